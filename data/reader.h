@@ -1,0 +1,90 @@
+/* Readers: samples by position, decoded in the background.
+ *
+ * A dataset is an indexed set of samples, each with the same fields ("x", "y", ...) of fixed type. The
+ * order of training is a pure function: sample = permutation(seed, epoch, position), a counter-based
+ * bijection that needs no memory, so any worker can read any position and a resume needs one number.
+ * A stream hands out batches in that order; threads read and decode ahead into a ring of batches.
+ *
+ * Thread: a dataset may be read by many threads; a stream has one consumer. */
+#ifndef RU_DATA_READER_H
+#define RU_DATA_READER_H
+
+#include "base/status.h"
+#include "world/graph.h"
+
+enum { RU_FIELDS_MAX = 8 };
+
+typedef struct ru_field {
+    const char *name; /* "x", "y"; "ids" for tokens */
+    ru_type type;     /* of one sample: no batch dimension */
+} ru_field;
+
+typedef struct ru_dataset ru_dataset;
+typedef struct ru_stream ru_stream;
+
+/* Filled from the job's `data:` section; strings are view. */
+typedef struct ru_data_options {
+    const char *format; /* csv libsvm idx cifar npy tokens images tar tfrecord synthetic */
+    const char *const *paths; /* [n_paths] files or folders, format-dependent */
+    uint32_t n_paths;
+    int64_t context;    /* tokens: length of a sample; y is x shifted by one */
+    int64_t stride;     /* tokens: distance of samples; 0: context */
+    int64_t features;   /* libsvm: width; 0: found by a scan */
+    int64_t classes;    /* labels must be in 0..classes-1; 0: found by a scan */
+    const char *label;  /* csv: column name or number of the label; NULL: last */
+    bool header;        /* csv: first line is names (also found by itself when not numbers) */
+    int64_t image_size; /* images, tar: resize and crop to this; 0: all must agree */
+    double scale, shift; /* u8 pixels -> x*scale + shift; both 0: x/255 */
+    const char *generator; /* synthetic: name as in `rubato data make` */
+    uint64_t seed;      /* synthetic */
+    int64_t count;      /* synthetic; else 0 = all, n = first n samples */
+    bool one_hot;
+    bool strict;        /* damaged samples are an error (default); else skipped and counted */
+} ru_data_options;
+
+/* Open and index. Errors: RU_E_MISSING, RU_E_DATA with file and place, RU_E_CONFIG. */
+RU_MUST_USE ru_status ru_dataset_open(const ru_data_options *opt, ru_dataset **out, ru_err *err);
+void ru_dataset_close(ru_dataset *d);
+
+int64_t ru_dataset_count(const ru_dataset *d); /* samples */
+uint32_t ru_dataset_fields(const ru_dataset *d, const ru_field **fields); /* view until close */
+int64_t ru_dataset_classes(const ru_dataset *d); /* 0: not a classification set */
+const char *ru_dataset_class_name(const ru_dataset *d, int64_t k); /* NULL: none */
+int64_t ru_dataset_bytes(const ru_dataset *d);   /* on disk */
+
+/* Decode sample `index` (dataset order) into fields[k] (row-major, of the field's type). */
+RU_MUST_USE ru_status ru_dataset_read(const ru_dataset *d, int64_t index, void *const *fields,
+                                      ru_err *err);
+
+/* Position -> sample index within an epoch of `count` samples: a bijection of 0..count-1 for every
+ * (seed, epoch). Pure. */
+int64_t ru_order_sample(uint64_t seed, int64_t epoch, int64_t position, int64_t count);
+
+typedef struct ru_stream_options {
+    uint64_t seed;
+    bool shuffle;        /* else dataset order */
+    int64_t batch;       /* samples of a batch */
+    int64_t start;       /* global position of the first sample: epoch * count + position */
+    int64_t epochs;      /* end after this many; 0: endless. Batches cross epoch borders unless drop */
+    bool drop_last;      /* skip the incomplete batch at an epoch's end */
+    bool partial_last;   /* evaluation: the last batch may be short */
+    uint32_t threads;    /* readers; 0: 1 */
+    uint32_t ahead;      /* batches read ahead; 0: 4 */
+    int64_t bytes_max;   /* bound on buffered batches; 0: 256 MiB */
+} ru_stream_options;
+
+typedef struct ru_batch {
+    void *fields[RU_FIELDS_MAX]; /* [n, ...] row-major; view until the next ru_stream_next */
+    int64_t n;                   /* samples */
+    int64_t position;            /* global position of the first */
+    int64_t epoch;               /* of the first sample */
+    int64_t wait_ns;             /* how long the consumer waited */
+} ru_batch;
+
+RU_MUST_USE ru_status ru_stream_open(ru_dataset *d, const ru_stream_options *opt, ru_stream **out,
+                                     ru_err *err);
+/* RU_OK with n = 0: the end. */
+RU_MUST_USE ru_status ru_stream_next(ru_stream *s, ru_batch *batch, ru_err *err);
+void ru_stream_close(ru_stream *s);
+
+#endif

@@ -1,0 +1,94 @@
+/* An executable: a graph lowered for one device, planned once, run many times.
+ *
+ * ru_exe_open runs the passes, chooses kernels and layouts, plans the buffers and creates every
+ * primitive; ru_exe_run then allocates nothing. State (parameters, optimizer slots, running
+ * statistics) lives in the executable in whatever layout its kernels like; read and write convert to
+ * and from row-major.
+ *
+ * Thread: one thread at a time per executable; kernels use the device's pool inside. */
+#ifndef RU_EXEC_EXE_H
+#define RU_EXEC_EXE_H
+
+#include "world/graph.h"
+
+typedef struct ru_exe ru_exe;
+typedef struct ru_pool ru_pool;
+
+typedef enum ru_device_kind {
+    RU_DEVICE_CPU, /* oneDNN and our own vector kernels */
+    RU_DEVICE_REF, /* plain C, one thread: the reference */
+} ru_device_kind;
+
+typedef enum ru_precision {
+    RU_PRECISION_F32,
+    RU_PRECISION_BF16, /* activations and matrix operands in bf16, accumulation and master weights f32 */
+} ru_precision;
+
+typedef struct ru_exe_options {
+    ru_device_kind device;
+    ru_precision precision;
+    uint32_t threads;         /* 0: all cores this process may use */
+    bool autotune;            /* time convolution and product algorithms while opening */
+    const char *cache_dir;    /* where autotune results are kept; NULL: not kept */
+    bool keep_temps;          /* no buffer sharing and no in-place: every value readable after a run */
+    bool no_fuse;             /* run the graph as given (harness, debugging) */
+    bool profile;             /* record the time of every step into the trace and ru_exe_profile */
+} ru_exe_options;
+
+/* What changes from run to run besides inputs. */
+typedef struct ru_run_args {
+    uint64_t seed;          /* of the job: keys the counter-based generator */
+    int64_t step;           /* counted from 0 */
+    int64_t sample_offset;  /* index of this process' first sample in the global batch */
+} ru_run_args;
+
+typedef struct ru_exe_stats {
+    uint32_t n_nodes, n_steps, n_reorders, n_primitives;
+    int64_t arena_bytes;       /* planned activation arena */
+    int64_t arena_bound_bytes; /* liveness lower bound */
+    int64_t state_bytes, const_bytes, scratch_bytes, io_bytes;
+    int64_t flops;             /* of one run */
+    int64_t open_ns;
+} ru_exe_stats;
+
+/* `g` is verified, inferred and concrete; it and its data must live as long as the executable.
+ * Errors: RU_E_UNSUPPORTED naming the node no kernel takes, RU_E_MEM. */
+RU_MUST_USE ru_status ru_exe_open(const ru_graph *g, const ru_exe_options *opt, ru_exe **out,
+                                  ru_err *err);
+void ru_exe_close(ru_exe *e); /* NULL is fine */
+
+/* Buffer of an input, row-major, for the caller to fill before each run; stays valid until close.
+ * Inputs keep their contents from run to run. */
+void *ru_exe_input(ru_exe *e, ru_value_id input);
+
+/* One step. Errors: RU_E_DATA from kernels that check their data (labels, indices). */
+RU_MUST_USE ru_status ru_exe_run(ru_exe *e, const ru_run_args *args, ru_err *err);
+
+/* Row-major view of an output after a run, valid until the next run. NULL: not an output. */
+const void *ru_exe_output(ru_exe *e, ru_value_id output);
+
+/* Copy state in and out, row-major, in the dtype of the graph. Between runs only. */
+RU_MUST_USE ru_status ru_exe_state_read(ru_exe *e, ru_value_id state, void *into, ru_err *err);
+RU_MUST_USE ru_status ru_exe_state_write(ru_exe *e, ru_value_id state, const void *from,
+                                         ru_err *err);
+
+/* Any value of the graph after a run with keep_temps (tests). Row-major copy. */
+RU_MUST_USE ru_status ru_exe_value_read(ru_exe *e, ru_value_id v, void *into, ru_err *err);
+
+void ru_exe_stats_get(const ru_exe *e, ru_exe_stats *into);
+
+/* Called after each step of a run when set: `node` is done, `out` of its outputs may be read by the
+ * network. The seam through which gradients leave per tensor as they become ready; `wait` is asked
+ * before the first node that reads state `k` of this run. Both may be NULL. Called on the run's
+ * thread. */
+typedef struct ru_exe_hooks {
+    void (*ready)(void *self, ru_value_id value, void *data, int64_t size_bytes);
+    void (*need)(void *self, ru_value_id state);
+    void *self;
+} ru_exe_hooks;
+void ru_exe_hooks_set(ru_exe *e, const ru_exe_hooks *hooks);
+
+/* Text: steps in order with kernel, layout, buffer, time. Lives in `arena`. */
+const char *ru_exe_print(const ru_exe *e, ru_arena *arena);
+
+#endif

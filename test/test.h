@@ -1,0 +1,42 @@
+/* Unit tests: cmocka plus one suite per file.
+ *
+ * base/arena_test.c ends with RU_TESTS(base_arena, cmocka_unit_test(f), ...): the suite's name is the
+ * path with '/' as '_' and without _test.c. scripts/suites collects the names at build time, so that
+ * a new file needs one line in its folder's meson.build and nothing else. */
+#ifndef RU_TEST_TEST_H
+#define RU_TEST_TEST_H
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+
+#include <cmocka.h>
+
+#include "base/status.h"
+
+typedef struct ru_test_suite {
+    const char *name;
+    const struct CMUnitTest *tests;
+    size_t n;
+} ru_test_suite;
+
+#define RU_TESTS(suite, ...)                                                                       \
+    static const struct CMUnitTest rui_tests_##suite[] = {__VA_ARGS__};                            \
+    extern const ru_test_suite ru_suite_##suite;                                                   \
+    const ru_test_suite ru_suite_##suite = {#suite, rui_tests_##suite,                             \
+                                            sizeof rui_tests_##suite / sizeof(struct CMUnitTest)};
+
+/* Seed of this run (--seed N, default fixed): every random test draws from it and prints it. */
+uint64_t ru_test_seed(void);
+
+/* A status that must be RU_OK; prints the sentence when not. */
+#define assert_ok(expr, err)                                                                       \
+    do {                                                                                           \
+        if ((expr) != RU_OK) {                                                                     \
+            fail_msg("%s", (err).text);                                                            \
+        }                                                                                          \
+    } while (0)
+
+#endif

@@ -1,0 +1,43 @@
+/* Graph in, graph out.
+ *
+ * Every pass reads a verified, inferred graph and builds a new one in `arena`; constant and state
+ * data stay views of the old graph's. Names of inputs, outputs and state are kept.
+ *
+ * Thread: any, no shared state. */
+#ifndef RU_WORLD_PASS_H
+#define RU_WORLD_PASS_H
+
+#include "world/graph.h"
+
+/* Drop nodes whose results reach neither an output nor an update. Inputs stay. */
+RU_MUST_USE ru_status ru_pass_dead(const ru_graph *g, ru_arena *arena, ru_graph *out, ru_err *err);
+
+/* Compute nodes whose inputs are all constant (small integer and shape arithmetic always; tensors up
+ * to `size_max_bytes`), through the evaluator the caller passes (the reference device), so that
+ * world/ stays free of kernels. `eval` fills out[] buffers of known type. */
+typedef struct ru_fold_ops {
+    const char *name;
+    /* Compute node `n` of `g`: in[k]/out[k] row-major, NULL for absent. Must not keep pointers. */
+    ru_status (*eval)(void *self, const ru_graph *g, const ru_node *n, const void *const *in,
+                      void *const *out, ru_err *err);
+    void *self;
+} ru_fold_ops;
+RU_MUST_USE ru_status ru_pass_fold(const ru_graph *g, const ru_fold_ops *ops,
+                                   int64_t size_max_bytes, ru_arena *arena, ru_graph *out,
+                                   ru_err *err);
+
+/* Merge what executes as one: Conv/ConvTranspose/Gemm/MatMul + bias + activation, BatchNormalization
+ * at inference into the convolution before it, transposes into Gemm/MatMul, the attention pattern
+ * MatMul-scale-mask-Softmax-MatMul into Attention, LayerNormalization and Gelu written out in small
+ * ops, equal sub-expressions. Results are equal within the ops' tolerance. */
+RU_MUST_USE ru_status ru_pass_fuse(const ru_graph *g, ru_arena *arena, ru_graph *out, ru_err *err);
+
+/* Reverse-mode differentiation. Copies `g` into `out` and appends the nodes that compute
+ * d loss / d wrt[k] into grads[k] (absent when the loss does not depend on it; role GRAD). `loss` is
+ * a scalar value of g; ids of g stay valid in `out`. Gradients of broadcasts are reduced back.
+ * Errors: RU_E_UNSUPPORTED naming the node whose op has no gradient. */
+RU_MUST_USE ru_status ru_graph_grad(const ru_graph *g, ru_value_id loss, const ru_value_id *wrt,
+                                    uint32_t n_wrt, ru_arena *arena, ru_graph *out,
+                                    ru_value_id *grads, ru_err *err);
+
+#endif
