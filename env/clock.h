@@ -1,0 +1,21 @@
+/* Clocks. Only env/ reads them; control code gets the time in its events.
+ *
+ * Thread: any. */
+#ifndef RU_ENV_CLOCK_H
+#define RU_ENV_CLOCK_H
+
+#include "base/status.h"
+
+typedef struct ru_time {
+    int64_t ns; /* monotonic, since an arbitrary origin of this boot */
+} ru_time;
+
+ru_time ru_clock_now(void);
+static inline int64_t ru_time_since(ru_time later, ru_time earlier)
+{
+    return later.ns - earlier.ns;
+}
+/* Wall clock, ns since 1970-01-01 UTC; for names of files and foreign formats only. */
+int64_t ru_clock_wall_ns(void);
+
+#endif

@@ -1,0 +1,72 @@
+/* Files: whole reads, maps, positioned reads, atomic replacement, folders.
+ *
+ * Every error sentence names the path and the system's reason; the status tells a missing file
+ * (RU_E_MISSING) from a full disk or a read-only one (RU_E_CREATE) and a failing device (RU_E_IO).
+ *
+ * Thread: any; an object belongs to one thread unless said otherwise. */
+#ifndef RU_ENV_FILE_H
+#define RU_ENV_FILE_H
+
+#include "base/arena.h"
+#include "base/status.h"
+
+/* Read-only map of a whole file. Empty files give data = "" and size 0. Readable from any thread. */
+typedef struct ru_map_file {
+    const uint8_t *data; /* [size_bytes] */
+    int64_t size_bytes;
+} ru_map_file;
+
+RU_MUST_USE ru_status ru_file_map(const char *path, ru_map_file *out, ru_err *err);
+void ru_file_unmap(ru_map_file *m); /* accepts zeroed memory */
+
+/* Whole file into `arena`, with a NUL byte after the end. size_max_bytes 0: 1 GiB. */
+RU_MUST_USE ru_status ru_file_read(const char *path, int64_t size_max_bytes, ru_arena *arena,
+                                   char **data, int64_t *size_bytes, ru_err *err);
+
+/* Replace `path` with `data`: written to a temporary name in the same folder, synced, renamed, folder
+ * synced. Readers see the old bytes or the new ones, never a part. */
+RU_MUST_USE ru_status ru_file_replace(const char *path, const void *data, int64_t size_bytes,
+                                      ru_err *err);
+
+/* A file being written; ru_out_commit makes it appear under its name as ru_file_replace does, closing
+ * without commit removes it. */
+typedef struct ru_out ru_out;
+RU_MUST_USE ru_status ru_out_open(const char *path, ru_out **out, ru_err *err);
+RU_MUST_USE ru_status ru_out_write(ru_out *o, const void *data, int64_t size_bytes, ru_err *err);
+RU_MUST_USE ru_status ru_out_commit(ru_out *o, ru_err *err); /* then only ru_out_close */
+void ru_out_close(ru_out *o);
+
+/* A file that grows and may be read while it does (logs, metrics, traces): appends, no rename. */
+typedef struct ru_log_file ru_log_file;
+RU_MUST_USE ru_status ru_log_file_open(const char *path, bool keep_old, ru_log_file **out, ru_err *err);
+RU_MUST_USE ru_status ru_log_file_append(ru_log_file *f, const void *data, int64_t size_bytes,
+                                         ru_err *err);
+RU_MUST_USE ru_status ru_log_file_sync(ru_log_file *f, ru_err *err);
+void ru_log_file_close(ru_log_file *f);
+
+/* Open for positioned reads; shared by threads. */
+typedef struct ru_in_file {
+    int fd; /* -1: closed */
+    int64_t size_bytes;
+} ru_in_file;
+RU_MUST_USE ru_status ru_in_open(const char *path, ru_in_file *out, ru_err *err);
+/* Exactly `size_bytes` at `offset`, else RU_E_DATA (file too short) or RU_E_IO. */
+RU_MUST_USE ru_status ru_in_read(const ru_in_file *f, const char *path, int64_t offset, void *into,
+                                 int64_t size_bytes, ru_err *err);
+/* Tell the kernel what comes: sequential reading, or this range soon. */
+void ru_in_advise_sequential(const ru_in_file *f);
+void ru_in_advise_soon(const ru_in_file *f, int64_t offset, int64_t size_bytes);
+void ru_in_close(ru_in_file *f);
+
+bool ru_path_exists(const char *path);
+bool ru_path_is_dir(const char *path);
+RU_MUST_USE ru_status ru_dir_make(const char *path, ru_err *err); /* with parents; exists: fine */
+/* Names in a folder, sorted by bytes, without "." and "..". */
+RU_MUST_USE ru_status ru_dir_list(const char *path, ru_arena *arena, char ***names, uint32_t *n,
+                                  ru_err *err);
+RU_MUST_USE ru_status ru_path_rename(const char *from, const char *to, ru_err *err); /* + sync folder */
+RU_MUST_USE ru_status ru_path_remove(const char *path, ru_err *err); /* file or whole folder */
+/* dir/name in `arena`. */
+char *ru_path_join(ru_arena *arena, const char *dir, const char *name);
+
+#endif

@@ -1,0 +1,43 @@
+/* Threads, mutexes, conditions: thin names over pthreads, for the few places that may block.
+ *
+ * Thread: any. */
+#ifndef RU_ENV_THREAD_H
+#define RU_ENV_THREAD_H
+
+#include <pthread.h>
+
+#include "base/status.h"
+
+typedef struct ru_thread {
+    pthread_t handle;
+    bool started;
+} ru_thread;
+
+typedef struct ru_mutex {
+    pthread_mutex_t m;
+} ru_mutex;
+
+typedef struct ru_cond {
+    pthread_cond_t c; /* waits on the monotonic clock */
+} ru_cond;
+
+/* `name` (at most 15 bytes) shows in debuggers. */
+RU_MUST_USE ru_status ru_thread_start(ru_thread *t, const char *name, void (*fn)(void *), void *arg,
+                                      ru_err *err);
+void ru_thread_join(ru_thread *t); /* zeroed or joined: fine */
+void ru_thread_pin(uint32_t core); /* calling thread; best effort */
+
+void ru_mutex_init(ru_mutex *m);
+void ru_mutex_fini(ru_mutex *m);
+void ru_mutex_lock(ru_mutex *m);
+void ru_mutex_unlock(ru_mutex *m);
+
+void ru_cond_init(ru_cond *c);
+void ru_cond_fini(ru_cond *c);
+void ru_cond_wait(ru_cond *c, ru_mutex *m);
+/* false: timed out after `timeout_ns`. */
+bool ru_cond_wait_for(ru_cond *c, ru_mutex *m, int64_t timeout_ns);
+void ru_cond_signal(ru_cond *c);
+void ru_cond_broadcast(ru_cond *c);
+
+#endif
