@@ -1,0 +1,141 @@
+/* Files: atomic replacement, reads past the end, folders, error sentences. */
+#include "env/file.h"
+#include "test/test.h"
+
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+static char root[64];
+
+static int make_root(void **state)
+{
+    (void)state;
+    snprintf(root, sizeof root, "/tmp/rubato-test-XXXXXX");
+    return mkdtemp(root) == NULL;
+}
+
+static int drop_root(void **state)
+{
+    (void)state;
+    return ru_path_remove(root, NULL) != RU_OK;
+}
+
+static void test_replace_and_read(void **state)
+{
+    (void)state;
+    ru_arena a;
+    ru_arena_init(&a, 0);
+    ru_err err = {0};
+    char *p = ru_path_join(&a, root, "f.txt");
+    assert_ok(ru_file_replace(p, "one", 3, &err), err);
+    assert_ok(ru_file_replace(p, "three", 5, &err), err);
+    char *data;
+    int64_t n;
+    assert_ok(ru_file_read(p, 0, &a, &data, &n, &err), err);
+    assert_int_equal(n, 5);
+    assert_string_equal(data, "three");
+    char **names;
+    uint32_t count;
+    assert_ok(ru_dir_list(root, &a, &names, &count, &err), err);
+    assert_int_equal(count, 1); /* no temporary file is left */
+    assert_int_equal(ru_file_read(p, 4, &a, &data, &n, &err), RU_E_LIMIT);
+    ru_arena_fini(&a);
+}
+
+static void test_uncommitted_leaves_nothing(void **state)
+{
+    (void)state;
+    ru_arena a;
+    ru_arena_init(&a, 0);
+    ru_err err = {0};
+    char *p = ru_path_join(&a, root, "g.txt");
+    ru_out *o = NULL;
+    assert_ok(ru_out_open(p, &o, &err), err);
+    assert_ok(ru_out_write(o, "half", 4, &err), err);
+    ru_out_close(o);
+    assert_false(ru_path_exists(p));
+    char **names;
+    uint32_t count;
+    assert_ok(ru_dir_list(root, &a, &names, &count, &err), err);
+    assert_int_equal(count, 0);
+    ru_arena_fini(&a);
+}
+
+static void test_positioned_reads(void **state)
+{
+    (void)state;
+    ru_arena a;
+    ru_arena_init(&a, 0);
+    ru_err err = {0};
+    char *p = ru_path_join(&a, root, "h.bin");
+    assert_ok(ru_file_replace(p, "0123456789", 10, &err), err);
+    ru_in_file f;
+    assert_ok(ru_in_open(p, &f, &err), err);
+    char buf[8];
+    assert_ok(ru_in_read(&f, p, 6, buf, 4, &err), err);
+    assert_memory_equal(buf, "6789", 4);
+    assert_int_equal(ru_in_read(&f, p, 7, buf, 4, &err), RU_E_DATA);
+    assert_non_null(strstr(err.text, "ends too early"));
+    ru_in_close(&f);
+    ru_map_file m;
+    assert_ok(ru_file_map(p, &m, &err), err);
+    assert_memory_equal(m.data, "0123456789", 10);
+    ru_file_unmap(&m);
+    ru_arena_fini(&a);
+}
+
+static void test_errors_name_path_and_reason(void **state)
+{
+    (void)state;
+    ru_arena a;
+    ru_arena_init(&a, 0);
+    ru_err err = {0};
+    char *p = ru_path_join(&a, root, "nothing/here");
+    ru_map_file m;
+    assert_int_equal(ru_file_map(p, &m, &err), RU_E_MISSING);
+    assert_non_null(strstr(err.text, p));
+    assert_non_null(strstr(err.text, "No such file"));
+    assert_int_equal(ru_file_map(root, &m, &err), RU_E_DATA);
+    assert_int_equal(ru_file_replace("/dev/full/x", "", 0, &err), RU_E_MISSING);
+    char *data;
+    int64_t n;
+    assert_ok(ru_file_read("/proc/self/status", 0, &a, &data, &n, &err), err);
+    assert_true(n > 100); /* files of /proc say they are empty */
+    ru_arena_fini(&a);
+}
+
+static void test_folders(void **state)
+{
+    (void)state;
+    ru_arena a;
+    ru_arena_init(&a, 0);
+    ru_err err = {0};
+    char *deep = ru_path_join(&a, root, "a/b/c");
+    assert_ok(ru_dir_make(deep, &err), err);
+    assert_ok(ru_dir_make(deep, &err), err);
+    assert_true(ru_path_is_dir(deep));
+    assert_ok(ru_file_replace(ru_path_join(&a, deep, "x"), "x", 1, &err), err);
+    assert_int_equal(symlink("/usr", ru_path_join(&a, deep, "link")), 0);
+    assert_ok(ru_path_remove(ru_path_join(&a, root, "a"), &err), err);
+    assert_false(ru_path_exists(ru_path_join(&a, root, "a")));
+    assert_true(ru_path_exists("/usr/bin"));
+    assert_int_equal(ru_path_remove(deep, &err), RU_E_MISSING);
+    ru_arena_fini(&a);
+}
+
+static void test_full_disk(void **state)
+{
+    (void)state;
+    ru_err err = {0};
+    ru_log_file *f = NULL;
+    assert_ok(ru_log_file_open("/dev/full", true, &f, &err), err);
+    assert_int_equal(ru_log_file_append(f, "x", 1, &err), RU_E_CREATE);
+    assert_non_null(strstr(err.text, "No space left"));
+    ru_log_file_close(f);
+}
+
+#define T(f) cmocka_unit_test_setup_teardown(f, make_root, drop_root)
+RU_TESTS(env_file, T(test_replace_and_read), T(test_uncommitted_leaves_nothing),
+         T(test_positioned_reads), T(test_errors_name_path_and_reason), T(test_folders),
+         T(test_full_disk))

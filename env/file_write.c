@@ -1,0 +1,190 @@
+/* Writing files: atomic replacement and growing files.
+ *
+ * A file appears under its name in four steps, each of which a crash may follow without harm: write to
+ * "<path>.tmp-<pid>-<n>", fsync it, rename over the name, fsync the folder. */
+#include "env/file.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "env/file_error.h"
+
+struct ru_out {
+    char *path, *temp;
+    int fd;
+    bool committed;
+};
+
+struct ru_log_file {
+    char *path;
+    int fd;
+};
+
+static atomic_uint temp_counter;
+
+static ru_status write_full(int fd, const char *path, const void *data, int64_t size_bytes,
+                            ru_err *err)
+{
+    int64_t done = 0;
+    while (done < size_bytes) {
+        ssize_t n = write(fd, (const uint8_t *)data + done, (size_t)(size_bytes - done));
+        if (n < 0 && errno == EINTR) {
+            continue;
+        }
+        if (n < 0) {
+            return rui_file_fail(err, errno, "write", path);
+        }
+        done += n;
+    }
+    return RU_OK;
+}
+
+static ru_status sync_folder_of(const char *path, ru_err *err)
+{
+    const char *slash = strrchr(path, '/');
+    char *dir = slash == NULL ? strdup(".")
+                              : strndup(path, slash == path ? 1 : (size_t)(slash - path));
+    if (dir == NULL) {
+        return RU_FAIL(err, RU_E_MEM, "no memory to sync the folder of %s", path);
+    }
+    ru_status st = RU_OK;
+    int fd = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    /* EINVAL: file systems that cannot sync folders; their renames are as durable as they get. */
+    if (fd < 0 || (fsync(fd) != 0 && errno != EINVAL)) {
+        st = rui_file_fail(err, errno, "sync the folder", dir);
+    }
+    if (fd >= 0) {
+        close(fd);
+    }
+    free(dir);
+    return st;
+}
+
+ru_status ru_out_open(const char *path, ru_out **out, ru_err *err)
+{
+    ru_out *o = calloc(1, sizeof *o);
+    size_t n = strlen(path) + 48;
+    if (o != NULL) {
+        o->fd = -1;
+        o->path = strdup(path);
+        o->temp = malloc(n);
+    }
+    if (o == NULL || o->path == NULL || o->temp == NULL) {
+        ru_out_close(o);
+        return RU_FAIL(err, RU_E_MEM, "no memory to write %s", path);
+    }
+    unsigned k = atomic_fetch_add(&temp_counter, 1);
+    snprintf(o->temp, n, "%s.tmp-%ld-%u", path, (long)getpid(), k);
+    o->fd = open(o->temp, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644);
+    if (o->fd < 0) {
+        ru_status st = rui_file_fail(err, errno, "create", path);
+        o->committed = true; /* nothing to remove */
+        ru_out_close(o);
+        return st;
+    }
+    *out = o;
+    return RU_OK;
+}
+
+ru_status ru_out_write(ru_out *o, const void *data, int64_t size_bytes, ru_err *err)
+{
+    RU_CHECK(o->fd >= 0);
+    return write_full(o->fd, o->path, data, size_bytes, err);
+}
+
+ru_status ru_out_commit(ru_out *o, ru_err *err)
+{
+    RU_CHECK(o->fd >= 0 && !o->committed);
+    if (fsync(o->fd) != 0) {
+        return rui_file_fail(err, errno, "sync", o->path);
+    }
+    int rc = close(o->fd);
+    o->fd = -1;
+    if (rc != 0) {
+        return rui_file_fail(err, errno, "close", o->path);
+    }
+    if (rename(o->temp, o->path) != 0) {
+        return rui_file_fail(err, errno, "rename the finished file to", o->path);
+    }
+    o->committed = true;
+    return sync_folder_of(o->path, err);
+}
+
+void ru_out_close(ru_out *o)
+{
+    if (o == NULL) {
+        return;
+    }
+    if (o->fd >= 0) {
+        close(o->fd);
+    }
+    if (!o->committed && o->temp != NULL) {
+        (void)unlink(o->temp);
+    }
+    free(o->path);
+    free(o->temp);
+    free(o);
+}
+
+ru_status ru_file_replace(const char *path, const void *data, int64_t size_bytes, ru_err *err)
+{
+    ru_out *o = NULL;
+    RU_TRY(ru_out_open(path, &o, err));
+    ru_status st = ru_out_write(o, data, size_bytes, err);
+    if (st == RU_OK) {
+        st = ru_out_commit(o, err);
+    }
+    ru_out_close(o);
+    return st;
+}
+
+ru_status ru_log_file_open(const char *path, bool keep_old, ru_log_file **out, ru_err *err)
+{
+    ru_log_file *f = calloc(1, sizeof *f);
+    if (f == NULL || (f->path = strdup(path)) == NULL) {
+        free(f);
+        return RU_FAIL(err, RU_E_MEM, "no memory to open %s", path);
+    }
+    int flags = O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | (keep_old ? 0 : O_TRUNC);
+    f->fd = open(path, flags, 0644);
+    if (f->fd < 0) {
+        ru_status st = rui_file_fail(err, errno, "create", path);
+        free(f->path);
+        free(f);
+        return st;
+    }
+    *out = f;
+    return RU_OK;
+}
+
+ru_status ru_log_file_append(ru_log_file *f, const void *data, int64_t size_bytes, ru_err *err)
+{
+    return write_full(f->fd, f->path, data, size_bytes, err);
+}
+
+ru_status ru_log_file_sync(ru_log_file *f, ru_err *err)
+{
+    return fdatasync(f->fd) == 0 ? RU_OK : rui_file_fail(err, errno, "sync", f->path);
+}
+
+void ru_log_file_close(ru_log_file *f)
+{
+    if (f != NULL) {
+        close(f->fd);
+        free(f->path);
+        free(f);
+    }
+}
+
+ru_status ru_path_rename(const char *from, const char *to, ru_err *err)
+{
+    if (rename(from, to) != 0) {
+        return rui_file_fail(err, errno, "rename to", to);
+    }
+    return sync_folder_of(to, err);
+}
