@@ -22,6 +22,10 @@ void ru_pool_free(ru_pool *p);
 uint32_t ru_pool_threads(const ru_pool *p);
 void ru_pool_run(ru_pool *p, ru_pool_fn fn, void *arg);
 
+/* Make the pool's size the calling thread's team size for libraries that bring no pool of their own
+ * (oneDNN); at the start of every run. */
+void ru_pool_enter(const ru_pool *p);
+
 /* Part `k` of `parts` of [0, n), rounded to multiples of `grain` (the last part takes the rest). */
 static inline void ru_pool_split(int64_t n, int64_t grain, uint32_t k, uint32_t parts,
                                  int64_t *begin, int64_t *end)
