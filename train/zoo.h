@@ -2,8 +2,8 @@
  *
  * A zoo model is the forward graph of one batch: input(s) with symbolic batch "N", output 0 the
  * logits (or predictions). Parameters are STATE values of role PARAM with the names and shapes
- * PyTorch users expect (weight [out,in], conv [out,in,kh,kw]); their data is NULL and `init` says how
- * to fill each.
+ * PyTorch users expect (weight [out,in], conv [out,in,kh,kw]); their data is NULL and `init` says
+ * how to fill each.
  *
  * Thread: any. */
 #ifndef RU_TRAIN_ZOO_H
@@ -12,14 +12,15 @@
 #include "world/build.h"
 
 typedef struct ru_zoo_options {
-    int64_t classes;       /* outputs; 0: from the data */
-    int64_t input[4];      /* sample shape without batch, e.g. {3,32,32}; from the data */
+    int64_t classes;  /* outputs; 0: from the data */
+    int64_t input[4]; /* sample shape without batch, e.g. {3,32,32}; from the data */
     uint32_t input_rank;
     int64_t layers, heads, width, context, vocab, patch, hidden_n, groups;
     const int64_t *hidden; /* mlp: [hidden_n] */
     double dropout;
     const char *activation; /* mlp: relu, gelu, tanh */
-    bool bias, tie;         /* gpt: tie token embedding and head */
+    bool bias, tie;         /* gpt: biases in all layers; tie token embedding and head */
+    bool batch_norm;        /* vgg: after each convolution */
 } ru_zoo_options;
 
 typedef enum ru_init_kind {
@@ -40,7 +41,7 @@ typedef struct ru_init {
 typedef struct ru_zoo_model {
     const ru_init *inits; /* [n_inits], one per PARAM and BUFFER */
     uint32_t n_inits;
-    bool tokens;          /* input is i64 token ids [N,T], output [N,T,V] */
+    bool tokens; /* input is i64 token ids [N,T], output [N,T,V] */
 } ru_zoo_model;
 
 typedef struct ru_zoo_row {
