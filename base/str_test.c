@@ -1,0 +1,148 @@
+/* Slices, number reading, nearest words, the builder. */
+#include "base/str.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/rng.h"
+#include "test/test.h"
+
+static void test_split_and_trim(void **state)
+{
+    (void)state;
+    ru_str rest = ru_str_c("a,,bc,"), item;
+    const char *want[] = {"a", "", "bc", ""};
+    uint32_t n = 0;
+    while (ru_str_next(&rest, ',', &item)) {
+        assert_true(n < 4 && ru_str_eq_c(item, want[n]));
+        n++;
+    }
+    assert_int_equal(n, 4);
+    assert_true(ru_str_eq_c(ru_str_trim(ru_str_c(" \t x y\r\n")), "x y"));
+    assert_int_equal(ru_str_find(ru_str_c("hello"), "lo"), 3);
+    assert_int_equal(ru_str_find(ru_str_c("hello"), "xx"), -1);
+    assert_true(ru_str_starts(ru_str_c("hello"), "he") && ru_str_ends(ru_str_c("hello"), "lo"));
+    assert_false(ru_str_starts(ru_str_c("h"), "he"));
+    assert_true(ru_str_eq_c(ru_str_from(ru_str_c("hello"), 3), "lo"));
+}
+
+static void test_numbers_are_strict(void **state)
+{
+    (void)state;
+    int64_t i = 5;
+    uint64_t u = 5;
+    double f = 5;
+    assert_true(ru_str_i64(ru_str_c("-9223372036854775808"), &i) && i == INT64_MIN);
+    assert_true(ru_str_u64(ru_str_c("0xffffffffffffffff"), &u) && u == UINT64_MAX);
+    assert_true(ru_str_f64(ru_str_c("1e-3"), &f) && f == 1e-3);
+    assert_true(ru_str_f64(ru_str_c("-inf"), &f) && isinf(f));
+    i = 5;
+    u = 5;
+    f = 5;
+    const char *bad[] = {"", " 1", "1 ", "1x", "0x", "--1", "9223372036854775808", "1.5", "1e3", "x"};
+    for (uint32_t k = 0; k < RU_ARRAY_LEN(bad); k++) {
+        assert_false(ru_str_i64(ru_str_c(bad[k]), &i));
+    }
+    const char *bad_u[] = {"-1", "18446744073709551616", "", " 1"};
+    for (uint32_t k = 0; k < RU_ARRAY_LEN(bad_u); k++) {
+        assert_false(ru_str_u64(ru_str_c(bad_u[k]), &u));
+    }
+    const char *bad_f[] = {"", "1e999", "0x1p3", "nan(1)", "1.5f", " 1", "1,5"};
+    for (uint32_t k = 0; k < RU_ARRAY_LEN(bad_f); k++) {
+        assert_false(ru_str_f64(ru_str_c(bad_f[k]), &f));
+    }
+    assert_false(ru_str_i64(ru_str_n("1\0002", 3), &i));
+    assert_true(i == 5 && u == 5 && f == 5);
+}
+
+static void test_nearest(void **state)
+{
+    (void)state;
+    const char *words[] = {"epochs", "optimizer", "batch", "seed", "momentum", "lr"};
+    static const struct {
+        const char *typed;
+        int32_t want;
+    } rows[] = {{"epoch", 0},    {"epcohs", 0}, {"optimiser", 1}, {"bacth", 2},   {"sead", 3},
+                {"momentun", 4}, {"zzzz", -1},  {"", -1},         {"Epochs", 0},  {"opt", 1},
+                {"lt", 5},       {"l", 5},      {"quantize", -1}, {"batchsz", 2}};
+    for (uint32_t i = 0; i < RU_ARRAY_LEN(rows); i++) {
+        int32_t got = ru_str_nearest(ru_str_c(rows[i].typed), words, RU_ARRAY_LEN(words));
+        if (got != rows[i].want) {
+            fail_msg("nearest of '%s' is %d", rows[i].typed, got);
+        }
+    }
+    assert_int_equal(ru_str_distance(ru_str_c("kitten"), ru_str_c("sitting")), 3);
+    assert_int_equal(ru_str_distance(ru_str_c("ab"), ru_str_c("ba")), 1);
+    assert_int_equal(ru_str_distance(ru_str_c(""), ru_str_c("abc")), 3);
+}
+
+static void test_builder_cuts_or_grows(void **state)
+{
+    (void)state;
+    char buf[8];
+    ru_text t = ru_text_into(buf, sizeof buf);
+    ru_text_put(&t, "abc");
+    ru_text_putf(&t, "%d", 123456);
+    ru_text_put(&t, "z");
+    assert_true(t.cut);
+    assert_string_equal(buf, "abc1234");
+    ru_arena a;
+    ru_arena_init(&a, 0);
+    t = ru_text_arena(&a);
+    assert_string_equal(t.p, "");
+    for (int i = 0; i < 1000; i++) {
+        ru_text_putf(&t, "%d,", i);
+    }
+    assert_false(t.cut);
+    assert_int_equal(t.n, strlen(t.p));
+    assert_int_equal(t.n, 10 * 2 + 90 * 3 + 900 * 4);
+    ru_arena_fini(&a);
+    ru_arena_init(&a, 200);
+    t = ru_text_arena(&a);
+    ru_text_char(&t, 'x', 1000);
+    assert_true(t.cut && t.n < 200);
+    assert_int_equal(t.n, strlen(t.p));
+    ru_arena_fini(&a);
+}
+
+static void test_shortest_doubles_read_back(void **state)
+{
+    (void)state;
+    ru_rng r = ru_rng_from(ru_test_seed(), 8);
+    for (int i = 0; i < 20000; i++) {
+        uint64_t bits = ru_rng_u64(&r);
+        double v, back;
+        memcpy(&v, &bits, sizeof v);
+        if (!isfinite(v)) {
+            continue;
+        }
+        char buf[40];
+        ru_text t = ru_text_into(buf, sizeof buf);
+        ru_text_f64(&t, v);
+        assert_true(sscanf(buf, "%lf", &back) == 1);
+        assert_memory_equal(&back, &v, sizeof v);
+    }
+    char buf[40];
+    ru_text t = ru_text_into(buf, sizeof buf);
+    ru_text_f64(&t, 0.1);
+    ru_text_put(&t, " ");
+    ru_text_f64(&t, -0.0);
+    ru_text_put(&t, " ");
+    ru_text_f64(&t, 1e22);
+    assert_string_equal(buf, "0.1 -0 1e+22");
+}
+
+static void test_json_strings(void **state)
+{
+    (void)state;
+    char buf[200];
+    ru_text t = ru_text_into(buf, sizeof buf);
+    ru_text_json(&t, ru_str_n("a\"\\\n\x01\xc3\xa9\xff\xed\xa0\x80\0z", 13));
+    assert_string_equal(buf, "\"a\\\"\\\\\\n\\u0001\xc3\xa9\xef\xbf\xbd\xef\xbf\xbd\xef\xbf\xbd"
+                             "\xef\xbf\xbd\\u0000z\"");
+}
+
+RU_TESTS(base_str, cmocka_unit_test(test_split_and_trim), cmocka_unit_test(test_numbers_are_strict),
+         cmocka_unit_test(test_nearest), cmocka_unit_test(test_builder_cuts_or_grows),
+         cmocka_unit_test(test_shortest_doubles_read_back), cmocka_unit_test(test_json_strings))
