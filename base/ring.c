@@ -48,6 +48,22 @@ void ru_spsc_put(ru_spsc *r)
     store(&r->tail, r->tail + 1);
 }
 
+void ru_spsc_lose(ru_spsc *r)
+{
+    __atomic_store_n(&r->lost, r->lost + 1, __ATOMIC_RELAXED);
+}
+
+uint64_t ru_spsc_used(const ru_spsc *r)
+{
+    uint64_t head = load(&r->head);
+    return load(&r->tail) - head;
+}
+
+uint64_t ru_spsc_lost(const ru_spsc *r)
+{
+    return __atomic_load_n(&r->lost, __ATOMIC_RELAXED);
+}
+
 bool ru_spsc_push(ru_spsc *r, const void *elem)
 {
     void *place = ru_spsc_place(r);

@@ -18,6 +18,7 @@ typedef struct ru_spsc {
     /* Own cache lines: the writer's, then the reader's. */
     uint64_t tail RU_ALIGNED(64); /* next place to write */
     uint64_t head_seen;           /* writer's last look at head */
+    uint64_t lost;                /* elements the writer gave up on */
     uint64_t head RU_ALIGNED(64); /* next place to read */
     uint64_t tail_seen;           /* reader's last look at tail */
 } ru_spsc;
@@ -28,6 +29,11 @@ void ru_spsc_init(ru_spsc *r, void *slots, uint32_t count, uint32_t elem_bytes);
 void *ru_spsc_place(ru_spsc *r);
 void ru_spsc_put(ru_spsc *r);
 bool ru_spsc_push(ru_spsc *r, const void *elem); /* both at once; false when full */
+/* Writer: count an element that did not fit. */
+void ru_spsc_lose(ru_spsc *r);
+/* Any thread: elements waiting, and elements lost so far (both a moment old). */
+uint64_t ru_spsc_used(const ru_spsc *r);
+uint64_t ru_spsc_lost(const ru_spsc *r);
 /* Reader: up to n_max elements in one piece (view until ru_spsc_drop), their number in *n. */
 const void *ru_spsc_peek(ru_spsc *r, uint32_t n_max, uint32_t *n);
 void ru_spsc_drop(ru_spsc *r, uint32_t n); /* n <= what the last peek gave */

@@ -129,3 +129,9 @@ void ru_cond_broadcast(ru_cond *c)
     int rc = pthread_cond_broadcast(&c->c);
     RU_CHECK(rc == 0);
 }
+
+ru_thread_slot *ru_thread_trace_slot(void)
+{
+    static _Thread_local ru_thread_slot slot;
+    return &slot;
+}

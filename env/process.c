@@ -1,0 +1,317 @@
+/* Child processes on fork and execvp. Between fork and exec only async-signal-safe calls are made. */
+#include "env/process.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "env/clock.h"
+
+extern char **environ;
+
+enum { LINE_MAX_BYTES = 1 << 20 };
+
+struct ru_process {
+    pid_t pid;
+    int in, out; /* our ends; -1: none */
+    bool done;
+    int code;
+    char *buffer; /* [cap] bytes [at, end) are not yet given */
+    size_t cap, at, end;
+};
+
+static bool env_is(const char *entry, const char *name)
+{
+    size_t n = strcspn(name, "=");
+    return strncmp(entry, name, n) == 0 && entry[n] == '=';
+}
+
+/* The child's environment: ours without `unset` and `set` names, then `set`. */
+static char **env_make(const ru_process_options *opt)
+{
+    size_t n = 0, n_set = 0;
+    while (environ[n] != NULL) {
+        n++;
+    }
+    while (opt->set != NULL && opt->set[n_set] != NULL) {
+        n_set++;
+    }
+    char **env = calloc(n + n_set + 1, sizeof *env);
+    size_t used = 0;
+    for (size_t i = 0; env != NULL && i < n; i++) {
+        bool keep = true;
+        for (size_t k = 0; opt->unset != NULL && opt->unset[k] != NULL; k++) {
+            keep = keep && !env_is(environ[i], opt->unset[k]);
+        }
+        for (size_t k = 0; k < n_set; k++) {
+            keep = keep && !env_is(environ[i], opt->set[k]);
+        }
+        if (keep) {
+            env[used++] = environ[i];
+        }
+    }
+    for (size_t k = 0; env != NULL && k < n_set; k++) {
+        env[used++] = (char *)(uintptr_t)opt->set[k];
+    }
+    return env;
+}
+
+static void pin(int64_t mask)
+{
+    cpu_set_t set;
+    CPU_ZERO(&set);
+    for (int k = 0; k < 63; k++) {
+        if ((mask >> k) & 1) {
+            CPU_SET((size_t)k, &set);
+        }
+    }
+    (void)sched_setaffinity(0, sizeof set, &set);
+}
+
+RU_NORETURN static void child(const ru_process_options *opt, char **env, int in, int out, int report)
+{
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    signal(SIGPIPE, SIG_DFL);
+    if (in >= 0) {
+        dup2(in, STDIN_FILENO);
+    }
+    if (out >= 0) {
+        dup2(out, STDOUT_FILENO);
+    }
+    if (opt->quiet) {
+        int null = open("/dev/null", O_WRONLY);
+        dup2(null, STDERR_FILENO);
+    }
+    if (opt->cores_mask != 0) {
+        pin(opt->cores_mask);
+    }
+    environ = env;
+    execvp(opt->argv[0], (char *const *)(uintptr_t)opt->argv);
+    int e = errno;
+    ssize_t rc = write(report, &e, sizeof e);
+    _exit(rc == sizeof e ? 127 : 126);
+}
+
+static void close_pair(int *pair)
+{
+    for (int k = 0; k < 2; k++) {
+        if (pair[k] >= 0) {
+            close(pair[k]);
+        }
+        pair[k] = -1;
+    }
+}
+
+/* fork, exec, and learn through a close-on-exec pipe whether exec worked. */
+static ru_status launch(const ru_process_options *opt, char **env, ru_process *p, ru_err *err)
+{
+    int in[2] = {-1, -1}, out[2] = {-1, -1}, report[2] = {-1, -1};
+    ru_status st = RU_OK;
+    if ((opt->pipe_in && pipe2(in, O_CLOEXEC) != 0) ||
+        (opt->pipe_out && pipe2(out, O_CLOEXEC) != 0) || pipe2(report, O_CLOEXEC) != 0) {
+        st = RU_FAIL(err, RU_E_LIMIT, "cannot make a pipe for %s: %s", opt->argv[0],
+                     strerror(errno));
+    }
+    p->pid = st == RU_OK ? fork() : -1;
+    if (p->pid == 0) {
+        child(opt, env, in[0], out[1], report[1]);
+    }
+    if (st == RU_OK && p->pid < 0) {
+        st = RU_FAIL(err, RU_E_LIMIT, "cannot start %s: %s", opt->argv[0], strerror(errno));
+    }
+    int failed = 0;
+    if (st == RU_OK) {
+        close(report[1]);
+        report[1] = -1;
+        ssize_t n;
+        do {
+            n = read(report[0], &failed, sizeof failed);
+        } while (n < 0 && errno == EINTR);
+        failed = n == (ssize_t)sizeof failed ? failed : 0;
+    }
+    if (failed != 0) {
+        (void)waitpid(p->pid, NULL, 0);
+        st = RU_FAIL(err, failed == ENOENT ? RU_E_MISSING : RU_E_PERM, "cannot run %s: %s",
+                     opt->argv[0], strerror(failed));
+    }
+    if (st == RU_OK) {
+        p->in = in[1];
+        p->out = out[0];
+        in[1] = out[0] = -1;
+    }
+    close_pair(in);
+    close_pair(out);
+    close_pair(report);
+    return st;
+}
+
+ru_status ru_process_start(const ru_process_options *opt, ru_process **out, ru_err *err)
+{
+    ru_process *p = calloc(1, sizeof *p);
+    char **env = env_make(opt);
+    if (p == NULL || env == NULL) {
+        free(p);
+        free(env);
+        return RU_FAIL(err, RU_E_MEM, "no memory to start %s", opt->argv[0]);
+    }
+    p->in = p->out = -1;
+    signal(SIGPIPE, SIG_IGN);
+    ru_status st = launch(opt, env, p, err);
+    free(env);
+    if (st != RU_OK) {
+        free(p);
+        return st;
+    }
+    *out = p;
+    return RU_OK;
+}
+
+ru_status ru_process_write(ru_process *p, const char *data, int64_t size_bytes, ru_err *err)
+{
+    int64_t done = 0;
+    while (done < size_bytes) {
+        ssize_t n = write(p->in, data + done, (size_t)(size_bytes - done));
+        if (n < 0 && errno == EINTR) {
+            continue;
+        }
+        if (n < 0) {
+            return RU_FAIL(err, RU_E_PEER, "the child process %ld does not read any more: %s",
+                           (long)p->pid, strerror(errno));
+        }
+        done += n;
+    }
+    return RU_OK;
+}
+
+/* Make room behind `end`; moves the unread bytes to the front first. */
+static bool make_room(ru_process *p)
+{
+    if (p->at > 0) {
+        memmove(p->buffer, p->buffer + p->at, p->end - p->at);
+        p->end -= p->at;
+        p->at = 0;
+    }
+    if (p->end + 1 < p->cap) {
+        return true;
+    }
+    size_t cap = p->cap == 0 ? 4096 : p->cap * 2;
+    char *bigger = cap <= 2 * LINE_MAX_BYTES ? realloc(p->buffer, cap) : NULL;
+    if (bigger == NULL) {
+        return false;
+    }
+    p->buffer = bigger;
+    p->cap = cap;
+    return true;
+}
+
+/* Wait for bytes; true when there are some or the stream ended. */
+static bool wait_readable(int fd, int64_t timeout_ns, int64_t deadline_ns)
+{
+    for (;;) {
+        int64_t left = timeout_ns == 0 ? -1 : (deadline_ns - ru_clock_now().ns) / 1000000;
+        struct pollfd pf = {.fd = fd, .events = POLLIN};
+        int ms = timeout_ns == 0 ? -1 : left < 0 ? 0 : left > 1000000 ? 1000000 : (int)left;
+        int rc = poll(&pf, 1, ms);
+        if (rc > 0) {
+            return true;
+        }
+        if (rc == 0 && left <= 0) {
+            return false;
+        }
+    }
+}
+
+ru_status ru_process_line(ru_process *p, int64_t timeout_ns, const char **line, ru_err *err)
+{
+    int64_t deadline_ns = ru_clock_now().ns + timeout_ns;
+    for (;;) {
+        char *nl = p->end > p->at ? memchr(p->buffer + p->at, '\n', p->end - p->at) : NULL;
+        if (nl != NULL) {
+            *nl = '\0';
+            *line = p->buffer + p->at;
+            p->at = (size_t)(nl - p->buffer) + 1;
+            return RU_OK;
+        }
+        if (!make_room(p)) {
+            return RU_FAIL(err, RU_E_LIMIT, "the child process %ld sent a line over %d bytes",
+                           (long)p->pid, LINE_MAX_BYTES);
+        }
+        if (!wait_readable(p->out, timeout_ns, deadline_ns)) {
+            return RU_FAIL(err, RU_E_AGAIN, "no answer from the child process %ld after %.1f s",
+                           (long)p->pid, (double)timeout_ns * 1e-9);
+        }
+        ssize_t n = read(p->out, p->buffer + p->end, p->cap - p->end - 1);
+        if (n == 0) {
+            *line = NULL;
+            return RU_OK;
+        }
+        p->end += n > 0 ? (size_t)n : 0;
+    }
+}
+
+int ru_process_wait(ru_process *p)
+{
+    if (p->in >= 0) {
+        close(p->in);
+        p->in = -1;
+    }
+    if (!p->done) {
+        int status = 0;
+        while (waitpid(p->pid, &status, 0) < 0 && errno == EINTR) {
+        }
+        p->code = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+        p->done = true;
+    }
+    return p->code;
+}
+
+void ru_process_kill(ru_process *p, int sig)
+{
+    if (!p->done) {
+        (void)kill(p->pid, sig);
+    }
+}
+
+int64_t ru_process_id(const ru_process *p)
+{
+    return p->pid;
+}
+
+void ru_process_close(ru_process *p)
+{
+    if (p == NULL) {
+        return;
+    }
+    ru_process_kill(p, SIGKILL);
+    (void)ru_process_wait(p);
+    if (p->out >= 0) {
+        close(p->out);
+    }
+    free(p->buffer);
+    free(p);
+}
+
+int64_t ru_process_peak_rss_bytes(int64_t pid)
+{
+    char path[64], row[256];
+    snprintf(path, sizeof path, "/proc/%lld/status", (long long)pid);
+    FILE *f = fopen(path, "re");
+    long long kib = 0;
+    while (f != NULL && fgets(row, sizeof row, f) != NULL) {
+        if (sscanf(row, "VmHWM: %lld kB", &kib) == 1) {
+            break;
+        }
+    }
+    if (f != NULL) {
+        fclose(f);
+    }
+    return kib * 1024;
+}

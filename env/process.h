@@ -1,0 +1,44 @@
+/* Child processes with pipes: benchmarks' peers, later workers.
+ *
+ * A child never outlives its parent by accident: it gets SIGKILL when the parent's thread that started
+ * it dies (PR_SET_PDEATHSIG).
+ *
+ * Thread: one per object. */
+#ifndef RU_ENV_PROCESS_H
+#define RU_ENV_PROCESS_H
+
+#include "base/status.h"
+
+typedef struct ru_process ru_process;
+
+typedef struct ru_process_options {
+    const char *const *argv;  /* NULL-terminated; argv[0] is looked up in PATH */
+    const char *const *unset; /* NULL-terminated names removed from the environment; may be NULL */
+    const char *const *set;   /* NULL-terminated NAME=VALUE added; may be NULL */
+    bool pipe_in, pipe_out;   /* else inherited */
+    bool quiet;               /* standard error goes nowhere */
+    int64_t cores_mask;       /* bit k: may run on core k; 0: as the parent */
+} ru_process_options;
+
+RU_MUST_USE ru_status ru_process_start(const ru_process_options *opt, ru_process **out, ru_err *err);
+
+/* Write all bytes to the child's standard input. Errors: RU_E_PEER when it is gone. */
+RU_MUST_USE ru_status ru_process_write(ru_process *p, const char *data, int64_t size_bytes,
+                                       ru_err *err);
+
+/* Next line of its output without the newline, view until the next call; NULL at the end. Waits at
+ * most `timeout_ns` (0: for ever). Errors: RU_E_AGAIN on time-out, RU_E_LIMIT for a line over 1 MiB. */
+RU_MUST_USE ru_status ru_process_line(ru_process *p, int64_t timeout_ns, const char **line,
+                                      ru_err *err);
+
+/* Wait for its end: exit code, or 128 + signal. Closes its input first. */
+int ru_process_wait(ru_process *p);
+void ru_process_kill(ru_process *p, int sig);
+int64_t ru_process_id(const ru_process *p);
+/* Kills it when it still runs, waits, frees. NULL is fine. */
+void ru_process_close(ru_process *p);
+
+/* Largest resident size of a living process so far; 0 when unknown. */
+int64_t ru_process_peak_rss_bytes(int64_t pid);
+
+#endif

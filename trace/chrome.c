@@ -1,0 +1,164 @@
+/* Chrome trace JSON: complete events ("X") for spans, "i" for instants, "C" for counters, "M" for
+ * names. Times are microseconds with three decimals, so no nanosecond is lost. */
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "env/file.h"
+#include "trace/export.h"
+
+enum { BUFFER_BYTES = 1 << 16, EVENT_BYTES_MAX = 4096 };
+
+typedef struct writer {
+    ru_out *file;
+    const ru_trace *trace;
+    ru_status status;
+    ru_err *err;
+    bool comma;
+    size_t used;
+    char buffer[BUFFER_BYTES];
+} writer;
+
+static void flush(writer *w)
+{
+    if (w->status == RU_OK && w->used > 0) {
+        w->status = ru_out_write(w->file, w->buffer, (int64_t)w->used, w->err);
+    }
+    w->used = 0;
+}
+
+RU_PRINTF(2, 3) static void put(writer *w, const char *fmt, ...)
+{
+    if (w->used + EVENT_BYTES_MAX > BUFFER_BYTES) {
+        flush(w);
+    }
+    va_list ap;
+    va_start(ap, fmt);
+    int n = vsnprintf(w->buffer + w->used, EVENT_BYTES_MAX, fmt, ap);
+    va_end(ap);
+    RU_CHECK(n >= 0 && n < EVENT_BYTES_MAX);
+    w->used += (size_t)n;
+}
+
+/* JSON string body; names have at most 255 bytes, so at most 1,530 escaped. */
+static const char *escape(const char *s, char *into)
+{
+    char *p = into;
+    for (; *s != '\0'; s++) {
+        unsigned char c = (unsigned char)*s;
+        if (c == '"' || c == '\\') {
+            *p++ = '\\';
+            *p++ = (char)c;
+        } else if (c < 0x20 || c == 0x7f) {
+            p += snprintf(p, 7, "\\u%04x", c);
+        } else {
+            *p++ = (char)c;
+        }
+    }
+    *p = '\0';
+    return into;
+}
+
+static void open_event(writer *w, const char *ph, uint16_t name, int64_t at_ns, uint32_t tid)
+{
+    char n[1600], c[1600];
+    const ru_trace_name *k = &w->trace->names[name];
+    put(w, "%s\n{\"ph\":\"%s\",\"name\":\"%s\",\"cat\":\"%s\",\"pid\":%u,\"tid\":%u,\"ts\":%lld.%03d",
+        w->comma ? "," : "", ph, escape(k->name, n), escape(k->category, c), w->trace->rank, tid,
+        (long long)(at_ns / 1000), (int)(at_ns % 1000));
+    w->comma = true;
+}
+
+static void meta(writer *w, const char *what, uint32_t tid, const char *name)
+{
+    char n[1600];
+    put(w, "%s\n{\"ph\":\"M\",\"name\":\"%s\",\"pid\":%u,\"tid\":%u,\"args\":{\"name\":\"%s\"}}",
+        w->comma ? "," : "", what, w->trace->rank, tid, escape(name, n));
+    w->comma = true;
+}
+
+static void span(writer *w, const ru_trace_span *s, uint32_t tid, int64_t end_ns)
+{
+    const ru_record *r = s->record;
+    char n[1600];
+    int64_t dur = end_ns - s->start_ns;
+    open_event(w, "X", r->name, s->start_ns, tid);
+    put(w, ",\"dur\":%lld.%03d,\"args\":{", (long long)(dur / 1000), (int)(dur % 1000));
+    if (r->kind == RU_REC_WAIT && (uint64_t)r->value < w->trace->n_names) {
+        put(w, "\"waits for\":\"%s\"", escape(w->trace->names[r->value].name, n));
+    } else {
+        put(w, "\"value\":%lld", (long long)r->value);
+    }
+    if (r->predicted_ns != 0) {
+        put(w, ",\"predicted_us\":%u.%03u", r->predicted_ns / 1000, r->predicted_ns % 1000);
+    }
+    if (r->plan != 0) {
+        put(w, ",\"plan\":%u", r->plan);
+    }
+    put(w, "}}");
+}
+
+static void point(writer *w, const ru_record *r, uint32_t tid)
+{
+    if (r->kind == RU_REC_INSTANT) {
+        open_event(w, "i", r->name, r->start_ns, tid);
+        put(w, ",\"s\":\"t\",\"args\":{\"value\":%lld}}", (long long)r->value);
+    } else if (r->kind == RU_REC_COUNTER) {
+        double v;
+        memcpy(&v, &r->value, sizeof v);
+        open_event(w, "C", r->name, r->start_ns, tid);
+        put(w, ",\"args\":{\"value\":%.17g}}", isfinite(v) ? v : 0.0);
+    }
+}
+
+/* Slices of a track must nest (viewers drop those that do not): a span that outlives the one it started
+ * in is cut to it. */
+static void thread(writer *w, uint32_t index, ru_arena *arena)
+{
+    enum { DEPTH_MAX = 64 };
+    const ru_trace_thread *t = &w->trace->threads[index];
+    ru_trace_span *s;
+    int64_t n, ends[DEPTH_MAX];
+    meta(w, "thread_name", index, t->name[0] != '\0' ? t->name : "thread");
+    w->status = ru_trace_spans(t, arena, &s, &n, w->err);
+    for (int64_t i = 0; i < n && w->status == RU_OK; i++) {
+        if (s[i].depth >= DEPTH_MAX || s[i].record->name >= w->trace->n_names) {
+            continue;
+        }
+        int64_t end = s[i].end_ns;
+        if (s[i].depth > 0 && end > ends[s[i].depth - 1]) {
+            end = ends[s[i].depth - 1];
+        }
+        ends[s[i].depth] = end;
+        span(w, &s[i], index, end);
+    }
+    for (int64_t i = 0; i < t->n && w->status == RU_OK; i++) {
+        if (t->records[i].name < w->trace->n_names) {
+            point(w, &t->records[i], index);
+        }
+    }
+}
+
+ru_status ru_trace_chrome(const ru_trace *traces, uint32_t n, const char *path, ru_err *err)
+{
+    writer w = {.err = err};
+    RU_TRY(ru_out_open(path, &w.file, err));
+    put(&w, "{\"displayTimeUnit\":\"ns\",\"traceEvents\":[");
+    for (uint32_t i = 0; i < n && w.status == RU_OK; i++) {
+        w.trace = &traces[i];
+        meta(&w, "process_name", 0, traces[i].process);
+        for (uint32_t k = 0; k < traces[i].n_threads && w.status == RU_OK; k++) {
+            ru_arena scratch;
+            ru_arena_init(&scratch, 0);
+            thread(&w, k, &scratch);
+            ru_arena_fini(&scratch);
+        }
+    }
+    put(&w, "\n]}\n");
+    flush(&w);
+    if (w.status == RU_OK) {
+        w.status = ru_out_commit(w.file, err);
+    }
+    ru_out_close(w.file);
+    return w.status;
+}

@@ -1,0 +1,31 @@
+/* Traces in the formats of other tools.
+ *
+ * Thread: one. Files appear under their names only when complete. */
+#ifndef RU_TRACE_EXPORT_H
+#define RU_TRACE_EXPORT_H
+
+#include "trace/read.h"
+
+/* Perfetto protobuf: one process track a rank, one thread track a thread, begin and end events that
+ * nest, counters as counter tracks, predicted time, plan and value as annotations.
+ * Source: perfetto trace protos, field numbers in docs/trace.md. */
+RU_MUST_USE ru_status ru_trace_perfetto(const ru_trace *traces, uint32_t n, const char *path,
+                                        ru_err *err);
+
+/* Chrome JSON (chrome://tracing, Speedscope, TensorBoard's profiler): complete events. Best below
+ * 300 MB; larger runs use Perfetto. */
+RU_MUST_USE ru_status ru_trace_chrome(const ru_trace *traces, uint32_t n, const char *path,
+                                      ru_err *err);
+
+/* A TensorBoard event file: scalars by tag and step. */
+typedef struct ru_tensorboard ru_tensorboard;
+/* Makes `dir`/events.out.tfevents.<seconds>.<host>. */
+RU_MUST_USE ru_status ru_tensorboard_open(const char *dir, int64_t wall_ns, ru_tensorboard **out,
+                                          ru_err *err);
+RU_MUST_USE ru_status ru_tensorboard_scalar(ru_tensorboard *t, const char *tag, int64_t step,
+                                            int64_t wall_ns, double value, ru_err *err);
+/* Makes the file appear; the object is then only to be closed. */
+RU_MUST_USE ru_status ru_tensorboard_commit(ru_tensorboard *t, ru_err *err);
+void ru_tensorboard_close(ru_tensorboard *t); /* NULL is fine; without commit nothing is left */
+
+#endif

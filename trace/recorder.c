@@ -1,0 +1,273 @@
+/* The recorder: rings filled by the recording threads, one writer thread that drains them.
+ *
+ *   thread 0 -> ring 0 --.
+ *   thread 1 -> ring 1 ---+--> writer --> blocks appended to one file
+ *   thread 2 -> ring 2 --'
+ *
+ * A ring belongs to the thread that first recorded; it is found through the thread's slot without a
+ * lock. Rings are single-producer single-consumer (base/ring.h); a full ring drops and counts. */
+#include "trace/recorder.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/ring.h"
+#include "env/clock.h"
+#include "env/thread.h"
+#include "trace/recorder_impl.h"
+
+static rec_thread *thread_new(ru_recorder *r)
+{
+    rec_thread *t = aligned_alloc(_Alignof(rec_thread), sizeof *t);
+    if (t == NULL) {
+        return NULL;
+    }
+    memset(t, 0, sizeof *t);
+    t->slots = calloc(r->ring_records, sizeof(ru_record));
+    if (t->slots == NULL) {
+        free(t);
+        return NULL;
+    }
+    ru_spsc_init(&t->ring, t->slots, r->ring_records, sizeof(ru_record));
+    ru_mutex_lock(&r->mutex);
+    if (r->n_threads < REC_THREADS_MAX) {
+        t->index = r->n_threads;
+        r->threads[r->n_threads++] = t;
+    } else {
+        free(t->slots);
+        free(t);
+        t = NULL;
+    }
+    ru_mutex_unlock(&r->mutex);
+    return t;
+}
+
+/* The calling thread's ring; NULL when memory or thread numbers ran out (then nothing is recorded
+ * for this thread and the loss is counted). */
+static rec_thread *thread_of(ru_recorder *r)
+{
+    ru_thread_slot *slot = ru_thread_trace_slot();
+    if (RU_LIKELY(slot->owner == r && slot->stamp == r->stamp)) {
+        return slot->value;
+    }
+    rec_thread *t = thread_new(r);
+    *slot = (ru_thread_slot){r, r->stamp, t};
+    if (t == NULL) {
+        ru_mutex_lock(&r->mutex);
+        r->threads_refused++;
+        ru_mutex_unlock(&r->mutex);
+    }
+    return t;
+}
+
+static void put(ru_recorder *r, const ru_record *rec)
+{
+    rec_thread *t = thread_of(r);
+    ru_record *place = t != NULL ? ru_spsc_place(&t->ring) : NULL;
+    if (RU_LIKELY(place != NULL)) {
+        *place = *rec;
+        ru_spsc_put(&t->ring);
+    } else if (t != NULL) {
+        ru_spsc_lose(&t->ring);
+    }
+}
+
+int64_t ru_rec_now(void)
+{
+    return ru_clock_now().ns;
+}
+
+static void put_span(ru_recorder *r, ru_record rec, int64_t end_ns)
+{
+    /* Durations have 32 bits: a longer span becomes several that touch; the reader joins them. */
+    while (RU_UNLIKELY(end_ns - rec.start_ns > UINT32_MAX)) {
+        rec.dur_ns = UINT32_MAX;
+        put(r, &rec);
+        rec.start_ns += UINT32_MAX;
+    }
+    rec.dur_ns = end_ns > rec.start_ns ? (uint32_t)(end_ns - rec.start_ns) : 0;
+    put(r, &rec);
+}
+
+void ru_rec_span(ru_recorder *r, uint16_t name, int64_t start_ns, int64_t end_ns, int64_t value)
+{
+    if (r != NULL) {
+        put_span(r, (ru_record){.start_ns = start_ns, .value = value, .name = name}, end_ns);
+    }
+}
+
+void ru_rec_act(ru_recorder *r, uint16_t name, int64_t start_ns, int64_t end_ns, int64_t value,
+                uint32_t plan, uint32_t predicted_ns)
+{
+    if (r != NULL) {
+        ru_record rec = {.start_ns = start_ns, .value = value, .name = name,
+                         .plan = plan,         .predicted_ns = predicted_ns};
+        put_span(r, rec, end_ns);
+    }
+}
+
+void ru_rec_wait(ru_recorder *r, uint16_t name, int64_t start_ns, int64_t end_ns, uint16_t on)
+{
+    if (r != NULL) {
+        ru_record rec = {.start_ns = start_ns, .value = on, .name = name, .kind = RU_REC_WAIT};
+        put_span(r, rec, end_ns);
+    }
+}
+
+void ru_rec_instant(ru_recorder *r, uint16_t name, int64_t value)
+{
+    if (r != NULL) {
+        put(r, &(ru_record){.start_ns = ru_rec_now(), .value = value, .name = name,
+                            .kind = RU_REC_INSTANT});
+    }
+}
+
+void ru_rec_counter(ru_recorder *r, uint16_t name, double value)
+{
+    if (r != NULL) {
+        ru_record rec = {.start_ns = ru_rec_now(), .name = name, .kind = RU_REC_COUNTER};
+        memcpy(&rec.value, &value, sizeof value);
+        put(r, &rec);
+    }
+}
+
+/* -- names ---------------------------------------------------------------------------------------- */
+
+static uint64_t text_hash(const char *category, const char *name)
+{
+    uint64_t h = 0xcbf29ce484222325u; /* FNV-1a */
+    for (const char *p = category; *p != '\0'; p++) {
+        h = (h ^ (uint8_t)*p) * 0x100000001b3u;
+    }
+    h = (h ^ 0xff) * 0x100000001b3u;
+    for (const char *p = name; *p != '\0'; p++) {
+        h = (h ^ (uint8_t)*p) * 0x100000001b3u;
+    }
+    return h;
+}
+
+/* Called with the mutex held. */
+static uint16_t name_add(ru_recorder *r, const char *category, const char *name, uint32_t slot)
+{
+    char *c = strndup(category, 255), *n = strndup(name, 255);
+    if (c == NULL || n == NULL) {
+        free(c);
+        free(n);
+        return REC_NAME_OTHER;
+    }
+    uint32_t id = r->n_names++;
+    r->names[id] = (rec_name){c, n};
+    r->slots[slot] = (uint16_t)id;
+    return (uint16_t)id;
+}
+
+uint16_t ru_recorder_name(ru_recorder *r, const char *name, const char *category)
+{
+    if (r == NULL) {
+        return 0;
+    }
+    ru_mutex_lock(&r->mutex);
+    uint32_t slot = (uint32_t)text_hash(category, name) & (REC_SLOTS - 1);
+    uint16_t id = 0;
+    while (r->slots[slot] != 0) {
+        const rec_name *k = &r->names[r->slots[slot]];
+        if (strncmp(k->name, name, 255) == 0 && strncmp(k->category, category, 255) == 0) {
+            id = r->slots[slot];
+            break;
+        }
+        slot = (slot + 1) & (REC_SLOTS - 1);
+    }
+    if (id == 0) {
+        id = r->n_names < REC_NAMES_MAX ? name_add(r, category, name, slot) : REC_NAME_OTHER;
+    }
+    ru_mutex_unlock(&r->mutex);
+    return id;
+}
+
+void ru_recorder_thread(ru_recorder *r, const char *name)
+{
+    rec_thread *t = r == NULL ? NULL : thread_of(r);
+    if (t != NULL) {
+        ru_mutex_lock(&r->mutex);
+        strncpy(t->name, name, sizeof t->name - 1);
+        t->name_written = false;
+        ru_mutex_unlock(&r->mutex);
+    }
+}
+
+/* -- opening and closing ---------------------------------------------------------------------------- */
+
+static void recorder_free(ru_recorder *r)
+{
+    for (uint32_t i = 0; i < r->n_threads; i++) {
+        free(r->threads[i]->slots);
+        free(r->threads[i]);
+    }
+    for (uint32_t i = 1; r->names != NULL && i < r->n_names; i++) {
+        free(r->names[i].category);
+        free(r->names[i].name);
+    }
+    ru_log_file_close(r->file);
+    ru_cond_fini(&r->cond);
+    ru_mutex_fini(&r->mutex);
+    free(r->names);
+    free(r->slots);
+    free(r->buffer);
+    free(r);
+}
+
+ru_status ru_recorder_open(const ru_recorder_options *opt, ru_recorder **out, ru_err *err)
+{
+    uint32_t records = opt->ring_records > 0 ? opt->ring_records : 16384;
+    if ((records & (records - 1)) != 0 || records > (1u << 24)) {
+        return RU_FAIL(err, RU_E_ARG, "ring_records is %u, a power of two up to 2^24 was expected",
+                       records);
+    }
+    ru_recorder *r = calloc(1, sizeof *r);
+    if (r == NULL) {
+        return RU_FAIL(err, RU_E_MEM, "no memory for the recorder");
+    }
+    ru_mutex_init(&r->mutex);
+    ru_cond_init(&r->cond);
+    r->ring_records = records;
+    r->flush_ns = opt->flush_ns > 0 ? opt->flush_ns : 100000000;
+    r->bytes_max = opt->bytes_max > 0 ? opt->bytes_max : (int64_t)1 << 30;
+    r->stamp = ru_rec_now();
+    r->n_names = 1;
+    r->names = calloc(REC_NAMES_MAX, sizeof *r->names);
+    r->slots = calloc(REC_SLOTS, sizeof *r->slots);
+    r->buffer = malloc(REC_BUFFER_BYTES);
+    ru_status st = RU_OK;
+    if (r->names == NULL || r->slots == NULL || r->buffer == NULL) {
+        st = RU_FAIL(err, RU_E_MEM, "no memory for the recorder");
+    }
+    if (st == RU_OK) {
+        (void)ru_recorder_name(r, "other", ""); /* becomes REC_NAME_OTHER */
+        st = opt->dir == NULL ? RU_OK : rui_writer_start(r, opt, err);
+    }
+    if (st != RU_OK) {
+        recorder_free(r);
+        return st;
+    }
+    *out = r;
+    return RU_OK;
+}
+
+void ru_recorder_close(ru_recorder *r)
+{
+    if (r != NULL) {
+        rui_writer_stop(r);
+        recorder_free(r);
+    }
+}
+
+void ru_recorder_stats_get(ru_recorder *r, ru_recorder_stats *into)
+{
+    ru_mutex_lock(&r->mutex);
+    *into = (ru_recorder_stats){.threads = r->n_threads, .bytes_written = r->bytes_written};
+    for (uint32_t i = 0; i < r->n_threads; i++) {
+        into->records += r->threads[i]->written + (int64_t)ru_spsc_used(&r->threads[i]->ring);
+        into->dropped += (int64_t)ru_spsc_lost(&r->threads[i]->ring);
+    }
+    ru_mutex_unlock(&r->mutex);
+}

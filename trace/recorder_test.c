@@ -1,0 +1,324 @@
+/* Recorder and reader: what goes in comes out, killed runs keep a prefix, full rings count drops,
+ * exports nest and parse. */
+#include "trace/recorder.h"
+#include "test/test.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "base/pb.h"
+#include "env/file.h"
+#include "env/thread.h"
+#include "trace/export.h"
+#include "trace/fold.h"
+#include "trace/read.h"
+
+typedef struct fixture {
+    char root[64];
+    ru_arena arena;
+    ru_err err;
+} fixture;
+
+static int set_up(void **state)
+{
+    fixture *f = calloc(1, sizeof *f);
+    snprintf(f->root, sizeof f->root, "/tmp/rubato-test-XXXXXX");
+    ru_arena_init(&f->arena, 0);
+    *state = f;
+    return mkdtemp(f->root) == NULL;
+}
+
+static int tear_down(void **state)
+{
+    fixture *f = *state;
+    ru_status st = ru_path_remove(f->root, NULL);
+    ru_arena_fini(&f->arena);
+    free(f);
+    return st != RU_OK;
+}
+
+/* Two steps, each with two ops inside, a wait, a counter and an instant. */
+static void record_some(ru_recorder *r)
+{
+    uint16_t step = ru_recorder_name(r, "step", "train");
+    uint16_t conv = ru_recorder_name(r, "Conv \"1\"\n", "op");
+    uint16_t wait = ru_recorder_name(r, "batch", "reader");
+    uint16_t loss = ru_recorder_name(r, "loss", "metric");
+    uint16_t ckpt = ru_recorder_name(r, "checkpoint", "event");
+    ru_recorder_thread(r, "main");
+    for (int64_t k = 0; k < 2; k++) {
+        int64_t t0 = 1000000 + k * 10000;
+        ru_rec_act(r, conv, t0 + 1000, t0 + 4000, 64, 7, 2500);
+        ru_rec_act(r, conv, t0 + 4000, t0 + 6000, 64, 7, 2500);
+        ru_rec_wait(r, wait, t0 + 6000, t0 + 9000, step);
+        ru_rec_span(r, step, t0, t0 + 10000, 0);
+        ru_rec_counter(r, loss, 2.5 - (double)k);
+    }
+    ru_rec_instant(r, ckpt, 1);
+}
+
+static ru_trace record_and_load(fixture *f)
+{
+    ru_recorder *r = NULL;
+    ru_recorder_options opt = {.dir = f->root, .process = "train", .rank = 3};
+    assert_ok(ru_recorder_open(&opt, &r, &f->err), f->err);
+    record_some(r);
+    ru_recorder_close(r);
+    ru_trace t;
+    char *path = ru_path_join(&f->arena, f->root, "rank3.trace");
+    assert_ok(ru_trace_load(path, &f->arena, &t, &f->err), f->err);
+    return t;
+}
+
+static void test_round_trip(void **state)
+{
+    fixture *f = *state;
+    ru_trace t = record_and_load(f);
+    assert_true(t.complete);
+    assert_int_equal(t.damaged_at, -1);
+    assert_int_equal(t.rank, 3);
+    assert_string_equal(t.process, "train");
+    assert_int_equal(t.n_threads, 1);
+    assert_string_equal(t.threads[0].name, "main");
+    assert_int_equal(t.records, 11);
+    assert_int_equal(t.dropped, 0);
+    const ru_record *conv = &t.threads[0].records[0];
+    assert_string_equal(t.names[conv->name].name, "Conv \"1\"\n");
+    assert_string_equal(t.names[conv->name].category, "op");
+    assert_int_equal(conv->start_ns, 1001000);
+    assert_int_equal(conv->dur_ns, 3000);
+    assert_int_equal(conv->predicted_ns, 2500);
+    assert_int_equal(conv->plan, 7);
+}
+
+static void test_fold_by_hand(void **state)
+{
+    fixture *f = *state;
+    ru_trace t = record_and_load(f);
+    ru_facts facts;
+    assert_ok(ru_trace_fold(&t, &f->arena, &facts, &f->err), f->err);
+    assert_int_equal(facts.n, 3);
+    /* per step: 5,000 ns in Conv, 3,000 ns waiting, 2,000 ns left to the step itself */
+    assert_string_equal(facts.facts[0].category, "op");
+    assert_int_equal(facts.facts[0].count, 4);
+    assert_int_equal(facts.facts[0].self_ns, 10000);
+    assert_int_equal(facts.facts[0].min_ns, 2000);
+    assert_int_equal(facts.facts[0].max_ns, 3000);
+    assert_int_equal(facts.facts[0].value_total, 256);
+    assert_int_equal(facts.facts[0].predicted_total_ns, 10000);
+    assert_int_equal(facts.facts[0].actual_total_ns, 10000);
+    assert_string_equal(facts.facts[1].name, "batch");
+    assert_int_equal(facts.facts[1].self_ns, 6000);
+    assert_string_equal(facts.facts[2].name, "step");
+    assert_int_equal(facts.facts[2].self_ns, 4000);
+    assert_int_equal(facts.facts[2].total_ns, 20000);
+    assert_int_equal(facts.busy_ns, 14000);
+    assert_int_equal(facts.wait_ns, 6000);
+    assert_non_null(strstr(ru_facts_print(&facts, 2, &f->arena), "... and 1 more"));
+}
+
+/* Cut at every length and flip one bit at many places: a prefix or a clean refusal, never more. */
+static void test_damage_keeps_the_prefix(void **state)
+{
+    fixture *f = *state;
+    ru_trace whole = record_and_load(f);
+    char *data;
+    int64_t n;
+    char *path = ru_path_join(&f->arena, f->root, "rank3.trace");
+    assert_ok(ru_file_read(path, 0, &f->arena, &data, &n, &f->err), f->err);
+    for (int64_t cut = 0; cut < n; cut++) {
+        ru_arena a;
+        ru_arena_init(&a, 0);
+        ru_trace t;
+        ru_status st = ru_trace_parse((uint8_t *)data, cut, &a, &t, &f->err);
+        assert_int_equal(st, cut < 64 ? RU_E_DATA : RU_OK);
+        if (st == RU_OK) {
+            assert_true(t.records <= whole.records);
+            assert_false(t.complete);
+        }
+        ru_arena_fini(&a);
+    }
+    for (int64_t at = 64; at < n; at += 3) {
+        ru_arena a;
+        ru_arena_init(&a, 0);
+        ru_trace t;
+        data[at] = (char)(data[at] ^ 0x10);
+        assert_ok(ru_trace_parse((uint8_t *)data, n, &a, &t, &f->err), f->err);
+        assert_true(t.records <= whole.records);
+        data[at] = (char)(data[at] ^ 0x10);
+        ru_arena_fini(&a);
+    }
+}
+
+static void test_full_ring_counts_drops(void **state)
+{
+    fixture *f = *state;
+    ru_recorder *r = NULL;
+    ru_recorder_options opt = {.ring_records = 64}; /* no folder: nobody drains */
+    assert_ok(ru_recorder_open(&opt, &r, &f->err), f->err);
+    uint16_t name = ru_recorder_name(r, "x", "test");
+    assert_int_equal(name, ru_recorder_name(r, "x", "test"));
+    assert_int_not_equal(name, ru_recorder_name(r, "x", "other"));
+    for (int i = 0; i < 100; i++) {
+        ru_rec_span(r, name, i, i + 1, 0);
+    }
+    ru_recorder_stats stats;
+    ru_recorder_stats_get(r, &stats);
+    assert_int_equal(stats.records + stats.dropped, 100);
+    assert_true(stats.records >= 63);
+    ru_recorder_close(r);
+    ru_rec_span(NULL, name, 0, 1, 0); /* no recorder: nothing happens */
+}
+
+static void test_long_spans_are_joined(void **state)
+{
+    fixture *f = *state;
+    ru_recorder *r = NULL;
+    ru_recorder_options opt = {.dir = f->root};
+    assert_ok(ru_recorder_open(&opt, &r, &f->err), f->err);
+    ru_rec_span(r, ru_recorder_name(r, "epoch", "train"), 5, 5 + 10000000000, 0);
+    ru_recorder_close(r);
+    ru_trace t;
+    char *path = ru_path_join(&f->arena, f->root, "rank0.trace");
+    assert_ok(ru_trace_load(path, &f->arena, &t, &f->err), f->err);
+    ru_trace_span *spans;
+    int64_t n;
+    assert_ok(ru_trace_spans(&t.threads[0], &f->arena, &spans, &n, &f->err), f->err);
+    assert_int_equal(n, 1);
+    assert_int_equal(spans[0].start_ns, 5);
+    assert_int_equal(spans[0].end_ns, 5 + 10000000000);
+}
+
+typedef struct burst {
+    ru_recorder *r;
+    uint16_t name;
+    int64_t n;
+} burst;
+
+static void burst_main(void *arg)
+{
+    burst *b = arg;
+    for (int64_t i = 0; i < b->n; i++) {
+        ru_rec_span(b->r, b->name, i * 10, i * 10 + 5, i);
+    }
+}
+
+static void test_threads_lose_nothing_unseen(void **state)
+{
+    fixture *f = *state;
+    enum { THREADS = 4, EACH = 20000 };
+    ru_recorder *r = NULL;
+    ru_recorder_options opt = {.dir = f->root, .ring_records = 1024, .flush_ns = 1000000};
+    assert_ok(ru_recorder_open(&opt, &r, &f->err), f->err);
+    ru_thread threads[THREADS] = {0};
+    burst b = {r, ru_recorder_name(r, "work", "test"), EACH};
+    for (int i = 0; i < THREADS; i++) {
+        assert_ok(ru_thread_start(&threads[i], "burst", burst_main, &b, &f->err), f->err);
+    }
+    for (int i = 0; i < THREADS; i++) {
+        ru_thread_join(&threads[i]);
+    }
+    ru_recorder_close(r);
+    ru_trace t;
+    char *path = ru_path_join(&f->arena, f->root, "rank0.trace");
+    assert_ok(ru_trace_load(path, &f->arena, &t, &f->err), f->err);
+    assert_int_equal(t.n_threads, THREADS);
+    assert_int_equal(t.records + t.dropped, (int64_t)THREADS * EACH);
+    for (uint32_t k = 0; k < t.n_threads; k++) {
+        for (int64_t i = 1; i < t.threads[k].n; i++) {
+            assert_true(t.threads[k].records[i].value > t.threads[k].records[i - 1].value);
+        }
+    }
+}
+
+/* Every begin has its end, ends never stand before begins, all tracks are described first. */
+static void test_perfetto_nests(void **state)
+{
+    fixture *f = *state;
+    ru_trace t = record_and_load(f);
+    char *path = ru_path_join(&f->arena, f->root, "t.perfetto-trace"), *data;
+    int64_t n;
+    assert_ok(ru_trace_perfetto(&t, 1, path, &f->err), f->err);
+    assert_ok(ru_file_read(path, 0, &f->arena, &data, &n, &f->err), f->err);
+    ru_pb_in in = ru_pb_in_open(data, n);
+    int depth = 0, begins = 0, descriptors = 0, counters = 0;
+    uint64_t last_slice_ns = 0;
+    for (ru_pb_field packet; ru_pb_next(&in, &packet);) {
+        assert_int_equal(packet.number, 1);
+        ru_pb_in p = ru_pb_sub(&packet);
+        uint64_t at = 0;
+        for (ru_pb_field k; ru_pb_next(&p, &k);) {
+            at = k.number == 8 ? k.value : at;
+            descriptors += k.number == 60;
+            if (k.number != 11) {
+                continue;
+            }
+            ru_pb_in e = ru_pb_sub(&k);
+            for (ru_pb_field g; ru_pb_next(&e, &g);) {
+                if (g.number == 9 && g.value <= 2) {
+                    assert_true(at >= last_slice_ns);
+                    last_slice_ns = at;
+                    begins += g.value == 1;
+                    depth += g.value == 1 ? 1 : -1;
+                    assert_true(depth >= 0);
+                }
+                counters += g.number == 44;
+            }
+        }
+        assert_ok(ru_pb_in_end(&p, "TracePacket", &f->err), f->err);
+    }
+    assert_ok(ru_pb_in_end(&in, "Trace", &f->err), f->err);
+    assert_int_equal(depth, 0);
+    assert_int_equal(begins, 8);
+    assert_int_equal(counters, 2);
+    assert_int_equal(descriptors, 3); /* process, thread, counter */
+}
+
+static void test_chrome_escapes(void **state)
+{
+    fixture *f = *state;
+    ru_trace t = record_and_load(f);
+    char *path = ru_path_join(&f->arena, f->root, "t.json"), *data;
+    int64_t n;
+    assert_ok(ru_trace_chrome(&t, 1, path, &f->err), f->err);
+    assert_ok(ru_file_read(path, 0, &f->arena, &data, &n, &f->err), f->err);
+    assert_non_null(strstr(data, "Conv \\\"1\\\"\\u000a"));
+    assert_non_null(strstr(data, "\"ts\":1001.000,\"dur\":3.000"));
+    assert_non_null(strstr(data, "\"waits for\":\"step\""));
+}
+
+/* The records of a TensorBoard file are framed as TFRecord; checked with an own reading of the frame
+ * and, outside, by TensorBoard itself (test/oracle/trace_oracle.py). */
+static void test_tensorboard_frames(void **state)
+{
+    fixture *f = *state;
+    ru_tensorboard *tb = NULL;
+    assert_ok(ru_tensorboard_open(f->root, 1700000000000000000, &tb, &f->err), f->err);
+    assert_ok(ru_tensorboard_scalar(tb, "loss", 1, 1700000001000000000, 0.5, &f->err), f->err);
+    assert_ok(ru_tensorboard_commit(tb, &f->err), f->err);
+    ru_tensorboard_close(tb);
+    char **names, *data;
+    uint32_t count;
+    int64_t n;
+    assert_ok(ru_dir_list(f->root, &f->arena, &names, &count, &f->err), f->err);
+    assert_int_equal(count, 1);
+    assert_int_equal(strncmp(names[0], "events.out.tfevents.1700000000.", 31), 0);
+    char *path = ru_path_join(&f->arena, f->root, names[0]);
+    assert_ok(ru_file_read(path, 0, &f->arena, &data, &n, &f->err), f->err);
+    int64_t at = 0;
+    int records = 0;
+    while (at < n) {
+        uint64_t size;
+        memcpy(&size, data + at, 8);
+        at += 16 + (int64_t)size;
+        records++;
+    }
+    assert_int_equal(at, n);
+    assert_int_equal(records, 2);
+}
+
+#define T(f) cmocka_unit_test_setup_teardown(f, set_up, tear_down)
+RU_TESTS(trace_recorder, T(test_round_trip), T(test_fold_by_hand), T(test_damage_keeps_the_prefix),
+         T(test_full_ring_counts_drops), T(test_long_spans_are_joined),
+         T(test_threads_lose_nothing_unseen), T(test_perfetto_nests), T(test_chrome_escapes),
+         T(test_tensorboard_frames))

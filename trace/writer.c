@@ -1,0 +1,192 @@
+/* The recorder's file side: every flush_ns the writer thread drains all rings into blocks. A failing
+ * disk stops the writing with one log line; recording and training go on. */
+#include <stdio.h>
+#include <string.h>
+
+#include "base/crc32c.h"
+#include "base/log.h"
+#include "env/clock.h"
+#include "trace/format.h"
+#include "trace/recorder_impl.h"
+
+static void give_up(ru_recorder *r, const ru_err *err)
+{
+    r->failed = true;
+    ru_log(RU_LOG_WARN, "trace", "write_stopped", "%s", err->text);
+}
+
+/* Append the block whose payload stands in buffer + RUI_TRACE_BLOCK_BYTES. */
+static void block_write(ru_recorder *r, rui_trace_block kind, uint32_t thread, uint32_t size_bytes)
+{
+    if (r->failed) {
+        return;
+    }
+    if (r->bytes_written + size_bytes > r->bytes_max && kind == RUI_TRACE_RECORDS) {
+        if (!r->full) {
+            ru_log(RU_LOG_WARN, "trace", "full", "stopped at %lld bytes, later records are lost",
+                   (long long)r->bytes_written);
+        }
+        r->full = true;
+        return;
+    }
+    const uint8_t *payload = r->buffer + RUI_TRACE_BLOCK_BYTES;
+    uint32_t w[6] = {RUI_TRACE_BLOCK_MAGIC, (uint32_t)kind, thread, size_bytes,
+                     ru_crc32c(0, payload, size_bytes), 0};
+    memcpy(r->buffer, w, sizeof w);
+    ru_err err;
+    int64_t total = RUI_TRACE_BLOCK_BYTES + (int64_t)size_bytes;
+    if (ru_log_file_append(r->file, r->buffer, total, &err) != RU_OK) {
+        give_up(r, &err);
+        return;
+    }
+    r->bytes_written += total;
+}
+
+static void names_write(ru_recorder *r)
+{
+    enum { ROOM = REC_BUFFER_BYTES - RUI_TRACE_BLOCK_BYTES };
+    uint8_t *p = r->buffer + RUI_TRACE_BLOCK_BYTES;
+    uint32_t at = 0;
+    ru_mutex_lock(&r->mutex);
+    while (r->names_written < r->n_names && at + 4 + 2 * 255 <= ROOM) {
+        uint16_t id = (uint16_t)r->names_written++;
+        if (id == 0) {
+            continue;
+        }
+        size_t c = strlen(r->names[id].category), n = strlen(r->names[id].name);
+        memcpy(p + at, &id, 2);
+        p[at + 2] = (uint8_t)c;
+        p[at + 3] = (uint8_t)n;
+        memcpy(p + at + 4, r->names[id].category, c);
+        memcpy(p + at + 4 + c, r->names[id].name, n);
+        at += 4 + (uint32_t)(c + n);
+    }
+    ru_mutex_unlock(&r->mutex);
+    if (at > 0) {
+        block_write(r, RUI_TRACE_NAMES, 0, at);
+    }
+}
+
+static void thread_write(ru_recorder *r, rec_thread *t)
+{
+    uint8_t *p = r->buffer + RUI_TRACE_BLOCK_BYTES;
+    bool name_due;
+    ru_mutex_lock(&r->mutex);
+    size_t n = strlen(t->name);
+    name_due = !t->name_written && n > 0;
+    memcpy(p, t->name, n);
+    t->name_written = true;
+    ru_mutex_unlock(&r->mutex);
+    if (name_due) {
+        block_write(r, RUI_TRACE_THREAD, t->index, (uint32_t)n);
+    }
+    enum { RECORDS_MAX = (REC_BUFFER_BYTES - RUI_TRACE_BLOCK_BYTES) / sizeof(ru_record) };
+    uint32_t got;
+    for (const void *src; (src = ru_spsc_peek(&t->ring, RECORDS_MAX, &got)) != NULL && got > 0;) {
+        memcpy(p, src, got * sizeof(ru_record));
+        ru_spsc_drop(&t->ring, got);
+        t->written += got;
+        block_write(r, RUI_TRACE_RECORDS, t->index, got * (uint32_t)sizeof(ru_record));
+    }
+    int64_t lost = (int64_t)ru_spsc_lost(&t->ring);
+    if (lost != t->lost_written) {
+        memcpy(p, &lost, 8);
+        t->lost_written = lost;
+        block_write(r, RUI_TRACE_DROPPED, t->index, 8);
+    }
+}
+
+/* One round: all names, then every ring that exists now. A name is interned before its first record is
+ * pushed, so at most the records of one round can stand before their names in the file; the reader
+ * does not mind. */
+static void drain(ru_recorder *r)
+{
+    names_write(r);
+    ru_mutex_lock(&r->mutex);
+    uint32_t n = r->n_threads;
+    ru_mutex_unlock(&r->mutex);
+    for (uint32_t i = 0; i < n; i++) {
+        thread_write(r, r->threads[i]);
+    }
+}
+
+static void clock_write(ru_recorder *r)
+{
+    int64_t pair[2] = {ru_clock_wall_ns(), ru_rec_now()};
+    memcpy(r->buffer + RUI_TRACE_BLOCK_BYTES, pair, sizeof pair);
+    block_write(r, RUI_TRACE_CLOCK, 0, sizeof pair);
+}
+
+static void writer_main(void *arg)
+{
+    enum { ROUNDS_PER_CLOCK = 100 };
+    ru_recorder *r = arg;
+    for (int64_t round = 1;; round++) {
+        ru_mutex_lock(&r->mutex);
+        if (!r->stop) {
+            (void)ru_cond_wait_for(&r->cond, &r->mutex, r->flush_ns);
+        }
+        bool stop = r->stop;
+        ru_mutex_unlock(&r->mutex);
+        drain(r);
+        if (round % ROUNDS_PER_CLOCK == 0) {
+            clock_write(r);
+        }
+        if (stop) {
+            return;
+        }
+    }
+}
+
+static ru_status header_write(ru_recorder *r, const ru_recorder_options *opt, ru_err *err)
+{
+    uint8_t h[RUI_TRACE_HEADER_BYTES] = {0};
+    uint32_t version = RUI_TRACE_VERSION;
+    int64_t wall = ru_clock_wall_ns(), mono = ru_rec_now();
+    const char *process = opt->process != NULL ? opt->process : "rubato";
+    memcpy(h, RUI_TRACE_MAGIC, 8);
+    memcpy(h + 8, &version, 4);
+    memcpy(h + 12, &opt->rank, 4);
+    memcpy(h + 16, &wall, 8);
+    memcpy(h + 24, &mono, 8);
+    size_t n = strlen(process);
+    memcpy(h + 32, process, n < 31 ? n : 31);
+    r->bytes_written = sizeof h;
+    return ru_log_file_append(r->file, h, sizeof h, err);
+}
+
+ru_status rui_writer_start(ru_recorder *r, const ru_recorder_options *opt, ru_err *err)
+{
+    char path[4096];
+    int n = snprintf(path, sizeof path, "%s/rank%u.trace", opt->dir, opt->rank);
+    if (n < 0 || n >= (int)sizeof path) {
+        return RU_FAIL(err, RU_E_CONFIG, "the trace folder's name is too long: %s", opt->dir);
+    }
+    RU_TRY(ru_dir_make(opt->dir, err));
+    RU_TRY(ru_log_file_open(path, false, &r->file, err));
+    RU_TRY(header_write(r, opt, err));
+    return ru_thread_start(&r->writer, "rubato-trace", writer_main, r, err);
+}
+
+void rui_writer_stop(ru_recorder *r)
+{
+    if (!r->writer.started) {
+        return;
+    }
+    ru_mutex_lock(&r->mutex);
+    r->stop = true;
+    ru_cond_signal(&r->cond);
+    ru_mutex_unlock(&r->mutex);
+    ru_thread_join(&r->writer);
+    int64_t totals[2] = {0, 0};
+    for (uint32_t i = 0; i < r->n_threads; i++) {
+        totals[0] += r->threads[i]->written;
+        totals[1] += (int64_t)ru_spsc_lost(&r->threads[i]->ring);
+    }
+    memcpy(r->buffer + RUI_TRACE_BLOCK_BYTES, totals, sizeof totals);
+    block_write(r, RUI_TRACE_END, 0, sizeof totals);
+    ru_err err;
+    if (!r->failed && ru_log_file_sync(r->file, &err) != RU_OK) {
+        give_up(r, &err);
+    }
+}
