@@ -97,7 +97,8 @@ ru_op ru_op_find(const char *name, bool onnx); /* RU_OP_NONE when unknown */
 #define RU_ATTR_LIST(X)                                                                            \
     X(activation) X(activations) X(activation_alpha) X(activation_beta) X(alpha) X(allowzero)      \
     X(approximate) X(auto_pad) X(axes) X(axis) X(batch_axis) X(batch_dims) X(beta) X(beta1)        \
-    X(beta2) X(bias) X(blocksize) X(broadcast) X(causal) X(ceil_mode) X(clip) X(coordinate_mode)   \
+    X(beta2) X(bias) X(blocksize) X(broadcast) X(causal) X(ceil_mode) X(clip)                       \
+    X(coordinate_transformation_mode)                                                              \
     X(count_include_pad) X(cubic_coeff_a) X(decoupled) X(detect_negative) X(detect_positive)       \
     X(dilations) X(direction) X(dtype) X(end) X(epsilon) X(equation) X(exclusive)                  \
     X(exclude_outside) X(extrapolation_value) X(fmod) X(gamma) X(group) X(groups) X(head_size)     \
@@ -110,7 +111,7 @@ ru_op ru_op_find(const char *name, bool onnx); /* RU_OP_NONE when unknown */
     X(strides) X(to) X(training) X(training_mode) X(transA) X(transB) X(upper) X(value)            \
     X(value_float) X(value_floats) X(value_int) X(value_ints) X(weight_decay) X(width_scale)       \
     X(height_scale) X(antialias) X(keep_aspect_ratio_policy) X(slots) X(has_mask) X(in_shape)      \
-    X(bias_term) X(fused) X(rank) X(position)
+    X(bias_term) X(fused) X(rank) X(position) X(time_axis)
 
 typedef enum ru_attr_key {
     RU_ATTR_NONE,
