@@ -1,0 +1,129 @@
+#include "env/self.h"
+
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+static volatile sig_atomic_t stop_signal;
+
+static const int stop_signals[] = {SIGINT, SIGTERM, SIGHUP};
+
+static void on_stop(int number)
+{
+    if (stop_signal != 0) {
+        _exit(128 + number);
+    }
+    stop_signal = number;
+}
+
+void ru_self_stop_watch(void)
+{
+    struct sigaction sa = {.sa_handler = on_stop, .sa_flags = SA_RESTART};
+    sigemptyset(&sa.sa_mask);
+    stop_signal = 0;
+    for (uint32_t k = 0; k < RU_ARRAY_LEN(stop_signals); k++) {
+        (void)sigaction(stop_signals[k], &sa, NULL);
+    }
+}
+
+int ru_self_stop_asked(void)
+{
+    return stop_signal;
+}
+
+void ru_self_stop_unwatch(void)
+{
+    for (uint32_t k = 0; k < RU_ARRAY_LEN(stop_signals); k++) {
+        (void)signal(stop_signals[k], SIG_DFL);
+    }
+}
+
+int64_t ru_self_rss_peak_bytes(void)
+{
+    struct rusage u;
+    return getrusage(RUSAGE_SELF, &u) == 0 ? (int64_t)u.ru_maxrss * 1024 : 0;
+}
+
+int64_t ru_self_rss_bytes(void)
+{
+    long long size = 0, resident = 0;
+    FILE *f = fopen("/proc/self/statm", "re");
+    if (f == NULL) {
+        return 0;
+    }
+    int n = fscanf(f, "%lld %lld", &size, &resident);
+    (void)fclose(f);
+    return n == 2 ? (int64_t)resident * sysconf(_SC_PAGESIZE) : 0;
+}
+
+/* Field 22 of /proc/self/stat counts clock ticks since boot, as CLOCK_BOOTTIME does; on a machine
+ * that never slept that is CLOCK_MONOTONIC. Resolution: one tick (10 ms). */
+int64_t ru_self_start_ns(void)
+{
+    char text[1024];
+    FILE *f = fopen("/proc/self/stat", "re");
+    if (f == NULL) {
+        return 0;
+    }
+    size_t n = fread(text, 1, sizeof text - 1, f);
+    (void)fclose(f);
+    text[n] = 0;
+    const char *at = strrchr(text, ')');
+    unsigned long long ticks = 0;
+    if (at == NULL ||
+        sscanf(at + 1,
+               " %*c %*d %*d %*d %*d %*d %*u %*u %*u %*u %*u %*u %*u %*d %*d %*d %*d %*d %*d %llu",
+               &ticks) != 1) {
+        return 0;
+    }
+    return (int64_t)(ticks * (1000000000ULL / (unsigned long long)sysconf(_SC_CLK_TCK)));
+}
+
+int64_t ru_self_pid(void)
+{
+    return (int64_t)getpid();
+}
+
+uint32_t ru_self_columns(int fd)
+{
+    struct winsize w = {0};
+    if (isatty(fd) == 0 || ioctl(fd, TIOCGWINSZ, &w) != 0) {
+        return 0;
+    }
+    return w.ws_col;
+}
+
+void ru_self_host(char *into, int64_t size_bytes)
+{
+    if (gethostname(into, (size_t)size_bytes) != 0) {
+        (void)snprintf(into, (size_t)size_bytes, "unknown");
+    }
+    into[size_bytes - 1] = 0;
+}
+
+void ru_self_cpu(char *into, int64_t size_bytes)
+{
+    (void)snprintf(into, (size_t)size_bytes, "unknown");
+    FILE *f = fopen("/proc/cpuinfo", "re");
+    char line[256];
+    while (f != NULL && fgets(line, sizeof line, f) != NULL) {
+        const char *at = strchr(line, ':');
+        if (strncmp(line, "model name", 10) == 0 && at != NULL) {
+            line[strcspn(line, "\n")] = 0;
+            (void)snprintf(into, (size_t)size_bytes, "%s", at + 1 + strspn(at + 1, " "));
+            break;
+        }
+    }
+    if (f != NULL) {
+        (void)fclose(f);
+    }
+}
+
+int64_t ru_self_memory_bytes(void)
+{
+    long pages = sysconf(_SC_PHYS_PAGES);
+    return pages > 0 ? (int64_t)pages * sysconf(_SC_PAGESIZE) : 0;
+}

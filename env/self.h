@@ -1,0 +1,30 @@
+/* This process: stop signals, memory, terminal, name.
+ *
+ * Thread: any, but ru_self_stop_* from the main thread. */
+#ifndef RU_ENV_SELF_H
+#define RU_ENV_SELF_H
+
+#include "base/status.h"
+
+/* From now on the first SIGINT, SIGTERM or SIGHUP is only counted (the owner drains and ends by
+ * itself); the second ends the process at once with 128 + its number. */
+void ru_self_stop_watch(void);
+/* Number of the first stop signal; 0: none came. */
+int ru_self_stop_asked(void);
+void ru_self_stop_unwatch(void); /* default actions again */
+
+int64_t ru_self_rss_peak_bytes(void); /* largest resident size so far; 0: not known */
+int64_t ru_self_rss_bytes(void);      /* resident size now; 0: not known */
+int64_t
+ru_self_start_ns(void); /* start of the process on the clock of ru_clock_now; 0: not known */
+int64_t ru_self_pid(void);
+
+/* Columns of the terminal behind file descriptor `fd`; 0: not a terminal. */
+uint32_t ru_self_columns(int fd);
+
+/* What the machine calls itself and its processor; "unknown" when it does not say. */
+void ru_self_host(char *into, int64_t size_bytes);
+void ru_self_cpu(char *into, int64_t size_bytes);
+int64_t ru_self_memory_bytes(void); /* physical memory; 0: not known */
+
+#endif
