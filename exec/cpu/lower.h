@@ -25,7 +25,7 @@
 #ifndef RU_EXEC_CPU_LOWER_H
 #define RU_EXEC_CPU_LOWER_H
 
-#include "exec/cpu/dnnl.h"
+#include "exec/cpu/onednn.h"
 #include "exec/exe.h"
 #include "exec/pool.h"
 
@@ -149,5 +149,10 @@ bool rui_noted(const rui_low *lo, ru_value_id v, rui_buf *workspace, const void 
 rui_buf rui_persist(rui_low *lo, const void *data, int64_t size_bytes);
 
 void rui_emit(rui_low *lo, const rui_step *step);
+
+/* Every lowering of the list. */
+#define RUI_LOWER(op, name) ru_status rui_lower_##name(rui_low *lo, const ru_node *n, ru_err *err);
+#include "exec/cpu/lowerings.def"
+#undef RUI_LOWER
 
 #endif

@@ -3,11 +3,11 @@
  * The library is a 40 MB shared object with three more behind it (2 ms of start-up measured), so it is
  * opened by name instead of linked: `rubato --version` and every command that computes nothing never
  * see it. Its functions stand in one table; only exec/cpu includes this header. What differs between
- * versions 2 and 3 is answered by the helpers below and in dnnl.c, nowhere else.
+ * versions 2 and 3 is answered by the helpers below and in onednn.c, nowhere else.
  *
  * Thread: the table is read-only after rui_dnnl_open; engines and streams belong to one executable. */
-#ifndef RU_EXEC_CPU_DNNL_H
-#define RU_EXEC_CPU_DNNL_H
+#ifndef RU_EXEC_CPU_ONEDNN_H
+#define RU_EXEC_CPU_ONEDNN_H
 
 #include <dnnl.h>
 

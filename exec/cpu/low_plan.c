@@ -1,0 +1,286 @@
+/* From steps to addresses: lifetimes, sharing, one allocation.
+ *
+ * 1. A buffer lives from the first to the last run step that mentions it or a view of it.
+ * 2. An update writes its state in place when every other use of the state comes before the step that
+ *    makes the new value (that step itself may read it when the kernel said so).
+ * 3. A result takes the memory of an operand that dies in its step when the kernel said so.
+ * 4. What is left goes through the planner of plan/mem.h. */
+#include "exec/cpu/low.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+
+enum { ALIGN = 64, HUGE_BYTES = 2 << 20 };
+
+static int64_t round_up(int64_t n, int64_t to)
+{
+    return (n + to - 1) / to * to;
+}
+
+static void mention_all(rui_low *lo)
+{
+    for (uint32_t i = 0; i < lo->run.n; i++) {
+        const rui_step_rec *r = &lo->run.at[i];
+        for (uint32_t k = 0; k < r->s.n_bufs && i < lo->update_begin; k++) {
+            if (r->s.bufs[k].v == 0) {
+                continue;
+            }
+            rui_buf_rec *b = &lo->bufs[rui_root(lo, r->s.bufs[k])];
+            b->first = b->first == UINT32_MAX ? i : b->first;
+            b->last = i;
+        }
+    }
+}
+
+/* Does `over` (through views) name the root `root`? */
+static bool over_is(const rui_low *lo, uint32_t over, uint32_t root)
+{
+    return over != 0 && rui_root(lo, (rui_buf){over}) == root;
+}
+
+/* Rule 2. The step is dropped by giving it no buffers to copy. */
+static void updates_in_place(rui_low *lo)
+{
+    for (uint32_t i = lo->update_begin; i < lo->run.n; i++) {
+        rui_step_rec *r = &lo->run.at[i];
+        uint32_t from = r->s.bufs[0].v;
+        uint32_t state = r->s.bufs[1].v;
+        rui_buf_rec *b = &lo->bufs[from];
+        const rui_buf_rec *s = &lo->bufs[state];
+        bool early = s->first == UINT32_MAX || s->last < b->first ||
+                     (s->last == b->first && over_is(lo, b->over, state));
+        bool own = b->root == from && b->kind == RUI_BUF_TEMP && b->first != UINT32_MAX;
+        if (own && early && !lo->opt.keep_temps) {
+            b->root = state;
+            b->offset_bytes = 0;
+            r->s.fn = NULL;
+        } else {
+            rui_buf_rec *root = &lo->bufs[rui_root(lo, r->s.bufs[0])];
+            root->pinned = true;
+        }
+    }
+    uint32_t n = lo->update_begin;
+    for (uint32_t i = lo->update_begin; i < lo->run.n; i++) {
+        if (lo->run.at[i].s.fn != NULL) {
+            lo->run.at[n++] = lo->run.at[i];
+        } else if (lo->run.at[i].s.fini != NULL) {
+            lo->run.at[i].s.fini(lo->run.at[i].s.state);
+        }
+    }
+    lo->run.n = n;
+}
+
+/* Rule 3, in the order buffers were made, so that chains share one place. */
+static void results_in_place(rui_low *lo)
+{
+    for (uint32_t i = 1; i < lo->n_bufs; i++) {
+        rui_buf_rec *b = &lo->bufs[i];
+        if (b->over == 0 || b->root != i || b->kind != RUI_BUF_TEMP || lo->opt.keep_temps ||
+            b->first == UINT32_MAX) {
+            continue;
+        }
+        int64_t offset = 0;
+        uint32_t o = b->over;
+        for (; lo->bufs[o].root != o; o = lo->bufs[o].root) {
+            offset += lo->bufs[o].offset_bytes;
+        }
+        rui_buf_rec *root = &lo->bufs[o];
+        if (o != i && root->kind == RUI_BUF_TEMP && !root->pinned && root->last == b->first &&
+            offset + b->size_bytes <= root->size_bytes) {
+            b->root = o;
+            b->offset_bytes = offset;
+            root->last = b->last;
+            root->pinned = b->pinned;
+        }
+    }
+}
+
+static bool in_arena(const rui_low *lo, uint32_t i)
+{
+    const rui_buf_rec *b = &lo->bufs[i];
+    return (b->kind == RUI_BUF_TEMP || b->kind == RUI_BUF_SCRATCH) && b->root == i && i != 0 &&
+           (b->first != UINT32_MAX || b->pinned);
+}
+
+typedef struct item {
+    uint32_t buf;
+    int64_t size;
+} item;
+
+static int by_size(const void *a, const void *b)
+{
+    const item *x = a;
+    const item *y = b;
+    if (x->size != y->size) {
+        return x->size < y->size ? 1 : -1;
+    }
+    return x->buf < y->buf ? -1 : x->buf > y->buf;
+}
+
+/* Lowest place for `b` among those placed before that live at the same time (placed: sorted by at). */
+static int64_t place_for(const rui_low *lo, const rui_buf_rec *b, const uint32_t *placed, uint32_t n)
+{
+    int64_t at = 0;
+    for (uint32_t i = 0; i < n; i++) {
+        const rui_buf_rec *p = &lo->bufs[placed[i]];
+        if (p->last < b->first || b->last < p->first) {
+            continue;
+        }
+        if (at + b->size_bytes <= p->at_bytes) {
+            break;
+        }
+        int64_t end = round_up(p->at_bytes + p->size_bytes, ALIGN);
+        at = end > at ? end : at;
+    }
+    return at;
+}
+
+static void insert_sorted(const rui_low *lo, uint32_t *placed, uint32_t n, uint32_t buf)
+{
+    uint32_t k = n;
+    for (; k > 0 && lo->bufs[placed[k - 1]].at_bytes > lo->bufs[buf].at_bytes; k--) {
+        placed[k] = placed[k - 1];
+    }
+    placed[k] = buf;
+}
+
+static void bound_of(rui_low *lo, const item *items, uint32_t n)
+{
+    int64_t *delta = rui_keep(lo, (int64_t)(lo->run.n + 2) * (int64_t)sizeof *delta);
+    if (delta == NULL) {
+        return;
+    }
+    for (uint32_t i = 0; i < n; i++) {
+        const rui_buf_rec *b = &lo->bufs[items[i].buf];
+        delta[b->first] += round_up(b->size_bytes, ALIGN);
+        delta[b->last + 1] -= round_up(b->size_bytes, ALIGN);
+    }
+    int64_t live = 0;
+    for (uint32_t i = 0; i <= lo->run.n; i++) {
+        live += delta[i];
+        lo->arena_bound_bytes = live > lo->arena_bound_bytes ? live : lo->arena_bound_bytes;
+    }
+}
+
+static void plan_arena(rui_low *lo)
+{
+    item *items = rui_keep(lo, (int64_t)lo->n_bufs * (int64_t)sizeof *items);
+    uint32_t *placed = rui_keep(lo, (int64_t)lo->n_bufs * (int64_t)sizeof *placed);
+    if (items == NULL || placed == NULL) {
+        return;
+    }
+    uint32_t n = 0;
+    for (uint32_t i = 1; i < lo->n_bufs; i++) {
+        rui_buf_rec *b = &lo->bufs[i];
+        if (!in_arena(lo, i)) {
+            continue;
+        }
+        b->first = b->first == UINT32_MAX ? 0 : b->first;
+        b->last = b->pinned ? lo->run.n : b->last;
+        items[n++] = (item){i, b->size_bytes};
+    }
+    bound_of(lo, items, n);
+    qsort(items, n, sizeof *items, by_size);
+    for (uint32_t i = 0; i < n; i++) {
+        rui_buf_rec *b = &lo->bufs[items[i].buf];
+        b->at_bytes = place_for(lo, b, placed, i);
+        insert_sorted(lo, placed, i, items[i].buf);
+        int64_t end = round_up(b->at_bytes + b->size_bytes, ALIGN);
+        lo->arena_bytes = end > lo->arena_bytes ? end : lo->arena_bytes;
+    }
+}
+
+static int64_t *total_of(rui_low *lo, rui_buf_kind kind)
+{
+    switch (kind) {
+    case RUI_BUF_STATE:
+        return &lo->state_bytes;
+    case RUI_BUF_PACKED:
+    case RUI_BUF_PERSIST:
+        return &lo->const_bytes;
+    case RUI_BUF_INPUT:
+    case RUI_BUF_OUTPUT:
+        return &lo->io_bytes;
+    case RUI_BUF_TEMP:
+    case RUI_BUF_SCRATCH:
+    case RUI_BUF_DATA:
+        break;
+    }
+    return NULL;
+}
+
+/* Fixed places for what is not in the arena, behind it; then the memory itself. */
+static ru_status allocate(rui_low *lo, ru_err *err)
+{
+    int64_t at = round_up(lo->arena_bytes, ALIGN);
+    for (uint32_t i = 1; i < lo->n_bufs; i++) {
+        rui_buf_rec *b = &lo->bufs[i];
+        int64_t *total = total_of(lo, b->kind);
+        if (total != NULL && b->root == i) {
+            b->at_bytes = at;
+            at += round_up(b->size_bytes, ALIGN);
+            *total += round_up(b->size_bytes, ALIGN);
+        }
+    }
+    lo->memory_bytes = round_up(at < ALIGN ? ALIGN : at, at >= HUGE_BYTES ? HUGE_BYTES : 4096);
+    void *p = mmap(NULL, (size_t)lo->memory_bytes, PROT_READ | PROT_WRITE,
+                   MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (p == MAP_FAILED) {
+        lo->memory = NULL;
+        return RU_FAIL(err, RU_E_MEM, "the executable needs %lld MiB that this machine does not give",
+                       (long long)(lo->memory_bytes >> 20));
+    }
+    lo->memory = p;
+    if (lo->memory_bytes >= 2 * HUGE_BYTES) {
+        (void)madvise(p, (size_t)lo->memory_bytes, MADV_HUGEPAGE);
+    }
+    for (uint32_t i = 1; i < lo->n_bufs; i++) {
+        rui_buf_rec *b = &lo->bufs[i];
+        if (b->root == i && b->kind != RUI_BUF_DATA) {
+            b->ptr = lo->memory + b->at_bytes;
+        }
+    }
+    return RU_OK;
+}
+
+void *rui_buf_ptr(const rui_low *lo, rui_buf b)
+{
+    if (b.v == 0) {
+        return NULL;
+    }
+    int64_t offset = 0;
+    uint32_t i = b.v;
+    for (; lo->bufs[i].root != i; i = lo->bufs[i].root) {
+        offset += lo->bufs[i].offset_bytes;
+    }
+    return lo->bufs[i].ptr == NULL ? NULL : (uint8_t *)lo->bufs[i].ptr + offset;
+}
+
+static ru_status bind_list(rui_low *lo, rui_step_list *list, ru_err *err)
+{
+    for (uint32_t i = 0; i < list->n; i++) {
+        rui_step_rec *r = &list->at[i];
+        for (uint32_t k = 0; k < r->s.n_bufs; k++) {
+            r->ptrs[k] = rui_buf_ptr(lo, r->s.bufs[k]);
+        }
+        if (r->s.bind != NULL) {
+            RU_TRY(r->s.bind(r->s.state, r->ptrs, err));
+        }
+    }
+    return RU_OK;
+}
+
+ru_status rui_low_plan(rui_low *lo, ru_err *err)
+{
+    mention_all(lo);
+    updates_in_place(lo);
+    results_in_place(lo);
+    plan_arena(lo);
+    if (lo->status != RU_OK) {
+        return ru_err_set(err, lo->status, "%s", lo->err.text);
+    }
+    RU_TRY(allocate(lo, err));
+    RU_TRY(bind_list(lo, &lo->prep, err));
+    return bind_list(lo, &lo->run, err);
+}

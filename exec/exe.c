@@ -1,0 +1,414 @@
+/* The executable: passes, lowering, planning at open; a flat list of steps at run.
+ *
+ *   graph --passes--> graph --lowering--> steps over buffers --planning--> addresses --> run, run ...
+ *
+ * Ids of the caller's graph stay valid at this border: inputs and outputs keep their positions
+ * through the passes, state keeps its name. */
+#include "exec/exe.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/str.h"
+#include "env/clock.h"
+#include "exec/cpu/low.h"
+#include "exec/ref.h"
+#include "world/pass.h"
+
+enum { FOLD_BYTES_MAX = 64 << 20 }; /* larger constants are computed at the first run instead */
+
+typedef struct exe_state {
+    ru_value_id id, inner; /* inner absent: no step reads it */
+    void *orphan;          /* row-major contents of a state no step reads */
+    uint32_t need_step;    /* first run step that touches it, UINT32_MAX: none */
+} exe_state;
+
+struct ru_exe {
+    ru_arena arena, scratch;
+    const ru_graph *outer; /* the caller's */
+    ru_graph g;            /* after the passes */
+    ru_exe_options opt;
+    ru_pool *pool;
+    rui_low lo;
+    exe_state *states; /* [n_states] in value order of the outer graph */
+    uint32_t n_states;
+    ru_exe_hooks hooks;
+    bool has_hooks;
+    bool stale; /* packed copies of frozen state must be made again */
+    int64_t flops, open_ns;
+};
+
+/* -- open ---------------------------------------------------------------------------------------- */
+
+static ru_status run_passes(ru_exe *e, ru_err *err)
+{
+    const ru_graph *g = e->outer;
+    if (e->opt.no_fuse || e->opt.keep_temps || e->opt.device == RU_DEVICE_REF) {
+        e->g = *g;
+        return RU_OK;
+    }
+    ru_graph live;
+    ru_graph folded;
+    const ru_fold_ops fold = ru_ref_fold_ops();
+    RU_TRY(ru_pass_fold(g, &fold, FOLD_BYTES_MAX, &e->arena, &folded, err));
+    RU_TRY(ru_pass_fuse(&folded, &e->arena, &live, err));
+    return ru_pass_dead(&live, &e->arena, &e->g, err);
+}
+
+/* The state of the inner graph that stands for `id` of the outer one; `k` counts unnamed states. */
+static ru_value_id inner_state(const ru_exe *e, ru_value_id id)
+{
+    if (e->g.values == e->outer->values) {
+        return id;
+    }
+    const char *name = e->outer->values[id.v].name;
+    for (uint32_t i = 1; i < e->g.n_values && name != NULL; i++) {
+        const ru_value *v = &e->g.values[i];
+        if (v->kind == RU_VALUE_STATE && v->name != NULL && strcmp(v->name, name) == 0) {
+            return (ru_value_id){i};
+        }
+    }
+    return (ru_value_id){0};
+}
+
+static uint32_t first_step_with(const rui_low *lo, uint32_t root)
+{
+    for (uint32_t i = 0; i < lo->run.n; i++) {
+        for (uint32_t k = 0; k < lo->run.at[i].s.n_bufs; k++) {
+            rui_buf b = lo->run.at[i].s.bufs[k];
+            if (b.v != 0 && rui_root(lo, b) == root) {
+                return i;
+            }
+        }
+    }
+    return UINT32_MAX;
+}
+
+static ru_status map_states(ru_exe *e, ru_err *err)
+{
+    const ru_graph *g = e->outer;
+    e->states = RU_NEW(&e->arena, exe_state, g->n_values);
+    if (e->states == NULL) {
+        return RU_FAIL(err, RU_E_MEM, "no memory for the states of an executable");
+    }
+    for (uint32_t i = 1; i < g->n_values; i++) {
+        if (g->values[i].kind != RU_VALUE_STATE) {
+            continue;
+        }
+        exe_state *s = &e->states[e->n_states++];
+        *s = (exe_state){.id = {i}, .inner = inner_state(e, (ru_value_id){i}),
+                         .need_step = UINT32_MAX};
+        const rui_home *h = s->inner.v == 0 ? NULL : rui_home_find(&e->lo, s->inner, NULL);
+        if (h == NULL) {
+            s->inner.v = 0;
+            s->orphan = ru_arena_zalloc(&e->arena, ru_type_bytes(&g->values[i].type), 64);
+            if (s->orphan == NULL) {
+                return RU_FAIL(err, RU_E_MEM, "no memory for state %s", g->values[i].name);
+            }
+        } else {
+            s->need_step = first_step_with(&e->lo, rui_root(&e->lo, h->buf));
+        }
+        if (g->values[i].data != NULL) {
+            RU_TRY(ru_exe_state_write(e, s->id, g->values[i].data, err));
+        }
+    }
+    return RU_OK;
+}
+
+static const char *step_label(const ru_exe *e, const rui_step_rec *r)
+{
+    return r->label != NULL ? r->label
+           : r->node == 0   ? "reorder"
+                            : ru_op_get(e->g.nodes[r->node].op)->name;
+}
+
+static ru_status run_steps(ru_exe *e, rui_step_list *list, const ru_run_args *args, ru_err *err);
+
+static ru_status open_into(ru_exe *e, ru_err *err)
+{
+    RU_TRY(run_passes(e, err));
+    uint32_t threads = e->opt.device == RU_DEVICE_REF ? 1 : e->opt.threads;
+    RU_TRY(ru_pool_new(threads, &e->pool, err));
+    RU_TRY(rui_low_init(&e->lo, &e->g, &e->opt, ru_pool_threads(e->pool), &e->arena, err));
+    RU_TRY(rui_low_graph(&e->lo, err));
+    RU_TRY(rui_low_plan(&e->lo, err));
+    RU_TRY(map_states(e, err));
+    for (uint32_t i = 1; i < e->g.n_nodes; i++) {
+        e->flops += ru_node_flops(&e->g, &e->g.nodes[i]);
+    }
+    e->stale = false;
+    const ru_run_args none = {0};
+    return run_steps(e, &e->lo.prep, &none, err);
+}
+
+ru_status ru_exe_open(const ru_graph *g, const ru_exe_options *opt, ru_exe **out, ru_err *err)
+{
+    ru_time start = ru_clock_now();
+    ru_exe *e = calloc(1, sizeof *e);
+    if (e == NULL) {
+        return RU_FAIL(err, RU_E_MEM, "no memory for an executable");
+    }
+    ru_arena_init(&e->arena, 0);
+    ru_arena_init(&e->scratch, 0);
+    e->outer = g;
+    e->opt = *opt;
+    ru_status st = open_into(e, err);
+    if (st != RU_OK) {
+        ru_exe_close(e);
+        return ru_err_wrap(err, st, "open executable of %s", g->name == NULL ? "graph" : g->name);
+    }
+    e->open_ns = ru_time_since(ru_clock_now(), start);
+    *out = e;
+    return RU_OK;
+}
+
+void ru_exe_close(ru_exe *e)
+{
+    if (e == NULL) {
+        return;
+    }
+    rui_low_fini(&e->lo);
+    ru_pool_free(e->pool);
+    ru_arena_fini(&e->scratch);
+    ru_arena_fini(&e->arena);
+    free(e);
+}
+
+/* -- run ----------------------------------------------------------------------------------------- */
+
+static ru_status step_failed(const ru_exe *e, const rui_step_rec *r, ru_status st, ru_err *err)
+{
+    const ru_node *n = r->node == 0 ? NULL : &e->g.nodes[r->node];
+    if (err != NULL && err->status != st) {
+        (void)ru_err_set(err, st, "the kernel failed");
+    }
+    return ru_err_wrap(err, st, "%s %s (%s)", step_label(e, r),
+                       n == NULL || n->name == NULL ? "" : n->name, r->s.kernel);
+}
+
+static void tell_needed(const ru_exe *e, uint32_t step)
+{
+    for (uint32_t k = 0; k < e->n_states; k++) {
+        if (e->states[k].need_step == step) {
+            e->hooks.need(e->hooks.self, e->states[k].id);
+        }
+    }
+}
+
+static void tell_ready(const ru_exe *e, const rui_step_rec *r)
+{
+    const ru_node *n = &e->g.nodes[r->node];
+    for (uint32_t k = 0; r->node != 0 && k < n->n_out; k++) {
+        const rui_home *h = n->out[k].v == 0 ? NULL : rui_home_find(&e->lo, n->out[k], NULL);
+        if (h != NULL) {
+            e->hooks.ready(e->hooks.self, n->out[k], rui_buf_ptr(&e->lo, h->buf),
+                           h->layout->size_bytes);
+        }
+    }
+}
+
+static ru_status run_steps(ru_exe *e, rui_step_list *list, const ru_run_args *args, ru_err *err)
+{
+    const rui_run run = {.args = args,
+                         .pool = e->pool,
+                         .scratch = &e->scratch,
+                         .stream = e->lo.nn.stream,
+                         .err = err};
+    bool main_list = list == &e->lo.run;
+    for (uint32_t i = 0; i < list->n; i++) {
+        rui_step_rec *r = &list->at[i];
+        if (main_list && e->has_hooks && e->hooks.need != NULL) {
+            tell_needed(e, i);
+        }
+        ru_status st = r->s.fn(r->s.state, r->ptrs, &run);
+        if (RU_UNLIKELY(st != RU_OK)) {
+            return step_failed(e, r, st, err);
+        }
+        if (main_list && e->has_hooks && e->hooks.ready != NULL) {
+            tell_ready(e, r);
+        }
+    }
+    return RU_OK;
+}
+
+/* The same with the time of every step; apart, so that the plain path has no branch for it. */
+static ru_status run_profiled(ru_exe *e, rui_step_list *list, const ru_run_args *args, ru_err *err)
+{
+    const rui_run run = {.args = args,
+                         .pool = e->pool,
+                         .scratch = &e->scratch,
+                         .stream = e->lo.nn.stream,
+                         .err = err};
+    ru_time before = ru_clock_now();
+    for (uint32_t i = 0; i < list->n; i++) {
+        rui_step_rec *r = &list->at[i];
+        ru_status st = r->s.fn(r->s.state, r->ptrs, &run);
+        if (st != RU_OK) {
+            return step_failed(e, r, st, err);
+        }
+        ru_time after = ru_clock_now();
+        r->ns = ru_time_since(after, before);
+        r->ns_sum += r->ns;
+        before = after;
+    }
+    return RU_OK;
+}
+
+ru_status ru_exe_run(ru_exe *e, const ru_run_args *args, ru_err *err)
+{
+    const ru_run_args none = {0};
+    args = args == NULL ? &none : args;
+    if (err != NULL) {
+        err->status = RU_OK;
+    }
+    ru_pool_enter(e->pool);
+    if (e->stale) {
+        RU_TRY(run_steps(e, &e->lo.prep, args, err));
+        e->stale = false;
+    }
+    return e->opt.profile && !e->has_hooks ? run_profiled(e, &e->lo.run, args, err)
+                                           : run_steps(e, &e->lo.run, args, err);
+}
+
+void ru_exe_hooks_set(ru_exe *e, const ru_exe_hooks *hooks)
+{
+    e->has_hooks = hooks != NULL && (hooks->ready != NULL || hooks->need != NULL);
+    e->hooks = hooks != NULL ? *hooks : (ru_exe_hooks){0};
+}
+
+/* -- inputs, outputs, state ------------------------------------------------------------------------ */
+
+void *ru_exe_input(ru_exe *e, ru_value_id input)
+{
+    for (uint32_t i = 0; i < e->outer->n_inputs; i++) {
+        if (e->outer->inputs[i].v == input.v) {
+            const rui_home *h = rui_home_find(&e->lo, e->g.inputs[i], NULL);
+            return h == NULL ? NULL : rui_buf_ptr(&e->lo, h->buf);
+        }
+    }
+    return NULL;
+}
+
+const void *ru_exe_output(ru_exe *e, ru_value_id output)
+{
+    for (uint32_t i = 0; i < e->outer->n_outputs; i++) {
+        if (e->outer->outputs[i].v == output.v) {
+            ru_value_id v = e->g.outputs[i];
+            const rui_layout *plain = rui_plain(&e->lo, &e->g.values[v.v].type);
+            const rui_home *h = NULL;
+            for (uint32_t k = 0; k < e->lo.vals[v.v].n_homes; k++) {
+                const rui_home *c = &e->lo.vals[v.v].homes[k];
+                h = c->layout == plain ? c : h; /* the last one is the copy made for the caller */
+            }
+            return h == NULL ? NULL : rui_buf_ptr(&e->lo, h->buf);
+        }
+    }
+    return NULL;
+}
+
+static exe_state *state_find(ru_exe *e, ru_value_id id)
+{
+    for (uint32_t k = 0; k < e->n_states; k++) {
+        if (e->states[k].id.v == id.v) {
+            return &e->states[k];
+        }
+    }
+    return NULL;
+}
+
+static ru_status state_copy(ru_exe *e, ru_value_id id, const void *from, void *into, ru_err *err)
+{
+    exe_state *s = state_find(e, id);
+    if (s == NULL) {
+        return RU_FAIL(err, RU_E_ARG, "value %u of the graph is no state", id.v);
+    }
+    const ru_type *t = &e->outer->values[id.v].type;
+    if (s->inner.v == 0) {
+        memcpy(from != NULL ? s->orphan : into, from != NULL ? from : s->orphan,
+               (size_t)ru_type_bytes(t));
+        return RU_OK;
+    }
+    const rui_home *h = rui_home_find(&e->lo, s->inner, NULL);
+    const rui_layout *plain = rui_plain(&e->lo, t);
+    void *mine = rui_buf_ptr(&e->lo, h->buf);
+    if (from == NULL) {
+        return rui_copy_now(&e->lo, h->layout, mine, plain, into, err);
+    }
+    e->stale = true;
+    return rui_copy_now(&e->lo, plain, from, h->layout, mine, err);
+}
+
+ru_status ru_exe_state_read(ru_exe *e, ru_value_id state, void *into, ru_err *err)
+{
+    return state_copy(e, state, NULL, into, err);
+}
+
+ru_status ru_exe_state_write(ru_exe *e, ru_value_id state, const void *from, ru_err *err)
+{
+    return state_copy(e, state, from, NULL, err);
+}
+
+ru_status ru_exe_value_read(ru_exe *e, ru_value_id v, void *into, ru_err *err)
+{
+    if (!e->opt.keep_temps || v.v == 0 || v.v >= e->g.n_values) {
+        return RU_FAIL(err, RU_E_ARG, "value %u can be read only from an executable that keeps its "
+                       "temporary values", v.v);
+    }
+    const rui_home *h = rui_home_find(&e->lo, v, NULL);
+    if (h == NULL) {
+        return RU_FAIL(err, RU_E_ARG, "value %u is not computed on its own here", v.v);
+    }
+    return rui_copy_now(&e->lo, h->layout, rui_buf_ptr(&e->lo, h->buf),
+                        rui_plain(&e->lo, &e->g.values[v.v].type), into, err);
+}
+
+/* -- reports --------------------------------------------------------------------------------------- */
+
+void ru_exe_stats_get(const ru_exe *e, ru_exe_stats *into)
+{
+    *into = (ru_exe_stats){.n_nodes = e->g.n_nodes - 1,
+                           .n_steps = e->lo.run.n,
+                           .n_reorders = e->lo.n_reorders,
+                           .n_primitives = e->lo.nn.primitives,
+                           .arena_bytes = e->lo.arena_bytes,
+                           .arena_bound_bytes = e->lo.arena_bound_bytes,
+                           .state_bytes = e->lo.state_bytes,
+                           .const_bytes = e->lo.const_bytes,
+                           .scratch_bytes = e->lo.scratch_bytes,
+                           .io_bytes = e->lo.io_bytes,
+                           .flops = e->flops,
+                           .open_ns = e->open_ns};
+}
+
+static void print_step(const ru_exe *e, const rui_step_rec *r, uint32_t i, ru_text *t)
+{
+    const ru_node *n = r->node == 0 ? NULL : &e->g.nodes[r->node];
+    ru_text_putf(t, "%4u %-18s %-26s", i, step_label(e, r), r->s.kernel);
+    for (uint32_t k = 0; k < r->s.n_bufs && k < 8; k++) {
+        rui_buf b = r->s.bufs[k];
+        if (b.v == 0) {
+            ru_text_put(t, " -");
+        } else {
+            ru_text_putf(t, " %u:%lld", rui_root(&e->lo, b),
+                         (long long)e->lo.bufs[b.v].size_bytes);
+        }
+    }
+    if (n != NULL && n->n_out > 0 && n->out[0].v != 0) {
+        char type[128];
+        ru_text_putf(t, "  %s", ru_type_print(&e->g, &e->g.values[n->out[0].v].type, type,
+                                              sizeof type));
+    }
+    if (r->ns != 0) {
+        ru_text_putf(t, "  %.1f us", (double)r->ns / 1e3);
+    }
+    ru_text_char(t, '\n', 1);
+}
+
+const char *ru_exe_print(const ru_exe *e, ru_arena *arena)
+{
+    ru_text t = ru_text_arena(arena);
+    for (uint32_t i = 0; i < e->lo.run.n; i++) {
+        print_step(e, &e->lo.run.at[i], i, &t);
+    }
+    return t.p;
+}
