@@ -118,18 +118,25 @@ char *ru_arena_str(ru_arena *a, const char *s)
     return ru_arena_strn(a, s, (int64_t)strlen(s));
 }
 
-char *ru_arena_printf(ru_arena *a, const char *fmt, ...)
+char *ru_arena_vprintf(ru_arena *a, const char *fmt, va_list ap)
 {
-    va_list ap, again;
-    va_start(ap, fmt);
+    va_list again;
     va_copy(again, ap);
     int n = vsnprintf(NULL, 0, fmt, ap);
-    va_end(ap);
     char *p = n < 0 ? NULL : ru_arena_alloc(a, (int64_t)n + 1, 1);
     if (p != NULL) {
         vsnprintf(p, (size_t)n + 1, fmt, again);
     }
     va_end(again);
+    return p;
+}
+
+char *ru_arena_printf(ru_arena *a, const char *fmt, ...)
+{
+    va_list ap;
+    va_start(ap, fmt);
+    char *p = ru_arena_vprintf(a, fmt, ap);
+    va_end(ap);
     return p;
 }
 

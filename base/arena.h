@@ -47,6 +47,7 @@ void *ru_arena_copy(ru_arena *a, const void *src, int64_t size_bytes, int64_t al
 char *ru_arena_str(ru_arena *a, const char *s);
 char *ru_arena_strn(ru_arena *a, const char *s, int64_t n);
 char *ru_arena_printf(ru_arena *a, const char *fmt, ...) RU_PRINTF(2, 3);
+char *ru_arena_vprintf(ru_arena *a, const char *fmt, va_list ap) RU_PRINTF(2, 0);
 
 ru_arena_mark ru_arena_mark_get(const ru_arena *a);
 void ru_arena_rewind(ru_arena *a, ru_arena_mark mark);

@@ -28,7 +28,7 @@
 
 enum {
     RU_RANK_MAX = 8,
-    RU_SYMBOLS_MAX = 64,      /* distinct symbolic dimensions of one graph */
+    RU_SYMBOLS_MAX = 256,     /* distinct symbolic dimensions of one graph */
     RU_NODES_MAX = 1 << 20,   /* nodes of one graph */
     RU_NODE_ARGS_MAX = 65535, /* inputs or outputs of one node */
 };
@@ -52,7 +52,8 @@ typedef struct ru_type {
 
 #define RU_DIM_UNKNOWN INT64_MIN /* not known yet; legal only before shape inference */
 
-/* The symbolic dimension `coef` x symbol `sym` (0 .. RU_SYMBOLS_MAX-1), coef >= 1. */
+/* The symbolic dimension `coef` x symbol `sym` (0 .. RU_SYMBOLS_MAX-1), coef in 1 .. 2^40. It lies
+ * near INT64_MIN, so that -1 and other small negative numbers are never taken for one. */
 int64_t ru_dim_symbol(uint32_t sym, int64_t coef);
 bool ru_dim_is_symbolic(int64_t dim);
 int64_t ru_dim_coef(int64_t dim);  /* of a symbolic dim */
@@ -61,6 +62,8 @@ uint32_t ru_dim_sym(int64_t dim);  /* of a symbolic dim */
 int64_t ru_dim_mul(int64_t a, int64_t b);
 /* Exact quotient; RU_DIM_UNKNOWN when b does not divide a. */
 int64_t ru_dim_div(int64_t a, int64_t b);
+/* Sum; RU_DIM_UNKNOWN unless both are numbers, one is 0, or both are of the same symbol. */
+int64_t ru_dim_add(int64_t a, int64_t b);
 
 /* Number of elements, possibly symbolic or unknown; RU_DIM_UNKNOWN on overflow. */
 int64_t ru_type_count(const ru_type *t);
@@ -82,7 +85,7 @@ typedef enum ru_op {
 } ru_op;
 
 typedef struct ru_op_info {
-    const char *name;   /* "Conv" */
+    char name[32];      /* "Conv" */
     bool onnx;          /* of the ONNX standard domain; else our own */
     uint16_t in_min, in_max, out_min, out_max;
     double tol_f32, tol_bf16; /* relative tolerance of tests against the reference */
@@ -180,6 +183,8 @@ typedef struct ru_value {
     ru_node_id producer;  /* none unless TEMP */
     uint32_t producer_out; /* which output of it */
     const void *data;     /* CONST: elements, row-major. STATE: start value or NULL for zeros */
+    const int64_t *known; /* [count] elements of a small integer tensor as far as inference knows
+                             them: numbers, symbolic dims, RU_DIM_UNKNOWN; NULL: none known */
 } ru_value;
 
 typedef struct ru_node {
@@ -223,12 +228,13 @@ static inline ru_node *ru_graph_node(const ru_graph *g, ru_node_id id)
     return &g->nodes[id.v];
 }
 
-/* Add a value that no node makes (INPUT, CONST, STATE); `data` is view, it must live as long as the
- * graph. INPUT values are appended to g->inputs. */
+/* Add a value; its name is copied, `data` is view: it must live as long as the graph. INPUT values are
+ * appended to g->inputs. A TEMP value (importers, copies) waits for its node (add_node_into). */
 RU_MUST_USE ru_status ru_graph_add_value(ru_graph *g, const ru_value *proto, ru_value_id *out,
                                          ru_err *err);
 
-/* Append a node; `in` and `attrs` are copied (attribute arrays are view). Gives `n_out` fresh TEMP
+/* Append a node; `name`, `in` and `attrs` are copied, attribute arrays and strings too (the data of
+ * tensor attributes is view). Gives `n_out` fresh TEMP
  * values of type NONE into `out` (shape inference fills the types). */
 RU_MUST_USE ru_status ru_graph_add_node(ru_graph *g, ru_op op, const char *name,
                                         const ru_value_id *in, uint32_t n_in, const ru_attr *attrs,
@@ -264,6 +270,8 @@ bool ru_node_has_out(const ru_node *n, uint32_t k); /* output k present (not abs
  * integer values (Shape, Constant, Concat, arithmetic) through the graph, so that computed shapes
  * are known. Errors: RU_E_DATA naming node, op and shapes. */
 RU_MUST_USE ru_status ru_graph_infer(ru_graph *g, ru_err *err);
+/* The same for one node whose inputs are typed. */
+RU_MUST_USE ru_status ru_graph_infer_node(ru_graph *g, ru_node_id id, ru_err *err);
 
 /* Is the graph legal: ids in range, one producer, order, arity, attribute kinds, types filled,
  * updates of equal type? Errors: RU_E_DATA naming the first place. */

@@ -1,0 +1,369 @@
+/* Shape rules of convolutions, pooling, resizing and normalisations over channels. */
+#include "world/infer_impl.h"
+
+#include <math.h>
+#include <string.h>
+
+/* Attributes of a window sliding over the spatial axes, checked. */
+typedef struct window {
+    uint32_t n; /* spatial axes */
+    int64_t k[RU_RANK_MAX], s[RU_RANK_MAX], d[RU_RANK_MAX], lo[RU_RANK_MAX], hi[RU_RANK_MAX];
+    const char *auto_pad;
+    bool ceil;
+} window;
+
+/* Read an ints attribute of `n` entries >= low into `into`, `dflt` when it is not set. */
+static ru_status read_ints(const rui_infer *c, ru_attr_key key, uint32_t n, int64_t low,
+                           int64_t dflt, int64_t *into)
+{
+    uint32_t got;
+    const int64_t *v = ru_node_ints(&c->n, key, &got);
+    if (v != NULL && got != n) {
+        return rui_infer_fail(c, "attribute %s has %u entries, expected %u", ru_attr_name(key), got,
+                              n);
+    }
+    for (uint32_t i = 0; i < n; i++) {
+        into[i] = v != NULL ? v[i] : dflt;
+        if (into[i] < low || into[i] > INT32_MAX) {
+            return rui_infer_fail(c, "attribute %s has entry %lld, expected %lld..2^31-1",
+                                  ru_attr_name(key), (long long)into[i], (long long)low);
+        }
+    }
+    return RU_OK;
+}
+
+/* `kernel`: default kernel size (weights' spatial dims), or NULL when the attribute must be set. */
+static ru_status window_read(const rui_infer *c, uint32_t rank, const int64_t *kernel, window *w)
+{
+    if (rank < 3) {
+        return rui_infer_fail(c, "expected [batch, channels, spatial...]");
+    }
+    *w = (window){.n = rank - 2};
+    uint32_t got;
+    const int64_t *k = ru_node_ints(&c->n, RU_ATTR_kernel_shape, &got);
+    if (k == NULL && kernel == NULL) {
+        return rui_infer_fail(c, "attribute kernel_shape is missing");
+    }
+    RU_TRY(read_ints(c, RU_ATTR_kernel_shape, w->n, 1, 1, w->k));
+    for (uint32_t i = 0; kernel != NULL && i < w->n; i++) {
+        if (k != NULL && k[i] != kernel[i]) {
+            return rui_infer_fail(c, "attribute kernel_shape differs from the weights");
+        }
+        w->k[i] = kernel[i];
+        if (w->k[i] < 1) {
+            return rui_infer_fail(c, "the kernel's axis %u is not a positive number", i);
+        }
+    }
+    RU_TRY(read_ints(c, RU_ATTR_strides, w->n, 1, 1, w->s));
+    RU_TRY(read_ints(c, RU_ATTR_dilations, w->n, 1, 1, w->d));
+    int64_t pads[2 * RU_RANK_MAX];
+    RU_TRY(read_ints(c, RU_ATTR_pads, 2 * w->n, 0, 0, pads));
+    memcpy(w->lo, pads, sizeof(int64_t) * w->n);
+    memcpy(w->hi, pads + w->n, sizeof(int64_t) * w->n);
+    w->auto_pad = ru_node_str(&c->n, RU_ATTR_auto_pad, "NOTSET");
+    w->ceil = ru_node_int(&c->n, RU_ATTR_ceil_mode, 0) != 0;
+    return RU_OK;
+}
+
+/* Output size of spatial axis i for input size `in`. */
+static ru_status window_out(const rui_infer *c, const window *w, uint32_t i, int64_t in,
+                            int64_t *out)
+{
+    int64_t eff = (w->k[i] - 1) * w->d[i] + 1;
+    if (strncmp(w->auto_pad, "SAME", 4) == 0) {
+        return rui_dim_floordiv(c, in, w->s[i], true, out);
+    }
+    bool pad = strcmp(w->auto_pad, "VALID") != 0;
+    int64_t room;
+    RU_TRY(rui_dim_sum(c, in, (pad ? w->lo[i] + w->hi[i] : 0) - eff, &room));
+    if (!ru_dim_is_symbolic(room) && room < 0) {
+        return rui_infer_fail(c, "the window of %lld is larger than axis %u of %lld with its pads",
+                              (long long)eff, i + 2, (long long)in);
+    }
+    int64_t q;
+    RU_TRY(rui_dim_floordiv(c, room, w->s[i], w->ceil, &q));
+    RU_TRY(rui_dim_sum(c, q, 1, out));
+    bool known = !ru_dim_is_symbolic(*out) && !ru_dim_is_symbolic(in);
+    if (w->ceil && pad && known && (*out - 1) * w->s[i] >= in + w->lo[i]) {
+        *out -= 1; /* a window that would start in the padding does not count */
+    }
+    return RU_OK;
+}
+
+ru_status rui_shape_conv(const rui_infer *c)
+{
+    const ru_type *x = rui_in(c, 0);
+    const ru_type *k = rui_in(c, 1);
+    const ru_type *b = rui_in(c, 2);
+    if (x->rank != k->rank || x->rank < 3) {
+        return rui_infer_fail(c, "input and weights must have one rank of at least 3");
+    }
+    window w;
+    RU_TRY(window_read(c, x->rank, k->dims + 2, &w));
+    int64_t group = ru_node_int(&c->n, RU_ATTR_group, 1);
+    if (group < 1 || ru_dim_mul(k->dims[1], group) != x->dims[1] || k->dims[0] % group != 0) {
+        return rui_infer_fail(c, "channels do not match the weights in %lld groups",
+                              (long long)group);
+    }
+    if (b != NULL && (b->rank != 1 || b->dims[0] != k->dims[0])) {
+        return rui_infer_fail(c, "the bias must have %lld elements", (long long)k->dims[0]);
+    }
+    ru_type t = {.dtype = x->dtype, .rank = x->rank, .dims = {x->dims[0], k->dims[0]}};
+    for (uint32_t i = 0; i < w.n; i++) {
+        RU_TRY(window_out(c, &w, i, x->dims[i + 2], &t.dims[i + 2]));
+    }
+    const ru_type *res = rui_in(c, 3);
+    if (res != NULL && !ru_type_equal(res, &t)) {
+        return rui_infer_fail(c, "the residual input must be shaped as the output");
+    }
+    rui_set_out(c, 0, &t);
+    return RU_OK;
+}
+
+ru_status rui_shape_convtranspose(const rui_infer *c)
+{
+    const ru_type *x = rui_in(c, 0);
+    const ru_type *k = rui_in(c, 1);
+    if (x->rank != k->rank || x->rank < 3) {
+        return rui_infer_fail(c, "input and weights must have one rank of at least 3");
+    }
+    window w;
+    RU_TRY(window_read(c, x->rank, k->dims + 2, &w));
+    int64_t group = ru_node_int(&c->n, RU_ATTR_group, 1);
+    if (group < 1 || k->dims[0] != x->dims[1] || x->dims[1] % group != 0) {
+        return rui_infer_fail(c, "channels do not match the weights in %lld groups",
+                              (long long)group);
+    }
+    int64_t extra[RU_RANK_MAX];
+    RU_TRY(read_ints(c, RU_ATTR_output_padding, w.n, 0, 0, extra));
+    uint32_t n_shape;
+    const int64_t *shape = ru_node_ints(&c->n, RU_ATTR_output_shape, &n_shape);
+    if (shape != NULL && n_shape != w.n) {
+        return rui_infer_fail(c, "attribute output_shape has %u entries, expected %u", n_shape,
+                              w.n);
+    }
+    int64_t channels = ru_dim_mul(k->dims[1], group);
+    ru_type t = {.dtype = x->dtype, .rank = x->rank, .dims = {x->dims[0], channels}};
+    for (uint32_t i = 0; i < w.n; i++) {
+        int64_t in = x->dims[i + 2];
+        int64_t grown = ru_dim_mul(in, w.s[i]);
+        int64_t add = extra[i] + (w.k[i] - 1) * w.d[i] + 1 - w.s[i] - w.lo[i] - w.hi[i];
+        bool same = strncmp(w.auto_pad, "SAME", 4) == 0;
+        if (shape != NULL) {
+            t.dims[i + 2] = shape[i];
+        } else {
+            RU_TRY(rui_dim_sum(c, grown, same ? 0 : add, &t.dims[i + 2]));
+        }
+        if (!ru_dim_is_symbolic(t.dims[i + 2]) && t.dims[i + 2] < 0) {
+            return rui_infer_fail(c, "axis %u of the output would be negative", i + 2);
+        }
+    }
+    rui_set_out(c, 0, &t);
+    return RU_OK;
+}
+
+ru_status rui_shape_convgradw(const rui_infer *c)
+{
+    const ru_type *dy = rui_in(c, 0);
+    const ru_type *like = rui_in(c, 2);
+    if (dy == NULL || like == NULL || dy->rank < 3) {
+        return rui_infer_fail(c, "expected dy, x and w_like");
+    }
+    rui_set_out(c, 0, like);
+    ru_type b = {.dtype = like->dtype, .rank = 1, .dims = {dy->dims[1]}};
+    rui_set_out(c, 1, &b);
+    return RU_OK;
+}
+
+ru_status rui_shape_pool(const rui_infer *c)
+{
+    const ru_type *x = rui_in(c, 0);
+    window w;
+    RU_TRY(window_read(c, x->rank, NULL, &w));
+    ru_type t = *x;
+    for (uint32_t i = 0; i < w.n; i++) {
+        RU_TRY(window_out(c, &w, i, x->dims[i + 2], &t.dims[i + 2]));
+    }
+    rui_set_out(c, 0, &t);
+    return RU_OK;
+}
+
+ru_status rui_shape_maxpool(const rui_infer *c)
+{
+    RU_TRY(rui_shape_pool(c));
+    if (ru_node_has_out(&c->n, 1)) {
+        ru_type t = c->g->values[c->n.out[0].v].type;
+        t.dtype = RU_I64;
+        rui_set_out(c, 1, &t);
+    }
+    return RU_OK;
+}
+
+ru_status rui_shape_globalpool(const rui_infer *c)
+{
+    ru_type t = *rui_in(c, 0);
+    if (t.rank < 2) {
+        return rui_infer_fail(c, "expected [batch, channels, spatial...]");
+    }
+    for (uint32_t i = 2; i < t.rank; i++) {
+        t.dims[i] = 1;
+    }
+    rui_set_out(c, 0, &t);
+    return RU_OK;
+}
+
+/* -- Resize --------------------------------------------------------------------------------------
+ */
+
+/* Axis numbered `i` in the list the node gives (attribute axes), or i itself. */
+static ru_status listed_axis(const rui_infer *c, const int64_t *axes, uint32_t i, uint32_t rank,
+                             uint32_t *axis)
+{
+    *axis = i;
+    return axes != NULL ? rui_axis(c, axes[i], rank, axis) : RU_OK;
+}
+
+static ru_status resize_sizes(const rui_infer *c, const int64_t *axes, uint32_t n_axes, ru_type *t)
+{
+    uint32_t n;
+    const int64_t *sizes = rui_known(c, 3, &n);
+    if (sizes != NULL && n != n_axes) {
+        return rui_infer_fail(c, "sizes has %u entries, expected %u", n, n_axes);
+    }
+    const char *policy = ru_node_str(&c->n, RU_ATTR_keep_aspect_ratio_policy, "stretch");
+    bool stretch = strcmp(policy, "stretch") == 0;
+    double scale = 0.0;
+    for (uint32_t i = 0; i < n_axes; i++) {
+        uint32_t a;
+        RU_TRY(listed_axis(c, axes, i, t->rank, &a));
+        int64_t s = sizes != NULL ? sizes[i] : RU_DIM_UNKNOWN;
+        if (s == RU_DIM_UNKNOWN) {
+            RU_TRY(rui_dim_fresh(c, 0, a, &t->dims[a]));
+            continue;
+        }
+        if (!stretch) {
+            double r = (double)s / (double)t->dims[a];
+            bool take = i == 0 || (strcmp(policy, "not_larger") == 0 ? r < scale : r > scale);
+            scale = take ? r : scale;
+            continue;
+        }
+        t->dims[a] = s;
+    }
+    for (uint32_t i = 0; !stretch && sizes != NULL && i < n_axes; i++) {
+        uint32_t a;
+        RU_TRY(listed_axis(c, axes, i, t->rank, &a));
+        t->dims[a] = (int64_t)floor(scale * (double)t->dims[a] + 0.5);
+    }
+    return RU_OK;
+}
+
+static ru_status resize_scales(const rui_infer *c, const int64_t *axes, uint32_t n_axes, ru_type *t)
+{
+    uint32_t n = 0;
+    const double *scales = rui_const_floats(c, 2, &n);
+    if (scales != NULL && n != n_axes) {
+        return rui_infer_fail(c, "scales has %u entries, expected %u", n, n_axes);
+    }
+    for (uint32_t i = 0; i < n_axes; i++) {
+        uint32_t a;
+        RU_TRY(listed_axis(c, axes, i, t->rank, &a));
+        int64_t d = t->dims[a];
+        if (scales != NULL && !(scales[i] > 0.0 && scales[i] < 1e6)) {
+            return rui_infer_fail(c, "scale %g is not positive", scales[i]);
+        }
+        double r = scales != NULL ? rint(scales[i]) : 0.0;
+        if (scales != NULL && ru_dim_is_symbolic(d) && fabs(scales[i] - r) < 1e-9) {
+            t->dims[a] = ru_dim_mul(d, (int64_t)r);
+        } else if (scales != NULL && !ru_dim_is_symbolic(d)) {
+            t->dims[a] = (int64_t)floor((double)d * scales[i]);
+        } else {
+            RU_TRY(rui_dim_fresh(c, 0, a, &t->dims[a]));
+        }
+    }
+    return RU_OK;
+}
+
+ru_status rui_shape_resize(const rui_infer *c)
+{
+    ru_type t = *rui_in(c, 0);
+    uint32_t n_axes;
+    const int64_t *axes = ru_node_ints(&c->n, RU_ATTR_axes, &n_axes);
+    if (axes == NULL) {
+        n_axes = t.rank;
+    }
+    if (ru_node_has_in(&c->n, 3)) {
+        RU_TRY(resize_sizes(c, axes, n_axes, &t));
+    } else if (ru_node_has_in(&c->n, 2)) {
+        RU_TRY(resize_scales(c, axes, n_axes, &t));
+    } else {
+        return rui_infer_fail(c, "neither scales nor sizes are given");
+    }
+    for (uint32_t i = 0; i < t.rank; i++) {
+        if (t.dims[i] < 0 && !ru_dim_is_symbolic(t.dims[i])) {
+            return rui_infer_fail(c, "axis %u of the output would be negative", i);
+        }
+    }
+    rui_set_out(c, 0, &t);
+    return RU_OK;
+}
+
+/* -- normalisation -------------------------------------------------------------------------------
+ */
+
+static ru_status channels_check(const rui_infer *c, uint32_t first, uint32_t last)
+{
+    const ru_type *x = rui_in(c, 0);
+    if (x == NULL || x->rank < 2) {
+        return rui_infer_fail(c, "expected [batch, channels, ...]");
+    }
+    for (uint32_t k = first; k <= last; k++) {
+        const ru_type *s = rui_in(c, k);
+        int64_t d;
+        if (s == NULL || s->rank != 1 || !rui_broadcast_dim(s->dims[0], x->dims[1], &d) ||
+            (s->dims[0] == 1 && x->dims[1] != 1)) {
+            return rui_infer_fail(c, "input %u must have one element per channel", k);
+        }
+    }
+    return RU_OK;
+}
+
+ru_status rui_shape_batchnorm(const rui_infer *c)
+{
+    RU_TRY(channels_check(c, 1, 4));
+    rui_set_out(c, 0, rui_in(c, 0));
+    rui_set_out(c, 1, rui_in(c, 3));
+    rui_set_out(c, 2, rui_in(c, 4));
+    return RU_OK;
+}
+
+ru_status rui_shape_batchnormtrain(const rui_infer *c)
+{
+    RU_TRY(channels_check(c, 1, 4));
+    rui_set_out(c, 0, rui_in(c, 0));
+    rui_set_out(c, 1, rui_in(c, 3));
+    rui_set_out(c, 2, rui_in(c, 4));
+    ru_type s = *rui_in(c, 3);
+    s.dtype = RU_F32;
+    rui_set_out(c, 3, &s);
+    rui_set_out(c, 4, &s);
+    return RU_OK;
+}
+
+ru_status rui_shape_layernorm(const rui_infer *c)
+{
+    ru_type t = *rui_in(c, 0);
+    uint32_t axis;
+    RU_TRY(rui_axis(c, ru_node_int(&c->n, RU_ATTR_axis, -1), t.rank, &axis));
+    rui_set_out(c, 0, &t);
+    for (uint32_t i = axis; i < t.rank; i++) {
+        t.dims[i] = 1;
+    }
+    int64_t stash = ru_node_int(&c->n, RU_ATTR_stash_type, 1);
+    t.dtype = ru_dtype_from_onnx((int32_t)stash);
+    if (!ru_dtype_is_float(t.dtype)) {
+        return rui_infer_fail(c, "attribute stash_type = %lld is no float type", (long long)stash);
+    }
+    rui_set_out(c, 1, &t);
+    rui_set_out(c, 2, &t);
+    return RU_OK;
+}
