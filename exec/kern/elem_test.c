@@ -1,0 +1,189 @@
+/* Vector mathematics and element-wise kernels against double precision, on every instruction set that
+ * this CPU has. */
+#include "exec/kern/kern.h"
+
+#include <float.h>
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "test/test.h"
+
+static double gelu_of(double x)
+{
+    return x * 0.5 * erfc(-x * 0.70710678118654752440);
+}
+
+static double sigmoid_of(double x)
+{
+    return 1.0 / (1.0 + exp(-x));
+}
+
+static double gelu_tanh_of(double x)
+{
+    return x * sigmoid_of(1.5957691216057308 * (x + 0.044715 * x * x * x));
+}
+
+static double softplus_of(double x)
+{
+    return (x > 0 ? x : 0) + log1p(exp(-fabs(x)));
+}
+
+typedef struct math_case {
+    ru_kern_map1 op;
+    const char *name;
+    double (*f)(double);
+    double lo, hi, ulp_max;
+} math_case;
+
+static const math_case math_cases[] = {
+    {RU_KERN_MAP1_Exp, "exp", exp, -103.0, 88.7, 1.5},
+    {RU_KERN_MAP1_Log, "log", log, 1e-44, 3e38, 1.5},
+    {RU_KERN_MAP1_Log, "log", log, 0.5, 2.0, 1.5},
+    {RU_KERN_MAP1_Tanh, "tanh", tanh, -12.0, 12.0, 3.0},
+    {RU_KERN_MAP1_Tanh, "tanh", tanh, -0.7, 0.7, 3.0},
+    {RU_KERN_MAP1_Sigmoid, "sigmoid", sigmoid_of, -87.0, 30.0, 3.0},
+    {RU_KERN_MAP1_Erf, "erf", erf, -5.0, 5.0, 3.0},
+    {RU_KERN_MAP1_Gelu, "gelu", gelu_of, -10.0, 10.0, 5.0},
+    {RU_KERN_MAP1_GeluTanh, "gelu_tanh", gelu_tanh_of, -4.0, 10.0, 12.0},
+    {RU_KERN_MAP1_Softplus, "softplus", softplus_of, -80.0, 80.0, 3.0},
+};
+
+/* Distance in units of the last place of the true value. */
+static double ulps(float got, double want)
+{
+    float w = (float)want;
+    float next = nextafterf(fabsf(w), INFINITY);
+    double ulp = (double)next - fabs((double)w);
+    return fabs((double)got - want) / ulp;
+}
+
+static void check_math(const ru_kern *k, const math_case *c)
+{
+    enum { N = 20011 };
+    static const int64_t n = N;
+    float x[4096], y[4096];
+    double worst = 0.0;
+    bool log_grid = c->lo > 0.0 && c->hi / c->lo > 1e6;
+    for (int64_t base = 0; base < n; base += 4096) {
+        int64_t w = n - base < 4096 ? n - base : 4096;
+        for (int64_t i = 0; i < w; i++) {
+            double u = (double)(base + i) / (double)(n - 1);
+            x[i] = (float)(log_grid ? c->lo * pow(c->hi / c->lo, u) : c->lo + (c->hi - c->lo) * u);
+        }
+        k->map1(c->op, 0.0f, 0.0f, RU_F32, x, y, w);
+        for (int64_t i = 0; i < w; i++) {
+            double e = ulps(y[i], c->f((double)x[i]));
+            if (!(e <= worst)) {
+                worst = e;
+            }
+        }
+    }
+    if (!(worst <= c->ulp_max)) {
+        fail_msg("%s on %s is off by %.2f ulp, allowed %.2f", c->name, k->name, worst, c->ulp_max);
+    }
+}
+
+static void math_is_within_bounds(void **state)
+{
+    (void)state;
+    for (int level = 0; level < RU_KERN_LEVELS; level++) {
+        const ru_kern *k = ru_kern_at((ru_kern_level)level);
+        for (uint32_t c = 0; k != NULL && c < RU_ARRAY_LEN(math_cases); c++) {
+            check_math(k, &math_cases[c]);
+        }
+    }
+}
+
+static void special_values_keep_their_meaning(void **state)
+{
+    (void)state;
+    static const ru_kern_map1 ops[] = {RU_KERN_MAP1_Exp,  RU_KERN_MAP1_Log,      RU_KERN_MAP1_Tanh,
+                                       RU_KERN_MAP1_Erf,  RU_KERN_MAP1_Sigmoid,  RU_KERN_MAP1_Gelu,
+                                       RU_KERN_MAP1_Relu, RU_KERN_MAP1_Softplus, RU_KERN_MAP1_GeluTanh};
+    static const float at_inf[] = {INFINITY, INFINITY, 1.0f, 1.0f, 1.0f, INFINITY, INFINITY,
+                                   INFINITY, INFINITY};
+    static const float at_minus_inf[] = {0.0f, NAN, -1.0f, -1.0f, 0.0f, 0.0f, 0.0f, 0.0f, 0.0f};
+    for (int level = 0; level < RU_KERN_LEVELS; level++) {
+        const ru_kern *k = ru_kern_at((ru_kern_level)level);
+        for (uint32_t o = 0; k != NULL && o < RU_ARRAY_LEN(ops); o++) {
+            float x[17], y[17];
+            for (int i = 0; i < 17; i++) {
+                x[i] = i % 3 == 0 ? NAN : (i % 3 == 1 ? INFINITY : -INFINITY);
+            }
+            k->map1(ops[o], 0.0f, 0.0f, RU_F32, x, y, 17);
+            for (int i = 0; i < 17; i++) {
+                float want = i % 3 == 0 ? NAN : (i % 3 == 1 ? at_inf[o] : at_minus_inf[o]);
+                bool same = isnan(want) ? isnan(y[i]) : y[i] == want;
+                if (!same) {
+                    fail_msg("map %d on %s of %g gives %g, expected %g", (int)ops[o], k->name,
+                             (double)x[i], (double)y[i], (double)want);
+                }
+            }
+        }
+    }
+}
+
+/* Odd lengths, odd addresses: every element is written, nothing beside is. */
+static void ranges_are_exact(void **state)
+{
+    (void)state;
+    float x[200], y[200], z[200];
+    for (int i = 0; i < 200; i++) {
+        x[i] = (float)i * 0.25f - 20.0f;
+        y[i] = (float)(i % 13) - 6.0f;
+    }
+    for (int level = 0; level < RU_KERN_LEVELS; level++) {
+        const ru_kern *k = ru_kern_at((ru_kern_level)level);
+        for (int64_t n = 0; k != NULL && n < 130; n += 1) {
+            memset(z, 0x5a, sizeof z);
+            k->map2(RU_KERN_MAP2_Axpy, 2.0f, 0.0f, RU_F32, x + 1, 1, y + 3, 1, z + 5, n);
+            for (int64_t i = 0; i < n; i++) {
+                assert_true(z[5 + i] == x[1 + i] + 2.0f * y[3 + i]);
+            }
+            k->map2(RU_KERN_MAP2_Sub, 0.0f, 0.0f, RU_F32, x + 1, 0, y + 3, 1, z + 5, n);
+            for (int64_t i = 0; i < n; i++) {
+                assert_true(z[5 + i] == x[1] - y[3 + i]);
+            }
+            uint32_t guard[2];
+            memcpy(guard, &z[4], 4);
+            memcpy(guard + 1, &z[5 + n], 4);
+            assert_int_equal(guard[0], 0x5a5a5a5a);
+            assert_int_equal(guard[1], 0x5a5a5a5a);
+        }
+    }
+}
+
+static void bf16_rounds_once(void **state)
+{
+    (void)state;
+    float x[777], back[777];
+    uint16_t h[777], z[777];
+    for (int i = 0; i < 777; i++) {
+        x[i] = ldexpf(1.0f + (float)i / 777.0f, i % 60 - 30) * (i % 2 == 0 ? 1.0f : -1.0f);
+    }
+    x[5] = NAN;
+    x[6] = INFINITY;
+    x[7] = 3.4e38f;
+    x[8] = 1e-40f;
+    for (int level = 0; level < RU_KERN_LEVELS; level++) {
+        const ru_kern *k = ru_kern_at((ru_kern_level)level);
+        if (k == NULL) {
+            continue;
+        }
+        assert_true(k->cast(RU_F32, x, RU_BF16, h, 777));
+        assert_true(k->cast(RU_BF16, h, RU_F32, back, 777));
+        for (int i = 0; i < 777; i++) {
+            assert_int_equal(i == 5 ? 1 : h[i] == ru_f32_to_bf16(x[i]), 1);
+            assert_true(i == 5 ? isnan(back[i]) : back[i] == ru_bf16_to_f32(h[i]));
+        }
+        k->map1(RU_KERN_MAP1_Neg, 0.0f, 0.0f, RU_BF16, h + 9, z, 700);
+        for (int i = 0; i < 700; i++) {
+            assert_int_equal(z[i], h[9 + i] ^ 0x8000);
+        }
+    }
+}
+
+RU_TESTS(exec_kern_elem, cmocka_unit_test(math_is_within_bounds),
+         cmocka_unit_test(special_values_keep_their_meaning), cmocka_unit_test(ranges_are_exact),
+         cmocka_unit_test(bf16_rounds_once))

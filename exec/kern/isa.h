@@ -1,0 +1,13 @@
+/* The prototypes of one instruction set's copy of the kernels. */
+#ifndef RU_KERN_ISA_H
+#define RU_KERN_ISA_H
+
+#include "exec/kern/vec.h"
+
+#define RU_X(ret, fn, args) ret RUI_K(rui_kern_##fn) args;
+RU_KERN_LIST(RU_X)
+#undef RU_X
+
+extern const ru_kern RUI_K(rui_kern_table);
+
+#endif

@@ -1,0 +1,308 @@
+/* Element-wise maps: one input, two inputs, comparison, selection, bias with activation. */
+#include "exec/kern/isa.h"
+#include "exec/kern/vec.h"
+
+RU_KERN_INLINE float kv_clip(float x, float lo, float hi)
+{
+    float y = x < lo ? lo : x;
+    return y > hi ? hi : y;
+}
+
+/* e^x - 1 for x <= 0 and small x: by tanh(x/2), which keeps the low bits. */
+RU_KERN_INLINE float kv_expm1(float x)
+{
+    float th = kv_tanh(0.5f * x);
+    float small = 2.0f * th / (1.0f - th);
+    return fabsf(x) < 1.0f ? small : kv_exp(x) - 1.0f;
+}
+
+RU_KERN_INLINE float kv_mish_slope(float x)
+{
+    float th = kv_tanh(kv_softplus(x));
+    return th + x * kv_sigmoid(x) * (1.0f - th * th);
+}
+
+static void map1_f32(ru_kern_map1 op, float a, float b, const float *xs, float *ys, int64_t n)
+{
+    (void)a;
+    (void)b;
+    switch (op) {
+#define RU_X(name, f)                                                                              \
+    case RU_KERN_MAP1_##name:                                                                      \
+        _Pragma("omp simd") for (int64_t i = 0; i < n; i++)                                        \
+        {                                                                                          \
+            float x = xs[i];                                                                       \
+            ys[i] = f;                                                                             \
+        }                                                                                          \
+        break;
+        RU_KERN_MAP1_LIST(RU_X)
+#undef RU_X
+    case RU_KERN_MAP1_COUNT:
+        break;
+    }
+}
+
+void RUI_K(rui_kern_map1)(ru_kern_map1 op, float a, float b, ru_dtype t, const void *x, void *y,
+                          int64_t n)
+{
+    if (t == RU_F32) {
+        map1_f32(op, a, b, x, y, n);
+        return;
+    }
+    float buf[KV_BLOCK];
+    for (int64_t i = 0; i < n; i += KV_BLOCK) {
+        int64_t w = kv_min_i64(KV_BLOCK, n - i);
+        kv_widen((const uint16_t *)x + i, buf, w);
+        map1_f32(op, a, b, buf, buf, w);
+        kv_narrow(buf, (uint16_t *)y + i, w);
+    }
+}
+
+/* Steps 1 and 1. */
+static void map2_vv(ru_kern_map2 op, float a, float b, const float *xs, const float *ys, float *zs,
+                    int64_t n)
+{
+    (void)a;
+    (void)b;
+    switch (op) {
+#define RU_X(name, f)                                                                              \
+    case RU_KERN_MAP2_##name:                                                                      \
+        _Pragma("omp simd") for (int64_t i = 0; i < n; i++)                                        \
+        {                                                                                          \
+            float x = xs[i], y = ys[i];                                                            \
+            zs[i] = f;                                                                             \
+        }                                                                                          \
+        break;
+        RU_KERN_MAP2_LIST(RU_X)
+#undef RU_X
+    case RU_KERN_MAP2_COUNT:
+        break;
+    }
+}
+
+static void map2_vs(ru_kern_map2 op, float a, float b, const float *xs, float y, float *zs,
+                    int64_t n)
+{
+    (void)a;
+    (void)b;
+    switch (op) {
+#define RU_X(name, f)                                                                              \
+    case RU_KERN_MAP2_##name:                                                                      \
+        _Pragma("omp simd") for (int64_t i = 0; i < n; i++)                                        \
+        {                                                                                          \
+            float x = xs[i];                                                                       \
+            zs[i] = f;                                                                             \
+        }                                                                                          \
+        break;
+        RU_KERN_MAP2_LIST(RU_X)
+#undef RU_X
+    case RU_KERN_MAP2_COUNT:
+        break;
+    }
+}
+
+static void map2_sv(ru_kern_map2 op, float a, float b, float x, const float *ys, float *zs,
+                    int64_t n)
+{
+    (void)a;
+    (void)b;
+    switch (op) {
+#define RU_X(name, f)                                                                              \
+    case RU_KERN_MAP2_##name:                                                                      \
+        _Pragma("omp simd") for (int64_t i = 0; i < n; i++)                                        \
+        {                                                                                          \
+            float y = ys[i];                                                                       \
+            zs[i] = f;                                                                             \
+        }                                                                                          \
+        break;
+        RU_KERN_MAP2_LIST(RU_X)
+#undef RU_X
+    case RU_KERN_MAP2_COUNT:
+        break;
+    }
+}
+
+void RUI_K(rui_kern_map2)(ru_kern_map2 op, float a, float b, ru_dtype t, const void *x, int64_t sx,
+                          const void *y, int64_t sy, void *z, int64_t n)
+{
+    float bx[KV_BLOCK], by[KV_BLOCK], bz[KV_BLOCK];
+    if (n <= 0) {
+        return;
+    }
+    if (sx == 0 && sy == 0) {
+        float zero = 0.0f;
+        map2_vs(op, a, b, kv_load(t, x, 0, 1, bx), kv_load(t, y, 0, 1, by)[0], &zero, 1);
+        by[0] = zero; /* every element is the same */
+        for (int64_t i = 0; i < n; i += KV_BLOCK) {
+            int64_t w = kv_min_i64(KV_BLOCK, n - i);
+            float *o = kv_dest(t, z, i, bz);
+            for (int64_t k = 0; k < w; k++) {
+                o[k] = zero;
+            }
+            kv_store(t, z, i, w, bz);
+        }
+        return;
+    }
+    int64_t block = t == RU_F32 ? n : KV_BLOCK;
+    for (int64_t i = 0; i < n; i += block) {
+        int64_t w = kv_min_i64(block, n - i);
+        float *o = kv_dest(t, z, i, bz);
+        if (sx == 0) {
+            map2_sv(op, a, b, kv_load(t, x, 0, 1, bx)[0], kv_load(t, y, i, w, by), o, w);
+        } else if (sy == 0) {
+            map2_vs(op, a, b, kv_load(t, x, i, w, bx), kv_load(t, y, 0, 1, by)[0], o, w);
+        } else {
+            map2_vv(op, a, b, kv_load(t, x, i, w, bx), kv_load(t, y, i, w, by), o, w);
+        }
+        kv_store(t, z, i, w, bz);
+    }
+}
+
+/* A scalar operand is spread over the buffer first. */
+static const float *spread(ru_dtype t, const void *x, int64_t at, int64_t step, int64_t n,
+                           float *buf)
+{
+    if (step == 1) {
+        return kv_load(t, x, at, n, buf);
+    }
+    float one[1];
+    float v = kv_load(t, x, 0, 1, one)[0];
+    for (int64_t i = 0; i < n; i++) {
+        buf[i] = v;
+    }
+    return buf;
+}
+
+void RUI_K(rui_kern_cmp)(ru_kern_cmp op, ru_dtype t, const void *x, int64_t sx, const void *y,
+                         int64_t sy, uint8_t *z, int64_t n)
+{
+    float bx[KV_BLOCK], by[KV_BLOCK];
+    for (int64_t at = 0; at < n; at += KV_BLOCK) {
+        int64_t w = kv_min_i64(KV_BLOCK, n - at);
+        const float *xs = spread(t, x, at, sx, w, bx);
+        const float *ys = spread(t, y, at, sy, w, by);
+        uint8_t *zs = z + at;
+        switch (op) {
+#define RU_X(name, f)                                                                              \
+    case RU_KERN_CMP_##name:                                                                       \
+        _Pragma("omp simd") for (int64_t i = 0; i < w; i++)                                        \
+        {                                                                                          \
+            float x = xs[i], y = ys[i];                                                            \
+            zs[i] = (uint8_t)(f);                                                                  \
+        }                                                                                          \
+        break;
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wshadow"
+            RU_KERN_CMP_LIST(RU_X)
+#pragma GCC diagnostic pop
+#undef RU_X
+        case RU_KERN_CMP_COUNT:
+            break;
+        }
+    }
+}
+
+#define WHERE_LOOP(type)                                                                           \
+    do {                                                                                           \
+        const type *xs = x, *ys = y;                                                               \
+        type *zs = z;                                                                              \
+        for (int64_t i = 0; i < n; i++) {                                                          \
+            type u = xs[i * sx], v = ys[i * sy];                                                   \
+            zs[i] = c[i * sc] != 0 ? u : v;                                                        \
+        }                                                                                          \
+    } while (0)
+
+void RUI_K(rui_kern_where)(int64_t bytes, const uint8_t *c, int64_t sc, const void *x, int64_t sx,
+                           const void *y, int64_t sy, void *z, int64_t n)
+{
+    switch (bytes) {
+    case 1:
+        WHERE_LOOP(uint8_t);
+        break;
+    case 2:
+        WHERE_LOOP(uint16_t);
+        break;
+    case 4:
+        WHERE_LOOP(uint32_t);
+        break;
+    default:
+        WHERE_LOOP(uint64_t);
+        break;
+    }
+}
+
+void RUI_K(rui_kern_bias_act)(ru_kern_map1 op, float a, float b, ru_dtype t, const void *x,
+                              const float *bias, void *y, int64_t rows, int64_t cols)
+{
+    float bx[KV_BLOCK], bz[KV_BLOCK];
+    for (int64_t r = 0; r < rows; r++) {
+        for (int64_t c = 0; c < cols; c += KV_BLOCK) {
+            int64_t w = kv_min_i64(KV_BLOCK, cols - c);
+            int64_t at = r * cols + c;
+            float *o = kv_dest(t, y, at, bz);
+            map2_vv(RU_KERN_MAP2_Add, 0.0f, 0.0f, kv_load(t, x, at, w, bx), bias + c, o, w);
+            if (op != RU_KERN_MAP1_Identity) {
+                map1_f32(op, a, b, o, o, w);
+            }
+            kv_store(t, y, at, w, bz);
+        }
+    }
+}
+
+#define CAST_LOOP(from_t, to_t, f)                                                                 \
+    do {                                                                                           \
+        const from_t *xs = x;                                                                      \
+        to_t *ys = y;                                                                              \
+        _Pragma("omp simd") for (int64_t i = 0; i < n; i++)                                        \
+        {                                                                                          \
+            from_t v = xs[i];                                                                      \
+            ys[i] = f;                                                                             \
+        }                                                                                          \
+        return true;                                                                               \
+    } while (0)
+
+static bool cast_to_f32(ru_dtype from, const void *x, float *y, int64_t n)
+{
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wconversion"
+    if (from == RU_BF16) {
+        CAST_LOOP(uint16_t, float, kv_from_bf16(v));
+    } else if (from == RU_I32) {
+        CAST_LOOP(int32_t, float, (float)v);
+    } else if (from == RU_I64) {
+        CAST_LOOP(int64_t, float, (float)v);
+    } else if (from == RU_U8 || from == RU_BOOL) {
+        CAST_LOOP(uint8_t, float, (float)v);
+    } else if (from == RU_F64) {
+        CAST_LOOP(double, float, (float)v);
+    }
+#pragma GCC diagnostic pop
+    return false;
+}
+
+bool RUI_K(rui_kern_cast)(ru_dtype from, const void *x, ru_dtype to, void *y, int64_t n)
+{
+    if (to == RU_F32) {
+        return cast_to_f32(from, x, y, n);
+    }
+    if (from == RU_F32) {
+        if (to == RU_BF16) {
+            kv_narrow(x, y, n);
+            return true;
+        }
+        if (to == RU_F64) {
+            CAST_LOOP(float, double, (double)v);
+        }
+        if (to == RU_BOOL) {
+            CAST_LOOP(float, uint8_t, v != 0.0f);
+        }
+        return false;
+    }
+    if (from == RU_I64 && to == RU_I32) {
+        CAST_LOOP(int64_t, int32_t, (int32_t)v);
+    }
+    if (from == RU_I32 && to == RU_I64) {
+        CAST_LOOP(int32_t, int64_t, v);
+    }
+    return false;
+}
