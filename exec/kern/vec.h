@@ -3,8 +3,9 @@
  * instruction set; RUI_K(name) gives each copy its own name.
  *
  * Error bounds (tested against double over the whole range, in units of the last place): exp 1,
- * log 1, tanh 2, sigmoid 2, erf 2, gelu 4 where the result is normal. NaN gives NaN, infinities their
- * limits, denormal inputs and results are honoured. Polynomials are our own weighted minimax fits.
+ * log 1, tanh 2, sigmoid 2, erf 2, gelu 4 (its tanh form 24 in the left tail, where the argument is
+ * rounded before the exponential). NaN gives NaN, infinities their limits, denormal inputs and results
+ * are honoured. Polynomials are our own weighted minimax fits.
  *
  * Thread: any. */
 #ifndef RU_KERN_VEC_H
@@ -191,16 +192,18 @@ RU_KERN_INLINE float kv_mills(float a)
     return p * t + -1.884040054e-06f;
 }
 
-/* e^(-s/2) for s = x*x, with the rounding error of the square put back when the machine has FMA. */
+/* e^(-x*x/2) with the rounding error of the square put back. */
 RU_KERN_INLINE float kv_gauss(float x)
 {
     float s = x * x;
     float e = kv_exp_neg(-0.5f * s);
 #ifdef __FMA__
     float lost = __builtin_fmaf(x, x, -s);
-    e = s < 170.0f ? e - e * (0.5f * lost) : e;
+#else
+    float hi = kv_float(kv_bits(x) & 0xfffff000u), lo = x - hi;
+    float lost = ((hi * hi - s) + 2.0f * (hi * lo)) + lo * lo;
 #endif
-    return e;
+    return s < 170.0f ? e - e * (0.5f * lost) : e;
 }
 
 RU_KERN_INLINE float kv_erf(float x)
