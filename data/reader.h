@@ -24,7 +24,7 @@ typedef struct ru_stream ru_stream;
 
 /* Filled from the job's `data:` section; strings are view. */
 typedef struct ru_data_options {
-    const char *format; /* csv libsvm idx cifar npy tokens images tar tfrecord synthetic */
+    const char *format; /* csv libsvm idx cifar npy tokens images tar tfrecord packed synthetic */
     const char *const *paths; /* [n_paths] files or folders, format-dependent */
     uint32_t n_paths;
     int64_t context;    /* tokens: length of a sample; y is x shifted by one */
@@ -39,7 +39,13 @@ typedef struct ru_data_options {
     uint64_t seed;      /* synthetic */
     int64_t count;      /* synthetic; else 0 = all, n = first n samples */
     bool one_hot;
-    bool strict;        /* damaged samples are an error (default); else skipped and counted */
+    bool skip_damaged;  /* damaged samples are replaced by the next good one and counted; else errors */
+    bool raw;           /* numbers as stored: u8 pixels unscaled, tokens in the file's own width */
+    bool regression;    /* csv, libsvm: y is a number (f32) even when all labels look like classes */
+    int64_t token_bytes; /* tokens: 1, 2 or 4 bytes each; 0: by the name's ending, else 1 */
+    const char *const *class_names; /* order of the classes (of the training set, for its test set); */
+    uint32_t n_class_names;         /* 0: the names found, sorted */
+    int64_t resident_max_bytes; /* files up to this are kept in memory; 0: 64 MiB, -1: none */
 } ru_data_options;
 
 /* Open and index. Errors: RU_E_MISSING, RU_E_DATA with file and place, RU_E_CONFIG. */
@@ -51,6 +57,12 @@ uint32_t ru_dataset_fields(const ru_dataset *d, const ru_field **fields); /* vie
 int64_t ru_dataset_classes(const ru_dataset *d); /* 0: not a classification set */
 const char *ru_dataset_class_name(const ru_dataset *d, int64_t k); /* NULL: none */
 int64_t ru_dataset_bytes(const ru_dataset *d);   /* on disk */
+int64_t ru_dataset_skipped(const ru_dataset *d); /* damaged samples replaced so far */
+const char *ru_dataset_format(const ru_dataset *d);
+
+/* Names and one-line helps of all formats; NULL past the end. */
+const char *ru_format_name(uint32_t k);
+const char *ru_format_help(uint32_t k);
 
 /* Decode sample `index` (dataset order) into fields[k] (row-major, of the field's type). */
 RU_MUST_USE ru_status ru_dataset_read(const ru_dataset *d, int64_t index, void *const *fields,
@@ -65,12 +77,13 @@ typedef struct ru_stream_options {
     bool shuffle;        /* else dataset order */
     int64_t batch;       /* samples of a batch */
     int64_t start;       /* global position of the first sample: epoch * count + position */
-    int64_t epochs;      /* end after this many; 0: endless. Batches cross epoch borders unless drop */
-    bool drop_last;      /* skip the incomplete batch at an epoch's end */
-    bool partial_last;   /* evaluation: the last batch may be short */
+    int64_t epochs;      /* end after this many, counted from global position 0; 0: endless. Batches
+                            cross epoch borders unless drop_last */
+    bool drop_last;      /* skip the incomplete batch at every epoch's end */
+    bool partial_last;   /* evaluation: the very last batch may be short; else it is left out */
     uint32_t threads;    /* readers; 0: 1 */
     uint32_t ahead;      /* batches read ahead; 0: 4 */
-    int64_t bytes_max;   /* bound on buffered batches; 0: 256 MiB */
+    int64_t bytes_max;   /* bound on buffered batches; 0: 256 MiB. Lowers `ahead`, never below 1 */
 } ru_stream_options;
 
 typedef struct ru_batch {
@@ -78,6 +91,7 @@ typedef struct ru_batch {
     int64_t n;                   /* samples */
     int64_t position;            /* global position of the first */
     int64_t epoch;               /* of the first sample */
+    int64_t next;                /* global position to start from to go on after this batch */
     int64_t wait_ns;             /* how long the consumer waited */
 } ru_batch;
 

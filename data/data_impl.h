@@ -1,0 +1,147 @@
+/* Inside of data/: the dataset object, the table of one format, bytes of a file.
+ *
+ * A format opens files, fills the dataset's fields and count, and reads samples by index. It keeps
+ * what it needs in the dataset's arena (d->self) and in sources. Reading is re-entrant: after open a
+ * format's state is read-only, except what stands behind d->guard.
+ *
+ * Thread: open and close on one thread, read on many. */
+#ifndef RU_DATA_DATA_IMPL_H
+#define RU_DATA_DATA_IMPL_H
+
+#include "base/arena.h"
+#include "base/str.h"
+#include "data/reader.h"
+#include "env/file.h"
+#include "env/thread.h"
+
+enum {
+    RUI_RESIDENT_MAX_BYTES = 64 << 20, /* smaller files are read whole at open: a sample then costs
+                                          one copy and no system call, and cutting the file short
+                                          during a run cannot hurt (a map would crash) */
+    RUI_CLASSES_MAX = 1 << 20,
+    RUI_SAMPLE_BYTES_MAX = 1 << 30,
+};
+
+/* One format. Slots may be NULL where said. */
+typedef struct rui_format {
+    const char *name;
+    const char *help;
+    /* Open and index: sets fields, count, classes, bytes. Blocks on I/O. On failure, close is called. */
+    ru_status (*open)(ru_dataset *d, const ru_data_options *opt, ru_err *err);
+    /* Sample `index` (in range) into fields[k]. May block on I/O. */
+    ru_status (*read)(const ru_dataset *d, int64_t index, void *const *fields, ru_err *err);
+    /* Samples first .. first+n-1 into fields[k] = [n, ...]. NULL: read is called n times. */
+    ru_status (*read_run)(const ru_dataset *d, int64_t first, int64_t n, void *const *fields,
+                          ru_err *err);
+    /* Ask the kernel for a sample's bytes; never blocks long. NULL: nothing to gain. */
+    void (*soon)(const ru_dataset *d, int64_t first, int64_t n);
+    /* Free what is not in the arena. NULL: nothing. Accepts a half-opened dataset. */
+    void (*close)(ru_dataset *d);
+} rui_format;
+
+/* What reading threads change, behind a pointer so that readers hold a const dataset. */
+typedef struct rui_guard {
+    ru_mutex lock;
+    int64_t skipped; /* damaged samples replaced or left out */
+    void *decoders;  /* idle image decoders (image.c) */
+} rui_guard;
+
+struct ru_dataset {
+    const rui_format *format;
+    void *self;       /* the format's own state, in arena */
+    ru_arena arena;
+    ru_field fields[RU_FIELDS_MAX];
+    int64_t field_bytes[RU_FIELDS_MAX]; /* of one sample; filled after open */
+    uint32_t n_fields;
+    int64_t count;    /* samples */
+    int64_t classes;  /* 0: no classes */
+    const char *const *class_names; /* [classes] or NULL */
+    uint32_t *class_order;          /* [classes] class numbers in the order of their names, or NULL:
+                                       the names are sorted themselves */
+    int64_t bytes;    /* on disk */
+    double scale, shift; /* of u8 pixels, resolved */
+    bool raw, one_hot, skip_damaged;
+    int32_t y_field;  /* index of the field "y" when it holds class numbers; -1: none */
+    rui_guard *guard; /* in arena */
+};
+
+/* -- helpers of formats (dataset.c) ---------------------------------------------------------------- */
+
+/* Append a field; `name` is view (constant or in the arena). */
+void rui_field_add(ru_dataset *d, const char *name, ru_dtype dtype, uint32_t rank,
+                   const int64_t *dims);
+/* Append "y" as class numbers (i64 scalar, or f32 [classes] with one_hot); needs d->classes > 0. */
+void rui_field_add_class(ru_dataset *d);
+/* Write class `label` in the form of the field added above. */
+void rui_class_put(const ru_dataset *d, int64_t label, void *into);
+/* Copy the option's class names into d (sorted search index included); leaves d alone when none. */
+ru_status rui_class_names_take(ru_dataset *d, const ru_data_options *opt, ru_err *err);
+/* Number of the class called `name`, -1: none. */
+int64_t rui_class_find(const ru_dataset *d, ru_str name);
+/* Count one damaged sample. */
+void rui_skip_note(const ru_dataset *d);
+/* The pixel field's dtype: f32, or u8 with `raw`. */
+ru_dtype rui_pixel_dtype(const ru_dataset *d);
+/* n pixels into the field's form. */
+void rui_pixels_put(const ru_dataset *d, const uint8_t *from, int64_t n, void *into);
+
+ru_status rui_no_memory(ru_err *err, const char *what, int64_t size_bytes);
+
+/* -- bytes of a file (source.c) -------------------------------------------------------------------- */
+
+typedef struct rui_source {
+    const char *path;      /* in the dataset's arena */
+    ru_in_file file;       /* fd -1 when resident */
+    uint8_t *bytes;        /* whole content when resident; else NULL */
+    int64_t size_bytes;    /* of the content (unpacked) */
+    int64_t disk_bytes;    /* of the file */
+} rui_source;
+
+/* Open `path`; files of at most `resident_max_bytes` are read whole, names ending in .gz are unpacked
+ * whole whatever their size (bounded). */
+RU_MUST_USE ru_status rui_source_open(ru_arena *arena, const char *path, int64_t resident_max_bytes,
+                                      rui_source *out, ru_err *err);
+void rui_source_close(rui_source *s); /* accepts zeroed memory */
+/* Exactly `size_bytes` at `offset`. */
+RU_MUST_USE ru_status rui_source_read(const rui_source *s, int64_t offset, void *into,
+                                      int64_t size_bytes, ru_err *err);
+/* The same without copying when resident, else through `scratch` [size_bytes]. */
+RU_MUST_USE ru_status rui_source_view(const rui_source *s, int64_t offset, int64_t size_bytes,
+                                      void *scratch, const uint8_t **view, ru_err *err);
+void rui_source_soon(const rui_source *s, int64_t offset, int64_t size_bytes);
+
+/* Scratch memory of the calling read: `small` when it is enough, else malloc. */
+typedef struct rui_scratch {
+    void *p;
+    bool heap;
+} rui_scratch;
+RU_MUST_USE ru_status rui_scratch_get(rui_scratch *s, void *small, int64_t small_bytes,
+                                      int64_t need_bytes, ru_err *err);
+void rui_scratch_put(rui_scratch *s);
+
+/* -- order (order.c) ------------------------------------------------------------------------------- */
+
+enum { RUI_ORDER_ROUNDS = 8 };
+
+typedef struct rui_order {
+    uint32_t keys[RUI_ORDER_ROUNDS];
+    uint32_t side;  /* the walk happens on side x side >= count */
+    int64_t count;
+} rui_order;
+
+void rui_order_init(rui_order *o, uint64_t seed, int64_t epoch, int64_t count);
+int64_t rui_order_at(const rui_order *o, int64_t position);
+
+/* -- the formats ----------------------------------------------------------------------------------- */
+
+/* X(name): one rui_format_<name> each; the order is that of listings. */
+#define RUI_FORMAT_LIST(X) X(csv) X(libsvm) X(idx) X(cifar) X(tokens)
+
+#define RUI_X(name) extern const rui_format rui_format_##name;
+RUI_FORMAT_LIST(RUI_X)
+#undef RUI_X
+
+/* NULL when unknown. */
+const rui_format *rui_format_find(const char *name);
+
+#endif

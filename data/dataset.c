@@ -1,0 +1,335 @@
+/* Datasets: open by format name, check what a format says, read by index. */
+#include "data/data_impl.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static const rui_format *const formats[] = {
+#define RUI_X(name) &rui_format_##name,
+    RUI_FORMAT_LIST(RUI_X)
+#undef RUI_X
+};
+
+const char *ru_format_name(uint32_t k)
+{
+    return k < RU_ARRAY_LEN(formats) ? formats[k]->name : NULL;
+}
+
+const char *ru_format_help(uint32_t k)
+{
+    return k < RU_ARRAY_LEN(formats) ? formats[k]->help : NULL;
+}
+
+const rui_format *rui_format_find(const char *name)
+{
+    for (uint32_t k = 0; k < RU_ARRAY_LEN(formats); k++) {
+        if (strcmp(formats[k]->name, name) == 0) {
+            return formats[k];
+        }
+    }
+    return NULL;
+}
+
+static ru_status unknown_format(const char *name, ru_err *err)
+{
+    char list[256] = "";
+    size_t n = 0;
+    for (uint32_t k = 0; k < RU_ARRAY_LEN(formats); k++) {
+        size_t m = strlen(formats[k]->name);
+        if (n + m + 3 < sizeof list) {
+            memcpy(list + n, k == 0 ? "" : ", ", k == 0 ? 0 : 2);
+            n += k == 0 ? 0 : 2;
+            memcpy(list + n, formats[k]->name, m + 1);
+            n += m;
+        }
+    }
+    return RU_FAIL(err, RU_E_CONFIG, "data format '%s' is unknown; there are %s", name, list);
+}
+
+/* -- helpers of formats ---------------------------------------------------------------------------- */
+
+void rui_field_add(ru_dataset *d, const char *name, ru_dtype dtype, uint32_t rank,
+                   const int64_t *dims)
+{
+    RU_CHECK(d->n_fields < RU_FIELDS_MAX);
+    RU_CHECK(rank <= RU_RANK_MAX);
+    ru_field *f = &d->fields[d->n_fields++];
+    *f = (ru_field){.name = name, .type = {.dtype = dtype, .rank = rank}};
+    for (uint32_t i = 0; i < rank; i++) {
+        f->type.dims[i] = dims[i];
+    }
+}
+
+void rui_field_add_class(ru_dataset *d)
+{
+    RU_CHECK(d->classes > 0);
+    d->y_field = (int32_t)d->n_fields;
+    if (d->one_hot) {
+        rui_field_add(d, "y", RU_F32, 1, &d->classes);
+    } else {
+        rui_field_add(d, "y", RU_I64, 0, NULL);
+    }
+}
+
+void rui_class_put(const ru_dataset *d, int64_t label, void *into)
+{
+    RU_DCHECK(label >= 0 && label < d->classes);
+    if (!d->one_hot) {
+        memcpy(into, &label, sizeof label);
+        return;
+    }
+    float *row = into; /* [classes] */
+    memset(row, 0, (size_t)d->classes * sizeof *row);
+    row[label] = 1.0f;
+}
+
+static int by_name(const void *a, const void *b, void *names)
+{
+    const char *const *n = names;
+    return strcmp(n[*(const uint32_t *)a], n[*(const uint32_t *)b]);
+}
+
+ru_status rui_class_names_take(ru_dataset *d, const ru_data_options *opt, ru_err *err)
+{
+    uint32_t n = opt->n_class_names;
+    if (n == 0) {
+        return RU_OK;
+    }
+    if (n > RUI_CLASSES_MAX) {
+        return RU_FAIL(err, RU_E_CONFIG, "data: %u class names are too many", n);
+    }
+    const char **names = RU_NEW(&d->arena, const char *, n);
+    uint32_t *order = RU_NEW(&d->arena, uint32_t, n);
+    if (names == NULL || order == NULL) {
+        return rui_no_memory(err, "class names", n);
+    }
+    for (uint32_t i = 0; i < n; i++) {
+        order[i] = i;
+        names[i] = ru_arena_str(&d->arena, opt->class_names[i]);
+        if (names[i] == NULL) {
+            return rui_no_memory(err, "class names", n);
+        }
+    }
+    qsort_r(order, n, sizeof *order, by_name, names);
+    for (uint32_t i = 1; i < n; i++) {
+        if (strcmp(names[order[i - 1]], names[order[i]]) == 0) {
+            return RU_FAIL(err, RU_E_CONFIG, "data: the class name '%s' is given twice",
+                           names[order[i]]);
+        }
+    }
+    d->class_names = names;
+    d->class_order = order;
+    d->classes = n;
+    return RU_OK;
+}
+
+int64_t rui_class_find(const ru_dataset *d, ru_str name)
+{
+    int64_t lo = 0, hi = d->classes - 1;
+    while (lo <= hi) {
+        int64_t mid = lo + (hi - lo) / 2;
+        int64_t k = d->class_order != NULL ? d->class_order[mid] : mid;
+        ru_str at = ru_str_c(d->class_names[k]);
+        int c = memcmp(name.p, at.p, (size_t)(name.n < at.n ? name.n : at.n));
+        c = c != 0 ? c : (name.n > at.n) - (name.n < at.n);
+        if (c == 0) {
+            return k;
+        }
+        lo = c > 0 ? mid + 1 : lo;
+        hi = c < 0 ? mid - 1 : hi;
+    }
+    return -1;
+}
+
+void rui_skip_note(const ru_dataset *d)
+{
+    ru_mutex_lock(&d->guard->lock);
+    d->guard->skipped++;
+    ru_mutex_unlock(&d->guard->lock);
+}
+
+ru_dtype rui_pixel_dtype(const ru_dataset *d)
+{
+    return d->raw ? RU_U8 : RU_F32;
+}
+
+void rui_pixels_put(const ru_dataset *d, const uint8_t *from, int64_t n, void *into)
+{
+    if (d->raw) {
+        memcpy(into, from, (size_t)n);
+        return;
+    }
+    float scale = (float)d->scale, shift = (float)d->shift;
+    float *RU_RESTRICT out = into;
+    if (shift == 0.0f) { /* plain x/255 and the like: also keeps -0.0 away */
+        for (int64_t i = 0; i < n; i++) {
+            out[i] = (float)from[i] * scale;
+        }
+    } else {
+        for (int64_t i = 0; i < n; i++) {
+            out[i] = (float)from[i] * scale + shift;
+        }
+    }
+}
+
+/* -- open and close -------------------------------------------------------------------------------- */
+
+static ru_status check_options(const ru_data_options *opt, ru_err *err)
+{
+    if (opt->context < 0 || opt->stride < 0 || opt->features < 0 || opt->classes < 0 ||
+        opt->count < 0 || opt->image_size < 0) {
+        return RU_FAIL(err, RU_E_CONFIG, "data: context, stride, features, classes, count and "
+                       "image_size must not be negative");
+    }
+    if (opt->classes > RUI_CLASSES_MAX) {
+        return RU_FAIL(err, RU_E_CONFIG, "data: classes is %lld, at most %d are allowed",
+                       (long long)opt->classes, RUI_CLASSES_MAX);
+    }
+    for (uint32_t i = 0; i < opt->n_paths; i++) {
+        if (opt->paths[i] == NULL || opt->paths[i][0] == '\0') {
+            return RU_FAIL(err, RU_E_CONFIG, "data: file name %u is empty", i + 1);
+        }
+    }
+    return RU_OK;
+}
+
+/* What every format must have filled, and the sizes that follow from it. */
+static ru_status finish(ru_dataset *d, const ru_data_options *opt, ru_err *err)
+{
+    const char *where = opt->n_paths > 0 ? opt->paths[0] : d->format->name;
+    if (d->count <= 0) {
+        return RU_FAIL(err, RU_E_DATA, "%s: no samples; expected at least one", where);
+    }
+    if (opt->count > d->count) {
+        return RU_FAIL(err, RU_E_CONFIG, "%s: holds %lld samples, but count asks for %lld", where,
+                       (long long)d->count, (long long)opt->count);
+    }
+    if (opt->count > 0) {
+        d->count = opt->count;
+    }
+    RU_CHECK(d->n_fields > 0);
+    for (uint32_t k = 0; k < d->n_fields; k++) {
+        int64_t bytes = ru_type_bytes(&d->fields[k].type);
+        if (bytes <= 0 || bytes > RUI_SAMPLE_BYTES_MAX) {
+            return RU_FAIL(err, RU_E_DATA, "%s: field '%s' has %lld bytes a sample; expected 1 to %d",
+                           where, d->fields[k].name, (long long)bytes, RUI_SAMPLE_BYTES_MAX);
+        }
+        d->field_bytes[k] = bytes;
+    }
+    return RU_OK;
+}
+
+ru_status ru_dataset_open(const ru_data_options *opt, ru_dataset **out, ru_err *err)
+{
+    if (opt->format == NULL) {
+        return RU_FAIL(err, RU_E_CONFIG, "data: no format is given");
+    }
+    const rui_format *format = rui_format_find(opt->format);
+    if (format == NULL) {
+        return unknown_format(opt->format, err);
+    }
+    RU_TRY(check_options(opt, err));
+    ru_dataset *d = calloc(1, sizeof *d);
+    if (d == NULL) {
+        return rui_no_memory(err, opt->format, sizeof *d);
+    }
+    ru_arena_init(&d->arena, 0);
+    d->format = format;
+    d->y_field = -1;
+    d->raw = opt->raw;
+    d->one_hot = opt->one_hot;
+    d->skip_damaged = opt->skip_damaged;
+    bool plain = opt->scale == 0.0 && opt->shift == 0.0;
+    d->scale = plain ? 1.0 / 255.0 : opt->scale;
+    d->shift = plain ? 0.0 : opt->shift;
+    d->guard = RU_NEW(&d->arena, rui_guard, 1);
+    if (d->guard == NULL) {
+        ru_arena_fini(&d->arena);
+        free(d);
+        return rui_no_memory(err, opt->format, sizeof(rui_guard));
+    }
+    ru_mutex_init(&d->guard->lock);
+    ru_status st = format->open(d, opt, err);
+    if (st == RU_OK) {
+        st = finish(d, opt, err);
+    }
+    if (st != RU_OK) {
+        ru_dataset_close(d);
+        return st;
+    }
+    *out = d;
+    return RU_OK;
+}
+
+void ru_dataset_close(ru_dataset *d)
+{
+    if (d == NULL) {
+        return;
+    }
+    if (d->format->close != NULL) {
+        d->format->close(d);
+    }
+    ru_mutex_fini(&d->guard->lock);
+    ru_arena_fini(&d->arena);
+    free(d);
+}
+
+/* -- reading and facts ----------------------------------------------------------------------------- */
+
+enum { SKIP_TRIES_MAX = 1000 };
+
+ru_status ru_dataset_read(const ru_dataset *d, int64_t index, void *const *fields, ru_err *err)
+{
+    RU_CHECK(index >= 0 && index < d->count);
+    ru_status st = d->format->read(d, index, fields, err);
+    if (st != RU_E_DATA || !d->skip_damaged) {
+        return st;
+    }
+    for (int64_t k = 1; k <= SKIP_TRIES_MAX && k < d->count; k++) {
+        rui_skip_note(d);
+        st = d->format->read(d, (index + k) % d->count, fields, err);
+        if (st != RU_E_DATA) {
+            return st;
+        }
+    }
+    return ru_err_wrap(err, st, "%d samples in a row are damaged", SKIP_TRIES_MAX);
+}
+
+int64_t ru_dataset_count(const ru_dataset *d)
+{
+    return d->count;
+}
+
+uint32_t ru_dataset_fields(const ru_dataset *d, const ru_field **fields)
+{
+    *fields = d->fields;
+    return d->n_fields;
+}
+
+int64_t ru_dataset_classes(const ru_dataset *d)
+{
+    return d->classes;
+}
+
+const char *ru_dataset_class_name(const ru_dataset *d, int64_t k)
+{
+    return d->class_names != NULL && k >= 0 && k < d->classes ? d->class_names[k] : NULL;
+}
+
+int64_t ru_dataset_bytes(const ru_dataset *d)
+{
+    return d->bytes;
+}
+
+int64_t ru_dataset_skipped(const ru_dataset *d)
+{
+    ru_mutex_lock(&d->guard->lock);
+    int64_t n = d->guard->skipped;
+    ru_mutex_unlock(&d->guard->lock);
+    return n;
+}
+
+const char *ru_dataset_format(const ru_dataset *d)
+{
+    return d->format->name;
+}

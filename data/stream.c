@@ -1,0 +1,324 @@
+/* Streams: batches in the order of training, filled by threads ahead of the consumer.
+ *
+ * Batch b of a stream is a pure function of the options (which positions it holds) and of the dataset,
+ * so it does not matter which thread fills it. Slots form a ring: batch b lives in slot b % n_slots;
+ * threads take batch numbers in order and wait while b >= released + n_slots.
+ *
+ *     released      next_out                 next_take
+ *        |  held by    |   filled or being filled   |  free: b < released + n_slots
+ *        |  consumer   |                            |
+ *
+ * Memory is taken at open; nothing is allocated later (formats that decode may). */
+#include "data/data_impl.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "env/clock.h"
+
+enum { AHEAD_DEFAULT = 4, AHEAD_MAX = 4096, THREADS_MAX = 256, ALIGN_BYTES = 64 };
+static const int64_t bytes_max_default = (int64_t)256 << 20;
+
+typedef struct slot {
+    void *fields[RU_FIELDS_MAX]; /* [batch, ...] */
+    int64_t done;                /* batch number + 1 of what it holds; 0: nothing */
+    ru_status status;
+    ru_err err;
+} slot;
+
+/* The positions of one batch. */
+typedef struct range {
+    int64_t epoch, in_epoch; /* of the first sample */
+    int64_t n;
+    int64_t next;            /* global position after the batch */
+} range;
+
+struct ru_stream {
+    ru_dataset *d;
+    ru_stream_options opt;
+    int64_t count, total;  /* samples of an epoch; batches of the stream, INT64_MAX: endless */
+    slot *slots;           /* [n_slots] */
+    uint32_t n_slots, n_threads;
+    uint8_t *memory;
+    ru_thread *threads;    /* [n_threads] */
+    ru_mutex lock;         /* guards everything below */
+    ru_cond filled, freed;
+    int64_t next_take, next_out, released;
+    bool stop, failed;
+};
+
+/* -- which samples --------------------------------------------------------------------------------- */
+
+static range batch_range(const ru_stream *s, int64_t b)
+{
+    int64_t batch = s->opt.batch, e0 = s->opt.start / s->count, p0 = s->opt.start % s->count;
+    range r = {.n = batch};
+    if (s->opt.drop_last) {
+        int64_t first = (s->count - p0) / batch, per = s->count / batch;
+        r.epoch = b < first ? e0 : e0 + 1 + (b - first) / per;
+        r.in_epoch = b < first ? p0 + b * batch : (b - first) % per * batch;
+        r.next = r.epoch * s->count + r.in_epoch + batch;
+        if (s->count - r.in_epoch - batch < batch) {
+            r.next = (r.epoch + 1) * s->count;
+        }
+        return r;
+    }
+    int64_t at = s->opt.start + b * batch;
+    r.epoch = at / s->count;
+    r.in_epoch = at % s->count;
+    if (s->opt.epochs > 0 && s->opt.epochs * s->count - at < batch) {
+        r.n = s->opt.epochs * s->count - at;
+    }
+    r.next = at + r.n;
+    return r;
+}
+
+static int64_t batches_total(const ru_stream *s)
+{
+    if (s->opt.epochs == 0) {
+        return INT64_MAX;
+    }
+    int64_t batch = s->opt.batch, left = s->opt.epochs * s->count - s->opt.start;
+    if (left <= 0) {
+        return 0;
+    }
+    if (s->opt.drop_last) {
+        int64_t p0 = s->opt.start % s->count, e0 = s->opt.start / s->count;
+        return (s->count - p0) / batch + (s->opt.epochs - e0 - 1) * (s->count / batch);
+    }
+    return s->opt.partial_last ? (left + batch - 1) / batch : left / batch;
+}
+
+/* -- filling --------------------------------------------------------------------------------------- */
+
+static void slice(const ru_stream *s, const slot *sl, int64_t row, void **fields)
+{
+    for (uint32_t k = 0; k < s->d->n_fields; k++) {
+        fields[k] = (uint8_t *)sl->fields[k] + row * s->d->field_bytes[k];
+    }
+}
+
+static ru_status fill_run(const ru_stream *s, slot *sl, int64_t row, int64_t first, int64_t n)
+{
+    void *fields[RU_FIELDS_MAX];
+    if (s->d->format->read_run != NULL && !s->d->skip_damaged) {
+        slice(s, sl, row, fields);
+        return s->d->format->read_run(s->d, first, n, fields, &sl->err);
+    }
+    for (int64_t i = 0; i < n; i++) {
+        slice(s, sl, row + i, fields);
+        RU_TRY(ru_dataset_read(s->d, first + i, fields, &sl->err));
+    }
+    return RU_OK;
+}
+
+static ru_status fill(const ru_stream *s, slot *sl, range r, rui_order *order, int64_t *order_epoch)
+{
+    int64_t row = 0;
+    while (row < r.n) {
+        int64_t run = s->count - r.in_epoch < r.n - row ? s->count - r.in_epoch : r.n - row;
+        if (!s->opt.shuffle) {
+            RU_TRY(fill_run(s, sl, row, r.in_epoch, run));
+        } else {
+            if (*order_epoch != r.epoch) {
+                rui_order_init(order, s->opt.seed, r.epoch, s->count);
+                *order_epoch = r.epoch;
+            }
+            for (int64_t i = 0; i < run; i++) {
+                void *fields[RU_FIELDS_MAX];
+                slice(s, sl, row + i, fields);
+                RU_TRY(ru_dataset_read(s->d, rui_order_at(order, r.in_epoch + i), fields,
+                                       &sl->err));
+            }
+        }
+        row += run;
+        r.in_epoch = 0;
+        r.epoch++;
+    }
+    return RU_OK;
+}
+
+static void reader_main(void *arg)
+{
+    ru_stream *s = arg;
+    rui_order order = {0};
+    int64_t order_epoch = -1;
+    ru_mutex_lock(&s->lock);
+    while (true) {
+        while (!s->stop && s->next_take < s->total &&
+               s->next_take >= s->released + (int64_t)s->n_slots) {
+            ru_cond_wait(&s->freed, &s->lock);
+        }
+        if (s->stop || s->next_take >= s->total) {
+            break;
+        }
+        int64_t b = s->next_take++;
+        slot *sl = &s->slots[b % (int64_t)s->n_slots];
+        ru_mutex_unlock(&s->lock);
+        ru_status st = fill(s, sl, batch_range(s, b), &order, &order_epoch);
+        ru_mutex_lock(&s->lock);
+        sl->status = st;
+        sl->done = b + 1;
+        if (b == s->next_out) {
+            ru_cond_signal(&s->filled);
+        }
+    }
+    ru_mutex_unlock(&s->lock);
+}
+
+/* -- open, next, close ----------------------------------------------------------------------------- */
+
+static ru_status check_options(const ru_stream_options *opt, int64_t count, ru_err *err)
+{
+    if (opt->batch < 1 || opt->batch > (int64_t)1 << 31) {
+        return RU_FAIL(err, RU_E_CONFIG, "batch is %lld; expected 1 to 2^31", (long long)opt->batch);
+    }
+    if (opt->start < 0 || opt->epochs < 0 || opt->bytes_max < 0) {
+        return RU_FAIL(err, RU_E_CONFIG, "stream: start, epochs and bytes_max must not be negative");
+    }
+    if (opt->drop_last && count < opt->batch) {
+        return RU_FAIL(err, RU_E_CONFIG, "batch is %lld but the data has only %lld samples, and "
+                       "incomplete batches are to be dropped; make the batch smaller",
+                       (long long)opt->batch, (long long)count);
+    }
+    if (opt->epochs > INT64_MAX / 2 / count || opt->start > INT64_MAX / 4) {
+        return RU_FAIL(err, RU_E_CONFIG, "stream: %lld epochs of %lld samples are too many",
+                       (long long)opt->epochs, (long long)count);
+    }
+    if (opt->threads > THREADS_MAX || opt->ahead > AHEAD_MAX) {
+        return RU_FAIL(err, RU_E_CONFIG, "stream: at most %d reading threads and %d batches ahead",
+                       THREADS_MAX, AHEAD_MAX);
+    }
+    return RU_OK;
+}
+
+static int64_t round_up(int64_t n)
+{
+    return (n + ALIGN_BYTES - 1) / ALIGN_BYTES * ALIGN_BYTES;
+}
+
+static ru_status take_memory(ru_stream *s, ru_err *err)
+{
+    int64_t batch_bytes = 0;
+    for (uint32_t k = 0; k < s->d->n_fields; k++) {
+        if (s->d->field_bytes[k] > (INT64_MAX >> 8) / s->opt.batch) {
+            return RU_FAIL(err, RU_E_LIMIT, "a batch of %lld samples is too large; make it smaller",
+                           (long long)s->opt.batch);
+        }
+        batch_bytes += round_up(s->d->field_bytes[k] * s->opt.batch);
+    }
+    int64_t bound = s->opt.bytes_max > 0 ? s->opt.bytes_max : bytes_max_default;
+    int64_t ahead = s->opt.ahead > 0 ? s->opt.ahead : AHEAD_DEFAULT;
+    if (ahead < s->n_threads) {
+        ahead = s->n_threads;
+    }
+    int64_t fit = bound / batch_bytes - 1;
+    s->n_slots = (uint32_t)((fit < 1 ? 1 : fit < ahead ? fit : ahead) + 1); /* + 1: the consumer's */
+    s->slots = calloc(s->n_slots, sizeof *s->slots);
+    s->memory = aligned_alloc(ALIGN_BYTES, (size_t)(batch_bytes * s->n_slots));
+    s->threads = calloc(s->n_threads, sizeof *s->threads);
+    if (s->slots == NULL || s->memory == NULL || s->threads == NULL) {
+        return rui_no_memory(err, "batches read ahead", batch_bytes * s->n_slots);
+    }
+    uint8_t *at = s->memory;
+    for (uint32_t i = 0; i < s->n_slots; i++) {
+        for (uint32_t k = 0; k < s->d->n_fields; k++) {
+            s->slots[i].fields[k] = at;
+            at += round_up(s->d->field_bytes[k] * s->opt.batch);
+        }
+    }
+    return RU_OK;
+}
+
+ru_status ru_stream_open(ru_dataset *d, const ru_stream_options *opt, ru_stream **out, ru_err *err)
+{
+    RU_TRY(check_options(opt, d->count, err));
+    ru_stream *s = calloc(1, sizeof *s);
+    if (s == NULL) {
+        return rui_no_memory(err, "stream", sizeof *s);
+    }
+    s->d = d;
+    s->opt = *opt;
+    s->count = d->count;
+    s->n_threads = opt->threads > 0 ? opt->threads : 1;
+    s->total = batches_total(s);
+    ru_mutex_init(&s->lock);
+    ru_cond_init(&s->filled);
+    ru_cond_init(&s->freed);
+    ru_status st = take_memory(s, err);
+    for (uint32_t i = 0; st == RU_OK && i < s->n_threads; i++) {
+        st = ru_thread_start(&s->threads[i], "reader", reader_main, s, err);
+    }
+    if (st != RU_OK) {
+        ru_stream_close(s);
+        return st;
+    }
+    *out = s;
+    return RU_OK;
+}
+
+/* Give back the batch that the consumer held. */
+static void release(ru_stream *s)
+{
+    if (s->released < s->next_out) {
+        s->released = s->next_out;
+        ru_cond_signal(&s->freed);
+    }
+}
+
+ru_status ru_stream_next(ru_stream *s, ru_batch *batch, ru_err *err)
+{
+    *batch = (ru_batch){0};
+    ru_mutex_lock(&s->lock);
+    if (s->next_out >= s->total) {
+        ru_mutex_unlock(&s->lock);
+        return RU_OK;
+    }
+    if (!s->failed) {
+        release(s);
+    }
+    int64_t b = s->next_out;
+    slot *sl = &s->slots[b % (int64_t)s->n_slots];
+    if (sl->done != b + 1) {
+        ru_time from = ru_clock_now();
+        while (sl->done != b + 1) {
+            ru_cond_wait(&s->filled, &s->lock);
+        }
+        batch->wait_ns = ru_time_since(ru_clock_now(), from);
+    }
+    if (sl->status != RU_OK) {
+        s->failed = true; /* the batch stays: the same answer every time */
+        ru_mutex_unlock(&s->lock);
+        return RU_FAIL(err, sl->status, "%s", sl->err.text);
+    }
+    s->next_out++;
+    ru_mutex_unlock(&s->lock);
+    range r = batch_range(s, b);
+    memcpy(batch->fields, sl->fields, sizeof sl->fields);
+    batch->n = r.n;
+    batch->epoch = r.epoch;
+    batch->position = r.epoch * s->count + r.in_epoch;
+    batch->next = r.next;
+    return RU_OK;
+}
+
+void ru_stream_close(ru_stream *s)
+{
+    if (s == NULL) {
+        return;
+    }
+    ru_mutex_lock(&s->lock);
+    s->stop = true;
+    ru_cond_broadcast(&s->freed);
+    ru_mutex_unlock(&s->lock);
+    for (uint32_t i = 0; s->threads != NULL && i < s->n_threads; i++) {
+        ru_thread_join(&s->threads[i]);
+    }
+    ru_cond_fini(&s->freed);
+    ru_cond_fini(&s->filled);
+    ru_mutex_fini(&s->lock);
+    free(s->threads);
+    free(s->memory);
+    free(s->slots);
+    free(s);
+}

@@ -1,0 +1,3 @@
+#include "test/test.h"
+static void test_nothing(void **state) { (void)state; }
+RU_TESTS(data_stream, cmocka_unit_test(test_nothing))
