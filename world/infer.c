@@ -70,6 +70,19 @@ ru_status rui_axis(const rui_infer *c, int64_t axis, uint32_t rank, uint32_t *ou
     return RU_OK;
 }
 
+ru_status rui_fused_check(const rui_infer *c, uint32_t k_bias, int64_t n, uint32_t k_res,
+                          const ru_type *t)
+{
+    const ru_type *b = k_bias != 0 ? rui_in(c, k_bias) : NULL;
+    if (b != NULL && (b->rank != 1 || b->dims[0] != n)) {
+        return rui_infer_fail(c, "the bias must be a list of %lld elements", (long long)n);
+    }
+    const ru_type *res = rui_in(c, k_res);
+    return res == NULL || ru_type_equal(res, t)
+               ? RU_OK
+               : rui_infer_fail(c, "the residual input must be shaped as the output");
+}
+
 /* -- symbolic arithmetic -------------------------------------------------------------------------
  */
 

@@ -94,7 +94,6 @@ ru_status rui_shape_conv(const rui_infer *c)
 {
     const ru_type *x = rui_in(c, 0);
     const ru_type *k = rui_in(c, 1);
-    const ru_type *b = rui_in(c, 2);
     if (x->rank != k->rank || x->rank < 3) {
         return rui_infer_fail(c, "input and weights must have one rank of at least 3");
     }
@@ -105,17 +104,11 @@ ru_status rui_shape_conv(const rui_infer *c)
         return rui_infer_fail(c, "channels do not match the weights in %lld groups",
                               (long long)group);
     }
-    if (b != NULL && (b->rank != 1 || b->dims[0] != k->dims[0])) {
-        return rui_infer_fail(c, "the bias must have %lld elements", (long long)k->dims[0]);
-    }
     ru_type t = {.dtype = x->dtype, .rank = x->rank, .dims = {x->dims[0], k->dims[0]}};
     for (uint32_t i = 0; i < w.n; i++) {
         RU_TRY(window_out(c, &w, i, x->dims[i + 2], &t.dims[i + 2]));
     }
-    const ru_type *res = rui_in(c, 3);
-    if (res != NULL && !ru_type_equal(res, &t)) {
-        return rui_infer_fail(c, "the residual input must be shaped as the output");
-    }
+    RU_TRY(rui_fused_check(c, 2, k->dims[0], 3, &t));
     rui_set_out(c, 0, &t);
     return RU_OK;
 }
@@ -158,6 +151,7 @@ ru_status rui_shape_convtranspose(const rui_infer *c)
             return rui_infer_fail(c, "axis %u of the output would be negative", i + 2);
         }
     }
+    RU_TRY(rui_fused_check(c, 2, channels, 3, &t));
     rui_set_out(c, 0, &t);
     return RU_OK;
 }
@@ -330,6 +324,7 @@ static ru_status channels_check(const rui_infer *c, uint32_t first, uint32_t las
 ru_status rui_shape_batchnorm(const rui_infer *c)
 {
     RU_TRY(channels_check(c, 1, 4));
+    RU_TRY(rui_fused_check(c, 0, 0, 5, rui_in(c, 0)));
     rui_set_out(c, 0, rui_in(c, 0));
     rui_set_out(c, 1, rui_in(c, 3));
     rui_set_out(c, 2, rui_in(c, 4));
@@ -339,6 +334,7 @@ ru_status rui_shape_batchnorm(const rui_infer *c)
 ru_status rui_shape_batchnormtrain(const rui_infer *c)
 {
     RU_TRY(channels_check(c, 1, 4));
+    RU_TRY(rui_fused_check(c, 0, 0, 5, rui_in(c, 0)));
     rui_set_out(c, 0, rui_in(c, 0));
     rui_set_out(c, 1, rui_in(c, 3));
     rui_set_out(c, 2, rui_in(c, 4));

@@ -177,7 +177,7 @@ ru_status rui_shape_update3(const rui_infer *c)
 
 ru_status rui_shape_batchnormgrad(const rui_infer *c)
 {
-    return copy_types(c, (const uint32_t[]){1, 2, 2}, 3);
+    return copy_types(c, (const uint32_t[]){1, 2, 2, 1}, 4);
 }
 
 ru_status rui_shape_layernormgrad(const rui_infer *c)

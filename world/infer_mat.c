@@ -46,6 +46,7 @@ ru_status rui_shape_gemm(const rui_infer *c)
             return rui_infer_fail(c, "input C does not broadcast to the product");
         }
     }
+    RU_TRY(rui_fused_check(c, 0, 0, 3, &t));
     rui_set_out(c, 0, &t);
     return RU_OK;
 }
@@ -89,6 +90,7 @@ ru_status rui_shape_matmul(const rui_infer *c)
     if (!col) {
         t.dims[t.rank++] = n;
     }
+    RU_TRY(rui_fused_check(c, 2, n, 3, &t));
     rui_set_out(c, 0, &t);
     return RU_OK;
 }
