@@ -1,0 +1,605 @@
+/* ModelProto to graph: names become values, functions are inlined, nodes are lifted one by one.
+ *
+ * Weights are loaded when the first node reads them, so that what a model carries but does not use
+ * costs nothing. */
+#include "world/onnx.h"
+#include "world/onnx_lift.h"
+
+#include <string.h>
+
+enum {
+    CALL_DEPTH_MAX = 16,
+    SMALL_COUNT = 64, /* elements of a weight that a signature still loads: shapes, axes */
+};
+
+/* -- names --------------------------------------------------------------------------------------- */
+
+typedef struct name_slot {
+    const char *name; /* NULL: free */
+    ru_value_id v;    /* absent: an absent function argument, or a weight not loaded yet */
+    uint32_t weight;  /* 1 + index of the initialiser; 0: none */
+} name_slot;
+
+typedef struct names {
+    name_slot *slots;
+    uint32_t n, cap; /* cap: power of two */
+} names;
+
+static uint32_t name_hash(const char *s)
+{
+    uint32_t h = 2166136261U;
+    for (; *s != 0; s++) {
+        h = (h ^ (uint8_t)*s) * 16777619U;
+    }
+    return h;
+}
+
+/* Slot of that name, or the free one where it belongs. */
+static name_slot *names_slot(const names *t, const char *name)
+{
+    uint32_t k = name_hash(name) & (t->cap - 1);
+    while (t->slots[k].name != NULL && strcmp(t->slots[k].name, name) != 0) {
+        k = (k + 1) & (t->cap - 1);
+    }
+    return &t->slots[k];
+}
+
+static bool names_grow(names *t, ru_arena *arena)
+{
+    names big = {.cap = t->cap == 0 ? 64 : t->cap * 2, .n = t->n};
+    big.slots = RU_NEW(arena, name_slot, big.cap);
+    if (big.slots == NULL) {
+        return false;
+    }
+    for (uint32_t k = 0; k < t->cap; k++) {
+        if (t->slots[k].name != NULL) {
+            *names_slot(&big, t->slots[k].name) = t->slots[k];
+        }
+    }
+    *t = big;
+    return true;
+}
+
+static ru_status names_add(names *t, ru_arena *arena, name_slot slot, ru_err *err)
+{
+    if (2 * t->n >= t->cap && !names_grow(t, arena)) {
+        return RU_FAIL(err, RU_E_LIMIT, "onnx: the arena is full");
+    }
+    name_slot *at = names_slot(t, slot.name);
+    if (at->name != NULL) {
+        return RU_FAIL(err, RU_E_DATA, "onnx: two values have the name '%s'", slot.name);
+    }
+    *at = slot;
+    t->n++;
+    return RU_OK;
+}
+
+/* -- reading ------------------------------------------------------------------------------------- */
+
+/* Where nodes are read: the model's graph, or the body of a function that is being inlined. */
+typedef struct frame {
+    names names;
+    const rui_onnx_opsets *opsets;
+    const rui_onnx_function *fn;  /* NULL: the graph */
+    const rui_onnx_attr *attrs;   /* [n_attrs] of the call */
+    uint32_t n_attrs;
+    const char *prefix;           /* "" in the graph, else "call/" */
+    uint32_t depth;
+} frame;
+
+typedef struct reader {
+    const ru_onnx_options *opt;
+    ru_arena *arena;
+    rui_onnx_model model;
+    ru_graph *g;
+    int64_t steps; /* nodes visited, so that calls of calls end */
+    ru_err *err;
+} reader;
+
+static ru_status full(ru_err *err)
+{
+    return RU_FAIL(err, RU_E_LIMIT, "onnx: the arena is full");
+}
+
+static int64_t opset_of(const rui_onnx_opsets *list, const char *domain)
+{
+    for (uint32_t k = 0; k < list->n; k++) {
+        if (strcmp(list->v[k].domain, domain) == 0) {
+            return list->v[k].version;
+        }
+    }
+    return -1;
+}
+
+static ru_status weight_data(reader *r, const rui_onnx_tensor *t, const void **out)
+{
+    *out = NULL;
+    int64_t count = ru_type_count(&t->type);
+    if (r->opt->signature && count > SMALL_COUNT) {
+        return RU_OK;
+    }
+    if (!t->external) {
+        return rui_onnx_tensor_data(t, r->arena, out, r->err);
+    }
+    if (t->location == NULL) {
+        return RU_FAIL(r->err, RU_E_DATA, "onnx: tensor '%s' is external but names no file",
+                       t->name);
+    }
+    if (r->opt->external == NULL) {
+        return RU_FAIL(r->err, RU_E_UNSUPPORTED,
+                       "onnx: tensor '%s' is stored in file '%s', which cannot be read here",
+                       t->name, t->location);
+    }
+    const void *data = NULL;
+    int64_t size_bytes = 0;
+    ru_status st = r->opt->external->view(r->opt->external->self, t->location, t->offset, t->length,
+                                          &data, &size_bytes, r->err);
+    if (st != RU_OK) {
+        return ru_err_wrap(r->err, st, "onnx: tensor '%s'", t->name);
+    }
+    int64_t want = ru_type_bytes(&t->type);
+    if (t->length < 0 && size_bytes > want && want >= 0) {
+        size_bytes = want; /* no length given: what the shape says */
+    }
+    return rui_onnx_tensor_bytes(t, data, size_bytes, r->arena, out, r->err);
+}
+
+/* The value of initialiser `k`, made at its first use. */
+static ru_status weight_load(reader *r, uint32_t k, ru_value_id *out)
+{
+    const rui_onnx_tensor *t = &r->model.inits[k];
+    if (t->type.dtype == RU_NONE) {
+        return RU_FAIL(r->err, RU_E_UNSUPPORTED,
+                       "onnx: tensor '%s' has element type %s (%d), which is not supported",
+                       t->name, rui_onnx_type_name(t->data_type), t->data_type);
+    }
+    ru_value v = {.name = t->name, .type = t->type, .kind = RU_VALUE_CONST};
+    RU_TRY(weight_data(r, t, &v.data));
+    if (r->opt->train && ru_dtype_is_float(t->type.dtype) && t->type.rank >= 1) {
+        v.kind = RU_VALUE_STATE;
+        v.role = RU_ROLE_PARAM;
+    }
+    return ru_graph_add_value(r->g, &v, out, r->err);
+}
+
+static ru_status value_find(reader *r, frame *f, const char *name, ru_value_id *out)
+{
+    name_slot *slot = f->names.cap > 0 ? names_slot(&f->names, name) : NULL;
+    if (slot == NULL || slot->name == NULL) {
+        return RU_FAIL(r->err, RU_E_DATA, "it reads '%s', which nothing before it makes", name);
+    }
+    if (slot->weight != 0 && slot->v.v == 0) {
+        RU_TRY(weight_load(r, slot->weight - 1, &slot->v));
+    }
+    *out = slot->v;
+    return RU_OK;
+}
+
+/* -- inputs -------------------------------------------------------------------------------------- */
+
+static ru_status input_dim(reader *r, const rui_onnx_info *info, uint32_t axis, int64_t *out)
+{
+    const rui_onnx_dim *d = &info->dims[axis];
+    if (d->value >= 0 && d->param == NULL) {
+        *out = d->value;
+        return RU_OK;
+    }
+    const char *symbol = d->param;
+    if (symbol == NULL) {
+        symbol = ru_arena_printf(r->arena, "%s.%u", info->name, axis);
+        if (symbol == NULL) {
+            return full(r->err);
+        }
+    }
+    for (uint32_t k = 0; k < r->opt->n_dims; k++) {
+        if (strcmp(r->opt->dims[k].symbol, symbol) == 0) {
+            *out = r->opt->dims[k].number;
+            return RU_OK;
+        }
+    }
+    uint32_t sym;
+    RU_TRY(ru_graph_symbol(r->g, symbol, &sym, r->err));
+    *out = ru_dim_symbol(sym, 1);
+    return RU_OK;
+}
+
+static ru_status input_type(reader *r, const rui_onnx_info *info, ru_type *out)
+{
+    ru_type t = {.dtype = ru_dtype_from_onnx(info->elem_type), .rank = info->rank};
+    if (strcmp(info->kind, "tensor") != 0) {
+        return RU_FAIL(r->err, RU_E_UNSUPPORTED, "onnx: input '%s' is a %s; only tensors are "
+                       "supported", info->name, info->kind);
+    }
+    if (t.dtype == RU_NONE) {
+        return RU_FAIL(r->err, RU_E_UNSUPPORTED,
+                       "onnx: input '%s' has element type %s (%d), which is not supported",
+                       info->name, rui_onnx_type_name(info->elem_type), info->elem_type);
+    }
+    if (!info->has_shape) {
+        return RU_FAIL(r->err, RU_E_UNSUPPORTED,
+                       "onnx: input '%s' has no shape; export the model with its rank known",
+                       info->name);
+    }
+    for (uint32_t k = 0; k < info->rank; k++) {
+        RU_TRY(input_dim(r, info, k, &t.dims[k]));
+    }
+    *out = t;
+    return RU_OK;
+}
+
+static ru_status input_fixed(reader *r, const rui_onnx_info *info, const ru_onnx_array *fixed,
+                             ru_value *v)
+{
+    const ru_type *have = &fixed->type;
+    bool fits = have->dtype == v->type.dtype && have->rank == v->type.rank;
+    for (uint32_t k = 0; fits && k < have->rank; k++) {
+        fits = ru_dim_is_symbolic(v->type.dims[k]) || v->type.dims[k] == have->dims[k];
+    }
+    if (!fits) {
+        char a[128], b[128];
+        return RU_FAIL(r->err, RU_E_DATA, "onnx: input '%s' is %s, the array given is %s",
+                       info->name, ru_type_print(r->g, &v->type, a, sizeof a),
+                       ru_type_print(r->g, have, b, sizeof b));
+    }
+    v->kind = RU_VALUE_CONST;
+    v->type = *have;
+    v->data = fixed->data;
+    return RU_OK;
+}
+
+static ru_status inputs_add(reader *r, frame *f)
+{
+    for (uint32_t k = 0; k < r->model.n_inits; k++) {
+        const char *name = r->model.inits[k].name;
+        if (name[0] == 0) {
+            return RU_FAIL(r->err, RU_E_DATA, "onnx: initialiser %u has no name", k);
+        }
+        RU_TRY(names_add(&f->names, r->arena, (name_slot){.name = name, .weight = k + 1}, r->err));
+    }
+    for (uint32_t k = 0; k < r->model.n_inputs; k++) {
+        const rui_onnx_info *info = &r->model.inputs[k];
+        if (f->names.cap > 0 && names_slot(&f->names, info->name)->weight != 0) {
+            continue; /* an initialiser that old models also list as an input */
+        }
+        ru_value v = {.name = info->name, .kind = RU_VALUE_INPUT};
+        RU_TRY(input_type(r, info, &v.type));
+        for (uint32_t i = 0; i < r->opt->n_fixed; i++) {
+            if (strcmp(r->opt->fixed[i].name, info->name) == 0) {
+                RU_TRY(input_fixed(r, info, &r->opt->fixed[i], &v));
+            }
+        }
+        name_slot slot = {.name = info->name};
+        RU_TRY(ru_graph_add_value(r->g, &v, &slot.v, r->err));
+        RU_TRY(names_add(&f->names, r->arena, slot, r->err));
+    }
+    return RU_OK;
+}
+
+/* -- nodes --------------------------------------------------------------------------------------- */
+
+/* Attributes of a node with references to the call's attributes replaced. */
+static ru_status attrs_resolve(reader *r, const frame *f, const rui_onnx_node *n,
+                               rui_onnx_attr **out, uint32_t *n_out)
+{
+    rui_onnx_attr *a = RU_NEW(r->arena, rui_onnx_attr, n->n_attrs);
+    if (a == NULL) {
+        return full(r->err);
+    }
+    uint32_t count = 0;
+    for (uint32_t k = 0; k < n->n_attrs; k++) {
+        a[count] = n->attrs[k];
+        if (a[count].ref == NULL) {
+            count++;
+            continue;
+        }
+        if (f->fn == NULL) {
+            return RU_FAIL(r->err, RU_E_DATA, "attribute '%s' refers to a call, outside a function",
+                           a[count].name);
+        }
+        const rui_onnx_attr *found = NULL;
+        for (uint32_t i = 0; i < f->n_attrs && found == NULL; i++) {
+            found = strcmp(f->attrs[i].name, a[count].ref) == 0 ? &f->attrs[i] : NULL;
+        }
+        for (uint32_t i = 0; i < f->fn->n_dflts && found == NULL; i++) {
+            found = strcmp(f->fn->dflts[i].name, a[count].ref) == 0 ? &f->fn->dflts[i] : NULL;
+        }
+        if (found != NULL && found->ref == NULL) {
+            const char *name = a[count].name;
+            a[count] = *found;
+            a[count++].name = name;
+        }
+    }
+    *out = a;
+    *n_out = count;
+    return RU_OK;
+}
+
+static ru_status nodes_read(reader *r, frame *f, const rui_onnx_nodes *nodes);
+
+static const rui_onnx_function *function_find(const reader *r, const rui_onnx_node *n)
+{
+    for (uint32_t k = 0; k < r->model.n_functions; k++) {
+        const rui_onnx_function *fn = &r->model.functions[k];
+        if (strcmp(fn->name, n->op) == 0 && strcmp(fn->domain, n->domain) == 0 &&
+            strcmp(fn->overload, n->overload) == 0) {
+            return fn;
+        }
+    }
+    return NULL;
+}
+
+/* Read the body of `fn` with the call's arguments in place of its inputs. */
+static ru_status call_inline(reader *r, const frame *f, const rui_onnx_function *fn,
+                             const rui_onnx_node *n, const ru_value_id *in, ru_value_id *out)
+{
+    if (f->depth + 1 >= CALL_DEPTH_MAX) {
+        return RU_FAIL(r->err, RU_E_DATA, "functions call each other more than %d deep",
+                       CALL_DEPTH_MAX);
+    }
+    if (n->in.n > fn->in.n || n->out.n > fn->out.n) {
+        return RU_FAIL(r->err, RU_E_DATA, "function '%s' has %u inputs and %u outputs", fn->name,
+                       fn->in.n, fn->out.n);
+    }
+    frame body = {.opsets = fn->opsets.n > 0 ? &fn->opsets : f->opsets, .fn = fn,
+                  .depth = f->depth + 1};
+    rui_onnx_attr *attrs = NULL;
+    RU_TRY(attrs_resolve(r, f, n, &attrs, &body.n_attrs));
+    body.attrs = attrs;
+    const char *call = n->name[0] != 0 ? n->name : n->op;
+    body.prefix = ru_arena_printf(r->arena, "%s%s/", f->prefix, call);
+    if (body.prefix == NULL) {
+        return full(r->err);
+    }
+    for (uint32_t k = 0; k < fn->in.n; k++) {
+        name_slot slot = {.name = fn->in.s[k], .v = k < n->in.n ? in[k] : (ru_value_id){0}};
+        RU_TRY(names_add(&body.names, r->arena, slot, r->err));
+    }
+    RU_TRY(nodes_read(r, &body, &fn->nodes));
+    for (uint32_t k = 0; k < n->out.n; k++) {
+        RU_TRY(value_find(r, &body, fn->out.s[k], &out[k]));
+    }
+    return RU_OK;
+}
+
+static ru_status op_find(reader *r, const rui_onnx_node *n, int64_t opset, ru_op *op)
+{
+    if (n->domain[0] != 0) {
+        return RU_FAIL(r->err, RU_E_UNSUPPORTED,
+                       "op '%s' of domain '%s' is not supported and the model has no function of "
+                       "that name",
+                       n->op, n->domain);
+    }
+    if (opset < 0) {
+        return RU_FAIL(r->err, RU_E_DATA, "the model imports no opset of the standard domain");
+    }
+    static const char *const renamed[][2] = {{"Upsample", "Resize"},
+                                             {"Scatter", "ScatterElements"}};
+    const char *name = n->op;
+    for (uint32_t k = 0; k < RU_ARRAY_LEN(renamed); k++) {
+        name = strcmp(name, renamed[k][0]) == 0 ? renamed[k][1] : name;
+    }
+    *op = ru_op_find(name, true);
+    if (*op == RU_OP_NONE) {
+        return RU_FAIL(r->err, RU_E_UNSUPPORTED, "this op is not supported");
+    }
+    return RU_OK;
+}
+
+static ru_status node_lift(reader *r, frame *f, const rui_onnx_node *n, int64_t opset, ru_op op,
+                           ru_value_id *in, bool *wanted, ru_value_id *out)
+{
+    rui_lift l = {.g = r->g, .arena = r->arena, .opset = opset, .infer = !r->opt->signature,
+                  .op_name = n->op, .op = op, .in = in, .n_in = n->in.n, .n_out = n->out.n,
+                  .out = out, .n_out_model = n->out.n, .wanted = wanted};
+    if (n->name[0] != 0) {
+        l.name = f->depth > 0 ? ru_arena_printf(r->arena, "%s%s", f->prefix, n->name) : n->name;
+    }
+    while (l.n_out > 1 && !wanted[l.n_out - 1]) {
+        l.n_out--;
+    }
+    RU_TRY(attrs_resolve(r, f, n, &l.raw, &l.n_raw));
+    l.taken = RU_NEW(r->arena, bool, l.n_raw);
+    if (l.taken == NULL) {
+        return full(r->err);
+    }
+    RU_TRY(rui_lift_rules(&l, r->err));
+    return l.done ? RU_OK : rui_lift_emit(&l, r->err);
+}
+
+static ru_status node_values(reader *r, frame *f, const rui_onnx_node *n, int64_t opset)
+{
+    ru_value_id *in = RU_NEW(r->arena, ru_value_id, n->in.n + RUI_LIFT_ARGS_MORE);
+    ru_value_id *out = RU_NEW(r->arena, ru_value_id, n->out.n);
+    bool *wanted = RU_NEW(r->arena, bool, n->out.n);
+    if (in == NULL || out == NULL || wanted == NULL) {
+        return full(r->err);
+    }
+    for (uint32_t k = 0; k < n->in.n; k++) {
+        if (n->in.s[k][0] != 0) {
+            RU_TRY(value_find(r, f, n->in.s[k], &in[k]));
+        }
+    }
+    for (uint32_t k = 0; k < n->out.n; k++) {
+        wanted[k] = n->out.s[k][0] != 0;
+    }
+    const rui_onnx_function *fn = function_find(r, n);
+    if (fn != NULL && (n->domain[0] != 0 || ru_op_find(n->op, true) == RU_OP_NONE)) {
+        RU_TRY(call_inline(r, f, fn, n, in, out));
+    } else {
+        ru_op op;
+        RU_TRY(op_find(r, n, opset, &op));
+        RU_TRY(node_lift(r, f, n, opset, op, in, wanted, out));
+    }
+    for (uint32_t k = 0; k < n->out.n; k++) {
+        if (!wanted[k]) {
+            continue;
+        }
+        RU_TRY(names_add(&f->names, r->arena, (name_slot){.name = n->out.s[k], .v = out[k]},
+                         r->err));
+        ru_value *v = ru_graph_value(r->g, out[k]);
+        if (f->depth == 0 && out[k].v != 0 && v->name == NULL) {
+            v->name = n->out.s[k];
+        }
+    }
+    return RU_OK;
+}
+
+static ru_status nodes_read(reader *r, frame *f, const rui_onnx_nodes *nodes)
+{
+    for (uint32_t k = 0; k < nodes->n; k++) {
+        const rui_onnx_node *n = &nodes->v[k];
+        int64_t opset = opset_of(f->opsets, n->domain);
+        if (++r->steps > RU_NODES_MAX) {
+            return RU_FAIL(r->err, RU_E_LIMIT, "onnx: more than %d nodes", RU_NODES_MAX);
+        }
+        ru_status st = node_values(r, f, n, opset);
+        if (st != RU_OK) {
+            const char *name = n->name[0] != 0 ? n->name : n->out.n > 0 ? n->out.s[0] : "";
+            return ru_err_wrap(r->err, st, "onnx: node %s'%s' (%s%s%s, opset %lld)", f->prefix,
+                               name, n->domain, n->domain[0] != 0 ? "." : "", n->op,
+                               (long long)opset);
+        }
+    }
+    return RU_OK;
+}
+
+/* -- outputs and info ---------------------------------------------------------------------------- */
+
+/* A result is made by a node and given once: others pass through Identity. */
+static ru_status outputs_add(reader *r, frame *f, const char ***names_out)
+{
+    const char **list = RU_NEW(r->arena, const char *, r->model.n_outputs);
+    if (list == NULL) {
+        return full(r->err);
+    }
+    for (uint32_t k = 0; k < r->model.n_outputs; k++) {
+        const char *name = r->model.outputs[k].name;
+        ru_value_id v;
+        ru_status st = value_find(r, f, name, &v);
+        if (st != RU_OK) {
+            return ru_err_wrap(r->err, st, "onnx: output '%s'", name);
+        }
+        bool again = ru_graph_value(r->g, v)->kind != RU_VALUE_TEMP;
+        for (uint32_t i = 0; i < r->g->n_outputs; i++) {
+            again = again || r->g->outputs[i].v == v.v;
+        }
+        if (again) {
+            ru_value_id from = v;
+            RU_TRY(ru_graph_add_node(r->g, RU_OP_Identity, NULL, &from, 1, NULL, 0, &v, 1, r->err));
+            if (!r->opt->signature) {
+                RU_TRY(ru_graph_infer_node(r->g, (ru_node_id){r->g->n_nodes - 1}, r->err));
+            }
+        }
+        RU_TRY(ru_graph_add_output(r->g, v, r->err));
+        list[k] = name;
+    }
+    *names_out = list;
+    return RU_OK;
+}
+
+/* Running statistics are saved but not trained. */
+static void buffers_mark(ru_graph *g)
+{
+    for (uint32_t k = 1; k < g->n_nodes; k++) {
+        const ru_node *n = &g->nodes[k];
+        for (uint32_t i = 3; n->op == RU_OP_BatchNormalization && i < 5 && i < n->n_in; i++) {
+            ru_value *v = ru_graph_value(g, n->in[i]);
+            v->role = v->kind == RU_VALUE_STATE ? RU_ROLE_BUFFER : v->role;
+        }
+    }
+}
+
+/* Inputs whose data decides an output shape of `op`, as a bit set. */
+static uint32_t shape_inputs(ru_op op)
+{
+    const char *name = ru_op_get(op)->name;
+    static const struct {
+        const char *op;
+        uint32_t inputs;
+    } table[] = {{"Reshape", 2},   {"Expand", 2},  {"Slice", 30},          {"Pad", 10},
+                 {"Tile", 2},      {"TopK", 2},    {"Unsqueeze", 2},       {"Squeeze", 2},
+                 {"Split", 2},     {"Range", 7},   {"ConstantOfShape", 1}, {"OneHot", 2},
+                 {"Resize", 14},   {"Compress", 2}, {"NonZero", 1},        {"Unique", 1}};
+    if (strncmp(name, "Reduce", 6) == 0 && ru_op_get(op)->onnx) {
+        return 2;
+    }
+    for (uint32_t k = 0; k < RU_ARRAY_LEN(table); k++) {
+        if (strcmp(table[k].op, name) == 0) {
+            return table[k].inputs;
+        }
+    }
+    return 0;
+}
+
+/* Walk back from every input that decides a shape; Shape and Size end the walk, because they read no
+ * data. */
+static ru_status shapes_mark(const ru_graph *g, ru_arena *arena, const bool **out, ru_err *err)
+{
+    bool *needed = RU_NEW(arena, bool, g->n_values);
+    bool *shapes = RU_NEW(arena, bool, g->n_inputs);
+    if (needed == NULL || shapes == NULL) {
+        return full(err);
+    }
+    for (uint32_t k = g->n_nodes; k-- > 1;) {
+        const ru_node *n = &g->nodes[k];
+        bool all = false;
+        for (uint32_t i = 0; i < n->n_out; i++) {
+            all = all || (n->out[i].v != 0 && needed[n->out[i].v]);
+        }
+        all = all && n->op != RU_OP_Shape && n->op != RU_OP_Size;
+        uint32_t some = shape_inputs(n->op);
+        for (uint32_t i = 0; i < n->n_in; i++) {
+            if (all || (i < 32 && (some >> i & 1) != 0)) {
+                needed[n->in[i].v] = true;
+            }
+        }
+    }
+    for (uint32_t k = 0; k < g->n_inputs; k++) {
+        shapes[k] = needed[g->inputs[k].v];
+    }
+    *out = shapes;
+    return RU_OK;
+}
+
+static ru_status opset_check(const reader *r, int64_t opset)
+{
+    if (opset > RU_ONNX_OPSET_MAX || (opset != -1 && opset < RU_ONNX_OPSET_MIN)) {
+        return RU_FAIL(r->err, RU_E_UNSUPPORTED,
+                       "onnx: the model uses opset %lld, supported are %d to %d; convert it with "
+                       "onnx.version_converter or export it again",
+                       (long long)opset, RU_ONNX_OPSET_MIN, RU_ONNX_OPSET_MAX);
+    }
+    return RU_OK;
+}
+
+ru_status ru_onnx_read(const void *data, int64_t size_bytes, const ru_onnx_options *opt,
+                       ru_arena *arena, ru_graph *out, ru_onnx_info *info, ru_err *err)
+{
+    static const ru_onnx_options none = {0};
+    ru_graph g;
+    reader r = {.opt = opt != NULL ? opt : &none, .arena = arena, .g = &g, .err = err};
+    RU_TRY(rui_onnx_model_parse(data, size_bytes, arena, &r.model, err));
+    int64_t opset = opset_of(&r.model.opsets, "");
+    RU_TRY(opset_check(&r, opset));
+    for (uint32_t k = 0; k < r.model.n_functions; k++) {
+        RU_TRY(opset_check(&r, opset_of(&r.model.functions[k].opsets, "")));
+    }
+    RU_TRY(ru_graph_init(&g, arena, r.model.graph_name, err));
+    frame f = {.opsets = &r.model.opsets, .prefix = ""};
+    RU_TRY(inputs_add(&r, &f));
+    RU_TRY(nodes_read(&r, &f, &r.model.nodes));
+    const char **outputs = NULL;
+    RU_TRY(outputs_add(&r, &f, &outputs));
+    buffers_mark(&g);
+    if (!r.opt->signature) {
+        RU_TRY(ru_graph_verify(&g, err));
+    }
+    if (info != NULL) {
+        ru_onnx_info i = {.ir_version = r.model.ir_version, .opset = opset, .outputs = outputs,
+                          .producer = r.model.producer, .n_functions = r.model.n_functions};
+        RU_TRY(shapes_mark(&g, arena, &i.shapes, err));
+        *info = i;
+    }
+    *out = g;
+    return RU_OK;
+}
