@@ -15,8 +15,6 @@
 #include "exec/ref.h"
 #include "world/pass.h"
 
-enum { FOLD_BYTES_MAX = 64 << 20 }; /* larger constants are computed at the first run instead */
-
 typedef struct exe_state {
     ru_value_id id, inner; /* inner absent: no step reads it */
     void *orphan;          /* row-major contents of a state no step reads */
@@ -42,17 +40,9 @@ struct ru_exe {
 
 static ru_status run_passes(ru_exe *e, ru_err *err)
 {
-    const ru_graph *g = e->outer;
-    if (e->opt.no_fuse || e->opt.keep_temps || e->opt.device == RU_DEVICE_REF) {
-        e->g = *g;
-        return RU_OK;
-    }
-    ru_graph live;
-    ru_graph folded;
-    const ru_fold_ops fold = ru_ref_fold_ops();
-    RU_TRY(ru_pass_fold(g, &fold, FOLD_BYTES_MAX, &e->arena, &folded, err));
-    RU_TRY(ru_pass_fuse(&folded, &e->arena, &live, err));
-    return ru_pass_dead(&live, &e->arena, &e->g, err);
+    (void)err;
+    e->g = *e->outer;
+    return RU_OK;
 }
 
 /* The state of the inner graph that stands for `id` of the outer one; `k` counts unnamed states. */

@@ -238,6 +238,19 @@ const rui_home *rui_home_find(const rui_low *lo, ru_value_id v, const rui_layout
     return NULL;
 }
 
+/* A row-major home read under other dims of the same count and dtype. */
+static const rui_home *home_alike(const rui_low *lo, ru_value_id v, const rui_layout *l)
+{
+    const rui_val *val = &lo->vals[v.v];
+    for (uint32_t i = 0; i < val->n_homes && l->plain; i++) {
+        const rui_layout *h = val->homes[i].layout;
+        if (h->plain && h->type.dtype == l->type.dtype && h->size_bytes == l->size_bytes) {
+            return &val->homes[i];
+        }
+    }
+    return NULL;
+}
+
 bool rui_undecided(const rui_low *lo, ru_value_id v)
 {
     return lo->g->values[v.v].kind == RU_VALUE_STATE && lo->vals[v.v].n_homes == 0;
@@ -246,7 +259,7 @@ bool rui_undecided(const rui_low *lo, ru_value_id v)
 bool rui_has(const rui_low *lo, ru_value_id v, const rui_layout *l)
 {
     return rui_undecided(lo, v) ? l->type.dtype == lo->g->values[v.v].type.dtype && !l->opaque
-                                : rui_home_find(lo, v, l) != NULL;
+                                : rui_home_find(lo, v, l) != NULL || home_alike(lo, v, l) != NULL;
 }
 
 const rui_layout *rui_standing(rui_low *lo, ru_value_id v)
@@ -283,15 +296,14 @@ static void state_decide(rui_low *lo, ru_value_id v, const rui_layout *wish)
     }
 }
 
-/* A frozen value's copies are made once by the prep list. */
-static rui_buf reorder_to(rui_low *lo, ru_value_id v, const rui_layout *l)
+/* A frozen value's copies are made once by the prep list. `from` describes the memory of `src`. */
+static rui_buf reorder_to(rui_low *lo, ru_value_id v, const rui_layout *from, rui_buf src,
+                          const rui_layout *l)
 {
-    const rui_home *src = rui_home_find(lo, v, NULL);
-    const rui_val *val = &lo->vals[v.v];
-    bool prep = val->frozen;
+    bool prep = lo->vals[v.v].frozen;
     rui_buf to = rui_buf_new(lo, prep ? RUI_BUF_PACKED : RUI_BUF_TEMP, l->size_bytes);
     rui_step s = {0};
-    if (lo->status != RU_OK || rui_reorder_step(lo, src->layout, src->buf, l, to, &s) != RU_OK) {
+    if (lo->status != RU_OK || rui_reorder_step(lo, from, src, l, to, &s) != RU_OK) {
         return (rui_buf){0};
     }
     rui_emit_to(lo, prep ? &lo->prep : &lo->run, &s, 0);
@@ -300,7 +312,7 @@ static rui_buf reorder_to(rui_low *lo, ru_value_id v, const rui_layout *l)
     return to;
 }
 
-rui_buf rui_in(rui_low *lo, ru_value_id v, const rui_layout *l)
+rui_buf rui_low_in(rui_low *lo, ru_value_id v, const rui_layout *l)
 {
     if (v.v == 0 || lo->status != RU_OK || l == NULL) {
         return (rui_buf){0};
@@ -309,14 +321,29 @@ rui_buf rui_in(rui_low *lo, ru_value_id v, const rui_layout *l)
         state_decide(lo, v, l);
     }
     const rui_home *h = rui_home_find(lo, v, l);
+    h = h != NULL ? h : home_alike(lo, v, l);
     if (h != NULL) {
         return h->buf;
     }
-    if (rui_home_find(lo, v, NULL) == NULL) {
+    h = rui_home_find(lo, v, NULL);
+    if (h == NULL) {
         (void)rui_fail(lo, RU_E_BUG, "value %u is read before it is made", v.v);
         return (rui_buf){0};
     }
-    return reorder_to(lo, v, l);
+    return reorder_to(lo, v, h->layout, h->buf, l);
+}
+
+rui_buf rui_in_as(rui_low *lo, ru_value_id v, const dnnl_memory_desc_t *seen,
+                  const dnnl_memory_desc_t *want)
+{
+    rui_buf plain = rui_in_plain(lo, v);
+    const rui_layout *to = rui_layout_md(lo, want);
+    const rui_layout *from = rui_layout_md(lo, seen);
+    if (lo->status != RU_OK || to == NULL || from == NULL || to == from) {
+        return plain;
+    }
+    const rui_home *h = rui_home_find(lo, v, to);
+    return h != NULL ? h->buf : reorder_to(lo, v, from, plain, to);
 }
 
 rui_buf rui_in_plain(rui_low *lo, ru_value_id v)

@@ -121,11 +121,19 @@ ru_dtype rui_store_dtype(const rui_low *lo, ru_value_id v);
 /* -- buffers ------------------------------------------------------------------------------------- */
 
 /* The value in that layout; a reorder step is emitted when it is not there yet. Absent gives absent. */
-rui_buf rui_in(rui_low *lo, ru_value_id v, const rui_layout *l);
+rui_buf rui_low_in(rui_low *lo, ru_value_id v, const rui_layout *l);
+static inline rui_buf rui_in(rui_low *lo, ru_value_id v, const rui_layout *l)
+{
+    return rui_low_in(lo, v, l);
+}
 /* Row-major in the graph's dtype. */
 rui_buf rui_in_plain(rui_low *lo, ru_value_id v);
 /* As it stands, whatever that is (ask rui_standing first). */
 rui_buf rui_in_standing(rui_low *lo, ru_value_id v);
+
+/* The row-major value, its memory seen as `seen` (of the graph's dtype: a transpose, say), in `want`. */
+rui_buf rui_in_as(rui_low *lo, ru_value_id v, const dnnl_memory_desc_t *seen,
+                  const dnnl_memory_desc_t *want);
 
 /* A fresh buffer that this step fills. Absent gives absent. */
 rui_buf rui_out(rui_low *lo, ru_value_id v, const rui_layout *l);

@@ -1,0 +1,178 @@
+/* Convolutions: forward, gradient of the data, gradient of the weights.
+ *
+ * Activations stay in the layout oneDNN chooses (nChw16c with AVX-512), so a chain of layers has no
+ * reorder. Weights stand in the layout of the forward kernel; their gradient is made in it, so that
+ * the optimizer is one flat loop; the data gradient wants them transposed inside the block, which is
+ * one small reorder per step. */
+#include <string.h>
+
+#include "exec/cpu/conv.h"
+
+typedef struct conv_call {
+    rui_window w;
+    dnnl_data_type_t act, wei; /* of activations and of weights as kernels read them */
+    bool bias;
+} conv_call;
+
+static ru_status conv_call_of(rui_low *lo, const ru_node *n, ru_value_id x, ru_value_id wt,
+                              ru_value_id y, conv_call *c)
+{
+    const ru_graph *g = rui_graph(lo);
+    const ru_type *tx = &g->values[x.v].type;
+    if (tx->dtype != RU_F32 && tx->dtype != RU_BF16) {
+        return RU_E_UNSUPPORTED;
+    }
+    RU_TRY(rui_window_of(n, tx, &g->values[wt.v].type, &g->values[y.v].type, false, false, &c->w));
+    c->act = tx->dtype == RU_BF16 || rui_bf16(lo) ? dnnl_bf16 : dnnl_f32;
+    c->wei = c->act;
+    return RU_OK;
+}
+
+static dnnl_status_t fwd_desc(rui_low *lo, const conv_call *c, dnnl_alg_kind_t alg, bool bias,
+                              dnnl_convolution_desc_t *cd)
+{
+    const rui_window *w = &c->w;
+    dnnl_memory_desc_t x = rui_md_any(lo, w->nsp + 2, w->x_dims, c->act);
+    dnnl_memory_desc_t wt = rui_md_any(lo, w->w_ndims, w->w_dims, c->wei);
+    dnnl_memory_desc_t y = rui_md_any(lo, w->nsp + 2, w->y_dims, c->act);
+    dnnl_memory_desc_t b = rui_md_any(lo, 1, &w->co, dnnl_f32);
+    return rui_nn(lo)->dilated_convolution_forward_desc_init(
+        cd, rui_inference(lo) ? dnnl_forward_inference : dnnl_forward_training, alg, &x, &wt,
+        bias ? &b : NULL, &y, w->stride, w->dilate, w->pad_l, w->pad_r);
+}
+
+static dnnl_primitive_desc_t fwd_pd(rui_low *lo, const conv_call *c, dnnl_alg_kind_t alg,
+                                    const rui_post *post)
+{
+    dnnl_convolution_desc_t cd;
+    if (fwd_desc(lo, c, alg, c->bias, &cd) != dnnl_success) {
+        return NULL;
+    }
+    return rui_pd_make(lo, &cd, post, NULL);
+}
+
+ru_status rui_lower_dnnl_conv(rui_low *lo, const ru_node *n, ru_err *err)
+{
+    (void)err;
+    conv_call c = {0};
+    RU_TRY(conv_call_of(lo, n, n->in[0], n->in[1], n->out[0], &c));
+    c.bias = ru_node_has_in(n, 2);
+    rui_post post = {0};
+    RU_TRY(rui_post_of_node(n, &post));
+    dnnl_primitive_desc_t pd = fwd_pd(lo, &c, rui_conv_alg(lo, RUI_CONV_FWD, &c.w, c.act), &post);
+    if (pd == NULL || rui_pd_is_ref(lo, pd)) {
+        rui_pd_free(lo, pd);
+        return RU_E_UNSUPPORTED;
+    }
+    dnnl_memory_desc_t x = rui_pd_md(lo, pd, dnnl_query_src_md);
+    dnnl_memory_desc_t w = rui_pd_md(lo, pd, dnnl_query_weights_md);
+    dnnl_memory_desc_t y = rui_pd_md(lo, pd, dnnl_query_dst_md);
+    rui_prim p;
+    rui_prim_begin(&p, lo, pd);
+    rui_prim_in(&p, DNNL_ARG_SRC, n->in[0], &x);
+    rui_prim_in(&p, DNNL_ARG_WEIGHTS, n->in[1], &w);
+    if (c.bias) {
+        dnnl_memory_desc_t b = rui_md_vec(lo, c.w.co, dnnl_f32);
+        rui_prim_in(&p, DNNL_ARG_BIAS, n->in[2], &b);
+    }
+    rui_prim_out(&p, DNNL_ARG_DST, n->out[0], &y);
+    return rui_prim_emit(&p, "conv");
+}
+
+/* ConvGradX(dy, w, x_like) -> dx */
+ru_status rui_lower_dnnl_conv_grad_x(rui_low *lo, const ru_node *n, ru_err *err)
+{
+    (void)err;
+    conv_call c = {0};
+    RU_TRY(conv_call_of(lo, n, n->out[0], n->in[1], n->in[0], &c));
+    const rui_window *w = &c.w;
+    dnnl_memory_desc_t dx = rui_md_any(lo, w->nsp + 2, w->x_dims, c.act);
+    dnnl_memory_desc_t wt = rui_md_any(lo, w->w_ndims, w->w_dims, c.wei);
+    dnnl_memory_desc_t dy = rui_md_any(lo, w->nsp + 2, w->y_dims, c.act);
+    dnnl_convolution_desc_t cd;
+    dnnl_primitive_desc_t hint = fwd_pd(lo, &c, dnnl_convolution_direct, NULL);
+    dnnl_primitive_desc_t pd = NULL;
+    if (hint != NULL && rui_nn(lo)->dilated_convolution_backward_data_desc_init(
+                            &cd, rui_conv_alg(lo, RUI_CONV_BWD_X, w, c.act), &dx, &wt, &dy,
+                            w->stride, w->dilate, w->pad_l, w->pad_r) == dnnl_success) {
+        pd = rui_pd_make(lo, &cd, NULL, hint);
+    }
+    rui_pd_free(lo, hint);
+    if (pd == NULL || rui_pd_is_ref(lo, pd)) {
+        rui_pd_free(lo, pd);
+        return RU_E_UNSUPPORTED;
+    }
+    dx = rui_pd_md(lo, pd, dnnl_query_diff_src_md);
+    wt = rui_pd_md(lo, pd, dnnl_query_weights_md);
+    dy = rui_pd_md(lo, pd, dnnl_query_diff_dst_md);
+    rui_prim p;
+    rui_prim_begin(&p, lo, pd);
+    rui_prim_in(&p, DNNL_ARG_DIFF_DST, n->in[0], &dy);
+    rui_prim_in(&p, DNNL_ARG_WEIGHTS, n->in[1], &wt);
+    rui_prim_out(&p, DNNL_ARG_DIFF_SRC, n->out[0], &dx);
+    return rui_prim_emit(&p, "conv_bwd_d");
+}
+
+static dnnl_primitive_desc_t bwd_w_pd(rui_low *lo, const conv_call *c, dnnl_alg_kind_t alg,
+                                      const dnnl_memory_desc_t *dw)
+{
+    const rui_window *w = &c->w;
+    dnnl_memory_desc_t x = rui_md_any(lo, w->nsp + 2, w->x_dims, c->act);
+    dnnl_memory_desc_t dy = rui_md_any(lo, w->nsp + 2, w->y_dims, c->act);
+    dnnl_memory_desc_t b = rui_md_vec(lo, w->co, dnnl_f32);
+    dnnl_convolution_desc_t cd;
+    dnnl_primitive_desc_t hint = fwd_pd(lo, c, dnnl_convolution_direct, NULL);
+    dnnl_primitive_desc_t pd = NULL;
+    if (hint != NULL && rui_nn(lo)->dilated_convolution_backward_weights_desc_init(
+                            &cd, alg, &x, dw, c->bias ? &b : NULL, &dy, w->stride, w->dilate,
+                            w->pad_l, w->pad_r) == dnnl_success) {
+        pd = rui_pd_make(lo, &cd, NULL, hint);
+    }
+    rui_pd_free(lo, hint);
+    if (pd != NULL && rui_pd_is_ref(lo, pd)) {
+        rui_pd_free(lo, pd);
+        pd = NULL;
+    }
+    return pd;
+}
+
+/* ConvGradW(dy, x, w_like; bias_term) -> dw, db? in the layout the weights stand in when a fast kernel
+ * gives it, always f32. */
+ru_status rui_lower_dnnl_conv_grad_w(rui_low *lo, const ru_node *n, ru_err *err)
+{
+    (void)err;
+    conv_call c = {0};
+    RU_TRY(conv_call_of(lo, n, n->in[1], n->out[0], n->in[0], &c));
+    c.bias = ru_node_has_out(n, 1);
+    if (rui_graph(lo)->values[n->out[0].v].type.dtype != RU_F32) {
+        return RU_E_UNSUPPORTED;
+    }
+    dnnl_alg_kind_t alg = rui_conv_alg(lo, RUI_CONV_BWD_W, &c.w, c.act);
+    const rui_layout *stands = rui_standing(lo, n->in[2]);
+    dnnl_primitive_desc_t pd = NULL;
+    if (!stands->plain && !stands->opaque && stands->md.ndims == c.w.w_ndims) {
+        dnnl_memory_desc_t as = stands->md;
+        as.data_type = dnnl_f32;
+        pd = bwd_w_pd(lo, &c, alg, &as);
+    }
+    if (pd == NULL) {
+        dnnl_memory_desc_t any = rui_md_any(lo, c.w.w_ndims, c.w.w_dims, dnnl_f32);
+        pd = bwd_w_pd(lo, &c, alg, &any);
+    }
+    if (pd == NULL) {
+        return RU_E_UNSUPPORTED;
+    }
+    dnnl_memory_desc_t x = rui_pd_md(lo, pd, dnnl_query_src_md);
+    dnnl_memory_desc_t dw = rui_pd_md(lo, pd, dnnl_query_diff_weights_md);
+    dnnl_memory_desc_t dy = rui_pd_md(lo, pd, dnnl_query_diff_dst_md);
+    rui_prim p;
+    rui_prim_begin(&p, lo, pd);
+    rui_prim_in(&p, DNNL_ARG_DIFF_DST, n->in[0], &dy);
+    rui_prim_in(&p, DNNL_ARG_SRC, n->in[1], &x);
+    rui_prim_out(&p, DNNL_ARG_DIFF_WEIGHTS, n->out[0], &dw);
+    if (c.bias) {
+        dnnl_memory_desc_t b = rui_md_vec(lo, c.w.co, dnnl_f32);
+        rui_prim_out(&p, DNNL_ARG_DIFF_BIAS, n->out[1], &b);
+    }
+    return rui_prim_emit(&p, "conv_bwd_w");
+}

@@ -1,0 +1,288 @@
+/* Executables: the CPU device against the reference on small graphs, state and updates, sharing. */
+#include "exec/exe.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "exec/ref.h"
+#include "test/test.h"
+#include "world/build.h"
+
+typedef struct fixture {
+    ru_arena arena;
+    ru_graph g;
+    ru_build b;
+    ru_err err;
+} fixture;
+
+static void fixture_init(fixture *f)
+{
+    memset(f, 0, sizeof *f);
+    ru_arena_init(&f->arena, 0);
+    assert_ok(ru_graph_init(&f->g, &f->arena, "test", &f->err), f->err);
+    ru_build_init(&f->b, &f->g);
+}
+
+static ru_type f32(uint32_t rank, const int64_t *dims)
+{
+    return ru_type_make(RU_F32, rank, dims);
+}
+
+#define F32(...) f32(sizeof((int64_t[]){__VA_ARGS__}) / sizeof(int64_t), (int64_t[]){__VA_ARGS__})
+
+/* Values in (-1, 1) from a counter. */
+static float noise(uint64_t key, int64_t i)
+{
+    uint64_t x = (key + 1) * 0x9E3779B97F4A7C15U + (uint64_t)i * 0xBF58476D1CE4E5B9U;
+    x ^= x >> 31;
+    x *= 0x94D049BB133111EBU;
+    x ^= x >> 29;
+    return (float)(x >> 40) / (float)(1 << 23) - 1.0f;
+}
+
+static ru_value_id param(fixture *f, const char *name, ru_type t, float scale)
+{
+    int64_t n = ru_type_count(&t);
+    float *data = ru_arena_alloc(&f->arena, n * (int64_t)sizeof *data, 64);
+    for (int64_t i = 0; i < n; i++) {
+        data[i] = scale * noise((uint64_t)name[0] + (uint64_t)name[1] * 131, i);
+    }
+    return ru_build_param(&f->b, name, t, data);
+}
+
+static ru_exe *open_exe(fixture *f, ru_exe_options opt)
+{
+    assert_ok(ru_build_finish(&f->b, &f->err), f->err);
+    assert_ok(ru_graph_verify(&f->g, &f->err), f->err);
+    ru_exe *e = NULL;
+    assert_ok(ru_exe_open(&f->g, &opt, &e, &f->err), f->err);
+    for (uint32_t i = 0; i < f->g.n_inputs; i++) {
+        const ru_type *t = &f->g.values[f->g.inputs[i].v].type;
+        void *p = ru_exe_input(e, f->g.inputs[i]);
+        for (int64_t k = 0; k < ru_type_count(t); k++) {
+            if (t->dtype == RU_F32) {
+                ((float *)p)[k] = noise(i, k);
+            } else {
+                ((int64_t *)p)[k] = (k * 7) % 5;
+            }
+        }
+    }
+    return e;
+}
+
+static double worst(const float *a, const float *b, int64_t n)
+{
+    double scale = 1e-6;
+    double diff = 0.0;
+    for (int64_t i = 0; i < n; i++) {
+        scale = fmax(scale, fabs((double)b[i]));
+        diff = fmax(diff, fabs((double)a[i] - (double)b[i]));
+    }
+    return diff / scale;
+}
+
+/* Two runs on both devices; outputs and state must agree within `tol` of the largest element. */
+static void same_on_both(fixture *f, ru_exe_options opt, double tol)
+{
+    ru_exe_options ref_opt = {.device = RU_DEVICE_REF};
+    ru_exe *cpu = open_exe(f, opt);
+    ru_exe *ref = open_exe(f, ref_opt);
+    for (int run = 0; run < 2; run++) {
+        assert_ok(ru_exe_run(cpu, NULL, &f->err), f->err);
+        assert_ok(ru_exe_run(ref, NULL, &f->err), f->err);
+        for (uint32_t i = 0; i < f->g.n_outputs; i++) {
+            int64_t n = ru_type_count(&f->g.values[f->g.outputs[i].v].type);
+            double d = worst(ru_exe_output(cpu, f->g.outputs[i]),
+                             ru_exe_output(ref, f->g.outputs[i]), n);
+            if (d > tol) {
+                fail_msg("run %d output %u: off by %g\n%s", run, i, d,
+                         ru_exe_print(cpu, &f->arena));
+            }
+        }
+    }
+    for (uint32_t i = 1; i < f->g.n_values; i++) {
+        const ru_value *v = &f->g.values[i];
+        if (v->kind == RU_VALUE_STATE && v->type.dtype == RU_F32) {
+            int64_t bytes = ru_type_bytes(&v->type);
+            float *a = ru_arena_zalloc(&f->arena, bytes, 64);
+            float *b = ru_arena_zalloc(&f->arena, bytes, 64);
+            assert_ok(ru_exe_state_read(cpu, (ru_value_id){i}, a, &f->err), f->err);
+            assert_ok(ru_exe_state_read(ref, (ru_value_id){i}, b, &f->err), f->err);
+            assert_true(worst(a, b, bytes / 4) <= tol);
+        }
+    }
+    ru_exe_close(cpu);
+    ru_exe_close(ref);
+}
+
+static void all_ways(fixture *f, double tol)
+{
+    for (uint32_t i = 1; i < f->g.n_nodes; i++) {
+        if (ru_ref_kernel(f->g.nodes[i].op) == NULL) {
+            skip();
+        }
+    }
+    for (uint32_t threads = 1; threads <= 2; threads++) {
+        same_on_both(f, (ru_exe_options){.threads = threads}, tol);
+        same_on_both(f, (ru_exe_options){.threads = threads, .keep_temps = true}, tol);
+    }
+    ru_arena_fini(&f->arena);
+}
+
+static ru_attr *conv_attrs(fixture *f, int64_t pad, int64_t stride, int64_t group, int64_t dilate)
+{
+    int64_t *xs = RU_NEW(&f->arena, int64_t, 16);
+    for (int i = 0; i < 4; i++) {
+        xs[i] = pad;
+        xs[4 + i] = stride;
+        xs[8 + i] = dilate;
+    }
+    ru_attr *a = RU_NEW(&f->arena, ru_attr, 5);
+    a[0] = (ru_attr)RU_AIS(pads, xs, 4);
+    a[1] = (ru_attr)RU_AIS(strides, xs + 4, 2);
+    a[2] = (ru_attr)RU_AIS(dilations, xs + 8, 2);
+    a[3] = (ru_attr)RU_AI(group, group);
+    return a;
+}
+
+static void conv_case(int64_t n, int64_t ci, int64_t co, int64_t hw, int64_t k, int64_t pad,
+                      int64_t stride, int64_t group, int64_t dilate)
+{
+    fixture f;
+    fixture_init(&f);
+    ru_value_id x = ru_build_input(&f.b, "x", F32(n, ci, hw, hw));
+    ru_value_id w = param(&f, "w", F32(co, ci / group, k, k), 0.3f);
+    ru_value_id c = param(&f, "c", F32(co), 0.3f);
+    ru_attr *attrs = conv_attrs(&f, pad, stride, group, dilate);
+    ru_value_id y = ru_build_op3(&f.b, RU_OP_Conv, x, w, c, attrs);
+    ru_value_id dy = ru_build_op1(&f.b, RU_OP_Tanh, y, NULL);
+    ru_value_id dx = ru_build_op3(&f.b, RU_OP_ConvGradX, dy, w, x, attrs);
+    attrs[4] = (ru_attr)RU_AI(bias_term, 1);
+    ru_attr more[6] = {attrs[0], attrs[1], attrs[2], attrs[3], attrs[4], RU_A_END};
+    ru_value_id in[3] = {dy, x, w};
+    ru_value_id out[2];
+    ru_build_node(&f.b, RU_OP_ConvGradW, in, 3, more, out, 2);
+    ru_build_output(&f.b, y, "y");
+    ru_build_output(&f.b, dx, "dx");
+    ru_build_output(&f.b, out[0], "dw");
+    ru_build_output(&f.b, out[1], "db");
+    all_ways(&f, 2e-5);
+}
+
+static void convolutions_agree(void **state)
+{
+    (void)state;
+    conv_case(2, 16, 32, 8, 3, 1, 1, 1, 1); /* Winograd's shape */
+    conv_case(1, 3, 7, 9, 3, 1, 2, 1, 1);   /* odd channels */
+    conv_case(3, 8, 8, 6, 3, 1, 1, 8, 1);   /* depthwise */
+    conv_case(2, 12, 6, 7, 1, 0, 1, 3, 1);  /* grouped, 1x1 */
+    conv_case(2, 5, 4, 11, 3, 2, 1, 1, 2);  /* dilated */
+    conv_case(2, 1, 6, 12, 5, 0, 1, 1, 1);  /* LeNet's first */
+}
+
+static void products_agree(void **state)
+{
+    (void)state;
+    for (int trans = 0; trans < 4; trans++) {
+        fixture f;
+        fixture_init(&f);
+        int ta = trans & 1;
+        int tb = trans >> 1;
+        ru_value_id a = ru_build_input(&f.b, "a", ta ? F32(33, 5) : F32(5, 33));
+        ru_value_id b = param(&f, "b", tb ? F32(17, 33) : F32(33, 17), 0.5f);
+        ru_value_id c = param(&f, "c", F32(17), 0.5f);
+        ru_value_id y = ru_build_op3(&f.b, RU_OP_Gemm, a, b, c,
+                                     (ru_attr[]){RU_AI(transA, ta), RU_AI(transB, tb), RU_A_END});
+        ru_build_output(&f.b, y, "y");
+        ru_value_id p = ru_build_input(&f.b, "p", F32(2, 3, 5, 8));
+        ru_value_id q = ru_build_input(&f.b, "q", F32(3, 8, 4));
+        ru_value_id z = ru_build_op2(&f.b, RU_OP_MatMul, p, q, NULL);
+        ru_build_output(&f.b, z, "z");
+        all_ways(&f, 1e-5);
+    }
+}
+
+static void views_and_in_place_agree(void **state)
+{
+    (void)state;
+    fixture f;
+    fixture_init(&f);
+    ru_value_id x = ru_build_input(&f.b, "x", F32(2, 16, 4, 4));
+    ru_value_id w = param(&f, "w", F32(16, 16, 3, 3), 0.2f);
+    ru_value_id y = ru_build_op2(&f.b, RU_OP_Conv, x, w, conv_attrs(&f, 1, 1, 1, 1));
+    ru_value_id r = ru_build_op1(&f.b, RU_OP_Relu, y, NULL);
+    ru_value_id flat = ru_build_op1(&f.b, RU_OP_Flatten, r, NULL);
+    ru_value_id twice = ru_build_op2(&f.b, RU_OP_Add, flat, flat, NULL);
+    ru_value_id back = ru_build_op2(&f.b, RU_OP_Reshape, twice,
+                                    ru_build_const_i64s(&f.b, (int64_t[]){2, 16, 16}, 3), NULL);
+    ru_value_id sum = ru_build_op2(&f.b, RU_OP_Add, r, r, NULL);
+    ru_build_output(&f.b, ru_build_op1(&f.b, RU_OP_Tanh, back, NULL), "t");
+    ru_build_output(&f.b, ru_build_op1(&f.b, RU_OP_Identity, sum, NULL), "s");
+    ru_build_output(&f.b, x, "x again");
+    all_ways(&f, 1e-5);
+}
+
+static void updates_swap_and_accumulate(void **state)
+{
+    (void)state;
+    fixture f;
+    fixture_init(&f);
+    ru_value_id x = ru_build_input(&f.b, "x", F32(3));
+    ru_value_id a = ru_build_state(&f.b, "a", F32(3), RU_ROLE_BUFFER, (float[]){1, 2, 3});
+    ru_value_id b = ru_build_state(&f.b, "b", F32(3), RU_ROLE_BUFFER, (float[]){4, 5, 6});
+    ru_value_id s = ru_build_state(&f.b, "s", F32(3), RU_ROLE_BUFFER, NULL);
+    ru_value_id t = ru_build_op2(&f.b, RU_OP_Add, s, x, NULL);
+    ru_value_id late = ru_build_op2(&f.b, RU_OP_Mul, s, t, NULL); /* reads s after t is made */
+    ru_build_update(&f.b, a, b);
+    ru_build_update(&f.b, b, a);
+    ru_build_update(&f.b, s, t);
+    ru_build_output(&f.b, late, "late");
+    ru_build_output(&f.b, s, "s before");
+    all_ways(&f, 1e-6);
+}
+
+static void batch_norm_and_pooling_agree(void **state)
+{
+    (void)state;
+    for (int64_t c = 16; c >= 5; c -= 11) {
+        fixture f;
+        fixture_init(&f);
+        ru_value_id x = ru_build_input(&f.b, "x", F32(4, c, 6, 6));
+        ru_value_id w = param(&f, "w", F32(c, c, 3, 3), 0.3f);
+        ru_value_id h = ru_build_op2(&f.b, RU_OP_Conv, x, w, conv_attrs(&f, 1, 1, 1, 1));
+        ru_value_id in[5] = {h, param(&f, "g", F32(c), 1.0f), param(&f, "b", F32(c), 1.0f),
+                             ru_build_state(&f.b, "m", F32(c), RU_ROLE_BUFFER, NULL),
+                             ru_build_state(&f.b, "v", F32(c), RU_ROLE_BUFFER, NULL)};
+        ru_value_id bn[5];
+        ru_build_node(&f.b, RU_OP_BatchNormTrain, in, 5,
+                      (ru_attr[]){RU_AF(epsilon, 1e-5), RU_AF(momentum, 0.9), RU_AI(bias, 1),
+                                  RU_A_END},
+                      bn, 5);
+        ru_build_update(&f.b, in[3], bn[1]);
+        ru_build_update(&f.b, in[4], bn[2]);
+        ru_attr pool[4] = {RU_AIS(kernel_shape, ((int64_t[]){3, 3}), 2),
+                           RU_AIS(strides, ((int64_t[]){2, 2}), 2),
+                           RU_AIS(pads, ((int64_t[]){1, 1, 1, 1}), 4), RU_A_END};
+        ru_value_id y = ru_build_op1(&f.b, RU_OP_MaxPool, bn[0], pool);
+        ru_value_id a = ru_build_op1(&f.b, RU_OP_AveragePool, bn[0], pool);
+        ru_value_id gp = ru_build_op1(&f.b, RU_OP_GlobalAveragePool, y, NULL);
+        ru_value_id dy = ru_build_op1(&f.b, RU_OP_Tanh, y, NULL);
+        ru_value_id dm = ru_build_op3(&f.b, RU_OP_MaxPoolGrad, dy, bn[0], y, pool);
+        ru_value_id da = ru_build_op2(&f.b, RU_OP_AveragePoolGrad, a, bn[0], pool);
+        ru_value_id dg = ru_build_op2(&f.b, RU_OP_GlobalAveragePoolGrad, gp, y, NULL);
+        ru_value_id gin[5] = {ru_build_op2(&f.b, RU_OP_Add, dm, da, NULL), h, in[1], bn[3], bn[4]};
+        ru_value_id grad[3];
+        ru_build_node(&f.b, RU_OP_BatchNormGrad, gin, 5, (ru_attr[]){RU_AF(epsilon, 1e-5), RU_A_END},
+                      grad, 3);
+        for (int k = 0; k < 3; k++) {
+            ru_build_output(&f.b, grad[k], k == 0 ? "dx" : k == 1 ? "ds" : "db");
+        }
+        ru_build_output(&f.b, bn[0], "y");
+        ru_build_output(&f.b, dg, "dg");
+        all_ways(&f, 5e-5);
+    }
+}
+
+RU_TESTS(exec_exe, cmocka_unit_test(convolutions_agree), cmocka_unit_test(products_agree),
+         cmocka_unit_test(views_and_in_place_agree), cmocka_unit_test(updates_swap_and_accumulate),
+         cmocka_unit_test(batch_norm_and_pooling_agree))
