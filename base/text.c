@@ -125,6 +125,10 @@ void ru_text_f64(ru_text *t, double v)
         ru_text_put(t, v > 0 ? "inf" : "-inf");
         return;
     }
+    if (v == floor(v) && v > -1e15 && v < 1e15) {
+        ru_text_putf(t, "%.0f", v);
+        return;
+    }
     char buf[40];
     for (int digits = 1; digits <= 17; digits++) {
         snprintf(buf, sizeof buf, "%.*g", digits, v);

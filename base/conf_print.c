@@ -1,0 +1,274 @@
+/* The filled struct as YAML, and the table as help text. */
+#include <string.h>
+
+#include "base/conf_impl.h"
+#include "base/unit.h"
+
+static const void *at_field(const ru_conf_field *f, const void *section)
+{
+    return (const uint8_t *)section + f->offset;
+}
+
+static int64_t i64_at(const void *p)
+{
+    int64_t v;
+    memcpy(&v, p, sizeof v);
+    return v;
+}
+
+static double f64_at(const void *p)
+{
+    double v;
+    memcpy(&v, p, sizeof v);
+    return v;
+}
+
+static uint32_t u32_at(const void *p)
+{
+    uint32_t v;
+    memcpy(&v, p, sizeof v);
+    return v;
+}
+
+/* May this text stand without quotes and come back as the same text? Narrow on purpose. */
+static bool is_plain(const char *s)
+{
+    bool letter = (*s >= 'a' && *s <= 'z') || (*s >= 'A' && *s <= 'Z') || *s == '/' || *s == '_';
+    for (const char *p = s; *p != '\0'; p++) {
+        bool word = (*p >= 'a' && *p <= 'z') || (*p >= 'A' && *p <= 'Z') ||
+                    (*p >= '0' && *p <= '9') || (*p != '\0' && strchr("_-./", *p) != NULL);
+        if (!word) {
+            return false;
+        }
+    }
+    return letter && strcmp(s, "null") != 0 && strcmp(s, "true") != 0 && strcmp(s, "false") != 0;
+}
+
+static void put_text(const char *s, ru_text *out)
+{
+    if (is_plain(s)) {
+        ru_text_put(out, s);
+    } else {
+        ru_text_json(out, ru_str_c(s));
+    }
+}
+
+static void put_list(const ru_conf_field *f, const void *at, ru_text *out)
+{
+    ru_conf_i64s list;
+    memcpy(&list, at, sizeof list);
+    const uint8_t *items = (const uint8_t *)list.at;
+    ru_text_put(out, "[");
+    for (uint32_t i = 0; i < list.n; i++) {
+        const void *item = items + (size_t)i * 8;
+        ru_text_put(out, i > 0 ? ", " : "");
+        if (f->type == RU_CONF_I64_LIST) {
+            ru_text_putf(out, "%lld", (long long)i64_at(item));
+        } else if (f->type == RU_CONF_F64_LIST) {
+            ru_text_f64(out, f64_at(item));
+        } else {
+            const char *s;
+            memcpy(&s, item, sizeof s);
+            put_text(s, out);
+        }
+    }
+    ru_text_put(out, "]");
+}
+
+static void put_pairs(const void *at, ru_text *out)
+{
+    ru_conf_pairs pairs;
+    memcpy(&pairs, at, sizeof pairs);
+    ru_text_put(out, "{");
+    for (uint32_t i = 0; i < pairs.n; i++) {
+        ru_text_put(out, i > 0 ? ", " : "");
+        put_text(pairs.at[i].key, out);
+        ru_text_put(out, ": ");
+        ru_text_f64(out, pairs.at[i].value);
+    }
+    ru_text_put(out, "}");
+}
+
+static void put_value(const ru_conf_field *f, const void *at, ru_text *out)
+{
+    switch (f->type) {
+    case RU_CONF_BOOL: {
+        bool v;
+        memcpy(&v, at, sizeof v);
+        ru_text_put(out, v ? "true" : "false");
+        return;
+    }
+    case RU_CONF_I64:
+        ru_text_putf(out, "%lld", (long long)i64_at(at));
+        return;
+    case RU_CONF_U32:
+        ru_text_putf(out, "%u", u32_at(at));
+        return;
+    case RU_CONF_F64:
+        ru_text_f64(out, f64_at(at));
+        return;
+    case RU_CONF_TIME:
+        ru_text_time(out, i64_at(at));
+        return;
+    case RU_CONF_SIZE:
+        ru_text_size(out, i64_at(at));
+        return;
+    case RU_CONF_TEXT: {
+        const char *s;
+        memcpy(&s, at, sizeof s);
+        put_text(s != NULL ? s : "", out);
+        return;
+    }
+    case RU_CONF_CHOICE: {
+        ru_str rest = ru_str_c(f->choices), item = {0};
+        for (uint32_t i = 0; ru_str_next(&rest, '|', &item) && i < u32_at(at); i++) {
+        }
+        ru_text_put_n(out, item.p, item.n);
+        return;
+    }
+    case RU_CONF_I64_LIST:
+    case RU_CONF_F64_LIST:
+    case RU_CONF_TEXT_LIST:
+        put_list(f, at, out);
+        return;
+    case RU_CONF_F64_MAP:
+        put_pairs(at, out);
+        return;
+    case RU_CONF_SECTION:
+    case RU_CONF_SECTIONS:
+        break;
+    }
+}
+
+typedef struct dump {
+    const ru_conf *c; /* NULL: no origins */
+    ru_text *out;
+} dump;
+
+static void put_origin(const dump *d, const char *path)
+{
+    if (d->c != NULL && ru_conf_given(d->c, path)) {
+        const char *origin = ru_conf_origin(d->c, path);
+        ru_text_putf(d->out, "  # %s", origin != NULL ? origin : "");
+    }
+}
+
+/* Is the field shown: not an alternative that was left? */
+static bool is_live(const ru_conf_table *t, const ru_conf_field *f, const void *section)
+{
+    if (t->one_of == NULL) {
+        return true;
+    }
+    uint32_t k = rui_conf_which(t, f->name);
+    return k == 0 || k == u32_at((const uint8_t *)section + t->which_offset);
+}
+
+/* `first` is put in front of the first key (the "- " of a list), `depth` in front of the others. */
+static void dump_section(const dump *d, const ru_conf_table *t, const void *section,
+                         const char *prefix, uint32_t depth, bool in_list)
+{
+    bool fresh = in_list;
+    for (uint32_t i = 0; i < t->n; i++) {
+        const ru_conf_field *f = &t->fields[i];
+        if (!is_live(t, f, section)) {
+            continue;
+        }
+        char path[RUI_CONF_PATH_MAX];
+        ru_text p = ru_text_into(path, sizeof path);
+        ru_text_putf(&p, "%s%s%s", prefix, *prefix != '\0' ? "." : "", f->name);
+        ru_text_char(d->out, ' ', fresh ? 0 : 2 * (int64_t)depth);
+        fresh = false;
+        ru_text_putf(d->out, "%s:", f->name);
+        if (f->type == RU_CONF_SECTION) {
+            int64_t before = d->out->n;
+            ru_text_put(d->out, "\n");
+            int64_t after = d->out->n;
+            dump_section(d, f->table, at_field(f, section), path, depth + 1, false);
+            if (d->out->n == after && after > before) {
+                d->out->n = before; /* nothing in it: stay on the line */
+                ru_text_put(d->out, " {}\n");
+            }
+        } else if (f->type == RU_CONF_SECTIONS) {
+            ru_conf_sections list;
+            memcpy(&list, at_field(f, section), sizeof list);
+            ru_text_put(d->out, list.n == 0 ? " []\n" : "\n");
+            for (uint32_t k = 0; k < list.n; k++) {
+                ru_text_char(d->out, ' ', 2 * (int64_t)depth + 2);
+                ru_text_put(d->out, "- ");
+                const uint8_t *item = (const uint8_t *)list.at + (size_t)k * f->table->size_bytes;
+                dump_section(d, f->table, item, path, depth + 2, true);
+            }
+        } else {
+            ru_text_put(d->out, " ");
+            put_value(f, at_field(f, section), d->out);
+            put_origin(d, path);
+            ru_text_put(d->out, "\n");
+        }
+    }
+}
+
+void ru_conf_dump(const ru_conf_table *table, const void *section, const ru_conf *c, ru_text *out)
+{
+    dump d = {c, out};
+    dump_section(&d, table, section, "", 0, false);
+}
+
+/* Words of `text` behind `column` columns, wrapped at width. `at` is the column where we stand. */
+static void put_wrapped(ru_text *out, const char *text, uint32_t at, uint32_t column, uint32_t width)
+{
+    ru_str rest = ru_str_c(text), word;
+    bool first = true;
+    while (ru_str_next(&rest, ' ', &word)) {
+        if (!first && at + 1 + (uint32_t)word.n > width) {
+            ru_text_put(out, "\n");
+            ru_text_char(out, ' ', column);
+            at = column;
+            first = true;
+        }
+        ru_text_putf(out, "%s%.*s", first ? "" : " ", RU_STR_ARG(word));
+        at += (uint32_t)word.n + (first ? 0 : 1);
+        first = false;
+    }
+    ru_text_put(out, "\n");
+}
+
+static void help_section(const ru_conf_table *t, uint32_t depth, uint32_t width, ru_text *out)
+{
+    enum { HELP_COLUMN = 26 };
+    for (uint32_t i = 0; i < t->n; i++) {
+        const ru_conf_field *f = &t->fields[i];
+        ru_text_char(out, ' ', 2 * (int64_t)depth);
+        ru_text_putf(out, "%s:", f->name);
+        uint32_t at = 2 * depth + (uint32_t)strlen(f->name) + 1;
+        if (at + 2 > HELP_COLUMN) {
+            ru_text_put(out, "\n");
+            at = 0;
+        }
+        ru_text_char(out, ' ', HELP_COLUMN - (int64_t)at);
+        char buf[1024];
+        ru_text line = ru_text_into(buf, sizeof buf);
+        ru_text_putf(&line, "%s", f->help);
+        bool choice = t->one_of != NULL && rui_conf_which(t, f->name) != 0;
+        if (f->type == RU_CONF_SECTIONS) {
+            ru_text_put(&line, " (a list of the following)");
+        } else if (f->type != RU_CONF_SECTION || f->table->one_of != NULL) {
+            ru_text_put(&line, " (");
+            rui_conf_expected(f, &line);
+            if (f->def != NULL) {
+                ru_text_putf(&line, "; default %s", *f->def != '\0' ? f->def : "empty");
+            } else if (!choice && f->type != RU_CONF_SECTION) {
+                ru_text_put(&line, "; required");
+            }
+            ru_text_put(&line, ")");
+        }
+        put_wrapped(out, buf, HELP_COLUMN, HELP_COLUMN, width);
+        if (f->table != NULL) {
+            help_section(f->table, depth + 1, width, out);
+        }
+    }
+}
+
+void ru_conf_help(const ru_conf_table *table, uint32_t width, ru_text *out)
+{
+    help_section(table, 0, width == 0 ? 100 : width < 50 ? 50 : width, out);
+}
