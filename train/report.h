@@ -84,7 +84,8 @@ RU_MUST_USE ru_status ru_report_eval(ru_report *r, int64_t step, int64_t epoch, 
 RU_MUST_USE ru_status ru_report_event(ru_report *r, int64_t step, const char *what,
                                       const char *more, ru_err *err);
 RU_MUST_USE ru_status ru_report_end(ru_report *r, const ru_report_summary *s, ru_err *err);
-/* A line for people that stays. */
+/* A line for people that stays, on stderr and in OUT/log; ru_report_log: in OUT/log only. */
 void ru_report_say(ru_report *r, const char *fmt, ...) RU_PRINTF(2, 3);
+void ru_report_log(ru_report *r, const char *fmt, ...) RU_PRINTF(2, 3);
 
 #endif

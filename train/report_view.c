@@ -53,6 +53,17 @@ void ru_report_say(ru_report *r, const char *fmt, ...)
     }
 }
 
+void ru_report_log(ru_report *r, const char *fmt, ...)
+{
+    char text[1024];
+    va_list ap;
+    va_start(ap, fmt);
+    ru_text t = ru_text_into(text, sizeof text);
+    ru_text_vputf(&t, fmt, ap);
+    va_end(ap);
+    log_line(r, text);
+}
+
 /* 1234567 -> "1.23 M" */
 static const char *count_text(double v, char into[32])
 {

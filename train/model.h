@@ -1,0 +1,56 @@
+/* The model of a job as graphs: the form that is trained and the form that predicts.
+ *
+ * Both forms hold the same state by name. What the data said when the model was made (sample types,
+ * classes and their names) is kept in ru_model_facts, which a run directory stores, so that a
+ * trained model needs neither its data nor its job file again.
+ *
+ * Thread: any, no shared state. */
+#ifndef RU_TRAIN_MODEL_H
+#define RU_TRAIN_MODEL_H
+
+#include "train/job.h"
+
+typedef struct ru_model_facts {
+    ru_type x, y;                   /* one sample; y.dtype RU_NONE: not known */
+    int64_t classes;                /* classes of the data, or size of the vocabulary; 0: none */
+    const char *const *class_names; /* [n_class_names] */
+    uint32_t n_class_names;         /* 0: classes are called by number */
+} ru_model_facts;
+
+typedef struct ru_model {
+    ru_graph train, infer;
+    const char *name;     /* "resnet18", "model.onnx" */
+    const ru_init *inits; /* [n_inits] start values by id of `train`; none for an ONNX model */
+    uint32_t n_inits;
+    bool tokens;
+    ru_model_facts facts;
+    ru_loss_kind loss;
+} ru_model;
+
+/* Types, classes and names of a dataset. Strings are copied into `arena`.
+ * Errors: RU_E_CONFIG when a sample does not have an x and a y. */
+RU_MUST_USE ru_status ru_model_facts_from(const ru_dataset *d, ru_arena *arena, ru_model_facts *out,
+                                          ru_err *err);
+
+/* Build both forms. `onnx_path` is the file of an ONNX model (NULL: as the job says).
+ * Errors: RU_E_CONFIG when model and data do not fit, those of the importer. */
+RU_MUST_USE ru_status ru_model_open(const ru_job *job, const ru_model_facts *facts,
+                                    const char *onnx_path, ru_arena *arena, ru_model *out,
+                                    ru_err *err);
+
+/* Turn an inference graph into the form that is trained: BatchNormalization, Dropout, LSTM and GRU
+ * become their training ops, running statistics become buffers that are updated; scalars and
+ * integers among the parameters become constants. Everything else stays. */
+RU_MUST_USE ru_status ru_model_train_form(const ru_graph *g, ru_arena *arena, ru_graph *out,
+                                          ru_err *err);
+
+/* Write start values into the state of `exe`, whose graph is a step built from m->train. */
+RU_MUST_USE ru_status ru_model_init(const ru_model *m, uint64_t seed, const ru_graph *step,
+                                    ru_exe *exe, ru_err *err);
+
+/* Copy state that both graphs have (by name) from one executable into another. */
+RU_MUST_USE ru_status ru_model_state_copy(const ru_graph *from_graph, ru_exe *from,
+                                          const ru_graph *to_graph, ru_exe *to, ru_arena *scratch,
+                                          ru_err *err);
+
+#endif

@@ -1,0 +1,38 @@
+/* One training run in this process: data, step, evaluation, checkpoints, reports.
+ *
+ * Exact: the parameters after step k are a function of the job alone. A run that was killed at any
+ * moment and goes on with `resume` gives the same bits as one that was never killed: the checkpoint
+ * holds step, position, parameters, statistics and slots, and everything random is counted.
+ *
+ * Thread: main. */
+#ifndef RU_TRAIN_TRAINER_H
+#define RU_TRAIN_TRAINER_H
+
+#include "train/job.h"
+#include "train/report.h"
+
+typedef struct ru_train_options {
+    const ru_job *job;
+    const ru_conf *conf; /* origins for the resolved job file; may be NULL */
+    const char *out;     /* run directory; NULL: runs/<name>-<number>, the next free number, with
+                            resume the highest */
+    bool resume;
+    bool json, quiet;
+    uint32_t columns;      /* of the terminal on stderr; 0: none */
+    const char *cache_dir; /* autotune results; NULL: not kept */
+    bool no_trace;         /* tests: no recorder */
+} ru_train_options;
+
+typedef struct ru_train_result {
+    const char *out; /* run directory, in the caller's arena */
+    ru_report_summary summary;
+    int64_t first_step_ns; /* from the start of the process to the end of the first step; 0: none */
+} ru_train_result;
+
+/* Train to the end, to the target, or to the first stop signal (summary.ended says which).
+ * Errors: RU_E_USER when the loss is not a number; those of data, disk and configuration. The last
+ * complete checkpoint stays whatever happens. */
+RU_MUST_USE ru_status ru_train(const ru_train_options *opt, ru_arena *arena, ru_train_result *out,
+                               ru_err *err);
+
+#endif

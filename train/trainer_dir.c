@@ -1,0 +1,150 @@
+/* The run directory: its name, and the files written before the first step. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/str.h"
+#include "env/file.h"
+#include "env/self.h"
+#include "exec/pool.h"
+#include "train/trainer_impl.h"
+
+static ru_status full(ru_err *err)
+{
+    return RU_FAIL(err, RU_E_LIMIT, "the arena of the run is full");
+}
+
+/* Highest number of runs/<name>-<number>; 0: none. */
+static ru_status last_number(rui_trainer *t, int64_t *number, ru_err *err)
+{
+    *number = 0;
+    if (!ru_path_is_dir("runs")) {
+        return RU_OK;
+    }
+    char **names;
+    uint32_t n;
+    RU_TRY(ru_dir_list("runs", t->arena, &names, &n, err));
+    size_t head = strlen(t->job->name);
+    for (uint32_t k = 0; k < n; k++) {
+        int64_t v;
+        if (strncmp(names[k], t->job->name, head) == 0 && names[k][head] == '-' &&
+            ru_str_i64(ru_str_c(names[k] + head + 1), &v) && v > *number) {
+            *number = v;
+        }
+    }
+    return RU_OK;
+}
+
+/* A name that stays inside runs/. */
+static ru_status check_name(const char *name, ru_err *err)
+{
+    bool fine = name[0] != 0 && name[0] != '.';
+    for (const char *p = name; *p != 0; p++) {
+        fine = fine && *p != '/' && (unsigned char)*p >= ' ';
+    }
+    if (!fine) {
+        return RU_FAIL(
+            err, RU_E_CONFIG,
+            "the job's name '%s' does not make a folder name; use letters, digits, - and _", name);
+    }
+    return RU_OK;
+}
+
+static ru_status choose(rui_trainer *t, ru_err *err)
+{
+    t->out = t->opt->out;
+    if (t->out != NULL) {
+        return RU_OK;
+    }
+    int64_t number;
+    RU_TRY(check_name(t->job->name, err));
+    RU_TRY(last_number(t, &number, err));
+    if (t->opt->resume && number == 0) {
+        return RU_FAIL(err, RU_E_MISSING,
+                       "nothing to resume: there is no runs/%s-<number>; name the run with --out",
+                       t->job->name);
+    }
+    number += t->opt->resume ? 0 : 1;
+    t->out = ru_arena_printf(t->arena, "runs/%s-%lld", t->job->name, (long long)number);
+    return t->out != NULL ? RU_OK : full(err);
+}
+
+static bool holds_checkpoints(rui_trainer *t)
+{
+    char **names;
+    uint32_t n = 0;
+    const char *dir = ru_path_join(t->arena, t->out, "checkpoints");
+    ru_err ignored;
+    return dir != NULL && ru_path_is_dir(dir) &&
+           ru_dir_list(dir, t->arena, &names, &n, &ignored) == RU_OK && n > 0;
+}
+
+ru_status rui_trainer_dir(rui_trainer *t, ru_err *err)
+{
+    static const char *const folders[] = {"checkpoints", "trace", "plans"};
+    RU_TRY(choose(t, err));
+    if (!t->opt->resume && holds_checkpoints(t)) {
+        return RU_FAIL(
+            err, RU_E_USAGE,
+            "%s already holds a run; --resume goes on with it, another --out starts anew", t->out);
+    }
+    const char *slash = strrchr(t->out, '/');
+    t->run = slash != NULL && slash[1] != 0 ? slash + 1 : t->out;
+    for (uint32_t k = 0; k < RU_ARRAY_LEN(folders); k++) {
+        const char *dir = ru_path_join(t->arena, t->out, folders[k]);
+        if (dir == NULL) {
+            return full(err);
+        }
+        RU_TRY(ru_dir_make(dir, err));
+    }
+    return RU_OK;
+}
+
+/* -- files
+ * ------------------------------------------------------------------------------------------ */
+
+static ru_status put_file(rui_trainer *t, const char *name, const ru_text *text, ru_err *err)
+{
+    const char *path = ru_path_join(t->arena, t->out, name);
+    if (path == NULL || text->cut) {
+        return full(err);
+    }
+    return ru_file_replace(path, text->p, text->n, err);
+}
+
+/* The machine and the job as one world file. */
+static void world_text(const rui_trainer *t, ru_text *w)
+{
+    char host[256], cpu[256];
+    ru_self_host(host, sizeof host);
+    ru_self_cpu(cpu, sizeof cpu);
+    ru_exe_stats s;
+    ru_exe_stats_get(t->exe, &s);
+    ru_text_put(w, "{\"schema\":\"rubato.world/1\",\"cluster\":{\"hosts\":[{\"name\":");
+    ru_text_json(w, ru_str_c(host));
+    ru_text_put(w, ",\"cpu\":");
+    ru_text_json(w, ru_str_c(cpu));
+    ru_text_putf(w, ",\"cores\":%u,\"memory_bytes\":%lld}]},\"jobs\":[{\"name\":", ru_pool_cores(),
+                 (long long)ru_self_memory_bytes());
+    ru_text_json(w, ru_str_c(t->job->name));
+    ru_text_put(w, ",\"model\":");
+    ru_text_json(w, ru_str_c(t->model.name));
+    ru_text_putf(w,
+                 ",\"batch\":%lld,\"parameters\":%lld,\"samples\":%lld}],\"facts\":{\"step\":"
+                 "{\"flops\":%lld,\"nodes\":%u,\"state_bytes\":%lld,\"arena_bytes\":%lld}}}\n",
+                 (long long)t->job->train.batch, (long long)t->step.parameters, (long long)t->count,
+                 (long long)s.flops, s.n_nodes, (long long)s.state_bytes, (long long)s.arena_bytes);
+}
+
+ru_status rui_trainer_dir_files(rui_trainer *t, ru_err *err)
+{
+    ru_text world = ru_text_arena(t->arena);
+    world_text(t, &world);
+    RU_TRY(put_file(t, "world.json", &world, err));
+    ru_text yaml = ru_text_arena(t->arena);
+    ru_text_put(&yaml, t->job_yaml);
+    RU_TRY(put_file(t, "job.yaml", &yaml, err));
+    ru_text plan = ru_text_arena(t->arena);
+    const char *steps = ru_exe_print(t->exe, t->arena);
+    ru_text_put(&plan, steps != NULL ? steps : "");
+    return put_file(t, "plans/step.txt", &plan, err);
+}

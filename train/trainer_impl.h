@@ -1,0 +1,56 @@
+/* Inside of the trainer: what one run holds.
+ *
+ * Thread: main. */
+#ifndef RU_TRAIN_TRAINER_IMPL_H
+#define RU_TRAIN_TRAINER_IMPL_H
+
+#include "env/clock.h"
+#include "train/ckpt.h"
+#include "train/eval.h"
+#include "train/trainer.h"
+
+typedef struct rui_names { /* of trace records */
+    uint16_t step, input, eval, save, loss, rate;
+} rui_names;
+
+typedef struct rui_trainer {
+    const ru_train_options *opt;
+    const ru_job *job;
+    ru_arena *arena;
+    const char *out; /* run directory */
+    const char *run; /* its last part */
+    const char *job_yaml;
+    ru_dataset *train_set, *test_set; /* test_set NULL: none */
+    ru_model model;
+    ru_step_graph step;
+    ru_exe *exe;
+    ru_stream *stream;
+    ru_eval *eval; /* NULL: no test data */
+    ru_report *report;
+    ru_ckpt *ckpt;
+    ru_recorder *recorder;
+    rui_names names;
+    ru_optimizer optimizer;
+    ru_schedule schedule;
+    int64_t x_bytes, y_bytes; /* of one micro-batch */
+    int64_t count;            /* samples of an epoch */
+    int64_t steps_end;        /* stop here at the latest */
+    int64_t step_done, samples, step_resumed;
+    int64_t saved_step; /* of the last checkpoint asked for; -1: none */
+    ru_time begun, saved;
+    ru_report_split split;
+    ru_metrics metrics; /* of the last evaluation */
+    int64_t evaluated_step;
+    double loss;
+    int64_t first_step_ns;
+} rui_trainer;
+
+/* trainer_open.c: everything up to the first step. rui_trainer_close accepts a half-open one. */
+RU_MUST_USE ru_status rui_trainer_open(rui_trainer *t, ru_err *err);
+void rui_trainer_close(rui_trainer *t);
+
+/* trainer_dir.c: choose and fill the run directory. */
+RU_MUST_USE ru_status rui_trainer_dir(rui_trainer *t, ru_err *err);
+RU_MUST_USE ru_status rui_trainer_dir_files(rui_trainer *t, ru_err *err);
+
+#endif
