@@ -147,16 +147,18 @@ static ru_status conv_plan_make(const ru_ref_call *c, const ru_type *big, const 
     return list_places(c, p, err);
 }
 
-/* y[n, ch, ...] += bias[ch], then the fused activation. */
+/* y[n, ch, ...] += bias[ch], then residual and activation. */
 static ru_status finish(const ru_ref_call *c, double *y, ru_err *err)
 {
     const ru_type *t = &c->out[0].type;
     double *bias;
+    rui_finish f;
     RU_TRY(rui_ref_in(c, 2, &bias, err));
+    RU_TRY(rui_finish_make(c, 3, &f, err));
     int64_t inner = rui_ref_span(t, 2, t->rank), n = rui_ref_count(t);
     for (int64_t i = 0; i < n; i++) {
         double b = bias != NULL ? bias[i / inner % t->dims[1]] : 0.0;
-        y[i] = rui_ref_activate(c->node, y[i] + b);
+        y[i] = rui_finish_apply(&f, i, y[i] + b);
     }
     rui_ref_store(&c->out[0], y);
     return RU_OK;

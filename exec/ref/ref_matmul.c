@@ -8,7 +8,8 @@
 typedef struct mat_plan {
     ru_type batch;                /* broadcast batch dims of the output */
     int64_t m, n, k;
-    int64_t a_batch[RU_RANK_MAX]; /* element strides of the batch dims */
+    int64_t a_row, a_col, b_row, b_col; /* element strides inside a matrix */
+    int64_t a_batch[RU_RANK_MAX]; /* strides of the batch dims, in matrices */
     int64_t b_batch[RU_RANK_MAX];
 } mat_plan;
 
@@ -17,92 +18,111 @@ static ru_status mat_plan_make(const ru_ref_call *c, mat_plan *p, ru_err *err)
 {
     const ru_type *a = &c->in[0].type, *b = &c->in[1].type, *y = &c->out[0].type;
     bool a_vec = a->rank == 1, b_vec = b->rank == 1;
-    p->m = a_vec ? 1 : a->dims[a->rank - 2];
-    p->k = a->dims[a->rank - 1];
-    p->n = b_vec ? 1 : b->dims[b->rank - 1];
-    int64_t kb = b_vec ? b->dims[0] : b->dims[b->rank - 2];
-    if (kb != p->k) {
+    bool ta = !a_vec && ru_node_int(c->node, RU_ATTR_transA, 0) != 0;
+    bool tb = !b_vec && ru_node_int(c->node, RU_ATTR_transB, 0) != 0;
+    int64_t a_rows = a_vec ? 1 : a->dims[a->rank - 2], a_cols = a->dims[a->rank - 1];
+    int64_t b_rows = b_vec ? b->dims[0] : b->dims[b->rank - 2], b_cols = b_vec ? 1 : b->dims[b->rank - 1];
+    p->m = ta ? a_cols : a_rows;
+    p->k = ta ? a_rows : a_cols;
+    p->n = tb ? b_rows : b_cols;
+    p->a_row = ta ? 1 : a_cols;
+    p->a_col = ta ? a_cols : 1;
+    p->b_row = tb ? 1 : b_cols;
+    p->b_col = tb ? b_cols : 1;
+    if ((tb ? b_cols : b_rows) != p->k) {
         return RU_FAIL(err, RU_E_DATA, "MatMul: inner sizes %lld and %lld differ", (long long)p->k,
-                       (long long)kb);
+                       (long long)(tb ? b_cols : b_rows));
     }
-    uint32_t tail = (a_vec ? 0u : 1u) + (b_vec ? 0u : 1u);
     p->batch = *y;
-    p->batch.rank = y->rank - tail;
+    p->batch.rank = y->rank - ((a_vec ? 0u : 1u) + (b_vec ? 0u : 1u));
     ru_type lead = *a;
     lead.rank = a_vec ? 0 : a->rank - 2;
     RU_TRY(rui_ref_strides_as(&lead, &p->batch, p->a_batch, err));
     lead = *b;
     lead.rank = b_vec ? 0 : b->rank - 2;
-    RU_TRY(rui_ref_strides_as(&lead, &p->batch, p->b_batch, err));
-    return RU_OK;
+    return rui_ref_strides_as(&lead, &p->batch, p->b_batch, err);
 }
 
-/* y[m,n] = sum_k a[m,k] b[k,n] in doubles; row by row so that b streams. */
-static void product(const double *a, const double *b, double *y, int64_t m, int64_t n, int64_t k)
+/* y[m,n] = sum_k a[m,k] b[k,n]. */
+static void product_at(const mat_plan *p, const double *a, const double *b, double *y)
 {
-    for (int64_t i = 0; i < m; i++) {
-        memset(y + i * n, 0, (size_t)n * sizeof y[0]);
-        for (int64_t l = 0; l < k; l++) {
-            double x = a[i * k + l];
-            for (int64_t j = 0; j < n; j++) {
-                y[i * n + j] += x * b[l * n + j];
+    for (int64_t i = 0; i < p->m; i++) {
+        for (int64_t l = 0; l < p->k; l++) {
+            double x = a[i * p->a_row + l * p->a_col];
+            for (int64_t j = 0; j < p->n; j++) {
+                y[i * p->n + j] += x * b[l * p->b_row + j * p->b_col];
             }
         }
     }
 }
 
-static void product_int(const int64_t *a, const int64_t *b, int64_t *y, int64_t m, int64_t n,
-                        int64_t k)
+static void product_int(const mat_plan *p, const int64_t *a, const int64_t *b, int64_t *y)
 {
-    for (int64_t i = 0; i < m; i++) {
-        for (int64_t j = 0; j < n; j++) {
+    for (int64_t i = 0; i < p->m; i++) {
+        for (int64_t j = 0; j < p->n; j++) {
             uint64_t sum = 0;
-            for (int64_t l = 0; l < k; l++) {
-                sum += (uint64_t)a[i * k + l] * (uint64_t)b[l * n + j];
+            for (int64_t l = 0; l < p->k; l++) {
+                sum += (uint64_t)a[i * p->a_row + l * p->a_col] *
+                       (uint64_t)b[l * p->b_row + j * p->b_col];
             }
-            y[i * n + j] = (int64_t)sum;
+            y[i * p->n + j] = (int64_t)sum;
         }
     }
+}
+
+static ru_status matmul_ints(const ru_ref_call *c, const mat_plan *p, ru_err *err)
+{
+    int64_t *a, *b, *y, batches = rui_ref_count(&p->batch);
+    RU_TRY(rui_ref_in_ints(c, 0, &a, err));
+    RU_TRY(rui_ref_in_ints(c, 1, &b, err));
+    RU_TRY(rui_ref_zero_ints(c, batches * p->m * p->n, &y, err));
+    rui_walk w;
+    rui_walk_init(&w, p->batch.dims, p->batch.rank);
+    for (int64_t i = 0; i < batches; i++) {
+        product_int(p, a + rui_walk_dot(&w, p->a_batch) * p->m * p->k,
+                    b + rui_walk_dot(&w, p->b_batch) * p->k * p->n, y + i * p->m * p->n);
+        rui_walk_next(&w);
+    }
+    rui_ref_store_ints(&c->out[0], y);
+    return RU_OK;
 }
 
 ru_status rui_ref_MatMul(const ru_ref_call *c, ru_err *err)
 {
     mat_plan p;
     RU_TRY(mat_plan_make(c, &p, err));
-    int64_t batches = rui_ref_count(&p.batch), mn = p.m * p.n;
-    bool is_float = rui_ref_is_float(c->in[0].type.dtype);
-    double *fa = NULL, *fb = NULL, *fy = NULL;
-    int64_t *ia = NULL, *ib = NULL, *iy = NULL;
-    if (is_float) {
-        RU_TRY(rui_ref_in(c, 0, &fa, err));
-        RU_TRY(rui_ref_in(c, 1, &fb, err));
-        RU_TRY(rui_ref_zeros(c, batches * mn, &fy, err));
-    } else {
-        RU_TRY(rui_ref_in_ints(c, 0, &ia, err));
-        RU_TRY(rui_ref_in_ints(c, 1, &ib, err));
-        RU_TRY(rui_ref_zero_ints(c, batches * mn, &iy, err));
+    if (!rui_ref_is_float(c->in[0].type.dtype)) {
+        return matmul_ints(c, &p, err);
     }
+    int64_t batches = rui_ref_count(&p.batch), mn = p.m * p.n;
+    double *a, *b, *y, *bias;
+    rui_finish f;
+    RU_TRY(rui_ref_in(c, 0, &a, err));
+    RU_TRY(rui_ref_in(c, 1, &b, err));
+    RU_TRY(rui_ref_in(c, 2, &bias, err));
+    RU_TRY(rui_finish_make(c, 3, &f, err));
+    RU_TRY(rui_ref_zeros(c, batches * mn, &y, err));
     rui_walk w;
     rui_walk_init(&w, p.batch.dims, p.batch.rank);
     for (int64_t i = 0; i < batches; i++) {
-        int64_t at_a = rui_walk_dot(&w, p.a_batch) * p.m * p.k;
-        int64_t at_b = rui_walk_dot(&w, p.b_batch) * p.k * p.n;
-        if (is_float) {
-            product(fa + at_a, fb + at_b, fy + i * mn, p.m, p.n, p.k);
-        } else {
-            product_int(ia + at_a, ib + at_b, iy + i * mn, p.m, p.n, p.k);
-        }
+        product_at(&p, a + rui_walk_dot(&w, p.a_batch) * p.m * p.k,
+                   b + rui_walk_dot(&w, p.b_batch) * p.k * p.n, y + i * mn);
         rui_walk_next(&w);
     }
-    if (is_float) {
-        rui_ref_store(&c->out[0], fy);
-    } else {
-        rui_ref_store_ints(&c->out[0], iy);
+    for (int64_t i = 0; i < batches * mn; i++) {
+        y[i] = rui_finish_apply(&f, i, y[i] + (bias != NULL ? bias[i % p.n] : 0.0));
     }
+    rui_ref_store(&c->out[0], y);
     return RU_OK;
 }
 
 /* -- Gemm: alpha op(A) op(B) + beta C, then the fused activation ----------------------------------- */
+
+static void product(const double *a, const double *b, double *y, int64_t m, int64_t n, int64_t k)
+{
+    mat_plan p = {.m = m, .n = n, .k = k, .a_row = k, .a_col = 1, .b_row = n, .b_col = 1};
+    product_at(&p, a, b, y);
+}
 
 static double *transposed(const double *x, double *into, int64_t rows, int64_t cols)
 {
@@ -139,6 +159,8 @@ ru_status rui_ref_Gemm(const ru_ref_call *c, ru_err *err)
                        (long long)c->in[1].type.dims[tb ? 1 : 0]);
     }
     double *a, *b, *y, *bias = NULL;
+    rui_finish f;
+    RU_TRY(rui_finish_make(c, 3, &f, err));
     RU_TRY(load_matrix(c, 0, ta, &a, err));
     RU_TRY(load_matrix(c, 1, tb, &b, err));
     RU_TRY(rui_ref_zeros(c, m * n, &y, err));
@@ -148,7 +170,7 @@ ru_status rui_ref_Gemm(const ru_ref_call *c, ru_err *err)
     product(a, b, y, m, n, k);
     for (int64_t i = 0; i < m * n; i++) {
         double x = alpha * y[i] + (bias != NULL ? beta * bias[i] : 0.0);
-        y[i] = rui_ref_activate(c->node, x);
+        y[i] = rui_finish_apply(&f, i, x);
     }
     rui_ref_store(&c->out[0], y);
     return RU_OK;

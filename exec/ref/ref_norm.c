@@ -245,15 +245,17 @@ static ru_status batch_norm_load(const ru_ref_call *c, bool train, batch_norm *b
 }
 
 /* y, and the running statistics into outputs 1 and 2 where asked for. */
-static void batch_norm_apply(const ru_ref_call *c, batch_norm *b, bool train)
+static ru_status batch_norm_apply(const ru_ref_call *c, batch_norm *b, bool train, ru_err *err)
 {
+    rui_finish f;
+    RU_TRY(rui_finish_make(c, 5, &f, err));
     double eps = ru_node_float(c->node, RU_ATTR_epsilon, 1e-5);
     double keep = ru_node_float(c->node, RU_ATTR_momentum, 0.9);
     int64_t n = rui_ref_count(&c->in[0].type), per = b->a.outer * b->a.inner;
     for (int64_t i = 0; i < n; i++) {
         int64_t ch = i / b->a.inner % b->a.dim;
         double y = (b->x[i] - b->batch_mean[ch]) / sqrt(b->batch_var[ch] + eps);
-        b->x[i] = rui_ref_activate(c->node, y * b->scale[ch] + b->bias[ch]);
+        b->x[i] = rui_finish_apply(&f, i, y * b->scale[ch] + b->bias[ch]);
     }
     rui_ref_store(&c->out[0], b->x);
     bool unbiased = ru_node_int(c->node, RU_ATTR_bias, 0) != 0 && per > 1;
@@ -268,6 +270,7 @@ static void batch_norm_apply(const ru_ref_call *c, batch_norm *b, bool train)
     if (rui_ref_has_out(c, 2)) {
         rui_ref_store(&c->out[2], b->var);
     }
+    return RU_OK;
 }
 
 ru_status rui_ref_BatchNormalization(const ru_ref_call *c, ru_err *err)
@@ -275,15 +278,14 @@ ru_status rui_ref_BatchNormalization(const ru_ref_call *c, ru_err *err)
     batch_norm b;
     bool train = ru_node_int(c->node, RU_ATTR_training_mode, 0) != 0;
     RU_TRY(batch_norm_load(c, train, &b, err));
-    batch_norm_apply(c, &b, train);
-    return RU_OK;
+    return batch_norm_apply(c, &b, train, err);
 }
 
 ru_status rui_ref_BatchNormTrain(const ru_ref_call *c, ru_err *err)
 {
     batch_norm b;
     RU_TRY(batch_norm_load(c, true, &b, err));
-    batch_norm_apply(c, &b, true);
+    RU_TRY(batch_norm_apply(c, &b, true, err));
     double eps = ru_node_float(c->node, RU_ATTR_epsilon, 1e-5);
     for (int64_t ch = 0; ch < b.a.dim; ch++) {
         b.batch_var[ch] = 1.0 / sqrt(b.batch_var[ch] + eps);
@@ -325,7 +327,7 @@ static void store_pair(const ru_ref_call *c, const double *dx, const double *dsc
     }
 }
 
-/* (dy, x, scale, save_mean, save_invstd) -> dx, dscale, dbias */
+/* (dy, x, scale, save_mean, save_invstd, y?) -> dx, dscale, dbias, dresidual? */
 ru_status rui_ref_BatchNormGrad(const ru_ref_call *c, ru_err *err)
 {
     rui_axis3 a = rui_ref_axis3(&c->in[1].type, 1);
@@ -338,6 +340,16 @@ ru_status rui_ref_BatchNormGrad(const ru_ref_call *c, ru_err *err)
     RU_TRY(rui_ref_zeros(c, a.dim, &dscale, err));
     RU_TRY(rui_ref_zeros(c, a.dim, &dbias, err));
     int64_t n = a.outer * a.dim * a.inner;
+    if (strcmp(ru_node_str(c->node, RU_ATTR_activation, ""), "relu") == 0) {
+        double *y;
+        RU_TRY(rui_ref_in(c, 5, &y, err));
+        for (int64_t i = 0; y != NULL && i < n; i++) {
+            dy[i] = y[i] > 0.0 ? dy[i] : 0.0;
+        }
+    }
+    if (rui_ref_has_out(c, 3)) {
+        rui_ref_store(&c->out[3], dy);
+    }
     for (int64_t i = 0; i < n; i++) {
         int64_t ch = i / a.inner % a.dim;
         dscale[ch] += dy[i] * (x[i] - mean[ch]) * invstd[ch];

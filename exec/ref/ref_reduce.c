@@ -16,9 +16,12 @@ static ru_status reduce_plan_make(const ru_ref_call *c, const ru_type *t, uint32
                                   reduce_plan *p, ru_err *err)
 {
     bool reduced[RU_RANK_MAX] = {false};
-    int64_t *axes, n_axes = 0;
-    RU_TRY(rui_ref_in_ints(c, k_axes, &axes, err));
-    n_axes = axes != NULL ? rui_ref_count(&c->in[k_axes].type) : 0;
+    int64_t *input;
+    RU_TRY(rui_ref_in_ints(c, k_axes, &input, err));
+    uint32_t n_attr;
+    const int64_t *axes = ru_node_ints(c->node, RU_ATTR_axes, &n_attr);
+    int64_t n_axes = input != NULL ? rui_ref_count(&c->in[k_axes].type) : n_attr;
+    axes = input != NULL ? input : axes;
     for (int64_t i = 0; i < n_axes; i++) {
         uint32_t d;
         RU_TRY(rui_ref_axis(c, axes[i], t->rank, &d, err));

@@ -388,24 +388,3 @@ rui_axis3 rui_ref_axis3(const ru_type *t, uint32_t axis)
 {
     return (rui_axis3){rui_ref_span(t, 0, axis), t->dims[axis], rui_ref_span(t, axis + 1, t->rank)};
 }
-
-double rui_ref_activate(const ru_node *n, double x)
-{
-    const char *name = ru_node_str(n, RU_ATTR_activation, "");
-    if (name[0] == '\0') {
-        return x;
-    }
-    if (strcmp(name, "Relu") == 0) {
-        return x < 0.0 ? 0.0 : x;
-    }
-    if (strcmp(name, "Sigmoid") == 0) {
-        return 1.0 / (1.0 + exp(-x));
-    }
-    if (strcmp(name, "Tanh") == 0) {
-        return tanh(x);
-    }
-    if (strcmp(name, "Gelu") == 0) {
-        return 0.5 * x * (1.0 + erf(x * 0.70710678118654752440));
-    }
-    ru_panic(__FILE__, __LINE__, "fused activation '%s' is not known", name);
-}
