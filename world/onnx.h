@@ -16,7 +16,7 @@
 #define RU_WORLD_ONNX_H
 
 #include "base/pb.h"
-#include "world/graph.h"
+#include "world/array.h"
 
 enum {
     RU_ONNX_OPSET_MIN = 1,  /* below 9 only ops whose old meaning is known are taken */
@@ -38,17 +38,11 @@ typedef struct ru_onnx_dim {
     int64_t number;
 } ru_onnx_dim;
 
-typedef struct ru_onnx_array {
-    const char *name; /* of an input */
-    ru_type type;     /* concrete */
-    const void *data; /* row-major; view, lives as long as the graph */
-} ru_onnx_array;
-
 typedef struct ru_onnx_options {
     const ru_onnx_external *external; /* NULL: outside weights are an error */
     const ru_onnx_dim *dims;          /* [n_dims] symbols that get a number */
     uint32_t n_dims;
-    const ru_onnx_array *fixed; /* [n_fixed] inputs that become constants */
+    const ru_array *fixed; /* [n_fixed] inputs that become constants */
     uint32_t n_fixed;
     /* For training: float initialisers of rank >= 1 become STATE of role PARAM (running statistics
      * of BatchNormalization: role BUFFER) instead of constants. */
@@ -79,7 +73,7 @@ RU_MUST_USE ru_status ru_onnx_read(const void *data, int64_t size_bytes,
  * that `arrays` does not name stay inputs; names that are no input are an error.
  * Errors: as ru_onnx_read; RU_E_DATA naming an array whose type, rank or dims do not fit. */
 RU_MUST_USE ru_status ru_onnx_read_bound(const void *data, int64_t size_bytes,
-                                         const ru_onnx_options *opt, const ru_onnx_array *arrays,
+                                         const ru_onnx_options *opt, const ru_array *arrays,
                                          uint32_t n_arrays, ru_arena *arena, ru_graph *out,
                                          ru_onnx_info *info, ru_err *err);
 

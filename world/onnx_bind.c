@@ -10,13 +10,13 @@ static ru_status full(ru_err *err)
 
 typedef struct binding {
     ru_onnx_dim *dims; /* [n_dims] */
-    ru_onnx_array *fixed; /* [n_fixed] */
+    ru_array *fixed; /* [n_fixed] */
     uint32_t n_dims, n_fixed;
 } binding;
 
 /* Symbol `sym` is `number` because of array `a`. */
 static ru_status bind_dim(binding *b, const ru_graph *g, int64_t dim, int64_t number,
-                          const ru_onnx_array *a, ru_err *err)
+                          const ru_array *a, ru_err *err)
 {
     const char *symbol = g->symbols[ru_dim_sym(dim)];
     for (uint32_t k = 0; k < b->n_dims; k++) {
@@ -35,7 +35,7 @@ static ru_status bind_dim(binding *b, const ru_graph *g, int64_t dim, int64_t nu
     return RU_OK;
 }
 
-static ru_status bind_array(binding *b, const ru_graph *g, const ru_onnx_array *a,
+static ru_status bind_array(binding *b, const ru_graph *g, const ru_array *a,
                             const bool *shapes, ru_err *err)
 {
     for (uint32_t k = 0; k < g->n_inputs; k++) {
@@ -67,7 +67,7 @@ static ru_status bind_array(binding *b, const ru_graph *g, const ru_onnx_array *
 }
 
 ru_status ru_onnx_read_bound(const void *data, int64_t size_bytes, const ru_onnx_options *opt,
-                             const ru_onnx_array *arrays, uint32_t n_arrays, ru_arena *arena,
+                             const ru_array *arrays, uint32_t n_arrays, ru_arena *arena,
                              ru_graph *out, ru_onnx_info *info, ru_err *err)
 {
     ru_onnx_options o = opt != NULL ? *opt : (ru_onnx_options){0};
@@ -78,7 +78,7 @@ ru_status ru_onnx_read_bound(const void *data, int64_t size_bytes, const ru_onnx
     o.signature = opt != NULL && opt->signature;
 
     binding b = {.dims = RU_NEW(arena, ru_onnx_dim, o.n_dims + RU_SYMBOLS_MAX),
-                 .fixed = RU_NEW(arena, ru_onnx_array, o.n_fixed + n_arrays)};
+                 .fixed = RU_NEW(arena, ru_array, o.n_fixed + n_arrays)};
     if (b.dims == NULL || b.fixed == NULL) {
         return full(err);
     }

@@ -227,7 +227,7 @@ static ru_status input_type(reader *r, const rui_onnx_info *info, ru_type *out)
     return RU_OK;
 }
 
-static ru_status input_fixed(reader *r, const rui_onnx_info *info, const ru_onnx_array *fixed,
+static ru_status input_fixed(reader *r, const rui_onnx_info *info, const ru_array *fixed,
                              ru_value *v)
 {
     const ru_type *have = &fixed->type;

@@ -1,0 +1,344 @@
+#include "store/npy_impl.h"
+
+#include <stdio.h>
+#include <string.h>
+
+static const char magic[6] = {'\x93', 'N', 'U', 'M', 'P', 'Y'};
+
+/* -- the header: a Python literal of three known keys -------------------------------------------- */
+
+typedef struct cursor {
+    const char *at, *end;
+} cursor;
+
+static void skip_space(cursor *c)
+{
+    while (c->at < c->end && (*c->at == ' ' || *c->at == '\n' || *c->at == '\t')) {
+        c->at++;
+    }
+}
+
+static bool accept(cursor *c, char x)
+{
+    skip_space(c);
+    if (c->at < c->end && *c->at == x) {
+        c->at++;
+        return true;
+    }
+    return false;
+}
+
+/* 'text' or "text" without escapes into `into`. */
+static bool quoted(cursor *c, char *into, int64_t size_bytes)
+{
+    skip_space(c);
+    if (c->at == c->end || (*c->at != '\'' && *c->at != '"')) {
+        return false;
+    }
+    char quote = *c->at++;
+    int64_t n = 0;
+    while (c->at < c->end && *c->at != quote) {
+        if (*c->at == '\\' || n + 1 >= size_bytes) {
+            return false;
+        }
+        into[n++] = *c->at++;
+    }
+    into[n] = 0;
+    return accept(c, quote);
+}
+
+static bool word(cursor *c, const char *w)
+{
+    skip_space(c);
+    int64_t n = (int64_t)strlen(w);
+    if (c->end - c->at < n || memcmp(c->at, w, (size_t)n) != 0) {
+        return false;
+    }
+    c->at += n;
+    return true;
+}
+
+static bool number(cursor *c, int64_t *out)
+{
+    skip_space(c);
+    const char *begin = c->at;
+    int64_t v = 0;
+    while (c->at < c->end && *c->at >= '0' && *c->at <= '9' && v < INT64_MAX / 160) {
+        v = v * 10 + (*c->at++ - '0');
+    }
+    *out = v;
+    bool any = c->at > begin;
+    if (c->at < c->end && *c->at == 'L') { /* Python 2 wrote 3L */
+        c->at++;
+    }
+    return any;
+}
+
+typedef struct header {
+    char descr[16];
+    bool fortran;
+    ru_type type;
+    bool has_descr, has_order, has_shape;
+} header;
+
+static bool shape_read(cursor *c, ru_type *t)
+{
+    if (!accept(c, '(')) {
+        return false;
+    }
+    while (!accept(c, ')')) {
+        if (t->rank == RU_RANK_MAX || !number(c, &t->dims[t->rank])) {
+            return false;
+        }
+        t->rank++;
+        if (!accept(c, ',')) {
+            return accept(c, ')');
+        }
+    }
+    return true;
+}
+
+static bool header_read(cursor *c, header *h)
+{
+    if (!accept(c, '{')) {
+        return false;
+    }
+    while (!accept(c, '}')) {
+        char key[32];
+        if (!quoted(c, key, sizeof key) || !accept(c, ':')) {
+            return false;
+        }
+        if (strcmp(key, "descr") == 0 && !h->has_descr) {
+            h->has_descr = quoted(c, h->descr, sizeof h->descr);
+        } else if (strcmp(key, "fortran_order") == 0 && !h->has_order) {
+            h->fortran = word(c, "True");
+            h->has_order = h->fortran || word(c, "False");
+        } else if (strcmp(key, "shape") == 0 && !h->has_shape) {
+            h->has_shape = shape_read(c, &h->type);
+        } else {
+            return false;
+        }
+        if (!accept(c, ',')) {
+            break;
+        }
+    }
+    (void)accept(c, '}');
+    skip_space(c);
+    return c->at == c->end && h->has_descr && h->has_order && h->has_shape;
+}
+
+/* '<f4' to f32; *swap when the bytes are big-endian. */
+static ru_dtype descr_dtype(const char *descr, bool *swap)
+{
+    static const struct {
+        const char *code;
+        ru_dtype dtype;
+    } table[] = {{"f2", RU_F16}, {"f4", RU_F32}, {"f8", RU_F64}, {"i1", RU_I8},
+                 {"i2", RU_I16}, {"i4", RU_I32}, {"i8", RU_I64}, {"u1", RU_U8},
+                 {"u2", RU_U16}, {"u4", RU_U32}, {"u8", RU_U64}, {"b1", RU_BOOL}};
+    if (descr[0] == 0 || strchr("<>|=", descr[0]) == NULL) {
+        return RU_NONE;
+    }
+    for (uint32_t k = 0; k < RU_ARRAY_LEN(table); k++) {
+        if (strcmp(descr + 1, table[k].code) == 0) {
+            *swap = descr[0] == '>' && ru_dtype_bytes(table[k].dtype) > 1;
+            return table[k].dtype;
+        }
+    }
+    return RU_NONE;
+}
+
+/* -- reading ------------------------------------------------------------------------------------- */
+
+/* Element (i0, i1, ...) of the row-major copy is at i0 + d0*(i1 + d1*(...)) of the column-major one. */
+static void from_fortran(const uint8_t *src, const ru_type *t, int64_t bytes, uint8_t *dst)
+{
+    int64_t index[RU_RANK_MAX] = {0};
+    int64_t count = ru_type_count(t);
+    for (int64_t k = 0; k < count; k++) {
+        int64_t from = 0;
+        for (uint32_t d = t->rank; d-- > 0;) {
+            from = from * t->dims[d] + index[d];
+        }
+        memcpy(dst + k * bytes, src + from * bytes, (size_t)bytes);
+        for (uint32_t d = t->rank; d-- > 0 && ++index[d] == t->dims[d];) {
+            index[d] = 0;
+        }
+    }
+}
+
+static void swap_bytes(uint8_t *data, int64_t count, int64_t bytes)
+{
+    for (int64_t k = 0; k < count; k++, data += bytes) {
+        for (int64_t i = 0; i < bytes / 2; i++) {
+            uint8_t x = data[i];
+            data[i] = data[bytes - 1 - i];
+            data[bytes - 1 - i] = x;
+        }
+    }
+}
+
+static ru_status elements_read(const uint8_t *data, const header *h, bool swap, ru_arena *arena,
+                               ru_array *out, ru_err *err)
+{
+    int64_t bytes = ru_dtype_bytes(h->type.dtype);
+    int64_t count = ru_type_count(&h->type);
+    bool turned = h->fortran && h->type.rank > 1;
+    *out = (ru_array){.type = h->type, .data = data};
+    if (!turned && !swap && (uintptr_t)data % (uintptr_t)bytes == 0) {
+        return RU_OK;
+    }
+    uint8_t *copy = ru_arena_alloc(arena, count * bytes, 64);
+    if (copy == NULL) {
+        return RU_FAIL(err, RU_E_LIMIT, "npy: no room for %lld bytes", (long long)(count * bytes));
+    }
+    if (turned) {
+        from_fortran(data, &h->type, bytes, copy);
+    } else if (count > 0) {
+        memcpy(copy, data, (size_t)(count * bytes));
+    }
+    if (swap) {
+        swap_bytes(copy, count, bytes);
+    }
+    out->data = copy;
+    return RU_OK;
+}
+
+/* Where the header's text stands. */
+static ru_status header_find(const uint8_t *b, int64_t size_bytes, cursor *text, ru_err *err)
+{
+    bool one = size_bytes >= 10 && b[6] == 1;
+    bool two = size_bytes >= 12 && (b[6] == 2 || b[6] == 3);
+    if (size_bytes < 10 || memcmp(b, magic, sizeof magic) != 0 || (!one && !two)) {
+        return RU_FAIL(err, RU_E_DATA, "npy: this is no .npy file of version 1 to 3");
+    }
+    int64_t begin = one ? 10 : 12;
+    int64_t n = (int64_t)b[8] | (int64_t)b[9] << 8;
+    if (two) {
+        n |= (int64_t)b[10] << 16 | (int64_t)b[11] << 24;
+    }
+    if (n > size_bytes - begin) {
+        return RU_FAIL(err, RU_E_DATA, "npy: the header of %lld bytes reaches beyond the end",
+                       (long long)n);
+    }
+    text->at = (const char *)b + begin;
+    text->end = text->at + n;
+    return RU_OK;
+}
+
+ru_status ru_npy_parse(const void *data, int64_t size_bytes, ru_arena *arena, ru_array *out,
+                       ru_err *err)
+{
+    cursor c = {0};
+    header h = {0};
+    RU_TRY(header_find(data, size_bytes, &c, err));
+    const uint8_t *elements = (const uint8_t *)c.end;
+    if (!header_read(&c, &h)) {
+        return RU_FAIL(err, RU_E_DATA,
+                       "npy: the header is not {'descr': TEXT, 'fortran_order': BOOL, 'shape': TUPLE "
+                       "of at most %d}",
+                       RU_RANK_MAX);
+    }
+    bool swap = false;
+    h.type.dtype = descr_dtype(h.descr, &swap);
+    if (h.type.dtype == RU_NONE) {
+        return RU_FAIL(err, RU_E_UNSUPPORTED,
+                       "npy: element type '%s' is not supported (numbers and booleans are)", h.descr);
+    }
+    int64_t count = ru_type_count(&h.type);
+    int64_t have = (const uint8_t *)data + size_bytes - elements;
+    if (count < 0 || count > INT64_MAX / 16 || have != count * ru_dtype_bytes(h.type.dtype)) {
+        return RU_FAIL(err, RU_E_DATA, "npy: %lld bytes of elements, the shape needs %s",
+                       (long long)have, have > 0 ? "another number" : "more");
+    }
+    return elements_read(elements, &h, swap, arena, out, err);
+}
+
+/* -- writing ------------------------------------------------------------------------------------- */
+
+static const char *dtype_descr(ru_dtype t)
+{
+    switch (t) {
+#define RU_X(name, w, bytes, onnx, st, np)                                                         \
+    case RU_##name:                                                                                \
+        return np;
+        RU_DTYPE_LIST(RU_X)
+#undef RU_X
+    case RU_DTYPE_COUNT:
+        break;
+    }
+    return "";
+}
+
+static ru_dtype written_dtype(ru_dtype t)
+{
+    return t == RU_BF16 ? RU_F32 : t;
+}
+
+int64_t rui_npy_header(const ru_array *a, char into[RUI_NPY_HEADER_MAX])
+{
+    char shape[RU_RANK_MAX * 24] = "";
+    int n = 0;
+    for (uint32_t k = 0; k < a->type.rank; k++) {
+        n += snprintf(shape + n, sizeof shape - (size_t)n, "%lld%s", (long long)a->type.dims[k],
+                      a->type.rank == 1 ? "," : k + 1 < a->type.rank ? ", " : "");
+    }
+    memcpy(into, magic, sizeof magic);
+    into[6] = 1;
+    into[7] = 0;
+    n = snprintf(into + 10, RUI_NPY_HEADER_MAX - 10,
+                 "{'descr': '%s', 'fortran_order': False, 'shape': (%s), }",
+                 dtype_descr(written_dtype(a->type.dtype)), shape);
+    int64_t size_bytes = (10 + n + 1 + 63) / 64 * 64;
+    RU_CHECK(size_bytes <= RUI_NPY_HEADER_MAX);
+    memset(into + 10 + n, ' ', (size_t)(size_bytes - 10 - n));
+    into[size_bytes - 1] = '\n';
+    into[8] = (char)((size_bytes - 10) & 0xff);
+    into[9] = (char)((size_bytes - 10) >> 8);
+    return size_bytes;
+}
+
+int64_t rui_npy_bytes(const ru_array *a)
+{
+    return ru_type_count(&a->type) * ru_dtype_bytes(written_dtype(a->type.dtype));
+}
+
+const void *rui_npy_elements(const ru_array *a, ru_arena *arena)
+{
+    if (a->type.dtype != RU_BF16) {
+        return a->data;
+    }
+    int64_t n = ru_type_count(&a->type);
+    float *f = RU_NEW(arena, float, n);
+    for (int64_t k = 0; f != NULL && k < n; k++) {
+        f[k] = ru_bf16_to_f32(((const uint16_t *)a->data)[k]);
+    }
+    return f;
+}
+
+static ru_status array_write(ru_out *file, const ru_array *a, ru_err *err)
+{
+    char head[RUI_NPY_HEADER_MAX];
+    RU_TRY(ru_out_write(file, head, rui_npy_header(a, head), err));
+    ru_arena arena;
+    ru_arena_init(&arena, 0);
+    const void *elements = rui_npy_elements(a, &arena);
+    int64_t bytes = rui_npy_bytes(a);
+    ru_status st = elements == NULL ? RU_FAIL(err, RU_E_MEM, "npy: no memory")
+                   : bytes > 0      ? ru_out_write(file, elements, bytes, err)
+                                    : RU_OK;
+    ru_arena_fini(&arena);
+    return st;
+}
+
+ru_status ru_npy_save(const char *path, const ru_array *a, ru_err *err)
+{
+    ru_out *file = NULL;
+    RU_TRY(ru_out_open(path, &file, err));
+    ru_status st = array_write(file, a, err);
+    if (st == RU_OK) {
+        st = ru_out_commit(file, err);
+    }
+    ru_out_close(file);
+    return st;
+}
