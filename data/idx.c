@@ -221,10 +221,6 @@ static ru_status idx_open(ru_dataset *d, const ru_data_options *opt, ru_err *err
     }
     RU_TRY(open_array(d, opt, opt->paths[0], &s->x, err));
     bool pixels = s->x.dtype == RU_U8 && s->x.rank >= 2;
-    if (d->raw && s->x.dtype != RU_U8) {
-        return RU_FAIL(err, RU_E_UNSUPPORTED, "%s: raw reading is for u8 pixels, this file holds %s",
-                       opt->paths[0], ru_dtype_name(s->x.dtype));
-    }
     int64_t dims[RU_RANK_MAX];
     uint32_t rank = 0;
     if (s->x.rank == 3 && s->x.dtype == RU_U8) {
@@ -245,7 +241,7 @@ static ru_status idx_read_run(const ru_dataset *d, int64_t first, int64_t n, voi
     const idx_set *s = d->self;
     const idx_array *a = &s->x;
     int64_t at = a->data_at + first * a->item_bytes;
-    if (d->raw) {
+    if (d->fields[0].type.dtype == RU_U8) {
         RU_TRY(rui_source_read(&a->source, at, fields[0], n * a->item_bytes, err));
     } else {
         uint8_t small[65536];

@@ -22,6 +22,13 @@ typedef struct ru_field {
 typedef struct ru_dataset ru_dataset;
 typedef struct ru_stream ru_stream;
 
+/* Of generators; 0: the generator's default. */
+typedef struct ru_gen_options {
+    int64_t hidden, rank, users, items, vocab, length;
+    double noise;
+    bool noise_given; /* else the default */
+} ru_gen_options;
+
 /* Filled from the job's `data:` section; strings are view. */
 typedef struct ru_data_options {
     const char *format; /* csv libsvm idx cifar npy tokens images tar tfrecord packed synthetic */
@@ -36,6 +43,7 @@ typedef struct ru_data_options {
     int64_t image_size; /* images, tar: resize and crop to this; 0: all must agree */
     double scale, shift; /* u8 pixels -> x*scale + shift; both 0: x/255 */
     const char *generator; /* synthetic: name as in `rubato data make` */
+    ru_gen_options gen; /* synthetic: further sizes */
     uint64_t seed;      /* synthetic */
     int64_t count;      /* synthetic; else 0 = all, n = first n samples */
     bool one_hot;
