@@ -48,7 +48,7 @@ static void plain_line(ru_text *t, ru_log_level level, const char *part, const c
 {
     static const char *const paint[] = {"\033[2m", "", "\033[33m", "\033[31m", ""};
     if (options.now_ns != NULL) {
-        int64_t ms = options.now_ns() / 1000000;
+        int64_t ms = (options.now_ns() - options.start_ns) / 1000000;
         ru_text_putf(t, "%lld.%03lld ", (long long)(ms / 1000), (long long)(ms % 1000));
     }
     const char *on = color ? paint[level] : "";
@@ -64,7 +64,7 @@ static void json_line(ru_text *t, ru_log_level level, const char *part, const ch
 {
     ru_text_putf(t, "{\"schema\":\"rubato.log/1\",\"level\":\"%s\",", level_names[level]);
     if (options.now_ns != NULL) {
-        ru_text_putf(t, "\"at_ns\":%lld,", (long long)options.now_ns());
+        ru_text_putf(t, "\"at_ns\":%lld,", (long long)(options.now_ns() - options.start_ns));
     }
     ru_text_putf(t, "\"part\":\"%s\",\"event\":\"%s\",\"text\":", part, event);
     ru_text_json(t, ru_str_c(words));

@@ -25,7 +25,8 @@ typedef struct ru_log_options {
     bool json;               /* one JSON object a line, schema rubato.log/1 */
     bool color;              /* levels in colour on stderr */
     int fd_file;             /* 0: no file; else an open descriptor, not closed here */
-    int64_t (*now_ns)(void); /* time since start in front of lines; NULL: lines carry no time */
+    int64_t (*now_ns)(void); /* clock for the time in front of lines; NULL: lines carry no time */
+    int64_t start_ns;        /* what the clock shows at time 0 of the lines */
 } ru_log_options;
 
 /* Until set: warnings and errors on stderr, plain. */

@@ -1,8 +1,8 @@
-/* The one program: finds the sub-command and runs it. */
-#include <stdio.h>
+/* The one program. */
+#include "tool/run.h"
 
-int main(void)
+int main(int argc, char **argv)
 {
-    printf("rubato %s\n", RU_VERSION);
-    return 0;
+    const char *const *words = (const char *const *)argv;
+    return argc < 1 ? 70 : rui_tool_run(words + 1, (uint32_t)argc - 1);
 }

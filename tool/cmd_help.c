@@ -1,0 +1,70 @@
+/* rubato help: help texts, man page sources and completions, all from the command table. */
+#include <stdio.h>
+
+#include "env/self.h"
+#include "tool/cmd_impl.h"
+
+static const ru_opt opts[] = {
+    {.name = "man", .type = RU_OPT_FLAG,
+     .help = "print the manual page as scdoc source instead"},
+    {.name = "completion", .type = RU_OPT_CHOICE, .word = "SHELL", .choices = "bash|zsh|fish",
+     .help = "print the completion script of a shell instead"},
+    {.name = "list", .type = RU_OPT_FLAG, .help = "print the names of the commands, one a line"},
+};
+
+static ru_status find(const ru_cmd_in *in, const ru_cmd **parent, const ru_cmd **cmd, ru_err *err)
+{
+    uint32_t used;
+    RU_TRY(rui_cmd_pick(in->args, in->n_args, parent, cmd, &used, err));
+    if (*cmd != NULL && used < in->n_args) {
+        return RU_FAIL(err, RU_E_USAGE, "'%.60s' has no command '%.60s'", in->args[0], in->args[1]);
+    }
+    return RU_OK;
+}
+
+static ru_status run(ru_cmd_in *in, ru_err *err)
+{
+    ru_text t = ru_text_arena(in->arena);
+    const ru_cmd *parent, *cmd;
+    RU_TRY(find(in, &parent, &cmd, err));
+    if (ru_cmd_flag(in, "list")) {
+        uint32_t n;
+        const ru_cmd *const *cmds = rui_cmds(&n);
+        for (uint32_t i = 0; i < n; i++) {
+            ru_text_putf(&t, "%s\n", cmds[i]->name);
+        }
+    } else if (ru_cmd_given(in, "completion")) {
+        void (*const make[])(ru_text *) = {rui_complete_bash, rui_complete_zsh, rui_complete_fish};
+        make[ru_cmd_choice(in, "completion")](&t);
+    } else if (ru_cmd_flag(in, "man")) {
+        if (cmd == NULL) {
+            rui_man_all(&t);
+        } else {
+            rui_man_cmd(parent != NULL ? parent : cmd, &t);
+        }
+    } else if (cmd == NULL) {
+        rui_help_all(ru_self_columns(1), &t);
+    } else {
+        rui_help_cmd(parent, cmd, true, ru_self_columns(1), &t);
+    }
+    fputs(t.p, stdout);
+    return t.cut ? RU_FAIL(err, RU_E_MEM, "no memory left for the text") : RU_OK;
+}
+
+static const ru_example examples[] = {
+    {"rubato help train", "all about training"},
+    {"rubato help --completion bash > ~/.local/share/bash-completion/completions/rubato",
+     "complete commands and options with the tabulator key"},
+};
+
+const ru_cmd rui_cmd_help = {
+    .name = "help",
+    .summary = "show help, manual pages and shell completions",
+    .args = "[COMMAND [VERB]]",
+    .arg_max = 2,
+    .opts = opts,
+    .n_opts = RU_ARRAY_LEN(opts),
+    .examples = examples,
+    .n_examples = RU_ARRAY_LEN(examples),
+    .run = run,
+};
