@@ -1,4 +1,4 @@
-/* Where the buffers of one step lie in one arena.
+/* Where the buffers of one step lie in one arena, by first fit and local search.
  *
  * Every buffer lives from the step that first writes it to the step that last reads it, both
  * included; two buffers that live at the same step must not share a byte, unless one is declared
@@ -19,7 +19,7 @@ typedef struct ru_mem_buf {
     int64_t size_bytes;    /* >= 0; 0 takes no room */
     uint32_t first, last;  /* steps; first <= last */
     uint32_t part_of;      /* 1 + index of an earlier buffer this one lies in; 0: on its own */
-    int64_t part_at_bytes; /* where in it; multiple of the alignment of in */
+    int64_t part_at_bytes; /* where in it, a multiple of the alignment; 0 when on its own */
 } ru_mem_buf;
 
 typedef struct ru_mem_in {
@@ -35,7 +35,7 @@ typedef enum ru_mem_order {
     RU_MEM_BY_START,    /* as the step runs */
     RU_MEM_BY_AREA,     /* size x lifetime */
     RU_MEM_BY_LIFETIME, /* longest first */
-    RU_MEM_BY_END,      /* last reader last step first */
+    RU_MEM_BY_PEAK,     /* what lives at the fullest step first, largest first */
     RU_MEM_ORDER_COUNT
 } ru_mem_order;
 
@@ -46,6 +46,7 @@ typedef struct ru_mem_plan {
     int64_t bound_bytes; /* liveness lower bound, sizes rounded up to the alignment */
     ru_mem_order order;  /* the order that won */
     uint32_t improved;   /* improvement steps that helped after it */
+    int64_t work;        /* neighbours looked at, all orders */
 } ru_mem_plan;
 
 /* Place the buffers: first fit in several orders, the best of them improved by moving the buffers
