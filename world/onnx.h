@@ -77,6 +77,10 @@ RU_MUST_USE ru_status ru_onnx_read_bound(const void *data, int64_t size_bytes,
                                          uint32_t n_arrays, ru_arena *arena, ru_graph *out,
                                          ru_onnx_info *info, ru_err *err);
 
+/* Are all shapes numbers, as executables need? Errors: RU_E_DATA naming a value, its symbolic dimension and
+ * what to give. */
+RU_MUST_USE ru_status ru_onnx_concrete(const ru_graph *g, ru_err *err);
+
 /* Read one TensorProto (the test vectors' file form). Elements are a view of `data` when aligned,
  * else in `arena`. `name` may be NULL. */
 RU_MUST_USE ru_status ru_onnx_tensor_read(const void *data, int64_t size_bytes, ru_arena *arena,

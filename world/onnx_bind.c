@@ -97,3 +97,26 @@ ru_status ru_onnx_read_bound(const void *data, int64_t size_bytes, const ru_onnx
     o.n_fixed = b.n_fixed;
     return ru_onnx_read(data, size_bytes, &o, arena, out, info, err);
 }
+
+ru_status ru_onnx_concrete(const ru_graph *g, ru_err *err)
+{
+    for (uint32_t k = 1; k < g->n_values; k++) {
+        const ru_value *v = &g->values[k];
+        if (v->type.dtype == RU_NONE || ru_type_is_concrete(&v->type)) {
+            continue; /* NONE: not used by any node */
+        }
+        char type[256];
+        if (v->kind == RU_VALUE_INPUT) {
+            return RU_FAIL(err, RU_E_DATA,
+                           "input '%s' is %s: give an array for it or a number for its dimensions",
+                           v->name, ru_type_print(g, &v->type, type, sizeof type));
+        }
+        const ru_node *n = v->producer.v != 0 ? ru_graph_node(g, v->producer) : NULL;
+        return RU_FAIL(err, RU_E_UNSUPPORTED,
+                       "value '%s' of %s is %s: its shape depends on data of the run, which is not "
+                       "supported",
+                       v->name != NULL ? v->name : "", n != NULL ? ru_op_get(n->op)->name : "the graph",
+                       ru_type_print(g, &v->type, type, sizeof type));
+    }
+    return RU_OK;
+}

@@ -73,10 +73,13 @@ static ru_status append(rui_lift *l, const ru_node *node, ru_err *err)
 ru_status rui_lift_node(rui_lift *l, ru_op op, const ru_value_id *in, uint32_t n_in,
                         const ru_attr *attrs, uint32_t n_attrs, ru_value_id *out, ru_err *err)
 {
-    RU_TRY(ru_graph_add_value(l->g, &(ru_value){.kind = RU_VALUE_TEMP}, out, err));
-    ru_node n = {.op = op, .name = l->name, .in = in, .out = out, .attrs = attrs,
+    ru_value_id v; /* `out` may be one of `in` */
+    RU_TRY(ru_graph_add_value(l->g, &(ru_value){.kind = RU_VALUE_TEMP}, &v, err));
+    ru_node n = {.op = op, .name = l->name, .in = in, .out = &v, .attrs = attrs,
                  .n_in = n_in, .n_out = 1, .n_attrs = n_attrs};
-    return append(l, &n, err);
+    RU_TRY(append(l, &n, err));
+    *out = v;
+    return RU_OK;
 }
 
 const ru_type *rui_lift_type(const rui_lift *l, uint32_t k)
