@@ -261,6 +261,9 @@ double ru_node_float(const ru_node *n, ru_attr_key key, double dflt);
 const char *ru_node_str(const ru_node *n, ru_attr_key key, const char *dflt);
 /* View of an ints attribute; *n = 0 and NULL when not set. */
 const int64_t *ru_node_ints(const ru_node *n, ru_attr_key key, uint32_t *count);
+/* Does the op read the data of input k? False where only its shape matters (the `like` inputs of
+ * gradients, Shape): buffer planning need not keep it alive for that. */
+bool ru_node_reads(const ru_node *n, uint32_t k);
 bool ru_node_has_in(const ru_node *n, uint32_t k);  /* input k present (not absent) */
 bool ru_node_has_out(const ru_node *n, uint32_t k); /* output k present (not absent) */
 

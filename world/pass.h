@@ -9,7 +9,9 @@
 
 #include "world/graph.h"
 
-/* Drop nodes whose results reach neither an output nor an update. Inputs stay. */
+/* Drop nodes whose results reach neither an output nor an update, and optional outputs that nobody
+ * uses (they become absent). Inputs stay. Like all passes, this keeps value ids: an id of `g` names
+ * the same value in `out` as far as it is still made there; outputs and state always are. */
 RU_MUST_USE ru_status ru_pass_dead(const ru_graph *g, ru_arena *arena, ru_graph *out, ru_err *err);
 
 /* Compute nodes whose inputs are all constant (small integer and shape arithmetic always; tensors up
@@ -26,10 +28,20 @@ RU_MUST_USE ru_status ru_pass_fold(const ru_graph *g, const ru_fold_ops *ops,
                                    int64_t size_max_bytes, ru_arena *arena, ru_graph *out,
                                    ru_err *err);
 
+/* Merge nodes that compute the same from the same. */
+RU_MUST_USE ru_status ru_pass_cse(const ru_graph *g, ru_arena *arena, ru_graph *out, ru_err *err);
+
+/* Turn an inference graph into its training form: BatchNormalization -> BatchNormTrain with updates
+ * of its running statistics (constants become BUFFER state), Dropout -> DropoutTrain, LSTM and GRU ->
+ * LSTMTrain and GRUTrain. Run before ru_graph_grad on imported models. */
+RU_MUST_USE ru_status ru_pass_train(const ru_graph *g, ru_arena *arena, ru_graph *out, ru_err *err);
+
 /* Merge what executes as one: Conv/ConvTranspose/Gemm/MatMul + bias + activation, BatchNormalization
  * at inference into the convolution before it, transposes into Gemm/MatMul, the attention pattern
  * MatMul-scale-mask-Softmax-MatMul into Attention, LayerNormalization and Gelu written out in small
- * ops, equal sub-expressions. Results are equal within the ops' tolerance. */
+ * ops; in training graphs BatchNormTrain + residual + relu and its gradient, the loss and its
+ * gradient. The fused forms are specified in world/ops.def. Constants that fusing leaves unused stay
+ * until ru_pass_dead. Results are equal within the ops' tolerance. */
 RU_MUST_USE ru_status ru_pass_fuse(const ru_graph *g, ru_arena *arena, ru_graph *out, ru_err *err);
 
 /* Reverse-mode differentiation. Copies `g` into `out` and appends the nodes that compute
