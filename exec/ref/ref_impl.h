@@ -13,7 +13,7 @@
 #include <stddef.h>
 
 /* One kernel per row: rui_ref_Add, rui_ref_Conv, ... A row without a kernel does not link. */
-#define RU_OP(name, ...) __attribute__((weak)) ru_status rui_ref_##name(const ru_ref_call *c, ru_err *err);
+#define RU_OP(name, ...) ru_status rui_ref_##name(const ru_ref_call *c, ru_err *err);
 #include "world/ops.def"
 #undef RU_OP
 
