@@ -198,7 +198,8 @@ static void pack_a(const float *a, int64_t a_row, int64_t a_col, int64_t mr, int
 }
 
 /* One block of k: all rows and columns. */
-static void block(const ru_kern_gemm *g, int64_t k0, int64_t kc, const float *panels, float *a_work)
+static void block(const ru_kern_gemm *g, int64_t k0, int64_t kc, int64_t panel_k,
+                  const float *panels, float *a_work)
 {
     int64_t blocks = (g->m + GEMM_MR - 1) / GEMM_MR;
     for (int64_t ib = 0; ib < blocks; ib++) {
@@ -221,7 +222,7 @@ static void block(const ru_kern_gemm *g, int64_t k0, int64_t kc, const float *pa
             t.a_row = 1; /* k is 1 or m is 1: either stride will do */
         }
         for (int64_t j = 0; j < g->n; j += GEMM_NR) {
-            t.b = panels + j * kc;
+            t.b = panels + j * panel_k;
             t.c = g->c + i0 * g->c_row + j;
             t.n = kv_min_i64(GEMM_NR, g->n - j);
             run_tile(i1 - i0, &t);
@@ -231,7 +232,8 @@ static void block(const ru_kern_gemm *g, int64_t k0, int64_t kc, const float *pa
 
 void RUI_K(rui_kern_gemm)(const ru_kern_gemm *g)
 {
-    int64_t wide = (g->n + GEMM_NR - 1) / GEMM_NR * GEMM_NR;
+    int64_t n_all = g->packed_n > g->n ? g->packed_n : g->n;
+    int64_t wide = (n_all + GEMM_NR - 1) / GEMM_NR * GEMM_NR;
     if (g->k == 0 && !g->add) {
         for (int64_t i = 0; i < g->m; i++) {
             memset(g->c + i * g->c_row, 0, sizeof(float) * (size_t)g->n);
@@ -242,13 +244,16 @@ void RUI_K(rui_kern_gemm)(const ru_kern_gemm *g)
         a_work += RUI_K(rui_kern_gemm_pack_floats)(g->k < GEMM_KC ? g->k : GEMM_KC, g->n);
     }
     for (int64_t k0 = 0; k0 < g->k; k0 += GEMM_KC) {
-        int64_t kc = kv_min_i64(GEMM_KC, g->k - k0);
+        int64_t kc = kv_min_i64(GEMM_KC, g->k - k0), panel_k = kc;
         const float *panels = g->packed_b + k0 * wide;
+        if (g->packed_b != NULL && g->packed_k > g->k) {
+            panel_k = kv_min_i64(GEMM_KC, g->packed_k - k0);
+        }
         if (g->packed_b == NULL) {
             RUI_K(rui_kern_gemm_pack)
             (g->b + k0 * g->b_row, g->b_row, g->b_col, kc, g->n, g->work);
             panels = g->work;
         }
-        block(g, k0, kc, panels, a_work);
+        block(g, k0, kc, panel_k, panels, a_work);
     }
 }

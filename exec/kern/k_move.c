@@ -118,24 +118,30 @@ static void philox_16(const uint32_t key[2], const uint32_t hi[2], uint64_t firs
     }
 }
 
-/* y = kept ? x / (1 - ratio) : 0 for elements e0 .. e0 + n of the stream of draws. */
+/* 1 / (1 - ratio), 0 when everything is dropped. */
+static float keep_scale(double ratio)
+{
+    return ratio < 1.0 ? (float)(1.0 / (1.0 - ratio)) : 0.0f;
+}
+
 void RUI_K(rui_kern_dropout)(ru_dtype t, const uint32_t key[2], const uint32_t hi[2], int64_t first,
-                             float ratio, const void *x, void *y, uint8_t *mask, int64_t n)
+                             double ratio, const void *x, void *y, uint8_t *mask, int64_t n)
 {
     uint32_t draw[64];
-    float bx[64], by[64], scale = 1.0f / (1.0f - ratio);
-    int64_t at = 0;
-    while (at < n) {
+    float bx[64], by[64], scale = keep_scale(ratio);
+    double edge = rint(ratio * 0x1p32);
+    bool none = edge >= 0x1p32;
+    uint32_t least = none ? UINT32_MAX : (uint32_t)edge;
+    for (int64_t at = 0; at < n;) {
         int64_t e = first + at, skip = e & 63;
         int64_t w = kv_min_i64(64 - skip, n - at);
         philox_16(key, hi, (uint64_t)(e - skip) / 4, draw);
         const float *s = kv_load(t, x, at, w, bx);
         float *o = kv_dest(t, y, at, by);
-#pragma omp simd
+        uint8_t *m = mask + at;
         for (int64_t j = 0; j < w; j++) {
-            float u = (float)(draw[skip + j] >> 8) * 0x1p-24f;
-            bool keep = u >= ratio;
-            mask[at + j] = keep;
+            bool keep = !none && draw[skip + j] >= least;
+            m[j] = keep;
             o[j] = keep ? s[j] * scale : 0.0f;
         }
         kv_store(t, y, at, w, by);
@@ -143,10 +149,10 @@ void RUI_K(rui_kern_dropout)(ru_dtype t, const uint32_t key[2], const uint32_t h
     }
 }
 
-void RUI_K(rui_kern_dropout_grad)(ru_dtype t, float ratio, const void *dy, const uint8_t *mask,
+void RUI_K(rui_kern_dropout_grad)(ru_dtype t, double ratio, const void *dy, const uint8_t *mask,
                                   void *dx, int64_t n)
 {
-    float b1[KV_BLOCK], b2[KV_BLOCK], scale = 1.0f / (1.0f - ratio);
+    float b1[KV_BLOCK], b2[KV_BLOCK], scale = keep_scale(ratio);
     for (int64_t i = 0; i < n; i += KV_BLOCK) {
         int64_t w = kv_min_i64(KV_BLOCK, n - i);
         const float *d = kv_load(t, dy, i, w, b1);

@@ -159,10 +159,30 @@ typedef struct ru_kern_gemm {
     float *c;
     int64_t a_row, a_col, b_row, b_col, c_row;
     const float *packed_b;
+    int64_t packed_k, packed_n; /* what was packed when more than k, n is; the rest is not read */
     float alpha;
     bool add;             /* add to C instead of overwriting it */
     float *work;          /* gemm_work(m, n, k) floats, 64-byte aligned; may be NULL when it says 0 */
 } ru_kern_gemm;
+
+/* Attention of one (batch, head): rows of head_size elements, `ld_*` apart. `mask` is added to the
+ * scaled scores, element (i, j) at mask[i * mask_row + j * mask_col]. stats[i] is the log of the sum of
+ * exponentials of row i. The gradient needs y, dy, stats of the forward call. */
+typedef struct ru_kern_attn {
+    ru_dtype t;
+    int64_t rows, keys, head_size;
+    int64_t ld_q, ld_k, ld_v, ld_y, ld_dq, ld_dk, ld_dv;
+    const void *q, *k, *v;
+    void *y;
+    const void *dy; /* ld_y */
+    void *dq, *dk, *dv;
+    float *stats; /* [rows]; may be NULL forward */
+    const float *mask;
+    int64_t mask_row, mask_col;
+    float scale;
+    bool causal; /* key j is seen by rows i >= j */
+    float *work; /* attn_work() floats, 64-byte aligned */
+} ru_kern_attn;
 
 /* The functions: X(return type, name, arguments). Counts are elements. `x` may equal the output where
  * both have the same type and shape. */
@@ -237,16 +257,20 @@ typedef struct ru_kern_gemm {
     X(void, adam, (const ru_kern_adam *o, const ru_kern_segment *s, int64_t begin, int64_t end))   \
     X(void, adagrad, (float lr, float gscale, float decay, float epsilon, const ru_kern_segment *s, \
                       int64_t begin, int64_t end))                                                 \
-    /* Philox4x32-10: draw k of counter block e/4, key and the upper counter words as given */     \
+    /* Elements first .. first + n of the stream of draws: word e mod 4 of Philox4x32-10 with       \
+     * counter {e / 4, hi}; kept when it is at least rint(ratio * 2^32) */                         \
     X(void, dropout, (ru_dtype t, const uint32_t key[2], const uint32_t hi[2], int64_t first,      \
-                      float ratio, const void *x, void *y, uint8_t *mask, int64_t n))              \
-    X(void, dropout_grad, (ru_dtype t, float ratio, const void *dy, const uint8_t *mask, void *dx, \
+                      double ratio, const void *x, void *y, uint8_t *mask, int64_t n))             \
+    X(void, dropout_grad, (ru_dtype t, double ratio, const void *dy, const uint8_t *mask, void *dx, \
                            int64_t n))                                                             \
     X(int64_t, gemm_pack_floats, (int64_t k, int64_t n))                                           \
     X(void, gemm_pack, (const float *b, int64_t b_row, int64_t b_col, int64_t k, int64_t n,        \
                         float *packed))                                                            \
     X(int64_t, gemm_work, (int64_t m, int64_t n, int64_t k))                                       \
-    X(void, gemm, (const ru_kern_gemm *g))
+    X(void, gemm, (const ru_kern_gemm *g))                                                         \
+    X(int64_t, attn_work, (const ru_kern_attn *a, bool grad))                                      \
+    X(void, attn, (const ru_kern_attn *a))                                                         \
+    X(void, attn_grad, (const ru_kern_attn *a))
 
 typedef struct ru_kern {
     const char *name; /* "base", "avx2", "avx512", "avx512_bf16" */
