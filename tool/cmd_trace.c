@@ -1,0 +1,217 @@
+/* rubato trace: where the time of a run went, and its trace in the formats of other tools. */
+#include <jansson.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "env/file.h"
+#include "tool/cmd.h"
+#include "trace/export.h"
+#include "trace/fold.h"
+#include "trace/read.h"
+
+/* Every *.trace of RUN/trace, or RUN itself when it is a file. */
+static ru_status load_all(ru_cmd_in *in, ru_trace **traces, uint32_t *n, ru_err *err)
+{
+    const char *run = in->args[0];
+    if (!ru_path_exists(run)) {
+        return RU_FAIL(err, RU_E_MISSING, "there is no run %s; name a folder that `rubato train` made",
+                       run);
+    }
+    if (!ru_path_is_dir(run)) {
+        *traces = RU_NEW(in->arena, ru_trace, 1);
+        *n = 1;
+        return ru_trace_load(run, in->arena, *traces, err);
+    }
+    const char *dir = ru_path_join(in->arena, run, "trace");
+    if (!ru_path_is_dir(dir)) {
+        return RU_FAIL(err, RU_E_MISSING, "%s has no folder 'trace': it is not a run of `rubato train`",
+                       run);
+    }
+    char **names;
+    uint32_t count;
+    RU_TRY(ru_dir_list(dir, in->arena, &names, &count, err));
+    *traces = RU_NEW(in->arena, ru_trace, count);
+    *n = 0;
+    for (uint32_t k = 0; k < count; k++) {
+        size_t length = strlen(names[k]);
+        if (length > 6 && strcmp(names[k] + length - 6, ".trace") == 0) {
+            const char *path = ru_path_join(in->arena, dir, names[k]);
+            RU_TRY(ru_trace_load(path, in->arena, &(*traces)[(*n)++], err));
+        }
+    }
+    if (*n == 0) {
+        return RU_FAIL(err, RU_E_MISSING, "%s holds no *.trace file", dir);
+    }
+    return RU_OK;
+}
+
+static void describe(const ru_trace *t, const ru_facts *f)
+{
+    printf("%s rank %u: %lld records of %u threads over %.3f s; the busiest thread works %.1f %% and "
+           "waits %.1f %%\n",
+           t->process, t->rank, (long long)t->records, t->n_threads, (double)f->wall_ns * 1e-9,
+           f->wall_ns > 0 ? 100 * (double)f->busy_ns / (double)f->wall_ns : 0,
+           f->wall_ns > 0 ? 100 * (double)f->wait_ns / (double)f->wall_ns : 0);
+    if (t->dropped > 0) {
+        printf("  %lld records were dropped because a ring was full\n", (long long)t->dropped);
+    }
+    if (t->damaged_at >= 0) {
+        printf("  the file is damaged at byte %lld; shown is what stands before\n",
+               (long long)t->damaged_at);
+    } else if (!t->complete) {
+        printf("  the run did not close its trace (killed, or still running)\n");
+    }
+}
+
+static void fact_json(const ru_trace *t, const ru_fact *f)
+{
+    json_t *o = json_pack(
+        "{s:s, s:i, s:s, s:s, s:I, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:I, s:f, s:f}", "schema",
+        "rubato.trace.fact/1", "rank", (int)t->rank, "category", f->category, "name", f->name, "count",
+        (json_int_t)f->count, "total_s", (double)f->total_ns * 1e-9, "self_s",
+        (double)f->self_ns * 1e-9, "mean_s", f->mean_ns * 1e-9, "stddev_s", f->stddev_ns * 1e-9,
+        "median_s", (double)f->median_ns * 1e-9, "p90_s", (double)f->p90_ns * 1e-9, "max_s",
+        (double)f->max_ns * 1e-9, "value", (json_int_t)f->value_total, "predicted_total_s",
+        (double)f->predicted_total_ns * 1e-9, "predicted_actual_s", (double)f->actual_total_ns * 1e-9);
+    char *text = o != NULL ? json_dumps(o, JSON_COMPACT) : NULL;
+    if (text != NULL) {
+        puts(text);
+    }
+    free(text);
+    json_decref(o);
+}
+
+static ru_status summary(ru_cmd_in *in, const ru_trace *traces, uint32_t n, ru_err *err)
+{
+    for (uint32_t k = 0; k < n; k++) {
+        ru_facts f;
+        RU_TRY(ru_trace_fold(&traces[k], in->arena, &f, err));
+        if (ru_cmd_flag(in, "json")) {
+            for (uint32_t i = 0; i < f.n; i++) {
+                fact_json(&traces[k], &f.facts[i]);
+            }
+        } else {
+            describe(&traces[k], &f);
+            fputs(ru_facts_print(&f, (uint32_t)ru_cmd_i64(in, "rows"), in->arena), stdout);
+        }
+    }
+    return RU_OK;
+}
+
+/* Scalars of one line of metrics.jsonl: loss, lr and rates of steps, metrics of evaluations. */
+static ru_status line_scalars(ru_tensorboard *tb, const json_t *o, int64_t wall_ns, ru_err *err)
+{
+    const char *schema = json_string_value(json_object_get(o, "schema"));
+    int64_t step = json_integer_value(json_object_get(o, "step"));
+    if (schema == NULL) {
+        return RU_OK;
+    }
+    if (strcmp(schema, "rubato.train.step/1") == 0) {
+        static const char *const keys[] = {"loss", "lr", "step_s", "samples_per_s"};
+        for (uint32_t k = 0; k < RU_ARRAY_LEN(keys); k++) {
+            const json_t *v = json_object_get(o, keys[k]);
+            char tag[64];
+            snprintf(tag, sizeof tag, "train/%s", keys[k]);
+            if (json_is_number(v)) {
+                RU_TRY(ru_tensorboard_scalar(tb, tag, step, wall_ns, json_number_value(v), err));
+            }
+        }
+    } else if (strcmp(schema, "rubato.train.eval/1") == 0) {
+        const char *key;
+        json_t *v, *metric = json_object_get(o, "metric");
+        json_object_foreach(metric, key, v)
+        {
+            char tag[128];
+            snprintf(tag, sizeof tag, "eval/%.100s", key);
+            RU_TRY(ru_tensorboard_scalar(tb, tag, step, wall_ns, json_number_value(v), err));
+        }
+    }
+    return RU_OK;
+}
+
+static ru_status tensorboard(ru_cmd_in *in, const ru_trace *t, const char *dir, ru_err *err)
+{
+    const char *path = ru_path_join(in->arena, in->args[0], "metrics.jsonl");
+    char *text;
+    int64_t size;
+    RU_TRY(ru_file_read(path, 0, in->arena, &text, &size, err));
+    ru_tensorboard *tb = NULL;
+    RU_TRY(ru_tensorboard_open(dir, t->wall_ns, &tb, err));
+    ru_status st = RU_OK;
+    int64_t wall_ns = t->wall_ns;
+    for (char *line = text, *end; st == RU_OK && *line != '\0'; line = end + 1) {
+        end = strchr(line, '\n');
+        if (end == NULL) {
+            break; /* a torn last line of a killed run */
+        }
+        json_t *o = json_loadb(line, (size_t)(end - line), 0, NULL);
+        wall_ns += (int64_t)(1e9 * json_number_value(json_object_get(o, "step_s")));
+        st = line_scalars(tb, o, wall_ns, err);
+        json_decref(o);
+    }
+    if (st == RU_OK) {
+        st = ru_tensorboard_commit(tb, err);
+    }
+    ru_tensorboard_close(tb);
+    return st;
+}
+
+static ru_status run(ru_cmd_in *in, ru_err *err)
+{
+    ru_trace *traces = NULL;
+    uint32_t n = 0;
+    RU_TRY(load_all(in, &traces, &n, err));
+    const char *perfetto = ru_cmd_text(in, "perfetto"), *chrome = ru_cmd_text(in, "chrome");
+    const char *tb = ru_cmd_text(in, "tensorboard");
+    if (perfetto != NULL) {
+        RU_TRY(ru_trace_perfetto(traces, n, perfetto, err));
+        fprintf(stderr, "wrote %s; open it at ui.perfetto.dev or with trace_processor\n", perfetto);
+    }
+    if (chrome != NULL) {
+        RU_TRY(ru_trace_chrome(traces, n, chrome, err));
+        fprintf(stderr, "wrote %s; open it in chrome://tracing or Perfetto\n", chrome);
+    }
+    if (tb != NULL) {
+        RU_TRY(tensorboard(in, &traces[0], tb, err));
+        fprintf(stderr, "wrote a TensorBoard event file; show it with: tensorboard --logdir %s\n", tb);
+    }
+    bool other = perfetto != NULL || chrome != NULL || tb != NULL;
+    return !other || ru_cmd_flag(in, "summary") ? summary(in, traces, n, err) : RU_OK;
+}
+
+static const ru_opt opts[] = {
+    {.name = "summary", .type = RU_OPT_FLAG,
+     .help = "print where the time went (the default when no file is asked for)"},
+    {.name = "rows", .type = RU_OPT_I64, .word = "N", .def = "25", .min = 0, .max = 1000000,
+     .help = "rows of the summary (0: all)"},
+    {.name = "json", .type = RU_OPT_FLAG,
+     .help = "the summary as JSON Lines (rubato.trace.fact/1), one a name"},
+    {.name = "perfetto", .type = RU_OPT_TEXT, .word = "FILE",
+     .help = "write a Perfetto trace: all ranks on one page, any length"},
+    {.name = "chrome", .type = RU_OPT_TEXT, .word = "FILE",
+     .help = "write Chrome trace JSON, for runs up to some hundred MB"},
+    {.name = "tensorboard", .type = RU_OPT_TEXT, .word = "DIR",
+     .help = "write loss, rate and metrics as a TensorBoard event file"},
+};
+
+static const ru_example examples[] = {
+    {"rubato trace runs/lenet", "where the time went, by op"},
+    {"rubato trace runs/lenet --perfetto lenet.perfetto-trace", "the time line in Perfetto"},
+    {"rubato trace runs/lenet --tensorboard tb", "the curves in TensorBoard"},
+};
+
+const ru_cmd rui_cmd_trace = {
+    .name = "trace",
+    .summary = "show where the time of a run went, or write its trace for other tools",
+    .about = "Every run is recorded: each op, each wait, each checkpoint. RUN is the folder of a run, "
+             "finished, killed or still going, or a single .trace file.",
+    .args = "RUN",
+    .arg_min = 1,
+    .arg_max = 1,
+    .opts = opts,
+    .n_opts = RU_ARRAY_LEN(opts),
+    .examples = examples,
+    .n_examples = RU_ARRAY_LEN(examples),
+    .exits = "65 the trace is damaged from its start|66 there is no such run",
+    .run = run,
+};
