@@ -17,6 +17,7 @@
 
 #include "base/pb.h"
 #include "world/array.h"
+#include "world/pass.h"
 
 enum {
     RU_ONNX_OPSET_MIN = 1,  /* below 9 only ops whose old meaning is known are taken */
@@ -77,9 +78,11 @@ RU_MUST_USE ru_status ru_onnx_read_bound(const void *data, int64_t size_bytes,
                                          uint32_t n_arrays, ru_arena *arena, ru_graph *out,
                                          ru_onnx_info *info, ru_err *err);
 
-/* Are all shapes numbers, as executables need? Errors: RU_E_DATA naming a value, its symbolic dimension and
+/* Make all shapes numbers, as executables need: what depends on constants only is computed by `ops` until
+ * every shape is known. Errors: RU_E_DATA or RU_E_UNSUPPORTED naming a value, its symbolic dimension and
  * what to give. */
-RU_MUST_USE ru_status ru_onnx_concrete(const ru_graph *g, ru_err *err);
+RU_MUST_USE ru_status ru_onnx_settle(const ru_graph *g, const ru_fold_ops *ops, ru_arena *arena,
+                                     ru_graph *out, ru_err *err);
 
 /* Read one TensorProto (the test vectors' file form). Elements are a view of `data` when aligned,
  * else in `arena`. `name` may be NULL. */

@@ -3,6 +3,8 @@
 
 #include <string.h>
 
+enum { SETTLE_BYTES_MAX = 1 << 20 }; /* larger results decide no shape */
+
 static ru_status full(ru_err *err)
 {
     return RU_FAIL(err, RU_E_LIMIT, "onnx: the arena is full");
@@ -98,7 +100,7 @@ ru_status ru_onnx_read_bound(const void *data, int64_t size_bytes, const ru_onnx
     return ru_onnx_read(data, size_bytes, &o, arena, out, info, err);
 }
 
-ru_status ru_onnx_concrete(const ru_graph *g, ru_err *err)
+static ru_status concrete(const ru_graph *g, ru_err *err)
 {
     for (uint32_t k = 1; k < g->n_values; k++) {
         const ru_value *v = &g->values[k];
@@ -118,5 +120,21 @@ ru_status ru_onnx_concrete(const ru_graph *g, ru_err *err)
                        v->name != NULL ? v->name : "", n != NULL ? ru_op_get(n->op)->name : "the graph",
                        ru_type_print(g, &v->type, type, sizeof type));
     }
+    return RU_OK;
+}
+
+ru_status ru_onnx_settle(const ru_graph *g, const ru_fold_ops *ops, ru_arena *arena, ru_graph *out,
+                         ru_err *err)
+{
+    ru_graph now = *g;
+    for (uint32_t n_last = UINT32_MAX; concrete(&now, err) != RU_OK && now.n_nodes < n_last;) {
+        n_last = now.n_nodes;
+        ru_graph folded;
+        RU_TRY(ru_pass_fold(&now, ops, SETTLE_BYTES_MAX, arena, &folded, err));
+        RU_TRY(ru_graph_infer(&folded, err));
+        now = folded;
+    }
+    RU_TRY(concrete(&now, err));
+    *out = now;
     return RU_OK;
 }

@@ -97,6 +97,31 @@ static ru_status slice_inputs(rui_lift *l, ru_err *err)
     return ints_to_input(l, "axes", 3, err);
 }
 
+/* "From the very start" is often written as the least integer, which inference uses for "not known":
+ * any number below every size means the same. */
+static ru_status slice_bounds(rui_lift *l, ru_err *err)
+{
+    const int64_t low = -(INT64_C(1) << 60);
+    for (uint32_t k = 1; k <= 2 && k < l->n_in; k++) {
+        const ru_value *v = ru_graph_value(l->g, l->in[k]);
+        if (v->kind != RU_VALUE_CONST || v->type.dtype != RU_I64 || v->type.rank != 1 ||
+            v->data == NULL || v->type.dims[0] > RU_RANK_MAX) {
+            continue;
+        }
+        const int64_t *had = v->data;
+        int64_t now[RU_RANK_MAX];
+        bool changed = false;
+        for (int64_t i = 0; i < v->type.dims[0]; i++) {
+            now[i] = had[i] < low ? low : had[i];
+            changed = changed || now[i] != had[i];
+        }
+        if (changed) {
+            RU_TRY(rui_lift_const_i64s(l, now, (uint32_t)v->type.dims[0], &l->in[k], err));
+        }
+    }
+    return RU_OK;
+}
+
 /* -- resizing ------------------------------------------------------------------------------------ */
 
 /* Upsample (to 9) and Resize 10 know one geometry: asymmetric coordinates, floor. */
@@ -436,6 +461,7 @@ static const struct {
     {"Dropout", 12, dropout_input},
     {"Pad", 11, pad_inputs},
     {"Slice", 10, slice_inputs},
+    {"Slice", ALWAYS, slice_bounds},
     {"Upsample", ALWAYS, upsample},
     {"Resize", 11, resize_10},
     {"Resize", ALWAYS, resize_empty},
