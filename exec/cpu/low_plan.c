@@ -6,6 +6,7 @@
  * 3. A result takes the memory of an operand that dies in its step when the kernel said so.
  * 4. What is left goes through the planner of plan/mem.h. */
 #include "exec/cpu/low.h"
+#include "plan/mem.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -103,74 +104,33 @@ static bool in_arena(const rui_low *lo, uint32_t i)
            (b->first != UINT32_MAX || b->pinned);
 }
 
-typedef struct item {
-    uint32_t buf;
-    int64_t size;
-} item;
-
-static int by_size(const void *a, const void *b)
+/* Rule 4. The plan is checked before it is believed. */
+static ru_status place_all(rui_low *lo, ru_mem_buf *bufs, const uint32_t *which, uint32_t n,
+                           ru_arena *scratch, ru_err *err)
 {
-    const item *x = a;
-    const item *y = b;
-    if (x->size != y->size) {
-        return x->size < y->size ? 1 : -1;
-    }
-    return x->buf < y->buf ? -1 : x->buf > y->buf;
-}
-
-/* Lowest place for `b` among those placed before that live at the same time (placed: sorted by at). */
-static int64_t place_for(const rui_low *lo, const rui_buf_rec *b, const uint32_t *placed, uint32_t n)
-{
-    int64_t at = 0;
+    const ru_mem_in in = {.bufs = bufs, .n = n, .align_bytes = ALIGN};
+    ru_mem_plan plan;
+    RU_TRY(ru_plan_mem(&in, scratch, scratch, &plan, err));
+    RU_TRY(ru_plan_mem_check(&in, &plan, scratch, err));
     for (uint32_t i = 0; i < n; i++) {
-        const rui_buf_rec *p = &lo->bufs[placed[i]];
-        if (p->last < b->first || b->last < p->first) {
-            continue;
-        }
-        if (at + b->size_bytes <= p->at_bytes) {
-            break;
-        }
-        int64_t end = round_up(p->at_bytes + p->size_bytes, ALIGN);
-        at = end > at ? end : at;
+        lo->bufs[which[i]].at_bytes = plan.offsets[i];
     }
-    return at;
+    lo->arena_bytes = plan.peak_bytes;
+    lo->arena_bound_bytes = plan.bound_bytes;
+    return RU_OK;
 }
 
-static void insert_sorted(const rui_low *lo, uint32_t *placed, uint32_t n, uint32_t buf)
+static ru_status plan_arena(rui_low *lo, ru_err *err)
 {
-    uint32_t k = n;
-    for (; k > 0 && lo->bufs[placed[k - 1]].at_bytes > lo->bufs[buf].at_bytes; k--) {
-        placed[k] = placed[k - 1];
+    ru_arena scratch;
+    ru_arena_init(&scratch, 0);
+    ru_mem_buf *bufs = RU_NEW(&scratch, ru_mem_buf, lo->n_bufs);
+    uint32_t *which = RU_NEW(&scratch, uint32_t, lo->n_bufs), n = 0;
+    ru_status st = RU_OK;
+    if (bufs == NULL || which == NULL) {
+        st = RU_FAIL(err, RU_E_MEM, "no memory to plan %u buffers", lo->n_bufs);
+        goto out;
     }
-    placed[k] = buf;
-}
-
-static void bound_of(rui_low *lo, const item *items, uint32_t n)
-{
-    int64_t *delta = rui_keep(lo, (int64_t)(lo->run.n + 2) * (int64_t)sizeof *delta);
-    if (delta == NULL) {
-        return;
-    }
-    for (uint32_t i = 0; i < n; i++) {
-        const rui_buf_rec *b = &lo->bufs[items[i].buf];
-        delta[b->first] += round_up(b->size_bytes, ALIGN);
-        delta[b->last + 1] -= round_up(b->size_bytes, ALIGN);
-    }
-    int64_t live = 0;
-    for (uint32_t i = 0; i <= lo->run.n; i++) {
-        live += delta[i];
-        lo->arena_bound_bytes = live > lo->arena_bound_bytes ? live : lo->arena_bound_bytes;
-    }
-}
-
-static void plan_arena(rui_low *lo)
-{
-    item *items = rui_keep(lo, (int64_t)lo->n_bufs * (int64_t)sizeof *items);
-    uint32_t *placed = rui_keep(lo, (int64_t)lo->n_bufs * (int64_t)sizeof *placed);
-    if (items == NULL || placed == NULL) {
-        return;
-    }
-    uint32_t n = 0;
     for (uint32_t i = 1; i < lo->n_bufs; i++) {
         rui_buf_rec *b = &lo->bufs[i];
         if (!in_arena(lo, i)) {
@@ -178,17 +138,13 @@ static void plan_arena(rui_low *lo)
         }
         b->first = b->first == UINT32_MAX ? 0 : b->first;
         b->last = b->pinned ? lo->run.n : b->last;
-        items[n++] = (item){i, b->size_bytes};
+        bufs[n] = (ru_mem_buf){.size_bytes = b->size_bytes, .first = b->first, .last = b->last};
+        which[n++] = i;
     }
-    bound_of(lo, items, n);
-    qsort(items, n, sizeof *items, by_size);
-    for (uint32_t i = 0; i < n; i++) {
-        rui_buf_rec *b = &lo->bufs[items[i].buf];
-        b->at_bytes = place_for(lo, b, placed, i);
-        insert_sorted(lo, placed, i, items[i].buf);
-        int64_t end = round_up(b->at_bytes + b->size_bytes, ALIGN);
-        lo->arena_bytes = end > lo->arena_bytes ? end : lo->arena_bytes;
-    }
+    st = place_all(lo, bufs, which, n, &scratch, err);
+out:
+    ru_arena_fini(&scratch);
+    return st;
 }
 
 static int64_t *total_of(rui_low *lo, rui_buf_kind kind)
@@ -276,7 +232,7 @@ ru_status rui_low_plan(rui_low *lo, ru_err *err)
     mention_all(lo);
     updates_in_place(lo);
     results_in_place(lo);
-    plan_arena(lo);
+    RU_TRY(plan_arena(lo, err));
     if (lo->status != RU_OK) {
         return ru_err_set(err, lo->status, "%s", lo->err.text);
     }
