@@ -9,18 +9,18 @@ typedef struct act_row {
     double alpha, beta; /* defaults, as ONNX says */
 } act_row;
 
-/* Only functions whose oneDNN definition equals ONNX's. */
+/* Only functions whose oneDNN definition equals the graph's. */
 static const act_row rows[] = {
-    {"Relu", dnnl_eltwise_relu, 0.0, 0.0},
-    {"LeakyRelu", dnnl_eltwise_relu, 0.01, 0.0},
-    {"Tanh", dnnl_eltwise_tanh, 0.0, 0.0},
-    {"Sigmoid", dnnl_eltwise_logistic, 0.0, 0.0},
-    {"Elu", dnnl_eltwise_elu, 1.0, 0.0},
-    {"Gelu", dnnl_eltwise_gelu_erf, 0.0, 0.0},
-    {"GeluTanh", dnnl_eltwise_gelu_tanh, 0.0, 0.0},
-    {"Clip", dnnl_eltwise_clip_v2, 0.0, 6.0},
-    {"HardSwish", dnnl_eltwise_hardswish, 0.0, 0.0},
-    {"Silu", dnnl_eltwise_swish, 1.0, 0.0},
+    {"relu", dnnl_eltwise_relu, 0.0, 0.0},
+    {"leaky_relu", dnnl_eltwise_relu, 0.01, 0.0},
+    {"tanh", dnnl_eltwise_tanh, 0.0, 0.0},
+    {"sigmoid", dnnl_eltwise_logistic, 0.0, 0.0},
+    {"elu", dnnl_eltwise_elu, 1.0, 0.0},
+    {"gelu", dnnl_eltwise_gelu_erf, 0.0, 0.0},
+    {"gelu_tanh", dnnl_eltwise_gelu_tanh, 0.0, 0.0},
+    {"silu", dnnl_eltwise_swish, 1.0, 0.0},
+    {"clip", dnnl_eltwise_clip_v2, 0.0, 6.0},
+    {"hardswish", dnnl_eltwise_hardswish, 0.0, 0.0},
 };
 
 ru_status rui_post_of_node(const ru_node *n, rui_post *post)

@@ -184,6 +184,19 @@ typedef struct ru_kern_attn {
     float *work; /* attn_work() floats, 64-byte aligned */
 } ru_kern_attn;
 
+/* One run of a batch normalisation: `s` positions of `lanes` channels side by side (16 or 1). Arrays of
+ * coefficients have `lanes` elements. With `relu` and y == NULL the gradient's mask is computed from
+ * x * mul + add > 0 (no residual then), else it is y > 0. */
+typedef struct ru_kern_bn {
+    ru_dtype t;
+    int64_t s, lanes;
+    bool relu;
+    const void *x, *residual, *dy, *y; /* residual, y: NULL when absent */
+    void *out, *dres;                  /* y or dx; dres: masked dy, NULL when not wanted */
+    const float *mean, *mul, *add;     /* bn_sums: mean is any pivot near the values */
+    const float *k_dy, *k_x, *k_1;     /* dx = k_dy * dy + k_x * x + k_1 */
+} ru_kern_bn;
+
 /* The functions: X(return type, name, arguments). Counts are elements. `x` may equal the output where
  * both have the same type and shape. */
 #define RU_KERN_LIST(X)                                                                            \
@@ -263,6 +276,13 @@ typedef struct ru_kern_attn {
                       double ratio, const void *x, void *y, uint8_t *mask, int64_t n))             \
     X(void, dropout_grad, (ru_dtype t, double ratio, const void *dy, const uint8_t *mask, void *dx, \
                            int64_t n))                                                             \
+    /* sums over the positions of x - mean and of its square: [lanes] each */                      \
+    X(void, bn_sums, (const ru_kern_bn *b, float *sum, float *sq))                                 \
+    /* out = act(x * mul + add + residual) */                                                      \
+    X(void, bn_apply, (const ru_kern_bn *b))                                                       \
+    /* sums of masked dy and of masked dy * (x - mean) */                                          \
+    X(void, bn_grad_sums, (const ru_kern_bn *b, float *sum, float *dot))                           \
+    X(void, bn_grad_apply, (const ru_kern_bn *b))                                                  \
     X(int64_t, gemm_pack_floats, (int64_t k, int64_t n))                                           \
     X(void, gemm_pack, (const float *b, int64_t b_row, int64_t b_col, int64_t k, int64_t n,        \
                         float *packed))                                                            \
