@@ -15,6 +15,8 @@
 #include "exec/ref.h"
 #include "world/pass.h"
 
+enum { FOLD_BYTES_MAX = 64 << 20 }; /* larger constants are computed once by prep steps instead */
+
 typedef struct exe_state {
     ru_value_id id, inner; /* inner absent: no step reads it */
     void *orphan;          /* row-major contents of a state no step reads */
@@ -40,9 +42,14 @@ struct ru_exe {
 
 static ru_status run_passes(ru_exe *e, ru_err *err)
 {
-    (void)err;
-    e->g = *e->outer;
-    return RU_OK;
+    if (e->opt.no_fuse || e->opt.keep_temps || e->opt.device == RU_DEVICE_REF) {
+        e->g = *e->outer;
+        return RU_OK;
+    }
+    ru_graph folded;
+    const ru_fold_ops fold = ru_ref_fold_ops();
+    RU_TRY(ru_pass_fold(e->outer, &fold, FOLD_BYTES_MAX, &e->arena, &folded, err));
+    return ru_pass_dead(&folded, &e->arena, &e->g, err);
 }
 
 /* The state of the inner graph that stands for `id` of the outer one; `k` counts unnamed states. */
@@ -283,14 +290,7 @@ const void *ru_exe_output(ru_exe *e, ru_value_id output)
 {
     for (uint32_t i = 0; i < e->outer->n_outputs; i++) {
         if (e->outer->outputs[i].v == output.v) {
-            ru_value_id v = e->g.outputs[i];
-            const rui_layout *plain = rui_plain(&e->lo, &e->g.values[v.v].type);
-            const rui_home *h = NULL;
-            for (uint32_t k = 0; k < e->lo.vals[v.v].n_homes; k++) {
-                const rui_home *c = &e->lo.vals[v.v].homes[k];
-                h = c->layout == plain ? c : h; /* the last one is the copy made for the caller */
-            }
-            return h == NULL ? NULL : rui_buf_ptr(&e->lo, h->buf);
+            return rui_buf_ptr(&e->lo, e->lo.outputs[i]);
         }
     }
     return NULL;

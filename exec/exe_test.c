@@ -202,6 +202,37 @@ static void products_agree(void **state)
     }
 }
 
+static void fused_sums_and_activations_agree(void **state)
+{
+    (void)state;
+    const char *acts[] = {"", "relu", "tanh", "gelu_tanh", "silu", "hardswish"};
+    for (uint32_t k = 0; k < RU_ARRAY_LEN(acts); k++) {
+        fixture f;
+        fixture_init(&f);
+        ru_value_id x = ru_build_input(&f.b, "x", F32(2, 16, 5, 5));
+        ru_value_id in[4] = {x, param(&f, "w", F32(16, 16, 3, 3), 0.3f),
+                             param(&f, "c", F32(16), 0.3f), {0}};
+        ru_value_id y;
+        ru_attr *a = conv_attrs(&f, 1, 1, 1, 1);
+        in[3] = ru_build_op3(&f.b, RU_OP_Conv, x, in[1], in[2], a);
+        a[4] = (ru_attr)RU_AS(activation, acts[k]);
+        ru_attr attrs[6] = {a[0], a[1], a[2], a[3], a[4], RU_A_END};
+        ru_build_node(&f.b, RU_OP_Conv, in, 4, attrs, &y, 1); /* its addend dies: in place */
+        in[3] = x;
+        ru_value_id y2;
+        ru_build_node(&f.b, RU_OP_Conv, in, 4, attrs, &y2, 1); /* its addend is an input */
+        ru_value_id p = ru_build_input(&f.b, "p", F32(6, 5, 16));
+        ru_value_id min[4] = {p, param(&f, "q", F32(16, 16), 0.3f), in[2], p};
+        ru_value_id z;
+        ru_build_node(&f.b, RU_OP_MatMul, min, 4,
+                      (ru_attr[]){RU_AI(transB, 1), RU_AS(activation, acts[k]), RU_A_END}, &z, 1);
+        ru_build_output(&f.b, y, "y");
+        ru_build_output(&f.b, y2, "y2");
+        ru_build_output(&f.b, z, "z");
+        all_ways(&f, 2e-5);
+    }
+}
+
 static void views_and_in_place_agree(void **state)
 {
     (void)state;
@@ -284,5 +315,6 @@ static void batch_norm_and_pooling_agree(void **state)
 }
 
 RU_TESTS(exec_exe, cmocka_unit_test(convolutions_agree), cmocka_unit_test(products_agree),
+         cmocka_unit_test(fused_sums_and_activations_agree),
          cmocka_unit_test(views_and_in_place_agree), cmocka_unit_test(updates_swap_and_accumulate),
          cmocka_unit_test(batch_norm_and_pooling_agree))

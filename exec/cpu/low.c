@@ -429,6 +429,17 @@ void rui_emit(rui_low *lo, const rui_step *step)
     rui_emit_to(lo, &lo->run, step, lo->node);
 }
 
+rui_buf rui_out_sum(rui_low *lo, ru_value_id v, const rui_layout *l, ru_value_id addend)
+{
+    rui_buf from = rui_in(lo, addend, l);
+    rui_buf to = rui_out_over(lo, v, l, from);
+    rui_step copy = {0};
+    if (lo->status == RU_OK && rui_reorder_step(lo, l, from, l, to, &copy) == RU_OK) {
+        rui_emit_to(lo, &lo->run, &copy, 0);
+    }
+    return to;
+}
+
 /* -- the graph ------------------------------------------------------------------------------------ */
 
 static void count_use(rui_low *lo, ru_value_id v)
@@ -533,6 +544,7 @@ static ru_status lower_node(rui_low *lo, const ru_node *n, ru_err *err)
 static void lower_outputs(rui_low *lo)
 {
     const ru_graph *g = lo->g;
+    lo->outputs = rui_keep(lo, (int64_t)(g->n_outputs + 1) * (int64_t)sizeof *lo->outputs);
     for (uint32_t i = 0; i < g->n_outputs && lo->status == RU_OK; i++) {
         ru_value_id v = g->outputs[i];
         const rui_layout *plain = rui_plain(lo, &g->values[v.v].type);
@@ -544,9 +556,9 @@ static void lower_outputs(rui_low *lo)
                 rui_emit_to(lo, &lo->run, &s, 0);
             }
             b = copy;
-            home_add(lo, v, plain, copy);
         }
         if (lo->status == RU_OK) {
+            lo->outputs[i] = b;
             lo->bufs[rui_root(lo, b)].pinned = true;
         }
     }

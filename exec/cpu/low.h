@@ -81,7 +81,8 @@ struct rui_low {
     rui_buf_rec *bufs; /* bufs[0] is the absent one */
     uint32_t n_bufs, cap_bufs;
     rui_step_list run, prep;
-    bool *claimed;   /* [g->n_nodes] */
+    bool *claimed;    /* [g->n_nodes] */
+    rui_buf *outputs; /* [g->n_outputs] where the caller reads each */
     uint32_t node;   /* being lowered */
     uint32_t n_reorders;
     uint32_t update_begin; /* first of the run steps that only copy new values into state */

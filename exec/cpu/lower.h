@@ -142,6 +142,10 @@ rui_buf rui_out_plain(rui_low *lo, ru_value_id v);
  * sizes fit (and always when it is state whose update is this very value). The kernel must work both
  * ways. */
 rui_buf rui_out_over(rui_low *lo, ru_value_id v, const rui_layout *l, rui_buf over);
+/* A result that the kernel adds to what is there: `addend` in the same memory, copied there by a step
+ * before when it cannot be given away (it has other readers, or stands in another layout). */
+rui_buf rui_out_sum(rui_low *lo, ru_value_id v, const rui_layout *l, ru_value_id addend);
+
 /* No step at all: `v` is the memory of `from`, `offset_bytes` in. */
 void rui_out_view(rui_low *lo, ru_value_id v, const rui_layout *l, rui_buf from,
                   int64_t offset_bytes);

@@ -59,6 +59,7 @@ ru_status rui_lower_dnnl_conv(rui_low *lo, const ru_node *n, ru_err *err)
     c.bias = ru_node_has_in(n, 2);
     rui_post post = {0};
     RU_TRY(rui_post_of_node(n, &post));
+    post.sum = ru_node_has_in(n, 3);
     dnnl_primitive_desc_t pd = fwd_pd(lo, &c, rui_conv_alg(lo, RUI_CONV_FWD, &c.w, c.act), &post);
     if (pd == NULL || rui_pd_is_ref(lo, pd)) {
         rui_pd_free(lo, pd);
@@ -75,7 +76,12 @@ ru_status rui_lower_dnnl_conv(rui_low *lo, const ru_node *n, ru_err *err)
         dnnl_memory_desc_t b = rui_md_vec(lo, c.w.co, dnnl_f32);
         rui_prim_in(&p, DNNL_ARG_BIAS, n->in[2], &b);
     }
-    rui_prim_out(&p, DNNL_ARG_DST, n->out[0], &y);
+    if (post.sum) {
+        rui_prim_buf(&p, DNNL_ARG_DST, rui_out_sum(lo, n->out[0], rui_layout_md(lo, &y), n->in[3]),
+                     &y);
+    } else {
+        rui_prim_out(&p, DNNL_ARG_DST, n->out[0], &y);
+    }
     return rui_prim_emit(&p, "conv");
 }
 

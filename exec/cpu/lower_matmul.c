@@ -198,6 +198,7 @@ ru_status rui_lower_dnnl_matmul(rui_low *lo, const ru_node *n, ru_err *err)
     post.scaled = c.alpha != 1.0;
     post.scale = (float)c.alpha;
     bool pack = frozen_matrix(lo, &c);
+    post.sum = ru_node_has_in(n, 3);
     if (post.scaled && c.bias.v != 0) {
         return RU_E_UNSUPPORTED; /* the scale would reach the bias */
     }
@@ -224,6 +225,7 @@ ru_status rui_lower_dnnl_matmul(rui_low *lo, const ru_node *n, ru_err *err)
     }
     const rui_layout *out =
         rui_plain_as(lo, &rui_graph(lo)->values[c.y.v].type, rui_dnnl_dtype(y.data_type));
-    rui_prim_buf(&p, DNNL_ARG_DST, rui_out(lo, c.y, out), &y);
+    rui_buf dst = post.sum ? rui_out_sum(lo, c.y, out, n->in[3]) : rui_out(lo, c.y, out);
+    rui_prim_buf(&p, DNNL_ARG_DST, dst, &y);
     return rui_prim_emit(&p, "matmul");
 }
