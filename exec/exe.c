@@ -36,6 +36,7 @@ struct ru_exe {
     bool has_hooks;
     bool stale; /* packed copies of frozen state must be made again */
     int64_t flops, open_ns;
+    int64_t profiled; /* runs measured */
 };
 
 /* -- open ---------------------------------------------------------------------------------------- */
@@ -248,7 +249,19 @@ static ru_status run_profiled(ru_exe *e, rui_step_list *list, const ru_run_args 
         r->ns_sum += r->ns;
         before = after;
     }
+    e->profiled++;
     return RU_OK;
+}
+
+void ru_exe_profile(ru_exe *e, bool on)
+{
+    e->opt.profile = on;
+    if (on) {
+        e->profiled = 0;
+        for (uint32_t i = 0; i < e->lo.run.n; i++) {
+            e->lo.run.at[i].ns_sum = 0;
+        }
+    }
 }
 
 ru_status ru_exe_run(ru_exe *e, const ru_run_args *args, ru_err *err)
@@ -388,8 +401,12 @@ static void print_step(const ru_exe *e, const rui_step_rec *r, uint32_t i, ru_te
         ru_text_putf(t, "  %s", ru_type_print(&e->g, &e->g.values[n->out[0].v].type, type,
                                               sizeof type));
     }
-    if (r->ns != 0) {
-        ru_text_putf(t, "  %.1f us", (double)r->ns / 1e3);
+    if (e->profiled > 0) {
+        ru_text_putf(t, "  %.1f us", (double)r->ns_sum / 1e3 / (double)e->profiled);
+        if (n != NULL && r->ns_sum > 0) {
+            double per_run = (double)r->ns_sum / (double)e->profiled;
+            ru_text_putf(t, " %.0f GFLOP/s", (double)ru_node_flops(&e->g, n) / per_run);
+        }
     }
     ru_text_char(t, '\n', 1);
 }

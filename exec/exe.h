@@ -88,6 +88,10 @@ typedef struct ru_exe_hooks {
 } ru_exe_hooks;
 void ru_exe_hooks_set(ru_exe *e, const ru_exe_hooks *hooks);
 
+/* Measure every step of the next runs (and forget earlier measurements), or stop. Also
+ * ru_exe_options.profile. */
+void ru_exe_profile(ru_exe *e, bool on);
+
 /* Text: steps in order with kernel, layout, buffer, time. Lives in `arena`. */
 const char *ru_exe_print(const ru_exe *e, ru_arena *arena);
 

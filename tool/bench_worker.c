@@ -194,6 +194,12 @@ static ru_status answer(worker *w, const char *line, bool *quit, ru_err *err)
         printf("%.9f %.6f\n", (double)(ru_clock_now().ns - t0) * 1e-9, loss);
     } else if (strncmp(line, "rss", 3) == 0) {
         printf("%lld\n", (long long)ru_self_rss_peak_bytes());
+    } else if (sscanf(line, "profile %lld", &n) == 1) {
+        double loss;
+        ru_exe_profile(w->exe, true);
+        RU_TRY(run_steps(w, n, &loss, err));
+        ru_exe_profile(w->exe, false);
+        fputs(ru_exe_print(w->exe, &w->arena), stderr);
     } else if (strncmp(line, "print", 5) == 0) {
         fputs(ru_exe_print(w->exe, &w->arena), stderr);
     } else {
