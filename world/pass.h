@@ -36,6 +36,11 @@ RU_MUST_USE ru_status ru_pass_cse(const ru_graph *g, ru_arena *arena, ru_graph *
  * LSTMTrain and GRUTrain. Run before ru_graph_grad on imported models. */
 RU_MUST_USE ru_status ru_pass_train(const ru_graph *g, ru_arena *arena, ru_graph *out, ru_err *err);
 
+/* Recognise what exporters write out in small ops - LayerNormalization, Gelu, HardSwish, attention -
+ * and remove reshapes, transposes, casts and copies that do nothing. The result can be
+ * differentiated; ru_pass_fuse begins with this pass. Constants should be folded before. */
+RU_MUST_USE ru_status ru_pass_lift(const ru_graph *g, ru_arena *arena, ru_graph *out, ru_err *err);
+
 /* Merge what executes as one: Conv/ConvTranspose/Gemm/MatMul + bias + activation, BatchNormalization
  * at inference into the convolution before it, transposes into Gemm/MatMul, the attention pattern
  * MatMul-scale-mask-Softmax-MatMul into Attention, LayerNormalization and Gelu written out in small
