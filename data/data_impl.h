@@ -135,7 +135,8 @@ int64_t rui_order_at(const rui_order *o, int64_t position);
 /* -- the formats ----------------------------------------------------------------------------------- */
 
 /* X(name): one rui_format_<name> each; the order is that of listings. */
-#define RUI_FORMAT_LIST(X) X(csv) X(libsvm) X(idx) X(cifar) X(tokens) X(packed) X(synthetic)
+#define RUI_FORMAT_LIST(X) \
+    X(csv) X(libsvm) X(idx) X(cifar) X(npy) X(tokens) X(images) X(packed) X(synthetic)
 
 #define RUI_X(name) extern const rui_format rui_format_##name;
 RUI_FORMAT_LIST(RUI_X)

@@ -120,7 +120,8 @@ static const char *numpy_name(ru_dtype t)
     return names[t];
 }
 
-int64_t rui_npy_header(const ru_type *type, int64_t count, char *into)
+/* Header of an npy file of `count` items of `type`; returns its bytes (at most 512). */
+static int64_t npy_header(const ru_type *type, int64_t count, char *into)
 {
     char dict[256 + 24 * RU_RANK_MAX];
     ru_text t = ru_text_into(dict, sizeof dict);
@@ -149,7 +150,7 @@ ru_status rui_npy_save(const char *dir, const char *name, ru_dtype dtype, uint32
     rui_file f;
     ru_status st = rui_file_open(&f, dir, name, err);
     if (st == RU_OK) {
-        st = rui_file_put(&f, head, rui_npy_header(&item, dims[0], head), err);
+        st = rui_file_put(&f, head, npy_header(&item, dims[0], head), err);
     }
     if (st == RU_OK) {
         st = rui_file_put(&f, data, dims[0] * ru_type_bytes(&item), err);
@@ -228,7 +229,7 @@ ru_status rui_write_npy(const rui_write_job *job, ru_err *err)
         snprintf(name, sizeof name, "%s-%s.npy", job->prefix, f->name);
         st = rui_file_open(&o.files[k], job->dir, name, err);
         if (st == RU_OK) {
-            st = rui_file_put(&o.files[k], head, rui_npy_header(&f->type, job->n, head), err);
+            st = rui_file_put(&o.files[k], head, npy_header(&f->type, job->n, head), err);
         }
     }
     return finish_rows(&o, st, err);

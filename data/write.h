@@ -22,10 +22,6 @@ void rui_file_close(rui_file *f); /* unfinished: removes it */
 /* One array as dir/name in npy form. */
 RU_MUST_USE ru_status rui_npy_save(const char *dir, const char *name, ru_dtype dtype, uint32_t rank,
                                    const int64_t *dims, const void *data, ru_err *err);
-/* Header of an npy file for an array of `type` with `count` in front; returns its bytes (into is at
- * least 256 + 24 * RU_RANK_MAX bytes). */
-int64_t rui_npy_header(const ru_type *type, int64_t count, char *into);
-
 /* Samples first .. first+n-1 of `d` as files called PREFIX... in `dir`. */
 typedef struct rui_write_job {
     ru_dataset *d;

@@ -60,6 +60,7 @@ void ru_in_close(ru_in_file *f);
 
 bool ru_path_exists(const char *path);
 bool ru_path_is_dir(const char *path);
+int64_t ru_path_bytes(const char *path); /* size of a file, 0 when it cannot be told */
 RU_MUST_USE ru_status ru_dir_make(const char *path, ru_err *err); /* with parents; exists: fine */
 /* Names in a folder, sorted by bytes, without "." and "..". */
 RU_MUST_USE ru_status ru_dir_list(const char *path, ru_arena *arena, char ***names, uint32_t *n,

@@ -1,0 +1,215 @@
+/* A folder of class folders with JPEG and PNG files:
+ *
+ *     ROOT/cat/1.jpg  ROOT/cat/2.png  ROOT/dog/1.jpg        classes: cat 0, dog 1 (sorted)
+ *
+ * Files are opened when read; the order of samples is by class, then by name. */
+#include "base/vec.h"
+#include "data/image.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+typedef struct image_entry {
+    const char *path;
+    int64_t label;
+} image_entry;
+
+RU_VEC(rui_image_entries, image_entry)
+
+typedef struct images_set {
+    rui_image_entries files;
+    int64_t width, height;
+    bool resize;
+} images_set;
+
+static bool is_image_name(const char *name)
+{
+    static const char *const endings[] = {".jpg", ".jpeg", ".png", ".JPG", ".JPEG", ".PNG"};
+    for (uint32_t k = 0; k < RU_ARRAY_LEN(endings); k++) {
+        if (ru_str_ends(ru_str_c(name), endings[k]) && name[0] != '.') {
+            return true;
+        }
+    }
+    return false;
+}
+
+static ru_status add_class(ru_dataset *d, const char *dir, int64_t label, ru_err *err)
+{
+    images_set *s = d->self;
+    char **names = NULL;
+    uint32_t n = 0;
+    RU_TRY(ru_dir_list(dir, &d->arena, &names, &n, err));
+    for (uint32_t i = 0; i < n; i++) {
+        if (!is_image_name(names[i])) {
+            continue;
+        }
+        image_entry *e = rui_image_entries_push(&s->files, &d->arena);
+        const char *path = ru_path_join(&d->arena, dir, names[i]);
+        if (e == NULL || path == NULL) {
+            return rui_no_memory(err, dir, n);
+        }
+        *e = (image_entry){path, label};
+    }
+    return RU_OK;
+}
+
+/* Names of the class folders of all roots, sorted and once each, unless they were given. */
+static int by_text(const void *a, const void *b)
+{
+    return strcmp(*(const char *const *)a, *(const char *const *)b);
+}
+
+static ru_status find_classes(ru_dataset *d, const ru_data_options *opt, ru_err *err)
+{
+    RU_TRY(rui_class_names_take(d, opt, err));
+    if (d->class_names != NULL) {
+        return RU_OK;
+    }
+    const char **all = NULL;
+    uint32_t n_all = 0;
+    for (uint32_t r = 0; r < opt->n_paths; r++) {
+        char **names = NULL;
+        uint32_t n = 0, keep = 0;
+        RU_TRY(ru_dir_list(opt->paths[r], &d->arena, &names, &n, err));
+        const char **more = RU_NEW(&d->arena, const char *, n_all + n + 1);
+        if (more == NULL) {
+            return rui_no_memory(err, opt->paths[r], n);
+        }
+        for (; keep < n_all; keep++) {
+            more[keep] = all[keep];
+        }
+        for (uint32_t i = 0; i < n; i++) {
+            const char *path = ru_path_join(&d->arena, opt->paths[r], names[i]);
+            if (path != NULL && names[i][0] != '.' && ru_path_is_dir(path)) {
+                more[keep++] = names[i];
+            }
+        }
+        all = more;
+        n_all = keep;
+    }
+    if (n_all == 0) {
+        return RU_FAIL(err, RU_E_DATA, "%s: no class folders; expected one folder of images per class",
+                       opt->paths[0]);
+    }
+    qsort(all, n_all, sizeof *all, by_text);
+    uint32_t k = 1;
+    for (uint32_t i = 1; i < n_all; i++) {
+        if (strcmp(all[i], all[k - 1]) != 0) {
+            all[k++] = all[i];
+        }
+    }
+    d->class_names = all;
+    d->classes = k;
+    return RU_OK;
+}
+
+static ru_status list_files(ru_dataset *d, const ru_data_options *opt, ru_err *err)
+{
+    for (int64_t c = 0; c < d->classes; c++) {
+        for (uint32_t r = 0; r < opt->n_paths; r++) {
+            const char *dir = ru_path_join(&d->arena, opt->paths[r], d->class_names[c]);
+            if (dir == NULL) {
+                return rui_no_memory(err, opt->paths[r], 0);
+            }
+            if (ru_path_is_dir(dir)) {
+                RU_TRY(add_class(d, dir, c, err));
+            }
+        }
+    }
+    return RU_OK;
+}
+
+/* The whole file; *bytes is the caller's to free. */
+static ru_status load(const char *path, uint8_t **bytes, int64_t *n, ru_err *err)
+{
+    ru_in_file f = {.fd = -1};
+    RU_TRY(ru_in_open(path, &f, err));
+    ru_status st = RU_OK;
+    *n = f.size_bytes;
+    *bytes = NULL;
+    if (f.size_bytes < 1 || f.size_bytes > RUI_SAMPLE_BYTES_MAX) {
+        st = RU_FAIL(err, RU_E_DATA, "%s: %lld bytes; expected an image of 1 to %d bytes", path,
+                     (long long)f.size_bytes, RUI_SAMPLE_BYTES_MAX);
+    }
+    if (st == RU_OK) {
+        *bytes = malloc((size_t)*n);
+        st = *bytes != NULL ? ru_in_read(&f, path, 0, *bytes, *n, err) : rui_no_memory(err, path, *n);
+    }
+    ru_in_close(&f);
+    return st;
+}
+
+static ru_status find_size(ru_dataset *d, const ru_data_options *opt, ru_err *err)
+{
+    images_set *s = d->self;
+    s->resize = opt->image_size > 0;
+    s->width = s->height = opt->image_size;
+    if (s->resize) {
+        return RU_OK;
+    }
+    uint8_t *bytes = NULL;
+    int64_t n = 0;
+    rui_place at = {.path = s->files.at[0].path};
+    ru_status st = load(at.path, &bytes, &n, err);
+    if (st == RU_OK) {
+        st = rui_image_measure(d, bytes, n, &s->width, &s->height, err);
+        st = st == RU_OK ? st : rui_place_wrap(err, st, &at);
+    }
+    free(bytes);
+    return st;
+}
+
+static ru_status images_open(ru_dataset *d, const ru_data_options *opt, ru_err *err)
+{
+    if (opt->n_paths < 1) {
+        return RU_FAIL(err, RU_E_CONFIG, "images: no folder is named");
+    }
+    images_set *s = d->self = RU_NEW(&d->arena, images_set, 1);
+    if (s == NULL) {
+        return rui_no_memory(err, "images", sizeof *s);
+    }
+    RU_TRY(find_classes(d, opt, err));
+    RU_TRY(list_files(d, opt, err));
+    if (opt->classes > 0 && opt->classes != d->classes) {
+        return RU_FAIL(err, RU_E_DATA, "%s: %lld class folders, but classes is set to %lld",
+                       opt->paths[0], (long long)d->classes, (long long)opt->classes);
+    }
+    if (s->files.n == 0) {
+        return RU_FAIL(err, RU_E_DATA, "%s: the class folders hold no .jpg, .jpeg or .png files",
+                       opt->paths[0]);
+    }
+    RU_TRY(find_size(d, opt, err));
+    for (uint32_t i = 0; i < s->files.n; i++) {
+        d->bytes += ru_path_bytes(s->files.at[i].path);
+    }
+    d->count = s->files.n;
+    const int64_t dims[3] = {3, s->height, s->width};
+    rui_field_add(d, "x", rui_pixel_dtype(d), 3, dims);
+    rui_field_add_class(d);
+    return RU_OK;
+}
+
+static ru_status images_read(const ru_dataset *d, int64_t index, void *const *fields, ru_err *err)
+{
+    const images_set *s = d->self;
+    const image_entry *e = &s->files.at[index];
+    uint8_t *bytes = NULL;
+    int64_t n = 0;
+    RU_TRY(load(e->path, &bytes, &n, err));
+    ru_status st = rui_image_decode(d, bytes, n, s->width, s->height, s->resize, fields[0], err);
+    free(bytes);
+    if (st != RU_OK) {
+        rui_place at = {.path = e->path};
+        return rui_place_wrap(err, st, &at);
+    }
+    rui_class_put(d, e->label, fields[1]);
+    return RU_OK;
+}
+
+const rui_format rui_format_images = {
+    .name = "images",
+    .help = "a folder of class folders with JPEG and PNG files: [folder, ...]",
+    .open = images_open,
+    .read = images_read,
+    .close = rui_image_close,
+};

@@ -1,0 +1,311 @@
+/* numpy files: [x.npy, y.npy], one .npz, or any list of arrays with the same first dimension.
+ *
+ * Field names: the arrays of an .npz keep theirs; files are called x, y, then by their own name. u8
+ * arrays of rank >= 2 other than y are pixels (scaled unless raw); floats become f32; integers become
+ * i64; y as one integer a sample holds class numbers when none is negative, else numbers (f32). Elements are read in place when the file holds them plainly, else unpacked
+ * once at open. */
+#include "store/npy.h"
+
+#include <string.h>
+
+#include "data/data_impl.h"
+
+typedef struct npy_array {
+    rui_source *source;  /* NULL: resident in `bytes` */
+    const uint8_t *bytes;
+    int64_t at;          /* place of the elements in the source */
+    ru_dtype dtype;
+    int64_t item_count, item_bytes; /* stored, of one sample */
+    bool label;
+} npy_array;
+
+typedef struct npy_set {
+    rui_source files[RU_FIELDS_MAX];
+    uint32_t n_files;
+    npy_array arrays[RU_FIELDS_MAX];
+    const char *path0;
+} npy_set;
+
+static bool is_integer(ru_dtype t)
+{
+    return ru_dtype_is_int(t) || t == RU_BOOL;
+}
+
+/* Integer element i as i64; u64 beyond the range is caught at open for labels, else wraps as a cast. */
+static int64_t integer_at(const uint8_t *p, ru_dtype t, int64_t i)
+{
+    uint64_t v = 0;
+    int64_t width = ru_dtype_bytes(t);
+    memcpy(&v, p + i * width, (size_t)width); /* little-endian */
+    uint32_t shift = (uint32_t)(64 - 8 * width);
+    bool is_signed = t == RU_I8 || t == RU_I16 || t == RU_I32 || t == RU_I64;
+    return is_signed ? (int64_t)(v << shift) >> shift : (int64_t)v;
+}
+
+static float float_at(const uint8_t *p, ru_dtype t, int64_t i)
+{
+    uint16_t half;
+    double wide;
+    if (t == RU_F64) {
+        memcpy(&wide, p + i * 8, sizeof wide);
+        return (float)wide;
+    }
+    memcpy(&half, p + i * 2, sizeof half);
+    return t == RU_F16 ? ru_f16_to_f32(half) : ru_bf16_to_f32(half);
+}
+
+/* -- open ------------------------------------------------------------------------------------------ */
+
+static ru_status check_array(const npy_set *s, const char *path, const ru_array *a, int64_t count,
+                             ru_err *err)
+{
+    if (a->type.rank < 1 || a->type.rank > RU_RANK_MAX) {
+        return RU_FAIL(err, RU_E_DATA, "%s: array '%s' has rank %u; expected samples along a first "
+                       "dimension", path, a->name != NULL ? a->name : "", a->type.rank);
+    }
+    if (count >= 0 && a->type.dims[0] != count) {
+        return RU_FAIL(err, RU_E_DATA, "%s: array '%s' has %lld samples, but the first array (of %s) "
+                       "has %lld", path, a->name != NULL ? a->name : "",
+                       (long long)a->type.dims[0], s->path0, (long long)count);
+    }
+    for (uint32_t i = 1; i < a->type.rank; i++) {
+        if (a->type.dims[i] < 1) {
+            return RU_FAIL(err, RU_E_DATA, "%s: array '%s' has a dimension of size 0", path,
+                           a->name != NULL ? a->name : "");
+        }
+    }
+    return RU_OK;
+}
+
+/* The elements: within the mapped file, so to be read from it, or unpacked in the arena. */
+static void place_array(npy_array *out, const ru_array *a, const ru_map_file *map, rui_source *file)
+{
+    const uint8_t *p = a->data;
+    out->dtype = a->type.dtype;
+    out->item_count = 1;
+    for (uint32_t i = 1; i < a->type.rank; i++) {
+        out->item_count *= a->type.dims[i];
+    }
+    out->item_bytes = out->item_count * ru_dtype_bytes(out->dtype);
+    bool inside = p >= map->data && p < map->data + map->size_bytes;
+    out->source = inside ? file : NULL;
+    out->at = inside ? p - map->data : 0;
+    out->bytes = inside ? NULL : p;
+}
+
+static ru_status view_items(const npy_array *a, int64_t first, int64_t n, void *scratch,
+                            const uint8_t **p, ru_err *err)
+{
+    if (a->source == NULL) {
+        *p = a->bytes + first * a->item_bytes;
+        return RU_OK;
+    }
+    return rui_source_view(a->source, a->at + first * a->item_bytes, n * a->item_bytes, scratch, p,
+                           err);
+}
+
+/* Least and largest of an integer array with one number a sample. */
+static ru_status scan(const npy_array *a, int64_t count, int64_t *least, int64_t *most, ru_err *err)
+{
+    uint8_t buf[16384];
+    int64_t per = (int64_t)sizeof buf / a->item_bytes;
+    *least = INT64_MAX;
+    *most = INT64_MIN;
+    for (int64_t at = 0; at < count; at += per) {
+        int64_t n = count - at < per ? count - at : per;
+        const uint8_t *p = NULL;
+        RU_TRY(view_items(a, at, n, buf, &p, err));
+        for (int64_t i = 0; i < n; i++) {
+            int64_t v = integer_at(p, a->dtype, i);
+            *least = v < *least ? v : *least;
+            *most = v > *most ? v : *most;
+        }
+    }
+    return RU_OK;
+}
+
+static ru_status add_labels(ru_dataset *d, const ru_data_options *opt, npy_array *a, const char *path,
+                            ru_err *err)
+{
+    int64_t least, most;
+    RU_TRY(scan(a, d->count, &least, &most, err));
+    if (opt->classes == 0 && (least < 0 || opt->regression)) {
+        rui_field_add(d, "y", d->raw ? a->dtype : RU_F32, 0, NULL);
+        return RU_OK;
+    }
+    int64_t limit = opt->classes > 0 ? opt->classes : RUI_CLASSES_MAX;
+    if (least < 0 || most >= limit) {
+        return RU_FAIL(err, RU_E_DATA, "%s: label %lld is outside 0..%lld", path,
+                       (long long)(least < 0 ? least : most), (long long)limit - 1);
+    }
+    d->classes = opt->classes > 0 ? opt->classes : most + 1;
+    a->label = true;
+    rui_field_add_class(d);
+    return RU_OK;
+}
+
+static ru_status add_array(ru_dataset *d, const ru_data_options *opt, const char *path,
+                           const char *name, const ru_array *a, const ru_map_file *map,
+                           rui_source *file, ru_err *err)
+{
+    npy_set *s = d->self;
+    if (d->n_fields == RU_FIELDS_MAX) {
+        return RU_FAIL(err, RU_E_LIMIT, "%s: more than %d arrays", path, RU_FIELDS_MAX);
+    }
+    RU_TRY(check_array(s, path, a, d->n_fields > 0 ? d->count : -1, err));
+    npy_array *out = &s->arrays[d->n_fields];
+    d->count = a->type.dims[0];
+    place_array(out, a, map, file);
+    ru_dtype t = a->type.dtype;
+    if (strcmp(name, "y") == 0 && a->type.rank == 1 && is_integer(t)) {
+        return add_labels(d, opt, out, path, err);
+    }
+    if (strcmp(name, "y") == 0 && opt->classes > 0) {
+        return RU_FAIL(err, RU_E_DATA, "%s: classes is set, but y is %s of rank %u; expected one "
+                       "integer a sample", path, ru_dtype_name(t), a->type.rank);
+    }
+    bool pixels = t == RU_U8 && a->type.rank >= 2 && strcmp(name, "y") != 0;
+    ru_dtype dtype = d->raw ? t : pixels || !is_integer(t) ? RU_F32 : RU_I64;
+    rui_field_add(d, name, dtype, a->type.rank - 1, a->type.dims + 1);
+    return RU_OK;
+}
+
+static const char *file_stem(ru_arena *arena, const char *path)
+{
+    const char *slash = strrchr(path, '/'), *base = slash != NULL ? slash + 1 : path;
+    const char *dot = strrchr(base, '.');
+    return ru_arena_strn(arena, base, dot != NULL ? dot - base : (int64_t)strlen(base));
+}
+
+/* All arrays of one file; the map lives only while they are looked at. */
+static ru_status add_file(ru_dataset *d, const ru_data_options *opt, uint32_t k, ru_err *err)
+{
+    npy_set *s = d->self;
+    const char *path = opt->paths[k];
+    int64_t resident = opt->resident_max_bytes != 0 ? opt->resident_max_bytes
+                                                    : RUI_RESIDENT_MAX_BYTES;
+    rui_source *file = &s->files[s->n_files++];
+    RU_TRY(rui_source_open(&d->arena, path, resident, file, err));
+    d->bytes += file->disk_bytes;
+    ru_map_file map = {0};
+    ru_arrays arrays = {0};
+    RU_TRY(ru_npz_open(path, &d->arena, &map, &arrays, err));
+    ru_status st = RU_OK;
+    if (arrays.n == 0) {
+        st = RU_FAIL(err, RU_E_DATA, "%s: holds no arrays", path);
+    }
+    for (uint32_t i = 0; st == RU_OK && i < arrays.n; i++) {
+        const ru_array *a = &arrays.at[i];
+        const char *name = a->name;
+        if (name == NULL || name[0] == '\0') {
+            name = k == 0 ? "x" : k == 1 ? "y" : file_stem(&d->arena, path);
+        }
+        st = name != NULL ? add_array(d, opt, path, name, a, &map, file, err)
+                          : rui_no_memory(err, path, 0);
+    }
+    ru_file_unmap(&map);
+    return st;
+}
+
+static ru_status npy_open(ru_dataset *d, const ru_data_options *opt, ru_err *err)
+{
+    if (opt->n_paths < 1 || opt->n_paths > RU_FIELDS_MAX) {
+        return RU_FAIL(err, RU_E_CONFIG, "npy: %u files are named; expected 1 to %d", opt->n_paths,
+                       RU_FIELDS_MAX);
+    }
+    npy_set *s = d->self = RU_NEW(&d->arena, npy_set, 1);
+    if (s == NULL) {
+        return rui_no_memory(err, "npy", sizeof *s);
+    }
+    s->path0 = opt->paths[0];
+    for (uint32_t k = 0; k < opt->n_paths; k++) {
+        RU_TRY(add_file(d, opt, k, err));
+    }
+    return RU_OK;
+}
+
+/* -- read ------------------------------------------------------------------------------------------ */
+
+static ru_status put_items(const ru_dataset *d, uint32_t k, const uint8_t *p, int64_t first, int64_t n,
+                           uint8_t *into, ru_err *err)
+{
+    const npy_set *s = d->self;
+    const npy_array *a = &s->arrays[k];
+    ru_dtype to = d->fields[k].type.dtype;
+    if (a->label) {
+        for (int64_t i = 0; i < n; i++) {
+            int64_t label = integer_at(p, a->dtype, i);
+            if (label < 0 || label >= d->classes) {
+                return RU_FAIL(err, RU_E_DATA, "%s: label %lld of sample %lld is outside 0..%lld",
+                               s->path0, (long long)label, (long long)(first + i),
+                               (long long)d->classes - 1);
+            }
+            rui_class_put(d, label, into + i * d->field_bytes[k]);
+        }
+    } else if (to == a->dtype) {
+        memcpy(into, p, (size_t)(n * a->item_bytes));
+    } else if (to == RU_F32 && a->dtype == RU_U8 && d->fields[k].type.rank >= 1) {
+        rui_pixels_put(d, p, n * a->item_count, into);
+    } else if (to == RU_F32) {
+        float *out = (float *)(void *)into;
+        bool whole = is_integer(a->dtype);
+        for (int64_t i = 0; i < n * a->item_count; i++) {
+            out[i] = whole ? (float)integer_at(p, a->dtype, i) : float_at(p, a->dtype, i);
+        }
+    } else {
+        int64_t *out = (int64_t *)(void *)into;
+        for (int64_t i = 0; i < n * a->item_count; i++) {
+            out[i] = integer_at(p, a->dtype, i);
+        }
+    }
+    return RU_OK;
+}
+
+static ru_status npy_read_run(const ru_dataset *d, int64_t first, int64_t n, void *const *fields,
+                              ru_err *err)
+{
+    const npy_set *s = d->self;
+    for (uint32_t k = 0; k < d->n_fields; k++) {
+        const npy_array *a = &s->arrays[k];
+        uint8_t small[65536];
+        int64_t per = (int64_t)sizeof small / a->item_bytes;
+        per = per < 1 ? 1 : per;
+        rui_scratch tmp;
+        RU_TRY(rui_scratch_get(&tmp, small, sizeof small, per * a->item_bytes, err));
+        ru_status st = RU_OK;
+        for (int64_t i = 0; st == RU_OK && i < n; i += per) {
+            int64_t m = n - i < per ? n - i : per;
+            const uint8_t *p = NULL;
+            st = view_items(a, first + i, m, tmp.p, &p, err);
+            if (st == RU_OK) {
+                st = put_items(d, k, p, first + i, m, (uint8_t *)fields[k] + i * d->field_bytes[k],
+                               err);
+            }
+        }
+        rui_scratch_put(&tmp);
+        RU_TRY(st);
+    }
+    return RU_OK;
+}
+
+static ru_status npy_read(const ru_dataset *d, int64_t index, void *const *fields, ru_err *err)
+{
+    return npy_read_run(d, index, 1, fields, err);
+}
+
+static void npy_close(ru_dataset *d)
+{
+    npy_set *s = d->self;
+    for (uint32_t i = 0; s != NULL && i < s->n_files; i++) {
+        rui_source_close(&s->files[i]);
+    }
+}
+
+const rui_format rui_format_npy = {
+    .name = "npy",
+    .help = "numpy arrays: [x.npy, y.npy] or [all.npz]",
+    .open = npy_open,
+    .read = npy_read,
+    .read_run = npy_read_run,
+    .close = npy_close,
+};
