@@ -1,7 +1,7 @@
 /* Arenas: memory with one lifetime, freed as a whole.
  *
- * A growing arena takes blocks from malloc (doubling, up to `size_max_bytes`); a fixed arena lives in
- * the caller's buffer. Blocks are 64-byte aligned so that kernels may use aligned vector loads.
+ * A growing arena takes blocks from malloc (doubling, up to `size_max_bytes`); a fixed arena lives
+ * in the caller's buffer. Blocks are 64-byte aligned so that kernels may use aligned vector loads.
  * Mark/rewind gives scratch memory inside an arena.
  *
  * Thread: one thread at a time. */
@@ -13,11 +13,11 @@
 typedef struct ru_arena_block ru_arena_block;
 
 typedef struct ru_arena {
-    ru_arena_block *last;    /* newest block; NULL before the first allocation */
-    uint8_t *at, *end;       /* free range of the newest block */
-    int64_t used_bytes;      /* handed out, padding included */
-    int64_t size_max_bytes;  /* 0: no bound but the machine's */
-    bool fixed;              /* memory is the caller's: never grows */
+    ru_arena_block *last;   /* newest block; NULL before the first allocation */
+    uint8_t *at, *end;      /* free range of the newest block */
+    int64_t used_bytes;     /* handed out, padding included */
+    int64_t size_max_bytes; /* 0: no bound but the machine's */
+    bool fixed;             /* memory is the caller's: never grows */
 } ru_arena;
 
 typedef struct ru_arena_mark {
@@ -53,7 +53,7 @@ ru_arena_mark ru_arena_mark_get(const ru_arena *a);
 void ru_arena_rewind(ru_arena *a, ru_arena_mark mark);
 
 /* n zeroed objects of `type`, or NULL when the arena is full. */
-#define RU_NEW(arena, type, n)                                                                     \
+#define RU_NEW(arena, type, n) \
     ((type *)ru_arena_zalloc((arena), (int64_t)(n) * (int64_t)sizeof(type), _Alignof(type)))
 
 /* After ru_alloc_seal() every malloc of this process is a crash (test builds link the checked

@@ -1,5 +1,5 @@
-/* Configuration: sources in, struct out. See conf_node.c (trees), conf_yaml.c and conf_json.c (syntax),
- * conf_read.c (checks), conf_print.c (dump, help), conf_schema.c (JSON Schema). */
+/* Configuration: sources in, struct out. See conf_node.c (trees), conf_yaml.c and conf_json.c
+ * (syntax), conf_read.c (checks), conf_print.c (dump, help), conf_schema.c (JSON Schema). */
 #include "base/conf.h"
 
 #include <stdlib.h>
@@ -12,7 +12,8 @@ const char *ru_conf_env(const char *name)
     return getenv(name);
 }
 
-/* Is the table itself sound? Depth is bounded, so that no walk over tables needs a bound of its own. */
+/* Is the table itself sound? Depth is bounded, so that no walk over tables needs a bound of its
+ * own. */
 static ru_status check_table(const ru_conf_table *t, uint32_t depth, ru_err *err)
 {
     if (depth > 16) {
@@ -22,15 +23,16 @@ static ru_status check_table(const ru_conf_table *t, uint32_t depth, ru_err *err
         const ru_conf_field *f = &t->fields[i];
         bool section = f->type == RU_CONF_SECTION || f->type == RU_CONF_SECTIONS;
         if (f->name == NULL || f->help == NULL || f->offset >= t->size_bytes) {
-            return RU_FAIL(err, RU_E_BUG, "table '%s': field %u lacks a name, help or place in %u bytes",
-                           t->name, i, t->size_bytes);
+            return RU_FAIL(err, RU_E_BUG,
+                           "table '%s': field %u lacks a name, help or place in %u bytes", t->name,
+                           i, t->size_bytes);
         }
         if (rui_conf_find(t, f->name) != f) {
             return RU_FAIL(err, RU_E_BUG, "table '%s': two fields '%s'", t->name, f->name);
         }
         if (section != (f->table != NULL) || (f->type == RU_CONF_CHOICE) != (f->choices != NULL)) {
-            return RU_FAIL(err, RU_E_BUG, "table '%s': field '%s' lacks its table or choices", t->name,
-                           f->name);
+            return RU_FAIL(err, RU_E_BUG, "table '%s': field '%s' lacks its table or choices",
+                           t->name, f->name);
         }
         if (section) {
             RU_TRY(check_table(f->table, depth + 1, err));
@@ -43,8 +45,8 @@ static ru_status check_table(const ru_conf_table *t, uint32_t depth, ru_err *err
             found += ru_str_eq_c(item, t->fields[i].name);
         }
         if (found != 1) {
-            return RU_FAIL(err, RU_E_BUG, "table '%s': one_of names '%.*s', which is no field", t->name,
-                           RU_STR_ARG(item));
+            return RU_FAIL(err, RU_E_BUG, "table '%s': one_of names '%.*s', which is no field",
+                           t->name, RU_STR_ARG(item));
         }
     }
     return RU_OK;
@@ -80,8 +82,7 @@ static ru_status add_tree(ru_conf *c, const rui_source *source, rui_node *root, 
 {
     rui_node **tree = &c->trees[source->rank];
     rui_node *spelled = rui_conf_spell(c->arena, c->table, root);
-    rui_node *merged =
-        spelled != NULL ? rui_conf_merge(c->arena, c->table, *tree, spelled) : NULL;
+    rui_node *merged = spelled != NULL ? rui_conf_merge(c->arena, c->table, *tree, spelled) : NULL;
     if (merged == NULL) {
         return RU_FAIL(err, RU_E_LIMIT, "%s: no memory left for the configuration", source->label);
     }
@@ -179,7 +180,8 @@ static ru_status add_path(ru_conf *c, const char *label, rui_rank rank, ru_str p
 {
     ru_str bad = path;
     const ru_conf_table *where = c->table;
-    const ru_conf_field *f = path.n < RUI_CONF_PATH_MAX ? field_at(c->table, path, &bad, &where) : NULL;
+    const ru_conf_field *f =
+        path.n < RUI_CONF_PATH_MAX ? field_at(c->table, path, &bad, &where) : NULL;
     if (f == NULL) {
         const char *names[256];
         uint32_t n;

@@ -26,8 +26,8 @@
  * Every error carries file:line:column (or the flag), what was expected and the nearest key:
  *     job.yaml:7:5: unknown key 'train.epoch'; did you mean 'epochs'?
  *
- * Hostile input: bounded size, depth, number of nodes; no anchors, aliases, tags, merge or duplicate
- * keys.
+ * Hostile input: bounded size, depth, number of nodes; no anchors, aliases, tags, merge or
+ * duplicate keys.
  *
  * Thread: one at a time. The struct and its strings live in the arena given to ru_conf_new. */
 #ifndef RU_BASE_CONF_H
@@ -94,11 +94,11 @@ typedef struct ru_conf_field {
     /* As it would stand in the file ("0.05", "[512, 512]", "{constant: {}}", "" for an empty text);
      * NULL: the key must be given. A section with NULL takes the defaults of its own fields. */
     const char *def;
-    double min, max; /* bounds of the number, or of each element; used when min < max */
-    bool open;       /* min itself is not allowed: lr > 0 */
-    const char *choices; /* CHOICE: "f32|bf16" */
+    double min, max;            /* bounds of the number, or of each element; used when min < max */
+    bool open;                  /* min itself is not allowed: lr > 0 */
+    const char *choices;        /* CHOICE: "f32|bf16" */
     const ru_conf_table *table; /* SECTION, SECTIONS */
-    const char *help; /* one sentence, no full stop; for lists say what an element is */
+    const char *help;           /* one sentence, no full stop; for lists say what an element is */
 } ru_conf_field;
 
 struct ru_conf_table {
@@ -109,7 +109,8 @@ struct ru_conf_table {
     /* "zoo|onnx": exactly one of these fields is given (at most one with none_ok). The uint32_t (or
      * enum) at which_offset becomes its number in this list from 1, 0 for none. Alternatives not
      * given keep their defaults, their required fields are not asked for. When the chosen
-     * alternative is a section, its bare name is short for it with all defaults: `optimizer: sgd`. */
+     * alternative is a section, its bare name is short for it with all defaults: `optimizer: sgd`.
+     */
     const char *one_of;
     uint32_t which_offset;
     bool none_ok;
@@ -121,8 +122,8 @@ struct ru_conf_table {
 
 typedef struct ru_conf ru_conf;
 
-/* Errors: RU_E_LIMIT when the arena is full; RU_E_BUG when the table itself is wrong (a default that
- * does not parse, two fields of one name): every table belongs in a test that calls this. */
+/* Errors: RU_E_LIMIT when the arena is full; RU_E_BUG when the table itself is wrong (a default
+ * that does not parse, two fields of one name): every table belongs in a test that calls this. */
 RU_MUST_USE ru_status ru_conf_new(const ru_conf_table *table, ru_arena *arena, ru_conf **out,
                                   ru_err *err);
 
@@ -151,17 +152,19 @@ RU_MUST_USE ru_status ru_conf_apply(ru_conf *c, void *into, ru_err *err);
 /* The problems of the last ru_conf_apply, in order of the file, at most 50. View. */
 const char *const *ru_conf_problems(const ru_conf *c, uint32_t *n);
 
-/* After apply: where the value at `path` came from: "default", "job.yaml:3:9", "RUBATO_TRAIN_BATCH",
+/* After apply: where the value at `path` came from: "default", "job.yaml:3:9",
+ * "RUBATO_TRAIN_BATCH",
  * "--set", "--batch". NULL for a path that is not in the table. View into the arena. */
 const char *ru_conf_origin(const ru_conf *c, const char *path);
 /* Was it given by any source but the default? */
 bool ru_conf_given(const ru_conf *c, const char *path);
 
-/* The filled struct as YAML that reads back to the same struct; with `c`, a comment behind each value
- * that is not a default says where it came from. Alternatives not chosen are left out. */
+/* The filled struct as YAML that reads back to the same struct; with `c`, a comment behind each
+ * value that is not a default says where it came from. Alternatives not chosen are left out. */
 void ru_conf_dump(const ru_conf_table *table, const void *section, const ru_conf *c, ru_text *out);
 
-/* For people: every key with type, default, bounds and help, nested, at most `width` columns (0: 100). */
+/* For people: every key with type, default, bounds and help, nested, at most `width` columns (0:
+ * 100). */
 void ru_conf_help(const ru_conf_table *table, uint32_t width, ru_text *out);
 
 /* JSON Schema (2020-12) of the table. */

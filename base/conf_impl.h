@@ -77,7 +77,8 @@ rui_node *rui_conf_spell(ru_arena *arena, const ru_conf_table *table, rui_node *
 
 /* Put `over` on top of `base` (may be NULL) by the rules of conf.h; both spelled out. The result
  * shares nodes with both. NULL: arena full. */
-rui_node *rui_conf_merge(ru_arena *arena, const ru_conf_table *table, rui_node *base, rui_node *over);
+rui_node *rui_conf_merge(ru_arena *arena, const ru_conf_table *table, rui_node *base,
+                         rui_node *over);
 
 const ru_conf_field *rui_conf_find(const ru_conf_table *t, const char *name);
 /* The number from 1 of `name` in t->one_of, 0 when it is not there. */
@@ -85,8 +86,8 @@ uint32_t rui_conf_which(const ru_conf_table *t, const char *name);
 /* Name of the k-th alternative, k from 1. */
 ru_str rui_conf_alternative(const ru_conf_table *t, uint32_t k);
 
-/* Check and read `node` (NULL: nothing given) as `table` into `into`; problems go to c->problems. With
- * `asked` false, what is required may be missing. */
+/* Check and read `node` (NULL: nothing given) as `table` into `into`; problems go to c->problems.
+ * With `asked` false, what is required may be missing. */
 RU_MUST_USE ru_status rui_conf_read(ru_conf *c, const ru_conf_table *table, const rui_node *node,
                                     bool asked, void *into, ru_err *err);
 

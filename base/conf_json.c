@@ -1,6 +1,6 @@
-/* JSON to nodes. jansson checks the text (strict syntax, UTF-8, duplicate keys) and decodes strings; a
- * second walk over the same text, in step with jansson's tree, finds the place of every value. That walk
- * needs no checks of its own: it runs only over text that jansson has accepted. */
+/* JSON to nodes. jansson checks the text (strict syntax, UTF-8, duplicate keys) and decodes
+ * strings; a second walk over the same text, in step with jansson's tree, finds the place of every
+ * value. That walk needs no checks of its own: it runs only over text that jansson has accepted. */
 #include <string.h>
 
 #include <jansson.h>
@@ -62,7 +62,8 @@ static ru_status walk_object(walker *w, json_t *v, uint32_t depth, rui_node *map
     const char *key;
     json_t *item;
     skip_mark(w, '{');
-    json_object_foreach(v, key, item) {
+    json_object_foreach(v, key, item)
+    {
         uint32_t line = w->line, column = w->column;
         skip_string(w);
         skip_mark(w, ':');
@@ -138,9 +139,9 @@ ru_status rui_conf_json(rui_parse *p, const char *text, int64_t size_bytes, rui_
                         ru_err *err)
 {
     json_error_t problem;
-    json_t *root = json_loadb(text, (size_t)size_bytes,
-                              JSON_REJECT_DUPLICATES | JSON_DECODE_ANY | JSON_DECODE_INT_AS_REAL,
-                              &problem);
+    json_t *root =
+        json_loadb(text, (size_t)size_bytes,
+                   JSON_REJECT_DUPLICATES | JSON_DECODE_ANY | JSON_DECODE_INT_AS_REAL, &problem);
     if (root == NULL) {
         return RU_FAIL(err, RU_E_CONFIG, "%s:%d:%d: %s", p->source->label, problem.line,
                        problem.column, problem.text);

@@ -170,7 +170,8 @@ static bool is_outvoted(const ru_conf_table *t, const rui_node *over, const char
 }
 
 /* Depth is bounded by the parsers' limit: both trees have at most RUI_CONF_DEPTH_MAX levels. */
-rui_node *rui_conf_merge(ru_arena *arena, const ru_conf_table *table, rui_node *base, rui_node *over)
+rui_node *rui_conf_merge(ru_arena *arena, const ru_conf_table *table, rui_node *base,
+                         rui_node *over)
 {
     if (base == NULL || base->kind != RUI_MAP || over->kind != RUI_MAP) {
         return over;

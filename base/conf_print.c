@@ -214,7 +214,8 @@ void ru_conf_dump(const ru_conf_table *table, const void *section, const ru_conf
 }
 
 /* Words of `text` behind `column` columns, wrapped at width. `at` is the column where we stand. */
-static void put_wrapped(ru_text *out, const char *text, uint32_t at, uint32_t column, uint32_t width)
+static void put_wrapped(ru_text *out, const char *text, uint32_t at, uint32_t column,
+                        uint32_t width)
 {
     ru_str rest = ru_str_c(text), word;
     bool first = true;

@@ -1,5 +1,5 @@
-/* Nodes to struct: every check that needs the table. Problems are collected, so that one run names them
- * all; the struct being filled is a staged one that is thrown away when there is any. */
+/* Nodes to struct: every check that needs the table. Problems are collected, so that one run names
+ * them all; the struct being filled is a staged one that is thrown away when there is any. */
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -353,8 +353,7 @@ static ru_status read_sections(const scope *s, const ru_conf_field *f, const rui
     }
     uint32_t i = 0;
     for (const rui_node *child = node->first; child != NULL; child = child->next, i++) {
-        scope inner = {s->c, ru_arena_printf(s->c->arena, "%s[%u]", path, i), s->asked,
-                       child};
+        scope inner = {s->c, ru_arena_printf(s->c->arena, "%s[%u]", path, i), s->asked, child};
         if (inner.path == NULL) {
             return full(s, err);
         }
@@ -486,7 +485,8 @@ static void unknown_key(const scope *s, const ru_conf_table *t, const rui_node *
                      child->key, buf, list.cut ? "..." : "");
 }
 
-/* The number of the alternative that `node` gives, 0 for none; problems for two, or none if asked. */
+/* The number of the alternative that `node` gives, 0 for none; problems for two, or none if asked.
+ */
 static uint32_t choose(const scope *s, const ru_conf_table *t, const rui_node *node)
 {
     uint32_t which = 0;

@@ -1,7 +1,7 @@
 /* JSON Schema (draft 2020-12) of a table, so that editors check and complete job files.
  *
- * Sections become objects without additional properties; "one of" becomes oneOf over required keys; the
- * short form `optimizer: sgd` an enum beside the object. */
+ * Sections become objects without additional properties; "one of" becomes oneOf over required keys;
+ * the short form `optimizer: sgd` an enum beside the object. */
 #include <string.h>
 
 #include "base/conf_impl.h"
@@ -55,8 +55,9 @@ static void put_scalar(const ru_conf_field *f, ru_conf_type type, ru_text *out)
                          "\"pattern\":\"^(0|[0-9]+(\\\\.[0-9]+)?(ns|us|ms|s|min|h|d))$\"");
         return;
     case RU_CONF_SIZE:
-        ru_text_put(out, "\"type\":[\"string\",\"integer\"],"
-                         "\"pattern\":\"^[0-9]+(\\\\.[0-9]+)?(B|kB|KB|MB|GB|TB|KiB|MiB|GiB|TiB)?$\"");
+        ru_text_put(out,
+                    "\"type\":[\"string\",\"integer\"],"
+                    "\"pattern\":\"^[0-9]+(\\\\.[0-9]+)?(B|kB|KB|MB|GB|TB|KiB|MiB|GiB|TiB)?$\"");
         return;
     case RU_CONF_CHOICE:
         ru_text_put(out, "\"enum\":");
@@ -127,7 +128,8 @@ static void put_field(const ru_conf_field *f, ru_text *out)
         put_list(f, RU_CONF_TEXT, out);
         break;
     case RU_CONF_F64_MAP:
-        ru_text_put(out, "\"type\":[\"object\",\"null\"],\"additionalProperties\":{\"type\":\"number\"");
+        ru_text_put(out,
+                    "\"type\":[\"object\",\"null\"],\"additionalProperties\":{\"type\":\"number\"");
         put_bounds(f, out);
         ru_text_put(out, "}");
         break;
@@ -204,7 +206,8 @@ static void put_one_of(const ru_conf_table *t, ru_text *out)
 /* Depth is that of the tables. */
 static void put_object(const ru_conf_table *t, ru_text *out)
 {
-    ru_text_put(out, "\"type\":[\"object\",\"null\"],\"additionalProperties\":false,\"properties\":{");
+    ru_text_put(out,
+                "\"type\":[\"object\",\"null\"],\"additionalProperties\":false,\"properties\":{");
     for (uint32_t i = 0; i < t->n; i++) {
         ru_text_put(out, i > 0 ? "," : "");
         ru_text_json(out, ru_str_c(t->fields[i].name));

@@ -47,75 +47,155 @@ typedef struct job {
 } job;
 
 static const ru_conf_field sgd_fields[] = {
-    {.name = "lr", .type = RU_CONF_F64, .offset = offsetof(sgd, lr), .def = "0.1", .min = 0,
-     .max = 100, .open = true, .help = "step size"},
-    {.name = "momentum", .type = RU_CONF_F64, .offset = offsetof(sgd, momentum), .def = "0",
-     .min = 0, .max = 1, .help = "share of the last step that is kept"},
-    {.name = "nesterov", .type = RU_CONF_BOOL, .offset = offsetof(sgd, nesterov), .def = "false",
+    {.name = "lr",
+     .type = RU_CONF_F64,
+     .offset = offsetof(sgd, lr),
+     .def = "0.1",
+     .min = 0,
+     .max = 100,
+     .open = true,
+     .help = "step size"},
+    {.name = "momentum",
+     .type = RU_CONF_F64,
+     .offset = offsetof(sgd, momentum),
+     .def = "0",
+     .min = 0,
+     .max = 1,
+     .help = "share of the last step that is kept"},
+    {.name = "nesterov",
+     .type = RU_CONF_BOOL,
+     .offset = offsetof(sgd, nesterov),
+     .def = "false",
      .help = "look ahead"},
 };
-static const ru_conf_table sgd_table = {.name = "sgd", .fields = sgd_fields, .n = 3,
-                                        .size_bytes = sizeof(sgd)};
+static const ru_conf_table sgd_table = {
+    .name = "sgd", .fields = sgd_fields, .n = 3, .size_bytes = sizeof(sgd)};
 static const ru_conf_field adam_fields[] = {
     {.name = "lr", .type = RU_CONF_F64, .offset = offsetof(adam, lr), .help = "step size"},
-    {.name = "betas", .type = RU_CONF_F64_LIST, .offset = offsetof(adam, betas),
-     .def = "[0.9, 0.999]", .min = 0, .max = 1, .help = "decay rates"},
+    {.name = "betas",
+     .type = RU_CONF_F64_LIST,
+     .offset = offsetof(adam, betas),
+     .def = "[0.9, 0.999]",
+     .min = 0,
+     .max = 1,
+     .help = "decay rates"},
 };
-static const ru_conf_table adam_table = {.name = "adam", .fields = adam_fields, .n = 2,
-                                         .size_bytes = sizeof(adam)};
+static const ru_conf_table adam_table = {
+    .name = "adam", .fields = adam_fields, .n = 2, .size_bytes = sizeof(adam)};
 static const ru_conf_field optimizer_fields[] = {
-    {.name = "sgd", .type = RU_CONF_SECTION, .offset = offsetof(optimizer, sgd),
-     .table = &sgd_table, .help = "plain steps"},
-    {.name = "adam", .type = RU_CONF_SECTION, .offset = offsetof(optimizer, adam),
-     .table = &adam_table, .help = "scaled steps"},
+    {.name = "sgd",
+     .type = RU_CONF_SECTION,
+     .offset = offsetof(optimizer, sgd),
+     .table = &sgd_table,
+     .help = "plain steps"},
+    {.name = "adam",
+     .type = RU_CONF_SECTION,
+     .offset = offsetof(optimizer, adam),
+     .table = &adam_table,
+     .help = "scaled steps"},
 };
-static const ru_conf_table optimizer_table = {
-    .name = "optimizer", .fields = optimizer_fields, .n = 2, .size_bytes = sizeof(optimizer),
-    .one_of = "sgd|adam", .which_offset = offsetof(optimizer, which)};
+static const ru_conf_table optimizer_table = {.name = "optimizer",
+                                              .fields = optimizer_fields,
+                                              .n = 2,
+                                              .size_bytes = sizeof(optimizer),
+                                              .one_of = "sgd|adam",
+                                              .which_offset = offsetof(optimizer, which)};
 
 static const ru_conf_field model_fields[] = {
-    {.name = "zoo", .type = RU_CONF_TEXT, .offset = offsetof(job, model.zoo) - offsetof(job, model),
+    {.name = "zoo",
+     .type = RU_CONF_TEXT,
+     .offset = offsetof(job, model.zoo) - offsetof(job, model),
      .help = "built-in model"},
-    {.name = "onnx", .type = RU_CONF_TEXT,
-     .offset = offsetof(job, model.onnx) - offsetof(job, model), .help = "model file"},
-    {.name = "hidden", .type = RU_CONF_I64_LIST, .def = "[512, 512]", .min = 1, .max = 1e6,
-     .offset = offsetof(job, model.hidden) - offsetof(job, model), .help = "widths"},
+    {.name = "onnx",
+     .type = RU_CONF_TEXT,
+     .offset = offsetof(job, model.onnx) - offsetof(job, model),
+     .help = "model file"},
+    {.name = "hidden",
+     .type = RU_CONF_I64_LIST,
+     .def = "[512, 512]",
+     .min = 1,
+     .max = 1e6,
+     .offset = offsetof(job, model.hidden) - offsetof(job, model),
+     .help = "widths"},
 };
-static const ru_conf_table model_table = {
-    .name = "model", .fields = model_fields, .n = 3, .size_bytes = sizeof(((job *)0)->model),
-    .one_of = "zoo|onnx", .which_offset = 0};
+static const ru_conf_table model_table = {.name = "model",
+                                          .fields = model_fields,
+                                          .n = 3,
+                                          .size_bytes = sizeof(((job *)0)->model),
+                                          .one_of = "zoo|onnx",
+                                          .which_offset = 0};
 
 static const ru_conf_field host_fields[] = {
     {.name = "name", .type = RU_CONF_TEXT, .offset = offsetof(host, name), .help = "host name"},
-    {.name = "slots", .type = RU_CONF_U32, .offset = offsetof(host, slots), .def = "1",
+    {.name = "slots",
+     .type = RU_CONF_U32,
+     .offset = offsetof(host, slots),
+     .def = "1",
      .help = "workers there"},
 };
-static const ru_conf_table host_table = {.name = "host", .fields = host_fields, .n = 2,
-                                         .size_bytes = sizeof(host)};
+static const ru_conf_table host_table = {
+    .name = "host", .fields = host_fields, .n = 2, .size_bytes = sizeof(host)};
 
 static const ru_conf_field job_fields[] = {
-    {.name = "name", .type = RU_CONF_TEXT, .offset = offsetof(job, name), .def = "", .help = "name"},
-    {.name = "model", .type = RU_CONF_SECTION, .offset = offsetof(job, model),
-     .table = &model_table, .help = "the model"},
-    {.name = "optimizer", .type = RU_CONF_SECTION, .offset = offsetof(job, optimizer),
-     .table = &optimizer_table, .def = "sgd", .help = "how to step"},
-    {.name = "batch", .type = RU_CONF_I64, .offset = offsetof(job, batch), .def = "128", .min = 1,
-     .max = 1048576, .help = "global batch"},
-    {.name = "every", .type = RU_CONF_TIME, .offset = offsetof(job, every_ns), .def = "60s",
-     .min = 1e6, .max = 1e18, .help = "time between checkpoints"},
-    {.name = "cache", .type = RU_CONF_SIZE, .offset = offsetof(job, cache_bytes), .def = "64KiB",
+    {.name = "name",
+     .type = RU_CONF_TEXT,
+     .offset = offsetof(job, name),
+     .def = "",
+     .help = "name"},
+    {.name = "model",
+     .type = RU_CONF_SECTION,
+     .offset = offsetof(job, model),
+     .table = &model_table,
+     .help = "the model"},
+    {.name = "optimizer",
+     .type = RU_CONF_SECTION,
+     .offset = offsetof(job, optimizer),
+     .table = &optimizer_table,
+     .def = "sgd",
+     .help = "how to step"},
+    {.name = "batch",
+     .type = RU_CONF_I64,
+     .offset = offsetof(job, batch),
+     .def = "128",
+     .min = 1,
+     .max = 1048576,
+     .help = "global batch"},
+    {.name = "every",
+     .type = RU_CONF_TIME,
+     .offset = offsetof(job, every_ns),
+     .def = "60s",
+     .min = 1e6,
+     .max = 1e18,
+     .help = "time between checkpoints"},
+    {.name = "cache",
+     .type = RU_CONF_SIZE,
+     .offset = offsetof(job, cache_bytes),
+     .def = "64KiB",
      .help = "cache"},
-    {.name = "precision", .type = RU_CONF_CHOICE, .offset = offsetof(job, precision), .def = "f32",
-     .choices = "f32|bf16", .help = "number format"},
-    {.name = "train", .type = RU_CONF_TEXT_LIST, .offset = offsetof(job, train),
+    {.name = "precision",
+     .type = RU_CONF_CHOICE,
+     .offset = offsetof(job, precision),
+     .def = "f32",
+     .choices = "f32|bf16",
+     .help = "number format"},
+    {.name = "train",
+     .type = RU_CONF_TEXT_LIST,
+     .offset = offsetof(job, train),
      .help = "training files"},
-    {.name = "until", .type = RU_CONF_F64_MAP, .offset = offsetof(job, until), .def = "{}",
+    {.name = "until",
+     .type = RU_CONF_F64_MAP,
+     .offset = offsetof(job, until),
+     .def = "{}",
      .help = "targets"},
-    {.name = "hosts", .type = RU_CONF_SECTIONS, .offset = offsetof(job, hosts), .def = "[]",
-     .table = &host_table, .help = "where"},
+    {.name = "hosts",
+     .type = RU_CONF_SECTIONS,
+     .offset = offsetof(job, hosts),
+     .def = "[]",
+     .table = &host_table,
+     .help = "where"},
 };
-static const ru_conf_table job_table = {.name = "job", .fields = job_fields,
-                                        .n = RU_ARRAY_LEN(job_fields), .size_bytes = sizeof(job)};
+static const ru_conf_table job_table = {
+    .name = "job", .fields = job_fields, .n = RU_ARRAY_LEN(job_fields), .size_bytes = sizeof(job)};
 
 static const char good[] = "name: digits\n"
                            "model: {zoo: lenet, hidden: 300}\n"
@@ -225,8 +305,7 @@ static void test_every_error_has_its_place(void **state)
          "job.yaml:3:12: 'optimizer' is sdg, expected one of sgd, adam; did you mean 'sgd'?"},
         {"model: {zoo: a}\ntrain: x\noptimizer: adam\n",
          "job.yaml:3:12: key 'optimizer.adam.lr' is missing: step size"},
-        {"model: {hidden: 5}\ntrain: x\n",
-         "job.yaml:1:1: 'model' needs exactly one of: zoo, onnx"},
+        {"model: {hidden: 5}\ntrain: x\n", "job.yaml:1:1: 'model' needs exactly one of: zoo, onnx"},
         {"model: {zoo: a}\n", "job.yaml:1:1: key 'train' is missing: training files"},
         {"model: {zoo: a}\ntrain: x\nbatch: \"12\"\n",
          "job.yaml:3:8: 'batch' is \"12\", expected a whole number from 1 to 1048576"},
@@ -245,8 +324,7 @@ static void test_every_error_has_its_place(void **state)
          "job.yaml:3:21: unknown key 'hosts[1].slot'; did you mean 'slots'? (and 1 more)"},
         {"model: {zoo: a}\nmodel: {zoo: b}\n",
          "job.yaml:2:1: key 'model' stands already in line 1"},
-        {"model: &x {zoo: a}\ntrain: x\n",
-         "job.yaml:1:8: anchors (&name) are not supported"},
+        {"model: &x {zoo: a}\ntrain: x\n", "job.yaml:1:8: anchors (&name) are not supported"},
         {"a: !!str b\n", "job.yaml:1:4: tags (!name) are not supported"},
         {"a: *b\n", "job.yaml:1:4: aliases (*name) are not supported; write the value again"},
         {"- 1\n", "job.yaml:1:1: 'job' is a list, expected a map"},
@@ -284,8 +362,9 @@ static void test_all_problems_are_listed(void **state)
     assert_non_null(strstr(all[0], "unknown key 'foo'; known here: name, model,"));
     assert_non_null(strstr(err.text, "(and 5 more)"));
     assert_int_equal(ru_conf_add_set(c, "optimizer.sgd.rl=1", &err), RU_E_CONFIG);
-    assert_string_equal(err.text, "--set optimizer.sgd.rl=1: unknown key 'optimizer.sgd.rl'; did you "
-                                  "mean 'lr'?");
+    assert_string_equal(err.text,
+                        "--set optimizer.sgd.rl=1: unknown key 'optimizer.sgd.rl'; did you "
+                        "mean 'lr'?");
     assert_int_equal(ru_conf_add_set(c, "batch", &err), RU_E_USAGE);
     assert_int_equal(ru_conf_add_set(c, "model.hidden=[1", &err), RU_E_CONFIG);
     ru_arena_fini(&a);
@@ -313,8 +392,9 @@ static void test_dump_reads_back(void **state)
     assert_null(strstr(first.p, "adam"));
     ru_text help = ru_text_arena(&a);
     ru_conf_help(&job_table, 80, &help);
-    assert_non_null(strstr(help.p, "\nbatch:                    global batch (a whole number from 1 to "
-                                   "1048576;\n                          default 128)\n"));
+    assert_non_null(strstr(help.p,
+                           "\nbatch:                    global batch (a whole number from 1 to "
+                           "1048576;\n                          default 128)\n"));
     ru_arena_fini(&a);
 }
 
@@ -326,8 +406,9 @@ static void test_json_is_the_same_schema(void **state)
     ru_err err;
     ru_conf *c;
     job j;
-    const char *text = "{\"model\": {\"zoo\": \"lenet\\u0041\"},\n  \"train\": [\"\\ud83d\\ude00\", "
-                       "\"b\\\"]\"],\n  \"batch\": 64, \"optimizer\": {\"sgd\": {\"lr\": 1e-2}}}";
+    const char *text =
+        "{\"model\": {\"zoo\": \"lenet\\u0041\"},\n  \"train\": [\"\\ud83d\\ude00\", "
+        "\"b\\\"]\"],\n  \"batch\": 64, \"optimizer\": {\"sgd\": {\"lr\": 1e-2}}}";
     assert_ok(ru_conf_new(&job_table, &a, &c, &err), err);
     assert_ok(ru_conf_add_file(c, "job.json", text, (int64_t)strlen(text), &err), err);
     assert_ok(ru_conf_apply(c, &j, &err), err);
@@ -374,7 +455,8 @@ static void test_hostile_text(void **state)
         ru_arena_fini(&a);
     }
     free(deep);
-    /* Every prefix of a good file, and every single byte changed: an error or a result, no crash. */
+    /* Every prefix of a good file, and every single byte changed: an error or a result, no crash.
+     */
     char text[sizeof good];
     for (size_t i = 0; i < sizeof good; i++) {
         memcpy(text, good, sizeof good);
@@ -422,11 +504,27 @@ static void test_units(void **state)
         const char *word;
         int64_t ns, bytes; /* -1: not such a word */
     } rows[] = {
-        {"250us", 250000, -1}, {"1.5s", 1500000000, -1}, {"0", 0, 0},       {"0.1ns", -1, -1},
-        {"2h", 7200000000000, -1}, {"1min", 60000000000, -1}, {"64KiB", -1, 65536}, {"1MB", -1, 1000000},
-        {"0.5KiB", -1, 512}, {"12", -1, 12}, {"9223372036854775807", -1, INT64_MAX},
-        {"9223372036854775808", -1, -1}, {"9300000000s", -1, -1}, {"", -1, -1}, {"s", -1, -1}, {"-1s", -1, -1},
-        {"1 s", -1, -1}, {".5s", -1, -1}, {"1.s", -1, -1}, {"8388608TiB", -1, -1}, {"+5", -1, -1},
+        {"250us", 250000, -1},
+        {"1.5s", 1500000000, -1},
+        {"0", 0, 0},
+        {"0.1ns", -1, -1},
+        {"2h", 7200000000000, -1},
+        {"1min", 60000000000, -1},
+        {"64KiB", -1, 65536},
+        {"1MB", -1, 1000000},
+        {"0.5KiB", -1, 512},
+        {"12", -1, 12},
+        {"9223372036854775807", -1, INT64_MAX},
+        {"9223372036854775808", -1, -1},
+        {"9300000000s", -1, -1},
+        {"", -1, -1},
+        {"s", -1, -1},
+        {"-1s", -1, -1},
+        {"1 s", -1, -1},
+        {".5s", -1, -1},
+        {"1.s", -1, -1},
+        {"8388608TiB", -1, -1},
+        {"+5", -1, -1},
     };
     for (uint32_t i = 0; i < RU_ARRAY_LEN(rows); i++) {
         int64_t v = -1;
@@ -436,7 +534,7 @@ static void test_units(void **state)
         assert_true(ru_unit_size(ru_str_c(rows[i].word), &v) == (rows[i].bytes >= 0));
         assert_true(v == rows[i].bytes);
     }
-    static const int64_t values[] = {0,          1,       999,           1000, 60000000000,
+    static const int64_t values[] = {0,          1,       999,           1000,      60000000000,
                                      5400000000, 1 << 20, 7200000000000, 123456789, 3 << 10};
     for (uint32_t i = 0; i < RU_ARRAY_LEN(values); i++) {
         char buf[64];
@@ -450,8 +548,8 @@ static void test_units(void **state)
     }
     char buf[200];
     ru_text t = ru_text_into(buf, sizeof buf);
-    static const int64_t times[] = {12, 1250, 999600, 45600000, 1234000000, 61000000000, 150000000000,
-                                    7500000000000};
+    static const int64_t times[] = {12,         1250,        999600,       45600000,
+                                    1234000000, 61000000000, 150000000000, 7500000000000};
     for (uint32_t i = 0; i < RU_ARRAY_LEN(times); i++) {
         ru_text_put(&t, i > 0 ? "|" : "");
         ru_text_time_short(&t, times[i]);

@@ -1,5 +1,5 @@
-/* YAML to nodes, through libyaml's events. What could grow without bound or mean two things (anchors,
- * aliases, tags, several documents, duplicate keys, maps as keys) is an error. */
+/* YAML to nodes, through libyaml's events. What could grow without bound or mean two things
+ * (anchors, aliases, tags, several documents, duplicate keys, maps as keys) is an error. */
 #include <string.h>
 
 #include <yaml.h>
@@ -45,7 +45,8 @@ static ru_status next_event(reader *r, yaml_event_t *ev, ru_err *err)
     return fail_at(r, y->problem_mark, problem, err);
 }
 
-static ru_status read_node(reader *r, yaml_event_t *ev, uint32_t depth, rui_node **out, ru_err *err);
+static ru_status read_node(reader *r, yaml_event_t *ev, uint32_t depth, rui_node **out,
+                           ru_err *err);
 
 static ru_status read_scalar(reader *r, const yaml_event_t *ev, rui_node **out, ru_err *err)
 {
@@ -54,8 +55,8 @@ static ru_status read_scalar(reader *r, const yaml_event_t *ev, rui_node **out, 
     if (memchr(text, '\0', n) != NULL) {
         return fail_at(r, ev->start_mark, "a text with a NUL character", err);
     }
-    rui_node *node = rui_node_new(r->p, RUI_SCALAR, place(ev->start_mark.line),
-                                  place(ev->start_mark.column));
+    rui_node *node =
+        rui_node_new(r->p, RUI_SCALAR, place(ev->start_mark.line), place(ev->start_mark.column));
     char *copy = node != NULL ? ru_arena_strn(r->p->arena, text, (int64_t)n) : NULL;
     if (copy == NULL) {
         return rui_node_full(r->p, err);
@@ -69,8 +70,8 @@ static ru_status read_scalar(reader *r, const yaml_event_t *ev, rui_node **out, 
 static ru_status read_list(reader *r, const yaml_event_t *ev, uint32_t depth, rui_node **out,
                            ru_err *err)
 {
-    rui_node *list = rui_node_new(r->p, RUI_LIST, place(ev->start_mark.line),
-                                  place(ev->start_mark.column));
+    rui_node *list =
+        rui_node_new(r->p, RUI_LIST, place(ev->start_mark.line), place(ev->start_mark.column));
     if (list == NULL) {
         return rui_node_full(r->p, err);
     }
@@ -91,8 +92,8 @@ static ru_status read_list(reader *r, const yaml_event_t *ev, uint32_t depth, ru
 static ru_status read_map(reader *r, const yaml_event_t *ev, uint32_t depth, rui_node **out,
                           ru_err *err)
 {
-    rui_node *map = rui_node_new(r->p, RUI_MAP, place(ev->start_mark.line),
-                                 place(ev->start_mark.column));
+    rui_node *map =
+        rui_node_new(r->p, RUI_MAP, place(ev->start_mark.line), place(ev->start_mark.column));
     if (map == NULL) {
         return rui_node_full(r->p, err);
     }

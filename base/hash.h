@@ -23,7 +23,7 @@ typedef struct ru_hasher {
 
 void ru_hasher_init(ru_hasher *h);
 void ru_hasher_put(ru_hasher *h, const void *data, int64_t size_bytes);
-void ru_hasher_put_u64(ru_hasher *h, uint64_t v); /* as 8 little-endian bytes */
+void ru_hasher_put_u64(ru_hasher *h, uint64_t v);    /* as 8 little-endian bytes */
 void ru_hasher_put_str(ru_hasher *h, const char *s); /* length, then bytes; NULL as length 2^64-1 */
 ru_hash128 ru_hasher_get(const ru_hasher *h);        /* of all bytes so far; more may follow */
 

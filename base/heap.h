@@ -1,5 +1,5 @@
-/* Binary heap of (key, value), smallest key first; equal keys leave in the order they came. Lives in
- * the caller's array and never grows: events, ready nodes, queues.
+/* Binary heap of (key, value), smallest key first; equal keys leave in the order they came. Lives
+ * in the caller's array and never grows: events, ready nodes, queues.
  *
  * Cost: O(log n) push and pop, 24 bytes an item. Thread: one at a time. */
 #ifndef RU_BASE_HEAP_H

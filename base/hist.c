@@ -1,5 +1,5 @@
-/* Bucket of v: for v < 64, v itself; else the exponent of the leading bit picks the doubling and the
- * next five bits the bucket in it. */
+/* Bucket of v: for v < 64, v itself; else the exponent of the leading bit picks the doubling and
+ * the next five bits the bucket in it. */
 #include "base/hist.h"
 
 static uint32_t bucket_of(int64_t value)

@@ -1,4 +1,5 @@
-/* The log's sink: options in one static struct, a line put together on the stack, one write each. */
+/* The log's sink: options in one static struct, a line put together on the stack, one write each.
+ */
 #include "base/log.h"
 
 #include <string.h>

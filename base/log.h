@@ -2,8 +2,8 @@
  *
  *     12.345 warn train checkpoint_late step 310 late 1.2 s
  *
- * People read logs, machines read traces. Lines go to stderr and, once opened, to a file; each is one
- * write, so lines of several threads never mix. Set up by the main thread before others start.
+ * People read logs, machines read traces. Lines go to stderr and, once opened, to a file; each is
+ * one write, so lines of several threads never mix. Set up by the main thread before others start.
  *
  * Thread: ru_log any; set-up main only. */
 #ifndef RU_BASE_LOG_H

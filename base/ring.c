@@ -3,10 +3,10 @@
  * spsc: release stores of tail (writer) and head (reader); each side keeps its last look at the
  * other's index, so that a push touches the other's cache line only when the ring seems full.
  *
- * mpsc: every slot has a turn number. Place p may be written when turn == p, read when turn == p+1, and
- * is handed back with turn = p + count. Writers race for the tail with compare-and-swap. The place is
- * owned from there on, so nobody overtakes: order of leaving = order of taking.
- * Source: vyukov-2010 (bounded queue), reader side simplified to one thread. */
+ * mpsc: every slot has a turn number. Place p may be written when turn == p, read when turn == p+1,
+ * and is handed back with turn = p + count. Writers race for the tail with compare-and-swap. The
+ * place is owned from there on, so nobody overtakes: order of leaving = order of taking. Source:
+ * vyukov-2010 (bounded queue), reader side simplified to one thread. */
 #include "base/ring.h"
 
 #include <string.h>

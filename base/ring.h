@@ -3,8 +3,8 @@
  *   ru_spsc  one thread pushes, one pops; the writer may fill elements in place
  *   ru_mpsc  many push, one pops; elements leave in the order in which their places were taken
  *
- * A full ring answers false: the caller decides to drop, wait or shed. The thread that wants to sleep
- * until something comes uses env/thread.h beside the ring.
+ * A full ring answers false: the caller decides to drop, wait or shed. The thread that wants to
+ * sleep until something comes uses env/thread.h beside the ring.
  *
  * Thread: as said at each function; init and fini by one thread alone. */
 #ifndef RU_BASE_RING_H
@@ -49,7 +49,8 @@ typedef struct ru_mpsc {
 
 /* Bytes of memory for `count` elements, 8-byte aligned. */
 int64_t ru_mpsc_bytes(uint32_t count, uint32_t elem_bytes);
-void ru_mpsc_init(ru_mpsc *r, void *memory, uint32_t count, uint32_t elem_bytes); /* count: 2^k >= 2 */
+void ru_mpsc_init(ru_mpsc *r, void *memory, uint32_t count,
+                  uint32_t elem_bytes);          /* count: 2^k >= 2 */
 bool ru_mpsc_push(ru_mpsc *r, const void *elem); /* any thread; false when full */
 bool ru_mpsc_pop(ru_mpsc *r, void *into);        /* reader; false when empty */
 

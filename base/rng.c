@@ -1,7 +1,7 @@
 /* Philox4x32-10, its streams, and a permutation made of it.
  *
- * Each of ten rounds multiplies two of the four words by constants, crosses high and low halves with
- * the other two and the round key, and bumps the key by a Weyl step.
+ * Each of ten rounds multiplies two of the four words by constants, crosses high and low halves
+ * with the other two and the round key, and bumps the key by a Weyl step.
  *
  * Source: salmon-2011 sec 3.3; the constants are the published ones of Philox4x32. */
 #include "base/rng.h"
@@ -45,8 +45,8 @@ ru_rng ru_rng_from(uint64_t seed, uint64_t stream)
 
 ru_rng ru_rng_split(const ru_rng *r, uint64_t label)
 {
-    /* The child's seed and stream are 128 bits drawn under the parent's seed from (label, stream); the
-     * complement keeps them apart from the parent's own draws at index = label. */
+    /* The child's seed and stream are 128 bits drawn under the parent's seed from (label, stream);
+     * the complement keeps them apart from the parent's own draws at index = label. */
     uint32_t w[4];
     ru_philox_at(~r->seed, r->stream, label, w);
     return ru_rng_from((uint64_t)w[1] << 32 | w[0], (uint64_t)w[3] << 32 | w[2]);
@@ -135,9 +135,9 @@ uint64_t ru_perm_at(const ru_perm *p, uint64_t place)
     RU_CHECK(place < p->n);
     uint32_t mask = (uint32_t)(((uint64_t)1 << p->half_bits) - 1);
     uint64_t v = place;
-    /* A balanced Feistel network permutes the smallest even power of two that holds n; values outside
-     * 0..n-1 are sent through again, which walks along the cycle back into the range (at most 4 times
-     * on average). Six rounds. */
+    /* A balanced Feistel network permutes the smallest even power of two that holds n; values
+     * outside 0..n-1 are sent through again, which walks along the cycle back into the range (at
+     * most 4 times on average). Six rounds. */
     do {
         uint32_t left = (uint32_t)(v >> p->half_bits) & mask, right = (uint32_t)v & mask;
         for (uint32_t round = 0; round < 6; round++) {

@@ -1,8 +1,9 @@
-/* Random numbers by counter: Philox4x32-10, so that draw i of stream s under seed k is a function of
- * (k, s, i) and of nothing else: not of the machine, the number of threads, or who drew before.
+/* Random numbers by counter: Philox4x32-10, so that draw i of stream s under seed k is a function
+ * of (k, s, i) and of nothing else: not of the machine, the number of threads, or who drew before.
  *
- * All distributions use integers, IEEE add, multiply, divide and square root, and logarithm, exponential
- * and cosine of our own (ru_math_*): the same bits everywhere, which libm does not promise.
+ * All distributions use integers, IEEE add, multiply, divide and square root, and logarithm,
+ * exponential and cosine of our own (ru_math_*): the same bits everywhere, which libm does not
+ * promise.
  *
  * Source: salmon-2011 sec 3.3 (Philox). Thread: any; an ru_rng belongs to one thread at a time. */
 #ifndef RU_BASE_RNG_H
@@ -25,8 +26,8 @@ typedef struct ru_rng {
 
 ru_rng ru_rng_from(uint64_t seed, uint64_t stream);
 
-/* An independent generator named by (r's seed and stream, label); does not change `r`. The same label
- * gives the same child whatever was drawn in between. */
+/* An independent generator named by (r's seed and stream, label); does not change `r`. The same
+ * label gives the same child whatever was drawn in between. */
 ru_rng ru_rng_split(const ru_rng *r, uint64_t label);
 /* A label from a word, for splits by name. */
 uint64_t ru_rng_label(const char *word);
@@ -51,8 +52,9 @@ uint32_t ru_rng_pick(ru_rng *r, const double *weights, uint32_t n);
 /* Put 0..n-1 into `order` in random order. */
 void ru_rng_shuffle(ru_rng *r, uint32_t *order, uint32_t n);
 
-/* A permutation of 0..n-1 that is computed, not stored: place -> sample. The order of training samples
- * is ru_perm_from(n, seed, epoch). n up to 2^62. Cost: a few Philox rounds an element, no memory. */
+/* A permutation of 0..n-1 that is computed, not stored: place -> sample. The order of training
+ * samples is ru_perm_from(n, seed, epoch). n up to 2^62. Cost: a few Philox rounds an element, no
+ * memory. */
 typedef struct ru_perm {
     uint64_t n;
     uint64_t seed, stream;

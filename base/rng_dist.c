@@ -10,8 +10,8 @@
 double ru_math_log(double x)
 {
     RU_CHECK(x > 0);
-    /* x = 2^k m with m in [sqrt(1/2), sqrt(2)); log m = 2 atanh(s), s = (m-1)/(m+1), |s| < 0.1716. The
-     * odd series in s is cut after s^23: the rest is below 1e-19 relative. */
+    /* x = 2^k m with m in [sqrt(1/2), sqrt(2)); log m = 2 atanh(s), s = (m-1)/(m+1), |s| < 0.1716.
+     * The odd series in s is cut after s^23: the rest is below 1e-19 relative. */
     uint64_t bits;
     memcpy(&bits, &x, sizeof bits);
     int k = (int)(bits >> 52) - 1023;
@@ -196,8 +196,8 @@ uint32_t ru_rng_zipf(ru_rng *r, uint32_t n, double s)
 {
     RU_CHECK(n >= 1);
     RU_CHECK(s >= 0);
-    /* Rejection from the continuous density x^-s over [1/2, n + 1/2], which lies above each bar of the
-     * discrete one because x^-s is convex. Source: hormann-derflinger-1996. */
+    /* Rejection from the continuous density x^-s over [1/2, n + 1/2], which lies above each bar of
+     * the discrete one because x^-s is convex. Source: hormann-derflinger-1996. */
     if (n == 1) {
         return 0;
     }

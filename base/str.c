@@ -203,8 +203,8 @@ int32_t ru_str_nearest(ru_str word, const char *const *words, uint32_t n)
         ru_str w = ru_str_c(words[i]);
         uint32_t d = ru_str_distance(word, w);
         /* A word typed in part ("opt" for "optimizer") counts as one step away. */
-        bool part = word.n >= 3 && w.n > word.n &&
-                    ru_str_distance(word, ru_str_n(w.p, word.n)) == 0;
+        bool part =
+            word.n >= 3 && w.n > word.n && ru_str_distance(word, ru_str_n(w.p, word.n)) == 0;
         d = part ? min_u32(d, 1) : d;
         if (d < least && d < (uint32_t)w.n + (w.n == 0)) {
             least = d;

@@ -26,8 +26,8 @@ bool ru_str_eq_c(ru_str a, const char *b);
 bool ru_str_starts(ru_str s, const char *head);
 bool ru_str_ends(ru_str s, const char *tail);
 int64_t ru_str_find(ru_str s, const char *what); /* index of the first match, -1 when none */
-ru_str ru_str_trim(ru_str s);                    /* without blanks, tabs and line ends at the ends */
-ru_str ru_str_from(ru_str s, int64_t at);        /* the part from `at` on; at is clamped to 0..n */
+ru_str ru_str_trim(ru_str s);             /* without blanks, tabs and line ends at the ends */
+ru_str ru_str_from(ru_str s, int64_t at); /* the part from `at` on; at is clamped to 0..n */
 
 /* Cut off the text before the next `sep`; false when nothing is left. "a,,b" gives a, "", b; the
  * empty slice gives nothing.  while (ru_str_next(&rest, ',', &item)) ... */

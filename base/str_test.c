@@ -40,7 +40,8 @@ static void test_numbers_are_strict(void **state)
     i = 5;
     u = 5;
     f = 5;
-    const char *bad[] = {"", " 1", "1 ", "1x", "0x", "--1", "9223372036854775808", "1.5", "1e3", "x"};
+    const char *bad[] = {"",    " 1",  "1 ", "1x", "0x", "--1", "9223372036854775808",
+                         "1.5", "1e3", "x"};
     for (uint32_t k = 0; k < RU_ARRAY_LEN(bad); k++) {
         assert_false(ru_str_i64(ru_str_c(bad[k]), &i));
     }
@@ -63,8 +64,8 @@ static void test_nearest(void **state)
     static const struct {
         const char *typed;
         int32_t want;
-    } rows[] = {{"epoch", 0},    {"epcohs", 0}, {"optimiser", 1}, {"bacth", 2},   {"sead", 3},
-                {"momentun", 4}, {"zzzz", -1},  {"", -1},         {"Epochs", 0},  {"opt", 1},
+    } rows[] = {{"epoch", 0},    {"epcohs", 0}, {"optimiser", 1}, {"bacth", 2},  {"sead", 3},
+                {"momentun", 4}, {"zzzz", -1},  {"", -1},         {"Epochs", 0}, {"opt", 1},
                 {"lt", 5},       {"l", 5},      {"quantize", -1}, {"batchsz", 2}};
     for (uint32_t i = 0; i < RU_ARRAY_LEN(rows); i++) {
         int32_t got = ru_str_nearest(ru_str_c(rows[i].typed), words, RU_ARRAY_LEN(words));

@@ -32,8 +32,8 @@ static const unit_row size_rows[] = {
     {"TiB", (int64_t)1024 * 1024 * 1024 * 1024},
 };
 
-/* digits[.digits] at the front of `s`: whole part and fraction times 10^places; false when there is no
- * digit or too many. */
+/* digits[.digits] at the front of `s`: whole part and fraction times 10^places; false when there is
+ * no digit or too many. */
 static bool read_decimal(ru_str *s, int64_t *whole, int64_t *part, int64_t *places)
 {
     *whole = *part = 0;

@@ -1,7 +1,8 @@
 /* Words for times and sizes: 250us, 1.5s, 2h, 64KiB, 1MB.
  *
- * Times: ns us ms s min h d. Sizes: B kB MB GB TB (powers of 1000), KiB MiB GiB TiB (of 1024); a bare
- * number is bytes. A time needs its unit, only 0 may stand alone. Fractions are allowed when the result is a whole ns or byte.
+ * Times: ns us ms s min h d. Sizes: B kB MB GB TB (powers of 1000), KiB MiB GiB TiB (of 1024); a
+ * bare number is bytes. A time needs its unit, only 0 may stand alone. Fractions are allowed when
+ * the result is a whole ns or byte.
  *
  * Thread: any. */
 #ifndef RU_BASE_UNIT_H

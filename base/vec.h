@@ -1,5 +1,5 @@
-/* Growable arrays on an arena. A vector of T is any struct that holds `T *at; uint32_t n, cap;`; one
- * line makes the type and its functions, all of them ordinary code:
+/* Growable arrays on an arena. A vector of T is any struct that holds `T *at; uint32_t n, cap;`;
+ * one line makes the type and its functions, all of them ordinary code:
  *
  *     RU_VEC(rui_edges, ru_edge)         struct rui_edges, rui_edges_push, _reserve, _append
  *     rui_edges v = {0};
@@ -34,41 +34,41 @@ static inline void *ru_vec_grow(ru_arena *a, const void *at, uint32_t n, uint32_
     return p;
 }
 
-#define RU_VEC(name, type)                                                                         \
-    typedef struct name {                                                                          \
-        type *at;                                                                                  \
-        uint32_t n, cap;                                                                           \
-    } name;                                                                                        \
-    /* Room for cap_min elements in all; false when the arena is full. */                          \
-    RU_UNUSED static inline bool name##_reserve(name *v, ru_arena *a, uint32_t cap_min)            \
-    {                                                                                              \
-        if (v->cap >= cap_min) {                                                                   \
-            return true;                                                                           \
-        }                                                                                          \
-        void *p = ru_vec_grow(a, v->at, v->n, &v->cap, cap_min, (int64_t)sizeof(type),             \
-                              (int64_t) _Alignof(type));                                           \
-        v->at = p != NULL ? p : v->at;                                                             \
-        return p != NULL;                                                                          \
-    }                                                                                              \
-    RU_UNUSED static inline type *name##_push(name *v, ru_arena *a)                                \
-    {                                                                                              \
-        if (v->n == UINT32_MAX || !name##_reserve(v, a, v->n + 1)) {                               \
-            return NULL;                                                                           \
-        }                                                                                          \
-        memset(&v->at[v->n], 0, sizeof(type));                                                     \
-        return &v->at[v->n++];                                                                     \
-    }                                                                                              \
-    /* n copies from `src`; false when the arena is full. */                                       \
-    RU_UNUSED static inline bool name##_append(name *v, ru_arena *a, const type *src, uint32_t n)  \
-    {                                                                                              \
-        if (n > UINT32_MAX - v->n || !name##_reserve(v, a, v->n + n)) {                            \
-            return false;                                                                          \
-        }                                                                                          \
-        if (n > 0) {                                                                               \
-            memcpy(&v->at[v->n], src, (size_t)n * sizeof(type));                                   \
-        }                                                                                          \
-        v->n += n;                                                                                 \
-        return true;                                                                               \
+#define RU_VEC(name, type)                                                                        \
+    typedef struct name {                                                                         \
+        type *at;                                                                                 \
+        uint32_t n, cap;                                                                          \
+    } name;                                                                                       \
+    /* Room for cap_min elements in all; false when the arena is full. */                         \
+    RU_UNUSED static inline bool name##_reserve(name *v, ru_arena *a, uint32_t cap_min)           \
+    {                                                                                             \
+        if (v->cap >= cap_min) {                                                                  \
+            return true;                                                                          \
+        }                                                                                         \
+        void *p = ru_vec_grow(a, v->at, v->n, &v->cap, cap_min, (int64_t)sizeof(type),            \
+                              (int64_t) _Alignof(type));                                          \
+        v->at = p != NULL ? p : v->at;                                                            \
+        return p != NULL;                                                                         \
+    }                                                                                             \
+    RU_UNUSED static inline type *name##_push(name *v, ru_arena *a)                               \
+    {                                                                                             \
+        if (v->n == UINT32_MAX || !name##_reserve(v, a, v->n + 1)) {                              \
+            return NULL;                                                                          \
+        }                                                                                         \
+        memset(&v->at[v->n], 0, sizeof(type));                                                    \
+        return &v->at[v->n++];                                                                    \
+    }                                                                                             \
+    /* n copies from `src`; false when the arena is full. */                                      \
+    RU_UNUSED static inline bool name##_append(name *v, ru_arena *a, const type *src, uint32_t n) \
+    {                                                                                             \
+        if (n > UINT32_MAX - v->n || !name##_reserve(v, a, v->n + n)) {                           \
+            return false;                                                                         \
+        }                                                                                         \
+        if (n > 0) {                                                                              \
+            memcpy(&v->at[v->n], src, (size_t)n * sizeof(type));                                  \
+        }                                                                                         \
+        v->n += n;                                                                                \
+        return true;                                                                              \
     }
 
 #endif

@@ -1,6 +1,6 @@
-/* Cursors over little-endian bytes, for messages and files. Bounds are checked at every step; a read
- * past the end gives 0 and makes the cursor bad for good, so that a parser may read a whole header
- * and ask once. Lengths are checked against what is left before anything is allocated.
+/* Cursors over little-endian bytes, for messages and files. Bounds are checked at every step; a
+ * read past the end gives 0 and makes the cursor bad for good, so that a parser may read a whole
+ * header and ask once. Lengths are checked against what is left before anything is allocated.
  *
  * Thread: one at a time. */
 #ifndef RU_BASE_WIRE_H

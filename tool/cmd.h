@@ -15,8 +15,8 @@
  *
  * Commands with verbs (`rubato data make`) have `subs` instead of `run`.
  *
- * Results go to stdout, everything else to stderr (ru_log, or the error sentence that `run` returns:
- * the top prints it once and turns the status into the exit code).
+ * Results go to stdout, everything else to stderr (ru_log, or the error sentence that `run`
+ * returns: the top prints it once and turns the status into the exit code).
  *
  * Every command understands -h, --help, -q, -v, --color, --log-format without listing them.
  *
@@ -28,10 +28,10 @@
 #include "base/conf.h"
 
 typedef enum ru_opt_type {
-    RU_OPT_FLAG,   /* --json; also --no-json when def is "true" */
-    RU_OPT_TEXT,   /* --out DIR, --out=DIR, -o DIR */
-    RU_OPT_TEXTS,  /* may be given several times; all are kept in order */
-    RU_OPT_I64,    /* whole number within min..max */
+    RU_OPT_FLAG,  /* --json; also --no-json when def is "true" */
+    RU_OPT_TEXT,  /* --out DIR, --out=DIR, -o DIR */
+    RU_OPT_TEXTS, /* may be given several times; all are kept in order */
+    RU_OPT_I64,   /* whole number within min..max */
     RU_OPT_F64,
     RU_OPT_TIME,   /* 250us, 2h */
     RU_OPT_SIZE,   /* 64KiB */
@@ -42,8 +42,8 @@ typedef struct ru_opt {
     const char *name; /* long form without dashes; '-' and '_' are the same to the user */
     char letter;      /* short form, 0 for none */
     ru_opt_type type;
-    const char *word;    /* what the value is called: DIR, FILE, N; DIR and FILE complete to paths */
-    const char *def;     /* default as typed; NULL: none, the getters give 0, NULL or false */
+    const char *word; /* what the value is called: DIR, FILE, N; DIR and FILE complete to paths */
+    const char *def;  /* default as typed; NULL: none, the getters give 0, NULL or false */
     const char *choices; /* "auto|always|never" */
     double min, max;     /* used when min < max */
     const char *help;    /* one sentence without full stop */
@@ -59,15 +59,16 @@ typedef struct ru_cmd ru_cmd;
 
 struct ru_cmd {
     const char *name;
-    const char *summary; /* one line without full stop, begins with a verb in lower case */
-    const char *about;   /* paragraphs for --help and man, blank line between; may be NULL */
-    const char *args;    /* "JOB.yaml", "MODEL.onnx [FILE]..."; NULL when it takes none */
+    const char *summary;       /* one line without full stop, begins with a verb in lower case */
+    const char *about;         /* paragraphs for --help and man, blank line between; may be NULL */
+    const char *args;          /* "JOB.yaml", "MODEL.onnx [FILE]..."; NULL when it takes none */
     uint32_t arg_min, arg_max; /* number of positional arguments; arg_max UINT32_MAX: any */
     const ru_opt *opts;        /* [n_opts] */
     uint32_t n_opts;
     const ru_example *examples; /* [n_examples] shown first by --help */
     uint32_t n_examples;
-    const char *exits; /* exit codes worth knowing, "65 a data file is damaged|75 ..."; may be NULL */
+    const char
+        *exits; /* exit codes worth knowing, "65 a data file is damaged|75 ..."; may be NULL */
     const ru_cmd *subs; /* [n_subs] verbs; then run is NULL */
     uint32_t n_subs;
     ru_status (*run)(ru_cmd_in *in, ru_err *err);

@@ -5,9 +5,11 @@
 #include "tool/cmd_impl.h"
 
 static const ru_opt opts[] = {
-    {.name = "man", .type = RU_OPT_FLAG,
-     .help = "print the manual page as scdoc source instead"},
-    {.name = "completion", .type = RU_OPT_CHOICE, .word = "SHELL", .choices = "bash|zsh|fish",
+    {.name = "man", .type = RU_OPT_FLAG, .help = "print the manual page as scdoc source instead"},
+    {.name = "completion",
+     .type = RU_OPT_CHOICE,
+     .word = "SHELL",
+     .choices = "bash|zsh|fish",
      .help = "print the completion script of a shell instead"},
     {.name = "list", .type = RU_OPT_FLAG, .help = "print the names of the commands, one a line"},
 };

@@ -40,15 +40,17 @@ const char *rui_opt_word(const ru_opt *o); /* FILE, N, or a word by the type */
 /* "train", "data make". */
 void rui_cmd_path(const ru_cmd *parent, const ru_cmd *cmd, ru_text *out);
 
-/* Which command and verb the arguments name; *used of them name it. RU_OK with *cmd NULL when there is
- * none (only options, or nothing). Errors: RU_E_USAGE with the nearest name. */
+/* Which command and verb the arguments name; *used of them name it. RU_OK with *cmd NULL when there
+ * is none (only options, or nothing). Errors: RU_E_USAGE with the nearest name. */
 RU_MUST_USE ru_status rui_cmd_pick(const char *const *argv, uint32_t n, const ru_cmd **parent,
                                    const ru_cmd **cmd, uint32_t *used, ru_err *err);
 
-/* Options and positional arguments of `in->cmd`; number of positional ones is not checked when help was
- * asked for. Errors: RU_E_USAGE. */
-RU_MUST_USE ru_status rui_cmd_parse(ru_cmd_in *in, const char *const *argv, uint32_t n, ru_err *err);
-RU_MUST_USE ru_status rui_cmd_parse_args(const ru_cmd_in *in, ru_err *err); /* number of arguments */
+/* Options and positional arguments of `in->cmd`; number of positional ones is not checked when help
+ * was asked for. Errors: RU_E_USAGE. */
+RU_MUST_USE ru_status rui_cmd_parse(ru_cmd_in *in, const char *const *argv, uint32_t n,
+                                    ru_err *err);
+RU_MUST_USE ru_status rui_cmd_parse_args(const ru_cmd_in *in,
+                                         ru_err *err); /* number of arguments */
 
 /* Is every name, letter, default and bound of the table sound? For the unit test. */
 RU_MUST_USE ru_status rui_cmd_check(const ru_cmd *cmd, ru_err *err);

@@ -1,7 +1,7 @@
 /* Completion scripts of bash, zsh and fish, from the command table.
  *
- * What an option's value completes to is told by its placeholder: DIR to folders, FILE and anything with
- * a dot or ending in FILE to files, a choice to its words. Arguments complete to files. */
+ * What an option's value completes to is told by its placeholder: DIR to folders, FILE and anything
+ * with a dot or ending in FILE to files, a choice to its words. Arguments complete to files. */
 #include <string.h>
 
 #include "tool/cmd_impl.h"
@@ -20,8 +20,8 @@ static value_kind kind_of(const ru_opt *o)
     if (strcmp(word, "DIR") == 0) {
         return VALUE_DIR;
     }
-    bool file = strstr(word, "FILE") != NULL || strstr(word, "PATH") != NULL ||
-                strchr(word, '.') != NULL;
+    bool file =
+        strstr(word, "FILE") != NULL || strstr(word, "PATH") != NULL || strchr(word, '.') != NULL;
     return file ? VALUE_FILE : VALUE_OTHER;
 }
 
@@ -68,7 +68,8 @@ static void bash_arm(const ru_cmd *parent, const ru_cmd *cmd, ru_text *out)
             put_choices(o, out);
             ru_text_put(out, "' -- \"$cur\"))");
         } else if (kind != VALUE_OTHER) {
-            ru_text_putf(out, "COMPREPLY=($(compgen -%c -- \"$cur\"))", kind == VALUE_DIR ? 'd' : 'f');
+            ru_text_putf(out, "COMPREPLY=($(compgen -%c -- \"$cur\"))",
+                         kind == VALUE_DIR ? 'd' : 'f');
         }
         ru_text_put(out, "; return ;;\n");
     }
@@ -113,14 +114,15 @@ void rui_complete_bash(ru_text *out)
             bash_arm(cmds[i], &cmds[i]->subs[k], out);
         }
     }
-    ru_text_put(out, "    esac\n"
-                     "    if [[ -n $words && ( $cur == -* || $path == '' || $words != --* ) ]]; then\n"
-                     "        COMPREPLY=($(compgen -W \"$words\" -- \"$cur\"))\n"
-                     "    else\n"
-                     "        COMPREPLY=($(compgen -f -- \"$cur\"))\n"
-                     "    fi\n"
-                     "}\n"
-                     "complete -o filenames -F _rubato rubato\n");
+    ru_text_put(out,
+                "    esac\n"
+                "    if [[ -n $words && ( $cur == -* || $path == '' || $words != --* ) ]]; then\n"
+                "        COMPREPLY=($(compgen -W \"$words\" -- \"$cur\"))\n"
+                "    else\n"
+                "        COMPREPLY=($(compgen -f -- \"$cur\"))\n"
+                "    fi\n"
+                "}\n"
+                "complete -o filenames -F _rubato rubato\n");
 }
 
 static void zsh_options(const ru_cmd *cmd, const char *indent, ru_text *out)
@@ -224,8 +226,9 @@ void rui_complete_fish(ru_text *out)
 {
     uint32_t n;
     const ru_cmd *const *cmds = rui_cmds(&n);
-    ru_text_put(out, "# made by: rubato help --completion fish\n"
-                     "complete -c rubato -n __fish_use_subcommand -l version -d 'print the version'\n");
+    ru_text_put(out,
+                "# made by: rubato help --completion fish\n"
+                "complete -c rubato -n __fish_use_subcommand -l version -d 'print the version'\n");
     for (uint32_t i = 0; i < n; i++) {
         const ru_cmd *cmd = cmds[i];
         ru_text_putf(out, "complete -c rubato -n __fish_use_subcommand -f -a %s -d '", cmd->name);
@@ -239,8 +242,10 @@ void rui_complete_fish(ru_text *out)
         }
         for (uint32_t k = 0; k < cmd->n_subs; k++) {
             const ru_cmd *verb = &cmd->subs[k];
-            ru_text_putf(out, "complete -c rubato -n '__fish_seen_subcommand_from %s; and not "
-                              "__fish_seen_subcommand_from", cmd->name);
+            ru_text_putf(out,
+                         "complete -c rubato -n '__fish_seen_subcommand_from %s; and not "
+                         "__fish_seen_subcommand_from",
+                         cmd->name);
             for (uint32_t j = 0; j < cmd->n_subs; j++) {
                 ru_text_putf(out, " %s", cmd->subs[j].name);
             }

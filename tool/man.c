@@ -140,9 +140,10 @@ void rui_man_cmd(const ru_cmd *cmd, ru_text *out)
 
 void rui_man_all(ru_text *out)
 {
-    ru_text_putf(out, "rubato(1) \"rubato %s\" \"Rubato Manual\"\n\n# NAME\n\n"
-                      "rubato - elastic, timed training of machine\\-learning models\n\n"
-                      "# SYNOPSIS\n\n*rubato* _COMMAND_ \\[options\\]\n\n# COMMANDS\n",
+    ru_text_putf(out,
+                 "rubato(1) \"rubato %s\" \"Rubato Manual\"\n\n# NAME\n\n"
+                 "rubato - elastic, timed training of machine\\-learning models\n\n"
+                 "# SYNOPSIS\n\n*rubato* _COMMAND_ \\[options\\]\n\n# COMMANDS\n",
                  RU_VERSION);
     uint32_t n;
     const ru_cmd *const *cmds = rui_cmds(&n);
@@ -157,8 +158,9 @@ void rui_man_all(ru_text *out)
     for (uint32_t i = 0; i < rui_cmd_opts(NULL); i++) {
         put_option(rui_cmd_opt(NULL, i), out);
     }
-    ru_text_put(out, "\n# ENVIRONMENT\n\n*RUBATO\\_\\**\n\tsets the key of a job file whose path, in "
-                     "capitals with \\_ for each dot, follows: RUBATO\\_TRAIN\\_BATCH=64.\n\n"
-                     "*NO\\_COLOR*\n\tno colour when set and not empty.\n");
+    ru_text_put(out,
+                "\n# ENVIRONMENT\n\n*RUBATO\\_\\**\n\tsets the key of a job file whose path, in "
+                "capitals with \\_ for each dot, follows: RUBATO\\_TRAIN\\_BATCH=64.\n\n"
+                "*NO\\_COLOR*\n\tno colour when set and not empty.\n");
     put_exits(NULL, out);
 }

@@ -143,7 +143,8 @@ static ru_status set_value(ru_cmd_in *in, uint32_t i, const char *text, ru_err *
     return o->type == RU_OPT_TEXTS ? keep_text(in, v, text, err) : RU_OK;
 }
 
-/* The value that belongs to option i: `inline_value` (after '=' or the letter), else the next word. */
+/* The value that belongs to option i: `inline_value` (after '=' or the letter), else the next word.
+ */
 static ru_status take_value(cursor *c, uint32_t i, const char *inline_value, ru_err *err)
 {
     const ru_opt *o = rui_cmd_opt(c->in->cmd, i);
@@ -276,7 +277,8 @@ ru_status rui_cmd_parse_args(const ru_cmd_in *in, ru_err *err)
         if (cmd->args == NULL) {
             return RU_FAIL(err, RU_E_USAGE, "unexpected argument '%.80s'; it takes none", extra);
         }
-        return RU_FAIL(err, RU_E_USAGE, "unexpected argument '%.80s'; it takes %s", extra, cmd->args);
+        return RU_FAIL(err, RU_E_USAGE, "unexpected argument '%.80s'; it takes %s", extra,
+                       cmd->args);
     }
     return RU_OK;
 }

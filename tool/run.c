@@ -34,15 +34,18 @@ static int report(const char *path, ru_status st, const ru_err *err, bool json)
     if (json) {
         char buf[2 * RU_ERR_TEXT_MAX];
         ru_text t = ru_text_into(buf, sizeof buf);
-        ru_text_putf(&t, "{\"schema\":\"rubato.error/1\",\"command\":\"%s\",\"status\":\"%s\",\"text\":",
-                     path, ru_status_name(st));
+        ru_text_putf(
+            &t,
+            "{\"schema\":\"rubato.error/1\",\"command\":\"%s\",\"status\":\"%s\",\"text\":", path,
+            ru_status_name(st));
         ru_text_json(&t, ru_str_c(err->text));
         fprintf(stderr, "%s}\n", buf);
     } else {
         fprintf(stderr, "rubato%s%s: %s\n", *path != '\0' ? " " : "", path, err->text);
     }
     if (st == RU_E_BUG || st == RU_E_ARG) {
-        fprintf(stderr, "rubato: this is a bug in Rubato %s; please report the command and this line\n",
+        fprintf(stderr,
+                "rubato: this is a bug in Rubato %s; please report the command and this line\n",
                 RU_VERSION);
     }
     return ru_status_exit_code(st);
@@ -64,7 +67,9 @@ static void set_log(const ru_cmd_in *in)
     ru_log_level levels[] = {RU_LOG_WARN, RU_LOG_INFO, RU_LOG_DEBUG};
     bool json = ru_cmd_choice(in, "log-format") == 1;
     ru_log_set(&(ru_log_options){
-        .level = levels[in->verbose < 0 ? 0 : in->verbose > 0 ? 2 : 1],
+        .level = levels[in->verbose < 0   ? 0
+                        : in->verbose > 0 ? 2
+                                          : 1],
         .level_file = RU_LOG_OFF,
         .json = json,
         .color = color_for(2, ru_cmd_choice(in, "color")),
@@ -133,8 +138,10 @@ int rui_tool_run(const char *const *argv, uint32_t n)
             fputs(t.p, help ? stdout : stderr);
             code = help ? 0 : EXIT_USAGE;
         } else {
-            st = RU_FAIL(&err, RU_E_USAGE, "unknown option '%.80s'; a command comes first, "
-                         "'rubato --help' lists them", argv[0]);
+            st = RU_FAIL(&err, RU_E_USAGE,
+                         "unknown option '%.80s'; a command comes first, "
+                         "'rubato --help' lists them",
+                         argv[0]);
             code = report("", st, &err, false);
         }
     } else {

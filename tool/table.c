@@ -11,16 +11,27 @@ static const ru_cmd *const commands[] = {
 };
 
 static const ru_opt common[] = {
-    {.name = "help", .letter = 'h', .type = RU_OPT_FLAG,
+    {.name = "help",
+     .letter = 'h',
+     .type = RU_OPT_FLAG,
      .help = "show help; -h is short, --help is full"},
     {.name = "quiet", .letter = 'q', .type = RU_OPT_FLAG, .help = "only warnings and errors"},
-    {.name = "verbose", .letter = 'v', .type = RU_OPT_FLAG,
+    {.name = "verbose",
+     .letter = 'v',
+     .type = RU_OPT_FLAG,
      .help = "more of what happens; twice for everything"},
-    {.name = "color", .type = RU_OPT_CHOICE, .word = "WHEN", .def = "auto",
+    {.name = "color",
+     .type = RU_OPT_CHOICE,
+     .word = "WHEN",
+     .def = "auto",
      .choices = "auto|always|never",
      .help = "colour; auto: on terminals, unless NO_COLOR is set or TERM is dumb"},
-    {.name = "log-format", .type = RU_OPT_CHOICE, .word = "FORMAT", .def = "text",
-     .choices = "text|json", .help = "form of the lines on stderr"},
+    {.name = "log-format",
+     .type = RU_OPT_CHOICE,
+     .word = "FORMAT",
+     .def = "text",
+     .choices = "text|json",
+     .help = "form of the lines on stderr"},
 };
 
 const ru_cmd *const *rui_cmds(uint32_t *n)
@@ -69,8 +80,8 @@ bool rui_opt_takes_value(const ru_opt *o)
 const char *rui_opt_word(const ru_opt *o)
 {
     static const char *const words[] = {
-        [RU_OPT_FLAG] = "",     [RU_OPT_TEXT] = "TEXT", [RU_OPT_TEXTS] = "TEXT",
-        [RU_OPT_I64] = "N",     [RU_OPT_F64] = "X",     [RU_OPT_TIME] = "TIME",
+        [RU_OPT_FLAG] = "",     [RU_OPT_TEXT] = "TEXT",  [RU_OPT_TEXTS] = "TEXT",
+        [RU_OPT_I64] = "N",     [RU_OPT_F64] = "X",      [RU_OPT_TIME] = "TIME",
         [RU_OPT_SIZE] = "SIZE", [RU_OPT_CHOICE] = "WORD"};
     return o->word != NULL ? o->word : words[o->type];
 }
@@ -170,7 +181,8 @@ ru_status rui_cmd_check(const ru_cmd *cmd, ru_err *err)
     }
     for (uint32_t i = 0; i < cmd->n_examples; i++) {
         if (!ru_str_starts(ru_str_c(cmd->examples[i].line), "rubato ")) {
-            return RU_FAIL(err, RU_E_BUG, "%s: example %u does not begin with rubato", cmd->name, i);
+            return RU_FAIL(err, RU_E_BUG, "%s: example %u does not begin with rubato", cmd->name,
+                           i);
         }
     }
     for (uint32_t i = 0; i < cmd->n_subs; i++) {

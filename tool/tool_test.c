@@ -6,9 +6,19 @@
 #include "tool/cmd_impl.h"
 
 static const ru_opt opts[] = {
-    {.name = "out", .letter = 'o', .type = RU_OPT_TEXT, .word = "DIR", .def = "runs", .help = "folder"},
+    {.name = "out",
+     .letter = 'o',
+     .type = RU_OPT_TEXT,
+     .word = "DIR",
+     .def = "runs",
+     .help = "folder"},
     {.name = "set", .type = RU_OPT_TEXTS, .word = "KEY=VALUE", .help = "change a key"},
-    {.name = "threads", .letter = 't', .type = RU_OPT_I64, .def = "2", .min = 1, .max = 64,
+    {.name = "threads",
+     .letter = 't',
+     .type = RU_OPT_I64,
+     .def = "2",
+     .min = 1,
+     .max = 64,
      .help = "threads"},
     {.name = "rate", .type = RU_OPT_F64, .help = "rate"},
     {.name = "nproc-per-node", .type = RU_OPT_I64, .help = "workers"},
@@ -26,9 +36,14 @@ static ru_status run_nothing(ru_cmd_in *in, ru_err *err)
     return RU_OK;
 }
 
-static const ru_cmd sample = {.name = "sample", .summary = "try things", .args = "FILE [FILE]",
-                              .arg_min = 1, .arg_max = 2, .opts = opts,
-                              .n_opts = RU_ARRAY_LEN(opts), .exits = "65 bad input|66 no input",
+static const ru_cmd sample = {.name = "sample",
+                              .summary = "try things",
+                              .args = "FILE [FILE]",
+                              .arg_min = 1,
+                              .arg_max = 2,
+                              .opts = opts,
+                              .n_opts = RU_ARRAY_LEN(opts),
+                              .exits = "65 bad input|66 no input",
                               .run = run_nothing};
 
 static ru_status parse(ru_cmd_in *in, ru_arena *a, const char *line, ru_err *err)
@@ -51,9 +66,11 @@ static void test_every_form_of_option(void **state)
     ru_arena_init(&a, 0);
     ru_cmd_in in;
     ru_err err;
-    assert_ok(parse(&in, &a, "a -o x --set k=1 --threads=7 --set=l=2 --nproc_per_node 3 -qv "
-                             "--every 250us --cache 64KiB --mode fast --no-check --rate -1.5 -- -b",
-                    &err), err);
+    assert_ok(parse(&in, &a,
+                    "a -o x --set k=1 --threads=7 --set=l=2 --nproc_per_node 3 -qv "
+                    "--every 250us --cache 64KiB --mode fast --no-check --rate -1.5 -- -b",
+                    &err),
+              err);
     assert_string_equal(ru_cmd_text(&in, "out"), "x");
     uint32_t n;
     const char *const *set = ru_cmd_texts(&in, "set", &n);

@@ -159,5 +159,6 @@ void rui_help_all(uint32_t width, ru_text *out)
     for (uint32_t i = 0; i < rui_cmd_opts(NULL); i++) {
         put_option(rui_cmd_opt(NULL, i), width, out);
     }
-    ru_text_put(out, "\n'rubato COMMAND --help' says more about each; 'rubato demo' shows it at work.\n");
+    ru_text_put(
+        out, "\n'rubato COMMAND --help' says more about each; 'rubato demo' shows it at work.\n");
 }
