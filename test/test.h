@@ -1,8 +1,8 @@
 /* Unit tests: cmocka plus one suite per file.
  *
- * base/arena_test.c ends with RU_TESTS(base_arena, cmocka_unit_test(f), ...): the suite's name is the
- * path with '/' as '_' and without _test.c. scripts/suites collects the names at build time, so that
- * a new file needs one line in its folder's meson.build and nothing else. */
+ * base/arena_test.c ends with RU_TESTS(base_arena, cmocka_unit_test(f), ...): the suite's name is
+ * the path with '/' as '_' and without _test.c. scripts/suites collects the names at build time, so
+ * that a new file needs one line in its folder's meson.build and nothing else. */
 #ifndef RU_TEST_TEST_H
 #define RU_TEST_TEST_H
 
@@ -22,21 +22,26 @@ typedef struct ru_test_suite {
     size_t n;
 } ru_test_suite;
 
-#define RU_TESTS(suite, ...)                                                                       \
-    static const struct CMUnitTest rui_tests_##suite[] = {__VA_ARGS__};                            \
-    extern const ru_test_suite ru_suite_##suite;                                                   \
-    const ru_test_suite ru_suite_##suite = {#suite, rui_tests_##suite,                             \
+#define RU_TESTS(suite, ...)                                            \
+    static const struct CMUnitTest rui_tests_##suite[] = {__VA_ARGS__}; \
+    extern const ru_test_suite ru_suite_##suite;                        \
+    const ru_test_suite ru_suite_##suite = {#suite, rui_tests_##suite,  \
                                             sizeof rui_tests_##suite / sizeof(struct CMUnitTest)};
 
 /* Seed of this run (--seed N, default fixed): every random test draws from it and prints it. */
 uint64_t ru_test_seed(void);
 
+/* Let `after` more allocations of this thread succeed and every later one fail; -1: none fails.
+ * Counts from 0 again. For sweeps: for (k = 0; fails; k++) { ru_test_alloc_fail(k); ... }. */
+void ru_test_alloc_fail(int64_t after);
+int64_t ru_test_alloc_count(void); /* allocations asked for since then */
+
 /* A status that must be RU_OK; prints the sentence when not. */
-#define assert_ok(expr, err)                                                                       \
-    do {                                                                                           \
-        if ((expr) != RU_OK) {                                                                     \
-            fail_msg("%s", (err).text);                                                            \
-        }                                                                                          \
+#define assert_ok(expr, err)            \
+    do {                                \
+        if ((expr) != RU_OK) {          \
+            fail_msg("%s", (err).text); \
+        }                               \
     } while (0)
 
 #endif

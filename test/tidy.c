@@ -1,0 +1,327 @@
+/* The tidy suite. See tidy.h. */
+#include "test/tidy.h"
+
+#include <dirent.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/vec.h"
+#include "test/test.h"
+
+/* What each folder may include besides itself: section 2 of the architecture, word for word, then
+ * the arrows added since with their reasons. */
+static const struct {
+    const char *folder, *may;
+} arrows[] = {
+    {"base", ""},
+    {"world", "base"},
+    {"env", "base"},
+    {"trace", "base world env"},
+    {"cost", "base world"},
+    {"plan", "base world cost"},
+    /* exec also asks plan/mem where buffers go: a pure function of the lowered steps, called once
+     * when an executable opens, with no owner above to call it for inference alone. */
+    {"exec", "base world env trace plan"},
+    {"comm", "base world env trace"},
+    {"store", "base world env trace"},
+    /* data also reads npy files, whose reader stands in store beside npz. */
+    {"data", "base world env trace store"},
+    {"train", "base world env trace cost plan exec comm data store"},
+    {"cluster", "base world env trace cost plan comm store"},
+    {"serve", "base world env trace cost plan exec store"},
+    {"fleet", "base world env trace cost plan comm store train"},
+    {"sim", "base world env cost"},
+    {"solve", "base world"},
+    {"tool", "*"},
+    {"test", "*"},
+    {"bench", "*"},
+};
+
+bool rui_tidy_arrow(const char *folder, const char *other)
+{
+    if (strcmp(folder, other) == 0) {
+        return true;
+    }
+    for (uint32_t i = 0; i < RU_ARRAY_LEN(arrows); i++) {
+        if (strcmp(arrows[i].folder, folder) != 0) {
+            continue;
+        }
+        if (strcmp(arrows[i].may, "*") == 0) {
+            return strcmp(other, "test") != 0 || strcmp(folder, "test") == 0;
+        }
+        ru_str rest = ru_str_c(arrows[i].may), word;
+        while (ru_str_next(&rest, ' ', &word)) {
+            if (ru_str_eq_c(word, other)) {
+                return true;
+            }
+        }
+    }
+    return false;
+}
+
+void rui_tidy_breach(rui_tidy *t, const char *path, uint32_t line, const char *fmt, ...)
+{
+    t->n_found++;
+    ru_text_putf(&t->found, "%s:%u: ", path, line);
+    va_list ap;
+    va_start(ap, fmt);
+    ru_text_vputf(&t->found, fmt, ap);
+    va_end(ap);
+    ru_text_put(&t->found, "\n");
+}
+
+/* Blanks in place of comments and of what stands between quotes; line ends stay. */
+static ru_str blanked(ru_arena *a, ru_str text)
+{
+    char *p = ru_arena_strn(a, text.p, text.n);
+    RU_CHECK(p != NULL);
+    enum { CODE, LINE, BLOCK, STRING, CHARACTER } in = CODE;
+    for (int64_t i = 0; i < text.n; i++) {
+        char c = text.p[i], next = i + 1 < text.n ? text.p[i + 1] : '\0';
+        bool keep = c == '\n';
+        if (in == CODE) {
+            keep = true;
+            if (c == '/' && (next == '*' || next == '/')) {
+                in = next == '*' ? BLOCK : LINE;
+                keep = false;
+                p[++i] = ' ';
+                p[i - 1] = ' ';
+            } else if (c == '"' || c == '\'') {
+                in = c == '"' ? STRING : CHARACTER;
+            }
+        } else if (in == LINE) {
+            in = c == '\n' ? CODE : LINE;
+        } else if (in == BLOCK && c == '*' && next == '/') {
+            p[i] = p[i + 1] = ' ';
+            i++;
+            in = CODE;
+            continue;
+        } else if ((in == STRING || in == CHARACTER) && c == '\\') {
+            p[i] = ' ';
+            p[++i] = ' ';
+            continue;
+        } else if ((in == STRING && c == '"') || (in == CHARACTER && c == '\'')) {
+            keep = true;
+            in = CODE;
+        }
+        p[i] = keep ? p[i] : ' ';
+    }
+    return ru_str_n(p, text.n);
+}
+
+rui_source_file rui_tidy_file(rui_tidy *t, const char *path, const char *text)
+{
+    rui_source_file f = {.path = path, .text = ru_str_c(text)};
+    const char *slash = strchr(path, '/');
+    f.folder = slash != NULL ? ru_arena_strn(&t->arena, path, slash - path) : "";
+    f.code = blanked(&t->arena, f.text);
+    RU_CHECK(f.folder != NULL);
+    return f;
+}
+
+RU_VEC(rui_file_list, rui_source_file)
+
+static const char *read_whole(rui_tidy *t, const char *path)
+{
+    char full[4096];
+    snprintf(full, sizeof full, "%s/%s", t->root, path);
+    FILE *in = fopen(full, "rb");
+    if (in == NULL) {
+        return NULL;
+    }
+    ru_text text = ru_text_arena(&t->arena);
+    char buf[65536];
+    size_t n;
+    while ((n = fread(buf, 1, sizeof buf, in)) > 0) {
+        ru_text_put_n(&text, buf, (int64_t)n);
+    }
+    fclose(in);
+    return text.p;
+}
+
+static bool is_source(ru_str name)
+{
+    return ru_str_ends(name, ".c") || ru_str_ends(name, ".h") || ru_str_ends(name, ".def");
+}
+
+/* Depth is that of the source tree: three. */
+static void read_folder(rui_tidy *t, rui_file_list *list, const char *folder)
+{
+    char full[4096];
+    snprintf(full, sizeof full, "%s/%s", t->root, folder);
+    DIR *dir = opendir(full);
+    const struct dirent *e;
+    while (dir != NULL && (e = readdir(dir)) != NULL) {
+        ru_str name = ru_str_c(e->d_name);
+        char *path = ru_arena_printf(&t->arena, "%s/%s", folder, e->d_name);
+        RU_CHECK(path != NULL);
+        if (ru_str_starts(name, ".")) {
+            continue;
+        }
+        if (e->d_type == DT_DIR) {
+            read_folder(t, list, path);
+            continue;
+        }
+        const char *text = is_source(name) ? read_whole(t, path) : NULL;
+        if (text != NULL) {
+            rui_source_file *f = rui_file_list_push(list, &t->arena);
+            RU_CHECK(f != NULL);
+            *f = rui_tidy_file(t, path, text);
+        }
+    }
+    if (dir != NULL) {
+        closedir(dir);
+    }
+}
+
+/* Keys of "@article{key," lines. */
+static void read_keys(rui_tidy *t)
+{
+    ru_map_init(&t->keys, &t->arena, 0);
+    const char *text = read_whole(t, "docs/sources.bib");
+    ru_str rest = ru_str_c(text), line;
+    while (ru_str_next(&rest, '\n', &line)) {
+        int64_t open = ru_str_find(line, "{"), comma = ru_str_find(line, ",");
+        if (ru_str_starts(line, "@") && open > 0 && comma > open) {
+            RU_CHECK(ru_map_put(&t->keys, ru_str_n(line.p + open + 1, comma - open - 1), NULL) !=
+                     NULL);
+        }
+    }
+}
+
+void rui_tidy_open(rui_tidy *t, const char *root)
+{
+    memset(t, 0, sizeof *t);
+    ru_arena_init(&t->arena, 0);
+    t->found = ru_text_arena(&t->arena);
+    t->root = root;
+    rui_file_list list = {0};
+    for (uint32_t i = 0; i < RU_ARRAY_LEN(arrows); i++) {
+        read_folder(t, &list, arrows[i].folder);
+    }
+    t->files = list.at;
+    t->n_files = list.n;
+    read_keys(t);
+}
+
+void rui_tidy_close(rui_tidy *t)
+{
+    ru_arena_fini(&t->arena);
+}
+
+static void finish(rui_tidy *t)
+{
+    uint32_t n = t->n_found;
+    if (n > 0) {
+        fputs(t->found.p, stderr);
+    }
+    rui_tidy_close(t);
+    if (n > 0) {
+        fail_msg("%u breaches of docs/style.md, listed above", n);
+    }
+}
+
+static void test_sources(void **state)
+{
+    (void)state;
+    rui_tidy t;
+    rui_tidy_open(&t, RU_SOURCE_ROOT);
+    assert_true(t.n_files > 50);
+    for (uint32_t i = 0; i < t.n_files; i++) {
+        rui_tidy_includes(&t, &t.files[i]);
+        rui_tidy_sizes(&t, &t.files[i]);
+        rui_tidy_words(&t, &t.files[i]);
+        rui_tidy_comments(&t, &t.files[i]);
+    }
+    finish(&t);
+}
+
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#define RUI_SANITIZED 1
+#elif defined(__has_feature)
+#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
+#define RUI_SANITIZED 1
+#endif
+#endif
+
+static void test_archives(void **state)
+{
+    (void)state;
+#ifdef RUI_SANITIZED
+    skip(); /* sanitizers put their own data and calls into every archive */
+#else
+    static const char *const archives[][2] = {
+        {"base", "base"},      {"world", "world"},  {"env", "env"},     {"trace", "trace"},
+        {"cost", "cost"},      {"plan", "plan"},    {"exec", "exec"},   {"exec/ref", "ref"},
+        {"exec/kern", "kern"}, {"exec/cpu", "cpu"}, {"store", "store"}, {"data", "data"},
+        {"train", "train"},    {"tool", "tool"},
+    };
+    rui_tidy t;
+    rui_tidy_open(&t, RU_SOURCE_ROOT);
+    uint32_t seen = 0;
+    for (uint32_t i = 0; i < RU_ARRAY_LEN(archives); i++) {
+        seen += rui_tidy_archive(&t, RU_BUILD_ROOT, archives[i][0], archives[i][1]);
+    }
+    assert_true(seen > 5);
+    finish(&t);
+#endif
+}
+
+/* The rules find what they are for: one bad file each. */
+static void test_rules_bite(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *path, *text, *want;
+    } rows[] = {
+        {"plan/x.c", "#include \"env/clock.h\"\n",
+         "plan/x.c:1: plan may not include env (rule 29)"},
+        {"plan/x.c", "/* #include \"env/clock.h\" */\n", ""},
+        {"train/x.c", "#include \"exec/x_impl.h\"\n",
+         "train/x.c:1: exec/x_impl.h is private to exec (rule 30)"},
+        {"world/x.h", "#ifndef X_H\n#define X_H\n#endif\n",
+         "world/x.h:1: the guard must be RU_WORLD_X_H (rule 34)"},
+        {"data/x.c", "int f(char *s)\n{\n    return atoi(s);\n}\n",
+         "data/x.c:3: atoi: use ru_str_i64 (rule 2)"},
+        {"data/x.c", "    p = \"atoi(s)\"; /* atoi(s) */ my_atoi(s);\n", ""},
+        {"data/x.c", "    getenv(\"HOME\");\n",
+         "data/x.c:1: getenv: only base/conf.c reads the environment, use ru_conf_env (rule 47)"},
+        {"data/x.c", "    pthread_mutex_lock(&m);\n",
+         "data/x.c:1: pthread_: locks and atomics live in base/ring.c, exec/pool.c and env/ (rule "
+         "37)"},
+        {"train/x.c", "    __atomic_load_n(p, 0);\n",
+         "train/x.c:1: __atomic_: locks and atomics live in base/ring.c, exec/pool.c and env/ "
+         "(rule 37)"},
+        {"env/x.c", "    __atomic_load_n(p, 0);\n", ""},
+        {"train/x.c", "/* TODO: later */\n", "train/x.c:1: TODO without an issue number (rule 42)"},
+        {"train/x.c", "/* TODO #12: later */\n", ""},
+        {"train/x.c", "/* Source: nobody-1999 sec 3 */\n",
+         "train/x.c:1: source nobody-1999 is not in docs/sources.bib (rule 41)"},
+        {"train/x.c", "typedef struct ru_job_t {\n} ru_job_t;\n",
+         "train/x.c:1: ru_job_t: the ending _t is POSIX's (rule 8)\n"
+         "train/x.c:2: ru_job_t: the ending _t is POSIX's (rule 8)"},
+        {"train/x.c", "\tint x;\n", "train/x.c:1: a tab (rule 53)"},
+        {"train/x.c", "int x; \n", "train/x.c:1: blanks at the end of the line (rule 53)"},
+    };
+    for (uint32_t i = 0; i < RU_ARRAY_LEN(rows); i++) {
+        rui_tidy t = {.root = "/nowhere"};
+        ru_arena_init(&t.arena, 0);
+        t.found = ru_text_arena(&t.arena);
+        ru_map_init(&t.keys, &t.arena, 0);
+        rui_source_file f = rui_tidy_file(&t, rows[i].path, rows[i].text);
+        rui_tidy_includes(&t, &f);
+        rui_tidy_sizes(&t, &f);
+        rui_tidy_words(&t, &f);
+        rui_tidy_comments(&t, &f);
+        ru_str found = ru_str_trim(ru_str_c(t.found.p));
+        if (!ru_str_eq_c(found, rows[i].want)) {
+            fail_msg("for %s: %s", rows[i].want, t.found.p);
+        }
+        rui_tidy_close(&t);
+    }
+    assert_true(rui_tidy_arrow("cost", "world") && !rui_tidy_arrow("world", "cost"));
+    assert_false(rui_tidy_arrow("tool", "test"));
+}
+
+RU_TESTS(test_tidy, cmocka_unit_test(test_rules_bite), cmocka_unit_test(test_sources),
+         cmocka_unit_test(test_archives))

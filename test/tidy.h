@@ -1,0 +1,50 @@
+/* The tidy test: rules of docs/style.md that a program can check. tidy.c holds what each folder may
+ * include and the suite, tidy_text.c the rules about sources, tidy_archive.c those about archives.
+ *
+ * Every breach is one line: file:line: what is wrong (rule N). Thread: main only. */
+#ifndef RU_TEST_TIDY_H
+#define RU_TEST_TIDY_H
+
+#include "base/map.h"
+#include "base/str.h"
+
+/* A source file, with a copy in which comments and the insides of strings are blanks. */
+typedef struct rui_source_file {
+    const char *path;   /* from the root: "base/arena.c" */
+    const char *folder; /* "base"; "exec" for exec/cpu too */
+    ru_str text, code;
+} rui_source_file;
+
+typedef struct rui_tidy {
+    ru_arena arena;
+    ru_text found; /* one line per breach */
+    uint32_t n_found;
+    const char *root;
+    rui_source_file *files;
+    uint32_t n_files;
+    ru_map keys; /* of docs/sources.bib */
+} rui_tidy;
+
+/* Read every .c, .h and .def of the tree. */
+void rui_tidy_open(rui_tidy *t, const char *root);
+void rui_tidy_close(rui_tidy *t);
+
+/* A file that is not in the tree, for tests of the rules themselves. */
+rui_source_file rui_tidy_file(rui_tidy *t, const char *path, const char *text);
+
+void rui_tidy_breach(rui_tidy *t, const char *path, uint32_t line, const char *fmt, ...)
+    RU_PRINTF(4, 5);
+
+/* May `folder` include `other`? */
+bool rui_tidy_arrow(const char *folder, const char *other);
+
+/* Rules about one file. */
+void rui_tidy_includes(rui_tidy *t, const rui_source_file *f);
+void rui_tidy_sizes(rui_tidy *t, const rui_source_file *f);
+void rui_tidy_words(rui_tidy *t, const rui_source_file *f);
+void rui_tidy_comments(rui_tidy *t, const rui_source_file *f);
+
+/* Rules about an archive, `<build>/<folder>/lib<name>.a`; false when there is none. */
+bool rui_tidy_archive(rui_tidy *t, const char *build, const char *folder, const char *name);
+
+#endif
