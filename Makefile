@@ -1,6 +1,65 @@
-# Front door. `make help` lists what there is.
-.PHONY: all
-all: build/build.ninja
-	ninja -C build
-build/build.ninja:
-	meson setup build
+# Front door; meson and ninja do the work. `make help` lists what there is.
+#
+# B=DIR builds elsewhere, CC=clang with another compiler, V=1 shows the commands.
+B ?= build
+PREFIX ?= /usr/local
+MESON := $(firstword $(wildcard /usr/bin/meson) meson)
+NINJA := ninja $(if $(V),-v)
+
+.DEFAULT_GOAL := all
+.PHONY: all setup demo test bench sanitize tsan fuzz tidy format install uninstall clean help
+
+all: setup $(B)/build.ninja ## build build/tool/rubato (installs what is missing first)
+	@$(NINJA) -C $(B)
+
+setup:
+	@scripts/setup build
+
+$(B)/build.ninja: | setup
+	@$(MESON) setup $(B) --prefix=$(PREFIX) >$(B).log || { cat $(B).log; exit 1; }
+	@mv $(B).log $(B)/setup.log
+
+demo: all ## about a minute: train a small GPT and a LeNet, see what they do
+	@$(B)/tool/rubato demo
+
+test: ## build and run all tests
+	@scripts/setup test
+	@$(MAKE) --no-print-directory all
+	@scripts/test $(B)
+
+bench: all ## measure against PyTorch on this machine (bench/run --help)
+	@bench/run
+
+sanitize: ## unit tests under AddressSanitizer and UndefinedBehaviorSanitizer
+	@scripts/setup test
+	@scripts/variant sanitize
+
+tsan: ## tests of what has threads under ThreadSanitizer
+	@scripts/setup test
+	@scripts/variant tsan
+
+fuzz: ## every fuzz target for FUZZ_SECONDS (default 20) each
+	@scripts/setup check
+	@scripts/variant fuzz
+
+tidy: ## layers, names, sizes, banned calls, purity, format
+	@scripts/setup check
+	@$(MAKE) --no-print-directory all
+	@$(B)/test/rubato-test --filter test_tidy
+	@scripts/format --check
+
+format: ## rewrite the sources in the form of .clang-format
+	@scripts/format
+
+install: all ## install the program, manual pages and completions under PREFIX (DESTDIR works)
+	@$(MESON) install -C $(B) --quiet $(if $(DESTDIR),--destdir $(DESTDIR))
+
+uninstall: ## remove what make install put there
+	@$(NINJA) -C $(B) uninstall
+
+clean: ## remove every build
+	rm -rf $(B) build-*
+
+help: ## this list
+	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' Makefile | while IFS="$$(printf '\t')" read -r name what; do \
+	    printf '  make %-10s %s\n' "$$name" "$$what"; done
