@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/json.h"
 #include "base/rng.h"
 #include "test/test.h"
 
@@ -144,6 +145,29 @@ static void test_json_strings(void **state)
                              "\xef\xbf\xbd\\u0000z\"");
 }
 
-RU_TESTS(base_str, cmocka_unit_test(test_split_and_trim), cmocka_unit_test(test_numbers_are_strict),
-         cmocka_unit_test(test_nearest), cmocka_unit_test(test_builder_cuts_or_grows),
+static void test_json_writer(void **state)
+{
+    (void)state;
+    char buf[300];
+    ru_text t = ru_text_into(buf, sizeof buf);
+    ru_json j = ru_json_into(&t);
+    ru_json_open(&j, NULL, '{');
+    ru_json_str(&j, "a", "x\"y");
+    ru_json_open(&j, "list", '[');
+    ru_json_i64(&j, NULL, INT64_MIN);
+    ru_json_f64(&j, NULL, 0.1);
+    ru_json_f64(&j, NULL, (double)NAN);
+    ru_json_open(&j, NULL, '{');
+    ru_json_close(&j);
+    ru_json_close(&j);
+    ru_json_bool(&j, "b", true);
+    ru_json_str(&j, "n", NULL);
+    ru_json_close(&j);
+    assert_string_equal(buf, "{\"a\":\"x\\\"y\",\"list\":[-9223372036854775808,0.1,null,{}],"
+                             "\"b\":true,\"n\":null}");
+}
+
+RU_TESTS(base_str, cmocka_unit_test(test_json_writer), cmocka_unit_test(test_split_and_trim),
+         cmocka_unit_test(test_numbers_are_strict), cmocka_unit_test(test_nearest),
+         cmocka_unit_test(test_builder_cuts_or_grows),
          cmocka_unit_test(test_shortest_doubles_read_back), cmocka_unit_test(test_json_strings))
