@@ -71,7 +71,7 @@ static void bash_arm(const ru_cmd *parent, const ru_cmd *cmd, ru_text *out)
             ru_text_putf(out, "COMPREPLY=($(compgen -%c -- \"$cur\"))",
                          kind == VALUE_DIR ? 'd' : 'f');
         }
-        ru_text_put(out, "; return ;;\n");
+        ru_text_put(out, kind != VALUE_OTHER ? "; return ;;\n" : "return ;;\n");
     }
     ru_text_put(out, "        esac\n        words='");
     for (uint32_t i = 0; i < cmd->n_subs; i++) {
