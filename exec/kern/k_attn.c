@@ -14,9 +14,12 @@
 
 enum { ATTN_ROWS = 32 };
 
-static int64_t round16(int64_t n)
+/* Rows of scores and pieces of the work area are multiples of this many floats. */
+enum { ATTN_LANES = 32 };
+
+static int64_t round_up(int64_t n)
 {
-    return (n + 15) / 16 * 16;
+    return (n + ATTN_LANES - 1) / ATTN_LANES * ATTN_LANES;
 }
 
 static int64_t pack_floats(int64_t k, int64_t n)
@@ -28,23 +31,23 @@ static int64_t pack_floats(int64_t k, int64_t n)
 static float *take(float **at, int64_t n)
 {
     float *p = *at;
-    *at += round16(n);
+    *at += round_up(n);
     return p;
 }
 
 int64_t RUI_K(rui_kern_attn_work)(const ru_kern_attn *a, bool grad)
 {
-    int64_t n = a->keys, d = a->head_size, r = a->rows, lds = round16(n);
-    int64_t need = round16(pack_floats(d, n)) + round16(pack_floats(n, d)) + ATTN_ROWS * lds +
-                   round16(ATTN_ROWS * d);
+    int64_t n = a->keys, d = a->head_size, r = a->rows, lds = round_up(n);
+    int64_t need = round_up(pack_floats(d, n)) + round_up(pack_floats(n, d)) + ATTN_ROWS * lds +
+                   round_up(ATTN_ROWS * d);
     if (a->t != RU_F32) {
-        need += 2 * round16(r * d) + 2 * round16(n * d);
+        need += 2 * round_up(r * d) + 2 * round_up(n * d);
     }
     if (grad) {
-        need += round16(pack_floats(d, n)) + 2 * round16(pack_floats(ATTN_ROWS, d)) +
-                ATTN_ROWS * lds + 2 * round16(n * d) + round16(ATTN_ROWS * d);
+        need += round_up(pack_floats(d, n)) + 2 * round_up(pack_floats(ATTN_ROWS, d)) +
+                ATTN_ROWS * lds + 2 * round_up(n * d) + round_up(ATTN_ROWS * d);
         if (a->t != RU_F32) {
-            need += 2 * round16(r * d);
+            need += 2 * round_up(r * d);
         }
     }
     return need + 64;
@@ -97,37 +100,52 @@ static int64_t visible(const ru_kern_attn *a, int64_t row_end)
     return a->causal && row_end < a->keys ? row_end : a->keys;
 }
 
-static float max_of(const float *x, int64_t n)
+/* x[n .. wide) = v; wide is a multiple of ATTN_LANES. */
+static void fill_tail(float *x, int64_t n, int64_t wide, float v)
 {
-    return RUI_K(rui_kern_reduce)(RU_KERN_RED_MAX, RU_F32, x, n);
+    for (int64_t i = n; i < wide; i++) {
+        x[i] = v;
+    }
 }
 
-/* x = e^(x - shift) for n elements, zero up to `wide`; gives the sum. */
-static float exp_row(float *x, float shift, int64_t n, int64_t wide)
+static float max_of(const float *x, int64_t wide)
 {
-    float acc[KV_LANES] = {0};
-    for (int64_t i = 0; i < n; i += KV_LANES) {
-        int64_t w = kv_min_i64(KV_LANES, n - i);
-        if (w == KV_LANES) {
+    float acc[ATTN_LANES];
+    memcpy(acc, x, sizeof acc);
+    for (int64_t i = ATTN_LANES; i < wide; i += ATTN_LANES) {
 #pragma omp simd
-            for (int64_t j = 0; j < KV_LANES; j++) {
-                float e = kv_exp_neg(x[i + j] - shift);
-                x[i + j] = e;
-                acc[j] += e;
-            }
-        } else {
-#pragma omp simd
-            for (int64_t j = 0; j < w; j++) {
-                float e = kv_exp_neg(x[i + j] - shift);
-                x[i + j] = e;
-                acc[j] += e;
-            }
+        for (int64_t j = 0; j < ATTN_LANES; j++) {
+            acc[j] = kv_max(x[i + j], acc[j]);
         }
     }
-    for (int64_t i = n; i < wide; i++) {
-        x[i] = 0.0f;
+    for (int64_t w = ATTN_LANES / 2; w > 0; w /= 2) {
+#pragma omp simd
+        for (int64_t j = 0; j < w; j++) {
+            acc[j] = kv_max(acc[j], acc[j + w]);
+        }
     }
-    return kv_lanes_sum(acc);
+    return acc[0];
+}
+
+/* x = e^(x - shift); gives the sum. */
+static float exp_row(float *x, float shift, int64_t wide)
+{
+    float acc[ATTN_LANES] = {0};
+    for (int64_t i = 0; i < wide; i += ATTN_LANES) {
+#pragma omp simd
+        for (int64_t j = 0; j < ATTN_LANES; j++) {
+            float e = kv_exp_neg(x[i + j] - shift);
+            x[i + j] = e;
+            acc[j] += e;
+        }
+    }
+    for (int64_t w = ATTN_LANES / 2; w > 0; w /= 2) {
+#pragma omp simd
+        for (int64_t j = 0; j < w; j++) {
+            acc[j] += acc[j + w];
+        }
+    }
+    return acc[0];
 }
 
 static ru_kern_gemm product(int64_t m, int64_t n, int64_t k, const float *a, int64_t a_row,
@@ -149,7 +167,7 @@ static void multiply(ru_kern_gemm g)
 
 void RUI_K(rui_kern_attn)(const ru_kern_attn *a)
 {
-    int64_t n = a->keys, d = a->head_size, lds = round16(n), ldq, ldk, ldv;
+    int64_t n = a->keys, d = a->head_size, lds = round_up(n), ldq, ldk, ldv;
     float *at = a->work;
     const float *q = rows_f32(a->t, a->q, a->ld_q, a->rows, d, &ldq, &at);
     const float *k = rows_f32(a->t, a->k, a->ld_k, n, d, &ldk, &at);
@@ -168,8 +186,9 @@ void RUI_K(rui_kern_attn)(const ru_kern_attn *a)
             if (a->mask != NULL) {
                 add_mask(a, i0 + i, row, see);
             }
-            float max = max_of(row, see);
-            float sum = exp_row(row, max, see, wide);
+            fill_tail(row, see, round_up(wide), -INFINITY);
+            float max = max_of(row, round_up(wide));
+            float sum = exp_row(row, max, round_up(wide));
             inv[i] = 1.0f / sum;
             if (a->stats != NULL) {
                 a->stats[i0 + i] = max + kv_log(sum);
@@ -186,15 +205,15 @@ void RUI_K(rui_kern_attn)(const ru_kern_attn *a)
 static void grad_row(float *s, float *dp, float stats, float delta, float scale, int64_t see,
                      int64_t wide)
 {
+    fill_tail(s, see, wide, -INFINITY);
+    fill_tail(dp, see, wide, 0.0f);
+    for (int64_t i = 0; i < wide; i += ATTN_LANES) {
 #pragma omp simd
-    for (int64_t j = 0; j < see; j++) {
-        float p = kv_exp_neg(s[j] - stats);
-        s[j] = p;
-        dp[j] = p * (dp[j] - delta) * scale;
-    }
-    for (int64_t j = see; j < wide; j++) {
-        s[j] = 0.0f;
-        dp[j] = 0.0f;
+        for (int64_t j = 0; j < ATTN_LANES; j++) {
+            float p = kv_exp_neg(s[i + j] - stats);
+            s[i + j] = p;
+            dp[i + j] = p * (dp[i + j] - delta) * scale;
+        }
     }
 }
 
@@ -221,7 +240,7 @@ static void grad_prepare(const ru_kern_attn *a, grad_work *w)
 {
     int64_t n = a->keys, d = a->head_size;
     float *at = a->work;
-    w->lds = round16(n);
+    w->lds = round_up(n);
     w->q = rows_f32(a->t, a->q, a->ld_q, a->rows, d, &w->ldq, &at);
     w->k = rows_f32(a->t, a->k, a->ld_k, n, d, &w->ldk, &at);
     w->v = rows_f32(a->t, a->v, a->ld_v, n, d, &w->ldv, &at);
@@ -256,7 +275,8 @@ static void grad_block(const ru_kern_attn *a, const grad_work *w, int64_t i0, in
             add_mask(a, i0 + i, w->s + i * lds, see);
         }
         float delta = dot(dy + i * w->lddy, y + i * w->ldy, d);
-        grad_row(w->s + i * lds, w->dp + i * lds, a->stats[i0 + i], delta, a->scale, see, wide);
+        grad_row(w->s + i * lds, w->dp + i * lds, a->stats[i0 + i], delta, a->scale, see,
+                 round_up(wide));
     }
     multiply(product(m, d, wide, w->dp, lds, 1, w->kp, n, d, w->dq, d, 1.0f, false));
     for (int64_t i = 0; i < m; i++) {

@@ -12,7 +12,9 @@ static float row_sum(const float *x, int64_t n)
             acc[j] += x[i + j];
         }
     }
-    for (int64_t j = 0; i + j < n; j++) {
+    int64_t left = n - i;
+#pragma omp simd
+    for (int64_t j = 0; j < left; j++) {
         acc[j] += x[i + j];
     }
     return kv_lanes_sum(acc);
@@ -29,7 +31,9 @@ static float row_sum_dev2(const float *x, float mean, int64_t n)
             acc[j] += d * d;
         }
     }
-    for (int64_t j = 0; i + j < n; j++) {
+    int64_t left = n - i;
+#pragma omp simd
+    for (int64_t j = 0; j < left; j++) {
         float d = x[i + j] - mean;
         acc[j] += d * d;
     }

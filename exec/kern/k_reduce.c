@@ -14,7 +14,9 @@
                 acc[j] = f;                                                                        \
             }                                                                                      \
         }                                                                                          \
-        for (int64_t j = 0; i + j < n; j++) {                                                      \
+        int64_t left = n - i;                                                                      \
+        _Pragma("omp simd") for (int64_t j = 0; j < left; j++)                                     \
+        {                                                                                          \
             float v = x[i + j], s = acc[j];                                                        \
             acc[j] = f;                                                                            \
         }                                                                                          \

@@ -14,10 +14,13 @@ static float row_max(const float *x, int64_t n)
             acc[j] = kv_max(x[i + j], acc[j]);
         }
     }
-    for (int64_t j = 0; i + j < n; j++) {
+    int64_t left = n - i;
+#pragma omp simd
+    for (int64_t j = 0; j < left; j++) {
         acc[j] = kv_max(x[i + j], acc[j]);
     }
     for (int64_t w = KV_LANES / 2; w > 0; w /= 2) {
+#pragma omp simd
         for (int64_t j = 0; j < w; j++) {
             acc[j] = kv_max(acc[j], acc[j + w]);
         }

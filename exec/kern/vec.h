@@ -318,6 +318,7 @@ RU_KERN_INLINE int64_t kv_min_i64(int64_t a, int64_t b)
 RU_KERN_INLINE float kv_lanes_sum(float *acc)
 {
     for (int64_t w = KV_LANES / 2; w > 0; w /= 2) {
+#pragma omp simd
         for (int64_t i = 0; i < w; i++) {
             acc[i] += acc[i + w];
         }
