@@ -170,6 +170,12 @@ static rui_buf buf_view(rui_low *lo, rui_buf from, int64_t offset_bytes, int64_t
     return b;
 }
 
+rui_buf rui_buf_part(rui_low *lo, rui_buf from, int64_t offset_bytes, int64_t size_bytes)
+{
+    return from.v == 0 || lo->status != RU_OK ? (rui_buf){0}
+                                              : buf_view(lo, from, offset_bytes, size_bytes);
+}
+
 rui_buf rui_scratch(rui_low *lo, int64_t size_bytes)
 {
     return size_bytes == 0 ? (rui_buf){0} : rui_buf_new(lo, RUI_BUF_SCRATCH, size_bytes);

@@ -150,6 +150,9 @@ rui_buf rui_out_sum(rui_low *lo, ru_value_id v, const rui_layout *l, ru_value_id
 void rui_out_view(rui_low *lo, ru_value_id v, const rui_layout *l, rui_buf from,
                   int64_t offset_bytes);
 
+/* A piece of a buffer, for steps that touch only that. */
+rui_buf rui_buf_part(rui_low *lo, rui_buf from, int64_t offset_bytes, int64_t size_bytes);
+
 /* Memory for this step only. 0 bytes gives absent. */
 rui_buf rui_scratch(rui_low *lo, int64_t size_bytes);
 /* Memory written by one step of this run and read by a later one (pooling workspaces). */

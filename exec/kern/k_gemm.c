@@ -176,9 +176,10 @@ void RUI_K(rui_kern_gemm_pack)(const float *b, int64_t b_row, int64_t b_col, int
     }
 }
 
-static bool packs_a(int64_t n)
+/* A pays its packing when it is read for many panels and there are many rows. */
+static bool packs_a(int64_t m, int64_t n)
 {
-    return n > GEMM_PACK_A_PANELS * GEMM_NR;
+    return n > GEMM_PACK_A_PANELS * GEMM_NR && m > 4 * GEMM_MR;
 }
 
 int64_t RUI_K(rui_kern_gemm_work)(int64_t m, int64_t n, int64_t k)
@@ -197,36 +198,34 @@ static void pack_a(const float *a, int64_t a_row, int64_t a_col, int64_t mr, int
     }
 }
 
-/* One block of k: all rows and columns. */
+/* One block of k: all rows and columns. When A is packed the rows run outside, else the panels, which
+ * then stay in L1 for all rows. */
 static void block(const ru_kern_gemm *g, int64_t k0, int64_t kc, int64_t panel_k,
                   const float *panels, float *a_work)
 {
-    int64_t blocks = (g->m + GEMM_MR - 1) / GEMM_MR;
-    for (int64_t ib = 0; ib < blocks; ib++) {
-        int64_t i0 = g->m * ib / blocks, i1 = g->m * (ib + 1) / blocks;
-        gemm_tile t = {
-            .k = kc,
-            .a = g->a + i0 * g->a_row + k0 * g->a_col,
-            .a_row = g->a_row,
-            .a_col = g->a_col,
-            .c_row = g->c_row,
-            .alpha = g->alpha,
-            .add = g->add || k0 > 0,
-        };
-        if (packs_a(g->n)) {
-            pack_a(t.a, t.a_row, t.a_col, i1 - i0, kc, a_work);
+    int64_t blocks = (g->m + GEMM_MR - 1) / GEMM_MR, columns = (g->n + GEMM_NR - 1) / GEMM_NR;
+    bool pack = packs_a(g->m, g->n);
+    gemm_tile t = {.k = kc, .c_row = g->c_row, .alpha = g->alpha, .add = g->add || k0 > 0};
+    for (int64_t x = 0; x < blocks * columns; x++) {
+        int64_t ib = pack ? x / columns : x % blocks, jb = pack ? x % columns : x / blocks;
+        int64_t i0 = g->m * ib / blocks, i1 = g->m * (ib + 1) / blocks, j = jb * GEMM_NR;
+        t.a = g->a + i0 * g->a_row + k0 * g->a_col;
+        t.a_row = g->a_row;
+        t.a_col = g->a_col;
+        if (pack) {
+            if (jb == 0) {
+                pack_a(t.a, t.a_row, t.a_col, i1 - i0, kc, a_work);
+            }
             t.a = a_work;
             t.a_row = 1;
             t.a_col = i1 - i0;
         } else if (t.a_row != 1 && t.a_col != 1) {
             t.a_row = 1; /* k is 1 or m is 1: either stride will do */
         }
-        for (int64_t j = 0; j < g->n; j += GEMM_NR) {
-            t.b = panels + j * panel_k;
-            t.c = g->c + i0 * g->c_row + j;
-            t.n = kv_min_i64(GEMM_NR, g->n - j);
-            run_tile(i1 - i0, &t);
-        }
+        t.b = panels + j * panel_k;
+        t.c = g->c + i0 * g->c_row + j;
+        t.n = kv_min_i64(GEMM_NR, g->n - j);
+        run_tile(i1 - i0, &t);
     }
 }
 

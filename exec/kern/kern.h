@@ -197,6 +197,28 @@ typedef struct ru_kern_bn {
     const float *k_dy, *k_x, *k_1;     /* dx = k_dy * dy + k_x * x + k_1 */
 } ru_kern_bn;
 
+/* The recurrent part of one LSTM direction; gate order i, o, f, c. `ws` holds x W^T of every step in the
+ * first four parts of its rows of 5 * hidden and is completed here. dtype `t`: y, dy, dg, h_prev. */
+typedef struct ru_kern_lstm {
+    ru_dtype t;
+    bool reverse;
+    int64_t steps, batch, hidden;
+    float *ws;
+    int64_t ws_step; /* floats from one time step to the next; rows of the batch are packed */
+    const float *packed_r; /* forward: gemm_pack of R^T [hidden, 4 hidden]; backward: of R */
+    const float *bias;     /* [4 * hidden], of W and R together */
+    const float *h0, *c0;  /* [batch, hidden] or NULL */
+    void *y;               /* element (t, n, j) at t * y_step + n * hidden + j */
+    int64_t y_step;
+    float *y_h, *y_c;      /* last states, may be NULL */
+    /* backward only */
+    const void *dy;        /* like y, may be NULL */
+    const float *dy_h, *dy_c;
+    void *dg;              /* [steps, batch, 4 * hidden] gradients before activation */
+    void *h_prev;          /* [steps, batch, hidden] h of the step before, for dR */
+    float *dh0, *dc0;      /* may be NULL */
+} ru_kern_lstm;
+
 /* The functions: X(return type, name, arguments). Counts are elements. `x` may equal the output where
  * both have the same type and shape. */
 #define RU_KERN_LIST(X)                                                                            \
@@ -290,7 +312,11 @@ typedef struct ru_kern_bn {
     X(void, gemm, (const ru_kern_gemm *g))                                                         \
     X(int64_t, attn_work, (const ru_kern_attn *a, bool grad))                                      \
     X(void, attn, (const ru_kern_attn *a))                                                         \
-    X(void, attn_grad, (const ru_kern_attn *a))
+    X(void, attn_grad, (const ru_kern_attn *a))                                                    \
+    /* Rows n0 .. n1 of the batch; work: lstm_work(a, n1 - n0, grad) floats */                     \
+    X(int64_t, lstm_work, (const ru_kern_lstm *a, int64_t rows, bool grad))                        \
+    X(void, lstm, (const ru_kern_lstm *a, int64_t n0, int64_t n1, float *work))                    \
+    X(void, lstm_grad, (const ru_kern_lstm *a, int64_t n0, int64_t n1, float *work))
 
 typedef struct ru_kern {
     const char *name; /* "base", "avx2", "avx512", "avx512_bf16" */

@@ -1,0 +1,366 @@
+/* LSTM: large products through oneDNN for all time steps at once, the recurrence on our kernel.
+ *
+ *   forward, per direction:   ws = X W^T (oneDNN);  recurrence fills ws, Y (kernel)
+ *   backward, per direction:  recurrence gives dG and H' (kernel);
+ *                             dX += dG W, dW = dG^T X, dR = dG^T H' (oneDNN), dB = column sums of dG
+ *
+ * H' is h of the step before. Sequence lengths, peepholes, clipping and other activations than the
+ * standard's defaults run on the reference kernel. */
+#include <string.h>
+
+#include "exec/cpu/lower_kern.h"
+#include "exec/cpu/prim.h"
+
+typedef struct lstm_dims {
+    int64_t steps, batch, in, hidden, dirs;
+    bool reverse_first;
+} lstm_dims;
+
+typedef struct lstm_state {
+    const ru_kern *k;
+    ru_kern_lstm proto;
+    int64_t work;      /* floats of one thread */
+    int64_t packed;    /* floats of packed R */
+    uint32_t threads;
+    ru_dtype t;
+} lstm_state;
+
+/* False when the node asks for what the kernel does not do. `x` is the place of X among the inputs. */
+static bool read_dims(rui_low *lo, const ru_node *n, uint32_t x, lstm_dims *d)
+{
+    const ru_type *xt = rui_type(lo, n->in[x]), *r = rui_type(lo, n->in[x + 2]);
+    const char *direction = ru_node_str(n, RU_ATTR_direction, "forward");
+    *d = (lstm_dims){.steps = xt->dims[0], .batch = xt->dims[1], .in = xt->dims[2],
+                     .hidden = r->dims[2], .dirs = r->dims[0],
+                     .reverse_first = strcmp(direction, "reverse") == 0};
+    return xt->dtype == RU_F32 && r->dtype == RU_F32 && ru_type_count(xt) > 0 &&
+           ru_node_int(n, RU_ATTR_layout, 0) == 0 &&
+           ru_node_attr(n, RU_ATTR_activations) == NULL && ru_node_attr(n, RU_ATTR_clip) == NULL &&
+           ru_node_int(n, RU_ATTR_input_forget, 0) == 0;
+}
+
+static rui_buf in_f32(rui_low *lo, const ru_node *n, uint32_t k)
+{
+    return ru_node_has_in(n, k) ? rui_in(lo, n->in[k], rui_plain_as(lo, rui_type(lo, n->in[k]), RU_F32))
+                                : (rui_buf){0};
+}
+
+static rui_buf out_f32(rui_low *lo, const ru_node *n, uint32_t k)
+{
+    return ru_node_has_out(n, k)
+               ? rui_out(lo, n->out[k], rui_plain_as(lo, rui_type(lo, n->out[k]), RU_F32))
+               : (rui_buf){0};
+}
+
+/* Piece `i` of `parts` equal pieces; the whole when there is one. */
+static rui_buf piece(rui_low *lo, rui_buf b, int64_t i, int64_t parts, int64_t all_bytes)
+{
+    return b.v == 0 || parts == 1 ? b
+                                  : rui_buf_part(lo, b, all_bytes / parts * i, all_bytes / parts);
+}
+
+/* -- products ------------------------------------------------------------------------------------ */
+
+typedef struct product {
+    dnnl_memory_desc_t a, b, c;
+    rui_buf ab, bb, cb;
+    bool add; /* c += */
+} product;
+
+static ru_status emit_product(rui_low *lo, const product *m)
+{
+    rui_post post = {.sum = m->add};
+    dnnl_matmul_desc_t d;
+    dnnl_primitive_desc_t pd = NULL;
+    if (rui_nn(lo)->matmul_desc_init(&d, &m->a, &m->b, NULL, &m->c) == dnnl_success) {
+        pd = rui_pd_make(lo, &d, &post, NULL);
+    }
+    if (pd == NULL) {
+        return rui_fail(lo, RU_E_UNSUPPORTED, "oneDNN has no product for this recurrent layer");
+    }
+    rui_prim p;
+    rui_prim_begin(&p, lo, pd);
+    rui_prim_buf(&p, DNNL_ARG_SRC, m->ab, &m->a);
+    rui_prim_buf(&p, DNNL_ARG_WEIGHTS, m->bb, &m->b);
+    rui_prim_buf(&p, DNNL_ARG_DST, m->cb, &m->c);
+    return rui_prim_emit(&p, "matmul");
+}
+
+static dnnl_memory_desc_t md2(rui_low *lo, int64_t rows, int64_t cols, int64_t row_step,
+                              int64_t col_step, ru_dtype t)
+{
+    return rui_md_strided(lo, 2, (int64_t[]){rows, cols}, (int64_t[]){row_step, col_step},
+                          rui_dnnl_type(t));
+}
+
+/* ws = X W^T; the rows of two directions alternate by time step. */
+static ru_status input_product(rui_low *lo, const lstm_dims *d, ru_dtype t, rui_buf x, rui_buf w,
+                               rui_buf ws)
+{
+    int64_t g = 4 * d->hidden, row = 5 * d->hidden, all = d->steps * d->batch;
+    product m = {.ab = x, .bb = w, .cb = ws};
+    if (d->dirs == 1) {
+        m.a = md2(lo, all, d->in, d->in, 1, t);
+        m.b = md2(lo, d->in, g, 1, d->in, t);
+        m.c = md2(lo, all, g, row, 1, RU_F32);
+        return emit_product(lo, &m);
+    }
+    m.a = rui_md_plain(lo, 3, (int64_t[]){d->steps, d->batch, d->in}, rui_dnnl_type(t));
+    m.b = rui_md_strided(lo, 3, (int64_t[]){1, d->in, g}, (int64_t[]){d->in * g, 1, d->in},
+                         rui_dnnl_type(t));
+    m.c = rui_md_strided(lo, 3, (int64_t[]){d->steps, d->batch, g},
+                         (int64_t[]){d->dirs * d->batch * row, row, 1}, dnnl_f32);
+    return emit_product(lo, &m);
+}
+
+/* -- steps --------------------------------------------------------------------------------------- */
+
+typedef struct lstm_job {
+    const lstm_state *s;
+    ru_kern_lstm a;
+    float *work;
+} lstm_job;
+
+static void lstm_thread(void *arg, uint32_t thread, uint32_t threads)
+{
+    const lstm_job *j = arg;
+    int64_t begin, end;
+    ru_pool_split(j->a.batch, 1, thread, threads, &begin, &end);
+    if (begin < end) {
+        j->s->k->lstm(&j->a, begin, end, j->work + (int64_t)thread * j->s->work);
+    }
+}
+
+static void lstm_grad_thread(void *arg, uint32_t thread, uint32_t threads)
+{
+    const lstm_job *j = arg;
+    int64_t begin, end;
+    ru_pool_split(j->a.batch, 1, thread, threads, &begin, &end);
+    if (begin < end) {
+        j->s->k->lstm_grad(&j->a, begin, end, j->work + (int64_t)thread * j->s->work);
+    }
+}
+
+/* bufs: 0 R 1 B 2 h0 3 c0 4 ws 5 y 6 y_h 7 y_c 8 packed+bias 9 work */
+static ru_status lstm_run(void *state, void *const *bufs, const rui_run *run)
+{
+    const lstm_state *s = state;
+    lstm_job j = {.s = s, .a = s->proto, .work = bufs[9]};
+    int64_t h = s->proto.hidden;
+    float *packed = bufs[8], *bias = packed + s->packed;
+    const float *b = bufs[1];
+    s->k->gemm_pack(bufs[0], 1, h, h, 4 * h, packed);
+    for (int64_t i = 0; i < 4 * h; i++) {
+        bias[i] = b == NULL ? 0.0f : b[i] + b[4 * h + i];
+    }
+    j.a.packed_r = packed;
+    j.a.bias = bias;
+    j.a.h0 = bufs[2];
+    j.a.c0 = bufs[3];
+    j.a.ws = bufs[4];
+    j.a.y = bufs[5];
+    j.a.y_h = bufs[6];
+    j.a.y_c = bufs[7];
+    ru_pool_run(run->pool, lstm_thread, &j);
+    return RU_OK;
+}
+
+typedef struct columns {
+    const lstm_state *s;
+    const void *dg;
+    float *db;
+} columns;
+
+static void bias_thread(void *arg, uint32_t thread, uint32_t threads)
+{
+    const columns *c = arg;
+    int64_t g = 4 * c->s->proto.hidden, begin, end;
+    ru_pool_split(g, 64, thread, threads, &begin, &end);
+    if (begin < end) {
+        c->s->k->sum_rows(c->s->t, c->dg, c->s->proto.steps * c->s->proto.batch, g, begin, end,
+                          c->db);
+        memcpy(c->db + g + begin, c->db + begin, sizeof(float) * (size_t)(end - begin));
+    }
+}
+
+/* bufs: 0 R 1 dB 2 h0 3 c0 4 ws 5 y 6 dY_h 7 dY_c 8 packed 9 work 10 dY 11 dG 12 H' 13 dh0 14 dc0 */
+static ru_status lstm_grad_run(void *state, void *const *bufs, const rui_run *run)
+{
+    const lstm_state *s = state;
+    lstm_job j = {.s = s, .a = s->proto, .work = bufs[9]};
+    int64_t h = s->proto.hidden;
+    s->k->gemm_pack(bufs[0], h, 1, 4 * h, h, bufs[8]);
+    j.a.packed_r = bufs[8];
+    j.a.h0 = bufs[2];
+    j.a.c0 = bufs[3];
+    j.a.ws = bufs[4];
+    j.a.y = bufs[5];
+    j.a.dy_h = bufs[6];
+    j.a.dy_c = bufs[7];
+    j.a.dy = bufs[10];
+    j.a.dg = bufs[11];
+    j.a.h_prev = bufs[12];
+    j.a.dh0 = bufs[13];
+    j.a.dc0 = bufs[14];
+    ru_pool_run(run->pool, lstm_grad_thread, &j);
+    if (bufs[1] != NULL) {
+        columns c = {s, bufs[11], bufs[1]};
+        ru_pool_run(run->pool, bias_thread, &c);
+    }
+    return RU_OK;
+}
+
+static lstm_state *state_new(rui_low *lo, const lstm_dims *d, ru_dtype t, int64_t dir, bool grad)
+{
+    lstm_state *s = rui_keep(lo, (int64_t)sizeof *s);
+    if (s == NULL) {
+        return NULL;
+    }
+    int64_t h = d->hidden, threads = (int64_t)rui_threads(lo);
+    s->k = ru_kern_best();
+    s->t = t;
+    s->threads = (uint32_t)threads;
+    s->proto = (ru_kern_lstm){.t = t, .reverse = d->reverse_first || dir == 1, .steps = d->steps,
+                              .batch = d->batch, .hidden = h,
+                              .ws_step = d->dirs * d->batch * 5 * h,
+                              .y_step = d->dirs * d->batch * h};
+    s->work = s->k->lstm_work(&s->proto, (d->batch + threads - 1) / threads, grad);
+    s->work = (s->work + 31) / 32 * 32;
+    s->packed = grad ? s->k->gemm_pack_floats(4 * h, h) : s->k->gemm_pack_floats(h, 4 * h);
+    return s;
+}
+
+static rui_buf floats(rui_low *lo, int64_t n)
+{
+    return rui_scratch(lo, n * (int64_t)sizeof(float));
+}
+
+ru_status rui_lower_kern_lstm(rui_low *lo, const ru_node *n, ru_err *err)
+{
+    (void)err;
+    lstm_dims d;
+    if (!read_dims(lo, n, 0, &d) || ru_node_has_in(n, 4) || ru_node_has_in(n, 7)) {
+        return RU_E_UNSUPPORTED;
+    }
+    bool y_made = ru_node_has_out(n, 0);
+    ru_type yt = ru_type_make(RU_F32, 4, (int64_t[]){d.steps, d.dirs, d.batch, d.hidden});
+    ru_dtype t = rui_bf16(lo) ? RU_BF16 : RU_F32;
+    int64_t h = d.hidden, ws_bytes = d.steps * d.dirs * d.batch * 5 * h * 4;
+    int64_t y_bytes = ru_type_count(&yt) * ru_dtype_bytes(t), hc_bytes = d.dirs * d.batch * h * 4;
+    rui_buf x = rui_in(lo, n->in[0], rui_plain_as(lo, rui_type(lo, n->in[0]), t));
+    rui_buf w = rui_in(lo, n->in[1], rui_plain_as(lo, rui_type(lo, n->in[1]), t));
+    rui_buf r = in_f32(lo, n, 2), b = in_f32(lo, n, 3), h0 = in_f32(lo, n, 5), c0 = in_f32(lo, n, 6);
+    rui_buf y = y_made ? rui_out(lo, n->out[0], rui_plain_as(lo, &yt, t))
+                       : rui_workspace(lo, y_bytes);
+    rui_buf yh = out_f32(lo, n, 1), yc = out_f32(lo, n, 2);
+    rui_buf ws = ru_node_has_out(n, 3) ? out_f32(lo, n, 3) : rui_workspace(lo, ws_bytes);
+    for (int64_t k = 0; k < d.dirs && rui_done(lo) == RU_OK; k++) {
+        rui_buf ws_k = d.dirs == 1 ? ws
+                                   : rui_buf_part(lo, ws, k * d.batch * 5 * h * 4,
+                                                  ws_bytes - k * d.batch * 5 * h * 4);
+        rui_buf y_k = d.dirs == 1 ? y
+                                  : rui_buf_part(lo, y, k * d.batch * h * ru_dtype_bytes(t),
+                                                 y_bytes - k * d.batch * h * ru_dtype_bytes(t));
+        RU_TRY(input_product(lo, &d, t, x, piece(lo, w, k, d.dirs, d.dirs * 4 * h * d.in *
+                                                                       ru_dtype_bytes(t)), ws_k));
+        lstm_state *s = state_new(lo, &d, t, k, false);
+        if (s == NULL) {
+            break;
+        }
+        rui_buf bufs[10] = {piece(lo, r, k, d.dirs, d.dirs * 4 * h * h * 4),
+                            piece(lo, b, k, d.dirs, d.dirs * 8 * h * 4),
+                            piece(lo, h0, k, d.dirs, hc_bytes), piece(lo, c0, k, d.dirs, hc_bytes),
+                            ws_k, y_k, piece(lo, yh, k, d.dirs, hc_bytes),
+                            piece(lo, yc, k, d.dirs, hc_bytes), floats(lo, s->packed + 4 * h),
+                            floats(lo, s->work * s->threads)};
+        rui_emit(lo, &(rui_step){.kernel = "kern lstm", .fn = lstm_run, .state = s, .bufs = bufs,
+                                 .n_bufs = 10});
+    }
+    return rui_done(lo);
+}
+
+/* dX, dW, dR of one direction from dG. */
+static ru_status grad_products(rui_low *lo, const lstm_dims *d, ru_dtype t, ru_dtype dx_t,
+                               const product *io, int64_t dir)
+{
+    /* io[0]: ab = X, bb = W, cb = dX; io[1]: ab = dG, bb = H', cb = dW; io[2].cb = dR */
+    int64_t all = d->steps * d->batch, g = 4 * d->hidden, h = d->hidden;
+    if (io[0].cb.v != 0) {
+        product m = {.a = md2(lo, all, g, g, 1, t), .b = md2(lo, g, d->in, d->in, 1, t),
+                     .c = md2(lo, all, d->in, d->in, 1, dx_t), .ab = io[1].ab, .bb = io[0].bb,
+                     .cb = io[0].cb, .add = dir > 0};
+        RU_TRY(emit_product(lo, &m));
+    }
+    if (io[1].cb.v != 0) {
+        product m = {.a = md2(lo, g, all, 1, g, t), .b = md2(lo, all, d->in, d->in, 1, t),
+                     .c = md2(lo, g, d->in, d->in, 1, RU_F32), .ab = io[1].ab, .bb = io[0].ab,
+                     .cb = io[1].cb};
+        RU_TRY(emit_product(lo, &m));
+    }
+    if (io[2].cb.v != 0) {
+        product m = {.a = md2(lo, g, all, 1, g, t), .b = md2(lo, all, h, h, 1, t),
+                     .c = md2(lo, g, h, h, 1, RU_F32), .ab = io[1].ab, .bb = io[1].bb,
+                     .cb = io[2].cb};
+        RU_TRY(emit_product(lo, &m));
+    }
+    return rui_done(lo);
+}
+
+/* LSTMGrad(dY?, dY_h?, dY_c?, X, W, R, B?, h0?, c0?, Y, workspace) -> dX, dW, dR, dB, dh0, dc0 */
+ru_status rui_lower_kern_lstm_grad(rui_low *lo, const ru_node *n, ru_err *err)
+{
+    (void)err;
+    lstm_dims d;
+    if (!read_dims(lo, n, 3, &d)) {
+        return RU_E_UNSUPPORTED;
+    }
+    ru_dtype t = rui_bf16(lo) ? RU_BF16 : RU_F32;
+    int64_t h = d.hidden, bytes = ru_dtype_bytes(t), all = d.steps * d.batch;
+    int64_t hc = d.dirs * d.batch * h * 4, y_bytes = all * d.dirs * h * bytes;
+    rui_buf dy = ru_node_has_in(n, 0) ? rui_in(lo, n->in[0], rui_plain_as(lo, rui_type(lo, n->in[0]), t))
+                                      : (rui_buf){0};
+    rui_buf x = rui_in(lo, n->in[3], rui_plain_as(lo, rui_type(lo, n->in[3]), t));
+    rui_buf w = rui_in(lo, n->in[4], rui_plain_as(lo, rui_type(lo, n->in[4]), t));
+    rui_buf r = in_f32(lo, n, 5), h0 = in_f32(lo, n, 7), c0 = in_f32(lo, n, 8);
+    rui_buf y = rui_in(lo, n->in[9], rui_plain_as(lo, rui_type(lo, n->in[9]), t));
+    rui_buf ws = in_f32(lo, n, 10), dyh = in_f32(lo, n, 1), dyc = in_f32(lo, n, 2);
+    ru_dtype dx_t = ru_node_has_out(n, 0) ? rui_store_dtype(lo, n->out[0]) : t;
+    rui_buf dx = ru_node_has_out(n, 0)
+                     ? rui_out(lo, n->out[0], rui_plain_as(lo, rui_type(lo, n->out[0]), dx_t))
+                     : (rui_buf){0};
+    rui_buf dw = out_f32(lo, n, 1), dr = out_f32(lo, n, 2), db = out_f32(lo, n, 3);
+    rui_buf dh0 = out_f32(lo, n, 4), dc0 = out_f32(lo, n, 5);
+    for (int64_t k = 0; k < d.dirs && rui_done(lo) == RU_OK; k++) {
+        lstm_state *s = state_new(lo, &d, t, k, true);
+        if (s == NULL) {
+            break;
+        }
+        int64_t ws_at = k * d.batch * 5 * h * 4, y_at = k * d.batch * h * bytes;
+        bool one = d.dirs == 1;
+        rui_buf dg = rui_workspace(lo, all * 4 * h * bytes), hp = rui_workspace(lo, all * h * bytes);
+        rui_buf bufs[15] = {
+            piece(lo, r, k, d.dirs, d.dirs * 4 * h * h * 4),
+            piece(lo, db, k, d.dirs, d.dirs * 8 * h * 4),
+            piece(lo, h0, k, d.dirs, hc),
+            piece(lo, c0, k, d.dirs, hc),
+            one ? ws : rui_buf_part(lo, ws, ws_at, all * d.dirs * 5 * h * 4 - ws_at),
+            one ? y : rui_buf_part(lo, y, y_at, y_bytes - y_at),
+            piece(lo, dyh, k, d.dirs, hc),
+            piece(lo, dyc, k, d.dirs, hc),
+            floats(lo, s->packed),
+            floats(lo, s->work * s->threads),
+            one || dy.v == 0 ? dy : rui_buf_part(lo, dy, y_at, y_bytes - y_at),
+            dg,
+            hp,
+            piece(lo, dh0, k, d.dirs, hc),
+            piece(lo, dc0, k, d.dirs, hc)};
+        rui_emit(lo, &(rui_step){.kernel = "kern lstm grad", .fn = lstm_grad_run, .state = s,
+                                 .bufs = bufs, .n_bufs = 15});
+        product io[3] = {{.ab = x, .bb = piece(lo, w, k, d.dirs, d.dirs * 4 * h * d.in * bytes),
+                          .cb = dx},
+                         {.ab = dg, .bb = hp, .cb = piece(lo, dw, k, d.dirs, d.dirs * 4 * h * d.in * 4)},
+                         {.cb = piece(lo, dr, k, d.dirs, d.dirs * 4 * h * h * 4)}};
+        RU_TRY(grad_products(lo, &d, t, dx_t, io, k));
+    }
+    return rui_done(lo);
+}
