@@ -38,6 +38,9 @@ static double source_of(const axis_plan *a, int64_t x, bool *outside)
     if (strcmp(a->coordinates, "asymmetric") == 0) {
         return pos / a->scale;
     }
+    if (strcmp(a->coordinates, "tf_half_pixel_for_nn") == 0) { /* opset 11 and 12 only */
+        return (pos + 0.5) / a->scale;
+    }
     if (strcmp(a->coordinates, "tf_crop_and_resize") == 0) {
         double width = (a->roi_end - a->roi_begin) * (in - 1.0);
         double s = a->out == 1 ? width / 2.0 : pos * width / (out - 1.0);

@@ -1,0 +1,389 @@
+/* rubato run: any ONNX model on named arrays. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/rng.h"
+#include "base/str.h"
+#include "env/clock.h"
+#include "exec/exe.h"
+#include "exec/pool.h"
+#include "exec/ref.h"
+#include "store/npy.h"
+#include "store/onnx_file.h"
+#include "tool/cmd.h"
+
+enum { DIMS_MAX = 64 };
+
+typedef struct session {
+    ru_cmd_in *in;
+    ru_arena *arena;
+    ru_onnx_file file;
+    ru_onnx_external external;
+    ru_map_file arrays_map;
+    ru_arrays arrays;      /* what the model will run on */
+    ru_onnx_dim dims[DIMS_MAX];
+    ru_onnx_options opt;
+    ru_graph signature, g;
+    ru_onnx_info info;
+    ru_exe *exe;
+    int64_t open_ns, *run_ns; /* [repeat] */
+} session;
+
+/* -- what it runs on ----------------------------------------------------------------------------- */
+
+/* --dim N=32 */
+static ru_status dims_read(session *s, ru_err *err)
+{
+    uint32_t n;
+    const char *const *texts = ru_cmd_texts(s->in, "dim", &n);
+    for (uint32_t k = 0; k < n; k++) {
+        const char *eq = strchr(texts[k], '=');
+        char *end = NULL;
+        long long v = eq != NULL ? strtoll(eq + 1, &end, 10) : -1;
+        if (eq == NULL || eq[1] == 0 || *end != 0 || v < 0 || n > DIMS_MAX) {
+            return RU_FAIL(err, RU_E_USAGE,
+                           "--dim %s: expected NAME=NUMBER, as in --dim N=32 (at most %d of them)",
+                           texts[k], DIMS_MAX);
+        }
+        s->dims[k] = (ru_onnx_dim){ru_arena_strn(s->arena, texts[k], eq - texts[k]), v};
+    }
+    s->opt.dims = s->dims;
+    s->opt.n_dims = n;
+    return RU_OK;
+}
+
+/* A nameless array (.npy) belongs to the only input. */
+static ru_status arrays_read(session *s, ru_err *err)
+{
+    const char *path = ru_cmd_text(s->in, "in");
+    if (path == NULL) {
+        return RU_OK;
+    }
+    RU_TRY(ru_npz_open(path, s->arena, &s->arrays_map, &s->arrays, err));
+    if (s->arrays.n == 1 && s->arrays.at[0].name[0] == 0) {
+        if (s->signature.n_inputs != 1) {
+            return RU_FAIL(err, RU_E_DATA, "%s holds one array, the model has %u inputs: use an .npz "
+                           "with their names", path, s->signature.n_inputs);
+        }
+        s->arrays.at[0].name = ru_graph_value(&s->signature, s->signature.inputs[0])->name;
+    }
+    return RU_OK;
+}
+
+static void random_fill(const ru_type *t, ru_rng *rng, int64_t below, void *data)
+{
+    int64_t n = ru_type_count(t), bytes = ru_dtype_bytes(t->dtype);
+    for (int64_t k = 0; k < n; k++) {
+        double x = ru_dtype_is_float(t->dtype) ? ru_rng_normal(rng) : 0;
+        uint64_t u = ru_rng_below_u64(rng, t->dtype == RU_BOOL ? 2 : (uint64_t)below);
+        float f = (float)x;
+        uint16_t half = t->dtype == RU_F16 ? ru_f32_to_f16(f) : ru_f32_to_bf16(f);
+        const void *from = t->dtype == RU_F64                          ? (const void *)&x
+                           : t->dtype == RU_F32                        ? (const void *)&f
+                           : t->dtype == RU_F16 || t->dtype == RU_BF16 ? (const void *)&half
+                                                                       : (const void *)&u;
+        memcpy((uint8_t *)data + k * bytes, from, (size_t)bytes);
+    }
+}
+
+/* Random elements for the inputs that --in does not give; symbolic dimensions become 1 unless --dim says
+ * otherwise. */
+static ru_status random_add(session *s, ru_err *err)
+{
+    uint64_t seed = (uint64_t)ru_cmd_i64(s->in, "seed");
+    for (uint32_t k = 0; k < s->signature.n_inputs; k++) {
+        const ru_value *v = ru_graph_value(&s->signature, s->signature.inputs[k]);
+        if (ru_arrays_find(&s->arrays, v->name) != NULL) {
+            continue;
+        }
+        if (s->info.shapes[k]) {
+            return RU_FAIL(err, RU_E_DATA,
+                           "input '%s' decides shapes, so it cannot be random: give it with --in",
+                           v->name);
+        }
+        ru_array a = {.name = v->name, .type = v->type};
+        for (uint32_t d = 0; d < a.type.rank; d++) {
+            a.type.dims[d] = ru_dim_is_symbolic(a.type.dims[d]) ? 1 : a.type.dims[d];
+        }
+        void *data = ru_arena_zalloc(s->arena, ru_type_bytes(&a.type), 64);
+        if (data == NULL) {
+            return RU_FAIL(err, RU_E_MEM, "no memory for input '%s'", v->name);
+        }
+        ru_rng rng = ru_rng_from(seed, k);
+        random_fill(&a.type, &rng, ru_cmd_i64(s->in, "random-below"), data);
+        a.data = data;
+        RU_TRY(ru_arrays_add(&s->arrays, s->arena, &a, err));
+    }
+    return RU_OK;
+}
+
+static ru_status inputs_complete(const session *s, ru_err *err)
+{
+    for (uint32_t k = 0; k < s->signature.n_inputs; k++) {
+        const ru_value *v = ru_graph_value(&s->signature, s->signature.inputs[k]);
+        if (ru_arrays_find(&s->arrays, v->name) == NULL) {
+            char type[256];
+            return RU_FAIL(err, RU_E_MISSING,
+                           "no array for input '%s' (%s): give it with --in FILE.npz, or use --random",
+                           v->name, ru_type_print(&s->signature, &v->type, type, sizeof type));
+        }
+    }
+    return RU_OK;
+}
+
+/* -- opening and running ------------------------------------------------------------------------- */
+
+static ru_status model_load(session *s, ru_err *err)
+{
+    RU_TRY(ru_onnx_file_open(s->in->args[0], &s->file, err));
+    s->external = ru_onnx_file_external(&s->file);
+    s->opt.external = &s->external;
+    s->opt.signature = true;
+    const ru_map_file *m = &s->file.model;
+    RU_TRY(ru_onnx_read(m->data, m->size_bytes, &s->opt, s->arena, &s->signature, &s->info, err));
+    s->opt.signature = false;
+    return RU_OK;
+}
+
+/* Bind to the arrays; shapes that only constants decide need those computed. */
+static ru_status model_bind(session *s, ru_err *err)
+{
+    const ru_map_file *m = &s->file.model;
+    RU_TRY(ru_onnx_read_bound(m->data, m->size_bytes, &s->opt, s->arrays.at, s->arrays.n, s->arena,
+                              &s->g, &s->info, err));
+    const ru_fold_ops fold = ru_ref_fold_ops();
+    return ru_onnx_settle(&s->g, &fold, s->arena, &s->g, err);
+}
+
+static ru_status model_open(session *s, ru_err *err)
+{
+    ru_exe_options o = {
+        .device = ru_cmd_choice(s->in, "device") == 0 ? RU_DEVICE_CPU : RU_DEVICE_REF,
+        .precision = ru_cmd_choice(s->in, "precision") == 0 ? RU_PRECISION_F32 : RU_PRECISION_BF16,
+        .threads = (uint32_t)ru_cmd_i64(s->in, "threads"),
+        .autotune = ru_cmd_flag(s->in, "autotune"),
+        .cache_dir = ru_cmd_text(s->in, "cache"),
+        .profile = ru_cmd_flag(s->in, "steps"),
+    };
+    RU_TRY(ru_exe_open(&s->g, &o, &s->exe, err));
+    for (uint32_t k = 0; k < s->g.n_inputs; k++) {
+        const ru_value *v = ru_graph_value(&s->g, s->g.inputs[k]);
+        const ru_array *a = ru_arrays_find(&s->arrays, v->name);
+        RU_CHECK(a != NULL && ru_type_equal(&a->type, &v->type));
+        if (ru_type_bytes(&v->type) > 0) {
+            memcpy(ru_exe_input(s->exe, s->g.inputs[k]), a->data, (size_t)ru_type_bytes(&v->type));
+        }
+    }
+    return RU_OK;
+}
+
+static ru_status run_all(session *s, ru_err *err)
+{
+    int64_t repeat = ru_cmd_i64(s->in, "repeat");
+    s->run_ns = RU_NEW(s->arena, int64_t, repeat);
+    if (s->run_ns == NULL) {
+        return RU_FAIL(err, RU_E_MEM, "no memory for %lld times", (long long)repeat);
+    }
+    for (int64_t k = 0; k < repeat; k++) {
+        ru_run_args args = {.seed = (uint64_t)ru_cmd_i64(s->in, "seed"), .step = k};
+        ru_time t = ru_clock_now();
+        RU_TRY(ru_exe_run(s->exe, &args, err));
+        s->run_ns[k] = ru_time_since(ru_clock_now(), t);
+    }
+    return RU_OK;
+}
+
+static ru_status outputs_save(const session *s, ru_err *err)
+{
+    const char *path = ru_cmd_text(s->in, "out");
+    if (path == NULL) {
+        return RU_OK;
+    }
+    ru_array *out = RU_NEW(s->arena, ru_array, s->g.n_outputs);
+    if (out == NULL) {
+        return RU_FAIL(err, RU_E_MEM, "no memory for %u outputs", s->g.n_outputs);
+    }
+    for (uint32_t k = 0; k < s->g.n_outputs; k++) {
+        out[k] = (ru_array){.name = s->info.outputs[k],
+                            .type = ru_graph_value(&s->g, s->g.outputs[k])->type,
+                            .data = ru_exe_output(s->exe, s->g.outputs[k])};
+    }
+    return ru_npz_save(path, out, s->g.n_outputs, err);
+}
+
+/* -- report -------------------------------------------------------------------------------------- */
+
+typedef struct times {
+    double open_s, first_s, median_s, p10_s, p90_s, min_s;
+    int64_t n; /* runs behind the quantiles: all but the first, unless it is the only one */
+} times;
+
+static int by_ns(const void *a, const void *b)
+{
+    const int64_t *x = a, *y = b;
+    return *x < *y ? -1 : *x > *y;
+}
+
+static times times_of(const session *s)
+{
+    int64_t repeat = ru_cmd_i64(s->in, "repeat");
+    times t = {.open_s = (double)s->open_ns * 1e-9, .first_s = (double)s->run_ns[0] * 1e-9};
+    int64_t *v = repeat > 1 ? s->run_ns + 1 : s->run_ns;
+    t.n = repeat > 1 ? repeat - 1 : 1;
+    qsort(v, (size_t)t.n, sizeof *v, by_ns);
+    t.median_s = (double)(v[(t.n - 1) / 2] + v[t.n / 2]) * 0.5e-9;
+    t.p10_s = (double)v[(t.n - 1) / 10] * 1e-9;
+    t.p90_s = (double)v[(t.n - 1) * 9 / 10] * 1e-9;
+    t.min_s = (double)v[0] * 1e-9;
+    return t;
+}
+
+static void values_put(ru_text *t, const ru_graph *g, const ru_value_id *ids, uint32_t n,
+                       const char *const *names)
+{
+    for (uint32_t k = 0; k < n; k++) {
+        const ru_type *type = &ru_graph_value(g, ids[k])->type;
+        ru_text_putf(t, "%s{\"name\":", k > 0 ? "," : "");
+        ru_text_json(t, ru_str_c(names != NULL ? names[k] : ru_graph_value(g, ids[k])->name));
+        ru_text_putf(t, ",\"dtype\":\"%s\",\"shape\":[", ru_dtype_name(type->dtype));
+        for (uint32_t d = 0; d < type->rank; d++) {
+            ru_text_putf(t, "%s%lld", d > 0 ? "," : "", (long long)type->dims[d]);
+        }
+        ru_text_putf(t, "]}");
+    }
+}
+
+static void report_json(const session *s, ru_text *t)
+{
+    ru_exe_stats stats;
+    ru_exe_stats_get(s->exe, &stats);
+    times m = times_of(s);
+    ru_text_putf(t, "{\"schema\":\"rubato.run/1\",\"model\":");
+    ru_text_json(t, ru_str_c(s->in->args[0]));
+    ru_text_putf(t, ",\"opset\":%lld,\"producer\":", (long long)s->info.opset);
+    ru_text_json(t, ru_str_c(s->info.producer));
+    ru_text_putf(t, ",\"device\":\"%s\",\"precision\":\"%s\",\"inputs\":[",
+                 ru_cmd_text(s->in, "device"), ru_cmd_text(s->in, "precision"));
+    values_put(t, &s->g, s->g.inputs, s->g.n_inputs, NULL);
+    ru_text_putf(t, "],\"outputs\":[");
+    values_put(t, &s->g, s->g.outputs, s->g.n_outputs, s->info.outputs);
+    ru_text_putf(t,
+                 "],\"open_s\":%.9g,\"first_s\":%.9g,\"runs\":%lld,\"median_s\":%.9g,\"p10_s\":%.9g,"
+                 "\"p90_s\":%.9g,\"min_s\":%.9g,\"flops\":%lld,\"arena_bytes\":%lld,"
+                 "\"const_bytes\":%lld,\"steps\":%u,\"reorders\":%u}\n",
+                 m.open_s, m.first_s, (long long)m.n, m.median_s, m.p10_s, m.p90_s, m.min_s,
+                 (long long)stats.flops, (long long)stats.arena_bytes,
+                 (long long)stats.const_bytes, stats.n_steps, stats.n_reorders);
+}
+
+static void report_text(const session *s, ru_text *t)
+{
+    times m = times_of(s);
+    char type[256];
+    for (uint32_t k = 0; k < s->g.n_inputs; k++) {
+        const ru_value *v = ru_graph_value(&s->g, s->g.inputs[k]);
+        ru_text_putf(t, "input   %s %s\n", v->name,
+                     ru_type_print(&s->g, &v->type, type, sizeof type));
+    }
+    for (uint32_t k = 0; k < s->g.n_outputs; k++) {
+        const ru_value *v = ru_graph_value(&s->g, s->g.outputs[k]);
+        ru_text_putf(t, "output  %s %s\n", s->info.outputs[k],
+                     ru_type_print(&s->g, &v->type, type, sizeof type));
+    }
+    ru_text_putf(t, "open    %.3f ms\nfirst   %.3f ms\n", m.open_s * 1e3, m.first_s * 1e3);
+    if (ru_cmd_i64(s->in, "repeat") > 1) {
+        ru_text_putf(t, "run     %.4f ms (median of %lld; p10 %.4f, p90 %.4f, min %.4f)\n",
+                     m.median_s * 1e3, (long long)m.n, m.p10_s * 1e3, m.p90_s * 1e3, m.min_s * 1e3);
+    }
+}
+
+static ru_status session_run(session *s, ru_err *err)
+{
+    RU_TRY(dims_read(s, err));
+    ru_time t = ru_clock_now();
+    RU_TRY(model_load(s, err));
+    int64_t load_ns = ru_time_since(ru_clock_now(), t);
+    RU_TRY(arrays_read(s, err));
+    if (ru_cmd_flag(s->in, "random")) {
+        RU_TRY(random_add(s, err));
+    }
+    RU_TRY(inputs_complete(s, err));
+    t = ru_clock_now();
+    RU_TRY(model_bind(s, err));
+    RU_TRY(model_open(s, err));
+    s->open_ns = load_ns + ru_time_since(ru_clock_now(), t);
+    RU_TRY(run_all(s, err));
+    RU_TRY(outputs_save(s, err));
+    if (ru_cmd_flag(s->in, "steps")) {
+        fputs(ru_exe_print(s->exe, s->arena), stderr);
+    }
+    ru_text text = ru_text_arena(s->arena);
+    if (ru_cmd_flag(s->in, "json")) {
+        report_json(s, &text);
+    } else {
+        report_text(s, &text);
+    }
+    fputs(text.p, stdout);
+    return RU_OK;
+}
+
+static ru_status run(ru_cmd_in *in, ru_err *err)
+{
+    session s = {.in = in, .arena = in->arena};
+    ru_status st = session_run(&s, err);
+    ru_exe_close(s.exe);
+    ru_file_unmap(&s.arrays_map);
+    ru_onnx_file_close(&s.file);
+    return st == RU_OK ? st : ru_err_wrap(err, st, "%s", in->args[0]);
+}
+
+static const ru_opt opts[] = {
+    {.name = "in", .letter = 'i', .type = RU_OPT_TEXT, .word = "FILE",
+     .help = "arrays by input name (.npz), or the only input (.npy)"},
+    {.name = "out", .letter = 'o', .type = RU_OPT_TEXT, .word = "FILE",
+     .help = "write the outputs by name as .npz"},
+    {.name = "random", .type = RU_OPT_FLAG, .help = "random elements for inputs that --in does not give"},
+    {.name = "random-below", .type = RU_OPT_I64, .word = "N", .def = "10", .min = 1, .max = 1e15,
+     .help = "random whole numbers lie below this (token numbers, say)"},
+    {.name = "seed", .type = RU_OPT_I64, .word = "N", .def = "1", .min = 0, .max = 9e15,
+     .help = "seed of random inputs"},
+    {.name = "dim", .type = RU_OPT_TEXTS, .word = "NAME=N",
+     .help = "number for a symbolic dimension; may be repeated"},
+    {.name = "repeat", .letter = 'n', .type = RU_OPT_I64, .word = "N", .def = "1", .min = 1, .max = 1e8,
+     .help = "run this often; times are of all runs but the first"},
+    {.name = "threads", .letter = 't', .type = RU_OPT_I64, .word = "N", .def = "0", .min = 0, .max = 4096,
+     .help = "threads to use; 0: every core this process may run on"},
+    {.name = "device", .type = RU_OPT_CHOICE, .def = "cpu", .choices = "cpu|ref",
+     .help = "where to run; ref is the plain C reference"},
+    {.name = "precision", .type = RU_OPT_CHOICE, .def = "f32", .choices = "f32|bf16",
+     .help = "bf16 computes products in bf16 where the model says f32"},
+    {.name = "autotune", .type = RU_OPT_FLAG, .def = "true",
+     .help = "time algorithms for this model's shapes while opening"},
+    {.name = "cache", .type = RU_OPT_TEXT, .word = "DIR",
+     .help = "folder that keeps autotuned choices from run to run"},
+    {.name = "steps", .type = RU_OPT_FLAG, .help = "print the planned steps with their times on stderr"},
+    {.name = "json", .type = RU_OPT_FLAG, .help = "report as one JSON object (rubato.run/1)"},
+};
+
+static const ru_example examples[] = {
+    {"rubato run model.onnx --in x.npz --out y.npz", "once, on arrays that numpy saved"},
+    {"rubato run model.onnx --random --dim N=32 --repeat 100", "measure with a batch of 32"},
+};
+
+const ru_cmd rui_cmd_run = {
+    .name = "run",
+    .summary = "run an ONNX model on named arrays",
+    .about = "Reads ONNX models of opsets 1 to 21 (docs/onnx.md says which operators). Inputs come from a "
+             "file of numpy's savez, outputs go to one. Inputs that decide shapes are taken as constants; "
+             "symbolic dimensions take their numbers from the arrays, or from --dim.",
+    .args = "MODEL.onnx",
+    .arg_min = 1,
+    .arg_max = 1,
+    .opts = opts,
+    .n_opts = RU_ARRAY_LEN(opts),
+    .examples = examples,
+    .n_examples = RU_ARRAY_LEN(examples),
+    .exits = "65 the model or the arrays are damaged or not supported|66 a file or an input is missing",
+    .run = run,
+};
