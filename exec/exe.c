@@ -48,9 +48,13 @@ static ru_status run_passes(ru_exe *e, ru_err *err)
         return RU_OK;
     }
     ru_graph folded;
+    ru_graph fused;
+    ru_graph again; /* fusing batch norm into weights leaves arithmetic on constants */
     const ru_fold_ops fold = ru_ref_fold_ops();
     RU_TRY(ru_pass_fold(e->outer, &fold, FOLD_BYTES_MAX, &e->arena, &folded, err));
-    return ru_pass_dead(&folded, &e->arena, &e->g, err);
+    RU_TRY(ru_pass_fuse(&folded, &e->arena, &fused, err));
+    RU_TRY(ru_pass_fold(&fused, &fold, FOLD_BYTES_MAX, &e->arena, &again, err));
+    return ru_pass_dead(&again, &e->arena, &e->g, err);
 }
 
 /* The state of the inner graph that stands for `id` of the outer one; `k` counts unnamed states. */

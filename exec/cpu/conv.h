@@ -12,9 +12,18 @@ typedef enum rui_conv_dir {
     RUI_CONV_BWD_W,
 } rui_conv_dir;
 
-/* Direct or Winograd, by measurement (tune.c). */
-dnnl_alg_kind_t rui_conv_alg(rui_low *lo, rui_conv_dir dir, const rui_window *w,
-                             dnnl_data_type_t act);
+typedef struct rui_conv {
+    rui_window w;
+    dnnl_data_type_t act; /* of activations and of weights as kernels read them */
+    bool bias;
+} rui_conv;
+
+/* The primitive of one direction in layouts of its choice; NULL when oneDNN has none. */
+dnnl_primitive_desc_t rui_conv_pd(rui_low *lo, rui_conv_dir dir, const rui_conv *c,
+                                  dnnl_alg_kind_t alg);
+
+/* Direct or Winograd: measured when the options ask for it (tune.c), else by rule. */
+dnnl_alg_kind_t rui_conv_alg(rui_low *lo, rui_conv_dir dir, const rui_conv *c);
 
 /* The activation fused into a node (attributes activation, activation_alpha, activation_beta), as a
  * post-op. Errors: RU_E_UNSUPPORTED when oneDNN has no such function. */

@@ -292,7 +292,7 @@ static void state_decide(rui_low *lo, ru_value_id v, const rui_layout *wish)
     bool fits = !wish->opaque && wish->type.dtype == t->dtype;
     const rui_layout *l = fits ? wish : NULL;
     if (l == NULL && !wish->opaque && ru_dtype_is_float(t->dtype)) {
-        l = rui_layout_as(lo, wish, t->dtype); /* bf16 is asked for: f32 master in the same order */
+        l = rui_layout_master(lo, wish, t->dtype); /* bf16 is asked for: f32 master */
     }
     if (l == NULL || lo->opt.keep_temps) {
         l = rui_plain(lo, t);

@@ -87,6 +87,7 @@ struct rui_low {
     uint32_t n_reorders;
     uint32_t update_begin; /* first of the run steps that only copy new values into state */
 
+    const char *tuned; /* lines of what convolutions were timed at, tune.c */
     ru_status status;
     ru_err err;
 
@@ -110,6 +111,10 @@ uint32_t rui_root(const rui_low *lo, rui_buf b);
 void *rui_buf_ptr(const rui_low *lo, rui_buf b);
 rui_buf rui_buf_new(rui_low *lo, rui_buf_kind kind, int64_t size_bytes);
 void rui_emit_to(rui_low *lo, rui_step_list *list, const rui_step *step, uint32_t node);
+
+/* The order in which gradients of weights arrive that are read in the order of `l`: bf16 kernels read
+ * pairs of input channels side by side (8i16o2i), their gradients come as 16i16o. */
+const rui_layout *rui_layout_master(rui_low *lo, const rui_layout *l, ru_dtype dtype);
 
 /* A step that copies `from` (layout a) into `to` (layout b), any oneDNN layouts or equal plain ones. */
 ru_status rui_reorder_step(rui_low *lo, const rui_layout *a, rui_buf from, const rui_layout *b,

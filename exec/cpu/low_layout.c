@@ -262,3 +262,21 @@ const rui_layout *rui_layout_as(rui_low *lo, const rui_layout *l, ru_dtype dtype
     md.data_type = rui_dnnl_type(dtype);
     return rui_layout_md(lo, &md);
 }
+
+const rui_layout *rui_layout_master(rui_low *lo, const rui_layout *l, ru_dtype dtype)
+{
+    const rui_layout *as = rui_layout_as(lo, l, dtype);
+    if (as == NULL || as->plain || as->md.format_desc.blocking.inner_nblks != 3) {
+        return as;
+    }
+    dnnl_memory_desc_t md = as->md;
+    dnnl_blocking_desc_t *b = &md.format_desc.blocking;
+    if (b->inner_idxs[0] != b->inner_idxs[2]) {
+        return as;
+    }
+    b->inner_blks[0] *= b->inner_blks[2];
+    b->inner_nblks = 2;
+    b->inner_blks[2] = 0;
+    b->inner_idxs[2] = 0;
+    return rui_layout_md(lo, &md);
+}

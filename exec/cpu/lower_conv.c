@@ -8,14 +8,8 @@
 
 #include "exec/cpu/conv.h"
 
-typedef struct conv_call {
-    rui_window w;
-    dnnl_data_type_t act, wei; /* of activations and of weights as kernels read them */
-    bool bias;
-} conv_call;
-
 static ru_status conv_call_of(rui_low *lo, const ru_node *n, ru_value_id x, ru_value_id wt,
-                              ru_value_id y, conv_call *c)
+                              ru_value_id y, rui_conv *c)
 {
     const ru_graph *g = rui_graph(lo);
     const ru_type *tx = &g->values[x.v].type;
@@ -24,16 +18,15 @@ static ru_status conv_call_of(rui_low *lo, const ru_node *n, ru_value_id x, ru_v
     }
     RU_TRY(rui_window_of(n, tx, &g->values[wt.v].type, &g->values[y.v].type, false, false, &c->w));
     c->act = tx->dtype == RU_BF16 || rui_bf16(lo) ? dnnl_bf16 : dnnl_f32;
-    c->wei = c->act;
     return RU_OK;
 }
 
-static dnnl_status_t fwd_desc(rui_low *lo, const conv_call *c, dnnl_alg_kind_t alg, bool bias,
+static dnnl_status_t fwd_desc(rui_low *lo, const rui_conv *c, dnnl_alg_kind_t alg, bool bias,
                               dnnl_convolution_desc_t *cd)
 {
     const rui_window *w = &c->w;
     dnnl_memory_desc_t x = rui_md_any(lo, w->nsp + 2, w->x_dims, c->act);
-    dnnl_memory_desc_t wt = rui_md_any(lo, w->w_ndims, w->w_dims, c->wei);
+    dnnl_memory_desc_t wt = rui_md_any(lo, w->w_ndims, w->w_dims, c->act);
     dnnl_memory_desc_t y = rui_md_any(lo, w->nsp + 2, w->y_dims, c->act);
     dnnl_memory_desc_t b = rui_md_any(lo, 1, &w->co, dnnl_f32);
     return rui_nn(lo)->dilated_convolution_forward_desc_init(
@@ -41,7 +34,7 @@ static dnnl_status_t fwd_desc(rui_low *lo, const conv_call *c, dnnl_alg_kind_t a
         bias ? &b : NULL, &y, w->stride, w->dilate, w->pad_l, w->pad_r);
 }
 
-static dnnl_primitive_desc_t fwd_pd(rui_low *lo, const conv_call *c, dnnl_alg_kind_t alg,
+static dnnl_primitive_desc_t fwd_pd(rui_low *lo, const rui_conv *c, dnnl_alg_kind_t alg,
                                     const rui_post *post)
 {
     dnnl_convolution_desc_t cd;
@@ -54,13 +47,13 @@ static dnnl_primitive_desc_t fwd_pd(rui_low *lo, const conv_call *c, dnnl_alg_ki
 ru_status rui_lower_dnnl_conv(rui_low *lo, const ru_node *n, ru_err *err)
 {
     (void)err;
-    conv_call c = {0};
+    rui_conv c = {0};
     RU_TRY(conv_call_of(lo, n, n->in[0], n->in[1], n->out[0], &c));
     c.bias = ru_node_has_in(n, 2);
     rui_post post = {0};
     RU_TRY(rui_post_of_node(n, &post));
     post.sum = ru_node_has_in(n, 3);
-    dnnl_primitive_desc_t pd = fwd_pd(lo, &c, rui_conv_alg(lo, RUI_CONV_FWD, &c.w, c.act), &post);
+    dnnl_primitive_desc_t pd = fwd_pd(lo, &c, rui_conv_alg(lo, RUI_CONV_FWD, &c), &post);
     if (pd == NULL || rui_pd_is_ref(lo, pd)) {
         rui_pd_free(lo, pd);
         return RU_E_UNSUPPORTED;
@@ -85,32 +78,38 @@ ru_status rui_lower_dnnl_conv(rui_low *lo, const ru_node *n, ru_err *err)
     return rui_prim_emit(&p, "conv");
 }
 
+static dnnl_primitive_desc_t bwd_x_pd(rui_low *lo, const rui_conv *c, dnnl_alg_kind_t alg)
+{
+    const rui_window *w = &c->w;
+    dnnl_memory_desc_t dx = rui_md_any(lo, w->nsp + 2, w->x_dims, c->act);
+    dnnl_memory_desc_t wt = rui_md_any(lo, w->w_ndims, w->w_dims, c->act);
+    dnnl_memory_desc_t dy = rui_md_any(lo, w->nsp + 2, w->y_dims, c->act);
+    dnnl_convolution_desc_t cd;
+    dnnl_primitive_desc_t hint = fwd_pd(lo, c, dnnl_convolution_direct, NULL);
+    dnnl_primitive_desc_t pd = NULL;
+    if (hint != NULL && rui_nn(lo)->dilated_convolution_backward_data_desc_init(
+                            &cd, alg, &dx, &wt, &dy, w->stride, w->dilate, w->pad_l, w->pad_r) ==
+                            dnnl_success) {
+        pd = rui_pd_make(lo, &cd, NULL, hint);
+    }
+    rui_pd_free(lo, hint);
+    return pd;
+}
+
 /* ConvGradX(dy, w, x_like) -> dx */
 ru_status rui_lower_dnnl_conv_grad_x(rui_low *lo, const ru_node *n, ru_err *err)
 {
     (void)err;
-    conv_call c = {0};
+    rui_conv c = {0};
     RU_TRY(conv_call_of(lo, n, n->out[0], n->in[1], n->in[0], &c));
-    const rui_window *w = &c.w;
-    dnnl_memory_desc_t dx = rui_md_any(lo, w->nsp + 2, w->x_dims, c.act);
-    dnnl_memory_desc_t wt = rui_md_any(lo, w->w_ndims, w->w_dims, c.wei);
-    dnnl_memory_desc_t dy = rui_md_any(lo, w->nsp + 2, w->y_dims, c.act);
-    dnnl_convolution_desc_t cd;
-    dnnl_primitive_desc_t hint = fwd_pd(lo, &c, dnnl_convolution_direct, NULL);
-    dnnl_primitive_desc_t pd = NULL;
-    if (hint != NULL && rui_nn(lo)->dilated_convolution_backward_data_desc_init(
-                            &cd, rui_conv_alg(lo, RUI_CONV_BWD_X, w, c.act), &dx, &wt, &dy,
-                            w->stride, w->dilate, w->pad_l, w->pad_r) == dnnl_success) {
-        pd = rui_pd_make(lo, &cd, NULL, hint);
-    }
-    rui_pd_free(lo, hint);
+    dnnl_primitive_desc_t pd = bwd_x_pd(lo, &c, rui_conv_alg(lo, RUI_CONV_BWD_X, &c));
     if (pd == NULL || rui_pd_is_ref(lo, pd)) {
         rui_pd_free(lo, pd);
         return RU_E_UNSUPPORTED;
     }
-    dx = rui_pd_md(lo, pd, dnnl_query_diff_src_md);
-    wt = rui_pd_md(lo, pd, dnnl_query_weights_md);
-    dy = rui_pd_md(lo, pd, dnnl_query_diff_dst_md);
+    dnnl_memory_desc_t dx = rui_pd_md(lo, pd, dnnl_query_diff_src_md);
+    dnnl_memory_desc_t wt = rui_pd_md(lo, pd, dnnl_query_weights_md);
+    dnnl_memory_desc_t dy = rui_pd_md(lo, pd, dnnl_query_diff_dst_md);
     rui_prim p;
     rui_prim_begin(&p, lo, pd);
     rui_prim_in(&p, DNNL_ARG_DIFF_DST, n->in[0], &dy);
@@ -119,7 +118,7 @@ ru_status rui_lower_dnnl_conv_grad_x(rui_low *lo, const ru_node *n, ru_err *err)
     return rui_prim_emit(&p, "conv_bwd_d");
 }
 
-static dnnl_primitive_desc_t bwd_w_pd(rui_low *lo, const conv_call *c, dnnl_alg_kind_t alg,
+static dnnl_primitive_desc_t bwd_w_pd(rui_low *lo, const rui_conv *c, dnnl_alg_kind_t alg,
                                       const dnnl_memory_desc_t *dw)
 {
     const rui_window *w = &c->w;
@@ -147,13 +146,13 @@ static dnnl_primitive_desc_t bwd_w_pd(rui_low *lo, const conv_call *c, dnnl_alg_
 ru_status rui_lower_dnnl_conv_grad_w(rui_low *lo, const ru_node *n, ru_err *err)
 {
     (void)err;
-    conv_call c = {0};
+    rui_conv c = {0};
     RU_TRY(conv_call_of(lo, n, n->in[1], n->out[0], n->in[0], &c));
     c.bias = ru_node_has_out(n, 1);
     if (rui_graph(lo)->values[n->out[0].v].type.dtype != RU_F32) {
         return RU_E_UNSUPPORTED;
     }
-    dnnl_alg_kind_t alg = rui_conv_alg(lo, RUI_CONV_BWD_W, &c.w, c.act);
+    dnnl_alg_kind_t alg = rui_conv_alg(lo, RUI_CONV_BWD_W, &c);
     const rui_layout *stands = rui_standing(lo, n->in[2]);
     dnnl_primitive_desc_t pd = NULL;
     if (!stands->plain && !stands->opaque && stands->md.ndims == c.w.w_ndims) {
@@ -181,4 +180,17 @@ ru_status rui_lower_dnnl_conv_grad_w(rui_low *lo, const ru_node *n, ru_err *err)
         rui_prim_out(&p, DNNL_ARG_DIFF_BIAS, n->out[1], &b);
     }
     return rui_prim_emit(&p, "conv_bwd_w");
+}
+
+dnnl_primitive_desc_t rui_conv_pd(rui_low *lo, rui_conv_dir dir, const rui_conv *c,
+                                  dnnl_alg_kind_t alg)
+{
+    if (dir == RUI_CONV_FWD) {
+        return fwd_pd(lo, c, alg, NULL);
+    }
+    if (dir == RUI_CONV_BWD_X) {
+        return bwd_x_pd(lo, c, alg);
+    }
+    dnnl_memory_desc_t any = rui_md_any(lo, c->w.w_ndims, c->w.w_dims, dnnl_f32);
+    return bwd_w_pd(lo, c, alg, &any);
 }

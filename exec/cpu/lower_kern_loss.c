@@ -11,6 +11,8 @@ typedef struct loss_state {
     ru_dtype t, lt;
     int64_t rows, cols, ignore_index;
     float smoothing;
+    bool fused;  /* output 1 is the gradient of the logits ... */
+    float scale; /* ... times this */
     bool bce;
 } loss_state;
 
@@ -33,6 +35,17 @@ static void ce_part(const void *state, void *const *bufs, int64_t begin, int64_t
 static int64_t label_of(const loss_state *s, const void *labels, int64_t r)
 {
     return s->lt == RU_I64 ? ((const int64_t *)labels)[r] : ((const int32_t *)labels)[r];
+}
+
+/* Output 1 becomes the gradient of the logits, in place of the probabilities. */
+static void ce_fused_part(const void *state, void *const *bufs, int64_t begin, int64_t end)
+{
+    const loss_state *s = state;
+    char *probs = (char *)bufs[4] + begin * s->cols * ru_dtype_bytes(s->t);
+    s->k->cross_entropy_grad(s->t, probs, s->lt,
+                             (const char *)bufs[1] + begin * ru_dtype_bytes(s->lt), bufs[2],
+                             s->ignore_index, s->smoothing, *(const float *)bufs[7], probs,
+                             end - begin, s->cols);
 }
 
 static ru_status ce_run(void *state, void *const *bufs, const rui_run *run)
@@ -58,6 +71,11 @@ static ru_status ce_run(void *state, void *const *bufs, const rui_run *run)
         correct += flags[r] >> 1 & 1;
     }
     *(float *)bufs[3] = (float)(sum / total);
+    if (s->fused) {
+        float *scale = bufs[7]; /* the losses of the rows are summed up: their place is free */
+        *scale = total > 0.0 ? (float)((double)s->scale / total) : 0.0f;
+        rui_kern_for(run, ce_fused_part, s, bufs, s->rows, rui_kern_grain(s->cols));
+    }
     if (bufs[5] != NULL) {
         *(float *)bufs[5] = (float)correct;
     }
@@ -78,7 +96,9 @@ static loss_state *ce_new(rui_low *lo, const ru_node *n, ru_value_id x, ru_value
                           .rows = rui_dims(t, 0, t->rank - 1),
                           .cols = t->dims[t->rank - 1],
                           .ignore_index = ru_node_int(n, RU_ATTR_ignore_index, INT64_MIN),
-                          .smoothing = (float)ru_node_float(n, RU_ATTR_label_smoothing, 0.0)};
+                          .smoothing = (float)ru_node_float(n, RU_ATTR_label_smoothing, 0.0),
+                          .fused = ru_node_int(n, RU_ATTR_fused, 0) != 0,
+                          .scale = (float)ru_node_float(n, RU_ATTR_scale, 1.0)};
     }
     return s;
 }

@@ -1,14 +1,31 @@
-/* Which algorithm a convolution takes.
+/* Which algorithm a convolution takes: direct or Winograd F(4x3,3x3).
  *
- * Without measurement: Winograd F(4x3,3x3) for f32 3x3 stride-1 convolutions with enough work, else
- * direct. Measured on Zen5, forward and both gradients, batch 32: 352 to 457 GFLOP/s against 241 to
- * 251 of the direct kernels for 64x56x56 to 512x7x7. At batch 4 Winograd lost only at 512x7x7 (104
- * against 170): its transforms need tiles (n * out / 16) to be many against the channels. */
-#include "exec/cpu/conv.h"
+ * Asked to (options.autotune), both are timed on the very shape while the executable opens: one run to
+ * warm, then the better of two (a few milliseconds per shape; 30 for a layer of ResNet-18 at batch 64).
+ * Answers are kept in `cache_dir`, one line each, in a file named by CPU model and version of oneDNN,
+ * so that a shape is timed once per machine.
+ *
+ * Without measurement the library's own rule for "auto" decides; it is conservative: measured on Zen5,
+ * forward and both gradients of 3x3 layers at batch 32, Winograd runs at 352 to 457 GFLOP/s of
+ * direct work against 241 to 251, and at batch 4 it still wins for wide images (516 against 240 at
+ * 64x56x56) where "auto" stays direct, but loses at 512x7x7 (104 against 170). */
+#include <stdio.h>
+#include <string.h>
 
-static bool winograd_fits(const rui_window *w)
+#include "base/hash.h"
+#include "base/str.h"
+#include "env/clock.h"
+#include "env/file.h"
+#include "env/self.h"
+#include "exec/cpu/conv.h"
+#include "exec/cpu/low.h"
+
+enum { TUNE_ARGS = 5, TUNE_FILE_MAX = 4 << 20 };
+
+static bool winograd_fits(const rui_conv *c)
 {
-    if (w->nsp != 2 || w->groups != 1 || w->ci < 16 || w->co < 16) {
+    const rui_window *w = &c->w;
+    if (c->act != dnnl_f32 || w->nsp != 2 || w->groups != 1 || w->ci < 16 || w->co < 16) {
         return false;
     }
     for (int d = 0; d < 2; d++) {
@@ -20,13 +37,181 @@ static bool winograd_fits(const rui_window *w)
     return true;
 }
 
-dnnl_alg_kind_t rui_conv_alg(rui_low *lo, rui_conv_dir dir, const rui_window *w,
-                             dnnl_data_type_t act)
+/* -- measuring ------------------------------------------------------------------------------------- */
+
+typedef struct trial {
+    const rui_dnnl *nn;
+    dnnl_primitive_t prim;
+    dnnl_exec_arg_t args[TUNE_ARGS];
+    int n_args;
+} trial;
+
+static bool trial_arg(trial *t, rui_low *lo, const_dnnl_primitive_desc_t pd, dnnl_query_t what,
+                      int arg, ru_arena *memory)
 {
-    (void)lo;
-    (void)dir;
-    if (act != dnnl_f32 || !winograd_fits(w)) {
+    dnnl_memory_desc_t md = rui_pd_md(lo, pd, what);
+    if (md.ndims == 0) {
+        return true;
+    }
+    void *p = ru_arena_zalloc(memory, (int64_t)t->nn->memory_desc_get_size(&md) + 64, 64);
+    dnnl_exec_arg_t *a = &t->args[t->n_args];
+    a->arg = arg;
+    if (p == NULL || t->nn->memory_create(&a->memory, &md, t->nn->engine, p) != dnnl_success) {
+        return false;
+    }
+    t->n_args++;
+    return true;
+}
+
+static bool trial_make(trial *t, rui_low *lo, rui_conv_dir dir, const_dnnl_primitive_desc_t pd,
+                       ru_arena *memory)
+{
+    static const struct {
+        dnnl_query_t what;
+        int arg;
+    } rows[3][3] = {
+        [RUI_CONV_FWD] = {{dnnl_query_src_md, DNNL_ARG_SRC},
+                          {dnnl_query_weights_md, DNNL_ARG_WEIGHTS},
+                          {dnnl_query_dst_md, DNNL_ARG_DST}},
+        [RUI_CONV_BWD_X] = {{dnnl_query_diff_dst_md, DNNL_ARG_DIFF_DST},
+                            {dnnl_query_weights_md, DNNL_ARG_WEIGHTS},
+                            {dnnl_query_diff_src_md, DNNL_ARG_DIFF_SRC}},
+        [RUI_CONV_BWD_W] = {{dnnl_query_diff_dst_md, DNNL_ARG_DIFF_DST},
+                            {dnnl_query_src_md, DNNL_ARG_SRC},
+                            {dnnl_query_diff_weights_md, DNNL_ARG_DIFF_WEIGHTS}},
+    };
+    if (t->nn->primitive_create(&t->prim, pd) != dnnl_success) {
+        return false;
+    }
+    for (int k = 0; k < 3; k++) {
+        if (!trial_arg(t, lo, pd, rows[dir][k].what, rows[dir][k].arg, memory)) {
+            return false;
+        }
+    }
+    return trial_arg(t, lo, pd, dnnl_query_scratchpad_md, DNNL_ARG_SCRATCHPAD, memory);
+}
+
+static int64_t trial_run(const trial *t)
+{
+    ru_time start = ru_clock_now();
+    if (t->nn->primitive_execute(t->prim, t->nn->stream, t->n_args, t->args) != dnnl_success) {
+        return INT64_MAX;
+    }
+    return ru_time_since(ru_clock_now(), start);
+}
+
+/* Time of one run, INT64_MAX when it cannot run (then the other one is taken). */
+static int64_t measure(rui_low *lo, rui_conv_dir dir, const rui_conv *c, dnnl_alg_kind_t alg)
+{
+    rui_conv plain = *c;
+    plain.bias = false;
+    dnnl_primitive_desc_t pd = rui_conv_pd(lo, dir, &plain, alg);
+    if (pd == NULL || rui_pd_is_ref(lo, pd)) {
+        rui_pd_free(lo, pd);
+        return INT64_MAX;
+    }
+    trial t = {.nn = rui_nn(lo)};
+    ru_arena memory;
+    ru_arena_init(&memory, 0);
+    int64_t best = INT64_MAX;
+    if (trial_make(&t, lo, dir, pd, &memory)) {
+        (void)trial_run(&t);
+        for (int k = 0; k < 2; k++) {
+            int64_t ns = trial_run(&t);
+            best = ns < best ? ns : best;
+        }
+    }
+    for (int k = 0; k < t.n_args; k++) {
+        (void)t.nn->memory_destroy(t.args[k].memory);
+    }
+    if (t.prim != NULL) {
+        (void)t.nn->primitive_destroy(t.prim);
+    }
+    rui_pd_free(lo, pd);
+    ru_arena_fini(&memory);
+    return best;
+}
+
+/* -- remembering ----------------------------------------------------------------------------------- */
+
+static const char *cache_path(rui_low *lo)
+{
+    char cpu[256];
+    ru_self_cpu(cpu, sizeof cpu);
+    const dnnl_version_t *v = rui_nn(lo)->version();
+    uint64_t id = ru_hash_bytes(cpu, (int64_t)strlen(cpu), 0);
+    return rui_keep_printf(lo, "%s/convolutions-%016llx-%d.%d.%d", lo->opt.cache_dir,
+                           (unsigned long long)id, v->major, v->minor, v->patch);
+}
+
+/* The file's text, read once per executable; "" when there is none yet or it cannot be read. */
+static const char *cache_text(rui_low *lo)
+{
+    if (lo->tuned == NULL) {
+        char *text = NULL;
+        int64_t n = 0;
+        lo->tuned = "";
+        if (lo->opt.cache_dir != NULL &&
+            ru_file_read(cache_path(lo), TUNE_FILE_MAX, lo->arena, &text, &n, NULL) == RU_OK) {
+            lo->tuned = text;
+        }
+    }
+    return lo->tuned;
+}
+
+static bool cache_find(rui_low *lo, const char *key, dnnl_alg_kind_t *alg)
+{
+    ru_str rest = ru_str_c(cache_text(lo));
+    ru_str line;
+    int64_t n = (int64_t)strlen(key);
+    while (ru_str_next(&rest, '\n', &line)) {
+        if (ru_str_starts(line, key) && line.n > n + 1 && line.p[n] == ' ') {
+            *alg = line.p[n + 1] == 'w' ? dnnl_convolution_winograd : dnnl_convolution_direct;
+            return true;
+        }
+    }
+    return false;
+}
+
+/* Best effort: a cache that cannot be written costs time, never results. */
+static void cache_add(rui_low *lo, const char *key, dnnl_alg_kind_t alg)
+{
+    const char *word = alg == dnnl_convolution_winograd ? "winograd" : "direct";
+    char *text = ru_arena_printf(lo->arena, "%s%s %s\n", cache_text(lo), key, word);
+    if (text == NULL) {
+        return;
+    }
+    lo->tuned = text;
+    if (lo->opt.cache_dir != NULL) {
+        if (ru_dir_make(lo->opt.cache_dir, NULL) == RU_OK) {
+            (void)(ru_file_replace(cache_path(lo), text, (int64_t)strlen(text), NULL) == RU_OK);
+        }
+    }
+}
+
+dnnl_alg_kind_t rui_conv_alg(rui_low *lo, rui_conv_dir dir, const rui_conv *c)
+{
+    static const char *const dirs[] = {"forward", "data", "weights"};
+    const rui_window *w = &c->w;
+    if (!winograd_fits(c)) {
         return dnnl_convolution_direct;
     }
-    return dnnl_convolution_auto;
+    if (!lo->opt.autotune) {
+        return dnnl_convolution_auto;
+    }
+    char key[160];
+    (void)snprintf(key, sizeof key, "%s%s n%lld c%lld k%lld %lldx%lld p%lld%lld%lld%lld t%u",
+                   dirs[dir], lo->inference ? " infer" : "", (long long)w->n, (long long)w->ci,
+                   (long long)w->co, (long long)w->in[0], (long long)w->in[1],
+                   (long long)w->pad_l[0], (long long)w->pad_l[1], (long long)w->pad_r[0],
+                   (long long)w->pad_r[1], lo->threads);
+    dnnl_alg_kind_t alg = dnnl_convolution_direct;
+    if (cache_find(lo, key, &alg)) {
+        return alg;
+    }
+    int64_t direct = measure(lo, dir, c, dnnl_convolution_direct);
+    int64_t winograd = measure(lo, dir, c, dnnl_convolution_winograd);
+    alg = winograd < direct ? dnnl_convolution_winograd : dnnl_convolution_direct;
+    cache_add(lo, key, alg);
+    return alg;
 }
