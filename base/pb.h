@@ -1,9 +1,9 @@
 /* Protobuf wire format, read and written.
  *
- * One small module for every format that uses it (ONNX, Perfetto, TensorBoard, TFRecord). Reading is
- * a cursor over bytes that copies nothing: a field is a number, a wire type and either a value or a
- * view. Every length is checked against the bytes that are there; the first bad byte stops the cursor
- * and is remembered, so that a reader is one plain loop:
+ * One small module for every format that uses it (ONNX, Perfetto, TensorBoard, TFRecord). Reading
+ * is a cursor over bytes that copies nothing: a field is a number, a wire type and either a value
+ * or a view. Every length is checked against the bytes that are there; the first bad byte stops the
+ * cursor and is remembered, so that a reader is one plain loop:
  *
  *     ru_pb_in in = ru_pb_in_open(data, size_bytes);
  *     for (ru_pb_field f; ru_pb_next(&in, &f);) {
@@ -28,7 +28,7 @@ typedef enum ru_pb_wire {
     RU_PB_FIXED32 = 5,
 } ru_pb_wire;
 
-/* -- reading ------------------------------------------------------------------------------------- */
+/* -- reading ----------------------------------------------------------------------------------- */
 
 typedef struct ru_pb_in {
     const uint8_t *begin, *at, *end;
@@ -36,7 +36,7 @@ typedef struct ru_pb_in {
 } ru_pb_in;
 
 typedef struct ru_pb_field {
-    uint32_t number;     /* >= 1 */
+    uint32_t number; /* >= 1 */
     ru_pb_wire wire;
     uint64_t value;      /* VARINT, FIXED32, FIXED64: the raw bits */
     const uint8_t *data; /* LEN: view [size_bytes] */
@@ -60,10 +60,10 @@ void ru_pb_in_fail(ru_pb_in *in, const char *why);
 ru_pb_in ru_pb_sub(const ru_pb_field *f);
 
 /* The values of a scalar field, read with sticky errors on `in`: the wire type must fit. */
-int64_t ru_pb_i64(ru_pb_in *in, const ru_pb_field *f);   /* int32, int64, uint*, bool, enum */
-int64_t ru_pb_sint(ru_pb_in *in, const ru_pb_field *f);  /* sint32, sint64 (zigzag) */
-float ru_pb_f32(ru_pb_in *in, const ru_pb_field *f);     /* float */
-double ru_pb_f64(ru_pb_in *in, const ru_pb_field *f);    /* double */
+int64_t ru_pb_i64(ru_pb_in *in, const ru_pb_field *f);  /* int32, int64, uint*, bool, enum */
+int64_t ru_pb_sint(ru_pb_in *in, const ru_pb_field *f); /* sint32, sint64 (zigzag) */
+float ru_pb_f32(ru_pb_in *in, const ru_pb_field *f);    /* float */
+double ru_pb_f64(ru_pb_in *in, const ru_pb_field *f);   /* double */
 
 /* A repeated scalar field comes packed (LEN) or one by one (its own wire type). `elem` is the wire
  * type of one element. Count of elements in this occurrence; -1 when malformed. */
@@ -75,15 +75,15 @@ int64_t ru_pb_values(const ru_pb_field *f, ru_pb_wire elem, uint64_t *into, int6
 float ru_pb_bits_f32(uint64_t bits);
 double ru_pb_bits_f64(uint64_t bits);
 
-/* -- writing ------------------------------------------------------------------------------------- */
+/* -- writing ----------------------------------------------------------------------------------- */
 
 enum { RU_PB_DEPTH_MAX = 16 }; /* open nested messages */
 
 typedef struct ru_pb_out {
     uint8_t *data; /* [size_bytes] so far; moves when it grows */
     int64_t size_bytes, cap_bytes;
-    bool fixed;       /* memory is the caller's */
-    bool full;        /* sticky: fixed buffer full or no memory; later writes do nothing */
+    bool fixed; /* memory is the caller's */
+    bool full;  /* sticky: fixed buffer full or no memory; later writes do nothing */
     uint32_t depth;
     int64_t open[RU_PB_DEPTH_MAX]; /* where the bodies of open messages start */
 } ru_pb_out;
@@ -99,7 +99,8 @@ void ru_pb_out_reset(ru_pb_out *o);
 RU_MUST_USE ru_status ru_pb_out_end(const ru_pb_out *o, ru_err *err);
 
 void ru_pb_put_u64(ru_pb_out *o, uint32_t field, uint64_t v); /* uint*, bool, enum */
-void ru_pb_put_i64(ru_pb_out *o, uint32_t field, int64_t v);  /* int32, int64: negative takes 10 bytes */
+void ru_pb_put_i64(ru_pb_out *o, uint32_t field,
+                   int64_t v); /* int32, int64: negative takes 10 bytes */
 void ru_pb_put_fixed64(ru_pb_out *o, uint32_t field, uint64_t v);
 void ru_pb_put_f64(ru_pb_out *o, uint32_t field, double v);
 void ru_pb_put_f32(ru_pb_out *o, uint32_t field, float v);

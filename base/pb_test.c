@@ -16,8 +16,8 @@ static void known_bytes(void **state)
     ru_pb_put_packed_i64(&o, 6, (int64_t[]){3, 270, 86942}, 3);
     ru_err err;
     assert_ok(ru_pb_out_end(&o, &err), err);
-    const uint8_t want[] = {0x08, 0x96, 0x01, 0x12, 0x07, 't', 'e', 's', 't', 'i', 'n', 'g',
-                            0x32, 0x06, 0x03, 0x8e, 0x02, 0x9e, 0xa7, 0x05};
+    const uint8_t want[] = {0x08, 0x96, 0x01, 0x12, 0x07, 't',  'e',  's',  't',  'i',
+                            'n',  'g',  0x32, 0x06, 0x03, 0x8e, 0x02, 0x9e, 0xa7, 0x05};
     assert_int_equal(o.size_bytes, sizeof want);
     assert_memory_equal(o.data, want, sizeof want);
     ru_pb_out_fini(&o);
@@ -163,5 +163,5 @@ static void fixed_buffer_fills(void **state)
 }
 
 RU_TESTS(base_pb, cmocka_unit_test(known_bytes), cmocka_unit_test(reads_what_it_wrote),
-         cmocka_unit_test(nested_sizes), cmocka_unit_test(packed_or_not),
-         cmocka_unit_test(hostile), cmocka_unit_test(fixed_buffer_fills))
+         cmocka_unit_test(nested_sizes), cmocka_unit_test(packed_or_not), cmocka_unit_test(hostile),
+         cmocka_unit_test(fixed_buffer_fills))

@@ -5,7 +5,7 @@
 
 static const char magic[6] = {'\x93', 'N', 'U', 'M', 'P', 'Y'};
 
-/* -- the header: a Python literal of three known keys -------------------------------------------- */
+/* -- the header: a Python literal of three known keys ------------------------------------------ */
 
 typedef struct cursor {
     const char *at, *end;
@@ -148,9 +148,10 @@ static ru_dtype descr_dtype(const char *descr, bool *swap)
     return RU_NONE;
 }
 
-/* -- reading ------------------------------------------------------------------------------------- */
+/* -- reading ----------------------------------------------------------------------------------- */
 
-/* Element (i0, i1, ...) of the row-major copy is at i0 + d0*(i1 + d1*(...)) of the column-major one. */
+/* Element (i0, i1, ...) of the row-major copy is at i0 + d0*(i1 + d1*(...)) of the column-major
+ * one. */
 static void from_fortran(const uint8_t *src, const ru_type *t, int64_t bytes, uint8_t *dst)
 {
     int64_t index[RU_RANK_MAX] = {0};
@@ -234,16 +235,18 @@ ru_status ru_npy_parse(const void *data, int64_t size_bytes, ru_arena *arena, ru
     RU_TRY(header_find(data, size_bytes, &c, err));
     const uint8_t *elements = (const uint8_t *)c.end;
     if (!header_read(&c, &h)) {
-        return RU_FAIL(err, RU_E_DATA,
-                       "npy: the header is not {'descr': TEXT, 'fortran_order': BOOL, 'shape': TUPLE "
-                       "of at most %d}",
-                       RU_RANK_MAX);
+        return RU_FAIL(
+            err, RU_E_DATA,
+            "npy: the header is not {'descr': TEXT, 'fortran_order': BOOL, 'shape': TUPLE "
+            "of at most %d}",
+            RU_RANK_MAX);
     }
     bool swap = false;
     h.type.dtype = descr_dtype(h.descr, &swap);
     if (h.type.dtype == RU_NONE) {
         return RU_FAIL(err, RU_E_UNSUPPORTED,
-                       "npy: element type '%s' is not supported (numbers and booleans are)", h.descr);
+                       "npy: element type '%s' is not supported (numbers and booleans are)",
+                       h.descr);
     }
     int64_t count = ru_type_count(&h.type);
     int64_t have = (const uint8_t *)data + size_bytes - elements;
@@ -254,13 +257,13 @@ ru_status ru_npy_parse(const void *data, int64_t size_bytes, ru_arena *arena, ru
     return elements_read(elements, &h, swap, arena, out, err);
 }
 
-/* -- writing ------------------------------------------------------------------------------------- */
+/* -- writing ----------------------------------------------------------------------------------- */
 
 static const char *dtype_descr(ru_dtype t)
 {
     switch (t) {
-#define RU_X(name, w, bytes, onnx, st, np)                                                         \
-    case RU_##name:                                                                                \
+#define RU_X(name, w, bytes, onnx, st, np) \
+    case RU_##name:                        \
         return np;
         RU_DTYPE_LIST(RU_X)
 #undef RU_X
@@ -281,7 +284,9 @@ int64_t rui_npy_header(const ru_array *a, char into[RUI_NPY_HEADER_MAX])
     int n = 0;
     for (uint32_t k = 0; k < a->type.rank; k++) {
         n += snprintf(shape + n, sizeof shape - (size_t)n, "%lld%s", (long long)a->type.dims[k],
-                      a->type.rank == 1 ? "," : k + 1 < a->type.rank ? ", " : "");
+                      a->type.rank == 1      ? ","
+                      : k + 1 < a->type.rank ? ", "
+                                             : "");
     }
     memcpy(into, magic, sizeof magic);
     into[6] = 1;

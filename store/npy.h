@@ -4,9 +4,9 @@
  *   'shape': (3, 4), } padded with spaces to a multiple of 64 | elements
  *
  * Reading takes numbers and booleans of either byte order, row- or column-major; objects, texts and
- * records are refused (objects would mean running code). npz members may be stored or deflated, zip64
- * included; every length and checksum is verified. Writing gives version 1.0 and stored members; a
- * member or archive of 4 GiB or more is refused: safetensors is the format for those.
+ * records are refused (objects would mean running code). npz members may be stored or deflated,
+ * zip64 included; every length and checksum is verified. Writing gives version 1.0 and stored
+ * members; a member or archive of 4 GiB or more is refused: safetensors is the format for those.
  *
  * bf16 has no numpy name: it is written as f32.
  *

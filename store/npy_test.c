@@ -6,7 +6,8 @@
 #include "test/test.h"
 
 /* Written by numpy 2: arange(6)/2-1 as f4 (2,3); arange(24) as i2 (2,3,4) column-major, version 2;
- * [1,-2,300000] as >i4; two texts; savez(x=the first, n=7); savez_compressed(zeros=(10,20), b=[T,F]). */
+ * [1,-2,300000] as >i4; two texts; savez(x=the first, n=7); savez_compressed(zeros=(10,20),
+ * b=[T,F]). */
 /* clang-format off */
 static const uint8_t npy_plain[152] = {
     147,78,85,77,80,89,1,0,118,0,123,39,100,101,115,99,114,39,58,32,39,60,102,52,39,44,32,39,102,
@@ -116,8 +117,8 @@ static void reads_archives(void **state)
     ru_arena_fini(&arena);
 }
 
-/* Every cut and every changed byte is either noticed or harmless; nothing is read outside. The bytes
- * stand at the end of an exact allocation, so that sanitizers see a step beyond. */
+/* Every cut and every changed byte is either noticed or harmless; nothing is read outside. The
+ * bytes stand at the end of an exact allocation, so that sanitizers see a step beyond. */
 static void cut_and_flipped(void **state)
 {
     (void)state;

@@ -147,8 +147,8 @@ static ru_status packed_find(const zip *z, const member *m, const uint8_t **out,
         return damaged(err, "a member has no local header");
     }
     const uint8_t *h = z->data + m->offset;
-    int64_t begin = m->offset + LOCAL_BYTES + (int64_t)little(h + 26, 2) +
-                    (int64_t)little(h + 28, 2);
+    int64_t begin =
+        m->offset + LOCAL_BYTES + (int64_t)little(h + 26, 2) + (int64_t)little(h + 28, 2);
     if (!inside(z, begin, m->packed_bytes)) {
         return damaged(err, "a member reaches beyond the end");
     }
@@ -215,8 +215,7 @@ static ru_status member_read(const zip *z, const member *m, ru_arena *arena, con
                        "npz: compression method %u is not supported (stored and deflate are)",
                        m->method);
     }
-    return crc_all(*out, m->size_bytes) == m->crc ? RU_OK
-                                                  : damaged(err, "a checksum does not fit");
+    return crc_all(*out, m->size_bytes) == m->crc ? RU_OK : damaged(err, "a checksum does not fit");
 }
 
 ru_status ru_npz_parse(const void *data, int64_t size_bytes, ru_arena *arena, ru_arrays *out,
@@ -281,7 +280,7 @@ ru_status ru_npz_open(const char *path, ru_arena *arena, ru_map_file *map, ru_ar
     return RU_OK;
 }
 
-/* -- writing ------------------------------------------------------------------------------------- */
+/* -- writing ----------------------------------------------------------------------------------- */
 
 static void put(uint8_t **at, uint64_t v, int n)
 {
@@ -338,10 +337,11 @@ static ru_status member_write(writer *w, const ru_array *a, uint32_t k, ru_err *
     }
     if (w->at + all + LOCAL_BYTES + name_bytes >= UINT32_MAX - ((int64_t)1 << 24)) {
         return RU_FAIL(err, RU_E_LIMIT,
-                       "npz: the archive would reach 4 GiB at array '%s'; use safetensors", a->name);
+                       "npz: the archive would reach 4 GiB at array '%s'; use safetensors",
+                       a->name);
     }
-    uint32_t crc = (uint32_t)crc32_z(crc_all((const uint8_t *)head, head_bytes), body,
-                                     (z_size_t)body_bytes);
+    uint32_t crc =
+        (uint32_t)crc32_z(crc_all((const uint8_t *)head, head_bytes), body, (z_size_t)body_bytes);
     int64_t offset = w->at;
     put(&at, 0x04034b50, 4);
     put_common(&at, crc, all, name_bytes);

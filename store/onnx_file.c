@@ -9,8 +9,8 @@
 static char *folder_of(const char *path)
 {
     const char *slash = strrchr(path, '/');
-    char *dir = slash == NULL ? strdup(".")
-                              : strndup(path, slash == path ? 1 : (size_t)(slash - path));
+    char *dir =
+        slash == NULL ? strdup(".") : strndup(path, slash == path ? 1 : (size_t)(slash - path));
     char *real = dir != NULL ? realpath(dir, NULL) : NULL;
     free(dir);
     return real;
@@ -23,7 +23,8 @@ ru_status ru_onnx_file_open(const char *path, ru_onnx_file *out, ru_err *err)
     f.folder = folder_of(path);
     if (f.folder == NULL) {
         ru_file_unmap(&f.model);
-        return RU_FAIL(err, RU_E_IO, "%s: its folder cannot be resolved: %s", path, strerror(errno));
+        return RU_FAIL(err, RU_E_IO, "%s: its folder cannot be resolved: %s", path,
+                       strerror(errno));
     }
     *out = f;
     return RU_OK;
@@ -74,10 +75,11 @@ static ru_status part_open(ru_onnx_file *f, const char *location, ru_map_file *o
                        strerror(errno));
     }
     bool within = strncmp(real, f->folder, n) == 0 && (n == 1 || real[n] == '/');
-    ru_status st = within ? ru_file_map(real, out, err)
-                          : RU_FAIL(err, RU_E_DATA,
-                                    "file '%s' is a link out of the model's folder and is not opened",
-                                    location);
+    ru_status st =
+        within
+            ? ru_file_map(real, out, err)
+            : RU_FAIL(err, RU_E_DATA,
+                      "file '%s' is a link out of the model's folder and is not opened", location);
     free(real);
     return st;
 }
@@ -113,9 +115,10 @@ static ru_status part_view(void *self, const char *location, int64_t offset, int
     ru_map_file m;
     RU_TRY(part_find(self, location, &m, err));
     if (offset < 0 || offset > m.size_bytes || length > m.size_bytes - offset) {
-        return RU_FAIL(err, RU_E_DATA,
-                       "file '%s' has %lld bytes, the weights are said to be %lld bytes from %lld on",
-                       location, (long long)m.size_bytes, (long long)length, (long long)offset);
+        return RU_FAIL(
+            err, RU_E_DATA,
+            "file '%s' has %lld bytes, the weights are said to be %lld bytes from %lld on",
+            location, (long long)m.size_bytes, (long long)length, (long long)offset);
     }
     *data = m.data + offset;
     *size_bytes = length < 0 ? m.size_bytes - offset : length;

@@ -1,7 +1,8 @@
-/* ONNX models on disk: the model file mapped, weights in files beside it mapped as they are asked for.
+/* ONNX models on disk: the model file mapped, weights in files beside it mapped as they are asked
+ * for.
  *
- * A model may name other files for its weights. They are opened only when they lie inside the model's
- * folder, symbolic links resolved: a downloaded model must not read what is not its own.
+ * A model may name other files for its weights. They are opened only when they lie inside the
+ * model's folder, symbolic links resolved: a downloaded model must not read what is not its own.
  *
  * Thread: one at a time. */
 #ifndef RU_STORE_ONNX_FILE_H

@@ -13,8 +13,8 @@ enum {
 static const char *dtype_word(ru_dtype t)
 {
     switch (t) {
-#define RU_X(name, word, bytes, onnx, st, np)                                                      \
-    case RU_##name:                                                                                \
+#define RU_X(name, word, bytes, onnx, st, np) \
+    case RU_##name:                           \
         return st;
         RU_DTYPE_LIST(RU_X)
 #undef RU_X
@@ -44,7 +44,7 @@ const char *ru_meta_find(const ru_meta *meta, uint32_t n, const char *key)
     return NULL;
 }
 
-/* -- reading ------------------------------------------------------------------------------------- */
+/* -- reading ----------------------------------------------------------------------------------- */
 
 typedef struct span {
     int64_t begin, end;
@@ -73,13 +73,15 @@ static ru_status shape_get(const char *name, const json_t *j, ru_type *type, ru_
         return RU_FAIL(err, RU_E_DATA, "safetensors: tensor '%s' has no shape", name);
     }
     if (rank > RU_RANK_MAX) {
-        return RU_FAIL(err, RU_E_UNSUPPORTED, "safetensors: tensor '%s' has %zu dimensions, at most "
-                       "%d are supported", name, rank, RU_RANK_MAX);
+        return RU_FAIL(err, RU_E_UNSUPPORTED,
+                       "safetensors: tensor '%s' has %zu dimensions, at most "
+                       "%d are supported",
+                       name, rank, RU_RANK_MAX);
     }
     for (size_t k = 0; k < rank; k++) {
         if (!size_get(json_array_get(j, k), INT64_MAX / 16, &type->dims[k])) {
-            return RU_FAIL(err, RU_E_DATA, "safetensors: tensor '%s' has a dimension that is no size",
-                           name);
+            return RU_FAIL(err, RU_E_DATA,
+                           "safetensors: tensor '%s' has a dimension that is no size", name);
         }
     }
     type->rank = (uint32_t)rank;
@@ -131,9 +133,11 @@ static ru_status meta_get(const json_t *j, ru_arena *arena, ru_safetensors *out,
     }
     const char *key;
     json_t *value;
-    json_object_foreach((json_t *)(uintptr_t)j, key, value) {
+    json_object_foreach((json_t *)(uintptr_t)j, key, value)
+    {
         if (!json_is_string(value)) {
-            return RU_FAIL(err, RU_E_DATA, "safetensors: __metadata__ '%.60s' should be a text", key);
+            return RU_FAIL(err, RU_E_DATA, "safetensors: __metadata__ '%.60s' should be a text",
+                           key);
         }
         ru_meta m = {ru_arena_str(arena, key), ru_arena_str(arena, json_string_value(value))};
         if (m.key == NULL || m.value == NULL) {
@@ -185,7 +189,8 @@ static ru_status tensors_get(const json_t *root, const uint8_t *data, int64_t da
     }
     const char *key;
     json_t *value;
-    json_object_foreach((json_t *)(uintptr_t)root, key, value) {
+    json_object_foreach((json_t *)(uintptr_t)root, key, value)
+    {
         if (strcmp(key, "__metadata__") == 0) {
             RU_TRY(meta_get(value, arena, out, err));
             continue;
@@ -219,10 +224,11 @@ ru_status ru_safetensors_parse(const void *data, int64_t size_bytes, ru_arena *a
     }
     if (size_bytes < 8 || n < 2 || n > HEADER_MAX || (int64_t)n > size_bytes - 8 ||
         bytes[8] != '{') {
-        return RU_FAIL(err, RU_E_DATA,
-                       "safetensors: no header: %lld bytes, header length %llu (at most %d and within "
-                       "the file)",
-                       (long long)size_bytes, (unsigned long long)n, HEADER_MAX);
+        return RU_FAIL(
+            err, RU_E_DATA,
+            "safetensors: no header: %lld bytes, header length %llu (at most %d and within "
+            "the file)",
+            (long long)size_bytes, (unsigned long long)n, HEADER_MAX);
     }
     json_error_t why;
     json_t *root = json_loadb((const char *)bytes + 8, (size_t)n, JSON_REJECT_DUPLICATES, &why);
@@ -253,7 +259,7 @@ ru_status ru_safetensors_open(const char *path, ru_arena *arena, ru_map_file *ma
     return RU_OK;
 }
 
-/* -- writing ------------------------------------------------------------------------------------- */
+/* -- writing ----------------------------------------------------------------------------------- */
 
 typedef struct rank_of {
     int64_t bytes;
@@ -337,8 +343,9 @@ ru_status ru_safetensors_write(ru_out *file, const ru_array *tensors, uint32_t n
     qsort(order, n, sizeof *order, rank_order);
     char *text = header_make(tensors, order, n, meta, n_meta);
     ru_status st = text != NULL ? header_write(file, text, err)
-                                : RU_FAIL(err, RU_E_ARG, "safetensors: two tensors have the same "
-                                                         "name, or a name is no UTF-8");
+                                : RU_FAIL(err, RU_E_ARG,
+                                          "safetensors: two tensors have the same "
+                                          "name, or a name is no UTF-8");
     for (uint32_t k = 0; k < n && st == RU_OK; k++) {
         const ru_array *a = &tensors[order[k].tensor];
         int64_t bytes = ru_type_bytes(&a->type);

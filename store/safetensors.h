@@ -2,10 +2,10 @@
  *
  *   u64 LE header length N | N bytes of JSON, padded with spaces | data
  *
- * A file is hostile until every number is checked: header at most 100 MB, valid JSON without repeated
- * keys, known dtypes, offsets that cover the data exactly once, without overlap or hole.
- * What we write starts its data at a multiple of 64 bytes, largest element types first, so that every
- * tensor is aligned and a map of the file can be used as it is.
+ * A file is hostile until every number is checked: header at most 100 MB, valid JSON without
+ * repeated keys, known dtypes, offsets that cover the data exactly once, without overlap or hole.
+ * What we write starts its data at a multiple of 64 bytes, largest element types first, so that
+ * every tensor is aligned and a map of the file can be used as it is.
  *
  * Thread: any, no shared state.
  * Source: github.com/huggingface/safetensors, README (format) */

@@ -66,7 +66,7 @@ static ru_status parse_header(const char *json, int64_t data_bytes, ru_err *err)
 static void hostile_headers(void **state)
 {
     (void)state;
-#define T(name, dtype, shape, b, e)                                                                \
+#define T(name, dtype, shape, b, e) \
     "\"" name "\":{\"dtype\":\"" dtype "\",\"shape\":" shape ",\"data_offsets\":[" b "," e "]}"
     static const struct {
         const char *json;
@@ -75,7 +75,8 @@ static void hostile_headers(void **state)
         const char *say;
     } cases[] = {
         {"{" T("a", "F32", "[2]", "0", "8") "}", 8, RU_OK, ""},
-        {"{" T("a", "F32", "[2]", "0", "8") "," T("b", "U8", "[3]", "8", "11") "}   ", 11, RU_OK, ""},
+        {"{" T("a", "F32", "[2]", "0", "8") "," T("b", "U8", "[3]", "8", "11") "}   ", 11, RU_OK,
+         ""},
         {"{" T("b", "U8", "[3]", "8", "11") "," T("a", "F32", "[2]", "0", "8") "}", 11, RU_OK, ""},
         {"{}", 0, RU_OK, ""},
         {"{" T("a", "F32", "[2]", "0", "8") "}", 9, RU_E_DATA, "no tensor"},
@@ -174,6 +175,5 @@ static void writes_and_reads(void **state)
     unlink(path);
 }
 
-RU_TESTS(store_safetensors, cmocka_unit_test(reads_pythons_file),
-         cmocka_unit_test(hostile_headers), cmocka_unit_test(every_cut),
-         cmocka_unit_test(writes_and_reads))
+RU_TESTS(store_safetensors, cmocka_unit_test(reads_pythons_file), cmocka_unit_test(hostile_headers),
+         cmocka_unit_test(every_cut), cmocka_unit_test(writes_and_reads))

@@ -36,8 +36,8 @@ static ru_status tensors_read(case_state *c, uint32_t set, const char *kind, ten
                               ru_err *err)
 {
     for (out->n = 0; out->n < IO_MAX; out->n++) {
-        const char *path = ru_arena_printf(c->arena, "%s/test_data_set_%u/%s_%u.pb", c->dir, set,
-                                           kind, out->n);
+        const char *path =
+            ru_arena_printf(c->arena, "%s/test_data_set_%u/%s_%u.pb", c->dir, set, kind, out->n);
         if (path == NULL) {
             return RU_FAIL(err, RU_E_LIMIT, "the arena is full");
         }
@@ -47,8 +47,8 @@ static ru_status tensors_read(case_state *c, uint32_t set, const char *kind, ten
         ru_map_file m;
         RU_TRY(map_file(c, path, &m, err));
         ru_array *a = &out->at[out->n];
-        ru_status st = ru_onnx_tensor_read(m.data, m.size_bytes, c->arena, &a->type, &a->data,
-                                           &a->name, err);
+        ru_status st =
+            ru_onnx_tensor_read(m.data, m.size_bytes, c->arena, &a->type, &a->data, &a->name, err);
         if (st != RU_OK) {
             return ru_err_wrap(err, st, "%s_%u.pb", kind, out->n);
         }
@@ -83,8 +83,8 @@ static double element(const ru_type *t, const void *data, int64_t k)
     return 0;
 }
 
-static ru_status compare(const ru_graph *g, uint32_t k, const ru_array *want,
-                         const void *have, ru_err *err)
+static ru_status compare(const ru_graph *g, uint32_t k, const ru_array *want, const void *have,
+                         ru_err *err)
 {
     const ru_type *t = &ru_graph_value(g, g->outputs[k])->type;
     ru_type expected = want->type;
@@ -94,7 +94,8 @@ static ru_status compare(const ru_graph *g, uint32_t k, const ru_array *want,
     if (!ru_type_equal(t, &expected)) {
         char a[256], b[256];
         return RU_FAIL(err, RU_E_DATA, "output %u is %s, expected %s", k,
-                       ru_type_print(g, t, a, sizeof a), ru_type_print(g, &want->type, b, sizeof b));
+                       ru_type_print(g, t, a, sizeof a),
+                       ru_type_print(g, &want->type, b, sizeof b));
     }
     if (!ru_dtype_is_float(t->dtype)) {
         return memcmp(have, want->data, (size_t)ru_type_bytes(t)) == 0
@@ -140,8 +141,8 @@ static ru_status run_graph(const ru_graph *g, ru_device_kind device, const tenso
     return st;
 }
 
-/* Vectors of opset 13 write bf16 as u16, and one value where the model declares a whole tensor of which
- * only the type is read (CastLike): give the model what it declares. */
+/* Vectors of opset 13 write bf16 as u16, and one value where the model declares a whole tensor of
+ * which only the type is read (CastLike): give the model what it declares. */
 static ru_status repair(const ru_type *want, ru_array *a, ru_arena *arena, ru_err *err)
 {
     if (want->dtype == RU_BF16 && a->type.dtype == RU_U16) {
@@ -207,13 +208,20 @@ static const struct {
     {"test_training_dropout_default_mask", "the mask comes from numpy's random numbers"},
     {"test_training_dropout_mask", "the mask comes from numpy's random numbers"},
     {"test_averagepool_3d_dilations_large_count_include_pad_is_1_ceil_mode_is_True",
-     "ONNX 1.16 counts positions beyond the padding; its own later reference and ONNX Runtime do not"},
+     "ONNX 1.16 counts positions beyond the padding; its own later reference and ONNX Runtime do "
+     "not"},
 };
 
 static ru_onnx_verdict verdict_of(const ru_err *why)
 {
-    static const char *const out[] = {"subgraph", "sequence", "optional", "element type", "of domain",
-                                      " is a map", "no tensor or number", "cast to"};
+    static const char *const out[] = {"subgraph",
+                                      "sequence",
+                                      "optional",
+                                      "element type",
+                                      "of domain",
+                                      " is a map",
+                                      "no tensor or number",
+                                      "cast to"};
     if (why->status != RU_E_UNSUPPORTED) {
         return RU_ONNX_FAIL;
     }

@@ -1,7 +1,7 @@
 /* One ONNX test vector: a folder with model.onnx and test_data_set_<k>/{input,output}_<i>.pb.
  *
- * Runs the model on the inputs and compares with the outputs, with the tolerances of the ONNX project's own
- * runner (relative 1e-3, absolute 1e-7; integers and booleans exactly).
+ * Runs the model on the inputs and compares with the outputs, with the tolerances of the ONNX
+ * project's own runner (relative 1e-3, absolute 1e-7; integers and booleans exactly).
  *
  * Thread: any; one case at a time per arena. */
 #ifndef RU_TEST_ONNX_CASE_H

@@ -1,14 +1,13 @@
 /* onnx-conformance [--device ref|cpu] [--filter TEXT] [--quiet] [--list FILE] SET=DIR...
  *
- * Runs every ONNX node test vector in the folders on the devices, prints one line per vector that does not
- * pass and a summary, and with --list writes the pass list that the unit test holds us to:
+ * Runs every ONNX node test vector in the folders on the devices, prints one line per vector that
+ * does not pass and a summary, and with --list writes the pass list that the unit test holds us to:
  * `SET TEST DEVICE[,DEVICE]` a line, sorted. SET names the version of the vectors. */
 #include <stdio.h>
 #include <string.h>
 
 #include "env/file.h"
 #include "test/onnx_case.h"
-
 
 typedef struct options {
     bool ref, cpu, quiet;
@@ -66,8 +65,8 @@ static int run_set(const char *arg, const options *opt, FILE *list, ru_arena *ar
     for (int d = 0; d < 2; d++) {
         const totals *t = d == 0 ? &ref : &cpu;
         if (d == 0 ? opt->ref : opt->cpu) {
-            printf("%s %s: %u pass, %u fail, %u need an op that is not there, %u out of scope\n", set,
-                   d == 0 ? "ref" : "cpu", t->n[RU_ONNX_PASS], t->n[RU_ONNX_FAIL],
+            printf("%s %s: %u pass, %u fail, %u need an op that is not there, %u out of scope\n",
+                   set, d == 0 ? "ref" : "cpu", t->n[RU_ONNX_PASS], t->n[RU_ONNX_FAIL],
                    t->n[RU_ONNX_UNSUPPORTED], t->n[RU_ONNX_OUT]);
         }
     }

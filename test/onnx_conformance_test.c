@@ -52,7 +52,8 @@ static void listed_vectors_pass(void **state)
     int64_t size_bytes = 0;
     ru_err err;
     assert_ok(ru_file_read(RU_SOURCE_ROOT "/test/golden/onnx_pass_list.txt", 0, &arena, &text,
-                           &size_bytes, &err), err);
+                           &size_bytes, &err),
+              err);
     char failed[1200] = "";
     uint32_t ran = 0, listed = 0;
     char *rest = NULL;

@@ -21,7 +21,7 @@ typedef struct session {
     ru_onnx_file file;
     ru_onnx_external external;
     ru_map_file arrays_map;
-    ru_arrays arrays;      /* what the model will run on */
+    ru_arrays arrays; /* what the model will run on */
     ru_onnx_dim dims[DIMS_MAX];
     ru_onnx_options opt;
     ru_graph signature, g;
@@ -30,7 +30,7 @@ typedef struct session {
     int64_t open_ns, *run_ns; /* [repeat] */
 } session;
 
-/* -- what it runs on ----------------------------------------------------------------------------- */
+/* -- what it runs on --------------------------------------------------------------------------- */
 
 /* --dim N=32 */
 static ru_status dims_read(session *s, ru_err *err)
@@ -63,8 +63,10 @@ static ru_status arrays_read(session *s, ru_err *err)
     RU_TRY(ru_npz_open(path, s->arena, &s->arrays_map, &s->arrays, err));
     if (s->arrays.n == 1 && s->arrays.at[0].name[0] == 0) {
         if (s->signature.n_inputs != 1) {
-            return RU_FAIL(err, RU_E_DATA, "%s holds one array, the model has %u inputs: use an .npz "
-                           "with their names", path, s->signature.n_inputs);
+            return RU_FAIL(err, RU_E_DATA,
+                           "%s holds one array, the model has %u inputs: use an .npz "
+                           "with their names",
+                           path, s->signature.n_inputs);
         }
         s->arrays.at[0].name = ru_graph_value(&s->signature, s->signature.inputs[0])->name;
     }
@@ -87,8 +89,8 @@ static void random_fill(const ru_type *t, ru_rng *rng, int64_t below, void *data
     }
 }
 
-/* Random elements for the inputs that --in does not give; symbolic dimensions become 1 unless --dim says
- * otherwise. */
+/* Random elements for the inputs that --in does not give; symbolic dimensions become 1 unless --dim
+ * says otherwise. */
 static ru_status random_add(session *s, ru_err *err)
 {
     uint64_t seed = (uint64_t)ru_cmd_i64(s->in, "seed");
@@ -124,15 +126,16 @@ static ru_status inputs_complete(const session *s, ru_err *err)
         const ru_value *v = ru_graph_value(&s->signature, s->signature.inputs[k]);
         if (ru_arrays_find(&s->arrays, v->name) == NULL) {
             char type[256];
-            return RU_FAIL(err, RU_E_MISSING,
-                           "no array for input '%s' (%s): give it with --in FILE.npz, or use --random",
-                           v->name, ru_type_print(&s->signature, &v->type, type, sizeof type));
+            return RU_FAIL(
+                err, RU_E_MISSING,
+                "no array for input '%s' (%s): give it with --in FILE.npz, or use --random",
+                v->name, ru_type_print(&s->signature, &v->type, type, sizeof type));
         }
     }
     return RU_OK;
 }
 
-/* -- opening and running ------------------------------------------------------------------------- */
+/* -- opening and running ----------------------------------------------------------------------- */
 
 static ru_status model_load(session *s, ru_err *err)
 {
@@ -212,7 +215,7 @@ static ru_status outputs_save(const session *s, ru_err *err)
     return ru_npz_save(path, out, s->g.n_outputs, err);
 }
 
-/* -- report -------------------------------------------------------------------------------------- */
+/* -- report ------------------------------------------------------------------------------------ */
 
 typedef struct times {
     double open_s, first_s, median_s, p10_s, p90_s, min_s;
@@ -268,13 +271,14 @@ static void report_json(const session *s, ru_text *t)
     values_put(t, &s->g, s->g.inputs, s->g.n_inputs, NULL);
     ru_text_putf(t, "],\"outputs\":[");
     values_put(t, &s->g, s->g.outputs, s->g.n_outputs, s->info.outputs);
-    ru_text_putf(t,
-                 "],\"open_s\":%.9g,\"first_s\":%.9g,\"runs\":%lld,\"median_s\":%.9g,\"p10_s\":%.9g,"
-                 "\"p90_s\":%.9g,\"min_s\":%.9g,\"flops\":%lld,\"arena_bytes\":%lld,"
-                 "\"const_bytes\":%lld,\"steps\":%u,\"reorders\":%u}\n",
-                 m.open_s, m.first_s, (long long)m.n, m.median_s, m.p10_s, m.p90_s, m.min_s,
-                 (long long)stats.flops, (long long)stats.arena_bytes,
-                 (long long)stats.const_bytes, stats.n_steps, stats.n_reorders);
+    ru_text_putf(
+        t,
+        "],\"open_s\":%.9g,\"first_s\":%.9g,\"runs\":%lld,\"median_s\":%.9g,\"p10_s\":%.9g,"
+        "\"p90_s\":%.9g,\"min_s\":%.9g,\"flops\":%lld,\"arena_bytes\":%lld,"
+        "\"const_bytes\":%lld,\"steps\":%u,\"reorders\":%u}\n",
+        m.open_s, m.first_s, (long long)m.n, m.median_s, m.p10_s, m.p90_s, m.min_s,
+        (long long)stats.flops, (long long)stats.arena_bytes, (long long)stats.const_bytes,
+        stats.n_steps, stats.n_reorders);
 }
 
 static void report_text(const session *s, ru_text *t)
@@ -339,30 +343,74 @@ static ru_status run(ru_cmd_in *in, ru_err *err)
 }
 
 static const ru_opt opts[] = {
-    {.name = "in", .letter = 'i', .type = RU_OPT_TEXT, .word = "FILE",
+    {.name = "in",
+     .letter = 'i',
+     .type = RU_OPT_TEXT,
+     .word = "FILE",
      .help = "arrays by input name (.npz), or the only input (.npy)"},
-    {.name = "out", .letter = 'o', .type = RU_OPT_TEXT, .word = "FILE",
+    {.name = "out",
+     .letter = 'o',
+     .type = RU_OPT_TEXT,
+     .word = "FILE",
      .help = "write the outputs by name as .npz"},
-    {.name = "random", .type = RU_OPT_FLAG, .help = "random elements for inputs that --in does not give"},
-    {.name = "random-below", .type = RU_OPT_I64, .word = "N", .def = "10", .min = 1, .max = 1e15,
+    {.name = "random",
+     .type = RU_OPT_FLAG,
+     .help = "random elements for inputs that --in does not give"},
+    {.name = "random-below",
+     .type = RU_OPT_I64,
+     .word = "N",
+     .def = "10",
+     .min = 1,
+     .max = 1e15,
      .help = "random whole numbers lie below this (token numbers, say)"},
-    {.name = "seed", .type = RU_OPT_I64, .word = "N", .def = "1", .min = 0, .max = 9e15,
+    {.name = "seed",
+     .type = RU_OPT_I64,
+     .word = "N",
+     .def = "1",
+     .min = 0,
+     .max = 9e15,
      .help = "seed of random inputs"},
-    {.name = "dim", .type = RU_OPT_TEXTS, .word = "NAME=N",
+    {.name = "dim",
+     .type = RU_OPT_TEXTS,
+     .word = "NAME=N",
      .help = "number for a symbolic dimension; may be repeated"},
-    {.name = "repeat", .letter = 'n', .type = RU_OPT_I64, .word = "N", .def = "1", .min = 1, .max = 1e8,
+    {.name = "repeat",
+     .letter = 'n',
+     .type = RU_OPT_I64,
+     .word = "N",
+     .def = "1",
+     .min = 1,
+     .max = 1e8,
      .help = "run this often; times are of all runs but the first"},
-    {.name = "threads", .letter = 't', .type = RU_OPT_I64, .word = "N", .def = "0", .min = 0, .max = 4096,
+    {.name = "threads",
+     .letter = 't',
+     .type = RU_OPT_I64,
+     .word = "N",
+     .def = "0",
+     .min = 0,
+     .max = 4096,
      .help = "threads to use; 0: every core this process may run on"},
-    {.name = "device", .type = RU_OPT_CHOICE, .def = "cpu", .choices = "cpu|ref",
+    {.name = "device",
+     .type = RU_OPT_CHOICE,
+     .def = "cpu",
+     .choices = "cpu|ref",
      .help = "where to run; ref is the plain C reference"},
-    {.name = "precision", .type = RU_OPT_CHOICE, .def = "f32", .choices = "f32|bf16",
+    {.name = "precision",
+     .type = RU_OPT_CHOICE,
+     .def = "f32",
+     .choices = "f32|bf16",
      .help = "bf16 computes products in bf16 where the model says f32"},
-    {.name = "autotune", .type = RU_OPT_FLAG, .def = "true",
+    {.name = "autotune",
+     .type = RU_OPT_FLAG,
+     .def = "true",
      .help = "time algorithms for this model's shapes while opening"},
-    {.name = "cache", .type = RU_OPT_TEXT, .word = "DIR",
+    {.name = "cache",
+     .type = RU_OPT_TEXT,
+     .word = "DIR",
      .help = "folder that keeps autotuned choices from run to run"},
-    {.name = "steps", .type = RU_OPT_FLAG, .help = "print the planned steps with their times on stderr"},
+    {.name = "steps",
+     .type = RU_OPT_FLAG,
+     .help = "print the planned steps with their times on stderr"},
     {.name = "json", .type = RU_OPT_FLAG, .help = "report as one JSON object (rubato.run/1)"},
 };
 
@@ -374,8 +422,10 @@ static const ru_example examples[] = {
 const ru_cmd rui_cmd_run = {
     .name = "run",
     .summary = "run an ONNX model on named arrays",
-    .about = "Reads ONNX models of opsets 1 to 21 (docs/onnx.md says which operators). Inputs come from a "
-             "file of numpy's savez, outputs go to one. Inputs that decide shapes are taken as constants; "
+    .about = "Reads ONNX models of opsets 1 to 21 (docs/onnx.md says which operators). Inputs come "
+             "from a "
+             "file of numpy's savez, outputs go to one. Inputs that decide shapes are taken as "
+             "constants; "
              "symbolic dimensions take their numbers from the arrays, or from --dim.",
     .args = "MODEL.onnx",
     .arg_min = 1,
@@ -384,6 +434,7 @@ const ru_cmd rui_cmd_run = {
     .n_opts = RU_ARRAY_LEN(opts),
     .examples = examples,
     .n_examples = RU_ARRAY_LEN(examples),
-    .exits = "65 the model or the arrays are damaged or not supported|66 a file or an input is missing",
+    .exits =
+        "65 the model or the arrays are damaged or not supported|66 a file or an input is missing",
     .run = run,
 };

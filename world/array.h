@@ -9,7 +9,8 @@
 typedef struct ru_array {
     const char *name; /* may be NULL where order says which it is */
     ru_type type;     /* concrete */
-    const void *data; /* view, row-major and packed, aligned to the element; any pointer when empty */
+    const void
+        *data; /* view, row-major and packed, aligned to the element; any pointer when empty */
 } ru_array;
 
 typedef struct ru_arrays {

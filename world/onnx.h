@@ -1,14 +1,14 @@
 /* ONNX models, in and out: bytes to graph, graph to bytes.
  *
- * Reading accepts opsets RU_ONNX_OPSET_MIN to RU_ONNX_OPSET_MAX of the standard domain and lifts every
- * node to the meaning it has at opset 21: attributes that became inputs move, deprecated ops become
- * their successors, defaults that changed are written out. Functions of the model are inlined.
- * Subgraph attributes (If, Loop, Scan), sequences, optionals and strings are refused. Every error
- * names the node, its op and the opset.
+ * Reading accepts opsets RU_ONNX_OPSET_MIN to RU_ONNX_OPSET_MAX of the standard domain and lifts
+ * every node to the meaning it has at opset 21: attributes that became inputs move, deprecated ops
+ * become their successors, defaults that changed are written out. Functions of the model are
+ * inlined. Subgraph attributes (If, Loop, Scan), sequences, optionals and strings are refused.
+ * Every error names the node, its op and the opset.
  *
- * The bytes stay where they are: weights whose bytes are aligned are views of them, so they must live
- * as long as the graph. Weights in other files are asked from `external` (world/ reads no files;
- * store/onnx_file.h does both).
+ * The bytes stay where they are: weights whose bytes are aligned are views of them, so they must
+ * live as long as the graph. Weights in other files are asked from `external` (world/ reads no
+ * files; store/onnx_file.h does both).
  *
  * Thread: any, no shared state.
  * Source: onnx.proto and Changelog.md of the ONNX project */
@@ -20,15 +20,16 @@
 #include "world/pass.h"
 
 enum {
-    RU_ONNX_OPSET_MIN = 1,  /* below 9 only ops whose old meaning is known are taken */
+    RU_ONNX_OPSET_MIN = 1, /* below 9 only ops whose old meaning is known are taken */
     RU_ONNX_OPSET_MAX = 21,
 };
 
 /* Bytes of weights kept outside the model file. */
 typedef struct ru_onnx_external {
     const char *name;
-    /* View of `length` bytes (-1: to the end) at `offset` of file `location`, relative to the model's
-     * folder. Must refuse locations that leave the folder. The view lives as long as the graph. */
+    /* View of `length` bytes (-1: to the end) at `offset` of file `location`, relative to the
+     * model's folder. Must refuse locations that leave the folder. The view lives as long as the
+     * graph. */
     ru_status (*view)(void *self, const char *location, int64_t offset, int64_t length,
                       const void **data, int64_t *size_bytes, ru_err *err);
     void *self;
@@ -56,18 +57,18 @@ typedef struct ru_onnx_options {
 typedef struct ru_onnx_info {
     int64_t ir_version, opset; /* of the standard domain */
     const char *producer;      /* may be "" */
-    /* [graph->n_inputs] does the shape of some value depend on this input's data? Such inputs must be
-     * fixed before shapes can be known. */
+    /* [graph->n_inputs] does the shape of some value depend on this input's data? Such inputs must
+     * be fixed before shapes can be known. */
     const bool *shapes;
     const char *const *outputs; /* [graph->n_outputs] names the model gives its outputs */
     uint32_t n_functions;
 } ru_onnx_info;
 
 /* Read a ModelProto into `out` (types inferred, verified). `info` may be NULL.
- * Errors: RU_E_DATA for damage and illegal models, RU_E_UNSUPPORTED, RU_E_LIMIT when `arena` is full. */
-RU_MUST_USE ru_status ru_onnx_read(const void *data, int64_t size_bytes,
-                                   const ru_onnx_options *opt, ru_arena *arena, ru_graph *out,
-                                   ru_onnx_info *info, ru_err *err);
+ * Errors: RU_E_DATA for damage and illegal models, RU_E_UNSUPPORTED, RU_E_LIMIT when `arena` is
+ * full. */
+RU_MUST_USE ru_status ru_onnx_read(const void *data, int64_t size_bytes, const ru_onnx_options *opt,
+                                   ru_arena *arena, ru_graph *out, ru_onnx_info *info, ru_err *err);
 
 /* Read a model for running it on these arrays: symbolic dims take their numbers from the arrays'
  * shapes (`opt->dims` adds to them), and inputs whose data decides shapes become constants. Inputs
@@ -78,9 +79,9 @@ RU_MUST_USE ru_status ru_onnx_read_bound(const void *data, int64_t size_bytes,
                                          uint32_t n_arrays, ru_arena *arena, ru_graph *out,
                                          ru_onnx_info *info, ru_err *err);
 
-/* Make all shapes numbers, as executables need: what depends on constants only is computed by `ops` until
- * every shape is known. Errors: RU_E_DATA or RU_E_UNSUPPORTED naming a value, its symbolic dimension and
- * what to give. */
+/* Make all shapes numbers, as executables need: what depends on constants only is computed by `ops`
+ * until every shape is known. Errors: RU_E_DATA or RU_E_UNSUPPORTED naming a value, its symbolic
+ * dimension and what to give. */
 RU_MUST_USE ru_status ru_onnx_settle(const ru_graph *g, const ru_fold_ops *ops, ru_arena *arena,
                                      ru_graph *out, ru_err *err);
 
@@ -91,9 +92,10 @@ RU_MUST_USE ru_status ru_onnx_tensor_read(const void *data, int64_t size_bytes, 
                                           ru_err *err);
 
 typedef struct ru_onnx_write_options {
-    int64_t opset;       /* 17 .. 21; 0: 21 */
+    int64_t opset;                /* 17 .. 21; 0: 21 */
     const char *producer_version; /* NULL: none */
-    /* Current data of a STATE value (trained weights), row-major; NULL function: the start values. */
+    /* Current data of a STATE value (trained weights), row-major; NULL function: the start values.
+     */
     const void *(*state)(void *self, ru_value_id state);
     void *self;
 } ru_onnx_write_options;

@@ -12,7 +12,7 @@ static ru_status full(ru_err *err)
 
 typedef struct binding {
     ru_onnx_dim *dims; /* [n_dims] */
-    ru_array *fixed; /* [n_fixed] */
+    ru_array *fixed;   /* [n_fixed] */
     uint32_t n_dims, n_fixed;
 } binding;
 
@@ -37,8 +37,8 @@ static ru_status bind_dim(binding *b, const ru_graph *g, int64_t dim, int64_t nu
     return RU_OK;
 }
 
-static ru_status bind_array(binding *b, const ru_graph *g, const ru_array *a,
-                            const bool *shapes, ru_err *err)
+static ru_status bind_array(binding *b, const ru_graph *g, const ru_array *a, const bool *shapes,
+                            ru_err *err)
 {
     for (uint32_t k = 0; k < g->n_inputs; k++) {
         const ru_value *v = ru_graph_value(g, g->inputs[k]);
@@ -117,7 +117,8 @@ static ru_status concrete(const ru_graph *g, ru_err *err)
         return RU_FAIL(err, RU_E_UNSUPPORTED,
                        "value '%s' of %s is %s: its shape depends on data of the run, which is not "
                        "supported",
-                       v->name != NULL ? v->name : "", n != NULL ? ru_op_get(n->op)->name : "the graph",
+                       v->name != NULL ? v->name : "",
+                       n != NULL ? ru_op_get(n->op)->name : "the graph",
                        ru_type_print(g, &v->type, type, sizeof type));
     }
     return RU_OK;

@@ -75,8 +75,14 @@ ru_status rui_lift_node(rui_lift *l, ru_op op, const ru_value_id *in, uint32_t n
 {
     ru_value_id v; /* `out` may be one of `in` */
     RU_TRY(ru_graph_add_value(l->g, &(ru_value){.kind = RU_VALUE_TEMP}, &v, err));
-    ru_node n = {.op = op, .name = l->name, .in = in, .out = &v, .attrs = attrs,
-                 .n_in = n_in, .n_out = 1, .n_attrs = n_attrs};
+    ru_node n = {.op = op,
+                 .name = l->name,
+                 .in = in,
+                 .out = &v,
+                 .attrs = attrs,
+                 .n_in = n_in,
+                 .n_out = 1,
+                 .n_attrs = n_attrs};
     RU_TRY(append(l, &n, err));
     *out = v;
     return RU_OK;
@@ -123,7 +129,7 @@ void rui_lift_dflt_str(rui_lift *l, ru_attr_key key, const char *v)
     dflt(l, &(ru_attr){.key = key, .kind = RU_ATTR_STR, .n = 1, .u.s = v});
 }
 
-/* -- emission ------------------------------------------------------------------------------------ */
+/* -- emission ---------------------------------------------------------------------------------- */
 
 static ru_status tensor_convert(const rui_onnx_attr *a, ru_arena *arena, ru_attr *out, ru_err *err)
 {
@@ -243,8 +249,14 @@ ru_status rui_lift_emit(rui_lift *l, ru_err *err)
             RU_TRY(ru_graph_add_value(l->g, &(ru_value){.kind = RU_VALUE_TEMP}, &out[k], err));
         }
     }
-    ru_node node = {.op = l->op, .name = l->name, .in = l->in, .out = out, .attrs = attrs,
-                    .n_in = l->n_in, .n_out = l->n_out, .n_attrs = n};
+    ru_node node = {.op = l->op,
+                    .name = l->name,
+                    .in = l->in,
+                    .out = out,
+                    .attrs = attrs,
+                    .n_in = l->n_in,
+                    .n_out = l->n_out,
+                    .n_attrs = n};
     RU_TRY(append(l, &node, err));
     for (uint32_t k = 0; k < l->n_out_model && k < l->n_out; k++) {
         l->out[k] = out[k];

@@ -1,8 +1,8 @@
 /* Lifting one ONNX node to opset 21 (world/onnx_lift*.c), called by world/onnx_read.c.
  *
- * A lift starts with what the model says: inputs as graph values, attributes as raw messages. Rules of
- * the op's older opsets take attributes away, append inputs, put nodes before it or change the op;
- * what is left is appended to the graph as one node.
+ * A lift starts with what the model says: inputs as graph values, attributes as raw messages. Rules
+ * of the op's older opsets take attributes away, append inputs, put nodes before it or change the
+ * op; what is left is appended to the graph as one node.
  *
  * Thread: any, no shared state. */
 #ifndef RU_WORLD_ONNX_LIFT_H
@@ -16,22 +16,22 @@ typedef struct rui_lift {
     ru_graph *g;
     ru_arena *arena;
     int64_t opset;
-    bool infer;             /* types of inputs are known */
-    const char *op_name;    /* as in the model */
+    bool infer;          /* types of inputs are known */
+    const char *op_name; /* as in the model */
     ru_op op;
-    const char *name;       /* of the node; may be NULL */
-    ru_value_id *in;        /* [n_in], room for RUI_LIFT_ARGS_MORE more */
+    const char *name; /* of the node; may be NULL */
+    ru_value_id *in;  /* [n_in], room for RUI_LIFT_ARGS_MORE more */
     uint32_t n_in;
-    rui_onnx_attr *raw;     /* [n_raw] references resolved */
-    bool *taken;            /* [n_raw] rules have used it */
+    rui_onnx_attr *raw; /* [n_raw] references resolved */
+    bool *taken;        /* [n_raw] rules have used it */
     uint32_t n_raw;
     ru_attr more[RUI_LIFT_ARGS_MORE]; /* attributes that rules write */
     uint32_t n_more;
-    uint32_t n_out;         /* outputs of the node that is appended */
-    ru_value_id *out;       /* [n_out_model] results, filled by emission */
+    uint32_t n_out;   /* outputs of the node that is appended */
+    ru_value_id *out; /* [n_out_model] results, filled by emission */
     uint32_t n_out_model;
-    const bool *wanted;     /* [n_out_model] output has a name in the model */
-    bool done;              /* the rule has filled `out` itself */
+    const bool *wanted; /* [n_out_model] output has a name in the model */
+    bool done;          /* the rule has filled `out` itself */
 } rui_lift;
 
 /* Apply the rules of op and opset. Errors: RU_E_UNSUPPORTED, RU_E_DATA without the node's name. */
@@ -40,7 +40,7 @@ RU_MUST_USE ru_status rui_lift_rules(rui_lift *l, ru_err *err);
 /* Append the node: fills l->out. */
 RU_MUST_USE ru_status rui_lift_emit(rui_lift *l, ru_err *err);
 
-/* -- for rules ----------------------------------------------------------------------------------- */
+/* -- for rules --------------------------------------------------------------------------------- */
 
 /* The raw attribute of that name, marked as used; NULL when not set. */
 const rui_onnx_attr *rui_lift_take(rui_lift *l, const char *name);

@@ -8,7 +8,7 @@
 
 typedef ru_status (*rule_fn)(rui_lift *l, ru_err *err);
 
-/* -- attributes that became inputs --------------------------------------------------------------- */
+/* -- attributes that became inputs ------------------------------------------------------------- */
 
 static ru_status ints_to_input(rui_lift *l, const char *name, uint32_t k, ru_err *err)
 {
@@ -40,8 +40,8 @@ static ru_status float_to_input(rui_lift *l, const char *name, uint32_t k, ru_er
     RU_TRY(rui_lift_const_f32s(l, &x, 1, true, &v, err));
     const ru_type *t = rui_lift_type(l, 0);
     if (t != NULL && t->dtype != RU_F32) {
-        ru_attr to = {.key = RU_ATTR_to, .kind = RU_ATTR_INT, .n = 1,
-                      .u.i = ru_dtype_onnx(t->dtype)};
+        ru_attr to = {
+            .key = RU_ATTR_to, .kind = RU_ATTR_INT, .n = 1, .u.i = ru_dtype_onnx(t->dtype)};
         RU_TRY(rui_lift_node(l, RU_OP_Cast, &v, 1, &to, 1, &v, err));
     }
     return rui_lift_set_in(l, k, v, err);
@@ -97,8 +97,8 @@ static ru_status slice_inputs(rui_lift *l, ru_err *err)
     return ints_to_input(l, "axes", 3, err);
 }
 
-/* "From the very start" is often written as the least integer, which inference uses for "not known":
- * any number below every size means the same. */
+/* "From the very start" is often written as the least integer, which inference uses for "not
+ * known": any number below every size means the same. */
 static ru_status slice_bounds(rui_lift *l, ru_err *err)
 {
     const int64_t low = -(INT64_C(1) << 60);
@@ -122,7 +122,7 @@ static ru_status slice_bounds(rui_lift *l, ru_err *err)
     return RU_OK;
 }
 
-/* -- resizing ------------------------------------------------------------------------------------ */
+/* -- resizing ---------------------------------------------------------------------------------- */
 
 /* Upsample (to 9) and Resize 10 know one geometry: asymmetric coordinates, floor. */
 static void resize_old_geometry(rui_lift *l)
@@ -184,7 +184,7 @@ static ru_status resize_empty(rui_lift *l, ru_err *err)
     return RU_OK;
 }
 
-/* -- softmax before 13: over everything from `axis` on ------------------------------------------- */
+/* -- softmax before 13: over everything from `axis` on ----------------------------------------- */
 
 static ru_status softmax_flat(rui_lift *l, ru_err *err)
 {
@@ -214,13 +214,14 @@ static ru_status softmax_flat(rui_lift *l, ru_err *err)
     return rui_lift_set_in(l, 1, shape, err);
 }
 
-/* -- normalisation ------------------------------------------------------------------------------- */
+/* -- normalisation ----------------------------------------------------------------------------- */
 
 static ru_status batchnorm_old(rui_lift *l, ru_err *err)
 {
     (void)rui_lift_take(l, "is_test");
     if (rui_lift_take_int(l, "spatial", 1) != 1) {
-        return RU_FAIL(err, RU_E_UNSUPPORTED, "spatial = 0 (statistics per pixel) is not supported");
+        return RU_FAIL(err, RU_E_UNSUPPORTED,
+                       "spatial = 0 (statistics per pixel) is not supported");
     }
     for (uint32_t k = 1; k < l->n_out_model; k++) {
         if (l->wanted[k]) {
@@ -273,16 +274,16 @@ static ru_status groupnorm_per_channel(rui_lift *l, ru_err *err)
     RU_TRY(rui_lift_node(l, RU_OP_Concat, shape, 2, &axis, 1, &shape[0], err));
     for (uint32_t k = 1; k <= 2; k++) {
         ru_value_id v;
-        RU_TRY(rui_lift_node(l, RU_OP_Unsqueeze, (ru_value_id[]){l->in[k], one}, 2, NULL, 0, &v,
-                             err));
+        RU_TRY(
+            rui_lift_node(l, RU_OP_Unsqueeze, (ru_value_id[]){l->in[k], one}, 2, NULL, 0, &v, err));
         RU_TRY(rui_lift_node(l, RU_OP_Expand, (ru_value_id[]){v, shape[0]}, 2, NULL, 0, &v, err));
-        RU_TRY(rui_lift_node(l, RU_OP_Reshape, (ru_value_id[]){v, flat}, 2, NULL, 0, &l->in[k],
-                             err));
+        RU_TRY(
+            rui_lift_node(l, RU_OP_Reshape, (ru_value_id[]){v, flat}, 2, NULL, 0, &l->in[k], err));
     }
     return RU_OK;
 }
 
-/* -- broadcasting before 7 ----------------------------------------------------------------------- */
+/* -- broadcasting before 7 --------------------------------------------------------------------- */
 
 /* broadcast = 1 lays the second operand's dims along the first's from `axis` on (default: last). */
 static ru_status broadcast_old(rui_lift *l, ru_err *err)
@@ -335,7 +336,7 @@ static ru_status gemm_old(rui_lift *l, ru_err *err)
     return RU_OK;
 }
 
-/* -- the rest ------------------------------------------------------------------------------------ */
+/* -- the rest ---------------------------------------------------------------------------------- */
 
 static ru_status concat_old(rui_lift *l, ru_err *err)
 {
@@ -355,8 +356,8 @@ static ru_status selu_old(rui_lift *l, ru_err *err)
 static ru_status cast_old(rui_lift *l, ru_err *err)
 {
     const rui_onnx_attr *to = rui_lift_take(l, "to");
-    static const char *const names[] = {"",      "FLOAT", "UINT8",  "INT8", "UINT16",  "INT16", "INT32",
-                                        "INT64", "STRING", "BOOL", "FLOAT16", "DOUBLE"};
+    static const char *const names[] = {"",      "FLOAT", "UINT8",  "INT8", "UINT16",  "INT16",
+                                        "INT32", "INT64", "STRING", "BOOL", "FLOAT16", "DOUBLE"};
     for (uint32_t k = 1; to != NULL && to->s != NULL && k < RU_ARRAY_LEN(names); k++) {
         if (strcmp(names[k], to->s) == 0) {
             rui_lift_dflt_int(l, RU_ATTR_to, k);

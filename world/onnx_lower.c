@@ -28,7 +28,7 @@ static const ru_type *type_in(const low *l, uint32_t k)
     return &ru_graph_value(l->from, l->n->in[k])->type;
 }
 
-/* -- building ------------------------------------------------------------------------------------ */
+/* -- building ---------------------------------------------------------------------------------- */
 
 static ru_attr attr_int(ru_attr_key key, int64_t v)
 {
@@ -48,8 +48,14 @@ static ru_status put(low *l, ru_op op, const ru_value_id *in, uint32_t n_in, con
     if (v.v == 0) {
         RU_TRY(ru_graph_add_value(l->g, &(ru_value){.kind = RU_VALUE_TEMP}, &v, l->err));
     }
-    ru_node n = {.op = op, .name = l->n->name, .in = in, .out = &v, .attrs = attrs,
-                 .n_in = n_in, .n_out = 1, .n_attrs = n_attrs};
+    ru_node n = {.op = op,
+                 .name = l->n->name,
+                 .in = in,
+                 .out = &v,
+                 .attrs = attrs,
+                 .n_in = n_in,
+                 .n_out = 1,
+                 .n_attrs = n_attrs};
     RU_TRY(ru_graph_add_node_into(l->g, &n, NULL, l->err));
     *out = v;
     return RU_OK;
@@ -112,7 +118,8 @@ static ru_status keep(low *l)
     return ru_graph_add_node_into(l->g, l->n, NULL, l->err);
 }
 
-/* Attributes of the node without those of the keys given (end with NONE); *n counts what is left. */
+/* Attributes of the node without those of the keys given (end with NONE); *n counts what is left.
+ */
 static ru_attr *attrs_without(low *l, const ru_attr_key *keys, uint32_t *n)
 {
     ru_attr *out = RU_NEW(l->g->arena, ru_attr, l->n->n_attrs + 1);
@@ -134,7 +141,7 @@ static ru_status full(const low *l)
     return RU_FAIL(l->err, RU_E_LIMIT, "onnx export: the arena is full");
 }
 
-/* -- training forms ------------------------------------------------------------------------------ */
+/* -- training forms ---------------------------------------------------------------------------- */
 
 /* Inference uses the running statistics that stand among the inputs. */
 static ru_status batchnorm_train(low *l)
@@ -167,13 +174,13 @@ static ru_status add_into(low *l)
     return put2(l, RU_OP_Add, l->n->in[0], l->n->in[1], &out);
 }
 
-/* -- attention ----------------------------------------------------------------------------------- */
+/* -- attention --------------------------------------------------------------------------------- */
 
 /* [T,T] with 0 where key j may be seen by query i and a large negative number where j > i. */
 static ru_status causal_mask(low *l, ru_dtype dtype, int64_t t, ru_value_id *out)
 {
     ru_type type = {.dtype = RU_F32, .rank = 2, .dims = {t, t}};
-    float *m = t <= 1 << 15 ? RU_NEW(l->g->arena, float, t * t) : NULL;
+    float *m = t <= 1 << 15 ? RU_NEW(l->g->arena, float, t *t) : NULL;
     if (m == NULL) {
         return full(l);
     }
@@ -274,8 +281,14 @@ static ru_status attention_qkv(low *l)
     }
     ru_attr axis = attr_int(RU_ATTR_axis, 2);
     ru_value_id in[2] = {l->n->in[0], split};
-    ru_node n = {.op = RU_OP_Split, .name = l->n->name, .in = in, .out = qkv, .attrs = &axis,
-                 .n_in = 2, .n_out = 3, .n_attrs = 1};
+    ru_node n = {.op = RU_OP_Split,
+                 .name = l->n->name,
+                 .in = in,
+                 .out = qkv,
+                 .attrs = &axis,
+                 .n_in = 2,
+                 .n_out = 3,
+                 .n_attrs = 1};
     RU_TRY(ru_graph_add_node_into(l->g, &n, NULL, l->err));
     ru_value_id mask = ru_node_has_in(l->n, 1) ? l->n->in[1] : (ru_value_id){0};
     return attention_bthd(l, qkv, mask, t, t->dims[1], width);
@@ -296,7 +309,7 @@ static ru_status attention(low *l)
                   tq->dims[3], &out);
 }
 
-/* -- standard ops that changed ------------------------------------------------------------------- */
+/* -- standard ops that changed ----------------------------------------------------------------- */
 
 /* Graphs built here may give axes as an attribute; opset 21 wants the input, before 18 most
  * reductions want the attribute. */
@@ -307,8 +320,8 @@ static ru_status axes_place(low *l)
     bool want_input = always_input || l->opset >= 18;
     uint32_t n_axes = 0, n = 0;
     const int64_t *axes = ru_node_ints(l->n, RU_ATTR_axes, &n_axes);
-    const ru_attr_key drop[] = {RU_ATTR_axes, want_input ? RU_ATTR_NONE : RU_ATTR_noop_with_empty_axes,
-                                RU_ATTR_NONE};
+    const ru_attr_key drop[] = {
+        RU_ATTR_axes, want_input ? RU_ATTR_NONE : RU_ATTR_noop_with_empty_axes, RU_ATTR_NONE};
     ru_attr *attrs = attrs_without(l, drop, &n);
     if (attrs == NULL) {
         return full(l);
@@ -459,9 +472,10 @@ static ru_status node_lower(low *l)
             return rows[k].fn(l);
         }
     }
-    return ru_op_get(l->n->op)->onnx ? keep(l)
-                                     : refuse(l, "has no form in standard ONNX: export the inference "
-                                                 "graph");
+    return ru_op_get(l->n->op)->onnx
+               ? keep(l)
+               : refuse(l, "has no form in standard ONNX: export the inference "
+                           "graph");
 }
 
 ru_status rui_onnx_lower(const ru_graph *g, int64_t opset, ru_arena *arena, ru_graph *out,

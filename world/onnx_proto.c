@@ -45,8 +45,7 @@ static ru_status str_get(const ru_pb_field *f, ru_arena *arena, const char **out
 
 static ru_status strs_add(rui_onnx_strs *list, const ru_pb_field *f, ru_arena *arena, ru_err *err)
 {
-    list->s = rui_onnx_grow(arena, list->s, list->n, &list->cap, sizeof *list->s,
-                            RU_NODE_ARGS_MAX);
+    list->s = rui_onnx_grow(arena, list->s, list->n, &list->cap, sizeof *list->s, RU_NODE_ARGS_MAX);
     if (list->s == NULL) {
         return full(err);
     }
@@ -55,7 +54,7 @@ static ru_status strs_add(rui_onnx_strs *list, const ru_pb_field *f, ru_arena *a
     return RU_OK;
 }
 
-/* -- attributes ---------------------------------------------------------------------------------- */
+/* -- attributes -------------------------------------------------------------------------------- */
 
 /* Append the numbers of one occurrence of a repeated field to a raw-bits array. */
 static ru_status bits_add(uint64_t **bits, uint32_t *n, uint32_t *cap, const ru_pb_field *f,
@@ -193,7 +192,7 @@ static ru_status attr_parse(ru_pb_in in, ru_arena *arena, rui_onnx_attr *a, ru_e
     return RU_OK;
 }
 
-/* -- nodes and functions ------------------------------------------------------------------------- */
+/* -- nodes and functions ----------------------------------------------------------------------- */
 
 static ru_status node_parse(ru_pb_in in, ru_arena *arena, rui_onnx_node *n, ru_err *err)
 {
@@ -314,7 +313,7 @@ static ru_status function_parse(ru_pb_in in, ru_arena *arena, rui_onnx_function 
     return ru_pb_in_end(&in, "an ONNX function", err);
 }
 
-/* -- value infos --------------------------------------------------------------------------------- */
+/* -- value infos ------------------------------------------------------------------------------- */
 
 static ru_status dim_parse(ru_pb_in in, ru_arena *arena, rui_onnx_dim *d, ru_err *err)
 {
@@ -345,8 +344,8 @@ static ru_status tensor_type_parse(ru_pb_in in, ru_arena *arena, rui_onnx_info *
                     continue;
                 }
                 if (v->rank == RU_RANK_MAX) {
-                    return RU_FAIL(err, RU_E_UNSUPPORTED,
-                                   "onnx: '%s' has more than %d dimensions", v->name, RU_RANK_MAX);
+                    return RU_FAIL(err, RU_E_UNSUPPORTED, "onnx: '%s' has more than %d dimensions",
+                                   v->name, RU_RANK_MAX);
                 }
                 RU_TRY(dim_parse(ru_pb_sub(&d), arena, &v->dims[v->rank++], err));
             }
@@ -398,12 +397,12 @@ static ru_status infos_add(rui_onnx_info **v, uint32_t *n, uint32_t *cap, const 
     return RU_OK;
 }
 
-/* -- graph and model ----------------------------------------------------------------------------- */
+/* -- graph and model --------------------------------------------------------------------------- */
 
 static ru_status inits_add(rui_onnx_model *m, const ru_pb_field *f, ru_arena *arena, ru_err *err)
 {
-    m->inits = rui_onnx_grow(arena, m->inits, m->n_inits, &m->cap_inits, sizeof *m->inits,
-                             RU_NODES_MAX);
+    m->inits =
+        rui_onnx_grow(arena, m->inits, m->n_inits, &m->cap_inits, sizeof *m->inits, RU_NODES_MAX);
     if (m->inits == NULL || f->wire != RU_PB_LEN) {
         return full(err);
     }

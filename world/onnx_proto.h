@@ -1,7 +1,7 @@
 /* ONNX messages as plain structs: what onnx.proto says, before it means anything.
  *
- * Strings are checked (no NUL inside) and copied NUL-terminated into the arena; nested messages that
- * are read later (tensors) stay as their bytes.
+ * Strings are checked (no NUL inside) and copied NUL-terminated into the arena; nested messages
+ * that are read later (tensors) stay as their bytes.
  *
  * Thread: any, no shared state.
  * Source: onnx.proto (field numbers) */
@@ -41,8 +41,8 @@ typedef struct rui_onnx_attr {
     int64_t i;
     const char *s; /* NULL when not a text without NUL */
     rui_onnx_bytes t;
-    double *fs;   /* [n] */
-    int64_t *is;  /* [n] */
+    double *fs;  /* [n] */
+    int64_t *is; /* [n] */
     rui_onnx_strs ss;
     uint32_t n; /* of fs or is */
 } rui_onnx_attr;
@@ -57,12 +57,12 @@ typedef struct rui_onnx_node {
 /* A tensor's head; its elements are read by rui_onnx_tensor_data. */
 typedef struct rui_onnx_tensor {
     const char *name;
-    int32_t data_type; /* onnx number */
-    ru_type type;      /* dtype NONE when the number is not one of ours */
+    int32_t data_type;    /* onnx number */
+    ru_type type;         /* dtype NONE when the number is not one of ours */
     rui_onnx_bytes bytes; /* the whole message */
     rui_onnx_bytes raw;   /* data NULL: not set */
     bool external;
-    const char *location; /* external */
+    const char *location;   /* external */
     int64_t offset, length; /* external; length -1: to the end */
 } rui_onnx_tensor;
 
@@ -73,8 +73,8 @@ typedef struct rui_onnx_dim {
 
 typedef struct rui_onnx_info {
     const char *name;
-    int32_t elem_type;  /* 0: not a tensor or not given */
-    const char *kind;   /* "tensor", "sequence", ...: for the error sentence */
+    int32_t elem_type; /* 0: not a tensor or not given */
+    const char *kind;  /* "tensor", "sequence", ...: for the error sentence */
     bool has_shape;
     uint32_t rank;
     rui_onnx_dim dims[RU_RANK_MAX];
@@ -110,7 +110,7 @@ typedef struct rui_onnx_model {
     const char *graph_name;
     rui_onnx_opsets opsets;
     rui_onnx_nodes nodes;
-    rui_onnx_tensor *inits; /* [n_inits] */
+    rui_onnx_tensor *inits;          /* [n_inits] */
     rui_onnx_info *inputs, *outputs; /* [n_inputs], [n_outputs] */
     rui_onnx_function *functions;    /* [n_functions] */
     uint32_t n_inits, n_inputs, n_outputs, n_functions;

@@ -12,7 +12,7 @@ enum {
     SMALL_COUNT = 64, /* elements of a weight that a signature still loads: shapes, axes */
 };
 
-/* -- names --------------------------------------------------------------------------------------- */
+/* -- names ------------------------------------------------------------------------------------- */
 
 typedef struct name_slot {
     const char *name; /* NULL: free */
@@ -74,16 +74,16 @@ static ru_status names_add(names *t, ru_arena *arena, name_slot slot, ru_err *er
     return RU_OK;
 }
 
-/* -- reading ------------------------------------------------------------------------------------- */
+/* -- reading ----------------------------------------------------------------------------------- */
 
 /* Where nodes are read: the model's graph, or the body of a function that is being inlined. */
 typedef struct frame {
     names names;
     const rui_onnx_opsets *opsets;
-    const rui_onnx_function *fn;  /* NULL: the graph */
-    const rui_onnx_attr *attrs;   /* [n_attrs] of the call */
+    const rui_onnx_function *fn; /* NULL: the graph */
+    const rui_onnx_attr *attrs;  /* [n_attrs] of the call */
     uint32_t n_attrs;
-    const char *prefix;           /* "" in the graph, else "call/" */
+    const char *prefix; /* "" in the graph, else "call/" */
     uint32_t depth;
 } frame;
 
@@ -175,7 +175,7 @@ static ru_status value_find(reader *r, frame *f, const char *name, ru_value_id *
     return RU_OK;
 }
 
-/* -- inputs -------------------------------------------------------------------------------------- */
+/* -- inputs ------------------------------------------------------------------------------------ */
 
 static ru_status input_dim(reader *r, const rui_onnx_info *info, uint32_t axis, int64_t *out)
 {
@@ -207,8 +207,10 @@ static ru_status input_type(reader *r, const rui_onnx_info *info, ru_type *out)
 {
     ru_type t = {.dtype = ru_dtype_from_onnx(info->elem_type), .rank = info->rank};
     if (strcmp(info->kind, "tensor") != 0) {
-        return RU_FAIL(r->err, RU_E_UNSUPPORTED, "onnx: input '%s' is a %s; only tensors are "
-                       "supported", info->name, info->kind);
+        return RU_FAIL(r->err, RU_E_UNSUPPORTED,
+                       "onnx: input '%s' is a %s; only tensors are "
+                       "supported",
+                       info->name, info->kind);
     }
     if (t.dtype == RU_NONE) {
         return RU_FAIL(r->err, RU_E_UNSUPPORTED,
@@ -275,7 +277,7 @@ static ru_status inputs_add(reader *r, frame *f)
     return RU_OK;
 }
 
-/* -- nodes --------------------------------------------------------------------------------------- */
+/* -- nodes ------------------------------------------------------------------------------------- */
 
 /* Attributes of a node with references to the call's attributes replaced. */
 static ru_status attrs_resolve(reader *r, const frame *f, const rui_onnx_node *n,
@@ -340,8 +342,8 @@ static ru_status call_inline(reader *r, const frame *f, const rui_onnx_function 
         return RU_FAIL(r->err, RU_E_DATA, "function '%s' has %u inputs and %u outputs", fn->name,
                        fn->in.n, fn->out.n);
     }
-    frame body = {.opsets = fn->opsets.n > 0 ? &fn->opsets : f->opsets, .fn = fn,
-                  .depth = f->depth + 1};
+    frame body = {
+        .opsets = fn->opsets.n > 0 ? &fn->opsets : f->opsets, .fn = fn, .depth = f->depth + 1};
     rui_onnx_attr *attrs = NULL;
     RU_TRY(attrs_resolve(r, f, n, &attrs, &body.n_attrs));
     body.attrs = attrs;
@@ -388,9 +390,18 @@ static ru_status op_find(reader *r, const rui_onnx_node *n, int64_t opset, ru_op
 static ru_status node_lift(reader *r, frame *f, const rui_onnx_node *n, int64_t opset, ru_op op,
                            ru_value_id *in, bool *wanted, ru_value_id *out)
 {
-    rui_lift l = {.g = r->g, .arena = r->arena, .opset = opset, .infer = !r->opt->signature,
-                  .op_name = n->op, .op = op, .in = in, .n_in = n->in.n, .n_out = n->out.n,
-                  .out = out, .n_out_model = n->out.n, .wanted = wanted};
+    rui_lift l = {.g = r->g,
+                  .arena = r->arena,
+                  .opset = opset,
+                  .infer = !r->opt->signature,
+                  .op_name = n->op,
+                  .op = op,
+                  .in = in,
+                  .n_in = n->in.n,
+                  .n_out = n->out.n,
+                  .out = out,
+                  .n_out_model = n->out.n,
+                  .wanted = wanted};
     if (n->name[0] != 0) {
         l.name = f->depth > 0 ? ru_arena_printf(r->arena, "%s%s", f->prefix, n->name) : n->name;
     }
@@ -434,8 +445,8 @@ static ru_status node_values(reader *r, frame *f, const rui_onnx_node *n, int64_
         if (!wanted[k]) {
             continue;
         }
-        RU_TRY(names_add(&f->names, r->arena, (name_slot){.name = n->out.s[k], .v = out[k]},
-                         r->err));
+        RU_TRY(
+            names_add(&f->names, r->arena, (name_slot){.name = n->out.s[k], .v = out[k]}, r->err));
         ru_value *v = ru_graph_value(r->g, out[k]);
         if (f->depth == 0 && out[k].v != 0 && v->name == NULL) {
             v->name = n->out.s[k];
@@ -463,7 +474,7 @@ static ru_status nodes_read(reader *r, frame *f, const rui_onnx_nodes *nodes)
     return RU_OK;
 }
 
-/* -- outputs and info ---------------------------------------------------------------------------- */
+/* -- outputs and info -------------------------------------------------------------------------- */
 
 /* A result is made by a node and given once: others pass through Identity. */
 static ru_status outputs_add(reader *r, frame *f, const char ***names_out)
@@ -516,10 +527,10 @@ static uint32_t shape_inputs(ru_op op)
     static const struct {
         const char *op;
         uint32_t inputs;
-    } table[] = {{"Reshape", 2},   {"Expand", 2},  {"Slice", 30},          {"Pad", 10},
-                 {"Tile", 2},      {"TopK", 2},    {"Unsqueeze", 2},       {"Squeeze", 2},
-                 {"Split", 2},     {"Range", 7},   {"ConstantOfShape", 1}, {"OneHot", 2},
-                 {"Resize", 14},   {"Compress", 2}, {"NonZero", 1},        {"Unique", 1}};
+    } table[] = {{"Reshape", 2}, {"Expand", 2},   {"Slice", 30},          {"Pad", 10},
+                 {"Tile", 2},    {"TopK", 2},     {"Unsqueeze", 2},       {"Squeeze", 2},
+                 {"Split", 2},   {"Range", 7},    {"ConstantOfShape", 1}, {"OneHot", 2},
+                 {"Resize", 14}, {"Compress", 2}, {"NonZero", 1},         {"Unique", 1}};
     if (strncmp(name, "Reduce", 6) == 0 && ru_op_get(op)->onnx) {
         return 2;
     }
@@ -531,8 +542,8 @@ static uint32_t shape_inputs(ru_op op)
     return 0;
 }
 
-/* Walk back from every input that decides a shape; Shape and Size end the walk, because they read no
- * data. */
+/* Walk back from every input that decides a shape; Shape and Size end the walk, because they read
+ * no data. */
 static ru_status shapes_mark(const ru_graph *g, ru_arena *arena, const bool **out, ru_err *err)
 {
     bool *needed = RU_NEW(arena, bool, g->n_values);
@@ -595,8 +606,11 @@ ru_status ru_onnx_read(const void *data, int64_t size_bytes, const ru_onnx_optio
         RU_TRY(ru_graph_verify(&g, err));
     }
     if (info != NULL) {
-        ru_onnx_info i = {.ir_version = r.model.ir_version, .opset = opset, .outputs = outputs,
-                          .producer = r.model.producer, .n_functions = r.model.n_functions};
+        ru_onnx_info i = {.ir_version = r.model.ir_version,
+                          .opset = opset,
+                          .outputs = outputs,
+                          .producer = r.model.producer,
+                          .n_functions = r.model.n_functions};
         RU_TRY(shapes_mark(&g, arena, &i.shapes, err));
         *info = i;
     }

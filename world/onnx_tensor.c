@@ -7,10 +7,10 @@
 const char *rui_onnx_type_name(int32_t data_type)
 {
     static const char *const names[] = {
-        "undefined", "float",          "uint8",        "int8",   "uint16",     "int16",
-        "int32",     "int64",          "string",       "bool",   "float16",    "double",
-        "uint32",    "uint64",         "complex64",    "complex128", "bfloat16", "float8e4m3fn",
-        "float8e4m3fnuz", "float8e5m2", "float8e5m2fnuz", "uint4", "int4", "float4e2m1"};
+        "undefined",      "float",      "uint8",          "int8",       "uint16",   "int16",
+        "int32",          "int64",      "string",         "bool",       "float16",  "double",
+        "uint32",         "uint64",     "complex64",      "complex128", "bfloat16", "float8e4m3fn",
+        "float8e4m3fnuz", "float8e5m2", "float8e5m2fnuz", "uint4",      "int4",     "float4e2m1"};
     return data_type >= 0 && data_type < (int32_t)RU_ARRAY_LEN(names) ? names[data_type]
                                                                       : "unknown";
 }
@@ -220,9 +220,8 @@ ru_status rui_onnx_tensor_data(const rui_onnx_tensor *t, ru_arena *arena, const 
         have += n;
     }
     if (have * bytes != want) {
-        return RU_FAIL(err, RU_E_DATA,
-                       "onnx: tensor '%s' has %lld elements, its shape needs %lld", t->name,
-                       (long long)have, (long long)(want / bytes));
+        return RU_FAIL(err, RU_E_DATA, "onnx: tensor '%s' has %lld elements, its shape needs %lld",
+                       t->name, (long long)have, (long long)(want / bytes));
     }
     uint8_t *data = ru_arena_alloc(arena, want, 64);
     if (data == NULL) {

@@ -104,8 +104,8 @@ static void node_put(writer *w, const ru_node *n, uint32_t k)
     for (uint32_t i = 0; i < n->n_out; i++) {
         ru_pb_put_str(w->out, 2, w->names[n->out[i].v]);
     }
-    const char *name = n->name != NULL ? n->name
-                                       : ru_arena_printf(w->scratch, "%s_%u", ru_op_get(n->op)->name, k);
+    const char *name =
+        n->name != NULL ? n->name : ru_arena_printf(w->scratch, "%s_%u", ru_op_get(n->op)->name, k);
     ru_pb_put_str(w->out, 3, name != NULL ? name : "");
     ru_pb_put_str(w->out, 4, ru_op_get(n->op)->name);
     for (uint32_t i = 0; i < n->n_attrs; i++) {
@@ -131,9 +131,9 @@ static ru_status info_put(writer *w, uint32_t field, ru_value_id id, const ru_ty
         } else {
             const char *symbol = w->g->symbols[ru_dim_sym(t->dims[k])];
             int64_t coef = ru_dim_coef(t->dims[k]);
-            const char *text = coef == 1 ? symbol
-                                         : ru_arena_printf(w->scratch, "%lld*%s", (long long)coef,
-                                                           symbol);
+            const char *text =
+                coef == 1 ? symbol
+                          : ru_arena_printf(w->scratch, "%lld*%s", (long long)coef, symbol);
             if (text == NULL) {
                 return full(w->err);
             }
@@ -178,9 +178,10 @@ static ru_status weights_put(writer *w)
         data = data != NULL ? data : zeros(w->scratch, &v->type);
         sum += ru_type_bytes(&v->type);
         if (data == NULL || sum > TENSORS_BYTES_MAX) {
-            return RU_FAIL(w->err, RU_E_LIMIT,
-                           "onnx export: the weights are larger than the 2 GiB of an ONNX file; export "
-                           "safetensors instead");
+            return RU_FAIL(
+                w->err, RU_E_LIMIT,
+                "onnx export: the weights are larger than the 2 GiB of an ONNX file; export "
+                "safetensors instead");
         }
         tensor_put(w->out, 5, w->names[k], &v->type, data);
     }
@@ -193,7 +194,8 @@ static ru_status outputs_put(writer *w, const ru_graph *typed)
     for (uint32_t k = 0; k < w->g->n_outputs; k++) {
         ru_value_id id = w->g->outputs[k];
         if (w->g->values[id.v].kind != RU_VALUE_TEMP) {
-            return RU_FAIL(w->err, RU_E_UNSUPPORTED, "onnx export: output %u is no result of a node", k);
+            return RU_FAIL(w->err, RU_E_UNSUPPORTED,
+                           "onnx export: output %u is no result of a node", k);
         }
         RU_TRY(info_put(w, 12, id, &typed->values[id.v].type));
     }
@@ -223,8 +225,8 @@ ru_status ru_onnx_write(const ru_graph *g, const ru_onnx_write_options *opt, ru_
     opt = opt != NULL ? opt : &none;
     int64_t opset = opt->opset != 0 ? opt->opset : RU_ONNX_OPSET_MAX;
     if (opset < OPSET_WRITE_MIN || opset > RU_ONNX_OPSET_MAX) {
-        return RU_FAIL(err, RU_E_ARG, "onnx export: opset %lld, can write %d to %d", (long long)opset,
-                       OPSET_WRITE_MIN, RU_ONNX_OPSET_MAX);
+        return RU_FAIL(err, RU_E_ARG, "onnx export: opset %lld, can write %d to %d",
+                       (long long)opset, OPSET_WRITE_MIN, RU_ONNX_OPSET_MAX);
     }
     ru_graph lowered;
     RU_TRY(rui_onnx_lower(g, opset, scratch, &lowered, err));
