@@ -102,6 +102,11 @@ extern const ru_conf_table ru_job_table;
 RU_MUST_USE ru_status ru_job_load(const char *path, const char *const *sets, uint32_t n_sets,
                                   ru_arena *arena, ru_job *out, ru_conf **conf, ru_err *err);
 
+/* Read a resolved job from text (a checkpoint's); its paths stay as they are. `label` stands in
+ * errors. */
+RU_MUST_USE ru_status ru_job_parse(const char *label, const char *yaml, ru_arena *arena,
+                                   ru_job *out, ru_err *err);
+
 /* The resolved job as YAML. */
 void ru_job_dump(const ru_job *job, const ru_conf *conf, ru_text *out);
 

@@ -84,6 +84,15 @@ ru_status ru_job_load(const char *path, const char *const *sets, uint32_t n_sets
     return RU_OK;
 }
 
+ru_status ru_job_parse(const char *label, const char *yaml, ru_arena *arena, ru_job *out,
+                       ru_err *err)
+{
+    ru_conf *c;
+    RU_TRY(ru_conf_new(&ru_job_table, arena, &c, err));
+    RU_TRY(ru_conf_add_yaml(c, label, yaml, (int64_t)strlen(yaml), err));
+    return ru_conf_apply(c, out, err);
+}
+
 void ru_job_dump(const ru_job *job, const ru_conf *conf, ru_text *out)
 {
     ru_conf_dump(&ru_job_table, job, conf, out);

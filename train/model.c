@@ -3,6 +3,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "store/onnx_file.h"
+
 static ru_status full(ru_err *err)
 {
     return RU_FAIL(err, RU_E_LIMIT, "the arena of the model is full");
@@ -140,12 +142,44 @@ ru_status ru_model_state_copy(const ru_graph *from_graph, ru_exe *from, const ru
     return RU_OK;
 }
 
+/* -- ONNX
+ * ------------------------------------------------------------------------------------------- */
+
+/* The model's bytes must outlive the graphs, so the file's contents are copied into the arena. */
+static ru_status open_onnx(const char *path, ru_arena *arena, ru_model *m, ru_err *err)
+{
+    ru_onnx_file file;
+    RU_TRY(ru_onnx_file_open(path, &file, err));
+    ru_onnx_external external = ru_onnx_file_external(&file);
+    ru_onnx_options opt = {.external = &external, .train = true};
+    void *bytes = ru_arena_copy(arena, file.model.data, file.model.size_bytes, 64);
+    ru_status st = bytes == NULL ? full(err)
+                                 : ru_onnx_read(bytes, file.model.size_bytes, &opt, arena,
+                                                &m->infer, NULL, err);
+    if (st == RU_OK && file.n_parts > 0) {
+        st = RU_FAIL(err, RU_E_UNSUPPORTED,
+                     "the model keeps weights in other files; training takes a model in one file "
+                     "(onnx.save(model, path) without save_as_external_data)");
+    }
+    ru_onnx_file_close(&file);
+    if (st != RU_OK) {
+        return ru_err_wrap(err, st, "%s", path);
+    }
+    RU_TRY(ru_model_train_form(&m->infer, arena, &m->train, err));
+    const char *slash = strrchr(path, '/');
+    m->name = ru_arena_str(arena, slash != NULL ? slash + 1 : path);
+    return m->name != NULL ? RU_OK : full(err);
+}
+
 ru_status ru_model_open(const ru_job *job, const ru_model_facts *facts, const char *onnx_path,
                         ru_arena *arena, ru_model *out, ru_err *err)
 {
     ru_model m = {.facts = *facts};
-    (void)onnx_path;
-    RU_TRY(open_zoo(job, arena, &m, err));
+    if (job->model.source == RU_MODEL_ONNX) {
+        RU_TRY(open_onnx(onnx_path != NULL ? onnx_path : job->model.onnx, arena, &m, err));
+    } else {
+        RU_TRY(open_zoo(job, arena, &m, err));
+    }
     m.loss = ru_job_loss(job, m.tokens);
     *out = m;
     return RU_OK;

@@ -107,7 +107,8 @@ static ru_status evaluate(rui_trainer *t, ru_err *err)
     ru_time t1 = ru_clock_now();
     t->evaluated_step = t->step_done;
     ru_rec_span(t->recorder, t->names.eval, t0.ns, t1.ns, t->step_done);
-    int64_t epoch = (t->samples - 1) / t->count + 1;
+    int64_t epoch = t->samples / t->count; /* completed */
+    epoch = epoch > 0 ? epoch : 1;
     return ru_report_eval(t->report, t->step_done, epoch, &t->metrics, ru_time_since(t1, t0), err);
 }
 

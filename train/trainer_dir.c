@@ -135,8 +135,28 @@ static void world_text(const rui_trainer *t, ru_text *w)
                  (long long)s.flops, s.n_nodes, (long long)s.state_bytes, (long long)s.arena_bytes);
 }
 
+/* An imported model goes along, so that the run needs nothing else. */
+static ru_status put_model(rui_trainer *t, ru_err *err)
+{
+    ru_map_file map;
+    const char *path = ru_path_join(t->arena, t->out, "model.onnx");
+    if (path == NULL) {
+        return full(err);
+    }
+    if (t->opt->resume && ru_path_exists(path)) {
+        return RU_OK;
+    }
+    RU_TRY(ru_file_map(t->job->model.onnx, &map, err));
+    ru_status st = ru_file_replace(path, map.data, map.size_bytes, err);
+    ru_file_unmap(&map);
+    return st;
+}
+
 ru_status rui_trainer_dir_files(rui_trainer *t, ru_err *err)
 {
+    if (t->job->model.source == RU_MODEL_ONNX) {
+        RU_TRY(put_model(t, err));
+    }
     ru_text world = ru_text_arena(t->arena);
     world_text(t, &world);
     RU_TRY(put_file(t, "world.json", &world, err));

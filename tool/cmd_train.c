@@ -1,0 +1,156 @@
+/* rubato train: train the model of a job file. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/conf.h"
+#include "base/str.h"
+#include "env/file.h"
+#include "env/self.h"
+#include "tool/cmd.h"
+#include "train/trainer.h"
+
+static const ru_opt opts[] = {
+    {.name = "out",
+     .letter = 'o',
+     .type = RU_OPT_TEXT,
+     .word = "DIR",
+     .help = "folder of the run (else runs/<name>-<number>, the next free number)"},
+    {.name = "resume",
+     .type = RU_OPT_FLAG,
+     .help = "go on from the newest checkpoint of the run, exactly as if never stopped"},
+    {.name = "set",
+     .letter = 's',
+     .type = RU_OPT_TEXTS,
+     .word = "KEY=VALUE",
+     .help = "set a key of the job, as in train.batch=64; may be given several times"},
+    {.name = "workers",
+     .letter = 'w',
+     .type = RU_OPT_TEXT,
+     .word = "N",
+     .def = "1",
+     .help = "worker processes; this version trains with 1"},
+    {.name = "threads",
+     .type = RU_OPT_I64,
+     .word = "N",
+     .min = 0,
+     .max = 1024,
+     .help = "threads that compute (train.threads)"},
+    {.name = "json", .type = RU_OPT_FLAG, .help = "JSON Lines on stdout"},
+    {.name = "help-job", .type = RU_OPT_FLAG, .help = "print every key of a job file and end"},
+    {.name = "schema", .type = RU_OPT_FLAG, .help = "print the JSON Schema of a job file and end"},
+};
+
+static const ru_example examples[] = {
+    {"rubato train job.yaml", "train as the file says; Ctrl-C saves and ends"},
+    {"rubato train job.yaml --set train.epochs=1 --set train.batch=256", "with other settings"},
+    {"rubato train job.yaml --out runs/digits --resume", "go on after a stop or a crash"},
+    {"rubato train --help-job", "every key with its type, default and range"},
+};
+
+static ru_status print_text(const ru_text *t, ru_err *err)
+{
+    if (t->cut) {
+        return RU_FAIL(err, RU_E_MEM, "no memory for the text");
+    }
+    (void)fwrite(t->p, 1, (size_t)t->n, stdout);
+    return RU_OK;
+}
+
+/* Where autotune results live: $XDG_CACHE_HOME/rubato or ~/.cache/rubato. */
+static const char *cache_dir(ru_arena *arena)
+{
+    const char *base = ru_conf_env("XDG_CACHE_HOME"), *home = ru_conf_env("HOME");
+    if (base != NULL && base[0] != 0) {
+        return ru_path_join(arena, base, "rubato");
+    }
+    return home != NULL && home[0] != 0 ? ru_path_join(arena, home, ".cache/rubato") : NULL;
+}
+
+static ru_status load_job(ru_cmd_in *in, ru_job *job, ru_conf **conf, ru_err *err)
+{
+    uint32_t n;
+    const char *const *given = ru_cmd_texts(in, "set", &n);
+    const char **sets = RU_NEW(in->arena, const char *, n + 1);
+    if (sets == NULL) {
+        return RU_FAIL(err, RU_E_MEM, "no memory for the command line");
+    }
+    for (uint32_t k = 0; k < n; k++) {
+        sets[k] = given[k];
+    }
+    if (ru_cmd_given(in, "threads")) {
+        sets[n] =
+            ru_arena_printf(in->arena, "train.threads=%lld", (long long)ru_cmd_i64(in, "threads"));
+        n += sets[n] != NULL;
+    }
+    return ru_job_load(in->args[0], sets, n, in->arena, job, conf, err);
+}
+
+static ru_status run(ru_cmd_in *in, ru_err *err)
+{
+    ru_text text = ru_text_arena(in->arena);
+    if (ru_cmd_flag(in, "help-job") || ru_cmd_flag(in, "schema")) {
+        if (ru_cmd_flag(in, "schema")) {
+            ru_conf_schema(&ru_job_table, "Rubato job", &text);
+        } else {
+            ru_conf_help(&ru_job_table, 0, &text);
+        }
+        return print_text(&text, err);
+    }
+    if (in->n_args != 1) {
+        return RU_FAIL(err, RU_E_USAGE, "which job? rubato train JOB.yaml (--help shows examples)");
+    }
+    if (strcmp(ru_cmd_text(in, "workers"), "1") != 0) {
+        return RU_FAIL(err, RU_E_UNSUPPORTED,
+                       "-w %s: this version trains in one process; leave -w out and use --threads",
+                       ru_cmd_text(in, "workers"));
+    }
+    ru_job job;
+    ru_conf *conf;
+    ru_train_result result;
+    RU_TRY(load_job(in, &job, &conf, err));
+    bool quiet = in->verbose < 0;
+    ru_train_options to = {
+        .job = &job,
+        .conf = conf,
+        .out = ru_cmd_text(in, "out"),
+        .resume = ru_cmd_flag(in, "resume"),
+        .json = ru_cmd_flag(in, "json"),
+        .quiet = quiet,
+        .columns = in->progress && !quiet ? ru_self_columns(2) : 0,
+        .cache_dir = cache_dir(in->arena),
+    };
+    ru_self_stop_watch();
+    ru_status st = ru_train(&to, in->arena, &result, err);
+    ru_self_stop_unwatch();
+    RU_TRY(st);
+    if (!to.json && !quiet) {
+        (void)fprintf(stderr, "first step after %.3f s\n", (double)result.first_step_ns * 1e-9);
+    }
+    if (!to.json) {
+        (void)printf("%s\n", result.out);
+    }
+    return RU_OK;
+}
+
+const ru_cmd rui_cmd_train = {
+    .name = "train",
+    .summary = "train the model of a job file",
+    .about =
+        "Reads the job (YAML or JSON), trains, evaluates after each epoch, saves checkpoints while "
+        "it trains, and prints the run's folder.\n\nThe first Ctrl-C (or SIGTERM) ends after the "
+        "step with a checkpoint and exit code 0; the second ends at once. A run that was killed "
+        "goes on with --resume and gives the same parameters, bit for bit, as one that was never "
+        "stopped.",
+    .args = "JOB.yaml",
+    .arg_min = 0,
+    .arg_max = 1,
+    .opts = opts,
+    .n_opts = RU_ARRAY_LEN(opts),
+    .examples = examples,
+    .n_examples = RU_ARRAY_LEN(examples),
+    .exits =
+        "1 the training diverged|65 the data are damaged|66 an input is missing|73 the disk is "
+        "full or read-only|78 the job is wrong",
+    .run = run,
+};

@@ -1,0 +1,31 @@
+/* Reading a run directory: everything a trained model needs, from the folder alone.
+ *
+ *     OUT/job.yaml       resolved job          OUT/checkpoints/<step>/   newest complete one is
+ * taken OUT/model.onnx     an imported model     OUT/metrics.jsonl, log, trace/, plans/, world.json
+ *
+ * A checkpoint's folder alone will do as well: it holds the job and what the data said. Only an
+ * imported model is looked for in the run directory above it.
+ *
+ * Thread: any, no shared state. */
+#ifndef RU_TRAIN_RUNDIR_H
+#define RU_TRAIN_RUNDIR_H
+
+#include "train/ckpt.h"
+
+typedef struct ru_rundir {
+    const char *dir;   /* as given */
+    ru_ckpt_info ckpt; /* the checkpoint chosen */
+    ru_job job;        /* of that checkpoint */
+    const char *onnx;  /* the imported model's file; NULL: a zoo model */
+} ru_rundir;
+
+/* Open a run directory or a checkpoint's folder. Everything lives in `arena`.
+ * Errors: RU_E_MISSING, RU_E_DATA. */
+RU_MUST_USE ru_status ru_rundir_open(const char *path, ru_arena *arena, ru_rundir *out,
+                                     ru_err *err);
+
+/* The model with its trained values: STATE of out->infer has data. What export writes. */
+RU_MUST_USE ru_status ru_rundir_model(const ru_rundir *r, ru_arena *arena, ru_model *out,
+                                      ru_err *err);
+
+#endif
