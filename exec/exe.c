@@ -1,6 +1,7 @@
 /* The executable: passes, lowering, planning at open; a flat list of steps at run.
  *
- *   graph --passes--> graph --lowering--> steps over buffers --planning--> addresses --> run, run ...
+ *   graph --passes--> graph --lowering--> steps over buffers --planning--> addresses --> run, run
+ * ...
  *
  * Ids of the caller's graph stay valid at this border: inputs and outputs keep their positions
  * through the passes, state keeps its name. */
@@ -39,7 +40,8 @@ struct ru_exe {
     int64_t profiled; /* runs measured */
 };
 
-/* -- open ---------------------------------------------------------------------------------------- */
+/* -- open ----------------------------------------------------------------------------------------
+ */
 
 static ru_status run_passes(ru_exe *e, ru_err *err)
 {
@@ -98,8 +100,8 @@ static ru_status map_states(ru_exe *e, ru_err *err)
             continue;
         }
         exe_state *s = &e->states[e->n_states++];
-        *s = (exe_state){.id = {i}, .inner = inner_state(e, (ru_value_id){i}),
-                         .need_step = UINT32_MAX};
+        *s = (exe_state){
+            .id = {i}, .inner = inner_state(e, (ru_value_id){i}), .need_step = UINT32_MAX};
         const rui_home *h = s->inner.v == 0 ? NULL : rui_home_find(&e->lo, s->inner, NULL);
         if (h == NULL) {
             s->inner.v = 0;
@@ -176,7 +178,8 @@ void ru_exe_close(ru_exe *e)
     free(e);
 }
 
-/* -- run ----------------------------------------------------------------------------------------- */
+/* -- run -----------------------------------------------------------------------------------------
+ */
 
 static ru_status step_failed(const ru_exe *e, const rui_step_rec *r, ru_status st, ru_err *err)
 {
@@ -290,7 +293,8 @@ void ru_exe_hooks_set(ru_exe *e, const ru_exe_hooks *hooks)
     e->hooks = hooks != NULL ? *hooks : (ru_exe_hooks){0};
 }
 
-/* -- inputs, outputs, state ------------------------------------------------------------------------ */
+/* -- inputs, outputs, state
+ * ------------------------------------------------------------------------ */
 
 void *ru_exe_input(ru_exe *e, ru_value_id input)
 {
@@ -358,8 +362,10 @@ ru_status ru_exe_state_write(ru_exe *e, ru_value_id state, const void *from, ru_
 ru_status ru_exe_value_read(ru_exe *e, ru_value_id v, void *into, ru_err *err)
 {
     if (!e->opt.keep_temps || v.v == 0 || v.v >= e->g.n_values) {
-        return RU_FAIL(err, RU_E_ARG, "value %u can be read only from an executable that keeps its "
-                       "temporary values", v.v);
+        return RU_FAIL(err, RU_E_ARG,
+                       "value %u can be read only from an executable that keeps its "
+                       "temporary values",
+                       v.v);
     }
     const rui_home *h = rui_home_find(&e->lo, v, NULL);
     if (h == NULL) {
@@ -369,7 +375,8 @@ ru_status ru_exe_value_read(ru_exe *e, ru_value_id v, void *into, ru_err *err)
                         rui_plain(&e->lo, &e->g.values[v.v].type), into, err);
 }
 
-/* -- reports --------------------------------------------------------------------------------------- */
+/* -- reports
+ * --------------------------------------------------------------------------------------- */
 
 void ru_exe_stats_get(const ru_exe *e, ru_exe_stats *into)
 {
@@ -396,14 +403,13 @@ static void print_step(const ru_exe *e, const rui_step_rec *r, uint32_t i, ru_te
         if (b.v == 0) {
             ru_text_put(t, " -");
         } else {
-            ru_text_putf(t, " %u:%lld", rui_root(&e->lo, b),
-                         (long long)e->lo.bufs[b.v].size_bytes);
+            ru_text_putf(t, " %u:%lld", rui_root(&e->lo, b), (long long)e->lo.bufs[b.v].size_bytes);
         }
     }
     if (n != NULL && n->n_out > 0 && n->out[0].v != 0) {
         char type[128];
-        ru_text_putf(t, "  %s", ru_type_print(&e->g, &e->g.values[n->out[0].v].type, type,
-                                              sizeof type));
+        ru_text_putf(t, "  %s",
+                     ru_type_print(&e->g, &e->g.values[n->out[0].v].type, type, sizeof type));
     }
     if (e->profiled > 0) {
         ru_text_putf(t, "  %.1f us", (double)r->ns_sum / 1e3 / (double)e->profiled);

@@ -2,8 +2,8 @@
  *
  * ru_exe_open runs the passes, chooses kernels and layouts, plans the buffers and creates every
  * primitive; ru_exe_run then allocates nothing. State (parameters, optimizer slots, running
- * statistics) lives in the executable in whatever layout its kernels like; read and write convert to
- * and from row-major.
+ * statistics) lives in the executable in whatever layout its kernels like; read and write convert
+ * to and from row-major.
  *
  * Thread: one thread at a time per executable; kernels use the device's pool inside. */
 #ifndef RU_EXEC_EXE_H
@@ -21,25 +21,26 @@ typedef enum ru_device_kind {
 
 typedef enum ru_precision {
     RU_PRECISION_F32,
-    RU_PRECISION_BF16, /* activations and matrix operands in bf16, accumulation and master weights f32 */
+    RU_PRECISION_BF16, /* activations and matrix operands in bf16, accumulation and master weights
+                          f32 */
 } ru_precision;
 
 typedef struct ru_exe_options {
     ru_device_kind device;
     ru_precision precision;
-    uint32_t threads;         /* 0: all cores this process may use */
-    bool autotune;            /* time convolution and product algorithms while opening */
-    const char *cache_dir;    /* where autotune results are kept; NULL: not kept */
-    bool keep_temps;          /* no buffer sharing and no in-place: every value readable after a run */
-    bool no_fuse;             /* run the graph as given (harness, debugging) */
-    bool profile;             /* record the time of every step into the trace and ru_exe_profile */
+    uint32_t threads;      /* 0: all cores this process may use */
+    bool autotune;         /* time convolution and product algorithms while opening */
+    const char *cache_dir; /* where autotune results are kept; NULL: not kept */
+    bool keep_temps;       /* no buffer sharing and no in-place: every value readable after a run */
+    bool no_fuse;          /* run the graph as given (harness, debugging) */
+    bool profile;          /* record the time of every step into the trace and ru_exe_profile */
 } ru_exe_options;
 
 /* What changes from run to run besides inputs. */
 typedef struct ru_run_args {
-    uint64_t seed;          /* of the job: keys the counter-based generator */
-    int64_t step;           /* counted from 0 */
-    int64_t sample_offset;  /* index of this process' first sample in the global batch */
+    uint64_t seed;         /* of the job: keys the counter-based generator */
+    int64_t step;          /* counted from 0 */
+    int64_t sample_offset; /* index of this process' first sample in the global batch */
 } ru_run_args;
 
 typedef struct ru_exe_stats {
@@ -47,7 +48,7 @@ typedef struct ru_exe_stats {
     int64_t arena_bytes;       /* planned activation arena */
     int64_t arena_bound_bytes; /* liveness lower bound */
     int64_t state_bytes, const_bytes, scratch_bytes, io_bytes;
-    int64_t flops;             /* of one run */
+    int64_t flops; /* of one run */
     int64_t open_ns;
 } ru_exe_stats;
 

@@ -92,8 +92,8 @@ static void same_on_both(fixture *f, ru_exe_options opt, double tol)
         assert_ok(ru_exe_run(ref, NULL, &f->err), f->err);
         for (uint32_t i = 0; i < f->g.n_outputs; i++) {
             int64_t n = ru_type_count(&f->g.values[f->g.outputs[i].v].type);
-            double d = worst(ru_exe_output(cpu, f->g.outputs[i]),
-                             ru_exe_output(ref, f->g.outputs[i]), n);
+            double d =
+                worst(ru_exe_output(cpu, f->g.outputs[i]), ru_exe_output(ref, f->g.outputs[i]), n);
             if (d > tol) {
                 fail_msg("run %d output %u: off by %g\n%s", run, i, d,
                          ru_exe_print(cpu, &f->arena));
@@ -210,8 +210,8 @@ static void fused_sums_and_activations_agree(void **state)
         fixture f;
         fixture_init(&f);
         ru_value_id x = ru_build_input(&f.b, "x", F32(2, 16, 5, 5));
-        ru_value_id in[4] = {x, param(&f, "w", F32(16, 16, 3, 3), 0.3f),
-                             param(&f, "c", F32(16), 0.3f), {0}};
+        ru_value_id in[4] = {
+            x, param(&f, "w", F32(16, 16, 3, 3), 0.3f), param(&f, "c", F32(16), 0.3f), {0}};
         ru_value_id y;
         ru_attr *a = conv_attrs(&f, 1, 1, 1, 1);
         in[3] = ru_build_op3(&f.b, RU_OP_Conv, x, in[1], in[2], a);
@@ -285,10 +285,10 @@ static void batch_norm_and_pooling_agree(void **state)
                              ru_build_state(&f.b, "m", F32(c), RU_ROLE_BUFFER, NULL),
                              ru_build_state(&f.b, "v", F32(c), RU_ROLE_BUFFER, NULL)};
         ru_value_id bn[5];
-        ru_build_node(&f.b, RU_OP_BatchNormTrain, in, 5,
-                      (ru_attr[]){RU_AF(epsilon, 1e-5), RU_AF(momentum, 0.9), RU_AI(bias, 1),
-                                  RU_A_END},
-                      bn, 5);
+        ru_build_node(
+            &f.b, RU_OP_BatchNormTrain, in, 5,
+            (ru_attr[]){RU_AF(epsilon, 1e-5), RU_AF(momentum, 0.9), RU_AI(bias, 1), RU_A_END}, bn,
+            5);
         ru_build_update(&f.b, in[3], bn[1]);
         ru_build_update(&f.b, in[4], bn[2]);
         ru_attr pool[4] = {RU_AIS(kernel_shape, ((int64_t[]){3, 3}), 2),
@@ -303,8 +303,8 @@ static void batch_norm_and_pooling_agree(void **state)
         ru_value_id dg = ru_build_op2(&f.b, RU_OP_GlobalAveragePoolGrad, gp, y, NULL);
         ru_value_id gin[5] = {ru_build_op2(&f.b, RU_OP_Add, dm, da, NULL), h, in[1], bn[3], bn[4]};
         ru_value_id grad[3];
-        ru_build_node(&f.b, RU_OP_BatchNormGrad, gin, 5, (ru_attr[]){RU_AF(epsilon, 1e-5), RU_A_END},
-                      grad, 3);
+        ru_build_node(&f.b, RU_OP_BatchNormGrad, gin, 5,
+                      (ru_attr[]){RU_AF(epsilon, 1e-5), RU_A_END}, grad, 3);
         for (int k = 0; k < 3; k++) {
             ru_build_output(&f.b, grad[k], k == 0 ? "dx" : k == 1 ? "ds" : "db");
         }

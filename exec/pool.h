@@ -1,8 +1,8 @@
 /* The device's worker threads.
  *
- * A pool runs a function on `threads` threads and waits for all; the caller is thread 0. The team is
- * the same one oneDNN uses (OpenMP), so that two teams never fight for the cores. A pool of 1 runs
- * inline.
+ * A pool runs a function on `threads` threads and waits for all; the caller is thread 0. The team
+ * is the same one oneDNN uses (OpenMP), so that two teams never fight for the cores. A pool of 1
+ * runs inline.
  *
  * Thread: one caller at a time. */
 #ifndef RU_EXEC_POOL_H
@@ -17,7 +17,8 @@ typedef void (*ru_pool_fn)(void *arg, uint32_t thread, uint32_t threads);
 /* Cores this process may run on (affinity mask and cgroup quota), at least 1. */
 uint32_t ru_pool_cores(void);
 
-RU_MUST_USE ru_status ru_pool_new(uint32_t threads, ru_pool **out, ru_err *err); /* 0: ru_pool_cores */
+RU_MUST_USE ru_status ru_pool_new(uint32_t threads, ru_pool **out,
+                                  ru_err *err); /* 0: ru_pool_cores */
 void ru_pool_free(ru_pool *p);
 uint32_t ru_pool_threads(const ru_pool *p);
 void ru_pool_run(ru_pool *p, ru_pool_fn fn, void *arg);

@@ -68,5 +68,5 @@ static void too_many_threads_is_an_error(void **state)
     assert_true(ru_pool_cores() >= 1);
 }
 
-RU_TESTS(exec_pool, cmocka_unit_test(every_item_is_done_once), cmocka_unit_test(split_covers_any_range),
-         cmocka_unit_test(too_many_threads_is_an_error))
+RU_TESTS(exec_pool, cmocka_unit_test(every_item_is_done_once),
+         cmocka_unit_test(split_covers_any_range), cmocka_unit_test(too_many_threads_is_an_error))

@@ -16,7 +16,8 @@ static const lowering lowerings[] = {
 #undef RUI_LOWER
 };
 
-/* -- context ------------------------------------------------------------------------------------- */
+/* -- context -------------------------------------------------------------------------------------
+ */
 
 const ru_graph *rui_graph(const rui_low *lo)
 {
@@ -126,7 +127,8 @@ const ru_node *rui_only_reader(const rui_low *lo, ru_value_id v)
     return val->uses == 1 && val->readers == 1 ? &lo->g->nodes[val->reader_node] : NULL;
 }
 
-/* -- buffers ------------------------------------------------------------------------------------- */
+/* -- buffers -------------------------------------------------------------------------------------
+ */
 
 rui_buf rui_buf_new(rui_low *lo, rui_buf_kind kind, int64_t size_bytes)
 {
@@ -213,7 +215,8 @@ rui_buf rui_persist(rui_low *lo, const void *data, int64_t size_bytes)
     return b;
 }
 
-/* -- where values stand --------------------------------------------------------------------------- */
+/* -- where values stand ---------------------------------------------------------------------------
+ */
 
 static void home_add(rui_low *lo, ru_value_id v, const rui_layout *l, rui_buf b)
 {
@@ -397,7 +400,8 @@ void rui_out_view(rui_low *lo, ru_value_id v, const rui_layout *l, rui_buf from,
     }
 }
 
-/* -- steps ---------------------------------------------------------------------------------------- */
+/* -- steps ----------------------------------------------------------------------------------------
+ */
 
 void rui_emit_to(rui_low *lo, rui_step_list *list, const rui_step *step, uint32_t node)
 {
@@ -446,7 +450,8 @@ rui_buf rui_out_sum(rui_low *lo, ru_value_id v, const rui_layout *l, ru_value_id
     return to;
 }
 
-/* -- the graph ------------------------------------------------------------------------------------ */
+/* -- the graph ------------------------------------------------------------------------------------
+ */
 
 static void count_use(rui_low *lo, ru_value_id v)
 {
@@ -570,8 +575,8 @@ static void lower_outputs(rui_low *lo)
     }
 }
 
-/* Updates whose new value could not be made in the state's own memory are copied at the end; a value
- * that is itself state is staged first, so that "a, b := b, a" swaps. */
+/* Updates whose new value could not be made in the state's own memory are copied at the end; a
+ * value that is itself state is staged first, so that "a, b := b, a" swaps. */
 static void lower_updates(rui_low *lo)
 {
     const ru_graph *g = lo->g;

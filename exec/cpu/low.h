@@ -1,8 +1,8 @@
 /* Inside of a lowering context: values, layouts, buffers and steps of one executable.
  *
- * Everything is an array in the executable's arena, referred to by index. A buffer is a root (memory
- * of its own, by kind) or a view (root + offset). Lifetimes are [first, last] step that mentions a
- * buffer or one of its views; low_plan.c turns them into addresses.
+ * Everything is an array in the executable's arena, referred to by index. A buffer is a root
+ * (memory of its own, by kind) or a view (root + offset). Lifetimes are [first, last] step that
+ * mentions a buffer or one of its views; low_plan.c turns them into addresses.
  *
  * Thread: one. */
 #ifndef RU_EXEC_CPU_LOW_H
@@ -18,7 +18,7 @@ typedef enum rui_buf_kind {
     RUI_BUF_STATE,   /* master copy of a state value */
     RUI_BUF_PACKED,  /* constant or frozen state in a kernel's layout, made by the prep steps */
     RUI_BUF_PERSIST,
-    RUI_BUF_DATA,    /* the graph's constant data itself */
+    RUI_BUF_DATA, /* the graph's constant data itself */
 } rui_buf_kind;
 
 typedef struct rui_buf_rec {
@@ -41,11 +41,11 @@ typedef struct rui_home {
 typedef struct rui_val {
     rui_home *homes; /* [n_homes] homes[0] is where the producer put it */
     uint32_t n_homes, cap_homes;
-    uint32_t uses;         /* node inputs + outputs + updates */
-    uint32_t readers;      /* node inputs only */
-    uint32_t reader_node;  /* one of them */
-    uint32_t update_of;    /* this value becomes state `update_of`; 0 none */
-    bool frozen;           /* CONST, or STATE no update changes */
+    uint32_t uses;        /* node inputs + outputs + updates */
+    uint32_t readers;     /* node inputs only */
+    uint32_t reader_node; /* one of them */
+    uint32_t update_of;   /* this value becomes state `update_of`; 0 none */
+    bool frozen;          /* CONST, or STATE no update changes */
     bool is_output;
     rui_buf note_buf;
     const void *note;
@@ -53,11 +53,11 @@ typedef struct rui_val {
 
 typedef struct rui_step_rec {
     rui_step s;
-    void **ptrs;      /* [s.n_bufs] */
-    uint32_t node;    /* graph node; 0: reorder or copy of the framework */
+    void **ptrs;   /* [s.n_bufs] */
+    uint32_t node; /* graph node; 0: reorder or copy of the framework */
     const char *label;
     uint16_t trace_name;
-    int64_t ns;       /* of the last profiled run */
+    int64_t ns; /* of the last profiled run */
     int64_t ns_sum;
 } rui_step_rec;
 
@@ -83,7 +83,7 @@ struct rui_low {
     rui_step_list run, prep;
     bool *claimed;    /* [g->n_nodes] */
     rui_buf *outputs; /* [g->n_outputs] where the caller reads each */
-    uint32_t node;   /* being lowered */
+    uint32_t node;    /* being lowered */
     uint32_t n_reorders;
     uint32_t update_begin; /* first of the run steps that only copy new values into state */
 
@@ -112,11 +112,12 @@ void *rui_buf_ptr(const rui_low *lo, rui_buf b);
 rui_buf rui_buf_new(rui_low *lo, rui_buf_kind kind, int64_t size_bytes);
 void rui_emit_to(rui_low *lo, rui_step_list *list, const rui_step *step, uint32_t node);
 
-/* The order in which gradients of weights arrive that are read in the order of `l`: bf16 kernels read
- * pairs of input channels side by side (8i16o2i), their gradients come as 16i16o. */
+/* The order in which gradients of weights arrive that are read in the order of `l`: bf16 kernels
+ * read pairs of input channels side by side (8i16o2i), their gradients come as 16i16o. */
 const rui_layout *rui_layout_master(rui_low *lo, const rui_layout *l, ru_dtype dtype);
 
-/* A step that copies `from` (layout a) into `to` (layout b), any oneDNN layouts or equal plain ones. */
+/* A step that copies `from` (layout a) into `to` (layout b), any oneDNN layouts or equal plain
+ * ones. */
 ru_status rui_reorder_step(rui_low *lo, const rui_layout *a, rui_buf from, const rui_layout *b,
                            rui_buf to, rui_step *out);
 /* Copy now, outside of runs: state read and write, value read. */

@@ -27,7 +27,7 @@ static ru_status copy_run(void *state, void *const *bufs, const rui_run *run)
     dnnl_exec_arg_t args[] = {
         {DNNL_ARG_FROM, c->from}, {DNNL_ARG_TO, c->to}, {DNNL_ARG_SCRATCHPAD, c->scratch}};
     return c->nn->primitive_execute(c->prim, run->stream, 3, args) == dnnl_success ? RU_OK
-                                                                                    : RU_E_BUG;
+                                                                                   : RU_E_BUG;
 }
 
 static ru_status copy_bind(void *state, void *const *bufs, ru_err *err)
@@ -56,9 +56,9 @@ static void copy_fini(void *state)
 /* A row-major side may be read with the other side's dims (grouped weights have one more). */
 static dnnl_memory_desc_t side_md(rui_low *lo, const rui_layout *l, const rui_layout *other)
 {
-    if (!l->plain || (l->md.ndims == other->md.ndims &&
-                      memcmp(l->type.dims, other->type.dims,
-                             l->type.rank * sizeof l->type.dims[0]) == 0)) {
+    if (!l->plain ||
+        (l->md.ndims == other->md.ndims &&
+         memcmp(l->type.dims, other->type.dims, l->type.rank * sizeof l->type.dims[0]) == 0)) {
         return l->md;
     }
     ru_type t = other->type;
@@ -76,19 +76,19 @@ static ru_status make_primitive(rui_low *lo, const rui_layout *a, const rui_layo
     dnnl_primitive_attr_t attr = NULL;
     dnnl_primitive_desc_t pd = NULL;
     dnnl_status_t st = nn->primitive_attr_create(&attr);
-    st = st != dnnl_success ? st
-                            : nn->primitive_attr_set_scratchpad_mode(attr, dnnl_scratchpad_mode_user);
+    st = st != dnnl_success
+             ? st
+             : nn->primitive_attr_set_scratchpad_mode(attr, dnnl_scratchpad_mode_user);
     st = st != dnnl_success
              ? st
              : nn->reorder_primitive_desc_create(&pd, &from, nn->engine, &to, nn->engine, attr);
     const dnnl_memory_desc_t *smd =
         st != dnnl_success ? NULL : nn->primitive_desc_query_md(pd, dnnl_query_scratchpad_md, 0);
     st = st != dnnl_success ? st : nn->primitive_create(&c->prim, pd);
-    st = st != dnnl_success ? st
-                            : nn->memory_create(&c->from, &from, nn->engine, DNNL_MEMORY_NONE);
+    st = st != dnnl_success ? st : nn->memory_create(&c->from, &from, nn->engine, DNNL_MEMORY_NONE);
     st = st != dnnl_success ? st : nn->memory_create(&c->to, &to, nn->engine, DNNL_MEMORY_NONE);
-    st = st != dnnl_success ? st
-                            : nn->memory_create(&c->scratch, smd, nn->engine, DNNL_MEMORY_NONE);
+    st =
+        st != dnnl_success ? st : nn->memory_create(&c->scratch, smd, nn->engine, DNNL_MEMORY_NONE);
     *scratch_bytes = st != dnnl_success ? 0 : (int64_t)nn->memory_desc_get_size(smd);
     if (pd != NULL) {
         (void)nn->primitive_desc_destroy(pd);
@@ -124,8 +124,8 @@ ru_status rui_reorder_step(rui_low *lo, const rui_layout *a, rui_buf from, const
     bufs[1] = to;
     if (bytes_alike(a, b)) {
         c->size_bytes = a->size_bytes;
-        *out = (rui_step){
-            .kernel = "copy", .fn = copy_plain, .state = c, .bufs = bufs, .n_bufs = 2};
+        *out =
+            (rui_step){.kernel = "copy", .fn = copy_plain, .state = c, .bufs = bufs, .n_bufs = 2};
         return RU_OK;
     }
     int64_t scratch_bytes = 0;

@@ -1,8 +1,8 @@
 /* Layouts, interned: two descriptions of the same bytes are the same pointer.
  *
- * A layout is a nest of loops over (dimension, extent, stride). Extents of 1 do not matter and loops
- * of one dimension that continue each other are one loop; so nChw16c over [N,512,1,1] is row-major,
- * and no reorder is made for it. */
+ * A layout is a nest of loops over (dimension, extent, stride). Extents of 1 do not matter and
+ * loops of one dimension that continue each other are one loop; so nChw16c over [N,512,1,1] is
+ * row-major, and no reorder is made for it. */
 #include "exec/cpu/low.h"
 
 #include <string.h>

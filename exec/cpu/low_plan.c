@@ -1,8 +1,8 @@
 /* From steps to addresses: lifetimes, sharing, one allocation.
  *
  * 1. A buffer lives from the first to the last run step that mentions it or a view of it.
- * 2. An update writes its state in place when every other use of the state comes before the step that
- *    makes the new value (that step itself may read it when the kernel said so).
+ * 2. An update writes its state in place when every other use of the state comes before the step
+ * that makes the new value (that step itself may read it when the kernel said so).
  * 3. A result takes the memory of an operand that dies in its step when the kernel said so.
  * 4. What is left goes through the planner of plan/mem.h. */
 #include "exec/cpu/low.h"
@@ -184,7 +184,8 @@ static ru_status allocate(rui_low *lo, ru_err *err)
                    MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (p == MAP_FAILED) {
         lo->memory = NULL;
-        return RU_FAIL(err, RU_E_MEM, "the executable needs %lld MiB that this machine does not give",
+        return RU_FAIL(err, RU_E_MEM,
+                       "the executable needs %lld MiB that this machine does not give",
                        (long long)(lo->memory_bytes >> 20));
     }
     lo->memory = p;

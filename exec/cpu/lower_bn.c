@@ -1,13 +1,14 @@
 /* Batch normalisation with residual and ReLU inside, on our own kernels (exec/kern/k_bn.c).
  *
  * Activations stand in blocked order nChw16c or row-major. The work is cut into channel blocks (16
- * channels or 1): a block's statistics and its result are made by one thread while its data is warm.
+ * channels or 1): a block's statistics and its result are made by one thread while its data is
+ * warm.
  *
  *     x [n][blocks][s][lanes]     run i of block c starts at (i * blocks + c) * s * lanes
  *
- * Sums of one run are f32, the runs are added in double in their order, so the result does not depend
- * on the number of threads. Coefficient arrays are padded to whole blocks with zeros, so that padding
- * stays zero. */
+ * Sums of one run are f32, the runs are added in double in their order, so the result does not
+ * depend on the number of threads. Coefficient arrays are padded to whole blocks with zeros, so
+ * that padding stays zero. */
 #include <math.h>
 #include <string.h>
 
@@ -46,10 +47,23 @@ static int64_t lanes_in(const bn_state *b, int64_t block)
     return left < b->lanes ? left : b->lanes;
 }
 
-/* -- forward ---------------------------------------------------------------------------------------- */
+/* -- forward
+ * ---------------------------------------------------------------------------------------- */
 
-enum { F_X, F_SCALE, F_BIAS, F_MEAN_IN, F_VAR_IN, F_RES, F_Y, F_MEAN_OUT, F_VAR_OUT, F_MEAN, F_INVSTD,
-       F_COUNT };
+enum {
+    F_X,
+    F_SCALE,
+    F_BIAS,
+    F_MEAN_IN,
+    F_VAR_IN,
+    F_RES,
+    F_Y,
+    F_MEAN_OUT,
+    F_VAR_OUT,
+    F_MEAN,
+    F_INVSTD,
+    F_COUNT
+};
 
 static float *fbuf(const bn_state *b, int k)
 {
@@ -73,7 +87,8 @@ static void store_stats(const bn_state *b, int64_t c, double mean, double var)
     fbuf(b, F_INVSTD)[c] = (float)(1.0 / sqrt(var + (double)b->epsilon));
 }
 
-/* Statistics of a block around a pivot taken from the data, so that a large mean costs no digits. */
+/* Statistics of a block around a pivot taken from the data, so that a large mean costs no digits.
+ */
 static void block_stats(const bn_state *b, int64_t block)
 {
     float pivot[16] = {0};
@@ -87,7 +102,10 @@ static void block_stats(const bn_state *b, int64_t block)
                                    : ((const float *)first)[l];
     }
     for (int64_t i = 0; i < b->n; i++) {
-        const ru_kern_bn run = {.t = b->t, .s = b->s, .lanes = b->lanes, .mean = pivot,
+        const ru_kern_bn run = {.t = b->t,
+                                .s = b->s,
+                                .lanes = b->lanes,
+                                .mean = pivot,
                                 .x = at(b, b->bufs[F_X], i, block)};
         b->k->bn_sums(&run, sum, sq);
         for (int64_t l = 0; l < b->lanes; l++) {
@@ -119,11 +137,15 @@ static void coef_forward(const bn_state *b, int64_t block, const float *scale, c
 static void apply_block(const bn_state *b, int64_t block, const bn_coef *c)
 {
     for (int64_t i = 0; i < b->n; i++) {
-        const ru_kern_bn run = {.t = b->t, .s = b->s, .lanes = b->lanes, .relu = b->relu,
+        const ru_kern_bn run = {.t = b->t,
+                                .s = b->s,
+                                .lanes = b->lanes,
+                                .relu = b->relu,
                                 .x = at(b, b->bufs[F_X], i, block),
                                 .residual = at(b, b->bufs[F_RES], i, block),
                                 .out = at_out(b, b->bufs[F_Y], i, block),
-                                .mul = c->mul, .add = c->add};
+                                .mul = c->mul,
+                                .add = c->add};
         b->k->bn_apply(&run);
     }
 }
@@ -179,20 +201,41 @@ static ru_status infer_run(void *state, void *const *bufs, const rui_run *run)
     return RU_OK;
 }
 
-/* -- backward --------------------------------------------------------------------------------------- */
+/* -- backward
+ * --------------------------------------------------------------------------------------- */
 
-enum { B_DY, B_X, B_SCALE, B_MEAN, B_INVSTD, B_Y, B_BIAS, B_DX, B_DSCALE, B_DBIAS, B_DRES, B_COUNT };
+enum {
+    B_DY,
+    B_X,
+    B_SCALE,
+    B_MEAN,
+    B_INVSTD,
+    B_Y,
+    B_BIAS,
+    B_DX,
+    B_DSCALE,
+    B_DBIAS,
+    B_DRES,
+    B_COUNT
+};
 
 static ru_kern_bn grad_run(const bn_state *b, int64_t run, int64_t block, const bn_coef *c)
 {
-    return (ru_kern_bn){.t = b->t, .s = b->s, .lanes = b->lanes, .relu = b->relu,
+    return (ru_kern_bn){.t = b->t,
+                        .s = b->s,
+                        .lanes = b->lanes,
+                        .relu = b->relu,
                         .x = at(b, b->bufs[B_X], run, block),
                         .dy = at(b, b->bufs[B_DY], run, block),
                         .y = b->mask_y ? at(b, b->bufs[B_Y], run, block) : NULL,
                         .out = at_out(b, b->bufs[B_DX], run, block),
                         .dres = at_out(b, b->bufs[B_DRES], run, block),
-                        .mean = c->mean, .mul = c->mul, .add = c->add,
-                        .k_dy = c->k_dy, .k_x = c->k_x, .k_1 = c->k_1};
+                        .mean = c->mean,
+                        .mul = c->mul,
+                        .add = c->add,
+                        .k_dy = c->k_dy,
+                        .k_x = c->k_x,
+                        .k_1 = c->k_1};
 }
 
 /* dx = scale * invstd * (dy - mean(dy) - xhat * mean(dy * xhat)), as three coefficients. */
@@ -256,7 +299,8 @@ static ru_status grad_step(void *state, void *const *bufs, const rui_run *run)
     return RU_OK;
 }
 
-/* -- lowering --------------------------------------------------------------------------------------- */
+/* -- lowering
+ * --------------------------------------------------------------------------------------- */
 
 static bool is_nchw16c(const rui_layout *l)
 {
@@ -405,11 +449,8 @@ ru_status rui_lower_kern_bn_grad(rui_low *lo, const ru_node *n, ru_err *err)
     bufs[B_DX] = rui_out_over(lo, n->out[0], l, bufs[B_DRES].v != 0 ? bufs[B_X] : bufs[B_DY]);
     bufs[B_DSCALE] = rui_out_plain(lo, n->out[1]);
     bufs[B_DBIAS] = rui_out_plain(lo, n->out[2]);
-    const rui_step step = {.kernel = "kern bn_grad",
-                           .fn = grad_step,
-                           .state = b,
-                           .bufs = bufs,
-                           .n_bufs = B_COUNT};
+    const rui_step step = {
+        .kernel = "kern bn_grad", .fn = grad_step, .state = b, .bufs = bufs, .n_bufs = B_COUNT};
     rui_emit(lo, &step);
     return rui_done(lo);
 }

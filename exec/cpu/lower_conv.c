@@ -2,8 +2,8 @@
  *
  * Activations stay in the layout oneDNN chooses (nChw16c with AVX-512), so a chain of layers has no
  * reorder. Weights stand in the layout of the forward kernel; their gradient is made in it, so that
- * the optimizer is one flat loop; the data gradient wants them transposed inside the block, which is
- * one small reorder per step. */
+ * the optimizer is one flat loop; the data gradient wants them transposed inside the block, which
+ * is one small reorder per step. */
 #include <string.h>
 
 #include "exec/cpu/conv.h"
@@ -87,9 +87,9 @@ static dnnl_primitive_desc_t bwd_x_pd(rui_low *lo, const rui_conv *c, dnnl_alg_k
     dnnl_convolution_desc_t cd;
     dnnl_primitive_desc_t hint = fwd_pd(lo, c, dnnl_convolution_direct, NULL);
     dnnl_primitive_desc_t pd = NULL;
-    if (hint != NULL && rui_nn(lo)->dilated_convolution_backward_data_desc_init(
-                            &cd, alg, &dx, &wt, &dy, w->stride, w->dilate, w->pad_l, w->pad_r) ==
-                            dnnl_success) {
+    if (hint != NULL &&
+        rui_nn(lo)->dilated_convolution_backward_data_desc_init(
+            &cd, alg, &dx, &wt, &dy, w->stride, w->dilate, w->pad_l, w->pad_r) == dnnl_success) {
         pd = rui_pd_make(lo, &cd, NULL, hint);
     }
     rui_pd_free(lo, hint);
@@ -141,8 +141,8 @@ static dnnl_primitive_desc_t bwd_w_pd(rui_low *lo, const rui_conv *c, dnnl_alg_k
     return pd;
 }
 
-/* ConvGradW(dy, x, w_like; bias_term) -> dw, db? in the layout the weights stand in when a fast kernel
- * gives it, always f32. */
+/* ConvGradW(dy, x, w_like; bias_term) -> dw, db? in the layout the weights stand in when a fast
+ * kernel gives it, always f32. */
 ru_status rui_lower_dnnl_conv_grad_w(rui_low *lo, const ru_node *n, ru_err *err)
 {
     (void)err;

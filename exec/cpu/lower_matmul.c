@@ -10,7 +10,7 @@
 enum { MM_RANK_MAX = 6 };
 
 typedef struct mm_call {
-    int nd;                      /* dims of a, b and y as oneDNN sees them */
+    int nd; /* dims of a, b and y as oneDNN sees them */
     int64_t a_dims[MM_RANK_MAX], a_str[MM_RANK_MAX];
     int64_t b_dims[MM_RANK_MAX], b_str[MM_RANK_MAX];
     int64_t y_dims[MM_RANK_MAX];
@@ -156,8 +156,7 @@ static dnnl_primitive_desc_t mm_pd(rui_low *lo, const mm_call *c, bool any, cons
     dnnl_memory_desc_t a = rui_md_strided(lo, c->nd, c->a_dims, c->a_str, dt);
     dnnl_memory_desc_t b = any ? rui_md_any(lo, c->nd, c->b_dims, dt)
                                : rui_md_strided(lo, c->nd, c->b_dims, c->b_str, dt);
-    dnnl_memory_desc_t y =
-        rui_md_plain(lo, c->nd, c->y_dims, rui_dnnl_type(result_dtype(lo, c)));
+    dnnl_memory_desc_t y = rui_md_plain(lo, c->nd, c->y_dims, rui_dnnl_type(result_dtype(lo, c)));
     dnnl_memory_desc_t bias = rui_md_plain(lo, c->nd, c->bias_dims, dnnl_f32);
     dnnl_matmul_desc_t d;
     if (rui_nn(lo)->matmul_desc_init(&d, &a, &b, c->bias.v != 0 ? &bias : NULL, &y) !=
@@ -173,8 +172,7 @@ static dnnl_primitive_desc_t mm_pd(rui_low *lo, const mm_call *c, bool any, cons
 }
 
 /* The plain operand under its own dims: matmul's strides describe the transpose. */
-static void mm_in(rui_prim *p, int arg, ru_value_id v, ru_dtype dtype,
-                  const dnnl_memory_desc_t *md)
+static void mm_in(rui_prim *p, int arg, ru_value_id v, ru_dtype dtype, const dnnl_memory_desc_t *md)
 {
     rui_low *lo = p->lo;
     const rui_layout *plain = rui_plain_as(lo, &rui_graph(lo)->values[v.v].type, dtype);
@@ -184,8 +182,8 @@ static void mm_in(rui_prim *p, int arg, ru_value_id v, ru_dtype dtype,
 static bool frozen_matrix(rui_low *lo, const mm_call *c)
 {
     const ru_value *b = &rui_graph(lo)->values[c->b.v];
-    return c->nd == 2 && (b->kind == RU_VALUE_CONST ||
-                          (b->kind == RU_VALUE_STATE && rui_inference(lo)));
+    return c->nd == 2 &&
+           (b->kind == RU_VALUE_CONST || (b->kind == RU_VALUE_STATE && rui_inference(lo)));
 }
 
 ru_status rui_lower_dnnl_matmul(rui_low *lo, const ru_node *n, ru_err *err)

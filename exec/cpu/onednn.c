@@ -15,14 +15,16 @@ static ru_status load(rui_dnnl *nn, ru_err *err)
                        "the CPU device needs oneDNN, but %s; install libdnnl (Debian: libdnnl2)",
                        dlerror());
     }
-#define RUI_X(fn)                                                                                  \
-    {                                                                                              \
-        void *at = dlsym(nn->library, "dnnl_" #fn);                                                \
-        if (at == NULL) {                                                                          \
-            return RU_FAIL(err, RU_E_UNSUPPORTED, "%s has no function dnnl_%s; version %d.%d was "  \
-                           "expected", name, #fn, DNNL_VERSION_MAJOR, DNNL_VERSION_MINOR);         \
-        }                                                                                          \
-        memcpy(&nn->fn, &at, sizeof at);                                                           \
+#define RUI_X(fn)                                                              \
+    {                                                                          \
+        void *at = dlsym(nn->library, "dnnl_" #fn);                            \
+        if (at == NULL) {                                                      \
+            return RU_FAIL(err, RU_E_UNSUPPORTED,                              \
+                           "%s has no function dnnl_%s; version %d.%d was "    \
+                           "expected",                                         \
+                           name, #fn, DNNL_VERSION_MAJOR, DNNL_VERSION_MINOR); \
+        }                                                                      \
+        memcpy(&nn->fn, &at, sizeof at);                                       \
     }
     RUI_DNNL_LIST(RUI_X)
 #undef RUI_X
@@ -62,8 +64,8 @@ void rui_dnnl_close(rui_dnnl *nn)
 
 const char *rui_dnnl_status_name(dnnl_status_t st)
 {
-    static const char *const names[] = {"success",         "out of memory", "invalid arguments",
-                                        "unimplemented",   "iterator ends", "runtime error",
+    static const char *const names[] = {"success",       "out of memory", "invalid arguments",
+                                        "unimplemented", "iterator ends", "runtime error",
                                         "not required"};
     return (unsigned)st < sizeof names / sizeof names[0] ? names[st] : "unknown status";
 }

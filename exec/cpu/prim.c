@@ -46,7 +46,8 @@ static void prim_fini(void *state)
     memset(s, 0, sizeof *s);
 }
 
-/* -- attributes and descriptors --------------------------------------------------------------------- */
+/* -- attributes and descriptors
+ * --------------------------------------------------------------------- */
 
 static dnnl_status_t post_ops(const rui_dnnl *nn, dnnl_post_ops_t ops, const rui_post *post)
 {
@@ -117,8 +118,7 @@ void rui_pd_free(rui_low *lo, dnnl_primitive_desc_t pd)
 const char *rui_pd_name(rui_low *lo, const_dnnl_primitive_desc_t pd)
 {
     const char *name = NULL;
-    if (rui_nn(lo)->primitive_desc_query(pd, dnnl_query_impl_info_str, 0, &name) !=
-            dnnl_success ||
+    if (rui_nn(lo)->primitive_desc_query(pd, dnnl_query_impl_info_str, 0, &name) != dnnl_success ||
         name == NULL) {
         return "?";
     }
@@ -182,7 +182,8 @@ dnnl_memory_desc_t rui_md_vec(rui_low *lo, int64_t n, dnnl_data_type_t dt)
     return rui_md_plain(lo, 1, &n, dt);
 }
 
-/* -- steps ------------------------------------------------------------------------------------------ */
+/* -- steps
+ * ------------------------------------------------------------------------------------------ */
 
 void rui_prim_begin(rui_prim *p, rui_low *lo, dnnl_primitive_desc_t pd_take)
 {

@@ -24,19 +24,20 @@ typedef struct rui_prim {
 
 /* Fused element-wise function of an output; kind RUI_ACT_NONE: nothing. */
 typedef struct rui_post {
-    bool sum;               /* dst += result, before the activation */
+    bool sum; /* dst += result, before the activation */
     bool has_act;
     dnnl_alg_kind_t act;
     float alpha, beta;
     dnnl_memory_desc_t add_md[2]; /* binary additions, broadcast as oneDNN allows; ndims 0: none */
     bool scaled;
-    float scale;            /* of the result, before everything */
+    float scale; /* of the result, before everything */
 } rui_post;
 
 /* Attributes with a scratchpad of ours and the post-ops; NULL when oneDNN refuses. */
 dnnl_primitive_attr_t rui_attr_make(rui_low *lo, const rui_post *post);
 
-/* First implementation that fits; NULL when there is none. `attr` may be NULL (made and destroyed). */
+/* First implementation that fits; NULL when there is none. `attr` may be NULL (made and destroyed).
+ */
 dnnl_primitive_desc_t rui_pd_make(rui_low *lo, const_dnnl_op_desc_t desc, const rui_post *post,
                                   const_dnnl_primitive_desc_t hint);
 void rui_pd_free(rui_low *lo, dnnl_primitive_desc_t pd);
@@ -54,8 +55,8 @@ dnnl_memory_desc_t rui_md_plain(rui_low *lo, int ndims, const int64_t *dims, dnn
 /* Row-major one-dimensional. */
 dnnl_memory_desc_t rui_md_vec(rui_low *lo, int64_t n, dnnl_data_type_t dt);
 
-/* Collect the arguments, then emit. The prim takes pd. rui_prim_in asks for the value in `md`, given
- * its dims (a plain value may be read under other dims of equal count). */
+/* Collect the arguments, then emit. The prim takes pd. rui_prim_in asks for the value in `md`,
+ * given its dims (a plain value may be read under other dims of equal count). */
 void rui_prim_begin(rui_prim *p, rui_low *lo, dnnl_primitive_desc_t pd_take);
 void rui_prim_in(rui_prim *p, int arg, ru_value_id v, const dnnl_memory_desc_t *md);
 void rui_prim_out(rui_prim *p, int arg, ru_value_id v, const dnnl_memory_desc_t *md);

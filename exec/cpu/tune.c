@@ -1,14 +1,14 @@
 /* Which algorithm a convolution takes: direct or Winograd F(4x3,3x3).
  *
- * Asked to (options.autotune), both are timed on the very shape while the executable opens: one run to
- * warm, then the better of two (a few milliseconds per shape; 30 for a layer of ResNet-18 at batch 64).
- * Answers are kept in `cache_dir`, one line each, in a file named by CPU model and version of oneDNN,
- * so that a shape is timed once per machine.
+ * Asked to (options.autotune), both are timed on the very shape while the executable opens: one run
+ * to warm, then the better of two (a few milliseconds per shape; 30 for a layer of ResNet-18 at
+ * batch 64). Answers are kept in `cache_dir`, one line each, in a file named by CPU model and
+ * version of oneDNN, so that a shape is timed once per machine.
  *
- * Without measurement the library's own rule for "auto" decides; it is conservative: measured on Zen5,
- * forward and both gradients of 3x3 layers at batch 32, Winograd runs at 352 to 457 GFLOP/s of
- * direct work against 241 to 251, and at batch 4 it still wins for wide images (516 against 240 at
- * 64x56x56) where "auto" stays direct, but loses at 512x7x7 (104 against 170). */
+ * Without measurement the library's own rule for "auto" decides; it is conservative: measured on
+ * Zen5, forward and both gradients of 3x3 layers at batch 32, Winograd runs at 352 to 457 GFLOP/s
+ * of direct work against 241 to 251, and at batch 4 it still wins for wide images (516 against 240
+ * at 64x56x56) where "auto" stays direct, but loses at 512x7x7 (104 against 170). */
 #include <stdio.h>
 #include <string.h>
 
@@ -37,7 +37,8 @@ static bool winograd_fits(const rui_conv *c)
     return true;
 }
 
-/* -- measuring ------------------------------------------------------------------------------------- */
+/* -- measuring
+ * ------------------------------------------------------------------------------------- */
 
 typedef struct trial {
     const rui_dnnl *nn;
@@ -132,7 +133,8 @@ static int64_t measure(rui_low *lo, rui_conv_dir dir, const rui_conv *c, dnnl_al
     return best;
 }
 
-/* -- remembering ----------------------------------------------------------------------------------- */
+/* -- remembering
+ * ----------------------------------------------------------------------------------- */
 
 static const char *cache_path(rui_low *lo)
 {

@@ -1,5 +1,5 @@
-/* Batch normalisation of one run of positions, forward and backward, with the addition of a residual
- * and ReLU inside.
+/* Batch normalisation of one run of positions, forward and backward, with the addition of a
+ * residual and ReLU inside.
  *
  * A run is `s` positions of `lanes` channels side by side: 16 in the blocked order nChw16c, 1 in
  * row-major (then the run is one channel's plane). Either way the loop works on vectors of 16; with
@@ -159,8 +159,8 @@ void RUI_K(rui_kern_bn_apply)(const ru_kern_bn *b)
     }
 }
 
-/* The gradient after ReLU: where the forward result was positive. That is read from y, or, when y had
- * no residual, computed again from x, which is read anyway. */
+/* The gradient after ReLU: where the forward result was positive. That is read from y, or, when y
+ * had no residual, computed again from x, which is read anyway. */
 enum { MASK_NONE, MASK_Y, MASK_X };
 
 RU_KERN_INLINE v16 masked(bool half, int how, const ru_kern_bn *b, int64_t i, v16 x, v16 mul,
@@ -176,8 +176,8 @@ RU_KERN_INLINE v16 masked(bool half, int how, const ru_kern_bn *b, int64_t i, v1
 RU_KERN_INLINE float masked1(bool half, int how, const ru_kern_bn *b, int64_t i, float x)
 {
     float dy = get1(half, b->dy, i);
-    bool on = how == MASK_NONE || (how == MASK_Y ? get1(half, b->y, i) > 0.0f
-                                                 : x * b->mul[0] + b->add[0] > 0.0f);
+    bool on = how == MASK_NONE ||
+              (how == MASK_Y ? get1(half, b->y, i) > 0.0f : x * b->mul[0] + b->add[0] > 0.0f);
     return on ? dy : 0.0f;
 }
 
