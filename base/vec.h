@@ -6,7 +6,9 @@
  *     ru_edge *e = rui_edges_push(&v, arena);   one zeroed element, NULL when the arena is full
  *     v.at[i], v.n                              0 <= i < v.n; `at` moves when the vector grows
  *
- * Growth doubles and leaves the old memory in the arena (at most as much again as the vector). */
+ * Growth doubles and leaves the old memory in the arena (at most as much again as the vector).
+ *
+ * Thread: one at a time. */
 #ifndef RU_BASE_VEC_H
 #define RU_BASE_VEC_H
 

@@ -1,4 +1,6 @@
-/* Turning errno into a status and a sentence, for env/ only. */
+/* Turning errno into a status and a sentence, for env/ only.
+ *
+ * Thread: any. */
 #ifndef RU_ENV_FILE_ERROR_H
 #define RU_ENV_FILE_ERROR_H
 

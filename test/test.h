@@ -2,7 +2,9 @@
  *
  * base/arena_test.c ends with RU_TESTS(base_arena, cmocka_unit_test(f), ...): the suite's name is
  * the path with '/' as '_' and without _test.c. scripts/suites collects the names at build time, so
- * that a new file needs one line in its folder's meson.build and nothing else. */
+ * that a new file needs one line in its folder's meson.build and nothing else.
+ *
+ * Thread: main only. */
 #ifndef RU_TEST_TEST_H
 #define RU_TEST_TEST_H
 

@@ -202,6 +202,8 @@ void rui_tidy_open(rui_tidy *t, const char *root)
     t->files = list.at;
     t->n_files = list.n;
     read_keys(t);
+    ru_map_init(&t->inner, &t->arena, 0);
+    ru_map_init(&t->wanted, &t->arena, 0);
 }
 
 void rui_tidy_close(rui_tidy *t)
@@ -262,6 +264,7 @@ static void test_archives(void **state)
     for (uint32_t i = 0; i < RU_ARRAY_LEN(archives); i++) {
         seen += rui_tidy_archive(&t, RU_BUILD_ROOT, archives[i][0], archives[i][1]);
     }
+    rui_tidy_private_calls(&t);
     assert_true(seen > 5);
     finish(&t);
 #endif

@@ -22,7 +22,9 @@ typedef struct rui_tidy {
     const char *root;
     rui_source_file *files;
     uint32_t n_files;
-    ru_map keys; /* of docs/sources.bib */
+    ru_map keys;   /* of docs/sources.bib */
+    ru_map inner;  /* rui_ symbol -> folder + 1 that defines it, as rui_tidy_archive finds them */
+    ru_map wanted; /* "folder symbol" of rui_ symbols that an archive leaves undefined */
 } rui_tidy;
 
 /* Read every .c, .h and .def of the tree. */
@@ -46,5 +48,8 @@ void rui_tidy_comments(rui_tidy *t, const rui_source_file *f);
 
 /* Rules about an archive, `<build>/<folder>/lib<name>.a`; false when there is none. */
 bool rui_tidy_archive(rui_tidy *t, const char *build, const char *folder, const char *name);
+
+/* After all archives: does any folder call what another keeps for itself (rui_)? */
+void rui_tidy_private_calls(rui_tidy *t);
 
 #endif

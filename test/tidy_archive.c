@@ -113,6 +113,37 @@ static void read_member(rui_tidy *t, const char *folder, ru_str line, const char
     }
 }
 
+/* "exec" of "exec/cpu". */
+static ru_str top_of(const char *folder)
+{
+    const char *slash = strchr(folder, '/');
+    return slash != NULL ? ru_str_n(folder, slash - folder) : ru_str_c(folder);
+}
+
+/* Remember who defines and who uses a rui_ symbol: keys "folder symbol". */
+static void note_private(rui_tidy *t, const char *folder, const symbol *s, bool undefined)
+{
+    if (!ru_str_starts(s->name, "rui_") || (!undefined && !s->global)) {
+        return;
+    }
+    char key[256];
+    ru_text k = ru_text_into(key, sizeof key);
+    ru_text_putf(&k, "%.*s %.*s", RU_STR_ARG(top_of(folder)), RU_STR_ARG(s->name));
+    RU_CHECK(ru_map_put_c(undefined ? &t->wanted : &t->inner, key, NULL) != NULL);
+}
+
+void rui_tidy_private_calls(rui_tidy *t)
+{
+    for (const ru_map_entry *e = NULL; (e = ru_map_next(&t->wanted, e)) != NULL;) {
+        if (ru_map_get_c(&t->inner, e->key) == NULL) {
+            ru_str symbol_name = ru_str_c(e->key), folder;
+            (void)ru_str_next(&symbol_name, ' ', &folder);
+            rui_tidy_breach(t, ru_arena_strn(&t->arena, folder.p, folder.n), 0,
+                            "%.*s is private to another folder (rule 8)", RU_STR_ARG(symbol_name));
+        }
+    }
+}
+
 bool rui_tidy_archive(rui_tidy *t, const char *build, const char *folder, const char *name)
 {
     char command[4096];
@@ -145,6 +176,7 @@ bool rui_tidy_archive(rui_tidy *t, const char *build, const char *folder, const 
                 continue;
             }
             bool undefined = ru_str_eq_c(s.section, "*UND*");
+            note_private(t, folder, &s, undefined);
             if (pass == 0 && !undefined) {
                 RU_CHECK(ru_map_put(&own, s.name, NULL) != NULL);
                 check_defined(t, folder, member, &s);

@@ -86,18 +86,48 @@ static void check_include(rui_tidy *t, const rui_source_file *f, ru_str what, ui
     }
 }
 
+/* x.c includes x.h (or x_impl.h) before anything else: proof that the header stands alone. */
+static void check_own_first(rui_tidy *t, const rui_source_file *f, ru_str first, uint32_t line)
+{
+    char own[256], private_own[256];
+    ru_text a = ru_text_into(own, sizeof own), b = ru_text_into(private_own, sizeof private_own);
+    ru_str stem = ru_str_n(f->path, (int64_t)strlen(f->path) - 2);
+    ru_text_putf(&a, "%.*s.h", RU_STR_ARG(stem));
+    ru_text_putf(&b, "%.*s_impl.h", RU_STR_ARG(stem));
+    bool has_own = false;
+    for (uint32_t i = 0; i < t->n_files; i++) {
+        has_own = has_own || strcmp(t->files[i].path, own) == 0;
+    }
+    if (has_own && !ru_str_eq_c(first, own) && !ru_str_eq_c(first, private_own)) {
+        rui_tidy_breach(t, f->path, line, "include %s before anything else (rule 34)", own);
+    }
+}
+
 void rui_tidy_includes(rui_tidy *t, const rui_source_file *f)
 {
-    if (ru_str_ends(ru_str_c(f->path), ".h")) {
+    bool header = ru_str_ends(ru_str_c(f->path), ".h");
+    if (header) {
         check_guard(t, f);
     }
+    if (header && t->n_files > 0 && ru_str_find(f->text, "Thread:") < 0) {
+        rui_tidy_breach(t, f->path, 1,
+                        "the thread rule is missing: one line, Thread: ... (rule 38)");
+    }
+    uint32_t includes = 0;
     /* Names stand in quotes, which `code` blanks: take them from the text of the same line. */
     ru_str code = f->code, line, rest = f->text, raw;
     for (uint32_t i = 1; ru_str_next(&code, '\n', &line) && ru_str_next(&rest, '\n', &raw); i++) {
-        if (ru_str_starts(line, "#include \"")) {
+        if (ru_str_starts(line, "#include <") && ru_str_ends(ru_str_c(f->path), ".c")) {
+            if (includes++ == 0) {
+                check_own_first(t, f, (ru_str){0}, i);
+            }
+        } else if (ru_str_starts(line, "#include \"")) {
             ru_str what = ru_str_from(raw, 10);
             int64_t end = ru_str_find(what, "\"");
             what.n = end >= 0 ? end : what.n;
+            if (includes++ == 0 && ru_str_ends(ru_str_c(f->path), ".c")) {
+                check_own_first(t, f, what, i);
+            }
             check_include(t, f, what, i);
         }
     }

@@ -12,7 +12,9 @@
  *        END      i64 records, i64 dropped: the run closed its trace
  *
  * A block is appended with one write, so a killed run leaves whole blocks and at most one torn one
- * at the end, which the checksum finds. */
+ * at the end, which the checksum finds.
+ *
+ * Thread: any. */
 #ifndef RU_TRACE_FORMAT_H
 #define RU_TRACE_FORMAT_H
 

@@ -1,4 +1,6 @@
-/* Inside of the recorder, shared by recorder.c (recording side) and writer.c (file side). */
+/* Inside of the recorder, shared by recorder.c (recording side) and writer.c (file side).
+ *
+ * Thread: as each function says. */
 #ifndef RU_TRACE_RECORDER_IMPL_H
 #define RU_TRACE_RECORDER_IMPL_H
 

@@ -1,4 +1,6 @@
-/* The prototypes of one instruction set's copy of the kernels. */
+/* The prototypes of one instruction set's copy of the kernels.
+ *
+ * Thread: any. */
 #ifndef RU_KERN_ISA_H
 #define RU_KERN_ISA_H
 
