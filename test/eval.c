@@ -6,9 +6,9 @@
 
 #include <string.h>
 
-void ru_eval_init(ru_eval *e, const ru_graph *g, ru_arena *arena)
+void rui_graph_eval_init(rui_graph_eval *e, const ru_graph *g, ru_arena *arena)
 {
-    *e = (ru_eval){.g = g, .data = RU_NEW(arena, void *, g->n_values)};
+    *e = (rui_graph_eval){.g = g, .data = RU_NEW(arena, void *, g->n_values)};
     assert_non_null(e->data);
     for (uint32_t i = 1; i < g->n_values; i++) {
         const ru_value *v = &g->values[i];
@@ -24,7 +24,7 @@ void ru_eval_init(ru_eval *e, const ru_graph *g, ru_arena *arena)
     }
 }
 
-void ru_eval_run(ru_eval *e)
+void rui_graph_eval_run(rui_graph_eval *e)
 {
     ru_err err;
     for (uint32_t i = 1; i < e->g->n_nodes; i++) {
@@ -52,7 +52,7 @@ void ru_eval_run(ru_eval *e)
     }
 }
 
-double ru_eval_get(const ru_eval *e, ru_value_id v, int64_t i)
+double rui_graph_eval_get(const rui_graph_eval *e, ru_value_id v, int64_t i)
 {
     ru_dtype t = e->g->values[v.v].type.dtype;
     assert_true(t == RU_F32 || t == RU_F64);
@@ -60,7 +60,7 @@ double ru_eval_get(const ru_eval *e, ru_value_id v, int64_t i)
                        : ((const double *)e->data[v.v])[i];
 }
 
-void ru_eval_set(ru_eval *e, ru_value_id v, int64_t i, double x)
+void rui_graph_eval_set(rui_graph_eval *e, ru_value_id v, int64_t i, double x)
 {
     ru_dtype t = e->g->values[v.v].type.dtype;
     assert_true(t == RU_F32 || t == RU_F64);
@@ -71,7 +71,7 @@ void ru_eval_set(ru_eval *e, ru_value_id v, int64_t i, double x)
     }
 }
 
-void ru_eval_fill(ru_eval *e, ru_value_id v, double lo, double hi, uint64_t seed)
+void rui_graph_eval_fill(rui_graph_eval *e, ru_value_id v, double lo, double hi, uint64_t seed)
 {
     const ru_type *t = &e->g->values[v.v].type;
     int64_t n = ru_type_count(t);
@@ -86,7 +86,7 @@ void ru_eval_fill(ru_eval *e, ru_value_id v, double lo, double hi, uint64_t seed
         } else if (t->dtype == RU_BOOL) {
             ((uint8_t *)e->data[v.v])[i] = x >= 0.5 ? 1 : 0;
         } else {
-            ru_eval_set(e, v, i, x);
+            rui_graph_eval_set(e, v, i, x);
         }
     }
 }

@@ -48,27 +48,27 @@ static vid loss_of(maker *m, vid y, vid *weights)
     return OP1A(ReduceSum, OP2(Mul, y, *weights), A(RU_AI(keepdims, 0)));
 }
 
-static void check_param(ru_eval *e, const grad_case *c, uint32_t k, vid p, vid grad, vid loss,
-                        ru_arena *a)
+static void check_param(rui_graph_eval *e, const grad_case *c, uint32_t k, vid p, vid grad,
+                        vid loss, ru_arena *a)
 {
     int64_t n = ru_type_count(&e->g->values[p.v].type);
     double *want = RU_NEW(a, double, n);
     double *got = RU_NEW(a, double, n);
     double scale = 1e-3;
     for (int64_t i = 0; i < n; i++) {
-        double x = ru_eval_get(e, p, i);
-        ru_eval_set(e, p, i, x + c->h);
-        ru_eval_run(e);
-        double up = ru_eval_get(e, loss, 0);
-        ru_eval_set(e, p, i, x - c->h);
-        ru_eval_run(e);
-        want[i] = (up - ru_eval_get(e, loss, 0)) / (2.0 * c->h);
-        ru_eval_set(e, p, i, x);
+        double x = rui_graph_eval_get(e, p, i);
+        rui_graph_eval_set(e, p, i, x + c->h);
+        rui_graph_eval_run(e);
+        double up = rui_graph_eval_get(e, loss, 0);
+        rui_graph_eval_set(e, p, i, x - c->h);
+        rui_graph_eval_run(e);
+        want[i] = (up - rui_graph_eval_get(e, loss, 0)) / (2.0 * c->h);
+        rui_graph_eval_set(e, p, i, x);
         scale = fmax(scale, fabs(want[i]));
     }
-    ru_eval_run(e);
+    rui_graph_eval_run(e);
     for (int64_t i = 0; i < n; i++) {
-        got[i] = grad.v != 0 ? ru_eval_get(e, grad, i) : 0.0;
+        got[i] = grad.v != 0 ? rui_graph_eval_get(e, grad, i) : 0.0;
     }
     for (int64_t i = 0; i < n; i++) {
         if (!(fabs(got[i] - want[i]) <= c->tol * scale + 1e-9)) {
@@ -108,14 +108,14 @@ static void run_case(const grad_case *c, const unary_case *u)
     if (ru_graph_verify(&d, &err) != RU_OK) {
         fail_msg("%s: %s\n%s", c->name, err.text, ru_graph_print(&d, &a));
     }
-    ru_eval e;
-    ru_eval_init(&e, &d, &a);
+    rui_graph_eval e;
+    rui_graph_eval_init(&e, &d, &a);
     e.args.seed = 7;
     for (uint32_t k = 0; k < m->n; k++) {
-        ru_eval_fill(&e, m->params[k], m->lo[k], m->hi[k], k + 1);
+        rui_graph_eval_fill(&e, m->params[k], m->lo[k], m->hi[k], k + 1);
     }
     if (weights.v != 0) {
-        ru_eval_fill(&e, weights, -1.0, 1.0, 99);
+        rui_graph_eval_fill(&e, weights, -1.0, 1.0, 99);
     }
     for (uint32_t k = 0; k < n; k++) {
         check_param(&e, c, k, wrt[k], grads[k], loss, &a);

@@ -80,35 +80,36 @@ static uint32_t count(const ru_graph *g, ru_op op)
     return n;
 }
 
-static void run_filled(ru_eval *e, const ru_graph *g, ru_arena *a)
+static void run_filled(rui_graph_eval *e, const ru_graph *g, ru_arena *a)
 {
-    ru_eval_init(e, g, a);
+    rui_graph_eval_init(e, g, a);
     e->args.seed = 5;
     for (uint32_t i = 1; i < g->n_values; i++) {
         const ru_value *v = &g->values[i];
         if (v->kind == RU_VALUE_INPUT || (v->kind == RU_VALUE_STATE && v->data == NULL)) {
-            ru_eval_fill(e, (vid){i},
-                         v->type.dtype == RU_I64     ? 0.0
-                         : v->role == RU_ROLE_BUFFER ? 0.5
-                                                     : -1.0,
-                         v->type.dtype == RU_I64 ? 3.0 : 1.0, i);
+            rui_graph_eval_fill(e, (vid){i},
+                                v->type.dtype == RU_I64     ? 0.0
+                                : v->role == RU_ROLE_BUFFER ? 0.5
+                                                            : -1.0,
+                                v->type.dtype == RU_I64 ? 3.0 : 1.0, i);
         }
     }
-    ru_eval_run(e);
+    rui_graph_eval_run(e);
 }
 
-static void compare_value(const ru_eval *e, vid a, const ru_eval *d, vid b, double tol)
+static void compare_value(const rui_graph_eval *e, vid a, const rui_graph_eval *d, vid b,
+                          double tol)
 {
     const ru_type *t = &e->g->values[a.v].type;
     assert_true(ru_type_equal(t, &d->g->values[b.v].type));
     int64_t n = ru_type_count(t);
     double scale = 1e-6;
     for (int64_t i = 0; i < n && ru_dtype_is_float(t->dtype); i++) {
-        scale = fmax(scale, fabs(ru_eval_get(e, a, i)));
+        scale = fmax(scale, fabs(rui_graph_eval_get(e, a, i)));
     }
     for (int64_t i = 0; i < n && ru_dtype_is_float(t->dtype); i++) {
-        double x = ru_eval_get(e, a, i);
-        double y = ru_eval_get(d, b, i);
+        double x = rui_graph_eval_get(e, a, i);
+        double y = rui_graph_eval_get(d, b, i);
         if (!(fabs(x - y) <= tol * scale)) {
             fail_msg("value %u[%lld]: %.9g before, %.9g after", a.v, (long long)i, x, y);
         }
@@ -118,8 +119,8 @@ static void compare_value(const ru_eval *e, vid a, const ru_eval *d, vid b, doub
 /* Outputs and updates of both graphs agree. */
 static void same_results(fix *f, const ru_graph *before, const ru_graph *after, double tol)
 {
-    ru_eval e;
-    ru_eval d;
+    rui_graph_eval e;
+    rui_graph_eval d;
     if (ru_graph_verify(after, &f->err) != RU_OK) {
         fail_msg("%s\n%s", f->err.text, ru_graph_print(after, &f->a));
     }
@@ -349,7 +350,7 @@ static void test_train_form(void **state)
     assert_int_equal(count(&d, RU_OP_DropoutTrain), 1);
     assert_int_equal(count(&d, RU_OP_LSTMTrain), 1);
     assert_int_equal(d.n_updates, 2);
-    ru_eval e;
+    rui_graph_eval e;
     run_filled(&e, &d, &f.a);
     ru_arena_fini(&f.a);
 }

@@ -1,5 +1,7 @@
 /* What the lowerings onto exec/kern share: splitting a range over the pool, and small questions
- * about values. Inside exec/cpu only. */
+ * about values. Inside exec/cpu only.
+ *
+ * Thread: as the executable. */
 #ifndef RU_EXEC_CPU_LOWER_KERN_H
 #define RU_EXEC_CPU_LOWER_KERN_H
 
