@@ -253,10 +253,24 @@ static void test_archives(void **state)
     skip(); /* sanitizers put their own data and calls into every archive */
 #else
     static const char *const archives[][2] = {
-        {"base", "base"},      {"world", "world"},  {"env", "env"},     {"trace", "trace"},
-        {"cost", "cost"},      {"plan", "plan"},    {"exec", "exec"},   {"exec/ref", "ref"},
-        {"exec/kern", "kern"}, {"exec/cpu", "cpu"}, {"store", "store"}, {"data", "data"},
-        {"train", "train"},    {"tool", "tool"},
+        {"base", "base"},
+        {"world", "world"},
+        {"env", "env"},
+        {"trace", "trace"},
+        {"cost", "cost"},
+        {"plan", "plan"},
+        {"exec", "exec"},
+        {"exec/ref", "ref"},
+        {"exec/kern", "kern"},
+        {"exec/kern", "kern_base"},
+        {"exec/kern", "kern_avx2"},
+        {"exec/kern", "kern_avx512"},
+        {"exec/kern", "kern_avx512_bf16"},
+        {"exec/cpu", "cpu"},
+        {"store", "store"},
+        {"data", "data"},
+        {"train", "train"},
+        {"tool", "tool"},
     };
     rui_tidy t;
     rui_tidy_open(&t, RU_SOURCE_ROOT);
