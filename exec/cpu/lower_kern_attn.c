@@ -1,4 +1,5 @@
 /* Attention on the vector kernel: one (batch, head) after another, split over the threads. */
+#include <math.h>
 #include <string.h>
 
 #include "exec/cpu/lower_kern.h"
@@ -114,7 +115,6 @@ static bool read_shapes(rui_low *lo, const ru_node *n, const ru_type *q, const r
     s->k = ru_kern_best();
     s->batch = q->dims[0];
     s->proto.causal = ru_node_int(n, RU_ATTR_causal, 0) != 0;
-    s->proto.scale = (float)ru_node_float(n, RU_ATTR_scale, 1.0);
     if (s->packed) {
         s->heads = ru_node_int(n, RU_ATTR_heads, 1);
         s->proto.rows = s->proto.keys = q->dims[1];
@@ -135,10 +135,12 @@ static bool read_shapes(rui_low *lo, const ru_node *n, const ru_type *q, const r
     return q->rank == (bhtd ? 4u : 3u) && k->rank == q->rank;
 }
 
-static void finish_state(attn_state *s, ru_dtype t)
+static void finish_state(attn_state *s, const ru_node *n, ru_dtype t)
 {
     ru_kern_attn *p = &s->proto;
     p->t = t;
+    double usual = 1.0 / sqrt((double)(p->head_size > 0 ? p->head_size : 1));
+    p->scale = (float)ru_node_float(n, RU_ATTR_scale, usual);
     p->ld_q = p->ld_dq = s->q.row;
     p->ld_k = p->ld_dk = s->kk.row;
     p->ld_v = p->ld_dv = s->v.row;
@@ -173,7 +175,7 @@ static attn_state *attn_new(rui_low *lo, const ru_node *n, ru_value_id q, ru_val
         ru_type_count(rui_type(lo, q)) == 0) {
         return NULL;
     }
-    finish_state(&s, t);
+    finish_state(&s, n, t);
     attn_state *kept = rui_keep(lo, (int64_t)sizeof s);
     if (kept != NULL) {
         *kept = s;

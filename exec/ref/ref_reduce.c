@@ -9,7 +9,6 @@
 typedef struct reduce_plan {
     int64_t strides[RU_RANK_MAX]; /* into the reduced tensor, 0 along reduced axes */
     int64_t n_in, n_out, per;     /* per: elements that fall on one output */
-    bool whole;                   /* noop_with_empty_axes: nothing is reduced */
 } reduce_plan;
 
 static ru_status reduce_plan_make(const ru_ref_call *c, const ru_type *t, uint32_t k_axes,
@@ -27,9 +26,9 @@ static ru_status reduce_plan_make(const ru_ref_call *c, const ru_type *t, uint32
         RU_TRY(rui_ref_axis(c, axes[i], t->rank, &d, err));
         reduced[d] = true;
     }
+    /* With noop_with_empty_axes nothing is reduced, but squares, logarithms... are still taken. */
     bool all = n_axes == 0 && ru_node_int(c->node, RU_ATTR_noop_with_empty_axes, 0) == 0;
     *p = (reduce_plan){.n_in = rui_ref_count(t), .n_out = 1, .per = 1};
-    p->whole = n_axes == 0 && !all;
     for (uint32_t d = t->rank; d > 0; d--) {
         bool gone = all || reduced[d - 1];
         p->strides[d - 1] = gone ? 0 : p->n_out;
@@ -66,7 +65,7 @@ static ru_status reduce(const ru_ref_call *c, const reduce_fns *f, ru_err *err)
     for (int64_t i = 0; f->end != NULL && i < p.n_out; i++) {
         y[i] = f->end(y[i], (double)p.per);
     }
-    rui_ref_store(&c->out[0], p.whole ? x : y);
+    rui_ref_store(&c->out[0], y);
     return RU_OK;
 }
 
@@ -166,7 +165,7 @@ ru_status rui_ref_ReduceLogSumExp(const ru_ref_call *c, ru_err *err)
     for (int64_t i = 0; i < p.n_out; i++) {
         sum[i] = top[i] + (sum[i] > 0.0 ? log(sum[i]) : 0.0);
     }
-    rui_ref_store(&c->out[0], p.whole ? x : sum);
+    rui_ref_store(&c->out[0], sum);
     return RU_OK;
 }
 
