@@ -72,7 +72,7 @@ static ru_status make_primitive(rui_low *lo, const rui_layout *a, const rui_layo
 {
     rui_dnnl *nn = &lo->nn;
     dnnl_memory_desc_t from = side_md(lo, a, b);
-    dnnl_memory_desc_t to = side_md(lo, b, a);
+    dnnl_memory_desc_t to = a->plain ? b->md : side_md(lo, b, a); /* not both: they would swap */
     dnnl_primitive_attr_t attr = NULL;
     dnnl_primitive_desc_t pd = NULL;
     dnnl_status_t st = nn->primitive_attr_create(&attr);
