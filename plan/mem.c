@@ -12,8 +12,8 @@
 
 #include <string.h>
 
-/* Measured on the step graphs of our zoo (docs/plan.md): what this does not reach, ten times as much
- * does not reach either. About 15 ms. */
+/* Measured on the step graphs of our zoo (docs/plan.md): what this does not reach, ten times as
+ * much does not reach either. About 15 ms. */
 enum { WORK_DEFAULT = 8 << 20 };
 
 typedef struct block {
@@ -61,18 +61,18 @@ static uint64_t draw(planner *p)
     return z ^ (z >> 31);
 }
 
-/* -- input ------------------------------------------------------------------------------------------------ */
+/* -- input ------------------------------------------------------------------------------ */
 
 static ru_status check_buf(const planner *p, uint32_t i, ru_err *err)
 {
     const ru_mem_buf *b = &p->in->bufs[i];
     if (b->size_bytes < 0 || b->size_bytes > INT64_MAX / 8 || b->first > b->last) {
-        return RU_FAIL(err, RU_E_ARG, "buffer %u: %lld bytes from step %u to %u is not a lifetime", i,
-                       (long long)b->size_bytes, b->first, b->last);
+        return RU_FAIL(err, RU_E_ARG, "buffer %u: %lld bytes from step %u to %u is not a lifetime",
+                       i, (long long)b->size_bytes, b->first, b->last);
     }
     if (b->part_of > i) {
-        return RU_FAIL(err, RU_E_ARG, "buffer %u: part of buffer %u, which is not an earlier one", i,
-                       b->part_of - 1);
+        return RU_FAIL(err, RU_E_ARG, "buffer %u: part of buffer %u, which is not an earlier one",
+                       i, b->part_of - 1);
     }
     bool shifted = b->part_at_bytes != 0 && b->part_of == 0;
     if (shifted || b->part_at_bytes < 0 || b->part_at_bytes % p->align != 0 ||
@@ -92,7 +92,8 @@ static ru_status make_blocks(planner *p, ru_err *err)
         RU_TRY(check_buf(p, i, err));
         if (b->part_of == 0) {
             p->family[i] = p->n_blocks;
-            p->blocks[p->n_blocks++] = (block){round_up(b->size_bytes, p->align), b->first, b->last};
+            p->blocks[p->n_blocks++] =
+                (block){round_up(b->size_bytes, p->align), b->first, b->last};
         } else {
             p->family[i] = p->family[b->part_of - 1];
             p->in_block[i] = p->in_block[b->part_of - 1] + b->part_at_bytes;
@@ -141,7 +142,7 @@ static ru_status make_planner(const ru_mem_in *in, ru_arena *scratch, planner *p
     return make_blocks(p, err);
 }
 
-/* -- orders ------------------------------------------------------------------------------------------------- */
+/* -- orders ----------------------------------------------------------------------------- */
 
 /* Stable merge sort of `order` by falling key[block]; equal keys keep their order. */
 static void sort_by_key(planner *p, uint32_t *order)
@@ -174,7 +175,8 @@ static int64_t key_of(const planner *p, ru_mem_order how, const block *b)
     case RU_MEM_BY_LIFETIME:
         return life;
     case RU_MEM_BY_PEAK:
-        return b->first <= p->peak_step && p->peak_step <= b->last ? b->size + INT64_MAX / 2 : b->size;
+        return b->first <= p->peak_step && p->peak_step <= b->last ? b->size + INT64_MAX / 2
+                                                                   : b->size;
     case RU_MEM_ORDER_COUNT:
         break;
     }
@@ -214,7 +216,7 @@ static void find_bound(planner *p)
     }
 }
 
-/* -- placing --------------------------------------------------------------------------------------------------- */
+/* -- placing ---------------------------------------------------------------------------- */
 
 /* Keep the list of n sorted by address; equal addresses keep their order. */
 static void list_insert(planner *p, uint32_t n, const placed *x)
@@ -226,7 +228,8 @@ static void list_insert(planner *p, uint32_t n, const placed *x)
     p->list[slot] = *x;
 }
 
-/* Place all blocks in `order` into p->at. Gives the peak, or INT64_MAX as soon as it passes `limit`. */
+/* Place all blocks in `order` into p->at. Gives the peak, or INT64_MAX as soon as it passes
+ * `limit`. */
 static int64_t place(planner *p, const uint32_t *order, int64_t limit)
 {
     int64_t peak = 0;
@@ -263,7 +266,7 @@ static void keep(planner *p, const uint32_t *order, int64_t peak)
     memmove(p->best_order, order, p->n_blocks * sizeof order[0]);
 }
 
-/* -- local search ------------------------------------------------------------------------------------------------ */
+/* -- local search ----------------------------------------------------------------------- */
 
 /* A place in the best order whose block ends at the peak; which one is drawn. */
 static uint32_t pick_peak(planner *p)

@@ -1,5 +1,5 @@
-/* The judge of buffer plans. Shares nothing with the planner: it knows offsets, lifetimes and who is
- * part of whom, and looks at every two buffers that share an address. */
+/* The judge of buffer plans. Shares nothing with the planner: it knows offsets, lifetimes and who
+ * is part of whom, and looks at every two buffers that share an address. */
 #include "plan/mem.h"
 
 #include <string.h>
@@ -8,10 +8,10 @@ typedef struct judge {
     const ru_mem_in *in;
     const ru_mem_plan *plan;
     int64_t align;
-    uint32_t *root;          /* [n] outermost buffer of each */
-    uint32_t *by_address;    /* [n] */
-    uint32_t *begin, *end;   /* [n] lifetime of a whole family, at its root */
-    int64_t *reach;          /* [n] bytes of a whole family, at its root */
+    uint32_t *root;        /* [n] outermost buffer of each */
+    uint32_t *by_address;  /* [n] */
+    uint32_t *begin, *end; /* [n] lifetime of a whole family, at its root */
+    int64_t *reach;        /* [n] bytes of a whole family, at its root */
 } judge;
 
 /* Shell sort of indices by a rising 64-bit key. */
@@ -45,8 +45,8 @@ static ru_status judge_places(const judge *j, ru_err *err)
         const ru_mem_buf *b = &j->in->bufs[i];
         int64_t at = j->plan->offsets[i];
         if (at < 0 || at > INT64_MAX / 2 || at % j->align != 0) {
-            return RU_FAIL(err, RU_E_INFEASIBLE, "buffer %u stands at %lld, not a multiple of %lld", i,
-                           (long long)at, (long long)j->align);
+            return RU_FAIL(err, RU_E_INFEASIBLE, "buffer %u stands at %lld, not a multiple of %lld",
+                           i, (long long)at, (long long)j->align);
         }
         if (b->part_of != 0 && at - j->plan->offsets[b->part_of - 1] != b->part_at_bytes) {
             return RU_FAIL(err, RU_E_INFEASIBLE, "buffer %u is not %lld bytes inside buffer %u", i,
@@ -74,10 +74,11 @@ static ru_status judge_collisions(const judge *j, ru_err *err)
             }
             bool together = bufs[a].first <= bufs[b].last && bufs[b].first <= bufs[a].last;
             if (together && bufs[b].size_bytes > 0 && j->root[a] != j->root[b]) {
-                return RU_FAIL(err, RU_E_INFEASIBLE,
-                               "buffers %u (steps %u to %u) and %u (steps %u to %u) share byte %lld", a,
-                               bufs[a].first, bufs[a].last, b, bufs[b].first, bufs[b].last,
-                               (long long)j->plan->offsets[b]);
+                return RU_FAIL(
+                    err, RU_E_INFEASIBLE,
+                    "buffers %u (steps %u to %u) and %u (steps %u to %u) share byte %lld", a,
+                    bufs[a].first, bufs[a].last, b, bufs[b].first, bufs[b].last,
+                    (long long)j->plan->offsets[b]);
             }
         }
     }
@@ -110,10 +111,9 @@ static ru_status judge_bound(const judge *j, uint32_t *starts, uint32_t *ends, i
         most = live > most ? live : most;
     }
     if (most != j->plan->bound_bytes || most > j->plan->peak_bytes) {
-        return RU_FAIL(err, RU_E_INFEASIBLE,
-                       "at most %lld bytes live at one step, the plan says %lld of %lld",
-                       (long long)most, (long long)j->plan->bound_bytes,
-                       (long long)j->plan->peak_bytes);
+        return RU_FAIL(
+            err, RU_E_INFEASIBLE, "at most %lld bytes live at one step, the plan says %lld of %lld",
+            (long long)most, (long long)j->plan->bound_bytes, (long long)j->plan->peak_bytes);
     }
     return RU_OK;
 }

@@ -1,4 +1,5 @@
-/* Buffer planning: brute force on small inputs, thousands of random ones, corrupted plans, reruns. */
+/* Buffer planning: brute force on small inputs, thousands of random ones, corrupted plans, reruns.
+ */
 #include "plan/mem.h"
 #include "test/test.h"
 
@@ -53,8 +54,8 @@ static void draw_bufs(ru_rng *r, ru_mem_buf *bufs, uint32_t n, uint32_t steps, b
     }
 }
 
-/* The best peak over all placements at multiples of 1: all orders of first fit contain an optimum, as
- * every plan can be pushed down until each buffer touches 0 or another one below. */
+/* The best peak over all placements at multiples of 1: all orders of first fit contain an optimum,
+ * as every plan can be pushed down until each buffer touches 0 or another one below. */
 static int64_t first_fit(const ru_mem_buf *bufs, const uint32_t *order, uint32_t n)
 {
     int64_t at[8] = {0}, peak = 0;
@@ -153,8 +154,9 @@ static void test_same_bytes_in_another_arena(void **state)
     }
 }
 
-/* Every offset moved by one alignment either way, and every figure of the plan changed. A moved buffer
- * may still be legal; then the peak must have changed or the plan is truly another legal one. */
+/* Every offset moved by one alignment either way, and every figure of the plan changed. A moved
+ * buffer may still be legal; then the peak must have changed or the plan is truly another legal
+ * one. */
 static void test_corrupted_plans_are_refused(void **state)
 {
     (void)state;
@@ -237,7 +239,8 @@ static void test_bad_input_is_an_error(void **state)
     }
     ru_mem_in in = {.bufs = bad, .n = 1, .align_bytes = 48};
     assert_int_equal(ru_plan_mem(&in, &f.out, &f.scratch, &plan, &err), RU_E_ARG);
-    ru_mem_buf huge[3] = {{.size_bytes = INT64_MAX / 9}, {.size_bytes = INT64_MAX / 9},
+    ru_mem_buf huge[3] = {{.size_bytes = INT64_MAX / 9},
+                          {.size_bytes = INT64_MAX / 9},
                           {.size_bytes = INT64_MAX / 9}};
     in = (ru_mem_in){.bufs = huge, .n = 3};
     assert_int_equal(ru_plan_mem(&in, &f.out, &f.scratch, &plan, &err), RU_E_LIMIT);

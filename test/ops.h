@@ -1,9 +1,10 @@
 /* The op harness: random cases for every row of ops.def, and a plain evaluator of graphs.
  *
- * A case is one node with its inputs; the harness builds a graph of it, asks for its gradient, and runs
- * both on the reference and on the devices. A sampler draws shapes (1, primes, powers of two) and data.
- * Float data are odd multiples of 1/32 below 8: exact in bf16, and never on the corner of a piecewise
- * function whose corners are multiples of 1/16, so that finite differences are meaningful.
+ * A case is one node with its inputs; the harness builds a graph of it, asks for its gradient, and
+ * runs both on the reference and on the devices. A sampler draws shapes (1, primes, powers of two)
+ * and data. Float data are odd multiples of 1/32 below 8: exact in bf16, and never on the corner of
+ * a piecewise function whose corners are multiples of 1/16, so that finite differences are
+ * meaningful.
  *
  * Thread: one. */
 #ifndef RU_TEST_OPS_H
@@ -36,7 +37,7 @@ typedef struct ops_case {
 /* Draw a case of `op` into `c` (arena and rng set by the caller). */
 void ops_sample(ops_case *c, ru_op op);
 
-/* -- for samplers ---------------------------------------------------------------------------------- */
+/* -- for samplers ----------------------------------------------------------------------- */
 
 int64_t ops_pick(ops_case *c, int64_t low, int64_t high); /* both included */
 bool ops_coin(ops_case *c);
@@ -56,17 +57,17 @@ void ops_attr_float(ops_case *c, ru_attr_key key, double x);
 void ops_attr_str(ops_case *c, ru_attr_key key, const char *s);
 void ops_attr_ints(ops_case *c, ru_attr_key key, const int64_t *xs, uint32_t n);
 
-#define RU_OP(name, onnx, i0, i1, o0, o1, shape, grad, flops, t32, t16, sample)                    \
+#define RU_OP(name, onnx, i0, i1, o0, o1, shape, grad, flops, t32, t16, sample) \
     void sample_##sample(ops_case *c);
 #include "world/ops.def"
 #undef RU_OP
 
-/* -- evaluating ------------------------------------------------------------------------------------ */
+/* -- evaluating ------------------------------------------------------------------------- */
 
-/* Run every node of a concrete graph on the reference kernels. `values` [n_values] gets a tensor for
- * each; inputs are read from `inputs` [n_inputs]. With `wide`, f32 values are f64 throughout, so that
- * the result is good to 1e-12 and finite differences of it to 1e-8. Around each result lie guard
- * zones; a kernel that writes there or into its inputs is an error. */
+/* Run every node of a concrete graph on the reference kernels. `values` [n_values] gets a tensor
+ * for each; inputs are read from `inputs` [n_inputs]. With `wide`, f32 values are f64 throughout,
+ * so that the result is good to 1e-12 and finite differences of it to 1e-8. Around each result lie
+ * guard zones; a kernel that writes there or into its inputs is an error. */
 RU_MUST_USE ru_status ops_eval(const ru_graph *g, const ru_tensor *inputs, bool wide,
                                const ru_run_args *args, ru_arena *arena, ru_tensor *values,
                                ru_err *err);

@@ -167,15 +167,16 @@ static ru_status eval_node(const ru_graph *g, const ru_node *n, bool wide, const
     ru_ref_fn fn = ru_ref_kernel(n->op);
     RU_TRY(fn(&call, err));
     for (uint32_t k = 0; k < n->n_in; k++) {
-        bool same = in[k].data == NULL ||
-                    memcmp(in[k].data, before[k].data, (size_t)bytes_of(&in[k])) == 0;
+        bool same =
+            in[k].data == NULL || memcmp(in[k].data, before[k].data, (size_t)bytes_of(&in[k])) == 0;
         if (!same || (in[k].data != NULL && !guards_whole(&in[k]))) {
             return RU_FAIL(err, RU_E_BUG, "%s wrote into its input %u", ru_op_get(n->op)->name, k);
         }
     }
     for (uint32_t k = 0; k < n->n_out; k++) {
         if (out[k].data != NULL && !guards_whole(&out[k])) {
-            return RU_FAIL(err, RU_E_BUG, "%s wrote around its output %u", ru_op_get(n->op)->name, k);
+            return RU_FAIL(err, RU_E_BUG, "%s wrote around its output %u", ru_op_get(n->op)->name,
+                           k);
         }
         if (out[k].data != NULL && keep && wide) {
             out[k] = converted(arena, &out[k].type, out[k].data, wide);

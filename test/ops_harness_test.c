@@ -1,10 +1,10 @@
 /* Every row of ops.def: reference against finite differences, devices against the reference.
  *
  * For each op a few random cases are drawn. The case's graph and the graph of its gradient are
- * evaluated in f64 on the reference kernels; central differences of the f64 loss judge the gradient.
- * Then both graphs run on the devices, in f32 and bf16, and must agree with the f64 result within the
- * row's tolerance, twice with the same bits. Rows without a gradient must say so. In the end every row
- * must have been met. */
+ * evaluated in f64 on the reference kernels; central differences of the f64 loss judge the
+ * gradient. Then both graphs run on the devices, in f32 and bf16, and must agree with the f64
+ * result within the row's tolerance, twice with the same bits. Rows without a gradient must say so.
+ * In the end every row must have been met. */
 #include "test/ops.h"
 #include "test/test.h"
 
@@ -27,7 +27,7 @@ static const row rows[RU_OP_COUNT] = {
 #undef RU_OP
 };
 
-/* -- a case as graphs ------------------------------------------------------------------------------------ */
+/* -- a case as graphs ------------------------------------------------------------------- */
 
 typedef struct made {
     ru_arena arena;
@@ -37,7 +37,7 @@ typedef struct made {
     ru_value_id wrt[OPS_IN_MAX], grads[OPS_IN_MAX];
     uint32_t wrt_of[OPS_IN_MAX]; /* input number of each wrt */
     uint32_t n_wrt;
-    ru_tensor inputs[OPS_IN_MAX]; /* in the order of the graph's inputs */
+    ru_tensor inputs[OPS_IN_MAX];  /* in the order of the graph's inputs */
     uint32_t input_of[OPS_IN_MAX]; /* graph input of case input k */
     ru_err err;
 } made;
@@ -86,8 +86,10 @@ static ru_status make_loss(made *m)
         }
         ops_case w = {.arena = &m->arena, .rng = ru_rng_split(&c->rng, k)};
         ru_tensor *x = ops_in_grid(&w, t, -1.0, 1.0);
-        ru_value_id weighted = ru_build_op2(&b, RU_OP_Mul, m->out[k], ru_build_const(&b, t, x->data), NULL);
-        ru_value_id sum = ru_build_op1(&b, RU_OP_ReduceSum, weighted, (ru_attr[]){RU_AI(keepdims, 0), RU_A_END});
+        ru_value_id weighted =
+            ru_build_op2(&b, RU_OP_Mul, m->out[k], ru_build_const(&b, t, x->data), NULL);
+        ru_value_id sum =
+            ru_build_op1(&b, RU_OP_ReduceSum, weighted, (ru_attr[]){RU_AI(keepdims, 0), RU_A_END});
         m->loss = m->loss.v == 0 ? sum : ru_build_op2(&b, RU_OP_Add, m->loss, sum, NULL);
     }
     return ru_build_finish(&b, &m->err);
@@ -109,7 +111,8 @@ static ru_status make_back(made *m)
     if (m->loss.v == 0) {
         return RU_OK;
     }
-    ru_status st = ru_graph_grad(&m->fwd, m->loss, m->wrt, m->n_wrt, &m->arena, &m->back, m->grads, &m->err);
+    ru_status st =
+        ru_graph_grad(&m->fwd, m->loss, m->wrt, m->n_wrt, &m->arena, &m->back, m->grads, &m->err);
     if (st != RU_OK) {
         m->back.n_nodes = 0;
     }
@@ -131,9 +134,8 @@ static bool draw(made *m, ru_op op, uint32_t round)
 {
     memset(m, 0, sizeof *m);
     ru_arena_init(&m->arena, 0);
-    m->c = (ops_case){.arena = &m->arena,
-                      .rng = ru_rng_from(case_seed(op, round), 7),
-                      .plain = round % 2 == 0};
+    m->c = (ops_case){
+        .arena = &m->arena, .rng = ru_rng_from(case_seed(op, round), 7), .plain = round % 2 == 0};
     ops_sample(&m->c, op);
     return !m->c.skip;
 }
@@ -150,7 +152,7 @@ static int fault(const made *m, const char *what, const char *how)
     return 1;
 }
 
-/* -- gradients against finite differences -------------------------------------------------------------------- */
+/* -- gradients against finite differences ----------------------------------------------- */
 
 static const ru_run_args run_args = {.seed = 42, .step = 3, .sample_offset = 2};
 
@@ -204,8 +206,9 @@ static int probe(made *m, ru_tensor *wide, uint32_t k, const ru_tensor *grad)
         double want = (up - down) / (2.0 * h), got = grad->data != NULL ? ops_get(grad, e) : 0.0;
         if (!(fabs(want - got) <= 1e-5 * most)) {
             char text[160];
-            snprintf(text, sizeof text, "input %u element %lld: gradient %.9g, finite difference %.9g",
-                     m->wrt_of[k], (long long)e, got, want);
+            snprintf(text, sizeof text,
+                     "input %u element %lld: gradient %.9g, finite difference %.9g", m->wrt_of[k],
+                     (long long)e, got, want);
             return fault(m, "gradient", text);
         }
     }
@@ -292,7 +295,7 @@ static void test_gradients_are_finite_differences(void **state)
     assert_int_equal(bad, 0);
 }
 
-/* -- devices against the reference ----------------------------------------------------------------------------- */
+/* -- devices against the reference ------------------------------------------------------ */
 
 typedef struct way {
     const char *name;
@@ -348,8 +351,8 @@ static bool agree(const ru_tensor *want, const ru_tensor *got, double tol, char 
     return true;
 }
 
-static int compare_outputs(made *m, const ru_graph *g, ru_exe *e, const way *w, const ru_tensor *values,
-                           bool again)
+static int compare_outputs(made *m, const ru_graph *g, ru_exe *e, const way *w,
+                           const ru_tensor *values, bool again)
 {
     char text[256], what[64];
     bool bf16 = w->opt.precision == RU_PRECISION_BF16;

@@ -3,7 +3,7 @@
 
 #include <string.h>
 
-/* -- helpers ----------------------------------------------------------------------------------------- */
+/* -- helpers ---------------------------------------------------------------------------- */
 
 int64_t ops_pick(ops_case *c, int64_t low, int64_t high)
 {
@@ -135,9 +135,9 @@ void ops_sample(ops_case *c, ru_op op)
     c->grad_out = 1;
     c->attrs[0] = (ru_attr)RU_A_END;
     switch (op) {
-#define RU_OP(name, onnx, i0, i1, o0, o1, shape, grad, flops, t32, t16, sample)                    \
-    case RU_OP_##name:                                                                             \
-        sample_##sample(c);                                                                        \
+#define RU_OP(name, onnx, i0, i1, o0, o1, shape, grad, flops, t32, t16, sample) \
+    case RU_OP_##name:                                                          \
+        sample_##sample(c);                                                     \
         return;
 #include "world/ops.def"
 #undef RU_OP
@@ -152,7 +152,7 @@ void sample_by_gradient(ops_case *c)
     c->skip = true;
 }
 
-/* -- element-wise -------------------------------------------------------------------------------------- */
+/* -- element-wise ----------------------------------------------------------------------- */
 
 void sample_unary(ops_case *c)
 {
@@ -208,7 +208,8 @@ static void two(ops_case *c, ru_dtype dtype, double low, double high, double low
 void sample_binary(ops_case *c)
 {
     two(c, RU_F32, -4.0, 4.0, -4.0);
-    bool many = c->op == RU_OP_Sum || c->op == RU_OP_Mean || c->op == RU_OP_Max || c->op == RU_OP_Min;
+    bool many =
+        c->op == RU_OP_Sum || c->op == RU_OP_Mean || c->op == RU_OP_Max || c->op == RU_OP_Min;
     if (many && ops_coin(c)) {
         ops_in_grid(c, ops_type(RU_F32, 0, NULL), -4.0, 4.0);
         c->grad_in = 7;
@@ -301,7 +302,7 @@ void sample_where(ops_case *c)
     c->grad_in = 6;
 }
 
-/* -- reductions ------------------------------------------------------------------------------------------ */
+/* -- reductions ------------------------------------------------------------------------- */
 
 static void reduce_of(ops_case *c, double low)
 {
@@ -375,7 +376,7 @@ void sample_topk(ops_case *c)
     c->f32_only = true;
 }
 
-/* -- shapes ------------------------------------------------------------------------------------------------ */
+/* -- shapes ----------------------------------------------------------------------------- */
 
 static void fixed_scalar(ops_case *c, ru_dtype dtype, double x)
 {
@@ -429,7 +430,8 @@ void sample_constant(ops_case *c)
 {
     static const ru_type type = {RU_F32, 1, {3}};
     static const float data[] = {1.5F, -2.0F, 3.25F};
-    c->attrs[0] = (ru_attr){.key = RU_ATTR_value, .kind = RU_ATTR_TENSOR, .n = 1, .u.t = {&type, data}};
+    c->attrs[0] =
+        (ru_attr){.key = RU_ATTR_value, .kind = RU_ATTR_TENSOR, .n = 1, .u.t = {&type, data}};
     c->attrs[1] = (ru_attr)RU_A_END;
     c->n_attrs = 1;
     c->grad_in = 0;
@@ -562,7 +564,8 @@ void sample_trilu(ops_case *c)
 void sample_pad(ops_case *c)
 {
     static const char *const modes[] = {"constant", "reflect", "edge", "wrap"};
-    ru_type t = ops_type(RU_F32, 3, (int64_t[]){ops_pick(c, 3, 5), ops_pick(c, 3, 5), ops_pick(c, 3, 4)});
+    ru_type t =
+        ops_type(RU_F32, 3, (int64_t[]){ops_pick(c, 3, 5), ops_pick(c, 3, 5), ops_pick(c, 3, 4)});
     const char *mode = modes[ru_rng_below(&c->rng, 4)];
     ops_in_grid(c, t, -4.0, 4.0);
     ops_in_consts(c, (int64_t[]){ops_pick(c, 0, 2), 0, 1, 1, ops_pick(c, 0, 2), 2}, 6);
@@ -580,7 +583,7 @@ void sample_reversesequence(ops_case *c)
     ops_attr_int(c, RU_ATTR_batch_axis, 1);
 }
 
-/* -- gathers and scatters ------------------------------------------------------------------------------------ */
+/* -- gathers and scatters --------------------------------------------------------------- */
 
 void sample_gather(ops_case *c)
 {

@@ -1,4 +1,5 @@
-/* Random cases: products, convolutions, pools, normalisations, recurrence, attention, losses, updates. */
+/* Random cases: products, convolutions, pools, normalisations, recurrence, attention, losses,
+ * updates. */
 #include "test/ops.h"
 
 #include <string.h>
@@ -42,11 +43,12 @@ static void maybe_fuse(ops_case *c, ru_type y, ru_type bias, bool has_bias)
     c->grad_in = fused ? 0 : c->grad_in;
 }
 
-/* -- products ---------------------------------------------------------------------------------------------- */
+/* -- products --------------------------------------------------------------------------- */
 
 void sample_matmul(ops_case *c)
 {
-    int64_t m = ops_dim(c), k = ops_dim(c), n = ops_dim(c), b = ops_pick(c, 1, 3), h = ops_pick(c, 1, 3);
+    int64_t m = ops_dim(c), k = ops_dim(c), n = ops_dim(c), b = ops_pick(c, 1, 3),
+            h = ops_pick(c, 1, 3);
     c->grad_in = 3;
     switch (ru_rng_below(&c->rng, 5)) {
     case 0: /* vectors */
@@ -118,7 +120,7 @@ void sample_einsum(ops_case *c)
     c->grad_in = c->n_in == 2 ? 3 : 1;
 }
 
-/* -- convolution and pooling -------------------------------------------------------------------------------- */
+/* -- convolution and pooling ------------------------------------------------------------ */
 
 typedef struct window {
     int64_t kernel[3], stride[3], dilation[3], pads[6], size[3];
@@ -179,7 +181,8 @@ void sample_conv(ops_case *c)
 void sample_convtranspose(ops_case *c)
 {
     uint32_t rank = one_in(c, 4) ? 1 : 2;
-    int64_t groups = one_in(c, 3) ? 2 : 1, in = groups * ops_pick(c, 1, 4), out = groups * ops_pick(c, 1, 3);
+    int64_t groups = one_in(c, 3) ? 2 : 1, in = groups * ops_pick(c, 1, 4),
+            out = groups * ops_pick(c, 1, 3);
     window w = draw_window(c, rank);
     for (uint32_t d = 0; d < rank; d++) {
         w.size[d] = ops_pick(c, 2, 5);
@@ -224,7 +227,8 @@ void sample_pool(ops_case *c)
 
 void sample_globalpool(ops_case *c)
 {
-    ops_in_distinct(c, F32(ops_pick(c, 1, 2), ops_pick(c, 1, 8), ops_pick(c, 1, 5), ops_pick(c, 1, 5)));
+    ops_in_distinct(
+        c, F32(ops_pick(c, 1, 2), ops_pick(c, 1, 8), ops_pick(c, 1, 5), ops_pick(c, 1, 5)));
     c->f32_only = c->op == RU_OP_GlobalMaxPool;
 }
 
@@ -248,7 +252,7 @@ void sample_resize(ops_case *c)
     ops_attr_str(c, RU_ATTR_mode, modes[ru_rng_below(&c->rng, 3)]);
 }
 
-/* -- normalisation --------------------------------------------------------------------------------------------- */
+/* -- normalisation ---------------------------------------------------------------------- */
 
 /* [N, C, ...] with enough in it that a variance is not zero. */
 static ru_type channels(ops_case *c, int64_t width)
@@ -338,13 +342,14 @@ void sample_mvn(ops_case *c)
     ops_in_grid(c, F32(ops_pick(c, 2, 3), ops_dim(c), 3, 2), -4.0, 4.0);
 }
 
-/* -- recurrence ---------------------------------------------------------------------------------------------------- */
+/* -- recurrence ------------------------------------------------------------------------- */
 
 /* X W R B? lens? h0? (c0? P?), the trained forms without lens and P. */
 static void recurrent(ops_case *c, int64_t gates, bool train)
 {
     static const char *const words[] = {"forward", "reverse", "bidirectional"};
-    int64_t seq = ops_pick(c, 1, 5), batch = ops_pick(c, 1, 4), in = ops_dim(c), hid = ops_pick(c, 1, 8);
+    int64_t seq = ops_pick(c, 1, 5), batch = ops_pick(c, 1, 4), in = ops_dim(c),
+            hid = ops_pick(c, 1, 8);
     uint32_t way = ru_rng_below(&c->rng, 3);
     int64_t dirs = way == 2 ? 2 : 1;
     bool first = one_in(c, 4), lens = !train && one_in(c, 3);
@@ -403,7 +408,7 @@ void sample_rnn(ops_case *c)
     c->grad_out = 3;
 }
 
-/* -- attention ------------------------------------------------------------------------------------------------------- */
+/* -- attention -------------------------------------------------------------------------- */
 
 static void mask_and_scale(ops_case *c, int64_t b, int64_t h, int64_t t, int64_t s)
 {
@@ -441,15 +446,16 @@ void sample_attentionqkv(ops_case *c)
     c->n_out = 2;
 }
 
-/* -- losses ------------------------------------------------------------------------------------------------------------ */
+/* -- losses ----------------------------------------------------------------------------- */
 
 void sample_sce(ops_case *c)
 {
     int64_t rows = ops_pick(c, 1, 9), classes = ops_pick(c, 2, 17), mid = ops_pick(c, 1, 3);
     bool deep = one_in(c, 3);
     ops_in_distinct(c, deep ? F32(mid, rows, classes) : F32(rows, classes));
-    ru_tensor *labels = ops_in_ints(c, deep ? ops_type(RU_I64, 2, (int64_t[]){mid, rows})
-                                            : ops_type(RU_I64, 1, &rows), 0, classes - 1);
+    ru_tensor *labels = ops_in_ints(
+        c, deep ? ops_type(RU_I64, 2, (int64_t[]){mid, rows}) : ops_type(RU_I64, 1, &rows), 0,
+        classes - 1);
     if (ops_coin(c)) {
         ops_attr_int(c, RU_ATTR_ignore_index, -100);
         ops_set(labels, 0, rows * (deep ? mid : 1) > 1 ? -100.0 : 0.0);
@@ -488,7 +494,7 @@ void sample_mse(ops_case *c)
     c->grad_in = 3;
 }
 
-/* -- dropout and updates -------------------------------------------------------------------------------------------------- */
+/* -- dropout and updates ---------------------------------------------------------------- */
 
 void sample_dropout(ops_case *c)
 {

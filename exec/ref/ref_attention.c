@@ -74,7 +74,8 @@ static ru_status att_make(const ru_ref_call *c, uint32_t k0, uint32_t k_mask, at
                        ru_op_get(c->node->op)->name, q->rank, k->rank, v->rank, rank);
     }
     int64_t h = *bhtd ? q->dims[1] : ru_node_int(c->node, RU_ATTR_heads, 1);
-    *a = (att){.batches = q->dims[0], .n_heads = h, .rows = q->dims[rank - 2], .cols = k->dims[rank - 2]};
+    *a = (att){
+        .batches = q->dims[0], .n_heads = h, .rows = q->dims[rank - 2], .cols = k->dims[rank - 2]};
     a->depth = *bhtd ? q->dims[3] : q->dims[2] / h;
     a->depth_v = *bhtd ? v->dims[3] : v->dims[2] / h;
     from_attributes(c, a);
@@ -110,7 +111,8 @@ static double dot(const double *x, const double *y, int64_t n)
     return sum;
 }
 
-/* Probabilities of row i into p [cols]; gives the log-sum-exp. A row that sees nothing is all zero. */
+/* Probabilities of row i into p [cols]; gives the log-sum-exp. A row that sees nothing is all zero.
+ */
 static double probabilities(const att *a, const heads *q, const heads *k, int64_t b, int64_t h,
                             int64_t i, double *p)
 {

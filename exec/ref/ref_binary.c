@@ -40,41 +40,41 @@ static bool below(int64_t x, int64_t y, bool u)
 }
 
 /* X(op, float form, integer form (u = unsigned)) */
-#define BINARY_LIST(X)                                                                             \
-    X(Add, x + y, (int64_t)((uint64_t)x + (uint64_t)y))                                            \
-    X(AddInto, x + y, (int64_t)((uint64_t)x + (uint64_t)y))                                        \
-    X(Sub, x - y, (int64_t)((uint64_t)x - (uint64_t)y))                                            \
-    X(Mul, x *y, (int64_t)((uint64_t)x * (uint64_t)y))                                             \
-    X(Equal, x == y, x == y)                                                                       \
-    X(Greater, x > y, below(y, x, u))                                                              \
-    X(GreaterOrEqual, x >= y, !below(x, y, u))                                                     \
-    X(Less, x < y, below(x, y, u))                                                                 \
-    X(LessOrEqual, x <= y, !below(y, x, u))                                                        \
-    X(And, x != 0.0 && y != 0.0, x != 0 && y != 0)                                                 \
-    X(Or, x != 0.0 || y != 0.0, x != 0 || y != 0)                                                  \
-    X(Xor, (x != 0.0) != (y != 0.0), (x != 0) != (y != 0))                                         \
-    X(BitwiseAnd, x, x &y)                                                                         \
-    X(BitwiseOr, x, x | y)                                                                         \
-    X(BitwiseXor, x, x ^ y)                                                                        \
+#define BINARY_LIST(X)                                      \
+    X(Add, x + y, (int64_t)((uint64_t)x + (uint64_t)y))     \
+    X(AddInto, x + y, (int64_t)((uint64_t)x + (uint64_t)y)) \
+    X(Sub, x - y, (int64_t)((uint64_t)x - (uint64_t)y))     \
+    X(Mul, x *y, (int64_t)((uint64_t)x * (uint64_t)y))      \
+    X(Equal, x == y, x == y)                                \
+    X(Greater, x > y, below(y, x, u))                       \
+    X(GreaterOrEqual, x >= y, !below(x, y, u))              \
+    X(Less, x < y, below(x, y, u))                          \
+    X(LessOrEqual, x <= y, !below(y, x, u))                 \
+    X(And, x != 0.0 && y != 0.0, x != 0 && y != 0)          \
+    X(Or, x != 0.0 || y != 0.0, x != 0 || y != 0)           \
+    X(Xor, (x != 0.0) != (y != 0.0), (x != 0) != (y != 0))  \
+    X(BitwiseAnd, x, x &y)                                  \
+    X(BitwiseOr, x, x | y)                                  \
+    X(BitwiseXor, x, x ^ y)                                 \
     X(PRelu, x < 0.0 ? x * y : x, (x < 0 && !u) ? (int64_t)((uint64_t)x * (uint64_t)y) : x)
 
-#define RU_X(name, float_form, int_form)                                                           \
-    static double f_##name(double x, RU_UNUSED double y)                                           \
-    {                                                                                              \
-        return float_form;                                                                         \
-    }                                                                                              \
-    static int64_t i_##name(int64_t x, int64_t y, RU_UNUSED bool u)                                \
-    {                                                                                              \
-        return int_form;                                                                           \
-    }                                                                                              \
-    ru_status rui_ref_##name(const ru_ref_call *c, ru_err *err)                                    \
-    {                                                                                              \
-        return binary(c, f_##name, i_##name, err);                                                 \
+#define RU_X(name, float_form, int_form)                            \
+    static double f_##name(double x, RU_UNUSED double y)            \
+    {                                                               \
+        return float_form;                                          \
+    }                                                               \
+    static int64_t i_##name(int64_t x, int64_t y, RU_UNUSED bool u) \
+    {                                                               \
+        return int_form;                                            \
+    }                                                               \
+    ru_status rui_ref_##name(const ru_ref_call *c, ru_err *err)     \
+    {                                                               \
+        return binary(c, f_##name, i_##name, err);                  \
     }
 BINARY_LIST(RU_X)
 #undef RU_X
 
-/* -- division, modulus, shift, power ------------------------------------------------------------- */
+/* -- division, modulus, shift, power ---------------------------------------------------- */
 
 static double f_div(double x, double y)
 {
@@ -205,7 +205,7 @@ ru_status rui_ref_Pow(const ru_ref_call *c, ru_err *err)
     return RU_OK;
 }
 
-/* -- any number of inputs ------------------------------------------------------------------------ */
+/* -- any number of inputs --------------------------------------------------------------- */
 
 static double f_max(double x, double y)
 {

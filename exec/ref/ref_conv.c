@@ -1,7 +1,7 @@
 /* Convolution and transposed convolution of any spatial rank, forward and backward.
  *
- * All six kernels visit the same set of triples (big image, kernel, small image); `visit` lists them
- * once, and each kernel says which of the three it sums into. */
+ * All six kernels visit the same set of triples (big image, kernel, small image); `visit` lists
+ * them once, and each kernel says which of the three it sums into. */
 #include "exec/ref/ref_conv_impl.h"
 
 #include <string.h>
@@ -16,13 +16,13 @@ ru_status rui_window_make(const ru_ref_call *c, const ru_type *big, const ru_typ
     const int64_t *pads = ru_node_ints(c->node, RU_ATTR_pads, &n_pads);
     const char *auto_pad = ru_node_str(c->node, RU_ATTR_auto_pad, "NOTSET");
     if (rank == 0 || rank > RUI_SPATIAL_MAX) {
-        return RU_FAIL(err, RU_E_UNSUPPORTED, "%s: %u spatial dimensions, 1 .. %d are supported", op,
-                       rank, RUI_SPATIAL_MAX);
+        return RU_FAIL(err, RU_E_UNSUPPORTED, "%s: %u spatial dimensions, 1 .. %d are supported",
+                       op, rank, RUI_SPATIAL_MAX);
     }
     if ((strides != NULL && n_strides != rank) || (dilations != NULL && n_dilations != rank) ||
         (pads != NULL && n_pads != 2 * rank)) {
-        return RU_FAIL(err, RU_E_DATA, "%s: strides, dilations or pads do not fit %u dimensions", op,
-                       rank);
+        return RU_FAIL(err, RU_E_DATA, "%s: strides, dilations or pads do not fit %u dimensions",
+                       op, rank);
     }
     *w = (rui_window){.rank = rank};
     for (uint32_t d = 0; d < rank; d++) {
@@ -46,12 +46,12 @@ ru_status rui_window_make(const ru_ref_call *c, const ru_type *big, const ru_typ
     return RU_OK;
 }
 
-/* -- the triples ----------------------------------------------------------------------------------- */
+/* -- the triples ------------------------------------------------------------------------ */
 
 typedef struct conv_plan {
     rui_window win;
     int64_t batch, groups;
-    int64_t big_channels, small_channels; /* per group */
+    int64_t big_channels, small_channels;      /* per group */
     int64_t big_size, small_size, kernel_size; /* elements of the spatial parts */
     int64_t *big_at; /* [small_size][kernel_size] place in the big image, -1: padding */
 } conv_plan;
@@ -101,7 +101,8 @@ static ru_status list_places(const ru_ref_call *c, conv_plan *p, ru_err *err)
 
 /* `big` is the larger image (Conv's input, ConvTranspose's output), `small` the other one. The
  * kernel is laid out [small channels of all groups][big channels of a group][taps] in both ops. */
-static void visit(const conv_plan *p, conv_target target, double *big, double *small, double *kernel)
+static void visit(const conv_plan *p, conv_target target, double *big, double *small,
+                  double *kernel)
 {
     for (int64_t n = 0; n < p->batch; n++) {
         for (int64_t g = 0; g < p->groups; g++) {
@@ -122,7 +123,8 @@ static ru_status conv_plan_make(const ru_ref_call *c, const ru_type *big, const 
                                 const ru_type *kernel, conv_plan *p, ru_err *err)
 {
     if (big->rank < 3 || small->rank != big->rank || kernel->rank != big->rank) {
-        return RU_FAIL(err, RU_E_DATA, "%s: ranks %u, %u and %u of image, kernel and result do not fit",
+        return RU_FAIL(err, RU_E_DATA,
+                       "%s: ranks %u, %u and %u of image, kernel and result do not fit",
                        ru_op_get(c->node->op)->name, big->rank, kernel->rank, small->rank);
     }
     uint32_t rank = big->rank - 2;
@@ -138,11 +140,11 @@ static ru_status conv_plan_make(const ru_ref_call *c, const ru_type *big, const 
                 p->groups * p->small_channels == small->dims[1] &&
                 kernel->dims[0] == small->dims[1] && kernel->dims[1] == p->big_channels;
     if (!fits) {
-        return RU_FAIL(err, RU_E_DATA,
-                       "%s: %lld and %lld channels in %lld groups do not fit a kernel of %lld x %lld",
-                       ru_op_get(c->node->op)->name, (long long)big->dims[1],
-                       (long long)small->dims[1], (long long)p->groups, (long long)kernel->dims[0],
-                       (long long)kernel->dims[1]);
+        return RU_FAIL(
+            err, RU_E_DATA,
+            "%s: %lld and %lld channels in %lld groups do not fit a kernel of %lld x %lld",
+            ru_op_get(c->node->op)->name, (long long)big->dims[1], (long long)small->dims[1],
+            (long long)p->groups, (long long)kernel->dims[0], (long long)kernel->dims[1]);
     }
     return list_places(c, p, err);
 }
@@ -181,7 +183,7 @@ static ru_status bias_grad(const ru_ref_call *c, const double *dy, ru_err *err)
     return RU_OK;
 }
 
-/* -- the six kernels -------------------------------------------------------------------------------- */
+/* -- the six kernels -------------------------------------------------------------------- */
 
 ru_status rui_ref_Conv(const ru_ref_call *c, ru_err *err)
 {

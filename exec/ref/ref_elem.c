@@ -48,38 +48,38 @@ static double mish_grad(double x)
 }
 
 /* X(op, attribute a, its default, attribute b, its default, value of f(x; a, b)) */
-#define UNARY_LIST(X)                                                                              \
-    X(Acos, NONE, 0, NONE, 0, acos(x))                                                             \
-    X(Acosh, NONE, 0, NONE, 0, acosh(x))                                                           \
-    X(Asin, NONE, 0, NONE, 0, asin(x))                                                             \
-    X(Asinh, NONE, 0, NONE, 0, asinh(x))                                                           \
-    X(Atan, NONE, 0, NONE, 0, atan(x))                                                             \
-    X(Atanh, NONE, 0, NONE, 0, atanh(x))                                                           \
-    X(Ceil, NONE, 0, NONE, 0, ceil(x))                                                             \
-    X(Celu, alpha, 1, NONE, 0, x > 0.0 ? x : a * expm1(x / a))                                     \
-    X(Cos, NONE, 0, NONE, 0, cos(x))                                                               \
-    X(Cosh, NONE, 0, NONE, 0, cosh(x))                                                             \
-    X(Elu, alpha, 1, NONE, 0, x > 0.0 ? x : a * expm1(x))                                          \
-    X(Erf, NONE, 0, NONE, 0, erf(x))                                                               \
-    X(Exp, NONE, 0, NONE, 0, exp(x))                                                               \
-    X(Floor, NONE, 0, NONE, 0, floor(x))                                                           \
-    X(HardSigmoid, alpha, 0.2, beta, 0.5, clamp01(a *x + b))                                       \
-    X(HardSwish, NONE, 0, NONE, 0, x *clamp01(x / 6.0 + 0.5))                                      \
-    X(LeakyRelu, alpha, 0.01, NONE, 0, x < 0.0 ? a * x : x)                                        \
-    X(Log, NONE, 0, NONE, 0, log(x))                                                               \
-    X(Mish, NONE, 0, NONE, 0, x *tanh(softplus(x)))                                                \
-    X(Reciprocal, NONE, 0, NONE, 0, 1.0 / x)                                                       \
-    X(Round, NONE, 0, NONE, 0, rint(x))                                                            \
-    X(Selu, alpha, SELU_ALPHA, gamma, SELU_GAMMA, b *(x > 0.0 ? x : a * expm1(x)))                 \
-    X(Shrink, bias, 0, lambd, 0.5, x < -b ? x + a : (x > b ? x - a : 0.0))                         \
-    X(Sigmoid, NONE, 0, NONE, 0, sigmoid(x))                                                       \
-    X(Sin, NONE, 0, NONE, 0, sin(x))                                                               \
-    X(Sinh, NONE, 0, NONE, 0, sinh(x))                                                             \
-    X(Softplus, NONE, 0, NONE, 0, softplus(x))                                                     \
-    X(Softsign, NONE, 0, NONE, 0, x / (1.0 + fabs(x)))                                             \
-    X(Sqrt, NONE, 0, NONE, 0, sqrt(x))                                                             \
-    X(Tan, NONE, 0, NONE, 0, tan(x))                                                               \
-    X(Tanh, NONE, 0, NONE, 0, tanh(x))                                                             \
+#define UNARY_LIST(X)                                                              \
+    X(Acos, NONE, 0, NONE, 0, acos(x))                                             \
+    X(Acosh, NONE, 0, NONE, 0, acosh(x))                                           \
+    X(Asin, NONE, 0, NONE, 0, asin(x))                                             \
+    X(Asinh, NONE, 0, NONE, 0, asinh(x))                                           \
+    X(Atan, NONE, 0, NONE, 0, atan(x))                                             \
+    X(Atanh, NONE, 0, NONE, 0, atanh(x))                                           \
+    X(Ceil, NONE, 0, NONE, 0, ceil(x))                                             \
+    X(Celu, alpha, 1, NONE, 0, x > 0.0 ? x : a * expm1(x / a))                     \
+    X(Cos, NONE, 0, NONE, 0, cos(x))                                               \
+    X(Cosh, NONE, 0, NONE, 0, cosh(x))                                             \
+    X(Elu, alpha, 1, NONE, 0, x > 0.0 ? x : a * expm1(x))                          \
+    X(Erf, NONE, 0, NONE, 0, erf(x))                                               \
+    X(Exp, NONE, 0, NONE, 0, exp(x))                                               \
+    X(Floor, NONE, 0, NONE, 0, floor(x))                                           \
+    X(HardSigmoid, alpha, 0.2, beta, 0.5, clamp01(a *x + b))                       \
+    X(HardSwish, NONE, 0, NONE, 0, x *clamp01(x / 6.0 + 0.5))                      \
+    X(LeakyRelu, alpha, 0.01, NONE, 0, x < 0.0 ? a * x : x)                        \
+    X(Log, NONE, 0, NONE, 0, log(x))                                               \
+    X(Mish, NONE, 0, NONE, 0, x *tanh(softplus(x)))                                \
+    X(Reciprocal, NONE, 0, NONE, 0, 1.0 / x)                                       \
+    X(Round, NONE, 0, NONE, 0, rint(x))                                            \
+    X(Selu, alpha, SELU_ALPHA, gamma, SELU_GAMMA, b *(x > 0.0 ? x : a * expm1(x))) \
+    X(Shrink, bias, 0, lambd, 0.5, x < -b ? x + a : (x > b ? x - a : 0.0))         \
+    X(Sigmoid, NONE, 0, NONE, 0, sigmoid(x))                                       \
+    X(Sin, NONE, 0, NONE, 0, sin(x))                                               \
+    X(Sinh, NONE, 0, NONE, 0, sinh(x))                                             \
+    X(Softplus, NONE, 0, NONE, 0, softplus(x))                                     \
+    X(Softsign, NONE, 0, NONE, 0, x / (1.0 + fabs(x)))                             \
+    X(Sqrt, NONE, 0, NONE, 0, sqrt(x))                                             \
+    X(Tan, NONE, 0, NONE, 0, tan(x))                                               \
+    X(Tanh, NONE, 0, NONE, 0, tanh(x))                                             \
     X(ThresholdedRelu, alpha, 1, NONE, 0, x > a ? x : 0.0)
 
 typedef double (*unary_fn)(double x, double a, double b);
@@ -96,15 +96,15 @@ static ru_status unary(const ru_ref_call *c, unary_fn f, double a, double b, ru_
     return RU_OK;
 }
 
-#define RU_X(name, key_a, dflt_a, key_b, dflt_b, value)                                            \
-    static double f_##name(double x, RU_UNUSED double a, RU_UNUSED double b)                       \
-    {                                                                                              \
-        return value;                                                                              \
-    }                                                                                              \
-    ru_status rui_ref_##name(const ru_ref_call *c, ru_err *err)                                    \
-    {                                                                                              \
-        return unary(c, f_##name, ru_node_float(c->node, RU_ATTR_##key_a, dflt_a),                 \
-                     ru_node_float(c->node, RU_ATTR_##key_b, dflt_b), err);                        \
+#define RU_X(name, key_a, dflt_a, key_b, dflt_b, value)                            \
+    static double f_##name(double x, RU_UNUSED double a, RU_UNUSED double b)       \
+    {                                                                              \
+        return value;                                                              \
+    }                                                                              \
+    ru_status rui_ref_##name(const ru_ref_call *c, ru_err *err)                    \
+    {                                                                              \
+        return unary(c, f_##name, ru_node_float(c->node, RU_ATTR_##key_a, dflt_a), \
+                     ru_node_float(c->node, RU_ATTR_##key_b, dflt_b), err);        \
     }
 UNARY_LIST(RU_X)
 #undef RU_X
@@ -125,7 +125,7 @@ ru_status rui_ref_Gelu(const ru_ref_call *c, ru_err *err)
     return unary(c, gelu, wants_tanh(c->node) ? 1.0 : 0.0, 0.0, err);
 }
 
-/* -- ops of integers too: their integer form must keep all 64 bits ------------------------------ */
+/* -- ops of integers too: their integer form must keep all 64 bits ---------------------- */
 
 typedef int64_t (*unary_int_fn)(int64_t x, bool is_unsigned);
 
@@ -146,27 +146,28 @@ static ru_status unary_num(const ru_ref_call *c, unary_fn f, unary_int_fn g, ru_
 }
 
 /* X(op, float form, integer form (u = unsigned)) */
-#define UNARY_NUM_LIST(X)                                                                          \
-    X(Abs, fabs(x), (x < 0 && !u) ? (int64_t)(0 - (uint64_t)x) : x)                                \
-    X(Neg, -x, (int64_t)(0 - (uint64_t)x))                                                         \
-    X(Relu, x < 0.0 ? 0.0 : x, (x < 0 && !u) ? 0 : x)                                              \
-    X(Sign, (x > 0.0) - (x < 0.0) + (isnan(x) ? x : 0.0), (x > 0 || (x != 0 && u)) - (x < 0 && !u)) \
-    X(Identity, x, x)                                                                              \
-    X(Not, x == 0.0, x == 0)                                                                       \
+#define UNARY_NUM_LIST(X)                                           \
+    X(Abs, fabs(x), (x < 0 && !u) ? (int64_t)(0 - (uint64_t)x) : x) \
+    X(Neg, -x, (int64_t)(0 - (uint64_t)x))                          \
+    X(Relu, x < 0.0 ? 0.0 : x, (x < 0 && !u) ? 0 : x)               \
+    X(Sign, (x > 0.0) - (x < 0.0) + (isnan(x) ? x : 0.0),           \
+      (x > 0 || (x != 0 && u)) - (x < 0 && !u))                     \
+    X(Identity, x, x)                                               \
+    X(Not, x == 0.0, x == 0)                                        \
     X(BitwiseNot, x, ~x)
 
-#define RU_X(name, float_form, int_form)                                                           \
-    static double f_##name(double x, RU_UNUSED double a, RU_UNUSED double b)                       \
-    {                                                                                              \
-        return float_form;                                                                         \
-    }                                                                                              \
-    static int64_t i_##name(int64_t x, RU_UNUSED bool u)                                           \
-    {                                                                                              \
-        return int_form;                                                                           \
-    }                                                                                              \
-    ru_status rui_ref_##name(const ru_ref_call *c, ru_err *err)                                    \
-    {                                                                                              \
-        return unary_num(c, f_##name, i_##name, err);                                              \
+#define RU_X(name, float_form, int_form)                                     \
+    static double f_##name(double x, RU_UNUSED double a, RU_UNUSED double b) \
+    {                                                                        \
+        return float_form;                                                   \
+    }                                                                        \
+    static int64_t i_##name(int64_t x, RU_UNUSED bool u)                     \
+    {                                                                        \
+        return int_form;                                                     \
+    }                                                                        \
+    ru_status rui_ref_##name(const ru_ref_call *c, ru_err *err)              \
+    {                                                                        \
+        return unary_num(c, f_##name, i_##name, err);                        \
     }
 UNARY_NUM_LIST(RU_X)
 #undef RU_X
@@ -197,7 +198,7 @@ ru_status rui_ref_IsInf(const ru_ref_call *c, ru_err *err)
     return RU_OK;
 }
 
-/* -- gradients: (dy, v) -> dx where v is the op's input x or its output y ------------------------ */
+/* -- gradients: (dy, v) -> dx where v is the op's input x or its output y --------------- */
 
 typedef double (*grad_fn)(double v, double a, double b);
 
@@ -216,30 +217,30 @@ static ru_status grad2(const ru_ref_call *c, grad_fn f, double a, double b, ru_e
 }
 
 /* X(op, attribute a, its default, attribute b, its default, slope at v) */
-#define GRAD_LIST(X)                                                                               \
-    X(ReluGrad, NONE, 0, NONE, 0, v > 0.0 ? 1.0 : 0.0)                                             \
-    X(TanhGrad, NONE, 0, NONE, 0, 1.0 - v * v)                                                     \
-    X(SigmoidGrad, NONE, 0, NONE, 0, v *(1.0 - v))                                                 \
-    X(EluGrad, alpha, 1, NONE, 0, v > 0.0 ? 1.0 : a * exp(v))                                      \
-    X(SeluGrad, alpha, SELU_ALPHA, gamma, SELU_GAMMA, b *(v > 0.0 ? 1.0 : a * exp(v)))             \
-    X(CeluGrad, alpha, 1, NONE, 0, v > 0.0 ? 1.0 : exp(v / a))                                     \
-    X(LeakyReluGrad, alpha, 0.01, NONE, 0, v < 0.0 ? a : 1.0)                                      \
-    X(SoftplusGrad, NONE, 0, NONE, 0, sigmoid(v))                                                  \
-    X(SoftsignGrad, NONE, 0, NONE, 0, 1.0 / ((1.0 + fabs(v)) * (1.0 + fabs(v))))                   \
-    X(HardSigmoidGrad, alpha, 0.2, beta, 0.5, (a * v + b > 0.0 && a * v + b < 1.0) ? a : 0.0)      \
-    X(HardSwishGrad, NONE, 0, NONE, 0, v <= -3.0 ? 0.0 : (v >= 3.0 ? 1.0 : v / 3.0 + 0.5))         \
-    X(MishGrad, NONE, 0, NONE, 0, mish_grad(v))                                                    \
+#define GRAD_LIST(X)                                                                          \
+    X(ReluGrad, NONE, 0, NONE, 0, v > 0.0 ? 1.0 : 0.0)                                        \
+    X(TanhGrad, NONE, 0, NONE, 0, 1.0 - v * v)                                                \
+    X(SigmoidGrad, NONE, 0, NONE, 0, v *(1.0 - v))                                            \
+    X(EluGrad, alpha, 1, NONE, 0, v > 0.0 ? 1.0 : a * exp(v))                                 \
+    X(SeluGrad, alpha, SELU_ALPHA, gamma, SELU_GAMMA, b *(v > 0.0 ? 1.0 : a * exp(v)))        \
+    X(CeluGrad, alpha, 1, NONE, 0, v > 0.0 ? 1.0 : exp(v / a))                                \
+    X(LeakyReluGrad, alpha, 0.01, NONE, 0, v < 0.0 ? a : 1.0)                                 \
+    X(SoftplusGrad, NONE, 0, NONE, 0, sigmoid(v))                                             \
+    X(SoftsignGrad, NONE, 0, NONE, 0, 1.0 / ((1.0 + fabs(v)) * (1.0 + fabs(v))))              \
+    X(HardSigmoidGrad, alpha, 0.2, beta, 0.5, (a * v + b > 0.0 && a * v + b < 1.0) ? a : 0.0) \
+    X(HardSwishGrad, NONE, 0, NONE, 0, v <= -3.0 ? 0.0 : (v >= 3.0 ? 1.0 : v / 3.0 + 0.5))    \
+    X(MishGrad, NONE, 0, NONE, 0, mish_grad(v))                                               \
     X(ErfGrad, NONE, 0, NONE, 0, 1.12837916709551257390 * exp(-v * v))
 
-#define RU_X(name, key_a, dflt_a, key_b, dflt_b, slope)                                            \
-    static double g_##name(double v, RU_UNUSED double a, RU_UNUSED double b)                       \
-    {                                                                                              \
-        return slope;                                                                              \
-    }                                                                                              \
-    ru_status rui_ref_##name(const ru_ref_call *c, ru_err *err)                                    \
-    {                                                                                              \
-        return grad2(c, g_##name, ru_node_float(c->node, RU_ATTR_##key_a, dflt_a),                 \
-                     ru_node_float(c->node, RU_ATTR_##key_b, dflt_b), err);                        \
+#define RU_X(name, key_a, dflt_a, key_b, dflt_b, slope)                            \
+    static double g_##name(double v, RU_UNUSED double a, RU_UNUSED double b)       \
+    {                                                                              \
+        return slope;                                                              \
+    }                                                                              \
+    ru_status rui_ref_##name(const ru_ref_call *c, ru_err *err)                    \
+    {                                                                              \
+        return grad2(c, g_##name, ru_node_float(c->node, RU_ATTR_##key_a, dflt_a), \
+                     ru_node_float(c->node, RU_ATTR_##key_b, dflt_b), err);        \
     }
 GRAD_LIST(RU_X)
 #undef RU_X

@@ -20,17 +20,17 @@ static double gelu_tanh(double z)
 }
 
 /* X(word, default of activation_alpha, default of activation_beta, value at z) */
-#define FINISH_LIST(X)                                                                             \
-    X(relu, 0, 0, z < 0.0 ? 0.0 : z)                                                               \
-    X(sigmoid, 0, 0, sigmoid(z))                                                                   \
-    X(tanh, 0, 0, tanh(z))                                                                         \
-    X(leaky_relu, 0.01, 0, z < 0.0 ? f->a * z : z)                                                 \
-    X(elu, 1, 0, z < 0.0 ? f->a * expm1(z) : z)                                                    \
-    X(gelu, 0, 0, 0.5 * z * erfc(-z * 0.70710678118654752440))                                     \
-    X(gelu_tanh, 0, 0, gelu_tanh(z))                                                               \
-    X(silu, 0, 0, z * sigmoid(z))                                                                  \
-    X(hardswish, 0, 0, z * clamp(z / 6.0 + 0.5, 0.0, 1.0))                                         \
-    X(hardsigmoid, 0.2, 0.5, clamp(f->a * z + f->b, 0.0, 1.0))                                     \
+#define FINISH_LIST(X)                                         \
+    X(relu, 0, 0, z < 0.0 ? 0.0 : z)                           \
+    X(sigmoid, 0, 0, sigmoid(z))                               \
+    X(tanh, 0, 0, tanh(z))                                     \
+    X(leaky_relu, 0.01, 0, z < 0.0 ? f->a * z : z)             \
+    X(elu, 1, 0, z < 0.0 ? f->a * expm1(z) : z)                \
+    X(gelu, 0, 0, 0.5 * z * erfc(-z * 0.70710678118654752440)) \
+    X(gelu_tanh, 0, 0, gelu_tanh(z))                           \
+    X(silu, 0, 0, z *sigmoid(z))                               \
+    X(hardswish, 0, 0, z *clamp(z / 6.0 + 0.5, 0.0, 1.0))      \
+    X(hardsigmoid, 0.2, 0.5, clamp(f->a *z + f->b, 0.0, 1.0))  \
     X(clip, (double)-INFINITY, (double)INFINITY, clamp(z, f->a, f->b))
 
 ru_status rui_finish_make(const ru_ref_call *c, uint32_t k_residual, rui_finish *f, ru_err *err)
@@ -38,11 +38,11 @@ ru_status rui_finish_make(const ru_ref_call *c, uint32_t k_residual, rui_finish 
     const char *word = ru_node_str(c->node, RU_ATTR_activation, "");
     double alpha = 0.0, beta = 0.0;
     bool known = word[0] == '\0';
-#define RU_X(name, dflt_a, dflt_b, value)                                                          \
-    if (strcmp(word, #name) == 0) {                                                                \
-        alpha = dflt_a;                                                                            \
-        beta = dflt_b;                                                                             \
-        known = true;                                                                              \
+#define RU_X(name, dflt_a, dflt_b, value) \
+    if (strcmp(word, #name) == 0) {       \
+        alpha = dflt_a;                   \
+        beta = dflt_b;                    \
+        known = true;                     \
     }
     FINISH_LIST(RU_X)
 #undef RU_X
@@ -65,9 +65,9 @@ double rui_finish_apply(const rui_finish *f, int64_t i, double z)
     if (f->activation[0] == '\0') {
         return z;
     }
-#define RU_X(name, dflt_a, dflt_b, value)                                                          \
-    if (strcmp(f->activation, #name) == 0) {                                                       \
-        return value;                                                                              \
+#define RU_X(name, dflt_a, dflt_b, value)    \
+    if (strcmp(f->activation, #name) == 0) { \
+        return value;                        \
     }
     FINISH_LIST(RU_X)
 #undef RU_X

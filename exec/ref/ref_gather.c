@@ -38,7 +38,7 @@ static ru_status axis_of(const ru_ref_call *c, const ru_type *t, uint32_t *axis,
     return rui_ref_axis(c, ru_node_int(c->node, RU_ATTR_axis, 0), t->rank, axis, err);
 }
 
-/* -- Gather -------------------------------------------------------------------------------------------- */
+/* -- Gather ----------------------------------------------------------------------------- */
 
 ru_status rui_ref_Gather(const ru_ref_call *c, ru_err *err)
 {
@@ -80,10 +80,11 @@ ru_status rui_ref_GatherGrad(const ru_ref_call *c, ru_err *err)
     return RU_OK;
 }
 
-/* -- GatherElements -------------------------------------------------------------------------------------- */
+/* -- GatherElements --------------------------------------------------------------------- */
 
 /* The offset in `t` that element `w` of the indices points at. */
-static int64_t element_offset(const rui_walk *w, const int64_t *strides, uint32_t axis, int64_t index)
+static int64_t element_offset(const rui_walk *w, const int64_t *strides, uint32_t axis,
+                              int64_t index)
 {
     return rui_walk_dot(w, strides) + (index - w->at[axis]) * strides[axis];
 }
@@ -127,7 +128,7 @@ ru_status rui_ref_GatherElementsGrad(const ru_ref_call *c, ru_err *err)
     return RU_OK;
 }
 
-/* -- GatherND -------------------------------------------------------------------------------------------- */
+/* -- GatherND --------------------------------------------------------------------------- */
 
 typedef struct nd_plan {
     int64_t *offset; /* [n] start of the slice each index tuple names, in elements */
@@ -201,7 +202,7 @@ ru_status rui_ref_GatherNDGrad(const ru_ref_call *c, ru_err *err)
     return RU_OK;
 }
 
-/* -- scatters: replace, or combine with what is there ------------------------------------------------------ */
+/* -- scatters: replace, or combine with what is there ----------------------------------- */
 
 typedef enum scatter_kind { PUT, PUT_ADD, PUT_MUL, PUT_MAX, PUT_MIN } scatter_kind;
 
@@ -254,7 +255,8 @@ static int64_t put_int(int64_t old, int64_t x, bool is_u64, scatter_kind kind)
     return x;
 }
 
-/* Copy in[0], then put updates[i] at place[i], one after the other; sums stay in double to the end. */
+/* Copy in[0], then put updates[i] at place[i], one after the other; sums stay in double to the end.
+ */
 static ru_status scatter(const ru_ref_call *c, const int64_t *place, int64_t n, ru_err *err)
 {
     scatter_kind kind = PUT;
@@ -308,7 +310,7 @@ ru_status rui_ref_ScatterND(const ru_ref_call *c, ru_err *err)
     return scatter(c, place, p.n * p.slice, err);
 }
 
-/* -- one-hot, compress --------------------------------------------------------------------------------- */
+/* -- one-hot, compress ------------------------------------------------------------------ */
 
 /* Indices outside -depth .. depth-1 give a line of off values. */
 ru_status rui_ref_OneHot(const ru_ref_call *c, ru_err *err)
@@ -347,8 +349,10 @@ ru_status rui_ref_Compress(const ru_ref_call *c, ru_err *err)
                 continue;
             }
             if (at + a.inner > room) {
-                return RU_FAIL(err, RU_E_DATA, "Compress: more elements are kept than the %lld that "
-                               "the output holds", (long long)room);
+                return RU_FAIL(err, RU_E_DATA,
+                               "Compress: more elements are kept than the %lld that "
+                               "the output holds",
+                               (long long)room);
             }
             move(&c->out[0], at, &c->in[0], (o * a.dim + k) * a.inner, a.inner);
             at += a.inner;

@@ -1,8 +1,9 @@
 /* What the reference kernels share: tensors as plain arrays of doubles or 64-bit integers.
  *
- * A float kernel loads its inputs as doubles, computes in double and stores with one rounding to the
- * output's dtype; an integer kernel does the same with int64_t (u64 keeps its bits) and wraps on
- * store. Data movement copies bytes. Everything temporary lives in call->scratch; the caller rewinds.
+ * A float kernel loads its inputs as doubles, computes in double and stores with one rounding to
+ * the output's dtype; an integer kernel does the same with int64_t (u64 keeps its bits) and wraps
+ * on store. Data movement copies bytes. Everything temporary lives in call->scratch; the caller
+ * rewinds.
  *
  * Thread: any, no shared state. */
 #ifndef RU_EXEC_REF_IMPL_H
@@ -43,7 +44,8 @@ void rui_ref_set_int(ru_dtype t, void *data, int64_t i, int64_t x);
 
 /* `n` zeroed doubles or integers of scratch. Errors: RU_E_MEM. */
 RU_MUST_USE ru_status rui_ref_zeros(const ru_ref_call *c, int64_t n, double **out, ru_err *err);
-RU_MUST_USE ru_status rui_ref_zero_ints(const ru_ref_call *c, int64_t n, int64_t **out, ru_err *err);
+RU_MUST_USE ru_status rui_ref_zero_ints(const ru_ref_call *c, int64_t n, int64_t **out,
+                                        ru_err *err);
 
 /* All elements of a tensor; NULL for an absent one. */
 RU_MUST_USE ru_status rui_ref_load(const ru_ref_call *c, const ru_tensor *t, double **out,

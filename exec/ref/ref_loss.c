@@ -4,12 +4,12 @@
 #include <math.h>
 #include <string.h>
 
-/* -- rows of classes ------------------------------------------------------------------------------------- */
+/* -- rows of classes -------------------------------------------------------------------- */
 
 typedef struct class_rows {
-    rui_axis3 a;        /* rows = outer x inner, classes along dim */
-    int64_t *labels;    /* [rows] */
-    double *weight;     /* [classes] or NULL */
+    rui_axis3 a;     /* rows = outer x inner, classes along dim */
+    int64_t *labels; /* [rows] */
+    double *weight;  /* [classes] or NULL */
     int64_t ignore;
     bool has_ignore;
 } class_rows;
@@ -68,7 +68,7 @@ static void log_softmax(double *x, const class_rows *r)
     }
 }
 
-/* -- the standard's two: log-probabilities, labels, reduction -------------------------------------------- */
+/* -- the standard's two: log-probabilities, labels, reduction --------------------------- */
 
 static ru_status nll(const ru_ref_call *c, const double *logp, const class_rows *r, ru_err *err)
 {
@@ -119,10 +119,12 @@ ru_status rui_ref_SoftmaxCrossEntropyLoss(const ru_ref_call *c, ru_err *err)
     return nll(c, x, &r, err);
 }
 
-/* -- our own softmax cross entropy -------------------------------------------------------------------------
+/* -- our own softmax cross entropy
+ * -------------------------------------------------------------------------
  *
  * With smoothing e, row i of label y aims at t_k = (1-e) w_y [k = y] + e/C w_k, and
- *     loss = - sum_ik t_ik log p_ik / sum_i w_yi,   d loss/d logit_ik = (p_ik sum_k t_ik - t_ik) / sum w. */
+ *     loss = - sum_ik t_ik log p_ik / sum_i w_yi,   d loss/d logit_ik = (p_ik sum_k t_ik - t_ik) /
+ * sum w. */
 
 static double target(const class_rows *r, int64_t row, int64_t k, double smoothing)
 {
@@ -222,7 +224,7 @@ ru_status rui_ref_SoftmaxCrossEntropyGrad(const ru_ref_call *c, ru_err *err)
     return RU_OK;
 }
 
-/* -- element-wise losses, averaged --------------------------------------------------------------------------- */
+/* -- element-wise losses, averaged ------------------------------------------------------ */
 
 typedef double (*pair_fn)(double x, double t);
 

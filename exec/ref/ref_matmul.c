@@ -3,13 +3,13 @@
 
 #include <string.h>
 
-/* -- MatMul --------------------------------------------------------------------------------------- */
+/* -- MatMul ----------------------------------------------------------------------------- */
 
 typedef struct mat_plan {
-    ru_type batch;                /* broadcast batch dims of the output */
+    ru_type batch; /* broadcast batch dims of the output */
     int64_t m, n, k;
     int64_t a_row, a_col, b_row, b_col; /* element strides inside a matrix */
-    int64_t a_batch[RU_RANK_MAX]; /* strides of the batch dims, in matrices */
+    int64_t a_batch[RU_RANK_MAX];       /* strides of the batch dims, in matrices */
     int64_t b_batch[RU_RANK_MAX];
 } mat_plan;
 
@@ -21,7 +21,8 @@ static ru_status mat_plan_make(const ru_ref_call *c, mat_plan *p, ru_err *err)
     bool ta = !a_vec && ru_node_int(c->node, RU_ATTR_transA, 0) != 0;
     bool tb = !b_vec && ru_node_int(c->node, RU_ATTR_transB, 0) != 0;
     int64_t a_rows = a_vec ? 1 : a->dims[a->rank - 2], a_cols = a->dims[a->rank - 1];
-    int64_t b_rows = b_vec ? b->dims[0] : b->dims[b->rank - 2], b_cols = b_vec ? 1 : b->dims[b->rank - 1];
+    int64_t b_rows = b_vec ? b->dims[0] : b->dims[b->rank - 2],
+            b_cols = b_vec ? 1 : b->dims[b->rank - 1];
     p->m = ta ? a_cols : a_rows;
     p->k = ta ? a_rows : a_cols;
     p->n = tb ? b_rows : b_cols;
@@ -116,7 +117,7 @@ ru_status rui_ref_MatMul(const ru_ref_call *c, ru_err *err)
     return RU_OK;
 }
 
-/* -- Gemm: alpha op(A) op(B) + beta C, then the fused activation ----------------------------------- */
+/* -- Gemm: alpha op(A) op(B) + beta C, then the fused activation ------------------------ */
 
 static void product(const double *a, const double *b, double *y, int64_t m, int64_t n, int64_t k)
 {
@@ -134,7 +135,8 @@ static double *transposed(const double *x, double *into, int64_t rows, int64_t c
     return into;
 }
 
-static ru_status load_matrix(const ru_ref_call *c, uint32_t k, bool trans, double **out, ru_err *err)
+static ru_status load_matrix(const ru_ref_call *c, uint32_t k, bool trans, double **out,
+                             ru_err *err)
 {
     const ru_type *t = &c->in[k].type;
     RU_TRY(rui_ref_in(c, k, out, err));
@@ -176,7 +178,7 @@ ru_status rui_ref_Gemm(const ru_ref_call *c, ru_err *err)
     return RU_OK;
 }
 
-/* -- Einsum ---------------------------------------------------------------------------------------- */
+/* -- Einsum ----------------------------------------------------------------------------- */
 
 enum { EIN_INPUTS_MAX = 8, EIN_LABELS_MAX = 2 * RU_RANK_MAX };
 
@@ -270,8 +272,8 @@ static ru_status ein_plan_make(const ru_ref_call *c, ein_plan *p, ru_err *err)
         RU_TRY(ein_parse(&at, axes, &p->in[k], err));
         bool more = k + 1 < c->node->n_in;
         if (p->in[k].n != t->rank || (*at == ',') != more) {
-            return RU_FAIL(err, RU_E_DATA, "Einsum: '%s' does not fit input %u of rank %u", equation,
-                           k, t->rank);
+            return RU_FAIL(err, RU_E_DATA, "Einsum: '%s' does not fit input %u of rank %u",
+                           equation, k, t->rank);
         }
         at += more;
         for (uint32_t d = 0; d < t->rank; d++) {

@@ -4,7 +4,7 @@
 #include <math.h>
 #include <string.h>
 
-/* -- softmax family along one axis ------------------------------------------------------------------ */
+/* -- softmax family along one axis ------------------------------------------------------ */
 
 typedef void (*line_fn)(double *x, const double *dy, int64_t n, int64_t step);
 
@@ -191,7 +191,7 @@ ru_status rui_ref_MeanVarianceNormalization(const ru_ref_call *c, ru_err *err)
     return RU_OK;
 }
 
-/* -- batch normalisation ----------------------------------------------------------------------------- */
+/* -- batch normalisation ---------------------------------------------------------------- */
 
 /* Mean and biased variance of each channel of x [N, C, ...]. */
 static void channel_stats(const double *x, const rui_axis3 *a, double *mean, double *var)
@@ -299,7 +299,8 @@ ru_status rui_ref_BatchNormTrain(const ru_ref_call *c, ru_err *err)
     return RU_OK;
 }
 
-/* -- the gradient all normalisations share ------------------------------------------------------------
+/* -- the gradient all normalisations share
+ * ------------------------------------------------------------
  *
  * With xhat = (x - mean) invstd over a group of n elements and g = dy * scale:
  *     dx = invstd (g - mean(g) - xhat mean(g xhat)). */
@@ -365,7 +366,7 @@ ru_status rui_ref_BatchNormGrad(const ru_ref_call *c, ru_err *err)
     return RU_OK;
 }
 
-/* -- layer normalisation ------------------------------------------------------------------------------ */
+/* -- layer normalisation ---------------------------------------------------------------- */
 
 /* Statistics of a group of `n` neighbours. */
 static void row_stats(const double *x, int64_t n, double eps, double *mean, double *invstd)
@@ -423,7 +424,8 @@ ru_status rui_ref_LayerNormGrad(const ru_ref_call *c, ru_err *err)
     RU_TRY(rui_ref_in(c, 3, &mean, err));
     RU_TRY(rui_ref_in(c, 4, &invstd, err));
     if (rui_ref_count(&c->in[2].type) != n) {
-        return RU_FAIL(err, RU_E_UNSUPPORTED, "LayerNormGrad: scale has %lld elements, the rows %lld",
+        return RU_FAIL(err, RU_E_UNSUPPORTED,
+                       "LayerNormGrad: scale has %lld elements, the rows %lld",
                        (long long)rui_ref_count(&c->in[2].type), (long long)n);
     }
     RU_TRY(rui_ref_zeros(c, n, &dscale, err));
@@ -446,7 +448,7 @@ ru_status rui_ref_LayerNormGrad(const ru_ref_call *c, ru_err *err)
     return RU_OK;
 }
 
-/* -- group and instance normalisation ------------------------------------------------------------------ */
+/* -- group and instance normalisation --------------------------------------------------- */
 
 static ru_status group_size(const ru_ref_call *c, const ru_type *t, int64_t groups, int64_t *out,
                             ru_err *err)

@@ -6,7 +6,7 @@
 
 #include "base/rng.h"
 
-/* -- norms ------------------------------------------------------------------------------------------------ */
+/* -- norms ------------------------------------------------------------------------------ */
 
 ru_status rui_ref_GlobalNorm(const ru_ref_call *c, ru_err *err)
 {
@@ -33,7 +33,7 @@ ru_status rui_ref_ClipScale(const ru_ref_call *c, ru_err *err)
     return RU_OK;
 }
 
-/* -- updates ------------------------------------------------------------------------------------------------ */
+/* -- updates ---------------------------------------------------------------------------- */
 
 /* What all updates begin with: lr, the scaled gradient with weight decay, the parameter. */
 typedef struct update {
@@ -91,7 +91,8 @@ ru_status rui_ref_SgdUpdate(const ru_ref_call *c, ru_err *err)
     return RU_OK;
 }
 
-/* (lr, gscale?, step, p, g, m, v) -> p', m', v'. Source: kingma-2015 (Adam), loshchilov-2019 (AdamW). */
+/* (lr, gscale?, step, p, g, m, v) -> p', m', v'. Source: kingma-2015 (Adam), loshchilov-2019
+ * (AdamW). */
 ru_status rui_ref_AdamUpdate(const ru_ref_call *c, ru_err *err)
 {
     update u;
@@ -116,7 +117,8 @@ ru_status rui_ref_AdamUpdate(const ru_ref_call *c, ru_err *err)
     return RU_OK;
 }
 
-/* (lr, gscale?, p, g, s) -> p', s'. Source: duchi-2011; PyTorch's torch.optim.Adagrad, lr_decay 0. */
+/* (lr, gscale?, p, g, s) -> p', s'. Source: duchi-2011; PyTorch's torch.optim.Adagrad, lr_decay 0.
+ */
 ru_status rui_ref_AdagradUpdate(const ru_ref_call *c, ru_err *err)
 {
     update u;
@@ -132,9 +134,10 @@ ru_status rui_ref_AdagradUpdate(const ru_ref_call *c, ru_err *err)
     return RU_OK;
 }
 
-/* -- dropout -------------------------------------------------------------------------------------------------- */
+/* -- dropout ---------------------------------------------------------------------------- */
 
-/* keep[i] for `n` elements that begin at element `first` of the global batch (ops.def: DropoutTrain). */
+/* keep[i] for `n` elements that begin at element `first` of the global batch (ops.def:
+ * DropoutTrain). */
 static void draw_mask(uint64_t seed, uint64_t stream, double ratio, int64_t first, int64_t n,
                       uint8_t *keep)
 {
@@ -147,7 +150,8 @@ static void draw_mask(uint64_t seed, uint64_t stream, double ratio, int64_t firs
 }
 
 /* y = x kept and scaled, into output 0; `mask` of bytes. */
-static void apply_mask(const ru_ref_call *c, double *x, const uint8_t *mask, double ratio, int64_t n)
+static void apply_mask(const ru_ref_call *c, double *x, const uint8_t *mask, double ratio,
+                       int64_t n)
 {
     double scale = ratio < 1.0 ? 1.0 / (1.0 - ratio) : 0.0;
     for (int64_t i = 0; i < n; i++) {

@@ -30,7 +30,7 @@ static ru_status pool_plan_make(const ru_ref_call *c, const ru_type *big, const 
     return RU_OK;
 }
 
-/* -- maximum ---------------------------------------------------------------------------------------- */
+/* -- maximum ---------------------------------------------------------------------------- */
 
 /* First maximum in row-major window order; a NaN wins. -1 when the window lies in the padding. */
 static int64_t max_place(const pool_plan *p, const double *x, const int64_t *at)
@@ -79,7 +79,8 @@ ru_status rui_ref_MaxPool(const ru_ref_call *c, ru_err *err)
         for (int64_t s = 0; s < p.small_size; s++) {
             int64_t best = max_place(&p, from, at.at), i = plane * p.small_size + s;
             y[i] = best < 0 ? (double)-INFINITY : from[best];
-            places[i] = plane * p.big_size + (columns && best > 0 ? column_major(&p.win, best) : best);
+            places[i] =
+                plane * p.big_size + (columns && best > 0 ? column_major(&p.win, best) : best);
             rui_walk_next(&at);
         }
     }
@@ -114,7 +115,7 @@ ru_status rui_ref_MaxPoolGrad(const ru_ref_call *c, ru_err *err)
     return RU_OK;
 }
 
-/* -- average and norm ------------------------------------------------------------------------------- */
+/* -- average and norm ------------------------------------------------------------------- */
 
 /* Elements the average at `at` divides by: those inside the image, or with count_include_pad those
  * inside the padded image (ceil_mode may let a window hang over its end). */
@@ -126,7 +127,8 @@ static int64_t divisor(const pool_plan *p, const int64_t *at, bool with_pads)
     for (int64_t k = 0; k < p->taps; k++) {
         bool inside = true;
         for (uint32_t d = 0; d < p->win.rank; d++) {
-            int64_t b = at[d] * p->win.stride[d] + tap.at[d] * p->win.dilation[d] - p->win.before[d];
+            int64_t b =
+                at[d] * p->win.stride[d] + tap.at[d] * p->win.dilation[d] - p->win.before[d];
             int64_t low = with_pads ? -p->win.before[d] : 0;
             int64_t high = p->win.big[d] + (with_pads ? p->win.after[d] : 0);
             inside = inside && b >= low && b < high;
@@ -210,7 +212,7 @@ ru_status rui_ref_AveragePoolGrad(const ru_ref_call *c, ru_err *err)
     return RU_OK;
 }
 
-/* -- global pools ----------------------------------------------------------------------------------- */
+/* -- global pools ----------------------------------------------------------------------- */
 
 static ru_status global_pool(const ru_ref_call *c, bool max, ru_err *err)
 {

@@ -4,7 +4,7 @@
 #include <math.h>
 #include <string.h>
 
-/* -- which axes, and where each element goes ---------------------------------------------------------- */
+/* -- which axes, and where each element goes -------------------------------------------- */
 
 typedef struct reduce_plan {
     int64_t strides[RU_RANK_MAX]; /* into the reduced tensor, 0 along reduced axes */
@@ -117,21 +117,21 @@ static double end_mean(double s, double n)
 }
 
 /* X(op, start, add, end) */
-#define REDUCE_LIST(X)                                                                             \
-    X(ReduceL1, 0.0, add_abs, NULL)                                                                \
-    X(ReduceL2, 0.0, add_square, end_sqrt)                                                         \
-    X(ReduceLogSum, 0.0, add_plain, end_log)                                                       \
-    X(ReduceMax, (double)-INFINITY, add_max, NULL)                                                 \
-    X(ReduceMean, 0.0, add_plain, end_mean)                                                        \
-    X(ReduceMin, (double)INFINITY, add_min, NULL)                                                  \
-    X(ReduceProd, 1.0, add_product, NULL)                                                          \
-    X(ReduceSum, 0.0, add_plain, NULL)                                                             \
+#define REDUCE_LIST(X)                             \
+    X(ReduceL1, 0.0, add_abs, NULL)                \
+    X(ReduceL2, 0.0, add_square, end_sqrt)         \
+    X(ReduceLogSum, 0.0, add_plain, end_log)       \
+    X(ReduceMax, (double)-INFINITY, add_max, NULL) \
+    X(ReduceMean, 0.0, add_plain, end_mean)        \
+    X(ReduceMin, (double)INFINITY, add_min, NULL)  \
+    X(ReduceProd, 1.0, add_product, NULL)          \
+    X(ReduceSum, 0.0, add_plain, NULL)             \
     X(ReduceSumSquare, 0.0, add_square, NULL)
 
-#define RU_X(name, start, add, end)                                                                \
-    ru_status rui_ref_##name(const ru_ref_call *c, ru_err *err)                                    \
-    {                                                                                              \
-        return reduce(c, &(reduce_fns){start, add, end}, err);                                     \
+#define RU_X(name, start, add, end)                             \
+    ru_status rui_ref_##name(const ru_ref_call *c, ru_err *err) \
+    {                                                           \
+        return reduce(c, &(reduce_fns){start, add, end}, err);  \
     }
 REDUCE_LIST(RU_X)
 #undef RU_X
@@ -217,7 +217,7 @@ ru_status rui_ref_ReduceTo(const ru_ref_call *c, ru_err *err)
     return RU_OK;
 }
 
-/* -- along one axis ------------------------------------------------------------------------------------ */
+/* -- along one axis --------------------------------------------------------------------- */
 
 /* Is a before b in the order asked for? Exact for integers of 64 bits. */
 static bool before(const ru_tensor *t, int64_t a, int64_t b, bool largest)
@@ -247,7 +247,8 @@ static ru_status arg(const ru_ref_call *c, bool largest, ru_err *err)
             int64_t at = o * a.dim * a.inner + i, best = 0;
             for (int64_t k = 1; k < a.dim; k++) {
                 int64_t x_k = at + k * a.inner, x_best = at + best * a.inner;
-                bool better = last ? !before(x, x_best, x_k, largest) : before(x, x_k, x_best, largest);
+                bool better =
+                    last ? !before(x, x_best, x_k, largest) : before(x, x_k, x_best, largest);
                 best = better ? k : best;
             }
             ((int64_t *)c->out[0].data)[o * a.inner + i] = best;
@@ -311,7 +312,8 @@ ru_status rui_ref_TopK(const ru_ref_call *c, ru_err *err)
         int64_t o = line / a.inner, i = line % a.inner, at = o * a.dim * a.inner + i;
         for (int64_t k = 0; k < a.dim; k++) {
             int64_t j = k; /* insertion: stable, so ties keep their order */
-            for (; j > 0 && before(x, at + k * a.inner, at + order[j - 1] * a.inner, largest); j--) {
+            for (; j > 0 && before(x, at + k * a.inner, at + order[j - 1] * a.inner, largest);
+                 j--) {
                 order[j] = order[j - 1];
             }
             order[j] = k;

@@ -1,8 +1,8 @@
 /* Resize: a separable filter per axis.
  *
- * Every output position of an axis is a weighted sum of a few input positions ("taps"); nearest has one
- * tap, linear two, cubic four, more with antialias. The tables are made per axis, then every output
- * element sums over the product of its axes' taps. */
+ * Every output position of an axis is a weighted sum of a few input positions ("taps"); nearest has
+ * one tap, linear two, cubic four, more with antialias. The tables are made per axis, then every
+ * output element sums over the product of its axes' taps. */
 #include "exec/ref/ref_impl.h"
 
 #include <math.h>
@@ -128,7 +128,7 @@ static ru_status make_taps(const ru_ref_call *c, const axis_plan *a, axis_taps *
     return RU_OK;
 }
 
-/* -- what the node asks for --------------------------------------------------------------------------------- */
+/* -- what the node asks for ------------------------------------------------------------- */
 
 static ru_status mode_of(const ru_node *n, resize_mode *mode, ru_err *err)
 {
@@ -182,7 +182,8 @@ static ru_status make_plans(const ru_ref_call *c, axis_plan *a, ru_err *err)
     RU_TRY(rui_ref_in(c, 1, &roi, err));
     roi = roi != NULL && rui_ref_count(&c->in[1].type) > 0 ? roi : NULL;
     for (uint32_t d = 0; d < x->rank; d++) {
-        a[d] = (axis_plan){.mode = mode, .in = x->dims[d], .out = y->dims[d], .scale = 1.0, .roi_end = 1.0};
+        a[d] = (axis_plan){
+            .mode = mode, .in = x->dims[d], .out = y->dims[d], .scale = 1.0, .roi_end = 1.0};
         a[d].coordinates =
             ru_node_str(c->node, RU_ATTR_coordinate_transformation_mode, "half_pixel");
         a[d].nearest = ru_node_str(c->node, RU_ATTR_nearest_mode, "round_prefer_floor");

@@ -5,7 +5,7 @@
 #include <string.h>
 #include <strings.h>
 
-/* -- activations ---------------------------------------------------------------------------------------- */
+/* -- activations ------------------------------------------------------------------------ */
 
 static double sigmoid(double x)
 {
@@ -13,24 +13,24 @@ static double sigmoid(double x)
 }
 
 /* X(name, takes alpha, its default, takes beta, its default, value) */
-#define ACT_LIST(X)                                                                                \
-    X(Relu, 0, 0, 0, 0, x > 0.0 ? x : 0.0)                                                         \
-    X(Tanh, 0, 0, 0, 0, tanh(x))                                                                   \
-    X(Sigmoid, 0, 0, 0, 0, sigmoid(x))                                                             \
-    X(Affine, 1, 1, 1, 0, a->alpha *x + a->beta)                                                   \
-    X(LeakyRelu, 1, 0.01, 0, 0, x >= 0.0 ? x : a->alpha * x)                                       \
-    X(ThresholdedRelu, 1, 1, 0, 0, x >= a->alpha ? x : 0.0)                                        \
-    X(ScaledTanh, 1, 1, 1, 1, a->alpha *tanh(a->beta *x))                                          \
-    X(HardSigmoid, 1, 0.2, 1, 0.5, fmin(fmax(a->alpha * x + a->beta, 0.0), 1.0))                   \
-    X(Elu, 1, 1, 0, 0, x >= 0.0 ? x : a->alpha * expm1(x))                                         \
-    X(Softsign, 0, 0, 0, 0, x / (1.0 + fabs(x)))                                                   \
+#define ACT_LIST(X)                                                             \
+    X(Relu, 0, 0, 0, 0, x > 0.0 ? x : 0.0)                                      \
+    X(Tanh, 0, 0, 0, 0, tanh(x))                                                \
+    X(Sigmoid, 0, 0, 0, 0, sigmoid(x))                                          \
+    X(Affine, 1, 1, 1, 0, a->alpha *x + a->beta)                                \
+    X(LeakyRelu, 1, 0.01, 0, 0, x >= 0.0 ? x : a->alpha * x)                    \
+    X(ThresholdedRelu, 1, 1, 0, 0, x >= a->alpha ? x : 0.0)                     \
+    X(ScaledTanh, 1, 1, 1, 1, a->alpha *tanh(a->beta *x))                       \
+    X(HardSigmoid, 1, 0.2, 1, 0.5, fmin(fmax(a->alpha *x + a->beta, 0.0), 1.0)) \
+    X(Elu, 1, 1, 0, 0, x >= 0.0 ? x : a->alpha * expm1(x))                      \
+    X(Softsign, 0, 0, 0, 0, x / (1.0 + fabs(x)))                                \
     X(Softplus, 0, 0, 0, 0, log1p(exp(-fabs(x))) + fmax(x, 0.0))
 
 double rui_act_apply(const rui_act *a, double x)
 {
-#define RU_X(word, with_a, dflt_a, with_b, dflt_b, value)                                          \
-    if (strcmp(a->name, #word) == 0) {                                                             \
-        return value;                                                                              \
+#define RU_X(word, with_a, dflt_a, with_b, dflt_b, value) \
+    if (strcmp(a->name, #word) == 0) {                    \
+        return value;                                     \
     }
     ACT_LIST(RU_X)
 #undef RU_X
@@ -52,7 +52,8 @@ static const act_row act_rows[] = {
 /* Alphas and betas are given to the functions that take one, in the order of the functions. */
 static ru_status find_acts(const ru_ref_call *c, rui_rnn *n, ru_err *err)
 {
-    const char *lstm[] = {"Sigmoid", "Tanh", "Tanh"}, *gru[] = {"Sigmoid", "Tanh"}, *rnn[] = {"Tanh"};
+    const char *lstm[] = {"Sigmoid", "Tanh", "Tanh"}, *gru[] = {"Sigmoid", "Tanh"},
+               *rnn[] = {"Tanh"};
     uint32_t per = n->gates == 4 ? 3 : (n->gates == 3 ? 2 : 1), used_alpha = 0, used_beta = 0;
     const char *const *usual = n->gates == 4 ? lstm : (n->gates == 3 ? gru : rnn);
     const ru_attr *names = ru_node_attr(c->node, RU_ATTR_activations);
@@ -81,7 +82,7 @@ static ru_status find_acts(const ru_ref_call *c, rui_rnn *n, ru_err *err)
     return RU_OK;
 }
 
-/* -- set-up ----------------------------------------------------------------------------------------------- */
+/* -- set-up ----------------------------------------------------------------------------- */
 
 ru_status rui_rnn_make(const ru_ref_call *c, const ru_type *x, const ru_type *r, int64_t gates,
                        rui_rnn *n, ru_err *err)
@@ -90,8 +91,8 @@ ru_status rui_rnn_make(const ru_ref_call *c, const ru_type *x, const ru_type *r,
     const char *direction = ru_node_str(c->node, RU_ATTR_direction, "forward");
     *n = (rui_rnn){.gates = gates};
     if (x->rank != 3 || r->rank != 3) {
-        return RU_FAIL(err, RU_E_DATA, "%s: X of rank %u and R of rank %u, both must be 3", op, x->rank,
-                       r->rank);
+        return RU_FAIL(err, RU_E_DATA, "%s: X of rank %u and R of rank %u, both must be 3", op,
+                       x->rank, r->rank);
     }
     n->batch_first = ru_node_int(c->node, RU_ATTR_layout, 0) != 0;
     n->seq = x->dims[n->batch_first ? 1 : 0];
@@ -102,9 +103,9 @@ ru_status rui_rnn_make(const ru_ref_call *c, const ru_type *x, const ru_type *r,
     n->reverse_first = strcmp(direction, "reverse") == 0;
     int64_t want = strcmp(direction, "bidirectional") == 0 ? 2 : 1;
     if (n->dirs != want || r->dims[1] != gates * n->hid) {
-        return RU_FAIL(err, RU_E_DATA, "%s: R is [%lld, %lld, %lld], expected [%lld, %lld, hidden]", op,
-                       (long long)n->dirs, (long long)r->dims[1], (long long)n->hid, (long long)want,
-                       (long long)(gates * n->hid));
+        return RU_FAIL(err, RU_E_DATA, "%s: R is [%lld, %lld, %lld], expected [%lld, %lld, hidden]",
+                       op, (long long)n->dirs, (long long)r->dims[1], (long long)n->hid,
+                       (long long)want, (long long)(gates * n->hid));
     }
     n->clip = ru_node_float(c->node, RU_ATTR_clip, 0.0);
     n->linear_before_reset = ru_node_int(c->node, RU_ATTR_linear_before_reset, 0) != 0;
@@ -126,7 +127,8 @@ static ru_status load(const ru_ref_call *c, int64_t gates, rui_rnn *n, ru_err *e
     RU_TRY(rui_ref_in(c, 7, &n->p, err));
     for (int64_t b = 0; n->lens != NULL && b < n->batch; b++) {
         if (n->lens[b] < 0 || n->lens[b] > n->seq) {
-            return RU_FAIL(err, RU_E_DATA, "%s: sequence length %lld of sample %lld is outside 0 .. %lld",
+            return RU_FAIL(err, RU_E_DATA,
+                           "%s: sequence length %lld of sample %lld is outside 0 .. %lld",
                            ru_op_get(c->node->op)->name, (long long)n->lens[b], (long long)b,
                            (long long)n->seq);
         }
@@ -166,7 +168,7 @@ static double act(const rui_rnn *n, int64_t dir, uint32_t k, double x)
     return rui_act_apply(&n->act[dir][k], clipped(n, x));
 }
 
-/* -- cells: advance h (and c) by one step; `work` [slots*hid] is scratch and workspace --------------------- */
+/* -- cells: advance h (and c) by one step; `work` [slots*hid] is scratch and workspace -- */
 
 enum { LSTM_SLOTS = 5, GRU_SLOTS = 4, RNN_SLOTS = 1 };
 

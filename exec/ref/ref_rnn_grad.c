@@ -1,7 +1,8 @@
 /* LSTM and GRU backward through time.
  *
  * Each sequence is walked from its last step to its first; `dh` and `dc` carry the gradient of the
- * state, and every step turns them into gradients of the gates' sums, which feed dX, dW, dR and dB. */
+ * state, and every step turns them into gradients of the gates' sums, which feed dX, dW, dR and dB.
+ */
 #include "exec/ref/ref_rnn_impl.h"
 
 #include <math.h>
@@ -96,7 +97,8 @@ static void back_input(rnn_grad *g, int64_t dir, int64_t row, double ds, int64_t
 }
 
 /* The same into R, the state it multiplied (value `h`, gradient `dh`) and R's bias. */
-static void back_state(rnn_grad *g, int64_t dir, int64_t row, double ds, const double *h, double *dh)
+static void back_state(rnn_grad *g, int64_t dir, int64_t row, double ds, const double *h,
+                       double *dh)
 {
     rui_rnn *n = &g->n;
     int64_t all = n->gates * n->hid, at = dir * all + row;
@@ -115,9 +117,8 @@ static void lstm_back(rnn_grad *g, int64_t dir, int64_t b, int64_t s, double *dh
     int64_t H = n->hid, t = rui_rnn_time(n, dir, n->seq, s), x_at = rui_rnn_x_at(n, t, b);
     const double *work = g->work + rui_rnn_work_at(n, t, dir, b, 5);
     int64_t t_before = s > 0 ? rui_rnn_time(n, dir, n->seq, s - 1) : 0;
-    const double *c_before =
-        s > 0 ? g->work + rui_rnn_work_at(n, t_before, dir, b, 5) + 4 * H
-              : (n->c0 != NULL ? n->c0 + rui_rnn_h_at(n, dir, b) : NULL);
+    const double *c_before = s > 0 ? g->work + rui_rnn_work_at(n, t_before, dir, b, 5) + 4 * H
+                                   : (n->c0 != NULL ? n->c0 + rui_rnn_h_at(n, dir, b) : NULL);
     double *h = tmp, *dh_before = tmp + H;
     for (int64_t j = 0; j < H; j++) {
         h[j] = state_before(g, dir, b, s, j);
@@ -139,7 +140,8 @@ static void lstm_back(rnn_grad *g, int64_t dir, int64_t b, int64_t s, double *dh
     memcpy(dh, dh_before, (size_t)H * sizeof dh[0]);
 }
 
-/* One GRU step backward. `tmp` [4*hid]: state before, its gradient, R_h's argument, its gradient. */
+/* One GRU step backward. `tmp` [4*hid]: state before, its gradient, R_h's argument, its gradient.
+ */
 static void gru_back(rnn_grad *g, int64_t dir, int64_t b, int64_t s, double *dh, double *dc,
                      double *tmp)
 {

@@ -19,10 +19,10 @@ typedef struct rui_act {
 
 typedef struct rui_rnn {
     int64_t seq, batch, in, hid, dirs, gates;
-    bool batch_first;      /* layout 1 */
-    bool reverse_first;    /* direction "reverse" */
+    bool batch_first;   /* layout 1 */
+    bool reverse_first; /* direction "reverse" */
     bool linear_before_reset, input_forget;
-    double clip;           /* 0: none */
+    double clip; /* 0: none */
     rui_act act[RUI_RNN_DIRS_MAX][RUI_RNN_ACTS_MAX];
     double *x, *w, *r, *b, *h0, *c0, *p; /* absent ones NULL */
     int64_t *lens;
@@ -59,7 +59,8 @@ static inline int64_t rui_rnn_x_at(const rui_rnn *n, int64_t t, int64_t b)
 
 static inline int64_t rui_rnn_y_at(const rui_rnn *n, int64_t t, int64_t dir, int64_t b)
 {
-    return (n->batch_first ? (b * n->seq + t) * n->dirs + dir : (t * n->dirs + dir) * n->batch + b) *
+    return (n->batch_first ? (b * n->seq + t) * n->dirs + dir
+                           : (t * n->dirs + dir) * n->batch + b) *
            n->hid;
 }
 

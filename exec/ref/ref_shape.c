@@ -41,7 +41,7 @@ ru_status rui_ref_Unsqueeze(const ru_ref_call *c, ru_err *err)
     return copy_all(c, err);
 }
 
-/* -- Cast: integers go to floats directly, so that 64 bits round once ----------------------------- */
+/* -- Cast: integers go to floats directly, so that 64 bits round once ------------------- */
 
 static ru_status cast(const ru_ref_call *c)
 {
@@ -76,7 +76,7 @@ ru_status rui_ref_CastLike(const ru_ref_call *c, ru_err *err)
     return cast(c);
 }
 
-/* -- constants ------------------------------------------------------------------------------------ */
+/* -- constants -------------------------------------------------------------------------- */
 
 ru_status rui_ref_Constant(const ru_ref_call *c, ru_err *err)
 {
@@ -172,7 +172,7 @@ ru_status rui_ref_Size(const ru_ref_call *c, ru_err *err)
     return RU_OK;
 }
 
-/* -- strided views -------------------------------------------------------------------------------- */
+/* -- strided views ---------------------------------------------------------------------- */
 
 ru_status rui_ref_Expand(const ru_ref_call *c, ru_err *err)
 {
@@ -284,7 +284,7 @@ ru_status rui_ref_Tile(const ru_ref_call *c, ru_err *err)
     return RU_OK;
 }
 
-/* -- joining and cutting -------------------------------------------------------------------------- */
+/* -- joining and cutting ---------------------------------------------------------------- */
 
 /* Copy the block [at, at + part) of `whole`'s axis to or from `piece`. */
 static void copy_part(const ru_tensor *whole, const ru_tensor *piece, uint32_t axis, int64_t at,
@@ -327,7 +327,7 @@ ru_status rui_ref_Split(const ru_ref_call *c, ru_err *err)
     return RU_OK;
 }
 
-/* -- blocks <-> depth: a six-dimensional transposition --------------------------------------------- */
+/* -- blocks <-> depth: a six-dimensional transposition ---------------------------------- */
 
 /* Output index order is dims[0..5]; `from` names, for each of the input's six axes (outermost
  * first), the output position it goes to. */
@@ -368,7 +368,7 @@ ru_status rui_ref_SpaceToDepth(const ru_ref_call *c, ru_err *err)
     return RU_OK;
 }
 
-/* -- triangles, reversals, padding ----------------------------------------------------------------- */
+/* -- triangles, reversals, padding ------------------------------------------------------ */
 
 ru_status rui_ref_Trilu(const ru_ref_call *c, ru_err *err)
 {
@@ -472,7 +472,8 @@ static int64_t pad_offset(const rui_walk *w, const ru_type *small, const int64_t
     return off;
 }
 
-/* before[d] from the pads input, which lists befores then afters of `axes` (input k_axes) or all. */
+/* before[d] from the pads input, which lists befores then afters of `axes` (input k_axes) or all.
+ */
 static ru_status pads_before(const ru_ref_call *c, uint32_t k_pads, uint32_t k_axes, uint32_t rank,
                              int64_t *before, ru_err *err)
 {

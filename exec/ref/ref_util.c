@@ -133,8 +133,8 @@ void rui_ref_set_int(ru_dtype t, void *data, int64_t i, int64_t x)
     ru_panic(__FILE__, __LINE__, "dtype %d has no elements", (int)t);
 }
 
-/* To f32 with round-to-odd, so that the rounding to 16 bits that follows is the only one that shows:
- * an inexact result keeps a set last bit as the memory of what was cut. */
+/* To f32 with round-to-odd, so that the rounding to 16 bits that follows is the only one that
+ * shows: an inexact result keeps a set last bit as the memory of what was cut. */
 static float to_f32_odd(double x)
 {
     float f = (float)x;
@@ -329,8 +329,8 @@ ru_status rui_ref_strides_as(const ru_type *t, const ru_type *shape, int64_t *st
     for (uint32_t d = 0; d < shape->rank; d++) {
         int64_t dim = d < lead ? 1 : t->dims[d - lead];
         if (dim != 1 && dim != shape->dims[d]) {
-            return RU_FAIL(err, RU_E_DATA, "dimension %u of size %lld does not broadcast to %lld", d,
-                           (long long)dim, (long long)shape->dims[d]);
+            return RU_FAIL(err, RU_E_DATA, "dimension %u of size %lld does not broadcast to %lld",
+                           d, (long long)dim, (long long)shape->dims[d]);
         }
         strides[d] = dim == 1 ? 0 : own[d - lead];
     }
@@ -367,12 +367,14 @@ void rui_ref_gather_copy(const ru_tensor *out, const ru_type *shape, const ru_te
     rui_walk w;
     rui_walk_init(&w, shape->dims, shape->rank);
     for (int64_t i = 0; i < n; i++) {
-        memcpy(to + (size_t)i * size, from + (size_t)(base + rui_walk_dot(&w, strides)) * size, size);
+        memcpy(to + (size_t)i * size, from + (size_t)(base + rui_walk_dot(&w, strides)) * size,
+               size);
         rui_walk_next(&w);
     }
 }
 
-ru_status rui_ref_axis(const ru_ref_call *c, int64_t axis, uint32_t rank, uint32_t *out, ru_err *err)
+ru_status rui_ref_axis(const ru_ref_call *c, int64_t axis, uint32_t rank, uint32_t *out,
+                       ru_err *err)
 {
     int64_t r = (int64_t)rank;
     if (axis < -r || axis >= r) {
