@@ -1,6 +1,6 @@
 /* LSTM: large products through oneDNN for all time steps at once, the recurrence on our kernel.
  *
- *   forward, per direction:   ws = X W^T (oneDNN);  recurrence fills ws, Y (kernel)
+ *   forward, per direction:   pre = X W^T (oneDNN);  recurrence gives ws, Y (kernel)
  *   backward, per direction:  recurrence gives dG and H' (kernel);
  *                             dX += dG W, dW = dG^T X, dR = dG^T H' (oneDNN), dB = column sums of dG
  *
@@ -93,23 +93,13 @@ static dnnl_memory_desc_t md2(rui_low *lo, int64_t rows, int64_t cols, int64_t r
                           rui_dnnl_type(t));
 }
 
-/* ws = X W^T; the rows of two directions alternate by time step. */
+/* pre = X W^T */
 static ru_status input_product(rui_low *lo, const lstm_dims *d, ru_dtype t, rui_buf x, rui_buf w,
-                               rui_buf ws)
+                               rui_buf pre)
 {
-    int64_t g = 4 * d->hidden, row = 5 * d->hidden, all = d->steps * d->batch;
-    product m = {.ab = x, .bb = w, .cb = ws};
-    if (d->dirs == 1) {
-        m.a = md2(lo, all, d->in, d->in, 1, t);
-        m.b = md2(lo, d->in, g, 1, d->in, t);
-        m.c = md2(lo, all, g, row, 1, RU_F32);
-        return emit_product(lo, &m);
-    }
-    m.a = rui_md_plain(lo, 3, (int64_t[]){d->steps, d->batch, d->in}, rui_dnnl_type(t));
-    m.b = rui_md_strided(lo, 3, (int64_t[]){1, d->in, g}, (int64_t[]){d->in * g, 1, d->in},
-                         rui_dnnl_type(t));
-    m.c = rui_md_strided(lo, 3, (int64_t[]){d->steps, d->batch, g},
-                         (int64_t[]){d->dirs * d->batch * row, row, 1}, dnnl_f32);
+    int64_t g = 4 * d->hidden, all = d->steps * d->batch;
+    product m = {.a = md2(lo, all, d->in, d->in, 1, t), .b = md2(lo, d->in, g, 1, d->in, t),
+                 .c = md2(lo, all, g, g, 1, RU_F32), .ab = x, .bb = w, .cb = pre};
     return emit_product(lo, &m);
 }
 
@@ -141,7 +131,7 @@ static void lstm_grad_thread(void *arg, uint32_t thread, uint32_t threads)
     }
 }
 
-/* bufs: 0 R 1 B 2 h0 3 c0 4 ws 5 y 6 y_h 7 y_c 8 packed+bias 9 work */
+/* bufs: 0 R 1 B 2 h0 3 c0 4 ws 5 y 6 y_h 7 y_c 8 packed+bias 9 work 10 pre */
 static ru_status lstm_run(void *state, void *const *bufs, const rui_run *run)
 {
     const lstm_state *s = state;
@@ -157,6 +147,7 @@ static ru_status lstm_run(void *state, void *const *bufs, const rui_run *run)
     j.a.bias = bias;
     j.a.h0 = bufs[2];
     j.a.c0 = bufs[3];
+    j.a.pre = bufs[10];
     j.a.ws = bufs[4];
     j.a.y = bufs[5];
     j.a.y_h = bufs[6];
@@ -261,20 +252,21 @@ ru_status rui_lower_kern_lstm(rui_low *lo, const ru_node *n, ru_err *err)
         rui_buf y_k = d.dirs == 1 ? y
                                   : rui_buf_part(lo, y, k * d.batch * h * ru_dtype_bytes(t),
                                                  y_bytes - k * d.batch * h * ru_dtype_bytes(t));
+        rui_buf pre = rui_workspace(lo, d.steps * d.batch * 4 * h * 4);
         RU_TRY(input_product(lo, &d, t, x, piece(lo, w, k, d.dirs, d.dirs * 4 * h * d.in *
-                                                                       ru_dtype_bytes(t)), ws_k));
+                                                                       ru_dtype_bytes(t)), pre));
         lstm_state *s = state_new(lo, &d, t, k, false);
         if (s == NULL) {
             break;
         }
-        rui_buf bufs[10] = {piece(lo, r, k, d.dirs, d.dirs * 4 * h * h * 4),
+        rui_buf bufs[11] = {piece(lo, r, k, d.dirs, d.dirs * 4 * h * h * 4),
                             piece(lo, b, k, d.dirs, d.dirs * 8 * h * 4),
                             piece(lo, h0, k, d.dirs, hc_bytes), piece(lo, c0, k, d.dirs, hc_bytes),
                             ws_k, y_k, piece(lo, yh, k, d.dirs, hc_bytes),
                             piece(lo, yc, k, d.dirs, hc_bytes), floats(lo, s->packed + 4 * h),
-                            floats(lo, s->work * s->threads)};
+                            floats(lo, s->work * s->threads), pre};
         rui_emit(lo, &(rui_step){.kernel = "kern lstm", .fn = lstm_run, .state = s, .bufs = bufs,
-                                 .n_bufs = 10});
+                                 .n_bufs = 11});
     }
     return rui_done(lo);
 }

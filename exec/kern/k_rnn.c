@@ -1,8 +1,7 @@
 /* The recurrent part of LSTM, forward and backward, for a range of the batch.
  *
- * The product of the inputs with W for all time steps is made before by one large product and stands in
- * the workspace; here, step by step, h R^T is added to it with R packed once, and the gates follow. Rows
- * of the batch are independent in time, so threads split the batch and never wait for each other.
+ * The inputs times W for all time steps are one large product made before; here, step by step, h R^T is
+ * added to it with R packed once, and the gates follow. Rows of the batch are independent in time, so threads split the batch and never wait for each other.
  *
  * Workspace row of (t, n): [i | o | f | c~ | c], each `hidden` long, gates after activation. */
 #include "exec/kern/isa.h"
@@ -22,15 +21,17 @@ static void put(ru_dtype t, void *y, int64_t at, const float *x, int64_t n)
     }
 }
 
-static void gates(float *g, const float *bias, const float *c_prev, float *h, int64_t n)
+static void gates(const float *x, float *g, const float *bias, const float *c_prev, float *h,
+                  int64_t n)
 {
+    const float *xi = x, *xo = x + n, *xf = x + 2 * n, *xc = x + 3 * n;
     float *gi = g, *go = g + n, *gf = g + 2 * n, *gc = g + 3 * n, *c = g + 4 * n;
     const float *bi = bias, *bo = bias + n, *bf = bias + 2 * n, *bc = bias + 3 * n;
 #pragma omp simd
     for (int64_t j = 0; j < n; j++) {
-        float i = kv_sigmoid(gi[j] + bi[j]);
-        float f = kv_sigmoid(gf[j] + bf[j]);
-        float u = kv_tanh(gc[j] + bc[j]);
+        float i = kv_sigmoid(xi[j] + bi[j]);
+        float f = kv_sigmoid(xf[j] + bf[j]);
+        float u = kv_tanh(xc[j] + bc[j]);
         float v = i * u + (c_prev != NULL ? f * c_prev[j] : 0.0f);
         gi[j] = i;
         gf[j] = f;
@@ -39,7 +40,7 @@ static void gates(float *g, const float *bias, const float *c_prev, float *h, in
     }
 #pragma omp simd
     for (int64_t j = 0; j < n; j++) {
-        float o = kv_sigmoid(go[j] + bo[j]);
+        float o = kv_sigmoid(xo[j] + bo[j]);
         go[j] = o;
         h[j] = o * kv_tanh(c[j]);
     }
@@ -60,16 +61,17 @@ void RUI_K(rui_kern_lstm)(const ru_kern_lstm *a, int64_t n0, int64_t n1, float *
     }
     for (int64_t s = 0; s < a->steps; s++) {
         int64_t t = a->reverse ? a->steps - 1 - s : s, before = a->reverse ? t + 1 : t - 1;
+        float *pre = a->pre + (t * a->batch + n0) * 4 * h;
         if (s > 0 || a->h0 != NULL) {
             ru_kern_gemm g = {.m = rows, .n = 4 * h, .k = h, .a = state, .a_row = h, .a_col = 1,
-                              .packed_b = a->packed_r, .c = ws_row(a, t, n0), .c_row = 5 * h,
+                              .packed_b = a->packed_r, .c = pre, .c_row = 4 * h,
                               .alpha = 1.0f, .add = true, .work = work + rows * h};
             RUI_K(rui_kern_gemm)(&g);
         }
         for (int64_t i = 0; i < rows; i++) {
             const float *c_prev = s > 0 ? ws_row(a, before, n0 + i) + 4 * h
                                         : (a->c0 == NULL ? NULL : a->c0 + (n0 + i) * h);
-            gates(ws_row(a, t, n0 + i), a->bias, c_prev, state + i * h, h);
+            gates(pre + i * 4 * h, ws_row(a, t, n0 + i), a->bias, c_prev, state + i * h, h);
             put(a->t, a->y, t * a->y_step + (n0 + i) * h, state + i * h, h);
         }
     }

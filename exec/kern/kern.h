@@ -197,12 +197,13 @@ typedef struct ru_kern_bn {
     const float *k_dy, *k_x, *k_1;     /* dx = k_dy * dy + k_x * x + k_1 */
 } ru_kern_bn;
 
-/* The recurrent part of one LSTM direction; gate order i, o, f, c. `ws` holds x W^T of every step in the
- * first four parts of its rows of 5 * hidden and is completed here. dtype `t`: y, dy, dg, h_prev. */
+/* The recurrent part of one LSTM direction; gate order i, o, f, c. `pre` holds x W^T of every step and is
+ * used up; `ws` gets gates and cell state, 5 * hidden in a row. dtype `t`: y, dy, dg, h_prev. */
 typedef struct ru_kern_lstm {
     ru_dtype t;
     bool reverse;
     int64_t steps, batch, hidden;
+    float *pre; /* [steps, batch, 4 * hidden] */
     float *ws;
     int64_t ws_step; /* floats from one time step to the next; rows of the batch are packed */
     const float *packed_r; /* forward: gemm_pack of R^T [hidden, 4 hidden]; backward: of R */
