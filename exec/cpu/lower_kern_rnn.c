@@ -23,6 +23,7 @@ typedef struct lstm_state {
     int64_t packed;    /* floats of packed R */
     uint32_t threads;
     ru_dtype t;
+    bool pairs;        /* R packed as bf16 */
 } lstm_state;
 
 /* False when the node asks for what the kernel does not do. `x` is the place of X among the inputs. */
@@ -139,11 +140,16 @@ static ru_status lstm_run(void *state, void *const *bufs, const rui_run *run)
     int64_t h = s->proto.hidden;
     float *packed = bufs[8], *bias = packed + s->packed;
     const float *b = bufs[1];
-    s->k->gemm_pack(bufs[0], 1, h, h, 4 * h, packed);
+    if (s->pairs) {
+        s->k->gemm_bf16_pack(bufs[0], 1, h, h, 4 * h, (uint16_t *)bufs[8]);
+        j.a.packed_bf16 = bufs[8];
+    } else {
+        s->k->gemm_pack(bufs[0], 1, h, h, 4 * h, packed);
+        j.a.packed_r = packed;
+    }
     for (int64_t i = 0; i < 4 * h; i++) {
         bias[i] = b == NULL ? 0.0f : b[i] + b[4 * h + i];
     }
-    j.a.packed_r = packed;
     j.a.bias = bias;
     j.a.h0 = bufs[2];
     j.a.c0 = bufs[3];
@@ -180,8 +186,13 @@ static ru_status lstm_grad_run(void *state, void *const *bufs, const rui_run *ru
     const lstm_state *s = state;
     lstm_job j = {.s = s, .a = s->proto, .work = bufs[9]};
     int64_t h = s->proto.hidden;
-    s->k->gemm_pack(bufs[0], h, 1, 4 * h, h, bufs[8]);
-    j.a.packed_r = bufs[8];
+    if (s->pairs) {
+        s->k->gemm_bf16_pack(bufs[0], h, 1, 4 * h, h, bufs[8]);
+        j.a.packed_bf16 = bufs[8];
+    } else {
+        s->k->gemm_pack(bufs[0], h, 1, 4 * h, h, bufs[8]);
+        j.a.packed_r = bufs[8];
+    }
     j.a.h0 = bufs[2];
     j.a.c0 = bufs[3];
     j.a.ws = bufs[4];
@@ -211,6 +222,7 @@ static lstm_state *state_new(rui_low *lo, const lstm_dims *d, ru_dtype t, int64_
     s->k = ru_kern_best();
     s->t = t;
     s->threads = (uint32_t)threads;
+    s->pairs = t == RU_BF16 && s->k->gemm_bf16_packs(h);
     s->proto = (ru_kern_lstm){.t = t, .reverse = d->reverse_first || dir == 1, .steps = d->steps,
                               .batch = d->batch, .hidden = h,
                               .ws_step = d->dirs * d->batch * 5 * h,

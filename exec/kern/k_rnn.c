@@ -52,6 +52,28 @@ int64_t RUI_K(rui_kern_lstm_work)(const ru_kern_lstm *a, int64_t rows, bool grad
     return rows * h + (grad ? rows * 6 * h : 0) + RUI_K(rui_kern_gemm_work)(rows, 4 * h, 4 * h);
 }
 
+/* pre += h R^T, h of time step `before` (-1: h0). On the bf16 path h is read as it was stored in y. */
+static void add_recurrent(const ru_kern_lstm *a, int64_t before, int64_t n0, int64_t rows, float *work,
+                          float *pre)
+{
+    int64_t h = a->hidden;
+    if (a->packed_bf16 == NULL) {
+        ru_kern_gemm g = {.m = rows, .n = 4 * h, .k = h, .a = work, .a_row = h, .a_col = 1,
+                          .packed_b = a->packed_r, .c = pre, .c_row = 4 * h, .alpha = 1.0f,
+                          .add = true, .work = work + rows * h};
+        RUI_K(rui_kern_gemm)(&g);
+        return;
+    }
+    uint16_t *first = (uint16_t *)(void *)(work + rows * h);
+    const uint16_t *from = first;
+    if (before < 0) {
+        kv_narrow(work, first, rows * h);
+    } else {
+        from = (const uint16_t *)a->y + before * a->y_step + n0 * h;
+    }
+    RUI_K(rui_kern_gemm_bf16)(rows, 4 * h, h, from, h, a->packed_bf16, pre, 4 * h, true);
+}
+
 void RUI_K(rui_kern_lstm)(const ru_kern_lstm *a, int64_t n0, int64_t n1, float *work)
 {
     int64_t h = a->hidden, rows = n1 - n0;
@@ -63,10 +85,7 @@ void RUI_K(rui_kern_lstm)(const ru_kern_lstm *a, int64_t n0, int64_t n1, float *
         int64_t t = a->reverse ? a->steps - 1 - s : s, before = a->reverse ? t + 1 : t - 1;
         float *pre = a->pre + (t * a->batch + n0) * 4 * h;
         if (s > 0 || a->h0 != NULL) {
-            ru_kern_gemm g = {.m = rows, .n = 4 * h, .k = h, .a = state, .a_row = h, .a_col = 1,
-                              .packed_b = a->packed_r, .c = pre, .c_row = 4 * h,
-                              .alpha = 1.0f, .add = true, .work = work + rows * h};
-            RUI_K(rui_kern_gemm)(&g);
+            add_recurrent(a, s > 0 ? before : -1, n0, rows, work, pre);
         }
         for (int64_t i = 0; i < rows; i++) {
             const float *c_prev = s > 0 ? ws_row(a, before, n0 + i) + 4 * h
@@ -163,10 +182,15 @@ void RUI_K(rui_kern_lstm_grad)(const ru_kern_lstm *a, int64_t n0, int64_t n1, fl
             put(a->t, a->dg, (t * a->batch + n0 + i) * 4 * h, dg + i * 4 * h, 4 * h);
             put_h_prev(a, s, t, before, n0 + i);
         }
-        ru_kern_gemm g = {.m = rows, .n = h, .k = 4 * h, .a = dg, .a_row = 4 * h, .a_col = 1,
-                          .packed_b = a->packed_r, .c = dh, .c_row = h, .alpha = 1.0f,
-                          .work = gemm_work};
-        RUI_K(rui_kern_gemm)(&g);
+        if (a->packed_bf16 != NULL) {
+            const uint16_t *from = (const uint16_t *)a->dg + (t * a->batch + n0) * 4 * h;
+            RUI_K(rui_kern_gemm_bf16)(rows, h, 4 * h, from, 4 * h, a->packed_bf16, dh, h, false);
+        } else {
+            ru_kern_gemm g = {.m = rows, .n = h, .k = 4 * h, .a = dg, .a_row = 4 * h, .a_col = 1,
+                              .packed_b = a->packed_r, .c = dh, .c_row = h, .alpha = 1.0f,
+                              .work = gemm_work};
+            RUI_K(rui_kern_gemm)(&g);
+        }
     }
     for (int64_t i = 0; i < rows; i++) {
         if (a->dh0 != NULL) {

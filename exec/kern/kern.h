@@ -207,6 +207,7 @@ typedef struct ru_kern_lstm {
     float *ws;
     int64_t ws_step; /* floats from one time step to the next; rows of the batch are packed */
     const float *packed_r; /* forward: gemm_pack of R^T [hidden, 4 hidden]; backward: of R */
+    const uint16_t *packed_bf16; /* gemm_bf16_pack of the same instead, when t is bf16 */
     const float *bias;     /* [4 * hidden], of W and R together */
     const float *h0, *c0;  /* [batch, hidden] or NULL */
     void *y;               /* element (t, n, j) at t * y_step + n * hidden + j */
@@ -311,6 +312,13 @@ typedef struct ru_kern_lstm {
                         float *packed))                                                            \
     X(int64_t, gemm_work, (int64_t m, int64_t n, int64_t k))                                       \
     X(void, gemm, (const ru_kern_gemm *g))                                                         \
+    /* bf16 operands, f32 sums; a rows are contiguous in k. Packed size: gemm_pack_floats(k, n) * 2    \
+     * bytes. Callable when gemm_bf16_packs(k) says so. */                                          \
+    X(bool, gemm_bf16_packs, (int64_t k))                                                          \
+    X(void, gemm_bf16_pack, (const float *b, int64_t b_row, int64_t b_col, int64_t k, int64_t n,   \
+                             uint16_t *packed))                                                    \
+    X(void, gemm_bf16, (int64_t m, int64_t n, int64_t k, const uint16_t *a, int64_t a_row,         \
+                        const uint16_t *packed, float *c, int64_t c_row, bool add))                \
     X(int64_t, attn_work, (const ru_kern_attn *a, bool grad))                                      \
     X(void, attn, (const ru_kern_attn *a))                                                         \
     X(void, attn_grad, (const ru_kern_attn *a))                                                    \
