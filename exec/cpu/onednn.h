@@ -16,48 +16,29 @@
 #include "world/graph.h"
 
 /* X(name): dnnl_<name> */
-#define RUI_DNNL_LIST(X)                                                                                                \
-    X(batch_normalization_backward_desc_init)                                                                           \
-    X(batch_normalization_forward_desc_init) X(binary_desc_init) X(concat_primitive_desc_create) X(                     \
-        convolution_backward_data_desc_init) X(convolution_backward_weights_desc_init) X(convolution_forward_desc_init) \
-        X(deconvolution_backward_data_desc_init) X(deconvolution_backward_weights_desc_init) X(                         \
-            deconvolution_forward_desc_init) X(dilated_convolution_backward_data_desc_init)                             \
-            X(dilated_convolution_backward_weights_desc_init) X(                                                        \
-                dilated_convolution_forward_desc_init) X(dilated_deconvolution_backward_data_desc_init)                 \
-                X(dilated_deconvolution_backward_weights_desc_init) X(                                                  \
-                    dilated_deconvolution_forward_desc_init) X(eltwise_backward_desc_init)                              \
-                    X(eltwise_forward_desc_init) X(engine_create) X(engine_destroy) X(                                  \
-                        inner_product_backward_data_desc_init) X(inner_product_backward_weights_desc_init)              \
-                        X(inner_product_forward_desc_init) X(lrn_forward_desc_init) X(                                  \
-                            matmul_desc_init) X(memory_create) X(memory_desc_equal)                                     \
-                            X(memory_desc_get_size) X(memory_desc_init_by_strides) X(                                   \
-                                memory_desc_init_by_tag) X(memory_desc_init_submemory)                                  \
-                                X(memory_destroy) X(memory_set_data_handle) X(                                          \
-                                    pooling_v2_backward_desc_init) X(pooling_v2_forward_desc_init)                      \
-                                    X(post_ops_append_binary) X(post_ops_append_eltwise) X(                             \
-                                        post_ops_append_sum) X(post_ops_create) X(post_ops_destroy)                     \
-                                        X(primitive_attr_create) X(primitive_attr_destroy) X(                           \
-                                            primitive_attr_set_output_scales)                                           \
-                                            X(primitive_attr_set_post_ops) X(                                           \
-                                                primitive_attr_set_scratchpad_mode) X(primitive_create)                 \
-                                                X(primitive_desc_create) X(primitive_desc_destroy) X(                   \
-                                                    primitive_desc_iterator_create)                                     \
-                                                    X(primitive_desc_iterator_destroy) X(                               \
-                                                        primitive_desc_iterator_fetch)                                  \
-                                                        X(primitive_desc_iterator_next) X(                              \
-                                                            primitive_desc_query)                                       \
-                                                            X(primitive_desc_query_md) X(                               \
-                                                                primitive_destroy)                                      \
-                                                                X(primitive_execute) X(                                 \
-                                                                    reorder_primitive_desc_create)                      \
-                                                                    X(sgemm) X(                                         \
-                                                                        softmax_v2_backward_desc_init)                  \
-                                                                        X(softmax_v2_forward_desc_init)                 \
-                                                                            X(stream_create) X(                         \
-                                                                                stream_destroy)                         \
-                                                                                X(stream_wait) X(                       \
-                                                                                    sum_primitive_desc_create)          \
-                                                                                    X(version)
+/* clang-format off */
+#define RUI_DNNL_LIST(X) \
+    X(binary_desc_init) X(concat_primitive_desc_create) \
+    X(dilated_convolution_backward_data_desc_init) \
+    X(dilated_convolution_backward_weights_desc_init) X(dilated_convolution_forward_desc_init) \
+    X(dilated_deconvolution_backward_data_desc_init) \
+    X(dilated_deconvolution_backward_weights_desc_init) \
+    X(dilated_deconvolution_forward_desc_init) X(eltwise_backward_desc_init) \
+    X(eltwise_forward_desc_init) X(engine_create) X(engine_destroy) \
+    X(inner_product_backward_data_desc_init) X(inner_product_backward_weights_desc_init) \
+    X(inner_product_forward_desc_init) X(lrn_forward_desc_init) X(matmul_desc_init) \
+    X(memory_create) X(memory_desc_equal) X(memory_desc_get_size) X(memory_desc_init_by_strides) \
+    X(memory_desc_init_by_tag) X(memory_destroy) X(memory_set_data_handle) \
+    X(pooling_v2_backward_desc_init) X(pooling_v2_forward_desc_init) X(post_ops_append_binary) \
+    X(post_ops_append_eltwise) X(post_ops_append_sum) X(post_ops_create) X(post_ops_destroy) \
+    X(primitive_attr_create) X(primitive_attr_destroy) X(primitive_attr_set_output_scales) \
+    X(primitive_attr_set_post_ops) X(primitive_attr_set_scratchpad_mode) X(primitive_create) \
+    X(primitive_desc_create) X(primitive_desc_destroy) X(primitive_desc_iterator_create) \
+    X(primitive_desc_iterator_destroy) X(primitive_desc_iterator_fetch) \
+    X(primitive_desc_iterator_next) X(primitive_desc_query) X(primitive_desc_query_md) \
+    X(primitive_destroy) X(primitive_execute) X(reorder_primitive_desc_create) X(sgemm) \
+    X(stream_create) X(stream_destroy) X(sum_primitive_desc_create) X(version)
+/* clang-format on */
 
 typedef struct rui_dnnl {
 #define RUI_X(name) __typeof__(&dnnl_##name) name;
