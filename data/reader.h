@@ -45,6 +45,7 @@ typedef struct ru_data_options {
     const char *generator; /* synthetic: name as in `rubato data make` */
     ru_gen_options gen; /* synthetic: further sizes */
     uint64_t seed;      /* synthetic */
+    int64_t first;      /* synthetic: number of the first sample; a test set starts behind its training set */
     int64_t count;      /* synthetic; else 0 = all, n = first n samples */
     bool one_hot;
     bool skip_damaged;  /* damaged samples are replaced by the next good one and counted; else errors */

@@ -48,6 +48,7 @@ typedef struct synthetic_set {
     const rui_gen *gen;
     rui_gen_params params;
     void *self;
+    int64_t first; /* number of sample 0 */
 } synthetic_set;
 
 static ru_status unknown_generator(const char *name, ru_err *err)
@@ -78,6 +79,7 @@ static ru_status synthetic_open(ru_dataset *d, const ru_data_options *opt, ru_er
     if (s->gen == NULL) {
         return unknown_generator(opt->generator, err);
     }
+    s->first = opt->first;
     s->params = (rui_gen_params){.seed = opt->seed, .features = opt->features,
                                  .classes = opt->classes, .context = opt->context,
                                  .hidden = opt->gen.hidden, .rank = opt->gen.rank,
@@ -94,7 +96,7 @@ static ru_status synthetic_read(const ru_dataset *d, int64_t index, void *const 
 {
     (void)err;
     const synthetic_set *s = d->self;
-    s->gen->draw(&s->params, s->self, d, index, fields);
+    s->gen->draw(&s->params, s->self, d, s->first + index, fields);
     return RU_OK;
 }
 

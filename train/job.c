@@ -442,6 +442,7 @@ ru_data_options ru_job_data_options(const ru_job *job, bool test)
         .shift = d->shift,
         .generator = d->generator[0] != 0 ? d->generator : NULL,
         .seed = (uint64_t)d->seed,
+        .first = test ? d->count : 0,
         .count = test ? d->test_count : d->count,
         .one_hot = d->one_hot,
         .skip_damaged = !d->strict,

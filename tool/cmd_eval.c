@@ -1,0 +1,153 @@
+/* rubato eval: metrics of a trained model. */
+#include <math.h>
+#include <stdio.h>
+
+#include "base/str.h"
+#include "tool/cmd.h"
+#include "train/eval.h"
+#include "train/rundir.h"
+
+static const ru_opt opts[] = {
+    {.name = "data",
+     .letter = 'd',
+     .type = RU_OPT_TEXTS,
+     .word = "FILE",
+     .help = "files of the data, in the job's format (else the job's test data)"},
+    {.name = "batch",
+     .type = RU_OPT_I64,
+     .word = "N",
+     .def = "0",
+     .min = 0,
+     .max = 1 << 20,
+     .help = "samples at a time; 0 takes the job's, at most 256"},
+    {.name = "threads",
+     .type = RU_OPT_I64,
+     .word = "N",
+     .def = "0",
+     .min = 0,
+     .max = 1024,
+     .help = "threads that compute; 0: all cores this process may use"},
+    {.name = "json", .type = RU_OPT_FLAG, .help = "one JSON object on stdout"},
+};
+
+static const ru_example examples[] = {
+    {"rubato eval runs/digits-1", "the newest checkpoint on the job's test data"},
+    {"rubato eval runs/digits-1/checkpoints/000000200 --json", "one checkpoint"},
+    {"rubato eval runs/digits-1 --data images --data labels", "other data in the same format"},
+};
+
+typedef struct session {
+    ru_rundir run;
+    ru_dataset *data;
+    ru_model model;
+    ru_eval *eval;
+    ru_metrics metrics;
+} session;
+
+static ru_status open_data(ru_cmd_in *in, session *s, ru_err *err)
+{
+    uint32_t n;
+    const char *const *paths = ru_cmd_texts(in, "data", &n);
+    if (n == 0 && !ru_job_has_test(&s->run.job)) {
+        return RU_FAIL(err, RU_E_USAGE, "the job has no test data; name some with --data");
+    }
+    ru_data_options d = ru_job_data_options(&s->run.job, true);
+    d.class_names = s->run.ckpt.facts.class_names;
+    d.n_class_names = s->run.ckpt.facts.n_class_names;
+    d.classes = d.classes != 0 ? d.classes : s->run.ckpt.facts.classes;
+    d.context =
+        d.context != 0 || s->run.ckpt.facts.x.rank != 1 ? d.context : s->run.ckpt.facts.x.dims[0];
+    if (n > 0) {
+        d.paths = paths;
+        d.n_paths = n;
+    }
+    RU_TRY(ru_dataset_open(&d, &s->data, err));
+    const ru_field *fields;
+    uint32_t n_fields = ru_dataset_fields(s->data, &fields);
+    if (n_fields < 2 || !ru_type_equal(&fields[0].type, &s->run.ckpt.facts.x)) {
+        return RU_FAIL(err, RU_E_DATA,
+                       "samples of the data do not have the shape the model learned on");
+    }
+    return RU_OK;
+}
+
+static ru_status evaluate(ru_cmd_in *in, session *s, ru_err *err)
+{
+    const ru_job *job = &s->run.job;
+    int64_t batch = ru_cmd_i64(in, "batch");
+    if (batch == 0) {
+        batch = job->train.eval_batch != 0 ? job->train.eval_batch : job->train.batch;
+        batch = batch > 256 && job->train.eval_batch == 0 ? 256 : batch;
+    }
+    ru_exe_options eo = {.device = (ru_device_kind)job->train.device,
+                         .precision = (ru_precision)job->train.precision,
+                         .threads = (uint32_t)ru_cmd_i64(in, "threads")};
+    RU_TRY(ru_model_open(job, &s->run.ckpt.facts, s->run.onnx, in->arena, &s->model, err));
+    RU_TRY(ru_eval_open(&s->model, s->data, batch, 0, &eo, job->data.threads, in->arena, &s->eval,
+                        err));
+    const ru_graph *graph;
+    ru_exe *exe = ru_eval_exe(s->eval, &graph);
+    RU_TRY(ru_ckpt_load(&s->run.ckpt, graph, exe, false, err));
+    return ru_eval_run(s->eval, &s->metrics, err);
+}
+
+static void print(ru_cmd_in *in, const session *s)
+{
+    ru_text t = ru_text_arena(in->arena);
+    bool json = ru_cmd_flag(in, "json");
+    if (json) {
+        ru_text_put(&t, "{\"schema\":\"rubato.eval/1\",\"run\":");
+        ru_text_json(&t, ru_str_c(in->args[0]));
+        ru_text_putf(&t, ",\"step\":%lld,\"samples\":%lld,\"metric\":{",
+                     (long long)s->run.ckpt.at.step, (long long)ru_dataset_count(s->data));
+    }
+    for (uint32_t k = 0; k < s->metrics.n; k++) {
+        const ru_metric *m = &s->metrics.at[k];
+        if (json) {
+            ru_text_putf(&t, "%s\"%s\":", k > 0 ? "," : "", m->name);
+            if (isfinite(m->value)) {
+                ru_text_f64(&t, m->value);
+            } else {
+                ru_text_put(&t, "null");
+            }
+        } else {
+            ru_text_putf(&t, "%-10s %.6g\n", m->name, m->value);
+        }
+    }
+    ru_text_put(&t, json ? "}}\n" : "");
+    (void)fwrite(t.p, 1, (size_t)t.n, stdout);
+}
+
+static ru_status run(ru_cmd_in *in, ru_err *err)
+{
+    session s = {0};
+    ru_status st = ru_rundir_open(in->args[0], in->arena, &s.run, err);
+    if (st == RU_OK) {
+        st = open_data(in, &s, err);
+    }
+    if (st == RU_OK) {
+        st = evaluate(in, &s, err);
+    }
+    if (st == RU_OK) {
+        print(in, &s);
+    }
+    ru_eval_close(s.eval);
+    ru_dataset_close(s.data);
+    return st;
+}
+
+const ru_cmd rui_cmd_eval = {
+    .name = "eval",
+    .summary = "measure a trained model on data",
+    .about = "Takes the newest complete checkpoint of a run, or the one named, and prints loss and "
+             "metrics over all samples, each used once.",
+    .args = "RUN_OR_CHECKPOINT",
+    .arg_min = 1,
+    .arg_max = 1,
+    .opts = opts,
+    .n_opts = RU_ARRAY_LEN(opts),
+    .examples = examples,
+    .n_examples = RU_ARRAY_LEN(examples),
+    .exits = "65 the data or the checkpoint are damaged|66 the run or its data are not there",
+    .run = run,
+};

@@ -1,0 +1,429 @@
+/* rubato predict: one prediction per line for rows or files; text from a language model. */
+#include <errno.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/str.h"
+#include "env/self.h"
+#include "store/npy.h"
+#include "tool/cmd.h"
+#include "train/predict.h"
+
+static const ru_opt opts[] = {
+    {.name = "proba",
+     .type = RU_OPT_FLAG,
+     .help = "probabilities of all classes instead of the class"},
+    {.name = "in",
+     .letter = 'i',
+     .type = RU_OPT_TEXT,
+     .word = "FILE",
+     .help = "samples as one .npy array [n, ...] instead of rows on stdin"},
+    {.name = "data",
+     .letter = 'd',
+     .type = RU_OPT_TEXTS,
+     .word = "FILE",
+     .help = "files in the job's format (labels are read over)"},
+    {.name = "prompt",
+     .letter = 'p',
+     .type = RU_OPT_TEXT,
+     .word = "TEXT",
+     .help = "language models: go on with this text"},
+    {.name = "tokens",
+     .letter = 'n',
+     .type = RU_OPT_I64,
+     .word = "N",
+     .def = "200",
+     .min = 1,
+     .max = 1e9,
+     .help = "language models: tokens to write"},
+    {.name = "temperature",
+     .letter = 't',
+     .type = RU_OPT_F64,
+     .word = "X",
+     .def = "0.8",
+     .min = 0,
+     .max = 100,
+     .help = "language models: 0 takes the most likely token"},
+    {.name = "seed",
+     .type = RU_OPT_I64,
+     .word = "N",
+     .def = "1",
+     .min = 0,
+     .max = 9e15,
+     .help = "language models: the same seed writes the same text"},
+    {.name = "threads",
+     .type = RU_OPT_I64,
+     .word = "N",
+     .def = "0",
+     .min = 0,
+     .max = 1024,
+     .help = "threads that compute; 0: all cores this process may use"},
+};
+
+static const ru_example examples[] = {
+    {"rubato predict runs/iris-1 < rows.csv", "a class per row of numbers"},
+    {"rubato predict runs/iris-1 --proba < rows.csv", "probabilities, separated by commas"},
+    {"rubato predict runs/digits-1 --in images.npy", "samples of an array"},
+    {"rubato predict runs/text-1 --prompt 'The ' --tokens 300", "text from a language model"},
+};
+
+typedef struct session {
+    ru_cmd_in *in;
+    ru_rundir run;
+    ru_predictor *p;
+    int64_t filled; /* samples in the input buffer */
+    float *scratch; /* [outputs] */
+    bool proba;
+} session;
+
+/* -- printing
+ * --------------------------------------------------------------------------------------- */
+
+static void print_class(const session *s, int64_t k)
+{
+    const ru_model_facts *f = &ru_predictor_model(s->p)->facts;
+    if (k < f->n_class_names) {
+        (void)printf("%s\n", f->class_names[k]);
+    } else {
+        (void)printf("%lld\n", (long long)k);
+    }
+}
+
+static void print_numbers(const float *x, int64_t n)
+{
+    for (int64_t k = 0; k < n; k++) {
+        (void)printf("%s%.6g", k > 0 ? "," : "", (double)x[k]);
+    }
+    (void)printf("\n");
+}
+
+static void print_one(const session *s, const float *out)
+{
+    int64_t n = ru_predictor_outputs(s->p);
+    ru_loss_kind loss = ru_predictor_model(s->p)->loss;
+    memcpy(s->scratch, out, (size_t)n * sizeof *out);
+    if (loss == RU_LOSS_MSE) {
+        print_numbers(out, n);
+    } else if (loss == RU_LOSS_BINARY_CROSS_ENTROPY) {
+        for (int64_t k = 0; k < n; k++) {
+            float y = 1.0f / (1.0f + expf(-out[k]));
+            s->scratch[k] = s->proba ? y : (float)(y > 0.5f);
+        }
+        print_numbers(s->scratch, n);
+    } else if (s->proba) {
+        ru_softmax(s->scratch, n);
+        print_numbers(s->scratch, n);
+    } else {
+        print_class(s, ru_token_draw(out, n, 0, 0, 0, s->scratch));
+    }
+}
+
+/* Run what is in the buffer and print it. */
+static ru_status flush(session *s, ru_err *err)
+{
+    if (s->filled == 0) {
+        return RU_OK;
+    }
+    const float *out;
+    RU_TRY(ru_predictor_run(s->p, &out, err));
+    for (int64_t k = 0; k < s->filled; k++) {
+        print_one(s, out + k * ru_predictor_outputs(s->p));
+    }
+    s->filled = 0;
+    return RU_OK;
+}
+
+/* Place of the next sample; runs a full buffer first. */
+static ru_status next_place(session *s, uint8_t **place, ru_err *err)
+{
+    if (s->filled == ru_predictor_batch(s->p)) {
+        RU_TRY(flush(s, err));
+    }
+    int64_t bytes = ru_type_bytes(&ru_predictor_model(s->p)->facts.x);
+    *place = (uint8_t *)ru_predictor_input(s->p) + s->filled++ * bytes;
+    return RU_OK;
+}
+
+/* -- rows of numbers
+ * ----------------------------------------------------------------------------------- */
+
+/* Numbers of a row into `x`; how many there are, -1: a field is no number. */
+static int64_t parse_row(ru_str row, int64_t n_max, float *x)
+{
+    int64_t n = 0;
+    ru_str field;
+    while (ru_str_next(&row, ',', &field)) {
+        double v;
+        if (!ru_str_f64(ru_str_trim(field), &v)) {
+            return -1;
+        }
+        if (n < n_max) {
+            x[n] = (float)v;
+        }
+        n++;
+    }
+    return n;
+}
+
+static void put_number(ru_dtype dtype, void *into, int64_t at, float v)
+{
+    if (dtype == RU_I64) {
+        ((int64_t *)into)[at] = (int64_t)v;
+    } else if (dtype == RU_U8) {
+        ((uint8_t *)into)[at] = (uint8_t)v;
+    } else {
+        ((float *)into)[at] = v;
+    }
+}
+
+static ru_status rows(session *s, ru_err *err)
+{
+    int64_t want = ru_predictor_inputs(s->p), line = 0;
+    ru_dtype dtype = ru_predictor_model(s->p)->facts.x.dtype;
+    float *x = RU_NEW(s->in->arena, float, want);
+    char *text = NULL;
+    size_t cap = 0;
+    ssize_t got;
+    if (x == NULL) {
+        return RU_FAIL(err, RU_E_MEM, "no memory for a row");
+    }
+    ru_status st = RU_OK;
+    while (st == RU_OK && (got = getline(&text, &cap, stdin)) >= 0) {
+        ru_str row = ru_str_trim(ru_str_n(text, got));
+        line++;
+        if (row.n == 0) {
+            continue;
+        }
+        int64_t n = parse_row(row, want, x);
+        if (n < 0 && line == 1) {
+            continue; /* names of columns */
+        }
+        if (n != want) {
+            st =
+                n < 0
+                    ? RU_FAIL(err, RU_E_DATA, "stdin:%lld: a field is not a number",
+                              (long long)line)
+                    : RU_FAIL(err, RU_E_DATA,
+                              "stdin:%lld: %lld numbers; the model takes %lld (the features in the "
+                              "order of training, without the label)",
+                              (long long)line, (long long)n, (long long)want);
+            break;
+        }
+        uint8_t *place;
+        st = next_place(s, &place, err);
+        for (int64_t k = 0; st == RU_OK && k < want; k++) {
+            put_number(dtype, place, k, x[k]);
+        }
+    }
+    free(text);
+    return st == RU_OK ? flush(s, err) : st;
+}
+
+/* -- files
+ * ------------------------------------------------------------------------------------------------
+ */
+
+static ru_status array_file(session *s, const char *path, ru_err *err)
+{
+    ru_map_file map = {0};
+    ru_arrays arrays;
+    RU_TRY(ru_npz_open(path, s->in->arena, &map, &arrays, err));
+    const ru_type *want = &ru_predictor_model(s->p)->facts.x;
+    const ru_array *a = arrays.n > 0 ? &arrays.at[0] : NULL;
+    int64_t per = ru_type_count(want), bytes = ru_type_bytes(want);
+    ru_status st = RU_OK;
+    if (a == NULL || arrays.n != 1 || a->type.rank == 0 || a->type.dtype != want->dtype ||
+        ru_type_count(&a->type) != a->type.dims[0] * per) {
+        char t[160];
+        ru_type_print(NULL, want, t, sizeof t);
+        st = RU_FAIL(err, RU_E_DATA, "%s: expected one array of n samples, each %s", path, t);
+    }
+    for (int64_t k = 0; st == RU_OK && k < a->type.dims[0]; k++) {
+        uint8_t *place;
+        st = next_place(s, &place, err);
+        if (st == RU_OK) {
+            memcpy(place, (const uint8_t *)a->data + k * bytes, (size_t)bytes);
+        }
+    }
+    if (st == RU_OK) {
+        st = flush(s, err);
+    }
+    ru_file_unmap(&map);
+    return st;
+}
+
+static ru_status data_files(session *s, const char *const *paths, uint32_t n, ru_err *err)
+{
+    const ru_model_facts *f = &ru_predictor_model(s->p)->facts;
+    ru_data_options d = ru_job_data_options(&s->run.job, true);
+    ru_dataset *set;
+    ru_stream *stream;
+    d.paths = paths;
+    d.n_paths = n;
+    d.classes = f->classes;
+    d.class_names = f->class_names;
+    d.n_class_names = f->n_class_names;
+    RU_TRY(ru_dataset_open(&d, &set, err));
+    const ru_field *fields;
+    ru_status st = RU_OK;
+    if (ru_dataset_fields(set, &fields) < 1 || !ru_type_equal(&fields[0].type, &f->x)) {
+        st = RU_FAIL(err, RU_E_DATA,
+                     "samples of the data do not have the shape the model learned on");
+    }
+    ru_stream_options so = {.batch = ru_predictor_batch(s->p), .epochs = 1, .partial_last = true};
+    st = st == RU_OK ? ru_stream_open(set, &so, &stream, err) : st;
+    if (st != RU_OK) {
+        ru_dataset_close(set);
+        return st;
+    }
+    for (;;) {
+        ru_batch b = {0};
+        st = ru_stream_next(stream, &b, err);
+        if (st != RU_OK || b.n == 0) {
+            break;
+        }
+        memcpy(ru_predictor_input(s->p), b.fields[0], (size_t)(b.n * ru_type_bytes(&f->x)));
+        s->filled = b.n;
+        st = flush(s, err);
+        if (st != RU_OK) {
+            break;
+        }
+    }
+    ru_stream_close(stream);
+    ru_dataset_close(set);
+    return st;
+}
+
+/* -- text
+ * ---------------------------------------------------------------------------------------------------
+ */
+
+/* The prompt as tokens: bytes, or numbers for vocabularies above a byte. */
+static ru_status prompt_tokens(session *s, int64_t vocab, int64_t *ids, int64_t n_max, int64_t *n,
+                               ru_err *err)
+{
+    const char *prompt = ru_cmd_text(s->in, "prompt");
+    ru_str rest = ru_str_c(prompt), word;
+    *n = 0;
+    if (vocab <= 256) {
+        for (const char *p = prompt; *p != 0 && *n < n_max; p++) {
+            ids[(*n)++] = (uint8_t)*p;
+        }
+    }
+    while (vocab > 256 && *n < n_max && ru_str_next(&rest, ' ', &word)) {
+        if (!ru_str_i64(word, &ids[(*n)++])) {
+            return RU_FAIL(err, RU_E_USAGE,
+                           "--prompt: this model's tokens are no bytes; give numbers separated by "
+                           "blanks, not '%.*s'",
+                           RU_STR_ARG(word));
+        }
+    }
+    if (*n == 0) {
+        ids[(*n)++] = vocab > '\n' ? '\n' : 0;
+    }
+    for (int64_t k = 0; k < *n; k++) {
+        if (ids[k] < 0 || ids[k] >= vocab) {
+            return RU_FAIL(err, RU_E_DATA,
+                           "--prompt: token %lld is not in the model's vocabulary of %lld",
+                           (long long)ids[k], (long long)vocab);
+        }
+    }
+    return RU_OK;
+}
+
+static void put_token(int64_t token, int64_t vocab)
+{
+    if (vocab <= 256) {
+        (void)putchar((int)token);
+    } else {
+        (void)printf("%lld ", (long long)token);
+    }
+    (void)fflush(stdout);
+}
+
+static ru_status text(session *s, ru_err *err)
+{
+    int64_t context = ru_predictor_inputs(s->p), vocab = ru_predictor_outputs(s->p) / context;
+    int64_t left = ru_cmd_i64(s->in, "tokens"), n;
+    const char *prompt = ru_cmd_text(s->in, "prompt");
+    int64_t room = (int64_t)strlen(prompt) + 1 + left;
+    int64_t *ids = RU_NEW(s->in->arena, int64_t, room);
+    if (ids == NULL) {
+        return RU_FAIL(err, RU_E_MEM, "no memory for %lld tokens", (long long)room);
+    }
+    RU_TRY(prompt_tokens(s, vocab, ids, room - left, &n, err));
+    (void)printf("%s", prompt);
+    for (uint64_t index = 0; left > 0 && ru_self_stop_asked() == 0; left--, index++) {
+        int64_t used = n < context ? n : context;
+        int64_t *in = ru_predictor_input(s->p);
+        memset(in, 0, (size_t)context * sizeof *in); /* what stands behind does not reach back */
+        memcpy(in, ids + n - used, (size_t)used * sizeof *in);
+        const float *logits;
+        RU_TRY(ru_predictor_run(s->p, &logits, err));
+        ids[n] = ru_token_draw(logits + (used - 1) * vocab, vocab, ru_cmd_f64(s->in, "temperature"),
+                               (uint64_t)ru_cmd_i64(s->in, "seed"), index, s->scratch);
+        put_token(ids[n++], vocab);
+    }
+    (void)printf("\n");
+    return RU_OK;
+}
+
+/* -- the command
+ * --------------------------------------------------------------------------------------------- */
+
+static ru_status predict(session *s, ru_err *err)
+{
+    uint32_t n;
+    const char *const *paths = ru_cmd_texts(s->in, "data", &n);
+    bool tokens = ru_cmd_given(s->in, "prompt");
+    ru_exe_options eo = {.device = (ru_device_kind)s->run.job.train.device,
+                         .threads = (uint32_t)ru_cmd_i64(s->in, "threads")};
+    RU_TRY(ru_predictor_open(&s->run, tokens ? 1 : 64, &eo, s->in->arena, &s->p, err));
+    s->proba = ru_cmd_flag(s->in, "proba");
+    s->scratch = RU_NEW(s->in->arena, float, ru_predictor_outputs(s->p));
+    if (s->scratch == NULL) {
+        return RU_FAIL(err, RU_E_MEM, "no memory for an output");
+    }
+    if (ru_predictor_model(s->p)->tokens != tokens) {
+        return RU_FAIL(err, RU_E_USAGE,
+                       tokens ? "--prompt goes with language models; %s is none"
+                              : "%s is a language model: give it a text with --prompt",
+                       ru_predictor_model(s->p)->name);
+    }
+    if (tokens) {
+        return text(s, err);
+    }
+    if (ru_cmd_given(s->in, "in")) {
+        return array_file(s, ru_cmd_text(s->in, "in"), err);
+    }
+    return n > 0 ? data_files(s, paths, n, err) : rows(s, err);
+}
+
+static ru_status run(ru_cmd_in *in, ru_err *err)
+{
+    session s = {.in = in};
+    RU_TRY(ru_rundir_open(in->args[0], in->arena, &s.run, err));
+    ru_status st = predict(&s, err);
+    ru_predictor_close(s.p);
+    return st;
+}
+
+const ru_cmd rui_cmd_predict = {
+    .name = "predict",
+    .summary = "use a trained model on rows, files or a prompt",
+    .about =
+        "Reads rows of numbers from stdin (the features in the order of training), an array, or "
+        "files in the job's format, and prints one prediction per line: the class by name where "
+        "names are known, the number for regression. A language model goes on with --prompt.",
+    .args = "RUN_OR_CHECKPOINT",
+    .arg_min = 1,
+    .arg_max = 1,
+    .opts = opts,
+    .n_opts = RU_ARRAY_LEN(opts),
+    .examples = examples,
+    .n_examples = RU_ARRAY_LEN(examples),
+    .exits = "65 a row or the checkpoint is damaged|66 the run is not there",
+    .run = run,
+};
