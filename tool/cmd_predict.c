@@ -78,8 +78,7 @@ typedef struct session {
     bool proba;
 } session;
 
-/* -- printing
- * --------------------------------------------------------------------------------------- */
+/* -- printing ---------------------------------------------------------------------------------- */
 
 static void print_class(const session *s, int64_t k)
 {
@@ -146,8 +145,7 @@ static ru_status next_place(session *s, uint8_t **place, ru_err *err)
     return RU_OK;
 }
 
-/* -- rows of numbers
- * ----------------------------------------------------------------------------------- */
+/* -- rows of numbers --------------------------------------------------------------------------- */
 
 /* Numbers of a row into `x`; how many there are, -1: a field is no number. */
 static int64_t parse_row(ru_str row, int64_t n_max, float *x)
@@ -221,9 +219,7 @@ static ru_status rows(session *s, ru_err *err)
     return st == RU_OK ? flush(s, err) : st;
 }
 
-/* -- files
- * ------------------------------------------------------------------------------------------------
- */
+/* -- files ------------------------------------------------------------------------------------- */
 
 static ru_status array_file(session *s, const char *path, ru_err *err)
 {
@@ -296,9 +292,7 @@ static ru_status data_files(session *s, const char *const *paths, uint32_t n, ru
     return st;
 }
 
-/* -- text
- * ---------------------------------------------------------------------------------------------------
- */
+/* -- text -------------------------------------------------------------------------------------- */
 
 /* The prompt as tokens: bytes, or numbers for vocabularies above a byte. */
 static ru_status prompt_tokens(session *s, int64_t vocab, int64_t *ids, int64_t n_max, int64_t *n,
@@ -370,8 +364,7 @@ static ru_status text(session *s, ru_err *err)
     return RU_OK;
 }
 
-/* -- the command
- * --------------------------------------------------------------------------------------------- */
+/* -- the command ------------------------------------------------------------------------------- */
 
 static ru_status predict(session *s, ru_err *err)
 {

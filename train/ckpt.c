@@ -50,8 +50,7 @@ static ru_status full(ru_err *err)
     return RU_FAIL(err, RU_E_LIMIT, "the arena of the checkpoints is full");
 }
 
-/* -- opening
- * ----------------------------------------------------------------------------------------- */
+/* -- opening ----------------------------------------------------------------------------------- */
 
 static ru_status list_tensors(ru_ckpt *c, ru_arena *arena, ru_err *err)
 {
@@ -127,8 +126,7 @@ void ru_ckpt_close(ru_ckpt *c)
     c->snapshot = NULL;
 }
 
-/* -- the copy
- * ----------------------------------------------------------------------------------------- */
+/* -- the copy ---------------------------------------------------------------------------------- */
 
 static ru_status make_snapshot(ru_ckpt *c, ru_err *err)
 {
@@ -173,8 +171,7 @@ ru_status ru_ckpt_save(ru_ckpt *c, ru_exe *exe, const ru_ckpt_at *at, int64_t *p
     return RU_OK;
 }
 
-/* -- the write (on the thread)
- * ------------------------------------------------------------------------- */
+/* -- the write (on the thread) ----------------------------------------------------------------- */
 
 /* A state with infinities or NaNs is never saved: it would bury the last good one. */
 static ru_status check_finite(const ru_ckpt *c, ru_err *err)
@@ -345,8 +342,7 @@ static void write_thread(void *arg)
     ru_spsc_put(&c->ring);
 }
 
-/* -- the result
- * ------------------------------------------------------------------------------------------ */
+/* -- the result -------------------------------------------------------------------------------- */
 
 /* Take the outcome that lies in the ring. */
 static ru_status take(ru_ckpt *c, ru_ckpt_at *at, ru_err *err)

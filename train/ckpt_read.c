@@ -18,8 +18,7 @@ static ru_status full(ru_err *err)
     return RU_FAIL(err, RU_E_LIMIT, "the arena of the checkpoint is full");
 }
 
-/* -- tables of the two JSON files
- * ------------------------------------------------------------------- */
+/* -- tables of the two JSON files -------------------------------------------------------------- */
 
 typedef struct file_row {
     const char *name, *hash;
@@ -156,8 +155,7 @@ static ru_status read_json(const char *path, const ru_conf_table *table, void *i
     return st;
 }
 
-/* -- one checkpoint
- * ---------------------------------------------------------------------------------- */
+/* -- one checkpoint ---------------------------------------------------------------------------- */
 
 static ru_status check_file(const char *dir, const file_row *f, ru_arena *arena, ru_err *err)
 {
@@ -263,8 +261,7 @@ ru_status ru_ckpt_find(const char *run_dir, ru_arena *arena, ru_ckpt_info *out, 
     return RU_FAIL(err, RU_E_MISSING, "%s holds no complete checkpoint", run_dir);
 }
 
-/* -- tensors
- * ------------------------------------------------------------------------------------------ */
+/* -- tensors ----------------------------------------------------------------------------------- */
 
 typedef struct tensors {
     ru_map_file map;

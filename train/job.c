@@ -9,8 +9,7 @@
         .name = #key_, .type = RU_CONF_##type_, .offset = offsetof(struct_, key_), __VA_ARGS__ \
     }
 
-/* -- model ---------------------------------------------------------------------------------------
- */
+/* -- model ------------------------------------------------------------------------------------- */
 
 static const char model_names[] =
     "mlp|lenet|resnet18|resnet34|resnet50|vgg11|vgg16|mobilenet|lstm|gpt|vit";
@@ -98,8 +97,7 @@ static const ru_conf_table model_table = {
     .help = "what is trained",
 };
 
-/* -- data ----------------------------------------------------------------------------------------
- */
+/* -- data -------------------------------------------------------------------------------------- */
 
 static const char *const formats[] = {"csv",      "libsvm", "idx",      "cifar",
                                       "npy",      "tokens", "images",   "tar",
@@ -175,8 +173,7 @@ static const ru_conf_table data_table = {
     .help = "what it is trained on",
 };
 
-/* -- optimizer
- * ------------------------------------------------------------------------------------- */
+/* -- optimizer --------------------------------------------------------------------------------- */
 
 #define LR_ROW(struct_, def_) \
     ROW(F64, struct_, lr, .def = def_, .min = 0, .max = 1000, .open = true, .help = "learning rate")
@@ -246,8 +243,7 @@ static const ru_conf_table optimizer_table =
     TABLE(optimizer, ru_job_optimizer, .one_of = "sgd|adam|adamw|adagrad",
           .which_offset = offsetof(ru_job_optimizer, which), .help = "how parameters move");
 
-/* -- schedule
- * -------------------------------------------------------------------------------------- */
+/* -- schedule ---------------------------------------------------------------------------------- */
 
 #define WARMUP_ROW                                                   \
     ROW(I64, ru_job_curve, warmup, .def = "0", .min = 0, .max = 1e9, \
@@ -286,8 +282,7 @@ static const ru_conf_table schedule_table =
     TABLE(schedule, ru_job_schedule, .one_of = "constant|step|cosine|linear",
           .which_offset = offsetof(ru_job_schedule, which), .help = "learning rate over the run");
 
-/* -- train
- * ----------------------------------------------------------------------------------------- */
+/* -- train ------------------------------------------------------------------------------------- */
 
 static const ru_conf_field train_fields[] = {
     ROW(CHOICE, ru_job_train, loss, .def = "auto",
@@ -387,8 +382,7 @@ static const ru_conf_field job_fields[] = {
 const ru_conf_table ru_job_table =
     TABLE(job, ru_job, .check = until_check, .help = "a training job");
 
-/* -- from the job to the options of the parts
- * ------------------------------------------------------- */
+/* -- from the job to the options of the parts -------------------------------------------------- */
 
 const char *ru_job_zoo_name(const ru_job *job)
 {

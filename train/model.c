@@ -40,8 +40,7 @@ ru_status ru_model_facts_from(const ru_dataset *d, ru_arena *arena, ru_model_fac
     return RU_OK;
 }
 
-/* -- the zoo
- * --------------------------------------------------------------------------------------- */
+/* -- the zoo ----------------------------------------------------------------------------------- */
 
 /* What the job leaves open is taken from the data. */
 static ru_status zoo_options(const ru_job *job, const ru_model_facts *f, ru_zoo_options *out,
@@ -88,8 +87,7 @@ static ru_status open_zoo(const ru_job *job, ru_arena *arena, ru_model *m, ru_er
     return RU_OK;
 }
 
-/* -- state
- * ------------------------------------------------------------------------------------------ */
+/* -- state ------------------------------------------------------------------------------------- */
 
 ru_status ru_model_init(const ru_model *m, uint64_t seed, const ru_graph *step, ru_exe *exe,
                         ru_err *err)
@@ -142,8 +140,7 @@ ru_status ru_model_state_copy(const ru_graph *from_graph, ru_exe *from, const ru
     return RU_OK;
 }
 
-/* -- ONNX
- * ------------------------------------------------------------------------------------------- */
+/* -- ONNX -------------------------------------------------------------------------------------- */
 
 /* The model's bytes must outlive the graphs, so the file's contents are copied into the arena. */
 static ru_status open_onnx(const char *path, ru_arena *arena, ru_model *m, ru_err *err)

@@ -5,8 +5,7 @@
 #include "train/step_impl.h"
 #include "world/pass.h"
 
-/* -- copying the model into the step
- * --------------------------------------------------------------- */
+/* -- copying the model into the step ----------------------------------------------------------- */
 
 static ru_status full(ru_err *err)
 {
@@ -82,8 +81,7 @@ ru_status rui_step_append(ru_graph *dst, const ru_graph *src, uint32_t copy, ru_
     return RU_OK;
 }
 
-/* -- inputs ---------------------------------------------------------------------------------------
- */
+/* -- inputs ------------------------------------------------------------------------------------ */
 
 static ru_type batched(const ru_type *sample, int64_t n)
 {
@@ -146,8 +144,7 @@ static ru_status adapt_input(ru_build *b, const ru_graph *model, ru_value_id x, 
     return RU_OK;
 }
 
-/* -- the training step
- * ------------------------------------------------------------------------------ */
+/* -- the training step ------------------------------------------------------------------------- */
 
 typedef struct stepper {
     const ru_step_options *opt;
@@ -333,8 +330,7 @@ ru_status ru_step_build(const ru_graph *model, const ru_step_options *opt, ru_ar
     return RU_OK;
 }
 
-/* -- the evaluation step
- * ---------------------------------------------------------------------------- */
+/* -- the evaluation step ----------------------------------------------------------------------- */
 
 ru_status ru_step_build_eval(const ru_graph *model, const ru_step_options *opt, ru_arena *arena,
                              ru_step_graph *out, ru_err *err)

@@ -7,8 +7,7 @@
 #include "env/self.h"
 #include "train/trainer_impl.h"
 
-/* -- one step
- * -------------------------------------------------------------------------------------- */
+/* -- one step ---------------------------------------------------------------------------------- */
 
 /* Copy the batch into the inputs, one part per micro-batch. */
 static void feed(rui_trainer *t, const ru_batch *b)
@@ -84,8 +83,7 @@ static ru_status train_step(rui_trainer *t, ru_err *err)
     return report_step(t, lr, ru_time_since(t2, t0), err);
 }
 
-/* -- evaluation
- * ------------------------------------------------------------------------------------ */
+/* -- evaluation -------------------------------------------------------------------------------- */
 
 static bool eval_due(const rui_trainer *t)
 {
@@ -126,8 +124,7 @@ static bool target_met(const rui_trainer *t)
     return until->n > 0;
 }
 
-/* -- checkpoints
- * ------------------------------------------------------------------------------------ */
+/* -- checkpoints ------------------------------------------------------------------------------- */
 
 static ru_status save(rui_trainer *t, ru_err *err)
 {
@@ -163,8 +160,7 @@ static ru_status checkpoint_if_due(rui_trainer *t, ru_err *err)
     return save(t, err);
 }
 
-/* -- the loop
- * --------------------------------------------------------------------------------------- */
+/* -- the loop ---------------------------------------------------------------------------------- */
 
 static ru_status loop(rui_trainer *t, const char **ended, ru_err *err)
 {

@@ -99,8 +99,60 @@ ru_status rui_trainer_dir(rui_trainer *t, ru_err *err)
     return RU_OK;
 }
 
-/* -- files
- * ------------------------------------------------------------------------------------------ */
+/* -- kernel choices ---------------------------------------------------------------------------- */
+
+/* Copy the files of folder `from` into `to`; what cannot be read or written is left out: choices
+ * that are not known are measured again. */
+static void copy_files(rui_trainer *t, const char *from, const char *to)
+{
+    char **names;
+    uint32_t n = 0;
+    ru_err ignored;
+    if (!ru_path_is_dir(from) || ru_dir_make(to, &ignored) != RU_OK ||
+        ru_dir_list(from, t->arena, &names, &n, &ignored) != RU_OK) {
+        return;
+    }
+    for (uint32_t k = 0; k < n; k++) {
+        ru_map_file map, old = {0};
+        const char *a = ru_path_join(t->arena, from, names[k]);
+        const char *b = ru_path_join(t->arena, to, names[k]);
+        if (a == NULL || b == NULL || ru_path_is_dir(a) ||
+            ru_file_map(a, &map, &ignored) != RU_OK) {
+            continue;
+        }
+        bool same = ru_path_exists(b) && ru_file_map(b, &old, &ignored) == RU_OK &&
+                    old.size_bytes == map.size_bytes &&
+                    memcmp(old.data, map.data, (size_t)map.size_bytes) == 0;
+        if (!same) {
+            (void)!ru_file_replace(b, map.data, map.size_bytes, &ignored);
+        }
+        ru_file_unmap(&old);
+        ru_file_unmap(&map);
+    }
+}
+
+/* A kernel decides the last bits, so a run keeps its own choices: a resumed run must not measure
+ * again. They start as the user's and go back to the user for the next run. */
+ru_status rui_trainer_tuned_in(rui_trainer *t, ru_err *err)
+{
+    t->tune_dir = ru_path_join(t->arena, t->out, "plans/kernels");
+    if (t->tune_dir == NULL) {
+        return full(err);
+    }
+    if (!t->opt->resume && t->opt->cache_dir != NULL) {
+        copy_files(t, t->opt->cache_dir, t->tune_dir);
+    }
+    return RU_OK;
+}
+
+void rui_trainer_tuned_out(rui_trainer *t)
+{
+    if (t->opt->cache_dir != NULL) {
+        copy_files(t, t->tune_dir, t->opt->cache_dir);
+    }
+}
+
+/* -- files ------------------------------------------------------------------------------------- */
 
 static ru_status put_file(rui_trainer *t, const char *name, const ru_text *text, ru_err *err)
 {

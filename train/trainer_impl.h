@@ -20,6 +20,7 @@ typedef struct rui_trainer {
     const char *out; /* run directory */
     const char *run; /* its last part */
     const char *job_yaml;
+    const char *tune_dir;             /* kernel choices of this run */
     ru_dataset *train_set, *test_set; /* test_set NULL: none */
     ru_model model;
     ru_step_graph step;
@@ -52,5 +53,7 @@ void rui_trainer_close(rui_trainer *t);
 /* trainer_dir.c: choose and fill the run directory. */
 RU_MUST_USE ru_status rui_trainer_dir(rui_trainer *t, ru_err *err);
 RU_MUST_USE ru_status rui_trainer_dir_files(rui_trainer *t, ru_err *err);
+RU_MUST_USE ru_status rui_trainer_tuned_in(rui_trainer *t, ru_err *err);
+void rui_trainer_tuned_out(rui_trainer *t);
 
 #endif

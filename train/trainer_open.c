@@ -81,7 +81,7 @@ static ru_status open_step(rui_trainer *t, ru_err *err)
         .precision = (ru_precision)j->precision,
         .threads = j->threads,
         .autotune = j->autotune,
-        .cache_dir = t->opt->cache_dir,
+        .cache_dir = t->tune_dir,
     };
     RU_TRY(ru_step_build(&t->model.train, &so, t->arena, &t->step, err));
     RU_TRY(ru_exe_open(&t->step.graph, &eo, &t->exe, err));
@@ -233,7 +233,9 @@ ru_status rui_trainer_open(rui_trainer *t, ru_err *err)
     RU_TRY(count_steps(t, err));
     t->schedule = ru_job_schedule_get(t->job, t->steps_end);
     RU_TRY(open_recorder(t, err));
+    RU_TRY(rui_trainer_tuned_in(t, err));
     RU_TRY(open_step(t, err));
+    rui_trainer_tuned_out(t);
     RU_TRY(fill_state(t, err));
     RU_TRY(open_stream(t, err));
     RU_TRY(open_ckpt(t, err));

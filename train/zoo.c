@@ -75,8 +75,7 @@ ru_status ru_zoo_build(const char *name, const ru_zoo_options *opt, bool train, 
     return RU_OK;
 }
 
-/* -- checks --------------------------------------------------------------------------------------
- */
+/* -- checks ------------------------------------------------------------------------------------ */
 
 ru_status rui_zoo_range(const rui_zoo *z, const char *option, int64_t value, int64_t min,
                         int64_t max, ru_err *err)
@@ -107,8 +106,7 @@ ru_status rui_zoo_classes(const rui_zoo *z, ru_err *err)
     return rui_zoo_range(z, "classes", z->opt->classes, 1, 1 << 24, err);
 }
 
-/* -- values --------------------------------------------------------------------------------------
- */
+/* -- values ------------------------------------------------------------------------------------ */
 
 int64_t rui_zoo_dim(const rui_zoo *z, ru_value_id v, uint32_t d)
 {
@@ -170,8 +168,7 @@ ru_value_id rui_zoo_param(rui_zoo *z, const char *prefix, const char *name, cons
     return v;
 }
 
-/* -- layers --------------------------------------------------------------------------------------
- */
+/* -- layers ------------------------------------------------------------------------------------ */
 
 ru_value_id rui_zoo_linear(rui_zoo *z, ru_value_id x, const char *prefix, int64_t out, bool bias,
                            double std)

@@ -72,8 +72,7 @@ ru_status rui_zoo_lenet(rui_zoo *z, ru_err *err)
     return RU_OK;
 }
 
-/* -- resnet --------------------------------------------------------------------------------------
- */
+/* -- resnet ------------------------------------------------------------------------------------ */
 
 static ru_value_id conv_bn(rui_zoo *z, ru_value_id x, const char *conv, const char *bn, rui_conv c)
 {
@@ -139,8 +138,7 @@ ru_status rui_zoo_resnet(rui_zoo *z, ru_err *err)
     return RU_OK;
 }
 
-/* -- vgg -----------------------------------------------------------------------------------------
- */
+/* -- vgg --------------------------------------------------------------------------------------- */
 
 ru_status rui_zoo_vgg(rui_zoo *z, ru_err *err)
 {
@@ -182,8 +180,7 @@ ru_status rui_zoo_vgg(rui_zoo *z, ru_err *err)
     return RU_OK;
 }
 
-/* -- mobilenet -----------------------------------------------------------------------------------
- */
+/* -- mobilenet --------------------------------------------------------------------------------- */
 
 static ru_value_id relu6(rui_zoo *z, ru_value_id x)
 {

@@ -14,8 +14,7 @@ static int64_t or_default(int64_t x, int64_t dflt)
     return x != 0 ? x : dflt;
 }
 
-/* -- lstm ----------------------------------------------------------------------------------------
- */
+/* -- lstm -------------------------------------------------------------------------------------- */
 
 /* One layer over x [T,N,in] -> [T,N,width]. Weights stand as ONNX has them: gates in the order
  * i, o, f, c along the second axis. */
@@ -90,8 +89,7 @@ ru_status rui_zoo_lstm(rui_zoo *z, ru_err *err)
     return RU_OK;
 }
 
-/* -- transformer blocks --------------------------------------------------------------------------
- */
+/* -- transformer blocks ------------------------------------------------------------------------ */
 
 typedef struct block_names {
     const char *ln1, *qkv, *proj, *ln2, *fc, *fc_proj;
@@ -197,8 +195,7 @@ ru_status rui_zoo_gpt(rui_zoo *z, ru_err *err)
     return RU_OK;
 }
 
-/* -- vit -----------------------------------------------------------------------------------------
- */
+/* -- vit --------------------------------------------------------------------------------------- */
 
 static const int64_t perm_patches[3] = {0, 2, 1};
 

@@ -1,0 +1,149 @@
+#!/bin/sh
+# Real processes, killed and stopped: train.sh PATH_OF_RUBATO
+#
+#   1. a run killed with SIGKILL three times within one epoch and resumed ends with the same bytes in
+#      model and optimizer as one that was never killed;
+#   2. one Ctrl-C saves and exits 0, and the resumed run ends with the same bytes again;
+#   3. a full disk, a file size limit, a missing file, truncated data, wrong shapes, a loss that is not
+#      a number: one sentence, the right exit code, and the last checkpoint stays readable.
+set -eu
+rubato=$(realpath "$1")
+work=$(mktemp -d "${TMPDIR:-/tmp}/rubato-lab-XXXXXX")
+trap 'rm -rf "$work"' EXIT
+cd "$work"
+export XDG_CACHE_HOME="$work/cache"
+failed=0
+
+fail() {
+    echo "FAIL: $*" >&2
+    failed=1
+}
+
+# expect CODE WORDS COMMAND...: exit code and words in the sentence on stderr
+expect() {
+    code=$1 words=$2
+    shift 2
+    set +e
+    "$@" >out.txt 2>err.txt
+    got=$?
+    set -e
+    if [ "$got" -ne "$code" ]; then
+        fail "'$*' exits $got, expected $code: $(tail -1 err.txt)"
+    elif ! grep -q "$words" err.txt; then
+        fail "'$*' does not say '$words': $(tail -1 err.txt)"
+    else
+        echo "ok: $code $(grep "$words" err.txt | tail -1)"
+    fi
+}
+
+newest() {
+    ls "$1/checkpoints" | grep -v tmp | tail -1
+}
+
+same_state() {
+    a=$1/checkpoints/$(newest "$1") b=$2/checkpoints/$(newest "$2")
+    [ "$(basename "$a")" = "$(basename "$b")" ] || fail "$1 ends at $a, $2 at $b"
+    for f in model.safetensors optimizer.safetensors; do
+        cmp "$a/$f" "$b/$f" || fail "$2 differs from $1 in $f"
+    done
+}
+
+"$rubato" data make digits --out digits --count 6000 --test 200 >/dev/null 2>&1
+cat >job.yaml <<JOB
+name: lab
+model: {zoo: lenet, width: 8, dropout: 0.1}
+data:
+  format: idx
+  train: [digits/train-images, digits/train-labels]
+  test: [digits/test-images, digits/test-labels]
+train:
+  optimizer: {adamw: {lr: 0.002}}
+  schedule: {cosine: {warmup: 5}}
+  batch: 20
+  epochs: 1
+  threads: 1
+checkpoint: {every: 20ms, keep: 2}
+JOB
+train="$rubato train job.yaml -q"
+
+# -- 1: three kills in one epoch
+$train --out whole
+kills=0
+while [ "$kills" -lt 3 ]; do
+    rm -f go
+    $train --out killed --resume --json >steps.jsonl 2>/dev/null &
+    pid=$!
+    # wait until this process has made some steps past a checkpoint of its own, then kill it
+    tries=0
+    while ! grep -q checkpoint_written steps.jsonl 2>/dev/null && [ "$tries" -lt 600 ]; do
+        tries=$((tries + 1))
+        sleep 0.02
+    done
+    if kill -KILL "$pid" 2>/dev/null; then
+        kills=$((kills + 1))
+    fi
+    wait "$pid" 2>/dev/null || true
+    echo "killed at $(grep -c rubato.train.step steps.jsonl || true) steps of this process, newest checkpoint $(newest killed)"
+    [ "$(newest killed)" = "$(newest whole)" ] && break
+done
+[ "$kills" -eq 3 ] || fail "the run ended after $kills kills; make it longer"
+$train --out killed --resume
+same_state whole killed
+
+# -- 2: Ctrl-C
+$train --out stopped --json >steps.jsonl 2>err.txt &
+pid=$!
+tries=0
+while ! grep -q rubato.train.step steps.jsonl 2>/dev/null && [ "$tries" -lt 600 ]; do
+    tries=$((tries + 1))
+    sleep 0.02
+done
+kill -TERM "$pid"
+set +e
+wait "$pid"
+code=$?
+set -e
+[ "$code" -eq 0 ] || fail "a drained run exits $code: $(cat err.txt)"
+grep -q '"ended":"stopped"' steps.jsonl || fail "the summary does not say stopped"
+$train --out stopped --resume
+same_state whole stopped
+
+# -- 3: errors
+expect 2 "already holds a run" "$rubato" train job.yaml --out whole
+expect 66 "No such file\|no such file" "$rubato" train job.yaml --out e1 --set "data.train=[nothing, digits/train-labels]"
+expect 66 "No such file\|no such file" "$rubato" train nothing.yaml
+expect 78 "job.yaml\|--set" "$rubato" train job.yaml --out e2 --set train.bach=3
+expect 78 "model mlp has no option" "$rubato" train job.yaml --out e2 --set model.zoo=mlp --set model.width=3 --set model.dropout=0
+head -c 100000 digits/train-images >cut-images
+expect 65 "cut-images" "$rubato" train job.yaml --out e3 --set "data.train=[$work/cut-images, $work/digits/train-labels]"
+expect 78 "vit: images" "$rubato" train job.yaml --out e4 --set model.zoo=vit --set model.width=0 --set model.patch=5
+expect 1 "not a number\|not numbers" "$rubato" train job.yaml --out e5 --set model.zoo=mlp --set model.width=0 \
+    --set model.activation=tanh --set data.one_hot=true \
+    --set train.loss=mse --set "train.optimizer={sgd: {lr: 3}}" --set train.schedule=constant
+for d in e5/checkpoints/0*; do
+    [ ! -e "$d" ] || "$rubato" eval e5 >/dev/null 2>&1 || fail "e5: the checkpoint before the divergence cannot be read"
+done
+
+# a file may not grow past 64 KiB: checkpoints do not fit; SIGXFSZ is ignored so that write() fails
+expect 73 "too large" sh -c "trap '' XFSZ; ulimit -f 128; exec $rubato train job.yaml --out e6"
+
+# a disk of 3 MB (needs the right to mount)
+mkdir small
+if mount -t tmpfs -o size=3m tmpfs small 2>/dev/null; then
+    trap 'umount "$work/small"; rm -rf "$work"' EXIT
+    $train --out small/run --set train.steps=20 --set checkpoint.keep=1 || fail "3 MB should do for one checkpoint"
+    before=$(newest small/run)
+    free=$(df -k small | awk 'NR == 2 {print $4}')
+    dd if=/dev/zero of=small/fill bs=1k count=$((free - 250)) 2>/dev/null # too little for a second one
+    expect 73 "No space left" "$rubato" train job.yaml --out small/run --resume --set train.steps=60
+    [ "$(newest small/run)" = "$before" ] || fail "the checkpoint of the full disk is gone"
+    "$rubato" eval small/run >/dev/null || fail "the checkpoint on the full disk cannot be read"
+    mount -o remount,ro small
+    expect 73 "Read-only\|read-only" "$rubato" train job.yaml --out small/run --resume --set train.steps=60
+else
+    echo "skipped: may not mount a small disk"
+fi
+if [ "$failed" -eq 0 ]; then
+    echo "lab: all as it should be"
+fi
+exit "$failed"
