@@ -1,8 +1,10 @@
 /* rubato help: help texts, man page sources and completions, all from the command table. */
 #include <stdio.h>
+#include <string.h>
 
 #include "env/self.h"
 #include "tool/cmd_impl.h"
+#include "train/job.h"
 
 static const ru_opt opts[] = {
     {.name = "man", .type = RU_OPT_FLAG, .help = "print the manual page as scdoc source instead"},
@@ -27,8 +29,11 @@ static ru_status find(const ru_cmd_in *in, const ru_cmd **parent, const ru_cmd *
 static ru_status run(ru_cmd_in *in, ru_err *err)
 {
     ru_text t = ru_text_arena(in->arena);
-    const ru_cmd *parent, *cmd;
-    RU_TRY(find(in, &parent, &cmd, err));
+    const ru_cmd *parent = NULL, *cmd = NULL;
+    bool job = in->n_args == 1 && strcmp(in->args[0], "job") == 0;
+    if (!job) {
+        RU_TRY(find(in, &parent, &cmd, err));
+    }
     if (ru_cmd_flag(in, "list")) {
         uint32_t n;
         const ru_cmd *const *cmds = rui_cmds(&n);
@@ -39,11 +44,15 @@ static ru_status run(ru_cmd_in *in, ru_err *err)
         void (*const make[])(ru_text *) = {rui_complete_bash, rui_complete_zsh, rui_complete_fish};
         make[ru_cmd_choice(in, "completion")](&t);
     } else if (ru_cmd_flag(in, "man")) {
-        if (cmd == NULL) {
+        if (job) {
+            rui_man_job(&t);
+        } else if (cmd == NULL) {
             rui_man_all(&t);
         } else {
             rui_man_cmd(parent != NULL ? parent : cmd, &t);
         }
+    } else if (job) {
+        ru_conf_help(&ru_job_table, ru_self_columns(1), &t);
     } else if (cmd == NULL) {
         rui_help_all(ru_self_columns(1), &t);
     } else {
@@ -55,6 +64,7 @@ static ru_status run(ru_cmd_in *in, ru_err *err)
 
 static const ru_example examples[] = {
     {"rubato help train", "all about training"},
+    {"rubato help job", "every key of a job file"},
     {"rubato help --completion bash > ~/.local/share/bash-completion/completions/rubato",
      "complete commands and options with the tabulator key"},
 };

@@ -60,6 +60,7 @@ void rui_help_all(uint32_t width, ru_text *out);
 void rui_help_cmd(const ru_cmd *parent, const ru_cmd *cmd, bool full, uint32_t width, ru_text *out);
 void rui_man_all(ru_text *out); /* scdoc source of rubato(1) */
 void rui_man_cmd(const ru_cmd *cmd, ru_text *out);
+void rui_man_job(ru_text *out); /* rubato-job(5) */
 void rui_complete_bash(ru_text *out);
 void rui_complete_zsh(ru_text *out);
 void rui_complete_fish(ru_text *out);

@@ -2,6 +2,7 @@
 #include <string.h>
 
 #include "tool/cmd_impl.h"
+#include "train/job.h"
 
 /* Text with scdoc's marks escaped. */
 static void put_plain(ru_text *out, const char *s)
@@ -163,4 +164,21 @@ void rui_man_all(ru_text *out)
                 "capitals with \\_ for each dot, follows: RUBATO\\_TRAIN\\_BATCH=64.\n\n"
                 "*NO\\_COLOR*\n\tno colour when set and not empty.\n");
     put_exits(NULL, out);
+}
+
+void rui_man_job(ru_text *out)
+{
+    ru_text_putf(out,
+                 "rubato-job(5) \"rubato %s\" \"Rubato Manual\"\n\n# NAME\n\n"
+                 "rubato-job - job files of rubato train\n\n# DESCRIPTION\n\n",
+                 RU_VERSION);
+    put_plain(out,
+              "A job file is YAML, or JSON with the same keys. Each key may also come from the "
+              "environment (RUBATO_ and the path in capitals, with _ for each dot) or from --set "
+              "path=value; the order of strength is default, file, environment, --set, flag. "
+              "Times are written as 250us or 60s, sizes as 64KiB or 1MB. rubato train --schema "
+              "prints the JSON Schema for editors.\n");
+    ru_text_put(out, "\n# KEYS\n\n```\n");
+    ru_conf_help(&ru_job_table, 78, out);
+    ru_text_put(out, "```\n\n# SEE ALSO\n\n*rubato\\-train*(1)\n");
 }
