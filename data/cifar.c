@@ -15,7 +15,7 @@ typedef struct cifar_set {
     rui_source *files; /* [n] */
     int64_t *starts;   /* [n + 1] index of each file's first sample */
     uint32_t n;
-    int64_t labels;    /* label bytes of a record: 1 or 2 */
+    int64_t labels; /* label bytes of a record: 1 or 2 */
 } cifar_set;
 
 /* Label bytes of a file, 0 when it is not CIFAR. */
@@ -34,15 +34,18 @@ static int64_t label_bytes(int64_t size_bytes, int64_t classes)
 static ru_status open_file(ru_dataset *d, const ru_data_options *opt, cifar_set *s, uint32_t i,
                            ru_err *err)
 {
-    int64_t resident = opt->resident_max_bytes != 0 ? opt->resident_max_bytes
-                                                    : RUI_RESIDENT_MAX_BYTES;
+    int64_t resident =
+        opt->resident_max_bytes != 0 ? opt->resident_max_bytes : RUI_RESIDENT_MAX_BYTES;
     const char *path = opt->paths[i];
     RU_TRY(rui_source_open(&d->arena, path, resident, &s->files[i], err));
     int64_t size = s->files[i].size_bytes, labels = label_bytes(size, opt->classes);
     if (labels == 0) {
-        return RU_FAIL(err, RU_E_DATA, "%s: %lld bytes are not a whole number of CIFAR records (3073 "
-                       "bytes each for 10 classes, 3074 for 100); the file is cut short or of another "
-                       "format", path, (long long)size);
+        return RU_FAIL(
+            err, RU_E_DATA,
+            "%s: %lld bytes are not a whole number of CIFAR records (3073 "
+            "bytes each for 10 classes, 3074 for 100); the file is cut short or of another "
+            "format",
+            path, (long long)size);
     }
     if (i > 0 && labels != s->labels) {
         return RU_FAIL(err, RU_E_DATA, "%s is of CIFAR-%d, but %s is of CIFAR-%d", path,

@@ -1,10 +1,10 @@
 /* CSV: numbers in columns, one of them the label; read into one table of f32.
  *
  * Cells are separated by commas, semicolons or tabs (whichever is most frequent in the first line);
- * cells may stand in double quotes, with "" for a quote; lines end in LF or CRLF; a UTF-8 mark at the
- * start is skipped, and so are empty lines. The first line is the header when the option says so, or
- * when a cell of it is no number where numbers are expected. A missing value is an error, never a
- * guess. Source: rfc-4180. */
+ * cells may stand in double quotes, with "" for a quote; lines end in LF or CRLF; a UTF-8 mark at
+ * the start is skipped, and so are empty lines. The first line is the header when the option says
+ * so, or when a cell of it is no number where numbers are expected. A missing value is an error,
+ * never a guess. Source: rfc-4180. */
 #include "data/table.h"
 
 #include <string.h>
@@ -12,21 +12,21 @@
 enum { COLUMNS_MAX = 1 << 20 };
 
 typedef struct csv_set {
-    rui_source file;     /* the one being parsed */
-    rui_buf x;           /* f32 [count, features] */
+    rui_source file; /* the one being parsed */
+    rui_buf x;       /* f32 [count, features] */
     const void *y;
     rui_labels labels;
-    rui_buf cells;       /* ru_str: cells of the current line */
-    int64_t columns;     /* 0: not known yet */
-    int64_t label;       /* column of the label, -1: none */
+    rui_buf cells;   /* ru_str: cells of the current line */
+    int64_t columns; /* 0: not known yet */
+    int64_t label;   /* column of the label, -1: none */
     bool resolved;
 } csv_set;
 
 typedef struct cursor {
     const char *p, *end;
     const char *path;
-    int64_t line;      /* of the next byte, from 1 */
-    int64_t row_line;  /* first line of the current row */
+    int64_t line;     /* of the next byte, from 1 */
+    int64_t row_line; /* first line of the current row */
     char sep;
 } cursor;
 
@@ -57,8 +57,9 @@ static ru_status quoted_cell(cursor *c, int64_t column, ru_str *cell, ru_err *er
                 c->p++;
             }
             if (c->p < c->end && *c->p != c->sep && *c->p != '\n') {
-                return RU_FAIL(err, RU_E_DATA, "%s:%lld: column %lld goes on after its closing quote",
-                               c->path, (long long)c->line, (long long)column);
+                return RU_FAIL(err, RU_E_DATA,
+                               "%s:%lld: column %lld goes on after its closing quote", c->path,
+                               (long long)c->line, (long long)column);
             }
             return RU_OK;
         } else {
@@ -66,8 +67,8 @@ static ru_status quoted_cell(cursor *c, int64_t column, ru_str *cell, ru_err *er
             c->p++;
         }
     }
-    return RU_FAIL(err, RU_E_DATA, "%s:%lld: column %lld opens a quote that is never closed", c->path,
-                   (long long)c->row_line, (long long)column);
+    return RU_FAIL(err, RU_E_DATA, "%s:%lld: column %lld opens a quote that is never closed",
+                   c->path, (long long)c->row_line, (long long)column);
 }
 
 static ru_str plain_cell(cursor *c)
@@ -153,16 +154,18 @@ static bool is_missing(ru_str s)
 static ru_status cell_fail(const cursor *c, int64_t column, ru_str cell, ru_err *err)
 {
     if (is_missing(cell)) {
-        return RU_FAIL(err, RU_E_DATA, "%s:%lld: column %lld has no value ('%.*s'); fill it in or take "
-                       "the line out", c->path, (long long)c->row_line, (long long)column + 1,
-                       (int)cell.n, cell.p);
+        return RU_FAIL(err, RU_E_DATA,
+                       "%s:%lld: column %lld has no value ('%.*s'); fill it in or take "
+                       "the line out",
+                       c->path, (long long)c->row_line, (long long)column + 1, (int)cell.n, cell.p);
     }
     return RU_FAIL(err, RU_E_DATA, "%s:%lld: column %lld holds '%.*s', but a number was expected",
                    c->path, (long long)c->row_line, (long long)column + 1,
                    cell.n > 60 ? 60 : (int)cell.n, cell.p);
 }
 
-/* Column of the label from the option: a name of the header, a number from 1, "none", or the last. */
+/* Column of the label from the option: a name of the header, a number from 1, "none", or the last.
+ */
 static ru_status find_label(csv_set *s, const cursor *c, const ru_data_options *opt, bool header,
                             ru_err *err)
 {
@@ -186,9 +189,10 @@ static ru_status find_label(csv_set *s, const cursor *c, const ru_data_options *
         s->label = number - 1;
         return RU_OK;
     }
-    return RU_FAIL(err, RU_E_CONFIG, "%s: label is '%s'; expected %s1 to %lld, or 'none'", c->path,
-                   opt->label, header ? "a name of the first line, a column number from " :
-                   "a column number from ", (long long)s->columns);
+    return RU_FAIL(
+        err, RU_E_CONFIG, "%s: label is '%s'; expected %s1 to %lld, or 'none'", c->path, opt->label,
+        header ? "a name of the first line, a column number from " : "a column number from ",
+        (long long)s->columns);
 }
 
 /* Looks at the first line: width, label column, and whether it is a header. */
@@ -209,8 +213,10 @@ static ru_status first_row(csv_set *s, const cursor *c, const ru_data_options *o
     if (first_file) {
         RU_TRY(find_label(s, c, opt, *header, err));
         if (s->columns - (s->label >= 0) < 1) {
-            return RU_FAIL(err, RU_E_DATA, "%s:%lld: only a label and no other column; set label to "
-                           "'none' if it is data", c->path, (long long)c->row_line);
+            return RU_FAIL(err, RU_E_DATA,
+                           "%s:%lld: only a label and no other column; set label to "
+                           "'none' if it is data",
+                           c->path, (long long)c->row_line);
         }
     }
     return RU_OK;

@@ -1,8 +1,8 @@
 /* Inside of data/: the dataset object, the table of one format, bytes of a file.
  *
  * A format opens files, fills the dataset's fields and count, and reads samples by index. It keeps
- * what it needs in the dataset's arena (d->self) and in sources. Reading is re-entrant: after open a
- * format's state is read-only, except what stands behind d->guard.
+ * what it needs in the dataset's arena (d->self) and in sources. Reading is re-entrant: after open
+ * a format's state is read-only, except what stands behind d->guard.
  *
  * Thread: open and close on one thread, read on many. */
 #ifndef RU_DATA_DATA_IMPL_H
@@ -26,7 +26,8 @@ enum {
 typedef struct rui_format {
     const char *name;
     const char *help;
-    /* Open and index: sets fields, count, classes, bytes. Blocks on I/O. On failure, close is called. */
+    /* Open and index: sets fields, count, classes, bytes. Blocks on I/O. On failure, close is
+     * called. */
     ru_status (*open)(ru_dataset *d, const ru_data_options *opt, ru_err *err);
     /* Sample `index` (in range) into fields[k]. May block on I/O. */
     ru_status (*read)(const ru_dataset *d, int64_t index, void *const *fields, ru_err *err);
@@ -48,24 +49,24 @@ typedef struct rui_guard {
 
 struct ru_dataset {
     const rui_format *format;
-    void *self;       /* the format's own state, in arena */
+    void *self; /* the format's own state, in arena */
     ru_arena arena;
     ru_field fields[RU_FIELDS_MAX];
     int64_t field_bytes[RU_FIELDS_MAX]; /* of one sample; filled after open */
     uint32_t n_fields;
-    int64_t count;    /* samples */
-    int64_t classes;  /* 0: no classes */
+    int64_t count;                  /* samples */
+    int64_t classes;                /* 0: no classes */
     const char *const *class_names; /* [classes] or NULL */
     uint32_t *class_order;          /* [classes] class numbers in the order of their names, or NULL:
                                        the names are sorted themselves */
-    int64_t bytes;    /* on disk */
-    double scale, shift; /* of u8 pixels, resolved */
+    int64_t bytes;                  /* on disk */
+    double scale, shift;            /* of u8 pixels, resolved */
     bool raw, one_hot, skip_damaged;
     int32_t y_field;  /* index of the field "y" when it holds class numbers; -1: none */
     rui_guard *guard; /* in arena */
 };
 
-/* -- helpers of formats (dataset.c) ---------------------------------------------------------------- */
+/* -- helpers of formats (dataset.c) ------------------------------------------------------------ */
 
 /* Append a field; `name` is view (constant or in the arena). */
 void rui_field_add(ru_dataset *d, const char *name, ru_dtype dtype, uint32_t rank,
@@ -87,18 +88,18 @@ void rui_pixels_put(const ru_dataset *d, const uint8_t *from, int64_t n, void *i
 
 ru_status rui_no_memory(ru_err *err, const char *what, int64_t size_bytes);
 
-/* -- bytes of a file (source.c) -------------------------------------------------------------------- */
+/* -- bytes of a file (source.c) ---------------------------------------------------------------- */
 
 typedef struct rui_source {
-    const char *path;      /* in the dataset's arena */
-    ru_in_file file;       /* fd -1 when resident */
-    uint8_t *bytes;        /* whole content when resident; else NULL */
-    int64_t size_bytes;    /* of the content (unpacked) */
-    int64_t disk_bytes;    /* of the file */
+    const char *path;   /* in the dataset's arena */
+    ru_in_file file;    /* fd -1 when resident */
+    uint8_t *bytes;     /* whole content when resident; else NULL */
+    int64_t size_bytes; /* of the content (unpacked) */
+    int64_t disk_bytes; /* of the file */
 } rui_source;
 
-/* Open `path`; files of at most `resident_max_bytes` are read whole, names ending in .gz are unpacked
- * whole whatever their size (bounded). */
+/* Open `path`; files of at most `resident_max_bytes` are read whole, names ending in .gz are
+ * unpacked whole whatever their size (bounded). */
 RU_MUST_USE ru_status rui_source_open(ru_arena *arena, const char *path, int64_t resident_max_bytes,
                                       rui_source *out, ru_err *err);
 void rui_source_close(rui_source *s); /* accepts zeroed memory */
@@ -119,24 +120,25 @@ RU_MUST_USE ru_status rui_scratch_get(rui_scratch *s, void *small, int64_t small
                                       int64_t need_bytes, ru_err *err);
 void rui_scratch_put(rui_scratch *s);
 
-/* -- order (order.c) ------------------------------------------------------------------------------- */
+/* -- order (order.c) --------------------------------------------------------------------------- */
 
 enum { RUI_ORDER_ROUNDS = 8 };
 
 typedef struct rui_order {
     uint32_t keys[RUI_ORDER_ROUNDS];
-    uint32_t side;  /* the walk happens on side x side >= count */
+    uint32_t side; /* the walk happens on side x side >= count */
     int64_t count;
 } rui_order;
 
 void rui_order_init(rui_order *o, uint64_t seed, int64_t epoch, int64_t count);
 int64_t rui_order_at(const rui_order *o, int64_t position);
 
-/* -- the formats ----------------------------------------------------------------------------------- */
+/* -- the formats ------------------------------------------------------------------------------- */
 
 /* X(name): one rui_format_<name> each; the order is that of listings. */
 #define RUI_FORMAT_LIST(X) \
-    X(csv) X(libsvm) X(idx) X(cifar) X(npy) X(tokens) X(images) X(packed) X(synthetic)
+    X(csv)                 \
+    X(libsvm) X(idx) X(cifar) X(npy) X(tokens) X(images) X(tar) X(tfrecord) X(packed) X(synthetic)
 
 #define RUI_X(name) extern const rui_format rui_format_##name;
 RUI_FORMAT_LIST(RUI_X)

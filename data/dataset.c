@@ -46,7 +46,7 @@ static ru_status unknown_format(const char *name, ru_err *err)
     return RU_FAIL(err, RU_E_CONFIG, "data format '%s' is unknown; there are %s", name, list);
 }
 
-/* -- helpers of formats ---------------------------------------------------------------------------- */
+/* -- helpers of formats ------------------------------------------------------------------------ */
 
 void rui_field_add(ru_dataset *d, const char *name, ru_dtype dtype, uint32_t rank,
                    const int64_t *dims)
@@ -172,13 +172,14 @@ void rui_pixels_put(const ru_dataset *d, const uint8_t *from, int64_t n, void *i
     }
 }
 
-/* -- open and close -------------------------------------------------------------------------------- */
+/* -- open and close ---------------------------------------------------------------------------- */
 
 static ru_status check_options(const ru_data_options *opt, ru_err *err)
 {
     if (opt->context < 0 || opt->stride < 0 || opt->features < 0 || opt->classes < 0 ||
         opt->count < 0 || opt->image_size < 0) {
-        return RU_FAIL(err, RU_E_CONFIG, "data: context, stride, features, classes, count and "
+        return RU_FAIL(err, RU_E_CONFIG,
+                       "data: context, stride, features, classes, count and "
                        "image_size must not be negative");
     }
     if (opt->classes > RUI_CLASSES_MAX) {
@@ -211,8 +212,9 @@ static ru_status finish(ru_dataset *d, const ru_data_options *opt, ru_err *err)
     for (uint32_t k = 0; k < d->n_fields; k++) {
         int64_t bytes = ru_type_bytes(&d->fields[k].type);
         if (bytes <= 0 || bytes > RUI_SAMPLE_BYTES_MAX) {
-            return RU_FAIL(err, RU_E_DATA, "%s: field '%s' has %lld bytes a sample; expected 1 to %d",
-                           where, d->fields[k].name, (long long)bytes, RUI_SAMPLE_BYTES_MAX);
+            return RU_FAIL(err, RU_E_DATA,
+                           "%s: field '%s' has %lld bytes a sample; expected 1 to %d", where,
+                           d->fields[k].name, (long long)bytes, RUI_SAMPLE_BYTES_MAX);
         }
         d->field_bytes[k] = bytes;
     }
@@ -274,7 +276,7 @@ void ru_dataset_close(ru_dataset *d)
     free(d);
 }
 
-/* -- reading and facts ----------------------------------------------------------------------------- */
+/* -- reading and facts ------------------------------------------------------------------------- */
 
 enum { SKIP_TRIES_MAX = 1000 };
 

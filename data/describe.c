@@ -8,8 +8,15 @@
 #include "base/unit.h"
 #include "data/data_impl.h"
 
-enum { SHOW_DEFAULT = 3, SCAN_DEFAULT = 10000, ROWS_MAX = 14, COLUMNS_MAX = 28, BAR = 30,
-       CLASSES_SHOWN = 20, NUMBERS_SHOWN = 8 };
+enum {
+    SHOW_DEFAULT = 3,
+    SCAN_DEFAULT = 10000,
+    ROWS_MAX = 14,
+    COLUMNS_MAX = 28,
+    BAR = 30,
+    CLASSES_SHOWN = 20,
+    NUMBERS_SHOWN = 8
+};
 
 typedef struct range {
     double least, most, sum;
@@ -21,7 +28,7 @@ typedef struct look {
     ru_text *out;
     void *fields[RU_FIELDS_MAX]; /* one sample */
     range ranges[RU_FIELDS_MAX];
-    int64_t *seen;               /* [classes] samples of each class */
+    int64_t *seen; /* [classes] samples of each class */
     int64_t scanned;
 } look;
 
@@ -108,7 +115,7 @@ static ru_status scan(look *l, int64_t n, ru_err *err)
     return RU_OK;
 }
 
-/* -- text ------------------------------------------------------------------------------------------ */
+/* -- text -------------------------------------------------------------------------------------- */
 
 static void put_shape(ru_text *t, const ru_type *type)
 {
@@ -175,7 +182,8 @@ static double cell_gray(const look *l, const ru_type *type, int64_t row, int64_t
 
 static bool is_picture(const ru_type *t)
 {
-    return t->rank == 3 && (t->dims[0] == 1 || t->dims[0] == 3) && t->dims[1] >= 4 && t->dims[2] >= 4;
+    return t->rank == 3 && (t->dims[0] == 1 || t->dims[0] == 3) && t->dims[1] >= 4 &&
+           t->dims[2] >= 4;
 }
 
 static void put_picture(const look *l)
@@ -261,15 +269,17 @@ static ru_status put_text(look *l, int64_t samples, ru_err *err)
     return RU_OK;
 }
 
-/* -- JSON ------------------------------------------------------------------------------------------ */
+/* -- JSON -------------------------------------------------------------------------------------- */
 
 static void put_json(const look *l)
 {
     const ru_dataset *d = l->d;
     ru_text *t = l->out;
-    ru_text_putf(t, "{\"schema\":\"rubato.data/1\",\"format\":\"%s\",\"count\":%lld,\"bytes\":%lld,"
-                 "\"scanned\":%lld,\"damaged\":%lld,\"fields\":[", d->format->name, (long long)d->count,
-                 (long long)d->bytes, (long long)l->scanned, (long long)ru_dataset_skipped(d));
+    ru_text_putf(t,
+                 "{\"schema\":\"rubato.data/1\",\"format\":\"%s\",\"count\":%lld,\"bytes\":%lld,"
+                 "\"scanned\":%lld,\"damaged\":%lld,\"fields\":[",
+                 d->format->name, (long long)d->count, (long long)d->bytes, (long long)l->scanned,
+                 (long long)ru_dataset_skipped(d));
     for (uint32_t k = 0; k < d->n_fields; k++) {
         const ru_field *f = &d->fields[k];
         ru_text_putf(t, "%s{\"name\":", k > 0 ? "," : "");

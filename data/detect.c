@@ -124,7 +124,7 @@ static ru_status detect_file(const char *path, const char **format, ru_err *err)
     return RU_OK;
 }
 
-/* -- folders --------------------------------------------------------------------------------------- */
+/* -- folders ----------------------------------------------------------------------------------- */
 
 typedef struct listing {
     const char *dir;
@@ -161,8 +161,8 @@ static ru_status give(ru_data_options *out, ru_arena *arena, const char *format,
 }
 
 /* All files with this ending (and head), as one list. */
-static ru_status give_all(ru_data_options *out, const listing *l, const char *format, const char *head,
-                          const char *tail, ru_err *err)
+static ru_status give_all(ru_data_options *out, const listing *l, const char *format,
+                          const char *head, const char *tail, ru_err *err)
 {
     const char **paths = RU_NEW(l->arena, const char *, l->n + 1);
     if (paths == NULL) {
@@ -190,11 +190,12 @@ static bool has_class_folders(const listing *l)
     return false;
 }
 
-static ru_status detect_folder(const listing *l, const char *part, ru_data_options *out, ru_err *err)
+static ru_status detect_folder(const listing *l, const char *part, ru_data_options *out,
+                               ru_err *err)
 {
-    static const char *const single[][2] = {{".csv", "csv"}, {".tsv", "csv"}, {".svm", "libsvm"},
-                                            {".pack", "packed"}, {".npz", "npy"}, {".u8", "tokens"},
-                                            {".u16", "tokens"}, {".txt", "tokens"}};
+    static const char *const single[][2] = {
+        {".csv", "csv"}, {".tsv", "csv"},   {".svm", "libsvm"}, {".pack", "packed"},
+        {".npz", "npy"}, {".u8", "tokens"}, {".u16", "tokens"}, {".txt", "tokens"}};
     char head[128];
     snprintf(head, sizeof head, "%.60s-images", part);
     const char *a = pick(l, head, ""), *b;
@@ -227,7 +228,8 @@ static ru_status detect_folder(const listing *l, const char *part, ru_data_optio
         const char *inner = ru_path_join(l->arena, l->dir, part);
         return give(out, l->arena, "images", ru_path_is_dir(inner) ? inner : l->dir, NULL, err);
     }
-    return RU_FAIL(err, RU_E_DATA, "%s: a folder with nothing known in it; expected class folders of "
+    return RU_FAIL(err, RU_E_DATA,
+                   "%s: a folder with nothing known in it; expected class folders of "
                    "images, or files called %s-images and %s-labels, %s.csv, %s.svm, %s.u8, ...",
                    l->dir, part, part, part, part, part);
 }

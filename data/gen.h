@@ -21,7 +21,7 @@ typedef struct rui_gen_params {
 typedef struct rui_gen {
     const char *name;
     const char *help;
-    const char *file_format; /* how make writes it: idx, csv, npy, libsvm, text */
+    const char *file_format;   /* how make writes it: idx, csv, npy, libsvm, text */
     int64_t count, test_count; /* defaults of make */
     /* Check and complete the parameters, build the hidden truth in `arena`. */
     ru_status (*setup)(rui_gen_params *p, ru_arena *arena, void **self, ru_err *err);
@@ -38,7 +38,7 @@ typedef struct rui_gen {
 } rui_gen;
 
 /* X(name): one rui_gen_<name> each. */
-#define RUI_GEN_LIST(X)                                                                            \
+#define RUI_GEN_LIST(X) \
     X(digits) X(gaussian) X(teacher) X(ratings) X(topics) X(clicks) X(grammar) X(noise)
 
 #define RUI_X(name) extern const rui_gen rui_gen_##name;

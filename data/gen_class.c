@@ -4,7 +4,7 @@
 #include <math.h>
 #include <string.h>
 
-/* -- gaussian: equal balls around orthogonal means, so that the Bayes error is an integral ---------- */
+/* -- gaussian: equal balls around orthogonal means, so that the Bayes error is an integral ----- */
 
 enum { REFLECTIONS = 3 };
 static const double mean_length = 3.0;
@@ -113,7 +113,7 @@ const rui_gen rui_gen_gaussian = {
     .truth = gaussian_truth,
 };
 
-/* -- teacher: y = net(x) + noise ------------------------------------------------------------------- */
+/* -- teacher: y = net(x) + noise --------------------------------------------------------------- */
 
 typedef struct teacher_self {
     double *w; /* [hidden, features] */
@@ -207,7 +207,7 @@ const rui_gen rui_gen_teacher = {
     .truth = teacher_truth,
 };
 
-/* -- clicks: categories in columns, a sparse logistic model ----------------------------------------- */
+/* -- clicks: categories in columns, a sparse logistic model ------------------------------------ */
 
 enum { CLICK_COLUMNS = 12 };
 
@@ -254,8 +254,8 @@ static double clicks_chance(const rui_gen_params *p, const clicks_self *c, ru_rn
     return logistic(z);
 }
 
-static void clicks_draw(const rui_gen_params *p, const void *self, const ru_dataset *d, int64_t index,
-                        void *const *fields)
+static void clicks_draw(const rui_gen_params *p, const void *self, const ru_dataset *d,
+                        int64_t index, void *const *fields)
 {
     ru_rng r = rui_gen_rng(p, "clicks", index);
     int64_t on[CLICK_COLUMNS];
@@ -268,8 +268,8 @@ static void clicks_draw(const rui_gen_params *p, const void *self, const ru_data
     rui_class_put(d, ru_rng_f64(&r) < chance, fields[1]);
 }
 
-static void clicks_truth(const rui_gen_params *p, const void *self, int64_t count, int64_t test_count,
-                         ru_text *out)
+static void clicks_truth(const rui_gen_params *p, const void *self, int64_t count,
+                         int64_t test_count, ru_text *out)
 {
     double loss = 0.0, right = 0.0, rate = 0.0;
     for (int64_t i = 0; i < test_count; i++) {

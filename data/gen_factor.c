@@ -6,13 +6,13 @@
 
 #include "data/write.h"
 
-/* -- ratings: mean + user + item + <u, v> + noise; who rates what follows power laws ---------------- */
+/* -- ratings: mean + user + item + <u, v> + noise; who rates what follows power laws ----------- */
 
 static const double rating_mean = 3.5, user_power = 0.7, item_power = 0.9;
 
 typedef struct ratings_self {
-    float *u;       /* [users, rank + 1]: factors, then the user's bias */
-    float *v;       /* [items, rank + 1] */
+    float *u;                 /* [users, rank + 1]: factors, then the user's bias */
+    float *v;                 /* [items, rank + 1] */
     ru_perm user_of, item_of; /* popularity rank -> number */
 } ratings_self;
 
@@ -36,8 +36,8 @@ static ru_status ratings_setup(rui_gen_params *p, ru_arena *arena, void **self, 
     RU_TRY(rui_gen_range("ratings", "items", p->items, 1, 1 << 24, err));
     RU_TRY(rui_gen_range("ratings", "rank", p->rank, 1, 1024, err));
     ratings_self *s = *self = RU_NEW(arena, ratings_self, 1);
-    float *u = RU_NEW(arena, float, p->users * (p->rank + 1));
-    float *v = RU_NEW(arena, float, p->items * (p->rank + 1));
+    float *u = RU_NEW(arena, float, p->users *(p->rank + 1));
+    float *v = RU_NEW(arena, float, p->items *(p->rank + 1));
     if (s == NULL || u == NULL || v == NULL) {
         return rui_no_memory(err, "ratings", (p->users + p->items) * (p->rank + 1) * 4);
     }
@@ -63,8 +63,10 @@ static void ratings_draw(const rui_gen_params *p, const void *self, const ru_dat
     (void)d;
     const ratings_self *s = self;
     ru_rng r = rui_gen_rng(p, "ratings", index);
-    int64_t user = (int64_t)ru_perm_at(&s->user_of, ru_rng_zipf(&r, (uint32_t)p->users, user_power));
-    int64_t item = (int64_t)ru_perm_at(&s->item_of, ru_rng_zipf(&r, (uint32_t)p->items, item_power));
+    int64_t user =
+        (int64_t)ru_perm_at(&s->user_of, ru_rng_zipf(&r, (uint32_t)p->users, user_power));
+    int64_t item =
+        (int64_t)ru_perm_at(&s->item_of, ru_rng_zipf(&r, (uint32_t)p->items, item_power));
     const float *u = s->u + user * (p->rank + 1), *v = s->v + item * (p->rank + 1);
     double y = rating_mean + (double)u[p->rank] + (double)v[p->rank];
     for (int64_t k = 0; k < p->rank; k++) {
@@ -88,10 +90,12 @@ static void ratings_truth(const rui_gen_params *p, const void *self, int64_t cou
     ru_text_f64(out, rating_mean);
     ru_text_put(out, ",\n  \"rmse_floor\": ");
     ru_text_f64(out, p->noise);
-    ru_text_put(out, ",\n  \"factors\": \"users.npy and items.npy: factors of each row, then its bias\"");
+    ru_text_put(
+        out, ",\n  \"factors\": \"users.npy and items.npy: factors of each row, then its bias\"");
 }
 
-static ru_status ratings_extra(const rui_gen_params *p, const void *self, const char *dir, ru_err *err)
+static ru_status ratings_extra(const rui_gen_params *p, const void *self, const char *dir,
+                               ru_err *err)
 {
     const ratings_self *s = self;
     const int64_t u[2] = {p->users, p->rank + 1}, v[2] = {p->items, p->rank + 1};
@@ -112,13 +116,14 @@ const rui_gen rui_gen_ratings = {
     .extra = ratings_extra,
 };
 
-/* -- topics: latent Dirichlet allocation ------------------------------------------------------------ */
+/* -- topics: latent Dirichlet allocation ------------------------------------------------------- */
 
-static const double topic_spread = 0.2, word_spread = 0.05; /* alpha and beta of the two Dirichlets */
+static const double topic_spread = 0.2,
+                    word_spread = 0.05; /* alpha and beta of the two Dirichlets */
 
 typedef struct topics_self {
-    float *phi;     /* [topics, vocab] chance of each word */
-    double *below;  /* [topics, vocab] running sums of phi */
+    float *phi;    /* [topics, vocab] chance of each word */
+    double *below; /* [topics, vocab] running sums of phi */
 } topics_self;
 
 static ru_status topics_setup(rui_gen_params *p, ru_arena *arena, void **self, ru_err *err)
@@ -179,8 +184,8 @@ enum { TOPICS_MAX = 1024 };
 
 /* Words of document `index` counted into x; returns the topic with most words; *loss sums
  * -log p(word | the document's own mixture) when wanted. */
-static int64_t topics_document(const rui_gen_params *p, const topics_self *s, int64_t index, float *x,
-                               double *loss, int64_t *words)
+static int64_t topics_document(const rui_gen_params *p, const topics_self *s, int64_t index,
+                               float *x, double *loss, int64_t *words)
 {
     ru_rng r = rui_gen_rng(p, "topics", index);
     double mix[TOPICS_MAX], sum = 0.0;
@@ -214,23 +219,25 @@ static int64_t topics_document(const rui_gen_params *p, const topics_self *s, in
     return best;
 }
 
-static void topics_draw(const rui_gen_params *p, const void *self, const ru_dataset *d, int64_t index,
-                        void *const *fields)
+static void topics_draw(const rui_gen_params *p, const void *self, const ru_dataset *d,
+                        int64_t index, void *const *fields)
 {
     memset(fields[0], 0, (size_t)p->vocab * sizeof(float));
     rui_class_put(d, topics_document(p, self, index, fields[0], NULL, NULL), fields[1]);
 }
 
-static void topics_truth(const rui_gen_params *p, const void *self, int64_t count, int64_t test_count,
-                         ru_text *out)
+static void topics_truth(const rui_gen_params *p, const void *self, int64_t count,
+                         int64_t test_count, ru_text *out)
 {
     double loss = 0.0;
     int64_t words = 0;
     for (int64_t i = 0; i < test_count; i++) {
         (void)topics_document(p, self, count + i, NULL, &loss, &words);
     }
-    ru_text_putf(out, ",\n  \"topics\": %lld,\n  \"vocab\": %lld,\n  \"mean_words\": %lld,\n"
-                 "  \"alpha\": ", (long long)p->classes, (long long)p->vocab, (long long)p->length + 1);
+    ru_text_putf(out,
+                 ",\n  \"topics\": %lld,\n  \"vocab\": %lld,\n  \"mean_words\": %lld,\n"
+                 "  \"alpha\": ",
+                 (long long)p->classes, (long long)p->vocab, (long long)p->length + 1);
     ru_text_f64(out, topic_spread);
     ru_text_put(out, ",\n  \"beta\": ");
     ru_text_f64(out, word_spread);
@@ -239,7 +246,8 @@ static void topics_truth(const rui_gen_params *p, const void *self, int64_t coun
     ru_text_put(out, ",\n  \"words\": \"topics.npy: the chance of each word under each topic\"");
 }
 
-static ru_status topics_extra(const rui_gen_params *p, const void *self, const char *dir, ru_err *err)
+static ru_status topics_extra(const rui_gen_params *p, const void *self, const char *dir,
+                              ru_err *err)
 {
     const topics_self *s = self;
     const int64_t dims[2] = {p->classes, p->vocab};

@@ -1,8 +1,9 @@
 /* Text from a small grammar whose entropy is known exactly.
  *
- * Every sentence has one derivation only (numbers of subject and verb agree; clauses hang on subjects,
- * places on the main verb, nothing else nests), so the entropy of a sentence is the sum of the
- * entropies of the choices, and entropy / mean length is what the best model can reach per byte:
+ * Every sentence has one derivation only (numbers of subject and verb agree; clauses hang on
+ * subjects, places on the main verb, nothing else nests), so the entropy of a sentence is the sum
+ * of the entropies of the choices, and entropy / mean length is what the best model can reach per
+ * byte:
  *
  *     H(rule) = sum p_i (-log p_i + sum of H over the symbols of alternative i)
  *
@@ -21,22 +22,26 @@ typedef struct rule {
 } rule;
 
 static const rule rules[] = {
-    {'S', {"X Y.\n", "P Q.\n"}, {0.6, 0.4}},                    /* one, many */
-    {'X', {"D C", "D A C", "D C that W"}, {0.5, 0.3, 0.2}},     /* subject, one */
-    {'P', {"E B", "E A B", "E B that Z"}, {0.5, 0.3, 0.2}},     /* subject, many */
-    {'Y', {"W", "W L", "I", "I L"}, {0.4, 0.2, 0.25, 0.15}},    /* what it does, one */
+    {'S', {"X Y.\n", "P Q.\n"}, {0.6, 0.4}},                 /* one, many */
+    {'X', {"D C", "D A C", "D C that W"}, {0.5, 0.3, 0.2}},  /* subject, one */
+    {'P', {"E B", "E A B", "E B that Z"}, {0.5, 0.3, 0.2}},  /* subject, many */
+    {'Y', {"W", "W L", "I", "I L"}, {0.4, 0.2, 0.25, 0.15}}, /* what it does, one */
     {'Q', {"Z", "Z L", "J", "J L"}, {0.4, 0.2, 0.25, 0.15}},
     {'W', {"V O"}, {1.0}},
     {'Z', {"U O"}, {1.0}},
-    {'O', {"D C", "E B", "D A C"}, {0.5, 0.3, 0.2}},            /* object */
+    {'O', {"D C", "E B", "D A C"}, {0.5, 0.3, 0.2}}, /* object */
     {'L', {"near D N", "behind D N", "under D N"}, {0.5, 0.3, 0.2}},
     {'D', {"the", "a", "this", "every"}, {0.5, 0.3, 0.1, 0.1}},
     {'E', {"the", "some", "those", "seven"}, {0.5, 0.3, 0.1, 0.1}},
     {'A', {"old", "small", "green", "quiet", "wooden", "brave", "golden", "hungry"}, {0}},
-    {'C', {"king", "sailor", "fox", "child", "teacher", "spider", "baker", "horse", "river god",
-           "painter", "wolf", "clock"}, {0}},
-    {'B', {"kings", "sailors", "foxes", "children", "teachers", "spiders", "bakers", "horses",
-           "river gods", "painters", "wolves", "clocks"}, {0}},
+    {'C',
+     {"king", "sailor", "fox", "child", "teacher", "spider", "baker", "horse", "river god",
+      "painter", "wolf", "clock"},
+     {0}},
+    {'B',
+     {"kings", "sailors", "foxes", "children", "teachers", "spiders", "bakers", "horses",
+      "river gods", "painters", "wolves", "clocks"},
+     {0}},
     {'N', {"tower", "bridge", "garden", "harbour", "oak", "mill", "well", "gate"}, {0}},
     {'V', {"sees", "follows", "finds", "carries", "forgets", "paints", "counts", "answers"}, {0}},
     {'U', {"see", "follow", "find", "carry", "forget", "paint", "count", "answer"}, {0}},
@@ -113,7 +118,8 @@ static void expand(char name, int depth, ru_rng *r, sink *out)
 }
 
 /* Whole sentences of their own stream; the last one is cut where n bytes are full. */
-static void fill_text(const rui_gen_params *p, int64_t index, int64_t skip, uint8_t *into, int64_t n)
+static void fill_text(const rui_gen_params *p, int64_t index, int64_t skip, uint8_t *into,
+                      int64_t n)
 {
     ru_rng r = rui_gen_rng(p, "grammar", index);
     sink out = {into, into + n, skip};
@@ -159,8 +165,9 @@ static void grammar_draw(const rui_gen_params *p, const void *self, const ru_dat
         fill_text(p, -1 - index, skip + done, buf, m + 1);
         for (int64_t i = 0; i < m; i++) {
             int64_t a = buf[i], b = buf[i + 1];
-            memcpy(ids + (done + i) * width, &a, (size_t)width); /* little-endian hosts only, as all */
-            memcpy(y + (done + i) * width, &b, (size_t)width);   /* our raw files are */
+            memcpy(ids + (done + i) * width, &a,
+                   (size_t)width); /* little-endian hosts only, as all */
+            memcpy(y + (done + i) * width, &b, (size_t)width); /* our raw files are */
         }
         done += m;
     }

@@ -2,9 +2,9 @@
  *
  *     0  0  type  rank | rank x u32 big-endian sizes | numbers, big-endian, row-major
  *
- * The first file gives x, the second, when there, y. u8 arrays of rank 3 are images [count, h, w] and
- * become [1, h, w]; rank 4 is taken as [count, c, h, w]. u8 of rank >= 2 counts as pixels and is
- * scaled; other types become f32 as they are. Labels must be rank 1 of an integer type.
+ * The first file gives x, the second, when there, y. u8 arrays of rank 3 are images [count, h, w]
+ * and become [1, h, w]; rank 4 is taken as [count, c, h, w]. u8 of rank >= 2 counts as pixels and
+ * is scaled; other types become f32 as they are. Labels must be rank 1 of an integer type.
  *
  * Source: lecun-1998-mnist (description of the file format on the data set's page). */
 #include "data/data_impl.h"
@@ -51,8 +51,8 @@ static ru_dtype type_of(uint8_t code)
 static ru_status open_array(ru_dataset *d, const ru_data_options *opt, const char *path,
                             idx_array *a, ru_err *err)
 {
-    int64_t resident = opt->resident_max_bytes != 0 ? opt->resident_max_bytes
-                                                    : RUI_RESIDENT_MAX_BYTES;
+    int64_t resident =
+        opt->resident_max_bytes != 0 ? opt->resident_max_bytes : RUI_RESIDENT_MAX_BYTES;
     RU_TRY(rui_source_open(&d->arena, path, resident, &a->source, err));
     uint8_t head[4 + 4 * IDX_RANK_MAX];
     if (a->source.size_bytes < 4) {
@@ -63,9 +63,10 @@ static ru_status open_array(ru_dataset *d, const ru_data_options *opt, const cha
     a->dtype = type_of(head[2]);
     a->rank = head[3];
     if (head[0] != 0 || head[1] != 0 || a->dtype == RU_NONE) {
-        return RU_FAIL(err, RU_E_DATA, "%s: begins with %02x %02x %02x %02x, not with an IDX header "
-                       "(00 00, type 08 09 0b 0c 0d or 0e, rank)", path, head[0], head[1], head[2],
-                       head[3]);
+        return RU_FAIL(err, RU_E_DATA,
+                       "%s: begins with %02x %02x %02x %02x, not with an IDX header "
+                       "(00 00, type 08 09 0b 0c 0d or 0e, rank)",
+                       path, head[0], head[1], head[2], head[3]);
     }
     if (a->rank < 1 || a->rank > IDX_RANK_MAX) {
         return RU_FAIL(err, RU_E_DATA, "%s: byte 3 says rank %u; expected 1 to %d", path, a->rank,
@@ -82,18 +83,20 @@ static ru_status open_array(ru_dataset *d, const ru_data_options *opt, const cha
         const uint8_t *p = head + 4 + 4 * i;
         a->dims[i] = (int64_t)p[0] << 24 | p[1] << 16 | p[2] << 8 | p[3];
         if (i > 0 && (a->dims[i] == 0 || a->dims[i] > RUI_SAMPLE_BYTES_MAX / a->item_count)) {
-            return RU_FAIL(err, RU_E_DATA, "%s: size %u in the header is %lld, which makes samples "
-                           "of 0 or more than %d numbers", path, i, (long long)a->dims[i],
-                           RUI_SAMPLE_BYTES_MAX);
+            return RU_FAIL(err, RU_E_DATA,
+                           "%s: size %u in the header is %lld, which makes samples "
+                           "of 0 or more than %d numbers",
+                           path, i, (long long)a->dims[i], RUI_SAMPLE_BYTES_MAX);
         }
         a->item_count *= i > 0 ? a->dims[i] : 1;
     }
     a->item_bytes = a->item_count * ru_dtype_bytes(a->dtype);
     int64_t have = a->source.size_bytes - a->data_at;
     if (have != a->dims[0] * a->item_bytes) {
-        return RU_FAIL(err, RU_E_DATA, "%s: the header promises %lld samples of %lld bytes, but %lld "
-                       "bytes follow it; the file is %s", path, (long long)a->dims[0],
-                       (long long)a->item_bytes, (long long)have,
+        return RU_FAIL(err, RU_E_DATA,
+                       "%s: the header promises %lld samples of %lld bytes, but %lld "
+                       "bytes follow it; the file is %s",
+                       path, (long long)a->dims[0], (long long)a->item_bytes, (long long)have,
                        have < a->dims[0] * a->item_bytes ? "cut short" : "too long");
     }
     return RU_OK;
@@ -122,9 +125,10 @@ static double number_at(const uint8_t *p, ru_dtype t)
         memcpy(&g, &v, sizeof g);
         return g;
     }
-    return t == RU_U8 ? (double)v
-         : t == RU_I8 ? (double)(int8_t)v
-         : t == RU_I16 ? (double)(int16_t)v : (double)(int32_t)v;
+    return t == RU_U8    ? (double)v
+           : t == RU_I8  ? (double)(int8_t)v
+           : t == RU_I16 ? (double)(int16_t)v
+                         : (double)(int32_t)v;
 }
 
 static void numbers_put(const ru_dataset *d, const idx_array *a, const uint8_t *from, int64_t n,
@@ -149,12 +153,15 @@ static ru_status read_labels(const ru_dataset *d, const idx_array *a, int64_t fi
     int64_t width = a->item_bytes;
     RU_TRY(rui_scratch_get(&tmp, small, sizeof small, n * width, err));
     const uint8_t *p = NULL;
-    ru_status st = rui_source_view(&a->source, a->data_at + first * width, n * width, tmp.p, &p, err);
+    ru_status st =
+        rui_source_view(&a->source, a->data_at + first * width, n * width, tmp.p, &p, err);
     for (int64_t i = 0; st == RU_OK && i < n; i++) {
         int64_t label = (int64_t)number_at(p + i * width, a->dtype);
         if (label < 0 || label >= d->classes) {
-            st = RU_FAIL(err, RU_E_DATA, "%s: label %lld of sample %lld (byte %lld) is outside "
-                         "0..%lld", a->source.path, (long long)label, (long long)(first + i),
+            st = RU_FAIL(err, RU_E_DATA,
+                         "%s: label %lld of sample %lld (byte %lld) is outside "
+                         "0..%lld",
+                         a->source.path, (long long)label, (long long)(first + i),
                          (long long)(a->data_at + (first + i) * width), (long long)d->classes - 1);
             break;
         }
@@ -192,8 +199,10 @@ static ru_status open_labels(ru_dataset *d, const ru_data_options *opt, idx_set 
 {
     RU_TRY(open_array(d, opt, opt->paths[1], &s->y, err));
     if (s->y.rank != 1 || s->y.dtype == RU_F32 || s->y.dtype == RU_F64) {
-        return RU_FAIL(err, RU_E_DATA, "%s: holds rank %u %s; labels are rank 1 integers (are the two "
-                       "files swapped?)", opt->paths[1], s->y.rank, ru_dtype_name(s->y.dtype));
+        return RU_FAIL(err, RU_E_DATA,
+                       "%s: holds rank %u %s; labels are rank 1 integers (are the two "
+                       "files swapped?)",
+                       opt->paths[1], s->y.rank, ru_dtype_name(s->y.dtype));
     }
     if (s->y.dims[0] != s->x.dims[0]) {
         return RU_FAIL(err, RU_E_DATA, "%s has %lld samples, but %s has %lld labels", opt->paths[0],
@@ -212,8 +221,10 @@ static ru_status open_labels(ru_dataset *d, const ru_data_options *opt, idx_set 
 static ru_status idx_open(ru_dataset *d, const ru_data_options *opt, ru_err *err)
 {
     if (opt->n_paths < 1 || opt->n_paths > 2) {
-        return RU_FAIL(err, RU_E_CONFIG, "idx: %u files are named; expected [images, labels] or "
-                       "[numbers]", opt->n_paths);
+        return RU_FAIL(err, RU_E_CONFIG,
+                       "idx: %u files are named; expected [images, labels] or "
+                       "[numbers]",
+                       opt->n_paths);
     }
     idx_set *s = d->self = RU_NEW(&d->arena, idx_set, 1);
     if (s == NULL) {

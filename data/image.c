@@ -1,10 +1,11 @@
 /* Decoding of JPEG (TurboJPEG) and PNG (libspng), and the resize that follows.
  *
- * Pixels are decoded to 4 bytes each (RGBX). The resize is separable: each output row is first summed
- * over source rows into one row of floats, then over columns; weights are a triangle as wide as two
- * output pixels, so that shrinking averages all source pixels and enlarging is plain bilinear. JPEGs
- * much larger than wanted are decoded at 1/2, 1/4 or 1/8 by the decoder itself, which is exact
- * averaging of blocks and several times as fast. */
+ * Pixels are decoded to 4 bytes each (RGBX). The resize is separable: each output row is first
+ * summed over source rows into one row of floats, then over columns; weights are a triangle as wide
+ * as two output pixels, so that shrinking averages all source pixels and enlarging is plain
+ * bilinear. JPEGs much larger than wanted are decoded at 1/2, 1/4 or 1/8 by the decoder itself,
+ * which averages blocks and is several times as fast; what is left is at least twice the wanted
+ * size, so that the result stays within a few steps of 255 of the slow way (formats_test.c). */
 #include "data/image.h"
 
 #include <stdlib.h>
@@ -19,13 +20,13 @@ enum { PIXELS_MAX = 1 << 28, CHANNELS = 4 };
 typedef struct decoder {
     struct decoder *next;
     tjhandle jpeg;
-    uint8_t *rgbx;      /* decoded image */
+    uint8_t *rgbx; /* decoded image */
     int64_t rgbx_room;
-    float *row;         /* [width, 4] summed source rows */
+    float *row; /* [width, 4] summed source rows */
     int64_t row_room;
-    uint8_t *planes;    /* [3, out, out] */
+    uint8_t *planes; /* [3, out, out] */
     int64_t planes_room;
-    float *weights;     /* of both directions */
+    float *weights; /* of both directions */
     int64_t weights_room;
     int64_t width, height; /* of rgbx */
 } decoder;
@@ -39,7 +40,7 @@ ru_status rui_place_wrap(ru_err *err, ru_status st, const rui_place *at)
                        (long long)at->offset);
 }
 
-/* -- borrowing ------------------------------------------------------------------------------------- */
+/* -- borrowing --------------------------------------------------------------------------------- */
 
 static void decoder_free(decoder *c)
 {
@@ -119,7 +120,7 @@ static ru_status reserve_rgbx(decoder *c, int64_t width, int64_t height, ru_err 
     return st;
 }
 
-/* -- JPEG ------------------------------------------------------------------------------------------ */
+/* -- JPEG -------------------------------------------------------------------------------------- */
 
 static bool is_jpeg(const uint8_t *p, int64_t n)
 {
@@ -135,7 +136,8 @@ static ru_status jpeg_header(decoder *c, const uint8_t *bytes, int64_t n, int *w
                              int *space, ru_err *err)
 {
     int sampling;
-    if (tjDecompressHeader3(c->jpeg, bytes, (unsigned long)n, width, height, &sampling, space) != 0) {
+    if (tjDecompressHeader3(c->jpeg, bytes, (unsigned long)n, width, height, &sampling, space) !=
+        0) {
         return jpeg_fail(c, err);
     }
     return RU_OK;
@@ -157,15 +159,15 @@ static ru_status decode_jpeg(decoder *c, const uint8_t *bytes, int64_t n, int64_
     int width, height, space;
     RU_TRY(jpeg_header(c, bytes, n, &width, &height, &space, err));
     int shorter = width < height ? width : height, scale = 1;
-    while (side_min > 0 && scale < 8 && (shorter + 2 * scale - 1) / (2 * scale) >= side_min) {
+    while (side_min > 0 && scale < 8 && shorter / (2 * scale) >= 2 * side_min) {
         scale *= 2;
     }
     width = (width + scale - 1) / scale;
     height = (height + scale - 1) / scale;
     RU_TRY(reserve_rgbx(c, width, height, err));
     bool inks = space == TJCS_CMYK || space == TJCS_YCCK;
-    int rc = tjDecompress2(c->jpeg, bytes, (unsigned long)n, c->rgbx, width, width * CHANNELS, height,
-                           inks ? TJPF_CMYK : TJPF_RGBX, 0);
+    int rc = tjDecompress2(c->jpeg, bytes, (unsigned long)n, c->rgbx, width, width * CHANNELS,
+                           height, inks ? TJPF_CMYK : TJPF_RGBX, 0);
     if (rc != 0 && (tjGetErrorCode(c->jpeg) != TJERR_WARNING ||
                     strstr(tjGetErrorStr2(c->jpeg), "extraneous bytes") == NULL)) {
         return jpeg_fail(c, err); /* stray bytes between markers hurt nothing and are common */
@@ -176,7 +178,7 @@ static ru_status decode_jpeg(decoder *c, const uint8_t *bytes, int64_t n, int64_
     return RU_OK;
 }
 
-/* -- PNG ------------------------------------------------------------------------------------------- */
+/* -- PNG --------------------------------------------------------------------------------------- */
 
 static bool is_png(const uint8_t *p, int64_t n)
 {
@@ -220,9 +222,10 @@ static ru_status decode_png(decoder *c, const uint8_t *bytes, int64_t n, ru_err 
     return st;
 }
 
-/* -- resize ---------------------------------------------------------------------------------------- */
+/* -- resize ------------------------------------------------------------------------------------ */
 
-/* Weights of one direction: output k is the sum over i < n[k] of w[k * taps + i] * source[from[k] + i]. */
+/* Weights of one direction: output k is the sum over i < n[k] of w[k * taps + i] * source[from[k] +
+ * i]. */
 typedef struct taps {
     float *w;
     int32_t *from, *n;
@@ -334,12 +337,14 @@ static void split_planes(decoder *c)
     }
 }
 
-/* -- the two calls --------------------------------------------------------------------------------- */
+/* -- the two calls ----------------------------------------------------------------------------- */
 
 static ru_status neither(const uint8_t *p, int64_t n, ru_err *err)
 {
-    return RU_FAIL(err, RU_E_DATA, "neither JPEG nor PNG (%lld bytes, begins with %02x %02x %02x "
-                   "%02x)", (long long)n, n > 0 ? p[0] : 0, n > 1 ? p[1] : 0, n > 2 ? p[2] : 0,
+    return RU_FAIL(err, RU_E_DATA,
+                   "neither JPEG nor PNG (%lld bytes, begins with %02x %02x %02x "
+                   "%02x)",
+                   (long long)n, n > 0 ? p[0] : 0, n > 1 ? p[1] : 0, n > 2 ? p[2] : 0,
                    n > 3 ? p[3] : 0);
 }
 
@@ -389,9 +394,11 @@ static ru_status decode_with(const ru_dataset *d, decoder *c, const uint8_t *byt
     } else if (c->width == width && c->height == height) {
         split_planes(c);
     } else {
-        return RU_FAIL(err, RU_E_DATA, "%lld x %lld pixels, but the first image has %lld x %lld; set "
-                       "image_size to bring all to one size", (long long)c->width,
-                       (long long)c->height, (long long)width, (long long)height);
+        return RU_FAIL(err, RU_E_DATA,
+                       "%lld x %lld pixels, but the first image has %lld x %lld; set "
+                       "image_size to bring all to one size",
+                       (long long)c->width, (long long)c->height, (long long)width,
+                       (long long)height);
     }
     rui_pixels_put(d, c->planes, 3 * width * height, into);
     return RU_OK;

@@ -20,9 +20,9 @@ ru_status rui_place_wrap(ru_err *err, ru_status st, const rui_place *at);
 RU_MUST_USE ru_status rui_image_measure(const ru_dataset *d, const uint8_t *bytes, int64_t n,
                                         int64_t *width, int64_t *height, ru_err *err);
 
-/* Decode into [3, height, width] of the dataset's pixel form. With `resize` the shorter side is first
- * brought to width = height (bilinear, every source pixel counted) and the middle is cut out; without,
- * the image must have exactly this size. Gray becomes RGB, transparency is ignored.
+/* Decode into [3, height, width] of the dataset's pixel form. With `resize` the shorter side is
+ * first brought to width = height (bilinear, every source pixel counted) and the middle is cut out;
+ * without, the image must have exactly this size. Gray becomes RGB, transparency is ignored.
  * Errors: RU_E_DATA without the place (the caller adds it). */
 RU_MUST_USE ru_status rui_image_decode(const ru_dataset *d, const uint8_t *bytes, int64_t n,
                                        int64_t width, int64_t height, bool resize, void *into,

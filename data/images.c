@@ -88,7 +88,8 @@ static ru_status find_classes(ru_dataset *d, const ru_data_options *opt, ru_err 
         n_all = keep;
     }
     if (n_all == 0) {
-        return RU_FAIL(err, RU_E_DATA, "%s: no class folders; expected one folder of images per class",
+        return RU_FAIL(err, RU_E_DATA,
+                       "%s: no class folders; expected one folder of images per class",
                        opt->paths[0]);
     }
     qsort(all, n_all, sizeof *all, by_text);
@@ -133,7 +134,8 @@ static ru_status load(const char *path, uint8_t **bytes, int64_t *n, ru_err *err
     }
     if (st == RU_OK) {
         *bytes = malloc((size_t)*n);
-        st = *bytes != NULL ? ru_in_read(&f, path, 0, *bytes, *n, err) : rui_no_memory(err, path, *n);
+        st = *bytes != NULL ? ru_in_read(&f, path, 0, *bytes, *n, err)
+                            : rui_no_memory(err, path, *n);
     }
     ru_in_close(&f);
     return st;

@@ -146,7 +146,8 @@ static ru_status find_width(ru_dataset *d, const ru_data_options *opt, ru_err *e
     return RU_OK;
 }
 
-static ru_status parse_all(ru_dataset *d, const ru_data_options *opt, rui_source *files, ru_err *err)
+static ru_status parse_all(ru_dataset *d, const ru_data_options *opt, rui_source *files,
+                           ru_err *err)
 {
     libsvm_set *s = d->self;
     int64_t *zero = rui_buf_push(&s->starts, sizeof *zero);

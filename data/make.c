@@ -1,8 +1,8 @@
 /* `rubato data make` and `import`: generators and readers into files. */
 #include "data/make.h"
 
-#include <stdlib.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "data/gen.h"
@@ -19,8 +19,9 @@ const char *ru_make_help(uint32_t k)
 {
     const rui_gen *g = rui_gen_at(k);
     return g != NULL ? g->help
-         : k > 0 && rui_gen_at(k - 1) != NULL
-             ? "bytes of the text files you name, split into train.u8 and test.u8" : NULL;
+           : k > 0 && rui_gen_at(k - 1) != NULL
+               ? "bytes of the text files you name, split into train.u8 and test.u8"
+               : NULL;
 }
 
 static ru_status save_truth(const char *dir, const ru_text *text, ru_err *err)
@@ -41,8 +42,8 @@ static ru_status save_truth(const char *dir, const ru_text *text, ru_err *err)
 }
 
 /* The grammar's two texts. */
-static ru_status write_text_part(const ru_dataset *d, const char *dir, const char *name, int64_t index,
-                                 int64_t n, ru_err *err)
+static ru_status write_text_part(const ru_dataset *d, const char *dir, const char *name,
+                                 int64_t index, int64_t n, ru_err *err)
 {
     uint8_t *text = malloc((size_t)n);
     if (text == NULL) {
@@ -67,13 +68,13 @@ static ru_status write_parts(ru_dataset *d, const rui_gen *g, const ru_make_opti
 {
     if (strcmp(g->file_format, "text") == 0) {
         RU_TRY(write_text_part(d, opt->dir, "train.txt", 0, r->count, err));
-        return r->test_count > 0
-                   ? write_text_part(d, opt->dir, "test.txt", 1, r->test_count, err) : RU_OK;
+        return r->test_count > 0 ? write_text_part(d, opt->dir, "test.txt", 1, r->test_count, err)
+                                 : RU_OK;
     }
     const rui_writer *w = rui_writer_find(g->file_format);
     RU_CHECK(w != NULL);
-    rui_write_job job = {.d = d, .n = r->count, .dir = opt->dir, .prefix = "train",
-                         .threads = opt->threads};
+    rui_write_job job = {
+        .d = d, .n = r->count, .dir = opt->dir, .prefix = "train", .threads = opt->threads};
     RU_TRY(w->write(&job, err));
     job.first = r->count;
     job.n = r->test_count;
@@ -91,7 +92,9 @@ static void part_hint(ru_text *t, const rui_gen *g, const char *dir, const char 
         ru_text_putf(t, "%s/%s-x.npy, %s/%s-y.npy", dir, part, dir, part);
     } else {
         ru_text_putf(t, "%s/%s.%s", dir, part,
-                     strcmp(form, "libsvm") == 0 ? "svm" : strcmp(form, "csv") == 0 ? "csv" : "txt");
+                     strcmp(form, "libsvm") == 0 ? "svm"
+                     : strcmp(form, "csv") == 0  ? "csv"
+                                                 : "txt");
     }
     ru_text_put(t, "]\n");
 }
@@ -119,17 +122,24 @@ static ru_status make_generated(const rui_gen *g, const ru_make_options *opt, ru
 {
     r->count = opt->count > 0 ? opt->count : g->count;
     r->test_count = opt->test_count > 0 ? opt->test_count : opt->test_count < 0 ? 0 : g->test_count;
-    ru_data_options data = {.format = "synthetic", .generator = g->name, .seed = opt->seed,
-                            .features = opt->features, .classes = opt->classes, .gen = opt->gen,
-                            .count = r->count + r->test_count, .raw = true};
+    ru_data_options data = {.format = "synthetic",
+                            .generator = g->name,
+                            .seed = opt->seed,
+                            .features = opt->features,
+                            .classes = opt->classes,
+                            .gen = opt->gen,
+                            .count = r->count + r->test_count,
+                            .raw = true};
     ru_dataset *d = NULL;
     RU_TRY(ru_dataset_open(&data, &d, err));
     ru_arena arena;
     ru_arena_init(&arena, 0);
     ru_text truth = ru_text_arena(&arena);
-    ru_text_putf(&truth, "{\n  \"schema\": \"rubato.truth/1\",\n  \"generator\": \"%s\",\n  \"seed\": "
-                 "%llu,\n  \"count\": %lld,\n  \"test_count\": %lld", g->name,
-                 (unsigned long long)opt->seed, (long long)r->count, (long long)r->test_count);
+    ru_text_putf(&truth,
+                 "{\n  \"schema\": \"rubato.truth/1\",\n  \"generator\": \"%s\",\n  \"seed\": "
+                 "%llu,\n  \"count\": %lld,\n  \"test_count\": %lld",
+                 g->name, (unsigned long long)opt->seed, (long long)r->count,
+                 (long long)r->test_count);
     rui_synthetic_truth(d, r->count, r->test_count, &truth);
     ru_text_put(&truth, "\n}\n");
     ru_status st = write_parts(d, g, opt, r, err);
@@ -167,15 +177,15 @@ ru_status ru_data_make(const ru_make_options *opt, ru_make_report *report, ru_er
             ru_text_putf(&t, "%s%s", n > 0 ? ", " : "", names[n]);
         }
         int32_t near = ru_str_nearest(ru_str_c(opt->name), names, n);
-        return RU_FAIL(err, RU_E_CONFIG, "no data set '%s' can be made%s%s%s; there are %s", opt->name,
-                       near >= 0 ? " (did you mean '" : "", near >= 0 ? names[near] : "",
+        return RU_FAIL(err, RU_E_CONFIG, "no data set '%s' can be made%s%s%s; there are %s",
+                       opt->name, near >= 0 ? " (did you mean '" : "", near >= 0 ? names[near] : "",
                        near >= 0 ? "'?)" : "", list);
     }
     RU_TRY(ru_dir_make(opt->dir, err));
     return make_generated(g, opt, report, err);
 }
 
-/* -- import ---------------------------------------------------------------------------------------- */
+/* -- import ------------------------------------------------------------------------------------ */
 
 const char *ru_import_form(uint32_t k)
 {
@@ -199,7 +209,8 @@ ru_status ru_data_import(ru_dataset *d, const char *form, const char *dir, const
         for (uint32_t k = 0; rui_writer_at(k) != NULL; k++) {
             ru_text_putf(&t, "%s%s", k > 0 ? ", " : "", rui_writer_at(k)->name);
         }
-        return RU_FAIL(err, RU_E_CONFIG, "cannot write the form '%s'; expected one of %s", form, list);
+        return RU_FAIL(err, RU_E_CONFIG, "cannot write the form '%s'; expected one of %s", form,
+                       list);
     }
     RU_TRY(ru_dir_make(dir, err));
     rui_write_job job = {.d = d, .n = d->count, .dir = dir, .prefix = prefix};

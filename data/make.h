@@ -7,14 +7,14 @@
 #include "data/reader.h"
 
 typedef struct ru_make_options {
-    const char *name;    /* a generator, or "text" */
-    const char *dir;     /* made when it is not there */
-    int64_t count;       /* samples (text and grammar: bytes) of the training part; 0: default */
-    int64_t test_count;  /* of the test part; 0: default, -1: none */
+    const char *name;   /* a generator, or "text" */
+    const char *dir;    /* made when it is not there */
+    int64_t count;      /* samples (text and grammar: bytes) of the training part; 0: default */
+    int64_t test_count; /* of the test part; 0: default, -1: none */
     uint64_t seed;
     int64_t features, classes; /* 0: default */
     ru_gen_options gen;
-    const char *const *files;  /* text: files and folders to read; [n_files] */
+    const char *const *files; /* text: files and folders to read; [n_files] */
     uint32_t n_files;
     uint32_t threads;
 } ru_make_options;

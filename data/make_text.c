@@ -82,9 +82,11 @@ static ru_status save_truth(const ru_make_options *opt, const text_job *j, const
     ru_arena arena;
     ru_arena_init(&arena, 0);
     ru_text t = ru_text_arena(&arena);
-    ru_text_putf(&t, "{\n  \"schema\": \"rubato.truth/1\",\n  \"generator\": \"text\",\n  \"files\": "
+    ru_text_putf(&t,
+                 "{\n  \"schema\": \"rubato.truth/1\",\n  \"generator\": \"text\",\n  \"files\": "
                  "%lld,\n  \"count\": %lld,\n  \"test_count\": %lld,\n  \"token_bytes\": 1,\n"
-                 "  \"from\": [", (long long)j->files, (long long)r->count, (long long)r->test_count);
+                 "  \"from\": [",
+                 (long long)j->files, (long long)r->count, (long long)r->test_count);
     for (uint32_t i = 0; i < opt->n_files; i++) {
         ru_text_put(&t, i > 0 ? ", " : "");
         ru_text_json(&t, ru_str_c(opt->files[i]));
@@ -136,8 +138,10 @@ ru_status rui_make_text(const ru_make_options *opt, ru_make_report *report, ru_e
     if (st != RU_OK) {
         return st;
     }
-    snprintf(report->hint, sizeof report->hint, "data:\n  format: tokens\n  train: [%s/train.u8]\n"
-             "%s%s%s  context: 128\n", opt->dir, j.split ? "  test:  [" : "",
-             j.split ? opt->dir : "", j.split ? "/test.u8]\n" : "");
+    snprintf(report->hint, sizeof report->hint,
+             "data:\n  format: tokens\n  train: [%s/train.u8]\n"
+             "%s%s%s  context: 128\n",
+             opt->dir, j.split ? "  test:  [" : "", j.split ? opt->dir : "",
+             j.split ? "/test.u8]\n" : "");
     return save_truth(opt, &j, report, err);
 }

@@ -1,9 +1,10 @@
 /* numpy files: [x.npy, y.npy], one .npz, or any list of arrays with the same first dimension.
  *
  * Field names: the arrays of an .npz keep theirs; files are called x, y, then by their own name. u8
- * arrays of rank >= 2 other than y are pixels (scaled unless raw); floats become f32; integers become
- * i64; y as one integer a sample holds class numbers when none is negative, else numbers (f32). Elements are read in place when the file holds them plainly, else unpacked
- * once at open. */
+ * arrays of rank >= 2 other than y are pixels (scaled unless raw); floats become f32; integers
+ * become i64; y as one integer a sample holds class numbers when none is negative, else numbers
+ * (f32). Elements are read in place when the file holds them plainly, else unpacked once at open.
+ */
 #include "store/npy.h"
 
 #include <string.h>
@@ -11,9 +12,9 @@
 #include "data/data_impl.h"
 
 typedef struct npy_array {
-    rui_source *source;  /* NULL: resident in `bytes` */
+    rui_source *source; /* NULL: resident in `bytes` */
     const uint8_t *bytes;
-    int64_t at;          /* place of the elements in the source */
+    int64_t at; /* place of the elements in the source */
     ru_dtype dtype;
     int64_t item_count, item_bytes; /* stored, of one sample */
     bool label;
@@ -31,7 +32,8 @@ static bool is_integer(ru_dtype t)
     return ru_dtype_is_int(t) || t == RU_BOOL;
 }
 
-/* Integer element i as i64; u64 beyond the range is caught at open for labels, else wraps as a cast. */
+/* Integer element i as i64; u64 beyond the range is caught at open for labels, else wraps as a
+ * cast. */
 static int64_t integer_at(const uint8_t *p, ru_dtype t, int64_t i)
 {
     uint64_t v = 0;
@@ -54,19 +56,23 @@ static float float_at(const uint8_t *p, ru_dtype t, int64_t i)
     return t == RU_F16 ? ru_f16_to_f32(half) : ru_bf16_to_f32(half);
 }
 
-/* -- open ------------------------------------------------------------------------------------------ */
+/* -- open -------------------------------------------------------------------------------------- */
 
 static ru_status check_array(const npy_set *s, const char *path, const ru_array *a, int64_t count,
                              ru_err *err)
 {
     if (a->type.rank < 1 || a->type.rank > RU_RANK_MAX) {
-        return RU_FAIL(err, RU_E_DATA, "%s: array '%s' has rank %u; expected samples along a first "
-                       "dimension", path, a->name != NULL ? a->name : "", a->type.rank);
+        return RU_FAIL(err, RU_E_DATA,
+                       "%s: array '%s' has rank %u; expected samples along a first "
+                       "dimension",
+                       path, a->name != NULL ? a->name : "", a->type.rank);
     }
     if (count >= 0 && a->type.dims[0] != count) {
-        return RU_FAIL(err, RU_E_DATA, "%s: array '%s' has %lld samples, but the first array (of %s) "
-                       "has %lld", path, a->name != NULL ? a->name : "",
-                       (long long)a->type.dims[0], s->path0, (long long)count);
+        return RU_FAIL(err, RU_E_DATA,
+                       "%s: array '%s' has %lld samples, but the first array (of %s) "
+                       "has %lld",
+                       path, a->name != NULL ? a->name : "", (long long)a->type.dims[0], s->path0,
+                       (long long)count);
     }
     for (uint32_t i = 1; i < a->type.rank; i++) {
         if (a->type.dims[i] < 1) {
@@ -124,8 +130,8 @@ static ru_status scan(const npy_array *a, int64_t count, int64_t *least, int64_t
     return RU_OK;
 }
 
-static ru_status add_labels(ru_dataset *d, const ru_data_options *opt, npy_array *a, const char *path,
-                            ru_err *err)
+static ru_status add_labels(ru_dataset *d, const ru_data_options *opt, npy_array *a,
+                            const char *path, ru_err *err)
 {
     int64_t least, most;
     RU_TRY(scan(a, d->count, &least, &most, err));
@@ -161,8 +167,10 @@ static ru_status add_array(ru_dataset *d, const ru_data_options *opt, const char
         return add_labels(d, opt, out, path, err);
     }
     if (strcmp(name, "y") == 0 && opt->classes > 0) {
-        return RU_FAIL(err, RU_E_DATA, "%s: classes is set, but y is %s of rank %u; expected one "
-                       "integer a sample", path, ru_dtype_name(t), a->type.rank);
+        return RU_FAIL(err, RU_E_DATA,
+                       "%s: classes is set, but y is %s of rank %u; expected one "
+                       "integer a sample",
+                       path, ru_dtype_name(t), a->type.rank);
     }
     bool pixels = t == RU_U8 && a->type.rank >= 2 && strcmp(name, "y") != 0;
     ru_dtype dtype = d->raw ? t : pixels || !is_integer(t) ? RU_F32 : RU_I64;
@@ -182,8 +190,8 @@ static ru_status add_file(ru_dataset *d, const ru_data_options *opt, uint32_t k,
 {
     npy_set *s = d->self;
     const char *path = opt->paths[k];
-    int64_t resident = opt->resident_max_bytes != 0 ? opt->resident_max_bytes
-                                                    : RUI_RESIDENT_MAX_BYTES;
+    int64_t resident =
+        opt->resident_max_bytes != 0 ? opt->resident_max_bytes : RUI_RESIDENT_MAX_BYTES;
     rui_source *file = &s->files[s->n_files++];
     RU_TRY(rui_source_open(&d->arena, path, resident, file, err));
     d->bytes += file->disk_bytes;
@@ -224,10 +232,10 @@ static ru_status npy_open(ru_dataset *d, const ru_data_options *opt, ru_err *err
     return RU_OK;
 }
 
-/* -- read ------------------------------------------------------------------------------------------ */
+/* -- read -------------------------------------------------------------------------------------- */
 
-static ru_status put_items(const ru_dataset *d, uint32_t k, const uint8_t *p, int64_t first, int64_t n,
-                           uint8_t *into, ru_err *err)
+static ru_status put_items(const ru_dataset *d, uint32_t k, const uint8_t *p, int64_t first,
+                           int64_t n, uint8_t *into, ru_err *err)
 {
     const npy_set *s = d->self;
     const npy_array *a = &s->arrays[k];

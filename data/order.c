@@ -6,8 +6,8 @@
  *     hi, lo  ->  lo, hi + F(key[r], lo) mod side
  *
  * Every round can be undone, so the whole is a bijection of side*side; results >= count walk on
- * through it until they fall below (side*side - count < 2*side, so almost never). The round keys are
- * Philox4x32-10 of (seed, epoch).
+ * through it until they fall below (side*side - count < 2*side, so almost never). The round keys
+ * are Philox4x32-10 of (seed, epoch).
  *
  * Source: black-rogaway-2002 (ciphers with arbitrary finite domains: cycle walking and generalised
  * Feistel); salmon-2011 (Philox). */

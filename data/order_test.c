@@ -57,7 +57,8 @@ static void check_chi_square(const int64_t *seen, int64_t cells, int64_t draws)
         double d = (double)seen[i] - expected;
         sum += d * d / expected;
     }
-    double free_cells = (double)cells - 1.0, deviations = (sum - free_cells) / sqrt(2.0 * free_cells);
+    double free_cells = (double)cells - 1.0,
+           deviations = (sum - free_cells) / sqrt(2.0 * free_cells);
     if (deviations > 5.0 || deviations < -5.0) {
         fail_msg("chi-square %.1f over %lld cells is %.1f deviations off", sum, (long long)cells,
                  deviations);
@@ -89,7 +90,8 @@ static void test_pairs_are_uniform(void **state)
     }
 }
 
-/* Within one epoch of many samples: neighbours of the order fall into all pairs of regions alike. */
+/* Within one epoch of many samples: neighbours of the order fall into all pairs of regions alike.
+ */
 static void test_neighbours_are_spread(void **state)
 {
     (void)state;
@@ -100,14 +102,13 @@ static void test_neighbours_are_spread(void **state)
         rui_order o;
         rui_order_init(&o, ru_test_seed(), 1, n);
         for (int64_t i = 0; i + 1 < n; i += 2) {
-            int64_t a = rui_order_at(&o, i) * REGIONS / n, b = rui_order_at(&o, i + 1) * REGIONS / n;
+            int64_t a = rui_order_at(&o, i) * REGIONS / n,
+                    b = rui_order_at(&o, i + 1) * REGIONS / n;
             seen[a * REGIONS + b]++;
         }
         check_chi_square(seen, (int64_t)REGIONS * REGIONS, n / 2);
     }
 }
-
-
 
 static void test_epochs_and_seeds_differ(void **state)
 {
@@ -123,5 +124,6 @@ static void test_epochs_and_seeds_differ(void **state)
 }
 
 RU_TESTS(data_order, cmocka_unit_test(test_bijective_for_all_small_counts),
-         cmocka_unit_test(test_large_counts_stay_in_range), cmocka_unit_test(test_pairs_are_uniform),
-         cmocka_unit_test(test_neighbours_are_spread), cmocka_unit_test(test_epochs_and_seeds_differ))
+         cmocka_unit_test(test_large_counts_stay_in_range),
+         cmocka_unit_test(test_pairs_are_uniform), cmocka_unit_test(test_neighbours_are_spread),
+         cmocka_unit_test(test_epochs_and_seeds_differ))

@@ -5,8 +5,8 @@
  *     record 1                             (every field starts at a multiple of 8)
  *     ...
  *
- * A sample costs one read at a place known by multiplication; pixels stay u8 and are scaled when read.
- * Numbers are little-endian. */
+ * A sample costs one read at a place known by multiplication; pixels stay u8 and are scaled when
+ * read. Numbers are little-endian. */
 #include "data/data_impl.h"
 
 #include <stdio.h>
@@ -19,8 +19,8 @@
 enum { HEADER_UNIT = 4096, RECORD_UNIT = 64, FIELD_UNIT = 8, HEADER_MAX = 1 << 26 };
 
 typedef struct packed_field {
-    char name[24];   /* NUL-ended */
-    uint32_t dtype;  /* ru_dtype */
+    char name[24];  /* NUL-ended */
+    uint32_t dtype; /* ru_dtype */
     uint32_t rank;
     int64_t dims[RU_RANK_MAX];
     uint32_t pixels; /* 1: u8 that becomes f32 by scale and shift */
@@ -31,7 +31,7 @@ typedef struct packed_header {
     char magic[8];
     uint32_t header_bytes, n_fields;
     int64_t count, classes, record_bytes;
-    int64_t names_bytes;  /* of class names behind this struct; 0: none */
+    int64_t names_bytes; /* of class names behind this struct; 0: none */
     int32_t y_field;
     uint32_t zero;
     packed_field fields[RU_FIELDS_MAX];
@@ -47,7 +47,7 @@ static int64_t round_up(int64_t n, int64_t unit)
     return (n + unit - 1) / unit * unit;
 }
 
-/* -- writing --------------------------------------------------------------------------------------- */
+/* -- writing ----------------------------------------------------------------------------------- */
 
 typedef struct packed_out {
     rui_file file;
@@ -76,15 +76,15 @@ static ru_status put_records(void *self, const ru_batch *b, ru_err *err)
 static ru_status put_header(packed_out *o, const rui_write_job *job, ru_err *err)
 {
     const ru_dataset *d = job->d;
-    packed_header h = {.n_fields = d->n_fields, .count = job->n, .classes = d->classes,
-                       .y_field = d->y_field};
+    packed_header h = {
+        .n_fields = d->n_fields, .count = job->n, .classes = d->classes, .y_field = d->y_field};
     memcpy(h.magic, packed_magic, sizeof h.magic);
     for (uint32_t k = 0; k < d->n_fields; k++) {
         const ru_field *f = &d->fields[k];
         packed_field *p = &h.fields[k];
         if (strlen(f->name) >= sizeof p->name) {
-            return RU_FAIL(err, RU_E_UNSUPPORTED, "packed: the field name '%s' is longer than 23 bytes",
-                           f->name);
+            return RU_FAIL(err, RU_E_UNSUPPORTED,
+                           "packed: the field name '%s' is longer than 23 bytes", f->name);
         }
         memcpy(p->name, f->name, strlen(f->name));
         p->dtype = f->type.dtype;
@@ -145,7 +145,7 @@ ru_status rui_write_packed(const rui_write_job *job, ru_err *err)
     return st;
 }
 
-/* -- reading --------------------------------------------------------------------------------------- */
+/* -- reading ----------------------------------------------------------------------------------- */
 
 typedef struct packed_set {
     rui_source file;
@@ -252,8 +252,10 @@ static ru_status read_header(ru_dataset *d, packed_set *s, ru_err *err)
     int64_t records = s->file.size_bytes - h->header_bytes;
     if (h->count < 1 || h->count > records / h->record_bytes ||
         h->count * h->record_bytes != records) {
-        return RU_FAIL(err, RU_E_DATA, "%s: promises %lld records of %lld bytes, but %lld bytes follow "
-                       "the header", s->file.path, (long long)h->count, (long long)h->record_bytes,
+        return RU_FAIL(err, RU_E_DATA,
+                       "%s: promises %lld records of %lld bytes, but %lld bytes follow "
+                       "the header",
+                       s->file.path, (long long)h->count, (long long)h->record_bytes,
                        (long long)records);
     }
     return read_names(d, s, err);
@@ -268,8 +270,8 @@ static ru_status packed_open(ru_dataset *d, const ru_data_options *opt, ru_err *
     if (s == NULL) {
         return rui_no_memory(err, "packed", sizeof *s);
     }
-    int64_t resident = opt->resident_max_bytes != 0 ? opt->resident_max_bytes
-                                                    : RUI_RESIDENT_MAX_BYTES;
+    int64_t resident =
+        opt->resident_max_bytes != 0 ? opt->resident_max_bytes : RUI_RESIDENT_MAX_BYTES;
     RU_TRY(rui_source_open(&d->arena, opt->paths[0], resident, &s->file, err));
     RU_TRY(read_header(d, s, err));
     d->bytes = s->file.disk_bytes;
@@ -293,8 +295,10 @@ static ru_status unpack(const ru_dataset *d, const packed_set *s, int64_t index,
     uint32_t want;
     memcpy(&want, p + s->h.record_bytes - 4, sizeof want);
     if (ru_crc32c(0, p, s->h.record_bytes - 4) != want) {
-        return RU_FAIL(err, RU_E_DATA, "%s: record %lld (byte %lld) does not fit its checksum; the file "
-                       "is damaged", s->file.path, (long long)index,
+        return RU_FAIL(err, RU_E_DATA,
+                       "%s: record %lld (byte %lld) does not fit its checksum; the file "
+                       "is damaged",
+                       s->file.path, (long long)index,
                        (long long)(s->h.header_bytes + index * s->h.record_bytes));
     }
     for (uint32_t k = 0; k < s->h.n_fields; k++) {

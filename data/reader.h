@@ -1,9 +1,10 @@
 /* Readers: samples by position, decoded in the background.
  *
- * A dataset is an indexed set of samples, each with the same fields ("x", "y", ...) of fixed type. The
- * order of training is a pure function: sample = permutation(seed, epoch, position), a counter-based
- * bijection that needs no memory, so any worker can read any position and a resume needs one number.
- * A stream hands out batches in that order; threads read and decode ahead into a ring of batches.
+ * A dataset is an indexed set of samples, each with the same fields ("x", "y", ...) of fixed type.
+ * The order of training is a pure function: sample = permutation(seed, epoch, position), a
+ * counter-based bijection that needs no memory, so any worker can read any position and a resume
+ * needs one number. A stream hands out batches in that order; threads read and decode ahead into a
+ * ring of batches.
  *
  * Thread: a dataset may be read by many threads; a stream has one consumer. */
 #ifndef RU_DATA_READER_H
@@ -34,38 +35,41 @@ typedef struct ru_data_options {
     const char *format; /* csv libsvm idx cifar npy tokens images tar tfrecord packed synthetic */
     const char *const *paths; /* [n_paths] files or folders, format-dependent */
     uint32_t n_paths;
-    int64_t context;    /* tokens: length of a sample; y is x shifted by one */
-    int64_t stride;     /* tokens: distance of samples; 0: context */
-    int64_t features;   /* libsvm: width; 0: found by a scan */
-    int64_t classes;    /* labels must be in 0..classes-1; 0: found by a scan */
-    const char *label;  /* csv: column name or number of the label; NULL: last */
-    bool header;        /* csv: first line is names (also found by itself when not numbers) */
-    int64_t image_size; /* images, tar: resize and crop to this; 0: all must agree */
-    double scale, shift; /* u8 pixels -> x*scale + shift; both 0: x/255 */
+    int64_t context;       /* tokens: length of a sample; y is x shifted by one */
+    int64_t stride;        /* tokens: distance of samples; 0: context */
+    int64_t features;      /* libsvm: width; 0: found by a scan */
+    int64_t classes;       /* labels must be in 0..classes-1; 0: found by a scan */
+    const char *label;     /* csv: column name or number of the label; NULL: last */
+    bool header;           /* csv: first line is names (also found by itself when not numbers) */
+    int64_t image_size;    /* images, tar: resize and crop to this; 0: all must agree */
+    double scale, shift;   /* u8 pixels -> x*scale + shift; both 0: x/255 */
     const char *generator; /* synthetic: name as in `rubato data make` */
-    ru_gen_options gen; /* synthetic: further sizes */
-    uint64_t seed;      /* synthetic */
-    int64_t first;      /* synthetic: number of the first sample; a test set starts behind its training set */
-    int64_t count;      /* synthetic; else 0 = all, n = first n samples */
+    ru_gen_options gen;    /* synthetic: further sizes */
+    uint64_t seed;         /* synthetic */
+    int64_t first;         /* synthetic: number of the first sample: a test set starts behind its
+                              training set */
+    int64_t count;         /* synthetic; else 0 = all, n = first n samples */
     bool one_hot;
-    bool skip_damaged;  /* damaged samples are replaced by the next good one and counted; else errors */
-    bool raw;           /* numbers as stored: u8 pixels unscaled, tokens in the file's own width */
-    bool regression;    /* csv, libsvm: y is a number (f32) even when all labels look like classes */
+    bool skip_damaged; /* damaged samples are replaced by the next good one and counted; else errors
+                        */
+    bool raw;          /* numbers as stored: u8 pixels unscaled, tokens in the file's own width */
+    bool regression;   /* csv, libsvm: y is a number (f32) even when all labels look like classes */
     int64_t token_bytes; /* tokens: 1, 2 or 4 bytes each; 0: by the name's ending, else 1 */
-    const char *const *class_names; /* order of the classes (of the training set, for its test set); */
+    const char *const *class_names; /* in the order of their numbers (of the training set, for its
+                                       test set) */
     uint32_t n_class_names;         /* 0: the names found, sorted */
-    int64_t resident_max_bytes; /* files up to this are kept in memory; 0: 64 MiB, -1: none */
+    int64_t resident_max_bytes;     /* files up to this are kept in memory; 0: 64 MiB, -1: none */
 } ru_data_options;
 
 /* Open and index. Errors: RU_E_MISSING, RU_E_DATA with file and place, RU_E_CONFIG. */
 RU_MUST_USE ru_status ru_dataset_open(const ru_data_options *opt, ru_dataset **out, ru_err *err);
 void ru_dataset_close(ru_dataset *d);
 
-int64_t ru_dataset_count(const ru_dataset *d); /* samples */
+int64_t ru_dataset_count(const ru_dataset *d);                            /* samples */
 uint32_t ru_dataset_fields(const ru_dataset *d, const ru_field **fields); /* view until close */
-int64_t ru_dataset_classes(const ru_dataset *d); /* 0: not a classification set */
+int64_t ru_dataset_classes(const ru_dataset *d);                   /* 0: not a classification set */
 const char *ru_dataset_class_name(const ru_dataset *d, int64_t k); /* NULL: none */
-int64_t ru_dataset_bytes(const ru_dataset *d);   /* on disk */
+int64_t ru_dataset_bytes(const ru_dataset *d);                     /* on disk */
 int64_t ru_dataset_skipped(const ru_dataset *d); /* damaged samples replaced so far */
 const char *ru_dataset_format(const ru_dataset *d);
 
@@ -83,16 +87,16 @@ int64_t ru_order_sample(uint64_t seed, int64_t epoch, int64_t position, int64_t 
 
 typedef struct ru_stream_options {
     uint64_t seed;
-    bool shuffle;        /* else dataset order */
-    int64_t batch;       /* samples of a batch */
-    int64_t start;       /* global position of the first sample: epoch * count + position */
-    int64_t epochs;      /* end after this many, counted from global position 0; 0: endless. Batches
-                            cross epoch borders unless drop_last */
-    bool drop_last;      /* skip the incomplete batch at every epoch's end */
-    bool partial_last;   /* evaluation: the very last batch may be short; else it is left out */
-    uint32_t threads;    /* readers; 0: 1 */
-    uint32_t ahead;      /* batches read ahead; 0: 4 */
-    int64_t bytes_max;   /* bound on buffered batches; 0: 256 MiB. Lowers `ahead`, never below 1 */
+    bool shuffle;      /* else dataset order */
+    int64_t batch;     /* samples of a batch */
+    int64_t start;     /* global position of the first sample: epoch * count + position */
+    int64_t epochs;    /* end after this many, counted from global position 0; 0: endless. Batches
+                          cross epoch borders unless drop_last */
+    bool drop_last;    /* skip the incomplete batch at every epoch's end */
+    bool partial_last; /* evaluation: the very last batch may be short; else it is left out */
+    uint32_t threads;  /* readers; 0: 1 */
+    uint32_t ahead;    /* batches read ahead; 0: 4 */
+    int64_t bytes_max; /* bound on buffered batches; 0: 256 MiB. Lowers `ahead`, never below 1 */
 } ru_stream_options;
 
 typedef struct ru_batch {

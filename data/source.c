@@ -8,7 +8,8 @@
 #include <zlib.h>
 
 enum { INFLATE_START_BYTES = 1 << 20 };
-static const int64_t inflate_max_bytes = (int64_t)8 << 30; /* a packed file may not unpack to more */
+static const int64_t inflate_max_bytes = (int64_t)8
+                                         << 30; /* a packed file may not unpack to more */
 
 ru_status rui_no_memory(ru_err *err, const char *what, int64_t size_bytes)
 {
@@ -25,9 +26,10 @@ static ru_status grow(uint8_t **buf, int64_t *room, const char *path, ru_err *er
 {
     int64_t next = *room == 0 ? INFLATE_START_BYTES : *room * 2;
     if (next > inflate_max_bytes) {
-        return RU_FAIL(err, RU_E_LIMIT,
-                       "%s: unpacks to more than %lld bytes; unpack it first and name the plain file",
-                       path, (long long)inflate_max_bytes);
+        return RU_FAIL(
+            err, RU_E_LIMIT,
+            "%s: unpacks to more than %lld bytes; unpack it first and name the plain file", path,
+            (long long)inflate_max_bytes);
     }
     uint8_t *p = realloc(*buf, (size_t)next);
     if (p == NULL) {
@@ -66,8 +68,10 @@ static ru_status inflate_all(z_stream *z, rui_source *s, const uint8_t *in, int6
             }
             zrc = inflateReset(z);
         } else if (zrc == Z_BUF_ERROR && at == in_bytes && z->avail_out != 0) {
-            return RU_FAIL(err, RU_E_DATA, "%s: the gzip data ends early, after %lld bytes; copy the "
-                           "file again", s->path, (long long)in_bytes);
+            return RU_FAIL(err, RU_E_DATA,
+                           "%s: the gzip data ends early, after %lld bytes; copy the "
+                           "file again",
+                           s->path, (long long)in_bytes);
         }
         if (zrc != Z_OK && zrc != Z_BUF_ERROR) {
             return RU_FAIL(err, RU_E_DATA, "%s: damaged gzip data near byte %lld (%s)", s->path,

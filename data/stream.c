@@ -1,8 +1,8 @@
 /* Streams: batches in the order of training, filled by threads ahead of the consumer.
  *
- * Batch b of a stream is a pure function of the options (which positions it holds) and of the dataset,
- * so it does not matter which thread fills it. Slots form a ring: batch b lives in slot b % n_slots;
- * threads take batch numbers in order and wait while b >= released + n_slots.
+ * Batch b of a stream is a pure function of the options (which positions it holds) and of the
+ * dataset, so it does not matter which thread fills it. Slots form a ring: batch b lives in slot b
+ * % n_slots; threads take batch numbers in order and wait while b >= released + n_slots.
  *
  *     released      next_out                 next_take
  *        |  held by    |   filled or being filled   |  free: b < released + n_slots
@@ -30,24 +30,24 @@ typedef struct slot {
 typedef struct range {
     int64_t epoch, in_epoch; /* of the first sample */
     int64_t n;
-    int64_t next;            /* global position after the batch */
+    int64_t next; /* global position after the batch */
 } range;
 
 struct ru_stream {
     ru_dataset *d;
     ru_stream_options opt;
-    int64_t count, total;  /* samples of an epoch; batches of the stream, INT64_MAX: endless */
-    slot *slots;           /* [n_slots] */
+    int64_t count, total; /* samples of an epoch; batches of the stream, INT64_MAX: endless */
+    slot *slots;          /* [n_slots] */
     uint32_t n_slots, n_threads;
     uint8_t *memory;
-    ru_thread *threads;    /* [n_threads] */
-    ru_mutex lock;         /* guards everything below */
+    ru_thread *threads; /* [n_threads] */
+    ru_mutex lock;      /* guards everything below */
     ru_cond filled, freed;
     int64_t next_take, next_out, released;
     bool stop, failed;
 };
 
-/* -- which samples --------------------------------------------------------------------------------- */
+/* -- which samples ----------------------------------------------------------------------------- */
 
 static range batch_range(const ru_stream *s, int64_t b)
 {
@@ -89,7 +89,7 @@ static int64_t batches_total(const ru_stream *s)
     return s->opt.partial_last ? (left + batch - 1) / batch : left / batch;
 }
 
-/* -- filling --------------------------------------------------------------------------------------- */
+/* -- filling ----------------------------------------------------------------------------------- */
 
 static void slice(const ru_stream *s, const slot *sl, int64_t row, void **fields)
 {
@@ -127,8 +127,8 @@ static ru_status fill(const ru_stream *s, slot *sl, range r, rui_order *order, i
             for (int64_t i = 0; i < run; i++) {
                 void *fields[RU_FIELDS_MAX];
                 slice(s, sl, row + i, fields);
-                RU_TRY(ru_dataset_read(s->d, rui_order_at(order, r.in_epoch + i), fields,
-                                       &sl->err));
+                RU_TRY(
+                    ru_dataset_read(s->d, rui_order_at(order, r.in_epoch + i), fields, &sl->err));
             }
         }
         row += run;
@@ -166,18 +166,21 @@ static void reader_main(void *arg)
     ru_mutex_unlock(&s->lock);
 }
 
-/* -- open, next, close ----------------------------------------------------------------------------- */
+/* -- open, next, close ------------------------------------------------------------------------- */
 
 static ru_status check_options(const ru_stream_options *opt, int64_t count, ru_err *err)
 {
     if (opt->batch < 1 || opt->batch > (int64_t)1 << 31) {
-        return RU_FAIL(err, RU_E_CONFIG, "batch is %lld; expected 1 to 2^31", (long long)opt->batch);
+        return RU_FAIL(err, RU_E_CONFIG, "batch is %lld; expected 1 to 2^31",
+                       (long long)opt->batch);
     }
     if (opt->start < 0 || opt->epochs < 0 || opt->bytes_max < 0) {
-        return RU_FAIL(err, RU_E_CONFIG, "stream: start, epochs and bytes_max must not be negative");
+        return RU_FAIL(err, RU_E_CONFIG,
+                       "stream: start, epochs and bytes_max must not be negative");
     }
     if (opt->drop_last && count < opt->batch) {
-        return RU_FAIL(err, RU_E_CONFIG, "batch is %lld but the data has only %lld samples, and "
+        return RU_FAIL(err, RU_E_CONFIG,
+                       "batch is %lld but the data has only %lld samples, and "
                        "incomplete batches are to be dropped; make the batch smaller",
                        (long long)opt->batch, (long long)count);
     }
@@ -213,7 +216,10 @@ static ru_status take_memory(ru_stream *s, ru_err *err)
         ahead = s->n_threads;
     }
     int64_t fit = bound / batch_bytes - 1;
-    s->n_slots = (uint32_t)((fit < 1 ? 1 : fit < ahead ? fit : ahead) + 1); /* + 1: the consumer's */
+    s->n_slots = (uint32_t)((fit < 1       ? 1
+                             : fit < ahead ? fit
+                                           : ahead) +
+                            1); /* + 1: the consumer's */
     s->slots = calloc(s->n_slots, sizeof *s->slots);
     s->memory = aligned_alloc(ALIGN_BYTES, (size_t)(batch_bytes * s->n_slots));
     s->threads = calloc(s->n_threads, sizeof *s->threads);

@@ -38,11 +38,11 @@ ru_status rui_gen_range(const char *gen, const char *what, int64_t v, int64_t lo
     if (v >= low && v <= high) {
         return RU_OK;
     }
-    return RU_FAIL(err, RU_E_CONFIG, "%s: %s is %lld; expected %lld to %lld", gen, what, (long long)v,
-                   (long long)low, (long long)high);
+    return RU_FAIL(err, RU_E_CONFIG, "%s: %s is %lld; expected %lld to %lld", gen, what,
+                   (long long)v, (long long)low, (long long)high);
 }
 
-/* -- the format ------------------------------------------------------------------------------------ */
+/* -- the format -------------------------------------------------------------------------------- */
 
 typedef struct synthetic_set {
     const rui_gen *gen;
@@ -80,11 +80,16 @@ static ru_status synthetic_open(ru_dataset *d, const ru_data_options *opt, ru_er
         return unknown_generator(opt->generator, err);
     }
     s->first = opt->first;
-    s->params = (rui_gen_params){.seed = opt->seed, .features = opt->features,
-                                 .classes = opt->classes, .context = opt->context,
-                                 .hidden = opt->gen.hidden, .rank = opt->gen.rank,
-                                 .users = opt->gen.users, .items = opt->gen.items,
-                                 .vocab = opt->gen.vocab, .length = opt->gen.length,
+    s->params = (rui_gen_params){.seed = opt->seed,
+                                 .features = opt->features,
+                                 .classes = opt->classes,
+                                 .context = opt->context,
+                                 .hidden = opt->gen.hidden,
+                                 .rank = opt->gen.rank,
+                                 .users = opt->gen.users,
+                                 .items = opt->gen.items,
+                                 .vocab = opt->gen.vocab,
+                                 .length = opt->gen.length,
                                  .noise = opt->gen.noise_given ? opt->gen.noise : -1.0};
     RU_TRY(s->gen->setup(&s->params, &d->arena, &s->self, err));
     s->gen->fields(&s->params, d);
@@ -92,7 +97,8 @@ static ru_status synthetic_open(ru_dataset *d, const ru_data_options *opt, ru_er
     return RU_OK;
 }
 
-static ru_status synthetic_read(const ru_dataset *d, int64_t index, void *const *fields, ru_err *err)
+static ru_status synthetic_read(const ru_dataset *d, int64_t index, void *const *fields,
+                                ru_err *err)
 {
     (void)err;
     const synthetic_set *s = d->self;
@@ -128,7 +134,7 @@ const rui_format rui_format_synthetic = {
     .read = synthetic_read,
 };
 
-/* -- digits and noise: nothing hidden behind them -------------------------------------------------- */
+/* -- digits and noise: nothing hidden behind them ---------------------------------------------- */
 
 static ru_status digits_setup(rui_gen_params *p, ru_arena *arena, void **self, ru_err *err)
 {
@@ -146,8 +152,8 @@ static void digits_fields(const rui_gen_params *p, ru_dataset *d)
     rui_field_add_class(d);
 }
 
-static void digits_draw(const rui_gen_params *p, const void *self, const ru_dataset *d, int64_t index,
-                        void *const *fields)
+static void digits_draw(const rui_gen_params *p, const void *self, const ru_dataset *d,
+                        int64_t index, void *const *fields)
 {
     (void)self;
     uint8_t pixels[RU_DIGIT_PIXELS];
@@ -196,8 +202,8 @@ static void noise_fields(const rui_gen_params *p, ru_dataset *d)
     rui_field_add_class(d);
 }
 
-static void noise_draw(const rui_gen_params *p, const void *self, const ru_dataset *d, int64_t index,
-                       void *const *fields)
+static void noise_draw(const rui_gen_params *p, const void *self, const ru_dataset *d,
+                       int64_t index, void *const *fields)
 {
     (void)self;
     ru_rng r = rui_gen_rng(p, "noise", index);
@@ -214,8 +220,8 @@ static void noise_draw(const rui_gen_params *p, const void *self, const ru_datas
     rui_class_put(d, (int64_t)ru_rng_below(&r, (uint32_t)p->classes), fields[1]);
 }
 
-static void noise_truth(const rui_gen_params *p, const void *self, int64_t count, int64_t test_count,
-                        ru_text *out)
+static void noise_truth(const rui_gen_params *p, const void *self, int64_t count,
+                        int64_t test_count, ru_text *out)
 {
     (void)self;
     (void)count;

@@ -43,7 +43,7 @@ void rui_buf_free(rui_buf *b)
     *b = (rui_buf){0};
 }
 
-/* -- numbers --------------------------------------------------------------------------------------- */
+/* -- numbers ----------------------------------------------------------------------------------- */
 
 static const double powers[23] = {1e0,  1e1,  1e2,  1e3,  1e4,  1e5,  1e6,  1e7,
                                   1e8,  1e9,  1e10, 1e11, 1e12, 1e13, 1e14, 1e15,
@@ -110,7 +110,7 @@ bool rui_number(const char *p, int64_t n, double *out)
     return true;
 }
 
-/* -- labels ---------------------------------------------------------------------------------------- */
+/* -- labels ------------------------------------------------------------------------------------ */
 
 typedef enum label_kind {
     LABEL_CLASS,
@@ -144,8 +144,8 @@ static label_kind kind_of_all(const ru_data_options *opt, const rui_label *rows,
         if (!rui_number(rows[i].p, rows[i].n, &v)) {
             return LABEL_NAME;
         }
-        bool digits = ru_str_i64(ru_str_n(rows[i].p + (rows[i].p[0] == '+'),
-                                          rows[i].n - (rows[i].p[0] == '+')), &whole);
+        bool digits = ru_str_i64(
+            ru_str_n(rows[i].p + (rows[i].p[0] == '+'), rows[i].n - (rows[i].p[0] == '+')), &whole);
         bool integer = opt->classes > 0 ? v == floor(v) : digits;
         if (!integer || v < -1.0 || v >= RUI_CLASSES_MAX) {
             kind = LABEL_NUMBER;
@@ -174,8 +174,10 @@ static ru_status resolve_classes(ru_dataset *d, const ru_data_options *opt, cons
         minus = minus || v < 0.0;
         other = other || (v >= 0.0 && v != 1.0);
         if (minus && other) {
-            return label_fail(l, &rows[i], "a class number from 0 on, nor are all of them -1 or 1; set "
-                              "regression to take them as numbers", err);
+            return label_fail(l, &rows[i],
+                              "a class number from 0 on, nor are all of them -1 or 1; set "
+                              "regression to take them as numbers",
+                              err);
         }
         out[i] = v < 0.0 ? 0 : (int32_t)v;
         most = out[i] > most ? out[i] : most;
@@ -282,8 +284,10 @@ ru_status rui_labels_resolve(ru_dataset *d, const ru_data_options *opt, const ru
         break;
     }
     if (opt->classes > 0) {
-        return RU_FAIL(err, RU_E_DATA, "%s: classes is set to %lld, but the labels are not class "
-                       "numbers", l->paths[0], (long long)opt->classes);
+        return RU_FAIL(err, RU_E_DATA,
+                       "%s: classes is set to %lld, but the labels are not class "
+                       "numbers",
+                       l->paths[0], (long long)opt->classes);
     }
     for (int64_t i = 0; i < n; i++) {
         double v = 0.0;

@@ -31,18 +31,18 @@ typedef struct rui_label {
 } rui_label;
 
 typedef struct rui_labels {
-    rui_buf rows;              /* rui_label each */
-    const char *const *paths;  /* by rui_label.file */
+    rui_buf rows;             /* rui_label each */
+    const char *const *paths; /* by rui_label.file */
 } rui_labels;
 
 RU_MUST_USE ru_status rui_labels_add(rui_labels *l, ru_str text, uint32_t file, int64_t line,
                                      ru_err *err);
 
 /* What the labels are, in this order: names when class names are given or a label is no number;
- * class numbers when all are integers >= 0 (-1 and 1 count as 0 and 1) and written so, or integers of
- * any notation when `classes` is set; else numbers (regression). Adds field "y"; *values gets 4 bytes
- * a row, i32 classes or f32 numbers (d->y_field tells), in d's arena.
- * Errors: RU_E_DATA with file and line. */
+ * class numbers when all are integers >= 0 (-1 and 1 count as 0 and 1) and written so, or integers
+ * of any notation when `classes` is set; else numbers (regression). Adds field "y"; *values gets 4
+ * bytes a row, i32 classes or f32 numbers (d->y_field tells), in d's arena. Errors: RU_E_DATA with
+ * file and line. */
 RU_MUST_USE ru_status rui_labels_resolve(ru_dataset *d, const ru_data_options *opt,
                                          const rui_labels *l, const void **values, ru_err *err);
 /* Write row `index` of the resolved labels. */

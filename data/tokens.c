@@ -4,9 +4,9 @@
  *     ids      t0 t1 t2 t3                       context 4
  *     y           t1 t2 t3 t4                    the same, one further
  *
- * Several files follow each other as if they were one, but no sample crosses a border. Tokens are u8
- * (also any plain text: its bytes), u16 or u32, little-endian. ids and y are i64, with `raw` in the
- * file's own width. */
+ * Several files follow each other as if they were one, but no sample crosses a border. Tokens are
+ * u8 (also any plain text: its bytes), u16 or u32, little-endian. ids and y are i64, with `raw` in
+ * the file's own width. */
 #include "data/data_impl.h"
 
 #include <string.h>
@@ -15,9 +15,9 @@ typedef struct tokens_set {
     rui_source *files; /* [n] */
     int64_t *starts;   /* [n + 1] index of each file's first sample */
     uint32_t n;
-    int64_t width;     /* bytes of a token */
+    int64_t width; /* bytes of a token */
     int64_t context, stride;
-    bool check;        /* a token may be >= classes */
+    bool check; /* a token may be >= classes */
 } tokens_set;
 
 static int64_t width_by_name(const char *path)
@@ -26,36 +26,40 @@ static int64_t width_by_name(const char *path)
     if (dot == NULL) {
         return 1;
     }
-    return strcmp(dot, ".u16") == 0 || strcmp(dot, ".bin") == 0 ? 2 : strcmp(dot, ".u32") == 0 ? 4 : 1;
+    return strcmp(dot, ".u16") == 0 || strcmp(dot, ".bin") == 0 ? 2
+           : strcmp(dot, ".u32") == 0                           ? 4
+                                                                : 1;
 }
 
 static int64_t token_at(const uint8_t *p, int64_t width)
 {
-    return width == 1 ? p[0]
-         : width == 2 ? (int64_t)(p[0] | p[1] << 8)
-                      : (int64_t)((uint32_t)p[0] | (uint32_t)p[1] << 8 | (uint32_t)p[2] << 16 |
-                                  (uint32_t)p[3] << 24);
+    return width == 1   ? p[0]
+           : width == 2 ? (int64_t)(p[0] | p[1] << 8)
+                        : (int64_t)((uint32_t)p[0] | (uint32_t)p[1] << 8 | (uint32_t)p[2] << 16 |
+                                    (uint32_t)p[3] << 24);
 }
 
 static ru_status open_file(ru_dataset *d, const ru_data_options *opt, tokens_set *s, uint32_t i,
                            ru_err *err)
 {
-    int64_t resident = opt->resident_max_bytes != 0 ? opt->resident_max_bytes
-                                                    : RUI_RESIDENT_MAX_BYTES;
+    int64_t resident =
+        opt->resident_max_bytes != 0 ? opt->resident_max_bytes : RUI_RESIDENT_MAX_BYTES;
     const char *path = opt->paths[i];
     rui_source *f = &s->files[i];
     RU_TRY(rui_source_open(&d->arena, path, resident, f, err));
     if (f->size_bytes % s->width != 0) {
-        return RU_FAIL(err, RU_E_DATA, "%s: %lld bytes are not a whole number of %lld-byte tokens; "
-                       "the file is cut short, or token_bytes is wrong", path,
-                       (long long)f->size_bytes, (long long)s->width);
+        return RU_FAIL(err, RU_E_DATA,
+                       "%s: %lld bytes are not a whole number of %lld-byte tokens; "
+                       "the file is cut short, or token_bytes is wrong",
+                       path, (long long)f->size_bytes, (long long)s->width);
     }
     int64_t tokens = f->size_bytes / s->width;
     int64_t count = tokens <= s->context ? 0 : (tokens - s->context - 1) / s->stride + 1;
     if (count == 0 && opt->n_paths == 1) {
-        return RU_FAIL(err, RU_E_DATA, "%s: %lld tokens are too few for a context of %lld (one more is "
-                       "needed for the last target)", path, (long long)tokens,
-                       (long long)s->context);
+        return RU_FAIL(err, RU_E_DATA,
+                       "%s: %lld tokens are too few for a context of %lld (one more is "
+                       "needed for the last target)",
+                       path, (long long)tokens, (long long)s->context);
     }
     s->starts[i + 1] = s->starts[i] + count;
     d->bytes += f->disk_bytes;
@@ -66,8 +70,8 @@ static ru_status scan_largest(const rui_source *f, int64_t width, int64_t *most,
 {
     uint8_t buf[65536];
     for (int64_t at = 0; at < f->size_bytes; at += (int64_t)sizeof buf) {
-        int64_t n = f->size_bytes - at < (int64_t)sizeof buf ? f->size_bytes - at
-                                                             : (int64_t)sizeof buf;
+        int64_t n =
+            f->size_bytes - at < (int64_t)sizeof buf ? f->size_bytes - at : (int64_t)sizeof buf;
         const uint8_t *p = NULL;
         RU_TRY(rui_source_view(f, at, n, buf, &p, err));
         for (int64_t i = 0; i < n; i += width) {
@@ -91,8 +95,10 @@ static ru_status find_classes(ru_dataset *d, const ru_data_options *opt, tokens_
             RU_TRY(scan_largest(&s->files[i], s->width, &most, err));
         }
         if (most >= RUI_CLASSES_MAX) {
-            return RU_FAIL(err, RU_E_DATA, "%s: holds the token %lld; expected less than %d (is "
-                           "token_bytes right?)", opt->paths[0], (long long)most, RUI_CLASSES_MAX);
+            return RU_FAIL(err, RU_E_DATA,
+                           "%s: holds the token %lld; expected less than %d (is "
+                           "token_bytes right?)",
+                           opt->paths[0], (long long)most, RUI_CLASSES_MAX);
         }
         d->classes = most + 1;
     }
@@ -106,8 +112,10 @@ static ru_status tokens_open(ru_dataset *d, const ru_data_options *opt, ru_err *
         return RU_FAIL(err, RU_E_CONFIG, "tokens: no files are named");
     }
     if (opt->context < 1 || opt->context > RUI_SAMPLE_BYTES_MAX / 8) {
-        return RU_FAIL(err, RU_E_CONFIG, "tokens: context is %lld; expected the length of a sample, "
-                       "1 or more", (long long)opt->context);
+        return RU_FAIL(err, RU_E_CONFIG,
+                       "tokens: context is %lld; expected the length of a sample, "
+                       "1 or more",
+                       (long long)opt->context);
     }
     int64_t width = opt->token_bytes != 0 ? opt->token_bytes : width_by_name(opt->paths[0]);
     if (width != 1 && width != 2 && width != 4) {
@@ -120,7 +128,10 @@ static ru_status tokens_open(ru_dataset *d, const ru_data_options *opt, ru_err *
     if (s == NULL || files == NULL || starts == NULL) {
         return rui_no_memory(err, "tokens", sizeof *s);
     }
-    *s = (tokens_set){.files = files, .starts = starts, .n = opt->n_paths, .width = width,
+    *s = (tokens_set){.files = files,
+                      .starts = starts,
+                      .n = opt->n_paths,
+                      .width = width,
                       .context = opt->context,
                       .stride = opt->stride > 0 ? opt->stride : opt->context};
     for (uint32_t i = 0; i < s->n; i++) {
@@ -147,15 +158,16 @@ static void widen(const uint8_t *RU_RESTRICT p, int64_t width, int64_t n, int64_
     }
 }
 
-static ru_status check_tokens(const ru_dataset *d, const rui_source *f, int64_t at, const uint8_t *p,
-                              ru_err *err)
+static ru_status check_tokens(const ru_dataset *d, const rui_source *f, int64_t at,
+                              const uint8_t *p, ru_err *err)
 {
     const tokens_set *s = d->self;
     for (int64_t i = 0; i <= s->context; i++) {
         int64_t t = token_at(p + i * s->width, s->width);
         if (t >= d->classes) {
-            return RU_FAIL(err, RU_E_DATA, "%s: token %lld at byte %lld is outside 0..%lld", f->path,
-                           (long long)t, (long long)(at + i * s->width), (long long)d->classes - 1);
+            return RU_FAIL(err, RU_E_DATA, "%s: token %lld at byte %lld is outside 0..%lld",
+                           f->path, (long long)t, (long long)(at + i * s->width),
+                           (long long)d->classes - 1);
         }
     }
     return RU_OK;
@@ -187,7 +199,8 @@ static ru_status read_piecewise(const ru_dataset *d, const rui_source *f, int64_
     uint8_t small[65536];
     int64_t step = s->stride * s->width, sample = (s->context + 1) * s->width;
     int64_t per = step > (int64_t)sizeof small || sample > (int64_t)sizeof small
-                      ? 1 : ((int64_t)sizeof small - sample) / step + 1;
+                      ? 1
+                      : ((int64_t)sizeof small - sample) / step + 1;
     rui_scratch tmp;
     RU_TRY(rui_scratch_get(&tmp, small, sizeof small, sample + (per - 1) * step, err));
     ru_status st = RU_OK;
@@ -207,7 +220,8 @@ static ru_status read_piecewise(const ru_dataset *d, const rui_source *f, int64_
 static uint32_t file_of(const tokens_set *s, int64_t index)
 {
     uint32_t lo = 0, hi = s->n - 1;
-    while (lo < hi) { /* last file that starts at or before index; empty files start where the next */
+    while (lo <
+           hi) { /* last file that starts at or before index; empty files start where the next */
         uint32_t mid = lo + (hi - lo + 1) / 2;
         if (s->starts[mid] <= index) {
             lo = mid;

@@ -10,7 +10,7 @@
 
 enum { BUF_BYTES = 1 << 20, PATH_BYTES = 4096, BATCH = 64 };
 
-/* -- files ----------------------------------------------------------------------------------------- */
+/* -- files ------------------------------------------------------------------------------------- */
 
 ru_status rui_file_open(rui_file *f, const char *dir, const char *name, ru_err *err)
 {
@@ -62,12 +62,16 @@ void rui_file_close(rui_file *f)
 }
 
 ru_status rui_write_batches(const rui_write_job *job,
-                            ru_status (*each)(void *self, const ru_batch *b, ru_err *err), void *self,
-                            ru_err *err)
+                            ru_status (*each)(void *self, const ru_batch *b, ru_err *err),
+                            void *self, ru_err *err)
 {
     ru_stream *s = NULL;
-    ru_stream_options opt = {.batch = BATCH, .start = job->first, .epochs = 1, .partial_last = true,
-                             .threads = job->threads > 0 ? job->threads : 2, .ahead = 8};
+    ru_stream_options opt = {.batch = BATCH,
+                             .start = job->first,
+                             .epochs = 1,
+                             .partial_last = true,
+                             .threads = job->threads > 0 ? job->threads : 2,
+                             .ahead = 8};
     RU_TRY(ru_stream_open(job->d, &opt, &s, err));
     ru_status st = RU_OK;
     int64_t left = job->n;
@@ -85,7 +89,7 @@ ru_status rui_write_batches(const rui_write_job *job,
     return st;
 }
 
-/* -- the list of writers --------------------------------------------------------------------------- */
+/* -- the list of writers ----------------------------------------------------------------------- */
 
 static const rui_writer writers[] = {
 #define RUI_X(name, help) {#name, help, rui_write_##name},
@@ -108,7 +112,7 @@ const rui_writer *rui_writer_at(uint32_t k)
     return k < RU_ARRAY_LEN(writers) ? &writers[k] : NULL;
 }
 
-/* -- npy ------------------------------------------------------------------------------------------- */
+/* -- npy --------------------------------------------------------------------------------------- */
 
 static const char *numpy_name(ru_dtype t)
 {
@@ -166,11 +170,12 @@ ru_status rui_npy_save(const char *dir, const char *name, ru_dtype dtype, uint32
 typedef struct rows_out {
     const rui_write_job *job;
     rui_file files[RU_FIELDS_MAX];
-    bool swap;     /* big-endian numbers */
+    bool swap;      /* big-endian numbers */
     bool labels_u8; /* idx: field y narrowed to u8 */
 } rows_out;
 
-static ru_status put_big_endian(rui_file *f, const uint8_t *p, int64_t n, int64_t width, ru_err *err)
+static ru_status put_big_endian(rui_file *f, const uint8_t *p, int64_t n, int64_t width,
+                                ru_err *err)
 {
     for (int64_t i = 0; i < n; i++) {
         uint8_t b[8];
@@ -235,12 +240,17 @@ ru_status rui_write_npy(const rui_write_job *job, ru_err *err)
     return finish_rows(&o, st, err);
 }
 
-/* -- idx ------------------------------------------------------------------------------------------- */
+/* -- idx --------------------------------------------------------------------------------------- */
 
 static uint8_t idx_code(ru_dtype t)
 {
-    return t == RU_U8 ? 0x08 : t == RU_I8 ? 0x09 : t == RU_I16 ? 0x0b : t == RU_I32 ? 0x0c
-         : t == RU_F32 ? 0x0d : t == RU_F64 ? 0x0e : 0;
+    return t == RU_U8    ? 0x08
+           : t == RU_I8  ? 0x09
+           : t == RU_I16 ? 0x0b
+           : t == RU_I32 ? 0x0c
+           : t == RU_F32 ? 0x0d
+           : t == RU_F64 ? 0x0e
+                         : 0;
 }
 
 static ru_status idx_header(rui_file *f, uint8_t code, int64_t count, const ru_type *t, ru_err *err)
@@ -262,7 +272,8 @@ ru_status rui_write_idx(const rui_write_job *job, ru_err *err)
     const ru_dataset *d = job->d;
     if (d->n_fields > 2 || (d->n_fields == 2 && (d->y_field != 1 || d->one_hot)) ||
         idx_code(d->fields[0].type.dtype) == 0 || job->n > UINT32_MAX) {
-        return RU_FAIL(err, RU_E_UNSUPPORTED, "idx holds one array and class numbers; write npy or "
+        return RU_FAIL(err, RU_E_UNSUPPORTED,
+                       "idx holds one array and class numbers; write npy or "
                        "packed files instead");
     }
     rows_out o = {.job = job, .swap = true, .labels_u8 = d->classes <= 256};
@@ -286,7 +297,7 @@ ru_status rui_write_idx(const rui_write_job *job, ru_err *err)
     return finish_rows(&o, st, err);
 }
 
-/* -- text: csv and libsvm -------------------------------------------------------------------------- */
+/* -- text: csv and libsvm ---------------------------------------------------------------------- */
 
 typedef struct text_out {
     const rui_write_job *job;

@@ -37,11 +37,11 @@ typedef struct rui_writer {
 } rui_writer;
 
 /* X(name, help): the formats that can be written; rui_write_<name>. */
-#define RUI_WRITER_LIST(X)                                                                         \
-    X(idx, "PREFIX-images and PREFIX-labels (u8 or f32)")                                          \
-    X(npy, "PREFIX-FIELD.npy for each field")                                                      \
-    X(csv, "PREFIX.csv, one line a sample")                                                        \
-    X(libsvm, "PREFIX.svm, what is not zero")                                                      \
+#define RUI_WRITER_LIST(X)                                \
+    X(idx, "PREFIX-images and PREFIX-labels (u8 or f32)") \
+    X(npy, "PREFIX-FIELD.npy for each field")             \
+    X(csv, "PREFIX.csv, one line a sample")               \
+    X(libsvm, "PREFIX.svm, what is not zero")             \
     X(packed, "PREFIX.pack, our own form: one read a sample, checked")
 
 #define RUI_X(name, help) ru_status rui_write_##name(const rui_write_job *job, ru_err *err);
@@ -53,7 +53,8 @@ const rui_writer *rui_writer_at(uint32_t k); /* NULL past the end */
 
 /* Calls `each` for every batch of the job in order. */
 RU_MUST_USE ru_status rui_write_batches(const rui_write_job *job,
-                                        ru_status (*each)(void *self, const ru_batch *b, ru_err *err),
+                                        ru_status (*each)(void *self, const ru_batch *b,
+                                                          ru_err *err),
                                         void *self, ru_err *err);
 
 #endif

@@ -8,34 +8,88 @@
 #include "data/make.h"
 #include "tool/cmd.h"
 
-/* -- make ------------------------------------------------------------------------------------------ */
+/* -- make -------------------------------------------------------------------------------------- */
 
 static const ru_opt make_opts[] = {
-    {.name = "out", .letter = 'o', .type = RU_OPT_TEXT, .word = "DIR",
+    {.name = "out",
+     .letter = 'o',
+     .type = RU_OPT_TEXT,
+     .word = "DIR",
      .help = "folder for the files (default: the name)"},
-    {.name = "count", .letter = 'n', .type = RU_OPT_I64, .word = "N", .min = 1, .max = 1e12,
+    {.name = "count",
+     .letter = 'n',
+     .type = RU_OPT_I64,
+     .word = "N",
+     .min = 1,
+     .max = 1e12,
      .help = "samples of the training part, for text and grammar bytes"},
-    {.name = "test", .type = RU_OPT_I64, .word = "N", .min = -1, .max = 1e12,
+    {.name = "test",
+     .type = RU_OPT_I64,
+     .word = "N",
+     .min = -1,
+     .max = 1e12,
      .help = "samples of the test part, -1 for none"},
-    {.name = "seed", .letter = 's', .type = RU_OPT_I64, .word = "N", .def = "1", .min = 0,
-     .max = 9e15, .help = "the same seed gives the same bytes on every machine"},
-    {.name = "features", .type = RU_OPT_I64, .word = "N", .min = 1, .max = 1e9,
+    {.name = "seed",
+     .letter = 's',
+     .type = RU_OPT_I64,
+     .word = "N",
+     .def = "1",
+     .min = 0,
+     .max = 9e15,
+     .help = "the same seed gives the same bytes on every machine"},
+    {.name = "features",
+     .type = RU_OPT_I64,
+     .word = "N",
+     .min = 1,
+     .max = 1e9,
      .help = "width of a sample (gaussian, teacher, clicks), side of the image (noise)"},
-    {.name = "classes", .type = RU_OPT_I64, .word = "N", .min = 1, .max = 1e6,
+    {.name = "classes",
+     .type = RU_OPT_I64,
+     .word = "N",
+     .min = 1,
+     .max = 1e6,
      .help = "classes (gaussian, noise) or topics"},
-    {.name = "noise", .type = RU_OPT_F64, .word = "X", .min = 0, .max = 1e6,
+    {.name = "noise",
+     .type = RU_OPT_F64,
+     .word = "X",
+     .min = 0,
+     .max = 1e6,
      .help = "deviation of the noise (gaussian, teacher, ratings)"},
-    {.name = "hidden", .type = RU_OPT_I64, .word = "N", .min = 1, .max = 1e6,
+    {.name = "hidden",
+     .type = RU_OPT_I64,
+     .word = "N",
+     .min = 1,
+     .max = 1e6,
      .help = "hidden units of the teacher"},
-    {.name = "rank", .type = RU_OPT_I64, .word = "N", .min = 1, .max = 1e6,
+    {.name = "rank",
+     .type = RU_OPT_I64,
+     .word = "N",
+     .min = 1,
+     .max = 1e6,
      .help = "rank of the ratings"},
-    {.name = "users", .type = RU_OPT_I64, .word = "N", .min = 1, .max = 1e9,
+    {.name = "users",
+     .type = RU_OPT_I64,
+     .word = "N",
+     .min = 1,
+     .max = 1e9,
      .help = "users who rate"},
-    {.name = "items", .type = RU_OPT_I64, .word = "N", .min = 1, .max = 1e9,
+    {.name = "items",
+     .type = RU_OPT_I64,
+     .word = "N",
+     .min = 1,
+     .max = 1e9,
      .help = "items that are rated"},
-    {.name = "vocab", .type = RU_OPT_I64, .word = "N", .min = 2, .max = 1e6,
+    {.name = "vocab",
+     .type = RU_OPT_I64,
+     .word = "N",
+     .min = 2,
+     .max = 1e6,
      .help = "different words of the topic model"},
-    {.name = "length", .type = RU_OPT_I64, .word = "N", .min = 1, .max = 1e6,
+    {.name = "length",
+     .type = RU_OPT_I64,
+     .word = "N",
+     .min = 1,
+     .max = 1e6,
      .help = "mean words of a document of the topic model"},
     {.name = "json", .type = RU_OPT_FLAG, .help = "print one JSON object instead of text"},
 };
@@ -61,15 +115,23 @@ static ru_status run_make(ru_cmd_in *in, ru_err *err)
         return RU_OK;
     }
     const char *dir = ru_cmd_text(in, "out") != NULL ? ru_cmd_text(in, "out") : in->args[0];
-    ru_make_options opt = {
-        .name = in->args[0], .dir = dir, .count = ru_cmd_i64(in, "count"),
-        .test_count = ru_cmd_i64(in, "test"), .seed = (uint64_t)ru_cmd_i64(in, "seed"),
-        .features = ru_cmd_i64(in, "features"), .classes = ru_cmd_i64(in, "classes"),
-        .gen = {.hidden = ru_cmd_i64(in, "hidden"), .rank = ru_cmd_i64(in, "rank"),
-                .users = ru_cmd_i64(in, "users"), .items = ru_cmd_i64(in, "items"),
-                .vocab = ru_cmd_i64(in, "vocab"), .length = ru_cmd_i64(in, "length"),
-                .noise = ru_cmd_f64(in, "noise"), .noise_given = ru_cmd_given(in, "noise")},
-        .files = in->args + 1, .n_files = in->n_args - 1};
+    ru_make_options opt = {.name = in->args[0],
+                           .dir = dir,
+                           .count = ru_cmd_i64(in, "count"),
+                           .test_count = ru_cmd_i64(in, "test"),
+                           .seed = (uint64_t)ru_cmd_i64(in, "seed"),
+                           .features = ru_cmd_i64(in, "features"),
+                           .classes = ru_cmd_i64(in, "classes"),
+                           .gen = {.hidden = ru_cmd_i64(in, "hidden"),
+                                   .rank = ru_cmd_i64(in, "rank"),
+                                   .users = ru_cmd_i64(in, "users"),
+                                   .items = ru_cmd_i64(in, "items"),
+                                   .vocab = ru_cmd_i64(in, "vocab"),
+                                   .length = ru_cmd_i64(in, "length"),
+                                   .noise = ru_cmd_f64(in, "noise"),
+                                   .noise_given = ru_cmd_given(in, "noise")},
+                           .files = in->args + 1,
+                           .n_files = in->n_args - 1};
     if (opt.n_files > 0 && strcmp(opt.name, "text") != 0) {
         return RU_FAIL(err, RU_E_USAGE, "'%.60s' takes no files; only 'text' does", opt.name);
     }
@@ -87,30 +149,56 @@ static ru_status run_make(ru_cmd_in *in, ru_err *err)
     return RU_OK;
 }
 
-/* -- options of reading, shared by info and import -------------------------------------------------- */
+/* -- options of reading, shared by info and import --------------------------------------------- */
 
-#define READ_OPTS                                                                                  \
-    {.name = "format", .letter = 'f', .type = RU_OPT_TEXT, .word = "FORMAT",                       \
-     .help = "how to read it instead of finding out: csv, libsvm, idx, cifar, npy, tokens, "       \
-             "images, tar, tfrecord, packed"},                                                     \
-    {.name = "part", .type = RU_OPT_TEXT, .word = "NAME", .def = "train",                          \
-     .help = "which part of a folder with several: train or test"},                                \
-    {.name = "label", .type = RU_OPT_TEXT, .word = "COLUMN",                                       \
-     .help = "csv: name or number of the label column, none for none"},                            \
-    {.name = "context", .type = RU_OPT_I64, .word = "N", .def = "128", .min = 1, .max = 1e8,       \
-     .help = "tokens: length of a sample"},                                                        \
-    {.name = "image-size", .type = RU_OPT_I64, .word = "N", .min = 1, .max = 16384,                \
-     .help = "images, tar, tfrecord: resize the shorter side to N and cut out the middle"},        \
-    {.name = "count", .letter = 'n', .type = RU_OPT_I64, .word = "N", .min = 1, .max = 1e15,       \
-     .help = "only the first N samples"},                                                          \
-    {.name = "skip-damaged", .type = RU_OPT_FLAG,                                                  \
-     .help = "replace damaged samples by the next good one instead of stopping"}
+#define READ_OPTS                                                                               \
+    {.name = "format",                                                                          \
+     .letter = 'f',                                                                             \
+     .type = RU_OPT_TEXT,                                                                       \
+     .word = "FORMAT",                                                                          \
+     .help = "how to read it instead of finding out: csv, libsvm, idx, cifar, npy, tokens, "    \
+             "images, tar, tfrecord, packed"},                                                  \
+        {.name = "part",                                                                        \
+         .type = RU_OPT_TEXT,                                                                   \
+         .word = "NAME",                                                                        \
+         .def = "train",                                                                        \
+         .help = "which part of a folder with several: train or test"},                         \
+        {.name = "label",                                                                       \
+         .type = RU_OPT_TEXT,                                                                   \
+         .word = "COLUMN",                                                                      \
+         .help = "csv: name or number of the label column, none for none"},                     \
+        {.name = "context",                                                                     \
+         .type = RU_OPT_I64,                                                                    \
+         .word = "N",                                                                           \
+         .def = "128",                                                                          \
+         .min = 1,                                                                              \
+         .max = 1e8,                                                                            \
+         .help = "tokens: length of a sample"},                                                 \
+        {.name = "image-size",                                                                  \
+         .type = RU_OPT_I64,                                                                    \
+         .word = "N",                                                                           \
+         .min = 1,                                                                              \
+         .max = 16384,                                                                          \
+         .help = "images, tar, tfrecord: resize the shorter side to N and cut out the middle"}, \
+        {.name = "count",                                                                       \
+         .letter = 'n',                                                                         \
+         .type = RU_OPT_I64,                                                                    \
+         .word = "N",                                                                           \
+         .min = 1,                                                                              \
+         .max = 1e15,                                                                           \
+         .help = "only the first N samples"},                                                   \
+    {                                                                                           \
+        .name = "skip-damaged", .type = RU_OPT_FLAG,                                            \
+        .help = "replace damaged samples by the next good one instead of stopping"              \
+    }
 
 static ru_status open_data(ru_cmd_in *in, bool raw, ru_dataset **out, ru_err *err)
 {
-    ru_data_options opt = {.label = ru_cmd_text(in, "label"), .context = ru_cmd_i64(in, "context"),
+    ru_data_options opt = {.label = ru_cmd_text(in, "label"),
+                           .context = ru_cmd_i64(in, "context"),
                            .image_size = ru_cmd_i64(in, "image-size"),
-                           .count = ru_cmd_i64(in, "count"), .raw = raw,
+                           .count = ru_cmd_i64(in, "count"),
+                           .raw = raw,
                            .skip_damaged = ru_cmd_flag(in, "skip-damaged")};
     const char *format = ru_cmd_text(in, "format");
     if (format != NULL) {
@@ -123,13 +211,23 @@ static ru_status open_data(ru_cmd_in *in, bool raw, ru_dataset **out, ru_err *er
     return ru_dataset_open(&opt, out, err);
 }
 
-/* -- info ------------------------------------------------------------------------------------------ */
+/* -- info -------------------------------------------------------------------------------------- */
 
 static const ru_opt info_opts[] = {
     READ_OPTS,
-    {.name = "samples", .type = RU_OPT_I64, .word = "N", .def = "3", .min = 0, .max = 1e6,
+    {.name = "samples",
+     .type = RU_OPT_I64,
+     .word = "N",
+     .def = "3",
+     .min = 0,
+     .max = 1e6,
      .help = "samples to show"},
-    {.name = "scan", .type = RU_OPT_I64, .word = "N", .def = "10000", .min = 1, .max = 1e12,
+    {.name = "scan",
+     .type = RU_OPT_I64,
+     .word = "N",
+     .def = "10000",
+     .min = 1,
+     .max = 1e12,
      .help = "samples to look at for ranges and classes"},
     {.name = "json", .type = RU_OPT_FLAG, .help = "print one JSON object instead of text"},
 };
@@ -140,7 +238,8 @@ static ru_status run_info(ru_cmd_in *in, ru_err *err)
     RU_TRY(open_data(in, false, &d, err));
     ru_text t = ru_text_arena(in->arena);
     int64_t samples = ru_cmd_i64(in, "samples");
-    ru_describe_options opt = {.samples = samples == 0 ? -1 : samples, .scan = ru_cmd_i64(in, "scan"),
+    ru_describe_options opt = {.samples = samples == 0 ? -1 : samples,
+                               .scan = ru_cmd_i64(in, "scan"),
                                .json = ru_cmd_flag(in, "json")};
     ru_status st = ru_data_describe(d, &opt, &t, err);
     ru_dataset_close(d);
@@ -151,15 +250,23 @@ static ru_status run_info(ru_cmd_in *in, ru_err *err)
     return st;
 }
 
-/* -- import ---------------------------------------------------------------------------------------- */
+/* -- import ------------------------------------------------------------------------------------ */
 
 static const ru_opt import_opts[] = {
     READ_OPTS,
-    {.name = "to", .type = RU_OPT_TEXT, .word = "FORM", .def = "packed",
+    {.name = "to",
+     .type = RU_OPT_TEXT,
+     .word = "FORM",
+     .def = "packed",
      .help = "form to write: packed (fastest to read, checked), npy, idx, csv, libsvm"},
-    {.name = "out", .letter = 'o', .type = RU_OPT_TEXT, .word = "DIR",
+    {.name = "out",
+     .letter = 'o',
+     .type = RU_OPT_TEXT,
+     .word = "DIR",
      .help = "folder for the files"},
-    {.name = "name", .type = RU_OPT_TEXT, .word = "NAME",
+    {.name = "name",
+     .type = RU_OPT_TEXT,
+     .word = "NAME",
      .help = "how the files' names begin (default: the part)"},
 };
 
@@ -186,7 +293,7 @@ static ru_status run_import(ru_cmd_in *in, ru_err *err)
     return st;
 }
 
-/* -- the command ----------------------------------------------------------------------------------- */
+/* -- the command ------------------------------------------------------------------------------- */
 
 static const ru_example make_examples[] = {
     {"rubato data make digits --out digits", "30,000 drawn digits, as IDX files"},
@@ -200,15 +307,17 @@ static const ru_example info_examples[] = {
 };
 
 static const ru_example import_examples[] = {
-    {"rubato data import photos --image-size 224 --out packed", "decode and resize once, not every epoch"},
+    {"rubato data import photos --image-size 224 --out packed",
+     "decode and resize once, not every epoch"},
     {"rubato data import train.csv --to npy --out arrays", "for numpy"},
 };
 
 static const ru_cmd subs[] = {
     {.name = "make",
      .summary = "make data whose truth is known",
-     .about = "Writes ordinary files and truth.json, which holds what the best model can reach (Bayes "
-              "accuracy, noise floor, entropy per byte). Prints the data: section of a job.",
+     .about =
+         "Writes ordinary files and truth.json, which holds what the best model can reach (Bayes "
+         "accuracy, noise floor, entropy per byte). Prints the data: section of a job.",
      .args = "[NAME [FILE]...]",
      .arg_max = UINT32_MAX,
      .opts = make_opts,
