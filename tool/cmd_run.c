@@ -168,6 +168,7 @@ static ru_status model_open(session *s, ru_err *err)
         .autotune = ru_cmd_flag(s->in, "autotune"),
         .cache_dir = ru_cmd_text(s->in, "cache"),
         .profile = ru_cmd_flag(s->in, "steps"),
+        .no_fuse = !ru_cmd_flag(s->in, "fuse"),
     };
     RU_TRY(ru_exe_open(&s->g, &o, &s->exe, err));
     for (uint32_t k = 0; k < s->g.n_inputs; k++) {
@@ -404,6 +405,10 @@ static const ru_opt opts[] = {
      .type = RU_OPT_FLAG,
      .def = "true",
      .help = "time algorithms for this model's shapes while opening"},
+    {.name = "fuse",
+     .type = RU_OPT_FLAG,
+     .def = "true",
+     .help = "merge operators; --no-fuse runs the graph as it is, to find errors"},
     {.name = "cache",
      .type = RU_OPT_TEXT,
      .word = "DIR",

@@ -48,8 +48,7 @@ static ru_status put(low *l, ru_op op, const ru_value_id *in, uint32_t n_in, con
     if (v.v == 0) {
         RU_TRY(ru_graph_add_value(l->g, &(ru_value){.kind = RU_VALUE_TEMP}, &v, l->err));
     }
-    ru_node n = {.op = op,
-                 .name = l->n->name,
+    ru_node n = {.op = op, /* no name: several nodes must not share the one there was */
                  .in = in,
                  .out = &v,
                  .attrs = attrs,
@@ -282,7 +281,6 @@ static ru_status attention_qkv(low *l)
     ru_attr axis = attr_int(RU_ATTR_axis, 2);
     ru_value_id in[2] = {l->n->in[0], split};
     ru_node n = {.op = RU_OP_Split,
-                 .name = l->n->name,
                  .in = in,
                  .out = qkv,
                  .attrs = &axis,

@@ -104,8 +104,9 @@ static void node_put(writer *w, const ru_node *n, uint32_t k)
     for (uint32_t i = 0; i < n->n_out; i++) {
         ru_pb_put_str(w->out, 2, w->names[n->out[i].v]);
     }
-    const char *name =
-        n->name != NULL ? n->name : ru_arena_printf(w->scratch, "%s_%u", ru_op_get(n->op)->name, k);
+    const char *name = n->name != NULL
+                           ? n->name
+                           : ru_arena_printf(w->scratch, "_%s_%u", ru_op_get(n->op)->name, k);
     ru_pb_put_str(w->out, 3, name != NULL ? name : "");
     ru_pb_put_str(w->out, 4, ru_op_get(n->op)->name);
     for (uint32_t i = 0; i < n->n_attrs; i++) {

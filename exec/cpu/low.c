@@ -233,14 +233,14 @@ static void home_add(rui_low *lo, ru_value_id v, const rui_layout *l, rui_buf b)
         val->homes = more;
         val->cap_homes = cap;
     }
-    val->homes[val->n_homes++] = (rui_home){l, b};
+    val->homes[val->n_homes++] = (rui_home){.layout = l, .buf = b};
 }
 
 const rui_home *rui_home_find(const rui_low *lo, ru_value_id v, const rui_layout *l)
 {
     const rui_val *val = &lo->vals[v.v];
     for (uint32_t i = 0; i < val->n_homes; i++) {
-        if (l == NULL || val->homes[i].layout == l) {
+        if (val->homes[i].seen == NULL && (l == NULL || val->homes[i].layout == l)) {
             return &val->homes[i];
         }
     }
@@ -253,7 +253,8 @@ static const rui_home *home_alike(const rui_low *lo, ru_value_id v, const rui_la
     const rui_val *val = &lo->vals[v.v];
     for (uint32_t i = 0; i < val->n_homes && l->plain; i++) {
         const rui_layout *h = val->homes[i].layout;
-        if (h->plain && h->type.dtype == l->type.dtype && h->size_bytes == l->size_bytes) {
+        if (val->homes[i].seen == NULL && h->plain && h->type.dtype == l->type.dtype &&
+            h->size_bytes == l->size_bytes) {
             return &val->homes[i];
         }
     }
@@ -351,8 +352,17 @@ rui_buf rui_in_as(rui_low *lo, ru_value_id v, const dnnl_memory_desc_t *seen,
     if (lo->status != RU_OK || to == NULL || from == NULL || to == from) {
         return plain;
     }
-    const rui_home *h = rui_home_find(lo, v, to);
-    return h != NULL ? h->buf : reorder_to(lo, v, from, plain, to);
+    rui_val *val = &lo->vals[v.v];
+    for (uint32_t i = 0; i < val->n_homes; i++) {
+        if (val->homes[i].layout == to && val->homes[i].seen == from) {
+            return val->homes[i].buf;
+        }
+    }
+    rui_buf b = reorder_to(lo, v, from, plain, to);
+    if (b.v != 0) {
+        val->homes[val->n_homes - 1].seen = from;
+    }
+    return b;
 }
 
 rui_buf rui_in_plain(rui_low *lo, ru_value_id v)

@@ -36,6 +36,8 @@ typedef struct rui_buf_rec {
 typedef struct rui_home {
     const rui_layout *layout;
     rui_buf buf;
+    const rui_layout *seen; /* not NULL: `layout` holds the value as seen through these strides (a
+                               transpose), which dims alone do not tell from the value itself */
 } rui_home;
 
 typedef struct rui_val {

@@ -1,0 +1,135 @@
+/* rubato export: a trained model, or an ONNX file, as ONNX or safetensors. */
+#include <stdio.h>
+#include <string.h>
+
+#include "base/str.h"
+#include "env/file.h"
+#include "store/onnx_file.h"
+#include "store/safetensors.h"
+#include "tool/cmd.h"
+#include "train/rundir.h"
+
+typedef struct source {
+    ru_graph graph;    /* inference form, weights as data of STATE or CONST values */
+    ru_onnx_file file; /* behind an ONNX source */
+    ru_onnx_external external;
+} source;
+
+static bool ends_with(const char *s, const char *end)
+{
+    size_t n = strlen(s), m = strlen(end);
+    return n >= m && strcmp(s + n - m, end) == 0;
+}
+
+static ru_status from_onnx(const char *path, ru_arena *arena, source *s, ru_err *err)
+{
+    RU_TRY(ru_onnx_file_open(path, &s->file, err));
+    s->external = ru_onnx_file_external(&s->file);
+    ru_onnx_options opt = {.external = &s->external};
+    ru_status st = ru_onnx_read(s->file.model.data, s->file.model.size_bytes, &opt, arena,
+                                &s->graph, NULL, err);
+    return st == RU_OK ? st : ru_err_wrap(err, st, "%s", path);
+}
+
+static ru_status from_run(const char *path, ru_arena *arena, source *s, ru_err *err)
+{
+    ru_rundir dir;
+    ru_model model;
+    RU_TRY(ru_rundir_open(path, arena, &dir, err));
+    RU_TRY(ru_rundir_model(&dir, arena, &model, err));
+    s->graph = model.infer;
+    return RU_OK;
+}
+
+/* Named weights: state of a trained model, constants of an ONNX file that nodes read. */
+static ru_status weights_list(const ru_graph *g, ru_arena *arena, ru_arrays *out, ru_err *err)
+{
+    for (uint32_t k = 1; k < g->n_values; k++) {
+        const ru_value *v = &g->values[k];
+        bool weight = v->kind == RU_VALUE_STATE ||
+                      (v->kind == RU_VALUE_CONST && ru_dtype_is_float(v->type.dtype));
+        if (weight && v->name != NULL && v->data != NULL && v->role != RU_ROLE_SLOT) {
+            ru_array a = {.name = v->name, .type = v->type, .data = v->data};
+            RU_TRY(ru_arrays_add(out, arena, &a, err));
+        }
+    }
+    if (out->n == 0) {
+        return RU_FAIL(err, RU_E_DATA, "the model has no weights");
+    }
+    return RU_OK;
+}
+
+static ru_status write_all(const ru_cmd_in *in, const source *s, ru_err *err)
+{
+    const char *onnx = ru_cmd_text(in, "onnx"), *safetensors = ru_cmd_text(in, "safetensors");
+    if (onnx != NULL) {
+        ru_onnx_write_options opt = {.opset = ru_cmd_i64(in, "opset"),
+                                     .producer_version = RU_VERSION};
+        RU_TRY(ru_onnx_file_save(onnx, &s->graph, &opt, err));
+        printf("wrote %s\n", onnx);
+    }
+    if (safetensors != NULL) {
+        ru_arrays list = {0};
+        RU_TRY(weights_list(&s->graph, in->arena, &list, err));
+        const ru_meta meta[] = {{"format", "pt"}, {"producer", "rubato " RU_VERSION}};
+        RU_TRY(ru_safetensors_save(safetensors, list.at, list.n, meta, RU_ARRAY_LEN(meta), err));
+        printf("wrote %s\n", safetensors);
+    }
+    return RU_OK;
+}
+
+static ru_status run(ru_cmd_in *in, ru_err *err)
+{
+    if (ru_cmd_text(in, "onnx") == NULL && ru_cmd_text(in, "safetensors") == NULL) {
+        return RU_FAIL(err, RU_E_USAGE, "nothing to write: give --onnx FILE or --safetensors FILE");
+    }
+    source s = {0};
+    const char *path = in->args[0];
+    ru_status st = ends_with(path, ".onnx") && !ru_path_is_dir(path)
+                       ? from_onnx(path, in->arena, &s, err)
+                       : from_run(path, in->arena, &s, err);
+    if (st == RU_OK) {
+        st = write_all(in, &s, err);
+    }
+    ru_onnx_file_close(&s.file);
+    return st;
+}
+
+static const ru_opt opts[] = {
+    {.name = "onnx",
+     .type = RU_OPT_TEXT,
+     .word = "FILE",
+     .help = "write the inference graph with its weights as an ONNX model"},
+    {.name = "safetensors",
+     .type = RU_OPT_TEXT,
+     .word = "FILE",
+     .help = "write the weights by name"},
+    {.name = "opset",
+     .type = RU_OPT_I64,
+     .word = "N",
+     .def = "21",
+     .min = 17,
+     .max = 21,
+     .help = "ONNX opset to write"},
+};
+
+static const ru_example examples[] = {
+    {"rubato export runs/last --onnx model.onnx", "the newest checkpoint as an ONNX model"},
+    {"rubato export old.onnx --onnx new.onnx --opset 17", "an ONNX model in another opset"},
+};
+
+const ru_cmd rui_cmd_export = {
+    .name = "export",
+    .summary = "write a trained model as ONNX or safetensors",
+    .about = "RUN is a run directory, the folder of one checkpoint, or an ONNX file. Weights keep "
+             "the names they have in training.",
+    .args = "RUN",
+    .arg_min = 1,
+    .arg_max = 1,
+    .opts = opts,
+    .n_opts = RU_ARRAY_LEN(opts),
+    .examples = examples,
+    .n_examples = RU_ARRAY_LEN(examples),
+    .exits = "65 the model has no form in ONNX|66 the run or a file is missing",
+    .run = run,
+};
