@@ -2,30 +2,56 @@
  * multiplied and added by one instruction (AVX512_BF16). On other instruction sets gemm_bf16_packs says
  * no and callers widen instead.
  *
- *   packed: panels of 32 columns; for each pair of k: 32 x (b[k], b[k+1]) */
+ *   packed: blocks of BF_KC along k; in each, panels of 32 columns; for each pair of k:
+ *           32 x (b[k], b[k+1]). A panel of one block (32 KB) stays in L1 for all rows. */
 #include "exec/kern/isa.h"
 
 #if defined(__AVX512BF16__)
 #include <immintrin.h>
 
-enum { BF_MR = 14, BF_NR = 32 };
+enum { BF_MR = 14, BF_NR = 32, BF_KC = 512 };
 
 bool RUI_K(rui_kern_gemm_bf16_packs)(int64_t k)
 {
     return k % 2 == 0;
 }
 
+/* One panel; rows of b that are contiguous along k are read in that direction. */
+static void pack_panel(const float *b, int64_t b_row, int64_t b_col, int64_t k, int64_t w,
+                       uint16_t *to)
+{
+    if (w < BF_NR) {
+        memset(to, 0, sizeof(uint16_t) * (size_t)(k * BF_NR));
+    }
+    if (b_row == 1) {
+        for (int64_t j = 0; j < w; j++) {
+            const float *s = b + j * b_col;
+            for (int64_t p = 0; p < k; p += 2) {
+                to[p * BF_NR + 2 * j] = kv_to_bf16(s[p]);
+                to[p * BF_NR + 2 * j + 1] = kv_to_bf16(s[p + 1]);
+            }
+        }
+        return;
+    }
+    for (int64_t p = 0; p < k; p += 2) {
+        const float *s = b + p * b_row;
+        uint16_t *o = to + p * BF_NR;
+        for (int64_t j = 0; j < w; j++) {
+            o[2 * j] = kv_to_bf16(s[j * b_col]);
+            o[2 * j + 1] = kv_to_bf16(s[b_row + j * b_col]);
+        }
+    }
+}
+
 void RUI_K(rui_kern_gemm_bf16_pack)(const float *b, int64_t b_row, int64_t b_col, int64_t k,
                                     int64_t n, uint16_t *packed)
 {
-    for (int64_t j0 = 0; j0 < n; j0 += BF_NR) {
-        int64_t w = kv_min_i64(BF_NR, n - j0);
-        for (int64_t p = 0; p < k; p += 2, packed += 2 * BF_NR) {
-            const float *s = b + p * b_row + j0 * b_col;
-            for (int64_t j = 0; j < BF_NR; j++) {
-                packed[2 * j] = j < w ? kv_to_bf16(s[j * b_col]) : 0;
-                packed[2 * j + 1] = j < w ? kv_to_bf16(s[b_row + j * b_col]) : 0;
-            }
+    for (int64_t k0 = 0; k0 < k; k0 += BF_KC) {
+        int64_t kc = kv_min_i64(BF_KC, k - k0);
+        for (int64_t j0 = 0; j0 < n; j0 += BF_NR) {
+            pack_panel(b + k0 * b_row + j0 * b_col, b_row, b_col, kc, kv_min_i64(BF_NR, n - j0),
+                       packed);
+            packed += kc * BF_NR;
         }
     }
 }
@@ -106,12 +132,17 @@ void RUI_K(rui_kern_gemm_bf16)(int64_t m, int64_t n, int64_t k, const uint16_t *
                                const uint16_t *packed, float *c, int64_t c_row, bool add)
 {
     int64_t blocks = (m + BF_MR - 1) / BF_MR;
-    for (int64_t j = 0; j < n; j += BF_NR) {
-        for (int64_t ib = 0; ib < blocks; ib++) {
-            int64_t i0 = m * ib / blocks, i1 = m * (ib + 1) / blocks;
-            bf_tile t = {.k = k, .n = kv_min_i64(BF_NR, n - j), .a = a + i0 * a_row, .a_row = a_row,
-                         .b = packed + j * k, .c = c + i0 * c_row + j, .c_row = c_row, .add = add};
-            run_tile(i1 - i0, &t);
+    for (int64_t k0 = 0; k0 < k; k0 += BF_KC) {
+        int64_t kc = kv_min_i64(BF_KC, k - k0);
+        for (int64_t j = 0; j < n; j += BF_NR) {
+            for (int64_t ib = 0; ib < blocks; ib++) {
+                int64_t i0 = m * ib / blocks, i1 = m * (ib + 1) / blocks;
+                bf_tile t = {.k = kc, .n = kv_min_i64(BF_NR, n - j), .a = a + i0 * a_row + k0,
+                             .a_row = a_row, .b = packed, .c = c + i0 * c_row + j, .c_row = c_row,
+                             .add = add || k0 > 0};
+                run_tile(i1 - i0, &t);
+            }
+            packed += kc * BF_NR;
         }
     }
 }
