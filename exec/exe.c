@@ -191,6 +191,22 @@ static ru_status step_failed(const ru_exe *e, const rui_step_rec *r, ru_status s
                        n == NULL || n->name == NULL ? "" : n->name, r->s.kernel);
 }
 
+/* Gradients keep their order through the passes: the k-th here is the k-th of the caller's graph.
+ */
+static ru_value_id outer_grad(const ru_exe *e, ru_value_id inner)
+{
+    uint32_t k = 0;
+    for (uint32_t i = 1; i < inner.v; i++) {
+        k += e->g.values[i].role == RU_ROLE_GRAD ? 1 : 0;
+    }
+    for (uint32_t i = 1; i < e->outer->n_values; i++) {
+        if (e->outer->values[i].role == RU_ROLE_GRAD && k-- == 0) {
+            return (ru_value_id){i};
+        }
+    }
+    return (ru_value_id){0};
+}
+
 static void tell_needed(const ru_exe *e, uint32_t step)
 {
     for (uint32_t k = 0; k < e->n_states; k++) {
@@ -204,9 +220,9 @@ static void tell_ready(const ru_exe *e, const rui_step_rec *r)
 {
     const ru_node *n = &e->g.nodes[r->node];
     for (uint32_t k = 0; r->node != 0 && k < n->n_out; k++) {
-        const rui_home *h = n->out[k].v == 0 ? NULL : rui_home_find(&e->lo, n->out[k], NULL);
-        if (h != NULL) {
-            e->hooks.ready(e->hooks.self, n->out[k], rui_buf_ptr(&e->lo, h->buf),
+        const rui_home *h = rui_home_find(&e->lo, n->out[k], NULL);
+        if (e->g.values[n->out[k].v].role == RU_ROLE_GRAD && h != NULL) {
+            e->hooks.ready(e->hooks.self, outer_grad(e, n->out[k]), rui_buf_ptr(&e->lo, h->buf),
                            h->layout->size_bytes);
         }
     }

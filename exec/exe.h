@@ -78,10 +78,11 @@ RU_MUST_USE ru_status ru_exe_value_read(ru_exe *e, ru_value_id v, void *into, ru
 
 void ru_exe_stats_get(const ru_exe *e, ru_exe_stats *into);
 
-/* Called after each step of a run when set: `node` is done, `out` of its outputs may be read by the
- * network. The seam through which gradients leave per tensor as they become ready; `wait` is asked
- * before the first node that reads state `k` of this run. Both may be NULL. Called on the run's
- * thread. */
+/* The seam through which gradients leave per tensor as they become ready: `ready` is called after
+ * the step that made a value of role GRAD, with its memory (in the kernel's order of elements;
+ * adding or averaging two such gradients of equal executables is legal element by element); `need`
+ * before the first step of a run that touches a state. Ids are those of the caller's graph. Both
+ * may be NULL. Called on the run's thread. */
 typedef struct ru_exe_hooks {
     void (*ready)(void *self, ru_value_id value, void *data, int64_t size_bytes);
     void (*need)(void *self, ru_value_id state);

@@ -7,6 +7,7 @@
 #include "exec/ref.h"
 #include "test/test.h"
 #include "world/build.h"
+#include "world/pass.h"
 
 typedef struct fixture {
     ru_arena arena;
@@ -314,7 +315,150 @@ static void batch_norm_and_pooling_agree(void **state)
     }
 }
 
-RU_TESTS(exec_exe, cmocka_unit_test(convolutions_agree), cmocka_unit_test(products_agree),
-         cmocka_unit_test(fused_sums_and_activations_agree),
+/* A small convolutional net with batch norm, loss and SGD: everything a training step has. */
+static ru_value_id small_net(fixture *f)
+{
+    fixture_init(f);
+    ru_value_id x = ru_build_input(&f->b, "x", F32(4, 3, 8, 8));
+    ru_value_id labels = ru_build_input(&f->b, "labels", ru_type_make(RU_I64, 1, (int64_t[]){4}));
+    ru_value_id w = param(f, "w", F32(16, 3, 3, 3), 0.3f);
+    ru_value_id v = param(f, "v", F32(16, 16, 3, 3), 0.2f);
+    ru_value_id q = param(f, "q", F32(5, 1024), 0.1f);
+    ru_value_id lr = ru_build_const_f32(&f->b, 0.002f);
+    ru_attr *conv = conv_attrs(f, 1, 1, 1, 1);
+    ru_value_id h =
+        ru_build_op1(&f->b, RU_OP_Relu, ru_build_op2(&f->b, RU_OP_Conv, x, w, conv), NULL);
+    ru_value_id c = ru_build_op2(&f->b, RU_OP_Conv, h, v, conv);
+    ru_value_id flat = ru_build_op1(&f->b, RU_OP_Flatten, c, NULL);
+    ru_value_id logits =
+        ru_build_op2(&f->b, RU_OP_MatMul, flat, q, (ru_attr[]){RU_AI(transB, 1), RU_A_END});
+    ru_value_id loss[4];
+    ru_build_node(&f->b, RU_OP_SoftmaxCrossEntropy, (ru_value_id[]){logits, labels}, 2, NULL, loss,
+                  4);
+    assert_ok(ru_build_finish(&f->b, &f->err), f->err);
+    ru_value_id params[3] = {w, v, q};
+    ru_value_id grads[3];
+    ru_graph *g = RU_NEW(&f->arena, ru_graph, 1);
+    assert_ok(ru_graph_grad(&f->g, loss[0], params, 3, &f->arena, g, grads, &f->err), f->err);
+    f->g = *g;
+    ru_build_init(&f->b, &f->g);
+    for (int k = 0; k < 3; k++) {
+        ru_value_id slot = ru_build_state(&f->b,
+                                          k == 0   ? "sw"
+                                          : k == 1 ? "sv"
+                                                   : "sq",
+                                          f->g.values[params[k].v].type, RU_ROLE_SLOT, NULL);
+        ru_value_id in[5] = {lr, {0}, params[k], grads[k], slot};
+        ru_value_id out[2];
+        ru_build_node(&f->b, RU_OP_SgdUpdate, in, 5, (ru_attr[]){RU_AF(momentum, 0.9), RU_A_END},
+                      out, 2);
+        ru_build_update(&f->b, params[k], out[0]);
+        ru_build_update(&f->b, slot, out[1]);
+    }
+    ru_build_output(&f->b, loss[0], "loss");
+    return loss[0];
+}
+
+static void run_net(ru_exe_options opt, float *losses, int n)
+{
+    fixture f;
+    ru_value_id loss = small_net(&f);
+    ru_exe *e = open_exe(&f, opt);
+    for (int k = 0; k < n; k++) {
+        assert_ok(ru_exe_run(e, NULL, &f.err), f.err);
+        losses[k] = *(const float *)ru_exe_output(e, loss);
+    }
+    ru_exe_close(e);
+    ru_arena_fini(&f.arena);
+}
+
+static void near_all(const float *a, const float *b, int n, double tol)
+{
+    for (int k = 0; k < n; k++) {
+        double diff = fabs((double)a[k] - (double)b[k]);
+        if (!(diff <= tol * fabs((double)b[k]))) {
+            fail_msg("step %d: loss %.7g, reference %.7g", k, (double)a[k], (double)b[k]);
+        }
+    }
+}
+
+static void training_steps_agree_and_repeat(void **state)
+{
+    (void)state;
+    enum { STEPS = 6 };
+    float ref[STEPS];
+    float cpu[STEPS];
+    float again[STEPS];
+    run_net((ru_exe_options){.device = RU_DEVICE_REF}, ref, STEPS);
+    assert_true(ref[STEPS - 1] < ref[0]);
+    for (uint32_t threads = 1; threads <= 2; threads++) {
+        const ru_exe_options opt = {.threads = threads};
+        run_net(opt, cpu, STEPS);
+        run_net(opt, again, STEPS);
+        assert_memory_equal(cpu, again, sizeof cpu);
+        near_all(cpu, ref, STEPS, 2e-5);
+    }
+    run_net((ru_exe_options){.threads = 1, .precision = RU_PRECISION_BF16}, cpu, STEPS);
+    near_all(cpu, ref, STEPS, 2e-2);
+    run_net((ru_exe_options){.threads = 1, .autotune = true}, cpu, STEPS);
+    near_all(cpu, ref, STEPS, 2e-5);
+}
+
+static void a_run_allocates_nothing(void **state)
+{
+    (void)state;
+    fixture f;
+    (void)small_net(&f);
+    ru_exe *e = open_exe(&f, (ru_exe_options){.threads = 1});
+    assert_ok(ru_exe_run(e, NULL, &f.err), f.err);
+    ru_alloc_seal();
+    ru_status st = ru_exe_run(e, NULL, &f.err);
+    ru_alloc_unseal();
+    assert_ok(st, f.err);
+    ru_exe_stats s;
+    ru_exe_stats_get(e, &s);
+    assert_true(s.arena_bytes >= s.arena_bound_bytes);
+    assert_true((double)s.arena_bytes <= 1.05 * (double)s.arena_bound_bytes);
+    ru_exe_close(e);
+    ru_arena_fini(&f.arena);
+}
+
+typedef struct seen {
+    uint32_t ready, need;
+} seen;
+
+static void on_ready(void *self, ru_value_id value, void *data, int64_t size_bytes)
+{
+    (void)value;
+    assert_non_null(data);
+    assert_true(size_bytes > 0);
+    ((seen *)self)->ready++;
+}
+
+static void on_need(void *self, ru_value_id value)
+{
+    (void)value;
+    ((seen *)self)->need++;
+}
+
+static void hooks_name_gradients_and_state(void **state)
+{
+    (void)state;
+    fixture f;
+    (void)small_net(&f);
+    ru_exe *e = open_exe(&f, (ru_exe_options){.threads = 1});
+    seen s = {0};
+    ru_exe_hooks_set(e, &(ru_exe_hooks){.ready = on_ready, .need = on_need, .self = &s});
+    assert_ok(ru_exe_run(e, NULL, &f.err), f.err);
+    assert_int_equal(s.need, 6);  /* three parameters, three slots */
+    assert_int_equal(s.ready, 3); /* three gradients */
+    ru_exe_close(e);
+    ru_arena_fini(&f.arena);
+}
+
+RU_TESTS(exec_exe, cmocka_unit_test(training_steps_agree_and_repeat),
+         cmocka_unit_test(a_run_allocates_nothing),
+         cmocka_unit_test(hooks_name_gradients_and_state), cmocka_unit_test(convolutions_agree),
+         cmocka_unit_test(products_agree), cmocka_unit_test(fused_sums_and_activations_agree),
          cmocka_unit_test(views_and_in_place_agree), cmocka_unit_test(updates_swap_and_accumulate),
          cmocka_unit_test(batch_norm_and_pooling_agree))
