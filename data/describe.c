@@ -335,3 +335,36 @@ ru_status ru_data_describe(const ru_dataset *d, const ru_describe_options *opt, 
     free(l.seen);
     return st;
 }
+
+/* Range of the first field of the sample that stands in l->fields. */
+static void range_here(look *l)
+{
+    int64_t n = numbers_of(l->d, 0);
+    range *r = &l->ranges[0];
+    for (int64_t i = 0; i < n; i++) {
+        double x = number_at(l->d->fields[0].type.dtype, l->fields[0], i);
+        r->least = i == 0 || x < r->least ? x : r->least;
+        r->most = i == 0 || x > r->most ? x : r->most;
+    }
+}
+
+ru_status ru_data_show(const ru_dataset *d, int64_t index, ru_text *out, ru_err *err)
+{
+    look l = {.d = d, .out = out};
+    ru_status st = RU_OK;
+    for (uint32_t k = 0; k < d->n_fields; k++) {
+        l.fields[k] = malloc((size_t)d->field_bytes[k]);
+        st = l.fields[k] != NULL ? st : rui_no_memory(err, "sample", d->field_bytes[k]);
+    }
+    if (st == RU_OK) {
+        st = ru_dataset_read(d, index, l.fields, err);
+    }
+    if (st == RU_OK) {
+        range_here(&l);
+        put_sample(&l, index);
+    }
+    for (uint32_t k = 0; k < d->n_fields; k++) {
+        free(l.fields[k]);
+    }
+    return st;
+}

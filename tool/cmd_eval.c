@@ -4,6 +4,7 @@
 
 #include "base/str.h"
 #include "tool/cmd.h"
+#include "tool/eval_mistakes.h"
 #include "train/eval.h"
 #include "train/rundir.h"
 
@@ -27,6 +28,13 @@ static const ru_opt opts[] = {
      .min = 0,
      .max = 1024,
      .help = "threads that compute; 0: all cores this process may use"},
+    {.name = "mistakes",
+     .type = RU_OPT_I64,
+     .word = "N",
+     .def = "0",
+     .min = 0,
+     .max = 1000,
+     .help = "show this many samples that a classifier gets wrong"},
     {.name = "json", .type = RU_OPT_FLAG, .help = "one JSON object on stdout"},
 };
 
@@ -34,6 +42,7 @@ static const ru_example examples[] = {
     {"rubato eval runs/digits-1", "the newest checkpoint on the job's test data"},
     {"rubato eval runs/digits-1/checkpoints/000000200 --json", "one checkpoint"},
     {"rubato eval runs/digits-1 --data images --data labels", "other data in the same format"},
+    {"rubato eval runs/digits-1 --mistakes 3", "and see three samples it gets wrong"},
 };
 
 typedef struct session {
@@ -118,6 +127,19 @@ static void print(ru_cmd_in *in, const session *s)
     (void)fwrite(t.p, 1, (size_t)t.n, stdout);
 }
 
+static ru_status mistakes(ru_cmd_in *in, const session *s, ru_err *err)
+{
+    int64_t n = ru_cmd_i64(in, "mistakes");
+    if (n == 0 || ru_cmd_flag(in, "json")) {
+        return RU_OK;
+    }
+    ru_exe_options eo = {.threads = (uint32_t)ru_cmd_i64(in, "threads")};
+    ru_text t = ru_text_arena(in->arena);
+    RU_TRY(rui_eval_mistakes(&s->run, s->data, n, &eo, in->arena, &t, err));
+    (void)fwrite(t.p, 1, (size_t)t.n, stdout);
+    return RU_OK;
+}
+
 static ru_status run(ru_cmd_in *in, ru_err *err)
 {
     session s = {0};
@@ -130,6 +152,7 @@ static ru_status run(ru_cmd_in *in, ru_err *err)
     }
     if (st == RU_OK) {
         print(in, &s);
+        st = mistakes(in, &s, err);
     }
     ru_eval_close(s.eval);
     ru_dataset_close(s.data);
