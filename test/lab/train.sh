@@ -70,7 +70,7 @@ train="$rubato train job.yaml -q"
 $train --out whole
 kills=0
 while [ "$kills" -lt 3 ]; do
-    rm -f go
+    rm -f steps.jsonl
     $train --out killed --resume --json >steps.jsonl 2>/dev/null &
     pid=$!
     # wait until this process has made some steps past a checkpoint of its own, then kill it
