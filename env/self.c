@@ -27,6 +27,7 @@ void ru_self_stop_watch(void)
     for (uint32_t k = 0; k < RU_ARRAY_LEN(stop_signals); k++) {
         (void)sigaction(stop_signals[k], &sa, NULL);
     }
+    (void)signal(SIGXFSZ, SIG_IGN); /* a file size limit is an error of write(), with a sentence */
 }
 
 int ru_self_stop_asked(void)
