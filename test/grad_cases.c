@@ -29,8 +29,7 @@ static vid node_out(maker *m, ru_op op, const vid *in, uint32_t n_in, const ru_a
     return out[k];
 }
 
-/* -- element-wise --------------------------------------------------------------------------------
- */
+/* -- element-wise ------------------------------------------------------------------------------ */
 
 static vid make_gelu_tanh(maker *m)
 {
@@ -124,8 +123,7 @@ static vid make_cast(maker *m)
     return OP1A(Cast, P(m, -1, 1, 2, 3), A(RU_AI(to, 11)));
 }
 
-/* -- products ------------------------------------------------------------------------------------
- */
+/* -- products ---------------------------------------------------------------------------------- */
 
 static vid make_gemm(maker *m)
 {
@@ -200,8 +198,7 @@ static vid make_einsum_sum(maker *m)
     return OP2A(Einsum, P(m, -1, 1, 3, 4, 2), P(m, -1, 1, 4), A(RU_AS(equation, "ijs,j->i")));
 }
 
-/* -- convolution and pooling ---------------------------------------------------------------------
- */
+/* -- convolution and pooling ------------------------------------------------------------------- */
 
 static vid make_conv(maker *m)
 {
@@ -253,8 +250,7 @@ static vid make_gmp(maker *m)
     return OP1(GlobalMaxPool, P(m, -1, 1, 2, 3, 4, 5));
 }
 
-/* -- normalisation and softmax -------------------------------------------------------------------
- */
+/* -- normalisation and softmax ----------------------------------------------------------------- */
 
 static vid make_layernorm(maker *m)
 {
@@ -298,8 +294,7 @@ static vid make_logsoftmax(maker *m)
     return OP1(LogSoftmax, P(m, -1, 1, 2, 5));
 }
 
-/* -- reductions ----------------------------------------------------------------------------------
- */
+/* -- reductions -------------------------------------------------------------------------------- */
 
 static vid reduce(maker *m, ru_op op, double lo, double hi)
 {
@@ -364,8 +359,7 @@ static vid make_topk(maker *m)
     return node_out(m, RU_OP_TopK, in, 2, A(RU_AI(axis, 1)), 2, 0);
 }
 
-/* -- shape ---------------------------------------------------------------------------------------
- */
+/* -- shape ------------------------------------------------------------------------------------- */
 
 static vid make_concat(maker *m)
 {
@@ -495,8 +489,7 @@ static vid make_trilu(maker *m)
     return OP2A(Trilu, P(m, -1, 1, 4, 4), kk, A(RU_AI(upper, 0)));
 }
 
-/* -- losses, attention, recurrence ---------------------------------------------------------------
- */
+/* -- losses, attention, recurrence ------------------------------------------------------------- */
 
 static vid make_sce(maker *m)
 {

@@ -152,8 +152,7 @@ static ru_graph fused(fix *f, double tol)
     return d;
 }
 
-/* -- products ------------------------------------------------------------------------------------
- */
+/* -- products ---------------------------------------------------------------------------------- */
 
 static void test_activations(void **state)
 {
@@ -259,8 +258,7 @@ static void test_norm_folds_into_conv(void **state)
     }
 }
 
-/* -- training ------------------------------------------------------------------------------------
- */
+/* -- training ---------------------------------------------------------------------------------- */
 
 static vid norm(fix *f, vid x, const char *name)
 {
@@ -355,8 +353,7 @@ static void test_train_form(void **state)
     ru_arena_fini(&f.a);
 }
 
-/* -- patterns of exporters -----------------------------------------------------------------------
- */
+/* -- patterns of exporters --------------------------------------------------------------------- */
 
 static void test_gelu_forms(void **state)
 {
@@ -520,8 +517,7 @@ static void test_attention_lookalikes(void **state)
     ru_arena_fini(&f.a);
 }
 
-/* -- dead, fold, cse -----------------------------------------------------------------------------
- */
+/* -- dead, fold, cse --------------------------------------------------------------------------- */
 
 static void test_fold_cse_dead(void **state)
 {

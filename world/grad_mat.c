@@ -109,8 +109,7 @@ void rui_grad_matmul(rui_grad *c)
     }
 }
 
-/* -- Einsum --------------------------------------------------------------------------------------
- */
+/* -- Einsum ------------------------------------------------------------------------------------ */
 
 enum { TERM_MAX = 64 };
 
@@ -228,8 +227,7 @@ void rui_grad_einsum(rui_grad *c)
     }
 }
 
-/* -- reductions ----------------------------------------------------------------------------------
- */
+/* -- reductions -------------------------------------------------------------------------------- */
 
 /* v (dy or y of a reduction) with the reduced axes back as 1, so that it broadcasts against x. */
 static vid keep_axes(rui_grad *c, vid v)

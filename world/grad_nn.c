@@ -122,8 +122,7 @@ void rui_grad_batchnormtrain(rui_grad *c)
     norm_rule(c, RU_OP_BatchNormGrad, in, 5);
 }
 
-/* -- losses --------------------------------------------------------------------------------------
- */
+/* -- losses ------------------------------------------------------------------------------------ */
 
 void rui_grad_sce(rui_grad *c)
 {
@@ -154,8 +153,7 @@ void rui_grad_mse(rui_grad *c)
     }
 }
 
-/* -- attention, recurrence, dropout --------------------------------------------------------------
- */
+/* -- attention, recurrence, dropout ------------------------------------------------------------ */
 
 void rui_grad_attention(rui_grad *c)
 {

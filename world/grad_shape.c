@@ -127,8 +127,7 @@ void rui_grad_pad(rui_grad *c)
     rui_give(c, 0, rui_op_same(c, RU_OP_PadGrad, (vid[]){rui_dy(c, 0), pads, rui_x(c, 0)}, 3));
 }
 
-/* -- gathering and scattering --------------------------------------------------------------------
- */
+/* -- gathering and scattering ------------------------------------------------------------------ */
 
 static void gather_rule(rui_grad *c, ru_op op)
 {
@@ -199,8 +198,7 @@ void rui_grad_scatternd(rui_grad *c)
     scatter_rule(c, RU_OP_GatherND, RU_OP_ScatterND);
 }
 
-/* -- rearranging ---------------------------------------------------------------------------------
- */
+/* -- rearranging ------------------------------------------------------------------------------- */
 
 void rui_grad_spacetodepth(rui_grad *c)
 {

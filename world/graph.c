@@ -6,8 +6,7 @@
 
 #include <string.h>
 
-/* -- dimensions ----------------------------------------------------------------------------------
- */
+/* -- dimensions -------------------------------------------------------------------------------- */
 
 #define DIM_SYM_BITS 8
 #define DIM_COEF_MAX (INT64_C(1) << 40)
@@ -109,8 +108,7 @@ int64_t ru_dim_add(int64_t a, int64_t b)
     return __builtin_add_overflow(a, b, &r) || r < DIM_SYM_END ? RU_DIM_UNKNOWN : r;
 }
 
-/* -- types ---------------------------------------------------------------------------------------
- */
+/* -- types ------------------------------------------------------------------------------------- */
 
 int64_t ru_type_count(const ru_type *t)
 {
@@ -168,8 +166,7 @@ ru_type ru_type_scalar(ru_dtype dtype)
     return (ru_type){.dtype = dtype};
 }
 
-/* -- op and attribute tables ---------------------------------------------------------------------
- */
+/* -- op and attribute tables ------------------------------------------------------------------- */
 
 static const ru_op_info ops[RU_OP_COUNT] = {
     {.name = "None"},
@@ -216,8 +213,7 @@ ru_attr_key ru_attr_find(const char *name)
     return RU_ATTR_NONE;
 }
 
-/* -- construction --------------------------------------------------------------------------------
- */
+/* -- construction ------------------------------------------------------------------------------ */
 
 static ru_status full(ru_err *err)
 {
@@ -445,8 +441,7 @@ ru_value_id ru_graph_find(const ru_graph *g, const char *name)
     return (ru_value_id){0};
 }
 
-/* -- attribute access ----------------------------------------------------------------------------
- */
+/* -- attribute access -------------------------------------------------------------------------- */
 
 const ru_attr *ru_node_attr(const ru_node *n, ru_attr_key key)
 {

@@ -9,14 +9,14 @@
  *   consts ---+--> node --> value --> node --> value --> outputs
  *   state  --'                                   `-----> updates: state <- value
  *
- * A graph is plain data in an arena: it prints, diffs, hashes, travels. Passes take a graph and give
- * a new one. Value 0 is "absent" (an optional input that is not there).
+ * A graph is plain data in an arena: it prints, diffs, hashes, travels. Passes take a graph and
+ * give a new one. Value 0 is "absent" (an optional input that is not there).
  *
  * Dimensions: >= 0 is a number. A symbolic dimension (the batch) is negative and encodes
  * coefficient x symbol, see ru_dim_*. Equality of dims is equality of the int64_t.
  *
- * Op semantics: each op of the ONNX domain means what ONNX opset 21 says (older models are lifted on
- * import); our own ops are specified in world/ops.def.
+ * Op semantics: each op of the ONNX domain means what ONNX opset 21 says (older models are lifted
+ * on import); our own ops are specified in world/ops.def.
  *
  * Thread: a graph under construction belongs to one thread; a finished graph is read-only. */
 #ifndef RU_WORLD_GRAPH_H
@@ -48,7 +48,7 @@ typedef struct ru_type {
     int64_t dims[RU_RANK_MAX];
 } ru_type;
 
-/* -- dimensions ---------------------------------------------------------------------------------- */
+/* -- dimensions -------------------------------------------------------------------------------- */
 
 #define RU_DIM_UNKNOWN INT64_MIN /* not known yet; legal only before shape inference */
 
@@ -56,8 +56,8 @@ typedef struct ru_type {
  * near INT64_MIN, so that -1 and other small negative numbers are never taken for one. */
 int64_t ru_dim_symbol(uint32_t sym, int64_t coef);
 bool ru_dim_is_symbolic(int64_t dim);
-int64_t ru_dim_coef(int64_t dim);  /* of a symbolic dim */
-uint32_t ru_dim_sym(int64_t dim);  /* of a symbolic dim */
+int64_t ru_dim_coef(int64_t dim); /* of a symbolic dim */
+uint32_t ru_dim_sym(int64_t dim); /* of a symbolic dim */
 /* Product; RU_DIM_UNKNOWN when it is not a number or one symbol times a number. */
 int64_t ru_dim_mul(int64_t a, int64_t b);
 /* Exact quotient; RU_DIM_UNKNOWN when b does not divide a. */
@@ -74,7 +74,7 @@ bool ru_type_equal(const ru_type *a, const ru_type *b);
 ru_type ru_type_make(ru_dtype dtype, uint32_t rank, const int64_t *dims);
 ru_type ru_type_scalar(ru_dtype dtype);
 
-/* -- ops ----------------------------------------------------------------------------------------- */
+/* -- ops --------------------------------------------------------------------------------------- */
 
 typedef enum ru_op {
     RU_OP_NONE,
@@ -85,8 +85,8 @@ typedef enum ru_op {
 } ru_op;
 
 typedef struct ru_op_info {
-    char name[32];      /* "Conv" */
-    bool onnx;          /* of the ONNX standard domain; else our own */
+    char name[32]; /* "Conv" */
+    bool onnx;     /* of the ONNX standard domain; else our own */
     uint16_t in_min, in_max, out_min, out_max;
     double tol_f32, tol_bf16; /* relative tolerance of tests against the reference */
 } ru_op_info;
@@ -94,34 +94,36 @@ typedef struct ru_op_info {
 const ru_op_info *ru_op_get(ru_op op);
 ru_op ru_op_find(const char *name, bool onnx); /* RU_OP_NONE when unknown */
 
-/* -- attributes ---------------------------------------------------------------------------------- */
+/* -- attributes -------------------------------------------------------------------------------- */
 
 /* Keys: ONNX attribute names and our own. X(name) */
+/* clang-format off */
 #define RU_ATTR_LIST(X)                                                                            \
     X(activation) X(activations) X(activation_alpha) X(activation_beta) X(alpha) X(allowzero)      \
     X(approximate) X(auto_pad) X(axes) X(axis) X(batch_axis) X(batch_dims) X(beta) X(beta1)        \
-    X(beta2) X(bias) X(blocksize) X(broadcast) X(causal) X(ceil_mode) X(clip)                       \
-    X(coordinate_transformation_mode)                                                              \
-    X(count_include_pad) X(cubic_coeff_a) X(decoupled) X(detect_negative) X(detect_positive)       \
-    X(dilations) X(direction) X(dtype) X(end) X(epsilon) X(equation) X(exclusive)                  \
-    X(exclude_outside) X(extrapolation_value) X(fmod) X(gamma) X(group) X(groups) X(head_size)     \
-    X(heads) X(hidden_size) X(ignore_index) X(input_forget) X(k) X(kernel_shape) X(keepdims)       \
-    X(label_smoothing) X(lambd) X(largest) X(layout) X(linear_before_reset) X(mode) X(momentum)    \
-    X(nearest_mode) X(nesterov) X(noop_with_empty_axes) X(num_groups) X(num_outputs) X(output_padding)\
-    X(output_shape) X(p) X(pads) X(perm) X(pooled_shape) X(ratio) X(reduction) X(reverse)          \
-    X(sampling_ratio) X(saturate) X(scale) X(seed) X(select_last_index) X(shape) X(size) X(size_bytes)\
-    X(sorted) X(spatial_scale) X(split) X(start) X(stash_type) X(storage_order) X(stream)          \
-    X(strides) X(to) X(training) X(training_mode) X(transA) X(transB) X(upper) X(value)            \
-    X(value_float) X(value_floats) X(value_int) X(value_ints) X(weight_decay) X(width_scale)       \
-    X(height_scale) X(antialias) X(keep_aspect_ratio_policy) X(slots) X(has_mask) X(in_shape)      \
-    X(bias_term) X(fused) X(rank) X(position) X(time_axis)
+    X(beta2) X(bias) X(blocksize) X(broadcast) X(causal) X(ceil_mode) X(clip)                      \
+    X(coordinate_transformation_mode) X(count_include_pad) X(cubic_coeff_a) X(decoupled)           \
+    X(detect_negative) X(detect_positive) X(dilations) X(direction) X(dtype) X(end) X(epsilon)     \
+    X(equation) X(exclusive) X(exclude_outside) X(extrapolation_value) X(fmod) X(gamma) X(group)   \
+    X(groups) X(head_size) X(heads) X(hidden_size) X(ignore_index) X(input_forget) X(k)            \
+    X(kernel_shape) X(keepdims) X(label_smoothing) X(lambd) X(largest) X(layout)                   \
+    X(linear_before_reset) X(mode) X(momentum) X(nearest_mode) X(nesterov)                         \
+    X(noop_with_empty_axes) X(num_groups) X(num_outputs) X(output_padding) X(output_shape) X(p)    \
+    X(pads) X(perm) X(pooled_shape) X(ratio) X(reduction) X(reverse) X(sampling_ratio)             \
+    X(saturate) X(scale) X(seed) X(select_last_index) X(shape) X(size) X(size_bytes) X(sorted)     \
+    X(spatial_scale) X(split) X(start) X(stash_type) X(storage_order) X(stream) X(strides) X(to)   \
+    X(training) X(training_mode) X(transA) X(transB) X(upper) X(value) X(value_float)              \
+    X(value_floats) X(value_int) X(value_ints) X(weight_decay) X(width_scale) X(height_scale)      \
+    X(antialias) X(keep_aspect_ratio_policy) X(slots) X(has_mask) X(in_shape) X(bias_term)         \
+    X(fused) X(rank) X(position) X(time_axis)
+/* clang-format on */
 
 typedef enum ru_attr_key {
     RU_ATTR_NONE,
 #define RU_X(name) RU_ATTR_##name,
     RU_ATTR_LIST(RU_X)
 #undef RU_X
-    RU_ATTR_COUNT
+        RU_ATTR_COUNT
 } ru_attr_key;
 
 typedef enum ru_attr_kind {
@@ -142,9 +144,9 @@ typedef struct ru_attr {
         int64_t i;
         double f;
         const char *s;
-        const int64_t *is;       /* [n] */
-        const double *fs;        /* [n] */
-        const char *const *ss;   /* [n] */
+        const int64_t *is;     /* [n] */
+        const double *fs;      /* [n] */
+        const char *const *ss; /* [n] */
         struct {
             const ru_type *type;
             const void *data; /* row-major */
@@ -155,7 +157,7 @@ typedef struct ru_attr {
 const char *ru_attr_name(ru_attr_key key);
 ru_attr_key ru_attr_find(const char *name); /* RU_ATTR_NONE when unknown */
 
-/* -- values, nodes, graph ------------------------------------------------------------------------ */
+/* -- values, nodes, graph ---------------------------------------------------------------------- */
 
 typedef enum ru_value_kind {
     RU_VALUE_TEMP,  /* made by a node */
@@ -180,16 +182,16 @@ typedef struct ru_value {
     ru_type type;
     ru_value_kind kind;
     ru_value_role role;
-    ru_node_id producer;  /* none unless TEMP */
+    ru_node_id producer;   /* none unless TEMP */
     uint32_t producer_out; /* which output of it */
-    const void *data;     /* CONST: elements, row-major. STATE: start value or NULL for zeros */
-    const int64_t *known; /* [count] elements of a small integer tensor as far as inference knows
-                             them: numbers, symbolic dims, RU_DIM_UNKNOWN; NULL: none known */
+    const void *data;      /* CONST: elements, row-major. STATE: start value or NULL for zeros */
+    const int64_t *known;  /* [count] elements of a small integer tensor as far as inference knows
+                              them: numbers, symbolic dims, RU_DIM_UNKNOWN; NULL: none known */
 } ru_value;
 
 typedef struct ru_node {
     ru_op op;
-    const char *name; /* may be NULL */
+    const char *name;       /* may be NULL */
     const ru_value_id *in;  /* [n_in] */
     const ru_value_id *out; /* [n_out]; absent allowed for optional outputs */
     const ru_attr *attrs;   /* [n_attrs] */
@@ -203,11 +205,11 @@ typedef struct ru_update {
 typedef struct ru_graph {
     ru_arena *arena; /* owns every pointer below, the graph does not own the arena */
     const char *name;
-    ru_value *values; /* [n_values], values[0] is the absent value */
-    ru_node *nodes;   /* [n_nodes], nodes[0] unused, execution order */
-    ru_value_id *inputs;  /* [n_inputs] in the order of the model's signature */
-    ru_value_id *outputs; /* [n_outputs] */
-    ru_update *updates;   /* [n_updates] */
+    ru_value *values;                    /* [n_values], values[0] is the absent value */
+    ru_node *nodes;                      /* [n_nodes], nodes[0] unused, execution order */
+    ru_value_id *inputs;                 /* [n_inputs] in the order of the model's signature */
+    ru_value_id *outputs;                /* [n_outputs] */
+    ru_update *updates;                  /* [n_updates] */
     const char *symbols[RU_SYMBOLS_MAX]; /* names of symbolic dims, e.g. "N" */
     uint32_t n_values, n_nodes, n_inputs, n_outputs, n_updates, n_symbols;
     uint32_t cap_values, cap_nodes, cap_inputs, cap_outputs, cap_updates;
@@ -228,8 +230,9 @@ static inline ru_node *ru_graph_node(const ru_graph *g, ru_node_id id)
     return &g->nodes[id.v];
 }
 
-/* Add a value; its name is copied, `data` is view: it must live as long as the graph. INPUT values are
- * appended to g->inputs. A TEMP value (importers, copies) waits for its node (add_node_into). */
+/* Add a value; its name is copied, `data` is view: it must live as long as the graph. INPUT values
+ * are appended to g->inputs. A TEMP value (importers, copies) waits for its node (add_node_into).
+ */
 RU_MUST_USE ru_status ru_graph_add_value(ru_graph *g, const ru_value *proto, ru_value_id *out,
                                          ru_err *err);
 
@@ -267,11 +270,11 @@ bool ru_node_reads(const ru_node *n, uint32_t k);
 bool ru_node_has_in(const ru_node *n, uint32_t k);  /* input k present (not absent) */
 bool ru_node_has_out(const ru_node *n, uint32_t k); /* output k present (not absent) */
 
-/* -- whole-graph functions (world/infer.c, verify.c, print.c, hash.c) ------------------------------ */
+/* -- whole-graph functions (world/infer.c, verify.c, print.c, hash.c) -------------------------- */
 
-/* Fill the types of all node outputs, in place, from inputs, constants and attributes. Follows known
- * integer values (Shape, Constant, Concat, arithmetic) through the graph, so that computed shapes
- * are known. Errors: RU_E_DATA naming node, op and shapes. */
+/* Fill the types of all node outputs, in place, from inputs, constants and attributes. Follows
+ * known integer values (Shape, Constant, Concat, arithmetic) through the graph, so that computed
+ * shapes are known. Errors: RU_E_DATA naming node, op and shapes. */
 RU_MUST_USE ru_status ru_graph_infer(ru_graph *g, ru_err *err);
 /* The same for one node whose inputs are typed. */
 RU_MUST_USE ru_status ru_graph_infer_node(ru_graph *g, ru_node_id id, ru_err *err);
@@ -280,8 +283,8 @@ RU_MUST_USE ru_status ru_graph_infer_node(ru_graph *g, ru_node_id id, ru_err *er
  * updates of equal type? Errors: RU_E_DATA naming the first place. */
 RU_MUST_USE ru_status ru_graph_verify(const ru_graph *g, ru_err *err);
 
-/* Give `sym` a number: returns a new graph in `arena` with that symbol replaced everywhere and types
- * inferred again. */
+/* Give `sym` a number: returns a new graph in `arena` with that symbol replaced everywhere and
+ * types inferred again. */
 RU_MUST_USE ru_status ru_graph_bind(const ru_graph *g, uint32_t sym, int64_t number,
                                     ru_arena *arena, ru_graph *out, ru_err *err);
 

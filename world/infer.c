@@ -83,8 +83,7 @@ ru_status rui_fused_check(const rui_infer *c, uint32_t k_bias, int64_t n, uint32
                : rui_infer_fail(c, "the residual input must be shaped as the output");
 }
 
-/* -- symbolic arithmetic -------------------------------------------------------------------------
- */
+/* -- symbolic arithmetic ----------------------------------------------------------------------- */
 
 ru_status rui_dim_named(const rui_infer *c, const char *name, int64_t *out)
 {
@@ -313,8 +312,7 @@ ru_status rui_broadcast(const rui_infer *c, const ru_type *a, const ru_type *b, 
     return RU_OK;
 }
 
-/* -- driver --------------------------------------------------------------------------------------
- */
+/* -- driver ------------------------------------------------------------------------------------ */
 
 static ru_status dispatch(const rui_infer *c)
 {

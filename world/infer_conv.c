@@ -206,8 +206,7 @@ ru_status rui_shape_globalpool(const rui_infer *c)
     return RU_OK;
 }
 
-/* -- Resize --------------------------------------------------------------------------------------
- */
+/* -- Resize ------------------------------------------------------------------------------------ */
 
 /* Axis numbered `i` in the list the node gives (attribute axes), or i itself. */
 static ru_status listed_axis(const rui_infer *c, const int64_t *axes, uint32_t i, uint32_t rank,
@@ -301,8 +300,7 @@ ru_status rui_shape_resize(const rui_infer *c)
     return RU_OK;
 }
 
-/* -- normalisation -------------------------------------------------------------------------------
- */
+/* -- normalisation ----------------------------------------------------------------------------- */
 
 static ru_status channels_check(const rui_infer *c, uint32_t first, uint32_t last)
 {

@@ -95,8 +95,7 @@ ru_status rui_shape_matmul(const rui_infer *c)
     return RU_OK;
 }
 
-/* -- Einsum --------------------------------------------------------------------------------------
- */
+/* -- Einsum ------------------------------------------------------------------------------------ */
 
 enum { EIN_ELLIPSIS_BASE = 128, EIN_LABELS = 128 + RU_RANK_MAX };
 
@@ -233,8 +232,7 @@ ru_status rui_shape_einsum(const rui_infer *c)
     return RU_OK;
 }
 
-/* -- reductions ----------------------------------------------------------------------------------
- */
+/* -- reductions -------------------------------------------------------------------------------- */
 
 ru_status rui_shape_reduce(const rui_infer *c)
 {
@@ -315,8 +313,7 @@ ru_status rui_shape_topk(const rui_infer *c)
     return RU_OK;
 }
 
-/* -- attention -----------------------------------------------------------------------------------
- */
+/* -- attention --------------------------------------------------------------------------------- */
 
 ru_status rui_shape_attention(const rui_infer *c)
 {
@@ -364,8 +361,7 @@ ru_status rui_shape_attentionqkv(const rui_infer *c)
     return RU_OK;
 }
 
-/* -- recurrence ----------------------------------------------------------------------------------
- */
+/* -- recurrence -------------------------------------------------------------------------------- */
 
 typedef struct rnn_dims {
     int64_t seq, batch, dirs, hidden;
@@ -474,8 +470,7 @@ ru_status rui_shape_rnngrad(const rui_infer *c)
     return RU_OK;
 }
 
-/* -- losses of the standard ----------------------------------------------------------------------
- */
+/* -- losses of the standard -------------------------------------------------------------------- */
 
 static ru_status loss_shape(const rui_infer *c)
 {

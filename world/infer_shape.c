@@ -213,8 +213,8 @@ ru_status rui_shape_split(const rui_infer *c)
     int64_t left = whole;
     for (uint32_t k = 0; k < c->n.n_out; k++) {
         int64_t d = sizes != NULL ? sizes[k] : whole >= 0 && each > left ? left : each;
-        if (d == RU_DIM_UNKNOWN || (d < 0 && !ru_dim_is_symbolic(d))) {
-            return rui_infer_fail(c, "size %u of the split is negative or not known", k);
+        if (d == RU_DIM_UNKNOWN || (d < 0 && !ru_dim_is_symbolic(d)) || (whole >= 0 && d > left)) {
+            return rui_infer_fail(c, "size %u of the split is negative, too large or not known", k);
         }
         left = whole >= 0 && d >= 0 ? left - d : left;
         t.dims[axis] = d;
@@ -226,8 +226,7 @@ ru_status rui_shape_split(const rui_infer *c)
     return RU_OK;
 }
 
-/* -- Slice ---------------------------------------------------------------------------------------
- */
+/* -- Slice ------------------------------------------------------------------------------------- */
 
 /* Size of [start, end) by step over `dim`, everything a number but perhaps dim. */
 static ru_status slice_len(const rui_infer *c, int64_t dim, int64_t start, int64_t end,
@@ -312,8 +311,7 @@ ru_status rui_shape_slice(const rui_infer *c)
     return RU_OK;
 }
 
-/* -- gathering -----------------------------------------------------------------------------------
- */
+/* -- gathering --------------------------------------------------------------------------------- */
 
 ru_status rui_shape_gather(const rui_infer *c)
 {
@@ -400,8 +398,7 @@ ru_status rui_shape_compress(const rui_infer *c)
     return RU_OK;
 }
 
-/* -- growing -------------------------------------------------------------------------------------
- */
+/* -- growing ----------------------------------------------------------------------------------- */
 
 /* The shape that input k spells, of known length; unknown entries become fresh symbols. */
 static ru_status shape_input(const rui_infer *c, uint32_t k, ru_type *t)
@@ -510,8 +507,7 @@ ru_status rui_shape_spacetodepth(const rui_infer *c)
     return RU_OK;
 }
 
-/* -- generating ----------------------------------------------------------------------------------
- */
+/* -- generating -------------------------------------------------------------------------------- */
 
 ru_status rui_shape_constant(const rui_infer *c)
 {

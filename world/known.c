@@ -125,8 +125,7 @@ const double *rui_const_floats(const rui_infer *c, uint32_t k, uint32_t *n)
     return out;
 }
 
-/* -- arithmetic on elements ----------------------------------------------------------------------
- */
+/* -- arithmetic on elements -------------------------------------------------------------------- */
 
 static bool number(int64_t a)
 {
@@ -220,8 +219,7 @@ static int64_t unary(ru_op op, int64_t a)
     }
 }
 
-/* -- ops -----------------------------------------------------------------------------------------
- */
+/* -- ops --------------------------------------------------------------------------------------- */
 
 /* Index into an input of type `in` broadcast to `out`, for flat index i of `out`. */
 static uint32_t broadcast_index(const ru_type *out, const ru_type *in, uint32_t i)

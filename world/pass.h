@@ -14,8 +14,8 @@
  * the same value in `out` as far as it is still made there; outputs and state always are. */
 RU_MUST_USE ru_status ru_pass_dead(const ru_graph *g, ru_arena *arena, ru_graph *out, ru_err *err);
 
-/* Compute nodes whose inputs are all constant (small integer and shape arithmetic always; tensors up
- * to `size_max_bytes`), through the evaluator the caller passes (the reference device), so that
+/* Compute nodes whose inputs are all constant (small integer and shape arithmetic always; tensors
+ * up to `size_max_bytes`), through the evaluator the caller passes (the reference device), so that
  * world/ stays free of kernels. `eval` fills out[] buffers of known type. */
 typedef struct ru_fold_ops {
     const char *name;
@@ -32,26 +32,26 @@ RU_MUST_USE ru_status ru_pass_fold(const ru_graph *g, const ru_fold_ops *ops,
 RU_MUST_USE ru_status ru_pass_cse(const ru_graph *g, ru_arena *arena, ru_graph *out, ru_err *err);
 
 /* Turn an inference graph into its training form: BatchNormalization -> BatchNormTrain with updates
- * of its running statistics (constants become BUFFER state), Dropout -> DropoutTrain, LSTM and GRU ->
- * LSTMTrain and GRUTrain. Run before ru_graph_grad on imported models. */
+ * of its running statistics (constants become BUFFER state), Dropout -> DropoutTrain, LSTM and GRU
+ * -> LSTMTrain and GRUTrain. Run before ru_graph_grad on imported models. */
 RU_MUST_USE ru_status ru_pass_train(const ru_graph *g, ru_arena *arena, ru_graph *out, ru_err *err);
 
-/* Recognise what exporters write out in small ops - LayerNormalization, Gelu, HardSwish, attention -
- * and remove reshapes, transposes, casts and copies that do nothing. The result can be
+/* Recognise what exporters write out in small ops - LayerNormalization, Gelu, HardSwish, attention
+ * - and remove reshapes, transposes, casts and copies that do nothing. The result can be
  * differentiated; ru_pass_fuse begins with this pass. Constants should be folded before. */
 RU_MUST_USE ru_status ru_pass_lift(const ru_graph *g, ru_arena *arena, ru_graph *out, ru_err *err);
 
-/* Merge what executes as one: Conv/ConvTranspose/Gemm/MatMul + bias + activation, BatchNormalization
- * at inference into the convolution before it, transposes into Gemm/MatMul, the attention pattern
- * MatMul-scale-mask-Softmax-MatMul into Attention, LayerNormalization and Gelu written out in small
- * ops; in training graphs BatchNormTrain + residual + relu and its gradient, the loss and its
- * gradient. The fused forms are specified in world/ops.def. Constants that fusing leaves unused stay
- * until ru_pass_dead. Results are equal within the ops' tolerance. */
+/* Merge what executes as one: Conv/ConvTranspose/Gemm/MatMul + bias + activation,
+ * BatchNormalization at inference into the convolution before it, transposes into Gemm/MatMul, the
+ * attention pattern MatMul-scale-mask-Softmax-MatMul into Attention, LayerNormalization and Gelu
+ * written out in small ops; in training graphs BatchNormTrain + residual + relu and its gradient,
+ * the loss and its gradient. The fused forms are specified in world/ops.def. Constants that fusing
+ * leaves unused stay until ru_pass_dead. Results are equal within the ops' tolerance. */
 RU_MUST_USE ru_status ru_pass_fuse(const ru_graph *g, ru_arena *arena, ru_graph *out, ru_err *err);
 
 /* Reverse-mode differentiation. Copies `g` into `out` and appends the nodes that compute
- * d loss / d wrt[k] into grads[k] (absent when the loss does not depend on it; role GRAD). `loss` is
- * a scalar value of g; ids of g stay valid in `out`. Gradients of broadcasts are reduced back.
+ * d loss / d wrt[k] into grads[k] (absent when the loss does not depend on it; role GRAD). `loss`
+ * is a scalar value of g; ids of g stay valid in `out`. Gradients of broadcasts are reduced back.
  * Errors: RU_E_UNSUPPORTED naming the node whose op has no gradient. */
 RU_MUST_USE ru_status ru_graph_grad(const ru_graph *g, ru_value_id loss, const ru_value_id *wrt,
                                     uint32_t n_wrt, ru_arena *arena, ru_graph *out,

@@ -111,8 +111,7 @@ ru_status ru_pass_dead(const ru_graph *g, ru_arena *arena, ru_graph *out, ru_err
     return RU_OK;
 }
 
-/* -- folding -------------------------------------------------------------------------------------
- */
+/* -- folding ----------------------------------------------------------------------------------- */
 
 /* All elements known as numbers: their bytes, else NULL. Sets *is_full when the arena is. */
 static const void *known_bytes(ru_graph *g, const ru_value *v, bool *is_full)
@@ -246,8 +245,7 @@ ru_status ru_pass_fold(const ru_graph *g, const ru_fold_ops *ops, int64_t size_m
     return RU_OK;
 }
 
-/* -- equal sub-expressions -----------------------------------------------------------------------
- */
+/* -- equal sub-expressions --------------------------------------------------------------------- */
 
 static bool attr_equal(const ru_attr *a, const ru_attr *b)
 {

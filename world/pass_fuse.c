@@ -74,8 +74,7 @@ static bool may_move(const rui_rw *rw, uint32_t j, uint32_t i)
     return true;
 }
 
-/* -- bias and residual ---------------------------------------------------------------------------
- */
+/* -- bias and residual ------------------------------------------------------------------------- */
 
 /* MatMul(a, b) + bias [n], Gemm without C + bias [n], Conv without bias + bias [1,C,1,1] is left.
  */
@@ -131,8 +130,7 @@ static bool fuse_residual(rui_rw *rw, uint32_t i)
     return true;
 }
 
-/* -- activation ----------------------------------------------------------------------------------
- */
+/* -- activation -------------------------------------------------------------------------------- */
 
 typedef struct activation {
     const char *name; /* NULL: none */
@@ -277,8 +275,7 @@ static bool fuse_norm_add_relu(rui_rw *rw, uint32_t i)
     return true;
 }
 
-/* -- gradients -----------------------------------------------------------------------------------
- */
+/* -- gradients --------------------------------------------------------------------------------- */
 
 /* dz = ReluGrad(dy, y); dx.. = BatchNormGrad(dz, x, scale, mean, invstd) with y the masked output
  * of that normalisation -> BatchNormGrad(dy, x, scale, mean, invstd, y) with dz as 4th output. */
@@ -335,8 +332,7 @@ static bool fuse_loss(rui_rw *rw, uint32_t i)
     return true;
 }
 
-/* -- transposes into products --------------------------------------------------------------------
- */
+/* -- transposes into products ------------------------------------------------------------------ */
 
 static bool swaps_last_two(const ru_node *t, uint32_t rank)
 {
@@ -378,8 +374,7 @@ static bool fuse_transpose(rui_rw *rw, uint32_t i)
     return false;
 }
 
-/* -- the pass ------------------------------------------------------------------------------------
- */
+/* -- the pass ---------------------------------------------------------------------------------- */
 
 static void try_node(rui_rw *rw, uint32_t i)
 {

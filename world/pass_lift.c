@@ -13,8 +13,7 @@ static ru_value_id other(const ru_node *n, ru_value_id v)
     return n->in[0].v == v.v ? n->in[1] : n->in[0];
 }
 
-/* -- Gelu ----------------------------------------------------------------------------------------
- */
+/* -- Gelu -------------------------------------------------------------------------------------- */
 
 /* From e = erf(..) or tanh(..) up: 0.5 * x * (1 + e) in any association. Gives the root's slot. */
 static uint32_t gelu_tail(const rui_rw *rw, ru_value_id e, ru_value_id x)
@@ -101,8 +100,7 @@ static bool lift_gelu_tanh(rui_rw *rw, uint32_t i)
     return false;
 }
 
-/* -- LayerNormalization --------------------------------------------------------------------------
- */
+/* -- LayerNormalization ------------------------------------------------------------------------ */
 
 /* Does `n` reduce exactly the last axes of x, keeping them? Gives the first of them. */
 static bool last_axes(const rui_rw *rw, const ru_node *n, uint32_t rank, uint32_t *axis)
@@ -211,8 +209,7 @@ static bool lift_layernorm(rui_rw *rw, uint32_t i)
     return true;
 }
 
-/* -- small ones ----------------------------------------------------------------------------------
- */
+/* -- small ones -------------------------------------------------------------------------------- */
 
 /* x * HardSigmoid(x; 1/6, 1/2) */
 static bool lift_hardswish(rui_rw *rw, uint32_t i)

@@ -141,8 +141,7 @@ void rui_simplify_round(rui_rw *rw)
     }
 }
 
-/* -- BatchNormalization after a convolution ------------------------------------------------------
- */
+/* -- BatchNormalization after a convolution ---------------------------------------------------- */
 
 static const float *const_f32(const rui_rw *rw, ru_value_id v, int64_t count)
 {
