@@ -134,7 +134,7 @@ ru_status ru_report_begin(ru_report *r, const ru_report_start *s, ru_err *err)
     put_i64(&t, "arena_bound_bytes", s->arena_bound_bytes);
     put_i64(&t, "state_bytes", s->state_bytes);
     put_i64(&t, "flops_step", s->flops_step);
-    put_f64(&t, "open_s", (double)s->open_ns * 1e-9);
+    put_f64(&t, "open_s", (double)s->open_ns / 1e9);
     put_i64(&t, "resumed_step", s->resumed_step);
     r->step_first = s->resumed_step;
     ru_report_say(r, "%s: %s, %lld parameters, batch %lld, %s, %lld thread%s -> %s", s->name,
@@ -154,7 +154,7 @@ ru_status ru_report_step_put(ru_report *r, const ru_report_step *s, ru_err *err)
     put_i64(&t, "samples", s->samples);
     put_f64(&t, "loss", s->loss);
     put_f64(&t, "lr", s->lr);
-    put_f64(&t, "step_s", (double)s->step_ns * 1e-9);
+    put_f64(&t, "step_s", (double)s->step_ns / 1e9);
     put_f64(&t, "samples_per_s", s->step_ns > 0 ? (double)s->batch * 1e9 / (double)s->step_ns : 0);
     put_i64(&t, "workers", 1);
     if (s->accuracy >= 0) {
@@ -176,7 +176,7 @@ ru_status ru_report_eval(ru_report *r, int64_t step, int64_t epoch, const ru_met
     put_i64(&t, "step", step);
     put_i64(&t, "epoch", epoch);
     put_metrics(&t, m);
-    put_f64(&t, "eval_s", (double)eval_ns * 1e-9);
+    put_f64(&t, "eval_s", (double)eval_ns / 1e9);
     rui_report_evaluation(r, step, epoch, m);
     return emit(r, &t, err);
 }
@@ -202,18 +202,18 @@ ru_status ru_report_end(ru_report *r, const ru_report_summary *s, ru_err *err)
     put_i64(&t, "steps", s->steps);
     put_i64(&t, "epochs", s->epochs);
     put_i64(&t, "samples", s->samples);
-    put_i64(&t, "samples_lost", 0);
-    put_i64(&t, "samples_repeated", 0);
-    put_f64(&t, "wall_s", (double)s->wall_ns * 1e-9);
+    put_i64(&t, "samples_lost", s->samples_lost);
+    put_i64(&t, "samples_repeated", s->samples_repeated);
+    put_f64(&t, "wall_s", (double)s->wall_ns / 1e9);
     put_f64(&t, "samples_per_s", s->samples_per_s);
     put_f64(&t, "loss", s->loss);
     put_metrics(&t, &s->metrics);
     ru_text_put(&t, ",\"split\":{\"compute\":");
-    ru_text_f64(&t, (double)s->split.compute_ns * 1e-9);
-    put_f64(&t, "network", (double)s->split.network_ns * 1e-9);
-    put_f64(&t, "input", (double)s->split.input_ns * 1e-9);
-    put_f64(&t, "wait", (double)s->split.wait_ns * 1e-9);
-    put_f64(&t, "other", (double)s->split.other_ns * 1e-9);
+    ru_text_f64(&t, (double)s->split.compute_ns / 1e9);
+    put_f64(&t, "network", (double)s->split.network_ns / 1e9);
+    put_f64(&t, "input", (double)s->split.input_ns / 1e9);
+    put_f64(&t, "wait", (double)s->split.wait_ns / 1e9);
+    put_f64(&t, "other", (double)s->split.other_ns / 1e9);
     ru_text_put(&t, "}");
     put_i64(&t, "peak_rss_bytes", s->rss_peak_bytes);
     put_str(&t, "ended", s->ended);

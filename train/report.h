@@ -56,6 +56,7 @@ typedef struct ru_report_split {
 
 typedef struct ru_report_summary {
     int64_t steps, epochs, samples, wall_ns;
+    int64_t samples_lost, samples_repeated; /* gaps and overlaps of the positions the stream gave */
     double samples_per_s, loss;
     ru_metrics metrics; /* of the last evaluation; n 0: none */
     ru_report_split split;

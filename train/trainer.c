@@ -71,6 +71,9 @@ static ru_status train_step(rui_trainer *t, ru_err *err)
             "train.optimizer lr, set train.clip_norm, or look for such values in the data",
             (long long)t->step_done + 1, lr);
     }
+    int64_t gap = b.position - t->samples;
+    t->lost += gap > 0 ? gap : 0;
+    t->repeated += gap < 0 ? -gap : 0;
     t->step_done++;
     t->samples += b.n;
     t->split.input_ns += ru_time_since(t1, t0);
@@ -140,7 +143,7 @@ static ru_status save(rui_trainer *t, ru_err *err)
     char more[64];
     ru_text m = ru_text_into(more, sizeof more);
     ru_text_put(&m, ",\"pause_s\":");
-    ru_text_f64(&m, (double)pause_ns * 1e-9);
+    ru_text_f64(&m, (double)pause_ns / 1e9);
     return ru_report_event(t->report, t->step_done, "checkpoint", more, err);
 }
 
@@ -165,6 +168,13 @@ static ru_status checkpoint_if_due(rui_trainer *t, ru_err *err)
 static ru_status loop(rui_trainer *t, const char **ended, ru_err *err)
 {
     *ended = "done";
+    if (t->step_resumed > 0 && t->job->train.until.n > 0 && eval_due(t)) {
+        RU_TRY(evaluate(t, err)); /* the run may have reached its target before */
+        if (target_met(t)) {
+            *ended = "target";
+            return RU_OK;
+        }
+    }
     while (t->step_done < t->steps_end) {
         if (ru_self_stop_asked() != 0) {
             *ended = "stopped";
@@ -198,6 +208,8 @@ static void summarise(rui_trainer *t, const char *ended, ru_report_summary *s)
         .epochs = t->samples / t->count,
         .samples = t->samples,
         .wall_ns = wall,
+        .samples_lost = t->lost,
+        .samples_repeated = t->repeated,
         .samples_per_s = wall > 0 ? (double)here * 1e9 / (double)wall : 0,
         .loss = t->loss,
         .metrics = t->metrics,
@@ -230,6 +242,7 @@ static ru_status run(rui_trainer *t, ru_report_summary *summary, ru_err *err)
                       (long long)t->step_done, t->out);
         RU_TRY(ru_report_event(t->report, t->step_done, "stop", "", err));
     }
+    RU_TRY(rui_trainer_dir_facts(t, err));
     summarise(t, ended, summary);
     return ru_report_end(t->report, summary, err);
 }

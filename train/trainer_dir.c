@@ -182,9 +182,23 @@ static void world_text(const rui_trainer *t, ru_text *w)
     ru_text_json(w, ru_str_c(t->model.name));
     ru_text_putf(w,
                  ",\"batch\":%lld,\"parameters\":%lld,\"samples\":%lld}],\"facts\":{\"step\":"
-                 "{\"flops\":%lld,\"nodes\":%u,\"state_bytes\":%lld,\"arena_bytes\":%lld}}}\n",
+                 "{\"flops\":%lld,\"nodes\":%u,\"state_bytes\":%lld,\"arena_bytes\":%lld",
                  (long long)t->job->train.batch, (long long)t->step.parameters, (long long)t->count,
                  (long long)s.flops, s.n_nodes, (long long)s.state_bytes, (long long)s.arena_bytes);
+    int64_t steps = t->step_done - t->step_resumed;
+    if (steps > 0) {
+        ru_text_putf(w, ",\"count\":%lld,\"compute_ns\":%lld,\"input_ns\":%lld", (long long)steps,
+                     (long long)(t->split.compute_ns / steps),
+                     (long long)(t->split.input_ns / steps));
+    }
+    ru_text_put(w, "}}}\n");
+}
+
+ru_status rui_trainer_dir_facts(rui_trainer *t, ru_err *err)
+{
+    ru_text world = ru_text_arena(t->arena);
+    world_text(t, &world);
+    return put_file(t, "world.json", &world, err);
 }
 
 /* An imported model goes along, so that the run needs nothing else. */
@@ -209,9 +223,7 @@ ru_status rui_trainer_dir_files(rui_trainer *t, ru_err *err)
     if (t->job->model.source == RU_MODEL_ONNX) {
         RU_TRY(put_model(t, err));
     }
-    ru_text world = ru_text_arena(t->arena);
-    world_text(t, &world);
-    RU_TRY(put_file(t, "world.json", &world, err));
+    RU_TRY(rui_trainer_dir_facts(t, err));
     ru_text yaml = ru_text_arena(t->arena);
     ru_text_put(&yaml, t->job_yaml);
     RU_TRY(put_file(t, "job.yaml", &yaml, err));

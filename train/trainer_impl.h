@@ -37,7 +37,8 @@ typedef struct rui_trainer {
     int64_t count;            /* samples of an epoch */
     int64_t steps_end;        /* stop here at the latest */
     int64_t step_done, samples, step_resumed;
-    int64_t saved_step; /* of the last checkpoint asked for; -1: none */
+    int64_t lost, repeated; /* samples, by the positions of the batches */
+    int64_t saved_step;     /* of the last checkpoint asked for; -1: none */
     ru_time begun, saved;
     ru_report_split split;
     ru_metrics metrics; /* of the last evaluation */
@@ -53,6 +54,8 @@ void rui_trainer_close(rui_trainer *t);
 /* trainer_dir.c: choose and fill the run directory. */
 RU_MUST_USE ru_status rui_trainer_dir(rui_trainer *t, ru_err *err);
 RU_MUST_USE ru_status rui_trainer_dir_files(rui_trainer *t, ru_err *err);
+/* world.json again, now with what was measured. */
+RU_MUST_USE ru_status rui_trainer_dir_facts(rui_trainer *t, ru_err *err);
 RU_MUST_USE ru_status rui_trainer_tuned_in(rui_trainer *t, ru_err *err);
 void rui_trainer_tuned_out(rui_trainer *t);
 
