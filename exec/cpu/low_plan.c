@@ -166,10 +166,25 @@ static int64_t *total_of(rui_low *lo, rui_buf_kind kind)
     return NULL;
 }
 
+/* Scratch of preparing steps (packing weights for Winograd needs some) is not part of the run: one
+ * place serves all, because they run one after the other. Returns its end. */
+static int64_t place_prep_scratch(rui_low *lo, int64_t at)
+{
+    int64_t most = 0;
+    for (uint32_t i = 1; i < lo->n_bufs; i++) {
+        rui_buf_rec *b = &lo->bufs[i];
+        if (b->kind == RUI_BUF_SCRATCH && b->root == i && !in_arena(lo, i)) {
+            b->at_bytes = at;
+            most = b->size_bytes > most ? b->size_bytes : most;
+        }
+    }
+    return at + round_up(most, ALIGN);
+}
+
 /* Fixed places for what is not in the arena, behind it; then the memory itself. */
 static ru_status allocate(rui_low *lo, ru_err *err)
 {
-    int64_t at = round_up(lo->arena_bytes, ALIGN);
+    int64_t at = place_prep_scratch(lo, round_up(lo->arena_bytes, ALIGN));
     for (uint32_t i = 1; i < lo->n_bufs; i++) {
         rui_buf_rec *b = &lo->bufs[i];
         int64_t *total = total_of(lo, b->kind);
