@@ -4,6 +4,10 @@
  *   backward, per direction:  recurrence gives dG and H' (kernel);
  *                             dX += dG W, dW = dG^T X, dR = dG^T H' (oneDNN), dB = column sums of dG
  *
+ * When X is an embedding with fewer rows than there are time steps times samples, rows of equal tokens
+ * are equal: E W^T is one small product and its rows are looked up, and backward dG is summed by token
+ * first, so that dE = S W and dW = S^T E are small too.
+ *
  * H' is h of the step before. Sequence lengths, peepholes, clipping and other activations than the
  * standard's defaults run on the reference kernel. */
 #include <string.h>
@@ -104,6 +108,33 @@ static ru_status input_product(rui_low *lo, const lstm_dims *d, ru_dtype t, rui_
     return emit_product(lo, &m);
 }
 
+/* The Gather that X is, when working by token is less work. */
+static const ru_node *embedding_of(const rui_low *lo, const lstm_dims *d, ru_value_id x)
+{
+    const ru_graph *g = rui_graph(lo);
+    uint32_t producer = g->values[x.v].producer.v;
+    const ru_node *n = producer == 0 ? NULL : &g->nodes[producer];
+    if (n == NULL || n->op != RU_OP_Gather || d->dirs != 1 || ru_node_int(n, RU_ATTR_axis, 0) != 0) {
+        return NULL;
+    }
+    const ru_type *table = rui_type(lo, n->in[0]), *ids = rui_type(lo, n->in[1]);
+    bool fits = table->rank == 2 && table->dtype == RU_F32 &&
+                (ids->dtype == RU_I64 || ids->dtype == RU_I32);
+    return fits && table->dims[0] < d->steps * d->batch ? n : NULL;
+}
+
+/* E W^T [vocabulary, 4 hidden] */
+static rui_buf table_product(rui_low *lo, const lstm_dims *d, const ru_node *emb, ru_value_id w)
+{
+    int64_t v = rui_type(lo, emb->in[0])->dims[0], g = 4 * d->hidden;
+    product m = {.a = md2(lo, v, d->in, d->in, 1, RU_F32), .b = md2(lo, d->in, g, 1, d->in, RU_F32),
+                 .c = md2(lo, v, g, g, 1, RU_F32)};
+    m.ab = rui_in(lo, emb->in[0], rui_plain(lo, rui_type(lo, emb->in[0])));
+    m.bb = rui_in(lo, w, rui_plain(lo, rui_type(lo, w)));
+    m.cb = rui_workspace(lo, v * g * 4);
+    return emit_product(lo, &m) == RU_OK ? m.cb : (rui_buf){0};
+}
+
 /* -- steps --------------------------------------------------------------------------------------- */
 
 typedef struct lstm_job {
@@ -132,7 +163,8 @@ static void lstm_grad_thread(void *arg, uint32_t thread, uint32_t threads)
     }
 }
 
-/* bufs: 0 R 1 B 2 h0 3 c0 4 ws 5 y 6 y_h 7 y_c 8 packed+bias 9 work 10 pre */
+/* bufs: 0 R 1 B 2 h0 3 c0 4 ws 5 y 6 y_h 7 y_c 8 packed+bias 9 work 10 pre, or the table
+ * 11 ids */
 static ru_status lstm_run(void *state, void *const *bufs, const rui_run *run)
 {
     const lstm_state *s = state;
@@ -153,7 +185,9 @@ static ru_status lstm_run(void *state, void *const *bufs, const rui_run *run)
     j.a.bias = bias;
     j.a.h0 = bufs[2];
     j.a.c0 = bufs[3];
-    j.a.pre = bufs[10];
+    j.a.pre = s->proto.vocabulary > 0 ? NULL : bufs[10];
+    j.a.table = bufs[10];
+    j.a.ids = bufs[11];
     j.a.ws = bufs[4];
     j.a.y = bufs[5];
     j.a.y_h = bufs[6];
@@ -250,8 +284,12 @@ ru_status rui_lower_kern_lstm(rui_low *lo, const ru_node *n, ru_err *err)
     ru_dtype t = rui_bf16(lo) ? RU_BF16 : RU_F32;
     int64_t h = d.hidden, ws_bytes = d.steps * d.dirs * d.batch * 5 * h * 4;
     int64_t y_bytes = ru_type_count(&yt) * ru_dtype_bytes(t), hc_bytes = d.dirs * d.batch * h * 4;
-    rui_buf x = rui_in(lo, n->in[0], rui_plain_as(lo, rui_type(lo, n->in[0]), t));
-    rui_buf w = rui_in(lo, n->in[1], rui_plain_as(lo, rui_type(lo, n->in[1]), t));
+    const ru_node *emb = embedding_of(lo, &d, n->in[0]);
+    rui_buf w = {0}, x = {0};
+    if (emb == NULL) {
+        x = rui_in(lo, n->in[0], rui_plain_as(lo, rui_type(lo, n->in[0]), t));
+        w = rui_in(lo, n->in[1], rui_plain_as(lo, rui_type(lo, n->in[1]), t));
+    }
     rui_buf r = in_f32(lo, n, 2), b = in_f32(lo, n, 3), h0 = in_f32(lo, n, 5), c0 = in_f32(lo, n, 6);
     rui_buf y = y_made ? rui_out(lo, n->out[0], rui_plain_as(lo, &yt, t))
                        : rui_workspace(lo, y_bytes);
@@ -264,21 +302,31 @@ ru_status rui_lower_kern_lstm(rui_low *lo, const ru_node *n, ru_err *err)
         rui_buf y_k = d.dirs == 1 ? y
                                   : rui_buf_part(lo, y, k * d.batch * h * ru_dtype_bytes(t),
                                                  y_bytes - k * d.batch * h * ru_dtype_bytes(t));
-        rui_buf pre = rui_workspace(lo, d.steps * d.batch * 4 * h * 4);
-        RU_TRY(input_product(lo, &d, t, x, piece(lo, w, k, d.dirs, d.dirs * 4 * h * d.in *
-                                                                       ru_dtype_bytes(t)), pre));
+        rui_buf pre = {0};
+        if (emb != NULL) {
+            pre = table_product(lo, &d, emb, n->in[1]);
+        } else {
+            int64_t w_bytes = d.dirs * 4 * h * d.in * ru_dtype_bytes(t);
+            pre = rui_workspace(lo, d.steps * d.batch * 4 * h * 4);
+            RU_TRY(input_product(lo, &d, t, x, piece(lo, w, k, d.dirs, w_bytes), pre));
+        }
         lstm_state *s = state_new(lo, &d, t, k, false);
         if (s == NULL) {
             break;
         }
-        rui_buf bufs[11] = {piece(lo, r, k, d.dirs, d.dirs * 4 * h * h * 4),
+        if (emb != NULL) {
+            s->proto.it = rui_type(lo, emb->in[1])->dtype;
+            s->proto.vocabulary = rui_type(lo, emb->in[0])->dims[0];
+        }
+        rui_buf bufs[12] = {piece(lo, r, k, d.dirs, d.dirs * 4 * h * h * 4),
                             piece(lo, b, k, d.dirs, d.dirs * 8 * h * 4),
                             piece(lo, h0, k, d.dirs, hc_bytes), piece(lo, c0, k, d.dirs, hc_bytes),
                             ws_k, y_k, piece(lo, yh, k, d.dirs, hc_bytes),
                             piece(lo, yc, k, d.dirs, hc_bytes), floats(lo, s->packed + 4 * h),
-                            floats(lo, s->work * s->threads), pre};
+                            floats(lo, s->work * s->threads), pre,
+                            emb == NULL ? (rui_buf){0} : rui_in_plain(lo, emb->in[1])};
         rui_emit(lo, &(rui_step){.kernel = "kern lstm", .fn = lstm_run, .state = s, .bufs = bufs,
-                                 .n_bufs = 11});
+                                 .n_bufs = 12});
     }
     return rui_done(lo);
 }
@@ -310,6 +358,69 @@ static ru_status grad_products(rui_low *lo, const lstm_dims *d, ru_dtype t, ru_d
     return rui_done(lo);
 }
 
+typedef struct token_sums {
+    const ru_kern *k;
+    ru_dtype t, it;
+    int64_t n, vocabulary, cols;
+} token_sums;
+
+/* bufs: dG ids S */
+static void token_sums_part(const void *state, void *const *bufs, int64_t begin, int64_t end)
+{
+    const token_sums *s = state;
+    (void)s->k->gather_grad(s->t, bufs[0], s->it, bufs[1], s->n, s->vocabulary, s->cols, begin, end,
+                            bufs[2]);
+}
+
+static ru_status token_sums_run(void *state, void *const *bufs, const rui_run *run)
+{
+    const token_sums *s = state;
+    rui_kern_for(run, token_sums_part, s, bufs, s->cols, 64);
+    return RU_OK;
+}
+
+/* The GatherGrad that alone takes dX back to the table of `emb`. */
+static const ru_node *embedding_grad(const rui_low *lo, const ru_node *n, const ru_node *emb)
+{
+    const ru_node *r = ru_node_has_out(n, 0) ? rui_only_reader(lo, n->out[0]) : NULL;
+    bool fits = emb != NULL && r != NULL && r->op == RU_OP_GatherGrad && !rui_claimed(lo, r) &&
+                r->in[1].v == emb->in[1].v && r->in[2].v == emb->in[0].v &&
+                ru_node_int(r, RU_ATTR_axis, 0) == 0 && !rui_options(lo)->keep_temps;
+    return fits ? r : NULL;
+}
+
+/* S = dG summed by token; dE = S W; dW = S^T E; dR as ever. */
+static ru_status grad_by_token(rui_low *lo, const lstm_dims *d, ru_dtype t, const ru_node *n,
+                               const ru_node *emb, const ru_node *grad, const product *io)
+{
+    const ru_type *table = rui_type(lo, emb->in[0]);
+    int64_t v = table->dims[0], g = 4 * d->hidden, in = d->in;
+    token_sums *s = rui_keep(lo, (int64_t)sizeof *s);
+    if (s == NULL) {
+        return rui_done(lo);
+    }
+    *s = (token_sums){ru_kern_best(), t, rui_type(lo, emb->in[1])->dtype, d->steps * d->batch, v, g};
+    rui_buf sums = rui_workspace(lo, v * g * 4);
+    rui_buf bufs[3] = {io[1].ab, rui_in_plain(lo, emb->in[1]), sums};
+    rui_emit(lo, &(rui_step){.kernel = "kern lstm token sums", .fn = token_sums_run, .state = s,
+                             .bufs = bufs, .n_bufs = 3});
+    product de = {.a = md2(lo, v, g, g, 1, RU_F32), .b = md2(lo, g, in, in, 1, RU_F32),
+                  .c = md2(lo, v, in, in, 1, RU_F32), .ab = sums};
+    de.bb = rui_in(lo, n->in[4], rui_plain(lo, rui_type(lo, n->in[4])));
+    de.cb = rui_out(lo, grad->out[0], rui_plain(lo, rui_type(lo, grad->out[0])));
+    rui_claim(lo, grad);
+    RU_TRY(emit_product(lo, &de));
+    if (io[1].cb.v != 0) {
+        product dw = {.a = md2(lo, g, v, 1, g, RU_F32), .b = md2(lo, v, in, in, 1, RU_F32),
+                      .c = md2(lo, g, in, in, 1, RU_F32), .ab = sums, .cb = io[1].cb};
+        dw.bb = rui_in(lo, emb->in[0], rui_plain(lo, table));
+        RU_TRY(emit_product(lo, &dw));
+    }
+    product rest[3] = {io[0], io[1], io[2]};
+    rest[0].cb = rest[1].cb = (rui_buf){0};
+    return grad_products(lo, d, t, t, rest, 0);
+}
+
 /* LSTMGrad(dY?, dY_h?, dY_c?, X, W, R, B?, h0?, c0?, Y, workspace) -> dX, dW, dR, dB, dh0, dc0 */
 ru_status rui_lower_kern_lstm_grad(rui_low *lo, const ru_node *n, ru_err *err)
 {
@@ -323,13 +434,17 @@ ru_status rui_lower_kern_lstm_grad(rui_low *lo, const ru_node *n, ru_err *err)
     int64_t hc = d.dirs * d.batch * h * 4, y_bytes = all * d.dirs * h * bytes;
     rui_buf dy = ru_node_has_in(n, 0) ? rui_in(lo, n->in[0], rui_plain_as(lo, rui_type(lo, n->in[0]), t))
                                       : (rui_buf){0};
-    rui_buf x = rui_in(lo, n->in[3], rui_plain_as(lo, rui_type(lo, n->in[3]), t));
-    rui_buf w = rui_in(lo, n->in[4], rui_plain_as(lo, rui_type(lo, n->in[4]), t));
+    const ru_node *emb = embedding_of(lo, &d, n->in[3]), *emb_grad = embedding_grad(lo, n, emb);
+    rui_buf x = {0}, w = {0};
+    if (emb_grad == NULL) {
+        x = rui_in(lo, n->in[3], rui_plain_as(lo, rui_type(lo, n->in[3]), t));
+        w = rui_in(lo, n->in[4], rui_plain_as(lo, rui_type(lo, n->in[4]), t));
+    }
     rui_buf r = in_f32(lo, n, 5), h0 = in_f32(lo, n, 7), c0 = in_f32(lo, n, 8);
     rui_buf y = rui_in(lo, n->in[9], rui_plain_as(lo, rui_type(lo, n->in[9]), t));
     rui_buf ws = in_f32(lo, n, 10), dyh = in_f32(lo, n, 1), dyc = in_f32(lo, n, 2);
     ru_dtype dx_t = ru_node_has_out(n, 0) ? rui_store_dtype(lo, n->out[0]) : t;
-    rui_buf dx = ru_node_has_out(n, 0)
+    rui_buf dx = ru_node_has_out(n, 0) && emb_grad == NULL
                      ? rui_out(lo, n->out[0], rui_plain_as(lo, rui_type(lo, n->out[0]), dx_t))
                      : (rui_buf){0};
     rui_buf dw = out_f32(lo, n, 1), dr = out_f32(lo, n, 2), db = out_f32(lo, n, 3);
@@ -364,7 +479,8 @@ ru_status rui_lower_kern_lstm_grad(rui_low *lo, const ru_node *n, ru_err *err)
                           .cb = dx},
                          {.ab = dg, .bb = hp, .cb = piece(lo, dw, k, d.dirs, d.dirs * 4 * h * d.in * 4)},
                          {.cb = piece(lo, dr, k, d.dirs, d.dirs * 4 * h * h * 4)}};
-        RU_TRY(grad_products(lo, &d, t, dx_t, io, k));
+        RU_TRY(emb_grad != NULL ? grad_by_token(lo, &d, t, n, emb, emb_grad, io)
+                                : grad_products(lo, &d, t, dx_t, io, k));
     }
     return rui_done(lo);
 }

@@ -49,7 +49,21 @@ static void gates(const float *x, float *g, const float *bias, const float *c_pr
 int64_t RUI_K(rui_kern_lstm_work)(const ru_kern_lstm *a, int64_t rows, bool grad)
 {
     int64_t h = a->hidden;
-    return rows * h + (grad ? rows * 6 * h : 0) + RUI_K(rui_kern_gemm_work)(rows, 4 * h, 4 * h);
+    return rows * h + rows * (grad ? 6 : 4) * h + RUI_K(rui_kern_gemm_work)(rows, 4 * h, 4 * h);
+}
+
+/* Rows of the table for time step t, into the work area. */
+static float *look_up(const ru_kern_lstm *a, int64_t t, int64_t n0, int64_t rows, float *work)
+{
+    int64_t h = a->hidden;
+    float *pre = work + rows * h;
+    for (int64_t i = 0; i < rows; i++) {
+        int64_t at = t * a->batch + n0 + i;
+        int64_t id = a->it == RU_I64 ? ((const int64_t *)a->ids)[at] : ((const int32_t *)a->ids)[at];
+        id += id < 0 ? a->vocabulary : 0;
+        memcpy(pre + i * 4 * h, a->table + id * 4 * h, sizeof(float) * (size_t)(4 * h));
+    }
+    return pre;
 }
 
 /* pre += h R^T, h of time step `before` (-1: h0). On the bf16 path h is read as it was stored in y. */
@@ -60,11 +74,11 @@ static void add_recurrent(const ru_kern_lstm *a, int64_t before, int64_t n0, int
     if (a->packed_bf16 == NULL) {
         ru_kern_gemm g = {.m = rows, .n = 4 * h, .k = h, .a = work, .a_row = h, .a_col = 1,
                           .packed_b = a->packed_r, .c = pre, .c_row = 4 * h, .alpha = 1.0f,
-                          .add = true, .work = work + rows * h};
+                          .add = true, .work = work + 5 * rows * h};
         RUI_K(rui_kern_gemm)(&g);
         return;
     }
-    uint16_t *first = (uint16_t *)(void *)(work + rows * h);
+    uint16_t *first = (uint16_t *)(void *)(work + 5 * rows * h);
     const uint16_t *from = first;
     if (before < 0) {
         kv_narrow(work, first, rows * h);
@@ -83,7 +97,8 @@ void RUI_K(rui_kern_lstm)(const ru_kern_lstm *a, int64_t n0, int64_t n1, float *
     }
     for (int64_t s = 0; s < a->steps; s++) {
         int64_t t = a->reverse ? a->steps - 1 - s : s, before = a->reverse ? t + 1 : t - 1;
-        float *pre = a->pre + (t * a->batch + n0) * 4 * h;
+        float *pre = a->pre != NULL ? a->pre + (t * a->batch + n0) * 4 * h
+                                    : look_up(a, t, n0, rows, work);
         if (s > 0 || a->h0 != NULL) {
             add_recurrent(a, s > 0 ? before : -1, n0, rows, work, pre);
         }

@@ -203,7 +203,11 @@ typedef struct ru_kern_lstm {
     ru_dtype t;
     bool reverse;
     int64_t steps, batch, hidden;
-    float *pre; /* [steps, batch, 4 * hidden] */
+    float *pre; /* [steps, batch, 4 * hidden]; NULL: row ids[t * batch + n] of table instead */
+    const float *table; /* [vocabulary, 4 * hidden]: embedding times W^T */
+    const void *ids;    /* of dtype it, all in range */
+    ru_dtype it;
+    int64_t vocabulary;
     float *ws;
     int64_t ws_step; /* floats from one time step to the next; rows of the batch are packed */
     const float *packed_r; /* forward: gemm_pack of R^T [hidden, 4 hidden]; backward: of R */
