@@ -499,6 +499,24 @@ static void test_attention_bhtd(void **state)
     ru_arena_fini(&f.a);
 }
 
+/* PyTorch's encoder layer: time first, heads folded into the batch, transposes merged into one. */
+static void test_attention_time_first(void **state)
+{
+    (void)state;
+    fix f;
+    fix_init(&f);
+    vid q = input(&f, "q", 4, INTS(B, H, T, D));
+    vid k = input(&f, "k", 3, INTS(T, B * H, D));
+    vid v = input(&f, "v", 4, INTS(B, H, T, D));
+    vid kt = op1(&f, RU_OP_Transpose, k, A(RU_AIS(perm, INTS(1, 2, 0), 3)));
+    kt = op2(&f, RU_OP_Reshape, kt, ru_build_const_i64s(&f.b, INTS(B, H, D, T), 4), NULL);
+    vid s = op2(&f, RU_OP_MatMul, q, kt, NULL);
+    finish(&f, op2(&f, RU_OP_MatMul, op1(&f, RU_OP_Softmax, s, NULL), v, NULL));
+    ru_graph d = fused(&f, 1e-5);
+    assert_int_equal(count(&d, RU_OP_Attention), 1);
+    ru_arena_fini(&f.a);
+}
+
 /* A scale outside the mask scales the mask as well: no attention. */
 static void test_attention_lookalikes(void **state)
 {
@@ -590,5 +608,5 @@ RU_TESTS(test_pass, cmocka_unit_test(test_activations),
          cmocka_unit_test(test_training_step), cmocka_unit_test(test_train_form),
          cmocka_unit_test(test_gelu_forms), cmocka_unit_test(test_layernorm_form),
          cmocka_unit_test(test_attention_forms), cmocka_unit_test(test_attention_bhtd),
-         cmocka_unit_test(test_attention_lookalikes), cmocka_unit_test(test_fold_cse_dead),
-         cmocka_unit_test(test_full_arenas))
+         cmocka_unit_test(test_attention_lookalikes), cmocka_unit_test(test_attention_time_first),
+         cmocka_unit_test(test_fold_cse_dead), cmocka_unit_test(test_full_arenas))

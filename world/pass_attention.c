@@ -12,7 +12,9 @@
 
 typedef struct match {
     ru_value_id q, k, v; /* [B,H,T,D] */
-    ru_value_id k_src;   /* source of k's Transpose, when it must be made: [B,T,H,D] */
+    ru_value_id k_src;   /* source of k's Transpose, when it must be made: [B,T,H,D], or */
+    ru_value_id k3_src;  /* of rank 3, to be transposed by k3_perm and viewed as k3_dims */
+    int64_t k3_perm[3], k3_dims[4];
     ru_value_id mask;
     double scale;
     bool causal;
@@ -124,6 +126,30 @@ static ru_value_id strip_mask(const rui_rw *rw, ru_value_id s, match *m)
     return (ru_value_id){0};
 }
 
+/* Any rank-3 transpose giving [B*H,D,T], viewed as [B,H,D,T]: k is the same with the last two axes
+ * of the transpose swapped. The plain form (permutation 0,2,1) is left to find_k. */
+static bool find_k_views(const rui_rw *rw, ru_value_id kt, match *m)
+{
+    const ru_node *view = rui_rw_made_by(rw, kt, RU_OP_Reshape);
+    const ru_node *t = view != NULL ? rui_rw_made_by(rw, view->in[0], RU_OP_Transpose) : NULL;
+    uint32_t n = 0;
+    const int64_t *perm = t != NULL ? ru_node_ints(t, RU_ATTR_perm, &n) : NULL;
+    const ru_type *b = rui_rw_type(rw, kt);
+    if (perm == NULL || n != 3 || b->rank != 4 || perm[0] == 0) {
+        return false;
+    }
+    const ru_type *a = rui_rw_type(rw, view->in[0]);
+    if (a->dims[1] != b->dims[2] || a->dims[2] != b->dims[3] || b->dims[1] < 1 || b->dims[2] < 1 ||
+        b->dims[3] < 1) {
+        return false;
+    }
+    m->k3_src = t->in[0];
+    memcpy(m->k3_perm, (const int64_t[]){perm[0], perm[2], perm[1]}, sizeof m->k3_perm);
+    memcpy(m->k3_dims, (const int64_t[]){-1, b->dims[1], b->dims[3], b->dims[2]},
+           sizeof m->k3_dims);
+    return true;
+}
+
 /* k of [B,H,T,D] from its transposed form. */
 static bool find_k(const rui_rw *rw, ru_value_id kt, match *m)
 {
@@ -134,6 +160,9 @@ static bool find_k(const rui_rw *rw, ru_value_id kt, match *m)
     }
     if (perm_is(rw, kt, (const int64_t[]){0, 2, 3, 1}, 4, &src)) {
         m->k_src = src;
+        return true;
+    }
+    if (find_k_views(rw, kt, m)) {
         return true;
     }
     /* [B,H,T,D] -> [B*H,T,D] -> [B*H,D,T] -> [B,H,D,T] */
@@ -264,6 +293,31 @@ static uint32_t make_attrs(const match *m, int64_t heads, const char *layout, ru
     return n;
 }
 
+static ru_value_id make_transpose(rui_rw *rw, uint32_t i, ru_value_id src, const int64_t *perm,
+                                  uint32_t rank)
+{
+    ru_attr a = {.key = RU_ATTR_perm, .kind = RU_ATTR_INTS, .n = rank};
+    a.u.is = ru_arena_copy(rw->g.arena, perm, (int64_t)rank * 8, 8);
+    return a.u.is == NULL ? src : rui_rw_insert(rw, i, RU_OP_Transpose, &src, 1, &a, 1);
+}
+
+/* The nodes that give k as [B,H,T,D] before slot i, where find_k saw only their source. */
+static ru_value_id make_k(rui_rw *rw, uint32_t i, const match *m)
+{
+    if (m->k_src.v != 0) {
+        return make_transpose(rw, i, m->k_src, (const int64_t[]){0, 2, 1, 3}, 4);
+    }
+    if (m->k3_src.v == 0) {
+        return m->k;
+    }
+    bool same = m->k3_perm[0] == 0 && m->k3_perm[1] == 1;
+    ru_value_id t = same ? m->k3_src : make_transpose(rw, i, m->k3_src, m->k3_perm, 3);
+    const void *dims = ru_arena_copy(rw->g.arena, m->k3_dims, (int64_t)sizeof m->k3_dims, 8);
+    ru_type st = {.dtype = RU_I64, .rank = 1, .dims = {4}};
+    ru_value_id shape = rui_rw_const(rw, st, dims);
+    return rui_rw_insert(rw, i, RU_OP_Reshape, (ru_value_id[]){t, shape}, 2, NULL, 0);
+}
+
 bool rui_lift_attention(rui_rw *rw, uint32_t i)
 {
     match m;
@@ -291,13 +345,7 @@ bool rui_lift_attention(rui_rw *rw, uint32_t i)
         }
         return true;
     }
-    if (m.k_src.v != 0) {
-        ru_attr perm = {.key = RU_ATTR_perm, .kind = RU_ATTR_INTS, .n = 4};
-        perm.u.is = (const int64_t[]){0, 2, 1, 3};
-        perm.u.is = ru_arena_copy(rw->g.arena, perm.u.is, 32, 8);
-        m.k =
-            perm.u.is == NULL ? m.q : rui_rw_insert(rw, i, RU_OP_Transpose, &m.k_src, 1, &perm, 1);
-    }
+    m.k = make_k(rw, i, &m);
     ru_value_id out = rw->g.nodes[i].out[0];
     uint32_t n = make_attrs(&m, heads, "bhtd", attrs);
     rui_rw_set(rw, i, RU_OP_Attention, (ru_value_id[]){m.q, m.k, m.v, m.mask}, 4, attrs, n, &out,
