@@ -87,6 +87,7 @@ RU_MUST_USE ru_status ru_bench_worker(const char *const *words, uint32_t n, ru_e
 typedef ru_status (*ru_bench_fn)(ru_bench *b, ru_err *err);
 ru_status ru_bench_train(ru_bench *b, ru_err *err);
 ru_status ru_bench_infer(ru_bench *b, ru_err *err);
+ru_status ru_bench_reader(ru_bench *b, ru_err *err);
 ru_status ru_bench_start(ru_bench *b, ru_err *err);
 ru_status ru_bench_trace(ru_bench *b, ru_err *err);
 

@@ -13,6 +13,7 @@
 #define BENCH_LIST(X)                                                                              \
     X(train, ru_bench_train, "training speed and memory against PyTorch, f32 and bf16")            \
     X(infer, ru_bench_infer, "inference of exported ONNX models against PyTorch and ONNX Runtime") \
+    X(reader, ru_bench_reader, "reading tokens, IDX and photos against the disk and Pillow")       \
     X(start, ru_bench_start, "starting the program and the first training step")                  \
     X(trace, ru_bench_trace, "cost of one record of the recorder")
 
