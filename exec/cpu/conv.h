@@ -22,8 +22,9 @@ typedef struct rui_conv {
 dnnl_primitive_desc_t rui_conv_pd(rui_low *lo, rui_conv_dir dir, const rui_conv *c,
                                   dnnl_alg_kind_t alg);
 
-/* Direct or Winograd: measured when the options ask for it (tune.c), else by rule. */
-dnnl_alg_kind_t rui_conv_alg(rui_low *lo, rui_conv_dir dir, const rui_conv *c);
+/* Direct or Winograd: measured when the options ask for it (tune.c), else by rule. May turn c->act
+ * to f32 on the bf16 path. */
+dnnl_alg_kind_t rui_conv_alg(rui_low *lo, rui_conv_dir dir, rui_conv *c);
 
 /* The activation fused into a node (attributes activation, activation_alpha, activation_beta), as a
  * post-op. Errors: RU_E_UNSUPPORTED when oneDNN has no such function. */

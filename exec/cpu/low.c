@@ -449,6 +449,21 @@ void rui_emit(rui_low *lo, const rui_step *step)
     rui_emit_to(lo, &lo->run, step, lo->node);
 }
 
+void rui_restand(rui_low *lo, ru_value_id v, ru_dtype dtype)
+{
+    rui_val *val = &lo->vals[v.v];
+    if (v.v == 0 || lo->status != RU_OK || val->n_homes == 0 ||
+        val->homes[0].layout->type.dtype == dtype) {
+        return;
+    }
+    const rui_layout *l = rui_layout_as(lo, val->homes[0].layout, dtype);
+    rui_buf b = rui_in(lo, v, l);
+    if (lo->status == RU_OK) {
+        val->homes[0] = (rui_home){.layout = l, .buf = b};
+        val->n_homes = 1;
+    }
+}
+
 rui_buf rui_out_sum(rui_low *lo, ru_value_id v, const rui_layout *l, ru_value_id addend)
 {
     rui_buf from = rui_in(lo, addend, l);

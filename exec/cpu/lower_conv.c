@@ -75,7 +75,9 @@ ru_status rui_lower_dnnl_conv(rui_low *lo, const ru_node *n, ru_err *err)
     } else {
         rui_prim_out(&p, DNNL_ARG_DST, n->out[0], &y);
     }
-    return rui_prim_emit(&p, "conv");
+    RU_TRY(rui_prim_emit(&p, "conv"));
+    rui_restand(lo, n->out[0], rui_store_dtype(lo, n->out[0]));
+    return rui_done(lo);
 }
 
 static dnnl_primitive_desc_t bwd_x_pd(rui_low *lo, const rui_conv *c, dnnl_alg_kind_t alg)
@@ -115,7 +117,9 @@ ru_status rui_lower_dnnl_conv_grad_x(rui_low *lo, const ru_node *n, ru_err *err)
     rui_prim_in(&p, DNNL_ARG_DIFF_DST, n->in[0], &dy);
     rui_prim_in(&p, DNNL_ARG_WEIGHTS, n->in[1], &wt);
     rui_prim_out(&p, DNNL_ARG_DIFF_SRC, n->out[0], &dx);
-    return rui_prim_emit(&p, "conv_bwd_d");
+    RU_TRY(rui_prim_emit(&p, "conv_bwd_d"));
+    rui_restand(lo, n->out[0], rui_store_dtype(lo, n->out[0]));
+    return rui_done(lo);
 }
 
 static dnnl_primitive_desc_t bwd_w_pd(rui_low *lo, const rui_conv *c, dnnl_alg_kind_t alg,
