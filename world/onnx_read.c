@@ -93,6 +93,7 @@ typedef struct reader {
     rui_onnx_model model;
     ru_graph *g;
     int64_t steps; /* nodes visited, so that calls of calls end */
+    bool named;    /* the error names its node; the calls around it are in the name */
     ru_err *err;
 } reader;
 
@@ -464,7 +465,11 @@ static ru_status nodes_read(reader *r, frame *f, const rui_onnx_nodes *nodes)
             return RU_FAIL(r->err, RU_E_LIMIT, "onnx: more than %d nodes", RU_NODES_MAX);
         }
         ru_status st = node_values(r, f, n, opset);
+        if (st != RU_OK && r->named) {
+            return st;
+        }
         if (st != RU_OK) {
+            r->named = true;
             const char *name = n->name[0] != 0 ? n->name : n->out.n > 0 ? n->out.s[0] : "";
             return ru_err_wrap(r->err, st, "onnx: node %s'%s' (%s%s%s, opset %lld)", f->prefix,
                                name, n->domain, n->domain[0] != 0 ? "." : "", n->op,
