@@ -2,10 +2,13 @@
 
 #include <signal.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
 #include <sys/resource.h>
 #include <unistd.h>
+
+#include "env/file.h"
 
 static volatile sig_atomic_t stop_signal;
 
@@ -127,4 +130,25 @@ int64_t ru_self_memory_bytes(void)
 {
     long pages = sysconf(_SC_PHYS_PAGES);
     return pages > 0 ? (int64_t)pages * sysconf(_SC_PAGESIZE) : 0;
+}
+
+void ru_self_again(const char *name, const char *value)
+{
+    enum { WORDS_MAX = 4096 };
+    ru_arena arena;
+    ru_arena_init(&arena, 0);
+    char *text;
+    int64_t n;
+    char **words = RU_NEW(&arena, char *, WORDS_MAX + 1);
+    uint32_t k = 0;
+    if (words != NULL && setenv(name, value, 1) == 0 &&
+        ru_file_read("/proc/self/cmdline", 0, &arena, &text, &n, NULL) == RU_OK) {
+        for (int64_t at = 0; at < n && k < WORDS_MAX; at += (int64_t)strlen(text + at) + 1) {
+            words[k++] = text + at;
+        }
+        if (k > 0 && k < WORDS_MAX) {
+            (void)execv("/proc/self/exe", words);
+        }
+    }
+    ru_arena_fini(&arena);
 }

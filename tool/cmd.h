@@ -71,6 +71,7 @@ struct ru_cmd {
         *exits; /* exit codes worth knowing, "65 a data file is damaged|75 ..."; may be NULL */
     const ru_cmd *subs; /* [n_subs] verbs; then run is NULL */
     uint32_t n_subs;
+    bool computes; /* uses the compute threads: main sets how long they spin before it starts */
     ru_status (*run)(ru_cmd_in *in, ru_err *err);
 };
 

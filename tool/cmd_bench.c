@@ -247,5 +247,6 @@ const ru_cmd rui_cmd_bench = {
     .n_opts = RU_ARRAY_LEN(opts),
     .examples = examples,
     .n_examples = RU_ARRAY_LEN(examples),
+    .computes = true,
     .run = run,
 };

@@ -172,5 +172,6 @@ const ru_cmd rui_cmd_eval = {
     .examples = examples,
     .n_examples = RU_ARRAY_LEN(examples),
     .exits = "65 the data or the checkpoint are damaged|66 the run or its data are not there",
+    .computes = true,
     .run = run,
 };

@@ -418,5 +418,6 @@ const ru_cmd rui_cmd_predict = {
     .examples = examples,
     .n_examples = RU_ARRAY_LEN(examples),
     .exits = "65 a row or the checkpoint is damaged|66 the run is not there",
+    .computes = true,
     .run = run,
 };

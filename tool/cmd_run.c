@@ -441,5 +441,6 @@ const ru_cmd rui_cmd_run = {
     .n_examples = RU_ARRAY_LEN(examples),
     .exits =
         "65 the model or the arrays are damaged or not supported|66 a file or an input is missing",
+    .computes = true,
     .run = run,
 };

@@ -152,5 +152,6 @@ const ru_cmd rui_cmd_train = {
     .exits =
         "1 the training diverged|65 the data are damaged|66 an input is missing|73 the disk is "
         "full or read-only|78 the job is wrong",
+    .computes = true,
     .run = run,
 };

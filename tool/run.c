@@ -115,6 +115,13 @@ static int run_command(const ru_cmd *parent, ru_cmd_in *in, const char *const *a
     return st != RU_OK ? report(path, st, &err, json) : in->exit_code;
 }
 
+bool rui_tool_computes(const char *const *argv, uint32_t n)
+{
+    const ru_cmd *parent, *cmd;
+    uint32_t used;
+    return rui_cmd_pick(argv, n, &parent, &cmd, &used, NULL) == RU_OK && cmd != NULL && cmd->computes;
+}
+
 int rui_tool_run(const char *const *argv, uint32_t n)
 {
     if (n == 1 && strcmp(argv[0], "--version") == 0) {
