@@ -208,7 +208,7 @@ static bool winograd_wins(rui_low *lo, rui_conv_dir dir, const rui_conv *c)
     w.act = dnnl_f32;
     int64_t direct = measure(lo, dir, c, dnnl_convolution_direct);
     int64_t winograd = measure(lo, dir, &w, dnnl_convolution_winograd);
-    if (winograd < INT64_MAX && c->act != dnnl_f32) {
+    if (winograd < INT64_MAX && (c->act != dnnl_f32 || lo->inference)) {
         winograd += convert_ns(c) / lo->threads;
     }
     return winograd < direct;
