@@ -234,6 +234,45 @@ static void fused_sums_and_activations_agree(void **state)
     }
 }
 
+static void chunks_agree(void **state)
+{
+    (void)state;
+    for (int64_t c = 16; c >= 6; c -= 10) {
+        fixture f;
+        fixture_init(&f);
+        ru_value_id x = ru_build_input(&f.b, "x", F32(2, 16, 4, 4));
+        ru_value_id w = param(&f, "w", F32(c, 16, 3, 3), 0.2f);
+        ru_value_id y = ru_build_op2(&f.b, RU_OP_Conv, x, w, conv_attrs(&f, 1, 1, 1, 1));
+        for (int64_t axis = 0; axis < 4; axis++) {
+            ru_value_id two[2];
+            ru_value_id other = axis == 1 ? x : y;
+            ru_value_id in[3] = {y, other, y};
+            ru_build_node(&f.b, RU_OP_Concat, in, 3, (ru_attr[]){RU_AI(axis, axis), RU_A_END}, two,
+                          1);
+            int64_t n = f.g.values[two[0].v].type.dims[axis];
+            ru_value_id i[4] = {two[0],
+                                ru_build_const_i64s(&f.b, (int64_t[]){axis == 1 ? 16 : 1}, 1),
+                                ru_build_const_i64s(&f.b, (int64_t[]){n}, 1),
+                                ru_build_const_i64s(&f.b, (int64_t[]){axis}, 1)};
+            ru_value_id part;
+            ru_build_node(&f.b, RU_OP_Slice, i, 4, NULL, &part, 1);
+            ru_value_id gin[5] = {part, two[0], i[1], i[2], i[3]};
+            ru_value_id back;
+            ru_build_node(&f.b, RU_OP_SliceGrad, gin, 5, NULL, &back, 1);
+            ru_build_output(&f.b, ru_build_op1(&f.b, RU_OP_Tanh, part, NULL), "t");
+            ru_build_output(&f.b, back, "b");
+        }
+        ru_value_id halves[2];
+        ru_build_node(&f.b, RU_OP_Split, &y, 1,
+                      (ru_attr[]){RU_AI(axis, 2), RU_AI(num_outputs, 2), RU_A_END}, halves, 2);
+        ru_build_output(&f.b, ru_build_op2(&f.b, RU_OP_Sub, halves[0], halves[1], NULL), "d");
+        ru_build_node(&f.b, RU_OP_Split, &y, 1,
+                      (ru_attr[]){RU_AI(axis, 0), RU_AI(num_outputs, 2), RU_A_END}, halves, 2);
+        ru_build_output(&f.b, ru_build_op2(&f.b, RU_OP_Sub, halves[0], halves[1], NULL), "e");
+        all_ways(&f, 2e-5);
+    }
+}
+
 static void views_and_in_place_agree(void **state)
 {
     (void)state;
@@ -459,6 +498,7 @@ static void hooks_name_gradients_and_state(void **state)
 RU_TESTS(exec_exe, cmocka_unit_test(training_steps_agree_and_repeat),
          cmocka_unit_test(a_run_allocates_nothing),
          cmocka_unit_test(hooks_name_gradients_and_state), cmocka_unit_test(convolutions_agree),
-         cmocka_unit_test(products_agree), cmocka_unit_test(fused_sums_and_activations_agree),
+         cmocka_unit_test(chunks_agree), cmocka_unit_test(products_agree),
+         cmocka_unit_test(fused_sums_and_activations_agree),
          cmocka_unit_test(views_and_in_place_agree), cmocka_unit_test(updates_swap_and_accumulate),
          cmocka_unit_test(batch_norm_and_pooling_agree))
