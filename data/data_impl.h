@@ -34,8 +34,6 @@ typedef struct rui_format {
     /* Samples first .. first+n-1 into fields[k] = [n, ...]. NULL: read is called n times. */
     ru_status (*read_run)(const ru_dataset *d, int64_t first, int64_t n, void *const *fields,
                           ru_err *err);
-    /* Ask the kernel for a sample's bytes; never blocks long. NULL: nothing to gain. */
-    void (*soon)(const ru_dataset *d, int64_t first, int64_t n);
     /* Free what is not in the arena. NULL: nothing. Accepts a half-opened dataset. */
     void (*close)(ru_dataset *d);
 } rui_format;
@@ -109,7 +107,6 @@ RU_MUST_USE ru_status rui_source_read(const rui_source *s, int64_t offset, void 
 /* The same without copying when resident, else through `scratch` [size_bytes]. */
 RU_MUST_USE ru_status rui_source_view(const rui_source *s, int64_t offset, int64_t size_bytes,
                                       void *scratch, const uint8_t **view, ru_err *err);
-void rui_source_soon(const rui_source *s, int64_t offset, int64_t size_bytes);
 
 /* Scratch memory of the calling read: `small` when it is enough, else malloc. */
 typedef struct rui_scratch {

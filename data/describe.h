@@ -17,8 +17,8 @@ typedef struct ru_describe_options {
 RU_MUST_USE ru_status ru_data_describe(const ru_dataset *d, const ru_describe_options *opt,
                                        ru_text *out, ru_err *err);
 
-/* Append one sample as `rubato data info` shows it: class, then a picture in letters, text, or its first
- * numbers. Errors: those of reading. */
+/* Append one sample as `rubato data info` shows it: class, then a picture in letters, text, or its
+ * first numbers. Errors: those of reading. */
 RU_MUST_USE ru_status ru_data_show(const ru_dataset *d, int64_t index, ru_text *out, ru_err *err);
 
 #endif

@@ -282,12 +282,6 @@ static ru_status idx_read(const ru_dataset *d, int64_t index, void *const *field
     return idx_read_run(d, index, 1, fields, err);
 }
 
-static void idx_soon(const ru_dataset *d, int64_t first, int64_t n)
-{
-    const idx_set *s = d->self;
-    rui_source_soon(&s->x.source, s->x.data_at + first * s->x.item_bytes, n * s->x.item_bytes);
-}
-
 static void idx_close(ru_dataset *d)
 {
     idx_set *s = d->self;
@@ -303,6 +297,5 @@ const rui_format rui_format_idx = {
     .open = idx_open,
     .read = idx_read,
     .read_run = idx_read_run,
-    .soon = idx_soon,
     .close = idx_close,
 };

@@ -349,12 +349,6 @@ static ru_status packed_read(const ru_dataset *d, int64_t index, void *const *fi
     return packed_read_run(d, index, 1, fields, err);
 }
 
-static void packed_soon(const ru_dataset *d, int64_t first, int64_t n)
-{
-    const packed_set *s = d->self;
-    rui_source_soon(&s->file, s->h.header_bytes + first * s->h.record_bytes, n * s->h.record_bytes);
-}
-
 static void packed_close(ru_dataset *d)
 {
     packed_set *s = d->self;
@@ -369,6 +363,5 @@ const rui_format rui_format_packed = {
     .open = packed_open,
     .read = packed_read,
     .read_run = packed_read_run,
-    .soon = packed_soon,
     .close = packed_close,
 };

@@ -159,13 +159,6 @@ ru_status rui_source_view(const rui_source *s, int64_t offset, int64_t size_byte
     return rui_source_read(s, offset, scratch, size_bytes, err);
 }
 
-void rui_source_soon(const rui_source *s, int64_t offset, int64_t size_bytes)
-{
-    if (s->bytes == NULL) {
-        ru_in_advise_soon(&s->file, offset, size_bytes);
-    }
-}
-
 ru_status rui_scratch_get(rui_scratch *s, void *small, int64_t small_bytes, int64_t need_bytes,
                           ru_err *err)
 {

@@ -409,20 +409,6 @@ static ru_status tar_open(ru_dataset *d, const ru_data_options *opt, ru_err *err
     return add_fields(d, opt, err);
 }
 
-static void tar_soon(const ru_dataset *d, int64_t first, int64_t n)
-{
-    const tar_set *s = d->self;
-    for (int64_t i = first; i < first + n; i++) {
-        const tar_sample *at = &s->samples.at[i];
-        for (uint32_t r = 0; r < ROLE_COUNT; r++) {
-            if (at->pieces[r].size_bytes > 0) {
-                rui_source_soon(&s->shards.at[at->shard], at->pieces[r].at,
-                                at->pieces[r].size_bytes);
-            }
-        }
-    }
-}
-
 static void tar_close(ru_dataset *d)
 {
     tar_set *s = d->self;
@@ -437,6 +423,5 @@ const rui_format rui_format_tar = {
     .help = "WebDataset shards (jpg, png, cls, npy, txt): [train-{000..099}.tar, ...]",
     .open = tar_open,
     .read = tar_read,
-    .soon = tar_soon,
     .close = tar_close,
 };
