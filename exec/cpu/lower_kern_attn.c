@@ -166,8 +166,8 @@ static rui_buf out_as(rui_low *lo, const ru_node *n, uint32_t k, ru_dtype t)
                : (rui_buf){0};
 }
 
-static attn_state *attn_new(rui_low *lo, const ru_node *n, ru_value_id q, ru_value_id k, bool packed,
-                            bool grad, uint32_t mask_in, ru_dtype t)
+static attn_state *attn_new(rui_low *lo, const ru_node *n, ru_value_id q, ru_value_id k,
+                            bool packed, bool grad, uint32_t mask_in, ru_dtype t)
 {
     attn_state s = {.packed = packed, .grad = grad};
     if (!rui_kern_float(t) || !read_shapes(lo, n, rui_type(lo, q), rui_type(lo, k), &s) ||
@@ -201,8 +201,10 @@ ru_status rui_lower_kern_attention(rui_low *lo, const ru_node *n, ru_err *err)
     b[A_Y] = out_as(lo, n, 0, t);
     b[A_STATS] = out_as(lo, n, 1, RU_F32);
     b[A_WORK] = work_of(lo, s);
-    rui_emit(lo, &(rui_step){.kernel = "kern attention", .fn = attn_run, .state = s, .bufs = b,
-                             .n_bufs = A_BUFS});
+    rui_emit(
+        lo,
+        &(rui_step){
+            .kernel = "kern attention", .fn = attn_run, .state = s, .bufs = b, .n_bufs = A_BUFS});
     return rui_done(lo);
 }
 
@@ -233,7 +235,10 @@ ru_status rui_lower_kern_attention_grad(rui_low *lo, const ru_node *n, ru_err *e
         }
     }
     b[A_WORK] = work_of(lo, s);
-    rui_emit(lo, &(rui_step){.kernel = "kern attention grad", .fn = attn_run, .state = s, .bufs = b,
+    rui_emit(lo, &(rui_step){.kernel = "kern attention grad",
+                             .fn = attn_run,
+                             .state = s,
+                             .bufs = b,
                              .n_bufs = A_BUFS});
     return rui_done(lo);
 }

@@ -1,11 +1,12 @@
-/* Element-wise ops on the vector kernels: flat over any layout when shapes agree, else row-major with
- * broadcasting collapsed to as few dimensions as possible. */
+/* Element-wise ops on the vector kernels: flat over any layout when shapes agree, else row-major
+ * with broadcasting collapsed to as few dimensions as possible. */
 #include <math.h>
 #include <string.h>
 
 #include "exec/cpu/lower_kern.h"
 
-/* -- one input ----------------------------------------------------------------------------------- */
+/* -- one input -----------------------------------------------------------------------------------
+ */
 
 typedef struct map1_row {
     ru_op op;
@@ -15,18 +16,41 @@ typedef struct map1_row {
     bool zero_at_zero; /* f(0) = 0: padding stays zero */
 } map1_row;
 
-#define PLAIN_MAP(op, zero) {RU_OP_##op, RU_KERN_MAP1_##op, RU_ATTR_NONE, RU_ATTR_NONE, 0, 0, zero}
+#define PLAIN_MAP(op, zero)                                                   \
+    {                                                                         \
+        RU_OP_##op, RU_KERN_MAP1_##op, RU_ATTR_NONE, RU_ATTR_NONE, 0, 0, zero \
+    }
 static const map1_row map1_rows[] = {
-    PLAIN_MAP(Abs, true),       PLAIN_MAP(Acos, false),     PLAIN_MAP(Acosh, false),
-    PLAIN_MAP(Asin, true),      PLAIN_MAP(Asinh, true),     PLAIN_MAP(Atan, true),
-    PLAIN_MAP(Atanh, true),     PLAIN_MAP(Ceil, true),      PLAIN_MAP(Cos, false),
-    PLAIN_MAP(Cosh, false),     PLAIN_MAP(Erf, true),       PLAIN_MAP(Exp, false),
-    PLAIN_MAP(Floor, true),     PLAIN_MAP(HardSwish, true), PLAIN_MAP(Log, false),
-    PLAIN_MAP(Mish, true),      PLAIN_MAP(Neg, true),       PLAIN_MAP(Reciprocal, false),
-    PLAIN_MAP(Relu, true),      PLAIN_MAP(Round, true),     PLAIN_MAP(Sigmoid, false),
-    PLAIN_MAP(Sign, true),      PLAIN_MAP(Sin, true),       PLAIN_MAP(Sinh, true),
-    PLAIN_MAP(Softplus, false), PLAIN_MAP(Softsign, true),  PLAIN_MAP(Sqrt, true),
-    PLAIN_MAP(Tan, true),       PLAIN_MAP(Tanh, true),      PLAIN_MAP(Gelu, true),
+    PLAIN_MAP(Abs, true),
+    PLAIN_MAP(Acos, false),
+    PLAIN_MAP(Acosh, false),
+    PLAIN_MAP(Asin, true),
+    PLAIN_MAP(Asinh, true),
+    PLAIN_MAP(Atan, true),
+    PLAIN_MAP(Atanh, true),
+    PLAIN_MAP(Ceil, true),
+    PLAIN_MAP(Cos, false),
+    PLAIN_MAP(Cosh, false),
+    PLAIN_MAP(Erf, true),
+    PLAIN_MAP(Exp, false),
+    PLAIN_MAP(Floor, true),
+    PLAIN_MAP(HardSwish, true),
+    PLAIN_MAP(Log, false),
+    PLAIN_MAP(Mish, true),
+    PLAIN_MAP(Neg, true),
+    PLAIN_MAP(Reciprocal, false),
+    PLAIN_MAP(Relu, true),
+    PLAIN_MAP(Round, true),
+    PLAIN_MAP(Sigmoid, false),
+    PLAIN_MAP(Sign, true),
+    PLAIN_MAP(Sin, true),
+    PLAIN_MAP(Sinh, true),
+    PLAIN_MAP(Softplus, false),
+    PLAIN_MAP(Softsign, true),
+    PLAIN_MAP(Sqrt, true),
+    PLAIN_MAP(Tan, true),
+    PLAIN_MAP(Tanh, true),
+    PLAIN_MAP(Gelu, true),
     {RU_OP_Celu, RU_KERN_MAP1_Celu, RU_ATTR_alpha, RU_ATTR_NONE, 1, 0, true},
     {RU_OP_Elu, RU_KERN_MAP1_Elu, RU_ATTR_alpha, RU_ATTR_NONE, 1, 0, true},
     {RU_OP_HardSigmoid, RU_KERN_MAP1_HardSigmoid, RU_ATTR_alpha, RU_ATTR_beta, 0.2f, 0.5f, false},
@@ -108,12 +132,13 @@ ru_status rui_lower_kern_map1(rui_low *lo, const ru_node *n, ru_err *err)
     rui_buf bufs[2] = {in, rui_out_over(lo, n->out[0], l, in)};
     elem_state *s = elem_new(lo, (int32_t)map, attr_or(n, row->a, row->a_default),
                              attr_or(n, row->b, row->b_default), l);
-    rui_emit(lo, &(rui_step){.kernel = "kern map", .fn = map1_run, .state = s, .bufs = bufs,
-                             .n_bufs = 2});
+    rui_emit(lo, &(rui_step){
+                     .kernel = "kern map", .fn = map1_run, .state = s, .bufs = bufs, .n_bufs = 2});
     return rui_done(lo);
 }
 
-/* -- clip ---------------------------------------------------------------------------------------- */
+/* -- clip ----------------------------------------------------------------------------------------
+ */
 
 typedef struct clip_call {
     elem_state s;
@@ -146,12 +171,13 @@ ru_status rui_lower_kern_clip(rui_low *lo, const ru_node *n, ru_err *err)
     rui_buf lo_b = scalar_in(lo, n, 1), hi_b = scalar_in(lo, n, 2);
     rui_buf bufs[4] = {in, rui_out_over(lo, n->out[0], l, in), lo_b, hi_b};
     elem_state *s = elem_new(lo, RU_KERN_MAP1_Clip, 0, 0, l);
-    rui_emit(lo, &(rui_step){.kernel = "kern clip", .fn = clip_run, .state = s, .bufs = bufs,
-                             .n_bufs = 4});
+    rui_emit(lo, &(rui_step){
+                     .kernel = "kern clip", .fn = clip_run, .state = s, .bufs = bufs, .n_bufs = 4});
     return rui_done(lo);
 }
 
-/* -- two inputs ---------------------------------------------------------------------------------- */
+/* -- two inputs ----------------------------------------------------------------------------------
+ */
 
 typedef struct map2_row {
     ru_op op;
@@ -161,7 +187,10 @@ typedef struct map2_row {
     bool zero_at_zero; /* f(0,0) = 0 */
 } map2_row;
 
-#define PLAIN_MAP2(op, zero) {RU_OP_##op, RU_KERN_MAP2_##op, RU_ATTR_NONE, RU_ATTR_NONE, 0, 0, zero}
+#define PLAIN_MAP2(op, zero)                                                  \
+    {                                                                         \
+        RU_OP_##op, RU_KERN_MAP2_##op, RU_ATTR_NONE, RU_ATTR_NONE, 0, 0, zero \
+    }
 static const map2_row map2_rows[] = {
     PLAIN_MAP2(Add, true),
     PLAIN_MAP2(Sub, true),
@@ -361,8 +390,9 @@ static ru_status lower_flat2(rui_low *lo, const ru_node *n, spread_state *s, boo
     s->cols = l->flat_n;
     s->step_x = s->step_y = 1;
     s->out_bytes = ru_dtype_bytes(s->t);
-    rui_emit(lo, &(rui_step){.kernel = "kern map2", .fn = spread_run, .state = s, .bufs = bufs,
-                             .n_bufs = 3});
+    rui_emit(lo,
+             &(rui_step){
+                 .kernel = "kern map2", .fn = spread_run, .state = s, .bufs = bufs, .n_bufs = 3});
     return rui_done(lo);
 }
 
@@ -378,9 +408,13 @@ static ru_status lower_spread(rui_low *lo, const ru_node *n, spread_state *s)
     const rui_layout *lz = rui_plain_as(lo, out, s->compare ? RU_BOOL : s->t);
     s->out_bytes = ru_dtype_bytes(lz->type.dtype);
     bool over = !s->compare && same_dims(rui_type(lo, n->in[0]), out);
-    rui_buf bufs[3] = {x, y, over ? rui_out_over(lo, n->out[0], lz, x) : rui_out(lo, n->out[0], lz)};
+    rui_buf bufs[3] = {x, y,
+                       over ? rui_out_over(lo, n->out[0], lz, x) : rui_out(lo, n->out[0], lz)};
     rui_emit(lo, &(rui_step){.kernel = s->compare ? "kern compare" : "kern map2 broadcast",
-                             .fn = spread_run, .state = s, .bufs = bufs, .n_bufs = 3});
+                             .fn = spread_run,
+                             .state = s,
+                             .bufs = bufs,
+                             .n_bufs = 3});
     return rui_done(lo);
 }
 
@@ -404,9 +438,11 @@ ru_status rui_lower_kern_map2(rui_low *lo, const ru_node *n, ru_err *err)
     if (n->op == RU_OP_GeluGrad && is_tanh_form(n)) {
         map = RU_KERN_MAP2_GeluTanhGrad;
     }
-    *s = (spread_state){.k = ru_kern_best(), .op = (int32_t)map,
+    *s = (spread_state){.k = ru_kern_best(),
+                        .op = (int32_t)map,
                         .a = attr_or(n, row->a, row->a_default),
-                        .b = attr_or(n, row->b, row->b_default), .t = binary_dtype(lo, n)};
+                        .b = attr_or(n, row->b, row->b_default),
+                        .t = binary_dtype(lo, n)};
     if (same_dims(rui_type(lo, n->in[0]), out) && same_dims(rui_type(lo, n->in[1]), out)) {
         return lower_flat2(lo, n, s, row->zero_at_zero);
     }
@@ -434,7 +470,8 @@ ru_status rui_lower_kern_compare(rui_low *lo, const ru_node *n, ru_err *err)
     return lower_spread(lo, n, s);
 }
 
-/* -- where --------------------------------------------------------------------------------------- */
+/* -- where ---------------------------------------------------------------------------------------
+ */
 
 static void where_part(const void *state, void *const *bufs, int64_t begin, int64_t end)
 {
@@ -464,8 +501,8 @@ ru_status rui_lower_kern_where(rui_low *lo, const ru_node *n, ru_err *err)
     if (s == NULL) {
         return rui_done(lo);
     }
-    *s = (spread_state){.k = ru_kern_best(), .t = out->dtype,
-                        .out_bytes = ru_dtype_bytes(out->dtype)};
+    *s = (spread_state){
+        .k = ru_kern_best(), .t = out->dtype, .out_bytes = ru_dtype_bytes(out->dtype)};
     int64_t st[3][RU_RANK_MAX] = {{0}};
     broadcast_strides(rui_type(lo, n->in[1]), out, st[0]);
     broadcast_strides(rui_type(lo, n->in[2]), out, st[1]);
@@ -473,12 +510,14 @@ ru_status rui_lower_kern_where(rui_low *lo, const ru_node *n, ru_err *err)
     collapse(s, out, st, 3);
     rui_buf bufs[4] = {rui_in_plain(lo, n->in[0]), rui_in_plain(lo, n->in[1]),
                        rui_in_plain(lo, n->in[2]), rui_out_plain(lo, n->out[0])};
-    rui_emit(lo, &(rui_step){.kernel = "kern where", .fn = where_run, .state = s, .bufs = bufs,
-                             .n_bufs = 4});
+    rui_emit(lo,
+             &(rui_step){
+                 .kernel = "kern where", .fn = where_run, .state = s, .bufs = bufs, .n_bufs = 4});
     return rui_done(lo);
 }
 
-/* -- cast ---------------------------------------------------------------------------------------- */
+/* -- cast ----------------------------------------------------------------------------------------
+ */
 
 typedef struct cast_state {
     const ru_kern *k;
@@ -513,7 +552,7 @@ ru_status rui_lower_kern_cast(rui_low *lo, const ru_node *n, ru_err *err)
         *s = (cast_state){k, from->dtype, to->dtype, ru_type_count(to)};
     }
     rui_buf bufs[2] = {rui_in_plain(lo, n->in[0]), rui_out_plain(lo, n->out[0])};
-    rui_emit(lo, &(rui_step){.kernel = "kern cast", .fn = cast_run, .state = s, .bufs = bufs,
-                             .n_bufs = 2});
+    rui_emit(lo, &(rui_step){
+                     .kernel = "kern cast", .fn = cast_run, .state = s, .bufs = bufs, .n_bufs = 2});
     return rui_done(lo);
 }

@@ -1,5 +1,5 @@
-/* Losses on the vector kernels. Row losses are written apart and summed in row order in double, so the
- * value does not depend on the number of threads. */
+/* Losses on the vector kernels. Row losses are written apart and summed in row order in double, so
+ * the value does not depend on the number of threads. */
 #include <string.h>
 
 #include "exec/cpu/lower_kern.h"
@@ -42,10 +42,9 @@ static void ce_fused_part(const void *state, void *const *bufs, int64_t begin, i
 {
     const loss_state *s = state;
     char *probs = (char *)bufs[4] + begin * s->cols * ru_dtype_bytes(s->t);
-    s->k->cross_entropy_grad(s->t, probs, s->lt,
-                             (const char *)bufs[1] + begin * ru_dtype_bytes(s->lt), bufs[2],
-                             s->ignore_index, s->smoothing, *(const float *)bufs[7], probs,
-                             end - begin, s->cols);
+    s->k->cross_entropy_grad(
+        s->t, probs, s->lt, (const char *)bufs[1] + begin * ru_dtype_bytes(s->lt), bufs[2],
+        s->ignore_index, s->smoothing, *(const float *)bufs[7], probs, end - begin, s->cols);
 }
 
 static ru_status ce_run(void *state, void *const *bufs, const rui_run *run)
@@ -59,11 +58,12 @@ static ru_status ce_run(void *state, void *const *bufs, const rui_run *run)
     int64_t correct = 0, count = 0;
     for (int64_t r = 0; r < s->rows; r++) {
         if (flags[r] == 0x80) {
-            return RU_FAIL(run->err, RU_E_DATA,
-                           "label %lld of row %lld is outside 0..%lld (and is not %lld, which means "
-                           "ignore); check the number of classes",
-                           (long long)label_of(s, bufs[1], r), (long long)r,
-                           (long long)(s->cols - 1), (long long)s->ignore_index);
+            return RU_FAIL(
+                run->err, RU_E_DATA,
+                "label %lld of row %lld is outside 0..%lld (and is not %lld, which means "
+                "ignore); check the number of classes",
+                (long long)label_of(s, bufs[1], r), (long long)r, (long long)(s->cols - 1),
+                (long long)s->ignore_index);
         }
         sum += (double)loss[r];
         total += (double)weight[r];
@@ -119,8 +119,9 @@ static rui_buf out_scalar(rui_low *lo, const ru_node *n, uint32_t k)
 
 static rui_buf weight_in(rui_low *lo, const ru_node *n, uint32_t k)
 {
-    return ru_node_has_in(n, k) ? rui_in(lo, n->in[k], rui_plain_as(lo, rui_type(lo, n->in[k]), RU_F32))
-                                : (rui_buf){0};
+    return ru_node_has_in(n, k)
+               ? rui_in(lo, n->in[k], rui_plain_as(lo, rui_type(lo, n->in[k]), RU_F32))
+               : (rui_buf){0};
 }
 
 ru_status rui_lower_kern_cross_entropy(rui_low *lo, const ru_node *n, ru_err *err)
@@ -136,13 +137,22 @@ ru_status rui_lower_kern_cross_entropy(rui_low *lo, const ru_node *n, ru_err *er
     const rui_layout *l = rui_plain_as(lo, rui_type(lo, n->in[0]), s->t);
     rui_buf x = rui_in(lo, n->in[0], l), labels = rui_in_plain(lo, n->in[1]);
     rui_buf weight = weight_in(lo, n, 2);
-    rui_buf probs = ru_node_has_out(n, 1) ? rui_out_over(lo, n->out[1], l, x)
-                                          : rui_scratch(lo, l->size_bytes);
-    rui_buf bufs[10] = {x, labels, weight, out_scalar(lo, n, 0), probs, out_scalar(lo, n, 2),
-                        out_scalar(lo, n, 3), rui_scratch(lo, s->rows * 4),
-                        rui_scratch(lo, s->rows * 4), rui_scratch(lo, s->rows)};
-    rui_emit(lo, &(rui_step){.kernel = "kern cross entropy", .fn = ce_run, .state = s, .bufs = bufs,
-                             .n_bufs = 10});
+    rui_buf probs =
+        ru_node_has_out(n, 1) ? rui_out_over(lo, n->out[1], l, x) : rui_scratch(lo, l->size_bytes);
+    rui_buf bufs[10] = {x,
+                        labels,
+                        weight,
+                        out_scalar(lo, n, 0),
+                        probs,
+                        out_scalar(lo, n, 2),
+                        out_scalar(lo, n, 3),
+                        rui_scratch(lo, s->rows * 4),
+                        rui_scratch(lo, s->rows * 4),
+                        rui_scratch(lo, s->rows)};
+    rui_emit(
+        lo,
+        &(rui_step){
+            .kernel = "kern cross entropy", .fn = ce_run, .state = s, .bufs = bufs, .n_bufs = 10});
     return rui_done(lo);
 }
 
@@ -186,14 +196,18 @@ ru_status rui_lower_kern_cross_entropy_grad(rui_low *lo, const ru_node *n, ru_er
     const rui_layout *l = rui_plain_as(lo, rui_type(lo, n->in[1]), s->t);
     rui_buf dloss = weight_in(lo, n, 0), probs = rui_in(lo, n->in[1], l);
     rui_buf labels = rui_in_plain(lo, n->in[2]), weight = weight_in(lo, n, 3);
-    rui_buf bufs[6] = {dloss, probs, labels, weight, rui_out_over(lo, n->out[0], l, probs),
-                       rui_scratch(lo, 4)};
-    rui_emit(lo, &(rui_step){.kernel = "kern cross entropy grad", .fn = ce_grad_run, .state = s,
-                             .bufs = bufs, .n_bufs = 6});
+    rui_buf bufs[6] = {
+        dloss, probs, labels, weight, rui_out_over(lo, n->out[0], l, probs), rui_scratch(lo, 4)};
+    rui_emit(lo, &(rui_step){.kernel = "kern cross entropy grad",
+                             .fn = ce_grad_run,
+                             .state = s,
+                             .bufs = bufs,
+                             .n_bufs = 6});
     return rui_done(lo);
 }
 
-/* -- binary cross-entropy and mean square ---------------------------------------------------------- */
+/* -- binary cross-entropy and mean square
+ * ---------------------------------------------------------- */
 
 /* bufs: 0 x 1 target 2 loss 3 partial sums */
 static void pair_part(const void *state, void *const *bufs, int64_t begin, int64_t end)
@@ -225,7 +239,8 @@ static loss_state *pair_new(rui_low *lo, const ru_node *n, ru_value_id x)
 {
     loss_state *s = rui_keep(lo, (int64_t)sizeof *s);
     if (s != NULL) {
-        *s = (loss_state){.k = ru_kern_best(), .t = rui_kern_dtype(lo, x),
+        *s = (loss_state){.k = ru_kern_best(),
+                          .t = rui_kern_dtype(lo, x),
                           .rows = ru_type_count(rui_type(lo, x)),
                           .bce = n->op == RU_OP_BinaryCrossEntropyLogits ||
                                  n->op == RU_OP_BinaryCrossEntropyLogitsGrad};
@@ -246,10 +261,14 @@ ru_status rui_lower_kern_pair_loss(rui_low *lo, const ru_node *n, ru_err *err)
         return rui_done(lo);
     }
     const rui_layout *l = rui_plain_as(lo, rui_type(lo, n->in[0]), s->t);
-    rui_buf bufs[4] = {rui_in(lo, n->in[0], l), rui_in(lo, n->in[1], l), rui_out_plain(lo, n->out[0]),
+    rui_buf bufs[4] = {rui_in(lo, n->in[0], l), rui_in(lo, n->in[1], l),
+                       rui_out_plain(lo, n->out[0]),
                        rui_scratch(lo, (s->rows / LOSS_BLOCK + 1) * 4)};
-    rui_emit(lo, &(rui_step){.kernel = s->bce ? "kern bce" : "kern mse", .fn = pair_run, .state = s,
-                             .bufs = bufs, .n_bufs = 4});
+    rui_emit(lo, &(rui_step){.kernel = s->bce ? "kern bce" : "kern mse",
+                             .fn = pair_run,
+                             .state = s,
+                             .bufs = bufs,
+                             .n_bufs = 4});
     return rui_done(lo);
 }
 
@@ -289,6 +308,9 @@ ru_status rui_lower_kern_pair_loss_grad(rui_low *lo, const ru_node *n, ru_err *e
     rui_buf dloss = weight_in(lo, n, 0), x = rui_in(lo, n->in[1], l), y = rui_in(lo, n->in[2], l);
     rui_buf bufs[4] = {dloss, x, y, rui_out_over(lo, n->out[0], l, x)};
     rui_emit(lo, &(rui_step){.kernel = s->bce ? "kern bce grad" : "kern mse grad",
-                             .fn = pair_grad_run, .state = s, .bufs = bufs, .n_bufs = 4});
+                             .fn = pair_grad_run,
+                             .state = s,
+                             .bufs = bufs,
+                             .n_bufs = 4});
     return rui_done(lo);
 }

@@ -79,13 +79,19 @@ ru_status rui_lower_kern_gather(rui_low *lo, const ru_node *n, ru_err *err)
     }
     ru_dtype t = rui_kern_float(x->dtype) ? rui_kern_dtype(lo, n->in[0]) : x->dtype;
     ru_dtype to = x->dtype == RU_F32 ? rui_store_dtype(lo, n->out[0]) : x->dtype;
-    *s = (move_state){.k = ru_kern_best(), .t = t, .to = to, .it = index->dtype,
-                      .outer = rui_dims(x, 0, axis), .limit = x->dims[axis],
-                      .n = ru_type_count(index), .cols = rui_dims(x, axis + 1, x->rank)};
+    *s = (move_state){.k = ru_kern_best(),
+                      .t = t,
+                      .to = to,
+                      .it = index->dtype,
+                      .outer = rui_dims(x, 0, axis),
+                      .limit = x->dims[axis],
+                      .n = ru_type_count(index),
+                      .cols = rui_dims(x, axis + 1, x->rank)};
     rui_buf bufs[3] = {rui_in(lo, n->in[0], rui_plain_as(lo, x, t)), rui_in_plain(lo, n->in[1]),
                        rui_out(lo, n->out[0], rui_plain_as(lo, rui_type(lo, n->out[0]), to))};
-    rui_emit(lo, &(rui_step){.kernel = "kern gather", .fn = gather_run, .state = s, .bufs = bufs,
-                             .n_bufs = 3});
+    rui_emit(lo,
+             &(rui_step){
+                 .kernel = "kern gather", .fn = gather_run, .state = s, .bufs = bufs, .n_bufs = 3});
     return rui_done(lo);
 }
 
@@ -112,8 +118,8 @@ ru_status rui_lower_kern_gather_grad(rui_low *lo, const ru_node *n, ru_err *err)
 {
     (void)err;
     const ru_type *dx = rui_type(lo, n->out[0]), *index = rui_type(lo, n->in[1]);
-    if ((index->dtype != RU_I64 && index->dtype != RU_I32) || dx->rank == 0 || dx->dtype != RU_F32 ||
-        rui_axis(ru_node_int(n, RU_ATTR_axis, 0), dx->rank) != 0) {
+    if ((index->dtype != RU_I64 && index->dtype != RU_I32) || dx->rank == 0 ||
+        dx->dtype != RU_F32 || rui_axis(ru_node_int(n, RU_ATTR_axis, 0), dx->rank) != 0) {
         return RU_E_UNSUPPORTED;
     }
     ru_dtype t = rui_kern_dtype(lo, n->in[0]);
@@ -121,16 +127,24 @@ ru_status rui_lower_kern_gather_grad(rui_low *lo, const ru_node *n, ru_err *err)
     if (s == NULL) {
         return rui_done(lo);
     }
-    *s = (move_state){.k = ru_kern_best(), .t = t, .it = index->dtype, .limit = dx->dims[0],
-                      .n = ru_type_count(index), .cols = rui_dims(dx, 1, dx->rank)};
+    *s = (move_state){.k = ru_kern_best(),
+                      .t = t,
+                      .it = index->dtype,
+                      .limit = dx->dims[0],
+                      .n = ru_type_count(index),
+                      .cols = rui_dims(dx, 1, dx->rank)};
     rui_buf bufs[3] = {rui_in(lo, n->in[0], rui_plain_as(lo, rui_type(lo, n->in[0]), t)),
                        rui_in_plain(lo, n->in[1]), rui_out_plain(lo, n->out[0])};
-    rui_emit(lo, &(rui_step){.kernel = "kern gather grad", .fn = gather_grad_run, .state = s,
-                             .bufs = bufs, .n_bufs = 3});
+    rui_emit(lo, &(rui_step){.kernel = "kern gather grad",
+                             .fn = gather_grad_run,
+                             .state = s,
+                             .bufs = bufs,
+                             .n_bufs = 3});
     return rui_done(lo);
 }
 
-/* -- transposition ------------------------------------------------------------------------------- */
+/* -- transposition -------------------------------------------------------------------------------
+ */
 
 /* Output dims and strides of the input along them, merged; the last two matter most. */
 typedef struct perm_state {
@@ -236,12 +250,14 @@ ru_status rui_lower_kern_transpose(rui_low *lo, const ru_node *n, ru_err *err)
         return rui_done(lo);
     }
     rui_buf bufs[2] = {in, rui_out(lo, n->out[0], rui_plain_as(lo, y, t))};
-    rui_emit(lo, &(rui_step){.kernel = "kern transpose", .fn = perm_run, .state = s, .bufs = bufs,
-                             .n_bufs = 2});
+    rui_emit(
+        lo, &(rui_step){
+                .kernel = "kern transpose", .fn = perm_run, .state = s, .bufs = bufs, .n_bufs = 2});
     return rui_done(lo);
 }
 
-/* -- dropout ------------------------------------------------------------------------------------- */
+/* -- dropout -------------------------------------------------------------------------------------
+ */
 
 typedef struct drop_state {
     const ru_kern *k;
@@ -279,7 +295,8 @@ static drop_state *drop_new(rui_low *lo, const ru_node *n, ru_value_id x, ru_dty
     const ru_type *type = rui_type(lo, x);
     drop_state *s = rui_keep(lo, (int64_t)sizeof *s);
     if (s != NULL) {
-        *s = (drop_state){.k = ru_kern_best(), .t = t,
+        *s = (drop_state){.k = ru_kern_best(),
+                          .t = t,
                           .ratio = ru_node_float(n, RU_ATTR_ratio, 0.5),
                           .n = ru_type_count(type),
                           .per_sample = rui_dims(type, type->rank > 0 ? 1 : 0, type->rank),
@@ -299,11 +316,12 @@ ru_status rui_lower_kern_dropout(rui_low *lo, const ru_node *n, ru_err *err)
     drop_state *s = drop_new(lo, n, n->in[0], t);
     const rui_layout *l = rui_plain_as(lo, x, t);
     rui_buf in = rui_in(lo, n->in[0], l);
-    rui_buf mask = ru_node_has_out(n, 1) ? rui_out_plain(lo, n->out[1])
-                                         : rui_scratch(lo, ru_type_count(x));
+    rui_buf mask =
+        ru_node_has_out(n, 1) ? rui_out_plain(lo, n->out[1]) : rui_scratch(lo, ru_type_count(x));
     rui_buf bufs[3] = {in, rui_out_over(lo, n->out[0], l, in), mask};
-    rui_emit(lo, &(rui_step){.kernel = "kern dropout", .fn = drop_run, .state = s, .bufs = bufs,
-                             .n_bufs = 3});
+    rui_emit(lo,
+             &(rui_step){
+                 .kernel = "kern dropout", .fn = drop_run, .state = s, .bufs = bufs, .n_bufs = 3});
     return rui_done(lo);
 }
 
@@ -335,7 +353,10 @@ ru_status rui_lower_kern_dropout_grad(rui_low *lo, const ru_node *n, ru_err *err
     const rui_layout *l = rui_plain_as(lo, dy, t);
     rui_buf in = rui_in(lo, n->in[0], l);
     rui_buf bufs[3] = {in, rui_in_plain(lo, n->in[1]), rui_out_over(lo, n->out[0], l, in)};
-    rui_emit(lo, &(rui_step){.kernel = "kern dropout grad", .fn = drop_grad_run, .state = s,
-                             .bufs = bufs, .n_bufs = 3});
+    rui_emit(lo, &(rui_step){.kernel = "kern dropout grad",
+                             .fn = drop_grad_run,
+                             .state = s,
+                             .bufs = bufs,
+                             .n_bufs = 3});
     return rui_done(lo);
 }

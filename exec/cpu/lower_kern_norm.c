@@ -81,10 +81,13 @@ ru_status rui_lower_kern_layernorm(rui_low *lo, const ru_node *n, ru_err *err)
     const rui_layout *l = rui_plain_as(lo, x, t);
     rui_buf in = rui_in(lo, n->in[0], l);
     rui_buf scale = in_f32(lo, n->in[1]), b = in_f32(lo, bias);
-    rui_buf bufs[6] = {in, scale, b, rui_out_over(lo, n->out[0], l, in), out_f32(lo, n, 1),
-                       out_f32(lo, n, 2)};
-    rui_emit(lo, &(rui_step){.kernel = "kern layernorm", .fn = layernorm_run, .state = s,
-                             .bufs = bufs, .n_bufs = 6});
+    rui_buf bufs[6] = {
+        in, scale, b, rui_out_over(lo, n->out[0], l, in), out_f32(lo, n, 1), out_f32(lo, n, 2)};
+    rui_emit(lo, &(rui_step){.kernel = "kern layernorm",
+                             .fn = layernorm_run,
+                             .state = s,
+                             .bufs = bufs,
+                             .n_bufs = 6});
     return rui_done(lo);
 }
 
@@ -135,16 +138,27 @@ ru_status rui_lower_kern_layernorm_grad(rui_low *lo, const ru_node *n, ru_err *e
     const rui_layout *l = rui_plain_as(lo, x, t);
     rui_buf dy = rui_in(lo, n->in[0], l), xb = rui_in(lo, n->in[1], l);
     rui_buf scale = in_f32(lo, n->in[2]), mean = in_f32(lo, n->in[3]), is = in_f32(lo, n->in[4]);
-    rui_buf dx = ru_node_has_out(n, 0) ? rui_out_over(lo, n->out[0], l, dy)
-                                       : rui_scratch(lo, l->size_bytes);
-    rui_buf bufs[9] = {dy, xb, scale, mean, is, dx, out_f32(lo, n, 1), out_f32(lo, n, 2),
+    rui_buf dx =
+        ru_node_has_out(n, 0) ? rui_out_over(lo, n->out[0], l, dy) : rui_scratch(lo, l->size_bytes);
+    rui_buf bufs[9] = {dy,
+                       xb,
+                       scale,
+                       mean,
+                       is,
+                       dx,
+                       out_f32(lo, n, 1),
+                       out_f32(lo, n, 2),
                        rui_scratch(lo, 2 * NORM_CHUNKS * cols * (int64_t)sizeof(float))};
-    rui_emit(lo, &(rui_step){.kernel = "kern layernorm grad", .fn = layernorm_grad_run, .state = s,
-                             .bufs = bufs, .n_bufs = 9});
+    rui_emit(lo, &(rui_step){.kernel = "kern layernorm grad",
+                             .fn = layernorm_grad_run,
+                             .state = s,
+                             .bufs = bufs,
+                             .n_bufs = 9});
     return rui_done(lo);
 }
 
-/* -- softmax ------------------------------------------------------------------------------------- */
+/* -- softmax -------------------------------------------------------------------------------------
+ */
 
 static void softmax_part(const void *state, void *const *bufs, int64_t begin, int64_t end)
 {
@@ -214,8 +228,10 @@ ru_status rui_lower_kern_softmax(rui_low *lo, const ru_node *n, ru_err *err)
     const rui_layout *l = rui_plain_as(lo, x, t);
     rui_buf in = rui_in(lo, n->in[0], l);
     rui_buf bufs[2] = {in, rui_out_over(lo, n->out[0], l, in)};
-    rui_emit(lo, &(rui_step){.kernel = "kern softmax", .fn = softmax_run, .state = s, .bufs = bufs,
-                             .n_bufs = 2});
+    rui_emit(
+        lo,
+        &(rui_step){
+            .kernel = "kern softmax", .fn = softmax_run, .state = s, .bufs = bufs, .n_bufs = 2});
     return rui_done(lo);
 }
 
@@ -231,7 +247,10 @@ ru_status rui_lower_kern_softmax_grad(rui_low *lo, const ru_node *n, ru_err *err
     const rui_layout *l = rui_plain_as(lo, x, t);
     rui_buf dy = rui_in(lo, n->in[0], l), y = rui_in(lo, n->in[1], l);
     rui_buf bufs[3] = {dy, y, rui_out_over(lo, n->out[0], l, dy)};
-    rui_emit(lo, &(rui_step){.kernel = "kern softmax grad", .fn = softmax_grad_run, .state = s,
-                             .bufs = bufs, .n_bufs = 3});
+    rui_emit(lo, &(rui_step){.kernel = "kern softmax grad",
+                             .fn = softmax_grad_run,
+                             .state = s,
+                             .bufs = bufs,
+                             .n_bufs = 3});
     return rui_done(lo);
 }

@@ -1,5 +1,6 @@
-/* Optimizer steps: all update nodes of one kind and one set of attributes become one parallel loop over
- * a list of segments, each in the layout its parameter stands in. Gradient norm and clipping. */
+/* Optimizer steps: all update nodes of one kind and one set of attributes become one parallel loop
+ * over a list of segments, each in the layout its parameter stands in. Gradient norm and clipping.
+ */
 #include <math.h>
 #include <string.h>
 
@@ -12,8 +13,8 @@ typedef struct optim_state {
     ru_op op;
     double momentum, beta1, beta2, epsilon, weight_decay;
     bool nesterov, decoupled, has_slot;
-    ru_kern_segment *segs;  /* [n] */
-    int64_t *starts;        /* [n + 1] in the concatenation of all segments */
+    ru_kern_segment *segs; /* [n] */
+    int64_t *starts;       /* [n + 1] in the concatenation of all segments */
     uint32_t n;
     union {
         ru_kern_sgd sgd;
@@ -33,8 +34,13 @@ static ru_status optim_bind(void *state, void *const *bufs, ru_err *err)
     optim_state *s = state;
     for (uint32_t i = 0; i < s->n; i++) {
         void *const *b = bufs + OPTIM_HEAD + i * OPTIM_PER;
-        s->segs[i] = (ru_kern_segment){.p = b[0], .g = b[1], .m = b[2], .v = b[3], .p_out = b[4],
-                                       .m_out = b[5], .v_out = b[6],
+        s->segs[i] = (ru_kern_segment){.p = b[0],
+                                       .g = b[1],
+                                       .m = b[2],
+                                       .v = b[3],
+                                       .p_out = b[4],
+                                       .m_out = b[5],
+                                       .v_out = b[6],
                                        .n = s->starts[i + 1] - s->starts[i]};
     }
     return RU_OK;
@@ -69,8 +75,11 @@ static ru_status optim_run(void *state, void *const *bufs, const rui_run *run)
     float lr = *(const float *)bufs[0];
     float gscale = bufs[1] == NULL ? 1.0f : *(const float *)bufs[1];
     if (s->op == RU_OP_SgdUpdate) {
-        s->now.sgd = (ru_kern_sgd){.lr = lr, .gscale = gscale, .decay = (float)s->weight_decay,
-                                   .momentum = (float)s->momentum, .nesterov = s->nesterov,
+        s->now.sgd = (ru_kern_sgd){.lr = lr,
+                                   .gscale = gscale,
+                                   .decay = (float)s->weight_decay,
+                                   .momentum = (float)s->momentum,
+                                   .nesterov = s->nesterov,
                                    .has_momentum = s->has_slot};
     } else if (s->op == RU_OP_AdamUpdate) {
         s->now.adam = ru_kern_adam_step((double)lr, (double)gscale, s->beta1, s->beta2, s->epsilon,
@@ -83,8 +92,8 @@ static ru_status optim_run(void *state, void *const *bufs, const rui_run *run)
     return RU_OK;
 }
 
-/* Where the operands stand in a node: SgdUpdate(lr, gscale?, p, g, m?), AdamUpdate(lr, gscale?, step,
- * p, g, m, v), AdagradUpdate(lr, gscale?, p, g, s). */
+/* Where the operands stand in a node: SgdUpdate(lr, gscale?, p, g, m?), AdamUpdate(lr, gscale?,
+ * step, p, g, m, v), AdagradUpdate(lr, gscale?, p, g, s). */
 static uint32_t first_operand(const ru_node *n)
 {
     return n->op == RU_OP_AdamUpdate ? 3 : 2;
@@ -97,8 +106,8 @@ static ru_value_id in_or_none(const ru_node *n, uint32_t k)
 
 static bool same_attrs(const ru_node *a, const ru_node *b)
 {
-    static const ru_attr_key keys[] = {RU_ATTR_momentum, RU_ATTR_beta1,        RU_ATTR_beta2,
-                                       RU_ATTR_epsilon,  RU_ATTR_weight_decay};
+    static const ru_attr_key keys[] = {RU_ATTR_momentum, RU_ATTR_beta1, RU_ATTR_beta2,
+                                       RU_ATTR_epsilon, RU_ATTR_weight_decay};
     bool same = ru_node_int(a, RU_ATTR_nesterov, 0) == ru_node_int(b, RU_ATTR_nesterov, 0) &&
                 ru_node_int(a, RU_ATTR_decoupled, 0) == ru_node_int(b, RU_ATTR_decoupled, 0);
     for (uint32_t i = 0; same && i < RU_ARRAY_LEN(keys); i++) {
@@ -181,19 +190,19 @@ ru_status rui_lower_kern_optim(rui_low *lo, const ru_node *n, ru_err *err)
     if (s == NULL || bufs == NULL || segs == NULL || starts == NULL) {
         return rui_done(lo);
     }
-    *s = (optim_state){.k = ru_kern_best(),
-                       .op = n->op,
-                       .momentum = ru_node_float(n, RU_ATTR_momentum, 0.0),
-                       .beta1 = ru_node_float(n, RU_ATTR_beta1, 0.9),
-                       .beta2 = ru_node_float(n, RU_ATTR_beta2, 0.999),
-                       .epsilon = ru_node_float(n, RU_ATTR_epsilon,
-                                                n->op == RU_OP_AdagradUpdate ? 1e-10 : 1e-8),
-                       .weight_decay = ru_node_float(n, RU_ATTR_weight_decay, 0.0),
-                       .nesterov = ru_node_int(n, RU_ATTR_nesterov, 0) != 0,
-                       .decoupled = ru_node_int(n, RU_ATTR_decoupled, 0) != 0,
-                       .has_slot = in_or_none(n, first_operand(n) + 2).v != 0,
-                       .segs = segs,
-                       .starts = starts};
+    *s = (optim_state){
+        .k = ru_kern_best(),
+        .op = n->op,
+        .momentum = ru_node_float(n, RU_ATTR_momentum, 0.0),
+        .beta1 = ru_node_float(n, RU_ATTR_beta1, 0.9),
+        .beta2 = ru_node_float(n, RU_ATTR_beta2, 0.999),
+        .epsilon = ru_node_float(n, RU_ATTR_epsilon, n->op == RU_OP_AdagradUpdate ? 1e-10 : 1e-8),
+        .weight_decay = ru_node_float(n, RU_ATTR_weight_decay, 0.0),
+        .nesterov = ru_node_int(n, RU_ATTR_nesterov, 0) != 0,
+        .decoupled = ru_node_int(n, RU_ATTR_decoupled, 0) != 0,
+        .has_slot = in_or_none(n, first_operand(n) + 2).v != 0,
+        .segs = segs,
+        .starts = starts};
     bufs[0] = rui_in_plain(lo, n->in[0]);
     bufs[1] = rui_in_plain(lo, in_or_none(n, 1));
     bufs[2] = n->op == RU_OP_AdamUpdate ? rui_in_plain(lo, n->in[2]) : (rui_buf){0};
@@ -210,12 +219,16 @@ ru_status rui_lower_kern_optim(rui_low *lo, const ru_node *n, ru_err *err)
         }
     }
     rui_emit(lo, &(rui_step){.kernel = rui_keep_printf(lo, "kern optimizer of %u tensors", s->n),
-                             .fn = optim_run, .bind = optim_bind, .state = s, .bufs = bufs,
+                             .fn = optim_run,
+                             .bind = optim_bind,
+                             .state = s,
+                             .bufs = bufs,
                              .n_bufs = OPTIM_HEAD + s->n * OPTIM_PER});
     return rui_done(lo);
 }
 
-/* -- gradient norm ------------------------------------------------------------------------------- */
+/* -- gradient norm -------------------------------------------------------------------------------
+ */
 
 typedef struct norm_state {
     const ru_kern *k;
@@ -281,7 +294,10 @@ ru_status rui_lower_kern_global_norm(rui_low *lo, const ru_node *n, ru_err *err)
     }
     bufs[n->n_in] = rui_out_plain(lo, n->out[0]);
     bufs[n->n_in + 1] = rui_scratch(lo, (blocks[n->n_in] + 1) * 4);
-    rui_emit(lo, &(rui_step){.kernel = "kern gradient norm", .fn = norm_run, .state = s,
-                             .bufs = bufs, .n_bufs = n->n_in + 2});
+    rui_emit(lo, &(rui_step){.kernel = "kern gradient norm",
+                             .fn = norm_run,
+                             .state = s,
+                             .bufs = bufs,
+                             .n_bufs = n->n_in + 2});
     return rui_done(lo);
 }

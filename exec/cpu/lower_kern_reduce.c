@@ -1,5 +1,5 @@
-/* Reductions on the vector kernels. Dimensions are merged into runs that are kept (K) or reduced (R);
- * four patterns cover what occurs: K R, R K, R K R and K R K. */
+/* Reductions on the vector kernels. Dimensions are merged into runs that are kept (K) or reduced
+ * (R); four patterns cover what occurs: K R, R K, R K R and K R K. */
 #include <math.h>
 #include <string.h>
 
@@ -185,8 +185,9 @@ static ru_status emit_reduce(rui_low *lo, const ru_node *n, const reduce_state *
     rui_buf bufs[3] = {rui_in(lo, n->in[0], rui_plain_as(lo, x, s->t)),
                        rui_out(lo, n->out[0], rui_plain_as(lo, y, RU_F32)),
                        rui_scratch(lo, all ? (s->inner / ALL_BLOCK + 1) * 4 : 0)};
-    rui_emit(lo, &(rui_step){.kernel = "kern reduce", .fn = reduce_run, .state = s, .bufs = bufs,
-                             .n_bufs = 3});
+    rui_emit(lo,
+             &(rui_step){
+                 .kernel = "kern reduce", .fn = reduce_run, .state = s, .bufs = bufs, .n_bufs = 3});
     return rui_done(lo);
 }
 
@@ -194,7 +195,8 @@ ru_status rui_lower_kern_reduce_to(rui_low *lo, const ru_node *n, ru_err *err)
 {
     (void)err;
     const ru_type *x = rui_type(lo, n->in[0]), *to = rui_type(lo, n->out[0]);
-    reduce_state s = {.k = ru_kern_best(), .op = RU_KERN_RED_SUM, .t = rui_kern_dtype(lo, n->in[0])};
+    reduce_state s = {
+        .k = ru_kern_best(), .op = RU_KERN_RED_SUM, .t = rui_kern_dtype(lo, n->in[0])};
     bool reduced[RU_RANK_MAX];
     for (uint32_t d = 0; d < x->rank; d++) {
         uint32_t back = x->rank - d;

@@ -2,11 +2,12 @@
  *
  *   forward, per direction:   pre = X W^T (oneDNN);  recurrence gives ws, Y (kernel)
  *   backward, per direction:  recurrence gives dG and H' (kernel);
- *                             dX += dG W, dW = dG^T X, dR = dG^T H' (oneDNN), dB = column sums of dG
+ *                             dX += dG W, dW = dG^T X, dR = dG^T H' (oneDNN), dB = column sums of
+ * dG
  *
- * When X is an embedding with fewer rows than there are time steps times samples, rows of equal tokens
- * are equal: E W^T is one small product and its rows are looked up, and backward dG is summed by token
- * first, so that dE = S W and dW = S^T E are small too.
+ * When X is an embedding with fewer rows than there are time steps times samples, rows of equal
+ * tokens are equal: E W^T is one small product and its rows are looked up, and backward dG is
+ * summed by token first, so that dE = S W and dW = S^T E are small too.
  *
  * H' is h of the step before. Sequence lengths, peepholes, clipping and other activations than the
  * standard's defaults run on the reference kernel. */
@@ -23,31 +24,35 @@ typedef struct lstm_dims {
 typedef struct lstm_state {
     const ru_kern *k;
     ru_kern_lstm proto;
-    int64_t work;      /* floats of one thread */
-    int64_t packed;    /* floats of packed R */
+    int64_t work;   /* floats of one thread */
+    int64_t packed; /* floats of packed R */
     uint32_t threads;
     ru_dtype t;
-    bool pairs;        /* R packed as bf16 */
+    bool pairs; /* R packed as bf16 */
 } lstm_state;
 
-/* False when the node asks for what the kernel does not do. `x` is the place of X among the inputs. */
+/* False when the node asks for what the kernel does not do. `x` is the place of X among the inputs.
+ */
 static bool read_dims(rui_low *lo, const ru_node *n, uint32_t x, lstm_dims *d)
 {
     const ru_type *xt = rui_type(lo, n->in[x]), *r = rui_type(lo, n->in[x + 2]);
     const char *direction = ru_node_str(n, RU_ATTR_direction, "forward");
-    *d = (lstm_dims){.steps = xt->dims[0], .batch = xt->dims[1], .in = xt->dims[2],
-                     .hidden = r->dims[2], .dirs = r->dims[0],
+    *d = (lstm_dims){.steps = xt->dims[0],
+                     .batch = xt->dims[1],
+                     .in = xt->dims[2],
+                     .hidden = r->dims[2],
+                     .dirs = r->dims[0],
                      .reverse_first = strcmp(direction, "reverse") == 0};
     return xt->dtype == RU_F32 && r->dtype == RU_F32 && ru_type_count(xt) > 0 &&
-           ru_node_int(n, RU_ATTR_layout, 0) == 0 &&
-           ru_node_attr(n, RU_ATTR_activations) == NULL && ru_node_attr(n, RU_ATTR_clip) == NULL &&
-           ru_node_int(n, RU_ATTR_input_forget, 0) == 0;
+           ru_node_int(n, RU_ATTR_layout, 0) == 0 && ru_node_attr(n, RU_ATTR_activations) == NULL &&
+           ru_node_attr(n, RU_ATTR_clip) == NULL && ru_node_int(n, RU_ATTR_input_forget, 0) == 0;
 }
 
 static rui_buf in_f32(rui_low *lo, const ru_node *n, uint32_t k)
 {
-    return ru_node_has_in(n, k) ? rui_in(lo, n->in[k], rui_plain_as(lo, rui_type(lo, n->in[k]), RU_F32))
-                                : (rui_buf){0};
+    return ru_node_has_in(n, k)
+               ? rui_in(lo, n->in[k], rui_plain_as(lo, rui_type(lo, n->in[k]), RU_F32))
+               : (rui_buf){0};
 }
 
 static rui_buf out_f32(rui_low *lo, const ru_node *n, uint32_t k)
@@ -64,7 +69,8 @@ static rui_buf piece(rui_low *lo, rui_buf b, int64_t i, int64_t parts, int64_t a
                                   : rui_buf_part(lo, b, all_bytes / parts * i, all_bytes / parts);
 }
 
-/* -- products ------------------------------------------------------------------------------------ */
+/* -- products ------------------------------------------------------------------------------------
+ */
 
 typedef struct product {
     dnnl_memory_desc_t a, b, c;
@@ -103,8 +109,12 @@ static ru_status input_product(rui_low *lo, const lstm_dims *d, ru_dtype t, rui_
                                rui_buf pre)
 {
     int64_t g = 4 * d->hidden, all = d->steps * d->batch;
-    product m = {.a = md2(lo, all, d->in, d->in, 1, t), .b = md2(lo, d->in, g, 1, d->in, t),
-                 .c = md2(lo, all, g, g, 1, RU_F32), .ab = x, .bb = w, .cb = pre};
+    product m = {.a = md2(lo, all, d->in, d->in, 1, t),
+                 .b = md2(lo, d->in, g, 1, d->in, t),
+                 .c = md2(lo, all, g, g, 1, RU_F32),
+                 .ab = x,
+                 .bb = w,
+                 .cb = pre};
     return emit_product(lo, &m);
 }
 
@@ -114,7 +124,8 @@ static const ru_node *embedding_of(const rui_low *lo, const lstm_dims *d, ru_val
     const ru_graph *g = rui_graph(lo);
     uint32_t producer = g->values[x.v].producer.v;
     const ru_node *n = producer == 0 ? NULL : &g->nodes[producer];
-    if (n == NULL || n->op != RU_OP_Gather || d->dirs != 1 || ru_node_int(n, RU_ATTR_axis, 0) != 0) {
+    if (n == NULL || n->op != RU_OP_Gather || d->dirs != 1 ||
+        ru_node_int(n, RU_ATTR_axis, 0) != 0) {
         return NULL;
     }
     const ru_type *table = rui_type(lo, n->in[0]), *ids = rui_type(lo, n->in[1]);
@@ -127,7 +138,8 @@ static const ru_node *embedding_of(const rui_low *lo, const lstm_dims *d, ru_val
 static rui_buf table_product(rui_low *lo, const lstm_dims *d, const ru_node *emb, ru_value_id w)
 {
     int64_t v = rui_type(lo, emb->in[0])->dims[0], g = 4 * d->hidden;
-    product m = {.a = md2(lo, v, d->in, d->in, 1, RU_F32), .b = md2(lo, d->in, g, 1, d->in, RU_F32),
+    product m = {.a = md2(lo, v, d->in, d->in, 1, RU_F32),
+                 .b = md2(lo, d->in, g, 1, d->in, RU_F32),
                  .c = md2(lo, v, g, g, 1, RU_F32)};
     m.ab = rui_in(lo, emb->in[0], rui_plain(lo, rui_type(lo, emb->in[0])));
     m.bb = rui_in(lo, w, rui_plain(lo, rui_type(lo, w)));
@@ -135,7 +147,8 @@ static rui_buf table_product(rui_low *lo, const lstm_dims *d, const ru_node *emb
     return emit_product(lo, &m) == RU_OK ? m.cb : (rui_buf){0};
 }
 
-/* -- steps --------------------------------------------------------------------------------------- */
+/* -- steps ---------------------------------------------------------------------------------------
+ */
 
 typedef struct lstm_job {
     const lstm_state *s;
@@ -214,7 +227,8 @@ static void bias_thread(void *arg, uint32_t thread, uint32_t threads)
     }
 }
 
-/* bufs: 0 R 1 dB 2 h0 3 c0 4 ws 5 y 6 dY_h 7 dY_c 8 packed 9 work 10 dY 11 dG 12 H' 13 dh0 14 dc0 */
+/* bufs: 0 R 1 dB 2 h0 3 c0 4 ws 5 y 6 dY_h 7 dY_c 8 packed 9 work 10 dY 11 dG 12 H' 13 dh0 14 dc0
+ */
 static ru_status lstm_grad_run(void *state, void *const *bufs, const rui_run *run)
 {
     const lstm_state *s = state;
@@ -257,8 +271,11 @@ static lstm_state *state_new(rui_low *lo, const lstm_dims *d, ru_dtype t, int64_
     s->t = t;
     s->threads = (uint32_t)threads;
     s->pairs = t == RU_BF16 && s->k->gemm_bf16_packs(h);
-    s->proto = (ru_kern_lstm){.t = t, .reverse = d->reverse_first || dir == 1, .steps = d->steps,
-                              .batch = d->batch, .hidden = h,
+    s->proto = (ru_kern_lstm){.t = t,
+                              .reverse = d->reverse_first || dir == 1,
+                              .steps = d->steps,
+                              .batch = d->batch,
+                              .hidden = h,
                               .ws_step = d->dirs * d->batch * 5 * h,
                               .y_step = d->dirs * d->batch * h};
     s->work = s->k->lstm_work(&s->proto, (d->batch + threads - 1) / threads, grad);
@@ -290,9 +307,10 @@ ru_status rui_lower_kern_lstm(rui_low *lo, const ru_node *n, ru_err *err)
         x = rui_in(lo, n->in[0], rui_plain_as(lo, rui_type(lo, n->in[0]), t));
         w = rui_in(lo, n->in[1], rui_plain_as(lo, rui_type(lo, n->in[1]), t));
     }
-    rui_buf r = in_f32(lo, n, 2), b = in_f32(lo, n, 3), h0 = in_f32(lo, n, 5), c0 = in_f32(lo, n, 6);
-    rui_buf y = y_made ? rui_out(lo, n->out[0], rui_plain_as(lo, &yt, t))
-                       : rui_workspace(lo, y_bytes);
+    rui_buf r = in_f32(lo, n, 2), b = in_f32(lo, n, 3), h0 = in_f32(lo, n, 5),
+            c0 = in_f32(lo, n, 6);
+    rui_buf y =
+        y_made ? rui_out(lo, n->out[0], rui_plain_as(lo, &yt, t)) : rui_workspace(lo, y_bytes);
     rui_buf yh = out_f32(lo, n, 1), yc = out_f32(lo, n, 2);
     rui_buf ws = ru_node_has_out(n, 3) ? out_f32(lo, n, 3) : rui_workspace(lo, ws_bytes);
     for (int64_t k = 0; k < d.dirs && rui_done(lo) == RU_OK; k++) {
@@ -320,13 +338,19 @@ ru_status rui_lower_kern_lstm(rui_low *lo, const ru_node *n, ru_err *err)
         }
         rui_buf bufs[12] = {piece(lo, r, k, d.dirs, d.dirs * 4 * h * h * 4),
                             piece(lo, b, k, d.dirs, d.dirs * 8 * h * 4),
-                            piece(lo, h0, k, d.dirs, hc_bytes), piece(lo, c0, k, d.dirs, hc_bytes),
-                            ws_k, y_k, piece(lo, yh, k, d.dirs, hc_bytes),
-                            piece(lo, yc, k, d.dirs, hc_bytes), floats(lo, s->packed + 4 * h),
-                            floats(lo, s->work * s->threads), pre,
+                            piece(lo, h0, k, d.dirs, hc_bytes),
+                            piece(lo, c0, k, d.dirs, hc_bytes),
+                            ws_k,
+                            y_k,
+                            piece(lo, yh, k, d.dirs, hc_bytes),
+                            piece(lo, yc, k, d.dirs, hc_bytes),
+                            floats(lo, s->packed + 4 * h),
+                            floats(lo, s->work * s->threads),
+                            pre,
                             emb == NULL ? (rui_buf){0} : rui_in_plain(lo, emb->in[1])};
-        rui_emit(lo, &(rui_step){.kernel = "kern lstm", .fn = lstm_run, .state = s, .bufs = bufs,
-                                 .n_bufs = 12});
+        rui_emit(
+            lo, &(rui_step){
+                    .kernel = "kern lstm", .fn = lstm_run, .state = s, .bufs = bufs, .n_bufs = 12});
     }
     return rui_done(lo);
 }
@@ -338,20 +362,30 @@ static ru_status grad_products(rui_low *lo, const lstm_dims *d, ru_dtype t, ru_d
     /* io[0]: ab = X, bb = W, cb = dX; io[1]: ab = dG, bb = H', cb = dW; io[2].cb = dR */
     int64_t all = d->steps * d->batch, g = 4 * d->hidden, h = d->hidden;
     if (io[0].cb.v != 0) {
-        product m = {.a = md2(lo, all, g, g, 1, t), .b = md2(lo, g, d->in, d->in, 1, t),
-                     .c = md2(lo, all, d->in, d->in, 1, dx_t), .ab = io[1].ab, .bb = io[0].bb,
-                     .cb = io[0].cb, .add = dir > 0};
+        product m = {.a = md2(lo, all, g, g, 1, t),
+                     .b = md2(lo, g, d->in, d->in, 1, t),
+                     .c = md2(lo, all, d->in, d->in, 1, dx_t),
+                     .ab = io[1].ab,
+                     .bb = io[0].bb,
+                     .cb = io[0].cb,
+                     .add = dir > 0};
         RU_TRY(emit_product(lo, &m));
     }
     if (io[1].cb.v != 0) {
-        product m = {.a = md2(lo, g, all, 1, g, t), .b = md2(lo, all, d->in, d->in, 1, t),
-                     .c = md2(lo, g, d->in, d->in, 1, RU_F32), .ab = io[1].ab, .bb = io[0].ab,
+        product m = {.a = md2(lo, g, all, 1, g, t),
+                     .b = md2(lo, all, d->in, d->in, 1, t),
+                     .c = md2(lo, g, d->in, d->in, 1, RU_F32),
+                     .ab = io[1].ab,
+                     .bb = io[0].ab,
                      .cb = io[1].cb};
         RU_TRY(emit_product(lo, &m));
     }
     if (io[2].cb.v != 0) {
-        product m = {.a = md2(lo, g, all, 1, g, t), .b = md2(lo, all, h, h, 1, t),
-                     .c = md2(lo, g, h, h, 1, RU_F32), .ab = io[1].ab, .bb = io[1].bb,
+        product m = {.a = md2(lo, g, all, 1, g, t),
+                     .b = md2(lo, all, h, h, 1, t),
+                     .c = md2(lo, g, h, h, 1, RU_F32),
+                     .ab = io[1].ab,
+                     .bb = io[1].bb,
                      .cb = io[2].cb};
         RU_TRY(emit_product(lo, &m));
     }
@@ -399,20 +433,29 @@ static ru_status grad_by_token(rui_low *lo, const lstm_dims *d, ru_dtype t, cons
     if (s == NULL) {
         return rui_done(lo);
     }
-    *s = (token_sums){ru_kern_best(), t, rui_type(lo, emb->in[1])->dtype, d->steps * d->batch, v, g};
+    *s =
+        (token_sums){ru_kern_best(), t, rui_type(lo, emb->in[1])->dtype, d->steps * d->batch, v, g};
     rui_buf sums = rui_workspace(lo, v * g * 4);
     rui_buf bufs[3] = {io[1].ab, rui_in_plain(lo, emb->in[1]), sums};
-    rui_emit(lo, &(rui_step){.kernel = "kern lstm token sums", .fn = token_sums_run, .state = s,
-                             .bufs = bufs, .n_bufs = 3});
-    product de = {.a = md2(lo, v, g, g, 1, RU_F32), .b = md2(lo, g, in, in, 1, RU_F32),
-                  .c = md2(lo, v, in, in, 1, RU_F32), .ab = sums};
+    rui_emit(lo, &(rui_step){.kernel = "kern lstm token sums",
+                             .fn = token_sums_run,
+                             .state = s,
+                             .bufs = bufs,
+                             .n_bufs = 3});
+    product de = {.a = md2(lo, v, g, g, 1, RU_F32),
+                  .b = md2(lo, g, in, in, 1, RU_F32),
+                  .c = md2(lo, v, in, in, 1, RU_F32),
+                  .ab = sums};
     de.bb = rui_in(lo, n->in[4], rui_plain(lo, rui_type(lo, n->in[4])));
     de.cb = rui_out(lo, grad->out[0], rui_plain(lo, rui_type(lo, grad->out[0])));
     rui_claim(lo, grad);
     RU_TRY(emit_product(lo, &de));
     if (io[1].cb.v != 0) {
-        product dw = {.a = md2(lo, g, v, 1, g, RU_F32), .b = md2(lo, v, in, in, 1, RU_F32),
-                      .c = md2(lo, g, in, in, 1, RU_F32), .ab = sums, .cb = io[1].cb};
+        product dw = {.a = md2(lo, g, v, 1, g, RU_F32),
+                      .b = md2(lo, v, in, in, 1, RU_F32),
+                      .c = md2(lo, g, in, in, 1, RU_F32),
+                      .ab = sums,
+                      .cb = io[1].cb};
         dw.bb = rui_in(lo, emb->in[0], rui_plain(lo, table));
         RU_TRY(emit_product(lo, &dw));
     }
@@ -432,8 +475,9 @@ ru_status rui_lower_kern_lstm_grad(rui_low *lo, const ru_node *n, ru_err *err)
     ru_dtype t = rui_bf16(lo) ? RU_BF16 : RU_F32;
     int64_t h = d.hidden, bytes = ru_dtype_bytes(t), all = d.steps * d.batch;
     int64_t hc = d.dirs * d.batch * h * 4, y_bytes = all * d.dirs * h * bytes;
-    rui_buf dy = ru_node_has_in(n, 0) ? rui_in(lo, n->in[0], rui_plain_as(lo, rui_type(lo, n->in[0]), t))
-                                      : (rui_buf){0};
+    rui_buf dy = ru_node_has_in(n, 0)
+                     ? rui_in(lo, n->in[0], rui_plain_as(lo, rui_type(lo, n->in[0]), t))
+                     : (rui_buf){0};
     const ru_node *emb = embedding_of(lo, &d, n->in[3]), *emb_grad = embedding_grad(lo, n, emb);
     rui_buf x = {0}, w = {0};
     if (emb_grad == NULL) {
@@ -456,29 +500,33 @@ ru_status rui_lower_kern_lstm_grad(rui_low *lo, const ru_node *n, ru_err *err)
         }
         int64_t ws_at = k * d.batch * 5 * h * 4, y_at = k * d.batch * h * bytes;
         bool one = d.dirs == 1;
-        rui_buf dg = rui_workspace(lo, all * 4 * h * bytes), hp = rui_workspace(lo, all * h * bytes);
-        rui_buf bufs[15] = {
-            piece(lo, r, k, d.dirs, d.dirs * 4 * h * h * 4),
-            piece(lo, db, k, d.dirs, d.dirs * 8 * h * 4),
-            piece(lo, h0, k, d.dirs, hc),
-            piece(lo, c0, k, d.dirs, hc),
-            one ? ws : rui_buf_part(lo, ws, ws_at, all * d.dirs * 5 * h * 4 - ws_at),
-            one ? y : rui_buf_part(lo, y, y_at, y_bytes - y_at),
-            piece(lo, dyh, k, d.dirs, hc),
-            piece(lo, dyc, k, d.dirs, hc),
-            floats(lo, s->packed),
-            floats(lo, s->work * s->threads),
-            one || dy.v == 0 ? dy : rui_buf_part(lo, dy, y_at, y_bytes - y_at),
-            dg,
-            hp,
-            piece(lo, dh0, k, d.dirs, hc),
-            piece(lo, dc0, k, d.dirs, hc)};
-        rui_emit(lo, &(rui_step){.kernel = "kern lstm grad", .fn = lstm_grad_run, .state = s,
-                                 .bufs = bufs, .n_bufs = 15});
-        product io[3] = {{.ab = x, .bb = piece(lo, w, k, d.dirs, d.dirs * 4 * h * d.in * bytes),
-                          .cb = dx},
-                         {.ab = dg, .bb = hp, .cb = piece(lo, dw, k, d.dirs, d.dirs * 4 * h * d.in * 4)},
-                         {.cb = piece(lo, dr, k, d.dirs, d.dirs * 4 * h * h * 4)}};
+        rui_buf dg = rui_workspace(lo, all * 4 * h * bytes),
+                hp = rui_workspace(lo, all * h * bytes);
+        rui_buf bufs[15] = {piece(lo, r, k, d.dirs, d.dirs * 4 * h * h * 4),
+                            piece(lo, db, k, d.dirs, d.dirs * 8 * h * 4),
+                            piece(lo, h0, k, d.dirs, hc),
+                            piece(lo, c0, k, d.dirs, hc),
+                            one ? ws
+                                : rui_buf_part(lo, ws, ws_at, all * d.dirs * 5 * h * 4 - ws_at),
+                            one ? y : rui_buf_part(lo, y, y_at, y_bytes - y_at),
+                            piece(lo, dyh, k, d.dirs, hc),
+                            piece(lo, dyc, k, d.dirs, hc),
+                            floats(lo, s->packed),
+                            floats(lo, s->work * s->threads),
+                            one || dy.v == 0 ? dy : rui_buf_part(lo, dy, y_at, y_bytes - y_at),
+                            dg,
+                            hp,
+                            piece(lo, dh0, k, d.dirs, hc),
+                            piece(lo, dc0, k, d.dirs, hc)};
+        rui_emit(lo, &(rui_step){.kernel = "kern lstm grad",
+                                 .fn = lstm_grad_run,
+                                 .state = s,
+                                 .bufs = bufs,
+                                 .n_bufs = 15});
+        product io[3] = {
+            {.ab = x, .bb = piece(lo, w, k, d.dirs, d.dirs * 4 * h * d.in * bytes), .cb = dx},
+            {.ab = dg, .bb = hp, .cb = piece(lo, dw, k, d.dirs, d.dirs * 4 * h * d.in * 4)},
+            {.cb = piece(lo, dr, k, d.dirs, d.dirs * 4 * h * h * 4)}};
         RU_TRY(emb_grad != NULL ? grad_by_token(lo, &d, t, n, emb, emb_grad, io)
                                 : grad_products(lo, &d, t, dx_t, io, k));
     }

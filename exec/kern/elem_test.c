@@ -1,5 +1,5 @@
-/* Vector mathematics and element-wise kernels against double precision, on every instruction set that
- * this CPU has. */
+/* Vector mathematics and element-wise kernels against double precision, on every instruction set
+ * that this CPU has. */
 #include "exec/kern/kern.h"
 
 #include <float.h>
@@ -98,11 +98,12 @@ static void math_is_within_bounds(void **state)
 static void special_values_keep_their_meaning(void **state)
 {
     (void)state;
-    static const ru_kern_map1 ops[] = {RU_KERN_MAP1_Exp,  RU_KERN_MAP1_Log,      RU_KERN_MAP1_Tanh,
-                                       RU_KERN_MAP1_Erf,  RU_KERN_MAP1_Sigmoid,  RU_KERN_MAP1_Gelu,
-                                       RU_KERN_MAP1_Relu, RU_KERN_MAP1_Softplus, RU_KERN_MAP1_GeluTanh};
-    static const float at_inf[] = {INFINITY, INFINITY, 1.0f, 1.0f, 1.0f, INFINITY, INFINITY,
-                                   INFINITY, INFINITY};
+    static const ru_kern_map1 ops[] = {
+        RU_KERN_MAP1_Exp,  RU_KERN_MAP1_Log,      RU_KERN_MAP1_Tanh,
+        RU_KERN_MAP1_Erf,  RU_KERN_MAP1_Sigmoid,  RU_KERN_MAP1_Gelu,
+        RU_KERN_MAP1_Relu, RU_KERN_MAP1_Softplus, RU_KERN_MAP1_GeluTanh};
+    static const float at_inf[] = {INFINITY, INFINITY, 1.0f,     1.0f,    1.0f,
+                                   INFINITY, INFINITY, INFINITY, INFINITY};
     static const float at_minus_inf[] = {0.0f, NAN, -1.0f, -1.0f, 0.0f, 0.0f, 0.0f, 0.0f, 0.0f};
     for (int level = 0; level < RU_KERN_LEVELS; level++) {
         const ru_kern *k = ru_kern_at((ru_kern_level)level);

@@ -1,15 +1,15 @@
 /* Attention of one head, forward and backward.
  *
- *   rows are taken ATTN_ROWS at a time; scores of the block stand in the work area and are used up at
- *   once (probabilities are recomputed backward from the log-sum-exp), so memory grows with the number
- *   of keys, not with its square. A causal block stops at its last visible key.
+ *   rows are taken ATTN_ROWS at a time; scores of the block stand in the work area and are used up
+ * at once (probabilities are recomputed backward from the log-sum-exp), so memory grows with the
+ * number of keys, not with its square. A causal block stops at its last visible key.
  *
  *   forward:  S = scale Q K^T + mask;  P = exp(S - max);  Y = P V / sum
  *   backward: P = exp(S - stats); dV += P^T dY; dP = dY V^T;
  *             dS = P (dP - rowsum(dY Y)) scale; dQ = dS K; dK += dS^T Q
  *
- * Source: Dao et al., FlashAttention, NeurIPS 2022 (recomputation from the log-sum-exp). We keep whole
- * rows of scores instead of an online softmax: at our lengths a block of rows fits in L2. */
+ * Source: Dao et al., FlashAttention, NeurIPS 2022 (recomputation from the log-sum-exp). We keep
+ * whole rows of scores instead of an online softmax: at our lengths a block of rows fits in L2. */
 #include "exec/kern/isa.h"
 
 enum { ATTN_ROWS = 32 };
@@ -54,8 +54,8 @@ int64_t RUI_K(rui_kern_attn_work)(const ru_kern_attn *a, bool grad)
 }
 
 /* A matrix of n rows as f32: in place, or widened into the work area. */
-static const float *rows_f32(ru_dtype t, const void *x, int64_t ld, int64_t n, int64_t d, int64_t *ld_out,
-                             float **at)
+static const float *rows_f32(ru_dtype t, const void *x, int64_t ld, int64_t n, int64_t d,
+                             int64_t *ld_out, float **at)
 {
     if (t == RU_F32) {
         *ld_out = ld;
@@ -152,9 +152,19 @@ static ru_kern_gemm product(int64_t m, int64_t n, int64_t k, const float *a, int
                             int64_t a_col, const float *packed, int64_t packed_k, int64_t packed_n,
                             float *c, int64_t c_row, float alpha, bool add)
 {
-    return (ru_kern_gemm){.m = m, .n = n, .k = k, .a = a, .a_row = a_row, .a_col = a_col,
-                          .packed_b = packed, .packed_k = packed_k, .packed_n = packed_n, .c = c,
-                          .c_row = c_row, .alpha = alpha, .add = add};
+    return (ru_kern_gemm){.m = m,
+                          .n = n,
+                          .k = k,
+                          .a = a,
+                          .a_row = a_row,
+                          .a_col = a_col,
+                          .packed_b = packed,
+                          .packed_k = packed_k,
+                          .packed_n = packed_n,
+                          .c = c,
+                          .c_row = c_row,
+                          .alpha = alpha,
+                          .add = add};
 }
 
 /* C = alpha A B with B packed; large products pack A on the stack. */

@@ -27,13 +27,13 @@ static void map1_f32(ru_kern_map1 op, float a, float b, const float *xs, float *
     (void)a;
     (void)b;
     switch (op) {
-#define RU_X(name, f)                                                                              \
-    case RU_KERN_MAP1_##name:                                                                      \
-        _Pragma("omp simd") for (int64_t i = 0; i < n; i++)                                        \
-        {                                                                                          \
-            float x = xs[i];                                                                       \
-            ys[i] = f;                                                                             \
-        }                                                                                          \
+#define RU_X(name, f)                                       \
+    case RU_KERN_MAP1_##name:                               \
+        _Pragma("omp simd") for (int64_t i = 0; i < n; i++) \
+        {                                                   \
+            float x = xs[i];                                \
+            ys[i] = f;                                      \
+        }                                                   \
         break;
         RU_KERN_MAP1_LIST(RU_X)
 #undef RU_X
@@ -65,13 +65,13 @@ static void map2_vv(ru_kern_map2 op, float a, float b, const float *xs, const fl
     (void)a;
     (void)b;
     switch (op) {
-#define RU_X(name, f)                                                                              \
-    case RU_KERN_MAP2_##name:                                                                      \
-        _Pragma("omp simd") for (int64_t i = 0; i < n; i++)                                        \
-        {                                                                                          \
-            float x = xs[i], y = ys[i];                                                            \
-            zs[i] = f;                                                                             \
-        }                                                                                          \
+#define RU_X(name, f)                                       \
+    case RU_KERN_MAP2_##name:                               \
+        _Pragma("omp simd") for (int64_t i = 0; i < n; i++) \
+        {                                                   \
+            float x = xs[i], y = ys[i];                     \
+            zs[i] = f;                                      \
+        }                                                   \
         break;
         RU_KERN_MAP2_LIST(RU_X)
 #undef RU_X
@@ -86,13 +86,13 @@ static void map2_vs(ru_kern_map2 op, float a, float b, const float *xs, float y,
     (void)a;
     (void)b;
     switch (op) {
-#define RU_X(name, f)                                                                              \
-    case RU_KERN_MAP2_##name:                                                                      \
-        _Pragma("omp simd") for (int64_t i = 0; i < n; i++)                                        \
-        {                                                                                          \
-            float x = xs[i];                                                                       \
-            zs[i] = f;                                                                             \
-        }                                                                                          \
+#define RU_X(name, f)                                       \
+    case RU_KERN_MAP2_##name:                               \
+        _Pragma("omp simd") for (int64_t i = 0; i < n; i++) \
+        {                                                   \
+            float x = xs[i];                                \
+            zs[i] = f;                                      \
+        }                                                   \
         break;
         RU_KERN_MAP2_LIST(RU_X)
 #undef RU_X
@@ -107,13 +107,13 @@ static void map2_sv(ru_kern_map2 op, float a, float b, float x, const float *ys,
     (void)a;
     (void)b;
     switch (op) {
-#define RU_X(name, f)                                                                              \
-    case RU_KERN_MAP2_##name:                                                                      \
-        _Pragma("omp simd") for (int64_t i = 0; i < n; i++)                                        \
-        {                                                                                          \
-            float y = ys[i];                                                                       \
-            zs[i] = f;                                                                             \
-        }                                                                                          \
+#define RU_X(name, f)                                       \
+    case RU_KERN_MAP2_##name:                               \
+        _Pragma("omp simd") for (int64_t i = 0; i < n; i++) \
+        {                                                   \
+            float y = ys[i];                                \
+            zs[i] = f;                                      \
+        }                                                   \
         break;
         RU_KERN_MAP2_LIST(RU_X)
 #undef RU_X
@@ -183,13 +183,13 @@ void RUI_K(rui_kern_cmp)(ru_kern_cmp op, ru_dtype t, const void *x, int64_t sx, 
         const float *ys = spread(t, y, at, sy, w, by);
         uint8_t *zs = z + at;
         switch (op) {
-#define RU_X(name, f)                                                                              \
-    case RU_KERN_CMP_##name:                                                                       \
-        _Pragma("omp simd") for (int64_t i = 0; i < w; i++)                                        \
-        {                                                                                          \
-            float x = xs[i], y = ys[i];                                                            \
-            zs[i] = (uint8_t)(f);                                                                  \
-        }                                                                                          \
+#define RU_X(name, f)                                       \
+    case RU_KERN_CMP_##name:                                \
+        _Pragma("omp simd") for (int64_t i = 0; i < w; i++) \
+        {                                                   \
+            float x = xs[i], y = ys[i];                     \
+            zs[i] = (uint8_t)(f);                           \
+        }                                                   \
         break;
 #pragma GCC diagnostic push
 #pragma GCC diagnostic ignored "-Wshadow"
@@ -202,14 +202,14 @@ void RUI_K(rui_kern_cmp)(ru_kern_cmp op, ru_dtype t, const void *x, int64_t sx, 
     }
 }
 
-#define WHERE_LOOP(type)                                                                           \
-    do {                                                                                           \
-        const type *xs = x, *ys = y;                                                               \
-        type *zs = z;                                                                              \
-        for (int64_t i = 0; i < n; i++) {                                                          \
-            type u = xs[i * sx], v = ys[i * sy];                                                   \
-            zs[i] = c[i * sc] != 0 ? u : v;                                                        \
-        }                                                                                          \
+#define WHERE_LOOP(type)                         \
+    do {                                         \
+        const type *xs = x, *ys = y;             \
+        type *zs = z;                            \
+        for (int64_t i = 0; i < n; i++) {        \
+            type u = xs[i * sx], v = ys[i * sy]; \
+            zs[i] = c[i * sc] != 0 ? u : v;      \
+        }                                        \
     } while (0)
 
 void RUI_K(rui_kern_where)(int64_t bytes, const uint8_t *c, int64_t sc, const void *x, int64_t sx,
@@ -249,16 +249,16 @@ void RUI_K(rui_kern_bias_act)(ru_kern_map1 op, float a, float b, ru_dtype t, con
     }
 }
 
-#define CAST_LOOP(from_t, to_t, f)                                                                 \
-    do {                                                                                           \
-        const from_t *xs = x;                                                                      \
-        to_t *ys = y;                                                                              \
-        _Pragma("omp simd") for (int64_t i = 0; i < n; i++)                                        \
-        {                                                                                          \
-            from_t v = xs[i];                                                                      \
-            ys[i] = f;                                                                             \
-        }                                                                                          \
-        return true;                                                                               \
+#define CAST_LOOP(from_t, to_t, f)                          \
+    do {                                                    \
+        const from_t *xs = x;                               \
+        to_t *ys = y;                                       \
+        _Pragma("omp simd") for (int64_t i = 0; i < n; i++) \
+        {                                                   \
+            from_t v = xs[i];                               \
+            ys[i] = f;                                      \
+        }                                                   \
+        return true;                                        \
     } while (0)
 
 static bool cast_to_f32(ru_dtype from, const void *x, float *y, int64_t n)

@@ -1,12 +1,12 @@
 /* Matrix product for what the library does not reach: small sizes inside attention and recurrence,
  * with packed right-hand sides and any strides on the left.
  *
- *   B is packed into panels of GEMM_NR columns, k rows each; A is read in place (or packed when many
- *   panels reuse it); a block of up to GEMM_MR rows x GEMM_NR columns of C stays in registers.
+ *   B is packed into panels of GEMM_NR columns, k rows each; A is read in place (or packed when
+ * many panels reuse it); a block of up to GEMM_MR rows x GEMM_NR columns of C stays in registers.
  *
  * With AVX-512: 14 x 32 in 28 registers; per step of k 28 multiply-adds stand against 16 loads.
- * The sum over k runs in order within blocks of GEMM_KC, so a result does not depend on how rows and
- * columns were split among threads. */
+ * The sum over k runs in order within blocks of GEMM_KC, so a result does not depend on how rows
+ * and columns were split among threads. */
 #include "exec/kern/isa.h"
 
 #if defined(__AVX512F__)
@@ -92,13 +92,13 @@ RU_KERN_INLINE void tile(const int64_t mr, const gemm_tile *t, const int64_t a_r
     }
 }
 
-#define TILE_CASE(mr)                                                                              \
-    case mr:                                                                                       \
-        if (t->a_row == 1) {                                                                       \
-            tile(mr, t, 1);                                                                        \
-        } else {                                                                                   \
-            tile(mr, t, 0);                                                                        \
-        }                                                                                          \
+#define TILE_CASE(mr)        \
+    case mr:                 \
+        if (t->a_row == 1) { \
+            tile(mr, t, 1);  \
+        } else {             \
+            tile(mr, t, 0);  \
+        }                    \
         break;
 
 static void run_tile(int64_t mr, const gemm_tile *t)
@@ -130,7 +130,8 @@ int64_t RUI_K(rui_kern_gemm_pack_floats)(int64_t k, int64_t n)
     return k * ((n + GEMM_NR - 1) / GEMM_NR * GEMM_NR);
 }
 
-static void pack_panel(const float *b, int64_t b_row, int64_t b_col, int64_t k, int64_t n, float *to)
+static void pack_panel(const float *b, int64_t b_row, int64_t b_col, int64_t k, int64_t n,
+                       float *to)
 {
     if (b_col == 1 && n == GEMM_NR) {
         for (int64_t p = 0; p < k; p++, to += GEMM_NR) {
@@ -198,8 +199,8 @@ static void pack_a(const float *a, int64_t a_row, int64_t a_col, int64_t mr, int
     }
 }
 
-/* One block of k: all rows and columns. When A is packed the rows run outside, else the panels, which
- * then stay in L1 for all rows. */
+/* One block of k: all rows and columns. When A is packed the rows run outside, else the panels,
+ * which then stay in L1 for all rows. */
 static void block(const ru_kern_gemm *g, int64_t k0, int64_t kc, int64_t panel_k,
                   const float *panels, float *a_work)
 {

@@ -1,6 +1,6 @@
-/* Matrix product of bf16 operands with f32 sums, for the recurrence on the bf16 path: pairs along k are
- * multiplied and added by one instruction (AVX512_BF16). On other instruction sets gemm_bf16_packs says
- * no and callers widen instead.
+/* Matrix product of bf16 operands with f32 sums, for the recurrence on the bf16 path: pairs along k
+ * are multiplied and added by one instruction (AVX512_BF16). On other instruction sets
+ * gemm_bf16_packs says no and callers widen instead.
  *
  *   packed: blocks of BF_KC along k; in each, panels of 32 columns; for each pair of k:
  *           32 x (b[k], b[k+1]). A panel of one block (32 KB) stays in L1 for all rows. */
@@ -101,9 +101,9 @@ RU_KERN_INLINE void tile(const int64_t mr, const bf_tile *t)
     }
 }
 
-#define BF_CASE(mr)                                                                                \
-    case mr:                                                                                       \
-        tile(mr, t);                                                                               \
+#define BF_CASE(mr)  \
+    case mr:         \
+        tile(mr, t); \
         break;
 
 static void run_tile(int64_t mr, const bf_tile *t)
@@ -137,8 +137,13 @@ void RUI_K(rui_kern_gemm_bf16)(int64_t m, int64_t n, int64_t k, const uint16_t *
         for (int64_t j = 0; j < n; j += BF_NR) {
             for (int64_t ib = 0; ib < blocks; ib++) {
                 int64_t i0 = m * ib / blocks, i1 = m * (ib + 1) / blocks;
-                bf_tile t = {.k = kc, .n = kv_min_i64(BF_NR, n - j), .a = a + i0 * a_row + k0,
-                             .a_row = a_row, .b = packed, .c = c + i0 * c_row + j, .c_row = c_row,
+                bf_tile t = {.k = kc,
+                             .n = kv_min_i64(BF_NR, n - j),
+                             .a = a + i0 * a_row + k0,
+                             .a_row = a_row,
+                             .b = packed,
+                             .c = c + i0 * c_row + j,
+                             .c_row = c_row,
                              .add = add || k0 > 0};
                 run_tile(i1 - i0, &t);
             }

@@ -1,5 +1,5 @@
-/* Losses: softmax with cross-entropy in one pass over the logits, binary cross-entropy of logits, mean
- * square. Sums over elements follow the order of k_reduce.c within a call. */
+/* Losses: softmax with cross-entropy in one pass over the logits, binary cross-entropy of logits,
+ * mean square. Sums over elements follow the order of k_reduce.c within a call. */
 #include "exec/kern/isa.h"
 
 static int64_t label_at(ru_dtype lt, const void *labels, int64_t r)
@@ -114,9 +114,9 @@ int64_t RUI_K(rui_kern_cross_entropy)(ru_dtype t, const void *x, ru_dtype lt, co
 }
 
 void RUI_K(rui_kern_cross_entropy_grad)(ru_dtype t, const void *probs, ru_dtype lt,
-                                        const void *labels, const float *weight, int64_t ignore_index,
-                                        float smoothing, float scale, void *dx, int64_t rows,
-                                        int64_t cols)
+                                        const void *labels, const float *weight,
+                                        int64_t ignore_index, float smoothing, float scale,
+                                        void *dx, int64_t rows, int64_t cols)
 {
     float buf[KV_BLOCK], out[KV_BLOCK];
     for (int64_t r = 0; r < rows; r++) {
@@ -138,7 +138,8 @@ void RUI_K(rui_kern_cross_entropy_grad)(ru_dtype t, const void *probs, ru_dtype 
         if (counts) {
             put(t, dx, at + label, hit);
         } else {
-            memset((char *)dx + at * (t == RU_F32 ? 4 : 2), 0, (size_t)cols * (t == RU_F32 ? 4 : 2));
+            memset((char *)dx + at * (t == RU_F32 ? 4 : 2), 0,
+                   (size_t)cols * (t == RU_F32 ? 4 : 2));
         }
     }
 }

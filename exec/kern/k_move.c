@@ -50,21 +50,21 @@ int64_t RUI_K(rui_kern_gather_grad)(ru_dtype t, const void *dy, ru_dtype it, con
 
 enum { TILE = 16 };
 
-#define TRANSPOSE_LOOP(type)                                                                       \
-    do {                                                                                           \
-        const type *xs = x;                                                                        \
-        type *ys = y;                                                                              \
-        for (int64_t r = 0; r < rows; r += TILE) {                                                 \
-            int64_t rw = kv_min_i64(TILE, rows - r);                                               \
-            for (int64_t c = 0; c < cols; c += TILE) {                                             \
-                int64_t cw = kv_min_i64(TILE, cols - c);                                           \
-                for (int64_t j = 0; j < cw; j++) {                                                 \
-                    for (int64_t i = 0; i < rw; i++) {                                             \
-                        ys[(c + j) * ldy + r + i] = xs[(r + i) * ldx + c + j];                     \
-                    }                                                                              \
-                }                                                                                  \
-            }                                                                                      \
-        }                                                                                          \
+#define TRANSPOSE_LOOP(type)                                                   \
+    do {                                                                       \
+        const type *xs = x;                                                    \
+        type *ys = y;                                                          \
+        for (int64_t r = 0; r < rows; r += TILE) {                             \
+            int64_t rw = kv_min_i64(TILE, rows - r);                           \
+            for (int64_t c = 0; c < cols; c += TILE) {                         \
+                int64_t cw = kv_min_i64(TILE, cols - c);                       \
+                for (int64_t j = 0; j < cw; j++) {                             \
+                    for (int64_t i = 0; i < rw; i++) {                         \
+                        ys[(c + j) * ldy + r + i] = xs[(r + i) * ldx + c + j]; \
+                    }                                                          \
+                }                                                              \
+            }                                                                  \
+        }                                                                      \
     } while (0)
 
 void RUI_K(rui_kern_transpose)(int64_t bytes, const void *x, int64_t ldx, void *y, int64_t ldy,

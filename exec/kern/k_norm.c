@@ -95,9 +95,10 @@ void RUI_K(rui_kern_layernorm)(ru_dtype t, const void *x, const float *scale, co
     }
 }
 
-/* Sums of dy*scale and dy*scale*xhat over a stretch of a row; adds dy and dy*xhat to the columns. */
-static void grad_sums(const float *dy, const float *x, const float *g, float mu, float is, int64_t n,
-                      float *dscale, float *dbias, float *sum1, float *sum2)
+/* Sums of dy*scale and dy*scale*xhat over a stretch of a row; adds dy and dy*xhat to the columns.
+ */
+static void grad_sums(const float *dy, const float *x, const float *g, float mu, float is,
+                      int64_t n, float *dscale, float *dbias, float *sum1, float *sum2)
 {
     float a1[KV_LANES] = {0}, a2[KV_LANES] = {0};
     for (int64_t i = 0; i < n; i += KV_LANES) {
@@ -128,8 +129,8 @@ static void grad_sums(const float *dy, const float *x, const float *g, float mu,
 }
 
 /* dx = invstd * (dy*scale - mean(dy*scale) - xhat * mean(dy*scale*xhat)) */
-static void grad_row(ru_dtype t, const void *dy, const void *x, const float *scale, float mu, float is,
-                     void *dx, float *dscale, float *dbias, int64_t at, int64_t cols)
+static void grad_row(ru_dtype t, const void *dy, const void *x, const float *scale, float mu,
+                     float is, void *dx, float *dscale, float *dbias, int64_t at, int64_t cols)
 {
     float b1[KV_BLOCK], b2[KV_BLOCK], b3[KV_BLOCK];
     float sum1 = 0.0f, sum2 = 0.0f;

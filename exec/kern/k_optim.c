@@ -37,7 +37,8 @@ void RUI_K(rui_kern_sgd)(const ru_kern_sgd *o, const ru_kern_segment *s, int64_t
     copy_bf16(s, begin, end);
 }
 
-void RUI_K(rui_kern_adam)(const ru_kern_adam *o, const ru_kern_segment *s, int64_t begin, int64_t end)
+void RUI_K(rui_kern_adam)(const ru_kern_adam *o, const ru_kern_segment *s, int64_t begin,
+                          int64_t end)
 {
     const float *p = s->p, *g = s->g, *m = s->m, *v = s->v;
     float *po = s->p_out, *mo = s->m_out, *vo = s->v_out;

@@ -1,25 +1,25 @@
-/* Reductions. A row is summed in KV_LANES partial sums (element i goes to lane i mod KV_LANES) that are
- * added pairwise: the same order on every instruction set and for every number of threads. Columns are
- * summed row by row. */
+/* Reductions. A row is summed in KV_LANES partial sums (element i goes to lane i mod KV_LANES) that
+ * are added pairwise: the same order on every instruction set and for every number of threads.
+ * Columns are summed row by row. */
 #include "exec/kern/isa.h"
 
 /* acc[j] = f(acc[j], v) over all elements; v is the element, s the accumulator. */
-#define REDUCE_LOOP(f)                                                                             \
-    do {                                                                                           \
-        int64_t i = 0;                                                                             \
-        for (; i + KV_LANES <= n; i += KV_LANES) {                                                 \
-            _Pragma("omp simd") for (int64_t j = 0; j < KV_LANES; j++)                             \
-            {                                                                                      \
-                float v = x[i + j], s = acc[j];                                                    \
-                acc[j] = f;                                                                        \
-            }                                                                                      \
-        }                                                                                          \
-        int64_t left = n - i;                                                                      \
-        _Pragma("omp simd") for (int64_t j = 0; j < left; j++)                                     \
-        {                                                                                          \
-            float v = x[i + j], s = acc[j];                                                        \
-            acc[j] = f;                                                                            \
-        }                                                                                          \
+#define REDUCE_LOOP(f)                                                 \
+    do {                                                               \
+        int64_t i = 0;                                                 \
+        for (; i + KV_LANES <= n; i += KV_LANES) {                     \
+            _Pragma("omp simd") for (int64_t j = 0; j < KV_LANES; j++) \
+            {                                                          \
+                float v = x[i + j], s = acc[j];                        \
+                acc[j] = f;                                            \
+            }                                                          \
+        }                                                              \
+        int64_t left = n - i;                                          \
+        _Pragma("omp simd") for (int64_t j = 0; j < left; j++)         \
+        {                                                              \
+            float v = x[i + j], s = acc[j];                            \
+            acc[j] = f;                                                \
+        }                                                              \
     } while (0)
 
 static void lanes(ru_kern_red op, const float *x, int64_t n, float *acc)
@@ -41,7 +41,7 @@ static void lanes(ru_kern_red op, const float *x, int64_t n, float *acc)
         REDUCE_LOOP(kv_min(v, s));
         break;
     case RU_KERN_RED_PROD:
-        REDUCE_LOOP(s *v);
+        REDUCE_LOOP(s * v);
         break;
     }
 }
@@ -106,11 +106,11 @@ float RUI_K(rui_kern_reduce)(ru_kern_red op, ru_dtype t, const void *x, int64_t 
 /* One row into the accumulators of its columns. */
 static void row_into(ru_kern_red op, const float *x, float *y, int64_t n)
 {
-#define COL_LOOP(f)                                                                                \
-    _Pragma("omp simd") for (int64_t j = 0; j < n; j++)                                            \
-    {                                                                                              \
-        float v = x[j], s = y[j];                                                                  \
-        y[j] = f;                                                                                  \
+#define COL_LOOP(f)                                     \
+    _Pragma("omp simd") for (int64_t j = 0; j < n; j++) \
+    {                                                   \
+        float v = x[j], s = y[j];                       \
+        y[j] = f;                                       \
     }
     switch (op) {
     case RU_KERN_RED_SUM:
@@ -135,8 +135,8 @@ static void row_into(ru_kern_red op, const float *x, float *y, int64_t n)
 #undef COL_LOOP
 }
 
-void RUI_K(rui_kern_reduce_cols)(ru_kern_red op, ru_dtype t, const void *x, int64_t rows, int64_t ld,
-                                 int64_t c0, int64_t c1, float *y)
+void RUI_K(rui_kern_reduce_cols)(ru_kern_red op, ru_dtype t, const void *x, int64_t rows,
+                                 int64_t ld, int64_t c0, int64_t c1, float *y)
 {
     float buf[KV_BLOCK];
     for (int64_t c = c0; c < c1; c += KV_BLOCK) {

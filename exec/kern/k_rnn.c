@@ -1,11 +1,11 @@
 /* The recurrent part of LSTM, forward and backward, for a range of the batch.
  *
- * The inputs times W for all time steps are one large product made before; here, step by step, h R^T is
- * added to it with R packed once, and the gates follow. Rows of the batch are independent in time, so threads split the batch and never wait for each other.
+ * The inputs times W for all time steps are one large product made before; here, step by step, h
+ * R^T is added to it with R packed once, and the gates follow. Rows of the batch are independent in
+ * time, so threads split the batch and never wait for each other.
  *
  * Workspace row of (t, n): [i | o | f | c~ | c], each `hidden` long, gates after activation. */
 #include "exec/kern/isa.h"
-
 
 static float *ws_row(const ru_kern_lstm *a, int64_t t, int64_t n)
 {
@@ -59,22 +59,33 @@ static float *look_up(const ru_kern_lstm *a, int64_t t, int64_t n0, int64_t rows
     float *pre = work + rows * h;
     for (int64_t i = 0; i < rows; i++) {
         int64_t at = t * a->batch + n0 + i;
-        int64_t id = a->it == RU_I64 ? ((const int64_t *)a->ids)[at] : ((const int32_t *)a->ids)[at];
+        int64_t id =
+            a->it == RU_I64 ? ((const int64_t *)a->ids)[at] : ((const int32_t *)a->ids)[at];
         id += id < 0 ? a->vocabulary : 0;
         memcpy(pre + i * 4 * h, a->table + id * 4 * h, sizeof(float) * (size_t)(4 * h));
     }
     return pre;
 }
 
-/* pre += h R^T, h of time step `before` (-1: h0). On the bf16 path h is read as it was stored in y. */
-static void add_recurrent(const ru_kern_lstm *a, int64_t before, int64_t n0, int64_t rows, float *work,
-                          float *pre)
+/* pre += h R^T, h of time step `before` (-1: h0). On the bf16 path h is read as it was stored in y.
+ */
+static void add_recurrent(const ru_kern_lstm *a, int64_t before, int64_t n0, int64_t rows,
+                          float *work, float *pre)
 {
     int64_t h = a->hidden;
     if (a->packed_bf16 == NULL) {
-        ru_kern_gemm g = {.m = rows, .n = 4 * h, .k = h, .a = work, .a_row = h, .a_col = 1,
-                          .packed_b = a->packed_r, .c = pre, .c_row = 4 * h, .alpha = 1.0f,
-                          .add = true, .work = work + 5 * rows * h};
+        ru_kern_gemm g = {.m = rows,
+                          .n = 4 * h,
+                          .k = h,
+                          .a = work,
+                          .a_row = h,
+                          .a_col = 1,
+                          .packed_b = a->packed_r,
+                          .c = pre,
+                          .c_row = 4 * h,
+                          .alpha = 1.0f,
+                          .add = true,
+                          .work = work + 5 * rows * h};
         RUI_K(rui_kern_gemm)(&g);
         return;
     }
@@ -97,8 +108,8 @@ void RUI_K(rui_kern_lstm)(const ru_kern_lstm *a, int64_t n0, int64_t n1, float *
     }
     for (int64_t s = 0; s < a->steps; s++) {
         int64_t t = a->reverse ? a->steps - 1 - s : s, before = a->reverse ? t + 1 : t - 1;
-        float *pre = a->pre != NULL ? a->pre + (t * a->batch + n0) * 4 * h
-                                    : look_up(a, t, n0, rows, work);
+        float *pre =
+            a->pre != NULL ? a->pre + (t * a->batch + n0) * 4 * h : look_up(a, t, n0, rows, work);
         if (s > 0 || a->h0 != NULL) {
             add_recurrent(a, s > 0 ? before : -1, n0, rows, work, pre);
         }
@@ -115,7 +126,8 @@ void RUI_K(rui_kern_lstm)(const ru_kern_lstm *a, int64_t n0, int64_t n1, float *
             memcpy(a->y_h + (n0 + i) * h, state + i * h, sizeof(float) * (size_t)h);
         }
         if (a->y_c != NULL) {
-            memcpy(a->y_c + (n0 + i) * h, ws_row(a, last, n0 + i) + 4 * h, sizeof(float) * (size_t)h);
+            memcpy(a->y_c + (n0 + i) * h, ws_row(a, last, n0 + i) + 4 * h,
+                   sizeof(float) * (size_t)h);
         }
     }
 }
@@ -201,8 +213,16 @@ void RUI_K(rui_kern_lstm_grad)(const ru_kern_lstm *a, int64_t n0, int64_t n1, fl
             const uint16_t *from = (const uint16_t *)a->dg + (t * a->batch + n0) * 4 * h;
             RUI_K(rui_kern_gemm_bf16)(rows, h, 4 * h, from, 4 * h, a->packed_bf16, dh, h, false);
         } else {
-            ru_kern_gemm g = {.m = rows, .n = h, .k = 4 * h, .a = dg, .a_row = 4 * h, .a_col = 1,
-                              .packed_b = a->packed_r, .c = dh, .c_row = h, .alpha = 1.0f,
+            ru_kern_gemm g = {.m = rows,
+                              .n = h,
+                              .k = 4 * h,
+                              .a = dg,
+                              .a_row = 4 * h,
+                              .a_col = 1,
+                              .packed_b = a->packed_r,
+                              .c = dh,
+                              .c_row = h,
+                              .alpha = 1.0f,
                               .work = gemm_work};
             RUI_K(rui_kern_gemm)(&g);
         }

@@ -1,4 +1,5 @@
-/* Softmax and its logarithm over rows, and over a middle axis whose inner elements stand side by side. */
+/* Softmax and its logarithm over rows, and over a middle axis whose inner elements stand side by
+ * side. */
 #include "exec/kern/isa.h"
 
 static float row_max(const float *x, int64_t n)
@@ -107,7 +108,8 @@ static void softmax_row_bf16(bool log, const uint16_t *x, uint16_t *y, int64_t n
     }
 }
 
-void RUI_K(rui_kern_softmax)(ru_dtype t, bool log, const void *x, void *y, int64_t rows, int64_t cols)
+void RUI_K(rui_kern_softmax)(ru_dtype t, bool log, const void *x, void *y, int64_t rows,
+                             int64_t cols)
 {
     for (int64_t r = 0; r < rows; r++) {
         if (t == RU_F32) {
@@ -203,8 +205,8 @@ void RUI_K(rui_kern_softmax_inner)(ru_dtype t, bool log, const void *x, void *y,
     }
 }
 
-void RUI_K(rui_kern_softmax_inner_grad)(ru_dtype t, bool log, const void *dy, const void *y, void *dx,
-                                        int64_t n, int64_t inner, int64_t c0, int64_t c1)
+void RUI_K(rui_kern_softmax_inner_grad)(ru_dtype t, bool log, const void *dy, const void *y,
+                                        void *dx, int64_t n, int64_t inner, int64_t c0, int64_t c1)
 {
     float dot[INNER], b1[INNER], b2[INNER], b3[INNER];
     for (int64_t c = c0; c < c1; c += INNER) {

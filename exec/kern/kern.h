@@ -1,13 +1,13 @@
 /* Our own vector kernels: what no library has, or has slowly.
  *
- * Every function here is pure: pointers and a range in, memory out, no state, no allocation. A caller
- * splits work among threads by giving each thread a range; results do not depend on the split unless
- * the comment says so, because every sum has one written order (KV_LANES partial sums within a row,
- * rows in order within a block of fixed size).
+ * Every function here is pure: pointers and a range in, memory out, no state, no allocation. A
+ * caller splits work among threads by giving each thread a range; results do not depend on the
+ * split unless the comment says so, because every sum has one written order (KV_LANES partial sums
+ * within a row, rows in order within a block of fixed size).
  *
  * The sources are compiled once per instruction set; ru_kern_best() gives the table of the best one
- * this CPU has, to be kept by the device. A tensor is f32 or bf16 in memory (`t`); arithmetic is f32,
- * rounded once on the way out. Parameters, statistics and gradients of parameters are f32.
+ * this CPU has, to be kept by the device. A tensor is f32 or bf16 in memory (`t`); arithmetic is
+ * f32, rounded once on the way out. Parameters, statistics and gradients of parameters are f32.
  *
  * Thread: any, no shared state. */
 #ifndef RU_KERN_KERN_H
@@ -16,105 +16,106 @@
 #include "world/dtype.h"
 
 /* X(name, expression in x, a, b): y = f(x) */
-#define RU_KERN_MAP1_LIST(X)                                                                       \
-    X(Abs, fabsf(x))                                                                               \
-    X(Acos, acosf(x))                                                                              \
-    X(Acosh, acoshf(x))                                                                            \
-    X(Asin, asinf(x))                                                                              \
-    X(Asinh, asinhf(x))                                                                            \
-    X(Atan, atanf(x))                                                                              \
-    X(Atanh, atanhf(x))                                                                            \
-    X(Ceil, ceilf(x))                                                                              \
-    X(Celu, x > 0.0f ? x : a * (kv_expm1(x / a)))                                                  \
-    X(Cos, cosf(x))                                                                                \
-    X(Cosh, coshf(x))                                                                              \
-    X(Elu, x > 0.0f ? x : a *kv_expm1(x))                                                          \
-    X(Erf, kv_erf(x))                                                                              \
-    X(Exp, kv_exp(x))                                                                              \
-    X(Floor, floorf(x))                                                                            \
-    X(Gelu, kv_gelu(x))                                                                            \
-    X(GeluTanh, kv_gelu_tanh(x))                                                                   \
-    X(HardSigmoid, kv_clip(a *x + b, 0.0f, 1.0f))                                                  \
-    X(HardSwish, x *kv_clip(x * (1.0f / 6.0f) + 0.5f, 0.0f, 1.0f))                                 \
-    X(Identity, x)                                                                                 \
-    X(LeakyRelu, x < 0.0f ? a * x : x)                                                             \
-    X(Log, kv_log(x))                                                                              \
-    X(Mish, x *kv_tanh(kv_softplus(x)))                                                            \
-    X(Neg, -x)                                                                                     \
-    X(Reciprocal, 1.0f / x)                                                                        \
-    X(Relu, x < 0.0f ? 0.0f : x)                                                                   \
-    X(Round, rintf(x))                                                                             \
-    X(Selu, x > 0.0f ? b * x : b * (a * kv_expm1(x)))                                              \
-    X(Sigmoid, kv_sigmoid(x))                                                                      \
-    X(Sign, x != x ? x : (x > 0.0f ? 1.0f : (x < 0.0f ? -1.0f : 0.0f)))                            \
-    X(Sin, sinf(x))                                                                                \
-    X(Sinh, sinhf(x))                                                                              \
-    X(Softplus, kv_softplus(x))                                                                    \
-    X(Softsign, x / (1.0f + fabsf(x)))                                                             \
-    X(Sqrt, sqrtf(x))                                                                              \
-    X(Tan, tanf(x))                                                                                \
-    X(Tanh, kv_tanh(x))                                                                            \
-    X(ThresholdedRelu, x > a ? x : 0.0f)                                                           \
-    X(Shrink, x < -a ? x + b : (x > a ? x - b : 0.0f))                                             \
-    X(Clip, kv_clip(x, a, b))                                                                      \
-    X(Square, x *x)                                                                                \
+#define RU_KERN_MAP1_LIST(X)                                            \
+    X(Abs, fabsf(x))                                                    \
+    X(Acos, acosf(x))                                                   \
+    X(Acosh, acoshf(x))                                                 \
+    X(Asin, asinf(x))                                                   \
+    X(Asinh, asinhf(x))                                                 \
+    X(Atan, atanf(x))                                                   \
+    X(Atanh, atanhf(x))                                                 \
+    X(Ceil, ceilf(x))                                                   \
+    X(Celu, x > 0.0f ? x : a * (kv_expm1(x / a)))                       \
+    X(Cos, cosf(x))                                                     \
+    X(Cosh, coshf(x))                                                   \
+    X(Elu, x > 0.0f ? x : a * kv_expm1(x))                              \
+    X(Erf, kv_erf(x))                                                   \
+    X(Exp, kv_exp(x))                                                   \
+    X(Floor, floorf(x))                                                 \
+    X(Gelu, kv_gelu(x))                                                 \
+    X(GeluTanh, kv_gelu_tanh(x))                                        \
+    X(HardSigmoid, kv_clip(a *x + b, 0.0f, 1.0f))                       \
+    X(HardSwish, x *kv_clip(x *(1.0f / 6.0f) + 0.5f, 0.0f, 1.0f))       \
+    X(Identity, x)                                                      \
+    X(LeakyRelu, x < 0.0f ? a * x : x)                                  \
+    X(Log, kv_log(x))                                                   \
+    X(Mish, x *kv_tanh(kv_softplus(x)))                                 \
+    X(Neg, -x)                                                          \
+    X(Reciprocal, 1.0f / x)                                             \
+    X(Relu, x < 0.0f ? 0.0f : x)                                        \
+    X(Round, rintf(x))                                                  \
+    X(Selu, x > 0.0f ? b * x : b * (a * kv_expm1(x)))                   \
+    X(Sigmoid, kv_sigmoid(x))                                           \
+    X(Sign, x != x ? x : (x > 0.0f ? 1.0f : (x < 0.0f ? -1.0f : 0.0f))) \
+    X(Sin, sinf(x))                                                     \
+    X(Sinh, sinhf(x))                                                   \
+    X(Softplus, kv_softplus(x))                                         \
+    X(Softsign, x / (1.0f + fabsf(x)))                                  \
+    X(Sqrt, sqrtf(x))                                                   \
+    X(Tan, tanf(x))                                                     \
+    X(Tanh, kv_tanh(x))                                                 \
+    X(ThresholdedRelu, x > a ? x : 0.0f)                                \
+    X(Shrink, x < -a ? x + b : (x > a ? x - b : 0.0f))                  \
+    X(Clip, kv_clip(x, a, b))                                           \
+    X(Square, x *x)                                                     \
     X(Scale, x *a + b)
 
-/* X(name, expression in x, y, a, b): z = f(x, y); in the gradients x is dy and y the saved tensor */
-#define RU_KERN_MAP2_LIST(X)                                                                       \
-    X(Add, x + y)                                                                                  \
-    X(Sub, x - y)                                                                                  \
-    X(Mul, x *y)                                                                                   \
-    X(Div, x / y)                                                                                  \
-    X(Max, kv_max(x, y))                                                                           \
-    X(Min, kv_min(x, y))                                                                           \
-    X(Pow, powf(x, y))                                                                             \
-    X(PRelu, x < 0.0f ? x * y : x)                                                                 \
-    X(Axpy, x + a * y)                                                                             \
-    X(ReluGrad, y > 0.0f ? x : 0.0f)                                                               \
-    X(TanhGrad, x *(1.0f - y * y))                                                                 \
-    X(SigmoidGrad, x *(y * (1.0f - y)))                                                            \
-    X(GeluGrad, x *kv_gelu_slope(y))                                                               \
-    X(GeluTanhGrad, x *kv_gelu_tanh_slope(y))                                                      \
-    X(EluGrad, y > 0.0f ? x : x * (a * kv_exp(y)))                                                 \
-    X(SeluGrad, y > 0.0f ? b * x : x * (b * (a * kv_exp(y))))                                      \
-    X(CeluGrad, y > 0.0f ? x : x * kv_exp(y / a))                                                  \
-    X(LeakyReluGrad, y < 0.0f ? a * x : x)                                                         \
-    X(SoftplusGrad, x *kv_sigmoid(y))                                                              \
-    X(SoftsignGrad, x / ((1.0f + fabsf(y)) * (1.0f + fabsf(y))))                                   \
-    X(HardSigmoidGrad, ((a * y + b > 0.0f) & (a * y + b < 1.0f)) ? a * x : 0.0f)                   \
-    X(HardSwishGrad, y <= -3.0f ? 0.0f : (y >= 3.0f ? x : x * (y * (1.0f / 3.0f) + 0.5f)))         \
-    X(MishGrad, x *kv_mish_slope(y))                                                               \
-    X(ErfGrad, x *(1.12837917f * kv_exp(-y * y)))                                                  \
+/* X(name, expression in x, y, a, b): z = f(x, y); in the gradients x is dy and y the saved tensor
+ */
+#define RU_KERN_MAP2_LIST(X)                                                               \
+    X(Add, x + y)                                                                          \
+    X(Sub, x - y)                                                                          \
+    X(Mul, x *y)                                                                           \
+    X(Div, x / y)                                                                          \
+    X(Max, kv_max(x, y))                                                                   \
+    X(Min, kv_min(x, y))                                                                   \
+    X(Pow, powf(x, y))                                                                     \
+    X(PRelu, x < 0.0f ? x * y : x)                                                         \
+    X(Axpy, x + a * y)                                                                     \
+    X(ReluGrad, y > 0.0f ? x : 0.0f)                                                       \
+    X(TanhGrad, x *(1.0f - y * y))                                                         \
+    X(SigmoidGrad, x *(y * (1.0f - y)))                                                    \
+    X(GeluGrad, x *kv_gelu_slope(y))                                                       \
+    X(GeluTanhGrad, x *kv_gelu_tanh_slope(y))                                              \
+    X(EluGrad, y > 0.0f ? x : x * (a * kv_exp(y)))                                         \
+    X(SeluGrad, y > 0.0f ? b * x : x * (b * (a * kv_exp(y))))                              \
+    X(CeluGrad, y > 0.0f ? x : x * kv_exp(y / a))                                          \
+    X(LeakyReluGrad, y < 0.0f ? a * x : x)                                                 \
+    X(SoftplusGrad, x *kv_sigmoid(y))                                                      \
+    X(SoftsignGrad, x / ((1.0f + fabsf(y)) * (1.0f + fabsf(y))))                           \
+    X(HardSigmoidGrad, ((a * y + b > 0.0f) & (a * y + b < 1.0f)) ? a *x : 0.0f)            \
+    X(HardSwishGrad, y <= -3.0f ? 0.0f : (y >= 3.0f ? x : x * (y * (1.0f / 3.0f) + 0.5f))) \
+    X(MishGrad, x *kv_mish_slope(y))                                                       \
+    X(ErfGrad, x *(1.12837917f * kv_exp(-y * y)))                                          \
     X(ClipGrad, ((y >= a) & (y <= b)) ? x : 0.0f)
 
 /* X(name, expression in x, y) -> 0 or 1 */
-#define RU_KERN_CMP_LIST(X)                                                                        \
-    X(Equal, x == y)                                                                               \
-    X(Greater, x > y)                                                                              \
-    X(GreaterOrEqual, x >= y)                                                                      \
-    X(Less, x < y)                                                                                 \
+#define RU_KERN_CMP_LIST(X)   \
+    X(Equal, x == y)          \
+    X(Greater, x > y)         \
+    X(GreaterOrEqual, x >= y) \
+    X(Less, x < y)            \
     X(LessOrEqual, x <= y)
 
 typedef enum ru_kern_map1 {
 #define RU_X(name, f) RU_KERN_MAP1_##name,
     RU_KERN_MAP1_LIST(RU_X)
 #undef RU_X
-    RU_KERN_MAP1_COUNT
+        RU_KERN_MAP1_COUNT
 } ru_kern_map1;
 
 typedef enum ru_kern_map2 {
 #define RU_X(name, f) RU_KERN_MAP2_##name,
     RU_KERN_MAP2_LIST(RU_X)
 #undef RU_X
-    RU_KERN_MAP2_COUNT
+        RU_KERN_MAP2_COUNT
 } ru_kern_map2;
 
 typedef enum ru_kern_cmp {
 #define RU_X(name, f) RU_KERN_CMP_##name,
     RU_KERN_CMP_LIST(RU_X)
 #undef RU_X
-    RU_KERN_CMP_COUNT
+        RU_KERN_CMP_COUNT
 } ru_kern_cmp;
 
 typedef enum ru_kern_red {
@@ -128,21 +129,21 @@ typedef enum ru_kern_red {
 
 /* One segment of a multi-tensor optimizer update. Pointers a rule does not use are NULL. */
 typedef struct ru_kern_segment {
-    const float *p, *g, *m, *v; /* parameter, gradient, slots */
+    const float *p, *g, *m, *v;   /* parameter, gradient, slots */
     float *p_out, *m_out, *v_out; /* may equal the inputs */
-    uint16_t *p_bf16;           /* rounded copy of the new parameter; NULL: none */
+    uint16_t *p_bf16;             /* rounded copy of the new parameter; NULL: none */
     int64_t n;
 } ru_kern_segment;
 
-/* One step of Adam for all elements: the scalars that depend on the step are computed once, in double,
- * by ru_kern_adam_step. */
+/* One step of Adam for all elements: the scalars that depend on the step are computed once, in
+ * double, by ru_kern_adam_step. */
 typedef struct ru_kern_adam {
     float beta1, beta2, epsilon;
-    float gscale;       /* multiplies the gradient first */
-    float decay;        /* added to the gradient as decay * p (not decoupled) */
-    float shrink;       /* p is multiplied by this first: 1 - lr * weight_decay when decoupled */
-    float step_size;    /* lr / (1 - beta1^t) */
-    float root_scale;   /* 1 / sqrt(1 - beta2^t) */
+    float gscale;     /* multiplies the gradient first */
+    float decay;      /* added to the gradient as decay * p (not decoupled) */
+    float shrink;     /* p is multiplied by this first: 1 - lr * weight_decay when decoupled */
+    float step_size;  /* lr / (1 - beta1^t) */
+    float root_scale; /* 1 / sqrt(1 - beta2^t) */
 } ru_kern_adam;
 
 typedef struct ru_kern_sgd {
@@ -161,13 +162,13 @@ typedef struct ru_kern_gemm {
     const float *packed_b;
     int64_t packed_k, packed_n; /* what was packed when more than k, n is; the rest is not read */
     float alpha;
-    bool add;             /* add to C instead of overwriting it */
-    float *work;          /* gemm_work(m, n, k) floats, 64-byte aligned; may be NULL when it says 0 */
+    bool add;    /* add to C instead of overwriting it */
+    float *work; /* gemm_work(m, n, k) floats, 64-byte aligned; may be NULL when it says 0 */
 } ru_kern_gemm;
 
 /* Attention of one (batch, head): rows of head_size elements, `ld_*` apart. `mask` is added to the
- * scaled scores, element (i, j) at mask[i * mask_row + j * mask_col]. stats[i] is the log of the sum of
- * exponentials of row i. The gradient needs y, dy, stats of the forward call. */
+ * scaled scores, element (i, j) at mask[i * mask_row + j * mask_col]. stats[i] is the log of the
+ * sum of exponentials of row i. The gradient needs y, dy, stats of the forward call. */
 typedef struct ru_kern_attn {
     ru_dtype t;
     int64_t rows, keys, head_size;
@@ -184,9 +185,9 @@ typedef struct ru_kern_attn {
     float *work; /* attn_work() floats, 64-byte aligned */
 } ru_kern_attn;
 
-/* One run of a batch normalisation: `s` positions of `lanes` channels side by side (16 or 1). Arrays of
- * coefficients have `lanes` elements. With `relu` and y == NULL the gradient's mask is computed from
- * x * mul + add > 0 (no residual then), else it is y > 0. */
+/* One run of a batch normalisation: `s` positions of `lanes` channels side by side (16 or 1).
+ * Arrays of coefficients have `lanes` elements. With `relu` and y == NULL the gradient's mask is
+ * computed from x * mul + add > 0 (no residual then), else it is y > 0. */
 typedef struct ru_kern_bn {
     ru_dtype t;
     int64_t s, lanes;
@@ -197,8 +198,9 @@ typedef struct ru_kern_bn {
     const float *k_dy, *k_x, *k_1;     /* dx = k_dy * dy + k_x * x + k_1 */
 } ru_kern_bn;
 
-/* The recurrent part of one LSTM direction; gate order i, o, f, c. `pre` holds x W^T of every step and is
- * used up; `ws` gets gates and cell state, 5 * hidden in a row. dtype `t`: y, dy, dg, h_prev. */
+/* The recurrent part of one LSTM direction; gate order i, o, f, c. `pre` holds x W^T of every step
+ * and is used up; `ws` gets gates and cell state, 5 * hidden in a row. dtype `t`: y, dy, dg,
+ * h_prev. */
 typedef struct ru_kern_lstm {
     ru_dtype t;
     bool reverse;
@@ -209,101 +211,116 @@ typedef struct ru_kern_lstm {
     ru_dtype it;
     int64_t vocabulary;
     float *ws;
-    int64_t ws_step; /* floats from one time step to the next; rows of the batch are packed */
+    int64_t ws_step;       /* floats from one time step to the next; rows of the batch are packed */
     const float *packed_r; /* forward: gemm_pack of R^T [hidden, 4 hidden]; backward: of R */
     const uint16_t *packed_bf16; /* gemm_bf16_pack of the same instead, when t is bf16 */
-    const float *bias;     /* [4 * hidden], of W and R together */
-    const float *h0, *c0;  /* [batch, hidden] or NULL */
-    void *y;               /* element (t, n, j) at t * y_step + n * hidden + j */
+    const float *bias;           /* [4 * hidden], of W and R together */
+    const float *h0, *c0;        /* [batch, hidden] or NULL */
+    void *y;                     /* element (t, n, j) at t * y_step + n * hidden + j */
     int64_t y_step;
-    float *y_h, *y_c;      /* last states, may be NULL */
+    float *y_h, *y_c; /* last states, may be NULL */
     /* backward only */
-    const void *dy;        /* like y, may be NULL */
+    const void *dy; /* like y, may be NULL */
     const float *dy_h, *dy_c;
-    void *dg;              /* [steps, batch, 4 * hidden] gradients before activation */
-    void *h_prev;          /* [steps, batch, hidden] h of the step before, for dR */
-    float *dh0, *dc0;      /* may be NULL */
+    void *dg;         /* [steps, batch, 4 * hidden] gradients before activation */
+    void *h_prev;     /* [steps, batch, hidden] h of the step before, for dR */
+    float *dh0, *dc0; /* may be NULL */
 } ru_kern_lstm;
 
-/* The functions: X(return type, name, arguments). Counts are elements. `x` may equal the output where
- * both have the same type and shape. */
+/* The functions: X(return type, name, arguments). Counts are elements. `x` may equal the output
+ * where both have the same type and shape. */
 #define RU_KERN_LIST(X)                                                                            \
     /* y[i] = f(x[i]) */                                                                           \
-    X(void, map1, (ru_kern_map1 op, float a, float b, ru_dtype t, const void *x, void *y, int64_t n)) \
+    X(void, map1,                                                                                  \
+      (ru_kern_map1 op, float a, float b, ru_dtype t, const void *x, void *y, int64_t n))          \
     /* z[i] = f(x[i*sx], y[i*sy]); steps are 0 or 1 */                                             \
-    X(void, map2, (ru_kern_map2 op, float a, float b, ru_dtype t, const void *x, int64_t sx,       \
-                   const void *y, int64_t sy, void *z, int64_t n))                                 \
+    X(void, map2,                                                                                  \
+      (ru_kern_map2 op, float a, float b, ru_dtype t, const void *x, int64_t sx, const void *y,    \
+       int64_t sy, void *z, int64_t n))                                                            \
     /* z[i] = 0 or 1 */                                                                            \
-    X(void, cmp, (ru_kern_cmp op, ru_dtype t, const void *x, int64_t sx, const void *y, int64_t sy, \
-                  uint8_t *z, int64_t n))                                                          \
+    X(void, cmp,                                                                                   \
+      (ru_kern_cmp op, ru_dtype t, const void *x, int64_t sx, const void *y, int64_t sy,           \
+       uint8_t *z, int64_t n))                                                                     \
     /* z[i] = c[i*sc] ? x[i*sx] : y[i*sy] for elements of 1, 2, 4 or 8 bytes */                    \
-    X(void, where, (int64_t bytes, const uint8_t *c, int64_t sc, const void *x, int64_t sx,        \
-                    const void *y, int64_t sy, void *z, int64_t n))                                \
+    X(void, where,                                                                                 \
+      (int64_t bytes, const uint8_t *c, int64_t sc, const void *x, int64_t sx, const void *y,      \
+       int64_t sy, void *z, int64_t n))                                                            \
     /* Convert; false when the pair of types has no kernel here. */                                \
     X(bool, cast, (ru_dtype from, const void *x, ru_dtype to, void *y, int64_t n))                 \
     /* y[r,c] = act(x[r,c] + bias[c]); op Identity for none */                                     \
-    X(void, bias_act, (ru_kern_map1 op, float a, float b, ru_dtype t, const void *x,               \
-                       const float *bias, void *y, int64_t rows, int64_t cols))                    \
+    X(void, bias_act,                                                                              \
+      (ru_kern_map1 op, float a, float b, ru_dtype t, const void *x, const float *bias, void *y,   \
+       int64_t rows, int64_t cols))                                                                \
     /* gradients of the above for column range: db[c] = sum over rows of dy[r,c] */                \
-    X(void, sum_rows, (ru_dtype t, const void *x, int64_t rows, int64_t ld, int64_t c0, int64_t c1, \
-                       float *y))                                                                  \
+    X(void, sum_rows,                                                                              \
+      (ru_dtype t, const void *x, int64_t rows, int64_t ld, int64_t c0, int64_t c1, float *y))     \
     X(float, reduce, (ru_kern_red op, ru_dtype t, const void *x, int64_t n))                       \
     /* y[i] = reduction over the rows of x[rows, ld], columns c0 .. c1 */                          \
-    X(void, reduce_cols, (ru_kern_red op, ru_dtype t, const void *x, int64_t rows, int64_t ld,     \
-                          int64_t c0, int64_t c1, float *y))                                       \
-    X(void, layernorm, (ru_dtype t, const void *x, const float *scale, const float *bias,          \
-                        float epsilon, void *y, float *mean, float *invstd, int64_t rows,          \
-                        int64_t cols))                                                             \
+    X(void, reduce_cols,                                                                           \
+      (ru_kern_red op, ru_dtype t, const void *x, int64_t rows, int64_t ld, int64_t c0,            \
+       int64_t c1, float *y))                                                                      \
+    X(void, layernorm,                                                                             \
+      (ru_dtype t, const void *x, const float *scale, const float *bias, float epsilon, void *y,   \
+       float *mean, float *invstd, int64_t rows, int64_t cols))                                    \
     /* dx for the rows; adds to dscale[cols] and dbias[cols] (may be NULL) */                      \
-    X(void, layernorm_grad, (ru_dtype t, const void *dy, const void *x, const float *scale,        \
-                             const float *mean, const float *invstd, void *dx, float *dscale,      \
-                             float *dbias, int64_t rows, int64_t cols))                            \
+    X(void, layernorm_grad,                                                                        \
+      (ru_dtype t, const void *dy, const void *x, const float *scale, const float *mean,           \
+       const float *invstd, void *dx, float *dscale, float *dbias, int64_t rows, int64_t cols))    \
     /* mean and 1/sqrt(variance + epsilon) of n elements */                                        \
-    X(void, moments, (ru_dtype t, const void *x, int64_t n, float epsilon, float *mean,            \
-                      float *invstd))                                                              \
+    X(void, moments,                                                                               \
+      (ru_dtype t, const void *x, int64_t n, float epsilon, float *mean, float *invstd))           \
     X(void, softmax, (ru_dtype t, bool log, const void *x, void *y, int64_t rows, int64_t cols))   \
-    X(void, softmax_grad, (ru_dtype t, bool log, const void *dy, const void *y, void *dx,          \
-                           int64_t rows, int64_t cols))                                            \
+    X(void, softmax_grad,                                                                          \
+      (ru_dtype t, bool log, const void *dy, const void *y, void *dx, int64_t rows, int64_t cols)) \
     /* Softmax over the middle of [n, inner] for columns c0 .. c1 */                               \
-    X(void, softmax_inner, (ru_dtype t, bool log, const void *x, void *y, int64_t n, int64_t inner, \
-                            int64_t c0, int64_t c1))                                               \
-    X(void, softmax_inner_grad, (ru_dtype t, bool log, const void *dy, const void *y, void *dx,    \
-                                 int64_t n, int64_t inner, int64_t c0, int64_t c1))                \
+    X(void, softmax_inner,                                                                         \
+      (ru_dtype t, bool log, const void *x, void *y, int64_t n, int64_t inner, int64_t c0,         \
+       int64_t c1))                                                                                \
+    X(void, softmax_inner_grad,                                                                    \
+      (ru_dtype t, bool log, const void *dy, const void *y, void *dx, int64_t n, int64_t inner,    \
+       int64_t c0, int64_t c1))                                                                    \
     /* Per row: probs, loss of the row (0 when ignored), bit 0: counted, bit 1: argmax is the      \
      * label. Returns the first bad row or -1. labels: i64 or i32. */                              \
-    X(int64_t, cross_entropy, (ru_dtype t, const void *x, ru_dtype lt, const void *labels,         \
-                               const float *weight, int64_t ignore_index, float smoothing,         \
-                               void *probs, float *loss, float *row_weight, uint8_t *flags,        \
-                               int64_t rows, int64_t cols))                                        \
+    X(int64_t, cross_entropy,                                                                      \
+      (ru_dtype t, const void *x, ru_dtype lt, const void *labels, const float *weight,            \
+       int64_t ignore_index, float smoothing, void *probs, float *loss, float *row_weight,         \
+       uint8_t *flags, int64_t rows, int64_t cols))                                                \
     /* dx = (probs - target) * scale for rows that count (weighted by weight[label]) */            \
-    X(void, cross_entropy_grad, (ru_dtype t, const void *probs, ru_dtype lt, const void *labels,   \
-                                 const float *weight, int64_t ignore_index, float smoothing,       \
-                                 float scale, void *dx, int64_t rows, int64_t cols))               \
+    X(void, cross_entropy_grad,                                                                    \
+      (ru_dtype t, const void *probs, ru_dtype lt, const void *labels, const float *weight,        \
+       int64_t ignore_index, float smoothing, float scale, void *dx, int64_t rows, int64_t cols))  \
     /* Sum over n of the binary cross entropy of logits x and targets y */                         \
     X(float, bce, (ru_dtype t, const void *x, const void *y, int64_t n))                           \
-    X(void, bce_grad, (ru_dtype t, float scale, const void *x, const void *y, void *dx, int64_t n)) \
+    X(void, bce_grad,                                                                              \
+      (ru_dtype t, float scale, const void *x, const void *y, void *dx, int64_t n))                \
     X(float, mse, (ru_dtype t, const void *x, const void *y, int64_t n))                           \
-    X(void, mse_grad, (ru_dtype t, float scale, const void *x, const void *y, void *dx, int64_t n)) \
+    X(void, mse_grad,                                                                              \
+      (ru_dtype t, float scale, const void *x, const void *y, void *dx, int64_t n))                \
     /* y[i, c0..c1] = x[index[i], c0..c1] for rows of `cols`; bytes per element. Returns the first \
      * index outside -limit .. limit-1, or -1. */                                                  \
-    X(int64_t, gather, (int64_t bytes, const void *x, int64_t limit, ru_dtype it, const void *index, \
-                        int64_t n, int64_t cols, void *y))                                         \
+    X(int64_t, gather,                                                                             \
+      (int64_t bytes, const void *x, int64_t limit, ru_dtype it, const void *index, int64_t n,     \
+       int64_t cols, void *y))                                                                     \
     /* dx[index[i], c0..c1] += dy[i, c0..c1] in order of i; dx is f32 and zeroed here first */     \
-    X(int64_t, gather_grad, (ru_dtype t, const void *dy, ru_dtype it, const void *index, int64_t n, \
-                             int64_t limit, int64_t cols, int64_t c0, int64_t c1, float *dx))      \
+    X(int64_t, gather_grad,                                                                        \
+      (ru_dtype t, const void *dy, ru_dtype it, const void *index, int64_t n, int64_t limit,       \
+       int64_t cols, int64_t c0, int64_t c1, float *dx))                                           \
     /* y[c, r] = x[r, c] for r0..r1; elements of 2, 4 or 8 bytes */                                \
-    X(void, transpose, (int64_t bytes, const void *x, int64_t ldx, void *y, int64_t ldy,           \
-                        int64_t rows, int64_t cols))                                               \
+    X(void, transpose,                                                                             \
+      (int64_t bytes, const void *x, int64_t ldx, void *y, int64_t ldy, int64_t rows,              \
+       int64_t cols))                                                                              \
     X(void, sgd, (const ru_kern_sgd *o, const ru_kern_segment *s, int64_t begin, int64_t end))     \
     X(void, adam, (const ru_kern_adam *o, const ru_kern_segment *s, int64_t begin, int64_t end))   \
-    X(void, adagrad, (float lr, float gscale, float decay, float epsilon, const ru_kern_segment *s, \
-                      int64_t begin, int64_t end))                                                 \
-    /* Elements first .. first + n of the stream of draws: word e mod 4 of Philox4x32-10 with       \
+    X(void, adagrad,                                                                               \
+      (float lr, float gscale, float decay, float epsilon, const ru_kern_segment *s,               \
+       int64_t begin, int64_t end))                                                                \
+    /* Elements first .. first + n of the stream of draws: word e mod 4 of Philox4x32-10 with      \
      * counter {e / 4, hi}; kept when it is at least rint(ratio * 2^32) */                         \
-    X(void, dropout, (ru_dtype t, const uint32_t key[2], const uint32_t hi[2], int64_t first,      \
-                      double ratio, const void *x, void *y, uint8_t *mask, int64_t n))             \
-    X(void, dropout_grad, (ru_dtype t, double ratio, const void *dy, const uint8_t *mask, void *dx, \
-                           int64_t n))                                                             \
+    X(void, dropout,                                                                               \
+      (ru_dtype t, const uint32_t key[2], const uint32_t hi[2], int64_t first, double ratio,       \
+       const void *x, void *y, uint8_t *mask, int64_t n))                                          \
+    X(void, dropout_grad,                                                                          \
+      (ru_dtype t, double ratio, const void *dy, const uint8_t *mask, void *dx, int64_t n))        \
     /* sums over the positions of x - mean and of its square: [lanes] each */                      \
     X(void, bn_sums, (const ru_kern_bn *b, float *sum, float *sq))                                 \
     /* out = act(x * mul + add + residual) */                                                      \
@@ -312,17 +329,18 @@ typedef struct ru_kern_lstm {
     X(void, bn_grad_sums, (const ru_kern_bn *b, float *sum, float *dot))                           \
     X(void, bn_grad_apply, (const ru_kern_bn *b))                                                  \
     X(int64_t, gemm_pack_floats, (int64_t k, int64_t n))                                           \
-    X(void, gemm_pack, (const float *b, int64_t b_row, int64_t b_col, int64_t k, int64_t n,        \
-                        float *packed))                                                            \
+    X(void, gemm_pack,                                                                             \
+      (const float *b, int64_t b_row, int64_t b_col, int64_t k, int64_t n, float *packed))         \
     X(int64_t, gemm_work, (int64_t m, int64_t n, int64_t k))                                       \
     X(void, gemm, (const ru_kern_gemm *g))                                                         \
-    /* bf16 operands, f32 sums; a rows are contiguous in k. Packed size: gemm_pack_floats(k, n) * 2    \
-     * bytes. Callable when gemm_bf16_packs(k) says so. */                                          \
+    /* bf16 operands, f32 sums; a rows are contiguous in k. Packed size: gemm_pack_floats(k, n) *  \
+     * 2 bytes. Callable when gemm_bf16_packs(k) says so. */                                           \
     X(bool, gemm_bf16_packs, (int64_t k))                                                          \
-    X(void, gemm_bf16_pack, (const float *b, int64_t b_row, int64_t b_col, int64_t k, int64_t n,   \
-                             uint16_t *packed))                                                    \
-    X(void, gemm_bf16, (int64_t m, int64_t n, int64_t k, const uint16_t *a, int64_t a_row,         \
-                        const uint16_t *packed, float *c, int64_t c_row, bool add))                \
+    X(void, gemm_bf16_pack,                                                                        \
+      (const float *b, int64_t b_row, int64_t b_col, int64_t k, int64_t n, uint16_t *packed))      \
+    X(void, gemm_bf16,                                                                             \
+      (int64_t m, int64_t n, int64_t k, const uint16_t *a, int64_t a_row, const uint16_t *packed,  \
+       float *c, int64_t c_row, bool add))                                                         \
     X(int64_t, attn_work, (const ru_kern_attn *a, bool grad))                                      \
     X(void, attn, (const ru_kern_attn *a))                                                         \
     X(void, attn_grad, (const ru_kern_attn *a))                                                    \

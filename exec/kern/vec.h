@@ -1,11 +1,11 @@
-/* Vector mathematics, written as branch-free scalar functions that the compiler turns into vectors of
- * whatever width the instruction set of this build has. Every kernel source is compiled once per
+/* Vector mathematics, written as branch-free scalar functions that the compiler turns into vectors
+ * of whatever width the instruction set of this build has. Every kernel source is compiled once per
  * instruction set; RUI_K(name) gives each copy its own name.
  *
  * Error bounds (tested against double over the whole range, in units of the last place): exp 1,
  * log 1, tanh 2, sigmoid 2, erf 2, gelu 4 (its tanh form 24 in the left tail, where the argument is
- * rounded before the exponential). NaN gives NaN, infinities their limits, denormal inputs and results
- * are honoured. Polynomials are our own weighted minimax fits.
+ * rounded before the exponential). NaN gives NaN, infinities their limits, denormal inputs and
+ * results are honoured. Polynomials are our own weighted minimax fits.
  *
  * Thread: any. */
 #ifndef RU_KERN_VEC_H
@@ -175,8 +175,8 @@ RU_KERN_INLINE float kv_tanh(float x)
     return a < 0.625f ? small : big;
 }
 
-/* Phi(-a) * e^(a*a/2) for a >= 0, Phi the normal distribution: a polynomial in 1/(1 + 0.35 a), within
- * 2.7e-8 relative for a <= 14. */
+/* Phi(-a) * e^(a*a/2) for a >= 0, Phi the normal distribution: a polynomial in 1/(1 + 0.35 a),
+ * within 2.7e-8 relative for a <= 14. */
 RU_KERN_INLINE float kv_mills(float a)
 {
     float t = 1.0f / (1.0f + 0.35f * a);
@@ -268,7 +268,8 @@ RU_KERN_INLINE float kv_softplus(float x)
     return x != x ? x : y;
 }
 
-/* -- staging ------------------------------------------------------------------------------------- */
+/* -- staging -------------------------------------------------------------------------------------
+ */
 
 RU_KERN_INLINE void kv_widen(const uint16_t *x, float *y, int64_t n)
 {
