@@ -394,6 +394,12 @@ ru_status ru_exe_value_read(ru_exe *e, ru_value_id v, void *into, ru_err *err)
 /* -- reports
  * --------------------------------------------------------------------------------------- */
 
+ru_status ru_exe_guards_check(const ru_exe *e, ru_err *err)
+{
+    RU_CHECK(e->opt.guard);
+    return rui_low_guards(&e->lo, err);
+}
+
 void ru_exe_stats_get(const ru_exe *e, ru_exe_stats *into)
 {
     *into = (ru_exe_stats){.n_nodes = e->g.n_nodes - 1,

@@ -32,6 +32,7 @@ typedef struct ru_exe_options {
     bool autotune;         /* time convolution and product algorithms while opening */
     const char *cache_dir; /* where autotune results are kept; NULL: not kept */
     bool keep_temps;       /* no buffer sharing and no in-place: every value readable after a run */
+    bool guard;            /* no buffer sharing, guard zones for ru_exe_guards_check (harness) */
     bool no_fuse;          /* run the graph as given (harness, debugging) */
     bool profile;          /* record the time of every step into the trace and ru_exe_profile */
 } ru_exe_options;
@@ -75,6 +76,10 @@ RU_MUST_USE ru_status ru_exe_state_write(ru_exe *e, ru_value_id state, const voi
 
 /* Any value of the graph after a run with keep_temps (tests). Row-major copy. */
 RU_MUST_USE ru_status ru_exe_value_read(ru_exe *e, ru_value_id v, void *into, ru_err *err);
+
+/* With option `guard`: has no kernel written behind one of its buffers since opening?
+ * Errors: RU_E_BUG naming the buffer's last kernel. */
+RU_MUST_USE ru_status ru_exe_guards_check(const ru_exe *e, ru_err *err);
 
 void ru_exe_stats_get(const ru_exe *e, ru_exe_stats *into);
 

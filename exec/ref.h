@@ -1,7 +1,7 @@
 /* The reference device: every op in plain C, row-major, one thread, all dtypes ONNX allows.
  *
  * It is the oracle of the op harness and the evaluator of constant folding; it favours being
- * obviously right over being fast. Float ops of f16/bf16 convert to f32, compute, round once.
+ * obviously right over being fast. Float ops compute in double and round once to their dtype.
  *
  * Thread: any, no shared state. */
 #ifndef RU_EXEC_REF_H

@@ -305,8 +305,9 @@ typedef struct way {
 static const way ways[] = {
     {"ref", {.device = RU_DEVICE_REF, .threads = 1}},
     {"cpu f32", {.device = RU_DEVICE_CPU, .threads = 1}},
-    {"cpu f32, 2 threads", {.device = RU_DEVICE_CPU, .threads = 2}},
-    {"cpu bf16", {.device = RU_DEVICE_CPU, .precision = RU_PRECISION_BF16, .threads = 2}},
+    {"cpu f32, 2 threads", {.device = RU_DEVICE_CPU, .threads = 2, .guard = true}},
+    {"cpu bf16",
+     {.device = RU_DEVICE_CPU, .precision = RU_PRECISION_BF16, .threads = 2, .guard = true}},
 };
 
 /* Largest tolerance among the graph's ops: rounding of one shows in the others. */
@@ -414,6 +415,9 @@ static int run_way(made *m, const ru_graph *g, const way *w, const ru_tensor *va
         }
         first = bits;
     }
+    if (bad == 0 && w->opt.guard && ru_exe_guards_check(e, &m->err) != RU_OK) {
+        bad = fault(m, w->name, m->err.text);
+    }
     for (uint32_t i = 0; i < g->n_inputs && bad == 0; i++) {
         if (memcmp(ru_exe_input(e, g->inputs[i]), m->inputs[i].data,
                    (size_t)ru_type_bytes(&m->inputs[i].type)) != 0) {
@@ -483,5 +487,25 @@ static void test_devices_agree_on_gradients(void **state)
     assert_int_equal(bad, 0);
 }
 
-RU_TESTS(test_ops_harness, cmocka_unit_test(test_gradients_are_finite_differences),
+/* A byte written behind an input must be noticed. */
+static void test_guards_bite(void **state)
+{
+    (void)state;
+    made m;
+    ru_exe *e = NULL;
+    const ru_exe_options opt = {.device = RU_DEVICE_CPU, .threads = 1, .guard = true};
+    assert_true(draw(&m, RU_OP_Relu, 0));
+    assert_ok(make_forward(&m), m.err);
+    assert_ok(make_outputs(&m.fwd, m.out, 1, &m.err), m.err);
+    assert_ok(ru_exe_open(&m.fwd, &opt, &e, &m.err), m.err);
+    uint8_t *in = ru_exe_input(e, m.fwd.inputs[0]);
+    assert_ok(ru_exe_guards_check(e, &m.err), m.err);
+    in[ru_type_bytes(&m.inputs[0].type)] = 1;
+    assert_int_equal(ru_exe_guards_check(e, &m.err), RU_E_BUG);
+    ru_exe_close(e);
+    ru_arena_fini(&m.arena);
+}
+
+RU_TESTS(test_ops_harness, cmocka_unit_test(test_guards_bite),
+         cmocka_unit_test(test_gradients_are_finite_differences),
          cmocka_unit_test(test_devices_agree), cmocka_unit_test(test_devices_agree_on_gradients))

@@ -105,6 +105,8 @@ RU_MUST_USE ru_status rui_low_init(rui_low *lo, const ru_graph *g, const ru_exe_
 RU_MUST_USE ru_status rui_low_graph(rui_low *lo, ru_err *err);
 /* Lifetimes, sharing, addresses, memory, binding. */
 RU_MUST_USE ru_status rui_low_plan(rui_low *lo, ru_err *err);
+/* Option `guard`: RU_E_BUG when a zone behind a buffer was written. */
+RU_MUST_USE ru_status rui_low_guards(const rui_low *lo, ru_err *err);
 void rui_low_fini(rui_low *lo);
 
 /* Where a state or output stands; NULL when nothing reads it. */

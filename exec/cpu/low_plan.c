@@ -12,7 +12,7 @@
 #include <string.h>
 #include <sys/mman.h>
 
-enum { ALIGN = 64, HUGE_BYTES = 2 << 20 };
+enum { ALIGN = 64, HUGE_BYTES = 2 << 20, GUARD = 64, CANARY = 0xc5 };
 
 static int64_t round_up(int64_t n, int64_t to)
 {
@@ -120,6 +120,12 @@ static ru_status place_all(rui_low *lo, ru_mem_buf *bufs, const uint32_t *which,
     return RU_OK;
 }
 
+/* Bytes to set aside: with option `guard`, a guard zone stands behind every buffer. */
+static int64_t guarded(const rui_low *lo, const rui_buf_rec *b)
+{
+    return b->size_bytes + (lo->opt.guard ? GUARD : 0);
+}
+
 static ru_status plan_arena(rui_low *lo, ru_err *err)
 {
     ru_arena scratch;
@@ -137,8 +143,9 @@ static ru_status plan_arena(rui_low *lo, ru_err *err)
             continue;
         }
         b->first = b->first == UINT32_MAX ? 0 : b->first;
-        b->last = b->pinned ? lo->run.n : b->last;
-        bufs[n] = (ru_mem_buf){.size_bytes = b->size_bytes, .first = b->first, .last = b->last};
+        b->last = b->pinned || lo->opt.guard ? lo->run.n : b->last;
+        b->first = lo->opt.guard ? 0 : b->first;
+        bufs[n] = (ru_mem_buf){.size_bytes = guarded(lo, b), .first = b->first, .last = b->last};
         which[n++] = i;
     }
     st = place_all(lo, bufs, which, n, &scratch, err);
@@ -190,7 +197,7 @@ static ru_status allocate(rui_low *lo, ru_err *err)
         int64_t *total = total_of(lo, b->kind);
         if (total != NULL && b->root == i) {
             b->at_bytes = at;
-            at += round_up(b->size_bytes, ALIGN);
+            at += round_up(guarded(lo, b), ALIGN);
             *total += round_up(b->size_bytes, ALIGN);
         }
     }
@@ -211,6 +218,61 @@ static ru_status allocate(rui_low *lo, ru_err *err)
         rui_buf_rec *b = &lo->bufs[i];
         if (b->root == i && b->kind != RUI_BUF_DATA) {
             b->ptr = lo->memory + b->at_bytes;
+        }
+    }
+    return RU_OK;
+}
+
+static bool is_fixed(rui_buf_kind kind)
+{
+    return kind != RUI_BUF_TEMP && kind != RUI_BUF_SCRATCH && kind != RUI_BUF_DATA;
+}
+
+/* Does buffer i have a guard zone? Scratch of preparing steps shares one place and has none. */
+static bool has_guard(const rui_low *lo, uint32_t i)
+{
+    const rui_buf_rec *b = &lo->bufs[i];
+    bool shared = b->kind == RUI_BUF_SCRATCH && !in_arena(lo, i);
+    return lo->opt.guard && b->root == i && b->kind != RUI_BUF_DATA && b->ptr != NULL && !shared &&
+           (in_arena(lo, i) || is_fixed(b->kind));
+}
+
+static void set_guards(rui_low *lo)
+{
+    for (uint32_t i = 1; i < lo->n_bufs; i++) {
+        if (has_guard(lo, i)) {
+            memset((uint8_t *)lo->bufs[i].ptr + lo->bufs[i].size_bytes, CANARY, GUARD);
+        }
+    }
+}
+
+/* The last step that was given root buffer i. */
+static const char *last_kernel(const rui_low *lo, uint32_t i)
+{
+    const char *kernel = "a preparing step";
+    for (uint32_t s = 0; s < lo->run.n; s++) {
+        for (uint32_t k = 0; k < lo->run.at[s].s.n_bufs; k++) {
+            rui_buf b = lo->run.at[s].s.bufs[k];
+            kernel = b.v != 0 && rui_root(lo, b) == i ? lo->run.at[s].s.kernel : kernel;
+        }
+    }
+    return kernel;
+}
+
+ru_status rui_low_guards(const rui_low *lo, ru_err *err)
+{
+    for (uint32_t i = 1; i < lo->n_bufs; i++) {
+        if (!has_guard(lo, i)) {
+            continue;
+        }
+        const uint8_t *tail = (const uint8_t *)lo->bufs[i].ptr + lo->bufs[i].size_bytes;
+        for (uint32_t k = 0; k < GUARD; k++) {
+            if (tail[k] != CANARY) {
+                return RU_FAIL(
+                    err, RU_E_BUG,
+                    "byte %u behind buffer %u of %lld bytes was written; last used by %s", k, i,
+                    (long long)lo->bufs[i].size_bytes, last_kernel(lo, i));
+            }
         }
     }
     return RU_OK;
@@ -253,6 +315,7 @@ ru_status rui_low_plan(rui_low *lo, ru_err *err)
         return ru_err_set(err, lo->status, "%s", lo->err.text);
     }
     RU_TRY(allocate(lo, err));
+    set_guards(lo);
     RU_TRY(bind_list(lo, &lo->prep, err));
     return bind_list(lo, &lo->run, err);
 }
