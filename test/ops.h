@@ -31,6 +31,7 @@ typedef struct ops_case {
     uint32_t grad_out; /* bit k: output k takes part in the loss */
     bool f32_only;     /* no bf16 run: states of optimizers, integer results */
     bool plain;        /* asks for no fused form, so that there is a gradient */
+    bool empty;        /* asks for a dimension of 0 where the sampler can give one */
     bool skip;         /* the sampler has nothing for this op */
 } ops_case;
 

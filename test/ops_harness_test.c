@@ -134,8 +134,10 @@ static bool draw(made *m, ru_op op, uint32_t round)
 {
     memset(m, 0, sizeof *m);
     ru_arena_init(&m->arena, 0);
-    m->c = (ops_case){
-        .arena = &m->arena, .rng = ru_rng_from(case_seed(op, round), 7), .plain = round % 2 == 0};
+    m->c = (ops_case){.arena = &m->arena,
+                      .rng = ru_rng_from(case_seed(op, round), 7),
+                      .plain = round % 2 == 0,
+                      .empty = round == ROUNDS - 1};
     ops_sample(&m->c, op);
     return !m->c.skip;
 }

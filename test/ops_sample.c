@@ -43,6 +43,16 @@ ru_type ops_shape(ops_case *c, ru_dtype dtype, uint32_t rank_min, uint32_t rank_
     return t;
 }
 
+/* The same, with one dimension of 0 when the case asks for it. */
+static ru_type any_shape(ops_case *c, ru_dtype dtype, uint32_t rank_min, uint32_t rank_max)
+{
+    ru_type t = ops_shape(c, dtype, rank_min, rank_max);
+    if (c->empty && t.rank > 0) {
+        t.dims[ru_rng_below(&c->rng, t.rank)] = 0;
+    }
+    return t;
+}
+
 ru_tensor *ops_in(ops_case *c, ru_type t)
 {
     RU_CHECK(c->n_in < OPS_IN_MAX);
@@ -156,7 +166,7 @@ void sample_by_gradient(ops_case *c)
 
 void sample_unary(ops_case *c)
 {
-    ops_in_grid(c, ops_shape(c, RU_F32, 0, 4), -4.0, 4.0);
+    ops_in_grid(c, any_shape(c, RU_F32, 0, 4), -4.0, 4.0);
     if (c->op == RU_OP_Gelu && ops_coin(c)) {
         ops_attr_str(c, RU_ATTR_approximate, "tanh");
     }
@@ -177,12 +187,12 @@ void sample_unary_ge1(ops_case *c)
 
 void sample_unary_pos(ops_case *c)
 {
-    ops_in_grid(c, ops_shape(c, RU_F32, 0, 3), 0.2, 4.0);
+    ops_in_grid(c, any_shape(c, RU_F32, 0, 3), 0.2, 4.0);
 }
 
 void sample_unary_bool(ops_case *c)
 {
-    ops_in_ints(c, ops_shape(c, RU_BOOL, 1, 3), 0, 1);
+    ops_in_ints(c, any_shape(c, RU_BOOL, 1, 3), 0, 1);
 }
 
 /* A shape that broadcasts to `t`: leading axes dropped, others made 1. */
@@ -198,7 +208,7 @@ static ru_type narrowed(ops_case *c, const ru_type *t, ru_dtype dtype)
 
 static void two(ops_case *c, ru_dtype dtype, double low, double high, double low2)
 {
-    ru_type t = ops_shape(c, dtype, 0, 4), n = narrowed(c, &t, dtype);
+    ru_type t = any_shape(c, dtype, 0, 4), n = narrowed(c, &t, dtype);
     bool swap = ops_coin(c) && c->op != RU_OP_Pow && c->op != RU_OP_PRelu;
     ops_in_grid(c, swap ? n : t, low, high);
     ops_in_grid(c, swap ? t : n, low2, high);
@@ -231,7 +241,7 @@ void sample_binary_pos(ops_case *c)
 
 void sample_same2(ops_case *c)
 {
-    ru_type t = ops_shape(c, RU_F32, 0, 3);
+    ru_type t = any_shape(c, RU_F32, 0, 3);
     ops_in_grid(c, t, -4.0, 4.0);
     ops_in_grid(c, t, -4.0, 4.0);
 }
@@ -243,14 +253,14 @@ void sample_prelu(ops_case *c)
 
 void sample_binary_bool(ops_case *c)
 {
-    ru_type t = ops_shape(c, RU_BOOL, 1, 3);
+    ru_type t = any_shape(c, RU_BOOL, 1, 3);
     ops_in_ints(c, t, 0, 1);
     ops_in_ints(c, narrowed(c, &t, RU_BOOL), 0, 1);
 }
 
 void sample_bits(ops_case *c)
 {
-    ru_type t = ops_shape(c, RU_I32, 1, 3);
+    ru_type t = any_shape(c, RU_I32, 1, 3);
     ops_in_ints(c, t, -1000, 1000);
     if (c->op != RU_OP_BitwiseNot) {
         ops_in_ints(c, narrowed(c, &t, RU_I32), -1000, 1000);
@@ -282,7 +292,7 @@ void sample_mod(ops_case *c)
 
 void sample_clip(ops_case *c)
 {
-    ops_in_grid(c, ops_shape(c, RU_F32, 0, 3), -4.0, 4.0);
+    ops_in_grid(c, any_shape(c, RU_F32, 0, 3), -4.0, 4.0);
     if (ops_coin(c)) {
         ops_set(ops_in(c, ops_type(RU_F32, 0, NULL)), 0, -1.5);
     } else {
@@ -295,7 +305,7 @@ void sample_clip(ops_case *c)
 
 void sample_where(ops_case *c)
 {
-    ru_type t = ops_shape(c, RU_F32, 1, 3);
+    ru_type t = any_shape(c, RU_F32, 1, 3);
     ops_in_ints(c, narrowed(c, &t, RU_BOOL), 0, 1);
     ops_in_grid(c, t, -4.0, 4.0);
     ops_in_grid(c, narrowed(c, &t, RU_F32), -4.0, 4.0);
@@ -306,7 +316,7 @@ void sample_where(ops_case *c)
 
 static void reduce_of(ops_case *c, double low)
 {
-    ru_type t = ops_shape(c, RU_F32, 1, 4);
+    ru_type t = c->op == RU_OP_ReduceSum ? any_shape(c, RU_F32, 1, 4) : ops_shape(c, RU_F32, 1, 4);
     if (c->op == RU_OP_ReduceMax || c->op == RU_OP_ReduceMin) {
         ops_in_distinct(c, t);
         c->f32_only = true;
@@ -340,7 +350,7 @@ void sample_reduce_pos(ops_case *c)
 
 void sample_reduceto(ops_case *c)
 {
-    ru_type t = ops_shape(c, RU_F32, 1, 4);
+    ru_type t = any_shape(c, RU_F32, 1, 4);
     ops_in_grid(c, t, -4.0, 4.0);
     ops_in_grid(c, narrowed(c, &t, RU_F32), -4.0, 4.0);
 }
@@ -356,7 +366,7 @@ void sample_argmax(ops_case *c)
 
 void sample_cumsum(ops_case *c)
 {
-    ru_type t = ops_shape(c, RU_F32, 1, 3);
+    ru_type t = any_shape(c, RU_F32, 1, 3);
     ops_in_grid(c, t, -4.0, 4.0);
     c->fixed[1] = true;
     ops_set(ops_in(c, ops_type(RU_I64, 0, NULL)), 0, (double)ops_pick(c, 0, (int64_t)t.rank - 1));
@@ -392,7 +402,7 @@ static int64_t any_axis(ops_case *c, const ru_type *t)
 void sample_cast(ops_case *c)
 {
     static const ru_dtype kinds[] = {RU_F32, RU_I64, RU_I32, RU_U8, RU_BOOL, RU_BF16, RU_F16};
-    ops_in_grid(c, ops_shape(c, RU_F32, 0, 3), 0.0, 4.0);
+    ops_in_grid(c, any_shape(c, RU_F32, 0, 3), 0.0, 4.0);
     ru_dtype to = kinds[ru_rng_below(&c->rng, RU_ARRAY_LEN(kinds))];
     ops_attr_int(c, RU_ATTR_to, ru_dtype_onnx(to));
     c->grad_in = to == RU_F32 ? 1 : 0;
@@ -473,14 +483,14 @@ void sample_eyelike(ops_case *c)
 
 void sample_flatten(ops_case *c)
 {
-    ru_type t = ops_shape(c, RU_F32, 1, 4);
+    ru_type t = any_shape(c, RU_F32, 1, 4);
     ops_in_grid(c, t, -4.0, 4.0);
     ops_attr_int(c, RU_ATTR_axis, ops_pick(c, 0, (int64_t)t.rank));
 }
 
 void sample_measure(ops_case *c)
 {
-    ops_in_grid(c, ops_shape(c, RU_F32, 1, 4), -4.0, 4.0);
+    ops_in_grid(c, any_shape(c, RU_F32, 1, 4), -4.0, 4.0);
 }
 
 void sample_range(ops_case *c)
@@ -506,7 +516,7 @@ void sample_squeeze(ops_case *c)
 
 void sample_unsqueeze(ops_case *c)
 {
-    ops_in_grid(c, ops_shape(c, RU_F32, 0, 3), -4.0, 4.0);
+    ops_in_grid(c, any_shape(c, RU_F32, 0, 3), -4.0, 4.0);
     ops_in_consts(c, (int64_t[]){0, -1}, ops_coin(c) ? 2 : 1);
 }
 
@@ -543,7 +553,7 @@ void sample_tile(ops_case *c)
 
 void sample_transpose(ops_case *c)
 {
-    ru_type t = ops_shape(c, RU_F32, 2, 5);
+    ru_type t = any_shape(c, RU_F32, 2, 5);
     uint32_t order[8];
     int64_t perm[8];
     ru_rng_shuffle(&c->rng, order, t.rank);
