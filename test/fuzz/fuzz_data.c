@@ -7,7 +7,6 @@
 
 #include "data/detect.h"
 #include "data/reader.h"
-#include "env/file.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
@@ -47,7 +46,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     uint32_t pick = data[0];
     snprintf(path, sizeof path, "/tmp/rubato-fuzz-%ld%s", (long)getpid(), pick & 128 ? ".gz" : "");
     ru_err err;
-    if (ru_file_replace(path, data + 1, (int64_t)size - 1, &err) != RU_OK) {
+    FILE *f = fopen(path, "wb"); /* no fsync: a hundred times as many tries */
+    if (f == NULL || fwrite(data + 1, 1, size - 1, f) != size - 1 || fclose(f) != 0) {
         abort();
     }
     const char *paths[] = {path};
