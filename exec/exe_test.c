@@ -181,6 +181,27 @@ static void convolutions_agree(void **state)
     conv_case(2, 1, 6, 12, 5, 0, 1, 1, 1);  /* LeNet's first */
 }
 
+static void transposed_convolutions_agree(void **state)
+{
+    (void)state;
+    for (int64_t group = 1; group <= 2; group++) {
+        for (int64_t stride = 1; stride <= 2; stride++) {
+            fixture f;
+            fixture_init(&f);
+            ru_value_id x = ru_build_input(&f.b, "x", F32(2, 6, 5, 5));
+            ru_value_id w = param(&f, "w", F32(6, 8 / group, 3, 3), 0.3f);
+            ru_value_id c = param(&f, "c", F32(8), 0.3f);
+            ru_value_id y = ru_build_op3(&f.b, RU_OP_ConvTranspose, x, w, c,
+                                         conv_attrs(&f, 1, stride, group, 1));
+            ru_value_id z = ru_build_op1(&f.b, RU_OP_LRN, y,
+                                         (ru_attr[]){RU_AI(size, 3), RU_AF(alpha, 0.1), RU_A_END});
+            ru_build_output(&f.b, y, "y");
+            ru_build_output(&f.b, z, "z");
+            all_ways(&f, 2e-5);
+        }
+    }
+}
+
 static void products_agree(void **state)
 {
     (void)state;
@@ -498,7 +519,7 @@ static void hooks_name_gradients_and_state(void **state)
 RU_TESTS(exec_exe, cmocka_unit_test(training_steps_agree_and_repeat),
          cmocka_unit_test(a_run_allocates_nothing),
          cmocka_unit_test(hooks_name_gradients_and_state), cmocka_unit_test(convolutions_agree),
-         cmocka_unit_test(chunks_agree), cmocka_unit_test(products_agree),
-         cmocka_unit_test(fused_sums_and_activations_agree),
+         cmocka_unit_test(chunks_agree), cmocka_unit_test(transposed_convolutions_agree),
+         cmocka_unit_test(products_agree), cmocka_unit_test(fused_sums_and_activations_agree),
          cmocka_unit_test(views_and_in_place_agree), cmocka_unit_test(updates_swap_and_accumulate),
          cmocka_unit_test(batch_norm_and_pooling_agree))
