@@ -64,6 +64,9 @@ static ru_status bits_add(uint64_t **bits, uint32_t *n, uint32_t *cap, const ru_
     if (more < 0 || more > INT32_MAX - (int64_t)*n) {
         return RU_FAIL(err, RU_E_DATA, "onnx: a list of numbers is damaged");
     }
+    if (more == 0) {
+        return RU_OK;
+    }
     if (*n + more > *cap) {
         int64_t cap_new = (int64_t)*cap * 2 > *n + more ? (int64_t)*cap * 2 : *n + more;
         uint64_t *grown = RU_NEW(arena, uint64_t, cap_new);

@@ -1,6 +1,8 @@
 /* .npy and .npz: any bytes give arrays that lie inside them or the arena, or an error. */
 #include "store/npy.h"
 
+#include <stddef.h>
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 static uint64_t sum_all(const ru_arrays *list)

@@ -1,6 +1,8 @@
 /* ONNX: any bytes give a legal graph or an error; so does a tensor file. */
 #include "world/onnx.h"
 
+#include <stddef.h>
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)

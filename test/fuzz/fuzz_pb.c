@@ -1,6 +1,8 @@
 /* Protobuf cursor: any bytes, every sub-message and packed field, to a bounded depth. */
 #include "base/pb.h"
 
+#include <stddef.h>
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 static uint64_t walk(ru_pb_in in, int depth)

@@ -1,6 +1,8 @@
 /* safetensors: any bytes give tensors that lie inside them, or an error. */
 #include "store/safetensors.h"
 
+#include <stddef.h>
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 static uint64_t sum_all(const ru_arrays *list)
