@@ -43,6 +43,8 @@ static ru_status report_step(rui_trainer *t, double lr, int64_t step_ns, ru_err 
         s.accuracy = rows > 0 ? scalar(t, t->step.correct) / rows : 0;
     }
     ru_rec_counter(t->recorder, t->names.loss, t->loss);
+    ru_rec_counter(t->recorder, t->names.rate,
+                   step_ns > 0 ? (double)batch * 1e9 / (double)step_ns : 0);
     return ru_report_step_put(t->report, &s, err);
 }
 

@@ -61,7 +61,7 @@ train:
   schedule: {cosine: {warmup: 5}}
   batch: 20
   epochs: 1
-  threads: 1
+  threads: ${LAB_THREADS:-1}
 checkpoint: {every: 20ms, keep: 2}
 JOB
 train="$rubato train job.yaml -q"
