@@ -546,9 +546,9 @@ static void test_every_damage_is_survived(void **state)
         const char *name = strstr(rows[k].path, ".gz") != NULL ? ".gz" : "";
         for (int64_t i = 0; i < 2 * n; i += step) {
             bool cut = i >= n;
-            data[i % n] ^= cut ? 0 : (uint8_t)(1u << (i % 8));
+            data[i % n] = (uint8_t)(data[i % n] ^ (cut ? 0u : 1u << (i % 8)));
             const char *paths[] = {text_file(name, data, (size_t)(cut ? i - n : n))};
-            data[i % n] ^= cut ? 0 : (uint8_t)(1u << (i % 8));
+            data[i % n] = (uint8_t)(data[i % n] ^ (cut ? 0u : 1u << (i % 8)));
             ru_data_options opt = {.format = rows[k].format, .paths = paths, .n_paths = 1};
             ru_err err = {0};
             ru_dataset *d = NULL;

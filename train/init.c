@@ -26,10 +26,12 @@ static void normal4(const uint32_t w[4], double scale, float out[4])
     }
 }
 
-void ru_init_fill(const ru_init *init, uint64_t seed, uint32_t k, int64_t count, float *data)
+void ru_init_fill_part(const ru_init *init, uint64_t seed, uint32_t k, int64_t begin, int64_t count,
+                       float *data)
 {
     bool normal = init->kind == RU_INIT_NORMAL;
     double scale = init->scale;
+    RU_CHECK(begin % 4 == 0);
     if (init->kind == RU_INIT_ZEROS || init->kind == RU_INIT_ONES) {
         for (int64_t e = 0; e < count; e++) {
             data[e] = init->kind == RU_INIT_ONES ? 1.0f : 0.0f;
@@ -42,7 +44,7 @@ void ru_init_fill(const ru_init *init, uint64_t seed, uint32_t k, int64_t count,
     for (int64_t e = 0; e < count; e += 4) {
         uint32_t w[4];
         float x[4];
-        ru_philox_at(seed, k, (uint64_t)e / 4, w);
+        ru_philox_at(seed, k, (uint64_t)(begin + e) / 4, w);
         if (normal) {
             normal4(w, scale, x);
         } else {
@@ -52,4 +54,9 @@ void ru_init_fill(const ru_init *init, uint64_t seed, uint32_t k, int64_t count,
             data[e + i] = x[i];
         }
     }
+}
+
+void ru_init_fill(const ru_init *init, uint64_t seed, uint32_t k, int64_t count, float *data)
+{
+    ru_init_fill_part(init, seed, k, 0, count, data);
 }

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "exec/pool.h"
 #include "store/onnx_file.h"
 
 static ru_status full(ru_err *err)
@@ -89,29 +90,53 @@ static ru_status open_zoo(const ru_job *job, ru_arena *arena, ru_model *m, ru_er
 
 /* -- state ------------------------------------------------------------------------------------- */
 
-ru_status ru_model_init(const ru_model *m, uint64_t seed, const ru_graph *step, ru_exe *exe,
-                        ru_err *err)
+typedef struct filling {
+    const ru_init *init;
+    uint64_t seed;
+    uint32_t k;
+    int64_t count;
+    float *data;
+} filling;
+
+static void fill_part(void *arg, uint32_t thread, uint32_t threads)
 {
-    int64_t most = 0;
+    const filling *f = arg;
+    int64_t begin, end;
+    ru_pool_split(f->count, 4, thread, threads, &begin, &end);
+    ru_init_fill_part(f->init, f->seed, f->k, begin, end - begin, f->data + begin);
+}
+
+static ru_status fill_all(const ru_model *m, uint64_t seed, const ru_graph *step, ru_exe *exe,
+                          ru_pool *pool, float *data, ru_err *err)
+{
+    for (uint32_t k = 0; k < m->n_inits; k++) {
+        const ru_value *p = ru_graph_value(&m->train, m->inits[k].param);
+        ru_value_id id = ru_graph_find(step, p->name);
+        if (id.v != 0) {
+            filling f = {&m->inits[k], seed, k, ru_type_count(&p->type), data};
+            ru_pool_run(pool, fill_part, &f);
+            RU_TRY(ru_exe_state_write(exe, id, data, err));
+        }
+    }
+    return RU_OK;
+}
+
+ru_status ru_model_init(const ru_model *m, uint64_t seed, const ru_graph *step, ru_exe *exe,
+                        uint32_t threads, ru_err *err)
+{
+    int64_t most = 1;
+    ru_pool *pool;
     for (uint32_t k = 0; k < m->n_inits; k++) {
         int64_t n = ru_type_count(&ru_graph_value(&m->train, m->inits[k].param)->type);
         most = n > most ? n : most;
     }
-    float *data = malloc((size_t)(most > 0 ? most : 1) * sizeof *data);
-    if (data == NULL) {
-        return RU_FAIL(err, RU_E_MEM, "no memory for start values (%lld bytes)",
-                       (long long)most * 4);
-    }
-    ru_status st = RU_OK;
-    for (uint32_t k = 0; k < m->n_inits && st == RU_OK; k++) {
-        const ru_value *p = ru_graph_value(&m->train, m->inits[k].param);
-        ru_value_id id = ru_graph_find(step, p->name);
-        if (id.v != 0) {
-            ru_init_fill(&m->inits[k], seed, k, ru_type_count(&p->type), data);
-            st = ru_exe_state_write(exe, id, data, err);
-        }
-    }
+    RU_TRY(ru_pool_new(threads, &pool, err));
+    float *data = malloc((size_t)most * sizeof *data);
+    ru_status st = data != NULL ? fill_all(m, seed, step, exe, pool, data, err)
+                                : RU_FAIL(err, RU_E_MEM, "no memory for start values (%lld bytes)",
+                                          (long long)most * 4);
     free(data);
+    ru_pool_free(pool);
     return st;
 }
 

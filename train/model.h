@@ -44,9 +44,10 @@ RU_MUST_USE ru_status ru_model_open(const ru_job *job, const ru_model_facts *fac
 RU_MUST_USE ru_status ru_model_train_form(const ru_graph *g, ru_arena *arena, ru_graph *out,
                                           ru_err *err);
 
-/* Write start values into the state of `exe`, whose graph is a step built from m->train. */
+/* Write start values into the state of `exe`, whose graph is a step built from m->train; drawn by
+ * `threads` threads (0: all cores), the same whatever their number. */
 RU_MUST_USE ru_status ru_model_init(const ru_model *m, uint64_t seed, const ru_graph *step,
-                                    ru_exe *exe, ru_err *err);
+                                    ru_exe *exe, uint32_t threads, ru_err *err);
 
 /* Copy state that both graphs have (by name) from one executable into another. */
 RU_MUST_USE ru_status ru_model_state_copy(const ru_graph *from_graph, ru_exe *from,

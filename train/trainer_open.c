@@ -121,7 +121,7 @@ static ru_status open_recorder(rui_trainer *t, ru_err *err)
 static ru_status fill_state(rui_trainer *t, ru_err *err)
 {
     uint64_t seed = (uint64_t)t->job->train.seed;
-    RU_TRY(ru_model_init(&t->model, seed, &t->step.graph, t->exe, err));
+    RU_TRY(ru_model_init(&t->model, seed, &t->step.graph, t->exe, t->job->train.threads, err));
     t->saved_step = -1;
     if (!t->opt->resume) {
         return RU_OK;
