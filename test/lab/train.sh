@@ -91,6 +91,7 @@ $train --out killed --resume
 same_state whole killed
 
 # -- 2: Ctrl-C
+rm -f steps.jsonl err.txt
 $train --out stopped --json >steps.jsonl 2>err.txt &
 pid=$!
 tries=0
