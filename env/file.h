@@ -10,7 +10,8 @@
 #include "base/arena.h"
 #include "base/status.h"
 
-/* Read-only map of a whole file. Empty files give data = "" and size 0. Readable from any thread. */
+/* Read-only map of a whole file. Empty files give data = "" and size 0. Readable from any thread.
+ */
 typedef struct ru_map_file {
     const uint8_t *data; /* [size_bytes] */
     int64_t size_bytes;
@@ -23,13 +24,13 @@ void ru_file_unmap(ru_map_file *m); /* accepts zeroed memory */
 RU_MUST_USE ru_status ru_file_read(const char *path, int64_t size_max_bytes, ru_arena *arena,
                                    char **data, int64_t *size_bytes, ru_err *err);
 
-/* Replace `path` with `data`: written to a temporary name in the same folder, synced, renamed, folder
- * synced. Readers see the old bytes or the new ones, never a part. */
+/* Replace `path` with `data`: written to a temporary name in the same folder, synced, renamed,
+ * folder synced. Readers see the old bytes or the new ones, never a part. */
 RU_MUST_USE ru_status ru_file_replace(const char *path, const void *data, int64_t size_bytes,
                                       ru_err *err);
 
-/* A file being written; ru_out_commit makes it appear under its name as ru_file_replace does, closing
- * without commit removes it. */
+/* A file being written; ru_out_commit makes it appear under its name as ru_file_replace does,
+ * closing without commit removes it. */
 typedef struct ru_out ru_out;
 RU_MUST_USE ru_status ru_out_open(const char *path, ru_out **out, ru_err *err);
 RU_MUST_USE ru_status ru_out_write(ru_out *o, const void *data, int64_t size_bytes, ru_err *err);
@@ -38,7 +39,8 @@ void ru_out_close(ru_out *o);
 
 /* A file that grows and may be read while it does (logs, metrics, traces): appends, no rename. */
 typedef struct ru_log_file ru_log_file;
-RU_MUST_USE ru_status ru_log_file_open(const char *path, bool keep_old, ru_log_file **out, ru_err *err);
+RU_MUST_USE ru_status ru_log_file_open(const char *path, bool keep_old, ru_log_file **out,
+                                       ru_err *err);
 RU_MUST_USE ru_status ru_log_file_append(ru_log_file *f, const void *data, int64_t size_bytes,
                                          ru_err *err);
 RU_MUST_USE ru_status ru_log_file_sync(ru_log_file *f, ru_err *err);
@@ -65,7 +67,8 @@ RU_MUST_USE ru_status ru_dir_make(const char *path, ru_err *err); /* with parent
 /* Names in a folder, sorted by bytes, without "." and "..". */
 RU_MUST_USE ru_status ru_dir_list(const char *path, ru_arena *arena, char ***names, uint32_t *n,
                                   ru_err *err);
-RU_MUST_USE ru_status ru_path_rename(const char *from, const char *to, ru_err *err); /* + sync folder */
+RU_MUST_USE ru_status ru_path_rename(const char *from, const char *to,
+                                     ru_err *err);                   /* + sync folder */
 RU_MUST_USE ru_status ru_path_remove(const char *path, ru_err *err); /* file or whole folder */
 /* dir/name in `arena`. */
 char *ru_path_join(ru_arena *arena, const char *dir, const char *name);

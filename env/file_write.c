@@ -1,6 +1,7 @@
 /* Writing files: atomic replacement and growing files.
  *
- * A file appears under its name in four steps, each of which a crash may follow without harm: write to
+ * A file appears under its name in four steps, each of which a crash may follow without harm: write
+ * to
  * "<path>.tmp-<pid>-<n>", fsync it, rename over the name, fsync the folder. */
 #include "env/file.h"
 
@@ -47,8 +48,8 @@ static ru_status write_full(int fd, const char *path, const void *data, int64_t 
 static ru_status sync_folder_of(const char *path, ru_err *err)
 {
     const char *slash = strrchr(path, '/');
-    char *dir = slash == NULL ? strdup(".")
-                              : strndup(path, slash == path ? 1 : (size_t)(slash - path));
+    char *dir =
+        slash == NULL ? strdup(".") : strndup(path, slash == path ? 1 : (size_t)(slash - path));
     if (dir == NULL) {
         return RU_FAIL(err, RU_E_MEM, "no memory to sync the folder of %s", path);
     }

@@ -1,4 +1,5 @@
-/* Child processes on fork and execvp. Between fork and exec only async-signal-safe calls are made. */
+/* Child processes on fork and execvp. Between fork and exec only async-signal-safe calls are made.
+ */
 #include "env/process.h"
 
 #include <errno.h>
@@ -76,7 +77,8 @@ static void pin(int64_t mask)
     (void)sched_setaffinity(0, sizeof set, &set);
 }
 
-RU_NORETURN static void child(const ru_process_options *opt, char **env, int in, int out, int report)
+RU_NORETURN static void child(const ru_process_options *opt, char **env, int in, int out,
+                              int report)
 {
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     signal(SIGPIPE, SIG_DFL);

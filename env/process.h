@@ -1,7 +1,7 @@
 /* Child processes with pipes: benchmarks' peers, later workers.
  *
- * A child never outlives its parent by accident: it gets SIGKILL when the parent's thread that started
- * it dies (PR_SET_PDEATHSIG).
+ * A child never outlives its parent by accident: it gets SIGKILL when the parent's thread that
+ * started it dies (PR_SET_PDEATHSIG).
  *
  * Thread: one per object. */
 #ifndef RU_ENV_PROCESS_H
@@ -20,14 +20,16 @@ typedef struct ru_process_options {
     int64_t cores_mask;       /* bit k: may run on core k; 0: as the parent */
 } ru_process_options;
 
-RU_MUST_USE ru_status ru_process_start(const ru_process_options *opt, ru_process **out, ru_err *err);
+RU_MUST_USE ru_status ru_process_start(const ru_process_options *opt, ru_process **out,
+                                       ru_err *err);
 
 /* Write all bytes to the child's standard input. Errors: RU_E_PEER when it is gone. */
 RU_MUST_USE ru_status ru_process_write(ru_process *p, const char *data, int64_t size_bytes,
                                        ru_err *err);
 
 /* Next line of its output without the newline, view until the next call; NULL at the end. Waits at
- * most `timeout_ns` (0: for ever). Errors: RU_E_AGAIN on time-out, RU_E_LIMIT for a line over 1 MiB. */
+ * most `timeout_ns` (0: for ever). Errors: RU_E_AGAIN on time-out, RU_E_LIMIT for a line over 1
+ * MiB. */
 RU_MUST_USE ru_status ru_process_line(ru_process *p, int64_t timeout_ns, const char **line,
                                       ru_err *err);
 

@@ -9,10 +9,11 @@ static void test_lines_and_exit_code(void **state)
     (void)state;
     ru_err err = {0};
     ru_process *p = NULL;
-    const char *argv[] = {"sh", "-c", "while read x; do echo \"got $x $RU_A$HOME\"; done; exit 7", NULL};
+    const char *argv[] = {"sh", "-c", "while read x; do echo \"got $x $RU_A$HOME\"; done; exit 7",
+                          NULL};
     const char *set[] = {"RU_A=1", NULL}, *unset[] = {"HOME", NULL};
-    ru_process_options opt = {.argv = argv, .set = set, .unset = unset, .pipe_in = true,
-                              .pipe_out = true};
+    ru_process_options opt = {
+        .argv = argv, .set = set, .unset = unset, .pipe_in = true, .pipe_out = true};
     assert_ok(ru_process_start(&opt, &p, &err), err);
     const char *line;
     assert_ok(ru_process_write(p, "a\nb\n", 4, &err), err);

@@ -19,8 +19,9 @@ int64_t
 ru_self_start_ns(void); /* start of the process on the clock of ru_clock_now; 0: not known */
 int64_t ru_self_pid(void);
 
-/* Start this program again in this process, with the same words and NAME=value in the environment: for
- * settings that libraries read only when they are loaded. Returns only when that was not possible. */
+/* Start this program again in this process, with the same words and NAME=value in the environment:
+ * for settings that libraries read only when they are loaded. Returns only when that was not
+ * possible. */
 void ru_self_again(const char *name, const char *value);
 
 /* Columns of the terminal behind file descriptor `fd`; 0: not a terminal. */

@@ -23,7 +23,8 @@ static void *entry(void *raw)
     return NULL;
 }
 
-ru_status ru_thread_start(ru_thread *t, const char *name, void (*fn)(void *), void *arg, ru_err *err)
+ru_status ru_thread_start(ru_thread *t, const char *name, void (*fn)(void *), void *arg,
+                          ru_err *err)
 {
     start_args *a = calloc(1, sizeof *a);
     if (a == NULL) {

@@ -40,8 +40,8 @@ bool ru_cond_wait_for(ru_cond *c, ru_mutex *m, int64_t timeout_ns);
 void ru_cond_signal(ru_cond *c);
 void ru_cond_broadcast(ru_cond *c);
 
-/* One place per thread for the recorder's ring: `owner` and `stamp` tell whether it is this recorder's
- * (another may have been opened at the same address). */
+/* One place per thread for the recorder's ring: `owner` and `stamp` tell whether it is this
+ * recorder's (another may have been opened at the same address). */
 typedef struct ru_thread_slot {
     const void *owner;
     int64_t stamp;

@@ -1,8 +1,8 @@
 /* The project's own measurements: what a benchmark fills and how it is shown.
  *
  * A benchmark measures two sides in turns within one run and reports medians and spread; a ratio is
- * always written so that above 1 means ahead. Absolute times of these machines mean little, ratios of
- * interleaved rounds do.
+ * always written so that above 1 means ahead. Absolute times of these machines mean little, ratios
+ * of interleaved rounds do.
  *
  * Thread: main only. */
 #ifndef RU_TOOL_BENCH_H
@@ -33,11 +33,11 @@ typedef struct ru_bench_row {
 
 typedef struct ru_bench {
     ru_arena *arena;
-    bool quick;             /* fewer and shorter rounds */
-    const char *dir;        /* folder for generated inputs */
-    const char *only;       /* rows whose name contains this; "" all */
-    uint32_t threads;       /* 0: 1 and 2 (as far as there are cores) */
-    ru_bench_row *rows;     /* [n] */
+    bool quick;         /* fewer and shorter rounds */
+    const char *dir;    /* folder for generated inputs */
+    const char *only;   /* rows whose name contains this; "" all */
+    uint32_t threads;   /* 0: 1 and 2 (as far as there are cores) */
+    ru_bench_row *rows; /* [n] */
     uint32_t n, cap;
 } ru_bench;
 
@@ -48,15 +48,16 @@ RU_MUST_USE ru_status ru_bench_add(ru_bench *b, const ru_bench_row *row, ru_err 
 /* ours/theirs, inverted where lower is better; 0 when one side is missing. */
 double ru_bench_ratio(const ru_bench_row *row);
 
-/* -- two sides in turns --------------------------------------------------------------------------- */
+/* -- two sides in turns ---------------------------------------------------------------------------
+ */
 
 /* One side: a child process that speaks the line protocol of bench/peer.py. */
 typedef struct ru_bench_side {
     const char *const *argv;
     /* filled */
     struct ru_process *process;
-    const char *detail;  /* what it says of itself */
-    const char *missing; /* not NULL: it could not be started, and why */
+    const char *detail;                /* what it says of itself */
+    const char *missing;               /* not NULL: it could not be started, and why */
     double rates[RU_BENCH_ROUNDS_MAX]; /* steps per second of each round */
     double loss;
     int64_t rss_bytes;
@@ -69,12 +70,13 @@ typedef struct ru_bench_turns {
     uint32_t threads; /* both sides are held to this many cores */
 } ru_bench_turns;
 
-/* Start all sides, warm up, run rounds in turns, ask for memory, end them. A peer that cannot start is
- * marked missing; side 0 (ours) must start. */
+/* Start all sides, warm up, run rounds in turns, ask for memory, end them. A peer that cannot start
+ * is marked missing; side 0 (ours) must start. */
 RU_MUST_USE ru_status ru_bench_run_turns(ru_bench_side *sides, uint32_t n,
                                          const ru_bench_turns *turns, ru_arena *arena, ru_err *err);
 
-/* Run an exporter script to its end; `path` must exist afterwards. `install` stands in the error. */
+/* Run an exporter script to its end; `path` must exist afterwards. `install` stands in the error.
+ */
 RU_MUST_USE ru_status ru_bench_export(ru_bench_side *exporter, const char *path,
                                       const char *install, ru_err *err);
 
@@ -82,7 +84,8 @@ RU_MUST_USE ru_status ru_bench_export(ru_bench_side *exporter, const char *path,
  * words: train|infer MODEL-or-FILE THREADS PRECISION BATCH */
 RU_MUST_USE ru_status ru_bench_worker(const char *const *words, uint32_t n, ru_err *err);
 
-/* -- the benchmarks --------------------------------------------------------------------------------- */
+/* -- the benchmarks
+ * --------------------------------------------------------------------------------- */
 
 typedef ru_status (*ru_bench_fn)(ru_bench *b, ru_err *err);
 ru_status ru_bench_train(ru_bench *b, ru_err *err);

@@ -28,9 +28,14 @@ static const char **ours_argv(ru_bench *b, const pair *p)
 {
     const char **argv = RU_NEW(b->arena, const char *, 10);
     if (argv != NULL) {
-        const char *words[] = {ru_bench_self(b->arena), "bench", "--worker", p->task,
-                               p->file != NULL ? p->file : p->model, number(b->arena, p->threads),
-                               p->precision, number(b->arena, p->batch)};
+        const char *words[] = {ru_bench_self(b->arena),
+                               "bench",
+                               "--worker",
+                               p->task,
+                               p->file != NULL ? p->file : p->model,
+                               number(b->arena, p->threads),
+                               p->precision,
+                               number(b->arena, p->batch)};
         memcpy(argv, words, sizeof words);
     }
     return argv;
@@ -41,11 +46,15 @@ static const char **peer_argv(ru_bench *b, const pair *p, const char *side)
     const char **argv = RU_NEW(b->arena, const char *, 20);
     const char *scripts = ru_bench_scripts(b->arena);
     if (argv != NULL) {
-        const char *words[] = {"python3",
-                               ru_path_join(b->arena, scripts != NULL ? scripts : "", "peer.py"),
-                               "--side", side, "--task", p->task, "--model", p->model, "--threads",
-                               number(b->arena, p->threads), "--precision", p->precision, "--batch",
-                               number(b->arena, p->batch), "--onnx", p->file != NULL ? p->file : ""};
+        const char *words[] = {
+            "python3",     ru_path_join(b->arena, scripts != NULL ? scripts : "", "peer.py"),
+            "--side",      side,
+            "--task",      p->task,
+            "--model",     p->model,
+            "--threads",   number(b->arena, p->threads),
+            "--precision", p->precision,
+            "--batch",     number(b->arena, p->batch),
+            "--onnx",      p->file != NULL ? p->file : ""};
         memcpy(argv, words, sizeof words);
     }
     return argv;
@@ -70,8 +79,8 @@ static const char *missing_text(ru_bench *b, const ru_bench_side *s, const char 
 
 static ru_bench_turns turns_of(const ru_bench *b, uint32_t threads)
 {
-    return (ru_bench_turns){.rounds = b->quick ? 3 : 9, .seconds = b->quick ? 0.3 : 0.6,
-                            .threads = threads};
+    return (ru_bench_turns){
+        .rounds = b->quick ? 3 : 9, .seconds = b->quick ? 0.3 : 0.6, .threads = threads};
 }
 
 static ru_status add_speed(ru_bench *b, const pair *p, ru_bench_side *sides, uint32_t n,
@@ -88,9 +97,9 @@ static ru_status add_speed(ru_bench *b, const pair *p, ru_bench_side *sides, uin
             .unit = "samples/s",
             .ours = ours,
             .theirs = rates(&sides[k], t.rounds, (double)p->batch),
-            .peer = ru_arena_printf(b->arena, "%s%s%s", labels[k],
-                                    sides[k].detail != NULL ? ": " : "",
-                                    sides[k].detail != NULL ? sides[k].detail : ""),
+            .peer =
+                ru_arena_printf(b->arena, "%s%s%s", labels[k], sides[k].detail != NULL ? ": " : "",
+                                sides[k].detail != NULL ? sides[k].detail : ""),
             .missing = missing_text(b, &sides[k], install),
             .goal = goals[k],
         };
@@ -104,10 +113,14 @@ static ru_status add_memory(ru_bench *b, const pair *p, const ru_bench_side *sid
     ru_bench_row row = {
         .name = ru_arena_printf(b->arena, "%s train %s memory %u thread%s", p->model, p->precision,
                                 p->threads, p->threads == 1 ? "" : "s"),
-        .unit = "MiB resident", .lower = true, .peer = "torch eager", .goal = 1 / 0.7,
+        .unit = "MiB resident",
+        .lower = true,
+        .peer = "torch eager",
+        .goal = 1 / 0.7,
         .missing = missing_text(b, &sides[1], install_torch),
     };
-    double ours = (double)sides[0].rss_bytes / 1048576, theirs = (double)sides[1].rss_bytes / 1048576;
+    double ours = (double)sides[0].rss_bytes / 1048576,
+           theirs = (double)sides[1].rss_bytes / 1048576;
     row.ours = (ru_bench_stat){ours, ours, ours, 1};
     if (sides[1].missing == NULL) {
         row.theirs = (ru_bench_stat){theirs, theirs, theirs, 1};
@@ -139,8 +152,8 @@ ru_status ru_bench_train(ru_bench *b, ru_err *err)
         for (uint32_t m = 0; m < RU_ARRAY_LEN(models); m++) {
             for (uint32_t threads = 1; threads <= 2 && threads <= cores; threads++) {
                 pair p = {"train", models[m], precisions[prec], train_batch[m], threads, NULL};
-                const char *name = ru_arena_printf(b->arena, "%s train %s b%lld %u thread",
-                                                   p.model, p.precision, (long long)p.batch, threads);
+                const char *name = ru_arena_printf(b->arena, "%s train %s b%lld %u thread", p.model,
+                                                   p.precision, (long long)p.batch, threads);
                 if (name != NULL && ru_bench_wants(b, name) &&
                     (b->threads == 0 || b->threads == threads)) {
                     RU_TRY(train_one(b, &p, err));
@@ -162,7 +175,8 @@ static ru_status onnx_file(ru_bench *b, const char *model, const char **path, ru
     if (scripts == NULL) {
         return RU_FAIL(err, RU_E_MISSING, "bench/models.py is not beside this program");
     }
-    const char *argv[] = {"python3", ru_path_join(b->arena, scripts, "models.py"), b->dir, model, NULL};
+    const char *argv[] = {"python3", ru_path_join(b->arena, scripts, "models.py"), b->dir, model,
+                          NULL};
     ru_bench_side exporter = {.argv = argv};
     return ru_bench_export(&exporter, *path, install_ort, err);
 }
@@ -187,8 +201,8 @@ ru_status ru_bench_infer(ru_bench *b, ru_err *err)
         for (uint32_t k = 0; k < 2; k++) {
             for (uint32_t threads = 1; threads <= 2 && threads <= cores; threads++) {
                 pair p = {"infer", models[m], "f32", batches[k], threads, NULL};
-                const char *name = ru_arena_printf(b->arena, "%s infer f32 b%lld %u thread", p.model,
-                                                   (long long)p.batch, threads);
+                const char *name = ru_arena_printf(b->arena, "%s infer f32 b%lld %u thread",
+                                                   p.model, (long long)p.batch, threads);
                 if (name == NULL || !ru_bench_wants(b, name) ||
                     (b->threads != 0 && b->threads != threads)) {
                     continue;

@@ -138,7 +138,7 @@ static double fio_rate(const char *path)
         for (const char *c = line; *c != '\0' && field <= 7; c++) {
             if (*c == ';') {
                 field++;
-                rate = field == 7 ? atof(c + 1) * 1024.0 / 1e6 : rate;
+                rate = field == 7 ? strtod(c + 1, NULL) * 1024.0 / 1e6 : rate;
             }
         }
     }
@@ -343,7 +343,7 @@ static double pillow_rate(const char *dir)
     double rate = 0.0;
     if (ru_process_start(&opt, &p, NULL) == RU_OK && ru_process_line(p, 0, &line, NULL) == RU_OK &&
         line != NULL) {
-        rate = atof(line);
+        rate = strtod(line, NULL);
     }
     ru_process_close(p);
     return rate;

@@ -18,7 +18,8 @@ static ru_status time_command(const char *const *argv, double *ms, ru_err *err)
     int code = ru_process_wait(p);
     *ms = (double)(ru_clock_now().ns - t0) * 1e-6;
     ru_process_close(p);
-    return code == 0 ? RU_OK : RU_FAIL(err, RU_E_USER, "%s %s ended with code %d", argv[0], argv[1], code);
+    return code == 0 ? RU_OK
+                     : RU_FAIL(err, RU_E_USER, "%s %s ended with code %d", argv[0], argv[1], code);
 }
 
 static const char job_text[] = "name: start\n"
@@ -41,10 +42,16 @@ ru_status ru_bench_start(ru_bench *b, ru_err *err)
         RU_TRY(time_command(version, &v[k], err));
         RU_TRY(time_command(bare, &e[k], err));
     }
-    ru_bench_row row = {.name = "rubato --version", .unit = "ms", .lower = true, .goal = 5,
-                        .ours = ru_bench_stat_of(v, rounds), .peer = NULL};
+    ru_bench_row row = {.name = "rubato --version",
+                        .unit = "ms",
+                        .lower = true,
+                        .goal = 5,
+                        .ours = ru_bench_stat_of(v, rounds),
+                        .peer = NULL};
     RU_TRY(ru_bench_add(b, &row, err));
-    row = (ru_bench_row){.name = "an empty program, for comparison", .unit = "ms", .lower = true,
+    row = (ru_bench_row){.name = "an empty program, for comparison",
+                         .unit = "ms",
+                         .lower = true,
                          .ours = ru_bench_stat_of(e, rounds)};
     RU_TRY(ru_bench_add(b, &row, err));
     uint32_t few = b->quick ? 3 : 7;
@@ -54,8 +61,11 @@ ru_status ru_bench_start(ru_bench *b, ru_err *err)
         }
         RU_TRY(time_command(train, &t[k], err));
     }
-    row = (ru_bench_row){.name = "rubato train, lenet, one step and out", .unit = "ms", .lower = true,
-                         .goal = 300, .ours = ru_bench_stat_of(t, few)};
+    row = (ru_bench_row){.name = "rubato train, lenet, one step and out",
+                         .unit = "ms",
+                         .lower = true,
+                         .goal = 300,
+                         .ours = ru_bench_stat_of(t, few)};
     return ru_bench_add(b, &row, err);
 }
 
@@ -84,10 +94,15 @@ ru_status ru_bench_trace(ru_bench *b, ru_err *err)
         clock[k] = (double)(ru_rec_now() - t0) / (RECORDS) + (sum == 1 ? 1 : 0);
     }
     ru_recorder_close(r);
-    ru_bench_row row = {.name = "one record, with its reading of the clock", .unit = "ns", .lower = true,
-                        .goal = 60, .ours = ru_bench_stat_of(cost, rounds)};
+    ru_bench_row row = {.name = "one record, with its reading of the clock",
+                        .unit = "ns",
+                        .lower = true,
+                        .goal = 60,
+                        .ours = ru_bench_stat_of(cost, rounds)};
     RU_TRY(ru_bench_add(b, &row, err));
-    row = (ru_bench_row){.name = "reading the clock alone", .unit = "ns", .lower = true,
+    row = (ru_bench_row){.name = "reading the clock alone",
+                         .unit = "ns",
+                         .lower = true,
                          .ours = ru_bench_stat_of(clock, rounds)};
     return ru_bench_add(b, &row, err);
 }

@@ -1,5 +1,6 @@
-/* Two or more sides in turns: start, warm up, rounds A B A B ..., memory, end. Each round runs a number
- * of steps that takes about the asked time on that side, so a slow side does not stretch the run. */
+/* Two or more sides in turns: start, warm up, rounds A B A B ..., memory, end. Each round runs a
+ * number of steps that takes about the asked time on that side, so a slow side does not stretch the
+ * run. */
 #include <jansson.h>
 #include <math.h>
 #include <stdio.h>
@@ -15,12 +16,23 @@ static const int64_t answer_max_ns = (int64_t)600 * 1000000000;
 
 /* Variables that would change either side's arithmetic library behind our back (an inherited
  * OPENBLAS_CORETYPE halves it). */
-static const char *const cleared[] = {
-    "OPENBLAS_CORETYPE", "OPENBLAS_L2_SIZE",   "OPENBLAS_NUM_THREADS", "GOTO_NUM_THREADS",
-    "OMP_NUM_THREADS",   "OMP_WAIT_POLICY",    "OMP_PROC_BIND",        "OMP_PLACES",
-    "MKL_NUM_THREADS",   "MKL_DEBUG_CPU_TYPE", "GOMP_CPU_AFFINITY",    "KMP_AFFINITY",
-    "KMP_BLOCKTIME",     "GOMP_SPINCOUNT",     "DNNL_MAX_CPU_ISA",     "NVPL_BLAS_DEBUG_CPU_TYPE",
-    NULL};
+static const char *const cleared[] = {"OPENBLAS_CORETYPE",
+                                      "OPENBLAS_L2_SIZE",
+                                      "OPENBLAS_NUM_THREADS",
+                                      "GOTO_NUM_THREADS",
+                                      "OMP_NUM_THREADS",
+                                      "OMP_WAIT_POLICY",
+                                      "OMP_PROC_BIND",
+                                      "OMP_PLACES",
+                                      "MKL_NUM_THREADS",
+                                      "MKL_DEBUG_CPU_TYPE",
+                                      "GOMP_CPU_AFFINITY",
+                                      "KMP_AFFINITY",
+                                      "KMP_BLOCKTIME",
+                                      "GOMP_SPINCOUNT",
+                                      "DNNL_MAX_CPU_ISA",
+                                      "NVPL_BLAS_DEBUG_CPU_TYPE",
+                                      NULL};
 
 static int compare(const void *a, const void *b)
 {
@@ -65,8 +77,12 @@ static ru_status run_steps(ru_bench_side *s, int64_t k, double *seconds, ru_err 
 
 static ru_status start(ru_bench_side *s, uint32_t threads, ru_arena *arena, ru_err *err)
 {
-    ru_process_options opt = {.argv = s->argv, .unset = cleared, .pipe_in = true, .pipe_out = true,
-                              .quiet = true, .cores_mask = ((int64_t)1 << threads) - 1};
+    ru_process_options opt = {.argv = s->argv,
+                              .unset = cleared,
+                              .pipe_in = true,
+                              .pipe_out = true,
+                              .quiet = true,
+                              .cores_mask = ((int64_t)1 << threads) - 1};
     RU_TRY(ru_process_start(&opt, &s->process, err));
     const char *line;
     RU_TRY(ru_process_line(s->process, answer_max_ns, &line, err));
@@ -181,10 +197,11 @@ const char *ru_bench_scripts(ru_arena *arena)
     return NULL;
 }
 
-ru_status ru_bench_export(ru_bench_side *exporter, const char *path, const char *install, ru_err *err)
+ru_status ru_bench_export(ru_bench_side *exporter, const char *path, const char *install,
+                          ru_err *err)
 {
-    ru_process_options opt = {.argv = exporter->argv, .unset = cleared, .pipe_out = true,
-                              .quiet = true};
+    ru_process_options opt = {
+        .argv = exporter->argv, .unset = cleared, .pipe_out = true, .quiet = true};
     RU_TRY(ru_process_start(&opt, &exporter->process, err));
     const char *line = "";
     while (line != NULL && ru_process_line(exporter->process, answer_max_ns, &line, err) == RU_OK) {

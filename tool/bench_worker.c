@@ -1,5 +1,6 @@
-/* Our side of the training and inference benchmarks: one model, fixed random inputs, steps on demand.
- * It stands in a process of its own so that memory and threads are counted as the peer's are. */
+/* Our side of the training and inference benchmarks: one model, fixed random inputs, steps on
+ * demand. It stands in a process of its own so that memory and threads are counted as the peer's
+ * are. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -60,8 +61,11 @@ static void fill_random(void *into, const ru_type *t, int64_t classes)
 static ru_status build_step(worker *w, const workload *k, int64_t batch, ru_step_graph *s,
                             const ru_init **inits, uint32_t *n_inits, ru_graph *model, ru_err *err)
 {
-    ru_zoo_options zoo = {.classes = 10, .context = k->context, .vocab = k->context > 0 ? 256 : 0,
-                          .input_rank = k->input_rank, .bias = true};
+    ru_zoo_options zoo = {.classes = 10,
+                          .context = k->context,
+                          .vocab = k->context > 0 ? 256 : 0,
+                          .input_rank = k->input_rank,
+                          .bias = true};
     memcpy(zoo.input, k->input, sizeof k->input);
     ru_zoo_model info;
     RU_TRY(ru_graph_init(model, &w->arena, k->name, err));
@@ -71,11 +75,14 @@ static ru_status build_step(worker *w, const workload *k, int64_t batch, ru_step
     ru_step_options opt = {
         .loss = k->context > 0 ? RU_LOSS_NEXT_TOKEN : RU_LOSS_CROSS_ENTROPY,
         .batch = batch,
-        .optimizer = k->adamw ? (ru_optimizer){.kind = RU_OPTIMIZER_ADAMW, .lr = 3e-4, .beta1 = 0.9,
-                                               .beta2 = 0.999, .epsilon = 1e-8,
-                                               .weight_decay = 0.01}
-                              : (ru_optimizer){.kind = RU_OPTIMIZER_SGD, .lr = 0.01,
-                                               .momentum = 0.9},
+        .optimizer = k->adamw
+                         ? (ru_optimizer){.kind = RU_OPTIMIZER_ADAMW,
+                                          .lr = 3e-4,
+                                          .beta1 = 0.9,
+                                          .beta2 = 0.999,
+                                          .epsilon = 1e-8,
+                                          .weight_decay = 0.01}
+                         : (ru_optimizer){.kind = RU_OPTIMIZER_SGD, .lr = 0.01, .momentum = 0.9},
     };
     opt.x = k->context > 0 ? ru_type_make(RU_I64, 1, &k->context)
                            : ru_type_make(RU_F32, k->input_rank, k->input);
@@ -94,8 +101,7 @@ static ru_status start_values(worker *w, const ru_graph *model, const ru_step_gr
             return RU_FAIL(err, RU_E_MEM, "no memory for the parameter %s", v->name);
         }
         ru_init_fill(&inits[k], 1, k, count, data);
-        ru_status st =
-            ru_exe_state_write(w->exe, ru_graph_find(&s->graph, v->name), data, err);
+        ru_status st = ru_exe_state_write(w->exe, ru_graph_find(&s->graph, v->name), data, err);
         free(data);
         RU_TRY(st);
     }
@@ -158,13 +164,13 @@ static ru_status open_infer(worker *w, const char *path, int64_t batch, const ru
     }
     RU_TRY(ru_file_map(path, &w->file, err));
     ru_onnx_options read = {.external = NULL};
-    RU_TRY(ru_onnx_read(w->file.data, w->file.size_bytes, &read, &w->arena, model, NULL,
-                        err));
+    RU_TRY(ru_onnx_read(w->file.data, w->file.size_bytes, &read, &w->arena, model, NULL, err));
     RU_TRY(bind_batch(w, model, batch, &g, err));
     g = g != NULL ? g : model;
     RU_TRY(ru_exe_open(g, opt, &w->exe, err));
     for (uint32_t k = 0; k < g->n_inputs; k++) {
-        fill_random(ru_exe_input(w->exe, g->inputs[k]), &ru_graph_value(g, g->inputs[k])->type, 256);
+        fill_random(ru_exe_input(w->exe, g->inputs[k]), &ru_graph_value(g, g->inputs[k])->type,
+                    256);
     }
     w->loss = g->outputs[0];
     return RU_OK;
@@ -212,8 +218,7 @@ static ru_status answer(worker *w, const char *line, bool *quit, ru_err *err)
 ru_status ru_bench_worker(const char *const *words, uint32_t n, ru_err *err)
 {
     if (n != 5) {
-        return RU_FAIL(err, RU_E_USAGE,
-                       "a worker needs: train|infer MODEL THREADS f32|bf16 BATCH");
+        return RU_FAIL(err, RU_E_USAGE, "a worker needs: train|infer MODEL THREADS f32|bf16 BATCH");
     }
     worker w = {.train = strcmp(words[0], "train") == 0};
     ru_arena_init(&w.arena, 0);

@@ -14,7 +14,7 @@
     X(train, ru_bench_train, "training speed and memory against PyTorch, f32 and bf16")            \
     X(infer, ru_bench_infer, "inference of exported ONNX models against PyTorch and ONNX Runtime") \
     X(reader, ru_bench_reader, "reading tokens, IDX and photos against the disk and Pillow")       \
-    X(start, ru_bench_start, "starting the program and the first training step")                  \
+    X(start, ru_bench_start, "starting the program and the first training step")                   \
     X(trace, ru_bench_trace, "cost of one record of the recorder")
 
 static const struct {
@@ -34,7 +34,8 @@ bool ru_bench_wants(const ru_bench *b, const char *name)
 
 double ru_bench_ratio(const ru_bench_row *row)
 {
-    if (row->ours.n == 0 || row->theirs.n == 0 || row->ours.median <= 0 || row->theirs.median <= 0) {
+    if (row->ours.n == 0 || row->theirs.n == 0 || row->ours.median <= 0 ||
+        row->theirs.median <= 0) {
         return 0;
     }
     double r = row->ours.median / row->theirs.median;
@@ -189,8 +190,10 @@ static ru_status run_named(ru_cmd_in *in, const char *name, ru_err *err)
         if (strcmp(benches[k].name, name) != 0) {
             continue;
         }
-        ru_bench b = {.arena = in->arena, .quick = ru_cmd_flag(in, "quick"),
-                      .dir = ru_cmd_text(in, "dir"), .only = ru_cmd_text(in, "only"),
+        ru_bench b = {.arena = in->arena,
+                      .quick = ru_cmd_flag(in, "quick"),
+                      .dir = ru_cmd_text(in, "dir"),
+                      .only = ru_cmd_text(in, "only"),
                       .threads = (uint32_t)ru_cmd_i64(in, "threads")};
         RU_TRY(ru_dir_make(b.dir, err));
         RU_TRY(benches[k].fn(&b, err));
@@ -217,14 +220,27 @@ static ru_status run(ru_cmd_in *in, ru_err *err)
 static const ru_opt opts[] = {
     {.name = "json", .type = RU_OPT_FLAG, .help = "one JSON object (rubato.bench/1) on stdout"},
     {.name = "quick", .type = RU_OPT_FLAG, .help = "fewer and shorter rounds: a first look"},
-    {.name = "only", .type = RU_OPT_TEXT, .word = "WORD", .def = "",
+    {.name = "only",
+     .type = RU_OPT_TEXT,
+     .word = "WORD",
+     .def = "",
      .help = "only rows whose name contains this"},
-    {.name = "threads", .type = RU_OPT_I64, .word = "N", .def = "0", .min = 0, .max = 1024,
+    {.name = "threads",
+     .type = RU_OPT_I64,
+     .word = "N",
+     .def = "0",
+     .min = 0,
+     .max = 1024,
      .help = "only rows with this number of threads (0: all)"},
-    {.name = "dir", .type = RU_OPT_TEXT, .word = "DIR", .def = "out/bench",
+    {.name = "dir",
+     .type = RU_OPT_TEXT,
+     .word = "DIR",
+     .def = "out/bench",
      .help = "folder for exported models and generated inputs"},
-    {.name = "worker", .type = RU_OPT_FLAG,
-     .help = "be one side of a benchmark: train|infer MODEL THREADS f32|bf16 BATCH on the line protocol "
+    {.name = "worker",
+     .type = RU_OPT_FLAG,
+     .help = "be one side of a benchmark: train|infer MODEL THREADS f32|bf16 BATCH on the line "
+             "protocol "
              "of bench/peer.py"},
 };
 
@@ -237,9 +253,10 @@ static const ru_example examples[] = {
 const ru_cmd rui_cmd_bench = {
     .name = "bench",
     .summary = "measure this machine, each figure beside a peer measured in the same run",
-    .about = "Both sides of every row run in turns; printed are medians, the range over the rounds and "
-             "the ratio, written so that above 1 is ahead. A peer that is not installed is said to be "
-             "missing, with the command that installs it; stored numbers are never shown.",
+    .about =
+        "Both sides of every row run in turns; printed are medians, the range over the rounds and "
+        "the ratio, written so that above 1 is ahead. A peer that is not installed is said to be "
+        "missing, with the command that installs it; stored numbers are never shown.",
     .args = "[NAME]",
     .arg_min = 0,
     .arg_max = 5,

@@ -1,7 +1,7 @@
 /* rubato demo: about a minute that shows what there is, with the commands a user would type.
  *
- * Every step is a command of this program, run as a child process and printed first, so that what is
- * shown can be repeated by hand and nothing is staged. */
+ * Every step is a command of this program, run as a child process and printed first, so that what
+ * is shown can be repeated by hand and nothing is staged. */
 #include <stdio.h>
 #include <string.h>
 
@@ -79,8 +79,9 @@ static ru_status step(const demo *d, const char *const *words, ru_err *err)
     int code = ru_process_wait(p);
     ru_process_close(p);
     if (code != 0) {
-        return RU_FAIL(err, RU_E_USER, "`rubato %s` ended with exit code %d; its message stands above",
-                       words[0], code);
+        return RU_FAIL(err, RU_E_USER,
+                       "`rubato %s` ended with exit code %d; its message stands above", words[0],
+                       code);
     }
     return RU_OK;
 }
@@ -102,8 +103,8 @@ static ru_status write_job(const demo *d, const char *name, const char *text, ru
  * installed with the program. */
 static ru_status make_text(const demo *d, ru_err *err)
 {
-    static const char *const parts[] = {"README.md", "docs", "base", "world", "env", "trace", "plan",
-                                        "exec",      "store", "data", "train", "tool"};
+    static const char *const parts[] = {"README.md", "docs", "base",  "world", "env",   "trace",
+                                        "plan",      "exec", "store", "data",  "train", "tool"};
     const char *words[32] = {"data", "make", "text", "--out", in_dir(d, "text")};
     uint32_t n = 5;
     for (uint32_t k = 0; k < RU_ARRAY_LEN(parts); k++) {
@@ -113,9 +114,10 @@ static ru_status make_text(const demo *d, ru_err *err)
         }
     }
     if (n == 5) {
-        return RU_FAIL(err, RU_E_MISSING,
-                       "there is no text to learn from in %s; name a folder of text with --text DIR",
-                       d->text_root);
+        return RU_FAIL(
+            err, RU_E_MISSING,
+            "there is no text to learn from in %s; name a folder of text with --text DIR",
+            d->text_root);
     }
     return step(d, words, err);
 }
@@ -146,22 +148,26 @@ static void next_commands(const demo *d, double seconds)
     heading(d, "What next");
     printf("  rubato train %s --set train.epochs=4 --out %s   another run, one key changed\n"
            "  rubato trace %s --perfetto gpt.perfetto-trace   every op on a time line\n"
-           "  rubato train --help-job                     all keys of a job file: bring your own data\n",
+           "  rubato train --help-job                     all keys of a job file: bring your own "
+           "data\n",
            in_dir(d, "lenet.yaml"), in_dir(d, "lenet4"), in_dir(d, "gpt"));
     printf("\nThe demo took %.0f s; everything it made is in %s.\n", seconds, d->dir);
 }
 
 static ru_status run(ru_cmd_in *in, ru_err *err)
 {
-    demo d = {.in = in, .self = ru_bench_self(in->arena), .dir = ru_cmd_text(in, "out"),
+    demo d = {.in = in,
+              .self = ru_bench_self(in->arena),
+              .dir = ru_cmd_text(in, "out"),
               .text_root = ru_cmd_text(in, "text")};
     const char *scripts = ru_bench_scripts(in->arena);
     if (d.text_root == NULL && scripts != NULL) {
         d.text_root = ru_path_join(in->arena, scripts, "..");
     }
     if (d.self == NULL || d.text_root == NULL) {
-        return RU_FAIL(err, RU_E_MISSING,
-                       "the project's own text is not beside this program; name some with --text DIR");
+        return RU_FAIL(
+            err, RU_E_MISSING,
+            "the project's own text is not beside this program; name some with --text DIR");
     }
     ru_time t0 = ru_clock_now();
     if (ru_path_exists(d.dir)) {
@@ -177,17 +183,24 @@ static ru_status run(ru_cmd_in *in, ru_err *err)
 }
 
 static const ru_opt opts[] = {
-    {.name = "out", .letter = 'o', .type = RU_OPT_TEXT, .word = "DIR", .def = "out/demo",
+    {.name = "out",
+     .letter = 'o',
+     .type = RU_OPT_TEXT,
+     .word = "DIR",
+     .def = "out/demo",
      .help = "folder for data and runs; what the last demo left there is replaced"},
-    {.name = "text", .type = RU_OPT_TEXT, .word = "DIR",
+    {.name = "text",
+     .type = RU_OPT_TEXT,
+     .word = "DIR",
      .help = "folder of text to learn from instead of the project's own"},
 };
 
 const ru_cmd rui_cmd_demo = {
     .name = "demo",
     .summary = "train a small GPT and LeNet in about a minute and show what they learnt",
-    .about = "Each step is printed as the command you would type. It ends with numbers and the next "
-             "three commands.",
+    .about =
+        "Each step is printed as the command you would type. It ends with numbers and the next "
+        "three commands.",
     .opts = opts,
     .n_opts = RU_ARRAY_LEN(opts),
     .run = run,

@@ -14,8 +14,8 @@ static ru_status load_all(ru_cmd_in *in, ru_trace **traces, uint32_t *n, ru_err 
 {
     const char *run = in->args[0];
     if (!ru_path_exists(run)) {
-        return RU_FAIL(err, RU_E_MISSING, "there is no run %s; name a folder that `rubato train` made",
-                       run);
+        return RU_FAIL(err, RU_E_MISSING,
+                       "there is no run %s; name a folder that `rubato train` made", run);
     }
     if (!ru_path_is_dir(run)) {
         *traces = RU_NEW(in->arena, ru_trace, 1);
@@ -24,8 +24,8 @@ static ru_status load_all(ru_cmd_in *in, ru_trace **traces, uint32_t *n, ru_err 
     }
     const char *dir = ru_path_join(in->arena, run, "trace");
     if (!ru_path_is_dir(dir)) {
-        return RU_FAIL(err, RU_E_MISSING, "%s has no folder 'trace': it is not a run of `rubato train`",
-                       run);
+        return RU_FAIL(err, RU_E_MISSING,
+                       "%s has no folder 'trace': it is not a run of `rubato train`", run);
     }
     char **names;
     uint32_t count;
@@ -47,11 +47,12 @@ static ru_status load_all(ru_cmd_in *in, ru_trace **traces, uint32_t *n, ru_err 
 
 static void describe(const ru_trace *t, const ru_facts *f)
 {
-    printf("%s rank %u: %lld records of %u threads over %.3f s; the busiest thread works %.1f %% and "
-           "waits %.1f %%\n",
-           t->process, t->rank, (long long)t->records, t->n_threads, (double)f->wall_ns * 1e-9,
-           f->wall_ns > 0 ? 100 * (double)f->busy_ns / (double)f->wall_ns : 0,
-           f->wall_ns > 0 ? 100 * (double)f->wait_ns / (double)f->wall_ns : 0);
+    printf(
+        "%s rank %u: %lld records of %u threads over %.3f s; the busiest thread works %.1f %% and "
+        "waits %.1f %%\n",
+        t->process, t->rank, (long long)t->records, t->n_threads, (double)f->wall_ns * 1e-9,
+        f->wall_ns > 0 ? 100 * (double)f->busy_ns / (double)f->wall_ns : 0,
+        f->wall_ns > 0 ? 100 * (double)f->wait_ns / (double)f->wall_ns : 0);
     if (t->dropped > 0) {
         printf("  %lld records were dropped because a ring was full\n", (long long)t->dropped);
     }
@@ -67,12 +68,13 @@ static void fact_json(const ru_trace *t, const ru_fact *f)
 {
     json_t *o = json_pack(
         "{s:s, s:i, s:s, s:s, s:I, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:I, s:f, s:f}", "schema",
-        "rubato.trace.fact/1", "rank", (int)t->rank, "category", f->category, "name", f->name, "count",
-        (json_int_t)f->count, "total_s", (double)f->total_ns * 1e-9, "self_s",
+        "rubato.trace.fact/1", "rank", (int)t->rank, "category", f->category, "name", f->name,
+        "count", (json_int_t)f->count, "total_s", (double)f->total_ns * 1e-9, "self_s",
         (double)f->self_ns * 1e-9, "mean_s", f->mean_ns * 1e-9, "stddev_s", f->stddev_ns * 1e-9,
         "median_s", (double)f->median_ns * 1e-9, "p90_s", (double)f->p90_ns * 1e-9, "max_s",
         (double)f->max_ns * 1e-9, "value", (json_int_t)f->value_total, "predicted_total_s",
-        (double)f->predicted_total_ns * 1e-9, "predicted_actual_s", (double)f->actual_total_ns * 1e-9);
+        (double)f->predicted_total_ns * 1e-9, "predicted_actual_s",
+        (double)f->actual_total_ns * 1e-9);
     char *text = o != NULL ? json_dumps(o, JSON_COMPACT) : NULL;
     if (text != NULL) {
         puts(text);
@@ -173,24 +175,38 @@ static ru_status run(ru_cmd_in *in, ru_err *err)
     }
     if (tb != NULL) {
         RU_TRY(tensorboard(in, &traces[0], tb, err));
-        fprintf(stderr, "wrote a TensorBoard event file; show it with: tensorboard --logdir %s\n", tb);
+        fprintf(stderr, "wrote a TensorBoard event file; show it with: tensorboard --logdir %s\n",
+                tb);
     }
     bool other = perfetto != NULL || chrome != NULL || tb != NULL;
     return !other || ru_cmd_flag(in, "summary") ? summary(in, traces, n, err) : RU_OK;
 }
 
 static const ru_opt opts[] = {
-    {.name = "summary", .type = RU_OPT_FLAG,
+    {.name = "summary",
+     .type = RU_OPT_FLAG,
      .help = "print where the time went (the default when no file is asked for)"},
-    {.name = "rows", .type = RU_OPT_I64, .word = "N", .def = "25", .min = 0, .max = 1000000,
+    {.name = "rows",
+     .type = RU_OPT_I64,
+     .word = "N",
+     .def = "25",
+     .min = 0,
+     .max = 1000000,
      .help = "rows of the summary (0: all)"},
-    {.name = "json", .type = RU_OPT_FLAG,
+    {.name = "json",
+     .type = RU_OPT_FLAG,
      .help = "the summary as JSON Lines (rubato.trace.fact/1), one a name"},
-    {.name = "perfetto", .type = RU_OPT_TEXT, .word = "FILE",
+    {.name = "perfetto",
+     .type = RU_OPT_TEXT,
+     .word = "FILE",
      .help = "write a Perfetto trace: all ranks on one page, any length"},
-    {.name = "chrome", .type = RU_OPT_TEXT, .word = "FILE",
+    {.name = "chrome",
+     .type = RU_OPT_TEXT,
+     .word = "FILE",
      .help = "write Chrome trace JSON, for runs up to some hundred MB"},
-    {.name = "tensorboard", .type = RU_OPT_TEXT, .word = "DIR",
+    {.name = "tensorboard",
+     .type = RU_OPT_TEXT,
+     .word = "DIR",
      .help = "write loss, rate and metrics as a TensorBoard event file"},
 };
 
@@ -203,8 +219,9 @@ static const ru_example examples[] = {
 const ru_cmd rui_cmd_trace = {
     .name = "trace",
     .summary = "show where the time of a run went, or write its trace for other tools",
-    .about = "Every run is recorded: each op, each wait, each checkpoint. RUN is the folder of a run, "
-             "finished, killed or still going, or a single .trace file.",
+    .about =
+        "Every run is recorded: each op, each wait, each checkpoint. RUN is the folder of a run, "
+        "finished, killed or still going, or a single .trace file.",
     .args = "RUN",
     .arg_min = 1,
     .arg_max = 1,

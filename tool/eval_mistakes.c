@@ -11,7 +11,7 @@ enum { BATCH = 64 };
 typedef struct search {
     const ru_dataset *data;
     ru_predictor *predictor;
-    void *label;        /* one sample's y */
+    void *label; /* one sample's y */
     ru_dtype label_type;
     int64_t labels[BATCH];
     int64_t classes, in_bytes;
@@ -80,7 +80,8 @@ static ru_status look_through(search *s, float *scratch, ru_err *err)
 }
 
 ru_status rui_eval_mistakes(const ru_rundir *run, const ru_dataset *data, int64_t n,
-                            const ru_exe_options *exe_opt, ru_arena *arena, ru_text *out, ru_err *err)
+                            const ru_exe_options *exe_opt, ru_arena *arena, ru_text *out,
+                            ru_err *err)
 {
     const ru_field *fields;
     uint32_t n_fields = ru_dataset_fields(data, &fields);

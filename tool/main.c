@@ -4,10 +4,10 @@
 #include "tool/run.h"
 
 /* How long a compute thread that waits for the others spins before it sleeps. OpenMP's own default
- * (milliseconds) wastes the time slices of threads that could work when cores are shared: with 12 other
- * busy processes on 2 cores an MLP step took 234 ms with the default, 9 to 19 ms with 100 to 5,000 rounds;
- * with the cores to itself 5,000 rounds cost nothing that could be told from noise. The library reads it when
- * it is loaded, so the program starts itself again once. */
+ * (milliseconds) wastes the time slices of threads that could work when cores are shared: with 12
+ * other busy processes on 2 cores an MLP step took 234 ms with the default, 9 to 19 ms with 100 to
+ * 5,000 rounds; with the cores to itself 5,000 rounds cost nothing that could be told from noise.
+ * The library reads it when it is loaded, so the program starts itself again once. */
 static const char spin_rounds[] = "5000";
 
 static void limit_spinning(const char *const *words, uint32_t n)

@@ -119,7 +119,8 @@ bool rui_tool_computes(const char *const *argv, uint32_t n)
 {
     const ru_cmd *parent, *cmd;
     uint32_t used;
-    return rui_cmd_pick(argv, n, &parent, &cmd, &used, NULL) == RU_OK && cmd != NULL && cmd->computes;
+    return rui_cmd_pick(argv, n, &parent, &cmd, &used, NULL) == RU_OK && cmd != NULL &&
+           cmd->computes;
 }
 
 int rui_tool_run(const char *const *argv, uint32_t n)

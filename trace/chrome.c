@@ -63,7 +63,8 @@ static void open_event(writer *w, const char *ph, uint16_t name, int64_t at_ns, 
 {
     char n[1600], c[1600];
     const ru_trace_name *k = &w->trace->names[name];
-    put(w, "%s\n{\"ph\":\"%s\",\"name\":\"%s\",\"cat\":\"%s\",\"pid\":%u,\"tid\":%u,\"ts\":%lld.%03d",
+    put(w,
+        "%s\n{\"ph\":\"%s\",\"name\":\"%s\",\"cat\":\"%s\",\"pid\":%u,\"tid\":%u,\"ts\":%lld.%03d",
         w->comma ? "," : "", ph, escape(k->name, n), escape(k->category, c), w->trace->rank, tid,
         (long long)(at_ns / 1000), (int)(at_ns % 1000));
     w->comma = true;
@@ -111,8 +112,8 @@ static void point(writer *w, const ru_record *r, uint32_t tid)
     }
 }
 
-/* Slices of a track must nest (viewers drop those that do not): a span that outlives the one it started
- * in is cut to it. */
+/* Slices of a track must nest (viewers drop those that do not): a span that outlives the one it
+ * started in is cut to it. */
 static void thread(writer *w, uint32_t index, ru_arena *arena)
 {
     enum { DEPTH_MAX = 64 };

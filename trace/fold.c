@@ -73,9 +73,13 @@ static ru_status take_thread(const ru_trace_thread *t, sample *into, int64_t *n,
 /* Samples of one name, sorted by duration. */
 static ru_fact fold_run(const sample *s, int64_t n, const ru_trace *t)
 {
-    ru_fact f = {.count = n, .min_ns = s[0].dur_ns, .max_ns = s[n - 1].dur_ns,
-                 .median_ns = s[n / 2].dur_ns, .p90_ns = s[n * 9 / 10].dur_ns,
-                 .category = t->names[s[0].name].category, .name = t->names[s[0].name].name};
+    ru_fact f = {.count = n,
+                 .min_ns = s[0].dur_ns,
+                 .max_ns = s[n - 1].dur_ns,
+                 .median_ns = s[n / 2].dur_ns,
+                 .p90_ns = s[n * 9 / 10].dur_ns,
+                 .category = t->names[s[0].name].category,
+                 .name = t->names[s[0].name].name};
     double square = 0;
     for (int64_t i = 0; i < n; i++) {
         f.total_ns += s[i].dur_ns;

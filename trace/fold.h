@@ -9,8 +9,8 @@
 typedef struct ru_fact {
     const char *category, *name;
     int64_t count;
-    int64_t total_ns;   /* time inside, children included */
-    int64_t self_ns;    /* without spans nested in it on the same thread */
+    int64_t total_ns;                          /* time inside, children included */
+    int64_t self_ns;                           /* without spans nested in it on the same thread */
     int64_t min_ns, median_ns, p90_ns, max_ns; /* of one span; exact, not estimated */
     double mean_ns, stddev_ns;
     int64_t value_total; /* sum of the records' values (bytes) */
@@ -22,9 +22,9 @@ typedef struct ru_fact {
 typedef struct ru_facts {
     const ru_fact *facts; /* [n] largest self_ns first, then category, then name */
     uint32_t n;
-    int64_t wall_ns;      /* from the first start to the last end */
-    int64_t busy_ns;      /* of the busiest thread: time inside any span that is not a wait */
-    int64_t wait_ns;      /* of that thread: time inside waits */
+    int64_t wall_ns; /* from the first start to the last end */
+    int64_t busy_ns; /* of the busiest thread: time inside any span that is not a wait */
+    int64_t wait_ns; /* of that thread: time inside waits */
 } ru_facts;
 
 /* Fold the spans of all threads. Cost: O(n log n). Errors: RU_E_LIMIT when `arena` is full. */

@@ -1,5 +1,5 @@
-/* Perfetto protobuf. A file is repeated field 1 (TracePacket) of message Trace. Track descriptors come
- * before the first event; slices are begin and end events that nest on their track. */
+/* Perfetto protobuf. A file is repeated field 1 (TracePacket) of message Trace. Track descriptors
+ * come before the first event; slices are begin and end events that nest on their track. */
 #include <string.h>
 
 #include "base/pb.h"
@@ -7,39 +7,39 @@
 #include "trace/export.h"
 
 enum { /* field numbers of the Perfetto protos */
-    TRACE_PACKET = 1,
-    PACKET_TIMESTAMP = 8,
-    PACKET_SEQUENCE = 10,
-    PACKET_EVENT = 11,
-    PACKET_SEQUENCE_FLAGS = 13,
-    PACKET_DESCRIPTOR = 60,
-    PACKET_FIRST = 87,
-    TRACK_UUID = 1,
-    TRACK_NAME = 2,
-    TRACK_PROCESS = 3,
-    TRACK_THREAD = 4,
-    TRACK_PARENT = 5,
-    TRACK_COUNTER = 8,
-    PROCESS_PID = 1,
-    PROCESS_NAME = 6,
-    THREAD_PID = 1,
-    THREAD_TID = 2,
-    THREAD_NAME = 5,
-    EVENT_ANNOTATION = 4,
-    EVENT_TYPE = 9,
-    EVENT_TRACK = 11,
-    EVENT_CATEGORY = 22,
-    EVENT_NAME = 23,
-    EVENT_DOUBLE = 44,
-    NOTE_INT = 4,
-    NOTE_UINT = 3,
-    NOTE_STRING = 6,
-    NOTE_NAME = 10,
-    TYPE_BEGIN = 1,
-    TYPE_END = 2,
-    TYPE_INSTANT = 3,
-    TYPE_COUNTER = 4,
-    FLUSH_BYTES = 1 << 20,
+       TRACE_PACKET = 1,
+       PACKET_TIMESTAMP = 8,
+       PACKET_SEQUENCE = 10,
+       PACKET_EVENT = 11,
+       PACKET_SEQUENCE_FLAGS = 13,
+       PACKET_DESCRIPTOR = 60,
+       PACKET_FIRST = 87,
+       TRACK_UUID = 1,
+       TRACK_NAME = 2,
+       TRACK_PROCESS = 3,
+       TRACK_THREAD = 4,
+       TRACK_PARENT = 5,
+       TRACK_COUNTER = 8,
+       PROCESS_PID = 1,
+       PROCESS_NAME = 6,
+       THREAD_PID = 1,
+       THREAD_TID = 2,
+       THREAD_NAME = 5,
+       EVENT_ANNOTATION = 4,
+       EVENT_TYPE = 9,
+       EVENT_TRACK = 11,
+       EVENT_CATEGORY = 22,
+       EVENT_NAME = 23,
+       EVENT_DOUBLE = 44,
+       NOTE_INT = 4,
+       NOTE_UINT = 3,
+       NOTE_STRING = 6,
+       NOTE_NAME = 10,
+       TYPE_BEGIN = 1,
+       TYPE_END = 2,
+       TYPE_INSTANT = 3,
+       TYPE_COUNTER = 4,
+       FLUSH_BYTES = 1 << 20,
 };
 
 typedef struct writer {
@@ -54,7 +54,7 @@ typedef struct writer {
 /* uuids: rank in the upper bits, then a class, then an index; never 0. */
 static uint64_t uuid_of(const writer *w, uint32_t class, uint32_t index)
 {
-    return ((uint64_t)(w->trace->rank + 1) << 40) | ((uint64_t)class << 32) | index;
+    return ((uint64_t)(w->trace->rank + 1) << 40) | ((uint64_t) class << 32) | index;
 }
 
 static ru_status flush(writer *w, ru_err *err)
@@ -176,8 +176,8 @@ static void slice_end(writer *w, int64_t at_ns, uint64_t track)
     event_end(w);
 }
 
-/* Begin and end events in time order; a span that outlives the one it started in is cut to it, since
- * slices of a track must nest. */
+/* Begin and end events in time order; a span that outlives the one it started in is cut to it,
+ * since slices of a track must nest. */
 static ru_status thread_slices(writer *w, uint32_t index, ru_arena *arena, ru_err *err)
 {
     enum { DEPTH_MAX = 64 };
@@ -263,8 +263,11 @@ ru_status ru_trace_perfetto(const ru_trace *traces, uint32_t n, const char *path
     RU_TRY(ru_out_open(path, &file, err));
     ru_status st = RU_OK;
     for (uint32_t i = 0; i < n && st == RU_OK; i++) {
-        writer w = {.file = file, .trace = &traces[i], .pid = traces[i].rank + 1,
-                    .sequence = i + 1, .first = true};
+        writer w = {.file = file,
+                    .trace = &traces[i],
+                    .pid = traces[i].rank + 1,
+                    .sequence = i + 1,
+                    .first = true};
         w.process_uuid = uuid_of(&w, 0, 1);
         ru_pb_out_init(&w.pb);
         st = write_trace(&w, err);

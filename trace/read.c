@@ -88,7 +88,8 @@ static bool records_apply(const block *b, ru_trace_thread *t, ru_record *into, r
     for (int64_t i = t->n; i < t->n + n; i++) {
         int64_t end = into[i].start_ns + into[i].dur_ns;
         bool first = out->records == 0 && i == t->n;
-        out->first_ns = first || into[i].start_ns < out->first_ns ? into[i].start_ns : out->first_ns;
+        out->first_ns =
+            first || into[i].start_ns < out->first_ns ? into[i].start_ns : out->first_ns;
         out->last_ns = first || end > out->last_ns ? end : out->last_ns;
     }
     t->n += n;
@@ -149,7 +150,8 @@ static ru_status apply_blocks(const uint8_t *data, int64_t size_bytes, const tal
     out->n_threads = t->n_threads;
     int64_t stop = out->damaged_at >= 0 ? out->damaged_at : size_bytes;
     block b;
-    for (int64_t at = RUI_TRACE_HEADER_BYTES; at < stop; at += RUI_TRACE_BLOCK_BYTES + b.size_bytes) {
+    for (int64_t at = RUI_TRACE_HEADER_BYTES; at < stop;
+         at += RUI_TRACE_BLOCK_BYTES + b.size_bytes) {
         bool good = block_at(data, size_bytes, at, &b);
         RU_CHECK(good);
         if (!block_apply(&b, out, names, threads, into, arena)) {

@@ -1,5 +1,5 @@
-/* Reading a trace file back, also of a run that was killed: everything up to the first damaged block
- * is given, and `damaged_at` says where that was.
+/* Reading a trace file back, also of a run that was killed: everything up to the first damaged
+ * block is given, and `damaged_at` says where that was.
  *
  * Thread: one while reading; the result is read-only data. */
 #ifndef RU_TRACE_READ_H
@@ -22,7 +22,7 @@ typedef struct ru_trace_thread {
 typedef struct ru_trace {
     const char *process;
     uint32_t rank;
-    int64_t wall_ns, mono_ns; /* the two clocks read together at the start */
+    int64_t wall_ns, mono_ns;       /* the two clocks read together at the start */
     const ru_trace_name *names;     /* [n_names] by id */
     const ru_trace_thread *threads; /* [n_threads] */
     uint32_t n_names, n_threads;

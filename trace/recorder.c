@@ -100,8 +100,11 @@ void ru_rec_act(ru_recorder *r, uint16_t name, int64_t start_ns, int64_t end_ns,
                 uint32_t plan, uint32_t predicted_ns)
 {
     if (r != NULL) {
-        ru_record rec = {.start_ns = start_ns, .value = value, .name = name,
-                         .plan = plan,         .predicted_ns = predicted_ns};
+        ru_record rec = {.start_ns = start_ns,
+                         .value = value,
+                         .name = name,
+                         .plan = plan,
+                         .predicted_ns = predicted_ns};
         put_span(r, rec, end_ns);
     }
 }
@@ -117,8 +120,8 @@ void ru_rec_wait(ru_recorder *r, uint16_t name, int64_t start_ns, int64_t end_ns
 void ru_rec_instant(ru_recorder *r, uint16_t name, int64_t value)
 {
     if (r != NULL) {
-        put(r, &(ru_record){.start_ns = ru_rec_now(), .value = value, .name = name,
-                            .kind = RU_REC_INSTANT});
+        put(r, &(ru_record){
+                   .start_ns = ru_rec_now(), .value = value, .name = name, .kind = RU_REC_INSTANT});
     }
 }
 
@@ -131,7 +134,8 @@ void ru_rec_counter(ru_recorder *r, uint16_t name, double value)
     }
 }
 
-/* -- names ---------------------------------------------------------------------------------------- */
+/* -- names ----------------------------------------------------------------------------------------
+ */
 
 static uint64_t text_hash(const char *category, const char *name)
 {
@@ -195,7 +199,8 @@ void ru_recorder_thread(ru_recorder *r, const char *name)
     }
 }
 
-/* -- opening and closing ---------------------------------------------------------------------------- */
+/* -- opening and closing
+ * ---------------------------------------------------------------------------- */
 
 static void recorder_free(ru_recorder *r)
 {

@@ -1,9 +1,9 @@
 /* The recorder: always on, one ring of 32-byte records per thread, one background writer.
  *
- * A span is recorded when it ends (start and duration in one record), so a record is one store of 32
- * bytes and two reads of the clock. Names are interned once into small ids. The writer drains the
- * rings into framed, checksummed blocks; a killed run leaves a readable prefix. A full ring drops
- * records and counts the drops; it never blocks.
+ * A span is recorded when it ends (start and duration in one record), so a record is one store of
+ * 32 bytes and two reads of the clock. Names are interned once into small ids. The writer drains
+ * the rings into framed, checksummed blocks; a killed run leaves a readable prefix. A full ring
+ * drops records and counts the drops; it never blocks.
  *
  *   0        8        16      20      24      26    28      32
  *   | start  | value  | dur   | pred  | name  | kind| plan  |      ns, ns or bytes, ns, ns, ids
@@ -15,7 +15,7 @@
 #include "base/status.h"
 
 typedef enum ru_rec_kind {
-    RU_REC_SPAN,    /* value: bytes or count of the work, else 0 */
+    RU_REC_SPAN, /* value: bytes or count of the work, else 0 */
     RU_REC_INSTANT,
     RU_REC_COUNTER, /* value: the bits of a double */
     RU_REC_WAIT,    /* a span in which the thread waited; value: what for (name id) */
@@ -24,11 +24,11 @@ typedef enum ru_rec_kind {
 typedef struct ru_record {
     int64_t start_ns; /* monotonic */
     int64_t value;
-    uint32_t dur_ns;  /* saturates at 4.29 s: longer spans are split by the recorder */
+    uint32_t dur_ns;       /* saturates at 4.29 s: longer spans are split by the recorder */
     uint32_t predicted_ns; /* 0: no prediction */
-    uint16_t name;    /* interned */
+    uint16_t name;         /* interned */
     uint16_t kind;
-    uint32_t plan;    /* low 32 bits of the plan id; 0: none */
+    uint32_t plan; /* low 32 bits of the plan id; 0: none */
 } ru_record;
 
 _Static_assert(sizeof(ru_record) == 32, "a record is 32 bytes");
@@ -48,8 +48,8 @@ RU_MUST_USE ru_status ru_recorder_open(const ru_recorder_options *opt, ru_record
                                        ru_err *err);
 void ru_recorder_close(ru_recorder *r); /* drains, syncs, joins the writer; NULL is fine */
 
-/* Id of a name and its category ("op", "reader", "ckpt"); the same strings give the same id. Takes a
- * lock: do it at plan time. At most 65535 names, then the id of "other". */
+/* Id of a name and its category ("op", "reader", "ckpt"); the same strings give the same id. Takes
+ * a lock: do it at plan time. At most 65535 names, then the id of "other". */
 uint16_t ru_recorder_name(ru_recorder *r, const char *name, const char *category);
 
 /* Name the calling thread ("main", "reader 0"). */

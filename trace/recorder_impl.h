@@ -22,7 +22,7 @@ typedef struct rec_name {
 } rec_name;
 
 typedef struct rec_thread {
-    ru_spsc ring; /* counts what did not fit */
+    ru_spsc ring;     /* counts what did not fit */
     ru_record *slots; /* [ring_records] */
     uint32_t index;
     /* the writer's */
@@ -34,10 +34,10 @@ typedef struct rec_thread {
 struct ru_recorder {
     uint32_t ring_records;
     int64_t flush_ns, bytes_max, stamp;
-    ru_mutex mutex; /* guards names, threads and stop */
-    ru_cond cond;   /* wakes the writer */
-    rec_name *names;  /* [n_names], names[0] unused */
-    uint16_t *slots;  /* [REC_SLOTS] hash -> id, 0 empty */
+    ru_mutex mutex;  /* guards names, threads and stop */
+    ru_cond cond;    /* wakes the writer */
+    rec_name *names; /* [n_names], names[0] unused */
+    uint16_t *slots; /* [REC_SLOTS] hash -> id, 0 empty */
     uint32_t n_names;
     rec_thread *threads[REC_THREADS_MAX];
     uint32_t n_threads;

@@ -1,7 +1,7 @@
 /* Recorder and reader: what goes in comes out, killed runs keep a prefix, full rings count drops,
  * exports nest and parse. */
-#include "trace/recorder.h"
 #include "test/test.h"
+#include "trace/recorder.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -287,8 +287,8 @@ static void test_chrome_escapes(void **state)
     assert_non_null(strstr(data, "\"waits for\":\"step\""));
 }
 
-/* The records of a TensorBoard file are framed as TFRecord; checked with an own reading of the frame
- * and, outside, by TensorBoard itself (test/oracle/trace_oracle.py). */
+/* The records of a TensorBoard file are framed as TFRecord; checked with an own reading of the
+ * frame and, outside, by TensorBoard itself (test/oracle/trace_oracle.py). */
 static void test_tensorboard_frames(void **state)
 {
     fixture *f = *state;

@@ -1,5 +1,5 @@
-/* The recorder's file side: every flush_ns the writer thread drains all rings into blocks. A failing
- * disk stops the writing with one log line; recording and training go on. */
+/* The recorder's file side: every flush_ns the writer thread drains all rings into blocks. A
+ * failing disk stops the writing with one log line; recording and training go on. */
 #include <stdio.h>
 #include <string.h>
 
@@ -30,8 +30,12 @@ static void block_write(ru_recorder *r, rui_trace_block kind, uint32_t thread, u
         return;
     }
     const uint8_t *payload = r->buffer + RUI_TRACE_BLOCK_BYTES;
-    uint32_t w[6] = {RUI_TRACE_BLOCK_MAGIC, (uint32_t)kind, thread, size_bytes,
-                     ru_crc32c(0, payload, size_bytes), 0};
+    uint32_t w[6] = {RUI_TRACE_BLOCK_MAGIC,
+                     (uint32_t)kind,
+                     thread,
+                     size_bytes,
+                     ru_crc32c(0, payload, size_bytes),
+                     0};
     memcpy(r->buffer, w, sizeof w);
     ru_err err;
     int64_t total = RUI_TRACE_BLOCK_BYTES + (int64_t)size_bytes;
@@ -96,9 +100,9 @@ static void thread_write(ru_recorder *r, rec_thread *t)
     }
 }
 
-/* One round: all names, then every ring that exists now. A name is interned before its first record is
- * pushed, so at most the records of one round can stand before their names in the file; the reader
- * does not mind. */
+/* One round: all names, then every ring that exists now. A name is interned before its first record
+ * is pushed, so at most the records of one round can stand before their names in the file; the
+ * reader does not mind. */
 static void drain(ru_recorder *r)
 {
     names_write(r);

@@ -31,8 +31,7 @@ ru_value_id ru_build_const_i64s(ru_build *b, const int64_t *xs, uint32_t n);
 
 /* One-output node. Attributes end with an entry of key RU_ATTR_NONE (NULL: no attributes). */
 ru_value_id ru_build_op1(ru_build *b, ru_op op, ru_value_id x, const ru_attr *attrs);
-ru_value_id ru_build_op2(ru_build *b, ru_op op, ru_value_id x, ru_value_id y,
-                         const ru_attr *attrs);
+ru_value_id ru_build_op2(ru_build *b, ru_op op, ru_value_id x, ru_value_id y, const ru_attr *attrs);
 ru_value_id ru_build_op3(ru_build *b, ru_op op, ru_value_id x, ru_value_id y, ru_value_id z,
                          const ru_attr *attrs);
 void ru_build_node(ru_build *b, ru_op op, const ru_value_id *in, uint32_t n_in,
@@ -42,10 +41,25 @@ void ru_build_output(ru_build *b, ru_value_id v, const char *name);
 void ru_build_update(ru_build *b, ru_value_id state, ru_value_id value);
 
 /* Attribute literals: (ru_attr[]){RU_AI(axis, 1), RU_AF(epsilon, 1e-5), RU_A_END} */
-#define RU_AI(k, x)       {.key = RU_ATTR_##k, .kind = RU_ATTR_INT, .n = 1, .u.i = (x)}
-#define RU_AF(k, x)       {.key = RU_ATTR_##k, .kind = RU_ATTR_FLOAT, .n = 1, .u.f = (x)}
-#define RU_AS(k, x)       {.key = RU_ATTR_##k, .kind = RU_ATTR_STR, .n = 1, .u.s = (x)}
-#define RU_AIS(k, xs, cnt) {.key = RU_ATTR_##k, .kind = RU_ATTR_INTS, .n = (cnt), .u.is = (xs)}
-#define RU_A_END          {.key = RU_ATTR_NONE}
+#define RU_AI(k, x)                                                 \
+    {                                                               \
+        .key = RU_ATTR_##k, .kind = RU_ATTR_INT, .n = 1, .u.i = (x) \
+    }
+#define RU_AF(k, x)                                                   \
+    {                                                                 \
+        .key = RU_ATTR_##k, .kind = RU_ATTR_FLOAT, .n = 1, .u.f = (x) \
+    }
+#define RU_AS(k, x)                                                 \
+    {                                                               \
+        .key = RU_ATTR_##k, .kind = RU_ATTR_STR, .n = 1, .u.s = (x) \
+    }
+#define RU_AIS(k, xs, cnt)                                                 \
+    {                                                                      \
+        .key = RU_ATTR_##k, .kind = RU_ATTR_INTS, .n = (cnt), .u.is = (xs) \
+    }
+#define RU_A_END            \
+    {                       \
+        .key = RU_ATTR_NONE \
+    }
 
 #endif
