@@ -43,6 +43,7 @@ void ru_self_stop_unwatch(void)
     for (uint32_t k = 0; k < RU_ARRAY_LEN(stop_signals); k++) {
         (void)signal(stop_signals[k], SIG_DFL);
     }
+    stop_signal = 0; /* the next run of this process has not been asked to stop */
 }
 
 int64_t ru_self_rss_peak_bytes(void)

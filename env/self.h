@@ -11,7 +11,7 @@
 void ru_self_stop_watch(void);
 /* Number of the first stop signal; 0: none came. */
 int ru_self_stop_asked(void);
-void ru_self_stop_unwatch(void); /* default actions again */
+void ru_self_stop_unwatch(void); /* default actions again; forgets what came */
 
 int64_t ru_self_rss_peak_bytes(void); /* largest resident size so far; 0: not known */
 int64_t ru_self_rss_bytes(void);      /* resident size now; 0: not known */
