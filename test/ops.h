@@ -32,6 +32,7 @@ typedef struct ops_case {
     bool f32_only;     /* no bf16 run: states of optimizers, integer results */
     bool plain;        /* asks for no fused form, so that there is a gradient */
     bool empty;        /* asks for a dimension of 0 where the sampler can give one */
+    bool big;          /* asks for sizes at which kernels block, vectorise and share work */
     bool skip;         /* the sampler has nothing for this op */
 } ops_case;
 
@@ -42,7 +43,7 @@ void ops_sample(ops_case *c, ru_op op);
 
 int64_t ops_pick(ops_case *c, int64_t low, int64_t high); /* both included */
 bool ops_coin(ops_case *c);
-int64_t ops_dim(ops_case *c); /* 1, 2, 3, 5, 7, 8, 13 */
+int64_t ops_dim(ops_case *c); /* 1, 2, 3, 5, 7, 8, 13; big: 16 .. 65 */
 ru_type ops_shape(ops_case *c, ru_dtype dtype, uint32_t rank_min, uint32_t rank_max);
 ru_type ops_type(ru_dtype dtype, uint32_t rank, const int64_t *dims);
 /* Append an input; its data are zero. */

@@ -137,6 +137,7 @@ static bool draw(made *m, ru_op op, uint32_t round)
     m->c = (ops_case){.arena = &m->arena,
                       .rng = ru_rng_from(case_seed(op, round), 7),
                       .plain = round % 2 == 0,
+                      .big = round == 1 || round == 2,
                       .empty = round == ROUNDS - 1};
     ops_sample(&m->c, op);
     return !m->c.skip;
@@ -189,13 +190,14 @@ static ru_status loss_at(made *m, const ru_tensor *inputs, double *loss)
 static int probe(made *m, ru_tensor *wide, uint32_t k, const ru_tensor *grad)
 {
     ru_tensor *x = &wide[m->input_of[m->wrt_of[k]]];
-    int64_t n = ops_count(x), probes = n < PROBES ? n : PROBES;
+    int64_t n = ops_count(x), most_probes = m->c.big ? 2 : PROBES;
+    int64_t probes = n < most_probes ? n : most_probes;
     double most = 1.0;
     for (int64_t e = 0; grad->data != NULL && e < n; e++) {
         most = fmax(most, fabs(ops_get(grad, e)));
     }
     for (int64_t p = 0; p < probes; p++) {
-        int64_t e = n <= PROBES ? p : ops_pick(&m->c, 0, n - 1);
+        int64_t e = n <= most_probes ? p : ops_pick(&m->c, 0, n - 1);
         double old = ops_get(x, e), h = 1e-4, up, down;
         ops_set(x, e, old + h);
         ru_status st = loss_at(m, wide, &up);

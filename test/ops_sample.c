@@ -17,8 +17,8 @@ bool ops_coin(ops_case *c)
 
 int64_t ops_dim(ops_case *c)
 {
-    static const int64_t dims[] = {1, 2, 3, 5, 7, 8, 13};
-    return dims[ru_rng_below(&c->rng, RU_ARRAY_LEN(dims))];
+    static const int64_t dims[] = {1, 2, 3, 5, 7, 8, 13}, large[] = {16, 17, 31, 32, 48, 64, 65};
+    return (c->big ? large : dims)[ru_rng_below(&c->rng, RU_ARRAY_LEN(dims))];
 }
 
 ru_type ops_type(ru_dtype dtype, uint32_t rank, const int64_t *dims)
@@ -30,14 +30,14 @@ ru_type ops_type(ru_dtype dtype, uint32_t rank, const int64_t *dims)
     return t;
 }
 
-/* At most 420 elements, so that distinct values exist. */
+/* At most 420 elements, so that distinct values exist in bf16; big ones have more. */
 ru_type ops_shape(ops_case *c, ru_dtype dtype, uint32_t rank_min, uint32_t rank_max)
 {
     ru_type t = {.dtype = dtype, .rank = (uint32_t)ops_pick(c, rank_min, rank_max)};
     int64_t n = 1;
     for (uint32_t d = 0; d < t.rank; d++) {
         t.dims[d] = ops_dim(c);
-        t.dims[d] = n * t.dims[d] > 420 ? 1 : t.dims[d];
+        t.dims[d] = n * t.dims[d] > (c->big ? 20000 : 420) ? 1 : t.dims[d];
         n *= t.dims[d];
     }
     return t;
@@ -316,6 +316,7 @@ void sample_where(ops_case *c)
 
 static void reduce_of(ops_case *c, double low)
 {
+    c->big = c->big && c->op != RU_OP_ReduceProd; /* a long product overflows */
     ru_type t = c->op == RU_OP_ReduceSum ? any_shape(c, RU_F32, 1, 4) : ops_shape(c, RU_F32, 1, 4);
     if (c->op == RU_OP_ReduceMax || c->op == RU_OP_ReduceMin) {
         ops_in_distinct(c, t);

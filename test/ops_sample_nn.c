@@ -159,11 +159,18 @@ static ru_type image(int64_t n, int64_t channels, const int64_t *size, uint32_t 
 void sample_conv(ops_case *c)
 {
     static const int64_t widths[] = {1, 2, 3, 5, 8, 16};
-    uint32_t rank = one_in(c, 4) ? (ops_coin(c) ? 1 : 3) : 2;
+    uint32_t rank = one_in(c, 4) && !c->big ? (ops_coin(c) ? 1 : 3) : 2;
     int64_t groups = one_in(c, 3) ? ops_pick(c, 2, 4) : 1;
     int64_t in = groups * (groups > 1 ? ops_pick(c, 1, 2) : widths[ru_rng_below(&c->rng, 6)]);
     int64_t out = groups * (groups > 1 ? ops_pick(c, 1, 2) : widths[ru_rng_below(&c->rng, 6)]);
     window w = draw_window(c, rank);
+    if (c->big) { /* dense or depthwise, as networks have them */
+        in = ops_dim(c);
+        groups = one_in(c, 3) ? in : 1;
+        out = groups > 1 ? in : ops_dim(c);
+        w.size[0] += 4;
+        w.size[1] += 4;
+    }
     ops_in_grid(c, image(ops_pick(c, 1, 3), in, w.size, rank), -2.0, 2.0);
     ops_in_grid(c, image(out, in / groups, w.kernel, rank), -2.0, 2.0);
     window_attrs(c, &w, rank);
@@ -316,7 +323,7 @@ void sample_instancenorm(ops_case *c)
 
 void sample_layernorm(ops_case *c)
 {
-    int64_t width = ops_pick(c, 3, 17), rows = ops_dim(c);
+    int64_t width = ops_pick(c, 3, c->big ? 300 : 17), rows = ops_dim(c);
     bool two_axes = one_in(c, 3);
     ops_in_grid(c, F32(2, rows, width), -4.0, 4.0);
     ru_type s = two_axes ? F32(rows, width) : F32(width);
@@ -349,7 +356,7 @@ static void recurrent(ops_case *c, int64_t gates, bool train)
 {
     static const char *const words[] = {"forward", "reverse", "bidirectional"};
     int64_t seq = ops_pick(c, 1, 5), batch = ops_pick(c, 1, 4), in = ops_dim(c),
-            hid = ops_pick(c, 1, 8);
+            hid = c->big ? ops_dim(c) : ops_pick(c, 1, 8);
     uint32_t way = ru_rng_below(&c->rng, 3);
     int64_t dirs = way == 2 ? 2 : 1;
     bool first = one_in(c, 4), lens = !train && one_in(c, 3);
@@ -425,7 +432,8 @@ static void mask_and_scale(ops_case *c, int64_t b, int64_t h, int64_t t, int64_t
 
 void sample_attention(ops_case *c)
 {
-    int64_t b = ops_pick(c, 1, 2), h = ops_pick(c, 1, 3), t = ops_dim(c), d = ops_pick(c, 1, 8);
+    int64_t b = ops_pick(c, 1, 2), h = ops_pick(c, 1, 3), t = ops_dim(c),
+            d = ops_pick(c, 1, c->big ? 40 : 8);
     int64_t s = ops_coin(c) ? t : ops_dim(c);
     bool bhtd = ops_coin(c);
     for (uint32_t k = 0; k < 3; k++) {
@@ -440,7 +448,8 @@ void sample_attention(ops_case *c)
 
 void sample_attentionqkv(ops_case *c)
 {
-    int64_t b = ops_pick(c, 1, 2), h = ops_pick(c, 1, 3), t = ops_dim(c), d = ops_pick(c, 1, 8);
+    int64_t b = ops_pick(c, 1, 2), h = ops_pick(c, 1, 3), t = ops_dim(c),
+            d = ops_pick(c, 1, c->big ? 40 : 8);
     ops_in_grid(c, F32(b, t, 3 * h * d), -2.0, 2.0);
     mask_and_scale(c, b, h, t, t);
     c->n_out = 2;
@@ -450,7 +459,8 @@ void sample_attentionqkv(ops_case *c)
 
 void sample_sce(ops_case *c)
 {
-    int64_t rows = ops_pick(c, 1, 9), classes = ops_pick(c, 2, 17), mid = ops_pick(c, 1, 3);
+    int64_t rows = ops_pick(c, 1, 9), classes = ops_pick(c, 2, c->big ? 700 : 17);
+    int64_t mid = ops_pick(c, 1, 3);
     bool deep = one_in(c, 3);
     ops_in_distinct(c, deep ? F32(mid, rows, classes) : F32(rows, classes));
     ru_tensor *labels = ops_in_ints(
