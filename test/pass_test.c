@@ -353,6 +353,51 @@ static void test_train_form(void **state)
     ru_arena_fini(&f.a);
 }
 
+/* Two layers that an exporter gave one vector train two; a bias that doubles as running mean does
+ * not. */
+static void test_untie(void **state)
+{
+    (void)state;
+    fix f;
+    fix_init(&f);
+    vid x = input(&f, "x", 4, INTS(2, 4, 3, 3));
+    vid one = param(&f, "one", 1, INTS(4));
+    vid zero = param(&f, "zero", 1, INTS(4));
+    vid y = x;
+    for (int i = 0; i < 2; i++) {
+        ru_build_node(&f.b, RU_OP_BatchNormalization, (vid[]){y, one, zero, zero, one}, 5, NULL, &y,
+                      1);
+    }
+    vid w = param(&f, "w", 2, INTS(3, 3));
+    y = op2(&f, RU_OP_MatMul, op2(&f, RU_OP_MatMul, y, w, NULL), w, NULL);
+    vid alias = op1(&f, RU_OP_Identity, param(&f, "bias", 1, INTS(3)), NULL);
+    finish(&f, op2(&f, RU_OP_Add, y, alias, NULL));
+    f.g.values[alias.v].name = "bias2";
+    ru_graph u;
+    ru_graph d;
+    assert_ok(ru_pass_untie(&f.g, &f.a, &u, &f.err), f.err);
+    assert_ok(ru_pass_train(&u, &f.a, &d, &f.err), f.err);
+    assert_ok(ru_graph_verify(&d, &f.err), f.err);
+    uint32_t roles[2] = {0, 0};
+    bool used[256] = {false};
+    for (uint32_t i = 1; i < d.n_nodes; i++) {
+        for (uint32_t k = 0; k < d.nodes[i].n_in; k++) {
+            uint32_t v = d.nodes[i].in[k].v;
+            assert_true(v < RU_ARRAY_LEN(used));
+            if (d.values[v].kind == RU_VALUE_STATE && d.nodes[i].op != RU_OP_Identity) {
+                assert_true(!used[v] || d.values[v].type.rank == 2);
+                roles[d.values[v].role == RU_ROLE_BUFFER ? 1 : 0] += used[v] ? 0 : 1;
+                used[v] = true;
+            }
+        }
+    }
+    assert_int_equal(roles[1], 4);
+    assert_int_equal(roles[0], 6); /* two scales, two biases, w, bias2 */
+    assert_int_equal(d.n_updates, 4);
+    assert_true(ru_graph_find(&d, "bias2").v != 0);
+    ru_arena_fini(&f.a);
+}
+
 /* -- patterns of exporters --------------------------------------------------------------------- */
 
 static void test_gelu_forms(void **state)
@@ -606,7 +651,8 @@ RU_TESTS(test_pass, cmocka_unit_test(test_activations),
          cmocka_unit_test(test_conv_residual_clip_silu), cmocka_unit_test(test_shared_values_stay),
          cmocka_unit_test(test_transposes), cmocka_unit_test(test_norm_folds_into_conv),
          cmocka_unit_test(test_training_step), cmocka_unit_test(test_train_form),
-         cmocka_unit_test(test_gelu_forms), cmocka_unit_test(test_layernorm_form),
-         cmocka_unit_test(test_attention_forms), cmocka_unit_test(test_attention_bhtd),
-         cmocka_unit_test(test_attention_lookalikes), cmocka_unit_test(test_attention_time_first),
-         cmocka_unit_test(test_fold_cse_dead), cmocka_unit_test(test_full_arenas))
+         cmocka_unit_test(test_untie), cmocka_unit_test(test_gelu_forms),
+         cmocka_unit_test(test_layernorm_form), cmocka_unit_test(test_attention_forms),
+         cmocka_unit_test(test_attention_bhtd), cmocka_unit_test(test_attention_lookalikes),
+         cmocka_unit_test(test_attention_time_first), cmocka_unit_test(test_fold_cse_dead),
+         cmocka_unit_test(test_full_arenas))

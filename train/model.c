@@ -4,7 +4,9 @@
 #include <string.h>
 
 #include "exec/pool.h"
+#include "exec/ref.h"
 #include "store/onnx_file.h"
+#include "world/pass.h"
 
 static ru_status full(ru_err *err)
 {
@@ -167,6 +169,8 @@ ru_status ru_model_state_copy(const ru_graph *from_graph, ru_exe *from, const ru
 
 /* -- ONNX -------------------------------------------------------------------------------------- */
 
+enum { FOLD_BYTES_MAX = 16 << 20 }; /* computed constants, such as masks, up to this size */
+
 /* The model's bytes must outlive the graphs, so the file's contents are copied into the arena. */
 static ru_status open_onnx(const char *path, ru_arena *arena, ru_model *m, ru_err *err)
 {
@@ -187,7 +191,13 @@ static ru_status open_onnx(const char *path, ru_arena *arena, ru_model *m, ru_er
     if (st != RU_OK) {
         return ru_err_wrap(err, st, "%s", path);
     }
-    RU_TRY(ru_model_train_form(&m->infer, arena, &m->train, err));
+    ru_fold_ops fold = ru_ref_fold_ops();
+    RU_TRY(ru_pass_untie(&m->infer, arena, &m->infer, err));
+    RU_TRY(ru_pass_fold(&m->infer, &fold, FOLD_BYTES_MAX, arena, &m->infer, err));
+    RU_TRY(ru_pass_dead(&m->infer, arena, &m->infer, err));
+    RU_TRY(ru_pass_train(&m->infer, arena, &m->train, err));
+    RU_TRY(ru_pass_lift(&m->train, arena, &m->train, err));
+    RU_TRY(ru_graph_verify(&m->train, err));
     const char *slash = strrchr(path, '/');
     m->name = ru_arena_str(arena, slash != NULL ? slash + 1 : path);
     return m->name != NULL ? RU_OK : full(err);

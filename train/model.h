@@ -38,12 +38,6 @@ RU_MUST_USE ru_status ru_model_open(const ru_job *job, const ru_model_facts *fac
                                     const char *onnx_path, ru_arena *arena, ru_model *out,
                                     ru_err *err);
 
-/* Turn an inference graph into the form that is trained: BatchNormalization, Dropout, LSTM and GRU
- * become their training ops, running statistics become buffers that are updated; scalars and
- * integers among the parameters become constants. Everything else stays. */
-RU_MUST_USE ru_status ru_model_train_form(const ru_graph *g, ru_arena *arena, ru_graph *out,
-                                          ru_err *err);
-
 /* Write start values into the state of `exe`, whose graph is a step built from m->train; drawn by
  * `threads` threads (0: all cores), the same whatever their number. */
 RU_MUST_USE ru_status ru_model_init(const ru_model *m, uint64_t seed, const ru_graph *step,

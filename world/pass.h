@@ -36,6 +36,12 @@ RU_MUST_USE ru_status ru_pass_cse(const ru_graph *g, ru_arena *arena, ru_graph *
  * -> LSTMTrain and GRUTrain. Run before ru_graph_grad on imported models. */
 RU_MUST_USE ru_status ru_pass_train(const ru_graph *g, ru_arena *arena, ru_graph *out, ru_err *err);
 
+/* Give every use of a trained vector its own state. Exporters merge equal initialisers, and at the
+ * start all scales are 1 and all biases 0, so layers would train one vector together; models tie
+ * matrices on purpose, vectors never. Slots 3 and 4 of BatchNormalization become BUFFER, all others
+ * PARAM. The first use keeps the name, others get "<name>.<node>.<slot>" or that of their alias. */
+RU_MUST_USE ru_status ru_pass_untie(const ru_graph *g, ru_arena *arena, ru_graph *out, ru_err *err);
+
 /* Recognise what exporters write out in small ops - LayerNormalization, Gelu, HardSwish, attention
  * - and remove reshapes, transposes, casts and copies that do nothing. The result can be
  * differentiated; ru_pass_fuse begins with this pass. Constants should be folded before. */

@@ -158,3 +158,99 @@ ru_status ru_pass_train(const ru_graph *g, ru_arena *arena, ru_graph *out, ru_er
     *out = n;
     return RU_OK;
 }
+
+/* -- untying ----------------------------------------------------------------------------------- */
+
+static bool is_vector(const ru_graph *g, ru_value_id v)
+{
+    const ru_value *x = &g->values[v.v];
+    return v.v != 0 && x->kind == RU_VALUE_STATE && x->type.rank == 1 &&
+           (x->role == RU_ROLE_PARAM || x->role == RU_ROLE_BUFFER);
+}
+
+static ru_status twin(ru_graph *g, ru_value_id of, const char *name, ru_value_id *out, ru_err *err)
+{
+    ru_value v = g->values[of.v];
+    v.name = name;
+    return name == NULL ? full(err) : ru_graph_add_value(g, &v, out, err);
+}
+
+/* Identity(vector) is an alias: whoever reads it reads a vector of that name. */
+static ru_status untie_alias(ru_graph *g, uint32_t i, ru_err *err)
+{
+    ru_value_id alias = g->nodes[i].out[0];
+    ru_value_id own;
+    const char *name = g->values[alias.v].name;
+    if (name == NULL) {
+        name = ru_arena_printf(g->arena, "alias.%u", i);
+    }
+    g->values[alias.v].name = NULL;
+    RU_TRY(twin(g, g->nodes[i].in[0], name, &own, err));
+    for (uint32_t j = i + 1; j < g->n_nodes; j++) {
+        ru_node *n = &g->nodes[j];
+        for (uint32_t k = 0; k < n->n_in; k++) {
+            if (n->in[k].v == alias.v) {
+                ru_value_id *in =
+                    ru_arena_copy(g->arena, n->in, (int64_t)n->n_in * (int64_t)sizeof *in, 4);
+                if (in == NULL) {
+                    return full(err);
+                }
+                in[k] = own;
+                n->in = in;
+            }
+        }
+    }
+    return RU_OK;
+}
+
+static ru_status untie_node(ru_graph *g, uint32_t i, bool *seen, ru_err *err)
+{
+    ru_value_id *in = NULL;
+    for (uint32_t k = 0; k < g->nodes[i].n_in; k++) {
+        ru_value_id v = g->nodes[i].in[k];
+        if (!is_vector(g, v)) {
+            continue;
+        }
+        const ru_node *n = &g->nodes[i];
+        if (seen[v.v]) { /* only old values are met: each node is visited once */
+            if (in == NULL) {
+                in = ru_arena_copy(g->arena, n->in, (int64_t)n->n_in * (int64_t)sizeof *in, 4);
+                if (in == NULL) {
+                    return full(err);
+                }
+                g->nodes[i].in = in;
+            }
+            const char *name = g->values[v.v].name;
+            name = ru_arena_printf(g->arena, "%s.%u.%u", name != NULL ? name : "vector", i, k);
+            RU_TRY(twin(g, v, name, &in[k], err));
+            v = in[k];
+        } else {
+            seen[v.v] = true;
+        }
+        bool statistic = n->op == RU_OP_BatchNormalization && k >= 3;
+        g->values[v.v].role = statistic ? RU_ROLE_BUFFER : RU_ROLE_PARAM;
+    }
+    return RU_OK;
+}
+
+ru_status ru_pass_untie(const ru_graph *g, ru_arena *arena, ru_graph *out, ru_err *err)
+{
+    ru_graph n;
+    RU_TRY(rui_copy_graph(g, arena, &n, err));
+    for (uint32_t i = 1; i < n.n_nodes; i++) {
+        if (n.nodes[i].op == RU_OP_Identity && is_vector(&n, n.nodes[i].in[0])) {
+            RU_TRY(untie_alias(&n, i, err));
+        }
+    }
+    bool *seen = RU_NEW(arena, bool, n.n_values);
+    if (seen == NULL) {
+        return full(err);
+    }
+    for (uint32_t i = 1; i < n.n_nodes; i++) {
+        if (n.nodes[i].op != RU_OP_Identity) {
+            RU_TRY(untie_node(&n, i, seen, err));
+        }
+    }
+    *out = n;
+    return RU_OK;
+}
