@@ -15,8 +15,8 @@ void ru_self_stop_unwatch(void); /* default actions again; forgets what came */
 
 int64_t ru_self_rss_peak_bytes(void); /* largest resident size so far; 0: not known */
 int64_t ru_self_rss_bytes(void);      /* resident size now; 0: not known */
-int64_t
-ru_self_start_ns(void); /* start of the process on the clock of ru_clock_now; 0: not known */
+/* Start of the process on the clock of ru_clock_now; 0: not known. */
+int64_t ru_self_start_ns(void);
 int64_t ru_self_pid(void);
 
 /* Start this program again in this process, with the same words and NAME=value in the environment:

@@ -28,7 +28,7 @@ static ru_step_options options(int64_t batch, uint32_t accumulate)
     };
 }
 
-static void open_rig(rig *r, const ru_step_options *so, double dropout)
+static void open_rig_on(rig *r, const ru_step_options *so, double dropout, ru_device_kind device)
 {
     ru_err err = {0};
     ru_zoo_model zoo;
@@ -43,7 +43,7 @@ static void open_rig(rig *r, const ru_step_options *so, double dropout)
     assert_ok(ru_graph_init(&r->model, &r->arena, "mlp", &err), err);
     assert_ok(ru_zoo_build("mlp", &zo, true, &r->model, &zoo, &err), err);
     assert_ok(ru_step_build(&r->model, so, &r->arena, &r->step, &err), err);
-    ru_exe_options eo = {.device = RU_DEVICE_REF};
+    ru_exe_options eo = {.device = device, .threads = 1};
     assert_ok(ru_exe_open(&r->step.graph, &eo, &r->exe, &err), err);
     for (uint32_t k = 0; k < zoo.n_inits; k++) {
         const ru_value *p = ru_graph_value(&r->model, zoo.inits[k].param);
@@ -52,6 +52,11 @@ static void open_rig(rig *r, const ru_step_options *so, double dropout)
         assert_ok(ru_exe_state_write(r->exe, ru_graph_find(&r->step.graph, p->name), data, &err),
                   err);
     }
+}
+
+static void open_rig(rig *r, const ru_step_options *so, double dropout)
+{
+    open_rig_on(r, so, dropout, RU_DEVICE_REF);
 }
 
 static void close_rig(rig *r)
@@ -149,14 +154,17 @@ static void on_ready(void *self, ru_value_id value, void *data, int64_t size_byt
 static void gradients_are_announced(void **state)
 {
     (void)state;
-    rig r;
-    ru_step_options so = options(4, 1);
-    open_rig(&r, &so, 0);
-    seen x = {.s = &r.step};
-    ru_exe_hooks_set(r.exe, &(ru_exe_hooks){.ready = on_ready, .self = &x});
-    run_steps(&r, 1, 4);
-    assert_int_equal(x.grads, r.step.n_params);
-    close_rig(&r);
+    static const ru_device_kind devices[] = {RU_DEVICE_REF, RU_DEVICE_CPU};
+    for (int k = 0; k < 2; k++) {
+        rig r;
+        ru_step_options so = options(4, 1);
+        open_rig_on(&r, &so, 0, devices[k]);
+        seen x = {.s = &r.step};
+        ru_exe_hooks_set(r.exe, &(ru_exe_hooks){.ready = on_ready, .self = &x});
+        run_steps(&r, 1, 4);
+        assert_int_equal(x.grads, r.step.n_params);
+        close_rig(&r);
+    }
 }
 
 static void what_does_not_fit_is_named(void **state)
