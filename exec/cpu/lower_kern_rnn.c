@@ -13,6 +13,7 @@
  * standard's defaults run on the reference kernel. */
 #include <string.h>
 
+#include "exec/cpu/low.h"
 #include "exec/cpu/lower_kern.h"
 #include "exec/cpu/prim.h"
 
@@ -176,25 +177,49 @@ static void lstm_grad_thread(void *arg, uint32_t thread, uint32_t threads)
     }
 }
 
-/* bufs: 0 R 1 B 2 h0 3 c0 4 ws 5 y 6 y_h 7 y_c 8 packed+bias 9 work 10 pre, or the table
+/* R in the form the recurrence reads, and the sum of the two biases behind it.
+ * bufs: 0 R 1 B 2 packed */
+static ru_status pack_run(void *state, void *const *bufs, const rui_run *run)
+{
+    (void)run;
+    const lstm_state *s = state;
+    int64_t h = s->proto.hidden;
+    float *packed = bufs[2], *bias = packed + s->packed;
+    const float *b = bufs[1];
+    if (s->pairs) {
+        s->k->gemm_bf16_pack(bufs[0], 1, h, h, 4 * h, (uint16_t *)bufs[2]);
+    } else {
+        s->k->gemm_pack(bufs[0], 1, h, h, 4 * h, packed);
+    }
+    for (int64_t i = 0; i < 4 * h; i++) {
+        bias[i] = b == NULL ? 0.0f : b[i] + b[4 * h + i];
+    }
+    return RU_OK;
+}
+
+/* Weights that never change are packed before the first run only. */
+static rui_buf pack_weights(rui_low *lo, const ru_node *n, lstm_state *s, rui_buf r, rui_buf b)
+{
+    bool frozen =
+        lo->vals[n->in[2].v].frozen && (!ru_node_has_in(n, 3) || lo->vals[n->in[3].v].frozen);
+    int64_t bytes = (s->packed + 4 * s->proto.hidden) * (int64_t)sizeof(float);
+    rui_buf packed = frozen ? rui_buf_new(lo, RUI_BUF_PACKED, bytes) : rui_workspace(lo, bytes);
+    rui_buf bufs[3] = {r, b, packed};
+    rui_step step = {
+        .kernel = "kern lstm pack", .fn = pack_run, .state = s, .bufs = bufs, .n_bufs = 3};
+    rui_emit_to(lo, frozen ? &lo->prep : &lo->run, &step, frozen ? 0 : lo->node);
+    return packed;
+}
+
+/* bufs: 0, 1 none 2 h0 3 c0 4 ws 5 y 6 y_h 7 y_c 8 packed+bias 9 work 10 pre, or the table
  * 11 ids */
 static ru_status lstm_run(void *state, void *const *bufs, const rui_run *run)
 {
     const lstm_state *s = state;
     lstm_job j = {.s = s, .a = s->proto, .work = bufs[9]};
-    int64_t h = s->proto.hidden;
-    float *packed = bufs[8], *bias = packed + s->packed;
-    const float *b = bufs[1];
-    if (s->pairs) {
-        s->k->gemm_bf16_pack(bufs[0], 1, h, h, 4 * h, (uint16_t *)bufs[8]);
-        j.a.packed_bf16 = bufs[8];
-    } else {
-        s->k->gemm_pack(bufs[0], 1, h, h, 4 * h, packed);
-        j.a.packed_r = packed;
-    }
-    for (int64_t i = 0; i < 4 * h; i++) {
-        bias[i] = b == NULL ? 0.0f : b[i] + b[4 * h + i];
-    }
+    const float *packed = bufs[8], *bias = packed + s->packed;
+    j.a.packed_r = s->pairs ? NULL : packed;
+    j.a.packed_bf16 = s->pairs ? bufs[8] : NULL;
     j.a.bias = bias;
     j.a.h0 = bufs[2];
     j.a.c0 = bufs[3];
@@ -336,15 +361,17 @@ ru_status rui_lower_kern_lstm(rui_low *lo, const ru_node *n, ru_err *err)
             s->proto.it = rui_type(lo, emb->in[1])->dtype;
             s->proto.vocabulary = rui_type(lo, emb->in[0])->dims[0];
         }
-        rui_buf bufs[12] = {piece(lo, r, k, d.dirs, d.dirs * 4 * h * h * 4),
-                            piece(lo, b, k, d.dirs, d.dirs * 8 * h * 4),
+        rui_buf packed = pack_weights(lo, n, s, piece(lo, r, k, d.dirs, d.dirs * 4 * h * h * 4),
+                                      piece(lo, b, k, d.dirs, d.dirs * 8 * h * 4));
+        rui_buf bufs[12] = {{0},
+                            {0},
                             piece(lo, h0, k, d.dirs, hc_bytes),
                             piece(lo, c0, k, d.dirs, hc_bytes),
                             ws_k,
                             y_k,
                             piece(lo, yh, k, d.dirs, hc_bytes),
                             piece(lo, yc, k, d.dirs, hc_bytes),
-                            floats(lo, s->packed + 4 * h),
+                            packed,
                             floats(lo, s->work * s->threads),
                             pre,
                             emb == NULL ? (rui_buf){0} : rui_in_plain(lo, emb->in[1])};

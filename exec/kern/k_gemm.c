@@ -230,6 +230,33 @@ static void block(const ru_kern_gemm *g, int64_t k0, int64_t kc, int64_t panel_k
     }
 }
 
+/* One row: four sums along k, added pairwise. */
+static void thin_row(const ru_kern_gemm *g, int64_t k0, int64_t kc, const float *panels)
+{
+    const float *a = g->a + k0 * g->a_col;
+    for (int64_t j = 0; j < g->n; j += GEMM_NR) {
+        const float *b = panels + j * kc;
+        gemm_v acc[4][2] = {{{0}}};
+        int64_t p = 0;
+        for (; p + 4 <= kc; p += 4, b += 4 * GEMM_NR) {
+#pragma GCC unroll 4
+            for (int64_t q = 0; q < 4; q++) {
+                float v = a[(p + q) * g->a_col];
+                acc[q][0] += v * vload(b + q * GEMM_NR);
+                acc[q][1] += v * vload(b + q * GEMM_NR + GEMM_W);
+            }
+        }
+        for (; p < kc; p++, b += GEMM_NR) {
+            acc[0][0] += a[p * g->a_col] * vload(b);
+            acc[0][1] += a[p * g->a_col] * vload(b + GEMM_W);
+        }
+        gemm_tile t = {
+            .n = kv_min_i64(GEMM_NR, g->n - j), .alpha = g->alpha, .add = g->add || k0 > 0};
+        put_row(&t, g->c + j, (acc[0][0] + acc[1][0]) + (acc[2][0] + acc[3][0]),
+                (acc[0][1] + acc[1][1]) + (acc[2][1] + acc[3][1]));
+    }
+}
+
 void RUI_K(rui_kern_gemm)(const ru_kern_gemm *g)
 {
     int64_t n_all = g->packed_n > g->n ? g->packed_n : g->n;
@@ -254,6 +281,10 @@ void RUI_K(rui_kern_gemm)(const ru_kern_gemm *g)
             (g->b + k0 * g->b_row, g->b_row, g->b_col, kc, g->n, g->work);
             panels = g->work;
         }
-        block(g, k0, kc, panel_k, panels, a_work);
+        if (g->thin && g->m == 1 && panel_k == kc) {
+            thin_row(g, k0, kc, panels);
+        } else {
+            block(g, k0, kc, panel_k, panels, a_work);
+        }
     }
 }

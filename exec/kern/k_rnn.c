@@ -85,6 +85,7 @@ static void add_recurrent(const ru_kern_lstm *a, int64_t before, int64_t n0, int
                           .c_row = 4 * h,
                           .alpha = 1.0f,
                           .add = true,
+                          .thin = a->batch == 1,
                           .work = work + 5 * rows * h};
         RUI_K(rui_kern_gemm)(&g);
         return;

@@ -163,6 +163,7 @@ typedef struct ru_kern_gemm {
     int64_t packed_k, packed_n; /* what was packed when more than k, n is; the rest is not read */
     float alpha;
     bool add;    /* add to C instead of overwriting it */
+    bool thin;   /* m is 1, B packed: several sums along k hide the latency of one row */
     float *work; /* gemm_work(m, n, k) floats, 64-byte aligned; may be NULL when it says 0 */
 } ru_kern_gemm;
 
@@ -334,7 +335,7 @@ typedef struct ru_kern_lstm {
     X(int64_t, gemm_work, (int64_t m, int64_t n, int64_t k))                                       \
     X(void, gemm, (const ru_kern_gemm *g))                                                         \
     /* bf16 operands, f32 sums; a rows are contiguous in k. Packed size: gemm_pack_floats(k, n) *  \
-     * 2 bytes. Callable when gemm_bf16_packs(k) says so. */                                           \
+     * 2 bytes. Callable when gemm_bf16_packs(k) says so. */                                       \
     X(bool, gemm_bf16_packs, (int64_t k))                                                          \
     X(void, gemm_bf16_pack,                                                                        \
       (const float *b, int64_t b_row, int64_t b_col, int64_t k, int64_t n, uint16_t *packed))      \
