@@ -154,8 +154,8 @@ rui_buf rui_out_over(rui_low *lo, ru_value_id v, const rui_layout *l, rui_buf ov
  * step before when it cannot be given away (it has other readers, or stands in another layout). */
 rui_buf rui_out_sum(rui_low *lo, ru_value_id v, const rui_layout *l, ru_value_id addend);
 
-/* From here on the value stands in `dtype` (same order): a kernel gave it in another than it is stored
- * in. Emits the conversion. */
+/* From here on the value stands in `dtype` (same order): a kernel gave it in another than it is
+ * stored in. Emits the conversion. */
 void rui_restand(rui_low *lo, ru_value_id v, ru_dtype dtype);
 
 /* No step at all: `v` is the memory of `from`, `offset_bytes` in. */

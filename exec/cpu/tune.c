@@ -37,8 +37,8 @@ static bool winograd_fits(const rui_conv *c)
     return true;
 }
 
-/* Converting activations to f32 and back for a Winograd kernel on the bf16 path: 6 bytes an element at
- * about 12 GB/s, so that a tie goes to the kernel without it. */
+/* Converting activations to f32 and back for a Winograd kernel on the bf16 path: 6 bytes an element
+ * at about 12 GB/s, so that a tie goes to the kernel without it. */
 static int64_t convert_ns(const rui_conv *c)
 {
     const rui_window *w = &c->w;
@@ -201,7 +201,8 @@ static void cache_add(rui_low *lo, const char *key, dnnl_alg_kind_t alg)
 }
 
 /* Both candidates timed. On the bf16 path Winograd runs in f32: oneDNN has it in no other type, and
- * for small images with many channels it is the faster one (8x8x256 at batch 64: 9.7 ms against 12.5). */
+ * for small images with many channels it is the faster one (8x8x256 at batch 64: 9.7 ms
+ * against 12.5). */
 static bool winograd_wins(rui_low *lo, rui_conv_dir dir, const rui_conv *c)
 {
     rui_conv w = *c;
