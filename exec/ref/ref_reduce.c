@@ -42,7 +42,59 @@ typedef struct reduce_fns {
     double start;
     double (*add)(double sum, double x);
     double (*end)(double sum, double n); /* may be NULL: as it is */
+    /* For integers of 64 bits, where doubles are too short; NULL: doubles. x of u64 as its bits. */
+    int64_t (*add_int)(int64_t sum, int64_t x, bool is_u64);
 } reduce_fns;
+
+static int64_t sum_int(int64_t s, int64_t x, bool is_u64)
+{
+    (void)is_u64;
+    return (int64_t)((uint64_t)s + (uint64_t)x);
+}
+
+static int64_t product_int(int64_t s, int64_t x, bool is_u64)
+{
+    (void)is_u64;
+    return (int64_t)((uint64_t)s * (uint64_t)x);
+}
+
+static int64_t max_int(int64_t s, int64_t x, bool is_u64)
+{
+    return (is_u64 ? (uint64_t)x > (uint64_t)s : x > s) ? x : s;
+}
+
+static int64_t min_int(int64_t s, int64_t x, bool is_u64)
+{
+    return (is_u64 ? (uint64_t)x < (uint64_t)s : x < s) ? x : s;
+}
+
+/* Integers of 64 bits: the first element of each sum starts it, so no start value is needed but for
+ * empty ones, which take `f->start`. */
+static ru_status reduce_ints(const ru_ref_call *c, const reduce_fns *f, const reduce_plan *p,
+                             ru_err *err)
+{
+    const ru_type *t = &c->in[0].type;
+    int64_t *x, *y;
+    uint8_t *begun = RU_NEW(c->scratch, uint8_t, p->n_out);
+    RU_TRY(rui_ref_in_ints(c, 0, &x, err));
+    RU_TRY(rui_ref_zero_ints(c, p->n_out, &y, err));
+    if (begun == NULL) {
+        return RU_FAIL(err, RU_E_MEM, "%s: no scratch", ru_op_get(c->node->op)->name);
+    }
+    rui_walk w;
+    rui_walk_init(&w, t->dims, t->rank);
+    for (int64_t i = 0; i < p->n_in; i++) {
+        int64_t at = rui_walk_dot(&w, p->strides);
+        y[at] = begun[at] != 0 ? f->add_int(y[at], x[i], t->dtype == RU_U64) : x[i];
+        begun[at] = 1;
+        rui_walk_next(&w);
+    }
+    for (int64_t i = 0; p->n_in == 0 && i < p->n_out; i++) {
+        y[i] = isfinite(f->start) ? (int64_t)f->start : (f->start > 0.0 ? INT64_MAX : INT64_MIN);
+    }
+    rui_ref_store_ints(&c->out[0], y);
+    return RU_OK;
+}
 
 static ru_status reduce(const ru_ref_call *c, const reduce_fns *f, ru_err *err)
 {
@@ -50,6 +102,9 @@ static ru_status reduce(const ru_ref_call *c, const reduce_fns *f, ru_err *err)
     reduce_plan p;
     double *x, *y;
     RU_TRY(reduce_plan_make(c, t, 1, &p, err));
+    if (f->add_int != NULL && (t->dtype == RU_I64 || t->dtype == RU_U64)) {
+        return reduce_ints(c, f, &p, err);
+    }
     RU_TRY(rui_ref_in(c, 0, &x, err));
     RU_TRY(rui_ref_zeros(c, p.n_out, &y, err));
     for (int64_t i = 0; i < p.n_out; i++) {
@@ -116,22 +171,22 @@ static double end_mean(double s, double n)
     return s / n;
 }
 
-/* X(op, start, add, end) */
-#define REDUCE_LIST(X)                             \
-    X(ReduceL1, 0.0, add_abs, NULL)                \
-    X(ReduceL2, 0.0, add_square, end_sqrt)         \
-    X(ReduceLogSum, 0.0, add_plain, end_log)       \
-    X(ReduceMax, (double)-INFINITY, add_max, NULL) \
-    X(ReduceMean, 0.0, add_plain, end_mean)        \
-    X(ReduceMin, (double)INFINITY, add_min, NULL)  \
-    X(ReduceProd, 1.0, add_product, NULL)          \
-    X(ReduceSum, 0.0, add_plain, NULL)             \
-    X(ReduceSumSquare, 0.0, add_square, NULL)
+/* X(op, start, add, end, add of 64-bit integers) */
+#define REDUCE_LIST(X)                                      \
+    X(ReduceL1, 0.0, add_abs, NULL, NULL)                   \
+    X(ReduceL2, 0.0, add_square, end_sqrt, NULL)            \
+    X(ReduceLogSum, 0.0, add_plain, end_log, NULL)          \
+    X(ReduceMax, (double)-INFINITY, add_max, NULL, max_int) \
+    X(ReduceMean, 0.0, add_plain, end_mean, NULL)           \
+    X(ReduceMin, (double)INFINITY, add_min, NULL, min_int)  \
+    X(ReduceProd, 1.0, add_product, NULL, product_int)      \
+    X(ReduceSum, 0.0, add_plain, NULL, sum_int)             \
+    X(ReduceSumSquare, 0.0, add_square, NULL, NULL)
 
-#define RU_X(name, start, add, end)                             \
-    ru_status rui_ref_##name(const ru_ref_call *c, ru_err *err) \
-    {                                                           \
-        return reduce(c, &(reduce_fns){start, add, end}, err);  \
+#define RU_X(name, start, add, end, add_int)                            \
+    ru_status rui_ref_##name(const ru_ref_call *c, ru_err *err)         \
+    {                                                                   \
+        return reduce(c, &(reduce_fns){start, add, end, add_int}, err); \
     }
 REDUCE_LIST(RU_X)
 #undef RU_X
