@@ -51,9 +51,12 @@ static ru_status bind_array(binding *b, const ru_graph *g, const ru_array *a, co
         }
         if (!fits) {
             char want[256], have[256];
-            return RU_FAIL(err, RU_E_DATA, "input '%s' is %s, the array given is %s", a->name,
+            bool dtype = v->type.dtype != a->type.dtype;
+            return RU_FAIL(err, RU_E_DATA, "input '%s' is %s, the array given is %s%s", a->name,
                            ru_type_print(g, &v->type, want, sizeof want),
-                           ru_type_print(g, &a->type, have, sizeof have));
+                           ru_type_print(g, &a->type, have, sizeof have),
+                           dtype ? ": nothing is converted, save it with the element type asked for"
+                                 : "");
         }
         for (uint32_t i = 0; i < v->type.rank; i++) {
             if (ru_dim_is_symbolic(v->type.dims[i])) {
