@@ -39,7 +39,8 @@ typedef struct oracle_case {
 static const int64_t mlp_hidden[] = {16, 12};
 
 #define MLP               .model = "mlp", .batch = 8
-#define MLP_ZOO           .input = {20}, .input_rank = 1, .classes = 5, .hidden = mlp_hidden, .hidden_n = 2
+#define MLP_HIDDEN        .hidden = mlp_hidden, .hidden_n = 2
+#define MLP_ZOO           .input = {20}, .input_rank = 1, .classes = 5, MLP_HIDDEN
 #define IMAGE(c, side, k) .input = {c, side, side}, .input_rank = 3, .classes = (k)
 #define SGD(lr_, m_)      .opt = {.lr = (lr_), .momentum = (m_)}
 #define ADAM_BETAS        .beta1 = 0.9, .beta2 = 0.999, .epsilon = 1e-8
