@@ -118,12 +118,14 @@ typedef struct factors {
     uint32_t syms[FACTORS_MAX]; /* base symbols, sorted */
 } factors;
 
-/* Multiply `f` by symbol `sym`, taking products like "N*T" apart. False: too many factors. */
-static bool factor_symbol(const ru_graph *g, uint32_t sym, factors *f)
+/* Take the product "N*T" apart into its symbols. False: it is none, or not of known symbols (models
+ * may name a dimension "4*batch" themselves). */
+static bool factor_product(const ru_graph *g, const char *at, factors *f)
 {
-    const char *at = g->symbols[sym];
-    bool plain = strchr(at, '*') == NULL || strpbrk(at, "()+-/") != NULL;
-    while (!plain && *at != '\0') {
+    if (strchr(at, '*') == NULL || strpbrk(at, "()+-/") != NULL) {
+        return false;
+    }
+    while (*at != '\0') {
         size_t len = strcspn(at, "*");
         uint32_t s = 0;
         while (s < g->n_symbols &&
@@ -136,12 +138,21 @@ static bool factor_symbol(const ru_graph *g, uint32_t sym, factors *f)
         f->syms[f->n++] = s;
         at += len + (at[len] == '*' ? 1 : 0);
     }
-    if (plain) {
-        if (f->n == FACTORS_MAX) {
-            return false;
-        }
-        f->syms[f->n++] = sym;
+    return true;
+}
+
+/* Multiply `f` by symbol `sym`. False: too many factors. */
+static bool factor_symbol(const ru_graph *g, uint32_t sym, factors *f)
+{
+    uint32_t n = f->n;
+    if (factor_product(g, g->symbols[sym], f)) {
+        return true;
     }
+    f->n = n;
+    if (n == FACTORS_MAX) {
+        return false;
+    }
+    f->syms[f->n++] = sym;
     return true;
 }
 

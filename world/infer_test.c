@@ -95,6 +95,22 @@ static void test_symbolic_shapes(void **state)
     ru_arena_fini(&f.a);
 }
 
+/* Models may name a dimension like a product of ours. */
+static void test_foreign_names(void **state)
+{
+    (void)state;
+    fix f;
+    uint32_t s;
+    fix_init(&f);
+    assert_ok(ru_graph_symbol(&f.g, "4*batch", &s, &f.err), f.err);
+    vid x = input(&f, RU_F32, 2, INTS(ru_dim_symbol(s, 1), 6));
+    expect(&f, op2(&f, RU_OP_Reshape, x, ints(&f, 3, INTS(-1, 2, 3)), NULL), "f32[4*batch,2,3]");
+    assert_ok(ru_graph_symbol(&f.g, "*", &s, &f.err), f.err);
+    x = input(&f, RU_F32, 2, INTS(ru_dim_symbol(s, 1), 6));
+    expect(&f, op1(&f, RU_OP_Flatten, x, A(RU_AI(axis, 2))), "f32[6**,1]");
+    ru_arena_fini(&f.a);
+}
+
 /* [Shape(x)[0], -1], prefixes of positions, halves of widths: what exporters compute. */
 static void test_followed_integers(void **state)
 {
@@ -311,6 +327,7 @@ static void test_flops(void **state)
 }
 
 RU_TESTS(world_infer, cmocka_unit_test(test_symbolic_shapes),
-         cmocka_unit_test(test_followed_integers), cmocka_unit_test(test_bind_commutes),
-         cmocka_unit_test(test_windows_by_counting), cmocka_unit_test(test_slices_exhaustive),
-         cmocka_unit_test(test_sentences), cmocka_unit_test(test_flops))
+         cmocka_unit_test(test_followed_integers), cmocka_unit_test(test_foreign_names),
+         cmocka_unit_test(test_bind_commutes), cmocka_unit_test(test_windows_by_counting),
+         cmocka_unit_test(test_slices_exhaustive), cmocka_unit_test(test_sentences),
+         cmocka_unit_test(test_flops))
