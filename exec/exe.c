@@ -14,6 +14,7 @@
 #include "env/clock.h"
 #include "exec/cpu/low.h"
 #include "exec/ref.h"
+#include "trace/recorder.h"
 #include "world/pass.h"
 
 enum { FOLD_BYTES_MAX = 64 << 20 }; /* larger constants are computed once by prep steps instead */
@@ -38,6 +39,7 @@ struct ru_exe {
     bool stale; /* packed copies of frozen state must be made again */
     int64_t flops, open_ns;
     int64_t profiled; /* runs measured */
+    ru_recorder *recorder;
 };
 
 /* -- open ----------------------------------------------------------------------------------------
@@ -260,20 +262,36 @@ static ru_status run_profiled(ru_exe *e, rui_step_list *list, const ru_run_args 
                          .scratch = &e->scratch,
                          .stream = e->lo.nn.stream,
                          .err = err};
-    ru_time before = ru_clock_now();
+    int64_t before = ru_rec_now();
     for (uint32_t i = 0; i < list->n; i++) {
         rui_step_rec *r = &list->at[i];
+        if (e->has_hooks && e->hooks.need != NULL) {
+            tell_needed(e, i);
+        }
         ru_status st = r->s.fn(r->s.state, r->ptrs, &run);
         if (st != RU_OK) {
             return step_failed(e, r, st, err);
         }
-        ru_time after = ru_clock_now();
-        r->ns = ru_time_since(after, before);
+        if (e->has_hooks && e->hooks.ready != NULL) {
+            tell_ready(e, r);
+        }
+        int64_t after = ru_rec_now();
+        r->ns = after - before;
         r->ns_sum += r->ns;
+        ru_rec_span(e->recorder, r->trace_name, before, after, 0);
         before = after;
     }
     e->profiled++;
     return RU_OK;
+}
+
+void ru_exe_record(ru_exe *e, ru_recorder *r)
+{
+    e->recorder = r;
+    for (uint32_t i = 0; i < e->lo.run.n && r != NULL; i++) {
+        rui_step_rec *s = &e->lo.run.at[i];
+        s->trace_name = ru_recorder_name(r, step_label(e, s), "op");
+    }
 }
 
 void ru_exe_profile(ru_exe *e, bool on)
@@ -299,8 +317,8 @@ ru_status ru_exe_run(ru_exe *e, const ru_run_args *args, ru_err *err)
         RU_TRY(run_steps(e, &e->lo.prep, args, err));
         e->stale = false;
     }
-    return e->opt.profile && !e->has_hooks ? run_profiled(e, &e->lo.run, args, err)
-                                           : run_steps(e, &e->lo.run, args, err);
+    return e->opt.profile || e->recorder != NULL ? run_profiled(e, &e->lo.run, args, err)
+                                                 : run_steps(e, &e->lo.run, args, err);
 }
 
 void ru_exe_hooks_set(ru_exe *e, const ru_exe_hooks *hooks)

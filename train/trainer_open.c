@@ -85,6 +85,7 @@ static ru_status open_step(rui_trainer *t, ru_err *err)
     };
     RU_TRY(ru_step_build(&t->model.train, &so, t->arena, &t->step, err));
     RU_TRY(ru_exe_open(&t->step.graph, &eo, &t->exe, err));
+    ru_exe_record(t->exe, t->recorder);
     int64_t part = j->batch / t->step.micro;
     t->x_bytes = part * ru_type_bytes(&so.x);
     t->y_bytes = part * ru_type_bytes(&so.y);
