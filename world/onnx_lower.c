@@ -428,6 +428,23 @@ static ru_status cast(low *l)
     return attrs == NULL ? full(l) : put_node(l, RU_OP_Cast, 1, 1, attrs, n);
 }
 
+/* What opset 18 added may stand there with the value that means the same as before. */
+static ru_status resize(low *l)
+{
+    if (l->opset >= 18) {
+        return keep(l);
+    }
+    uint32_t n;
+    const ru_attr_key drop[] = {RU_ATTR_antialias, RU_ATTR_keep_aspect_ratio_policy, RU_ATTR_NONE};
+    ru_attr *attrs = attrs_without(l, drop, &n);
+    const char *policy = ru_node_str(l->n, RU_ATTR_keep_aspect_ratio_policy, "stretch");
+    if (ru_node_int(l->n, RU_ATTR_antialias, 0) != 0 || strcmp(policy, "stretch") != 0 ||
+        ru_node_attr(l->n, RU_ATTR_axes) != NULL) {
+        return refuse(l, "has antialias, axes or an aspect ratio policy, which begin at opset 18");
+    }
+    return attrs == NULL ? full(l) : put_node(l, RU_OP_Resize, 4, 1, attrs, n);
+}
+
 static const struct {
     ru_op op;
     lower_fn fn;
@@ -460,6 +477,7 @@ static const struct {
     {RU_OP_BitwiseXor, since_18},
     {RU_OP_GroupNormalization, since_21},
     {RU_OP_Pad, pad},
+    {RU_OP_Resize, resize},
     {RU_OP_Cast, cast},
 };
 

@@ -201,6 +201,9 @@ def main():
             except subprocess.CalledProcessError as e:
                 good = False
                 print(f"BAD  {name} {exporter} opset {opset}: {e.stderr.strip()}")
+            except onnx.checker.ValidationError as e:
+                good = False
+                print(f"BAD  {name} {exporter} opset {opset}: {str(e).splitlines()[0]}")
             except (RuntimeError, torch.onnx.errors.OnnxExporterError) as e:  # the exporter or ONNX Runtime does not take it: no verdict
                 good = True
                 print(f"skip {name} {exporter} opset {opset}: {str(e).splitlines()[0][:120]}")
