@@ -90,7 +90,7 @@ static ru_status scan(look *l, int64_t n, ru_err *err)
 {
     const ru_dataset *d = l->d;
     for (uint32_t k = 0; k < d->n_fields; k++) {
-        l->ranges[k] = (range){INFINITY, -INFINITY, 0.0, 0};
+        l->ranges[k] = (range){(double)INFINITY, -(double)INFINITY, 0.0, 0};
     }
     for (int64_t i = 0; i < n; i++) {
         /* evenly over the set: the order on disk is often by class */

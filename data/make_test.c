@@ -41,7 +41,7 @@ static void test_gaussian_reaches_its_bayes_accuracy(void **state)
         float x[D];
         int64_t y, best = 0;
         read_at(d, i, x, &y, NULL);
-        double least = INFINITY;
+        double least = (double)INFINITY;
         for (int64_t k = 0; k < K; k++) {
             double sum = 0.0;
             for (int64_t j = 0; j < D; j++) {
