@@ -1,4 +1,6 @@
 /* Trace files from anywhere: parse, fold, never crash. */
+#include <stddef.h>
+
 #include "trace/fold.h"
 #include "trace/read.h"
 
