@@ -41,7 +41,7 @@ static bool is_state(ru_str section)
 /* What pure archives may call besides ru_ functions of base, world and (for plan) cost: memory,
  * string and mathematics, and what the compiler itself inserts. */
 static const char pure_calls[] =
-    " memcpy memmove memset memcmp memchr memmem strlen strcmp strncmp strchr strrchr strstr "
+    " memcpy memmove memset memcmp bcmp memchr memmem strlen strcmp strncmp strchr strrchr strstr "
     "strspn strpbrk strncpy "
     "strcspn strnlen snprintf vsnprintf sqrt sqrtf exp expf exp2 expm1 log logf log2 log10 log1p "
     "pow powf "

@@ -161,8 +161,9 @@ static ru_status run(ru_cmd_in *in, ru_err *err)
               .dir = ru_cmd_text(in, "out"),
               .text_root = ru_cmd_text(in, "text")};
     const char *scripts = ru_bench_scripts(in->arena);
-    if (d.text_root == NULL && scripts != NULL) {
-        d.text_root = ru_path_join(in->arena, scripts, "..");
+    if (d.text_root == NULL && scripts != NULL) { /* the folder above bench/ */
+        const char *slash = strrchr(scripts, '/');
+        d.text_root = slash != NULL ? ru_arena_strn(in->arena, scripts, slash - scripts) : ".";
     }
     if (d.self == NULL || d.text_root == NULL) {
         return RU_FAIL(
