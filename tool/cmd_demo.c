@@ -26,10 +26,10 @@ static const char gpt_job[] = "# A small GPT on bytes of text.\n"
                               "  context: 128\n"
                               "train:\n"
                               "  loss: next_token\n"
-                              "  optimizer: {adamw: {lr: 0.002, weight_decay: 0.01}}\n"
+                              "  optimizer: {adamw: {lr: 0.004, weight_decay: 0.01}}\n"
                               "  schedule: {cosine: {warmup: 30}}\n"
-                              "  batch: 16\n"
-                              "  steps: 600\n"
+                              "  batch: 8\n"
+                              "  steps: 1300\n"
                               "checkpoint: {every: 60s, keep: 1}\n";
 
 static const char lenet_job[] = "# LeNet on digits drawn from strokes.\n"
@@ -128,8 +128,8 @@ static ru_status write_with_gpt(const demo *d, ru_err *err)
     RU_TRY(make_text(d, err));
     RU_TRY(write_job(d, "gpt.yaml", gpt_job, err));
     RU_TRY(STEP(d, err, "train", in_dir(d, "gpt.yaml"), "--out", in_dir(d, "gpt")));
-    return STEP(d, err, "predict", in_dir(d, "gpt"), "--prompt", "/* The ", "--tokens", "400",
-                "--temperature", "0.7", "--seed", "7");
+    return STEP(d, err, "predict", in_dir(d, "gpt"), "--prompt", "static ru_status ", "--tokens",
+                "400", "--temperature", "0.7", "--seed", "7");
 }
 
 static ru_status read_with_lenet(const demo *d, ru_err *err)
