@@ -3,6 +3,7 @@
  * run. */
 #include <jansson.h>
 #include <math.h>
+#include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -11,6 +12,10 @@
 #include "env/file.h"
 #include "env/process.h"
 #include "tool/bench.h"
+
+/* Before each round: thread teams of the other sides spin for up to 200 ms after their work and
+ * would share our cores. */
+enum { REST_MS = 300 };
 
 static const int64_t answer_max_ns = (int64_t)600 * 1000000000;
 
@@ -134,6 +139,7 @@ static ru_status run_all(ru_bench_side *sides, uint32_t n, const ru_bench_turns 
             if (sides[k].missing != NULL) {
                 continue;
             }
+            (void)poll(NULL, 0, REST_MS);
             RU_TRY(run_steps(&sides[k], sides[k].steps, &seconds, err));
             sides[k].rates[round] = (double)sides[k].steps / seconds;
         }
