@@ -1,0 +1,39 @@
+/* What a collective costs: alpha (seconds per step), beta (seconds per byte on one link), gamma
+ * (seconds per byte of summation), fitted per algorithm from measured times.
+ *
+ *   t(S) = steps(N) alpha + sent(N) S beta + added(N) S gamma
+ *
+ * Source: the formulas of hockney-1994 and thakur-2005; table in the note on Caramel, section 2.2.
+ * Thread: any, pure. */
+#ifndef RU_COST_COLL_H
+#define RU_COST_COLL_H
+
+#include "world/coll.h"
+
+typedef struct ru_coll_point {
+    int64_t size_bytes; /* of the whole buffer */
+    int64_t ns;
+} ru_coll_point;
+
+typedef struct ru_coll_cost {
+    double alpha_ns;   /* per step */
+    double beta_ns;    /* per byte over one link */
+    double gamma_ns;   /* per byte added; not told apart from beta when it cannot be: 0 */
+    uint32_t n_points; /* 0: unknown */
+    double error;      /* largest relative residual of the fit */
+} ru_coll_cost;
+
+/* Coefficients of the formula for (op, algo, N). */
+typedef struct ru_coll_terms {
+    double steps, sent, added;
+} ru_coll_terms;
+ru_coll_terms ru_cost_coll_terms(ru_coll_op op, ru_coll_algo algo, uint32_t n_ranks);
+
+/* Least squares on relative errors, coefficients >= 0. Errors: RU_E_ARG with fewer than 2 sizes. */
+RU_MUST_USE ru_status ru_cost_coll_fit(ru_coll_op op, ru_coll_algo algo, uint32_t n_ranks,
+                                       const ru_coll_point *points, uint32_t n, ru_coll_cost *out,
+                                       ru_err *err);
+int64_t ru_cost_coll_ns(const ru_coll_cost *c, ru_coll_op op, ru_coll_algo algo, uint32_t n_ranks,
+                        int64_t size_bytes);
+
+#endif

@@ -1,0 +1,65 @@
+/* Schedules of collectives, their proof, and the choice between them.
+ *
+ * Pure: the same input gives the same bytes.
+ *
+ * Source: ring and halving-doubling after thakur-2005 and rabenseifner-2004, double tree after
+ * sanders-2009; the choice by measured (alpha, beta, gamma) after the note on Caramel, section 2.2.
+ * Thread: any. */
+#ifndef RU_PLAN_COLL_H
+#define RU_PLAN_COLL_H
+
+#include "cost/coll.h"
+#include "world/coll.h"
+
+typedef struct ru_coll_in {
+    ru_coll_op op;
+    ru_coll_algo algo;
+    uint32_t n_ranks, root;
+    const uint16_t *host; /* [n_ranks] host of each rank for HIERARCHY; NULL: all on one */
+} ru_coll_in;
+
+/* Errors: RU_E_ARG, RU_E_UNSUPPORTED (this algorithm does not do this op), RU_E_LIMIT. */
+RU_MUST_USE ru_status ru_plan_coll(const ru_coll_in *in, ru_arena *out, ru_coll_schedule *s,
+                                   ru_err *err);
+/* The steps of one rank only, without building the others' (1,000 ranks): s->begin is then
+ * [rank .. rank+1] filled, steps of others empty. */
+RU_MUST_USE ru_status ru_plan_coll_rank(const ru_coll_in *in, uint32_t rank, ru_arena *out,
+                                        ru_coll_schedule *s, ru_err *err);
+
+/* Prove it: every send has its receive, nobody waits in a circle whatever the timing, every element
+ * is added exactly once where the op says. Shares no code with the planner. Cost: O(steps * ranks /
+ * 64). Errors: RU_E_INFEASIBLE with the first violation. */
+RU_MUST_USE ru_status ru_plan_coll_check(const ru_coll_schedule *s, ru_arena *scratch, ru_err *err);
+
+/* -- the choice ----------------------------------------------------------------------------------
+ */
+
+typedef struct ru_coll_choice_in {
+    ru_coll_op op;
+    uint32_t n_ranks;
+    const uint16_t *host;      /* as above */
+    const ru_coll_cost *costs; /* [RU_COLL_ALGOS] fitted; algorithms with n_points 0 are not used */
+    const int64_t *sizes_bytes; /* [n_sizes] of the transfers to plan */
+    uint32_t n_sizes;
+    double overhead;    /* part of the time that chunking may cost: 0.05, 0.01 if network-bound */
+    bool deterministic; /* DIRECT only */
+} ru_coll_choice_in;
+
+typedef struct ru_coll_choice {
+    ru_coll_algo algo;
+    int64_t chunk_bytes; /* cut size; >= size: one piece */
+    uint32_t depth;      /* chunks in flight */
+    int64_t predicted_ns;
+} ru_coll_choice;
+
+typedef struct ru_coll_choice_plan {
+    const ru_coll_choice *at; /* [n_sizes] */
+    uint32_t n;
+} ru_coll_choice_plan;
+
+RU_MUST_USE ru_status ru_plan_coll_choose(const ru_coll_choice_in *in, ru_arena *out,
+                                          ru_coll_choice_plan *plan, ru_err *err);
+RU_MUST_USE ru_status ru_plan_coll_choose_check(const ru_coll_choice_in *in,
+                                                const ru_coll_choice_plan *plan, ru_err *err);
+
+#endif

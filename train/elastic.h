@@ -1,0 +1,155 @@
+/* Elastic synchronous data-parallel training: a step machine over membership, collectives and a
+ * device.
+ *
+ *   leader:  VIEW(epoch, start step, shares, plan of collectives) --> all
+ *   all:     build what the share needs, open the group, READY --> leader;  leader: GO --> all
+ *   step k:  device computes its share; each gradient batch that is ready is all-reduced meanwhile;
+ *            all batches reduced: DONE(k) --> leader;  leader, when all are DONE: COMMIT(k) --> all
+ *   COMMIT:  the device updates its parameters, then step k+1 begins
+ *
+ * Nothing changes parameters before COMMIT, so a step that lost a worker is simply redone by the
+ * survivors from the state they hold. A step is committed when its leader said so to anybody: a
+ * successor asks all survivors, whose statuses hold the last commit they saw.
+ *
+ * Joining: the joiner is in the group with share 0: it contributes nothing and receives every
+ * reduced gradient. At each step boundary its peers copy a few pieces of state, within the budget
+ * of the view, and send them during the step; the joiner is DONE with step k when gradients and
+ * pieces of step k are there, writes the pieces (state before step k) and updates with everyone.
+ * After the last piece the leader gives it a share. Training never stops.
+ *
+ * Samples: step k is positions [k B, (k+1) B) of the global order, cut into the shares; the leader
+ * checks for every committed step that the parts reported by the members are exactly that.
+ *
+ * Source: architecture sections 6 and 7; the note on Litz, SCAR and Pollux for what elasticity has
+ * to keep. Thread: loop only; a step machine whose device works elsewhere. */
+#ifndef RU_TRAIN_ELASTIC_H
+#define RU_TRAIN_ELASTIC_H
+
+#include "comm/coll.h"
+#include "comm/member.h"
+
+typedef struct ru_elastic ru_elastic;
+
+enum {
+    RU_ELASTIC_WHAT_FIRST = 0x200, /* messages and timers of this machine */
+    RU_ELASTIC_TENSORS_MAX = 4096,
+};
+
+/* A part of every step: samples [first, first + n) of its `batch`. */
+typedef struct ru_share {
+    int64_t first, n, batch; /* n 0: receives and updates only */
+} ru_share;
+
+/* Work of the device. All calls return at once; answers come through the ru_elastic_* calls below,
+ * on the loop thread. */
+typedef struct ru_elastic_device_ops {
+    const char *name;
+    /* Be able to compute `share`. `plain`: gradients in row-major order (members whose kernels
+     * order them differently). Answer: ru_elastic_built. Never during a step. */
+    void (*build)(void *self, const ru_share *share, bool plain);
+    /* Compute step `step` of `share` up to the gradients. Answers: ru_elastic_ready for every
+     * tensor, then ru_elastic_computed. share.n 0: the device gives memory for the sums at once. */
+    void (*step)(void *self, int64_t step, const ru_share *share);
+    /* Forget the step under way: no parameter, statistic or slot has changed afterwards. Answer:
+     * ru_elastic_aborted, also when the step was computed already. */
+    void (*abort)(void *self);
+    /* All tensors hold their sums: update. Answer: ru_elastic_updated. */
+    void (*update)(void *self, int64_t step);
+    /* Bytes [offset, offset + size) of state tensor k, row-major, as they are between two updates:
+     * a copy that stays until state_release(cookie). NULL data: counted only. */
+    ru_status (*state_copy)(void *self, uint32_t k, int64_t offset, int64_t size, ru_span *span,
+                            uint64_t *cookie);
+    void (*state_release)(void *self, uint64_t cookie);
+    /* Memory for bytes coming for state tensor k, then: take them over (before the next update). */
+    ru_status (*state_place)(void *self, uint32_t k, int64_t offset, int64_t size, ru_span *span,
+                             uint64_t *cookie);
+    void (*state_placed)(void *self, uint64_t cookie);
+} ru_elastic_device_ops;
+
+typedef struct ru_elastic_device {
+    const ru_elastic_device_ops *ops;
+    void *self;
+} ru_elastic_device;
+
+/* What happened, for reports; on the loop thread. */
+typedef enum ru_elastic_what {
+    RU_ELASTIC_COMMITTED, /* step; a: ns since the last commit, b: members with a share */
+    RU_ELASTIC_JOINED,    /* a: number of the member; in the group, without a share */
+    RU_ELASTIC_WORKS,     /* a: number; it has a share now */
+    RU_ELASTIC_LEFT,      /* a: number */
+    RU_ELASTIC_LOST,      /* a: number, b: ns from the last sign of life to the new view */
+    RU_ELASTIC_LED,       /* a: number of the new leader */
+    RU_ELASTIC_SLOW,      /* a: number of who is waited for, b: ns so far */
+    RU_ELASTIC_SHARES,    /* shares changed */
+    RU_ELASTIC_ENDED,     /* the job is over for this process: value ru_status, sentence */
+} ru_elastic_what;
+
+typedef struct ru_elastic_news {
+    ru_elastic_what what;
+    int64_t step;
+    int64_t a, b;
+    ru_status status;
+    const char *sentence; /* view until return */
+} ru_elastic_news;
+
+typedef struct ru_elastic_options {
+    ru_member *member;
+    ru_chan *chan;
+    ru_node_id self;
+    ru_elastic_device device;
+    void (*news)(void *self, const ru_elastic_news *news, ru_time now);
+    void *news_self;
+
+    int64_t batch;               /* global */
+    int64_t first_step;          /* steps done before (resume); equal on all founders */
+    int64_t steps_end;           /* leader ends the job here */
+    uint32_t founders;           /* members to wait for before the first step; 0: 1 */
+    uint32_t n_min;              /* fewer left: the job pauses until somebody joins */
+    const int64_t *tensor_bytes; /* [n_tensors] gradients in the order they become ready, f32 */
+    uint32_t n_tensors;
+    const int64_t *state_bytes; /* [n_state] everything a joiner needs, row-major */
+    uint32_t n_state;
+    bool equal_shares;  /* do not follow measured speed */
+    bool deterministic; /* DIRECT collectives, equal shares: same worker set, same bits */
+    double join_part;   /* part of a step's transfer time for state of joiners; 0: 0.1 */
+    int64_t fuse_bytes; /* tensors are grouped up to this; 0: chosen */
+    int64_t slow_ns;    /* name who is waited for after; 0: 5 s */
+    bool counted;       /* simulator: no memory behind tensors */
+} ru_elastic_options;
+
+/* Everything lives in `arena`; what belongs to one view lives in arenas of its own. */
+RU_MUST_USE ru_status ru_elastic_open(const ru_elastic_options *opt, ru_arena *arena,
+                                      ru_elastic **out, ru_err *err);
+void ru_elastic_close(ru_elastic *e); /* NULL is fine */
+
+/* START, its TIMERs and MESSAGEs, and every RU_FX_LOCAL of the member machine as RU_EV_LOCAL. */
+void ru_elastic_step(ru_elastic *e, const ru_event *ev, ru_effects *fx);
+
+/* Answers of the device. `layout`: hash of the order of elements in the gradients. */
+void ru_elastic_built(ru_elastic *e, ru_status st, uint64_t layout, ru_time now, ru_effects *fx);
+/* Gradient tensor k of the step is complete in span and untouched until updated or aborted. */
+void ru_elastic_ready(ru_elastic *e, uint32_t k, const ru_span *span, ru_time now, ru_effects *fx);
+void ru_elastic_computed(ru_elastic *e, ru_status st, int64_t compute_ns, ru_time now,
+                         ru_effects *fx);
+void ru_elastic_aborted(ru_elastic *e, ru_time now, ru_effects *fx);
+void ru_elastic_updated(ru_elastic *e, ru_status st, ru_time now, ru_effects *fx);
+
+/* Upcalls of the channel for transfers of this machine and its group. */
+bool ru_elastic_owns(const ru_elastic *e, uint64_t cookie);
+void ru_elastic_sent(ru_elastic *e, uint64_t cookie, ru_time now, ru_effects *fx);
+void ru_elastic_arrived(ru_elastic *e, uint64_t cookie, ru_time now, ru_effects *fx);
+void ru_elastic_failed(ru_elastic *e, uint64_t cookie, ru_status why, ru_time now, ru_effects *fx);
+
+/* Leave in order (first Ctrl-C): after the step under way; when everybody is asked to stop (`all`),
+ * the job ends after the step under way with a checkpoint made by the leader's owner. */
+void ru_elastic_stop(ru_elastic *e, bool all, ru_time now, ru_effects *fx);
+
+typedef struct ru_elastic_facts {
+    int64_t committed;                      /* steps done */
+    int64_t samples_lost, samples_repeated; /* leader's count; 0 and 0 or a bug */
+    uint32_t members, epoch;
+    uint32_t redone; /* steps begun again after a loss */
+} ru_elastic_facts;
+void ru_elastic_facts_get(const ru_elastic *e, ru_elastic_facts *into);
+
+#endif
