@@ -69,6 +69,11 @@ typedef struct ru_member_options {
     int64_t suspect_ns; /* silent for this long: named in a log line; 0: 400 ms */
     int64_t dead_ns;    /* ... and cut out; 0: 700 ms */
     int64_t join_ns;    /* give up joining after; 0: 30 s */
+    uint32_t mesh_max;  /* while the view has at most this many members, a joiner connects to all of
+                           them before it counts as wanted; beyond, to the leader only: the owner
+                           connects whom its transfers need, and a successor connects to the
+                           survivors itself (1,000 members would need a million connections).
+                           0: 64 */
 } ru_member_options;
 
 /* Everything lives in `arena`, bounded by n_max. */
