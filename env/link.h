@@ -6,6 +6,9 @@
  * a copy in between. Implemented by env/link_tcp (sockets, optionally TLS) and sim/vnet (virtual
  * time).
  *
+ * Every op may be called from within an upcall, `close` of the same connection included: the link
+ * touches nothing of it afterwards.
+ *
  * Thread: loop only; every call and upcall. Upcalls never nest inside ops calls, except `pull`,
  * which a link may call at any time but from within an upcall. */
 #ifndef RU_ENV_LINK_H
@@ -56,9 +59,13 @@ typedef struct ru_link_user {
     /* The last byte of a pulled frame was handed to the kernel (left the sender, in the simulator).
      */
     void (*sent)(void *self, ru_conn_id c, uint64_t cookie, ru_time now);
-    /* A header arrived. Sets the payload's size and place; any status but RU_OK closes the
-     * connection with that reason. size_bytes 0: no payload, `body` follows at once. */
+    /* A header arrived. RU_OK: rx holds the payload's place and, by its sizes, its size; none: no
+     * payload, `body` follows at once. RU_E_AGAIN: no place yet; the link keeps the header and
+     * reads nothing more of this connection (the sender's window fills) until ops->resume(c), then
+     * asks again with the same header. Any other status closes the connection with that reason. */
     ru_status (*head)(void *self, ru_conn_id c, const uint8_t *head, ru_link_rx *rx, ru_time now);
+    /* The whole payload is in place. Any status but RU_OK closes the connection with that reason.
+     */
     ru_status (*body)(void *self, ru_conn_id c, ru_time now);
 } ru_link_user;
 
@@ -89,6 +96,9 @@ typedef struct ru_link_ops {
     void (*close)(void *self, ru_conn_id c);
     /* There may be something to pull now. */
     void (*wake)(void *self, ru_conn_id c);
+    /* Go on after `head` said RU_E_AGAIN; `head` is called again soon, not from within. No-op for a
+     * connection that does not wait. */
+    void (*resume)(void *self, ru_conn_id c);
     void (*knobs)(void *self, ru_conn_id c, const ru_link_knobs *knobs);
     void (*facts)(void *self, ru_conn_id c, ru_link_facts *into);
 } ru_link_ops;
