@@ -1,0 +1,46 @@
+/* Who computes how much of a global batch.
+ *
+ * A synchronous step takes as long as its slowest member: max of share / speed. Shares follow the
+ * measured speeds; because new shares cost a rebuild, the old ones stay unless the gain is worth
+ * it.
+ *
+ * Source: load balance of litz-2018 at the grain of samples; the hysteresis is ours.
+ * Thread: any. Pure: equal input gives equal bytes. */
+#ifndef RU_PLAN_SHARE_H
+#define RU_PLAN_SHARE_H
+
+#include "base/arena.h"
+
+enum { RU_SHARES_MAX = 4096 };
+
+typedef struct ru_share_in {
+    int64_t batch;       /* >= 1 samples of a step */
+    uint32_t n;          /* 1 .. RU_SHARES_MAX members */
+    const double *speed; /* [n] samples a second; 0: not known, taken as the mean of the others;
+                            < 0: gets nothing. NULL: all equal */
+    const int64_t *now;  /* [n] shares in force, summing to batch; NULL: none */
+    double gain_min;     /* new shares only when the step gets this part shorter: 0.1 */
+} ru_share_in;
+
+typedef struct ru_share_plan {
+    const int64_t *share; /* [n] sums to batch */
+    uint32_t n;
+    bool changed;           /* differs from `now` */
+    double predicted_s;     /* longest share / speed; 0 when no speed is known */
+    double predicted_now_s; /* the same with `now`; 0 without */
+} ru_share_plan;
+
+/* Proportional shares, rounded by largest remainder (equal remainders: earlier member), at least
+ * one sample each while the batch allows. Owner: plan->share lives in `out`. Cost: O(n log n).
+ * Errors: RU_E_ARG, RU_E_LIMIT. */
+RU_MUST_USE ru_status ru_plan_share(const ru_share_in *in, ru_arena *out, ru_share_plan *plan,
+                                    ru_err *err);
+
+/* Shares are a legal answer: they sum to the batch, nobody excluded works, nobody who works has
+ * nothing while the batch allows, and moving one sample from one member to another never makes the
+ * longest part shorter (new shares only). Shares no code with the planner.
+ * Errors: RU_E_INFEASIBLE. */
+RU_MUST_USE ru_status ru_plan_share_check(const ru_share_in *in, const ru_share_plan *plan,
+                                          ru_err *err);
+
+#endif

@@ -1,0 +1,86 @@
+#include "plan/share.h"
+
+#include <stddef.h>
+
+/* Speed of member i as the header defines it, found anew for each question. */
+static double speed_of(const ru_share_in *in, uint32_t i)
+{
+    if (in->speed == NULL) {
+        return 1;
+    }
+    if (in->speed[i] > 0 || in->speed[i] < 0) {
+        return in->speed[i] < 0 ? 0 : in->speed[i];
+    }
+    double sum = 0, known = 0;
+    for (uint32_t k = 0; k < in->n; k++) {
+        sum += in->speed[k] > 0 ? in->speed[k] : 0;
+        known += in->speed[k] > 0 ? 1 : 0;
+    }
+    return known > 0 ? sum / known : 1;
+}
+
+static ru_status check_sum(const ru_share_in *in, const ru_share_plan *plan, ru_err *err)
+{
+    int64_t sum = 0;
+    uint32_t workers = 0, idle = 0;
+    for (uint32_t i = 0; i < in->n; i++) {
+        bool may = in->speed == NULL || in->speed[i] >= 0;
+        if (plan->share[i] < 0 || plan->share[i] > in->batch || (plan->share[i] > 0 && !may)) {
+            return RU_FAIL(err, RU_E_INFEASIBLE, "member %u must not have %lld samples", i,
+                           (long long)plan->share[i]);
+        }
+        sum += plan->share[i];
+        workers += may ? 1 : 0;
+        idle += may && plan->share[i] == 0 ? 1 : 0;
+    }
+    if (sum != in->batch) {
+        return RU_FAIL(err, RU_E_INFEASIBLE, "shares add up to %lld of %lld samples",
+                       (long long)sum, (long long)in->batch);
+    }
+    if (plan->changed && idle > 0 && in->batch >= (int64_t)workers) {
+        return RU_FAIL(err, RU_E_INFEASIBLE, "%u members have nothing to do", idle);
+    }
+    return RU_OK;
+}
+
+/* No single sample moved away from the member that ends last may help. */
+static ru_status check_best(const ru_share_in *in, const ru_share_plan *plan, ru_err *err)
+{
+    uint32_t last = 0;
+    double most = -1, fits = 1e300;
+    for (uint32_t i = 0; i < in->n; i++) {
+        double s = speed_of(in, i);
+        double t = s > 0 ? (double)plan->share[i] / s : 0;
+        if (t > most) {
+            most = t;
+            last = i;
+        }
+    }
+    for (uint32_t i = 0; i < in->n; i++) {
+        double s = speed_of(in, i);
+        double t = s > 0 && i != last ? (double)(plan->share[i] + 1) / s : 1e300;
+        fits = t < fits ? t : fits;
+    }
+    if (plan->share[last] > 1 && fits < most * (1.0 - 1e-9)) {
+        return RU_FAIL(err, RU_E_INFEASIBLE, "member %u ends last and could give a sample away",
+                       last);
+    }
+    return RU_OK;
+}
+
+ru_status ru_plan_share_check(const ru_share_in *in, const ru_share_plan *plan, ru_err *err)
+{
+    if (plan->n != in->n) {
+        return RU_FAIL(err, RU_E_INFEASIBLE, "%u shares for %u members", plan->n, in->n);
+    }
+    RU_TRY(check_sum(in, plan, err));
+    if (plan->changed) {
+        return check_best(in, plan, err);
+    }
+    for (uint32_t i = 0; i < in->n; i++) {
+        if (in->now == NULL || plan->share[i] != in->now[i]) {
+            return RU_FAIL(err, RU_E_INFEASIBLE, "share of member %u changed without saying so", i);
+        }
+    }
+    return RU_OK;
+}
