@@ -41,10 +41,13 @@ typedef struct ru_link_tx {
     uint64_t cookie; /* given back by `sent` */
 } ru_link_tx;
 
-/* Where the payload of an arriving frame goes; the sizes add up to what the header says. */
+/* Where the payload of an arriving frame goes; the sizes (of all parts) add up to what the header
+ * says. A place in more than RU_LINK_SPANS_MAX pieces is given in parts: when the spans of one are
+ * full, `head` is asked again with the same header for the next. */
 typedef struct ru_link_rx {
     ru_span spans[RU_LINK_SPANS_MAX];
     uint32_t n_spans;
+    bool more; /* a further part follows; n_spans > 0 then */
 } ru_link_rx;
 
 typedef struct ru_link_user {
