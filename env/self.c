@@ -1,9 +1,11 @@
 #include "env/self.h"
 
+#include <errno.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/eventfd.h>
 #include <sys/ioctl.h>
 #include <sys/resource.h>
 #include <unistd.h>
@@ -11,6 +13,7 @@
 #include "env/file.h"
 
 static volatile sig_atomic_t stop_signal;
+static volatile sig_atomic_t stop_fd = -1;
 
 static const int stop_signals[] = {SIGINT, SIGTERM, SIGHUP};
 
@@ -20,6 +23,12 @@ static void on_stop(int number)
         _exit(128 + number);
     }
     stop_signal = number;
+    if (stop_fd >= 0) {
+        int before = errno;
+        uint64_t one = 1;
+        (void)!write(stop_fd, &one, sizeof one);
+        errno = before;
+    }
 }
 
 void ru_self_stop_watch(void)
@@ -38,10 +47,23 @@ int ru_self_stop_asked(void)
     return stop_signal;
 }
 
+int ru_self_stop_fd(void)
+{
+    if (stop_fd < 0) {
+        stop_fd = eventfd(stop_signal != 0 ? 1 : 0, EFD_CLOEXEC | EFD_NONBLOCK);
+    }
+    return stop_fd;
+}
+
 void ru_self_stop_unwatch(void)
 {
     for (uint32_t k = 0; k < RU_ARRAY_LEN(stop_signals); k++) {
         (void)signal(stop_signals[k], SIG_DFL);
+    }
+    if (stop_fd >= 0) {
+        int fd = stop_fd;
+        stop_fd = -1;
+        close(fd);
     }
     stop_signal = 0; /* the next run of this process has not been asked to stop */
 }

@@ -11,6 +11,9 @@
 void ru_self_stop_watch(void);
 /* Number of the first stop signal; 0: none came. */
 int ru_self_stop_asked(void);
+/* A descriptor that is readable once a stop signal came (for an event loop; never read it); -1 when
+ * it cannot be had. */
+int ru_self_stop_fd(void);
 void ru_self_stop_unwatch(void); /* default actions again; forgets what came */
 
 int64_t ru_self_rss_peak_bytes(void); /* largest resident size so far; 0: not known */
