@@ -19,6 +19,10 @@
 
 enum { FOLD_BYTES_MAX = 64 << 20 }; /* larger constants are computed once by prep steps instead */
 
+typedef struct exe_grad {
+    uint32_t made, read; /* run steps: last that writes it; first that reads it, UINT32_MAX: none */
+} exe_grad;
+
 typedef struct exe_state {
     ru_value_id id, inner; /* inner absent: no step reads it */
     void *orphan;          /* row-major contents of a state no step reads */
@@ -34,6 +38,10 @@ struct ru_exe {
     rui_low lo;
     exe_state *states; /* [n_states] in value order of the outer graph */
     uint32_t n_states;
+    ru_exe_grad *grads; /* [n_grads] in the order they are made */
+    exe_grad *marks;    /* [n_grads] beside them */
+    uint32_t *reads;    /* [n_grads] indices into them in the order they are read */
+    uint32_t n_grads;
     ru_exe_hooks hooks;
     bool has_hooks;
     bool stale; /* packed copies of frozen state must be made again */
@@ -121,6 +129,57 @@ static ru_status map_states(ru_exe *e, ru_err *err)
     return RU_OK;
 }
 
+/* Gradients keep their order through the passes: the k-th that leaves here is the k-th of the
+ * caller's graph. */
+static ru_status map_grads(ru_exe *e, ru_err *err)
+{
+    uint32_t n = e->lo.n_grads, k = 0;
+    e->grads = RU_NEW(&e->arena, ru_exe_grad, n + 1);
+    e->marks = RU_NEW(&e->arena, exe_grad, n + 1);
+    e->reads = RU_NEW(&e->arena, uint32_t, n + 1);
+    if (e->grads == NULL || e->marks == NULL || e->reads == NULL) {
+        return RU_FAIL(err, RU_E_MEM, "no memory for the gradients of an executable");
+    }
+    for (uint32_t i = 1; i < e->outer->n_values; i++) {
+        if (!rui_grad_leaves(e->outer, (ru_value_id){i})) {
+            continue;
+        }
+        const rui_grad *from = k < n ? &e->lo.grads[k] : NULL;
+        if (from == NULL) {
+            return RU_FAIL(err, RU_E_BUG, "a pass lost a gradient");
+        }
+        uint32_t at = k++;
+        for (; at > 0 && e->marks[at - 1].made > from->made; at--) {
+            e->grads[at] = e->grads[at - 1];
+            e->marks[at] = e->marks[at - 1];
+        }
+        e->grads[at] = (ru_exe_grad){.value = {i},
+                                     .data = rui_buf_ptr(&e->lo, from->buf),
+                                     .size_bytes = from->layout->size_bytes};
+        e->marks[at] = (exe_grad){.made = from->made, .read = from->read};
+    }
+    e->n_grads = k;
+    for (uint32_t i = 0; i < k; i++) {
+        uint32_t at = i;
+        for (; at > 0 && e->marks[e->reads[at - 1]].read > e->marks[i].read; at--) {
+            e->reads[at] = e->reads[at - 1];
+        }
+        e->reads[at] = i;
+    }
+    return k == n ? RU_OK : RU_FAIL(err, RU_E_BUG, "a pass made a gradient of its own");
+}
+
+uint32_t ru_exe_grads(const ru_exe *e, const ru_exe_grad **grads)
+{
+    *grads = e->grads;
+    return e->n_grads;
+}
+
+uint64_t ru_exe_grads_hash(const ru_exe *e)
+{
+    return rui_grads_hash(&e->lo);
+}
+
 static const char *step_label(const ru_exe *e, const rui_step_rec *r)
 {
     return r->label != NULL ? r->label
@@ -139,6 +198,7 @@ static ru_status open_into(ru_exe *e, ru_err *err)
     RU_TRY(rui_low_graph(&e->lo, err));
     RU_TRY(rui_low_plan(&e->lo, err));
     RU_TRY(map_states(e, err));
+    RU_TRY(map_grads(e, err));
     for (uint32_t i = 1; i < e->g.n_nodes; i++) {
         e->flops += ru_node_flops(&e->g, &e->g.nodes[i]);
     }
@@ -193,22 +253,6 @@ static ru_status step_failed(const ru_exe *e, const rui_step_rec *r, ru_status s
                        n == NULL || n->name == NULL ? "" : n->name, r->s.kernel);
 }
 
-/* Gradients keep their order through the passes: the k-th here is the k-th of the caller's graph.
- */
-static ru_value_id outer_grad(const ru_exe *e, ru_value_id inner)
-{
-    uint32_t k = 0;
-    for (uint32_t i = 1; i < inner.v; i++) {
-        k += e->g.values[i].role == RU_ROLE_GRAD ? 1 : 0;
-    }
-    for (uint32_t i = 1; i < e->outer->n_values; i++) {
-        if (e->outer->values[i].role == RU_ROLE_GRAD && k-- == 0) {
-            return (ru_value_id){i};
-        }
-    }
-    return (ru_value_id){0};
-}
-
 static void tell_needed(const ru_exe *e, uint32_t step)
 {
     for (uint32_t k = 0; k < e->n_states; k++) {
@@ -218,70 +262,97 @@ static void tell_needed(const ru_exe *e, uint32_t step)
     }
 }
 
-static void tell_ready(const ru_exe *e, const rui_step_rec *r)
+/* How far the hooks of a run have come in the lists of gradients. */
+typedef struct cursor {
+    uint32_t ready, await;
+} cursor;
+
+static ru_status hooks_before(const ru_exe *e, uint32_t step, cursor *at, ru_err *err)
 {
-    const ru_node *n = &e->g.nodes[r->node];
-    for (uint32_t k = 0; r->node != 0 && k < n->n_out; k++) {
-        const rui_home *h = rui_home_find(&e->lo, n->out[k], NULL);
-        if (e->g.values[n->out[k].v].role == RU_ROLE_GRAD && h != NULL) {
-            e->hooks.ready(e->hooks.self, outer_grad(e, n->out[k]), rui_buf_ptr(&e->lo, h->buf),
-                           h->layout->size_bytes);
+    const ru_exe_hooks *h = &e->hooks;
+    ru_status st = h->poll != NULL ? h->poll(h->self) : RU_OK;
+    for (; at->await < e->n_grads && e->marks[e->reads[at->await]].read == step; at->await++) {
+        if (st == RU_OK && h->await != NULL) {
+            st = h->await(h->self, e->grads[e->reads[at->await]].value);
+        }
+    }
+    if (st != RU_OK) {
+        return RU_FAIL(err, st, "the step was given up before step %u of %u", step, e->lo.run.n);
+    }
+    if (h->need != NULL) {
+        tell_needed(e, step);
+    }
+    return RU_OK;
+}
+
+static void hooks_after(const ru_exe *e, uint32_t step, cursor *at)
+{
+    for (; at->ready < e->n_grads && e->marks[at->ready].made == step; at->ready++) {
+        const ru_exe_grad *g = &e->grads[at->ready];
+        if (e->hooks.ready != NULL) {
+            e->hooks.ready(e->hooks.self, g->value, g->data, g->size_bytes);
         }
     }
 }
 
-static ru_status run_steps(ru_exe *e, rui_step_list *list, const ru_run_args *args, ru_err *err)
+static rui_run run_of(ru_exe *e, const ru_run_args *args, ru_err *err)
 {
-    const rui_run run = {.args = args,
-                         .pool = e->pool,
-                         .scratch = &e->scratch,
-                         .stream = e->lo.nn.stream,
-                         .err = err};
-    bool main_list = list == &e->lo.run;
-    for (uint32_t i = 0; i < list->n; i++) {
+    return (rui_run){.args = args,
+                     .pool = e->pool,
+                     .scratch = &e->scratch,
+                     .stream = e->lo.nn.stream,
+                     .err = err};
+}
+
+/* Steps [begin, end) of a list, without hooks. */
+static ru_status run_range(ru_exe *e, rui_step_list *list, uint32_t begin, uint32_t end,
+                           const ru_run_args *args, ru_err *err)
+{
+    const rui_run run = run_of(e, args, err);
+    for (uint32_t i = begin; i < end; i++) {
         rui_step_rec *r = &list->at[i];
-        if (main_list && e->has_hooks && e->hooks.need != NULL) {
-            tell_needed(e, i);
-        }
         ru_status st = r->s.fn(r->s.state, r->ptrs, &run);
         if (RU_UNLIKELY(st != RU_OK)) {
             return step_failed(e, r, st, err);
-        }
-        if (main_list && e->has_hooks && e->hooks.ready != NULL) {
-            tell_ready(e, r);
         }
     }
     return RU_OK;
 }
 
-/* The same with the time of every step; apart, so that the plain path has no branch for it. */
-static ru_status run_profiled(ru_exe *e, rui_step_list *list, const ru_run_args *args, ru_err *err)
+static ru_status run_steps(ru_exe *e, rui_step_list *list, const ru_run_args *args, ru_err *err)
 {
-    const rui_run run = {.args = args,
-                         .pool = e->pool,
-                         .scratch = &e->scratch,
-                         .stream = e->lo.nn.stream,
-                         .err = err};
-    int64_t before = ru_rec_now();
-    for (uint32_t i = 0; i < list->n; i++) {
-        rui_step_rec *r = &list->at[i];
-        if (e->has_hooks && e->hooks.need != NULL) {
-            tell_needed(e, i);
+    return run_range(e, list, 0, list->n, args, err);
+}
+
+/* A run with hooks or the time of every step; apart, so that the plain path has no branch for it.
+ */
+static ru_status run_watched(ru_exe *e, const ru_run_args *args, ru_err *err)
+{
+    const rui_run run = run_of(e, args, err);
+    bool profile = e->opt.profile || e->recorder != NULL;
+    cursor at = {0, 0};
+    int64_t before = profile ? ru_rec_now() : 0;
+    for (uint32_t i = 0; i < e->lo.run.n; i++) {
+        rui_step_rec *r = &e->lo.run.at[i];
+        if (e->has_hooks) {
+            RU_TRY(hooks_before(e, i, &at, err));
         }
         ru_status st = r->s.fn(r->s.state, r->ptrs, &run);
         if (st != RU_OK) {
             return step_failed(e, r, st, err);
         }
-        if (e->has_hooks && e->hooks.ready != NULL) {
-            tell_ready(e, r);
+        if (e->has_hooks) {
+            hooks_after(e, i, &at);
         }
-        int64_t after = ru_rec_now();
-        r->ns = after - before;
-        r->ns_sum += r->ns;
-        ru_rec_span(e->recorder, r->trace_name, before, after, 0);
-        before = after;
+        if (profile) {
+            int64_t after = ru_rec_now();
+            r->ns = after - before;
+            r->ns_sum += r->ns;
+            ru_rec_span(e->recorder, r->trace_name, before, after, 0);
+            before = after;
+        }
     }
-    e->profiled++;
+    e->profiled += profile ? 1 : 0;
     return RU_OK;
 }
 
@@ -317,13 +388,41 @@ ru_status ru_exe_run(ru_exe *e, const ru_run_args *args, ru_err *err)
         RU_TRY(run_steps(e, &e->lo.prep, args, err));
         e->stale = false;
     }
-    return e->opt.profile || e->recorder != NULL ? run_profiled(e, &e->lo.run, args, err)
-                                                 : run_steps(e, &e->lo.run, args, err);
+    return e->has_hooks || e->opt.profile || e->recorder != NULL
+               ? run_watched(e, args, err)
+               : run_steps(e, &e->lo.run, args, err);
+}
+
+ru_status ru_exe_run_update(ru_exe *e, const ru_run_args *args, ru_err *err)
+{
+    const ru_run_args none = {0};
+    if (!e->opt.two_phase) {
+        return RU_FAIL(err, RU_E_UNSUPPORTED, "only an executable in two phases updates alone");
+    }
+    if (!e->lo.alone) {
+        const rui_step_rec *r = &e->lo.run.at[e->lo.not_alone];
+        return RU_FAIL(
+            err, RU_E_UNSUPPORTED,
+            "the update needs more than gradients: step %u, %s (%s), reads what the step "
+            "computed before",
+            e->lo.not_alone, step_label(e, r), r->s.kernel);
+    }
+    if (err != NULL) {
+        err->status = RU_OK;
+    }
+    args = args == NULL ? &none : args;
+    ru_pool_enter(e->pool);
+    if (e->stale) {
+        RU_TRY(run_steps(e, &e->lo.prep, args, err));
+        e->stale = false;
+    }
+    return run_range(e, &e->lo.run, e->lo.update_from, e->lo.run.n, args, err);
 }
 
 void ru_exe_hooks_set(ru_exe *e, const ru_exe_hooks *hooks)
 {
-    e->has_hooks = hooks != NULL && (hooks->ready != NULL || hooks->need != NULL);
+    e->has_hooks = hooks != NULL && (hooks->ready != NULL || hooks->need != NULL ||
+                                     hooks->await != NULL || hooks->poll != NULL);
     e->hooks = hooks != NULL ? *hooks : (ru_exe_hooks){0};
 }
 
@@ -391,6 +490,83 @@ ru_status ru_exe_state_read(ru_exe *e, ru_value_id state, void *into, ru_err *er
 ru_status ru_exe_state_write(ru_exe *e, ru_value_id state, const void *from, ru_err *err)
 {
     return state_copy(e, state, from, NULL, err);
+}
+
+/* Walk the row-major elements [first, first + n) of a blocked state and copy each. */
+static ru_status copy_part(const rui_layout *l, int64_t first, int64_t n, uint8_t *mine,
+                           uint8_t *theirs, bool out, ru_err *err)
+{
+    int64_t one = ru_dtype_bytes(l->type.dtype), sizes[RU_RANK_MAX];
+    ru_arena scratch;
+    ru_arena_init(&scratch, 0);
+    int64_t *places[RU_RANK_MAX], idx[RU_RANK_MAX];
+    uint32_t rank = l->type.rank;
+    ru_status st = RU_OK;
+    for (uint32_t d = 0; d < rank && st == RU_OK; d++) {
+        sizes[d] = l->type.dims[d];
+        places[d] = RU_NEW(&scratch, int64_t, sizes[d]);
+        if (places[d] == NULL) {
+            st = RU_FAIL(err, RU_E_MEM, "no memory to copy a piece of a state");
+        } else {
+            rui_layout_places(l, d, places[d]);
+        }
+    }
+    int64_t left = first;
+    for (uint32_t d = rank; d-- > 0 && st == RU_OK;) {
+        idx[d] = left % sizes[d];
+        left /= sizes[d];
+    }
+    for (int64_t k = 0; k < n && st == RU_OK; k++) {
+        int64_t at = 0;
+        for (uint32_t d = 0; d < rank; d++) {
+            at += places[d][idx[d]];
+        }
+        memcpy(out ? theirs + k * one : mine + at * one, out ? mine + at * one : theirs + k * one,
+               (size_t)one);
+        for (uint32_t d = rank; d-- > 0 && ++idx[d] == sizes[d];) {
+            idx[d] = 0;
+        }
+    }
+    ru_arena_fini(&scratch);
+    return st;
+}
+
+static ru_status state_part(ru_exe *e, ru_value_id id, int64_t offset, int64_t size, void *theirs,
+                            bool out, ru_err *err)
+{
+    exe_state *s = state_find(e, id);
+    int64_t one = s == NULL ? 1 : ru_dtype_bytes(e->outer->values[id.v].type.dtype);
+    if (s == NULL || offset < 0 || size < 0 || offset % one != 0 || size % one != 0 ||
+        size > ru_type_bytes(&e->outer->values[id.v].type) - offset) {
+        return RU_FAIL(err, RU_E_ARG, "bytes [%lld, +%lld) are no piece of a state %u",
+                       (long long)offset, (long long)size, id.v);
+    }
+    const rui_home *h = s->inner.v == 0 ? NULL : rui_home_find(&e->lo, s->inner, NULL);
+    uint8_t *mine = h == NULL ? s->orphan : rui_buf_ptr(&e->lo, h->buf);
+    if (!out) {
+        e->stale = true;
+    }
+    if (h == NULL || h->layout->plain) {
+        memcpy(out ? theirs : mine + offset, out ? mine + offset : theirs, (size_t)size);
+        return RU_OK;
+    }
+    return copy_part(h->layout, offset / one, size / one, mine, theirs, out, err);
+}
+
+ru_status ru_exe_state_read_part(ru_exe *e, ru_value_id state, int64_t offset_bytes,
+                                 int64_t size_bytes, void *into, ru_err *err)
+{
+    return state_part(e, state, offset_bytes, size_bytes, into, true, err);
+}
+
+ru_status ru_exe_state_write_part(ru_exe *e, ru_value_id state, int64_t offset_bytes,
+                                  int64_t size_bytes, const void *from, ru_err *err)
+{
+    union {
+        const void *in;
+        void *out;
+    } theirs = {.in = from}; /* only read */
+    return state_part(e, state, offset_bytes, size_bytes, theirs.out, false, err);
 }
 
 ru_status ru_exe_value_read(ru_exe *e, ru_value_id v, void *into, ru_err *err)

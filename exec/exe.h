@@ -36,6 +36,10 @@ typedef struct ru_exe_options {
     bool guard;            /* no buffer sharing, guard zones for ru_exe_guards_check (harness) */
     bool no_fuse;          /* run the graph as given (harness, debugging) */
     bool profile;          /* measure every step from the start, as ru_exe_profile does */
+    bool two_phase;   /* data-parallel: gradients leave and come back summed. Nothing that persists
+                         changes before the first step that reads a gradient; each gradient stands in
+                         memory of its own, f32, without padding */
+    bool plain_grads; /* two_phase: gradients in row-major order */
 } ru_exe_options;
 
 /* What changes from run to run besides inputs. */
@@ -84,17 +88,52 @@ RU_MUST_USE ru_status ru_exe_guards_check(const ru_exe *e, ru_err *err);
 
 void ru_exe_stats_get(const ru_exe *e, ru_exe_stats *into);
 
-/* The seam through which gradients leave per tensor as they become ready: `ready` is called after
- * the step that made a value of role GRAD, with its memory (in the kernel's order of elements;
- * adding or averaging two such gradients of equal executables is legal element by element); `need`
- * before the first step of a run that touches a state. Ids are those of the caller's graph. Both
- * may be NULL. Called on the run's thread. */
+/* The seam through which gradients leave per tensor as they become ready and come back summed. A
+ * gradient is a value of role GRAD that is not itself added to another one.
+ *
+ *   ready  after the last step that writes a gradient, with its memory (in the kernel's order of
+ *          elements; adding two such gradients of executables with equal ru_exe_grads_hash is legal
+ *          element by element)
+ *   await  before the first step that reads a gradient: may block until the sum is there
+ *   need   before the first step that touches a state
+ *   poll   before every step
+ *
+ * await and poll end the run with any status but RU_OK (RU_E_CANCELLED: never mind this step); with
+ * option two_phase nothing that persists has changed when poll or the first await does so. Ids are
+ * those of the caller's graph. Each may be NULL. Called on the run's thread. */
 typedef struct ru_exe_hooks {
-    void (*ready)(void *self, ru_value_id value, void *data, int64_t size_bytes);
+    void (*ready)(void *self, ru_value_id grad, void *data, int64_t size_bytes);
     void (*need)(void *self, ru_value_id state);
+    ru_status (*await)(void *self, ru_value_id grad);
+    ru_status (*poll)(void *self);
     void *self;
 } ru_exe_hooks;
 void ru_exe_hooks_set(ru_exe *e, const ru_exe_hooks *hooks);
+
+/* A gradient and its memory, fixed while the executable is open. */
+typedef struct ru_exe_grad {
+    ru_value_id value; /* of the caller's graph */
+    void *data;
+    int64_t size_bytes;
+} ru_exe_grad;
+
+/* All gradients in the order they become ready; view until close. Returns how many. */
+uint32_t ru_exe_grads(const ru_exe *e, const ru_exe_grad **grads);
+/* Hash of count, sizes and element orders of all gradients, in the order of the caller's graph. */
+uint64_t ru_exe_grads_hash(const ru_exe *e);
+
+/* Only the steps from the first that reads a gradient on: the caller has written every gradient's
+ * memory. No hook is called. Errors: RU_E_UNSUPPORTED without two_phase, or naming the step that
+ * needs more than gradients, inputs and state. */
+RU_MUST_USE ru_status ru_exe_run_update(ru_exe *e, const ru_run_args *args, ru_err *err);
+
+/* A row-major piece of a state, whole elements: bytes [offset_bytes, offset_bytes + size_bytes).
+ * Between runs; reading also while a run with two_phase is before its first await, on any thread.
+ * Errors: RU_E_ARG for what is no state or lies outside it. */
+RU_MUST_USE ru_status ru_exe_state_read_part(ru_exe *e, ru_value_id state, int64_t offset_bytes,
+                                             int64_t size_bytes, void *into, ru_err *err);
+RU_MUST_USE ru_status ru_exe_state_write_part(ru_exe *e, ru_value_id state, int64_t offset_bytes,
+                                              int64_t size_bytes, const void *from, ru_err *err);
 
 /* Measure every step of the next runs (and forget earlier measurements), or stop. Also
  * ru_exe_options.profile. */

@@ -637,6 +637,7 @@ static void lower_updates(rui_low *lo)
 ru_status rui_low_graph(rui_low *lo, ru_err *err)
 {
     const ru_graph *g = lo->g;
+    (void)rui_grads_list(lo);
     for (uint32_t i = 1; i < g->n_nodes; i++) {
         if (lo->claimed[i]) {
             continue;
@@ -645,6 +646,7 @@ ru_status rui_low_graph(rui_low *lo, ru_err *err)
         lo->node = i;
         const ru_node *n = &g->nodes[i];
         ru_status st = lower_node(lo, n, err);
+        rui_grads_made(lo);
         if (st == RU_OK && lo->status != RU_OK) {
             st = ru_err_set(err, lo->status, "%s", lo->err.text);
         }

@@ -8,6 +8,7 @@
 #ifndef RU_EXEC_CPU_LOW_H
 #define RU_EXEC_CPU_LOW_H
 
+#include "base/hash.h"
 #include "exec/cpu/lower.h"
 
 typedef enum rui_buf_kind {
@@ -68,6 +69,15 @@ typedef struct rui_step_list {
     uint32_t n, cap;
 } rui_step_list;
 
+/* A gradient that leaves (low_grad.c). */
+typedef struct rui_grad {
+    ru_value_id v;
+    rui_buf buf;
+    const rui_layout *layout;
+    uint32_t made; /* last run step that writes it */
+    uint32_t read; /* first run step after that which mentions it; UINT32_MAX: none */
+} rui_grad;
+
 struct rui_low {
     const ru_graph *g;
     ru_exe_options opt;
@@ -88,6 +98,11 @@ struct rui_low {
     uint32_t node;    /* being lowered */
     uint32_t n_reorders;
     uint32_t update_begin; /* first of the run steps that only copy new values into state */
+    rui_grad *grads;       /* [n_grads] in value order */
+    uint32_t n_grads;
+    uint32_t update_from; /* first run step after all gradients are made */
+    bool alone;           /* steps from update_from on need only gradients, inputs, state */
+    uint32_t not_alone;   /* else: one that needs more */
 
     const char *tuned; /* lines of what convolutions were timed at, tune.c */
     ru_status status;
@@ -127,6 +142,25 @@ ru_status rui_reorder_step(rui_low *lo, const rui_layout *a, rui_buf from, const
 /* Copy now, outside of runs: state read and write, value read. */
 RU_MUST_USE ru_status rui_copy_now(rui_low *lo, const rui_layout *a, const void *from,
                                    const rui_layout *b, void *to, ru_err *err);
+
+/* -- gradients (low_grad.c) ---------------------------------------------------------------------
+ */
+
+/* Is `v` a gradient that is handed out? */
+bool rui_grad_leaves(const ru_graph *g, ru_value_id v);
+ru_status rui_grads_list(rui_low *lo);
+/* After each node: notes the gradients it made, and with option two_phase gives each a home of its
+ * own. */
+void rui_grads_made(rui_low *lo);
+/* After lifetimes are known, before memory is shared. Errors: RU_E_BUG. */
+RU_MUST_USE ru_status rui_grads_plan(rui_low *lo, ru_err *err);
+uint64_t rui_grads_hash(const rui_low *lo);
+
+/* Size, dtype and order of elements. */
+void rui_layout_hash(const rui_layout *l, ru_hasher *h);
+/* Element offset of every index of dimension d: the place of an element is the sum over its
+ * dimensions. `into` [dims[d]]. Not for opaque layouts. */
+void rui_layout_places(const rui_layout *l, uint32_t d, int64_t *into);
 
 /* The fallback of every op. */
 ru_status rui_lower_ref(rui_low *lo, const ru_node *n, ru_err *err);

@@ -280,3 +280,46 @@ const rui_layout *rui_layout_master(rui_low *lo, const rui_layout *l, ru_dtype d
     b->inner_idxs[2] = 0;
     return rui_layout_md(lo, &md);
 }
+
+void rui_layout_hash(const rui_layout *l, ru_hasher *h)
+{
+    ru_hasher_put_u64(h, (uint64_t)l->type.dtype);
+    ru_hasher_put_u64(h, (uint64_t)l->size_bytes);
+    ru_hasher_put_u64(h, l->plain ? 1 : 0);
+    if (l->plain || l->opaque) {
+        return;
+    }
+    nest s = nest_of(&l->md);
+    for (int i = 0; i < s.n; i++) {
+        ru_hasher_put_u64(h, (uint64_t)s.at[i].dim);
+        ru_hasher_put_u64(h, (uint64_t)s.at[i].extent);
+        ru_hasher_put_u64(h, (uint64_t)s.at[i].stride);
+    }
+}
+
+void rui_layout_places(const rui_layout *l, uint32_t d, int64_t *into)
+{
+    RU_CHECK(!l->opaque && d < l->type.rank);
+    if (l->plain) {
+        int64_t stride = 1;
+        for (uint32_t k = d + 1; k < l->type.rank; k++) {
+            stride *= l->type.dims[k];
+        }
+        for (int64_t i = 0; i < l->type.dims[d]; i++) {
+            into[i] = i * stride;
+        }
+        return;
+    }
+    const dnnl_blocking_desc_t *b = &l->md.format_desc.blocking;
+    for (int64_t i = 0; i < l->type.dims[d]; i++) {
+        int64_t left = i, place = 0, stride = 1;
+        for (int k = b->inner_nblks - 1; k >= 0; k--) { /* innermost block first */
+            if (b->inner_idxs[k] == (dnnl_dim_t)d) {
+                place += left % b->inner_blks[k] * stride;
+                left /= b->inner_blks[k];
+            }
+            stride *= b->inner_blks[k];
+        }
+        into[i] = place + left * b->strides[d];
+    }
+}

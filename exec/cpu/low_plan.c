@@ -3,6 +3,8 @@
  * 1. A buffer lives from the first to the last run step that mentions it or a view of it.
  * 2. An update writes its state in place when every other use of the state comes before the step
  * that makes the new value (that step itself may read it when the kernel said so).
+ * With option two_phase only steps of the update phase do so; what was made before is copied at the
+ * end.
  * 3. A result takes the memory of an operand that dies in its step when the kernel said so.
  * 4. What is left goes through the planner of plan/mem.h. */
 #include "exec/cpu/low.h"
@@ -52,7 +54,8 @@ static void updates_in_place(rui_low *lo)
         bool early = s->first == UINT32_MAX || s->last < b->first ||
                      (s->last == b->first && over_is(lo, b->over, state));
         bool own = b->root == from && b->kind == RUI_BUF_TEMP && b->first != UINT32_MAX;
-        if (own && early && !lo->opt.keep_temps) {
+        bool held = lo->opt.two_phase && b->first < lo->update_from;
+        if (own && early && !held && !lo->opt.keep_temps) {
             b->root = state;
             b->offset_bytes = 0;
             r->s.fn = NULL;
@@ -308,6 +311,7 @@ static ru_status bind_list(rui_low *lo, rui_step_list *list, ru_err *err)
 ru_status rui_low_plan(rui_low *lo, ru_err *err)
 {
     mention_all(lo);
+    RU_TRY(rui_grads_plan(lo, err));
     updates_in_place(lo);
     results_in_place(lo);
     RU_TRY(plan_arena(lo, err));
