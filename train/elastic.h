@@ -60,10 +60,11 @@ typedef struct ru_elastic_device_ops {
     ru_status (*state_copy)(void *self, uint32_t k, int64_t offset, int64_t size, ru_span *span,
                             uint64_t *cookie);
     void (*state_release)(void *self, uint64_t cookie);
-    /* Memory for bytes coming for state tensor k, then: take them over (before the next update). */
+    /* Memory for bytes coming for state tensor k; state_placed follows before the next update. */
     ru_status (*state_place)(void *self, uint32_t k, int64_t offset, int64_t size, ru_span *span,
                              uint64_t *cookie);
-    void (*state_placed)(void *self, uint64_t cookie);
+    /* `arrived` false: the bytes will not come (the view changed); forget the memory. */
+    void (*state_placed)(void *self, uint64_t cookie, bool arrived);
 } ru_elastic_device_ops;
 
 typedef struct ru_elastic_device {

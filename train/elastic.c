@@ -1,0 +1,560 @@
+#include "train/elastic.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "base/log.h"
+#include "base/wire.h"
+#include "train/elastic_impl.h"
+
+enum { FUSE_BYTES = 1 << 20 };
+
+/* -- opening -------------------------------------------------------------------------------------
+ */
+
+static ru_status check_options(const ru_elastic_options *o, ru_err *err)
+{
+    if (o->batch < 1 || o->batch > UINT32_MAX || o->n_tensors < 1 ||
+        o->n_tensors > RU_ELASTIC_TENSORS_MAX || o->first_step < 0 ||
+        o->steps_end < o->first_step) {
+        return RU_FAIL(err, RU_E_ARG, "elastic training: batch, tensors or steps out of range");
+    }
+    for (uint32_t k = 0; k < o->n_tensors; k++) {
+        if (o->tensor_bytes[k] < 4 || o->tensor_bytes[k] % 4 != 0) {
+            return RU_FAIL(err, RU_E_ARG, "gradient %u has %lld bytes, not whole f32 numbers", k,
+                           (long long)o->tensor_bytes[k]);
+        }
+    }
+    return RU_OK;
+}
+
+/* Neighbours in the order of readiness are reduced together up to fuse_bytes: each reduction has a
+ * fixed cost, and a large one waits for its last tensor. */
+static ru_status fuse(ru_elastic *e, ru_err *err)
+{
+    int64_t most = e->opt.fuse_bytes > 0 ? e->opt.fuse_bytes : FUSE_BYTES;
+    e->batches = RU_NEW(e->arena, rui_el_batch, e->opt.n_tensors);
+    e->batch_of = RU_NEW(e->arena, uint32_t, e->opt.n_tensors);
+    if (e->batches == NULL || e->batch_of == NULL) {
+        return RU_FAIL(err, RU_E_MEM, "no memory for %u gradients", e->opt.n_tensors);
+    }
+    for (uint32_t k = 0; k < e->opt.n_tensors; k++) {
+        rui_el_batch *b = e->n_batches > 0 ? &e->batches[e->n_batches - 1] : NULL;
+        if (b == NULL || b->size_bytes + e->opt.tensor_bytes[k] > most) {
+            b = &e->batches[e->n_batches++];
+            b->first = k;
+        }
+        b->n++;
+        b->size_bytes += e->opt.tensor_bytes[k];
+        e->batch_of[k] = e->n_batches - 1;
+    }
+    return RU_OK;
+}
+
+ru_status ru_elastic_open(const ru_elastic_options *opt, ru_arena *arena, ru_elastic **out,
+                          ru_err *err)
+{
+    RU_TRY(check_options(opt, err));
+    ru_elastic *e = RU_NEW(arena, ru_elastic, 1);
+    if (e == NULL) {
+        return RU_FAIL(err, RU_E_MEM, "no memory for elastic training");
+    }
+    e->opt = *opt;
+    e->arena = arena;
+    e->opt.founders = opt->founders > 0 ? opt->founders : 1;
+    e->opt.n_min = opt->n_min > 0 ? opt->n_min : 1;
+    e->opt.join_part = opt->join_part > 0 ? opt->join_part : 0.1;
+    e->opt.slow_ns = opt->slow_ns > 0 ? opt->slow_ns : INT64_C(5000000000);
+    e->step = e->committed = opt->first_step;
+    RU_TRY(fuse(e, err));
+    RU_TRY(rui_el_pieces(e, err));
+    e->left = RU_NEW(arena, uint32_t, e->n_batches);
+    e->spans = RU_NEW(arena, ru_span, opt->n_tensors);
+    e->tensor_in = RU_NEW(arena, bool, opt->n_tensors);
+    e->in = RU_NEW(arena, rui_el_xfer, RUI_EL_XFERS_MAX);
+    e->out = RU_NEW(arena, rui_el_xfer, RUI_EL_XFERS_MAX);
+    if (e->left == NULL || e->spans == NULL || e->tensor_in == NULL || e->in == NULL ||
+        e->out == NULL) {
+        return RU_FAIL(err, RU_E_MEM, "no memory for elastic training");
+    }
+    ru_arena_init(&e->view_arena[0], 0);
+    ru_arena_init(&e->view_arena[1], 0);
+    *out = e;
+    return RU_OK;
+}
+
+void ru_elastic_close(ru_elastic *e)
+{
+    if (e == NULL) {
+        return;
+    }
+    ru_coll_close(e->group, (ru_time){0});
+    ru_arena_fini(&e->view_arena[0]);
+    ru_arena_fini(&e->view_arena[1]);
+}
+
+/* -- small ---------------------------------------------------------------------------------------
+ */
+
+bool rui_el_leads(const ru_elastic *e)
+{
+    return ru_member_leads(e->opt.member);
+}
+
+void rui_el_news(ru_elastic *e, ru_elastic_what what, int64_t a, int64_t b, ru_time now)
+{
+    if (e->opt.news != NULL) {
+        e->opt.news(e->opt.news_self,
+                    &(ru_elastic_news){.what = what, .step = e->committed, .a = a, .b = b}, now);
+    }
+}
+
+void rui_el_end(ru_elastic *e, ru_status st, const char *sentence, ru_time now, ru_effects *fx)
+{
+    if (e->phase == RUI_EL_ENDED) {
+        return;
+    }
+    rui_el_group_close(e, now);
+    rui_el_state_drop(e, now);
+    e->phase = RUI_EL_ENDED;
+    ru_fx_timer_off(fx, RUI_EL_WATCH_TIMER);
+    if (e->opt.news != NULL) {
+        ru_elastic_news n = {
+            .what = RU_ELASTIC_ENDED, .step = e->committed, .status = st, .sentence = sentence};
+        e->opt.news(e->opt.news_self, &n, now);
+    }
+}
+
+static void set_status(ru_elastic *e, ru_time now, ru_effects *fx)
+{
+    uint8_t buf[16];
+    ru_wire_out w = ru_wire_out_into(buf, sizeof buf);
+    ru_wire_put_u64(&w, (uint64_t)e->committed);
+    ru_wire_put_u8(&w, e->has_state ? 1 : 0);
+    ru_member_status_set(e->opt.member, buf, ru_wire_size(&w), false, now, fx);
+}
+
+/* Words to the leader; where this process leads, straight to its own part. */
+void rui_el_tell(ru_elastic *e, uint32_t what, ru_time now, ru_effects *fx)
+{
+    const rui_el_member *me = e->v.me < e->v.n ? &e->v.at[e->v.me] : NULL;
+    if (rui_el_leads(e)) {
+        if (what == RUI_EL_READY_MSG) {
+            rui_el_lead_ready(e, e->opt.self, e->layout, now, fx);
+        } else if (what == RUI_EL_DONE_MSG) {
+            const rui_el_member part = {.part_first = me->share.first, .part_n = me->share.n};
+            rui_el_lead_done(e, e->opt.self, &part, e->compute_ns, now, fx);
+        }
+        return;
+    }
+    uint8_t buf[64];
+    ru_wire_out w = ru_wire_out_into(buf, sizeof buf);
+    ru_wire_put_u32(&w, e->v.epoch);
+    if (what == RUI_EL_READY_MSG) {
+        ru_wire_put_u64(&w, e->layout);
+    } else if (what == RUI_EL_DONE_MSG) {
+        ru_wire_put_u64(&w, (uint64_t)e->step);
+        ru_wire_put_u64(&w, (uint64_t)me->share.first);
+        ru_wire_put_u64(&w, (uint64_t)me->share.n);
+        ru_wire_put_u64(&w, (uint64_t)e->compute_ns);
+    }
+    ru_fx_send(fx, e->v.leader, what, buf, ru_wire_size(&w));
+}
+
+/* The device failed here: the leader decides whether that is everybody's end. */
+static void device_failed(ru_elastic *e, ru_status st, const char *doing, ru_time now,
+                          ru_effects *fx)
+{
+    char text[160];
+    snprintf(text, sizeof text, "worker %u failed while %s step %lld",
+             e->v.me < e->v.n ? e->v.at[e->v.me].number : 0, doing, (long long)e->step + 1);
+    if (rui_el_leads(e)) {
+        rui_el_lead_fail(e, e->opt.self, st, text, now, fx);
+        return;
+    }
+    uint8_t buf[256];
+    ru_wire_out w = ru_wire_out_into(buf, sizeof buf);
+    ru_wire_put_u32(&w, e->v.epoch);
+    ru_wire_put_u32(&w, (uint32_t)st);
+    ru_wire_put_text(&w, text, (uint32_t)strlen(text));
+    ru_fx_send(fx, e->v.leader, RUI_EL_FAIL_MSG, buf, ru_wire_size(&w));
+    ru_member_leave(e->opt.member, now, fx);
+    rui_el_end(e, st, text, now, fx);
+}
+
+/* -- phases --------------------------------------------------------------------------------------
+ */
+
+static bool share_equal(const ru_share *a, const ru_share *b)
+{
+    return a->n == b->n && a->batch == b->batch;
+}
+
+/* Put the newest view in force. Only between steps. */
+static void take_view(ru_elastic *e, ru_time now, ru_effects *fx)
+{
+    ru_err err;
+    e->view_new = false;
+    e->view_side ^= 1;
+    ru_arena *arena = &e->view_arena[e->view_side];
+    ru_arena_rewind(arena, (ru_arena_mark){0});
+    rui_el_view v;
+    ru_status st = rui_el_blob_read(e, ru_member_view(e->opt.member), arena, &v, &err);
+    if (st != RU_OK) {
+        ru_member_leave(e->opt.member, now, fx);
+        rui_el_end(e, st, err.text, now, fx);
+        return;
+    }
+    if (v.me == v.n) {
+        return; /* the member machine says RU_MEMBER_OUT */
+    }
+    e->v = v;
+    e->connect_asked = false;
+    e->has_state = v.at[v.me].full;
+    e->step = e->committed = v.start;
+    e->progress_ns = now.ns;
+    e->n_ready = e->n_done = 0;
+    set_status(e, now, fx);
+    if (v.paused) {
+        e->phase = RUI_EL_IDLE;
+        return;
+    }
+    ru_share want = v.at[v.me].share;
+    if (e->has_built && share_equal(&e->built, &want) && e->built_plain == v.plain) {
+        e->built = want;
+        e->phase = RUI_EL_CONNECT;
+        return;
+    }
+    e->built = want;
+    e->built_plain = v.plain;
+    e->has_built = false;
+    e->phase = RUI_EL_BUILD;
+    e->opt.device.ops->build(e->opt.device.self, &e->built, v.plain);
+}
+
+static void go_ready(ru_elastic *e, ru_time now, ru_effects *fx)
+{
+    ru_err err;
+    if (!rui_el_connected(e, fx)) {
+        return;
+    }
+    ru_status st = e->v.n > 1 ? rui_el_group_open(e, &err) : RU_OK;
+    if (st != RU_OK) {
+        ru_fx_log(fx, RU_LOG_ERROR, "%s", err.text);
+        device_failed(e, st, "opening the group for", now, fx);
+        return;
+    }
+    e->phase = RUI_EL_READY;
+    rui_el_tell(e, RUI_EL_READY_MSG, now, fx);
+}
+
+/* A newer view exists: leave the old one as soon as nothing of it runs. */
+static void leave_view(ru_elastic *e, ru_time now, ru_effects *fx)
+{
+    const ru_view *view = ru_member_view(e->opt.member);
+    switch (e->phase) {
+    case RUI_EL_STEP: {
+        rui_el_view next;
+        ru_arena *arena = &e->view_arena[e->view_side ^ 1];
+        ru_arena_rewind(arena, (ru_arena_mark){0});
+        ru_err err;
+        bool counts =
+            rui_el_blob_read(e, view, arena, &next, &err) == RU_OK && next.start == e->step + 1;
+        rui_el_group_close(e, now);
+        if (counts && e->done_sent) {
+            rui_el_commit(e, now, fx); /* it was committed; the word of it was lost */
+            return;
+        }
+        RU_CHECK(!counts); /* a step counts only when every member had all of it */
+        rui_el_state_drop(e, now);
+        e->phase = RUI_EL_ABORT;
+        e->redone++;
+        e->opt.device.ops->abort(e->opt.device.self);
+        return;
+    }
+    case RUI_EL_BUILD:
+    case RUI_EL_UPDATE:
+    case RUI_EL_ABORT:
+    case RUI_EL_ENDED:
+        return;
+    case RUI_EL_IDLE:
+    case RUI_EL_CONNECT:
+    case RUI_EL_READY:
+        rui_el_group_close(e, now);
+        rui_el_state_drop(e, now);
+        take_view(e, now, fx);
+        return;
+    }
+}
+
+void rui_el_settle(ru_elastic *e, ru_time now, ru_effects *fx)
+{
+    if (e->view_new && e->phase != RUI_EL_ENDED) {
+        leave_view(e, now, fx);
+    }
+    if (!e->view_new && e->phase == RUI_EL_CONNECT) {
+        go_ready(e, now, fx);
+    }
+}
+
+/* -- events --------------------------------------------------------------------------------------
+ */
+
+static void on_local(ru_elastic *e, const ru_event *ev, ru_effects *fx)
+{
+    if (ev->what == RU_MEMBER_VIEW) {
+        e->view_new = true;
+        rui_el_settle(e, ev->now, fx);
+    } else if (ev->what == RU_MEMBER_OUT) {
+        char why[RU_ERR_TEXT_MAX];
+        snprintf(why, sizeof why, "%.*s", (int)ev->size_bytes,
+                 ev->data == NULL ? "" : (const char *)ev->data);
+        rui_el_end(e, e->ending ? e->end_status : RU_E_PEER, why, ev->now, fx);
+    } else {
+        rui_el_lead_member(e, ev, fx);
+    }
+}
+
+static void on_go(ru_elastic *e, ru_time now, ru_effects *fx)
+{
+    if (e->phase == RUI_EL_READY && !e->view_new) {
+        rui_el_step_begin(e, now, fx);
+    }
+}
+
+static void on_end(ru_elastic *e, ru_wire_in *w, ru_time now, ru_effects *fx)
+{
+    uint32_t st = ru_wire_u32(w), n = 0;
+    const char *text = ru_wire_text(w, sizeof e->end_text - 1, &n);
+    if (w->bad || st >= RU_STATUS_COUNT) {
+        return;
+    }
+    e->ending = true;
+    e->end_status = (ru_status)st;
+    snprintf(e->end_text, sizeof e->end_text, "%.*s", (int)n, text);
+    ru_fx_send(fx, e->v.leader, RUI_EL_BYE_MSG, NULL, 0);
+    if (e->phase != RUI_EL_UPDATE) { /* else after the update */
+        rui_el_end(e, e->end_status, e->end_text, now, fx);
+    }
+}
+
+/* Words of the leader, of this epoch. */
+static void on_leader(ru_elastic *e, const ru_event *ev, ru_wire_in *w, ru_effects *fx)
+{
+    switch (ev->what) {
+    case RUI_EL_GO_MSG:
+        on_go(e, ev->now, fx);
+        break;
+    case RUI_EL_COMMIT_MSG:
+        if ((int64_t)ru_wire_u64(w) == e->step && !w->bad && e->phase == RUI_EL_STEP &&
+            e->done_sent) {
+            rui_el_commit(e, ev->now, fx);
+        }
+        break;
+    case RUI_EL_END_MSG:
+        on_end(e, w, ev->now, fx);
+        break;
+    default:
+        break;
+    }
+}
+
+/* Words of members to the leader. */
+static void on_member(ru_elastic *e, const ru_event *ev, ru_wire_in *w, ru_effects *fx)
+{
+    switch (ev->what) {
+    case RUI_EL_READY_MSG: {
+        uint64_t layout = ru_wire_u64(w);
+        if (!w->bad) {
+            rui_el_lead_ready(e, ev->node, layout, ev->now, fx);
+        }
+        break;
+    }
+    case RUI_EL_DONE_MSG: {
+        int64_t step = (int64_t)ru_wire_u64(w);
+        rui_el_member part = {.part_first = (int64_t)ru_wire_u64(w)};
+        part.part_n = (int64_t)ru_wire_u64(w);
+        int64_t ns = (int64_t)ru_wire_u64(w);
+        if (!w->bad && step == e->step) {
+            rui_el_lead_done(e, ev->node, &part, ns, ev->now, fx);
+        }
+        break;
+    }
+    case RUI_EL_FAIL_MSG: {
+        uint32_t st = ru_wire_u32(w), n = 0;
+        const char *text = ru_wire_text(w, 200, &n);
+        if (!w->bad && st < RU_STATUS_COUNT) {
+            char line[256];
+            snprintf(line, sizeof line, "%.*s", (int)n, text);
+            rui_el_lead_fail(e, ev->node, (ru_status)st, line, ev->now, fx);
+        }
+        break;
+    }
+    default:
+        break;
+    }
+}
+
+static void on_message(ru_elastic *e, const ru_event *ev, ru_effects *fx)
+{
+    if (ev->what == RUI_EL_BYE_MSG) {
+        e->n_bye++;
+        if (e->ending && rui_el_leads(e) && e->n_bye + 1 >= e->v.n) {
+            rui_el_end(e, e->end_status, e->end_text, ev->now, fx);
+        }
+        return;
+    }
+    ru_wire_in w = ru_wire_in_from(ev->data, ev->size_bytes);
+    if (ru_wire_u32(&w) != e->v.epoch || w.bad) {
+        return; /* of another epoch: refused */
+    }
+    if (ev->what == RUI_EL_STOP_MSG) {
+        e->stop_all = true;
+    } else if (ru_node_is(ev->node, e->v.leader)) {
+        on_leader(e, ev, &w, fx);
+    } else if (rui_el_leads(e)) {
+        on_member(e, ev, &w, fx);
+    }
+}
+
+static void on_timer(ru_elastic *e, const ru_event *ev, ru_effects *fx)
+{
+    if (ev->what == RUI_EL_LINGER_TIMER && e->ending) {
+        rui_el_end(e, e->end_status, e->end_text, ev->now, fx);
+    } else if (ev->what == RUI_EL_WATCH_TIMER) {
+        e->connect_asked = false;
+        rui_el_settle(e, ev->now, fx);
+        rui_el_lead_watch(e, ev->now, fx);
+        ru_fx_timer(fx, RUI_EL_WATCH_TIMER, ru_time_after(ev->now, RUI_EL_WATCH_NS));
+    }
+}
+
+void ru_elastic_step(ru_elastic *e, const ru_event *ev, ru_effects *fx)
+{
+    if (e->phase == RUI_EL_ENDED) {
+        return;
+    }
+    switch (ev->kind) {
+    case RU_EV_START:
+        e->progress_ns = ev->now.ns;
+        ru_fx_timer(fx, RUI_EL_WATCH_TIMER, ru_time_after(ev->now, RUI_EL_WATCH_NS));
+        break;
+    case RU_EV_TIMER:
+        on_timer(e, ev, fx);
+        break;
+    case RU_EV_MESSAGE:
+        on_message(e, ev, fx);
+        break;
+    case RU_EV_UP:
+        rui_el_settle(e, ev->now, fx);
+        break;
+    case RU_EV_DOWN:
+        break; /* the member machine decides what it means */
+    case RU_EV_LOCAL:
+        on_local(e, ev, fx);
+        break;
+    }
+}
+
+/* -- answers of the device -----------------------------------------------------------------------
+ */
+
+void ru_elastic_built(ru_elastic *e, ru_status st, uint64_t layout, ru_time now, ru_effects *fx)
+{
+    if (e->phase != RUI_EL_BUILD) {
+        return;
+    }
+    if (st != RU_OK) {
+        device_failed(e, st, "preparing", now, fx);
+        return;
+    }
+    e->has_built = true;
+    e->layout = layout;
+    e->phase = RUI_EL_CONNECT;
+    rui_el_settle(e, now, fx);
+}
+
+void ru_elastic_computed(ru_elastic *e, ru_status st, int64_t compute_ns, ru_time now,
+                         ru_effects *fx)
+{
+    if (e->phase != RUI_EL_STEP) {
+        return; /* of a step that was aborted meanwhile */
+    }
+    if (st != RU_OK) {
+        device_failed(e, st, "computing", now, fx);
+        return;
+    }
+    e->computed = true;
+    e->compute_ns = compute_ns;
+    rui_el_step_check(e, now, fx);
+}
+
+void ru_elastic_aborted(ru_elastic *e, ru_time now, ru_effects *fx)
+{
+    if (e->phase == RUI_EL_ABORT) {
+        e->phase = RUI_EL_IDLE;
+        rui_el_settle(e, now, fx);
+    }
+}
+
+void ru_elastic_updated(ru_elastic *e, ru_status st, ru_time now, ru_effects *fx)
+{
+    if (e->phase != RUI_EL_UPDATE) {
+        return;
+    }
+    if (st != RU_OK) {
+        device_failed(e, st, "updating after", now, fx);
+        return;
+    }
+    e->phase = RUI_EL_IDLE;
+    if (e->ending && !rui_el_leads(e)) {
+        rui_el_end(e, e->end_status, e->end_text, now, fx);
+        return;
+    }
+    if (e->ending) { /* the leader: until all said goodbye */
+        (void)rui_el_lead_ends(e, now, fx);
+    } else if (e->view_new) {
+        rui_el_settle(e, now, fx);
+    } else {
+        rui_el_step_begin(e, now, fx);
+    }
+}
+
+/* -- transfers -----------------------------------------------------------------------------------
+ */
+
+bool ru_elastic_owns(const ru_elastic *e, uint64_t cookie)
+{
+    return (cookie & (UINT64_C(0xff) << 56)) == RUI_EL_COOKIE ||
+           (e->group != NULL && ru_coll_owns(e->group, cookie));
+}
+
+void ru_elastic_stop(ru_elastic *e, bool all, ru_time now, ru_effects *fx)
+{
+    if (e->phase == RUI_EL_ENDED) {
+        return;
+    }
+    if (!all) {
+        ru_member_leave(e->opt.member, now, fx);
+        return;
+    }
+    e->stop_all = true;
+    if (!rui_el_leads(e)) {
+        uint8_t buf[4];
+        ru_wire_out w = ru_wire_out_into(buf, sizeof buf);
+        ru_wire_put_u32(&w, e->v.epoch);
+        ru_fx_send(fx, e->v.leader, RUI_EL_STOP_MSG, buf, ru_wire_size(&w));
+    } else if (e->phase == RUI_EL_IDLE) {
+        (void)rui_el_lead_ends(e, now, fx);
+    }
+}
+
+void ru_elastic_facts_get(const ru_elastic *e, ru_elastic_facts *into)
+{
+    *into = (ru_elastic_facts){.committed = e->committed,
+                               .samples_lost = e->samples_lost,
+                               .samples_repeated = e->samples_repeated,
+                               .members = e->v.n,
+                               .epoch = e->v.epoch,
+                               .redone = e->redone};
+}

@@ -1,0 +1,188 @@
+/* Inside of elastic training: what one member holds, and the seams between its parts.
+ *
+ *   elastic.c        phases of a member: view -> build -> connect -> GO -> steps
+ *   elastic_step.c   one step: gradients, reductions, commit, update
+ *   elastic_state.c  pieces of state for joiners
+ *   elastic_lead.c   the leader: readiness, commits, new views, who is slow
+ *   elastic_view.c   the owner's blob of a view: bytes <-> plan; group and schedules
+ *
+ * Thread: loop only. */
+#ifndef RU_TRAIN_ELASTIC_IMPL_H
+#define RU_TRAIN_ELASTIC_IMPL_H
+
+#include "plan/coll.h"
+#include "train/elastic.h"
+
+typedef enum rui_el_phase {
+    RUI_EL_IDLE,    /* no view in force here, or nothing to do in it (paused) */
+    RUI_EL_BUILD,   /* the device builds */
+    RUI_EL_CONNECT, /* peers of the group are missing */
+    RUI_EL_READY,   /* READY was sent, GO awaited */
+    RUI_EL_STEP,    /* computing, reducing, or waiting for COMMIT */
+    RUI_EL_UPDATE,  /* the device updates */
+    RUI_EL_ABORT,   /* the device forgets the step */
+    RUI_EL_ENDED,
+} rui_el_phase;
+
+enum {
+    RUI_EL_READY_MSG = RU_ELASTIC_WHAT_FIRST,
+    RUI_EL_GO_MSG,
+    RUI_EL_DONE_MSG,
+    RUI_EL_COMMIT_MSG,
+    RUI_EL_END_MSG,
+    RUI_EL_STOP_MSG,
+    RUI_EL_FAIL_MSG,
+    RUI_EL_BYE_MSG,
+    RUI_EL_WATCH_TIMER = RU_ELASTIC_WHAT_FIRST,
+    RUI_EL_LINGER_TIMER,
+    RUI_EL_PIECE_BYTES = 1 << 20,
+    RUI_EL_XFERS_MAX = 4096, /* pieces in flight each way */
+};
+
+#define RUI_EL_COOKIE    (UINT64_C(0xe1) << 56)
+#define RUI_EL_WATCH_NS  INT64_C(1000000000)
+#define RUI_EL_LINGER_NS INT64_C(2000000000)
+
+/* Tensors [first, first + n) are reduced together. */
+typedef struct rui_el_batch {
+    uint32_t first, n;
+    int64_t size_bytes;
+} rui_el_batch;
+
+typedef struct rui_el_piece {
+    uint32_t tensor;
+    int64_t offset, size;
+} rui_el_piece;
+
+typedef struct rui_el_member {
+    ru_node_id node;
+    uint32_t number;
+    ru_share share;
+    uint32_t held; /* pieces of state it has; all: full */
+    bool full;     /* held everything when the view began: sends pieces, may have a share */
+    /* the leader's notes */
+    bool ready, done;
+    uint64_t layout;
+    int64_t part_first, part_n;
+} rui_el_member;
+
+typedef struct rui_el_view {
+    uint32_t epoch;
+    ru_node_id leader;
+    int64_t start; /* first step */
+    int64_t batch;
+    int64_t budget_bytes; /* of pieces for one joiner in one step */
+    bool plain, paused;
+    rui_el_member *at;      /* [n] */
+    uint32_t n, me;         /* me == n: not in it */
+    ru_coll_choice *choice; /* [n_batches] */
+} rui_el_view;
+
+/* What the leader remembers of a node beyond one view. */
+typedef struct rui_el_known {
+    ru_node_id node;
+    double speed; /* samples/s, moving mean; 0: not measured */
+    uint32_t samples;
+} rui_el_known;
+
+typedef struct rui_el_xfer {
+    bool used, arrived;
+    ru_xfer_id id;
+    uint64_t cookie; /* of the device */
+} rui_el_xfer;
+
+struct ru_elastic {
+    ru_elastic_options opt;
+    ru_arena *arena;
+    rui_el_batch *batches; /* [n_batches] */
+    uint32_t n_batches;
+    uint32_t *batch_of; /* [n_tensors] */
+    rui_el_piece *pieces;
+    uint32_t n_pieces;
+
+    rui_el_phase phase;
+    ru_arena view_arena[2]; /* in force, and the one before */
+    uint32_t view_side;
+    rui_el_view v;
+    bool view_new; /* the member machine has a newer view than v */
+    ru_coll *group;
+    bool connect_asked; /* for this view; again after a while */
+    ru_effects *fx;     /* of the call under way: for upcalls of the group */
+
+    ru_share built;
+    bool has_built, built_plain, build_lost;
+    uint64_t layout;
+
+    int64_t step;      /* under way, or next */
+    int64_t committed; /* steps done */
+    bool computed, done_sent, has_state, ending;
+    uint32_t batches_done;
+    uint32_t *left;  /* [n_batches] tensors not ready */
+    ru_span *spans;  /* [n_tensors] of the step */
+    bool *tensor_in; /* [n_tensors] ready */
+    int64_t compute_ns;
+    rui_el_xfer *in, *out; /* [RUI_EL_XFERS_MAX] pieces of this step */
+    uint32_t n_in, in_left;
+    ru_status end_status;
+    char end_text[RU_ERR_TEXT_MAX];
+
+    /* leader */
+    rui_el_known *known; /* [n_known] */
+    uint32_t n_known, cap_known;
+    uint32_t n_ready, n_done, n_bye;
+    bool change, stop_all;
+    int64_t progress_ns; /* last time something went on: slow members are named by it */
+    int64_t named_ns;
+    int64_t commit_ns, step_ns; /* of the last commit; moving mean of a step */
+    int64_t samples_lost, samples_repeated;
+    uint32_t redone;
+};
+
+/* elastic_view.c */
+/* Blob of a view into `out`; returns its size, 0: does not fit. */
+int64_t rui_el_blob_write(const rui_el_view *v, uint32_t n_batches, void *into, int64_t size_bytes);
+/* Errors: RU_E_DATA (a peer of another version, or hostile). */
+RU_MUST_USE ru_status rui_el_blob_read(const ru_elastic *e, const ru_view *view, ru_arena *arena,
+                                       rui_el_view *out, ru_err *err);
+/* Algorithm, chunk and depth of every batch for n members. */
+RU_MUST_USE ru_status rui_el_choose(const ru_elastic *e, uint32_t n, ru_arena *arena,
+                                    ru_coll_choice *into, ru_err *err);
+/* Are all connections up that the group of the view needs? Asks for those that are not. */
+bool rui_el_connected(ru_elastic *e, ru_effects *fx);
+RU_MUST_USE ru_status rui_el_group_open(ru_elastic *e, ru_err *err);
+void rui_el_group_close(ru_elastic *e, ru_time now);
+const ru_coll_user *rui_el_coll_user(void);
+
+/* elastic.c */
+void rui_el_settle(ru_elastic *e, ru_time now, ru_effects *fx); /* go as far as events allow */
+void rui_el_end(ru_elastic *e, ru_status st, const char *sentence, ru_time now, ru_effects *fx);
+void rui_el_news(ru_elastic *e, ru_elastic_what what, int64_t a, int64_t b, ru_time now);
+bool rui_el_leads(const ru_elastic *e);
+void rui_el_tell(ru_elastic *e, uint32_t what, ru_time now, ru_effects *fx); /* to the leader */
+
+/* elastic_step.c */
+void rui_el_step_begin(ru_elastic *e, ru_time now, ru_effects *fx);
+void rui_el_step_check(ru_elastic *e, ru_time now, ru_effects *fx); /* done already? */
+void rui_el_commit(ru_elastic *e, ru_time now, ru_effects *fx);     /* the step under way counts */
+
+/* elastic_state.c */
+RU_MUST_USE ru_status rui_el_pieces(ru_elastic *e, ru_err *err);
+uint32_t rui_el_pieces_now(const ru_elastic *e, uint32_t held); /* pieces of one step */
+void rui_el_state_begin(ru_elastic *e, ru_time now, ru_effects *fx);
+void rui_el_state_commit(ru_elastic *e); /* take over what came, count what everybody got */
+void rui_el_state_drop(ru_elastic *e, ru_time now); /* the view ended */
+
+/* elastic_lead.c */
+void rui_el_lead_member(ru_elastic *e, const ru_event *ev, ru_effects *fx); /* LOCAL */
+void rui_el_lead_ready(ru_elastic *e, ru_node_id from, uint64_t layout, ru_time now,
+                       ru_effects *fx);
+void rui_el_lead_done(ru_elastic *e, ru_node_id from, const rui_el_member *part, int64_t compute_ns,
+                      ru_time now, ru_effects *fx);
+/* After an update, or whenever nothing runs: is another view due? */
+void rui_el_lead_change(ru_elastic *e, bool urgent, ru_time now, ru_effects *fx);
+void rui_el_lead_watch(ru_elastic *e, ru_time now, ru_effects *fx);
+bool rui_el_lead_ends(ru_elastic *e, ru_time now, ru_effects *fx); /* END was said */
+void rui_el_lead_fail(ru_elastic *e, ru_node_id from, ru_status st, const char *text, ru_time now,
+                      ru_effects *fx);
+
+#endif

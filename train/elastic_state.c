@@ -1,0 +1,194 @@
+/* State for joiners: pieces of every state tensor, a few a step.
+ *
+ * The pieces of all tensors are numbered; a joiner holds the first `held` of them, each as of the
+ * last committed step. In a step everybody knows from the view and the commits since which pieces
+ * come next and which full member sends each: no message asks for anything. */
+#include <stddef.h>
+
+#include "base/log.h"
+#include "train/elastic_impl.h"
+
+ru_status rui_el_pieces(ru_elastic *e, ru_err *err)
+{
+    uint64_t n = 0;
+    for (uint32_t k = 0; k < e->opt.n_state; k++) {
+        n += (uint64_t)(e->opt.state_bytes[k] + RUI_EL_PIECE_BYTES - 1) / RUI_EL_PIECE_BYTES;
+    }
+    if (n > UINT32_MAX / 2) {
+        return RU_FAIL(err, RU_E_LIMIT, "a state of %llu MiB is too large to move",
+                       (unsigned long long)n);
+    }
+    e->pieces = RU_NEW(e->arena, rui_el_piece, n + 1);
+    if (e->pieces == NULL) {
+        return RU_FAIL(err, RU_E_MEM, "no memory for %llu pieces of state", (unsigned long long)n);
+    }
+    for (uint32_t k = 0; k < e->opt.n_state; k++) {
+        for (int64_t at = 0; at < e->opt.state_bytes[k]; at += RUI_EL_PIECE_BYTES) {
+            int64_t rest = e->opt.state_bytes[k] - at;
+            e->pieces[e->n_pieces++] =
+                (rui_el_piece){.tensor = k,
+                               .offset = at,
+                               .size = rest < RUI_EL_PIECE_BYTES ? rest : RUI_EL_PIECE_BYTES};
+        }
+    }
+    return RU_OK;
+}
+
+uint32_t rui_el_pieces_now(const ru_elastic *e, uint32_t held)
+{
+    int64_t bytes = 0;
+    uint32_t n = 0;
+    while (held + n < e->n_pieces && n < RUI_EL_XFERS_MAX / 4) {
+        bytes += e->pieces[held + n].size;
+        if (n > 0 && bytes > e->v.budget_bytes) {
+            break;
+        }
+        n++;
+    }
+    return n;
+}
+
+/* Which full member sends piece p: they take turns. */
+static uint32_t sender_of(const ru_elastic *e, uint32_t p)
+{
+    uint32_t full = 0;
+    for (uint32_t i = 0; i < e->v.n; i++) {
+        full += e->v.at[i].full ? 1 : 0;
+    }
+    RU_CHECK(full > 0);
+    uint32_t turn = p % full;
+    for (uint32_t i = 0; i < e->v.n; i++) {
+        if (e->v.at[i].full && turn-- == 0) {
+            return i;
+        }
+    }
+    return 0;
+}
+
+/* Stream of the k-th piece of this step to member `to`: unlike any of the group's batches. */
+static ru_stream_name name_of(const ru_elastic *e, uint32_t to, uint32_t k)
+{
+    return (ru_stream_name){.stream = (uint64_t)(e->v.epoch & 0xffffff) << 40 |
+                                      UINT64_C(0xffff) << 24 | (uint64_t)(to & 0xfff) << 12 |
+                                      (uint64_t)(k & 0xfff),
+                            .iter = (uint32_t)e->step};
+}
+
+static uint32_t free_out(const ru_elastic *e)
+{
+    for (uint32_t i = 0; i < RUI_EL_XFERS_MAX; i++) {
+        if (!e->out[i].used) {
+            return i;
+        }
+    }
+    return RUI_EL_XFERS_MAX;
+}
+
+static void send_piece(ru_elastic *e, uint32_t to, uint32_t k, ru_time now, ru_effects *fx)
+{
+    const rui_el_piece *p = &e->pieces[e->v.at[to].held + k];
+    const ru_elastic_device_ops *ops = e->opt.device.ops;
+    uint32_t slot = free_out(e);
+    if (slot == RUI_EL_XFERS_MAX) {
+        return; /* the joiner is not DONE without it: the watch names it; cannot happen in budget */
+    }
+    rui_el_xfer *x = &e->out[slot];
+    ru_span span;
+    ru_status st =
+        ops->state_copy(e->opt.device.self, p->tensor, p->offset, p->size, &span, &x->cookie);
+    if (st == RU_OK) {
+        x->used = true;
+        ru_chan_send_in in = {.to = e->v.at[to].node,
+                              .name = name_of(e, to, k),
+                              .class = RU_CLASS_BACKGROUND,
+                              .spans = &span,
+                              .n_spans = 1,
+                              .cookie = RUI_EL_COOKIE | UINT64_C(1) << 32 | slot};
+        st = ru_chan_send(e->opt.chan, &in, now, &x->id);
+        if (st != RU_OK) {
+            x->used = false;
+            ops->state_release(e->opt.device.self, x->cookie);
+        }
+    }
+    if (st != RU_OK) {
+        ru_fx_log(fx, RU_LOG_WARN, "could not send state to worker %u: %s", e->v.at[to].number,
+                  ru_status_name(st));
+        ru_member_suspect(e->opt.member, e->v.at[to].node, st == RU_E_PEER, now, fx);
+    }
+}
+
+static void take_piece(ru_elastic *e, uint32_t k, ru_time now, ru_effects *fx)
+{
+    const rui_el_piece *p = &e->pieces[e->v.at[e->v.me].held + k];
+    const ru_elastic_device_ops *ops = e->opt.device.ops;
+    rui_el_xfer *x = &e->in[k];
+    ru_span span;
+    ru_status st =
+        ops->state_place(e->opt.device.self, p->tensor, p->offset, p->size, &span, &x->cookie);
+    if (st == RU_OK) {
+        *x = (rui_el_xfer){.used = true, .cookie = x->cookie};
+        e->in_left++;
+        ru_chan_post_in in = {.from = e->v.at[sender_of(e, e->v.at[e->v.me].held + k)].node,
+                              .name = name_of(e, e->v.me, k),
+                              .spans = &span,
+                              .n_spans = 1,
+                              .cookie = RUI_EL_COOKIE | k};
+        st = ru_chan_post(e->opt.chan, &in, now, &x->id);
+    }
+    if (st != RU_OK) {
+        ru_fx_log(fx, RU_LOG_ERROR, "cannot take state from the others: %s", ru_status_name(st));
+        ru_member_leave(e->opt.member, now, fx);
+        rui_el_end(e, st, "no place for the state of the job", now, fx);
+    }
+}
+
+void rui_el_state_begin(ru_elastic *e, ru_time now, ru_effects *fx)
+{
+    e->n_in = e->in_left = 0;
+    for (uint32_t i = 0; i < e->v.n; i++) {
+        uint32_t n = rui_el_pieces_now(e, e->v.at[i].held);
+        for (uint32_t k = 0; k < n && e->phase == RUI_EL_STEP; k++) {
+            if (i == e->v.me) {
+                e->n_in++;
+                take_piece(e, k, now, fx);
+            } else if (sender_of(e, e->v.at[i].held + k) == e->v.me) {
+                send_piece(e, i, k, now, fx);
+            }
+        }
+    }
+}
+
+void rui_el_state_commit(ru_elastic *e)
+{
+    for (uint32_t k = 0; k < e->n_in; k++) {
+        RU_CHECK(e->in[k].used && e->in[k].arrived);
+        e->opt.device.ops->state_placed(e->opt.device.self, e->in[k].cookie, true);
+        e->in[k].used = false;
+    }
+    e->n_in = 0;
+    for (uint32_t i = 0; i < e->v.n; i++) {
+        e->v.at[i].held += rui_el_pieces_now(e, e->v.at[i].held);
+    }
+    e->has_state = e->v.at[e->v.me].held == e->n_pieces;
+}
+
+void rui_el_state_drop(ru_elastic *e, ru_time now)
+{
+    for (uint32_t k = 0; k < e->n_in; k++) {
+        if (e->in[k].used) {
+            ru_chan_unpost(e->opt.chan, e->in[k].id, now);
+            e->opt.device.ops->state_placed(e->opt.device.self, e->in[k].cookie, false);
+            e->in[k].used = false;
+        }
+    }
+    e->n_in = e->in_left = 0;
+    for (uint32_t k = 0; k < RUI_EL_XFERS_MAX; k++) {
+        if (e->out[k].used) {
+            ru_chan_cancel(e->opt.chan, e->out[k].id, now);
+            if (e->out[k].used) { /* `failed` did not release it */
+                e->out[k].used = false;
+                e->opt.device.ops->state_release(e->opt.device.self, e->out[k].cookie);
+            }
+        }
+    }
+}

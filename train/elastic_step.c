@@ -1,0 +1,185 @@
+/* One step of a member: gradients leave as they become ready, sums come back, COMMIT, update. */
+#include <string.h>
+
+#include "base/log.h"
+#include "base/wire.h"
+#include "train/elastic_impl.h"
+
+void rui_el_step_begin(ru_elastic *e, ru_time now, ru_effects *fx)
+{
+    RU_CHECK(e->phase == RUI_EL_READY || e->phase == RUI_EL_IDLE);
+    e->phase = RUI_EL_STEP;
+    e->computed = e->done_sent = false;
+    e->batches_done = 0;
+    e->compute_ns = 0;
+    e->n_done = 0;
+    for (uint32_t i = 0; i < e->v.n; i++) {
+        e->v.at[i].done = false;
+    }
+    for (uint32_t b = 0; b < e->n_batches; b++) {
+        e->left[b] = e->batches[b].n;
+    }
+    memset(e->tensor_in, 0, e->opt.n_tensors * sizeof *e->tensor_in);
+    rui_el_state_begin(e, now, fx);
+    if (e->phase == RUI_EL_STEP) {
+        e->opt.device.ops->step(e->opt.device.self, e->step, &e->v.at[e->v.me].share);
+    }
+}
+
+static void batch_done(ru_elastic *e, ru_time now, ru_effects *fx)
+{
+    e->batches_done++;
+    e->progress_ns = now.ns;
+    rui_el_step_check(e, now, fx);
+}
+
+void ru_elastic_ready(ru_elastic *e, uint32_t k, const ru_span *span, ru_time now, ru_effects *fx)
+{
+    if (e->phase != RUI_EL_STEP) {
+        return; /* of a step that was aborted meanwhile */
+    }
+    RU_CHECK(k < e->opt.n_tensors && !e->tensor_in[k] &&
+             span->size_bytes == e->opt.tensor_bytes[k]);
+    e->tensor_in[k] = true;
+    e->spans[k] = *span;
+    uint32_t b = e->batch_of[k];
+    if (--e->left[b] > 0) {
+        return;
+    }
+    if (e->v.n == 1) {
+        batch_done(e, now, fx);
+        return;
+    }
+    if (e->group == NULL || e->view_new) {
+        return; /* this step will be aborted */
+    }
+    ru_err err;
+    e->fx = fx;
+    const rui_el_batch *batch = &e->batches[b];
+    ru_status st = ru_coll_begin(e->group, b, (uint32_t)e->step, &e->spans[batch->first], batch->n,
+                                 (ru_time){0}, now, &err);
+    if (st != RU_OK && st != RU_E_PEER) { /* a lost peer: the membership hears of it as well */
+        ru_fx_log(fx, RU_LOG_ERROR, "step %lld: %s", (long long)e->step + 1, err.text);
+    }
+}
+
+void rui_el_step_check(ru_elastic *e, ru_time now, ru_effects *fx)
+{
+    if (e->phase != RUI_EL_STEP || e->done_sent || !e->computed || e->batches_done < e->n_batches ||
+        e->in_left > 0) {
+        return;
+    }
+    e->done_sent = true;
+    rui_el_tell(e, RUI_EL_DONE_MSG, now, fx);
+}
+
+void rui_el_commit(ru_elastic *e, ru_time now, ru_effects *fx)
+{
+    RU_CHECK(e->phase == RUI_EL_STEP && e->done_sent);
+    (void)fx;
+    int64_t step = e->step;
+    rui_el_state_commit(e);
+    e->committed = ++e->step;
+    e->progress_ns = now.ns;
+    e->phase = RUI_EL_UPDATE;
+    uint8_t buf[16];
+    ru_wire_out w = ru_wire_out_into(buf, sizeof buf);
+    ru_wire_put_u64(&w, (uint64_t)e->committed);
+    ru_wire_put_u8(&w, e->has_state ? 1 : 0);
+    ru_member_status_set(e->opt.member, buf, ru_wire_size(&w), false, now, fx);
+    int64_t took = e->commit_ns > 0 ? now.ns - e->commit_ns : 0;
+    e->commit_ns = now.ns;
+    e->step_ns = e->step_ns == 0 ? took : e->step_ns + (took - e->step_ns) / 8;
+    uint32_t workers = 0;
+    for (uint32_t i = 0; i < e->v.n; i++) {
+        workers += e->v.at[i].share.n > 0 ? 1 : 0;
+    }
+    e->opt.device.ops->update(e->opt.device.self, step);
+    rui_el_news(e, RU_ELASTIC_COMMITTED, took, workers, now);
+}
+
+/* -- upcalls of the group ------------------------------------------------------------------------
+ */
+
+static void group_done(void *self, uint32_t batch, uint32_t iter, ru_time now)
+{
+    ru_elastic *e = self;
+    RU_CHECK(batch < e->n_batches);
+    if (e->phase == RUI_EL_STEP && iter == (uint32_t)e->step) {
+        batch_done(e, now, e->fx);
+    }
+}
+
+static void group_failed(void *self, ru_node_id peer, ru_status why, ru_time now)
+{
+    ru_elastic *e = self;
+    ru_member_suspect(e->opt.member, peer, why == RU_E_PEER, now, e->fx);
+}
+
+const ru_coll_user *rui_el_coll_user(void)
+{
+    static const ru_coll_user user = {.done = group_done, .failed = group_failed};
+    return &user;
+}
+
+static rui_el_xfer *piece_of(ru_elastic *e, uint64_t cookie, bool *out)
+{
+    *out = (cookie >> 32 & 1) != 0;
+    uint32_t k = (uint32_t)cookie;
+    if (k >= RUI_EL_XFERS_MAX) {
+        return NULL;
+    }
+    rui_el_xfer *x = *out ? &e->out[k] : &e->in[k];
+    return x->used ? x : NULL;
+}
+
+static bool is_piece(uint64_t cookie)
+{
+    return (cookie & (UINT64_C(0xff) << 56)) == RUI_EL_COOKIE;
+}
+
+void ru_elastic_sent(ru_elastic *e, uint64_t cookie, ru_time now, ru_effects *fx)
+{
+    e->fx = fx;
+    if (!is_piece(cookie)) {
+        ru_coll_sent(e->group, cookie, now);
+        return;
+    }
+    bool out;
+    rui_el_xfer *x = piece_of(e, cookie, &out);
+    if (x != NULL && out) {
+        x->used = false;
+        e->opt.device.ops->state_release(e->opt.device.self, x->cookie);
+    }
+}
+
+void ru_elastic_arrived(ru_elastic *e, uint64_t cookie, ru_time now, ru_effects *fx)
+{
+    e->fx = fx;
+    if (!is_piece(cookie)) {
+        ru_coll_arrived(e->group, cookie, now);
+        return;
+    }
+    bool out;
+    rui_el_xfer *x = piece_of(e, cookie, &out);
+    if (x != NULL && !out && !x->arrived) {
+        x->arrived = true;
+        e->in_left--;
+        rui_el_step_check(e, now, fx);
+    }
+}
+
+void ru_elastic_failed(ru_elastic *e, uint64_t cookie, ru_status why, ru_time now, ru_effects *fx)
+{
+    e->fx = fx;
+    if (!is_piece(cookie)) {
+        ru_coll_xfer_failed(e->group, cookie, why, now);
+        return;
+    }
+    bool out;
+    rui_el_xfer *x = piece_of(e, cookie, &out);
+    if (x != NULL && out) { /* a joiner that misses it will be cut out, or asks in the next view */
+        x->used = false;
+        e->opt.device.ops->state_release(e->opt.device.self, x->cookie);
+    }
+}
