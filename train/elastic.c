@@ -287,13 +287,23 @@ static void leave_view(ru_elastic *e, ru_time now, ru_effects *fx)
     }
 }
 
+/* Is the view in force here older than the membership's? Its word may still be on the way. */
+bool rui_el_stale(ru_elastic *e)
+{
+    e->view_new = ru_member_view(e->opt.member)->epoch != e->v.epoch;
+    return e->view_new;
+}
+
 void rui_el_settle(ru_elastic *e, ru_time now, ru_effects *fx)
 {
-    if (e->view_new && e->phase != RUI_EL_ENDED) {
+    if (rui_el_stale(e) && e->phase != RUI_EL_ENDED) {
         leave_view(e, now, fx);
     }
     if (!e->view_new && e->phase == RUI_EL_CONNECT) {
         go_ready(e, now, fx);
+    }
+    if (!e->view_new && e->urgent && rui_el_leads(e)) {
+        rui_el_lead_change(e, true, now, fx);
     }
 }
 
@@ -303,7 +313,6 @@ void rui_el_settle(ru_elastic *e, ru_time now, ru_effects *fx)
 static void on_local(ru_elastic *e, const ru_event *ev, ru_effects *fx)
 {
     if (ev->what == RU_MEMBER_VIEW) {
-        e->view_new = true;
         rui_el_settle(e, ev->now, fx);
     } else if (ev->what == RU_MEMBER_OUT) {
         char why[RU_ERR_TEXT_MAX];
@@ -317,7 +326,7 @@ static void on_local(ru_elastic *e, const ru_event *ev, ru_effects *fx)
 
 static void on_go(ru_elastic *e, ru_time now, ru_effects *fx)
 {
-    if (e->phase == RUI_EL_READY && !e->view_new) {
+    if (e->phase == RUI_EL_READY && !rui_el_stale(e)) {
         rui_el_step_begin(e, now, fx);
     }
 }
@@ -513,7 +522,7 @@ void ru_elastic_updated(ru_elastic *e, ru_status st, ru_time now, ru_effects *fx
     }
     if (e->ending) { /* the leader: until all said goodbye */
         (void)rui_el_lead_ends(e, now, fx);
-    } else if (e->view_new) {
+    } else if (rui_el_stale(e)) {
         rui_el_settle(e, now, fx);
     } else {
         rui_el_step_begin(e, now, fx);

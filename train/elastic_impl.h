@@ -130,7 +130,8 @@ struct ru_elastic {
     rui_el_known *known; /* [n_known] */
     uint32_t n_known, cap_known;
     uint32_t n_ready, n_done, n_bye;
-    bool change, stop_all;
+    bool change, urgent; /* another view is due; at once: somebody is dead */
+    bool stop_all;
     int64_t progress_ns; /* last time something went on: slow members are named by it */
     int64_t named_ns;
     int64_t commit_ns, step_ns; /* of the last commit; moving mean of a step */
@@ -154,6 +155,7 @@ void rui_el_group_close(ru_elastic *e, ru_time now);
 const ru_coll_user *rui_el_coll_user(void);
 
 /* elastic.c */
+bool rui_el_stale(ru_elastic *e);
 void rui_el_settle(ru_elastic *e, ru_time now, ru_effects *fx); /* go as far as events allow */
 void rui_el_end(ru_elastic *e, ru_status st, const char *sentence, ru_time now, ru_effects *fx);
 void rui_el_news(ru_elastic *e, ru_elastic_what what, int64_t a, int64_t b, ru_time now);

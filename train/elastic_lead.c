@@ -238,7 +238,7 @@ static void install(ru_elastic *e, rui_el_view *v, const ru_member_wanted *w, ru
         rui_el_lead_fail(e, e->opt.self, RU_E_CONFIG, "too many workers for one view", now, fx);
         return;
     }
-    e->change = false;
+    e->change = e->urgent = false;
     e->progress_ns = now.ns;
     tell_changes(e, w, v, now);
     ru_member_install(e->opt.member, nodes, v->n, blob, size, now, fx);
@@ -247,9 +247,10 @@ static void install(ru_elastic *e, rui_el_view *v, const ru_member_wanted *w, ru
 void rui_el_lead_change(ru_elastic *e, bool urgent, ru_time now, ru_effects *fx)
 {
     e->change = true;
+    e->urgent = e->urgent || urgent;
     bool running = e->phase == RUI_EL_STEP || e->phase == RUI_EL_READY ||
                    e->phase == RUI_EL_CONNECT || e->phase == RUI_EL_BUILD;
-    if (e->ending || e->view_new || (running && !urgent)) {
+    if (e->ending || rui_el_stale(e) || (running && !urgent)) {
         return; /* joins and leaves wait for the end of the step */
     }
     ru_member_wanted w;
@@ -319,7 +320,7 @@ void rui_el_lead_ready(ru_elastic *e, ru_node_id from, uint64_t layout, ru_time 
     m->ready = true;
     m->layout = layout;
     e->progress_ns = now.ns;
-    if (++e->n_ready < e->v.n || e->view_new) {
+    if (++e->n_ready < e->v.n || rui_el_stale(e)) {
         return;
     }
     if (layouts_differ(e) && !e->v.plain) {
@@ -394,7 +395,7 @@ void rui_el_lead_done(ru_elastic *e, ru_node_id from, const rui_el_member *part,
                       ru_time now, ru_effects *fx)
 {
     rui_el_member *m = member_of(e, from);
-    if (m == NULL || m->done || e->phase != RUI_EL_STEP || e->view_new) {
+    if (m == NULL || m->done || e->phase != RUI_EL_STEP || rui_el_stale(e)) {
         return;
     }
     m->done = true;

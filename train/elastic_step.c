@@ -50,7 +50,7 @@ void ru_elastic_ready(ru_elastic *e, uint32_t k, const ru_span *span, ru_time no
         batch_done(e, now, fx);
         return;
     }
-    if (e->group == NULL || e->view_new) {
+    if (e->group == NULL || rui_el_stale(e)) {
         return; /* this step will be aborted */
     }
     ru_err err;
