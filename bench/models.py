@@ -67,6 +67,24 @@ class Resnet18(nn.Module):
         return self.fc(F.adaptive_avg_pool2d(x, 1).flatten(1))
 
 
+class Vgg(nn.Module):
+    """59.6 million parameters on 64x64 images: more to transfer than to compute."""
+
+    def __init__(self):
+        super().__init__()
+        layers, cin = [], 3
+        for c in (64, 0, 128, 0, 256, 256, 0, 512, 512, 0, 512, 512):
+            layers += [nn.MaxPool2d(2)] if c == 0 else [nn.Conv2d(cin, c, 3, 1, 1), nn.ReLU()]
+            cin = c or cin
+        self.features = nn.Sequential(*layers)
+        self.fc1, self.fc2 = nn.Linear(512 * 4 * 4, 4096), nn.Linear(4096, 4096)
+        self.fc3 = nn.Linear(4096, 10)
+
+    def forward(self, x):
+        x = self.features(x).flatten(1)
+        return self.fc3(F.relu(self.fc2(F.relu(self.fc1(x)))))
+
+
 class Block(nn.Module):
     def __init__(self, width, heads):
         super().__init__()
@@ -134,6 +152,7 @@ WORKLOADS = {
     "mlp": (Mlp, 128, lambda n: _images(n, 784), _sgd, False),
     "lenet": (Lenet, 64, lambda n: _images(n, 1, 28, 28), _sgd, True),
     "resnet18": (Resnet18, 64, lambda n: _images(n, 3, 32, 32), _sgd, True),
+    "vgg": (Vgg, 16, lambda n: _images(n, 3, 64, 64), _sgd, True),
     "gpt": (Gpt, 16, lambda n: _tokens(n, 128), _adamw, False),
     "lstm": (Lstm, 32, lambda n: _tokens(n, 64), _adamw, False),
 }
