@@ -89,6 +89,8 @@ typedef struct ru_stream_options {
     uint64_t seed;
     bool shuffle;      /* else dataset order */
     int64_t batch;     /* samples of a batch */
+    int64_t stride;    /* distance of the first samples of two batches, at least `batch`; 0: batch.
+                          More: a worker reads its part of every global batch (endless only) */
     int64_t start;     /* global position of the first sample: epoch * count + position */
     int64_t epochs;    /* end after this many, counted from global position 0; 0: endless. Batches
                           cross epoch borders unless drop_last */

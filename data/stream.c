@@ -67,13 +67,13 @@ static range batch_range(const ru_stream *s, int64_t b)
         }
         return r;
     }
-    int64_t at = s->opt.start + b * batch;
+    int64_t at = s->opt.start + b * s->opt.stride;
     r.epoch = at / s->count;
     r.in_epoch = at % s->count;
     if (s->opt.epochs > 0 && s->opt.epochs * s->count - at < batch) {
         r.n = s->opt.epochs * s->count - at;
     }
-    r.next = at + r.n;
+    r.next = at + r.n + s->opt.stride - batch;
     return r;
 }
 
@@ -182,6 +182,11 @@ static ru_status check_options(const ru_stream_options *opt, int64_t count, ru_e
         return RU_FAIL(err, RU_E_CONFIG,
                        "stream: start, epochs and bytes_max must not be negative");
     }
+    if (opt->stride != 0 && (opt->stride < opt->batch || opt->epochs != 0 || opt->drop_last)) {
+        return RU_FAIL(err, RU_E_CONFIG,
+                       "stream: stride %lld; expected 0 or at least the batch (%lld), without end",
+                       (long long)opt->stride, (long long)opt->batch);
+    }
     if (opt->drop_last && count < opt->batch) {
         return RU_FAIL(err, RU_E_CONFIG,
                        "batch is %lld but the data has only %lld samples, and "
@@ -249,6 +254,7 @@ ru_status ru_stream_open(ru_dataset *d, const ru_stream_options *opt, ru_stream 
     }
     s->d = d;
     s->opt = *opt;
+    s->opt.stride = opt->stride > 0 ? opt->stride : opt->batch;
     s->count = d->count;
     s->n_threads = opt->threads > 0 ? opt->threads : 1;
     s->total = batches_total(s);

@@ -270,7 +270,32 @@ static void test_options_are_checked(void **state)
     (void)unlink(path);
 }
 
-RU_TESTS(data_stream, cmocka_unit_test(test_ends_of_epochs),
-         cmocka_unit_test(test_threads_do_not_matter), cmocka_unit_test(test_resume_is_exact),
-         cmocka_unit_test(test_errors_come_in_order), cmocka_unit_test(test_file_cut_while_reading),
-         cmocka_unit_test(test_options_are_checked))
+/* Two parts of every batch of 20 together read what one stream of 20 reads. */
+static void test_stride_reads_a_part_of_every_batch(void **state)
+{
+    (void)state;
+    char path[128];
+    ru_dataset *d = open_counting(37, path, sizeof path);
+    ru_err err = {0};
+    for (int64_t first = 0; first < 20; first += 13) {
+        ru_stream_options opt = {.seed = 3,
+                                 .shuffle = true,
+                                 .batch = first == 0 ? 13 : 7,
+                                 .stride = 20,
+                                 .start = first,
+                                 .threads = 2};
+        int64_t last_n, next;
+        (void)run(d, opt, 9, &last_n, &next); /* checks samples and positions */
+        assert_int_equal(next, 9 * 20 + first);
+    }
+    ru_stream *s = NULL;
+    ru_stream_options bad = {.batch = 8, .stride = 7};
+    assert_int_equal(ru_stream_open(d, &bad, &s, &err), RU_E_CONFIG);
+    ru_dataset_close(d);
+    (void)unlink(path);
+}
+
+RU_TESTS(data_stream, cmocka_unit_test(test_stride_reads_a_part_of_every_batch),
+         cmocka_unit_test(test_ends_of_epochs), cmocka_unit_test(test_threads_do_not_matter),
+         cmocka_unit_test(test_resume_is_exact), cmocka_unit_test(test_errors_come_in_order),
+         cmocka_unit_test(test_file_cut_while_reading), cmocka_unit_test(test_options_are_checked))

@@ -36,9 +36,10 @@ typedef struct ru_exe_options {
     bool guard;            /* no buffer sharing, guard zones for ru_exe_guards_check (harness) */
     bool no_fuse;          /* run the graph as given (harness, debugging) */
     bool profile;          /* measure every step from the start, as ru_exe_profile does */
-    bool two_phase;   /* data-parallel: gradients leave and come back summed. Nothing that persists
-                         changes before the first step that reads a gradient; each gradient stands in
-                         memory of its own, f32, without padding */
+    /* Data-parallel: gradients leave and come back summed. Nothing that persists changes before the
+     * first step that reads a gradient; each gradient stands in memory of its own, f32, without
+     * padding. */
+    bool two_phase;
     bool plain_grads; /* two_phase: gradients in row-major order */
 } ru_exe_options;
 

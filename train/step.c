@@ -188,8 +188,9 @@ static ru_status forward(stepper *w, uint32_t j, ru_value_id *loss, rui_loss_out
     }
     RU_TRY(rui_step_loss(&b, w->opt, w->map[w->model.outputs[0].v], w->s->y[j], judged, err));
     *loss = judged->loss;
-    if (k > 1) {
-        *loss = ru_build_op2(&b, RU_OP_Mul, *loss, ru_build_const_f32(&b, 1.0f / (float)k), NULL);
+    double weight = w->opt->share_of > 0 ? (double)n / (double)w->opt->share_of : 1.0 / (double)k;
+    if (k > 1 || (w->opt->share_of > 0 && w->opt->share_of != n)) {
+        *loss = ru_build_op2(&b, RU_OP_Mul, *loss, ru_build_const_f32(&b, (float)weight), NULL);
     }
     return ru_build_finish(&b, err);
 }
@@ -269,10 +270,24 @@ static ru_status finish(stepper *w, ru_err *err)
     RU_TRY(drop_unused(w, err));
     ru_build b;
     ru_build_init(&b, &w->g);
+    ru_value_id *states = RU_NEW(w->arena, ru_value_id, w->model.n_values);
+    ru_value_id *news = RU_NEW(w->arena, ru_value_id, w->model.n_values);
+    uint32_t n = 0;
+    if (states == NULL || news == NULL) {
+        return full(err);
+    }
     for (uint32_t v = 1; v < w->model.n_values; v++) {
         if (w->home[v].v != w->now[v].v) {
-            ru_build_update(&b, w->home[v], w->now[v]);
+            states[n] = w->home[v];
+            news[n++] = w->now[v];
         }
+    }
+    if (w->opt->share_of > 0) {
+        rui_step_own_grads(&b, s);
+        RU_TRY(rui_step_shared(&b, w->opt, s, news, n, err));
+    }
+    for (uint32_t k = 0; k < n; k++) {
+        ru_build_update(&b, states[k], news[k]);
     }
     rui_step_optimizer(&b, w->opt, s);
     ru_build_output(&b, s->loss, "loss");
@@ -312,6 +327,10 @@ ru_status ru_step_build(const ru_graph *model, const ru_step_options *opt, ru_ar
     if (micro > RU_ACCUMULATE_MAX || opt->batch < 1 || opt->batch % micro != 0) {
         return RU_FAIL(err, RU_E_CONFIG, "a batch of %lld does not split into %u equal parts",
                        (long long)opt->batch, micro);
+    }
+    if (opt->share_of != 0 && opt->share_of < opt->batch) {
+        return RU_FAIL(err, RU_E_CONFIG, "%lld samples are no part of a batch of %lld",
+                       (long long)opt->batch, (long long)opt->share_of);
     }
     ru_step_graph s = {0};
     stepper w = {.opt = opt, .arena = arena, .s = &s};

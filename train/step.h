@@ -49,7 +49,12 @@ typedef struct ru_step_options {
     double clip_norm;       /* 0: none */
     uint32_t accumulate;    /* micro-batches; 0: 1 */
     int64_t batch;          /* samples of the whole step, a multiple of accumulate */
-    ru_type x, y;           /* one sample as the data gives it, no batch dimension */
+    /* Samples of the global batch of which this step computes `batch` (data-parallel); 0: the step
+     * is whole. Loss and gradients are the part's times batch / share_of, so that the sum over the
+     * parts is the mean over all: exact when every sample has the same number of judged rows, else
+     * each part's mean counts by its samples, as with accumulate. Batch norm sees its own part. */
+    int64_t share_of;
+    ru_type x, y; /* one sample as the data gives it, no batch dimension */
 } ru_step_options;
 
 typedef struct ru_step_graph {
@@ -63,6 +68,9 @@ typedef struct ru_step_graph {
     ru_value_id norm;           /* f32 scalar: gradient norm before clipping; absent without clip */
     ru_value_id output;         /* evaluation: the model's output 0; absent in training */
     ru_value_id *params, *grads; /* [n_params] training only */
+    /* share_of: f32 vector of what else is summed over the parts (loss, correct, count, running
+     * statistics), of role GRAD; loss, correct and count above come from the sum. Else absent. */
+    ru_value_id shared;
     uint32_t n_params;
     int64_t parameters; /* elements of all trained parameters */
 } ru_step_graph;

@@ -24,4 +24,10 @@ RU_MUST_USE ru_status rui_step_loss(ru_build *b, const ru_step_options *opt, ru_
 /* Clipping, slots and update nodes for all parameters; fills lr, step, norm. */
 void rui_step_optimizer(ru_build *b, const ru_step_options *opt, ru_step_graph *s);
 
+/* share_of: gradients in memory of their own; then the vector of what else is summed. `news`
+ * [n_news]: new values of states of the model, replaced by what comes from the sum. */
+void rui_step_own_grads(ru_build *b, ru_step_graph *s);
+RU_MUST_USE ru_status rui_step_shared(ru_build *b, const ru_step_options *opt, ru_step_graph *s,
+                                      ru_value_id *news, uint32_t n_news, ru_err *err);
+
 #endif
