@@ -81,7 +81,7 @@ void rui_grads_made(rui_low *lo)
         if (lo->opt.two_phase) {
             settle(lo, gr);
         }
-        gr->made = lo->run.n - 1;
+        gr->made = lo->run.n > 0 ? lo->run.n - 1 : 0; /* a mere view: no step makes it */
     }
 }
 
