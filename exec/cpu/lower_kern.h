@@ -48,6 +48,10 @@ static inline uint32_t rui_axis(int64_t axis, uint32_t rank)
 /* Integers of a constant value (axes, perm); NULL when it is not constant. */
 const int64_t *rui_const_i64(const rui_low *lo, ru_value_id v, uint32_t *n);
 
+/* Does an LSTM read the result of this Gather (or of this Transpose of one) by token, so that
+ * nobody reads the result itself? */
+bool rui_rnn_reads_past(rui_low *lo, const ru_node *n);
+
 /* The dtype a float value of the graph stands in: bf16 where the executor stores it so. */
 static inline ru_dtype rui_kern_dtype(rui_low *lo, ru_value_id v)
 {

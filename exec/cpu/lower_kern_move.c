@@ -65,6 +65,13 @@ static ru_status gather_run(void *state, void *const *bufs, const rui_run *run)
     return RU_OK;
 }
 
+/* Only that the indices are in range: the rows are read elsewhere. bufs: index */
+static ru_status check_run(void *state, void *const *bufs, const rui_run *run)
+{
+    int64_t bad = bad_index(state, bufs[0]);
+    return bad >= 0 ? index_error(state, bufs[0], bad, run) : RU_OK;
+}
+
 ru_status rui_lower_kern_gather(rui_low *lo, const ru_node *n, ru_err *err)
 {
     (void)err;
@@ -87,6 +94,15 @@ ru_status rui_lower_kern_gather(rui_low *lo, const ru_node *n, ru_err *err)
                       .limit = x->dims[axis],
                       .n = ru_type_count(index),
                       .cols = rui_dims(x, axis + 1, x->rank)};
+    if (rui_rnn_reads_past(lo, n)) {
+        rui_buf index_only[1] = {rui_in_plain(lo, n->in[1])};
+        rui_emit(lo, &(rui_step){.kernel = "kern gather check",
+                                 .fn = check_run,
+                                 .state = s,
+                                 .bufs = index_only,
+                                 .n_bufs = 1});
+        return rui_done(lo);
+    }
     rui_buf bufs[3] = {rui_in(lo, n->in[0], rui_plain_as(lo, x, t)), rui_in_plain(lo, n->in[1]),
                        rui_out(lo, n->out[0], rui_plain_as(lo, rui_type(lo, n->out[0]), to))};
     rui_emit(lo,
@@ -233,6 +249,9 @@ ru_status rui_lower_kern_transpose(rui_low *lo, const ru_node *n, ru_err *err)
     const ru_type *x = rui_type(lo, n->in[0]), *y = rui_type(lo, n->out[0]);
     uint32_t count = 0;
     const int64_t *perm = ru_node_ints(n, RU_ATTR_perm, &count);
+    if (rui_rnn_reads_past(lo, n)) {
+        return rui_done(lo);
+    }
     int64_t reversed[RU_RANK_MAX];
     for (uint32_t d = 0; d < x->rank; d++) {
         reversed[d] = (int64_t)(x->rank - 1 - d);

@@ -49,6 +49,12 @@ static bool read_dims(rui_low *lo, const ru_node *n, uint32_t x, lstm_dims *d)
            ru_node_attr(n, RU_ATTR_clip) == NULL && ru_node_int(n, RU_ATTR_input_forget, 0) == 0;
 }
 
+/* The same for the forward pass, LSTM or LSTMTrain. */
+static bool forward_fits(rui_low *lo, const ru_node *n, lstm_dims *d)
+{
+    return read_dims(lo, n, 0, d) && !ru_node_has_in(n, 4) && !ru_node_has_in(n, 7);
+}
+
 static rui_buf in_f32(rui_low *lo, const ru_node *n, uint32_t k)
 {
     return ru_node_has_in(n, k)
@@ -70,13 +76,19 @@ static rui_buf piece(rui_low *lo, rui_buf b, int64_t i, int64_t parts, int64_t a
                                   : rui_buf_part(lo, b, all_bytes / parts * i, all_bytes / parts);
 }
 
+static rui_buf floats(rui_low *lo, int64_t n)
+{
+    return rui_scratch(lo, n * (int64_t)sizeof(float));
+}
+
 /* -- products ------------------------------------------------------------------------------------
  */
 
 typedef struct product {
     dnnl_memory_desc_t a, b, c;
     rui_buf ab, bb, cb;
-    bool add; /* c += */
+    bool add;  /* c += */
+    bool prep; /* of what never changes: made once */
 } product;
 
 static ru_status emit_product(rui_low *lo, const product *m)
@@ -92,6 +104,7 @@ static ru_status emit_product(rui_low *lo, const product *m)
     }
     rui_prim p;
     rui_prim_begin(&p, lo, pd);
+    p.prep = m->prep;
     rui_prim_buf(&p, DNNL_ARG_SRC, m->ab, &m->a);
     rui_prim_buf(&p, DNNL_ARG_WEIGHTS, m->bb, &m->b);
     rui_prim_buf(&p, DNNL_ARG_DST, m->cb, &m->c);
@@ -105,34 +118,99 @@ static dnnl_memory_desc_t md2(rui_low *lo, int64_t rows, int64_t cols, int64_t r
                           rui_dnnl_type(t));
 }
 
-/* pre = X W^T */
-static ru_status input_product(rui_low *lo, const lstm_dims *d, ru_dtype t, rui_buf x, rui_buf w,
-                               rui_buf pre)
+/* pre = X W^T. Frozen weights of one direction are packed as the product likes them. */
+static ru_status input_product(rui_low *lo, const lstm_dims *d, ru_dtype t, rui_buf x,
+                               ru_value_id w, int64_t dir, rui_buf pre)
 {
     int64_t g = 4 * d->hidden, all = d->steps * d->batch;
     product m = {.a = md2(lo, all, d->in, d->in, 1, t),
                  .b = md2(lo, d->in, g, 1, d->in, t),
                  .c = md2(lo, all, g, g, 1, RU_F32),
                  .ab = x,
-                 .bb = w,
                  .cb = pre};
+    const ru_type *wt = rui_type(lo, w);
+    if (d->dirs == 1 && lo->vals[w.v].frozen) {
+        dnnl_memory_desc_t seen = md2(lo, d->in, g, 1, d->in, wt->dtype);
+        dnnl_memory_desc_t any = rui_md_any(lo, 2, (int64_t[]){d->in, g}, rui_dnnl_type(t));
+        dnnl_matmul_desc_t desc;
+        dnnl_primitive_desc_t pd = NULL;
+        if (rui_nn(lo)->matmul_desc_init(&desc, &m.a, &any, NULL, &m.c) == dnnl_success) {
+            pd = rui_pd_make(lo, &desc, NULL, NULL);
+        }
+        if (pd != NULL) {
+            m.b = rui_pd_md(lo, pd, dnnl_query_weights_md);
+            rui_pd_free(lo, pd);
+            m.bb = rui_in_as(lo, w, &seen, &m.b);
+            return emit_product(lo, &m);
+        }
+    }
+    m.bb = piece(lo, rui_in(lo, w, rui_plain_as(lo, wt, t)), dir, d->dirs,
+                 d->dirs * g * d->in * ru_dtype_bytes(t));
     return emit_product(lo, &m);
 }
 
-/* The Gather that X is, when working by token is less work. */
-static const ru_node *embedding_of(const rui_low *lo, const lstm_dims *d, ru_value_id x)
+static const ru_node *producer_of(const rui_low *lo, ru_value_id v)
 {
     const ru_graph *g = rui_graph(lo);
-    uint32_t producer = g->values[x.v].producer.v;
-    const ru_node *n = producer == 0 ? NULL : &g->nodes[producer];
+    uint32_t producer = g->values[v.v].producer.v;
+    return producer == 0 ? NULL : &g->nodes[producer];
+}
+
+/* The Transpose of [batch, steps, ..] to [steps, batch, ..] that X is, or NULL. */
+static const ru_node *swap_of(const rui_low *lo, ru_value_id x)
+{
+    const ru_node *n = producer_of(lo, x);
+    const ru_attr *perm =
+        n != NULL && n->op == RU_OP_Transpose ? ru_node_attr(n, RU_ATTR_perm) : NULL;
+    bool swaps = perm != NULL && perm->n == 3 && perm->u.is[0] == 1 && perm->u.is[1] == 0;
+    return swaps ? n : NULL;
+}
+
+/* X as rows of an embedding. */
+typedef struct lookup {
+    const ru_node *gather; /* NULL: X is no embedding, or working by token is not less work */
+    const ru_node *swap;   /* the Transpose between, or NULL */
+} lookup;
+
+static lookup lookup_of(const rui_low *lo, const lstm_dims *d, ru_value_id x)
+{
+    const ru_node *swap = swap_of(lo, x),
+                  *n = swap != NULL ? producer_of(lo, swap->in[0]) : producer_of(lo, x);
     if (n == NULL || n->op != RU_OP_Gather || d->dirs != 1 ||
         ru_node_int(n, RU_ATTR_axis, 0) != 0) {
-        return NULL;
+        return (lookup){0};
     }
     const ru_type *table = rui_type(lo, n->in[0]), *ids = rui_type(lo, n->in[1]);
-    bool fits = table->rank == 2 && table->dtype == RU_F32 &&
-                (ids->dtype == RU_I64 || ids->dtype == RU_I32);
-    return fits && table->dims[0] < d->steps * d->batch ? n : NULL;
+    bool fits = table->rank == 2 && table->dtype == RU_F32 && ids->rank == 2 &&
+                (ids->dtype == RU_I64 || ids->dtype == RU_I32) &&
+                (lo->vals[n->in[0].v].frozen || table->dims[0] < d->steps * d->batch);
+    return fits ? (lookup){n, swap} : (lookup){0};
+}
+
+/* The Gather whose rows X is in the order of its ids: what the gradient works on. */
+static const ru_node *embedding_of(const rui_low *lo, const lstm_dims *d, ru_value_id x)
+{
+    lookup l = lookup_of(lo, d, x);
+    return l.swap == NULL ? l.gather : NULL;
+}
+
+/* Is `n` an LSTM that reads X by token? */
+static bool reads_by_token(rui_low *lo, const ru_node *n, ru_value_id x)
+{
+    lstm_dims d;
+    return n->op == RU_OP_LSTM && n->in[0].v == x.v && forward_fits(lo, n, &d) &&
+           lookup_of(lo, &d, x).gather != NULL;
+}
+
+bool rui_rnn_reads_past(rui_low *lo, const ru_node *n)
+{
+    const ru_node *r = rui_options(lo)->keep_temps || rui_uses(lo, n->out[0]) != 1
+                           ? NULL
+                           : rui_only_reader(lo, n->out[0]);
+    if (r != NULL && r->op == RU_OP_Transpose && n->op == RU_OP_Gather) {
+        return rui_rnn_reads_past(lo, r);
+    }
+    return r != NULL && reads_by_token(lo, r, n->out[0]);
 }
 
 /* E W^T [vocabulary, 4 hidden] */
@@ -142,9 +220,10 @@ static rui_buf table_product(rui_low *lo, const lstm_dims *d, const ru_node *emb
     product m = {.a = md2(lo, v, d->in, d->in, 1, RU_F32),
                  .b = md2(lo, d->in, g, 1, d->in, RU_F32),
                  .c = md2(lo, v, g, g, 1, RU_F32)};
+    m.prep = lo->vals[emb->in[0].v].frozen && lo->vals[w.v].frozen;
     m.ab = rui_in(lo, emb->in[0], rui_plain(lo, rui_type(lo, emb->in[0])));
     m.bb = rui_in(lo, w, rui_plain(lo, rui_type(lo, w)));
-    m.cb = rui_workspace(lo, v * g * 4);
+    m.cb = m.prep ? rui_buf_new(lo, RUI_BUF_PACKED, v * g * 4) : rui_workspace(lo, v * g * 4);
     return emit_product(lo, &m) == RU_OK ? m.cb : (rui_buf){0};
 }
 
@@ -178,7 +257,7 @@ static void lstm_grad_thread(void *arg, uint32_t thread, uint32_t threads)
 }
 
 /* R in the form the recurrence reads, and the sum of the two biases behind it.
- * bufs: 0 R 1 B 2 packed */
+ * bufs: 0 R 1 B 2 packed 3 work */
 static ru_status pack_run(void *state, void *const *bufs, const rui_run *run)
 {
     (void)run;
@@ -186,11 +265,7 @@ static ru_status pack_run(void *state, void *const *bufs, const rui_run *run)
     int64_t h = s->proto.hidden;
     float *packed = bufs[2], *bias = packed + s->packed;
     const float *b = bufs[1];
-    if (s->pairs) {
-        s->k->gemm_bf16_pack(bufs[0], 1, h, h, 4 * h, (uint16_t *)bufs[2]);
-    } else {
-        s->k->gemm_pack(bufs[0], 1, h, h, 4 * h, packed);
-    }
+    s->k->rnn_pack(4, h, bufs[0], s->pairs, bufs[3], packed);
     for (int64_t i = 0; i < 4 * h; i++) {
         bias[i] = b == NULL ? 0.0f : b[i] + b[4 * h + i];
     }
@@ -204,9 +279,9 @@ static rui_buf pack_weights(rui_low *lo, const ru_node *n, lstm_state *s, rui_bu
         lo->vals[n->in[2].v].frozen && (!ru_node_has_in(n, 3) || lo->vals[n->in[3].v].frozen);
     int64_t bytes = (s->packed + 4 * s->proto.hidden) * (int64_t)sizeof(float);
     rui_buf packed = frozen ? rui_buf_new(lo, RUI_BUF_PACKED, bytes) : rui_workspace(lo, bytes);
-    rui_buf bufs[3] = {r, b, packed};
+    rui_buf bufs[4] = {r, b, packed, floats(lo, 96 * s->proto.hidden)};
     rui_step step = {
-        .kernel = "kern lstm pack", .fn = pack_run, .state = s, .bufs = bufs, .n_bufs = 3};
+        .kernel = "kern lstm pack", .fn = pack_run, .state = s, .bufs = bufs, .n_bufs = 4};
     rui_emit_to(lo, frozen ? &lo->prep : &lo->run, &step, frozen ? 0 : lo->node);
     return packed;
 }
@@ -305,43 +380,48 @@ static lstm_state *state_new(rui_low *lo, const lstm_dims *d, ru_dtype t, int64_
                               .y_step = d->dirs * d->batch * h};
     s->work = s->k->lstm_work(&s->proto, (d->batch + threads - 1) / threads, grad);
     s->work = (s->work + 31) / 32 * 32;
-    s->packed = grad ? s->k->gemm_pack_floats(4 * h, h) : s->k->gemm_pack_floats(h, 4 * h);
+    s->packed = grad ? s->k->gemm_pack_floats(4 * h, h) : s->k->rnn_pack_floats(4, h);
     return s;
 }
 
-static rui_buf floats(rui_low *lo, int64_t n)
+static void look_up_by(const rui_low *lo, lstm_state *s, const lstm_dims *d, const lookup *l)
 {
-    return rui_scratch(lo, n * (int64_t)sizeof(float));
+    s->proto.it = rui_type(lo, l->gather->in[1])->dtype;
+    s->proto.vocabulary = rui_type(lo, l->gather->in[0])->dims[0];
+    s->proto.ids_step = l->swap == NULL ? d->batch : 1;
+    s->proto.ids_row = l->swap == NULL ? 1 : d->steps;
 }
 
 ru_status rui_lower_kern_lstm(rui_low *lo, const ru_node *n, ru_err *err)
 {
     (void)err;
     lstm_dims d;
-    if (!read_dims(lo, n, 0, &d) || ru_node_has_in(n, 4) || ru_node_has_in(n, 7)) {
+    if (!forward_fits(lo, n, &d)) {
         return RU_E_UNSUPPORTED;
     }
     bool y_made = ru_node_has_out(n, 0);
     ru_type yt = ru_type_make(RU_F32, 4, (int64_t[]){d.steps, d.dirs, d.batch, d.hidden});
     ru_dtype t = rui_bf16(lo) ? RU_BF16 : RU_F32;
-    int64_t h = d.hidden, ws_bytes = d.steps * d.dirs * d.batch * 5 * h * 4;
+    bool keeps = ru_node_has_out(n, 3); /* what the gradient reads */
+    int64_t h = d.hidden, ws_bytes = keeps ? d.steps * d.dirs * d.batch * 5 * h * 4 : 0;
     int64_t y_bytes = ru_type_count(&yt) * ru_dtype_bytes(t), hc_bytes = d.dirs * d.batch * h * 4;
-    const ru_node *emb = embedding_of(lo, &d, n->in[0]);
-    rui_buf w = {0}, x = {0};
+    lookup l = lookup_of(lo, &d, n->in[0]);
+    const ru_node *emb = l.gather;
+    rui_buf x = {0};
     if (emb == NULL) {
         x = rui_in(lo, n->in[0], rui_plain_as(lo, rui_type(lo, n->in[0]), t));
-        w = rui_in(lo, n->in[1], rui_plain_as(lo, rui_type(lo, n->in[1]), t));
     }
     rui_buf r = in_f32(lo, n, 2), b = in_f32(lo, n, 3), h0 = in_f32(lo, n, 5),
             c0 = in_f32(lo, n, 6);
     rui_buf y =
         y_made ? rui_out(lo, n->out[0], rui_plain_as(lo, &yt, t)) : rui_workspace(lo, y_bytes);
     rui_buf yh = out_f32(lo, n, 1), yc = out_f32(lo, n, 2);
-    rui_buf ws = ru_node_has_out(n, 3) ? out_f32(lo, n, 3) : rui_workspace(lo, ws_bytes);
+    rui_buf ws = keeps ? out_f32(lo, n, 3) : (rui_buf){0};
     for (int64_t k = 0; k < d.dirs && rui_done(lo) == RU_OK; k++) {
-        rui_buf ws_k = d.dirs == 1 ? ws
-                                   : rui_buf_part(lo, ws, k * d.batch * 5 * h * 4,
-                                                  ws_bytes - k * d.batch * 5 * h * 4);
+        rui_buf ws_k = !keeps        ? floats(lo, d.batch * h)
+                       : d.dirs == 1 ? ws
+                                     : rui_buf_part(lo, ws, k * d.batch * 5 * h * 4,
+                                                    ws_bytes - k * d.batch * 5 * h * 4);
         rui_buf y_k = d.dirs == 1 ? y
                                   : rui_buf_part(lo, y, k * d.batch * h * ru_dtype_bytes(t),
                                                  y_bytes - k * d.batch * h * ru_dtype_bytes(t));
@@ -349,17 +429,19 @@ ru_status rui_lower_kern_lstm(rui_low *lo, const ru_node *n, ru_err *err)
         if (emb != NULL) {
             pre = table_product(lo, &d, emb, n->in[1]);
         } else {
-            int64_t w_bytes = d.dirs * 4 * h * d.in * ru_dtype_bytes(t);
             pre = rui_workspace(lo, d.steps * d.batch * 4 * h * 4);
-            RU_TRY(input_product(lo, &d, t, x, piece(lo, w, k, d.dirs, w_bytes), pre));
+            RU_TRY(input_product(lo, &d, t, x, n->in[1], k, pre));
         }
         lstm_state *s = state_new(lo, &d, t, k, false);
         if (s == NULL) {
             break;
         }
         if (emb != NULL) {
-            s->proto.it = rui_type(lo, emb->in[1])->dtype;
-            s->proto.vocabulary = rui_type(lo, emb->in[0])->dims[0];
+            look_up_by(lo, s, &d, &l);
+        }
+        if (!keeps) {
+            s->proto.cells_only = true;
+            s->proto.ws_step = 0;
         }
         rui_buf packed = pack_weights(lo, n, s, piece(lo, r, k, d.dirs, d.dirs * 4 * h * h * 4),
                                       piece(lo, b, k, d.dirs, d.dirs * 8 * h * 4));

@@ -1,5 +1,6 @@
 /* oneDNN primitives as steps. */
 #include "exec/cpu/prim.h"
+#include "exec/cpu/low.h"
 
 #include <string.h>
 
@@ -190,6 +191,7 @@ void rui_prim_begin(rui_prim *p, rui_low *lo, dnnl_primitive_desc_t pd_take)
     p->lo = lo;
     p->pd = pd_take;
     p->n_args = 0;
+    p->prep = false;
 }
 
 void rui_prim_buf(rui_prim *p, int arg, rui_buf b, const dnnl_memory_desc_t *md)
@@ -259,6 +261,6 @@ ru_status rui_prim_emit(rui_prim *p, const char *what)
                            .n_bufs = p->n_args,
                            .bind = prim_bind,
                            .fini = prim_fini};
-    rui_emit(lo, &step);
+    rui_emit_to(lo, p->prep ? &lo->prep : &lo->run, &step, p->prep ? 0 : lo->node);
     return rui_done(lo);
 }

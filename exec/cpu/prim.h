@@ -20,6 +20,7 @@ typedef struct rui_prim {
     dnnl_primitive_desc_t pd;
     rui_arg args[RUI_PRIM_ARGS_MAX];
     uint32_t n_args;
+    bool prep; /* once, before the first run: all operands frozen; set after rui_prim_begin */
 } rui_prim;
 
 /* Fused element-wise function of an output; kind RUI_ACT_NONE: nothing. */

@@ -256,8 +256,8 @@ static void lstm_does_not_depend_on_the_split(void **state)
             continue;
         }
         float *r = numbers(4 * H * H, 1), *bias = numbers(4 * H, 2), *y[2], *ws[2];
-        float *packed = numbers(k->gemm_pack_floats(H, 4 * H), 3);
-        k->gemm_pack(r, 1, H, H, 4 * H, packed);
+        float *packed = numbers(k->rnn_pack_floats(4, H), 3), *pack_work = numbers(96 * H, 8);
+        k->rnn_pack(4, H, r, false, pack_work, packed);
         for (int way = 0; way < 2; way++) {
             float *pre = numbers(T * N * 4 * H, 4);
             y[way] = numbers(T * N * H, 5);
@@ -283,6 +283,7 @@ static void lstm_does_not_depend_on_the_split(void **state)
         assert_memory_equal(y[0], y[1], sizeof(float) * T * N * H);
         assert_memory_equal(ws[0], ws[1], sizeof(float) * T * N * 5 * H);
         free(r), free(bias), free(packed), free(y[0]), free(y[1]), free(ws[0]), free(ws[1]);
+        free(pack_work);
     }
 }
 

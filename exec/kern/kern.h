@@ -199,22 +199,24 @@ typedef struct ru_kern_bn {
     const float *k_dy, *k_x, *k_1;     /* dx = k_dy * dy + k_x * x + k_1 */
 } ru_kern_bn;
 
-/* The recurrent part of one LSTM direction; gate order i, o, f, c. `pre` holds x W^T of every step
- * and is used up; `ws` gets gates and cell state, 5 * hidden in a row. dtype `t`: y, dy, dg,
+/* The recurrent part of one LSTM direction; gate order i, o, f, c. `pre` holds x W^T of every
+ * step; `ws` gets gates and cell state, 5 * hidden in a row. dtype `t`: y, dy, dg,
  * h_prev. */
 typedef struct ru_kern_lstm {
     ru_dtype t;
     bool reverse;
     int64_t steps, batch, hidden;
-    float *pre; /* [steps, batch, 4 * hidden]; NULL: row ids[t * batch + n] of table instead */
+    const float *pre;   /* [steps, batch, 4 * hidden]; NULL: row ids[..] of table instead */
     const float *table; /* [vocabulary, 4 * hidden]: embedding times W^T */
     const void *ids;    /* of dtype it, all in range */
     ru_dtype it;
+    int64_t ids_step, ids_row; /* ids from one time step, one row of the batch, to the next */
     int64_t vocabulary;
     float *ws;
-    int64_t ws_step;       /* floats from one time step to the next; rows of the batch are packed */
-    const float *packed_r; /* forward: gemm_pack of R^T [hidden, 4 hidden]; backward: of R */
-    const uint16_t *packed_bf16; /* gemm_bf16_pack of the same instead, when t is bf16 */
+    int64_t ws_step; /* floats from one time step to the next; rows of the batch are packed */
+    bool cells_only; /* ws is [batch, hidden], cell states alone, and ws_step 0: for inference */
+    const float *packed_r; /* forward: rnn_pack of R; backward: gemm_pack of R [4 hidden, hidden] */
+    const uint16_t *packed_bf16; /* the same in pairs of bf16 instead, when t is bf16 */
     const float *bias;           /* [4 * hidden], of W and R together */
     const float *h0, *c0;        /* [batch, hidden] or NULL */
     void *y;                     /* element (t, n, j) at t * y_step + n * hidden + j */
@@ -345,6 +347,11 @@ typedef struct ru_kern_lstm {
     X(int64_t, attn_work, (const ru_kern_attn *a, bool grad))                                      \
     X(void, attn, (const ru_kern_attn *a))                                                         \
     X(void, attn_grad, (const ru_kern_attn *a))                                                    \
+    /* Recurrent weights r [gates * hidden, hidden] as the recurrences read them, `pairs`: as      \
+     * bf16. Of as many floats (or bf16); work: 96 * hidden floats */                              \
+    X(int64_t, rnn_pack_floats, (int64_t gates, int64_t hidden))                                   \
+    X(void, rnn_pack,                                                                              \
+      (int64_t gates, int64_t hidden, const float *r, bool pairs, float *work, void *packed))      \
     /* Rows n0 .. n1 of the batch; work: lstm_work(a, n1 - n0, grad) floats */                     \
     X(int64_t, lstm_work, (const ru_kern_lstm *a, int64_t rows, bool grad))                        \
     X(void, lstm, (const ru_kern_lstm *a, int64_t n0, int64_t n1, float *work))                    \

@@ -171,7 +171,7 @@ RU_KERN_INLINE float kv_tanh(float x)
     p = p * s + 1.333149125e-01f;
     p = p * s + -3.333328392e-01f;
     float small = (p * s) * x + x;
-    big = x < 0.0f ? -big : big;
+    big = kv_float(kv_bits(big) | (kv_bits(x) & 0x80000000u)); /* one division for both signs */
     return a < 0.625f ? small : big;
 }
 
