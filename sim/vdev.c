@@ -1,0 +1,120 @@
+/* Devices: one piece of work after the other, each for its duration over the device's speed. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "sim/sim_impl.h"
+
+typedef struct work {
+    int64_t left_ns; /* at speed 1 */
+    ru_sim_fn fn;
+    void *self;
+    uint64_t arg;
+} work;
+
+struct ru_sim_dev {
+    ru_sim *sim;
+    ru_sim_dev *next;
+    uint32_t node;
+    double speed;
+    work *queue; /* [cap] ring */
+    uint32_t first, n, cap;
+    uint64_t timer;   /* of the first */
+    int64_t begin_ns; /* the first runs at `speed` since */
+};
+
+ru_sim_dev *ru_sim_dev_add(ru_sim *s, uint32_t node, double speed)
+{
+    RU_CHECK(node < s->nodes_n);
+    RU_CHECK(speed > 0);
+    ru_sim_dev *d = rui_sim_grow(s, NULL, 0, (int64_t)sizeof *d);
+    if (d == NULL) {
+        return NULL;
+    }
+    *d = (ru_sim_dev){.sim = s, .next = s->devs, .node = node, .speed = speed};
+    s->devs = d;
+    return d;
+}
+
+static void finished(void *self, uint64_t arg);
+
+static void begin(ru_sim_dev *d)
+{
+    if (d->n == 0) {
+        return;
+    }
+    double ns = (double)d->queue[d->first].left_ns / d->speed;
+    d->begin_ns = d->sim->now_ns;
+    d->timer = ru_sim_at_node(d->sim, d->node, (ru_time){d->begin_ns + (int64_t)(ns + 0.5)},
+                              finished, d, d->n);
+}
+
+static void finished(void *self, uint64_t arg)
+{
+    (void)arg;
+    ru_sim_dev *d = self;
+    work w = d->queue[d->first];
+    d->first = (d->first + 1) % d->cap;
+    d->n--;
+    begin(d);
+    w.fn(w.self, w.arg);
+}
+
+void ru_sim_dev_work(ru_sim_dev *d, int64_t work_ns, ru_sim_fn fn, void *self, uint64_t arg)
+{
+    RU_CHECK(work_ns >= 0);
+    if (d->n == d->cap) {
+        uint32_t cap = d->cap == 0 ? 4 : d->cap * 2;
+        work *queue = rui_sim_grow(d->sim, NULL, 0, cap * (int64_t)sizeof *queue);
+        if (queue == NULL) {
+            return; /* the run ends with the error */
+        }
+        for (uint32_t k = 0; k < d->n; k++) {
+            queue[k] = d->queue[(d->first + k) % d->cap];
+        }
+        d->sim->memory_bytes -= d->cap * (int64_t)sizeof *queue;
+        free(d->queue);
+        d->queue = queue;
+        d->first = 0;
+        d->cap = cap;
+    }
+    d->queue[(d->first + d->n++) % d->cap] = (work){work_ns, fn, self, arg};
+    if (d->n == 1) {
+        begin(d);
+    }
+}
+
+void ru_sim_dev_cancel(ru_sim_dev *d)
+{
+    if (d->n > 0) {
+        ru_sim_cancel(d->sim, d->timer);
+        d->n = 0;
+    }
+}
+
+void ru_sim_dev_speed(ru_sim_dev *d, double speed)
+{
+    RU_CHECK(speed > 0);
+    if (d->n > 0) {
+        ru_sim_cancel(d->sim, d->timer);
+        work *w = &d->queue[d->first];
+        w->left_ns -= (int64_t)((double)(d->sim->now_ns - d->begin_ns) * d->speed);
+        w->left_ns = w->left_ns < 0 ? 0 : w->left_ns;
+    }
+    d->speed = speed;
+    begin(d);
+}
+
+bool ru_sim_dev_busy(const ru_sim_dev *d)
+{
+    return d->n > 0;
+}
+
+void rui_sim_devs_free(ru_sim *s)
+{
+    while (s->devs != NULL) {
+        ru_sim_dev *d = s->devs;
+        s->devs = d->next;
+        free(d->queue);
+        free(d);
+    }
+}
