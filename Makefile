@@ -51,11 +51,12 @@ tidy: ## layers, names, sizes, banned calls, purity, format
 format: ## rewrite the sources in the form of .clang-format
 	@scripts/format
 
-install: all ## install the program, manual pages and completions under PREFIX (DESTDIR works)
+install: all ## install program, library, headers, manual pages and completions under PREFIX (DESTDIR works)
 	@$(MESON) install -C $(B) --quiet $(if $(DESTDIR),--destdir $(DESTDIR))
 
 uninstall: ## remove what make install put there
 	@$(NINJA) -C $(B) uninstall
+	@rm -rf $(DESTDIR)$(PREFIX)/include/rubato
 
 clean: ## remove every build
 	rm -rf $(B) build-*

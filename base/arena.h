@@ -10,6 +10,8 @@
 
 #include "base/status.h"
 
+RU_API_BEGIN
+
 typedef struct ru_arena_block ru_arena_block;
 
 typedef struct ru_arena {
@@ -54,11 +56,13 @@ void ru_arena_rewind(ru_arena *a, ru_arena_mark mark);
 
 /* n zeroed objects of `type`, or NULL when the arena is full. */
 #define RU_NEW(arena, type, n) \
-    ((type *)ru_arena_zalloc((arena), (int64_t)(n) * (int64_t)sizeof(type), _Alignof(type)))
+    ((type *)ru_arena_zalloc((arena), (int64_t)(n) * (int64_t)sizeof(type), RU_ALIGNOF(type)))
 
 /* After ru_alloc_seal() every malloc of this process is a crash (test builds link the checked
  * allocator; elsewhere the calls do nothing). Nests. */
 void ru_alloc_seal(void);
 void ru_alloc_unseal(void);
+
+RU_API_END
 
 #endif

@@ -37,6 +37,8 @@
 
 #include "base/str.h"
 
+RU_API_BEGIN
+
 /* The C type that stands at `offset`, and what the file may hold. */
 typedef enum ru_conf_type {
     RU_CONF_BOOL,      /* bool              true, false */
@@ -173,5 +175,7 @@ void ru_conf_schema(const ru_conf_table *table, const char *title, ru_text *out)
 /* The value of an environment variable or NULL. The only getenv of the tree: settings that no table
  * holds (NO_COLOR, TERM, OMP_NUM_THREADS) pass here, so that a search finds every one. */
 const char *ru_conf_env(const char *name);
+
+RU_API_END
 
 #endif

@@ -11,6 +11,8 @@
 
 #include "base/status.h"
 
+RU_API_BEGIN
+
 typedef enum ru_log_level {
     RU_LOG_DEBUG,
     RU_LOG_INFO,
@@ -41,5 +43,7 @@ void ru_log(ru_log_level level, const char *part, const char *event, const char 
 /* "debug", "info", "warn", "error", "off"; false for other words. */
 bool ru_log_level_from(const char *word, ru_log_level *out);
 const char *ru_log_level_name(ru_log_level level);
+
+RU_API_END
 
 #endif

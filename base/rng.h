@@ -11,6 +11,8 @@
 
 #include "base/status.h"
 
+RU_API_BEGIN
+
 /* The bijection: 128 random bits from a counter and a key. */
 void ru_philox(const uint32_t counter[4], const uint32_t key[2], uint32_t out[4]);
 
@@ -70,5 +72,7 @@ double ru_math_exp(double x);    /* |x| <= 700 */
 double ru_math_cos2pi(double t); /* cos(2 pi t), 0 <= t < 1 */
 double ru_math_sin2pi(double t);
 double ru_math_pow(double x, double y); /* x > 0 */
+
+RU_API_END
 
 #endif

@@ -21,6 +21,8 @@
 #define RU_UNUSED       __attribute__((unused))
 #define RU_ALIGNED(n)   __attribute__((aligned(n)))
 #define RU_RESTRICT     __restrict__
+#define RU_EXPORT_BEGIN _Pragma("GCC visibility push(default)")
+#define RU_EXPORT_END   _Pragma("GCC visibility pop")
 #else
 #define RU_MUST_USE
 #define RU_PRINTF(f, a)
@@ -30,7 +32,27 @@
 #define RU_UNUSED
 #define RU_ALIGNED(n)
 #define RU_RESTRICT
+#define RU_EXPORT_BEGIN
+#define RU_EXPORT_END
 #endif
+
+/* Around the declarations of every installed header, and of those alone: what stands between the
+ * two has C linkage and is exported by librubato.so; all else is hidden. */
+#ifdef __cplusplus
+#define RU_API_BEGIN extern "C" { RU_EXPORT_BEGIN
+#define RU_API_END   RU_EXPORT_END }
+#else
+#define RU_API_BEGIN RU_EXPORT_BEGIN
+#define RU_API_END   RU_EXPORT_END
+#endif
+/* Size of a type's alignment in both languages. */
+#ifdef __cplusplus
+#define RU_ALIGNOF(type) alignof(type)
+#else
+#define RU_ALIGNOF(type) _Alignof(type)
+#endif
+
+RU_API_BEGIN
 
 /* X(name, exit code, short name, what the caller can do) */
 #define RU_STATUS_LIST(X)                                                            \
@@ -107,5 +129,7 @@ RU_NORETURN void ru_panic(const char *file, int line, const char *fmt, ...) RU_P
 #endif
 
 #define RU_ARRAY_LEN(a) ((uint32_t)(sizeof(a) / sizeof((a)[0])))
+
+RU_API_END
 
 #endif

@@ -10,6 +10,8 @@
 
 #include "base/arena.h"
 
+RU_API_BEGIN
+
 /* A view of n bytes; not NUL-terminated. {0} is the empty slice. */
 typedef struct ru_str {
     const char *p;
@@ -70,5 +72,7 @@ void ru_text_vputf(ru_text *t, const char *fmt, va_list ap) RU_PRINTF(2, 0);
 void ru_text_f64(ru_text *t, double v);
 /* A JSON string with its quotes; bytes that are not UTF-8 become U+FFFD. */
 void ru_text_json(ru_text *t, ru_str s);
+
+RU_API_END
 
 #endif

@@ -6,6 +6,8 @@
 
 #include "data/reader.h"
 
+RU_API_BEGIN
+
 typedef struct ru_make_options {
     const char *name;   /* a generator, or "text" */
     const char *dir;    /* made when it is not there */
@@ -38,5 +40,7 @@ RU_MUST_USE ru_status ru_data_import(ru_dataset *d, const char *form, const char
                                      const char *prefix, ru_err *err);
 const char *ru_import_form(uint32_t k);
 const char *ru_import_help(uint32_t k);
+
+RU_API_END
 
 #endif

@@ -13,6 +13,8 @@
 #include "base/status.h"
 #include "world/graph.h"
 
+RU_API_BEGIN
+
 enum { RU_FIELDS_MAX = 8 };
 
 typedef struct ru_field {
@@ -115,5 +117,7 @@ RU_MUST_USE ru_status ru_stream_open(ru_dataset *d, const ru_stream_options *opt
 /* RU_OK with n = 0: the end. */
 RU_MUST_USE ru_status ru_stream_next(ru_stream *s, ru_batch *batch, ru_err *err);
 void ru_stream_close(ru_stream *s);
+
+RU_API_END
 
 #endif

@@ -6,6 +6,8 @@
 
 #include "base/status.h"
 
+RU_API_BEGIN
+
 typedef struct ru_time {
     int64_t ns; /* monotonic, since an arbitrary origin of this boot */
 } ru_time;
@@ -17,5 +19,7 @@ static inline int64_t ru_time_since(ru_time later, ru_time earlier)
 }
 /* Wall clock, ns since 1970-01-01 UTC; for names of files and foreign formats only. */
 int64_t ru_clock_wall_ns(void);
+
+RU_API_END
 
 #endif

@@ -10,6 +10,8 @@
 #include "base/arena.h"
 #include "base/status.h"
 
+RU_API_BEGIN
+
 /* Read-only map of a whole file. Empty files give data = "" and size 0. Readable from any thread.
  */
 typedef struct ru_map_file {
@@ -72,5 +74,7 @@ RU_MUST_USE ru_status ru_path_rename(const char *from, const char *to,
 RU_MUST_USE ru_status ru_path_remove(const char *path, ru_err *err); /* file or whole folder */
 /* dir/name in `arena`. */
 char *ru_path_join(ru_arena *arena, const char *dir, const char *name);
+
+RU_API_END
 
 #endif

@@ -6,6 +6,8 @@
 
 #include "base/status.h"
 
+RU_API_BEGIN
+
 /* From now on the first SIGINT, SIGTERM or SIGHUP is only counted (the owner drains and ends by
  * itself); the second ends the process at once with 128 + its number. */
 void ru_self_stop_watch(void);
@@ -34,5 +36,7 @@ uint32_t ru_self_columns(int fd);
 void ru_self_host(char *into, int64_t size_bytes);
 void ru_self_cpu(char *into, int64_t size_bytes);
 int64_t ru_self_memory_bytes(void); /* physical memory; 0: not known */
+
+RU_API_END
 
 #endif

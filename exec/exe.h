@@ -11,6 +11,8 @@
 
 #include "world/graph.h"
 
+RU_API_BEGIN
+
 typedef struct ru_exe ru_exe;
 typedef struct ru_pool ru_pool;
 typedef struct ru_recorder ru_recorder; /* trace/recorder.h */
@@ -146,5 +148,7 @@ void ru_exe_record(ru_exe *e, ru_recorder *r);
 
 /* Text: steps in order with kernel, layout, buffer, time. Lives in `arena`. */
 const char *ru_exe_print(const ru_exe *e, ru_arena *arena);
+
+RU_API_END
 
 #endif

@@ -10,6 +10,8 @@
 
 #include "base/status.h"
 
+RU_API_BEGIN
+
 typedef struct ru_pool ru_pool;
 
 typedef void (*ru_pool_fn)(void *arg, uint32_t thread, uint32_t threads);
@@ -37,5 +39,7 @@ static inline void ru_pool_split(int64_t n, int64_t grain, uint32_t k, uint32_t 
     *end = *end > n ? n : *end;
     *begin = *begin > n ? n : *begin;
 }
+
+RU_API_END
 
 #endif

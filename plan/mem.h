@@ -13,6 +13,8 @@
 #include "base/arena.h"
 #include "base/status.h"
 
+RU_API_BEGIN
+
 enum { RU_MEM_BUFS_MAX = 1 << 20, RU_MEM_ALIGN_DEFAULT = 64 };
 
 typedef struct ru_mem_buf {
@@ -63,5 +65,7 @@ RU_MUST_USE ru_status ru_plan_mem(const ru_mem_in *in, ru_arena *out, ru_arena *
  *         RU_E_LIMIT when scratch is full. */
 RU_MUST_USE ru_status ru_plan_mem_check(const ru_mem_in *in, const ru_mem_plan *plan,
                                         ru_arena *scratch, ru_err *err);
+
+RU_API_END
 
 #endif

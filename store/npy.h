@@ -18,6 +18,8 @@
 #include "env/file.h"
 #include "world/array.h"
 
+RU_API_BEGIN
+
 /* One array; `out->name` stays NULL. Elements are a view of `data` when they can be.
  * Errors: RU_E_DATA, RU_E_UNSUPPORTED, RU_E_LIMIT (arena). */
 RU_MUST_USE ru_status ru_npy_parse(const void *data, int64_t size_bytes, ru_arena *arena,
@@ -36,5 +38,7 @@ RU_MUST_USE ru_status ru_npz_open(const char *path, ru_arena *arena, ru_map_file
 RU_MUST_USE ru_status ru_npy_save(const char *path, const ru_array *a, ru_err *err);
 RU_MUST_USE ru_status ru_npz_save(const char *path, const ru_array *arrays, uint32_t n,
                                   ru_err *err);
+
+RU_API_END
 
 #endif

@@ -11,6 +11,8 @@
 #include "env/file.h"
 #include "world/onnx.h"
 
+RU_API_BEGIN
+
 enum { RU_ONNX_PARTS_MAX = 64 }; /* files of external weights */
 
 typedef struct ru_onnx_file {
@@ -34,5 +36,7 @@ ru_onnx_external ru_onnx_file_external(ru_onnx_file *f);
 /* Write a graph as a model file, atomically. Errors: as ru_onnx_write; RU_E_CREATE, RU_E_IO. */
 RU_MUST_USE ru_status ru_onnx_file_save(const char *path, const ru_graph *g,
                                         const ru_onnx_write_options *opt, ru_err *err);
+
+RU_API_END
 
 #endif

@@ -15,6 +15,8 @@
 #include "env/file.h"
 #include "world/array.h"
 
+RU_API_BEGIN
+
 typedef struct ru_meta {
     const char *key, *value;
 } ru_meta;
@@ -43,5 +45,7 @@ RU_MUST_USE ru_status ru_safetensors_write(ru_out *file, const ru_array *tensors
                                            const ru_meta *meta, uint32_t n_meta, ru_err *err);
 
 const char *ru_meta_find(const ru_meta *meta, uint32_t n, const char *key); /* NULL: none */
+
+RU_API_END
 
 #endif

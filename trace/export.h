@@ -6,6 +6,8 @@
 
 #include "trace/read.h"
 
+RU_API_BEGIN
+
 /* Perfetto protobuf: one process track a rank, one thread track a thread, begin and end events that
  * nest, counters as counter tracks, predicted time, plan and value as annotations.
  * Source: perfetto trace protos, field numbers in docs/trace.md. */
@@ -27,5 +29,7 @@ RU_MUST_USE ru_status ru_tensorboard_scalar(ru_tensorboard *t, const char *tag, 
 /* Makes the file appear; the object is then only to be closed. */
 RU_MUST_USE ru_status ru_tensorboard_commit(ru_tensorboard *t, ru_err *err);
 void ru_tensorboard_close(ru_tensorboard *t); /* NULL is fine; without commit nothing is left */
+
+RU_API_END
 
 #endif

@@ -6,6 +6,8 @@
 
 #include "trace/read.h"
 
+RU_API_BEGIN
+
 typedef struct ru_fact {
     const char *category, *name;
     int64_t count;
@@ -32,5 +34,7 @@ RU_MUST_USE ru_status ru_trace_fold(const ru_trace *t, ru_arena *arena, ru_facts
 
 /* Table for people: one line a fact, at most `rows_max` (0: all), in `arena`. */
 const char *ru_facts_print(const ru_facts *f, uint32_t rows_max, ru_arena *arena);
+
+RU_API_END
 
 #endif

@@ -8,6 +8,8 @@
 #include "base/arena.h"
 #include "trace/recorder.h"
 
+RU_API_BEGIN
+
 typedef struct ru_trace_name {
     const char *category, *name; /* "" for ids never named */
 } ru_trace_name;
@@ -49,5 +51,7 @@ typedef struct ru_trace_span {
 } ru_trace_span;
 RU_MUST_USE ru_status ru_trace_spans(const ru_trace_thread *t, ru_arena *arena,
                                      ru_trace_span **spans, int64_t *n, ru_err *err);
+
+RU_API_END
 
 #endif

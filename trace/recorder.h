@@ -14,6 +14,8 @@
 
 #include "base/status.h"
 
+RU_API_BEGIN
+
 typedef enum ru_rec_kind {
     RU_REC_SPAN, /* value: bytes or count of the work, else 0 */
     RU_REC_INSTANT,
@@ -30,8 +32,6 @@ typedef struct ru_record {
     uint16_t kind;
     uint32_t plan; /* low 32 bits of the plan id; 0: none */
 } ru_record;
-
-_Static_assert(sizeof(ru_record) == 32, "a record is 32 bytes");
 
 typedef struct ru_recorder ru_recorder;
 
@@ -69,5 +69,7 @@ typedef struct ru_recorder_stats {
     uint32_t threads;
 } ru_recorder_stats;
 void ru_recorder_stats_get(ru_recorder *r, ru_recorder_stats *into);
+
+RU_API_END
 
 #endif

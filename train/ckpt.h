@@ -18,6 +18,8 @@
 #include "trace/recorder.h"
 #include "train/model.h"
 
+RU_API_BEGIN
+
 typedef struct ru_ckpt ru_ckpt;
 
 typedef struct ru_ckpt_options {
@@ -82,5 +84,7 @@ RU_MUST_USE ru_status ru_ckpt_load(const ru_ckpt_info *info, const ru_graph *gra
 /* Load parameters and statistics into `graph` itself: its STATE values get data (in `arena`). */
 RU_MUST_USE ru_status ru_ckpt_load_graph(const ru_ckpt_info *info, ru_graph *graph, ru_arena *arena,
                                          ru_err *err);
+
+RU_API_END
 
 #endif

@@ -7,6 +7,8 @@
 #include "train/model.h"
 #include "train/report.h"
 
+RU_API_BEGIN
+
 typedef struct ru_eval ru_eval;
 
 /* Prepare the evaluation of `m` on `data` (view, until close) in batches of `batch`. A last short
@@ -27,5 +29,7 @@ ru_exe *ru_eval_exe(ru_eval *e, const ru_graph **graph);
  * next_token, mse for mse. Errors: those of the data and of kernels; RU_E_CANCELLED when a stop
  * signal came. */
 RU_MUST_USE ru_status ru_eval_run(ru_eval *e, ru_metrics *out, ru_err *err);
+
+RU_API_END
 
 #endif

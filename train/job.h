@@ -14,6 +14,8 @@
 #include "train/step.h"
 #include "train/zoo.h"
 
+RU_API_BEGIN
+
 typedef enum ru_model_source { RU_MODEL_NONE, RU_MODEL_ZOO, RU_MODEL_ONNX } ru_model_source;
 
 typedef struct ru_job_model {
@@ -120,5 +122,7 @@ ru_optimizer ru_job_optimizer_get(const ru_job *job);
 ru_schedule ru_job_schedule_get(const ru_job *job, int64_t steps);
 /* The loss; `tokens`: the model reads tokens (decides `auto`). */
 ru_loss_kind ru_job_loss(const ru_job *job, bool tokens);
+
+RU_API_END
 
 #endif

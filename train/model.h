@@ -10,6 +10,8 @@
 
 #include "train/job.h"
 
+RU_API_BEGIN
+
 typedef struct ru_model_facts {
     ru_type x, y;                   /* one sample; y.dtype RU_NONE: not known */
     int64_t classes;                /* classes of the data, or size of the vocabulary; 0: none */
@@ -47,5 +49,7 @@ RU_MUST_USE ru_status ru_model_init(const ru_model *m, uint64_t seed, const ru_g
 RU_MUST_USE ru_status ru_model_state_copy(const ru_graph *from_graph, ru_exe *from,
                                           const ru_graph *to_graph, ru_exe *to, ru_arena *scratch,
                                           ru_err *err);
+
+RU_API_END
 
 #endif

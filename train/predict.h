@@ -6,6 +6,8 @@
 
 #include "train/rundir.h"
 
+RU_API_BEGIN
+
 typedef struct ru_predictor ru_predictor;
 
 /* Open the model of `r` for batches of up to `batch` samples. Lives in `arena`. */
@@ -33,5 +35,7 @@ void ru_softmax(float *x, int64_t n);
  */
 int64_t ru_token_draw(const float *logits, int64_t n, double temperature, uint64_t seed,
                       uint64_t index, float *scratch);
+
+RU_API_END
 
 #endif

@@ -10,6 +10,8 @@
 
 #include "base/arena.h"
 
+RU_API_BEGIN
+
 typedef struct ru_report ru_report;
 
 typedef struct ru_report_options {
@@ -88,5 +90,7 @@ RU_MUST_USE ru_status ru_report_end(ru_report *r, const ru_report_summary *s, ru
 /* A line for people that stays, on stderr and in OUT/log; ru_report_log: in OUT/log only. */
 void ru_report_say(ru_report *r, const char *fmt, ...) RU_PRINTF(2, 3);
 void ru_report_log(ru_report *r, const char *fmt, ...) RU_PRINTF(2, 3);
+
+RU_API_END
 
 #endif

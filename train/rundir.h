@@ -12,6 +12,8 @@
 
 #include "train/ckpt.h"
 
+RU_API_BEGIN
+
 typedef struct ru_rundir {
     const char *dir;   /* as given */
     ru_ckpt_info ckpt; /* the checkpoint chosen */
@@ -27,5 +29,7 @@ RU_MUST_USE ru_status ru_rundir_open(const char *path, ru_arena *arena, ru_rundi
 /* The model with its trained values: STATE of out->infer has data. What export writes. */
 RU_MUST_USE ru_status ru_rundir_model(const ru_rundir *r, ru_arena *arena, ru_model *out,
                                       ru_err *err);
+
+RU_API_END
 
 #endif

@@ -4,7 +4,9 @@
 #ifndef RU_TRAIN_SCHEDULE_H
 #define RU_TRAIN_SCHEDULE_H
 
-#include <stdint.h>
+#include "base/status.h"
+
+RU_API_BEGIN
 
 typedef enum ru_schedule_kind {
     RU_SCHEDULE_CONSTANT,
@@ -24,5 +26,7 @@ typedef struct ru_schedule {
 
 /* Rate of step `step` (from 0) for a base rate `lr`. Unit: as lr. */
 double ru_schedule_lr(const ru_schedule *s, double lr, int64_t step);
+
+RU_API_END
 
 #endif

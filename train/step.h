@@ -14,6 +14,8 @@
 
 #include "world/build.h"
 
+RU_API_BEGIN
+
 enum { RU_ACCUMULATE_MAX = 256 };
 
 typedef enum ru_loss_kind {
@@ -86,5 +88,7 @@ RU_MUST_USE ru_status ru_step_build(const ru_graph *model, const ru_step_options
  * samples. `opt->y.dtype` RU_NONE: no labels, only the output (prediction). */
 RU_MUST_USE ru_status ru_step_build_eval(const ru_graph *model, const ru_step_options *opt,
                                          ru_arena *arena, ru_step_graph *out, ru_err *err);
+
+RU_API_END
 
 #endif

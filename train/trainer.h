@@ -11,6 +11,8 @@
 #include "train/job.h"
 #include "train/report.h"
 
+RU_API_BEGIN
+
 typedef struct ru_train_options {
     const ru_job *job;
     const ru_conf *conf; /* origins for the resolved job file; may be NULL */
@@ -34,5 +36,7 @@ typedef struct ru_train_result {
  * complete checkpoint stays whatever happens. */
 RU_MUST_USE ru_status ru_train(const ru_train_options *opt, ru_arena *arena, ru_train_result *out,
                                ru_err *err);
+
+RU_API_END
 
 #endif

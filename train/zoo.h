@@ -11,6 +11,8 @@
 
 #include "world/build.h"
 
+RU_API_BEGIN
+
 typedef struct ru_zoo_options {
     int64_t classes;  /* outputs; 0: from the data */
     int64_t input[4]; /* sample shape without batch, e.g. {3,32,32}; from the data */
@@ -62,5 +64,7 @@ void ru_init_fill(const ru_init *init, uint64_t seed, uint32_t k, int64_t count,
  */
 void ru_init_fill_part(const ru_init *init, uint64_t seed, uint32_t k, int64_t begin, int64_t count,
                        float *data);
+
+RU_API_END
 
 #endif

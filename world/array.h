@@ -6,6 +6,8 @@
 
 #include "world/graph.h"
 
+RU_API_BEGIN
+
 typedef struct ru_array {
     const char *name; /* may be NULL where order says which it is */
     ru_type type;     /* concrete */
@@ -24,5 +26,7 @@ const ru_array *ru_arrays_find(const ru_arrays *list, const char *name);
 /* Append to a list that grows in `arena`. Errors: RU_E_LIMIT. */
 RU_MUST_USE ru_status ru_arrays_add(ru_arrays *list, ru_arena *arena, const ru_array *a,
                                     ru_err *err);
+
+RU_API_END
 
 #endif

@@ -10,6 +10,8 @@
 
 #include "world/graph.h"
 
+RU_API_BEGIN
+
 typedef struct ru_build {
     ru_graph *g;
     ru_status status; /* first error */
@@ -61,5 +63,7 @@ void ru_build_update(ru_build *b, ru_value_id state, ru_value_id value);
     {                       \
         .key = RU_ATTR_NONE \
     }
+
+RU_API_END
 
 #endif

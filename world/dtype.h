@@ -6,6 +6,8 @@
 
 #include "base/status.h"
 
+RU_API_BEGIN
+
 /* X(NAME, printed name, bytes, ONNX number, safetensors name, numpy descr) */
 #define RU_DTYPE_LIST(X)               \
     X(NONE, "none", 0, 0, "", "")      \
@@ -42,5 +44,7 @@ uint16_t ru_f32_to_bf16(float x);
 float ru_bf16_to_f32(uint16_t x);
 uint16_t ru_f32_to_f16(float x);
 float ru_f16_to_f32(uint16_t x);
+
+RU_API_END
 
 #endif

@@ -26,6 +26,8 @@
 #include "base/status.h"
 #include "world/dtype.h"
 
+RU_API_BEGIN
+
 enum {
     RU_RANK_MAX = 8,
     RU_SYMBOLS_MAX = 256,     /* distinct symbolic dimensions of one graph */
@@ -299,5 +301,7 @@ const char *ru_type_print(const ru_graph *g, const ru_type *t, char *into, int64
 
 /* Hash of structure, types, attributes and constant data; names do not count. */
 uint64_t ru_graph_hash(const ru_graph *g);
+
+RU_API_END
 
 #endif

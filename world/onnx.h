@@ -19,6 +19,8 @@
 #include "world/array.h"
 #include "world/pass.h"
 
+RU_API_BEGIN
+
 enum {
     RU_ONNX_OPSET_MIN = 1, /* below 9 only ops whose old meaning is known are taken */
     RU_ONNX_OPSET_MAX = 21,
@@ -105,5 +107,7 @@ typedef struct ru_onnx_write_options {
  * Errors: RU_E_UNSUPPORTED naming a node that has no form in that opset. */
 RU_MUST_USE ru_status ru_onnx_write(const ru_graph *g, const ru_onnx_write_options *opt,
                                     ru_arena *scratch, ru_pb_out *out, ru_err *err);
+
+RU_API_END
 
 #endif

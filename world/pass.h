@@ -9,6 +9,8 @@
 
 #include "world/graph.h"
 
+RU_API_BEGIN
+
 /* Drop nodes whose results reach neither an output nor an update, and optional outputs that nobody
  * uses (they become absent). Inputs stay. Like all passes, this keeps value ids: an id of `g` names
  * the same value in `out` as far as it is still made there; outputs and state always are. */
@@ -62,5 +64,7 @@ RU_MUST_USE ru_status ru_pass_fuse(const ru_graph *g, ru_arena *arena, ru_graph 
 RU_MUST_USE ru_status ru_graph_grad(const ru_graph *g, ru_value_id loss, const ru_value_id *wrt,
                                     uint32_t n_wrt, ru_arena *arena, ru_graph *out,
                                     ru_value_id *grads, ru_err *err);
+
+RU_API_END
 
 #endif

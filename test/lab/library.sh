@@ -1,0 +1,72 @@
+#!/bin/sh
+# The library as others see it: library.sh SOURCE_DIR BUILD_DIR
+#
+# Installs into a scratch folder, compiles every installed header alone in C17 and C++17, looks at what
+# librubato.so shows, then builds and runs the examples of docs/library.md as they stand there.
+set -eu
+source=$(realpath "$1") build=$(realpath "$2")
+work=$(mktemp -d "${TMPDIR:-/tmp}/rubato-library-XXXXXX")
+trap 'rm -rf "$work"' EXIT
+cd "$work"
+meson=/usr/bin/meson
+[ -x "$meson" ] || meson=meson
+cc=${CC:-cc} cxx=${CXX:-c++}
+strict='-Wall -Wextra -Wpedantic -Werror'
+
+fail() {
+    echo "FAIL: $*" >&2
+    exit 1
+}
+
+DESTDIR=$work/root "$meson" install -C "$build" --no-rebuild --quiet >/dev/null
+pc=$(find "$work/root" -name rubato.pc)
+PKG_CONFIG_SYSROOT_DIR=$work/root PKG_CONFIG_PATH=$(dirname "$pc")
+export PKG_CONFIG_SYSROOT_DIR PKG_CONFIG_PATH
+cflags=$(pkg-config --cflags rubato) libs=$(pkg-config --libs rubato)
+LD_LIBRARY_PATH=$(dirname "$(find "$work/root" -name librubato.so)")
+
+languages='c:c17'
+if command -v "$cxx" >/dev/null; then
+    languages='c:c17 c++:c++17'
+else
+    echo "no C++ compiler: headers and example are tried in C only"
+fi
+include=$(echo "${cflags#-I}" | tr -d " ")
+n=0
+for header in $(cd "$include" && find rubato -name '*.h' | sort); do
+    grep -q '^RU_API_BEGIN$' "$include/$header" && grep -q '^RU_API_END$' "$include/$header" ||
+        fail "<$header> is installed without RU_API_BEGIN and RU_API_END"
+    echo "#include <$header>" >alone.txt
+    for language in $languages; do
+        compiler=$cc
+        [ "${language%%:*}" = c ] || compiler=$cxx
+        # shellcheck disable=SC2086
+        $compiler -x "${language%%:*}" "-std=${language##*:}" $strict $cflags -fsyntax-only alone.txt ||
+            fail "<$header> does not stand alone in ${language##*:}"
+    done
+    n=$((n + 1))
+done
+[ "$n" -gt 30 ] || fail "only $n headers are installed"
+
+nm -D --defined-only "$LD_LIBRARY_PATH/librubato.so" | awk '{print $3}' >symbols.txt
+foreign=$(grep -v '^ru_[a-z0-9_]*@@RUBATO_0$' symbols.txt | grep -vx RUBATO_0 || true)
+[ -z "$foreign" ] || fail "librubato.so shows $foreign"
+# Every function a header declares is there, and nothing else is.
+sed 's/@@.*//' symbols.txt | grep '^ru_' | sort -u >exported.txt
+cat "$include"/rubato/*/*.h | sed 's|/\*.*\*/||' | grep -oE '\bru_[a-z0-9_]+' | sort -u >declared.txt
+[ -z "$(comm -23 exported.txt declared.txt)" ] || fail "exported, in no header: $(comm -23 exported.txt declared.txt)"
+
+# The first ```c block and the first ```cpp block of the page.
+sed -n '/^```c$/,/^```$/p' "$source/docs/library.md" | sed '/^```/d' >xor.c
+sed -n '/^```cpp$/,/^```$/p' "$source/docs/library.md" | sed '/^```/d' >run.cc
+# shellcheck disable=SC2086
+$cc -std=c17 $strict $cflags xor.c -o xor $libs || fail "the C example of docs/library.md does not build"
+export LD_LIBRARY_PATH
+./xor >said.txt || fail "the C example ends with $?"
+grep -q ', 4 of 4 right$' said.txt || fail "the C example did not learn: $(cat said.txt)"
+if command -v "$cxx" >/dev/null; then
+    # shellcheck disable=SC2086
+    $cxx -std=c++17 $strict $cflags run.cc -o run $libs || fail "the C++ example of docs/library.md does not build"
+    [ "$(./run)" = 0110 ] || fail "the C++ example says $(./run), not 0110"
+fi
+echo "ok: $n headers, $(wc -l <exported.txt) functions, examples: $(cat said.txt)"
