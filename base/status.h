@@ -39,8 +39,12 @@
 /* Around the declarations of every installed header, and of those alone: what stands between the
  * two has C linkage and is exported by librubato.so; all else is hidden. */
 #ifdef __cplusplus
-#define RU_API_BEGIN extern "C" { RU_EXPORT_BEGIN
-#define RU_API_END   RU_EXPORT_END }
+#define RU_API_BEGIN \
+    extern "C" {     \
+    RU_EXPORT_BEGIN
+#define RU_API_END \
+    RU_EXPORT_END  \
+    }
 #else
 #define RU_API_BEGIN RU_EXPORT_BEGIN
 #define RU_API_END   RU_EXPORT_END
