@@ -16,19 +16,36 @@ typedef struct ru_coll_in {
     ru_coll_algo algo;
     uint32_t n_ranks, root;
     const uint16_t *host; /* [n_ranks] host of each rank for HIERARCHY; NULL: all on one */
+    ru_coll_algo leaders; /* HIERARCHY: what the leaders run among themselves; RING by default */
 } ru_coll_in;
 
-/* Errors: RU_E_ARG, RU_E_UNSUPPORTED (this algorithm does not do this op), RU_E_LIMIT. */
+/* Does `algo` do `op`?
+ *
+ *                  all-reduce  reduce-scatter  all-gather  reduce  broadcast  all-to-all  barrier
+ *   ring           x           x               x           x       x                      x
+ *   halving        x           x               x           x       x
+ *   doubling       x                           x                                          x
+ *   tree           x                                       x       x                      x
+ *   double tree    x                                       x       x
+ *   direct         x           x               x           x       x          x           x
+ *   hierarchy      x                                       x       x                      x */
+bool ru_plan_coll_does(ru_coll_algo algo, ru_coll_op op);
+
+/* The lists of all ranks.
+ * Errors: RU_E_ARG, RU_E_UNSUPPORTED (this algorithm does not do this op), RU_E_LIMIT. */
 RU_MUST_USE ru_status ru_plan_coll(const ru_coll_in *in, ru_arena *out, ru_coll_schedule *s,
                                    ru_err *err);
-/* The steps of one rank only, without building the others' (1,000 ranks): s->begin is then
- * [rank .. rank+1] filled, steps of others empty. */
+/* The steps of one rank only; the lists of the others are empty.
+ * Cost: O(its steps + n_ranks). */
 RU_MUST_USE ru_status ru_plan_coll_rank(const ru_coll_in *in, uint32_t rank, ru_arena *out,
                                         ru_coll_schedule *s, ru_err *err);
 
-/* Prove it: every send has its receive, nobody waits in a circle whatever the timing, every element
- * is added exactly once where the op says. Shares no code with the planner. Cost: O(steps * ranks /
- * 64). Errors: RU_E_INFEASIBLE with the first violation. */
+/* Prove it: every send has its receive, nobody waits in a circle whatever the timing (a send that
+ * goes to a block may have to wait until its receive may begin), every element is added exactly
+ * once where the op says, all ranks of an all-reduce get the same bits, and direct sums are in rank
+ * order. Shares no code with the planner.
+ * Cost: O(n_blocks * steps + steps * ranks / 64). Errors: RU_E_INFEASIBLE with the first violation,
+ * RU_E_LIMIT when `scratch` is full. */
 RU_MUST_USE ru_status ru_plan_coll_check(const ru_coll_schedule *s, ru_arena *scratch, ru_err *err);
 
 /* -- the choice ----------------------------------------------------------------------------------
