@@ -134,24 +134,34 @@ static void set_status(ru_elastic *e, ru_time now, ru_effects *fx)
     ru_member_status_set(e->opt.member, buf, ru_wire_size(&w), false, now, fx);
 }
 
+static const char *handle_of(ru_elastic *e)
+{
+    const ru_elastic_device_ops *ops = e->opt.device.ops;
+    const char *h =
+        e->v.local && ops->local_handle != NULL ? ops->local_handle(e->opt.device.self) : NULL;
+    return h != NULL && strlen(h) < RU_ELASTIC_HANDLE_MAX ? h : "";
+}
+
 /* Words to the leader; where this process leads, straight to its own part. */
 void rui_el_tell(ru_elastic *e, uint32_t what, ru_time now, ru_effects *fx)
 {
     const rui_el_member *me = e->v.me < e->v.n ? &e->v.at[e->v.me] : NULL;
     if (rui_el_leads(e)) {
         if (what == RUI_EL_READY_MSG) {
-            rui_el_lead_ready(e, e->opt.self, e->layout, now, fx);
+            rui_el_lead_ready(e, e->opt.self, e->layout, handle_of(e), now, fx);
         } else if (what == RUI_EL_DONE_MSG) {
             const rui_el_member part = {.part_first = me->share.first, .part_n = me->share.n};
             rui_el_lead_done(e, e->opt.self, &part, e->compute_ns, now, fx);
         }
         return;
     }
-    uint8_t buf[64];
+    uint8_t buf[64 + RU_ELASTIC_HANDLE_MAX];
     ru_wire_out w = ru_wire_out_into(buf, sizeof buf);
     ru_wire_put_u32(&w, e->v.epoch);
     if (what == RUI_EL_READY_MSG) {
+        const char *handle = handle_of(e);
         ru_wire_put_u64(&w, e->layout);
+        ru_wire_put_text(&w, handle, (uint32_t)strlen(handle));
     } else if (what == RUI_EL_DONE_MSG) {
         ru_wire_put_u64(&w, (uint64_t)e->step);
         ru_wire_put_u64(&w, (uint64_t)me->share.first);
@@ -238,7 +248,7 @@ static void go_ready(ru_elastic *e, ru_time now, ru_effects *fx)
     if (!rui_el_connected(e, fx)) {
         return;
     }
-    ru_status st = e->v.n > 1 ? rui_el_group_open(e, &err) : RU_OK;
+    ru_status st = e->v.n > 1 && !e->v.local ? rui_el_group_open(e, &err) : RU_OK;
     if (st != RU_OK) {
         ru_fx_log(fx, RU_LOG_ERROR, "%s", err.text);
         device_failed(e, st, "opening the group for", now, fx);
@@ -280,6 +290,7 @@ static void leave_view(ru_elastic *e, ru_time now, ru_effects *fx)
     case RUI_EL_IDLE:
     case RUI_EL_CONNECT:
     case RUI_EL_READY:
+    case RUI_EL_LOCAL:
         rui_el_group_close(e, now);
         rui_el_state_drop(e, now);
         take_view(e, now, fx);
@@ -324,11 +335,38 @@ static void on_local(ru_elastic *e, const ru_event *ev, ru_effects *fx)
     }
 }
 
-static void on_go(ru_elastic *e, ru_time now, ru_effects *fx)
+/* GO of the leader; with the handles of all members when they sum in shared memory. */
+static void on_go(ru_elastic *e, ru_wire_in *w, ru_time now, ru_effects *fx)
 {
-    if (e->phase == RUI_EL_READY && !rui_el_stale(e)) {
-        rui_el_step_begin(e, now, fx);
+    if (e->phase != RUI_EL_READY || rui_el_stale(e)) {
+        return;
     }
+    if (!e->v.local || e->v.n < 2) {
+        rui_el_step_begin(e, now, fx);
+        return;
+    }
+    ru_arena *arena = &e->view_arena[e->view_side];
+    const char **handles = RU_NEW(arena, const char *, e->v.n);
+    for (uint32_t i = 0; handles != NULL && i < e->v.n; i++) {
+        uint32_t n = 0;
+        const char *h = ru_wire_text(w, RU_ELASTIC_HANDLE_MAX - 1, &n);
+        handles[i] = h == NULL ? NULL : ru_arena_strn(arena, h, n);
+        if (handles[i] == NULL) {
+            return;
+        }
+    }
+    if (handles != NULL && e->opt.device.ops->local_open != NULL) {
+        e->phase = RUI_EL_LOCAL;
+        e->local_open = true;
+        e->opt.device.ops->local_open(e->opt.device.self, handles, e->v.n, e->v.me, e->v.epoch);
+    }
+}
+
+void rui_el_go(ru_elastic *e, const void *body, int64_t size_bytes, ru_time now, ru_effects *fx)
+{
+    ru_wire_in w = ru_wire_in_from(body, size_bytes);
+    (void)ru_wire_u32(&w);
+    on_go(e, &w, now, fx);
 }
 
 static void on_end(ru_elastic *e, ru_wire_in *w, ru_time now, ru_effects *fx)
@@ -352,7 +390,7 @@ static void on_leader(ru_elastic *e, const ru_event *ev, ru_wire_in *w, ru_effec
 {
     switch (ev->what) {
     case RUI_EL_GO_MSG:
-        on_go(e, ev->now, fx);
+        on_go(e, w, ev->now, fx);
         break;
     case RUI_EL_COMMIT_MSG:
         if ((int64_t)ru_wire_u64(w) == e->step && !w->bad && e->phase == RUI_EL_STEP &&
@@ -374,11 +412,18 @@ static void on_member(ru_elastic *e, const ru_event *ev, ru_wire_in *w, ru_effec
     switch (ev->what) {
     case RUI_EL_READY_MSG: {
         uint64_t layout = ru_wire_u64(w);
+        uint32_t n = 0;
+        const char *text = ru_wire_text(w, RU_ELASTIC_HANDLE_MAX - 1, &n);
         if (!w->bad) {
-            rui_el_lead_ready(e, ev->node, layout, ev->now, fx);
+            char handle[RU_ELASTIC_HANDLE_MAX];
+            snprintf(handle, sizeof handle, "%.*s", (int)n, text);
+            rui_el_lead_ready(e, ev->node, layout, handle, ev->now, fx);
         }
         break;
     }
+    case RUI_EL_APART_MSG:
+        rui_el_lead_apart(e, ev->now, fx);
+        break;
     case RUI_EL_DONE_MSG: {
         int64_t step = (int64_t)ru_wire_u64(w);
         rui_el_member part = {.part_first = (int64_t)ru_wire_u64(w)};
@@ -503,6 +548,25 @@ void ru_elastic_aborted(ru_elastic *e, ru_time now, ru_effects *fx)
     if (e->phase == RUI_EL_ABORT) {
         e->phase = RUI_EL_IDLE;
         rui_el_settle(e, now, fx);
+    }
+}
+
+void ru_elastic_local_opened(ru_elastic *e, ru_status st, ru_time now, ru_effects *fx)
+{
+    if (e->phase != RUI_EL_LOCAL) {
+        return;
+    }
+    if (rui_el_stale(e)) {
+        rui_el_settle(e, now, fx);
+    } else if (st == RU_OK) {
+        rui_el_step_begin(e, now, fx);
+    } else if (rui_el_leads(e)) {
+        rui_el_lead_apart(e, now, fx);
+    } else {
+        uint8_t buf[4];
+        ru_wire_out w = ru_wire_out_into(buf, sizeof buf);
+        ru_wire_put_u32(&w, e->v.epoch);
+        ru_fx_send(fx, e->v.leader, RUI_EL_APART_MSG, buf, ru_wire_size(&w));
     }
 }
 

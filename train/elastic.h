@@ -33,6 +33,7 @@ typedef struct ru_elastic ru_elastic;
 enum {
     RU_ELASTIC_WHAT_FIRST = 0x200, /* messages and timers of this machine */
     RU_ELASTIC_TENSORS_MAX = 4096,
+    RU_ELASTIC_HANDLE_MAX = 96, /* of local_handle, with its NUL */
 };
 
 /* A part of every step: samples [first, first + n) of its `batch`. */
@@ -65,6 +66,22 @@ typedef struct ru_elastic_device_ops {
                              uint64_t *cookie);
     /* `arrived` false: the bytes will not come (the view changed); forget the memory. */
     void (*state_placed)(void *self, uint64_t cookie, bool arrived);
+
+    /* Members of one host sum their gradients in shared memory. The four may be NULL together.
+     * local_handle: text by which the others map this process' gradients (after `built`; "" or
+     * NULL: not possible). */
+    const char *(*local_handle)(void *self);
+    /* Be rank `rank` of n members with these handles. Answer: ru_elastic_local_opened. */
+    void (*local_open)(void *self, const char *const *handles, uint32_t n, uint32_t rank,
+                       uint32_t epoch);
+    /* Tensors [first, first + n), all ready here: replace them by their sums over all members,
+     * added in rank order. Reads the memory of others, writes only its own. Answer:
+     * ru_elastic_reduced. Calls come in the order in which batches get ready here, which may differ
+     * between members. */
+    void (*local_reduce)(void *self, uint32_t batch, uint32_t first, uint32_t n, uint32_t iter);
+    /* The group is over: stop waiting for the others. No answer of it comes any more, and `aborted`
+     * is said only when no sum is being written either. */
+    void (*local_close)(void *self);
 } ru_elastic_device_ops;
 
 typedef struct ru_elastic_device {
@@ -133,6 +150,8 @@ void ru_elastic_ready(ru_elastic *e, uint32_t k, const ru_span *span, ru_time no
 void ru_elastic_computed(ru_elastic *e, ru_status st, int64_t compute_ns, ru_time now,
                          ru_effects *fx);
 void ru_elastic_aborted(ru_elastic *e, ru_time now, ru_effects *fx);
+void ru_elastic_local_opened(ru_elastic *e, ru_status st, ru_time now, ru_effects *fx);
+void ru_elastic_reduced(ru_elastic *e, uint32_t batch, ru_time now, ru_effects *fx);
 void ru_elastic_updated(ru_elastic *e, ru_status st, ru_time now, ru_effects *fx);
 
 /* Upcalls of the channel for transfers of this machine and its group. */

@@ -18,6 +18,7 @@ typedef enum rui_el_phase {
     RUI_EL_BUILD,   /* the device builds */
     RUI_EL_CONNECT, /* peers of the group are missing */
     RUI_EL_READY,   /* READY was sent, GO awaited */
+    RUI_EL_LOCAL,   /* the device maps its neighbours' memory */
     RUI_EL_STEP,    /* computing, reducing, or waiting for COMMIT */
     RUI_EL_UPDATE,  /* the device updates */
     RUI_EL_ABORT,   /* the device forgets the step */
@@ -33,6 +34,7 @@ enum {
     RUI_EL_STOP_MSG,
     RUI_EL_FAIL_MSG,
     RUI_EL_BYE_MSG,
+    RUI_EL_APART_MSG, /* shared memory does not work here */
     RUI_EL_WATCH_TIMER = RU_ELASTIC_WHAT_FIRST,
     RUI_EL_LINGER_TIMER,
     RUI_EL_PIECE_BYTES = 1 << 20,
@@ -63,6 +65,7 @@ typedef struct rui_el_member {
     /* the leader's notes */
     bool ready, done;
     uint64_t layout;
+    char handle[RU_ELASTIC_HANDLE_MAX];
     int64_t part_first, part_n;
 } rui_el_member;
 
@@ -73,6 +76,7 @@ typedef struct rui_el_view {
     int64_t batch;
     int64_t budget_bytes; /* of pieces for one joiner in one step */
     bool plain, paused;
+    bool local;             /* all on one host: sums in shared memory */
     rui_el_member *at;      /* [n] */
     uint32_t n, me;         /* me == n: not in it */
     ru_coll_choice *choice; /* [n_batches] */
@@ -106,6 +110,8 @@ struct ru_elastic {
     rui_el_view v;
     bool view_new; /* the member machine has a newer view than v */
     ru_coll *group;
+    bool local_open;    /* the device has a group */
+    bool apart;         /* never local again: it failed once */
     bool connect_asked; /* for this view; again after a while */
     ru_effects *fx;     /* of the call under way: for upcalls of the group */
 
@@ -157,6 +163,8 @@ const ru_coll_user *rui_el_coll_user(void);
 /* elastic.c */
 bool rui_el_stale(ru_elastic *e);
 void rui_el_settle(ru_elastic *e, ru_time now, ru_effects *fx); /* go as far as events allow */
+/* The leader's own GO: epoch, then handles. */
+void rui_el_go(ru_elastic *e, const void *body, int64_t size_bytes, ru_time now, ru_effects *fx);
 void rui_el_end(ru_elastic *e, ru_status st, const char *sentence, ru_time now, ru_effects *fx);
 void rui_el_news(ru_elastic *e, ru_elastic_what what, int64_t a, int64_t b, ru_time now);
 bool rui_el_leads(const ru_elastic *e);
@@ -176,8 +184,9 @@ void rui_el_state_drop(ru_elastic *e, ru_time now); /* the view ended */
 
 /* elastic_lead.c */
 void rui_el_lead_member(ru_elastic *e, const ru_event *ev, ru_effects *fx); /* LOCAL */
-void rui_el_lead_ready(ru_elastic *e, ru_node_id from, uint64_t layout, ru_time now,
-                       ru_effects *fx);
+void rui_el_lead_ready(ru_elastic *e, ru_node_id from, uint64_t layout, const char *handle,
+                       ru_time now, ru_effects *fx);
+void rui_el_lead_apart(ru_elastic *e, ru_time now, ru_effects *fx);
 void rui_el_lead_done(ru_elastic *e, ru_node_id from, const rui_el_member *part, int64_t compute_ns,
                       ru_time now, ru_effects *fx);
 /* After an update, or whenever nothing runs: is another view due? */

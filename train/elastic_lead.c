@@ -191,6 +191,11 @@ static ru_status compose(ru_elastic *e, const ru_member_wanted *w, ru_arena *are
             "with --resume");
     }
     v->paused = w->n < e->opt.n_min;
+    v->local =
+        !e->apart && w->n > 1 && w->at[0].host[0] != 0 && e->opt.device.ops->local_handle != NULL;
+    for (uint32_t i = 1; i < w->n; i++) {
+        v->local = v->local && strcmp(w->at[i].host, w->at[0].host) == 0;
+    }
     RU_TRY(share_out(e, v, arena, err));
     return w->n > 1 ? rui_el_choose(e, w->n, arena, v->choice, err) : RU_OK;
 }
@@ -249,7 +254,8 @@ void rui_el_lead_change(ru_elastic *e, bool urgent, ru_time now, ru_effects *fx)
     e->change = true;
     e->urgent = e->urgent || urgent;
     bool running = e->phase == RUI_EL_STEP || e->phase == RUI_EL_READY ||
-                   e->phase == RUI_EL_CONNECT || e->phase == RUI_EL_BUILD;
+                   e->phase == RUI_EL_LOCAL || e->phase == RUI_EL_CONNECT ||
+                   e->phase == RUI_EL_BUILD;
     if (e->ending || rui_el_stale(e) || (running && !urgent)) {
         return; /* joins and leaves wait for the end of the step */
     }
@@ -311,7 +317,32 @@ static bool layouts_differ(const ru_elastic *e)
     return false;
 }
 
-void rui_el_lead_ready(ru_elastic *e, ru_node_id from, uint64_t layout, ru_time now, ru_effects *fx)
+static void say_go(ru_elastic *e, ru_time now, ru_effects *fx)
+{
+    int64_t size = 16 + (e->v.local ? (int64_t)e->v.n * (RU_ELASTIC_HANDLE_MAX + 4) : 0);
+    ru_arena *arena = &e->view_arena[e->view_side];
+    uint8_t *buf = ru_arena_alloc(arena, size, 8);
+    RU_CHECK(buf != NULL);
+    ru_wire_out w = ru_wire_out_into(buf, size);
+    ru_wire_put_u32(&w, e->v.epoch);
+    for (uint32_t i = 0; e->v.local && i < e->v.n; i++) {
+        ru_wire_put_text(&w, e->v.at[i].handle, (uint32_t)strlen(e->v.at[i].handle));
+    }
+    tell_all(e, RUI_EL_GO_MSG, &w, fx);
+    rui_el_go(e, buf, ru_wire_size(&w), now, fx);
+}
+
+void rui_el_lead_apart(ru_elastic *e, ru_time now, ru_effects *fx)
+{
+    if (!e->apart) {
+        ru_fx_log(fx, RU_LOG_WARN, "memory cannot be shared on this host: sums go over sockets");
+        e->apart = true;
+        rui_el_lead_change(e, true, now, fx);
+    }
+}
+
+void rui_el_lead_ready(ru_elastic *e, ru_node_id from, uint64_t layout, const char *handle,
+                       ru_time now, ru_effects *fx)
 {
     rui_el_member *m = member_of(e, from);
     if (m == NULL || m->ready) {
@@ -319,6 +350,7 @@ void rui_el_lead_ready(ru_elastic *e, ru_node_id from, uint64_t layout, ru_time 
     }
     m->ready = true;
     m->layout = layout;
+    snprintf(m->handle, sizeof m->handle, "%s", handle);
     e->progress_ns = now.ns;
     if (++e->n_ready < e->v.n || rui_el_stale(e)) {
         return;
@@ -330,13 +362,13 @@ void rui_el_lead_ready(ru_elastic *e, ru_node_id from, uint64_t layout, ru_time 
         rui_el_lead_change(e, true, now, fx);
         return;
     }
-    uint8_t buf[4];
-    ru_wire_out w = ru_wire_out_into(buf, sizeof buf);
-    ru_wire_put_u32(&w, e->v.epoch);
-    tell_all(e, RUI_EL_GO_MSG, &w, fx);
-    if (e->phase == RUI_EL_READY) {
-        rui_el_step_begin(e, now, fx);
+    for (uint32_t i = 0; e->v.local && i < e->v.n; i++) {
+        if (e->v.at[i].handle[0] == 0) {
+            rui_el_lead_apart(e, now, fx);
+            return;
+        }
     }
+    say_go(e, now, fx);
 }
 
 /* The parts of all members must be exactly the positions of the step. */
@@ -498,8 +530,8 @@ void rui_el_lead_watch(ru_elastic *e, ru_time now, ru_effects *fx)
         uint32_t need = e->v.n == 0 ? e->opt.founders : e->opt.n_min;
         ru_fx_log(fx, RU_LOG_WARN, "waits %.0f s for more workers: %u of %u are here",
                   (double)(now.ns - e->progress_ns) * 1e-9, w.n, need);
-    } else if (e->phase == RUI_EL_STEP || e->phase == RUI_EL_READY || e->phase == RUI_EL_CONNECT ||
-               e->phase == RUI_EL_BUILD) {
+    } else if (e->phase == RUI_EL_STEP || e->phase == RUI_EL_READY || e->phase == RUI_EL_LOCAL ||
+               e->phase == RUI_EL_CONNECT || e->phase == RUI_EL_BUILD) {
         name_slow(e, now, fx);
     }
 }

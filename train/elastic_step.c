@@ -50,6 +50,11 @@ void ru_elastic_ready(ru_elastic *e, uint32_t k, const ru_span *span, ru_time no
         batch_done(e, now, fx);
         return;
     }
+    if (e->local_open && !rui_el_stale(e)) {
+        e->opt.device.ops->local_reduce(e->opt.device.self, b, e->batches[b].first, e->batches[b].n,
+                                        (uint32_t)e->step);
+        return;
+    }
     if (e->group == NULL || rui_el_stale(e)) {
         return; /* this step will be aborted */
     }
@@ -60,6 +65,14 @@ void ru_elastic_ready(ru_elastic *e, uint32_t k, const ru_span *span, ru_time no
                                  (ru_time){0}, now, &err);
     if (st != RU_OK && st != RU_E_PEER) { /* a lost peer: the membership hears of it as well */
         ru_fx_log(fx, RU_LOG_ERROR, "step %lld: %s", (long long)e->step + 1, err.text);
+    }
+}
+
+void ru_elastic_reduced(ru_elastic *e, uint32_t batch, ru_time now, ru_effects *fx)
+{
+    RU_CHECK(batch < e->n_batches);
+    if (e->phase == RUI_EL_STEP && e->local_open) {
+        batch_done(e, now, fx);
     }
 }
 

@@ -10,7 +10,7 @@ int64_t rui_el_blob_write(const rui_el_view *v, uint32_t n_batches, void *into, 
 {
     ru_wire_out w = ru_wire_out_into(into, size_bytes);
     ru_wire_put_u8(&w, BLOB_VERSION);
-    ru_wire_put_u8(&w, (uint8_t)((v->plain ? 1 : 0) | (v->paused ? 2 : 0)));
+    ru_wire_put_u8(&w, (uint8_t)((v->plain ? 1 : 0) | (v->paused ? 2 : 0) | (v->local ? 4 : 0)));
     ru_wire_put_u64(&w, (uint64_t)v->start);
     ru_wire_put_u64(&w, (uint64_t)v->batch);
     ru_wire_put_u64(&w, (uint64_t)v->budget_bytes);
@@ -100,7 +100,8 @@ ru_status rui_el_blob_read(const ru_elastic *e, const ru_view *view, ru_arena *a
     rui_el_view v = {.epoch = view->epoch,
                      .leader = view->leader,
                      .plain = (flags & 1) != 0,
-                     .paused = (flags & 2) != 0};
+                     .paused = (flags & 2) != 0,
+                     .local = (flags & 4) != 0};
     v.start = (int64_t)ru_wire_u64(&w);
     v.batch = (int64_t)ru_wire_u64(&w);
     v.budget_bytes = (int64_t)ru_wire_u64(&w);
@@ -217,6 +218,10 @@ ru_status rui_el_group_open(ru_elastic *e, ru_err *err)
 
 void rui_el_group_close(ru_elastic *e, ru_time now)
 {
+    if (e->local_open) {
+        e->local_open = false;
+        e->opt.device.ops->local_close(e->opt.device.self);
+    }
     ru_coll_close(e->group, now);
     e->group = NULL;
     ru_chan_cancel_all(e->opt.chan, UINT64_C(0xffffff) << 40, (uint64_t)e->v.epoch << 40, now);

@@ -302,6 +302,20 @@ void ru_node_aborted(ru_node *n, ru_time now)
     leave(n, now);
 }
 
+void ru_node_local_opened(ru_node *n, ru_status st, ru_time now)
+{
+    enter(n);
+    ru_elastic_local_opened(n->elastic, st, now, fx_of(n));
+    leave(n, now);
+}
+
+void ru_node_reduced(ru_node *n, uint32_t batch, ru_time now)
+{
+    enter(n);
+    ru_elastic_reduced(n->elastic, batch, now, fx_of(n));
+    leave(n, now);
+}
+
 void ru_node_updated(ru_node *n, ru_status st, ru_time now)
 {
     enter(n);

@@ -45,6 +45,8 @@ void ru_node_built(ru_node *n, ru_status st, uint64_t layout, ru_time now);
 void ru_node_ready(ru_node *n, uint32_t tensor, const ru_span *span, ru_time now);
 void ru_node_computed(ru_node *n, ru_status st, int64_t compute_ns, ru_time now);
 void ru_node_aborted(ru_node *n, ru_time now);
+void ru_node_local_opened(ru_node *n, ru_status st, ru_time now);
+void ru_node_reduced(ru_node *n, uint32_t batch, ru_time now);
 void ru_node_updated(ru_node *n, ru_status st, ru_time now);
 
 ru_member *ru_node_member(ru_node *n);
