@@ -314,6 +314,71 @@ static void views_and_in_place_agree(void **state)
     all_ways(&f, 1e-5);
 }
 
+/* Every value that a kept executable gives, after others of its size have been made. */
+static void kept_values_stay_what_they_were(void **state)
+{
+    (void)state;
+    fixture f;
+    fixture_init(&f);
+    ru_value_id x = ru_build_input(&f.b, "x", F32(2, 16, 4, 4));
+    ru_value_id w = param(&f, "w", F32(16, 16, 3, 3), 0.2f);
+    ru_value_id y = ru_build_op2(&f.b, RU_OP_Conv, x, w, conv_attrs(&f, 1, 1, 1, 1));
+    ru_value_id flat = ru_build_op2(&f.b, RU_OP_Reshape, y,
+                                    ru_build_const_i64s(&f.b, (int64_t[]){2, 16, 16}, 3), NULL);
+    ru_value_id a = ru_build_op1(&f.b, RU_OP_Sigmoid, flat, NULL);
+    ru_value_id b = ru_build_op1(&f.b, RU_OP_Transpose, a,
+                                 (ru_attr[]){RU_AIS(perm, ((int64_t[]){0, 2, 1}), 3), RU_A_END});
+    ru_value_id c = ru_build_op1(&f.b, RU_OP_Tanh, b, NULL);
+    ru_build_output(&f.b, ru_build_op2(&f.b, RU_OP_Mul, c, c, NULL), "t");
+    ru_exe *cpu = open_exe(&f, (ru_exe_options){.threads = 1, .keep_temps = true});
+    ru_exe *ref = open_exe(&f, (ru_exe_options){.device = RU_DEVICE_REF, .keep_temps = true});
+    assert_ok(ru_exe_run(cpu, NULL, &f.err), f.err);
+    assert_ok(ru_exe_run(ref, NULL, &f.err), f.err);
+    const ru_value_id all[] = {y, flat, a, b, c};
+    for (uint32_t i = 0; i < RU_ARRAY_LEN(all); i++) {
+        float got[512], want[512];
+        assert_ok(ru_exe_value_read(cpu, all[i], got, &f.err), f.err);
+        assert_ok(ru_exe_value_read(ref, all[i], want, &f.err), f.err);
+        assert_true(worst(got, want, 512) <= 1e-5);
+    }
+    ru_exe_close(cpu);
+    ru_exe_close(ref);
+    ru_arena_fini(&f.arena);
+}
+
+/* A batch-first LSTM over an embedding reads it by token, with a wrong token still noticed. */
+static void lstm_looks_up_through_a_transpose(void **state)
+{
+    (void)state;
+    for (int run = 0; run < 2; run++) {
+        fixture f;
+        fixture_init(&f);
+        ru_value_id ids = ru_build_input(&f.b, "ids", ru_type_make(RU_I64, 2, (int64_t[]){3, 7}));
+        ru_value_id table = param(&f, "table", F32(5, 6), 1.0f);
+        ru_value_id x = ru_build_op2(&f.b, RU_OP_Gather, table, ids, NULL);
+        ru_attr swap[] = {RU_AIS(perm, ((int64_t[]){1, 0, 2}), 3), RU_A_END};
+        ru_value_id in[4] = {
+            ru_build_op1(&f.b, RU_OP_Transpose, x, swap), param(&f, "w", F32(1, 80, 6), 0.5f),
+            param(&f, "r", F32(1, 80, 20), 0.3f), param(&f, "b", F32(1, 160), 0.2f)};
+        ru_value_id out[3];
+        ru_build_node(&f.b, RU_OP_LSTM, in, 4, (ru_attr[]){RU_AI(hidden_size, 20), RU_A_END}, out,
+                      3);
+        for (uint32_t i = 0; i < 3; i++) {
+            ru_build_output(&f.b, out[i], (const char *[]){"y", "h", "c"}[i]);
+        }
+        if (run == 0) {
+            all_ways(&f, 1e-5);
+            continue;
+        }
+        ru_exe *e = open_exe(&f, (ru_exe_options){.threads = 1});
+        assert_non_null(strstr(ru_exe_print(e, &f.arena), "gather check"));
+        ((int64_t *)ru_exe_input(e, ids))[4] = 5;
+        assert_int_equal(ru_exe_run(e, NULL, &f.err), RU_E_DATA);
+        ru_exe_close(e);
+        ru_arena_fini(&f.arena);
+    }
+}
+
 static void updates_swap_and_accumulate(void **state)
 {
     (void)state;
@@ -521,5 +586,8 @@ RU_TESTS(exec_exe, cmocka_unit_test(training_steps_agree_and_repeat),
          cmocka_unit_test(hooks_name_gradients_and_state), cmocka_unit_test(convolutions_agree),
          cmocka_unit_test(chunks_agree), cmocka_unit_test(transposed_convolutions_agree),
          cmocka_unit_test(products_agree), cmocka_unit_test(fused_sums_and_activations_agree),
-         cmocka_unit_test(views_and_in_place_agree), cmocka_unit_test(updates_swap_and_accumulate),
+         cmocka_unit_test(views_and_in_place_agree),
+         cmocka_unit_test(lstm_looks_up_through_a_transpose),
+         cmocka_unit_test(kept_values_stay_what_they_were),
+         cmocka_unit_test(updates_swap_and_accumulate),
          cmocka_unit_test(batch_norm_and_pooling_agree))

@@ -375,6 +375,14 @@ rui_buf rui_in_standing(rui_low *lo, ru_value_id v)
     return v.v == 0 ? (rui_buf){0} : rui_in(lo, v, rui_standing(lo, v));
 }
 
+/* With keep_temps the memory where a value stands outlives its last reader. */
+static void keep_home(rui_low *lo, rui_buf b)
+{
+    if (lo->opt.keep_temps && b.v != 0 && lo->status == RU_OK) {
+        lo->bufs[rui_root(lo, b)].pinned = true;
+    }
+}
+
 rui_buf rui_out(rui_low *lo, ru_value_id v, const rui_layout *l)
 {
     if (v.v == 0 || lo->status != RU_OK || l == NULL) {
@@ -382,9 +390,7 @@ rui_buf rui_out(rui_low *lo, ru_value_id v, const rui_layout *l)
     }
     rui_buf b = rui_buf_new(lo, RUI_BUF_TEMP, l->size_bytes);
     home_add(lo, v, l, b);
-    if (lo->opt.keep_temps && b.v != 0) {
-        lo->bufs[b.v].pinned = true;
-    }
+    keep_home(lo, b);
     return b;
 }
 
@@ -407,6 +413,7 @@ void rui_out_view(rui_low *lo, ru_value_id v, const rui_layout *l, rui_buf from,
 {
     if (v.v != 0 && lo->status == RU_OK && l != NULL) {
         home_add(lo, v, l, buf_view(lo, from, offset_bytes, l->size_bytes));
+        keep_home(lo, from); /* it may be a reordered copy, which nobody else keeps */
     }
 }
 
@@ -461,6 +468,7 @@ void rui_restand(rui_low *lo, ru_value_id v, ru_dtype dtype)
     if (lo->status == RU_OK) {
         val->homes[0] = (rui_home){.layout = l, .buf = b};
         val->n_homes = 1;
+        keep_home(lo, b);
     }
 }
 
