@@ -646,6 +646,7 @@ ru_status rui_low_graph(rui_low *lo, ru_err *err)
 {
     const ru_graph *g = lo->g;
     (void)rui_grads_list(lo);
+    rui_grads_made(lo); /* constant ones */
     for (uint32_t i = 1; i < g->n_nodes; i++) {
         if (lo->claimed[i]) {
             continue;
