@@ -89,6 +89,7 @@ void ru_elastic_close(ru_elastic *e)
         return;
     }
     ru_coll_close(e->group, (ru_time){0});
+    ru_coll_close(e->probe, (ru_time){0});
     ru_arena_fini(&e->view_arena[0]);
     ru_arena_fini(&e->view_arena[1]);
 }
@@ -152,6 +153,8 @@ void rui_el_tell(ru_elastic *e, uint32_t what, ru_time now, ru_effects *fx)
         } else if (what == RUI_EL_DONE_MSG) {
             const rui_el_member part = {.part_first = me->share.first, .part_n = me->share.n};
             rui_el_lead_done(e, e->opt.self, &part, e->compute_ns, now, fx);
+        } else if (what == RUI_EL_PROBED_MSG) {
+            rui_el_lead_probed(e, now, fx);
         }
         return;
     }
@@ -244,14 +247,7 @@ static void take_view(ru_elastic *e, ru_time now, ru_effects *fx)
 
 static void go_ready(ru_elastic *e, ru_time now, ru_effects *fx)
 {
-    ru_err err;
     if (!rui_el_connected(e, fx)) {
-        return;
-    }
-    ru_status st = e->v.n > 1 && !e->v.local ? rui_el_group_open(e, &err) : RU_OK;
-    if (st != RU_OK) {
-        ru_fx_log(fx, RU_LOG_ERROR, "%s", err.text);
-        device_failed(e, st, "opening the group for", now, fx);
         return;
     }
     e->phase = RUI_EL_READY;
@@ -290,6 +286,7 @@ static void leave_view(ru_elastic *e, ru_time now, ru_effects *fx)
     case RUI_EL_IDLE:
     case RUI_EL_CONNECT:
     case RUI_EL_READY:
+    case RUI_EL_PROBE:
     case RUI_EL_LOCAL:
         rui_el_group_close(e, now);
         rui_el_state_drop(e, now);
@@ -335,16 +332,8 @@ static void on_local(ru_elastic *e, const ru_event *ev, ru_effects *fx)
     }
 }
 
-/* GO of the leader; with the handles of all members when they sum in shared memory. */
-static void on_go(ru_elastic *e, ru_wire_in *w, ru_time now, ru_effects *fx)
+static ru_status go_local(ru_elastic *e, ru_wire_in *w, ru_err *err)
 {
-    if (e->phase != RUI_EL_READY || rui_el_stale(e)) {
-        return;
-    }
-    if (!e->v.local || e->v.n < 2) {
-        rui_el_step_begin(e, now, fx);
-        return;
-    }
     ru_arena *arena = &e->view_arena[e->view_side];
     const char **handles = RU_NEW(arena, const char *, e->v.n);
     for (uint32_t i = 0; handles != NULL && i < e->v.n; i++) {
@@ -352,13 +341,40 @@ static void on_go(ru_elastic *e, ru_wire_in *w, ru_time now, ru_effects *fx)
         const char *h = ru_wire_text(w, RU_ELASTIC_HANDLE_MAX - 1, &n);
         handles[i] = h == NULL ? NULL : ru_arena_strn(arena, h, n);
         if (handles[i] == NULL) {
-            return;
+            return RU_FAIL(err, RU_E_DATA, "the leader's GO holds no handle for every worker");
         }
     }
-    if (handles != NULL && e->opt.device.ops->local_open != NULL) {
-        e->phase = RUI_EL_LOCAL;
-        e->local_open = true;
-        e->opt.device.ops->local_open(e->opt.device.self, handles, e->v.n, e->v.me, e->v.epoch);
+    if (handles == NULL) {
+        return RU_FAIL(err, RU_E_MEM, "no memory for %u handles", e->v.n);
+    }
+    e->phase = RUI_EL_LOCAL;
+    e->local_open = true;
+    e->opt.device.ops->local_open(e->opt.device.self, handles, e->v.n, e->v.me, e->v.epoch);
+    return RU_OK;
+}
+
+/* GO of the leader: handles of all members when they sum in shared memory, else the collectives. */
+static void on_go(ru_elastic *e, ru_wire_in *w, ru_time now, ru_effects *fx)
+{
+    if ((e->phase != RUI_EL_READY && e->phase != RUI_EL_PROBE) || rui_el_stale(e)) {
+        return;
+    }
+    ru_err err;
+    ru_status st = RU_OK;
+    ru_coll_close(e->probe, now);
+    e->probe = NULL;
+    if (e->v.n > 1 && e->v.local && e->opt.device.ops->local_open != NULL) {
+        st = go_local(e, w, &err);
+    } else if (e->v.n > 1) {
+        st = e->v.n <= RUI_EL_PROBED_MAX ? rui_el_choices_read(e, w, &err) : RU_OK;
+        st = st == RU_OK ? rui_el_group_open(e, &err) : st;
+    }
+    if (st != RU_OK) {
+        ru_fx_log(fx, RU_LOG_ERROR, "%s", err.text);
+        device_failed(e, st, "opening the group for", now, fx);
+    } else if (e->phase != RUI_EL_LOCAL) {
+        e->phase = RUI_EL_READY;
+        rui_el_step_begin(e, now, fx);
     }
 }
 
@@ -398,6 +414,11 @@ static void on_leader(ru_elastic *e, const ru_event *ev, ru_wire_in *w, ru_effec
             rui_el_commit(e, ev->now, fx);
         }
         break;
+    case RUI_EL_PROBE_MSG:
+        if (e->phase == RUI_EL_READY && !rui_el_stale(e)) {
+            rui_el_probe_begin(e, ev->now, fx);
+        }
+        break;
     case RUI_EL_END_MSG:
         on_end(e, w, ev->now, fx);
         break;
@@ -421,6 +442,9 @@ static void on_member(ru_elastic *e, const ru_event *ev, ru_wire_in *w, ru_effec
         }
         break;
     }
+    case RUI_EL_PROBED_MSG:
+        rui_el_lead_probed(e, ev->now, fx);
+        break;
     case RUI_EL_APART_MSG:
         rui_el_lead_apart(e, ev->now, fx);
         break;
@@ -599,7 +623,8 @@ void ru_elastic_updated(ru_elastic *e, ru_status st, ru_time now, ru_effects *fx
 bool ru_elastic_owns(const ru_elastic *e, uint64_t cookie)
 {
     return (cookie & (UINT64_C(0xff) << 56)) == RUI_EL_COOKIE ||
-           (e->group != NULL && ru_coll_owns(e->group, cookie));
+           (e->group != NULL && ru_coll_owns(e->group, cookie)) ||
+           (e->probe != NULL && ru_coll_owns(e->probe, cookie));
 }
 
 void ru_elastic_stop(ru_elastic *e, bool all, ru_time now, ru_effects *fx)

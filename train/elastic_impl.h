@@ -2,6 +2,7 @@
  *
  *   elastic.c        phases of a member: view -> build -> connect -> GO -> steps
  *   elastic_step.c   one step: gradients, reductions, commit, update
+ *   elastic_probe.c  what collectives cost here
  *   elastic_state.c  pieces of state for joiners
  *   elastic_lead.c   the leader: readiness, commits, new views, who is slow
  *   elastic_view.c   the owner's blob of a view: bytes <-> plan; group and schedules
@@ -10,6 +11,7 @@
 #ifndef RU_TRAIN_ELASTIC_IMPL_H
 #define RU_TRAIN_ELASTIC_IMPL_H
 
+#include "base/wire.h"
 #include "plan/coll.h"
 #include "train/elastic.h"
 
@@ -18,6 +20,7 @@ typedef enum rui_el_phase {
     RUI_EL_BUILD,   /* the device builds */
     RUI_EL_CONNECT, /* peers of the group are missing */
     RUI_EL_READY,   /* READY was sent, GO awaited */
+    RUI_EL_PROBE,   /* the collectives are measured */
     RUI_EL_LOCAL,   /* the device maps its neighbours' memory */
     RUI_EL_STEP,    /* computing, reducing, or waiting for COMMIT */
     RUI_EL_UPDATE,  /* the device updates */
@@ -35,15 +38,19 @@ enum {
     RUI_EL_FAIL_MSG,
     RUI_EL_BYE_MSG,
     RUI_EL_APART_MSG, /* shared memory does not work here */
+    RUI_EL_PROBE_MSG, /* measure the collectives */
+    RUI_EL_PROBED_MSG,
     RUI_EL_WATCH_TIMER = RU_ELASTIC_WHAT_FIRST,
     RUI_EL_LINGER_TIMER,
     RUI_EL_PIECE_BYTES = 1 << 20,
+    RUI_EL_PROBED_MAX = 64,  /* members; larger views follow the formulas alone */
     RUI_EL_XFERS_MAX = 4096, /* pieces in flight each way */
 };
 
-#define RUI_EL_COOKIE    (UINT64_C(0xe1) << 56)
-#define RUI_EL_WATCH_NS  INT64_C(1000000000)
-#define RUI_EL_LINGER_NS INT64_C(2000000000)
+#define RUI_EL_COOKIE      (UINT64_C(0xe1) << 56)
+#define RUI_EL_PROBE_EPOCH UINT32_C(0x800000) /* tells the probe's streams from the group's */
+#define RUI_EL_WATCH_NS    INT64_C(1000000000)
+#define RUI_EL_LINGER_NS   INT64_C(2000000000)
 
 /* Tensors [first, first + n) are reduced together. */
 typedef struct rui_el_batch {
@@ -79,7 +86,7 @@ typedef struct rui_el_view {
     bool local;             /* all on one host: sums in shared memory */
     rui_el_member *at;      /* [n] */
     uint32_t n, me;         /* me == n: not in it */
-    ru_coll_choice *choice; /* [n_batches] */
+    ru_coll_choice *choice; /* [n_batches]; known at GO */
 } rui_el_view;
 
 /* What the leader remembers of a node beyond one view. */
@@ -109,7 +116,13 @@ struct ru_elastic {
     uint32_t view_side;
     rui_el_view v;
     bool view_new; /* the member machine has a newer view than v */
-    ru_coll *group;
+    ru_coll *group, *probe;
+    ru_coll_cost costs[RU_COLL_ALGOS]; /* measured by the leader */
+    uint32_t probed_n;                 /* members then; 0: never */
+    uint32_t probe_at, n_probed;
+    int64_t probe_begun_ns;
+    int64_t *probe_ns; /* [RUI_EL_PROBES] best of each */
+    ru_span probe_span;
     bool local_open;    /* the device has a group */
     bool apart;         /* never local again: it failed once */
     bool connect_asked; /* for this view; again after a while */
@@ -147,18 +160,28 @@ struct ru_elastic {
 
 /* elastic_view.c */
 /* Blob of a view into `out`; returns its size, 0: does not fit. */
-int64_t rui_el_blob_write(const rui_el_view *v, uint32_t n_batches, void *into, int64_t size_bytes);
+int64_t rui_el_blob_write(const rui_el_view *v, void *into, int64_t size_bytes);
 /* Errors: RU_E_DATA (a peer of another version, or hostile). */
 RU_MUST_USE ru_status rui_el_blob_read(const ru_elastic *e, const ru_view *view, ru_arena *arena,
                                        rui_el_view *out, ru_err *err);
 /* Algorithm, chunk and depth of every batch for n members. */
 RU_MUST_USE ru_status rui_el_choose(const ru_elastic *e, uint32_t n, ru_arena *arena,
                                     ru_coll_choice *into, ru_err *err);
+void rui_el_choices_write(const ru_elastic *e, ru_wire_out *w);
+RU_MUST_USE ru_status rui_el_choices_read(ru_elastic *e, ru_wire_in *w, ru_err *err);
+/* This rank's schedule of an all-reduce in the view; proved for views that can be. */
+RU_MUST_USE ru_status rui_el_schedule(const ru_elastic *e, ru_coll_algo algo, ru_arena *arena,
+                                      const ru_coll_schedule **out, ru_err *err);
 /* Are all connections up that the group of the view needs? Asks for those that are not. */
 bool rui_el_connected(ru_elastic *e, ru_effects *fx);
 RU_MUST_USE ru_status rui_el_group_open(ru_elastic *e, ru_err *err);
 void rui_el_group_close(ru_elastic *e, ru_time now);
 const ru_coll_user *rui_el_coll_user(void);
+
+/* elastic_probe.c */
+bool rui_el_probe_due(const ru_elastic *e); /* leader */
+void rui_el_probe_begin(ru_elastic *e, ru_time now, ru_effects *fx);
+RU_MUST_USE ru_status rui_el_probe_fit(ru_elastic *e, ru_err *err); /* leader: e->costs */
 
 /* elastic.c */
 bool rui_el_stale(ru_elastic *e);
@@ -186,6 +209,7 @@ void rui_el_state_drop(ru_elastic *e, ru_time now); /* the view ended */
 void rui_el_lead_member(ru_elastic *e, const ru_event *ev, ru_effects *fx); /* LOCAL */
 void rui_el_lead_ready(ru_elastic *e, ru_node_id from, uint64_t layout, const char *handle,
                        ru_time now, ru_effects *fx);
+void rui_el_lead_probed(ru_elastic *e, ru_time now, ru_effects *fx);
 void rui_el_lead_apart(ru_elastic *e, ru_time now, ru_effects *fx);
 void rui_el_lead_done(ru_elastic *e, ru_node_id from, const rui_el_member *part, int64_t compute_ns,
                       ru_time now, ru_effects *fx);

@@ -7,7 +7,7 @@
 #include "plan/share.h"
 #include "train/elastic_impl.h"
 
-enum { SPEED_SAMPLES_MIN = 8, SHARES_EVERY = 16 };
+enum { SPEED_SAMPLES_MIN = 8, SHARES_EVERY = 16, GO_BYTES_MAX = 60 << 10 };
 
 static rui_el_member *member_of(ru_elastic *e, ru_node_id node)
 {
@@ -173,9 +173,8 @@ static ru_status compose(ru_elastic *e, const ru_member_wanted *w, ru_arena *are
                        .budget_bytes = budget(e),
                        .plain = e->v.plain,
                        .n = w->n,
-                       .at = RU_NEW(arena, rui_el_member, w->n),
-                       .choice = RU_NEW(arena, ru_coll_choice, e->n_batches)};
-    if (v->at == NULL || v->choice == NULL) {
+                       .at = RU_NEW(arena, rui_el_member, w->n)};
+    if (v->at == NULL) {
         return RU_FAIL(err, RU_E_MEM, "no memory for a view of %u members", w->n);
     }
     uint32_t full = 0;
@@ -197,7 +196,7 @@ static ru_status compose(ru_elastic *e, const ru_member_wanted *w, ru_arena *are
         v->local = v->local && strcmp(w->at[i].host, w->at[0].host) == 0;
     }
     RU_TRY(share_out(e, v, arena, err));
-    return w->n > 1 ? rui_el_choose(e, w->n, arena, v->choice, err) : RU_OK;
+    return RU_OK;
 }
 
 static void tell_changes(ru_elastic *e, const ru_member_wanted *w, const rui_el_view *v,
@@ -238,7 +237,7 @@ static void install(ru_elastic *e, rui_el_view *v, const ru_member_wanted *w, ru
     for (uint32_t i = 0; i < v->n; i++) {
         nodes[i] = v->at[i].node;
     }
-    int64_t size = rui_el_blob_write(v, v->n > 1 ? e->n_batches : 0, blob, RU_MEMBER_BLOB_MAX);
+    int64_t size = rui_el_blob_write(v, blob, RU_MEMBER_BLOB_MAX);
     if (size == 0) {
         rui_el_lead_fail(e, e->opt.self, RU_E_CONFIG, "too many workers for one view", now, fx);
         return;
@@ -254,8 +253,8 @@ void rui_el_lead_change(ru_elastic *e, bool urgent, ru_time now, ru_effects *fx)
     e->change = true;
     e->urgent = e->urgent || urgent;
     bool running = e->phase == RUI_EL_STEP || e->phase == RUI_EL_READY ||
-                   e->phase == RUI_EL_LOCAL || e->phase == RUI_EL_CONNECT ||
-                   e->phase == RUI_EL_BUILD;
+                   e->phase == RUI_EL_PROBE || e->phase == RUI_EL_LOCAL ||
+                   e->phase == RUI_EL_CONNECT || e->phase == RUI_EL_BUILD;
     if (e->ending || rui_el_stale(e) || (running && !urgent)) {
         return; /* joins and leaves wait for the end of the step */
     }
@@ -319,17 +318,52 @@ static bool layouts_differ(const ru_elastic *e)
 
 static void say_go(ru_elastic *e, ru_time now, ru_effects *fx)
 {
-    int64_t size = 16 + (e->v.local ? (int64_t)e->v.n * (RU_ELASTIC_HANDLE_MAX + 4) : 0);
     ru_arena *arena = &e->view_arena[e->view_side];
-    uint8_t *buf = ru_arena_alloc(arena, size, 8);
+    bool choose = e->v.n > 1 && e->v.n <= RUI_EL_PROBED_MAX && !e->v.local;
+    ru_err err;
+    if (choose && rui_el_choose(e, e->v.n, arena, e->v.choice, &err) != RU_OK) {
+        rui_el_lead_fail(e, e->opt.self, RU_E_CONFIG, err.text, now, fx);
+        return;
+    }
+    uint8_t *buf = ru_arena_alloc(arena, GO_BYTES_MAX, 8);
     RU_CHECK(buf != NULL);
-    ru_wire_out w = ru_wire_out_into(buf, size);
+    ru_wire_out w = ru_wire_out_into(buf, GO_BYTES_MAX);
     ru_wire_put_u32(&w, e->v.epoch);
     for (uint32_t i = 0; e->v.local && i < e->v.n; i++) {
         ru_wire_put_text(&w, e->v.at[i].handle, (uint32_t)strlen(e->v.at[i].handle));
     }
+    if (choose) {
+        rui_el_choices_write(e, &w);
+    }
     tell_all(e, RUI_EL_GO_MSG, &w, fx);
     rui_el_go(e, buf, ru_wire_size(&w), now, fx);
+}
+
+static void all_ready(ru_elastic *e, ru_time now, ru_effects *fx)
+{
+    if (!rui_el_probe_due(e)) {
+        say_go(e, now, fx);
+        return;
+    }
+    uint8_t buf[4];
+    ru_wire_out w = ru_wire_out_into(buf, sizeof buf);
+    ru_wire_put_u32(&w, e->v.epoch);
+    e->n_probed = 0;
+    tell_all(e, RUI_EL_PROBE_MSG, &w, fx);
+    rui_el_probe_begin(e, now, fx);
+}
+
+void rui_el_lead_probed(ru_elastic *e, ru_time now, ru_effects *fx)
+{
+    e->progress_ns = now.ns;
+    if (e->phase != RUI_EL_PROBE || ++e->n_probed < e->v.n) {
+        return;
+    }
+    ru_err err;
+    if (rui_el_probe_fit(e, &err) != RU_OK) {
+        ru_fx_log(fx, RU_LOG_WARN, "the network's measurements do not fit: %s", err.text);
+    }
+    say_go(e, now, fx);
 }
 
 void rui_el_lead_apart(ru_elastic *e, ru_time now, ru_effects *fx)
@@ -368,7 +402,7 @@ void rui_el_lead_ready(ru_elastic *e, ru_node_id from, uint64_t layout, const ch
             return;
         }
     }
-    say_go(e, now, fx);
+    all_ready(e, now, fx);
 }
 
 /* The parts of all members must be exactly the positions of the step. */
@@ -530,8 +564,8 @@ void rui_el_lead_watch(ru_elastic *e, ru_time now, ru_effects *fx)
         uint32_t need = e->v.n == 0 ? e->opt.founders : e->opt.n_min;
         ru_fx_log(fx, RU_LOG_WARN, "waits %.0f s for more workers: %u of %u are here",
                   (double)(now.ns - e->progress_ns) * 1e-9, w.n, need);
-    } else if (e->phase == RUI_EL_STEP || e->phase == RUI_EL_READY || e->phase == RUI_EL_LOCAL ||
-               e->phase == RUI_EL_CONNECT || e->phase == RUI_EL_BUILD) {
+    } else if (e->phase == RUI_EL_STEP || e->phase == RUI_EL_READY || e->phase == RUI_EL_PROBE ||
+               e->phase == RUI_EL_LOCAL || e->phase == RUI_EL_CONNECT || e->phase == RUI_EL_BUILD) {
         name_slow(e, now, fx);
     }
 }

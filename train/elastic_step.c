@@ -146,6 +146,11 @@ static rui_el_xfer *piece_of(ru_elastic *e, uint64_t cookie, bool *out)
     return x->used ? x : NULL;
 }
 
+static ru_coll *group_of(ru_elastic *e, uint64_t cookie)
+{
+    return e->group != NULL && ru_coll_owns(e->group, cookie) ? e->group : e->probe;
+}
+
 static bool is_piece(uint64_t cookie)
 {
     return (cookie & (UINT64_C(0xff) << 56)) == RUI_EL_COOKIE;
@@ -155,7 +160,7 @@ void ru_elastic_sent(ru_elastic *e, uint64_t cookie, ru_time now, ru_effects *fx
 {
     e->fx = fx;
     if (!is_piece(cookie)) {
-        ru_coll_sent(e->group, cookie, now);
+        ru_coll_sent(group_of(e, cookie), cookie, now);
         return;
     }
     bool out;
@@ -170,7 +175,7 @@ void ru_elastic_arrived(ru_elastic *e, uint64_t cookie, ru_time now, ru_effects 
 {
     e->fx = fx;
     if (!is_piece(cookie)) {
-        ru_coll_arrived(e->group, cookie, now);
+        ru_coll_arrived(group_of(e, cookie), cookie, now);
         return;
     }
     bool out;
@@ -186,7 +191,7 @@ void ru_elastic_failed(ru_elastic *e, uint64_t cookie, ru_status why, ru_time no
 {
     e->fx = fx;
     if (!is_piece(cookie)) {
-        ru_coll_xfer_failed(e->group, cookie, why, now);
+        ru_coll_xfer_failed(group_of(e, cookie), cookie, why, now);
         return;
     }
     bool out;

@@ -4,9 +4,9 @@
 #include "base/wire.h"
 #include "train/elastic_impl.h"
 
-enum { BLOB_VERSION = 1, CHECKED_RANKS_MAX = 64 };
+enum { BLOB_VERSION = 1 };
 
-int64_t rui_el_blob_write(const rui_el_view *v, uint32_t n_batches, void *into, int64_t size_bytes)
+int64_t rui_el_blob_write(const rui_el_view *v, void *into, int64_t size_bytes)
 {
     ru_wire_out w = ru_wire_out_into(into, size_bytes);
     ru_wire_put_u8(&w, BLOB_VERSION);
@@ -18,20 +18,6 @@ int64_t rui_el_blob_write(const rui_el_view *v, uint32_t n_batches, void *into, 
     for (uint32_t i = 0; i < v->n; i++) {
         ru_wire_put_u32(&w, (uint32_t)v->at[i].share.n);
         ru_wire_put_u32(&w, v->at[i].held);
-    }
-    /* Runs of equal choices: hundreds of batches of few kinds. */
-    for (uint32_t b = 0; b < n_batches;) {
-        uint32_t end = b + 1;
-        while (end < n_batches && v->choice[end].algo == v->choice[b].algo &&
-               v->choice[end].chunk_bytes == v->choice[b].chunk_bytes &&
-               v->choice[end].depth == v->choice[b].depth) {
-            end++;
-        }
-        ru_wire_put_u32(&w, end - b);
-        ru_wire_put_u8(&w, (uint8_t)v->choice[b].algo);
-        ru_wire_put_u32(&w, v->choice[b].depth);
-        ru_wire_put_u64(&w, (uint64_t)v->choice[b].chunk_bytes);
-        b = end;
     }
     return w.bad ? 0 : ru_wire_size(&w);
 }
@@ -71,24 +57,6 @@ static ru_status read_members(const ru_elastic *e, const ru_view *view, ru_wire_
     return RU_OK;
 }
 
-static ru_status read_choices(const ru_elastic *e, ru_wire_in *w, rui_el_view *v, ru_err *err)
-{
-    for (uint32_t b = 0; b < e->n_batches;) {
-        uint32_t n = ru_wire_u32(w);
-        ru_coll_choice c = {.algo = (ru_coll_algo)ru_wire_u8(w)};
-        c.depth = ru_wire_u32(w);
-        c.chunk_bytes = (int64_t)ru_wire_u64(w);
-        if (w->bad || n < 1 || n > e->n_batches - b || c.algo >= RU_COLL_ALGOS ||
-            c.chunk_bytes < 0) {
-            return bad_blob(err, "collectives");
-        }
-        for (uint32_t k = 0; k < n; k++) {
-            v->choice[b++] = c;
-        }
-    }
-    return w->bad || ru_wire_left(w) != 0 ? bad_blob(err, "length") : RU_OK;
-}
-
 ru_status rui_el_blob_read(const ru_elastic *e, const ru_view *view, ru_arena *arena,
                            rui_el_view *out, ru_err *err)
 {
@@ -115,7 +83,12 @@ ru_status rui_el_blob_read(const ru_elastic *e, const ru_view *view, ru_arena *a
         return RU_FAIL(err, RU_E_MEM, "no memory for a view of %u members", v.n);
     }
     RU_TRY(read_members(e, view, &w, &v, err));
-    RU_TRY(read_choices(e, &w, &v, err));
+    if (w.bad || ru_wire_left(&w) != 0) {
+        return bad_blob(err, "length");
+    }
+    if (v.n > RUI_EL_PROBED_MAX) { /* everybody computes the same */
+        RU_TRY(rui_el_choose(e, v.n, arena, v.choice, err));
+    }
     *out = v;
     return RU_OK;
 }
@@ -134,9 +107,13 @@ ru_status rui_el_choose(const ru_elastic *e, uint32_t n, ru_arena *arena, ru_col
 {
     ru_coll_cost costs[RU_COLL_ALGOS];
     for (uint32_t a = 0; a < RU_COLL_ALGOS; a++) {
-        costs[a] = prior();
+        bool probed = n <= RUI_EL_PROBED_MAX && e->costs[a].n_points > 0;
+        costs[a] = probed ? e->costs[a] : prior();
     }
-    costs[RU_ALGO_HIERARCHY].n_points = 0; /* needs to know the hosts */
+    costs[RU_ALGO_HIERARCHY].n_points = 0; /* hosts of several workers sum in shared memory */
+    if (n > RUI_EL_PROBED_MAX) { /* connections and messages of these grow with n, not log n */
+        costs[RU_ALGO_RING].n_points = costs[RU_ALGO_DIRECT].n_points = 0;
+    }
     int64_t *sizes = RU_NEW(arena, int64_t, e->n_batches);
     if (sizes == NULL) {
         return RU_FAIL(err, RU_E_MEM, "no memory to choose collectives");
@@ -158,8 +135,44 @@ ru_status rui_el_choose(const ru_elastic *e, uint32_t n, ru_arena *arena, ru_col
     return RU_OK;
 }
 
-static ru_status schedule_of(const ru_elastic *e, ru_coll_algo algo, ru_arena *arena,
-                             const ru_coll_schedule **out, ru_err *err)
+/* Runs of equal choices: hundreds of batches of few kinds. */
+void rui_el_choices_write(const ru_elastic *e, ru_wire_out *w)
+{
+    const ru_coll_choice *c = e->v.choice;
+    for (uint32_t b = 0; b < e->n_batches;) {
+        uint32_t end = b + 1;
+        while (end < e->n_batches && c[end].algo == c[b].algo &&
+               c[end].chunk_bytes == c[b].chunk_bytes && c[end].depth == c[b].depth) {
+            end++;
+        }
+        ru_wire_put_u32(w, end - b);
+        ru_wire_put_u8(w, (uint8_t)c[b].algo);
+        ru_wire_put_u32(w, c[b].depth);
+        ru_wire_put_u64(w, (uint64_t)c[b].chunk_bytes);
+        b = end;
+    }
+}
+
+ru_status rui_el_choices_read(ru_elastic *e, ru_wire_in *w, ru_err *err)
+{
+    for (uint32_t b = 0; b < e->n_batches;) {
+        uint32_t n = ru_wire_u32(w);
+        ru_coll_choice c = {.algo = (ru_coll_algo)ru_wire_u8(w)};
+        c.depth = ru_wire_u32(w);
+        c.chunk_bytes = (int64_t)ru_wire_u64(w);
+        if (w->bad || n < 1 || n > e->n_batches - b || c.algo >= RU_COLL_ALGOS ||
+            c.chunk_bytes < 0) {
+            return bad_blob(err, "collectives");
+        }
+        for (uint32_t k = 0; k < n; k++) {
+            e->v.choice[b++] = c;
+        }
+    }
+    return RU_OK;
+}
+
+ru_status rui_el_schedule(const ru_elastic *e, ru_coll_algo algo, ru_arena *arena,
+                          const ru_coll_schedule **out, ru_err *err)
 {
     ru_coll_in in = {.op = RU_COLL_ALL_REDUCE, .algo = algo, .n_ranks = e->v.n};
     ru_coll_schedule *s = RU_NEW(arena, ru_coll_schedule, 1);
@@ -167,7 +180,7 @@ static ru_status schedule_of(const ru_elastic *e, ru_coll_algo algo, ru_arena *a
         return RU_FAIL(err, RU_E_MEM, "no memory for a schedule");
     }
     *out = s;
-    if (e->v.n > CHECKED_RANKS_MAX) {
+    if (e->v.n > RUI_EL_PROBED_MAX) {
         return ru_plan_coll_rank(&in, e->v.me, arena, s, err);
     }
     RU_TRY(ru_plan_coll(&in, arena, s, err));
@@ -190,7 +203,7 @@ ru_status rui_el_group_open(ru_elastic *e, ru_err *err)
     for (uint32_t b = 0; b < e->n_batches; b++) {
         const ru_coll_choice *c = &e->v.choice[b];
         if (by_algo[c->algo] == NULL) {
-            RU_TRY(schedule_of(e, c->algo, arena, &by_algo[c->algo], err));
+            RU_TRY(rui_el_schedule(e, c->algo, arena, &by_algo[c->algo], err));
         }
         schedules[b] = by_algo[c->algo];
         batches[b] = (ru_coll_batch){.op = RU_COLL_ALL_REDUCE,
@@ -223,13 +236,20 @@ void rui_el_group_close(ru_elastic *e, ru_time now)
         e->opt.device.ops->local_close(e->opt.device.self);
     }
     ru_coll_close(e->group, now);
-    e->group = NULL;
-    ru_chan_cancel_all(e->opt.chan, UINT64_C(0xffffff) << 40, (uint64_t)e->v.epoch << 40, now);
+    ru_coll_close(e->probe, now);
+    e->group = e->probe = NULL;
+    ru_chan_cancel_all(e->opt.chan, UINT64_C(0xffffff) << 40,
+                       (uint64_t)(e->v.epoch & 0xffffff) << 40, now);
 }
 
 /* Marks the peers of this rank in the schedules of the view. */
 static bool mark_peers(ru_elastic *e, bool *peer, ru_arena *scratch)
 {
+    if (e->v.n <= RUI_EL_PROBED_MAX) { /* the probe tries everything */
+        memset(peer, true, e->v.n);
+        peer[e->v.me] = false;
+        return true;
+    }
     bool seen[RU_COLL_ALGOS] = {0};
     for (uint32_t b = 0; b < e->n_batches; b++) {
         ru_coll_algo a = e->v.choice[b].algo;
