@@ -1,7 +1,8 @@
 /* What a collective costs: alpha (seconds per step), beta (seconds per byte on one link), gamma
  * (seconds per byte of summation), fitted per algorithm from measured times.
  *
- *   t(S) = steps(N) alpha + sent(N) S beta + added(N) S gamma
+ *   one piece:  t(S) = steps alpha + sent S beta + added S gamma
+ *   n chunks of c bytes, d in flight:  t(c) + (n - 1) max(t(c) / d, alpha + busy c beta)
  *
  * Source: the formulas of hockney-1994 and thakur-2005; table in the note on Caramel, section 2.2.
  * Thread: any, pure. */
@@ -23,17 +24,25 @@ typedef struct ru_coll_cost {
     double error;      /* largest relative residual of the fit */
 } ru_coll_cost;
 
-/* Coefficients of the formula for (op, algo, N). */
+/* Coefficients of the formula for (op, algo, N), along the longest path; `busy`: bytes that one
+ * direction of the busiest rank's link carries, per byte of the buffer. HIERARCHY: all on one host.
+ */
 typedef struct ru_coll_terms {
-    double steps, sent, added;
+    double steps, sent, added, busy;
 } ru_coll_terms;
 ru_coll_terms ru_cost_coll_terms(ru_coll_op op, ru_coll_algo algo, uint32_t n_ranks);
 
-/* Least squares on relative errors, coefficients >= 0. Errors: RU_E_ARG with fewer than 2 sizes. */
+/* Least squares on relative errors, coefficients >= 0. For one (op, algo, N) the terms of beta and
+ * gamma are proportional, so gamma stays 0 and beta holds both.
+ * Errors: RU_E_ARG with fewer than 2 sizes, a time <= 0, or a single rank. */
 RU_MUST_USE ru_status ru_cost_coll_fit(ru_coll_op op, ru_coll_algo algo, uint32_t n_ranks,
                                        const ru_coll_point *points, uint32_t n, ru_coll_cost *out,
                                        ru_err *err);
 int64_t ru_cost_coll_ns(const ru_coll_cost *c, ru_coll_op op, ru_coll_algo algo, uint32_t n_ranks,
                         int64_t size_bytes);
+/* Cut into nearly equal chunks of at most chunk_bytes, `depth` in flight. */
+int64_t ru_cost_coll_chunked_ns(const ru_coll_cost *c, ru_coll_op op, ru_coll_algo algo,
+                                uint32_t n_ranks, int64_t size_bytes, int64_t chunk_bytes,
+                                uint32_t depth);
 
 #endif

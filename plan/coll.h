@@ -51,21 +51,29 @@ RU_MUST_USE ru_status ru_plan_coll_check(const ru_coll_schedule *s, ru_arena *sc
 /* -- the choice ----------------------------------------------------------------------------------
  */
 
+enum {
+    RU_COLL_CHUNK_MIN = 64 << 10,
+    RU_COLL_CHUNK_MAX = 64 << 20,
+    RU_COLL_DEPTH_MAX = 8,
+};
+
 typedef struct ru_coll_choice_in {
     ru_coll_op op;
     uint32_t n_ranks;
-    const uint16_t *host;      /* as above */
-    const ru_coll_cost *costs; /* [RU_COLL_ALGOS] fitted; algorithms with n_points 0 are not used */
-    const int64_t *sizes_bytes; /* [n_sizes] of the transfers to plan */
+    const ru_coll_cost *costs;  /* [RU_COLL_ALGOS] fitted; those with n_points 0 are not used */
+    const int64_t *sizes_bytes; /* [n_sizes] of the transfers to plan; >= 0 */
     uint32_t n_sizes;
-    double overhead;    /* part of the time that chunking may cost: 0.05, 0.01 if network-bound */
-    bool deterministic; /* DIRECT only */
+    double overhead;      /* part of the time that cutting may cost; 0: 0.05 (0.01 if the network
+                             is the bottleneck) */
+    int64_t delay_max_ns; /* what is in flight of a collective must not take longer: that is how
+                             long an urgent one waits; 0: no bound */
+    bool deterministic;   /* DIRECT only */
 } ru_coll_choice_in;
 
 typedef struct ru_coll_choice {
     ru_coll_algo algo;
     int64_t chunk_bytes; /* cut size; >= size: one piece */
-    uint32_t depth;      /* chunks in flight */
+    uint32_t depth;      /* chunks in flight, 1 .. RU_COLL_DEPTH_MAX */
     int64_t predicted_ns;
 } ru_coll_choice;
 
@@ -74,8 +82,14 @@ typedef struct ru_coll_choice_plan {
     uint32_t n;
 } ru_coll_choice_plan;
 
+/* For each size the algorithm with the least predicted time, ties to the earlier one. The chunk is
+ * c = steps alpha / (overhead sent beta), so that its latencies are that part of its time, between
+ * RU_COLL_CHUNK_MIN and _MAX; the depth doubles while that helps by more than 5 %. Cut only when
+ * that costs at most `overhead`, or delay_max_ns asks for it.
+ * Errors: RU_E_ARG, RU_E_INFEASIBLE when no algorithm that was measured does the op, RU_E_LIMIT. */
 RU_MUST_USE ru_status ru_plan_coll_choose(const ru_coll_choice_in *in, ru_arena *out,
                                           ru_coll_choice_plan *plan, ru_err *err);
+/* Errors: RU_E_INFEASIBLE. */
 RU_MUST_USE ru_status ru_plan_coll_choose_check(const ru_coll_choice_in *in,
                                                 const ru_coll_choice_plan *plan, ru_err *err);
 
