@@ -2,7 +2,14 @@
  *
  * Reads headers and places payloads directly where the user says (one recvmsg for the rest of a
  * payload and the next header); writes with one sendmsg per frame, one frame per wake-up of a bulk
- * connection beyond its knobs. Urgent connections carry IP_TOS 0x10, bulk 0x08.
+ * connection. Urgent connections carry IP_TOS 0x10, bulk ones 0x08, in both directions: the side
+ * that accepts learns the class from the service bits of the first packet.
+ *
+ * A peer is on this machine exactly when both ends of the connection show the same address: then
+ * it is not encrypted unless tls_always. Both sides see the same pair, so they agree.
+ *
+ * Ends: reset or end of stream is RU_E_PEER, silence and lost routes RU_E_IO, never opened
+ * RU_E_AGAIN, another key RU_E_PERM.
  *
  * Thread: loop only. */
 #ifndef RU_ENV_LINK_TCP_H
@@ -15,21 +22,28 @@ typedef struct ru_link_tcp ru_link_tcp;
 
 typedef struct ru_link_tcp_options {
     ru_loop *loop;
-    const char
-        *listen; /* host:port, port 0: any; host empty: all interfaces; NULL: does not listen */
-    const uint8_t *psk; /* [psk_bytes] TLS key; used for peers that are not on this machine */
+    const char *listen; /* host:port or [v6]:port, port 0: any; host empty: all interfaces; NULL:
+                           does not listen */
+    const uint8_t *psk; /* [psk_bytes] TLS key, 16 .. 64 bytes; for peers not on this machine */
     uint32_t psk_bytes;
-    bool tls_always; /* also on this machine (tests) */
-    bool tls_never;
-    uint32_t conns_max;
-    int64_t open_ns; /* give up connecting after; 0: 5 s */
+    bool tls_always;    /* also on this machine (tests) */
+    bool tls_never;     /* the network is trusted */
+    uint32_t conns_max; /* 0: 1024; more are refused */
+    int64_t open_ns;    /* give up connecting, and TLS handshakes, after; 0: 5 s */
+    int64_t dead_ns;    /* unacknowledged for this long: the network failed; 0: 10 s */
 } ru_link_tcp_options;
 
+/* Errors: RU_E_ARG (address, key), RU_E_PEER (the address is taken), RU_E_LIMIT, RU_E_MEM. */
 RU_MUST_USE ru_status ru_link_tcp_open(const ru_link_tcp_options *opt, ru_link_tcp **out,
                                        ru_err *err);
-void ru_link_tcp_close(ru_link_tcp *l);
+void ru_link_tcp_close(ru_link_tcp *l); /* not from within an upcall; NULL is fine */
 void ru_link_tcp_user(ru_link_tcp *l, const ru_link_user *user); /* before the loop runs */
 ru_link ru_link_tcp_link(ru_link_tcp *l);
-const char *ru_link_tcp_address(const ru_link_tcp *l); /* where it listens, with the real port */
+/* Where others reach it, with the real port; for "all interfaces" the first address that is not
+ * loopback. Empty when it does not listen. */
+const char *ru_link_tcp_address(const ru_link_tcp *l);
+
+/* How a connection is protected: "plain", "tls" or "ktls" (the kernel encrypts what is sent). */
+const char *ru_link_tcp_guard(const ru_link_tcp *l, ru_conn_id c);
 
 #endif

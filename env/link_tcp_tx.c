@@ -1,0 +1,154 @@
+/* Sending: one frame is pulled at a time, when the kernel holds little that it has not sent.
+ *
+ * The kernel's send buffer is a queue that nobody can reorder, so it is kept short: a bulk
+ * connection has room while less than `notsent` bytes wait in it, and gives the turn back to the
+ * loop after each frame, so that between two chunks anything more urgent comes first (draining a
+ * socket until EAGAIN would undo the limit). An urgent connection sends what there is. */
+#include <errno.h>
+#include <linux/sockios.h>
+#include <string.h>
+#include <sys/ioctl.h>
+
+#include "env/link_tcp_impl.h"
+
+enum { URGENT_FRAMES_PER_TURN = 16, BULK_FRAMES_PER_TURN = 1 };
+
+static bool room(const rui_conn *c)
+{
+    if (c->class == RU_LINK_URGENT || c->notsent_bytes == 0) {
+        return true;
+    }
+    int unsent = 0;
+    return ioctl(c->fd, SIOCOUTQNSD, &unsent) != 0 || unsent < c->notsent_bytes;
+}
+
+static bool pull(ru_link_tcp *l, rui_conn *c, ru_time now)
+{
+    int64_t room_bytes =
+        c->class == RU_LINK_BULK && c->notsent_bytes > 0 ? c->notsent_bytes : RU_LINK_FRAME_MAX;
+    ru_conn_id id = c->id;
+    c->tx.n_spans = 0;
+    l->in_upcall++;
+    bool some = l->user->pull(l->user->self, id, room_bytes, &c->tx, now);
+    l->in_upcall--;
+    if (!rui_conn_alive(c, id) || !some) {
+        return false;
+    }
+    RU_CHECK(c->tx.n_spans <= RU_LINK_SPANS_MAX);
+    c->tx_done = 0;
+    c->tx_size = RU_LINK_HEAD_BYTES;
+    for (uint32_t k = 0; k < c->tx.n_spans; k++) {
+        c->tx_size += c->tx.spans[k].size_bytes;
+    }
+    RU_CHECK(c->tx_size <= RU_LINK_FRAME_MAX + RU_LINK_HEAD_BYTES);
+    c->tx_busy = true;
+    return true;
+}
+
+static uint32_t plan_write(rui_conn *c, struct iovec *iov)
+{
+    uint32_t n = 0;
+    int64_t skip = c->tx_done;
+    if (skip < RU_LINK_HEAD_BYTES) {
+        iov[n++] = (struct iovec){c->tx.head + skip, (size_t)(RU_LINK_HEAD_BYTES - skip)};
+        skip = RU_LINK_HEAD_BYTES;
+    }
+    skip -= RU_LINK_HEAD_BYTES;
+    for (uint32_t k = 0; k < c->tx.n_spans; k++) {
+        int64_t size = c->tx.spans[k].size_bytes;
+        if (skip >= size) {
+            skip -= size;
+            continue;
+        }
+        iov[n++] = (struct iovec){(uint8_t *)c->tx.spans[k].data + skip, (size_t)(size - skip)};
+        skip = 0;
+    }
+    return n;
+}
+
+static ssize_t write_some(rui_conn *c, struct iovec *iov, uint32_t n)
+{
+    if (c->tls != NULL && !rui_tls_kernel(c->tls)) {
+        return rui_tls_send(c->tls, iov, n);
+    }
+    struct msghdr m = {.msg_iov = iov, .msg_iovlen = n};
+    ssize_t put;
+    do {
+        put = sendmsg(c->fd, &m, MSG_DONTWAIT | MSG_NOSIGNAL);
+    } while (put < 0 && errno == EINTR);
+    return put;
+}
+
+/* Hand over what is left of the frame. true: all of it. */
+static bool push(ru_link_tcp *l, rui_conn *c)
+{
+    struct iovec iov[RU_LINK_SPANS_MAX + 1];
+    while (c->tx_done < c->tx_size) {
+        uint32_t n = plan_write(c, iov);
+        ssize_t put = write_some(c, iov, n);
+        if (put < 0 && errno != EAGAIN && errno != EWOULDBLOCK && errno != ENOBUFS) {
+            int e = errno;
+            if (e == EPIPE || e == ECONNRESET) {
+                /* The other side may have said why before it closed: what it sent is read first,
+                 * the end of the stream follows there. */
+                c->tx_busy = false;
+                c->tx_size = -1;
+                return false;
+            }
+            rui_conn_fail(l, c, rui_socket_why(e), "%s: %s", c->address, strerror(e));
+            return false;
+        }
+        if (put < 0) {
+            return false;
+        }
+        c->tx_done += put;
+        if (c->tx_done < c->tx_size && c->tls == NULL) {
+            return false; /* the kernel took what it wanted: asking again only hears EAGAIN */
+        }
+    }
+    c->tx_busy = false;
+    return true;
+}
+
+static void blocked(ru_link_tcp *l, rui_conn *c, bool yes)
+{
+    c->tx_blocked = yes;
+    rui_conn_events(l, c, c->rx_state != RUI_RX_PAUSED, yes);
+}
+
+void rui_tx_run(ru_link_tcp *l, rui_conn *c, ru_time now)
+{
+    ru_conn_id id = c->id;
+    uint32_t turns = c->class == RU_LINK_URGENT ? URGENT_FRAMES_PER_TURN : BULK_FRAMES_PER_TURN;
+    if (c->tx_size < 0) { /* broken: only reading is left */
+        blocked(l, c, false);
+        return;
+    }
+    c->woken = false;
+    for (uint32_t k = 0; k < turns && c->n_sent < RUI_SENT_MAX; k++) {
+        if (!c->tx_busy) {
+            if (!room(c)) {
+                blocked(l, c, true);
+                return;
+            }
+            if (!pull(l, c, now)) {
+                if (rui_conn_alive(c, id)) {
+                    blocked(l, c, false);
+                }
+                return;
+            }
+        }
+        if (!push(l, c)) {
+            if (rui_conn_alive(c, id)) {
+                blocked(l, c, c->tx_size >= 0);
+            }
+            return;
+        }
+        c->sent[c->n_sent++] = c->tx.cookie;
+        rui_conn_defer(l, c);
+    }
+    if (!c->tx_blocked) { /* there may be more: after what else is ready, without epoll's help */
+        c->woken = true;
+        rui_conn_defer(l, c);
+    }
+}
