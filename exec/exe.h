@@ -43,6 +43,9 @@ typedef struct ru_exe_options {
      * padding. */
     bool two_phase;
     bool plain_grads; /* two_phase: gradients in row-major order */
+    /* two_phase: memory for each gradient that is handed out, in value order (segments that other
+     * processes map); a NULL entry, or NULL: the executable's own. */
+    void *const *grad_at;
 } ru_exe_options;
 
 /* What changes from run to run besides inputs. */

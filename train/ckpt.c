@@ -156,7 +156,13 @@ ru_status ru_ckpt_save(ru_ckpt *c, ru_exe *exe, const ru_ckpt_at *at, int64_t *p
     ru_time t0 = ru_clock_now();
     RU_TRY(make_snapshot(c, err));
     for (uint32_t k = 0; k < c->n; k++) {
-        RU_TRY(ru_exe_state_read(exe, c->tensors[k].id, c->tensors[k].data, err));
+        tensor *t = &c->tensors[k];
+        const ru_value *v =
+            t->id.v < c->opt.graph->n_values ? &c->opt.graph->values[t->id.v] : NULL;
+        if (v == NULL || v->name == NULL || strcmp(v->name, t->array.name) != 0) {
+            t->id = ru_graph_find(c->opt.graph, t->array.name); /* a step of another size */
+        }
+        RU_TRY(ru_exe_state_read(exe, t->id, t->data, err));
     }
     c->at = *at;
     c->busy = true;

@@ -24,7 +24,8 @@ typedef struct ru_ckpt ru_ckpt;
 
 typedef struct ru_ckpt_options {
     const char *run_dir;
-    const ru_graph *graph; /* its STATE values with names are saved */
+    const ru_graph *graph; /* its STATE values with names are saved; view, may later be the graph of
+                              another step of the same model, for whose executable save is called */
     const char *job_yaml;  /* resolved job */
     const ru_model_facts *facts;
     int64_t seed;

@@ -31,6 +31,8 @@ ru_status ru_report_open(const ru_report_options *opt, ru_arena *arena, ru_repor
         return RU_FAIL(err, RU_E_LIMIT, "the arena of the report is full");
     }
     r->opt = *opt;
+    ru_mutex_init(&r->lock);
+    r->workers = 1;
     r->begun = ru_clock_now();
     r->shown = (ru_time){r->begun.ns - RUI_REPORT_PERIOD_NS};
     if (opt->dir != NULL) {
@@ -55,7 +57,10 @@ void ru_report_close(ru_report *r)
     if (r == NULL) {
         return;
     }
+    ru_mutex_lock(&r->lock);
     rui_report_clear(r);
+    ru_mutex_unlock(&r->lock);
+    ru_mutex_fini(&r->lock);
     ru_log_file_close(r->metrics);
     ru_log_file_close(r->log);
     r->metrics = r->log = NULL;
@@ -98,7 +103,13 @@ static void put_metrics(ru_text *t, const ru_metrics *m)
     ru_text_put(t, "}");
 }
 
-static ru_status emit(ru_report *r, ru_text *t, ru_err *err)
+/* Every public function holds the lock from here to emit. */
+static void enter(ru_report *r)
+{
+    ru_mutex_lock(&r->lock);
+}
+
+static ru_status write_out(ru_report *r, ru_text *t, ru_err *err)
 {
     ru_text_put(t, "}\n");
     if (t->cut) {
@@ -111,15 +122,26 @@ static ru_status emit(ru_report *r, ru_text *t, ru_err *err)
     return r->metrics != NULL ? ru_log_file_append(r->metrics, t->p, t->n, err) : RU_OK;
 }
 
+static ru_status emit(ru_report *r, ru_text *t, ru_err *err)
+{
+    ru_status st = write_out(r, t, err);
+    ru_mutex_unlock(&r->lock);
+    return st;
+}
+
 ru_status ru_report_begin(ru_report *r, const ru_report_start *s, ru_err *err)
 {
+    if (r == NULL) {
+        return RU_OK;
+    }
+    enter(r);
     char line[LINE_MAX_BYTES];
     ru_text t = ru_text_into(line, sizeof line);
     ru_text_put(&t, "{\"schema\":\"rubato.train.start/1\"");
     put_str(&t, "run", r->opt.run);
     put_str(&t, "out", r->opt.dir != NULL ? r->opt.dir : "");
     put_i64(&t, "parameters", s->parameters);
-    put_i64(&t, "workers", 1);
+    put_i64(&t, "workers", r->workers);
     put_str(&t, "name", s->name);
     put_str(&t, "model", s->model);
     put_str(&t, "device", s->device);
@@ -137,15 +159,19 @@ ru_status ru_report_begin(ru_report *r, const ru_report_start *s, ru_err *err)
     put_f64(&t, "open_s", (double)s->open_ns / 1e9);
     put_i64(&t, "resumed_step", s->resumed_step);
     r->step_first = s->resumed_step;
-    ru_report_say(r, "%s: %s, %lld parameters, batch %lld, %s, %lld thread%s -> %s", s->name,
-                  s->model, (long long)s->parameters, (long long)s->batch, s->precision,
-                  (long long)s->threads, s->threads == 1 ? "" : "s",
-                  r->opt.dir != NULL ? r->opt.dir : "(no run directory)");
+    rui_report_say(r, "%s: %s, %lld parameters, batch %lld, %s, %lld thread%s -> %s", s->name,
+                   s->model, (long long)s->parameters, (long long)s->batch, s->precision,
+                   (long long)s->threads, s->threads == 1 ? "" : "s",
+                   r->opt.dir != NULL ? r->opt.dir : "(no run directory)");
     return emit(r, &t, err);
 }
 
 ru_status ru_report_step_put(ru_report *r, const ru_report_step *s, ru_err *err)
 {
+    if (r == NULL) {
+        return RU_OK;
+    }
+    enter(r);
     char line[LINE_MAX_BYTES];
     ru_text t = ru_text_into(line, sizeof line);
     ru_text_put(&t, "{\"schema\":\"rubato.train.step/1\"");
@@ -156,7 +182,7 @@ ru_status ru_report_step_put(ru_report *r, const ru_report_step *s, ru_err *err)
     put_f64(&t, "lr", s->lr);
     put_f64(&t, "step_s", (double)s->step_ns / 1e9);
     put_f64(&t, "samples_per_s", s->step_ns > 0 ? (double)s->batch * 1e9 / (double)s->step_ns : 0);
-    put_i64(&t, "workers", 1);
+    put_i64(&t, "workers", r->workers);
     if (s->accuracy >= 0) {
         put_f64(&t, "accuracy", s->accuracy);
     }
@@ -170,6 +196,10 @@ ru_status ru_report_step_put(ru_report *r, const ru_report_step *s, ru_err *err)
 ru_status ru_report_eval(ru_report *r, int64_t step, int64_t epoch, const ru_metrics *m,
                          int64_t eval_ns, ru_err *err)
 {
+    if (r == NULL) {
+        return RU_OK;
+    }
+    enter(r);
     char line[LINE_MAX_BYTES];
     ru_text t = ru_text_into(line, sizeof line);
     ru_text_put(&t, "{\"schema\":\"rubato.train.eval/1\"");
@@ -181,21 +211,44 @@ ru_status ru_report_eval(ru_report *r, int64_t step, int64_t epoch, const ru_met
     return emit(r, &t, err);
 }
 
+void ru_report_workers_set(ru_report *r, uint32_t workers)
+{
+    if (r != NULL) {
+        ru_mutex_lock(&r->lock);
+        r->workers = workers;
+        ru_mutex_unlock(&r->lock);
+    }
+}
+
 ru_status ru_report_event(ru_report *r, int64_t step, const char *what, const char *more,
                           ru_err *err)
 {
+    return ru_report_event_of(r, step, what, 0, more, err);
+}
+
+ru_status ru_report_event_of(ru_report *r, int64_t step, const char *what, uint32_t worker,
+                             const char *more, ru_err *err)
+{
+    if (r == NULL) {
+        return RU_OK;
+    }
+    enter(r);
     char line[LINE_MAX_BYTES];
     ru_text t = ru_text_into(line, sizeof line);
     ru_text_put(&t, "{\"schema\":\"rubato.train.event/1\"");
     put_i64(&t, "step", step);
     put_str(&t, "what", what);
-    put_i64(&t, "worker", 0);
+    put_i64(&t, "worker", worker);
     ru_text_put(&t, more);
     return emit(r, &t, err);
 }
 
 ru_status ru_report_end(ru_report *r, const ru_report_summary *s, ru_err *err)
 {
+    if (r == NULL) {
+        return RU_OK;
+    }
+    enter(r);
     char line[LINE_MAX_BYTES];
     ru_text t = ru_text_into(line, sizeof line);
     ru_text_put(&t, "{\"schema\":\"rubato.train.summary/1\"");

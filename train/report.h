@@ -4,7 +4,8 @@
  * docs/train.md. People see a line on stderr that is redrawn at most ten times a second on a
  * terminal, else one line every 30 s or 5 % of the way, and evaluations as lines that stay.
  *
- * Thread: the trainer's loop only. After ru_report_open nothing is allocated. */
+ * Thread: any; a NULL report is legal in every call and tells nothing (a worker that does not
+ * lead). After ru_report_open nothing is allocated. */
 #ifndef RU_TRAIN_REPORT_H
 #define RU_TRAIN_REPORT_H
 
@@ -82,10 +83,15 @@ RU_MUST_USE ru_status ru_report_begin(ru_report *r, const ru_report_start *s, ru
 RU_MUST_USE ru_status ru_report_step_put(ru_report *r, const ru_report_step *s, ru_err *err);
 RU_MUST_USE ru_status ru_report_eval(ru_report *r, int64_t step, int64_t epoch, const ru_metrics *m,
                                      int64_t eval_ns, ru_err *err);
+/* Worker processes that compute, shown from now on; 1 at first. */
+void ru_report_workers_set(ru_report *r, uint32_t workers);
 /* `what`: checkpoint, restore, stop, ...; `more`: further members of the JSON object, starting with
  * a comma, or "". */
 RU_MUST_USE ru_status ru_report_event(ru_report *r, int64_t step, const char *what,
                                       const char *more, ru_err *err);
+/* The same about worker number `worker` (1, 2, ...; 0: all). */
+RU_MUST_USE ru_status ru_report_event_of(ru_report *r, int64_t step, const char *what,
+                                         uint32_t worker, const char *more, ru_err *err);
 RU_MUST_USE ru_status ru_report_end(ru_report *r, const ru_report_summary *s, ru_err *err);
 /* A line for people that stays, on stderr and in OUT/log; ru_report_log: in OUT/log only. */
 void ru_report_say(ru_report *r, const char *fmt, ...) RU_PRINTF(2, 3);

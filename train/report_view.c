@@ -38,14 +38,8 @@ static void log_line(ru_report *r, const char *text)
     (void)!ru_log_file_append(r->log, t.p, t.n, &ignored);
 }
 
-void ru_report_say(ru_report *r, const char *fmt, ...)
+static void say(ru_report *r, const char *text)
 {
-    char text[1024];
-    va_list ap;
-    va_start(ap, fmt);
-    ru_text t = ru_text_into(text, sizeof text);
-    ru_text_vputf(&t, fmt, ap);
-    va_end(ap);
     log_line(r, text);
     if (!r->opt.quiet) {
         rui_report_clear(r);
@@ -53,7 +47,7 @@ void ru_report_say(ru_report *r, const char *fmt, ...)
     }
 }
 
-void ru_report_log(ru_report *r, const char *fmt, ...)
+void rui_report_say(ru_report *r, const char *fmt, ...)
 {
     char text[1024];
     va_list ap;
@@ -61,7 +55,39 @@ void ru_report_log(ru_report *r, const char *fmt, ...)
     ru_text t = ru_text_into(text, sizeof text);
     ru_text_vputf(&t, fmt, ap);
     va_end(ap);
+    say(r, text);
+}
+
+void ru_report_say(ru_report *r, const char *fmt, ...)
+{
+    if (r == NULL) {
+        return;
+    }
+    char text[1024];
+    va_list ap;
+    va_start(ap, fmt);
+    ru_text t = ru_text_into(text, sizeof text);
+    ru_text_vputf(&t, fmt, ap);
+    va_end(ap);
+    ru_mutex_lock(&r->lock);
+    say(r, text);
+    ru_mutex_unlock(&r->lock);
+}
+
+void ru_report_log(ru_report *r, const char *fmt, ...)
+{
+    if (r == NULL) {
+        return;
+    }
+    char text[1024];
+    va_list ap;
+    va_start(ap, fmt);
+    ru_text t = ru_text_into(text, sizeof text);
+    ru_text_vputf(&t, fmt, ap);
+    va_end(ap);
+    ru_mutex_lock(&r->lock);
     log_line(r, text);
+    ru_mutex_unlock(&r->lock);
 }
 
 /* 1234567 -> "1.23 M" */
@@ -188,7 +214,7 @@ void rui_report_evaluation(ru_report *r, int64_t step, int64_t epoch, const ru_m
             ru_text_putf(&t, " %s %.4f", m->at[k].name, m->at[k].value);
         }
     }
-    ru_report_say(r, "%s", text);
+    say(r, text);
 }
 
 void rui_report_end(ru_report *r, const ru_report_summary *s)
@@ -197,7 +223,7 @@ void rui_report_end(ru_report *r, const ru_report_summary *s)
     const ru_report_split *p = &s->split;
     double all = (double)(p->compute_ns + p->network_ns + p->input_ns + p->wait_ns + p->other_ns);
     double k = all > 0 ? 100 / all : 0;
-    ru_report_say(
+    rui_report_say(
         r,
         "%s: %lld steps, %lld samples in %s, %s samples/s; compute %.0f %%, input %.0f %%, "
         "network %.0f %%, wait %.0f %%, other %.0f %%; peak memory %lld MB",

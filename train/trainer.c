@@ -24,7 +24,7 @@ static double scalar(rui_trainer *t, ru_value_id v)
     return (double)*(const float *)ru_exe_output(t->exe, v);
 }
 
-static ru_status report_step(rui_trainer *t, double lr, int64_t step_ns, ru_err *err)
+ru_status rui_trainer_report_step(rui_trainer *t, double lr, int64_t step_ns, ru_err *err)
 {
     int64_t batch = t->job->train.batch;
     ru_report_step s = {
@@ -48,6 +48,19 @@ static ru_status report_step(rui_trainer *t, double lr, int64_t step_ns, ru_err 
     return ru_report_step_put(t->report, &s, err);
 }
 
+ru_status rui_trainer_loss(rui_trainer *t, double lr, ru_err *err)
+{
+    t->loss = scalar(t, t->step.loss);
+    if (!isfinite(t->loss)) {
+        return RU_FAIL(
+            err, RU_E_USER,
+            "the loss is not a number at step %lld (lr %g); the training diverged: lower "
+            "train.optimizer lr, set train.clip_norm, or look for such values in the data",
+            (long long)t->step_done + 1, lr);
+    }
+    return RU_OK;
+}
+
 /* One step: input, compute, loss. */
 static ru_status train_step(rui_trainer *t, ru_err *err)
 {
@@ -65,14 +78,7 @@ static ru_status train_step(rui_trainer *t, ru_err *err)
     RU_TRY(ru_exe_run(
         t->exe, &(ru_run_args){.seed = (uint64_t)t->job->train.seed, .step = t->step_done}, err));
     ru_time t2 = ru_clock_now();
-    t->loss = scalar(t, t->step.loss);
-    if (!isfinite(t->loss)) {
-        return RU_FAIL(
-            err, RU_E_USER,
-            "the loss is not a number at step %lld (lr %g); the training diverged: lower "
-            "train.optimizer lr, set train.clip_norm, or look for such values in the data",
-            (long long)t->step_done + 1, lr);
-    }
+    RU_TRY(rui_trainer_loss(t, lr, err));
     int64_t gap = b.position - t->samples;
     t->lost += gap > 0 ? gap : 0;
     t->repeated += gap < 0 ? -gap : 0;
@@ -85,12 +91,12 @@ static ru_status train_step(rui_trainer *t, ru_err *err)
     if (t->first_step_ns == 0) {
         t->first_step_ns = t2.ns - ru_self_start_ns();
     }
-    return report_step(t, lr, ru_time_since(t2, t0), err);
+    return rui_trainer_report_step(t, lr, ru_time_since(t2, t0), err);
 }
 
 /* -- evaluation -------------------------------------------------------------------------------- */
 
-static bool eval_due(const rui_trainer *t)
+bool rui_trainer_eval_due(const rui_trainer *t)
 {
     if (t->eval == NULL) {
         return false;
@@ -102,7 +108,7 @@ static bool eval_due(const rui_trainer *t)
     return t->samples / t->count > (t->samples - batch) / t->count;
 }
 
-static ru_status evaluate(rui_trainer *t, ru_err *err)
+ru_status rui_trainer_evaluate(rui_trainer *t, ru_err *err)
 {
     ru_time t0 = ru_clock_now();
     RU_TRY(ru_eval_state_from(t->eval, &t->step.graph, t->exe, err));
@@ -116,7 +122,7 @@ static ru_status evaluate(rui_trainer *t, ru_err *err)
 }
 
 /* Are all targets of `until` met by the last evaluation? */
-static bool target_met(const rui_trainer *t)
+bool rui_trainer_target_met(const rui_trainer *t)
 {
     const ru_conf_pairs *until = &t->job->train.until;
     for (uint32_t k = 0; k < until->n; k++) {
@@ -131,7 +137,7 @@ static bool target_met(const rui_trainer *t)
 
 /* -- checkpoints ------------------------------------------------------------------------------- */
 
-static ru_status save(rui_trainer *t, ru_err *err)
+ru_status rui_trainer_save(rui_trainer *t, ru_err *err)
 {
     int64_t pause_ns = 0;
     ru_time t0 = ru_clock_now();
@@ -150,7 +156,7 @@ static ru_status save(rui_trainer *t, ru_err *err)
 }
 
 /* Start a checkpoint when it is time; report the end of one under way. */
-static ru_status checkpoint_if_due(rui_trainer *t, ru_err *err)
+ru_status rui_trainer_save_if_due(rui_trainer *t, ru_err *err)
 {
     bool done;
     ru_ckpt_at at;
@@ -162,7 +168,7 @@ static ru_status checkpoint_if_due(rui_trainer *t, ru_err *err)
     if (every == 0 || ru_time_since(ru_clock_now(), t->saved) < every || ru_ckpt_busy(t->ckpt)) {
         return RU_OK;
     }
-    return save(t, err);
+    return rui_trainer_save(t, err);
 }
 
 /* -- the loop ---------------------------------------------------------------------------------- */
@@ -170,9 +176,9 @@ static ru_status checkpoint_if_due(rui_trainer *t, ru_err *err)
 static ru_status loop(rui_trainer *t, const char **ended, ru_err *err)
 {
     *ended = "done";
-    if (t->step_resumed > 0 && t->job->train.until.n > 0 && eval_due(t)) {
-        RU_TRY(evaluate(t, err)); /* the run may have reached its target before */
-        if (target_met(t)) {
+    if (t->step_resumed > 0 && t->job->train.until.n > 0 && rui_trainer_eval_due(t)) {
+        RU_TRY(rui_trainer_evaluate(t, err)); /* the run may have reached its target before */
+        if (rui_trainer_target_met(t)) {
             *ended = "target";
             return RU_OK;
         }
@@ -183,18 +189,18 @@ static ru_status loop(rui_trainer *t, const char **ended, ru_err *err)
             return RU_OK;
         }
         RU_TRY(train_step(t, err));
-        if (eval_due(t)) {
-            ru_status st = evaluate(t, err);
+        if (rui_trainer_eval_due(t)) {
+            ru_status st = rui_trainer_evaluate(t, err);
             if (st == RU_E_CANCELLED) {
                 continue;
             }
             RU_TRY(st);
-            if (target_met(t)) {
+            if (rui_trainer_target_met(t)) {
                 *ended = "target";
                 return RU_OK;
             }
         }
-        RU_TRY(checkpoint_if_due(t, err));
+        RU_TRY(rui_trainer_save_if_due(t, err));
     }
     return RU_OK;
 }
@@ -204,7 +210,7 @@ static void summarise(rui_trainer *t, const char *ended, ru_report_summary *s)
     int64_t wall = ru_time_since(ru_clock_now(), t->begun);
     ru_report_split *p = &t->split;
     p->other_ns = wall - p->compute_ns - p->input_ns - p->wait_ns - p->network_ns;
-    int64_t here = t->samples - t->step_resumed * t->job->train.batch;
+    int64_t here = t->samples - t->step_first * t->job->train.batch;
     *s = (ru_report_summary){
         .steps = t->step_done,
         .epochs = t->samples / t->count,
@@ -221,18 +227,15 @@ static void summarise(rui_trainer *t, const char *ended, ru_report_summary *s)
     };
 }
 
-static ru_status run(rui_trainer *t, ru_report_summary *summary, ru_err *err)
+ru_status rui_trainer_finish(rui_trainer *t, const char *ended, ru_report_summary *summary,
+                             ru_err *err)
 {
-    const char *ended;
-    RU_TRY(rui_trainer_open(t, err));
-    t->begun = t->saved = ru_clock_now();
-    RU_TRY(loop(t, &ended, err));
     bool stopped = strcmp(ended, "stopped") == 0;
     if (t->eval != NULL && !stopped && t->evaluated_step != t->step_done) {
-        RU_TRY(evaluate(t, err));
+        RU_TRY(rui_trainer_evaluate(t, err));
     }
     if (t->saved_step != t->step_done) {
-        RU_TRY(save(t, err));
+        RU_TRY(rui_trainer_save(t, err));
     }
     ru_time t0 = ru_clock_now();
     RU_TRY(ru_ckpt_wait(t->ckpt, err));
@@ -247,6 +250,15 @@ static ru_status run(rui_trainer *t, ru_report_summary *summary, ru_err *err)
     RU_TRY(rui_trainer_dir_facts(t, err));
     summarise(t, ended, summary);
     return ru_report_end(t->report, summary, err);
+}
+
+static ru_status run(rui_trainer *t, ru_report_summary *summary, ru_err *err)
+{
+    const char *ended;
+    RU_TRY(rui_trainer_open(t, err));
+    t->begun = t->saved = ru_clock_now();
+    RU_TRY(loop(t, &ended, err));
+    return rui_trainer_finish(t, ended, summary, err);
 }
 
 ru_status ru_train(const ru_train_options *opt, ru_arena *arena, ru_train_result *out, ru_err *err)

@@ -23,6 +23,8 @@ typedef struct ru_train_options {
     uint32_t columns;      /* of the terminal on stderr; 0: none */
     const char *cache_dir; /* autotune results; NULL: not kept */
     bool no_trace;         /* tests: no recorder */
+    bool dir_made;         /* `out` was chosen, checked and made by whoever started this worker */
+    uint32_t rank;         /* of this worker in trace files */
 } ru_train_options;
 
 typedef struct ru_train_result {
@@ -38,5 +40,11 @@ RU_MUST_USE ru_status ru_train(const ru_train_options *opt, ru_arena *arena, ru_
                                ru_err *err);
 
 RU_API_END
+
+/* Choose and make the run directory as ru_train would: the launcher does so once for all workers.
+ * Errors: RU_E_USAGE when it already holds a run and `resume` is not set, RU_E_MISSING, those of
+ * the disk. */
+RU_MUST_USE ru_status ru_train_dir(const ru_train_options *opt, ru_arena *arena, const char **out,
+                                   ru_err *err);
 
 #endif

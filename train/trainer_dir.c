@@ -82,7 +82,7 @@ ru_status rui_trainer_dir(rui_trainer *t, ru_err *err)
 {
     static const char *const folders[] = {"checkpoints", "trace", "plans"};
     RU_TRY(choose(t, err));
-    if (!t->opt->resume && holds_checkpoints(t)) {
+    if (!t->opt->resume && !t->opt->dir_made && holds_checkpoints(t)) {
         return RU_FAIL(
             err, RU_E_USAGE,
             "%s already holds a run; --resume goes on with it, another --out starts anew", t->out);
@@ -96,6 +96,18 @@ ru_status rui_trainer_dir(rui_trainer *t, ru_err *err)
         }
         RU_TRY(ru_dir_make(dir, err));
     }
+    return RU_OK;
+}
+
+ru_status ru_train_dir(const ru_train_options *opt, ru_arena *arena, const char **out, ru_err *err)
+{
+    rui_trainer t = {.opt = opt, .job = opt->job, .arena = arena};
+    ru_text yaml = ru_text_arena(arena);
+    ru_job_dump(opt->job, opt->conf, &yaml);
+    t.job_yaml = yaml.p;
+    RU_TRY(rui_trainer_dir(&t, err));
+    RU_TRY(rui_trainer_dir_job(&t, err));
+    *out = t.out;
     return RU_OK;
 }
 
@@ -218,15 +230,20 @@ static ru_status put_model(rui_trainer *t, ru_err *err)
     return st;
 }
 
-ru_status rui_trainer_dir_files(rui_trainer *t, ru_err *err)
+ru_status rui_trainer_dir_job(rui_trainer *t, ru_err *err)
 {
     if (t->job->model.source == RU_MODEL_ONNX) {
         RU_TRY(put_model(t, err));
     }
-    RU_TRY(rui_trainer_dir_facts(t, err));
     ru_text yaml = ru_text_arena(t->arena);
     ru_text_put(&yaml, t->job_yaml);
-    RU_TRY(put_file(t, "job.yaml", &yaml, err));
+    return put_file(t, "job.yaml", &yaml, err);
+}
+
+ru_status rui_trainer_dir_files(rui_trainer *t, ru_err *err)
+{
+    RU_TRY(rui_trainer_dir_job(t, err));
+    RU_TRY(rui_trainer_dir_facts(t, err));
     ru_text plan = ru_text_arena(t->arena);
     const char *steps = ru_exe_print(t->exe, t->arena);
     ru_text_put(&plan, steps != NULL ? steps : "");

@@ -37,6 +37,7 @@ typedef struct rui_trainer {
     int64_t count;            /* samples of an epoch */
     int64_t steps_end;        /* stop here at the latest */
     int64_t step_done, samples, step_resumed;
+    int64_t step_first;     /* steps done when this process began to count its speed */
     int64_t lost, repeated; /* samples, by the positions of the batches */
     int64_t saved_step;     /* of the last checkpoint asked for; -1: none */
     ru_time begun, saved;
@@ -50,10 +51,34 @@ typedef struct rui_trainer {
 /* trainer_open.c: everything up to the first step. rui_trainer_close accepts a half-open one. */
 RU_MUST_USE ru_status rui_trainer_open(rui_trainer *t, ru_err *err);
 void rui_trainer_close(rui_trainer *t);
+/* What every worker needs before its step is built: data, directory, model, length, recorder. */
+RU_MUST_USE ru_status rui_trainer_prepare(rui_trainer *t, ru_err *err);
+/* Options of step and executable as the job says; the worker changes its share. */
+void rui_trainer_options(const rui_trainer *t, ru_step_options *so, ru_exe_options *eo);
+RU_MUST_USE ru_status rui_trainer_eval_open(rui_trainer *t, const ru_exe_options *eo, ru_err *err);
+RU_MUST_USE ru_status rui_trainer_fill(rui_trainer *t, ru_err *err);
+RU_MUST_USE ru_status rui_trainer_reports(rui_trainer *t, ru_err *err);
+RU_MUST_USE ru_status rui_trainer_ckpt(rui_trainer *t, ru_err *err);
+RU_MUST_USE ru_status rui_trainer_say_start(rui_trainer *t, uint32_t workers, ru_err *err);
+
+/* trainer.c: what one step's end brings; t->report, t->eval NULL: nothing to tell, no test data. */
+RU_MUST_USE ru_status rui_trainer_loss(rui_trainer *t, double lr, ru_err *err); /* a number? */
+RU_MUST_USE ru_status rui_trainer_report_step(rui_trainer *t, double lr, int64_t step_ns,
+                                              ru_err *err);
+bool rui_trainer_eval_due(const rui_trainer *t);
+RU_MUST_USE ru_status rui_trainer_evaluate(rui_trainer *t, ru_err *err);
+bool rui_trainer_target_met(const rui_trainer *t); /* by the last evaluation */
+RU_MUST_USE ru_status rui_trainer_save(rui_trainer *t, ru_err *err);
+RU_MUST_USE ru_status rui_trainer_save_if_due(rui_trainer *t, ru_err *err);
+/* Last evaluation and checkpoint, the summary. `ended`: done, target, stopped. */
+RU_MUST_USE ru_status rui_trainer_finish(rui_trainer *t, const char *ended,
+                                         ru_report_summary *summary, ru_err *err);
 
 /* trainer_dir.c: choose and fill the run directory. */
 RU_MUST_USE ru_status rui_trainer_dir(rui_trainer *t, ru_err *err);
 RU_MUST_USE ru_status rui_trainer_dir_files(rui_trainer *t, ru_err *err);
+/* job.yaml and an imported model. */
+RU_MUST_USE ru_status rui_trainer_dir_job(rui_trainer *t, ru_err *err);
 /* world.json again, now with what was measured. */
 RU_MUST_USE ru_status rui_trainer_dir_facts(rui_trainer *t, ru_err *err);
 RU_MUST_USE ru_status rui_trainer_tuned_in(rui_trainer *t, ru_err *err);

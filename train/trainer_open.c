@@ -63,10 +63,10 @@ static ru_status count_steps(rui_trainer *t, ru_err *err)
     return RU_OK;
 }
 
-static ru_status open_step(rui_trainer *t, ru_err *err)
+void rui_trainer_options(const rui_trainer *t, ru_step_options *so, ru_exe_options *eo)
 {
     const ru_job_train *j = &t->job->train;
-    ru_step_options so = {
+    *so = (ru_step_options){
         .loss = t->model.loss,
         .optimizer = t->optimizer,
         .label_smoothing = j->label_smoothing,
@@ -76,26 +76,37 @@ static ru_status open_step(rui_trainer *t, ru_err *err)
         .x = t->model.facts.x,
         .y = t->model.facts.y,
     };
-    ru_exe_options eo = {
+    *eo = (ru_exe_options){
         .device = (ru_device_kind)j->device,
         .precision = (ru_precision)j->precision,
         .threads = j->threads,
         .autotune = j->autotune,
         .cache_dir = t->tune_dir,
     };
-    RU_TRY(ru_step_build(&t->model.train, &so, t->arena, &t->step, err));
-    RU_TRY(ru_exe_open(&t->step.graph, &eo, &t->exe, err));
-    ru_exe_record(t->exe, t->recorder);
-    int64_t part = j->batch / t->step.micro;
-    t->x_bytes = part * ru_type_bytes(&so.x);
-    t->y_bytes = part * ru_type_bytes(&so.y);
-    if (t->test_set == NULL) {
-        return RU_OK;
-    }
+}
+
+ru_status rui_trainer_eval_open(rui_trainer *t, const ru_exe_options *options, ru_err *err)
+{
+    const ru_job_train *j = &t->job->train;
+    ru_exe_options eo = *options;
     int64_t batch = j->eval_batch != 0 ? j->eval_batch : j->batch < 256 ? j->batch : 256;
     eo.autotune = false; /* runs once an epoch */
     return ru_eval_open(&t->model, t->test_set, batch, 0, &eo, t->job->data.threads, t->arena,
                         &t->eval, err);
+}
+
+static ru_status open_step(rui_trainer *t, ru_err *err)
+{
+    ru_step_options so;
+    ru_exe_options eo;
+    rui_trainer_options(t, &so, &eo);
+    RU_TRY(ru_step_build(&t->model.train, &so, t->arena, &t->step, err));
+    RU_TRY(ru_exe_open(&t->step.graph, &eo, &t->exe, err));
+    ru_exe_record(t->exe, t->recorder);
+    int64_t part = so.batch / t->step.micro;
+    t->x_bytes = part * ru_type_bytes(&so.x);
+    t->y_bytes = part * ru_type_bytes(&so.y);
+    return t->test_set == NULL ? RU_OK : rui_trainer_eval_open(t, &eo, err);
 }
 
 static ru_status open_recorder(rui_trainer *t, ru_err *err)
@@ -104,7 +115,7 @@ static ru_status open_recorder(rui_trainer *t, ru_err *err)
         return RU_OK;
     }
     const char *dir = ru_path_join(t->arena, t->out, "trace");
-    ru_recorder_options ro = {.dir = dir};
+    ru_recorder_options ro = {.dir = dir, .rank = t->opt->rank};
     RU_TRY(ru_recorder_open(&ro, &t->recorder, err));
     ru_recorder_thread(t->recorder, "main");
     t->names = (rui_names){
@@ -119,7 +130,7 @@ static ru_status open_recorder(rui_trainer *t, ru_err *err)
 }
 
 /* Start values, or the newest checkpoint. */
-static ru_status fill_state(rui_trainer *t, ru_err *err)
+ru_status rui_trainer_fill(rui_trainer *t, ru_err *err)
 {
     uint64_t seed = (uint64_t)t->job->train.seed;
     RU_TRY(ru_model_init(&t->model, seed, &t->step.graph, t->exe, t->job->train.threads, err));
@@ -141,7 +152,7 @@ static ru_status fill_state(rui_trainer *t, ru_err *err)
                        (long long)info.seed, (long long)t->job->train.seed);
     }
     RU_TRY(ru_ckpt_load(&info, &t->step.graph, t->exe, true, err));
-    t->step_done = t->step_resumed = t->saved_step = info.at.step;
+    t->step_done = t->step_resumed = t->step_first = t->saved_step = info.at.step;
     t->samples = info.at.samples;
     return RU_OK;
 }
@@ -158,7 +169,7 @@ static ru_status open_stream(rui_trainer *t, ru_err *err)
     return ru_stream_open(t->train_set, &so, &t->stream, err);
 }
 
-static ru_status open_reports(rui_trainer *t, ru_err *err)
+ru_status rui_trainer_reports(rui_trainer *t, ru_err *err)
 {
     bool open_end = t->steps_end == INT64_MAX;
     ru_report_options ro = {
@@ -175,7 +186,7 @@ static ru_status open_reports(rui_trainer *t, ru_err *err)
     return ru_report_open(&ro, t->arena, &t->report, err);
 }
 
-static ru_status open_ckpt(rui_trainer *t, ru_err *err)
+ru_status rui_trainer_ckpt(rui_trainer *t, ru_err *err)
 {
     ru_ckpt_options co = {
         .run_dir = t->out,
@@ -189,7 +200,7 @@ static ru_status open_ckpt(rui_trainer *t, ru_err *err)
     return ru_ckpt_open(&co, t->arena, &t->ckpt, err);
 }
 
-static ru_status say_start(rui_trainer *t, ru_err *err)
+ru_status rui_trainer_say_start(rui_trainer *t, uint32_t workers, ru_err *err)
 {
     static const char *const devices[] = {"cpu", "ref"};
     static const char *const precisions[] = {"f32", "bf16"};
@@ -213,6 +224,7 @@ static ru_status say_start(rui_trainer *t, ru_err *err)
         .open_ns = s.open_ns,
         .resumed_step = t->step_resumed,
     };
+    ru_report_workers_set(t->report, workers);
     RU_TRY(ru_report_begin(t->report, &start, err));
     if (t->step_resumed == 0) {
         return RU_OK;
@@ -221,7 +233,7 @@ static ru_status say_start(rui_trainer *t, ru_err *err)
     return ru_report_event(t->report, t->step_resumed, "restore", "", err);
 }
 
-ru_status rui_trainer_open(rui_trainer *t, ru_err *err)
+ru_status rui_trainer_prepare(rui_trainer *t, ru_err *err)
 {
     ru_model_facts facts;
     ru_text yaml = ru_text_arena(t->arena);
@@ -234,15 +246,20 @@ ru_status rui_trainer_open(rui_trainer *t, ru_err *err)
     RU_TRY(count_steps(t, err));
     t->schedule = ru_job_schedule_get(t->job, t->steps_end);
     RU_TRY(open_recorder(t, err));
-    RU_TRY(rui_trainer_tuned_in(t, err));
+    return rui_trainer_tuned_in(t, err);
+}
+
+ru_status rui_trainer_open(rui_trainer *t, ru_err *err)
+{
+    RU_TRY(rui_trainer_prepare(t, err));
     RU_TRY(open_step(t, err));
     rui_trainer_tuned_out(t);
-    RU_TRY(fill_state(t, err));
+    RU_TRY(rui_trainer_fill(t, err));
     RU_TRY(open_stream(t, err));
-    RU_TRY(open_ckpt(t, err));
+    RU_TRY(rui_trainer_ckpt(t, err));
     RU_TRY(rui_trainer_dir_files(t, err));
-    RU_TRY(open_reports(t, err));
-    return say_start(t, err);
+    RU_TRY(rui_trainer_reports(t, err));
+    return rui_trainer_say_start(t, 1, err);
 }
 
 void rui_trainer_close(rui_trainer *t)

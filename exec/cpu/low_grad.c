@@ -57,9 +57,15 @@ static void settle(rui_low *lo, rui_grad *gr)
     if (lo->status != RU_OK) {
         return;
     }
+    void *given = lo->opt.grad_at == NULL ? NULL : lo->opt.grad_at[gr - lo->grads];
     bool own = rui_root(lo, b) == b.v && lo->bufs[b.v].kind == RUI_BUF_TEMP;
+    if (own && given != NULL) {
+        lo->bufs[b.v].kind = RUI_BUF_DATA;
+        lo->bufs[b.v].ptr = given;
+    }
     if (!own) {
-        rui_buf copy = rui_buf_new(lo, RUI_BUF_TEMP, l->size_bytes);
+        rui_buf copy = rui_buf_new(lo, given != NULL ? RUI_BUF_DATA : RUI_BUF_TEMP, l->size_bytes);
+        lo->bufs[copy.v].ptr = given;
         rui_step s = {0};
         if (lo->status != RU_OK || rui_reorder_step(lo, l, b, l, copy, &s) != RU_OK) {
             return;
