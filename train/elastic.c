@@ -222,7 +222,7 @@ static void take_view(ru_elastic *e, ru_time now, ru_effects *fx)
         return; /* the member machine says RU_MEMBER_OUT */
     }
     e->v = v;
-    e->connect_asked = false;
+    e->connect_asked = e->held = false;
     e->has_state = v.at[v.me].full;
     e->step = e->committed = v.start;
     e->progress_ns = now.ns;
@@ -356,6 +356,10 @@ static ru_status go_local(ru_elastic *e, ru_wire_in *w, ru_err *err)
 /* GO of the leader: handles of all members when they sum in shared memory, else the collectives. */
 static void on_go(ru_elastic *e, ru_wire_in *w, ru_time now, ru_effects *fx)
 {
+    if (e->held) { /* the view that was to follow the commit does not come */
+        rui_el_release(e, now, fx);
+        return;
+    }
     if ((e->phase != RUI_EL_READY && e->phase != RUI_EL_PROBE) || rui_el_stale(e)) {
         return;
     }
@@ -374,6 +378,14 @@ static void on_go(ru_elastic *e, ru_wire_in *w, ru_time now, ru_effects *fx)
         device_failed(e, st, "opening the group for", now, fx);
     } else if (e->phase != RUI_EL_LOCAL) {
         e->phase = RUI_EL_READY;
+        rui_el_step_begin(e, now, fx);
+    }
+}
+
+void rui_el_release(ru_elastic *e, ru_time now, ru_effects *fx)
+{
+    e->held = false;
+    if (e->phase == RUI_EL_IDLE && !e->v.paused && !rui_el_stale(e)) {
         rui_el_step_begin(e, now, fx);
     }
 }
@@ -409,9 +421,12 @@ static void on_leader(ru_elastic *e, const ru_event *ev, ru_wire_in *w, ru_effec
         on_go(e, w, ev->now, fx);
         break;
     case RUI_EL_COMMIT_MSG:
-        if ((int64_t)ru_wire_u64(w) == e->step && !w->bad && e->phase == RUI_EL_STEP &&
-            e->done_sent) {
-            rui_el_commit(e, ev->now, fx);
+        if ((int64_t)ru_wire_u64(w) == e->step && e->phase == RUI_EL_STEP && e->done_sent) {
+            bool held = ru_wire_u8(w) != 0;
+            if (!w->bad) {
+                e->held = held;
+                rui_el_commit(e, ev->now, fx);
+            }
         }
         break;
     case RUI_EL_PROBE_MSG:
@@ -612,7 +627,7 @@ void ru_elastic_updated(ru_elastic *e, ru_status st, ru_time now, ru_effects *fx
         (void)rui_el_lead_ends(e, now, fx);
     } else if (rui_el_stale(e)) {
         rui_el_settle(e, now, fx);
-    } else {
+    } else if (!e->held) {
         rui_el_step_begin(e, now, fx);
     }
 }

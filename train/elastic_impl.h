@@ -134,6 +134,7 @@ struct ru_elastic {
 
     int64_t step;      /* under way, or next */
     int64_t committed; /* steps done */
+    bool held;         /* the last commit said that a view follows: no step before it */
     bool computed, done_sent, has_state, ending;
     uint32_t batches_done;
     uint32_t *left;  /* [n_batches] tensors not ready */
@@ -185,7 +186,8 @@ RU_MUST_USE ru_status rui_el_probe_fit(ru_elastic *e, ru_err *err); /* leader: e
 
 /* elastic.c */
 bool rui_el_stale(ru_elastic *e);
-void rui_el_settle(ru_elastic *e, ru_time now, ru_effects *fx); /* go as far as events allow */
+void rui_el_settle(ru_elastic *e, ru_time now, ru_effects *fx);  /* go as far as events allow */
+void rui_el_release(ru_elastic *e, ru_time now, ru_effects *fx); /* no view follows after all */
 /* The leader's own GO: epoch, then handles. */
 void rui_el_go(ru_elastic *e, const void *body, int64_t size_bytes, ru_time now, ru_effects *fx);
 void rui_el_end(ru_elastic *e, ru_status st, const char *sentence, ru_time now, ru_effects *fx);
@@ -213,8 +215,9 @@ void rui_el_lead_probed(ru_elastic *e, ru_time now, ru_effects *fx);
 void rui_el_lead_apart(ru_elastic *e, ru_time now, ru_effects *fx);
 void rui_el_lead_done(ru_elastic *e, ru_node_id from, const rui_el_member *part, int64_t compute_ns,
                       ru_time now, ru_effects *fx);
-/* After an update, or whenever nothing runs: is another view due? */
-void rui_el_lead_change(ru_elastic *e, bool urgent, ru_time now, ru_effects *fx);
+/* Put another view in force, now or (not urgent, a step under way) with the next commit. true: it
+ * was proposed. */
+bool rui_el_lead_change(ru_elastic *e, bool urgent, ru_time now, ru_effects *fx);
 void rui_el_lead_watch(ru_elastic *e, ru_time now, ru_effects *fx);
 bool rui_el_lead_ends(ru_elastic *e, ru_time now, ru_effects *fx); /* END was said */
 void rui_el_lead_fail(ru_elastic *e, ru_node_id from, ru_status st, const char *text, ru_time now,

@@ -248,7 +248,7 @@ static void install(ru_elastic *e, rui_el_view *v, const ru_member_wanted *w, ru
     ru_member_install(e->opt.member, nodes, v->n, blob, size, now, fx);
 }
 
-void rui_el_lead_change(ru_elastic *e, bool urgent, ru_time now, ru_effects *fx)
+bool rui_el_lead_change(ru_elastic *e, bool urgent, ru_time now, ru_effects *fx)
 {
     e->change = true;
     e->urgent = e->urgent || urgent;
@@ -256,12 +256,12 @@ void rui_el_lead_change(ru_elastic *e, bool urgent, ru_time now, ru_effects *fx)
                    e->phase == RUI_EL_PROBE || e->phase == RUI_EL_LOCAL ||
                    e->phase == RUI_EL_CONNECT || e->phase == RUI_EL_BUILD;
     if (e->ending || rui_el_stale(e) || (running && !urgent)) {
-        return; /* joins and leaves wait for the end of the step */
+        return false; /* joins and leaves wait for the end of the step */
     }
     ru_member_wanted w;
     ru_member_wanted_get(e->opt.member, &w);
     if (w.n == 0 || (e->v.n == 0 && w.n < e->opt.founders)) {
-        return;
+        return false;
     }
     ru_arena scratch;
     ru_arena_init(&scratch, 0);
@@ -275,6 +275,7 @@ void rui_el_lead_change(ru_elastic *e, bool urgent, ru_time now, ru_effects *fx)
         rui_el_end(e, st, err.text, now, fx);
     }
     ru_arena_fini(&scratch);
+    return st == RU_OK;
 }
 
 /* The same members again: with plain gradients, or with other shares. */
@@ -337,6 +338,16 @@ static void say_go(ru_elastic *e, ru_time now, ru_effects *fx)
     }
     tell_all(e, RUI_EL_GO_MSG, &w, fx);
     rui_el_go(e, buf, ru_wire_size(&w), now, fx);
+}
+
+/* The view that held everybody back is not needed any more. */
+static void say_release(ru_elastic *e, ru_time now, ru_effects *fx)
+{
+    uint8_t buf[4];
+    ru_wire_out w = ru_wire_out_into(buf, sizeof buf);
+    ru_wire_put_u32(&w, e->v.epoch);
+    tell_all(e, RUI_EL_GO_MSG, &w, fx);
+    rui_el_release(e, now, fx);
 }
 
 static void all_ready(ru_elastic *e, ru_time now, ru_effects *fx)
@@ -433,27 +444,32 @@ static void measure(ru_elastic *e, const rui_el_member *m, int64_t compute_ns)
     k->samples++;
 }
 
+/* Has a joiner everything after this commit? */
+static bool joiner_filled(const ru_elastic *e)
+{
+    for (uint32_t i = 0; i < e->v.n; i++) {
+        const rui_el_member *m = &e->v.at[i];
+        if (!m->full && m->held + rui_el_pieces_now(e, m->held) == e->n_pieces) {
+            return true;
+        }
+    }
+    return false;
+}
+
 static void commit_all(ru_elastic *e, ru_time now, ru_effects *fx)
 {
     count_samples(e);
+    bool last = e->stop_all || e->committed + 1 >= e->opt.steps_end;
+    e->held = !last && (e->change || joiner_filled(e) || shares_due(e));
     uint8_t buf[16];
     ru_wire_out w = ru_wire_out_into(buf, sizeof buf);
     ru_wire_put_u32(&w, e->v.epoch);
     ru_wire_put_u64(&w, (uint64_t)e->step);
+    ru_wire_put_u8(&w, e->held || last ? 1 : 0); /* nobody begins a step that will not count */
     tell_all(e, RUI_EL_COMMIT_MSG, &w, fx);
-    bool joiner = false;
-    for (uint32_t i = 0; i < e->v.n; i++) {
-        joiner = joiner || !e->v.at[i].full;
-    }
     rui_el_commit(e, now, fx);
-    bool filled = false;
-    for (uint32_t i = 0; joiner && i < e->v.n; i++) {
-        filled = filled || (!e->v.at[i].full && e->v.at[i].held == e->n_pieces);
-    }
-    /* What follows stands behind the COMMIT on every connection: nobody begins another step first.
-     */
-    if (!rui_el_lead_ends(e, now, fx) && (e->change || filled || shares_due(e))) {
-        rui_el_lead_change(e, false, now, fx);
+    if (!rui_el_lead_ends(e, now, fx) && e->held && !rui_el_lead_change(e, false, now, fx)) {
+        say_release(e, now, fx);
     }
 }
 
@@ -553,6 +569,10 @@ static void name_slow(ru_elastic *e, ru_time now, ru_effects *fx)
 
 void rui_el_lead_watch(ru_elastic *e, ru_time now, ru_effects *fx)
 {
+    if (rui_el_leads(e) && e->held && e->phase == RUI_EL_IDLE && !rui_el_stale(e) &&
+        now.ns - e->progress_ns > RUI_EL_WATCH_NS && !rui_el_lead_change(e, e->urgent, now, fx)) {
+        say_release(e, now, fx);
+    }
     if (!rui_el_leads(e) || e->ending || now.ns - e->progress_ns < e->opt.slow_ns ||
         now.ns - e->named_ns < e->opt.slow_ns) {
         return;
