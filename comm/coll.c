@@ -1,0 +1,640 @@
+/* The engine of collectives: lanes, their steps, and what the channel says about them.
+ *
+ * All work goes through one queue of lanes: an upcall marks its step, puts the lane into the queue
+ * and drains it, unless it came from within a drain (the user began the next iteration inside
+ * `done`), which goes on by itself. */
+#include "comm/coll.h"
+
+#include <string.h>
+
+#include "comm/coll_impl.h"
+
+/* -- names ---------------------------------------------------------------------------------------
+ */
+
+static uint64_t stream_of(const ru_coll *c, const rui_coll_lane *lane, const ru_coll_step *x)
+{
+    const rui_coll_run *run = &c->runs[lane->batch];
+    return (uint64_t)(c->opt.epoch & 0xffffff) << 40 | (uint64_t)lane->batch << 24 |
+           (uint64_t)lane->chunk << run->shape->tag_bits | x->tag;
+}
+
+static uint64_t cookie_of(const ru_coll *c, const rui_coll_lane *lane, uint32_t step)
+{
+    return (uint64_t)RUI_COOKIE_BYTE << 56 | (uint64_t)(c->opt.epoch & 0xffffff) << 32 |
+           (uint64_t)(lane - c->lanes) << 16 | step;
+}
+
+bool ru_coll_owns(const ru_coll *c, uint64_t cookie)
+{
+    return cookie >> 32 == ((uint64_t)RUI_COOKIE_BYTE << 24 | (c->opt.epoch & 0xffffff));
+}
+
+static rui_coll_lane *lane_of(ru_coll *c, uint64_t cookie, uint32_t *step)
+{
+    uint32_t at = (uint32_t)cookie >> 16;
+    *step = (uint32_t)cookie & 0xffff;
+    RU_CHECK(ru_coll_owns(c, cookie) && at < c->n_lanes);
+    rui_coll_lane *lane = &c->lanes[at];
+    RU_CHECK(*step < c->runs[lane->batch].shape->n);
+    return lane;
+}
+
+static void enqueue(ru_coll *c, rui_coll_lane *lane)
+{
+    if (!lane->queued) {
+        lane->queued = true;
+        c->queue[(c->q_head + c->q_n++) % c->n_lanes] = (uint32_t)(lane - c->lanes);
+    }
+}
+
+/* -- death ---------------------------------------------------------------------------------------
+ */
+
+static void cancel_all(ru_coll *c, ru_time now)
+{
+    for (uint32_t l = 0; l < c->n_lanes; l++) {
+        rui_coll_lane *lane = &c->lanes[l];
+        const rui_coll_shape *shape = c->runs[lane->batch].shape;
+        for (uint32_t i = 0; i < shape->n; i++) {
+            ru_xfer_id id = lane->xfer[i];
+            lane->xfer[i] = (ru_xfer_id){0};
+            if (id.v != 0 && shape->steps[i].kind == RU_COLL_SEND) {
+                ru_chan_cancel(c->opt.chan, id, now);
+            } else if (id.v != 0) {
+                ru_chan_unpost(c->opt.chan, id, now);
+            }
+        }
+    }
+    c->in_flight = 0;
+}
+
+static void die(ru_coll *c, uint32_t peer, ru_status why, ru_time now)
+{
+    if (c->dead) {
+        return;
+    }
+    c->dead = true;
+    cancel_all(c, now);
+    c->user.failed(c->user.self, c->opt.nodes[peer], why, now);
+}
+
+/* -- steps ---------------------------------------------------------------------------------------
+ */
+
+static void step_done(ru_coll *c, rui_coll_lane *lane, uint32_t step)
+{
+    const rui_coll_shape *shape = c->runs[lane->batch].shape;
+    lane->state[step] |= RUI_STEP_DONE;
+    lane->left--;
+    for (uint32_t k = shape->first[step]; k < shape->first[step + 1]; k++) {
+        uint32_t next = shape->followers[k];
+        if (--lane->waits[next] == 0) {
+            lane->ready[lane->tail++] = next;
+        }
+    }
+}
+
+/* What the channel answered to a transfer: room for it? No room is no failure while others are
+ * under way: their end makes room. */
+static bool accepted(ru_coll *c, rui_coll_lane *lane, uint32_t step, ru_status st, ru_time now)
+{
+    if (st == RU_OK) {
+        c->in_flight++;
+        return true;
+    }
+    lane->xfer[step] = (ru_xfer_id){0};
+    if (st == RU_E_LIMIT && c->in_flight > 0) {
+        if (!lane->stalled) {
+            c->stalled[c->n_stalled++] = (uint32_t)(lane - c->lanes);
+        }
+        lane->stalled = true;
+    } else {
+        die(c, c->runs[lane->batch].shape->steps[step].peer, st, now);
+    }
+    return false;
+}
+
+/* The user's spans of a step; counted and barrier: bytes only. */
+static const ru_span *spans_of(const ru_coll *c, rui_coll_lane *lane, uint32_t step, int64_t bytes,
+                               uint32_t *n)
+{
+    const rui_coll_run *run = &c->runs[lane->batch];
+    const rui_coll_shape *shape = run->shape;
+    if (c->opt.counted || run->batch->op == RU_COLL_BARRIER) {
+        uint8_t *at = c->opt.counted ? NULL : lane->scratch + step;
+        lane->one[step] = (ru_span){.data = at, .size_bytes = bytes};
+        *n = 1;
+        return &lane->one[step];
+    }
+    *n = lane->cut_at[shape->hi[step]] - lane->cut_at[shape->lo[step]];
+    return &lane->spans[lane->cut_at[shape->lo[step]]];
+}
+
+static bool send(ru_coll *c, rui_coll_lane *lane, uint32_t step, int64_t bytes, ru_time now)
+{
+    const rui_coll_run *run = &c->runs[lane->batch];
+    const ru_coll_step *x = &run->shape->steps[step];
+    ru_chan_send_in in = {.to = c->opt.nodes[x->peer],
+                          .name = {.stream = stream_of(c, lane, x), .iter = lane->iter},
+                          .class = run->batch->class,
+                          .rank = run->batch->rank,
+                          .deadline = run->deadline,
+                          .cookie = cookie_of(c, lane, step)};
+    in.spans = spans_of(c, lane, step, bytes, &in.n_spans);
+    ru_status st = ru_chan_send(c->opt.chan, &in, now, &lane->xfer[step]);
+    c->stats.sent_bytes += st == RU_OK ? bytes : 0;
+    return accepted(c, lane, step, st, now);
+}
+
+static bool post(ru_coll *c, rui_coll_lane *lane, uint32_t step, const ru_span *spans, uint32_t n,
+                 ru_time now)
+{
+    const ru_coll_step *x = &c->runs[lane->batch].shape->steps[step];
+    ru_chan_post_in in = {.from = c->opt.nodes[x->peer],
+                          .name = {.stream = stream_of(c, lane, x), .iter = lane->iter},
+                          .spans = spans,
+                          .n_spans = n,
+                          .cookie = cookie_of(c, lane, step)};
+    return accepted(c, lane, step, ru_chan_post(c->opt.chan, &in, now, &lane->xfer[step]), now);
+}
+
+/* A step whose turn has come. false: no room in the channel, or the group died. */
+static bool start(ru_coll *c, rui_coll_lane *lane, uint32_t step, ru_time now)
+{
+    const ru_coll_step *x = &c->runs[lane->batch].shape->steps[step];
+    int64_t bytes = rui_coll_step_bytes(c, lane, step);
+    lane->state[step] |= RUI_STEP_FREE;
+    bool moves = x->kind == RU_COLL_SEND || ru_coll_step_receives(x);
+    if (moves && bytes == 0) {
+        step_done(c, lane, step);
+        return true;
+    }
+    if (x->kind == RU_COLL_SEND) {
+        return send(c, lane, step, bytes, now);
+    }
+    if (x->kind == RU_COLL_RECV) {
+        uint32_t n;
+        const ru_span *spans = spans_of(c, lane, step, bytes, &n);
+        return post(c, lane, step, spans, n, now);
+    }
+    if (!moves || (lane->state[step] & RUI_STEP_ARRIVED) != 0) {
+        rui_coll_apply(c, lane, step);
+        step_done(c, lane, step);
+    }
+    return true;
+}
+
+/* -- lanes ---------------------------------------------------------------------------------------
+ */
+
+/* Scratch receives go to the channel before anything else. */
+static bool post_scratch(ru_coll *c, rui_coll_lane *lane, ru_time now)
+{
+    const rui_coll_shape *shape = c->runs[lane->batch].shape;
+    for (; lane->post_at < shape->n; lane->post_at++) {
+        uint32_t i = lane->post_at;
+        if (!rui_coll_in_scratch(&shape->steps[i]) || lane->one[i].size_bytes == 0) {
+            continue;
+        }
+        if (!post(c, lane, i, &lane->one[i], 1, now)) {
+            return false;
+        }
+    }
+    return true;
+}
+
+/* Get ready for a chunk: what will be added may come from now on. */
+static void lane_open(ru_coll *c, rui_coll_lane *lane, uint32_t chunk, uint32_t iter)
+{
+    const rui_coll_run *run = &c->runs[lane->batch];
+    const rui_coll_shape *shape = run->shape;
+    lane->chunk = chunk;
+    lane->iter = iter;
+    lane->begun = false;
+    lane->left = shape->n;
+    lane->post_at = lane->head = lane->tail = 0;
+    memcpy(lane->waits, shape->waits, shape->n * sizeof *lane->waits);
+    memset(lane->state, 0, shape->n);
+    for (uint32_t i = 0; i < shape->n; i++) {
+        if (!rui_coll_in_scratch(&shape->steps[i])) {
+            continue;
+        }
+        bool barrier = run->batch->op == RU_COLL_BARRIER;
+        int64_t off = barrier ? i : (int64_t)shape->unit[i] * run->stride_bytes;
+        lane->one[i] = (ru_span){.data = c->opt.counted ? NULL : lane->scratch + off,
+                                 .size_bytes = rui_coll_step_bytes(c, lane, i)};
+    }
+    enqueue(c, lane);
+}
+
+static void lane_begin(ru_coll *c, rui_coll_lane *lane)
+{
+    const rui_coll_shape *shape = c->runs[lane->batch].shape;
+    lane->begun = true;
+    rui_coll_lane_cut(c, lane);
+    for (uint32_t i = 0; i < shape->n; i++) {
+        if (lane->waits[i] == 0) {
+            lane->ready[lane->tail++] = i;
+        }
+    }
+    enqueue(c, lane);
+}
+
+/* All steps of the chunk are done: the next chunk of this lane, or the next iteration. */
+static void lane_end(ru_coll *c, rui_coll_lane *lane, ru_time now)
+{
+    rui_coll_run *run = &c->runs[lane->batch];
+    uint32_t next = lane->chunk + run->n_lanes, iter = lane->iter;
+    run->chunks_done++;
+    if (next < run->n_chunks) {
+        lane_open(c, lane, next, iter);
+        lane_begin(c, lane);
+    } else {
+        lane_open(c, lane, lane->index, iter + 1);
+    }
+    if (run->chunks_done == run->n_chunks) {
+        run->began = false;
+        c->stats.done++;
+        c->user.done(c->user.self, lane->batch, iter, now);
+    }
+}
+
+static void lane_work(ru_coll *c, rui_coll_lane *lane, ru_time now)
+{
+    lane->queued = false;
+    if (!post_scratch(c, lane, now) || !lane->begun) {
+        return;
+    }
+    while (lane->head < lane->tail && !c->dead) {
+        if (!start(c, lane, lane->ready[lane->head], now)) {
+            return;
+        }
+        lane->head++;
+    }
+    if (lane->left == 0 && !c->dead) {
+        lane_end(c, lane, now);
+    }
+}
+
+static void drain(ru_coll *c, ru_time now)
+{
+    if (c->draining) {
+        return;
+    }
+    c->draining = true;
+    while (c->q_n > 0 && !c->dead && !c->closed) {
+        rui_coll_lane *lane = &c->lanes[c->queue[c->q_head]];
+        c->q_head = (c->q_head + 1) % c->n_lanes;
+        c->q_n--;
+        lane_work(c, lane, now);
+    }
+    c->draining = false;
+}
+
+/* A transfer ended: those that found no room try again. */
+static void unstall(ru_coll *c)
+{
+    for (uint32_t k = 0; k < c->n_stalled; k++) {
+        c->lanes[c->stalled[k]].stalled = false;
+        enqueue(c, &c->lanes[c->stalled[k]]);
+    }
+    c->n_stalled = 0;
+}
+
+/* -- upcalls of the channel -----------------------------------------------------------------------
+ */
+
+void ru_coll_sent(ru_coll *c, uint64_t cookie, ru_time now)
+{
+    uint32_t step;
+    rui_coll_lane *lane = lane_of(c, cookie, &step);
+    if (c->dead || c->closed) {
+        return;
+    }
+    lane->xfer[step] = (ru_xfer_id){0};
+    c->in_flight--;
+    step_done(c, lane, step);
+    enqueue(c, lane);
+    unstall(c);
+    drain(c, now);
+}
+
+void ru_coll_arrived(ru_coll *c, uint64_t cookie, ru_time now)
+{
+    uint32_t step;
+    rui_coll_lane *lane = lane_of(c, cookie, &step);
+    if (c->dead || c->closed) {
+        return;
+    }
+    lane->xfer[step] = (ru_xfer_id){0};
+    c->in_flight--;
+    lane->state[step] |= RUI_STEP_ARRIVED;
+    bool scratch = rui_coll_in_scratch(&c->runs[lane->batch].shape->steps[step]);
+    if (!scratch || (lane->state[step] & RUI_STEP_FREE) != 0) {
+        if (scratch) {
+            rui_coll_apply(c, lane, step);
+        }
+        step_done(c, lane, step);
+        enqueue(c, lane);
+    }
+    unstall(c);
+    drain(c, now);
+}
+
+void ru_coll_xfer_failed(ru_coll *c, uint64_t cookie, ru_status why, ru_time now)
+{
+    uint32_t step;
+    rui_coll_lane *lane = lane_of(c, cookie, &step);
+    if (!c->dead && !c->closed) {
+        lane->xfer[step] = (ru_xfer_id){0};
+        die(c, c->runs[lane->batch].shape->steps[step].peer, why, now);
+    }
+}
+
+/* -- the user's side ------------------------------------------------------------------------------
+ */
+
+static ru_status check_spans(const ru_coll *c, uint32_t batch, const ru_span *spans,
+                             uint32_t n_spans, ru_err *err)
+{
+    const rui_coll_run *run = &c->runs[batch];
+    int64_t bytes = 0, want = run->batch->n * run->elem_bytes;
+    for (uint32_t k = 0; k < n_spans; k++) {
+        if (spans[k].size_bytes < 0 || spans[k].size_bytes % run->elem_bytes != 0) {
+            return RU_FAIL(err, RU_E_ARG, "batch %u: span %u has %lld bytes, elements have %lld",
+                           batch, k, (long long)spans[k].size_bytes, (long long)run->elem_bytes);
+        }
+        bytes += spans[k].size_bytes;
+    }
+    if (bytes != want && run->batch->op != RU_COLL_BARRIER) {
+        return RU_FAIL(err, RU_E_ARG, "batch %u: spans of %lld bytes, the plan says %lld", batch,
+                       (long long)bytes, (long long)want);
+    }
+    return RU_OK;
+}
+
+/* Room for more spans than before in the lanes of a run. */
+static ru_status grow_spans(ru_coll *c, rui_coll_run *run, uint32_t n_spans, ru_err *err)
+{
+    for (uint32_t l = 0; l < run->n_lanes && !c->opt.counted; l++) {
+        ru_span *spans = RU_NEW(c->arena, ru_span, (int64_t)n_spans + run->shape->n_cuts);
+        if (spans == NULL) {
+            return RU_FAIL(err, RU_E_MEM, "no memory for %u spans", n_spans);
+        }
+        c->lanes[run->lane + l].spans = spans;
+    }
+    run->spans_cap = n_spans;
+    return RU_OK;
+}
+
+/* Lanes that wait for another iteration than the one that came: withdraw their slots. */
+static void reopen(ru_coll *c, rui_coll_run *run, uint32_t iter, ru_time now)
+{
+    for (uint32_t l = 0; l < run->n_lanes; l++) {
+        rui_coll_lane *lane = &c->lanes[run->lane + l];
+        if (lane->iter == iter) {
+            continue;
+        }
+        for (uint32_t i = 0; i < run->shape->n; i++) {
+            if (lane->xfer[i].v != 0) {
+                ru_xfer_id id = lane->xfer[i];
+                lane->xfer[i] = (ru_xfer_id){0};
+                c->in_flight--;
+                ru_chan_unpost(c->opt.chan, id, now);
+            }
+        }
+        lane_open(c, lane, lane->index, iter);
+    }
+}
+
+ru_status ru_coll_begin(ru_coll *c, uint32_t batch, uint32_t iter, const ru_span *spans,
+                        uint32_t n_spans, ru_time deadline, ru_time now, ru_err *err)
+{
+    RU_CHECK(batch < c->opt.n_batches && !c->closed);
+    rui_coll_run *run = &c->runs[batch];
+    if (c->dead) {
+        return RU_FAIL(err, RU_E_PEER, "the group of epoch %u is dead", c->opt.epoch);
+    }
+    if (run->began || (run->ever && (int32_t)(iter - run->iter) <= 0)) {
+        return RU_FAIL(err, RU_E_ARG, "batch %u begins iteration %u after iteration %u%s", batch,
+                       iter, run->iter, run->began ? ", which is under way" : "");
+    }
+    RU_TRY(check_spans(c, batch, spans, n_spans, err));
+    if (n_spans > run->spans_cap) {
+        RU_TRY(grow_spans(c, run, n_spans, err));
+    }
+    reopen(c, run, iter, now);
+    run->began = run->ever = true;
+    run->iter = iter;
+    run->chunks_done = 0;
+    run->spans = spans;
+    run->n_spans = n_spans;
+    run->deadline = deadline;
+    c->stats.begun++;
+    for (uint32_t l = 0; l < run->n_lanes; l++) {
+        lane_begin(c, &c->lanes[run->lane + l]);
+    }
+    drain(c, now);
+    return RU_OK;
+}
+
+void ru_coll_close(ru_coll *c, ru_time now)
+{
+    if (c != NULL && !c->closed) {
+        c->closed = true;
+        cancel_all(c, now);
+    }
+}
+
+void ru_coll_needs(const ru_coll *c, ru_coll_size *into)
+{
+    *into = c->size;
+}
+
+void ru_coll_stats_get(const ru_coll *c, ru_coll_stats *into)
+{
+    *into = c->stats;
+}
+
+bool ru_coll_waits_for(const ru_coll *c, ru_node_id *peer, uint32_t *n_batches)
+{
+    bool found = false;
+    *n_batches = 0;
+    for (uint32_t b = 0; b < c->opt.n_batches; b++) {
+        const rui_coll_run *run = &c->runs[b];
+        *n_batches += run->began;
+        for (uint32_t l = 0; l < run->n_lanes && run->began && !found; l++) {
+            const rui_coll_lane *lane = &c->lanes[run->lane + l];
+            for (uint32_t i = 0; i < run->shape->n && lane->begun && !found; i++) {
+                const ru_coll_step *x = &run->shape->steps[i];
+                bool due = ru_coll_step_receives(x) && lane->waits[i] == 0 &&
+                           (lane->state[i] & (RUI_STEP_DONE | RUI_STEP_ARRIVED)) == 0;
+                if (due) {
+                    *peer = c->opt.nodes[x->peer];
+                    found = true;
+                }
+            }
+        }
+    }
+    return found;
+}
+
+/* -- opening --------------------------------------------------------------------------------------
+ */
+
+static ru_status check_batch(const ru_coll_options *opt, uint32_t b, ru_err *err)
+{
+    const ru_coll_batch *x = &opt->batches[b];
+    const ru_coll_schedule *s = opt->schedules[b];
+    bool sums =
+        x->op == RU_COLL_ALL_REDUCE || x->op == RU_COLL_REDUCE_SCATTER || x->op == RU_COLL_REDUCE;
+    bool types = sums ? x->dtype == RU_F32 || x->dtype == RU_BF16 : ru_dtype_bytes(x->dtype) > 0;
+    bool fits =
+        s->op == x->op && s->algo == x->algo && s->n_ranks == opt->n_ranks && s->root == x->root;
+    if (!fits || x->n < 0 || x->chunk_bytes < 0 || (!types && x->op != RU_COLL_BARRIER) ||
+        (uint32_t)x->class >= RU_CLASS_COUNT) {
+        return RU_FAIL(err, RU_E_ARG,
+                       "batch %u: %s by %s of %lld %s does not fit its schedule: %s by %s, "
+                       "%u ranks of %u",
+                       b, ru_coll_op_name(x->op), ru_coll_algo_name(x->algo), (long long)x->n,
+                       ru_dtype_name(x->dtype), ru_coll_op_name(s->op), ru_coll_algo_name(s->algo),
+                       s->n_ranks, opt->n_ranks);
+    }
+    return RU_OK;
+}
+
+static ru_status find_shape(ru_coll *c, uint32_t b, const rui_coll_shape **out, ru_err *err)
+{
+    const ru_coll_schedule *s = c->opt.schedules[b];
+    for (uint32_t k = 0; k < c->n_shapes; k++) {
+        if (c->shapes[k].schedule == s) {
+            *out = &c->shapes[k];
+            return RU_OK;
+        }
+    }
+    rui_coll_shape *shape = &c->shapes[c->n_shapes];
+    bool by_block = rui_coll_by_block(s->op);
+    RU_TRY(rui_coll_shape_make(shape, s, c->opt.rank, by_block, c->arena, err));
+    c->n_shapes++;
+    *out = shape;
+    return RU_OK;
+}
+
+static int64_t round_up(int64_t x, int64_t to)
+{
+    return (x + to - 1) / to * to;
+}
+
+static int64_t divide_up(int64_t a, int64_t b)
+{
+    return (a + b - 1) / b;
+}
+
+/* Chunks, lanes and sizes of a batch. */
+static ru_status open_run(ru_coll *c, uint32_t b, ru_err *err)
+{
+    rui_coll_run *run = &c->runs[b];
+    RU_TRY(check_batch(&c->opt, b, err));
+    *run = (rui_coll_run){.batch = &c->opt.batches[b], .lane = c->n_lanes};
+    RU_TRY(find_shape(c, b, &run->shape, err));
+    bool barrier = run->batch->op == RU_COLL_BARRIER;
+    run->elem_bytes = barrier ? 1 : ru_dtype_bytes(run->batch->dtype);
+    int64_t bytes = run->batch->n * run->elem_bytes, most = 1ll << (24 - run->shape->tag_bits);
+    int64_t n = run->batch->chunk_bytes > 0 ? divide_up(bytes, run->batch->chunk_bytes) : 1;
+    n = n < 1 || barrier ? 1 : n;
+    run->n_chunks = (uint32_t)(n < most ? n : most);
+    run->n_lanes = run->batch->depth > 0 && run->batch->depth < run->n_chunks ? run->batch->depth
+                                                                              : run->n_chunks;
+    run->by_block = rui_coll_by_block(run->batch->op);
+    int64_t block =
+        divide_up(divide_up(run->batch->n, run->n_chunks), run->shape->schedule->n_blocks);
+    if (run->by_block) {
+        block = divide_up(divide_up(run->batch->n, run->shape->schedule->n_blocks), run->n_chunks);
+    }
+    run->stride_bytes = round_up(block * run->elem_bytes, RUI_COLL_ALIGN);
+    run->spans_cap = c->opt.spans_max > 0 ? c->opt.spans_max : 8;
+    c->n_lanes += run->n_lanes;
+    if (c->n_lanes > RUI_COLL_LANES_MAX) {
+        return RU_FAIL(err, RU_E_LIMIT, "more than %d chunks in flight: lower the depth",
+                       RUI_COLL_LANES_MAX);
+    }
+    return RU_OK;
+}
+
+static ru_status open_lane(ru_coll *c, uint32_t batch, uint32_t index, ru_err *err)
+{
+    const rui_coll_run *run = &c->runs[batch];
+    const rui_coll_shape *shape = run->shape;
+    rui_coll_lane *lane = &c->lanes[run->lane + index];
+    bool barrier = run->batch->op == RU_COLL_BARRIER;
+    int64_t scratch = barrier ? shape->n : (int64_t)shape->units * run->stride_bytes;
+    *lane = (rui_coll_lane){.batch = batch, .index = index};
+    lane->waits = RU_NEW(c->arena, uint32_t, shape->n);
+    lane->state = RU_NEW(c->arena, uint8_t, shape->n);
+    lane->xfer = RU_NEW(c->arena, ru_xfer_id, shape->n);
+    lane->ready = RU_NEW(c->arena, uint32_t, shape->n);
+    lane->one = RU_NEW(c->arena, ru_span, shape->n);
+    bool room = lane->waits != NULL && lane->state != NULL && lane->xfer != NULL &&
+                lane->ready != NULL && lane->one != NULL;
+    if (room && !c->opt.counted) {
+        lane->scratch = barrier ? RU_NEW(c->arena, uint8_t, scratch)
+                                : ru_arena_alloc(c->arena, scratch, RUI_COLL_ALIGN);
+        lane->spans = RU_NEW(c->arena, ru_span, (int64_t)run->spans_cap + shape->n_cuts);
+        lane->cut_at = RU_NEW(c->arena, uint32_t, shape->n_cuts);
+        room = lane->scratch != NULL && lane->spans != NULL && lane->cut_at != NULL;
+        c->size.scratch_bytes += scratch;
+    }
+    c->size.slots += shape->n_recv;
+    c->size.streams += shape->n_send;
+    if (!room) {
+        return RU_FAIL(err, RU_E_MEM, "no memory for %s of batch %u: %lld bytes of scratch a lane",
+                       ru_coll_op_name(run->batch->op), batch, (long long)scratch);
+    }
+    return RU_OK;
+}
+
+static ru_status open_all(ru_coll *c, ru_err *err)
+{
+    for (uint32_t b = 0; b < c->opt.n_batches; b++) {
+        RU_TRY(open_run(c, b, err));
+    }
+    c->lanes = RU_NEW(c->arena, rui_coll_lane, c->n_lanes);
+    c->queue = RU_NEW(c->arena, uint32_t, c->n_lanes);
+    c->stalled = RU_NEW(c->arena, uint32_t, c->n_lanes);
+    if (c->lanes == NULL || c->queue == NULL || c->stalled == NULL) {
+        return RU_FAIL(err, RU_E_MEM, "no memory for %u chunks in flight", c->n_lanes);
+    }
+    for (uint32_t b = 0; b < c->opt.n_batches; b++) {
+        for (uint32_t l = 0; l < c->runs[b].n_lanes; l++) {
+            RU_TRY(open_lane(c, b, l, err));
+        }
+    }
+    return RU_OK;
+}
+
+ru_status ru_coll_open(const ru_coll_options *opt, const ru_coll_user *user, ru_arena *arena,
+                       ru_coll **out, ru_err *err)
+{
+    if (opt->n_ranks < 1 || opt->n_ranks > RU_COLL_RANKS_MAX || opt->rank >= opt->n_ranks ||
+        opt->n_batches > RU_COLL_BATCHES_MAX) {
+        return RU_FAIL(err, RU_E_ARG, "a group of rank %u of %u with %u batches", opt->rank,
+                       opt->n_ranks, opt->n_batches);
+    }
+    ru_coll *c = RU_NEW(arena, ru_coll, 1);
+    if (c == NULL) {
+        return RU_FAIL(err, RU_E_MEM, "no memory for a group of %u", opt->n_ranks);
+    }
+    *c = (ru_coll){.opt = *opt, .user = *user, .arena = arena};
+    c->shapes = RU_NEW(arena, rui_coll_shape, opt->n_batches);
+    c->runs = RU_NEW(arena, rui_coll_run, opt->n_batches);
+    if (c->shapes == NULL || c->runs == NULL) {
+        return RU_FAIL(err, RU_E_MEM, "no memory for %u batches", opt->n_batches);
+    }
+    RU_TRY(open_all(c, err));
+    for (uint32_t l = 0; l < c->n_lanes; l++) {
+        lane_open(c, &c->lanes[l], c->lanes[l].index, opt->iter_first);
+    }
+    *out = c;
+    return RU_OK;
+}

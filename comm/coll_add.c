@@ -1,0 +1,254 @@
+/* Additions of vectors.
+ *
+ * One pass over memory, wide loads, no dependence between elements. Measured on the 2-core test
+ * machine see docs/comm.md. Streaming stores help when the target is larger than the caches: a
+ * plain store reads the line first. */
+#include "comm/coll_add.h"
+
+#if defined(__x86_64__) && defined(__GNUC__)
+#include <immintrin.h>
+#define X86    1
+#define AVX512 __attribute__((target("avx512f,avx512bw,avx512vl,avx512dq")))
+#define AVX2   __attribute__((target("avx2")))
+#endif
+
+/* -- plain code ----------------------------------------------------------------------------------
+ */
+
+static void sum_f32_plain(float *into, const void *const *from, uint32_t n_from, int64_t at,
+                          int64_t n)
+{
+    for (int64_t k = at; k < n; k++) {
+        float x = ((const float *)from[0])[k];
+        for (uint32_t s = 1; s < n_from; s++) {
+            x += ((const float *)from[s])[k];
+        }
+        into[k] = x;
+    }
+}
+
+static void sum_bf16_plain(uint16_t *into, const void *const *from, uint32_t n_from, int64_t at,
+                           int64_t n)
+{
+    for (int64_t k = at; k < n; k++) {
+        float x = ru_bf16_to_f32(((const uint16_t *)from[0])[k]);
+        for (uint32_t s = 1; s < n_from; s++) {
+            x += ru_bf16_to_f32(((const uint16_t *)from[s])[k]);
+        }
+        into[k] = ru_f32_to_bf16(x);
+    }
+}
+
+#ifdef X86
+
+/* Elements to do alone until `into` stands on a line of 64 bytes. */
+static int64_t head_of(const void *into, int64_t elem_bytes, int64_t n)
+{
+    int64_t off = (int64_t)((uintptr_t)into & 63);
+    int64_t head = off == 0 ? 0 : (64 - off) / elem_bytes;
+    return head < n ? head : n;
+}
+
+/* -- AVX-512 -------------------------------------------------------------------------------------
+ */
+
+AVX512 static int64_t sum_f32_avx512(float *into, const void *const *from, uint32_t n_from,
+                                     int64_t at, int64_t n, bool stream)
+{
+    for (; at + 64 <= n; at += 64) {
+        const float *p = (const float *)from[0] + at;
+        __m512 a = _mm512_loadu_ps(p), b = _mm512_loadu_ps(p + 16);
+        __m512 c = _mm512_loadu_ps(p + 32), d = _mm512_loadu_ps(p + 48);
+        for (uint32_t s = 1; s < n_from; s++) {
+            p = (const float *)from[s] + at;
+            a = _mm512_add_ps(a, _mm512_loadu_ps(p));
+            b = _mm512_add_ps(b, _mm512_loadu_ps(p + 16));
+            c = _mm512_add_ps(c, _mm512_loadu_ps(p + 32));
+            d = _mm512_add_ps(d, _mm512_loadu_ps(p + 48));
+        }
+        float *q = into + at;
+        if (stream) {
+            _mm512_stream_ps(q, a);
+            _mm512_stream_ps(q + 16, b);
+            _mm512_stream_ps(q + 32, c);
+            _mm512_stream_ps(q + 48, d);
+        } else {
+            _mm512_storeu_ps(q, a);
+            _mm512_storeu_ps(q + 16, b);
+            _mm512_storeu_ps(q + 32, c);
+            _mm512_storeu_ps(q + 48, d);
+        }
+    }
+    return at;
+}
+
+AVX512 static __m512 load_bf16_avx512(const void *from, int64_t at)
+{
+    const void *p = (const uint16_t *)from + at;
+    return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(_mm256_loadu_si256(p)), 16));
+}
+
+/* Round to nearest even; a NaN stays a quiet one. */
+AVX512 static __m256i round_bf16_avx512(__m512 x)
+{
+    __m512i u = _mm512_castps_si512(x), high = _mm512_srli_epi32(u, 16);
+    __m512i odd = _mm512_and_si512(high, _mm512_set1_epi32(1));
+    __m512i r = _mm512_add_epi32(_mm512_add_epi32(u, _mm512_set1_epi32(0x7fff)), odd);
+    __mmask16 nan = _mm512_cmp_ps_mask(x, x, _CMP_UNORD_Q);
+    r = _mm512_mask_mov_epi32(_mm512_srli_epi32(r, 16), nan,
+                              _mm512_or_si512(high, _mm512_set1_epi32(0x40)));
+    return _mm512_cvtepi32_epi16(r);
+}
+
+AVX512 static int64_t sum_bf16_avx512(uint16_t *into, const void *const *from, uint32_t n_from,
+                                      int64_t at, int64_t n, bool stream)
+{
+    for (; at + 32 <= n; at += 32) {
+        __m512 a = load_bf16_avx512(from[0], at), b = load_bf16_avx512(from[0], at + 16);
+        for (uint32_t s = 1; s < n_from; s++) {
+            a = _mm512_add_ps(a, load_bf16_avx512(from[s], at));
+            b = _mm512_add_ps(b, load_bf16_avx512(from[s], at + 16));
+        }
+        __m512i r = _mm512_inserti64x4(_mm512_castsi256_si512(round_bf16_avx512(a)),
+                                       round_bf16_avx512(b), 1);
+        if (stream) {
+            _mm512_stream_si512((void *)(into + at), r);
+        } else {
+            _mm512_storeu_si512((void *)(into + at), r);
+        }
+    }
+    return at;
+}
+
+/* -- AVX2 ----------------------------------------------------------------------------------------
+ */
+
+AVX2 static int64_t sum_f32_avx2(float *into, const void *const *from, uint32_t n_from, int64_t at,
+                                 int64_t n, bool stream)
+{
+    for (; at + 16 <= n; at += 16) {
+        const float *p = (const float *)from[0] + at;
+        __m256 a = _mm256_loadu_ps(p), b = _mm256_loadu_ps(p + 8);
+        for (uint32_t s = 1; s < n_from; s++) {
+            p = (const float *)from[s] + at;
+            a = _mm256_add_ps(a, _mm256_loadu_ps(p));
+            b = _mm256_add_ps(b, _mm256_loadu_ps(p + 8));
+        }
+        if (stream) {
+            _mm256_stream_ps(into + at, a);
+            _mm256_stream_ps(into + at + 8, b);
+        } else {
+            _mm256_storeu_ps(into + at, a);
+            _mm256_storeu_ps(into + at + 8, b);
+        }
+    }
+    return at;
+}
+
+AVX2 static __m256 load_bf16_avx2(const void *from, int64_t at)
+{
+    const void *p = (const uint16_t *)from + at;
+    return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(_mm_loadu_si128(p)), 16));
+}
+
+AVX2 static __m256i round_bf16_avx2(__m256 x)
+{
+    __m256i u = _mm256_castps_si256(x), high = _mm256_srli_epi32(u, 16);
+    __m256i odd = _mm256_and_si256(high, _mm256_set1_epi32(1));
+    __m256i r = _mm256_add_epi32(_mm256_add_epi32(u, _mm256_set1_epi32(0x7fff)), odd);
+    __m256i nan = _mm256_castps_si256(_mm256_cmp_ps(x, x, _CMP_UNORD_Q));
+    return _mm256_blendv_epi8(_mm256_srli_epi32(r, 16),
+                              _mm256_or_si256(high, _mm256_set1_epi32(0x40)), nan);
+}
+
+AVX2 static int64_t sum_bf16_avx2(uint16_t *into, const void *const *from, uint32_t n_from,
+                                  int64_t at, int64_t n, bool stream)
+{
+    for (; at + 16 <= n; at += 16) {
+        __m256 a = load_bf16_avx2(from[0], at), b = load_bf16_avx2(from[0], at + 8);
+        for (uint32_t s = 1; s < n_from; s++) {
+            a = _mm256_add_ps(a, load_bf16_avx2(from[s], at));
+            b = _mm256_add_ps(b, load_bf16_avx2(from[s], at + 8));
+        }
+        /* packus works inside halves: put the quarters into order */
+        __m256i r = _mm256_packus_epi32(round_bf16_avx2(a), round_bf16_avx2(b));
+        r = _mm256_permute4x64_epi64(r, 0xd8);
+        if (stream) {
+            _mm256_stream_si256((void *)(into + at), r);
+        } else {
+            _mm256_storeu_si256((void *)(into + at), r);
+        }
+    }
+    return at;
+}
+
+static bool has_avx512(void)
+{
+    return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+           __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq");
+}
+
+/* The part of [at, n) that vectors do; returns where they stopped. */
+static int64_t sum_vector(ru_dtype dtype, void *into, const void *const *from, uint32_t n_from,
+                          int64_t at, int64_t n, bool stream)
+{
+    if (has_avx512()) {
+        return dtype == RU_F32 ? sum_f32_avx512(into, from, n_from, at, n, stream)
+                               : sum_bf16_avx512(into, from, n_from, at, n, stream);
+    }
+    if (__builtin_cpu_supports("avx2")) {
+        return dtype == RU_F32 ? sum_f32_avx2(into, from, n_from, at, n, stream)
+                               : sum_bf16_avx2(into, from, n_from, at, n, stream);
+    }
+    return at;
+}
+
+const char *ru_coll_add_isa(void)
+{
+    return has_avx512() ? "avx512" : __builtin_cpu_supports("avx2") ? "avx2" : "plain";
+}
+
+#else
+
+const char *ru_coll_add_isa(void)
+{
+    return "plain";
+}
+
+#endif
+
+static void sum_plain(ru_dtype dtype, void *into, const void *const *from, uint32_t n_from,
+                      int64_t at, int64_t n)
+{
+    if (dtype == RU_F32) {
+        sum_f32_plain(into, from, n_from, at, n);
+    } else {
+        sum_bf16_plain(into, from, n_from, at, n);
+    }
+}
+
+void ru_coll_sum(ru_dtype dtype, void *into, const void *const *from, uint32_t n_from, int64_t n,
+                 bool stream)
+{
+    RU_CHECK((dtype == RU_F32 || dtype == RU_BF16) && n_from >= 1 && n_from <= RU_COLL_SUM_MAX);
+    int64_t at = 0;
+#ifdef X86
+    if (stream) {
+        at = head_of(into, ru_dtype_bytes(dtype), n);
+        sum_plain(dtype, into, from, n_from, 0, at);
+    }
+    at = sum_vector(dtype, into, from, n_from, at, n, stream);
+    if (stream) {
+        _mm_sfence();
+    }
+#else
+    (void)stream;
+#endif
+    sum_plain(dtype, into, from, n_from, at, n);
+}
+
+void ru_coll_add(ru_dtype dtype, void *mine, const void *theirs, int64_t n, bool before)
+{
+    const void *from[2] = {before ? theirs : mine, before ? mine : theirs};
+    ru_coll_sum(dtype, mine, from, 2, n, false);
+}

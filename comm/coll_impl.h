@@ -1,0 +1,101 @@
+/* Inside the engine of collectives.
+ *
+ * Thread: loop only. */
+#ifndef RU_COMM_COLL_IMPL_H
+#define RU_COMM_COLL_IMPL_H
+
+#include "comm/coll.h"
+
+enum { RUI_COOKIE_BYTE = 0xc0, RUI_COLL_LANES_MAX = 1 << 16, RUI_COLL_ALIGN = 64 };
+
+/* A schedule of this rank, made ready to run; batches with the same schedule share it. */
+typedef struct rui_coll_shape {
+    const ru_coll_schedule *schedule;
+    const ru_coll_step *steps; /* [n] view */
+    uint32_t n;
+    uint32_t *waits;     /* [n] steps before each one that it must wait for */
+    uint32_t *first;     /* [n + 1] */
+    uint32_t *followers; /* steps that wait for step i: [first[i], first[i + 1]) */
+    uint32_t *cuts; /* [n_cuts] blocks where some range begins or ends, rising, 0 .. n_blocks */
+    uint32_t n_cuts;
+    uint32_t *lo, *hi;  /* [n] cut where the blocks of step i begin and end */
+    uint32_t *unit;     /* [n] place in the scratch, in blocks, of what step i receives */
+    uint32_t *aside_of; /* [n] RECV_ASIDE, FOLD, PLACE: the step whose scratch is the aside */
+    uint32_t units;     /* blocks of scratch */
+    uint32_t n_recv, n_send;
+    uint32_t tag_bits;
+} rui_coll_shape;
+
+enum { RUI_STEP_FREE = 1, RUI_STEP_ARRIVED = 2, RUI_STEP_DONE = 4, RUI_STEP_POSTED = 8 };
+
+/* One chunk under way. */
+typedef struct rui_coll_lane {
+    uint32_t batch, index; /* index: of the lane in its batch */
+    uint32_t chunk, iter;
+    bool begun, queued, stalled;
+    uint32_t left;    /* steps not done */
+    uint32_t post_at; /* scratch receives before this step are posted */
+    uint32_t *waits;  /* [n steps] */
+    uint8_t *state;   /* [n steps] */
+    ru_xfer_id *xfer; /* [n steps] under way; 0: none */
+    uint32_t *ready;  /* [n steps] queue of steps whose turn has come */
+    uint32_t head, tail;
+    ru_span *one; /* [n steps] scratch of receives */
+    uint8_t *scratch;
+    ru_span *spans;   /* the chunk's part of the user's spans, cut at `cuts` */
+    uint32_t *cut_at; /* [n_cuts] first span at or after a cut */
+} rui_coll_lane;
+
+typedef struct rui_coll_run {
+    const ru_coll_batch *batch;
+    const rui_coll_shape *shape;
+    uint32_t n_chunks, n_lanes;
+    uint32_t lane; /* first of its lanes */
+    int64_t elem_bytes;
+    int64_t stride_bytes; /* of a block in the scratch */
+    bool by_block;        /* chunks are parts of every block */
+    bool began, ever;
+    uint32_t iter, chunks_done, spans_cap;
+    const ru_span *spans; /* [n_spans] the user's */
+    uint32_t n_spans;
+    ru_time deadline;
+} rui_coll_run;
+
+struct ru_coll {
+    ru_coll_options opt;
+    ru_coll_user user;
+    ru_arena *arena;
+    rui_coll_shape *shapes; /* [n_shapes] */
+    uint32_t n_shapes;
+    rui_coll_run *runs;   /* [n_batches] */
+    rui_coll_lane *lanes; /* [n_lanes] */
+    uint32_t n_lanes;
+    uint32_t *queue; /* [n_lanes] ring of lanes with work */
+    uint32_t q_head, q_n;
+    uint32_t in_flight; /* transfers given to the channel */
+    uint32_t n_stalled; /* lanes that wait for room in the channel */
+    uint32_t *stalled;  /* [n_lanes] */
+    bool draining, dead, closed;
+    ru_coll_stats stats;
+    ru_coll_size size;
+};
+
+/* Make a schedule ready; in the arena. */
+ru_status rui_coll_shape_make(rui_coll_shape *shape, const ru_coll_schedule *s, uint32_t rank,
+                              bool by_block, ru_arena *arena, ru_err *err);
+bool rui_coll_by_block(ru_coll_op op);
+
+/* The user's spans of the lane's chunk, cut where the schedule cuts. */
+void rui_coll_lane_cut(const ru_coll *c, rui_coll_lane *lane);
+/* Bytes of the blocks of step i in the lane's chunk. */
+int64_t rui_coll_step_bytes(const ru_coll *c, const rui_coll_lane *lane, uint32_t step);
+
+/* The data work of a step: add, fold, place. */
+void rui_coll_apply(ru_coll *c, rui_coll_lane *lane, uint32_t step);
+
+static inline bool rui_coll_in_scratch(const ru_coll_step *s)
+{
+    return s->kind == RU_COLL_REDUCE_RECV || s->kind == RU_COLL_RECV_ASIDE;
+}
+
+#endif
