@@ -19,6 +19,8 @@ typedef struct ru_sim_options {
     uint32_t nodes_max;       /* 0: 4096 */
     int64_t events_max;       /* ru_sim_run stops with RU_E_LIMIT after; 0: 1e12 */
     int64_t memory_max_bytes; /* of the simulator itself; 0: unbounded */
+    /* Payloads with memory arrive in two parts, some time apart: half, then the rest and `body`. */
+    bool halves;
     /* After every event; a status ends the run with that error. May be NULL. */
     ru_status (*invariant)(void *self, ru_time now, ru_err *err);
     void *invariant_self;

@@ -56,6 +56,7 @@ typedef struct rui_sim_frame {
     uint64_t cookie;
     ru_span *spans;   /* [n_spans] copied when it leaves; NULL: counted only */
     uint8_t *payload; /* [size_bytes] the copy; NULL: counted */
+    ru_link_rx *rx;   /* where the rest goes, while half of it is in place */
 } rui_sim_frame;
 
 typedef enum rui_sim_end_state {
@@ -70,6 +71,7 @@ typedef struct rui_sim_end {
     uint8_t state;
     bool paused;                 /* head said RU_E_AGAIN */
     bool ready;                  /* in its port's list of ends to pull from */
+    bool halfway;                /* the first frame is partly in place */
     bool blocked;                /* its window is full */
     bool gives_up;               /* a time-out of its kernel runs */
     bool gave_up;                /* its kernel forgot the connection */

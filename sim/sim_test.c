@@ -404,6 +404,41 @@ static void payloads_are_copied_when_they_leave(void **state)
     ru_sim_close(s);
 }
 
+static void payloads_may_come_in_halves(void **state)
+{
+    (void)state;
+    ru_err err = {0};
+    ru_sim *s;
+    assert_ok(ru_sim_open(&(ru_sim_options){.seed = 1, .halves = true}, &s, &err), err);
+    box a, b;
+    box_add(s, &a, "a:1", &gigabit);
+    box_add(s, &b, "b:1", &gigabit);
+    uint8_t data[101], into[101] = {0};
+    memset(data, 7, sizeof data);
+    box_conn *c = box_connect(&a, "b:1", 0, 101);
+    run_until(s, MS);
+    c->data = data;
+    c->left = 3;
+    b.c[0].into = into;
+    a.link.ops->wake(a.link.self, c->id);
+    for (int64_t ns = MS; into[0] == 0; ns += 100) {
+        run_until(s, ns);
+    }
+    assert_int_equal(into[49], 7);
+    assert_int_equal(into[50], 0);
+    assert_int_equal(b.n_arrivals, 0);
+    run_until(s, 2 * MS);
+    assert_int_equal(into[100], 7);
+    assert_int_equal(b.n_arrivals, 3);
+    c->left = 1;
+    a.link.ops->wake(a.link.self, c->id);
+    run_until(s, 2 * MS + 60000);
+    ru_sim_crash(s, a.node); /* whatever is halfway by then ends or is lost */
+    run_until(s, 3 * MS);
+    assert_int_equal(b.c[0].why, RU_E_PEER);
+    ru_sim_close(s);
+}
+
 static void a_pausing_receiver_stops_the_sender_until_it_resumes(void **state)
 {
     (void)state;
@@ -693,6 +728,7 @@ RU_TESTS(sim_sim, cmocka_unit_test(events_come_in_order_of_time_then_of_asking),
          cmocka_unit_test(senders_to_one_node_share_its_interface),
          cmocka_unit_test(nodes_of_one_host_do_not_use_the_wire),
          cmocka_unit_test(payloads_are_copied_when_they_leave),
+         cmocka_unit_test(payloads_may_come_in_halves),
          cmocka_unit_test(a_pausing_receiver_stops_the_sender_until_it_resumes),
          cmocka_unit_test(pacing_and_windows_bound_the_rate),
          cmocka_unit_test(connecting_to_nobody_is_refused_and_closing_is_heard),

@@ -8,6 +8,7 @@
  * after what is on its way. An end that pauses when it comes loses what still waits for it, as
  * after a TCP reset. */
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "sim/sim_impl.h"
@@ -19,6 +20,7 @@
 #define LOCAL_DELAY_NS    2000
 #define WINDOW_MIN_BYTES  (4 << 20)
 #define WINDOW_MAX_BYTES  (1 << 30)
+#define HALVES_MAX_NS     200000
 
 ru_conn_id rui_sim_conn_id(const rui_sim_conn *c, uint32_t conn, uint32_t side)
 {
@@ -180,8 +182,8 @@ static void taken(ru_sim *s, rui_sim_conn *c, const rui_sim_frame *f)
     }
 }
 
-/* Put the payload where the user said. */
-static bool place(ru_sim *s, const rui_sim_frame *f, const ru_link_rx *rx)
+/* Put bytes [from, to) of the payload where the user said. */
+static bool place(ru_sim *s, const rui_sim_frame *f, const ru_link_rx *rx, int64_t from, int64_t to)
 {
     int64_t at = 0;
     RU_CHECK(rx->n_spans <= RU_LINK_SPANS_MAX);
@@ -191,8 +193,10 @@ static bool place(ru_sim *s, const rui_sim_frame *f, const ru_link_rx *rx)
             at = -1;
             break;
         }
-        if (span->data != NULL && f->payload != NULL) {
-            memcpy(span->data, f->payload + at, (size_t)span->size_bytes);
+        int64_t first = from > at ? from : at;
+        int64_t end = at + span->size_bytes < to ? at + span->size_bytes : to;
+        if (span->data != NULL && f->payload != NULL && end > first) {
+            memcpy((uint8_t *)span->data + (first - at), f->payload + first, (size_t)(end - first));
         }
         at += span->size_bytes;
     }
@@ -212,31 +216,18 @@ static void refuse(ru_sim *s, uint32_t conn, uint32_t side, ru_status why)
     rui_sim_end_close(s, conn, side, why, "the frame was refused");
 }
 
-/* Give one frame to its user. false: the end waits or is gone; the frame stays the caller's when it
- * waits. */
-static bool give(ru_sim *s, rui_sim_node *n, uint32_t frame)
+/* The payload is in place: `body`. false: the end is gone. */
+static bool finish(ru_sim *s, rui_sim_node *n, uint32_t frame)
 {
     rui_sim_frame *f = rui_sim_frame_at(s, frame);
     rui_sim_conn *c = rui_sim_conn_at(s, f->conn);
     uint32_t conn = f->conn, side = f->to_side, generation = c->generation;
-    ru_conn_id id = rui_sim_conn_id(c, conn, side);
-    ru_time now = {s->now_ns};
-    ru_link_rx rx;
-    rx.n_spans = 0;
-    ru_status st = n->user.head(n->user.self, id, f->head, &rx, now);
-    bool stands = c->used && c->generation == generation && c->end[side].state != 0;
-    if (stands && st == RU_E_AGAIN) {
-        c->end[side].paused = true;
-        return false;
-    }
-    if (stands && st == RU_OK && place(s, f, &rx)) {
-        n->stats.rx_frames++;
-        n->stats.rx_bytes += f->size_bytes + RU_LINK_HEAD_BYTES;
-        taken(s, c, f);
-        st = n->user.body(n->user.self, id, now);
-        stands = c->used && c->generation == generation && c->end[side].state != 0;
-    }
+    n->stats.rx_frames++;
+    n->stats.rx_bytes += f->size_bytes + RU_LINK_HEAD_BYTES;
+    taken(s, c, f);
     rui_sim_frame_free(s, frame);
+    ru_status st = n->user.body(n->user.self, rui_sim_conn_id(c, conn, side), (ru_time){s->now_ns});
+    bool stands = c->used && c->generation == generation && c->end[side].state != 0;
     if (stands && st != RU_OK) {
         refuse(s, conn, side, st);
         stands = false;
@@ -244,18 +235,89 @@ static bool give(ru_sim *s, rui_sim_node *n, uint32_t frame)
     return stands && s->failed == RU_OK;
 }
 
+/* The second half of the first frame of an end. */
+static void rest(void *self, uint64_t arg)
+{
+    ru_sim *s = self;
+    uint32_t conn, side;
+    rui_sim_conn *c = rui_sim_arg_conn(s, arg, &conn, &side);
+    if (c == NULL || !c->end[side].halfway) {
+        return;
+    }
+    rui_sim_end *e = &c->end[side];
+    uint32_t frame = e->first;
+    rui_sim_frame *f = rui_sim_frame_at(s, frame);
+    RU_CHECK(f->rx != NULL);
+    e->halfway = false;
+    e->first = f->next;
+    e->last = e->first == RUI_SIM_NONE ? RUI_SIM_NONE : e->last;
+    if (place(s, f, f->rx, f->size_bytes / 2, f->size_bytes) &&
+        finish(s, s->nodes[e->node], frame)) {
+        rui_sim_deliver(s, conn, side);
+    }
+}
+
+/* Half of it is there; the end stands still until the rest comes. */
+static void halve(ru_sim *s, rui_sim_node *n, uint32_t frame, const ru_link_rx *rx)
+{
+    rui_sim_frame *f = rui_sim_frame_at(s, frame);
+    rui_sim_conn *c = rui_sim_conn_at(s, f->conn);
+    if (!place(s, f, rx, 0, f->size_bytes / 2)) {
+        return;
+    }
+    f->rx = malloc(sizeof *f->rx);
+    if (f->rx == NULL) {
+        rui_sim_fail(s, RU_E_MEM, "no memory for the place of a payload");
+        return;
+    }
+    memcpy(f->rx, rx, sizeof *rx);
+    c->end[f->to_side].halfway = true;
+    int64_t later_ns = 1 + (int64_t)ru_rng_below(&s->rng_wire, HALVES_MAX_NS);
+    ru_sim_at_node(s, n->index, (ru_time){s->now_ns + later_ns}, rest, s,
+                   rui_sim_end_arg(c, f->conn, f->to_side));
+}
+
+/* Give one frame to its user. false: the end waits or is gone; the frame stays the caller's when it
+ * waits. */
+static bool give(ru_sim *s, rui_sim_node *n, uint32_t frame)
+{
+    rui_sim_frame *f = rui_sim_frame_at(s, frame);
+    rui_sim_conn *c = rui_sim_conn_at(s, f->conn);
+    uint32_t conn = f->conn, side = f->to_side, generation = c->generation;
+    ru_link_rx rx;
+    rx.n_spans = 0;
+    ru_status st = n->user.head(n->user.self, rui_sim_conn_id(c, conn, side), f->head, &rx,
+                                (ru_time){s->now_ns});
+    bool stands = c->used && c->generation == generation && c->end[side].state != 0;
+    if (stands && st == RU_E_AGAIN) {
+        c->end[side].paused = true;
+        return false;
+    }
+    if (stands && st == RU_OK && s->opt.halves && f->payload != NULL && f->size_bytes > 1) {
+        halve(s, n, frame, &rx);
+        return false;
+    }
+    if (stands && st == RU_OK && place(s, f, &rx, 0, f->size_bytes)) {
+        return finish(s, n, frame);
+    }
+    rui_sim_frame_free(s, frame);
+    if (stands && st != RU_OK) {
+        refuse(s, conn, side, st);
+    }
+    return false;
+}
+
 /* An end's first frame goes to its user. false: no more now. */
 static bool step(ru_sim *s, rui_sim_node *n, uint32_t conn, uint32_t side)
 {
     rui_sim_conn *c = rui_sim_conn_at(s, conn);
     rui_sim_end *e = &c->end[side];
-    uint32_t frame = e->first;
+    uint32_t frame = e->first, generation = c->generation;
     rui_sim_frame *f = rui_sim_frame_at(s, frame);
     e->first = f->next;
     e->last = e->first == RUI_SIM_NONE ? RUI_SIM_NONE : e->last;
     f->next = RUI_SIM_NONE;
     if (f->kind == RUI_SIM_OPENED) {
-        uint32_t generation = c->generation;
         rui_sim_frame_free(s, frame);
         e->state = RUI_SIM_END_OPEN;
         if (n->user.opened != NULL) {
@@ -282,7 +344,8 @@ static bool step(ru_sim *s, rui_sim_node *n, uint32_t conn, uint32_t side)
     if (give(s, n, frame)) {
         return true;
     }
-    if (c->used && e->paused && e->state != RUI_SIM_END_CLOSED) { /* it waits: back to the front */
+    bool same = c->used && c->generation == generation && e->state != RUI_SIM_END_CLOSED;
+    if (same && (e->paused || e->halfway)) { /* it waits: back to the front */
         f->next = e->first;
         e->first = frame;
         e->last = e->last == RUI_SIM_NONE ? frame : e->last;
@@ -295,8 +358,8 @@ void rui_sim_deliver(ru_sim *s, uint32_t conn, uint32_t side)
     rui_sim_conn *c = rui_sim_conn_at(s, conn);
     rui_sim_end *e = &c->end[side];
     rui_sim_node *n = s->nodes[e->node];
-    while (e->first != RUI_SIM_NONE && !e->paused && n->alive && n->frozen_until_ns <= s->now_ns &&
-           s->failed == RU_OK) {
+    while (e->first != RUI_SIM_NONE && !e->paused && !e->halfway && n->alive &&
+           n->frozen_until_ns <= s->now_ns && s->failed == RU_OK) {
         if (!step(s, n, conn, side)) {
             break;
         }
@@ -317,8 +380,8 @@ void rui_sim_arrived(ru_sim *s, uint32_t frame)
         }
         rui_sim_mix(s, name);
     }
-    if (f->kind == RUI_SIM_ENDED && e->paused) { /* the data that waits is lost */
-        e->paused = false;
+    if (f->kind == RUI_SIM_ENDED && (e->paused || e->halfway)) { /* what waits is lost */
+        e->paused = e->halfway = false;
         while (e->first != RUI_SIM_NONE) {
             uint32_t lost = e->first;
             e->first = rui_sim_frame_at(s, lost)->next;

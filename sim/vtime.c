@@ -327,6 +327,7 @@ void ru_sim_close(ru_sim *s)
     for (uint32_t k = 0; k < s->frames_n; k++) {
         free(rui_sim_frame_at(s, k)->spans);
         free(rui_sim_frame_at(s, k)->payload);
+        free(rui_sim_frame_at(s, k)->rx);
     }
     for (uint32_t k = 0; k * RUI_SIM_BLOCK < s->frames_n; k++) {
         free(s->frame_blocks[k]);

@@ -71,6 +71,7 @@ uint32_t rui_sim_frame_new(ru_sim *s)
     f->size_bytes = 0;
     f->spans = NULL;
     f->payload = NULL;
+    f->rx = NULL;
     return index;
 }
 
@@ -79,8 +80,10 @@ void rui_sim_frame_free(ru_sim *s, uint32_t frame)
     rui_sim_frame *f = rui_sim_frame_at(s, frame);
     free(f->spans);
     free(f->payload);
+    free(f->rx);
     f->spans = NULL;
     f->payload = NULL;
+    f->rx = NULL;
     f->next = s->frame_free;
     s->frame_free = frame;
 }
@@ -507,6 +510,7 @@ void rui_sim_end_drop(ru_sim *s, uint32_t conn, uint32_t side)
         rui_sim_frame_free(s, frame);
     }
     e->last = RUI_SIM_NONE;
+    e->halfway = false;
 }
 
 /* -- on the way, incoming -------------------------------------------------------------------------

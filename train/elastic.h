@@ -126,6 +126,10 @@ typedef struct ru_elastic_options {
     const int64_t *tensor_bytes; /* [n_tensors] gradients in the order they become ready, f32 */
     uint32_t n_tensors;
     const int64_t *state_bytes; /* [n_state] everything a joiner needs, row-major */
+    /* [n_state] tensors of one group are updated together, element by element (a parameter, its
+     * optimizer slots): a joiner gets the same elements of all of them in the same step, since an
+     * update with a missing slot would spoil the parameter. NULL: each is its own group. */
+    const uint32_t *state_group;
     uint32_t n_state;
     bool equal_shares;  /* do not follow measured speed */
     bool deterministic; /* DIRECT collectives, equal shares: same worker set, same bits */

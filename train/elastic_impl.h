@@ -60,6 +60,7 @@ typedef struct rui_el_batch {
 
 typedef struct rui_el_piece {
     uint32_t tensor;
+    bool more; /* the next piece must come in the same step */
     int64_t offset, size;
 } rui_el_piece;
 

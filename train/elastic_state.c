@@ -8,44 +8,119 @@
 #include "base/log.h"
 #include "train/elastic_impl.h"
 
-ru_status rui_el_pieces(ru_elastic *e, ru_err *err)
+/* A group's tensors: sizes, and how many cuts of the largest. */
+typedef struct group {
+    uint32_t first, n;  /* of `member` */
+    int64_t most_bytes; /* of a tensor */
+    int64_t cuts;       /* 1: whole tensors, their elements do not match */
+} group;
+
+static bool same_group(const ru_elastic *e, uint32_t a, uint32_t b)
+{
+    return a == b || (e->opt.state_group != NULL && e->opt.state_group[a] == e->opt.state_group[b]);
+}
+
+/* The group that begins with tensor k; n 0: k belongs to an earlier one. */
+static group group_of(const ru_elastic *e, uint32_t k)
+{
+    group g = {.first = k, .cuts = 1};
+    for (uint32_t i = 0; i < k && e->opt.state_group != NULL; i++) {
+        if (same_group(e, i, k)) {
+            return g;
+        }
+    }
+    for (uint32_t i = k; i < e->opt.n_state; i++) {
+        bool in = same_group(e, k, i);
+        g.n += in ? 1 : 0;
+        g.most_bytes =
+            in && e->opt.state_bytes[i] > g.most_bytes ? e->opt.state_bytes[i] : g.most_bytes;
+        if (e->opt.state_group == NULL) {
+            break;
+        }
+    }
+    g.cuts = (g.most_bytes + RUI_EL_PIECE_BYTES - 1) / RUI_EL_PIECE_BYTES;
+    g.cuts = g.cuts < 1 ? 1 : g.cuts;
+    for (uint32_t i = k; i < e->opt.n_state; i++) { /* sizes 1, 1/2, 1/4, ...: cut alike */
+        int64_t bytes = e->opt.state_bytes[i];
+        if (g.n > 1 && same_group(e, k, i) &&
+            (bytes == 0 || g.most_bytes % bytes != 0 ||
+             RUI_EL_PIECE_BYTES % (g.most_bytes / bytes) != 0)) {
+            g.cuts = 1;
+        }
+    }
+    return g;
+}
+
+/* Pieces of one cut of a group: of every tensor its part, or all of it by pieces. */
+static uint64_t cut_group(ru_elastic *e, const group *g, int64_t cut, rui_el_piece *into)
+{
+    uint64_t n = 0;
+    for (uint32_t i = g->first; i < e->opt.n_state; i++) {
+        int64_t bytes = e->opt.state_bytes[i];
+        if (!same_group(e, g->first, i) || bytes == 0) {
+            continue;
+        }
+        int64_t each = RUI_EL_PIECE_BYTES / (g->cuts > 1 ? g->most_bytes / bytes : 1);
+        int64_t from = g->cuts > 1 ? cut * each : 0;
+        int64_t to = g->cuts > 1 && from + each < bytes ? from + each : bytes;
+        for (int64_t at = from; at < to; at += each, n++) {
+            if (into != NULL) {
+                into[n] = (rui_el_piece){.tensor = i,
+                                         .more = true,
+                                         .offset = at,
+                                         .size = to - at < each ? to - at : each};
+            }
+        }
+    }
+    if (into != NULL && n > 0) {
+        into[n - 1].more = false;
+    }
+    return n;
+}
+
+static ru_status cut_all(ru_elastic *e, uint64_t *n_pieces, rui_el_piece *into, ru_err *err)
 {
     uint64_t n = 0;
     for (uint32_t k = 0; k < e->opt.n_state; k++) {
-        n += (uint64_t)(e->opt.state_bytes[k] + RUI_EL_PIECE_BYTES - 1) / RUI_EL_PIECE_BYTES;
+        group g = group_of(e, k);
+        for (int64_t cut = 0; g.n > 0 && cut < g.cuts; cut++) {
+            uint64_t of_cut = cut_group(e, &g, cut, into == NULL ? NULL : into + n);
+            n += of_cut;
+            if (n > UINT32_MAX / 2 || (g.n > 1 && of_cut > RUI_EL_XFERS_MAX / 4)) {
+                return RU_FAIL(err, RU_E_LIMIT, "state tensor %u is too large to move to a joiner",
+                               k);
+            }
+        }
     }
-    if (n > UINT32_MAX / 2) {
-        return RU_FAIL(err, RU_E_LIMIT, "a state of %llu MiB is too large to move",
-                       (unsigned long long)n);
-    }
+    *n_pieces = n;
+    return RU_OK;
+}
+
+ru_status rui_el_pieces(ru_elastic *e, ru_err *err)
+{
+    uint64_t n = 0;
+    RU_TRY(cut_all(e, &n, NULL, err));
     e->pieces = RU_NEW(e->arena, rui_el_piece, n + 1);
     if (e->pieces == NULL) {
         return RU_FAIL(err, RU_E_MEM, "no memory for %llu pieces of state", (unsigned long long)n);
     }
-    for (uint32_t k = 0; k < e->opt.n_state; k++) {
-        for (int64_t at = 0; at < e->opt.state_bytes[k]; at += RUI_EL_PIECE_BYTES) {
-            int64_t rest = e->opt.state_bytes[k] - at;
-            e->pieces[e->n_pieces++] =
-                (rui_el_piece){.tensor = k,
-                               .offset = at,
-                               .size = rest < RUI_EL_PIECE_BYTES ? rest : RUI_EL_PIECE_BYTES};
-        }
-    }
-    return RU_OK;
+    e->n_pieces = (uint32_t)n;
+    return cut_all(e, &n, e->pieces, err);
 }
 
 uint32_t rui_el_pieces_now(const ru_elastic *e, uint32_t held)
 {
     int64_t bytes = 0;
-    uint32_t n = 0;
+    uint32_t n = 0, whole = 0; /* whole: up to the last piece that needs no more */
     while (held + n < e->n_pieces && n < RUI_EL_XFERS_MAX / 4) {
         bytes += e->pieces[held + n].size;
-        if (n > 0 && bytes > e->v.budget_bytes) {
+        if (whole > 0 && bytes > e->v.budget_bytes) {
             break;
         }
+        whole = e->pieces[held + n].more ? whole : n + 1;
         n++;
     }
-    return n;
+    return whole;
 }
 
 /* Which full member sends piece p: they take turns. */

@@ -1,0 +1,396 @@
+/* A device that takes virtual time, keeps small parameters, and holds its caller to the contract of
+ * train/elastic.h: calls in a legal order, gradients complete, sums exact, state as of one step. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "tool/sim_job_impl.h"
+
+#define BUILD_NS  INT64_C(2000000)
+#define UPDATE_NS INT64_C(500000)
+#define ABORT_NS  INT64_C(300000)
+#define STEP_NS   INT64_C(200000) /* of a step without samples */
+
+static ru_time now_of(const rui_simjob_device *d)
+{
+    return ru_sim_now(d->node->job->sim);
+}
+
+static const char *phase_name(rui_simjob_phase p)
+{
+    static const char *const names[] = {"nothing runs",    "it builds",  "it computes",
+                                        "it has computed", "it updates", "it aborts"};
+    return names[p];
+}
+
+static bool legal(const rui_simjob_device *d, bool yes, const char *call)
+{
+    if (d->node->gone) {
+        rui_simjob_fail(d->node->job, d->node, "device call '%s' after the process ended", call);
+        return false;
+    }
+    if (!yes) {
+        rui_simjob_fail(d->node->job, d->node, "device call '%s' while %s", call,
+                        phase_name(d->phase));
+    }
+    return yes;
+}
+
+/* -- build ----------------------------------------------------------------------------------------
+ */
+
+static void built(void *self, uint64_t arg)
+{
+    (void)arg;
+    rui_simjob_device *d = self;
+    d->phase = RUI_SIMJOB_IDLE;
+    d->built = true;
+    ru_node_built(d->node->node, RU_OK, 1, now_of(d));
+}
+
+static void dev_build(void *self, const ru_share *share, bool plain)
+{
+    (void)plain;
+    rui_simjob_device *d = self;
+    if (!legal(d, d->phase == RUI_SIMJOB_IDLE, "build")) {
+        return;
+    }
+    d->phase = RUI_SIMJOB_BUILD;
+    d->share = *share;
+    d->built = false;
+    ru_sim_dev_work(d->dev, BUILD_NS, built, d, 0);
+}
+
+/* -- step -----------------------------------------------------------------------------------------
+ */
+
+bool rui_simjob_device_full(const rui_simjob_device *d)
+{
+    const rui_simjob *j = d->node->job;
+    int64_t n = j->opt->counted ? j->n_tensors : j->first[j->n_tensors];
+    return memchr(d->param_ok, 0, (size_t)n) == NULL && memchr(d->slot_ok, 0, (size_t)n) == NULL;
+}
+
+static void gradients(rui_simjob_device *d, uint32_t tensor)
+{
+    const rui_simjob *j = d->node->job;
+    int64_t from = d->step * j->opt->batch + d->share.first;
+    for (int64_t i = j->first[tensor]; i < j->first[tensor + 1]; i++) {
+        d->grad[i] = rui_simjob_gradient(from, from + d->share.n, i, d->param[i]);
+    }
+}
+
+/* The next portion of gradients is ready; the last portion ends the step. arg: how many portions.
+ */
+static void portion(void *self, uint64_t arg)
+{
+    rui_simjob_device *d = self;
+    rui_simjob *j = d->node->job;
+    uint32_t end = (uint32_t)(((uint64_t)d->readied * arg / j->n_tensors + 1) * j->n_tensors / arg);
+    end = end <= d->readied ? d->readied + 1 : end;
+    end = end > j->n_tensors ? j->n_tensors : end;
+    while (d->readied < end && d->phase == RUI_SIMJOB_STEP) {
+        uint32_t k = d->readied++;
+        ru_span span = {.size_bytes = j->tensor_bytes[k]};
+        if (!j->opt->counted) {
+            gradients(d, k);
+            span.data = &d->grad[j->first[k]];
+        }
+        ru_node_ready(d->node->node, k, &span, now_of(d));
+    }
+    if (d->readied == j->n_tensors && d->phase == RUI_SIMJOB_STEP) {
+        d->phase = RUI_SIMJOB_COMPUTED;
+        ru_node_computed(d->node->node, RU_OK, now_of(d).ns - d->begun_ns, now_of(d));
+    }
+}
+
+static void dev_step(void *self, int64_t step, const ru_share *share)
+{
+    rui_simjob_device *d = self;
+    rui_simjob *j = d->node->job;
+    if (!legal(d, d->phase == RUI_SIMJOB_IDLE && d->built, "step")) {
+        return;
+    }
+    if (share->n != d->share.n || share->batch != d->share.batch) {
+        rui_simjob_fail(j, d->node, "a step of %lld samples, built for %lld", (long long)share->n,
+                        (long long)d->share.n);
+        return;
+    }
+    if (share->n > 0 && !rui_simjob_device_full(d)) {
+        rui_simjob_fail(j, d->node, "a share of step %lld without all parameters", (long long)step);
+        return;
+    }
+    if (share->n > 0 && !j->opt->counted && step != d->steps) {
+        rui_simjob_fail(j, d->node, "step %lld on the parameters of step %lld", (long long)step,
+                        (long long)d->steps);
+        return;
+    }
+    d->phase = RUI_SIMJOB_STEP;
+    d->step = step;
+    d->share = *share;
+    d->readied = 0;
+    d->begun_ns = now_of(d).ns;
+    uint32_t groups = j->opt->ready_groups;
+    groups = groups == 0 || groups > j->n_tensors ? j->n_tensors : groups;
+    double noise = 1 + j->opt->noise * ru_rng_normal(&j->rng);
+    double ns = (double)(share->n * j->opt->sample_ns) * (noise > 0.2 ? noise : 0.2);
+    int64_t all_ns = STEP_NS + (int64_t)ns;
+    /* A third forward, then the gradients one after the other. */
+    for (uint32_t k = 0; k < groups; k++) {
+        int64_t part = all_ns * 2 / 3 / groups + (k == 0 ? all_ns / 3 : 0);
+        ru_sim_dev_work(d->dev, part, portion, d, groups);
+    }
+}
+
+static void aborted(void *self, uint64_t arg)
+{
+    (void)arg;
+    rui_simjob_device *d = self;
+    d->phase = RUI_SIMJOB_IDLE;
+    ru_node_aborted(d->node->node, now_of(d));
+}
+
+static void dev_abort(void *self)
+{
+    rui_simjob_device *d = self;
+    if (!legal(d, d->phase == RUI_SIMJOB_STEP || d->phase == RUI_SIMJOB_COMPUTED, "abort")) {
+        return;
+    }
+    d->phase = RUI_SIMJOB_ABORT;
+    ru_sim_dev_cancel(d->dev);
+    if (d->grad != NULL) { /* sums of this step mean nothing any more */
+        const rui_simjob *j = d->node->job;
+        memset(d->grad, 0x55, (size_t)j->first[j->n_tensors] * sizeof *d->grad);
+    }
+    ru_sim_dev_work(d->dev, ABORT_NS, aborted, d, 0);
+}
+
+/* -- update ---------------------------------------------------------------------------------------
+ */
+
+static void check_sums(rui_simjob_device *d)
+{
+    rui_simjob *j = d->node->job;
+    const rui_simjob_oracle *o = &j->oracle;
+    if (j->opt->counted || o->step != d->step) {
+        return; /* somebody has updated already: the parameters will be compared */
+    }
+    for (int64_t i = 0; i < j->first[j->n_tensors]; i++) {
+        if (d->grad[i] != o->sum[i]) {
+            rui_simjob_fail(
+                j, d->node, "the sum of element %lld in step %lld is %g, one process has %g",
+                (long long)i, (long long)d->step, (double)d->grad[i], (double)o->sum[i]);
+            return;
+        }
+    }
+}
+
+static void check_state(rui_simjob_device *d)
+{
+    rui_simjob *j = d->node->job;
+    const rui_simjob_oracle *o = &j->oracle;
+    rui_simjob_oracle_to(j, d->steps);
+    if (o->step != d->steps) {
+        return; /* a process that nobody counts on any more; it cannot be in the view */
+    }
+    for (int64_t i = 0; i < j->first[j->n_tensors]; i++) {
+        bool wrong = (d->param_ok[i] && d->param[i] != o->param[i]) ||
+                     (d->slot_ok[i] && d->slot[i] != o->slot[i]);
+        if (wrong) {
+            rui_simjob_fail(j, d->node,
+                            "after step %lld element %lld is %g with slot %g, one process has %g "
+                            "with slot %g",
+                            (long long)d->step, (long long)i, (double)d->param[i],
+                            (double)d->slot[i], (double)o->param[i], (double)o->slot[i]);
+            return;
+        }
+    }
+}
+
+static void updated(void *self, uint64_t arg)
+{
+    (void)arg;
+    rui_simjob_device *d = self;
+    rui_simjob *j = d->node->job;
+    for (int64_t i = 0; !j->opt->counted && i < j->first[j->n_tensors]; i++) {
+        rui_simjob_update(&d->param[i], &d->slot[i], d->grad[i]);
+        bool whole = d->param_ok[i] && d->slot_ok[i]; /* each needs the other */
+        d->param_ok[i] = d->slot_ok[i] = whole;
+    }
+    d->steps = d->step + 1;
+    d->phase = RUI_SIMJOB_IDLE;
+    if (!j->opt->counted) {
+        check_state(d);
+    }
+    ru_node_updated(d->node->node, RU_OK, now_of(d));
+}
+
+static void dev_update(void *self, int64_t step)
+{
+    rui_simjob_device *d = self;
+    if (!legal(d, d->phase == RUI_SIMJOB_COMPUTED && step == d->step, "update")) {
+        return;
+    }
+    for (uint32_t k = 0; k < RUI_SIMJOB_COPIES; k++) {
+        if (d->copies[k].used && d->copies[k].place) {
+            rui_simjob_fail(d->node->job, d->node, "an update while state of step %lld is missing",
+                            (long long)step);
+            return;
+        }
+    }
+    check_sums(d);
+    d->phase = RUI_SIMJOB_UPDATE;
+    ru_sim_dev_work(d->dev, UPDATE_NS, updated, d, 0);
+}
+
+/* -- state ----------------------------------------------------------------------------------------
+ */
+
+static rui_simjob_copy *copy_new(rui_simjob_device *d, uint32_t k, int64_t offset, int64_t size,
+                                 uint64_t *cookie)
+{
+    const rui_simjob *j = d->node->job;
+    uint32_t at = 0;
+    while (at < RUI_SIMJOB_COPIES && d->copies[at].used) {
+        at++;
+    }
+    uint32_t tensor = k % j->n_tensors;
+    if (at == RUI_SIMJOB_COPIES || k >= 2 * j->n_tensors || offset < 0 || size < 4 ||
+        offset % 4 != 0 || size % 4 != 0 || offset + size > j->tensor_bytes[tensor]) {
+        rui_simjob_fail(d->node->job, d->node,
+                        "state %u bytes %lld + %lld: outside, or too many at once", k,
+                        (long long)offset, (long long)size);
+        return NULL;
+    }
+    rui_simjob_copy *c = &d->copies[at];
+    *c = (rui_simjob_copy){.used = true, .tensor = k, .first = offset / 4, .n = size / 4};
+    if (!j->opt->counted) {
+        c->data = malloc((size_t)size);
+        RU_CHECK(c->data != NULL);
+    }
+    *cookie = at;
+    return c;
+}
+
+/* State tensors: all parameters, then all slots. */
+static float *state_at(rui_simjob_device *d, const rui_simjob_copy *c)
+{
+    const rui_simjob *j = d->node->job;
+    float *all = c->tensor < j->n_tensors ? d->param : d->slot;
+    return &all[j->first[c->tensor % j->n_tensors] + c->first];
+}
+
+static ru_status dev_state_copy(void *self, uint32_t k, int64_t offset, int64_t size, ru_span *span,
+                                uint64_t *cookie)
+{
+    rui_simjob_device *d = self;
+    bool still = d->phase == RUI_SIMJOB_IDLE || d->phase == RUI_SIMJOB_STEP ||
+                 d->phase == RUI_SIMJOB_COMPUTED;
+    if (!legal(d, still, "state_copy")) {
+        return RU_E_BUG;
+    }
+    if (!rui_simjob_device_full(d)) {
+        rui_simjob_fail(d->node->job, d->node, "state is copied from a process without all of it");
+        return RU_E_BUG;
+    }
+    rui_simjob_copy *c = copy_new(d, k, offset, size, cookie);
+    if (c == NULL) {
+        return RU_E_BUG;
+    }
+    if (c->data != NULL) {
+        memcpy(c->data, state_at(d, c), (size_t)size);
+    }
+    *span = (ru_span){c->data, size};
+    return RU_OK;
+}
+
+static void copy_free(rui_simjob_device *d, uint64_t cookie, bool place, const char *call)
+{
+    if (cookie >= RUI_SIMJOB_COPIES || !d->copies[cookie].used ||
+        d->copies[cookie].place != place) {
+        rui_simjob_fail(d->node->job, d->node, "device call '%s' of what is not out", call);
+        return;
+    }
+    free(d->copies[cookie].data);
+    d->copies[cookie] = (rui_simjob_copy){0};
+}
+
+static void dev_state_release(void *self, uint64_t cookie)
+{
+    copy_free(self, cookie, false, "state_release");
+}
+
+static ru_status dev_state_place(void *self, uint32_t k, int64_t offset, int64_t size,
+                                 ru_span *span, uint64_t *cookie)
+{
+    rui_simjob_device *d = self;
+    rui_simjob_copy *c = copy_new(d, k, offset, size, cookie);
+    if (c == NULL) {
+        return RU_E_BUG;
+    }
+    c->place = true;
+    *span = (ru_span){c->data, size};
+    return RU_OK;
+}
+
+static void dev_state_placed(void *self, uint64_t cookie, bool arrived)
+{
+    rui_simjob_device *d = self;
+    rui_simjob *j = d->node->job;
+    if (arrived && cookie < RUI_SIMJOB_COPIES && d->copies[cookie].used) {
+        const rui_simjob_copy *c = &d->copies[cookie];
+        uint8_t *ok = c->tensor < j->n_tensors ? d->param_ok : d->slot_ok;
+        if (c->data == NULL) {
+            ok[c->tensor % j->n_tensors] = 1;
+        } else {
+            memcpy(state_at(d, c), c->data, (size_t)c->n * sizeof(float));
+            memset(&ok[j->first[c->tensor % j->n_tensors] + c->first], 1, (size_t)c->n);
+        }
+    }
+    copy_free(d, cookie, true, "state_placed");
+}
+
+const ru_elastic_device_ops *rui_simjob_device_ops(void)
+{
+    static const ru_elastic_device_ops ops = {
+        .name = "simulated",
+        .build = dev_build,
+        .step = dev_step,
+        .abort = dev_abort,
+        .update = dev_update,
+        .state_copy = dev_state_copy,
+        .state_release = dev_state_release,
+        .state_place = dev_state_place,
+        .state_placed = dev_state_placed,
+    };
+    return &ops;
+}
+
+ru_status rui_simjob_device_open(rui_simjob_node *n, bool holds_state, ru_err *err)
+{
+    rui_simjob *j = n->job;
+    rui_simjob_device *d = &n->device;
+    int64_t all = j->opt->counted ? j->n_tensors : j->first[j->n_tensors];
+    *d = (rui_simjob_device){.node = n, .speed = 1};
+    d->dev = ru_sim_dev_add(j->sim, n->sim, d->speed);
+    d->param_ok = RU_NEW(&n->arena, uint8_t, all);
+    d->slot_ok = RU_NEW(&n->arena, uint8_t, all);
+    d->copies = RU_NEW(&n->arena, rui_simjob_copy, RUI_SIMJOB_COPIES);
+    bool ok = d->dev != NULL && d->param_ok != NULL && d->slot_ok != NULL && d->copies != NULL;
+    if (ok && !j->opt->counted) {
+        d->param = RU_NEW(&n->arena, float, all);
+        d->slot = RU_NEW(&n->arena, float, all);
+        d->grad = RU_NEW(&n->arena, float, all);
+        ok = d->param != NULL && d->slot != NULL && d->grad != NULL;
+    }
+    if (!ok) {
+        return RU_FAIL(err, RU_E_MEM, "no memory for a simulated device");
+    }
+    if (holds_state) {
+        memset(d->param_ok, 1, (size_t)all);
+        memset(d->slot_ok, 1, (size_t)all);
+        for (int64_t i = 0; !j->opt->counted && i < all; i++) {
+            d->param[i] = rui_simjob_first(i);
+        }
+    }
+    return RU_OK;
+}
