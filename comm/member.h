@@ -1,20 +1,24 @@
 /* Membership of a job: who is in, in which order, who leads; an epoch for every change.
  *
- * Every process runs the same step machine. One of them leads (coordinates): the oldest member. It
- * admits joiners, lets leavers go, cuts out the dead, and publishes a view: (epoch, leader, members
- * in order of joining, a blob of the owner's). Everything from an older epoch is refused. When the
- * leader is gone, the oldest survivor collects what the others know and leads on.
+ * Every process runs the same step machine. One of them leads: the oldest member. It admits
+ * joiners, lets leavers go, cuts out the dead, and publishes views: (epoch, leader, members in
+ * order of joining, a blob of the owner's). Everything from an older epoch is refused. When the
+ * leader is gone, the oldest survivor asks what the others know and leads on.
  *
- *   joiner --HELLO--> anyone --(REDIRECT)--> leader          leader asks its owner:
- * RU_MEMBER_CHANGE owner decides when and with which blob: ru_member_install --VIEW--> all members,
- * epoch + 1 all <--BEAT--> leader (status blobs ride on the beats); SUSPECT names a peer whose
- * connection broke leader silent or gone: oldest living --TAKEOVER--> survivors --STATUS--> it,
- * then its owner hears RU_MEMBER_LEAD with all statuses and installs a view
+ *   joiner --HELLO--> anyone --REDIRECT--> leader --WELCOME(whom to connect to)--> joiner
+ *   joiner --BEAT(ready)--> leader: RU_MEMBER_CHANGE, the owner decides: ru_member_install
+ *   leader --VIEW(epoch + 1)--> all,  all --BEAT(accepted)--> leader;  half of the old view or
+ * more: in force, --BEAT(epoch)--> all: RU_MEMBER_VIEW everywhere all <--BEAT--> leader: signs of
+ * life, statuses, whose connection broke, who wants to leave leader gone or silent: the others
+ * --BEAT(seeks)--> the oldest, which --TAKEOVER(promise)--> all, all --STATUS--> it;  more than
+ * half: RU_MEMBER_LEAD, its owner installs a view
  *
- * Safety: a leader that lost the others must not go on beside its successor. A successor needs the
- * answers of every member of the last view that is not gone for certain (its connection was ended
- * by its kernel, or refused); while some are merely silent it needs more than half of the view. A
- * leader that hears less than that for dead_ns stops leading.
+ * Safety: a view is in force when a quorum of the view before accepted it; who takes over first has
+ * the promise of a quorum to accept nothing older, and continues from the newest view any of them
+ * accepted. A quorum: all members that are not gone for certain; or, while some are merely silent,
+ * more than half of all, gone ones included (exactly half: with the oldest among them). Gone for
+ * certain: its connection was ended by its kernel and a new one could not be had. A leader that
+ * hears no quorum for dead_ns stops leading. docs/comm.md has the argument.
  *
  * Thread: loop only; a step machine (env/event.h). */
 #ifndef RU_COMM_MEMBER_H
@@ -35,18 +39,23 @@ enum {
 
 /* What the machine tells its owner, as RU_FX_LOCAL. */
 typedef enum ru_member_local {
-    RU_MEMBER_VIEW = 1, /* a view is in force: ru_member_view */
-    RU_MEMBER_CHANGE,   /* leader only: joiners wait, members leave or died: see ru_member_wanted;
-                           the owner calls ru_member_install when it suits it. value: 1 when a
-                           member is dead (at once, please) */
-    RU_MEMBER_LEAD,     /* this process leads now; statuses of all survivors are there */
-    RU_MEMBER_OUT,      /* this process is no member any more: data says why */
-    RU_MEMBER_STATUS,   /* leader only: node's status blob changed (data) */
+    RU_MEMBER_VIEW = 1,   /* a view is in force: ru_member_view */
+    RU_MEMBER_CHANGE,     /* leader only: joiners wait, members leave or died: see ru_member_wanted;
+                             the owner calls ru_member_install when it suits it. value: 1 when a
+                             member is dead (at once, please) */
+    RU_MEMBER_LEAD,       /* this process leads now; statuses of all survivors are there. At a
+                             founder's start (the view is empty): install the first view. After
+                             somebody's death or leave: install a view with who is wanted now */
+    RU_MEMBER_OUT,        /* this process is no member any more: data says why */
+    RU_MEMBER_STATUS,     /* leader only: status blob (data) of the effect's node changed */
+    RU_MEMBER_LEADERLESS, /* no leader now; value 1: this process led until now; data says why. A
+                             LEAD here, a VIEW, or OUT follows when the others are heard again */
 } ru_member_local;
 
 typedef struct ru_member_info {
     ru_node_id node;
-    uint32_t number; /* 1, 2, ... in order of first joining; for people; never reused */
+    uint32_t number; /* 1, 2, ... in order of first joining; for people; never reused; in `wanted`,
+                        what a joiner would get */
     char address[RU_MEMBER_ADDRESS_MAX];
     char host[64];     /* of the machine it runs on */
     uint32_t capacity; /* cores */
@@ -69,11 +78,11 @@ typedef struct ru_member_options {
     int64_t suspect_ns; /* silent for this long: named in a log line; 0: 400 ms */
     int64_t dead_ns;    /* ... and cut out; 0: 700 ms */
     int64_t join_ns;    /* give up joining after; 0: 30 s */
-    uint32_t mesh_max;  /* while the view has at most this many members, a joiner connects to all of
-                           them before it counts as wanted; beyond, to the leader only: the owner
-                           connects whom its transfers need, and a successor connects to the
-                           survivors itself (1,000 members would need a million connections).
-                           0: 64 */
+    uint32_t mesh_max;  /* while there are at most this many members, a joiner connects to all of
+                           them before it counts as wanted; beyond, to the four oldest only: the
+                           owner connects whom its transfers need, and a fifth successor connects to
+                           the survivors itself (1,000 members would need a million connections).
+                           0: 64; at most 256 */
 } ru_member_options;
 
 /* Everything lives in `arena`, bounded by n_max. */
@@ -105,10 +114,18 @@ typedef struct ru_member_wanted {
     uint32_t n, n_dead, n_leaving, n_joining;
 } ru_member_wanted;
 void ru_member_wanted_get(const ru_member *m, ru_member_wanted *into);
-/* Leader only: put a view in force with these members (a subset of wanted, or the same again with
- * another blob). Tells all, then RU_MEMBER_VIEW here. */
+/* Leader only: propose a view of these members (a subset of wanted in its order, or the same again
+ * with another blob). It is in force when RU_MEMBER_VIEW comes, here and elsewhere: at once when
+ * nobody else has to agree, else a round trip later. Does nothing while a view is under way or when
+ * one of the nodes is not wanted any more: RU_MEMBER_CHANGE comes (again) after the view. Whoever
+ * is not in it any more is told, and dropped two seconds later. */
 void ru_member_install(ru_member *m, const ru_node_id *nodes, uint32_t n, const void *blob,
                        int64_t blob_bytes, ru_time now, ru_effects *fx);
+
+/* Any other sign of life of a node (the owner's messages, bulk bytes). */
+void ru_member_heard(ru_member *m, ru_node_id node, ru_time now);
+/* Who is followed now (itself: leads); 0: nobody, while a leader is sought. */
+ru_node_id ru_member_leader(const ru_member *m);
 
 /* Time since node was last heard; for lines that name who is waited for. INT64_MAX: never. */
 int64_t ru_member_silent_ns(const ru_member *m, ru_node_id node, ru_time now);

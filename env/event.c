@@ -54,6 +54,14 @@ void ru_fx_send(ru_effects *fx, ru_node_id to, uint32_t what, const void *data, 
     carry(fx, e, data, size_bytes);
 }
 
+void ru_fx_send_same(ru_effects *fx, ru_node_id to)
+{
+    RU_CHECK(fx->n > 0 && fx->at[fx->n - 1].kind == RU_FX_SEND);
+    ru_effect *e = add(fx, RU_FX_SEND);
+    *e = fx->at[fx->n - 2];
+    e->node = to;
+}
+
 void ru_fx_timer(ru_effects *fx, uint32_t what, ru_time at)
 {
     ru_effect *e = add(fx, RU_FX_TIMER);
@@ -83,6 +91,13 @@ void ru_fx_local(ru_effects *fx, uint32_t what, int64_t value, const void *data,
     e->what = what;
     e->value = value;
     carry(fx, e, data, size_bytes);
+}
+
+void ru_fx_local_about(ru_effects *fx, ru_node_id node, uint32_t what, int64_t value,
+                       const void *data, int64_t size_bytes)
+{
+    ru_fx_local(fx, what, value, data, size_bytes);
+    fx->at[fx->n - 1].node = node;
 }
 
 void ru_fx_log(ru_effects *fx, int level, const char *fmt, ...)

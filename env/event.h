@@ -73,12 +73,17 @@ void ru_effects_clear(ru_effects *fx);
 
 /* Bytes are copied. More than RU_EFFECTS_MAX effects of one step or no memory: a crash. */
 void ru_fx_send(ru_effects *fx, ru_node_id to, uint32_t what, const void *data, int64_t size_bytes);
+/* The send before this one again, to somebody else: same number, same bytes, no second copy. */
+void ru_fx_send_same(ru_effects *fx, ru_node_id to);
 void ru_fx_timer(ru_effects *fx, uint32_t what, ru_time at);
 void ru_fx_timer_off(ru_effects *fx, uint32_t what);
 void ru_fx_connect(ru_effects *fx, const char *address);
 void ru_fx_disconnect(ru_effects *fx, ru_node_id node);
 void ru_fx_local(ru_effects *fx, uint32_t what, int64_t value, const void *data,
                  int64_t size_bytes);
+/* The same about `node`. */
+void ru_fx_local_about(ru_effects *fx, ru_node_id node, uint32_t what, int64_t value,
+                       const void *data, int64_t size_bytes);
 void ru_fx_log(ru_effects *fx, int level, const char *fmt, ...) RU_PRINTF(3, 4);
 
 static inline bool ru_node_is(ru_node_id a, ru_node_id b)
