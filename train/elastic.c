@@ -221,6 +221,12 @@ static void take_view(ru_elastic *e, ru_time now, ru_effects *fx)
     if (v.me == v.n) {
         return; /* the member machine says RU_MEMBER_OUT */
     }
+    if (e->has_state && e->v.n > 0 && v.start != e->committed) {
+        ru_member_leave(e->opt.member, now, fx);
+        rui_el_end(e, RU_E_BUG, "the new view begins at a step that this worker's state is not of",
+                   now, fx);
+        return;
+    }
     e->v = v;
     e->connect_asked = e->held = false;
     e->has_state = v.at[v.me].full;
@@ -504,6 +510,9 @@ static void on_message(ru_elastic *e, const ru_event *ev, ru_effects *fx)
     if (ev->what == RUI_EL_STOP_MSG) {
         e->stop_all = true;
     } else if (ru_node_is(ev->node, e->v.leader)) {
+        if (!ru_node_is(ru_member_leader(e->opt.member), e->v.leader)) {
+            return; /* this process promised a successor to hear nothing of the old leader */
+        }
         on_leader(e, ev, &w, fx);
     } else if (rui_el_leads(e)) {
         on_member(e, ev, &w, fx);

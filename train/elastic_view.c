@@ -200,7 +200,9 @@ ru_status rui_el_group_open(ru_elastic *e, ru_err *err)
     for (uint32_t i = 0; i < e->v.n; i++) {
         nodes[i] = e->v.at[i].node;
     }
+    uint32_t most = 1;
     for (uint32_t b = 0; b < e->n_batches; b++) {
+        most = e->batches[b].n > most ? e->batches[b].n : most;
         const ru_coll_choice *c = &e->v.choice[b];
         if (by_algo[c->algo] == NULL) {
             RU_TRY(rui_el_schedule(e, c->algo, arena, &by_algo[c->algo], err));
@@ -223,6 +225,8 @@ ru_status rui_el_group_open(ru_elastic *e, ru_err *err)
                            .batches = batches,
                            .schedules = schedules,
                            .n_batches = e->n_batches,
+                           .iter_first = (uint32_t)e->step,
+                           .spans_max = most,
                            .counted = e->opt.counted};
     ru_coll_user user = *rui_el_coll_user();
     user.self = e;
