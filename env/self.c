@@ -7,6 +7,7 @@
 #include <string.h>
 #include <sys/eventfd.h>
 #include <sys/ioctl.h>
+#include <sys/random.h>
 #include <sys/resource.h>
 #include <unistd.h>
 
@@ -174,4 +175,15 @@ void ru_self_again(const char *name, const char *value)
         }
     }
     ru_arena_fini(&arena);
+}
+
+void ru_self_random(void *into, int64_t size_bytes)
+{
+    uint8_t *at = into;
+    while (size_bytes > 0) {
+        ssize_t n = getrandom(at, (size_t)size_bytes, 0);
+        RU_CHECK(n > 0 || errno == EINTR);
+        at += n > 0 ? n : 0;
+        size_bytes -= n > 0 ? n : 0;
+    }
 }

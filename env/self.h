@@ -23,6 +23,8 @@ int64_t ru_self_rss_bytes(void);      /* resident size now; 0: not known */
 /* Start of the process on the clock of ru_clock_now; 0: not known. */
 int64_t ru_self_start_ns(void);
 int64_t ru_self_pid(void);
+/* Bytes nobody can guess, from the kernel; a kernel without them: a crash. */
+void ru_self_random(void *into, int64_t size_bytes);
 
 /* Start this program again in this process, with the same words and NAME=value in the environment:
  * for settings that libraries read only when they are loaded. Returns only when that was not

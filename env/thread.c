@@ -61,6 +61,30 @@ void ru_thread_pin(uint32_t core)
     (void)pthread_setaffinity_np(pthread_self(), sizeof set, &set);
 }
 
+void ru_thread_cores(uint64_t mask)
+{
+    cpu_set_t set;
+    CPU_ZERO(&set);
+    for (uint32_t k = 0; k < 64; k++) {
+        if ((mask >> k) & 1) {
+            CPU_SET(k, &set);
+        }
+    }
+    if (mask != 0) {
+        (void)pthread_setaffinity_np(pthread_self(), sizeof set, &set);
+    }
+}
+
+void ru_flag_set(ru_flag *f, uint32_t v)
+{
+    __atomic_store_n(&f->v, v, __ATOMIC_RELEASE);
+}
+
+uint32_t ru_flag_get(const ru_flag *f)
+{
+    return __atomic_load_n(&f->v, __ATOMIC_ACQUIRE);
+}
+
 void ru_mutex_init(ru_mutex *m)
 {
     int rc = pthread_mutex_init(&m->m, NULL);

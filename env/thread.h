@@ -26,6 +26,16 @@ RU_MUST_USE ru_status ru_thread_start(ru_thread *t, const char *name, void (*fn)
                                       ru_err *err);
 void ru_thread_join(ru_thread *t); /* zeroed or joined: fine */
 void ru_thread_pin(uint32_t core); /* calling thread; best effort */
+/* Calling thread, and threads it starts, on the cores of the mask (bit k: core k; 0: as it is);
+ * best effort. */
+void ru_thread_cores(uint64_t mask);
+
+/* A word that one thread sets and others look at; what was written before is visible after. */
+typedef struct ru_flag {
+    uint32_t v;
+} ru_flag;
+void ru_flag_set(ru_flag *f, uint32_t v);
+uint32_t ru_flag_get(const ru_flag *f);
 
 void ru_mutex_init(ru_mutex *m);
 void ru_mutex_fini(ru_mutex *m);

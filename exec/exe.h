@@ -33,6 +33,8 @@ typedef struct ru_exe_options {
     ru_precision precision;
     uint32_t threads;      /* 0: all cores this process may use */
     bool autotune;         /* time convolution and product algorithms while opening */
+    bool tuned_only;       /* autotune, but time nothing: a shape that is not in the cache takes the
+                              library's own rule */
     const char *cache_dir; /* where autotune results are kept; NULL: not kept */
     bool keep_temps;       /* no buffer sharing and no in-place: every value readable after a run */
     bool guard;            /* no buffer sharing, guard zones for ru_exe_guards_check (harness) */

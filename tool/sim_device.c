@@ -44,7 +44,7 @@ static void built(void *self, uint64_t arg)
     rui_simjob_device *d = self;
     d->phase = RUI_SIMJOB_IDLE;
     d->built = true;
-    ru_node_built(d->node->node, RU_OK, 1, now_of(d));
+    ru_peer_built(d->node->node, RU_OK, 1, now_of(d));
 }
 
 static void dev_build(void *self, const ru_share *share, bool plain)
@@ -95,11 +95,11 @@ static void portion(void *self, uint64_t arg)
             gradients(d, k);
             span.data = &d->grad[j->first[k]];
         }
-        ru_node_ready(d->node->node, k, &span, now_of(d));
+        ru_peer_ready(d->node->node, k, &span, now_of(d));
     }
     if (d->readied == j->n_tensors && d->phase == RUI_SIMJOB_STEP) {
         d->phase = RUI_SIMJOB_COMPUTED;
-        ru_node_computed(d->node->node, RU_OK, now_of(d).ns - d->begun_ns, now_of(d));
+        ru_peer_computed(d->node->node, RU_OK, now_of(d).ns - d->begun_ns, now_of(d));
     }
 }
 
@@ -146,7 +146,7 @@ static void aborted(void *self, uint64_t arg)
     (void)arg;
     rui_simjob_device *d = self;
     d->phase = RUI_SIMJOB_IDLE;
-    ru_node_aborted(d->node->node, now_of(d));
+    ru_peer_aborted(d->node->node, now_of(d));
 }
 
 static void dev_abort(void *self)
@@ -221,7 +221,7 @@ static void updated(void *self, uint64_t arg)
     if (!j->opt->counted) {
         check_state(d);
     }
-    ru_node_updated(d->node->node, RU_OK, now_of(d));
+    ru_peer_updated(d->node->node, RU_OK, now_of(d));
 }
 
 static void dev_update(void *self, int64_t step)

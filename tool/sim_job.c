@@ -62,7 +62,7 @@ static void timer_event(void *self, uint64_t arg)
         return;
     }
     t->at_ns = 0;
-    ru_node_timer(n->node, t->what, now);
+    ru_peer_timer(n->node, t->what, now);
 }
 
 static rui_simjob_timer *timer_of(rui_simjob_node *n, uint32_t what)
@@ -206,15 +206,15 @@ static void begin(void *self, uint64_t arg)
 {
     (void)arg;
     rui_simjob_node *n = self;
-    ru_node_start(n->node, ru_sim_now(n->job->sim));
+    ru_peer_start(n->node, ru_sim_now(n->job->sim));
 }
 
 /* What is the same for all processes of a job. */
-static ru_node_options options_of(rui_simjob_node *n, const ru_link *link, const char *join)
+static ru_peer_options options_of(rui_simjob_node *n, const ru_link *link, const char *join)
 {
     const rui_simjob *j = n->job;
     ru_node_id id = {ru_rng_u64(&n->job->rng) | 1};
-    ru_node_options o = {.link = *link};
+    ru_peer_options o = {.link = *link};
     o.chan = (ru_chan_options){.self = id,
                                .address = n->address,
                                .job = j->opt->seed,
@@ -246,7 +246,7 @@ static ru_node_options options_of(rui_simjob_node *n, const ru_link *link, const
                                      .fuse_bytes = j->opt->fuse_bytes,
                                      .deterministic = j->opt->deterministic,
                                      .counted = j->opt->counted};
-    o.timers = (ru_node_timer_ops){timer_set, timer_off, n};
+    o.timers = (ru_peer_timer_ops){timer_set, timer_off, n};
     o.log = on_log;
     o.log_self = n;
     return o;
@@ -266,9 +266,9 @@ static ru_status node_add(rui_simjob *j, const char *join, bool founder, ru_err 
     ru_link link;
     RU_TRY(ru_sim_nic_add(j->sim, n->address, &nic, NULL, &link, &n->sim, err));
     RU_TRY(rui_simjob_device_open(n, founder, err));
-    ru_node_options o = options_of(n, &link, join);
-    RU_TRY(ru_node_open(&o, &n->arena, &n->node, err));
-    ru_sim_nic_user(j->sim, n->sim, ru_node_link_user(n->node));
+    ru_peer_options o = options_of(n, &link, join);
+    RU_TRY(ru_peer_open(&o, &n->arena, &n->node, err));
+    ru_sim_nic_user(j->sim, n->sim, ru_peer_link_user(n->node));
     ru_sim_at_node(j->sim, n->sim, ru_sim_now(j->sim), begin, n, 0);
     return RU_OK;
 }
@@ -301,7 +301,7 @@ static void join(void *self, uint64_t arg)
 
 static void check_view(rui_simjob *j, rui_simjob_node *n)
 {
-    const ru_view *v = ru_member_view(ru_node_member(n->node));
+    const ru_view *v = ru_member_view(ru_peer_member(n->node));
     if (v == NULL || v->epoch == n->epoch) {
         return;
     }
@@ -371,7 +371,7 @@ static void check_end(rui_simjob *j)
         bool stopped = n->ended && n->status != RU_OK && n->in;
         j->result->expelled += stopped ? 1 : 0;
         ru_elastic_facts f;
-        ru_elastic_facts_get(ru_node_elastic(n->node), &f);
+        ru_elastic_facts_get(ru_peer_elastic(n->node), &f);
         if (f.samples_lost != 0 || f.samples_repeated != 0) {
             rui_simjob_fail(j, n, "%lld samples lost, %lld repeated", (long long)f.samples_lost,
                             (long long)f.samples_repeated);
@@ -483,7 +483,7 @@ ru_status ru_sim_job_run(const ru_sim_job *job, ru_sim_job_result *into, ru_err 
     }
     for (uint32_t k = 0; k < j.n; k++) {
         j.nodes[k].gone = true;
-        ru_node_close(j.nodes[k].node);
+        ru_peer_close(j.nodes[k].node);
         for (uint32_t c = 0; j.nodes[k].device.copies != NULL && c < RUI_SIMJOB_COPIES; c++) {
             free(j.nodes[k].device.copies[c].data);
         }

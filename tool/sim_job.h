@@ -1,4 +1,4 @@
-/* A whole elastic training job in the simulator: the code that ships (train/node and all below it)
+/* A whole elastic training job in the simulator: the code that ships (train/peer and all below it)
  * on simulated links and devices, checked against one process that trains alone.
  *
  * Real jobs hold small parameters made of whole numbers, so that sums of floats are exact: every

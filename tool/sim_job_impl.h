@@ -4,7 +4,7 @@
 
 #include "base/map.h"
 #include "tool/sim_job.h"
-#include "train/node.h"
+#include "train/peer.h"
 
 enum { RUI_SIMJOB_TIMERS = 24, RUI_SIMJOB_COPIES = 512 };
 
@@ -61,7 +61,7 @@ struct rui_simjob_node {
     rui_simjob *job;
     uint32_t index, sim; /* sim: number of the node there */
     ru_arena arena;
-    ru_node *node;
+    ru_peer *node;
     char address[32];
     rui_simjob_timer timers[RUI_SIMJOB_TIMERS];
     rui_simjob_device device;

@@ -24,7 +24,7 @@ static double scalar(rui_trainer *t, ru_value_id v)
     return (double)*(const float *)ru_exe_output(t->exe, v);
 }
 
-ru_status rui_trainer_report_step(rui_trainer *t, double lr, int64_t step_ns, ru_err *err)
+ru_report_step rui_trainer_step_report(rui_trainer *t, double lr, int64_t step_ns)
 {
     int64_t batch = t->job->train.batch;
     ru_report_step s = {
@@ -42,9 +42,15 @@ ru_status rui_trainer_report_step(rui_trainer *t, double lr, int64_t step_ns, ru
         double rows = scalar(t, t->step.count);
         s.accuracy = rows > 0 ? scalar(t, t->step.correct) / rows : 0;
     }
+    return s;
+}
+
+ru_status rui_trainer_report_step(rui_trainer *t, double lr, int64_t step_ns, ru_err *err)
+{
+    ru_report_step s = rui_trainer_step_report(t, lr, step_ns);
     ru_rec_counter(t->recorder, t->names.loss, t->loss);
     ru_rec_counter(t->recorder, t->names.rate,
-                   step_ns > 0 ? (double)batch * 1e9 / (double)step_ns : 0);
+                   step_ns > 0 ? (double)s.batch * 1e9 / (double)step_ns : 0);
     return ru_report_step_put(t->report, &s, err);
 }
 

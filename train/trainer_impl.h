@@ -57,10 +57,11 @@ RU_MUST_USE ru_status rui_trainer_prepare(rui_trainer *t, ru_err *err);
 void rui_trainer_options(const rui_trainer *t, ru_step_options *so, ru_exe_options *eo);
 RU_MUST_USE ru_status rui_trainer_eval_open(rui_trainer *t, const ru_exe_options *eo, ru_err *err);
 RU_MUST_USE ru_status rui_trainer_fill(rui_trainer *t, ru_err *err);
-RU_MUST_USE ru_status rui_trainer_reports(rui_trainer *t, ru_err *err);
+RU_MUST_USE ru_status rui_trainer_reports(rui_trainer *t, bool append, ru_err *err);
 RU_MUST_USE ru_status rui_trainer_ckpt(rui_trainer *t, ru_err *err);
 RU_MUST_USE ru_status rui_trainer_say_start(rui_trainer *t, uint32_t workers, ru_err *err);
 
+ru_report_step rui_trainer_step_report(rui_trainer *t, double lr, int64_t step_ns);
 /* trainer.c: what one step's end brings; t->report, t->eval NULL: nothing to tell, no test data. */
 RU_MUST_USE ru_status rui_trainer_loss(rui_trainer *t, double lr, ru_err *err); /* a number? */
 RU_MUST_USE ru_status rui_trainer_report_step(rui_trainer *t, double lr, int64_t step_ns,

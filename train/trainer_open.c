@@ -169,7 +169,7 @@ static ru_status open_stream(rui_trainer *t, ru_err *err)
     return ru_stream_open(t->train_set, &so, &t->stream, err);
 }
 
-ru_status rui_trainer_reports(rui_trainer *t, ru_err *err)
+ru_status rui_trainer_reports(rui_trainer *t, bool append, ru_err *err)
 {
     bool open_end = t->steps_end == INT64_MAX;
     ru_report_options ro = {
@@ -177,7 +177,7 @@ ru_status rui_trainer_reports(rui_trainer *t, ru_err *err)
         .dir = t->out,
         .json = t->opt->json,
         .quiet = t->opt->quiet,
-        .append = t->opt->resume,
+        .append = append,
         .columns = t->opt->columns,
         .steps = open_end ? 0 : t->steps_end,
         .epochs = t->job->train.epochs,
@@ -258,7 +258,7 @@ ru_status rui_trainer_open(rui_trainer *t, ru_err *err)
     RU_TRY(open_stream(t, err));
     RU_TRY(rui_trainer_ckpt(t, err));
     RU_TRY(rui_trainer_dir_files(t, err));
-    RU_TRY(rui_trainer_reports(t, err));
+    RU_TRY(rui_trainer_reports(t, t->opt->resume, err));
     return rui_trainer_say_start(t, 1, err);
 }
 

@@ -81,7 +81,7 @@ void ru_build_node(ru_build *b, ru_op op, const ru_value_id *in, uint32_t n_in,
             ru_graph_add_node(b->g, op, NULL, in, n_in, attrs, n_attrs, out, n_out, &b->err);
     }
     if (b->status == RU_OK) {
-        b->status = ru_graph_infer_node(b->g, (ru_node_id){b->g->n_nodes - 1}, &b->err);
+        b->status = ru_graph_infer_node(b->g, (ru_graph_node_id){b->g->n_nodes - 1}, &b->err);
     }
 }
 

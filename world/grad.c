@@ -276,7 +276,7 @@ static void mark_needed(const ru_graph *g, const ru_value_id *wrt, uint32_t n_wr
 
 static void node_backward(rui_grad *c, uint32_t i)
 {
-    c->id = (ru_node_id){i};
+    c->id = (ru_graph_node_id){i};
     c->n = c->b.g->nodes[i];
     bool have = false;
     bool want = false;

@@ -15,7 +15,7 @@
 typedef struct rui_grad {
     ru_build b; /* b.g: the graph that grows */
     ru_node n;  /* node under differentiation; its ids are those of b.g */
-    ru_node_id id;
+    ru_graph_node_id id;
     ru_value_id *grads; /* [n_old] gradient collected so far */
     const bool *needed; /* [n_old] leads to a wrt */
     uint32_t n_old;     /* values of the graph before differentiation */

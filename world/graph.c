@@ -270,7 +270,7 @@ ru_status ru_graph_add_value(ru_graph *g, const ru_value *proto, ru_value_id *ou
 {
     ru_value v = *proto;
     RU_CHECK(v.type.rank <= RU_RANK_MAX);
-    v.producer = (ru_node_id){0};
+    v.producer = (ru_graph_node_id){0};
     v.producer_out = 0;
     v.known = NULL;
     if (v.name != NULL) {
@@ -339,7 +339,8 @@ static ru_status attr_copy(ru_graph *g, ru_attr *a, ru_err *err)
     return ok ? RU_OK : full(err);
 }
 
-ru_status ru_graph_add_node_into(ru_graph *g, const ru_node *node, ru_node_id *out, ru_err *err)
+ru_status ru_graph_add_node_into(ru_graph *g, const ru_node *node, ru_graph_node_id *out,
+                                 ru_err *err)
 {
     if (g->n_nodes >= RU_NODES_MAX || node->n_in > RU_NODE_ARGS_MAX ||
         node->n_out > RU_NODE_ARGS_MAX) {
@@ -359,7 +360,7 @@ ru_status ru_graph_add_node_into(ru_graph *g, const ru_node *node, ru_node_id *o
         RU_TRY(attr_copy(g, &attrs[i], err));
     }
     n.attrs = attrs;
-    ru_node_id id = {g->n_nodes};
+    ru_graph_node_id id = {g->n_nodes};
     for (uint32_t i = 0; i < n.n_out; i++) {
         RU_CHECK(n.out[i].v < g->n_values);
         if (n.out[i].v != 0) {

@@ -39,9 +39,9 @@ typedef struct ru_value_id {
     uint32_t v; /* 0: absent */
 } ru_value_id;
 
-typedef struct ru_node_id {
+typedef struct ru_graph_node_id {
     uint32_t v; /* 0: none; nodes are numbered from 1 */
-} ru_node_id;
+} ru_graph_node_id;
 
 /* Element type and shape of a tensor, row-major unless an executor says otherwise. */
 typedef struct ru_type {
@@ -184,11 +184,11 @@ typedef struct ru_value {
     ru_type type;
     ru_value_kind kind;
     ru_value_role role;
-    ru_node_id producer;   /* none unless TEMP */
-    uint32_t producer_out; /* which output of it */
-    const void *data;      /* CONST: elements, row-major. STATE: start value or NULL for zeros */
-    const int64_t *known;  /* [count] elements of a small integer tensor as far as inference knows
-                              them: numbers, symbolic dims, RU_DIM_UNKNOWN; NULL: none known */
+    ru_graph_node_id producer; /* none unless TEMP */
+    uint32_t producer_out;     /* which output of it */
+    const void *data;     /* CONST: elements, row-major. STATE: start value or NULL for zeros */
+    const int64_t *known; /* [count] elements of a small integer tensor as far as inference knows
+                             them: numbers, symbolic dims, RU_DIM_UNKNOWN; NULL: none known */
 } ru_value;
 
 typedef struct ru_node {
@@ -226,7 +226,7 @@ static inline ru_value *ru_graph_value(const ru_graph *g, ru_value_id id)
     return &g->values[id.v];
 }
 
-static inline ru_node *ru_graph_node(const ru_graph *g, ru_node_id id)
+static inline ru_node *ru_graph_node(const ru_graph *g, ru_graph_node_id id)
 {
     RU_DCHECK(id.v != 0 && id.v < g->n_nodes);
     return &g->nodes[id.v];
@@ -246,8 +246,8 @@ RU_MUST_USE ru_status ru_graph_add_node(ru_graph *g, ru_op op, const char *name,
                                         uint32_t n_attrs, ru_value_id *out, uint32_t n_out,
                                         ru_err *err);
 /* The same with outputs that exist already (importers, copies); an entry may be absent. */
-RU_MUST_USE ru_status ru_graph_add_node_into(ru_graph *g, const ru_node *node, ru_node_id *out,
-                                             ru_err *err);
+RU_MUST_USE ru_status ru_graph_add_node_into(ru_graph *g, const ru_node *node,
+                                             ru_graph_node_id *out, ru_err *err);
 
 RU_MUST_USE ru_status ru_graph_add_output(ru_graph *g, ru_value_id v, ru_err *err);
 RU_MUST_USE ru_status ru_graph_add_update(ru_graph *g, ru_value_id state, ru_value_id value,
@@ -279,7 +279,7 @@ bool ru_node_has_out(const ru_node *n, uint32_t k); /* output k present (not abs
  * shapes are known. Errors: RU_E_DATA naming node, op and shapes. */
 RU_MUST_USE ru_status ru_graph_infer(ru_graph *g, ru_err *err);
 /* The same for one node whose inputs are typed. */
-RU_MUST_USE ru_status ru_graph_infer_node(ru_graph *g, ru_node_id id, ru_err *err);
+RU_MUST_USE ru_status ru_graph_infer_node(ru_graph *g, ru_graph_node_id id, ru_err *err);
 
 /* Is the graph legal: ids in range, one producer, order, arity, attribute kinds, types filled,
  * updates of equal type? Errors: RU_E_DATA naming the first place. */

@@ -358,7 +358,7 @@ static bool may_skip(ru_op op, uint32_t k)
     }
 }
 
-ru_status ru_graph_infer_node(ru_graph *g, ru_node_id id, ru_err *err)
+ru_status ru_graph_infer_node(ru_graph *g, ru_graph_node_id id, ru_err *err)
 {
     rui_infer c = {.g = g, .id = id, .n = *ru_graph_node(g, id), .err = err};
     const ru_op_info *op = ru_op_get(c.n.op);
@@ -384,7 +384,7 @@ ru_status ru_graph_infer_node(ru_graph *g, ru_node_id id, ru_err *err)
 ru_status ru_graph_infer(ru_graph *g, ru_err *err)
 {
     for (uint32_t i = 1; i < g->n_nodes; i++) {
-        RU_TRY(ru_graph_infer_node(g, (ru_node_id){i}, err));
+        RU_TRY(ru_graph_infer_node(g, (ru_graph_node_id){i}, err));
     }
     return RU_OK;
 }

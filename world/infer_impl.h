@@ -16,7 +16,7 @@ enum { RUI_KNOWN_MAX = 256 }; /* elements of an integer tensor that inference fo
 
 typedef struct rui_infer {
     ru_graph *g;
-    ru_node_id id;
+    ru_graph_node_id id;
     ru_node n; /* copy: the node table may move */
     ru_err *err;
 } rui_infer;

@@ -65,7 +65,7 @@ ru_status rui_lift_const_f32s(rui_lift *l, const float *v, uint32_t n, bool scal
 
 static ru_status append(rui_lift *l, const ru_node *node, ru_err *err)
 {
-    ru_node_id id;
+    ru_graph_node_id id;
     RU_TRY(ru_graph_add_node_into(l->g, node, &id, err));
     return l->infer ? ru_graph_infer_node(l->g, id, err) : RU_OK;
 }

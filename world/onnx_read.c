@@ -503,7 +503,7 @@ static ru_status outputs_add(reader *r, frame *f, const char ***names_out)
             ru_value_id from = v;
             RU_TRY(ru_graph_add_node(r->g, RU_OP_Identity, NULL, &from, 1, NULL, 0, &v, 1, r->err));
             if (!r->opt->signature) {
-                RU_TRY(ru_graph_infer_node(r->g, (ru_node_id){r->g->n_nodes - 1}, r->err));
+                RU_TRY(ru_graph_infer_node(r->g, (ru_graph_node_id){r->g->n_nodes - 1}, r->err));
             }
         }
         RU_TRY(ru_graph_add_output(r->g, v, r->err));

@@ -165,7 +165,7 @@ static void make_const(ru_graph *g, ru_value_id id, const void *data)
     ru_value *v = &g->values[id.v];
     v->kind = RU_VALUE_CONST;
     v->data = data;
-    v->producer = (ru_node_id){0};
+    v->producer = (ru_graph_node_id){0};
     v->producer_out = 0;
 }
 
@@ -355,7 +355,7 @@ static ru_status add_unique(ru_graph *n, const ru_node *old, const bool *ends, r
             return RU_OK;
         }
     }
-    ru_node_id id;
+    ru_graph_node_id id;
     RU_TRY(ru_graph_add_node_into(n, &m, &id, err));
     table[at] = id.v;
     return RU_OK;

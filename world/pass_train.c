@@ -121,7 +121,7 @@ static ru_status rnn_node(ru_graph *g, const ru_node *n, ru_op op, ru_err *err)
         }
     }
     ru_node m = *n;
-    ru_node_id id;
+    ru_graph_node_id id;
     m.op = op;
     m.out = out;
     m.n_out = n_out;

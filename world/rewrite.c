@@ -55,7 +55,7 @@ ru_status rui_rw_close(rui_rw *rw, ru_arena *arena, ru_graph *out, ru_err *err)
         for (const rui_extra *e = rw->extras; e != NULL; e = e->next) {
             if (e->before == i) {
                 RU_TRY(ru_graph_add_node_into(&n, &e->node, NULL, err));
-                RU_TRY(ru_graph_infer_node(&n, (ru_node_id){n.n_nodes - 1}, err));
+                RU_TRY(ru_graph_infer_node(&n, (ru_graph_node_id){n.n_nodes - 1}, err));
             }
         }
         if (rw->g.nodes[i].op != RU_OP_NONE) {
@@ -143,7 +143,7 @@ void rui_rw_set(rui_rw *rw, uint32_t i, ru_op op, const ru_value_id *in, uint32_
     }
     for (uint32_t k = 0; k < n_out; k++) {
         if (my_out[k].v != 0) {
-            rw->g.values[my_out[k].v].producer = (ru_node_id){i};
+            rw->g.values[my_out[k].v].producer = (ru_graph_node_id){i};
             rw->g.values[my_out[k].v].producer_out = k;
         }
     }

@@ -232,7 +232,11 @@ dnnl_alg_kind_t rui_conv_alg(rui_low *lo, rui_conv_dir dir, rui_conv *c)
                    (long long)w->in[1], (long long)w->pad_l[0], (long long)w->pad_l[1],
                    (long long)w->pad_r[0], (long long)w->pad_r[1], lo->threads);
     dnnl_alg_kind_t alg = dnnl_convolution_direct;
-    if (!cache_find(lo, key, &alg)) {
+    bool known = cache_find(lo, key, &alg);
+    if (!known && lo->opt.tuned_only) {
+        return c->act == dnnl_f32 ? dnnl_convolution_auto : dnnl_convolution_direct;
+    }
+    if (!known) {
         alg = winograd_wins(lo, dir, c) ? dnnl_convolution_winograd : dnnl_convolution_direct;
         cache_add(lo, key, alg);
     }

@@ -99,7 +99,7 @@ static bool add_node(tape *t, ru_graph *g)
     }
     uint32_t n_out = 1 + next(t) % 4U;
     return ru_graph_add_node(g, op, "n", in, n_in, attrs, n_attrs, out, n_out, &err) == RU_OK &&
-           ru_graph_infer_node(g, (ru_node_id){g->n_nodes - 1}, &err) == RU_OK;
+           ru_graph_infer_node(g, (ru_graph_node_id){g->n_nodes - 1}, &err) == RU_OK;
 }
 
 /* Everything that runs over a typed graph must cope with it. */

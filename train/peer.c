@@ -1,4 +1,4 @@
-#include "train/node.h"
+#include "train/peer.h"
 
 #include <string.h>
 
@@ -7,8 +7,8 @@
 /* The channel asks for time at the number above all machines' timers. */
 enum { CHAN_TIMER = 0x1000 };
 
-struct ru_node {
-    ru_node_options opt;
+struct ru_peer {
+    ru_peer_options opt;
     ru_chan *chan;
     ru_member *member;
     ru_elastic *elastic;
@@ -23,12 +23,12 @@ struct ru_node {
 /* -- effects -------------------------------------------------------------------------------------
  */
 
-static ru_effects *fx_of(ru_node *n)
+static ru_effects *fx_of(ru_peer *n)
 {
     return &n->fx[n->side];
 }
 
-static void event(ru_node *n, const ru_event *ev)
+static void event(ru_peer *n, const ru_event *ev)
 {
     bool training = ev->kind == RU_EV_TIMER || ev->kind == RU_EV_MESSAGE;
     if (!training || ev->what < RU_ELASTIC_WHAT_FIRST) {
@@ -39,14 +39,14 @@ static void event(ru_node *n, const ru_event *ev)
     }
 }
 
-static void say(ru_node *n, int level, const char *line, ru_time now)
+static void say(ru_peer *n, int level, const char *line, ru_time now)
 {
     if (n->opt.log != NULL) {
         n->opt.log(n->opt.log_self, level, line, now);
     }
 }
 
-static void perform(ru_node *n, const ru_effect *f, ru_time now)
+static void perform(ru_peer *n, const ru_effect *f, ru_time now)
 {
     ru_err err;
     switch (f->kind) {
@@ -88,13 +88,13 @@ static void perform(ru_node *n, const ru_effect *f, ru_time now)
     }
 }
 
-static void enter(ru_node *n)
+static void enter(ru_peer *n)
 {
     n->depth++;
 }
 
 /* Perform what the machines asked for, and what that led to, until nothing is left. */
-static void leave(ru_node *n, ru_time now)
+static void leave(ru_peer *n, ru_time now)
 {
     if (--n->depth > 0 || n->performing) {
         return;
@@ -121,7 +121,7 @@ static void leave(ru_node *n, ru_time now)
 
 static void chan_up(void *self, ru_node_id node, const char *address, ru_time now)
 {
-    ru_node *n = self;
+    ru_peer *n = self;
     enter(n);
     event(n, &(ru_event){.kind = RU_EV_UP,
                          .now = now,
@@ -133,7 +133,7 @@ static void chan_up(void *self, ru_node_id node, const char *address, ru_time no
 
 static void chan_down(void *self, ru_node_id node, const char *address, ru_status why, ru_time now)
 {
-    ru_node *n = self;
+    ru_peer *n = self;
     enter(n);
     event(n, &(ru_event){.kind = RU_EV_DOWN,
                          .now = now,
@@ -147,7 +147,13 @@ static void chan_down(void *self, ru_node_id node, const char *address, ru_statu
 static void chan_message(void *self, ru_node_id from, uint32_t what, const void *data,
                          int64_t size_bytes, ru_time now)
 {
-    ru_node *n = self;
+    ru_peer *n = self;
+    if (what >= RU_PEER_WHAT_OWNER) {
+        if (n->opt.owner != NULL) {
+            n->opt.owner(n->opt.owner_self, from, what, data, size_bytes, now);
+        }
+        return;
+    }
     enter(n);
     event(n, &(ru_event){.kind = RU_EV_MESSAGE,
                          .now = now,
@@ -160,7 +166,7 @@ static void chan_message(void *self, ru_node_id from, uint32_t what, const void 
 
 static void chan_sent(void *self, uint64_t cookie, ru_time now)
 {
-    ru_node *n = self;
+    ru_peer *n = self;
     enter(n);
     if (ru_elastic_owns(n->elastic, cookie)) {
         ru_elastic_sent(n->elastic, cookie, now, fx_of(n));
@@ -170,7 +176,7 @@ static void chan_sent(void *self, uint64_t cookie, ru_time now)
 
 static void chan_failed(void *self, uint64_t cookie, ru_status why, ru_time now)
 {
-    ru_node *n = self;
+    ru_peer *n = self;
     enter(n);
     if (ru_elastic_owns(n->elastic, cookie)) {
         ru_elastic_failed(n->elastic, cookie, why, now, fx_of(n));
@@ -180,7 +186,7 @@ static void chan_failed(void *self, uint64_t cookie, ru_status why, ru_time now)
 
 static void chan_arrived(void *self, uint64_t cookie, ru_time now)
 {
-    ru_node *n = self;
+    ru_peer *n = self;
     enter(n);
     if (ru_elastic_owns(n->elastic, cookie)) {
         ru_elastic_arrived(n->elastic, cookie, now, fx_of(n));
@@ -191,7 +197,7 @@ static void chan_arrived(void *self, uint64_t cookie, ru_time now)
 /* -- opening -------------------------------------------------------------------------------------
  */
 
-static ru_status open_parts(ru_node *n, ru_arena *arena, ru_err *err)
+static ru_status open_parts(ru_peer *n, ru_arena *arena, ru_err *err)
 {
     const ru_chan_user user = {.self = n,
                                .up = chan_up,
@@ -208,10 +214,10 @@ static ru_status open_parts(ru_node *n, ru_arena *arena, ru_err *err)
     return ru_elastic_open(&n->opt.elastic, arena, &n->elastic, err);
 }
 
-ru_status ru_node_open(const ru_node_options *opt, ru_arena *arena, ru_node **out, ru_err *err)
+ru_status ru_peer_open(const ru_peer_options *opt, ru_arena *arena, ru_peer **out, ru_err *err)
 {
     RU_CHECK(ru_node_is(opt->chan.self, opt->member.self.node));
-    ru_node *n = RU_NEW(arena, ru_node, 1);
+    ru_peer *n = RU_NEW(arena, ru_peer, 1);
     if (n == NULL) {
         return RU_FAIL(err, RU_E_MEM, "no memory for a worker");
     }
@@ -222,14 +228,14 @@ ru_status ru_node_open(const ru_node_options *opt, ru_arena *arena, ru_node **ou
     }
     ru_status st = open_parts(n, arena, err);
     if (st != RU_OK) {
-        ru_node_close(n);
+        ru_peer_close(n);
         return st;
     }
     *out = n;
     return RU_OK;
 }
 
-void ru_node_close(ru_node *n)
+void ru_peer_close(ru_peer *n)
 {
     if (n == NULL) {
         return;
@@ -241,7 +247,7 @@ void ru_node_close(ru_node *n)
     ru_arena_fini(&n->memory[1]);
 }
 
-const ru_link_user *ru_node_link_user(ru_node *n)
+const ru_link_user *ru_peer_link_user(ru_peer *n)
 {
     return ru_chan_link_user(n->chan);
 }
@@ -249,14 +255,14 @@ const ru_link_user *ru_node_link_user(ru_node *n)
 /* -- events from outside -------------------------------------------------------------------------
  */
 
-void ru_node_start(ru_node *n, ru_time now)
+void ru_peer_start(ru_peer *n, ru_time now)
 {
     enter(n);
     event(n, &(ru_event){.kind = RU_EV_START, .now = now});
     leave(n, now);
 }
 
-void ru_node_timer(ru_node *n, uint32_t what, ru_time now)
+void ru_peer_timer(ru_peer *n, uint32_t what, ru_time now)
 {
     enter(n);
     if (what == CHAN_TIMER) {
@@ -267,73 +273,73 @@ void ru_node_timer(ru_node *n, uint32_t what, ru_time now)
     leave(n, now);
 }
 
-void ru_node_stop(ru_node *n, bool all, ru_time now)
+void ru_peer_stop(ru_peer *n, bool all, ru_time now)
 {
     enter(n);
     ru_elastic_stop(n->elastic, all, now, fx_of(n));
     leave(n, now);
 }
 
-void ru_node_built(ru_node *n, ru_status st, uint64_t layout, ru_time now)
+void ru_peer_built(ru_peer *n, ru_status st, uint64_t layout, ru_time now)
 {
     enter(n);
     ru_elastic_built(n->elastic, st, layout, now, fx_of(n));
     leave(n, now);
 }
 
-void ru_node_ready(ru_node *n, uint32_t tensor, const ru_span *span, ru_time now)
+void ru_peer_ready(ru_peer *n, uint32_t tensor, const ru_span *span, ru_time now)
 {
     enter(n);
     ru_elastic_ready(n->elastic, tensor, span, now, fx_of(n));
     leave(n, now);
 }
 
-void ru_node_computed(ru_node *n, ru_status st, int64_t compute_ns, ru_time now)
+void ru_peer_computed(ru_peer *n, ru_status st, int64_t compute_ns, ru_time now)
 {
     enter(n);
     ru_elastic_computed(n->elastic, st, compute_ns, now, fx_of(n));
     leave(n, now);
 }
 
-void ru_node_aborted(ru_node *n, ru_time now)
+void ru_peer_aborted(ru_peer *n, ru_time now)
 {
     enter(n);
     ru_elastic_aborted(n->elastic, now, fx_of(n));
     leave(n, now);
 }
 
-void ru_node_local_opened(ru_node *n, ru_status st, ru_time now)
+void ru_peer_local_opened(ru_peer *n, ru_status st, ru_time now)
 {
     enter(n);
     ru_elastic_local_opened(n->elastic, st, now, fx_of(n));
     leave(n, now);
 }
 
-void ru_node_reduced(ru_node *n, uint32_t batch, ru_time now)
+void ru_peer_reduced(ru_peer *n, uint32_t batch, ru_time now)
 {
     enter(n);
     ru_elastic_reduced(n->elastic, batch, now, fx_of(n));
     leave(n, now);
 }
 
-void ru_node_updated(ru_node *n, ru_status st, ru_time now)
+void ru_peer_updated(ru_peer *n, ru_status st, ru_time now)
 {
     enter(n);
     ru_elastic_updated(n->elastic, st, now, fx_of(n));
     leave(n, now);
 }
 
-ru_member *ru_node_member(ru_node *n)
+ru_member *ru_peer_member(ru_peer *n)
 {
     return n->member;
 }
 
-ru_elastic *ru_node_elastic(ru_node *n)
+ru_elastic *ru_peer_elastic(ru_peer *n)
 {
     return n->elastic;
 }
 
-ru_chan *ru_node_chan(ru_node *n)
+ru_chan *ru_peer_chan(ru_peer *n)
 {
     return n->chan;
 }

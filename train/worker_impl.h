@@ -1,0 +1,163 @@
+/* Inside of a worker: its threads and what they hand each other.
+ *
+ *   worker.c          loop thread: opening, stop signals, the end
+ *   worker_device.c   loop thread: the device of train/elastic.h, commands out, words in
+ *   worker_compute.c  compute thread
+ *   worker_build.c    compute thread: step graph and executable of a share
+ *   worker_lead.c     what the leader tells
+ *
+ * Thread: as said at each part; `lock` guards what both touch. */
+#ifndef RU_TRAIN_WORKER_IMPL_H
+#define RU_TRAIN_WORKER_IMPL_H
+
+#include "env/link_tcp.h"
+#include "env/thread.h"
+#include "train/peer.h"
+#include "train/trainer_impl.h"
+#include "train/worker.h"
+
+enum {
+    RUI_WORDS_MAX = RU_ELASTIC_TENSORS_MAX + 64, /* more than any step can leave unread */
+    RUI_HISTORY = 64, /* steps a worker can tell about after its leader died */
+};
+
+/* A step of one share: graph, executable, where its gradients and states stand. */
+typedef struct rui_build {
+    ru_arena arena;
+    ru_step_graph step;
+    ru_exe *exe;
+    int64_t n; /* samples it computes */
+    bool plain;
+    ru_exe_grad *tensors; /* [n_tensors] by number */
+    ru_value_id *states;  /* [n_states] by number */
+} rui_build;
+
+typedef enum rui_cmd_kind {
+    RUI_CMD_NONE,
+    RUI_CMD_BUILD,
+    RUI_CMD_STEP,
+    RUI_CMD_FINISH, /* the job is over and this worker leads: last evaluation, checkpoint, summary
+                     */
+    RUI_CMD_QUIT,
+} rui_cmd_kind;
+
+typedef struct rui_cmd {
+    rui_cmd_kind kind;
+    ru_share share;
+    int64_t build_n; /* samples to build for (a share of 0 builds for a likely one) */
+    bool plain;
+    int64_t step;
+    uint32_t seq;
+    bool leads;
+    uint32_t workers; /* that compute */
+    const char *ended;
+    int64_t lost, repeated;
+} rui_cmd;
+
+typedef enum rui_verdict { RUI_VERDICT_NONE, RUI_VERDICT_UPDATE, RUI_VERDICT_ABORT } rui_verdict;
+
+typedef enum rui_word_kind {
+    RUI_WORD_BUILT,
+    RUI_WORD_READY,
+    RUI_WORD_COMPUTED,
+    RUI_WORD_ABORTED,
+    RUI_WORD_UPDATED,
+    RUI_WORD_TARGET, /* the job's target is met: it may end */
+    RUI_WORD_FINISHED,
+} rui_word_kind;
+
+typedef struct rui_word {
+    rui_word_kind kind;
+    ru_status status;
+    uint32_t seq, tensor;
+    int64_t ns;
+    uint64_t layout;
+    ru_span span;
+} rui_word;
+
+/* What a step gave, kept for a successor of the leader. */
+typedef struct rui_past {
+    int64_t step; /* done so far, from 1; 0: none */
+    ru_report_step report;
+} rui_past;
+
+typedef struct rui_worker {
+    const ru_worker_options *opt;
+    ru_arena *arena;
+    rui_trainer t; /* compute thread, once it runs */
+
+    /* fixed after opening */
+    uint32_t n_tensors, n_states;
+    int64_t *tensor_bytes;    /* [n_tensors] gradients, last parameter first; then `shared` */
+    const char **state_names; /* [n_states] */
+    int64_t *state_bytes;
+    int64_t first_step;
+
+    /* loop thread */
+    ru_loop *loop;
+    ru_link_tcp *link;
+    ru_peer *node;
+    uint32_t waker;
+    uint32_t seq;  /* of the step under way */
+    bool aborting; /* words of the step under way mean nothing any more */
+    bool led;      /* this worker led before: reports are open */
+    bool ended;
+    bool target;
+    uint32_t workers; /* that computed the last step */
+    ru_status end_status;
+    char end_text[RU_ERR_TEXT_MAX];
+
+    /* compute thread */
+    ru_thread thread;
+    rui_build *now; /* loop thread reads it while nothing is built */
+    ru_stream *stream;
+    int64_t stream_next, stream_n; /* first position of the stream's next batch; its samples */
+    int64_t fed_step, fed_n;       /* whose samples stand in the inputs */
+    bool started;                  /* the report's first line is out */
+    rui_cmd cmd;                   /* under way */
+    ru_time step_begun, computed_at, verdict_at, updated_at;
+    bool computed;
+
+    /* both, under lock */
+    ru_mutex lock;
+    ru_cond changed;
+    rui_cmd next;
+    rui_verdict verdict;
+    ru_flag abort;   /* as the verdict, for a look without the lock */
+    rui_word *words; /* [RUI_WORDS_MAX] ring */
+    uint32_t word_at, n_words;
+    ru_err compute_err;
+    bool compute_failed;
+    ru_report_summary summary;
+    bool reported;
+    rui_past past[RUI_HISTORY];
+} rui_worker;
+
+/* worker_device.c */
+ru_elastic_device rui_worker_device(rui_worker *w);
+void rui_worker_words(void *self, ru_time now); /* waker */
+void rui_worker_command(rui_worker *w, const rui_cmd *cmd);
+
+/* worker_compute.c */
+void rui_worker_compute(void *self); /* the compute thread */
+
+/* worker_build.c */
+RU_MUST_USE ru_status rui_build_list(rui_worker *w, ru_err *err); /* tensors and states */
+RU_MUST_USE ru_status rui_build_open(rui_worker *w, int64_t n, bool plain, bool first,
+                                     rui_build **out, ru_err *err);
+void rui_build_close(rui_build *b); /* NULL is fine */
+/* All state of `from` into `to`. */
+RU_MUST_USE ru_status rui_build_take(rui_worker *w, rui_build *from, rui_build *to, ru_err *err);
+
+/* worker.c, worker_job.c: loop thread */
+void rui_worker_bye(void *self, uint32_t what, ru_time now); /* timer: the loop may end */
+void rui_worker_message(void *self, ru_node_id from, uint32_t what, const void *data,
+                        int64_t size_bytes, ru_time now);
+
+/* worker_lead.c, loop thread */
+void rui_worker_news(void *self, const ru_elastic_news *news, ru_time now);
+void rui_worker_log(void *self, int level, const char *line, ru_time now);
+/* Open the reports when this worker leads; true when it does. */
+bool rui_worker_leads(rui_worker *w);
+
+#endif
