@@ -49,7 +49,8 @@ typedef struct ru_chan_send_in {
     ru_chan_class class;
     uint16_t rank;        /* order inside a class: smaller first */
     ru_time deadline;     /* last byte should arrive by then; ns 0: none */
-    const ru_span *spans; /* [n_spans] scattered source, view until `sent` or `failed` */
+    const ru_span *spans; /* [n_spans] scattered source; array (unless of one) and bytes are view
+                             until `sent` or `failed` */
     uint32_t n_spans;
     bool fence; /* wait for the receiver's acknowledgement before `sent` (else: handed to the
                    kernel) */
@@ -59,7 +60,8 @@ typedef struct ru_chan_send_in {
 typedef struct ru_chan_post_in {
     ru_node_id from;
     ru_stream_name name;
-    const ru_span *spans; /* [n_spans] scattered place, view until `arrived` or ru_chan_unpost */
+    const ru_span *spans; /* [n_spans] scattered place; array (unless of one) and bytes are view
+                             until `arrived`, `failed` or ru_chan_unpost */
     uint32_t n_spans;
     uint64_t cookie;
 } ru_chan_post_in;
@@ -77,6 +79,9 @@ typedef struct ru_chan_user {
     /* Predicted to miss its deadline by late_ns (once per transfer and doubling of lateness);
      * may be NULL. */
     void (*late)(void *self, uint64_t cookie, int64_t late_ns, ru_time now);
+    /* Call ru_chan_tick at `at`, sooner than it said last (also: as soon as possible). Called from
+     * within any call of the channel: set a timer, do not tick. */
+    void (*tick_at)(void *self, ru_time at);
 } ru_chan_user;
 
 typedef struct ru_chan_options {
@@ -91,6 +96,9 @@ typedef struct ru_chan_options {
     double rate_bytes_per_s; /* of the network interface, start value; 0: measured */
     bool grants;             /* receiver-driven: senders wait for GRANT beyond the first window */
     bool crc;                /* check every payload (CRC32C) */
+    int64_t buffer_bytes;    /* copies of messages, both ways; 0: 4 to 32 MiB by peers_max */
+    int64_t reconnect_ns;    /* how long a cut pair is mended before `down`; 0: 1 s */
+    int64_t silence_ns;      /* nothing heard for so long: a cut; 0: 10 s */
 } ru_chan_options;
 
 RU_MUST_USE ru_status ru_chan_open(const ru_chan_options *opt, const ru_link *link,
@@ -100,28 +108,33 @@ void ru_chan_close(ru_chan *ch); /* NULL is fine */
 /* What the link calls. */
 const ru_link_user *ru_chan_link_user(ru_chan *ch);
 
-/* Open the connections to an address; `up` or `down` follows. The side that connects proves first.
- */
+/* Open the connections to an address; `up` or `down` (node 0) follows, but for a node that is up
+ * already. The side that connects proves first. */
 RU_MUST_USE ru_status ru_chan_connect(ru_chan *ch, const char *address, ru_time now, ru_err *err);
 /* Forget a peer: streams and slots fail with RU_E_CANCELLED, no `down` follows. */
 void ru_chan_drop(ru_chan *ch, ru_node_id node, ru_time now);
 bool ru_chan_is_up(const ru_chan *ch, ru_node_id node);
 
-/* Errors of all three: RU_E_PEER (not connected), RU_E_LIMIT, RU_E_ARG. Messages are copied and
- * arrive in order per peer. */
+/* Errors of all three: RU_E_PEER (not connected), RU_E_LIMIT, RU_E_ARG (also a name that is in
+ * use). Messages are copied and arrive in order per peer, once, whatever happens to the
+ * connections. So do streams but those without `fence` whose last bytes were on their way when a
+ * connection broke: `sent` let go of them, the receiver's slot fails with RU_E_IO. Posting a stream
+ * that its sender cancelled or lost before says so: RU_E_CANCELLED, RU_E_IO. */
 RU_MUST_USE ru_status ru_chan_message(ru_chan *ch, ru_node_id to, uint32_t what, const void *data,
                                       int64_t size_bytes, ru_time now);
 RU_MUST_USE ru_status ru_chan_send(ru_chan *ch, const ru_chan_send_in *in, ru_time now,
                                    ru_xfer_id *id);
 RU_MUST_USE ru_status ru_chan_post(ru_chan *ch, const ru_chan_post_in *in, ru_time now,
                                    ru_xfer_id *id);
-/* Drop what is not sent yet (the receiver is told); `failed` with RU_E_CANCELLED follows at once
- * unless nothing was left. No-op for an id that is done. */
+/* Drop what is not sent yet (the receiver is told: its slot fails); `failed` with RU_E_CANCELLED
+ * follows, at once or when the link let go of the chunk at hand, unless nothing was left. No-op for
+ * an id that is done. */
 void ru_chan_cancel(ru_chan *ch, ru_xfer_id id, ru_time now);
 /* Withdraw a slot: bytes still coming for it are read and thrown away. The memory is free at
  * return. */
 void ru_chan_unpost(ru_chan *ch, ru_xfer_id id, ru_time now);
-/* Cancel and unpost everything whose stream & mask == value (a whole plan epoch). */
+/* Cancel and unpost everything whose stream & mask == value (a whole plan epoch), and throw away
+ * what still comes under such names from now on: nothing of it can hold up a connection. */
 void ru_chan_cancel_all(ru_chan *ch, uint64_t mask, uint64_t value, ru_time now);
 
 /* Time passes: aging, lateness, rates, keep-alives, handshake time-outs. Returns when to call

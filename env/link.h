@@ -102,6 +102,11 @@ typedef struct ru_link_ops {
     /* Go on after `head` said RU_E_AGAIN; `head` is called again soon, not from within. No-op for a
      * connection that does not wait. */
     void (*resume)(void *self, ru_conn_id c);
+    /* The rest of the payload that arrives on c just now goes here instead, spans of the same sizes
+     * in all: its place was withdrawn. What arrived already stays where it is; the first bytes of
+     * rx are not touched. No-op when none arrives. May be NULL: the user closes the connection
+     * instead. */
+    void (*redirect)(void *self, ru_conn_id c, const ru_link_rx *rx);
     void (*knobs)(void *self, ru_conn_id c, const ru_link_knobs *knobs);
     void (*facts)(void *self, ru_conn_id c, ru_link_facts *into);
 } ru_link_ops;

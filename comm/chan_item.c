@@ -1,0 +1,139 @@
+/* Sequenced frames to a peer: messages, whole small streams, words about streams. Each has a
+ * number; it is kept until the peer says how many arrived, and repeated from there over a new pair.
+ *
+ *   first ... unacknowledged ... | next ... to be pulled ... last */
+#include "comm/chan_impl.h"
+
+static rui_item *item_at(const ru_chan *ch, uint32_t i)
+{
+    return rui_cells_at(&ch->items, i);
+}
+
+ru_status rui_item_push(ru_chan *ch, uint32_t pi, const rui_item *item, ru_time now)
+{
+    (void)now;
+    rui_peer *p = &ch->peers[pi];
+    uint32_t i = rui_cells_take(&ch->items);
+    if (i == RUI_NONE) {
+        return RU_E_LIMIT;
+    }
+    rui_item *it = item_at(ch, i);
+    *it = *item;
+    it->next = RUI_NONE;
+    it->seq = ++p->tx_seq;
+    if (p->item_last != RUI_NONE) {
+        item_at(ch, p->item_last)->next = i;
+    } else {
+        p->item_first = i;
+    }
+    p->item_last = i;
+    p->item_next = p->item_next != RUI_NONE ? p->item_next : i;
+    p->item_bytes += item->len;
+    rui_wake_conn(ch, pi, RU_LINK_URGENT);
+    return RU_OK;
+}
+
+void rui_word(ru_chan *ch, uint32_t p, rui_frame_type type, uint8_t flags, uint64_t stream,
+              uint32_t iter, int64_t offset, ru_time now)
+{
+    rui_item item = {.type = type,
+                     .flags = flags,
+                     .stream = stream,
+                     .iter = iter,
+                     .offset = (uint64_t)offset,
+                     .block = RUI_NONE,
+                     .stream_index = RUI_NONE};
+    if (rui_item_push(ch, p, &item, now) != RU_OK) {
+        ch->peers[p].doomed = true;
+        rui_chan_ask_tick(ch, now);
+    }
+}
+
+bool rui_item_pull(ru_chan *ch, uint32_t pi, ru_link_tx *tx, ru_time now)
+{
+    rui_peer *p = &ch->peers[pi];
+    rui_frame f = {.type = RUI_PROBE, .offset = p->rx_seq};
+    tx->n_spans = 0;
+    tx->cookie = (uint64_t)3 << 62;
+    uint32_t i = p->item_next;
+    if (i == RUI_NONE && !p->ack_due) {
+        return false;
+    }
+    p->spoke_at = now;
+    if (i != RUI_NONE) {
+        const rui_item *it = item_at(ch, i);
+        p->item_next = it->next;
+        f = (rui_frame){.type = it->type,
+                        .class = it->class,
+                        .flags = it->flags,
+                        .rank = it->rank,
+                        .iter = it->iter,
+                        .len = it->len,
+                        .stream = it->stream,
+                        .offset = it->offset,
+                        .deadline = (uint32_t)it->seq};
+        if (it->block != RUI_NONE) {
+            tx->n_spans = rui_blocks_spans(&ch->blocks, it->block, it->len, tx->spans);
+        }
+        if (it->type == RUI_DATA && it->stream_index != RUI_NONE) {
+            tx->cookie = (uint64_t)1 << 62 | (uint64_t)(it->stream_gen & 0x3fffffff) << 32 |
+                         it->stream_index;
+        }
+        rui_egress_control(ch->egress, it->len + RU_LINK_HEAD_BYTES);
+        ch->stats.tx_bytes += it->len;
+    }
+    bool tells = f.type == RUI_PROBE ? i == RUI_NONE : f.type == RUI_MESSAGE || f.type == RUI_DATA;
+    if (tells) {
+        f.offset = p->rx_seq;
+        p->rx_told = p->rx_seq;
+        p->ack_due = false;
+    }
+    rui_tx_crc(ch, &f, tx);
+    return true;
+}
+
+static void drop_first(ru_chan *ch, rui_peer *p)
+{
+    uint32_t i = p->item_first;
+    rui_item *it = item_at(ch, i);
+    p->item_first = it->next;
+    p->item_last = it->next != RUI_NONE ? p->item_last : RUI_NONE;
+    p->item_next = p->item_next == i ? it->next : p->item_next;
+    p->item_bytes -= it->len;
+    rui_blocks_give(&ch->blocks, it->block);
+    rui_cells_give(&ch->items, i);
+}
+
+bool rui_item_acked(ru_chan *ch, uint32_t pi, uint64_t ack)
+{
+    rui_peer *p = &ch->peers[pi];
+    uint64_t sent = p->item_next != RUI_NONE ? item_at(ch, p->item_next)->seq - 1 : p->tx_seq;
+    if (ack > sent) {
+        return false;
+    }
+    while (p->item_first != RUI_NONE && item_at(ch, p->item_first)->seq <= ack) {
+        drop_first(ch, p);
+    }
+    p->tx_acked = ack > p->tx_acked ? ack : p->tx_acked;
+    return true;
+}
+
+void rui_item_repeat(ru_chan *ch, uint32_t pi, uint64_t received, ru_time now)
+{
+    rui_peer *p = &ch->peers[pi];
+    p->item_next = RUI_NONE;
+    if (!rui_item_acked(ch, pi, received)) {
+        p->doomed = true; /* it claims what was never sent */
+        rui_chan_ask_tick(ch, now);
+        return;
+    }
+    p->item_next = p->item_first;
+    p->ack_due = p->rx_told != p->rx_seq;
+}
+
+void rui_item_drop_all(ru_chan *ch, uint32_t pi)
+{
+    while (ch->peers[pi].item_first != RUI_NONE) {
+        drop_first(ch, &ch->peers[pi]);
+    }
+}

@@ -1,0 +1,91 @@
+/* Find a record by its name: a hash table of chains through the records themselves, each of which
+ * begins with a rui_name. Fixed memory; order of anything never depends on it.
+ *
+ * Thread: loop only. */
+#ifndef RU_COMM_NAMES_H
+#define RU_COMM_NAMES_H
+
+#include <stddef.h>
+
+#include "base/arena.h"
+#include "comm/pheap.h"
+
+typedef struct rui_name {
+    uint64_t stream;
+    uint32_t iter, peer;
+    uint32_t chain; /* next record of the same hash */
+} rui_name;
+
+typedef struct rui_names {
+    uint32_t *heads; /* [mask + 1] */
+    uint32_t mask;
+    uint8_t *records; /* view: record i begins at i * stride */
+    int64_t stride;
+} rui_names;
+
+static inline rui_name *rui_names_at(const rui_names *t, uint32_t i)
+{
+    return (rui_name *)(void *)(t->records + (int64_t)i * t->stride);
+}
+
+/* False: no memory. */
+static inline bool rui_names_init(rui_names *t, ru_arena *a, void *records, int64_t stride,
+                                  uint32_t max)
+{
+    uint32_t n = 16;
+    while (n < max && n < 1u << 30) {
+        n *= 2;
+    }
+    *t = (rui_names){.mask = n - 1, .records = records, .stride = stride};
+    t->heads = ru_arena_alloc(a, (int64_t)n * 4, 64);
+    for (uint32_t i = 0; t->heads != NULL && i < n; i++) {
+        t->heads[i] = RUI_NONE;
+    }
+    return t->heads != NULL;
+}
+
+static inline uint32_t *rui_names_head(const rui_names *t, uint64_t stream, uint32_t iter,
+                                       uint32_t peer)
+{
+    uint64_t h = stream ^ ((uint64_t)iter << 32 | peer) * 0x9e3779b97f4a7c15ull;
+    h ^= h >> 32;
+    h *= 0xd6e8feb86659fd93ull;
+    h ^= h >> 32;
+    return &t->heads[(uint32_t)h & t->mask];
+}
+
+static inline uint32_t rui_names_find(const rui_names *t, uint64_t stream, uint32_t iter,
+                                      uint32_t peer)
+{
+    uint32_t i = *rui_names_head(t, stream, iter, peer);
+    while (i != RUI_NONE) {
+        const rui_name *r = rui_names_at(t, i);
+        if (r->stream == stream && r->iter == iter && r->peer == peer) {
+            return i;
+        }
+        i = r->chain;
+    }
+    return RUI_NONE;
+}
+
+/* Record i, its name filled in, can be found from now on. */
+static inline void rui_names_add(const rui_names *t, uint32_t i)
+{
+    rui_name *r = rui_names_at(t, i);
+    uint32_t *head = rui_names_head(t, r->stream, r->iter, r->peer);
+    r->chain = *head;
+    *head = i;
+}
+
+static inline void rui_names_remove(const rui_names *t, uint32_t i)
+{
+    const rui_name *r = rui_names_at(t, i);
+    uint32_t *at = rui_names_head(t, r->stream, r->iter, r->peer);
+    while (*at != i) {
+        RU_CHECK(*at != RUI_NONE);
+        at = &rui_names_at(t, *at)->chain;
+    }
+    *at = r->chain;
+}
+
+#endif
