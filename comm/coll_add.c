@@ -5,6 +5,8 @@
  * plain store reads the line first. */
 #include "comm/coll_add.h"
 
+#include <string.h>
+
 #if defined(__x86_64__) && defined(__GNUC__)
 #include <immintrin.h>
 #define X86    1
@@ -182,6 +184,28 @@ AVX2 static int64_t sum_bf16_avx2(uint16_t *into, const void *const *from, uint3
     return at;
 }
 
+AVX512 static void copy_avx512(uint8_t *into, const uint8_t *from, int64_t n)
+{
+    for (int64_t at = 0; at < n; at += 128) {
+        __m512i a = _mm512_loadu_si512((const void *)(from + at));
+        __m512i b = _mm512_loadu_si512((const void *)(from + at + 64));
+        _mm512_stream_si512((void *)(into + at), a);
+        _mm512_stream_si512((void *)(into + at + 64), b);
+    }
+    _mm_sfence();
+}
+
+AVX2 static void copy_avx2(uint8_t *into, const uint8_t *from, int64_t n)
+{
+    for (int64_t at = 0; at < n; at += 128) {
+        for (int64_t k = 0; k < 128; k += 32) {
+            _mm256_stream_si256((void *)(into + at + k),
+                                _mm256_loadu_si256((const void *)(from + at + k)));
+        }
+    }
+    _mm_sfence();
+}
+
 static bool has_avx512(void)
 {
     return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
@@ -251,4 +275,21 @@ void ru_coll_add(ru_dtype dtype, void *mine, const void *theirs, int64_t n, bool
 {
     const void *from[2] = {before ? theirs : mine, before ? mine : theirs};
     ru_coll_sum(dtype, mine, from, 2, n, false);
+}
+
+void ru_coll_copy(void *into, const void *from, int64_t size_bytes, bool stream)
+{
+    int64_t at = 0;
+#ifdef X86
+    bool avx512 = has_avx512();
+    if (stream && (avx512 || __builtin_cpu_supports("avx2"))) {
+        int64_t head = head_of(into, 1, size_bytes), n = (size_bytes - head) / 128 * 128;
+        memcpy(into, from, (size_t)head);
+        (avx512 ? copy_avx512 : copy_avx2)((uint8_t *)into + head, (const uint8_t *)from + head, n);
+        at = head + n;
+    }
+#else
+    (void)stream;
+#endif
+    memcpy((uint8_t *)into + at, (const uint8_t *)from + at, (size_t)(size_bytes - at));
 }

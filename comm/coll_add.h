@@ -19,6 +19,9 @@ void ru_coll_add(ru_dtype dtype, void *mine, const void *theirs, int64_t n, bool
 void ru_coll_sum(ru_dtype dtype, void *into, const void *const *from, uint32_t n_from, int64_t n,
                  bool stream);
 
+/* A copy; `stream` as above. The buffers do not overlap. */
+void ru_coll_copy(void *into, const void *from, int64_t size_bytes, bool stream);
+
 /* The instruction set in use: "avx512", "avx2", "plain". */
 const char *ru_coll_add_isa(void);
 

@@ -1,6 +1,7 @@
 #include "env/self.h"
 
 #include <errno.h>
+#include <sched.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -186,4 +187,11 @@ void ru_self_random(void *into, int64_t size_bytes)
         at += n > 0 ? n : 0;
         size_bytes -= n > 0 ? n : 0;
     }
+}
+
+uint32_t ru_self_cores(void)
+{
+    cpu_set_t set;
+    bool known = sched_getaffinity(0, sizeof set, &set) == 0 && CPU_COUNT(&set) > 0;
+    return known ? (uint32_t)CPU_COUNT(&set) : 1;
 }

@@ -38,6 +38,7 @@ uint32_t ru_self_columns(int fd);
 void ru_self_host(char *into, int64_t size_bytes);
 void ru_self_cpu(char *into, int64_t size_bytes);
 int64_t ru_self_memory_bytes(void); /* physical memory; 0: not known */
+uint32_t ru_self_cores(void);       /* that this process may run on; at least 1 */
 
 RU_API_END
 

@@ -9,6 +9,7 @@
 #include <fcntl.h>
 #include <inttypes.h>
 #include <linux/futex.h>
+#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -302,6 +303,19 @@ static bool spin(const ru_shm_word *w, uint32_t target, int64_t until_ns)
     return false;
 }
 
+/* The same, with others that want the core in between: where there are more waiters than cores, the
+ * one waited for may need ours, and a look costs less than to be woken up. */
+static bool yield_until(const ru_shm_word *w, uint32_t target, int64_t until_ns)
+{
+    do {
+        (void)sched_yield();
+        if (ru_shm_reached(ru_shm_look(w), target)) {
+            return true;
+        }
+    } while (ru_clock_now().ns < until_ns);
+    return false;
+}
+
 /* Sleep until the value is no longer `seen`, or for at most `sleep_ns`. */
 static void sleep_on(ru_shm_word *w, uint32_t target, int64_t sleep_ns)
 {
@@ -322,6 +336,9 @@ ru_status ru_shm_wait(ru_shm_word *w, uint32_t target, const ru_shm_wait_options
     int64_t start_ns = ru_clock_now().ns;
     int64_t check_ns = opt->check_ns > 0 ? opt->check_ns : CHECK_NS;
     if (opt->spin_ns > 0 && spin(w, target, start_ns + opt->spin_ns)) {
+        return RU_OK;
+    }
+    if (opt->yield_ns > 0 && yield_until(w, target, start_ns + opt->spin_ns + opt->yield_ns)) {
         return RU_OK;
     }
     for (;;) {

@@ -64,7 +64,8 @@ static inline bool ru_shm_reached(uint32_t value, uint32_t target)
 }
 
 typedef struct ru_shm_wait_options {
-    int64_t spin_ns;    /* busy-wait first; 0: sleep at once */
+    int64_t spin_ns;    /* busy-wait first; 0: not */
+    int64_t yield_ns;   /* then look after giving the core to others, again and again; 0: not */
     int64_t timeout_ns; /* 0: for ever */
     /* Asked before sleeping and every check_ns (0: 1 ms) asleep; not RU_OK ends the wait with it
      * (a peer died, the operation was given up). May be NULL. */
