@@ -35,7 +35,23 @@ void ru_arena_fini(ru_arena *a)
         free(b);
         b = prev;
     }
+    free(a->spare);
     *a = (ru_arena){.size_max_bytes = a->size_max_bytes, .fixed = a->fixed};
+}
+
+/* A block of at least `size_bytes`: the spare one when it is large enough. */
+static ru_arena_block *block_take(ru_arena *a, int64_t size_bytes)
+{
+    ru_arena_block *b = a->spare;
+    if (b != NULL && b->size_bytes >= size_bytes) {
+        a->spare = NULL;
+        return b;
+    }
+    b = aligned_alloc(BLOCK_ALIGN, (size_t)size_bytes);
+    if (b != NULL) {
+        b->size_bytes = size_bytes;
+    }
+    return b;
 }
 
 static bool grow(ru_arena *a, int64_t need_bytes)
@@ -49,15 +65,14 @@ static bool grow(ru_arena *a, int64_t need_bytes)
     if (size < need_bytes + header) {
         size = (need_bytes + header + BLOCK_ALIGN - 1) / BLOCK_ALIGN * BLOCK_ALIGN;
     }
-    ru_arena_block *b = aligned_alloc(BLOCK_ALIGN, (size_t)size);
+    ru_arena_block *b = block_take(a, size);
     if (b == NULL) {
         return false;
     }
     b->prev = a->last;
-    b->size_bytes = size;
     a->last = b;
     a->at = (uint8_t *)b + header;
-    a->end = (uint8_t *)b + size;
+    a->end = (uint8_t *)b + b->size_bytes;
     return true;
 }
 
@@ -145,13 +160,38 @@ ru_arena_mark ru_arena_mark_get(const ru_arena *a)
     return (ru_arena_mark){a->last, a->at, a->end, a->used_bytes};
 }
 
+/* Keep one block for next time: the only one there was, or a new one as large as all of them. */
+static void spare_keep(ru_arena *a, ru_arena_block *only, uint32_t n, int64_t bytes)
+{
+    if (n == 0) {
+        return;
+    }
+    free(a->spare);
+    a->spare = only;
+    if (n > 1) {
+        a->spare = NULL;
+        a->spare = block_take(a, bytes);
+    }
+}
+
 void ru_arena_rewind(ru_arena *a, ru_arena_mark mark)
 {
+    ru_arena_block *only = NULL;
+    uint32_t n = 0;
+    int64_t bytes = 0;
     while (a->last != mark.last) {
         RU_CHECK(a->last != NULL);
-        ru_arena_block *prev = a->last->prev;
-        free(a->last);
-        a->last = prev;
+        ru_arena_block *b = a->last;
+        a->last = b->prev;
+        bytes += b->size_bytes;
+        if (n++ == 0 && a->last == NULL) {
+            only = b;
+        } else {
+            free(b);
+        }
+    }
+    if (mark.last == NULL) {
+        spare_keep(a, only, n, bytes);
     }
     a->at = mark.at;
     a->end = mark.end;

@@ -2,7 +2,8 @@
  *
  * A growing arena takes blocks from malloc (doubling, up to `size_max_bytes`); a fixed arena lives
  * in the caller's buffer. Blocks are 64-byte aligned so that kernels may use aligned vector loads.
- * Mark/rewind gives scratch memory inside an arena.
+ * Mark/rewind gives scratch memory inside an arena. An arena rewound to its beginning keeps one
+ * block as large as all it had taken: what is done again and again allocates the first time only.
  *
  * Thread: one thread at a time. */
 #ifndef RU_BASE_ARENA_H
@@ -16,6 +17,7 @@ typedef struct ru_arena_block ru_arena_block;
 
 typedef struct ru_arena {
     ru_arena_block *last;   /* newest block; NULL before the first allocation */
+    ru_arena_block *spare;  /* kept by a rewind for the next growth; NULL: none */
     uint8_t *at, *end;      /* free range of the newest block */
     int64_t used_bytes;     /* handed out, padding included */
     int64_t size_max_bytes; /* 0: no bound but the machine's */

@@ -52,5 +52,30 @@ static void test_rewind_gives_back(void **state)
     ru_arena_fini(&a);
 }
 
-RU_TESTS(base_arena, cmocka_unit_test(test_alignment_and_zero),
-         cmocka_unit_test(test_bound_is_kept), cmocka_unit_test(test_rewind_gives_back))
+/* What is rewound to the beginning is there again without an allocation, however it was cut. */
+static void test_scratch_is_kept(void **state)
+{
+    (void)state;
+    ru_arena a;
+    ru_arena_init(&a, 0);
+    for (int round = 0; round < 4; round++) {
+        ru_test_alloc_fail(round < 2 ? -1 : 0); /* from the third round on every malloc fails */
+        for (int64_t part = 0; part < 3; part++) {
+            ru_arena_mark mark = ru_arena_mark_get(&a);
+            for (int64_t k = 0; k < 40; k++) {
+                uint8_t *p = ru_arena_zalloc(&a, 1000 * (part + 1) + k, 8);
+                assert_non_null(p);
+                p[0] = 1;
+            }
+            ru_arena_rewind(&a, mark);
+            assert_int_equal(a.used_bytes, 0);
+        }
+    }
+    ru_test_alloc_fail(-1);
+    ru_arena_fini(&a);
+    assert_null(a.spare);
+}
+
+RU_TESTS(base_arena, cmocka_unit_test(test_scratch_is_kept),
+         cmocka_unit_test(test_alignment_and_zero), cmocka_unit_test(test_bound_is_kept),
+         cmocka_unit_test(test_rewind_gives_back))

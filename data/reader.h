@@ -15,6 +15,8 @@
 
 RU_API_BEGIN
 
+typedef struct ru_recorder ru_recorder; /* trace/recorder.h */
+
 enum { RU_FIELDS_MAX = 8 };
 
 typedef struct ru_field {
@@ -101,6 +103,7 @@ typedef struct ru_stream_options {
     uint32_t threads;  /* readers; 0: 1 */
     uint32_t ahead;    /* batches read ahead; 0: 4 */
     int64_t bytes_max; /* bound on buffered batches; 0: 256 MiB. Lowers `ahead`, never below 1 */
+    ru_recorder *recorder; /* takes a span "read" of each batch; NULL: none */
 } ru_stream_options;
 
 typedef struct ru_batch {

@@ -19,6 +19,7 @@
 #include <string.h>
 
 #include "env/clock.h"
+#include "trace/recorder.h"
 
 enum { AHEAD_DEFAULT = 4, AHEAD_MAX = 4096, THREADS_MAX = 256, ALIGN_BYTES = 64 };
 static const int64_t bytes_max_default = (int64_t)256 << 20;
@@ -44,6 +45,8 @@ struct ru_stream {
     slot *slots;          /* [n_slots] */
     uint32_t n_slots, n_threads;
     uint8_t *memory;
+    int64_t sample_bytes;
+    uint16_t name_read;
     ru_thread *threads; /* [n_threads] */
     ru_mutex lock;      /* guards everything below */
     ru_cond filled, freed;
@@ -147,6 +150,7 @@ static void reader_main(void *arg)
     ru_stream *s = arg;
     rui_order order = {0};
     int64_t order_epoch = -1;
+    ru_recorder_thread(s->opt.recorder, "reader");
     ru_mutex_lock(&s->lock);
     while (true) {
         while (!s->stop && s->next_take < s->total &&
@@ -159,7 +163,10 @@ static void reader_main(void *arg)
         int64_t b = s->next_take++;
         slot *sl = &s->slots[b % (int64_t)s->n_slots];
         ru_mutex_unlock(&s->lock);
-        ru_status st = fill(s, sl, batch_range(s, b), &order, &order_epoch);
+        range r = batch_range(s, b);
+        int64_t from = ru_rec_now();
+        ru_status st = fill(s, sl, r, &order, &order_epoch);
+        ru_rec_span(s->opt.recorder, s->name_read, from, ru_rec_now(), r.n * s->sample_bytes);
         ru_mutex_lock(&s->lock);
         sl->status = st;
         sl->done = b + 1;
@@ -217,6 +224,7 @@ static ru_status take_memory(ru_stream *s, ru_err *err)
             return RU_FAIL(err, RU_E_LIMIT, "a batch of %lld samples is too large; make it smaller",
                            (long long)s->opt.batch);
         }
+        s->sample_bytes += s->d->field_bytes[k];
         batch_bytes += round_up(s->d->field_bytes[k] * s->opt.batch);
     }
     int64_t bound = s->opt.bytes_max > 0 ? s->opt.bytes_max : bytes_max_default;
@@ -258,6 +266,7 @@ ru_status ru_stream_open(ru_dataset *d, const ru_stream_options *opt, ru_stream 
     s->count = d->count;
     s->n_threads = opt->threads > 0 ? opt->threads : 1;
     s->total = batches_total(s);
+    s->name_read = ru_recorder_name(opt->recorder, "read", "data");
     ru_mutex_init(&s->lock);
     ru_cond_init(&s->filled);
     ru_cond_init(&s->freed);

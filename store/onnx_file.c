@@ -130,18 +130,92 @@ ru_onnx_external ru_onnx_file_external(ru_onnx_file *f)
     return (ru_onnx_external){.name = "file", .view = part_view, .self = f};
 }
 
-ru_status ru_onnx_file_save(const char *path, const ru_graph *g, const ru_onnx_write_options *opt,
-                            ru_err *err)
+/* -- writing ----------------------------------------------------------------------------------- */
+
+enum {
+    OUTSIDE_BYTES_MIN =
+        1024, /* what decides shapes stays inside, where other readers look for it */
+    OUTSIDE_ALIGN = 64,
+};
+
+typedef struct data_file {
+    ru_out *out;
+    int64_t size_bytes;
+} data_file;
+
+static ru_status data_put(void *self, const void *data, int64_t size_bytes, int64_t *offset,
+                          ru_err *err)
+{
+    static const char zeros[OUTSIDE_ALIGN];
+    data_file *d = self;
+    int64_t gap = (OUTSIDE_ALIGN - d->size_bytes % OUTSIDE_ALIGN) % OUTSIDE_ALIGN;
+    RU_TRY(ru_out_write(d->out, zeros, gap, err));
+    *offset = d->size_bytes + gap;
+    RU_TRY(ru_out_write(d->out, data, size_bytes, err));
+    d->size_bytes += gap + size_bytes;
+    return RU_OK;
+}
+
+/* `data`: the weights' file, finished before the model that names it appears; NULL: none. */
+static ru_status save(const char *path, const ru_graph *g, const ru_onnx_write_options *opt,
+                      ru_out *data, ru_err *err)
 {
     ru_pb_out out;
     ru_arena scratch;
     ru_pb_out_init(&out);
     ru_arena_init(&scratch, 0);
     ru_status st = ru_onnx_write(g, opt, &scratch, &out, err);
-    if (st == RU_OK) {
-        st = ru_file_replace(path, out.data, out.size_bytes, err);
-    }
+    st = st == RU_OK && data != NULL ? ru_out_commit(data, err) : st;
+    st = st == RU_OK ? ru_file_replace(path, out.data, out.size_bytes, err) : st;
     ru_pb_out_fini(&out);
     ru_arena_fini(&scratch);
     return st;
+}
+
+static ru_status save_outside(const char *path, const ru_graph *g, const ru_onnx_write_options *opt,
+                              ru_err *err)
+{
+    char data_path[PATH_MAX];
+    data_file d = {0};
+    if (strlen(path) + sizeof ".data" > sizeof data_path) {
+        return RU_FAIL(err, RU_E_ARG, "%s: the path is too long", path);
+    }
+    memcpy(data_path, path, strlen(path));
+    memcpy(data_path + strlen(path), ".data", sizeof ".data");
+    const char *slash = strrchr(data_path, '/');
+    const ru_onnx_sink sink = {.location = slash != NULL ? slash + 1 : data_path,
+                               .bytes_min = OUTSIDE_BYTES_MIN,
+                               .put = data_put,
+                               .self = &d};
+    ru_onnx_write_options with = *opt;
+    with.outside = &sink;
+    RU_TRY(ru_out_open(data_path, &d.out, err));
+    ru_status st = save(path, g, &with, d.out, err);
+    ru_out_close(d.out);
+    return st;
+}
+
+/* Bytes of all weights, used or not. */
+static int64_t weights_bytes(const ru_graph *g)
+{
+    int64_t sum = 0;
+    for (uint32_t k = 1; k < g->n_values; k++) {
+        const ru_value *v = &g->values[k];
+        bool weight = v->kind == RU_VALUE_CONST || v->kind == RU_VALUE_STATE;
+        sum += weight ? ru_type_bytes(&v->type) : 0;
+    }
+    return sum;
+}
+
+ru_status ru_onnx_file_save(const char *path, const ru_graph *g, const ru_onnx_write_options *opt,
+                            bool *external, ru_err *err)
+{
+    static const ru_onnx_write_options none = {0};
+    opt = opt != NULL ? opt : &none;
+    bool outside = opt->external || weights_bytes(g) > RU_ONNX_INSIDE_BYTES_MAX;
+    RU_TRY(outside ? save_outside(path, g, opt, err) : save(path, g, opt, NULL, err));
+    if (external != NULL) {
+        *external = outside;
+    }
+    return RU_OK;
 }

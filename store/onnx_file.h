@@ -33,9 +33,13 @@ void ru_onnx_file_close(ru_onnx_file *f); /* accepts zeroed memory */
 /* The binding for ru_onnx_options.external; valid while `f` is open and stays where it is. */
 ru_onnx_external ru_onnx_file_external(ru_onnx_file *f);
 
-/* Write a graph as a model file, atomically. Errors: as ru_onnx_write; RU_E_CREATE, RU_E_IO. */
+/* Write a graph as a model file, atomically. Weights that do not fit into an ONNX file (2 GiB), or
+ * with opt->external all but the smallest, go to PATH.data beside it, which is complete before the
+ * model appears; *external (may be NULL) says whether. opt->outside is not for the caller here.
+ * Errors: as ru_onnx_write; RU_E_CREATE, RU_E_IO. */
 RU_MUST_USE ru_status ru_onnx_file_save(const char *path, const ru_graph *g,
-                                        const ru_onnx_write_options *opt, ru_err *err);
+                                        const ru_onnx_write_options *opt, bool *external,
+                                        ru_err *err);
 
 RU_API_END
 

@@ -106,6 +106,18 @@ static void print_json(ru_cmd_in *in, const char *dir, const ru_make_report *r)
     fputs(t.p, stdout);
 }
 
+/* Settings come from the command line alone here: a wrong one is wrong usage. */
+static ru_status as_usage(ru_status st, ru_err *err)
+{
+    if (st != RU_E_CONFIG) {
+        return st;
+    }
+    if (err != NULL) {
+        err->status = RU_E_USAGE;
+    }
+    return RU_E_USAGE;
+}
+
 static ru_status run_make(ru_cmd_in *in, ru_err *err)
 {
     if (in->n_args == 0) {
@@ -139,7 +151,7 @@ static ru_status run_make(ru_cmd_in *in, ru_err *err)
         opt.test_count = -1;
     }
     ru_make_report report;
-    RU_TRY(ru_data_make(&opt, &report, err));
+    RU_TRY(as_usage(ru_data_make(&opt, &report, err), err));
     if (ru_cmd_flag(in, "json")) {
         print_json(in, dir, &report);
     } else {
@@ -208,7 +220,7 @@ static ru_status open_data(ru_cmd_in *in, bool raw, ru_dataset **out, ru_err *er
     } else {
         RU_TRY(ru_data_detect(in->args, in->n_args, ru_cmd_text(in, "part"), in->arena, &opt, err));
     }
-    return ru_dataset_open(&opt, out, err);
+    return as_usage(ru_dataset_open(&opt, out, err), err);
 }
 
 /* -- info -------------------------------------------------------------------------------------- */
@@ -274,14 +286,14 @@ static ru_status run_import(ru_cmd_in *in, ru_err *err)
 {
     const char *dir = ru_cmd_text(in, "out"), *name = ru_cmd_text(in, "name");
     if (dir == NULL) {
-        return RU_FAIL(err, RU_E_USAGE, "data import: name the folder to write with --out");
+        return RU_FAIL(err, RU_E_USAGE, "name the folder to write with --out DIR");
     }
     ru_dataset *d = NULL;
     const char *form = ru_cmd_text(in, "to");
     bool raw = strcmp(form, "libsvm") != 0;
     RU_TRY(open_data(in, raw, &d, err));
     name = name != NULL ? name : ru_cmd_text(in, "part");
-    ru_status st = ru_data_import(d, form, dir, name, err);
+    ru_status st = as_usage(ru_data_import(d, form, dir, name, err), err);
     if (st == RU_OK) {
         printf("%lld samples in %s", (long long)ru_dataset_count(d), dir);
         if (ru_dataset_skipped(d) > 0) {

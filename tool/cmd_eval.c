@@ -155,6 +155,7 @@ static ru_status run(ru_cmd_in *in, ru_err *err)
         st = mistakes(in, &s, err);
     }
     ru_eval_close(s.eval);
+    ru_model_close(&s.model);
     ru_dataset_close(s.data);
     return st;
 }

@@ -12,6 +12,7 @@
 typedef struct source {
     ru_graph graph;    /* inference form, weights as data of STATE or CONST values */
     ru_onnx_file file; /* behind an ONNX source */
+    ru_model model;    /* behind a run */
     ru_onnx_external external;
 } source;
 
@@ -34,10 +35,9 @@ static ru_status from_onnx(const char *path, ru_arena *arena, source *s, ru_err 
 static ru_status from_run(const char *path, ru_arena *arena, source *s, ru_err *err)
 {
     ru_rundir dir;
-    ru_model model;
     RU_TRY(ru_rundir_open(path, arena, &dir, err));
-    RU_TRY(ru_rundir_model(&dir, arena, &model, err));
-    s->graph = model.infer;
+    RU_TRY(ru_rundir_model(&dir, arena, &s->model, err));
+    s->graph = s->model.infer;
     return RU_OK;
 }
 
@@ -64,9 +64,14 @@ static ru_status write_all(const ru_cmd_in *in, const source *s, ru_err *err)
     const char *onnx = ru_cmd_text(in, "onnx"), *safetensors = ru_cmd_text(in, "safetensors");
     if (onnx != NULL) {
         ru_onnx_write_options opt = {.opset = ru_cmd_i64(in, "opset"),
-                                     .producer_version = RU_VERSION};
-        RU_TRY(ru_onnx_file_save(onnx, &s->graph, &opt, err));
+                                     .producer_version = RU_VERSION,
+                                     .external = ru_cmd_flag(in, "external")};
+        bool external;
+        RU_TRY(ru_onnx_file_save(onnx, &s->graph, &opt, &external, err));
         printf("wrote %s\n", onnx);
+        if (external) {
+            printf("wrote %s.data\n", onnx);
+        }
     }
     if (safetensors != NULL) {
         ru_arrays list = {0};
@@ -92,6 +97,7 @@ static ru_status run(ru_cmd_in *in, ru_err *err)
         st = write_all(in, &s, err);
     }
     ru_onnx_file_close(&s.file);
+    ru_model_close(&s.model);
     return st;
 }
 
@@ -104,6 +110,9 @@ static const ru_opt opts[] = {
      .type = RU_OPT_TEXT,
      .word = "FILE",
      .help = "write the weights by name"},
+    {.name = "external",
+     .type = RU_OPT_FLAG,
+     .help = "keep the weights in FILE.data beside the ONNX model; always so above 2 GiB"},
     {.name = "opset",
      .type = RU_OPT_I64,
      .word = "N",

@@ -137,6 +137,12 @@ static ru_status inputs_complete(const session *s, ru_err *err)
 
 /* -- opening and running ----------------------------------------------------------------------- */
 
+/* What went wrong inside the model is told with its name. */
+static ru_status about_model(const session *s, ru_status st, ru_err *err)
+{
+    return st == RU_OK ? st : ru_err_wrap(err, st, "%s", s->in->args[0]);
+}
+
 static ru_status model_load(session *s, ru_err *err)
 {
     RU_TRY(ru_onnx_file_open(s->in->args[0], &s->file, err));
@@ -144,9 +150,10 @@ static ru_status model_load(session *s, ru_err *err)
     s->opt.external = &s->external;
     s->opt.signature = true;
     const ru_map_file *m = &s->file.model;
-    RU_TRY(ru_onnx_read(m->data, m->size_bytes, &s->opt, s->arena, &s->signature, &s->info, err));
+    ru_status st =
+        ru_onnx_read(m->data, m->size_bytes, &s->opt, s->arena, &s->signature, &s->info, err);
     s->opt.signature = false;
-    return RU_OK;
+    return about_model(s, st, err);
 }
 
 /* Bind to the arrays; shapes that only constants decide need those computed. */
@@ -315,10 +322,10 @@ static ru_status session_run(session *s, ru_err *err)
     }
     RU_TRY(inputs_complete(s, err));
     t = ru_clock_now();
-    RU_TRY(model_bind(s, err));
-    RU_TRY(model_open(s, err));
+    RU_TRY(about_model(s, model_bind(s, err), err));
+    RU_TRY(about_model(s, model_open(s, err), err));
     s->open_ns = load_ns + ru_time_since(ru_clock_now(), t);
-    RU_TRY(run_all(s, err));
+    RU_TRY(about_model(s, run_all(s, err), err));
     RU_TRY(outputs_save(s, err));
     if (ru_cmd_flag(s->in, "steps")) {
         fputs(ru_exe_print(s->exe, s->arena), stderr);
@@ -340,7 +347,7 @@ static ru_status run(ru_cmd_in *in, ru_err *err)
     ru_exe_close(s.exe);
     ru_file_unmap(&s.arrays_map);
     ru_onnx_file_close(&s.file);
-    return st == RU_OK ? st : ru_err_wrap(err, st, "%s", in->args[0]);
+    return st;
 }
 
 static const ru_opt opts[] = {

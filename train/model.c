@@ -171,23 +171,13 @@ ru_status ru_model_state_copy(const ru_graph *from_graph, ru_exe *from, const ru
 
 enum { FOLD_BYTES_MAX = 16 << 20 }; /* computed constants, such as masks, up to this size */
 
-/* The model's bytes must outlive the graphs, so the file's contents are copied into the arena. */
 static ru_status open_onnx(const char *path, ru_arena *arena, ru_model *m, ru_err *err)
 {
-    ru_onnx_file file;
-    RU_TRY(ru_onnx_file_open(path, &file, err));
-    ru_onnx_external external = ru_onnx_file_external(&file);
+    RU_TRY(ru_onnx_file_open(path, &m->file, err));
+    ru_onnx_external external = ru_onnx_file_external(&m->file);
     ru_onnx_options opt = {.external = &external, .train = true};
-    void *bytes = ru_arena_copy(arena, file.model.data, file.model.size_bytes, 64);
-    ru_status st = bytes == NULL ? full(err)
-                                 : ru_onnx_read(bytes, file.model.size_bytes, &opt, arena,
-                                                &m->infer, NULL, err);
-    if (st == RU_OK && file.n_parts > 0) {
-        st = RU_FAIL(err, RU_E_UNSUPPORTED,
-                     "the model keeps weights in other files; training takes a model in one file "
-                     "(onnx.save(model, path) without save_as_external_data)");
-    }
-    ru_onnx_file_close(&file);
+    const ru_map_file *map = &m->file.model;
+    ru_status st = ru_onnx_read(map->data, map->size_bytes, &opt, arena, &m->infer, NULL, err);
     if (st != RU_OK) {
         return ru_err_wrap(err, st, "%s", path);
     }
@@ -197,22 +187,37 @@ static ru_status open_onnx(const char *path, ru_arena *arena, ru_model *m, ru_er
     RU_TRY(ru_pass_dead(&m->infer, arena, &m->infer, err));
     RU_TRY(ru_pass_train(&m->infer, arena, &m->train, err));
     RU_TRY(ru_pass_lift(&m->train, arena, &m->train, err));
-    RU_TRY(ru_graph_verify(&m->train, err));
-    const char *slash = strrchr(path, '/');
-    m->name = ru_arena_str(arena, slash != NULL ? slash + 1 : path);
-    return m->name != NULL ? RU_OK : full(err);
+    return ru_graph_verify(&m->train, err);
+}
+
+static ru_status open_imported(const ru_job *job, const char *path, ru_arena *arena, ru_model *m,
+                               ru_err *err)
+{
+    const char *slash = strrchr(job->model.onnx, '/');
+    m->name = ru_arena_str(arena, slash != NULL ? slash + 1 : job->model.onnx);
+    if (m->name == NULL) {
+        return full(err);
+    }
+    return open_onnx(path != NULL ? path : job->model.onnx, arena, m, err);
 }
 
 ru_status ru_model_open(const ru_job *job, const ru_model_facts *facts, const char *onnx_path,
                         ru_arena *arena, ru_model *out, ru_err *err)
 {
     ru_model m = {.facts = *facts};
-    if (job->model.source == RU_MODEL_ONNX) {
-        RU_TRY(open_onnx(onnx_path != NULL ? onnx_path : job->model.onnx, arena, &m, err));
-    } else {
-        RU_TRY(open_zoo(job, arena, &m, err));
+    ru_status st = job->model.source == RU_MODEL_ONNX
+                       ? open_imported(job, onnx_path, arena, &m, err)
+                       : open_zoo(job, arena, &m, err);
+    if (st != RU_OK) {
+        ru_model_close(&m);
+        return st;
     }
     m.loss = ru_job_loss(job, m.tokens);
     *out = m;
     return RU_OK;
+}
+
+void ru_model_close(ru_model *m)
+{
+    ru_onnx_file_close(&m->file);
 }

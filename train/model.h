@@ -8,6 +8,7 @@
 #ifndef RU_TRAIN_MODEL_H
 #define RU_TRAIN_MODEL_H
 
+#include "store/onnx_file.h"
 #include "train/job.h"
 
 RU_API_BEGIN
@@ -27,6 +28,7 @@ typedef struct ru_model {
     bool tokens;
     ru_model_facts facts;
     ru_loss_kind loss;
+    ru_onnx_file file; /* behind an imported model: weights are views of it until close */
 } ru_model;
 
 /* Types, classes and names of a dataset. Strings are copied into `arena`.
@@ -34,11 +36,14 @@ typedef struct ru_model {
 RU_MUST_USE ru_status ru_model_facts_from(const ru_dataset *d, ru_arena *arena, ru_model_facts *out,
                                           ru_err *err);
 
-/* Build both forms. `onnx_path` is the file of an ONNX model (NULL: as the job says).
+/* Build both forms; ru_model_close after the last use of the graphs. `onnx_path` is the file of an
+ * ONNX model (NULL: as the job says); it must not change before close.
  * Errors: RU_E_CONFIG when model and data do not fit, those of the importer. */
 RU_MUST_USE ru_status ru_model_open(const ru_job *job, const ru_model_facts *facts,
                                     const char *onnx_path, ru_arena *arena, ru_model *out,
                                     ru_err *err);
+
+void ru_model_close(ru_model *m); /* accepts zeroed memory and a closed model */
 
 /* Write start values into the state of `exe`, whose graph is a step built from m->train; drawn by
  * `threads` threads (0: all cores), the same whatever their number. */

@@ -12,14 +12,10 @@ struct ru_predictor {
     int64_t batch, inputs, outputs;
 };
 
-ru_status ru_predictor_open(const ru_rundir *r, int64_t batch, const ru_exe_options *exe_opt,
-                            ru_arena *arena, ru_predictor **out, ru_err *err)
+/* The trained values go straight into the executable: they are in memory once. */
+static ru_status open_exe(const ru_rundir *r, int64_t batch, const ru_exe_options *exe_opt,
+                          ru_arena *arena, ru_predictor *p, ru_err *err)
 {
-    ru_predictor *p = RU_NEW(arena, ru_predictor, 1);
-    if (p == NULL) {
-        return RU_FAIL(err, RU_E_LIMIT, "the arena of the predictor is full");
-    }
-    RU_TRY(ru_rundir_model(r, arena, &p->model, err));
     const ru_type *in = &ru_graph_value(&p->model.infer, p->model.infer.inputs[0])->type;
     if (in->rank > 0 && !ru_dim_is_symbolic(in->dims[0])) {
         batch = in->dims[0]; /* an imported model may have a fixed batch */
@@ -37,15 +33,31 @@ ru_status ru_predictor_open(const ru_rundir *r, int64_t batch, const ru_exe_opti
     p->inputs = ru_type_count(&p->model.facts.x);
     p->outputs = ru_type_count(t) / batch;
     RU_TRY(ru_exe_open(&p->step.graph, exe_opt, &p->exe, err));
+    return ru_ckpt_load(&r->ckpt, &p->step.graph, p->exe, false, err);
+}
+
+ru_status ru_predictor_open(const ru_rundir *r, int64_t batch, const ru_exe_options *exe_opt,
+                            ru_arena *arena, ru_predictor **out, ru_err *err)
+{
+    ru_predictor *p = RU_NEW(arena, ru_predictor, 1);
+    if (p == NULL) {
+        return RU_FAIL(err, RU_E_LIMIT, "the arena of the predictor is full");
+    }
+    RU_TRY(ru_model_open(&r->job, &r->ckpt.facts, r->onnx, arena, &p->model, err));
+    ru_status st = open_exe(r, batch, exe_opt, arena, p, err);
+    if (st != RU_OK) {
+        ru_predictor_close(p);
+        return st;
+    }
     *out = p;
     return RU_OK;
 }
-
 void ru_predictor_close(ru_predictor *p)
 {
     if (p != NULL) {
         ru_exe_close(p->exe);
         p->exe = NULL;
+        ru_model_close(&p->model);
     }
 }
 

@@ -9,10 +9,12 @@ static ru_status full(ru_err *err)
     return RU_FAIL(err, RU_E_LIMIT, "the arena of the run directory is full");
 }
 
-/* The imported model stands in the run directory: here, or two folders above a checkpoint. */
+/* The imported model stands in the run directory: here, or two folders above a checkpoint; in a
+ * folder of its own when it keeps weights in other files. */
 static ru_status find_onnx(const char *path, ru_arena *arena, ru_rundir *r, ru_err *err)
 {
-    static const char *const places[] = {"model.onnx", "../../model.onnx"};
+    static const char *const places[] = {"model.onnx", "model/model.onnx", "../../model.onnx",
+                                         "../../model/model.onnx"};
     for (uint32_t k = 0; k < RU_ARRAY_LEN(places); k++) {
         const char *file = ru_path_join(arena, path, places[k]);
         if (file == NULL) {
@@ -58,7 +60,11 @@ ru_status ru_rundir_model(const ru_rundir *r, ru_arena *arena, ru_model *out, ru
 {
     ru_model m;
     RU_TRY(ru_model_open(&r->job, &r->ckpt.facts, r->onnx, arena, &m, err));
-    RU_TRY(ru_ckpt_load_graph(&r->ckpt, &m.infer, arena, err));
+    ru_status st = ru_ckpt_load_graph(&r->ckpt, &m.infer, arena, err);
+    if (st != RU_OK) {
+        ru_model_close(&m);
+        return st;
+    }
     *out = m;
     return RU_OK;
 }

@@ -26,7 +26,8 @@ typedef struct ru_rundir {
 RU_MUST_USE ru_status ru_rundir_open(const char *path, ru_arena *arena, ru_rundir *out,
                                      ru_err *err);
 
-/* The model with its trained values: STATE of out->infer has data. What export writes. */
+/* The model with its trained values: STATE of out->infer has data. What export writes.
+ * Owner: ru_model_close. */
 RU_MUST_USE ru_status ru_rundir_model(const ru_rundir *r, ru_arena *arena, ru_model *out,
                                       ru_err *err);
 

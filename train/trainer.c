@@ -100,6 +100,18 @@ static ru_status train_step(rui_trainer *t, ru_err *err)
     return rui_trainer_report_step(t, lr, ru_time_since(t2, t0), err);
 }
 
+/* After the first step nothing is allocated; test builds crash when something is. */
+static ru_status train_step_sealed(rui_trainer *t, ru_err *err)
+{
+    if (t->step_done == t->step_resumed) {
+        return train_step(t, err);
+    }
+    ru_alloc_seal();
+    ru_status st = train_step(t, err);
+    ru_alloc_unseal();
+    return st;
+}
+
 /* -- evaluation -------------------------------------------------------------------------------- */
 
 bool rui_trainer_eval_due(const rui_trainer *t)
@@ -194,7 +206,7 @@ static ru_status loop(rui_trainer *t, const char **ended, ru_err *err)
             *ended = "stopped";
             return RU_OK;
         }
-        RU_TRY(train_step(t, err));
+        RU_TRY(train_step_sealed(t, err));
         if (rui_trainer_eval_due(t)) {
             ru_status st = rui_trainer_evaluate(t, err);
             if (st == RU_E_CANCELLED) {

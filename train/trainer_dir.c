@@ -213,28 +213,80 @@ ru_status rui_trainer_dir_facts(rui_trainer *t, ru_err *err)
     return put_file(t, "world.json", &world, err);
 }
 
-/* An imported model goes along, so that the run needs nothing else. */
-static ru_status put_model(rui_trainer *t, ru_err *err)
+/* -- an imported model ------------------------------------------------------------------------- */
+
+/* It goes along, so that the run needs nothing else: OUT/model.onnx, or OUT/model/ when it keeps
+ * weights in other files. */
+
+static ru_status copy_into(rui_trainer *t, const char *dir, const char *name,
+                           const ru_map_file *map, ru_err *err)
 {
-    ru_map_file map;
-    const char *path = ru_path_join(t->arena, t->out, "model.onnx");
-    if (path == NULL) {
+    const char *path = ru_path_join(t->arena, dir, name);
+    char *parent = ru_arena_str(t->arena, path);
+    if (path == NULL || parent == NULL) {
         return full(err);
     }
-    if (t->opt->resume && ru_path_exists(path)) {
+    *strrchr(parent, '/') = 0;
+    RU_TRY(ru_dir_make(parent, err));
+    return ru_file_replace(path, map->data, map->size_bytes, err);
+}
+
+static ru_status copy_model(rui_trainer *t, const ru_onnx_file *f, ru_err *err)
+{
+    const char *dir = f->n_parts == 0 ? t->out : ru_path_join(t->arena, t->out, "model");
+    if (dir == NULL) {
+        return full(err);
+    }
+    for (uint32_t k = 0; k < f->n_parts; k++) {
+        if (strcmp(f->parts[k].location, "model.onnx") == 0) {
+            return RU_FAIL(err, RU_E_UNSUPPORTED,
+                           "the model keeps weights in a file called model.onnx, the name its own "
+                           "copy takes in the run; save them under another name");
+        }
+        RU_TRY(copy_into(t, dir, f->parts[k].location, &f->parts[k].map, err));
+    }
+    return copy_into(t, dir, "model.onnx", &f->model, err);
+}
+
+/* Reading it says which other files it takes weights from, and whether it can be read at all. */
+static ru_status take_model(rui_trainer *t, ru_err *err)
+{
+    ru_onnx_file f;
+    ru_arena scratch;
+    ru_graph g;
+    RU_TRY(ru_onnx_file_open(t->job->model.onnx, &f, err));
+    ru_arena_init(&scratch, 0);
+    ru_onnx_external external = ru_onnx_file_external(&f);
+    ru_onnx_options opt = {.external = &external, .train = true};
+    ru_status st = ru_onnx_read(f.model.data, f.model.size_bytes, &opt, &scratch, &g, NULL, err);
+    if (st == RU_OK) {
+        st = copy_model(t, &f, err);
+    }
+    ru_arena_fini(&scratch);
+    ru_onnx_file_close(&f);
+    return st == RU_OK ? st : ru_err_wrap(err, st, "%s", t->job->model.onnx);
+}
+
+ru_status rui_trainer_dir_model(rui_trainer *t, const char **path, ru_err *err)
+{
+    *path = NULL;
+    if (t->job->model.source != RU_MODEL_ONNX) {
         return RU_OK;
     }
-    RU_TRY(ru_file_map(t->job->model.onnx, &map, err));
-    ru_status st = ru_file_replace(path, map.data, map.size_bytes, err);
-    ru_file_unmap(&map);
-    return st;
+    const char *one = ru_path_join(t->arena, t->out, "model.onnx");
+    const char *parts = ru_path_join(t->arena, t->out, "model/model.onnx");
+    if (one == NULL || parts == NULL) {
+        return full(err);
+    }
+    if (!t->opt->resume || !(ru_path_exists(one) || ru_path_exists(parts))) {
+        RU_TRY(take_model(t, err));
+    }
+    *path = ru_path_exists(one) ? one : parts;
+    return RU_OK;
 }
 
 ru_status rui_trainer_dir_job(rui_trainer *t, ru_err *err)
 {
-    if (t->job->model.source == RU_MODEL_ONNX) {
-        RU_TRY(put_model(t, err));
-    }
     ru_text yaml = ru_text_arena(t->arena);
     ru_text_put(&yaml, t->job_yaml);
     return put_file(t, "job.yaml", &yaml, err);

@@ -77,6 +77,9 @@ RU_MUST_USE ru_status rui_trainer_finish(rui_trainer *t, const char *ended,
 
 /* trainer_dir.c: choose and fill the run directory. */
 RU_MUST_USE ru_status rui_trainer_dir(rui_trainer *t, ru_err *err);
+/* Put an imported model and its weights beside the run and give the copy's path (NULL: a model of
+ * the zoo). A resumed run keeps the copy it has. */
+RU_MUST_USE ru_status rui_trainer_dir_model(rui_trainer *t, const char **path, ru_err *err);
 RU_MUST_USE ru_status rui_trainer_dir_files(rui_trainer *t, ru_err *err);
 /* job.yaml and an imported model. */
 RU_MUST_USE ru_status rui_trainer_dir_job(rui_trainer *t, ru_err *err);

@@ -165,6 +165,7 @@ static ru_status open_stream(rui_trainer *t, ru_err *err)
         .batch = t->job->train.batch,
         .start = t->samples,
         .threads = t->job->data.threads,
+        .recorder = t->recorder,
     };
     return ru_stream_open(t->train_set, &so, &t->stream, err);
 }
@@ -242,7 +243,9 @@ ru_status rui_trainer_prepare(rui_trainer *t, ru_err *err)
     t->optimizer = ru_job_optimizer_get(t->job);
     RU_TRY(open_data(t, &facts, err));
     RU_TRY(rui_trainer_dir(t, err));
-    RU_TRY(ru_model_open(t->job, &facts, NULL, t->arena, &t->model, err));
+    const char *onnx = NULL;
+    RU_TRY(rui_trainer_dir_model(t, &onnx, err));
+    RU_TRY(ru_model_open(t->job, &facts, onnx, t->arena, &t->model, err));
     RU_TRY(count_steps(t, err));
     t->schedule = ru_job_schedule_get(t->job, t->steps_end);
     RU_TRY(open_recorder(t, err));
@@ -269,6 +272,7 @@ void rui_trainer_close(rui_trainer *t)
     ru_stream_close(t->stream);
     ru_eval_close(t->eval);
     ru_exe_close(t->exe);
+    ru_model_close(&t->model);
     ru_dataset_close(t->train_set);
     ru_dataset_close(t->test_set);
     ru_recorder_close(t->recorder);

@@ -9,6 +9,8 @@
 #include <unistd.h>
 
 #include "env/file.h"
+#include "store/onnx_file.h"
+#include "trace/read.h"
 #include "train/predict.h"
 #include "train/rundir.h"
 #include "train/trainer.h"
@@ -217,10 +219,128 @@ static void tokens_are_drawn_by_their_chance(void **state)
     assert_int_equal(ru_token_draw(logits, 3, 0, 9, 0, scratch), 1);
 }
 
+/* The trained model of a run as an ONNX file, its weights inside or beside it. */
+static const char *export_run(lab *l, const char *run, const char *folder, bool external)
+{
+    ru_err err = {0};
+    ru_rundir dir;
+    ru_model m;
+    const char *into = ru_path_join(&l->arena, l->dir, folder);
+    const char *path = ru_path_join(&l->arena, into, "net.onnx");
+    assert_ok(ru_dir_make(into, &err), err);
+    assert_ok(ru_rundir_open(ru_path_join(&l->arena, l->dir, run), &l->arena, &dir, &err), err);
+    assert_ok(ru_rundir_model(&dir, &l->arena, &m, &err), err);
+    assert_ok(ru_onnx_file_save(path, &m.infer, &(ru_onnx_write_options){.external = external},
+                                NULL, &err),
+              err);
+    ru_model_close(&m);
+    return path;
+}
+
+/* Weights in a file beside the model train like weights inside, and the run keeps its own copy. */
+static void an_imported_model_with_outside_weights_trains(void **state)
+{
+    lab *l = *state;
+    ru_err err = {0};
+    ru_train_result r;
+    ru_rundir run;
+    ru_predictor *p;
+    l->job.model.hidden.n = 1;
+    l->job.model.hidden.at = (int64_t[]){64}; /* large enough to stand outside */
+    assert_ok(train(l, "first", false, 3, &r, &err), err);
+    const char *whole = export_run(l, "first", "whole", false);
+    const char *parts = export_run(l, "first", "parts", true);
+    l->job.model = (ru_job_model){.source = RU_MODEL_ONNX, .onnx = whole};
+    assert_ok(train(l, "a", false, 6, &r, &err), err);
+    l->job.model.onnx = parts;
+    assert_ok(train(l, "b", false, 3, &r, &err), err);
+    assert_ok(ru_path_remove(ru_path_join(&l->arena, l->dir, "parts"), &err), err);
+    assert_ok(train(l, "b", true, 6, &r, &err), err); /* from the run's own copy */
+    char *a, *b;
+    int64_t n, m;
+    model_bytes(l, "a", "model.safetensors", &a, &n);
+    model_bytes(l, "b", "model.safetensors", &b, &m);
+    assert_int_equal(n, m);
+    assert_memory_equal(a, b, (size_t)n);
+    assert_ok(ru_rundir_open(ru_path_join(&l->arena, l->dir, "b"), &l->arena, &run, &err), err);
+    assert_ok(
+        ru_predictor_open(&run, 4, &(ru_exe_options){.device = RU_DEVICE_REF}, &l->arena, &p, &err),
+        err);
+    ru_predictor_close(p);
+}
+
+/* Predictions are those of the trained values: witness is the exported graph run by itself. */
+static void predictions_are_of_the_trained_values(void **state)
+{
+    lab *l = *state;
+    ru_err err = {0};
+    ru_train_result r;
+    ru_rundir run;
+    ru_predictor *p;
+    ru_model m;
+    ru_graph g;
+    ru_exe *exe;
+    const ru_exe_options ref = {.device = RU_DEVICE_REF};
+    static const float x[6] = {1, -2, 3, -4, 5, -6};
+    assert_ok(train(l, "run", false, 0, &r, &err), err);
+    assert_ok(ru_rundir_open(ru_path_join(&l->arena, l->dir, "run"), &l->arena, &run, &err), err);
+    assert_ok(ru_predictor_open(&run, 1, &ref, &l->arena, &p, &err), err);
+    memcpy(ru_predictor_input(p), x, sizeof x);
+    const float *got;
+    assert_ok(ru_predictor_run(p, &got, &err), err);
+    assert_ok(ru_rundir_model(&run, &l->arena, &m, &err), err);
+    assert_ok(ru_graph_bind(&m.infer, 0, 1, &l->arena, &g, &err), err);
+    assert_ok(ru_exe_open(&g, &ref, &exe, &err), err);
+    memcpy(ru_exe_input(exe, g.inputs[0]), x, sizeof x);
+    assert_ok(ru_exe_run(exe, &(ru_run_args){0}, &err), err);
+    assert_memory_equal(got, ru_exe_output(exe, g.outputs[0]), 3 * sizeof *got);
+    assert_true(got[0] != got[1]);
+    ru_exe_close(exe);
+    ru_model_close(&m);
+    ru_predictor_close(p);
+}
+
+/* The loop is sealed after its first step (train_step_sealed): a real run on the fast device, with
+ * reading threads, recorder, evaluation and checkpoints. The trace has the reading of each batch.
+ */
+static void the_loop_allocates_nothing_and_records_reading(void **state)
+{
+    lab *l = *state;
+    ru_err err = {0};
+    ru_train_result r;
+    ru_trace trace;
+    int64_t reads = 0;
+    l->job.train.device = RU_DEVICE_CPU;
+    l->job.train.threads = 2;
+    l->job.data.threads = 2;
+    l->job.train.eval_every = 5;
+    l->job.checkpoint.every_ns = 1;
+    ru_train_options to = {
+        .job = &l->job, .out = ru_path_join(&l->arena, l->dir, "run"), .quiet = true};
+    assert_ok(ru_train(&to, &l->arena, &r, &err), err);
+    assert_int_equal(r.summary.steps, 25);
+    assert_ok(ru_trace_load(ru_path_join(&l->arena, to.out, "trace/rank0.trace"), &l->arena, &trace,
+                            &err),
+              err);
+    for (uint32_t t = 0; t < trace.n_threads; t++) {
+        for (int64_t k = 0; k < trace.threads[t].n; k++) {
+            const ru_record *rec = &trace.threads[t].records[k];
+            bool read = strcmp(trace.names[rec->name].name, "read") == 0 &&
+                        strcmp(trace.names[rec->name].category, "data") == 0;
+            assert_true(!read || rec->value == 16 * (6 * 4 + 8)); /* a batch's bytes */
+            reads += read;
+        }
+    }
+    assert_true(reads >= 25);
+}
+
 #define RUN_TEST(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
 
 RU_TESTS(train_trainer, RUN_TEST(a_resumed_run_has_the_same_bytes),
          RUN_TEST(damaged_checkpoints_are_passed_over),
          RUN_TEST(a_run_predicts_from_its_folder_alone), RUN_TEST(the_metrics_file_has_every_step),
          RUN_TEST(divergence_ends_with_one_sentence),
+         RUN_TEST(an_imported_model_with_outside_weights_trains),
+         RUN_TEST(predictions_are_of_the_trained_values),
+         RUN_TEST(the_loop_allocates_nothing_and_records_reading),
          cmocka_unit_test(tokens_are_drawn_by_their_chance))

@@ -93,9 +93,23 @@ RU_MUST_USE ru_status ru_onnx_tensor_read(const void *data, int64_t size_bytes, 
                                           ru_type *type, const void **elements, const char **name,
                                           ru_err *err);
 
+/* Where weights go that stay outside the model file. */
+typedef struct ru_onnx_sink {
+    const char *location; /* the file's name, relative to the model's folder */
+    int64_t bytes_min;    /* smaller tensors stay inside */
+    /* Append; *offset says where the bytes begin. */
+    ru_status (*put)(void *self, const void *data, int64_t size_bytes, int64_t *offset,
+                     ru_err *err);
+    void *self;
+} ru_onnx_sink;
+
+enum { RU_ONNX_INSIDE_BYTES_MAX = INT32_MAX - (1 << 24) }; /* protobuf readers stop at 2 GiB */
+
 typedef struct ru_onnx_write_options {
     int64_t opset;                /* 17 .. 21; 0: 21 */
     const char *producer_version; /* NULL: none */
+    const ru_onnx_sink *outside;  /* NULL: all weights inside, RU_ONNX_INSIDE_BYTES_MAX at most */
+    bool external;                /* ru_onnx_file_save: outside even when they would fit inside */
     /* Current data of a STATE value (trained weights), row-major; NULL function: the start values.
      */
     const void *(*state)(void *self, ru_value_id state);
@@ -104,7 +118,8 @@ typedef struct ru_onnx_write_options {
 
 /* Append the inference graph `g` (inferred) as a ModelProto. State becomes initialisers under its
  * name; updates are not written. Our own ops are written out in standard ones.
- * Errors: RU_E_UNSUPPORTED naming a node that has no form in that opset. */
+ * Errors: RU_E_UNSUPPORTED naming a node that has no form in that opset; RU_E_LIMIT for more
+ * weights than fit inside; those of the sink. */
 RU_MUST_USE ru_status ru_onnx_write(const ru_graph *g, const ru_onnx_write_options *opt,
                                     ru_arena *scratch, ru_pb_out *out, ru_err *err);
 

@@ -4,10 +4,9 @@
 
 #include <string.h>
 
-enum {
-    OPSET_WRITE_MIN = 17,
-    TENSORS_BYTES_MAX = INT32_MAX - (1 << 24), /* protobuf readers stop at 2 GiB */
-};
+#include "base/str.h"
+
+enum { OPSET_WRITE_MIN = 17 };
 
 typedef struct writer {
     const ru_graph *g;
@@ -41,8 +40,8 @@ static ru_status names_make(writer *w)
     return RU_OK;
 }
 
-static void tensor_put(ru_pb_out *o, uint32_t field, const char *name, const ru_type *t,
-                       const void *data)
+/* Everything of a TensorProto but its elements; ru_pb_end is left to the caller. */
+static void tensor_begin(ru_pb_out *o, uint32_t field, const char *name, const ru_type *t)
 {
     ru_pb_begin(o, field);
     ru_pb_put_packed_i64(o, 1, t->dims, t->rank);
@@ -50,8 +49,41 @@ static void tensor_put(ru_pb_out *o, uint32_t field, const char *name, const ru_
     if (name != NULL) {
         ru_pb_put_str(o, 8, name);
     }
+}
+
+static void tensor_put(ru_pb_out *o, uint32_t field, const char *name, const ru_type *t,
+                       const void *data)
+{
+    tensor_begin(o, field, name, t);
     ru_pb_put_bytes(o, 9, data, ru_type_bytes(t));
     ru_pb_end(o);
+}
+
+static void entry_put(ru_pb_out *o, const char *key, const char *value)
+{
+    ru_pb_begin(o, 13);
+    ru_pb_put_str(o, 1, key);
+    ru_pb_put_str(o, 2, value);
+    ru_pb_end(o);
+}
+
+/* A TensorProto whose elements stand in the sink's file. */
+static ru_status tensor_put_outside(writer *w, const char *name, const ru_type *t, const void *data)
+{
+    int64_t offset, bytes = ru_type_bytes(t);
+    char number[24];
+    RU_TRY(w->opt->outside->put(w->opt->outside->self, data, bytes, &offset, w->err));
+    tensor_begin(w->out, 5, name, t);
+    entry_put(w->out, "location", w->opt->outside->location);
+    ru_text text = ru_text_into(number, sizeof number);
+    ru_text_putf(&text, "%lld", (long long)offset);
+    entry_put(w->out, "offset", number);
+    text = ru_text_into(number, sizeof number);
+    ru_text_putf(&text, "%lld", (long long)bytes);
+    entry_put(w->out, "length", number);
+    ru_pb_put_u64(w->out, 14, 1); /* data_location: EXTERNAL */
+    ru_pb_end(w->out);
+    return RU_OK;
 }
 
 static void attr_put(ru_pb_out *o, const ru_attr *a)
@@ -166,7 +198,8 @@ static ru_status weights_put(writer *w)
             used[w->g->nodes[k].in[i].v] = true;
         }
     }
-    int64_t sum = 0;
+    const ru_onnx_sink *outside = w->opt->outside;
+    int64_t inside = 0;
     for (uint32_t k = 1; k < w->g->n_values; k++) {
         const ru_value *v = &w->g->values[k];
         if (!used[k] || (v->kind != RU_VALUE_CONST && v->kind != RU_VALUE_STATE)) {
@@ -177,12 +210,18 @@ static ru_status weights_put(writer *w)
             data = w->opt->state(w->opt->self, (ru_value_id){k});
         }
         data = data != NULL ? data : zeros(w->scratch, &v->type);
-        sum += ru_type_bytes(&v->type);
-        if (data == NULL || sum > TENSORS_BYTES_MAX) {
-            return RU_FAIL(
-                w->err, RU_E_LIMIT,
-                "onnx export: the weights are larger than the 2 GiB of an ONNX file; export "
-                "safetensors instead");
+        if (data == NULL) {
+            return full(w->err);
+        }
+        if (outside != NULL && ru_type_bytes(&v->type) >= outside->bytes_min) {
+            RU_TRY(tensor_put_outside(w, w->names[k], &v->type, data));
+            continue;
+        }
+        inside += ru_type_bytes(&v->type);
+        if (inside > RU_ONNX_INSIDE_BYTES_MAX) {
+            return RU_FAIL(w->err, RU_E_LIMIT,
+                           "onnx export: the weights are larger than the 2 GiB of an ONNX file; "
+                           "write them outside of it");
         }
         tensor_put(w->out, 5, w->names[k], &v->type, data);
     }

@@ -3,10 +3,20 @@
 #
 #   1. a run killed with SIGKILL three times within one epoch and resumed ends with the same bytes in
 #      model and optimizer as one that was never killed;
-#   2. one Ctrl-C saves and exits 0, and the resumed run ends with the same bytes again;
+#   2. one Ctrl-C saves and exits 0, and the resumed run ends with the same bytes again; a second one
+#      ends the process at once with 128 + the signal's number;
 #   3. a full disk, a file size limit, a missing file, truncated data, wrong shapes, a loss that is not
 #      a number: one sentence, the right exit code, and the last checkpoint stays readable.
 set -eu
+# Mounts of its own, where that may be had: small disks come and go with this process.
+if [ -z "${LAB_MOUNTS:-}" ]; then
+    for how in -m -Urm; do
+        if unshare $how true 2>/dev/null; then
+            export LAB_MOUNTS=$how
+            exec unshare $how "$0" "$@"
+        fi
+    done
+fi
 rubato=$(realpath "$1")
 work=$(mktemp -d "${TMPDIR:-/tmp}/rubato-lab-XXXXXX")
 trap 'rm -rf "$work"' EXIT
@@ -109,6 +119,28 @@ grep -q '"ended":"stopped"' steps.jsonl || fail "the summary does not say stoppe
 $train --out stopped --resume
 same_state whole stopped
 
+# Steps of a second: the second Ctrl-C comes while the first still drains.
+rm -f err.txt
+"$rubato" train job.yaml -q --json --out twice --set model.zoo=resnet50 --set model.width=64 --set model.dropout=0 \
+    --set train.batch=256 --set data.test=[] >twice.jsonl 2>err.txt &
+pid=$!
+tries=0
+while ! grep -q rubato.train.start twice.jsonl 2>/dev/null && [ "$tries" -lt 1500 ]; do
+    tries=$((tries + 1))
+    sleep 0.02
+done
+kill -TERM "$pid"
+sleep 0.1
+kill -0 "$pid" 2>/dev/null || fail "the slow run ended at the first signal"
+began=$(date +%s%N)
+kill -TERM "$pid"
+set +e
+wait "$pid"
+code=$?
+set -e
+[ "$code" -eq 143 ] || fail "a second signal exits $code, expected 143: $(cat err.txt)"
+[ $((($(date +%s%N) - began) / 1000000)) -lt 500 ] || fail "the second signal took long"
+
 # -- 3: errors
 expect 2 "already holds a run" "$rubato" train job.yaml --out whole
 expect 66 "No such file\|no such file" "$rubato" train job.yaml --out e1 --set "data.train=[nothing, digits/train-labels]"
@@ -142,7 +174,7 @@ if mount -t tmpfs -o size=3m tmpfs small 2>/dev/null; then
     mount -o remount,ro small
     expect 73 "Read-only\|read-only" "$rubato" train job.yaml --out small/run --resume --set train.steps=60
 else
-    echo "skipped: may not mount a small disk"
+    echo "skipped: no right to mount a small disk, so a full and a read-only one were not tried"
 fi
 if [ "$failed" -eq 0 ]; then
     echo "lab: all as it should be"
