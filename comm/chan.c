@@ -26,6 +26,62 @@ static ru_status check_options(const ru_chan_options *o, ru_err *err)
     return RU_OK;
 }
 
+/* -- the way in: `inside` counts calls that may lead to upcalls; a tick from within waits
+ * ----------
+ */
+
+static void in_opened(void *self, ru_conn_id id, bool accepted, const char *address, ru_time now)
+{
+    ru_chan *ch = self;
+    ch->inside++;
+    rui_chan_opened(ch, id, accepted, address, now);
+    ch->inside--;
+}
+
+static void in_closed(void *self, ru_conn_id id, ru_status why, const char *sentence, ru_time now)
+{
+    ru_chan *ch = self;
+    ch->inside++;
+    rui_chan_closed(ch, id, why, sentence, now);
+    ch->inside--;
+}
+
+static bool in_pull(void *self, ru_conn_id id, int64_t room_bytes, ru_link_tx *tx, ru_time now)
+{
+    ru_chan *ch = self;
+    ch->inside++;
+    bool more = rui_chan_pull(ch, id, room_bytes, tx, now);
+    ch->inside--;
+    return more;
+}
+
+static void in_sent(void *self, ru_conn_id id, uint64_t cookie, ru_time now)
+{
+    ru_chan *ch = self;
+    ch->inside++;
+    rui_chan_sent(ch, id, cookie, now);
+    ch->inside--;
+}
+
+static ru_status in_head(void *self, ru_conn_id id, const uint8_t *head, ru_link_rx *rx,
+                         ru_time now)
+{
+    ru_chan *ch = self;
+    ch->inside++;
+    ru_status st = rui_chan_head(ch, id, head, rx, now);
+    ch->inside--;
+    return st;
+}
+
+static ru_status in_body(void *self, ru_conn_id id, ru_time now)
+{
+    ru_chan *ch = self;
+    ch->inside++;
+    ru_status st = rui_chan_body(ch, id, now);
+    ch->inside--;
+    return st;
+}
+
 static void *take(ru_arena *a, int64_t n, int64_t size_bytes)
 {
     return ru_arena_alloc(a, n * size_bytes, 64);
@@ -77,17 +133,17 @@ ru_status ru_chan_open(const ru_chan_options *opt, const ru_link *link, const ru
     ch->conns_free = ch->peers_free = ch->streams_free = ch->soon_first = RUI_NONE;
     ch->window_bytes = 512 << 10;
     ch->grant_bytes = 128 << 10;
-    ch->tick_at = (ru_time){INT64_MAX};
+    ch->tick_at = (ru_time){INT64_MIN};
     memcpy(ch->address, opt->address, strlen(opt->address) + 1);
     ch->opt.address = ch->address;
     ch->opt.token = NULL;
     ch->link_user = (ru_link_user){.self = ch,
-                                   .opened = rui_chan_opened,
-                                   .closed = rui_chan_closed,
-                                   .pull = rui_chan_pull,
-                                   .sent = rui_chan_sent,
-                                   .head = rui_chan_head,
-                                   .body = rui_chan_body};
+                                   .opened = in_opened,
+                                   .closed = in_closed,
+                                   .pull = in_pull,
+                                   .sent = in_sent,
+                                   .head = in_head,
+                                   .body = in_body};
     if (!take_memory(ch, arena)) {
         return RU_FAIL(err, RU_E_MEM, "no memory for a channel of %u peers, %u streams, %u slots",
                        opt->peers_max, opt->streams_max, opt->slots_max);
@@ -345,7 +401,9 @@ void ru_chan_cancel(ru_chan *ch, ru_xfer_id id, ru_time now)
 {
     uint32_t i = stream_of(ch, id);
     if (i != RUI_NONE) {
+        ch->inside++;
         rui_stream_stop(ch, i, RU_E_CANCELLED, now);
+        ch->inside--;
     }
 }
 
@@ -409,12 +467,15 @@ void ru_chan_unpost(ru_chan *ch, ru_xfer_id id, ru_time now)
     }
     const rui_slot *s = rui_ingress_slot(ch->ingress, i);
     if (s->state == RUI_SLOT_POSTED && (s->gen & 0x7fffffff) == gen) {
+        ch->inside++;
         unpost(ch, i, now);
+        ch->inside--;
     }
 }
 
 void ru_chan_cancel_all(ru_chan *ch, uint64_t mask, uint64_t value, ru_time now)
 {
+    ch->inside++;
     rui_ingress_throw(ch->ingress, mask, value);
     for (uint32_t i = 0; i < ch->streams_used; i++) {
         rui_stream *s = &ch->streams[i];
@@ -439,6 +500,7 @@ void ru_chan_cancel_all(ru_chan *ch, uint64_t mask, uint64_t value, ru_time now)
             ch->link.ops->resume(ch->link.self, rui_conn_id_of(c));
         }
     }
+    ch->inside--;
 }
 
 void ru_chan_stats_get(const ru_chan *ch, ru_chan_stats *into)

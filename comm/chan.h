@@ -80,7 +80,8 @@ typedef struct ru_chan_user {
      * may be NULL. */
     void (*late)(void *self, uint64_t cookie, int64_t late_ns, ru_time now);
     /* Call ru_chan_tick at `at`, sooner than it said last (also: as soon as possible). Called from
-     * within any call of the channel: set a timer, do not tick. */
+     * within any call of the channel: set a timer, do not tick. May be NULL for who asks after
+     * each call (ru_chan_tick returns the time). */
     void (*tick_at)(void *self, ru_time at);
 } ru_chan_user;
 
@@ -138,7 +139,7 @@ void ru_chan_unpost(ru_chan *ch, ru_xfer_id id, ru_time now);
 void ru_chan_cancel_all(ru_chan *ch, uint64_t mask, uint64_t value, ru_time now);
 
 /* Time passes: aging, lateness, rates, keep-alives, handshake time-outs. Returns when to call
- * again. */
+ * again. Earlier calls, also from within an upcall, cost nothing and do nothing but say so. */
 ru_time ru_chan_tick(ru_chan *ch, ru_time now);
 
 typedef struct ru_chan_stats {

@@ -196,7 +196,8 @@ struct ru_chan {
     double rx_rate;                    /* bytes/s that arrive, at most lately */
     int64_t rx_mark_bytes;
     ru_time sample_at;
-    ru_time tick_at;
+    ru_time tick_at; /* of the next tick that does anything */
+    uint32_t inside;
     uint64_t refusals[RUI_REFUSALS];
     uint32_t refusal_at;
     ru_chan_stats stats;

@@ -433,8 +433,10 @@ void ru_chan_drop(ru_chan *ch, ru_node_id node, ru_time now)
 {
     uint32_t i = rui_peer_find(ch, node.v);
     if (i != RUI_NONE) {
+        ch->inside++;
         farewell(ch, i, "the peer took leave of this process");
         rui_peer_end(ch, i, RU_E_CANCELLED, false, now);
+        ch->inside--;
     }
 }
 

@@ -85,7 +85,13 @@ static void earlier(ru_time *next, ru_time at)
 
 ru_time ru_chan_tick(ru_chan *ch, ru_time now)
 {
-    ch->tick_at = (ru_time){INT64_MIN}; /* no requests from within */
+    if (ch->inside > 0 || now.ns < ch->tick_at.ns) {
+        return ch->tick_at;
+    }
+    ch->inside++;
+    ch->tick_at = (ru_time){INT64_MAX};
+    const ru_chan_user user = ch->user;
+    ch->user.tick_at = NULL; /* what is asked for from within is told at return */
     rui_soon(ch, now);
     rui_shake_tick(ch, now);
     rui_peer_tick(ch, now);
@@ -112,6 +118,8 @@ ru_time ru_chan_tick(ru_chan *ch, ru_time now)
     if (ch->soon_first != RUI_NONE) {
         earlier(&next, now);
     }
-    ch->tick_at = next;
-    return next;
+    earlier(&ch->tick_at, next);
+    ch->user.tick_at = user.tick_at;
+    ch->inside--;
+    return ch->tick_at;
 }

@@ -119,6 +119,13 @@ static void leave(ru_peer *n, ru_time now)
 /* -- upcalls of the channel ----------------------------------------------------------------------
  */
 
+static void chan_tick_at(void *self, ru_time at)
+{
+    ru_peer *n = self;
+    n->tick_at = at;
+    n->opt.timers.set(n->opt.timers.self, CHAN_TIMER, at);
+}
+
 static void chan_up(void *self, ru_node_id node, const char *address, ru_time now)
 {
     ru_peer *n = self;
@@ -200,6 +207,7 @@ static void chan_arrived(void *self, uint64_t cookie, ru_time now)
 static ru_status open_parts(ru_peer *n, ru_arena *arena, ru_err *err)
 {
     const ru_chan_user user = {.self = n,
+                               .tick_at = chan_tick_at,
                                .up = chan_up,
                                .down = chan_down,
                                .message = chan_message,
