@@ -230,6 +230,32 @@ typedef struct ru_kern_lstm {
     float *dh0, *dc0; /* may be NULL */
 } ru_kern_lstm;
 
+/* A stretch of the last axis of places: n elements from `to` on read `from`, `from` + step, ...;
+ * from < 0: the fill. */
+typedef struct ru_kern_place_run {
+    int64_t to, n, from, step;
+} ru_kern_place_run;
+
+/* Output [dims] whose element i is x[sum of from[d][i_d]], or the fill where one of them is < 0. */
+typedef struct ru_kern_places {
+    int64_t bytes; /* of an element: 1, 2, 4 or 8 */
+    int64_t rank;  /* >= 1 */
+    const int64_t *dims;
+    const int64_t *const *from; /* [rank][dims[d]] in elements of x */
+    const ru_kern_place_run *runs;
+    int64_t n_runs; /* of the last axis; 0: its table is read element by element */
+} ru_kern_places;
+
+/* x [outer, in, inner] to y [outer, out, inner]: y[o] = sum over t of weight[t] * x[index[t]] for
+ * start[o] <= t < start[o + 1]. */
+typedef struct ru_kern_taps {
+    int64_t outer, in, out, inner;
+    const int64_t *start; /* [out + 1] */
+    const int32_t *index;
+    const float *weight;
+    bool pairs; /* two for each, start[o] = 2 o */
+} ru_kern_taps;
+
 /* The functions: X(return type, name, arguments). Counts are elements. `x` may equal the output
  * where both have the same type and shape. */
 #define RU_KERN_LIST(X)                                                                            \
@@ -331,6 +357,10 @@ typedef struct ru_kern_lstm {
     /* sums of masked dy and of masked dy * (x - mean) */                                          \
     X(void, bn_grad_sums, (const ru_kern_bn *b, float *sum, float *dot))                           \
     X(void, bn_grad_apply, (const ru_kern_bn *b))                                                  \
+    /* Rows r0 .. r1 (of the product of the outer dims) */                                         \
+    X(void, places,                                                                                \
+      (const ru_kern_places *p, const void *x, const void *fill, void *y, int64_t r0, int64_t r1)) \
+    X(void, taps, (const ru_kern_taps *p, const float *x, float *y))                               \
     X(int64_t, gemm_pack_floats, (int64_t k, int64_t n))                                           \
     X(void, gemm_pack,                                                                             \
       (const float *b, int64_t b_row, int64_t b_col, int64_t k, int64_t n, float *packed))         \
