@@ -127,6 +127,15 @@ void rui_grad_pad(rui_grad *c)
     rui_give(c, 0, rui_op_same(c, RU_OP_PadGrad, (vid[]){rui_dy(c, 0), pads, rui_x(c, 0)}, 3));
 }
 
+void rui_grad_resize(rui_grad *c)
+{
+    vid in[5] = {rui_dy(c, 0), rui_x(c, 0)};
+    for (uint32_t k = 1; k < 4; k++) {
+        in[k + 1] = ru_node_has_in(&c->n, k) ? rui_x(c, k) : (vid){0};
+    }
+    rui_give(c, 0, rui_op_same(c, RU_OP_ResizeGrad, in, 5));
+}
+
 /* -- gathering and scattering ------------------------------------------------------------------ */
 
 static void gather_rule(rui_grad *c, ru_op op)

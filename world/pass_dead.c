@@ -22,6 +22,7 @@ bool ru_node_reads(const ru_node *n, uint32_t k)
     case RU_OP_AveragePoolGrad:
     case RU_OP_GlobalAveragePoolGrad:
     case RU_OP_SliceGrad:
+    case RU_OP_ResizeGrad:
     case RU_OP_CastLike:
         return k != 1;
     case RU_OP_ConvGradX:

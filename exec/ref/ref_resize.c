@@ -3,6 +3,8 @@
  * Every output position of an axis is a weighted sum of a few input positions ("taps"); nearest has
  * one tap, linear two, cubic four, more with antialias. The tables are made per axis, then every
  * output element sums over the product of its axes' taps. */
+#include "exec/ref/resize.h"
+
 #include "exec/ref/ref_impl.h"
 
 #include <math.h>
@@ -18,14 +20,6 @@ typedef struct axis_plan {
     double scale, roi_begin, roi_end, cubic_a;
     bool antialias, exclude_outside;
 } axis_plan;
-
-/* Taps of one axis: position x has n[x] of them, at most `room`. */
-typedef struct axis_taps {
-    int64_t room;
-    int64_t *n, *index; /* [out], [out][room] */
-    double *weight;     /* [out][room] */
-    bool *outside;      /* [out] takes the extrapolation value */
-} axis_taps;
 
 /* Source coordinate of output position x; *outside by tf_crop_and_resize. */
 static double source_of(const axis_plan *a, int64_t x, bool *outside)
@@ -85,7 +79,7 @@ static double filter(const axis_plan *a, double d)
     return d < 2.0 ? ((A * d - 5.0 * A) * d + 8.0 * A) * d - 4.0 * A : 0.0;
 }
 
-static void add_tap(const axis_plan *a, axis_taps *t, int64_t x, int64_t index, double weight)
+static void add_tap(const axis_plan *a, rui_resize_axis *t, int64_t x, int64_t index, double weight)
 {
     bool in = index >= 0 && index < a->in;
     if (weight == 0.0 || (!in && a->exclude_outside) || t->n[x] >= t->room) {
@@ -96,10 +90,13 @@ static void add_tap(const axis_plan *a, axis_taps *t, int64_t x, int64_t index, 
     t->weight[at] = weight;
 }
 
-static ru_status make_taps(const ru_ref_call *c, const axis_plan *a, axis_taps *t, ru_err *err)
+static ru_status make_taps(const ru_ref_call *c, const axis_plan *a, rui_resize_axis *t,
+                           ru_err *err)
 {
     double stretch = a->antialias && a->scale < 1.0 ? a->scale : 1.0;
     double reach = (a->mode == CUBIC ? 2.0 : 1.0) / stretch;
+    t->in = a->in;
+    t->out = a->out;
     t->room = a->mode == NEAREST ? 1 : 2 * (int64_t)ceil(reach) + 2;
     RU_TRY(rui_ref_zero_ints(c, a->out, &t->n, err));
     RU_TRY(rui_ref_zero_ints(c, a->out * t->room, &t->index, err));
@@ -147,14 +144,14 @@ static ru_status mode_of(const ru_node *n, resize_mode *mode, ru_err *err)
 }
 
 /* Scales of the axes named: given, or out/in, or one for all when the aspect ratio is kept. */
-static ru_status fill_scales(const ru_ref_call *c, const uint32_t *axes, uint32_t n, axis_plan *a,
-                             ru_err *err)
+static ru_status fill_scales(const ru_ref_call *c, uint32_t k_scales, const uint32_t *axes,
+                             uint32_t n, axis_plan *a, ru_err *err)
 {
     double *scales = NULL, *sizes = NULL;
-    if (rui_ref_has(c, 2) && rui_ref_count(&c->in[2].type) > 0) {
-        RU_TRY(rui_ref_in(c, 2, &scales, err));
+    if (rui_ref_has(c, k_scales) && rui_ref_count(&c->in[k_scales].type) > 0) {
+        RU_TRY(rui_ref_in(c, k_scales, &scales, err));
     } else {
-        RU_TRY(rui_ref_in(c, 3, &sizes, err));
+        RU_TRY(rui_ref_in(c, k_scales + 1, &sizes, err));
     }
     const char *policy = ru_node_str(c->node, RU_ATTR_keep_aspect_ratio_policy, "stretch");
     bool stretch = strcmp(policy, "stretch") == 0 || sizes == NULL;
@@ -172,15 +169,15 @@ static ru_status fill_scales(const ru_ref_call *c, const uint32_t *axes, uint32_
     return RU_OK;
 }
 
-static ru_status make_plans(const ru_ref_call *c, axis_plan *a, ru_err *err)
+static ru_status make_plans(const ru_ref_call *c, const ru_type *x, const ru_type *y, uint32_t k,
+                            axis_plan *a, ru_err *err)
 {
-    const ru_type *x = &c->in[0].type, *y = &c->out[0].type;
     resize_mode mode = NEAREST;
     uint32_t axes[RU_RANK_MAX], n_axes;
     double *roi;
     RU_TRY(mode_of(c->node, &mode, err));
-    RU_TRY(rui_ref_in(c, 1, &roi, err));
-    roi = roi != NULL && rui_ref_count(&c->in[1].type) > 0 ? roi : NULL;
+    RU_TRY(rui_ref_in(c, k, &roi, err));
+    roi = roi != NULL && rui_ref_count(&c->in[k].type) > 0 ? roi : NULL;
     for (uint32_t d = 0; d < x->rank; d++) {
         a[d] = (axis_plan){
             .mode = mode, .in = x->dims[d], .out = y->dims[d], .scale = 1.0, .roi_end = 1.0};
@@ -194,19 +191,31 @@ static ru_status make_plans(const ru_ref_call *c, axis_plan *a, ru_err *err)
     }
     const int64_t *given = ru_node_ints(c->node, RU_ATTR_axes, &n_axes);
     n_axes = given != NULL ? n_axes : x->rank;
-    for (uint32_t k = 0; given != NULL && k < n_axes; k++) {
-        RU_TRY(rui_ref_axis(c, given[k], x->rank, &axes[k], err));
+    for (uint32_t i = 0; given != NULL && i < n_axes; i++) {
+        RU_TRY(rui_ref_axis(c, given[i], x->rank, &axes[i], err));
     }
-    for (uint32_t k = 0; roi != NULL && k < n_axes; k++) {
-        a[axes[k]].roi_begin = roi[k];
-        a[axes[k]].roi_end = roi[n_axes + k];
+    for (uint32_t i = 0; roi != NULL && i < n_axes; i++) {
+        a[axes[i]].roi_begin = roi[i];
+        a[axes[i]].roi_end = roi[n_axes + i];
     }
-    return fill_scales(c, axes, n_axes, a, err);
+    return fill_scales(c, k + 1, axes, n_axes, a, err);
 }
 
-/* One output element: the sum over the product of the taps of its axes. */
-static double element(const double *x, const axis_plan *a, const axis_taps *t, const int64_t *at,
-                      uint32_t rank)
+ru_status rui_resize_make(const ru_ref_call *c, const ru_type *x, const ru_type *y, uint32_t k,
+                          rui_resize_axis *axes, ru_err *err)
+{
+    axis_plan a[RU_RANK_MAX];
+    RU_TRY(make_plans(c, x, y, k, a, err));
+    for (uint32_t d = 0; d < x->rank; d++) {
+        RU_TRY(make_taps(c, &a[d], &axes[d], err));
+    }
+    return RU_OK;
+}
+
+/* The taps of output element `at` in x: y = sum of weight * x[place], `give` NULL; or the other way
+ * round, give[place] += weight * dy. */
+static double element(const double *x, double *give, double dy, const rui_resize_axis *t,
+                      const int64_t *at, uint32_t rank)
 {
     int64_t taps[RU_RANK_MAX];
     for (uint32_t d = 0; d < rank; d++) {
@@ -224,35 +233,61 @@ static double element(const double *x, const axis_plan *a, const axis_taps *t, c
         for (uint32_t d = 0; d < rank; d++) {
             int64_t k = at[d] * t[d].room + w.at[d];
             weight *= t[d].weight[k];
-            off = off * a[d].in + t[d].index[k];
+            off = off * t[d].in + t[d].index[k];
         }
-        sum += weight * x[off];
+        if (give != NULL) {
+            give[off] += weight * dy;
+        } else {
+            sum += weight * x[off];
+        }
     } while (rui_walk_next(&w));
     return sum;
+}
+
+static bool is_outside(const rui_resize_axis *t, const rui_walk *w)
+{
+    bool outside = false;
+    for (uint32_t d = 0; d < w->rank; d++) {
+        outside = outside || t[d].outside[w->at[d]];
+    }
+    return outside;
 }
 
 ru_status rui_ref_Resize(const ru_ref_call *c, ru_err *err)
 {
     const ru_type *t = &c->out[0].type;
-    axis_plan a[RU_RANK_MAX];
-    axis_taps taps[RU_RANK_MAX];
+    rui_resize_axis taps[RU_RANK_MAX];
     double *x, *y, extra = ru_node_float(c->node, RU_ATTR_extrapolation_value, 0.0);
-    RU_TRY(make_plans(c, a, err));
-    for (uint32_t d = 0; d < t->rank; d++) {
-        RU_TRY(make_taps(c, &a[d], &taps[d], err));
-    }
+    RU_TRY(rui_resize_make(c, &c->in[0].type, t, 1, taps, err));
     RU_TRY(rui_ref_in(c, 0, &x, err));
     RU_TRY(rui_ref_zeros(c, rui_ref_count(t), &y, err));
     rui_walk w;
     rui_walk_init(&w, t->dims, t->rank);
     for (int64_t i = 0; i < rui_ref_count(t); i++) {
-        bool outside = false;
-        for (uint32_t d = 0; d < t->rank; d++) {
-            outside = outside || taps[d].outside[w.at[d]];
-        }
-        y[i] = outside ? extra : element(x, a, taps, w.at, t->rank);
+        y[i] = is_outside(taps, &w) ? extra : element(x, NULL, 0.0, taps, w.at, t->rank);
         rui_walk_next(&w);
     }
     rui_ref_store(&c->out[0], y);
+    return RU_OK;
+}
+
+/* (dy, x_like, roi?, scales?, sizes?): every output element gives its taps their shares. */
+ru_status rui_ref_ResizeGrad(const ru_ref_call *c, ru_err *err)
+{
+    const ru_type *t = &c->in[0].type;
+    rui_resize_axis taps[RU_RANK_MAX];
+    double *dy, *dx;
+    RU_TRY(rui_resize_make(c, &c->out[0].type, t, 2, taps, err));
+    RU_TRY(rui_ref_in(c, 0, &dy, err));
+    RU_TRY(rui_ref_zeros(c, rui_ref_count(&c->out[0].type), &dx, err));
+    rui_walk w;
+    rui_walk_init(&w, t->dims, t->rank);
+    for (int64_t i = 0; i < rui_ref_count(t); i++) {
+        if (!is_outside(taps, &w)) {
+            (void)element(NULL, dx, dy[i], taps, w.at, t->rank);
+        }
+        rui_walk_next(&w);
+    }
+    rui_ref_store(&c->out[0], dx);
     return RU_OK;
 }
