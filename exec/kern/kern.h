@@ -298,6 +298,14 @@ typedef struct ru_kern_taps {
     /* mean and 1/sqrt(variance + epsilon) of n elements */                                        \
     X(void, moments,                                                                               \
       (ru_dtype t, const void *x, int64_t n, float epsilon, float *mean, float *invstd))           \
+    /* One group of one sample, [channels, inner]; scale and bias of its channels */               \
+    X(void, groupnorm,                                                                             \
+      (ru_dtype t, const void *x, const float *scale, const float *bias, float epsilon, void *y,   \
+       int64_t channels, int64_t inner))                                                           \
+    /* The same backward; dscale and dbias are this group's shares */                              \
+    X(void, groupnorm_grad,                                                                        \
+      (ru_dtype t, const void *dy, const void *x, const float *scale, float epsilon, void *dx,     \
+       float *dscale, float *dbias, int64_t channels, int64_t inner))                              \
     X(void, softmax, (ru_dtype t, bool log, const void *x, void *y, int64_t rows, int64_t cols))   \
     X(void, softmax_grad,                                                                          \
       (ru_dtype t, bool log, const void *dy, const void *y, void *dx, int64_t rows, int64_t cols)) \
