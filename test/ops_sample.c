@@ -221,7 +221,8 @@ void sample_binary(ops_case *c)
     bool many =
         c->op == RU_OP_Sum || c->op == RU_OP_Mean || c->op == RU_OP_Max || c->op == RU_OP_Min;
     if (many && ops_coin(c)) {
-        ops_in_grid(c, ops_type(RU_F32, 0, NULL), -4.0, 4.0);
+        bool full = ops_coin(c); /* a third of full shape, or one number */
+        ops_in_grid(c, full ? c->in[0].type : ops_type(RU_F32, 0, NULL), -4.0, 4.0);
         c->grad_in = 7;
     }
     if (c->op == RU_OP_Max || c->op == RU_OP_Min) {

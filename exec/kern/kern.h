@@ -230,6 +230,14 @@ typedef struct ru_kern_lstm {
     float *dh0, *dc0; /* may be NULL */
 } ru_kern_lstm;
 
+/* Lines along the middle of [outer, dim, inner]. */
+typedef struct ru_kern_scan {
+    int64_t dim, inner;
+    bool exclusive, reverse; /* cumsum */
+    bool smallest, last;     /* arg, topk: the smallest; arg: of equals the last */
+    int64_t keep;            /* topk: 1 .. dim */
+} ru_kern_scan;
+
 /* A stretch of the last axis of places: n elements from `to` on read `from`, `from` + step, ...;
  * from < 0: the fill. */
 typedef struct ru_kern_place_run {
@@ -365,6 +373,13 @@ typedef struct ru_kern_taps {
     /* sums of masked dy and of masked dy * (x - mean) */                                          \
     X(void, bn_grad_sums, (const ru_kern_bn *b, float *sum, float *dot))                           \
     X(void, bn_grad_apply, (const ru_kern_bn *b))                                                  \
+    /* For o0 .. o1 of the outer dim. topk: y or index may be NULL, [outer, keep, inner]; work: 8  \
+     * * keep bytes */                                                                                     \
+    X(void, cumsum, (const ru_kern_scan *s, const float *x, float *y, int64_t o0, int64_t o1))     \
+    X(void, arg, (const ru_kern_scan *s, const float *x, int64_t *y, int64_t o0, int64_t o1))      \
+    X(void, topk,                                                                                  \
+      (const ru_kern_scan *s, const float *x, float *y, int64_t *index, void *work, int64_t o0,    \
+       int64_t o1))                                                                                \
     /* Rows r0 .. r1 (of the product of the outer dims) */                                         \
     X(void, places,                                                                                \
       (const ru_kern_places *p, const void *x, const void *fill, void *y, int64_t r0, int64_t r1)) \

@@ -1,0 +1,182 @@
+/* Along one axis of [outer, dim, inner]: running sums, the place of the largest, the k largest. */
+#include "exec/kern/isa.h"
+
+enum { SCAN_COLS = 64, ARG_LANES = 16 };
+
+/* Sums are kept in double: a float would lose a digit every ten thousand elements. */
+static void cumsum_block(const ru_kern_scan *s, const float *x, float *y, int64_t cols)
+{
+    double acc[SCAN_COLS] = {0.0};
+    for (int64_t k = 0; k < s->dim; k++) {
+        int64_t at = (s->reverse ? s->dim - 1 - k : k) * s->inner;
+        const float *from = x + at;
+        float *to = y + at;
+#pragma omp simd
+        for (int64_t j = 0; j < cols; j++) {
+            double old = acc[j];
+            acc[j] += (double)from[j];
+            to[j] = (float)(s->exclusive ? old : acc[j]);
+        }
+    }
+}
+
+void RUI_K(rui_kern_cumsum)(const ru_kern_scan *s, const float *x, float *y, int64_t o0, int64_t o1)
+{
+    for (int64_t o = o0; o < o1; o++) {
+        int64_t at = o * s->dim * s->inner;
+        for (int64_t c = 0; c < s->inner; c += SCAN_COLS) {
+            cumsum_block(s, x + at + c, y + at + c, kv_min_i64(SCAN_COLS, s->inner - c));
+        }
+    }
+}
+
+/* Places of the largest of `sign` * x; of equals the first, or the last. */
+static void arg_block(const ru_kern_scan *s, const float *x, int64_t *y, int64_t cols)
+{
+    float best[SCAN_COLS];
+    int32_t at[SCAN_COLS];
+    float sign = s->smallest ? -1.0f : 1.0f;
+    for (int64_t j = 0; j < cols; j++) {
+        best[j] = sign * x[j];
+        at[j] = 0;
+    }
+    for (int64_t k = 1; k < s->dim; k++) {
+        const float *from = x + k * s->inner;
+        int32_t place = (int32_t)k;
+        if (s->last) {
+#pragma omp simd
+            for (int64_t j = 0; j < cols; j++) {
+                float v = sign * from[j];
+                bool better = !(best[j] > v);
+                best[j] = better ? v : best[j];
+                at[j] = better ? place : at[j];
+            }
+        } else {
+#pragma omp simd
+            for (int64_t j = 0; j < cols; j++) {
+                float v = sign * from[j];
+                bool better = v > best[j];
+                best[j] = better ? v : best[j];
+                at[j] = better ? place : at[j];
+            }
+        }
+    }
+    for (int64_t j = 0; j < cols; j++) {
+        y[j] = at[j];
+    }
+}
+
+/* A contiguous line: lanes that each keep their first best. Not for `last`. */
+static int64_t arg_line(const ru_kern_scan *s, const float *x)
+{
+    float best[ARG_LANES], sign = s->smallest ? -1.0f : 1.0f;
+    int32_t at[ARG_LANES] = {0};
+    int64_t k = 0;
+    for (int64_t j = 0; j < ARG_LANES; j++) {
+        best[j] = sign * x[0];
+    }
+    for (; k + ARG_LANES <= s->dim; k += ARG_LANES) {
+        int32_t base = (int32_t)k;
+#pragma omp simd
+        for (int32_t j = 0; j < ARG_LANES; j++) {
+            float v = sign * x[base + j];
+            bool better = v > best[j];
+            best[j] = better ? v : best[j];
+            at[j] = better ? base + j : at[j];
+        }
+    }
+    for (int64_t j = 0; k < s->dim; k++, j++) {
+        float v = sign * x[k];
+        at[j] = v > best[j] ? (int32_t)k : at[j];
+        best[j] = v > best[j] ? v : best[j];
+    }
+    int64_t win = 0;
+    for (int64_t j = 1; j < ARG_LANES; j++) {
+        bool better = best[j] > best[win] || (best[j] == best[win] && at[j] < at[win]);
+        win = better ? j : win;
+    }
+    return at[win];
+}
+
+void RUI_K(rui_kern_arg)(const ru_kern_scan *s, const float *x, int64_t *y, int64_t o0, int64_t o1)
+{
+    for (int64_t o = o0; o < o1; o++) {
+        const float *from = x + o * s->dim * s->inner;
+        if (s->inner == 1 && !s->last) {
+            y[o] = arg_line(s, from);
+            continue;
+        }
+        for (int64_t c = 0; c < s->inner; c += SCAN_COLS) {
+            arg_block(s, from + c, y + o * s->inner + c, kv_min_i64(SCAN_COLS, s->inner - c));
+        }
+    }
+}
+
+/* -- the k largest: a heap whose root is the worst that is kept ----------------------------------
+ */
+
+typedef struct kept {
+    float v;
+    int32_t at;
+} kept;
+
+/* Does a come after b in the answer? */
+static bool worse(kept a, kept b)
+{
+    return a.v < b.v || (!(b.v < a.v) && a.at > b.at);
+}
+
+static void sink(kept *heap, int64_t n, int64_t i, kept x)
+{
+    for (;;) {
+        int64_t c = 2 * i + 1;
+        if (c >= n) {
+            break;
+        }
+        c += c + 1 < n && worse(heap[c + 1], heap[c]);
+        if (!worse(heap[c], x)) {
+            break;
+        }
+        heap[i] = heap[c];
+        i = c;
+    }
+    heap[i] = x;
+}
+
+static void top_line(const ru_kern_scan *s, const float *x, float *y, int64_t *index, kept *heap)
+{
+    float sign = s->smallest ? -1.0f : 1.0f;
+    int64_t k = s->keep;
+    for (int64_t i = 0; i < k; i++) {
+        heap[i] = (kept){sign * x[i * s->inner], (int32_t)i};
+    }
+    for (int64_t i = k / 2; i-- > 0;) {
+        sink(heap, k, i, heap[i]);
+    }
+    for (int64_t i = k; i < s->dim; i++) {
+        float v = sign * x[i * s->inner];
+        if (v > heap[0].v) {
+            sink(heap, k, 0, (kept){v, (int32_t)i});
+        }
+    }
+    for (int64_t i = k; i-- > 0;) { /* the worst goes last */
+        kept w = heap[0];
+        sink(heap, i, 0, heap[i]);
+        if (y != NULL) {
+            y[i * s->inner] = sign * w.v;
+        }
+        if (index != NULL) {
+            index[i * s->inner] = w.at;
+        }
+    }
+}
+
+void RUI_K(rui_kern_topk)(const ru_kern_scan *s, const float *x, float *y, int64_t *index,
+                          void *work, int64_t o0, int64_t o1)
+{
+    for (int64_t l = o0 * s->inner; l < o1 * s->inner && s->keep > 0; l++) {
+        int64_t o = l / s->inner, i = l % s->inner, to = o * s->keep * s->inner + i;
+        top_line(s, x + o * s->dim * s->inner + i, y == NULL ? NULL : y + to,
+                 index == NULL ? NULL : index + to, work);
+    }
+}
