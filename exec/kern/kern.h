@@ -373,10 +373,10 @@ typedef struct ru_kern_taps {
     /* sums of masked dy and of masked dy * (x - mean) */                                          \
     X(void, bn_grad_sums, (const ru_kern_bn *b, float *sum, float *dot))                           \
     X(void, bn_grad_apply, (const ru_kern_bn *b))                                                  \
-    /* For o0 .. o1 of the outer dim. topk: y or index may be NULL, [outer, keep, inner]; work: 8  \
-     * * keep bytes */                                                                                     \
+    /* For o0 .. o1 of the outer dim */                                                            \
     X(void, cumsum, (const ru_kern_scan *s, const float *x, float *y, int64_t o0, int64_t o1))     \
     X(void, arg, (const ru_kern_scan *s, const float *x, int64_t *y, int64_t o0, int64_t o1))      \
+    /* y, index: [outer, keep, inner], either may be NULL; work: 8 * keep bytes */                 \
     X(void, topk,                                                                                  \
       (const ru_kern_scan *s, const float *x, float *y, int64_t *index, void *work, int64_t o0,    \
        int64_t o1))                                                                                \
