@@ -94,6 +94,7 @@ ru_status ru_bench_reader(ru_bench *b, ru_err *err);
 ru_status ru_bench_start(ru_bench *b, ru_err *err);
 ru_status ru_bench_trace(ru_bench *b, ru_err *err);
 ru_status ru_bench_sim(ru_bench *b, ru_err *err);
+ru_status ru_bench_ddp(ru_bench *b, ru_err *err);
 
 /* The program's own path, and the folder with peer.py and models.py. NULL: not found. */
 const char *ru_bench_self(ru_arena *arena);

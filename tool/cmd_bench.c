@@ -14,6 +14,7 @@
     X(train, ru_bench_train, "training speed and memory against PyTorch, f32 and bf16")            \
     X(infer, ru_bench_infer, "inference of exported ONNX models against PyTorch and ONNX Runtime") \
     X(reader, ru_bench_reader, "reading tokens, IDX and photos against the disk and Pillow")       \
+    X(ddp, ru_bench_ddp, "data-parallel steps on shaped links against PyTorch DDP over gloo")      \
     X(start, ru_bench_start, "starting the program and the first training step")                   \
     X(trace, ru_bench_trace, "cost of one record of the recorder")
 
