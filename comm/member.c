@@ -175,6 +175,7 @@ void rui_m_beat_send(ru_member *m, ru_node_id to, uint8_t extra, bool status, ru
                     .epoch = m->view.epoch,
                     .accepted = m->voted,
                     .promised = m->promised,
+                    .promised_to = m->promised_to,
                     .has_status = status && m->has_status,
                     .status = m->status,
                     .status_bytes = m->status_bytes};
@@ -303,6 +304,11 @@ static void beat(ru_member *m, rui_m_peer *p, const ru_event *ev, ru_effects *fx
         if ((b.flags & RUI_B_LEADS) != 0) {
             follow(m, p, &b, fx);
         }
+        if (m->phase == RUI_FOLLOWS && p->seeks && ru_node_is(p->node, m->lead)) {
+            char who[RUI_WHO_MAX];
+            rui_m_seek_start(m, fx, "%s does not lead any more",
+                             rui_m_who(m, p->node, who, sizeof who));
+        }
         if (m->asking && p->seeks) {
             rui_m_ask_takeover(m, p, fx);
         }
@@ -339,7 +345,8 @@ static void out_message(ru_member *m, const ru_event *ev, ru_effects *fx)
         rui_m_hostile(m, fx, ev->node, "a malformed word of parting");
     } else if (m->phase == RUI_JOINS) {
         rui_m_join_again(m, why, fx);
-    } else if (epoch > m->view.epoch && m->phase != RUI_OUT && m->view.epoch > 0) {
+    } else if (m->view.epoch > 0 &&
+               (epoch > m->view.epoch || (m->leaving && ru_node_is(ev->node, m->lead)))) {
         rui_m_out(m, fx, "%s", why);
     }
 }
@@ -404,9 +411,10 @@ static void ended_is_gone(ru_member *m, rui_m_peer *p, ru_effects *fx)
     }
 }
 
-static void attempt_failed(ru_member *m, rui_m_peer *p, ru_effects *fx)
+static void attempt_failed(ru_member *m, rui_m_peer *p, bool refused, ru_effects *fx)
 {
     p->trying = false;
+    p->ended = p->ended || (refused && p->rank != RUI_M_NONE); /* nobody listens there any more */
     p->try_at = ru_time_after(m->now, m->opt.beat_ns);
     if (p->ended && !p->gone) {
         ended_is_gone(m, p, fx);
@@ -431,7 +439,7 @@ static void down(ru_member *m, const ru_event *ev, ru_effects *fx)
         return;
     }
     if (!p->up) {
-        attempt_failed(m, p, fx);
+        attempt_failed(m, p, ev->value == RU_E_PEER, fx);
         return;
     }
     p->up = p->seeks = p->trying = false;

@@ -65,6 +65,7 @@ typedef struct rui_m_broken {
 typedef struct rui_m_beat {
     uint8_t flags;
     uint32_t epoch, accepted, promised;
+    ru_node_id promised_to;
     rui_m_broken broken[RUI_M_BROKEN_MAX];
     uint32_t n_broken;
     bool has_status;
@@ -122,10 +123,12 @@ typedef struct rui_m_peer {
     uint8_t suspected; /* by our owner: 1, for certain: 2 */
     uint16_t status_bytes;
     bool has_status;
-    uint32_t number;   /* for people */
-    uint32_t epoch;    /* in force there */
-    uint32_t accepted; /* newest view it accepted */
-    uint32_t granted;  /* ballot it promised us */
+    uint32_t number;     /* for people */
+    uint32_t epoch;      /* in force there */
+    uint32_t accepted;   /* newest view it accepted */
+    uint32_t granted;    /* ballot it promised us */
+    uint32_t asked;      /* ballot it was last asked for, at ... */
+    ru_time takeover_at; /* ... this time */
     ru_time heard;
     ru_time down_at;     /* since when not up */
     ru_time try_at;      /* next attempt to connect not before */
@@ -233,6 +236,7 @@ struct ru_member {
     bool adopting;  /* first puts in force what its predecessor had under way */
     bool lead_wait; /* leads by its predecessor's view: waits for statuses before LEAD */
     bool pending;   /* own proposal under way: next.epoch */
+    bool recheck;   /* somebody whose vote was awaited was given up */
     uint32_t change_dead, change_leaving, change_joining; /* as last told to the owner */
     bool change_told;
     ru_member_info *wanted; /* [n_max] */

@@ -12,6 +12,7 @@
 
 static const int64_t hello_again_ns = 300000000;
 static const int64_t try_again_ns = 200000000;
+static const int64_t no_answer_ns = 500000000;
 static const int64_t waits_named_ns = 5000000000;
 static const int64_t forgotten_ns = 5000000000; /* an attempt without any answer */
 
@@ -70,16 +71,15 @@ static void seek_contact(ru_member *m, ru_effects *fx)
     for (rui_m_peer *p = NULL; (p = rui_m_peer_next(m, p)) != NULL;) {
         n_up += p->up;
     }
-    uint32_t pick = n_up > 0 ? j->turn % (n_up + 1) : 0, k = 0;
+    uint32_t turn = j->turn++, pick = turn % (n_up + 1), k = 0;
     for (rui_m_peer *p = NULL; (p = rui_m_peer_next(m, p)) != NULL;) {
         if (p->up && k++ == pick) {
-            j->turn++;
             say_hello(m, p->node, fx);
             return;
         }
     }
-    if (!j->trying && rui_m_since(m, j->try_at) >= try_again_ns) {
-        uint32_t at = j->turn++ % (j->n_targets + 1);
+    if (!j->trying && m->lead.v == 0 && rui_m_since(m, j->try_at) >= try_again_ns) {
+        uint32_t at = turn / (n_up + 1) % (j->n_targets + 1);
         connect_to(m, at == 0 ? j->contact : j->targets[at - 1].address, fx);
     }
 }
@@ -144,6 +144,8 @@ void rui_m_join_tick(ru_member *m, ru_effects *fx)
     } else if (lead == NULL || !lead->up) {
         if (!trying_leader(m) && rui_m_since(m, j->try_at) >= try_again_ns) {
             connect_to(m, j->lead_address, fx);
+        } else if (rui_m_since(m, j->try_at) >= no_answer_ns) {
+            seek_contact(m, fx); /* perhaps another one leads by now */
         }
     } else {
         if (!j->ready && rui_m_since(m, j->hello_at) >= hello_again_ns) {
@@ -216,7 +218,11 @@ void rui_m_redirect(ru_member *m, const ru_event *ev, ru_effects *fx)
         rui_m_hostile(m, fx, ev->node, "a malformed redirection");
         return;
     }
-    if (m->phase != RUI_JOINS || (m->lead.v != 0 && !ru_node_is(m->lead, ev->node))) {
+    const rui_m_peer *old = m->lead.v != 0 ? rui_m_peer_find(m, m->lead) : NULL;
+    if (m->phase != RUI_JOINS || (old != NULL && old->up && !ru_node_is(m->lead, ev->node))) {
+        return;
+    }
+    if (ru_node_is(m->lead, lead) && trying_leader(m)) {
         return;
     }
     if (lead.v == 0) {

@@ -101,6 +101,18 @@ void ru_member_wanted_get(const ru_member *m, ru_member_wanted *into)
                                .n_joining = joined};
 }
 
+/* Everybody wants to leave: there is no view to install, the job is over. */
+static void all_leave(ru_member *m, ru_effects *fx)
+{
+    for (rui_m_peer *p = NULL; (p = rui_m_peer_next(m, p)) != NULL;) {
+        if (p->rank != RUI_M_NONE) {
+            p->told_at.ns = 0;
+            rui_m_tell_out(m, p, "it left", fx);
+        }
+    }
+    rui_m_out(m, fx, "it left");
+}
+
 void rui_m_change_check(ru_member *m, bool again, ru_effects *fx)
 {
     if (m->phase != RUI_LEADS || m->pending || m->lead_wait) {
@@ -108,6 +120,10 @@ void rui_m_change_check(ru_member *m, bool again, ru_effects *fx)
         return;
     }
     counts c = count(m);
+    if (m->view.n > 0 && c.n == 0 && m->leaving) {
+        all_leave(m, fx);
+        return;
+    }
     bool same = m->change_told && c.dead == m->change_dead && c.leaving == m->change_leaving &&
                 c.joining == m->change_joining;
     if (same && !again) {
@@ -162,6 +178,7 @@ static void give_up(ru_member *m, rui_m_peer *p, const char *why, ru_effects *fx
         return;
     }
     p->dead = true;
+    m->recheck = m->pending;
     char who[RUI_WHO_MAX];
     ru_fx_log(fx, RU_LOG_WARN, "%s is given up: %s", rui_m_who(m, p->node, who, sizeof who), why);
     m->change_told = false;
@@ -257,7 +274,9 @@ void rui_m_lead_beat(ru_member *m, rui_m_peer *p, const rui_m_beat *b, ru_effect
     if (p->rank == RUI_M_NONE) {
         joiner_beat(m, p, b, fx);
     } else {
-        if (b->promised > m->promised) {
+        bool other = b->promised == m->promised && b->promised > m->view.epoch &&
+                     !ru_node_is(b->promised_to, m->promised_to);
+        if (b->promised > m->promised || other) {
             char who[RUI_WHO_MAX];
             rui_m_seek_start(m, fx, "%s has promised to follow another",
                              rui_m_who(m, p->node, who, sizeof who));
@@ -382,6 +401,10 @@ void rui_m_lead_tick(ru_member *m, ru_effects *fx)
         return;
     }
     pairs_judge(m, fx);
+    if (m->recheck) {
+        m->recheck = false;
+        rui_m_commit_check(m, fx);
+    }
     joiners_tick(m, fx);
     lead_wait_check(m, fx);
     if (!m->change_told) {

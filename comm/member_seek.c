@@ -18,6 +18,13 @@ static int64_t patience_ns(const ru_member *m)
     return m->opt.dead_ns - m->opt.suspect_ns;
 }
 
+/* The older, the sooner it tries again. */
+static int64_t turn_ns(const ru_member *m)
+{
+    uint32_t rank = rui_m_rank(m, m->self.node);
+    return m->opt.beat_ns * (1 + (rank < RUI_M_ASKED ? rank : RUI_M_ASKED));
+}
+
 static bool silent(const ru_member *m, const rui_m_peer *p)
 {
     return p->asked_at.ns != 0 && p->heard.ns < p->asked_at.ns &&
@@ -98,8 +105,8 @@ static bool is_candidate(const ru_member *m)
         const rui_m_peer *p = rui_m_peer_find(m, node);
         bool passed = p != NULL && (p->gone || silent(m, p));
         /* Whoever is older and answers but gets nowhere: the next in line try in turn. */
-        int64_t turn_ns = 4 * m->opt.dead_ns + (int64_t)(i + 1) * 4 * m->opt.beat_ns;
-        if (!passed && rui_m_since(m, m->seek_since) < turn_ns) {
+        int64_t late_ns = 4 * m->opt.dead_ns + (int64_t)(i + 1) * 4 * m->opt.beat_ns;
+        if (!passed && rui_m_since(m, m->seek_since) < late_ns) {
             return false;
         }
     }
@@ -108,9 +115,12 @@ static bool is_candidate(const ru_member *m)
 
 void rui_m_ask_takeover(ru_member *m, rui_m_peer *p, ru_effects *fx)
 {
-    if (!m->asking || !p->up || p->granted == m->ballot) {
+    bool again = p->asked == m->ballot && rui_m_since(m, p->takeover_at) < m->opt.beat_ns / 2;
+    if (!m->asking || !p->up || p->granted == m->ballot || again) {
         return;
     }
+    p->asked = m->ballot;
+    p->takeover_at = m->now;
     uint8_t buf[RUI_SMALL_MAX];
     int64_t n = rui_m_put_takeover(buf, sizeof buf, m->ballot, m->view.epoch, m->next.epoch);
     ru_fx_send(fx, p->node, RUI_M_TAKEOVER, buf, n);
@@ -168,6 +178,31 @@ static bool settled(const ru_member *m, const ru_member_info *at, uint32_t n)
         }
     }
     return true;
+}
+
+/* Can what is under way be in force somewhere? Not when its proposer, the leader of the view
+ * before, answered that it is not; nor when those that may have accepted it are too few. Any vote
+ * after the view counts: an older proposal of the same content may be in force. */
+static bool may_be_in_force(const ru_member *m)
+{
+    const ru_view *v = &m->view;
+    const rui_m_peer *lead = rui_m_peer_find(m, v->leader);
+    bool asked = is_self(m, v->leader) ||
+                 (lead != NULL && lead->granted == m->ballot && lead->epoch == v->epoch);
+    if (m->next.epoch == v->epoch + 1 && asked) {
+        return false;
+    }
+    uint32_t may = 0;
+    bool oldest = false;
+    for (uint32_t i = 0; i < v->n; i++) {
+        const rui_m_peer *p = rui_m_peer_find(m, v->at[i].node);
+        bool no = is_self(m, v->at[i].node) ? m->voted <= v->epoch
+                                            : p != NULL && p->granted == m->ballot &&
+                                                  p->epoch <= v->epoch && p->accepted <= v->epoch;
+        may += !no;
+        oldest = i == 0 ? !no : oldest;
+    }
+    return may == v->n || may * 2 > v->n || (may * 2 == v->n && oldest);
 }
 
 static ru_node_id adopted_leader(const ru_member *m)
@@ -242,7 +277,7 @@ void rui_m_seek_check(ru_member *m, ru_effects *fx)
             return;
         }
     }
-    bool under_way = rui_m_next_decode(m);
+    bool under_way = rui_m_next_decode(m) && may_be_in_force(m);
     if (under_way && m->ballot < m->next.epoch + 2) {
         ask_start(m, fx); /* somebody knew of a newer view: promises for later than that */
         return;
@@ -327,9 +362,11 @@ void rui_m_takeover(ru_member *m, const ru_event *ev, ru_effects *fx)
         m->promised = ballot;
         m->promised_to = ev->node;
         m->asking = false;
+        m->ask_at = ru_time_after(m->now, patience_ns(m) + turn_ns(m)); /* let it finish */
         rui_m_seen(m, ballot);
         if (m->phase == RUI_FOLLOWS) {
             rui_m_seek_start(m, fx, "another member takes over");
+            m->ask_at = ru_time_after(m->now, patience_ns(m) + turn_ns(m));
         }
         if (epoch == m->view.epoch && m->next.epoch > accepted) {
             rui_m_accepted_tell(m, ev->node, fx);
@@ -361,13 +398,14 @@ void rui_m_answered(ru_member *m, const ru_event *ev, ru_effects *fx)
     if (a.granted) {
         p->granted = a.ballot;
         p->epoch = a.epoch;
+        p->accepted = a.accepted;
         memcpy(rui_m_peer_status(m, p), a.status, a.status_bytes);
         p->status_bytes = (uint16_t)a.status_bytes;
         p->has_status = a.status_bytes > 0;
     } else if (a.promised >= m->ballot) {
         /* Somebody else asks as well: again later, the older the sooner. */
         m->asking = false;
-        m->ask_at = ru_time_after(m->now, m->opt.beat_ns * (1 + rui_m_rank(m, m->self.node)));
+        m->ask_at = ru_time_after(m->now, turn_ns(m));
     }
     rui_m_seek_check(m, fx);
 }

@@ -310,9 +310,26 @@ static bool vote_accepted(const ru_member *m, ru_node_id node)
     return ru_node_is(node, m->self.node) || (p != NULL && p->accepted == m->next.epoch);
 }
 
+/* A view with new members is in force only when nobody is left behind: a member that knew nothing
+ * of them and survives everybody else it knows would go on without them. */
+static bool left_behind(const ru_member *m)
+{
+    bool adds = false;
+    for (uint32_t i = 0; i < m->next.n && !adds; i++) {
+        adds = rui_m_rank(m, m->next.at[i].node) == RUI_M_NONE;
+    }
+    for (uint32_t i = 0; adds && i < m->view.n; i++) {
+        const rui_m_peer *p = rui_m_peer_find(m, m->view.at[i].node);
+        if (!vote_accepted(m, m->view.at[i].node) && (p == NULL || (!p->gone && !p->dead))) {
+            return true;
+        }
+    }
+    return false;
+}
+
 void rui_m_commit_check(ru_member *m, ru_effects *fx)
 {
-    if (m->phase == RUI_LEADS && m->pending &&
+    if (m->phase == RUI_LEADS && m->pending && !left_behind(m) &&
         rui_m_quorum(m, m->view.at, m->view.n, vote_accepted)) {
         rui_m_in_force(m, fx);
     }

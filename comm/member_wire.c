@@ -135,6 +135,7 @@ int64_t rui_m_put_beat(void *buf, int64_t cap, const rui_m_beat *b)
     ru_wire_put_u32(&w, b->epoch);
     ru_wire_put_u32(&w, b->accepted);
     ru_wire_put_u32(&w, b->promised);
+    ru_wire_put_u64(&w, b->promised_to.v);
     ru_wire_put_u8(&w, (uint8_t)b->n_broken);
     for (uint32_t i = 0; i < b->n_broken; i++) {
         ru_wire_put_u64(&w, b->broken[i].node.v);
@@ -161,6 +162,7 @@ bool rui_m_get_beat(const ru_event *ev, rui_m_beat *b)
     b->epoch = ru_wire_u32(&w);
     b->accepted = ru_wire_u32(&w);
     b->promised = ru_wire_u32(&w);
+    b->promised_to.v = ru_wire_u64(&w);
     b->n_broken = ru_wire_u8(&w);
     if (w.bad || (b->flags & ~RUI_B_ALL) != 0 || b->n_broken > RUI_M_BROKEN_MAX) {
         return false;

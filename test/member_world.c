@@ -7,7 +7,7 @@
 #include "base/hash.h"
 #include "base/log.h"
 
-typedef enum event_kind { E_MESSAGE, E_UP, E_DOWN, E_TIMER, E_CONNECT, E_OWNER } event_kind;
+typedef enum event_kind { E_MESSAGE, E_UP, E_DOWN, E_TIMER, E_CONNECT, E_OWNER, E_EXIT } event_kind;
 
 typedef struct event {
     event_kind kind;
@@ -46,6 +46,7 @@ struct world {
 };
 
 static const uint32_t nobody = WORLD_NODES_MAX;
+static const int64_t exit_ns = 20000000; /* a process that is out ends soon */
 
 ru_node_id world_id(uint32_t i)
 {
@@ -192,7 +193,10 @@ static void check_fork(world *w, const world_view *v)
 {
     for (uint32_t i = 0; i < w->n_views; i++) {
         const world_view *o = &w->views[i];
-        if (o->prev != v->prev || o->epoch == v->epoch) {
+        /* The same members once more: a successor has put in force what was under way, and its
+         * first leader learns late that it was. It can do nothing more. */
+        bool same = o->hash == v->hash;
+        if (o->prev != v->prev || o->epoch == v->epoch || v->prev == UINT32_MAX || same) {
             continue;
         }
         for (uint32_t k = 0; k < w->opt.nodes; k++) {
@@ -218,6 +222,17 @@ static uint64_t view_hash(const ru_view *v)
     return ru_hasher_get(&h).low;
 }
 
+static bool known_by_living(const world *w, uint32_t but, uint32_t epoch)
+{
+    for (uint32_t k = 0; k < w->opt.nodes; k++) {
+        const world_node *n = &w->nodes[k];
+        if (k != but && n->started && n->alive && !n->out && descends(w, n->epoch, epoch)) {
+            return true;
+        }
+    }
+    return false;
+}
+
 static void check_view(world *w, uint32_t i)
 {
     world_node *n = &w->nodes[i];
@@ -239,7 +254,10 @@ static void check_view(world *w, uint32_t i)
                       .leader = v->leader,
                       .hash = view_hash(v),
                       .at = w->now};
-    if (known == NULL) { /* its proposer is the first to know */
+    if (known == NULL) { /* its proposer is the first to know, but for one that left by it */
+        if (n->epoch == 0 && v->epoch > 1) {
+            now.prev = view_find(w, v->epoch - 1) != NULL ? v->epoch - 1 : UINT32_MAX;
+        }
         if (w->n_views == WORLD_VIEWS_MAX) {
             breach(w, "more than %d views", WORLD_VIEWS_MAX);
             return;
@@ -248,7 +266,10 @@ static void check_view(world *w, uint32_t i)
         n->epoch = v->epoch;
         check_fork(w, &now);
     } else if (known->leader.v != now.leader.v || known->hash != now.hash) {
-        breach(w, "view %u is another one at process %u", v->epoch, i);
+        if (known_by_living(w, i, v->epoch)) {
+            breach(w, "view %u is another one at process %u", v->epoch, i);
+        }
+        w->views[known - w->views] = now; /* nobody is left of those who knew the other */
     }
     n->epoch = v->epoch;
 }
@@ -304,6 +325,7 @@ static void local(world *w, uint32_t i, const ru_effect *e)
         n->n_outs++;
         n->out_at = w->now;
         snprintf(n->why, sizeof n->why, "%s", (const char *)e->data);
+        push(w, w->now.ns + exit_ns, (event){.kind = E_EXIT, .to = i, .from = nobody}, NULL);
         break;
     case RU_MEMBER_STATUS:
     case RU_MEMBER_LEADERLESS:
@@ -404,11 +426,20 @@ static void connect(world *w, const event *e)
         address_of(i, name);
         b = strcmp(name, (const char *)e->data) == 0 ? i : b;
     }
-    event failed = {
-        .kind = E_DOWN, .to = a, .from = nobody, .value = RU_E_AGAIN, .size_bytes = e->size_bytes};
+    event failed = {.kind = E_DOWN,
+                    .to = a,
+                    .from = nobody,
+                    .value = w->opt.refused ? RU_E_PEER : RU_E_AGAIN,
+                    .size_bytes = e->size_bytes};
     const world_node *n = b == nobody ? NULL : &w->nodes[b];
-    bool vanished = n != NULL && n->started && !n->alive && n->left;
+    bool vanished = n != NULL && n->vanished;
+    int64_t heals_ns = b == nobody ? 0 : side_of(w, a, b)->cut_until_ns;
+    if (heals_ns > w->now.ns && heals_ns < w->now.ns + 5000000000) {
+        push(w, heals_ns + delay(w) * 10, *e, e->data); /* the kernel tries again */
+        return;
+    }
     if (b != nobody && (vanished || side_of(w, a, b)->cut_until_ns > w->now.ns)) {
+        failed.value = RU_E_AGAIN;
         push(w, w->now.ns + 5000000000, failed, e->data); /* no answer at all */
         return;
     }
@@ -426,6 +457,17 @@ static void connect(world *w, const event *e)
     push(w, arrival(w, a, b), (event){.kind = E_UP, .to = b, .from = a, .gen = w->gen}, NULL);
 }
 
+/* The sender's kernel learns that nobody is there, if the connection is still the same. */
+static void nobody_there(world *w, const event *e)
+{
+    side *other = side_of(w, e->from, e->to);
+    if (other->up && other->gen == e->gen) {
+        event down = {
+            .kind = E_DOWN, .to = e->from, .from = e->to, .gen = e->gen, .value = RU_E_PEER};
+        push(w, arrival(w, e->to, e->from), down, NULL);
+    }
+}
+
 static void deliver(world *w, const event *e)
 {
     side *s = e->from == nobody ? NULL : side_of(w, e->to, e->from);
@@ -437,18 +479,12 @@ static void deliver(world *w, const event *e)
     char name[WORLD_NAME_MAX];
     switch (e->kind) {
     case E_MESSAGE:
+        if (w->opt.verbose && e->what != RU_MEMBER_WHAT_FIRST + 4) {
+            printf("%9.4f       %u: message %u from %u\n", (double)w->now.ns / 1e9, e->to,
+                   e->what - RU_MEMBER_WHAT_FIRST, e->from);
+        }
         if (!s->up || s->gen != e->gen) {
-            /* Nobody there: the sender's kernel learns it, if the connection is still the same. */
-            side *other = side_of(w, e->from, e->to);
-            if (other->up && other->gen == e->gen) {
-                push(w, arrival(w, e->to, e->from),
-                     (event){.kind = E_DOWN,
-                             .to = e->from,
-                             .from = e->to,
-                             .gen = e->gen,
-                             .value = RU_E_PEER},
-                     NULL);
-            }
+            nobody_there(w, e);
             return;
         }
         ev.kind = RU_EV_MESSAGE;
@@ -479,6 +515,7 @@ static void deliver(world *w, const event *e)
         break;
     case E_CONNECT:
     case E_OWNER:
+    case E_EXIT:
         return;
     }
     step(w, e->to, ev);
@@ -507,12 +544,18 @@ bool world_run(world *w, ru_time until)
         }
         uint64_t word[4] = {(uint64_t)it.key, e->kind, e->to, e->from};
         w->hash = ru_hash_bytes(word, sizeof word, w->hash);
-        if (n->alive && e->kind == E_CONNECT) {
+        if (e->kind == E_EXIT) {
+            bool left = n->left;
+            world_kill(w, e->to);
+            n->left = left;
+        } else if (n->alive && e->kind == E_CONNECT) {
             connect(w, e);
         } else if (n->alive && !n->out && e->kind == E_OWNER) {
             world_install(w, e->to);
         } else if (n->alive && e->kind != E_OWNER) {
             deliver(w, e);
+        } else if (!n->alive && !n->vanished && e->kind == E_MESSAGE) {
+            nobody_there(w, e);
         }
         free(e->data);
         w->free_at[w->n_free++] = (uint32_t)it.value;
@@ -537,7 +580,9 @@ void world_start(world *w, uint32_t i, int32_t join)
     ru_arena_init(&n->fx_arena, 0);
     ru_effects_init(&n->fx, &n->fx_arena);
     char address[WORLD_NAME_MAX];
-    ru_member_options o = {.n_max = w->opt.n_max, .mesh_max = w->opt.mesh_max};
+    ru_member_options o = {
+        .n_max = w->opt.n_max, .mesh_max = w->opt.mesh_max, .join_ns = 6000000000};
+    n->contact = join;
     o.self.node = world_id(i);
     o.self.capacity = 4;
     address_of(i, o.self.address);
@@ -561,7 +606,7 @@ static void end(world *w, uint32_t i, bool silently)
         return;
     }
     n->alive = false;
-    n->left = silently;
+    n->vanished = silently;
     n->died_at = w->now;
     for (uint32_t k = 0; k < w->opt.nodes; k++) {
         if (side_of(w, i, k)->up) {
@@ -573,28 +618,42 @@ static void end(world *w, uint32_t i, bool silently)
     }
 }
 
+static void say(const world *w, const char *what, uint32_t a, uint32_t b)
+{
+    if (w->opt.verbose) {
+        printf("%9.4f  %s %u %u\n", (double)w->now.ns / 1e9, what, a, b);
+    }
+}
+
 void world_kill(world *w, uint32_t i)
 {
+    say(w, "=== kill", i, i);
     end(w, i, false);
 }
 
 void world_vanish(world *w, uint32_t i)
 {
+    say(w, "=== vanish", i, i);
     end(w, i, true);
 }
 
 void world_freeze(world *w, uint32_t i, int64_t for_ns)
 {
+    say(w, "=== freeze", i, (uint32_t)(for_ns / 1000000));
     w->nodes[i].frozen_until = ru_time_after(w->now, for_ns);
 }
 
 void world_cut(world *w, uint32_t a, uint32_t b, ru_time until)
 {
+    if (until.ns > w->now.ns) {
+        say(w, "=== cut", a, b);
+    }
     side_of(w, a, b)->cut_until_ns = side_of(w, b, a)->cut_until_ns = until.ns;
 }
 
 void world_half_open(world *w, uint32_t a, uint32_t b)
 {
+    say(w, "=== half_open", a, b);
     side *s = side_of(w, b, a);
     if (s->up && w->nodes[b].alive) {
         push(w, w->now.ns,
@@ -604,6 +663,7 @@ void world_half_open(world *w, uint32_t a, uint32_t b)
 
 void world_leave(world *w, uint32_t i)
 {
+    say(w, "=== leave", i, i);
     world_node *n = &w->nodes[i];
     if (n->started && n->alive && !n->out) {
         n->left = true;
@@ -614,6 +674,7 @@ void world_leave(world *w, uint32_t i)
 
 void world_suspect(world *w, uint32_t i, uint32_t whom, bool certain)
 {
+    say(w, "=== suspect", i, whom);
     world_node *n = &w->nodes[i];
     ru_member_suspect(n->m, world_id(whom), certain, w->now, &n->fx);
     perform(w, i);
@@ -689,7 +750,8 @@ bool world_settled(world *w, char *why, size_t cap)
         for (uint32_t k = 0; k < v->n; k++) {
             member = member || v->at[k].node.v == world_id(i).v;
         }
-        bool living = n->started && n->alive && !n->out && !n->left;
+        bool stranded = n->epoch > 0 && !member; /* cut out, and nobody can tell it so */
+        bool living = n->started && n->alive && !n->out && !n->left && !stranded;
         wanted += living;
         if (member && !living) {
             snprintf(why, cap, "process %u is still a member of view %u", i, v->epoch);

@@ -24,6 +24,7 @@ typedef struct world_options {
     int64_t owner_delay_ns;
     int64_t events_max; /* 0: 20 million */
     bool verbose;
+    bool refused; /* the network tells a refused connection from one without answer */
     bool hold_installs; /* the test installs itself */
 } world_options;
 
@@ -31,7 +32,8 @@ typedef struct world_node {
     ru_arena arena, fx_arena;
     ru_member *m;
     ru_effects fx;
-    bool started, alive, out, left;
+    bool started, alive, out, left, vanished;
+    int32_t contact; /* whom it joined by; -1: founder */
     ru_time frozen_until;
     ru_time timer_at;
     uint64_t timer_gen;
