@@ -34,6 +34,8 @@ typedef struct rui_format {
     /* Samples first .. first+n-1 into fields[k] = [n, ...]. NULL: read is called n times. */
     ru_status (*read_run)(const ru_dataset *d, int64_t first, int64_t n, void *const *fields,
                           ru_err *err);
+    /* Samples first .. first+n-1 will be read soon. NULL: nothing is gained by saying so. */
+    void (*soon)(const ru_dataset *d, int64_t first, int64_t n);
     /* Free what is not in the arena. NULL: nothing. Accepts a half-opened dataset. */
     void (*close)(ru_dataset *d);
 } rui_format;
@@ -108,6 +110,9 @@ RU_MUST_USE ru_status rui_source_read(const rui_source *s, int64_t offset, void 
 RU_MUST_USE ru_status rui_source_view(const rui_source *s, int64_t offset, int64_t size_bytes,
                                       void *scratch, const uint8_t **view, ru_err *err);
 
+/* These bytes will be read soon: the kernel fetches them in the background. */
+void rui_source_soon(const rui_source *s, int64_t offset, int64_t size_bytes);
+
 /* Scratch memory of the calling read: `small` when it is enough, else malloc. */
 typedef struct rui_scratch {
     void *p;
@@ -127,8 +132,37 @@ typedef struct rui_order {
     int64_t count;
 } rui_order;
 
-void rui_order_init(rui_order *o, uint64_t seed, int64_t epoch, int64_t count);
+#define RUI_ORDER_FULL 0x6f72646572u /* "order": the stream of the order of whole epochs */
+
+/* The order numbered `index` of 0 .. count-1 under (seed, stream). */
+void rui_order_init(rui_order *o, uint64_t seed, uint64_t stream, uint64_t index, int64_t count);
 int64_t rui_order_at(const rui_order *o, int64_t position);
+
+/* -- order in blocks (order_block.c) ----------------------------------------------------------- */
+
+enum {
+    RUI_ORDER_WINDOW = 64,           /* blocks that are shuffled with each other */
+    RUI_ORDER_BLOCK_BYTES = 1 << 20, /* of the file: a disk reads that much at nearly full rate */
+};
+
+typedef struct rui_block_order {
+    uint64_t seed;
+    int64_t epoch, count;
+    int64_t block;           /* samples of a block */
+    int64_t window, windows; /* samples of a window; how many there are */
+    int64_t shift;
+    rui_order blocks; /* of the full blocks */
+    rui_order inner;  /* of the samples of window `at` */
+    int64_t at;       /* -1: none yet */
+} rui_block_order;
+
+void rui_block_order_init(rui_block_order *o, uint64_t seed, int64_t epoch, int64_t count,
+                          int64_t block);
+/* Sample at `position`; remembers the window it is in. */
+int64_t rui_block_order_at(rui_block_order *o, int64_t position);
+/* First sample of the block that stands at `slot`, and how many it has; it may go on at sample 0.
+ */
+int64_t rui_block_order_slot(const rui_block_order *o, int64_t slot, int64_t *n);
 
 /* -- the formats ------------------------------------------------------------------------------- */
 

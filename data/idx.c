@@ -282,6 +282,13 @@ static ru_status idx_read(const ru_dataset *d, int64_t index, void *const *field
     return idx_read_run(d, index, 1, fields, err);
 }
 
+static void idx_soon(const ru_dataset *d, int64_t first, int64_t n)
+{
+    const idx_set *s = d->self;
+    const idx_array *a = &s->x;
+    rui_source_soon(&a->source, a->data_at + first * a->item_bytes, n * a->item_bytes);
+}
+
 static void idx_close(ru_dataset *d)
 {
     idx_set *s = d->self;
@@ -297,5 +304,6 @@ const rui_format rui_format_idx = {
     .open = idx_open,
     .read = idx_read,
     .read_run = idx_read_run,
+    .soon = idx_soon,
     .close = idx_close,
 };

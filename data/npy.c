@@ -301,6 +301,17 @@ static ru_status npy_read(const ru_dataset *d, int64_t index, void *const *field
     return npy_read_run(d, index, 1, fields, err);
 }
 
+static void npy_soon(const ru_dataset *d, int64_t first, int64_t n)
+{
+    const npy_set *s = d->self;
+    for (uint32_t k = 0; k < d->n_fields; k++) {
+        const npy_array *a = &s->arrays[k];
+        if (a->source != NULL) {
+            rui_source_soon(a->source, a->at + first * a->item_bytes, n * a->item_bytes);
+        }
+    }
+}
+
 static void npy_close(ru_dataset *d)
 {
     npy_set *s = d->self;
@@ -315,5 +326,6 @@ const rui_format rui_format_npy = {
     .open = npy_open,
     .read = npy_read,
     .read_run = npy_read_run,
+    .soon = npy_soon,
     .close = npy_close,
 };

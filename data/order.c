@@ -7,15 +7,13 @@
  *
  * Every round can be undone, so the whole is a bijection of side*side; results >= count walk on
  * through it until they fall below (side*side - count < 2*side, so almost never). The round keys
- * are Philox4x32-10 of (seed, epoch).
+ * are Philox4x32-10 of (seed, stream, index), the index being the epoch.
  *
  * Source: black-rogaway-2002 (ciphers with arbitrary finite domains: cycle walking and generalised
  * Feistel); salmon-2011 (Philox). */
 #include "data/data_impl.h"
 
 #include "base/rng.h"
-
-static const uint64_t order_stream = 0x6f72646572; /* "order" */
 
 static uint32_t side_of(int64_t count)
 {
@@ -40,13 +38,13 @@ static uint32_t round_hash(uint32_t key, uint32_t x, uint32_t side)
     return (uint32_t)(((h >> 32) * side) >> 32);
 }
 
-void rui_order_init(rui_order *o, uint64_t seed, int64_t epoch, int64_t count)
+void rui_order_init(rui_order *o, uint64_t seed, uint64_t stream, uint64_t index, int64_t count)
 {
     RU_CHECK(count > 0 && count <= (int64_t)1 << 62);
     o->count = count;
     o->side = side_of(count);
     for (uint32_t k = 0; k < RUI_ORDER_ROUNDS; k += 4) {
-        ru_philox_at(seed, order_stream, (uint64_t)epoch * 2 + k / 4, o->keys + k);
+        ru_philox_at(seed, stream, index * 2 + k / 4, o->keys + k);
     }
 }
 
@@ -70,6 +68,6 @@ int64_t ru_order_sample(uint64_t seed, int64_t epoch, int64_t position, int64_t 
 {
     RU_CHECK(position >= 0 && position < count);
     rui_order o;
-    rui_order_init(&o, seed, epoch, count);
+    rui_order_init(&o, seed, RUI_ORDER_FULL, (uint64_t)epoch, count);
     return rui_order_at(&o, position);
 }

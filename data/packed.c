@@ -349,6 +349,13 @@ static ru_status packed_read(const ru_dataset *d, int64_t index, void *const *fi
     return packed_read_run(d, index, 1, fields, err);
 }
 
+static void packed_soon(const ru_dataset *d, int64_t first, int64_t n)
+{
+    const packed_set *s = d->self;
+    int64_t size = s->h.record_bytes;
+    rui_source_soon(&s->file, s->h.header_bytes + first * size, n * size);
+}
+
 static void packed_close(ru_dataset *d)
 {
     packed_set *s = d->self;
@@ -363,5 +370,6 @@ const rui_format rui_format_packed = {
     .open = packed_open,
     .read = packed_read,
     .read_run = packed_read_run,
+    .soon = packed_soon,
     .close = packed_close,
 };

@@ -89,9 +89,21 @@ RU_MUST_USE ru_status ru_dataset_read(const ru_dataset *d, int64_t index, void *
  * (seed, epoch). Pure. */
 int64_t ru_order_sample(uint64_t seed, int64_t epoch, int64_t position, int64_t count);
 
+/* The same for the order in blocks of `block` neighbours. */
+int64_t ru_order_block_sample(uint64_t seed, int64_t epoch, int64_t position, int64_t count,
+                              int64_t block);
+
+typedef enum ru_shuffle {
+    RU_SHUFFLE_NONE,  /* dataset order */
+    RU_SHUFFLE_FULL,  /* every order is as likely */
+    RU_SHUFFLE_BLOCK, /* blocks of neighbours in random order, shuffled within windows of 64 blocks:
+                         a file larger than memory is read in large pieces */
+} ru_shuffle;
+
 typedef struct ru_stream_options {
     uint64_t seed;
-    bool shuffle;      /* else dataset order */
+    ru_shuffle shuffle;
+    int64_t block;     /* samples of a block; 0: as many as have 1 MiB on the disk */
     int64_t batch;     /* samples of a batch */
     int64_t stride;    /* distance of the first samples of two batches, at least `batch`; 0: batch.
                           More: a worker reads its part of every global batch (endless only) */

@@ -174,3 +174,10 @@ void rui_scratch_put(rui_scratch *s)
     }
     s->p = NULL;
 }
+
+void rui_source_soon(const rui_source *s, int64_t offset, int64_t size_bytes)
+{
+    if (s->bytes == NULL) {
+        ru_in_advise_soon(&s->file, offset, size_bytes);
+    }
+}

@@ -254,6 +254,20 @@ static ru_status tokens_read(const ru_dataset *d, int64_t index, void *const *fi
     return tokens_read_run(d, index, 1, fields, err);
 }
 
+static void tokens_soon(const ru_dataset *d, int64_t first, int64_t n)
+{
+    const tokens_set *s = d->self;
+    int64_t step = s->stride * s->width;
+    while (n > 0) {
+        uint32_t f = file_of(s, first);
+        int64_t m = s->starts[f + 1] - first < n ? s->starts[f + 1] - first : n;
+        rui_source_soon(&s->files[f], (first - s->starts[f]) * step,
+                        m * step + (s->context + 1) * s->width);
+        first += m;
+        n -= m;
+    }
+}
+
 static void tokens_close(ru_dataset *d)
 {
     tokens_set *s = d->self;
@@ -268,5 +282,6 @@ const rui_format rui_format_tokens = {
     .open = tokens_open,
     .read = tokens_read,
     .read_run = tokens_read_run,
+    .soon = tokens_soon,
     .close = tokens_close,
 };

@@ -26,6 +26,7 @@ typedef struct reader_case {
     int64_t batch;
     const char *path; /* the file whose bytes count */
     double goal;
+    ru_shuffle shuffle;
 } reader_case;
 
 static double seconds_since(int64_t from_ns)
@@ -74,19 +75,23 @@ static ru_status make_file(const char *path, const void *head, int64_t head_byte
     return st;
 }
 
-/* One pass over the set through a stream; bytes of `path` per second. */
-static ru_status stream_rate(const reader_case *c, uint32_t threads, double *mb_per_s,
+/* One pass over the set through a stream, of at most `most` samples; bytes of `path` per second. */
+static ru_status stream_rate(const reader_case *c, uint32_t threads, int64_t most, double *mb_per_s,
                              int64_t *samples, ru_err *err)
 {
     int64_t bytes = forget(c->path), t0 = ru_clock_now().ns;
     ru_dataset *d = NULL;
     ru_stream *s = NULL;
     RU_TRY(ru_dataset_open(&c->data, &d, err));
-    ru_stream_options opt = {
-        .batch = c->batch, .epochs = 1, .partial_last = true, .threads = threads, .ahead = 4};
+    ru_stream_options opt = {.batch = c->batch,
+                             .epochs = 1,
+                             .partial_last = true,
+                             .shuffle = c->shuffle,
+                             .threads = threads,
+                             .ahead = 4};
     ru_status st = ru_stream_open(d, &opt, &s, err);
     *samples = 0;
-    while (st == RU_OK) {
+    while (st == RU_OK && *samples < most) {
         ru_batch b;
         st = ru_stream_next(s, &b, err);
         if (st != RU_OK || b.n == 0) {
@@ -94,7 +99,8 @@ static ru_status stream_rate(const reader_case *c, uint32_t threads, double *mb_
         }
         *samples += b.n;
     }
-    *mb_per_s = (double)bytes / 1e6 / seconds_since(t0);
+    double part = (double)*samples / (double)ru_dataset_count(d);
+    *mb_per_s = (double)bytes * part / 1e6 / seconds_since(t0);
     ru_stream_close(s);
     ru_dataset_close(d);
     return st;
@@ -159,7 +165,7 @@ static ru_status bench_file(ru_bench *b, const reader_case *c, ru_err *err)
     for (uint32_t k = 0; k < rounds; k++) {
         for (uint32_t side = 0; side < 2; side++) { /* who goes first changes */
             if ((k + side) % 2 == 0) {
-                RU_TRY(stream_rate(c, 2, &ours[k], &samples, err));
+                RU_TRY(stream_rate(c, 2, INT64_MAX, &ours[k], &samples, err));
             } else {
                 RU_TRY(plain_rate(c->path, &plain[k], err));
             }
@@ -188,6 +194,33 @@ static ru_status bench_file(ru_bench *b, const reader_case *c, ru_err *err)
                          .peer = "plain read"};
     return name != NULL ? ru_bench_add(b, &row, err)
                         : RU_FAIL(err, RU_E_LIMIT, "the arena of the benchmark is full");
+}
+
+/* A cold file in random order: blocks against every sample by itself, which is given two seconds.
+ */
+static ru_status bench_orders(ru_bench *b, const ru_data_options *data, const char *path,
+                              ru_err *err)
+{
+    reader_case c = {"idx u8, cold, shuffled in blocks", *data, 512, path, 0.0, RU_SHUFFLE_BLOCK};
+    if (!ru_bench_wants(b, c.name)) {
+        return RU_OK;
+    }
+    uint32_t rounds = b->quick ? 3 : 7;
+    double blocks[RU_BENCH_ROUNDS_MAX], full[RU_BENCH_ROUNDS_MAX];
+    int64_t samples, most = ru_path_bytes(path) / 784 / 32;
+    for (uint32_t k = 0; k < 2 * rounds; k++) {
+        bool ours = (k + k / 2) % 2 == 0; /* who goes first changes */
+        c.shuffle = ours ? RU_SHUFFLE_BLOCK : RU_SHUFFLE_FULL;
+        RU_TRY(stream_rate(&c, 2, ours ? INT64_MAX : most, ours ? &blocks[k / 2] : &full[k / 2],
+                           &samples, err));
+    }
+    ru_bench_row row = {.name = c.name,
+                        .unit = "MB/s",
+                        .ours = ru_bench_stat_of(blocks, rounds),
+                        .goal = 2.0,
+                        .theirs = ru_bench_stat_of(full, rounds),
+                        .peer = "full shuffle"};
+    return ru_bench_add(b, &row, err);
 }
 
 static ru_status bench_files(ru_bench *b, ru_err *err)
@@ -227,14 +260,17 @@ static ru_status bench_files(ru_bench *b, ru_err *err)
     ru_data_options scaled = i;
     scaled.raw = false;
     const reader_case cases[] = {
-        {"tokens u16 as they are", t, 256, tokens[0], 0.9},
-        {"tokens u16 to i64", wide, 256, tokens[0], 0.9},
-        {"idx u8 as they are", i, 512, idx[0], 0.9},
-        {"idx u8 to scaled f32", scaled, 512, idx[0], 0.9},
+        {"tokens u16 as they are", t, 256, tokens[0], 0.9, RU_SHUFFLE_NONE},
+        {"tokens u16 to i64", wide, 256, tokens[0], 0.9, RU_SHUFFLE_NONE},
+        {"idx u8 as they are", i, 512, idx[0], 0.9, RU_SHUFFLE_NONE},
+        {"idx u8 to scaled f32", scaled, 512, idx[0], 0.9, RU_SHUFFLE_NONE},
     };
     ru_status st = RU_OK;
     for (uint32_t k = 0; st == RU_OK && k < RU_ARRAY_LEN(cases); k++) {
         st = bench_file(b, &cases[k], err);
+    }
+    if (st == RU_OK) {
+        st = bench_orders(b, &i, idx[0], err);
     }
     ru_status removed = ru_path_remove(tokens[0], st == RU_OK ? err : NULL);
     removed = removed == RU_OK ? ru_path_remove(idx[0], st == RU_OK ? err : NULL) : removed;
@@ -262,7 +298,7 @@ static ru_status bench_shuffled(ru_bench *b, ru_err *err)
     double v[RU_BENCH_ROUNDS_MAX];
     uint32_t rounds = b->quick ? 3 : 7;
     RU_TRY(ru_dataset_open(&data, &d, err));
-    ru_stream_options so = {.batch = 128, .shuffle = true, .seed = 1};
+    ru_stream_options so = {.batch = 128, .shuffle = RU_SHUFFLE_FULL, .seed = 1};
     ru_status st = ru_stream_open(d, &so, &s, err);
     for (uint32_t k = 0; st == RU_OK && k < rounds; k++) {
         int64_t t0 = ru_clock_now().ns, n = 0;
@@ -364,14 +400,15 @@ static ru_status bench_photos(ru_bench *b, ru_err *err)
         RU_TRY(make_photo(ru_path_join(b->arena, inner, file), k, err));
     }
     const char *paths[] = {dir};
-    reader_case c = {
-        name, {.format = "images", .paths = paths, .n_paths = 1, .image_size = 224}, 16, dir, 0.0};
+    reader_case c = {name, {.format = "images", .paths = paths, .n_paths = 1, .image_size = 224},
+                     16,   dir,
+                     0.0,  RU_SHUFFLE_NONE};
     uint32_t rounds = b->quick ? 3 : 7;
     double ours[RU_BENCH_ROUNDS_MAX], theirs[RU_BENCH_ROUNDS_MAX], ignored;
     bool has = true;
     for (uint32_t k = 0; k < rounds; k++) {
         int64_t t0 = ru_clock_now().ns, samples = 0;
-        RU_TRY(stream_rate(&c, 1, &ignored, &samples, err));
+        RU_TRY(stream_rate(&c, 1, INT64_MAX, &ignored, &samples, err));
         ours[k] = (double)samples / seconds_since(t0);
         theirs[k] = has ? pillow_rate(dir) : 0.0;
         has = theirs[k] > 0.0;

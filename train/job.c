@@ -137,6 +137,9 @@ static const ru_conf_field data_fields[] = {
         .help = "pixels: value * scale + shift; both 0 gives 0 to 1"),
     ROW(F64, ru_job_data, shift, .def = "0", .min = -1e9, .max = 1e9, .help = "see scale"),
     ROW(BOOL, ru_job_data, one_hot, .def = "false", .help = "labels as vectors (for mse)"),
+    ROW(CHOICE, ru_job_data, shuffle, .def = "full", .choices = "none|full|block",
+        .help = "order of the training samples: block reads a file larger than memory in large "
+                "pieces and shuffles among 64 of them at a time"),
     ROW(BOOL, ru_job_data, strict, .def = "true",
         .help = "a damaged sample stops the run; false skips and counts it"),
     ROW(U32, ru_job_data, threads, .def = "1", .min = 1, .max = 256,
@@ -318,7 +321,7 @@ static const ru_conf_field train_fields[] = {
         .help = "gradients longer than this are scaled down to it; 0: never"),
     ROW(F64, ru_job_train, label_smoothing, .def = "0", .min = 0, .max = 0.999,
         .help = "part of the target spread over all classes"),
-    ROW(BOOL, ru_job_train, shuffle, .def = "true", .help = "a new order of samples every epoch"),
+    ROW(BOOL, ru_job_train, shuffle, .def = "true", .help = "false: the same as data.shuffle none"),
     ROW(CHOICE, ru_job_train, device, .def = "cpu", .choices = "cpu|ref",
         .help = "cpu, or the slow reference in plain C"),
     ROW(U32, ru_job_train, threads, .def = "0", .min = 0, .max = 1024,
@@ -415,6 +418,11 @@ ru_zoo_options ru_job_zoo_options(const ru_job *job)
 bool ru_job_has_test(const ru_job *job)
 {
     return job->data.test.n > 0 || (job->data.generator[0] != 0 && job->data.test_count > 0);
+}
+
+ru_shuffle ru_job_shuffle(const ru_job *job)
+{
+    return job->train.shuffle ? (ru_shuffle)job->data.shuffle : RU_SHUFFLE_NONE;
 }
 
 ru_data_options ru_job_data_options(const ru_job *job, bool test)

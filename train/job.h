@@ -37,6 +37,7 @@ typedef struct ru_job_data {
     double scale, shift;
     bool header, one_hot, strict;
     uint32_t threads;
+    uint32_t shuffle; /* ru_shuffle */
 } ru_job_data;
 
 typedef struct ru_job_sgd {
@@ -118,6 +119,7 @@ ru_zoo_options ru_job_zoo_options(const ru_job *job);
 /* Reader options of the training or the test data; `out->count` etc. as the job says. */
 ru_data_options ru_job_data_options(const ru_job *job, bool test);
 bool ru_job_has_test(const ru_job *job);
+ru_shuffle ru_job_shuffle(const ru_job *job);
 ru_optimizer ru_job_optimizer_get(const ru_job *job);
 ru_schedule ru_job_schedule_get(const ru_job *job, int64_t steps);
 /* The loss; `tokens`: the model reads tokens (decides `auto`). */

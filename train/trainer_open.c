@@ -161,7 +161,7 @@ static ru_status open_stream(rui_trainer *t, ru_err *err)
 {
     ru_stream_options so = {
         .seed = (uint64_t)t->job->train.seed,
-        .shuffle = t->job->train.shuffle,
+        .shuffle = ru_job_shuffle(t->job),
         .batch = t->job->train.batch,
         .start = t->samples,
         .threads = t->job->data.threads,

@@ -152,7 +152,7 @@ static ru_status open_stream(rui_worker *w, int64_t at, ru_err *err)
     w->stream = NULL;
     ru_stream_options so = {
         .seed = (uint64_t)job->train.seed,
-        .shuffle = job->train.shuffle,
+        .shuffle = ru_job_shuffle(job),
         .batch = w->cmd.share.n,
         .stride = job->train.batch,
         .start = at,
