@@ -557,8 +557,79 @@ static void test_units(void **state)
     assert_string_equal(buf, "12 ns|1.25 us|1.00 ms|45.6 ms|1.23 s|61.0 s|2 min 30 s|2 h 5 min");
 }
 
-RU_TESTS(base_conf, cmocka_unit_test(test_file_fills_the_struct),
-         cmocka_unit_test(test_stronger_sources_win),
+/* Numbers at their borders: which text each field takes. */
+typedef struct borders {
+    double open, free;
+    int64_t from_2_to_5;
+    uint32_t count;
+} borders;
+
+static const ru_conf_field border_fields[] = {
+    {.name = "open",
+     .type = RU_CONF_F64,
+     .offset = offsetof(borders, open),
+     .def = "1",
+     .min = 0,
+     .max = 100,
+     .open = true,
+     .help = "above 0"},
+    {.name = "free",
+     .type = RU_CONF_F64,
+     .offset = offsetof(borders, free),
+     .def = "0",
+     .help = "any number"},
+    {.name = "from_2_to_5",
+     .type = RU_CONF_I64,
+     .offset = offsetof(borders, from_2_to_5),
+     .def = "2",
+     .min = 2,
+     .max = 5,
+     .help = "two to five"},
+    {.name = "count",
+     .type = RU_CONF_U32,
+     .offset = offsetof(borders, count),
+     .def = "0",
+     .help = "any count"},
+};
+static const ru_conf_table border_table = {.name = "borders",
+                                           .fields = border_fields,
+                                           .n = RU_ARRAY_LEN(border_fields),
+                                           .size_bytes = sizeof(borders)};
+
+static void test_numbers_at_their_borders(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *line;
+        bool fits;
+    } rows[] = {
+        {"open: 1e-300", true},      {"open: 0", false},           {"open: -1", false},
+        {"open: 100", true},         {"open: 100.1", false},       {"open: nan", false},
+        {"free: -1e300", true},      {"free: inf", false},         {"free: -inf", false},
+        {"free: nan", false},        {"free: 1e999", false},       {"from_2_to_5: 2", true},
+        {"from_2_to_5: 5", true},    {"from_2_to_5: 5.0", true},   {"from_2_to_5: 1", false},
+        {"from_2_to_5: 6", false},   {"from_2_to_5: 2.5", false},  {"from_2_to_5: '3'", false},
+        {"count: 4294967295", true}, {"count: 4294967296", false}, {"count: -1", false},
+        {"count: 1e3", true},        {"count: 1e18", false},
+    };
+    for (uint32_t k = 0; k < RU_ARRAY_LEN(rows); k++) {
+        ru_arena a;
+        ru_conf *c;
+        ru_err err = {0};
+        borders b;
+        ru_arena_init(&a, 0);
+        assert_ok(ru_conf_new(&border_table, &a, &c, &err), err);
+        assert_ok(ru_conf_add_yaml(c, "t", rows[k].line, (int64_t)strlen(rows[k].line), &err), err);
+        ru_status st = ru_conf_apply(c, &b, &err);
+        if (st != (rows[k].fits ? RU_OK : RU_E_CONFIG)) {
+            fail_msg("'%s' is %s", rows[k].line, st == RU_OK ? "taken" : err.text);
+        }
+        ru_arena_fini(&a);
+    }
+}
+
+RU_TESTS(base_conf, cmocka_unit_test(test_numbers_at_their_borders),
+         cmocka_unit_test(test_file_fills_the_struct), cmocka_unit_test(test_stronger_sources_win),
          cmocka_unit_test(test_every_error_has_its_place),
          cmocka_unit_test(test_all_problems_are_listed), cmocka_unit_test(test_dump_reads_back),
          cmocka_unit_test(test_json_is_the_same_schema), cmocka_unit_test(test_hostile_text),
