@@ -7,6 +7,7 @@
 
 #include <string.h>
 
+#include "base/wire.h"
 #include "comm/coll_impl.h"
 
 /* -- names ---------------------------------------------------------------------------------------
@@ -82,6 +83,11 @@ static void die(ru_coll *c, uint32_t peer, ru_status why, ru_time now)
 /* -- steps ---------------------------------------------------------------------------------------
  */
 
+static void make_ready(rui_coll_lane *lane, const rui_coll_shape *shape, uint32_t step)
+{
+    lane->ready[lane->tail++ % shape->n] = step;
+}
+
 static void step_done(ru_coll *c, rui_coll_lane *lane, uint32_t step)
 {
     const rui_coll_shape *shape = c->runs[lane->batch].shape;
@@ -90,9 +96,18 @@ static void step_done(ru_coll *c, rui_coll_lane *lane, uint32_t step)
     for (uint32_t k = shape->first[step]; k < shape->first[step + 1]; k++) {
         uint32_t next = shape->followers[k];
         if (--lane->waits[next] == 0) {
-            lane->ready[lane->tail++] = next;
+            make_ready(lane, shape, next);
         }
     }
+}
+
+/* Try again when a transfer ended. */
+static void stall(ru_coll *c, rui_coll_lane *lane)
+{
+    if (!lane->stalled) {
+        c->stalled[c->n_stalled++] = (uint32_t)(lane - c->lanes);
+    }
+    lane->stalled = true;
 }
 
 /* What the channel answered to a transfer: room for it? No room is no failure while others are
@@ -105,10 +120,7 @@ static bool accepted(ru_coll *c, rui_coll_lane *lane, uint32_t step, ru_status s
     }
     lane->xfer[step] = (ru_xfer_id){0};
     if (st == RU_E_LIMIT && c->in_flight > 0) {
-        if (!lane->stalled) {
-            c->stalled[c->n_stalled++] = (uint32_t)(lane - c->lanes);
-        }
-        lane->stalled = true;
+        stall(c, lane);
     } else {
         die(c, c->runs[lane->batch].shape->steps[step].peer, st, now);
     }
@@ -159,6 +171,20 @@ static bool post(ru_coll *c, rui_coll_lane *lane, uint32_t step, const ru_span *
     return accepted(c, lane, step, ru_chan_post(c->opt.chan, &in, now, &lane->xfer[step]), now);
 }
 
+/* Is this run open at whoever receives, without being told? The first one; the first of an
+ * iteration where iterations are apart. */
+static bool is_open_untold(const ru_coll *c, const rui_coll_lane *lane)
+{
+    bool first = lane->run == 1 || (c->opt.apart && lane->chunk == lane->index);
+    return first && !c->runs[lane->batch].late;
+}
+
+static bool is_open_there(const ru_coll *c, const rui_coll_lane *lane, uint32_t step)
+{
+    uint32_t o = c->runs[lane->batch].shape->out_of[step];
+    return is_open_untold(c, lane) || (int32_t)(lane->opened[o] - lane->run) >= 0;
+}
+
 /* A step whose turn has come. false: no room in the channel, or the group died. */
 static bool start(ru_coll *c, rui_coll_lane *lane, uint32_t step, ru_time now)
 {
@@ -168,6 +194,10 @@ static bool start(ru_coll *c, rui_coll_lane *lane, uint32_t step, ru_time now)
     bool moves = x->kind == RU_COLL_SEND || ru_coll_step_receives(x);
     if (moves && bytes == 0) {
         step_done(c, lane, step);
+        return true;
+    }
+    if (x->kind == RU_COLL_SEND && !is_open_there(c, lane, step)) {
+        lane->held[lane->n_held++] = step;
         return true;
     }
     if (x->kind == RU_COLL_SEND) {
@@ -204,6 +234,46 @@ static bool post_scratch(ru_coll *c, rui_coll_lane *lane, ru_time now)
     return true;
 }
 
+enum { WORD_BYTES = 16 };
+
+/* Tell those who will send that this run is open. */
+static bool tell_open(ru_coll *c, rui_coll_lane *lane, ru_time now)
+{
+    const rui_coll_run *run = &c->runs[lane->batch];
+    const rui_coll_shape *shape = run->shape;
+    if (is_open_untold(c, lane) || (run->late && !lane->begun)) {
+        return true;
+    }
+    uint8_t buf[WORD_BYTES];
+    ru_wire_out w = ru_wire_out_into(buf, sizeof buf);
+    ru_wire_put_u32(&w, c->opt.epoch);
+    ru_wire_put_u32(&w, lane->batch);
+    ru_wire_put_u32(&w, lane->index);
+    ru_wire_put_u32(&w, lane->run);
+    for (; lane->tell_at < shape->n_in; lane->tell_at++) {
+        uint32_t peer = shape->in[lane->tell_at];
+        ru_status st =
+            ru_chan_message(c->opt.chan, c->opt.nodes[peer], RU_COLL_WHAT, buf, sizeof buf, now);
+        if (st == RU_E_LIMIT && c->in_flight > 0) {
+            stall(c, lane);
+            return false;
+        }
+        if (st != RU_OK) {
+            die(c, peer, st, now);
+            return false;
+        }
+    }
+    return true;
+}
+
+/* Number of the run for a chunk of an iteration: the same on every rank. */
+static uint32_t run_of(const ru_coll *c, const rui_coll_lane *lane, uint32_t chunk, uint32_t iter)
+{
+    const rui_coll_run *run = &c->runs[lane->batch];
+    uint32_t chunks = (run->n_chunks - lane->index + run->n_lanes - 1) / run->n_lanes;
+    return 1 + (iter - c->opt.iter_first) * chunks + (chunk - lane->index) / run->n_lanes;
+}
+
 /* Get ready for a chunk: what will be added may come from now on. */
 static void lane_open(ru_coll *c, rui_coll_lane *lane, uint32_t chunk, uint32_t iter)
 {
@@ -213,7 +283,8 @@ static void lane_open(ru_coll *c, rui_coll_lane *lane, uint32_t chunk, uint32_t 
     lane->iter = iter;
     lane->begun = false;
     lane->left = shape->n;
-    lane->post_at = lane->head = lane->tail = 0;
+    lane->post_at = lane->head = lane->tail = lane->n_held = lane->tell_at = 0;
+    lane->run = run_of(c, lane, chunk, iter);
     memcpy(lane->waits, shape->waits, shape->n * sizeof *lane->waits);
     memset(lane->state, 0, shape->n);
     for (uint32_t i = 0; i < shape->n; i++) {
@@ -235,7 +306,7 @@ static void lane_begin(ru_coll *c, rui_coll_lane *lane)
     rui_coll_lane_cut(c, lane);
     for (uint32_t i = 0; i < shape->n; i++) {
         if (lane->waits[i] == 0) {
-            lane->ready[lane->tail++] = i;
+            make_ready(lane, shape, i);
         }
     }
     enqueue(c, lane);
@@ -263,11 +334,12 @@ static void lane_end(ru_coll *c, rui_coll_lane *lane, ru_time now)
 static void lane_work(ru_coll *c, rui_coll_lane *lane, ru_time now)
 {
     lane->queued = false;
-    if (!post_scratch(c, lane, now) || !lane->begun) {
+    if (!post_scratch(c, lane, now) || !tell_open(c, lane, now) || !lane->begun) {
         return;
     }
-    while (lane->head < lane->tail && !c->dead) {
-        if (!start(c, lane, lane->ready[lane->head], now)) {
+    uint32_t n = c->runs[lane->batch].shape->n;
+    while (lane->head != lane->tail && !c->dead) {
+        if (!start(c, lane, lane->ready[lane->head % n], now)) {
             return;
         }
         lane->head++;
@@ -350,6 +422,31 @@ void ru_coll_xfer_failed(ru_coll *c, uint64_t cookie, ru_status why, ru_time now
         lane->xfer[step] = (ru_xfer_id){0};
         die(c, c->runs[lane->batch].shape->steps[step].peer, why, now);
     }
+}
+
+void ru_coll_heard(ru_coll *c, ru_node_id from, const void *data, int64_t size_bytes, ru_time now)
+{
+    ru_wire_in w = ru_wire_in_from(data, size_bytes);
+    uint32_t epoch = ru_wire_u32(&w), batch = ru_wire_u32(&w), index = ru_wire_u32(&w);
+    uint32_t number = ru_wire_u32(&w);
+    if (w.bad || ru_wire_left(&w) != 0 || epoch != c->opt.epoch || batch >= c->opt.n_batches ||
+        index >= c->runs[batch].n_lanes || c->dead || c->closed) {
+        return;
+    }
+    const rui_coll_shape *shape = c->runs[batch].shape;
+    rui_coll_lane *lane = &c->lanes[c->runs[batch].lane + index];
+    for (uint32_t o = 0; o < shape->n_out; o++) {
+        if (ru_node_is(c->opt.nodes[shape->out[o]], from) &&
+            (int32_t)(number - lane->opened[o]) > 0) {
+            lane->opened[o] = number;
+        }
+    }
+    for (uint32_t k = 0; k < lane->n_held; k++) {
+        make_ready(lane, shape, lane->held[k]);
+    }
+    lane->n_held = 0;
+    enqueue(c, lane);
+    drain(c, now);
 }
 
 /* -- the user's side ------------------------------------------------------------------------------
@@ -547,6 +644,8 @@ static ru_status open_run(ru_coll *c, uint32_t b, ru_err *err)
     run->n_lanes = run->batch->depth > 0 && run->batch->depth < run->n_chunks ? run->batch->depth
                                                                               : run->n_chunks;
     run->by_block = rui_coll_by_block(run->batch->op);
+    run->late = run->batch->op == RU_COLL_BROADCAST || run->batch->op == RU_COLL_ALL_GATHER ||
+                run->batch->op == RU_COLL_ALL_TO_ALL;
     int64_t block =
         divide_up(divide_up(run->batch->n, run->n_chunks), run->shape->schedule->n_blocks);
     if (run->by_block) {
@@ -575,8 +674,11 @@ static ru_status open_lane(ru_coll *c, uint32_t batch, uint32_t index, ru_err *e
     lane->xfer = RU_NEW(c->arena, ru_xfer_id, shape->n);
     lane->ready = RU_NEW(c->arena, uint32_t, shape->n);
     lane->one = RU_NEW(c->arena, ru_span, shape->n);
-    bool room = lane->waits != NULL && lane->state != NULL && lane->xfer != NULL &&
-                lane->ready != NULL && lane->one != NULL;
+    lane->held = RU_NEW(c->arena, uint32_t, shape->n);
+    lane->opened = RU_NEW(c->arena, uint32_t, shape->n_out);
+    bool room = lane->held != NULL && lane->opened != NULL && lane->waits != NULL &&
+                lane->state != NULL && lane->xfer != NULL && lane->ready != NULL &&
+                lane->one != NULL;
     if (room && !c->opt.counted) {
         lane->scratch = barrier ? RU_NEW(c->arena, uint8_t, scratch)
                                 : ru_arena_alloc(c->arena, scratch, RUI_COLL_ALIGN);

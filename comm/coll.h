@@ -18,6 +18,11 @@
  * Chunks of an all-reduce, reduce and broadcast are ranges of the buffer, each cut into the blocks
  * of the schedule; where blocks belong to ranks, a chunk is the same part of every block.
  *
+ * Nobody sends what the other side has no place for: a lane that opens for its next chunk
+ * (broadcast, all-gather, all-to-all: that begins) says so in a message to those who will send, so
+ * that no connection is ever held up by bytes that wait for others behind them. The first chunk
+ * after open needs no such word.
+ *
  * Streams are named epoch 24 bits | batch 16 | chunk and tag 24; the iteration is the stream's
  * iter. Batches up to RU_COLL_BATCHES_MAX leave 0xffff of the batch bits to others.
  *
@@ -36,7 +41,10 @@
 
 typedef struct ru_coll ru_coll;
 
-enum { RU_COLL_BATCHES_MAX = 4096 };
+enum {
+    RU_COLL_BATCHES_MAX = 4096,
+    RU_COLL_WHAT = 0x2ff, /* messages of groups: for ru_coll_heard */
+};
 
 typedef struct ru_coll_batch {
     ru_coll_op op;
@@ -70,10 +78,14 @@ typedef struct ru_coll_options {
     uint32_t n_batches;
     uint32_t iter_first; /* iteration of the first begin; others work, but peers ahead must wait */
     uint32_t spans_max;  /* of one begin; 0: 8 */
-    bool counted;        /* simulator: buffers are NULL, bytes are only counted */
+    bool apart; /* the owner promises that nobody begins an iteration before everybody is done with
+                   the last one: spares the words between iterations */
+    bool counted; /* simulator: buffers are NULL, bytes are only counted */
 } ru_coll_options;
 
-/* Errors: RU_E_ARG when batch and schedule do not fit each other, RU_E_LIMIT, RU_E_MEM. */
+/* All members have opened the group before any of them begins: a message for a group that is not
+ * open is lost. Errors: RU_E_ARG when batch and schedule do not fit each other, RU_E_LIMIT,
+ * RU_E_MEM. */
 RU_MUST_USE ru_status ru_coll_open(const ru_coll_options *opt, const ru_coll_user *user,
                                    ru_arena *arena, ru_coll **out, ru_err *err);
 void ru_coll_close(ru_coll *c, ru_time now); /* cancels what runs; NULL is fine */
@@ -98,6 +110,8 @@ bool ru_coll_owns(const ru_coll *c, uint64_t cookie);
 void ru_coll_sent(ru_coll *c, uint64_t cookie, ru_time now);
 void ru_coll_arrived(ru_coll *c, uint64_t cookie, ru_time now);
 void ru_coll_xfer_failed(ru_coll *c, uint64_t cookie, ru_status why, ru_time now);
+/* A message RU_COLL_WHAT came; those of other groups and malformed ones are ignored. */
+void ru_coll_heard(ru_coll *c, ru_node_id from, const void *data, int64_t size_bytes, ru_time now);
 
 typedef struct ru_coll_stats {
     uint64_t begun, done;

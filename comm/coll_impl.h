@@ -23,12 +23,15 @@ typedef struct rui_coll_shape {
     uint32_t *aside_of; /* [n] RECV_ASIDE, FOLD, PLACE: the step whose scratch is the aside */
     uint32_t units;     /* blocks of scratch */
     uint32_t n_recv, n_send;
+    uint16_t *in, *out; /* [n_in], [n_out] peers that send to this rank, and it to them */
+    uint16_t *out_of;   /* [n] of a send: index of its peer in `out` */
+    uint32_t n_in, n_out;
     uint32_t tag_bits;
 } rui_coll_shape;
 
 enum { RUI_STEP_FREE = 1, RUI_STEP_ARRIVED = 2, RUI_STEP_DONE = 4, RUI_STEP_POSTED = 8 };
 
-/* One chunk under way. */
+/* One chunk under way. The runs of a lane are numbered over all iterations, from 1 on. */
 typedef struct rui_coll_lane {
     uint32_t batch, index; /* index: of the lane in its batch */
     uint32_t chunk, iter;
@@ -38,9 +41,14 @@ typedef struct rui_coll_lane {
     uint32_t *waits;  /* [n steps] */
     uint8_t *state;   /* [n steps] */
     ru_xfer_id *xfer; /* [n steps] under way; 0: none */
-    uint32_t *ready;  /* [n steps] queue of steps whose turn has come */
+    uint32_t *ready;  /* [n steps] ring of steps whose turn has come */
     uint32_t head, tail;
-    ru_span *one; /* [n steps] scratch of receives */
+    uint32_t run;     /* number of this run */
+    uint32_t *opened; /* [n_out] runs that this peer has opened */
+    uint32_t *held;   /* [n_held] sends that wait until their peer has opened the run */
+    uint32_t n_held;
+    uint32_t tell_at; /* peers before this one in `in` know that the run is open here */
+    ru_span *one;     /* [n steps] scratch of receives */
     uint8_t *scratch;
     ru_span *spans;   /* the chunk's part of the user's spans, cut at `cuts` */
     uint32_t *cut_at; /* [n_cuts] first span at or after a cut */
@@ -54,6 +62,7 @@ typedef struct rui_coll_run {
     int64_t elem_bytes;
     int64_t stride_bytes; /* of a block in the scratch */
     bool by_block;        /* chunks are parts of every block */
+    bool late; /* receives that replace what others need not have: open only when it has begun */
     bool began, ever;
     uint32_t iter, chunks_done, spans_cap;
     const ru_span *spans; /* [n_spans] the user's */

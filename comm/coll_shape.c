@@ -176,6 +176,34 @@ static bool find_scratch(rui_coll_shape *s, ru_arena *arena)
     return true;
 }
 
+/* The peers of sends and receives, each once. */
+static bool find_peers(rui_coll_shape *s, ru_arena *arena)
+{
+    uint32_t n_ranks = s->schedule->n_ranks;
+    uint16_t *place = RU_NEW(arena, uint16_t, 2 * (int64_t)n_ranks); /* 1 + index */
+    s->in = RU_NEW(arena, uint16_t, s->n_recv);
+    s->out = RU_NEW(arena, uint16_t, s->n_send);
+    s->out_of = RU_NEW(arena, uint16_t, s->n);
+    if (place == NULL || s->in == NULL || s->out == NULL || s->out_of == NULL) {
+        return false;
+    }
+    for (uint32_t i = 0; i < s->n; i++) {
+        const ru_coll_step *x = &s->steps[i];
+        if (ru_coll_step_receives(x) && place[x->peer] == 0) {
+            s->in[s->n_in++] = x->peer;
+            place[x->peer] = (uint16_t)s->n_in;
+        }
+        if (x->kind == RU_COLL_SEND) {
+            if (place[n_ranks + x->peer] == 0) {
+                s->out[s->n_out++] = x->peer;
+                place[n_ranks + x->peer] = (uint16_t)s->n_out;
+            }
+            s->out_of[i] = (uint16_t)(place[n_ranks + x->peer] - 1);
+        }
+    }
+    return true;
+}
+
 /* What the engine relies on; the owner has the whole proof (ru_plan_coll_check). */
 static bool is_sound(const rui_coll_shape *s, uint32_t rank)
 {
@@ -206,7 +234,8 @@ ru_status rui_coll_shape_make(rui_coll_shape *s, const ru_coll_schedule *schedul
                        ru_coll_op_name(schedule->op), ru_coll_algo_name(schedule->algo), rank,
                        schedule->n_ranks);
     }
-    if (!find_order(s, arena) || !find_cuts(s, by_block, arena) || !find_scratch(s, arena)) {
+    if (!find_order(s, arena) || !find_cuts(s, by_block, arena) || !find_scratch(s, arena) ||
+        !find_peers(s, arena)) {
         return RU_FAIL(err, RU_E_MEM, "no memory for a schedule of %u steps", s->n);
     }
     return RU_OK;
