@@ -503,6 +503,10 @@ static void on_message(ru_elastic *e, const ru_event *ev, ru_effects *fx)
         }
         return;
     }
+    if (ev->what == RU_COLL_WHAT) {
+        rui_el_groups_hear(e, ev, fx);
+        return;
+    }
     ru_wire_in w = ru_wire_in_from(ev->data, ev->size_bytes);
     if (ru_wire_u32(&w) != e->v.epoch || w.bad) {
         return; /* of another epoch: refused */

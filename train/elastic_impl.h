@@ -179,6 +179,8 @@ bool rui_el_connected(ru_elastic *e, ru_effects *fx);
 RU_MUST_USE ru_status rui_el_group_open(ru_elastic *e, ru_err *err);
 void rui_el_group_close(ru_elastic *e, ru_time now);
 const ru_coll_user *rui_el_coll_user(void);
+/* A message of a group of collectives. */
+void rui_el_groups_hear(ru_elastic *e, const ru_event *ev, ru_effects *fx);
 
 /* elastic_probe.c */
 bool rui_el_probe_due(const ru_elastic *e); /* leader */

@@ -135,6 +135,17 @@ const ru_coll_user *rui_el_coll_user(void)
     return &user;
 }
 
+void rui_el_groups_hear(ru_elastic *e, const ru_event *ev, ru_effects *fx)
+{
+    e->fx = fx;
+    if (e->group != NULL) {
+        ru_coll_heard(e->group, ev->node, ev->data, ev->size_bytes, ev->now);
+    }
+    if (e->probe != NULL) {
+        ru_coll_heard(e->probe, ev->node, ev->data, ev->size_bytes, ev->now);
+    }
+}
+
 static rui_el_xfer *piece_of(ru_elastic *e, uint64_t cookie, bool *out)
 {
     *out = (cookie >> 32 & 1) != 0;

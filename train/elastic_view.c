@@ -227,6 +227,7 @@ ru_status rui_el_group_open(ru_elastic *e, ru_err *err)
                            .n_batches = e->n_batches,
                            .iter_first = (uint32_t)e->step,
                            .spans_max = most,
+                           .apart = true, /* by the commit between steps */
                            .counted = e->opt.counted};
     ru_coll_user user = *rui_el_coll_user();
     user.self = e;
