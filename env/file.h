@@ -26,6 +26,10 @@ void ru_file_unmap(ru_map_file *m); /* accepts zeroed memory */
 RU_MUST_USE ru_status ru_file_read(const char *path, int64_t size_max_bytes, ru_arena *arena,
                                    char **data, int64_t *size_bytes, ru_err *err);
 
+/* A secret: replaced as below, readable by this user alone. */
+RU_MUST_USE ru_status ru_file_secret(const char *path, const void *data, int64_t size_bytes,
+                                     ru_err *err);
+
 /* Replace `path` with `data`: written to a temporary name in the same folder, synced, renamed,
  * folder synced. Readers see the old bytes or the new ones, never a part. */
 RU_MUST_USE ru_status ru_file_replace(const char *path, const void *data, int64_t size_bytes,

@@ -144,6 +144,23 @@ ru_status ru_file_replace(const char *path, const void *data, int64_t size_bytes
     return st;
 }
 
+ru_status ru_file_secret(const char *path, const void *data, int64_t size_bytes, ru_err *err)
+{
+    (void)unlink(path);
+    int fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+    if (fd < 0) {
+        return RU_FAIL(err, RU_E_CREATE, "cannot create %s: %s", path, strerror(errno));
+    }
+    const uint8_t *at = data;
+    ssize_t n = 0;
+    for (int64_t left = size_bytes; left > 0 && n >= 0; left -= n, at += n) {
+        n = write(fd, at, (size_t)left);
+    }
+    int e = errno;
+    (void)close(fd);
+    return n >= 0 ? RU_OK : RU_FAIL(err, RU_E_IO, "cannot write %s: %s", path, strerror(e));
+}
+
 ru_status ru_log_file_open(const char *path, bool keep_old, ru_log_file **out, ru_err *err)
 {
     ru_log_file *f = calloc(1, sizeof *f);

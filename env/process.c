@@ -22,7 +22,7 @@ enum { LINE_MAX_BYTES = 1 << 20 };
 
 struct ru_process {
     pid_t pid;
-    int in, out; /* our ends; -1: none */
+    int in, out, errors; /* our ends; -1: none */
     bool done;
     int code;
     char *buffer; /* [cap] bytes [at, end) are not yet given */
@@ -78,10 +78,16 @@ static void pin(int64_t mask)
 }
 
 RU_NORETURN static void child(const ru_process_options *opt, char **env, int in, int out,
-                              int report)
+                              int errors, int report)
 {
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     signal(SIGPIPE, SIG_DFL);
+    if (opt->own_group) {
+        (void)setpgid(0, 0);
+    }
+    if (errors >= 0) {
+        dup2(errors, STDERR_FILENO);
+    }
     if (in >= 0) {
         dup2(in, STDIN_FILENO);
     }
@@ -115,16 +121,17 @@ static void close_pair(int *pair)
 /* fork, exec, and learn through a close-on-exec pipe whether exec worked. */
 static ru_status launch(const ru_process_options *opt, char **env, ru_process *p, ru_err *err)
 {
-    int in[2] = {-1, -1}, out[2] = {-1, -1}, report[2] = {-1, -1};
+    int in[2] = {-1, -1}, out[2] = {-1, -1}, errors[2] = {-1, -1}, report[2] = {-1, -1};
     ru_status st = RU_OK;
     if ((opt->pipe_in && pipe2(in, O_CLOEXEC) != 0) ||
-        (opt->pipe_out && pipe2(out, O_CLOEXEC) != 0) || pipe2(report, O_CLOEXEC) != 0) {
+        (opt->pipe_out && pipe2(out, O_CLOEXEC) != 0) ||
+        (opt->pipe_err && pipe2(errors, O_CLOEXEC) != 0) || pipe2(report, O_CLOEXEC) != 0) {
         st = RU_FAIL(err, RU_E_LIMIT, "cannot make a pipe for %s: %s", opt->argv[0],
                      strerror(errno));
     }
     p->pid = st == RU_OK ? fork() : -1;
     if (p->pid == 0) {
-        child(opt, env, in[0], out[1], report[1]);
+        child(opt, env, in[0], out[1], errors[1], report[1]);
     }
     if (st == RU_OK && p->pid < 0) {
         st = RU_FAIL(err, RU_E_LIMIT, "cannot start %s: %s", opt->argv[0], strerror(errno));
@@ -147,10 +154,12 @@ static ru_status launch(const ru_process_options *opt, char **env, ru_process *p
     if (st == RU_OK) {
         p->in = in[1];
         p->out = out[0];
-        in[1] = out[0] = -1;
+        p->errors = errors[0];
+        in[1] = out[0] = errors[0] = -1;
     }
     close_pair(in);
     close_pair(out);
+    close_pair(errors);
     close_pair(report);
     return st;
 }
@@ -164,7 +173,7 @@ ru_status ru_process_start(const ru_process_options *opt, ru_process **out, ru_e
         free(env);
         return RU_FAIL(err, RU_E_MEM, "no memory to start %s", opt->argv[0]);
     }
-    p->in = p->out = -1;
+    p->in = p->out = p->errors = -1;
     signal(SIGPIPE, SIG_IGN);
     ru_status st = launch(opt, env, p, err);
     free(env);
@@ -297,8 +306,29 @@ void ru_process_close(ru_process *p)
     if (p->out >= 0) {
         close(p->out);
     }
+    if (p->errors >= 0) {
+        close(p->errors);
+    }
     free(p->buffer);
     free(p);
+}
+
+int ru_process_fd(const ru_process *p, bool errors)
+{
+    return errors ? p->errors : p->out;
+}
+
+int64_t ru_process_read(ru_process *p, bool errors, void *into, int64_t cap)
+{
+    struct pollfd pf = {.fd = errors ? p->errors : p->out, .events = POLLIN};
+    if (pf.fd < 0) {
+        return -1;
+    }
+    if (poll(&pf, 1, 0) <= 0) {
+        return 0;
+    }
+    ssize_t n = read(pf.fd, into, (size_t)cap);
+    return n > 0 ? n : n < 0 && (errno == EINTR || errno == EAGAIN) ? 0 : -1;
 }
 
 int64_t ru_process_peak_rss_bytes(int64_t pid)

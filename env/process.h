@@ -16,8 +16,10 @@ typedef struct ru_process_options {
     const char *const *unset; /* NULL-terminated names removed from the environment; may be NULL */
     const char *const *set;   /* NULL-terminated NAME=VALUE added; may be NULL */
     bool pipe_in, pipe_out;   /* else inherited */
-    bool quiet;               /* standard error goes nowhere */
-    int64_t cores_mask;       /* bit k: may run on core k; 0: as the parent */
+    bool pipe_err;
+    bool quiet;         /* standard error goes nowhere */
+    bool own_group;     /* a group of its own: signals of the terminal do not reach it */
+    int64_t cores_mask; /* bit k: may run on core k; 0: as the parent */
 } ru_process_options;
 
 RU_MUST_USE ru_status ru_process_start(const ru_process_options *opt, ru_process **out,
@@ -32,6 +34,12 @@ RU_MUST_USE ru_status ru_process_write(ru_process *p, const char *data, int64_t 
  * MiB. */
 RU_MUST_USE ru_status ru_process_line(ru_process *p, int64_t timeout_ns, const char **line,
                                       ru_err *err);
+
+/* Its piped output, or errors, to poll; -1: not piped. */
+int ru_process_fd(const ru_process *p, bool errors);
+/* What is there without waiting, up to cap bytes; 0: nothing now; -1: the stream ended. Not
+ * together with ru_process_line. */
+int64_t ru_process_read(ru_process *p, bool errors, void *into, int64_t cap);
 
 /* Wait for its end: exit code, or 128 + signal. Closes its input first. */
 int ru_process_wait(ru_process *p);

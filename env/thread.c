@@ -75,6 +75,22 @@ void ru_thread_cores(uint64_t mask)
     }
 }
 
+uint32_t ru_thread_cores_list(uint32_t *into, uint32_t max)
+{
+    cpu_set_t set;
+    uint32_t n = 0;
+    CPU_ZERO(&set);
+    if (sched_getaffinity(0, sizeof set, &set) != 0) {
+        return 0;
+    }
+    for (uint32_t k = 0; k < CPU_SETSIZE && n < max; k++) {
+        if (CPU_ISSET(k, &set)) {
+            into[n++] = k;
+        }
+    }
+    return n;
+}
+
 void ru_flag_set(ru_flag *f, uint32_t v)
 {
     __atomic_store_n(&f->v, v, __ATOMIC_RELEASE);

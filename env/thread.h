@@ -29,6 +29,8 @@ void ru_thread_pin(uint32_t core); /* calling thread; best effort */
 /* Calling thread, and threads it starts, on the cores of the mask (bit k: core k; 0: as it is);
  * best effort. */
 void ru_thread_cores(uint64_t mask);
+/* Numbers of the cores the calling thread may use, at most `max`; returns how many. */
+uint32_t ru_thread_cores_list(uint32_t *into, uint32_t max);
 
 /* A word that one thread sets and others look at; what was written before is visible after. */
 typedef struct ru_flag {

@@ -7,7 +7,9 @@
 #include "base/str.h"
 #include "env/file.h"
 #include "env/self.h"
+#include "exec/pool.h"
 #include "tool/cmd.h"
+#include "tool/launch.h"
 #include "train/trainer.h"
 
 static const ru_opt opts[] = {
@@ -29,7 +31,19 @@ static const ru_opt opts[] = {
      .type = RU_OPT_TEXT,
      .word = "N",
      .def = "1",
-     .help = "worker processes; this version trains with 1"},
+     .help = "worker processes on this machine: a number, or MIN:MAX so that others may join and "
+             "leave"},
+    {.name = "listen",
+     .type = RU_OPT_TEXT,
+     .word = "HOST:PORT",
+     .help = "where workers of other hosts reach the first one (else this machine only); an empty "
+             "host is every interface"},
+    {.name = "deterministic",
+     .type = RU_OPT_FLAG,
+     .help = "with -w: the same workers give the same bits"},
+    {.name = "equal-shares",
+     .type = RU_OPT_FLAG,
+     .help = "with -w: do not give faster workers more samples"},
     {.name = "threads",
      .type = RU_OPT_I64,
      .word = "N",
@@ -44,6 +58,7 @@ static const ru_opt opts[] = {
 static const ru_example examples[] = {
     {"rubato train job.yaml", "train as the file says; Ctrl-C saves and ends"},
     {"rubato train job.yaml --set train.epochs=1 --set train.batch=256", "with other settings"},
+    {"rubato train job.yaml -w 4", "on four processes; one that dies costs no sample"},
     {"rubato train job.yaml --out runs/digits --resume", "go on after a stop or a crash"},
     {"rubato train --help-job", "every key with its type, default and range"},
 };
@@ -86,6 +101,35 @@ static ru_status load_job(ru_cmd_in *in, ru_job *job, ru_conf **conf, ru_err *er
     return ru_job_load(in->args[0], sets, n, in->arena, job, conf, err);
 }
 
+/* Several processes. A fixed number may shrink to one; a range begins with as many as there are
+ * cores. */
+static ru_status run_workers(ru_cmd_in *in, const ru_train_options *to, uint32_t n_min,
+                             uint32_t n_max, bool range, ru_err *err)
+{
+    uint32_t cores = ru_pool_cores(), start = cores < n_min ? n_min : cores > n_max ? n_max : cores;
+    const ru_launch_options lo = {
+        .train = to,
+        .n_min = range ? n_min : 1,
+        .n_start = range ? start : n_max,
+        .n_max = n_max,
+        .open = range || ru_cmd_given(in, "listen"),
+        .deterministic = ru_cmd_flag(in, "deterministic"),
+        .equal_shares = ru_cmd_flag(in, "equal-shares"),
+        .listen = ru_cmd_text(in, "listen"),
+        .verbose = in->verbose,
+    };
+    ru_launch_result result;
+    ru_self_stop_watch();
+    ru_status st = ru_launch(&lo, in->arena, &result, err);
+    ru_self_stop_unwatch();
+    RU_TRY(st);
+    in->exit_code = result.code;
+    if (!to->json && result.code == 0) {
+        (void)printf("%s\n", result.out);
+    }
+    return RU_OK;
+}
+
 static ru_status run(ru_cmd_in *in, ru_err *err)
 {
     ru_text text = ru_text_arena(in->arena);
@@ -100,11 +144,9 @@ static ru_status run(ru_cmd_in *in, ru_err *err)
     if (in->n_args != 1) {
         return RU_FAIL(err, RU_E_USAGE, "which job? rubato train JOB.yaml (--help shows examples)");
     }
-    if (strcmp(ru_cmd_text(in, "workers"), "1") != 0) {
-        return RU_FAIL(err, RU_E_UNSUPPORTED,
-                       "-w %s: this version trains in one process; leave -w out and use --threads",
-                       ru_cmd_text(in, "workers"));
-    }
+    uint32_t n_min, n_max;
+    bool range;
+    RU_TRY(ru_launch_workers_parse(ru_cmd_text(in, "workers"), &n_min, &n_max, &range, err));
     ru_job job;
     ru_conf *conf;
     ru_train_result result;
@@ -120,6 +162,9 @@ static ru_status run(ru_cmd_in *in, ru_err *err)
         .columns = in->progress && !quiet ? ru_self_columns(2) : 0,
         .cache_dir = cache_dir(in->arena),
     };
+    if (n_max > 1 || ru_cmd_given(in, "listen")) {
+        return run_workers(in, &to, n_min, n_max, range, err);
+    }
     ru_self_stop_watch();
     ru_status st = ru_train(&to, in->arena, &result, err);
     ru_self_stop_unwatch();

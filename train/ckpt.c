@@ -65,8 +65,12 @@ static ru_status list_tensors(ru_ckpt *c, ru_arena *arena, ru_err *err)
             const ru_value *s = &g->values[v];
             if (s->kind == RU_VALUE_STATE && s->name != NULL &&
                 (s->role == RU_ROLE_SLOT) == (slots == 1)) {
+                const char *name = ru_arena_str(arena, s->name);
+                if (name == NULL) {
+                    return full(err);
+                }
                 c->tensors[c->n++] = (tensor){
-                    .id = {v}, .array = {.name = s->name, .type = s->type}, .slot = slots == 1};
+                    .id = {v}, .array = {.name = name, .type = s->type}, .slot = slots == 1};
                 c->snapshot_bytes += (ru_type_bytes(&s->type) + 63) / 64 * 64;
             }
         }

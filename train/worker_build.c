@@ -162,13 +162,22 @@ void rui_build_close(rui_build *b)
     free(b);
 }
 
+/* Slots as well: ru_model_state_copy leaves them out. */
 ru_status rui_build_take(rui_worker *w, rui_build *from, rui_build *to, ru_err *err)
 {
-    (void)w;
-    ru_arena scratch;
-    ru_arena_init(&scratch, 0);
-    ru_status st =
-        ru_model_state_copy(&from->step.graph, from->exe, &to->step.graph, to->exe, &scratch, err);
-    ru_arena_fini(&scratch);
+    int64_t most = 64;
+    for (uint32_t k = 0; k < w->n_states; k++) {
+        most = w->state_bytes[k] > most ? w->state_bytes[k] : most;
+    }
+    void *data = aligned_alloc(64, (size_t)(most + 63) / 64 * 64);
+    if (data == NULL) {
+        return RU_FAIL(err, RU_E_MEM, "no memory to move the state to another step");
+    }
+    ru_status st = RU_OK;
+    for (uint32_t k = 0; k < w->n_states && st == RU_OK; k++) {
+        st = ru_exe_state_read(from->exe, from->states[k], data, err);
+        st = st == RU_OK ? ru_exe_state_write(to->exe, to->states[k], data, err) : st;
+    }
+    free(data);
     return st;
 }

@@ -1,0 +1,208 @@
+/* rubato worker: one worker process of a job, started by the launcher or joining by hand. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/conf.h"
+#include "base/str.h"
+#include "env/file.h"
+#include "env/self.h"
+#include "tool/cmd.h"
+#include "tool/launch.h"
+#include "train/worker.h"
+
+static const ru_opt opts[] = {
+    {.name = "join",
+     .type = RU_OPT_TEXT,
+     .word = "HOST:PORT",
+     .help = "address of any worker of the running job"},
+    {.name = "token-file",
+     .type = RU_OPT_TEXT,
+     .word = "FILE",
+     .help = "file with the job's token (OUT/token of its run); else RUBATO_TOKEN"},
+    {.name = "threads",
+     .type = RU_OPT_I64,
+     .word = "N",
+     .min = 0,
+     .max = 1024,
+     .help = "threads that compute; 0: all cores, but one beside workers of this machine"},
+    {.name = "listen",
+     .type = RU_OPT_TEXT,
+     .word = "HOST:PORT",
+     .help = "where other workers reach this one; an empty host is every interface, port 0 any"},
+    {.name = "out",
+     .letter = 'o',
+     .type = RU_OPT_TEXT,
+     .word = "DIR",
+     .help = "run directory (else that of the job)"},
+    {.name = "job",
+     .type = RU_OPT_TEXT,
+     .word = "FILE",
+     .help = "resolved job (else it is asked for at the address)"},
+    {.name = "founders",
+     .type = RU_OPT_I64,
+     .word = "N",
+     .def = "1",
+     .min = 1,
+     .max = RU_WORKERS_MAX,
+     .help = "workers that begin the job together"},
+    {.name = "min",
+     .type = RU_OPT_I64,
+     .word = "N",
+     .def = "1",
+     .min = 1,
+     .max = RU_WORKERS_MAX,
+     .help = "with fewer the job waits for others"},
+    {.name = "max",
+     .type = RU_OPT_I64,
+     .word = "N",
+     .def = "1024",
+     .min = 1,
+     .max = RU_WORKERS_MAX,
+     .help = "more have to wait"},
+    {.name = "rank",
+     .type = RU_OPT_I64,
+     .word = "N",
+     .def = "0",
+     .min = 0,
+     .max = 1 << 20,
+     .help = "number in names of trace files"},
+    {.name = "cores",
+     .type = RU_OPT_TEXT,
+     .word = "MASK",
+     .help = "cores of the compute threads, hexadecimal"},
+    {.name = "newcomer",
+     .type = RU_OPT_FLAG,
+     .help = "the job runs already: take the state from the others"},
+    {.name = "resume", .type = RU_OPT_FLAG, .help = "begin with the newest checkpoint of the run"},
+    {.name = "deterministic",
+     .type = RU_OPT_FLAG,
+     .help = "the same workers give the same bits: fixed order of sums, equal shares"},
+    {.name = "equal-shares",
+     .type = RU_OPT_FLAG,
+     .help = "do not give faster workers more samples"},
+};
+
+static const ru_example examples[] = {
+    {"rubato worker --join 10.0.0.5:4000 --token-file runs/digits-1/token",
+     "one more worker for a job that runs"},
+    {"RUBATO_TOKEN=... rubato worker --join node7:4000", "the same on another host"},
+};
+
+static void say_address(void *self, const char *address)
+{
+    (void)self;
+    (void)printf("{\"schema\":\"rubato.worker.address/1\",\"address\":\"%s\",\"pid\":%lld}\n",
+                 address, (long long)ru_self_pid());
+    (void)fflush(stdout);
+}
+
+static bool on_this_machine(const char *address)
+{
+    char host[256];
+    ru_self_host(host, sizeof host);
+    return strncmp(address, "127.", 4) == 0 || strncmp(address, "localhost:", 10) == 0 ||
+           strncmp(address, "[::1]", 5) == 0 ||
+           (strncmp(address, host, strlen(host)) == 0 && address[strlen(host)] == ':');
+}
+
+static const char *cache_dir(ru_arena *arena)
+{
+    const char *home = ru_conf_env("HOME"), *base = ru_conf_env("XDG_CACHE_HOME");
+    if (base != NULL && base[0] != 0) {
+        return ru_path_join(arena, base, "rubato");
+    }
+    return home != NULL && home[0] != 0 ? ru_path_join(arena, home, ".cache/rubato") : NULL;
+}
+
+/* The job from its file, or from whoever is at the address. */
+static ru_status get_job(ru_cmd_in *in, const char *token, ru_job *job, const char **out,
+                         ru_err *err)
+{
+    const char *file = ru_cmd_text(in, "job"), *yaml;
+    *out = ru_cmd_text(in, "out");
+    if (file != NULL) {
+        char *text;
+        int64_t n;
+        RU_TRY(ru_file_read(file, 4 << 20, in->arena, &text, &n, err));
+        yaml = text;
+    } else {
+        const char *theirs;
+        RU_TRY(ru_worker_job_fetch(ru_cmd_text(in, "join"), (const uint8_t *)token,
+                                   (uint32_t)strlen(token), in->arena, &yaml, &theirs, err));
+        *out = *out != NULL ? *out : theirs;
+    }
+    if (*out == NULL) {
+        return RU_FAIL(err, RU_E_USAGE, "--job needs --out");
+    }
+    return ru_job_parse(file != NULL ? file : "job", yaml, in->arena, job, err);
+}
+
+static ru_status run(ru_cmd_in *in, ru_err *err)
+{
+    const char *join = ru_cmd_text(in, "join"), *token, *out;
+    bool launched = ru_cmd_text(in, "job") != NULL;
+    ru_job job;
+    if (join == NULL && !launched) {
+        return RU_FAIL(err, RU_E_USAGE,
+                       "which job? rubato worker --join HOST:PORT --token-file OUT/token");
+    }
+    RU_TRY(ru_token_get(ru_cmd_text(in, "token-file"), in->arena, &token, err));
+    RU_TRY(get_job(in, token, &job, &out, err));
+    if (ru_cmd_given(in, "threads")) {
+        job.train.threads = (uint32_t)ru_cmd_i64(in, "threads");
+    } else if (!launched && on_this_machine(join)) {
+        job.train.threads = 1; /* two teams on one core would hardly move */
+    }
+    const char *cores = ru_cmd_text(in, "cores");
+    ru_worker_options wo = {
+        .train = {.job = &job,
+                  .out = out,
+                  .resume = ru_cmd_flag(in, "resume"),
+                  .json = true,
+                  .quiet = in->verbose < 0,
+                  .cache_dir = cache_dir(in->arena),
+                  .dir_made = true,
+                  .rank = (uint32_t)ru_cmd_i64(in, "rank")},
+        .join = join,
+        .listen = ru_cmd_text(in, "listen"),
+        .token = (const uint8_t *)token,
+        .token_bytes = (uint32_t)strlen(token),
+        .founders = (uint32_t)ru_cmd_i64(in, "founders"),
+        .n_min = (uint32_t)ru_cmd_i64(in, "min"),
+        .n_max = (uint32_t)ru_cmd_i64(in, "max"),
+        .newcomer = ru_cmd_flag(in, "newcomer") || !launched,
+        .deterministic = ru_cmd_flag(in, "deterministic"),
+        .equal_shares = ru_cmd_flag(in, "equal-shares"),
+        .stop_leaves = !launched,
+        .cores = cores != NULL ? strtoull(cores, NULL, 16) : 0,
+        .address = launched ? say_address : NULL,
+    };
+    if (!launched) {
+        (void)fprintf(stderr, "joining %s; results go to %s\n", join, out);
+    }
+    ru_worker_result result;
+    ru_self_stop_watch();
+    ru_status st = ru_worker_run(&wo, in->arena, &result, err);
+    ru_self_stop_unwatch();
+    return st;
+}
+
+const ru_cmd rui_cmd_worker = {
+    .name = "worker",
+    .summary = "join a running job as one more worker",
+    .about =
+        "Connects to any worker of a job started with `rubato train -w MIN:MAX`, takes the job and "
+        "the state from the others while they go on, and works until the job ends.\n\nThe first "
+        "Ctrl-C leaves after the step under way; the others go on. The training data must be "
+        "reachable under the paths of the job. Off this machine the connection is TLS 1.3, keyed "
+        "by the token.",
+    .opts = opts,
+    .n_opts = RU_ARRAY_LEN(opts),
+    .examples = examples,
+    .n_examples = RU_ARRAY_LEN(examples),
+    .exits = "1 the training diverged|66 an input is missing|69 nobody answers, or the token is "
+             "another one",
+    .computes = true,
+    .run = run,
+};

@@ -1,0 +1,445 @@
+#include "tool/launch.h"
+
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/log.h"
+#include "base/str.h"
+#include "env/file.h"
+#include "env/loop.h"
+#include "env/process.h"
+#include "env/self.h"
+#include "env/thread.h"
+#include "exec/pool.h"
+
+enum { LINE_MAX_BYTES = 1 << 16, ARGS_MAX = 48, SPAWNS_MAX = 10000 };
+
+/* Bytes of one pipe until their line ends. */
+typedef struct stream {
+    char *at; /* [LINE_MAX_BYTES] */
+    int64_t n;
+} stream;
+
+typedef struct child {
+    struct launcher *l;
+    ru_process *p;
+    uint32_t rank; /* 1, 2, ... in order of starting */
+    uint32_t slot; /* of cores */
+    stream out, errors;
+    ru_log_file *log;
+    char address[128]; /* where it listens; "": not known yet */
+    bool alive;
+} child;
+
+typedef struct launcher {
+    const ru_launch_options *opt;
+    ru_arena *arena;
+    ru_loop *loop;
+    const char *out, *exe, *token;
+    child *children; /* [n_children] */
+    uint32_t n_children, n_alive, threads;
+    uint64_t *cores; /* [n_max] mask of each slot */
+    bool begun;      /* the first step was reported, or the start */
+    bool summary;    /* the job ended well: somebody wrote the summary */
+    bool stopping;
+    bool founded; /* the other founders were started */
+    int code;     /* of the first child that failed */
+    ru_status status;
+    ru_err err;
+} launcher;
+
+/* -- words ------------------------------------------------------------------------------------- */
+
+ru_status ru_launch_workers_parse(const char *text, uint32_t *n_min, uint32_t *n_max, bool *range,
+                                  ru_err *err)
+{
+    const char *colon = strchr(text, ':');
+    int64_t a = 0, b = 0;
+    ru_str first = colon == NULL ? ru_str_c(text) : (ru_str){text, colon - text};
+    bool fine = ru_str_i64(first, &a);
+    fine = fine && (colon == NULL || ru_str_i64(ru_str_c(colon + 1), &b));
+    b = colon == NULL ? a : b;
+    if (!fine || a < 1 || b < a || b > RU_WORKERS_MAX) {
+        return RU_FAIL(err, RU_E_USAGE, "-w %s: expected a number of workers or MIN:MAX, 1 to %d",
+                       text, RU_WORKERS_MAX);
+    }
+    *n_min = (uint32_t)a;
+    *n_max = (uint32_t)b;
+    *range = colon != NULL;
+    return RU_OK;
+}
+
+void ru_token_make(char into[2 * RU_TOKEN_BYTES + 1])
+{
+    static const char digits[] = "0123456789abcdef";
+    uint8_t raw[RU_TOKEN_BYTES];
+    ru_self_random(raw, sizeof raw);
+    for (uint32_t k = 0; k < RU_TOKEN_BYTES; k++) {
+        into[2 * k] = digits[raw[k] >> 4];
+        into[2 * k + 1] = digits[raw[k] & 15];
+    }
+    into[2 * RU_TOKEN_BYTES] = 0;
+}
+
+ru_status ru_token_get(const char *file, ru_arena *arena, const char **token, ru_err *err)
+{
+    const char *t = ru_conf_env("RUBATO_TOKEN");
+    if (file != NULL) {
+        char *text;
+        int64_t n;
+        RU_TRY(ru_file_read(file, 4096, arena, &text, &n, err));
+        while (n > 0 && (text[n - 1] == '\n' || text[n - 1] == '\r' || text[n - 1] == ' ')) {
+            text[--n] = 0;
+        }
+        t = text;
+    }
+    if (t == NULL || strlen(t) < 16) {
+        return RU_FAIL(err, RU_E_USAGE,
+                       "the job's token is missing or shorter than 16 characters: set RUBATO_TOKEN "
+                       "or give --token-file OUT/token");
+    }
+    *token = t;
+    return RU_OK;
+}
+
+/* -- lines of children ------------------------------------------------------------------------- */
+
+static bool starts_with(const char *line, const char *head)
+{
+    return strncmp(line, head, strlen(head)) == 0;
+}
+
+static void start_others(launcher *l, const char *address);
+
+static void on_out_line(child *c, const char *line)
+{
+    static const char head[] = "{\"schema\":\"rubato.worker.address/1\",\"address\":\"";
+    launcher *l = c->l;
+    if (starts_with(line, head)) {
+        const char *at = line + sizeof head - 1;
+        (void)snprintf(c->address, sizeof c->address, "%.*s", (int)strcspn(at, "\""), at);
+        if (!l->founded) {
+            start_others(l, c->address);
+        }
+        return;
+    }
+    l->begun = l->begun || starts_with(line, "{\"schema\":\"rubato.train.step/");
+    l->summary = l->summary || starts_with(line, "{\"schema\":\"rubato.train.summary/");
+    if (l->opt->train->json) {
+        (void)printf("%s\n", line);
+        (void)fflush(stdout);
+    }
+}
+
+static void on_err_line(child *c, const char *line)
+{
+    ru_err ignored;
+    char text[LINE_MAX_BYTES + 32];
+    ru_text t = ru_text_into(text, sizeof text);
+    ru_text_putf(&t, "%s\n", line);
+    if (c->log != NULL) {
+        (void)!ru_log_file_append(c->log, t.p, t.n, &ignored);
+    }
+    (void)fprintf(stderr, "[%u] %s\n", c->rank, line);
+}
+
+static void feed(child *c, stream *s, const char *bytes, int64_t n,
+                 void (*line)(child *, const char *))
+{
+    for (int64_t i = 0; i < n; i++) {
+        if (bytes[i] == '\n' || s->n == LINE_MAX_BYTES - 1) {
+            s->at[s->n] = 0;
+            line(c, s->at);
+            s->n = 0;
+        }
+        if (bytes[i] != '\n') {
+            s->at[s->n++] = bytes[i];
+        }
+    }
+}
+
+static void read_all(child *c, bool errors)
+{
+    char buf[16384];
+    int64_t n;
+    while ((n = ru_process_read(c->p, errors, buf, sizeof buf)) > 0) {
+        feed(c, errors ? &c->errors : &c->out, buf, n, errors ? on_err_line : on_out_line);
+    }
+    int fd = ru_process_fd(c->p, errors);
+    if (n < 0 && fd >= 0) {
+        ru_loop_fd_off(c->l->loop, fd);
+    }
+}
+
+static void on_fd(void *self, int fd, uint32_t events, ru_time now)
+{
+    (void)events;
+    (void)now;
+    child *c = self;
+    read_all(c, fd == ru_process_fd(c->p, true));
+}
+
+/* -- children ---------------------------------------------------------------------------------- */
+
+static void fail(launcher *l, ru_status st, const ru_err *err)
+{
+    if (l->status == RU_OK) {
+        l->status = st;
+        l->err = *err;
+    }
+    ru_loop_stop(l->loop);
+}
+
+typedef struct words {
+    const char *at[ARGS_MAX];
+    uint32_t n;
+    ru_arena *arena;
+} words;
+
+static void word(words *w, const char *text)
+{
+    RU_CHECK(w->n + 1 < ARGS_MAX && text != NULL);
+    w->at[w->n++] = text;
+}
+
+static void word_number(words *w, const char *name, int64_t v)
+{
+    word(w, name);
+    word(w, ru_arena_printf(w->arena, "%lld", (long long)v));
+}
+
+static void command_line(launcher *l, const child *c, const char *join, bool newcomer, words *w)
+{
+    const ru_launch_options *o = l->opt;
+    word(w, l->exe);
+    word(w, "worker");
+    word(w, "--job");
+    word(w, ru_path_join(l->arena, l->out, "job.yaml"));
+    word(w, "--out");
+    word(w, l->out);
+    word_number(w, "--founders", o->n_start);
+    word_number(w, "--min", o->n_min);
+    word_number(w, "--max", o->n_max);
+    word_number(w, "--threads", l->threads);
+    word_number(w, "--rank", c->rank);
+    if (l->cores != NULL && c->slot < o->n_max) {
+        word(w, "--cores");
+        word(w, ru_arena_printf(l->arena, "%llx", (unsigned long long)l->cores[c->slot]));
+    }
+    if (join != NULL) {
+        word(w, "--join");
+        word(w, join);
+    }
+    if (newcomer) {
+        word(w, "--newcomer");
+    }
+    if (o->listen != NULL) {
+        word(w, "--listen");
+        word(w, join == NULL ? o->listen : ":0");
+    }
+    if (o->train->resume) {
+        word(w, "--resume");
+    }
+    if (o->deterministic) {
+        word(w, "--deterministic");
+    }
+    if (o->equal_shares) {
+        word(w, "--equal-shares");
+    }
+    if (o->train->quiet) {
+        word(w, "-q");
+    }
+}
+
+static void on_end(void *self, int64_t pid, ru_time now);
+
+static ru_status start(launcher *l, uint32_t slot, const char *join, bool newcomer, ru_err *err)
+{
+    if (l->n_children == SPAWNS_MAX) {
+        return RU_FAIL(err, RU_E_LIMIT, "%d workers were started and lost; something kills them",
+                       SPAWNS_MAX);
+    }
+    child *c = &l->children[l->n_children];
+    *c = (child){.l = l, .rank = l->n_children + 1, .slot = slot};
+    c->out.at = ru_arena_alloc(l->arena, LINE_MAX_BYTES, 1);
+    c->errors.at = ru_arena_alloc(l->arena, LINE_MAX_BYTES, 1);
+    const char *log = ru_path_join(l->arena, l->out, ru_arena_printf(l->arena, "log.%u", c->rank));
+    const char *token = ru_arena_printf(l->arena, "RUBATO_TOKEN=%s", l->token);
+    if (c->out.at == NULL || c->errors.at == NULL || log == NULL || token == NULL) {
+        return RU_FAIL(err, RU_E_MEM, "no memory to start a worker");
+    }
+    RU_TRY(ru_log_file_open(log, l->opt->train->resume, &c->log, err));
+    words w = {.arena = l->arena};
+    command_line(l, c, join, newcomer, &w);
+    const char *set[] = {token, NULL};
+    const ru_process_options po = {
+        .argv = w.at, .set = set, .pipe_out = true, .pipe_err = true, .own_group = true};
+    RU_TRY(ru_process_start(&po, &c->p, err));
+    l->n_children++;
+    l->n_alive++;
+    c->alive = true;
+    RU_TRY(ru_loop_fd(l->loop, ru_process_fd(c->p, false), 1 /* EPOLLIN */, on_fd, c, err));
+    RU_TRY(ru_loop_fd(l->loop, ru_process_fd(c->p, true), 1, on_fd, c, err));
+    return ru_loop_child(l->loop, ru_process_id(c->p), on_end, c, err);
+}
+
+static void start_others(launcher *l, const char *address)
+{
+    ru_err err = {0};
+    l->founded = true;
+    if (l->opt->open) {
+        (void)fprintf(stderr,
+                      "another worker joins with: rubato worker --join %s --token-file %s\n",
+                      address, ru_path_join(l->arena, l->out, "token"));
+    }
+    for (uint32_t k = 1; k < l->opt->n_start; k++) {
+        ru_status st = start(l, k, address, false, &err);
+        if (st != RU_OK) {
+            fail(l, st, &err);
+            return;
+        }
+    }
+}
+
+static void signal_all(launcher *l, int sig)
+{
+    for (uint32_t k = 0; k < l->n_children; k++) {
+        if (l->children[k].alive) {
+            ru_process_kill(l->children[k].p, sig);
+        }
+    }
+}
+
+/* Fewer than the least number live: somebody new, where the lost one was. */
+static void refill(launcher *l, uint32_t slot)
+{
+    ru_err err = {0};
+    for (uint32_t k = 0; k < l->n_children; k++) {
+        const child *c = &l->children[k];
+        if (c->alive && c->address[0] != 0) {
+            (void)fprintf(stderr, "starting another worker: %u live, at least %u are wanted\n",
+                          l->n_alive, l->opt->n_min);
+            ru_status st = start(l, slot, c->address, true, &err);
+            if (st != RU_OK) {
+                fail(l, st, &err);
+            }
+            return;
+        }
+    }
+}
+
+static void on_end(void *self, int64_t pid, ru_time now)
+{
+    (void)pid;
+    (void)now;
+    child *c = self;
+    launcher *l = c->l;
+    read_all(c, false);
+    read_all(c, true);
+    int code = ru_process_wait(c->p);
+    c->alive = false;
+    l->n_alive--;
+    if (code != 0 && l->code == 0) {
+        l->code = code < 128 ? code : 1;
+    }
+    if (code >= 128 && !l->stopping && !l->summary) {
+        (void)fprintf(stderr, "worker process %u (pid %lld) was ended by signal %d\n", c->rank,
+                      (long long)ru_process_id(c->p), code - 128);
+    }
+    bool over = l->summary || l->stopping;
+    if (l->n_alive == 0) {
+        ru_loop_stop(l->loop);
+    } else if (!over && !l->begun && code != 0) {
+        l->stopping = true; /* a job that could not begin: the others would wait for ever */
+        signal_all(l, SIGKILL);
+    } else if (!over && l->n_alive < l->opt->n_min) {
+        refill(l, c->slot);
+    }
+}
+
+static void on_stop(void *self, int fd, uint32_t events, ru_time now)
+{
+    (void)events;
+    (void)now;
+    launcher *l = self;
+    ru_loop_fd_off(l->loop, fd);
+    l->stopping = true;
+    signal_all(l, SIGINT);
+}
+
+/* -- the job ----------------------------------------------------------------------------------- */
+
+/* Disjoint cores for every worker, when there are enough; else nobody is pinned. */
+static ru_status share_cores(launcher *l, ru_err *err)
+{
+    uint32_t cores = ru_pool_cores(), asked = l->opt->train->job->train.threads;
+    l->threads = asked != 0 ? asked : cores / l->opt->n_start;
+    l->threads = l->threads > 0 ? l->threads : 1;
+    uint32_t ids[64], n = ru_thread_cores_list(ids, 64);
+    while (n > 0 && ids[n - 1] > 63) {
+        n--;
+    }
+    if ((uint64_t)l->threads * l->opt->n_start > n || l->threads > n) {
+        return RU_OK;
+    }
+    l->cores = RU_NEW(l->arena, uint64_t, l->opt->n_max);
+    if (l->cores == NULL) {
+        return RU_FAIL(err, RU_E_MEM, "no memory for the launcher");
+    }
+    for (uint32_t k = 0; k < l->opt->n_max; k++) {
+        for (uint32_t t = 0; t < l->threads && (k + 1) * l->threads <= n; t++) {
+            l->cores[k] |= UINT64_C(1) << ids[k * l->threads + t];
+        }
+    }
+    return RU_OK;
+}
+
+static ru_status open_token(launcher *l, ru_err *err)
+{
+    char *token = ru_arena_zalloc(l->arena, 2 * RU_TOKEN_BYTES + 1, 1);
+    const char *path = ru_path_join(l->arena, l->out, "token");
+    if (token == NULL || path == NULL) {
+        return RU_FAIL(err, RU_E_MEM, "no memory for the launcher");
+    }
+    ru_token_make(token);
+    l->token = token;
+    return ru_file_secret(path, token, 2 * RU_TOKEN_BYTES, err);
+}
+
+static ru_status run(launcher *l, ru_err *err)
+{
+    l->children = RU_NEW(l->arena, child, SPAWNS_MAX);
+    if (l->children == NULL) {
+        return RU_FAIL(err, RU_E_MEM, "no memory for the launcher");
+    }
+    RU_TRY(ru_train_dir(l->opt->train, l->arena, &l->out, err));
+    RU_TRY(open_token(l, err));
+    RU_TRY(share_cores(l, err));
+    RU_TRY(ru_loop_open(&l->loop, err));
+    int fd = ru_self_stop_fd();
+    if (fd >= 0) {
+        RU_TRY(ru_loop_fd(l->loop, fd, 1, on_stop, l, err));
+    }
+    RU_TRY(start(l, 0, NULL, false, err));
+    RU_TRY(ru_loop_run(l->loop, err));
+    if (l->status != RU_OK) {
+        return ru_err_set(err, l->status, "%s", l->err.text);
+    }
+    return RU_OK;
+}
+
+ru_status ru_launch(const ru_launch_options *opt, ru_arena *arena, ru_launch_result *out,
+                    ru_err *err)
+{
+    launcher l = {.opt = opt, .arena = arena, .exe = "/proc/self/exe"};
+    ru_status st = run(&l, err);
+    for (uint32_t k = 0; k < l.n_children; k++) {
+        ru_process_close(l.children[k].p);
+        ru_log_file_close(l.children[k].log);
+    }
+    ru_loop_close(l.loop);
+    *out = (ru_launch_result){.out = l.out, .code = l.summary ? 0 : l.code != 0 ? l.code : 1};
+    return st;
+}

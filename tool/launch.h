@@ -1,0 +1,45 @@
+/* The launcher of `rubato train -w`: worker processes of one job on this machine.
+ *
+ *   launcher --starts--> rubato worker --job OUT/job.yaml ...   (k of them, each on cores of its
+ * own)
+ *            <--lines--- JSON Lines of whoever leads; errors and words for people
+ *
+ * It decides nothing about the training: workers find each other, lose each other and go on by
+ * themselves. It starts newcomers only while fewer than the least number live.
+ *
+ * Thread: main. */
+#ifndef RU_TOOL_LAUNCH_H
+#define RU_TOOL_LAUNCH_H
+
+#include "train/worker.h"
+
+typedef struct ru_launch_options {
+    const ru_train_options *train;
+    uint32_t n_min, n_start, n_max; /* 1 <= n_min <= n_start <= n_max */
+    bool open;                      /* newcomers may join: say how */
+    bool deterministic, equal_shares;
+    const char *listen; /* of the first worker; NULL: this machine only */
+    int verbose;
+} ru_launch_options;
+
+typedef struct ru_launch_result {
+    const char *out; /* run directory */
+    int code;        /* exit code of the job */
+} ru_launch_result;
+
+/* Run the job to its end. Errors: those of opening the run directory and of starting processes;
+ * what workers say about their own failures is on stderr already, with the code in `out`. */
+RU_MUST_USE ru_status ru_launch(const ru_launch_options *opt, ru_arena *arena,
+                                ru_launch_result *out, ru_err *err);
+
+/* "3" or "2:8". Errors: RU_E_USAGE. */
+RU_MUST_USE ru_status ru_launch_workers_parse(const char *text, uint32_t *n_min, uint32_t *n_max,
+                                              bool *range, ru_err *err);
+
+/* A fresh token as text, or the one in a file (NULL: of RUBATO_TOKEN). Errors: RU_E_MISSING,
+ * RU_E_USAGE for one shorter than 16 bytes. */
+void ru_token_make(char into[2 * RU_TOKEN_BYTES + 1]);
+RU_MUST_USE ru_status ru_token_get(const char *file, ru_arena *arena, const char **token,
+                                   ru_err *err);
+
+#endif
