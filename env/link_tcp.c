@@ -296,6 +296,33 @@ static void on_listen(void *self, int listen_fd, uint32_t events, ru_time now)
 
 /* ---- events ---- */
 
+static bool tell_sent(ru_link_tcp *l, rui_conn *c, ru_time now)
+{
+    ru_conn_id id = c->id;
+    uint64_t sent[RUI_SENT_MAX];
+    uint32_t n = c->n_sent;
+    memcpy(sent, c->sent, n * sizeof *sent);
+    c->n_sent = 0;
+    for (uint32_t k = 0; k < n; k++) {
+        l->in_upcall++;
+        l->user->sent(l->user->self, id, sent[k], now);
+        l->in_upcall--;
+        if (!rui_conn_alive(c, id)) {
+            return false;
+        }
+    }
+    return true;
+}
+
+static void send_and_tell(ru_link_tcp *l, rui_conn *c, ru_time now)
+{
+    ru_conn_id id = c->id;
+    rui_tx_run(l, c, now);
+    if (rui_conn_alive(c, id)) {
+        (void)tell_sent(l, c, now);
+    }
+}
+
 static void on_events(void *self, int fd, uint32_t events, ru_time now)
 {
     rui_conn *c = self;
@@ -319,29 +346,11 @@ static void on_events(void *self, int fd, uint32_t events, ru_time now)
         rui_rx_run(l, c, now);
     }
     if (rui_conn_alive(c, id) && (events & EPOLLOUT) != 0) {
-        rui_tx_run(l, c, now);
+        send_and_tell(l, c, now);
     }
 }
 
 /* ---- what was put off: upcalls that must not nest in calls, work that must not nest in upcalls */
-
-static bool tell_sent(ru_link_tcp *l, rui_conn *c, ru_time now)
-{
-    ru_conn_id id = c->id;
-    uint64_t sent[RUI_SENT_MAX];
-    uint32_t n = c->n_sent;
-    memcpy(sent, c->sent, n * sizeof *sent);
-    c->n_sent = 0;
-    for (uint32_t k = 0; k < n; k++) {
-        l->in_upcall++;
-        l->user->sent(l->user->self, id, sent[k], now);
-        l->in_upcall--;
-        if (!rui_conn_alive(c, id)) {
-            return false;
-        }
-    }
-    return true;
-}
 
 static bool tell_opened(ru_link_tcp *l, rui_conn *c, ru_time now)
 {
@@ -401,7 +410,7 @@ static void flush_one(ru_link_tcp *l, rui_conn *c, ru_time now)
         }
     }
     if (rui_conn_alive(c, id) && c->woken) {
-        rui_tx_run(l, c, now);
+        send_and_tell(l, c, now);
     }
 }
 
@@ -449,6 +458,9 @@ static void tcp_wake(void *self, ru_conn_id id)
         rui_conn_defer(l, c);
     } else {
         rui_tx_run(l, c, ru_clock_now());
+        if (c->n_sent > 0) {
+            rui_conn_defer(l, c); /* `sent` does not nest in this call */
+        }
     }
 }
 
@@ -461,6 +473,14 @@ static void tcp_resume(void *self, ru_conn_id id)
         (c->rx_state == RUI_RX_PAUSED || l->in_upcall > 0)) {
         c->resumed = true;
         rui_conn_defer(l, c);
+    }
+}
+
+static void tcp_redirect(void *self, ru_conn_id id, const ru_link_rx *rx)
+{
+    rui_conn *c = conn_of(self, id);
+    if (c != NULL && c->state == RUI_CONN_UP) {
+        rui_rx_redirect(c, rx);
     }
 }
 
@@ -528,6 +548,7 @@ static const ru_link_ops tcp_ops = {
     .close = tcp_close,
     .wake = tcp_wake,
     .resume = tcp_resume,
+    .redirect = tcp_redirect,
     .knobs = tcp_knobs,
     .facts = tcp_facts,
 };

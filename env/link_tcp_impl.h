@@ -73,7 +73,7 @@ typedef struct rui_conn {
     uint32_t rx_span; /* first span that is not full */
     int64_t rx_at;    /* bytes in it */
     int64_t rx_left;  /* bytes of this part still to come */
-    int64_t rx_frame; /* payload of the frame, as far as known */
+    int64_t rx_frame; /* payload of this part */
     uint32_t stage_at, stage_end;
     uint8_t stage[RUI_STAGE_BYTES];
 } rui_conn;
@@ -145,6 +145,8 @@ ru_status rui_socket_why(int error); /* of a standing connection */
 void rui_rx_run(ru_link_tcp *l, rui_conn *c, ru_time now);
 /* After a pause: ask for the place again, then read. */
 void rui_rx_resume(ru_link_tcp *l, rui_conn *c, ru_time now);
+/* The rest of the arriving payload goes elsewhere. */
+void rui_rx_redirect(rui_conn *c, const ru_link_rx *rx);
 void rui_tx_run(ru_link_tcp *l, rui_conn *c, ru_time now);
 
 /* link_tls.c: like recvmsg and sendmsg: bytes, 0 at the end, -1 with errno (EAGAIN; EPROTO for

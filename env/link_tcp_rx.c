@@ -205,3 +205,20 @@ void rui_rx_resume(ru_link_tcp *l, rui_conn *c, ru_time now)
         rui_rx_run(l, c, now);
     }
 }
+
+void rui_rx_redirect(rui_conn *c, const ru_link_rx *rx)
+{
+    if (c->rx_state != RUI_RX_BODY) {
+        return;
+    }
+    int64_t total = 0, got = c->rx_frame - c->rx_left;
+    for (uint32_t k = 0; k < rx->n_spans; k++) {
+        total += rx->spans[k].size_bytes;
+    }
+    RU_CHECK(total == c->rx_frame && rx->n_spans <= RU_LINK_SPANS_MAX);
+    c->rx = *rx;
+    c->rx_span = 0;
+    c->rx_at = 0;
+    c->rx_left = total;
+    advance(c, got);
+}

@@ -145,7 +145,6 @@ void rui_tx_run(ru_link_tcp *l, rui_conn *c, ru_time now)
             return;
         }
         c->sent[c->n_sent++] = c->tx.cookie;
-        rui_conn_defer(l, c);
     }
     if (!c->tx_blocked) { /* there may be more: after what else is ready, without epoll's help */
         c->woken = true;

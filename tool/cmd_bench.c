@@ -7,6 +7,7 @@
 #include "env/self.h"
 #include "exec/pool.h"
 #include "tool/bench.h"
+#include "tool/bench_net.h"
 #include "tool/cmd.h"
 
 /* X(name, function, what it measures) */
@@ -15,6 +16,7 @@
     X(infer, ru_bench_infer, "inference of exported ONNX models against PyTorch and ONNX Runtime") \
     X(reader, ru_bench_reader, "reading tokens, IDX and photos against the disk and Pillow")       \
     X(ddp, ru_bench_ddp, "data-parallel steps on shaped links against PyTorch DDP over gloo")      \
+    X(net, ru_bench_net, "urgent beside bulk in the network laboratory; gRPC and iperf3")          \
     X(start, ru_bench_start, "starting the program and the first training step")                   \
     X(trace, ru_bench_trace, "cost of one record of the recorder")
 
@@ -209,6 +211,9 @@ static ru_status run_named(ru_cmd_in *in, const char *name, ru_err *err)
 
 static ru_status run(ru_cmd_in *in, ru_err *err)
 {
+    if (ru_cmd_flag(in, "worker") && in->n_args > 0 && strcmp(in->args[0], "net") == 0) {
+        return ru_bench_net_role(in->args + 1, in->n_args - 1, err);
+    }
     if (ru_cmd_flag(in, "worker")) {
         return ru_bench_worker(in->args, in->n_args, err);
     }
@@ -260,7 +265,7 @@ const ru_cmd rui_cmd_bench = {
         "missing, with the command that installs it; stored numbers are never shown.",
     .args = "[NAME]",
     .arg_min = 0,
-    .arg_max = 5,
+    .arg_max = 8,
     .opts = opts,
     .n_opts = RU_ARRAY_LEN(opts),
     .examples = examples,
