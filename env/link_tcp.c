@@ -166,6 +166,14 @@ void rui_conn_standing(ru_link_tcp *l, rui_conn *c)
     shake(l, c, ru_clock_now());
 }
 
+static void set_up_socket(const ru_link_tcp *l, rui_conn *c)
+{
+    rui_socket_options(l, c->fd, c->class);
+    if (c->class == RU_LINK_BULK) {
+        rui_socket_notsent(c, RUI_NOTSENT_MIN);
+    }
+}
+
 void rui_conn_dial(ru_link_tcp *l, rui_conn *c, const struct sockaddr *to, socklen_t size_bytes)
 {
     c->fd = socket(to->sa_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
@@ -174,8 +182,7 @@ void rui_conn_dial(ru_link_tcp *l, rui_conn *c, const struct sockaddr *to, sockl
                       strerror(errno));
         return;
     }
-    rui_socket_options(l, c->fd, c->class);
-    c->notsent_bytes = c->class == RU_LINK_BULK ? RUI_NOTSENT_BYTES : 0;
+    set_up_socket(l, c);
     c->state = RUI_CONN_CONNECTING;
     if (connect(c->fd, to, size_bytes) == 0) {
         rui_conn_standing(l, c);
@@ -263,8 +270,7 @@ static void accept_one(ru_link_tcp *l, int fd, const struct sockaddr *from, ru_t
     c->accepted = true;
     c->fd = fd;
     c->class = rui_socket_class(fd);
-    c->notsent_bytes = c->class == RU_LINK_BULK ? RUI_NOTSENT_BYTES : 0;
-    rui_socket_options(l, fd, c->class);
+    set_up_socket(l, c);
     c->state = RUI_CONN_CONNECTING;
     ru_loop_timer(l->opt.loop, on_timer, l, index_of(l, c), ru_time_after(now, l->opt.open_ns));
     rui_conn_standing(l, c);
@@ -502,9 +508,8 @@ static void tcp_knobs(void *self, ru_conn_id id, const ru_link_knobs *knobs)
         return;
     }
     if (knobs->notsent_bytes > 0) {
-        int v = knobs->notsent_bytes > INT32_MAX ? INT32_MAX : (int)knobs->notsent_bytes;
-        c->notsent_bytes = v;
-        (void)setsockopt(c->fd, IPPROTO_TCP, TCP_NOTSENT_LOWAT, &v, sizeof v);
+        rui_socket_notsent(c, knobs->notsent_bytes);
+        c->notsent_planned = true;
     }
     if (knobs->sndbuf_bytes > 0) {
         int v = knobs->sndbuf_bytes > INT32_MAX / 2 ? INT32_MAX / 2 : (int)knobs->sndbuf_bytes;

@@ -309,9 +309,12 @@ void rui_socket_options(const ru_link_tcp *l, int fd, ru_link_class class)
     set_int(fd, IPPROTO_TCP, TCP_KEEPINTVL, dead_s / 6 > 1 ? dead_s / 6 : 1);
     set_int(fd, IPPROTO_TCP, TCP_KEEPCNT, 3);
     set_int(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, l->opt.dead_ns / 1000000);
-    if (class == RU_LINK_BULK) {
-        set_int(fd, IPPROTO_TCP, TCP_NOTSENT_LOWAT, RUI_NOTSENT_BYTES);
-    }
+}
+
+void rui_socket_notsent(rui_conn *c, int64_t bytes)
+{
+    c->notsent_bytes = bytes;
+    set_int(c->fd, IPPROTO_TCP, TCP_NOTSENT_LOWAT, bytes);
 }
 
 ru_status rui_socket_why(int error)

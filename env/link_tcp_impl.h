@@ -19,11 +19,12 @@
 #include "env/link_tcp.h"
 
 enum {
-    RUI_STAGE_BYTES = 4096,      /* what is read before its header was understood: bounced */
-    RUI_SMALL_BYTES = 16 << 10,  /* behind larger payloads only the next header is read */
-    RUI_SENT_MAX = 32,           /* frames handed over and not yet told */
-    RUI_ADDRESS_MAX = 128,       /* host:port as text */
-    RUI_NOTSENT_BYTES = 1 << 17, /* bulk default until a plan says */
+    RUI_STAGE_BYTES = 4096,     /* what is read before its header was understood: bounced */
+    RUI_SMALL_BYTES = 16 << 10, /* behind larger payloads only the next header is read */
+    RUI_SENT_MAX = 32,          /* frames handed over and not yet told */
+    RUI_ADDRESS_MAX = 128,      /* host:port as text */
+    RUI_NOTSENT_MIN = 64 << 10, /* bulk, until a plan says: what a chunk holds, within these */
+    RUI_NOTSENT_MAX = 4 << 20,
 };
 
 typedef enum rui_conn_state {
@@ -64,7 +65,10 @@ typedef struct rui_conn {
     ru_link_tx tx;
     bool tx_busy, tx_blocked;
     int64_t tx_done, tx_size; /* header included */
-    int64_t notsent_bytes, sndbuf_bytes;
+    int64_t notsent_bytes;    /* 0: no bound of ours */
+    bool notsent_planned;     /* by knobs; else it follows the frames */
+    int64_t frame_max;        /* largest of the last frames */
+    uint32_t frames;
 
     /* Receiving. */
     rui_rx_state rx_state;
@@ -139,7 +143,8 @@ void rui_names_stop(ru_link_tcp *l);          /* wait for all under way; tells n
 bool rui_socket_here(int fd);                 /* both ends have one address */
 ru_link_class rui_socket_class(int fd);       /* of an accepted one, by its first packet */
 void rui_socket_options(const ru_link_tcp *l, int fd, ru_link_class class);
-ru_status rui_socket_why(int error); /* of a standing connection */
+void rui_socket_notsent(rui_conn *c, int64_t bytes); /* bulk: bound what the kernel holds unsent */
+ru_status rui_socket_why(int error);                 /* of a standing connection */
 
 /* link_tcp_rx.c, link_tcp_tx.c */
 void rui_rx_run(ru_link_tcp *l, rui_conn *c, ru_time now);

@@ -11,7 +11,7 @@
 
 #include "env/link_tcp_impl.h"
 
-enum { URGENT_FRAMES_PER_TURN = 16, BULK_FRAMES_PER_TURN = 1 };
+enum { URGENT_FRAMES_PER_TURN = 16, BULK_FRAMES_PER_TURN = 1, FRAMES_TO_SHRINK = 64 };
 
 static bool room(const rui_conn *c)
 {
@@ -20,6 +20,22 @@ static bool room(const rui_conn *c)
     }
     int unsent = 0;
     return ioctl(c->fd, SIOCOUTQNSD, &unsent) != 0 || unsent < c->notsent_bytes;
+}
+
+/* Let the kernel hold one chunk: at once when chunks grow, after a while when they shrink. */
+static void follow(rui_conn *c)
+{
+    int64_t n = c->tx_size > RUI_NOTSENT_MAX ? RUI_NOTSENT_MAX : c->tx_size;
+    c->frame_max = n > c->frame_max ? n : c->frame_max;
+    bool grows = n > c->notsent_bytes + c->notsent_bytes / 8;
+    if (grows || ++c->frames == FRAMES_TO_SHRINK) {
+        n = c->frame_max > RUI_NOTSENT_MIN ? c->frame_max : RUI_NOTSENT_MIN;
+        if (grows || n < c->notsent_bytes) {
+            rui_socket_notsent(c, n);
+        }
+        c->frame_max = 0;
+        c->frames = 0;
+    }
 }
 
 static bool pull(ru_link_tcp *l, rui_conn *c, ru_time now)
@@ -42,6 +58,9 @@ static bool pull(ru_link_tcp *l, rui_conn *c, ru_time now)
     }
     RU_CHECK(c->tx_size <= RU_LINK_FRAME_MAX + RU_LINK_HEAD_BYTES);
     c->tx_busy = true;
+    if (c->class == RU_LINK_BULK && !c->notsent_planned) {
+        follow(c);
+    }
     return true;
 }
 

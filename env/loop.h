@@ -51,7 +51,8 @@ typedef void (*ru_loop_child_fn)(void *self, int64_t pid, ru_time now);
 RU_MUST_USE ru_status ru_loop_child(ru_loop *l, int64_t pid, ru_loop_child_fn fn, void *self,
                                     ru_err *err);
 
-/* Busy-poll this long before sleeping (latency against a core); 0: never. */
+/* Busy-poll so long before sleeping, as long as events mostly come in that time (an answer over
+ * loopback does): latency against a core. At first 20 us; 0: never. */
 void ru_loop_spin(ru_loop *l, int64_t spin_ns);
 
 RU_MUST_USE ru_status ru_loop_run(ru_loop *l, ru_err *err); /* until ru_loop_stop */
