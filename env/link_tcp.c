@@ -365,6 +365,9 @@ static bool tell_opened(ru_link_tcp *l, rui_conn *c, ru_time now)
     c->state = RUI_CONN_UP;
     c->told = true;
     rui_conn_events(l, c, true, false);
+    if (c->class == RU_LINK_BULK) {
+        rui_socket_sndbuf(c);
+    }
     char address[RUI_ADDRESS_MAX];
     memcpy(address, c->address, sizeof address);
     l->in_upcall++;
@@ -514,6 +517,7 @@ static void tcp_knobs(void *self, ru_conn_id id, const ru_link_knobs *knobs)
     if (knobs->sndbuf_bytes > 0) {
         int v = knobs->sndbuf_bytes > INT32_MAX / 2 ? INT32_MAX / 2 : (int)knobs->sndbuf_bytes;
         (void)setsockopt(c->fd, SOL_SOCKET, SO_SNDBUF, &v, sizeof v);
+        c->sndbuf_planned = true;
     }
     if (knobs->pace_bytes_per_s > 0) {
         uint64_t v = (uint64_t)knobs->pace_bytes_per_s;

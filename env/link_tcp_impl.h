@@ -67,7 +67,9 @@ typedef struct rui_conn {
     int64_t tx_done, tx_size; /* header included */
     int64_t notsent_bytes;    /* 0: no bound of ours */
     bool notsent_planned;     /* by knobs; else it follows the frames */
-    int64_t frame_max;        /* largest of the last frames */
+    bool sndbuf_planned;
+    int64_t sndbuf_bytes; /* 0: the kernel's own choice */
+    int64_t frame_max;    /* largest of the last frames */
     uint32_t frames;
 
     /* Receiving. */
@@ -143,8 +145,10 @@ void rui_names_stop(ru_link_tcp *l);          /* wait for all under way; tells n
 bool rui_socket_here(int fd);                 /* both ends have one address */
 ru_link_class rui_socket_class(int fd);       /* of an accepted one, by its first packet */
 void rui_socket_options(const ru_link_tcp *l, int fd, ru_link_class class);
-void rui_socket_notsent(rui_conn *c, int64_t bytes); /* bulk: bound what the kernel holds unsent */
-ru_status rui_socket_why(int error);                 /* of a standing connection */
+/* Bulk: bound what the kernel holds unsent; and, on short paths, unsent or unacknowledged. */
+void rui_socket_notsent(rui_conn *c, int64_t bytes);
+void rui_socket_sndbuf(rui_conn *c);
+ru_status rui_socket_why(int error); /* of a standing connection */
 
 /* link_tcp_rx.c, link_tcp_tx.c */
 void rui_rx_run(ru_link_tcp *l, rui_conn *c, ru_time now);

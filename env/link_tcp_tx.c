@@ -33,6 +33,7 @@ static void follow(rui_conn *c)
         if (grows || n < c->notsent_bytes) {
             rui_socket_notsent(c, n);
         }
+        rui_socket_sndbuf(c);
         c->frame_max = 0;
         c->frames = 0;
     }
