@@ -333,16 +333,29 @@ static ru_status post_early(ru_chan *ch, uint32_t i, const ru_chan_post_in *in, 
     return RU_OK;
 }
 
-static void resume_waiting(ru_chan *ch, uint32_t p, const ru_stream_name *name)
+void rui_resume_waiting(ru_chan *ch, uint32_t p, uint64_t stream, uint32_t iter)
 {
     uint32_t b = ch->peers[p].conn[RU_LINK_BULK];
     if (b == RUI_NONE) {
         return;
     }
     rui_conn *c = &ch->conns[b];
-    if (c->waits && c->rx.stream == name->stream && c->rx.iter == name->iter) {
+    if (c->waits && c->rx.stream == stream && c->rx.iter == iter) {
         ch->link.ops->resume(ch->link.self, rui_conn_id_of(c));
     }
+}
+
+/* It ended before it was posted. Chunks that are still on their way are thrown away. */
+static ru_status post_ended(ru_chan *ch, uint32_t i)
+{
+    rui_slot *s = rui_ingress_slot(ch->ingress, i);
+    bool lost = s->state == RUI_SLOT_LOST;
+    if (lost || s->ended) {
+        rui_ingress_free(ch->ingress, i);
+    } else {
+        rui_ingress_state(ch->ingress, i, RUI_SLOT_THROWN);
+    }
+    return lost ? RU_E_IO : RU_E_CANCELLED;
 }
 
 ru_status ru_chan_post(ru_chan *ch, const ru_chan_post_in *in, ru_time now, ru_xfer_id *id)
@@ -362,8 +375,7 @@ ru_status ru_chan_post(ru_chan *ch, const ru_chan_post_in *in, ru_time now, ru_x
     if (i != RUI_NONE) {
         rui_slot_state state = rui_ingress_slot(ch->ingress, i)->state;
         if (state == RUI_SLOT_STOPPED || state == RUI_SLOT_LOST) {
-            rui_ingress_free(ch->ingress, i);
-            return state == RUI_SLOT_STOPPED ? RU_E_CANCELLED : RU_E_IO;
+            return post_ended(ch, i);
         }
         if (state != RUI_SLOT_EARLY) {
             return RU_E_ARG;
@@ -382,7 +394,7 @@ ru_status ru_chan_post(ru_chan *ch, const ru_chan_post_in *in, ru_time now, ru_x
     s->spans = in->n_spans == 1 ? &s->one : in->spans;
     s->total_bytes = total;
     *id = slot_id(ch, i);
-    resume_waiting(ch, p, &in->name);
+    rui_resume_waiting(ch, p, in->name.stream, in->name.iter);
     return RU_OK;
 }
 
@@ -455,7 +467,7 @@ static void unpost(ru_chan *ch, uint32_t i, ru_time now)
     detach(ch, i, now);
     if (s->state == RUI_SLOT_THROWN && s->gen == gen) { /* the peer is still there */
         rui_word(ch, p, RUI_CANCEL, 0, s->name.stream, s->name.iter, 0, now);
-        resume_waiting(ch, p, &(ru_stream_name){s->name.stream, s->name.iter});
+        rui_resume_waiting(ch, p, s->name.stream, s->name.iter);
     }
 }
 
@@ -490,8 +502,12 @@ void ru_chan_cancel_all(ru_chan *ch, uint64_t mask, uint64_t value, ru_time now)
         }
         if (s->state == RUI_SLOT_POSTED) {
             unpost(ch, i, now);
-        } else if (s->state != RUI_SLOT_THROWN) {
+        } else if (s->state == RUI_SLOT_EARLY) {
+            rui_word(ch, s->name.peer, RUI_ACK, RUI_STOPPED, s->name.stream, s->name.iter,
+                     s->total_bytes, now);
             rui_slot_early_free(ch, i);
+        } else if (s->state != RUI_SLOT_THROWN) {
+            rui_ingress_free(ch->ingress, i);
         }
     }
     for (uint32_t i = 0; i < ch->conns_used; i++) {

@@ -78,6 +78,7 @@ typedef struct rui_conn {
     uint8_t err_out[96];
     char address[RUI_ADDRESS_MAX + 1]; /* of the connection; of the node once greeted */
     /* The frame that arrives. */
+    uint32_t tx_live; /* frames the link has */
     rui_rx_kind rx_kind;
     rui_frame rx;
     uint8_t rx_head[RU_LINK_HEAD_BYTES];
@@ -202,6 +203,10 @@ struct ru_chan {
     uint32_t refusal_at;
     ru_chan_stats stats;
 };
+
+/* chan.c */
+/* The slot that the bulk connection waits for, if any, is there now. */
+void rui_resume_waiting(ru_chan *ch, uint32_t p, uint64_t stream, uint32_t iter);
 
 /* chan_shake.c */
 void rui_chan_opened(void *self, ru_conn_id id, bool accepted, const char *address, ru_time now);

@@ -213,32 +213,118 @@ static void install(ru_chan *ch, uint32_t i, rui_conn *u, rui_conn *b, ru_time n
     rui_egress_line(ch->egress, i, true);
 }
 
+/* A proved connection says why and closes. */
+static void leave_conn(ru_chan *ch, rui_conn *c, const char *text)
+{
+    c->err_status = RU_E_PEER;
+    c->err_text = text;
+    c->out = RUI_OUT_ERR;
+    c->state = RUI_CONN_DYING;
+    ch->unproved += c->accepted;
+    ch->link.ops->wake(ch->link.self, rui_conn_id_of(c));
+}
+
+typedef enum verdict {
+    DISCARD, /* this pair is of no use */
+    RETRY,   /* what the proofs said is old */
+    REFRESH, /* the other side believes in a session that is over here: tell, then retry */
+    OVER,    /* the other side has no more what this one wants to mend */
+    BEGIN,
+    RESUME,
+    SWITCH, /* both sides opened a pair at once: the sequences go on over this one */
+} verdict;
+
+/* What becomes of a proved pair. What was stated may be old: another pair may have been adopted, or
+ * the peer dropped, since the proofs were made. */
+static verdict judge(const ru_chan *ch, uint32_t i, const rui_conn *u)
+{
+    uint64_t session = i != RUI_NONE ? ch->peers[i].session : 0;
+    uint64_t mine = u->mine.session, theirs = u->theirs.session;
+    bool accepted = u->accepted;
+    if (session == 0) {
+        if (theirs != 0) {
+            return accepted ? DISCARD : REFRESH;
+        }
+        return mine == 0 ? BEGIN : accepted ? DISCARD : RETRY;
+    }
+    if (keeps_old(ch, &ch->peers[i], u)) {
+        return DISCARD;
+    }
+    if (theirs == session) {
+        return RESUME;
+    }
+    if (theirs == 0) { /* an accepter goes on: who connects says so if it cannot */
+        return mine == 0 ? SWITCH : accepted ? RESUME : OVER;
+    }
+    bool unused = ch->peers[i].rx_seq == 0 && u->theirs.received == 0;
+    return unused ? SWITCH : OVER;
+}
+
+static void start(ru_chan *ch, uint32_t i, const rui_conn *u, verdict v, ru_time now)
+{
+    rui_peer *p = &ch->peers[i];
+    ru_conn_id ids[RU_LINK_CLASSES];
+    for (uint32_t k = 0; k < RU_LINK_CLASSES; k++) {
+        ids[k] = rui_conn_id_of(&ch->conns[p->conn[k]]);
+        ch->conns[p->conn[k]].waits = false;
+    }
+    if (v != BEGIN) {
+        rui_item_repeat(ch, i, u->theirs.received, now);
+        rui_stream_doubt(ch, i, now);
+    }
+    for (uint32_t k = 0; k < RU_LINK_CLASSES; k++) {
+        ch->link.ops->resume(ch->link.self, ids[k]);
+    }
+    rui_wake_conn(ch, i, RU_LINK_URGENT);
+    rui_wake_conn(ch, i, RU_LINK_BULK);
+    rui_wake(ch, now);
+    if (v == BEGIN) {
+        ch->user.up(ch->user.self, (ru_node_id){p->name.stream}, p->address, now);
+    }
+}
+
+/* Say that the session is over, then dial again. */
+static void refresh(ru_chan *ch, rui_conn *u, rui_conn *b, ru_time now)
+{
+    rui_dial *d = &ch->dials[u->dial];
+    d->conn[0] = d->conn[1] = RUI_NONE;
+    d->at = ru_time_after(now, d->pause_ns);
+    rui_chan_ask_tick(ch, d->at);
+    rui_conn *both[2] = {u, b};
+    for (uint32_t k = 0; k < 2; k++) {
+        both[k]->dial = RUI_NONE;
+        leave_conn(ch, both[k], "their session is over");
+    }
+}
+
 static void adopt(ru_chan *ch, rui_conn *u, rui_conn *b, ru_time now)
 {
     uint32_t i = rui_peer_find(ch, u->node);
-    uint64_t session = i != RUI_NONE ? ch->peers[i].session : 0;
-    bool resumes = session != 0 && u->theirs.session == session;
-    if (u->mine.session != session) { /* ended or begun since the proof was made */
-        uint32_t d = u->dial;
-        if (d == RUI_NONE || session != 0) {
-            discard_pair(ch, u, b);
-        } else {
-            dial_failed(ch, d, RU_E_AGAIN, now);
-        }
+    verdict v = judge(ch, i, u);
+    static const char *const words[] = {"discard", "retry",  "refresh", "over",
+                                        "begin",   "resume", "switch"};
+    ru_log(RU_LOG_DEBUG, "comm", "pair", "%s node %016llx %s pair %llx mine %llx theirs %llx",
+           words[v], (unsigned long long)u->node, u->accepted ? "accepted" : "opened",
+           (unsigned long long)u->pair, (unsigned long long)u->mine.session,
+           (unsigned long long)u->theirs.session);
+    if (v == RETRY) {
+        dial_failed(ch, u->dial, RU_E_AGAIN, now);
         return;
     }
-    if (i != RUI_NONE && keeps_old(ch, &ch->peers[i], u)) {
+    if (v == REFRESH) {
+        refresh(ch, u, b, now);
+        return;
+    }
+    if (v == DISCARD || v == OVER) {
         discard_pair(ch, u, b);
+        if (v == OVER) {
+            rui_peer_end(ch, i, RU_E_PEER, true, now);
+        }
         return;
     }
     if (i != RUI_NONE) {
         close_conns(ch, &ch->peers[i]);
         rui_egress_line(ch->egress, i, false);
-        if (!resumes) {
-            u->peer = b->peer = RUI_NONE;
-            rui_peer_end(ch, i, RU_E_PEER, true, now);
-            i = RUI_NONE;
-        }
     }
     i = i != RUI_NONE ? i : peer_new(ch, u, now);
     if (i == RUI_NONE) {
@@ -246,23 +332,11 @@ static void adopt(ru_chan *ch, rui_conn *u, rui_conn *b, ru_time now)
         discard_pair(ch, u, b);
         return;
     }
+    if (v == SWITCH) {
+        ch->peers[i].session = u->pair;
+    }
     install(ch, i, u, b, now);
-    rui_peer *p = &ch->peers[i];
-    ru_conn_id ids[2] = {rui_conn_id_of(u), rui_conn_id_of(b)};
-    if (resumes) {
-        rui_item_repeat(ch, i, u->theirs.received, now);
-        rui_stream_doubt(ch, i, now);
-    }
-    for (uint32_t k = 0; k < RU_LINK_CLASSES; k++) {
-        ch->conns[p->conn[k]].waits = false;
-        ch->link.ops->resume(ch->link.self, ids[k]);
-    }
-    rui_wake_conn(ch, i, RU_LINK_URGENT);
-    rui_wake_conn(ch, i, RU_LINK_BULK);
-    rui_wake(ch, now);
-    if (!resumes) {
-        ch->user.up(ch->user.self, (ru_node_id){p->name.stream}, p->address, now);
-    }
+    start(ch, i, u, v, now);
 }
 
 void rui_conn_ready(ru_chan *ch, rui_conn *c, ru_time now)
@@ -371,6 +445,7 @@ void rui_peer_end(ru_chan *ch, uint32_t i, ru_status why, bool tell, ru_time now
         return;
     }
     p->state = RUI_PEER_ENDING;
+    ru_log(RU_LOG_DEBUG, "comm", "peer_end", "%s: %s", p->address, ru_status_name(why));
     rui_names_remove(&ch->peer_names, i);
     close_conns(ch, p);
     if (p->dial != RUI_NONE) {
@@ -410,13 +485,12 @@ static void farewell(ru_chan *ch, uint32_t i, const char *text)
         if (p->conn[k] != RUI_NONE) {
             rui_conn *c = &ch->conns[p->conn[k]];
             p->conn[k] = RUI_NONE;
+            if (c->tx_live > 0 || c->rx_kind == RUI_RX_SLOT) { /* the link uses the user's memory */
+                rui_conn_close(ch, c);
+                continue;
+            }
             c->peer = RUI_NONE;
-            c->err_status = RU_E_PEER;
-            c->err_text = text;
-            c->out = RUI_OUT_ERR;
-            c->state = RUI_CONN_DYING;
-            ch->unproved += c->accepted;
-            ch->link.ops->wake(ch->link.self, rui_conn_id_of(c));
+            leave_conn(ch, c, text);
         }
     }
 }

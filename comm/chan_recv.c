@@ -322,21 +322,38 @@ void rui_slot_fail(ru_chan *ch, uint32_t i, ru_status why, ru_time now)
     }
 }
 
+/* Its slot may have been posted, withdrawn or forbidden while the bytes came. */
 static void body_early(ru_chan *ch, rui_conn *c, ru_time now)
 {
     const rui_frame *f = &c->rx;
-    uint32_t i = rui_ingress_new(ch->ingress, c->peer, f->stream, f->iter, RUI_SLOT_EARLY);
-    if (i == RUI_NONE) {
-        rui_blocks_give(&ch->blocks, c->rx_block);
-        c->rx_block = RUI_NONE;
-        rui_peer_hostile(ch, c->peer, "no slots are left for its small streams", now);
-        return;
-    }
-    rui_slot *s = rui_ingress_slot(ch->ingress, i);
-    s->total_bytes = f->len;
-    s->block = c->rx_block;
+    uint32_t block = c->rx_block, p = c->peer;
     c->rx_block = RUI_NONE;
-    ch->peers[c->peer].whole_in += s->total_bytes + RUI_WHOLE_COST;
+    uint32_t i = rui_ingress_find(ch->ingress, p, f->stream, f->iter);
+    rui_slot *s = i != RUI_NONE ? rui_ingress_slot(ch->ingress, i) : NULL;
+    bool wanted = s != NULL && (s->state == RUI_SLOT_POSTED || s->state == RUI_SLOT_THROWN);
+    if (wanted && (s->total_bytes != f->len || s->got_bytes > 0)) {
+        rui_blocks_give(&ch->blocks, block);
+        rui_peer_hostile(ch, p, "it sent a small stream that is not as long as its slot", now);
+    } else if (wanted) {
+        if (s->state == RUI_SLOT_POSTED) {
+            rui_blocks_read(&ch->blocks, block, f->len, s->spans, s->n_spans);
+        }
+        rui_blocks_give(&ch->blocks, block);
+        RU_CHECK(rui_ingress_commit(ch->ingress, i, 0, f->len));
+        rui_slot_done(ch, i, now);
+    } else if (s != NULL || rui_ingress_thrown(ch->ingress, f->stream)) {
+        rui_blocks_give(&ch->blocks, block);
+        rui_word(ch, p, RUI_ACK, RUI_STOPPED, f->stream, f->iter, f->len, now);
+    } else if ((i = rui_ingress_new(ch->ingress, p, f->stream, f->iter, RUI_SLOT_EARLY)) ==
+               RUI_NONE) {
+        rui_blocks_give(&ch->blocks, block);
+        rui_peer_hostile(ch, p, "no slots are left for its small streams", now);
+    } else {
+        s = rui_ingress_slot(ch->ingress, i);
+        s->total_bytes = f->len;
+        s->block = block;
+        ch->peers[p].whole_in += s->total_bytes + RUI_WHOLE_COST;
+    }
 }
 
 static void body_message(ru_chan *ch, rui_conn *c, ru_time now)

@@ -196,6 +196,11 @@ void rui_stream_stop(ru_chan *ch, uint32_t i, ru_status why, ru_time now)
     s->cancel_next = ch->peers[s->name.peer].cancel_first;
     ch->peers[s->name.peer].cancel_first = i;
     rui_wake_conn(ch, s->name.peer, RU_LINK_BULK);
+    if (s->left_bytes < s->total_bytes || s->in_link > 0) {
+        /* Its chunks may hold up the bulk connection, waiting for a slot: tell on the other one. */
+        rui_word(ch, s->name.peer, RUI_CANCEL, RUI_STOPPED, s->name.stream, s->name.iter,
+                 s->total_bytes, now);
+    }
     if (s->in_link == 0) {
         tell_failed(ch, s, why, now);
     }
@@ -357,6 +362,7 @@ bool rui_chan_pull(void *self, ru_conn_id id, int64_t room_bytes, ru_link_tx *tx
         return false;
     }
     if (c->out != 0) {
+        c->tx_live++;
         rui_shake_pull(ch, c, tx);
         return true;
     }
@@ -364,10 +370,13 @@ bool rui_chan_pull(void *self, ru_conn_id id, int64_t room_bytes, ru_link_tx *tx
         return false;
     }
     if (c->class == RU_LINK_URGENT) {
-        return rui_item_pull(ch, c->peer, tx, now);
+        bool more = rui_item_pull(ch, c->peer, tx, now);
+        c->tx_live += more;
+        return more;
     }
     bool given =
         pull_cancel(ch, &ch->peers[c->peer], tx) || pull_chunk(ch, c->peer, room_bytes, tx, now);
+    c->tx_live += given;
     rui_wake(ch, now);
     return given;
 }
@@ -381,6 +390,8 @@ void rui_chan_sent(void *self, ru_conn_id id, uint64_t cookie, ru_time now)
     if (c == NULL) {
         return;
     }
+    RU_CHECK(c->tx_live > 0);
+    c->tx_live--;
     if (kind == COOKIE_SHAKE) {
         rui_shake_sent(ch, c, cookie, now);
         return;

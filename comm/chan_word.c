@@ -101,14 +101,34 @@ static void gone(ru_chan *ch, uint32_t p, const rui_frame *f, ru_time now)
     }
 }
 
+/* The sender's last word on the bulk connection: no byte of the stream follows. */
 void rui_cancel_heard(ru_chan *ch, uint32_t p, const rui_frame *f, ru_time now)
 {
     uint32_t i = rui_ingress_find(ch->ingress, p, f->stream, f->iter);
+    rui_slot_state state = i != RUI_NONE ? rui_ingress_slot(ch->ingress, i)->state : RUI_SLOT_FREE;
     rui_word(ch, p, RUI_ACK, RUI_STOPPED, f->stream, f->iter, (int64_t)f->offset, now);
-    if (i != RUI_NONE) {
+    if (state == RUI_SLOT_FREE && !rui_ingress_thrown(ch->ingress, f->stream)) {
+        i = rui_ingress_new(ch->ingress, p, f->stream, f->iter, RUI_SLOT_STOPPED);
+        state = i != RUI_NONE ? RUI_SLOT_STOPPED : RUI_SLOT_FREE;
+    }
+    if (state == RUI_SLOT_STOPPED) {
+        rui_ingress_slot(ch->ingress, i)->ended = true;
+    } else if (state != RUI_SLOT_FREE) {
         rui_slot_fail(ch, i, RU_E_CANCELLED, now);
-    } else if (!rui_ingress_thrown(ch->ingress, f->stream)) {
-        (void)rui_ingress_new(ch->ingress, p, f->stream, f->iter, RUI_SLOT_STOPPED);
+    }
+}
+
+/* The same, ahead on the urgent connection: chunks of it that wait for a slot need wait no more. */
+static void stopped(ru_chan *ch, uint32_t p, const rui_frame *f)
+{
+    bool known = rui_ingress_find(ch->ingress, p, f->stream, f->iter) != RUI_NONE;
+    if (known || rui_ingress_thrown(ch->ingress, f->stream)) {
+        return;
+    }
+    uint32_t i = rui_ingress_new(ch->ingress, p, f->stream, f->iter, RUI_SLOT_STOPPED);
+    if (i != RUI_NONE) {
+        rui_ingress_slot(ch->ingress, i)->total_bytes = (int64_t)f->offset;
+        rui_resume_waiting(ch, p, f->stream, f->iter);
     }
 }
 
@@ -130,7 +150,11 @@ ru_status rui_word_heard(ru_chan *ch, uint32_t p, const rui_frame *f, const uint
         grant_heard(ch, p, f, now);
         break;
     case RUI_CANCEL:
-        unwanted(ch, p, f, now);
+        if ((f->flags & RUI_STOPPED) != 0) {
+            stopped(ch, p, f);
+        } else {
+            unwanted(ch, p, f, now);
+        }
         break;
     case RUI_PROBE:
         if ((f->flags & RUI_ASK) != 0) {

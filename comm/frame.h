@@ -11,7 +11,8 @@
  *   DATA      bulk    FIRST LAST       name          place           us, 0: none  bytes
  *   DATA      urgent  WHOLE            name          ack             sequence     all of a stream
  *   GRANT     urgent                   name          limit           sequence
- *   CANCEL    bulk                     name          bytes sent      0            by the sender
+ *   CANCEL    bulk                     name          total           0            by the sender
+ *   CANCEL    urgent  STOPPED          name          total           sequence     by the sender
  *   CANCEL    urgent  (by receiver)    name          0               sequence
  *   ACK       urgent  DONE or STOPPED  name          total           sequence
  *   ACK       urgent  HELD             name          total           sequence     intervals held

@@ -42,6 +42,7 @@ typedef struct rui_slot {
     rui_range held[RUI_HELD_MAX];
     uint32_t n_held;
     uint32_t block; /* EARLY: first block */
+    bool ended;     /* STOPPED: nothing more comes on the bulk connection */
     bool soon;      /* complete when it was posted */
     uint32_t soon_next;
     /* Grants. */

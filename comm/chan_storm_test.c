@@ -1,0 +1,31 @@
+/* The random life of channels, a short one; test/chan-storm runs it at length. */
+#include "test/chan_storm.h"
+
+#include "test/test.h"
+
+static void storm(ru_chan_storm_options opt)
+{
+    ru_chan_storm_report r;
+    ru_err err;
+    opt.seed = ru_test_seed();
+    opt.events = 2500;
+    assert_ok(ru_chan_storm(&opt, &r, &err), err);
+    assert_true(r.sent > 100 && r.arrived > 100 && r.messages > 100 && r.cancelled > 10);
+    assert_true(r.cuts > 5 && r.withdrawn > 5);
+}
+
+static void test_pairs(void **state)
+{
+    (void)state;
+    storm((ru_chan_storm_options){.nodes = 2});
+    storm((ru_chan_storm_options){.nodes = 2, .grants = true, .crc = true});
+}
+
+static void test_several_with_drops(void **state)
+{
+    (void)state;
+    storm((ru_chan_storm_options){.nodes = 4, .drops = true, .crc = true});
+    storm((ru_chan_storm_options){.nodes = 3, .drops = true, .grants = true});
+}
+
+RU_TESTS(comm_chan_storm, cmocka_unit_test(test_pairs), cmocka_unit_test(test_several_with_drops))

@@ -1,0 +1,48 @@
+/* chan-storm [--events N] [--rounds N] NODES SEED [grants] [crc] [drops] [log]: test/chan_storm.h
+ * at length, rounds with seeds SEED, SEED + 1, ... */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/log.h"
+#include "test/chan_storm.h"
+
+int main(int argc, char **argv)
+{
+    ru_chan_storm_options opt = {.events = 10000, .nodes = 3, .seed = 1};
+    uint32_t rounds = 1, plain = 0;
+    ru_log_set(&(ru_log_options){.level = RU_LOG_ERROR});
+    for (int i = 1; i < argc; i++) {
+        if (strcmp(argv[i], "--events") == 0 && i + 1 < argc) {
+            opt.events = (uint32_t)strtoul(argv[++i], NULL, 10);
+        } else if (strcmp(argv[i], "--rounds") == 0 && i + 1 < argc) {
+            rounds = (uint32_t)strtoul(argv[++i], NULL, 10);
+        } else if (strcmp(argv[i], "grants") == 0) {
+            opt.grants = true;
+        } else if (strcmp(argv[i], "crc") == 0) {
+            opt.crc = true;
+        } else if (strcmp(argv[i], "log") == 0) {
+            ru_log_set(&(ru_log_options){.level = RU_LOG_DEBUG});
+        } else if (strcmp(argv[i], "drops") == 0) {
+            opt.drops = true;
+        } else if (plain++ == 0) {
+            opt.nodes = (uint32_t)strtoul(argv[i], NULL, 10);
+        } else {
+            opt.seed = strtoull(argv[i], NULL, 10);
+        }
+    }
+    for (uint32_t k = 0; k < rounds; k++, opt.seed++) {
+        ru_chan_storm_report r;
+        ru_err err;
+        if (ru_chan_storm(&opt, &r, &err) != RU_OK) {
+            fprintf(stderr, "%s --events %u\n", err.text, opt.events);
+            return 1;
+        }
+        printf(
+            "seed %llu: sent %u arrived %u cancelled %u withdrawn %u lost %u messages %u cuts %u "
+            "drops %u preemptions %lld bytes %lld\n",
+            (unsigned long long)opt.seed, r.sent, r.arrived, r.cancelled, r.withdrawn, r.lost,
+            r.messages, r.cuts, r.drops, (long long)r.preemptions, (long long)r.bytes);
+    }
+    return 0;
+}
