@@ -207,12 +207,12 @@ static void crew_close(crew *c)
     }
 }
 
-static ru_status crew_add(crew *c, const char *const *argv, const char *const *set, bool pipe,
-                          uint32_t core, ru_err *err)
+static ru_status crew_add(crew *c, const char *const *argv, const char *const *set, uint32_t core,
+                          ru_err *err)
 {
     const ru_process_options opt = {.argv = argv,
                                     .set = set,
-                                    .pipe_out = pipe,
+                                    .pipe_out = true,
                                     .quiet = true,
                                     .cores_mask = INT64_C(1) << core};
     RU_TRY(ru_process_start(&opt, &c->at[c->n], err));
@@ -287,9 +287,13 @@ static ru_status run_ours(ddp *d, const job *j, double *median, ru_err *err)
             argv[19] = "--join";
             argv[20] = first;
         }
-        st = crew_add(&c, argv, set, false, (k - 1) % ru_pool_cores(), err);
+        st = crew_add(&c, argv, set, (k - 1) % ru_pool_cores(), err);
     }
     for (uint32_t k = 0; k < c.n && st == RU_OK; k++) {
+        const char *line;
+        do { /* what it reports is in the file of metrics as well */
+            line = NULL;
+        } while (ru_process_line(c.at[k], patience_ns, &line, NULL) == RU_OK && line != NULL);
         int code = ru_process_wait(c.at[k]);
         if (code != 0) {
             st = RU_FAIL(err, RU_E_PEER, "worker %u of ours ended with exit code %d; see %s/log",
@@ -336,7 +340,7 @@ static ru_status run_theirs(ddp *d, const job *j, double *median, ru_err *err)
                               "--port",      word(d, d->port),
                               "--interface", "eth0",
                               NULL};
-        st = crew_add(&c, argv, NULL, k == 1, (k - 1) % ru_pool_cores(), err);
+        st = crew_add(&c, argv, NULL, (k - 1) % ru_pool_cores(), err);
     }
     const char *line = NULL;
     if (st == RU_OK) {

@@ -675,6 +675,11 @@ void ru_elastic_stop(ru_elastic *e, bool all, ru_time now, ru_effects *fx)
     }
 }
 
+bool ru_elastic_ended(const ru_elastic *e)
+{
+    return e->phase == RUI_EL_ENDED;
+}
+
 void ru_elastic_facts_get(const ru_elastic *e, ru_elastic_facts *into)
 {
     *into = (ru_elastic_facts){.committed = e->committed,

@@ -174,6 +174,7 @@ typedef struct ru_elastic_facts {
     uint32_t members, epoch;
     uint32_t redone; /* steps begun again after a loss */
 } ru_elastic_facts;
+bool ru_elastic_ended(const ru_elastic *e); /* RU_ELASTIC_ENDED was told */
 void ru_elastic_facts_get(const ru_elastic *e, ru_elastic_facts *into);
 
 #endif

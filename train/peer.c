@@ -31,6 +31,9 @@ static ru_effects *fx_of(ru_peer *n)
 static void event(ru_peer *n, const ru_event *ev)
 {
     bool training = ev->kind == RU_EV_TIMER || ev->kind == RU_EV_MESSAGE;
+    if (ev->kind == RU_EV_MESSAGE && ev->what >= RU_ELASTIC_WHAT_FIRST) {
+        ru_member_heard(n->member, ev->node, ev->now);
+    }
     if (!training || ev->what < RU_ELASTIC_WHAT_FIRST) {
         ru_member_step(n->member, ev, fx_of(n));
     }
@@ -41,7 +44,8 @@ static void event(ru_peer *n, const ru_event *ev)
 
 static void say(ru_peer *n, int level, const char *line, ru_time now)
 {
-    if (n->opt.log != NULL) {
+    bool over = ru_elastic_ended(n->elastic); /* that members of an ended job go is no news */
+    if (n->opt.log != NULL && !over) {
         n->opt.log(n->opt.log_self, level, line, now);
     }
 }
