@@ -632,7 +632,7 @@ void ru_elastic_updated(ru_elastic *e, ru_status st, ru_time now, ru_effects *fx
         return;
     }
     e->phase = RUI_EL_IDLE;
-    if (e->ending && !rui_el_leads(e)) {
+    if (e->ending && !e->said_end) {
         rui_el_end(e, e->end_status, e->end_text, now, fx);
         return;
     }

@@ -136,7 +136,8 @@ struct ru_elastic {
     int64_t step;      /* under way, or next */
     int64_t committed; /* steps done */
     bool held;         /* the last commit said that a view follows: no step before it */
-    bool computed, done_sent, has_state, ending;
+    bool computed, done_sent, has_state;
+    bool ending, said_end; /* END was heard; END was said by this process */
     uint32_t batches_done;
     uint32_t *left;  /* [n_batches] tensors not ready */
     ru_span *spans;  /* [n_tensors] of the step */

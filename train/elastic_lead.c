@@ -66,7 +66,7 @@ static void say_end(ru_elastic *e, ru_status st, const char *text, ru_time now, 
     ru_wire_put_u32(&w, (uint32_t)st);
     ru_wire_put_text(&w, text, (uint32_t)strlen(text));
     tell_all(e, RUI_EL_END_MSG, &w, fx);
-    e->ending = true;
+    e->ending = e->said_end = true;
     e->end_status = st;
     snprintf(e->end_text, sizeof e->end_text, "%s", text);
     ru_fx_timer(fx, RUI_EL_LINGER_TIMER, ru_time_after(now, RUI_EL_LINGER_NS));
