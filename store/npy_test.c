@@ -146,6 +146,48 @@ static void cut_and_flipped(void **state)
     }
 }
 
+/* One number of the archive changed: which sentence comes. Offsets are those of the zip format:
+ * directory entries begin at 398 and 449 (stored), at 264 (deflated). */
+static void every_number_is_checked(void **state)
+{
+    (void)state;
+    static const struct {
+        bool deflated;
+        int32_t at[2];
+        uint8_t value[2];
+        ru_status st;
+        const char *words;
+    } rows[] = {
+        {false, {200, 200}, {0x7f, 0x7f}, RU_E_DATA, "checksum"},
+        {false, {418, 418}, {151, 151}, RU_E_DATA, "two sizes"},
+        {false, {470, 474}, {1, 1}, RU_E_DATA, "beyond the end"},
+        {false, {492, 492}, {1, 1}, RU_E_DATA, "no local header"},
+        {false, {408, 408}, {9, 9}, RU_E_UNSUPPORTED, "method 9"},
+        {true, {272, 272}, {1, 1}, RU_E_UNSUPPORTED, "encrypted"},
+        {true, {288, 288}, {0xa1, 0xa1}, RU_E_DATA, "does not decompress"},
+        {true, {288, 288}, {0x9f, 0x9f}, RU_E_DATA, "does not decompress"},
+        {true, {290, 291}, {0xff, 0x7f}, RU_E_DATA, "impossible size"},
+        {true, {280, 280}, {0, 0}, RU_E_DATA, "checksum"},
+    };
+    for (uint32_t k = 0; k < RU_ARRAY_LEN(rows); k++) {
+        const uint8_t *from = rows[k].deflated ? npz_deflated : npz_stored;
+        size_t n = rows[k].deflated ? sizeof npz_deflated : sizeof npz_stored;
+        uint8_t bytes[sizeof npz_stored];
+        ru_arena arena;
+        ru_arrays list;
+        ru_err err = {0};
+        memcpy(bytes, from, n);
+        bytes[rows[k].at[0]] = rows[k].value[0];
+        bytes[rows[k].at[1]] = rows[k].value[1];
+        ru_arena_init(&arena, 1 << 24);
+        ru_status st = ru_npz_parse(bytes, (int64_t)n, &arena, &list, &err);
+        if (st != rows[k].st || strstr(err.text, rows[k].words) == NULL) {
+            fail_msg("row %u: %s", k, st == RU_OK ? "taken" : err.text);
+        }
+        ru_arena_fini(&arena);
+    }
+}
+
 static void hostile_headers(void **state)
 {
     (void)state;
@@ -160,6 +202,10 @@ static void hostile_headers(void **state)
         "{'descr': '<f4', 'fortran_order': False, 'shape': (1,), 'x': 1}",
         "{'descr': '<f4', 'fortran_order': False, 'shape': (1,",
         "{'descr': '<f4",
+        /* a key as long as its buffer, one that fits with its end, a number beyond 64 bits */
+        "{'0123456789abcdef0123456789abcdef': '<f4', 'shape': (1,), }",
+        "{'0123456789abcdef0123456789abcde': '<f4', 'shape': (1,), }",
+        "{'descr': '<f4', 'fortran_order': False, 'shape': (18446744073709551617,), }",
         "",
     };
     for (uint32_t k = 0; k < RU_ARRAY_LEN(heads); k++) {
@@ -215,5 +261,5 @@ static void writes_and_reads(void **state)
 }
 
 RU_TESTS(store_npy, cmocka_unit_test(reads_numpy), cmocka_unit_test(reads_archives),
-         cmocka_unit_test(cut_and_flipped), cmocka_unit_test(hostile_headers),
-         cmocka_unit_test(writes_and_reads))
+         cmocka_unit_test(cut_and_flipped), cmocka_unit_test(every_number_is_checked),
+         cmocka_unit_test(hostile_headers), cmocka_unit_test(writes_and_reads))

@@ -49,6 +49,13 @@ typedef struct ru_opt {
     const char *help;    /* one sentence without full stop */
 } ru_opt;
 
+/* The row of an option that means the same in every command that has it. */
+#define RU_OPT_THREADS(letter_)                                                                  \
+    {                                                                                            \
+        .name = "threads", .letter = (letter_), .type = RU_OPT_I64, .word = "N", .def = "0",     \
+        .min = 0, .max = 1024, .help = "threads that compute; 0: all cores this process may use" \
+    }
+
 typedef struct ru_example {
     const char *line; /* "rubato train job.yaml --set train.epochs=1" */
     const char *what; /* "one epoch only" */

@@ -21,13 +21,7 @@ static const ru_opt opts[] = {
      .min = 0,
      .max = 1 << 20,
      .help = "samples at a time; 0 takes the job's, at most 256"},
-    {.name = "threads",
-     .type = RU_OPT_I64,
-     .word = "N",
-     .def = "0",
-     .min = 0,
-     .max = 1024,
-     .help = "threads that compute; 0: all cores this process may use"},
+    RU_OPT_THREADS('t'),
     {.name = "mistakes",
      .type = RU_OPT_I64,
      .word = "N",
@@ -56,28 +50,12 @@ typedef struct session {
 static ru_status open_data(ru_cmd_in *in, session *s, ru_err *err)
 {
     uint32_t n;
-    const char *const *paths = ru_cmd_texts(in, "data", &n);
-    if (n == 0 && !ru_job_has_test(&s->run.job)) {
-        return RU_FAIL(err, RU_E_USAGE, "the job has no test data; name some with --data");
-    }
-    ru_data_options d = ru_job_data_options(&s->run.job, true);
-    d.class_names = s->run.ckpt.facts.class_names;
-    d.n_class_names = s->run.ckpt.facts.n_class_names;
-    d.classes = d.classes != 0 ? d.classes : s->run.ckpt.facts.classes;
-    d.context =
-        d.context != 0 || s->run.ckpt.facts.x.rank != 1 ? d.context : s->run.ckpt.facts.x.dims[0];
-    if (n > 0) {
-        d.paths = paths;
-        d.n_paths = n;
-    }
-    RU_TRY(ru_dataset_open(&d, &s->data, err));
     const ru_field *fields;
-    uint32_t n_fields = ru_dataset_fields(s->data, &fields);
-    if (n_fields < 2 || !ru_type_equal(&fields[0].type, &s->run.ckpt.facts.x)) {
-        return RU_FAIL(err, RU_E_DATA,
-                       "samples of the data do not have the shape the model learned on");
-    }
-    return RU_OK;
+    const char *const *paths = ru_cmd_texts(in, "data", &n);
+    RU_TRY(ru_rundir_data(&s->run, paths, n, &s->data, err));
+    return ru_dataset_fields(s->data, &fields) >= 2
+               ? RU_OK
+               : RU_FAIL(err, RU_E_DATA, "samples of the data have no label to compare with");
 }
 
 static ru_status evaluate(ru_cmd_in *in, session *s, ru_err *err)

@@ -53,13 +53,7 @@ static const ru_opt opts[] = {
      .min = 0,
      .max = 9e15,
      .help = "language models: the same seed writes the same text"},
-    {.name = "threads",
-     .type = RU_OPT_I64,
-     .word = "N",
-     .def = "0",
-     .min = 0,
-     .max = 1024,
-     .help = "threads that compute; 0: all cores this process may use"},
+    RU_OPT_THREADS(0),
 };
 
 static const ru_example examples[] = {
@@ -253,23 +247,11 @@ static ru_status array_file(session *s, const char *path, ru_err *err)
 static ru_status data_files(session *s, const char *const *paths, uint32_t n, ru_err *err)
 {
     const ru_model_facts *f = &ru_predictor_model(s->p)->facts;
-    ru_data_options d = ru_job_data_options(&s->run.job, true);
     ru_dataset *set;
     ru_stream *stream;
-    d.paths = paths;
-    d.n_paths = n;
-    d.classes = f->classes;
-    d.class_names = f->class_names;
-    d.n_class_names = f->n_class_names;
-    RU_TRY(ru_dataset_open(&d, &set, err));
-    const ru_field *fields;
-    ru_status st = RU_OK;
-    if (ru_dataset_fields(set, &fields) < 1 || !ru_type_equal(&fields[0].type, &f->x)) {
-        st = RU_FAIL(err, RU_E_DATA,
-                     "samples of the data do not have the shape the model learned on");
-    }
+    RU_TRY(ru_rundir_data(&s->run, paths, n, &set, err));
     ru_stream_options so = {.batch = ru_predictor_batch(s->p), .epochs = 1, .partial_last = true};
-    st = st == RU_OK ? ru_stream_open(set, &so, &stream, err) : st;
+    ru_status st = ru_stream_open(set, &so, &stream, err);
     if (st != RU_OK) {
         ru_dataset_close(set);
         return st;

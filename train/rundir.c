@@ -68,3 +68,35 @@ ru_status ru_rundir_model(const ru_rundir *r, ru_arena *arena, ru_model *out, ru
     *out = m;
     return RU_OK;
 }
+
+ru_status ru_rundir_data(const ru_rundir *r, const char *const *paths, uint32_t n_paths,
+                         ru_dataset **out, ru_err *err)
+{
+    const ru_model_facts *f = &r->ckpt.facts;
+    if (n_paths == 0 && !ru_job_has_test(&r->job)) {
+        return RU_FAIL(err, RU_E_USAGE, "the job has no test data; name some with --data");
+    }
+    ru_data_options d = ru_job_data_options(&r->job, true);
+    d.class_names = f->class_names;
+    d.n_class_names = f->n_class_names;
+    d.classes = d.classes != 0 ? d.classes : f->classes;
+    d.context = d.context != 0 || f->x.rank != 1 ? d.context : f->x.dims[0];
+    if (n_paths > 0) {
+        d.paths = paths;
+        d.n_paths = n_paths;
+    }
+    ru_dataset *set;
+    RU_TRY(ru_dataset_open(&d, &set, err));
+    const ru_field *fields;
+    if (ru_dataset_fields(set, &fields) < 1 || !ru_type_equal(&fields[0].type, &f->x)) {
+        char have[160], want[160];
+        ru_type_print(NULL, &fields[0].type, have, sizeof have);
+        ru_type_print(NULL, &f->x, want, sizeof want);
+        ru_dataset_close(set);
+        return RU_FAIL(err, RU_E_DATA,
+                       "samples of the data are %s, the model learned on samples of %s", have,
+                       want);
+    }
+    *out = set;
+    return RU_OK;
+}

@@ -26,6 +26,12 @@ typedef struct ru_rundir {
 RU_MUST_USE ru_status ru_rundir_open(const char *path, ru_arena *arena, ru_rundir *out,
                                      ru_err *err);
 
+/* Open data to use the model on: files in the job's format, or the job's test data when n_paths is
+ * 0. Classes have the numbers they had in training.
+ * Errors: RU_E_USAGE when there are neither, RU_E_DATA when samples have another shape. */
+RU_MUST_USE ru_status ru_rundir_data(const ru_rundir *r, const char *const *paths, uint32_t n_paths,
+                                     ru_dataset **out, ru_err *err);
+
 /* The model with its trained values: STATE of out->infer has data. What export writes.
  * Owner: ru_model_close. */
 RU_MUST_USE ru_status ru_rundir_model(const ru_rundir *r, ru_arena *arena, ru_model *out,
