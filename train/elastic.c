@@ -313,6 +313,9 @@ void rui_el_settle(ru_elastic *e, ru_time now, ru_effects *fx)
     if (rui_el_stale(e) && e->phase != RUI_EL_ENDED) {
         leave_view(e, now, fx);
     }
+    if (!e->view_new && e->n_early > 0) {
+        rui_el_hear_early(e, now, fx);
+    }
     if (!e->view_new && e->phase == RUI_EL_CONNECT) {
         go_ready(e, now, fx);
     }
@@ -494,6 +497,30 @@ static void on_member(ru_elastic *e, const ru_event *ev, ru_wire_in *w, ru_effec
     }
 }
 
+/* Keep a READY of the view that is about to be in force here. */
+static void keep_early(ru_elastic *e, const ru_event *ev)
+{
+    if (ev->what != RUI_EL_READY_MSG || ev->size_bytes > (int64_t)sizeof e->early->data ||
+        !rui_el_leads(e) || e->n_early >= RU_MEMBERS_MAX) {
+        return;
+    }
+    if (e->n_early == e->cap_early) {
+        uint32_t cap = e->cap_early == 0 ? 16 : e->cap_early * 2;
+        rui_el_early *more = RU_NEW(e->arena, rui_el_early, cap);
+        if (more == NULL) {
+            return;
+        }
+        if (e->n_early > 0) {
+            memcpy(more, e->early, e->n_early * sizeof *more);
+        }
+        e->early = more;
+        e->cap_early = cap;
+    }
+    rui_el_early *k = &e->early[e->n_early++];
+    *k = (rui_el_early){.from = ev->node, .size_bytes = ev->size_bytes};
+    memcpy(k->data, ev->data, (size_t)ev->size_bytes);
+}
+
 static void on_message(ru_elastic *e, const ru_event *ev, ru_effects *fx)
 {
     if (ev->what == RUI_EL_BYE_MSG) {
@@ -508,7 +535,11 @@ static void on_message(ru_elastic *e, const ru_event *ev, ru_effects *fx)
         return;
     }
     ru_wire_in w = ru_wire_in_from(ev->data, ev->size_bytes);
-    if (ru_wire_u32(&w) != e->v.epoch || w.bad) {
+    uint32_t epoch = ru_wire_u32(&w);
+    if (!w.bad && epoch != e->v.epoch && epoch == ru_member_view(e->opt.member)->epoch) {
+        keep_early(e, ev);
+    }
+    if (epoch != e->v.epoch || w.bad) {
         return; /* of another epoch: refused */
     }
     if (ev->what == RUI_EL_STOP_MSG) {
@@ -520,6 +551,23 @@ static void on_message(ru_elastic *e, const ru_event *ev, ru_effects *fx)
         on_leader(e, ev, &w, fx);
     } else if (rui_el_leads(e)) {
         on_member(e, ev, &w, fx);
+    }
+}
+
+void rui_el_hear_early(ru_elastic *e, ru_time now, ru_effects *fx)
+{
+    uint32_t n = e->n_early;
+    e->n_early = 0;
+    for (uint32_t i = 0; i < n; i++) {
+        rui_el_early k = e->early[i]; /* may move: what is still early is kept again */
+        on_message(e,
+                   &(ru_event){.kind = RU_EV_MESSAGE,
+                               .now = now,
+                               .node = k.from,
+                               .what = RUI_EL_READY_MSG,
+                               .data = k.data,
+                               .size_bytes = k.size_bytes},
+                   fx);
     }
 }
 

@@ -103,6 +103,14 @@ typedef struct rui_el_xfer {
     uint64_t cookie; /* of the device */
 } rui_el_xfer;
 
+/* READY of a view that this process, its leader, has not yet put in force: its device still
+ * updates. */
+typedef struct rui_el_early {
+    ru_node_id from;
+    uint8_t data[128];
+    int64_t size_bytes;
+} rui_el_early;
+
 struct ru_elastic {
     ru_elastic_options opt;
     ru_arena *arena;
@@ -149,6 +157,8 @@ struct ru_elastic {
     char end_text[RU_ERR_TEXT_MAX];
 
     /* leader */
+    rui_el_early *early; /* [n_early] */
+    uint32_t n_early, cap_early;
     rui_el_known *known; /* [n_known] */
     uint32_t n_known, cap_known;
     uint32_t n_ready, n_done, n_bye;
@@ -190,6 +200,7 @@ RU_MUST_USE ru_status rui_el_probe_fit(ru_elastic *e, ru_err *err); /* leader: e
 
 /* elastic.c */
 bool rui_el_stale(ru_elastic *e);
+void rui_el_hear_early(ru_elastic *e, ru_time now, ru_effects *fx);
 void rui_el_settle(ru_elastic *e, ru_time now, ru_effects *fx);  /* go as far as events allow */
 void rui_el_release(ru_elastic *e, ru_time now, ru_effects *fx); /* no view follows after all */
 /* The leader's own GO: epoch, then handles. */
