@@ -284,6 +284,8 @@ static void beat(ru_member *m, rui_m_peer *p, const ru_event *ev, ru_effects *fx
         return;
     }
     p->epoch = b.epoch;
+    m->votes += m->pending && p->rank != RUI_M_NONE && b.accepted == m->next.epoch &&
+                p->accepted != b.accepted;
     p->accepted = b.accepted;
     p->seeks = (b.flags & RUI_B_SEEKS) != 0;
     if (p->rank != RUI_M_NONE) {
@@ -334,6 +336,7 @@ static void heard(ru_member *m, rui_m_peer *p, ru_effects *fx)
     if (p->dead && !p->gone) {
         p->dead = false;
         m->change_told = false;
+        rui_m_lost_count(m);
     }
 }
 
@@ -411,10 +414,16 @@ static void ended_is_gone(ru_member *m, rui_m_peer *p, ru_effects *fx)
     }
 }
 
+/* Does it count for a quorum? */
+static bool counts(const rui_m_peer *p)
+{
+    return p->rank != RUI_M_NONE || p->in_next;
+}
+
 static void attempt_failed(ru_member *m, rui_m_peer *p, bool refused, ru_effects *fx)
 {
     p->trying = false;
-    p->ended = p->ended || (refused && p->rank != RUI_M_NONE); /* nobody listens there any more */
+    p->ended = p->ended || (refused && counts(p)); /* nobody listens there any more */
     p->try_at = ru_time_after(m->now, m->opt.beat_ns);
     if (p->ended && !p->gone) {
         ended_is_gone(m, p, fx);
@@ -444,12 +453,11 @@ static void down(ru_member *m, const ru_event *ev, ru_effects *fx)
     }
     p->up = p->seeks = p->trying = false;
     p->down_at = p->try_at = m->now;
-    if (p->rank == RUI_M_NONE) {
-        bool joined = rui_m_joiner_drop(m, p);
+    if (rui_m_joiner_drop(m, p)) {
+        rui_m_change_check(m, false, fx);
+    }
+    if (!counts(p)) {
         rui_m_peer_remove(m, p);
-        if (joined) {
-            rui_m_change_check(m, false, fx);
-        }
         return;
     }
     if (ev->value == RU_E_PEER) {
@@ -535,7 +543,7 @@ static void peers_tick(ru_member *m, ru_effects *fx)
             ended_is_gone(m, p, fx);
         }
         bool drop = p->drop_at.ns != 0 && m->now.ns >= p->drop_at.ns;
-        if (p->rank == RUI_M_NONE && !p->joins && (drop || (!p->up && !p->trying))) {
+        if (!counts(p) && !p->joins && (drop || (!p->up && !p->trying))) {
             if (p->up) {
                 ru_fx_disconnect(fx, p->node);
             }

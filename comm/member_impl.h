@@ -232,11 +232,13 @@ struct ru_member {
     rui_m_join join;
 
     /* leading */
-    bool elect;     /* took over, first view not in force yet */
-    bool adopting;  /* first puts in force what its predecessor had under way */
-    bool lead_wait; /* leads by its predecessor's view: waits for statuses before LEAD */
-    bool pending;   /* own proposal under way: next.epoch */
-    bool recheck;   /* somebody whose vote was awaited was given up */
+    bool elect;           /* took over, first view not in force yet */
+    bool adopting;        /* first puts in force what its predecessor had under way */
+    bool lead_wait;       /* leads by its predecessor's view: waits for statuses before LEAD */
+    bool pending;         /* own proposal under way: next.epoch */
+    uint32_t votes, lost; /* members that accepted the proposal; that are gone or given up */
+    bool next_adds;       /* the proposal has new members */
+    bool recheck;         /* somebody whose vote was awaited was given up */
     uint32_t change_dead, change_leaving, change_joining; /* as last told to the owner */
     bool change_told;
     ru_member_info *wanted; /* [n_max] */
@@ -320,11 +322,13 @@ void rui_m_view_message(ru_member *m, const ru_event *ev, ru_effects *fx);
 void rui_m_propose(ru_member *m, uint32_t epoch, ru_node_id leader, const void *blob,
                    int64_t blob_bytes, ru_effects *fx);
 void rui_m_commit_check(ru_member *m, ru_effects *fx);
+void rui_m_lost_count(ru_member *m);
 void rui_m_in_force(ru_member *m, ru_effects *fx);                 /* next becomes the view */
 void rui_m_view_tell(ru_member *m, rui_m_peer *p, ru_effects *fx); /* the view in force, whole */
 void rui_m_accepted_tell(ru_member *m, ru_node_id to, ru_effects *fx); /* what we accepted */
 /* The proposal under way once more, to one who has not accepted it. */
 void rui_m_propose_again(ru_member *m, rui_m_peer *p, ru_effects *fx);
+void rui_m_next_mark(ru_member *m);   /* in_next of the peers in it */
 bool rui_m_next_decode(ru_member *m); /* next.at from next.bytes */
 void rui_m_tell_out(ru_member *m, rui_m_peer *p, const char *why, ru_effects *fx);
 

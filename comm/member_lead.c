@@ -179,6 +179,7 @@ static void give_up(ru_member *m, rui_m_peer *p, const char *why, ru_effects *fx
     }
     p->dead = true;
     m->recheck = m->pending;
+    rui_m_lost_count(m);
     char who[RUI_WHO_MAX];
     ru_fx_log(fx, RU_LOG_WARN, "%s is given up: %s", rui_m_who(m, p->node, who, sizeof who), why);
     m->change_told = false;

@@ -148,6 +148,7 @@ static void ask(ru_member *m, ru_effects *fx)
 {
     if (rui_m_next_decode(m)) {
         ask_all(m, m->next.at, m->next.n, fx);
+        rui_m_next_mark(m);
     }
     ask_all(m, m->view.at, m->view.n, fx);
 }

@@ -292,5 +292,39 @@ static void test_replay(void **state)
     }
 }
 
+/* -- a big job ------------------------------------------------------------------------------------
+ */
+
+static void test_thousand(void **state)
+{
+    (void)state;
+    enum { N = 1000 };
+    world_options o = {.seed = 5, .nodes = N, .owner_delay_ns = 200 * ms};
+    world *w = world_new(&o);
+    world_start(w, 0, -1);
+    must(w, world_run_ms(w, 100));
+    for (uint32_t i = 1; i < N; i++) {
+        world_start(w, i, 0);
+    }
+    must(w, world_run_ms(w, 3000));
+    must_settle(w);
+    int64_t sends = world_sends(w);
+    must(w, world_run_ms(w, 1000));
+    /* Ten beats to and from the leader a second each; the rest of the connections are idle. */
+    assert_true(world_sends(w) - sends <= 22 * N);
+    for (uint32_t i = 0; i < 5; i++) { /* the leader and the next in line at once, and two more */
+        (i % 2 == 0 ? world_kill : world_vanish)(w, i < 4 ? i : 500);
+    }
+    ru_time t = world_now(w);
+    must(w, world_run_ms(w, 1500));
+    must_settle(w);
+    uint32_t n;
+    const world_view *v = world_views(w, &n);
+    assert_int_equal(v[n - 1].n, N - 5);
+    assert_true(v[n - 1].at.ns - t.ns < 1300 * ms);
+    world_free(w);
+}
+
 RU_TESTS(comm_member, cmocka_unit_test(test_found_and_join), cmocka_unit_test(test_death_is_quick),
-         cmocka_unit_test(test_leave), cmocka_unit_test(test_replay), cmocka_unit_test(test_chaos))
+         cmocka_unit_test(test_leave), cmocka_unit_test(test_replay), cmocka_unit_test(test_chaos),
+         cmocka_unit_test(test_thousand))

@@ -204,7 +204,7 @@ static int64_t next_whole(ru_member *m)
     return encode(m, m->full, &d);
 }
 
-static void mark_next(ru_member *m)
+void rui_m_next_mark(ru_member *m)
 {
     for (rui_m_peer *p = NULL; (p = rui_m_peer_next(m, p)) != NULL;) {
         p->in_next = false;
@@ -238,7 +238,13 @@ void rui_m_propose(ru_member *m, uint32_t epoch, ru_node_id leader, const void *
     x->decoded = true;
     rui_m_seen(m, epoch);
     m->pending = true;
-    mark_next(m);
+    m->votes = 0;
+    m->next_adds = false;
+    for (uint32_t i = 0; i < x->n && !m->next_adds; i++) {
+        m->next_adds = rui_m_rank(m, x->at[i].node) == RUI_M_NONE;
+    }
+    rui_m_lost_count(m);
+    rui_m_next_mark(m);
     bool whole = false;
     for (rui_m_peer *p = NULL; (p = rui_m_peer_next(m, p)) != NULL;) {
         whole = whole || receives_whole(p);
@@ -314,11 +320,7 @@ static bool vote_accepted(const ru_member *m, ru_node_id node)
  * of them and survives everybody else it knows would go on without them. */
 static bool left_behind(const ru_member *m)
 {
-    bool adds = false;
-    for (uint32_t i = 0; i < m->next.n && !adds; i++) {
-        adds = rui_m_rank(m, m->next.at[i].node) == RUI_M_NONE;
-    }
-    for (uint32_t i = 0; adds && i < m->view.n; i++) {
+    for (uint32_t i = 0; m->next_adds && i < m->view.n; i++) {
         const rui_m_peer *p = rui_m_peer_find(m, m->view.at[i].node);
         if (!vote_accepted(m, m->view.at[i].node) && (p == NULL || (!p->gone && !p->dead))) {
             return true;
@@ -327,9 +329,19 @@ static bool left_behind(const ru_member *m)
     return false;
 }
 
+void rui_m_lost_count(ru_member *m)
+{
+    m->lost = 0;
+    for (const rui_m_peer *p = NULL; (p = rui_m_peer_next(m, p)) != NULL;) {
+        m->lost += p->rank != RUI_M_NONE && (p->gone || p->dead);
+    }
+}
+
 void rui_m_commit_check(ru_member *m, ru_effects *fx)
 {
-    if (m->phase == RUI_LEADS && m->pending && !left_behind(m) &&
+    uint32_t most = m->votes + 1 + m->lost; /* counting is cheap, looking at everybody is not */
+    bool enough = most >= m->view.n || (most * 2 >= m->view.n && !m->next_adds);
+    if (m->phase == RUI_LEADS && m->pending && enough && !left_behind(m) &&
         rui_m_quorum(m, m->view.at, m->view.n, vote_accepted)) {
         rui_m_in_force(m, fx);
     }

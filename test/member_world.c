@@ -283,6 +283,7 @@ static void perform(world *w, uint32_t i);
 void world_install(world *w, uint32_t i)
 {
     world_node *n = &w->nodes[i];
+    n->asked = false;
     if (!n->alive || n->out || !ru_member_leads(n->m)) {
         return;
     }
@@ -315,8 +316,9 @@ static void local(world *w, uint32_t i, const ru_effect *e)
     case RU_MEMBER_CHANGE:
     case RU_MEMBER_LEAD:
         n->n_leads += e->what == RU_MEMBER_LEAD;
-        if (!w->opt.hold_installs) {
+        if (!w->opt.hold_installs && (!n->asked || e->what == RU_MEMBER_LEAD || e->value == 1)) {
             later = e->what == RU_MEMBER_LEAD || e->value == 1 ? 0 : later;
+            n->asked = true;
             push(w, w->now.ns + later, (event){.kind = E_OWNER, .to = i, .from = nobody}, NULL);
         }
         break;

@@ -24,7 +24,7 @@ typedef struct world_options {
     int64_t owner_delay_ns;
     int64_t events_max; /* 0: 20 million */
     bool verbose;
-    bool refused; /* the network tells a refused connection from one without answer */
+    bool refused;       /* the network tells a refused connection from one without answer */
     bool hold_installs; /* the test installs itself */
 } world_options;
 
@@ -38,6 +38,7 @@ typedef struct world_node {
     ru_time timer_at;
     uint64_t timer_gen;
     uint32_t epoch; /* last in force, by VIEW */
+    bool asked;     /* an install is due */
     uint32_t n_views, n_leads, n_outs;
     ru_time died_at, out_at, joined_at;
     char why[200];
