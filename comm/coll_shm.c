@@ -9,7 +9,7 @@
 
 /* Waiting, in ns. A core for everybody: the others are at work and will be there in microseconds.
  * Fewer: the one waited for may need this core. */
-enum { SPIN_NS = 20000, YIELD_NS = 200000, CHECK_NS = 2000000 };
+enum { SPIN_NS = 2000, YIELD_NS = 200000, CHECK_NS = 2000000 };
 
 /* -- the segment ----------------------------------------------------------------------------------
  */

@@ -9,7 +9,7 @@
 /* Measured on the 2-core test machine (docs/comm.md): a block small enough that what one member
  * just added is still in the shared cache when the others take it. Targets are written around the
  * caches where buffers are larger than those. */
-enum { BLOCK_BYTES = 1 << 20, STREAM_BYTES = 8 << 20, LINE = 64 };
+enum { BLOCK_BYTES = 512 << 10, STREAM_BYTES = 32 << 20, LINE = 64 };
 
 /* A part of the ranges as pieces of data: bytes [at, end) of all ranges in a row. */
 typedef struct walk {

@@ -12,6 +12,7 @@
 #include "env/self.h"
 #include "exec/exe.h"
 #include "tool/bench.h"
+#include "tool/bench_collective.h"
 #include "train/step.h"
 #include "train/zoo.h"
 #include "world/onnx.h"
@@ -217,6 +218,10 @@ static ru_status answer(worker *w, const char *line, bool *quit, ru_err *err)
 
 ru_status ru_bench_worker(const char *const *words, uint32_t n, ru_err *err)
 {
+    if (n > 1 && strcmp(words[0], "collective") == 0) {
+        return strcmp(words[1], "net") == 0 ? ru_bench_coll_net_worker(words, n, err)
+                                            : ru_bench_coll_shm_worker(words, n, err);
+    }
     if (n != 5) {
         return RU_FAIL(err, RU_E_USAGE, "a worker needs: train|infer MODEL THREADS f32|bf16 BATCH");
     }

@@ -17,6 +17,8 @@
     X(reader, ru_bench_reader, "reading tokens, IDX and photos against the disk and Pillow")       \
     X(ddp, ru_bench_ddp, "data-parallel steps on shaped links against PyTorch DDP over gloo")      \
     X(net, ru_bench_net, "urgent beside bulk in the network laboratory; gRPC and iperf3")          \
+    X(collective, ru_bench_collective,                                                             \
+      "all-reduce of 2, 4 and 8 processes against Open MPI, gloo")                                 \
     X(start, ru_bench_start, "starting the program and the first training step")                   \
     X(trace, ru_bench_trace, "cost of one record of the recorder")
 
@@ -182,7 +184,7 @@ static void summary(const ru_bench *b)
 static ru_status list(void)
 {
     for (uint32_t k = 0; k < RU_ARRAY_LEN(benches); k++) {
-        printf("%-8s %s\n", benches[k].name, benches[k].help);
+        printf("%-10s %s\n", benches[k].name, benches[k].help);
     }
     return RU_OK;
 }
@@ -265,7 +267,7 @@ const ru_cmd rui_cmd_bench = {
         "missing, with the command that installs it; stored numbers are never shown.",
     .args = "[NAME]",
     .arg_min = 0,
-    .arg_max = 8,
+    .arg_max = 32,
     .opts = opts,
     .n_opts = RU_ARRAY_LEN(opts),
     .examples = examples,
