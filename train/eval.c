@@ -34,6 +34,18 @@ static ru_status size_open(const ru_model *m, int64_t n, double smoothing,
     return ru_exe_open(&out->step.graph, exe_opt, &out->exe, err);
 }
 
+/* The largest size down to half of `most` that divides `count`, else `most`: where batches come out
+ * even, the parameters need not stand in a second executable for the last one. */
+static int64_t even_batch(int64_t count, int64_t most)
+{
+    for (int64_t n = most; n > most / 2; n--) {
+        if (count % n == 0) {
+            return n;
+        }
+    }
+    return most;
+}
+
 ru_status ru_eval_open(const ru_model *m, ru_dataset *data, int64_t batch, double label_smoothing,
                        const ru_exe_options *exe_opt, uint32_t readers, ru_arena *arena,
                        ru_eval **out, ru_err *err)
@@ -43,10 +55,10 @@ ru_status ru_eval_open(const ru_model *m, ru_dataset *data, int64_t batch, doubl
         return RU_FAIL(err, RU_E_LIMIT, "the arena of the evaluation is full");
     }
     int64_t count = ru_dataset_count(data);
-    int64_t n = batch < count ? batch : count;
-    if (n < 1) {
+    if (count < 1 || batch < 1) {
         return RU_FAIL(err, RU_E_DATA, "the test data hold no sample");
     }
+    int64_t n = even_batch(count, batch < count ? batch : count);
     e->model = m;
     e->data = data;
     e->readers = readers;

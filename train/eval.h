@@ -11,8 +11,8 @@ RU_API_BEGIN
 
 typedef struct ru_eval ru_eval;
 
-/* Prepare the evaluation of `m` on `data` (view, until close) in batches of `batch`. A last short
- * batch runs in an executable of its own size. The evaluator lives in `arena`. */
+/* Prepare the evaluation of `m` on `data` (view, until close) in batches of at most `batch`. A last
+ * short batch, where there is one, runs in an executable of its own size. Lives in `arena`. */
 RU_MUST_USE ru_status ru_eval_open(const ru_model *m, ru_dataset *data, int64_t batch,
                                    double label_smoothing, const ru_exe_options *exe_opt,
                                    uint32_t readers, ru_arena *arena, ru_eval **out, ru_err *err);

@@ -3,6 +3,7 @@
 #include "test/test.h"
 
 #include <fcntl.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -11,6 +12,7 @@
 #include "env/file.h"
 #include "store/onnx_file.h"
 #include "trace/read.h"
+#include "train/eval.h"
 #include "train/predict.h"
 #include "train/rundir.h"
 #include "train/trainer.h"
@@ -304,6 +306,47 @@ static void predictions_are_of_the_trained_values(void **state)
     ru_predictor_close(p);
 }
 
+static ru_metrics metrics_with(lab *l, const ru_rundir *run, int64_t batch)
+{
+    ru_err err = {0};
+    ru_dataset *set;
+    ru_model m;
+    ru_eval *e;
+    ru_metrics out;
+    const ru_graph *g;
+    const ru_exe_options ref = {.device = RU_DEVICE_REF};
+    assert_ok(ru_rundir_data(run, NULL, 0, &set, &err), err);
+    assert_ok(ru_model_open(&run->job, &run->ckpt.facts, NULL, &l->arena, &m, &err), err);
+    assert_ok(ru_eval_open(&m, set, batch, 0, &ref, 1, &l->arena, &e, &err), err);
+    ru_exe *exe = ru_eval_exe(e, &g);
+    assert_ok(ru_ckpt_load(&run->ckpt, g, exe, false, &err), err);
+    assert_ok(ru_eval_run(e, &out, &err), err);
+    ru_eval_close(e);
+    ru_model_close(&m);
+    ru_dataset_close(set);
+    return out;
+}
+
+/* 53 samples: no batch comes out even but 1 and 53; the mean is over samples, not over batches. */
+static void metrics_do_not_depend_on_the_batch(void **state)
+{
+    lab *l = *state;
+    ru_err err = {0};
+    ru_train_result r;
+    ru_rundir run;
+    l->job.data.test_count = 53;
+    assert_ok(train(l, "run", false, 0, &r, &err), err);
+    assert_ok(ru_rundir_open(ru_path_join(&l->arena, l->dir, "run"), &l->arena, &run, &err), err);
+    ru_metrics one = metrics_with(l, &run, 1);
+    static const int64_t batches[] = {2, 16, 50, 52, 53, 1000};
+    for (uint32_t k = 0; k < RU_ARRAY_LEN(batches); k++) {
+        ru_metrics m = metrics_with(l, &run, batches[k]);
+        double loss = ru_metrics_get(&one, "loss");
+        assert_true(ru_metrics_get(&m, "accuracy") == ru_metrics_get(&one, "accuracy"));
+        assert_true(fabs(ru_metrics_get(&m, "loss") - loss) < 1e-6 * loss);
+    }
+}
+
 /* The loop is sealed after its first step (train_step_sealed): a real run on the fast device, with
  * reading threads, recorder, evaluation and checkpoints. The trace has the reading of each batch.
  */
@@ -347,4 +390,5 @@ RU_TESTS(train_trainer, RUN_TEST(a_resumed_run_has_the_same_bytes),
          RUN_TEST(an_imported_model_with_outside_weights_trains),
          RUN_TEST(predictions_are_of_the_trained_values),
          RUN_TEST(the_loop_allocates_nothing_and_records_reading),
+         RUN_TEST(metrics_do_not_depend_on_the_batch),
          cmocka_unit_test(tokens_are_drawn_by_their_chance))
