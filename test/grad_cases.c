@@ -432,7 +432,7 @@ static vid make_pad_edge(maker *m)
 static vid make_pad_axes(maker *m)
 {
     vid in[4] = {P(m, -1, 1, 2, 3, 4), ints(m, 2, INTS(1, 2)), {0}, ints(m, 1, INTS(-2))};
-    return node_out(m, RU_OP_Pad, in, 4, NULL, 1, 0);
+    return node_out(m, RU_OP_Pad, in, 4, A(RU_AS(mode, "reflect")), 1, 0);
 }
 
 static vid make_gather(maker *m)
