@@ -56,7 +56,8 @@ typedef struct rui_sim_frame {
     uint64_t cookie;
     ru_span *spans;   /* [n_spans] copied when it leaves; NULL: counted only */
     uint8_t *payload; /* [size_bytes] the copy; NULL: counted */
-    ru_link_rx *rx;   /* where the rest goes, while half of it is in place */
+    ru_link_rx *rx;   /* the part under way, while half of it is in place */
+    int64_t part_at;  /* offset of that part */
 } rui_sim_frame;
 
 typedef enum rui_sim_end_state {

@@ -182,31 +182,36 @@ static void taken(ru_sim *s, rui_sim_conn *c, const rui_sim_frame *f)
     }
 }
 
-/* Put bytes [from, to) of the payload where the user said. */
-static bool place(ru_sim *s, const rui_sim_frame *f, const ru_link_rx *rx, int64_t from, int64_t to)
+/* Bytes of one part of a place; -1: not what fits behind `at`. */
+static int64_t part_bytes(const rui_sim_frame *f, const ru_link_rx *rx, int64_t at)
 {
-    int64_t at = 0;
+    int64_t n = 0;
     RU_CHECK(rx->n_spans <= RU_LINK_SPANS_MAX);
     for (uint32_t k = 0; k < rx->n_spans; k++) {
-        const ru_span *span = &rx->spans[k];
-        if (span->size_bytes < 0 || span->size_bytes > f->size_bytes - at) {
-            at = -1;
-            break;
+        int64_t size = rx->spans[k].size_bytes;
+        if (size < 0 || size > f->size_bytes - at - n) {
+            return -1;
         }
+        n += size;
+    }
+    bool right = rx->more ? n > 0 && at + n < f->size_bytes : at + n == f->size_bytes;
+    return right ? n : -1;
+}
+
+/* Put bytes [from, to) of a part that begins at f->part_at into its spans. */
+static void place(const rui_sim_frame *f, const ru_link_rx *rx, int64_t from, int64_t to)
+{
+    int64_t at = 0;
+    for (uint32_t k = 0; f->payload != NULL && k < rx->n_spans; k++) {
+        const ru_span *span = &rx->spans[k];
         int64_t first = from > at ? from : at;
         int64_t end = at + span->size_bytes < to ? at + span->size_bytes : to;
-        if (span->data != NULL && f->payload != NULL && end > first) {
-            memcpy((uint8_t *)span->data + (first - at), f->payload + first, (size_t)(end - first));
+        if (span->data != NULL && end > first) {
+            memcpy((uint8_t *)span->data + (first - at), f->payload + f->part_at + first,
+                   (size_t)(end - first));
         }
         at += span->size_bytes;
     }
-    if (at != f->size_bytes) {
-        rui_sim_fail(s, RU_E_ARG,
-                     "a frame of %lld bytes was given a place of another size by its receiver",
-                     (long long)f->size_bytes);
-        return false;
-    }
-    return true;
 }
 
 /* Close an end whose user refused a frame; the other side hears it. */
@@ -214,6 +219,14 @@ static void refuse(ru_sim *s, uint32_t conn, uint32_t side, ru_status why)
 {
     rui_sim_say_ended(s, conn, side, RU_E_PEER);
     rui_sim_end_close(s, conn, side, why, "the frame was refused");
+}
+
+/* A frame that waits, to the front of its end's list. */
+static void put_back(ru_sim *s, rui_sim_end *e, uint32_t frame)
+{
+    rui_sim_frame_at(s, frame)->next = e->first;
+    e->first = frame;
+    e->last = e->last == RUI_SIM_NONE ? frame : e->last;
 }
 
 /* The payload is in place: `body`. false: the end is gone. */
@@ -235,7 +248,70 @@ static bool finish(ru_sim *s, rui_sim_node *n, uint32_t frame)
     return stands && s->failed == RU_OK;
 }
 
-/* The second half of the first frame of an end. */
+static void rest(void *self, uint64_t arg);
+
+/* Half of the part is there; the end stands still until the rest comes. */
+static bool halve(ru_sim *s, rui_sim_node *n, uint32_t frame, const ru_link_rx *rx, int64_t bytes)
+{
+    rui_sim_frame *f = rui_sim_frame_at(s, frame);
+    rui_sim_conn *c = rui_sim_conn_at(s, f->conn);
+    f->rx = f->rx != NULL ? f->rx : malloc(sizeof *f->rx);
+    if (f->rx == NULL) {
+        rui_sim_fail(s, RU_E_MEM, "no memory for the place of a payload");
+        return false;
+    }
+    memcpy(f->rx, rx, sizeof *rx);
+    place(f, rx, 0, bytes / 2);
+    c->end[f->to_side].halfway = true;
+    int64_t later_ns = 1 + (int64_t)ru_rng_below(&s->rng_wire, HALVES_MAX_NS);
+    ru_sim_at_node(s, n->index, (ru_time){s->now_ns + later_ns}, rest, s,
+                   rui_sim_end_arg(c, f->conn, f->to_side));
+    return true;
+}
+
+/* Ask where the parts of a frame from f->part_at on go, and put them there. false: the end waits or
+ * is gone; the frame stays the caller's when it waits. */
+static bool give(ru_sim *s, rui_sim_node *n, uint32_t frame)
+{
+    rui_sim_frame *f = rui_sim_frame_at(s, frame);
+    rui_sim_conn *c = rui_sim_conn_at(s, f->conn);
+    uint32_t conn = f->conn, side = f->to_side, generation = c->generation;
+    ru_link_rx rx;
+    for (rx.more = true; rx.more;) {
+        rx.n_spans = 0;
+        rx.more = false;
+        ru_status st = n->user.head(n->user.self, rui_sim_conn_id(c, conn, side), f->head, &rx,
+                                    (ru_time){s->now_ns});
+        bool stands = c->used && c->generation == generation && c->end[side].state != 0;
+        if (stands && st == RU_E_AGAIN && f->part_at == 0) {
+            c->end[side].paused = true;
+            return false;
+        }
+        int64_t bytes = st == RU_OK ? part_bytes(f, &rx, f->part_at) : 0;
+        if (bytes < 0) {
+            rui_sim_fail(s, RU_E_ARG, "a frame of %lld bytes was given a place of another size",
+                         (long long)f->size_bytes);
+        }
+        if (!stands || st != RU_OK || bytes < 0) {
+            rui_sim_frame_free(s, frame);
+            if (stands && st != RU_OK) {
+                refuse(s, conn, side, st);
+            }
+            return false;
+        }
+        if (s->opt.halves && f->payload != NULL && bytes > 1) {
+            if (!halve(s, n, frame, &rx, bytes)) {
+                rui_sim_frame_free(s, frame);
+            }
+            return false;
+        }
+        place(f, &rx, 0, bytes);
+        f->part_at += bytes;
+    }
+    return finish(s, n, frame);
+}
+
+/* The second half of a part of an end's first frame. */
 static void rest(void *self, uint64_t arg)
 {
     ru_sim *s = self;
@@ -245,66 +321,22 @@ static void rest(void *self, uint64_t arg)
         return;
     }
     rui_sim_end *e = &c->end[side];
-    uint32_t frame = e->first;
+    rui_sim_node *n = s->nodes[e->node];
+    uint32_t frame = e->first, generation = c->generation;
     rui_sim_frame *f = rui_sim_frame_at(s, frame);
     RU_CHECK(f->rx != NULL);
     e->halfway = false;
     e->first = f->next;
     e->last = e->first == RUI_SIM_NONE ? RUI_SIM_NONE : e->last;
-    if (place(s, f, f->rx, f->size_bytes / 2, f->size_bytes) &&
-        finish(s, s->nodes[e->node], frame)) {
+    f->next = RUI_SIM_NONE;
+    int64_t bytes = part_bytes(f, f->rx, f->part_at);
+    place(f, f->rx, bytes / 2, bytes);
+    f->part_at += bytes;
+    if (f->rx->more ? give(s, n, frame) : finish(s, n, frame)) {
         rui_sim_deliver(s, conn, side);
+    } else if (c->used && c->generation == generation && e->halfway) {
+        put_back(s, e, frame);
     }
-}
-
-/* Half of it is there; the end stands still until the rest comes. */
-static void halve(ru_sim *s, rui_sim_node *n, uint32_t frame, const ru_link_rx *rx)
-{
-    rui_sim_frame *f = rui_sim_frame_at(s, frame);
-    rui_sim_conn *c = rui_sim_conn_at(s, f->conn);
-    if (!place(s, f, rx, 0, f->size_bytes / 2)) {
-        return;
-    }
-    f->rx = malloc(sizeof *f->rx);
-    if (f->rx == NULL) {
-        rui_sim_fail(s, RU_E_MEM, "no memory for the place of a payload");
-        return;
-    }
-    memcpy(f->rx, rx, sizeof *rx);
-    c->end[f->to_side].halfway = true;
-    int64_t later_ns = 1 + (int64_t)ru_rng_below(&s->rng_wire, HALVES_MAX_NS);
-    ru_sim_at_node(s, n->index, (ru_time){s->now_ns + later_ns}, rest, s,
-                   rui_sim_end_arg(c, f->conn, f->to_side));
-}
-
-/* Give one frame to its user. false: the end waits or is gone; the frame stays the caller's when it
- * waits. */
-static bool give(ru_sim *s, rui_sim_node *n, uint32_t frame)
-{
-    rui_sim_frame *f = rui_sim_frame_at(s, frame);
-    rui_sim_conn *c = rui_sim_conn_at(s, f->conn);
-    uint32_t conn = f->conn, side = f->to_side, generation = c->generation;
-    ru_link_rx rx;
-    rx.n_spans = 0;
-    ru_status st = n->user.head(n->user.self, rui_sim_conn_id(c, conn, side), f->head, &rx,
-                                (ru_time){s->now_ns});
-    bool stands = c->used && c->generation == generation && c->end[side].state != 0;
-    if (stands && st == RU_E_AGAIN) {
-        c->end[side].paused = true;
-        return false;
-    }
-    if (stands && st == RU_OK && s->opt.halves && f->payload != NULL && f->size_bytes > 1) {
-        halve(s, n, frame, &rx);
-        return false;
-    }
-    if (stands && st == RU_OK && place(s, f, &rx, 0, f->size_bytes)) {
-        return finish(s, n, frame);
-    }
-    rui_sim_frame_free(s, frame);
-    if (stands && st != RU_OK) {
-        refuse(s, conn, side, st);
-    }
-    return false;
 }
 
 /* An end's first frame goes to its user. false: no more now. */
@@ -345,10 +377,8 @@ static bool step(ru_sim *s, rui_sim_node *n, uint32_t conn, uint32_t side)
         return true;
     }
     bool same = c->used && c->generation == generation && e->state != RUI_SIM_END_CLOSED;
-    if (same && (e->paused || e->halfway)) { /* it waits: back to the front */
-        f->next = e->first;
-        e->first = frame;
-        e->last = e->last == RUI_SIM_NONE ? frame : e->last;
+    if (same && (e->paused || e->halfway)) {
+        put_back(s, e, frame);
     }
     return false;
 }
@@ -575,6 +605,23 @@ static uint32_t bounded(int64_t bytes)
     return bytes > WINDOW_MAX_BYTES ? WINDOW_MAX_BYTES : (uint32_t)bytes;
 }
 
+static void link_redirect(void *self, ru_conn_id id, const ru_link_rx *rx)
+{
+    rui_sim_node *n = self;
+    uint32_t conn, side;
+    const rui_sim_conn *c = conn_of(n, id, &conn, &side);
+    if (c == NULL || !c->end[side].halfway) {
+        return;
+    }
+    rui_sim_frame *f = rui_sim_frame_at(n->sim, c->end[side].first);
+    if (part_bytes(f, rx, f->part_at) != part_bytes(f, f->rx, f->part_at) ||
+        rx->more != f->rx->more) {
+        rui_sim_fail(n->sim, RU_E_ARG, "a payload on its way was sent to a place of another size");
+        return;
+    }
+    memcpy(f->rx, rx, sizeof *rx);
+}
+
 static void link_knobs(void *self, ru_conn_id id, const ru_link_knobs *knobs)
 {
     rui_sim_node *n = self;
@@ -620,6 +667,7 @@ static const ru_link_ops link_ops = {
     .close = link_close,
     .wake = link_wake,
     .resume = link_resume,
+    .redirect = link_redirect,
     .knobs = link_knobs,
     .facts = link_facts,
 };

@@ -72,6 +72,7 @@ uint32_t rui_sim_frame_new(ru_sim *s)
     f->spans = NULL;
     f->payload = NULL;
     f->rx = NULL;
+    f->part_at = 0;
     return index;
 }
 

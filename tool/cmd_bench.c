@@ -20,7 +20,8 @@
     X(collective, ru_bench_collective,                                                             \
       "all-reduce of 2, 4 and 8 processes against Open MPI, gloo")                                 \
     X(start, ru_bench_start, "starting the program and the first training step")                   \
-    X(trace, ru_bench_trace, "cost of one record of the recorder")
+    X(trace, ru_bench_trace, "cost of one record of the recorder")                                 \
+    X(sim, ru_bench_sim, "simulated workers: events, time and memory by workers, seeds of faults")
 
 static const struct {
     const char *name;

@@ -9,8 +9,9 @@
 #include "base/log.h"
 #include "tool/sim_job_impl.h"
 
-#define EXIT_MAX_NS INT64_C(5000000)
-#define MS          INT64_C(1000000)
+#define EXIT_MAX_NS  INT64_C(5000000)
+#define MS           INT64_C(1000000)
+#define BUFFER_BYTES (256 << 10)
 
 void rui_simjob_say(const rui_simjob *j, const rui_simjob_node *n, const char *fmt, ...)
 {
@@ -223,6 +224,7 @@ static ru_peer_options options_of(rui_simjob_node *n, const ru_link *link, const
                                .peers_max = j->n_max + 8,
                                .streams_max = j->n_max + 1024,
                                .slots_max = j->n_max + 1024,
+                               .buffer_bytes = BUFFER_BYTES,
                                .chunk_bytes = j->opt->chunk_bytes,
                                .rate_bytes_per_s = j->opt->nic.bytes_per_s,
                                .crc = !j->opt->counted};
@@ -352,6 +354,20 @@ static bool state_survives(const rui_simjob *j)
     return false;
 }
 
+/* For people who look for why nothing moves. */
+static void say_all(const rui_simjob *j)
+{
+    char into[64];
+    for (uint32_t k = 0; k < j->n; k++) {
+        const rui_simjob_node *n = &j->nodes[k];
+        if (!n->gone && ru_sim_alive(j->sim, n->sim)) {
+            rui_simjob_say(j, n, "is %s; device phase %d, epoch %u, leads: %d",
+                           ru_elastic_doing(ru_peer_elastic(n->node), into), (int)n->device.phase,
+                           n->epoch, ru_member_leads(ru_peer_member(n->node)) ? 1 : 0);
+        }
+    }
+}
+
 static void check_end(rui_simjob *j)
 {
     uint32_t done = 0, living = 0;
@@ -364,6 +380,7 @@ static void check_end(rui_simjob *j)
         }
         living++;
         if (!n->ended && n->in) {
+            say_all(j);
             rui_simjob_fail(j, n, "it lives and did not end: epoch %u, %lld of %lld steps",
                             n->epoch, (long long)n->committed, (long long)j->opt->steps);
             return;

@@ -174,6 +174,29 @@ void rui_el_tell(ru_elastic *e, uint32_t what, ru_time now, ru_effects *fx)
     ru_fx_send(fx, e->v.leader, what, buf, ru_wire_size(&w));
 }
 
+void rui_el_redo(ru_elastic *e, ru_time now, ru_effects *fx)
+{
+    if (e->phase == RUI_EL_ENDED || rui_el_stale(e)) {
+        return;
+    }
+    if (rui_el_leads(e)) {
+        rui_el_lead_redo(e, e->opt.self, now, fx);
+    } else {
+        rui_el_tell(e, RUI_EL_REDO_MSG, now, fx);
+    }
+}
+
+void rui_el_lost(ru_elastic *e, ru_node_id peer, ru_status why, ru_time now)
+{
+    ru_member_suspect(e->opt.member, peer, false, now, e->fx);
+    if (why == RU_E_PEER) {
+        e->broken = true; /* most likely it died, and the view without it comes at once */
+        e->broken_ns = now.ns;
+    } else {
+        rui_el_redo(e, now, e->fx);
+    }
+}
+
 /* The device failed here: the leader decides whether that is everybody's end. */
 static void device_failed(ru_elastic *e, ru_status st, const char *doing, ru_time now,
                           ru_effects *fx)
@@ -228,7 +251,7 @@ static void take_view(ru_elastic *e, ru_time now, ru_effects *fx)
         return;
     }
     e->v = v;
-    e->connect_asked = e->held = false;
+    e->connect_asked = e->held = e->broken = false;
     e->has_state = v.at[v.me].full;
     e->step = e->committed = v.start;
     e->progress_ns = now.ns;
@@ -469,6 +492,9 @@ static void on_member(ru_elastic *e, const ru_event *ev, ru_wire_in *w, ru_effec
     case RUI_EL_PROBED_MSG:
         rui_el_lead_probed(e, ev->now, fx);
         break;
+    case RUI_EL_REDO_MSG:
+        rui_el_lead_redo(e, ev->node, ev->now, fx);
+        break;
     case RUI_EL_APART_MSG:
         rui_el_lead_apart(e, ev->now, fx);
         break;
@@ -578,6 +604,10 @@ static void on_timer(ru_elastic *e, const ru_event *ev, ru_effects *fx)
     } else if (ev->what == RUI_EL_WATCH_TIMER) {
         e->connect_asked = false;
         rui_el_settle(e, ev->now, fx);
+        if (e->broken && e->broken_ns + RUI_EL_WATCH_NS <= ev->now.ns) {
+            e->broken_ns = ev->now.ns;
+            rui_el_redo(e, ev->now, fx);
+        }
         rui_el_lead_watch(e, ev->now, fx);
         ru_fx_timer(fx, RUI_EL_WATCH_TIMER, ru_time_after(ev->now, RUI_EL_WATCH_NS));
     }
@@ -736,4 +766,38 @@ void ru_elastic_facts_get(const ru_elastic *e, ru_elastic_facts *into)
                                .members = e->v.n,
                                .epoch = e->v.epoch,
                                .redone = e->redone};
+}
+
+const char *ru_elastic_doing(const ru_elastic *e, char into[64])
+{
+    long long step = (long long)e->step + 1;
+    switch (e->phase) {
+    case RUI_EL_IDLE:
+        return e->v.n == 0 ? "waiting for a first view" : "between steps";
+    case RUI_EL_BUILD:
+        return "preparing for a new view";
+    case RUI_EL_CONNECT:
+        return "waiting for connections";
+    case RUI_EL_READY:
+        return "waiting for the others to be ready";
+    case RUI_EL_LOCAL:
+        return "opening shared memory";
+    case RUI_EL_STEP:
+        snprintf(into, 64, "%s step %lld",
+                 !e->computed     ? "computing"
+                 : e->in_left > 0 ? "taking state in"
+                 : e->done_sent   ? "waiting for the commit of"
+                                  : "reducing gradients of",
+                 step);
+        return into;
+    case RUI_EL_UPDATE:
+        return "updating parameters";
+    case RUI_EL_ABORT:
+        return "forgetting a step";
+    case RUI_EL_ENDED:
+        return "nothing: it ended";
+    case RUI_EL_PROBE:
+        return "measuring collectives";
+    }
+    return "?";
 }

@@ -176,5 +176,8 @@ typedef struct ru_elastic_facts {
 } ru_elastic_facts;
 bool ru_elastic_ended(const ru_elastic *e); /* RU_ELASTIC_ENDED was told */
 void ru_elastic_facts_get(const ru_elastic *e, ru_elastic_facts *into);
+/* What this process does now, in a few words for people: "computing step 12". View of a constant
+ * or of `into` [64]. */
+const char *ru_elastic_doing(const ru_elastic *e, char into[64]);
 
 #endif

@@ -38,6 +38,7 @@ enum {
     RUI_EL_FAIL_MSG,
     RUI_EL_BYE_MSG,
     RUI_EL_APART_MSG, /* shared memory does not work here */
+    RUI_EL_REDO_MSG,  /* bytes of this view were lost: begin again in another */
     RUI_EL_PROBE_MSG, /* measure the collectives */
     RUI_EL_PROBED_MSG,
     RUI_EL_WATCH_TIMER = RU_ELASTIC_WHAT_FIRST,
@@ -132,8 +133,10 @@ struct ru_elastic {
     int64_t probe_begun_ns;
     int64_t *probe_ns; /* [RUI_EL_PROBES] best of each */
     ru_span probe_span;
-    bool local_open;    /* the device has a group */
-    bool apart;         /* never local again: it failed once */
+    bool local_open; /* the device has a group */
+    bool apart;      /* never local again: it failed once */
+    int64_t broken_ns;
+    bool broken;        /* the group lost a peer: another view comes, or is asked for */
     bool connect_asked; /* for this view; again after a while */
     ru_effects *fx;     /* of the call under way: for upcalls of the group */
 
@@ -209,6 +212,11 @@ void rui_el_end(ru_elastic *e, ru_status st, const char *sentence, ru_time now, 
 void rui_el_news(ru_elastic *e, ru_elastic_what what, int64_t a, int64_t b, ru_time now);
 bool rui_el_leads(const ru_elastic *e);
 void rui_el_tell(ru_elastic *e, uint32_t what, ru_time now, ru_effects *fx); /* to the leader */
+/* Bytes from or to a peer that may well live were lost with their connection: the step cannot end
+ * in this view. */
+void rui_el_redo(ru_elastic *e, ru_time now, ru_effects *fx);
+/* A group of collectives failed at `peer`. */
+void rui_el_lost(ru_elastic *e, ru_node_id peer, ru_status why, ru_time now);
 
 /* elastic_step.c */
 void rui_el_step_begin(ru_elastic *e, ru_time now, ru_effects *fx);
@@ -228,6 +236,7 @@ void rui_el_lead_ready(ru_elastic *e, ru_node_id from, uint64_t layout, const ch
                        ru_time now, ru_effects *fx);
 void rui_el_lead_probed(ru_elastic *e, ru_time now, ru_effects *fx);
 void rui_el_lead_apart(ru_elastic *e, ru_time now, ru_effects *fx);
+void rui_el_lead_redo(ru_elastic *e, ru_node_id from, ru_time now, ru_effects *fx);
 void rui_el_lead_done(ru_elastic *e, ru_node_id from, const rui_el_member *part, int64_t compute_ns,
                       ru_time now, ru_effects *fx);
 /* Put another view in force, now or (not urgent, a step under way) with the next commit. true: it

@@ -386,6 +386,15 @@ void rui_el_lead_apart(ru_elastic *e, ru_time now, ru_effects *fx)
     }
 }
 
+void rui_el_lead_redo(ru_elastic *e, ru_node_id from, ru_time now, ru_effects *fx)
+{
+    const rui_el_member *m = member_of(e, from);
+    ru_fx_log(fx, RU_LOG_WARN,
+              "worker %u lost bytes of step %lld with a connection: the step is done again",
+              m == NULL ? 0 : m->number, (long long)e->step + 1);
+    rui_el_lead_change(e, true, now, fx);
+}
+
 void rui_el_lead_ready(ru_elastic *e, ru_node_id from, uint64_t layout, const char *handle,
                        ru_time now, ru_effects *fx)
 {

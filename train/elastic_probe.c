@@ -57,7 +57,7 @@ static void probe_done(void *self, uint32_t batch, uint32_t iter, ru_time now)
 static void probe_failed(void *self, ru_node_id peer, ru_status why, ru_time now)
 {
     ru_elastic *e = self;
-    ru_member_suspect(e->opt.member, peer, why == RU_E_PEER, now, e->fx);
+    rui_el_lost(e, peer, why, now);
 }
 
 static ru_status open_probe(ru_elastic *e, ru_err *err)

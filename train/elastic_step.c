@@ -126,7 +126,7 @@ static void group_done(void *self, uint32_t batch, uint32_t iter, ru_time now)
 static void group_failed(void *self, ru_node_id peer, ru_status why, ru_time now)
 {
     ru_elastic *e = self;
-    ru_member_suspect(e->opt.member, peer, why == RU_E_PEER, now, e->fx);
+    rui_el_lost(e, peer, why, now);
 }
 
 const ru_coll_user *rui_el_coll_user(void)
@@ -207,8 +207,11 @@ void ru_elastic_failed(ru_elastic *e, uint64_t cookie, ru_status why, ru_time no
     }
     bool out;
     rui_el_xfer *x = piece_of(e, cookie, &out);
-    if (x != NULL && out) { /* a joiner that misses it will be cut out, or asks in the next view */
+    if (x != NULL && out) {
         x->used = false;
         e->opt.device.ops->state_release(e->opt.device.self, x->cookie);
+    }
+    if (x != NULL && why != RU_E_CANCELLED && e->phase == RUI_EL_STEP) { /* the joiner misses it */
+        rui_el_redo(e, now, fx);
     }
 }

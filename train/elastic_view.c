@@ -243,8 +243,10 @@ void rui_el_group_close(ru_elastic *e, ru_time now)
     ru_coll_close(e->group, now);
     ru_coll_close(e->probe, now);
     e->group = e->probe = NULL;
-    ru_chan_cancel_all(e->opt.chan, UINT64_C(0xffffff) << 40,
-                       (uint64_t)(e->v.epoch & 0xffffff) << 40, now);
+    /* Of the probe as well, also where it was never opened here: a chunk that nobody will take
+     * holds up its connection. */
+    const uint64_t epochs = 0xffffff & ~RUI_EL_PROBE_EPOCH;
+    ru_chan_cancel_all(e->opt.chan, epochs << 40, (e->v.epoch & epochs) << 40, now);
 }
 
 /* Marks the peers of this rank in the schedules of the view. */

@@ -1,0 +1,227 @@
+/* rubato bench sim: speed and memory of the simulator, and elastic jobs with faults by seed. */
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/str.h"
+#include "env/clock.h"
+#include "env/self.h"
+#include "tool/bench.h"
+#include "tool/sim_job.h"
+
+enum { SEEDS = 10000, SEEDS_QUICK = 300, PENDING = 10000 };
+
+/* -- events ---------------------------------------------------------------------------------------
+ */
+
+static void again(void *self, uint64_t arg)
+{
+    ru_sim *s = self;
+    int64_t wait_ns = 1000 + (int64_t)(arg * 2654435761U % 100000);
+    ru_sim_at(s, (ru_time){ru_sim_now(s).ns + wait_ns}, again, s, arg + 1);
+}
+
+/* Events per second with PENDING of them waiting at any time. */
+static ru_status events(ru_bench *b, ru_err *err)
+{
+    double rates[RU_BENCH_ROUNDS_MAX];
+    uint32_t rounds = b->quick ? 3 : 7;
+    for (uint32_t k = 0; k < rounds; k++) {
+        ru_sim *s;
+        RU_TRY(ru_sim_open(&(ru_sim_options){.seed = k}, &s, err));
+        for (uint64_t p = 0; p < PENDING; p++) {
+            ru_sim_at(s, (ru_time){1 + (int64_t)p}, again, s, p * 77);
+        }
+        int64_t t0 = ru_clock_now().ns;
+        ru_status st = ru_sim_run(s, (ru_time){10000000}, err);
+        rates[k] =
+            (double)ru_sim_events(s) * 1e3 / (double)(ru_clock_now().ns - t0); /* millions/s */
+        ru_sim_close(s);
+        RU_TRY(st);
+    }
+    return ru_bench_add(b,
+                        &(ru_bench_row){.name = "events, 10,000 pending",
+                                        .unit = "M/s",
+                                        .goal = 3,
+                                        .ours = ru_bench_stat_of(rates, rounds)},
+                        err);
+}
+
+/* -- many workers ---------------------------------------------------------------------------------
+ */
+
+/* ResNet-18's weights, last layer first: the order in which gradients become ready. */
+static const int64_t resnet18[] = {
+    513000, 2359296, 2359296, 131072, 2359296, 1179648, 589824, 589824, 32768, 589824, 294912,
+    147456, 147456,  8192,    147456, 73728,   36864,   36864,  36864,  36864, 9600,   9408};
+
+static void large(uint32_t workers, ru_sim_job *job)
+{
+    *job = (ru_sim_job){.seed = workers,
+                        .founders = workers,
+                        .steps = 100,
+                        .batch = (int64_t)workers * 32,
+                        .n_tensors = RU_ARRAY_LEN(resnet18),
+                        .counted = true,
+                        .nic = {.bytes_per_s = 1.25e9, .delay_ns = 10000},
+                        .sample_ns = 5000000,
+                        .noise = 0.02,
+                        .fuse_bytes = 16 << 20,
+                        .chunk_bytes = 4 << 20,
+                        .ready_groups = 4,
+                        .time_max_ns = INT64_C(3600000000000)};
+    memcpy(job->tensor_n, resnet18, sizeof resnet18);
+}
+
+static ru_status many(ru_bench *b, uint32_t workers, ru_err *err)
+{
+    ru_sim_job job;
+    ru_sim_job_result r;
+    large(workers, &job);
+    int64_t t0 = ru_clock_now().ns;
+    RU_TRY(ru_sim_job_run(&job, &r, err));
+    double seconds = (double)(ru_clock_now().ns - t0) * 1e-9;
+    double memory = (double)ru_self_rss_peak_bytes() / 1048576, millions = (double)r.events * 1e-6;
+    double step_ms = (double)r.step_ns * 1e-6;
+    const struct {
+        const char *what, *unit;
+        double value, goal;
+        bool lower;
+    } rows[] = {
+        {"time of one core", "s", seconds, workers == 1000 ? 60 : 0, true},
+        {"peak memory", "MiB", memory, workers == 1000 ? 2048 : 0, true},
+        {"events", "millions", millions, 0, true},
+        {"a step, simulated", "ms", step_ms, 0, true},
+    };
+    for (uint32_t k = 0; k < RU_ARRAY_LEN(rows); k++) {
+        double v = rows[k].value;
+        char *name = ru_arena_printf(b->arena, "%u workers, 100 steps: %s", workers, rows[k].what);
+        RU_TRY(ru_bench_add(b,
+                            &(ru_bench_row){.name = name,
+                                            .unit = rows[k].unit,
+                                            .lower = rows[k].lower,
+                                            .goal = rows[k].goal,
+                                            .ours = ru_bench_stat_of(&v, 1)},
+                            err));
+    }
+    return RU_OK;
+}
+
+/* -- seeds ----------------------------------------------------------------------------------------
+ */
+
+/* One seed, told in full, twice: the same events both times. */
+static ru_status replay(uint64_t seed, ru_err *err)
+{
+    ru_sim_job job;
+    ru_sim_job_result first = {0}, second;
+    ru_sim_job_draw(seed, &job);
+    job.say = true;
+    ru_status st = ru_sim_job_run(&job, &first, err);
+    ru_err again_err;
+    job.say = false;
+    ru_status same = ru_sim_job_run(&job, &second, &again_err);
+    if (same != st || first.hash != second.hash) {
+        return RU_FAIL(err, RU_E_BUG,
+                       "seed %" PRIu64 " gave other events the second time: something depends on "
+                       "more than the seed",
+                       seed);
+    }
+    fprintf(stderr,
+            "seed %" PRIu64 ": %lld events, %.1f ms, hash %016" PRIx64
+            ", %lld steps, %u epochs, %u faults, %u lost, %u joined, %u led, %u expelled\n",
+            seed, (long long)first.events, (double)first.time_ns * 1e-6, first.hash,
+            (long long)first.committed, first.epochs, first.faults, first.lost, first.joined,
+            first.led, first.expelled);
+    return st;
+}
+
+typedef struct tally {
+    double passed, events, faults, expelled, lost, joined, led, redone, repeated;
+} tally;
+
+static ru_status one_seed(uint64_t seed, bool twice, tally *t)
+{
+    ru_sim_job job;
+    ru_sim_job_result r, same;
+    ru_err err;
+    ru_sim_job_draw(seed, &job);
+    ru_status st = ru_sim_job_run(&job, &r, &err);
+    if (st == RU_OK && twice) {
+        st = ru_sim_job_run(&job, &same, &err);
+        t->repeated += st == RU_OK && same.hash == r.hash ? 1 : 0;
+        if (st == RU_OK && same.hash != r.hash) {
+            st =
+                RU_FAIL(&err, RU_E_BUG, "seed %" PRIu64 " gave other events the second time", seed);
+        }
+    }
+    if (st != RU_OK) {
+        fprintf(stderr, "BROKEN: %s\n", err.text);
+        return st;
+    }
+    t->passed++;
+    t->events += (double)r.events;
+    t->faults += r.faults;
+    t->expelled += r.expelled;
+    t->lost += r.lost;
+    t->joined += r.joined;
+    t->led += r.led;
+    t->redone += r.redone;
+    return RU_OK;
+}
+
+static ru_status seeds(ru_bench *b, ru_err *err)
+{
+    uint32_t n = b->quick ? SEEDS_QUICK : SEEDS;
+    tally t = {0};
+    int64_t t0 = ru_clock_now().ns;
+    for (uint32_t k = 0; k < n; k++) {
+        (void)one_seed(k, k % 50 == 0, &t);
+    }
+    double seconds = (double)(ru_clock_now().ns - t0) * 1e-9;
+    fprintf(stderr,
+            "%u seeds: %.0f faults, %.0f processes lost, %.0f expelled alive, %.0f joined, %.0f "
+            "new leaders, %.0f steps redone, %.0f events; %.0f of %u seeds run twice were equal\n",
+            n, t.faults, t.lost, t.expelled, t.joined, t.led, t.redone, t.events, t.repeated,
+            (n + 49) / 50);
+    RU_TRY(ru_bench_add(b,
+                        &(ru_bench_row){.name = "seeds of an elastic job, no invariant broken",
+                                        .unit = "seeds",
+                                        .goal = n,
+                                        .ours = ru_bench_stat_of(&t.passed, 1)},
+                        err));
+    RU_TRY(ru_bench_add(b,
+                        &(ru_bench_row){.name = "seeds of an elastic job, time",
+                                        .unit = "s",
+                                        .lower = true,
+                                        .ours = ru_bench_stat_of(&seconds, 1)},
+                        err));
+    return t.passed < n ? RU_FAIL(err, RU_E_BUG, "%.0f of %u seeds broke an invariant",
+                                  (double)n - t.passed, n)
+                        : RU_OK;
+}
+
+ru_status ru_bench_sim(ru_bench *b, ru_err *err)
+{
+    ru_str only = ru_str_c(b->only), number;
+    int64_t seed = 0;
+    if (ru_str_starts(only, "seed:")) {
+        number = ru_str_from(only, 5);
+        if (!ru_str_i64(number, &seed) || seed < 0) {
+            return RU_FAIL(err, RU_E_USAGE, "'%s' names no seed; write --only seed:17", b->only);
+        }
+        return replay((uint64_t)seed, err);
+    }
+    if (ru_bench_wants(b, "events")) {
+        RU_TRY(events(b, err));
+    }
+    static const uint32_t workers[] = {10, 100, 1000};
+    for (uint32_t k = 0; k < RU_ARRAY_LEN(workers); k++) {
+        char name[64];
+        snprintf(name, sizeof name, "%u workers", workers[k]);
+        if (ru_bench_wants(b, name) && !(b->quick && workers[k] == 1000)) {
+            RU_TRY(many(b, workers[k], err));
+        }
+    }
+    return ru_bench_wants(b, "seeds") ? seeds(b, err) : RU_OK;
+}
