@@ -352,6 +352,11 @@ static void say_release(ru_elastic *e, ru_time now, ru_effects *fx)
 
 static void all_ready(ru_elastic *e, ru_time now, ru_effects *fx)
 {
+    if (e->stop_all || e->committed >= e->opt.steps_end) { /* the leader before could not say it */
+        e->phase = RUI_EL_IDLE;
+        (void)rui_el_lead_ends(e, now, fx);
+        return;
+    }
     if (!rui_el_probe_due(e)) {
         say_go(e, now, fx);
         return;
