@@ -5,6 +5,7 @@
  *   elastic_probe.c  what collectives cost here
  *   elastic_state.c  pieces of state for joiners
  *   elastic_lead.c   the leader: readiness, commits, new views, who is slow
+ *   elastic_facts.c  what it says of itself
  *   elastic_view.c   the owner's blob of a view: bytes <-> plan; group and schedules
  *
  * Thread: loop only. */
