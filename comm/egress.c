@@ -2,6 +2,7 @@
 
 /* Before the rate is known: what 1 Gbit/s would get. */
 enum { CHUNK_MIN = 64 << 10, AGE_FACTOR = 4 };
+enum { RATE_GUESS = 12500000 /* bytes/s, until one is measured */ };
 enum { AGE_MIN_NS = 4000000, CONTROL_FREE_BYTES = 256 << 10 };
 
 static bool key_before(const void *self, uint32_t a, uint32_t b)
@@ -151,7 +152,8 @@ void rui_egress_rekey(rui_egress *e, uint32_t s, const rui_key *key)
 
 static void start_aging(rui_egress *e, rui_egress_item *it, ru_time now)
 {
-    double solo_ns = e->rate > 0 ? (double)it->total_bytes / e->rate * 1e9 : 0;
+    double rate = e->rate > 0 ? e->rate : RATE_GUESS; /* a slow guess: nothing ages too soon */
+    double solo_ns = (double)it->total_bytes / rate * 1e9;
     solo_ns = solo_ns < 1e15 ? solo_ns : 1e15;
     it->age_ns = AGE_FACTOR * (int64_t)solo_ns;
     it->age_ns = it->age_ns > AGE_MIN_NS ? it->age_ns : AGE_MIN_NS;

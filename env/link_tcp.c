@@ -51,6 +51,7 @@ static rui_conn *conn_take(ru_link_tcp *l, const char *address)
         return NULL;
     }
     uint32_t k = l->free[--l->n_free];
+    l->conns_used = k >= l->conns_used ? k + 1 : l->conns_used;
     rui_conn *c = &l->conns[k];
     uint32_t generation = (c->id.v >> 16) + 1;
     bool listed = c->listed;
@@ -71,6 +72,8 @@ static void conn_release(ru_link_tcp *l, rui_conn *c)
         return;
     }
     ru_loop_timer_off(l->opt.loop, on_timer, l, index_of(l, c));
+    l->n_active -= c->active ? 1 : 0;
+    c->active = false;
     rui_tls_free(c->tls);
     c->tls = NULL;
     if (c->fd >= 0) {
@@ -170,7 +173,7 @@ static void set_up_socket(const ru_link_tcp *l, rui_conn *c)
 {
     rui_socket_options(l, c->fd, c->class);
     if (c->class == RU_LINK_BULK) {
-        rui_socket_notsent(c, RUI_NOTSENT_MIN);
+        rui_socket_notsent(c, RUI_NOTSENT_BYTES);
     }
 }
 

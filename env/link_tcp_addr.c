@@ -346,17 +346,21 @@ void rui_socket_sndbuf(rui_conn *c)
 {
     struct tcp_info info = {0};
     socklen_t size = sizeof info;
-    if (c->sndbuf_planned || getsockopt(c->fd, IPPROTO_TCP, TCP_INFO, &info, &size) != 0 ||
-        (c->sndbuf_bytes == 0 && info.tcpi_min_rtt > SHORT_PATH_US)) {
+    if (getsockopt(c->fd, IPPROTO_TCP, TCP_INFO, &info, &size) != 0) {
         return;
     }
-    double on_path = 1.5e-6 * (double)info.tcpi_min_rtt * (double)info.tcpi_delivery_rate;
+    double rate = (double)info.tcpi_delivery_rate;
+    bool told = info.tcpi_delivery_rate_app_limited == 0 || rate > c->delivery_bytes_per_s;
+    c->delivery_bytes_per_s = told ? rate : c->delivery_bytes_per_s;
+    if (c->sndbuf_planned || (c->sndbuf_bytes == 0 && info.tcpi_min_rtt > SHORT_PATH_US)) {
+        return;
+    }
+    double on_path = 1.5e-6 * (double)info.tcpi_min_rtt * rate;
     int64_t want = c->notsent_bytes + c->notsent_bytes / 2;
     want = on_path < 1e9 && (int64_t)on_path > want ? (int64_t)on_path : want;
     int64_t off = want - c->sndbuf_bytes;
     if (off > want / 8 || off < -want / 8) {
         c->sndbuf_bytes = want;
-        set_int(c->fd, SOL_SOCKET, SO_SNDBUF,
-                want); /* the kernel doubles it, for its own records */
+        set_int(c->fd, SOL_SOCKET, SO_SNDBUF, want); /* doubled by the kernel for its records */
     }
 }

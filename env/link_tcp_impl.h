@@ -19,12 +19,11 @@
 #include "env/link_tcp.h"
 
 enum {
-    RUI_STAGE_BYTES = 4096,     /* what is read before its header was understood: bounced */
-    RUI_SMALL_BYTES = 16 << 10, /* behind larger payloads only the next header is read */
-    RUI_SENT_MAX = 32,          /* frames handed over and not yet told */
-    RUI_ADDRESS_MAX = 128,      /* host:port as text */
-    RUI_NOTSENT_MIN = 64 << 10, /* bulk, until a plan says: what a chunk holds, within these */
-    RUI_NOTSENT_MAX = 4 << 20,
+    RUI_STAGE_BYTES = 4096,       /* what is read before its header was understood: bounced */
+    RUI_SMALL_BYTES = 16 << 10,   /* behind larger payloads only the next header is read */
+    RUI_SENT_MAX = 32,            /* frames handed over and not yet told */
+    RUI_ADDRESS_MAX = 128,        /* host:port as text */
+    RUI_NOTSENT_BYTES = 64 << 10, /* bulk, until a rate is known */
 };
 
 typedef enum rui_conn_state {
@@ -69,7 +68,9 @@ typedef struct rui_conn {
     bool notsent_planned;     /* by knobs; else it follows the frames */
     bool sndbuf_planned;
     int64_t sndbuf_bytes; /* 0: the kernel's own choice */
-    int64_t frame_max;    /* largest of the last frames */
+    bool active;          /* had something to send when it was asked last */
+    double delivery_bytes_per_s;
+    uint32_t shared_among; /* n_active when its window was set */
     uint32_t frames;
 
     /* Receiving. */
@@ -100,8 +101,9 @@ struct ru_link_tcp {
     const ru_link_user *user;
     int listen_fd;
     char address[RUI_ADDRESS_MAX];
-    rui_conn *conns; /* [conns_max] */
-    uint32_t *free;  /* [n_free] stack of unused indexes */
+    rui_conn *conns; /* [conns_max]; at or beyond conns_used: never used */
+    uint32_t conns_used, n_active;
+    uint32_t *free; /* [n_free] stack of unused indexes */
     uint32_t n_free;
     uint32_t in_upcall;
     rui_conn *todo; /* list by rui_conn.next */

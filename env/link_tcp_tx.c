@@ -11,7 +11,8 @@
 
 #include "env/link_tcp_impl.h"
 
-enum { URGENT_FRAMES_PER_TURN = 16, BULK_FRAMES_PER_TURN = 1, FRAMES_TO_SHRINK = 64 };
+enum { URGENT_FRAMES_PER_TURN = 16, BULK_FRAMES_PER_TURN = 1, FRAMES_TO_SHARE = 32 };
+enum { WINDOW_BASE = RUI_NOTSENT_BYTES, WINDOW_MIN = 16 << 10, WINDOW_MAX = 4 << 20 };
 
 static bool room(const rui_conn *c)
 {
@@ -22,20 +23,37 @@ static bool room(const rui_conn *c)
     return ioctl(c->fd, SIOCOUTQNSD, &unsent) != 0 || unsent < c->notsent_bytes;
 }
 
-/* Let the kernel hold one chunk: at once when chunks grow, after a while when they shrink. */
-static void follow(rui_conn *c)
+/* The interface's queue is shared: half a millisecond of what all busy connections deliver, at
+ * least BASE, is split among them, so that the most urgent chunk is never behind more than that,
+ * whoever it goes to. */
+static void share_window(ru_link_tcp *l, rui_conn *c)
 {
-    int64_t n = c->tx_size > RUI_NOTSENT_MAX ? RUI_NOTSENT_MAX : c->tx_size;
-    c->frame_max = n > c->frame_max ? n : c->frame_max;
-    bool grows = n > c->notsent_bytes + c->notsent_bytes / 8;
-    if (grows || ++c->frames == FRAMES_TO_SHRINK) {
-        n = c->frame_max > RUI_NOTSENT_MIN ? c->frame_max : RUI_NOTSENT_MIN;
-        if (grows || n < c->notsent_bytes) {
-            rui_socket_notsent(c, n);
-        }
-        rui_socket_sndbuf(c);
-        c->frame_max = 0;
-        c->frames = 0;
+    double rate = 0;
+    for (uint32_t k = 0; k < l->conns_used; k++) {
+        const rui_conn *other = &l->conns[k];
+        rate += other->state == RUI_CONN_UP && other->active ? other->delivery_bytes_per_s : 0;
+    }
+    double all = rate * 0.0005;
+    all = all < WINDOW_BASE ? WINDOW_BASE : all > WINDOW_MAX ? WINDOW_MAX : all;
+    int64_t want = (int64_t)all / (l->n_active > 0 ? l->n_active : 1);
+    want = want < WINDOW_MIN ? WINDOW_MIN : want;
+    int64_t off = want - c->notsent_bytes;
+    if (off > want / 8 || off < -want / 8) {
+        rui_socket_notsent(c, want);
+    }
+    rui_socket_sndbuf(c);
+    c->shared_among = l->n_active;
+}
+
+static void active(ru_link_tcp *l, rui_conn *c, bool yes)
+{
+    if (c->active != yes && c->class == RU_LINK_BULK) {
+        c->active = yes;
+        l->n_active += yes ? 1 : UINT32_MAX;
+    }
+    if (yes && c->class == RU_LINK_BULK && !c->notsent_planned &&
+        (++c->frames % FRAMES_TO_SHARE == 0 || c->shared_among != l->n_active)) {
+        share_window(l, c);
     }
 }
 
@@ -48,7 +66,11 @@ static bool pull(ru_link_tcp *l, rui_conn *c, ru_time now)
     l->in_upcall++;
     bool some = l->user->pull(l->user->self, id, room_bytes, &c->tx, now);
     l->in_upcall--;
-    if (!rui_conn_alive(c, id) || !some) {
+    if (!rui_conn_alive(c, id)) {
+        return false;
+    }
+    if (!some) {
+        active(l, c, false);
         return false;
     }
     RU_CHECK(c->tx.n_spans <= RU_LINK_SPANS_MAX);
@@ -59,9 +81,7 @@ static bool pull(ru_link_tcp *l, rui_conn *c, ru_time now)
     }
     RU_CHECK(c->tx_size <= RU_LINK_FRAME_MAX + RU_LINK_HEAD_BYTES);
     c->tx_busy = true;
-    if (c->class == RU_LINK_BULK && !c->notsent_planned) {
-        follow(c);
-    }
+    active(l, c, true);
     return true;
 }
 
