@@ -413,6 +413,7 @@ void sample_rnn(ops_case *c)
     recurrent(c, 1, false);
     c->n_out = 2;
     c->grad_out = 3;
+    c->grad_in = c->in[4].type.dtype == RU_NONE ? c->grad_in : 0; /* lengths have no gradient */
 }
 
 /* -- attention -------------------------------------------------------------------------- */

@@ -229,6 +229,37 @@ void rui_grad_grutrain(rui_grad *c)
     rnn_rule(c, false);
 }
 
+/* All activations Tanh, or all Relu, as the standard spells them. */
+static bool plain_activations(const ru_node *n)
+{
+    const ru_attr *a = ru_node_attr(n, RU_ATTR_activations);
+    bool tanh = true, relu = a != NULL;
+    for (uint32_t k = 0; a != NULL && k < a->n; k++) {
+        tanh = tanh && strcmp(a->u.ss[k], "Tanh") == 0;
+        relu = relu && strcmp(a->u.ss[k], "Relu") == 0;
+    }
+    return tanh || relu;
+}
+
+void rui_grad_rnn(rui_grad *c)
+{
+    if (ru_node_has_in(&c->n, 4) || ru_node_attr(&c->n, RU_ATTR_clip) != NULL ||
+        !plain_activations(&c->n)) {
+        rui_no_gradient(c, "sequence lengths, clip and activations other than Tanh and Relu have "
+                           "no gradient");
+        return;
+    }
+    vid y = rui_force_output(c, 0);
+    vid in[8] = {rui_dy(c, 0), rui_dy(c, 1), rui_x(c, 0), rui_x(c, 1),
+                 rui_x(c, 2),  rui_x(c, 3),  rui_x(c, 5), y};
+    vid out[5];
+    rui_node_same(c, RU_OP_RNNGrad, in, 8, NULL, out, 5);
+    for (uint32_t k = 0; k < 4; k++) {
+        rui_give(c, k, out[k]);
+    }
+    rui_give(c, 5, out[4]);
+}
+
 void rui_grad_dropouttrain(rui_grad *c)
 {
     rui_give(c, 0, rui_op_same(c, RU_OP_DropoutGrad, (vid[]){rui_dy(c, 0), rui_y(c, 1)}, 2));

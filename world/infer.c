@@ -352,6 +352,7 @@ static bool may_skip(ru_op op, uint32_t k)
     case RU_OP_LSTMGrad:
         return k < 3 || (k >= 6 && k <= 8);
     case RU_OP_GRUGrad:
+    case RU_OP_RNNGrad:
         return k < 2 || k == 5 || k == 6;
     default:
         return false;

@@ -445,12 +445,13 @@ ru_status rui_shape_grutrain(const rui_infer *c)
     return rnn_rule(c, 3, 1, 4);
 }
 
-/* LSTMGrad(dY, dY_h, dY_c, X, W, R, B, h0, c0, Y, ws); GRUGrad has neither dY_c nor c0. */
+/* LSTMGrad(dY, dY_h, dY_c, X, W, R, B, h0, c0, Y, ws); GRUGrad has neither dY_c nor c0,
+ * RNNGrad no ws either. */
 ru_status rui_shape_rnngrad(const rui_infer *c)
 {
     bool lstm = c->n.op == RU_OP_LSTMGrad;
     uint32_t x = lstm ? 3 : 2;
-    int64_t gates = lstm ? 4 : 3;
+    int64_t gates = lstm ? 4 : (c->n.op == RU_OP_GRUGrad ? 3 : 1);
     rnn_dims d;
     RU_TRY(rnn_read(c, rui_in(c, x), rui_in(c, x + 1), rui_in(c, x + 2), gates, &d));
     for (uint32_t k = 0; k < 3; k++) {

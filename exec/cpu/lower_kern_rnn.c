@@ -6,27 +6,21 @@
  * dG
  *
  * When X is an embedding with fewer rows than there are time steps times samples, rows of equal
- * tokens are equal: E W^T is one small product and its rows are looked up, and backward dG is
- * summed by token first, so that dE = S W and dW = S^T E are small too.
+ * tokens are equal: E W^T is one small rui_rnn_product and its rows are looked up, and backward dG
+ * is summed by token first, so that dE = S W and dW = S^T E are small too.
  *
  * H' is h of the step before. Sequence lengths, peepholes, clipping and other activations than the
  * standard's defaults run on the reference kernel. */
 #include <string.h>
 
 #include "exec/cpu/low.h"
-#include "exec/cpu/lower_kern.h"
-#include "exec/cpu/prim.h"
-
-typedef struct lstm_dims {
-    int64_t steps, batch, in, hidden, dirs;
-    bool reverse_first;
-} lstm_dims;
+#include "exec/cpu/lower_rnn.h"
 
 typedef struct lstm_state {
     const ru_kern *k;
     ru_kern_lstm proto;
-    int64_t work;   /* floats of one thread */
-    int64_t packed; /* floats of packed R */
+    int64_t work;   /* rui_rnn_floats of one thread */
+    int64_t packed; /* rui_rnn_floats of packed R */
     uint32_t threads;
     ru_dtype t;
     bool pairs; /* R packed as bf16 */
@@ -34,119 +28,16 @@ typedef struct lstm_state {
 
 /* False when the node asks for what the kernel does not do. `x` is the place of X among the inputs.
  */
-static bool read_dims(rui_low *lo, const ru_node *n, uint32_t x, lstm_dims *d)
+static bool read_dims(rui_low *lo, const ru_node *n, uint32_t x, rui_rnn_dims *d)
 {
-    const ru_type *xt = rui_type(lo, n->in[x]), *r = rui_type(lo, n->in[x + 2]);
-    const char *direction = ru_node_str(n, RU_ATTR_direction, "forward");
-    *d = (lstm_dims){.steps = xt->dims[0],
-                     .batch = xt->dims[1],
-                     .in = xt->dims[2],
-                     .hidden = r->dims[2],
-                     .dirs = r->dims[0],
-                     .reverse_first = strcmp(direction, "reverse") == 0};
-    return xt->dtype == RU_F32 && r->dtype == RU_F32 && ru_type_count(xt) > 0 &&
-           ru_node_int(n, RU_ATTR_layout, 0) == 0 && ru_node_attr(n, RU_ATTR_activations) == NULL &&
-           ru_node_attr(n, RU_ATTR_clip) == NULL && ru_node_int(n, RU_ATTR_input_forget, 0) == 0;
+    static const char *const usual[] = {"Sigmoid", "Tanh", "Tanh"};
+    return rui_rnn_dims_of(lo, n, x, 4, d) && rui_rnn_activations(n, usual, 3, true);
 }
 
 /* The same for the forward pass, LSTM or LSTMTrain. */
-static bool forward_fits(rui_low *lo, const ru_node *n, lstm_dims *d)
+static bool forward_fits(rui_low *lo, const ru_node *n, rui_rnn_dims *d)
 {
     return read_dims(lo, n, 0, d) && !ru_node_has_in(n, 4) && !ru_node_has_in(n, 7);
-}
-
-static rui_buf in_f32(rui_low *lo, const ru_node *n, uint32_t k)
-{
-    return ru_node_has_in(n, k)
-               ? rui_in(lo, n->in[k], rui_plain_as(lo, rui_type(lo, n->in[k]), RU_F32))
-               : (rui_buf){0};
-}
-
-static rui_buf out_f32(rui_low *lo, const ru_node *n, uint32_t k)
-{
-    return ru_node_has_out(n, k)
-               ? rui_out(lo, n->out[k], rui_plain_as(lo, rui_type(lo, n->out[k]), RU_F32))
-               : (rui_buf){0};
-}
-
-/* Piece `i` of `parts` equal pieces; the whole when there is one. */
-static rui_buf piece(rui_low *lo, rui_buf b, int64_t i, int64_t parts, int64_t all_bytes)
-{
-    return b.v == 0 || parts == 1 ? b
-                                  : rui_buf_part(lo, b, all_bytes / parts * i, all_bytes / parts);
-}
-
-static rui_buf floats(rui_low *lo, int64_t n)
-{
-    return rui_scratch(lo, n * (int64_t)sizeof(float));
-}
-
-/* -- products ------------------------------------------------------------------------------------
- */
-
-typedef struct product {
-    dnnl_memory_desc_t a, b, c;
-    rui_buf ab, bb, cb;
-    bool add;  /* c += */
-    bool prep; /* of what never changes: made once */
-} product;
-
-static ru_status emit_product(rui_low *lo, const product *m)
-{
-    rui_post post = {.sum = m->add};
-    dnnl_matmul_desc_t d;
-    dnnl_primitive_desc_t pd = NULL;
-    if (rui_nn(lo)->matmul_desc_init(&d, &m->a, &m->b, NULL, &m->c) == dnnl_success) {
-        pd = rui_pd_make(lo, &d, &post, NULL);
-    }
-    if (pd == NULL) {
-        return rui_fail(lo, RU_E_UNSUPPORTED, "oneDNN has no product for this recurrent layer");
-    }
-    rui_prim p;
-    rui_prim_begin(&p, lo, pd);
-    p.prep = m->prep;
-    rui_prim_buf(&p, DNNL_ARG_SRC, m->ab, &m->a);
-    rui_prim_buf(&p, DNNL_ARG_WEIGHTS, m->bb, &m->b);
-    rui_prim_buf(&p, DNNL_ARG_DST, m->cb, &m->c);
-    return rui_prim_emit(&p, "matmul");
-}
-
-static dnnl_memory_desc_t md2(rui_low *lo, int64_t rows, int64_t cols, int64_t row_step,
-                              int64_t col_step, ru_dtype t)
-{
-    return rui_md_strided(lo, 2, (int64_t[]){rows, cols}, (int64_t[]){row_step, col_step},
-                          rui_dnnl_type(t));
-}
-
-/* pre = X W^T. Frozen weights of one direction are packed as the product likes them. */
-static ru_status input_product(rui_low *lo, const lstm_dims *d, ru_dtype t, rui_buf x,
-                               ru_value_id w, int64_t dir, rui_buf pre)
-{
-    int64_t g = 4 * d->hidden, all = d->steps * d->batch;
-    product m = {.a = md2(lo, all, d->in, d->in, 1, t),
-                 .b = md2(lo, d->in, g, 1, d->in, t),
-                 .c = md2(lo, all, g, g, 1, RU_F32),
-                 .ab = x,
-                 .cb = pre};
-    const ru_type *wt = rui_type(lo, w);
-    if (d->dirs == 1 && lo->vals[w.v].frozen) {
-        dnnl_memory_desc_t seen = md2(lo, d->in, g, 1, d->in, wt->dtype);
-        dnnl_memory_desc_t any = rui_md_any(lo, 2, (int64_t[]){d->in, g}, rui_dnnl_type(t));
-        dnnl_matmul_desc_t desc;
-        dnnl_primitive_desc_t pd = NULL;
-        if (rui_nn(lo)->matmul_desc_init(&desc, &m.a, &any, NULL, &m.c) == dnnl_success) {
-            pd = rui_pd_make(lo, &desc, NULL, NULL);
-        }
-        if (pd != NULL) {
-            m.b = rui_pd_md(lo, pd, dnnl_query_weights_md);
-            rui_pd_free(lo, pd);
-            m.bb = rui_in_as(lo, w, &seen, &m.b);
-            return emit_product(lo, &m);
-        }
-    }
-    m.bb = piece(lo, rui_in(lo, w, rui_plain_as(lo, wt, t)), dir, d->dirs,
-                 d->dirs * g * d->in * ru_dtype_bytes(t));
-    return emit_product(lo, &m);
 }
 
 static const ru_node *producer_of(const rui_low *lo, ru_value_id v)
@@ -172,7 +63,7 @@ typedef struct lookup {
     const ru_node *swap;   /* the Transpose between, or NULL */
 } lookup;
 
-static lookup lookup_of(const rui_low *lo, const lstm_dims *d, ru_value_id x)
+static lookup lookup_of(const rui_low *lo, const rui_rnn_dims *d, ru_value_id x)
 {
     const ru_node *swap = swap_of(lo, x),
                   *n = swap != NULL ? producer_of(lo, swap->in[0]) : producer_of(lo, x);
@@ -188,7 +79,7 @@ static lookup lookup_of(const rui_low *lo, const lstm_dims *d, ru_value_id x)
 }
 
 /* The Gather whose rows X is in the order of its ids: what the gradient works on. */
-static const ru_node *embedding_of(const rui_low *lo, const lstm_dims *d, ru_value_id x)
+static const ru_node *embedding_of(const rui_low *lo, const rui_rnn_dims *d, ru_value_id x)
 {
     lookup l = lookup_of(lo, d, x);
     return l.swap == NULL ? l.gather : NULL;
@@ -197,7 +88,7 @@ static const ru_node *embedding_of(const rui_low *lo, const lstm_dims *d, ru_val
 /* Is `n` an LSTM that reads X by token? */
 static bool reads_by_token(rui_low *lo, const ru_node *n, ru_value_id x)
 {
-    lstm_dims d;
+    rui_rnn_dims d;
     return n->op == RU_OP_LSTM && n->in[0].v == x.v && forward_fits(lo, n, &d) &&
            lookup_of(lo, &d, x).gather != NULL;
 }
@@ -214,17 +105,17 @@ bool rui_rnn_reads_past(rui_low *lo, const ru_node *n)
 }
 
 /* E W^T [vocabulary, 4 hidden] */
-static rui_buf table_product(rui_low *lo, const lstm_dims *d, const ru_node *emb, ru_value_id w)
+static rui_buf table_product(rui_low *lo, const rui_rnn_dims *d, const ru_node *emb, ru_value_id w)
 {
     int64_t v = rui_type(lo, emb->in[0])->dims[0], g = 4 * d->hidden;
-    product m = {.a = md2(lo, v, d->in, d->in, 1, RU_F32),
-                 .b = md2(lo, d->in, g, 1, d->in, RU_F32),
-                 .c = md2(lo, v, g, g, 1, RU_F32)};
+    rui_rnn_product m = {.a = rui_rnn_md(lo, v, d->in, d->in, 1, RU_F32),
+                         .b = rui_rnn_md(lo, d->in, g, 1, d->in, RU_F32),
+                         .c = rui_rnn_md(lo, v, g, g, 1, RU_F32)};
     m.prep = lo->vals[emb->in[0].v].frozen && lo->vals[w.v].frozen;
     m.ab = rui_in(lo, emb->in[0], rui_plain(lo, rui_type(lo, emb->in[0])));
     m.bb = rui_in(lo, w, rui_plain(lo, rui_type(lo, w)));
     m.cb = m.prep ? rui_buf_new(lo, RUI_BUF_PACKED, v * g * 4) : rui_workspace(lo, v * g * 4);
-    return emit_product(lo, &m) == RU_OK ? m.cb : (rui_buf){0};
+    return rui_rnn_emit(lo, &m) == RU_OK ? m.cb : (rui_buf){0};
 }
 
 /* -- steps ---------------------------------------------------------------------------------------
@@ -279,7 +170,7 @@ static rui_buf pack_weights(rui_low *lo, const ru_node *n, lstm_state *s, rui_bu
         lo->vals[n->in[2].v].frozen && (!ru_node_has_in(n, 3) || lo->vals[n->in[3].v].frozen);
     int64_t bytes = (s->packed + 4 * s->proto.hidden) * (int64_t)sizeof(float);
     rui_buf packed = frozen ? rui_buf_new(lo, RUI_BUF_PACKED, bytes) : rui_workspace(lo, bytes);
-    rui_buf bufs[4] = {r, b, packed, floats(lo, 96 * s->proto.hidden)};
+    rui_buf bufs[4] = {r, b, packed, rui_rnn_floats(lo, 96 * s->proto.hidden)};
     rui_step step = {
         .kernel = "kern lstm pack", .fn = pack_run, .state = s, .bufs = bufs, .n_bufs = 4};
     rui_emit_to(lo, frozen ? &lo->prep : &lo->run, &step, frozen ? 0 : lo->node);
@@ -360,7 +251,7 @@ static ru_status lstm_grad_run(void *state, void *const *bufs, const rui_run *ru
     return RU_OK;
 }
 
-static lstm_state *state_new(rui_low *lo, const lstm_dims *d, ru_dtype t, int64_t dir, bool grad)
+static lstm_state *state_new(rui_low *lo, const rui_rnn_dims *d, ru_dtype t, int64_t dir, bool grad)
 {
     lstm_state *s = rui_keep(lo, (int64_t)sizeof *s);
     if (s == NULL) {
@@ -384,7 +275,7 @@ static lstm_state *state_new(rui_low *lo, const lstm_dims *d, ru_dtype t, int64_
     return s;
 }
 
-static void look_up_by(const rui_low *lo, lstm_state *s, const lstm_dims *d, const lookup *l)
+static void look_up_by(const rui_low *lo, lstm_state *s, const rui_rnn_dims *d, const lookup *l)
 {
     s->proto.it = rui_type(lo, l->gather->in[1])->dtype;
     s->proto.vocabulary = rui_type(lo, l->gather->in[0])->dims[0];
@@ -395,7 +286,7 @@ static void look_up_by(const rui_low *lo, lstm_state *s, const lstm_dims *d, con
 ru_status rui_lower_kern_lstm(rui_low *lo, const ru_node *n, ru_err *err)
 {
     (void)err;
-    lstm_dims d;
+    rui_rnn_dims d;
     if (!forward_fits(lo, n, &d)) {
         return RU_E_UNSUPPORTED;
     }
@@ -411,14 +302,14 @@ ru_status rui_lower_kern_lstm(rui_low *lo, const ru_node *n, ru_err *err)
     if (emb == NULL) {
         x = rui_in(lo, n->in[0], rui_plain_as(lo, rui_type(lo, n->in[0]), t));
     }
-    rui_buf r = in_f32(lo, n, 2), b = in_f32(lo, n, 3), h0 = in_f32(lo, n, 5),
-            c0 = in_f32(lo, n, 6);
+    rui_buf r = rui_rnn_in(lo, n, 2), b = rui_rnn_in(lo, n, 3), h0 = rui_rnn_in(lo, n, 5),
+            c0 = rui_rnn_in(lo, n, 6);
     rui_buf y =
         y_made ? rui_out(lo, n->out[0], rui_plain_as(lo, &yt, t)) : rui_workspace(lo, y_bytes);
-    rui_buf yh = out_f32(lo, n, 1), yc = out_f32(lo, n, 2);
-    rui_buf ws = keeps ? out_f32(lo, n, 3) : (rui_buf){0};
+    rui_buf yh = rui_rnn_out(lo, n, 1), yc = rui_rnn_out(lo, n, 2);
+    rui_buf ws = keeps ? rui_rnn_out(lo, n, 3) : (rui_buf){0};
     for (int64_t k = 0; k < d.dirs && rui_done(lo) == RU_OK; k++) {
-        rui_buf ws_k = !keeps        ? floats(lo, d.batch * h)
+        rui_buf ws_k = !keeps        ? rui_rnn_floats(lo, d.batch * h)
                        : d.dirs == 1 ? ws
                                      : rui_buf_part(lo, ws, k * d.batch * 5 * h * 4,
                                                     ws_bytes - k * d.batch * 5 * h * 4);
@@ -430,7 +321,7 @@ ru_status rui_lower_kern_lstm(rui_low *lo, const ru_node *n, ru_err *err)
             pre = table_product(lo, &d, emb, n->in[1]);
         } else {
             pre = rui_workspace(lo, d.steps * d.batch * 4 * h * 4);
-            RU_TRY(input_product(lo, &d, t, x, n->in[1], k, pre));
+            RU_TRY(rui_rnn_input(lo, &d, t, x, n->in[1], k, pre));
         }
         lstm_state *s = state_new(lo, &d, t, k, false);
         if (s == NULL) {
@@ -443,60 +334,24 @@ ru_status rui_lower_kern_lstm(rui_low *lo, const ru_node *n, ru_err *err)
             s->proto.cells_only = true;
             s->proto.ws_step = 0;
         }
-        rui_buf packed = pack_weights(lo, n, s, piece(lo, r, k, d.dirs, d.dirs * 4 * h * h * 4),
-                                      piece(lo, b, k, d.dirs, d.dirs * 8 * h * 4));
+        rui_buf packed =
+            pack_weights(lo, n, s, rui_rnn_piece(lo, r, k, d.dirs, d.dirs * 4 * h * h * 4),
+                         rui_rnn_piece(lo, b, k, d.dirs, d.dirs * 8 * h * 4));
         rui_buf bufs[12] = {{0},
                             {0},
-                            piece(lo, h0, k, d.dirs, hc_bytes),
-                            piece(lo, c0, k, d.dirs, hc_bytes),
+                            rui_rnn_piece(lo, h0, k, d.dirs, hc_bytes),
+                            rui_rnn_piece(lo, c0, k, d.dirs, hc_bytes),
                             ws_k,
                             y_k,
-                            piece(lo, yh, k, d.dirs, hc_bytes),
-                            piece(lo, yc, k, d.dirs, hc_bytes),
+                            rui_rnn_piece(lo, yh, k, d.dirs, hc_bytes),
+                            rui_rnn_piece(lo, yc, k, d.dirs, hc_bytes),
                             packed,
-                            floats(lo, s->work * s->threads),
+                            rui_rnn_floats(lo, s->work * s->threads),
                             pre,
                             emb == NULL ? (rui_buf){0} : rui_in_plain(lo, emb->in[1])};
         rui_emit(
             lo, &(rui_step){
                     .kernel = "kern lstm", .fn = lstm_run, .state = s, .bufs = bufs, .n_bufs = 12});
-    }
-    return rui_done(lo);
-}
-
-/* dX, dW, dR of one direction from dG. */
-static ru_status grad_products(rui_low *lo, const lstm_dims *d, ru_dtype t, ru_dtype dx_t,
-                               const product *io, int64_t dir)
-{
-    /* io[0]: ab = X, bb = W, cb = dX; io[1]: ab = dG, bb = H', cb = dW; io[2].cb = dR */
-    int64_t all = d->steps * d->batch, g = 4 * d->hidden, h = d->hidden;
-    if (io[0].cb.v != 0) {
-        product m = {.a = md2(lo, all, g, g, 1, t),
-                     .b = md2(lo, g, d->in, d->in, 1, t),
-                     .c = md2(lo, all, d->in, d->in, 1, dx_t),
-                     .ab = io[1].ab,
-                     .bb = io[0].bb,
-                     .cb = io[0].cb,
-                     .add = dir > 0};
-        RU_TRY(emit_product(lo, &m));
-    }
-    if (io[1].cb.v != 0) {
-        product m = {.a = md2(lo, g, all, 1, g, t),
-                     .b = md2(lo, all, d->in, d->in, 1, t),
-                     .c = md2(lo, g, d->in, d->in, 1, RU_F32),
-                     .ab = io[1].ab,
-                     .bb = io[0].ab,
-                     .cb = io[1].cb};
-        RU_TRY(emit_product(lo, &m));
-    }
-    if (io[2].cb.v != 0) {
-        product m = {.a = md2(lo, g, all, 1, g, t),
-                     .b = md2(lo, all, h, h, 1, t),
-                     .c = md2(lo, g, h, h, 1, RU_F32),
-                     .ab = io[1].ab,
-                     .bb = io[1].bb,
-                     .cb = io[2].cb};
-        RU_TRY(emit_product(lo, &m));
     }
     return rui_done(lo);
 }
@@ -533,8 +388,8 @@ static const ru_node *embedding_grad(const rui_low *lo, const ru_node *n, const 
 }
 
 /* S = dG summed by token; dE = S W; dW = S^T E; dR as ever. */
-static ru_status grad_by_token(rui_low *lo, const lstm_dims *d, ru_dtype t, const ru_node *n,
-                               const ru_node *emb, const ru_node *grad, const product *io)
+static ru_status grad_by_token(rui_low *lo, const rui_rnn_dims *d, ru_dtype t, const ru_node *n,
+                               const ru_node *emb, const ru_node *grad, const rui_rnn_product *io)
 {
     const ru_type *table = rui_type(lo, emb->in[0]);
     int64_t v = table->dims[0], g = 4 * d->hidden, in = d->in;
@@ -551,33 +406,33 @@ static ru_status grad_by_token(rui_low *lo, const lstm_dims *d, ru_dtype t, cons
                              .state = s,
                              .bufs = bufs,
                              .n_bufs = 3});
-    product de = {.a = md2(lo, v, g, g, 1, RU_F32),
-                  .b = md2(lo, g, in, in, 1, RU_F32),
-                  .c = md2(lo, v, in, in, 1, RU_F32),
-                  .ab = sums};
+    rui_rnn_product de = {.a = rui_rnn_md(lo, v, g, g, 1, RU_F32),
+                          .b = rui_rnn_md(lo, g, in, in, 1, RU_F32),
+                          .c = rui_rnn_md(lo, v, in, in, 1, RU_F32),
+                          .ab = sums};
     de.bb = rui_in(lo, n->in[4], rui_plain(lo, rui_type(lo, n->in[4])));
     de.cb = rui_out(lo, grad->out[0], rui_plain(lo, rui_type(lo, grad->out[0])));
     rui_claim(lo, grad);
-    RU_TRY(emit_product(lo, &de));
+    RU_TRY(rui_rnn_emit(lo, &de));
     if (io[1].cb.v != 0) {
-        product dw = {.a = md2(lo, g, v, 1, g, RU_F32),
-                      .b = md2(lo, v, in, in, 1, RU_F32),
-                      .c = md2(lo, g, in, in, 1, RU_F32),
-                      .ab = sums,
-                      .cb = io[1].cb};
+        rui_rnn_product dw = {.a = rui_rnn_md(lo, g, v, 1, g, RU_F32),
+                              .b = rui_rnn_md(lo, v, in, in, 1, RU_F32),
+                              .c = rui_rnn_md(lo, g, in, in, 1, RU_F32),
+                              .ab = sums,
+                              .cb = io[1].cb};
         dw.bb = rui_in(lo, emb->in[0], rui_plain(lo, table));
-        RU_TRY(emit_product(lo, &dw));
+        RU_TRY(rui_rnn_emit(lo, &dw));
     }
-    product rest[3] = {io[0], io[1], io[2]};
+    rui_rnn_product rest[3] = {io[0], io[1], io[2]};
     rest[0].cb = rest[1].cb = (rui_buf){0};
-    return grad_products(lo, d, t, t, rest, 0);
+    return rui_rnn_grads(lo, d, t, t, rest, 0);
 }
 
 /* LSTMGrad(dY?, dY_h?, dY_c?, X, W, R, B?, h0?, c0?, Y, workspace) -> dX, dW, dR, dB, dh0, dc0 */
 ru_status rui_lower_kern_lstm_grad(rui_low *lo, const ru_node *n, ru_err *err)
 {
     (void)err;
-    lstm_dims d;
+    rui_rnn_dims d;
     if (!read_dims(lo, n, 3, &d)) {
         return RU_E_UNSUPPORTED;
     }
@@ -593,15 +448,15 @@ ru_status rui_lower_kern_lstm_grad(rui_low *lo, const ru_node *n, ru_err *err)
         x = rui_in(lo, n->in[3], rui_plain_as(lo, rui_type(lo, n->in[3]), t));
         w = rui_in(lo, n->in[4], rui_plain_as(lo, rui_type(lo, n->in[4]), t));
     }
-    rui_buf r = in_f32(lo, n, 5), h0 = in_f32(lo, n, 7), c0 = in_f32(lo, n, 8);
+    rui_buf r = rui_rnn_in(lo, n, 5), h0 = rui_rnn_in(lo, n, 7), c0 = rui_rnn_in(lo, n, 8);
     rui_buf y = rui_in(lo, n->in[9], rui_plain_as(lo, rui_type(lo, n->in[9]), t));
-    rui_buf ws = in_f32(lo, n, 10), dyh = in_f32(lo, n, 1), dyc = in_f32(lo, n, 2);
+    rui_buf ws = rui_rnn_in(lo, n, 10), dyh = rui_rnn_in(lo, n, 1), dyc = rui_rnn_in(lo, n, 2);
     ru_dtype dx_t = ru_node_has_out(n, 0) ? rui_store_dtype(lo, n->out[0]) : t;
     rui_buf dx = ru_node_has_out(n, 0) && emb_grad == NULL
                      ? rui_out(lo, n->out[0], rui_plain_as(lo, rui_type(lo, n->out[0]), dx_t))
                      : (rui_buf){0};
-    rui_buf dw = out_f32(lo, n, 1), dr = out_f32(lo, n, 2), db = out_f32(lo, n, 3);
-    rui_buf dh0 = out_f32(lo, n, 4), dc0 = out_f32(lo, n, 5);
+    rui_buf dw = rui_rnn_out(lo, n, 1), dr = rui_rnn_out(lo, n, 2), db = rui_rnn_out(lo, n, 3);
+    rui_buf dh0 = rui_rnn_out(lo, n, 4), dc0 = rui_rnn_out(lo, n, 5);
     for (int64_t k = 0; k < d.dirs && rui_done(lo) == RU_OK; k++) {
         lstm_state *s = state_new(lo, &d, t, k, true);
         if (s == NULL) {
@@ -611,33 +466,35 @@ ru_status rui_lower_kern_lstm_grad(rui_low *lo, const ru_node *n, ru_err *err)
         bool one = d.dirs == 1;
         rui_buf dg = rui_workspace(lo, all * 4 * h * bytes),
                 hp = rui_workspace(lo, all * h * bytes);
-        rui_buf bufs[15] = {piece(lo, r, k, d.dirs, d.dirs * 4 * h * h * 4),
-                            piece(lo, db, k, d.dirs, d.dirs * 8 * h * 4),
-                            piece(lo, h0, k, d.dirs, hc),
-                            piece(lo, c0, k, d.dirs, hc),
+        rui_buf bufs[15] = {rui_rnn_piece(lo, r, k, d.dirs, d.dirs * 4 * h * h * 4),
+                            rui_rnn_piece(lo, db, k, d.dirs, d.dirs * 8 * h * 4),
+                            rui_rnn_piece(lo, h0, k, d.dirs, hc),
+                            rui_rnn_piece(lo, c0, k, d.dirs, hc),
                             one ? ws
                                 : rui_buf_part(lo, ws, ws_at, all * d.dirs * 5 * h * 4 - ws_at),
                             one ? y : rui_buf_part(lo, y, y_at, y_bytes - y_at),
-                            piece(lo, dyh, k, d.dirs, hc),
-                            piece(lo, dyc, k, d.dirs, hc),
-                            floats(lo, s->packed),
-                            floats(lo, s->work * s->threads),
+                            rui_rnn_piece(lo, dyh, k, d.dirs, hc),
+                            rui_rnn_piece(lo, dyc, k, d.dirs, hc),
+                            rui_rnn_floats(lo, s->packed),
+                            rui_rnn_floats(lo, s->work * s->threads),
                             one || dy.v == 0 ? dy : rui_buf_part(lo, dy, y_at, y_bytes - y_at),
                             dg,
                             hp,
-                            piece(lo, dh0, k, d.dirs, hc),
-                            piece(lo, dc0, k, d.dirs, hc)};
+                            rui_rnn_piece(lo, dh0, k, d.dirs, hc),
+                            rui_rnn_piece(lo, dc0, k, d.dirs, hc)};
         rui_emit(lo, &(rui_step){.kernel = "kern lstm grad",
                                  .fn = lstm_grad_run,
                                  .state = s,
                                  .bufs = bufs,
                                  .n_bufs = 15});
-        product io[3] = {
-            {.ab = x, .bb = piece(lo, w, k, d.dirs, d.dirs * 4 * h * d.in * bytes), .cb = dx},
-            {.ab = dg, .bb = hp, .cb = piece(lo, dw, k, d.dirs, d.dirs * 4 * h * d.in * 4)},
-            {.cb = piece(lo, dr, k, d.dirs, d.dirs * 4 * h * h * 4)}};
+        rui_rnn_product io[3] = {
+            {.ab = x,
+             .bb = rui_rnn_piece(lo, w, k, d.dirs, d.dirs * 4 * h * d.in * bytes),
+             .cb = dx},
+            {.ab = dg, .bb = hp, .cb = rui_rnn_piece(lo, dw, k, d.dirs, d.dirs * 4 * h * d.in * 4)},
+            {.cb = rui_rnn_piece(lo, dr, k, d.dirs, d.dirs * 4 * h * h * 4)}};
         RU_TRY(emb_grad != NULL ? grad_by_token(lo, &d, t, n, emb, emb_grad, io)
-                                : grad_products(lo, &d, t, dx_t, io, k));
+                                : rui_rnn_grads(lo, &d, t, dx_t, io, k));
     }
     return rui_done(lo);
 }

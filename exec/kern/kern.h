@@ -230,6 +230,33 @@ typedef struct ru_kern_lstm {
     float *dh0, *dc0; /* may be NULL */
 } ru_kern_lstm;
 
+/* The recurrent part of one GRU direction, gate order z, r, u, or (rnn, rnn_grad) of a plain layer.
+ * All in f32. */
+typedef struct ru_kern_gru {
+    bool reverse;
+    bool late; /* linear before reset */
+    bool relu; /* the plain layer's function; else tanh */
+    int64_t steps, batch, hidden;
+    const float *pre; /* [steps, batch, gates * hidden]: x W^T */
+    /* GRU forward: rnn_pack of all gates when late, else of z and r, and of u; backward: gemm_pack
+     * of the same rows of R. Plain: rnn_pack of R, backward gemm_pack of R */
+    const float *packed_r, *packed_u;
+    const float *bias; /* [4 * hidden]: z, r: W's and R's; u: W's; u: R's. Plain: [hidden] */
+    float *ws; /* row (t, n) at t * ws_step + n * 4 * hidden: z, r, u, lin; NULL: not kept */
+    int64_t ws_step;
+    const float *h0; /* [batch, hidden] or NULL */
+    float *y;        /* element (t, n, j) at t * y_step + n * hidden + j; forward: may be NULL */
+    int64_t y_step;
+    float *y_h; /* may be NULL */
+    /* backward only */
+    const float *dy, *dy_h; /* may be NULL */
+    float *dg;              /* [steps, batch, gates * hidden] before activation, as W sees them */
+    float *dl;              /* late: the same as R sees them */
+    float *h_prev;          /* [steps, batch, hidden] h of the step before */
+    float *arg;             /* not late: r * h of the step before */
+    float *dh0;             /* may be NULL */
+} ru_kern_gru;
+
 /* Lines along the middle of [outer, dim, inner]. */
 typedef struct ru_kern_scan {
     int64_t dim, inner;
@@ -408,7 +435,12 @@ typedef struct ru_kern_taps {
     /* Rows n0 .. n1 of the batch; work: lstm_work(a, n1 - n0, grad) floats */                     \
     X(int64_t, lstm_work, (const ru_kern_lstm *a, int64_t rows, bool grad))                        \
     X(void, lstm, (const ru_kern_lstm *a, int64_t n0, int64_t n1, float *work))                    \
-    X(void, lstm_grad, (const ru_kern_lstm *a, int64_t n0, int64_t n1, float *work))
+    X(void, lstm_grad, (const ru_kern_lstm *a, int64_t n0, int64_t n1, float *work))               \
+    X(int64_t, gru_work, (const ru_kern_gru *a, int64_t rows, bool grad))                          \
+    X(void, gru, (const ru_kern_gru *a, int64_t n0, int64_t n1, float *work))                      \
+    X(void, gru_grad, (const ru_kern_gru *a, int64_t n0, int64_t n1, float *work))                 \
+    X(void, rnn, (const ru_kern_gru *a, int64_t n0, int64_t n1, float *work))                      \
+    X(void, rnn_grad, (const ru_kern_gru *a, int64_t n0, int64_t n1, float *work))
 
 typedef struct ru_kern {
     const char *name; /* "base", "avx2", "avx512", "avx512_bf16" */

@@ -1,4 +1,4 @@
-/* LSTM and GRU backward through time.
+/* LSTM, GRU and the plain layer backward through time.
  *
  * Each sequence is walked from its last step to its first; `dh` and `dc` carry the gradient of the
  * state, and every step turns them into gradients of the gates' sums, which feed dX, dW, dR and dB.
@@ -19,10 +19,14 @@ static ru_status usual_only(const ru_ref_call *c, const rui_rnn *n, ru_err *err)
 {
     static const char *const lstm[] = {"Sigmoid", "Tanh", "Tanh"};
     bool usual = n->clip <= 0.0 && !n->input_forget;
-    for (int64_t d = 0; d < n->dirs; d++) {
+    for (int64_t d = 0; d < n->dirs && n->gates > 1; d++) {
         for (uint32_t k = 0; k < (n->gates == 4 ? 3u : 2u); k++) {
             usual = usual && strcmp(n->act[d][k].name, lstm[k]) == 0;
         }
+    }
+    for (int64_t d = 0; d < n->dirs && n->gates == 1; d++) {
+        usual = usual &&
+                (strcmp(n->act[d][0].name, "Tanh") == 0 || strcmp(n->act[d][0].name, "Relu") == 0);
     }
     if (!usual) {
         return RU_FAIL(err, RU_E_UNSUPPORTED,
@@ -183,6 +187,29 @@ static void gru_back(rnn_grad *g, int64_t dir, int64_t b, int64_t s, double *dh,
     memcpy(dh, dh_before, (size_t)H * sizeof dh[0]);
 }
 
+/* One step of the plain layer. `tmp` [2*hid]: state before, its gradient. */
+static void rnn_back(rnn_grad *g, int64_t dir, int64_t b, int64_t s, double *dh, double *dc,
+                     double *tmp)
+{
+    (void)dc;
+    rui_rnn *n = &g->n;
+    int64_t H = n->hid, t = rui_rnn_time(n, dir, n->seq, s), x_at = rui_rnn_x_at(n, t, b);
+    const double *y = g->y + rui_rnn_y_at(n, t, dir, b);
+    bool relu = strcmp(n->act[dir][0].name, "Relu") == 0;
+    double *h = tmp, *dh_before = tmp + H;
+    for (int64_t j = 0; j < H; j++) {
+        h[j] = state_before(g, dir, b, s, j);
+        dh[j] += g->dy != NULL ? g->dy[rui_rnn_y_at(n, t, dir, b) + j] : 0.0;
+        dh_before[j] = 0.0;
+    }
+    for (int64_t j = 0; j < H; j++) {
+        double ds = relu ? (y[j] > 0.0 ? dh[j] : 0.0) : dh[j] * (1.0 - y[j] * y[j]);
+        back_input(g, dir, j, ds, x_at);
+        back_state(g, dir, j, ds, h, dh_before);
+    }
+    memcpy(dh, dh_before, (size_t)H * sizeof dh[0]);
+}
+
 typedef void (*back_fn)(rnn_grad *g, int64_t dir, int64_t b, int64_t s, double *dh, double *dc,
                         double *tmp);
 
@@ -216,4 +243,9 @@ ru_status rui_ref_LSTMGrad(const ru_ref_call *c, ru_err *err)
 ru_status rui_ref_GRUGrad(const ru_ref_call *c, ru_err *err)
 {
     return back(c, 3, gru_back, err);
+}
+
+ru_status rui_ref_RNNGrad(const ru_ref_call *c, ru_err *err)
+{
+    return back(c, 1, rnn_back, err);
 }
