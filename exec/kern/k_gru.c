@@ -27,11 +27,6 @@ int64_t RUI_K(rui_kern_gru_work)(const ru_kern_gru *a, int64_t rows, bool grad)
     return gemm + rows * (grad ? h + 2 * padded(3 * h) : 4 * padded(h) + GRU_WIDE);
 }
 
-static float sigmoid(float x)
-{
-    return kv_sigmoid(x);
-}
-
 /* rec = from R^T of one group. */
 static void recur(const ru_kern_gru *a, const gru_step *p, const float *from, const float *packed,
                   int64_t group)
@@ -75,7 +70,14 @@ static void finish(const ru_kern_gru *a, const gru_step *p, int64_t i, int64_t j
 #pragma omp simd
     for (int64_t k = 0; k < n; k++) {
         l[k] = lin[k] + br[k];
-        u[k] = kv_tanh(x[k] + bx[k] + (late ? r[k] * l[k] : l[k]));
+        u[k] = x[k] + bx[k] + l[k] * (late ? r[k] : 1.0f);
+    }
+#pragma omp simd
+    for (int64_t k = 0; k < n; k++) {
+        u[k] = kv_tanh(u[k]);
+    }
+#pragma omp simd
+    for (int64_t k = 0; k < n; k++) {
         to[k] = (1.0f - z[k]) * u[k] + z[k] * before[k];
     }
     if (w != NULL) {
@@ -93,8 +95,8 @@ static void open_gates(const ru_kern_gru *a, const gru_step *p, int64_t i, int64
     float *v = p->rec + i * GRU_WIDE;
 #pragma omp simd
     for (int64_t k = 0; k < n; k++) {
-        v[k] = sigmoid(x[k] + v[k] + b[k]);
-        v[k + units] = sigmoid(x[k + h] + v[k + units] + b[k + h]);
+        v[k] = kv_gate(x[k] + v[k] + b[k]);
+        v[k + units] = kv_gate(x[k + h] + v[k + units] + b[k + h]);
     }
 }
 

@@ -79,14 +79,6 @@ typedef struct lstm_gates {
     float *g, *c, *h;    /* g: gates to keep, or NULL */
 } lstm_gates;
 
-/* 1 / (1 + e^-x), flushed to 0 below -87: gates need no denormals. */
-RU_KERN_INLINE float gate_sigmoid(float x)
-{
-    float e = kv_exp_neg(-fabsf(x));
-    float d = 1.0f / (1.0f + e);
-    return x >= 0.0f ? d : (x != x ? x : e * d);
-}
-
 /* The two halves of a cell step run over all rows one after the other: many short chains of
  * dependent instructions, instead of one long chain a row. */
 RU_KERN_INLINE void activate(const lstm_gates *a, const int64_t n)
@@ -96,9 +88,9 @@ RU_KERN_INLINE void activate(const lstm_gates *a, const int64_t n)
     float *v = a->act;
 #pragma omp simd
     for (int64_t j = 0; j < n; j++) {
-        v[j] = gate_sigmoid(x[j] + v[j] + b[j]);
-        v[j + LSTM_UNITS] = gate_sigmoid(x[j + s] + v[j + LSTM_UNITS] + b[j + s]);
-        v[j + 2 * LSTM_UNITS] = gate_sigmoid(x[j + 2 * s] + v[j + 2 * LSTM_UNITS] + b[j + 2 * s]);
+        v[j] = kv_gate(x[j] + v[j] + b[j]);
+        v[j + LSTM_UNITS] = kv_gate(x[j + s] + v[j + LSTM_UNITS] + b[j + s]);
+        v[j + 2 * LSTM_UNITS] = kv_gate(x[j + 2 * s] + v[j + 2 * LSTM_UNITS] + b[j + 2 * s]);
         v[j + 3 * LSTM_UNITS] = kv_tanh(x[j + 3 * s] + v[j + 3 * LSTM_UNITS] + b[j + 3 * s]);
     }
 }

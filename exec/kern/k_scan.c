@@ -1,7 +1,7 @@
 /* Along one axis of [outer, dim, inner]: running sums, the place of the largest, the k largest. */
 #include "exec/kern/isa.h"
 
-enum { SCAN_COLS = 64, ARG_LANES = 16 };
+enum { SCAN_COLS = 64, ARG_LANES = 16, LINES = 8 };
 
 /* Sums are kept in double: a float would lose a digit every ten thousand elements. */
 static void cumsum_block(const ru_kern_scan *s, const float *x, float *y, int64_t cols)
@@ -20,9 +20,34 @@ static void cumsum_block(const ru_kern_scan *s, const float *x, float *y, int64_
     }
 }
 
+/* Contiguous lines: several at once, because a sum waits for the one before it. */
+RU_KERN_INLINE void cumsum_lines(const ru_kern_scan *s, const float *x, float *y,
+                                 const int64_t lines)
+{
+    double acc[LINES] = {0.0};
+    int64_t dim = s->dim;
+    for (int64_t i = 0; i < dim; i++) {
+        int64_t k = s->reverse ? dim - 1 - i : i;
+#pragma GCC unroll 8
+        for (int64_t l = 0; l < lines; l++) {
+            int64_t at = l * dim + k;
+            double old = acc[l];
+            acc[l] += (double)x[at];
+            y[at] = (float)(s->exclusive ? old : acc[l]);
+        }
+    }
+}
+
 void RUI_K(rui_kern_cumsum)(const ru_kern_scan *s, const float *x, float *y, int64_t o0, int64_t o1)
 {
-    for (int64_t o = o0; o < o1; o++) {
+    int64_t o = o0;
+    for (; s->inner == 1 && o + LINES <= o1; o += LINES) {
+        cumsum_lines(s, x + o * s->dim, y + o * s->dim, LINES);
+    }
+    for (; s->inner == 1 && o < o1; o++) {
+        cumsum_lines(s, x + o * s->dim, y + o * s->dim, 1);
+    }
+    for (o = o0; s->inner > 1 && o < o1; o++) {
         int64_t at = o * s->dim * s->inner;
         for (int64_t c = 0; c < s->inner; c += SCAN_COLS) {
             cumsum_block(s, x + at + c, y + at + c, kv_min_i64(SCAN_COLS, s->inner - c));

@@ -160,6 +160,14 @@ RU_KERN_INLINE float kv_sigmoid(float x)
     return x >= 0.0f ? d : (x != x ? x : e * d);
 }
 
+/* The same for gates: below -87 it is 0, which saves the second half of the power of two. */
+RU_KERN_INLINE float kv_gate(float x)
+{
+    float e = kv_exp_neg(-fabsf(x));
+    float d = 1.0f / (1.0f + e);
+    return x >= 0.0f ? d : (x != x ? x : e * d);
+}
+
 RU_KERN_INLINE float kv_tanh(float x)
 {
     float a = fabsf(x), s = x * x;
