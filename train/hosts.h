@@ -1,0 +1,89 @@
+/* Where the workers of a job run: what flags, torchrun's words, Slurm, Open MPI and PMI say, in
+ * this order, made into one answer: how many workers this process starts (or that it is one), who
+ * founds the job, where the others join, and which source said so. Two sources that say different
+ * things about the same are an error that names both.
+ *
+ * Pure parsing: the environment comes through a lookup function.
+ *
+ * Thread: any. */
+#ifndef RU_TRAIN_HOSTS_H
+#define RU_TRAIN_HOSTS_H
+
+#include "base/str.h"
+
+enum { RU_HOSTS_MAX = 4096, RU_HOSTS_WORKERS_MAX = 4096, RU_HOSTS_NAME_MAX = 64 };
+
+typedef struct ru_host {
+    const char *name;
+    uint32_t workers; /* >= 1 */
+} ru_host;
+
+typedef struct ru_hosts {
+    const ru_host *at; /* [n] in the order given, each name once */
+    uint32_t n, workers;
+} ru_hosts;
+
+/* "a:2,b:2,c" (c: one worker); the same host twice adds up. Owner: names live in arena.
+ * Errors: RU_E_USAGE with the place. */
+RU_MUST_USE ru_status ru_hosts_from_flag(ru_str text, ru_arena *arena, ru_hosts *out, ru_err *err);
+/* Slurm's compressed list "n[1-3,07-09]-x,m5", zero padding kept, each host with one worker.
+ * Errors: RU_E_CONFIG with the place; more than RU_HOSTS_MAX hosts: RU_E_LIMIT. */
+RU_MUST_USE ru_status ru_hosts_from_slurm(ru_str text, ru_arena *arena, ru_hosts *out, ru_err *err);
+/* Slurm's counts "2(x3),1" into the hosts' workers; there must be one count per host. */
+RU_MUST_USE ru_status ru_hosts_counts(ru_str text, ru_arena *arena, ru_hosts *hosts, ru_err *err);
+/* "4" or "2:8". Errors: RU_E_USAGE; `what` names the flag in the sentence. */
+RU_MUST_USE ru_status ru_hosts_range(ru_str text, const char *what, uint32_t *min, uint32_t *max,
+                                     ru_err *err);
+
+/* Flags as given; NULL: not given (then RUBATO_<FLAG> and PET_<FLAG> of the environment count). */
+typedef struct ru_hosts_flags {
+    const char *workers; /* -w: "4", "2:8" */
+    const char *hosts;   /* --hosts a:2,b:2 */
+    const char *nnodes, *nproc_per_node, *rdzv_endpoint, *rdzv_id, *max_restarts, *node_rank,
+        *master_addr, *master_port;
+    bool standalone;
+    uint32_t cpu_workers, gpu_workers; /* meaning of --nproc-per-node auto|cpu, gpu; 0: 1, none */
+    const char *const *names_here;     /* [n_names_here] names and addresses of this machine */
+    uint32_t n_names_here;
+} ru_hosts_flags;
+
+typedef const char *(*ru_hosts_env)(void *self, const char *name); /* NULL: not set */
+
+typedef enum ru_hosts_source {
+    RU_HOSTS_ALONE,       /* nothing said: workers on this machine */
+    RU_HOSTS_FLAG,        /* --hosts: this process starts workers there over ssh */
+    RU_HOSTS_TORCHRUN,    /* torchrun's flags: this process starts the workers of this machine */
+    RU_HOSTS_RANK,        /* RANK and WORLD_SIZE: this process is a worker */
+    RU_HOSTS_SLURM,       /* a task of a job step: this process is a worker */
+    RU_HOSTS_SLURM_BATCH, /* a batch script: this process starts workers on the job's hosts */
+    RU_HOSTS_OPEN_MPI,    /* this process is a worker */
+    RU_HOSTS_PMI,         /* this process is a worker */
+    RU_HOSTS_SOURCES
+} ru_hosts_source;
+
+typedef enum ru_hosts_founds {
+    RU_FOUNDS_NO,      /* joins at `address` */
+    RU_FOUNDS_YES,     /* its first worker founds the job and listens at the port of `address` */
+    RU_FOUNDS_IF_FREE, /* founds when nobody listens at `address` yet */
+} ru_hosts_founds;
+
+typedef struct ru_hosts_plan {
+    ru_hosts_source source;
+    bool is_worker;                    /* this process is one worker itself, and starts none */
+    uint32_t rank, local;              /* of it, as told; for names of files and the like */
+    uint32_t workers_here;             /* to start on this machine (or 1) */
+    uint32_t workers_min, workers_max; /* of the job */
+    ru_hosts_founds founds;
+    const char *address; /* host:port where the job is found; NULL: this machine, any port */
+    ru_hosts hosts;      /* whom to start workers on; n 0: this machine only */
+    const char *job;     /* id of the job; NULL: none given */
+    uint32_t restarts_max;
+    const char *line; /* for people: what was decided, by which source */
+} ru_hosts_plan;
+
+/* Errors: RU_E_USAGE for flags, RU_E_CONFIG for the environment; conflicts name both sources. */
+RU_MUST_USE ru_status ru_hosts_resolve(const ru_hosts_flags *flags, ru_hosts_env env,
+                                       void *env_self, ru_arena *arena, ru_hosts_plan *out,
+                                       ru_err *err);
+
+#endif

@@ -1,0 +1,274 @@
+/* Sources of hosts and ranks. Expected host lists are those that scontrol show hostnames prints for
+ * the same text (Slurm 22.05 manual, and its own test suite's forms). */
+#include "train/hosts.h"
+
+#include <string.h>
+
+#include "base/rng.h"
+#include "test/test.h"
+
+static void joined(const ru_hosts *h, ru_text *t)
+{
+    for (uint32_t i = 0; i < h->n; i++) {
+        ru_text_putf(t, "%s%s", i > 0 ? " " : "", h->at[i].name);
+        if (h->at[i].workers != 1) {
+            ru_text_putf(t, ":%u", h->at[i].workers);
+        }
+    }
+}
+
+static void test_slurm_lists(void **state)
+{
+    (void)state;
+    static const char *const rows[][2] = {
+        {"n1", "n1"},
+        {"n[1-3,07-09]-x,m5", "n1-x n2-x n3-x n07-x n08-x n09-x m5"},
+        {"gnode[10,20,25-27],login1", "gnode10 gnode20 gnode25 gnode26 gnode27 login1"},
+        {"r[1-2]n[01-02]", "r1n01 r1n02 r2n01 r2n02"},
+        {"a[098-101]", "a098 a099 a100 a101"},
+        {"a[8-11].b.c", "a8.b.c a9.b.c a10.b.c a11.b.c"},
+        {"[1-2]", "1 2"},
+    };
+    for (uint32_t i = 0; i < RU_ARRAY_LEN(rows); i++) {
+        ru_arena a;
+        ru_arena_init(&a, 0);
+        ru_hosts h;
+        ru_err err;
+        assert_ok(ru_hosts_from_slurm(ru_str_c(rows[i][0]), &a, &h, &err), err);
+        ru_text t = ru_text_arena(&a);
+        joined(&h, &t);
+        assert_string_equal(t.p, rows[i][1]);
+        ru_arena_fini(&a);
+    }
+    static const char *const bad[] = {"",
+                                      ",",
+                                      "a,",
+                                      "a[",
+                                      "a]",
+                                      "a[]",
+                                      "a[1-]",
+                                      "a[2-1]",
+                                      "a[1,]",
+                                      "a[1-2",
+                                      "a[x]",
+                                      "a b",
+                                      "a[1-99999]",
+                                      "a,,b",
+                                      "a;rm",
+                                      "a[[1-2]]",
+                                      "n1,n1",
+                                      "-a",
+                                      "a[1-2]b[1-64]c[1-64]d[1-64]",
+                                      "a[1-9999999999]",
+                                      "a[1][1][1][1][1]"};
+    for (uint32_t i = 0; i < RU_ARRAY_LEN(bad); i++) {
+        ru_arena a;
+        ru_arena_init(&a, 1 << 22);
+        ru_hosts h;
+        ru_err err;
+        assert_int_not_equal(ru_hosts_from_slurm(ru_str_c(bad[i]), &a, &h, &err), RU_OK);
+        ru_arena_fini(&a);
+    }
+}
+
+static void test_flag_and_counts(void **state)
+{
+    (void)state;
+    ru_arena a;
+    ru_arena_init(&a, 0);
+    ru_hosts h;
+    ru_err err;
+    assert_ok(ru_hosts_from_flag(ru_str_c("a:2,b:1,c,a:3"), &a, &h, &err), err);
+    ru_text t = ru_text_arena(&a);
+    joined(&h, &t);
+    assert_string_equal(t.p, "a:5 b c");
+    assert_int_equal(h.workers, 7);
+    static const char *const bad[] = {"",     "a:",     "a:0",     "a:x", ":2",
+                                      "a:2,", "a:2,,b", "a:99999", "a:-1"};
+    for (uint32_t i = 0; i < RU_ARRAY_LEN(bad); i++) {
+        ru_hosts x;
+        assert_int_not_equal(ru_hosts_from_flag(ru_str_c(bad[i]), &a, &x, &err), RU_OK);
+    }
+    assert_ok(ru_hosts_from_slurm(ru_str_c("n[1-4]"), &a, &h, &err), err);
+    assert_ok(ru_hosts_counts(ru_str_c("2(x3),1"), &a, &h, &err), err);
+    assert_int_equal(h.workers, 7);
+    assert_int_equal(h.at[3].workers, 1);
+    static const char *const bad_counts[] = {"2",      "2(x4),1", "2(x3)", "(x4)",     "2(x),1",
+                                             "2(x3,1", "a(x4)",   "",      "2(x99999)"};
+    for (uint32_t i = 0; i < RU_ARRAY_LEN(bad_counts); i++) {
+        assert_int_not_equal(ru_hosts_counts(ru_str_c(bad_counts[i]), &a, &h, &err), RU_OK);
+    }
+    ru_arena_fini(&a);
+}
+
+/* "NAME=value;NAME=value" as an environment. */
+static const char *lookup(void *self, const char *name)
+{
+    ru_str rest = ru_str_c(self), item;
+    while (ru_str_next(&rest, ';', &item)) {
+        int64_t eq = ru_str_find(item, "=");
+        if (eq > 0 && ru_str_eq_c(ru_str_n(item.p, eq), name)) {
+            /* Answers live on: the plan points into them. One slot per call in turn. */
+            static _Thread_local char slots[64][256];
+            static _Thread_local uint32_t at;
+            char *slot = slots[at++ % 64];
+            ru_text t = ru_text_into(slot, 256);
+            ru_text_put_n(&t, item.p + eq + 1, item.n - eq - 1);
+            return slot;
+        }
+    }
+    return NULL;
+}
+
+#define STEP                                                                                 \
+    "SLURM_JOB_ID=77;SLURM_STEP_ID=0;SLURM_NTASKS=4;SLURM_STEP_NUM_TASKS=4;SLURM_LOCALID=1;" \
+    "SLURM_STEP_NODELIST=n[3-4];SLURM_JOB_NODELIST=n[1-4];SLURM_STEP_TASKS_PER_NODE=2(x2);"
+
+typedef struct row {
+    ru_hosts_flags flags;
+    const char *env;
+    const char *want; /* the line, or a part of the error after '!' */
+} row;
+
+static const char *const here[] = {"n1", "10.0.0.1"};
+
+static const row rows[] = {
+    {{0}, "", "1 workers here, up to 1 (nothing said otherwise)"},
+    {{.workers = "2:8"}, "", "2 workers here, up to 8 (-w)"},
+    {{.hosts = "n1:2,b:2"}, "", "4 workers on 2 hosts, 2 of them here (--hosts)"},
+    {{.hosts = "a:2", .workers = "3"}, "", "!-w 3 and --hosts (2)"},
+    {{.hosts = "a:2", .nnodes = "2"}, "", "!--hosts and --nnodes"},
+    {{.hosts = "a:2"}, "RANK=1;WORLD_SIZE=2", "!--hosts and RANK"},
+    {{.hosts = "a:2"}, STEP "SLURM_PROCID=1", "!--hosts and srun"},
+    {{.nproc_per_node = "4"},
+     "",
+     "4 workers here, 4 to 4 in all (torchrun's flags); founds the job"},
+    {{.nnodes = "1:3", .nproc_per_node = "2", .rdzv_endpoint = "n1"},
+     "",
+     "2 workers here, 2 to 6 in all (torchrun's flags); founds or joins the job at n1:29400"},
+    {{.nnodes = "2", .nproc_per_node = "cpu", .cpu_workers = 3, .rdzv_endpoint = "far:1234"},
+     "",
+     "3 workers here, 6 to 6 in all (torchrun's flags); joins at far:1234"},
+    {{.nnodes = "2", .master_addr = "far", .node_rank = "0"},
+     "",
+     "1 workers here, 2 to 2 in all (torchrun's flags); founds the job at far:29500"},
+    {{.nnodes = "2", .master_addr = "far", .node_rank = "2"}, "", "!--node-rank is '2'"},
+    {{.nnodes = "2"}, "", "!needs --rdzv-endpoint"},
+    {{.nnodes = "2", .rdzv_endpoint = "a", .master_addr = "b"},
+     "",
+     "!--rdzv-endpoint a and --master-addr b"},
+    {{.nnodes = "2", .standalone = true}, "", "!--standalone means one node"},
+    {{.nproc_per_node = "gpu"}, "", "!no GPU"},
+    {{.nproc_per_node = "x"}, "", "!--nproc-per-node 'x'"},
+    {{0},
+     "PET_NPROC_PER_NODE=2",
+     "2 workers here, 2 to 2 in all (torchrun's flags); founds the job"},
+    {{.nnodes = "2"}, "RANK=0;WORLD_SIZE=2", "!--nnodes and RANK"},
+    {{0},
+     "RANK=2;WORLD_SIZE=4;MASTER_ADDR=m;MASTER_PORT=5",
+     "worker 3 of 4 (RANK and WORLD_SIZE); joins at m:5"},
+    {{0},
+     "RANK=2;WORLD_SIZE=4;MASTER_ADDR=m;MASTER_PORT=5;TORCHELASTIC_RUN_ID=x;"
+     "TORCHELASTIC_USE_AGENT_STORE=True",
+     "worker 3 of 4 (RANK and WORLD_SIZE, set by torchrun); joins at m:6"},
+    {{0}, "RANK=0;WORLD_SIZE=1", "worker 1 of 1 (RANK and WORLD_SIZE); founds the job"},
+    {{0}, "RANK=1;WORLD_SIZE=2", "!MASTER_ADDR does not say where"},
+    {{0}, "RANK=1", "!WORLD_SIZE is not set, but RANK is"},
+    {{0}, "WORLD_SIZE=2", "!RANK is not set, but WORLD_SIZE is"},
+    {{0}, "RANK=4;WORLD_SIZE=4;MASTER_ADDR=m", "!RANK is '4'"},
+    {{0}, "RANK=x;WORLD_SIZE=4", "!RANK is 'x'"},
+    {{0}, "RANK=0;WORLD_SIZE=2;MASTER_ADDR=a b", "!MASTER_ADDR is 'a b'"},
+    {{.workers = "3"}, "RANK=0;WORLD_SIZE=2;MASTER_ADDR=m", "!-w 3 and RANK and WORLD_SIZE (2)"},
+    {{0},
+     STEP "SLURM_PROCID=2",
+     "worker 3 of 4 (Slurm: SLURM_PROCID, SLURM_STEP_NUM_TASKS, SLURM_STEP_NODELIST); joins at "
+     "n3:20539"},
+    {{0},
+     STEP "SLURM_PROCID=0;RANK=0;WORLD_SIZE=4;MASTER_ADDR=m",
+     "worker 1 of 4 (RANK and WORLD_SIZE); founds the job"},
+    {{0},
+     STEP "SLURM_PROCID=0;RANK=0;WORLD_SIZE=8;MASTER_ADDR=m",
+     "!WORLD_SIZE is 8 and SLURM_STEP_NUM_TASKS is 4"},
+    {{0}, STEP "SLURM_PROCID=9", "!SLURM_PROCID is '9'"},
+    {{.workers = "2:8"},
+     STEP "SLURM_PROCID=0",
+     "worker 1 of 4 (Slurm: SLURM_PROCID, SLURM_STEP_NUM_TASKS, SLURM_STEP_NODELIST); founds the "
+     "job"},
+    {{.nnodes = "2", .rdzv_endpoint = "n3:9"},
+     STEP "SLURM_PROCID=0",
+     "1 workers here, 2 to 2 in all (torchrun's flags); joins at n3:9"},
+    {{0},
+     "SLURM_JOB_ID=7;SLURM_PROCID=0;SLURM_JOB_NODELIST=n[1-2];SLURM_TASKS_PER_NODE=3(x2)",
+     "6 workers on 2 hosts, 3 of them here (Slurm: SLURM_JOB_NODELIST); founds the job at "
+     "n1:20049"},
+    {{0},
+     "SLURM_JOB_ID=7;SLURM_JOB_NODELIST=n[1-",
+     "!SLURM_JOB_NODELIST: a list of hosts is malformed"},
+    {{0},
+     "OMPI_COMM_WORLD_RANK=1;OMPI_COMM_WORLD_SIZE=2;OMPI_COMM_WORLD_LOCAL_SIZE=2",
+     "worker 2 of 2 (Open MPI: OMPI_COMM_WORLD_RANK and _SIZE); joins at 127.0.0.1:29500"},
+    {{0}, "PMI_RANK=1;PMI_SIZE=2", "!MASTER_ADDR does not say where"},
+    {{0},
+     "PMI_RANK=1;PMI_SIZE=2;MASTER_ADDR=::5",
+     "worker 2 of 2 (PMI: PMI_RANK and PMI_SIZE); joins at [::5]:29500"},
+};
+
+static void test_sources(void **state)
+{
+    (void)state;
+    for (uint32_t i = 0; i < RU_ARRAY_LEN(rows); i++) {
+        ru_arena a;
+        ru_arena_init(&a, 0);
+        ru_hosts_flags f = rows[i].flags;
+        f.names_here = here;
+        f.n_names_here = 2;
+        char text[1024];
+        strncpy(text, rows[i].env, sizeof text - 1);
+        text[sizeof text - 1] = '\0';
+        ru_hosts_plan p;
+        ru_err err = {0};
+        ru_status st = ru_hosts_resolve(&f, lookup, text, &a, &p, &err);
+        if (rows[i].want[0] == '!') {
+            if (st == RU_OK || strstr(err.text, rows[i].want + 1) == NULL) {
+                fail_msg("%s: expected '%s', got '%s'", rows[i].env, rows[i].want,
+                         st == RU_OK ? p.line : err.text);
+            }
+        } else {
+            assert_ok(st, err);
+            assert_string_equal(p.line, rows[i].want);
+        }
+        ru_arena_fini(&a);
+    }
+}
+
+/* Any bytes as lists: an answer within the bounds, or an error. */
+static void test_any_text(void **state)
+{
+    (void)state;
+    static const char letters[] = "ab01-[],:()x. 9";
+    ru_rng r = ru_rng_from(ru_test_seed(), 5);
+    for (uint32_t k = 0; k < 20000; k++) {
+        char text[24];
+        uint32_t n = ru_rng_below(&r, sizeof text);
+        for (uint32_t i = 0; i < n; i++) {
+            text[i] = letters[ru_rng_below(&r, sizeof letters - 1)];
+        }
+        ru_arena a;
+        ru_arena_init(&a, 1 << 22);
+        ru_hosts h;
+        ru_err err;
+        if (ru_hosts_from_slurm(ru_str_n(text, n), &a, &h, &err) == RU_OK) {
+            assert_true(h.n > 0 && h.n <= RU_HOSTS_MAX && h.workers == h.n);
+            if (ru_hosts_counts(ru_str_n(text, n), &a, &h, &err) == RU_OK) {
+                assert_true(h.workers >= h.n);
+            }
+        }
+        if (ru_hosts_from_flag(ru_str_n(text, n), &a, &h, &err) == RU_OK) {
+            assert_true(h.n > 0 && h.workers >= h.n && h.workers <= RU_HOSTS_WORKERS_MAX);
+        }
+        ru_arena_fini(&a);
+    }
+}
+
+RU_TESTS(train_hosts, cmocka_unit_test(test_slurm_lists), cmocka_unit_test(test_flag_and_counts),
+         cmocka_unit_test(test_sources), cmocka_unit_test(test_any_text))
