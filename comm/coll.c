@@ -175,8 +175,9 @@ static bool post(ru_coll *c, rui_coll_lane *lane, uint32_t step, const ru_span *
  * iteration where iterations are apart. */
 static bool is_open_untold(const ru_coll *c, const rui_coll_lane *lane)
 {
-    bool first = lane->run == 1 || (c->opt.apart && lane->chunk == lane->index);
-    return first && !c->runs[lane->batch].late;
+    const rui_coll_run *run = &c->runs[lane->batch];
+    bool first = lane->run == 1 || (c->opt.apart && lane->chunk == lane->first);
+    return (first || (run->sets == 2 && !lane->jumped)) && !run->late;
 }
 
 static bool is_open_there(const ru_coll *c, const rui_coll_lane *lane, uint32_t step)
@@ -270,8 +271,8 @@ static bool tell_open(ru_coll *c, rui_coll_lane *lane, ru_time now)
 static uint32_t run_of(const ru_coll *c, const rui_coll_lane *lane, uint32_t chunk, uint32_t iter)
 {
     const rui_coll_run *run = &c->runs[lane->batch];
-    uint32_t chunks = (run->n_chunks - lane->index + run->n_lanes - 1) / run->n_lanes;
-    return 1 + (iter - c->opt.iter_first) * chunks + (chunk - lane->index) / run->n_lanes;
+    uint32_t chunks = (run->n_chunks - lane->first + run->n_lanes - 1) / run->n_lanes;
+    return 1 + (iter - c->opt.iter_first) * chunks + (chunk - lane->first) / run->n_lanes;
 }
 
 /* Get ready for a chunk: what will be added may come from now on. */
@@ -322,7 +323,8 @@ static void lane_end(ru_coll *c, rui_coll_lane *lane, ru_time now)
         lane_open(c, lane, next, iter);
         lane_begin(c, lane);
     } else {
-        lane_open(c, lane, lane->index, iter + 1);
+        lane->jumped = false;
+        lane_open(c, lane, lane->first, iter + run->sets);
     }
     if (run->chunks_done == run->n_chunks) {
         run->began = false;
@@ -430,7 +432,7 @@ void ru_coll_heard(ru_coll *c, ru_node_id from, const void *data, int64_t size_b
     uint32_t epoch = ru_wire_u32(&w), batch = ru_wire_u32(&w), index = ru_wire_u32(&w);
     uint32_t number = ru_wire_u32(&w);
     if (w.bad || ru_wire_left(&w) != 0 || epoch != c->opt.epoch || batch >= c->opt.n_batches ||
-        index >= c->runs[batch].n_lanes || c->dead || c->closed) {
+        index >= c->runs[batch].n_lanes * c->runs[batch].sets || c->dead || c->closed) {
         return;
     }
     const rui_coll_shape *shape = c->runs[batch].shape;
@@ -474,7 +476,7 @@ static ru_status check_spans(const ru_coll *c, uint32_t batch, const ru_span *sp
 /* Room for more spans than before in the lanes of a run. */
 static ru_status grow_spans(ru_coll *c, rui_coll_run *run, uint32_t n_spans, ru_err *err)
 {
-    for (uint32_t l = 0; l < run->n_lanes && !c->opt.counted; l++) {
+    for (uint32_t l = 0; l < run->n_lanes * run->sets && !c->opt.counted; l++) {
         ru_span *spans = RU_NEW(c->arena, ru_span, (int64_t)n_spans + run->shape->n_cuts);
         if (spans == NULL) {
             return RU_FAIL(err, RU_E_MEM, "no memory for %u spans", n_spans);
@@ -485,14 +487,22 @@ static ru_status grow_spans(ru_coll *c, rui_coll_run *run, uint32_t n_spans, ru_
     return RU_OK;
 }
 
+/* The l-th lane of an iteration. */
+static rui_coll_lane *lane_for(const ru_coll *c, const rui_coll_run *run, uint32_t iter, uint32_t l)
+{
+    uint32_t set = (iter - c->opt.iter_first) % run->sets;
+    return &c->lanes[run->lane + set * run->n_lanes + l];
+}
+
 /* Lanes that wait for another iteration than the one that came: withdraw their slots. */
 static void reopen(ru_coll *c, rui_coll_run *run, uint32_t iter, ru_time now)
 {
     for (uint32_t l = 0; l < run->n_lanes; l++) {
-        rui_coll_lane *lane = &c->lanes[run->lane + l];
+        rui_coll_lane *lane = lane_for(c, run, iter, l);
         if (lane->iter == iter) {
             continue;
         }
+        lane->jumped = true;
         for (uint32_t i = 0; i < run->shape->n; i++) {
             if (lane->xfer[i].v != 0) {
                 ru_xfer_id id = lane->xfer[i];
@@ -501,7 +511,7 @@ static void reopen(ru_coll *c, rui_coll_run *run, uint32_t iter, ru_time now)
                 ru_chan_unpost(c->opt.chan, id, now);
             }
         }
-        lane_open(c, lane, lane->index, iter);
+        lane_open(c, lane, lane->first, iter);
     }
 }
 
@@ -530,7 +540,7 @@ ru_status ru_coll_begin(ru_coll *c, uint32_t batch, uint32_t iter, const ru_span
     run->deadline = deadline;
     c->stats.begun++;
     for (uint32_t l = 0; l < run->n_lanes; l++) {
-        lane_begin(c, &c->lanes[run->lane + l]);
+        lane_begin(c, lane_for(c, run, iter, l));
     }
     drain(c, now);
     return RU_OK;
@@ -561,7 +571,7 @@ bool ru_coll_waits_for(const ru_coll *c, ru_node_id *peer, uint32_t *n_batches)
     for (uint32_t b = 0; b < c->opt.n_batches; b++) {
         const rui_coll_run *run = &c->runs[b];
         *n_batches += run->began;
-        for (uint32_t l = 0; l < run->n_lanes && run->began && !found; l++) {
+        for (uint32_t l = 0; l < run->n_lanes * run->sets && run->began && !found; l++) {
             const rui_coll_lane *lane = &c->lanes[run->lane + l];
             for (uint32_t i = 0; i < run->shape->n && lane->begun && !found; i++) {
                 const ru_coll_step *x = &run->shape->steps[i];
@@ -653,7 +663,10 @@ static ru_status open_run(ru_coll *c, uint32_t b, ru_err *err)
     }
     run->stride_bytes = round_up(block * run->elem_bytes, RUI_COLL_ALIGN);
     run->spans_cap = c->opt.spans_max > 0 ? c->opt.spans_max : 8;
-    c->n_lanes += run->n_lanes;
+    bool all = run->batch->op == RU_COLL_ALL_REDUCE || run->batch->op == RU_COLL_BARRIER;
+    bool once = run->n_chunks == run->n_lanes && bytes <= RUI_COLL_TWIN_BYTES;
+    run->sets = all && once && !c->opt.apart ? 2 : 1;
+    c->n_lanes += run->n_lanes * run->sets;
     if (c->n_lanes > RUI_COLL_LANES_MAX) {
         return RU_FAIL(err, RU_E_LIMIT, "more than %d chunks in flight: lower the depth",
                        RUI_COLL_LANES_MAX);
@@ -668,7 +681,7 @@ static ru_status open_lane(ru_coll *c, uint32_t batch, uint32_t index, ru_err *e
     rui_coll_lane *lane = &c->lanes[run->lane + index];
     bool barrier = run->batch->op == RU_COLL_BARRIER;
     int64_t scratch = barrier ? shape->n : (int64_t)shape->units * run->stride_bytes;
-    *lane = (rui_coll_lane){.batch = batch, .index = index};
+    *lane = (rui_coll_lane){.batch = batch, .index = index, .first = index % run->n_lanes};
     lane->waits = RU_NEW(c->arena, uint32_t, shape->n);
     lane->state = RU_NEW(c->arena, uint8_t, shape->n);
     lane->xfer = RU_NEW(c->arena, ru_xfer_id, shape->n);
@@ -708,7 +721,7 @@ static ru_status open_all(ru_coll *c, ru_err *err)
         return RU_FAIL(err, RU_E_MEM, "no memory for %u chunks in flight", c->n_lanes);
     }
     for (uint32_t b = 0; b < c->opt.n_batches; b++) {
-        for (uint32_t l = 0; l < c->runs[b].n_lanes; l++) {
+        for (uint32_t l = 0; l < c->runs[b].n_lanes * c->runs[b].sets; l++) {
             RU_TRY(open_lane(c, b, l, err));
         }
     }
@@ -735,7 +748,9 @@ ru_status ru_coll_open(const ru_coll_options *opt, const ru_coll_user *user, ru_
     }
     RU_TRY(open_all(c, err));
     for (uint32_t l = 0; l < c->n_lanes; l++) {
-        lane_open(c, &c->lanes[l], c->lanes[l].index, opt->iter_first);
+        const rui_coll_lane *lane = &c->lanes[l];
+        uint32_t set = lane->index / c->runs[lane->batch].n_lanes;
+        lane_open(c, &c->lanes[l], lane->first, opt->iter_first + set);
     }
     *out = c;
     return RU_OK;

@@ -6,7 +6,12 @@
 
 #include "comm/coll.h"
 
-enum { RUI_COOKIE_BYTE = 0xc0, RUI_COLL_LANES_MAX = 1 << 16, RUI_COLL_ALIGN = 64 };
+enum {
+    RUI_COOKIE_BYTE = 0xc0,
+    RUI_COLL_LANES_MAX = 1 << 16,
+    RUI_COLL_ALIGN = 64,
+    RUI_COLL_TWIN_BYTES = 64 << 10, /* up to here two sets of lanes */
+};
 
 /* A schedule of this rank, made ready to run; batches with the same schedule share it. */
 typedef struct rui_coll_shape {
@@ -34,8 +39,10 @@ enum { RUI_STEP_FREE = 1, RUI_STEP_ARRIVED = 2, RUI_STEP_DONE = 4, RUI_STEP_POST
 /* One chunk under way. The runs of a lane are numbered over all iterations, from 1 on. */
 typedef struct rui_coll_lane {
     uint32_t batch, index; /* index: of the lane in its batch */
+    uint32_t first;        /* chunk that it begins an iteration with */
     uint32_t chunk, iter;
     bool begun, queued, stalled;
+    bool jumped;      /* opened for another iteration than the one expected */
     uint32_t left;    /* steps not done */
     uint32_t post_at; /* scratch receives before this step are posted */
     uint32_t *waits;  /* [n steps] */
@@ -62,6 +69,10 @@ typedef struct rui_coll_run {
     int64_t elem_bytes;
     int64_t stride_bytes; /* of a block in the scratch */
     bool by_block;        /* chunks are parts of every block */
+    /* 2: small all-reduces have two sets of lanes that take turns. Who is done with an iteration
+     * knows that all have begun it, so done with the one before, and have opened its lanes for the
+     * next: nobody needs to be told. */
+    uint32_t sets;
     bool late; /* receives that replace what others need not have: open only when it has begun */
     bool began, ever;
     uint32_t iter, chunks_done, spans_cap;

@@ -9,7 +9,7 @@
 #include "plan/coll.h"
 #include "test/pipe.h"
 
-enum { RANKS_MAX = 6, BATCHES_MAX = 48, SPANS = 5, ITERS = 3 };
+enum { RANKS_MAX = 6, BATCHES_MAX = 48, SPANS = 5, ITERS = 4 };
 
 typedef struct world world;
 
@@ -39,6 +39,12 @@ struct world {
     const ru_coll_schedule *schedules[BATCHES_MAX];
     uint64_t hash; /* of all results */
 };
+
+/* Number of the k-th iteration: most follow each other, some are left out. */
+static uint32_t number(uint32_t k)
+{
+    return k < 2 ? k : k + 3;
+}
 
 static float value(const world *w, uint32_t r, uint32_t b, uint32_t iter, int64_t i)
 {
@@ -158,7 +164,7 @@ static void check_result(world *w, const rank *r, uint32_t b, uint32_t iter)
     const ru_coll_batch *x = &w->batches[b];
     if (x->op == RU_COLL_BARRIER) {
         for (uint32_t q = 0; q < w->n; q++) {
-            assert_true(w->r[q].begun[b] > iter);
+            assert_true(number(w->r[q].begun[b]) > iter);
         }
         return;
     }
@@ -187,7 +193,7 @@ static void on_done(void *self, uint32_t batch, uint32_t iter, ru_time now)
 {
     rank *r = self;
     (void)now;
-    assert_int_equal(iter, r->done[batch]);
+    assert_int_equal(iter, number(r->done[batch]));
     r->done[batch]++;
     if (!r->w->counted) {
         check_result(r->w, r, batch, iter);
@@ -360,7 +366,7 @@ static void make_buffers(world *w, rank *r, uint32_t b)
 static void begin(world *w, rank *r, uint32_t b)
 {
     ru_err err;
-    uint32_t iter = r->begun[b]++;
+    uint32_t iter = number(r->begun[b]++);
     for (int64_t i = 0; i < w->batches[b].n && !w->counted; i++) {
         r->data[b][i] = value(w, r->at, b, iter, i);
     }
