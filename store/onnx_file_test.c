@@ -15,14 +15,18 @@ static void make_folder(char *dir)
     assert_non_null(mkdtemp(dir));
     (void)snprintf(path, sizeof path, "%s/model/sub", dir);
     assert_ok(ru_dir_make(path, &err), err);
+    (void)snprintf(path, sizeof path, "%s/model2", dir); /* its name begins like ours */
+    assert_ok(ru_dir_make(path, &err), err);
     static const char *const files[] = {"model/w.bin", "model/sub/w.bin", "secret.bin",
-                                        "model/m.onnx"};
+                                        "model2/w.bin", "model/m.onnx"};
     for (uint32_t k = 0; k < RU_ARRAY_LEN(files); k++) {
         (void)snprintf(path, sizeof path, "%s/%s", dir, files[k]);
         assert_ok(ru_file_replace(path, "01234567", 8, &err), err);
     }
     (void)snprintf(path, sizeof path, "%s/model/out.bin", dir);
     assert_int_equal(symlink("../secret.bin", path), 0);
+    (void)snprintf(path, sizeof path, "%s/model/beside.bin", dir);
+    assert_int_equal(symlink("../model2/w.bin", path), 0);
     (void)snprintf(path, sizeof path, "%s/model/in.bin", dir);
     assert_int_equal(symlink("w.bin", path), 0);
 }
@@ -54,6 +58,7 @@ static void stays_in_the_folder(void **state)
         {"sub/../../secret.bin", 0, -1, RU_E_DATA, 0},
         {"/etc/passwd", 0, -1, RU_E_DATA, 0},
         {"out.bin", 0, -1, RU_E_DATA, 0},
+        {"beside.bin", 0, -1, RU_E_DATA, 0},
         {"..\\secret.bin", 0, -1, RU_E_DATA, 0},
         {"", 0, -1, RU_E_DATA, 0},
         {"none.bin", 0, -1, RU_E_MISSING, 0},
