@@ -6,10 +6,11 @@
  *
  * A line with room may send when its best stream is the best of all lines with room (equal keys but
  * for the arrival: lines take turns). When a line without room has something better still, the
- * lesser line gets only what the better leaves of the interface: bytes handed out run ahead of a
- * clock of the measured rate (times 1.03, so that a rate estimated too low corrects itself). So a
+ * lesser line gets only what the better leaves of the interface: all bytes handed out advance a
+ * clock of 97 % of the measured rate, and the lesser line waits while it is ahead of time. So a
  * slow receiver does not idle the interface and a fast one is not halved by the kernel's fairness
- * among sockets.
+ * among sockets. Now and then the clock runs faster to find out whether the rate is estimated too
+ * low.
  *
  * A stream that waited 4 times its solo time since its last chunk moves one class up, at last to
  * the front of the urgent class. Streams of the control class beyond 2 % of the bytes count as

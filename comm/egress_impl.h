@@ -63,6 +63,8 @@ struct rui_egress {
     double window_max[2];  /* this and the last span of time */
     ru_time window_at, sample_at;
     int64_t sample_bytes;
+    bool gated; /* a line was held back within this sample: the rate may be more */
+    uint64_t samples;
     bool tainted;     /* the queue was empty within this sample */
     double rate_keys; /* that the keys were made with */
     int64_t chunk_bytes;

@@ -36,8 +36,11 @@ void rui_egress_acked(rui_egress *e, int64_t bytes, ru_time now)
     if (span_ns < SAMPLE_NS) {
         return;
     }
+    bool grew = false;
     if (!e->tainted && e->sample_bytes > 0) {
         double rate = (double)e->sample_bytes * 1e9 / (double)span_ns;
+        rate = e->gated && rate < e->rate ? e->rate : rate;
+        grew = rate > 1.05 * e->rate_max;
         e->rate = e->rate > 0 ? e->rate + 0.25 * (rate - e->rate) : rate;
         e->window_max[0] = rate > e->window_max[0] ? rate : e->window_max[0];
         set_chunk(e);
@@ -52,6 +55,8 @@ void rui_egress_acked(rui_egress *e, int64_t bytes, ru_time now)
     double most = e->window_max[0] > e->window_max[1] ? e->window_max[0] : e->window_max[1];
     e->rate_max = most > 0 ? most : e->rate;
     e->sample_at = now;
+    e->samples += !grew; /* a probe that found more goes on */
+    e->gated = false;
     e->sample_bytes = 0;
     e->tainted = e->n_queued == 0;
 }

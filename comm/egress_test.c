@@ -1,0 +1,446 @@
+/* The scheduler against a brute-force model, against an ideal preemptive server on a mix of
+ * deadlines, and against FIFO; aging; the share of lesser lines. */
+#include "comm/egress.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/rng.h"
+#include "test/test.h"
+
+/* -- every choice is that of a search through everything -----------------------------------------
+ */
+
+enum { LINES = 6, STREAMS = 48 };
+
+typedef struct model_stream {
+    bool queued;
+    rui_egress_stream in;
+    int64_t left;
+    uint64_t arrival;
+} model_stream;
+
+typedef struct model {
+    model_stream s[STREAMS];
+    bool open[LINES], full[LINES], woken[LINES];
+    uint64_t served[LINES], services, arrivals;
+} model;
+
+static int order(const model_stream *a, const model_stream *b)
+{
+    int64_t da = a->in.deadline.ns != 0 ? a->in.deadline.ns : INT64_MAX;
+    int64_t db = b->in.deadline.ns != 0 ? b->in.deadline.ns : INT64_MAX;
+    if (a->in.class != b->in.class) {
+        return a->in.class < b->in.class ? -1 : 1;
+    }
+    if (da != db) {
+        return da < db ? -1 : 1;
+    }
+    return a->in.rank != b->in.rank ? (a->in.rank < b->in.rank ? -1 : 1) : 0;
+}
+
+static uint32_t best_of_line(const model *m, uint32_t line)
+{
+    uint32_t best = UINT32_MAX;
+    for (uint32_t i = 0; i < STREAMS; i++) {
+        if (!m->s[i].queued || m->s[i].in.line != line) {
+            continue;
+        }
+        int c = best != UINT32_MAX ? order(&m->s[i], &m->s[best]) : -1;
+        if (c < 0 || (c == 0 && m->s[i].arrival < m->s[best].arrival)) {
+            best = i;
+        }
+    }
+    return best;
+}
+
+/* The line with room that should send next; UINT32_MAX: none. */
+static uint32_t best_line(const model *m)
+{
+    uint32_t best = UINT32_MAX;
+    for (uint32_t l = 0; l < LINES; l++) {
+        uint32_t s = best_of_line(m, l);
+        if (!m->open[l] || m->full[l] || s == UINT32_MAX) {
+            continue;
+        }
+        int c = best != UINT32_MAX ? order(&m->s[s], &m->s[best_of_line(m, best)]) : -1;
+        if (c < 0 || (c == 0 && m->served[l] < m->served[best])) {
+            best = l;
+        }
+    }
+    return best;
+}
+
+static void try_pick(rui_egress *e, model *m, uint32_t line, ru_rng *r, ru_time now)
+{
+    m->full[line] = false; /* a line that pulls has room */
+    m->woken[line] = false;
+    uint32_t want = m->open[line] && best_line(m) == line ? best_of_line(m, line) : UINT32_MAX;
+    uint32_t got = UINT32_MAX;
+    bool picked = rui_egress_pick(e, line, now, &got);
+    assert_int_equal(picked, want != UINT32_MAX);
+    if (!picked) {
+        return;
+    }
+    assert_int_equal(got, want);
+    model_stream *s = &m->s[got];
+    int64_t n = 1 + (int64_t)ru_rng_below_u64(r, (uint64_t)s->left);
+    rui_egress_took(e, got, n, now);
+    s->left -= n;
+    s->queued = s->left > 0;
+    m->full[line] = true;
+    m->served[line] = ++m->services;
+}
+
+static void one_act(rui_egress *e, model *m, ru_rng *r, ru_time now)
+{
+    uint32_t what = ru_rng_below(r, 10), i = ru_rng_below(r, STREAMS);
+    uint32_t line = ru_rng_below(r, LINES);
+    if (what < 4 && !m->s[i].queued) {
+        model_stream *s = &m->s[i];
+        s->left = 1 + ru_rng_below(r, 1000);
+        s->in = (rui_egress_stream){.line = line,
+                                    .class = (uint8_t)ru_rng_below(r, 4),
+                                    .rank = (uint16_t)ru_rng_below(r, 3),
+                                    .bytes = s->left,
+                                    .total_bytes = s->left};
+        s->in.deadline.ns = ru_rng_below(r, 2) == 0 ? 0 : 1 + ru_rng_below(r, 5);
+        s->queued = true;
+        s->arrival = m->arrivals++;
+        rui_egress_add(e, i, &s->in, now);
+    } else if (what == 4) {
+        rui_egress_remove(e, i);
+        m->s[i].queued = false;
+    } else if (what == 5 && ru_rng_below(r, 10) == 0) {
+        m->open[line] = !m->open[line];
+        m->full[line] = m->woken[line] = false;
+        rui_egress_line(e, line, m->open[line]);
+    } else if (what < 8) {
+        try_pick(e, m, line, r, now);
+    } else {
+        uint32_t best = best_line(m), woken = rui_egress_wake(e, now);
+        uint32_t want = best != UINT32_MAX && !m->woken[best] ? best : UINT32_MAX;
+        assert_int_equal(woken, want);
+        if (woken != UINT32_MAX) {
+            m->woken[woken] = true;
+        }
+    }
+}
+
+static void test_choices_equal_a_search(void **state)
+{
+    (void)state;
+    for (uint64_t round = 0; round < 20; round++) {
+        ru_rng r = ru_rng_from(ru_test_seed() + round, 3);
+        ru_arena a;
+        ru_arena_init(&a, 0);
+        rui_egress *e = NULL;
+        ru_err err;
+        assert_ok(rui_egress_open(&(rui_egress_options){.lines_max = LINES, .streams_max = STREAMS},
+                                  &a, &e, &err),
+                  err);
+        model m = {0};
+        for (uint32_t k = 0; k < 5000; k++) {
+            one_act(e, &m, &r, (ru_time){1});
+        }
+        uint32_t n = 0;
+        for (uint32_t i = 0; i < STREAMS; i++) {
+            n += m.s[i].queued;
+            assert_int_equal(rui_egress_has(e, i), m.s[i].queued);
+        }
+        assert_int_equal(rui_egress_queued(e), n);
+        ru_arena_fini(&a);
+    }
+}
+
+/* -- a mix of deadlines --------------------------------------------------------------------------
+ */
+
+enum { JOBS = 4000 };
+static const double RATE = 125e6;
+
+typedef struct job {
+    int64_t at_ns, deadline_ns, size, left;
+    uint8_t class;
+    int64_t ours_ns, ideal_ns, fifo_ns; /* ends */
+} job;
+
+static int64_t wire_ns(int64_t bytes)
+{
+    return (int64_t)((double)bytes / RATE * 1e9);
+}
+
+/* Poisson arrivals, 60 % load by bytes; deadlines of 3 solo times and a millisecond. */
+static void draw_jobs(job *jobs, ru_rng *r)
+{
+    static const struct {
+        int64_t size;
+        double part; /* of the bytes */
+        uint8_t class;
+    } kinds[3] = {{64 << 10, 0.1, 1}, {1 << 20, 0.3, 2}, {32 << 20, 0.6, 3}};
+    double per_byte = 0, weights[3];
+    for (uint32_t k = 0; k < 3; k++) {
+        weights[k] = kinds[k].part / (double)kinds[k].size;
+        per_byte += weights[k];
+    }
+    double gap_ns = 1e9 / (0.6 * RATE * per_byte), at = 0;
+    for (uint32_t i = 0; i < JOBS; i++) {
+        uint32_t k = ru_rng_pick(r, weights, 3);
+        at += gap_ns * ru_rng_exponential(r);
+        jobs[i] = (job){.at_ns = 1 + (int64_t)at,
+                        .size = kinds[k].size,
+                        .left = kinds[k].size,
+                        .class = kinds[k].class};
+        jobs[i].deadline_ns = jobs[i].at_ns + 3 * wire_ns(jobs[i].size) + 1000000;
+    }
+}
+
+/* The best that is possible with classes: at every moment the earliest deadline of the best class,
+ * in bytes of no size. */
+static void ideal(job *jobs)
+{
+    int64_t now = 0;
+    for (uint32_t next = 0, done = 0; done < JOBS;) {
+        job *best = NULL;
+        for (uint32_t i = 0; i < next; i++) {
+            job *j = &jobs[i];
+            if (j->left > 0 && (best == NULL || j->class < best->class ||
+                                (j->class == best->class && j->deadline_ns < best->deadline_ns))) {
+                best = j;
+            }
+        }
+        int64_t until = next < JOBS ? jobs[next].at_ns : INT64_MAX;
+        if (best == NULL) {
+            now = until;
+            next++;
+            continue;
+        }
+        int64_t need = wire_ns(best->left);
+        if (now + need <= until) {
+            now += need;
+            best->left = 0;
+            best->ideal_ns = now;
+            done++;
+            continue;
+        }
+        best->left -= (int64_t)((double)(until - now) / 1e9 * RATE);
+        best->left = best->left > 0 ? best->left : 1;
+        now = until;
+        next++;
+    }
+}
+
+static void fifo(job *jobs)
+{
+    int64_t free_ns = 0;
+    for (uint32_t i = 0; i < JOBS; i++) {
+        free_ns = (jobs[i].at_ns > free_ns ? jobs[i].at_ns : free_ns) + wire_ns(jobs[i].size);
+        jobs[i].fifo_ns = free_ns;
+    }
+}
+
+static void no_late(void *self, uint32_t s, int64_t late_ns, ru_time now)
+{
+    (void)self;
+    (void)s;
+    (void)late_ns;
+    (void)now;
+}
+
+/* Our scheduler, chunk after chunk on one line that is full while a chunk is on the wire. */
+static void ours(job *jobs, rui_egress *e)
+{
+    int64_t now = 0;
+    ru_time tick = {0};
+    rui_egress_line(e, 0, true);
+    for (uint32_t next = 0, done = 0; done < JOBS;) {
+        for (; next < JOBS && jobs[next].at_ns <= now; next++) {
+            job *j = &jobs[next];
+            j->left = j->size;
+            rui_egress_add(e, next,
+                           &(rui_egress_stream){.class = j->class,
+                                                .deadline = {j->deadline_ns},
+                                                .bytes = j->size,
+                                                .total_bytes = j->size},
+                           (ru_time){now});
+        }
+        if (tick.ns <= now) {
+            tick = rui_egress_tick(e, no_late, NULL, (ru_time){now});
+        }
+        uint32_t s;
+        (void)rui_egress_wake(e, (ru_time){now});
+        if (!rui_egress_pick(e, 0, (ru_time){now}, &s)) {
+            now = next < JOBS ? jobs[next].at_ns : now + 1;
+            continue;
+        }
+        int64_t n = rui_egress_chunk(e) < jobs[s].left ? rui_egress_chunk(e) : jobs[s].left;
+        rui_egress_took(e, s, n, (ru_time){now});
+        now += wire_ns(n);
+        jobs[s].left -= n;
+        if (jobs[s].left == 0) {
+            jobs[s].ours_ns = now;
+            done++;
+        }
+    }
+}
+
+static void test_deadlines_are_met(void **state)
+{
+    (void)state;
+    static job jobs[JOBS];
+    ru_rng r = ru_rng_from(ru_test_seed(), 9);
+    ru_arena a;
+    ru_arena_init(&a, 0);
+    rui_egress *e = NULL;
+    ru_err err;
+    assert_ok(
+        rui_egress_open(
+            &(rui_egress_options){.lines_max = 1, .streams_max = JOBS, .rate_bytes_per_s = RATE},
+            &a, &e, &err),
+        err);
+    draw_jobs(jobs, &r);
+    fifo(jobs);
+    ideal(jobs);
+    ours(jobs, e);
+    uint32_t feasible = 0, missed = 0, fifo_missed = 0;
+    int64_t worst = 0;
+    for (uint32_t i = 0; i < JOBS; i++) {
+        const job *j = &jobs[i];
+        bool can = j->ideal_ns <= j->deadline_ns;
+        feasible += can;
+        missed += can && j->ours_ns > j->deadline_ns;
+        fifo_missed += can && j->fifo_ns > j->deadline_ns;
+        int64_t over = (j->ours_ns - j->at_ns) - 16 * wire_ns(j->size);
+        worst = over > worst ? over : worst;
+    }
+    print_message(
+        "feasible %u of %u, missed %.2f %%, FIFO %.1f %%, worst wait beyond 16 solo %.1f ms\n",
+        feasible, JOBS, 100.0 * missed / feasible, 100.0 * fifo_missed / feasible,
+        (double)worst / 1e6);
+    assert_true(feasible > JOBS * 3 / 4);
+    assert_true(missed * 100 <= feasible);
+    assert_true(fifo_missed * 100 > feasible * 40);
+    ru_arena_fini(&a);
+}
+
+/* -- starvation ----------------------------------------------------------------------------------
+ */
+
+/* Urgent streams without end, and one of the background: 4 solo times to each higher class and one
+ * more to the front. */
+static void test_nobody_starves(void **state)
+{
+    (void)state;
+    ru_arena a;
+    ru_arena_init(&a, 0);
+    rui_egress *e = NULL;
+    ru_err err;
+    assert_ok(rui_egress_open(
+                  &(rui_egress_options){.lines_max = 1, .streams_max = 8, .rate_bytes_per_s = RATE},
+                  &a, &e, &err),
+              err);
+    rui_egress_line(e, 0, true);
+    int64_t size = 4 << 20, now = 1, first = 0, longest = 0, last = 0;
+    ru_time tick = {0};
+    const rui_egress_stream low = {.class = 3, .bytes = size, .total_bytes = size};
+    const rui_egress_stream high = {.class = 1, .bytes = 1 << 20, .total_bytes = 1 << 20};
+    rui_egress_add(e, 0, &low, (ru_time){now});
+    while (rui_egress_has(e, 0)) {
+        for (uint32_t i = 1; i < 4; i++) {
+            if (!rui_egress_has(e, i)) {
+                rui_egress_add(e, i, &high, (ru_time){now});
+            }
+        }
+        if (tick.ns <= now) {
+            tick = rui_egress_tick(e, no_late, NULL, (ru_time){now});
+        }
+        uint32_t s;
+        assert_true(rui_egress_pick(e, 0, (ru_time){now}, &s));
+        int64_t n = 64 << 10;
+        rui_egress_took(e, s, n, (ru_time){now});
+        now += wire_ns(n);
+        if (s == 0) {
+            first = first != 0 ? first : now;
+            longest = last != 0 && now - last > longest ? now - last : longest;
+            last = now;
+        }
+        assert_true(now < 100 * wire_ns(size));
+    }
+    assert_true(first <= 3 * 4 * wire_ns(size) + 20000000);
+    assert_true(longest <= 4 * wire_ns(size) + 10000000);
+    ru_arena_fini(&a);
+}
+
+/* -- two peers, one interface --------------------------------------------------------------------
+ */
+
+/* Two sockets share the wire; each holds 128 KiB. The better line gets all of it but what the clock
+ * leaves; when its peer is slow, the lesser line takes the rest. */
+static double share_of_better(double better_rate)
+{
+    ru_arena a;
+    ru_arena_init(&a, 0);
+    rui_egress *e = NULL;
+    ru_err err;
+    assert_ok(rui_egress_open(&(rui_egress_options){.lines_max = 2,
+                                                    .streams_max = 2,
+                                                    .chunk_bytes = 64 << 10,
+                                                    .rate_bytes_per_s = RATE},
+                              &a, &e, &err),
+              err);
+    double held[2] = {0, 0}, sent[2] = {0, 0}, dt = 20e-6;
+    for (uint32_t i = 0; i < 2; i++) {
+        rui_egress_line(e, i, true);
+        rui_egress_add(e, i,
+                       &(rui_egress_stream){.line = i,
+                                            .class = (uint8_t)(1 + i),
+                                            .bytes = (int64_t)1 << 40,
+                                            .total_bytes = (int64_t)1 << 40},
+                       (ru_time){1});
+    }
+    ru_time tick = {0};
+    double acked = 0;
+    for (double t = 0; t < 1; t += dt) {
+        ru_time now = {1 + (int64_t)(t * 1e9)};
+        for (uint32_t k = 0; k < 4; k++) {
+            uint32_t i = k % 2, s;
+            if (held[i] < 65536 && rui_egress_pick(e, i, now, &s)) {
+                rui_egress_took(e, s, 64 << 10, now);
+                held[i] += 65536;
+            }
+            (void)rui_egress_wake(e, now);
+        }
+        if (tick.ns <= now.ns) {
+            tick = rui_egress_tick(e, NULL, NULL, now);
+        }
+        rui_egress_acked(e, (int64_t)(sent[0] + sent[1] - acked), now);
+        acked += (double)(int64_t)(sent[0] + sent[1] - acked);
+        /* The wire: both in turn, each at most what it holds, the better also what its peer takes.
+         */
+        double room = RATE * dt;
+        double cap[2] = {better_rate * dt, room};
+        for (uint32_t k = 0; k < 2; k++) {
+            double half = k == 0 && held[1] > 0 ? room / 2 : room;
+            double n = held[k] < cap[k] ? held[k] : cap[k];
+            n = n < half ? n : half;
+            held[k] -= n;
+            sent[k] += n;
+            room -= n;
+        }
+    }
+    ru_arena_fini(&a);
+    print_message("better %.1f MB/s, lesser %.1f MB/s\n", sent[0] / 1e6, sent[1] / 1e6);
+    return sent[0] / (sent[0] + sent[1]) + (sent[0] + sent[1] < 0.95 * RATE ? 100 : 0);
+}
+
+static void test_better_line_keeps_the_wire(void **state)
+{
+    (void)state;
+    double alone = share_of_better(RATE), slow = share_of_better(0.3 * RATE);
+    assert_true(alone > 0.9 && alone <= 1);
+    assert_true(slow > 0.25 && slow < 0.35);
+}
+
+RU_TESTS(comm_egress, cmocka_unit_test(test_choices_equal_a_search),
+         cmocka_unit_test(test_deadlines_are_met), cmocka_unit_test(test_nobody_starves),
+         cmocka_unit_test(test_better_line_keeps_the_wire))
