@@ -41,6 +41,9 @@ static const ru_opt opts[] = {
     {.name = "deterministic",
      .type = RU_OPT_FLAG,
      .help = "with -w: the same workers give the same bits"},
+    {.name = "sockets",
+     .type = RU_OPT_FLAG,
+     .help = "sum over sockets even between workers of one machine"},
     {.name = "equal-shares",
      .type = RU_OPT_FLAG,
      .help = "with -w: do not give faster workers more samples"},
@@ -115,6 +118,7 @@ static ru_status run_workers(ru_cmd_in *in, const ru_train_options *to, uint32_t
         .open = range || ru_cmd_given(in, "listen"),
         .deterministic = ru_cmd_flag(in, "deterministic"),
         .equal_shares = ru_cmd_flag(in, "equal-shares"),
+        .sockets_only = ru_cmd_flag(in, "sockets"),
         .listen = ru_cmd_text(in, "listen"),
         .verbose = in->verbose,
     };

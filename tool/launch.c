@@ -248,6 +248,9 @@ static void command_line(launcher *l, const child *c, const char *join, bool new
     if (o->equal_shares) {
         word(w, "--equal-shares");
     }
+    if (o->sockets_only) {
+        word(w, "--sockets");
+    }
     if (o->train->quiet) {
         word(w, "-q");
     }
@@ -348,7 +351,7 @@ static void on_end(void *self, int64_t pid, ru_time now)
         (void)fprintf(stderr, "worker process %u (pid %lld) was ended by signal %d\n", c->rank,
                       (long long)ru_process_id(c->p), code - 128);
     }
-    bool over = l->summary || l->stopping;
+    bool over = l->summary || l->stopping || code == 0; /* a worker ends well with its job */
     if (l->n_alive == 0) {
         ru_loop_stop(l->loop);
     } else if (!over && !l->begun && code != 0) {

@@ -17,7 +17,7 @@ typedef struct ru_launch_options {
     const ru_train_options *train;
     uint32_t n_min, n_start, n_max; /* 1 <= n_min <= n_start <= n_max */
     bool open;                      /* newcomers may join: say how */
-    bool deterministic, equal_shares;
+    bool deterministic, equal_shares, sockets_only;
     const char *listen; /* of the first worker; NULL: this machine only */
     int verbose;
 } ru_launch_options;

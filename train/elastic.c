@@ -689,6 +689,7 @@ void ru_elastic_local_opened(ru_elastic *e, ru_status st, ru_time now, ru_effect
     if (rui_el_stale(e)) {
         rui_el_settle(e, now, fx);
     } else if (st == RU_OK) {
+        e->phase = RUI_EL_READY;
         rui_el_step_begin(e, now, fx);
     } else if (rui_el_leads(e)) {
         rui_el_lead_apart(e, now, fx);

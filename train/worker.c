@@ -46,6 +46,7 @@ static void on_stop(void *self, int fd, uint32_t events, ru_time now)
     rui_worker *w = self;
     ru_loop_fd_off(w->loop, fd);
     if (!w->ended) {
+        w->asked_to_stop = true;
         ru_peer_stop(w->node, !w->opt->stop_leaves, now);
     }
 }
@@ -178,6 +179,10 @@ static ru_status open_all(rui_worker *w, ru_err *err)
     RU_TRY(rui_trainer_prepare(&w->t, err));
     RU_TRY(find_start(w, err));
     RU_TRY(rui_build_list(w, err));
+    ru_err why;
+    if (!w->opt->sockets_only && rui_local_open(w, &why) != RU_OK) {
+        ru_log(RU_LOG_WARN, "train", "shared_memory", "sums go over sockets: %s", why.text);
+    }
     RU_TRY(open_node(w, err));
     int fd = ru_self_stop_fd();
     if (fd >= 0) {
@@ -196,12 +201,14 @@ static void close_all(rui_worker *w)
         ru_mutex_unlock(&w->lock);
         ru_thread_join(&w->thread);
     }
+    rui_local_stop(w);
     ru_peer_close(w->node);
     ru_link_tcp_close(w->link);
     ru_loop_close(w->loop);
     w->t.exe = NULL;
     rui_trainer_close(&w->t);
     ru_cond_fini(&w->changed);
+    ru_cond_fini(&w->local.changed);
     ru_mutex_fini(&w->lock);
 }
 
@@ -213,6 +220,9 @@ static ru_status verdict_of(rui_worker *w, ru_status st, ru_err *err)
     }
     if (w->compute_failed) {
         return ru_err_set(err, w->compute_err.status, "%s", w->compute_err.text);
+    }
+    if (w->end_status == RU_E_PEER && w->asked_to_stop && w->opt->stop_leaves) {
+        return RU_OK; /* it left, as it was asked to */
     }
     if (w->end_status != RU_OK) {
         return ru_err_set(err, w->end_status, "%s", w->end_text);
@@ -234,6 +244,7 @@ ru_status ru_worker_run(const ru_worker_options *opt, ru_arena *arena, ru_worker
     w->fed_step = -1;
     ru_mutex_init(&w->lock);
     ru_cond_init(&w->changed);
+    ru_cond_init(&w->local.changed);
     ru_status st = open_all(w, err);
     if (st == RU_OK) {
         w->t.begun = w->t.saved = ru_clock_now();

@@ -30,8 +30,9 @@ typedef struct ru_worker_options {
     bool newcomer;     /* joins a job that runs: takes its state from the others */
     bool deterministic;
     bool equal_shares;
-    bool stop_leaves; /* a stop signal lets this worker leave; else it ends the job */
-    uint64_t cores;   /* of the compute threads: bit k is core k; 0: wherever */
+    bool sockets_only; /* sum over sockets even on one host (measurements) */
+    bool stop_leaves;  /* a stop signal lets this worker leave; else it ends the job */
+    uint64_t cores;    /* of the compute threads: bit k is core k; 0: wherever */
     /* Told once where this worker listens; may be NULL. */
     void (*address)(void *self, const char *address);
     void *self;

@@ -122,6 +122,29 @@ static ru_status number(rui_worker *w, rui_build *b, ru_err *err)
     return RU_OK;
 }
 
+/* Gradients stand in the shared segment, in the order of their values. */
+static ru_status place(rui_worker *w, rui_build *b, ru_exe_options *eo, ru_err *err)
+{
+    if (w->local.shm == NULL) {
+        return RU_OK;
+    }
+    void **at = RU_NEW(&b->arena, void *, w->n_tensors);
+    uint32_t n = 0;
+    if (at == NULL) {
+        return full(err);
+    }
+    for (uint32_t v = 1; v < b->step.graph.n_values; v++) {
+        for (uint32_t k = 0; k < w->n_tensors; k++) {
+            if (grad_of(&b->step, k).v == v) {
+                at[n++] = rui_local_grad(w, k);
+            }
+        }
+    }
+    RU_CHECK(n == w->n_tensors);
+    eo->grad_at = at;
+    return RU_OK;
+}
+
 ru_status rui_build_open(rui_worker *w, int64_t n, bool plain, bool first, rui_build **out,
                          ru_err *err)
 {
@@ -134,6 +157,9 @@ ru_status rui_build_open(rui_worker *w, int64_t n, bool plain, bool first, rui_b
     b->plain = plain;
     ru_exe_options eo;
     ru_status st = step_of(w, n, &b->arena, &b->step, &eo, err);
+    if (st == RU_OK) {
+        st = place(w, b, &eo, err);
+    }
     eo.two_phase = true;
     eo.plain_grads = plain;
     eo.autotune = eo.autotune && !w->opt->deterministic;

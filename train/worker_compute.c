@@ -11,7 +11,7 @@
 
 #include "train/worker_impl.h"
 
-static void post(rui_worker *w, const rui_word *x)
+void rui_worker_post(rui_worker *w, const rui_word *x)
 {
     ru_mutex_lock(&w->lock);
     RU_CHECK(w->n_words < RUI_WORDS_MAX);
@@ -104,10 +104,10 @@ static void on_ready(void *self, ru_value_id v, void *data, int64_t size_bytes)
     rui_worker *w = self;
     for (uint32_t k = 0; k < w->n_tensors; k++) {
         if (w->now->tensors[k].value.v == v.v) {
-            post(w, &(rui_word){.kind = RUI_WORD_READY,
-                                .seq = w->cmd.seq,
-                                .tensor = k,
-                                .span = {.data = data, .size_bytes = size_bytes}});
+            rui_worker_post(w, &(rui_word){.kind = RUI_WORD_READY,
+                                           .seq = w->cmd.seq,
+                                           .tensor = k,
+                                           .span = {.data = data, .size_bytes = size_bytes}});
         }
     }
 }
@@ -129,7 +129,8 @@ static rui_verdict say_computed(rui_worker *w, ru_status st)
     w->computed = true;
     w->computed_at = ru_clock_now();
     int64_t ns = w->cmd.share.n > 0 ? ru_time_since(w->computed_at, w->step_begun) : 0;
-    post(w, &(rui_word){.kind = RUI_WORD_COMPUTED, .seq = w->cmd.seq, .status = st, .ns = ns});
+    rui_worker_post(
+        w, &(rui_word){.kind = RUI_WORD_COMPUTED, .seq = w->cmd.seq, .status = st, .ns = ns});
     return wait_verdict(w);
 }
 
@@ -272,7 +273,7 @@ static ru_status after_update(rui_worker *w, double lr, ru_err *err)
         }
         RU_TRY(st);
         if (rui_trainer_target_met(t)) {
-            post(w, &(rui_word){.kind = RUI_WORD_TARGET});
+            rui_worker_post(w, &(rui_word){.kind = RUI_WORD_TARGET});
         }
     }
     return rui_trainer_save_if_due(t, err);
@@ -289,18 +290,18 @@ static void step(rui_worker *w)
     if (st == RU_OK) {
         st = after_update(w, lr, &err);
         failed(w, st, &err);
-        post(w, &(rui_word){.kind = RUI_WORD_UPDATED, .status = st});
+        rui_worker_post(w, &(rui_word){.kind = RUI_WORD_UPDATED, .status = st});
         return;
     }
     if (st != RU_E_CANCELLED) {
         failed(w, st, &err);
         if (w->computed) { /* the update itself failed */
-            post(w, &(rui_word){.kind = RUI_WORD_UPDATED, .status = st});
+            rui_worker_post(w, &(rui_word){.kind = RUI_WORD_UPDATED, .status = st});
             return;
         }
         (void)say_computed(w, st);
     }
-    post(w, &(rui_word){.kind = RUI_WORD_ABORTED});
+    rui_worker_post(w, &(rui_word){.kind = RUI_WORD_ABORTED});
 }
 
 /* -- the end ----------------------------------------------------------------------------------- */
@@ -320,7 +321,7 @@ static void finish(rui_worker *w)
     w->summary = s;
     w->reported = st == RU_OK && w->now != NULL;
     ru_mutex_unlock(&w->lock);
-    post(w, &(rui_word){.kind = RUI_WORD_FINISHED, .status = st});
+    rui_worker_post(w, &(rui_word){.kind = RUI_WORD_FINISHED, .status = st});
 }
 
 void rui_worker_compute(void *self)
@@ -343,9 +344,10 @@ void rui_worker_compute(void *self)
             ru_err err = {0};
             ru_status st = build(w, &err);
             failed(w, st, &err);
-            post(w, &(rui_word){.kind = RUI_WORD_BUILT,
-                                .status = st,
-                                .layout = st == RU_OK ? ru_exe_grads_hash(w->now->exe) : 0});
+            rui_worker_post(
+                w, &(rui_word){.kind = RUI_WORD_BUILT,
+                               .status = st,
+                               .layout = st == RU_OK ? ru_exe_grads_hash(w->now->exe) : 0});
         } else if (w->cmd.kind == RUI_CMD_STEP) {
             step(w);
         } else {

@@ -128,7 +128,7 @@ static void state_placed(void *self, uint64_t cookie, bool arrived)
 
 ru_elastic_device rui_worker_device(rui_worker *w)
 {
-    static const ru_elastic_device_ops ops = {
+    w->ops = (ru_elastic_device_ops){
         .name = "worker",
         .build = build,
         .step = step,
@@ -139,7 +139,10 @@ ru_elastic_device rui_worker_device(rui_worker *w)
         .state_place = state_place,
         .state_placed = state_placed,
     };
-    return (ru_elastic_device){.ops = &ops, .self = w};
+    if (w->local.shm != NULL) {
+        rui_local_ops(&w->ops);
+    }
+    return (ru_elastic_device){.ops = &w->ops, .self = w};
 }
 
 /* -- words ------------------------------------------------------------------------------------- */
@@ -167,7 +170,28 @@ static void handle(rui_worker *w, const rui_word *x, ru_time now)
         }
         break;
     case RUI_WORD_ABORTED:
+        if (w->local.closing) { /* a sum may still be written */
+            w->local.aborted = true;
+            break;
+        }
         ru_peer_aborted(w->node, now);
+        break;
+    case RUI_WORD_LOCAL_OPENED:
+        if (x->seq == w->local.seq) {
+            ru_peer_local_opened(w->node, x->status, now);
+        }
+        break;
+    case RUI_WORD_REDUCED:
+        if (x->seq == w->local.seq && !w->aborting) {
+            ru_peer_reduced(w->node, x->tensor, now);
+        }
+        break;
+    case RUI_WORD_LOCAL_CLOSED:
+        w->local.closing = false;
+        if (w->local.aborted) {
+            w->local.aborted = false;
+            ru_peer_aborted(w->node, now);
+        }
         break;
     case RUI_WORD_UPDATED:
         ru_peer_updated(w->node, x->status, now);

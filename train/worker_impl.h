@@ -4,12 +4,14 @@
  *   worker_device.c   loop thread: the device of train/elastic.h, commands out, words in
  *   worker_compute.c  compute thread
  *   worker_build.c    compute thread: step graph and executable of a share
+ *   worker_local.c    adder thread: sums in shared memory
  *   worker_lead.c     what the leader tells
  *
  * Thread: as said at each part; `lock` guards what both touch. */
 #ifndef RU_TRAIN_WORKER_IMPL_H
 #define RU_TRAIN_WORKER_IMPL_H
 
+#include "comm/coll_shm.h"
 #include "env/link_tcp.h"
 #include "env/thread.h"
 #include "train/peer.h"
@@ -62,7 +64,10 @@ typedef enum rui_word_kind {
     RUI_WORD_COMPUTED,
     RUI_WORD_ABORTED,
     RUI_WORD_UPDATED,
-    RUI_WORD_TARGET, /* the job's target is met: it may end */
+    RUI_WORD_LOCAL_OPENED,
+    RUI_WORD_LOCAL_CLOSED,
+    RUI_WORD_REDUCED, /* tensor: the batch */
+    RUI_WORD_TARGET,  /* the job's target is met: it may end */
     RUI_WORD_FINISHED,
 } rui_word_kind;
 
@@ -81,6 +86,29 @@ typedef struct rui_past {
     ru_report_step report;
 } rui_past;
 
+typedef struct rui_local_batch {
+    uint32_t first, n; /* tensors; n 0: not ready */
+} rui_local_batch;
+
+/* Sums in shared memory; closing and seq are the loop thread's, next the adder's, the rest stands
+ * under the worker's lock. */
+typedef struct rui_local {
+    ru_coll_shm *shm; /* NULL: not possible here */
+    int64_t *at;      /* [n_tensors] place in the segment */
+    ru_thread thread;
+    ru_cond changed;
+    ru_flag stop; /* the adder must not wait for others */
+    bool open_asked, close_asked, quit;
+    char handles[RU_COLL_SHM_RANKS_MAX][RU_SHM_HANDLE_MAX];
+    uint32_t n, rank, epoch, open_seq;
+    rui_local_batch *pending; /* [n_tensors] by batch */
+    ru_coll_shm_range *ranges;
+    uint32_t next; /* batch to sum next */
+    uint32_t seq;  /* of the group in force: answers of others mean nothing */
+    bool closing;  /* CLOSE was asked, not yet answered */
+    bool aborted;  /* ABORTED waits for that */
+} rui_local;
+
 typedef struct rui_worker {
     const ru_worker_options *opt;
     ru_arena *arena;
@@ -97,12 +125,13 @@ typedef struct rui_worker {
     ru_loop *loop;
     ru_link_tcp *link;
     ru_peer *node;
+    ru_elastic_device_ops ops;
     uint32_t waker;
     uint32_t seq;  /* of the step under way */
     bool aborting; /* words of the step under way mean nothing any more */
     bool led;      /* this worker led before: reports are open */
     bool ended;
-    bool target;
+    bool target, asked_to_stop;
     uint32_t workers; /* that computed the last step */
     ru_status end_status;
     char end_text[RU_ERR_TEXT_MAX];
@@ -117,6 +146,8 @@ typedef struct rui_worker {
     rui_cmd cmd;                   /* under way */
     ru_time step_begun, computed_at, verdict_at, updated_at;
     bool computed;
+
+    rui_local local;
 
     /* both, under lock */
     ru_mutex lock;
@@ -138,8 +169,16 @@ ru_elastic_device rui_worker_device(rui_worker *w);
 void rui_worker_words(void *self, ru_time now); /* waker */
 void rui_worker_command(rui_worker *w, const rui_cmd *cmd);
 
+/* worker_local.c */
+RU_MUST_USE ru_status rui_local_open(rui_worker *w, ru_err *err);
+void rui_local_stop(rui_worker *w);
+void rui_local_main(void *self);
+void rui_local_ops(ru_elastic_device_ops *ops);
+void *rui_local_grad(rui_worker *w, uint32_t tensor); /* memory of a gradient; NULL: anywhere */
+
 /* worker_compute.c */
-void rui_worker_compute(void *self); /* the compute thread */
+void rui_worker_post(rui_worker *w, const rui_word *x); /* any thread */
+void rui_worker_compute(void *self);                    /* the compute thread */
 
 /* worker_build.c */
 RU_MUST_USE ru_status rui_build_list(rui_worker *w, ru_err *err); /* tensors and states */

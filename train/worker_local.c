@@ -1,0 +1,204 @@
+/* Workers of one host sum their gradients in shared memory (comm/coll_shm): the adder thread.
+ *
+ * The gradients of every step stand in this process' segment, at the same offsets in every worker,
+ * whatever executable is in force. All members must sum in the same order, so batches go in the
+ * order of their numbers: one that is ready early waits for those before it.
+ *
+ *   loop    OPEN handles | REDUCE batch ... | CLOSE    --> adder
+ *   adder   LOCAL_OPENED | REDUCED batch ...| LOCAL_CLOSED --> loop */
+#include <string.h>
+
+#include "train/worker_impl.h"
+
+enum { ALIGN_BYTES = 64 };
+
+static ru_status keep_waiting(void *self)
+{
+    const rui_worker *w = self;
+    return ru_flag_get(&w->local.stop) != 0 ? RU_E_CANCELLED : RU_OK;
+}
+
+ru_status rui_local_open(rui_worker *w, ru_err *err)
+{
+    rui_local *l = &w->local;
+    l->at = RU_NEW(w->arena, int64_t, w->n_tensors);
+    l->pending = RU_NEW(w->arena, rui_local_batch, w->n_tensors);
+    l->ranges = RU_NEW(w->arena, ru_coll_shm_range, w->n_tensors);
+    if (l->at == NULL || l->pending == NULL || l->ranges == NULL) {
+        return RU_FAIL(err, RU_E_MEM, "no memory for a worker");
+    }
+    int64_t size = 0;
+    for (uint32_t k = 0; k < w->n_tensors; k++) {
+        l->at[k] = size;
+        size += (w->tensor_bytes[k] + ALIGN_BYTES - 1) / ALIGN_BYTES * ALIGN_BYTES;
+    }
+    const ru_coll_shm_options so = {
+        .name = "gradients", .data_bytes = size, .check = keep_waiting, .self = w};
+    RU_TRY(ru_coll_shm_open(&so, &l->shm, err));
+    return ru_thread_start(&l->thread, "adder", rui_local_main, w, err);
+}
+
+void *rui_local_grad(rui_worker *w, uint32_t tensor)
+{
+    return w->local.shm == NULL ? NULL
+                                : (uint8_t *)ru_coll_shm_data(w->local.shm) + w->local.at[tensor];
+}
+
+/* -- loop thread ------------------------------------------------------------------------------- */
+
+static const char *local_handle(void *self)
+{
+    rui_worker *w = self;
+    return w->local.shm == NULL ? NULL : ru_coll_shm_handle(w->local.shm);
+}
+
+static void local_open(void *self, const char *const *handles, uint32_t n, uint32_t rank,
+                       uint32_t epoch)
+{
+    rui_worker *w = self;
+    rui_local *l = &w->local;
+    l->seq++;
+    ru_mutex_lock(&w->lock);
+    l->open_asked = n <= RU_COLL_SHM_RANKS_MAX;
+    l->n = n <= RU_COLL_SHM_RANKS_MAX ? n : 0;
+    for (uint32_t k = 0; k < l->n; k++) {
+        strncpy(l->handles[k], handles[k], sizeof l->handles[k] - 1);
+    }
+    l->rank = rank;
+    l->epoch = epoch;
+    l->open_seq = l->seq;
+    memset(l->pending, 0, w->n_tensors * sizeof *l->pending);
+    ru_cond_signal(&l->changed);
+    ru_mutex_unlock(&w->lock);
+    if (n > RU_COLL_SHM_RANKS_MAX) {
+        rui_worker_post(
+            w, &(rui_word){.kind = RUI_WORD_LOCAL_OPENED, .seq = l->seq, .status = RU_E_LIMIT});
+    }
+}
+
+static void local_reduce(void *self, uint32_t batch, uint32_t first, uint32_t n, uint32_t iter)
+{
+    (void)iter;
+    rui_worker *w = self;
+    RU_CHECK(batch < w->n_tensors);
+    ru_mutex_lock(&w->lock);
+    w->local.pending[batch] = (rui_local_batch){.first = first, .n = n};
+    ru_cond_signal(&w->local.changed);
+    ru_mutex_unlock(&w->lock);
+}
+
+static void local_close(void *self)
+{
+    rui_worker *w = self;
+    w->local.seq++;
+    w->local.closing = true;
+    ru_flag_set(&w->local.stop, 1);
+    ru_mutex_lock(&w->lock);
+    w->local.close_asked = true;
+    ru_cond_signal(&w->local.changed);
+    ru_mutex_unlock(&w->lock);
+}
+
+void rui_local_ops(ru_elastic_device_ops *ops)
+{
+    ops->local_handle = local_handle;
+    ops->local_open = local_open;
+    ops->local_reduce = local_reduce;
+    ops->local_close = local_close;
+}
+
+void rui_local_stop(rui_worker *w)
+{
+    rui_local *l = &w->local;
+    if (l->thread.started) {
+        ru_flag_set(&l->stop, 1);
+        ru_mutex_lock(&w->lock);
+        l->quit = true;
+        ru_cond_signal(&l->changed);
+        ru_mutex_unlock(&w->lock);
+        ru_thread_join(&l->thread);
+    }
+    ru_coll_shm_close(l->shm);
+    l->shm = NULL;
+}
+
+/* -- adder thread ------------------------------------------------------------------------------ */
+
+static void join(rui_worker *w)
+{
+    rui_local *l = &w->local;
+    const char *handles[RU_COLL_SHM_RANKS_MAX];
+    for (uint32_t k = 0; k < l->n; k++) {
+        handles[k] = l->handles[k];
+    }
+    ru_err err = {0};
+    ru_status st = ru_coll_shm_join(l->shm, handles, l->n, l->rank, l->epoch, &err);
+    l->next = 0;
+    rui_worker_post(w,
+                    &(rui_word){.kind = RUI_WORD_LOCAL_OPENED, .seq = l->open_seq, .status = st});
+}
+
+static void add(rui_worker *w, uint32_t batch, rui_local_batch b)
+{
+    rui_local *l = &w->local;
+    for (uint32_t k = 0; k < b.n; k++) {
+        l->ranges[k] = (ru_coll_shm_range){.offset = l->at[b.first + k],
+                                           .size_bytes = w->tensor_bytes[b.first + k]};
+    }
+    ru_status st = ru_coll_shm_all_reduce(l->shm, RU_F32, l->ranges, b.n);
+    if (st == RU_OK) {
+        rui_worker_post(w,
+                        &(rui_word){.kind = RUI_WORD_REDUCED, .seq = l->open_seq, .tensor = batch});
+    }
+    l->next = b.first + b.n == w->n_tensors ? 0 : batch + 1;
+}
+
+/* What to do next, the lock held. */
+typedef enum local_do { DO_WAIT, DO_QUIT, DO_CLOSE, DO_OPEN, DO_ADD } local_do;
+
+static local_do choose(const rui_local *l)
+{
+    return l->quit                     ? DO_QUIT
+           : l->close_asked            ? DO_CLOSE
+           : l->open_asked             ? DO_OPEN
+           : l->pending[l->next].n > 0 ? DO_ADD
+                                       : DO_WAIT;
+}
+
+void rui_local_main(void *self)
+{
+    rui_worker *w = self;
+    rui_local *l = &w->local;
+    for (;;) {
+        ru_mutex_lock(&w->lock);
+        local_do what = choose(l);
+        while (what == DO_WAIT) {
+            ru_cond_wait(&l->changed, &w->lock);
+            what = choose(l);
+        }
+        uint32_t batch = l->next;
+        rui_local_batch b = l->pending[batch];
+        if (what == DO_ADD) {
+            l->pending[batch].n = 0;
+        } else if (what == DO_OPEN) {
+            l->open_asked = false;
+        } else if (what == DO_CLOSE) {
+            l->close_asked = false;
+            memset(l->pending, 0, w->n_tensors * sizeof *l->pending);
+            l->next = 0;
+        }
+        ru_mutex_unlock(&w->lock);
+        if (what == DO_QUIT) {
+            return;
+        }
+        if (what == DO_ADD) {
+            add(w, batch, b);
+        } else if (what == DO_OPEN) {
+            join(w);
+        } else {
+            ru_coll_shm_leave(l->shm);
+            ru_flag_set(&l->stop, 0);
+            rui_worker_post(w, &(rui_word){.kind = RUI_WORD_LOCAL_CLOSED});
+        }
+    }
+}
