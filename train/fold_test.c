@@ -1,0 +1,145 @@
+#include "train/fold.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "base/rng.h"
+#include "base/str.h"
+#include "test/test.h"
+
+typedef struct seen {
+    ru_text all;
+} seen;
+
+static void take(void *self, const char *text, int64_t n)
+{
+    seen *s = self;
+    ru_text_put_n(&s->all, text, n);
+    ru_text_put(&s->all, "\n");
+}
+
+static const int64_t ms = 1000000;
+
+static ru_fold *open_fold(ru_arena *a, seen *s, uint32_t workers, uint32_t lines, uint32_t bytes)
+{
+    ru_fold *f = NULL;
+    ru_err err;
+    *s = (seen){ru_text_arena(a)};
+    ru_fold_options o = {.workers_max = workers,
+                         .lines_max = lines,
+                         .line_bytes_max = bytes,
+                         .line = take,
+                         .self = s};
+    assert_ok(ru_fold_open(&o, a, &f, &err), err);
+    return f;
+}
+
+static void put(ru_fold *f, uint32_t worker, const char *text, int64_t at_ms)
+{
+    ru_fold_bytes(f, worker, text, (int64_t)strlen(text), (ru_time){at_ms * ms});
+}
+
+static void test_folds(void **state)
+{
+    (void)state;
+    ru_arena a;
+    ru_arena_init(&a, 0);
+    seen s;
+    ru_fold *f = open_fold(&a, &s, 8, 0, 0);
+    for (uint32_t k = 1; k <= 8; k++) {
+        put(f, k, "reading\n", 0);
+    }
+    assert_string_equal(s.all.p, "workers 1-8 | reading\n"); /* all wrote it: nobody to wait for */
+    s.all.n = 0;
+    put(f, 1, "a\nb\n", 10);
+    put(f, 3, "a\n", 11);
+    put(f, 4, "a\n", 12);
+    put(f, 2, "b\na\n", 13);
+    put(f, 1, "a\n", 14);
+    assert_int_equal(s.all.n, 0);
+    assert_int_equal(ru_fold_tick(f, (ru_time){209 * ms}).ns, 210 * ms);
+    assert_int_equal(ru_fold_tick(f, (ru_time){400 * ms}).ns, INT64_MAX);
+    assert_string_equal(s.all.p, "workers 1,3-4 | a\nworkers 1-2 | b\nworkers 1-2 | a\n");
+    s.all.n = 0;
+    ru_fold_workers(f, 1, (ru_time){500 * ms});
+    put(f, 5, "alone\n", 501);
+    assert_string_equal(s.all.p, "worker 5 | alone\n");
+    ru_arena_fini(&a);
+}
+
+static void test_pieces(void **state)
+{
+    (void)state;
+    ru_arena a;
+    ru_arena_init(&a, 0);
+    seen s;
+    ru_fold *f = open_fold(&a, &s, 2, 0, 8);
+    ru_fold_workers(f, 1, (ru_time){0});
+    put(f, 1, "ab", 0);
+    put(f, 1, "cd\n10%\r20%\r", 0);
+    put(f, 1, "30%\r\n\n", 0);
+    put(f, 1, "123456789\n", 0);
+    put(f, 7, "beyond\n", 0);
+    put(f, 2, "no end", 0);
+    ru_fold_end(f, 2, (ru_time){0});
+    assert_string_equal(s.all.p, "worker 1 | abcd\nworker 1 | 30%\nworker 1 | \n"
+                                 "worker 1 | 12345678\nworker 1 | 9\nworker 7 | beyond\n"
+                                 "worker 2 | no end\n");
+    ru_arena_fini(&a);
+}
+
+/* Whatever comes in whatever cuts: each worker's lines come out once, in their order; nothing is
+ * allocated after open. */
+static void test_order_is_kept(void **state)
+{
+    (void)state;
+    enum { WORKERS = 40, LINES = 40 };
+    ru_rng r = ru_rng_from(ru_test_seed(), 9);
+    for (uint32_t round = 0; round < 20; round++) {
+        ru_arena a;
+        ru_arena_init(&a, 0);
+        seen s;
+        ru_fold *f = open_fold(&a, &s, WORKERS, 1 + ru_rng_below(&r, 30), 0);
+        static char out[1 << 20];
+        s.all = ru_text_into(out, sizeof out);
+        uint32_t next[WORKERS] = {0};
+        uint32_t word[WORKERS][LINES];
+        ru_alloc_seal();
+        for (int64_t t = 0; t < WORKERS * LINES; t++) {
+            uint32_t k = ru_rng_below(&r, WORKERS);
+            if (next[k] < LINES) {
+                uint32_t w = word[k][next[k]++] = ru_rng_below(&r, 5);
+                char text[16];
+                int n = snprintf(text, sizeof text, "w%u\n", w);
+                ru_fold_bytes(f, k + 1, text, 1, (ru_time){t * ms});
+                ru_fold_bytes(f, k + 1, text + 1, n - 1, (ru_time){t * ms});
+            }
+        }
+        ru_fold_flush(f);
+        ru_alloc_unseal();
+        uint32_t seen_of[WORKERS] = {0};
+        ru_str rest = ru_str_c(s.all.p), line;
+        while (ru_str_next(&rest, '\n', &line)) {
+            int64_t bar = ru_str_find(line, " | ");
+            uint32_t w = (uint32_t)(line.p[bar + 4] - '0');
+            ru_str names = ru_str_n(line.p, bar), part;
+            names = ru_str_from(names, ru_str_find(names, " ") + 1);
+            while (ru_str_next(&names, ',', &part)) {
+                int64_t lo, hi, dash = ru_str_find(part, "-");
+                assert_true(ru_str_i64(dash < 0 ? part : ru_str_n(part.p, dash), &lo));
+                hi = lo;
+                assert_true(dash < 0 || ru_str_i64(ru_str_from(part, dash + 1), &hi));
+                for (int64_t k = lo; k <= hi; k++) {
+                    assert_int_equal(word[k - 1][seen_of[k - 1]++], w);
+                }
+            }
+        }
+        for (uint32_t k = 0; k < WORKERS; k++) {
+            assert_int_equal(seen_of[k], next[k]);
+        }
+        ru_arena_fini(&a);
+    }
+}
+
+RU_TESTS(train_fold, cmocka_unit_test(test_folds), cmocka_unit_test(test_pieces),
+         cmocka_unit_test(test_order_is_kept))
