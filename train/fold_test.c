@@ -119,7 +119,7 @@ static void test_order_is_kept(void **state)
         ru_alloc_unseal();
         uint32_t seen_of[WORKERS] = {0};
         ru_str rest = ru_str_c(s.all.p), line;
-        while (ru_str_next(&rest, '\n', &line)) {
+        while (ru_str_next(&rest, '\n', &line) && line.n > 0) {
             int64_t bar = ru_str_find(line, " | ");
             uint32_t w = (uint32_t)(line.p[bar + 4] - '0');
             ru_str names = ru_str_n(line.p, bar), part;
