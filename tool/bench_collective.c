@@ -1,7 +1,6 @@
 /* rubato bench collective: all-reduce of real processes against Open MPI and gloo, in turns. */
 #include "tool/bench_collective.h"
 
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,94 +11,17 @@
 
 enum { RANKS_MAX = 8, ROUNDS = 7, ROUNDS_QUICK = 3 };
 
-static const int64_t answer_max_ns = (int64_t)120 * 1000000000;
-
-/* The processes of one side. */
-typedef struct team {
-    const char *name;
-    const char *detail;  /* what it says of itself */
-    const char *missing; /* not NULL: why it cannot be measured */
-    ru_process *p[RANKS_MAX];
-    uint32_t n;          /* processes that we talk to: ranks, or the starter of Open MPI */
-    double per_op_s;     /* of the last measurement: how many fit into a round */
-    double took[ROUNDS]; /* seconds of one operation */
-} team;
-
-static void team_close(team *t)
-{
-    for (uint32_t r = 0; r < t->n; r++) {
-        if (t->p[r] != NULL && ru_process_write(t->p[r], "quit\n", 5, NULL) != RU_OK) {
-            ru_process_kill(t->p[r], SIGKILL);
-        }
-    }
-    for (uint32_t r = 0; r < t->n; r++) {
-        if (t->p[r] != NULL) {
-            (void)ru_process_wait(t->p[r]);
-        }
-        ru_process_close(t->p[r]);
-        t->p[r] = NULL;
-    }
-    t->n = 0;
-}
-
-/* Threads of mathematics libraries have no place here. */
-static const char *const unset[] = {"OPENBLAS_CORETYPE", "OPENBLAS_L2_SIZE", "OMP_NUM_THREADS",
-                                    NULL};
-
-static ru_status team_start_one(team *t, const char *const *argv, ru_err *err)
-{
-    static const char *const set[] = {"OMPI_ALLOW_RUN_AS_ROOT=1",
-                                      "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1", NULL};
-    ru_process_options opt = {
-        .argv = argv, .unset = unset, .set = set, .pipe_in = true, .pipe_out = true};
-    RU_TRY(ru_process_start(&opt, &t->p[t->n], err));
-    t->n++;
-    return RU_OK;
-}
-
-/* The line "ready REST" of process r; REST in the arena. */
-static ru_status team_ready(team *t, uint32_t r, ru_arena *arena, const char **rest, ru_err *err)
-{
-    const char *line;
-    RU_TRY(ru_process_line(t->p[r], answer_max_ns, &line, err));
-    if (line == NULL || strncmp(line, "ready ", 6) != 0) {
-        return RU_FAIL(err, RU_E_PEER, "%s did not start: '%s'", t->name, line != NULL ? line : "");
-    }
-    *rest = ru_arena_str(arena, line + 6);
-    return RU_OK;
-}
-
-static ru_status team_run(team *t, int64_t bytes, int64_t times, double *per_op_s, ru_err *err)
-{
-    char line[64];
-    int n = snprintf(line, sizeof line, "%lld %lld\n", (long long)bytes, (long long)times);
-    for (uint32_t r = 0; r < t->n; r++) {
-        RU_TRY(ru_process_write(t->p[r], line, n, err));
-    }
-    for (uint32_t r = 0; r < t->n; r++) {
-        const char *answer;
-        RU_TRY(ru_process_line(t->p[r], answer_max_ns, &answer, err));
-        double s = answer != NULL ? strtod(answer, NULL) : 0;
-        if (!(s > 0)) {
-            return RU_FAIL(err, RU_E_PEER, "%s answered '%s', seconds were expected", t->name,
-                           answer != NULL ? answer : "");
-        }
-        *per_op_s = r == 0 ? s / (double)times : *per_op_s;
-    }
-    return RU_OK;
-}
-
 /* -- the three sides ------------------------------------------------------------------------------
  */
 
-static const char *number(ru_arena *a, int64_t x)
+const char *rui_team_number(ru_arena *a, int64_t x)
 {
     return ru_arena_printf(a, "%lld", (long long)x);
 }
 
-static ru_status start_ours(team *t, ru_bench *b, uint32_t n, int64_t bytes_max, ru_err *err)
+static ru_status start_ours(rui_team *t, ru_bench *b, uint32_t n, int64_t bytes_max, ru_err *err)
 {
-    *t = (team){.name = "rubato"};
+    *t = (rui_team){.name = "rubato"};
     const char *handles = "join", *handle;
     for (uint32_t r = 0; r < n; r++) {
         const char *argv[] = {ru_bench_self(b->arena),
@@ -107,12 +29,12 @@ static ru_status start_ours(team *t, ru_bench *b, uint32_t n, int64_t bytes_max,
                               "--worker",
                               "collective",
                               "shm",
-                              number(b->arena, r),
-                              number(b->arena, n),
-                              number(b->arena, bytes_max),
+                              rui_team_number(b->arena, r),
+                              rui_team_number(b->arena, n),
+                              rui_team_number(b->arena, bytes_max),
                               NULL};
-        RU_TRY(team_start_one(t, argv, err));
-        RU_TRY(team_ready(t, r, b->arena, &handle, err));
+        RU_TRY(rui_team_start_one(t, argv, err));
+        RU_TRY(rui_team_ready(t, r, b->arena, &handle, err));
         handles = ru_arena_printf(b->arena, "%s %s", handles, handle);
     }
     handles = ru_arena_printf(b->arena, "%s\n", handles);
@@ -129,14 +51,14 @@ static ru_status build_mpi(ru_bench *b, const char **program, ru_err *err)
     *program = ru_arena_printf(b->arena, "%s/coll_mpi", b->dir);
     const char *argv[] = {"mpicc", "-O2", "-o", *program, source, NULL};
     ru_process *p;
-    ru_process_options opt = {.argv = argv, .unset = unset};
+    ru_process_options opt = {.argv = argv};
     RU_TRY(ru_process_start(&opt, &p, err));
     int code = ru_process_wait(p);
     ru_process_close(p);
     return code == 0 ? RU_OK : RU_FAIL(err, RU_E_PEER, "mpicc ended with %d", code);
 }
 
-static ru_status start_mpi(team *t, ru_bench *b, uint32_t n, int64_t bytes_max, ru_err *err)
+static ru_status start_mpi(rui_team *t, ru_bench *b, uint32_t n, int64_t bytes_max, ru_err *err)
 {
     const char *program;
     RU_TRY(build_mpi(b, &program, err));
@@ -148,16 +70,16 @@ static ru_status start_mpi(team *t, ru_bench *b, uint32_t n, int64_t bytes_max, 
                           "btl_base_warn_component_unused",
                           "0",
                           "-np",
-                          number(b->arena, n),
+                          rui_team_number(b->arena, n),
                           program,
                           b->dir,
-                          number(b->arena, bytes_max),
+                          rui_team_number(b->arena, bytes_max),
                           NULL};
-    RU_TRY(team_start_one(t, argv, err));
-    return team_ready(t, 0, b->arena, &t->detail, err);
+    RU_TRY(rui_team_start_one(t, argv, err));
+    return rui_team_ready(t, 0, b->arena, &t->detail, err);
 }
 
-static ru_status start_gloo(team *t, ru_bench *b, uint32_t n, int64_t bytes_max, ru_err *err)
+static ru_status start_gloo(rui_team *t, ru_bench *b, uint32_t n, int64_t bytes_max, ru_err *err)
 {
     const char *store =
         ru_arena_printf(b->arena, "%s/gloo.%lld.%u", b->dir, (long long)ru_self_pid(), n);
@@ -169,29 +91,29 @@ static ru_status start_gloo(team *t, ru_bench *b, uint32_t n, int64_t bytes_max,
         const char *argv[] = {
             "python3",
             ru_arena_printf(b->arena, "%s/coll_gloo.py", ru_bench_scripts(b->arena)),
-            number(b->arena, r),
-            number(b->arena, n),
+            rui_team_number(b->arena, r),
+            rui_team_number(b->arena, n),
             store,
-            number(b->arena, bytes_max),
+            rui_team_number(b->arena, bytes_max),
             NULL};
-        RU_TRY(team_start_one(t, argv, err));
+        RU_TRY(rui_team_start_one(t, argv, err));
     }
     for (uint32_t r = 0; r < n; r++) {
-        RU_TRY(team_ready(t, r, b->arena, &t->detail, err));
+        RU_TRY(rui_team_ready(t, r, b->arena, &t->detail, err));
     }
     return RU_OK;
 }
 
-typedef ru_status (*start_fn)(team *, ru_bench *, uint32_t, int64_t, ru_err *);
+typedef ru_status (*start_fn)(rui_team *, ru_bench *, uint32_t, int64_t, ru_err *);
 
 /* A peer that does not start is missing, not an error. */
-static void start_peer(team *t, const char *name, const char *install, start_fn start, ru_bench *b,
-                       uint32_t n, int64_t bytes_max)
+static void start_peer(rui_team *t, const char *name, const char *install, start_fn start,
+                       ru_bench *b, uint32_t n, int64_t bytes_max)
 {
     ru_err err = {0};
-    *t = (team){.name = name, .detail = name};
+    *t = (rui_team){.name = name, .detail = name};
     if (start(t, b, n, bytes_max, &err) != RU_OK) {
-        team_close(t);
+        rui_team_close(t);
         t->missing = ru_arena_printf(b->arena, "%s; %s", err.text, install);
     }
 }
@@ -200,36 +122,36 @@ static void start_peer(team *t, const char *name, const char *install, start_fn 
  */
 
 /* Times that fill about `seconds`. */
-static int64_t times_for(const team *t, double seconds)
+static int64_t times_for(const rui_team *t, double seconds)
 {
     double n = seconds / t->per_op_s;
     return n < 1 ? 1 : n > 100000 ? 100000 : (int64_t)n;
 }
 
-static ru_status measure(team *teams, uint32_t n_teams, int64_t bytes, const ru_bench *b,
+static ru_status measure(rui_team *teams, uint32_t n_teams, int64_t bytes, const ru_bench *b,
                          ru_err *err)
 {
     uint32_t rounds = b->quick ? ROUNDS_QUICK : ROUNDS;
     double seconds = b->quick ? 0.05 : 0.15;
     for (uint32_t k = 0; k < n_teams; k++) {
         if (teams[k].missing == NULL) {
-            RU_TRY(team_run(&teams[k], bytes, 3, &teams[k].per_op_s, err));
-            RU_TRY(team_run(&teams[k], bytes, times_for(&teams[k], seconds / 3), &teams[k].per_op_s,
-                            err));
+            RU_TRY(rui_team_run(&teams[k], bytes, 3, "", &teams[k].per_op_s, err));
+            RU_TRY(rui_team_run(&teams[k], bytes, times_for(&teams[k], seconds / 3), "",
+                                &teams[k].per_op_s, err));
         }
     }
     for (uint32_t r = 0; r < rounds; r++) {
         for (uint32_t k = 0; k < n_teams; k++) {
-            team *t = &teams[k];
+            rui_team *t = &teams[k];
             if (t->missing == NULL) {
-                RU_TRY(team_run(t, bytes, times_for(t, seconds), &t->took[r], err));
+                RU_TRY(rui_team_run(t, bytes, times_for(t, seconds), "", &t->took[r], err));
             }
         }
     }
     return RU_OK;
 }
 
-static const char *size_name(ru_arena *a, int64_t bytes)
+const char *rui_team_size(ru_arena *a, int64_t bytes)
 {
     bool large = bytes >= 1 << 20;
     return ru_arena_printf(a, "%lld %s", (long long)(bytes >> (large ? 20 : 10)),
@@ -237,7 +159,7 @@ static const char *size_name(ru_arena *a, int64_t bytes)
 }
 
 /* One row a peer: bus bandwidth from 1 MiB on, microseconds below. */
-static ru_status report(ru_bench *b, const char *link, const team *ours, const team *theirs,
+static ru_status report(ru_bench *b, const char *link, const rui_team *ours, const rui_team *theirs,
                         uint32_t n, int64_t bytes, double goal, ru_err *err)
 {
     bool large = bytes >= 1 << 20;
@@ -248,13 +170,13 @@ static ru_status report(ru_bench *b, const char *link, const team *ours, const t
         mine[r] = large ? moved / ours->took[r] : ours->took[r] * 1e6;
         other[r] = large ? moved / theirs->took[r] : theirs->took[r] * 1e6;
     }
-    ru_bench_row row = {
-        .name = ru_arena_printf(b->arena, "%s %u ranks %s", link, n, size_name(b->arena, bytes)),
-        .unit = large ? "GB/s" : "us",
-        .lower = !large,
-        .peer = theirs->detail,
-        .missing = theirs->missing,
-        .goal = goal};
+    ru_bench_row row = {.name = ru_arena_printf(b->arena, "%s %u ranks %s", link, n,
+                                                rui_team_size(b->arena, bytes)),
+                        .unit = large ? "GB/s" : "us",
+                        .lower = !large,
+                        .peer = theirs->detail,
+                        .missing = theirs->missing,
+                        .goal = goal};
     row.ours = ru_bench_stat_of(mine, rounds);
     if (theirs->missing == NULL) {
         row.theirs = ru_bench_stat_of(other, rounds);
@@ -267,7 +189,7 @@ static const int64_t sizes[] = {1 << 10, 8 << 10, 64 << 10, 256 << 10,
 
 static ru_status shm_ranks(ru_bench *b, uint32_t n, ru_err *err)
 {
-    team teams[3];
+    rui_team teams[3];
     int64_t most = sizes[RU_ARRAY_LEN(sizes) - 1];
     ru_status st = start_ours(&teams[0], b, n, most, err);
     start_peer(&teams[1], "Open MPI", "apt-get install openmpi-bin libopenmpi-dev", start_mpi, b, n,
@@ -275,7 +197,7 @@ static ru_status shm_ranks(ru_bench *b, uint32_t n, ru_err *err)
     start_peer(&teams[2], "gloo", "pip install torch", start_gloo, b, n, most);
     for (uint32_t k = 0; k < RU_ARRAY_LEN(sizes) && st == RU_OK; k++) {
         const char *name = ru_arena_printf(b->arena, "shared memory %u ranks %s", n,
-                                           size_name(b->arena, sizes[k]));
+                                           rui_team_size(b->arena, sizes[k]));
         if (!ru_bench_wants(b, name)) {
             continue;
         }
@@ -286,20 +208,26 @@ static ru_status shm_ranks(ru_bench *b, uint32_t n, ru_err *err)
         }
     }
     for (uint32_t k = 0; k < 3; k++) {
-        team_close(&teams[k]);
+        rui_team_close(&teams[k]);
     }
     return st;
+}
+
+/* Could a row that begins so be wanted? The name of a row goes on after it. */
+static bool may_want(const ru_bench *b, const char *begin)
+{
+    return strstr(b->only, "ranks") == NULL || strstr(b->only, begin) != NULL ||
+           ru_bench_wants(b, begin);
 }
 
 ru_status ru_bench_collective(ru_bench *b, ru_err *err)
 {
     for (uint32_t n = 2; n <= RANKS_MAX; n *= 2) {
-        const char *name = ru_arena_printf(b->arena, "shared memory %u ranks", n);
-        /* The name of a row may hold more than this. */
-        bool wanted = strstr(b->only, "ranks") == NULL || strstr(b->only, name) != NULL ||
-                      ru_bench_wants(b, name);
-        if (wanted) {
+        if (may_want(b, ru_arena_printf(b->arena, "shared memory %u ranks", n))) {
             RU_TRY(shm_ranks(b, n, err));
+        }
+        if (may_want(b, ru_arena_printf(b->arena, "1 Gbit/s %u ranks", n))) {
+            RU_TRY(rui_bench_coll_lab(b, n, err));
         }
     }
     return RU_OK;

@@ -1,0 +1,249 @@
+/* The collectives benchmark in the network laboratory: one host a rank, links of 1 Gbit/s both
+ * ways. Every algorithm is measured alone, a fit of short probes chooses as a training would, and
+ * the choice is measured beside the best and beside gloo, in turns. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "env/file.h"
+#include "env/process.h"
+#include "plan/coll.h"
+#include "tool/bench_collective.h"
+
+enum { ROUNDS = 5, ROUNDS_QUICK = 3, SIZES = 8, STATICS = 6, PORT = 7501 };
+
+static const int64_t sizes[SIZES] = {1 << 10, 8 << 10, 64 << 10, 256 << 10,
+                                     1 << 20, 4 << 20, 16 << 20, 64 << 20};
+static const ru_coll_algo statics[STATICS] = {RU_ALGO_RING, RU_ALGO_HALVING,     RU_ALGO_DOUBLING,
+                                              RU_ALGO_TREE, RU_ALGO_DOUBLE_TREE, RU_ALGO_DIRECT};
+
+/* Goodput of a link of 1 Gbit/s is 119 MB/s. */
+static const double bus_goal = 117, small_goal_us = 150;
+
+typedef struct lab {
+    ru_bench *b;
+    const char *script;
+    uint32_t n;
+    int64_t most;
+    rui_team ours, gloo;
+    ru_coll_cost costs[RU_COLL_ALGOS];
+} lab;
+
+static ru_status run_script(const lab *l, const char *what, const char *arg, ru_err *err)
+{
+    const char *argv[] = {l->script, what, "rucoll", arg, arg != NULL ? "--rate" : NULL,
+                          "1gbit",   NULL};
+    ru_process *p;
+    ru_process_options opt = {.argv = argv, .quiet = true};
+    RU_TRY(ru_process_start(&opt, &p, err));
+    int code = ru_process_wait(p);
+    ru_process_close(p);
+    return code == 0 ? RU_OK
+                     : RU_FAIL(err, RU_E_PEER, "%s %s ended with %d", l->script, what, code);
+}
+
+static ru_status start_ours(lab *l, ru_err *err)
+{
+    l->ours = (rui_team){.name = "rubato"};
+    ru_arena *a = l->b->arena;
+    for (uint32_t r = 0; r < l->n; r++) {
+        const char *argv[32] = {l->script,
+                                "in",
+                                "rucoll",
+                                rui_team_number(a, r + 1),
+                                ru_bench_self(a),
+                                "bench",
+                                "--worker",
+                                "collective",
+                                "net",
+                                rui_team_number(a, r),
+                                rui_team_number(a, l->n),
+                                rui_team_number(a, l->most)};
+        for (uint32_t q = 0; q < l->n; q++) {
+            argv[12 + q] = ru_arena_printf(a, "10.77.0.%u:%d", q + 1, PORT);
+        }
+        RU_TRY(rui_team_start_one(&l->ours, argv, err));
+    }
+    for (uint32_t r = 0; r < l->n; r++) {
+        RU_TRY(rui_team_ready(&l->ours, r, a, &l->ours.detail, err));
+    }
+    return RU_OK;
+}
+
+static ru_status start_gloo(lab *l, ru_err *err)
+{
+    l->gloo = (rui_team){.name = "gloo", .detail = "gloo"};
+    ru_arena *a = l->b->arena;
+    for (uint32_t r = 0; r < l->n; r++) {
+        const char *argv[] = {l->script,
+                              "in",
+                              "rucoll",
+                              rui_team_number(a, r + 1),
+                              "env",
+                              "GLOO_SOCKET_IFNAME=eth0",
+                              "python3",
+                              ru_arena_printf(a, "%s/coll_gloo.py", ru_bench_scripts(a)),
+                              rui_team_number(a, r),
+                              rui_team_number(a, l->n),
+                              "tcp://10.77.0.1:7500",
+                              rui_team_number(a, l->most),
+                              NULL};
+        RU_TRY(rui_team_start_one(&l->gloo, argv, err));
+    }
+    for (uint32_t r = 0; r < l->n; r++) {
+        RU_TRY(rui_team_ready(&l->gloo, r, a, &l->gloo.detail, err));
+    }
+    return RU_OK;
+}
+
+static int64_t times_for(double per_op_s, double seconds)
+{
+    double n = seconds / per_op_s;
+    return n < 1 ? 1 : n > 20000 ? 20000 : (int64_t)n;
+}
+
+/* Short probes of every algorithm, as at the start of a training, and the fit. */
+static ru_status probe(lab *l, ru_err *err)
+{
+    for (uint32_t k = 0; k < STATICS; k++) {
+        ru_coll_point points[SIZES];
+        uint32_t n = 0;
+        const char *extra = ru_arena_printf(l->b->arena, " %s", ru_coll_algo_name(statics[k]));
+        for (uint32_t s = 0; s < SIZES && sizes[s] <= 16 << 20 && sizes[s] <= l->most; s++) {
+            double best = 0, took;
+            for (uint32_t i = 0; i < 3; i++) {
+                int64_t times = sizes[s] < 1 << 20 ? 20 : 1;
+                RU_TRY(rui_team_run(&l->ours, sizes[s], times, extra, &took, err));
+                best = i == 0 || took < best ? took : best;
+            }
+            points[n++] = (ru_coll_point){sizes[s], (int64_t)(best * 1e9)};
+        }
+        RU_TRY(ru_cost_coll_fit(RU_COLL_ALL_REDUCE, statics[k], l->n, points, n,
+                                &l->costs[statics[k]], err));
+    }
+    return RU_OK;
+}
+
+typedef struct variant {
+    const char *name, *extra;
+    rui_team *team;
+    double first_s, took[ROUNDS];
+} variant;
+
+static ru_status measure(lab *l, variant *v, uint32_t n, int64_t bytes, ru_err *err)
+{
+    uint32_t rounds = l->b->quick ? ROUNDS_QUICK : ROUNDS;
+    double seconds = l->b->quick ? 0.1 : 0.2;
+    for (uint32_t k = 0; k < n; k++) {
+        RU_TRY(rui_team_run(v[k].team, bytes, 2, v[k].extra, &v[k].first_s, err));
+        RU_TRY(rui_team_run(v[k].team, bytes, times_for(v[k].first_s, seconds / 4), v[k].extra,
+                            &v[k].first_s, err));
+    }
+    for (uint32_t r = 0; r < rounds; r++) {
+        for (uint32_t k = 0; k < n; k++) {
+            RU_TRY(rui_team_run(v[k].team, bytes, times_for(v[k].first_s, seconds), v[k].extra,
+                                &v[k].took[r], err));
+        }
+    }
+    return RU_OK;
+}
+
+static ru_bench_stat stat_of(const lab *l, const variant *v, int64_t bytes)
+{
+    uint32_t rounds = l->b->quick ? ROUNDS_QUICK : ROUNDS;
+    double out[ROUNDS], moved = 2.0 * (l->n - 1) / l->n * (double)bytes * 1e-6;
+    for (uint32_t r = 0; r < rounds; r++) {
+        out[r] = bytes >= 1 << 20 ? moved / v->took[r] : v->took[r] * 1e6;
+    }
+    return ru_bench_stat_of(out, rounds);
+}
+
+static ru_status row(const lab *l, const char *what, int64_t bytes, const variant *ours,
+                     const variant *theirs, const char *missing, double goal, ru_err *err)
+{
+    bool large = bytes >= 1 << 20;
+    ru_bench_row x = {.name = ru_arena_printf(l->b->arena, "1 Gbit/s %u ranks %s%s", l->n,
+                                              rui_team_size(l->b->arena, bytes), what),
+                      .unit = large ? "MB/s" : "us",
+                      .lower = !large,
+                      .ours = stat_of(l, ours, bytes),
+                      .goal = goal};
+    if (theirs != NULL) {
+        x.theirs = stat_of(l, theirs, bytes);
+        x.peer = theirs->name;
+    } else if (missing != NULL) {
+        x.peer = "gloo";
+        x.missing = missing;
+    }
+    return ru_bench_add(l->b, &x, err);
+}
+
+static ru_status one_size(lab *l, int64_t bytes, ru_err *err)
+{
+    ru_arena *a = l->b->arena;
+    ru_coll_choice_in in = {
+        .n_ranks = l->n, .costs = l->costs, .sizes_bytes = &bytes, .n_sizes = 1};
+    ru_coll_choice_plan plan;
+    RU_TRY(ru_plan_coll_choose(&in, a, &plan, err));
+    RU_TRY(ru_plan_coll_choose_check(&in, &plan, err));
+    const ru_coll_choice *c = plan.at;
+    variant v[STATICS + 2] = {{.name = ru_coll_algo_name(c->algo), .team = &l->ours}};
+    v[0].extra = ru_arena_printf(a, " %s %lld %u", v[0].name, (long long)c->chunk_bytes, c->depth);
+    for (uint32_t k = 0; k < STATICS; k++) {
+        v[1 + k] = (variant){.name = ru_coll_algo_name(statics[k]), .team = &l->ours};
+        v[1 + k].extra = ru_arena_printf(a, " %s", v[1 + k].name);
+    }
+    bool peer = l->gloo.missing == NULL;
+    v[STATICS + 1] = (variant){.name = l->gloo.detail, .extra = "", .team = &l->gloo};
+    RU_TRY(measure(l, v, STATICS + 1 + (peer ? 1 : 0), bytes, err));
+    uint32_t best = 1;
+    for (uint32_t k = 2; k <= STATICS; k++) {
+        ru_bench_stat x = stat_of(l, &v[k], bytes), y = stat_of(l, &v[best], bytes);
+        bool better = bytes >= 1 << 20 ? x.median > y.median : x.median < y.median;
+        best = better ? k : best;
+    }
+    double goal = bytes >= 1 << 20 ? bus_goal : bytes == 1 << 10 ? small_goal_us : 0;
+    RU_TRY(row(l, "", bytes, &v[0], NULL, NULL, goal, err));
+    RU_TRY(row(l, ru_arena_printf(a, " %s, best", v[0].name), bytes, &v[0], &v[best], NULL, 0.95,
+               err));
+    return row(l, " gloo", bytes, &v[0], peer ? &v[STATICS + 1] : NULL, l->gloo.missing, 0, err);
+}
+
+static ru_status all_sizes(lab *l, ru_err *err)
+{
+    ru_err why = {0};
+    RU_TRY(start_ours(l, err));
+    if (start_gloo(l, &why) != RU_OK) {
+        rui_team_close(&l->gloo);
+        l->gloo.missing = ru_arena_printf(l->b->arena, "%s; pip install torch numpy", why.text);
+    }
+    RU_TRY(probe(l, err));
+    for (uint32_t s = 0; s < SIZES && sizes[s] <= l->most; s++) {
+        const char *name = ru_arena_printf(l->b->arena, "1 Gbit/s %u ranks %s", l->n,
+                                           rui_team_size(l->b->arena, sizes[s]));
+        if (ru_bench_wants(l->b, name)) {
+            RU_TRY(one_size(l, sizes[s], err));
+        }
+    }
+    return RU_OK;
+}
+
+ru_status rui_bench_coll_lab(ru_bench *b, uint32_t n, ru_err *err)
+{
+    lab l = {.b = b, .n = n, .most = b->quick ? 16 << 20 : 64 << 20};
+    l.script = ru_arena_printf(b->arena, "%s/../test/lab/net.sh", ru_bench_scripts(b->arena));
+    if (run_script(&l, "check", NULL, err) != RU_OK) {
+        fprintf(stderr, "1 Gbit/s %u ranks: skipped: no network laboratory here (%s check)\n", n,
+                l.script);
+        return RU_OK;
+    }
+    RU_TRY(run_script(&l, "up", rui_team_number(b->arena, n), err));
+    ru_status st = all_sizes(&l, err);
+    rui_team_close(&l.ours);
+    rui_team_close(&l.gloo);
+    ru_err ignored;
+    if (run_script(&l, "down", NULL, &ignored) != RU_OK) {
+        fprintf(stderr, "%s\n", ignored.text);
+    }
+    return st;
+}
