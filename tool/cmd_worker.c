@@ -89,7 +89,7 @@ static const ru_opt opts[] = {
 static const ru_example examples[] = {
     {"rubato worker --join 10.0.0.5:4000 --token-file runs/digits-1/token",
      "one more worker for a job that runs"},
-    {"RUBATO_TOKEN=... rubato worker --join node7:4000", "the same on another host"},
+    {"rubato worker --join node7:4000", "the same with the token in RUBATO_TOKEN"},
 };
 
 static void say_address(void *self, const char *address)

@@ -42,7 +42,7 @@ typedef struct launcher {
     uint32_t n_children, n_alive, threads;
     uint64_t *cores; /* [n_max] mask of each slot */
     bool begun;      /* the first step was reported, or the start */
-    bool summary;    /* the job ended well: somebody wrote the summary */
+    bool summary;    /* the job ended well: a worker here wrote the summary, or ended with it */
     bool stopping;
     bool founded; /* the other founders were started */
     int code;     /* of the first child that failed */
@@ -344,6 +344,7 @@ static void on_end(void *self, int64_t pid, ru_time now)
     int code = ru_process_wait(c->p);
     c->alive = false;
     l->n_alive--;
+    l->summary = l->summary || (code == 0 && !l->stopping);
     if (code != 0 && l->code == 0) {
         l->code = code < 128 ? code : 1;
     }
@@ -351,7 +352,7 @@ static void on_end(void *self, int64_t pid, ru_time now)
         (void)fprintf(stderr, "worker process %u (pid %lld) was ended by signal %d\n", c->rank,
                       (long long)ru_process_id(c->p), code - 128);
     }
-    bool over = l->summary || l->stopping || code == 0; /* a worker ends well with its job */
+    bool over = l->summary || l->stopping;
     if (l->n_alive == 0) {
         ru_loop_stop(l->loop);
     } else if (!over && !l->begun && code != 0) {

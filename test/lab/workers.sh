@@ -1,0 +1,188 @@
+#!/bin/sh
+# Real worker processes on this machine: workers.sh PATH_OF_RUBATO
+#
+#   1. 2 and 4 workers give the losses of one process (MLP, LeNet, GPT) within rounding, over shared
+#      memory and over sockets;
+#   2. the same workers twice with --deterministic: the same bytes in model and optimizer, which are
+#      those of one process with as many micro-batches;
+#   3. kill -9 of a worker and of the leader: no sample lost or repeated, every step told once;
+#   4. three kills and two joins in one run, a worker that leaves when asked;
+#   5. Ctrl-C once saves at a step boundary, and the run goes on with another number of workers;
+#   6. a peer without the token is refused; below the least number a worker is started again.
+set -eu
+rubato=$(realpath "$1")
+work=$(mktemp -d "${TMPDIR:-/tmp}/rubato-workers-XXXXXX")
+cd "$work"
+export XDG_CACHE_HOME="$work/cache"
+failed=0
+pids=
+cleanup() {
+    for p in $pids; do kill -9 "$p" 2>/dev/null || true; done
+    rm -rf "$work"
+}
+trap cleanup EXIT
+
+fail() {
+    echo "FAIL: $*" >&2
+    failed=1
+}
+
+# losses A B TOLERANCE: the runs' losses agree at every step
+losses() {
+    grep '"rubato.train.step/1"' "$1" | sed 's/.*"step":\([0-9]*\),.*"loss":\([^,]*\),.*/\1 \2/' >a.txt
+    grep '"rubato.train.step/1"' "$2" | sed 's/.*"step":\([0-9]*\),.*"loss":\([^,]*\),.*/\1 \2/' >b.txt
+    [ "$(wc -l <a.txt)" = "$(wc -l <b.txt)" ] || fail "$2 tells $(wc -l <b.txt) steps, $1 $(wc -l <a.txt)"
+    worst=$(paste a.txt b.txt | awk '
+        $1 != $3 { print 9; exit }
+        { d = $2 - $4; d = d < 0 ? -d : d; d /= ($2 > 1 ? $2 : 1); if (d > w) w = d }
+        END { print w + 0 }' | head -1)
+    if awk "BEGIN { exit !($worst <= $3) }"; then
+        echo "ok: $2 against $1: worst difference $worst"
+    else
+        fail "$2 against $1: worst difference of losses $worst, at most $3"
+    fi
+}
+
+# whole RUN STEPS: nothing lost, nothing repeated, every step told once and in order
+whole() {
+    tail -1 "$1/metrics.jsonl" | grep -q '"samples_lost":0,"samples_repeated":0' ||
+        fail "$1: $(tail -1 "$1/metrics.jsonl" | cut -c1-200)"
+    grep '"rubato.train.step/1"' "$1/metrics.jsonl" | sed 's/.*"step":\([0-9]*\),.*/\1/' >told.txt
+    seq 1 "$2" | cmp -s - told.txt || fail "$1: the steps told are not 1 to $2"
+}
+
+newest() {
+    ls "$1/checkpoints" | grep -v tmp | tail -1
+}
+
+same_state() {
+    for f in model.safetensors optimizer.safetensors; do
+        cmp "$1/checkpoints/$(newest "$1")/$f" "$2/checkpoints/$(newest "$2")/$f" ||
+            fail "$2 differs from $1 in $f"
+    done
+}
+
+# told RUN WORDS: wait until the run has told them (60 s)
+told() {
+    n=0
+    until grep -q "$2" "$1/metrics.jsonl" 2>/dev/null; do
+        n=$((n + 1))
+        [ $n -lt 1200 ] || { fail "$1 never tells $2"; return; }
+        sleep 0.05
+    done
+}
+started() {
+    told "$1" "\"step\":$2,"
+}
+
+# kill_rank RUN RANK
+kill_rank() {
+    kill -9 "$(pgrep -f "worker --job $1/job.yaml .*--rank $2( |\$)")" || fail "no worker $2 of $1"
+}
+
+"$rubato" data make digits --out digits --count 4000 --test 200 >/dev/null 2>&1
+cat >lenet.yaml <<JOB
+name: lab
+model: {zoo: lenet, width: 8}
+data:
+  format: idx
+  train: [digits/train-images, digits/train-labels]
+  test: [digits/test-images, digits/test-labels]
+train: {optimizer: {sgd: {lr: 0.02, momentum: 0.9}}, batch: 40, epochs: 1, autotune: false, threads: 1}
+checkpoint: {every: 1s}
+JOB
+sed 's/model: .*/model: {zoo: mlp, hidden: [64]}/' lenet.yaml >mlp.yaml
+cat >gpt.yaml <<JOB
+name: lab
+model: {zoo: gpt, layers: 2, heads: 2, width: 32, context: 32}
+data: {format: synthetic, generator: grammar, count: 2000}
+train: {optimizer: {adamw: {lr: 0.001}}, batch: 16, steps: 40, autotune: false, threads: 1, clip_norm: 1}
+JOB
+
+for model in mlp lenet gpt; do
+    "$rubato" train $model.yaml --json --out $model-1 >$model-1.jsonl 2>err.txt || fail "$model: $(tail -1 err.txt)"
+    for w in 2 4; do
+        timeout 120 "$rubato" train $model.yaml -w $w --json --out $model-$w >$model-$w.jsonl 2>err.txt ||
+            fail "$model -w $w: $(tail -3 err.txt)"
+        losses $model-1.jsonl $model-$w.jsonl 5e-5
+    done
+done
+timeout 120 "$rubato" train lenet.yaml -w 2 --sockets --json --out lenet-s >lenet-s.jsonl 2>err.txt ||
+    fail "lenet over sockets: $(tail -3 err.txt)"
+losses lenet-1.jsonl lenet-s.jsonl 5e-5
+
+for k in 1 2; do
+    timeout 120 "$rubato" train lenet.yaml -w 2 --deterministic --json --out same-$k >same-$k.jsonl 2>err.txt ||
+        fail "deterministic: $(tail -3 err.txt)"
+done
+same_state same-1 same-2
+"$rubato" train lenet.yaml --set train.accumulate=2 --json --out micro >micro.jsonl 2>/dev/null
+same_state micro same-1
+echo "ok: the same workers, the same bytes"
+
+for rank in 3 1; do
+    timeout 120 "$rubato" train lenet.yaml -w 4 --set train.epochs=8 --json --out kill-$rank >kill-$rank.jsonl 2>err.txt &
+    run=$!
+    started kill-$rank 200
+    kill_rank kill-$rank $rank
+    wait $run || fail "kill -9 of worker $rank: $(tail -3 err.txt)"
+    whole kill-$rank 800
+done
+echo "ok: kill -9 of a worker and of the leader"
+
+timeout 120 "$rubato" train lenet.yaml -w 2:4 --set train.epochs=30 --json --out stir >stir.jsonl 2>stir.err &
+run=$!
+started stir 200
+address=$(sed -n 's/.*--join \([^ ]*\) .*/\1/p' stir.err | head -1)
+join() {
+    "$rubato" worker --join "$address" --token-file stir/token >/dev/null 2>join.err &
+    joined=$!
+    pids="$pids $joined"
+}
+join
+told stir '"works","worker":3'
+kill -9 $joined
+told stir '"lost","worker":3'
+join
+told stir '"works","worker":4'
+started stir 900
+kill_rank stir 2
+started stir 1300
+kill -INT $joined
+wait $joined || fail "a worker that leaves exits $?: $(cat join.err)"
+started stir 1700
+kill_rank stir 1
+wait $run || fail "three kills and two joins: $(tail -3 stir.err)"
+whole stir 3000
+[ "$(grep -c '"what":"lost"' stir/metrics.jsonl)" = 3 ] || fail "three workers were killed, told: $(grep '"lost"' stir/metrics.jsonl)"
+grep -q 'starting another worker' stir.err || fail "nobody was started below the least number"
+echo "ok: three kills, two joins, one leave"
+
+RUBATO_TOKEN=0123456789abcdef0123456789abcdef
+export RUBATO_TOKEN
+"$rubato" train lenet.yaml -w 2 --set train.epochs=20 --json --out stop >stop.jsonl 2>err.txt &
+run=$!
+pids="$pids $run"
+started stop 300
+kill -INT $run
+wait $run || fail "Ctrl-C: $(tail -3 err.txt)"
+at=$(newest stop | sed 's/^0*//')
+timeout 120 "$rubato" train lenet.yaml -w 3 --set train.epochs=20 --out stop --resume --json >stop2.jsonl 2>err.txt ||
+    fail "resume with three: $(tail -3 err.txt)"
+whole stop 2000
+echo "ok: stopped after step $at, went on with three"
+
+timeout 120 "$rubato" train lenet.yaml -w 1:4 --set train.epochs=20 --json --out door >door.jsonl 2>door.err &
+run=$!
+started door 100
+address=$(sed -n 's/.*--join \([^ ]*\) .*/\1/p' door.err | head -1)
+set +e
+timeout 60 "$rubato" worker --join "$address" >/dev/null 2>thief.err
+code=$?
+set -e
+[ $code -eq 69 ] || fail "a worker with another token exits $code: $(cat thief.err)"
+wait $run || fail "the job with a stranger at the door: $(tail -3 door.err)"
+whole door 2000
+echo "ok: a stranger is refused: $(tail -1 thief.err)"
+
+exit $failed
