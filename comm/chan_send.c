@@ -225,6 +225,7 @@ void rui_stream_doubt(ru_chan *ch, uint32_t pi, ru_time now)
         } else if (s->state == RUI_STREAM_DRAINED ||
                    (s->state == RUI_STREAM_QUEUED && s->left_bytes < s->total_bytes)) {
             s->doubt = true;
+            s->asks++;
             rui_egress_remove(ch->egress, i);
             rui_word(ch, pi, RUI_PROBE, RUI_ASK, s->name.stream, s->name.iter, s->total_bytes, now);
         }
@@ -234,7 +235,8 @@ void rui_stream_doubt(ru_chan *ch, uint32_t pi, ru_time now)
 void rui_stream_held(ru_chan *ch, uint32_t i, const rui_range *held, uint32_t n, ru_time now)
 {
     rui_stream *s = &ch->streams[i];
-    if (!s->doubt) {
+    s->asks -= s->asks > 0;
+    if (!s->doubt || s->asks > 0) {
         return;
     }
     s->doubt = false;

@@ -20,6 +20,7 @@ typedef struct side {
     bool rx_live;
     uint32_t rx_span;
     int64_t rx_inside, acked;
+    uint32_t tap; /* index + 1; 0: none */
 } side;
 
 typedef struct node {
@@ -30,7 +31,18 @@ typedef struct node {
     uint32_t index;
 } node;
 
+enum { TAPS = 8, TAP_BYTES = 1024 };
+
+/* What an accepted side was sent first. */
+typedef struct tap {
+    uint32_t node;
+    int64_t n;
+    uint8_t data[TAP_BYTES];
+} tap;
+
 struct ru_pipe {
+    tap taps[TAPS];
+    uint32_t n_taps;
     ru_pipe_options opt;
     ru_rng rng;
     ru_time now;
@@ -142,6 +154,10 @@ static ru_status op_connect(void *self, const char *address, ru_link_class class
     } else {
         uint32_t b = side_new(net, to);
         net->sides[b].accepted = true;
+        if (net->n_taps < TAPS) {
+            net->taps[net->n_taps].node = to;
+            net->sides[b].tap = ++net->n_taps;
+        }
         net->sides[b].class = class;
         net->sides[b].other = a;
         net->sides[a].other = b;
@@ -257,8 +273,14 @@ void ru_pipe_refuse(ru_pipe *net, bool refuse)
 /* -- moving bytes --------------------------------------------------------------------------------
  */
 
-static void put(const ru_pipe *net, side *to, const uint8_t *data, int64_t n)
+static void put(ru_pipe *net, side *to, const uint8_t *data, int64_t n)
 {
+    tap *t = to->tap > 0 ? &net->taps[to->tap - 1] : NULL;
+    if (t != NULL && data != NULL) {
+        int64_t part = TAP_BYTES - t->n < n ? TAP_BYTES - t->n : n;
+        memcpy(t->data + t->n, data, (size_t)part);
+        t->n += part;
+    }
     for (int64_t done = 0; done < n;) {
         int64_t at = (to->head + to->n) % net->opt.queue_bytes;
         int64_t part = net->opt.queue_bytes - at < n - done ? net->opt.queue_bytes - at : n - done;
@@ -531,6 +553,19 @@ void ru_pipe_raw_close(ru_pipe *net, uint32_t raw)
     if (net->sides[raw].used) {
         side_drop(net, &net->sides[raw]);
     }
+}
+
+int64_t ru_pipe_tapped(const ru_pipe *net, uint32_t at, uint32_t nth, void *into, int64_t max)
+{
+    for (uint32_t i = 0; i < net->n_taps; i++) {
+        const tap *t = &net->taps[i];
+        if (t->node == at && nth-- == 0) {
+            int64_t n = t->n < max ? t->n : max;
+            memcpy(into, t->data, (size_t)n);
+            return n;
+        }
+    }
+    return 0;
 }
 
 uint32_t ru_pipe_side(const ru_pipe *net, uint32_t a, ru_link_class class)
