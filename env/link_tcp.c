@@ -694,3 +694,12 @@ const char *ru_link_tcp_guard(const ru_link_tcp *l, ru_conn_id id)
     const rui_conn *c = conn_of(l, id);
     return c == NULL || c->tls == NULL ? "plain" : rui_tls_kernel(c->tls) ? "ktls" : "tls";
 }
+
+uint32_t ru_link_tcp_plain(const ru_link_tcp *l)
+{
+    uint32_t n = 0;
+    for (uint32_t k = 0; k < l->conns_used; k++) {
+        n += l->conns[k].state == RUI_CONN_UP && l->conns[k].tls == NULL ? 1 : 0;
+    }
+    return n;
+}

@@ -43,6 +43,8 @@ ru_link ru_link_tcp_link(ru_link_tcp *l);
  * loopback. Empty when it does not listen. */
 const char *ru_link_tcp_address(const ru_link_tcp *l);
 
+/* Standing connections whose bytes anybody on the way can read. */
+uint32_t ru_link_tcp_plain(const ru_link_tcp *l);
 /* How a connection is protected: "plain", "tls" or "ktls" (the kernel encrypts what is sent). */
 const char *ru_link_tcp_guard(const ru_link_tcp *l, ru_conn_id c);
 

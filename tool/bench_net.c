@@ -268,6 +268,29 @@ static ru_status lab_spread(bench_net *t, const form *f, ru_err *err)
                late, t->rounds, 1, err);
 }
 
+/* Encrypted, between hosts. */
+static ru_status lab_tls(bench_net *t, const form *f, ru_err *err)
+{
+    ru_process *server = NULL;
+    const char *address = NULL;
+    double rates[RU_BENCH_ROUNDS_MAX];
+    words w = role(t, 2, "serve");
+    add(&w, "0.0.0.0:0");
+    add(&w, "tls");
+    ru_status st = serve(&w, &server, &address, t->b->arena, err);
+    for (uint32_t k = 0; st == RU_OK && k < t->rounds; k++) {
+        words c = role(t, 1, "tls");
+        add(&c, address);
+        add(&c, number(t, t->seconds));
+        st = ask(&c, &rates[k], 1, err);
+        rates[k] *= 1e-6;
+    }
+    ru_process_close(server);
+    RU_TRY(st);
+    return row(t, name_of(t, "bulk with TLS 1.3", f->name), "MB/s", false, rates, t->rounds, 0,
+               err);
+}
+
 static ru_status lab_form(bench_net *t, const form *f, ru_err *err)
 {
     ru_process *server = NULL;
@@ -286,6 +309,9 @@ static ru_status lab_form(bench_net *t, const form *f, ru_err *err)
         st = st == RU_OK ? lab_deadlines(t, f, address, err) : st;
     }
     ru_process_close(server);
+    if (ru_bench_wants(t->b, "bulk with TLS") && !f->bands) {
+        st = st == RU_OK ? lab_tls(t, f, err) : st;
+    }
     lab_down(t);
     return st;
 }

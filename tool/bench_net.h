@@ -67,8 +67,9 @@ typedef struct rui_net_end {
     ru_err err;
 } rui_net_end;
 
-/* `user` without self, up, down and tick_at: those are the end's; its self is `self`. */
-RU_MUST_USE ru_status rui_net_open(rui_net_end *e, uint64_t node, const char *listen,
+/* `user` without up, down and tick_at: those are the end's, which `user->self` begins with. tls:
+ * with hosts that are not this one. */
+RU_MUST_USE ru_status rui_net_open(rui_net_end *e, uint64_t node, const char *listen, bool tls,
                                    const ru_chan_user *user, ru_err *err);
 void rui_net_close(rui_net_end *e);
 RU_MUST_USE ru_status rui_net_connect(rui_net_end *e, const char *address, ru_err *err);

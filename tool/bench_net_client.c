@@ -4,6 +4,7 @@
  *   mixed ADDRESS SECONDS              64 MiB transfers one after the other, 1 KiB every 10 ms:
  *                                      p50 us, p99 us, bulk bytes/s
  *   bulk ADDRESS SECONDS               64 MiB transfers: bytes/s
+ *   tls ADDRESS SECONDS                the same, encrypted: bytes/s
  *   preempt ADDRESS SECONDS            4 MiB every 300 ms, alone, then over 64 MiB transfers:
  *                                      p50 us alone, p50 us over, wire bytes / payload
  *   deadlines ADDRESS SECONDS RATE ORDERED   see bench_net_due.c
@@ -135,7 +136,8 @@ static ru_status await(rui_client *c, const uint32_t *count, uint32_t want, ru_e
     return c->end.failed ? RU_FAIL(err, c->end.err.status, "%s", c->end.err.text) : RU_OK;
 }
 
-ru_status rui_client_open(rui_client *c, const char *const *addresses, uint32_t n, ru_err *err)
+ru_status rui_client_open(rui_client *c, const char *const *addresses, uint32_t n, bool tls,
+                          ru_err *err)
 {
     ru_chan_user user = {.self = c,
                          .message = client_message,
@@ -152,7 +154,7 @@ ru_status rui_client_open(rui_client *c, const char *const *addresses, uint32_t 
     memset(c->bulk, 1, RUI_BULK_BYTES);
     memset(c->urgent, 2, RUI_URGENT_BYTES * RUI_DEPTH);
     uint64_t node = (uint64_t)ru_clock_now().ns << 8 | 0xff;
-    RU_TRY(rui_net_open(&c->end, node, "0.0.0.0:0", &user, err));
+    RU_TRY(rui_net_open(&c->end, node, "0.0.0.0:0", tls, &user, err));
     for (uint32_t k = 0; k < n; k++) {
         RU_TRY(rui_net_connect(&c->end, addresses[k], err));
     }
@@ -332,7 +334,8 @@ static ru_status run_kind(rui_client *c, const char *const *words, uint32_t n, r
     if (strcmp(words[0], "echo") == 0 && n == 4) {
         return echo(c, (uint32_t)strtoul(words[2], NULL, 10), strtod(words[3], NULL), err);
     }
-    if (strcmp(words[0], "mixed") == 0 || strcmp(words[0], "bulk") == 0) {
+    if (strcmp(words[0], "mixed") == 0 || strcmp(words[0], "bulk") == 0 ||
+        strcmp(words[0], "tls") == 0) {
         return mixed(c, seconds, words[0][0] == 'm', err);
     }
     if (strcmp(words[0], "preempt") == 0) {
@@ -358,7 +361,11 @@ ru_status rui_net_client(const char *const *words, uint32_t n, ru_err *err)
     for (uint32_t k = 3; strcmp(words[0], "spread") == 0 && k < n && n_addresses < 4; k++) {
         addresses[n_addresses++] = words[k];
     }
-    ru_status st = rui_client_open(&c, addresses, n_addresses, err);
+    bool tls = strcmp(words[0], "tls") == 0;
+    ru_status st = rui_client_open(&c, addresses, n_addresses, tls, err);
+    if (st == RU_OK && tls && ru_link_tcp_plain(c.end.link) > 0) {
+        st = RU_FAIL(err, RU_E_BUG, "the connection to %s is not encrypted", words[1]);
+    }
     st = st == RU_OK ? run_kind(&c, words, n, err) : st;
     rui_client_close(&c);
     return st;

@@ -28,7 +28,7 @@ typedef struct rui_client {
 } rui_client;
 
 RU_MUST_USE ru_status rui_client_open(rui_client *c, const char *const *addresses, uint32_t n,
-                                      ru_err *err);
+                                      bool tls, ru_err *err);
 void rui_client_close(rui_client *c);
 /* Tell the servers what comes (c->config); they post the slots. */
 RU_MUST_USE ru_status rui_client_configure(rui_client *c, ru_err *err);

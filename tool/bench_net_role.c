@@ -43,11 +43,15 @@ static void on_down(void *self, ru_node_id node, const char *address, ru_status 
     (void)RU_FAIL(&e->err, why, "%s: cannot connect", address);
 }
 
-ru_status rui_net_open(rui_net_end *e, uint64_t node, const char *listen, const ru_chan_user *user,
-                       ru_err *err)
+ru_status rui_net_open(rui_net_end *e, uint64_t node, const char *listen, bool tls,
+                       const ru_chan_user *user, ru_err *err)
 {
     RU_TRY(ru_loop_open(&e->loop, err));
-    ru_link_tcp_options lo = {.loop = e->loop, .listen = listen, .tls_never = true};
+    ru_link_tcp_options lo = {.loop = e->loop,
+                              .listen = listen,
+                              .tls_never = !tls,
+                              .psk = token,
+                              .psk_bytes = sizeof token - 1};
     RU_TRY(ru_link_tcp_open(&lo, &e->link, err));
     e->l = ru_link_tcp_link(e->link);
     ru_chan_options co = {.self = {node},
@@ -236,7 +240,7 @@ static void stop_asked(void *self, int fd, uint32_t events, ru_time now)
     ru_loop_stop(self);
 }
 
-static ru_status serve(const char *listen, ru_err *err)
+static ru_status serve(const char *listen, bool tls, ru_err *err)
 {
     rui_net_end end = {.loop = NULL};
     server s = {.end = &end};
@@ -249,7 +253,7 @@ static ru_status serve(const char *listen, ru_err *err)
     s.urgent = calloc(RUI_NET_SAMPLES_MAX, sizeof *s.urgent);
     ru_status st = s.stamped != NULL && s.urgent != NULL ? RU_OK : RU_E_MEM;
     uint64_t node = (uint64_t)ru_clock_now().ns << 20 | (uint64_t)ru_self_pid();
-    st = st == RU_OK ? rui_net_open(&end, node, listen, &user, err) : st;
+    st = st == RU_OK ? rui_net_open(&end, node, listen, tls, &user, err) : st;
     /* Its standard input ends when the driver does. */
     st = st == RU_OK ? ru_loop_fd(end.loop, 0, 1, stop_asked, end.loop, err) : st;
     if (st == RU_OK) {
@@ -268,8 +272,8 @@ static ru_status serve(const char *listen, ru_err *err)
 
 ru_status ru_bench_net_role(const char *const *words, uint32_t n, ru_err *err)
 {
-    if (n == 2 && strcmp(words[0], "serve") == 0) {
-        return serve(words[1], err);
+    if (n >= 2 && strcmp(words[0], "serve") == 0) {
+        return serve(words[1], n == 3 && strcmp(words[2], "tls") == 0, err);
     }
     return rui_net_client(words, n, err);
 }
