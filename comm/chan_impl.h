@@ -158,7 +158,7 @@ typedef struct rui_stream {
     uint8_t class;
     bool fence, told, doubt; /* told: `sent` or `failed` was called; doubt: asked what is held */
     bool cancel_queued;
-    uint16_t asks; /* questions without an answer yet: only the last one's counts */
+    uint32_t asks; /* questions without an answer yet: only the last one's counts */
     uint16_t rank;
     uint32_t in_link; /* frames the link has */
     uint64_t cookie;
