@@ -647,7 +647,8 @@ static ru_status open_run(ru_coll *c, uint32_t b, ru_err *err)
     RU_TRY(find_shape(c, b, &run->shape, err));
     bool barrier = run->batch->op == RU_COLL_BARRIER;
     run->elem_bytes = barrier ? 1 : ru_dtype_bytes(run->batch->dtype);
-    int64_t bytes = run->batch->n * run->elem_bytes, most = 1ll << (24 - run->shape->tag_bits);
+    int64_t bytes = run->batch->n * run->elem_bytes, most = INT64_C(1)
+                                                            << (24 - run->shape->tag_bits);
     int64_t n = run->batch->chunk_bytes > 0 ? divide_up(bytes, run->batch->chunk_bytes) : 1;
     n = n < 1 || barrier ? 1 : n;
     run->n_chunks = (uint32_t)(n < most ? n : most);

@@ -190,6 +190,29 @@ static void solve(const sums *s, double *a, double *b)
     }
 }
 
+/* Keep the least time of each size, in order of size; none when there are too many. */
+static void keep_points(ru_coll_cost *c, const ru_coll_point *points, uint32_t n)
+{
+    for (uint32_t i = 0; i < n; i++) {
+        uint32_t k = 0;
+        while (k < c->n_at && c->at[k].size_bytes < points[i].size_bytes) {
+            k++;
+        }
+        if (k < c->n_at && c->at[k].size_bytes == points[i].size_bytes) {
+            c->at[k].ns = points[i].ns < c->at[k].ns ? points[i].ns : c->at[k].ns;
+            continue;
+        }
+        if (c->n_at == RU_COLL_COST_POINTS_MAX) {
+            c->n_at = 0;
+            return;
+        }
+        for (uint32_t m = c->n_at++; m > k; m--) {
+            c->at[m] = c->at[m - 1];
+        }
+        c->at[k] = points[i];
+    }
+}
+
 ru_status ru_cost_coll_fit(ru_coll_op op, ru_coll_algo algo, uint32_t n_ranks,
                            const ru_coll_point *points, uint32_t n, ru_coll_cost *out, ru_err *err)
 {
@@ -225,13 +248,33 @@ ru_status ru_cost_coll_fit(ru_coll_op op, ru_coll_algo algo, uint32_t n_ranks,
         double off = fabs(said - is) / is;
         c.error = off > c.error ? off : c.error;
     }
+    keep_points(&c, points, n);
     *out = c;
     return RU_OK;
 }
 
-static double one_piece(const ru_coll_cost *c, const ru_coll_terms *t, double size)
+static double formula(const ru_coll_cost *c, const ru_coll_terms *t, double size)
 {
     return t->steps * c->alpha_ns + (t->sent * c->beta_ns + t->added * c->gamma_ns) * size;
+}
+
+/* Between two measured sizes straight; outside the formula, moved to meet the last one. */
+static double one_piece(const ru_coll_cost *c, const ru_coll_terms *t, double size)
+{
+    if (c->n_at < 2) {
+        return formula(c, t, size);
+    }
+    uint32_t k = 1;
+    while (k + 1 < c->n_at && (double)c->at[k].size_bytes < size) {
+        k++;
+    }
+    double x0 = (double)c->at[k - 1].size_bytes, x1 = (double)c->at[k].size_bytes;
+    double y0 = (double)c->at[k - 1].ns, y1 = (double)c->at[k].ns;
+    if (size < x0 || size > x1) {
+        double x = size < x0 ? x0 : x1, y = size < x0 ? y0 : y1, at = formula(c, t, x);
+        return at > 0 ? formula(c, t, size) * (y / at) : y;
+    }
+    return y0 + (y1 - y0) * (size - x0) / (x1 - x0);
 }
 
 int64_t ru_cost_coll_ns(const ru_coll_cost *c, ru_coll_op op, ru_coll_algo algo, uint32_t n_ranks,

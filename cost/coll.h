@@ -16,12 +16,16 @@ typedef struct ru_coll_point {
     int64_t ns;
 } ru_coll_point;
 
+enum { RU_COLL_COST_POINTS_MAX = 16 };
+
 typedef struct ru_coll_cost {
     double alpha_ns;   /* per step */
     double beta_ns;    /* per byte over one link */
     double gamma_ns;   /* per byte added; not told apart from beta when it cannot be: 0 */
     uint32_t n_points; /* 0: unknown */
     double error;      /* largest relative residual of the fit */
+    uint32_t n_at;     /* 0: predicted by the formula alone */
+    ru_coll_point at[RU_COLL_COST_POINTS_MAX]; /* [n_at] what was measured, rising sizes */
 } ru_coll_cost;
 
 /* Coefficients of the formula for (op, algo, N), along the longest path; `busy`: bytes that one
@@ -32,9 +36,11 @@ typedef struct ru_coll_terms {
 } ru_coll_terms;
 ru_coll_terms ru_cost_coll_terms(ru_coll_op op, ru_coll_algo algo, uint32_t n_ranks);
 
-/* Least squares on relative errors, coefficients >= 0. For one (op, algo, N) the terms of beta and
- * gamma are proportional, so gamma stays 0 and beta holds both.
- * Errors: RU_E_ARG with fewer than 2 sizes, a time <= 0, or a single rank. */
+/* Least squares on relative errors, coefficients >= 0. Up to RU_COLL_COST_POINTS_MAX sizes are kept
+ * (of several times of one size the least): between them ru_cost_coll_ns goes straight from one to
+ * the next, since a link with queues and a kernel in between is no straight line as a whole. For
+ * one (op, algo, N) the terms of beta and gamma are proportional, so gamma stays 0 and beta holds
+ * both. Errors: RU_E_ARG with fewer than 2 sizes, a time <= 0, or a single rank. */
 RU_MUST_USE ru_status ru_cost_coll_fit(ru_coll_op op, ru_coll_algo algo, uint32_t n_ranks,
                                        const ru_coll_point *points, uint32_t n, ru_coll_cost *out,
                                        ru_err *err);

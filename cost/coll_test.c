@@ -77,7 +77,7 @@ static void test_fit_is_never_negative(void **state)
         ru_err err;
         assert_ok(ru_cost_coll_fit(RU_COLL_ALL_REDUCE, RU_ALGO_DIRECT, 2, p, 4, &c, &err), err);
         assert_true(c.alpha_ns >= 0 && c.beta_ns >= 0);
-        double best = INFINITY, mine = 0;
+        double best = (double)INFINITY, mine = 0;
         for (int32_t da = -1; da <= 1; da++) {
             for (int32_t db = -1; db <= 1; db++) {
                 double a = c.alpha_ns + da * 0.01, b = c.beta_ns + db * 0.0001, sum = 0;
@@ -93,6 +93,22 @@ static void test_fit_is_never_negative(void **state)
         }
         assert_true(mine <= best * (1 + 1e-9));
     }
+}
+
+/* Measured sizes are predicted as measured, others between their neighbours. */
+static void test_prediction_goes_through_the_points(void **state)
+{
+    (void)state;
+    ru_coll_point p[] = {{4096, 300}, {1024, 100}, {1 << 20, 90000}, {4096, 280}, {65536, 9000}};
+    ru_coll_cost c;
+    ru_err err;
+    assert_ok(ru_cost_coll_fit(RU_COLL_ALL_REDUCE, RU_ALGO_RING, 4, p, 5, &c, &err), err);
+    assert_int_equal(c.n_at, 4);
+    assert_int_equal(ru_cost_coll_ns(&c, RU_COLL_ALL_REDUCE, RU_ALGO_RING, 4, 4096), 280);
+    assert_int_equal(ru_cost_coll_ns(&c, RU_COLL_ALL_REDUCE, RU_ALGO_RING, 4, 1 << 20), 90000);
+    assert_int_equal(ru_cost_coll_ns(&c, RU_COLL_ALL_REDUCE, RU_ALGO_RING, 4, 2560), 190);
+    assert_true(ru_cost_coll_ns(&c, RU_COLL_ALL_REDUCE, RU_ALGO_RING, 4, 2 << 20) > 90000);
+    assert_true(ru_cost_coll_ns(&c, RU_COLL_ALL_REDUCE, RU_ALGO_RING, 4, 0) <= 100);
 }
 
 static void test_fit_refuses(void **state)
@@ -133,5 +149,6 @@ static void test_chunks(void **state)
 
 RU_TESTS(cost_coll, cmocka_unit_test(test_terms),
          cmocka_unit_test(test_fit_finds_what_made_the_times),
-         cmocka_unit_test(test_fit_is_never_negative), cmocka_unit_test(test_fit_refuses),
-         cmocka_unit_test(test_chunks))
+         cmocka_unit_test(test_fit_is_never_negative),
+         cmocka_unit_test(test_prediction_goes_through_the_points),
+         cmocka_unit_test(test_fit_refuses), cmocka_unit_test(test_chunks))
