@@ -343,6 +343,9 @@ static void reduce_of(ops_case *c, double low)
 void sample_reduce(ops_case *c)
 {
     reduce_of(c, -4.0);
+    for (int64_t i = 0; c->op == RU_OP_ReduceProd && i < 2 && i < ops_count(&c->in[0]); i++) {
+        ops_set(&c->in[0], i, ops_coin(c) ? 0.0 : 1.5); /* the others' product counts at a zero */
+    }
 }
 
 void sample_reduce_pos(ops_case *c)

@@ -223,7 +223,9 @@ void sample_pool(ops_case *c)
         ops_in_grid(c, t, -4.0, 4.0);
     }
     window_attrs(c, &w, rank);
-    ops_attr_int(c, RU_ATTR_ceil_mode, ops_coin(c));
+    bool ceil = ops_coin(c);
+    ops_attr_int(c, RU_ATTR_ceil_mode, ceil);
+    c->grad_in = c->op == RU_OP_LpPool && ceil ? 0 : c->grad_in;
     if (c->op == RU_OP_AveragePool) {
         ops_attr_int(c, RU_ATTR_count_include_pad, ops_coin(c));
     }

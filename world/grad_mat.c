@@ -295,6 +295,35 @@ void rui_grad_reducelogsumexp(rui_grad *c)
     rui_give(c, 0, rui_mul(c, keep_axes(c, rui_dy(c, 0)), rui_op1(c, RU_OP_Exp, e)));
 }
 
+/* y = log(sum): dx = dy / sum. */
+void rui_grad_reducelogsum(rui_grad *c)
+{
+    vid d = rui_mul(c, rui_dy(c, 0), rui_op1(c, RU_OP_Exp, rui_op1(c, RU_OP_Neg, rui_y(c, 0))));
+    rui_give(c, 0, rui_expand_like(c, keep_axes(c, d), rui_x(c, 0)));
+}
+
+/* 1 where x is zero, else 0, as a float. */
+static vid is_zero(rui_grad *c, vid x)
+{
+    ru_dtype t = rui_type(c, x).dtype;
+    return ru_build_op1(&c->b, RU_OP_Cast, rui_op2(c, RU_OP_Equal, x, rui_scalar(c, t, 0.0)),
+                        (ru_attr[]){RU_AI(to, ru_dtype_onnx(t)), RU_A_END});
+}
+
+/* The product of the others: with z marking zeros, p the product of what is not zero and n the
+ * count of zeros, it is p / (x + z) where no other element is zero (n - z = 0), else 0. */
+void rui_grad_reduceprod(rui_grad *c)
+{
+    vid z = is_zero(c, rui_x(c, 0)), axes = rui_x(c, 1);
+    vid safe = rui_op2(c, RU_OP_Add, rui_x(c, 0), z);
+    uint32_t n_in = axes.v != 0 ? 2 : 1;
+    vid p = rui_op_same(c, RU_OP_ReduceProd, (vid[]){safe, axes}, n_in);
+    vid n = rui_op_same(c, RU_OP_ReduceSum, (vid[]){z, axes}, n_in);
+    vid alone = is_zero(c, rui_op2(c, RU_OP_Sub, keep_axes(c, n), z));
+    vid d = keep_axes(c, rui_mul(c, rui_dy(c, 0), p));
+    rui_give(c, 0, rui_mul(c, rui_op2(c, RU_OP_Div, d, safe), alone));
+}
+
 void rui_grad_reducemax(rui_grad *c)
 {
     vid in[4] = {rui_dy(c, 0), rui_x(c, 0), rui_y(c, 0), rui_x(c, 1)};
