@@ -84,8 +84,9 @@ typedef struct ru_coll_choice_plan {
 
 /* For each size the algorithm with the least predicted time, ties to the earlier one. The chunk is
  * c = steps alpha / (overhead sent beta), so that its latencies are that part of its time, between
- * RU_COLL_CHUNK_MIN and _MAX; the depth doubles while that helps by more than 5 %. Cut only when
- * that costs at most `overhead`, or delay_max_ns asks for it.
+ * RU_COLL_CHUNK_MIN and _MAX; two are in flight, more while
+ * doubling helps by more than 5 %. Cut only when that costs at most `overhead`, or delay_max_ns
+ * asks for it.
  * Errors: RU_E_ARG, RU_E_INFEASIBLE when no algorithm that was measured does the op, RU_E_LIMIT. */
 RU_MUST_USE ru_status ru_plan_coll_choose(const ru_coll_choice_in *in, ru_arena *out,
                                           ru_coll_choice_plan *plan, ru_err *err);

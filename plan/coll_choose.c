@@ -51,9 +51,13 @@ static ru_coll_choice choose_for(const ru_coll_choice_in *in, ru_coll_algo algo,
     if (chunk >= size) {
         return whole;
     }
-    ru_coll_choice cut = {.algo = algo, .chunk_bytes = chunk, .depth = 1};
-    cut.predicted_ns = ru_cost_coll_chunked_ns(c, in->op, algo, in->n_ranks, size, chunk, 1);
-    for (uint32_t d = 2; d <= RU_COLL_DEPTH_MAX && in_bound(in, algo, chunk, d); d *= 2) {
+    /* Two in flight whatever the model says: one is in its last steps while the other fills the
+     * links. More only for a gain. */
+    ru_coll_choice cut = {.algo = algo, .chunk_bytes = chunk};
+    cut.depth = in_bound(in, algo, chunk, 2) ? 2 : 1;
+    cut.predicted_ns =
+        ru_cost_coll_chunked_ns(c, in->op, algo, in->n_ranks, size, chunk, cut.depth);
+    for (uint32_t d = 4; d <= RU_COLL_DEPTH_MAX && in_bound(in, algo, chunk, d); d *= 2) {
         int64_t ns = ru_cost_coll_chunked_ns(c, in->op, algo, in->n_ranks, size, chunk, d);
         if ((double)ns > (double)cut.predicted_ns / 1.05) {
             break;

@@ -102,23 +102,27 @@ static int64_t times_for(double per_op_s, double seconds)
     return n < 1 ? 1 : n > 20000 ? 20000 : (int64_t)n;
 }
 
-/* Short probes of every algorithm, as at the start of a training, and the fit. */
+enum { PROBES = 7, PROBE_TURNS = 4 };
+
+/* Probes of every algorithm in turns, the best of each, and the fit. Several operations at a time:
+ * congestion control needs some to find its rate. */
 static ru_status probe(lab *l, ru_err *err)
 {
-    for (uint32_t k = 0; k < STATICS; k++) {
-        ru_coll_point points[SIZES];
-        uint32_t n = 0;
+    ru_coll_point points[STATICS][PROBES];
+    for (uint32_t i = 0; i < PROBE_TURNS * PROBES * STATICS; i++) {
+        uint32_t k = i % STATICS, s = i / STATICS % PROBES;
         const char *extra = ru_arena_printf(l->b->arena, " %s", ru_coll_algo_name(statics[k]));
-        for (uint32_t s = 0; s < SIZES && sizes[s] <= 16 << 20 && sizes[s] <= l->most; s++) {
-            double best = 0, took;
-            for (uint32_t i = 0; i < 3; i++) {
-                int64_t times = sizes[s] < 1 << 20 ? 20 : 1;
-                RU_TRY(rui_team_run(&l->ours, sizes[s], times, extra, &took, err));
-                best = i == 0 || took < best ? took : best;
-            }
-            points[n++] = (ru_coll_point){sizes[s], (int64_t)(best * 1e9)};
-        }
-        RU_TRY(ru_cost_coll_fit(RU_COLL_ALL_REDUCE, statics[k], l->n, points, n,
+        int64_t times = (4 << 20) / sizes[s];
+        times = times < 2 ? 2 : times > 30 ? 30 : times;
+        double took;
+        RU_TRY(rui_team_run(&l->ours, sizes[s], times, extra, &took, err));
+        ru_coll_point *p = &points[k][s];
+        int64_t ns = (int64_t)(took * 1e9);
+        bool better = i < PROBES * STATICS || ns < p->ns;
+        *p = better ? (ru_coll_point){sizes[s], ns} : *p;
+    }
+    for (uint32_t k = 0; k < STATICS; k++) {
+        RU_TRY(ru_cost_coll_fit(RU_COLL_ALL_REDUCE, statics[k], l->n, points[k], PROBES,
                                 &l->costs[statics[k]], err));
     }
     return RU_OK;
