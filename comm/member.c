@@ -90,6 +90,7 @@ ru_status ru_member_open(const ru_member_options *opt, ru_arena *arena, ru_membe
     m->self = o.self;
     m->peers_max = o.n_max * 2 + 64;
     m->number_next = 1;
+    m->sure = true;
     if (o.join != NULL) {
         memcpy(m->join.contact, o.join, strlen(o.join) + 1);
     }
@@ -162,8 +163,12 @@ static void beat_broken(const ru_member *m, rui_m_beat *b)
             continue;
         }
         bool lost = !p->up && rui_m_since(m, p->down_at) >= m->opt.suspect_ns;
-        if (p->ended || p->suspected != 0 || lost) {
-            bool certain = p->ended || p->suspected == 2;
+        /* The owner's doubt about a connection that stands is told for a few beats: the leader
+         * asks. */
+        bool doubt =
+            p->suspected != 0 && (!p->up || rui_m_since(m, p->suspected_at) < 2 * m->opt.beat_ns);
+        if (p->ended || doubt || lost) {
+            bool certain = p->ended || (doubt && p->suspected == 2);
             b->broken[b->n_broken++] = (rui_m_broken){p->node, certain};
         }
     }
@@ -245,6 +250,9 @@ static void follow(ru_member *m, rui_m_peer *p, const rui_m_beat *b, ru_effects 
     if (m->phase == RUI_SEEKS) {
         char who[RUI_WHO_MAX];
         ru_fx_log(fx, RU_LOG_INFO, "%s leads", rui_m_who(m, p->node, who, sizeof who));
+    }
+    if (!m->sure) {
+        m->sure_at = ru_time_after(m->now, 2 * m->opt.dead_ns);
     }
     m->phase = RUI_FOLLOWS;
     m->asking = false;
@@ -561,6 +569,7 @@ static void follow_tick(ru_member *m, ru_effects *fx)
     rui_m_who(m, m->lead, who, sizeof who);
     if (silent >= m->opt.dead_ns) {
         rui_m_seek_start(m, fx, "%s, who leads, is silent for %.1f s", who, rui_m_seconds(silent));
+        m->sure = false;
     } else if (silent >= m->opt.suspect_ns) {
         if (!p->named) {
             p->named = true;
@@ -744,10 +753,13 @@ void ru_member_suspect(ru_member *m, ru_node_id node, bool certain, ru_time now,
 {
     m->now = now.ns > m->now.ns ? now : m->now;
     rui_m_peer *p = rui_m_peer_find(m, node);
-    if (p == NULL || p->rank == RUI_M_NONE || p->suspected >= (certain ? 2 : 1)) {
+    bool known = p != NULL && p->suspected >= (certain ? 2 : 1) &&
+                 rui_m_since(m, p->suspected_at) < 2 * m->opt.beat_ns;
+    if (p == NULL || p->rank == RUI_M_NONE || known) {
         return;
     }
     p->suspected = certain ? 2 : 1;
+    p->suspected_at = m->now;
     if (m->phase == RUI_FOLLOWS) {
         beats(m, fx);
     } else if (m->phase == RUI_LEADS && p->up) {

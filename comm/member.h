@@ -13,12 +13,13 @@
  * --BEAT(seeks)--> the oldest, which --TAKEOVER(promise)--> all, all --STATUS--> it;  more than
  * half: RU_MEMBER_LEAD, its owner installs a view
  *
- * Safety: a view is in force when a quorum of the view before accepted it; who takes over first has
- * the promise of a quorum to accept nothing older, and continues from the newest view any of them
- * accepted. A quorum: all members that are not gone for certain; or, while some are merely silent,
- * more than half of all, gone ones included (exactly half: with the oldest among them). Gone for
- * certain: its connection was ended by its kernel and a new one could not be had. A leader that
- * hears no quorum for dead_ns stops leading. docs/comm.md has the argument.
+ * Safety: a view is in force when a quorum of the view before accepted it (one with new members:
+ * when nobody living was left behind); who takes over first has the promise of a quorum to accept
+ * nothing older, and continues from the newest view any of them accepted. A quorum: more than half
+ * of the members, gone ones included (exactly half: with the oldest among them); or all that are
+ * not gone for certain, unless this process was out of touch before they went. Gone for certain:
+ * its connection was ended by its kernel and a new one could not be had. A leader that hears no
+ * quorum for dead_ns stops leading. docs/comm.md has the argument.
  *
  * Thread: loop only; a step machine (env/event.h). */
 #ifndef RU_COMM_MEMBER_H

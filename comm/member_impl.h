@@ -137,7 +137,8 @@ typedef struct rui_m_peer {
     ru_time reported_at; /* a peer says it is gone for certain; 0: no */
     ru_time told_at;     /* last OUT or whole view */
     ru_time drop_at;     /* disconnect then; 0: no */
-    ru_time broken_at;   /* since when it reports broken connections */
+    ru_time suspected_at;
+    ru_time broken_at; /* since when it reports broken connections */
     rui_m_broken broken[RUI_M_BROKEN_MAX];
     uint32_t n_broken;
     uint64_t arrival; /* joiner: place in the queue */
@@ -243,6 +244,11 @@ struct ru_member {
     bool change_told;
     ru_member_info *wanted; /* [n_max] */
     ru_time lead_since;
+
+    /* Whoever was out of touch with its leader for long may have been cut out unheard; when all the
+     * others are gone then, somebody it never heard of may lead. Only who is sure goes on alone. */
+    bool sure;
+    ru_time sure_at; /* in touch again since long enough from then on */
 
     /* seeking */
     bool asking;

@@ -399,6 +399,7 @@ void rui_m_lead_tick(ru_member *m, ru_effects *fx)
         rui_m_seek_start(m, fx,
                          "only %u of %u members are heard, and others may go on without them",
                          heard, m->view.n);
+        m->sure = false;
         return;
     }
     pairs_judge(m, fx);

@@ -159,7 +159,7 @@ bool rui_m_quorum(const ru_member *m, const ru_member_info *at, uint32_t n, rui_
         yes += !gone && vote(m, at[i].node);
     }
     bool half = yes * 2 == n && n > 0 && !rui_m_gone(m, at[0].node) && vote(m, at[0].node);
-    return yes == living || yes * 2 > n || half;
+    return (yes == living && m->sure) || yes * 2 > n || half || n == 0;
 }
 
 void rui_m_try(ru_member *m, rui_m_peer *p, ru_effects *fx)

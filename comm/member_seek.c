@@ -39,6 +39,7 @@ void rui_m_seek_start(ru_member *m, ru_effects *fx, const char *fmt, ...)
     vsnprintf(why, sizeof why, fmt, ap);
     va_end(ap);
     bool led = m->phase == RUI_LEADS;
+    m->sure = m->now.ns >= m->sure_at.ns;
     m->phase = RUI_SEEKS;
     m->lead.v = 0;
     m->seek_since = m->ask_at = m->now;

@@ -208,6 +208,10 @@ static bool quorum_lives(world *w, bool ends_seen)
     bool ok = true;
     for (uint32_t i = 0; i < CHAOS_NODES; i++) {
         const world_node *x = world_at(w, i);
+        ends_seen = ends_seen && (!x->started || !x->alive || x->out || x->m->sure);
+    }
+    for (uint32_t i = 0; i < CHAOS_NODES; i++) {
+        const world_node *x = world_at(w, i);
         if (!x->started || !x->alive || x->out) {
             continue;
         }
@@ -217,6 +221,34 @@ static bool quorum_lives(world *w, bool ends_seen)
         }
     }
     return ok && v != NULL && v->n > 0 && quorum_of(w, v->at, v->n, ends_seen);
+}
+
+/* The network works again: do those who can agree? Fails with what to run again. */
+static void ended(world *w, const world_options *o, bool ok, uint32_t started, const char *again,
+                  uint64_t seed)
+{
+    for (uint32_t a = 0; a < o->nodes; a++) {
+        for (uint32_t b = 0; b < o->nodes; b++) {
+            world_cut(w, a, b, world_now(w));
+        }
+    }
+    ok = ok && world_run_ms(w, 14000);
+    char why[200] = "";
+    bool quorum = ok && quorum_lives(w, o->mesh_max == 0 && o->refused);
+    for (uint32_t i = 1; quorum && i < started; i++) {
+        const world_node *x = world_at(w, i), *by = world_at(w, (uint32_t)x->contact);
+        if (x->out && x->n_views == 0 && by->alive && by->n_views > 0 && !x->left &&
+            by->joined_at.ns < x->out_at.ns - 4000 * ms && world_leader(w) >= 0) {
+            snprintf(why, sizeof why, "process %u did not get in by %d: %.100s", i, x->contact,
+                     x->why);
+        }
+    }
+    bool settled = !quorum || (why[0] == '\0' && world_settled(w, why, sizeof why));
+    if (!ok || !settled) {
+        fail_msg("seed %llu: %s (again: rubato-test --filter comm_member.%s %llu)",
+                 (unsigned long long)seed, ok ? why : world_breach(w), again,
+                 (unsigned long long)seed);
+    }
 }
 
 /* Returns the hash of all events. */
@@ -230,6 +262,7 @@ static uint64_t chaos(uint64_t seed, bool verbose)
                        .delay_max_ns = seed % 4 == 0 ? 30 * ms : 0,
                        .events_max = 400000,
                        .refused = seed % 2 == 0,
+                       .sealed = seed % 16 == 3,
                        .verbose = verbose};
     world *w = world_new(&o);
     ru_rng *r = world_rng(w);
@@ -244,29 +277,7 @@ static uint64_t chaos(uint64_t seed, bool verbose)
         ok = world_run_ms(w, ru_rng_below(r, ru_rng_below(r, 2) == 0 ? 10 : 900));
     }
     ok = ok && world_run_ms(w, 3500);
-    for (uint32_t a = 0; a < CHAOS_NODES; a++) {
-        for (uint32_t b = 0; b < CHAOS_NODES; b++) {
-            world_cut(w, a, b, world_now(w));
-        }
-    }
-    ok = ok && world_run_ms(w, 14000);
-    char why[200] = "";
-    for (uint32_t i = 1; ok && i < started; i++) {
-        const world_node *x = world_at(w, i), *by = world_at(w, (uint32_t)x->contact);
-        if (x->out && x->n_views == 0 && by->alive && by->n_views > 0 && !x->left &&
-            by->joined_at.ns < x->out_at.ns - 4000 * ms &&
-            quorum_lives(w, o.mesh_max == 0 && o.refused) && world_leader(w) >= 0) {
-            snprintf(why, sizeof why, "process %u did not get in by %d: %.100s", i, x->contact,
-                     x->why);
-        }
-    }
-    bool settled =
-        !ok || !quorum_lives(w, o.mesh_max == 0 && o.refused) || world_settled(w, why, sizeof why);
-    settled = settled && why[0] == '\0';
-    if (!ok || !settled) {
-        fail_msg("seed %llu: %s (again: rubato-test --filter comm_member.test_replay --seed %llu)",
-                 (unsigned long long)seed, ok ? why : world_breach(w), (unsigned long long)seed);
-    }
+    ended(w, &o, ok, started, "test_replay --seed", seed);
     uint64_t hash = world_hash(w);
     world_free(w);
     return hash;
@@ -290,6 +301,81 @@ static void test_replay(void **state)
     if (ru_test_seed() != usual) {
         chaos(ru_test_seed(), true);
     }
+}
+
+/* -- every order of three events
+ * ---------------------------------------------------------------------
+ */
+
+enum { KINDS = 5, TRIO = 3, EVENTS = KINDS * TRIO };
+
+static void event_of(world *w, uint32_t e)
+{
+    uint32_t i = e % TRIO;
+    switch (e / TRIO) {
+    case 0:
+        world_kill(w, i);
+        break;
+    case 1:
+        world_vanish(w, i);
+        break;
+    case 2:
+        world_freeze(w, i, 900 * ms);
+        break;
+    case 3:
+        world_cut(w, i, (i + 1) % TRIO, ru_time_after(world_now(w), 900 * ms));
+        break;
+    default:
+        world_leave(w, i);
+        break;
+    }
+}
+
+static void test_every_order(void **state)
+{
+    (void)state;
+    for (uint32_t s = 0; s < EVENTS * EVENTS * EVENTS * 2; s++) {
+        world_options o = {.seed = s, .nodes = CHAOS_NODES, .n_max = TRIO, .refused = true};
+        world *w = world_new(&o);
+        world_start(w, 0, -1);
+        world_start(w, 1, 0);
+        world_start(w, 2, 0);
+        bool ok = world_run_ms(w, 300);
+        uint32_t script = s / 2;
+        for (uint32_t k = 0; k < 3; k++, script /= EVENTS) {
+            event_of(w, script % EVENTS);
+            ok = ok && world_run_ms(w, s % 2 == 0 ? 3 : 350);
+        }
+        ended(w, &o, ok, TRIO, "test_every_order, script", s);
+        world_free(w);
+    }
+}
+
+/* -- words that are none --------------------------------------------------------------------------
+ */
+
+static void test_garbage(void **state)
+{
+    (void)state;
+    world *w = job(&(world_options){.seed = 11, .nodes = 4, .events_max = 1000000}, 4);
+    uint32_t epoch = ru_member_view(world_at(w, 0)->m)->epoch;
+    ru_rng r = ru_rng_from(ru_test_seed(), 3);
+    for (uint32_t k = 0; k < 100000; k++) {
+        uint8_t bytes[256];
+        uint32_t n = ru_rng_below(&r, sizeof bytes);
+        for (uint32_t i = 0; i < n; i++) {
+            bytes[i] = (uint8_t)ru_rng_u32(&r);
+        }
+        uint32_t from = ru_rng_below(&r, 4), to = ru_rng_below(&r, 4);
+        world_message(w, from, to, RU_MEMBER_WHAT_FIRST + ru_rng_below(&r, 10), bytes, n);
+        if (k % 100 == 0) {
+            must(w, world_run_ms(w, 1));
+        }
+    }
+    must(w, world_run_ms(w, 1000));
+    must_settle(w);
+    assert_int_equal(ru_member_view(world_at(w, 0)->m)->epoch, epoch);
+    world_free(w);
 }
 
 /* -- a big job ------------------------------------------------------------------------------------
@@ -327,4 +413,5 @@ static void test_thousand(void **state)
 
 RU_TESTS(comm_member, cmocka_unit_test(test_found_and_join), cmocka_unit_test(test_death_is_quick),
          cmocka_unit_test(test_leave), cmocka_unit_test(test_replay), cmocka_unit_test(test_chaos),
-         cmocka_unit_test(test_thousand))
+         cmocka_unit_test(test_thousand), cmocka_unit_test(test_every_order),
+         cmocka_unit_test(test_garbage))

@@ -421,6 +421,10 @@ void rui_m_in_force(ru_member *m, ru_effects *fx)
     x->epoch = 0;
     x->decoded = false;
     m->pending = m->elect = m->adopting = m->asking = false;
+    if (own) {
+        m->sure = true;
+        m->sure_at.ns = 0;
+    }
     rui_m_seen(m, h.epoch);
     rui_m_ranks_build(m);
     peers_settle(m, own, fx);
@@ -440,6 +444,11 @@ void rui_m_in_force(ru_member *m, ru_effects *fx)
     m->self.number = m->view.at[rui_m_rank(m, m->self.node)].number;
     role_after_view(m, own, fx);
     ru_fx_local(fx, RU_MEMBER_VIEW, 0, NULL, 0);
+    if (m->phase == RUI_LEADS && m->promised > m->view.epoch) {
+        /* Named leader by a view that is older than what it promised: others may have as well. */
+        rui_m_seek_start(m, fx, "somebody asked for a later view");
+        return;
+    }
     if (adopted && m->phase == RUI_LEADS) {
         rui_m_lead_start(m, fx);
     }

@@ -45,6 +45,7 @@ struct world {
     char breach[256];
 };
 
+enum { FX_BYTES = 1 << 20 };
 static const uint32_t nobody = WORLD_NODES_MAX;
 static const int64_t exit_ns = 20000000; /* a process that is out ends soon */
 
@@ -118,6 +119,7 @@ void world_free(world *w)
     for (uint32_t i = 0; i < w->opt.nodes; i++) {
         ru_arena_fini(&w->nodes[i].arena);
         ru_arena_fini(&w->nodes[i].fx_arena);
+        free(w->nodes[i].fx_memory);
     }
     for (ru_heap_item it; ru_heap_pop(&w->heap, &it);) {
         free(w->events[it.value].data);
@@ -411,7 +413,13 @@ static void step(world *w, uint32_t i, ru_event ev)
 {
     world_node *n = &w->nodes[i];
     ev.now = w->now;
+    if (w->opt.sealed) {
+        ru_alloc_seal();
+    }
     ru_member_step(n->m, &ev, &n->fx);
+    if (w->opt.sealed) {
+        ru_alloc_unseal();
+    }
     perform(w, i);
 }
 
@@ -579,7 +587,13 @@ void world_start(world *w, uint32_t i, int32_t join)
     world_node *n = &w->nodes[i];
     RU_CHECK(!n->started);
     ru_arena_init(&n->arena, 0);
-    ru_arena_init(&n->fx_arena, 0);
+    if (w->opt.sealed) {
+        n->fx_memory = malloc(FX_BYTES);
+        RU_CHECK(n->fx_memory != NULL);
+        ru_arena_init_fixed(&n->fx_arena, n->fx_memory, FX_BYTES);
+    } else {
+        ru_arena_init(&n->fx_arena, 0);
+    }
     ru_effects_init(&n->fx, &n->fx_arena);
     char address[WORLD_NAME_MAX];
     ru_member_options o = {

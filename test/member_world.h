@@ -25,11 +25,13 @@ typedef struct world_options {
     int64_t events_max; /* 0: 20 million */
     bool verbose;
     bool refused;       /* the network tells a refused connection from one without answer */
+    bool sealed;        /* a step that allocates is a crash */
     bool hold_installs; /* the test installs itself */
 } world_options;
 
 typedef struct world_node {
     ru_arena arena, fx_arena;
+    void *fx_memory;
     ru_member *m;
     ru_effects fx;
     bool started, alive, out, left, vanished;
