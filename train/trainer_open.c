@@ -129,6 +129,28 @@ static ru_status open_recorder(rui_trainer *t, ru_err *err)
     return RU_OK;
 }
 
+/* A resumed run goes on in the order of samples it began with. */
+static ru_status same_order(rui_trainer *t, const ru_ckpt_info *info, ru_err *err)
+{
+    static const char *const orders[] = {"none", "full", "block"};
+    ru_job before;
+    if (info->seed != t->job->train.seed) {
+        return RU_FAIL(err, RU_E_CONFIG,
+                       "the run was started with seed %lld, the job now says %lld; a resumed run "
+                       "keeps its seed",
+                       (long long)info->seed, (long long)t->job->train.seed);
+    }
+    RU_TRY(ru_job_parse("state.json: job", info->job_yaml, t->arena, &before, err));
+    ru_shuffle was = ru_job_shuffle(&before), is = ru_job_shuffle(t->job);
+    if (was != is) {
+        return RU_FAIL(err, RU_E_CONFIG,
+                       "the run was started with data.shuffle %s, the job now says %s; a resumed "
+                       "run keeps its order",
+                       orders[was], orders[is]);
+    }
+    return RU_OK;
+}
+
 /* Start values, or the newest checkpoint. */
 ru_status rui_trainer_fill(rui_trainer *t, ru_err *err)
 {
@@ -145,12 +167,7 @@ ru_status rui_trainer_fill(rui_trainer *t, ru_err *err)
         return RU_OK;
     }
     RU_TRY(st);
-    if (info.seed != t->job->train.seed) {
-        return RU_FAIL(err, RU_E_CONFIG,
-                       "the run was started with seed %lld, the job now says %lld; a resumed run "
-                       "keeps its seed",
-                       (long long)info.seed, (long long)t->job->train.seed);
-    }
+    RU_TRY(same_order(t, &info, err));
     RU_TRY(ru_ckpt_load(&info, &t->step.graph, t->exe, true, err));
     t->step_done = t->step_resumed = t->step_first = t->saved_step = info.at.step;
     t->samples = info.at.samples;

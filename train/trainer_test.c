@@ -105,6 +105,10 @@ static void a_resumed_run_has_the_same_bytes(void **state)
     assert_int_equal(train(l, "whole", true, 26, &r, &err), RU_E_CONFIG);
     assert_non_null(strstr(err.text, "seed"));
     l->job.train.seed--;
+    l->job.data.shuffle = RU_SHUFFLE_BLOCK;
+    assert_int_equal(train(l, "whole", true, 26, &r, &err), RU_E_CONFIG);
+    assert_non_null(strstr(err.text, "data.shuffle full, the job now says block"));
+    l->job.data.shuffle = RU_SHUFFLE_FULL;
 }
 
 static void damaged_checkpoints_are_passed_over(void **state)
