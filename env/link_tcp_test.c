@@ -9,6 +9,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "base/arena.h"
 #include "base/log.h"
 #include "base/rng.h"
 #include "test/test.h"
@@ -243,9 +244,14 @@ static void exchange(ru_link_class class, uint32_t n_conns, bool tls)
     uint32_t all = n_conns * RU_ARRAY_LEN(sizes);
     /* One connection's frame at a time is checked: with several, parts interleave. */
     a.stop_got = b.stop_got = n_conns == 1 ? all : 0;
+    while (a.n_opened < n_conns || b.n_opened < n_conns) {
+        rounds(loop, 1);
+    }
+    ru_alloc_seal(); /* from here on nothing is allocated */
     while (a.got < all || b.got < all) {
         run(loop);
     }
+    ru_alloc_unseal();
     rounds(loop, 3);
     for (uint32_t k = 0; k < n_conns; k++) {
         assert_int_equal(a.sent[k], RU_ARRAY_LEN(sizes));
