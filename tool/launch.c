@@ -13,6 +13,7 @@
 #include "env/self.h"
 #include "env/thread.h"
 #include "exec/pool.h"
+#include "train/fold.h"
 
 enum { LINE_MAX_BYTES = 1 << 16, ARGS_MAX = 48, SPAWNS_MAX = 10000 };
 
@@ -27,7 +28,7 @@ typedef struct child {
     ru_process *p;
     uint32_t rank; /* 1, 2, ... in order of starting */
     uint32_t slot; /* of cores */
-    stream out, errors;
+    stream out;
     ru_log_file *log;
     char address[128]; /* where it listens; "": not known yet */
     bool alive;
@@ -37,6 +38,7 @@ typedef struct launcher {
     const ru_launch_options *opt;
     ru_arena *arena;
     ru_loop *loop;
+    ru_fold *fold;
     const char *out, *exe, *token;
     child *children; /* [n_children] */
     uint32_t n_children, n_alive, threads;
@@ -133,25 +135,47 @@ static void on_out_line(child *c, const char *line)
     }
 }
 
-static void on_err_line(child *c, const char *line)
+static void show_line(void *self, const char *text, int64_t size_bytes)
 {
-    ru_err ignored;
-    char text[LINE_MAX_BYTES + 32];
-    ru_text t = ru_text_into(text, sizeof text);
-    ru_text_putf(&t, "%s\n", line);
-    if (c->log != NULL) {
-        (void)!ru_log_file_append(c->log, t.p, t.n, &ignored);
-    }
-    (void)fprintf(stderr, "[%u] %s\n", c->rank, line);
+    (void)self;
+    (void)fprintf(stderr, "%.*s\n", (int)size_bytes, text);
 }
 
-static void feed(child *c, stream *s, const char *bytes, int64_t n,
-                 void (*line)(child *, const char *))
+static void on_fold_time(void *self, uint32_t what, ru_time now);
+
+static void fold_again(launcher *l, ru_time now)
 {
+    ru_time next = ru_fold_tick(l->fold, now);
+    if (next.ns != INT64_MAX) {
+        ru_loop_timer(l->loop, on_fold_time, l, 0, next);
+    }
+}
+
+static void on_fold_time(void *self, uint32_t what, ru_time now)
+{
+    (void)what;
+    fold_again(self, now);
+}
+
+/* What a worker says to people: whole into its own log, folded with that of the others here. */
+static void on_errors(child *c, const char *bytes, int64_t n)
+{
+    ru_err ignored;
+    ru_time now = ru_clock_now();
+    if (c->log != NULL) {
+        (void)!ru_log_file_append(c->log, bytes, n, &ignored);
+    }
+    ru_fold_bytes(c->l->fold, c->rank, bytes, n, now);
+    fold_again(c->l, now);
+}
+
+static void on_output(child *c, const char *bytes, int64_t n)
+{
+    stream *s = &c->out;
     for (int64_t i = 0; i < n; i++) {
         if (bytes[i] == '\n' || s->n == LINE_MAX_BYTES - 1) {
             s->at[s->n] = 0;
-            line(c, s->at);
+            on_out_line(c, s->at);
             s->n = 0;
         }
         if (bytes[i] != '\n') {
@@ -165,7 +189,11 @@ static void read_all(child *c, bool errors)
     char buf[16384];
     int64_t n;
     while ((n = ru_process_read(c->p, errors, buf, sizeof buf)) > 0) {
-        feed(c, errors ? &c->errors : &c->out, buf, n, errors ? on_err_line : on_out_line);
+        if (errors) {
+            on_errors(c, buf, n);
+        } else {
+            on_output(c, buf, n);
+        }
     }
     int fd = ru_process_fd(c->p, errors);
     if (n < 0 && fd >= 0) {
@@ -267,10 +295,9 @@ static ru_status start(launcher *l, uint32_t slot, const char *join, bool newcom
     child *c = &l->children[l->n_children];
     *c = (child){.l = l, .rank = l->n_children + 1, .slot = slot};
     c->out.at = ru_arena_alloc(l->arena, LINE_MAX_BYTES, 1);
-    c->errors.at = ru_arena_alloc(l->arena, LINE_MAX_BYTES, 1);
     const char *log = ru_path_join(l->arena, l->out, ru_arena_printf(l->arena, "log.%u", c->rank));
     const char *token = ru_arena_printf(l->arena, "RUBATO_TOKEN=%s", l->token);
-    if (c->out.at == NULL || c->errors.at == NULL || log == NULL || token == NULL) {
+    if (c->out.at == NULL || log == NULL || token == NULL) {
         return RU_FAIL(err, RU_E_MEM, "no memory to start a worker");
     }
     RU_TRY(ru_log_file_open(log, l->opt->train->resume, &c->log, err));
@@ -283,6 +310,7 @@ static ru_status start(launcher *l, uint32_t slot, const char *join, bool newcom
     l->n_children++;
     l->n_alive++;
     c->alive = true;
+    ru_fold_workers(l->fold, l->n_alive, ru_clock_now());
     RU_TRY(ru_loop_fd(l->loop, ru_process_fd(c->p, false), 1 /* EPOLLIN */, on_fd, c, err));
     RU_TRY(ru_loop_fd(l->loop, ru_process_fd(c->p, true), 1, on_fd, c, err));
     return ru_loop_child(l->loop, ru_process_id(c->p), on_end, c, err);
@@ -341,9 +369,11 @@ static void on_end(void *self, int64_t pid, ru_time now)
     launcher *l = c->l;
     read_all(c, false);
     read_all(c, true);
+    ru_fold_end(l->fold, c->rank, ru_clock_now());
     int code = ru_process_wait(c->p);
     c->alive = false;
     l->n_alive--;
+    ru_fold_workers(l->fold, l->n_alive > 0 ? l->n_alive : 1, ru_clock_now());
     l->summary = l->summary || (code == 0 && !l->stopping);
     if (code != 0 && l->code == 0) {
         l->code = code < 128 ? code : 1;
@@ -422,6 +452,8 @@ static ru_status run(launcher *l, ru_err *err)
     RU_TRY(open_token(l, err));
     RU_TRY(share_cores(l, err));
     RU_TRY(ru_loop_open(&l->loop, err));
+    const ru_fold_options fo = {.workers_max = RU_WORKERS_MAX, .line = show_line};
+    RU_TRY(ru_fold_open(&fo, l->arena, &l->fold, err));
     int fd = ru_self_stop_fd();
     if (fd >= 0) {
         RU_TRY(ru_loop_fd(l->loop, fd, 1, on_stop, l, err));
@@ -439,6 +471,9 @@ ru_status ru_launch(const ru_launch_options *opt, ru_arena *arena, ru_launch_res
 {
     launcher l = {.opt = opt, .arena = arena, .exe = "/proc/self/exe"};
     ru_status st = run(&l, err);
+    if (l.fold != NULL) {
+        ru_fold_flush(l.fold);
+    }
     for (uint32_t k = 0; k < l.n_children; k++) {
         ru_process_close(l.children[k].p);
         ru_log_file_close(l.children[k].log);
