@@ -10,6 +10,7 @@
 #include "exec/pool.h"
 #include "tool/cmd.h"
 #include "tool/launch.h"
+#include "train/hosts.h"
 #include "train/trainer.h"
 
 static const ru_opt opts[] = {
@@ -38,6 +39,35 @@ static const ru_opt opts[] = {
      .word = "HOST:PORT",
      .help = "where workers of other hosts reach the first one (else this machine only); an empty "
              "host is every interface"},
+    {.name = "hosts",
+     .type = RU_OPT_TEXT,
+     .word = "a:2,b:2",
+     .help = "workers on these hosts, started over ssh; this machine must be among them"},
+    {.name = "nnodes",
+     .type = RU_OPT_TEXT,
+     .word = "N",
+     .help = "torchrun: machines, N or MIN:MAX"},
+    {.name = "nproc-per-node",
+     .type = RU_OPT_TEXT,
+     .word = "N",
+     .help = "torchrun: workers of this machine; auto or cpu: one per core"},
+    {.name = "rdzv-endpoint",
+     .type = RU_OPT_TEXT,
+     .word = "HOST:PORT",
+     .help = "torchrun: where the job is found"},
+    {.name = "rdzv-id", .type = RU_OPT_TEXT, .word = "ID", .help = "torchrun: name of the job"},
+    {.name = "node-rank",
+     .type = RU_OPT_TEXT,
+     .word = "N",
+     .help = "torchrun: number of this machine; 0 founds the job"},
+    {.name = "master-addr", .type = RU_OPT_TEXT, .word = "HOST", .help = "torchrun: machine 0"},
+    {.name = "master-port", .type = RU_OPT_TEXT, .word = "PORT", .help = "torchrun: its port"},
+    {.name = "standalone", .type = RU_OPT_FLAG, .help = "torchrun: this machine only"},
+    {.name = "token-file",
+     .type = RU_OPT_TEXT,
+     .word = "FILE",
+     .help = "secret shared by workers of several machines (else RUBATO_TOKEN; made where this "
+             "process starts all)"},
     {.name = "deterministic",
      .type = RU_OPT_FLAG,
      .help = "with -w: the same workers give the same bits"},
@@ -104,25 +134,115 @@ static ru_status load_job(ru_cmd_in *in, ru_job *job, ru_conf **conf, ru_err *er
     return ru_job_load(in->args[0], sets, n, in->arena, job, conf, err);
 }
 
-/* Several processes. A fixed number may shrink to one; a range begins with as many as there are
- * cores. */
-static ru_status run_workers(ru_cmd_in *in, const ru_train_options *to, uint32_t n_min,
-                             uint32_t n_max, bool range, ru_err *err)
+static const char *env_get(void *self, const char *name)
 {
-    uint32_t cores = ru_pool_cores(), start = cores < n_min ? n_min : cores > n_max ? n_max : cores;
-    const ru_launch_options lo = {
-        .train = to,
-        .n_min = range ? n_min : 1,
-        .n_start = range ? start : n_max,
-        .n_max = n_max,
-        .open = range || ru_cmd_given(in, "listen"),
+    (void)self;
+    return ru_conf_env(name);
+}
+
+/* How many workers, where, and who founds the job: flags, torchrun, Slurm, MPI. */
+static ru_status resolve(ru_cmd_in *in, ru_hosts_plan *plan, ru_err *err)
+{
+    char *host = ru_arena_zalloc(in->arena, 256, 1);
+    if (host == NULL) {
+        return RU_FAIL(err, RU_E_MEM, "no memory for the command line");
+    }
+    ru_self_host(host, 256);
+    const char *here[] = {host, "localhost", "127.0.0.1", "::1"};
+    const ru_hosts_flags flags = {
+        .workers = ru_cmd_given(in, "workers") ? ru_cmd_text(in, "workers") : NULL,
+        .hosts = ru_cmd_text(in, "hosts"),
+        .nnodes = ru_cmd_text(in, "nnodes"),
+        .nproc_per_node = ru_cmd_text(in, "nproc-per-node"),
+        .rdzv_endpoint = ru_cmd_text(in, "rdzv-endpoint"),
+        .rdzv_id = ru_cmd_text(in, "rdzv-id"),
+        .node_rank = ru_cmd_text(in, "node-rank"),
+        .master_addr = ru_cmd_text(in, "master-addr"),
+        .master_port = ru_cmd_text(in, "master-port"),
+        .standalone = ru_cmd_flag(in, "standalone"),
+        .cpu_workers = ru_pool_cores(),
+        .names_here = here,
+        .n_names_here = RU_ARRAY_LEN(here),
+    };
+    return ru_hosts_resolve(&flags, env_get, NULL, in->arena, plan, err);
+}
+
+/* Another launcher started this process: it is one worker. The first one founds the job, the others
+ * take the state from it, so that no disk need be shared. */
+static ru_status run_as_worker(ru_cmd_in *in, ru_train_options *to, const ru_hosts_plan *plan,
+                               ru_err *err)
+{
+    const char *token;
+    bool founds = plan->founds == RU_FOUNDS_YES;
+    RU_TRY(ru_token_get(ru_cmd_text(in, "token-file"), in->arena, &token, err));
+    (void)fprintf(stderr, "%s\n", plan->line);
+    if (founds) {
+        RU_TRY(ru_train_dir(to, in->arena, &to->out, err));
+    } else if (to->out == NULL) {
+        to->out = ru_arena_printf(in->arena, "runs/%s-%s", to->job->name,
+                                  plan->job != NULL ? plan->job : "shared");
+    }
+    to->dir_made = true;
+    to->rank = plan->rank;
+    const char *colon = plan->address != NULL ? strrchr(plan->address, ':') : NULL;
+    const ru_worker_options wo = {
+        .train = *to,
+        .join = founds ? NULL : plan->address,
+        .listen = !founds         ? ":0"
+                  : colon != NULL ? colon
+                                  : ":0",
+        .token = (const uint8_t *)token,
+        .token_bytes = (uint32_t)strlen(token),
+        .n_min = plan->workers_min,
+        .newcomer = !founds,
         .deterministic = ru_cmd_flag(in, "deterministic"),
         .equal_shares = ru_cmd_flag(in, "equal-shares"),
         .sockets_only = ru_cmd_flag(in, "sockets"),
-        .listen = ru_cmd_text(in, "listen"),
+    };
+    ru_worker_result result;
+    ru_self_stop_watch();
+    ru_status st = ru_worker_run(&wo, in->arena, &result, err);
+    ru_self_stop_unwatch();
+    return st;
+}
+
+/* This process starts workers. A fixed number may shrink to one; a range begins with as many as
+ * there are cores. */
+static ru_status run_workers(ru_cmd_in *in, const ru_train_options *to, const ru_hosts_plan *plan,
+                             ru_err *err)
+{
+    bool range = plan->workers_min != plan->workers_max;
+    uint32_t cores = ru_pool_cores(), n_min = plan->workers_min, n_max = plan->workers_max;
+    uint32_t start = cores < n_min ? n_min : cores > n_max ? n_max : cores;
+    bool several = plan->hosts.n > 1 || plan->source == RU_HOSTS_TORCHRUN;
+    start = !range ? n_max : start;
+    const char *token = NULL, *listen = ru_cmd_text(in, "listen");
+    if (plan->source == RU_HOSTS_TORCHRUN && plan->address != NULL) {
+        RU_TRY(ru_token_get(ru_cmd_text(in, "token-file"), in->arena, &token, err));
+        const char *colon = strrchr(plan->address, ':');
+        listen = listen != NULL ? listen : colon != NULL ? colon : ":0";
+    }
+    const ru_launch_options lo = {
+        .train = to,
+        .n_min = range ? n_min : 1,
+        .n_start = several ? plan->workers_here : start,
+        .n_max = n_max,
+        .open = range || several || ru_cmd_given(in, "listen"),
+        .deterministic = ru_cmd_flag(in, "deterministic"),
+        .equal_shares = ru_cmd_flag(in, "equal-shares"),
+        .sockets_only = ru_cmd_flag(in, "sockets"),
+        .listen = listen != NULL      ? listen
+                  : plan->hosts.n > 1 ? ":0"
+                                      : NULL,
+        .join = plan->founds == RU_FOUNDS_NO ? plan->address : NULL,
+        .token = token,
+        .hosts = plan->hosts.n > 1 ? &plan->hosts : NULL,
         .verbose = in->verbose,
     };
     ru_launch_result result;
+    if (plan->source != RU_HOSTS_ALONE) {
+        (void)fprintf(stderr, "%s\n", plan->line);
+    }
     ru_self_stop_watch();
     ru_status st = ru_launch(&lo, in->arena, &result, err);
     ru_self_stop_unwatch();
@@ -148,9 +268,8 @@ static ru_status run(ru_cmd_in *in, ru_err *err)
     if (in->n_args != 1) {
         return RU_FAIL(err, RU_E_USAGE, "which job? rubato train JOB.yaml (--help shows examples)");
     }
-    uint32_t n_min, n_max;
-    bool range;
-    RU_TRY(ru_launch_workers_parse(ru_cmd_text(in, "workers"), &n_min, &n_max, &range, err));
+    ru_hosts_plan plan;
+    RU_TRY(resolve(in, &plan, err));
     ru_job job;
     ru_conf *conf;
     ru_train_result result;
@@ -166,8 +285,11 @@ static ru_status run(ru_cmd_in *in, ru_err *err)
         .columns = in->progress && !quiet ? ru_self_columns(2) : 0,
         .cache_dir = cache_dir(in->arena),
     };
-    if (n_max > 1 || ru_cmd_given(in, "listen")) {
-        return run_workers(in, &to, n_min, n_max, range, err);
+    if (plan.is_worker && plan.workers_max > 1) {
+        return run_as_worker(in, &to, &plan, err);
+    }
+    if (plan.workers_max > 1 || ru_cmd_given(in, "listen")) {
+        return run_workers(in, &to, &plan, err);
     }
     ru_self_stop_watch();
     ru_status st = ru_train(&to, in->arena, &result, err);

@@ -54,25 +54,6 @@ typedef struct launcher {
 
 /* -- words ------------------------------------------------------------------------------------- */
 
-ru_status ru_launch_workers_parse(const char *text, uint32_t *n_min, uint32_t *n_max, bool *range,
-                                  ru_err *err)
-{
-    const char *colon = strchr(text, ':');
-    int64_t a = 0, b = 0;
-    ru_str first = colon == NULL ? ru_str_c(text) : (ru_str){text, colon - text};
-    bool fine = ru_str_i64(first, &a);
-    fine = fine && (colon == NULL || ru_str_i64(ru_str_c(colon + 1), &b));
-    b = colon == NULL ? a : b;
-    if (!fine || a < 1 || b < a || b > RU_WORKERS_MAX) {
-        return RU_FAIL(err, RU_E_USAGE, "-w %s: expected a number of workers or MIN:MAX, 1 to %d",
-                       text, RU_WORKERS_MAX);
-    }
-    *n_min = (uint32_t)a;
-    *n_max = (uint32_t)b;
-    *range = colon != NULL;
-    return RU_OK;
-}
-
 void ru_token_make(char into[2 * RU_TOKEN_BYTES + 1])
 {
     static const char digits[] = "0123456789abcdef";
@@ -88,7 +69,13 @@ void ru_token_make(char into[2 * RU_TOKEN_BYTES + 1])
 ru_status ru_token_get(const char *file, ru_arena *arena, const char **token, ru_err *err)
 {
     const char *t = ru_conf_env("RUBATO_TOKEN");
-    if (file != NULL) {
+    if (file != NULL && strcmp(file, "-") == 0) {
+        char *line = ru_arena_zalloc(arena, 512, 1);
+        t = line != NULL ? fgets(line, 512, stdin) : NULL;
+        if (line != NULL) {
+            line[strcspn(line, "\r\n")] = 0;
+        }
+    } else if (file != NULL) {
         char *text;
         int64_t n;
         RU_TRY(ru_file_read(file, 4096, arena, &text, &n, err));
@@ -285,8 +272,47 @@ static void command_line(launcher *l, const child *c, const char *join, bool new
 }
 
 static void on_end(void *self, int64_t pid, ru_time now);
+static ru_status start_at(launcher *l, uint32_t slot, const char *host, const char *join,
+                          bool newcomer, ru_err *err);
+
+/* The same program under the same path on another host, as a newcomer: it asks for job and state,
+ * and reads the token from its input, where nobody sees it. RUBATO_SSH replaces the command. */
+static void remote_line(launcher *l, const char *host, const char *join, words *w)
+{
+    const char *ssh = ru_conf_env("RUBATO_SSH");
+    word(w, ssh != NULL ? ssh : "ssh");
+    if (ssh == NULL) {
+        word(w, "-oBatchMode=yes");
+    }
+    word(w, host);
+    char *exe = realpath(l->exe, NULL);
+    word(w, ru_arena_str(l->arena, exe != NULL ? exe : "rubato"));
+    free(exe);
+    word(w, "worker");
+    word(w, "--join");
+    word(w, join);
+    word(w, "--token-file");
+    word(w, "-");
+    word(w, "--listen");
+    word(w, ":0");
+    if (l->opt->train->job->train.threads != 0) {
+        word_number(w, "--threads", l->opt->train->job->train.threads);
+    }
+    if (l->opt->deterministic) {
+        word(w, "--deterministic");
+    }
+    if (l->opt->equal_shares) {
+        word(w, "--equal-shares");
+    }
+}
 
 static ru_status start(launcher *l, uint32_t slot, const char *join, bool newcomer, ru_err *err)
+{
+    return start_at(l, slot, NULL, join, newcomer, err);
+}
+
+static ru_status start_at(launcher *l, uint32_t slot, const char *host, const char *join,
+                          bool newcomer, ru_err *err)
 {
     if (l->n_children == SPAWNS_MAX) {
         return RU_FAIL(err, RU_E_LIMIT, "%d workers were started and lost; something kills them",
@@ -302,11 +328,23 @@ static ru_status start(launcher *l, uint32_t slot, const char *join, bool newcom
     }
     RU_TRY(ru_log_file_open(log, l->opt->train->resume, &c->log, err));
     words w = {.arena = l->arena};
-    command_line(l, c, join, newcomer, &w);
-    const char *set[] = {token, NULL};
-    const ru_process_options po = {
-        .argv = w.at, .set = set, .pipe_out = true, .pipe_err = true, .own_group = true};
+    if (host != NULL) {
+        remote_line(l, host, join, &w);
+    } else {
+        command_line(l, c, join, newcomer, &w);
+    }
+    const char *set[] = {host == NULL ? token : NULL, NULL};
+    const ru_process_options po = {.argv = w.at,
+                                   .set = set,
+                                   .pipe_in = host != NULL,
+                                   .pipe_out = true,
+                                   .pipe_err = true,
+                                   .own_group = true};
     RU_TRY(ru_process_start(&po, &c->p, err));
+    if (host != NULL) {
+        RU_TRY(ru_process_write(c->p, l->token, (int64_t)strlen(l->token), err));
+        RU_TRY(ru_process_write(c->p, "\n", 1, err));
+    }
     l->n_children++;
     l->n_alive++;
     c->alive = true;
@@ -314,6 +352,14 @@ static ru_status start(launcher *l, uint32_t slot, const char *join, bool newcom
     RU_TRY(ru_loop_fd(l->loop, ru_process_fd(c->p, false), 1 /* EPOLLIN */, on_fd, c, err));
     RU_TRY(ru_loop_fd(l->loop, ru_process_fd(c->p, true), 1, on_fd, c, err));
     return ru_loop_child(l->loop, ru_process_id(c->p), on_end, c, err);
+}
+
+static bool is_here(const char *host)
+{
+    char mine[256];
+    ru_self_host(mine, sizeof mine);
+    return strcmp(host, mine) == 0 || strcmp(host, "localhost") == 0 ||
+           strcmp(host, "127.0.0.1") == 0;
 }
 
 static void start_others(launcher *l, const char *address)
@@ -330,6 +376,16 @@ static void start_others(launcher *l, const char *address)
         if (st != RU_OK) {
             fail(l, st, &err);
             return;
+        }
+    }
+    const ru_hosts *h = l->opt->hosts;
+    for (uint32_t k = 0; h != NULL && k < h->n; k++) {
+        for (uint32_t i = 0; !is_here(h->at[k].name) && i < h->at[k].workers; i++) {
+            ru_status st = start_at(l, UINT32_MAX, h->at[k].name, address, true, &err);
+            if (st != RU_OK) {
+                fail(l, st, &err);
+                return;
+            }
         }
     }
 }
@@ -438,7 +494,10 @@ static ru_status open_token(launcher *l, ru_err *err)
         return RU_FAIL(err, RU_E_MEM, "no memory for the launcher");
     }
     ru_token_make(token);
-    l->token = token;
+    l->token = l->opt->token != NULL ? l->opt->token : token;
+    if (l->opt->token != NULL) {
+        return RU_OK;
+    }
     return ru_file_secret(path, token, 2 * RU_TOKEN_BYTES, err);
 }
 
@@ -458,7 +517,14 @@ static ru_status run(launcher *l, ru_err *err)
     if (fd >= 0) {
         RU_TRY(ru_loop_fd(l->loop, fd, 1, on_stop, l, err));
     }
-    RU_TRY(start(l, 0, NULL, false, err));
+    if (l->opt->join != NULL) {
+        l->founded = true;
+        for (uint32_t k = 0; k < l->opt->n_start; k++) {
+            RU_TRY(start(l, k, l->opt->join, true, err));
+        }
+    } else {
+        RU_TRY(start(l, 0, NULL, false, err));
+    }
     RU_TRY(ru_loop_run(l->loop, err));
     if (l->status != RU_OK) {
         return ru_err_set(err, l->status, "%s", l->err.text);

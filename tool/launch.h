@@ -11,6 +11,7 @@
 #ifndef RU_TOOL_LAUNCH_H
 #define RU_TOOL_LAUNCH_H
 
+#include "train/hosts.h"
 #include "train/worker.h"
 
 typedef struct ru_launch_options {
@@ -18,7 +19,10 @@ typedef struct ru_launch_options {
     uint32_t n_min, n_start, n_max; /* 1 <= n_min <= n_start <= n_max */
     bool open;                      /* newcomers may join: say how */
     bool deterministic, equal_shares, sockets_only;
-    const char *listen; /* of the first worker; NULL: this machine only */
+    const char *listen;    /* of the first worker; NULL: this machine only */
+    const char *join;      /* address of a job that others found; NULL: founded here */
+    const char *token;     /* NULL: a fresh one */
+    const ru_hosts *hosts; /* others than this machine get their workers over ssh; NULL: none */
     int verbose;
 } ru_launch_options;
 
@@ -31,10 +35,6 @@ typedef struct ru_launch_result {
  * what workers say about their own failures is on stderr already, with the code in `out`. */
 RU_MUST_USE ru_status ru_launch(const ru_launch_options *opt, ru_arena *arena,
                                 ru_launch_result *out, ru_err *err);
-
-/* "3" or "2:8". Errors: RU_E_USAGE. */
-RU_MUST_USE ru_status ru_launch_workers_parse(const char *text, uint32_t *n_min, uint32_t *n_max,
-                                              bool *range, ru_err *err);
 
 /* A fresh token as text, or the one in a file (NULL: of RUBATO_TOKEN). Errors: RU_E_MISSING,
  * RU_E_USAGE for one shorter than 16 bytes. */

@@ -8,7 +8,8 @@
 #   3. kill -9 of a worker and of the leader: no sample lost or repeated, every step told once;
 #   4. three kills and two joins in one run, a worker that leaves when asked;
 #   5. Ctrl-C once saves at a step boundary, and the run goes on with another number of workers;
-#   6. a peer without the token is refused; below the least number a worker is started again.
+#   6. a peer without the token is refused; below the least number a worker is started again;
+#   7. --hosts and torchrun's variables start the same job.
 set -eu
 rubato=$(realpath "$1")
 work=$(mktemp -d "${TMPDIR:-/tmp}/rubato-workers-XXXXXX")
@@ -184,5 +185,23 @@ set -e
 wait $run || fail "the job with a stranger at the door: $(tail -3 door.err)"
 whole door 2000
 echo "ok: a stranger is refused: $(tail -1 thief.err)"
+
+# other launchers: ssh (a stand-in that runs the words here), and the words of torchrun
+printf '#!/bin/sh\nshift\nexec "$@"\n' >ssh-here
+chmod +x ssh-here
+RUBATO_SSH=$work/ssh-here timeout 120 "$rubato" train lenet.yaml --hosts localhost:2,elsewhere:1 \
+    --set train.epochs=10 --json --out hosts >hosts.jsonl 2>hosts.err || fail "--hosts: $(tail -3 hosts.err)"
+whole hosts 1000
+grep -q '"what":"works","worker":3' hosts/metrics.jsonl || fail "--hosts: the third worker never works"
+port=$((20000 + $$ % 20000))
+for rank in 0 1; do
+    RANK=$rank WORLD_SIZE=2 LOCAL_RANK=$rank MASTER_ADDR=127.0.0.1 MASTER_PORT=$port \
+        timeout 120 "$rubato" train lenet.yaml --set train.epochs=4 --json --out rank >rank-$rank.jsonl 2>rank-$rank.err &
+    eval "rank$rank=\$!"
+done
+wait $rank0 || fail "RANK=0: $(tail -3 rank-0.err)"
+wait $rank1 || fail "RANK=1: $(tail -3 rank-1.err)"
+whole rank 400
+echo "ok: hosts over ssh, torchrun's variables"
 
 exit $failed
