@@ -11,7 +11,7 @@
 
 #include "base/status.h"
 
-enum { RUI_NONE = UINT32_MAX };
+#define RUI_NONE UINT32_MAX
 
 typedef struct rui_pnode {
     uint32_t child, next, prev; /* RUI_NONE: none */
