@@ -294,18 +294,12 @@ static ru_status write_files(ru_ckpt *c, const char *dir, ru_err *err)
 /* Remove what is older than the newest `keep`. */
 static ru_status prune(ru_ckpt *c, ru_err *err)
 {
-    char **names;
-    uint32_t n, good = 0;
-    RU_TRY(ru_dir_list(c->dir, &c->scratch, &names, &n, err));
-    for (uint32_t k = n; k-- > 0;) {
-        int64_t step;
-        if (!ru_str_i64(ru_str_c(names[k]), &step)) {
-            continue;
-        }
-        if (++good > c->opt.keep) {
-            const char *path = ru_path_join(&c->scratch, c->dir, names[k]);
-            RU_TRY(path != NULL ? ru_path_remove(path, err) : full(err));
-        }
+    rui_ckpt_entry *list;
+    uint32_t n;
+    RU_TRY(rui_ckpt_list(c->dir, &c->scratch, &list, &n, err));
+    for (uint32_t k = c->opt.keep; k < n; k++) {
+        const char *path = ru_path_join(&c->scratch, c->dir, list[k].name);
+        RU_TRY(path != NULL ? ru_path_remove(path, err) : full(err));
     }
     return RU_OK;
 }

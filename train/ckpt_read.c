@@ -1,6 +1,7 @@
 /* Finding and loading checkpoints. A checkpoint is trusted only when its manifest is there and
  * every file has the size and hash it says. */
 #include <stddef.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/conf.h"
@@ -231,9 +232,35 @@ ru_status ru_ckpt_read(const char *dir, ru_arena *arena, ru_ckpt_info *out, ru_e
     return RU_OK;
 }
 
-ru_status ru_ckpt_find(const char *run_dir, ru_arena *arena, ru_ckpt_info *out, ru_err *err)
+static int newest_first(const void *a, const void *b)
+{
+    const rui_ckpt_entry *x = a, *y = b;
+    return x->step > y->step ? -1 : x->step < y->step;
+}
+
+ru_status rui_ckpt_list(const char *dir, ru_arena *arena, rui_ckpt_entry **out, uint32_t *n,
+                        ru_err *err)
 {
     char **names;
+    uint32_t n_names = 0, found = 0;
+    RU_TRY(ru_dir_list(dir, arena, &names, &n_names, err));
+    rui_ckpt_entry *list = RU_NEW(arena, rui_ckpt_entry, n_names);
+    if (list == NULL) {
+        return full(err);
+    }
+    for (uint32_t k = 0; k < n_names; k++) {
+        list[found].name = names[k];
+        found += ru_str_i64(ru_str_c(names[k]), &list[found].step);
+    }
+    qsort(list, found, sizeof *list, newest_first);
+    *out = list;
+    *n = found;
+    return RU_OK;
+}
+
+ru_status ru_ckpt_find(const char *run_dir, ru_arena *arena, ru_ckpt_info *out, ru_err *err)
+{
+    rui_ckpt_entry *list;
     uint32_t n = 0;
     const char *dir = ru_path_join(arena, run_dir, "checkpoints");
     if (dir == NULL) {
@@ -242,15 +269,11 @@ ru_status ru_ckpt_find(const char *run_dir, ru_arena *arena, ru_ckpt_info *out, 
     if (!ru_path_is_dir(dir)) {
         return RU_FAIL(err, RU_E_MISSING, "%s is no run directory: it has no checkpoints", run_dir);
     }
-    RU_TRY(ru_dir_list(dir, arena, &names, &n, err));
-    for (uint32_t k = n; k-- > 0;) {
-        int64_t step;
-        const char *path = ru_path_join(arena, dir, names[k]);
+    RU_TRY(rui_ckpt_list(dir, arena, &list, &n, err));
+    for (uint32_t k = 0; k < n; k++) {
+        const char *path = ru_path_join(arena, dir, list[k].name);
         if (path == NULL) {
             return full(err);
-        }
-        if (!ru_str_i64(ru_str_c(names[k]), &step)) {
-            continue;
         }
         ru_err why;
         if (ru_ckpt_read(path, arena, out, &why) == RU_OK) {

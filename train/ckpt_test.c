@@ -134,6 +134,23 @@ static void the_newest_are_kept(void **state)
     assert_true(get(r, r->w) == 4);
 }
 
+/* Names stop sorting by letters at ten digits. */
+static void steps_are_numbers(void **state)
+{
+    rig *r = *state;
+    ru_err err = {0};
+    ru_ckpt_info info;
+    char **names;
+    static const int64_t steps[] = {999999998, 999999999, 1000000000, 1000000001};
+    for (uint32_t k = 0; k < RU_ARRAY_LEN(steps); k++) {
+        assert_ok(save(r, steps[k], &err), err);
+        assert_ok(ru_ckpt_find(r->dir, &r->arena, &info, &err), err);
+        assert_int_equal(info.at.step, steps[k]);
+    }
+    assert_int_equal(listed(r, &names), 2);
+    assert_string_equal(names[0], "1000000000");
+}
+
 /* Infinity is the smallest of what is not finite. */
 static void values_that_are_no_numbers_are_not_saved(void **state)
 {
@@ -250,7 +267,7 @@ static void a_failed_write_gives_its_space_back(void **state)
 
 #define RIG_TEST(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
 
-RU_TESTS(train_ckpt, RIG_TEST(the_newest_are_kept),
+RU_TESTS(train_ckpt, RIG_TEST(the_newest_are_kept), RIG_TEST(steps_are_numbers),
          RIG_TEST(values_that_are_no_numbers_are_not_saved),
          RIG_TEST(a_write_under_way_is_waited_for), RIG_TEST(leftovers_go_and_damage_is_replaced),
          RIG_TEST(every_file_is_in_the_manifest), RIG_TEST(another_model_is_refused),
