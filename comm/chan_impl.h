@@ -234,6 +234,7 @@ void rui_conn_ready(ru_chan *ch, rui_conn *c, ru_time now);
 void rui_conn_lost(ru_chan *ch, rui_conn *c, ru_status why, ru_time now);
 void rui_chan_closed(void *self, ru_conn_id id, ru_status why, const char *sentence, ru_time now);
 void rui_dial_free(ru_chan *ch, uint32_t d);
+bool rui_dial_is(const ru_chan *ch, uint64_t pair); /* is being opened from here */
 void rui_peer_cut(ru_chan *ch, uint32_t p, ru_status why, ru_time now);
 void rui_peer_end(ru_chan *ch, uint32_t p, ru_status why, bool tell, ru_time now);
 void rui_peer_hostile(ru_chan *ch, uint32_t p, const char *sentence, ru_time now);

@@ -36,6 +36,16 @@ void rui_dial_free(ru_chan *ch, uint32_t i)
     d->used = false;
 }
 
+bool rui_dial_is(const ru_chan *ch, uint64_t pair)
+{
+    for (uint32_t i = 0; i < ch->opt.peers_max; i++) {
+        if (ch->dials[i].used && ch->dials[i].pair == pair) {
+            return true;
+        }
+    }
+    return false;
+}
+
 static ru_status dial_try(ru_chan *ch, uint32_t i, ru_time now, ru_err *err)
 {
     rui_dial *d = &ch->dials[i];
@@ -159,7 +169,7 @@ static uint32_t peer_new(ru_chan *ch, const rui_conn *u, ru_time now)
     p->conn[0] = p->conn[1] = p->dial = RUI_NONE;
     p->item_first = p->item_last = p->item_next = RUI_NONE;
     p->stream_first = p->cancel_first = RUI_NONE;
-    p->session = u->pair;
+    p->session = u->theirs.session != 0 ? u->theirs.session : u->pair;
     p->heard_at = p->spoke_at = now;
     memcpy(p->address, u->address, sizeof p->address);
     rui_names_add(&ch->peer_names, i);
@@ -242,6 +252,9 @@ static verdict judge(const ru_chan *ch, uint32_t i, const rui_conn *u)
     uint64_t mine = u->mine.session, theirs = u->theirs.session;
     bool accepted = u->accepted;
     if (session == 0) {
+        if (theirs != 0 && rui_dial_is(ch, theirs)) {
+            return BEGIN; /* theirs began with another pair that is still being opened here */
+        }
         if (theirs != 0) {
             return accepted ? DISCARD : REFRESH;
         }

@@ -239,6 +239,9 @@ static void make_proof(ru_chan *ch, rui_conn *c)
         c->mine.session = ch->peers[p].session;
         c->mine.received = ch->peers[p].rx_seq;
     }
+    if (p == RUI_NONE && c->accepted && rui_dial_is(ch, c->theirs.session)) {
+        c->mine.session = c->theirs.session; /* about to begin here as well */
+    }
     prove(ch, c, c->accepted, &c->mine, c->mine.mac);
     rui_proof_encode(&c->mine, c->proof_out);
     c->out |= RUI_OUT_PROOF;
