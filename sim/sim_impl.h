@@ -13,12 +13,12 @@
 #include "sim/sim.h"
 
 enum {
-    RUI_SIM_NONE = UINT32_MAX, /* no node, no frame, no connection */
     RUI_SIM_SLOTS_MAX = 1 << 24,
     RUI_SIM_PORTS = 2, /* wire, local */
     RUI_SIM_BLOCK = 4096,
 };
 
+#define RUI_SIM_NONE          UINT32_MAX                /* no node, no frame, no connection */
 #define RUI_SIM_CONNECT_NS    (5 * INT64_C(1000000000)) /* connecting into silence gives up */
 #define RUI_SIM_RETRANSMIT_NS (200 * INT64_C(1000000))  /* Linux' smallest RTO */
 #define RUI_SIM_USER_TIMEOUT_NS                                       \
