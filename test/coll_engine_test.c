@@ -575,6 +575,15 @@ static void test_bad_calls(void **state)
     assert_int_equal(ru_coll_open(&opt, &user, &w.arena, &other, &err), RU_E_ARG);
     opt.rank = 2;
     assert_int_equal(ru_coll_open(&opt, &user, &w.arena, &other, &err), RU_E_ARG);
+    uint8_t word[20];
+    for (uint32_t k = 0; k < 2000; k++) { /* strangers' and mangled words change nothing */
+        for (uint32_t i = 0; i < sizeof word; i++) {
+            word[i] = (uint8_t)(ru_rng_below(&w.rng, 3) == 0 ? ru_rng_u32(&w.rng) : 0);
+        }
+        word[0] = 9;
+        ru_coll_heard(c, (ru_node_id){ru_rng_below(&w.rng, 4)}, word, ru_rng_below(&w.rng, 20),
+                      now);
+    }
     ru_coll_close(NULL, now);
     world_close(&w);
 }

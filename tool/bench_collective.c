@@ -216,12 +216,14 @@ static ru_status shm_ranks(ru_bench *b, uint32_t n, ru_err *err)
 /* Could a row that begins so be wanted? The name of a row goes on after it. */
 static bool may_want(const ru_bench *b, const char *begin)
 {
-    return strstr(b->only, "ranks") == NULL || strstr(b->only, begin) != NULL ||
-           ru_bench_wants(b, begin);
+    bool adds = strncmp(b->only, "add", 3) == 0;
+    bool any = strstr(b->only, "ranks") == NULL && !adds;
+    return any || strstr(b->only, begin) != NULL || ru_bench_wants(b, begin);
 }
 
 ru_status ru_bench_collective(ru_bench *b, ru_err *err)
 {
+    RU_TRY(rui_bench_coll_add(b, err));
     for (uint32_t n = 2; n <= RANKS_MAX; n *= 2) {
         if (may_want(b, ru_arena_printf(b->arena, "shared memory %u ranks", n))) {
             RU_TRY(shm_ranks(b, n, err));

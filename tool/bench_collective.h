@@ -31,6 +31,8 @@ void rui_team_close(rui_team *t);
 const char *rui_team_number(ru_arena *a, int64_t x);
 const char *rui_team_size(ru_arena *a, int64_t bytes); /* "64 KiB" */
 
+/* The rows of the additions alone. */
+RU_MUST_USE ru_status rui_bench_coll_add(ru_bench *b, ru_err *err);
 /* The rows on links of 1 Gbit/s. */
 RU_MUST_USE ru_status rui_bench_coll_lab(ru_bench *b, uint32_t n, ru_err *err);
 
