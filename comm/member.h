@@ -19,7 +19,7 @@
  * of the members, gone ones included (exactly half: with the oldest among them); or all that are
  * not gone for certain, unless this process was out of touch before they went. Gone for certain:
  * its connection was ended by its kernel and a new one could not be had. A leader that hears no
- * quorum for dead_ns stops leading. docs/comm.md has the argument.
+ * quorum for dead_ns stops leading. docs/comm-member.md has the argument.
  *
  * Thread: loop only; a step machine (env/event.h). */
 #ifndef RU_COMM_MEMBER_H

@@ -14,7 +14,7 @@ static const int64_t hello_again_ns = 300000000;
 static const int64_t try_again_ns = 200000000;
 static const int64_t no_answer_ns = 500000000;
 static const int64_t waits_named_ns = 5000000000;
-static const int64_t forgotten_ns = 5000000000; /* an attempt without any answer */
+static const int64_t forgotten_ns = 1500000000; /* an attempt without any answer */
 
 static void obstacle(ru_member *m, const char *what)
 {

@@ -223,6 +223,13 @@ static bool quorum_lives(world *w, bool ends_seen)
     return ok && v != NULL && v->n > 0 && quorum_of(w, v->at, v->n, ends_seen);
 }
 
+static ru_time led_since(world *w)
+{
+    uint32_t n;
+    const world_view *v = world_views(w, &n);
+    return n > 0 ? v[n - 1].at : (ru_time){0};
+}
+
 /* The network works again: do those who can agree? Fails with what to run again. */
 static void ended(world *w, const world_options *o, bool ok, uint32_t started, const char *again,
                   uint64_t seed)
@@ -238,7 +245,7 @@ static void ended(world *w, const world_options *o, bool ok, uint32_t started, c
     for (uint32_t i = 1; quorum && i < started; i++) {
         const world_node *x = world_at(w, i), *by = world_at(w, (uint32_t)x->contact);
         if (x->out && x->n_views == 0 && by->alive && by->n_views > 0 && !x->left &&
-            by->joined_at.ns < x->out_at.ns - 4000 * ms && world_leader(w) >= 0) {
+            led_since(w).ns < x->out_at.ns - 4000 * ms && world_leader(w) >= 0) {
             snprintf(why, sizeof why, "process %u did not get in by %d: %.100s", i, x->contact,
                      x->why);
         }
