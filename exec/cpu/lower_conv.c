@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "exec/cpu/conv.h"
+#include "exec/cpu/lower_kern.h"
 
 static ru_status conv_call_of(rui_low *lo, const ru_node *n, ru_value_id x, ru_value_id wt,
                               ru_value_id y, rui_conv *c)
@@ -145,14 +146,14 @@ static dnnl_primitive_desc_t bwd_w_pd(rui_low *lo, const rui_conv *c, dnnl_alg_k
     return pd;
 }
 
-/* ConvGradW(dy, x, w_like; bias_term) -> dw, db? in the layout the weights stand in when a fast
- * kernel gives it, always f32. */
-ru_status rui_lower_dnnl_conv_grad_w(rui_low *lo, const ru_node *n, ru_err *err)
+/* dw, db? of node n from dy and x, in the layout the weights stand in when a fast kernel gives it,
+ * always f32. */
+static ru_status lower_grad_w(rui_low *lo, const ru_node *n, ru_value_id dy_v, ru_value_id x_v,
+                              bool bias)
 {
-    (void)err;
     rui_conv c = {0};
-    RU_TRY(conv_call_of(lo, n, n->in[1], n->out[0], n->in[0], &c));
-    c.bias = ru_node_has_out(n, 1);
+    RU_TRY(conv_call_of(lo, n, x_v, n->out[0], dy_v, &c));
+    c.bias = bias;
     if (rui_graph(lo)->values[n->out[0].v].type.dtype != RU_F32) {
         return RU_E_UNSUPPORTED;
     }
@@ -176,14 +177,95 @@ ru_status rui_lower_dnnl_conv_grad_w(rui_low *lo, const ru_node *n, ru_err *err)
     dnnl_memory_desc_t dy = rui_pd_md(lo, pd, dnnl_query_diff_dst_md);
     rui_prim p;
     rui_prim_begin(&p, lo, pd);
-    rui_prim_in(&p, DNNL_ARG_DIFF_DST, n->in[0], &dy);
-    rui_prim_in(&p, DNNL_ARG_SRC, n->in[1], &x);
+    rui_prim_in(&p, DNNL_ARG_DIFF_DST, dy_v, &dy);
+    rui_prim_in(&p, DNNL_ARG_SRC, x_v, &x);
     rui_prim_out(&p, DNNL_ARG_DIFF_WEIGHTS, n->out[0], &dw);
     if (c.bias) {
         dnnl_memory_desc_t b = rui_md_vec(lo, c.w.co, dnnl_f32);
         rui_prim_out(&p, DNNL_ARG_DIFF_BIAS, n->out[1], &b);
     }
     return rui_prim_emit(&p, "conv_bwd_w");
+}
+
+/* ConvGradW(dy, x, w_like; bias_term) -> dw, db? */
+ru_status rui_lower_dnnl_conv_grad_w(rui_low *lo, const ru_node *n, ru_err *err)
+{
+    (void)err;
+    return lower_grad_w(lo, n, n->in[0], n->in[1], ru_node_has_out(n, 1));
+}
+
+/* -- gradients of ConvTranspose: it is a convolution's gradient of the data, so its own gradients
+ * are a convolution and a gradient of weights with the roles of x and dy exchanged; ONNX keeps its
+ * weights as that convolution wants them. */
+
+/* ConvTransposeGradX(dy, w, x_like) -> dx */
+ru_status rui_lower_dnnl_deconv_grad_x(rui_low *lo, const ru_node *n, ru_err *err)
+{
+    (void)err;
+    rui_conv c = {0};
+    RU_TRY(conv_call_of(lo, n, n->in[0], n->in[1], n->out[0], &c));
+    dnnl_primitive_desc_t pd = fwd_pd(lo, &c, rui_conv_alg(lo, RUI_CONV_FWD, &c), NULL);
+    if (pd == NULL || rui_pd_is_ref(lo, pd)) {
+        rui_pd_free(lo, pd);
+        return RU_E_UNSUPPORTED;
+    }
+    dnnl_memory_desc_t dy = rui_pd_md(lo, pd, dnnl_query_src_md);
+    dnnl_memory_desc_t wt = rui_pd_md(lo, pd, dnnl_query_weights_md);
+    dnnl_memory_desc_t dx = rui_pd_md(lo, pd, dnnl_query_dst_md);
+    rui_prim p;
+    rui_prim_begin(&p, lo, pd);
+    rui_prim_in(&p, DNNL_ARG_SRC, n->in[0], &dy);
+    rui_prim_in(&p, DNNL_ARG_WEIGHTS, n->in[1], &wt);
+    rui_prim_out(&p, DNNL_ARG_DST, n->out[0], &dx);
+    RU_TRY(rui_prim_emit(&p, "deconv_bwd_d"));
+    rui_restand(lo, n->out[0], rui_store_dtype(lo, n->out[0]));
+    return rui_done(lo);
+}
+
+typedef struct channel_state {
+    const ru_kern *k;
+    int64_t samples, channels, inner;
+} channel_state;
+
+/* bufs: dy db */
+static void channel_part(const void *state, void *const *bufs, int64_t begin, int64_t end)
+{
+    const channel_state *s = state;
+    for (int64_t c = begin; c < end; c++) {
+        float sum = 0.0f;
+        for (int64_t i = 0; i < s->samples; i++) {
+            const float *x = (const float *)bufs[0] + (i * s->channels + c) * s->inner;
+            sum += s->k->reduce(RU_KERN_RED_SUM, RU_F32, x, s->inner);
+        }
+        ((float *)bufs[1])[c] = sum;
+    }
+}
+
+static ru_status channel_run(void *state, void *const *bufs, const rui_run *run)
+{
+    const channel_state *s = state;
+    rui_kern_for(run, channel_part, s, bufs, s->channels, rui_kern_grain(s->samples * s->inner));
+    return RU_OK;
+}
+
+/* ConvTransposeGradW(dy, x, w_like; bias_term) -> dw, db? */
+ru_status rui_lower_dnnl_deconv_grad_w(rui_low *lo, const ru_node *n, ru_err *err)
+{
+    (void)err;
+    const ru_type *t = rui_type(lo, n->in[0]);
+    RU_TRY(lower_grad_w(lo, n, n->in[1], n->in[0], false));
+    channel_state *s = ru_node_has_out(n, 1) ? rui_keep(lo, (int64_t)sizeof *s) : NULL;
+    if (s != NULL) {
+        *s = (channel_state){ru_kern_best(), t->dims[0], t->dims[1], rui_dims(t, 2, t->rank)};
+        rui_buf bufs[2] = {rui_in(lo, n->in[0], rui_plain_as(lo, t, RU_F32)),
+                           rui_out_plain(lo, n->out[1])};
+        rui_emit(lo, &(rui_step){.kernel = "kern channel sums",
+                                 .fn = channel_run,
+                                 .state = s,
+                                 .bufs = bufs,
+                                 .n_bufs = 2});
+    }
+    return rui_done(lo);
 }
 
 dnnl_primitive_desc_t rui_conv_pd(rui_low *lo, rui_conv_dir dir, const rui_conv *c,
