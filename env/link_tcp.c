@@ -311,6 +311,7 @@ static bool tell_sent(ru_link_tcp *l, rui_conn *c, ru_time now)
     uint64_t sent[RUI_SENT_MAX];
     uint32_t n = c->n_sent;
     memcpy(sent, c->sent, n * sizeof *sent);
+    memmove(c->sent, c->sent + n, c->n_gathered * sizeof *c->sent);
     c->n_sent = 0;
     for (uint32_t k = 0; k < n; k++) {
         l->in_upcall++;

@@ -21,7 +21,8 @@
 enum {
     RUI_STAGE_BYTES = 4096,       /* what is read before its header was understood: bounced */
     RUI_SMALL_BYTES = 16 << 10,   /* behind larger payloads only the next header is read */
-    RUI_SENT_MAX = 32,            /* frames handed over and not yet told */
+    RUI_SENT_MAX = 128,           /* frames handed over and not yet told */
+    RUI_OUT_BYTES = 8192,         /* small frames that leave together */
     RUI_ADDRESS_MAX = 128,        /* host:port as text */
     RUI_NOTSENT_BYTES = 64 << 10, /* bulk, until a rate is known */
 };
@@ -58,12 +59,13 @@ typedef struct rui_conn {
     ru_status why; /* FAILED */
     char sentence[256];
     uint64_t sent[RUI_SENT_MAX];
-    uint32_t n_sent;
+    uint32_t n_sent, n_gathered; /* told next; waiting in `out`, behind those */
 
     /* Sending. */
     ru_link_tx tx;
     bool tx_busy, tx_blocked;
     int64_t tx_done, tx_size; /* header included */
+    uint32_t out_at, out_end; /* gathered bytes not handed over */
     int64_t notsent_bytes;    /* 0: no bound of ours */
     bool notsent_planned;     /* by knobs; else it follows the frames */
     bool sndbuf_planned;
@@ -82,7 +84,8 @@ typedef struct rui_conn {
     int64_t rx_left;  /* bytes of this part still to come */
     int64_t rx_frame; /* payload of this part */
     uint32_t stage_at, stage_end;
-    uint8_t stage[RUI_STAGE_BYTES];
+    uint8_t stage[RUI_STAGE_BYTES]; /* from here on not cleared for a new life */
+    uint8_t out[RUI_OUT_BYTES];
 } rui_conn;
 
 typedef struct rui_name_job rui_name_job; /* a lookup under way */

@@ -11,7 +11,12 @@
 
 #include "env/link_tcp_impl.h"
 
-enum { URGENT_FRAMES_PER_TURN = 16, BULK_FRAMES_PER_TURN = 1, FRAMES_TO_SHARE = 32 };
+enum {
+    URGENT_FRAMES_PER_TURN = 64,
+    SMALL_FRAME = 1024,
+    BULK_FRAMES_PER_TURN = 1,
+    FRAMES_TO_SHARE = 32
+};
 enum { WINDOW_BASE = RUI_NOTSENT_BYTES, WINDOW_MIN = 16 << 10, WINDOW_MAX = 4 << 20 };
 
 static bool room(const rui_conn *c)
@@ -119,34 +124,77 @@ static ssize_t write_some(rui_conn *c, struct iovec *iov, uint32_t n)
     return put;
 }
 
+/* Bytes that were taken; 0: none now, or the connection failed or is only to be read. */
+static int64_t offer(ru_link_tcp *l, rui_conn *c, struct iovec *iov, uint32_t n)
+{
+    ssize_t put = write_some(c, iov, n);
+    if (put >= 0) {
+        return put;
+    }
+    int e = errno;
+    if (e == EPIPE || e == ECONNRESET) {
+        /* The other side may have said why before it closed: what it sent is read first, the end
+         * of the stream follows there. */
+        c->tx_busy = false;
+        c->tx_size = -1;
+    } else if (e != EAGAIN && e != EWOULDBLOCK && e != ENOBUFS) {
+        rui_conn_fail(l, c, rui_socket_why(e), "%s: %s", c->address, strerror(e));
+    }
+    return 0;
+}
+
 /* Hand over what is left of the frame. true: all of it. */
 static bool push(ru_link_tcp *l, rui_conn *c)
 {
     struct iovec iov[RU_LINK_SPANS_MAX + 1];
     while (c->tx_done < c->tx_size) {
         uint32_t n = plan_write(c, iov);
-        ssize_t put = write_some(c, iov, n);
-        if (put < 0 && errno != EAGAIN && errno != EWOULDBLOCK && errno != ENOBUFS) {
-            int e = errno;
-            if (e == EPIPE || e == ECONNRESET) {
-                /* The other side may have said why before it closed: what it sent is read first,
-                 * the end of the stream follows there. */
-                c->tx_busy = false;
-                c->tx_size = -1;
-                return false;
-            }
-            rui_conn_fail(l, c, rui_socket_why(e), "%s: %s", c->address, strerror(e));
-            return false;
-        }
-        if (put < 0) {
-            return false;
-        }
+        int64_t put = offer(l, c, iov, n);
         c->tx_done += put;
-        if (c->tx_done < c->tx_size && c->tls == NULL) {
+        if (put == 0 || (c->tx_done < c->tx_size && c->tls == NULL)) {
             return false; /* the kernel took what it wanted: asking again only hears EAGAIN */
         }
     }
     c->tx_busy = false;
+    c->sent[c->n_sent++] = c->tx.cookie;
+    return true;
+}
+
+/* Small urgent frames that are there together leave together: copied behind each other, one system
+ * call (64 requests at a time over loopback: twice the rate). */
+static bool gather(rui_conn *c)
+{
+    if (c->class != RU_LINK_URGENT || c->tx_done > 0 || c->tx_size > SMALL_FRAME ||
+        c->tx_size > RUI_OUT_BYTES - c->out_end) {
+        return false;
+    }
+    memcpy(c->out + c->out_end, c->tx.head, RU_LINK_HEAD_BYTES);
+    c->out_end += RU_LINK_HEAD_BYTES;
+    for (uint32_t k = 0; k < c->tx.n_spans; k++) {
+        const ru_span *span = &c->tx.spans[k];
+        if (span->size_bytes > 0) {
+            memcpy(c->out + c->out_end, span->data, (size_t)span->size_bytes);
+            c->out_end += (uint32_t)span->size_bytes;
+        }
+    }
+    c->sent[c->n_sent + c->n_gathered++] = c->tx.cookie;
+    c->tx_busy = false;
+    return true;
+}
+
+static bool push_gathered(ru_link_tcp *l, rui_conn *c)
+{
+    while (c->out_at < c->out_end) {
+        struct iovec iov = {c->out + c->out_at, c->out_end - c->out_at};
+        int64_t put = offer(l, c, &iov, 1);
+        if (put == 0) {
+            return false;
+        }
+        c->out_at += (uint32_t)put;
+    }
+    c->out_at = c->out_end = 0;
+    c->n_sent += c->n_gathered;
+    c->n_gathered = 0;
     return true;
 }
 
@@ -156,37 +204,45 @@ static void blocked(ru_link_tcp *l, rui_conn *c, bool yes)
     rui_conn_events(l, c, c->rx_state != RUI_RX_PAUSED, yes);
 }
 
-void rui_tx_run(ru_link_tcp *l, rui_conn *c, ru_time now)
+/* What is at hand, then frame by frame. true: there may be more; else it is blocked or dry. */
+static bool send_frames(ru_link_tcp *l, rui_conn *c, uint32_t turns, ru_time now)
 {
     ru_conn_id id = c->id;
-    uint32_t turns = c->class == RU_LINK_URGENT ? URGENT_FRAMES_PER_TURN : BULK_FRAMES_PER_TURN;
+    bool dry = false;
+    bool clear = push_gathered(l, c) && (!c->tx_busy || push(l, c));
+    for (uint32_t k = 0; clear && k < turns && c->n_sent + c->n_gathered < RUI_SENT_MAX; k++) {
+        if (!room(c)) {
+            clear = false;
+            break;
+        }
+        dry = !pull(l, c, now);
+        if (!rui_conn_alive(c, id)) {
+            return false;
+        }
+        if (dry) {
+            break;
+        }
+        if (!gather(c)) {
+            clear = push_gathered(l, c) && push(l, c);
+        }
+    }
+    clear = push_gathered(l, c) && clear;
+    if (rui_conn_alive(c, id) && (dry || !clear)) {
+        blocked(l, c, !clear && c->tx_size >= 0);
+    }
+    return clear && !dry;
+}
+
+void rui_tx_run(ru_link_tcp *l, rui_conn *c, ru_time now)
+{
     if (c->tx_size < 0) { /* broken: only reading is left */
         blocked(l, c, false);
         return;
     }
     c->woken = false;
-    for (uint32_t k = 0; k < turns && c->n_sent < RUI_SENT_MAX; k++) {
-        if (!c->tx_busy) {
-            if (!room(c)) {
-                blocked(l, c, true);
-                return;
-            }
-            if (!pull(l, c, now)) {
-                if (rui_conn_alive(c, id)) {
-                    blocked(l, c, false);
-                }
-                return;
-            }
-        }
-        if (!push(l, c)) {
-            if (rui_conn_alive(c, id)) {
-                blocked(l, c, c->tx_size >= 0);
-            }
-            return;
-        }
-        c->sent[c->n_sent++] = c->tx.cookie;
-    }
-    if (!c->tx_blocked) { /* there may be more: after what else is ready, without epoll's help */
+    uint32_t turns = c->class == RU_LINK_URGENT ? URGENT_FRAMES_PER_TURN : BULK_FRAMES_PER_TURN;
+    if (send_frames(l, c, turns, now) && !c->tx_blocked) {
+        /* After what else is ready, without epoll's help. */
         c->woken = true;
         rui_conn_defer(l, c);
     }
