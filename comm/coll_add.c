@@ -84,39 +84,60 @@ AVX512 static int64_t sum_f32_avx512(float *into, const void *const *from, uint3
     return at;
 }
 
-AVX512 static __m512 load_bf16_avx512(const void *from, int64_t at)
+/* bf16 in pairs: a vector of 32-bit words holds the elements of even places in the low halves and
+ * those of odd places in the high halves. Each half is a float once the other is out of the way, so
+ * nothing has to be unpacked or packed. */
+AVX512 static __m512 even_avx512(__m512i v)
 {
-    const void *p = (const uint16_t *)from + at;
-    return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(_mm256_loadu_si256(p)), 16));
+    return _mm512_castsi512_ps(_mm512_slli_epi32(v, 16));
 }
 
-/* Round to nearest even; a NaN stays a quiet one. */
-AVX512 static __m256i round_bf16_avx512(__m512 x)
+AVX512 static __m512 odd_avx512(__m512i v)
 {
-    __m512i u = _mm512_castps_si512(x), high = _mm512_srli_epi32(u, 16);
-    __m512i odd = _mm512_and_si512(high, _mm512_set1_epi32(1));
-    __m512i r = _mm512_add_epi32(_mm512_add_epi32(u, _mm512_set1_epi32(0x7fff)), odd);
+    return _mm512_castsi512_ps(_mm512_and_si512(v, _mm512_set1_epi32((int)0xffff0000)));
+}
+
+/* The nearest bf16, ties to even, in the high half; a NaN stays a quiet one. */
+AVX512 static __m512i round_bf16_avx512(__m512 x)
+{
+    __m512i u = _mm512_castps_si512(x);
+    __m512i last = _mm512_and_si512(_mm512_srli_epi32(u, 16), _mm512_set1_epi32(1));
+    __m512i r = _mm512_add_epi32(_mm512_add_epi32(u, _mm512_set1_epi32(0x7fff)), last);
     __mmask16 nan = _mm512_cmp_ps_mask(x, x, _CMP_UNORD_Q);
-    r = _mm512_mask_mov_epi32(_mm512_srli_epi32(r, 16), nan,
-                              _mm512_or_si512(high, _mm512_set1_epi32(0x40)));
-    return _mm512_cvtepi32_epi16(r);
+    return _mm512_mask_or_epi32(r, nan, u, _mm512_set1_epi32(0x400000));
+}
+
+/* High halves of b, high halves of a shifted down. */
+AVX512 static __m512i pair_bf16_avx512(__m512 a, __m512 b)
+{
+    __m512i low = _mm512_srli_epi32(round_bf16_avx512(a), 16);
+    return _mm512_mask_blend_epi16(0xaaaaaaaa, low, round_bf16_avx512(b));
 }
 
 AVX512 static int64_t sum_bf16_avx512(uint16_t *into, const void *const *from, uint32_t n_from,
                                       int64_t at, int64_t n, bool stream)
 {
-    for (; at + 32 <= n; at += 32) {
-        __m512 a = load_bf16_avx512(from[0], at), b = load_bf16_avx512(from[0], at + 16);
+    for (; at + 64 <= n; at += 64) {
+        const uint16_t *p = (const uint16_t *)from[0] + at;
+        __m512i v = _mm512_loadu_si512((const void *)p);
+        __m512i w = _mm512_loadu_si512((const void *)(p + 32));
+        __m512 a = even_avx512(v), b = odd_avx512(v), c = even_avx512(w), d = odd_avx512(w);
         for (uint32_t s = 1; s < n_from; s++) {
-            a = _mm512_add_ps(a, load_bf16_avx512(from[s], at));
-            b = _mm512_add_ps(b, load_bf16_avx512(from[s], at + 16));
+            p = (const uint16_t *)from[s] + at;
+            v = _mm512_loadu_si512((const void *)p);
+            w = _mm512_loadu_si512((const void *)(p + 32));
+            a = _mm512_add_ps(a, even_avx512(v));
+            b = _mm512_add_ps(b, odd_avx512(v));
+            c = _mm512_add_ps(c, even_avx512(w));
+            d = _mm512_add_ps(d, odd_avx512(w));
         }
-        __m512i r = _mm512_inserti64x4(_mm512_castsi256_si512(round_bf16_avx512(a)),
-                                       round_bf16_avx512(b), 1);
+        __m512i x = pair_bf16_avx512(a, b), y = pair_bf16_avx512(c, d);
         if (stream) {
-            _mm512_stream_si512((void *)(into + at), r);
+            _mm512_stream_si512((void *)(into + at), x);
+            _mm512_stream_si512((void *)(into + at + 32), y);
         } else {
-            _mm512_storeu_si512((void *)(into + at), r);
+            _mm512_storeu_si512((void *)(into + at), x);
+            _mm512_storeu_si512((void *)(into + at + 32), y);
         }
     }
     return at;
@@ -147,34 +168,38 @@ AVX2 static int64_t sum_f32_avx2(float *into, const void *const *from, uint32_t 
     return at;
 }
 
-AVX2 static __m256 load_bf16_avx2(const void *from, int64_t at)
+AVX2 static __m256 even_avx2(__m256i v)
 {
-    const void *p = (const uint16_t *)from + at;
-    return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(_mm_loadu_si128(p)), 16));
+    return _mm256_castsi256_ps(_mm256_slli_epi32(v, 16));
+}
+
+AVX2 static __m256 odd_avx2(__m256i v)
+{
+    return _mm256_castsi256_ps(_mm256_and_si256(v, _mm256_set1_epi32((int)0xffff0000)));
 }
 
 AVX2 static __m256i round_bf16_avx2(__m256 x)
 {
-    __m256i u = _mm256_castps_si256(x), high = _mm256_srli_epi32(u, 16);
-    __m256i odd = _mm256_and_si256(high, _mm256_set1_epi32(1));
-    __m256i r = _mm256_add_epi32(_mm256_add_epi32(u, _mm256_set1_epi32(0x7fff)), odd);
+    __m256i u = _mm256_castps_si256(x);
+    __m256i last = _mm256_and_si256(_mm256_srli_epi32(u, 16), _mm256_set1_epi32(1));
+    __m256i r = _mm256_add_epi32(_mm256_add_epi32(u, _mm256_set1_epi32(0x7fff)), last);
     __m256i nan = _mm256_castps_si256(_mm256_cmp_ps(x, x, _CMP_UNORD_Q));
-    return _mm256_blendv_epi8(_mm256_srli_epi32(r, 16),
-                              _mm256_or_si256(high, _mm256_set1_epi32(0x40)), nan);
+    return _mm256_blendv_epi8(r, _mm256_or_si256(u, _mm256_set1_epi32(0x400000)), nan);
 }
 
 AVX2 static int64_t sum_bf16_avx2(uint16_t *into, const void *const *from, uint32_t n_from,
                                   int64_t at, int64_t n, bool stream)
 {
     for (; at + 16 <= n; at += 16) {
-        __m256 a = load_bf16_avx2(from[0], at), b = load_bf16_avx2(from[0], at + 8);
+        __m256i v = _mm256_loadu_si256((const void *)((const uint16_t *)from[0] + at));
+        __m256 a = even_avx2(v), b = odd_avx2(v);
         for (uint32_t s = 1; s < n_from; s++) {
-            a = _mm256_add_ps(a, load_bf16_avx2(from[s], at));
-            b = _mm256_add_ps(b, load_bf16_avx2(from[s], at + 8));
+            v = _mm256_loadu_si256((const void *)((const uint16_t *)from[s] + at));
+            a = _mm256_add_ps(a, even_avx2(v));
+            b = _mm256_add_ps(b, odd_avx2(v));
         }
-        /* packus works inside halves: put the quarters into order */
-        __m256i r = _mm256_packus_epi32(round_bf16_avx2(a), round_bf16_avx2(b));
-        r = _mm256_permute4x64_epi64(r, 0xd8);
+        __m256i r =
+            _mm256_blend_epi16(_mm256_srli_epi32(round_bf16_avx2(a), 16), round_bf16_avx2(b), 0xaa);
         if (stream) {
             _mm256_stream_si256((void *)(into + at), r);
         } else {

@@ -294,7 +294,9 @@ int64_t ru_cost_coll_chunked_ns(const ru_coll_cost *c, ru_coll_op op, ru_coll_al
     ru_coll_terms t = ru_cost_coll_terms(op, algo, n_ranks);
     int64_t n = (size_bytes + chunk_bytes - 1) / chunk_bytes;
     double piece = (double)size_bytes / (double)n, first = one_piece(c, &t, piece);
-    double link = c->alpha_ns + (t.busy * c->beta_ns + t.added * c->gamma_ns) * piece;
+    /* A fitted beta stands for the whole path: nothing is known of how much of it chunks share. */
+    double flow = c->n_at >= 2 ? t.sent : t.busy;
+    double link = c->alpha_ns + (flow * c->beta_ns + t.added * c->gamma_ns) * piece;
     double each = first / (depth > 0 ? depth : 1);
     each = each > link ? each : link;
     return llrint(first + (double)(n - 1) * each);

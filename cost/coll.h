@@ -3,6 +3,7 @@
  *
  *   one piece:  t(S) = steps alpha + sent S beta + added S gamma
  *   n chunks of c bytes, d in flight:  t(c) + (n - 1) max(t(c) / d, alpha + busy c beta)
+ *                                      (sent for busy where beta was fitted)
  *
  * Source: the formulas of hockney-1994 and thakur-2005; table in the note on Caramel, section 2.2.
  * Thread: any, pure. */
