@@ -4,6 +4,7 @@
 
 #include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 static char root[64];
@@ -136,6 +137,23 @@ static void test_full_disk(void **state)
 }
 
 #define T(f) cmocka_unit_test_setup_teardown(f, make_root, drop_root)
-RU_TESTS(env_file, T(test_replace_and_read), T(test_uncommitted_leaves_nothing),
-         T(test_positioned_reads), T(test_errors_name_path_and_reason), T(test_folders),
-         T(test_full_disk))
+/* A secret is this user's alone, also when the file was there before. */
+static void a_secret_is_private(void **state)
+{
+    (void)state;
+    ru_err err = {0};
+    char path[64];
+    snprintf(path, sizeof path, "/tmp/rubato-secret-%ld", (long)getpid());
+    assert_ok(ru_file_replace(path, "old", 3, &err), err);
+    assert_ok(ru_file_secret(path, "0123456789", 10, &err), err);
+    struct stat st;
+    assert_int_equal(stat(path, &st), 0);
+    assert_int_equal(st.st_mode & 0777, 0600);
+    assert_int_equal(st.st_size, 10);
+    assert_int_equal(unlink(path), 0);
+    assert_int_equal(ru_file_secret("/nowhere/secret", "x", 1, &err), RU_E_CREATE);
+}
+
+RU_TESTS(env_file, cmocka_unit_test(a_secret_is_private), T(test_replace_and_read),
+         T(test_uncommitted_leaves_nothing), T(test_positioned_reads),
+         T(test_errors_name_path_and_reason), T(test_folders), T(test_full_disk))

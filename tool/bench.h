@@ -94,6 +94,7 @@ ru_status ru_bench_reader(ru_bench *b, ru_err *err);
 ru_status ru_bench_net(ru_bench *b, ru_err *err);
 ru_status ru_bench_collective(ru_bench *b, ru_err *err);
 ru_status ru_bench_start(ru_bench *b, ru_err *err);
+ru_status ru_bench_elastic(ru_bench *b, ru_err *err);
 ru_status ru_bench_trace(ru_bench *b, ru_err *err);
 ru_status ru_bench_sim(ru_bench *b, ru_err *err);
 ru_status ru_bench_ddp(ru_bench *b, ru_err *err);

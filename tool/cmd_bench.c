@@ -19,6 +19,7 @@
     X(net, ru_bench_net, "urgent beside bulk in the network laboratory; gRPC and iperf3")          \
     X(collective, ru_bench_collective,                                                             \
       "all-reduce of 2, 4 and 8 processes against Open MPI, gloo")                                 \
+    X(elastic, ru_bench_elastic, "workers against one process; what a death and a join cost")      \
     X(start, ru_bench_start, "starting the program and the first training step")                   \
     X(trace, ru_bench_trace, "cost of one record of the recorder")                                 \
     X(sim, ru_bench_sim, "simulated workers: events, time and memory by workers, seeds of faults")

@@ -66,7 +66,7 @@ static const ru_opt opts[] = {
      .def = "0",
      .min = 0,
      .max = 1 << 20,
-     .help = "number in names of trace files"},
+     .help = "number in names of trace files (else that of the process)"},
     {.name = "cores",
      .type = RU_OPT_TEXT,
      .word = "MASK",
@@ -166,7 +166,8 @@ static ru_status run(ru_cmd_in *in, ru_err *err)
                   .quiet = in->verbose < 0,
                   .cache_dir = cache_dir(in->arena),
                   .dir_made = true,
-                  .rank = (uint32_t)ru_cmd_i64(in, "rank")},
+                  .rank = ru_cmd_given(in, "rank") ? (uint32_t)ru_cmd_i64(in, "rank")
+                                                   : (uint32_t)ru_self_pid()},
         .join = join,
         .listen = ru_cmd_text(in, "listen"),
         .token = (const uint8_t *)token,

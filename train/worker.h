@@ -41,7 +41,6 @@ typedef struct ru_worker_options {
 typedef struct ru_worker_result {
     bool reported; /* this worker led at the end and wrote the summary */
     ru_report_summary summary;
-    uint32_t number; /* of this worker in the job; 0: it never got in */
 } ru_worker_result;
 
 /* Work until the job ends or this worker left. Errors: those of ru_train; RU_E_PEER when the job
