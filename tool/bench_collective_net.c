@@ -12,6 +12,7 @@
 #include "comm/coll.h"
 #include "env/clock.h"
 #include "env/link_tcp.h"
+#include "env/self.h"
 #include "plan/coll.h"
 #include "tool/bench_collective.h"
 
@@ -304,6 +305,9 @@ static ru_status connect_all(net_rank *r, ru_err *err)
 static ru_status open_all(net_rank *r, ru_err *err)
 {
     RU_TRY(ru_loop_open(&r->loop, err));
+    if (r->n > ru_self_cores()) { /* all hosts are this machine: a spin takes another's core */
+        ru_loop_spin(r->loop, 0);
+    }
     ru_link_tcp_options lo = {.loop = r->loop, .listen = r->addresses[r->rank], .tls_never = true};
     RU_TRY(ru_link_tcp_open(&lo, &r->link, err));
     static const uint8_t token[] = "of a benchmark only";
