@@ -236,6 +236,7 @@ static void leave_conn(ru_chan *ch, rui_conn *c, const char *text)
 
 typedef enum verdict {
     DISCARD, /* this pair is of no use */
+    GONE,    /* what the other side wants to mend is over here: say so */
     RETRY,   /* what the proofs said is old */
     REFRESH, /* the other side believes in a session that is over here: tell, then retry */
     OVER,    /* the other side has no more what this one wants to mend */
@@ -256,7 +257,7 @@ static verdict judge(const ru_chan *ch, uint32_t i, const rui_conn *u)
             return BEGIN; /* theirs began with another pair that is still being opened here */
         }
         if (theirs != 0) {
-            return accepted ? DISCARD : REFRESH;
+            return accepted ? GONE : REFRESH;
         }
         return mine == 0 ? BEGIN : accepted ? DISCARD : RETRY;
     }
@@ -314,8 +315,8 @@ static void adopt(ru_chan *ch, rui_conn *u, rui_conn *b, ru_time now)
 {
     uint32_t i = rui_peer_find(ch, u->node);
     verdict v = judge(ch, i, u);
-    static const char *const words[] = {"discard", "retry",  "refresh", "over",
-                                        "begin",   "resume", "switch"};
+    static const char *const words[] = {"discard", "gone",  "retry",  "refresh",
+                                        "over",    "begin", "resume", "switch"};
     ru_log(RU_LOG_DEBUG, "comm", "pair", "%s node %016llx %s pair %llx mine %llx theirs %llx",
            words[v], (unsigned long long)u->node, u->accepted ? "accepted" : "opened",
            (unsigned long long)u->pair, (unsigned long long)u->mine.session,
@@ -326,6 +327,11 @@ static void adopt(ru_chan *ch, rui_conn *u, rui_conn *b, ru_time now)
     }
     if (v == REFRESH) {
         refresh(ch, u, b, now);
+        return;
+    }
+    if (v == GONE) {
+        leave_conn(ch, u, "their session is over");
+        leave_conn(ch, b, "their session is over");
         return;
     }
     if (v == DISCARD || v == OVER) {

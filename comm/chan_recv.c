@@ -189,7 +189,7 @@ static ru_status first_part(ru_chan *ch, rui_conn *c, const uint8_t *head, ru_li
         rui_conn_lost(ch, c, RU_E_PEER, now);
         return st;
     }
-    if (c->state == RUI_CONN_READY) {
+    if (c->state == RUI_CONN_READY && c->rx.type != RUI_ERR) {
         c->waits = true; /* until the other connection of the pair is proved as well */
         return RU_E_AGAIN;
     }

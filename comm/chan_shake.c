@@ -342,8 +342,12 @@ ru_status rui_shake_body(ru_chan *ch, rui_conn *c, ru_time now)
             text[sizeof before - 1 + n] = b >= ' ' && b <= '~' ? b : '?';
         }
         text[sizeof before - 1 + n] = '\0';
+        uint32_t mends = c->dial != RUI_NONE ? ch->dials[c->dial].peer : RUI_NONE;
         rui_log_refusal(ch, c->address, text);
         rui_conn_lost(ch, c, RU_E_PEER, now);
+        if (mends != RUI_NONE && ch->peers[mends].state == RUI_PEER_CUT) {
+            rui_peer_end(ch, mends, RU_E_PEER, true, now); /* there is nothing to mend */
+        }
         return RU_E_PEER;
     }
     if (c->rx.type == RUI_HELLO) {

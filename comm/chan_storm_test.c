@@ -1,6 +1,8 @@
 /* The random life of channels, a short one; test/chan-storm runs it at length. */
 #include "test/chan_storm.h"
 
+#include "base/log.h"
+#include "test/chan_hostile.h"
 #include "test/test.h"
 
 static void storm(ru_chan_storm_options opt)
@@ -28,4 +30,18 @@ static void test_several_with_drops(void **state)
     storm((ru_chan_storm_options){.nodes = 3, .drops = true, .grants = true});
 }
 
-RU_TESTS(comm_chan_storm, cmocka_unit_test(test_pairs), cmocka_unit_test(test_several_with_drops))
+static void test_hostile_frames(void **state)
+{
+    (void)state;
+    ru_log_options was = ru_log_get();
+    ru_log_set(&(ru_log_options){.level = RU_LOG_ERROR});
+    ru_chan_hostile_report r;
+    ru_err err;
+    assert_ok(ru_chan_hostile(ru_test_seed(), 3000, NULL, 0, &r, &err), err);
+    assert_true(r.frames_before > 500 && r.frames_after > 500);
+    assert_true(r.refused > 200 && r.honest > 50);
+    ru_log_set(&was);
+}
+
+RU_TESTS(comm_chan_storm, cmocka_unit_test(test_pairs), cmocka_unit_test(test_several_with_drops),
+         cmocka_unit_test(test_hostile_frames))

@@ -503,7 +503,7 @@ static void post_due(storm *s, bool all)
 {
     for (uint32_t i = 0; i < XFERS; i++) {
         xfer *x = &s->xfers[i];
-        if (!x->used || x->rx != WAITS || x->never_posted) {
+        if (!x->used || x->rx != WAITS || x->never_posted || x->dropped) {
             continue;
         }
         if (x->posts_left == 0 || all) {

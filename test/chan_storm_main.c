@@ -1,14 +1,37 @@
-/* chan-storm [--events N] [--rounds N] NODES SEED [grants] [crc] [drops] [log]: test/chan_storm.h
+/* chan-storm hostile SEED [FRAMES]: test/chan_hostile.h, random and mutated frames.
+ * chan-storm [--events N] [--rounds N] NODES SEED [grants] [crc] [drops] [log]: test/chan_storm.h
  * at length, rounds with seeds SEED, SEED + 1, ... */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/log.h"
+#include "test/chan_hostile.h"
 #include "test/chan_storm.h"
+
+static int hostile(int argc, char **argv)
+{
+    uint64_t seed = argc > 2 ? strtoull(argv[2], NULL, 10) : 1;
+    int64_t frames = argc > 3 ? strtoll(argv[3], NULL, 10) : 20000;
+    ru_chan_hostile_report r;
+    ru_err err;
+    ru_log_set(&(ru_log_options){.level = argc > 4 ? RU_LOG_DEBUG : RU_LOG_OFF});
+    if (ru_chan_hostile(seed, frames, NULL, 0, &r, &err) != RU_OK) {
+        fprintf(stderr, "%s %lld\n", err.text, (long long)frames);
+        return 1;
+    }
+    printf(
+        "seed %llu: %lld frames before the proof, %lld after; refused %lld, honest streams %lld\n",
+        (unsigned long long)seed, (long long)r.frames_before, (long long)r.frames_after,
+        (long long)r.refused, (long long)r.honest);
+    return 0;
+}
 
 int main(int argc, char **argv)
 {
+    if (argc > 1 && strcmp(argv[1], "hostile") == 0) {
+        return hostile(argc, argv);
+    }
     ru_chan_storm_options opt = {.events = 10000, .nodes = 3, .seed = 1};
     uint32_t rounds = 1, plain = 0;
     ru_log_set(&(ru_log_options){.level = RU_LOG_ERROR});
