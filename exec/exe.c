@@ -336,6 +336,7 @@ static ru_status run_watched(ru_exe *e, const ru_run_args *args, ru_err *err)
         rui_step_rec *r = &e->lo.run.at[i];
         if (e->has_hooks) {
             RU_TRY(hooks_before(e, i, &at, err));
+            before = profile ? ru_rec_now() : 0; /* waiting is not the step's own time */
         }
         ru_status st = r->s.fn(r->s.state, r->ptrs, &run);
         if (st != RU_OK) {

@@ -121,6 +121,8 @@ static rui_verdict wait_verdict(rui_worker *w)
     rui_verdict v = w->verdict == RUI_VERDICT_NONE ? RUI_VERDICT_ABORT : w->verdict;
     ru_mutex_unlock(&w->lock);
     w->verdict_at = ru_clock_now();
+    ru_rec_wait(w->t.recorder, w->t.names.sums, w->computed_at.ns, w->verdict_at.ns,
+                w->t.names.sums);
     return v;
 }
 
