@@ -203,6 +203,47 @@ static void what_does_not_fit_is_named(void **state)
     close_rig(&r);
 }
 
-RU_TESTS(train_step, cmocka_unit_test(accumulation_gives_the_step_of_the_whole_batch),
+/* The first parameter of that rank after one step. */
+static void after_one_step(double decay, bool matrices, uint32_t rank, float *into)
+{
+    rig r = {0};
+    ru_err err = {0};
+    ru_step_options so = options(6, 1);
+    so.optimizer.weight_decay = decay;
+    so.optimizer.decay_matrices = matrices;
+    open_rig(&r, &so, 0);
+    for (uint32_t k = 0; k < r.step.n_params; k++) { /* biases start at zero: nothing to decay */
+        float ones[64];
+        const ru_type *t = &ru_graph_value(&r.step.graph, r.step.params[k])->type;
+        for (int64_t e = 0; e < ru_type_count(t); e++) {
+            ones[e] = 1.0f + (float)e / 8;
+        }
+        assert_ok(ru_exe_state_write(r.exe, r.step.params[k], ones, &err), err);
+    }
+    run_steps(&r, 1, 6);
+    uint32_t k = 0;
+    while (ru_graph_value(&r.step.graph, r.step.params[k])->type.rank != rank) {
+        assert_true(++k < r.step.n_params);
+    }
+    assert_ok(ru_exe_state_read(r.exe, r.step.params[k], into, &err), err);
+    close_rig(&r);
+}
+
+/* With decay_matrices a bias moves as without decay, a weight as with it. */
+static void biases_are_spared_from_decay(void **state)
+{
+    (void)state;
+    for (uint32_t rank = 1; rank <= 2; rank++) {
+        float none[64], all[64], matrices[64];
+        after_one_step(0, false, rank, none);
+        after_one_step(0.1, false, rank, all);
+        after_one_step(0.1, true, rank, matrices);
+        assert_true(none[1] != all[1]);
+        assert_true(matrices[1] == (rank == 1 ? none[1] : all[1]));
+    }
+}
+
+RU_TESTS(train_step, cmocka_unit_test(biases_are_spared_from_decay),
+         cmocka_unit_test(accumulation_gives_the_step_of_the_whole_batch),
          cmocka_unit_test(the_same_step_twice_gives_the_same_bits),
          cmocka_unit_test(gradients_are_announced), cmocka_unit_test(what_does_not_fit_is_named))
