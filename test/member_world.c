@@ -655,6 +655,9 @@ void world_vanish(world *w, uint32_t i)
 
 void world_freeze(world *w, uint32_t i, int64_t for_ns)
 {
+    if (w->nodes[i].frozen_until.ns > w->now.ns) {
+        return; /* what waits keeps its order */
+    }
     say(w, "=== freeze", i, (uint32_t)(for_ns / 1000000));
     w->nodes[i].frozen_until = ru_time_after(w->now, for_ns);
 }
