@@ -1,13 +1,6 @@
 /* Optimizer updates over a stretch of one segment, in PyTorch's order of operations. */
 #include "exec/kern/isa.h"
 
-static void copy_bf16(const ru_kern_segment *s, int64_t begin, int64_t end)
-{
-    if (s->p_bf16 != NULL) {
-        kv_narrow(s->p_out + begin, s->p_bf16 + begin, end - begin);
-    }
-}
-
 void RUI_K(rui_kern_sgd)(const ru_kern_sgd *o, const ru_kern_segment *s, int64_t begin, int64_t end)
 {
     const float *p = s->p, *g = s->g, *m = s->m;
@@ -34,7 +27,6 @@ void RUI_K(rui_kern_sgd)(const ru_kern_sgd *o, const ru_kern_segment *s, int64_t
             po[i] = p[i] - lr * v;
         }
     }
-    copy_bf16(s, begin, end);
 }
 
 void RUI_K(rui_kern_adam)(const ru_kern_adam *o, const ru_kern_segment *s, int64_t begin,
@@ -54,7 +46,6 @@ void RUI_K(rui_kern_adam)(const ru_kern_adam *o, const ru_kern_segment *s, int64
         vo[i] = v1;
         po[i] = w * shrink - step * (m1 / (sqrtf(v1) * root + eps));
     }
-    copy_bf16(s, begin, end);
 }
 
 void RUI_K(rui_kern_adagrad)(float lr, float gscale, float decay, float epsilon,
@@ -69,5 +60,4 @@ void RUI_K(rui_kern_adagrad)(float lr, float gscale, float decay, float epsilon,
         mo[i] = h;
         po[i] = p[i] - lr * (d / (sqrtf(h) + epsilon));
     }
-    copy_bf16(s, begin, end);
 }

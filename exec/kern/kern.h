@@ -131,7 +131,6 @@ typedef enum ru_kern_red {
 typedef struct ru_kern_segment {
     const float *p, *g, *m, *v;   /* parameter, gradient, slots */
     float *p_out, *m_out, *v_out; /* may equal the inputs */
-    uint16_t *p_bf16;             /* rounded copy of the new parameter; NULL: none */
     int64_t n;
 } ru_kern_segment;
 
