@@ -426,6 +426,58 @@ static void giving_up_leaves_no_trace(void **state)
     close_rig(&r);
 }
 
-RU_TESTS(train_share, cmocka_unit_test(mlp_parts), cmocka_unit_test(lenet_parts),
-         cmocka_unit_test(gpt_parts), cmocka_unit_test(resnet_parts),
+/* Gradients stand where the caller says, and the step is the same to the bit. */
+static void gradients_stand_where_told(void **state)
+{
+    (void)state;
+    rig r;
+    ru_err err = {0};
+    ru_step_options so = options(RU_OPTIMIZER_SGD);
+    so.x = ru_type_make(RU_F32, 3, (int64_t[]){1, 28, 28});
+    open_rig(&r, "lenet", &(ru_zoo_options){.classes = 3, .input = {1, 28, 28}, .input_rank = 3},
+             so);
+    open_part(&r, &r.parts[0], 0, 5, true, RU_DEVICE_CPU);
+    open_part(&r, &r.parts[1], 0, 5, true, RU_DEVICE_CPU);
+    const ru_exe_grad *g;
+    uint32_t n = ru_exe_grads(r.parts[0].exe, &g);
+    void *given[32] = {0}, *memory[32];
+    assert_true(n > 4 && n <= 32);
+    for (uint32_t k = 0; k < n; k++) { /* `given` goes by value, the list by readiness */
+        uint32_t before = 0;
+        for (uint32_t j = 0; j < n; j++) {
+            before += g[j].value.v < g[k].value.v ? 1 : 0;
+        }
+        memory[k] = aligned_alloc(64, (size_t)(g[k].size_bytes + 63) / 64 * 64);
+        given[before] = memory[k];
+    }
+    ru_exe_close(r.parts[1].exe);
+    const ru_exe_options eo = {
+        .threads = 1, .two_phase = true, .plain_grads = true, .grad_at = given};
+    assert_ok(ru_exe_open(&r.parts[1].step.graph, &eo, &r.parts[1].exe, &err), err);
+    for (uint32_t v = 1; v < r.parts[0].step.graph.n_values; v++) {
+        const ru_value *s = &r.parts[0].step.graph.values[v];
+        if (s->kind == RU_VALUE_STATE) {
+            float *x = calloc((size_t)ru_type_count(&s->type), sizeof *x);
+            assert_ok(ru_exe_state_read(r.parts[0].exe, (ru_value_id){v}, x, &err), err);
+            assert_ok(ru_exe_state_write(r.parts[1].exe, (ru_value_id){v}, x, &err), err);
+            free(x);
+        }
+    }
+    for (int64_t s = 0; s < 3; s++) {
+        assert_ok(run_part(&r.parts[0], s, &err), err);
+        assert_ok(run_part(&r.parts[1], s, &err), err);
+    }
+    n = ru_exe_grads(r.parts[1].exe, &g);
+    for (uint32_t k = 0; k < n; k++) {
+        assert_ptr_equal(g[k].data, memory[k]);
+    }
+    near_states(&r.parts[0], &r.parts[1], 0);
+    close_rig(&r);
+    for (uint32_t k = 0; k < n; k++) {
+        free(memory[k]);
+    }
+}
+
+RU_TESTS(train_share, cmocka_unit_test(gradients_stand_where_told), cmocka_unit_test(mlp_parts),
+         cmocka_unit_test(lenet_parts), cmocka_unit_test(gpt_parts), cmocka_unit_test(resnet_parts),
          cmocka_unit_test(giving_up_leaves_no_trace))
