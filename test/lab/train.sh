@@ -122,7 +122,7 @@ same_state whole stopped
 # Steps of a second: the second Ctrl-C comes while the first still drains.
 rm -f err.txt
 "$rubato" train job.yaml -q --json --out twice --set model.zoo=resnet50 --set model.width=64 --set model.dropout=0 \
-    --set train.batch=256 --set data.test=[] >twice.jsonl 2>err.txt &
+    --set train.batch=64 --set data.test=[] >twice.jsonl 2>err.txt &
 pid=$!
 tries=0
 while ! grep -q rubato.train.start twice.jsonl 2>/dev/null && [ "$tries" -lt 1500 ]; do
