@@ -7,9 +7,8 @@
 #include "comm/coll_shm_impl.h"
 #include "env/self.h"
 
-/* Waiting, in ns. A core for everybody: the others are at work and will be there in microseconds.
- * Fewer: the one waited for may need this core. */
-enum { SPIN_NS = 2000, YIELD_NS = 200000, CHECK_NS = 2000000 };
+/* Waiting: some looks (a few ns each), then the core is given away between looks, then sleep. */
+enum { LOOKS_MIN = 8, LOOKS_MAX = 2048, YIELD_NS = 200000, CHECK_NS = 2000000 };
 
 /* -- the segment ----------------------------------------------------------------------------------
  */
@@ -77,13 +76,19 @@ const char *ru_coll_shm_handle(const ru_coll_shm *c)
 /* -- waiting --------------------------------------------------------------------------------------
  */
 
-static ru_status wait_word(const ru_coll_shm *c, ru_shm_word *w, uint32_t target)
+/* How many looks pay off shows in the waits before: members that share a core (because there are
+ * more of them than cores, or because the kernel put them there) never see the other one move. */
+static ru_status wait_word(ru_coll_shm *c, ru_shm_word *w, uint32_t target)
 {
-    ru_shm_wait_options opt = {.spin_ns = c->crowded ? 0 : SPIN_NS,
-                               .yield_ns = YIELD_NS,
-                               .check = c->opt.check,
-                               .self = c->opt.self,
-                               .check_ns = CHECK_NS};
+    for (uint32_t k = 0; k < c->looks; k++) {
+        if (ru_shm_reached(ru_shm_look(w), target)) {
+            c->looks = c->looks * 2 < LOOKS_MAX ? c->looks * 2 : LOOKS_MAX;
+            return RU_OK;
+        }
+    }
+    c->looks = c->looks / 2 > LOOKS_MIN ? c->looks / 2 : LOOKS_MIN;
+    ru_shm_wait_options opt = {
+        .yield_ns = YIELD_NS, .check = c->opt.check, .self = c->opt.self, .check_ns = CHECK_NS};
     return ru_shm_wait(w, target, &opt);
 }
 
@@ -165,6 +170,7 @@ ru_status ru_coll_shm_join(ru_coll_shm *c, const char *const *handles, uint32_t 
     c->rank = rank;
     c->tick = 0;
     c->small = 0;
+    c->looks = LOOKS_MAX;
     /* Pinned to one core: the others have theirs. */
     c->crowded = ru_self_cores() > 1 && n > ru_self_cores();
     clear_area(c, epoch);

@@ -15,8 +15,8 @@
  * Additions are in rank order, x0 + x1 + ..., whatever the sizes and the timing: all members get
  * the same bits, those of RU_ALGO_DIRECT.
  *
- * Waiting: spins while there is a core for every member, gives its core away otherwise, then sleeps
- * on a futex; `check` is asked all the while, so that a dead member ends the wait.
+ * Waiting: looks for a while as long as that pays off, then gives its core away between looks, then
+ * sleeps on a futex; `check` is asked all the while, so that a dead member ends the wait.
  *
  * With several hosts: sum inside the host by ru_coll_shm_reduce, run a ru_coll group over the
  * leaders (rank 0 of each host), hand out by ru_coll_shm_broadcast.

@@ -30,6 +30,7 @@ struct ru_coll_shm {
     uint8_t *data[RU_COLL_SHM_RANKS_MAX], *slots[RU_COLL_SHM_RANKS_MAX];
     uint32_t tick;  /* steps finished here */
     uint32_t small; /* collectives through slots so far: two slots take turns */
+    uint32_t looks; /* before the core is given away: adapts */
     bool crowded;   /* more members than cores */
 };
 
