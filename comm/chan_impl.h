@@ -26,8 +26,9 @@
 #include "comm/pool.h"
 
 enum {
-    RUI_WHOLE_MAX = 16 << 10,       /* urgent streams up to this are copied and sent whole */
-    RUI_WHOLE_BUDGET = 128 << 10,   /* of them per peer, unacknowledged; a part of the protocol */
+    RUI_WHOLE_MAX = 64 << 10,       /* urgent streams up to this are copied and sent whole: they do
+                                       not wait behind chunks that other sockets hold */
+    RUI_WHOLE_BUDGET = 256 << 10,   /* of them per peer, unacknowledged; a part of the protocol */
     RUI_WHOLE_COST = 512,           /* each counts this much more */
     RUI_PEER_QUEUE_BYTES = 8 << 20, /* messages to one peer, unacknowledged */
     RUI_SINK_BYTES = 256 << 10,     /* thrown bytes are read over each other here */
