@@ -173,7 +173,23 @@ static void start_values_have_their_moments(void **state)
     assert_memory_equal(again, x, sizeof again);
 }
 
-RU_TESTS(train_zoo, cmocka_unit_test(counts_are_those_of_the_originals),
+/* Start values filled in parts, as several threads do, are those filled at once. */
+static void parts_of_start_values_are_the_whole(void **state)
+{
+    (void)state;
+    static const ru_init_kind kinds[] = {RU_INIT_NORMAL, RU_INIT_UNIFORM, RU_INIT_KAIMING_UNIFORM};
+    for (uint32_t k = 0; k < RU_ARRAY_LEN(kinds); k++) {
+        const ru_init init = {.kind = kinds[k], .scale = 0.5, .fan_in = 9};
+        float whole[103], parts[103];
+        ru_init_fill(&init, 7, 3, 103, whole);
+        ru_init_fill_part(&init, 7, 3, 0, 40, parts);
+        ru_init_fill_part(&init, 7, 3, 40, 63, parts + 40);
+        assert_memory_equal(whole, parts, sizeof whole);
+    }
+}
+
+RU_TESTS(train_zoo, cmocka_unit_test(parts_of_start_values_are_the_whole),
+         cmocka_unit_test(counts_are_those_of_the_originals),
          cmocka_unit_test(both_forms_have_the_same_state_and_output),
          cmocka_unit_test(wrong_options_are_named),
          cmocka_unit_test(start_values_have_their_moments))
