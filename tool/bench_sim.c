@@ -78,6 +78,8 @@ static ru_status many(ru_bench *b, uint32_t workers, ru_err *err)
     ru_sim_job job;
     ru_sim_job_result r;
     large(workers, &job);
+    job.replay = ru_arena_printf(b->arena, "rubato bench sim --only \"%u workers\"", workers);
+    job.say = strstr(b->only, "aloud") != NULL; /* --only "10 workers aloud" */
     int64_t t0 = ru_clock_now().ns;
     RU_TRY(ru_sim_job_run(&job, &r, err));
     double seconds = (double)(ru_clock_now().ns - t0) * 1e-9;
@@ -219,7 +221,7 @@ ru_status ru_bench_sim(ru_bench *b, ru_err *err)
     for (uint32_t k = 0; k < RU_ARRAY_LEN(workers); k++) {
         char name[64];
         snprintf(name, sizeof name, "%u workers", workers[k]);
-        if (ru_bench_wants(b, name) && !(b->quick && workers[k] == 1000)) {
+        if ((ru_bench_wants(b, name) || strstr(b->only, name) != NULL) && !(b->quick && workers[k] == 1000)) {
             RU_TRY(many(b, workers[k], err));
         }
     }

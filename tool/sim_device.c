@@ -85,9 +85,7 @@ static void portion(void *self, uint64_t arg)
 {
     rui_simjob_device *d = self;
     rui_simjob *j = d->node->job;
-    uint32_t end = (uint32_t)(((uint64_t)d->readied * arg / j->n_tensors + 1) * j->n_tensors / arg);
-    end = end <= d->readied ? d->readied + 1 : end;
-    end = end > j->n_tensors ? j->n_tensors : end;
+    uint32_t end = (uint32_t)(++d->portions * (uint64_t)j->n_tensors / arg);
     while (d->readied < end && d->phase == RUI_SIMJOB_STEP) {
         uint32_t k = d->readied++;
         ru_span span = {.size_bytes = j->tensor_bytes[k]};
@@ -127,7 +125,7 @@ static void dev_step(void *self, int64_t step, const ru_share *share)
     d->phase = RUI_SIMJOB_STEP;
     d->step = step;
     d->share = *share;
-    d->readied = 0;
+    d->readied = d->portions = 0;
     d->begun_ns = now_of(d).ns;
     uint32_t groups = j->opt->ready_groups;
     groups = groups == 0 || groups > j->n_tensors ? j->n_tensors : groups;

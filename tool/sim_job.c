@@ -511,7 +511,8 @@ ru_status ru_sim_job_run(const ru_sim_job *job, ru_sim_job_result *into, ru_err 
     if (st != RU_OK) {
         char replay[96];
         ru_sim_job_replay(job->seed, replay, sizeof replay);
-        return ru_err_wrap(err, st, "seed %" PRIu64 " (%s)", job->seed, replay);
+        return ru_err_wrap(err, st, "seed %" PRIu64 " (%s)", job->seed,
+                           job->replay != NULL ? job->replay : replay);
     }
     return RU_OK;
 }

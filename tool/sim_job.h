@@ -38,7 +38,8 @@ typedef struct ru_sim_job {
     int64_t chaos_ns;      /* faults begin no later than this after it */
     int64_t time_max_ns;   /* virtual; a job still running then is stuck */
     int64_t events_max;
-    bool say; /* every log line, fault and event of the job on stderr */
+    const char *replay; /* command that runs it again; NULL: by its seed */
+    bool say;           /* every log line, fault and event of the job on stderr */
 } ru_sim_job;
 
 typedef struct ru_sim_job_result {

@@ -39,10 +39,10 @@ typedef struct rui_simjob_device {
     ru_sim_dev *dev;
     rui_simjob_phase phase;
     bool built;
-    ru_share share;   /* built for */
-    int64_t step;     /* under way */
-    int64_t steps;    /* updates done: parameters are those before step `steps` once set */
-    uint32_t readied; /* tensors given so far */
+    ru_share share; /* built for */
+    int64_t step;   /* under way */
+    int64_t steps;  /* updates done: parameters are those before step `steps` once set */
+    uint32_t readied, portions; /* tensors given so far, in so many portions */
     double speed;
     float *param, *slot, *grad;  /* [elements] */
     uint8_t *param_ok, *slot_ok; /* a joiner has it */
