@@ -16,6 +16,11 @@ ru_time ru_clock_now(void)
     return (ru_time){read_ns(CLOCK_MONOTONIC)};
 }
 
+int64_t ru_clock_cpu_ns(void)
+{
+    return read_ns(CLOCK_PROCESS_CPUTIME_ID);
+}
+
 int64_t ru_clock_wall_ns(void)
 {
     return read_ns(CLOCK_REALTIME);

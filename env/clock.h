@@ -17,6 +17,8 @@ static inline int64_t ru_time_since(ru_time later, ru_time earlier)
 {
     return later.ns - earlier.ns;
 }
+/* Processor time of this process, all threads. */
+int64_t ru_clock_cpu_ns(void);
 /* Wall clock, ns since 1970-01-01 UTC; for names of files and foreign formats only. */
 int64_t ru_clock_wall_ns(void);
 
