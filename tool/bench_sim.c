@@ -221,7 +221,8 @@ ru_status ru_bench_sim(ru_bench *b, ru_err *err)
     for (uint32_t k = 0; k < RU_ARRAY_LEN(workers); k++) {
         char name[64];
         snprintf(name, sizeof name, "%u workers", workers[k]);
-        if ((ru_bench_wants(b, name) || strstr(b->only, name) != NULL) && !(b->quick && workers[k] == 1000)) {
+        if ((ru_bench_wants(b, name) || strstr(b->only, name) != NULL) &&
+            !(b->quick && workers[k] == 1000)) {
             RU_TRY(many(b, workers[k], err));
         }
     }
