@@ -1,6 +1,7 @@
 /* What collectives cost between these members: a short probe before the first step of a view.
  *
- * Every member runs the same list of all-reduces, one after the other; the leader takes the time of
+ * Every member runs the same list of all-reduces, in turns (an estimate that the kernel keeps of
+ * a connection favours whoever ran last); the leader takes the time of
  * each from its own begin to its own end, keeps the best of the repetitions and fits the formulas
  * of cost/coll. The sum of a later one cannot begin before the earlier one has ended anywhere it
  * matters, because every rank has a part in every sum. */
@@ -26,11 +27,11 @@ bool rui_el_probe_due(const ru_elastic *e)
 static void next_probe(ru_elastic *e, ru_time now)
 {
     e->probe_begun_ns = now.ns;
-    uint32_t batch = e->probe_at / PROBE_REPEATS;
+    uint32_t batch = e->probe_at % PROBES;
     ru_span span = {.data = e->probe_span.data, .size_bytes = sizes[batch % PROBE_SIZES]};
     ru_err err;
-    ru_status st = ru_coll_begin(e->probe, batch, e->probe_at % PROBE_REPEATS, &span, 1,
-                                 (ru_time){0}, now, &err);
+    ru_status st =
+        ru_coll_begin(e->probe, batch, e->probe_at / PROBES, &span, 1, (ru_time){0}, now, &err);
     if (st != RU_OK && st != RU_E_PEER) {
         ru_fx_log(e->fx, RU_LOG_ERROR, "measuring the network: %s", err.text);
     }
