@@ -321,6 +321,7 @@ static void test_csv_damaged(void **state)
         {"1,2,0\n3,NA,1\n", ":2: column 2 has no value"},
         {"1,2,0\n3,x7,1\n", ":2: column 2 holds 'x7'"},
         {"1,2,0\n3,4\n", ":2: 2 columns, but 3"},
+        {"1,2,0\n3,4,5,6\n", ":2: 4 columns, but 3"},
         {"1,\"2,0\n3,4,1\n", "never closed"},
         {"1,\"2\"z,0\n", "after its closing quote"},
         {"1,2,0\n1,inf,1\n", ":2: column 2 holds 'inf'"},

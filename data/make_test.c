@@ -256,7 +256,42 @@ static void test_bad_requests(void **state)
     }
 }
 
-RU_TESTS(data_make, cmocka_unit_test(test_gaussian_reaches_its_bayes_accuracy),
+/* A bit of a packed record changed: the record is named instead of read. */
+static void test_packed_records_are_checked(void **state)
+{
+    (void)state;
+    char dir[] = "/tmp/rubato-packed-XXXXXX", path[64], **names;
+    float x[16];
+    int64_t y, n;
+    uint32_t n_names;
+    ru_arena arena;
+    char *bytes;
+    ru_err err = {0};
+    ru_arena_init(&arena, 0);
+    assert_non_null(mkdtemp(dir));
+    ru_dataset *d = open_gen("gaussian", (ru_data_options){.seed = 4, .count = 5});
+    assert_ok(ru_data_import(d, "packed", dir, "a", &err), err);
+    ru_dataset_close(d);
+    assert_ok(ru_dir_list(dir, &arena, &names, &n_names, &err), err);
+    assert_int_equal(n_names, 1);
+    snprintf(path, sizeof path, "%s/%s", dir, names[0]);
+    assert_ok(ru_file_read(path, 0, &arena, &bytes, &n, &err), err);
+    bytes[n - 30] ^= 1; /* within the last record */
+    assert_ok(ru_file_replace(path, bytes, n, &err), err);
+    const char *paths[] = {path};
+    ru_data_options opt = {.format = "packed", .paths = paths, .n_paths = 1};
+    assert_ok(ru_dataset_open(&opt, &d, &err), err);
+    void *fields[RU_FIELDS_MAX] = {x, &y};
+    assert_ok(ru_dataset_read(d, 3, fields, &err), err);
+    assert_int_equal(ru_dataset_read(d, 4, fields, &err), RU_E_DATA);
+    assert_non_null(strstr(err.text, "record 4"));
+    ru_dataset_close(d);
+    assert_ok(ru_path_remove(dir, &err), err);
+    ru_arena_fini(&arena);
+}
+
+RU_TESTS(data_make, cmocka_unit_test(test_packed_records_are_checked),
+         cmocka_unit_test(test_gaussian_reaches_its_bayes_accuracy),
          cmocka_unit_test(test_noise_is_the_floor), cmocka_unit_test(test_ratings_are_skewed),
          cmocka_unit_test(test_grammar_has_its_length),
          cmocka_unit_test(test_samples_do_not_depend_on_order),
