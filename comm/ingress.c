@@ -15,7 +15,7 @@ struct rui_ingress {
     rui_slot *slots; /* [max] */
     uint32_t max, used, free, posted, posted_max;
     uint32_t *first;         /* [peers_max] */
-    uint32_t oldest, newest; /* hints: STOPPED and LOST */
+    uint32_t oldest, newest; /* hints: STOPPED, LOST and THROWN */
     rui_names names;
     rule rules[RULES_MAX];
     uint32_t n_rules, rule_at;
@@ -93,7 +93,7 @@ bool rui_ingress_full(const rui_ingress *g)
 
 static bool is_hint(rui_slot_state state)
 {
-    return state == RUI_SLOT_STOPPED || state == RUI_SLOT_LOST;
+    return state == RUI_SLOT_STOPPED || state == RUI_SLOT_LOST || state == RUI_SLOT_THROWN;
 }
 
 static void leave_state(rui_ingress *g, uint32_t i)

@@ -6,7 +6,8 @@
  *   THROWN    withdrawn by ru_chan_unpost: what still comes is read and dropped, until all of it
  *             came or the sender says that it stopped
  *   STOPPED   cancelled by its sender, LOST by a broken connection, before it was posted: the post
- *             says so. These two are hints and the oldest give way when slots run out.
+ *             says so. These three are hints: the oldest give way when slots run out, so that
+ *             a peer that never ends what was withdrawn cannot use them up.
  *
  * Thread: loop only. */
 #ifndef RU_COMM_INGRESS_H
