@@ -231,7 +231,7 @@ static ru_peer_options options_of(rui_simjob_node *n, const ru_link *link, const
                                .peers_max = peers_max(n),
                                .streams_max = peers_max(n) + 1024,
                                .slots_max = peers_max(n) + 1024,
-                               .buffer_bytes = BUFFER_BYTES,
+                               .buffer_bytes = j->n_max < 64 ? BUFFER_BYTES : 0,
                                .chunk_bytes = j->opt->chunk_bytes,
                                .rate_bytes_per_s = j->opt->nic.bytes_per_s,
                                .crc = !j->opt->counted};
