@@ -116,6 +116,7 @@ static ru_elastic_options elastic_options(rui_worker *w)
         .tensor_bytes = w->tensor_bytes,
         .n_tensors = w->n_tensors,
         .state_bytes = w->state_bytes,
+        .state_group = w->state_group,
         .n_state = w->n_states,
         .equal_shares = o->equal_shares,
         .deterministic = o->deterministic,

@@ -48,6 +48,23 @@ static bool is_kept(const ru_value *v)
     return v->kind == RU_VALUE_STATE && v->name != NULL;
 }
 
+/* A slot ("fc1.weight.momentum") belongs to its parameter: an update of one whose other is not
+ * there yet would spoil both, so they go to a joiner together. */
+static void group_states(rui_worker *w)
+{
+    for (uint32_t k = 0; k < w->n_states; k++) {
+        w->state_group[k] = k;
+        const char *dot = strrchr(w->state_names[k], '.');
+        size_t n = dot == NULL ? 0 : (size_t)(dot - w->state_names[k]);
+        for (uint32_t i = 0; i < w->n_states && n > 0; i++) {
+            if (strncmp(w->state_names[i], w->state_names[k], n) == 0 &&
+                w->state_names[i][n] == 0) {
+                w->state_group[k] = i;
+            }
+        }
+    }
+}
+
 static ru_status list(rui_worker *w, const ru_step_graph *s, ru_err *err)
 {
     w->n_tensors = s->n_params + 1;
@@ -60,7 +77,9 @@ static ru_status list(rui_worker *w, const ru_step_graph *s, ru_err *err)
     w->tensor_bytes = RU_NEW(w->arena, int64_t, w->n_tensors);
     w->state_names = RU_NEW(w->arena, const char *, s->graph.n_values);
     w->state_bytes = RU_NEW(w->arena, int64_t, s->graph.n_values);
-    if (w->tensor_bytes == NULL || w->state_names == NULL || w->state_bytes == NULL) {
+    w->state_group = RU_NEW(w->arena, uint32_t, s->graph.n_values);
+    if (w->tensor_bytes == NULL || w->state_names == NULL || w->state_bytes == NULL ||
+        w->state_group == NULL) {
         return full(err);
     }
     for (uint32_t k = 0; k < w->n_tensors; k++) {
@@ -73,6 +92,7 @@ static ru_status list(rui_worker *w, const ru_step_graph *s, ru_err *err)
             w->state_bytes[w->n_states++] = ru_type_bytes(&x->type);
         }
     }
+    group_states(w);
     return RU_OK;
 }
 

@@ -119,6 +119,7 @@ typedef struct rui_worker {
     int64_t *tensor_bytes;    /* [n_tensors] gradients, last parameter first; then `shared` */
     const char **state_names; /* [n_states] */
     int64_t *state_bytes;
+    uint32_t *state_group; /* a parameter and its slots have the same */
     int64_t first_step;
 
     /* loop thread */
