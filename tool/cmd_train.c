@@ -270,6 +270,15 @@ static ru_status run(ru_cmd_in *in, ru_err *err)
     }
     ru_hosts_plan plan;
     RU_TRY(resolve(in, &plan, err));
+    if (plan.hosts.n > 0 && plan.workers_here == 0 && !plan.is_worker) {
+        char here[256];
+        ru_self_host(here, sizeof here);
+        return RU_FAIL(
+            err, RU_E_USAGE,
+            "the hosts given do not name this machine ('%s'), where the first worker runs: "
+            "add it, as in --hosts %s:1,%s:%u",
+            here, here, plan.hosts.at[0].name, plan.hosts.at[0].workers);
+    }
     ru_job job;
     ru_conf *conf;
     ru_train_result result;

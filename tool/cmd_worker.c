@@ -150,6 +150,12 @@ static ru_status run(ru_cmd_in *in, ru_err *err)
         return RU_FAIL(err, RU_E_USAGE,
                        "which job? rubato worker --join HOST:PORT --token-file OUT/token");
     }
+    const char *colon = join != NULL ? strrchr(join, ':') : NULL;
+    size_t digits = colon != NULL ? strspn(colon + 1, "0123456789") : 0;
+    if (join != NULL && (digits < 1 || digits > 5 || colon[1 + digits] != 0 ||
+                         strtol(colon + 1, NULL, 10) > 65535)) {
+        return RU_FAIL(err, RU_E_USAGE, "--join '%s': expected HOST:PORT or [v6]:PORT", join);
+    }
     RU_TRY(ru_token_get(ru_cmd_text(in, "token-file"), in->arena, &token, err));
     RU_TRY(get_job(in, token, &job, &out, err));
     if (ru_cmd_given(in, "threads")) {
