@@ -203,8 +203,9 @@ wait $rank0 || fail "RANK=0: $(tail -3 rank-0.err)"
 wait $rank1 || fail "RANK=1: $(tail -3 rank-1.err)"
 whole rank 400
 for wrong in "train lenet.yaml --hosts elsewhere.invalid:1" "worker --join nonsense" "worker --join 127.0.0.1:99999"; do
-    RUBATO_TOKEN=0123456789abcdef timeout 20 "$rubato" $wrong >/dev/null 2>wrong.err
-    [[ $? -eq 2 ]] || fail "$wrong: expected exit code 2: $(cat wrong.err)"
+    rc=0
+    RUBATO_TOKEN=0123456789abcdef timeout 20 "$rubato" $wrong >/dev/null 2>wrong.err || rc=$?
+    [ "$rc" -eq 2 ] || fail "$wrong: expected exit code 2: $(cat wrong.err)"
 done
 echo "ok: hosts over ssh, torchrun's variables"
 
