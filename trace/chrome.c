@@ -1,5 +1,6 @@
-/* Chrome trace JSON: complete events ("X") for spans, "i" for instants, "C" for counters, "M" for
- * names. Times are microseconds with three decimals, so no nanosecond is lost. */
+/* Chrome trace JSON: complete events ("X") for spans, "b" and "e" for asynchronous ones, "i" for
+ * instants, "C" for counters, "M" for names. Times are microseconds with three decimals, so no
+ * nanosecond is lost. */
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -78,13 +79,10 @@ static void meta(writer *w, const char *what, uint32_t tid, const char *name)
     w->comma = true;
 }
 
-static void span(writer *w, const ru_trace_span *s, uint32_t tid, int64_t end_ns)
+static void span_args(writer *w, const ru_record *r)
 {
-    const ru_record *r = s->record;
     char n[1600];
-    int64_t dur = end_ns - s->start_ns;
-    open_event(w, "X", r->name, s->start_ns, tid);
-    put(w, ",\"dur\":%lld.%03d,\"args\":{", (long long)(dur / 1000), (int)(dur % 1000));
+    put(w, ",\"args\":{");
     if (r->kind == RU_REC_WAIT && (uint64_t)r->value < w->trace->n_names) {
         put(w, "\"waits for\":\"%s\"", escape(w->trace->names[r->value].name, n));
     } else {
@@ -97,6 +95,24 @@ static void span(writer *w, const ru_trace_span *s, uint32_t tid, int64_t end_ns
         put(w, ",\"plan\":%u", r->plan);
     }
     put(w, "}}");
+}
+
+static void span(writer *w, const ru_trace_span *s, uint32_t tid, int64_t end_ns)
+{
+    int64_t dur = end_ns - s->start_ns;
+    open_event(w, "X", s->record->name, s->start_ns, tid);
+    put(w, ",\"dur\":%lld.%03d", (long long)(dur / 1000), (int)(dur % 1000));
+    span_args(w, s->record);
+}
+
+/* A pair of begin and end that the viewer joins by its id: those of one thread may overlap. */
+static void async(writer *w, const ru_trace_span *s, uint32_t tid, int64_t id)
+{
+    open_event(w, "b", s->record->name, s->start_ns, tid);
+    put(w, ",\"id\":\"%u.%lld\"", tid, (long long)id);
+    span_args(w, s->record);
+    open_event(w, "e", s->record->name, s->end_ns, tid);
+    put(w, ",\"id\":\"%u.%lld\"}", tid, (long long)id);
 }
 
 static void point(writer *w, const ru_record *r, uint32_t tid)
@@ -132,6 +148,12 @@ static void thread(writer *w, uint32_t index, ru_arena *arena)
         }
         ends[s[i].depth] = end;
         span(w, &s[i], index, end);
+    }
+    w->status = w->status == RU_OK ? ru_trace_asyncs(t, arena, &s, &n, w->err) : w->status;
+    for (int64_t i = 0; w->status == RU_OK && i < n; i++) {
+        if (s[i].record->name < w->trace->n_names) {
+            async(w, &s[i], index, i);
+        }
     }
     for (int64_t i = 0; i < t->n && w->status == RU_OK; i++) {
         if (t->records[i].name < w->trace->n_names) {

@@ -70,6 +70,22 @@ static ru_status take_thread(const ru_trace_thread *t, sample *into, int64_t *n,
     return RU_OK;
 }
 
+/* Append the asynchronous spans of one thread: they take none of its time. */
+static ru_status take_asyncs(const ru_trace_thread *t, sample *into, int64_t *n, ru_arena *arena,
+                             ru_err *err)
+{
+    ru_trace_span *s;
+    int64_t n_spans;
+    RU_TRY(ru_trace_asyncs(t, arena, &s, &n_spans, err));
+    for (int64_t i = 0; i < n_spans; i++) {
+        into[(*n)++] = (sample){.name = s[i].record->name,
+                                .dur_ns = s[i].end_ns - s[i].start_ns,
+                                .end_ns = s[i].end_ns,
+                                .record = s[i].record};
+    }
+    return RU_OK;
+}
+
 /* Samples of one name, sorted by duration. */
 static ru_fact fold_run(const sample *s, int64_t n, const ru_trace *t)
 {
@@ -113,6 +129,7 @@ ru_status ru_trace_fold(const ru_trace *t, ru_arena *arena, ru_facts *out, ru_er
     for (uint32_t i = 0; i < t->n_threads; i++) {
         int64_t busy, wait;
         RU_TRY(take_thread(&t->threads[i], all, &n, &busy, &wait, arena, err));
+        RU_TRY(take_asyncs(&t->threads[i], all, &n, arena, err));
         if (busy > f.busy_ns) {
             f.busy_ns = busy;
             f.wait_ns = wait;
@@ -156,8 +173,9 @@ static const char *time_print(double ns, char *into, size_t size)
 
 const char *ru_facts_print(const ru_facts *f, uint32_t rows_max, ru_arena *arena)
 {
-    const char *text = ru_arena_printf(arena, "%-8s %-36s %9s %6s %10s %10s %10s %9s\n", "kind",
-                                       "name", "count", "share", "self", "median", "p90", "spread");
+    const char *text =
+        ru_arena_printf(arena, "%-8s %-36s %9s %6s %10s %10s %10s %9s %10s\n", "kind", "name",
+                        "count", "share", "self", "median", "p90", "spread", "predicted");
     int64_t all_self = 0;
     for (uint32_t i = 0; i < f->n; i++) {
         all_self += f->facts[i].self_ns;
@@ -165,14 +183,20 @@ const char *ru_facts_print(const ru_facts *f, uint32_t rows_max, ru_arena *arena
     uint32_t rows = rows_max > 0 && rows_max < f->n ? rows_max : f->n;
     for (uint32_t i = 0; i < rows && text != NULL; i++) {
         const ru_fact *k = &f->facts[i];
-        char self[32], median[32], p90[32];
+        char self[32], median[32], p90[32], predicted[32] = "";
         double share = all_self > 0 ? 100.0 * (double)k->self_ns / (double)all_self : 0;
         double spread = k->mean_ns > 0 ? 100 * k->stddev_ns / k->mean_ns : 0;
-        text = ru_arena_printf(arena, "%s%-8.8s %-36.36s %9lld %5.1f%% %10s %10s %10s %8.0f%%\n",
-                               text, k->category, k->name, (long long)k->count, share,
-                               time_print((double)k->self_ns, self, sizeof self),
-                               time_print((double)k->median_ns, median, sizeof median),
-                               time_print((double)k->p90_ns, p90, sizeof p90), spread);
+        if (k->predicted_n > 0) {
+            (void)time_print((double)k->predicted_total_ns / (double)k->predicted_n, predicted,
+                             sizeof predicted);
+        }
+        text =
+            ru_arena_printf(arena, "%s%-8.8s %-36.36s %9lld %5.1f%% %10s %10s %10s %8.0f%%%s%s\n",
+                            text, k->category, k->name, (long long)k->count, share,
+                            time_print((double)k->self_ns, self, sizeof self),
+                            time_print((double)k->median_ns, median, sizeof median),
+                            time_print((double)k->p90_ns, p90, sizeof p90), spread,
+                            predicted[0] != '\0' ? "   " : "", predicted);
     }
     if (rows < f->n && text != NULL) {
         text = ru_arena_printf(arena, "%s... and %u more\n", text, f->n - rows);

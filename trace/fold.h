@@ -12,7 +12,8 @@ typedef struct ru_fact {
     const char *category, *name;
     int64_t count;
     int64_t total_ns;                          /* time inside, children included */
-    int64_t self_ns;                           /* without spans nested in it on the same thread */
+    int64_t self_ns;                           /* without spans nested in it on the same thread; 0
+                                                  for asynchronous ones */
     int64_t min_ns, median_ns, p90_ns, max_ns; /* of one span; exact, not estimated */
     double mean_ns, stddev_ns;
     int64_t value_total; /* sum of the records' values (bytes) */

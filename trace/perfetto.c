@@ -1,5 +1,6 @@
 /* Perfetto protobuf. A file is repeated field 1 (TracePacket) of message Trace. Track descriptors
  * come before the first event; slices are begin and end events that nest on their track. */
+#include <stdio.h>
 #include <string.h>
 
 #include "base/pb.h"
@@ -40,6 +41,7 @@ enum { /* field numbers of the Perfetto protos */
        TYPE_INSTANT = 3,
        TYPE_COUNTER = 4,
        FLUSH_BYTES = 1 << 20,
+       LANES_MAX = 1 << 16, /* of asynchronous spans on one thread */
 };
 
 typedef struct writer {
@@ -105,6 +107,18 @@ static void thread_track(writer *w, uint32_t index)
     ru_pb_end(&w->pb);
 }
 
+/* Viewers fold tracks of one name and parent into one group. */
+static void lane_track(writer *w, uint64_t uuid, const char *name)
+{
+    packet_begin(w);
+    ru_pb_begin(&w->pb, PACKET_DESCRIPTOR);
+    ru_pb_put_u64(&w->pb, TRACK_UUID, uuid);
+    ru_pb_put_u64(&w->pb, TRACK_PARENT, w->process_uuid);
+    ru_pb_put_str(&w->pb, TRACK_NAME, name);
+    ru_pb_end(&w->pb);
+    ru_pb_end(&w->pb);
+}
+
 static void counter_track(writer *w, uint16_t name)
 {
     packet_begin(w);
@@ -158,7 +172,7 @@ static void slice_begin(writer *w, const ru_trace_span *s, uint64_t track)
     ru_pb_put_str(&w->pb, EVENT_CATEGORY, r->kind == RU_REC_WAIT ? "wait" : name->category);
     if (r->kind == RU_REC_WAIT && (uint64_t)r->value < w->trace->n_names) {
         note_text(w, "waits for", w->trace->names[r->value].name);
-    } else if (r->kind == RU_REC_SPAN && r->value != 0) {
+    } else if (r->kind != RU_REC_WAIT && r->value != 0) {
         note_uint(w, "value", (uint64_t)r->value);
     }
     if (r->predicted_ns != 0) {
@@ -207,6 +221,34 @@ static ru_status thread_slices(writer *w, uint32_t index, ru_arena *arena, ru_er
     return RU_OK;
 }
 
+/* One track a lane, described before its first slice. */
+static ru_status thread_asyncs(writer *w, uint32_t index, ru_arena *arena, ru_err *err)
+{
+    const ru_trace_thread *t = &w->trace->threads[index];
+    ru_trace_span *s;
+    int64_t n;
+    uint32_t lanes = 0;
+    RU_TRY(ru_trace_asyncs(t, arena, &s, &n, err));
+    for (int64_t i = 0; i < n; i++) {
+        if (s[i].record->name >= w->trace->n_names || s[i].depth >= LANES_MAX) {
+            continue;
+        }
+        uint64_t track = uuid_of(w, 3, index * LANES_MAX + s[i].depth);
+        for (; lanes <= s[i].depth; lanes++) {
+            char name[160];
+            snprintf(name, sizeof name, "%s: %s", t->name[0] != '\0' ? t->name : "thread",
+                     w->trace->names[s[i].record->name].category);
+            lane_track(w, uuid_of(w, 3, index * LANES_MAX + lanes), name);
+        }
+        slice_begin(w, &s[i], track);
+        slice_end(w, s[i].end_ns, track);
+        if (w->pb.size_bytes > FLUSH_BYTES) {
+            RU_TRY(flush(w, err));
+        }
+    }
+    return RU_OK;
+}
+
 static ru_status thread_points(writer *w, uint32_t index, uint8_t *counter_seen, ru_err *err)
 {
     const ru_trace_thread *t = &w->trace->threads[index];
@@ -250,6 +292,7 @@ static ru_status write_trace(writer *w, ru_err *err)
         ru_arena scratch;
         ru_arena_init(&scratch, 0);
         ru_status st = thread_slices(w, i, &scratch, err);
+        st = st == RU_OK ? thread_asyncs(w, i, &scratch, err) : st;
         ru_arena_fini(&scratch);
         RU_TRY(st);
         RU_TRY(thread_points(w, i, counter_seen, err));

@@ -232,8 +232,33 @@ static void set_depths(ru_trace_span *s, int64_t n)
     }
 }
 
-ru_status ru_trace_spans(const ru_trace_thread *t, ru_arena *arena, ru_trace_span **spans,
-                         int64_t *n, ru_err *err)
+/* Lane of each: the first that is free. */
+static ru_status set_lanes(ru_trace_span *s, int64_t n, ru_arena *arena, ru_err *err)
+{
+    int64_t *ends = n > 0 ? RU_NEW(arena, int64_t, n) : NULL;
+    if (n > 0 && ends == NULL) {
+        return out_of_memory(err);
+    }
+    uint32_t lanes = 0;
+    for (int64_t i = 0; i < n; i++) {
+        uint32_t k = 0;
+        while (k < lanes && ends[k] > s[i].start_ns) {
+            k++;
+        }
+        lanes = k == lanes ? k + 1 : lanes;
+        ends[k] = s[i].end_ns;
+        s[i].depth = k;
+    }
+    return RU_OK;
+}
+
+static bool wanted(const ru_record *r, bool async)
+{
+    return async ? r->kind == RU_REC_ASYNC : r->kind == RU_REC_SPAN || r->kind == RU_REC_WAIT;
+}
+
+static ru_status collect(const ru_trace_thread *t, bool async, ru_arena *arena,
+                         ru_trace_span **spans, int64_t *n, ru_err *err)
 {
     ru_trace_span *s = RU_NEW(arena, ru_trace_span, t->n);
     if (s == NULL) {
@@ -242,7 +267,7 @@ ru_status ru_trace_spans(const ru_trace_thread *t, ru_arena *arena, ru_trace_spa
     int64_t used = 0;
     for (int64_t i = 0; i < t->n; i++) {
         const ru_record *r = &t->records[i];
-        if (r->kind != RU_REC_SPAN && r->kind != RU_REC_WAIT) {
+        if (!wanted(r, async)) {
             continue;
         }
         int64_t end = r->start_ns + r->dur_ns;
@@ -258,8 +283,22 @@ ru_status ru_trace_spans(const ru_trace_thread *t, ru_arena *arena, ru_trace_spa
     if (used > 0) {
         qsort(s, (size_t)used, sizeof *s, by_start);
     }
-    set_depths(s, used);
     *spans = s;
     *n = used;
     return RU_OK;
+}
+
+ru_status ru_trace_spans(const ru_trace_thread *t, ru_arena *arena, ru_trace_span **spans,
+                         int64_t *n, ru_err *err)
+{
+    RU_TRY(collect(t, false, arena, spans, n, err));
+    set_depths(*spans, *n);
+    return RU_OK;
+}
+
+ru_status ru_trace_asyncs(const ru_trace_thread *t, ru_arena *arena, ru_trace_span **spans,
+                          int64_t *n, ru_err *err)
+{
+    RU_TRY(collect(t, true, arena, spans, n, err));
+    return set_lanes(*spans, *n, arena, err);
 }

@@ -51,6 +51,10 @@ typedef struct ru_trace_span {
 } ru_trace_span;
 RU_MUST_USE ru_status ru_trace_spans(const ru_trace_thread *t, ru_arena *arena,
                                      ru_trace_span **spans, int64_t *n, ru_err *err);
+/* The same of its asynchronous spans. `depth` is a lane: the least one that is free when the span
+ * starts, so that those of one lane never overlap. */
+RU_MUST_USE ru_status ru_trace_asyncs(const ru_trace_thread *t, ru_arena *arena,
+                                      ru_trace_span **spans, int64_t *n, ru_err *err);
 
 RU_API_END
 

@@ -109,6 +109,20 @@ void ru_rec_act(ru_recorder *r, uint16_t name, int64_t start_ns, int64_t end_ns,
     }
 }
 
+void ru_rec_async(ru_recorder *r, uint16_t name, int64_t start_ns, int64_t end_ns, int64_t value,
+                  uint32_t plan, uint32_t predicted_ns)
+{
+    if (r != NULL) {
+        ru_record rec = {.start_ns = start_ns,
+                         .value = value,
+                         .name = name,
+                         .kind = RU_REC_ASYNC,
+                         .plan = plan,
+                         .predicted_ns = predicted_ns};
+        put_span(r, rec, end_ns);
+    }
+}
+
 void ru_rec_wait(ru_recorder *r, uint16_t name, int64_t start_ns, int64_t end_ns, uint16_t on)
 {
     if (r != NULL) {

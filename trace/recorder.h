@@ -21,6 +21,7 @@ typedef enum ru_rec_kind {
     RU_REC_INSTANT,
     RU_REC_COUNTER, /* value: the bits of a double */
     RU_REC_WAIT,    /* a span in which the thread waited; value: what for (name id) */
+    RU_REC_ASYNC,   /* a span beside what its thread does (a transfer): many may overlap */
 } ru_rec_kind;
 
 typedef struct ru_record {
@@ -60,6 +61,9 @@ int64_t ru_rec_now(void); /* monotonic ns, the recorder's clock */
 void ru_rec_span(ru_recorder *r, uint16_t name, int64_t start_ns, int64_t end_ns, int64_t value);
 void ru_rec_act(ru_recorder *r, uint16_t name, int64_t start_ns, int64_t end_ns, int64_t value,
                 uint32_t plan, uint32_t predicted_ns);
+/* The same for an act that goes on beside its thread: not part of the thread's time. */
+void ru_rec_async(ru_recorder *r, uint16_t name, int64_t start_ns, int64_t end_ns, int64_t value,
+                  uint32_t plan, uint32_t predicted_ns);
 void ru_rec_wait(ru_recorder *r, uint16_t name, int64_t start_ns, int64_t end_ns, uint16_t on);
 void ru_rec_instant(ru_recorder *r, uint16_t name, int64_t value);
 void ru_rec_counter(ru_recorder *r, uint16_t name, double value);

@@ -287,8 +287,62 @@ static void test_chrome_escapes(void **state)
     assert_non_null(strstr(data, "\"waits for\":\"step\""));
 }
 
+/* Sums under way while their thread does other things: they overlap, take none of its time, and
+ * keep what was predicted. */
+static void test_asynchronous_spans(void **state)
+{
+    fixture *f = *state;
+    ru_recorder *r = NULL;
+    ru_recorder_options opt = {.dir = f->root, .rank = 5};
+    assert_ok(ru_recorder_open(&opt, &r, &f->err), f->err);
+    uint16_t work = ru_recorder_name(r, "work", "test");
+    uint16_t sum = ru_recorder_name(r, "sum", "net");
+    ru_recorder_thread(r, "loop");
+    ru_rec_async(r, sum, 1000, 11000, 64, 9, 8000);
+    ru_rec_span(r, work, 2000, 4000, 0);
+    ru_rec_async(r, sum, 11000, 16000, 64, 9, 8000);
+    ru_rec_async(r, sum, 6000, 21000, 64, 9, 8000);
+    ru_rec_async(r, sum, 12000, 9000012000, 64, 9, 8000); /* longer than a record can say */
+    ru_recorder_close(r);
+    ru_trace t;
+    char *path = ru_path_join(&f->arena, f->root, "rank5.trace");
+    assert_ok(ru_trace_load(path, &f->arena, &t, &f->err), f->err);
+
+    ru_trace_span *s;
+    int64_t n;
+    assert_ok(ru_trace_asyncs(&t.threads[0], &f->arena, &s, &n, &f->err), f->err);
+    assert_int_equal(n, 4);
+    static const uint32_t lanes[] = {0, 1, 0, 2};
+    for (int64_t i = 0; i < n; i++) {
+        assert_int_equal(s[i].depth, lanes[i]);
+    }
+    assert_int_equal(s[3].end_ns - s[3].start_ns, 9000000000);
+
+    ru_facts facts;
+    assert_ok(ru_trace_fold(&t, &f->arena, &facts, &f->err), f->err);
+    assert_int_equal(facts.busy_ns, 2000);
+    assert_string_equal(facts.facts[1].name, "sum");
+    assert_int_equal(facts.facts[1].self_ns, 0);
+    assert_int_equal(facts.facts[1].count, 4);
+    assert_int_equal(facts.facts[1].predicted_n, 4);
+    assert_int_equal(facts.facts[1].actual_total_ns, 10000 + 15000 + 5000 + 9000000000);
+    assert_non_null(strstr(ru_facts_print(&facts, 0, &f->arena), "8.00 us"));
+
+    char *json = ru_path_join(&f->arena, f->root, "t.json"), *data;
+    assert_ok(ru_trace_chrome(&t, 1, json, &f->err), f->err);
+    assert_ok(ru_file_read(json, 0, &f->arena, &data, &n, &f->err), f->err);
+    int begins = 0, ends = 0;
+    for (const char *p = data; (p = strstr(p, "\"ph\":\"")) != NULL; p++) {
+        begins += p[6] == 'b';
+        ends += p[6] == 'e';
+    }
+    assert_int_equal(begins, 4);
+    assert_int_equal(ends, 4);
+    assert_ok(ru_trace_perfetto(&t, 1, json, &f->err), f->err);
+}
+
 /* The records of a TensorBoard file are framed as TFRecord; checked with an own reading of the
- * frame and, outside, by TensorBoard itself (test/oracle/trace_oracle.py). */
+ * frame. */
 static void test_tensorboard_frames(void **state)
 {
     fixture *f = *state;
@@ -321,4 +375,4 @@ static void test_tensorboard_frames(void **state)
 RU_TESTS(trace_recorder, T(test_round_trip), T(test_fold_by_hand), T(test_damage_keeps_the_prefix),
          T(test_full_ring_counts_drops), T(test_long_spans_are_joined),
          T(test_threads_lose_nothing_unseen), T(test_perfetto_nests), T(test_chrome_escapes),
-         T(test_tensorboard_frames))
+         T(test_asynchronous_spans), T(test_tensorboard_frames))
