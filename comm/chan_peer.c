@@ -108,7 +108,7 @@ static void dial_failed(ru_chan *ch, uint32_t i, ru_status why, ru_time now)
 {
     rui_dial *d = &ch->dials[i];
     dial_close(ch, d);
-    if (d->peer != RUI_NONE && why == RU_E_AGAIN && ch->peers[d->peer].cut_why == RU_E_PEER) {
+    if (d->peer != RUI_NONE && why == RU_E_PEER && ch->peers[d->peer].cut_why == RU_E_PEER) {
         rui_peer_end(ch, d->peer, RU_E_PEER, true, now); /* ended, and nobody listens there now */
         return;
     }

@@ -23,9 +23,9 @@ typedef enum ru_event_kind {
     RU_EV_TIMER,   /* what: the timer's number */
     RU_EV_MESSAGE, /* node sent message `what` with data[size_bytes], view until the step returns */
     RU_EV_UP,      /* node is connected and proved its token; data: its address as text */
-    RU_EV_DOWN,    /* the connection to node ended; value: ru_status (RU_E_PEER: the process is
-                      gone for certain, RU_E_IO: the network failed, RU_E_AGAIN: could not connect,
-                      then node may be 0 and data is the address) */
+    RU_EV_DOWN,    /* the connection to node ended; value: ru_status (RU_E_PEER: its kernel ended it
+                      or refused a new one, RU_E_IO: the network failed, RU_E_AGAIN: could not
+                      connect for another reason; node may be 0 then and data is the address) */
     RU_EV_LOCAL,   /* the machine's owner or a worker thread says `what` with value and data */
 } ru_event_kind;
 

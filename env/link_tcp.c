@@ -177,6 +177,13 @@ static void set_up_socket(const ru_link_tcp *l, rui_conn *c)
     }
 }
 
+/* Refused: the machine answered, and nobody listens there. Anything else may pass. */
+static void cannot_connect(ru_link_tcp *l, rui_conn *c, int error)
+{
+    rui_conn_fail(l, c, error == ECONNREFUSED ? RU_E_PEER : RU_E_AGAIN, "%s: cannot connect: %s",
+                  c->address, strerror(error));
+}
+
 void rui_conn_dial(ru_link_tcp *l, rui_conn *c, const struct sockaddr *to, socklen_t size_bytes)
 {
     c->fd = socket(to->sa_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
@@ -192,7 +199,7 @@ void rui_conn_dial(ru_link_tcp *l, rui_conn *c, const struct sockaddr *to, sockl
     } else if (errno == EINPROGRESS) {
         rui_conn_events(l, c, false, true);
     } else {
-        rui_conn_fail(l, c, RU_E_AGAIN, "%s: cannot connect: %s", c->address, strerror(errno));
+        cannot_connect(l, c, errno);
     }
 }
 
@@ -232,7 +239,7 @@ static void connected(ru_link_tcp *l, rui_conn *c)
     socklen_t size = sizeof error;
     (void)getsockopt(c->fd, SOL_SOCKET, SO_ERROR, &error, &size);
     if (error != 0) {
-        rui_conn_fail(l, c, RU_E_AGAIN, "%s: cannot connect: %s", c->address, strerror(error));
+        cannot_connect(l, c, error);
         return;
     }
     rui_conn_standing(l, c);

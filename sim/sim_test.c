@@ -507,7 +507,7 @@ static void connecting_to_nobody_is_refused_and_closing_is_heard(void **state)
     box_conn *none = box_connect(&a, "x:1", 0, 0);
     box_conn *c = box_connect(&a, "b:1", 0, 0);
     run_until(s, MS);
-    assert_int_equal(none->why, RU_E_AGAIN);
+    assert_int_equal(none->why, RU_E_PEER);
     assert_int_equal(none->closed.ns, 100001);
     ru_conn_id old = c->id;
     a.link.ops->close(a.link.self, c->id);
@@ -548,7 +548,7 @@ static void a_crash_is_heard_and_a_lost_machine_is_not(void **state)
     assert_true(near_ns(to_c->closed.ns, 10003 * MS) < MS);
     box_conn *again = box_connect(&a, "b:1", 0, 0);
     run_until(s, 61000 * MS);
-    assert_int_equal(again->why, RU_E_AGAIN);
+    assert_int_equal(again->why, RU_E_PEER);
     assert_false(ru_sim_alive(s, b.node));
 
     box fresh; /* a new process under the old address */

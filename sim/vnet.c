@@ -469,7 +469,15 @@ static void refused(void *self, uint64_t arg)
 {
     uint32_t conn, side;
     if (rui_sim_arg_conn(self, arg, &conn, &side) != NULL) {
-        rui_sim_end_close(self, conn, 0, RU_E_AGAIN, "nobody listens there");
+        rui_sim_end_close(self, conn, 0, RU_E_PEER, "nobody listens there");
+    }
+}
+
+static void unanswered(void *self, uint64_t arg)
+{
+    uint32_t conn, side;
+    if (rui_sim_arg_conn(self, arg, &conn, &side) != NULL) {
+        rui_sim_end_close(self, conn, 0, RU_E_AGAIN, "no answer");
     }
 }
 
@@ -490,7 +498,7 @@ static void asked(void *self, uint64_t arg)
         int64_t again_ns = n->vanished ? INT64_MAX : cut_ns + RUI_SIM_RETRANSMIT_NS;
         bool late = again_ns - begun_ns > RUI_SIM_CONNECT_NS;
         ru_sim_at_node(s, from->index, (ru_time){late ? begun_ns + RUI_SIM_CONNECT_NS : again_ns},
-                       late ? refused : asked, s, arg);
+                       late ? unanswered : asked, s, arg);
         return;
     }
     if (!n->alive) {

@@ -150,7 +150,7 @@ static ru_status op_connect(void *self, const char *address, ru_link_class class
     if (to == net->n_nodes || net->nodes[to].dead || net->refuse) {
         net->sides[a].open_due = false;
         net->sides[a].eof = true;
-        net->sides[a].why = RU_E_AGAIN;
+        net->sides[a].why = RU_E_PEER;
     } else {
         uint32_t b = side_new(net, to);
         net->sides[b].accepted = true;
