@@ -101,7 +101,7 @@ static bool take_memory(ru_chan *ch, ru_arena *a)
     int64_t buffer = o->buffer_bytes;
     if (buffer <= 0) {
         buffer = (int64_t)o->peers_max * (128 << 10);
-        buffer = buffer < 4 << 20 ? 4 << 20 : buffer > 32 << 20 ? 32 << 20 : buffer;
+        buffer = buffer < 8 << 20 ? 8 << 20 : buffer > 32 << 20 ? 32 << 20 : buffer;
     }
     uint32_t items = 1024 + 2 * o->peers_max + 2 * o->streams_max + 2 * o->slots_max;
     items += (uint32_t)(buffer / 512);
@@ -156,7 +156,8 @@ ru_status ru_chan_open(const ru_chan_options *opt, const ru_link *link, const ru
                              .chunk_bytes = opt->chunk_bytes,
                              .rate_bytes_per_s = opt->rate_bytes_per_s};
     RU_TRY(rui_egress_open(&eo, arena, &ch->egress, err));
-    RU_TRY(rui_ingress_open(opt->slots_max, opt->peers_max, arena, &ch->ingress, err));
+    RU_TRY(
+        rui_ingress_open(opt->slots_max, opt->peers_max, RUI_EARLY_MAX, arena, &ch->ingress, err));
     RU_TRY(rui_hmac_open(opt->token, opt->token_bytes, &ch->hmac, err));
     *out = ch;
     return RU_OK;
@@ -204,19 +205,13 @@ ru_status ru_chan_message(ru_chan *ch, ru_node_id to, uint32_t what, const void 
     if (size_bytes < 0 || size_bytes > RU_CHAN_MESSAGE_MAX) {
         return RU_E_ARG;
     }
-    /* A quarter of the items is kept for words about streams. */
-    bool room = ch->peers[p].item_bytes + size_bytes <= RUI_PEER_QUEUE_BYTES &&
-                (ch->items.free != RUI_NONE || ch->items.used < ch->items.max / 4 * 3);
-    if (!room) {
-        return RU_E_LIMIT;
-    }
     rui_item item = {.type = RUI_MESSAGE,
                      .iter = what,
                      .len = (uint32_t)size_bytes,
                      .block = RUI_NONE,
                      .stream_index = RUI_NONE};
     if (size_bytes > 0) {
-        item.block = rui_blocks_take(&ch->blocks, size_bytes);
+        item.block = rui_item_block(ch, p, RUI_MESSAGE, size_bytes);
         if (item.block == RUI_NONE) {
             return RU_E_LIMIT;
         }
@@ -275,7 +270,7 @@ static bool send_whole(ru_chan *ch, uint32_t i, ru_time now)
                      .len = (uint32_t)s->total_bytes,
                      .stream_index = i,
                      .stream_gen = s->gen};
-    item.block = rui_blocks_take(&ch->blocks, s->total_bytes);
+    item.block = rui_item_block(ch, s->name.peer, RUI_DATA, s->total_bytes);
     if (item.block == RUI_NONE) {
         return false;
     }

@@ -26,12 +26,12 @@
 #include "comm/pool.h"
 
 enum {
-    RUI_WHOLE_MAX = 64 << 10,       /* urgent streams up to this are copied and sent whole: they do
-                                       not wait behind chunks that other sockets hold */
-    RUI_WHOLE_BUDGET = 256 << 10,   /* of them per peer, unacknowledged; a part of the protocol */
-    RUI_WHOLE_COST = 512,           /* each counts this much more */
-    RUI_PEER_QUEUE_BYTES = 8 << 20, /* messages to one peer, unacknowledged */
-    RUI_SINK_BYTES = 256 << 10,     /* thrown bytes are read over each other here */
+    RUI_WHOLE_MAX = 64 << 10,     /* urgent streams up to this are copied and sent whole: they do
+                                     not wait behind chunks that other sockets hold */
+    RUI_WHOLE_BUDGET = 256 << 10, /* of them per peer, unacknowledged; a part of the protocol */
+    RUI_WHOLE_COST = 2048,        /* each counts this much more */
+    RUI_EARLY_MAX = RUI_WHOLE_BUDGET / (RUI_WHOLE_COST + 1), /* so that there are no more */
+    RUI_SINK_BYTES = 256 << 10, /* thrown bytes are read over each other here */
     RUI_UNPROVED_MAX = 64,
     RUI_REFUSALS = 64,
     RUI_FIRST_WINDOW = 64 << 10, /* with grants: sent unasked; a part of the protocol */
@@ -122,9 +122,10 @@ typedef struct rui_peer {
     /* Sequenced frames. */
     uint64_t tx_seq, tx_acked, rx_seq, rx_told;
     uint32_t item_first, item_last, item_next; /* unacknowledged; next to be pulled */
-    int64_t item_bytes;
-    int64_t whole_out, whole_in;         /* budgets of whole streams */
-    uint32_t stream_first, cancel_first; /* streams; those whose cancel is to be pulled */
+    uint32_t items;                            /* unacknowledged */
+    int64_t block_bytes;                       /* their memory */
+    int64_t whole_out, whole_in;               /* budgets of whole streams */
+    uint32_t stream_first, cancel_first;       /* streams; those whose cancel is to be pulled */
     bool ack_due;
     int64_t acked_bytes[RU_LINK_CLASSES]; /* as the link said last */
     bool doomed;                          /* no room for a word to it: ends with the next tick */
@@ -242,7 +243,9 @@ void rui_peer_hostile(ru_chan *ch, uint32_t p, const char *sentence, ru_time now
 void rui_peer_tick(ru_chan *ch, ru_time now);
 
 /* chan_item.c */
-/* RU_E_LIMIT: the pool or the peer's bound is spent. Wakes the link. */
+/* Memory for the bytes of an item; RUI_NONE: the pool or the peer's share is spent. */
+uint32_t rui_item_block(ru_chan *ch, uint32_t p, rui_frame_type type, int64_t size_bytes);
+/* RU_E_LIMIT: the pool or the peer's share is spent. Wakes the link. */
 ru_status rui_item_push(ru_chan *ch, uint32_t p, const rui_item *item, ru_time now);
 void rui_word(ru_chan *ch, uint32_t p, rui_frame_type type, uint8_t flags, uint64_t stream,
               uint32_t iter, int64_t offset, ru_time now);

@@ -1,7 +1,10 @@
 /* Sequenced frames to a peer: messages, whole small streams, words about streams. Each has a
  * number; it is kept until the peer says how many arrived, and repeated from there over a new pair.
  *
- *   first ... unacknowledged ... | next ... to be pulled ... last */
+ *   first ... unacknowledged ... | next ... to be pulled ... last
+ *
+ * Who acknowledges nothing holds more and more of the channel's memory, by answers that it asks for
+ * and by words about streams of this side: with more than a peer's share it is dropped. */
 #include "comm/chan_impl.h"
 
 static rui_item *item_at(const ru_chan *ch, uint32_t i)
@@ -9,11 +12,33 @@ static rui_item *item_at(const ru_chan *ch, uint32_t i)
     return rui_cells_at(&ch->items, i);
 }
 
+/* What a peer does not acknowledge is kept, and others need the same memory: one may hold no more
+ * than is left. Messages and whole streams can be refused or go another way, so they stop at half
+ * of that: words about streams still have room then. */
+static bool may_hold(int64_t held, int64_t more, int64_t left, rui_frame_type type)
+{
+    bool word = type != RUI_MESSAGE && type != RUI_DATA;
+    return rui_share(word ? held : 2 * held, more, left);
+}
+
+static bool has_cell(const ru_chan *ch, const rui_peer *p, rui_frame_type type)
+{
+    return may_hold(p->items, 1, ch->items.max - ch->items.taken, type);
+}
+
+uint32_t rui_item_block(ru_chan *ch, uint32_t pi, rui_frame_type type, int64_t size_bytes)
+{
+    const rui_peer *p = &ch->peers[pi];
+    bool room = has_cell(ch, p, type) &&
+                may_hold(p->block_bytes, size_bytes, rui_blocks_left(&ch->blocks), type);
+    return room ? rui_blocks_take(&ch->blocks, size_bytes) : RUI_NONE;
+}
+
 ru_status rui_item_push(ru_chan *ch, uint32_t pi, const rui_item *item, ru_time now)
 {
     (void)now;
     rui_peer *p = &ch->peers[pi];
-    uint32_t i = rui_cells_take(&ch->items);
+    uint32_t i = has_cell(ch, p, item->type) ? rui_cells_take(&ch->items) : RUI_NONE;
     if (i == RUI_NONE) {
         return RU_E_LIMIT;
     }
@@ -28,7 +53,8 @@ ru_status rui_item_push(ru_chan *ch, uint32_t pi, const rui_item *item, ru_time 
     }
     p->item_last = i;
     p->item_next = p->item_next != RUI_NONE ? p->item_next : i;
-    p->item_bytes += item->len;
+    p->items++;
+    p->block_bytes += rui_blocks_held(&ch->blocks, it->block);
     rui_wake_conn(ch, pi, RU_LINK_URGENT);
     return RU_OK;
 }
@@ -99,7 +125,8 @@ static void drop_first(ru_chan *ch, rui_peer *p)
     p->item_first = it->next;
     p->item_last = it->next != RUI_NONE ? p->item_last : RUI_NONE;
     p->item_next = p->item_next == i ? it->next : p->item_next;
-    p->item_bytes -= it->len;
+    p->items--;
+    p->block_bytes -= rui_blocks_held(&ch->blocks, it->block);
     rui_blocks_give(&ch->blocks, it->block);
     rui_cells_give(&ch->items, i);
 }

@@ -77,7 +77,7 @@ static void asked(ru_chan *ch, uint32_t p, const rui_frame *f, ru_time now)
     if (holds && s->n_held > 0) {
         uint8_t buf[16 * RUI_HELD_MAX];
         item.len = (uint32_t)rui_held_encode(s->held, s->n_held, buf);
-        item.block = rui_blocks_take(&ch->blocks, item.len);
+        item.block = rui_item_block(ch, p, RUI_ACK, item.len);
         if (item.block != RUI_NONE) {
             rui_blocks_fill(&ch->blocks, item.block, &(ru_span){buf, item.len}, 1);
         }

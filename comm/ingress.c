@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "base/crc32c.h"
+#include "comm/pool.h"
 
 enum { RULES_MAX = 32 };
 
@@ -11,11 +12,16 @@ typedef struct rule {
     uint64_t mask, low, high;
 } rule;
 
+typedef struct peer_slots {
+    uint32_t first;                 /* of all its slots */
+    uint32_t oldest, newest, hints; /* of its hints */
+} peer_slots;
+
 struct rui_ingress {
     rui_slot *slots; /* [max] */
     uint32_t max, used, free, posted, posted_max;
-    uint32_t *first;         /* [peers_max] */
-    uint32_t oldest, newest; /* hints: STOPPED, LOST and THROWN */
+    uint32_t peers_max, hints, hints_max; /* hints: STOPPED, LOST and THROWN */
+    peer_slots *peers;                    /* [peers_max] */
     rui_names names;
     rule rules[RULES_MAX];
     uint32_t n_rules, rule_at;
@@ -40,27 +46,29 @@ static bool wants_before(const void *self, uint32_t a, uint32_t b)
     return x->rank != y->rank ? x->rank < y->rank : x->arrival < y->arrival;
 }
 
-ru_status rui_ingress_open(uint32_t slots_max, uint32_t peers_max, ru_arena *arena,
-                           rui_ingress **out, ru_err *err)
+ru_status rui_ingress_open(uint32_t slots_max, uint32_t peers_max, uint32_t early_max,
+                           ru_arena *arena, rui_ingress **out, ru_err *err)
 {
     rui_ingress *g = RU_NEW(arena, rui_ingress, 1);
     if (g == NULL) {
         return RU_FAIL(err, RU_E_MEM, "no memory for the slots of a channel");
     }
     g->posted_max = slots_max;
-    g->max = slots_max + slots_max / 4 + 256;
+    g->peers_max = peers_max;
+    g->hints_max = slots_max + 256 + peers_max;
+    g->max = slots_max + g->hints_max + peers_max * early_max;
     g->slots = ru_arena_alloc(arena, (int64_t)g->max * (int64_t)sizeof *g->slots, 64);
-    g->first = RU_NEW(arena, uint32_t, peers_max);
+    g->peers = RU_NEW(arena, peer_slots, peers_max);
     rui_pnode *nodes = ru_arena_alloc(arena, (int64_t)g->max * (int64_t)sizeof *nodes, 64);
-    if (g->slots == NULL || g->first == NULL || nodes == NULL ||
+    if (g->slots == NULL || g->peers == NULL || nodes == NULL ||
         !rui_names_init(&g->names, arena, g->slots, sizeof *g->slots, g->max)) {
         return RU_FAIL(err, RU_E_MEM, "no memory for %u slots of a channel", slots_max);
     }
     for (uint32_t i = 0; i < peers_max; i++) {
-        g->first[i] = RUI_NONE;
+        g->peers[i] = (peer_slots){RUI_NONE, RUI_NONE, RUI_NONE, 0};
     }
     g->wants = (rui_pheap){nodes, wants_before, g};
-    g->free = g->oldest = g->newest = g->wants_root = RUI_NONE;
+    g->free = g->wants_root = RUI_NONE;
     *out = g;
     return RU_OK;
 }
@@ -83,7 +91,7 @@ uint32_t rui_ingress_find(const rui_ingress *g, uint32_t peer, uint64_t stream, 
 
 uint32_t rui_ingress_first(const rui_ingress *g, uint32_t peer)
 {
-    return g->first[peer];
+    return g->peers[peer].first;
 }
 
 bool rui_ingress_full(const rui_ingress *g)
@@ -109,10 +117,13 @@ static void leave_state(rui_ingress *g, uint32_t i)
     }
     s->granted_bytes = 0;
     if (is_hint(s->state)) {
-        uint32_t *from_older = s->older != RUI_NONE ? &g->slots[s->older].newer : &g->oldest;
-        uint32_t *from_newer = s->newer != RUI_NONE ? &g->slots[s->newer].older : &g->newest;
+        peer_slots *p = &g->peers[s->name.peer];
+        uint32_t *from_older = s->older != RUI_NONE ? &g->slots[s->older].newer : &p->oldest;
+        uint32_t *from_newer = s->newer != RUI_NONE ? &g->slots[s->newer].older : &p->newest;
         *from_older = s->newer;
         *from_newer = s->older;
+        g->hints--;
+        p->hints--;
     }
 }
 
@@ -122,17 +133,15 @@ static void enter_state(rui_ingress *g, uint32_t i, rui_slot_state state)
     s->state = state;
     g->posted += state == RUI_SLOT_POSTED;
     if (is_hint(state)) {
-        s->older = g->newest;
+        peer_slots *p = &g->peers[s->name.peer];
+        s->older = p->newest;
         s->newer = RUI_NONE;
-        *(g->newest != RUI_NONE ? &g->slots[g->newest].newer : &g->oldest) = i;
-        g->newest = i;
+        *(p->newest != RUI_NONE ? &g->slots[p->newest].newer : &p->oldest) = i;
+        p->newest = i;
+        g->hints++;
+        p->hints++;
+        RU_CHECK(g->hints <= g->hints_max);
     }
-}
-
-void rui_ingress_state(rui_ingress *g, uint32_t i, rui_slot_state state)
-{
-    leave_state(g, i);
-    enter_state(g, i, state);
 }
 
 void rui_ingress_free(rui_ingress *g, uint32_t i)
@@ -141,7 +150,7 @@ void rui_ingress_free(rui_ingress *g, uint32_t i)
     RU_CHECK(i < g->used && s->state != RUI_SLOT_FREE);
     leave_state(g, i);
     rui_names_remove(&g->names, i);
-    *(s->prev != RUI_NONE ? &g->slots[s->prev].next : &g->first[s->name.peer]) = s->next;
+    *(s->prev != RUI_NONE ? &g->slots[s->prev].next : &g->peers[s->name.peer].first) = s->next;
     if (s->next != RUI_NONE) {
         g->slots[s->next].prev = s->prev;
     }
@@ -151,11 +160,31 @@ void rui_ingress_free(rui_ingress *g, uint32_t i)
     g->free = i;
 }
 
+/* A further hint of a peer: its oldest give way when it holds its share. One of each peer is always
+ * allowed, so that the sum stays below hints_max. */
+static void hint_room(rui_ingress *g, uint32_t peer)
+{
+    const peer_slots *p = &g->peers[peer];
+    while (p->hints > 0 &&
+           !rui_share(p->hints, 1, (int64_t)g->hints_max - g->peers_max - g->hints)) {
+        rui_ingress_free(g, p->oldest);
+    }
+}
+
+void rui_ingress_state(rui_ingress *g, uint32_t i, rui_slot_state state)
+{
+    leave_state(g, i);
+    if (is_hint(state)) {
+        hint_room(g, g->slots[i].name.peer);
+    }
+    enter_state(g, i, state);
+}
+
 uint32_t rui_ingress_new(rui_ingress *g, uint32_t peer, uint64_t stream, uint32_t iter,
                          rui_slot_state state)
 {
-    if (g->free == RUI_NONE && g->used == g->max && g->oldest != RUI_NONE) {
-        rui_ingress_free(g, g->oldest);
+    if (is_hint(state)) {
+        hint_room(g, peer);
     }
     uint32_t i = g->free, gen = 1;
     if (i != RUI_NONE) {
@@ -169,11 +198,11 @@ uint32_t rui_ingress_new(rui_ingress *g, uint32_t peer, uint64_t stream, uint32_
     rui_slot *s = &g->slots[i];
     *s = (rui_slot){.name = {stream, iter, peer, RUI_NONE}, .gen = gen, .block = RUI_NONE};
     s->prev = RUI_NONE;
-    s->next = g->first[peer];
+    s->next = g->peers[peer].first;
     if (s->next != RUI_NONE) {
         g->slots[s->next].prev = i;
     }
-    g->first[peer] = i;
+    g->peers[peer].first = i;
     rui_names_add(&g->names, i);
     enter_state(g, i, state);
     return i;

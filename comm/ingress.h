@@ -6,8 +6,11 @@
  *   THROWN    withdrawn by ru_chan_unpost: what still comes is read and dropped, until all of it
  *             came or the sender says that it stopped
  *   STOPPED   cancelled by its sender, LOST by a broken connection, before it was posted: the post
- *             says so. These three are hints: the oldest give way when slots run out, so that
- *             a peer that never ends what was withdrawn cannot use them up.
+ *             says so. These three are hints: a peer has its share of them (rui_share), beyond
+ *             that its oldest give way.
+ *
+ * There is room for posted_max POSTED ones, which only the user asks for, for early_max EARLY ones
+ * of each peer (the caller sees to that) and for the hints: no peer takes another's.
  *
  * Thread: loop only. */
 #ifndef RU_COMM_INGRESS_H
@@ -30,7 +33,7 @@ typedef enum rui_slot_state {
 typedef struct rui_slot {
     rui_name name;
     uint32_t next, prev;   /* of the same peer, or the free list */
-    uint32_t older, newer; /* hints by age */
+    uint32_t older, newer; /* hints of the peer by age */
     rui_slot_state state;
     uint32_t gen;
     uint64_t cookie;
@@ -55,8 +58,8 @@ typedef struct rui_slot {
     uint64_t arrival;
 } rui_slot;
 
-RU_MUST_USE ru_status rui_ingress_open(uint32_t slots_max, uint32_t peers_max, ru_arena *arena,
-                                       rui_ingress **out, ru_err *err);
+RU_MUST_USE ru_status rui_ingress_open(uint32_t slots_max, uint32_t peers_max, uint32_t early_max,
+                                       ru_arena *arena, rui_ingress **out, ru_err *err);
 rui_slot *rui_ingress_slot(rui_ingress *g, uint32_t s);
 uint32_t rui_ingress_used(const rui_ingress *g); /* slots lie below */
 uint32_t rui_ingress_find(const rui_ingress *g, uint32_t peer, uint64_t stream, uint32_t iter);

@@ -40,6 +40,24 @@ void rui_blocks_give(rui_blocks *b, uint32_t chain)
     }
 }
 
+int64_t rui_blocks_held(const rui_blocks *b, uint32_t chain)
+{
+    if (chain != RUI_NONE && (chain & RUI_BLOCK_IS_SMALL) != 0) {
+        return RUI_BLOCK_SMALL;
+    }
+    int64_t n = 0;
+    for (; chain != RUI_NONE; chain = b->large.next[chain]) {
+        n += RUI_BLOCK_LARGE;
+    }
+    return n;
+}
+
+int64_t rui_blocks_left(const rui_blocks *b)
+{
+    return (int64_t)(b->small.max - b->small.taken) * RUI_BLOCK_SMALL +
+           (int64_t)(b->large.max - b->large.taken) * RUI_BLOCK_LARGE;
+}
+
 uint32_t rui_blocks_spans(const rui_blocks *b, uint32_t chain, int64_t size_bytes,
                           ru_span spans[RU_LINK_SPANS_MAX])
 {

@@ -302,8 +302,66 @@ static void honest(attack *a)
     a->gifts++;
 }
 
+static uint32_t cells_taken(const rui_cells *c)
+{
+    uint32_t n = c->used;
+    for (uint32_t i = c->free; i != RUI_NONE; i = c->next[i]) {
+        n--;
+    }
+    return n;
+}
+
+static uint32_t chain_large(const rui_blocks *b, uint32_t chain)
+{
+    uint32_t n = 0;
+    for (; chain != RUI_NONE && (chain & RUI_BLOCK_IS_SMALL) == 0; chain = b->large.next[chain]) {
+        n++;
+    }
+    return n;
+}
+
+/* Everything that is taken belongs to a peer's items, an early slot or an arriving frame. */
+static void check_memory(attack *a, ru_chan *ch)
+{
+    uint32_t items = 0, small = 0, large = 0;
+    for (uint32_t i = 0; i < ch->peers_used; i++) {
+        const rui_peer *p = &ch->peers[i];
+        for (uint32_t k = p->item_first; k != RUI_NONE;) {
+            const rui_item *it = rui_cells_at(&ch->items, k);
+            items++;
+            small += it->block != RUI_NONE && (it->block & RUI_BLOCK_IS_SMALL) != 0;
+            large += chain_large(&ch->blocks, it->block);
+            k = it->next;
+        }
+        if (p->state == RUI_PEER_FREE && p->item_first != RUI_NONE) {
+            a->wrong = "a peer that is gone keeps frames";
+        }
+    }
+    for (uint32_t i = 0; i < rui_ingress_used(ch->ingress); i++) {
+        const rui_slot *s = rui_ingress_slot(ch->ingress, i);
+        if (s->state == RUI_SLOT_EARLY) {
+            small += (s->block & RUI_BLOCK_IS_SMALL) != 0;
+            large += chain_large(&ch->blocks, s->block);
+        }
+    }
+    for (uint32_t i = 0; i < ch->conns_used; i++) {
+        const rui_conn *c = &ch->conns[i];
+        if (c->state != RUI_CONN_FREE && c->rx_block != RUI_NONE) {
+            small += (c->rx_block & RUI_BLOCK_IS_SMALL) != 0;
+            large += chain_large(&ch->blocks, c->rx_block);
+        }
+    }
+    if (items != cells_taken(&ch->items) || small != cells_taken(&ch->blocks.small) ||
+        large != cells_taken(&ch->blocks.large)) {
+        a->wrong = "memory of frames is lost";
+    }
+}
+
 static void check(attack *a)
 {
+    for (uint32_t i = 0; i < HOSTS; i++) {
+        check_memory(a, a->hosts[i].ch);
+    }
     for (uint32_t i = 0; i < SLOTS; i++) {
         for (uint32_t k = 0; k < EDGE; k++) {
             if (a->slots[i][k] != 0xab || a->slots[i][EDGE + SLOT_BYTES + k] != 0xab) {
