@@ -169,9 +169,10 @@ void rui_conn_standing(ru_link_tcp *l, rui_conn *c)
     shake(l, c, ru_clock_now());
 }
 
-static void set_up_socket(const ru_link_tcp *l, rui_conn *c)
+static void set_up_socket(ru_link_tcp *l, rui_conn *c)
 {
     rui_socket_options(l, c->fd, c->class);
+    rui_socket_begin(l, c->fd, c->class);
     if (c->class == RU_LINK_BULK) {
         rui_socket_notsent(c, RUI_NOTSENT_BYTES);
     }
@@ -376,6 +377,7 @@ static bool tell_opened(ru_link_tcp *l, rui_conn *c, ru_time now)
     c->state = RUI_CONN_UP;
     c->told = true;
     rui_conn_events(l, c, true, false);
+    rui_socket_path(c);
     if (c->class == RU_LINK_BULK) {
         rui_socket_sndbuf(c);
     }
@@ -504,16 +506,6 @@ static void tcp_redirect(void *self, ru_conn_id id, const ru_link_rx *rx)
     }
 }
 
-static void set_congestion(ru_link_tcp *l, const rui_conn *c, const char *name)
-{
-    if (setsockopt(c->fd, IPPROTO_TCP, TCP_CONGESTION, name, (socklen_t)strlen(name)) != 0 &&
-        !l->told_congestion) {
-        l->told_congestion = true;
-        ru_log(RU_LOG_WARN, "env", "congestion_absent",
-               "the kernel has no TCP congestion control '%s'; its default stays", name);
-    }
-}
-
 static void tcp_knobs(void *self, ru_conn_id id, const ru_link_knobs *knobs)
 {
     ru_link_tcp *l = self;
@@ -535,7 +527,8 @@ static void tcp_knobs(void *self, ru_conn_id id, const ru_link_knobs *knobs)
         (void)setsockopt(c->fd, SOL_SOCKET, SO_MAX_PACING_RATE, &v, sizeof v);
     }
     if (knobs->congestion != NULL) {
-        set_congestion(l, c, knobs->congestion);
+        rui_socket_congestion(l, c->fd, knobs->congestion);
+        c->congestion_planned = true;
     }
 }
 
@@ -647,6 +640,9 @@ ru_status ru_link_tcp_open(const ru_link_tcp_options *opt, ru_link_tcp **out, ru
     }
     if (st == RU_OK && opt->listen != NULL) {
         st = rui_addr_listen(opt->listen, &l->listen_fd, l->address, err);
+        if (st == RU_OK) { /* those accepted begin as it does */
+            rui_socket_begin(l, l->listen_fd, RU_LINK_URGENT);
+        }
         st = st == RU_OK ? ru_loop_fd(opt->loop, l->listen_fd, EPOLLIN, on_listen, l, err) : st;
     }
     if (st != RU_OK) {

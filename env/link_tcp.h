@@ -31,6 +31,9 @@ typedef struct ru_link_tcp_options {
     uint32_t conns_max; /* 0: 1024; more are refused */
     int64_t open_ns;    /* give up connecting, and TLS handshakes, after; 0: 5 s */
     int64_t dead_ns;    /* unacknowledged for this long: the network failed; 0: 10 s */
+    /* TCP congestion control by class, as the kernel names it. NULL: BBR for bulk on paths of more
+     * than 2 ms, cubic (reno where that is not allowed) for all else. "": the kernel's default. */
+    const char *congestion[RU_LINK_CLASSES];
 } ru_link_tcp_options;
 
 /* Errors: RU_E_ARG (address, key), RU_E_PEER (the address is taken), RU_E_LIMIT, RU_E_MEM. */

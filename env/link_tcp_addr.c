@@ -20,7 +20,6 @@ enum {
     TOS_BULK = 0x08,
     BACKLOG = 512,
     SAVED_SYN_MAX = 512,
-    SHORT_PATH_US = 2000
 };
 
 ru_status rui_addr_split(const char *address, char *host, char *port, ru_err *err)
@@ -317,12 +316,6 @@ void rui_socket_options(const ru_link_tcp *l, int fd, ru_link_class class)
     set_int(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, l->opt.dead_ns / 1000000);
 }
 
-void rui_socket_notsent(rui_conn *c, int64_t bytes)
-{
-    c->notsent_bytes = bytes;
-    set_int(c->fd, IPPROTO_TCP, TCP_NOTSENT_LOWAT, bytes);
-}
-
 ru_status rui_socket_why(int error)
 {
     switch (error) {
@@ -335,32 +328,5 @@ ru_status rui_socket_why(int error)
         return RU_E_DATA;
     default:
         return RU_E_IO;
-    }
-}
-
-/* What is on its way stands in queues that nobody can reorder. One and a half chunks keep a short
- * path busy (1 Gbit/s, 64 KiB chunks: 119.0 of 119.5 MB/s with 96 KiB; a small message beside them
- * waits 0.88 ms at the median, with the kernel's own choice 1.2 to 1.5). Long paths are left to the
- * kernel, which needs room for its estimate to grow. */
-void rui_socket_sndbuf(rui_conn *c)
-{
-    struct tcp_info info = {0};
-    socklen_t size = sizeof info;
-    if (getsockopt(c->fd, IPPROTO_TCP, TCP_INFO, &info, &size) != 0) {
-        return;
-    }
-    double rate = (double)info.tcpi_delivery_rate;
-    bool told = info.tcpi_delivery_rate_app_limited == 0 || rate > c->delivery_bytes_per_s;
-    c->delivery_bytes_per_s = told ? rate : c->delivery_bytes_per_s;
-    if (c->sndbuf_planned || (c->sndbuf_bytes == 0 && info.tcpi_min_rtt > SHORT_PATH_US)) {
-        return;
-    }
-    double on_path = 1.5e-6 * (double)info.tcpi_min_rtt * rate;
-    int64_t want = c->notsent_bytes + c->notsent_bytes / 2;
-    want = on_path < 1e9 && (int64_t)on_path > want ? (int64_t)on_path : want;
-    int64_t off = want - c->sndbuf_bytes;
-    if (off > want / 8 || off < -want / 8) {
-        c->sndbuf_bytes = want;
-        set_int(c->fd, SOL_SOCKET, SO_SNDBUF, want); /* doubled by the kernel for its records */
     }
 }

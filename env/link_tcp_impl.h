@@ -1,7 +1,8 @@
 /* Inside of the TCP links.
  *
  *   link_tcp.c        connections and their lives, what users call, deferred upcalls
- *   link_tcp_addr.c   addresses, names, socket options, facts
+ *   link_tcp_addr.c   addresses, names, socket options
+ *   link_tcp_path.c   what the kernel may hold, congestion control
  *   link_tcp_rx.c     receiving: stage -> head -> spans -> body
  *   link_tcp_tx.c     sending: room -> pull -> sendmsg -> sent
  *   link_tls.c        TLS 1.3
@@ -42,6 +43,12 @@ typedef enum rui_rx_state { RUI_RX_HEAD, RUI_RX_BODY, RUI_RX_PAUSED } rui_rx_sta
 typedef struct rui_tls rui_tls;           /* of a connection */
 typedef struct rui_tls_host rui_tls_host; /* of a link */
 
+/* What a connection delivers while it is busy. */
+typedef struct rui_path {
+    int64_t acked_bytes, busy_us; /* at the last sample, since it opened */
+    double bytes_per_s;           /* 0: not known */
+} rui_path;
+
 typedef struct rui_conn {
     ru_conn_id id;
     ru_link_tcp *link;
@@ -68,10 +75,10 @@ typedef struct rui_conn {
     uint32_t out_at, out_end; /* gathered bytes not handed over */
     int64_t notsent_bytes;    /* 0: no bound of ours */
     bool notsent_planned;     /* by knobs; else it follows the frames */
-    bool sndbuf_planned;
+    bool sndbuf_planned, congestion_planned;
     int64_t sndbuf_bytes; /* 0: the kernel's own choice */
     bool active;          /* had something to send when it was asked last */
-    double delivery_bytes_per_s;
+    rui_path path;
     uint32_t shared_among; /* n_active when its window was set */
     uint32_t frames;
 
@@ -150,10 +157,23 @@ void rui_names_stop(ru_link_tcp *l);          /* wait for all under way; tells n
 bool rui_socket_here(int fd);                 /* both ends have one address */
 ru_link_class rui_socket_class(int fd);       /* of an accepted one, by its first packet */
 void rui_socket_options(const ru_link_tcp *l, int fd, ru_link_class class);
+ru_status rui_socket_why(int error); /* of a standing connection */
+
+/* link_tcp_path.c */
+/* [.. NULL] congestion controls for a path, the best first. Pure. */
+const char *const *rui_path_congestion(ru_link_class class, int64_t rtt_min_us);
+/* Before it connects or listens: a connection that was under BBR once is paced for ever. */
+void rui_socket_begin(ru_link_tcp *l, int fd, ru_link_class class);
+void rui_socket_path(rui_conn *c); /* it stands, its round trip is known */
+/* By name, "": leave it; a log line when the kernel does not give it. */
+void rui_socket_congestion(ru_link_tcp *l, int fd, const char *name);
+/* Acknowledged bytes over the time with something to send, both since it opened; over at least
+ * 10 ms, since the kernel's own estimate takes a burst that a token bucket lets through for the
+ * rate of the path. true: a new estimate. Pure. */
+bool rui_path_rate(rui_path *p, int64_t acked_bytes, int64_t busy_us);
 /* Bulk: bound what the kernel holds unsent; and, on short paths, unsent or unacknowledged. */
 void rui_socket_notsent(rui_conn *c, int64_t bytes);
 void rui_socket_sndbuf(rui_conn *c);
-ru_status rui_socket_why(int error); /* of a standing connection */
 
 /* link_tcp_rx.c, link_tcp_tx.c */
 void rui_rx_run(ru_link_tcp *l, rui_conn *c, ru_time now);

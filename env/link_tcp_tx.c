@@ -36,7 +36,7 @@ static void share_window(ru_link_tcp *l, rui_conn *c)
     double rate = 0;
     for (uint32_t k = 0; k < l->conns_used; k++) {
         const rui_conn *other = &l->conns[k];
-        rate += other->state == RUI_CONN_UP && other->active ? other->delivery_bytes_per_s : 0;
+        rate += other->state == RUI_CONN_UP && other->active ? other->path.bytes_per_s : 0;
     }
     double all = rate * 0.0005;
     all = all < WINDOW_BASE ? WINDOW_BASE : all > WINDOW_MAX ? WINDOW_MAX : all;

@@ -1,0 +1,79 @@
+/* What a path gets: congestion control by class, round trip and options; its rate without bursts.
+ */
+#include <linux/tcp.h>
+#include <netinet/in.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "env/link_tcp_impl.h"
+#include "test/test.h"
+
+static void test_congestion_by_path(void **state)
+{
+    (void)state;
+    static const struct {
+        ru_link_class class;
+        int64_t rtt_us;
+        const char *first;
+    } cases[] = {
+        {RU_LINK_URGENT, 50, "reno"}, {RU_LINK_URGENT, 80000, "reno"}, {RU_LINK_BULK, 0, "reno"},
+        {RU_LINK_BULK, 2000, "reno"}, {RU_LINK_BULK, 2001, "bbr"},     {RU_LINK_BULK, 80000, "bbr"},
+    };
+    for (uint32_t k = 0; k < RU_ARRAY_LEN(cases); k++) {
+        const char *const *names = rui_path_congestion(cases[k].class, cases[k].rtt_us);
+        assert_string_equal(names[0], cases[k].first);
+    }
+}
+
+static void test_rate_is_not_a_burst(void **state)
+{
+    (void)state;
+    rui_path p = {0};
+    /* 128 KiB in 1 ms are too short a span; then 1 Gbit/s. */
+    assert_false(rui_path_rate(&p, 128 << 10, 1000));
+    assert_true(p.bytes_per_s <= 0);
+    assert_true(rui_path_rate(&p, 1200000, 10000));
+    assert_true(p.bytes_per_s > 119e6 && p.bytes_per_s < 121e6);
+    /* Idle: no busy time, no sample. */
+    assert_false(rui_path_rate(&p, 1200000, 10000));
+    /* Half of it: the estimate follows. */
+    for (int64_t k = 1; k <= 8; k++) {
+        assert_true(rui_path_rate(&p, 1200000 + k * 600000, 10000 + k * 10000));
+    }
+    assert_true(p.bytes_per_s > 59e6 && p.bytes_per_s < 61e6);
+}
+
+static void congestion_of(int fd, char into[32])
+{
+    socklen_t size = 31;
+    memset(into, 0, 32);
+    assert_int_equal(getsockopt(fd, IPPROTO_TCP, TCP_CONGESTION, into, &size), 0);
+}
+
+static void test_options_choose(void **state)
+{
+    (void)state;
+    char fresh[32], got[32];
+    ru_link_tcp *l = calloc(1, sizeof *l);
+    int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    assert_true(l != NULL && fd >= 0);
+    congestion_of(fd, fresh);
+    l->opt.congestion[RU_LINK_BULK] = ""; /* the kernel's own */
+    rui_socket_begin(l, fd, RU_LINK_BULK);
+    congestion_of(fd, got);
+    assert_string_equal(got, fresh);
+    rui_socket_begin(l, fd, RU_LINK_URGENT); /* ours: without pacing */
+    congestion_of(fd, got);
+    assert_string_equal(got, "reno");
+    l->opt.congestion[RU_LINK_BULK] = "no-such-algorithm"; /* a log line; stays */
+    rui_socket_begin(l, fd, RU_LINK_BULK);
+    congestion_of(fd, got);
+    assert_string_equal(got, "reno");
+    assert_true(l->told_congestion);
+    close(fd);
+    free(l);
+}
+
+RU_TESTS(env_link_tcp_path, cmocka_unit_test(test_congestion_by_path),
+         cmocka_unit_test(test_rate_is_not_a_burst), cmocka_unit_test(test_options_choose))
