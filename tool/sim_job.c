@@ -178,6 +178,7 @@ static void on_news(void *self, const ru_elastic_news *news, ru_time now)
     case RU_ELASTIC_LEFT:
     case RU_ELASTIC_SLOW:
     case RU_ELASTIC_SHARES:
+    case RU_ELASTIC_PLANNED:
         break;
     case RU_ELASTIC_ENDED:
         if (n->ended) {
@@ -193,6 +194,24 @@ static void on_news(void *self, const ru_elastic_news *news, ru_time now)
                        (ru_time){now.ns + 1 + ru_rng_below(&j->rng, (uint32_t)EXIT_MAX_NS)}, leave,
                        n, 0);
         break;
+    }
+}
+
+/* All members of a view follow one plan. */
+static void on_summed(void *self, const ru_elastic_sum *sum)
+{
+    rui_simjob_node *n = self;
+    rui_simjob *j = n->job;
+    ru_elastic_facts f;
+    ru_elastic_facts_get(ru_peer_elastic(n->node), &f);
+    rui_simjob_plan *p = &j->plans[f.epoch % RU_ARRAY_LEN(j->plans)];
+    if (p->epoch < f.epoch) {
+        *p = (rui_simjob_plan){.epoch = f.epoch, .plan = sum->plan};
+    } else if (p->epoch == f.epoch && p->plan != sum->plan) {
+        rui_simjob_fail(j, n, "sums gradients by another plan than its view");
+    }
+    if (sum->ended.ns < sum->begun.ns || sum->plan == 0 || sum->predicted_ns <= 0) {
+        rui_simjob_fail(j, n, "a sum without plan, prediction or duration");
     }
 }
 
@@ -244,6 +263,7 @@ static ru_peer_options options_of(rui_simjob_node *n, const ru_link *link, const
     o.elastic = (ru_elastic_options){.device = {rui_simjob_device_ops(), &n->device},
                                      .news = on_news,
                                      .news_self = n,
+                                     .summed = on_summed,
                                      .batch = j->opt->batch,
                                      .steps_end = j->opt->steps,
                                      .founders = j->opt->founders,

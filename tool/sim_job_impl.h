@@ -72,6 +72,11 @@ struct rui_simjob_node {
     char sentence[160];
 };
 
+typedef struct rui_simjob_plan {
+    uint32_t epoch;
+    uint64_t plan; /* of sums */
+} rui_simjob_plan;
+
 struct rui_simjob {
     const ru_sim_job *opt;
     ru_sim *sim;
@@ -86,7 +91,8 @@ struct rui_simjob {
     rui_simjob_node *nodes;                    /* [n] */
     uint32_t n, n_max, turn;
     bool chaos_on;
-    ru_map epochs; /* epoch -> hash of leader and members */
+    rui_simjob_plan plans[64]; /* by epoch, the newest */
+    ru_map epochs;             /* epoch -> hash of leader and members */
     ru_sim_job_result *result;
     ru_status failed;
     ru_err failure;

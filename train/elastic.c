@@ -410,6 +410,9 @@ static void on_go(ru_elastic *e, ru_wire_in *w, ru_time now, ru_effects *fx)
         device_failed(e, st, "opening the group for", now, fx);
     } else if (e->phase != RUI_EL_LOCAL) {
         e->phase = RUI_EL_READY;
+        if (e->v.n > 1) {
+            rui_el_sums_planned(e, now);
+        }
         rui_el_step_begin(e, now, fx);
     }
 }
@@ -690,6 +693,7 @@ void ru_elastic_local_opened(ru_elastic *e, ru_status st, ru_time now, ru_effect
         rui_el_settle(e, now, fx);
     } else if (st == RU_OK) {
         e->phase = RUI_EL_READY;
+        rui_el_sums_planned(e, now);
         rui_el_step_begin(e, now, fx);
     } else if (rui_el_leads(e)) {
         rui_el_lead_apart(e, now, fx);

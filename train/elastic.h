@@ -27,6 +27,7 @@
 
 #include "comm/coll.h"
 #include "comm/member.h"
+#include "plan/coll.h"
 
 typedef struct ru_elastic ru_elastic;
 
@@ -98,7 +99,9 @@ typedef enum ru_elastic_what {
     RU_ELASTIC_LOST,      /* a: number, b: ns from the last sign of life to the new view */
     RU_ELASTIC_LED,       /* a: number of the new leader */
     RU_ELASTIC_SLOW,      /* a: number of who is waited for, b: ns so far */
-    RU_ELASTIC_SHARES,    /* shares changed */
+    RU_ELASTIC_SHARES,    /* shares changed; b: predicted ns of a step's computing, 0: not known;
+                             sentence: number:samples of every member */
+    RU_ELASTIC_PLANNED,   /* a plan of sums is in force; a: batches */
     RU_ELASTIC_ENDED,     /* the job is over for this process: value ru_status, sentence */
 } ru_elastic_what;
 
@@ -110,6 +113,15 @@ typedef struct ru_elastic_news {
     const char *sentence; /* view until return */
 } ru_elastic_news;
 
+/* A sum of gradients that was done, on the loop thread. */
+typedef struct ru_elastic_sum {
+    uint32_t batch;
+    ru_time begun, ended; /* the last gradient of it was ready here; the sums are in place */
+    int64_t size_bytes;
+    int64_t predicted_ns; /* behind those that were begun before it; 0: none (shared memory) */
+    uint64_t plan;        /* id; 0: none */
+} ru_elastic_sum;
+
 typedef struct ru_elastic_options {
     ru_member *member;
     ru_chan *chan;
@@ -117,6 +129,7 @@ typedef struct ru_elastic_options {
     ru_elastic_device device;
     void (*news)(void *self, const ru_elastic_news *news, ru_time now);
     void *news_self;
+    void (*summed)(void *news_self, const ru_elastic_sum *sum); /* NULL: not asked for */
 
     int64_t batch;               /* global */
     int64_t first_step;          /* steps done before (resume); equal on all founders */
@@ -176,6 +189,25 @@ typedef struct ru_elastic_facts {
 } ru_elastic_facts;
 bool ru_elastic_ended(const ru_elastic *e); /* RU_ELASTIC_ENDED was told */
 void ru_elastic_facts_get(const ru_elastic *e, ru_elastic_facts *into);
+/* The plan of sums in force: how gradients are grouped and which collective adds each group. */
+typedef struct ru_elastic_batch {
+    uint32_t first, n; /* tensors, in the order in which they become ready */
+    int64_t size_bytes;
+    ru_coll_choice choice; /* with its predicted time, alone on the network; not for `local` */
+} ru_elastic_batch;
+
+typedef struct ru_elastic_sums {
+    uint64_t plan; /* 0: none, shared memory or a single member */
+    uint32_t epoch, n_members;
+    bool local;
+    const ru_elastic_batch *at; /* [n_batches] */
+    uint32_t n_batches;
+    const ru_coll_cost *costs; /* [RU_COLL_ALGOS] what the choice rests on; NULL: not measured */
+} ru_elastic_sums;
+/* Owner: `at` lives in `arena`, `costs` in the machine. Errors: RU_E_MEM. */
+RU_MUST_USE ru_status ru_elastic_sums_get(const ru_elastic *e, ru_arena *arena,
+                                          ru_elastic_sums *into, ru_err *err);
+
 /* What this process does now, in a few words for people: "computing step 12". View of a constant
  * or of `into` [64]. */
 const char *ru_elastic_doing(const ru_elastic *e, char into[64]);

@@ -58,7 +58,13 @@ enum {
 typedef struct rui_el_batch {
     uint32_t first, n;
     int64_t size_bytes;
+    int64_t begun_ns, due_ns; /* of the sum under way; due_ns 0: no prediction */
 } rui_el_batch;
+
+typedef struct rui_el_sums {
+    uint64_t plan;   /* id; 0: none */
+    int64_t free_ns; /* when the network is through with what was begun, as predicted */
+} rui_el_sums;
 
 typedef struct rui_el_piece {
     uint32_t tensor;
@@ -155,6 +161,7 @@ struct ru_elastic {
     ru_span *spans;  /* [n_tensors] of the step */
     bool *tensor_in; /* [n_tensors] ready */
     int64_t compute_ns;
+    rui_el_sums sums;
     rui_el_xfer *in, *out; /* [RUI_EL_XFERS_MAX] pieces of this step */
     uint32_t n_in, in_left;
     ru_status end_status;
@@ -171,6 +178,7 @@ struct ru_elastic {
     int64_t progress_ns; /* last time something went on: slow members are named by it */
     int64_t named_ns;
     int64_t commit_ns, step_ns; /* of the last commit; moving mean of a step */
+    double share_s; /* predicted time of a step's computing with the shares composed last */
     int64_t samples_lost, samples_repeated;
     uint32_t redone;
 };
@@ -223,6 +231,11 @@ void rui_el_lost(ru_elastic *e, ru_node_id peer, ru_status why, ru_time now);
 void rui_el_step_begin(ru_elastic *e, ru_time now, ru_effects *fx);
 void rui_el_step_check(ru_elastic *e, ru_time now, ru_effects *fx); /* done already? */
 void rui_el_commit(ru_elastic *e, ru_time now, ru_effects *fx);     /* the step under way counts */
+
+/* elastic_sum.c */
+void rui_el_sums_planned(ru_elastic *e, ru_time now); /* the choices of the view are known */
+void rui_el_sum_begin(ru_elastic *e, uint32_t b, ru_time now);
+void rui_el_sum_done(ru_elastic *e, uint32_t b, ru_time now);
 
 /* elastic_state.c */
 RU_MUST_USE ru_status rui_el_pieces(ru_elastic *e, ru_err *err);

@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "base/log.h"
+#include "base/str.h"
 #include "base/wire.h"
 #include "plan/share.h"
 #include "train/elastic_impl.h"
@@ -151,6 +152,7 @@ static ru_status share_out(ru_elastic *e, rui_el_view *v, ru_arena *arena, ru_er
         v->at[i].share = (ru_share){.first = first, .n = plan.share[i], .batch = e->opt.batch};
         first += plan.share[i];
     }
+    e->share_s = plan.predicted_s;
     return RU_OK;
 }
 
@@ -199,6 +201,25 @@ static ru_status compose(ru_elastic *e, const ru_member_wanted *w, ru_arena *are
     return RU_OK;
 }
 
+/* "1:32 2:16 3:16", as many as there is room for. */
+static void tell_shares(ru_elastic *e, const ru_member_wanted *w, const rui_el_view *v, ru_time now)
+{
+    char text[512];
+    ru_text t = ru_text_into(text, sizeof text);
+    for (uint32_t k = 0; k < w->n && t.cap - t.n > 32; k++) {
+        ru_text_putf(&t, "%s%u:%lld", k > 0 ? " " : "", w->at[k].number,
+                     (long long)v->at[k].share.n);
+    }
+    if (e->opt.news != NULL) {
+        e->opt.news(e->opt.news_self,
+                    &(ru_elastic_news){.what = RU_ELASTIC_SHARES,
+                                       .step = e->committed,
+                                       .b = (int64_t)(e->share_s * 1e9),
+                                       .sentence = text},
+                    now);
+    }
+}
+
 static void tell_changes(ru_elastic *e, const ru_member_wanted *w, const rui_el_view *v,
                          ru_time now)
 {
@@ -224,7 +245,7 @@ static void tell_changes(ru_elastic *e, const ru_member_wanted *w, const rui_el_
         shares = shares || (m != NULL && m->share.n != v->at[k].share.n);
     }
     if (shares) {
-        rui_el_news(e, RU_ELASTIC_SHARES, 0, 0, now);
+        tell_shares(e, w, v, now);
     }
 }
 

@@ -26,8 +26,11 @@ void rui_el_step_begin(ru_elastic *e, ru_time now, ru_effects *fx)
     }
 }
 
-static void batch_done(ru_elastic *e, ru_time now, ru_effects *fx)
+static void batch_done(ru_elastic *e, uint32_t b, ru_time now, ru_effects *fx)
 {
+    if (e->v.n > 1) {
+        rui_el_sum_done(e, b, now);
+    }
     e->batches_done++;
     e->progress_ns = now.ns;
     rui_el_step_check(e, now, fx);
@@ -47,9 +50,10 @@ void ru_elastic_ready(ru_elastic *e, uint32_t k, const ru_span *span, ru_time no
         return;
     }
     if (e->v.n == 1) {
-        batch_done(e, now, fx);
+        batch_done(e, b, now, fx);
         return;
     }
+    rui_el_sum_begin(e, b, now);
     if (e->local_open && !rui_el_stale(e)) {
         e->opt.device.ops->local_reduce(e->opt.device.self, b, e->batches[b].first, e->batches[b].n,
                                         (uint32_t)e->step);
@@ -72,7 +76,7 @@ void ru_elastic_reduced(ru_elastic *e, uint32_t batch, ru_time now, ru_effects *
 {
     RU_CHECK(batch < e->n_batches);
     if (e->phase == RUI_EL_STEP && e->local_open) {
-        batch_done(e, now, fx);
+        batch_done(e, batch, now, fx);
     }
 }
 
@@ -119,7 +123,7 @@ static void group_done(void *self, uint32_t batch, uint32_t iter, ru_time now)
     ru_elastic *e = self;
     RU_CHECK(batch < e->n_batches);
     if (e->phase == RUI_EL_STEP && iter == (uint32_t)e->step) {
-        batch_done(e, now, e->fx);
+        batch_done(e, batch, now, e->fx);
     }
 }
 

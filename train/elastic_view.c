@@ -131,11 +131,16 @@ ru_status rui_el_choose(const ru_elastic *e, uint32_t n, ru_arena *arena, ru_col
     ru_coll_choice_plan plan;
     RU_TRY(ru_plan_coll_choose(&in, arena, &plan, err));
     RU_TRY(ru_plan_coll_choose_check(&in, &plan, err));
-    memcpy(into, plan.at, e->n_batches * sizeof *into);
+    for (uint32_t b = 0; b < e->n_batches; b++) {
+        into[b] = plan.at[b];
+        into[b].predicted_ns =
+            into[b].predicted_ns > UINT32_MAX ? UINT32_MAX : into[b].predicted_ns;
+    }
     return RU_OK;
 }
 
-/* Runs of equal choices: hundreds of batches of few kinds. */
+/* Runs of equal choices: hundreds of batches of few kinds. A predicted time takes 32 bits, as in a
+ * trace; a longer one is said to be 4.29 s. */
 void rui_el_choices_write(const ru_elastic *e, ru_wire_out *w)
 {
     const ru_coll_choice *c = e->v.choice;
@@ -149,7 +154,9 @@ void rui_el_choices_write(const ru_elastic *e, ru_wire_out *w)
         ru_wire_put_u8(w, (uint8_t)c[b].algo);
         ru_wire_put_u32(w, c[b].depth);
         ru_wire_put_u64(w, (uint64_t)c[b].chunk_bytes);
-        b = end;
+        for (; b < end; b++) {
+            ru_wire_put_u32(w, (uint32_t)c[b].predicted_ns);
+        }
     }
 }
 
@@ -164,8 +171,9 @@ ru_status rui_el_choices_read(ru_elastic *e, ru_wire_in *w, ru_err *err)
             c.chunk_bytes < 0) {
             return bad_blob(err, "collectives");
         }
-        for (uint32_t k = 0; k < n; k++) {
-            e->v.choice[b++] = c;
+        for (uint32_t end = b + n; b < end; b++) {
+            c.predicted_ns = (int64_t)ru_wire_u32(w);
+            e->v.choice[b] = c;
         }
     }
     return RU_OK;

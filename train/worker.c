@@ -108,6 +108,7 @@ static ru_elastic_options elastic_options(rui_worker *w)
         .device = rui_worker_device(w),
         .news = rui_worker_news,
         .news_self = w,
+        .summed = rui_worker_summed,
         .batch = w->t.job->train.batch,
         .first_step = w->first_step,
         .steps_end = w->t.steps_end,
@@ -204,6 +205,7 @@ static void close_all(rui_worker *w)
         ru_thread_join(&w->thread);
     }
     rui_local_stop(w);
+    rui_worker_sums_end(w);
     ru_peer_close(w->node);
     ru_link_tcp_close(w->link);
     ru_loop_close(w->loop);

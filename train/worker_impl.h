@@ -6,6 +6,7 @@
  *   worker_build.c    compute thread: step graph and executable of a share
  *   worker_local.c    adder thread: sums in shared memory
  *   worker_lead.c     what the leader tells
+ *   worker_sum.c      loop thread: sums beside their plan, in trace and plan file
  *
  * Thread: as said at each part; `lock` guards what both touch. */
 #ifndef RU_TRAIN_WORKER_IMPL_H
@@ -109,6 +110,21 @@ typedef struct rui_local {
     bool aborted;  /* ABORTED waits for that */
 } rui_local;
 
+typedef struct rui_sum_measured {
+    int64_t n, took_ns, predicted_ns; /* sums done; totals */
+} rui_sum_measured;
+
+/* The plan of sums in force, for trace and plan file; loop thread. */
+typedef struct rui_sums {
+    bool open; /* the arena stands */
+    bool led;  /* this worker led when it came into force */
+    ru_arena arena;
+    ru_elastic_sums plan;
+    int64_t step;
+    uint16_t *names;            /* [n_batches] in the trace; NULL: nothing is recorded */
+    rui_sum_measured *measured; /* [n_batches] */
+} rui_sums;
+
 typedef struct rui_worker {
     const ru_worker_options *opt;
     ru_arena *arena;
@@ -134,6 +150,7 @@ typedef struct rui_worker {
     bool ended;
     bool target, asked_to_stop;
     uint32_t workers; /* that computed the last step */
+    rui_sums sums;
     ru_status end_status;
     char end_text[RU_ERR_TEXT_MAX];
 
@@ -193,6 +210,11 @@ RU_MUST_USE ru_status rui_build_take(rui_worker *w, rui_build *from, rui_build *
 void rui_worker_bye(void *self, uint32_t what, ru_time now); /* timer: the loop may end */
 void rui_worker_message(void *self, ru_node_id from, uint32_t what, const void *data,
                         int64_t size_bytes, ru_time now);
+
+/* worker_sum.c, loop thread */
+void rui_worker_sums_planned(rui_worker *w, int64_t step);
+void rui_worker_sums_end(rui_worker *w); /* what was measured is kept */
+void rui_worker_summed(void *self, const ru_elastic_sum *sum);
 
 /* worker_lead.c, loop thread */
 void rui_worker_news(void *self, const ru_elastic_news *news, ru_time now);

@@ -84,6 +84,21 @@ static const char *seconds(char into[64], const char *key, int64_t ns)
     return into;
 }
 
+/* Shares of the members, and how long the longest of them should compute: step_s of the following
+ * steps stands beside it. */
+static void told_shares(rui_worker *w, const ru_elastic_news *n)
+{
+    char more[768];
+    ru_text t = ru_text_into(more, sizeof more);
+    ru_text_put(&t, ",\"shares\":");
+    ru_text_json(&t, ru_str_c(n->sentence));
+    if (n->b > 0) {
+        ru_text_put(&t, ",\"predicted_compute_s\":");
+        ru_text_f64(&t, (double)n->b * 1e-9);
+    }
+    event(w, n, "replan", more);
+}
+
 static void ended(rui_worker *w, const ru_elastic_news *n)
 {
     w->ended = true;
@@ -140,7 +155,11 @@ void rui_worker_news(void *self, const ru_elastic_news *n, ru_time now)
         event(w, n, "slow", seconds(more, "waited_s", n->b));
         break;
     case RU_ELASTIC_SHARES:
-        event(w, n, "replan", "");
+        told_shares(w, n);
+        break;
+    case RU_ELASTIC_PLANNED:
+        ru_recorder_thread(w->t.recorder, "loop");
+        rui_worker_sums_planned(w, n->step);
         break;
     case RU_ELASTIC_ENDED:
         ended(w, n);
