@@ -263,7 +263,7 @@ static bool send_whole(ru_chan *ch, uint32_t i, ru_time now)
     }
     rui_item item = {.type = RUI_DATA,
                      .class = s->class,
-                     .flags = RUI_WHOLE,
+                     .flags = RUI_WHOLE | (s->fence ? RUI_FENCE : 0),
                      .rank = s->rank,
                      .stream = s->name.stream,
                      .iter = s->name.iter,

@@ -36,6 +36,9 @@ enum {
     RUI_REFUSALS = 64,
     RUI_FIRST_WINDOW = 64 << 10, /* with grants: sent unasked; a part of the protocol */
     RUI_ACK_EVERY = 32,          /* sequenced frames; or every tick */
+    RUI_LAZY_MAX = 16,           /* acknowledgements of whole streams that wait for company */
+    RUI_LAZY_BYTES = 64 << 10,   /* of such streams: a part of RUI_WHOLE_BUDGET */
+    RUI_LAZY_NS = 2000000,
 };
 
 typedef enum rui_conn_state {
@@ -127,6 +130,8 @@ typedef struct rui_peer {
     int64_t whole_out, whole_in;               /* budgets of whole streams */
     uint32_t stream_first, cancel_first;       /* streams; those whose cancel is to be pulled */
     bool ack_due;
+    uint32_t lazy; /* acknowledgements that leave with the next frame, or a tick */
+    int64_t lazy_bytes;
     int64_t acked_bytes[RU_LINK_CLASSES]; /* as the link said last */
     bool doomed;                          /* no room for a word to it: ends with the next tick */
     char address[RUI_ADDRESS_MAX + 1], dialed[RUI_ADDRESS_MAX + 1];
@@ -249,6 +254,11 @@ uint32_t rui_item_block(ru_chan *ch, uint32_t p, rui_frame_type type, int64_t si
 ru_status rui_item_push(ru_chan *ch, uint32_t p, const rui_item *item, ru_time now);
 void rui_word(ru_chan *ch, uint32_t p, rui_frame_type type, uint8_t flags, uint64_t stream,
               uint32_t iter, int64_t offset, ru_time now);
+/* That the whole stream of slot name is here. Nobody waits for it unless `fence`: it leaves with
+ * the next frame to the peer, soon with the tick (an exchange of small streams takes half the
+ * frames).
+ */
+void rui_item_ack(ru_chan *ch, uint32_t p, const rui_slot *s, ru_time now);
 bool rui_item_pull(ru_chan *ch, uint32_t p, ru_link_tx *tx, ru_time now);
 /* False: it acknowledges what was not sent. */
 bool rui_item_acked(ru_chan *ch, uint32_t p, uint64_t ack);

@@ -34,9 +34,8 @@ uint32_t rui_item_block(ru_chan *ch, uint32_t pi, rui_frame_type type, int64_t s
     return room ? rui_blocks_take(&ch->blocks, size_bytes) : RUI_NONE;
 }
 
-ru_status rui_item_push(ru_chan *ch, uint32_t pi, const rui_item *item, ru_time now)
+static ru_status add_item(ru_chan *ch, uint32_t pi, const rui_item *item)
 {
-    (void)now;
     rui_peer *p = &ch->peers[pi];
     uint32_t i = has_cell(ch, p, item->type) ? rui_cells_take(&ch->items) : RUI_NONE;
     if (i == RUI_NONE) {
@@ -55,8 +54,39 @@ ru_status rui_item_push(ru_chan *ch, uint32_t pi, const rui_item *item, ru_time 
     p->item_next = p->item_next != RUI_NONE ? p->item_next : i;
     p->items++;
     p->block_bytes += rui_blocks_held(&ch->blocks, it->block);
+    return RU_OK;
+}
+
+ru_status rui_item_push(ru_chan *ch, uint32_t pi, const rui_item *item, ru_time now)
+{
+    (void)now;
+    RU_TRY(add_item(ch, pi, item));
     rui_wake_conn(ch, pi, RU_LINK_URGENT);
     return RU_OK;
+}
+
+void rui_item_ack(ru_chan *ch, uint32_t pi, const rui_slot *s, ru_time now)
+{
+    rui_peer *p = &ch->peers[pi];
+    rui_item item = {.type = RUI_ACK,
+                     .flags = RUI_DONE,
+                     .stream = s->name.stream,
+                     .iter = s->name.iter,
+                     .offset = (uint64_t)s->total_bytes,
+                     .block = RUI_NONE,
+                     .stream_index = RUI_NONE};
+    if (add_item(ch, pi, &item) != RU_OK) {
+        p->doomed = true;
+        rui_chan_ask_tick(ch, now);
+        return;
+    }
+    p->lazy++;
+    p->lazy_bytes += s->total_bytes + RUI_WHOLE_COST;
+    if (!s->lazy || p->lazy >= RUI_LAZY_MAX || p->lazy_bytes >= RUI_LAZY_BYTES) {
+        rui_wake_conn(ch, pi, RU_LINK_URGENT);
+    } else {
+        rui_chan_ask_tick(ch, ru_time_after(now, RUI_LAZY_NS));
+    }
 }
 
 void rui_word(ru_chan *ch, uint32_t p, rui_frame_type type, uint8_t flags, uint64_t stream,
@@ -89,6 +119,8 @@ bool rui_item_pull(ru_chan *ch, uint32_t pi, ru_link_tx *tx, ru_time now)
     if (i != RUI_NONE) {
         const rui_item *it = item_at(ch, i);
         p->item_next = it->next;
+        p->lazy = it->next != RUI_NONE ? p->lazy : 0;
+        p->lazy_bytes = it->next != RUI_NONE ? p->lazy_bytes : 0;
         f = (rui_frame){.type = it->type,
                         .class = it->class,
                         .flags = it->flags,

@@ -302,8 +302,12 @@ void rui_slot_done(ru_chan *ch, uint32_t i, ru_time now)
     rui_slot *s = rui_ingress_slot(ch->ingress, i);
     bool posted = s->state == RUI_SLOT_POSTED;
     uint64_t cookie = s->cookie;
-    rui_word(ch, s->name.peer, RUI_ACK, posted ? RUI_DONE : RUI_STOPPED, s->name.stream,
-             s->name.iter, s->total_bytes, now);
+    if (posted) {
+        rui_item_ack(ch, s->name.peer, s, now);
+    } else {
+        rui_word(ch, s->name.peer, RUI_ACK, RUI_STOPPED, s->name.stream, s->name.iter,
+                 s->total_bytes, now);
+    }
     rui_ingress_free(ch->ingress, i);
     if (posted) {
         ch->user.arrived(ch->user.self, cookie, now);
@@ -340,6 +344,7 @@ static void body_early(ru_chan *ch, rui_conn *c, ru_time now)
         }
         rui_blocks_give(&ch->blocks, block);
         RU_CHECK(rui_ingress_commit(ch->ingress, i, 0, f->len));
+        s->lazy = (f->flags & RUI_FENCE) == 0;
         rui_slot_done(ch, i, now);
     } else if (s != NULL || rui_ingress_thrown(ch->ingress, f->stream)) {
         rui_blocks_give(&ch->blocks, block);
@@ -352,6 +357,7 @@ static void body_early(ru_chan *ch, rui_conn *c, ru_time now)
         s = rui_ingress_slot(ch->ingress, i);
         s->total_bytes = f->len;
         s->block = block;
+        s->lazy = (f->flags & RUI_FENCE) == 0;
         ch->peers[p].whole_in += s->total_bytes + RUI_WHOLE_COST;
     }
 }
@@ -373,8 +379,9 @@ static void body_slot(ru_chan *ch, const rui_conn *c, ru_time now)
 {
     rui_slot *s = rui_ingress_slot(ch->ingress, c->rx_slot);
     RU_CHECK(s->gen == c->rx_slot_gen);
-    int64_t offset = (c->rx.flags & RUI_WHOLE) != 0 ? 0 : (int64_t)c->rx.offset;
-    if (rui_ingress_commit(ch->ingress, c->rx_slot, offset, c->rx.len)) {
+    bool whole = (c->rx.flags & RUI_WHOLE) != 0;
+    s->lazy = whole && (c->rx.flags & RUI_FENCE) == 0;
+    if (rui_ingress_commit(ch->ingress, c->rx_slot, whole ? 0 : (int64_t)c->rx.offset, c->rx.len)) {
         rui_slot_done(ch, c->rx_slot, now);
     } else if (ch->opt.grants) {
         rui_slot_key(ch, c->rx_slot, &c->rx, now);

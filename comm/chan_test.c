@@ -311,6 +311,63 @@ static void test_small_urgent_streams_pass(void **state)
     ru_pipe_free(net);
 }
 
+/* May the name be used again: has the acknowledgement come? */
+static bool acknowledged(peer p[2], ru_pipe *net, bool fence)
+{
+    ru_span s = {from, 1000}, d = {to, 1000};
+    ru_xfer_id id;
+    ru_chan_send_in in = {.to = {2},
+                          .name = {1, 0},
+                          .class = RU_CLASS_URGENT,
+                          .spans = &s,
+                          .n_spans = 1,
+                          .fence = fence};
+    if (ru_chan_send(p[0].ch, &in, ru_pipe_now(net), &id) != RU_OK) {
+        return false;
+    }
+    ru_chan_post_in out = {.from = {1}, .name = {1, 0}, .spans = &d, .n_spans = 1};
+    assert_int_equal(ru_chan_post(p[1].ch, &out, ru_pipe_now(net), &id), RU_OK);
+    run(net, p, 2, 100000);
+    return true;
+}
+
+/* Acknowledgements of small streams that nobody waits for travel with what goes that way anyway,
+ * with the tick when nothing does, and at once behind a fence. */
+static void test_acknowledgements_find_company(void **state)
+{
+    (void)state;
+    fill();
+    ru_pipe *net = ru_pipe_new(&(ru_pipe_options){.seed = ru_test_seed()});
+    peer p[2];
+    pair_open(p, net, NULL);
+    assert_true(acknowledged(p, net, false));
+    assert_int_equal(p[1].arrived, 1);
+    assert_false(acknowledged(p, net, false));
+    assert_int_equal(ru_chan_message(p[1].ch, (ru_node_id){1}, 0, "x", 1, ru_pipe_now(net)), RU_OK);
+    run(net, p, 2, 100000);
+    assert_true(acknowledged(p, net, false));
+    assert_false(acknowledged(p, net, false));
+    run(net, p, 2, 4000000);
+    assert_true(acknowledged(p, net, true));
+    assert_true(acknowledged(p, net, false));
+    /* Many at once do not wait, lest the sender runs out of room. */
+    for (uint32_t i = 0; i < 64; i++) {
+        ru_span s = {from, 1000}, d = {to, 1000};
+        ru_xfer_id id;
+        ru_chan_send_in in = {
+            .to = {2}, .name = {100 + i, 0}, .class = RU_CLASS_URGENT, .spans = &s, .n_spans = 1};
+        assert_int_equal(ru_chan_send(p[0].ch, &in, ru_pipe_now(net), &id), RU_OK);
+        ru_chan_post_in out = {.from = {1}, .name = {100 + i, 0}, .spans = &d, .n_spans = 1};
+        assert_int_equal(ru_chan_post(p[1].ch, &out, ru_pipe_now(net), &id), RU_OK);
+        run(net, p, 2, 100000);
+    }
+    assert_int_equal(p[1].arrived, 4 + 64);
+    peer_close(&p[0]);
+    peer_close(&p[1]);
+    ru_pipe_free(net);
+}
+
 RU_TESTS(comm_chan, cmocka_unit_test(test_messages_arrive_in_order),
          cmocka_unit_test(test_streams_land_in_their_slots),
-         cmocka_unit_test(test_small_urgent_streams_pass))
+         cmocka_unit_test(test_small_urgent_streams_pass),
+         cmocka_unit_test(test_acknowledgements_find_company))

@@ -143,13 +143,21 @@ static const ru_span *spans_of(const ru_coll *c, rui_coll_lane *lane, uint32_t s
     return &lane->spans[lane->cut_at[shape->lo[step]]];
 }
 
+/* What is as small as a header goes with the urgent ones: whole, in one frame with what else goes
+ * to that peer, and is not worth a turn of the bulk connection. */
+static ru_chan_class class_of(const ru_coll_batch *batch, int64_t bytes)
+{
+    bool small = bytes <= RUI_COLL_SMALL_BYTES && batch->class == RU_CLASS_NORMAL;
+    return small ? RU_CLASS_URGENT : batch->class;
+}
+
 static bool send(ru_coll *c, rui_coll_lane *lane, uint32_t step, int64_t bytes, ru_time now)
 {
     const rui_coll_run *run = &c->runs[lane->batch];
     const ru_coll_step *x = &run->shape->steps[step];
     ru_chan_send_in in = {.to = c->opt.nodes[x->peer],
                           .name = {.stream = stream_of(c, lane, x), .iter = lane->iter},
-                          .class = run->batch->class,
+                          .class = class_of(run->batch, bytes),
                           .rank = run->batch->rank,
                           .deadline = run->deadline,
                           .cookie = cookie_of(c, lane, step)};

@@ -11,6 +11,7 @@ enum {
     RUI_COLL_LANES_MAX = 1 << 16,
     RUI_COLL_ALIGN = 64,
     RUI_COLL_TWIN_BYTES = 64 << 10, /* up to here two sets of lanes */
+    RUI_COLL_SMALL_BYTES = 8 << 10, /* a step of a normal batch that goes with the urgent ones */
 };
 
 /* A schedule of this rank, made ready to run; batches with the same schedule share it. */

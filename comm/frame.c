@@ -13,7 +13,7 @@ static const struct {
     [RUI_HELLO] = {RUI_CRC, RUI_HELLO_MAX - RUI_ADDRESS_MAX, RUI_HELLO_MAX},
     [RUI_PROOF] = {RUI_CRC, RUI_PROOF_BYTES, RUI_PROOF_BYTES},
     [RUI_MESSAGE] = {RUI_CRC, 0, RUI_MESSAGE_MAX},
-    [RUI_DATA] = {RUI_CRC | RUI_FIRST | RUI_LAST | RUI_WHOLE, 1, RU_LINK_FRAME_MAX},
+    [RUI_DATA] = {RUI_CRC | RUI_FIRST | RUI_LAST | RUI_WHOLE | RUI_FENCE, 1, RU_LINK_FRAME_MAX},
     [RUI_GRANT] = {RUI_CRC, 0, 0},
     [RUI_CANCEL] = {RUI_CRC | RUI_STOPPED, 0, 0},
     [RUI_ACK] = {RUI_CRC | RUI_DONE | RUI_STOPPED | RUI_HELD, 0, 16 * RUI_HELD_MAX},
@@ -67,8 +67,11 @@ static ru_status check(const rui_frame *f, ru_err *err)
         return RU_FAIL(err, RU_E_PEER, "acknowledgement with %u bytes of intervals", f->len);
     }
     bool whole = f->type == RUI_DATA && (f->flags & RUI_WHOLE) != 0;
-    if (whole && (kind != RUI_WHOLE || f->len > RUI_MESSAGE_MAX)) {
+    if (whole && ((kind & ~(uint32_t)RUI_FENCE) != RUI_WHOLE || f->len > RUI_MESSAGE_MAX)) {
         return RU_FAIL(err, RU_E_PEER, "whole stream of %u bytes with flags %#x", f->len, f->flags);
+    }
+    if (f->type == RUI_DATA && !whole && (kind & RUI_FENCE) != 0) {
+        return RU_FAIL(err, RU_E_PEER, "chunk with flags %#x", f->flags);
     }
     bool place = (f->type == RUI_DATA && !whole) || f->type == RUI_GRANT || f->type == RUI_ACK ||
                  f->type == RUI_CANCEL;

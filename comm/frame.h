@@ -63,6 +63,7 @@ enum {
     RUI_FIRST = 2,
     RUI_LAST = 4,
     RUI_WHOLE = 8,
+    RUI_FENCE = 16, /* with WHOLE: somebody waits for the acknowledgement */
     RUI_DONE = 2,
     RUI_STOPPED = 4,
     RUI_HELD = 8,

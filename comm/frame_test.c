@@ -68,6 +68,10 @@ static void test_limits(void **state)
     assert_int_equal(decode(f), RU_E_PEER);
     f = (rui_frame){.type = RUI_DATA, .len = RUI_MESSAGE_MAX + 1, .flags = RUI_WHOLE};
     assert_int_equal(decode(f), RU_E_PEER);
+    f = (rui_frame){.type = RUI_DATA, .len = 1, .flags = RUI_WHOLE | RUI_FENCE};
+    assert_int_equal(decode(f), RU_OK);
+    f.flags = RUI_FENCE;
+    assert_int_equal(decode(f), RU_E_PEER);
     f = (rui_frame){.type = RUI_MESSAGE, .len = RUI_MESSAGE_MAX + 1};
     assert_int_equal(decode(f), RU_E_PEER);
     f = (rui_frame){.type = RUI_ACK};

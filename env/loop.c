@@ -9,6 +9,7 @@
 #include "env/loop.h"
 
 #include <errno.h>
+#include <sched.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
@@ -56,6 +57,7 @@ struct ru_loop {
     deferred after[RU_LOOP_AFTER_MAX];
     uint32_t n_after;
     int64_t spin_ns;
+    bool yields;          /* between two looks of a spin the core is offered to others */
     uint32_t spin_credit; /* spins while it lasts: won when an event comes in time, lost when not */
     child *children;
     uint64_t pending;  /* bit k: waker k; any thread */
@@ -356,6 +358,13 @@ ru_status ru_loop_child(ru_loop *l, int64_t pid, ru_loop_child_fn fn, void *self
 void ru_loop_spin(ru_loop *l, int64_t spin_ns)
 {
     l->spin_ns = spin_ns;
+    l->yields = false;
+}
+
+void ru_loop_spin_shared(ru_loop *l, int64_t spin_ns)
+{
+    l->spin_ns = spin_ns;
+    l->yields = true;
 }
 
 static bool nothing_asked(ru_loop *l)
@@ -379,6 +388,9 @@ static int spin(ru_loop *l, struct epoll_event *events, int64_t spin_ns)
         int64_t now_ns = ru_clock_now().ns;
         if (n != 0 || now_ns >= until_ns || !nothing_asked(l) || timer_due(l, now_ns)) {
             return n;
+        }
+        if (l->yields) {
+            (void)sched_yield();
         }
     }
 }

@@ -54,6 +54,9 @@ RU_MUST_USE ru_status ru_loop_child(ru_loop *l, int64_t pid, ru_loop_child_fn fn
 /* Busy-poll so long before sleeping, as long as events mostly come in that time (an answer over
  * loopback does): latency against a core. At first 20 us; 0: never. */
 void ru_loop_spin(ru_loop *l, int64_t spin_ns);
+/* The same where several busy processes share a core: offers it to the others between two looks,
+ * which is cheaper than a sleep that one of them ends at once. */
+void ru_loop_spin_shared(ru_loop *l, int64_t spin_ns);
 
 RU_MUST_USE ru_status ru_loop_run(ru_loop *l, ru_err *err); /* until ru_loop_stop */
 /* One round: wait at most wait_ns (-1: for ever, 0: not at all) for something to do, and do it. */

@@ -45,13 +45,23 @@ static void run(ru_loop *l)
     assert_ok(ru_loop_run(l, &err), err);
 }
 
+/* 0: never, 1: alone on a core, 2: sharing it. */
+static void set_spin(ru_loop *l, uint32_t mode, int64_t spin_ns)
+{
+    if (mode == 2) {
+        ru_loop_spin_shared(l, spin_ns);
+    } else {
+        ru_loop_spin(l, mode == 0 ? 0 : spin_ns);
+    }
+}
+
 static void test_timers_in_order(void **state)
 {
     (void)state;
-    for (uint32_t mode = 0; mode < 2; mode++) {
+    for (uint32_t mode = 0; mode < 3; mode++) {
         ru_loop *l = open_loop();
         note x = {.loop = l};
-        ru_loop_spin(l, mode == 0 ? 0 : 5000000);
+        set_spin(l, mode, 5000000);
         ru_time t = ru_clock_now();
         ru_loop_timer(l, noted, &x, 3, ru_time_after(t, 300000));
         ru_loop_timer(l, noted, &x, 1, ru_time_after(t, 100000));
@@ -194,9 +204,9 @@ static void crowd_thread(void *arg)
 static void test_wakers_lose_nothing(void **state)
 {
     (void)state;
-    for (uint32_t mode = 0; mode < 2; mode++) {
+    for (uint32_t mode = 0; mode < 3; mode++) {
         crowd c = {.loop = open_loop(), .rounds = 20000};
-        ru_loop_spin(c.loop, mode == 0 ? 0 : 50000);
+        set_spin(c.loop, mode, 50000);
         ru_err err = {0};
         assert_ok(ru_loop_waker(c.loop, crowd_woken, &c, &c.waker, &err), err);
         ru_thread t = {0};

@@ -10,12 +10,13 @@
 #include "plan/coll.h"
 #include "tool/bench_collective.h"
 
-enum { ROUNDS = 7, ROUNDS_QUICK = 5, ROUNDS_LARGE = 3, SIZES = 8, STATICS = 6, PORT = 7501 };
+enum { ROUNDS = 7, ROUNDS_QUICK = 5, ROUNDS_LARGE = 3, SIZES = 8, STATICS = 7, PORT = 7501 };
 
 static const int64_t sizes[SIZES] = {1 << 10, 8 << 10, 64 << 10, 256 << 10,
                                      1 << 20, 4 << 20, 16 << 20, 64 << 20};
-static const ru_coll_algo statics[STATICS] = {RU_ALGO_RING, RU_ALGO_HALVING,     RU_ALGO_DOUBLING,
-                                              RU_ALGO_TREE, RU_ALGO_DOUBLE_TREE, RU_ALGO_DIRECT};
+static const ru_coll_algo statics[STATICS] = {
+    RU_ALGO_RING,        RU_ALGO_HALVING, RU_ALGO_DOUBLING, RU_ALGO_TREE,
+    RU_ALGO_DOUBLE_TREE, RU_ALGO_DIRECT,  RU_ALGO_HIERARCHY /* all on one: a star */};
 
 /* Goodput of a link of 1 Gbit/s is 119 MB/s. */
 static const double bus_goal = 117, small_goal_us = 150;
