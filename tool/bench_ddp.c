@@ -418,7 +418,7 @@ ru_status ru_bench_ddp(ru_bench *b, ru_err *err)
     d.scripts = scripts;
     d.lab_script = ru_path_join(b->arena, scripts, "../test/lab/net.sh");
     snprintf(d.lab, sizeof d.lab, "d%lld", (long long)ru_self_pid());
-    snprintf(d.token, sizeof d.token, "laboratory-%lld", (long long)ru_self_pid());
+    snprintf(d.token, sizeof d.token, "token-of-the-laboratory-%lld", (long long)ru_self_pid());
     d.rounds = b->quick ? 1 : 3;
     d.steps = b->quick ? 8 : 12;
     RU_TRY(ru_dir_make(b->dir, err));
