@@ -173,6 +173,8 @@ void rui_socket_congestion(ru_link_tcp *l, int fd, const char *name);
 bool rui_path_rate(rui_path *p, int64_t acked_bytes, int64_t busy_us);
 /* Bulk: bound what the kernel holds unsent; and, on short paths, unsent or unacknowledged. */
 void rui_socket_notsent(rui_conn *c, int64_t bytes);
+/* What one of n busy connections may hold unsent when all deliver so much. */
+int64_t rui_window_bytes(double rate_bytes_per_s, int64_t queue_ns, uint32_t n_active);
 void rui_socket_sndbuf(rui_conn *c);
 
 /* link_tcp_rx.c, link_tcp_tx.c */

@@ -17,7 +17,12 @@ enum {
     BULK_FRAMES_PER_TURN = 1,
     FRAMES_TO_SHARE = 32
 };
-enum { WINDOW_BASE = RUI_NOTSENT_BYTES, WINDOW_MIN = 16 << 10, WINDOW_MAX = 4 << 20 };
+enum {
+    QUEUE_NS = 500000,
+    WINDOW_BASE = RUI_NOTSENT_BYTES,
+    WINDOW_MIN = 16 << 10,
+    WINDOW_MAX = 4 << 20
+};
 
 static bool room(const rui_conn *c)
 {
@@ -28,9 +33,17 @@ static bool room(const rui_conn *c)
     return ioctl(c->fd, SIOCOUTQNSD, &unsent) != 0 || unsent < c->notsent_bytes;
 }
 
-/* The interface's queue is shared: half a millisecond of what all busy connections deliver, at
- * least BASE, is split among them, so that the most urgent chunk is never behind more than that,
- * whoever it goes to. */
+int64_t rui_window_bytes(double rate_bytes_per_s, int64_t queue_ns, uint32_t n_active)
+{
+    double all = rate_bytes_per_s * (double)(queue_ns > 0 ? queue_ns : QUEUE_NS) / 1e9;
+    all = all < WINDOW_BASE ? WINDOW_BASE : all > WINDOW_MAX ? WINDOW_MAX : all;
+    int64_t each = (int64_t)all / (n_active > 0 ? n_active : 1);
+    return each < WINDOW_MIN ? WINDOW_MIN : each;
+}
+
+/* The interface's queue is shared: queue_ns of what all busy connections deliver, at least BASE,
+ * is split among them, so that the most urgent chunk is never behind more than that, whoever it
+ * goes to. */
 static void share_window(ru_link_tcp *l, rui_conn *c)
 {
     double rate = 0;
@@ -38,10 +51,7 @@ static void share_window(ru_link_tcp *l, rui_conn *c)
         const rui_conn *other = &l->conns[k];
         rate += other->state == RUI_CONN_UP && other->active ? other->path.bytes_per_s : 0;
     }
-    double all = rate * 0.0005;
-    all = all < WINDOW_BASE ? WINDOW_BASE : all > WINDOW_MAX ? WINDOW_MAX : all;
-    int64_t want = (int64_t)all / (l->n_active > 0 ? l->n_active : 1);
-    want = want < WINDOW_MIN ? WINDOW_MIN : want;
+    int64_t want = rui_window_bytes(rate, l->opt.queue_ns, l->n_active);
     int64_t off = want - c->notsent_bytes;
     if (off > want / 8 || off < -want / 8) {
         rui_socket_notsent(c, want);

@@ -29,6 +29,9 @@ void ru_thread_pin(uint32_t core); /* calling thread; best effort */
 /* Calling thread, and threads it starts, on the cores of the mask (bit k: core k; 0: as it is);
  * best effort. */
 void ru_thread_cores(uint64_t mask);
+/* Calling thread: it works in short pieces and is wanted as soon as something wakes it, also where
+ * another thread computes on its core. Best effort; threads it starts later are like it. */
+void ru_thread_prompt(void);
 /* Numbers of the cores the calling thread may use, at most `max`; returns how many. */
 uint32_t ru_thread_cores_list(uint32_t *into, uint32_t max);
 

@@ -10,7 +10,10 @@
 #include "exec/pool.h"
 #include "train/worker_impl.h"
 
-enum { XFERS_MAX = 1 << 14 };
+enum {
+    XFERS_MAX = 1 << 14,
+    QUEUE_NS = 5000000, /* the loop thread shares its core with a compute thread */
+};
 
 /* -- timers and stop signals ------------------------------------------------------------------- */
 
@@ -133,6 +136,7 @@ static ru_status open_link(rui_worker *w, ru_err *err)
         .psk = o->token,
         .psk_bytes = o->token_bytes,
         .conns_max = 4 * (o->n_max > 0 ? o->n_max : RU_WORKERS_MAX),
+        .queue_ns = QUEUE_NS,
     };
     return ru_link_tcp_open(&lo, &w->link, err);
 }
@@ -252,6 +256,7 @@ ru_status ru_worker_run(const ru_worker_options *opt, ru_arena *arena, ru_worker
     ru_status st = open_all(w, err);
     if (st == RU_OK) {
         w->t.begun = w->t.saved = ru_clock_now();
+        ru_thread_prompt();
         ru_peer_start(w->node, ru_clock_now());
         st = ru_loop_run(w->loop, err);
     }
