@@ -299,8 +299,12 @@ static void on_listen(void *self, int listen_fd, uint32_t events, ru_time now)
         if (fd >= 0) {
             accept_one(l, fd, sa, now);
         } else if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM) {
-            ru_log(RU_LOG_WARN, "env", "accept_rests", "%s: %s; raise ulimit -n", l->address,
-                   strerror(errno));
+            if (l->rested.ns == 0 || ru_time_since(now, l->rested) > minute_ns) {
+                l->rested = now;
+                ru_log(RU_LOG_WARN, "env", "accept_rests",
+                       "%s: newcomers wait: %s; raise ulimit -n (said once a minute)", l->address,
+                       strerror(errno));
+            }
             ru_loop_fd_off(l->opt.loop, l->listen_fd);
             ru_loop_timer(l->opt.loop, on_timer, l, l->opt.conns_max,
                           ru_time_after(now, (int64_t)ACCEPT_REST_MS * 1000000));

@@ -123,6 +123,7 @@ struct ru_link_tcp {
     uint32_t waker;
     bool has_waker;
     rui_source sources[RUI_SOURCES_MAX];
+    ru_time rested; /* when it last said that newcomers wait */
     bool told_congestion;
 };
 

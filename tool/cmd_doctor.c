@@ -11,13 +11,10 @@ static const struct {
     const char *name;
     rui_check_fn look;
 } checks[] = {
-    {"processor", rui_doctor_processor},
-    {"memory", rui_doctor_memory},
-    {"disk", rui_doctor_disk},
-    {"compute", rui_doctor_compute},
-    {"threads", rui_doctor_threads},
-    {"limits", rui_doctor_limits},
-    {"environment", rui_doctor_environment},
+    {"processor", rui_doctor_processor}, {"memory", rui_doctor_memory},
+    {"disk", rui_doctor_disk},           {"compute", rui_doctor_compute},
+    {"threads", rui_doctor_threads},     {"limits", rui_doctor_limits},
+    {"workers", rui_doctor_workers},     {"environment", rui_doctor_environment},
 };
 
 enum { N_CHECKS = sizeof checks / sizeof checks[0] };
@@ -128,7 +125,8 @@ const ru_cmd rui_cmd_doctor = {
     .about =
         "Looks at the processor, memory and its control group, the disk behind DIR (default: the "
         "current folder), computes a product on the CPU device and compares it with plain loops, "
-        "tries a team of threads, and names environment variables that change results or speed.\n\n"
+        "tries a team of threads, opens what several workers need (a connection with TLS, shared "
+        "memory), and names environment variables that change results or speed.\n\n"
         "Warnings do not keep training from running and do not change the exit code.",
     .args = "[DIR]",
     .arg_max = 1,
