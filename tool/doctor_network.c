@@ -1,7 +1,7 @@
 /* Doctor's checks of what several workers need: connections with TLS, shared memory, ssh. */
-#include <stdlib.h>
 #include <string.h>
 
+#include "base/conf.h"
 #include "env/clock.h"
 #include "env/file.h"
 #include "env/link_tcp.h"
@@ -129,7 +129,7 @@ static ru_status try_memory(ru_err *err)
 
 static bool on_path(ru_arena *arena, const char *program)
 {
-    const char *path = getenv("PATH");
+    const char *path = ru_conf_env("PATH");
     ru_str rest = ru_str_c(path != NULL ? path : ""), dir;
     while (ru_str_next(&rest, ':', &dir)) {
         const char *folder = ru_arena_strn(arena, dir.p, dir.n);
