@@ -35,7 +35,7 @@ typedef struct ru_link_tcp_options {
     int64_t open_ns;    /* give up connecting, and TLS handshakes, after; 0: 5 s */
     int64_t dead_ns;    /* unacknowledged for this long: the network failed; 0: 10 s */
     /* TCP congestion control by class, as the kernel names it. NULL: BBR for bulk on paths of more
-     * than 2 ms, cubic (reno where that is not allowed) for all else. "": the kernel's default. */
+     * than 2 ms (cubic where the kernel has none), reno for all else. "": the kernel's default. */
     const char *congestion[RU_LINK_CLASSES];
 } ru_link_tcp_options;
 
