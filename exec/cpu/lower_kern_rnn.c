@@ -292,7 +292,7 @@ ru_status rui_lower_kern_lstm(rui_low *lo, const ru_node *n, ru_err *err)
     }
     bool y_made = ru_node_has_out(n, 0);
     ru_type yt = ru_type_make(RU_F32, 4, (int64_t[]){d.steps, d.dirs, d.batch, d.hidden});
-    ru_dtype t = rui_bf16(lo) ? RU_BF16 : RU_F32;
+    ru_dtype t = rui_rnn_dtype(lo);
     bool keeps = ru_node_has_out(n, 3); /* what the gradient reads */
     int64_t h = d.hidden, ws_bytes = keeps ? d.steps * d.dirs * d.batch * 5 * h * 4 : 0;
     int64_t y_bytes = ru_type_count(&yt) * ru_dtype_bytes(t), hc_bytes = d.dirs * d.batch * h * 4;
@@ -436,7 +436,7 @@ ru_status rui_lower_kern_lstm_grad(rui_low *lo, const ru_node *n, ru_err *err)
     if (!read_dims(lo, n, 3, &d)) {
         return RU_E_UNSUPPORTED;
     }
-    ru_dtype t = rui_bf16(lo) ? RU_BF16 : RU_F32;
+    ru_dtype t = rui_rnn_dtype(lo);
     int64_t h = d.hidden, bytes = ru_dtype_bytes(t), all = d.steps * d.batch;
     int64_t hc = d.dirs * d.batch * h * 4, y_bytes = all * d.dirs * h * bytes;
     rui_buf dy = ru_node_has_in(n, 0)
@@ -451,7 +451,7 @@ ru_status rui_lower_kern_lstm_grad(rui_low *lo, const ru_node *n, ru_err *err)
     rui_buf r = rui_rnn_in(lo, n, 5), h0 = rui_rnn_in(lo, n, 7), c0 = rui_rnn_in(lo, n, 8);
     rui_buf y = rui_in(lo, n->in[9], rui_plain_as(lo, rui_type(lo, n->in[9]), t));
     rui_buf ws = rui_rnn_in(lo, n, 10), dyh = rui_rnn_in(lo, n, 1), dyc = rui_rnn_in(lo, n, 2);
-    ru_dtype dx_t = ru_node_has_out(n, 0) ? rui_store_dtype(lo, n->out[0]) : t;
+    ru_dtype dx_t = t == RU_BF16 && ru_node_has_out(n, 0) ? rui_store_dtype(lo, n->out[0]) : t;
     rui_buf dx = ru_node_has_out(n, 0) && emb_grad == NULL
                      ? rui_out(lo, n->out[0], rui_plain_as(lo, rui_type(lo, n->out[0]), dx_t))
                      : (rui_buf){0};

@@ -62,6 +62,23 @@ rui_buf rui_rnn_floats(rui_low *lo, int64_t n)
 /* -- products ------------------------------------------------------------------------------------
  */
 
+ru_dtype rui_rnn_dtype(rui_low *lo)
+{
+    if (!rui_bf16(lo)) {
+        return RU_F32;
+    }
+    enum { N = 16 };
+    dnnl_memory_desc_t a = rui_rnn_md(lo, N, N, N, 1, RU_BF16),
+                       c = rui_rnn_md(lo, N, N, N, 1, RU_F32);
+    dnnl_matmul_desc_t d;
+    dnnl_primitive_desc_t pd = NULL;
+    if (rui_nn(lo)->matmul_desc_init(&d, &a, &a, NULL, &c) == dnnl_success) {
+        pd = rui_pd_make(lo, &d, NULL, NULL);
+    }
+    rui_pd_free(lo, pd);
+    return pd != NULL ? RU_BF16 : RU_F32;
+}
+
 ru_status rui_rnn_emit(rui_low *lo, const rui_rnn_product *m)
 {
     rui_post post = {.sum = m->add};

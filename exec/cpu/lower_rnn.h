@@ -36,6 +36,10 @@ typedef struct rui_rnn_product {
     bool prep; /* of what never changes: made once */
 } rui_rnn_product;
 
+/* Type of the products' operands: bf16 where it is asked for and oneDNN multiplies it on this
+ * processor (it needs AVX-512), else f32. */
+ru_dtype rui_rnn_dtype(rui_low *lo);
+
 ru_status rui_rnn_emit(rui_low *lo, const rui_rnn_product *m);
 dnnl_memory_desc_t rui_rnn_md(rui_low *lo, int64_t rows, int64_t cols, int64_t row_step,
                               int64_t col_step, ru_dtype t);
