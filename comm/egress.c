@@ -181,7 +181,8 @@ void rui_egress_add(rui_egress *e, uint32_t s, const rui_egress_stream *in, ru_t
                             .deadline = in->deadline,
                             .place = e->n_queued};
     it->started = in->bytes < in->total_bytes;
-    it->key = (rui_key){.class = in->class, .rank = in->rank, .arrival = e->arrivals++};
+    uint8_t class = in->class == 0 && rui_egress_control_spent(e) ? 1 : in->class;
+    it->key = (rui_key){.class = class, .rank = in->rank, .arrival = e->arrivals++};
     rui_egress_key(e, it);
     e->queued[e->n_queued++] = s;
     e->n_deadlines += in->deadline.ns != 0;

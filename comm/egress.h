@@ -13,8 +13,8 @@
  * low.
  *
  * A stream that waited 4 times its solo time since its last chunk moves one class up, at last to
- * the front of the urgent class. Streams of the control class beyond 2 % of the bytes count as
- * urgent.
+ * the front of the urgent class. Streams of the control class queued while control has had more
+ * than 2 % of the bytes (256 KiB are free) count as urgent.
  *
  * Source: tracing-tictac-caramel-timedrpc note, part 3.2 ("pick ... preempt ... aging").
  * Thread: loop only. */
@@ -64,7 +64,7 @@ RU_MUST_USE bool rui_egress_pick(rui_egress *e, uint32_t line, ru_time now, uint
 void rui_egress_took(rui_egress *e, uint32_t s, int64_t bytes, ru_time now);
 /* Bytes of the control class that left on another way count, too. */
 void rui_egress_control(rui_egress *e, int64_t bytes);
-bool rui_egress_control_spent(const rui_egress *e); /* more than 2 %: treat as urgent */
+bool rui_egress_control_spent(const rui_egress *e); /* more than 2 %: the next counts as urgent */
 
 /* The next line to wake, RUI_NONE: none now. To be asked until then after every change. */
 uint32_t rui_egress_wake(rui_egress *e, ru_time now);

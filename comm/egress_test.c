@@ -441,6 +441,151 @@ static void test_better_line_keeps_the_wire(void **state)
     assert_true(slow > 0.25 && slow < 0.35);
 }
 
-RU_TESTS(comm_egress, cmocka_unit_test(test_choices_equal_a_search),
+/* -- what follows from the rate ------------------------------------------------------------------
+ */
+
+typedef struct lateness {
+    int64_t ns[4]; /* last said, by stream */
+    uint32_t n[4];
+} lateness;
+
+static void note_late(void *self, uint32_t s, int64_t late_ns, ru_time now)
+{
+    (void)now;
+    ((lateness *)self)->ns[s] = late_ns;
+    ((lateness *)self)->n[s]++;
+}
+
+static rui_egress *open_at(ru_arena *a, double rate, uint32_t lines)
+{
+    rui_egress *e = NULL;
+    ru_err err;
+    const rui_egress_options opt = {.lines_max = lines, .streams_max = 4, .rate_bytes_per_s = rate};
+    ru_arena_init(a, 0);
+    assert_ok(rui_egress_open(&opt, a, &e, &err), err);
+    for (uint32_t i = 0; i < lines; i++) {
+        rui_egress_line(e, i, true);
+    }
+    return e;
+}
+
+static void add(rui_egress *e, uint32_t s, rui_egress_stream in)
+{
+    in.total_bytes = in.bytes;
+    rui_egress_add(e, s, &in, (ru_time){1});
+}
+
+static const int64_t ms = 1000000;
+
+/* Of a class the latest start comes first, not the earliest deadline: bytes at the rate and half
+ * of the way count. */
+static void test_the_latest_start_decides(void **state)
+{
+    (void)state;
+    ru_arena a;
+    uint32_t s = 9;
+    rui_egress *e = open_at(&a, 1e9, 2); /* a byte a nanosecond */
+    add(e, 0, (rui_egress_stream){.class = 2, .deadline = {10 * ms}, .bytes = 1 << 20});
+    add(e, 1, (rui_egress_stream){.class = 2, .deadline = {12 * ms}, .bytes = 4 << 20});
+    assert_true(rui_egress_pick(e, 0, (ru_time){1}, &s));
+    assert_int_equal(s, 1);
+    rui_egress_took(e, 1, 3 << 20, (ru_time){1}); /* what is left starts after the other */
+    assert_true(rui_egress_pick(e, 0, (ru_time){1}, &s));
+    assert_int_equal(s, 0);
+    ru_arena_fini(&a);
+    e = open_at(&a, 1e9, 2);
+    rui_egress_line_rtt(e, 1, 4 * ms);
+    add(e, 0, (rui_egress_stream){.line = 0, .class = 2, .deadline = {11 * ms}, .bytes = 1000});
+    add(e, 1, (rui_egress_stream){.line = 1, .class = 2, .deadline = {12 * ms}, .bytes = 1000});
+    assert_false(rui_egress_pick(e, 0, (ru_time){1}, &s)); /* 10 ms against 11 */
+    assert_true(rui_egress_pick(e, 1, (ru_time){1}, &s));
+    ru_arena_fini(&a);
+}
+
+/* Ends after all work of better classes and all of its own class that is due before, and half of
+ * the way; said once, and again at each doubling. */
+static void test_lateness_is_predicted(void **state)
+{
+    (void)state;
+    ru_arena a;
+    lateness l = {{0}, {0}};
+    rui_egress *e = open_at(&a, 1e9, 1);
+    rui_egress_line_rtt(e, 0, 2 * ms);
+    add(e, 0, (rui_egress_stream){.class = 1, .bytes = 5 * ms});
+    add(e, 1, (rui_egress_stream){.class = 2, .deadline = {1 + 4 * ms}, .bytes = 2 * ms});
+    add(e, 2, (rui_egress_stream){.class = 2, .deadline = {1 + 20 * ms}, .bytes = 3 * ms});
+    add(e, 3, (rui_egress_stream){.class = 3, .deadline = {1 + 10 * ms}, .bytes = 4 * ms});
+    ru_time now = {1};
+    (void)rui_egress_tick(e, note_late, &l, now);
+    assert_int_equal(l.n[0] + l.n[2], 0);                                /* 5 + 2 + 3 + 1 ms */
+    assert_int_equal(l.ns[1], 4 * ms);                                   /* 5 + 2 + 1 - 4 */
+    assert_int_equal(l.ns[3], 5 * ms);                                   /* 5 + 5 + 4 + 1 - 10 */
+    (void)rui_egress_tick(e, note_late, &l, (ru_time){now.ns + 3 * ms}); /* too soon to look */
+    (void)rui_egress_tick(e, note_late, &l, (ru_time){now.ns + 5 * ms}); /* 9 and 10 ms late */
+    assert_int_equal(l.n[1], 2);
+    assert_int_equal(l.ns[1], 9 * ms);
+    assert_int_equal(l.ns[3], 10 * ms);
+    (void)rui_egress_tick(e, note_late, &l, (ru_time){now.ns + 11 * ms}); /* not doubled */
+    assert_int_equal(l.n[1] + l.n[3], 4);
+    ru_arena_fini(&a);
+}
+
+/* A rate counts only when there was something to send all the time. Half a millisecond of it is a
+ * chunk, in steps of 16 KiB, at least 64 KiB. */
+static void test_the_rate_makes_the_chunk(void **state)
+{
+    (void)state;
+    ru_arena a;
+    rui_egress *e = open_at(&a, 0, 1);
+    ru_time t = {1000 * ms};
+    rui_egress_acked(e, 0, t);
+    rui_egress_acked(e, 100 * ms, (ru_time){t.ns += 10 * ms}); /* nothing was queued */
+    assert_true(rui_egress_rate(e) <= 0);
+    assert_int_equal(rui_egress_chunk(e), 64 << 10);
+    add(e, 0, (rui_egress_stream){.class = 2, .bytes = INT64_C(1) << 40});
+    rui_egress_acked(e, 0, (ru_time){t.ns += 10 * ms}); /* began idle */
+    rui_egress_acked(e, 10 * ms, (ru_time){t.ns += 10 * ms});
+    assert_true(rui_egress_rate(e) > 0.999e9 && rui_egress_rate(e) < 1.001e9);
+    assert_int_equal(rui_egress_chunk(e), 31 << 14); /* 500000 bytes are 30.5 steps */
+    rui_egress_acked(e, 10 * ms + 400000, (ru_time){t.ns += 10 * ms});
+    assert_int_equal(rui_egress_chunk(e), 31 << 14);        /* 1 % more: it stays */
+    rui_egress_acked(e, 5 * ms, (ru_time){t.ns += 5 * ms}); /* half a sample waits */
+    rui_egress_acked(e, 35 * ms, (ru_time){t.ns += 5 * ms});
+    assert_true(rui_egress_rate(e) > 1.7e9 && rui_egress_rate(e) < 1.8e9); /* a quarter of 4e9 */
+    assert_true(rui_egress_chunk(e) > 50 << 14);
+    ru_arena_fini(&a);
+}
+
+/* Control beyond 2 % of the bytes queues up behind what is urgent. */
+static void test_control_has_a_budget(void **state)
+{
+    (void)state;
+    ru_arena a;
+    uint32_t s = 9;
+    rui_egress *e = open_at(&a, 0, 1);
+    add(e, 0, (rui_egress_stream){.class = 1, .bytes = 1000});
+    add(e, 1, (rui_egress_stream){.class = 0, .bytes = 256 << 10});
+    assert_true(rui_egress_pick(e, 0, (ru_time){1}, &s));
+    assert_int_equal(s, 1);
+    rui_egress_took(e, 1, 256 << 10, (ru_time){1});
+    assert_false(rui_egress_control_spent(e)); /* so much is free */
+    rui_egress_control(e, 1);
+    assert_true(rui_egress_control_spent(e));
+    add(e, 1, (rui_egress_stream){.class = 0, .bytes = 1000});
+    assert_true(rui_egress_pick(e, 0, (ru_time){1}, &s));
+    assert_int_equal(s, 0);
+    add(e, 2, (rui_egress_stream){.class = 3, .bytes = 50 * ((256 << 10) + 1)});
+    rui_egress_remove(e, 0);
+    rui_egress_remove(e, 1);
+    assert_true(rui_egress_pick(e, 0, (ru_time){1}, &s));
+    rui_egress_took(e, 2, 49 * (256 << 10) + 50, (ru_time){1});
+    assert_false(rui_egress_control_spent(e)); /* 2 % of all exactly */
+    ru_arena_fini(&a);
+}
+
+RU_TESTS(comm_egress, cmocka_unit_test(test_the_latest_start_decides),
+         cmocka_unit_test(test_lateness_is_predicted),
+         cmocka_unit_test(test_the_rate_makes_the_chunk),
+         cmocka_unit_test(test_control_has_a_budget), cmocka_unit_test(test_choices_equal_a_search),
          cmocka_unit_test(test_deadlines_are_met), cmocka_unit_test(test_nobody_starves),
          cmocka_unit_test(test_better_line_keeps_the_wire))
