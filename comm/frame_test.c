@@ -190,6 +190,13 @@ static void test_hmac_vectors(void **state)
         }
         rui_hmac_close(h);
     }
+    uint8_t mine[RUI_HMAC_BYTES] = {1, 2, 3}, theirs[RUI_HMAC_BYTES] = {1, 2, 3};
+    assert_true(rui_hmac_same(mine, theirs));
+    for (uint32_t k = 0; k < RUI_HMAC_BYTES; k++) { /* all of it counts */
+        theirs[k] ^= 0x10;
+        assert_false(rui_hmac_same(mine, theirs));
+        theirs[k] ^= 0x10;
+    }
     rui_hmac *none = NULL;
     assert_int_equal(rui_hmac_open((const uint8_t *)"", 0, &none, NULL), RU_E_ARG);
 }
