@@ -34,6 +34,7 @@ static void in_opened(void *self, ru_conn_id id, bool accepted, const char *addr
 {
     ru_chan *ch = self;
     ch->inside++;
+    ch->now = now;
     rui_chan_opened(ch, id, accepted, address, now);
     ch->inside--;
 }
@@ -42,6 +43,7 @@ static void in_closed(void *self, ru_conn_id id, ru_status why, const char *sent
 {
     ru_chan *ch = self;
     ch->inside++;
+    ch->now = now;
     rui_chan_closed(ch, id, why, sentence, now);
     ch->inside--;
 }
@@ -68,6 +70,7 @@ static ru_status in_head(void *self, ru_conn_id id, const uint8_t *head, ru_link
 {
     ru_chan *ch = self;
     ch->inside++;
+    ch->now = now;
     ru_status st = rui_chan_head(ch, id, head, rx, now);
     ch->inside--;
     return st;
@@ -77,6 +80,7 @@ static ru_status in_body(void *self, ru_conn_id id, ru_time now)
 {
     ru_chan *ch = self;
     ch->inside++;
+    ch->now = now;
     ru_status st = rui_chan_body(ch, id, now);
     ch->inside--;
     return st;
@@ -87,10 +91,16 @@ static void *take(ru_arena *a, int64_t n, int64_t size_bytes)
     return ru_arena_alloc(a, n * size_bytes, 64);
 }
 
+uint32_t ru_chan_conns(uint32_t peers_max)
+{
+    return 4 * peers_max + RUI_UNPROVED_MIN + peers_max / 2;
+}
+
 static bool take_memory(ru_chan *ch, ru_arena *a)
 {
     const ru_chan_options *o = &ch->opt;
-    ch->conns_max = 4 * o->peers_max + RUI_UNPROVED_MAX;
+    ch->unproved_max = RUI_UNPROVED_MIN + o->peers_max / 2;
+    ch->conns_max = ru_chan_conns(o->peers_max);
     ch->streams_max = 2 * o->streams_max;
     ch->conns = take(a, ch->conns_max, sizeof *ch->conns);
     ch->peers = take(a, o->peers_max, sizeof *ch->peers);
@@ -173,6 +183,7 @@ void ru_chan_close(ru_chan *ch)
             rui_conn_close(ch, &ch->conns[i]);
         }
     }
+    ru_refusals_end(&ch->refusals, "comm");
     rui_hmac_close(ch->hmac);
     ch->hmac = NULL;
 }

@@ -106,6 +106,8 @@ RU_MUST_USE ru_status ru_chan_open(const ru_chan_options *opt, const ru_link *li
                                    const ru_chan_user *user, ru_arena *arena, ru_chan **out,
                                    ru_err *err);
 void ru_chan_close(ru_chan *ch); /* NULL is fine */
+/* Connections that a channel may have at once: a link needs room for as many. */
+uint32_t ru_chan_conns(uint32_t peers_max);
 /* What the link calls. */
 const ru_link_user *ru_chan_link_user(ru_chan *ch);
 

@@ -24,6 +24,7 @@
 #include "comm/ingress.h"
 #include "comm/names.h"
 #include "comm/pool.h"
+#include "env/refusal.h"
 
 enum {
     RUI_WHOLE_MAX = 64 << 10,     /* urgent streams up to this are copied and sent whole: they do
@@ -32,8 +33,7 @@ enum {
     RUI_WHOLE_COST = 2048,        /* each counts this much more */
     RUI_EARLY_MAX = RUI_WHOLE_BUDGET / (RUI_WHOLE_COST + 1), /* so that there are no more */
     RUI_SINK_BYTES = 256 << 10, /* thrown bytes are read over each other here */
-    RUI_UNPROVED_MAX = 64,
-    RUI_REFUSALS = 64,
+    RUI_UNPROVED_MIN = 64,
     RUI_FIRST_WINDOW = 64 << 10, /* with grants: sent unasked; a part of the protocol */
     RUI_ACK_EVERY = 32,          /* sequenced frames; or every tick */
     RUI_LAZY_MAX = 16,           /* acknowledgements of whole streams that wait for company */
@@ -80,7 +80,9 @@ typedef struct rui_conn {
     ru_status err_status;
     const char *err_text; /* static */
     uint8_t err_out[96];
-    char address[RUI_ADDRESS_MAX + 1]; /* of the connection; of the node once greeted */
+    uint64_t host;                     /* hash of the connection's address without its port */
+    char address[RUI_ADDRESS_MAX + 1]; /* of the connection; of the node once it proved itself */
+    char claimed[RUI_ADDRESS_MAX + 1]; /* of the node, as it greeted */
     /* The frame that arrives. */
     uint32_t tx_live; /* frames the link has */
     rui_rx_kind rx_kind;
@@ -192,7 +194,7 @@ struct ru_chan {
     rui_peer *peers;
     rui_dial *dials;
     rui_stream *streams;
-    uint32_t conns_max, conns_used, conns_free, unproved;
+    uint32_t conns_max, conns_used, conns_free, unproved, unproved_max;
     uint32_t peers_used, peers_free;
     uint32_t streams_max, streams_used, streams_free, streams_live;
     rui_names conn_names, peer_names, stream_names;
@@ -207,8 +209,8 @@ struct ru_chan {
     ru_time sample_at;
     ru_time tick_at; /* of the next tick that does anything */
     uint32_t inside;
-    uint64_t refusals[RUI_REFUSALS];
-    uint32_t refusal_at;
+    ru_time now; /* of the last call */
+    ru_refusals refusals;
     ru_chan_stats stats;
 };
 
@@ -227,6 +229,7 @@ rui_conn *rui_conn_find(ru_chan *ch, ru_conn_id id);
 rui_conn *rui_conn_new(ru_chan *ch, ru_conn_id id, ru_time now);
 void rui_conn_free(ru_chan *ch, rui_conn *c);  /* the link knows already */
 void rui_conn_close(ru_chan *ch, rui_conn *c); /* and tells the link */
+void rui_conn_state_set(ru_chan *ch, rui_conn *c, rui_conn_state state);
 ru_conn_id rui_conn_id_of(const rui_conn *c);
 uint64_t rui_chan_draw(ru_chan *ch, ru_time now, uint8_t nonce[RUI_NONCE_BYTES]);
 /* Say why to the other side, then close. `text` is static. */

@@ -216,7 +216,7 @@ static void install(ru_chan *ch, uint32_t i, rui_conn *u, rui_conn *b, ru_time n
     for (uint32_t k = 0; k < RU_LINK_CLASSES; k++) {
         both[k]->dial = RUI_NONE;
         both[k]->peer = i;
-        both[k]->state = RUI_CONN_LIVE;
+        rui_conn_state_set(ch, both[k], RUI_CONN_LIVE);
         p->conn[k] = rui_conn_index(ch, both[k]);
         p->acked_bytes[k] = 0;
     }
@@ -229,8 +229,7 @@ static void leave_conn(ru_chan *ch, rui_conn *c, const char *text)
     c->err_status = RU_E_PEER;
     c->err_text = text;
     c->out = RUI_OUT_ERR;
-    c->state = RUI_CONN_DYING;
-    ch->unproved += c->accepted;
+    rui_conn_state_set(ch, c, RUI_CONN_DYING);
     ch->link.ops->wake(ch->link.self, rui_conn_id_of(c));
 }
 

@@ -10,7 +10,7 @@
  *
  * Both nonces are in, so that no recorded proof serves again; the role is in, so that no proof can
  * be sent back to its maker. Of a peer that has not proved itself nothing is kept but this
- * connection's fixed record, and only RUI_UNPROVED_MAX of those: the oldest gives way. */
+ * connection's fixed record, and only unproved_max of those: one gives way to the next. */
 #include <string.h>
 
 #include "base/log.h"
@@ -55,8 +55,7 @@ rui_conn *rui_conn_new(ru_chan *ch, ru_conn_id id, ru_time now)
 
 static bool unproved(const rui_conn *c)
 {
-    return c->accepted &&
-           (c->state == RUI_CONN_GREET || c->state == RUI_CONN_PROVE || c->state == RUI_CONN_DYING);
+    return c->accepted && c->state != RUI_CONN_FREE && c->state != RUI_CONN_LIVE;
 }
 
 void rui_conn_free(ru_chan *ch, rui_conn *c)
@@ -78,7 +77,7 @@ void rui_conn_close(ru_chan *ch, rui_conn *c)
     ch->link.ops->close(ch->link.self, id);
 }
 
-static void set_state(ru_chan *ch, rui_conn *c, rui_conn_state state)
+void rui_conn_state_set(ru_chan *ch, rui_conn *c, rui_conn_state state)
 {
     ch->unproved -= unproved(c);
     c->state = state;
@@ -88,26 +87,10 @@ static void set_state(ru_chan *ch, rui_conn *c, rui_conn_state state)
 /* -- refusals ------------------------------------------------------------------------------------
  */
 
-/* One line per host and sentence, as far as the last RUI_REFUSALS are remembered. */
 void rui_log_refusal(ru_chan *ch, const char *address, const char *sentence)
 {
     ch->stats.refused++;
-    uint64_t h = 0xcbf29ce484222325ull;
-    const char *colon = strrchr(address, ':');
-    for (const char *p = address; *p != '\0' && p != colon; p++) {
-        h = (h ^ (uint8_t)*p) * 0x100000001b3ull;
-    }
-    for (const char *p = sentence; *p != '\0'; p++) {
-        h = (h ^ (uint8_t)*p) * 0x100000001b3ull;
-    }
-    for (uint32_t i = 0; i < RUI_REFUSALS; i++) {
-        if (ch->refusals[i] == h) {
-            return;
-        }
-    }
-    ch->refusals[ch->refusal_at] = h;
-    ch->refusal_at = (ch->refusal_at + 1) % RUI_REFUSALS;
-    ru_log(RU_LOG_WARN, "comm", "peer_refused", "%s: %s", address, sentence);
+    ru_refusals_add(&ch->refusals, "comm", address, sentence, ch->now);
 }
 
 void rui_conn_refuse(ru_chan *ch, rui_conn *c, ru_status why, const char *text)
@@ -116,7 +99,7 @@ void rui_conn_refuse(ru_chan *ch, rui_conn *c, ru_status why, const char *text)
     c->err_status = why;
     c->err_text = text;
     c->out = RUI_OUT_ERR;
-    set_state(ch, c, RUI_CONN_DYING);
+    rui_conn_state_set(ch, c, RUI_CONN_DYING);
     ch->link.ops->wake(ch->link.self, rui_conn_id_of(c));
 }
 
@@ -156,20 +139,41 @@ static void make_hello(ru_chan *ch, rui_conn *c, ru_time now)
     c->out |= RUI_OUT_HELLO;
 }
 
+/* The oldest gives way, of those hosts that have the most: who opens thousands pushes out its own.
+ */
 static void make_room(ru_chan *ch)
 {
-    rui_conn *oldest = NULL;
+    enum { BUCKETS = 256 };
+    uint32_t of[BUCKETS] = {0};
+    for (uint32_t i = 0; i < ch->conns_used; i++) {
+        of[ch->conns[i].host % BUCKETS] += unproved(&ch->conns[i]);
+    }
+    rui_conn *worst = NULL;
     for (uint32_t i = 0; i < ch->conns_used; i++) {
         rui_conn *c = &ch->conns[i];
-        if (c->state != RUI_CONN_FREE && unproved(c) &&
-            (oldest == NULL || c->since.ns < oldest->since.ns)) {
-            oldest = c;
+        if (!unproved(c)) {
+            continue;
+        }
+        uint32_t n = of[c->host % BUCKETS];
+        uint32_t most = worst != NULL ? of[worst->host % BUCKETS] : 0;
+        if (n > most || (n == most && c->since.ns < worst->since.ns)) {
+            worst = c;
         }
     }
-    if (oldest != NULL) {
-        rui_log_refusal(ch, oldest->address, "gave way to a newer connection before its proof");
-        rui_conn_close(ch, oldest);
+    if (worst != NULL) {
+        rui_log_refusal(ch, worst->address, "gave way to a newer connection before its proof");
+        rui_conn_close(ch, worst);
     }
+}
+
+static uint64_t host_of(const char *address)
+{
+    uint64_t h = 0xcbf29ce484222325ull;
+    const char *colon = strrchr(address, ':');
+    for (const char *p = address; *p != '\0' && p != colon; p++) {
+        h = (h ^ (uint8_t)*p) * 0x100000001b3ull;
+    }
+    return h ^ h >> 32;
 }
 
 static void set_address(rui_conn *c, const char *address)
@@ -193,13 +197,13 @@ void rui_chan_opened(void *self, ru_conn_id id, bool accepted, const char *addre
         }
         RU_CHECK(c->state == RUI_CONN_DIALING);
         c->since = now;
-        set_state(ch, c, RUI_CONN_GREET);
+        rui_conn_state_set(ch, c, RUI_CONN_GREET);
         make_hello(ch, c, now);
         ch->link.ops->wake(ch->link.self, id);
         return;
     }
     RU_CHECK(c == NULL);
-    if (ch->unproved >= RUI_UNPROVED_MAX) {
+    if (ch->unproved >= ch->unproved_max) {
         make_room(ch);
     }
     c = rui_conn_new(ch, id, now);
@@ -211,7 +215,8 @@ void rui_chan_opened(void *self, ru_conn_id id, bool accepted, const char *addre
     }
     c->accepted = true;
     set_address(c, address);
-    set_state(ch, c, RUI_CONN_GREET);
+    c->host = host_of(c->address);
+    rui_conn_state_set(ch, c, RUI_CONN_GREET);
 }
 
 /* -- greeting and proof --------------------------------------------------------------------------
@@ -273,10 +278,8 @@ static void greeted(ru_chan *ch, rui_conn *c, ru_time now)
     c->wishes = h.wishes;
     c->class = c->accepted ? c->rx.class : c->class;
     digest(ch, !c->accepted, c->class, c->in, c->rx.len, c->digest_theirs);
-    if (h.address_len > 0) {
-        set_address(c, h.address);
-    }
-    set_state(ch, c, RUI_CONN_PROVE);
+    memcpy(c->claimed, h.address, sizeof c->claimed);
+    rui_conn_state_set(ch, c, RUI_CONN_PROVE);
     if (c->accepted) {
         make_hello(ch, c, now);
         ch->link.ops->wake(ch->link.self, rui_conn_id_of(c));
@@ -294,7 +297,10 @@ static void proved(ru_chan *ch, rui_conn *c, ru_time now)
         rui_conn_refuse(ch, c, RU_E_PERM, "it does not have the job's token");
         return;
     }
-    set_state(ch, c, RUI_CONN_READY);
+    if (c->claimed[0] != '\0') {
+        set_address(c, c->claimed);
+    }
+    rui_conn_state_set(ch, c, RUI_CONN_READY);
     if (c->accepted) {
         make_proof(ch, c);
     }

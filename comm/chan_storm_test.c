@@ -3,6 +3,7 @@
 
 #include "base/log.h"
 #include "test/chan_hostile.h"
+#include "test/chan_scan.h"
 #include "test/test.h"
 
 static void storm(ru_chan_storm_options opt)
@@ -43,5 +44,19 @@ static void test_hostile_frames(void **state)
     ru_log_set(&was);
 }
 
+/* On real sockets; with time-outs at length: build/test/chan-storm scan. */
+static void test_strangers_at_the_door(void **state)
+{
+    (void)state;
+    for (uint32_t tls = 0; tls < 2; tls++) {
+        ru_chan_scan_report r;
+        ru_chan_scan_options opt = {.seed = ru_test_seed(), .strangers = 400, .tls = tls == 1};
+        ru_err err;
+        assert_ok(ru_chan_scan(&opt, &r, &err), err);
+        assert_true(r.connections > 350 && r.messages > 40);
+        assert_true(tls == 1 || r.refused > 200);
+    }
+}
+
 RU_TESTS(comm_chan_storm, cmocka_unit_test(test_pairs), cmocka_unit_test(test_several_with_drops),
-         cmocka_unit_test(test_hostile_frames))
+         cmocka_unit_test(test_hostile_frames), cmocka_unit_test(test_strangers_at_the_door))

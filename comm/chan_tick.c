@@ -93,6 +93,8 @@ ru_time ru_chan_tick(ru_chan *ch, ru_time now)
     }
     ch->inside++;
     ch->tick_at = (ru_time){INT64_MAX};
+    ch->now = now;
+    ru_refusals_tick(&ch->refusals, "comm", now);
     const ru_chan_user user = ch->user;
     ch->user.tick_at = NULL; /* what is asked for from within is told at return */
     rui_soon(ch, now);

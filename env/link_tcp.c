@@ -268,10 +268,56 @@ static void on_timer(void *self, uint32_t index, ru_time now)
     }
 }
 
+static uint32_t host_bucket(const rui_conn *c, uint32_t n)
+{
+    const char *colon = strrchr(c->address, ':');
+    uint64_t h = 0xcbf29ce484222325ull;
+    for (const char *p = c->address; *p != '\0' && p != colon; p++) {
+        h = (h ^ (uint8_t)*p) * 0x100000001b3ull;
+    }
+    return (uint32_t)((h ^ h >> 32) % n);
+}
+
+/* Of those that were accepted and stand in the TLS handshake at most RU_LINK_TCP_STRANGERS are
+ * kept: the oldest gives way, of those hosts that have the most. */
+static void stranger_room(ru_link_tcp *l, ru_time now)
+{
+    enum { BUCKETS = 64 };
+    uint32_t of[BUCKETS] = {0}, strangers = 0;
+    rui_conn *worst = NULL;
+    for (uint32_t pass = 0; pass < 2; pass++) {
+        for (uint32_t k = 0; k < l->conns_used; k++) {
+            rui_conn *c = &l->conns[k];
+            if (!c->accepted || c->state != RUI_CONN_TLS) {
+                continue;
+            }
+            uint32_t *mine = &of[host_bucket(c, BUCKETS)];
+            if (pass == 0) {
+                (*mine)++;
+                strangers++;
+                continue;
+            }
+            uint32_t most = worst != NULL ? of[host_bucket(worst, BUCKETS)] : 0;
+            if (*mine > most || (*mine == most && c->since.ns < worst->since.ns)) {
+                worst = c;
+            }
+        }
+        if (strangers < RU_LINK_TCP_STRANGERS) {
+            return;
+        }
+    }
+    rui_link_accuse(l, worst->address, "gave way to a newer connection before its TLS handshake",
+                    now);
+    conn_release(l, worst);
+}
+
 static void accept_one(ru_link_tcp *l, int fd, const struct sockaddr *from, ru_time now)
 {
     char address[RUI_ADDRESS_MAX];
     rui_addr_print(from, address);
+    if (l->tls != NULL) {
+        stranger_room(l, now);
+    }
     rui_conn *c = conn_take(l, address);
     if (c == NULL) {
         close(fd);
@@ -279,6 +325,7 @@ static void accept_one(ru_link_tcp *l, int fd, const struct sockaddr *from, ru_t
         return;
     }
     c->accepted = true;
+    c->since = now;
     c->fd = fd;
     c->class = rui_socket_class(fd);
     set_up_socket(l, c);
@@ -574,29 +621,8 @@ static const ru_link_ops tcp_ops = {
 
 void rui_link_accuse(ru_link_tcp *l, const char *address, const char *what, ru_time now)
 {
-    char host[RUI_ADDRESS_MAX];
-    snprintf(host, sizeof host, "%s", address);
-    char *colon = strrchr(host, ':');
-    if (colon != NULL) {
-        *colon = '\0';
-    }
-    rui_source *oldest = &l->sources[0];
-    for (uint32_t k = 0; k < RUI_SOURCES_MAX; k++) {
-        rui_source *s = &l->sources[k];
-        bool fresh = s->host[0] != '\0' && ru_time_since(now, s->since) < minute_ns;
-        if (fresh && strcmp(s->host, host) == 0) {
-            s->silent++;
-            return;
-        }
-        if (s->since.ns < oldest->since.ns) {
-            oldest = s;
-        }
-    }
-    memcpy(oldest->host, host, sizeof host);
-    oldest->since = now;
-    oldest->silent = 0;
-    ru_log(RU_LOG_WARN, "env", "stranger", "%s: %s; more from there is not logged for a minute",
-           address, what);
+    ru_refusals_tick(&l->refusals, "env", now);
+    ru_refusals_add(&l->refusals, "env", address, what, now);
 }
 
 static ru_status link_check(const ru_link_tcp_options *opt, ru_err *err)
@@ -663,6 +689,7 @@ void ru_link_tcp_close(ru_link_tcp *l)
         return;
     }
     RU_CHECK(l->in_upcall == 0);
+    ru_refusals_end(&l->refusals, "env");
     rui_names_stop(l);
     for (uint32_t k = 0; l->conns != NULL && l->free != NULL && k < l->opt.conns_max; k++) {
         conn_release(l, &l->conns[k]);

@@ -20,6 +20,8 @@
 
 typedef struct ru_link_tcp ru_link_tcp;
 
+enum { RU_LINK_TCP_STRANGERS = 64 }; /* accepted ones kept before their TLS handshake is done */
+
 typedef struct ru_link_tcp_options {
     ru_loop *loop;
     const char *listen; /* host:port or [v6]:port, port 0: any; host empty: all interfaces; NULL:
@@ -28,7 +30,7 @@ typedef struct ru_link_tcp_options {
     uint32_t psk_bytes;
     bool tls_always;    /* also on this machine (tests) */
     bool tls_never;     /* the network is trusted */
-    uint32_t conns_max; /* 0: 1024; more are refused */
+    uint32_t conns_max; /* 0: 1024, strangers included; more are refused */
     int64_t queue_ns;   /* bulk bytes that wait in the kernel, as time of what is delivered: what is
                            more urgent waits for them, and the link runs dry when the loop thread
                            comes later than that; 0: 0.5 ms */

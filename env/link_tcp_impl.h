@@ -18,6 +18,7 @@
 #include <sys/uio.h>
 
 #include "env/link_tcp.h"
+#include "env/refusal.h"
 
 enum {
     RUI_STAGE_BYTES = 4096,       /* what is read before its header was understood: bounced */
@@ -57,6 +58,7 @@ typedef struct rui_conn {
     uint32_t events;
     ru_link_class class;
     bool accepted, told; /* told: the user saw it open */
+    ru_time since;       /* accepted */
     char address[RUI_ADDRESS_MAX];
     rui_tls *tls; /* NULL: plain */
 
@@ -97,15 +99,6 @@ typedef struct rui_conn {
 
 typedef struct rui_name_job rui_name_job; /* a lookup under way */
 
-enum { RUI_SOURCES_MAX = 64 };
-
-/* Who misbehaved lately: one log line per source and minute. */
-typedef struct rui_source {
-    char host[RUI_ADDRESS_MAX];
-    ru_time since;
-    uint32_t silent; /* not logged since */
-} rui_source;
-
 struct ru_link_tcp {
     ru_link_tcp_options opt;
     const ru_link_user *user;
@@ -122,7 +115,7 @@ struct ru_link_tcp {
     rui_name_job *names; /* all under way */
     uint32_t waker;
     bool has_waker;
-    rui_source sources[RUI_SOURCES_MAX];
+    ru_refusals refusals;
     ru_time rested; /* when it last said that newcomers wait */
     bool told_congestion;
 };
@@ -140,7 +133,7 @@ void rui_conn_events(ru_link_tcp *l, rui_conn *c, bool in, bool out);
 void rui_conn_standing(ru_link_tcp *l, rui_conn *c); /* TCP is up: TLS or opened */
 /* Connect to one of the addresses found. */
 void rui_conn_dial(ru_link_tcp *l, rui_conn *c, const struct sockaddr *to, socklen_t size_bytes);
-/* Log a misdeed of a stranger, once per source and minute. */
+/* Log a misdeed of a stranger, once per host and minute. */
 void rui_link_accuse(ru_link_tcp *l, const char *address, const char *what, ru_time now);
 
 /* link_tcp_addr.c */

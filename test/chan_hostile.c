@@ -373,7 +373,7 @@ static void check(attack *a)
     if (!v->up[HONEST] || v->downs[HONEST] > 0 || a->hosts[HONEST].downs[VICTIM] > 0) {
         a->wrong = "the honest peer was lost";
     }
-    if (v->ch->unproved > RUI_UNPROVED_MAX) {
+    if (v->ch->unproved > v->ch->unproved_max) {
         a->wrong = "too many connections without a proof";
     }
 }

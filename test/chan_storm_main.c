@@ -1,4 +1,6 @@
 /* chan-storm hostile SEED [FRAMES]: test/chan_hostile.h, random and mutated frames.
+ * chan-storm scan SEED [STRANGERS] [tls]: test/chan_scan.h, strangers at a real socket, and until
+ * the last one is cut off.
  * chan-storm [--events N] [--rounds N] NODES SEED [grants] [crc] [drops] [log]: test/chan_storm.h
  * at length, rounds with seeds SEED, SEED + 1, ... */
 #include <stdio.h>
@@ -7,6 +9,7 @@
 
 #include "base/log.h"
 #include "test/chan_hostile.h"
+#include "test/chan_scan.h"
 #include "test/chan_storm.h"
 
 static int hostile(int argc, char **argv)
@@ -27,8 +30,28 @@ static int hostile(int argc, char **argv)
     return 0;
 }
 
+static int scan(int argc, char **argv)
+{
+    ru_chan_scan_options opt = {.seed = argc > 2 ? strtoull(argv[2], NULL, 10) : 1,
+                                .strangers = argc > 3 ? (uint32_t)strtoul(argv[3], NULL, 10) : 3000,
+                                .tls = argc > 4 && strcmp(argv[4], "tls") == 0,
+                                .wait = true};
+    ru_chan_scan_report r;
+    ru_err err;
+    if (ru_chan_scan(&opt, &r, &err) != RU_OK) {
+        fprintf(stderr, "%s\n", err.text);
+        return 1;
+    }
+    printf("seed %llu: %u strangers, %lld refused by the channel, %u lines, %u honest messages\n",
+           (unsigned long long)opt.seed, r.connections, (long long)r.refused, r.lines, r.messages);
+    return 0;
+}
+
 int main(int argc, char **argv)
 {
+    if (argc > 1 && strcmp(argv[1], "scan") == 0) {
+        return scan(argc, argv);
+    }
     if (argc > 1 && strcmp(argv[1], "hostile") == 0) {
         return hostile(argc, argv);
     }

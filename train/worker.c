@@ -127,6 +127,12 @@ static ru_elastic_options elastic_options(rui_worker *w)
     };
 }
 
+/* Members, and those who join while others leave. */
+static uint32_t peers_max(const ru_worker_options *o)
+{
+    return (o->n_max > 0 ? o->n_max : RU_WORKERS_MAX) + 16;
+}
+
 static ru_status open_link(rui_worker *w, ru_err *err)
 {
     const ru_worker_options *o = w->opt;
@@ -135,7 +141,7 @@ static ru_status open_link(rui_worker *w, ru_err *err)
         .listen = o->listen != NULL ? o->listen : "127.0.0.1:0",
         .psk = o->token,
         .psk_bytes = o->token_bytes,
-        .conns_max = 4 * (o->n_max > 0 ? o->n_max : RU_WORKERS_MAX),
+        .conns_max = ru_chan_conns(peers_max(o)) + RU_LINK_TCP_STRANGERS,
         .queue_ns = QUEUE_NS,
     };
     return ru_link_tcp_open(&lo, &w->link, err);
@@ -146,14 +152,13 @@ static ru_status open_node(rui_worker *w, ru_err *err)
     const ru_worker_options *o = w->opt;
     ru_node_id self;
     ru_self_random(&self.v, sizeof self.v);
-    uint32_t n_max = o->n_max > 0 ? o->n_max : RU_WORKERS_MAX;
     ru_peer_options no = {
         .chan = {.self = self,
                  .address = ru_link_tcp_address(w->link),
                  .job = ru_hash_bytes(o->token, o->token_bytes, 1),
                  .token = o->token,
                  .token_bytes = o->token_bytes,
-                 .peers_max = n_max + 16,
+                 .peers_max = peers_max(o),
                  .streams_max = XFERS_MAX,
                  .slots_max = XFERS_MAX},
         .link = ru_link_tcp_link(w->link),

@@ -1,0 +1,35 @@
+/* Who was refused and why, said so that nobody can fill the log: the first line of a host and kind
+ * of sentence at once, further ones counted and told together after a minute, or at the end. Hosts
+ * beyond RU_REFUSALS_MAX within a minute are counted as one.
+ *
+ * Thread: loop only. */
+#ifndef RU_ENV_REFUSAL_H
+#define RU_ENV_REFUSAL_H
+
+#include "env/clock.h"
+
+enum { RU_REFUSALS_MAX = 32, RU_REFUSAL_TEXT = 96 };
+
+typedef struct ru_refusal {
+    uint64_t key; /* 0: free */
+    ru_time since;
+    int64_t silent; /* not told since */
+    char text[RU_REFUSAL_TEXT];
+} ru_refusal;
+
+/* Zero is empty. */
+typedef struct ru_refusals {
+    ru_refusal at[RU_REFUSALS_MAX + 1]; /* the last: further hosts */
+    uint32_t n;                         /* in use, the last one left out */
+} ru_refusals;
+
+/* One refusal of `address` (host:port, or any word). Sentences that differ only behind their first
+ * digit or colon are of one kind: what a stranger sent may be in there. */
+void ru_refusals_add(ru_refusals *r, const char *part, const char *address, const char *sentence,
+                     ru_time now);
+/* Tell what was only counted for a minute, forget who was quiet since; call now and then. */
+void ru_refusals_tick(ru_refusals *r, const char *part, ru_time now);
+/* Tell all that was only counted: the end. */
+void ru_refusals_end(ru_refusals *r, const char *part);
+
+#endif
