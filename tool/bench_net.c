@@ -220,6 +220,7 @@ static ru_status lab_deadlines(bench_net *t, const form *f, const char *address,
             add(&w, number(t, t->seconds + 2));
             add(&w, number(t, 0.98 * gbit));
             add(&w, fifo != 0 ? "0" : "1");
+            add(&w, number(t, k + 1));
             RU_TRY(ask(&w, figures, 3, err));
             missed[fifo][k] = 100 * figures[1] / figures[0];
             if (fifo == 0) {

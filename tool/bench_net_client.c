@@ -7,7 +7,7 @@
  *   tls ADDRESS SECONDS                the same, encrypted: bytes/s
  *   preempt ADDRESS SECONDS            4 MiB every 300 ms, alone, then over 64 MiB transfers:
  *                                      p50 us alone, p50 us over, wire bytes / payload
- *   deadlines ADDRESS SECONDS RATE ORDERED   see bench_net_due.c
+ *   deadlines ADDRESS SECONDS RATE ORDERED SEED   see bench_net_due.c
  *   spread ADDRESS SECONDS [ADDRESS]...      64 MiB transfers to all, 64 KiB urgent ones to one:
  *                                      share on the wire within 1 ms, number */
 #include "tool/bench_net_client.h"
@@ -344,8 +344,9 @@ static ru_status run_kind(rui_client *c, const char *const *words, uint32_t n, r
     if (strcmp(words[0], "spread") == 0) {
         return spread(c, seconds, err);
     }
-    if (strcmp(words[0], "deadlines") == 0 && n == 5) {
-        return rui_client_deadlines(c, seconds, strtod(words[3], NULL), words[4][0] == '1', err);
+    if (strcmp(words[0], "deadlines") == 0 && n == 6) {
+        return rui_client_deadlines(c, seconds, strtod(words[3], NULL), words[4][0] == '1',
+                                    strtoull(words[5], NULL, 10), err);
     }
     return RU_FAIL(err, RU_E_USAGE, "'%s' is no role of the transport's benchmark", words[0]);
 }

@@ -38,6 +38,6 @@ ru_status rui_client_send(rui_client *c, uint32_t peer, rui_net_stream stream, r
                           uint8_t *data, int64_t size_bytes);
 
 RU_MUST_USE ru_status rui_client_deadlines(rui_client *c, double seconds, double rate_bytes_per_s,
-                                           bool ordered, ru_err *err);
+                                           bool ordered, uint64_t seed, ru_err *err);
 
 #endif

@@ -4,6 +4,9 @@
  * deadline), changes its mind at any byte and loses nothing. The transport gets MARGIN_NS on top
  * for what cannot be ideal (a chunk, the kernel's window, a round trip). In the second form all
  * transfers have one class and no deadline: first come, first served, over the same connections.
+ * Sizes are those of the other cases: 64 MiB of bulk, 4 MiB that overtake. Each round draws other
+ * arrivals, and both forms of a round the same: on average first come, first served misses half
+ * (over 30 draws of 5 s by a model without losses, 53 %).
  *
  * Prints: feasible, feasible and missed, worst time of a background transfer over its time alone.
  */
@@ -23,9 +26,9 @@ static const struct {
     int64_t bytes, slack_ns;
     double share; /* of the arrivals */
 } kinds[KINDS] = {
-    {RUI_NET_SMALL, RU_CLASS_URGENT, 256 << 10, 4000000, 0.78},
-    {RUI_NET_URGENT, RU_CLASS_NORMAL, 2 << 20, 60000000, 0.19},
-    {RUI_NET_BULK, RU_CLASS_BACKGROUND, 16 << 20, 1000000000, 0.03},
+    {RUI_NET_SMALL, RU_CLASS_URGENT, 256 << 10, 4000000, 0.79},
+    {RUI_NET_URGENT, RU_CLASS_NORMAL, 4 << 20, 100000000, 0.19},
+    {RUI_NET_BULK, RU_CLASS_BACKGROUND, 64 << 20, 2000000000, 0.02},
 };
 
 typedef struct job {
@@ -43,9 +46,9 @@ typedef struct due {
     ru_time start;
 } due;
 
-static uint32_t draw(due *d, double seconds, double rate)
+static uint32_t draw(due *d, double seconds, double rate, uint64_t seed)
 {
-    ru_rng rng = ru_rng_from(11, 0);
+    ru_rng rng = ru_rng_from(seed, 0);
     double mean = 0, t = 0;
     for (uint32_t k = 0; k < KINDS; k++) {
         mean += kinds[k].share * (double)kinds[k].bytes;
@@ -158,7 +161,7 @@ static void print(const due *d, double rate)
 }
 
 ru_status rui_client_deadlines(rui_client *c, double seconds, double rate_bytes_per_s, bool ordered,
-                               ru_err *err)
+                               uint64_t seed, ru_err *err)
 {
     due d = {.ordered = ordered};
     for (uint32_t k = 0; k < KINDS; k++) {
@@ -166,7 +169,7 @@ ru_status rui_client_deadlines(rui_client *c, double seconds, double rate_bytes_
         c->config.depth[kinds[k].stream] = RUI_NET_DEPTH_MAX;
     }
     d.jobs = calloc(JOBS_MAX, sizeof *d.jobs);
-    if (d.jobs == NULL || rate_bytes_per_s <= 0 || draw(&d, seconds, rate_bytes_per_s) == 0) {
+    if (d.jobs == NULL || rate_bytes_per_s <= 0 || draw(&d, seconds, rate_bytes_per_s, seed) == 0) {
         free(d.jobs);
         return RU_FAIL(err, RU_E_ARG, "no transfers to measure");
     }
