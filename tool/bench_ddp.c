@@ -4,7 +4,9 @@
  * Each worker stands on a laboratory host of its own (a namespace behind a shaped link), computes
  * with one thread and is held to one core, the same for both sides. A round is a whole job of some
  * steps on each side, in turns; its figure is the median step after the first ones. The bound of a
- * step is the larger of computing alone and moving 2(N-1)/N of the gradients at the link's rate. */
+ * step is the larger of computing alone and moving 2(N-1)/N of the gradients at the link's rate.
+ * "Alone" is without a network: as many workers compute at the same time on the same cores, each a
+ * job of its own, because cores of one machine share its memory, and four workers two cores. */
 #include <jansson.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -252,57 +254,110 @@ static ru_status median_of_run(const ddp *d, const job *j, double *median, ru_er
     return RU_OK;
 }
 
-static ru_status run_ours(ddp *d, const job *j, double *median, ru_err *err)
+/* Worker k of `founders`, numbered from 1, on its laboratory host. */
+static ru_status start_worker(ddp *d, const job *j, uint32_t k, uint32_t founders, crew *c,
+                              ru_err *err)
 {
-    if (ru_path_exists(j->out)) {
-        RU_TRY(ru_path_remove(j->out, err));
-    }
-    RU_TRY(ru_dir_make(j->out, err));
-    crew c = {.n = 0};
     const char *token = ru_arena_printf(d->b->arena, "RUBATO_TOKEN=%s", d->token);
     const char *const set[] = {token, NULL};
-    const char *first = ru_arena_printf(d->b->arena, "10.77.0.1:%u", d->port);
-    ru_status st = RU_OK;
-    for (uint32_t k = 1; k <= j->workers && st == RU_OK; k++) {
-        const char *argv[40] = {d->lab_script,
-                                "in",
-                                d->lab,
-                                word(d, k),
-                                d->self,
-                                "worker",
-                                "--job",
-                                j->yaml,
-                                "--out",
-                                j->out,
-                                "--founders",
-                                word(d, j->workers),
-                                "--threads",
-                                "1",
-                                "--equal-shares",
-                                "--rank",
-                                word(d, k - 1),
-                                "--listen",
-                                ru_arena_printf(d->b->arena, "10.77.0.%u:%u", k, d->port)};
-        if (k > 1) {
-            argv[19] = "--join";
-            argv[20] = first;
-        }
-        st = crew_add(&c, argv, set, (k - 1) % ru_pool_cores(), err);
+    const char *argv[40] = {d->lab_script,
+                            "in",
+                            d->lab,
+                            word(d, k),
+                            d->self,
+                            "worker",
+                            "--job",
+                            j->yaml,
+                            "--out",
+                            j->out,
+                            "--founders",
+                            word(d, founders),
+                            "--threads",
+                            "1",
+                            "--equal-shares",
+                            "--rank",
+                            word(d, founders > 1 ? k - 1 : 0),
+                            "--listen",
+                            ru_arena_printf(d->b->arena, "10.77.0.%u:%u", k, d->port)};
+    if (founders > 1 && k > 1) {
+        argv[19] = "--join";
+        argv[20] = ru_arena_printf(d->b->arena, "10.77.0.1:%u", d->port);
     }
-    for (uint32_t k = 0; k < c.n && st == RU_OK; k++) {
+    return crew_add(c, argv, set, (k - 1) % ru_pool_cores(), err);
+}
+
+static ru_status wait_for_crew(crew *c, const job *j, ru_err *err)
+{
+    ru_status st = RU_OK;
+    for (uint32_t k = 0; k < c->n && st == RU_OK; k++) {
         const char *line;
         do { /* what it reports is in the file of metrics as well */
             line = NULL;
-        } while (ru_process_line(c.at[k], patience_ns, &line, NULL) == RU_OK && line != NULL);
-        int code = ru_process_wait(c.at[k]);
+        } while (ru_process_line(c->at[k], patience_ns, &line, NULL) == RU_OK && line != NULL);
+        int code = ru_process_wait(c->at[k]);
         if (code != 0) {
             st = RU_FAIL(err, RU_E_PEER, "worker %u of ours ended with exit code %d; see %s/log",
                          k + 1, code, j->out);
         }
     }
-    crew_close(&c);
+    crew_close(c);
+    return st;
+}
+
+static ru_status empty_dir(const char *path, ru_err *err)
+{
+    if (ru_path_exists(path)) {
+        RU_TRY(ru_path_remove(path, err));
+    }
+    return ru_dir_make(path, err);
+}
+
+static ru_status run_ours(ddp *d, const job *j, double *median, ru_err *err)
+{
+    RU_TRY(empty_dir(j->out, err));
+    crew c = {.n = 0};
+    ru_status st = RU_OK;
+    for (uint32_t k = 1; k <= j->workers && st == RU_OK; k++) {
+        st = start_worker(d, j, k, j->workers, &c, err);
+    }
+    if (st == RU_OK) {
+        st = wait_for_crew(&c, j, err);
+    } else {
+        crew_close(&c);
+    }
     d->port++;
     return st == RU_OK ? median_of_run(d, j, median, err) : st;
+}
+
+/* The slowest of as many jobs of one worker as `j` has workers, at the same time: a step of all is
+ * never shorter. */
+static ru_status run_alone(ddp *d, const job *j, double *median, ru_err *err)
+{
+    job one = *j, at[WORKERS_MAX];
+    one.workers = 1;
+    RU_TRY(write_job(d, &one, err));
+    crew c = {.n = 0};
+    ru_status st = RU_OK;
+    for (uint32_t k = 1; k <= j->workers && st == RU_OK; k++) {
+        at[k - 1] = one;
+        at[k - 1].out = ru_arena_printf(d->b->arena, "%s/ddp-alone-%u", d->b->dir, k);
+        st = at[k - 1].out != NULL ? empty_dir(at[k - 1].out, err)
+                                   : RU_FAIL(err, RU_E_LIMIT, "the arena is full");
+        st = st == RU_OK ? start_worker(d, &at[k - 1], k, 1, &c, err) : st;
+    }
+    if (st == RU_OK) {
+        st = wait_for_crew(&c, &at[0], err);
+    } else {
+        crew_close(&c);
+    }
+    d->port++;
+    *median = 0;
+    for (uint32_t k = 0; k < j->workers && st == RU_OK; k++) {
+        double of_one = 0;
+        st = median_of_run(d, &at[k], &of_one, err);
+        *median = of_one > *median ? of_one : *median;
+    }
+    return st;
 }
 
 static ru_status median_of_line(const char *line, double *median, ru_err *err)
@@ -390,10 +445,7 @@ static ru_status run_job(ddp *d, job *j, const char *name, ru_err *err)
     const char *missing = NULL;
     RU_TRY(write_job(d, j, err));
     RU_TRY(lab_up(d, j, err));
-    job one = *j; /* computing alone: the same worker without others */
-    one.workers = 1;
-    ru_status st = write_job(d, &one, err);
-    st = st == RU_OK ? run_ours(d, &one, &alone, err) : st;
+    ru_status st = run_alone(d, j, &alone, err);
     st = st == RU_OK ? write_job(d, j, err) : st;
     for (uint32_t k = 0; k < d->rounds && st == RU_OK; k++) {
         st = run_ours(d, j, &ours[k], err);
