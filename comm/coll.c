@@ -41,7 +41,7 @@ static rui_coll_lane *lane_of(ru_coll *c, uint64_t cookie, uint32_t *step)
     return lane;
 }
 
-static void enqueue(ru_coll *c, rui_coll_lane *lane)
+void rui_coll_enqueue(ru_coll *c, rui_coll_lane *lane)
 {
     if (!lane->queued) {
         lane->queued = true;
@@ -70,7 +70,7 @@ static void cancel_all(ru_coll *c, ru_time now)
     c->in_flight = 0;
 }
 
-static void die(ru_coll *c, uint32_t peer, ru_status why, ru_time now)
+void rui_coll_die(ru_coll *c, uint32_t peer, ru_status why, ru_time now)
 {
     if (c->dead) {
         return;
@@ -88,7 +88,7 @@ static void make_ready(rui_coll_lane *lane, const rui_coll_shape *shape, uint32_
     lane->ready[lane->tail++ % shape->n] = step;
 }
 
-static void step_done(ru_coll *c, rui_coll_lane *lane, uint32_t step)
+void rui_coll_step_done(ru_coll *c, rui_coll_lane *lane, uint32_t step)
 {
     const rui_coll_shape *shape = c->runs[lane->batch].shape;
     lane->state[step] |= RUI_STEP_DONE;
@@ -102,7 +102,7 @@ static void step_done(ru_coll *c, rui_coll_lane *lane, uint32_t step)
 }
 
 /* Try again when a transfer ended. */
-static void stall(ru_coll *c, rui_coll_lane *lane)
+void rui_coll_stall(ru_coll *c, rui_coll_lane *lane)
 {
     if (!lane->stalled) {
         c->stalled[c->n_stalled++] = (uint32_t)(lane - c->lanes);
@@ -120,16 +120,16 @@ static bool accepted(ru_coll *c, rui_coll_lane *lane, uint32_t step, ru_status s
     }
     lane->xfer[step] = (ru_xfer_id){0};
     if (st == RU_E_LIMIT && c->in_flight > 0) {
-        stall(c, lane);
+        rui_coll_stall(c, lane);
     } else {
-        die(c, c->runs[lane->batch].shape->steps[step].peer, st, now);
+        rui_coll_die(c, c->runs[lane->batch].shape->steps[step].peer, st, now);
     }
     return false;
 }
 
 /* The user's spans of a step; counted and barrier: bytes only. */
-static const ru_span *spans_of(const ru_coll *c, rui_coll_lane *lane, uint32_t step, int64_t bytes,
-                               uint32_t *n)
+const ru_span *rui_coll_spans_of(const ru_coll *c, rui_coll_lane *lane, uint32_t step,
+                                 int64_t bytes, uint32_t *n)
 {
     const rui_coll_run *run = &c->runs[lane->batch];
     const rui_coll_shape *shape = run->shape;
@@ -161,7 +161,7 @@ static bool send(ru_coll *c, rui_coll_lane *lane, uint32_t step, int64_t bytes, 
                           .rank = run->batch->rank,
                           .deadline = run->deadline,
                           .cookie = cookie_of(c, lane, step)};
-    in.spans = spans_of(c, lane, step, bytes, &in.n_spans);
+    in.spans = rui_coll_spans_of(c, lane, step, bytes, &in.n_spans);
     ru_status st = ru_chan_send(c->opt.chan, &in, now, &lane->xfer[step]);
     c->stats.sent_bytes += st == RU_OK ? bytes : 0;
     return accepted(c, lane, step, st, now);
@@ -202,24 +202,27 @@ static bool start(ru_coll *c, rui_coll_lane *lane, uint32_t step, ru_time now)
     lane->state[step] |= RUI_STEP_FREE;
     bool moves = x->kind == RU_COLL_SEND || ru_coll_step_receives(x);
     if (moves && bytes == 0) {
-        step_done(c, lane, step);
+        rui_coll_step_done(c, lane, step);
         return true;
     }
     if (x->kind == RU_COLL_SEND && !is_open_there(c, lane, step)) {
         lane->held[lane->n_held++] = step;
         return true;
     }
+    if (moves && rui_coll_is_near(c, x->peer)) {
+        return rui_coll_near_start(c, lane, step, now);
+    }
     if (x->kind == RU_COLL_SEND) {
         return send(c, lane, step, bytes, now);
     }
     if (x->kind == RU_COLL_RECV) {
         uint32_t n;
-        const ru_span *spans = spans_of(c, lane, step, bytes, &n);
+        const ru_span *spans = rui_coll_spans_of(c, lane, step, bytes, &n);
         return post(c, lane, step, spans, n, now);
     }
     if (!moves || (lane->state[step] & RUI_STEP_ARRIVED) != 0) {
         rui_coll_apply(c, lane, step);
-        step_done(c, lane, step);
+        rui_coll_step_done(c, lane, step);
     }
     return true;
 }
@@ -233,7 +236,8 @@ static bool post_scratch(ru_coll *c, rui_coll_lane *lane, ru_time now)
     const rui_coll_shape *shape = c->runs[lane->batch].shape;
     for (; lane->post_at < shape->n; lane->post_at++) {
         uint32_t i = lane->post_at;
-        if (!rui_coll_in_scratch(&shape->steps[i]) || lane->one[i].size_bytes == 0) {
+        bool comes = rui_coll_in_scratch(&shape->steps[i]) && lane->one[i].size_bytes > 0;
+        if (!comes || rui_coll_is_near(c, shape->steps[i].peer)) {
             continue;
         }
         if (!post(c, lane, i, &lane->one[i], 1, now)) {
@@ -243,7 +247,13 @@ static bool post_scratch(ru_coll *c, rui_coll_lane *lane, ru_time now)
     return true;
 }
 
-enum { WORD_BYTES = 16 };
+void rui_coll_word_begin(const ru_coll *c, const rui_coll_lane *lane, ru_wire_out *w)
+{
+    ru_wire_put_u32(w, c->opt.epoch);
+    ru_wire_put_u32(w, lane->batch);
+    ru_wire_put_u32(w, lane->index);
+    ru_wire_put_u32(w, lane->run);
+}
 
 /* Tell those who will send that this run is open. */
 static bool tell_open(ru_coll *c, rui_coll_lane *lane, ru_time now)
@@ -253,22 +263,19 @@ static bool tell_open(ru_coll *c, rui_coll_lane *lane, ru_time now)
     if (is_open_untold(c, lane) || (run->late && !lane->begun)) {
         return true;
     }
-    uint8_t buf[WORD_BYTES];
+    uint8_t buf[RUI_COLL_WORD_BYTES];
     ru_wire_out w = ru_wire_out_into(buf, sizeof buf);
-    ru_wire_put_u32(&w, c->opt.epoch);
-    ru_wire_put_u32(&w, lane->batch);
-    ru_wire_put_u32(&w, lane->index);
-    ru_wire_put_u32(&w, lane->run);
+    rui_coll_word_begin(c, lane, &w);
     for (; lane->tell_at < shape->n_in; lane->tell_at++) {
         uint32_t peer = shape->in[lane->tell_at];
         ru_status st =
             ru_chan_message(c->opt.chan, c->opt.nodes[peer], RU_COLL_WHAT, buf, sizeof buf, now);
         if (st == RU_E_LIMIT && c->in_flight > 0) {
-            stall(c, lane);
+            rui_coll_stall(c, lane);
             return false;
         }
         if (st != RU_OK) {
-            die(c, peer, st, now);
+            rui_coll_die(c, peer, st, now);
             return false;
         }
     }
@@ -284,7 +291,7 @@ static uint32_t run_of(const ru_coll *c, const rui_coll_lane *lane, uint32_t chu
 }
 
 /* Get ready for a chunk: what will be added may come from now on. */
-static void lane_open(ru_coll *c, rui_coll_lane *lane, uint32_t chunk, uint32_t iter)
+void rui_coll_lane_open(ru_coll *c, rui_coll_lane *lane, uint32_t chunk, uint32_t iter)
 {
     const rui_coll_run *run = &c->runs[lane->batch];
     const rui_coll_shape *shape = run->shape;
@@ -305,7 +312,8 @@ static void lane_open(ru_coll *c, rui_coll_lane *lane, uint32_t chunk, uint32_t 
         lane->one[i] = (ru_span){.data = c->opt.counted ? NULL : lane->scratch + off,
                                  .size_bytes = rui_coll_step_bytes(c, lane, i)};
     }
-    enqueue(c, lane);
+    rui_coll_near_open(c, lane);
+    rui_coll_enqueue(c, lane);
 }
 
 static void lane_begin(ru_coll *c, rui_coll_lane *lane)
@@ -318,7 +326,7 @@ static void lane_begin(ru_coll *c, rui_coll_lane *lane)
             make_ready(lane, shape, i);
         }
     }
-    enqueue(c, lane);
+    rui_coll_enqueue(c, lane);
 }
 
 /* All steps of the chunk are done: the next chunk of this lane, or the next iteration. */
@@ -328,11 +336,11 @@ static void lane_end(ru_coll *c, rui_coll_lane *lane, ru_time now)
     uint32_t next = lane->chunk + run->n_lanes, iter = lane->iter;
     run->chunks_done++;
     if (next < run->n_chunks) {
-        lane_open(c, lane, next, iter);
+        rui_coll_lane_open(c, lane, next, iter);
         lane_begin(c, lane);
     } else {
         lane->jumped = false;
-        lane_open(c, lane, lane->first, iter + run->sets);
+        rui_coll_lane_open(c, lane, lane->first, iter + run->sets);
     }
     if (run->chunks_done == run->n_chunks) {
         run->began = false;
@@ -341,12 +349,9 @@ static void lane_end(ru_coll *c, rui_coll_lane *lane, ru_time now)
     }
 }
 
-static void lane_work(ru_coll *c, rui_coll_lane *lane, ru_time now)
+/* As far as its steps go. */
+static void lane_steps(ru_coll *c, rui_coll_lane *lane, ru_time now)
 {
-    lane->queued = false;
-    if (!post_scratch(c, lane, now) || !tell_open(c, lane, now) || !lane->begun) {
-        return;
-    }
     uint32_t n = c->runs[lane->batch].shape->n;
     while (lane->head != lane->tail && !c->dead) {
         if (!start(c, lane, lane->ready[lane->head % n], now)) {
@@ -354,12 +359,26 @@ static void lane_work(ru_coll *c, rui_coll_lane *lane, ru_time now)
         }
         lane->head++;
     }
-    if (lane->left == 0 && !c->dead) {
+}
+
+static void lane_work(ru_coll *c, rui_coll_lane *lane, ru_time now)
+{
+    lane->queued = false;
+    if (!post_scratch(c, lane, now) || !tell_open(c, lane, now)) {
+        return;
+    }
+    if (lane->begun) {
+        lane_steps(c, lane, now);
+    }
+    if (!c->dead) {
+        rui_coll_near_keep(c, lane, now);
+    }
+    if (lane->begun && lane->left == 0 && !c->dead) {
         lane_end(c, lane, now);
     }
 }
 
-static void drain(ru_coll *c, ru_time now)
+void rui_coll_drain(ru_coll *c, ru_time now)
 {
     if (c->draining) {
         return;
@@ -375,11 +394,11 @@ static void drain(ru_coll *c, ru_time now)
 }
 
 /* A transfer ended: those that found no room try again. */
-static void unstall(ru_coll *c)
+void rui_coll_unstall(ru_coll *c)
 {
     for (uint32_t k = 0; k < c->n_stalled; k++) {
         c->lanes[c->stalled[k]].stalled = false;
-        enqueue(c, &c->lanes[c->stalled[k]]);
+        rui_coll_enqueue(c, &c->lanes[c->stalled[k]]);
     }
     c->n_stalled = 0;
 }
@@ -396,10 +415,10 @@ void ru_coll_sent(ru_coll *c, uint64_t cookie, ru_time now)
     }
     lane->xfer[step] = (ru_xfer_id){0};
     c->in_flight--;
-    step_done(c, lane, step);
-    enqueue(c, lane);
-    unstall(c);
-    drain(c, now);
+    rui_coll_step_done(c, lane, step);
+    rui_coll_enqueue(c, lane);
+    rui_coll_unstall(c);
+    rui_coll_drain(c, now);
 }
 
 void ru_coll_arrived(ru_coll *c, uint64_t cookie, ru_time now)
@@ -417,11 +436,11 @@ void ru_coll_arrived(ru_coll *c, uint64_t cookie, ru_time now)
         if (scratch) {
             rui_coll_apply(c, lane, step);
         }
-        step_done(c, lane, step);
-        enqueue(c, lane);
+        rui_coll_step_done(c, lane, step);
+        rui_coll_enqueue(c, lane);
     }
-    unstall(c);
-    drain(c, now);
+    rui_coll_unstall(c);
+    rui_coll_drain(c, now);
 }
 
 void ru_coll_xfer_failed(ru_coll *c, uint64_t cookie, ru_status why, ru_time now)
@@ -430,7 +449,7 @@ void ru_coll_xfer_failed(ru_coll *c, uint64_t cookie, ru_status why, ru_time now
     rui_coll_lane *lane = lane_of(c, cookie, &step);
     if (!c->dead && !c->closed) {
         lane->xfer[step] = (ru_xfer_id){0};
-        die(c, c->runs[lane->batch].shape->steps[step].peer, why, now);
+        rui_coll_die(c, c->runs[lane->batch].shape->steps[step].peer, why, now);
     }
 }
 
@@ -439,12 +458,16 @@ void ru_coll_heard(ru_coll *c, ru_node_id from, const void *data, int64_t size_b
     ru_wire_in w = ru_wire_in_from(data, size_bytes);
     uint32_t epoch = ru_wire_u32(&w), batch = ru_wire_u32(&w), index = ru_wire_u32(&w);
     uint32_t number = ru_wire_u32(&w);
-    if (w.bad || ru_wire_left(&w) != 0 || epoch != c->opt.epoch || batch >= c->opt.n_batches ||
+    if (w.bad || epoch != c->opt.epoch || batch >= c->opt.n_batches ||
         index >= c->runs[batch].n_lanes * c->runs[batch].sets || c->dead || c->closed) {
         return;
     }
     const rui_coll_shape *shape = c->runs[batch].shape;
     rui_coll_lane *lane = &c->lanes[c->runs[batch].lane + index];
+    if (ru_wire_left(&w) != 0) {
+        rui_coll_near_heard(c, lane, from, number, &w, now);
+        return;
+    }
     for (uint32_t o = 0; o < shape->n_out; o++) {
         if (ru_node_is(c->opt.nodes[shape->out[o]], from) &&
             (int32_t)(number - lane->opened[o]) > 0) {
@@ -455,8 +478,8 @@ void ru_coll_heard(ru_coll *c, ru_node_id from, const void *data, int64_t size_b
         make_ready(lane, shape, lane->held[k]);
     }
     lane->n_held = 0;
-    enqueue(c, lane);
-    drain(c, now);
+    rui_coll_enqueue(c, lane);
+    rui_coll_drain(c, now);
 }
 
 /* -- the user's side ------------------------------------------------------------------------------
@@ -519,7 +542,7 @@ static void reopen(ru_coll *c, rui_coll_run *run, uint32_t iter, ru_time now)
                 ru_chan_unpost(c->opt.chan, id, now);
             }
         }
-        lane_open(c, lane, lane->first, iter);
+        rui_coll_lane_open(c, lane, lane->first, iter);
     }
 }
 
@@ -536,6 +559,7 @@ ru_status ru_coll_begin(ru_coll *c, uint32_t batch, uint32_t iter, const ru_span
                        iter, run->iter, run->began ? ", which is under way" : "");
     }
     RU_TRY(check_spans(c, batch, spans, n_spans, err));
+    RU_TRY(rui_coll_near_check(c, run, spans, n_spans, err));
     if (n_spans > run->spans_cap) {
         RU_TRY(grow_spans(c, run, n_spans, err));
     }
@@ -550,7 +574,7 @@ ru_status ru_coll_begin(ru_coll *c, uint32_t batch, uint32_t iter, const ru_span
     for (uint32_t l = 0; l < run->n_lanes; l++) {
         lane_begin(c, lane_for(c, run, iter, l));
     }
-    drain(c, now);
+    rui_coll_drain(c, now);
     return RU_OK;
 }
 
@@ -593,174 +617,4 @@ bool ru_coll_waits_for(const ru_coll *c, ru_node_id *peer, uint32_t *n_batches)
         }
     }
     return found;
-}
-
-/* -- opening --------------------------------------------------------------------------------------
- */
-
-static ru_status check_batch(const ru_coll_options *opt, uint32_t b, ru_err *err)
-{
-    const ru_coll_batch *x = &opt->batches[b];
-    const ru_coll_schedule *s = opt->schedules[b];
-    bool sums =
-        x->op == RU_COLL_ALL_REDUCE || x->op == RU_COLL_REDUCE_SCATTER || x->op == RU_COLL_REDUCE;
-    bool types = sums ? x->dtype == RU_F32 || x->dtype == RU_BF16 : ru_dtype_bytes(x->dtype) > 0;
-    bool fits =
-        s->op == x->op && s->algo == x->algo && s->n_ranks == opt->n_ranks && s->root == x->root;
-    if (!fits || x->n < 0 || x->chunk_bytes < 0 || (!types && x->op != RU_COLL_BARRIER) ||
-        (uint32_t)x->class >= RU_CLASS_COUNT) {
-        return RU_FAIL(err, RU_E_ARG,
-                       "batch %u: %s by %s of %lld %s does not fit its schedule: %s by %s, "
-                       "%u ranks of %u",
-                       b, ru_coll_op_name(x->op), ru_coll_algo_name(x->algo), (long long)x->n,
-                       ru_dtype_name(x->dtype), ru_coll_op_name(s->op), ru_coll_algo_name(s->algo),
-                       s->n_ranks, opt->n_ranks);
-    }
-    return RU_OK;
-}
-
-static ru_status find_shape(ru_coll *c, uint32_t b, const rui_coll_shape **out, ru_err *err)
-{
-    const ru_coll_schedule *s = c->opt.schedules[b];
-    for (uint32_t k = 0; k < c->n_shapes; k++) {
-        if (c->shapes[k].schedule == s) {
-            *out = &c->shapes[k];
-            return RU_OK;
-        }
-    }
-    rui_coll_shape *shape = &c->shapes[c->n_shapes];
-    bool by_block = rui_coll_by_block(s->op);
-    RU_TRY(rui_coll_shape_make(shape, s, c->opt.rank, by_block, c->arena, err));
-    c->n_shapes++;
-    *out = shape;
-    return RU_OK;
-}
-
-static int64_t round_up(int64_t x, int64_t to)
-{
-    return (x + to - 1) / to * to;
-}
-
-static int64_t divide_up(int64_t a, int64_t b)
-{
-    return (a + b - 1) / b;
-}
-
-/* Chunks, lanes and sizes of a batch. */
-static ru_status open_run(ru_coll *c, uint32_t b, ru_err *err)
-{
-    rui_coll_run *run = &c->runs[b];
-    RU_TRY(check_batch(&c->opt, b, err));
-    *run = (rui_coll_run){.batch = &c->opt.batches[b], .lane = c->n_lanes};
-    RU_TRY(find_shape(c, b, &run->shape, err));
-    bool barrier = run->batch->op == RU_COLL_BARRIER;
-    run->elem_bytes = barrier ? 1 : ru_dtype_bytes(run->batch->dtype);
-    int64_t bytes = run->batch->n * run->elem_bytes, most = INT64_C(1)
-                                                            << (24 - run->shape->tag_bits);
-    int64_t n = run->batch->chunk_bytes > 0 ? divide_up(bytes, run->batch->chunk_bytes) : 1;
-    n = n < 1 || barrier ? 1 : n;
-    run->n_chunks = (uint32_t)(n < most ? n : most);
-    run->n_lanes = run->batch->depth > 0 && run->batch->depth < run->n_chunks ? run->batch->depth
-                                                                              : run->n_chunks;
-    run->by_block = rui_coll_by_block(run->batch->op);
-    run->late = run->batch->op == RU_COLL_BROADCAST || run->batch->op == RU_COLL_ALL_GATHER ||
-                run->batch->op == RU_COLL_ALL_TO_ALL;
-    int64_t block =
-        divide_up(divide_up(run->batch->n, run->n_chunks), run->shape->schedule->n_blocks);
-    if (run->by_block) {
-        block = divide_up(divide_up(run->batch->n, run->shape->schedule->n_blocks), run->n_chunks);
-    }
-    run->stride_bytes = round_up(block * run->elem_bytes, RUI_COLL_ALIGN);
-    run->spans_cap = c->opt.spans_max > 0 ? c->opt.spans_max : 8;
-    bool all = run->batch->op == RU_COLL_ALL_REDUCE || run->batch->op == RU_COLL_BARRIER;
-    bool once = run->n_chunks == run->n_lanes && bytes <= RUI_COLL_TWIN_BYTES;
-    run->sets = all && once && !c->opt.apart ? 2 : 1;
-    c->n_lanes += run->n_lanes * run->sets;
-    if (c->n_lanes > RUI_COLL_LANES_MAX) {
-        return RU_FAIL(err, RU_E_LIMIT, "more than %d chunks in flight: lower the depth",
-                       RUI_COLL_LANES_MAX);
-    }
-    return RU_OK;
-}
-
-static ru_status open_lane(ru_coll *c, uint32_t batch, uint32_t index, ru_err *err)
-{
-    const rui_coll_run *run = &c->runs[batch];
-    const rui_coll_shape *shape = run->shape;
-    rui_coll_lane *lane = &c->lanes[run->lane + index];
-    bool barrier = run->batch->op == RU_COLL_BARRIER;
-    int64_t scratch = barrier ? shape->n : (int64_t)shape->units * run->stride_bytes;
-    *lane = (rui_coll_lane){.batch = batch, .index = index, .first = index % run->n_lanes};
-    lane->waits = RU_NEW(c->arena, uint32_t, shape->n);
-    lane->state = RU_NEW(c->arena, uint8_t, shape->n);
-    lane->xfer = RU_NEW(c->arena, ru_xfer_id, shape->n);
-    lane->ready = RU_NEW(c->arena, uint32_t, shape->n);
-    lane->one = RU_NEW(c->arena, ru_span, shape->n);
-    lane->held = RU_NEW(c->arena, uint32_t, shape->n);
-    lane->opened = RU_NEW(c->arena, uint32_t, shape->n_out);
-    bool room = lane->held != NULL && lane->opened != NULL && lane->waits != NULL &&
-                lane->state != NULL && lane->xfer != NULL && lane->ready != NULL &&
-                lane->one != NULL;
-    if (room && !c->opt.counted) {
-        lane->scratch = barrier ? RU_NEW(c->arena, uint8_t, scratch)
-                                : ru_arena_alloc(c->arena, scratch, RUI_COLL_ALIGN);
-        lane->spans = RU_NEW(c->arena, ru_span, (int64_t)run->spans_cap + shape->n_cuts);
-        lane->cut_at = RU_NEW(c->arena, uint32_t, shape->n_cuts);
-        room = lane->scratch != NULL && lane->spans != NULL && lane->cut_at != NULL;
-        c->size.scratch_bytes += scratch;
-    }
-    c->size.slots += shape->n_recv;
-    c->size.streams += shape->n_send;
-    if (!room) {
-        return RU_FAIL(err, RU_E_MEM, "no memory for %s of batch %u: %lld bytes of scratch a lane",
-                       ru_coll_op_name(run->batch->op), batch, (long long)scratch);
-    }
-    return RU_OK;
-}
-
-static ru_status open_all(ru_coll *c, ru_err *err)
-{
-    for (uint32_t b = 0; b < c->opt.n_batches; b++) {
-        RU_TRY(open_run(c, b, err));
-    }
-    c->lanes = RU_NEW(c->arena, rui_coll_lane, c->n_lanes);
-    c->queue = RU_NEW(c->arena, uint32_t, c->n_lanes);
-    c->stalled = RU_NEW(c->arena, uint32_t, c->n_lanes);
-    if (c->lanes == NULL || c->queue == NULL || c->stalled == NULL) {
-        return RU_FAIL(err, RU_E_MEM, "no memory for %u chunks in flight", c->n_lanes);
-    }
-    for (uint32_t b = 0; b < c->opt.n_batches; b++) {
-        for (uint32_t l = 0; l < c->runs[b].n_lanes * c->runs[b].sets; l++) {
-            RU_TRY(open_lane(c, b, l, err));
-        }
-    }
-    return RU_OK;
-}
-
-ru_status ru_coll_open(const ru_coll_options *opt, const ru_coll_user *user, ru_arena *arena,
-                       ru_coll **out, ru_err *err)
-{
-    if (opt->n_ranks < 1 || opt->n_ranks > RU_COLL_RANKS_MAX || opt->rank >= opt->n_ranks ||
-        opt->n_batches > RU_COLL_BATCHES_MAX) {
-        return RU_FAIL(err, RU_E_ARG, "a group of rank %u of %u with %u batches", opt->rank,
-                       opt->n_ranks, opt->n_batches);
-    }
-    ru_coll *c = RU_NEW(arena, ru_coll, 1);
-    if (c == NULL) {
-        return RU_FAIL(err, RU_E_MEM, "no memory for a group of %u", opt->n_ranks);
-    }
-    *c = (ru_coll){.opt = *opt, .user = *user, .arena = arena};
-    c->shapes = RU_NEW(arena, rui_coll_shape, opt->n_batches);
-    c->runs = RU_NEW(arena, rui_coll_run, opt->n_batches);
-    if (c->shapes == NULL || c->runs == NULL) {
-        return RU_FAIL(err, RU_E_MEM, "no memory for %u batches", opt->n_batches);
-    }
-    RU_TRY(open_all(c, err));
-    for (uint32_t l = 0; l < c->n_lanes; l++) {
-        const rui_coll_lane *lane = &c->lanes[l];
-        uint32_t set = lane->index / c->runs[lane->batch].n_lanes;
-        lane_open(c, &c->lanes[l], lane->first, opt->iter_first + set);
-    }
-    *out = c;
-    return RU_OK;
 }

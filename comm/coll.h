@@ -23,6 +23,10 @@
  * that no connection is ever held up by bytes that wait for others behind them. The first chunk
  * after open needs no such word.
  *
+ * Members of one host (`near`): a send says where its bytes lie, the other adds or copies them out
+ * of there when the turn of its step comes, and says so; then the send is done. Nobody writes into
+ * the memory of another one.
+ *
  * Streams are named epoch 24 bits | batch 16 | chunk and tag 24; the iteration is the stream's
  * iter. Batches up to RU_COLL_BATCHES_MAX leave 0xffff of the batch bits to others.
  *
@@ -80,6 +84,10 @@ typedef struct ru_coll_options {
     uint32_t spans_max;  /* of one begin; 0: 8 */
     bool apart; /* the owner promises that nobody begins an iteration before everybody is done with
                    the last one: spares the words between iterations */
+    /* [n_ranks] memory of the members of this host as it is mapped here, its own too; size 0: of
+     * another host, reached by the channel. NULL: all are. Who is near is near both ways. Then the
+     * spans of a begin lie inside of the own memory. View until the group is closed. */
+    const ru_span *near;
     bool counted; /* simulator: buffers are NULL, bytes are only counted */
 } ru_coll_options;
 

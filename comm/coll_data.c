@@ -129,3 +129,63 @@ void rui_coll_apply(ru_coll *c, rui_coll_lane *lane, uint32_t step)
         break;
     }
 }
+
+/* Theirs (pieces as they lie in the other's memory) into mine (pieces as they lie here): copied, or
+ * added. Both are as many bytes, in whole elements. */
+static void merge(ru_dtype dtype, const ru_span *mine, const ru_span *theirs, int64_t bytes,
+                  bool copy, bool before)
+{
+    int64_t at = 0, from = 0, elem = ru_dtype_bytes(dtype);
+    while (bytes > 0) {
+        int64_t n = mine->size_bytes - at, m = theirs->size_bytes - from;
+        if (n == 0 || m == 0) {
+            mine += n == 0 ? 1 : 0;
+            at = n == 0 ? 0 : at;
+            theirs += m == 0 ? 1 : 0;
+            from = m == 0 ? 0 : from;
+            continue;
+        }
+        n = n < m ? n : m;
+        uint8_t *to = (uint8_t *)mine->data + at;
+        const uint8_t *source = (const uint8_t *)theirs->data + from;
+        if (copy) {
+            memcpy(to, source, (size_t)n);
+        } else {
+            ru_coll_add(dtype, to, source, n / elem, before);
+        }
+        at += n;
+        from += n;
+        bytes -= n;
+    }
+}
+
+void rui_coll_keep_near(const ru_coll *c, rui_coll_lane *lane, uint32_t step)
+{
+    const ru_coll_batch *batch = c->runs[lane->batch].batch;
+    if (!c->opt.counted && batch->op != RU_COLL_BARRIER) {
+        merge(batch->dtype, &lane->one[step], lane->here[step].spans, lane->one[step].size_bytes,
+              true, false);
+    }
+}
+
+void rui_coll_apply_near(ru_coll *c, rui_coll_lane *lane, uint32_t step)
+{
+    const rui_coll_run *run = &c->runs[lane->batch];
+    const ru_coll_step *x = &run->shape->steps[step];
+    int64_t bytes = rui_coll_step_bytes(c, lane, step);
+    uint32_t aside = run->shape->aside_of[step];
+    bool copy = x->kind == RU_COLL_RECV || (x->kind == RU_COLL_RECV_ASIDE && aside == step);
+    if (run->batch->op == RU_COLL_BARRIER) {
+        return;
+    }
+    c->stats.added_bytes += copy ? 0 : bytes;
+    c->stats.copied_bytes += copy ? bytes : 0;
+    if (c->opt.counted) {
+        return;
+    }
+    uint32_t n;
+    const ru_span *mine = x->kind == RU_COLL_RECV_ASIDE
+                              ? &lane->one[aside]
+                              : rui_coll_spans_of(c, lane, step, bytes, &n);
+    merge(run->batch->dtype, mine, lane->here[step].spans, bytes, copy, x->before != 0);
+}

@@ -4,6 +4,9 @@
 #ifndef RU_COMM_COLL_IMPL_H
 #define RU_COMM_COLL_IMPL_H
 
+#include <stddef.h>
+
+#include "base/wire.h"
 #include "comm/coll.h"
 
 enum {
@@ -35,7 +38,22 @@ typedef struct rui_coll_shape {
     uint32_t tag_bits;
 } rui_coll_shape;
 
-enum { RUI_STEP_FREE = 1, RUI_STEP_ARRIVED = 2, RUI_STEP_DONE = 4, RUI_STEP_POSTED = 8 };
+enum { RUI_COLL_WORD_BYTES = 16 }; /* epoch, batch, lane, run */
+
+enum {
+    RUI_STEP_FREE = 1,
+    RUI_STEP_ARRIVED = 2,
+    RUI_STEP_DONE = 4,
+    RUI_STEP_POSTED = 8,
+    RUI_STEP_KEPT = 16
+};
+
+/* What a member of this host said of a step: where the bytes lie that it sends. */
+typedef struct rui_coll_here {
+    uint32_t run; /* of the lane; 0: nothing said */
+    uint32_t n_spans;
+    ru_span *spans; /* [spans_max + cuts] in its memory as mapped here */
+} rui_coll_here;
 
 /* One chunk under way. The runs of a lane are numbered over all iterations, from 1 on. */
 typedef struct rui_coll_lane {
@@ -58,8 +76,9 @@ typedef struct rui_coll_lane {
     uint32_t tell_at; /* peers before this one in `in` know that the run is open here */
     ru_span *one;     /* [n steps] scratch of receives */
     uint8_t *scratch;
-    ru_span *spans;   /* the chunk's part of the user's spans, cut at `cuts` */
-    uint32_t *cut_at; /* [n_cuts] first span at or after a cut */
+    rui_coll_here *here; /* [n steps] of receives from this host; NULL: there are none */
+    ru_span *spans;      /* the chunk's part of the user's spans, cut at `cuts` */
+    uint32_t *cut_at;    /* [n_cuts] first span at or after a cut */
 } rui_coll_lane;
 
 typedef struct rui_coll_run {
@@ -97,6 +116,7 @@ struct ru_coll {
     uint32_t n_stalled; /* lanes that wait for room in the channel */
     uint32_t *stalled;  /* [n_lanes] */
     bool draining, dead, closed;
+    uint8_t *word; /* [RU_CHAN_MESSAGE_MAX] of coll_near.c */
     ru_coll_stats stats;
     ru_coll_size size;
 };
@@ -111,6 +131,41 @@ void rui_coll_lane_cut(const ru_coll *c, rui_coll_lane *lane);
 /* Bytes of the blocks of step i in the lane's chunk. */
 int64_t rui_coll_step_bytes(const ru_coll *c, const rui_coll_lane *lane, uint32_t step);
 
+/* coll.c */
+void rui_coll_enqueue(ru_coll *c, rui_coll_lane *lane);
+void rui_coll_drain(ru_coll *c, ru_time now);
+void rui_coll_die(ru_coll *c, uint32_t peer, ru_status why, ru_time now);
+void rui_coll_step_done(ru_coll *c, rui_coll_lane *lane, uint32_t step);
+/* Try again when a transfer ended; and: one did. */
+void rui_coll_stall(ru_coll *c, rui_coll_lane *lane);
+void rui_coll_unstall(ru_coll *c);
+/* The user's spans of a step; counted and barrier: bytes only. */
+const ru_span *rui_coll_spans_of(const ru_coll *c, rui_coll_lane *lane, uint32_t step,
+                                 int64_t bytes, uint32_t *n);
+void rui_coll_lane_open(ru_coll *c, rui_coll_lane *lane, uint32_t chunk, uint32_t iter);
+void rui_coll_word_begin(const ru_coll *c, const rui_coll_lane *lane, ru_wire_out *w);
+
+/* coll_near.c */
+static inline bool rui_coll_is_near(const ru_coll *c, uint32_t peer)
+{
+    return c->opt.near != NULL && c->opt.near[peer].size_bytes > 0;
+}
+bool rui_coll_near_lane(ru_coll *c, rui_coll_lane *lane); /* false: no memory */
+void rui_coll_near_open(const ru_coll *c, rui_coll_lane *lane);
+RU_MUST_USE ru_status rui_coll_near_check(const ru_coll *c, const rui_coll_run *run,
+                                          const ru_span *spans, uint32_t n_spans, ru_err *err);
+/* A step whose turn has come; as start() of coll.c. */
+bool rui_coll_near_start(ru_coll *c, rui_coll_lane *lane, uint32_t step, ru_time now);
+void rui_coll_near_heard(ru_coll *c, rui_coll_lane *lane, ru_node_id from, uint32_t run,
+                         ru_wire_in *w, ru_time now);
+
+/* What came before its turn and must not hold up its sender goes into the scratch. */
+void rui_coll_near_keep(ru_coll *c, rui_coll_lane *lane, ru_time now);
+
+/* The data work of a receive from this host, straight out of the other one's memory; and its copy
+ * into the scratch. */
+void rui_coll_keep_near(const ru_coll *c, rui_coll_lane *lane, uint32_t step);
+void rui_coll_apply_near(ru_coll *c, rui_coll_lane *lane, uint32_t step);
 /* The data work of a step: add, fold, place. */
 void rui_coll_apply(ru_coll *c, rui_coll_lane *lane, uint32_t step);
 

@@ -9,7 +9,9 @@
 #include "plan/coll.h"
 #include "test/pipe.h"
 
-enum { RANKS_MAX = 6, BATCHES_MAX = 48, SPANS = 5, ITERS = 4 };
+enum { RANKS_MAX = 6, BATCHES_MAX = 48, SPANS = 5, ITERS = 4, SEGMENT = 4 << 20 };
+
+static const uint16_t host_of[RANKS_MAX] = {0, 1, 0, 1, 2, 2};
 
 typedef struct world world;
 
@@ -22,6 +24,9 @@ typedef struct rank {
     ru_time tick_at;
     uint32_t ups, failed;
     float *data[BATCHES_MAX]; /* [n] */
+    uint8_t *segment;         /* [SEGMENT] what the host shares; data lie in it */
+    int64_t segment_used;
+    ru_span near[RANKS_MAX];
     ru_span spans[BATCHES_MAX][SPANS];
     uint32_t begun[BATCHES_MAX], done[BATCHES_MAX]; /* iterations */
 } rank;
@@ -33,6 +38,7 @@ struct world {
     uint32_t n, n_batches;
     bool counted, whole; /* whole: numbers whose sums are exact */
     bool grants, apart;
+    bool near; /* ranks of one host read each other's memory */
     rank r[RANKS_MAX];
     ru_node_id nodes[RANKS_MAX];
     ru_coll_batch batches[BATCHES_MAX];
@@ -221,6 +227,7 @@ static void open_rank(world *w, uint32_t k)
     r->w = w;
     r->at = k;
     ru_arena_init(&r->arena, 0);
+    r->segment = ru_arena_zalloc(&r->arena, SEGMENT, 64);
     r->node = ru_pipe_node(w->net, address);
     static const uint8_t token[16] = "a shared secret";
     ru_chan_options opt = {.self = {k + 1},
@@ -261,6 +268,11 @@ static void open_group(world *w, uint32_t k)
                            .spans_max = SPANS,
                            .counted = w->counted,
                            .apart = w->apart};
+    for (uint32_t q = 0; q < w->n && w->near; q++) {
+        bool same = host_of[q] == host_of[k];
+        r->near[q] = (ru_span){w->r[q].segment, same ? SEGMENT : 0};
+        opt.near = r->near;
+    }
     ru_coll_user user = {.self = r, .done = on_done, .failed = on_group_failed};
     assert_ok(ru_coll_open(&opt, &user, &r->arena, &r->coll, &err), err);
 }
@@ -329,10 +341,9 @@ static void add_batch(world *w, ru_coll_op op, ru_coll_algo algo, int64_t n)
 {
     ru_coll_schedule *s = RU_NEW(&w->arena, ru_coll_schedule, 1);
     ru_err err;
-    static const uint16_t host[RANKS_MAX] = {0, 1, 0, 1, 2, 2};
     bool rooted = op == RU_COLL_REDUCE || op == RU_COLL_BROADCAST;
     uint32_t root = rooted ? ru_rng_below(&w->rng, w->n) : 0;
-    ru_coll_in in = {.op = op, .algo = algo, .n_ranks = w->n, .root = root, .host = host};
+    ru_coll_in in = {.op = op, .algo = algo, .n_ranks = w->n, .root = root, .host = host_of};
     assert_ok(ru_plan_coll(&in, &w->arena, s, &err), err);
     uint32_t b = w->n_batches++;
     assert_true(b < BATCHES_MAX);
@@ -354,7 +365,9 @@ static void add_batch(world *w, ru_coll_op op, ru_coll_algo algo, int64_t n)
 static void make_buffers(world *w, rank *r, uint32_t b)
 {
     int64_t n = w->batches[b].n, at = 0;
-    r->data[b] = RU_NEW(&r->arena, float, n);
+    r->data[b] = (float *)(void *)(r->segment + r->segment_used);
+    r->segment_used += (4 * n + 63) / 64 * 64;
+    assert_true(r->segment_used <= SEGMENT);
     for (uint32_t k = 0; k < SPANS; k++) {
         int64_t left = n - at;
         int64_t part = k + 1 == SPANS ? left : ru_rng_below(&w->rng, (uint32_t)left + 1);
@@ -450,6 +463,23 @@ static void test_everything_is_summed(void **state)
         ru_coll_stats_get(w.r[0].coll, &s);
         assert_int_equal(s.begun, (uint64_t)w.n_batches * ITERS);
         assert_int_equal(s.done, s.begun);
+        world_close(&w);
+    }
+}
+
+/* Members of a host take each other's bytes out of each other's memory, whatever the schedule. */
+static void test_memory_of_a_host(void **state)
+{
+    (void)state;
+    for (uint32_t k = 0; k < 4 * RANKS_MAX; k++) {
+        world w;
+        world_open(&w, 1 + k % RANKS_MAX, ru_test_seed() + 100 + k, false);
+        w.whole = true;
+        w.near = true;
+        w.apart = k / RANKS_MAX % 2 == 1;
+        w.counted = k / RANKS_MAX == 3;
+        add_all(&w);
+        run(&w);
         world_close(&w);
     }
 }
@@ -589,6 +619,6 @@ static void test_bad_calls(void **state)
 }
 
 RU_TESTS(test_coll_engine, cmocka_unit_test(test_everything_is_summed),
-         cmocka_unit_test(test_grants_and_apart),
+         cmocka_unit_test(test_memory_of_a_host), cmocka_unit_test(test_grants_and_apart),
          cmocka_unit_test(test_bits_do_not_depend_on_timing), cmocka_unit_test(test_counted),
          cmocka_unit_test(test_a_lost_peer_ends_the_group), cmocka_unit_test(test_bad_calls))
