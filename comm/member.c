@@ -686,21 +686,6 @@ void ru_member_step(ru_member *m, const ru_event *ev, ru_effects *fx)
  * -------------------------------------------------------------------------------
  */
 
-const ru_view *ru_member_view(const ru_member *m)
-{
-    return &m->view;
-}
-
-bool ru_member_leads(const ru_member *m)
-{
-    return m->phase == RUI_LEADS;
-}
-
-ru_node_id ru_member_leader(const ru_member *m)
-{
-    return m->lead;
-}
-
 void ru_member_status_set(ru_member *m, const void *blob, int64_t size_bytes, bool now_please,
                           ru_time now, ru_effects *fx)
 {
@@ -714,20 +699,6 @@ void ru_member_status_set(ru_member *m, const void *blob, int64_t size_bytes, bo
     if (now_please && m->phase == RUI_FOLLOWS) {
         beats(m, fx);
     }
-}
-
-const void *ru_member_status_get(const ru_member *m, ru_node_id node, int64_t *size_bytes)
-{
-    if (ru_node_is(node, m->self.node)) {
-        *size_bytes = m->status_bytes;
-        return m->has_status ? m->status : NULL;
-    }
-    const rui_m_peer *p = rui_m_peer_find(m, node);
-    if (p == NULL || !p->has_status) {
-        return NULL;
-    }
-    *size_bytes = p->status_bytes;
-    return rui_m_peer_status(m, p);
 }
 
 void ru_member_leave(ru_member *m, ru_time now, ru_effects *fx)
@@ -775,13 +746,4 @@ void ru_member_heard(ru_member *m, ru_node_id node, ru_time now)
     if (p != NULL && p->up) {
         heard(m, p, NULL);
     }
-}
-
-int64_t ru_member_silent_ns(const ru_member *m, ru_node_id node, ru_time now)
-{
-    if (ru_node_is(node, m->self.node)) {
-        return 0;
-    }
-    const rui_m_peer *p = rui_m_peer_find(m, node);
-    return p == NULL ? INT64_MAX : now.ns - p->heard.ns;
 }

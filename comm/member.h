@@ -123,6 +123,20 @@ void ru_member_wanted_get(const ru_member *m, ru_member_wanted *into);
 void ru_member_install(ru_member *m, const ru_node_id *nodes, uint32_t n, const void *blob,
                        int64_t blob_bytes, ru_time now, ru_effects *fx);
 
+/* What it is about, for people, tests and simulations. */
+typedef struct ru_member_facts {
+    bool asks;    /* wants to take over: waits for promises */
+    bool elect;   /* leads; its first view is not in force yet */
+    bool pending; /* leads; a view is under way */
+    bool adds;    /* ... with new members */
+    bool stuck;   /* no majority has answered for 5 s; a line said so and is repeated */
+    bool sure;    /* was in touch with its leader until the others went: may go on alone */
+    /* The view that it accepted and does not know to be in force: [n] members; n 0: none. */
+    const ru_member_info *next; /* until the next step */
+    uint32_t next_n;
+} ru_member_facts;
+void ru_member_facts_get(ru_member *m, ru_member_facts *into);
+
 /* Any other sign of life of a node (the owner's messages, bulk bytes). */
 void ru_member_heard(ru_member *m, ru_node_id node, ru_time now);
 /* Who is followed now (itself: leads); 0: nobody, while a leader is sought. */

@@ -1,6 +1,7 @@
 /* Inside of membership: state and the calls between its files.
  *
- *   member.c        open, dispatch of events, ticks, what owners ask
+ *   member.c        open, dispatch of events, ticks, what owners ask for
+ *   member_facts.c  what owners may know
  *   member_peer.c   table of peers, ranks, quorums
  *   member_wire.c   messages to bytes and back, every field checked
  *   member_view.c   proposing, accepting, putting in force and telling views
@@ -254,7 +255,8 @@ struct ru_member {
     bool asking;
     uint32_t ballot;
     ru_time seek_since, ask_at;
-    bool stuck_named;
+    ru_time stuck_at;     /* say again who is missing */
+    uint32_t stuck_named; /* so often already */
 
     ru_time hostile_at;
     uint32_t hostile;

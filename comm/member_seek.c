@@ -7,6 +7,10 @@
 
 #include "comm/member_impl.h"
 
+enum { STUCK_NAMES = 3, STUCK_TEXT_MAX = STUCK_NAMES * RUI_WHO_MAX, STUCK_DOUBLES = 4 };
+
+static const int64_t stuck_ns = 5000000000;
+
 static bool is_self(const ru_member *m, ru_node_id node)
 {
     return ru_node_is(node, m->self.node);
@@ -43,7 +47,9 @@ void rui_m_seek_start(ru_member *m, ru_effects *fx, const char *fmt, ...)
     m->phase = RUI_SEEKS;
     m->lead.v = 0;
     m->seek_since = m->ask_at = m->now;
-    m->asking = m->pending = m->elect = m->adopting = m->lead_wait = m->stuck_named = false;
+    m->asking = m->pending = m->elect = m->adopting = m->lead_wait = false;
+    m->stuck_named = 0;
+    m->stuck_at = ru_time_after(m->now, stuck_ns);
     m->beat_now = true;
     ru_fx_log(fx, RU_LOG_WARN, "%s: %s", led ? "this process stops leading" : "no leader", why);
     ru_fx_local(fx, RU_MEMBER_LEADERLESS, led, why, (int64_t)strlen(why) + 1);
@@ -291,25 +297,67 @@ void rui_m_seek_check(ru_member *m, ru_effects *fx)
     }
 }
 
-static void name_stuck(ru_member *m, ru_effects *fx)
+/* Nobody can come back who is missing: all others are gone for certain. */
+static bool alone(const ru_member *m)
 {
-    static const int64_t stuck_ns = 5000000000;
-    if (m->stuck_named || rui_m_since(m, m->seek_since) < stuck_ns) {
-        return;
-    }
-    m->stuck_named = true;
-    char text[RUI_M_WHY_MAX * 2], who[RUI_WHO_MAX];
-    ru_text t = ru_text_into(text, sizeof text);
-    uint32_t missing = 0;
     for (uint32_t i = 0; i < m->view.n; i++) {
-        if (!vote_seeks(m, m->view.at[i].node) && !rui_m_gone(m, m->view.at[i].node)) {
-            ru_text_put(&t, missing++ > 0 ? ", " : "");
-            ru_text_put(&t, rui_m_who(m, m->view.at[i].node, who, sizeof who));
+        if (!is_self(m, m->view.at[i].node) && !rui_m_gone(m, m->view.at[i].node)) {
+            return false;
         }
     }
-    ru_fx_log(fx, RU_LOG_ERROR,
-              "no leader for %.0f s: more than half of %u members must answer; missing: %s",
-              rui_m_seconds(rui_m_since(m, m->seek_since)), m->view.n, text);
+    return true;
+}
+
+/* Members that are not heard: those that might be, or those gone for certain. */
+static uint32_t missing_put(const ru_member *m, bool gone, ru_text *t)
+{
+    char who[RUI_WHO_MAX];
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < m->view.n; i++) {
+        ru_node_id node = m->view.at[i].node;
+        if (vote_seeks(m, node) || rui_m_gone(m, node) != gone) {
+            continue;
+        }
+        if (n < STUCK_NAMES) {
+            ru_text_put(t, n > 0 ? ", " : "");
+            ru_text_put(t, rui_m_who(m, node, who, sizeof who));
+        }
+        n++;
+    }
+    if (n > STUCK_NAMES) {
+        ru_text_putf(t, " and %u more", n - STUCK_NAMES);
+    }
+    return n;
+}
+
+/* No majority: who is missing, since when, and what everybody waits for. At 5 s, then ever less
+ * often. */
+static void name_stuck(ru_member *m, ru_effects *fx)
+{
+    if (m->now.ns < m->stuck_at.ns) {
+        return;
+    }
+    if (alone(m)) {
+        rui_m_out(m, fx,
+                  "all other members are gone, and while it was out of touch they may have gone on "
+                  "with others");
+        return;
+    }
+    int64_t pause_ns =
+        stuck_ns << (m->stuck_named < STUCK_DOUBLES ? m->stuck_named : STUCK_DOUBLES);
+    m->stuck_at = ru_time_after(m->now, pause_ns);
+    m->stuck_named++;
+    char silent_text[STUCK_TEXT_MAX], gone_text[STUCK_TEXT_MAX];
+    ru_text silent_t = ru_text_into(silent_text, sizeof silent_text);
+    ru_text gone_t = ru_text_into(gone_text, sizeof gone_text);
+    uint32_t n_silent = missing_put(m, false, &silent_t), n_gone = missing_put(m, true, &gone_t);
+    ru_fx_log(
+        fx, RU_LOG_ERROR,
+        "no leader for %.0f s: %u of %u members answer, and more than half must (or half with "
+        "the oldest); waits for %s%s%s",
+        rui_m_seconds(rui_m_since(m, m->seek_since)), m->view.n - n_silent - n_gone, m->view.n,
+        n_silent > 0 ? silent_text : "a member that takes over", n_gone > 0 ? "; gone: " : "",
+        gone_text);
 }
 
 void rui_m_seek_tick(ru_member *m, ru_effects *fx)
@@ -323,8 +371,10 @@ void rui_m_seek_tick(ru_member *m, ru_effects *fx)
     if (m->asking) {
         ask(m, fx);
     }
-    name_stuck(m, fx);
     rui_m_seek_check(m, fx);
+    if (m->phase == RUI_SEEKS) {
+        name_stuck(m, fx);
+    }
 }
 
 /* -- messages -------------------------------------------------------------------------------------

@@ -1,0 +1,56 @@
+/* What owners may know of membership. */
+#include <stddef.h>
+
+#include "comm/member_impl.h"
+
+const ru_view *ru_member_view(const ru_member *m)
+{
+    return &m->view;
+}
+
+bool ru_member_leads(const ru_member *m)
+{
+    return m->phase == RUI_LEADS;
+}
+
+ru_node_id ru_member_leader(const ru_member *m)
+{
+    return m->lead;
+}
+
+const void *ru_member_status_get(const ru_member *m, ru_node_id node, int64_t *size_bytes)
+{
+    if (ru_node_is(node, m->self.node)) {
+        *size_bytes = m->status_bytes;
+        return m->has_status ? m->status : NULL;
+    }
+    const rui_m_peer *p = rui_m_peer_find(m, node);
+    if (p == NULL || !p->has_status) {
+        return NULL;
+    }
+    *size_bytes = p->status_bytes;
+    return rui_m_peer_status(m, p);
+}
+
+int64_t ru_member_silent_ns(const ru_member *m, ru_node_id node, ru_time now)
+{
+    if (ru_node_is(node, m->self.node)) {
+        return 0;
+    }
+    const rui_m_peer *p = rui_m_peer_find(m, node);
+    return p == NULL ? INT64_MAX : now.ns - p->heard.ns;
+}
+
+void ru_member_facts_get(ru_member *m, ru_member_facts *into)
+{
+    *into = (ru_member_facts){.asks = m->phase == RUI_SEEKS && m->asking,
+                              .elect = m->phase == RUI_LEADS && m->elect,
+                              .pending = m->phase == RUI_LEADS && m->pending,
+                              .adds = m->phase == RUI_LEADS && m->pending && m->next_adds,
+                              .stuck = m->phase == RUI_SEEKS && m->stuck_named > 0,
+                              .sure = m->sure};
+    if (m->view.epoch > 0 && rui_m_next_decode(m)) {
+        into->next = m->next.at;
+        into->next_n = m->next.n;
+    }
+}
