@@ -508,6 +508,15 @@ static void commit_all(ru_elastic *e, ru_time now, ru_effects *fx)
     }
 }
 
+/* A view that begins with this very step was proposed: somebody died after its DONE, say. It may be
+ * accepted by now, so the step is its own; those who have it done begin it again. */
+static bool view_under_way(const ru_elastic *e)
+{
+    ru_member_facts f;
+    ru_member_facts_get(e->opt.member, &f);
+    return f.pending;
+}
+
 void rui_el_lead_done(ru_elastic *e, ru_node_id from, const rui_el_member *part, int64_t compute_ns,
                       ru_time now, ru_effects *fx)
 {
@@ -520,7 +529,7 @@ void rui_el_lead_done(ru_elastic *e, ru_node_id from, const rui_el_member *part,
     m->part_n = part->part_n;
     e->progress_ns = now.ns;
     measure(e, m, compute_ns);
-    if (++e->n_done == e->v.n) {
+    if (++e->n_done == e->v.n && !view_under_way(e)) {
         commit_all(e, now, fx);
     }
 }
