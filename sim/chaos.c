@@ -13,6 +13,17 @@ bool ru_sim_alive(const ru_sim *s, uint32_t node)
     return s->nodes[node]->alive;
 }
 
+bool ru_sim_vanished(const ru_sim *s, uint32_t node)
+{
+    RU_CHECK(node < s->nodes_n);
+    return s->nodes[node]->vanished;
+}
+
+int64_t ru_sim_overtaken(const ru_sim *s)
+{
+    return s->overtaken;
+}
+
 uint32_t ru_sim_nodes(const ru_sim *s)
 {
     return s->nodes_n;
@@ -147,24 +158,38 @@ void ru_sim_slow_link(ru_sim *s, uint32_t node, double factor)
     s->nodes[node]->slow = factor;
 }
 
-bool rui_sim_operation_fails(ru_sim *s)
+static void tell(ru_sim *s, ru_sim_fault f, uint32_t a, uint32_t b)
 {
-    s->operations++;
-    return s->chaos_on && s->operations == s->chaos.fail_operation;
+    if (s->chaos.told != NULL) {
+        s->chaos.told(s->chaos.told_self, f, a, b, (ru_time){s->now_ns});
+    }
+}
+
+bool rui_sim_operation_fails(ru_sim *s, uint32_t node)
+{
+    if (!s->chaos_on || ++s->operations != s->chaos.fail_operation) {
+        return false;
+    }
+    tell(s, RU_SIM_FAIL, node, node);
+    return true;
 }
 
 /* -- by seed --------------------------------------------------------------------------------------
  */
 
-typedef enum fault { CRASH, VANISH, FREEZE, CUT, SLOW, HALF_OPEN, FAULTS } fault;
-
-static const char *const fault_names[FAULTS] = {"crash", "vanish", "freeze",
-                                                "cut",   "slow",   "half-open"};
-
-static double rate_of(const ru_sim_chaos *c, fault f)
+const char *ru_sim_fault_name(ru_sim_fault f)
 {
-    const double rates[FAULTS] = {c->crash_per_s, c->vanish_per_s, c->freeze_per_s,
-                                  c->cut_per_s,   c->slow_per_s,   c->half_open_per_s};
+    static const char *const names[RU_SIM_FAULTS] = {"crash",   "vanish", "freeze",    "cut",
+                                                     "isolate", "slow",   "half-open", "failure"};
+    RU_CHECK(f < RU_SIM_FAULTS);
+    return names[f];
+}
+
+static double rate_of(const ru_sim_chaos *c, ru_sim_fault f)
+{
+    const double rates[RU_SIM_FAULTS] = {
+        c->crash_per_s,   c->vanish_per_s, c->freeze_per_s,    c->cut_per_s,
+        c->isolate_per_s, c->slow_per_s,   c->half_open_per_s, 0};
     return rates[f];
 }
 
@@ -186,60 +211,63 @@ static void fast_again(void *self, uint64_t arg)
     ru_sim_slow_link(self, (uint32_t)arg, 1);
 }
 
-static void strike(ru_sim *s, fault f, uint32_t a, uint32_t b)
+static void strike(ru_sim *s, ru_sim_fault f, uint32_t a, uint32_t b)
 {
     const ru_sim_chaos *c = &s->chaos;
     uint64_t freeze_max = (uint64_t)(c->freeze_max_ns > 0 ? c->freeze_max_ns : LASTS_NS);
     uint64_t cut_max = (uint64_t)(c->cut_max_ns > 0 ? c->cut_max_ns : LASTS_NS);
     switch (f) {
-    case CRASH:
+    case RU_SIM_CRASH:
         ru_sim_crash(s, a);
         break;
-    case VANISH:
+    case RU_SIM_VANISH:
         ru_sim_vanish(s, a);
         break;
-    case FREEZE:
+    case RU_SIM_FREEZE:
         ru_sim_freeze(s, a, 1 + (int64_t)ru_rng_below_u64(&s->rng, freeze_max));
         break;
-    case CUT:
+    case RU_SIM_CUT:
         ru_sim_cut(s, a, b, 1 + (int64_t)ru_rng_below_u64(&s->rng, cut_max));
         break;
-    case SLOW:
+    case RU_SIM_SLOW:
         ru_sim_slow_link(s, a, ru_rng_uniform(&s->rng, 0.05, 0.9));
         ru_sim_at(
             s,
             (ru_time){s->now_ns + (int64_t)ru_rng_below_u64(&s->rng, (uint64_t)SLOW_LASTS_MAX_NS)},
             fast_again, s, a);
         break;
-    case HALF_OPEN:
+    case RU_SIM_HALF_OPEN:
         ru_sim_half_open(s, a, b);
         break;
-    case FAULTS:
+    case RU_SIM_ISOLATE:
+        ru_sim_cut_node(s, a, 1 + (int64_t)ru_rng_below_u64(&s->rng, cut_max));
+        break;
+    case RU_SIM_FAIL:
+    case RU_SIM_FAULTS:
         break;
     }
 }
 
-static void schedule(ru_sim *s, fault f);
+static void schedule(ru_sim *s, ru_sim_fault f);
 
 static void happen(void *self, uint64_t arg)
 {
     ru_sim *s = self;
-    fault f = (fault)arg;
+    ru_sim_fault f = (ru_sim_fault)arg;
     if (s->chaos.until.ns > 0 && s->now_ns >= s->chaos.until.ns) {
         return;
     }
     uint32_t a = draw_living(s), b = draw_living(s);
-    bool kills = f == CRASH || f == VANISH, pair = f == CUT || f == HALF_OPEN;
+    bool kills = f == RU_SIM_CRASH || f == RU_SIM_VANISH;
+    bool pair = f == RU_SIM_CUT || f == RU_SIM_HALF_OPEN;
     if (a != RUI_SIM_NONE && !(kills && s->alive_n <= s->chaos.keep_alive) && !(pair && a == b)) {
-        if (s->chaos.told != NULL) {
-            s->chaos.told(s->chaos.told_self, fault_names[f], a, b, (ru_time){s->now_ns});
-        }
+        tell(s, f, a, b);
         strike(s, f, a, b);
     }
     schedule(s, f);
 }
 
-static void schedule(ru_sim *s, fault f)
+static void schedule(ru_sim *s, ru_sim_fault f)
 {
     double rate = rate_of(&s->chaos, f);
     if (rate > 0) {
@@ -252,7 +280,7 @@ void ru_sim_chaos_start(ru_sim *s, const ru_sim_chaos *c)
 {
     s->chaos = *c;
     s->chaos_on = true;
-    for (fault f = 0; f < FAULTS; f++) {
+    for (ru_sim_fault f = 0; f < RU_SIM_FAULTS; f++) {
         schedule(s, f);
     }
 }

@@ -116,18 +116,35 @@ void ru_sim_cut_node(ru_sim *s, uint32_t node, int64_t for_ns); /* from everybod
 void ru_sim_half_open(ru_sim *s, uint32_t a, uint32_t b);
 void ru_sim_slow_link(ru_sim *s, uint32_t node, double factor); /* rate * factor, > 0 */
 bool ru_sim_alive(const ru_sim *s, uint32_t node);
+bool ru_sim_vanished(const ru_sim *s, uint32_t node); /* dead, and nobody was told */
+/* Frames so far that reach a node before one that the same sender sent it earlier. */
+int64_t ru_sim_overtaken(const ru_sim *s);
 uint32_t ru_sim_nodes(const ru_sim *s); /* ever added */
+
+typedef enum ru_sim_fault {
+    RU_SIM_CRASH,
+    RU_SIM_VANISH,
+    RU_SIM_FREEZE,
+    RU_SIM_CUT,     /* two nodes */
+    RU_SIM_ISOLATE, /* one from all others */
+    RU_SIM_SLOW,
+    RU_SIM_HALF_OPEN,
+    RU_SIM_FAIL, /* an operation failed */
+    RU_SIM_FAULTS
+} ru_sim_fault;
+const char *ru_sim_fault_name(ru_sim_fault f);
 
 typedef struct ru_sim_chaos {
     /* Mean rates over all nodes; freezes and cuts last up to the longest, by seed. */
-    double crash_per_s, vanish_per_s, freeze_per_s, cut_per_s, slow_per_s, half_open_per_s;
+    double crash_per_s, vanish_per_s, freeze_per_s, cut_per_s, isolate_per_s, slow_per_s,
+        half_open_per_s;
     int64_t freeze_max_ns, cut_max_ns; /* 0: 300 ms */
     int64_t jitter_ns;      /* every frame up to this much later: connections overtake each other */
     uint32_t keep_alive;    /* never kill below this many living nodes */
     int64_t fail_operation; /* the k-th operation of a link (connect, frame) fails; 0: none */
     ru_time until;          /* no fault starts later; ns 0: no end */
-    /* Told of every fault ("crash", node, other); may be NULL. */
-    void (*told)(void *self, const char *what, uint32_t node, uint32_t other, ru_time now);
+    /* Told of every fault just before it happens; other: of a pair. May be NULL. */
+    void (*told)(void *self, ru_sim_fault what, uint32_t node, uint32_t other, ru_time now);
     void *told_self;
 } ru_sim_chaos;
 void ru_sim_chaos_start(ru_sim *s, const ru_sim_chaos *c); /* copied */

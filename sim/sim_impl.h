@@ -114,6 +114,8 @@ typedef struct rui_sim_node {
     ru_sim_nic nic;
     double slow; /* factor on the rate */
     int64_t frozen_until_ns, cut_until_ns;
+    int64_t last_at_ns; /* the frame that left last: when it arrives, and where */
+    uint32_t last_to;   /* + 1; 0: none left yet */
     rui_sim_port port[RUI_SIM_PORTS];
     ru_sim_node_stats stats;
 } rui_sim_node;
@@ -153,7 +155,7 @@ struct ru_sim {
     ru_sim_dev *devs; /* list */
     ru_sim_chaos chaos;
     bool chaos_on;
-    int64_t operations;
+    int64_t operations, overtaken;
 };
 
 /* vtime.c */
@@ -206,7 +208,7 @@ void rui_sim_thaw(ru_sim *s, uint32_t node);
 
 /* chaos.c */
 int64_t rui_sim_cut_until_ns(const ru_sim *s, uint32_t a, uint32_t b); /* 0: not cut */
-bool rui_sim_operation_fails(ru_sim *s);
+bool rui_sim_operation_fails(ru_sim *s, uint32_t node);
 
 /* vdev.c */
 void rui_sim_devs_free(ru_sim *s);

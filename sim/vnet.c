@@ -538,7 +538,7 @@ static ru_status link_connect(void *self, const char *address, ru_link_class cla
         return RU_FAIL(err, RU_E_ARG, "'%s' is no address of the form host:port",
                        address != NULL ? address : "");
     }
-    if (rui_sim_operation_fails(s)) {
+    if (rui_sim_operation_fails(s, n->index)) {
         return RU_FAIL(err, RU_E_LIMIT, "the operation fails, as asked for");
     }
     uint32_t conn = rui_sim_conn_new(s);

@@ -472,7 +472,7 @@ static void left(void *self, uint64_t arg)
         return;
     }
     rui_sim_frame note = *f; /* the frame may be gone after travelling */
-    bool fails = rui_sim_operation_fails(s);
+    bool fails = rui_sim_operation_fails(s, e->node);
     if (e->state == RUI_SIM_END_DEAF || fails) {
         rui_sim_frame_free(s, frame);
     } else {
@@ -608,5 +608,9 @@ void rui_sim_travel(ru_sim *s, uint32_t frame)
         at_ns = to->in_order_ns;
     }
     to->in_order_ns = at_ns;
+    rui_sim_node *n = s->nodes[from->node];
+    s->overtaken += n->last_to == to->node + 1 && at_ns < n->last_at_ns ? 1 : 0;
+    n->last_to = to->node + 1;
+    n->last_at_ns = at_ns;
     ru_sim_at(s, (ru_time){at_ns}, at_door, s, frame);
 }

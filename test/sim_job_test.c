@@ -27,15 +27,55 @@ static void an_undisturbed_job_gives_what_one_process_gives(void **state)
     }
 }
 
+static void run_seed(uint64_t seed, ru_sim_job_result *r)
+{
+    ru_sim_job job;
+    ru_err err = {0};
+    ru_sim_job_draw(seed, &job);
+    assert_ok(ru_sim_job_run(&job, r, &err), err);
+}
+
 static void faults_by_seed_break_nothing(void **state)
 {
     (void)state;
     for (uint64_t seed = 0; seed < 40; seed++) {
-        ru_sim_job job;
+        ru_sim_job_result r;
+        run_seed(seed, &r);
+    }
+}
+
+/* 82: somebody died after its DONE; the step was committed while the view that was to begin with it
+ * was under way. */
+static void seeds_that_once_broke_something(void **state)
+{
+    (void)state;
+    static const uint64_t seeds[] = {82};
+    for (uint32_t k = 0; k < RU_ARRAY_LEN(seeds); k++) {
+        ru_sim_job_result r;
+        run_seed(seeds[k], &r);
+    }
+}
+
+/* The machines of most are lost without a word: nobody may go on, and all say so. The machine of
+ * one of four: the others go on. */
+static void without_a_majority_everybody_says_so(void **state)
+{
+    (void)state;
+    for (uint32_t keep = 1; keep <= 3; keep += 2) {
+        const ru_sim_job job = {.seed = keep,
+                                .founders = 4,
+                                .steps = 40,
+                                .batch = 40,
+                                .sample_ns = 1000000,
+                                .probe_bytes = 1024,
+                                .chaos = {.vanish_per_s = 1000, .keep_alive = keep},
+                                .time_max_ns = INT64_C(60000000000)};
         ru_sim_job_result r;
         ru_err err = {0};
-        ru_sim_job_draw(seed, &job);
         assert_ok(ru_sim_job_run(&job, &r, &err), err);
+        assert_int_equal(r.seen[RU_SIM_SEEN_VANISH], 4 - keep);
+        assert_int_equal(r.seen[RU_SIM_SEEN_NO_MAJORITY], keep == 1 ? 1 : 0);
+        assert_true(keep == 1 ? r.committed < 40 : r.committed == 40);
     }
 }
 
@@ -75,5 +115,8 @@ static void many_workers_move_counted_bytes(void **state)
 }
 
 RU_TESTS(test_sim_job, cmocka_unit_test(an_undisturbed_job_gives_what_one_process_gives),
-         cmocka_unit_test(faults_by_seed_break_nothing), cmocka_unit_test(equal_seeds_run_equally),
+         cmocka_unit_test(faults_by_seed_break_nothing),
+         cmocka_unit_test(seeds_that_once_broke_something),
+         cmocka_unit_test(without_a_majority_everybody_says_so),
+         cmocka_unit_test(equal_seeds_run_equally),
          cmocka_unit_test(many_workers_move_counted_bytes))

@@ -1,15 +1,13 @@
 /* rubato bench sim: speed and memory of the simulator, and elastic jobs with faults by seed. */
-#include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 
-#include "base/str.h"
 #include "env/clock.h"
 #include "env/self.h"
 #include "tool/bench.h"
 #include "tool/sim_job.h"
 
-enum { SEEDS = 10000, SEEDS_QUICK = 300, PENDING = 10000 };
+enum { PENDING = 10000 };
 
 /* -- events ---------------------------------------------------------------------------------------
  */
@@ -109,110 +107,10 @@ static ru_status many(ru_bench *b, uint32_t workers, ru_err *err)
     return RU_OK;
 }
 
-/* -- seeds ----------------------------------------------------------------------------------------
- */
-
-/* One seed, told in full, twice: the same events both times. */
-static ru_status replay(uint64_t seed, ru_err *err)
-{
-    ru_sim_job job;
-    ru_sim_job_result first = {0}, second;
-    ru_sim_job_draw(seed, &job);
-    job.say = true;
-    ru_status st = ru_sim_job_run(&job, &first, err);
-    ru_err again_err;
-    job.say = false;
-    ru_status same = ru_sim_job_run(&job, &second, &again_err);
-    if (same != st || first.hash != second.hash) {
-        return RU_FAIL(err, RU_E_BUG,
-                       "seed %" PRIu64 " gave other events the second time: something depends on "
-                       "more than the seed",
-                       seed);
-    }
-    fprintf(stderr,
-            "seed %" PRIu64 ": %lld events, %.1f ms, hash %016" PRIx64
-            ", %lld steps, %u epochs, %u faults, %u lost, %u joined, %u led, %u expelled\n",
-            seed, (long long)first.events, (double)first.time_ns * 1e-6, first.hash,
-            (long long)first.committed, first.epochs, first.faults, first.lost, first.joined,
-            first.led, first.expelled);
-    return st;
-}
-
-typedef struct tally {
-    double passed, events, faults, expelled, lost, joined, led, redone, repeated;
-} tally;
-
-static ru_status one_seed(uint64_t seed, bool twice, tally *t)
-{
-    ru_sim_job job;
-    ru_sim_job_result r, same;
-    ru_err err;
-    ru_sim_job_draw(seed, &job);
-    ru_status st = ru_sim_job_run(&job, &r, &err);
-    if (st == RU_OK && twice) {
-        st = ru_sim_job_run(&job, &same, &err);
-        t->repeated += st == RU_OK && same.hash == r.hash ? 1 : 0;
-        if (st == RU_OK && same.hash != r.hash) {
-            st =
-                RU_FAIL(&err, RU_E_BUG, "seed %" PRIu64 " gave other events the second time", seed);
-        }
-    }
-    if (st != RU_OK) {
-        fprintf(stderr, "BROKEN: %s\n", err.text);
-        return st;
-    }
-    t->passed++;
-    t->events += (double)r.events;
-    t->faults += r.faults;
-    t->expelled += r.expelled;
-    t->lost += r.lost;
-    t->joined += r.joined;
-    t->led += r.led;
-    t->redone += r.redone;
-    return RU_OK;
-}
-
-static ru_status seeds(ru_bench *b, ru_err *err)
-{
-    uint32_t n = b->quick ? SEEDS_QUICK : SEEDS;
-    tally t = {0};
-    int64_t t0 = ru_clock_cpu_ns();
-    for (uint32_t k = 0; k < n; k++) {
-        (void)one_seed(k, k % 50 == 0, &t);
-    }
-    double seconds = (double)(ru_clock_cpu_ns() - t0) * 1e-9;
-    fprintf(stderr,
-            "%u seeds: %.0f faults, %.0f processes lost, %.0f expelled alive, %.0f joined, %.0f "
-            "new leaders, %.0f steps redone, %.0f events; %.0f of %u seeds run twice were equal\n",
-            n, t.faults, t.lost, t.expelled, t.joined, t.led, t.redone, t.events, t.repeated,
-            (n + 49) / 50);
-    RU_TRY(ru_bench_add(b,
-                        &(ru_bench_row){.name = "seeds of an elastic job, no invariant broken",
-                                        .unit = "seeds",
-                                        .goal = n,
-                                        .ours = ru_bench_stat_of(&t.passed, 1)},
-                        err));
-    RU_TRY(ru_bench_add(b,
-                        &(ru_bench_row){.name = "seeds of an elastic job, time",
-                                        .unit = "s",
-                                        .lower = true,
-                                        .ours = ru_bench_stat_of(&seconds, 1)},
-                        err));
-    return t.passed < n ? RU_FAIL(err, RU_E_BUG, "%.0f of %u seeds broke an invariant",
-                                  (double)n - t.passed, n)
-                        : RU_OK;
-}
-
 ru_status ru_bench_sim(ru_bench *b, ru_err *err)
 {
-    ru_str only = ru_str_c(b->only), number;
-    int64_t seed = 0;
-    if (ru_str_starts(only, "seed:")) {
-        number = ru_str_from(only, 5);
-        if (!ru_str_i64(number, &seed) || seed < 0) {
-            return RU_FAIL(err, RU_E_USAGE, "'%s' names no seed; write --only seed:17", b->only);
-        }
-        return replay((uint64_t)seed, err);
+    if (strncmp(b->only, "seed:", 5) == 0 || strncmp(b->only, "seeds:", 6) == 0) {
+        return ru_bench_seeds(b, err);
     }
     if (ru_bench_wants(b, "events")) {
         RU_TRY(events(b, err));
@@ -226,5 +124,5 @@ ru_status ru_bench_sim(ru_bench *b, ru_err *err)
             RU_TRY(many(b, workers[k], err));
         }
     }
-    return ru_bench_wants(b, "seeds") ? seeds(b, err) : RU_OK;
+    return ru_bench_wants(b, "seeds") ? ru_bench_seeds(b, err) : RU_OK;
 }

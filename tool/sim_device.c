@@ -368,7 +368,9 @@ ru_status rui_simjob_device_open(rui_simjob_node *n, bool holds_state, ru_err *e
     rui_simjob *j = n->job;
     rui_simjob_device *d = &n->device;
     int64_t all = j->opt->counted ? j->n_tensors : j->first[j->n_tensors];
+    double slowest = j->opt->slowest > 0 ? j->opt->slowest : 1;
     *d = (rui_simjob_device){.node = n, .speed = 1};
+    d->speed = slowest < 1 ? ru_rng_uniform(&j->rng, slowest, 1) : 1;
     d->dev = ru_sim_dev_add(j->sim, n->sim, d->speed);
     d->param_ok = RU_NEW(&n->arena, uint8_t, all);
     d->slot_ok = RU_NEW(&n->arena, uint8_t, all);

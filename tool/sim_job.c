@@ -121,14 +121,6 @@ static void leave(void *self, uint64_t arg)
     ru_sim_crash(n->job->sim, n->sim);
 }
 
-static void told(void *self, const char *what, uint32_t node, uint32_t other, ru_time now)
-{
-    (void)now;
-    rui_simjob *j = self;
-    j->result->faults++;
-    rui_simjob_say(j, NULL, "FAULT %s of %u (%u)", what, node, other);
-}
-
 static void committed(rui_simjob_node *n, int64_t step, ru_time now)
 {
     rui_simjob *j = n->job;
@@ -137,18 +129,15 @@ static void committed(rui_simjob_node *n, int64_t step, ru_time now)
                         (long long)step);
     }
     n->committed = step;
+    rui_simjob_check_commit(j, n, now);
     if (j->first_commit_ns == 0) {
         j->first_commit_ns = now.ns;
-    }
-    if (step > j->result->committed) {
-        j->result->committed = step;
-        j->last_commit_ns = now.ns;
     }
     if (!j->chaos_on) {
         j->chaos_on = true;
         ru_sim_chaos c = j->opt->chaos;
         c.until.ns = j->opt->chaos_ns > 0 ? now.ns + j->opt->chaos_ns : 0;
-        c.told = told;
+        c.told = rui_simjob_told;
         c.told_self = j;
         ru_sim_chaos_start(j->sim, &c);
     }
@@ -165,6 +154,7 @@ static void on_news(void *self, const ru_elastic_news *news, ru_time now)
         break;
     case RU_ELASTIC_JOINED:
         j->result->joined++;
+        j->result->seen[RU_SIM_SEEN_JOIN] += j->chaos_on ? 1 : 0; /* not the founders */
         break;
     case RU_ELASTIC_LOST:
         j->result->lost++;
@@ -172,6 +162,7 @@ static void on_news(void *self, const ru_elastic_news *news, ru_time now)
         break;
     case RU_ELASTIC_LED:
         j->result->led++;
+        rui_simjob_see(j, RU_SIM_SEEN_LED);
         rui_simjob_say(j, n, "leads now");
         break;
     case RU_ELASTIC_WORKS:
@@ -217,8 +208,10 @@ static void on_summed(void *self, const ru_elastic_sum *sum)
 
 static void on_log(void *self, int level, const char *line, ru_time now)
 {
-    (void)now;
     const rui_simjob_node *n = self;
+    if (level >= RU_LOG_WARN) {
+        n->job->last_word_ns = now.ns;
+    }
     rui_simjob_say(n->job, n, "log %d: %s", level, line);
 }
 
@@ -236,11 +229,18 @@ static void begin(void *self, uint64_t arg)
     ru_peer_start(n->node, ru_sim_now(n->job->sim));
 }
 
+static uint32_t host_of(const rui_simjob_node *n)
+{
+    uint32_t per_host = n->job->opt->per_host;
+    return n->place / (per_host > 0 ? per_host : 1);
+}
+
 /* What is the same for all processes of a job. */
 static ru_peer_options options_of(rui_simjob_node *n, const ru_link *link, const char *join)
 {
     const rui_simjob *j = n->job;
     ru_node_id id = {ru_rng_u64(&n->job->rng) | 1};
+    n->id = id;
     ru_peer_options o = {.link = *link};
     o.chan = (ru_chan_options){.self = id,
                                .address = n->address,
@@ -258,8 +258,7 @@ static ru_peer_options options_of(rui_simjob_node *n, const ru_link *link, const
     o.member.self.node = id;
     o.member.self.capacity = 1;
     snprintf(o.member.self.address, sizeof o.member.self.address, "%s", n->address);
-    snprintf(o.member.self.host, sizeof o.member.self.host, "host%u",
-             n->index / (j->opt->per_host > 0 ? j->opt->per_host : 1));
+    snprintf(o.member.self.host, sizeof o.member.self.host, "host%u", host_of(n));
     o.elastic = (ru_elastic_options){.device = {rui_simjob_device_ops(), &n->device},
                                      .news = on_news,
                                      .news_self = n,
@@ -274,6 +273,7 @@ static ru_peer_options options_of(rui_simjob_node *n, const ru_link *link, const
                                      .n_state = 2 * j->n_tensors,
                                      .fuse_bytes = j->opt->fuse_bytes,
                                      .deterministic = j->opt->deterministic,
+                                     .probe_bytes = j->opt->probe_bytes,
                                      .counted = j->opt->counted};
     o.timers = (ru_peer_timer_ops){timer_set, timer_off, n};
     o.log = on_log;
@@ -281,17 +281,18 @@ static ru_peer_options options_of(rui_simjob_node *n, const ru_link *link, const
     return o;
 }
 
-static ru_status node_add(rui_simjob *j, const char *join, bool founder, ru_err *err)
+static ru_status node_add(rui_simjob *j, const char *join, bool founder, uint32_t place,
+                          ru_err *err)
 {
     RU_CHECK(j->n < j->n_max);
     rui_simjob_node *n = &j->nodes[j->n];
-    *n = (rui_simjob_node){.job = j, .index = j->n, .founder = founder};
+    *n = (rui_simjob_node){.job = j, .index = j->n, .place = place, .founder = founder};
     j->n++;
     ru_arena_init(&n->arena, 0);
-    snprintf(n->address, sizeof n->address, "10.%u.%u.%u:7", n->index >> 16, n->index >> 8 & 255,
-             n->index & 255);
+    snprintf(n->address, sizeof n->address, "10.%u.%u.%u:7", place >> 16, place >> 8 & 255,
+             place & 255);
     ru_sim_nic nic = j->opt->nic;
-    nic.host = 1 + n->index / (j->opt->per_host > 0 ? j->opt->per_host : 1);
+    nic.host = 1 + host_of(n);
     ru_link link;
     RU_TRY(ru_sim_nic_add(j->sim, n->address, &nic, NULL, &link, &n->sim, err));
     RU_TRY(rui_simjob_device_open(n, founder, err));
@@ -301,6 +302,28 @@ static ru_status node_add(rui_simjob *j, const char *join, bool founder, ru_err 
     rui_simjob_say(j, n, "process with %lld KiB", (long long)n->arena.used_bytes >> 10);
     ru_sim_at_node(j->sim, n->sim, ru_sim_now(j->sim), begin, n, 0);
     return RU_OK;
+}
+
+/* Its own, or that of somebody whose process is over. */
+static uint32_t place_of(rui_simjob *j)
+{
+    uint32_t from = ru_rng_below(&j->rng, j->n), free = j->n;
+    for (uint32_t k = 0; k < j->n && j->opt->returns; k++) {
+        const rui_simjob_node *n = &j->nodes[(from + k) % j->n];
+        if (!ru_sim_alive(j->sim, n->sim) && !ru_sim_vanished(j->sim, n->sim) && free == j->n) {
+            free = n->place;
+        }
+    }
+    for (uint32_t k = 0; k < j->n && free != j->n; k++) { /* nobody else is there by now */
+        const rui_simjob_node *n = &j->nodes[k];
+        if (n->place == free && ru_sim_alive(j->sim, n->sim)) {
+            return j->n;
+        }
+    }
+    if (free != j->n) {
+        rui_simjob_see(j, RU_SIM_SEEN_RETURN);
+    }
+    return free;
 }
 
 /* Somebody comes, by the address of anybody who is in. */
@@ -319,114 +342,12 @@ static void join(void *self, uint64_t arg)
     if (to == NULL || j->n == j->n_max) {
         return;
     }
-    rui_simjob_say(j, NULL, "process %u joins by %u", j->n, to->index);
+    uint32_t place = place_of(j);
+    rui_simjob_say(j, NULL, "process %u joins by %u at 10.%u.%u.%u", j->n, to->index, place >> 16,
+                   place >> 8 & 255, place & 255);
     ru_err err;
-    if (node_add(j, to->address, false, &err) != RU_OK) {
+    if (node_add(j, to->address, false, place, &err) != RU_OK) {
         rui_simjob_fail(j, to, "a process could not be added: %s", err.text);
-    }
-}
-
-/* -- invariants -----------------------------------------------------------------------------------
- */
-
-static void check_view(rui_simjob *j, rui_simjob_node *n)
-{
-    const ru_view *v = ru_member_view(ru_peer_member(n->node));
-    if (v == NULL || v->epoch == n->epoch) {
-        return;
-    }
-    if (v->epoch < n->epoch) {
-        rui_simjob_fail(j, n, "the epoch went back from %u to %u", n->epoch, v->epoch);
-        return;
-    }
-    n->epoch = v->epoch;
-    n->in = true;
-    j->result->epochs = v->epoch > j->result->epochs ? v->epoch : j->result->epochs;
-    uint64_t hash = v->leader.v;
-    for (uint32_t k = 0; k < v->n; k++) {
-        hash = ru_hash_bytes(&v->at[k].node.v, (int64_t)sizeof v->at[k].node.v, hash);
-    }
-    rui_simjob_say(j, n, "view of epoch %u with %u members", v->epoch, v->n);
-    bool fresh;
-    uint64_t *known = ru_map_put_u64(&j->epochs, v->epoch, &fresh);
-    RU_CHECK(known != NULL);
-    if (!fresh && *known != hash) {
-        rui_simjob_fail(j, n, "epoch %u has two leaders or two member lists", v->epoch);
-    }
-    *known = hash;
-}
-
-static ru_status invariant(void *self, ru_time now, ru_err *err)
-{
-    (void)now;
-    rui_simjob *j = self;
-    uint32_t each = j->n < 16 ? j->n : 1;
-    for (uint32_t k = 0; k < each; k++) {
-        rui_simjob_node *n = &j->nodes[j->turn++ % j->n];
-        if (!n->gone && n->node != NULL) {
-            check_view(j, n);
-        }
-    }
-    return j->failed == RU_OK ? RU_OK : RU_FAIL(err, j->failed, "%s", j->failure.text);
-}
-
-/* Does anybody hold the whole state? Without, nobody can go on. */
-static bool state_survives(const rui_simjob *j)
-{
-    for (uint32_t k = 0; k < j->n; k++) {
-        const rui_simjob_node *n = &j->nodes[k];
-        if (ru_sim_alive(j->sim, n->sim) && n->in && rui_simjob_device_full(&n->device)) {
-            return true;
-        }
-    }
-    return false;
-}
-
-/* For people who look for why nothing moves. */
-static void say_all(const rui_simjob *j)
-{
-    char into[64];
-    for (uint32_t k = 0; k < j->n; k++) {
-        const rui_simjob_node *n = &j->nodes[k];
-        if (!n->gone && ru_sim_alive(j->sim, n->sim)) {
-            rui_simjob_say(j, n, "is %s; device phase %d, epoch %u, leads: %d",
-                           ru_elastic_doing(ru_peer_elastic(n->node), into), (int)n->device.phase,
-                           n->epoch, ru_member_leads(ru_peer_member(n->node)) ? 1 : 0);
-        }
-    }
-}
-
-static void check_end(rui_simjob *j)
-{
-    uint32_t done = 0, living = 0;
-    for (uint32_t k = 0; k < j->n; k++) {
-        rui_simjob_node *n = &j->nodes[k];
-        bool finished = n->ended && n->status == RU_OK && n->committed == j->opt->steps;
-        done += finished ? 1 : 0;
-        if (!n->gone && !ru_sim_alive(j->sim, n->sim)) {
-            continue; /* killed */
-        }
-        living++;
-        if (!n->ended && n->in) {
-            say_all(j);
-            rui_simjob_fail(j, n, "it lives and did not end: epoch %u, %lld of %lld steps",
-                            n->epoch, (long long)n->committed, (long long)j->opt->steps);
-            return;
-        }
-        bool stopped = n->ended && n->status != RU_OK && n->in;
-        j->result->expelled += stopped ? 1 : 0;
-        ru_elastic_facts f;
-        ru_elastic_facts_get(ru_peer_elastic(n->node), &f);
-        if (f.samples_lost != 0 || f.samples_repeated != 0) {
-            rui_simjob_fail(j, n, "%lld samples lost, %lld repeated", (long long)f.samples_lost,
-                            (long long)f.samples_repeated);
-            return;
-        }
-        j->result->redone += f.redone;
-    }
-    if (done == 0 && living > 0 && state_survives(j)) {
-        rui_simjob_fail(j, NULL, "nobody did all steps: %lld of %lld were committed",
-                        (long long)j->result->committed, (long long)j->opt->steps);
     }
 }
 
@@ -449,17 +370,6 @@ static void shapes(rui_simjob *j)
     }
 }
 
-static bool all_over(const rui_simjob *j)
-{
-    for (uint32_t k = 0; k < j->n; k++) {
-        const rui_simjob_node *n = &j->nodes[k];
-        if (!n->gone && ru_sim_alive(j->sim, n->sim)) {
-            return false;
-        }
-    }
-    return true;
-}
-
 static ru_status start(rui_simjob *j, ru_err *err)
 {
     const ru_sim_job *o = j->opt;
@@ -467,7 +377,7 @@ static ru_status start(rui_simjob *j, ru_err *err)
                                .nodes_max = j->n_max,
                                .events_max = o->events_max,
                                .halves = !o->counted && o->seed % 2 == 1,
-                               .invariant = invariant,
+                               .invariant = rui_simjob_invariant,
                                .invariant_self = j};
     RU_TRY(ru_sim_open(&so, &j->sim, err));
     RU_TRY(rui_simjob_oracle_open(j, err));
@@ -475,11 +385,15 @@ static ru_status start(rui_simjob *j, ru_err *err)
         j->token[k] = (uint8_t)ru_rng_u32(&j->rng);
     }
     for (uint32_t k = 0; k < o->founders; k++) {
-        RU_TRY(node_add(j, k == 0 ? NULL : j->nodes[0].address, true, err));
+        RU_TRY(node_add(j, k == 0 ? NULL : j->nodes[0].address, true, k, err));
     }
     for (uint32_t k = 0; k < o->joiners; k++) {
         double at = ru_rng_uniform(&j->rng, (double)o->join_from_ns, (double)o->join_to_ns + 1);
         ru_sim_at(j->sim, (ru_time){1 + (int64_t)at}, join, j, k);
+    }
+    for (uint32_t k = 0; k < o->leavers; k++) {
+        double at = ru_rng_uniform(&j->rng, (double)o->join_from_ns, (double)o->join_to_ns + 1);
+        ru_sim_at(j->sim, (ru_time){1 + (int64_t)at}, rui_simjob_leaves, j, k);
     }
     return RU_OK;
 }
@@ -487,12 +401,12 @@ static ru_status start(rui_simjob *j, ru_err *err)
 static ru_status go(rui_simjob *j, ru_err *err)
 {
     int64_t end_ns = j->opt->time_max_ns > 0 ? j->opt->time_max_ns : 60000 * MS;
-    while (!all_over(j) && j->failed == RU_OK && ru_sim_now(j->sim).ns < end_ns) {
+    while (!rui_simjob_over(j) && j->failed == RU_OK && ru_sim_now(j->sim).ns < end_ns) {
         int64_t until_ns = ru_sim_now(j->sim).ns + 100 * MS;
         RU_TRY(ru_sim_run(j->sim, (ru_time){until_ns < end_ns ? until_ns : end_ns}, err));
     }
     if (j->failed == RU_OK) {
-        check_end(j);
+        rui_simjob_check_end(j);
     }
     return j->failed == RU_OK ? RU_OK : RU_FAIL(err, j->failed, "%s", j->failure.text);
 }
@@ -503,6 +417,9 @@ static void result_of(rui_simjob *j, ru_sim_job_result *r)
     r->time_ns = ru_sim_now(j->sim).ns;
     r->hash = ru_sim_hash(j->sim);
     r->memory_bytes = ru_sim_memory_bytes(j->sim);
+    r->seen[RU_SIM_SEEN_OVERTAKE] = ru_sim_overtaken(j->sim) > 0 ? 1 : 0;
+    r->seen[RU_SIM_SEEN_REDONE] = r->redone;
+    r->seen[RU_SIM_SEEN_EXPELLED] = r->expelled;
     r->step_ns =
         r->committed > 1 ? (j->last_commit_ns - j->first_commit_ns) / (r->committed - 1) : 0;
 }
@@ -516,6 +433,7 @@ ru_status ru_sim_job_run(const ru_sim_job *job, ru_sim_job_result *into, ru_err 
                     .result = into};
     ru_arena_init(&j.arena, 0);
     ru_map_init(&j.epochs, &j.arena, 0);
+    ru_map_init(&j.committers, &j.arena, 0);
     shapes(&j);
     j.nodes = RU_NEW(&j.arena, rui_simjob_node, j.n_max);
     RU_CHECK(j.nodes != NULL);
@@ -548,37 +466,4 @@ ru_status ru_sim_job_run(const ru_sim_job *job, ru_sim_job_result *into, ru_err 
 void ru_sim_job_replay(uint64_t seed, char *into, int64_t size_bytes)
 {
     snprintf(into, (size_t)size_bytes, "rubato bench sim --only seed:%" PRIu64, seed);
-}
-
-void ru_sim_job_draw(uint64_t seed, ru_sim_job *into)
-{
-    ru_rng r = ru_rng_from(seed, ru_rng_label("draw"));
-    *into = (ru_sim_job){.seed = seed,
-                         .founders = ru_rng_below(&r, 2) == 0 ? 8 : 2 + ru_rng_below(&r, 7),
-                         .joiners = ru_rng_below(&r, 4),
-                         .per_host = 1 + ru_rng_below(&r, 3),
-                         .join_from_ns = 20 * MS,
-                         .join_to_ns = 600 * MS,
-                         .steps = 20 + ru_rng_below(&r, 30),
-                         .batch = 16 + ru_rng_below(&r, 48),
-                         .deterministic = ru_rng_below(&r, 4) == 0,
-                         .nic = {.bytes_per_s = 125e6, .delay_ns = 20000},
-                         .sample_ns = MS,
-                         .noise = 0.1,
-                         .chaos_ns = 2000 * MS,
-                         .time_max_ns = 90000 * MS,
-                         .events_max = 50000000};
-    ru_sim_chaos *c = &into->chaos;
-    const double much = 1 + 3 * ru_rng_f64(&r);
-    c->crash_per_s = ru_rng_below(&r, 4) != 0 ? much : 0;
-    c->vanish_per_s = ru_rng_below(&r, 4) == 0 ? 0.5 : 0;
-    c->freeze_per_s = ru_rng_below(&r, 2) == 0 ? 2 * much : 0;
-    c->cut_per_s = ru_rng_below(&r, 2) == 0 ? 2 * much : 0;
-    c->slow_per_s = ru_rng_below(&r, 2) == 0 ? 2 * much : 0;
-    c->half_open_per_s = ru_rng_below(&r, 4) == 0 ? 1 : 0;
-    c->jitter_ns = ru_rng_below(&r, 2) == 0 ? MS / 2 : 0;
-    c->keep_alive = 1 + into->founders / 2;
-    if (ru_rng_below(&r, 8) == 0) {
-        c->fail_operation = 1 + ru_rng_below(&r, 2000);
-    }
 }

@@ -60,13 +60,16 @@ typedef struct rui_simjob_timer {
 struct rui_simjob_node {
     rui_simjob *job;
     uint32_t index, sim; /* sim: number of the node there */
+    uint32_t place;      /* of its address and host */
     ru_arena arena;
     ru_peer *node;
+    ru_node_id id;
     char address[32];
     rui_simjob_timer timers[RUI_SIMJOB_TIMERS];
     rui_simjob_device device;
     ru_status status;
     bool founder, ended, gone, in; /* gone: its process is over; in: was member of a view */
+    bool leaves;                   /* was asked to */
     uint32_t epoch;                /* last seen */
     int64_t committed;
     char sentence[160];
@@ -93,6 +96,11 @@ struct rui_simjob {
     bool chaos_on;
     rui_simjob_plan plans[64]; /* by epoch, the newest */
     ru_map epochs;             /* epoch -> hash of leader and members */
+    ru_map committers;         /* epoch -> process that committed in it, + 1 */
+    bool aim_was[RU_SIM_AIMS];
+    uint32_t aim_passed[RU_SIM_AIMS];
+    int64_t last_fault_ns, last_word_ns; /* a line that names who is waited for, or worse */
+    int64_t stuck_ns;                    /* since when nobody but stuck processes is left; 0: no */
     ru_sim_job_result *result;
     ru_status failed;
     ru_err failure;
@@ -104,6 +112,21 @@ struct rui_simjob {
 void rui_simjob_fail(rui_simjob *j, const rui_simjob_node *n, const char *fmt, ...) RU_PRINTF(3, 4);
 void rui_simjob_say(const rui_simjob *j, const rui_simjob_node *n, const char *fmt, ...)
     RU_PRINTF(3, 4);
+
+/* sim_judge.c */
+ru_status rui_simjob_invariant(void *self, ru_time now, ru_err *err);
+void rui_simjob_check_commit(rui_simjob *j, const rui_simjob_node *n, ru_time now);
+/* Nobody lives any more, or whoever does has said for long that there is no majority. */
+bool rui_simjob_over(rui_simjob *j);
+void rui_simjob_check_end(rui_simjob *j);
+
+/* sim_cover.c */
+/* Is it a member that still has something to do? */
+bool rui_simjob_trains(const rui_simjob *j, const rui_simjob_node *n);
+void rui_simjob_see(rui_simjob *j, ru_sim_seen k);
+void rui_simjob_told(void *self, ru_sim_fault what, uint32_t node, uint32_t other, ru_time now);
+void rui_simjob_aim(rui_simjob *j);               /* after every event */
+void rui_simjob_leaves(void *self, uint64_t arg); /* an event: somebody leaves */
 
 /* sim_oracle.c */
 RU_MUST_USE ru_status rui_simjob_oracle_open(rui_simjob *j, ru_err *err);

@@ -14,6 +14,10 @@ enum { FUSE_BYTES = 1 << 20 };
 
 static ru_status check_options(const ru_elastic_options *o, ru_err *err)
 {
+    if (o->probe_bytes != 0 && (o->probe_bytes < 1024 || o->probe_bytes % 1024 != 0)) {
+        return RU_FAIL(err, RU_E_ARG, "elastic training: %lld bytes to measure, not whole KiB",
+                       (long long)o->probe_bytes);
+    }
     if (o->batch < 1 || o->batch > UINT32_MAX || o->n_tensors < 1 ||
         o->n_tensors > RU_ELASTIC_TENSORS_MAX || o->first_step < 0 ||
         o->steps_end < o->first_step) {

@@ -144,12 +144,13 @@ typedef struct ru_elastic_options {
      * update with a missing slot would spoil the parameter. NULL: each is its own group. */
     const uint32_t *state_group;
     uint32_t n_state;
-    bool equal_shares;  /* do not follow measured speed */
-    bool deterministic; /* DIRECT collectives, equal shares: same worker set, same bits */
-    double join_part;   /* part of a step's transfer time for state of joiners; 0: 0.1 */
-    int64_t fuse_bytes; /* tensors are grouped up to this; 0: chosen */
-    int64_t slow_ns;    /* name who is waited for after; 0: 5 s */
-    bool counted;       /* simulator: no memory behind tensors */
+    bool equal_shares;   /* do not follow measured speed */
+    bool deterministic;  /* DIRECT collectives, equal shares: same worker set, same bits */
+    double join_part;    /* part of a step's transfer time for state of joiners; 0: 0.1 */
+    int64_t fuse_bytes;  /* tensors are grouped up to this; 0: chosen */
+    int64_t probe_bytes; /* largest sum that is measured at the start of a view; 0: 1 MiB */
+    int64_t slow_ns;     /* name who is waited for after; 0: 5 s */
+    bool counted;        /* simulator: no memory behind tensors */
 } ru_elastic_options;
 
 /* Everything lives in `arena`; what belongs to one view lives in arenas of its own. */
@@ -186,6 +187,9 @@ typedef struct ru_elastic_facts {
     int64_t samples_lost, samples_repeated; /* leader's count; 0 and 0 or a bug */
     uint32_t members, epoch;
     uint32_t redone; /* steps begun again after a loss */
+    bool steps;      /* a step is under way */
+    bool probes;     /* the collectives are being measured */
+    bool moves;      /* a member of the view does not hold the whole state yet */
 } ru_elastic_facts;
 bool ru_elastic_ended(const ru_elastic *e); /* RU_ELASTIC_ENDED was told */
 void ru_elastic_facts_get(const ru_elastic *e, ru_elastic_facts *into);

@@ -10,7 +10,12 @@ void ru_elastic_facts_get(const ru_elastic *e, ru_elastic_facts *into)
                                .samples_repeated = e->samples_repeated,
                                .members = e->v.n,
                                .epoch = e->v.epoch,
-                               .redone = e->redone};
+                               .redone = e->redone,
+                               .steps = e->phase == RUI_EL_STEP,
+                               .probes = e->phase == RUI_EL_PROBE};
+    for (uint32_t i = 0; i < e->v.n; i++) {
+        into->moves = into->moves || e->v.at[i].held < e->n_pieces;
+    }
 }
 
 const char *ru_elastic_doing(const ru_elastic *e, char into[64])

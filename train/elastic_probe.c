@@ -10,11 +10,11 @@
 #include "base/log.h"
 #include "train/elastic_impl.h"
 
-enum { PROBE_SIZES = 3, PROBE_REPEATS = 3 };
+enum { PROBE_SIZES = 3, PROBE_REPEATS = 3, LARGEST_BYTES = 1 << 20 };
 
 static const ru_coll_algo algos[] = {RU_ALGO_RING, RU_ALGO_HALVING, RU_ALGO_DOUBLING,
                                      RU_ALGO_DIRECT};
-static const int64_t sizes[PROBE_SIZES] = {4 << 10, 64 << 10, 1 << 20};
+static const int64_t part_of[PROBE_SIZES] = {256, 16, 1}; /* of the largest */
 
 enum { PROBES = RU_ARRAY_LEN(algos) * PROBE_SIZES };
 
@@ -24,11 +24,17 @@ bool rui_el_probe_due(const ru_elastic *e)
            !e->opt.counted && e->probed_n != e->v.n;
 }
 
+static int64_t size_of(const ru_elastic *e, uint32_t k)
+{
+    int64_t most = e->opt.probe_bytes > 0 ? e->opt.probe_bytes : LARGEST_BYTES;
+    return most / part_of[k];
+}
+
 static void next_probe(ru_elastic *e, ru_time now)
 {
     e->probe_begun_ns = now.ns;
     uint32_t batch = e->probe_at % PROBES;
-    ru_span span = {.data = e->probe_span.data, .size_bytes = sizes[batch % PROBE_SIZES]};
+    ru_span span = {.data = e->probe_span.data, .size_bytes = size_of(e, batch % PROBE_SIZES)};
     ru_err err;
     ru_status st =
         ru_coll_begin(e->probe, batch, e->probe_at / PROBES, &span, 1, (ru_time){0}, now, &err);
@@ -68,7 +74,7 @@ static ru_status open_probe(ru_elastic *e, ru_err *err)
     ru_coll_batch *batches = RU_NEW(arena, ru_coll_batch, PROBES);
     const ru_coll_schedule **schedules = RU_NEW(arena, const ru_coll_schedule *, PROBES);
     e->probe_ns = RU_NEW(arena, int64_t, PROBES);
-    e->probe_span.data = ru_arena_zalloc(arena, sizes[PROBE_SIZES - 1], 64);
+    e->probe_span.data = ru_arena_zalloc(arena, size_of(e, PROBE_SIZES - 1), 64);
     if (nodes == NULL || batches == NULL || schedules == NULL || e->probe_ns == NULL ||
         e->probe_span.data == NULL) {
         return RU_FAIL(err, RU_E_MEM, "no memory to measure the network");
@@ -84,7 +90,7 @@ static ru_status open_probe(ru_elastic *e, ru_err *err)
             batches[a * PROBE_SIZES + k] = (ru_coll_batch){.op = RU_COLL_ALL_REDUCE,
                                                            .algo = algos[a],
                                                            .dtype = RU_F32,
-                                                           .n = sizes[k] / 4,
+                                                           .n = size_of(e, k) / 4,
                                                            .class = RU_CLASS_NORMAL};
         }
     }
@@ -119,8 +125,8 @@ ru_status rui_el_probe_fit(ru_elastic *e, ru_err *err)
     for (uint32_t a = 0; a < RU_ARRAY_LEN(algos); a++) {
         ru_coll_point points[PROBE_SIZES];
         for (uint32_t k = 0; k < PROBE_SIZES; k++) {
-            points[k] =
-                (ru_coll_point){.size_bytes = sizes[k], .ns = e->probe_ns[a * PROBE_SIZES + k]};
+            points[k] = (ru_coll_point){.size_bytes = size_of(e, k),
+                                        .ns = e->probe_ns[a * PROBE_SIZES + k]};
         }
         RU_TRY(ru_cost_coll_fit(RU_COLL_ALL_REDUCE, algos[a], e->v.n, points, PROBE_SIZES,
                                 &e->costs[algos[a]], err));
