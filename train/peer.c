@@ -1,5 +1,6 @@
 #include "train/peer.h"
 
+#include <stdio.h>
 #include <string.h>
 
 #include "base/log.h"
@@ -42,6 +43,8 @@ static void event(ru_peer *n, const ru_event *ev)
     }
 }
 
+static void chan_down(void *self, ru_node_id node, const char *address, ru_status why, ru_time now);
+
 static void say(ru_peer *n, int level, const char *line, ru_time now)
 {
     bool over = ru_elastic_ended(n->elastic); /* that members of an ended job go is no news */
@@ -50,14 +53,30 @@ static void say(ru_peer *n, int level, const char *line, ru_time now)
     }
 }
 
+/* The machines rely on every message to a standing peer: with one missing they would wait for ever
+ * for its answer. Who left so many unacknowledged that no further one fits is cut off instead, as
+ * if its connection had broken. */
+static void lose(ru_peer *n, ru_node_id node, ru_status why, ru_time now)
+{
+    char line[160];
+    snprintf(line, sizeof line,
+             "process %016llx is cut off: it takes no control messages any more (%s)",
+             (unsigned long long)node.v, ru_status_name(why));
+    say(n, RU_LOG_WARN, line, now);
+    ru_chan_drop(n->chan, node, now);
+    chan_down(n, node, NULL, RU_E_IO, now);
+}
+
 static void perform(ru_peer *n, const ru_effect *f, ru_time now)
 {
     ru_err err;
     switch (f->kind) {
     case RU_FX_SEND: {
         ru_status st = ru_chan_message(n->chan, f->node, f->what, f->data, f->size_bytes, now);
-        if (st != RU_OK && st != RU_E_PEER) { /* a lost peer is told by `down` */
-            say(n, RU_LOG_ERROR, "a control message could not be queued", now);
+        if (st == RU_E_ARG) {
+            say(n, RU_LOG_ERROR, "a control message is longer than messages may be", now);
+        } else if (st != RU_OK && st != RU_E_PEER) { /* a lost peer is told by `down` */
+            lose(n, f->node, st, now);
         }
         break;
     }

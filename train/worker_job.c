@@ -44,7 +44,8 @@ void rui_worker_message(void *self, ru_node_id from, uint32_t what, const void *
         }
         if (ru_chan_message(ru_peer_chan(w->node), from, PART_MSG, buf, ru_wire_size(&o), now) !=
             RU_OK) {
-            return; /* gone again */
+            ru_chan_drop(ru_peer_chan(w->node), from, now); /* half a job is none: it asks again */
+            return;
         }
     }
 }
