@@ -268,7 +268,8 @@ static bool send_whole(ru_chan *ch, uint32_t i, ru_time now)
 {
     rui_stream *s = &ch->streams[i];
     rui_peer *p = &ch->peers[s->name.peer];
-    if (s->class > RU_CLASS_URGENT || s->total_bytes > RUI_WHOLE_MAX ||
+    bool demoted = s->class == RU_CLASS_CONTROL && rui_egress_control_spent(ch->egress);
+    if (s->class > RU_CLASS_URGENT || demoted || s->total_bytes > RUI_WHOLE_MAX ||
         p->whole_out + s->total_bytes + RUI_WHOLE_COST > RUI_WHOLE_BUDGET) {
         return false;
     }

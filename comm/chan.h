@@ -25,7 +25,9 @@ typedef struct ru_chan ru_chan;
 enum { RU_CHAN_MESSAGE_MAX = 64 << 10 };
 
 typedef enum ru_chan_class {
-    RU_CLASS_CONTROL, /* membership, commits, clocks: never above 2 % of the bytes, else demoted */
+    RU_CLASS_CONTROL, /* membership, commits, clocks, all messages; above 2 % of the bytes no better
+                         than RU_CLASS_URGENT: messages then let queued urgent streams go first, for
+                         2 ms at most */
     RU_CLASS_URGENT,  /* somebody waits now */
     RU_CLASS_NORMAL,  /* gradients, parameters */
     RU_CLASS_BACKGROUND, /* state for joiners, logs, checkpoints */
@@ -147,9 +149,10 @@ ru_time ru_chan_tick(ru_chan *ch, ru_time now);
 typedef struct ru_chan_stats {
     int64_t tx_bytes, rx_bytes, tx_chunks, rx_chunks;       /* payload */
     int64_t preemptions, inversions, thrown_bytes, refused; /* refused: handshakes and frames */
-    double rate_bytes_per_s;                                /* estimate of the interface's egress */
-    int64_t chunk_bytes;                                    /* in force */
-    uint32_t queued;                                        /* streams with bytes left */
+    int64_t demoted; /* messages that gave way to urgent streams: control had more than 2 % */
+    double rate_bytes_per_s; /* estimate of the interface's egress */
+    int64_t chunk_bytes;     /* in force */
+    uint32_t queued;         /* streams with bytes left */
 } ru_chan_stats;
 void ru_chan_stats_get(const ru_chan *ch, ru_chan_stats *into);
 

@@ -129,8 +129,9 @@ typedef struct rui_peer {
     uint32_t item_first, item_last, item_next; /* unacknowledged; next to be pulled */
     uint32_t items;                            /* unacknowledged */
     int64_t block_bytes;                       /* their memory */
-    int64_t whole_out, whole_in;               /* budgets of whole streams */
-    uint32_t stream_first, cancel_first;       /* streams; those whose cancel is to be pulled */
+    ru_time yields_at;           /* a message gives way to urgent streams since; ns 0: none does */
+    int64_t whole_out, whole_in; /* budgets of whole streams */
+    uint32_t stream_first, cancel_first; /* streams; those whose cancel is to be pulled */
     bool ack_due;
     uint32_t lazy; /* acknowledgements that leave with the next frame, or a tick */
     int64_t lazy_bytes;

@@ -7,6 +7,8 @@
  * and by words about streams of this side: with more than a peer's share it is dropped. */
 #include "comm/chan_impl.h"
 
+static const int64_t YIELD_NS = 2000000; /* four chunks of 0.5 ms */
+
 static rui_item *item_at(const ru_chan *ch, uint32_t i)
 {
     return rui_cells_at(&ch->items, i);
@@ -105,6 +107,28 @@ void rui_word(ru_chan *ch, uint32_t p, rui_frame_type type, uint8_t flags, uint6
     }
 }
 
+/* Control that had more than its part of the bytes is no better than urgent streams: a message
+ * lets those go that are queued, for a while; what they wait for may stand behind it. */
+static bool gives_way(ru_chan *ch, rui_peer *p, uint32_t i, ru_time now)
+{
+    bool demoted = i != RUI_NONE && item_at(ch, i)->type == RUI_MESSAGE &&
+                   rui_egress_control_spent(ch->egress) && rui_egress_urgent(ch->egress);
+    if (!demoted) {
+        p->yields_at = (ru_time){0};
+        return false;
+    }
+    if (p->yields_at.ns == 0) {
+        p->yields_at = now;
+        ch->stats.demoted++;
+    }
+    ru_time end = ru_time_after(p->yields_at, YIELD_NS);
+    if (end.ns > now.ns) {
+        rui_chan_ask_tick(ch, end);
+        return true;
+    }
+    return false;
+}
+
 bool rui_item_pull(ru_chan *ch, uint32_t pi, ru_link_tx *tx, ru_time now)
 {
     rui_peer *p = &ch->peers[pi];
@@ -112,6 +136,9 @@ bool rui_item_pull(ru_chan *ch, uint32_t pi, ru_link_tx *tx, ru_time now)
     tx->n_spans = 0;
     tx->cookie = (uint64_t)3 << 62;
     uint32_t i = p->item_next;
+    if (gives_way(ch, p, i, now)) {
+        i = RUI_NONE;
+    }
     if (i == RUI_NONE && !p->ack_due) {
         return false;
     }
@@ -137,7 +164,10 @@ bool rui_item_pull(ru_chan *ch, uint32_t pi, ru_link_tx *tx, ru_time now)
             tx->cookie = (uint64_t)1 << 62 | (uint64_t)(it->stream_gen & 0x3fffffff) << 32 |
                          it->stream_index;
         }
-        rui_egress_control(ch->egress, it->len + RU_LINK_HEAD_BYTES);
+        p->yields_at = (ru_time){0};
+        bool control =
+            it->type == RUI_MESSAGE || (it->type == RUI_DATA && it->class == RU_CLASS_CONTROL);
+        rui_egress_beside(ch->egress, it->len + RU_LINK_HEAD_BYTES, control);
         ch->stats.tx_bytes += it->len;
     }
     bool tells = f.type == RUI_PROBE ? i == RUI_NONE : f.type == RUI_MESSAGE || f.type == RUI_DATA;

@@ -1,5 +1,6 @@
 /* What one peer may hold of what all need: others go on whatever it asks for. */
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/log.h"
@@ -233,6 +234,56 @@ static void test_streams_before_their_slots(void **state)
     net_close(&n);
 }
 
+/* Control has had all the bytes, far more than 2 %: a message lets an urgent stream go first, but
+ * does not wait for the end of many. */
+static void test_control_beyond_its_part_gives_way(void **state)
+{
+    (void)state;
+    enum { LONG = 4 << 20 };
+    uint8_t *bytes = calloc(2, LONG);
+    assert_non_null(bytes);
+    for (uint32_t urgent = 0; urgent < 2; urgent++) {
+        net n;
+        net_open(&n);
+        host *hub = &n.hosts[HUB];
+        static uint8_t big[RU_CHAN_MESSAGE_MAX];
+        for (uint32_t k = 0; k < 8; k++) {
+            ru_time now = ru_pipe_now(n.pipe);
+            assert_int_equal(
+                ru_chan_message(hub->ch, (ru_node_id){HONEST + 1}, 0, big, sizeof big, now), RU_OK);
+            move(&n, 20000000);
+        }
+        assert_int_equal(n.hosts[HONEST].messages, 8);
+        ru_span from = {bytes, LONG}, to = {bytes + LONG, LONG};
+        ru_chan_post_in in = {.from = {HUB + 1}, .name = {1, 0}, .spans = &to, .n_spans = 1};
+        ru_chan_send_in out = {.to = {HONEST + 1},
+                               .name = {1, 0},
+                               .class = urgent == 1 ? RU_CLASS_URGENT : RU_CLASS_NORMAL,
+                               .spans = &from,
+                               .n_spans = 1};
+        ru_xfer_id id;
+        ru_time now = ru_pipe_now(n.pipe);
+        assert_int_equal(ru_chan_post(n.hosts[HONEST].ch, &in, now, &id), RU_OK);
+        assert_int_equal(ru_chan_send(hub->ch, &out, now, &id), RU_OK);
+        assert_int_equal(ru_chan_message(hub->ch, (ru_node_id){HONEST + 1}, 0, "x", 1, now), RU_OK);
+        assert_true(rui_egress_control_spent(hub->ch->egress));
+        while (n.hosts[HONEST].messages < 9) {
+            move(&n, 100000);
+            assert_true(ru_time_since(ru_pipe_now(n.pipe), now) < 40000000);
+        }
+        ru_chan_stats st;
+        ru_chan_stats_get(hub->ch, &st);
+        assert_int_equal(st.demoted, urgent);
+        bool waited = ru_time_since(ru_pipe_now(n.pipe), now) >= 2000000;
+        assert_true(waited == (urgent == 1) || n.hosts[HONEST].arrived == 1);
+        while (n.hosts[HONEST].arrived == 0) {
+            move(&n, 1000000);
+        }
+        net_close(&n);
+    }
+    free(bytes);
+}
+
 static void test_hints_of_one_peer_push_out_only_its_own(void **state)
 {
     (void)state;
@@ -271,4 +322,5 @@ static void test_hints_of_one_peer_push_out_only_its_own(void **state)
 RU_TESTS(comm_chan_limit, cmocka_unit_test(test_words_that_nobody_acknowledges),
          cmocka_unit_test(test_messages_that_nobody_acknowledges),
          cmocka_unit_test(test_streams_before_their_slots),
+         cmocka_unit_test(test_control_beyond_its_part_gives_way),
          cmocka_unit_test(test_hints_of_one_peer_push_out_only_its_own))

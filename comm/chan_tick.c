@@ -57,7 +57,7 @@ static void speak(ru_chan *ch, ru_time now)
         if (p->state != RUI_PEER_UP) {
             continue;
         }
-        if (p->lazy > 0) {
+        if (p->lazy > 0 || p->yields_at.ns != 0) {
             rui_wake_conn(ch, i, RU_LINK_URGENT);
         }
         if (p->rx_told != p->rx_seq || ru_time_since(now, p->spoke_at) >= KEEPALIVE_NS) {

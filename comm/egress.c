@@ -321,15 +321,20 @@ ru_time rui_egress_gate(const rui_egress *e)
     return e->gate_at;
 }
 
-void rui_egress_control(rui_egress *e, int64_t bytes)
+void rui_egress_beside(rui_egress *e, int64_t bytes, bool control)
 {
-    e->control_bytes += bytes;
+    e->control_bytes += control ? bytes : 0;
     e->all_bytes += bytes;
 }
 
 bool rui_egress_control_spent(const rui_egress *e)
 {
     return e->control_bytes > CONTROL_FREE_BYTES && e->control_bytes > e->all_bytes / 50;
+}
+
+bool rui_egress_urgent(const rui_egress *e)
+{
+    return e->all_root != RUI_NONE && e->items[e->lines[e->all_root].root].key.class <= 1;
 }
 
 int64_t rui_egress_chunk(const rui_egress *e)

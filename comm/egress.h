@@ -62,9 +62,10 @@ void rui_egress_line_rtt(rui_egress *e, uint32_t line, int64_t rtt_ns);
 RU_MUST_USE bool rui_egress_pick(rui_egress *e, uint32_t line, ru_time now, uint32_t *s);
 /* `bytes` of s, picked just now, were handed to the line; 0 left: out of the queue. */
 void rui_egress_took(rui_egress *e, uint32_t s, int64_t bytes, ru_time now);
-/* Bytes of the control class that left on another way count, too. */
-void rui_egress_control(rui_egress *e, int64_t bytes);
+/* Bytes that left on another way count, too. */
+void rui_egress_beside(rui_egress *e, int64_t bytes, bool control);
 bool rui_egress_control_spent(const rui_egress *e); /* more than 2 %: the next counts as urgent */
+bool rui_egress_urgent(const rui_egress *e);        /* a stream of the urgent class is queued */
 
 /* The next line to wake, RUI_NONE: none now. To be asked until then after every change. */
 uint32_t rui_egress_wake(rui_egress *e, ru_time now);

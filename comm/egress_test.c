@@ -569,7 +569,7 @@ static void test_control_has_a_budget(void **state)
     assert_int_equal(s, 1);
     rui_egress_took(e, 1, 256 << 10, (ru_time){1});
     assert_false(rui_egress_control_spent(e)); /* so much is free */
-    rui_egress_control(e, 1);
+    rui_egress_beside(e, 1, true);
     assert_true(rui_egress_control_spent(e));
     add(e, 1, (rui_egress_stream){.class = 0, .bytes = 1000});
     assert_true(rui_egress_pick(e, 0, (ru_time){1}, &s));
