@@ -30,8 +30,9 @@ typedef struct ru_share_plan {
     double predicted_now_s; /* the same with `now`; 0 without */
 } ru_share_plan;
 
-/* Proportional shares, rounded by largest remainder (equal remainders: earlier member), at least
- * one sample each while the batch allows. Owner: plan->share lives in `out`. Cost: O(n log n).
+/* Shares whose longest part (share / speed) is as short as can be, at least one sample each while
+ * the batch allows; of equal ones the earlier member gets the sample. Owner: plan->share lives in
+ * `out`. Cost: O(n^2).
  * Errors: RU_E_ARG, RU_E_LIMIT. */
 RU_MUST_USE ru_status ru_plan_share(const ru_share_in *in, ru_arena *out, ru_share_plan *plan,
                                     ru_err *err);
@@ -42,5 +43,16 @@ RU_MUST_USE ru_status ru_plan_share(const ru_share_in *in, ru_arena *out, ru_sha
  * Errors: RU_E_INFEASIBLE. */
 RU_MUST_USE ru_status ru_plan_share_check(const ru_share_in *in, const ru_share_plan *plan,
                                           ru_err *err);
+
+/* Do the parts that were computed cover the positions 0 .. batch - 1 of a step? Parts come in the
+ * order of members, as shares are given out; zeroed to begin with. */
+typedef struct ru_share_cover {
+    int64_t at;       /* positions below are seen */
+    int64_t lost;     /* positions of no part */
+    int64_t repeated; /* of one more */
+} ru_share_cover;
+
+void ru_share_cover_part(ru_share_cover *c, int64_t first, int64_t n, int64_t batch);
+void ru_share_cover_end(ru_share_cover *c, int64_t batch); /* no part follows */
 
 #endif

@@ -84,3 +84,27 @@ ru_status ru_plan_share_check(const ru_share_in *in, const ru_share_plan *plan, 
     }
     return RU_OK;
 }
+
+static int64_t within(int64_t v, int64_t max)
+{
+    return v < 0 ? 0 : v < max ? v : max;
+}
+
+void ru_share_cover_part(ru_share_cover *c, int64_t first, int64_t n, int64_t batch)
+{
+    first = within(first, batch);
+    int64_t end = first + within(n, batch);
+    c->repeated += end > batch ? end - batch : 0; /* of the next step */
+    end = within(end, batch);
+    if (first < c->at && end > first) {
+        c->repeated += (end < c->at ? end : c->at) - first;
+    }
+    c->lost += first > c->at && end > first ? first - c->at : 0;
+    c->at = end > c->at && end > first ? end : c->at;
+}
+
+void ru_share_cover_end(ru_share_cover *c, int64_t batch)
+{
+    c->lost += batch - c->at;
+    c->at = batch;
+}

@@ -1,6 +1,7 @@
 #include "plan/share.h"
 
 #include <math.h>
+#include <string.h>
 
 #include "base/rng.h"
 #include "test/test.h"
@@ -112,5 +113,104 @@ static void edges(void **state)
     ru_arena_fini(&a);
 }
 
+/* Answers that are wrong in one way only, each found. */
+static void the_checker_refuses(void **state)
+{
+    (void)state;
+    ru_err err;
+    const double speed[3] = {100, 50, -1}, slow[3] = {1000, 1000, 0.001};
+    const int64_t now[3] = {41, 19, 0};
+    const struct {
+        const char *part; /* of the sentence; NULL: a good answer */
+        ru_share_in in;
+        int64_t share[3];
+        uint32_t n;
+        bool changed;
+    } rows[] = {
+        {NULL, {.batch = 60, .n = 3, .speed = speed}, {40, 20, 0}, 3, true},
+        {"2 shares for 3", {.batch = 60, .n = 3, .speed = speed}, {40, 20, 0}, 2, true},
+        {"must not have 1", {.batch = 60, .n = 3, .speed = speed}, {39, 20, 1}, 3, true},
+        {"must not have -1", {.batch = 60, .n = 3, .speed = speed}, {60, -1, 0}, 3, true},
+        {"add up to 59", {.batch = 60, .n = 3, .speed = speed}, {40, 19, 0}, 3, true},
+        {"member 0 ends last", {.batch = 60, .n = 3, .speed = speed}, {42, 18, 0}, 3, true},
+        {"member 1 ends last", {.batch = 60, .n = 3, .speed = speed}, {38, 22, 0}, 3, true},
+        {"1 members have nothing", {.batch = 10, .n = 3, .speed = slow}, {5, 5, 0}, 3, true},
+        {NULL, {.batch = 10, .n = 3, .speed = slow}, {5, 4, 1}, 3, true},
+        {NULL, {.batch = 2, .n = 3, .speed = slow}, {1, 1, 0}, 3, true},
+        {NULL, {.batch = 60, .n = 3, .speed = speed, .now = now}, {41, 19, 0}, 3, false},
+        {"without saying so",
+         {.batch = 60, .n = 3, .speed = speed, .now = now},
+         {40, 20, 0},
+         3,
+         false},
+        {"without saying so", {.batch = 60, .n = 3, .speed = speed}, {40, 20, 0}, 3, false},
+    };
+    for (uint32_t i = 0; i < RU_ARRAY_LEN(rows); i++) {
+        const ru_share_plan p = {
+            .share = rows[i].share, .n = rows[i].n, .changed = rows[i].changed};
+        ru_status st = ru_plan_share_check(&rows[i].in, &p, &err);
+        assert_int_equal(st, rows[i].part == NULL ? RU_OK : RU_E_INFEASIBLE);
+        assert_true(rows[i].part == NULL || strstr(err.text, rows[i].part) != NULL);
+    }
+}
+
+/* Who is excluded now gives its part away, whatever little that gains. */
+static void the_excluded_keep_nothing(void **state)
+{
+    (void)state;
+    ru_arena a;
+    ru_arena_init(&a, 0);
+    ru_err err;
+    ru_share_plan p;
+    const double speed[3] = {-1, 100, 100};
+    const int64_t now[3] = {1, 50, 49};
+    const ru_share_in in = {.batch = 100, .n = 3, .speed = speed, .now = now, .gain_min = 0.1};
+    assert_ok(ru_plan_share(&in, &a, &p, &err), err);
+    assert_ok(ru_plan_share_check(&in, &p, &err), err);
+    assert_true(p.changed);
+    assert_int_equal(p.share[0], 0);
+    ru_arena_fini(&a);
+}
+
+/* Every three parts of a batch of 5 against a map of positions. */
+static void parts_cover_the_step(void **state)
+{
+    (void)state;
+    enum { BATCH = 5, PARTS = 36 }; /* [first, first + n) with both 0 .. 5 */
+    for (uint32_t k = 0; k < PARTS * PARTS * PARTS; k++) {
+        const uint32_t part[3] = {k / PARTS / PARTS, k / PARTS % PARTS, k % PARTS};
+        ru_share_cover c = {0};
+        uint32_t seen[2 * BATCH + 1] = {0};
+        int64_t lost = 0, repeated = 0, last = 0;
+        bool ordered = true;
+        for (uint32_t i = 0; i < 3; i++) {
+            int64_t first = part[i] / 6, n = part[i] % 6;
+            ordered = ordered && (n == 0 || first >= last);
+            last = n > 0 ? first : last;
+            ru_share_cover_part(&c, first, n, BATCH);
+            for (int64_t p = first; p < first + n; p++) {
+                seen[p]++;
+            }
+        }
+        for (uint32_t p = 0; p < 2 * BATCH; p++) {
+            lost += p < BATCH && seen[p] == 0;
+            repeated += p >= BATCH ? seen[p] : seen[p] > 1 ? seen[p] - 1 : 0;
+        }
+        ru_share_cover_end(&c, BATCH);
+        if (ordered) {
+            assert_int_equal(c.lost, lost);
+            assert_int_equal(c.repeated, repeated);
+        } else {
+            assert_true(c.lost + c.repeated > 0);
+        }
+    }
+    ru_share_cover c = {0}; /* nonsense on the wire is no position */
+    ru_share_cover_part(&c, INT64_MIN, INT64_MAX, BATCH);
+    ru_share_cover_part(&c, INT64_MAX, INT64_MIN, BATCH);
+    ru_share_cover_end(&c, BATCH);
+    assert_int_equal(c.lost, 0);
+}
+
 RU_TESTS(plan_share, cmocka_unit_test(shares_are_optimal), cmocka_unit_test(half_speed_gets_half),
-         cmocka_unit_test(edges))
+         cmocka_unit_test(edges), cmocka_unit_test(the_checker_refuses),
+         cmocka_unit_test(the_excluded_keep_nothing), cmocka_unit_test(parts_cover_the_step))

@@ -454,18 +454,13 @@ void rui_el_lead_ready(ru_elastic *e, ru_node_id from, uint64_t layout, const ch
 /* The parts of all members must be exactly the positions of the step. */
 static void count_samples(ru_elastic *e)
 {
-    int64_t at = 0;
+    ru_share_cover c = {0};
     for (uint32_t i = 0; i < e->v.n; i++) {
-        const rui_el_member *m = &e->v.at[i];
-        if (m->part_n == 0) {
-            continue;
-        }
-        e->samples_lost += m->part_first > at ? m->part_first - at : 0;
-        e->samples_repeated += m->part_first < at ? at - m->part_first : 0;
-        at = m->part_first + m->part_n;
+        ru_share_cover_part(&c, e->v.at[i].part_first, e->v.at[i].part_n, e->opt.batch);
     }
-    e->samples_lost += at < e->opt.batch ? e->opt.batch - at : 0;
-    e->samples_repeated += at > e->opt.batch ? at - e->opt.batch : 0;
+    ru_share_cover_end(&c, e->opt.batch);
+    e->samples_lost += c.lost;
+    e->samples_repeated += c.repeated;
 }
 
 static void measure(ru_elastic *e, const rui_el_member *m, int64_t compute_ns)

@@ -88,6 +88,40 @@ static void test_pieces(void **state)
     ru_arena_fini(&a);
 }
 
+/* Who ended is not waited for; a list too long for its line says how many more; a zero byte does
+ * not end anything. */
+static void test_ends_and_bounds(void **state)
+{
+    (void)state;
+    ru_arena a;
+    ru_arena_init(&a, 0);
+    seen s;
+    ru_fold *f = open_fold(&a, &s, 4, 0, 0);
+    put(f, 1, "one\n", 0);
+    put(f, 2, "one\n", 0);
+    assert_int_equal(s.all.n, 0);
+    ru_fold_workers(f, 2, (ru_time){ms});
+    assert_string_equal(s.all.p, "workers 1-2 | one\n");
+    s.all.n = 0;
+    ru_fold_bytes(f, 3, "a\0b\n", 4, (ru_time){ms});
+    ru_fold_flush(f);
+    assert_string_equal(s.all.p, "worker 3 | a?b\n");
+    f = open_fold(&a, &s, 2000, 0, 0);
+    for (uint32_t k = 1; k <= 1999; k += 2) {
+        put(f, k, "odd\n", 0);
+    }
+    ru_fold_flush(f);
+    unsigned more = 0;
+    const char *and = strstr(s.all.p, " and ");
+    assert_non_null(and);
+    assert_int_equal(sscanf(and, " and %u more | odd\n", &more), 1);
+    for (const char *c = s.all.p; c < and; c++) { /* each one named has a comma or is the last */
+        more += *c == ',';
+    }
+    assert_int_equal(more + 1, 1000);
+    ru_arena_fini(&a);
+}
+
 /* Whatever comes in whatever cuts: each worker's lines come out once, in their order; nothing is
  * allocated after open. */
 static void test_order_is_kept(void **state)
@@ -142,4 +176,4 @@ static void test_order_is_kept(void **state)
 }
 
 RU_TESTS(train_fold, cmocka_unit_test(test_folds), cmocka_unit_test(test_pieces),
-         cmocka_unit_test(test_order_is_kept))
+         cmocka_unit_test(test_ends_and_bounds), cmocka_unit_test(test_order_is_kept))
