@@ -254,6 +254,28 @@ static ru_status run_workers(ru_cmd_in *in, const ru_train_options *to, const ru
     return RU_OK;
 }
 
+/* The first worker runs where this command does: that must be one of the hosts. */
+static ru_status check_here(const ru_hosts_plan *plan, ru_err *err)
+{
+    if (plan->hosts.n == 0 || plan->workers_here > 0 ||
+        (plan->source != RU_HOSTS_FLAG && plan->workers_max <= 1)) {
+        return RU_OK;
+    }
+    char here[256];
+    ru_self_host(here, sizeof here);
+    if (plan->source == RU_HOSTS_FLAG) {
+        return RU_FAIL(
+            err, RU_E_USAGE,
+            "the hosts given do not name this machine ('%s'), where the first worker runs: "
+            "add it, as in --hosts %s:1,%s:%u",
+            here, here, plan->hosts.at[0].name, plan->hosts.at[0].workers);
+    }
+    return RU_FAIL(err, RU_E_CONFIG,
+                   "this machine ('%s') is none of the %u hosts of Slurm job %s: start there, with "
+                   "sbatch or srun (or unset SLURM_JOB_ID to train here)",
+                   here, plan->hosts.n, plan->job != NULL ? plan->job : "?");
+}
+
 static ru_status run(ru_cmd_in *in, ru_err *err)
 {
     ru_text text = ru_text_arena(in->arena);
@@ -270,15 +292,7 @@ static ru_status run(ru_cmd_in *in, ru_err *err)
     }
     ru_hosts_plan plan;
     RU_TRY(resolve(in, &plan, err));
-    if (plan.hosts.n > 0 && plan.workers_here == 0 && !plan.is_worker) {
-        char here[256];
-        ru_self_host(here, sizeof here);
-        return RU_FAIL(
-            err, RU_E_USAGE,
-            "the hosts given do not name this machine ('%s'), where the first worker runs: "
-            "add it, as in --hosts %s:1,%s:%u",
-            here, here, plan.hosts.at[0].name, plan.hosts.at[0].workers);
-    }
+    RU_TRY(check_here(&plan, err));
     ru_job job;
     ru_conf *conf;
     ru_train_result result;

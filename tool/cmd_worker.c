@@ -141,6 +141,22 @@ static ru_status get_job(ru_cmd_in *in, const char *token, ru_job *job, const ch
     return ru_job_parse(file != NULL ? file : "job", yaml, in->arena, job, err);
 }
 
+static ru_status check_numbers(ru_cmd_in *in, ru_err *err)
+{
+    const char *cores = ru_cmd_text(in, "cores");
+    int64_t min = ru_cmd_i64(in, "min"), max = ru_cmd_i64(in, "max");
+    if (min > max || ru_cmd_i64(in, "founders") > max) {
+        return RU_FAIL(err, RU_E_USAGE, "--min %lld and --founders %lld: at most --max %lld",
+                       (long long)min, (long long)ru_cmd_i64(in, "founders"), (long long)max);
+    }
+    size_t n = cores != NULL ? strspn(cores, "0123456789abcdefABCDEF") : 1;
+    if (cores != NULL && (n < 1 || n > 16 || cores[n] != 0)) {
+        return RU_FAIL(err, RU_E_USAGE, "--cores '%s': expected up to 16 hexadecimal digits",
+                       cores);
+    }
+    return RU_OK;
+}
+
 static ru_status run(ru_cmd_in *in, ru_err *err)
 {
     const char *join = ru_cmd_text(in, "join"), *token, *out;
@@ -152,10 +168,13 @@ static ru_status run(ru_cmd_in *in, ru_err *err)
     }
     const char *colon = join != NULL ? strrchr(join, ':') : NULL;
     size_t digits = colon != NULL ? strspn(colon + 1, "0123456789") : 0;
-    if (join != NULL && (digits < 1 || digits > 5 || colon[1 + digits] != 0 ||
-                         strtol(colon + 1, NULL, 10) > 65535)) {
-        return RU_FAIL(err, RU_E_USAGE, "--join '%s': expected HOST:PORT or [v6]:PORT", join);
+    if (join != NULL && (digits < 1 || digits > 5 || colon == join || colon[1 + digits] != 0 ||
+                         strtol(colon + 1, NULL, 10) < 1 || strtol(colon + 1, NULL, 10) > 65535)) {
+        return RU_FAIL(err, RU_E_USAGE,
+                       "--join '%s': expected HOST:PORT or [v6]:PORT with a port of 1 to 65535",
+                       join);
     }
+    RU_TRY(check_numbers(in, err));
     RU_TRY(ru_token_get(ru_cmd_text(in, "token-file"), in->arena, &token, err));
     RU_TRY(get_job(in, token, &job, &out, err));
     if (ru_cmd_given(in, "threads")) {

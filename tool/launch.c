@@ -16,6 +16,7 @@
 #include "train/fold.h"
 
 enum { LINE_MAX_BYTES = 1 << 16, ARGS_MAX = 48, SPAWNS_MAX = 10000 };
+enum { SSH_FAILED = 255, SIGNALS_MAX = 64 };
 
 /* Bytes of one pipe until their line ends. */
 typedef struct stream {
@@ -26,8 +27,9 @@ typedef struct stream {
 typedef struct child {
     struct launcher *l;
     ru_process *p;
-    uint32_t rank; /* 1, 2, ... in order of starting */
-    uint32_t slot; /* of cores */
+    uint32_t rank;    /* 1, 2, ... in order of starting */
+    uint32_t slot;    /* of cores */
+    const char *host; /* started there over ssh; NULL: this machine */
     stream out;
     ru_log_file *log;
     char address[128]; /* where it listens; "": not known yet */
@@ -319,7 +321,7 @@ static ru_status start_at(launcher *l, uint32_t slot, const char *host, const ch
                        SPAWNS_MAX);
     }
     child *c = &l->children[l->n_children];
-    *c = (child){.l = l, .rank = l->n_children + 1, .slot = slot};
+    *c = (child){.l = l, .rank = l->n_children + 1, .slot = slot, .host = host};
     c->out.at = ru_arena_alloc(l->arena, LINE_MAX_BYTES, 1);
     const char *log = ru_path_join(l->arena, l->out, ru_arena_printf(l->arena, "log.%u", c->rank));
     const char *token = ru_arena_printf(l->arena, "RUBATO_TOKEN=%s", l->token);
@@ -354,14 +356,6 @@ static ru_status start_at(launcher *l, uint32_t slot, const char *host, const ch
     return ru_loop_child(l->loop, ru_process_id(c->p), on_end, c, err);
 }
 
-static bool is_here(const char *host)
-{
-    char mine[256];
-    ru_self_host(mine, sizeof mine);
-    return strcmp(host, mine) == 0 || strcmp(host, "localhost") == 0 ||
-           strcmp(host, "127.0.0.1") == 0;
-}
-
 static void start_others(launcher *l, const char *address)
 {
     ru_err err = {0};
@@ -380,7 +374,7 @@ static void start_others(launcher *l, const char *address)
     }
     const ru_hosts *h = l->opt->hosts;
     for (uint32_t k = 0; h != NULL && k < h->n; k++) {
-        for (uint32_t i = 0; !is_here(h->at[k].name) && i < h->at[k].workers; i++) {
+        for (uint32_t i = 0; !h->at[k].here && i < h->at[k].workers; i++) {
             ru_status st = start_at(l, UINT32_MAX, h->at[k].name, address, true, &err);
             if (st != RU_OK) {
                 fail(l, st, &err);
@@ -431,10 +425,14 @@ static void on_end(void *self, int64_t pid, ru_time now)
     l->n_alive--;
     ru_fold_workers(l->fold, l->n_alive > 0 ? l->n_alive : 1, ru_clock_now());
     l->summary = l->summary || (code == 0 && !l->stopping);
+    bool ssh_failed = c->host != NULL && code == SSH_FAILED;
+    bool by_signal = code > 128 && code <= 128 + SIGNALS_MAX;
     if (code != 0 && l->code == 0) {
-        l->code = code < 128 ? code : 1;
+        l->code = ssh_failed ? ru_status_exit_code(RU_E_PEER) : by_signal ? 1 : code;
     }
-    if (code >= 128 && !l->stopping && !l->summary) {
+    if (ssh_failed && !l->stopping && !l->summary) {
+        (void)fprintf(stderr, "no worker on %s: ssh says above why\n", c->host);
+    } else if (by_signal && !l->stopping && !l->summary) {
         (void)fprintf(stderr, "worker process %u (pid %lld) was ended by signal %d\n", c->rank,
                       (long long)ru_process_id(c->p), code - 128);
     }

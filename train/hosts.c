@@ -108,7 +108,8 @@ static bool is_here(const resolver *r, ru_str host)
         }
     }
     for (uint32_t i = 0; i < r->f->n_names_here; i++) {
-        if (ru_str_eq_c(host, r->f->names_here[i])) {
+        const char *name = r->f->names_here[i];
+        if (name != NULL && ru_host_same(host, ru_str_c(name))) {
             return true;
         }
     }
@@ -156,17 +157,32 @@ static ru_status say(resolver *r, const char *fmt, ...)
 /* -- the sources ----------------------------------------------------------------------------------
  */
 
+/* Which of the hosts are this machine, and how many workers that makes. */
+static ru_status mark_here(resolver *r)
+{
+    ru_hosts *h = &r->p->hosts;
+    const char *node = env(r, "SLURMD_NODENAME"); /* what Slurm calls this machine */
+    ru_host *at = ru_arena_copy(r->arena, h->at, (int64_t)h->n * (int64_t)sizeof *at,
+                                (int64_t) _Alignof(ru_host));
+    if (at == NULL) {
+        return RU_FAIL(r->err, RU_E_MEM, "no memory for a list of hosts");
+    }
+    for (uint32_t i = 0; i < h->n; i++) {
+        ru_str name = ru_str_c(at[i].name);
+        at[i].here = is_here(r, name) || (node != NULL && ru_str_eq_c(name, node));
+        r->p->workers_here += at[i].here ? at[i].workers : 0;
+    }
+    h->at = at;
+    return RU_OK;
+}
+
 static ru_status from_hosts(resolver *r)
 {
     ru_hosts_plan *p = r->p;
     p->source = RU_HOSTS_FLAG;
     RU_TRY(ru_hosts_from_flag(ru_str_c(r->f->hosts), r->arena, &p->hosts, r->err));
     RU_TRY(workers_agree(r, "--hosts", p->hosts.workers, p->hosts.workers));
-    for (uint32_t i = 0; i < p->hosts.n; i++) {
-        if (is_here(r, ru_str_c(p->hosts.at[i].name))) {
-            p->workers_here += p->hosts.at[i].workers;
-        }
-    }
+    RU_TRY(mark_here(r));
     p->founds = RU_FOUNDS_YES;
     return say(r, "%u workers on %u hosts, %u of them here (--hosts)", p->hosts.workers, p->hosts.n,
                p->workers_here);
@@ -399,7 +415,7 @@ static ru_status from_slurm_batch(resolver *r)
     RU_TRY(slurm_hosts(r, "SLURM_TASKS_PER_NODE", &p->hosts, &list));
     p->job = env(r, "SLURM_JOB_ID");
     p->founds = RU_FOUNDS_YES;
-    p->workers_here = p->hosts.at[0].workers;
+    RU_TRY(mark_here(r));
     RU_TRY(master(r, list, p->hosts.at[0].name, slurm_port(r)));
     RU_TRY(workers_agree(r, list, p->hosts.workers, p->hosts.workers));
     return say(r, "%u workers on %u hosts, %u of them here (Slurm: %s); founds the job at %s",

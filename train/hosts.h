@@ -16,6 +16,7 @@ enum { RU_HOSTS_MAX = 4096, RU_HOSTS_WORKERS_MAX = 4096, RU_HOSTS_NAME_MAX = 64 
 typedef struct ru_host {
     const char *name;
     uint32_t workers; /* >= 1 */
+    bool here;        /* it is this machine; set by ru_hosts_resolve */
 } ru_host;
 
 typedef struct ru_hosts {
@@ -43,7 +44,8 @@ typedef struct ru_hosts_flags {
         *master_addr, *master_port;
     bool standalone;
     uint32_t cpu_workers, gpu_workers; /* meaning of --nproc-per-node auto|cpu, gpu; 0: 1, none */
-    const char *const *names_here;     /* [n_names_here] names and addresses of this machine */
+    const char *const
+        *names_here; /* [n_names_here] names and addresses of this machine; NULL: none */
     uint32_t n_names_here;
 } ru_hosts_flags;
 
@@ -80,6 +82,10 @@ typedef struct ru_hosts_plan {
     uint32_t restarts_max;
     const char *line; /* for people: what was decided, by which source */
 } ru_hosts_plan;
+
+/* Do two names mean one host? "n1" and "n1.cluster" do: what follows the first dot may be left out
+ * on one side. Addresses of digits are compared whole. */
+bool ru_host_same(ru_str a, ru_str b);
 
 /* Errors: RU_E_USAGE for flags, RU_E_CONFIG for the environment; conflicts name both sources. */
 RU_MUST_USE ru_status ru_hosts_resolve(const ru_hosts_flags *flags, ru_hosts_env env,

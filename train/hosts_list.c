@@ -23,6 +23,17 @@ static bool name_ok(const char *s, int64_t n)
     return n > 0 && n < RU_HOSTS_NAME_MAX && s[0] != '-';
 }
 
+bool ru_host_same(ru_str a, ru_str b)
+{
+    ru_str shorter = a.n < b.n ? a : b, longer = a.n < b.n ? b : a;
+    bool number = true; /* 10.0.0.1 has no first label that says anything */
+    for (int64_t i = 0; i < longer.n; i++) {
+        number = number && (longer.p[i] == '.' || (longer.p[i] >= '0' && longer.p[i] <= '9'));
+    }
+    return shorter.n > 0 && memcmp(shorter.p, longer.p, (size_t)shorter.n) == 0 &&
+           (shorter.n == longer.n || (longer.p[shorter.n] == '.' && !number));
+}
+
 typedef struct builder {
     ru_arena *arena;
     rui_host_list list;
@@ -57,7 +68,7 @@ static ru_status add(builder *b, const char *name, int64_t n, uint32_t workers, 
         return RU_FAIL(err, RU_E_MEM, "no memory for a list of hosts");
     }
     *at = b->list.n - 1;
-    *h = (ru_host){copy, workers};
+    *h = (ru_host){.name = copy, .workers = workers};
     return RU_OK;
 }
 
@@ -326,7 +337,8 @@ ru_status ru_hosts_range(ru_str text, const char *what, uint32_t *min, uint32_t 
     ru_str b = colon < 0 ? text : ru_str_from(text, colon + 1);
     uint32_t low, high;
     if (count_from(a, &low) != RU_OK || count_from(b, &high) != RU_OK || low > high) {
-        return RU_FAIL(err, RU_E_USAGE, "%s '%.*s': expected N or MIN:MAX of 1 to %d", what,
+        return RU_FAIL(err, RU_E_USAGE,
+                       "%s '%.*s': expected N, or MIN:MAX with MIN <= MAX, of 1 to %d", what,
                        (int)(text.n > 40 ? 40 : text.n), text.p, RU_HOSTS_WORKERS_MAX);
     }
     *min = low;

@@ -60,6 +60,7 @@ static void test_slurm_lists(void **state)
                                       "-a",
                                       "a[1-2]b[1-64]c[1-64]d[1-64]",
                                       "a[1-9999999999]",
+                                      "a[4294967297-4294967298]",
                                       "a[1][1][1][1][1]"};
     for (uint32_t i = 0; i < RU_ARRAY_LEN(bad); i++) {
         ru_arena a;
@@ -152,7 +153,11 @@ static const row rows[] = {
     {{.nnodes = "2", .master_addr = "far", .node_rank = "0"},
      "",
      "1 workers here, 2 to 2 in all (torchrun's flags); founds the job at far:29500"},
+    {{.nnodes = "2", .master_addr = "far", .node_rank = "1"},
+     "",
+     "1 workers here, 2 to 2 in all (torchrun's flags); joins at far:29500"},
     {{.nnodes = "2", .master_addr = "far", .node_rank = "2"}, "", "!--node-rank is '2'"},
+    {{.nnodes = "4096", .nproc_per_node = "4096", .rdzv_endpoint = "a"}, "", "!at most 4096"},
     {{.nnodes = "2"}, "", "!needs --rdzv-endpoint"},
     {{.nnodes = "2", .rdzv_endpoint = "a", .master_addr = "b"},
      "",
@@ -176,6 +181,8 @@ static const row rows[] = {
     {{0}, "RANK=1", "!WORLD_SIZE is not set, but RANK is"},
     {{0}, "WORLD_SIZE=2", "!RANK is not set, but WORLD_SIZE is"},
     {{0}, "RANK=4;WORLD_SIZE=4;MASTER_ADDR=m", "!RANK is '4'"},
+    {{0}, "RANK=;WORLD_SIZE=;SLURM_JOB_ID=", "1 workers here, up to 1 (nothing said otherwise)"},
+    {{0}, "RANK=0;WORLD_SIZE=2;MASTER_ADDR=:5", "!MASTER_ADDR is ':5'"},
     {{0}, "RANK=x;WORLD_SIZE=4", "!RANK is 'x'"},
     {{0}, "RANK=0;WORLD_SIZE=2;MASTER_ADDR=a b", "!MASTER_ADDR is 'a b'"},
     {{.workers = "3"}, "RANK=0;WORLD_SIZE=2;MASTER_ADDR=m", "!-w 3 and RANK and WORLD_SIZE (2)"},
@@ -189,7 +196,11 @@ static const row rows[] = {
     {{0},
      STEP "SLURM_PROCID=0;RANK=0;WORLD_SIZE=8;MASTER_ADDR=m",
      "!WORLD_SIZE is 8 and SLURM_STEP_NUM_TASKS is 4"},
-    {{0}, STEP "SLURM_PROCID=9", "!SLURM_PROCID is '9'"},
+    {{0}, STEP "SLURM_PROCID=4", "!SLURM_PROCID is '4'"},
+    {{0},
+     "SLURM_STEP_ID=3;" STEP "SLURM_PROCID=2",
+     "worker 3 of 4 (Slurm: SLURM_PROCID, SLURM_STEP_NUM_TASKS, SLURM_STEP_NODELIST); joins at "
+     "n3:20542"},
     {{.workers = "2:8"},
      STEP "SLURM_PROCID=0",
      "worker 1 of 4 (Slurm: SLURM_PROCID, SLURM_STEP_NUM_TASKS, SLURM_STEP_NODELIST); founds the "
@@ -201,6 +212,17 @@ static const row rows[] = {
      "SLURM_JOB_ID=7;SLURM_PROCID=0;SLURM_JOB_NODELIST=n[1-2];SLURM_TASKS_PER_NODE=3(x2)",
      "6 workers on 2 hosts, 3 of them here (Slurm: SLURM_JOB_NODELIST); founds the job at "
      "n1:20049"},
+    {{0},
+     "SLURM_JOB_ID=7;SLURM_JOB_NODELIST=m[1-2];SLURM_TASKS_PER_NODE=3,2;SLURMD_NODENAME=m2",
+     "5 workers on 2 hosts, 2 of them here (Slurm: SLURM_JOB_NODELIST); founds the job at "
+     "m1:20049"},
+    {{0},
+     "SLURM_JOB_ID=7;SLURM_JOB_NODELIST=m[1-2]",
+     "2 workers on 2 hosts, 0 of them here (Slurm: SLURM_JOB_NODELIST); founds the job at "
+     "m1:20049"},
+    {{.hosts = "n1.cluster:2,n1x:1,10.0.0:1,10.0.0.1:3"},
+     "",
+     "7 workers on 4 hosts, 5 of them here (--hosts)"},
     {{0},
      "SLURM_JOB_ID=7;SLURM_JOB_NODELIST=n[1-",
      "!SLURM_JOB_NODELIST: a list of hosts is malformed"},

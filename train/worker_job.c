@@ -159,6 +159,15 @@ static ru_status open_chan(fetch *f, ru_link_tcp *link, const uint8_t *token, ui
     return ru_chan_open(&co, &l, &user, arena, &f->chan, err);
 }
 
+static const char *why_none(ru_status st)
+{
+    if (st == RU_E_PEER || st == RU_E_PERM) {
+        return "nobody listens there, or the token (RUBATO_TOKEN, --token-file) is not the job's";
+    }
+    return st == RU_OK || st == RU_E_AGAIN ? "no such host, or nothing answers there in time"
+                                           : ru_status_name(st);
+}
+
 static ru_status run(fetch *f, const char *address, ru_err *err)
 {
     ru_time now = ru_clock_now();
@@ -167,10 +176,7 @@ static ru_status run(fetch *f, const char *address, ru_err *err)
     ru_loop_timer(f->loop, on_time, f, 1, ru_chan_tick(f->chan, now));
     RU_TRY(ru_loop_run(f->loop, err));
     if (f->status != RU_OK || f->have != f->total || f->total == 0) {
-        return RU_FAIL(err, RU_E_PEER,
-                       "no job from %s (%s): is a worker of the job listening there, and is the "
-                       "token the job's (RUBATO_TOKEN or --token-file)?",
-                       address, ru_status_name(f->status == RU_OK ? RU_E_AGAIN : f->status));
+        return RU_FAIL(err, RU_E_PEER, "no job from %s: %s", address, why_none(f->status));
     }
     return RU_OK;
 }
