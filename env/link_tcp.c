@@ -160,7 +160,7 @@ void rui_conn_standing(ru_link_tcp *l, rui_conn *c)
         rui_conn_defer(l, c);
         return;
     }
-    c->tls = rui_tls_new(l->tls, c->fd, c->accepted);
+    c->tls = rui_tls_new(l->tls, c->fd, c->accepted, c->class);
     if (c->tls == NULL) {
         rui_conn_fail(l, c, RU_E_MEM, "%s: no memory for TLS", c->address);
         return;

@@ -184,7 +184,7 @@ void rui_tx_run(ru_link_tcp *l, rui_conn *c, ru_time now);
 RU_MUST_USE ru_status rui_tls_host_open(const ru_link_tcp_options *opt, rui_tls_host **out,
                                         ru_err *err);
 void rui_tls_host_close(rui_tls_host *h);
-rui_tls *rui_tls_new(rui_tls_host *h, int fd, bool accepted);
+rui_tls *rui_tls_new(rui_tls_host *h, int fd, bool accepted, ru_link_class class);
 void rui_tls_free(rui_tls *t); /* says goodbye if it can; NULL is fine */
 /* RU_OK: done; RU_E_AGAIN: wants events (in, out); else why not, with a sentence. */
 ru_status rui_tls_shake(rui_tls *t, bool *in, bool *out, char *sentence, uint32_t size_bytes);
