@@ -1,8 +1,8 @@
 /* Batch normalisation with residual and ReLU inside, on our own kernels (exec/kern/k_bn.c).
  *
- * Activations stand in blocked order nChw16c or row-major. The work is cut into channel blocks (16
- * channels or 1): a block's statistics and its result are made by one thread while its data is
- * warm.
+ * Activations stand in blocked order nChw16c, nChw8c or row-major. The work is cut into channel
+ * blocks (16, 8 or 1 channels): a block's statistics and its result are made by one thread while
+ * its data is warm.
  *
  *     x [n][blocks][s][lanes]     run i of block c starts at (i * blocks + c) * s * lanes
  *
@@ -302,22 +302,24 @@ static ru_status grad_step(void *state, void *const *bufs, const rui_run *run)
 /* -- lowering
  * --------------------------------------------------------------------------------------- */
 
-static bool is_nchw16c(const rui_layout *l)
+/* Channels of a block when the layout is nChw16c (AVX-512) or nChw8c (AVX2); else 0. */
+static int64_t block_of(const rui_layout *l)
 {
     const dnnl_blocking_desc_t *b = &l->md.format_desc.blocking;
-    if (l->plain || l->opaque || l->md.ndims < 3 || b->inner_nblks != 1 || b->inner_blks[0] != 16 ||
-        b->inner_idxs[0] != 1) {
-        return false;
+    if (l->plain || l->opaque || l->md.ndims < 3 || b->inner_nblks != 1 ||
+        (b->inner_blks[0] != 16 && b->inner_blks[0] != 8) || b->inner_idxs[0] != 1) {
+        return 0;
     }
-    int64_t stride = 16;
+    int64_t lanes = b->inner_blks[0], stride = lanes;
     for (int d = l->md.ndims - 1; d >= 2; d--) {
         if (l->md.dims[d] > 1 && b->strides[d] != stride) {
-            return false;
+            return 0;
         }
         stride *= l->md.padded_dims[d];
     }
-    return (l->md.padded_dims[1] == 16 || b->strides[1] == stride) &&
-           (l->md.dims[0] == 1 || b->strides[0] == stride * (l->md.padded_dims[1] / 16));
+    bool dense = (l->md.padded_dims[1] == lanes || b->strides[1] == stride) &&
+                 (l->md.dims[0] == 1 || b->strides[0] == stride * (l->md.padded_dims[1] / lanes));
+    return dense ? lanes : 0;
 }
 
 /* The layout in which the kernels take `x`: where it stands when blocked, else row-major. */
@@ -325,7 +327,8 @@ static bn_state *bn_make(rui_low *lo, const ru_node *n, ru_value_id x, const rui
 {
     const ru_type *t = &rui_graph(lo)->values[x.v].type;
     const rui_layout *l = rui_standing(lo, x);
-    bool blocked = is_nchw16c(l) && l->md.ndims == (int)t->rank;
+    int64_t lanes = block_of(l);
+    bool blocked = lanes > 0 && l->md.ndims == (int)t->rank;
     ru_dtype dtype = l->type.dtype == RU_BF16 ? RU_BF16 : RU_F32;
     if ((t->dtype != RU_F32 && t->dtype != RU_BF16) || t->rank < 2 || ru_type_count(t) <= 0 ||
         (!l->plain && !blocked)) {
@@ -340,7 +343,7 @@ static bn_state *bn_make(rui_low *lo, const ru_node *n, ru_value_id x, const rui
     b->t = dtype;
     b->n = t->dims[0];
     b->channels = t->dims[1];
-    b->lanes = blocked ? 16 : 1;
+    b->lanes = blocked ? lanes : 1;
     b->blocks = (b->channels + b->lanes - 1) / b->lanes;
     b->s = ru_type_count(t) / (b->n * b->channels);
     b->epsilon = (float)ru_node_float(n, RU_ATTR_epsilon, 1e-5);

@@ -392,7 +392,78 @@ static void adam_follows_its_definition(void **state)
     }
 }
 
-RU_TESTS(exec_kern_block, cmocka_unit_test(products_agree_with_double),
+/* -- batch normalisation ------------------------------------------------------------------------
+ */
+
+/* Forward and backward of one run with a mask from x, and the sums of both, for one lane each. */
+static void batch_norm_case(const ru_kern *k, int64_t s, int64_t lanes)
+{
+    int64_t n = s * lanes;
+    float *x = numbers(n, 1), *dy = numbers(n, 2), *out = numbers(n, 3), *dres = numbers(n, 4);
+    float c[6][16], sum[16], sq[16], dsum[16], dot[16];
+    for (int i = 0; i < 6 * 16; i++) {
+        c[i / 16][i % 16] = noise(77 + (uint64_t)i);
+    }
+    ru_kern_bn b = {.t = RU_F32,
+                    .s = s,
+                    .lanes = lanes,
+                    .relu = true,
+                    .x = x,
+                    .out = out,
+                    .mean = c[0],
+                    .mul = c[1],
+                    .add = c[2],
+                    .k_dy = c[3],
+                    .k_x = c[4],
+                    .k_1 = c[5]};
+    k->bn_sums(&b, sum, sq);
+    k->bn_apply(&b);
+    for (int64_t i = 0; i < n; i++) {
+        double y = (double)x[i] * (double)c[1][i % lanes] + (double)c[2][i % lanes];
+        near((double)out[i], y > 0 ? y : 0, 1e-6, "bn_apply", k);
+    }
+    b.dy = dy;
+    b.dres = dres;
+    k->bn_grad_sums(&b, dsum, dot);
+    k->bn_grad_apply(&b);
+    for (int64_t l = 0; l < lanes; l++) {
+        double want[4] = {0};
+        for (int64_t i = l; i < n; i += lanes) {
+            double d = (double)x[i] - (double)c[0][l];
+            bool on = (double)x[i] * (double)c[1][l] + (double)c[2][l] > 0;
+            double g = on ? (double)dy[i] : 0;
+            want[0] += d;
+            want[1] += d * d;
+            want[2] += g;
+            want[3] += g * d;
+            near((double)dres[i], g, 0, "bn_grad_apply, dres", k);
+            near((double)out[i],
+                 g * (double)c[3][l] + (double)x[i] * (double)c[4][l] + (double)c[5][l], 1e-6,
+                 "bn_grad_apply", k);
+        }
+        near((double)sum[l], want[0], 1e-5, "bn_sums", k);
+        near((double)sq[l], want[1], 1e-5, "bn_sums, squares", k);
+        near((double)dsum[l], want[2], 1e-5, "bn_grad_sums", k);
+        near((double)dot[l], want[3], 1e-5, "bn_grad_sums, products", k);
+    }
+    free(x), free(dy), free(out), free(dres);
+}
+
+static void batch_norm_agrees_with_double(void **state)
+{
+    (void)state;
+    static const int64_t positions[] = {1, 2, 7, 49, 64};
+    for (int level = 0; level < RU_KERN_LEVELS; level++) {
+        for (uint32_t i = 0; kern_at(level) != NULL && i < RU_ARRAY_LEN(positions); i++) {
+            batch_norm_case(kern_at(level), positions[i], 1);
+            batch_norm_case(kern_at(level), positions[i], 8);
+            batch_norm_case(kern_at(level), positions[i], 16);
+        }
+    }
+}
+
+RU_TESTS(exec_kern_block, cmocka_unit_test(batch_norm_agrees_with_double),
+         cmocka_unit_test(products_agree_with_double),
          cmocka_unit_test(bf16_products_agree_with_double),
          cmocka_unit_test(attention_agrees_with_finite_differences),
          cmocka_unit_test(lstm_does_not_depend_on_the_split),

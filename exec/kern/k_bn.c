@@ -1,7 +1,7 @@
 /* Batch normalisation of one run of positions, forward and backward, with the addition of a
  * residual and ReLU inside.
  *
- * A run is `s` positions of `lanes` channels side by side: 16 in the blocked order nChw16c, 1 in
+ * A run is `s` positions of `lanes` channels side by side: 16 or 8 in the blocked orders, 1 in
  * row-major (then the run is one channel's plane). Either way the loop works on vectors of 16; with
  * one lane the coefficients are spread and the sums folded at the end. Four running sums hide the
  * latency of additions; their order is fixed. */
@@ -55,7 +55,19 @@ RU_KERN_INLINE void put1(bool half, void *p, int64_t i, float x)
 
 RU_KERN_INLINE v16 coef(const float *c, int64_t lanes)
 {
+    if (lanes == 8) { /* two positions side by side */
+        v16 x;
+        memcpy(&x, c, 32);
+        memcpy((char *)&x + 32, c, 32);
+        return x;
+    }
     return lanes == 16 ? *(const v16_any *)c : (v16){0} + c[0];
+}
+
+/* Lane of an element of the tail, which begins at a whole vector. */
+RU_KERN_INLINE int64_t lane_of(int64_t i, int64_t lanes)
+{
+    return lanes == 8 ? i & 7 : 0;
 }
 
 RU_KERN_INLINE v16 keep_where(v16 x, i16v mask)
@@ -63,19 +75,25 @@ RU_KERN_INLINE v16 keep_where(v16 x, i16v mask)
     return (v16)((i16v)x & mask);
 }
 
-/* Sums over lanes or, with one lane, over everything; `tail` joins at the end. */
-RU_KERN_INLINE void fold(const v16 *acc, int64_t lanes, float tail, float *out)
+/* Sums over lanes or, with one lane, over everything; `tail` [8] joins at the end. */
+RU_KERN_INLINE void fold(const v16 *acc, int64_t lanes, const float *tail, float *out)
 {
     v16 all = (acc[0] + acc[1]) + (acc[2] + acc[3]);
     if (lanes == 16) {
         *(v16_any *)out = all;
         return;
     }
+    if (lanes == 8) {
+        for (int l = 0; l < 8; l++) {
+            out[l] = all[l] + all[l + 8] + tail[l];
+        }
+        return;
+    }
     float sum = 0.0f;
     for (int l = 0; l < 16; l++) {
         sum += all[l];
     }
-    out[0] = sum + tail;
+    out[0] = sum + tail[0];
 }
 
 RU_KERN_INLINE void sums(bool half, const ru_kern_bn *b, float *sum, float *sq)
@@ -97,12 +115,13 @@ RU_KERN_INLINE void sums(bool half, const ru_kern_bn *b, float *sum, float *sq)
         a[0] += d;
         q[0] += d * d;
     }
-    float ta = 0.0f;
-    float tq = 0.0f;
+    float ta[8] = {0};
+    float tq[8] = {0};
     for (; i < n; i++) {
-        float d = get1(half, b->x, i) - b->mean[0];
-        ta += d;
-        tq += d * d;
+        int64_t l = lane_of(i, b->lanes);
+        float d = get1(half, b->x, i) - b->mean[l];
+        ta[l] += d;
+        tq[l] += d * d;
     }
     fold(a, b->lanes, ta, sum);
     fold(q, b->lanes, tq, sq);
@@ -129,7 +148,8 @@ RU_KERN_INLINE void apply(bool half, bool add, bool relu, const ru_kern_bn *b)
         put(half, b->out, i, relu ? keep_where(y, y > 0.0f) : y);
     }
     for (; i < n; i++) {
-        float y = get1(half, b->x, i) * b->mul[0] + b->add[0];
+        int64_t l = lane_of(i, b->lanes);
+        float y = get1(half, b->x, i) * b->mul[l] + b->add[l];
         y = add ? y + get1(half, b->residual, i) : y;
         put1(half, b->out, i, relu && !(y > 0.0f) ? 0.0f : y);
     }
@@ -176,8 +196,9 @@ RU_KERN_INLINE v16 masked(bool half, int how, const ru_kern_bn *b, int64_t i, v1
 RU_KERN_INLINE float masked1(bool half, int how, const ru_kern_bn *b, int64_t i, float x)
 {
     float dy = get1(half, b->dy, i);
+    int64_t l = lane_of(i, b->lanes);
     bool on = how == MASK_NONE ||
-              (how == MASK_Y ? get1(half, b->y, i) > 0.0f : x * b->mul[0] + b->add[0] > 0.0f);
+              (how == MASK_Y ? get1(half, b->y, i) > 0.0f : x * b->mul[l] + b->add[l] > 0.0f);
     return on ? dy : 0.0f;
 }
 
@@ -204,13 +225,14 @@ RU_KERN_INLINE void grad_sums(bool half, int how, const ru_kern_bn *b, float *su
         a[0] += dy;
         q[0] += dy * (x - mean);
     }
-    float ta = 0.0f;
-    float tq = 0.0f;
+    float ta[8] = {0};
+    float tq[8] = {0};
     for (; i < n; i++) {
+        int64_t l = lane_of(i, b->lanes);
         float x = get1(half, b->x, i);
         float dy = masked1(half, how, b, i, x);
-        ta += dy;
-        tq += dy * (x - b->mean[0]);
+        ta[l] += dy;
+        tq[l] += dy * (x - b->mean[l]);
     }
     fold(a, b->lanes, ta, sum);
     fold(q, b->lanes, tq, dot);
@@ -256,7 +278,8 @@ RU_KERN_INLINE void grad_apply(bool half, int how, bool res, const ru_kern_bn *b
     for (; i < n; i++) {
         float x = get1(half, b->x, i);
         float dy = masked1(half, how, b, i, x);
-        put1(half, b->out, i, dy * b->k_dy[0] + (x * b->k_x[0] + b->k_1[0]));
+        int64_t l = lane_of(i, b->lanes);
+        put1(half, b->out, i, dy * b->k_dy[l] + (x * b->k_x[l] + b->k_1[l]));
         if (res) {
             put1(half, b->dres, i, dy);
         }

@@ -185,7 +185,7 @@ typedef struct ru_kern_attn {
     float *work; /* attn_work() floats, 64-byte aligned */
 } ru_kern_attn;
 
-/* One run of a batch normalisation: `s` positions of `lanes` channels side by side (16 or 1).
+/* One run of a batch normalisation: `s` positions of `lanes` channels side by side (16, 8 or 1).
  * Arrays of coefficients have `lanes` elements. With `relu` and y == NULL the gradient's mask is
  * computed from x * mul + add > 0 (no residual then), else it is y > 0. */
 typedef struct ru_kern_bn {
