@@ -158,6 +158,11 @@ static ru_status map_all(ru_coll_shm *c, const char *const *handles, uint32_t ep
     return RU_OK;
 }
 
+void *ru_coll_shm_data_of(const ru_coll_shm *c, uint32_t rank)
+{
+    return rank < c->n ? c->data[rank] : NULL;
+}
+
 ru_status ru_coll_shm_join(ru_coll_shm *c, const char *const *handles, uint32_t n, uint32_t rank,
                            uint32_t epoch, ru_err *err)
 {

@@ -18,8 +18,8 @@
  * Waiting: looks for a while as long as that pays off, then gives its core away between looks, then
  * sleeps on a futex; `check` is asked all the while, so that a dead member ends the wait.
  *
- * With several hosts: sum inside the host by ru_coll_shm_reduce, run a ru_coll group over the
- * leaders (rank 0 of each host), hand out by ru_coll_shm_broadcast.
+ * With several hosts: the mapped data of the members (ru_coll_shm_data_of) are the `near` memory of
+ * a ru_coll group over all of them.
  *
  * Thread: one at a time; calls block, so not the loop thread. All members make the same calls in
  * the same order. */
@@ -57,6 +57,9 @@ const char *ru_coll_shm_handle(const ru_coll_shm *c); /* view; give it to the ot
  * before). Waits until all members joined. Errors: RU_E_ARG, those of ru_shm_map, of `check`. */
 RU_MUST_USE ru_status ru_coll_shm_join(ru_coll_shm *c, const char *const *handles, uint32_t n,
                                        uint32_t rank, uint32_t epoch, ru_err *err);
+/* The data of a member as it is mapped here, until the group is left; NULL when there is none such.
+ */
+void *ru_coll_shm_data_of(const ru_coll_shm *c, uint32_t rank);
 /* Forget the others; fine when not joined. */
 void ru_coll_shm_leave(ru_coll_shm *c);
 

@@ -142,8 +142,9 @@ static void set_status(ru_elastic *e, ru_time now, ru_effects *fx)
 static const char *handle_of(ru_elastic *e)
 {
     const ru_elastic_device_ops *ops = e->opt.device.ops;
-    const char *h =
-        e->v.local && ops->local_handle != NULL ? ops->local_handle(e->opt.device.self) : NULL;
+    const char *h = (e->v.local || e->v.near) && ops->local_handle != NULL
+                        ? ops->local_handle(e->opt.device.self)
+                        : NULL;
     return h != NULL && strlen(h) < RU_ELASTIC_HANDLE_MAX ? h : "";
 }
 
@@ -383,9 +384,16 @@ static ru_status go_local(ru_elastic *e, ru_wire_in *w, ru_err *err)
     if (handles == NULL) {
         return RU_FAIL(err, RU_E_MEM, "no memory for %u handles", e->v.n);
     }
+    uint32_t n = 0, rank = 0; /* of this host */
+    for (uint32_t i = 0; i < e->v.n; i++) {
+        rank = i == e->v.me ? n : rank;
+        if (e->v.at[i].host == e->v.at[e->v.me].host) {
+            handles[n++] = handles[i];
+        }
+    }
     e->phase = RUI_EL_LOCAL;
     e->local_open = true;
-    e->opt.device.ops->local_open(e->opt.device.self, handles, e->v.n, e->v.me, e->v.epoch);
+    e->opt.device.ops->local_open(e->opt.device.self, handles, n, rank, e->v.epoch);
     return RU_OK;
 }
 
@@ -407,7 +415,7 @@ static void on_go(ru_elastic *e, ru_wire_in *w, ru_time now, ru_effects *fx)
         st = go_local(e, w, &err);
     } else if (e->v.n > 1) {
         st = e->v.n <= RUI_EL_PROBED_MAX ? rui_el_choices_read(e, w, &err) : RU_OK;
-        st = st == RU_OK ? rui_el_group_open(e, &err) : st;
+        st = st != RU_OK ? st : e->v.near ? go_local(e, w, &err) : rui_el_group_open(e, &err);
     }
     if (st != RU_OK) {
         ru_fx_log(fx, RU_LOG_ERROR, "%s", err.text);
@@ -696,7 +704,13 @@ void ru_elastic_local_opened(ru_elastic *e, ru_status st, ru_time now, ru_effect
     if (rui_el_stale(e)) {
         rui_el_settle(e, now, fx);
     } else if (st == RU_OK) {
+        ru_err err;
         e->phase = RUI_EL_READY;
+        if (e->v.near && rui_el_group_open(e, &err) != RU_OK) {
+            ru_fx_log(fx, RU_LOG_ERROR, "%s", err.text);
+            device_failed(e, RU_E_MEM, "opening the group for", now, fx);
+            return;
+        }
         rui_el_sums_planned(e, now);
         rui_el_step_begin(e, now, fx);
     } else if (rui_el_leads(e)) {

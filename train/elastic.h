@@ -80,6 +80,10 @@ typedef struct ru_elastic_device_ops {
      * ru_elastic_reduced. Calls come in the order in which batches get ready here, which may differ
      * between members. */
     void (*local_reduce)(void *self, uint32_t batch, uint32_t first, uint32_t n, uint32_t iter);
+    /* The gradients of member `rank` as they are mapped here, from local_opened to local_close;
+     * those that `ready` tells of lie in one's own. May be NULL: no sums over several hosts with
+     * several members each out of shared memory. */
+    ru_span (*local_memory)(void *self, uint32_t rank);
     /* The group is over: stop waiting for the others. No answer of it comes any more, and `aborted`
      * is said only when no sum is being written either. */
     void (*local_close)(void *self);

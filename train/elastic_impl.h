@@ -76,6 +76,7 @@ typedef struct rui_el_member {
     ru_node_id node;
     uint32_t number;
     ru_share share;
+    uint16_t host; /* members of one number share memory; where the view is `near` */
     uint32_t held; /* pieces of state it has; all: full */
     bool full;     /* held everything when the view began: sends pieces, may have a share */
     /* the leader's notes */
@@ -92,9 +93,10 @@ typedef struct rui_el_view {
     int64_t batch;
     int64_t budget_bytes; /* of pieces for one joiner in one step */
     bool plain, paused;
-    bool local;             /* all on one host: sums in shared memory */
-    rui_el_member *at;      /* [n] */
-    uint32_t n, me;         /* me == n: not in it */
+    bool local;        /* all on one host: sums in shared memory */
+    bool near;         /* several hosts, several members on some: those read each other's memory */
+    rui_el_member *at; /* [n] */
+    uint32_t n, me;    /* me == n: not in it */
     ru_coll_choice *choice; /* [n_batches]; known at GO */
 } rui_el_view;
 
@@ -194,6 +196,8 @@ RU_MUST_USE ru_status rui_el_choose(const ru_elastic *e, uint32_t n, ru_arena *a
                                     ru_coll_choice *into, ru_err *err);
 void rui_el_choices_write(const ru_elastic *e, ru_wire_out *w);
 RU_MUST_USE ru_status rui_el_choices_read(ru_elastic *e, ru_wire_in *w, ru_err *err);
+/* Hosts of a near view: their number, and the most members of one. */
+uint32_t rui_el_hosts(const rui_el_view *v, uint32_t *most);
 /* This rank's schedule of an all-reduce in the view; proved for views that can be. */
 RU_MUST_USE ru_status rui_el_schedule(const ru_elastic *e, ru_coll_algo algo, ru_arena *arena,
                                       const ru_coll_schedule **out, ru_err *err);

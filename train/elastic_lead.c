@@ -167,6 +167,24 @@ static int64_t budget(const ru_elastic *e)
     return (int64_t)(bytes < least ? least : bytes > most ? most : bytes);
 }
 
+/* Numbers for the hosts. Members of one host read each other's memory where the view has several
+ * hosts and one of several members; not so for who is `deterministic`: sums in rank order. */
+static void see_hosts(const ru_elastic *e, const ru_member_wanted *w, rui_el_view *v)
+{
+    bool may = !e->apart && !v->local && !e->opt.deterministic && w->n <= RUI_EL_PROBED_MAX &&
+               e->opt.device.ops->local_memory != NULL;
+    uint32_t most, hosts = 0;
+    for (uint32_t i = 0; may && i < w->n; i++) {
+        uint32_t k = 0;
+        while (strcmp(w->at[k].host, w->at[i].host) != 0) {
+            k++;
+        }
+        v->at[i].host = k < i ? v->at[k].host : (uint16_t)hosts++;
+        may = w->at[i].host[0] != 0;
+    }
+    v->near = may && rui_el_hosts(v, &most) < w->n;
+}
+
 static ru_status compose(ru_elastic *e, const ru_member_wanted *w, ru_arena *arena, rui_el_view *v,
                          ru_err *err)
 {
@@ -197,6 +215,7 @@ static ru_status compose(ru_elastic *e, const ru_member_wanted *w, ru_arena *are
     for (uint32_t i = 1; i < w->n; i++) {
         v->local = v->local && strcmp(w->at[i].host, w->at[0].host) == 0;
     }
+    see_hosts(e, w, v);
     RU_TRY(share_out(e, v, arena, err));
     return RU_OK;
 }
@@ -357,6 +376,9 @@ static void say_go(ru_elastic *e, ru_time now, ru_effects *fx)
     if (choose) {
         rui_el_choices_write(e, &w);
     }
+    for (uint32_t i = 0; e->v.near && i < e->v.n; i++) {
+        ru_wire_put_text(&w, e->v.at[i].handle, (uint32_t)strlen(e->v.at[i].handle));
+    }
     tell_all(e, RUI_EL_GO_MSG, &w, fx);
     rui_el_go(e, buf, ru_wire_size(&w), now, fx);
 }
@@ -442,7 +464,7 @@ void rui_el_lead_ready(ru_elastic *e, ru_node_id from, uint64_t layout, const ch
         rui_el_lead_change(e, true, now, fx);
         return;
     }
-    for (uint32_t i = 0; e->v.local && i < e->v.n; i++) {
+    for (uint32_t i = 0; (e->v.local || e->v.near) && i < e->v.n; i++) {
         if (e->v.at[i].handle[0] == 0) {
             rui_el_lead_apart(e, now, fx);
             return;

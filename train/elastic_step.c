@@ -54,7 +54,7 @@ void ru_elastic_ready(ru_elastic *e, uint32_t k, const ru_span *span, ru_time no
         return;
     }
     rui_el_sum_begin(e, b, now);
-    if (e->local_open && !rui_el_stale(e)) {
+    if (e->v.local && e->local_open && !rui_el_stale(e)) {
         e->opt.device.ops->local_reduce(e->opt.device.self, b, e->batches[b].first, e->batches[b].n,
                                         (uint32_t)e->step);
         return;

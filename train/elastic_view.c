@@ -10,7 +10,8 @@ int64_t rui_el_blob_write(const rui_el_view *v, void *into, int64_t size_bytes)
 {
     ru_wire_out w = ru_wire_out_into(into, size_bytes);
     ru_wire_put_u8(&w, BLOB_VERSION);
-    ru_wire_put_u8(&w, (uint8_t)((v->plain ? 1 : 0) | (v->paused ? 2 : 0) | (v->local ? 4 : 0)));
+    ru_wire_put_u8(&w, (uint8_t)((v->plain ? 1 : 0) | (v->paused ? 2 : 0) | (v->local ? 4 : 0) |
+                                 (v->near ? 8 : 0)));
     ru_wire_put_u64(&w, (uint64_t)v->start);
     ru_wire_put_u64(&w, (uint64_t)v->batch);
     ru_wire_put_u64(&w, (uint64_t)v->budget_bytes);
@@ -18,6 +19,9 @@ int64_t rui_el_blob_write(const rui_el_view *v, void *into, int64_t size_bytes)
     for (uint32_t i = 0; i < v->n; i++) {
         ru_wire_put_u32(&w, (uint32_t)v->at[i].share.n);
         ru_wire_put_u32(&w, v->at[i].held);
+        if (v->near) {
+            ru_wire_put_u16(&w, v->at[i].host);
+        }
     }
     return w.bad ? 0 : ru_wire_size(&w);
 }
@@ -42,6 +46,7 @@ static ru_status read_members(const ru_elastic *e, const ru_view *view, ru_wire_
         m->number = view->at[i].number;
         m->share = (ru_share){.first = first, .n = (int64_t)ru_wire_u32(w), .batch = v->batch};
         m->held = ru_wire_u32(w);
+        m->host = v->near ? ru_wire_u16(w) : 0;
         m->full = m->held == e->n_pieces;
         first += m->share.n;
         if (m->held > e->n_pieces || (m->share.n > 0 && !m->full) || first > v->batch) {
@@ -69,7 +74,8 @@ ru_status rui_el_blob_read(const ru_elastic *e, const ru_view *view, ru_arena *a
                      .leader = view->leader,
                      .plain = (flags & 1) != 0,
                      .paused = (flags & 2) != 0,
-                     .local = (flags & 4) != 0};
+                     .local = (flags & 4) != 0,
+                     .near = (flags & 8) != 0};
     v.start = (int64_t)ru_wire_u64(&w);
     v.batch = (int64_t)ru_wire_u64(&w);
     v.budget_bytes = (int64_t)ru_wire_u64(&w);
@@ -102,6 +108,42 @@ static ru_coll_cost prior(void)
     return (ru_coll_cost){.alpha_ns = 30e3, .beta_ns = 0.8, .gamma_ns = 0.25, .n_points = 2};
 }
 
+uint32_t rui_el_hosts(const rui_el_view *v, uint32_t *most)
+{
+    uint32_t hosts = 0;
+    *most = 0;
+    for (uint32_t i = 0; i < v->n; i++) {
+        uint32_t same = 0, before = 0;
+        for (uint32_t k = 0; k < v->n; k++) {
+            same += v->at[k].host == v->at[i].host ? 1 : 0;
+            before += k < i && v->at[k].host == v->at[i].host ? 1 : 0;
+        }
+        hosts += before == 0 ? 1 : 0;
+        *most = same > *most ? same : *most;
+    }
+    return hosts;
+}
+
+/* Inside of a host: words there and back for each of two steps, then additions and copies by one
+ * core; between hosts the ring of their leaders, by what a step and a byte of the flat ring cost.
+ */
+static ru_coll_cost hierarchy_cost(const ru_elastic *e, const ru_coll_cost *ring)
+{
+    const double word_ns = 40e3, add_ns = 0.3, copy_ns = 0.2;
+    uint32_t most, hosts = rui_el_hosts(&e->v, &most);
+    ru_coll_terms own = ru_cost_coll_terms(RU_COLL_ALL_REDUCE, RU_ALGO_HIERARCHY, e->v.n);
+    ru_coll_terms among = ru_cost_coll_terms(RU_COLL_ALL_REDUCE, RU_ALGO_RING, hosts);
+    double fixed = among.steps * ring->alpha_ns + 2 * word_ns;
+    double per_byte = among.sent * ring->beta_ns + (most - 1) * add_ns + copy_ns;
+    ru_coll_cost c = {
+        .alpha_ns = fixed / own.steps, .beta_ns = per_byte / own.sent, .n_points = 2, .n_at = 2};
+    for (uint32_t k = 0; k < 2; k++) {
+        int64_t size = k == 0 ? 4 << 10 : 1 << 20;
+        c.at[k] = (ru_coll_point){size, (int64_t)(fixed + per_byte * (double)size)};
+    }
+    return c;
+}
+
 ru_status rui_el_choose(const ru_elastic *e, uint32_t n, ru_arena *arena, ru_coll_choice *into,
                         ru_err *err)
 {
@@ -110,7 +152,8 @@ ru_status rui_el_choose(const ru_elastic *e, uint32_t n, ru_arena *arena, ru_col
         bool probed = n <= RUI_EL_PROBED_MAX && e->costs[a].n_points > 0;
         costs[a] = probed ? e->costs[a] : prior();
     }
-    costs[RU_ALGO_HIERARCHY].n_points = 0; /* hosts of several workers sum in shared memory */
+    costs[RU_ALGO_HIERARCHY] =
+        e->v.near ? hierarchy_cost(e, &costs[RU_ALGO_RING]) : (ru_coll_cost){0};
     if (n > RUI_EL_PROBED_MAX) { /* connections and messages of these grow with n, not log n */
         costs[RU_ALGO_RING].n_points = costs[RU_ALGO_DIRECT].n_points = 0;
     }
@@ -182,17 +225,39 @@ ru_status rui_el_choices_read(ru_elastic *e, ru_wire_in *w, ru_err *err)
 ru_status rui_el_schedule(const ru_elastic *e, ru_coll_algo algo, ru_arena *arena,
                           const ru_coll_schedule **out, ru_err *err)
 {
-    ru_coll_in in = {.op = RU_COLL_ALL_REDUCE, .algo = algo, .n_ranks = e->v.n};
     ru_coll_schedule *s = RU_NEW(arena, ru_coll_schedule, 1);
-    if (s == NULL) {
+    uint16_t *host = RU_NEW(arena, uint16_t, e->v.n);
+    if (s == NULL || host == NULL) {
         return RU_FAIL(err, RU_E_MEM, "no memory for a schedule");
     }
+    for (uint32_t i = 0; i < e->v.n; i++) {
+        host[i] = e->v.at[i].host;
+    }
+    ru_coll_in in = {.op = RU_COLL_ALL_REDUCE, .algo = algo, .n_ranks = e->v.n, .host = host};
     *out = s;
     if (e->v.n > RUI_EL_PROBED_MAX) {
         return ru_plan_coll_rank(&in, e->v.me, arena, s, err);
     }
     RU_TRY(ru_plan_coll(&in, arena, s, err));
     return ru_plan_coll_check(s, arena, err);
+}
+
+/* Memory of the members of this host; NULL where this one is alone. */
+static ru_status near_of(const ru_elastic *e, ru_arena *arena, const ru_span **out, ru_err *err)
+{
+    *out = NULL;
+    ru_span *near = RU_NEW(arena, ru_span, e->v.n);
+    uint32_t rank = 0;
+    if (near == NULL) {
+        return RU_FAIL(err, RU_E_MEM, "no memory for a group of %u", e->v.n);
+    }
+    for (uint32_t i = 0; e->v.near && i < e->v.n; i++) {
+        if (e->v.at[i].host == e->v.at[e->v.me].host) {
+            near[i] = e->opt.device.ops->local_memory(e->opt.device.self, rank++);
+        }
+    }
+    *out = rank > 1 ? near : NULL;
+    return RU_OK;
 }
 
 ru_status rui_el_group_open(ru_elastic *e, ru_err *err)
@@ -208,6 +273,8 @@ ru_status rui_el_group_open(ru_elastic *e, ru_err *err)
     for (uint32_t i = 0; i < e->v.n; i++) {
         nodes[i] = e->v.at[i].node;
     }
+    const ru_span *near;
+    RU_TRY(near_of(e, arena, &near, err));
     uint32_t most = 1;
     for (uint32_t b = 0; b < e->n_batches; b++) {
         most = e->batches[b].n > most ? e->batches[b].n : most;
@@ -236,6 +303,7 @@ ru_status rui_el_group_open(ru_elastic *e, ru_err *err)
                            .iter_first = (uint32_t)e->step,
                            .spans_max = most,
                            .apart = true, /* by the commit between steps */
+                           .near = near,
                            .counted = e->opt.counted};
     ru_coll_user user = *rui_el_coll_user();
     user.self = e;
@@ -244,13 +312,13 @@ ru_status rui_el_group_open(ru_elastic *e, ru_err *err)
 
 void rui_el_group_close(ru_elastic *e, ru_time now)
 {
+    ru_coll_close(e->group, now);
+    ru_coll_close(e->probe, now);
+    e->group = e->probe = NULL;
     if (e->local_open) {
         e->local_open = false;
         e->opt.device.ops->local_close(e->opt.device.self);
     }
-    ru_coll_close(e->group, now);
-    ru_coll_close(e->probe, now);
-    e->group = e->probe = NULL;
     /* Of the probe as well, also where it was never opened here: a chunk that nobody will take
      * holds up its connection. */
     const uint64_t epochs = 0xffffff & ~RUI_EL_PROBE_EPOCH;

@@ -96,6 +96,7 @@ typedef struct rui_local_batch {
 typedef struct rui_local {
     ru_coll_shm *shm; /* NULL: not possible here */
     int64_t *at;      /* [n_tensors] place in the segment */
+    int64_t size_bytes;
     ru_thread thread;
     ru_cond changed;
     ru_flag stop; /* the adder must not wait for others */

@@ -32,6 +32,7 @@ ru_status rui_local_open(rui_worker *w, ru_err *err)
         l->at[k] = size;
         size += (w->tensor_bytes[k] + ALIGN_BYTES - 1) / ALIGN_BYTES * ALIGN_BYTES;
     }
+    l->size_bytes = size;
     const ru_coll_shm_options so = {
         .name = "gradients", .data_bytes = size, .check = keep_waiting, .self = w};
     RU_TRY(ru_coll_shm_open(&so, &l->shm, err));
@@ -99,11 +100,19 @@ static void local_close(void *self)
     ru_mutex_unlock(&w->lock);
 }
 
+static ru_span local_memory(void *self, uint32_t rank)
+{
+    rui_worker *w = self;
+    return (ru_span){.data = ru_coll_shm_data_of(w->local.shm, rank),
+                     .size_bytes = w->local.size_bytes};
+}
+
 void rui_local_ops(ru_elastic_device_ops *ops)
 {
     ops->local_handle = local_handle;
     ops->local_open = local_open;
     ops->local_reduce = local_reduce;
+    ops->local_memory = local_memory;
     ops->local_close = local_close;
 }
 
