@@ -5,6 +5,8 @@
 #include <inttypes.h>
 #include <stdio.h>
 
+#include "base/log.h"
+#include "base/rng.h"
 #include "test/test.h"
 
 static void an_undisturbed_job_gives_what_one_process_gives(void **state)
@@ -114,9 +116,40 @@ static void many_workers_move_counted_bytes(void **state)
     assert_true(r.step_ns > 2 * 5200200 * INT64_C(1000) / 1250 * 69 / 70);
 }
 
+/* A member that says anything: nobody crashes. At length: build-fuzz/test/fuzz/fuzz_job. */
+static void a_member_that_says_anything_crashes_nobody(void **state)
+{
+    (void)state;
+    enum { JOBS = 3, BYTES = 1500 };
+    static uint8_t says[BYTES];
+    ru_log_options was = ru_log_get();
+    ru_log_set(&(ru_log_options){.level = RU_LOG_OFF});
+    for (uint64_t k = 0; k < JOBS; k++) {
+        ru_rng rng = ru_rng_from(ru_test_seed() + k, ru_rng_label("mad"));
+        for (uint32_t i = 0; i < BYTES; i++) { /* small numbers are understood more often */
+            uint32_t small = ru_rng_below(&rng, 3);
+            says[i] = (uint8_t)(small > 0 ? ru_rng_below(&rng, 4) : ru_rng_u32(&rng));
+        }
+        const ru_sim_job job = {.seed = 1 + k,
+                                .founders = 3,
+                                .steps = 100,
+                                .batch = 6,
+                                .sample_ns = 300000,
+                                .time_max_ns = 3000000000,
+                                .mad = says,
+                                .mad_bytes = BYTES};
+        ru_sim_job_result r;
+        ru_err err;
+        assert_ok(ru_sim_job_run(&job, &r, &err), err);
+        assert_true(r.events > 1000);
+    }
+    ru_log_set(&was);
+}
+
 RU_TESTS(test_sim_job, cmocka_unit_test(an_undisturbed_job_gives_what_one_process_gives),
          cmocka_unit_test(faults_by_seed_break_nothing),
          cmocka_unit_test(seeds_that_once_broke_something),
          cmocka_unit_test(without_a_majority_everybody_says_so),
          cmocka_unit_test(equal_seeds_run_equally),
-         cmocka_unit_test(many_workers_move_counted_bytes))
+         cmocka_unit_test(many_workers_move_counted_bytes),
+         cmocka_unit_test(a_member_that_says_anything_crashes_nobody))

@@ -441,7 +441,7 @@ static ru_status add_rows(ddp *d, const job *j, const char *name, double *ours, 
 
 static ru_status run_job(ddp *d, job *j, const char *name, ru_err *err)
 {
-    double ours[RU_BENCH_ROUNDS_MAX], theirs[RU_BENCH_ROUNDS_MAX], alone;
+    double ours[RU_BENCH_ROUNDS_MAX], theirs[RU_BENCH_ROUNDS_MAX], alone = 0;
     const char *missing = NULL;
     RU_TRY(write_job(d, j, err));
     RU_TRY(lab_up(d, j, err));

@@ -29,7 +29,7 @@ void rui_simjob_say(const rui_simjob *j, const rui_simjob_node *n, const char *f
 
 void rui_simjob_fail(rui_simjob *j, const rui_simjob_node *n, const char *fmt, ...)
 {
-    if (j->failed != RU_OK) {
+    if (j->failed != RU_OK || j->opt->mad_bytes > 0) {
         return;
     }
     char text[512];
@@ -395,17 +395,21 @@ static ru_status start(rui_simjob *j, ru_err *err)
         double at = ru_rng_uniform(&j->rng, (double)o->join_from_ns, (double)o->join_to_ns + 1);
         ru_sim_at(j->sim, (ru_time){1 + (int64_t)at}, rui_simjob_leaves, j, k);
     }
+    if (o->mad_bytes > 0) {
+        ru_sim_at(j->sim, (ru_time){20 * MS}, rui_simjob_mad, j, 1);
+    }
     return RU_OK;
 }
 
 static ru_status go(rui_simjob *j, ru_err *err)
 {
     int64_t end_ns = j->opt->time_max_ns > 0 ? j->opt->time_max_ns : 60000 * MS;
-    while (!rui_simjob_over(j) && j->failed == RU_OK && ru_sim_now(j->sim).ns < end_ns) {
+    while (!rui_simjob_over(j) && !j->mad_done && j->failed == RU_OK &&
+           ru_sim_now(j->sim).ns < end_ns) {
         int64_t until_ns = ru_sim_now(j->sim).ns + 100 * MS;
         RU_TRY(ru_sim_run(j->sim, (ru_time){until_ns < end_ns ? until_ns : end_ns}, err));
     }
-    if (j->failed == RU_OK) {
+    if (j->failed == RU_OK && j->opt->mad_bytes == 0) {
         rui_simjob_check_end(j);
     }
     return j->failed == RU_OK ? RU_OK : RU_FAIL(err, j->failed, "%s", j->failure.text);

@@ -109,6 +109,10 @@ typedef struct ru_sim_job {
     int64_t probe_bytes; /* of the largest measured sum; 0: as a job without it */
     int64_t time_max_ns; /* virtual; a job still running then is stuck */
     int64_t events_max;
+    /* A founder, the first byte says which, also sends what these bytes describe (tool/sim_mad.c):
+     * only that nobody crashes is asked for then, and the job ends soon after the last of them. */
+    const uint8_t *mad;
+    int64_t mad_bytes;
     const char *replay; /* command that runs it again; NULL: by its seed */
     bool say;           /* every log line, fault and event of the job on stderr */
 } ru_sim_job;

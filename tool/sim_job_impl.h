@@ -93,7 +93,7 @@ struct rui_simjob {
     int64_t first[RU_SIM_JOB_TENSORS_MAX + 1]; /* element of tensor k */
     rui_simjob_node *nodes;                    /* [n] */
     uint32_t n, n_max, turn;
-    bool chaos_on;
+    bool chaos_on, mad_done;
     rui_simjob_plan plans[64]; /* by epoch, the newest */
     ru_map epochs;             /* epoch -> hash of leader and members */
     ru_map committers;         /* epoch -> process that committed in it, + 1 */
@@ -127,6 +127,9 @@ void rui_simjob_see(rui_simjob *j, ru_sim_seen k);
 void rui_simjob_told(void *self, ru_sim_fault what, uint32_t node, uint32_t other, ru_time now);
 void rui_simjob_aim(rui_simjob *j);               /* after every event */
 void rui_simjob_leaves(void *self, uint64_t arg); /* an event: somebody leaves */
+
+/* sim_mad.c */
+void rui_simjob_mad(void *self, uint64_t at); /* an event: byte `at` of what it has to say */
 
 /* sim_oracle.c */
 RU_MUST_USE ru_status rui_simjob_oracle_open(rui_simjob *j, ru_err *err);

@@ -545,6 +545,11 @@ static void keep_early(ru_elastic *e, const ru_event *ev)
         !rui_el_leads(e) || e->n_early >= RU_MEMBERS_MAX) {
         return;
     }
+    for (uint32_t i = 0; i < e->n_early; i++) { /* one of each: nobody takes another's place */
+        if (ru_node_is(e->early[i].from, ev->node)) {
+            return;
+        }
+    }
     if (e->n_early == e->cap_early) {
         uint32_t cap = e->cap_early == 0 ? 16 : e->cap_early * 2;
         rui_el_early *more = RU_NEW(e->arena, rui_el_early, cap);
@@ -560,6 +565,27 @@ static void keep_early(ru_elastic *e, const ru_event *ev)
     rui_el_early *k = &e->early[e->n_early++];
     *k = (rui_el_early){.from = ev->node, .size_bytes = ev->size_bytes};
     memcpy(k->data, ev->data, (size_t)ev->size_bytes);
+}
+
+/* Words of an epoch that ended may still be on their way; from who is no member of this one they
+ * are told, once a minute with their number. */
+static void refused(ru_elastic *e, const ru_event *ev, uint32_t epoch, ru_effects *fx)
+{
+    bool member = false;
+    for (uint32_t i = 0; i < e->v.n && !member; i++) {
+        member = ru_node_is(e->v.at[i].node, ev->node);
+    }
+    if (member || e->v.n == 0 || epoch > e->v.epoch) {
+        return;
+    }
+    e->n_refused++;
+    if (e->n_refused == 1 || ev->now.ns - e->refused_ns >= 60000000000) {
+        e->refused_ns = ev->now.ns;
+        ru_fx_log(
+            fx, RU_LOG_WARN,
+            "refused words of epoch %u from process %016llx, no member of epoch %u (%u so far)",
+            epoch, (unsigned long long)ev->node.v, e->v.epoch, e->n_refused);
+    }
 }
 
 static void on_message(ru_elastic *e, const ru_event *ev, ru_effects *fx)
@@ -581,7 +607,8 @@ static void on_message(ru_elastic *e, const ru_event *ev, ru_effects *fx)
         keep_early(e, ev);
     }
     if (epoch != e->v.epoch || w.bad) {
-        return; /* of another epoch: refused */
+        refused(e, ev, w.bad ? e->v.epoch : epoch, fx);
+        return;
     }
     if (ev->what == RUI_EL_STOP_MSG) {
         e->stop_all = true;

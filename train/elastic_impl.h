@@ -172,6 +172,8 @@ struct ru_elastic {
     /* leader */
     rui_el_early *early; /* [n_early] */
     uint32_t n_early, cap_early;
+    uint32_t n_refused;  /* words of strangers, with an epoch that is over */
+    int64_t refused_ns;  /* when that was told */
     rui_el_known *known; /* [n_known] */
     uint32_t n_known, cap_known;
     uint32_t n_ready, n_done, n_bye;
