@@ -613,6 +613,19 @@ static void check_empty(storm *s, const user *u)
     if (rui_egress_queued(ch->egress) > 0) {
         fail(s, "chunks are left when all is done", NULL);
     }
+    if (ch->items.taken > 0) {
+        fail(s, "sequenced frames are left when all is acknowledged", NULL);
+    }
+    if (ch->blocks.small.taken + ch->blocks.large.taken > 0) {
+        fail(s, "blocks are left when all is done", NULL);
+    }
+    for (uint32_t i = 0; i < ch->peers_used; i++) {
+        const rui_peer *p = &ch->peers[i];
+        bool owes = p->items != 0 || p->block_bytes != 0 || p->whole_in != 0 || p->whole_out != 0;
+        if (p->state == RUI_PEER_UP && owes) {
+            fail(s, "a peer's budget did not come back", NULL);
+        }
+    }
 }
 
 static void open_all(storm *s)

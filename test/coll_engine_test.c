@@ -38,7 +38,8 @@ struct world {
     uint32_t n, n_batches;
     bool counted, whole; /* whole: numbers whose sums are exact */
     bool grants, apart;
-    bool near; /* ranks of one host read each other's memory */
+    bool near;               /* ranks of one host read each other's memory */
+    uint32_t slots, streams; /* of the channels; 0: plenty */
     rank r[RANKS_MAX];
     ru_node_id nodes[RANKS_MAX];
     ru_coll_batch batches[BATCHES_MAX];
@@ -236,8 +237,8 @@ static void open_rank(world *w, uint32_t k)
                            .token = token,
                            .token_bytes = sizeof token,
                            .peers_max = RANKS_MAX,
-                           .streams_max = 2048,
-                           .slots_max = 4096,
+                           .streams_max = w->streams > 0 ? w->streams : 2048,
+                           .slots_max = w->slots > 0 ? w->slots : 4096,
                            .chunk_bytes = 4096,
                            .grants = w->grants};
     ru_chan_user user = {.self = r,
@@ -292,10 +293,8 @@ static ru_time turn(world *w)
     return now;
 }
 
-static void world_open(world *w, uint32_t n, uint64_t seed, bool grants)
+static void world_start(world *w, uint32_t n, uint64_t seed)
 {
-    memset(w, 0, sizeof *w);
-    w->grants = grants;
     ru_arena_init(&w->arena, 0);
     w->rng = ru_rng_from(seed, 50);
     ru_pipe_options opt = {.seed = seed, .queue_bytes = 20000};
@@ -322,6 +321,13 @@ static void world_open(world *w, uint32_t n, uint64_t seed, bool grants)
             up = up && w->r[k].ups == n - 1;
         }
     }
+}
+
+static void world_open(world *w, uint32_t n, uint64_t seed, bool grants)
+{
+    memset(w, 0, sizeof *w);
+    w->grants = grants;
+    world_start(w, n, seed);
 }
 
 static void world_close(world *w)
@@ -465,6 +471,80 @@ static void test_everything_is_summed(void **state)
         assert_int_equal(s.done, s.begun);
         world_close(&w);
     }
+}
+
+/* Channels with exactly the slots that the group says it needs, and half of the streams (a channel
+ * has twice as many as it is told): what finds no room waits, what is withdrawn gives its place
+ * back. */
+static void test_little_room(void **state)
+{
+    (void)state;
+    for (uint32_t k = 0; k < 2; k++) {
+        uint32_t slots = 0, streams = 0;
+        for (uint32_t round = 0; round < 2; round++) {
+            world w = {.apart = k % 2 == 1, .slots = slots, .streams = streams};
+            world_start(&w, 4 + k, ru_test_seed() + 300 + k);
+            w.whole = true;
+            add_all(&w);
+            run(&w);
+            for (uint32_t r = 0; r < w.n; r++) {
+                ru_coll_size size;
+                ru_coll_needs(w.r[r].coll, &size);
+                slots = size.slots > slots ? size.slots : slots;
+                streams = size.streams / 4 > streams ? size.streams / 4 : streams;
+            }
+            world_close(&w);
+        }
+    }
+}
+
+/* A broadcast is sent when the receiver has begun and said so; words that are none say nothing. */
+static void test_only_its_own_words_open(void **state)
+{
+    (void)state;
+    world w;
+    ru_err err;
+    ru_coll_stats s;
+    ru_node_id peer = {0};
+    uint32_t busy;
+    world_open(&w, 2, ru_test_seed(), false);
+    add_batch(&w, RU_COLL_BROADCAST, RU_ALGO_TREE, 1000);
+    w.batches[0].chunk_bytes = 0;
+    uint32_t root = w.batches[0].root;
+    rank *from = &w.r[root], *to = &w.r[1 - root];
+    for (uint32_t k = 0; k < 2; k++) {
+        make_buffers(&w, &w.r[k], 0);
+        open_group(&w, k);
+    }
+    begin(&w, from, 0);
+    static const uint32_t words[][5] = {/* epoch, batch, lane, run */
+                                        {8, 0, 0, 1, 16}, {9, 1, 0, 1, 16}, {9, 0, 7, 1, 16},
+                                        {9, 0, 0, 0, 16}, {9, 0, 0, 1, 15}, {9, 0, 0, 1, 17}};
+    for (uint32_t k = 0; k < RU_ARRAY_LEN(words); k++) {
+        uint32_t raw[5] = {words[k][0], words[k][1], words[k][2], words[k][3], 0};
+        ru_coll_heard(from->coll, w.nodes[1 - root], raw, words[k][4], ru_pipe_now(w.net));
+        for (uint32_t t = 0; t < 50; t++) {
+            turn(&w);
+        }
+    }
+    ru_coll_stats_get(from->coll, &s);
+    assert_int_equal(s.sent_bytes, 0);
+    begin(&w, to, 0);
+    assert_true(ru_coll_waits_for(to->coll, &peer, &busy));
+    assert_int_equal(peer.v, w.nodes[root].v);
+    assert_int_equal(busy, 1);
+    for (uint32_t t = 0; t < 5000 && to->done[0] + from->done[0] < 2; t++) {
+        turn(&w);
+    }
+    assert_int_equal(to->done[0] + from->done[0], 2);
+    assert_false(ru_coll_waits_for(to->coll, &peer, &busy));
+    assert_int_equal(busy, 0);
+    ru_coll_stats_get(from->coll, &s);
+    assert_int_equal(s.sent_bytes, 4000);
+    assert_int_equal(
+        ru_coll_begin(to->coll, 0, 0, to->spans[0], SPANS, (ru_time){0}, ru_pipe_now(w.net), &err),
+        RU_E_ARG); /* once more the same iteration */
+    world_close(&w);
 }
 
 /* Members of a host take each other's bytes out of each other's memory, whatever the schedule. */
@@ -619,6 +699,7 @@ static void test_bad_calls(void **state)
 }
 
 RU_TESTS(test_coll_engine, cmocka_unit_test(test_everything_is_summed),
+         cmocka_unit_test(test_little_room), cmocka_unit_test(test_only_its_own_words_open),
          cmocka_unit_test(test_memory_of_a_host), cmocka_unit_test(test_grants_and_apart),
          cmocka_unit_test(test_bits_do_not_depend_on_timing), cmocka_unit_test(test_counted),
          cmocka_unit_test(test_a_lost_peer_ends_the_group), cmocka_unit_test(test_bad_calls))
