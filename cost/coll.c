@@ -13,16 +13,23 @@ static uint32_t floor_log2(uint32_t n)
     return k;
 }
 
-/* Of the halving family: `up` halvings and `down` doublings of a buffer over p = 2^k ranks; when
- * ranks are folded (f 1), `in` and `out` are the parts of the buffer that they send and get. */
-static ru_coll_terms log_terms(uint32_t n, bool up, bool down, double in, double out)
+static uint32_t ceil_log2(uint32_t n)
 {
-    double k = floor_log2(n), p = (double)(1u << floor_log2(n)), f = p < n ? 1.0 : 0.0;
-    double half = (p - 1) / p;
-    double folded = f * ((in > 0 ? 1.0 : 0.0) + (out > 0 ? 1.0 : 0.0));
-    ru_coll_terms t = {.steps = k * ((up ? 1.0 : 0.0) + (down ? 1.0 : 0.0)) + folded};
-    t.sent = half * ((up ? 1.0 : 0.0) + (down ? 1.0 : 0.0)) + f * (in + out);
+    return floor_log2(n) + ((n & (n - 1)) != 0 ? 1 : 0);
+}
+
+/* Of the halving family: `ways` times down the halves or up again. Where an odd number of ranks is
+ * cut, somebody works for two of the other half: the largest such part counts. */
+static ru_coll_terms log_terms(uint32_t n, double ways)
+{
+    uint32_t size = n;
+    while (size % 2 == 0) {
+        size /= 2;
+    }
+    double part = ((double)n - 1) / n, twice = (double)(size / 2) / n;
+    ru_coll_terms t = {.steps = ways * ceil_log2(n), .sent = ways * (part + twice)};
     t.busy = t.sent;
+    t.added = part + twice; /* where there are sums */
     return t;
 }
 
@@ -51,32 +58,12 @@ static ru_coll_terms ring_terms(ru_coll_op op, double n)
 
 static ru_coll_terms halving_terms(ru_coll_op op, uint32_t n)
 {
-    double fold = 1u << floor_log2(n) < n ? 1.0 : 0.0, half = 1.0 - 1.0 / (1u << floor_log2(n));
-    ru_coll_terms t = {0};
-    switch (op) {
-    case RU_COLL_ALL_REDUCE:
-        t = log_terms(n, true, true, 1, 1);
-        t.added = half + fold;
-        break;
-    case RU_COLL_REDUCE_SCATTER:
-        t = log_terms(n, true, false, 1, 1.0 / n);
-        t.added = half + fold;
-        break;
-    case RU_COLL_ALL_GATHER:
-        t = log_terms(n, false, true, 1.0 / n, 1);
-        break;
-    case RU_COLL_REDUCE:
-        t = log_terms(n, true, true, 1, 0);
-        t.added = half + fold;
-        break;
-    case RU_COLL_BROADCAST:
-        t = log_terms(n, true, true, 0, 1);
-        break;
-    case RU_COLL_ALL_TO_ALL:
-    case RU_COLL_BARRIER:
-    case RU_COLL_OPS:
-        break;
+    bool twice = op == RU_COLL_ALL_REDUCE || op == RU_COLL_REDUCE || op == RU_COLL_BROADCAST;
+    if (op == RU_COLL_ALL_TO_ALL || op == RU_COLL_BARRIER || op == RU_COLL_OPS) {
+        return (ru_coll_terms){0};
     }
+    ru_coll_terms t = log_terms(n, twice ? 2 : 1);
+    t.added = op == RU_COLL_ALL_GATHER || op == RU_COLL_BROADCAST ? 0 : t.added;
     return t;
 }
 

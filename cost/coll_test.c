@@ -23,13 +23,14 @@ static void test_terms(void **state)
     (void)state;
     assert_terms(RU_COLL_ALL_REDUCE, RU_ALGO_RING, 4, 6, 1.5, 0.75);
     assert_terms(RU_COLL_ALL_REDUCE, RU_ALGO_HALVING, 8, 6, 1.75, 0.875);
-    assert_terms(RU_COLL_ALL_REDUCE, RU_ALGO_HALVING, 6, 6, 3.5, 1.75); /* 4 and two folded */
+    /* 6 = 3 + 3, 3 = 2 + 1: 5/6 of the buffer, and one of three works for two: 1/6 more. */
+    assert_terms(RU_COLL_ALL_REDUCE, RU_ALGO_HALVING, 6, 6, 2, 1);
     assert_terms(RU_COLL_ALL_REDUCE, RU_ALGO_DOUBLING, 8, 3, 3, 3);
     assert_terms(RU_COLL_ALL_REDUCE, RU_ALGO_DOUBLING, 5, 4, 4, 3);
     assert_terms(RU_COLL_ALL_REDUCE, RU_ALGO_DIRECT, 4, 2, 1.5, 0.75);
     assert_terms(RU_COLL_REDUCE_SCATTER, RU_ALGO_RING, 5, 4, 0.8, 0.8);
     assert_terms(RU_COLL_ALL_GATHER, RU_ALGO_HALVING, 16, 4, 15.0 / 16, 0);
-    assert_terms(RU_COLL_ALL_GATHER, RU_ALGO_DOUBLING, 3, 3, 0.5 + 1.0 / 3 + 1, 0);
+    assert_terms(RU_COLL_ALL_GATHER, RU_ALGO_DOUBLING, 3, 2, 1, 0);
     assert_terms(RU_COLL_BROADCAST, RU_ALGO_TREE, 7, 2, 4, 0);
     assert_terms(RU_COLL_REDUCE, RU_ALGO_DOUBLE_TREE, 8, 3, 3, 3);
     assert_terms(RU_COLL_ALL_TO_ALL, RU_ALGO_DIRECT, 8, 1, 0.875, 0);

@@ -1,11 +1,149 @@
 /* Halving-doubling and recursive doubling, for any number of ranks.
  *
- * Let p be the largest power of two <= n. Of the first 2 (n - p) ranks each odd one is folded into
- * the even one before it; the p ranks that are left take part. Part i stands for the blocks of one
- * or two ranks, so parts in order stand for blocks in order.
+ * Halving: the ranks are cut into two nearly equal halves, again and again, down to single ranks.
+ * At each cut every rank gives its part of the other half's blocks to a rank there and adds what it
+ * gets for its own half. Of an odd number of ranks the left half has one more; that one gives to
+ * the first rank of the right half, which so gets two parts, and gets none itself. Doubling is the
+ * same backwards. Nobody moves more than (n - 1) / n of the buffer each way but for those second
+ * parts, where folding surplus ranks into others would move it all once more.
  *
- * Source: rabenseifner-2004, thakur-2005. */
+ * Doubling of whole buffers: let p be the largest power of two <= n. Of the first 2 (n - p) ranks
+ * each odd one is folded into the even one before it; the p ranks that are left take part.
+ *
+ * Source: rabenseifner-2004, thakur-2005; the uneven halves are ours. */
 #include "plan/coll_impl.h"
+
+enum { TAG_FOLD, TAG_UNFOLD, TAG_DOWN = 2, TAG_UP = 2 + 16, TAG_OTHER = 2 + 32, CUTS_MAX = 16 };
+
+/* -- halving --------------------------------------------------------------------------------------
+ */
+
+/* Ranks [lo, hi) in two halves, [lo, mid) and [mid, hi); rank r stands for block r. */
+typedef struct cut {
+    uint32_t lo, mid, hi;
+} cut;
+
+/* The cuts of the groups that rank `me` is in, the largest first. */
+static uint32_t cuts_of(const rui_coll_list *l, cut cuts[CUTS_MAX])
+{
+    uint32_t lo = 0, hi = l->n, k = 0;
+    while (hi - lo > 1) {
+        uint32_t mid = lo + (hi - lo + 1) / 2;
+        cuts[k++] = (cut){lo, mid, hi};
+        lo = l->me < mid ? lo : mid;
+        hi = l->me < mid ? mid : hi;
+    }
+    return k;
+}
+
+/* The rank of the other half that `me` works with, and whether it is one too many for its half. */
+static uint32_t partner(const cut *c, uint32_t me, bool *odd)
+{
+    uint32_t right = c->hi - c->mid;
+    *odd = me < c->mid && me - c->lo == right;
+    return me >= c->mid ? c->lo + (me - c->mid) : *odd ? c->mid : c->mid + (me - c->lo);
+}
+
+/* The left rank that is one too many for its half, when `me` works with that one as well. */
+static bool works_twice(const cut *c, uint32_t me)
+{
+    return me == c->mid && c->mid - c->lo > c->hi - c->mid;
+}
+
+/* Rank i ends with the sum of block i. */
+static void halve(rui_coll_list *l)
+{
+    cut cuts[CUTS_MAX];
+    uint32_t n = cuts_of(l, cuts);
+    for (uint32_t k = 0; k < n; k++) {
+        const cut *c = &cuts[k];
+        uint32_t tag = TAG_DOWN + k, left = c->mid - c->lo, right = c->hi - c->mid;
+        bool odd;
+        uint32_t other = partner(c, l->me, &odd);
+        if (l->me < c->mid) {
+            rui_coll_step(l, RU_COLL_SEND, other, tag, c->mid, right);
+            if (!odd) {
+                rui_coll_step(l, RU_COLL_REDUCE_RECV, other, tag, c->lo, left);
+            }
+            continue;
+        }
+        rui_coll_step(l, RU_COLL_SEND, other, tag, c->lo, left);
+        rui_coll_step_before(l, other, tag, c->mid, right);
+        if (works_twice(c, l->me)) {
+            rui_coll_step_before(l, c->mid - 1, tag, c->mid, right);
+        }
+    }
+}
+
+/* From block i at rank i to all blocks everywhere. */
+static void gather(rui_coll_list *l)
+{
+    cut cuts[CUTS_MAX];
+    for (uint32_t k = cuts_of(l, cuts); k-- > 0;) {
+        const cut *c = &cuts[k];
+        uint32_t tag = TAG_UP + k, left = c->mid - c->lo, right = c->hi - c->mid;
+        bool odd;
+        uint32_t other = partner(c, l->me, &odd);
+        if (l->me < c->mid) {
+            if (!odd) {
+                rui_coll_step(l, RU_COLL_SEND, other, tag, c->lo, left);
+            }
+            rui_coll_step(l, RU_COLL_RECV, other, tag, c->mid, right);
+            continue;
+        }
+        rui_coll_step(l, RU_COLL_SEND, other, tag, c->mid, right);
+        if (works_twice(c, l->me)) {
+            rui_coll_step(l, RU_COLL_SEND, c->mid - 1, tag, c->mid, right);
+        }
+        rui_coll_step(l, RU_COLL_RECV, other, tag, c->lo, left);
+    }
+}
+
+/* The same towards rank 0 only: the first rank of a half holds all of its blocks. */
+static void gather_to_root(rui_coll_list *l)
+{
+    cut cuts[CUTS_MAX];
+    for (uint32_t k = cuts_of(l, cuts); k-- > 0;) {
+        const cut *c = &cuts[k];
+        if (l->me == c->mid) {
+            rui_coll_step(l, RU_COLL_SEND, c->lo, TAG_OTHER, c->mid, c->hi - c->mid);
+        } else if (l->me == c->lo) {
+            rui_coll_step(l, RU_COLL_RECV, c->mid, TAG_OTHER, c->mid, c->hi - c->mid);
+        }
+    }
+}
+
+/* The reverse: rank 0 hands out halves. */
+static void scatter_from_root(rui_coll_list *l)
+{
+    cut cuts[CUTS_MAX];
+    uint32_t n = cuts_of(l, cuts);
+    for (uint32_t k = 0; k < n; k++) {
+        const cut *c = &cuts[k];
+        if (l->me == c->mid) {
+            rui_coll_step(l, RU_COLL_RECV, c->lo, TAG_OTHER, c->mid, c->hi - c->mid);
+        } else if (l->me == c->lo) {
+            rui_coll_step(l, RU_COLL_SEND, c->mid, TAG_OTHER, c->mid, c->hi - c->mid);
+        }
+    }
+}
+
+void rui_coll_halving(rui_coll_list *l)
+{
+    if (l->op == RU_COLL_BROADCAST) {
+        scatter_from_root(l);
+    } else if (l->op != RU_COLL_ALL_GATHER) {
+        halve(l);
+    }
+    if (l->op == RU_COLL_REDUCE) {
+        gather_to_root(l);
+    } else if (l->op != RU_COLL_REDUCE_SCATTER) {
+        gather(l);
+    }
+}
+
+/* -- doubling -------------------------------------------------------------------------------------
+ */
 
 typedef struct fold {
     uint32_t parts, rest; /* p, n - p */
@@ -23,18 +161,10 @@ static fold fold_of(const rui_coll_list *l)
     return f;
 }
 
-/* Rank of a part, and first block of it. */
 static uint32_t rank_of(const fold *f, uint32_t part)
 {
     return part < f->rest ? 2 * part : part + f->rest;
 }
-
-static uint32_t block_of(const rui_coll_list *l, const fold *f, uint32_t part)
-{
-    return part == f->parts ? l->n : rank_of(f, part);
-}
-
-enum { TAG_FOLD, TAG_UNFOLD, TAG_DOWN = 2, TAG_UP = 2 + 16, TAG_OTHER = 2 + 32 };
 
 static uint32_t log2_of(uint32_t d)
 {
@@ -44,142 +174,6 @@ static uint32_t log2_of(uint32_t d)
         k++;
     }
     return k;
-}
-
-/* Blocks of the `d` parts around `part` that are aligned to d. */
-static void range_of(const rui_coll_list *l, const fold *f, uint32_t part, uint32_t d, uint32_t *at,
-                     uint32_t *n)
-{
-    uint32_t lo = part / d * d;
-    *at = block_of(l, f, lo);
-    *n = block_of(l, f, lo + d) - *at;
-}
-
-/* Recursive halving: part i ends with the sum of its blocks. */
-static void halve(rui_coll_list *l, const fold *f)
-{
-    for (uint32_t d = f->parts / 2; d >= 1; d /= 2) {
-        uint32_t other = f->me ^ d, peer = rank_of(f, other), at, n;
-        range_of(l, f, other, d, &at, &n);
-        rui_coll_step(l, RU_COLL_SEND, peer, TAG_DOWN + log2_of(d), at, n);
-        range_of(l, f, f->me, d, &at, &n);
-        if (other < f->me) {
-            rui_coll_step_before(l, peer, TAG_DOWN + log2_of(d), at, n);
-        } else {
-            rui_coll_step(l, RU_COLL_REDUCE_RECV, peer, TAG_DOWN + log2_of(d), at, n);
-        }
-    }
-}
-
-/* Recursive doubling of what each part holds. */
-static void gather(rui_coll_list *l, const fold *f)
-{
-    for (uint32_t d = 1; d < f->parts; d *= 2) {
-        uint32_t other = f->me ^ d, peer = rank_of(f, other), at, n;
-        range_of(l, f, f->me, d, &at, &n);
-        rui_coll_step(l, RU_COLL_SEND, peer, TAG_UP + log2_of(d), at, n);
-        range_of(l, f, other, d, &at, &n);
-        rui_coll_step(l, RU_COLL_RECV, peer, TAG_UP + log2_of(d), at, n);
-    }
-}
-
-/* The same towards part 0 only: a binomial tree. */
-static void gather_to_root(rui_coll_list *l, const fold *f)
-{
-    for (uint32_t d = 1; d < f->parts; d *= 2) {
-        uint32_t other = f->me ^ d, at, n;
-        if ((f->me & d) != 0) {
-            range_of(l, f, f->me, d, &at, &n);
-            rui_coll_step(l, RU_COLL_SEND, rank_of(f, other), TAG_OTHER, at, n);
-            return;
-        }
-        range_of(l, f, other, d, &at, &n);
-        rui_coll_step(l, RU_COLL_RECV, rank_of(f, other), TAG_OTHER, at, n);
-    }
-}
-
-/* The reverse: part 0 hands out halves. */
-static void scatter_from_root(rui_coll_list *l, const fold *f)
-{
-    uint32_t d = f->parts / 2, at, n;
-    for (; d >= 1; d /= 2) {
-        if (f->me % d != 0) {
-            continue;
-        }
-        uint32_t other = f->me ^ d;
-        if ((f->me & d) != 0) {
-            range_of(l, f, f->me, d, &at, &n);
-            rui_coll_step(l, RU_COLL_RECV, rank_of(f, other), TAG_OTHER, at, n);
-        } else {
-            range_of(l, f, other, d, &at, &n);
-            rui_coll_step(l, RU_COLL_SEND, rank_of(f, other), TAG_OTHER, at, n);
-        }
-    }
-}
-
-/* The folded rank and its partner: everything (or one block) up before, and back after. */
-static void fold_in(rui_coll_list *l, const fold *f, uint32_t at, uint32_t n, bool add)
-{
-    if (f->folded) {
-        rui_coll_step(l, RU_COLL_SEND, l->me - 1, TAG_FOLD, at, n);
-    } else if (f->pair) {
-        rui_coll_step(l, add ? RU_COLL_REDUCE_RECV : RU_COLL_RECV, l->me + 1, TAG_FOLD, at, n);
-    }
-}
-
-static void fold_out(rui_coll_list *l, const fold *f, uint32_t at, uint32_t n)
-{
-    if (f->folded) {
-        rui_coll_step(l, RU_COLL_RECV, l->me - 1, TAG_UNFOLD, at, n);
-    } else if (f->pair) {
-        rui_coll_step(l, RU_COLL_SEND, l->me + 1, TAG_UNFOLD, at, n);
-    }
-}
-
-/* Block of the folded one of my pair. */
-static uint32_t odd_block(const rui_coll_list *l, const fold *f)
-{
-    return f->folded ? l->me : l->me + 1;
-}
-
-static void all_gather(rui_coll_list *l, const fold *f)
-{
-    fold_in(l, f, odd_block(l, f), 1, false);
-    if (!f->folded) {
-        gather(l, f);
-    }
-    fold_out(l, f, 0, l->n);
-}
-
-void rui_coll_halving(rui_coll_list *l)
-{
-    fold f = fold_of(l);
-    bool sums =
-        l->op == RU_COLL_ALL_REDUCE || l->op == RU_COLL_REDUCE_SCATTER || l->op == RU_COLL_REDUCE;
-    if (l->op == RU_COLL_ALL_GATHER) {
-        all_gather(l, &f);
-        return;
-    }
-    if (sums) {
-        fold_in(l, &f, 0, l->n, true);
-    }
-    if (sums && !f.folded) {
-        halve(l, &f);
-    }
-    if (l->op == RU_COLL_REDUCE && !f.folded) {
-        gather_to_root(l, &f);
-    }
-    if (l->op == RU_COLL_BROADCAST && !f.folded) {
-        scatter_from_root(l, &f);
-    }
-    if ((l->op == RU_COLL_ALL_REDUCE || l->op == RU_COLL_BROADCAST) && !f.folded) {
-        gather(l, &f);
-    }
-    if (l->op == RU_COLL_REDUCE_SCATTER) {
-        fold_out(l, &f, odd_block(l, &f), 1);
-    } else if (l->op != RU_COLL_REDUCE) {
-        fold_out(l, &f, 0, l->n);
-    }
 }
 
 /* Everybody tells the rank 2^k further on what it knows: ceil(log2 n) rounds. */
@@ -199,12 +193,16 @@ void rui_coll_doubling(rui_coll_list *l)
         disseminate(l);
         return;
     }
-    fold f = fold_of(l);
     if (l->op == RU_COLL_ALL_GATHER) {
-        all_gather(l, &f);
+        gather(l);
         return;
     }
-    fold_in(l, &f, 0, 1, true);
+    fold f = fold_of(l);
+    if (f.folded) {
+        rui_coll_step(l, RU_COLL_SEND, l->me - 1, TAG_FOLD, 0, 1);
+    } else if (f.pair) {
+        rui_coll_step(l, RU_COLL_REDUCE_RECV, l->me + 1, TAG_FOLD, 0, 1);
+    }
     for (uint32_t d = 1; d < f.parts && !f.folded; d *= 2) {
         uint32_t other = f.me ^ d, peer = rank_of(&f, other), tag = TAG_DOWN + log2_of(d);
         rui_coll_step(l, RU_COLL_SEND, peer, tag, 0, 1);
@@ -214,5 +212,9 @@ void rui_coll_doubling(rui_coll_list *l)
             rui_coll_step(l, RU_COLL_REDUCE_RECV, peer, tag, 0, 1);
         }
     }
-    fold_out(l, &f, 0, 1);
+    if (f.folded) {
+        rui_coll_step(l, RU_COLL_RECV, l->me - 1, TAG_UNFOLD, 0, 1);
+    } else if (f.pair) {
+        rui_coll_step(l, RU_COLL_SEND, l->me + 1, TAG_UNFOLD, 0, 1);
+    }
 }
