@@ -91,32 +91,40 @@ static void *take(ru_arena *a, int64_t n, int64_t size_bytes)
     return ru_arena_alloc(a, n * size_bytes, 64);
 }
 
+/* A job starts: everybody opens its connections at once. */
+static uint32_t unproved_max(uint32_t peers_max)
+{
+    uint32_t all = RU_LINK_CLASSES * peers_max;
+    return all > RUI_UNPROVED_MIN ? all : RUI_UNPROVED_MIN;
+}
+
 uint32_t ru_chan_conns(uint32_t peers_max)
 {
-    return 4 * peers_max + RUI_UNPROVED_MIN + peers_max / 2;
+    return 2 * RU_LINK_CLASSES * peers_max + unproved_max(peers_max);
 }
 
 static bool take_memory(ru_chan *ch, ru_arena *a)
 {
     const ru_chan_options *o = &ch->opt;
-    ch->unproved_max = RUI_UNPROVED_MIN + o->peers_max / 2;
+    ch->unproved_max = unproved_max(o->peers_max);
     ch->conns_max = ru_chan_conns(o->peers_max);
     ch->streams_max = 2 * o->streams_max;
     ch->conns = take(a, ch->conns_max, sizeof *ch->conns);
     ch->peers = take(a, o->peers_max, sizeof *ch->peers);
     ch->dials = take(a, o->peers_max, sizeof *ch->dials);
+    ch->active = take(a, o->peers_max, sizeof *ch->active);
     ch->streams = take(a, ch->streams_max, sizeof *ch->streams);
     ch->sink = take(a, 1, RUI_SINK_BYTES);
     ch->scratch = take(a, 1, RUI_MESSAGE_MAX);
     int64_t buffer = o->buffer_bytes;
     if (buffer <= 0) {
         buffer = (int64_t)o->peers_max * (128 << 10);
-        buffer = buffer < 8 << 20 ? 8 << 20 : buffer > 32 << 20 ? 32 << 20 : buffer;
+        buffer = buffer < 8 << 20 ? 8 << 20 : buffer > 128 << 20 ? 128 << 20 : buffer;
     }
     uint32_t items = 1024 + 2 * o->peers_max + 2 * o->streams_max + 2 * o->slots_max;
     items += (uint32_t)(buffer / 512);
-    return ch->conns != NULL && ch->peers != NULL && ch->dials != NULL && ch->streams != NULL &&
-           ch->sink != NULL && ch->scratch != NULL &&
+    return ch->conns != NULL && ch->peers != NULL && ch->dials != NULL && ch->active != NULL &&
+           ch->streams != NULL && ch->sink != NULL && ch->scratch != NULL &&
            rui_cells_init(&ch->items, a, sizeof(rui_item), items) &&
            rui_cells_init(&ch->blocks.small, a, RUI_BLOCK_SMALL,
                           (uint32_t)(buffer / 4 / RUI_BLOCK_SMALL)) &&

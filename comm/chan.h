@@ -99,7 +99,7 @@ typedef struct ru_chan_options {
     double rate_bytes_per_s; /* of the network interface, start value; 0: measured */
     bool grants;             /* receiver-driven: senders wait for GRANT beyond the first window */
     bool crc;                /* check every payload (CRC32C) */
-    int64_t buffer_bytes;    /* copies of messages, both ways; 0: 8 to 32 MiB by peers_max */
+    int64_t buffer_bytes;    /* copies of messages, both ways; 0: 8 to 128 MiB by peers_max */
     int64_t reconnect_ns;    /* how long a cut pair is mended before `down`; 0: 1 s */
     int64_t silence_ns;      /* nothing heard for so long: a cut; 0: 10 s */
 } ru_chan_options;

@@ -35,9 +35,10 @@ enum {
     RUI_SINK_BYTES = 256 << 10, /* thrown bytes are read over each other here */
     RUI_UNPROVED_MIN = 64,
     RUI_FIRST_WINDOW = 64 << 10, /* with grants: sent unasked; a part of the protocol */
-    RUI_ACK_EVERY = 32,          /* sequenced frames; or every tick */
-    RUI_LAZY_MAX = 16,           /* acknowledgements of whole streams that wait for company */
-    RUI_LAZY_BYTES = 64 << 10,   /* of such streams: a part of RUI_WHOLE_BUDGET */
+    RUI_ACK_EVERY = 32,          /* sequenced frames, or so many bytes of them */
+    RUI_ACK_BYTES = 32 << 10,
+    RUI_LAZY_MAX = 16,         /* acknowledgements of whole streams that wait for company */
+    RUI_LAZY_BYTES = 64 << 10, /* of such streams: a part of RUI_WHOLE_BUDGET */
     RUI_LAZY_NS = 2000000,
 };
 
@@ -70,7 +71,17 @@ typedef struct rui_conn {
     uint32_t next_free;
     uint32_t peer, dial; /* RUI_NONE: none */
     ru_time since;
-    /* Handshake. */
+    /* The frame that arrives. */
+    uint32_t tx_live; /* frames the link has */
+    rui_rx_kind rx_kind;
+    rui_frame rx;
+    uint8_t rx_head[RU_LINK_HEAD_BYTES];
+    uint32_t rx_slot, rx_slot_gen, rx_block;
+    int64_t rx_placed;   /* bytes whose place the link knows */
+    int64_t rx_part;     /* of these, before the part it has now */
+    bool rx_dup;         /* a repeated frame */
+    bool rx_more, waits; /* waits: for the slot that rx names, or until the pair is adopted */
+    /* Handshake; last, since later nobody looks at it. */
     uint64_t node, pair;
     rui_proof mine, theirs;
     uint8_t digest_mine[RUI_HMAC_BYTES], digest_theirs[RUI_HMAC_BYTES];
@@ -83,16 +94,6 @@ typedef struct rui_conn {
     uint64_t host;                     /* hash of the connection's address without its port */
     char address[RUI_ADDRESS_MAX + 1]; /* of the connection; of the node once it proved itself */
     char claimed[RUI_ADDRESS_MAX + 1]; /* of the node, as it greeted */
-    /* The frame that arrives. */
-    uint32_t tx_live; /* frames the link has */
-    rui_rx_kind rx_kind;
-    rui_frame rx;
-    uint8_t rx_head[RU_LINK_HEAD_BYTES];
-    uint32_t rx_slot, rx_slot_gen, rx_block;
-    int64_t rx_placed;   /* bytes whose place the link knows */
-    int64_t rx_part;     /* of these, before the part it has now */
-    bool rx_dup;         /* a repeated frame */
-    bool rx_more, waits; /* waits: for the slot that rx names, or until the pair is adopted */
 } rui_conn;
 
 typedef struct rui_dial {
@@ -133,8 +134,10 @@ typedef struct rui_peer {
     int64_t whole_out, whole_in; /* budgets of whole streams */
     uint32_t stream_first, cancel_first; /* streams; those whose cancel is to be pulled */
     bool ack_due;
-    uint32_t lazy; /* acknowledgements that leave with the next frame, or a tick */
+    int64_t untold_bytes; /* that came in sequenced frames and are not acknowledged */
+    uint32_t lazy;        /* acknowledgements that leave with the next frame, or a tick */
     int64_t lazy_bytes;
+    bool active, in_link;                 /* in the list of those; the kernel has bytes to it */
     int64_t acked_bytes[RU_LINK_CLASSES]; /* as the link said last */
     bool doomed;                          /* no room for a word to it: ends with the next tick */
     char address[RUI_ADDRESS_MAX + 1], dialed[RUI_ADDRESS_MAX + 1];
@@ -196,7 +199,9 @@ struct ru_chan {
     rui_dial *dials;
     rui_stream *streams;
     uint32_t conns_max, conns_used, conns_free, unproved, unproved_max;
-    uint32_t peers_used, peers_free;
+    uint32_t peers_used, peers_free, dials_live;
+    uint32_t *active; /* [n_active] peers that something came from or went to of late */
+    uint32_t n_active;
     uint32_t streams_max, streams_used, streams_free, streams_live;
     rui_names conn_names, peer_names, stream_names;
     rui_cells items;
@@ -209,6 +214,7 @@ struct ru_chan {
     int64_t rx_mark_bytes;
     ru_time sample_at;
     ru_time tick_at; /* of the next tick that does anything */
+    ru_time scan_at; /* ... that looks at all peers, dials and handshakes */
     uint32_t inside;
     ru_time now; /* of the last call */
     ru_refusals refusals;
@@ -249,7 +255,8 @@ bool rui_dial_is(const ru_chan *ch, uint64_t pair); /* is being opened from here
 void rui_peer_cut(ru_chan *ch, uint32_t p, ru_status why, ru_time now);
 void rui_peer_end(ru_chan *ch, uint32_t p, ru_status why, bool tell, ru_time now);
 void rui_peer_hostile(ru_chan *ch, uint32_t p, const char *sentence, ru_time now);
-void rui_peer_tick(ru_chan *ch, ru_time now);
+/* Look at all peers and dials; returns when to look again, at the latest at `next`. */
+ru_time rui_peer_tick(ru_chan *ch, ru_time now, ru_time next);
 
 /* chan_item.c */
 /* Memory for the bytes of an item; RUI_NONE: the pool or the peer's share is spent. */
@@ -304,6 +311,9 @@ void rui_grant(ru_chan *ch, ru_time now);
 
 /* chan_tick.c */
 void rui_chan_ask_tick(ru_chan *ch, ru_time at);
+void rui_chan_ask_scan(ru_chan *ch, ru_time at); /* for cuts, dials, the doomed */
+void rui_peer_active(ru_chan *ch, uint32_t p);
+void rui_peer_inactive(ru_chan *ch, uint32_t p);
 
 static inline uint32_t rui_conn_index(const ru_chan *ch, const rui_conn *c)
 {

@@ -79,7 +79,7 @@ void rui_item_ack(ru_chan *ch, uint32_t pi, const rui_slot *s, ru_time now)
                      .stream_index = RUI_NONE};
     if (add_item(ch, pi, &item) != RU_OK) {
         p->doomed = true;
-        rui_chan_ask_tick(ch, now);
+        rui_chan_ask_scan(ch, now);
         return;
     }
     p->lazy++;
@@ -103,7 +103,7 @@ void rui_word(ru_chan *ch, uint32_t p, rui_frame_type type, uint8_t flags, uint6
                      .stream_index = RUI_NONE};
     if (rui_item_push(ch, p, &item, now) != RU_OK) {
         ch->peers[p].doomed = true;
-        rui_chan_ask_tick(ch, now);
+        rui_chan_ask_scan(ch, now);
     }
 }
 
@@ -174,6 +174,7 @@ bool rui_item_pull(ru_chan *ch, uint32_t pi, ru_link_tx *tx, ru_time now)
     if (tells) {
         f.offset = p->rx_seq;
         p->rx_told = p->rx_seq;
+        p->untold_bytes = 0;
         p->ack_due = false;
     }
     rui_tx_crc(ch, &f, tx);
@@ -213,7 +214,7 @@ void rui_item_repeat(ru_chan *ch, uint32_t pi, uint64_t received, ru_time now)
     p->item_next = RUI_NONE;
     if (!rui_item_acked(ch, pi, received)) {
         p->doomed = true; /* it claims what was never sent */
-        rui_chan_ask_tick(ch, now);
+        rui_chan_ask_scan(ch, now);
         return;
     }
     p->item_next = p->item_first;

@@ -5,6 +5,7 @@
 #include "comm/chan_impl.h"
 
 static const int64_t RETRY_FIRST_NS = 5000000, RETRY_MAX_NS = 200000000;
+static const int64_t KEEPALIVE_NS = 1000000000;
 static const int64_t MEND_NS = 10000000; /* who did not open the pair lets the other try first */
 enum { CUTS_MAX = 32 };                  /* in a row, without a frame between them */
 
@@ -26,6 +27,12 @@ static void dial_close(ru_chan *ch, rui_dial *d)
     }
 }
 
+static void dial_over(ru_chan *ch, rui_dial *d)
+{
+    ch->dials_live -= d->used;
+    d->used = false;
+}
+
 void rui_dial_free(ru_chan *ch, uint32_t i)
 {
     rui_dial *d = &ch->dials[i];
@@ -33,12 +40,12 @@ void rui_dial_free(ru_chan *ch, uint32_t i)
     if (d->peer != RUI_NONE) {
         ch->peers[d->peer].dial = RUI_NONE;
     }
-    d->used = false;
+    dial_over(ch, d);
 }
 
 bool rui_dial_is(const ru_chan *ch, uint64_t pair)
 {
-    for (uint32_t i = 0; i < ch->opt.peers_max; i++) {
+    for (uint32_t i = 0; ch->dials_live > 0 && i < ch->opt.peers_max; i++) {
         if (ch->dials[i].used && ch->dials[i].pair == pair) {
             return true;
         }
@@ -90,13 +97,14 @@ ru_status rui_dial_start(ru_chan *ch, const char *address, uint32_t peer, ru_tim
     rui_dial *d = &ch->dials[i];
     memset(d, 0, sizeof *d);
     d->used = true;
+    ch->dials_live++;
     d->peer = peer;
     d->conn[0] = d->conn[1] = RUI_NONE;
     d->pause_ns = RETRY_FIRST_NS;
     memcpy(d->address, address, n + 1);
     ru_status st = dial_try(ch, i, now, err);
     if (st != RU_OK) {
-        d->used = false;
+        dial_over(ch, d);
     } else if (peer != RUI_NONE) {
         ch->peers[peer].dial = i;
     }
@@ -115,12 +123,12 @@ static void dial_failed(ru_chan *ch, uint32_t i, ru_status why, ru_time now)
     if (d->peer != RUI_NONE) {
         d->at = ru_time_after(now, d->pause_ns);
         d->pause_ns = d->pause_ns * 2 < RETRY_MAX_NS ? d->pause_ns * 2 : RETRY_MAX_NS;
-        rui_chan_ask_tick(ch, d->at);
+        rui_chan_ask_scan(ch, d->at);
         return;
     }
     char address[RUI_ADDRESS_MAX + 1];
     memcpy(address, d->address, sizeof address);
-    d->used = false;
+    dial_over(ch, d);
     ch->user.down(ch->user.self, (ru_node_id){0}, address, why, now);
 }
 
@@ -221,6 +229,7 @@ static void install(ru_chan *ch, uint32_t i, rui_conn *u, rui_conn *b, ru_time n
         p->acked_bytes[k] = 0;
     }
     rui_egress_line(ch->egress, i, true);
+    rui_peer_active(ch, i);
 }
 
 /* A proved connection says why and closes. */
@@ -302,7 +311,7 @@ static void refresh(ru_chan *ch, rui_conn *u, rui_conn *b, ru_time now)
     rui_dial *d = &ch->dials[u->dial];
     d->conn[0] = d->conn[1] = RUI_NONE;
     d->at = ru_time_after(now, d->pause_ns);
-    rui_chan_ask_tick(ch, d->at);
+    rui_chan_ask_scan(ch, d->at);
     rui_conn *both[2] = {u, b};
     for (uint32_t k = 0; k < 2; k++) {
         both[k]->dial = RUI_NONE;
@@ -427,7 +436,7 @@ static void mend(ru_chan *ch, uint32_t i, ru_time now)
     const char *address = p->opener ? p->dialed : p->address;
     if (p->dial == RUI_NONE && rui_dial_start(ch, address, i, now, NULL) != RU_OK && p->opener) {
         p->mend_at = ru_time_after(now, RETRY_MAX_NS);
-        rui_chan_ask_tick(ch, p->mend_at);
+        rui_chan_ask_scan(ch, p->mend_at);
     }
 }
 
@@ -450,9 +459,9 @@ void rui_peer_cut(ru_chan *ch, uint32_t i, ru_status why, ru_time now)
         mend(ch, i, now);
     } else {
         p->mend_at = ru_time_after(now, MEND_NS);
-        rui_chan_ask_tick(ch, p->mend_at);
+        rui_chan_ask_scan(ch, p->mend_at);
     }
-    rui_chan_ask_tick(ch, ru_time_after(now, ch->opt.reconnect_ns));
+    rui_chan_ask_scan(ch, ru_time_after(now, ch->opt.reconnect_ns));
 }
 
 void rui_peer_end(ru_chan *ch, uint32_t i, ru_status why, bool tell, ru_time now)
@@ -465,6 +474,7 @@ void rui_peer_end(ru_chan *ch, uint32_t i, ru_status why, bool tell, ru_time now
     p->state = RUI_PEER_ENDING;
     ru_log(RU_LOG_DEBUG, "comm", "peer_end", "%s: %s", p->address, ru_status_name(why));
     rui_names_remove(&ch->peer_names, i);
+    rui_peer_inactive(ch, i);
     close_conns(ch, p);
     if (p->dial != RUI_NONE) {
         rui_dial_free(ch, p->dial);
@@ -532,14 +542,30 @@ void ru_chan_drop(ru_chan *ch, ru_node_id node, ru_time now)
     }
 }
 
-void rui_peer_tick(ru_chan *ch, ru_time now)
+static ru_time earlier(ru_time a, ru_time b)
 {
-    for (uint32_t d = 0; d < ch->opt.peers_max; d++) {
+    return b.ns != 0 && b.ns < a.ns ? b : a;
+}
+
+static ru_time dials_tick(ru_chan *ch, ru_time now, ru_time next)
+{
+    for (uint32_t d = 0, seen = 0, n = ch->dials_live; seen < n && d < ch->opt.peers_max; d++) {
         rui_dial *x = &ch->dials[d];
-        if (x->used && x->at.ns != 0 && x->at.ns <= now.ns && dial_try(ch, d, now, NULL) != RU_OK) {
+        if (!x->used) {
+            continue;
+        }
+        seen++;
+        if (x->at.ns != 0 && x->at.ns <= now.ns && dial_try(ch, d, now, NULL) != RU_OK) {
             dial_failed(ch, d, RU_E_AGAIN, now);
         }
+        next = earlier(next, x->used ? x->at : next);
     }
+    return next;
+}
+
+ru_time rui_peer_tick(ru_chan *ch, ru_time now, ru_time next)
+{
+    next = dials_tick(ch, now, next);
     for (uint32_t i = 0; i < ch->peers_used; i++) {
         rui_peer *p = &ch->peers[i];
         if (p->state == RUI_PEER_CUT && p->mend_at.ns != 0 && p->mend_at.ns <= now.ns) {
@@ -552,6 +578,14 @@ void rui_peer_tick(ru_chan *ch, ru_time now)
         } else if (p->state == RUI_PEER_UP &&
                    ru_time_since(now, p->heard_at) >= ch->opt.silence_ns) {
             rui_peer_cut(ch, i, RU_E_IO, now);
+        } else if (p->state == RUI_PEER_UP && ru_time_since(now, p->spoke_at) >= KEEPALIVE_NS) {
+            p->ack_due = true;
+            rui_wake_conn(ch, i, RU_LINK_URGENT);
+        }
+        if (p->state == RUI_PEER_CUT) {
+            next = earlier(next, ru_time_after(p->cut_at, ch->opt.reconnect_ns));
+            next = earlier(next, p->mend_at);
         }
     }
+    return next;
 }

@@ -197,6 +197,7 @@ static ru_status first_part(ru_chan *ch, rui_conn *c, const uint8_t *head, ru_li
         return rui_shake_head(ch, c, rx, now);
     }
     ch->peers[c->peer].heard_at = now;
+    rui_peer_active(ch, c->peer);
     if (c->rx.type == RUI_ERR) {
         c->rx_kind = RUI_RX_SHAKE;
         rx->n_spans = c->rx.len > 0;
@@ -441,7 +442,9 @@ static void count_sequence(ru_chan *ch, const rui_conn *c)
     }
     rui_peer *p = &ch->peers[c->peer];
     p->rx_seq++;
-    if (p->rx_seq - p->rx_told >= RUI_ACK_EVERY && !p->ack_due) {
+    p->untold_bytes += c->rx.len;
+    bool much = p->rx_seq - p->rx_told >= RUI_ACK_EVERY || p->untold_bytes >= RUI_ACK_BYTES;
+    if (much && !p->ack_due) {
         p->ack_due = true;
         rui_wake_conn(ch, c->peer, RU_LINK_URGENT);
     }

@@ -152,7 +152,7 @@ void rui_stream_queue(ru_chan *ch, uint32_t i, ru_time now)
                                         .bytes = n,
                                         .total_bytes = s->total_bytes},
                    now);
-    rui_chan_ask_tick(ch, ru_time_after(now, 2000000));
+    rui_chan_ask_tick(ch, rui_egress_due(ch->egress, now));
     rui_wake(ch, now);
 }
 
@@ -371,15 +371,17 @@ bool rui_chan_pull(void *self, ru_conn_id id, int64_t room_bytes, ru_link_tx *tx
     if (c->state != RUI_CONN_LIVE) {
         return false;
     }
-    if (c->class == RU_LINK_URGENT) {
-        bool more = rui_item_pull(ch, c->peer, tx, now);
-        c->tx_live += more;
-        return more;
-    }
-    bool given =
-        pull_cancel(ch, &ch->peers[c->peer], tx) || pull_chunk(ch, c->peer, room_bytes, tx, now);
+    bool urgent = c->class == RU_LINK_URGENT;
+    bool given = urgent ? rui_item_pull(ch, c->peer, tx, now)
+                        : pull_cancel(ch, &ch->peers[c->peer], tx) ||
+                              pull_chunk(ch, c->peer, room_bytes, tx, now);
     c->tx_live += given;
-    rui_wake(ch, now);
+    if (given) {
+        rui_peer_active(ch, c->peer);
+    }
+    if (!urgent) {
+        rui_wake(ch, now);
+    }
     return given;
 }
 

@@ -82,6 +82,9 @@ typedef void (*rui_egress_late_fn)(void *self, uint32_t s, int64_t late_ns, ru_t
  * doubling. Returns when to be called again. */
 ru_time rui_egress_tick(rui_egress *e, rui_egress_late_fn late, void *self, ru_time now);
 
+/* The same question without a tick: after streams were added. */
+ru_time rui_egress_due(const rui_egress *e, ru_time now);
+
 int64_t rui_egress_chunk(const rui_egress *e); /* bytes of a chunk now */
 double rui_egress_rate(const rui_egress *e);   /* bytes/s; 0: not known */
 uint32_t rui_egress_queued(const rui_egress *e);

@@ -11,7 +11,8 @@ enum {
     CHUNK_MIN = 64 << 10,
     CHUNK_MAX = 4 << 20,
     IDLE_NS = 100000000,
-    BUSY_NS = 2000000,
+    BUSY_NS = SAMPLE_NS,
+    DEADLINES_NS = 2000000,
 };
 
 /* 0.5 ms worth, in steps of 16 KiB; stays where it is within a step and a half. */
@@ -180,6 +181,16 @@ static void predict(rui_egress *e, rui_egress_late_fn late, void *self, ru_time 
     }
 }
 
+ru_time rui_egress_due(const rui_egress *e, ru_time now)
+{
+    int64_t in_ns = e->n_queued == 0 ? IDLE_NS : e->n_deadlines > 0 ? DEADLINES_NS : BUSY_NS;
+    ru_time next = ru_time_after(now, in_ns);
+    if (e->age_root != RUI_NONE && e->items[e->age_root].age_at.ns < next.ns) {
+        next = e->items[e->age_root].age_at;
+    }
+    return next.ns > now.ns ? next : now;
+}
+
 ru_time rui_egress_tick(rui_egress *e, rui_egress_late_fn late, void *self, ru_time now)
 {
     refresh_keys(e);
@@ -194,7 +205,7 @@ ru_time rui_egress_tick(rui_egress *e, rui_egress_late_fn late, void *self, ru_t
         e->all_bytes /= 2;
         e->budget_at = now;
     }
-    ru_time next = ru_time_after(now, e->n_queued > 0 ? BUSY_NS : IDLE_NS);
+    ru_time next = rui_egress_due(e, now);
     if (e->gate_at.ns != 0 && e->gate_at.ns > now.ns && e->gate_at.ns < next.ns) {
         next = e->gate_at;
     }
