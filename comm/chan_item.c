@@ -123,6 +123,7 @@ static bool gives_way(ru_chan *ch, rui_peer *p, uint32_t i, ru_time now)
     }
     ru_time end = ru_time_after(p->yields_at, YIELD_NS);
     if (end.ns > now.ns) {
+        rui_peer_active(ch, (uint32_t)(p - ch->peers));
         rui_chan_ask_tick(ch, end);
         return true;
     }

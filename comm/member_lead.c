@@ -53,26 +53,30 @@ static counts count(const ru_member *m)
     return c;
 }
 
-/* The ready joiners in order of arrival into `into`; at most n_max of them. */
+static bool arrived_before(const ru_member *m, const ru_member_info *a, const ru_member_info *b)
+{
+    return rui_m_peer_find(m, a->node)->arrival < rui_m_peer_find(m, b->node)->arrival;
+}
+
+/* The ready joiners in order of arrival into `into`; at most n_max of them. Records of peers are
+ * used again, so that their order is that of arrival only nearly. */
 static uint32_t joiners_into(const ru_member *m, ru_member_info *into, uint32_t n_max)
 {
     uint32_t n = 0;
-    uint64_t last = 0;
-    while (n < n_max) {
-        const rui_m_peer *first = NULL;
-        for (const rui_m_peer *p = NULL; (p = rui_m_peer_next(m, p)) != NULL;) {
-            if (p->joins && p->ready && p->arrival > last &&
-                (first == NULL || p->arrival < first->arrival)) {
-                first = p;
-            }
+    for (const rui_m_peer *p = NULL; (p = rui_m_peer_next(m, p)) != NULL;) {
+        const ru_member_info *info = rui_m_peer_joiner(m, p);
+        if (!p->joins || !p->ready ||
+            (n == n_max && (n == 0 || !arrived_before(m, info, &into[n - 1])))) {
+            continue;
         }
-        if (first == NULL) {
-            break;
+        uint32_t at = n < n_max ? n++ : n - 1;
+        for (; at > 0 && arrived_before(m, info, &into[at - 1]); at--) {
+            into[at] = into[at - 1];
         }
-        last = first->arrival;
-        into[n] = *rui_m_peer_joiner(m, first);
-        into[n].number = m->number_next + n;
-        n++;
+        into[at] = *info;
+    }
+    for (uint32_t i = 0; i < n; i++) {
+        into[i].number = m->number_next + i;
     }
     return n;
 }

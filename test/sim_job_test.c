@@ -146,10 +146,54 @@ static void a_member_that_says_anything_crashes_nobody(void **state)
     ru_log_set(&was);
 }
 
+static ru_sim_job large_job(uint32_t workers, int64_t steps)
+{
+    return (ru_sim_job){.seed = workers,
+                        .founders = workers,
+                        .steps = steps,
+                        .batch = workers,
+                        .n_tensors = 2,
+                        .tensor_n = {4 << 20, 4 << 20},
+                        .counted = true,
+                        .sample_ns = 50000000,
+                        .fuse_bytes = 64 << 20,
+                        .chunk_bytes = 32 << 20,
+                        .time_max_ns = INT64_C(60000000000)};
+}
+
+/* A step costs each worker a bounded number of events, which grows like log n: what every process
+ * does for every other, or does again because somebody was refused, shows here. More than 64
+ * workers: they do not all connect to each other. */
+static void a_step_of_many_workers_is_cheap(void **state)
+{
+    (void)state;
+    static const uint32_t workers[] = {72, 144};
+    for (uint32_t k = 0; k < RU_ARRAY_LEN(workers); k++) {
+        uint32_t n = workers[k];
+        ru_sim_job_result few, more;
+        ru_err err = {0};
+        ru_sim_job job = large_job(n, 2);
+        assert_ok(ru_sim_job_run(&job, &few, &err), err);
+        job = large_job(n, 4);
+        assert_ok(ru_sim_job_run(&job, &more, &err), err);
+        assert_int_equal(more.epochs, 1);
+        assert_int_equal(more.expelled + more.lost + more.redone, 0);
+        int64_t start_ns = more.time_ns - 3 * more.step_ns; /* and the way out */
+        if (start_ns > 1000000000) {
+            fail_msg("%u workers were ready after %.3f s", n, (double)start_ns * 1e-9);
+        }
+        double each = (double)(more.events - few.events) / 2 / n;
+        if (each > 300) {
+            fail_msg("%u workers: %.0f events a worker and step", n, each);
+        }
+    }
+}
+
 RU_TESTS(test_sim_job, cmocka_unit_test(an_undisturbed_job_gives_what_one_process_gives),
          cmocka_unit_test(faults_by_seed_break_nothing),
          cmocka_unit_test(seeds_that_once_broke_something),
          cmocka_unit_test(without_a_majority_everybody_says_so),
          cmocka_unit_test(equal_seeds_run_equally),
          cmocka_unit_test(many_workers_move_counted_bytes),
-         cmocka_unit_test(a_member_that_says_anything_crashes_nobody))
+         cmocka_unit_test(a_member_that_says_anything_crashes_nobody),
+         cmocka_unit_test(a_step_of_many_workers_is_cheap))

@@ -215,11 +215,12 @@ static void on_log(void *self, int level, const char *line, ru_time now)
     rui_simjob_say(n->job, n, "log %d: %s", level, line);
 }
 
-/* Without faults the first process leads to the end, and only it talks to everybody. */
+/* Everybody is connected to the four oldest, as a leader and those next in line are; others need
+ * only whom their transfers need. Without faults the oldest stay the oldest. */
 static uint32_t peers_max(const rui_simjob_node *n)
 {
     const rui_simjob *j = n->job;
-    return n->index == 0 || !j->opt->counted || j->n_max < 128 ? j->n_max + 8 : 128;
+    return n->index < 4 || !j->opt->counted || j->n_max < 128 ? j->n_max + 8 : 128;
 }
 
 static void begin(void *self, uint64_t arg)

@@ -6,6 +6,10 @@
 
 enum { BLOB_VERSION = 1 };
 
+/* Of many ranks each step waits for the slowest, and n log n messages a chunk are work for all:
+ * fewer, larger chunks. */
+#define LARGE_OVERHEAD 0.01
+
 int64_t rui_el_blob_write(const rui_el_view *v, void *into, int64_t size_bytes)
 {
     ru_wire_out w = ru_wire_out_into(into, size_bytes);
@@ -169,7 +173,7 @@ ru_status rui_el_choose(const ru_elastic *e, uint32_t n, ru_arena *arena, ru_col
                             .costs = costs,
                             .sizes_bytes = sizes,
                             .n_sizes = e->n_batches,
-                            .overhead = 0.05,
+                            .overhead = n > RUI_EL_PROBED_MAX ? LARGE_OVERHEAD : 0.05,
                             .deterministic = e->opt.deterministic};
     ru_coll_choice_plan plan;
     RU_TRY(ru_plan_coll_choose(&in, arena, &plan, err));
@@ -367,7 +371,8 @@ bool rui_el_connected(ru_elastic *e, ru_effects *fx)
     bool all = peer != NULL && mark_peers(e, peer, arena);
     const ru_view *view = ru_member_view(e->opt.member);
     RU_CHECK(view->epoch == e->v.epoch);
-    for (uint32_t i = 0; all && i < e->v.n; i++) {
+    bool marked = all;
+    for (uint32_t i = 0; marked && i < e->v.n; i++) { /* all that are missing, at once */
         if (!peer[i] || ru_chan_is_up(e->opt.chan, e->v.at[i].node)) {
             continue;
         }
