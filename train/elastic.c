@@ -773,16 +773,6 @@ void ru_elastic_updated(ru_elastic *e, ru_status st, ru_time now, ru_effects *fx
     }
 }
 
-/* -- transfers -----------------------------------------------------------------------------------
- */
-
-bool ru_elastic_owns(const ru_elastic *e, uint64_t cookie)
-{
-    return (cookie & (UINT64_C(0xff) << 56)) == RUI_EL_COOKIE ||
-           (e->group != NULL && ru_coll_owns(e->group, cookie)) ||
-           (e->probe != NULL && ru_coll_owns(e->probe, cookie));
-}
-
 void ru_elastic_stop(ru_elastic *e, bool all, ru_time now, ru_effects *fx)
 {
     if (e->phase == RUI_EL_ENDED) {
@@ -801,9 +791,4 @@ void ru_elastic_stop(ru_elastic *e, bool all, ru_time now, ru_effects *fx)
     } else if (e->phase == RUI_EL_IDLE) {
         (void)rui_el_lead_ends(e, now, fx);
     }
-}
-
-bool ru_elastic_ended(const ru_elastic *e)
-{
-    return e->phase == RUI_EL_ENDED;
 }

@@ -51,3 +51,15 @@ const char *ru_elastic_doing(const ru_elastic *e, char into[64])
     }
     return "?";
 }
+
+bool ru_elastic_owns(const ru_elastic *e, uint64_t cookie)
+{
+    return (cookie & (UINT64_C(0xff) << 56)) == RUI_EL_COOKIE ||
+           (e->group != NULL && ru_coll_owns(e->group, cookie)) ||
+           (e->probe != NULL && ru_coll_owns(e->probe, cookie));
+}
+
+bool ru_elastic_ended(const ru_elastic *e)
+{
+    return e->phase == RUI_EL_ENDED;
+}
