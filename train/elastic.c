@@ -130,7 +130,7 @@ void rui_el_end(ru_elastic *e, ru_status st, const char *sentence, ru_time now, 
     }
 }
 
-static void set_status(ru_elastic *e, ru_time now, ru_effects *fx)
+void rui_el_status_set(ru_elastic *e, ru_time now, ru_effects *fx)
 {
     uint8_t buf[16];
     ru_wire_out w = ru_wire_out_into(buf, sizeof buf);
@@ -261,7 +261,7 @@ static void take_view(ru_elastic *e, ru_time now, ru_effects *fx)
     e->step = e->committed = v.start;
     e->progress_ns = now.ns;
     e->n_ready = e->n_done = 0;
-    set_status(e, now, fx);
+    rui_el_status_set(e, now, fx);
     if (v.paused) {
         e->phase = RUI_EL_IDLE;
         return;

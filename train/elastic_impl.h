@@ -227,6 +227,7 @@ void rui_el_end(ru_elastic *e, ru_status st, const char *sentence, ru_time now, 
 void rui_el_news(ru_elastic *e, ru_elastic_what what, int64_t a, int64_t b, ru_time now);
 bool rui_el_leads(const ru_elastic *e);
 void rui_el_tell(ru_elastic *e, uint32_t what, ru_time now, ru_effects *fx); /* to the leader */
+void rui_el_status_set(ru_elastic *e, ru_time now, ru_effects *fx);          /* for a successor */
 /* Bytes from or to a peer that may well live were lost with their connection: the step cannot end
  * in this view. */
 void rui_el_redo(ru_elastic *e, ru_time now, ru_effects *fx);

@@ -2,7 +2,6 @@
 #include <string.h>
 
 #include "base/log.h"
-#include "base/wire.h"
 #include "train/elastic_impl.h"
 
 void rui_el_step_begin(ru_elastic *e, ru_time now, ru_effects *fx)
@@ -93,17 +92,12 @@ void rui_el_step_check(ru_elastic *e, ru_time now, ru_effects *fx)
 void rui_el_commit(ru_elastic *e, ru_time now, ru_effects *fx)
 {
     RU_CHECK(e->phase == RUI_EL_STEP && e->done_sent);
-    (void)fx;
     int64_t step = e->step;
     rui_el_state_commit(e);
     e->committed = ++e->step;
     e->progress_ns = now.ns;
     e->phase = RUI_EL_UPDATE;
-    uint8_t buf[16];
-    ru_wire_out w = ru_wire_out_into(buf, sizeof buf);
-    ru_wire_put_u64(&w, (uint64_t)e->committed);
-    ru_wire_put_u8(&w, e->has_state ? 1 : 0);
-    ru_member_status_set(e->opt.member, buf, ru_wire_size(&w), false, now, fx);
+    rui_el_status_set(e, now, fx);
     int64_t took = e->commit_ns > 0 ? now.ns - e->commit_ns : 0;
     e->commit_ns = now.ns;
     e->step_ns = e->step_ns == 0 ? took : e->step_ns + (took - e->step_ns) / 8;

@@ -9,8 +9,7 @@
 
 /* -- one step ---------------------------------------------------------------------------------- */
 
-/* Copy the batch into the inputs, one part per micro-batch. */
-static void feed(rui_trainer *t, const ru_batch *b)
+void rui_trainer_feed(rui_trainer *t, const ru_batch *b)
 {
     const uint8_t *x = b->fields[0], *y = b->fields[1];
     for (uint32_t j = 0; j < t->step.micro; j++) {
@@ -74,7 +73,7 @@ static ru_status train_step(rui_trainer *t, ru_err *err)
     ru_time t0 = ru_clock_now();
     RU_TRY(ru_stream_next(t->stream, &b, err));
     RU_CHECK(b.n == t->job->train.batch); /* the stream is endless */
-    feed(t, &b);
+    rui_trainer_feed(t, &b);
     double lr = ru_schedule_lr(&t->schedule, t->optimizer.lr, t->step_done);
     *(float *)ru_exe_input(t->exe, t->step.lr) = (float)lr;
     if (t->step.step.v != 0) {

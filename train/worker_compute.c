@@ -182,11 +182,7 @@ static ru_status feed(rui_worker *w, ru_err *err)
     RU_TRY(ru_stream_next(w->stream, &b, err));
     RU_CHECK(b.n == n && b.position == at);
     w->stream_next = b.next;
-    const uint8_t *x = b.fields[0], *y = b.fields[1];
-    for (uint32_t j = 0; j < t->step.micro; j++) {
-        memcpy(ru_exe_input(t->exe, t->step.x[j]), x + (int64_t)j * t->x_bytes, (size_t)t->x_bytes);
-        memcpy(ru_exe_input(t->exe, t->step.y[j]), y + (int64_t)j * t->y_bytes, (size_t)t->y_bytes);
-    }
+    rui_trainer_feed(t, &b);
     w->fed_step = w->cmd.step;
     w->fed_n = n;
     return RU_OK;
