@@ -45,7 +45,7 @@ static ru_status start_ours(rui_team *t, ru_bench *b, uint32_t n, int64_t bytes_
 }
 
 /* Compile the Open MPI side. */
-static ru_status build_mpi(ru_bench *b, const char **program, ru_err *err)
+ru_status rui_bench_coll_mpi(ru_bench *b, const char **program, ru_err *err)
 {
     const char *source = ru_arena_printf(b->arena, "%s/coll_mpi.c", ru_bench_scripts(b->arena));
     *program = ru_arena_printf(b->arena, "%s/coll_mpi", b->dir);
@@ -61,7 +61,7 @@ static ru_status build_mpi(ru_bench *b, const char **program, ru_err *err)
 static ru_status start_mpi(rui_team *t, ru_bench *b, uint32_t n, int64_t bytes_max, ru_err *err)
 {
     const char *program;
-    RU_TRY(build_mpi(b, &program, err));
+    RU_TRY(rui_bench_coll_mpi(b, &program, err));
     const char *argv[] = {"mpirun",
                           "--bind-to",
                           "none",

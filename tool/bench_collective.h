@@ -35,6 +35,8 @@ const char *rui_team_size(ru_arena *a, int64_t bytes); /* "64 KiB" */
 RU_MUST_USE ru_status rui_bench_coll_add(ru_bench *b, ru_err *err);
 /* The rows on links of 1 Gbit/s. */
 RU_MUST_USE ru_status rui_bench_coll_lab(ru_bench *b, uint32_t n, ru_err *err);
+/* Compile the Open MPI side. */
+RU_MUST_USE ru_status rui_bench_coll_mpi(ru_bench *b, const char **program, ru_err *err);
 
 /* One rank of ours in shared memory: collective shm RANK RANKS BYTES_MAX. */
 RU_MUST_USE ru_status ru_bench_coll_shm_worker(const char *const *words, uint32_t n, ru_err *err);

@@ -1,6 +1,6 @@
 /* The collectives benchmark in the network laboratory: one host a rank, links of 1 Gbit/s both
  * ways. Every algorithm is measured alone, a fit of short probes chooses as a training would, and
- * the choice is measured beside the best and beside gloo, in turns. */
+ * the choice is measured beside the best, beside gloo and Open MPI, in turns. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -10,7 +10,15 @@
 #include "plan/coll.h"
 #include "tool/bench_collective.h"
 
-enum { ROUNDS = 7, ROUNDS_QUICK = 5, ROUNDS_LARGE = 3, SIZES = 8, STATICS = 7, PORT = 7501 };
+enum {
+    ROUNDS = 7,
+    ROUNDS_QUICK = 5,
+    ROUNDS_LARGE = 3,
+    SIZES = 8,
+    STATICS = 7,
+    PEERS = 2,
+    PORT = 7501
+};
 
 static const int64_t sizes[SIZES] = {1 << 10, 8 << 10, 64 << 10, 256 << 10,
                                      1 << 20, 4 << 20, 16 << 20, 64 << 20};
@@ -26,7 +34,7 @@ typedef struct lab {
     const char *script;
     uint32_t n;
     int64_t most;
-    rui_team ours, gloo;
+    rui_team ours, peer[PEERS]; /* gloo, Open MPI */
     ru_coll_cost costs[RU_COLL_ALGOS];
 } lab;
 
@@ -71,9 +79,9 @@ static ru_status start_ours(lab *l, ru_err *err)
     return RU_OK;
 }
 
-static ru_status start_gloo(lab *l, ru_err *err)
+static ru_status start_gloo(lab *l, rui_team *t, ru_err *err)
 {
-    l->gloo = (rui_team){.name = "gloo", .detail = "gloo"};
+    *t = (rui_team){.name = "gloo", .detail = "gloo"};
     ru_arena *a = l->b->arena;
     for (uint32_t r = 0; r < l->n; r++) {
         const char *argv[] = {l->script,
@@ -89,12 +97,48 @@ static ru_status start_gloo(lab *l, ru_err *err)
                               "tcp://10.77.0.1:7500",
                               rui_team_number(a, l->most),
                               NULL};
-        RU_TRY(rui_team_start_one(&l->gloo, argv, err));
+        RU_TRY(rui_team_start_one(t, argv, err));
     }
     for (uint32_t r = 0; r < l->n; r++) {
-        RU_TRY(rui_team_ready(&l->gloo, r, a, &l->gloo.detail, err));
+        RU_TRY(rui_team_ready(t, r, a, &t->detail, err));
     }
     return RU_OK;
+}
+
+/* One mpirun on the first host, its daemons on the others. */
+static ru_status start_mpi(lab *l, rui_team *t, ru_err *err)
+{
+    *t = (rui_team){.name = "Open MPI", .detail = "Open MPI"};
+    ru_arena *a = l->b->arena;
+    const char *program, *hosts = "10.77.0.1";
+    RU_TRY(rui_bench_coll_mpi(l->b, &program, err));
+    for (uint32_t q = 2; q <= l->n; q++) {
+        hosts = ru_arena_printf(a, "%s,10.77.0.%u", hosts, q);
+    }
+    const char *line = ru_arena_printf(
+        a,
+        "hostname lab1 && exec mpirun --bind-to none --oversubscribe --host %s -np %u "
+        "--mca plm_rsh_agent %s/coll_mpi_host.sh --mca plm_rsh_no_tree_spawn 1 "
+        "--mca mpi_yield_when_idle 1 --mca pml ob1 --mca btl tcp,self "
+        "--mca btl_tcp_if_include eth0 --mca oob_tcp_if_include eth0 "
+        "--mca btl_base_warn_component_unused 0 $p $d %lld",
+        hosts, l->n, ru_bench_scripts(a), (long long)l->most);
+    line = ru_arena_printf(a, "p=$(realpath %s); d=$(realpath %s); %s", program, l->b->dir, line);
+    const char *argv[] = {"env",
+                          ru_arena_printf(a, "LAB_NET=%s", l->script),
+                          "LAB_NAME=rucoll",
+                          l->script,
+                          "in",
+                          "rucoll",
+                          "1",
+                          "unshare",
+                          "--uts",
+                          "sh",
+                          "-c",
+                          line,
+                          NULL};
+    RU_TRY(rui_team_start_one(t, argv, err));
+    return rui_team_ready(t, 0, a, &t->detail, err);
 }
 
 static int64_t times_for(double per_op_s, double seconds)
@@ -173,7 +217,7 @@ static ru_bench_stat stat_of(const lab *l, const variant *v, int64_t bytes)
 }
 
 static ru_status row(const lab *l, const char *what, int64_t bytes, const variant *ours,
-                     const variant *theirs, const char *missing, double goal, ru_err *err)
+                     const variant *theirs, const rui_team *missing, double goal, ru_err *err)
 {
     bool large = bytes >= 1 << 20;
     ru_bench_row x = {.name = ru_arena_printf(l->b->arena, "1 Gbit/s %u ranks %s%s", l->n,
@@ -186,8 +230,8 @@ static ru_status row(const lab *l, const char *what, int64_t bytes, const varian
         x.theirs = stat_of(l, theirs, bytes);
         x.peer = theirs->name;
     } else if (missing != NULL) {
-        x.peer = "gloo";
-        x.missing = missing;
+        x.peer = missing->name;
+        x.missing = missing->missing;
     }
     return ru_bench_add(l->b, &x, err);
 }
@@ -201,15 +245,20 @@ static ru_status one_size(lab *l, int64_t bytes, ru_err *err)
     RU_TRY(ru_plan_coll_choose(&in, a, &plan, err));
     RU_TRY(ru_plan_coll_choose_check(&in, &plan, err));
     const ru_coll_choice *c = plan.at;
-    variant v[STATICS + 2] = {{.name = ru_coll_algo_name(c->algo), .team = &l->ours}};
+    variant v[STATICS + 1 + PEERS] = {{.name = ru_coll_algo_name(c->algo), .team = &l->ours}};
     v[0].extra = ru_arena_printf(a, " %s %lld %u", v[0].name, (long long)c->chunk_bytes, c->depth);
     for (uint32_t k = 0; k < STATICS; k++) {
         v[1 + k] = (variant){.name = ru_coll_algo_name(statics[k]), .team = &l->ours};
         v[1 + k].extra = ru_arena_printf(a, " %s", v[1 + k].name);
     }
-    bool peer = l->gloo.missing == NULL;
-    v[STATICS + 1] = (variant){.name = l->gloo.detail, .extra = "", .team = &l->gloo};
-    RU_TRY(measure(l, v, STATICS + 1 + (peer ? 1 : 0), bytes, err));
+    uint32_t n = STATICS + 1, at[PEERS] = {0};
+    for (uint32_t p = 0; p < PEERS; p++) {
+        if (l->peer[p].missing == NULL) {
+            at[p] = n;
+            v[n++] = (variant){.name = l->peer[p].detail, .extra = "", .team = &l->peer[p]};
+        }
+    }
+    RU_TRY(measure(l, v, n, bytes, err));
     uint32_t best = 1;
     for (uint32_t k = 2; k <= STATICS; k++) {
         ru_bench_stat x = stat_of(l, &v[k], bytes), y = stat_of(l, &v[best], bytes);
@@ -220,16 +269,25 @@ static ru_status one_size(lab *l, int64_t bytes, ru_err *err)
     RU_TRY(row(l, "", bytes, &v[0], NULL, NULL, goal, err));
     RU_TRY(row(l, ru_arena_printf(a, " %s, best", v[0].name), bytes, &v[0], &v[best], NULL, 0.95,
                err));
-    return row(l, " gloo", bytes, &v[0], peer ? &v[STATICS + 1] : NULL, l->gloo.missing, 0, err);
+    for (uint32_t p = 0; p < PEERS; p++) {
+        RU_TRY(row(l, ru_arena_printf(a, " %s", l->peer[p].name), bytes, &v[0],
+                   at[p] > 0 ? &v[at[p]] : NULL, &l->peer[p], 0, err));
+    }
+    return RU_OK;
 }
 
 static ru_status all_sizes(lab *l, ru_err *err)
 {
-    ru_err why = {0};
+    static ru_status (*const start[PEERS])(lab *, rui_team *, ru_err *) = {start_gloo, start_mpi};
+    static const char *const install[PEERS] = {"pip install torch numpy",
+                                               "apt-get install openmpi-bin libopenmpi-dev"};
     RU_TRY(start_ours(l, err));
-    if (start_gloo(l, &why) != RU_OK) {
-        rui_team_close(&l->gloo);
-        l->gloo.missing = ru_arena_printf(l->b->arena, "%s; pip install torch numpy", why.text);
+    for (uint32_t p = 0; p < PEERS; p++) {
+        ru_err why = {0};
+        if (start[p](l, &l->peer[p], &why) != RU_OK) {
+            rui_team_close(&l->peer[p]);
+            l->peer[p].missing = ru_arena_printf(l->b->arena, "%s; %s", why.text, install[p]);
+        }
     }
     RU_TRY(probe(l, err));
     for (uint32_t s = 0; s < SIZES && sizes[s] <= l->most; s++) {
@@ -254,7 +312,9 @@ ru_status rui_bench_coll_lab(ru_bench *b, uint32_t n, ru_err *err)
     RU_TRY(run_script(&l, "up", rui_team_number(b->arena, n), err));
     ru_status st = all_sizes(&l, err);
     rui_team_close(&l.ours);
-    rui_team_close(&l.gloo);
+    for (uint32_t p = 0; p < PEERS; p++) {
+        rui_team_close(&l.peer[p]);
+    }
     ru_err ignored;
     if (run_script(&l, "down", NULL, &ignored) != RU_OK) {
         fprintf(stderr, "%s\n", ignored.text);
