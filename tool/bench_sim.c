@@ -83,6 +83,7 @@ static ru_status many(ru_bench *b, uint32_t workers, ru_err *err)
     double seconds = (double)(ru_clock_cpu_ns() - t0) * 1e-9;
     double memory = (double)ru_self_rss_peak_bytes() / 1048576, millions = (double)r.events * 1e-6;
     double step_ms = (double)r.step_ns * 1e-6;
+    double each = (double)r.events / workers / (double)job.steps;
     const struct {
         const char *what, *unit;
         double value, goal;
@@ -91,6 +92,7 @@ static ru_status many(ru_bench *b, uint32_t workers, ru_err *err)
         {"time of one core", "s", seconds, workers == 1000 ? 60 : 0, true},
         {"peak memory", "MiB", memory, workers == 1000 ? 2048 : 0, true},
         {"events", "millions", millions, 0, true},
+        {"events a worker and step", "", each, 0, true},
         {"a step, simulated", "ms", step_ms, 0, true},
     };
     for (uint32_t k = 0; k < RU_ARRAY_LEN(rows); k++) {
