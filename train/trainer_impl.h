@@ -57,7 +57,8 @@ RU_MUST_USE ru_status rui_trainer_prepare(rui_trainer *t, ru_err *err);
 void rui_trainer_options(const rui_trainer *t, ru_step_options *so, ru_exe_options *eo);
 RU_MUST_USE ru_status rui_trainer_eval_open(rui_trainer *t, const ru_exe_options *eo, ru_err *err);
 RU_MUST_USE ru_status rui_trainer_fill(rui_trainer *t, ru_err *err);
-RU_MUST_USE ru_status rui_trainer_reports(rui_trainer *t, bool append, ru_err *err);
+RU_MUST_USE ru_status rui_trainer_reports(rui_trainer *t, bool append, ru_arena *arena,
+                                          ru_err *err);
 RU_MUST_USE ru_status rui_trainer_ckpt(rui_trainer *t, ru_err *err);
 RU_MUST_USE ru_status rui_trainer_say_start(rui_trainer *t, uint32_t workers, ru_err *err);
 

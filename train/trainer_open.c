@@ -188,7 +188,7 @@ static ru_status open_stream(rui_trainer *t, ru_err *err)
     return ru_stream_open(t->train_set, &so, &t->stream, err);
 }
 
-ru_status rui_trainer_reports(rui_trainer *t, bool append, ru_err *err)
+ru_status rui_trainer_reports(rui_trainer *t, bool append, ru_arena *arena, ru_err *err)
 {
     bool open_end = t->steps_end == INT64_MAX;
     ru_report_options ro = {
@@ -202,7 +202,7 @@ ru_status rui_trainer_reports(rui_trainer *t, bool append, ru_err *err)
         .epochs = t->job->train.epochs,
         .samples_epoch = t->count,
     };
-    return ru_report_open(&ro, t->arena, &t->report, err);
+    return ru_report_open(&ro, arena, &t->report, err);
 }
 
 ru_status rui_trainer_ckpt(rui_trainer *t, ru_err *err)
@@ -279,7 +279,7 @@ ru_status rui_trainer_open(rui_trainer *t, ru_err *err)
     RU_TRY(open_stream(t, err));
     RU_TRY(rui_trainer_ckpt(t, err));
     RU_TRY(rui_trainer_dir_files(t, err));
-    RU_TRY(rui_trainer_reports(t, t->opt->resume, err));
+    RU_TRY(rui_trainer_reports(t, t->opt->resume, t->arena, err));
     return rui_trainer_say_start(t, 1, err);
 }
 

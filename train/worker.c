@@ -170,7 +170,7 @@ static ru_status open_node(rui_worker *w, ru_err *err)
         .owner_self = w,
     };
     member_options(w, self, &no.member);
-    RU_TRY(ru_peer_open(&no, w->arena, &w->node, err));
+    RU_TRY(ru_peer_open(&no, &w->arena_loop, &w->node, err));
     ru_link_tcp_user(w->link, ru_peer_link_user(w->node));
     return RU_OK;
 }
@@ -252,6 +252,7 @@ ru_status ru_worker_run(const ru_worker_options *opt, ru_arena *arena, ru_worker
     }
     w->opt = opt;
     w->arena = arena;
+    ru_arena_init(&w->arena_loop, 0);
     w->t =
         (rui_trainer){.opt = &opt->train, .job = opt->train.job, .arena = arena, .saved_step = -1};
     w->fed_step = -1;
@@ -272,5 +273,6 @@ ru_status ru_worker_run(const ru_worker_options *opt, ru_arena *arena, ru_worker
     }
     *out = (ru_worker_result){.reported = w->reported, .summary = w->summary};
     close_all(w);
+    ru_arena_fini(&w->arena_loop);
     return st;
 }

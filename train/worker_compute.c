@@ -282,7 +282,9 @@ static void step(rui_worker *w)
     ru_err err = {0};
     w->computed = false;
     w->step_begun = ru_clock_now();
-    ru_report_workers_set(w->t.report, w->cmd.workers);
+    if (w->cmd.leads) { /* else the loop thread may be opening them: this worker takes over */
+        ru_report_workers_set(w->t.report, w->cmd.workers);
+    }
     double lr = set_scalars(w);
     ru_status st = compute(w, &err);
     if (st == RU_OK) {

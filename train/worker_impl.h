@@ -128,8 +128,9 @@ typedef struct rui_sums {
 
 typedef struct rui_worker {
     const ru_worker_options *opt;
-    ru_arena *arena;
-    rui_trainer t; /* compute thread, once it runs */
+    ru_arena *arena;     /* before the threads run, then the compute thread's */
+    ru_arena arena_loop; /* the loop thread's: machines and reports */
+    rui_trainer t;       /* compute thread, once it runs */
 
     /* fixed after opening */
     uint32_t n_tensors, n_states;

@@ -12,7 +12,7 @@ static int64_t last_told(rui_worker *w)
 {
     ru_map_file map;
     ru_err ignored;
-    const char *path = ru_path_join(w->arena, w->t.out, "metrics.jsonl");
+    const char *path = ru_path_join(&w->arena_loop, w->t.out, "metrics.jsonl");
     int64_t last = -1;
     if (path == NULL || !ru_path_exists(path) || ru_file_map(path, &map, &ignored) != RU_OK) {
         return -1;
@@ -58,7 +58,8 @@ bool rui_worker_leads(rui_worker *w)
     w->led = true;
     ru_err err;
     bool successor = ru_member_view(ru_peer_member(w->node))->epoch > 0;
-    if (rui_trainer_reports(&w->t, successor || w->opt->train.resume, &err) != RU_OK) {
+    bool append = successor || w->opt->train.resume;
+    if (rui_trainer_reports(&w->t, append, &w->arena_loop, &err) != RU_OK) {
         ru_log(RU_LOG_ERROR, "train", "report", "%s", err.text);
         return leads;
     }
