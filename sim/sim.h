@@ -88,6 +88,10 @@ typedef struct ru_sim_node_stats {
 } ru_sim_node_stats;
 void ru_sim_node_stats_get(const ru_sim *s, uint32_t node, ru_sim_node_stats *into);
 
+/* Does a frame that was pulled and has not left yet read from here? Then it is not the user's to
+ * reuse. Looks at all frames: for checks. */
+bool ru_sim_reads(const ru_sim *s, const void *data, int64_t size_bytes);
+
 /* -- devices (vdev.c): one thing at a time, with a duration ---------------------------------------
  */
 

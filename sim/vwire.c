@@ -392,6 +392,21 @@ static void copy_payload(ru_sim *s, rui_sim_frame *f)
     f->spans = NULL;
 }
 
+bool ru_sim_reads(const ru_sim *s, const void *data, int64_t size_bytes)
+{
+    const uint8_t *from = data, *to = from + size_bytes;
+    for (uint32_t i = 0; i < s->frames_n; i++) {
+        const rui_sim_frame *f = rui_sim_frame_at(s, i);
+        for (uint32_t k = 0; f->spans != NULL && !f->dropped && k < f->n_spans; k++) {
+            const uint8_t *at = f->spans[k].data;
+            if (at != NULL && at < to && from < at + f->spans[k].size_bytes) {
+                return true;
+            }
+        }
+    }
+    return false;
+}
+
 /* `sent` for a process that was frozen when it happened; arg: a frame used as a note. */
 static void tell_sent(void *self, uint64_t arg)
 {

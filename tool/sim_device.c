@@ -308,8 +308,14 @@ static void copy_free(rui_simjob_device *d, uint64_t cookie, bool place, const c
         rui_simjob_fail(d->node->job, d->node, "device call '%s' of what is not out", call);
         return;
     }
-    free(d->copies[cookie].data);
-    d->copies[cookie] = (rui_simjob_copy){0};
+    rui_simjob_copy *c = &d->copies[cookie];
+    int64_t bytes = c->n * (int64_t)sizeof *c->data;
+    if (!place && !d->node->gone && c->data != NULL &&
+        ru_sim_reads(d->node->job->sim, c->data, bytes)) {
+        rui_simjob_fail(d->node->job, d->node, "state is released that the link still reads");
+    }
+    free(c->data);
+    *c = (rui_simjob_copy){0};
 }
 
 static void dev_state_release(void *self, uint64_t cookie)

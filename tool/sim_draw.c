@@ -25,7 +25,8 @@ static void draw_aims(ru_rng *r, ru_sim_job *into)
 
 void ru_sim_job_draw(uint64_t seed, ru_sim_job *into)
 {
-    static const double rates[] = {125e6, 1.25e9, 12.5e9};
+    static const double rates[] = {5e6, 125e6, 1.25e9, 12.5e9};
+    static const int64_t pieces[] = {64, 256, 1024}; /* a joiner needs many, some or a few steps */
     ru_rng r = ru_rng_from(seed, ru_rng_label("draw"));
     *into = (ru_sim_job){.seed = seed,
                          .founders = ru_rng_below(&r, 2) == 0 ? 8 : 2 + ru_rng_below(&r, 7),
@@ -62,4 +63,6 @@ void ru_sim_job_draw(uint64_t seed, ru_sim_job *into)
         c->fail_operation = 1 + ru_rng_below(&r, 2000);
     }
     draw_aims(&r, into);
+    into->join_part = 1e-4;
+    into->piece_bytes = pieces[ru_rng_below(&r, RU_ARRAY_LEN(pieces))];
 }

@@ -274,6 +274,8 @@ static ru_peer_options options_of(rui_simjob_node *n, const ru_link *link, const
                                      .n_state = 2 * j->n_tensors,
                                      .fuse_bytes = j->opt->fuse_bytes,
                                      .deterministic = j->opt->deterministic,
+                                     .piece_bytes = j->opt->piece_bytes,
+                                     .join_part = j->opt->join_part,
                                      .probe_bytes = j->opt->probe_bytes,
                                      .counted = j->opt->counted};
     o.timers = (ru_peer_timer_ops){timer_set, timer_off, n};

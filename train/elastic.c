@@ -7,7 +7,7 @@
 #include "base/wire.h"
 #include "train/elastic_impl.h"
 
-enum { FUSE_BYTES = 1 << 20 };
+enum { FUSE_BYTES = 1 << 20, PIECE_BYTES = 1 << 20 };
 
 /* -- opening -------------------------------------------------------------------------------------
  */
@@ -17,6 +17,10 @@ static ru_status check_options(const ru_elastic_options *o, ru_err *err)
     if (o->probe_bytes != 0 && (o->probe_bytes < 1024 || o->probe_bytes % 1024 != 0)) {
         return RU_FAIL(err, RU_E_ARG, "elastic training: %lld bytes to measure, not whole KiB",
                        (long long)o->probe_bytes);
+    }
+    if (o->piece_bytes < 0 || o->piece_bytes % 64 != 0) {
+        return RU_FAIL(err, RU_E_ARG, "elastic training: pieces of %lld bytes, not of whole 64",
+                       (long long)o->piece_bytes);
     }
     if (o->batch < 1 || o->batch > UINT32_MAX || o->n_tensors < 1 ||
         o->n_tensors > RU_ELASTIC_TENSORS_MAX || o->first_step < 0 ||
@@ -68,6 +72,7 @@ ru_status ru_elastic_open(const ru_elastic_options *opt, ru_arena *arena, ru_ela
     e->opt.founders = opt->founders > 0 ? opt->founders : 1;
     e->opt.n_min = opt->n_min > 0 ? opt->n_min : 1;
     e->opt.join_part = opt->join_part > 0 ? opt->join_part : 0.1;
+    e->opt.piece_bytes = opt->piece_bytes > 0 ? opt->piece_bytes : PIECE_BYTES;
     e->opt.slow_ns = opt->slow_ns > 0 ? opt->slow_ns : INT64_C(5000000000);
     e->step = e->committed = opt->first_step;
     RU_TRY(fuse(e, err));
@@ -94,6 +99,7 @@ void ru_elastic_close(ru_elastic *e)
     }
     ru_coll_close(e->group, (ru_time){0});
     ru_coll_close(e->probe, (ru_time){0});
+    rui_el_state_close(e);
     ru_arena_fini(&e->view_arena[0]);
     ru_arena_fini(&e->view_arena[1]);
 }

@@ -152,6 +152,7 @@ typedef struct ru_elastic_options {
     bool deterministic;  /* DIRECT collectives, equal shares: same worker set, same bits */
     double join_part;    /* part of a step's transfer time for state of joiners; 0: 0.1 */
     int64_t fuse_bytes;  /* tensors are grouped up to this; 0: chosen */
+    int64_t piece_bytes; /* state moves to joiners in pieces of up to this; 0: 1 MiB */
     int64_t probe_bytes; /* largest sum that is measured at the start of a view; 0: 1 MiB */
     int64_t slow_ns;     /* name who is waited for after; 0: 5 s */
     bool counted;        /* simulator: no memory behind tensors */
@@ -160,7 +161,7 @@ typedef struct ru_elastic_options {
 /* Everything lives in `arena`; what belongs to one view lives in arenas of its own. */
 RU_MUST_USE ru_status ru_elastic_open(const ru_elastic_options *opt, ru_arena *arena,
                                       ru_elastic **out, ru_err *err);
-void ru_elastic_close(ru_elastic *e); /* NULL is fine */
+void ru_elastic_close(ru_elastic *e); /* just before the channel; NULL is fine */
 
 /* START, its TIMERs and MESSAGEs, and every RU_FX_LOCAL of the member machine as RU_EV_LOCAL. */
 void ru_elastic_step(ru_elastic *e, const ru_event *ev, ru_effects *fx);

@@ -44,7 +44,6 @@ enum {
     RUI_EL_PROBED_MSG,
     RUI_EL_WATCH_TIMER = RU_ELASTIC_WHAT_FIRST,
     RUI_EL_LINGER_TIMER,
-    RUI_EL_PIECE_BYTES = 1 << 20,
     RUI_EL_PROBED_MAX = 64,  /* members; larger views follow the formulas alone */
     RUI_EL_XFERS_MAX = 4096, /* pieces in flight each way */
 };
@@ -250,6 +249,7 @@ uint32_t rui_el_pieces_now(const ru_elastic *e, uint32_t held); /* pieces of one
 void rui_el_state_begin(ru_elastic *e, ru_time now, ru_effects *fx);
 void rui_el_state_commit(ru_elastic *e); /* take over what came, count what everybody got */
 void rui_el_state_drop(ru_elastic *e, ru_time now); /* the view ended */
+void rui_el_state_close(ru_elastic *e);             /* the channel closes next: nothing is sent */
 
 /* elastic_lead.c */
 void rui_el_lead_member(ru_elastic *e, const ru_event *ev, ru_effects *fx); /* LOCAL */

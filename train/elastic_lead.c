@@ -162,8 +162,8 @@ static int64_t budget(const ru_elastic *e)
     ru_chan_stats s;
     ru_chan_stats_get(e->opt.chan, &s);
     double bytes = s.rate_bytes_per_s * (double)e->step_ns * 1e-9 * e->opt.join_part;
-    double least = RUI_EL_PIECE_BYTES, most = 256.0 * RUI_EL_PIECE_BYTES;
-    bytes = s.rate_bytes_per_s > 0 && e->step_ns > 0 ? bytes : 4.0 * RUI_EL_PIECE_BYTES;
+    double piece = (double)e->opt.piece_bytes, least = piece, most = 256 * piece;
+    bytes = s.rate_bytes_per_s > 0 && e->step_ns > 0 ? bytes : 4 * piece;
     return (int64_t)(bytes < least ? least : bytes > most ? most : bytes);
 }
 

@@ -38,13 +38,13 @@ static group group_of(const ru_elastic *e, uint32_t k)
             break;
         }
     }
-    g.cuts = (g.most_bytes + RUI_EL_PIECE_BYTES - 1) / RUI_EL_PIECE_BYTES;
+    g.cuts = (g.most_bytes + e->opt.piece_bytes - 1) / e->opt.piece_bytes;
     g.cuts = g.cuts < 1 ? 1 : g.cuts;
     for (uint32_t i = k; i < e->opt.n_state; i++) { /* sizes 1, 1/2, 1/4, ...: cut alike */
         int64_t bytes = e->opt.state_bytes[i];
         if (g.n > 1 && same_group(e, k, i) &&
             (bytes == 0 || g.most_bytes % bytes != 0 ||
-             RUI_EL_PIECE_BYTES % (g.most_bytes / bytes) != 0)) {
+             e->opt.piece_bytes % (g.most_bytes / bytes) != 0)) {
             g.cuts = 1;
         }
     }
@@ -60,7 +60,7 @@ static uint64_t cut_group(ru_elastic *e, const group *g, int64_t cut, rui_el_pie
         if (!same_group(e, g->first, i) || bytes == 0) {
             continue;
         }
-        int64_t each = RUI_EL_PIECE_BYTES / (g->cuts > 1 ? g->most_bytes / bytes : 1);
+        int64_t each = e->opt.piece_bytes / (g->cuts > 1 ? g->most_bytes / bytes : 1);
         int64_t from = g->cuts > 1 ? cut * each : 0;
         int64_t to = g->cuts > 1 && from + each < bytes ? from + each : bytes;
         for (int64_t at = from; at < to; at += each, n++) {
@@ -247,6 +247,16 @@ void rui_el_state_commit(ru_elastic *e)
     e->has_state = e->v.at[e->v.me].held == e->n_pieces;
 }
 
+void rui_el_state_close(ru_elastic *e)
+{
+    for (uint32_t k = 0; k < RUI_EL_XFERS_MAX; k++) {
+        if (e->out[k].used) {
+            e->out[k].used = false;
+            e->opt.device.ops->state_release(e->opt.device.self, e->out[k].cookie);
+        }
+    }
+}
+
 void rui_el_state_drop(ru_elastic *e, ru_time now)
 {
     for (uint32_t k = 0; k < e->n_in; k++) {
@@ -259,11 +269,8 @@ void rui_el_state_drop(ru_elastic *e, ru_time now)
     e->n_in = e->in_left = 0;
     for (uint32_t k = 0; k < RUI_EL_XFERS_MAX; k++) {
         if (e->out[k].used) {
+            /* Released by `failed` or `sent`, perhaps later: the link may read the piece still. */
             ru_chan_cancel(e->opt.chan, e->out[k].id, now);
-            if (e->out[k].used) { /* `failed` did not release it */
-                e->out[k].used = false;
-                e->opt.device.ops->state_release(e->opt.device.self, e->out[k].cookie);
-            }
         }
     }
 }
