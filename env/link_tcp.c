@@ -136,6 +136,12 @@ static void shake(ru_link_tcp *l, rui_conn *c, ru_time now)
 {
     bool in = false, out = false;
     ru_status st = rui_tls_shake(c->tls, &in, &out, c->sentence, sizeof c->sentence);
+    char byte;
+    /* OpenSSL waits on at the end of the stream, which epoll would tell again and again. */
+    if (st == RU_E_AGAIN && in && recv(c->fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT) == 0) {
+        snprintf(c->sentence, sizeof c->sentence, "went away during the TLS handshake");
+        st = RU_E_PEER;
+    }
     if (st == RU_E_AGAIN) {
         rui_conn_events(l, c, in, out);
     } else if (st == RU_OK) {
