@@ -20,7 +20,9 @@ typedef struct entry {
 typedef struct writer {
     uint32_t size_bytes; /* of the line begun */
     bool returned;       /* a carriage return came last */
-    uint64_t last;       /* order of its newest line */
+    uint8_t last_byte; /* before it was made harmless; continues: bytes of its character to come */
+    uint8_t continues;
+    uint64_t last; /* order of its newest line */
 } writer;
 
 struct ru_fold {
@@ -195,6 +197,28 @@ void ru_fold_workers(ru_fold *f, uint32_t n, ru_time now)
     due_out(f, now);
 }
 
+/* A terminal obeys control bytes: an escape sequence of a worker could hide lines of others or move
+ * the title. Tabs stay. 0x80 to 0x9f are controls too, by themselves and as the characters U+0080
+ * to U+009f, c2 80 to c2 9f; inside other characters they are text. */
+static char harmless(writer *w, char c)
+{
+    uint8_t byte = (uint8_t)c, before = w->last_byte;
+    w->last_byte = byte;
+    if (byte < 0x80) {
+        w->continues = 0;
+        return (byte < 0x20 && c != '\t') || byte == 0x7f ? '?' : c;
+    }
+    if (byte >= 0xc0) { /* c0, c1 and f5 up begin nothing legal */
+        bool legal = byte >= 0xc2 && byte < 0xf5;
+        w->continues = !legal ? 0 : byte >= 0xf0 ? 3 : byte >= 0xe0 ? 2 : 1;
+        return legal ? c : '?';
+    }
+    bool control = byte < 0xa0 && (w->continues == 0 || before == 0xc2 || before == 0xe0);
+    bool longer = byte < 0x90 && before == 0xf0; /* like e0: a longer form of a shorter character */
+    w->continues = control || longer || w->continues == 0 ? 0 : (uint8_t)(w->continues - 1);
+    return control || longer ? '?' : c;
+}
+
 void ru_fold_bytes(ru_fold *f, uint32_t number, const char *data, int64_t size_bytes, ru_time now)
 {
     RU_CHECK(number > 0 && size_bytes >= 0);
@@ -205,6 +229,7 @@ void ru_fold_bytes(ru_fold *f, uint32_t number, const char *data, int64_t size_b
         char c = data[i];
         if (c == '\n') {
             line_done(f, number, now);
+            w->continues = 0;
             continue;
         }
         if (w->returned) {
@@ -218,10 +243,11 @@ void ru_fold_bytes(ru_fold *f, uint32_t number, const char *data, int64_t size_b
         if (w->size_bytes == f->opt.line_bytes_max) {
             line_done(f, number, now);
         }
-        text[w->size_bytes++] = c == '\0' ? '?' : c;
+        text[w->size_bytes++] = harmless(w, c);
     }
     if (place == 0 && w->size_bytes > 0) {
         line_done(f, number, now);
+        w->continues = 0;
     }
     due_out(f, now);
 }

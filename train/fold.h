@@ -8,7 +8,8 @@
  * Each worker's lines stay in their order. Pure: time and bytes come in, lines go out through a
  * function. Memory is bounded at open: when more different lines are pending than fit, the oldest
  * goes out early; longer lines go out in pieces. A carriage return inside a line starts it again,
- * as on a terminal.
+ * as on a terminal; other control bytes come
+ * out as '?', so that no line can make a terminal do anything but show it.
  *
  * Thread: one at a time. */
 #ifndef RU_TRAIN_FOLD_H

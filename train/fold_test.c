@@ -67,6 +67,47 @@ static void test_folds(void **state)
     ru_arena_fini(&a);
 }
 
+/* No byte of a worker reaches a terminal that obeys it. */
+static void test_controls(void **state)
+{
+    (void)state;
+    ru_arena a;
+    ru_arena_init(&a, 0);
+    seen s;
+    ru_fold *f = open_fold(&a, &s, 1, 0, 8);
+    put(f, 1, "\033[2Ja\tb\n", 0);
+    put(f, 1, "\a\b\f\v\177\n", 0);
+    put(f, 1, "\xc3\x9c \xe2\x82\xac\n", 0); /* text whose bytes are controls by themselves */
+    put(f, 1,
+        "\xc2\x9b"
+        "2J \x9b"
+        "1m\n",
+        0);
+    put(f, 1, "1234567\xc3", 0); /* cut inside a character */
+    put(f, 1, "\x9c\n\xc3\n\x9bK\n", 0);
+    assert_string_equal(s.all.p, "worker 1 | ?[2Ja\tb\n"
+                                 "worker 1 | ?????\n"
+                                 "worker 1 | \xc3\x9c \xe2\x82\xac\n"
+                                 "worker 1 | \xc2?2J ?1m\n"
+                                 "worker 1 | 1234567\xc3\n"
+                                 "worker 1 | \x9c\n"
+                                 "worker 1 | \xc3\n"
+                                 "worker 1 | ?K\n");
+    for (uint32_t b = 0; b < 256; b++) { /* each byte after each, also of an unknown worker */
+        for (uint32_t c = 0; c < 256; c++) {
+            const char two[] = {(char)b, (char)c, '\n'};
+            s.all.n = 0;
+            ru_fold_bytes(f, 1 + c % 2, two, 3, (ru_time){0});
+            for (int64_t i = 0; i < s.all.n; i++) {
+                uint8_t x = (uint8_t)s.all.p[i], before = i > 0 ? (uint8_t)s.all.p[i - 1] : 0;
+                assert_true((x >= 0x20 || x == '\n' || x == '\t') && x != 0x7f);
+                assert_true(x < 0x80 || x > 0x9f || before > 0xc2);
+            }
+        }
+    }
+    ru_arena_fini(&a);
+}
+
 static void test_pieces(void **state)
 {
     (void)state;
@@ -175,5 +216,6 @@ static void test_order_is_kept(void **state)
     }
 }
 
-RU_TESTS(train_fold, cmocka_unit_test(test_folds), cmocka_unit_test(test_pieces),
-         cmocka_unit_test(test_ends_and_bounds), cmocka_unit_test(test_order_is_kept))
+RU_TESTS(train_fold, cmocka_unit_test(test_folds), cmocka_unit_test(test_controls),
+         cmocka_unit_test(test_pieces), cmocka_unit_test(test_ends_and_bounds),
+         cmocka_unit_test(test_order_is_kept))
