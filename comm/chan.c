@@ -534,6 +534,17 @@ void ru_chan_cancel_all(ru_chan *ch, uint64_t mask, uint64_t value, ru_time now)
     ch->inside--;
 }
 
+bool ru_chan_reads(const ru_chan *ch, uint64_t mask, uint64_t value)
+{
+    for (uint32_t i = 0; i < ch->streams_used; i++) {
+        const rui_stream *s = &ch->streams[i];
+        if (s->state != RUI_STREAM_FREE && s->in_link > 0 && (s->name.stream & mask) == value) {
+            return true;
+        }
+    }
+    return false;
+}
+
 void ru_chan_stats_get(const ru_chan *ch, ru_chan_stats *into)
 {
     *into = ch->stats;

@@ -142,6 +142,10 @@ void ru_chan_unpost(ru_chan *ch, ru_xfer_id id, ru_time now);
  * what still comes under such names from now on: nothing of it can hold up a connection. */
 void ru_chan_cancel_all(ru_chan *ch, uint64_t mask, uint64_t value, ru_time now);
 
+/* Does the link still read memory of a stream with stream & mask == value, cancelled or not? When
+ * it let go, `sent` or `failed` is called. */
+bool ru_chan_reads(const ru_chan *ch, uint64_t mask, uint64_t value);
+
 /* Time passes: aging, lateness, rates, keep-alives, handshake time-outs. Returns when to call
  * again. Earlier calls, also from within an upcall, cost nothing and do nothing but say so. */
 ru_time ru_chan_tick(ru_chan *ch, ru_time now);

@@ -187,6 +187,7 @@ void rui_stream_stop(ru_chan *ch, uint32_t i, ru_status why, ru_time now)
 {
     rui_stream *s = &ch->streams[i];
     if (s->state != RUI_STREAM_QUEUED || (s->left_bytes == 0 && !s->doubt)) {
+        s->given_up = s->state == RUI_STREAM_QUEUED;
         return;
     }
     rui_egress_remove(ch->egress, i);
@@ -224,6 +225,9 @@ void rui_stream_doubt(ru_chan *ch, uint32_t pi, ru_time now)
             tell_failed(ch, s, RU_E_CANCELLED, now);
         } else if (s->state == RUI_STREAM_DRAINED ||
                    (s->state == RUI_STREAM_QUEUED && s->left_bytes < s->total_bytes)) {
+            if (s->given_up) { /* its memory is not to be read again */
+                tell_failed(ch, s, RU_E_CANCELLED, now);
+            }
             s->doubt = true;
             s->asks++;
             rui_egress_remove(ch->egress, i);

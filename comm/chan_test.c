@@ -333,6 +333,60 @@ static bool acknowledged(peer p[2], ru_pipe *net, bool fence)
 
 /* Acknowledgements of small streams that nobody waits for travel with what goes that way anyway,
  * with the tick when nothing does, and at once behind a fence. */
+/* A stream cancelled when the link has all of it: its memory is read until the link let go, and
+ * never again, also when the connection breaks meanwhile and the receiver asks for the rest. */
+static void test_what_is_cancelled_is_not_read_again(void **state)
+{
+    (void)state;
+    enum { BYTES = 48 << 10 };
+    ru_pipe *net = ru_pipe_new(&(ru_pipe_options){.seed = 5, .queue_bytes = 4096});
+    peer *p = calloc(2, sizeof *p);
+    uint8_t *data = malloc(BYTES), *into = calloc(1, BYTES);
+    assert_true(p != NULL && data != NULL && into != NULL);
+    pair_open(p, net, NULL);
+    memset(data, 7, BYTES);
+    ru_span mine = {data, BYTES}, theirs = {into, BYTES};
+    ru_chan_send_in send = {.to = {2},
+                            .name = {.stream = 0x100000005},
+                            .class = RU_CLASS_NORMAL,
+                            .spans = &mine,
+                            .n_spans = 1,
+                            .cookie = 1};
+    ru_xfer_id id;
+    assert_int_equal(ru_chan_send(p[0].ch, &send, ru_pipe_now(net), &id), RU_OK);
+    run(net, p, 2, 1000000); /* nobody takes it: the link holds what does not fit on the way */
+    assert_true(ru_chan_reads(p[0].ch, UINT64_MAX, 0x100000005));
+    assert_true(ru_chan_reads(p[0].ch, UINT64_C(1) << 32, UINT64_C(1) << 32));
+    assert_false(ru_chan_reads(p[0].ch, UINT64_C(1) << 32, 0));
+    ru_chan_cancel(p[0].ch, id, ru_pipe_now(net));
+    assert_int_equal(p[0].failed, 0);
+    assert_true(ru_chan_reads(p[0].ch, UINT64_MAX, 0x100000005));
+    assert_true(ru_pipe_cut(net));
+    for (uint32_t k = 0; p[0].failed == 0; k++) { /* the connections come back */
+        assert_true(k < 1000);
+        run(net, p, 2, 1000000);
+    }
+    assert_int_equal(p[0].failed_why, RU_E_CANCELLED);
+    assert_false(ru_chan_reads(p[0].ch, UINT64_MAX, 0x100000005));
+    memset(data, 0xee, BYTES); /* the user's again */
+    ru_chan_post_in post = {
+        .from = {1}, .name = {.stream = 0x100000005}, .spans = &theirs, .n_spans = 1, .cookie = 2};
+    ru_status st = ru_chan_post(p[1].ch, &post, ru_pipe_now(net), &id);
+    run(net, p, 2, 10000000);
+    assert_true(st == RU_E_CANCELLED || st == RU_E_IO || p[1].failed == 1);
+    assert_int_equal(p[0].failed, 1);
+    assert_int_equal(p[0].sents + p[1].arrived, 0);
+    for (uint32_t i = 0; i < BYTES; i++) {
+        assert_true(into[i] != 0xee);
+    }
+    peer_close(&p[0]);
+    peer_close(&p[1]);
+    ru_pipe_free(net);
+    free(p);
+    free(data);
+    free(into);
+}
+
 static void test_acknowledgements_find_company(void **state)
 {
     (void)state;
@@ -370,4 +424,5 @@ static void test_acknowledgements_find_company(void **state)
 RU_TESTS(comm_chan, cmocka_unit_test(test_messages_arrive_in_order),
          cmocka_unit_test(test_streams_land_in_their_slots),
          cmocka_unit_test(test_small_urgent_streams_pass),
+         cmocka_unit_test(test_what_is_cancelled_is_not_read_again),
          cmocka_unit_test(test_acknowledgements_find_company))

@@ -22,13 +22,13 @@ static uint64_t stream_of(const ru_coll *c, const rui_coll_lane *lane, const ru_
 
 static uint64_t cookie_of(const ru_coll *c, const rui_coll_lane *lane, uint32_t step)
 {
-    return (uint64_t)RUI_COOKIE_BYTE << 56 | (uint64_t)(c->opt.epoch & 0xffffff) << 32 |
+    return (uint64_t)RU_COLL_COOKIE_BYTE << 56 | (uint64_t)(c->opt.epoch & 0xffffff) << 32 |
            (uint64_t)(lane - c->lanes) << 16 | step;
 }
 
 bool ru_coll_owns(const ru_coll *c, uint64_t cookie)
 {
-    return cookie >> 32 == ((uint64_t)RUI_COOKIE_BYTE << 24 | (c->opt.epoch & 0xffffff));
+    return cookie >> 32 == ((uint64_t)RU_COLL_COOKIE_BYTE << 24 | (c->opt.epoch & 0xffffff));
 }
 
 static rui_coll_lane *lane_of(ru_coll *c, uint64_t cookie, uint32_t *step)

@@ -96,7 +96,9 @@ typedef struct ru_coll_options {
  * RU_E_MEM. */
 RU_MUST_USE ru_status ru_coll_open(const ru_coll_options *opt, const ru_coll_user *user,
                                    ru_arena *arena, ru_coll **out, ru_err *err);
-void ru_coll_close(ru_coll *c, ru_time now); /* cancels what runs; NULL is fine */
+/* Cancels what runs; NULL is fine. The link may still read spans of chunks that it has at hand:
+ * they are the user's again when ru_chan_reads says so of the group's streams. */
+void ru_coll_close(ru_coll *c, ru_time now);
 
 typedef struct ru_coll_size {
     uint32_t slots, streams; /* of the channel, at most at one time */
@@ -113,7 +115,8 @@ RU_MUST_USE ru_status ru_coll_begin(ru_coll *c, uint32_t batch, uint32_t iter, c
                                     uint32_t n_spans, ru_time deadline, ru_time now, ru_err *err);
 
 /* Upcalls of the channel for streams of this group: the owner of the channel's user passes on what
- * ru_coll_owns says. Cookies of groups begin with the byte 0xc0, then the epoch. */
+ * ru_coll_owns says. Cookies of groups begin with the byte RU_COLL_COOKIE_BYTE, then the epoch. */
+enum { RU_COLL_COOKIE_BYTE = 0xc0 };
 bool ru_coll_owns(const ru_coll *c, uint64_t cookie);
 void ru_coll_sent(ru_coll *c, uint64_t cookie, ru_time now);
 void ru_coll_arrived(ru_coll *c, uint64_t cookie, ru_time now);

@@ -10,7 +10,6 @@
 #include "comm/coll.h"
 
 enum {
-    RUI_COOKIE_BYTE = 0xc0,
     RUI_COLL_LANES_MAX = 1 << 16,
     RUI_COLL_ALIGN = 64,
     RUI_COLL_TWIN_BYTES = 64 << 10, /* up to here two sets of lanes */

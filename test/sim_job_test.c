@@ -115,6 +115,42 @@ static void state_under_way_is_kept_until_the_link_lets_go(void **state)
     assert_true(lost > 0);
 }
 
+/* The same for gradients: no step and no build while the link reads those of a step given up. A
+ * frozen process takes nothing, while the others agree on a view without one that died. */
+static void gradients_under_way_are_kept_until_the_link_lets_go(void **state)
+{
+    (void)state;
+    uint32_t lost = 0, redone = 0;
+    for (uint64_t seed = 1; seed <= 16; seed++) {
+        const ru_sim_job job = {.seed = seed,
+                                .founders = 6,
+                                .steps = 6,
+                                .batch = 16,
+                                .n_tensors = 2,
+                                .tensor_n = {20000, 20000},
+                                .nic = {.bytes_per_s = 1e6, .window_bytes = 8192},
+                                .sample_ns = 100000,
+                                .deterministic = true,
+                                .chunk_bytes = 1 << 20,
+                                .probe_bytes = 1024,
+                                .aims = {{.moment = RU_SIM_AT_COMMIT,
+                                          .after_ns = (int64_t)seed * 4000000,
+                                          .how = RU_SIM_FREEZE,
+                                          .other = true},
+                                         {.moment = RU_SIM_AT_COMMIT,
+                                          .after_ns = (int64_t)seed * 4000000 + 30000000,
+                                          .how = RU_SIM_CRASH,
+                                          .other = true}},
+                                .time_max_ns = INT64_C(60000000000)};
+        ru_sim_job_result r;
+        ru_err err = {0};
+        assert_ok(ru_sim_job_run(&job, &r, &err), err);
+        lost += r.seen[RU_SIM_SEEN_CRASH];
+        redone += r.redone;
+    }
+    assert_true(lost > 0 && redone > 0);
+}
+
 static void equal_seeds_run_equally(void **state)
 {
     (void)state;
@@ -228,6 +264,7 @@ RU_TESTS(test_sim_job, cmocka_unit_test(an_undisturbed_job_gives_what_one_proces
          cmocka_unit_test(seeds_that_once_broke_something),
          cmocka_unit_test(without_a_majority_everybody_says_so),
          cmocka_unit_test(state_under_way_is_kept_until_the_link_lets_go),
+         cmocka_unit_test(gradients_under_way_are_kept_until_the_link_lets_go),
          cmocka_unit_test(equal_seeds_run_equally),
          cmocka_unit_test(many_workers_move_counted_bytes),
          cmocka_unit_test(a_member_that_says_anything_crashes_nobody),

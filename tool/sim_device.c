@@ -35,6 +35,21 @@ static bool legal(const rui_simjob_device *d, bool yes, const char *call)
     return yes;
 }
 
+/* The gradients are the device's again; what they were means nothing any more. */
+static void take_gradients(rui_simjob_device *d, const char *call)
+{
+    const rui_simjob *j = d->node->job;
+    if (d->grad == NULL) {
+        return;
+    }
+    int64_t bytes = j->first[j->n_tensors] * (int64_t)sizeof *d->grad;
+    if (ru_sim_reads(j->sim, d->grad, bytes)) {
+        rui_simjob_fail(d->node->job, d->node,
+                        "device call '%s' while the link still reads gradients", call);
+    }
+    memset(d->grad, 0x55, (size_t)bytes);
+}
+
 /* -- build ----------------------------------------------------------------------------------------
  */
 
@@ -54,6 +69,7 @@ static void dev_build(void *self, const ru_share *share, bool plain)
     if (!legal(d, d->phase == RUI_SIMJOB_IDLE, "build")) {
         return;
     }
+    take_gradients(d, "build");
     d->phase = RUI_SIMJOB_BUILD;
     d->share = *share;
     d->built = false;
@@ -122,6 +138,7 @@ static void dev_step(void *self, int64_t step, const ru_share *share)
                         (long long)d->steps);
         return;
     }
+    take_gradients(d, "step");
     d->phase = RUI_SIMJOB_STEP;
     d->step = step;
     d->share = *share;
@@ -155,10 +172,6 @@ static void dev_abort(void *self)
     }
     d->phase = RUI_SIMJOB_ABORT;
     ru_sim_dev_cancel(d->dev);
-    if (d->grad != NULL) { /* sums of this step mean nothing any more */
-        const rui_simjob *j = d->node->job;
-        memset(d->grad, 0x55, (size_t)j->first[j->n_tensors] * sizeof *d->grad);
-    }
     ru_sim_dev_work(d->dev, ABORT_NS, aborted, d, 0);
 }
 

@@ -168,7 +168,8 @@ void ru_elastic_step(ru_elastic *e, const ru_event *ev, ru_effects *fx);
 
 /* Answers of the device. `layout`: hash of the order of elements in the gradients. */
 void ru_elastic_built(ru_elastic *e, ru_status st, uint64_t layout, ru_time now, ru_effects *fx);
-/* Gradient tensor k of the step is complete in span and untouched until updated or aborted. */
+/* Gradient tensor k of the step is complete in span and untouched until updated, or until the
+ * next step or build after aborted: the link may read it till then. */
 void ru_elastic_ready(ru_elastic *e, uint32_t k, const ru_span *span, ru_time now, ru_effects *fx);
 void ru_elastic_computed(ru_elastic *e, ru_status st, int64_t compute_ns, ru_time now,
                          ru_effects *fx);

@@ -1,7 +1,9 @@
 /* Inside of elastic training: what one member holds, and the seams between its parts.
  *
  *   elastic.c        phases of a member: view -> build -> connect -> GO -> steps
+ *   elastic_hear.c   words of others: the leader's, members', early and late ones
  *   elastic_step.c   one step: gradients, reductions, commit, update
+ *   elastic_sum.c    each sum with its plan and predicted time
  *   elastic_probe.c  what collectives cost here
  *   elastic_state.c  pieces of state for joiners
  *   elastic_lead.c   the leader: readiness, commits, new views, who is slow
@@ -206,6 +208,7 @@ RU_MUST_USE ru_status rui_el_schedule(const ru_elastic *e, ru_coll_algo algo, ru
 bool rui_el_connected(ru_elastic *e, ru_effects *fx);
 RU_MUST_USE ru_status rui_el_group_open(ru_elastic *e, ru_err *err);
 void rui_el_group_close(ru_elastic *e, ru_time now);
+bool rui_el_group_read(const ru_elastic *e); /* by the link, still, of the closed group */
 const ru_coll_user *rui_el_coll_user(void);
 /* A message of a group of collectives. */
 void rui_el_groups_hear(ru_elastic *e, const ru_event *ev, ru_effects *fx);
@@ -217,11 +220,10 @@ RU_MUST_USE ru_status rui_el_probe_fit(ru_elastic *e, ru_err *err); /* leader: e
 
 /* elastic.c */
 bool rui_el_stale(ru_elastic *e);
-void rui_el_hear_early(ru_elastic *e, ru_time now, ru_effects *fx);
-void rui_el_settle(ru_elastic *e, ru_time now, ru_effects *fx);  /* go as far as events allow */
-void rui_el_release(ru_elastic *e, ru_time now, ru_effects *fx); /* no view follows after all */
-/* The leader's own GO: epoch, then handles. */
-void rui_el_go(ru_elastic *e, const void *body, int64_t size_bytes, ru_time now, ru_effects *fx);
+void rui_el_settle(ru_elastic *e, ru_time now, ru_effects *fx); /* go as far as events allow */
+/* The device failed here: the leader decides whether that is everybody's end. */
+void rui_el_device_failed(ru_elastic *e, ru_status st, const char *doing, ru_time now,
+                          ru_effects *fx);
 void rui_el_end(ru_elastic *e, ru_status st, const char *sentence, ru_time now, ru_effects *fx);
 void rui_el_news(ru_elastic *e, ru_elastic_what what, int64_t a, int64_t b, ru_time now);
 bool rui_el_leads(const ru_elastic *e);
@@ -232,6 +234,13 @@ void rui_el_status_set(ru_elastic *e, ru_time now, ru_effects *fx);          /* 
 void rui_el_redo(ru_elastic *e, ru_time now, ru_effects *fx);
 /* A group of collectives failed at `peer`. */
 void rui_el_lost(ru_elastic *e, ru_node_id peer, ru_status why, ru_time now);
+
+/* elastic_hear.c */
+void rui_el_hear(ru_elastic *e, const ru_event *ev, ru_effects *fx); /* MESSAGE */
+void rui_el_hear_early(ru_elastic *e, ru_time now, ru_effects *fx);
+void rui_el_release(ru_elastic *e, ru_time now, ru_effects *fx); /* no view follows after all */
+/* The leader's own GO: epoch, then handles. */
+void rui_el_go(ru_elastic *e, const void *body, int64_t size_bytes, ru_time now, ru_effects *fx);
 
 /* elastic_step.c */
 void rui_el_step_begin(ru_elastic *e, ru_time now, ru_effects *fx);

@@ -155,9 +155,13 @@ static rui_el_xfer *piece_of(ru_elastic *e, uint64_t cookie, bool *out)
     return x->used ? x : NULL;
 }
 
+/* NULL: of a group that is closed. */
 static ru_coll *group_of(ru_elastic *e, uint64_t cookie)
 {
-    return e->group != NULL && ru_coll_owns(e->group, cookie) ? e->group : e->probe;
+    if (e->group != NULL && ru_coll_owns(e->group, cookie)) {
+        return e->group;
+    }
+    return e->probe != NULL && ru_coll_owns(e->probe, cookie) ? e->probe : NULL;
 }
 
 static bool is_piece(uint64_t cookie)
@@ -169,7 +173,12 @@ void ru_elastic_sent(ru_elastic *e, uint64_t cookie, ru_time now, ru_effects *fx
 {
     e->fx = fx;
     if (!is_piece(cookie)) {
-        ru_coll_sent(group_of(e, cookie), cookie, now);
+        ru_coll *group = group_of(e, cookie);
+        if (group != NULL) {
+            ru_coll_sent(group, cookie, now);
+        } else {
+            rui_el_settle(e, now, fx); /* may wait for memory that the link read */
+        }
         return;
     }
     bool out;
@@ -184,7 +193,10 @@ void ru_elastic_arrived(ru_elastic *e, uint64_t cookie, ru_time now, ru_effects 
 {
     e->fx = fx;
     if (!is_piece(cookie)) {
-        ru_coll_arrived(group_of(e, cookie), cookie, now);
+        ru_coll *group = group_of(e, cookie);
+        if (group != NULL) {
+            ru_coll_arrived(group, cookie, now);
+        }
         return;
     }
     bool out;
@@ -200,7 +212,12 @@ void ru_elastic_failed(ru_elastic *e, uint64_t cookie, ru_status why, ru_time no
 {
     e->fx = fx;
     if (!is_piece(cookie)) {
-        ru_coll_xfer_failed(group_of(e, cookie), cookie, why, now);
+        ru_coll *group = group_of(e, cookie);
+        if (group != NULL) {
+            ru_coll_xfer_failed(group, cookie, why, now);
+        } else {
+            rui_el_settle(e, now, fx); /* may wait for memory that the link read */
+        }
         return;
     }
     bool out;

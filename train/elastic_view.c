@@ -329,6 +329,12 @@ void rui_el_group_close(ru_elastic *e, ru_time now)
     ru_chan_cancel_all(e->opt.chan, epochs << 40, (e->v.epoch & epochs) << 40, now);
 }
 
+bool rui_el_group_read(const ru_elastic *e)
+{
+    const uint64_t epochs = 0xffffff & ~RUI_EL_PROBE_EPOCH;
+    return ru_chan_reads(e->opt.chan, epochs << 40, (e->v.epoch & epochs) << 40);
+}
+
 /* Marks the peers of this rank in the schedules of the view. */
 static bool mark_peers(ru_elastic *e, bool *peer, ru_arena *scratch)
 {
