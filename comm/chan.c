@@ -110,6 +110,7 @@ static bool take_memory(ru_chan *ch, ru_arena *a)
     ch->conns_max = ru_chan_conns(o->peers_max);
     ch->streams_max = 2 * o->streams_max;
     ch->conns = take(a, ch->conns_max, sizeof *ch->conns);
+    ch->shakes = take(a, ch->conns_max, sizeof *ch->shakes);
     ch->peers = take(a, o->peers_max, sizeof *ch->peers);
     ch->dials = take(a, o->peers_max, sizeof *ch->dials);
     ch->active = take(a, o->peers_max, sizeof *ch->active);
@@ -123,8 +124,8 @@ static bool take_memory(ru_chan *ch, ru_arena *a)
     }
     uint32_t items = 1024 + 2 * o->peers_max + 2 * o->streams_max + 2 * o->slots_max;
     items += (uint32_t)(buffer / 512);
-    return ch->conns != NULL && ch->peers != NULL && ch->dials != NULL && ch->active != NULL &&
-           ch->streams != NULL && ch->sink != NULL && ch->scratch != NULL &&
+    return ch->conns != NULL && ch->shakes != NULL && ch->peers != NULL && ch->dials != NULL &&
+           ch->active != NULL && ch->streams != NULL && ch->sink != NULL && ch->scratch != NULL &&
            rui_cells_init(&ch->items, a, sizeof(rui_item), items) &&
            rui_cells_init(&ch->blocks.small, a, RUI_BLOCK_SMALL,
                           (uint32_t)(buffer / 4 / RUI_BLOCK_SMALL)) &&

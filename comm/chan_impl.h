@@ -62,6 +62,21 @@ typedef enum rui_rx_kind {
     RUI_RX_THROW,
 } rui_rx_kind;
 
+/* What a connection needs for its handshake, its end and words. Apart from it: frames look at the
+ * connection only, and with this inside there would be two of them in a page, not twenty. */
+typedef struct rui_shake {
+    rui_proof mine, theirs;
+    uint8_t digest_mine[RUI_HMAC_BYTES], digest_theirs[RUI_HMAC_BYTES];
+    uint8_t hello_out[RUI_HELLO_MAX], proof_out[RUI_PROOF_BYTES];
+    uint8_t in[RUI_HELLO_MAX];
+    uint32_t hello_bytes;
+    ru_status err_status;
+    const char *err_text; /* static */
+    uint8_t err_out[96];
+    char address[RUI_ADDRESS_MAX + 1]; /* of the connection; of the node once it proved itself */
+    char claimed[RUI_ADDRESS_MAX + 1]; /* of the node, as it greeted */
+} rui_shake;
+
 typedef struct rui_conn {
     rui_name name; /* stream: the link's id */
     rui_conn_state state;
@@ -81,19 +96,10 @@ typedef struct rui_conn {
     int64_t rx_part;     /* of these, before the part it has now */
     bool rx_dup;         /* a repeated frame */
     bool rx_more, waits; /* waits: for the slot that rx names, or until the pair is adopted */
-    /* Handshake; last, since later nobody looks at it. */
     uint64_t node, pair;
-    rui_proof mine, theirs;
-    uint8_t digest_mine[RUI_HMAC_BYTES], digest_theirs[RUI_HMAC_BYTES];
-    uint8_t hello_out[RUI_HELLO_MAX], proof_out[RUI_PROOF_BYTES];
-    uint8_t in[RUI_HELLO_MAX];
-    uint32_t hello_bytes, wishes;
-    ru_status err_status;
-    const char *err_text; /* static */
-    uint8_t err_out[96];
-    uint64_t host;                     /* hash of the connection's address without its port */
-    char address[RUI_ADDRESS_MAX + 1]; /* of the connection; of the node once it proved itself */
-    char claimed[RUI_ADDRESS_MAX + 1]; /* of the node, as it greeted */
+    uint64_t host; /* hash of the connection's address without its port */
+    uint32_t wishes;
+    rui_shake *shake; /* its own, for life */
 } rui_conn;
 
 typedef struct rui_dial {
@@ -196,6 +202,7 @@ struct ru_chan {
     rui_egress *egress;
     rui_ingress *ingress;
     rui_conn *conns;
+    rui_shake *shakes; /* [conns_max] */
     rui_peer *peers;
     rui_dial *dials;
     rui_stream *streams;

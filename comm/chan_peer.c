@@ -75,7 +75,7 @@ static ru_status dial_try(ru_chan *ch, uint32_t i, ru_time now, ru_err *err)
         c->class = (uint8_t)k;
         c->pair = d->pair;
         c->dial = i;
-        memcpy(c->address, d->address, sizeof c->address);
+        memcpy(c->shake->address, d->address, sizeof c->shake->address);
         d->conn[k] = rui_conn_index(ch, c);
     }
     return RU_OK;
@@ -177,9 +177,9 @@ static uint32_t peer_new(ru_chan *ch, const rui_conn *u, ru_time now)
     p->conn[0] = p->conn[1] = p->dial = RUI_NONE;
     p->item_first = p->item_last = p->item_next = RUI_NONE;
     p->stream_first = p->cancel_first = RUI_NONE;
-    p->session = u->theirs.session != 0 ? u->theirs.session : u->pair;
+    p->session = u->shake->theirs.session != 0 ? u->shake->theirs.session : u->pair;
     p->heard_at = p->spoke_at = now;
-    memcpy(p->address, u->address, sizeof p->address);
+    memcpy(p->address, u->shake->address, sizeof p->address);
     rui_names_add(&ch->peer_names, i);
     return i;
 }
@@ -235,8 +235,8 @@ static void install(ru_chan *ch, uint32_t i, rui_conn *u, rui_conn *b, ru_time n
 /* A proved connection says why and closes. */
 static void leave_conn(ru_chan *ch, rui_conn *c, const char *text)
 {
-    c->err_status = RU_E_PEER;
-    c->err_text = text;
+    c->shake->err_status = RU_E_PEER;
+    c->shake->err_text = text;
     c->out = RUI_OUT_ERR;
     rui_conn_state_set(ch, c, RUI_CONN_DYING);
     ch->link.ops->wake(ch->link.self, rui_conn_id_of(c));
@@ -258,7 +258,7 @@ typedef enum verdict {
 static verdict judge(const ru_chan *ch, uint32_t i, const rui_conn *u)
 {
     uint64_t session = i != RUI_NONE ? ch->peers[i].session : 0;
-    uint64_t mine = u->mine.session, theirs = u->theirs.session;
+    uint64_t mine = u->shake->mine.session, theirs = u->shake->theirs.session;
     bool accepted = u->accepted;
     if (session == 0) {
         if (theirs != 0 && rui_dial_is(ch, theirs)) {
@@ -278,7 +278,7 @@ static verdict judge(const ru_chan *ch, uint32_t i, const rui_conn *u)
     if (theirs == 0) { /* an accepter goes on: who connects says so if it cannot */
         return mine == 0 ? SWITCH : accepted ? RESUME : OVER;
     }
-    bool unused = ch->peers[i].rx_seq == 0 && u->theirs.received == 0;
+    bool unused = ch->peers[i].rx_seq == 0 && u->shake->theirs.received == 0;
     return unused ? SWITCH : OVER;
 }
 
@@ -291,7 +291,7 @@ static void start(ru_chan *ch, uint32_t i, const rui_conn *u, verdict v, ru_time
         ch->conns[p->conn[k]].waits = false;
     }
     if (v != BEGIN) {
-        rui_item_repeat(ch, i, u->theirs.received, now);
+        rui_item_repeat(ch, i, u->shake->theirs.received, now);
         rui_stream_doubt(ch, i, now);
     }
     for (uint32_t k = 0; k < RU_LINK_CLASSES; k++) {
@@ -327,8 +327,8 @@ static void adopt(ru_chan *ch, rui_conn *u, rui_conn *b, ru_time now)
                                         "over",    "begin", "resume", "switch"};
     ru_log(RU_LOG_DEBUG, "comm", "pair", "%s node %016llx %s pair %llx mine %llx theirs %llx",
            words[v], (unsigned long long)u->node, u->accepted ? "accepted" : "opened",
-           (unsigned long long)u->pair, (unsigned long long)u->mine.session,
-           (unsigned long long)u->theirs.session);
+           (unsigned long long)u->pair, (unsigned long long)u->shake->mine.session,
+           (unsigned long long)u->shake->theirs.session);
     if (v == RETRY) {
         dial_failed(ch, u->dial, RU_E_AGAIN, now);
         return;
@@ -355,7 +355,7 @@ static void adopt(ru_chan *ch, rui_conn *u, rui_conn *b, ru_time now)
     }
     i = i != RUI_NONE ? i : peer_new(ch, u, now);
     if (i == RUI_NONE) {
-        rui_log_refusal(ch, u->address, "more peers than this process may have");
+        rui_log_refusal(ch, u->shake->address, "more peers than this process may have");
         discard_pair(ch, u, b);
         return;
     }
@@ -373,7 +373,7 @@ void rui_conn_ready(ru_chan *ch, rui_conn *c, ru_time now)
         return;
     }
     if (o->node != c->node) {
-        rui_log_refusal(ch, c->address, "its two connections lead to two processes");
+        rui_log_refusal(ch, c->shake->address, "its two connections lead to two processes");
         rui_conn_lost(ch, c, RU_E_PEER, now);
         return;
     }
@@ -420,7 +420,7 @@ void rui_chan_closed(void *self, ru_conn_id id, ru_status why, const char *sente
     if (c == NULL) {
         return;
     }
-    ru_log(RU_LOG_DEBUG, "comm", "conn_closed", "%s: %s", c->address,
+    ru_log(RU_LOG_DEBUG, "comm", "conn_closed", "%s: %s", c->shake->address,
            sentence != NULL ? sentence : ru_status_name(why));
     rui_conn was = *c;
     rui_conn_free(ch, c);

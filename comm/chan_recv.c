@@ -162,7 +162,7 @@ static ru_status head_urgent(ru_chan *ch, rui_conn *c, ru_link_rx *rx, ru_time n
     case RUI_PROBE:
         c->rx_kind = RUI_RX_ITEM;
         rx->n_spans = f->len > 0;
-        rx->spans[0] = (ru_span){c->in, f->len};
+        rx->spans[0] = (ru_span){c->shake->in, f->len};
         return RU_OK;
     case RUI_HELLO:
     case RUI_PROOF:
@@ -185,7 +185,7 @@ static ru_status first_part(ru_chan *ch, rui_conn *c, const uint8_t *head, ru_li
         return hostile(ch, c, err.text, now);
     }
     if (st != RU_OK) {
-        rui_log_refusal(ch, c->address, err.text);
+        rui_log_refusal(ch, c->shake->address, err.text);
         rui_conn_lost(ch, c, RU_E_PEER, now);
         return st;
     }
@@ -201,7 +201,7 @@ static ru_status first_part(ru_chan *ch, rui_conn *c, const uint8_t *head, ru_li
     if (c->rx.type == RUI_ERR) {
         c->rx_kind = RUI_RX_SHAKE;
         rx->n_spans = c->rx.len > 0;
-        rx->spans[0] = (ru_span){c->in, c->rx.len};
+        rx->spans[0] = (ru_span){c->shake->in, c->rx.len};
         return RU_OK;
     }
     return c->class == RU_LINK_URGENT ? head_urgent(ch, c, rx, now) : head_bulk(ch, c, rx, now);
@@ -245,7 +245,7 @@ static bool crc_right(ru_chan *ch, const rui_conn *c)
             crc = ru_crc32c(crc, spans[i].data, spans[i].size_bytes);
         }
     } else {
-        crc = ru_crc32c(crc, c->in, c->rx.len);
+        crc = ru_crc32c(crc, c->shake->in, c->rx.len);
     }
     return crc == c->rx.crc;
 }
@@ -430,7 +430,7 @@ static ru_status body_item(ru_chan *ch, rui_conn *c, ru_time now)
     } else if (c->class == RU_LINK_BULK) {
         rui_cancel_heard(ch, p, f, now);
     } else {
-        return rui_word_heard(ch, p, f, c->in, now);
+        return rui_word_heard(ch, p, f, c->shake->in, now);
     }
     return RU_OK;
 }
@@ -458,7 +458,7 @@ ru_status rui_chan_body(void *self, ru_conn_id id, ru_time now)
         return RU_E_PEER;
     }
     if (!crc_right(ch, c)) {
-        rui_log_refusal(ch, c->address, "a frame's checksum is wrong");
+        rui_log_refusal(ch, c->shake->address, "a frame's checksum is wrong");
         rui_conn_lost(ch, c, RU_E_IO, now);
         return RU_E_IO;
     }

@@ -44,7 +44,10 @@ rui_conn *rui_conn_new(ru_chan *ch, ru_conn_id id, ru_time now)
         return NULL;
     }
     rui_conn *c = &ch->conns[i];
+    rui_shake *shake = &ch->shakes[i];
+    memset(shake, 0, sizeof *shake);
     memset(c, 0, sizeof *c);
+    c->shake = shake;
     c->name = (rui_name){.stream = id.v, .chain = RUI_NONE};
     c->peer = c->dial = RUI_NONE;
     c->rx_slot = c->rx_block = RUI_NONE;
@@ -95,9 +98,9 @@ void rui_log_refusal(ru_chan *ch, const char *address, const char *sentence)
 
 void rui_conn_refuse(ru_chan *ch, rui_conn *c, ru_status why, const char *text)
 {
-    rui_log_refusal(ch, c->address, text);
-    c->err_status = why;
-    c->err_text = text;
+    rui_log_refusal(ch, c->shake->address, text);
+    c->shake->err_status = why;
+    c->shake->err_text = text;
     c->out = RUI_OUT_ERR;
     rui_conn_state_set(ch, c, RUI_CONN_DYING);
     ch->link.ops->wake(ch->link.self, rui_conn_id_of(c));
@@ -134,8 +137,9 @@ static void make_hello(ru_chan *ch, rui_conn *c, ru_time now)
     h.address_len = (uint32_t)strlen(ch->address);
     memcpy(h.address, ch->address, h.address_len);
     rui_chan_draw(ch, now, h.nonce);
-    c->hello_bytes = (uint32_t)rui_hello_encode(&h, c->hello_out);
-    digest(ch, c->accepted, c->class, c->hello_out, c->hello_bytes, c->digest_mine);
+    c->shake->hello_bytes = (uint32_t)rui_hello_encode(&h, c->shake->hello_out);
+    digest(ch, c->accepted, c->class, c->shake->hello_out, c->shake->hello_bytes,
+           c->shake->digest_mine);
     c->out |= RUI_OUT_HELLO;
 }
 
@@ -161,7 +165,8 @@ static void make_room(ru_chan *ch)
         }
     }
     if (worst != NULL) {
-        rui_log_refusal(ch, worst->address, "gave way to a newer connection before its proof");
+        rui_log_refusal(ch, worst->shake->address,
+                        "gave way to a newer connection before its proof");
         rui_conn_close(ch, worst);
     }
 }
@@ -181,9 +186,9 @@ static void set_address(rui_conn *c, const char *address)
     size_t n = address != NULL ? strlen(address) : 0;
     n = n < RUI_ADDRESS_MAX ? n : RUI_ADDRESS_MAX;
     if (n > 0) {
-        memcpy(c->address, address, n);
+        memcpy(c->shake->address, address, n);
     }
-    c->address[n] = '\0';
+    c->shake->address[n] = '\0';
 }
 
 void rui_chan_opened(void *self, ru_conn_id id, bool accepted, const char *address, ru_time now)
@@ -215,7 +220,7 @@ void rui_chan_opened(void *self, ru_conn_id id, bool accepted, const char *addre
     }
     c->accepted = true;
     set_address(c, address);
-    c->host = host_of(c->address);
+    c->host = host_of(c->shake->address);
     rui_conn_state_set(ch, c, RUI_CONN_GREET);
 }
 
@@ -229,8 +234,8 @@ static void prove(ru_chan *ch, const rui_conn *c, bool of_accepter, const rui_pr
     ru_wire_out w = ru_wire_out_into(words, sizeof words);
     ru_wire_put_u64(&w, p->session);
     ru_wire_put_u64(&w, p->received);
-    const uint8_t *connecter = c->accepted ? c->digest_theirs : c->digest_mine;
-    const uint8_t *accepter = c->accepted ? c->digest_mine : c->digest_theirs;
+    const uint8_t *connecter = c->accepted ? c->shake->digest_theirs : c->shake->digest_mine;
+    const uint8_t *accepter = c->accepted ? c->shake->digest_mine : c->shake->digest_theirs;
     const rui_hmac_part parts[3] = {
         {connecter, RUI_HMAC_BYTES}, {accepter, RUI_HMAC_BYTES}, {words, sizeof words}};
     rui_hmac_of(ch->hmac, of_accepter ? "rubato prove A" : "rubato prove C", parts, 3, mac);
@@ -239,16 +244,16 @@ static void prove(ru_chan *ch, const rui_conn *c, bool of_accepter, const rui_pr
 static void make_proof(ru_chan *ch, rui_conn *c)
 {
     uint32_t p = rui_peer_find(ch, c->node);
-    c->mine = (rui_proof){0};
+    c->shake->mine = (rui_proof){0};
     if (p != RUI_NONE) {
-        c->mine.session = ch->peers[p].session;
-        c->mine.received = ch->peers[p].rx_seq;
+        c->shake->mine.session = ch->peers[p].session;
+        c->shake->mine.received = ch->peers[p].rx_seq;
     }
-    if (p == RUI_NONE && c->accepted && rui_dial_is(ch, c->theirs.session)) {
-        c->mine.session = c->theirs.session; /* about to begin here as well */
+    if (p == RUI_NONE && c->accepted && rui_dial_is(ch, c->shake->theirs.session)) {
+        c->shake->mine.session = c->shake->theirs.session; /* about to begin here as well */
     }
-    prove(ch, c, c->accepted, &c->mine, c->mine.mac);
-    rui_proof_encode(&c->mine, c->proof_out);
+    prove(ch, c, c->accepted, &c->shake->mine, c->shake->mine.mac);
+    rui_proof_encode(&c->shake->mine, c->shake->proof_out);
     c->out |= RUI_OUT_PROOF;
     ch->link.ops->wake(ch->link.self, rui_conn_id_of(c));
 }
@@ -257,7 +262,7 @@ static void greeted(ru_chan *ch, rui_conn *c, ru_time now)
 {
     rui_hello h;
     ru_err err;
-    if (rui_hello_decode(c->in, c->rx.len, &h, &err) != RU_OK) {
+    if (rui_hello_decode(c->shake->in, c->rx.len, &h, &err) != RU_OK) {
         rui_conn_refuse(ch, c, RU_E_PEER, "its greeting is malformed");
         return;
     }
@@ -277,8 +282,8 @@ static void greeted(ru_chan *ch, rui_conn *c, ru_time now)
     c->pair = h.pair;
     c->wishes = h.wishes;
     c->class = c->accepted ? c->rx.class : c->class;
-    digest(ch, !c->accepted, c->class, c->in, c->rx.len, c->digest_theirs);
-    memcpy(c->claimed, h.address, sizeof c->claimed);
+    digest(ch, !c->accepted, c->class, c->shake->in, c->rx.len, c->shake->digest_theirs);
+    memcpy(c->shake->claimed, h.address, sizeof c->shake->claimed);
     rui_conn_state_set(ch, c, RUI_CONN_PROVE);
     if (c->accepted) {
         make_hello(ch, c, now);
@@ -291,14 +296,14 @@ static void greeted(ru_chan *ch, rui_conn *c, ru_time now)
 static void proved(ru_chan *ch, rui_conn *c, ru_time now)
 {
     uint8_t mac[RUI_MAC_BYTES];
-    rui_proof_decode(c->in, &c->theirs);
-    prove(ch, c, !c->accepted, &c->theirs, mac);
-    if (!rui_hmac_same(mac, c->theirs.mac)) {
+    rui_proof_decode(c->shake->in, &c->shake->theirs);
+    prove(ch, c, !c->accepted, &c->shake->theirs, mac);
+    if (!rui_hmac_same(mac, c->shake->theirs.mac)) {
         rui_conn_refuse(ch, c, RU_E_PERM, "it does not have the job's token");
         return;
     }
-    if (c->claimed[0] != '\0') {
-        set_address(c, c->claimed);
+    if (c->shake->claimed[0] != '\0') {
+        set_address(c, c->shake->claimed);
     }
     rui_conn_state_set(ch, c, RUI_CONN_READY);
     if (c->accepted) {
@@ -320,17 +325,17 @@ ru_status rui_shake_head(ru_chan *ch, rui_conn *c, ru_link_rx *rx, ru_time now)
     }
     if (f->type == RUI_ERR) {
         rx->n_spans = f->len > 0;
-        rx->spans[0] = (ru_span){c->in, f->len};
+        rx->spans[0] = (ru_span){c->shake->in, f->len};
         c->rx_kind = RUI_RX_SHAKE;
         return RU_OK;
     }
     if (f->type != want || (hello && class_bad)) {
-        rui_log_refusal(ch, c->address, "it speaks before it proved itself");
+        rui_log_refusal(ch, c->shake->address, "it speaks before it proved itself");
         rui_conn_lost(ch, c, RU_E_PEER, now);
         return RU_E_PEER;
     }
     rx->n_spans = 1;
-    rx->spans[0] = (ru_span){c->in, f->len};
+    rx->spans[0] = (ru_span){c->shake->in, f->len};
     c->rx_kind = RUI_RX_SHAKE;
     return RU_OK;
 }
@@ -344,12 +349,12 @@ ru_status rui_shake_body(ru_chan *ch, rui_conn *c, ru_time now)
         static const char before[] = "it refuses us: ";
         memcpy(text, before, sizeof before - 1);
         for (n = 0; n < c->rx.len; n++) {
-            char b = (char)c->in[n];
+            char b = (char)c->shake->in[n];
             text[sizeof before - 1 + n] = b >= ' ' && b <= '~' ? b : '?';
         }
         text[sizeof before - 1 + n] = '\0';
         uint32_t mends = c->dial != RUI_NONE ? ch->dials[c->dial].peer : RUI_NONE;
-        rui_log_refusal(ch, c->address, text);
+        rui_log_refusal(ch, c->shake->address, text);
         rui_conn_lost(ch, c, RU_E_PEER, now);
         if (mends != RUI_NONE && ch->peers[mends].state == RUI_PEER_CUT) {
             rui_peer_end(ch, mends, RU_E_PEER, true, now); /* there is nothing to mend */
@@ -373,20 +378,20 @@ void rui_shake_pull(ru_chan *ch, rui_conn *c, ru_link_tx *tx)
     tx->n_spans = 1;
     if ((c->out & RUI_OUT_ERR) != 0) {
         f.type = RUI_ERR;
-        f.iter = (uint32_t)c->err_status;
-        f.len = (uint32_t)strlen(c->err_text);
-        RU_CHECK(f.len <= sizeof c->err_out);
-        tx->spans[0] = (ru_span){memcpy(c->err_out, c->err_text, f.len), f.len};
+        f.iter = (uint32_t)c->shake->err_status;
+        f.len = (uint32_t)strlen(c->shake->err_text);
+        RU_CHECK(f.len <= sizeof c->shake->err_out);
+        tx->spans[0] = (ru_span){memcpy(c->shake->err_out, c->shake->err_text, f.len), f.len};
         tx->cookie = RUI_OUT_ERR;
     } else if ((c->out & RUI_OUT_HELLO) != 0) {
         f.type = RUI_HELLO;
-        f.len = c->hello_bytes;
-        tx->spans[0] = (ru_span){c->hello_out, f.len};
+        f.len = c->shake->hello_bytes;
+        tx->spans[0] = (ru_span){c->shake->hello_out, f.len};
         tx->cookie = RUI_OUT_HELLO;
     } else {
         f.type = RUI_PROOF;
         f.len = RUI_PROOF_BYTES;
-        tx->spans[0] = (ru_span){c->proof_out, f.len};
+        tx->spans[0] = (ru_span){c->shake->proof_out, f.len};
         tx->cookie = RUI_OUT_PROOF;
     }
     c->out &= (uint8_t)~tx->cookie;
@@ -410,7 +415,7 @@ void rui_shake_tick(ru_chan *ch, ru_time now)
         if (c->state == RUI_CONN_DYING && age_ns > HANDSHAKE_NS + DYING_NS) {
             rui_conn_lost(ch, c, RU_E_PEER, now);
         } else if (shaking && age_ns > HANDSHAKE_NS) {
-            rui_log_refusal(ch, c->address, "it did not prove itself in time");
+            rui_log_refusal(ch, c->shake->address, "it did not prove itself in time");
             rui_conn_lost(ch, c, RU_E_IO, now);
         }
     }
