@@ -245,6 +245,14 @@ static double formula(const ru_coll_cost *c, const ru_coll_terms *t, double size
     return t->steps * c->alpha_ns + (t->sent * c->beta_ns + t->added * c->gamma_ns) * size;
 }
 
+/* How much more than the formula the largest measured size took: beyond the burst that a shaped
+ * link lets go at full speed, that is its rate. */
+static double beyond(const ru_coll_cost *c, const ru_coll_terms *t)
+{
+    double at = formula(c, t, (double)c->at[c->n_at - 1].size_bytes);
+    return at > 0 ? (double)c->at[c->n_at - 1].ns / at : 1;
+}
+
 /* Between two measured sizes straight; outside the formula, moved to meet the last one. */
 static double one_piece(const ru_coll_cost *c, const ru_coll_terms *t, double size)
 {
@@ -271,6 +279,14 @@ int64_t ru_cost_coll_ns(const ru_coll_cost *c, ru_coll_op op, ru_coll_algo algo,
     return llrint(one_piece(c, &t, (double)size_bytes));
 }
 
+int64_t ru_cost_coll_carry_ns(const ru_coll_point *took, ru_coll_op op, ru_coll_algo algo,
+                              ru_coll_algo other, uint32_t n_ranks)
+{
+    double sent = ru_cost_coll_terms(op, algo, n_ranks).sent;
+    double others = ru_cost_coll_terms(op, other, n_ranks).sent;
+    return sent > 0 ? llrint((double)took->ns * others / sent) : 0;
+}
+
 int64_t ru_cost_coll_chunked_ns(const ru_coll_cost *c, ru_coll_op op, ru_coll_algo algo,
                                 uint32_t n_ranks, int64_t size_bytes, int64_t chunk_bytes,
                                 uint32_t depth)
@@ -282,8 +298,9 @@ int64_t ru_cost_coll_chunked_ns(const ru_coll_cost *c, ru_coll_op op, ru_coll_al
     int64_t n = (size_bytes + chunk_bytes - 1) / chunk_bytes;
     double piece = (double)size_bytes / (double)n, first = one_piece(c, &t, piece);
     /* A fitted beta stands for the whole path: nothing is known of how much of it chunks share. */
-    double flow = c->n_at >= 2 ? t.sent : t.busy;
-    double link = c->alpha_ns + (flow * c->beta_ns + t.added * c->gamma_ns) * piece;
+    bool fitted = c->n_at >= 2;
+    double flow = fitted ? t.sent : t.busy, more = fitted ? beyond(c, &t) : 1;
+    double link = c->alpha_ns + (flow * c->beta_ns + t.added * c->gamma_ns) * piece * more;
     double each = first / (depth > 0 ? depth : 1);
     each = each > link ? each : link;
     return llrint(first + (double)(n - 1) * each);

@@ -3,7 +3,8 @@
  *
  *   one piece:  t(S) = steps alpha + sent S beta + added S gamma
  *   n chunks of c bytes, d in flight:  t(c) + (n - 1) max(t(c) / d, alpha + busy c beta)
- *                                      (sent for busy where beta was fitted)
+ *                                      (sent for busy where beta was fitted; both then as at the
+ *                                      largest size that was measured)
  *
  * Source: the formulas of hockney-1994 and thakur-2005; table in the note on Caramel, section 2.2.
  * Thread: any, pure. */
@@ -47,6 +48,10 @@ RU_MUST_USE ru_status ru_cost_coll_fit(ru_coll_op op, ru_coll_algo algo, uint32_
                                        ru_err *err);
 int64_t ru_cost_coll_ns(const ru_coll_cost *c, ru_coll_op op, ru_coll_algo algo, uint32_t n_ranks,
                         int64_t size_bytes);
+/* What the bytes that `other` sends take on links where those of `algo`, all in one piece, took
+ * `took->ns`: a bound for an algorithm that was not measured at this size. 0: algo sends none. */
+int64_t ru_cost_coll_carry_ns(const ru_coll_point *took, ru_coll_op op, ru_coll_algo algo,
+                              ru_coll_algo other, uint32_t n_ranks);
 /* Cut into nearly equal chunks of at most chunk_bytes, `depth` in flight. */
 int64_t ru_cost_coll_chunked_ns(const ru_coll_cost *c, ru_coll_op op, ru_coll_algo algo,
                                 uint32_t n_ranks, int64_t size_bytes, int64_t chunk_bytes,

@@ -148,8 +148,57 @@ static void test_chunks(void **state)
         ru_cost_coll_ns(&c, RU_COLL_ALL_REDUCE, RU_ALGO_RING, 4, size));
 }
 
+/* What a link with a token bucket does to sums: until `burst` bytes have gone it is as fast as the
+ * wire, then it carries 1 byte in 8 ns. Probes that drained it first give the slow rate, whatever
+ * the small ones say; probes of a full bucket cannot. */
+static void test_large_sums_go_at_the_rate_behind_the_burst(void **state)
+{
+    (void)state;
+    const int64_t burst = 512 << 10;
+    ru_coll_point drained[5], full[5];
+    for (uint32_t k = 0; k < 5; k++) {
+        int64_t size = 4096ll << 2 * k, sent = size * 3 / 2, slow = sent > burst ? sent - burst : 0;
+        full[k] = (ru_coll_point){size, 200000 + sent / 10 + 8 * slow};
+        drained[k] = k < 3 ? full[k] : (ru_coll_point){size, 200000 + 8 * sent};
+    }
+    ru_coll_cost c, wrong;
+    ru_err err;
+    assert_ok(ru_cost_coll_fit(RU_COLL_ALL_REDUCE, RU_ALGO_RING, 4, drained, 5, &c, &err), err);
+    assert_ok(ru_cost_coll_fit(RU_COLL_ALL_REDUCE, RU_ALGO_RING, 4, full, 5, &wrong, &err), err);
+    int64_t small = ru_cost_coll_ns(&c, RU_COLL_ALL_REDUCE, RU_ALGO_RING, 4, 64 << 10);
+    assert_int_equal(small, full[2].ns);
+    for (int64_t size = 2 << 20; size <= 256 << 20; size *= 2) {
+        const double is = 200000 + 12.0 * (double)size;
+        double whole = (double)ru_cost_coll_ns(&c, RU_COLL_ALL_REDUCE, RU_ALGO_RING, 4, size);
+        assert_true(fabs(whole / is - 1) < 0.05);
+        for (uint32_t depth = 1; depth <= 8; depth *= 2) {
+            double cut = (double)ru_cost_coll_chunked_ns(&c, RU_COLL_ALL_REDUCE, RU_ALGO_RING, 4,
+                                                         size, 1 << 20, depth);
+            assert_true(cut > 0.95 * is && cut < 1.1 * is);
+        }
+        assert_true((double)ru_cost_coll_ns(&wrong, RU_COLL_ALL_REDUCE, RU_ALGO_RING, 4, size) <
+                    0.75 * is);
+    }
+}
+
+/* 8 ranks: a star's root sends and takes 14 buffers, a ring 1.75. */
+static void test_what_the_bytes_alone_take(void **state)
+{
+    (void)state;
+    const ru_coll_point took = {1 << 20, 1750};
+    assert_int_equal(
+        ru_cost_coll_carry_ns(&took, RU_COLL_ALL_REDUCE, RU_ALGO_RING, RU_ALGO_HIERARCHY, 8),
+        14000);
+    assert_int_equal(
+        ru_cost_coll_carry_ns(&took, RU_COLL_ALL_REDUCE, RU_ALGO_RING, RU_ALGO_RING, 8), 1750);
+    assert_int_equal(
+        ru_cost_coll_carry_ns(&took, RU_COLL_BARRIER, RU_ALGO_RING, RU_ALGO_HIERARCHY, 8), 0);
+}
+
 RU_TESTS(cost_coll, cmocka_unit_test(test_terms),
          cmocka_unit_test(test_fit_finds_what_made_the_times),
          cmocka_unit_test(test_fit_is_never_negative),
          cmocka_unit_test(test_prediction_goes_through_the_points),
-         cmocka_unit_test(test_fit_refuses), cmocka_unit_test(test_chunks))
+         cmocka_unit_test(test_fit_refuses),
+         cmocka_unit_test(test_large_sums_go_at_the_rate_behind_the_burst),
+         cmocka_unit_test(test_what_the_bytes_alone_take), cmocka_unit_test(test_chunks))

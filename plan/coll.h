@@ -55,7 +55,9 @@ enum {
     RU_COLL_CHUNK_MIN = 64 << 10,
     RU_COLL_CHUNK_MAX = 64 << 20,
     RU_COLL_DEPTH_MAX = 8,
+    RU_COLL_TIE_FROM = 256 << 10, /* bytes */
 };
+#define RU_COLL_TIE 0.05 /* probes of 2 to 8 ranks on a busy machine differ by so much */
 
 typedef struct ru_coll_choice_in {
     ru_coll_op op;
@@ -82,7 +84,8 @@ typedef struct ru_coll_choice_plan {
     uint32_t n;
 } ru_coll_choice_plan;
 
-/* For each size the algorithm with the least predicted time, ties to the earlier one. The chunk is
+/* For each size the algorithm with the least predicted time, ties to the earlier one; from
+ * RU_COLL_TIE_FROM on, of those within RU_COLL_TIE of it the one that sends least. The chunk is
  * c = steps alpha / (overhead sent beta), so that its latencies are that part of its time, between
  * RU_COLL_CHUNK_MIN and _MAX; two are in flight, more while
  * doubling helps by more than 5 %. Cut only when that costs at most `overhead`, or delay_max_ns

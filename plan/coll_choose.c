@@ -69,6 +69,38 @@ static ru_coll_choice choose_for(const ru_coll_choice_in *in, ru_coll_algo algo,
     return cheap || !in_bound(in, algo, size, 1) ? cut : whole;
 }
 
+static double sent_by(const ru_coll_choice_in *in, ru_coll_algo algo)
+{
+    return ru_cost_coll_terms(in->op, algo, in->n_ranks).sent;
+}
+
+/* What was measured in a moment without others on the links does not tell choices within
+ * RU_COLL_TIE apart: of large ones then who sends least. */
+static ru_coll_choice best_for(const ru_coll_choice_in *in, int64_t size)
+{
+    ru_coll_choice at[RU_COLL_ALGOS], best = {.predicted_ns = INT64_MAX};
+    double limit = (double)INT64_MAX; /* what cutting may cost is not given out twice */
+    for (uint32_t a = 0; a < RU_COLL_ALGOS; a++) {
+        if (usable(in, (ru_coll_algo)a)) {
+            at[a] = choose_for(in, (ru_coll_algo)a, size);
+            best = at[a].predicted_ns < best.predicted_ns ? at[a] : best;
+            double whole =
+                (double)ru_cost_coll_ns(&in->costs[a], in->op, (ru_coll_algo)a, in->n_ranks, size);
+            double may = (1 + overhead_of(in)) * whole;
+            limit = may < limit ? may : limit;
+        }
+    }
+    double tie = (1 + RU_COLL_TIE) * (double)best.predicted_ns;
+    tie = tie < limit ? tie : limit;
+    for (uint32_t a = 0; a < RU_COLL_ALGOS && size >= RU_COLL_TIE_FROM; a++) {
+        if (usable(in, (ru_coll_algo)a) && (double)at[a].predicted_ns <= tie &&
+            sent_by(in, (ru_coll_algo)a) < sent_by(in, best.algo)) {
+            best = at[a];
+        }
+    }
+    return best;
+}
+
 static ru_status check_in(const ru_coll_choice_in *in, ru_err *err)
 {
     if (in->n_ranks < 1 || in->n_ranks > RU_COLL_RANKS_MAX || (uint32_t)in->op >= RU_COLL_OPS ||
@@ -102,15 +134,7 @@ ru_status ru_plan_coll_choose(const ru_coll_choice_in *in, ru_arena *out, ru_col
         return RU_FAIL(err, RU_E_LIMIT, "the arena is full at %u choices", in->n_sizes);
     }
     for (uint32_t i = 0; i < in->n_sizes; i++) {
-        bool first = true;
-        for (uint32_t a = 0; a < RU_COLL_ALGOS; a++) {
-            if (!usable(in, (ru_coll_algo)a)) {
-                continue;
-            }
-            ru_coll_choice c = choose_for(in, (ru_coll_algo)a, in->sizes_bytes[i]);
-            at[i] = first || c.predicted_ns < at[i].predicted_ns ? c : at[i];
-            first = false;
-        }
+        at[i] = best_for(in, in->sizes_bytes[i]);
     }
     *plan = (ru_coll_choice_plan){.at = at, .n = in->n_sizes};
     return RU_OK;

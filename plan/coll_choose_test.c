@@ -45,6 +45,27 @@ static void test_crossover(void **state)
     ru_arena_fini(&a);
 }
 
+/* 8 ranks, where doubling sends 3 buffers and ring 1.75: what a probe cannot tell apart goes to the
+ * ring from 256 KiB on, a difference of 8 % or a small size does not. */
+static void test_ties_of_large_ones_go_to_who_sends_least(void **state)
+{
+    (void)state;
+    ru_arena a;
+    ru_arena_init(&a, 0);
+    ru_coll_cost costs[RU_COLL_ALGOS] = {{0}};
+    int64_t sizes[] = {64 << 10, 256 << 10};
+    ru_coll_choice_in in = {.n_ranks = 8, .costs = costs, .sizes_bytes = sizes, .n_sizes = 2};
+    static const double ring_more[] = {1.04, 1.08};
+    for (uint32_t k = 0; k < 2; k++) {
+        costs[RU_ALGO_RING] = (ru_coll_cost){.beta_ns = ring_more[k] * 3 / 1.75, .n_points = 2};
+        costs[RU_ALGO_DOUBLING] = (ru_coll_cost){.beta_ns = 1, .n_points = 2};
+        ru_coll_choice_plan plan = choose(&in, &a);
+        assert_int_equal(plan.at[0].algo, RU_ALGO_DOUBLING);
+        assert_int_equal(plan.at[1].algo, k == 0 ? RU_ALGO_RING : RU_ALGO_DOUBLING);
+    }
+    ru_arena_fini(&a);
+}
+
 static void draw_costs(ru_rng *r, ru_coll_cost *costs)
 {
     for (uint32_t k = 0; k < RU_COLL_ALGOS; k++) {
@@ -151,5 +172,6 @@ static void test_bad_questions(void **state)
 }
 
 RU_TESTS(plan_coll_choose, cmocka_unit_test(test_crossover),
+         cmocka_unit_test(test_ties_of_large_ones_go_to_who_sends_least),
          cmocka_unit_test(test_nothing_beats_the_choice),
          cmocka_unit_test(test_corrupted_choices_are_refused), cmocka_unit_test(test_bad_questions))

@@ -46,6 +46,7 @@ enum {
     RUI_EL_PROBED_MSG,
     RUI_EL_WATCH_TIMER = RU_ELASTIC_WHAT_FIRST,
     RUI_EL_LINGER_TIMER,
+    RUI_EL_PROBE_TURNS = 3,  /* at most */
     RUI_EL_PROBED_MAX = 64,  /* members; larger views follow the formulas alone */
     RUI_EL_XFERS_MAX = 4096, /* pieces in flight each way */
 };
@@ -122,6 +123,16 @@ typedef struct rui_el_early {
     int64_t size_bytes;
 } rui_el_early;
 
+/* The measurement of collectives under way. */
+typedef struct rui_el_probe {
+    uint32_t phase, turn, at; /* at: sums of this turn so far */
+    uint32_t turns[3];        /* of each phase that has ended */
+    int64_t phase_ns, begun_ns;
+    uint32_t *begun; /* [batch] sums of it */
+    int64_t *ns;     /* [batch][RUI_EL_PROBE_TURNS] */
+    ru_span span;    /* one buffer for all */
+} rui_el_probe;
+
 struct ru_elastic {
     ru_elastic_options opt;
     ru_arena *arena;
@@ -139,10 +150,8 @@ struct ru_elastic {
     ru_coll *group, *probe;
     ru_coll_cost costs[RU_COLL_ALGOS]; /* measured by the leader */
     uint32_t probed_n;                 /* members then; 0: never */
-    uint32_t probe_at, n_probed;
-    int64_t probe_begun_ns;
-    int64_t *probe_ns; /* [RUI_EL_PROBES] best of each */
-    ru_span probe_span;
+    uint32_t n_probed;                 /* members that are through with it */
+    rui_el_probe probing;
     bool local_open; /* the device has a group */
     bool apart;      /* never local again: it failed once */
     int64_t broken_ns;

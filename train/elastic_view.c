@@ -156,8 +156,11 @@ ru_status rui_el_choose(const ru_elastic *e, uint32_t n, ru_arena *arena, ru_col
         bool probed = n <= RUI_EL_PROBED_MAX && e->costs[a].n_points > 0;
         costs[a] = probed ? e->costs[a] : prior();
     }
-    costs[RU_ALGO_HIERARCHY] =
-        e->v.near ? hierarchy_cost(e, &costs[RU_ALGO_RING]) : (ru_coll_cost){0};
+    if (e->v.near) {
+        costs[RU_ALGO_HIERARCHY] = hierarchy_cost(e, &costs[RU_ALGO_RING]);
+    } else if (e->probed_n != n) { /* the star is taken only where it was measured */
+        costs[RU_ALGO_HIERARCHY].n_points = 0;
+    }
     if (n > RUI_EL_PROBED_MAX) { /* connections and messages of these grow with n, not log n */
         costs[RU_ALGO_RING].n_points = costs[RU_ALGO_DIRECT].n_points = 0;
     }
