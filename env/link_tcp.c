@@ -140,7 +140,7 @@ static void shake(ru_link_tcp *l, rui_conn *c, ru_time now)
     /* OpenSSL waits on at the end of the stream, which epoll would tell again and again. */
     if (st == RU_E_AGAIN && in && recv(c->fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT) == 0) {
         snprintf(c->sentence, sizeof c->sentence, "went away during the TLS handshake");
-        st = RU_E_PEER;
+        st = RU_E_IO;
     }
     if (st == RU_E_AGAIN) {
         rui_conn_events(l, c, in, out);
@@ -150,7 +150,8 @@ static void shake(ru_link_tcp *l, rui_conn *c, ru_time now)
     } else {
         char why[sizeof c->sentence];
         memcpy(why, c->sentence, sizeof why);
-        rui_conn_fail(l, c, st, "%s: %s", c->address, why);
+        /* It never stood. Not RU_E_PEER: that says that nobody listens there. */
+        rui_conn_fail(l, c, st == RU_E_IO ? RU_E_AGAIN : st, "%s: %s", c->address, why);
         if (c->accepted) {
             rui_link_accuse(l, c->address, why, now);
         }

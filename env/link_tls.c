@@ -254,7 +254,7 @@ static ru_status explain(const rui_tls *t, char *sentence, uint32_t size_bytes)
                  text != NULL ? text : "unknown");
     } else {
         snprintf(sentence, size_bytes, "the other side went away during the TLS handshake");
-        st = RU_E_AGAIN;
+        st = RU_E_IO; /* RU_E_AGAIN means that the handshake goes on */
     }
     return st;
 }

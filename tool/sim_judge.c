@@ -99,7 +99,7 @@ ru_status rui_simjob_invariant(void *self, ru_time now, ru_err *err)
     rui_simjob *j = self;
     /* Of many one at every so many events: looking at another process costs more than an event. */
     bool many = j->n >= MANY;
-    uint32_t each = !many ? j->n : ru_sim_events(j->sim) % MANY == 0 ? 1 : 0;
+    uint32_t each = !many ? j->n : ru_sim_events(j->sim) % MANY == 0 ? 1U : 0U;
     for (uint32_t k = 0; k < each; k++) {
         rui_simjob_node *n = &j->nodes[j->turn++ % j->n];
         if (!n->gone && n->node != NULL) {
