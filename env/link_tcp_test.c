@@ -490,6 +490,41 @@ static void test_tls_strangers(void **state)
     ru_loop_close(loop);
 }
 
+/* Strangers that hang up within the handshake, after so many bytes of a greeting, in order or with
+ * a reset: their connections are free again at once, not when their time is over. */
+static void test_tls_hang_up(void **state)
+{
+    (void)state;
+    static const uint8_t greeting[] = {0x16, 0x03, 0x01, 0x00, 0xc8, 0x01, 0x00, 0x00,
+                                       0xc4, 0x03, 0x03, 0x17, 0x2a, 0x3b, 0x4c, 0x5d};
+    ru_loop *loop = open_loop();
+    side a, b;
+    tls_pair(&a, &b, loop, key);
+    ru_log_options quiet = ru_log_get(), before = quiet;
+    quiet.level = RU_LOG_OFF;
+    ru_log_set(&quiet);
+    for (uint32_t n = 0; n <= 2 * sizeof greeting + 1; n++) {
+        int fd = raw_connect(&b);
+        size_t some = n / 2;
+        assert_int_equal(send(fd, greeting, some, 0), some);
+        ru_err err = {0};
+        assert_ok(ru_loop_round(loop, 100000, &err), err); /* it is accepted and greeted */
+        struct linger at_once = {.l_onoff = 1};
+        if (n % 2 == 1) {
+            assert_int_equal(setsockopt(fd, SOL_SOCKET, SO_LINGER, &at_once, sizeof at_once), 0);
+        }
+        close(fd);
+        for (uint32_t k = 0; k < 100; k++) {
+            assert_ok(ru_loop_round(loop, 100000, &err), err);
+        }
+        assert_int_equal(b.link->n_free, b.link->opt.conns_max);
+    }
+    ru_log_set(&before);
+    side_close(&a);
+    side_close(&b);
+    ru_loop_close(loop);
+}
+
 /* What waits in the kernel is so long that a loop thread which comes late finds the link busy, and
  * no longer: 0.5 ms of the rate of all, or what the owner says, split among those that are busy. */
 static void test_window(void **state)
@@ -508,4 +543,5 @@ RU_TESTS(env_link_tcp, cmocka_unit_test(test_window), cmocka_unit_test(test_exch
          cmocka_unit_test(test_exchange_tls), cmocka_unit_test(test_many_connections),
          cmocka_unit_test(test_refused_and_bad_addresses),
          cmocka_unit_test(test_frames_refused_and_closed_within),
-         cmocka_unit_test(test_torn_frames_and_half_close), cmocka_unit_test(test_tls_strangers))
+         cmocka_unit_test(test_torn_frames_and_half_close), cmocka_unit_test(test_tls_strangers),
+         cmocka_unit_test(test_tls_hang_up))
