@@ -3,6 +3,16 @@
 #include <stdio.h>
 #include <string.h>
 
+/* An effect that is lost would break what the machines promised each other. A process that stops
+ * is what they are made for: the others go on without it. */
+static void *must_have(void *memory)
+{
+    if (memory == NULL) {
+        ru_panic(__FILE__, __LINE__, "out of memory for an effect; this process stops");
+    }
+    return memory;
+}
+
 void ru_effects_init(ru_effects *fx, ru_arena *arena)
 {
     *fx = (ru_effects){.arena = arena, .start = ru_arena_mark_get(arena)};
@@ -20,8 +30,7 @@ static ru_effect *add(ru_effects *fx, ru_effect_kind kind)
     if (fx->n == fx->cap) {
         uint32_t cap = fx->cap == 0 ? 16 : fx->cap * 2;
         RU_CHECK(cap <= RU_EFFECTS_MAX);
-        ru_effect *at = RU_NEW(fx->arena, ru_effect, cap);
-        RU_CHECK(at != NULL);
+        ru_effect *at = must_have(RU_NEW(fx->arena, ru_effect, cap));
         if (fx->n > 0) {
             memcpy(at, fx->at, fx->n * sizeof *at);
         }
@@ -39,8 +48,7 @@ static void carry(ru_effects *fx, ru_effect *e, const void *data, int64_t size_b
     if (size_bytes == 0) {
         return;
     }
-    void *copy = ru_arena_alloc(fx->arena, size_bytes, 8);
-    RU_CHECK(copy != NULL);
+    void *copy = must_have(ru_arena_alloc(fx->arena, size_bytes, 8));
     memcpy(copy, data, (size_t)size_bytes);
     e->data = copy;
     e->size_bytes = size_bytes;
