@@ -304,7 +304,8 @@ static void post(storm *s, xfer *x)
         x->rx = WAITS;
     } else if (st != RU_OK) {
         bool allowed = (st == RU_E_CANCELLED && x->cancelled) || (st == RU_E_PEER && x->dropped) ||
-                       (st == RU_E_IO && !x->fence && x->cut);
+                       (st == RU_E_IO && !x->fence && x->cut) ||
+                       (st == RU_E_IO && x->cancelled); /* cancelled, then cut: not sent again */
         if (!allowed) {
             char what[64];
             snprintf(what, sizeof what, "a post was refused: %s", ru_status_name(st));
@@ -704,7 +705,10 @@ ru_status ru_chan_storm(const ru_chan_storm_options *opt, ru_chan_storm_report *
     if (s->wrong[0] == '\0' && !quiet(s)) {
         fail(s, "something never ends", stuck);
     }
-    move(s, 20000);
+    for (uint32_t k = 0; k < 20; k++) { /* a second: the last acknowledgements take their time */
+        ru_pipe_wait(s->net, 50000000);
+        move(s, 1000);
+    }
     reap(s, true);
     for (uint32_t i = 0; i < opt->nodes; i++) {
         user *u = &s->users[i];
