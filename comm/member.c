@@ -76,9 +76,9 @@ ru_status ru_member_open(const ru_member_options *opt, ru_arena *arena, ru_membe
                          ru_err *err)
 {
     ru_member_options o = *opt;
-    o.beat_ns = or_default(o.beat_ns, 100000000);
-    o.suspect_ns = or_default(o.suspect_ns, 400000000);
-    o.dead_ns = or_default(o.dead_ns, 700000000);
+    o.beat_ns = or_default(o.beat_ns, RU_MEMBER_BEAT_NS);
+    o.suspect_ns = or_default(o.suspect_ns, RU_MEMBER_SUSPECT_NS);
+    o.dead_ns = or_default(o.dead_ns, RU_MEMBER_DEAD_NS);
     o.join_ns = or_default(o.join_ns, 30000000000);
     o.mesh_max = o.mesh_max == 0 ? 64 : o.mesh_max;
     RU_TRY(options_check(&o, err));
@@ -187,7 +187,7 @@ void rui_m_beat_send(ru_member *m, ru_node_id to, uint8_t extra, bool status, ru
     if (m->phase == RUI_LEADS) {
         b.flags |= m->elect ? RUI_B_LEADS | RUI_B_ELECT : RUI_B_LEADS;
     } else if (m->phase == RUI_SEEKS) {
-        b.flags |= RUI_B_SEEKS;
+        b.flags |= rui_m_passes(m) ? RUI_B_SEEKS | RUI_B_PASSES : RUI_B_SEEKS;
     } else if (m->phase == RUI_JOINS) {
         b.flags |= m->join.ready ? RUI_B_READY : 0;
     } else {
@@ -296,6 +296,7 @@ static void beat(ru_member *m, rui_m_peer *p, const ru_event *ev, ru_effects *fx
                 p->accepted != b.accepted;
     p->accepted = b.accepted;
     p->seeks = (b.flags & RUI_B_SEEKS) != 0;
+    p->passes = (b.flags & RUI_B_PASSES) != 0;
     if (p->rank != RUI_M_NONE) {
         rui_m_seen(m, b.epoch);
         rui_m_seen(m, b.accepted);
@@ -400,11 +401,18 @@ static void message(ru_member *m, const ru_event *ev, ru_effects *fx)
     }
 }
 
+/* Its process is gone; was it out of touch with us before, for so long that it mattered? */
+static void ended_mark(ru_member *m, rui_m_peer *p)
+{
+    p->lost = p->lost || (!p->ended && m->phase == RUI_SEEKS && rui_m_silent(m, p));
+    p->ended = true;
+}
+
 /* An ended connection might be a mistake of the network: only when no new one can be had is the
  * process gone. */
 static void ended_confirm(ru_member *m, rui_m_peer *p, ru_effects *fx)
 {
-    p->ended = true;
+    ended_mark(m, p);
     p->confirm_at = ru_time_after(m->now, m->opt.dead_ns - m->opt.suspect_ns);
     p->try_at = m->now;
     if (m->phase == RUI_LEADS || m->phase == RUI_SEEKS || ru_node_is(p->node, m->lead)) {
@@ -431,7 +439,9 @@ static bool counts(const rui_m_peer *p)
 static void attempt_failed(ru_member *m, rui_m_peer *p, bool refused, ru_effects *fx)
 {
     p->trying = false;
-    p->ended = p->ended || (refused && counts(p)); /* nobody listens there any more */
+    if (refused && counts(p)) { /* nobody listens there any more */
+        ended_mark(m, p);
+    }
     p->try_at = ru_time_after(m->now, m->opt.beat_ns);
     if (p->ended && !p->gone) {
         ended_is_gone(m, p, fx);
@@ -459,7 +469,7 @@ static void down(ru_member *m, const ru_event *ev, ru_effects *fx)
         attempt_failed(m, p, ev->value == RU_E_PEER, fx);
         return;
     }
-    p->up = p->seeks = p->trying = false;
+    p->up = p->seeks = p->passes = p->trying = false;
     p->down_at = p->try_at = m->now;
     if (rui_m_joiner_drop(m, p)) {
         rui_m_change_check(m, false, fx);
@@ -472,9 +482,7 @@ static void down(ru_member *m, const ru_event *ev, ru_effects *fx)
         ended_confirm(m, p, fx);
         m->beat_now = m->phase == RUI_FOLLOWS;
         if (m->phase == RUI_FOLLOWS && ru_node_is(p->node, m->lead)) {
-            char who[RUI_WHO_MAX];
-            rui_m_seek_start(m, fx, "the connection to %s, who leads, was ended",
-                             rui_m_who(m, p->node, who, sizeof who));
+            rui_m_seek_ended(m, p, fx);
         }
     }
 }
@@ -505,7 +513,7 @@ static void up(ru_member *m, const ru_event *ev, ru_effects *fx)
         return;
     }
     p->up = true;
-    p->ended = p->gone = p->trying = false;
+    p->ended = p->gone = p->lost = p->trying = false;
     heard(m, p, fx);
     replaced(m, ev->node, ev, fx);
     if (m->phase == RUI_JOINS) {

@@ -71,6 +71,11 @@ typedef struct ru_view {
     int64_t blob_bytes;
 } ru_view;
 
+/* Defaults of the options below. */
+#define RU_MEMBER_BEAT_NS    INT64_C(100000000)
+#define RU_MEMBER_SUSPECT_NS INT64_C(400000000)
+#define RU_MEMBER_DEAD_NS    INT64_C(700000000)
+
 typedef struct ru_member_options {
     ru_member_info self;
     const char *join;   /* address of any member; NULL: found the job (first member, leader) */

@@ -34,11 +34,11 @@ enum {
 };
 
 enum {
-    RUI_M_VERSION = 1,
+    RUI_M_VERSION = 2,
     RUI_M_TICK = RU_MEMBER_TIMER_FIRST,
     RUI_M_BROKEN_MAX = 8, /* broken connections named in one beat */
     RUI_M_LINE = 4,       /* the oldest: leader and next in line, connected to everybody */
-    RUI_M_ASKED = 8,      /* the oldest: asked by whoever misses the leader */
+    RUI_M_ASKED = 8,      /* the oldest that live: asked by whoever misses the leader */
     RUI_M_MESH_MAX = 256,
     RUI_M_WHY_MAX = 160,
     RUI_M_PART_BYTES = 48 << 10, /* of a view in one message */
@@ -54,8 +54,9 @@ enum {
     RUI_B_SEEKS = 4, /* has lost its leader */
     RUI_B_ASK = 8,   /* please answer at once */
     RUI_B_LEAVES = 16,
-    RUI_B_READY = 32, /* joiner: connected to everybody it was told to */
-    RUI_B_ALL = 63,
+    RUI_B_READY = 32,  /* joiner: connected to everybody it was told to */
+    RUI_B_PASSES = 64, /* seeks, and lacks only certainty: who has it should lead */
+    RUI_B_ALL = 127,
 };
 
 typedef struct rui_m_broken {
@@ -118,6 +119,8 @@ typedef struct rui_m_peer {
     bool leaving;
     bool joins, ready; /* in the leader's queue; connected to all */
     bool seeks;        /* said so in its last beat */
+    bool passes;       /* likewise: RUI_B_PASSES */
+    bool lost;         /* ended after it had not answered for long enough to go on without us */
     bool trying;       /* a connection is being opened */
     bool was_member;   /* while a view is put in force */
     bool in_next;      /* while a view is proposed or adopted */
@@ -246,8 +249,9 @@ struct ru_member {
     ru_member_info *wanted; /* [n_max] */
     ru_time lead_since;
 
-    /* Whoever was out of touch with its leader for long may have been cut out unheard; when all the
-     * others are gone then, somebody it never heard of may lead. Only who is sure goes on alone. */
+    /* Whoever was out of touch with its leader for long, or without a leader with so many that they
+     * could decide, may have been cut out unheard; when all the others are gone then, somebody it
+     * never heard of may lead. Only who is sure goes on alone. */
     bool sure;
     ru_time sure_at; /* in touch again since long enough from then on */
 
@@ -361,6 +365,8 @@ bool rui_m_joiner_drop(ru_member *m, rui_m_peer *p);
 
 /* -- member_seek.c */
 void rui_m_seek_start(ru_member *m, ru_effects *fx, const char *fmt, ...) RU_PRINTF(3, 4);
+/* Likewise: the connection to the leader was ended. */
+void rui_m_seek_ended(ru_member *m, const rui_m_peer *lead, ru_effects *fx);
 void rui_m_seek_tick(ru_member *m, ru_effects *fx);
 void rui_m_seek_check(ru_member *m, ru_effects *fx); /* may something be decided now? */
 void rui_m_takeover(ru_member *m, const ru_event *ev, ru_effects *fx);
@@ -368,5 +374,8 @@ void rui_m_answered(ru_member *m, const ru_event *ev, ru_effects *fx);
 void rui_m_ask_takeover(ru_member *m, rui_m_peer *p,
                         ru_effects *fx); /* asking: p has not answered */
 void rui_m_ask_oldest(ru_member *m, ru_effects *fx);
+/* Asked, and no answer for as long as anybody may take. */
+bool rui_m_silent(const ru_member *m, const rui_m_peer *p);
+bool rui_m_passes(const ru_member *m); /* RUI_B_PASSES */
 
 #endif

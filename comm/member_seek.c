@@ -29,10 +29,32 @@ static int64_t turn_ns(const ru_member *m)
     return m->opt.beat_ns * (1 + (rank < RUI_M_ASKED ? rank : RUI_M_ASKED));
 }
 
-static bool silent(const ru_member *m, const rui_m_peer *p)
+bool rui_m_silent(const ru_member *m, const rui_m_peer *p)
 {
     return p->asked_at.ns != 0 && p->heard.ns < p->asked_at.ns &&
            rui_m_since(m, p->asked_at) >= patience_ns(m);
+}
+
+/* May those that are neither the leader nor this process have put a view in force without it before
+ * it missed the leader? They need to be a quorum, and to have waited for its answer. */
+static bool others_decided(const ru_member *m)
+{
+    const rui_m_peer *lead = m->lead.v != 0 ? rui_m_peer_find(m, m->lead) : NULL;
+    return lead != NULL && m->view.n > 4 && rui_m_since(m, lead->heard) >= patience_ns(m);
+}
+
+/* And since then? Those it is out of touch with, dead by now or not. */
+static bool others_decide(const ru_member *m)
+{
+    uint32_t n = 0;
+    bool oldest = false;
+    for (uint32_t i = 0; i < m->view.n; i++) {
+        const rui_m_peer *p = rui_m_peer_find(m, m->view.at[i].node);
+        bool lost = p != NULL && (p->lost || (!p->ended && rui_m_silent(m, p)));
+        n += lost;
+        oldest = i == 0 ? lost : oldest;
+    }
+    return n * 2 > m->view.n || (n * 2 == m->view.n && oldest);
 }
 
 void rui_m_seek_start(ru_member *m, ru_effects *fx, const char *fmt, ...)
@@ -43,7 +65,7 @@ void rui_m_seek_start(ru_member *m, ru_effects *fx, const char *fmt, ...)
     vsnprintf(why, sizeof why, fmt, ap);
     va_end(ap);
     bool led = m->phase == RUI_LEADS;
-    m->sure = m->now.ns >= m->sure_at.ns;
+    m->sure = m->now.ns >= m->sure_at.ns && !others_decided(m);
     m->phase = RUI_SEEKS;
     m->lead.v = 0;
     m->seek_since = m->ask_at = m->now;
@@ -61,14 +83,32 @@ void rui_m_seek_start(ru_member *m, ru_effects *fx, const char *fmt, ...)
     }
 }
 
+void rui_m_seek_ended(ru_member *m, const rui_m_peer *lead, ru_effects *fx)
+{
+    char who[RUI_WHO_MAX];
+    rui_m_seek_start(m, fx, "the connection to %s, who leads, was ended",
+                     rui_m_who(m, lead->node, who, sizeof who));
+}
+
+/* Whom a process without a leader asks: members [0, n) of the view, of them those that live. The
+ * oldest ask everybody, since one of them is to lead. */
+static uint32_t asked_n(const ru_member *m)
+{
+    uint32_t self = rui_m_rank(m, m->self.node), n = 0, living = 0;
+    while (n < m->view.n && living < RUI_M_ASKED) {
+        living += n != self && !rui_m_gone(m, m->view.at[n].node);
+        n++;
+    }
+    return self < n ? m->view.n : n;
+}
+
 void rui_m_ask_oldest(ru_member *m, ru_effects *fx)
 {
-    uint32_t self = rui_m_rank(m, m->self.node);
-    uint32_t n = self < RUI_M_ASKED ? m->view.n : RUI_M_ASKED;
     bool first = true;
-    for (uint32_t i = 0; i < m->view.n && i < n; i++) {
-        rui_m_peer *p = i == self ? NULL : rui_m_peer_make(m, m->view.at[i].node);
-        if (p == NULL) {
+    for (uint32_t i = 0, n = asked_n(m); i < n; i++) {
+        ru_node_id node = m->view.at[i].node;
+        rui_m_peer *p = is_self(m, node) ? NULL : rui_m_peer_make(m, node);
+        if (p == NULL || p->gone) {
             continue;
         }
         if (p->asked_at.ns == 0 || p->heard.ns >= p->asked_at.ns) {
@@ -101,7 +141,18 @@ static bool vote_granted(const ru_member *m, ru_node_id node)
     return is_self(m, node) || (p != NULL && p->granted == m->ballot);
 }
 
-/* Is it up to this process to take over? Yes when everybody older is gone or does not answer. */
+bool rui_m_passes(const ru_member *m)
+{
+    for (uint32_t i = 0; i < m->view.n && !m->sure; i++) {
+        if (!vote_seeks(m, m->view.at[i].node) && !rui_m_gone(m, m->view.at[i].node)) {
+            return false;
+        }
+    }
+    return !m->sure && !rui_m_quorum(m, m->view.at, m->view.n, vote_seeks);
+}
+
+/* Is it up to this process to take over? Yes when everybody older is gone or does not answer, or
+ * lacks the certainty that this process has. */
 static bool is_candidate(const ru_member *m)
 {
     for (uint32_t i = 0; i < m->view.n; i++) {
@@ -110,7 +161,7 @@ static bool is_candidate(const ru_member *m)
             return true;
         }
         const rui_m_peer *p = rui_m_peer_find(m, node);
-        bool passed = p != NULL && (p->gone || silent(m, p));
+        bool passed = p != NULL && (p->gone || rui_m_silent(m, p) || (p->passes && m->sure));
         /* Whoever is older and answers but gets nowhere: the next in line try in turn. */
         int64_t late_ns = 4 * m->opt.dead_ns + (int64_t)(i + 1) * 4 * m->opt.beat_ns;
         if (!passed && rui_m_since(m, m->seek_since) < late_ns) {
@@ -180,7 +231,8 @@ static bool settled(const ru_member *m, const ru_member_info *at, uint32_t n)
         if (is_self(m, at[i].node) || (p != NULL && (p->gone || p->granted == m->ballot))) {
             continue;
         }
-        bool late = rui_m_since(m, m->ask_at) >= patience_ns(m) || (p != NULL && silent(m, p));
+        bool late =
+            rui_m_since(m, m->ask_at) >= patience_ns(m) || (p != NULL && rui_m_silent(m, p));
         if (!late) {
             return false;
         }
@@ -276,6 +328,7 @@ void rui_m_seek_check(ru_member *m, ru_effects *fx)
     if (m->phase != RUI_SEEKS || m->view.epoch == 0) {
         return;
     }
+    m->sure = m->sure && !others_decide(m);
     if (!m->asking) {
         if (is_candidate(m) && m->now.ns >= m->ask_at.ns &&
             rui_m_quorum(m, m->view.at, m->view.n, vote_seeks)) {
@@ -362,9 +415,9 @@ static void name_stuck(ru_member *m, ru_effects *fx)
 
 void rui_m_seek_tick(ru_member *m, ru_effects *fx)
 {
-    for (uint32_t i = 0; i < m->view.n && i < RUI_M_ASKED; i++) {
+    for (uint32_t i = 0, n = asked_n(m); i < n; i++) {
         rui_m_peer *p = rui_m_peer_find(m, m->view.at[i].node);
-        if (p != NULL && p->ended && !p->gone) {
+        if (p != NULL && !p->gone) {
             rui_m_try(m, p, fx);
         }
     }

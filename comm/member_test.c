@@ -358,6 +358,115 @@ static void test_every_order(void **state)
     }
 }
 
+/* -- what is left when others died ----------------------------------------------------------------
+ */
+
+/* How long until all that live agree; fails after `most_ms`. */
+static int64_t settles_after_ms(world *w, int64_t most_ms)
+{
+    char why[200];
+    int64_t after_ms = 0;
+    while (!world_settled(w, why, sizeof why)) {
+        if (after_ms >= most_ms) {
+            fail_msg("after %lld ms: %s", (long long)after_ms, why);
+        }
+        must(w, world_run_ms(w, 10));
+        after_ms += 10;
+    }
+    return after_ms;
+}
+
+/* Half is left without the oldest, and the older one of the two was out of touch with its leader:
+ * it cannot go on by the certainty that the others are gone, and lets the younger one. */
+static void test_the_sure_lead_the_others(void **state)
+{
+    (void)state;
+    for (uint64_t seed = 1; seed <= 20; seed++) {
+        world *w = job(&(world_options){.seed = seed, .nodes = 4, .refused = seed % 2 == 0}, 4);
+        world_cut(w, 0, 2, ru_time_after(world_now(w), 1000 * ms));
+        must(w, world_run_ms(w, 500));
+        world_kill(w, 0);
+        world_kill(w, 1);
+        must(w, world_run_ms(w, 500));
+        settles_after_ms(w, 400);
+        world_free(w);
+    }
+}
+
+/* The leader dies while a view is put in force: whoever learns from another member that it is, does
+ * not wait for a leader that it knows to be dead. */
+static void test_a_dead_leader_is_not_followed(void **state)
+{
+    (void)state;
+    for (uint64_t seed = 1; seed <= 20; seed++) {
+        world *w = job(&(world_options){.seed = seed, .nodes = 6}, 5);
+        world_start(w, 5, 1);
+        while (ru_member_view(world_at(w, 0)->m)->n < 6) {
+            must(w, world_run(w, ru_time_after(world_now(w), ms / 10)));
+        }
+        world_reset(w, 0, 1);
+        world_reset(w, 0, 3);
+        world_kill(w, 0);
+        settles_after_ms(w, 600);
+        world_free(w);
+    }
+}
+
+/* Cut off while it looked for a leader, one may have been left out by those it knew; when they are
+ * all gone afterwards, those that joined meanwhile go on, and it must not. */
+static void test_left_out_unheard(void **state)
+{
+    (void)state;
+    for (uint64_t seed = 1; seed <= 20; seed++) {
+        world *w = job(&(world_options){.seed = seed, .nodes = 6, .refused = seed % 2 == 0}, 5);
+        world_kill(w, 0);
+        must(w, world_run_ms(w, 3));
+        for (uint32_t i = 1; i < 4; i++) {
+            world_cut(w, i, 4, ru_time_after(world_now(w), 4000 * ms));
+        }
+        world_start(w, 5, 1);
+        must(w, world_run_ms(w, 2000));
+        assert_int_equal(ru_member_view(world_at(w, 5)->m)->n, 4);
+        for (uint32_t i = 1; i < 4; i++) {
+            world_kill(w, i);
+        }
+        must(w, world_run_ms(w, 1990));
+        for (uint32_t i = 1; i < 4; i++) {
+            world_reset(w, i, 4);
+        }
+        must(w, world_run_ms(w, 8000));
+        assert_true(ru_member_leads(world_at(w, 5)->m));
+        assert_false(ru_member_leads(world_at(w, 4)->m));
+        world_free(w);
+    }
+}
+
+/* Those that are asked for a new leader are the oldest that live. */
+static void test_the_oldest_all_die(void **state)
+{
+    (void)state;
+    enum { N = 14 };
+    for (uint32_t dead = 6; dead < N; dead++) {
+        world *w = world_new(&(world_options){.seed = dead, .nodes = N, .refused = dead % 2 == 0});
+        for (uint32_t i = 0; i < N; i++) {
+            world_start(w, i, i == 0 ? -1 : 0);
+        }
+        must(w, world_run_ms(w, 3000));
+        must_settle(w);
+        ru_node_id old[N];
+        for (uint32_t k = 0; k < dead; k++) {
+            old[k] = ru_member_view(world_at(w, 0)->m)->at[k].node;
+        }
+        for (uint32_t k = 0; k < dead * N; k++) {
+            if (ru_node_is(old[k / N], world_id(k % N))) {
+                world_kill(w, k % N);
+            }
+        }
+        settles_after_ms(w, 1000);
+        world_free(w);
+    }
+}
+
 /* -- words that are none --------------------------------------------------------------------------
  */
 
@@ -420,5 +529,8 @@ static void test_thousand(void **state)
 
 RU_TESTS(comm_member, cmocka_unit_test(test_found_and_join), cmocka_unit_test(test_death_is_quick),
          cmocka_unit_test(test_leave), cmocka_unit_test(test_replay), cmocka_unit_test(test_chaos),
+         cmocka_unit_test(test_the_sure_lead_the_others),
+         cmocka_unit_test(test_a_dead_leader_is_not_followed),
+         cmocka_unit_test(test_left_out_unheard), cmocka_unit_test(test_the_oldest_all_die),
          cmocka_unit_test(test_thousand), cmocka_unit_test(test_every_order),
          cmocka_unit_test(test_garbage))

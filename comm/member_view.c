@@ -382,7 +382,7 @@ static void peers_settle(ru_member *m, bool tell, ru_effects *fx)
     }
 }
 
-static void role_after_view(ru_member *m, bool own, ru_effects *fx)
+static void role_after_view(ru_member *m, bool own)
 {
     if (ru_node_is(m->view.leader, m->self.node)) {
         m->phase = RUI_LEADS;
@@ -398,7 +398,6 @@ static void role_after_view(ru_member *m, bool own, ru_effects *fx)
     RU_CHECK(lead != NULL);
     lead->heard = m->now;
     m->status_new = m->beat_now = true;
-    (void)fx;
 }
 
 void rui_m_in_force(ru_member *m, ru_effects *fx)
@@ -442,8 +441,16 @@ void rui_m_in_force(ru_member *m, ru_effects *fx)
         return;
     }
     m->self.number = m->view.at[rui_m_rank(m, m->self.node)].number;
-    role_after_view(m, own, fx);
+    role_after_view(m, own);
     ru_fx_local(fx, RU_MEMBER_VIEW, 0, NULL, 0);
+    const rui_m_peer *lead = rui_m_peer_find(m, m->lead);
+    if (m->phase == RUI_FOLLOWS && lead != NULL && lead->ended) {
+        /* Another member told of the view of a leader that died with it. */
+        bool sure = m->sure;
+        rui_m_seek_ended(m, lead, fx);
+        m->sure = m->sure && sure;
+        return;
+    }
     if (m->phase == RUI_LEADS && m->promised > m->view.epoch) {
         /* Named leader by a view that is older than what it promised: others may have as well. */
         rui_m_seek_start(m, fx, "somebody asked for a later view");

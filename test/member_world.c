@@ -680,6 +680,16 @@ void world_half_open(world *w, uint32_t a, uint32_t b)
     }
 }
 
+void world_reset(world *w, uint32_t a, uint32_t b)
+{
+    say(w, "=== reset", a, b);
+    side *s = side_of(w, b, a);
+    if (s->up && w->nodes[b].alive) {
+        push(w, w->now.ns,
+             (event){.kind = E_DOWN, .to = b, .from = a, .gen = s->gen, .value = RU_E_PEER}, NULL);
+    }
+}
+
 void world_leave(world *w, uint32_t i)
 {
     say(w, "=== leave", i, i);

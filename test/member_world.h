@@ -71,6 +71,8 @@ void world_vanish(world *w, uint32_t i); /* the host: nothing is heard any more 
 void world_freeze(world *w, uint32_t i, int64_t for_ns);
 void world_cut(world *w, uint32_t a, uint32_t b, ru_time until);
 void world_half_open(world *w, uint32_t a, uint32_t b); /* b's side breaks, a does not know */
+/* b hears that a's kernel ended the connection; what is on its way to b is lost. */
+void world_reset(world *w, uint32_t a, uint32_t b);
 void world_leave(world *w, uint32_t i);
 void world_suspect(world *w, uint32_t i, uint32_t whom, bool certain);
 void world_install(world *w, uint32_t i); /* what is wanted at i */

@@ -4,8 +4,6 @@
 
 #include "tool/sim_job_impl.h"
 
-#define LASTS_NS INT64_C(300000000) /* the longest freeze or cut of an aim */
-
 const char *ru_sim_seen_text(ru_sim_seen k)
 {
     static const char *const texts[] = {
@@ -187,7 +185,7 @@ static void aim_strikes(void *self, uint64_t arg)
     if (n == NULL || (kills && living <= j->opt->chaos.keep_alive)) {
         return;
     }
-    int64_t lasts_ns = 1 + (int64_t)ru_rng_below_u64(&j->rng, (uint64_t)LASTS_NS);
+    int64_t lasts_ns = 1 + (int64_t)ru_rng_below_u64(&j->rng, (uint64_t)RUI_SIMJOB_LASTS_NS);
     rui_simjob_told(j, a->how, n->sim, n->sim, ru_sim_now(j->sim));
     if (a->how == RU_SIM_CRASH) {
         ru_sim_crash(j->sim, n->sim);

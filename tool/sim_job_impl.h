@@ -8,6 +8,9 @@
 
 enum { RUI_SIMJOB_TIMERS = 24, RUI_SIMJOB_COPIES = 512 };
 
+/* The longest freeze or cut: of an aim, and the default of ru_sim_chaos. */
+#define RUI_SIMJOB_LASTS_NS INT64_C(300000000)
+
 typedef struct rui_simjob rui_simjob;
 typedef struct rui_simjob_node rui_simjob_node;
 

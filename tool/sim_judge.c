@@ -6,10 +6,20 @@
 
 enum { MANY = 16, ALL_EVERY = 4096 /* events, in a job of many processes */ };
 
-#define MS           INT64_C(1000000)
-#define SILENCE_NS   (6000 * MS)  /* 5 s, and the second in which they are noticed */
-#define PAUSE_MAX_NS (3000 * MS)  /* a silent loss costs 0.7 s, a freeze or cut lasts 0.5 s */
-#define GIVEN_UP_NS  (20000 * MS) /* everybody has said for long that no majority answers */
+#define MS          INT64_C(1000000)
+#define SILENCE_NS  (6000 * MS)  /* 5 s, and the second in which they are noticed */
+#define GIVEN_UP_NS (20000 * MS) /* everybody has said for long that no majority answers */
+
+/* From a fault to the next commit, when there is one: what the membership may need until everybody
+ * knows who is gone (CERTAIN_NS), until one leads (LEADS_NS: silence of the older, answers of all,
+ * both once more after another has asked as well), and the step once more. Whether a majority is
+ * left or those that are left know that the others are gone makes no difference. */
+#define ANSWER_NS    (RU_MEMBER_DEAD_NS - RU_MEMBER_SUSPECT_NS)
+#define CERTAIN_NS   (RUI_SIMJOB_LASTS_NS + RU_MEMBER_DEAD_NS + ANSWER_NS)
+#define TURN_NS      (9 * RU_MEMBER_BEAT_NS) /* of the youngest, after another has asked */
+#define LEADS_NS     (2 * ANSWER_NS + TURN_NS)
+#define STEP_NS      (200 * MS)
+#define PAUSE_MAX_NS (CERTAIN_NS + LEADS_NS + STEP_NS) /* 3 s */
 
 static void check_view(rui_simjob *j, rui_simjob_node *n)
 {
