@@ -207,6 +207,16 @@ ru_status ru_chan_connect(ru_chan *ch, const char *address, ru_time now, ru_err 
     return rui_dial_start(ch, address, RUI_NONE, now, err);
 }
 
+uint32_t ru_chan_slots(const ru_chan *ch)
+{
+    return ch->opt.slots_max;
+}
+
+uint32_t ru_chan_streams(const ru_chan *ch)
+{
+    return ch->streams_max;
+}
+
 bool ru_chan_is_up(const ru_chan *ch, ru_node_id node)
 {
     return rui_peer_find(ch, node.v) != RUI_NONE;
@@ -214,6 +224,20 @@ bool ru_chan_is_up(const ru_chan *ch, ru_node_id node)
 
 /* -- messages and streams ------------------------------------------------------------------------
  */
+
+static ru_status no_room(ru_chan *ch)
+{
+    ch->starved = true;
+    return RU_E_LIMIT;
+}
+
+void rui_room(ru_chan *ch)
+{
+    if (ch->starved && !ch->room) {
+        ch->room = true;
+        rui_chan_ask_tick(ch, ch->now);
+    }
+}
 
 ru_status ru_chan_message(ru_chan *ch, ru_node_id to, uint32_t what, const void *data,
                           int64_t size_bytes, ru_time now)
@@ -233,7 +257,7 @@ ru_status ru_chan_message(ru_chan *ch, ru_node_id to, uint32_t what, const void 
     if (size_bytes > 0) {
         item.block = rui_item_block(ch, p, RUI_MESSAGE, size_bytes);
         if (item.block == RUI_NONE) {
-            return RU_E_LIMIT;
+            return no_room(ch);
         }
         union {
             const void *from;
@@ -244,8 +268,9 @@ ru_status ru_chan_message(ru_chan *ch, ru_node_id to, uint32_t what, const void 
     ru_status st = rui_item_push(ch, p, &item, now);
     if (st != RU_OK) {
         rui_blocks_give(&ch->blocks, item.block);
+        return no_room(ch);
     }
-    return st;
+    return RU_OK;
 }
 
 static ru_xfer_id stream_id(const ru_chan *ch, uint32_t i)
@@ -318,7 +343,7 @@ ru_status ru_chan_send(ru_chan *ch, const ru_chan_send_in *in, ru_time now, ru_x
     }
     uint32_t i = rui_stream_new(ch, p, in);
     if (i == RUI_NONE) {
-        return RU_E_LIMIT;
+        return no_room(ch);
     }
     rui_stream *s = &ch->streams[i];
     *id = stream_id(ch, i);
@@ -385,7 +410,7 @@ ru_status ru_chan_post(ru_chan *ch, const ru_chan_post_in *in, ru_time now, ru_x
         return RU_E_ARG;
     }
     if (rui_ingress_full(ch->ingress)) {
-        return RU_E_LIMIT;
+        return no_room(ch);
     }
     uint32_t i = rui_ingress_find(ch->ingress, p, in->name.stream, in->name.iter);
     if (i != RUI_NONE) {
@@ -400,7 +425,7 @@ ru_status ru_chan_post(ru_chan *ch, const ru_chan_post_in *in, ru_time now, ru_x
     } else {
         i = rui_ingress_new(ch->ingress, p, in->name.stream, in->name.iter, RUI_SLOT_POSTED);
         if (i == RUI_NONE) {
-            return RU_E_LIMIT;
+            return no_room(ch);
         }
     }
     rui_slot *s = rui_ingress_slot(ch->ingress, i);
@@ -472,6 +497,7 @@ static void unpost(ru_chan *ch, uint32_t i, ru_time now)
 {
     rui_slot *s = rui_ingress_slot(ch->ingress, i);
     uint32_t p = s->name.peer;
+    rui_room(ch);
     if (s->soon) {
         rui_soon_drop(ch, i);
         rui_word(ch, p, RUI_ACK, RUI_STOPPED, s->name.stream, s->name.iter, s->total_bytes, now);

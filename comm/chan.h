@@ -81,6 +81,9 @@ typedef struct ru_chan_user {
     /* Predicted to miss its deadline by late_ns (once per transfer and doubling of lateness);
      * may be NULL. */
     void (*late)(void *self, uint64_t cookie, int64_t late_ns, ru_time now);
+    /* A call was refused with RU_E_LIMIT, and since then a stream or a slot ended or a peer
+     * acknowledged messages: there may be room. Called from ru_chan_tick only; may be NULL. */
+    void (*room)(void *self, ru_time now);
     /* Call ru_chan_tick at `at`, sooner than it said last (also: as soon as possible). Called from
      * within any call of the channel: set a timer, do not tick. May be NULL for who asks after
      * each call (ru_chan_tick returns the time). */
@@ -108,6 +111,9 @@ RU_MUST_USE ru_status ru_chan_open(const ru_chan_options *opt, const ru_link *li
                                    const ru_chan_user *user, ru_arena *arena, ru_chan **out,
                                    ru_err *err);
 void ru_chan_close(ru_chan *ch); /* NULL is fine */
+/* Slots that may be posted, and streams that may be under way, at one time. */
+uint32_t ru_chan_slots(const ru_chan *ch);
+uint32_t ru_chan_streams(const ru_chan *ch);
 /* Connections that a channel may have at once: a link needs room for as many. */
 uint32_t ru_chan_conns(uint32_t peers_max);
 /* What the link calls. */

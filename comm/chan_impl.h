@@ -221,8 +221,9 @@ struct ru_chan {
     double rx_rate;                    /* bytes/s that arrive, at most lately */
     int64_t rx_mark_bytes;
     ru_time sample_at;
-    ru_time tick_at; /* of the next tick that does anything */
-    ru_time scan_at; /* ... that looks at all peers, dials and handshakes */
+    ru_time tick_at;    /* of the next tick that does anything */
+    ru_time scan_at;    /* ... that looks at all peers, dials and handshakes */
+    bool starved, room; /* a call found no room; something came back since then */
     uint32_t inside;
     ru_time now; /* of the last call */
     ru_refusals refusals;
@@ -230,6 +231,8 @@ struct ru_chan {
 };
 
 /* chan.c */
+/* Something that calls find no room for came back: `room` is due, if one of them did. */
+void rui_room(ru_chan *ch);
 /* The slot that the bulk connection waits for, if any, is there now. */
 void rui_resume_waiting(ru_chan *ch, uint32_t p, uint64_t stream, uint32_t iter);
 

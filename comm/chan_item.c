@@ -193,6 +193,7 @@ static void drop_first(ru_chan *ch, rui_peer *p)
     p->block_bytes -= rui_blocks_held(&ch->blocks, it->block);
     rui_blocks_give(&ch->blocks, it->block);
     rui_cells_give(&ch->items, i);
+    rui_room(ch);
 }
 
 bool rui_item_acked(ru_chan *ch, uint32_t pi, uint64_t ack)

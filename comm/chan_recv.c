@@ -310,6 +310,7 @@ void rui_slot_done(ru_chan *ch, uint32_t i, ru_time now)
                  s->total_bytes, now);
     }
     rui_ingress_free(ch->ingress, i);
+    rui_room(ch);
     if (posted) {
         ch->user.arrived(ch->user.self, cookie, now);
     }
@@ -322,6 +323,7 @@ void rui_slot_fail(ru_chan *ch, uint32_t i, ru_status why, ru_time now)
     uint64_t cookie = s->cookie;
     rui_soon_drop(ch, i);
     rui_slot_early_free(ch, i);
+    rui_room(ch);
     if (posted) {
         ch->user.failed(ch->user.self, cookie, why, now);
     }

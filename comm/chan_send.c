@@ -122,6 +122,7 @@ void rui_stream_free(ru_chan *ch, uint32_t i)
     s->next = ch->streams_free;
     ch->streams_free = i;
     ch->streams_live--;
+    rui_room(ch);
 }
 
 /* -- queueing ------------------------------------------------------------------------------------

@@ -140,6 +140,16 @@ static void earlier(ru_time *next, ru_time at)
     }
 }
 
+static void tell_room(ru_chan *ch, ru_time now)
+{
+    if (ch->room) {
+        ch->room = ch->starved = false;
+        if (ch->user.room != NULL) {
+            ch->user.room(ch->user.self, now);
+        }
+    }
+}
+
 ru_time ru_chan_tick(ru_chan *ch, ru_time now)
 {
     if (ch->inside > 0 || now.ns < ch->tick_at.ns) {
@@ -152,6 +162,7 @@ ru_time ru_chan_tick(ru_chan *ch, ru_time now)
     const ru_chan_user user = ch->user;
     ch->user.tick_at = NULL; /* what is asked for from within is told at return */
     rui_soon(ch, now);
+    tell_room(ch, now);
     if (now.ns >= ch->scan_at.ns) {
         ch->scan_at = ru_time_after(now, SCAN_NS);
         rui_shake_tick(ch, now);

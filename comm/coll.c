@@ -67,7 +67,6 @@ static void cancel_all(ru_coll *c, ru_time now)
             }
         }
     }
-    c->in_flight = 0;
 }
 
 void rui_coll_die(ru_coll *c, uint32_t peer, ru_status why, ru_time now)
@@ -101,7 +100,7 @@ void rui_coll_step_done(ru_coll *c, rui_coll_lane *lane, uint32_t step)
     }
 }
 
-/* Try again when a transfer ended. */
+/* Try again when a transfer ended, or the channel has room. */
 void rui_coll_stall(ru_coll *c, rui_coll_lane *lane)
 {
     if (!lane->stalled) {
@@ -110,16 +109,15 @@ void rui_coll_stall(ru_coll *c, rui_coll_lane *lane)
     lane->stalled = true;
 }
 
-/* What the channel answered to a transfer: room for it? No room is no failure while others are
- * under way: their end makes room. */
+/* What the channel answered to a transfer: room for it? No room is no failure: when there is some
+ * again, the channel says so (ru_coll_room). */
 static bool accepted(ru_coll *c, rui_coll_lane *lane, uint32_t step, ru_status st, ru_time now)
 {
     if (st == RU_OK) {
-        c->in_flight++;
         return true;
     }
     lane->xfer[step] = (ru_xfer_id){0};
-    if (st == RU_E_LIMIT && c->in_flight > 0) {
+    if (st == RU_E_LIMIT) {
         rui_coll_stall(c, lane);
     } else {
         rui_coll_die(c, c->runs[lane->batch].shape->steps[step].peer, st, now);
@@ -270,7 +268,7 @@ static bool tell_open(ru_coll *c, rui_coll_lane *lane, ru_time now)
         uint32_t peer = shape->in[lane->tell_at];
         ru_status st =
             ru_chan_message(c->opt.chan, c->opt.nodes[peer], RU_COLL_WHAT, buf, sizeof buf, now);
-        if (st == RU_E_LIMIT && c->in_flight > 0) {
+        if (st == RU_E_LIMIT) {
             rui_coll_stall(c, lane);
             return false;
         }
@@ -414,7 +412,6 @@ void ru_coll_sent(ru_coll *c, uint64_t cookie, ru_time now)
         return;
     }
     lane->xfer[step] = (ru_xfer_id){0};
-    c->in_flight--;
     rui_coll_step_done(c, lane, step);
     rui_coll_enqueue(c, lane);
     rui_coll_unstall(c);
@@ -429,7 +426,6 @@ void ru_coll_arrived(ru_coll *c, uint64_t cookie, ru_time now)
         return;
     }
     lane->xfer[step] = (ru_xfer_id){0};
-    c->in_flight--;
     lane->state[step] |= RUI_STEP_ARRIVED;
     bool scratch = rui_coll_in_scratch(&c->runs[lane->batch].shape->steps[step]);
     if (!scratch || (lane->state[step] & RUI_STEP_FREE) != 0) {
@@ -450,6 +446,14 @@ void ru_coll_xfer_failed(ru_coll *c, uint64_t cookie, ru_status why, ru_time now
     if (!c->dead && !c->closed) {
         lane->xfer[step] = (ru_xfer_id){0};
         rui_coll_die(c, c->runs[lane->batch].shape->steps[step].peer, why, now);
+    }
+}
+
+void ru_coll_room(ru_coll *c, ru_time now)
+{
+    if (!c->dead && !c->closed) {
+        rui_coll_unstall(c);
+        rui_coll_drain(c, now);
     }
 }
 
@@ -538,7 +542,6 @@ static void reopen(ru_coll *c, rui_coll_run *run, uint32_t iter, ru_time now)
             if (lane->xfer[i].v != 0) {
                 ru_xfer_id id = lane->xfer[i];
                 lane->xfer[i] = (ru_xfer_id){0};
-                c->in_flight--;
                 ru_chan_unpost(c->opt.chan, id, now);
             }
         }

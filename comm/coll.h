@@ -92,8 +92,9 @@ typedef struct ru_coll_options {
 } ru_coll_options;
 
 /* All members have opened the group before any of them begins: a message for a group that is not
- * open is lost. Errors: RU_E_ARG when batch and schedule do not fit each other, RU_E_LIMIT,
- * RU_E_MEM. */
+ * open is lost. Errors: RU_E_ARG when batch and schedule do not fit each other; RU_E_LIMIT: too
+ * many chunks in flight, or more slots or streams than the channel has (with fewer, ranks that take
+ * them in different orders could wait for each other in a circle); RU_E_MEM. */
 RU_MUST_USE ru_status ru_coll_open(const ru_coll_options *opt, const ru_coll_user *user,
                                    ru_arena *arena, ru_coll **out, ru_err *err);
 /* Cancels what runs; NULL is fine. The link may still read spans of chunks that it has at hand:
@@ -121,6 +122,8 @@ bool ru_coll_owns(const ru_coll *c, uint64_t cookie);
 void ru_coll_sent(ru_coll *c, uint64_t cookie, ru_time now);
 void ru_coll_arrived(ru_coll *c, uint64_t cookie, ru_time now);
 void ru_coll_xfer_failed(ru_coll *c, uint64_t cookie, ru_status why, ru_time now);
+/* The channel has room again (ru_chan_user.room): what found none goes on. Of every group. */
+void ru_coll_room(ru_coll *c, ru_time now);
 /* A message RU_COLL_WHAT came; those of other groups and malformed ones are ignored. */
 void ru_coll_heard(ru_coll *c, ru_node_id from, const void *data, int64_t size_bytes, ru_time now);
 

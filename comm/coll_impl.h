@@ -111,7 +111,6 @@ struct ru_coll {
     uint32_t n_lanes;
     uint32_t *queue; /* [n_lanes] ring of lanes with work */
     uint32_t q_head, q_n;
-    uint32_t in_flight; /* transfers given to the channel */
     uint32_t n_stalled; /* lanes that wait for room in the channel */
     uint32_t *stalled;  /* [n_lanes] */
     bool draining, dead, closed;
@@ -135,7 +134,7 @@ void rui_coll_enqueue(ru_coll *c, rui_coll_lane *lane);
 void rui_coll_drain(ru_coll *c, ru_time now);
 void rui_coll_die(ru_coll *c, uint32_t peer, ru_status why, ru_time now);
 void rui_coll_step_done(ru_coll *c, rui_coll_lane *lane, uint32_t step);
-/* Try again when a transfer ended; and: one did. */
+/* Try again when a transfer ended or the channel has room; and: one did, or it has. */
 void rui_coll_stall(ru_coll *c, rui_coll_lane *lane);
 void rui_coll_unstall(ru_coll *c);
 /* The user's spans of a step; counted and barrier: bytes only. */

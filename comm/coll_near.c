@@ -86,7 +86,7 @@ static bool say(ru_coll *c, uint32_t peer, const ru_wire_out *w, rui_coll_lane *
 {
     ru_status st = ru_chan_message(c->opt.chan, c->opt.nodes[peer], RU_COLL_WHAT, c->word,
                                    ru_wire_size(w), now);
-    if (st == RU_E_LIMIT && c->in_flight > 0 && lane != NULL) {
+    if (st == RU_E_LIMIT && lane != NULL) {
         rui_coll_stall(c, lane);
         return false;
     }
@@ -125,11 +125,7 @@ static bool say_here(ru_coll *c, rui_coll_lane *lane, uint32_t step, ru_time now
         rui_coll_die(c, x->peer, RU_E_LIMIT, now);
         return false;
     }
-    if (!say(c, x->peer, &w, lane, now)) {
-        return false;
-    }
-    c->in_flight++;
-    return true;
+    return say(c, x->peer, &w, lane, now);
 }
 
 /* The sender may go on. */
@@ -264,7 +260,6 @@ void rui_coll_near_heard(ru_coll *c, rui_coll_lane *lane, ru_node_id from, uint3
         if (number != lane->run || !due) {
             return;
         }
-        c->in_flight--;
         rui_coll_step_done(c, lane, step);
         rui_coll_unstall(c);
     }

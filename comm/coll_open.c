@@ -140,6 +140,20 @@ static ru_status open_all(ru_coll *c, ru_err *err)
     return RU_OK;
 }
 
+/* Others use the same channel, and streams end only when they are acknowledged: a transfer may have
+ * to wait for room, but never for one that waits for it. */
+static ru_status check_room(const ru_coll *c, ru_err *err)
+{
+    uint32_t slots = ru_chan_slots(c->opt.chan), streams = ru_chan_streams(c->opt.chan);
+    if (c->size.slots > slots || c->size.streams > streams) {
+        return RU_FAIL(err, RU_E_LIMIT,
+                       "a group of %u ranks needs %u slots and %u streams at one time, its channel "
+                       "has %u and %u: lower the depth or raise slots_max and streams_max",
+                       c->opt.n_ranks, c->size.slots, c->size.streams, slots, streams);
+    }
+    return RU_OK;
+}
+
 ru_status ru_coll_open(const ru_coll_options *opt, const ru_coll_user *user, ru_arena *arena,
                        ru_coll **out, ru_err *err)
 {
@@ -159,6 +173,7 @@ ru_status ru_coll_open(const ru_coll_options *opt, const ru_coll_user *user, ru_
         return RU_FAIL(err, RU_E_MEM, "no memory for %u batches", opt->n_batches);
     }
     RU_TRY(open_all(c, err));
+    RU_TRY(check_room(c, err));
     for (uint32_t l = 0; l < c->n_lanes; l++) {
         const rui_coll_lane *lane = &c->lanes[l];
         uint32_t set = lane->index / c->runs[lane->batch].n_lanes;

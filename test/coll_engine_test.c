@@ -9,7 +9,7 @@
 #include "plan/coll.h"
 #include "test/pipe.h"
 
-enum { RANKS_MAX = 6, BATCHES_MAX = 48, SPANS = 5, ITERS = 4, SEGMENT = 4 << 20 };
+enum { RANKS_MAX = 6, BATCHES_MAX = 48, SPANS = 5, ITERS = 4, SEGMENT = 4 << 20, OTHERS = 1 };
 
 static const uint16_t host_of[RANKS_MAX] = {0, 1, 0, 1, 2, 2};
 
@@ -98,7 +98,9 @@ static void on_sent(void *self, uint64_t cookie, ru_time now)
 static void on_failed(void *self, uint64_t cookie, ru_status why, ru_time now)
 {
     rank *r = self;
-    ru_coll_xfer_failed(r->coll, cookie, why, now);
+    if (cookie != OTHERS) {
+        ru_coll_xfer_failed(r->coll, cookie, why, now);
+    }
 }
 
 static void on_arrived(void *self, uint64_t cookie, ru_time now)
@@ -106,6 +108,12 @@ static void on_arrived(void *self, uint64_t cookie, ru_time now)
     rank *r = self;
     assert_true(ru_coll_owns(r->coll, cookie));
     ru_coll_arrived(r->coll, cookie, now);
+}
+
+static void on_room(void *self, ru_time now)
+{
+    rank *r = self;
+    ru_coll_room(r->coll, now);
 }
 
 static void on_tick_at(void *self, ru_time at)
@@ -248,6 +256,7 @@ static void open_rank(world *w, uint32_t k)
                          .sent = on_sent,
                          .failed = on_failed,
                          .arrived = on_arrived,
+                         .room = on_room,
                          .tick_at = on_tick_at};
     ru_link link = ru_pipe_link(w->net, r->node);
     assert_ok(ru_chan_open(&opt, &link, &user, &r->arena, &r->ch, &err), err);
@@ -473,9 +482,10 @@ static void test_everything_is_summed(void **state)
     }
 }
 
-/* Channels with exactly the slots that the group says it needs, and half of the streams (a channel
- * has twice as many as it is told): what finds no room waits, what is withdrawn gives its place
- * back. */
+/* Channels with exactly the slots and streams that the group says it needs (a channel has twice as
+ * many streams as it is told): what finds no room, because streams last until they are
+ * acknowledged, waits and goes on when the channel says that there is some; what is withdrawn gives
+ * its place back. */
 static void test_little_room(void **state)
 {
     (void)state;
@@ -491,11 +501,60 @@ static void test_little_room(void **state)
                 ru_coll_size size;
                 ru_coll_needs(w.r[r].coll, &size);
                 slots = size.slots > slots ? size.slots : slots;
-                streams = size.streams / 4 > streams ? size.streams / 4 : streams;
+                streams = (size.streams + 1) / 2 > streams ? (size.streams + 1) / 2 : streams;
             }
             world_close(&w);
         }
     }
+}
+
+/* All streams and slots are taken by others when a group begins, which has nothing under way whose
+ * end would tell it of room: it waits, and goes on when there is some. */
+static void test_room_taken_by_others(void **state)
+{
+    (void)state;
+    world w = {.slots = 1, .streams = 1};
+    world_start(&w, 2, ru_test_seed());
+    add_batch(&w, RU_COLL_BROADCAST, RU_ALGO_TREE, 3000);
+    w.batches[0].chunk_bytes = 0;
+    rank *from = &w.r[w.batches[0].root], *to = &w.r[1 - w.batches[0].root];
+    for (uint32_t k = 0; k < 2; k++) {
+        make_buffers(&w, &w.r[k], 0);
+        open_group(&w, k);
+    }
+    ru_time now = ru_pipe_now(w.net);
+    ru_xfer_id slot, sent[2];
+    ru_span bytes = {to->segment + SEGMENT / 2, 50000};
+    ru_chan_post_in in = {.from = w.nodes[from->at],
+                          .name = {77, 0},
+                          .spans = &bytes,
+                          .n_spans = 1,
+                          .cookie = OTHERS};
+    assert_int_equal(ru_chan_post(to->ch, &in, now, &slot), RU_OK);
+    for (uint32_t k = 0; k < 2; k++) { /* nobody waits for them */
+        ru_chan_send_in out = {.to = w.nodes[to->at],
+                               .name = {78 + k, 0},
+                               .class = RU_CLASS_NORMAL,
+                               .spans = &bytes,
+                               .n_spans = 1,
+                               .cookie = OTHERS};
+        assert_int_equal(ru_chan_send(from->ch, &out, now, &sent[k]), RU_OK);
+    }
+    begin(&w, from, 0);
+    begin(&w, to, 0);
+    for (uint32_t t = 0; t < 300; t++) {
+        now = turn(&w);
+    }
+    assert_int_equal(from->failed + to->failed + from->done[0] + to->done[0], 0);
+    ru_chan_unpost(to->ch, slot, now);
+    ru_chan_cancel(from->ch, sent[0], now);
+    ru_chan_cancel(from->ch, sent[1], now);
+    for (uint32_t t = 0; t < 20000 && to->done[0] + from->done[0] < 2; t++) {
+        turn(&w);
+    }
+    assert_int_equal(from->failed + to->failed, 0);
+    assert_int_equal(to->done[0] + from->done[0], 2);
+    world_close(&w);
 }
 
 /* A broadcast is sent when the receiver has begun and said so; words that are none say nothing. */
@@ -685,6 +744,17 @@ static void test_bad_calls(void **state)
     assert_int_equal(ru_coll_open(&opt, &user, &w.arena, &other, &err), RU_E_ARG);
     opt.rank = 2;
     assert_int_equal(ru_coll_open(&opt, &user, &w.arena, &other, &err), RU_E_ARG);
+    opt.rank = 0;
+    opt.apart = true; /* a ring of two takes two of each a chunk: the channel has 4096 */
+    wrong = w.batches[0];
+    wrong.chunk_bytes = 4;
+    wrong.n = 2049;
+    assert_int_equal(ru_coll_open(&opt, &user, &w.arena, &other, &err), RU_E_LIMIT);
+    assert_non_null(strstr(err.text, "needs 4098 slots and 4098 streams"));
+    assert_non_null(strstr(err.text, "has 4096 and 4096"));
+    wrong.n = 2048;
+    assert_ok(ru_coll_open(&opt, &user, &w.arena, &other, &err), err);
+    ru_coll_close(other, now);
     uint8_t word[20];
     for (uint32_t k = 0; k < 2000; k++) { /* strangers' and mangled words change nothing */
         for (uint32_t i = 0; i < sizeof word; i++) {
@@ -699,7 +769,8 @@ static void test_bad_calls(void **state)
 }
 
 RU_TESTS(test_coll_engine, cmocka_unit_test(test_everything_is_summed),
-         cmocka_unit_test(test_little_room), cmocka_unit_test(test_only_its_own_words_open),
-         cmocka_unit_test(test_memory_of_a_host), cmocka_unit_test(test_grants_and_apart),
+         cmocka_unit_test(test_little_room), cmocka_unit_test(test_room_taken_by_others),
+         cmocka_unit_test(test_only_its_own_words_open), cmocka_unit_test(test_memory_of_a_host),
+         cmocka_unit_test(test_grants_and_apart),
          cmocka_unit_test(test_bits_do_not_depend_on_timing), cmocka_unit_test(test_counted),
          cmocka_unit_test(test_a_lost_peer_ends_the_group), cmocka_unit_test(test_bad_calls))

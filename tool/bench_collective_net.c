@@ -121,6 +121,15 @@ static void on_arrived(void *self, uint64_t cookie, ru_time now)
     }
 }
 
+static void on_room(void *self, ru_time now)
+{
+    net_rank *r = self;
+    ru_coll_room(r->barrier, now);
+    if (r->group != NULL) {
+        ru_coll_room(r->group, now);
+    }
+}
+
 /* -- groups
  * ---------------------------------------------------------------------------------------- */
 
@@ -330,6 +339,7 @@ static ru_status open_all(net_rank *r, ru_err *err)
                          .sent = on_sent,
                          .failed = on_failed,
                          .arrived = on_arrived,
+                         .room = on_room,
                          .tick_at = on_tick_at};
     ru_link link = ru_link_tcp_link(r->link);
     RU_TRY(ru_chan_open(&co, &link, &user, &r->arena, &r->chan, err));

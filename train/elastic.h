@@ -182,6 +182,7 @@ void ru_elastic_updated(ru_elastic *e, ru_status st, ru_time now, ru_effects *fx
 bool ru_elastic_owns(const ru_elastic *e, uint64_t cookie);
 void ru_elastic_sent(ru_elastic *e, uint64_t cookie, ru_time now, ru_effects *fx);
 void ru_elastic_arrived(ru_elastic *e, uint64_t cookie, ru_time now, ru_effects *fx);
+void ru_elastic_room(ru_elastic *e, ru_time now, ru_effects *fx); /* ru_chan_user.room */
 void ru_elastic_failed(ru_elastic *e, uint64_t cookie, ru_status why, ru_time now, ru_effects *fx);
 
 /* Leave in order (first Ctrl-C): after the step under way; when everybody is asked to stop (`all`),

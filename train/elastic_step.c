@@ -208,6 +208,17 @@ void ru_elastic_arrived(ru_elastic *e, uint64_t cookie, ru_time now, ru_effects 
     }
 }
 
+void ru_elastic_room(ru_elastic *e, ru_time now, ru_effects *fx)
+{
+    e->fx = fx;
+    if (e->group != NULL) {
+        ru_coll_room(e->group, now);
+    }
+    if (e->probe != NULL) {
+        ru_coll_room(e->probe, now);
+    }
+}
+
 void ru_elastic_failed(ru_elastic *e, uint64_t cookie, ru_status why, ru_time now, ru_effects *fx)
 {
     e->fx = fx;

@@ -224,6 +224,14 @@ static void chan_arrived(void *self, uint64_t cookie, ru_time now)
     leave(n, now);
 }
 
+static void chan_room(void *self, ru_time now)
+{
+    ru_peer *n = self;
+    enter(n);
+    ru_elastic_room(n->elastic, now, fx_of(n));
+    leave(n, now);
+}
+
 /* -- opening -------------------------------------------------------------------------------------
  */
 
@@ -236,7 +244,8 @@ static ru_status open_parts(ru_peer *n, ru_arena *arena, ru_err *err)
                                .message = chan_message,
                                .sent = chan_sent,
                                .failed = chan_failed,
-                               .arrived = chan_arrived};
+                               .arrived = chan_arrived,
+                               .room = chan_room};
     RU_TRY(ru_chan_open(&n->opt.chan, &n->opt.link, &user, arena, &n->chan, err));
     RU_TRY(ru_member_open(&n->opt.member, arena, &n->member, err));
     n->opt.elastic.member = n->member;

@@ -11,7 +11,7 @@
 #include "train/worker_impl.h"
 
 enum {
-    XFERS_MAX = 1 << 14,
+    XFERS_MAX = 1 << 15,
     QUEUE_NS = 5000000, /* the loop thread shares its core with a compute thread */
 };
 
