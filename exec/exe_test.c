@@ -224,6 +224,33 @@ static void products_agree(void **state)
     }
 }
 
+/* Sums long enough for a kernel of its own, as gradients of weights have; odd sizes. */
+static void long_products_agree(void **state)
+{
+    (void)state;
+    for (int way = 0; way < 4; way++) {
+        fixture f;
+        fixture_init(&f);
+        int64_t m = way < 2 ? 70 : 133, n = way < 2 ? 101 : 64;
+        ru_value_id in[4] = {ru_build_input(&f.b, "a", F32(300, m)),
+                             ru_build_input(&f.b, "b", (way & 1) != 0 ? F32(n, 300) : F32(300, n)),
+                             param(&f, "c", F32(n), 0.5f),
+                             {0}};
+        in[3] = ru_build_input(&f.b, "s", F32(m, n));
+        ru_value_id y;
+        ru_build_node(&f.b, RU_OP_Gemm, in,
+                      way == 3   ? 4
+                      : way == 0 ? 2
+                                 : 3,
+                      (ru_attr[]){RU_AI(transA, 1), RU_AI(transB, way & 1),
+                                  RU_AF(alpha, way == 0 ? 0.5 : 1.0),
+                                  RU_AS(activation, way == 1 ? "relu" : ""), RU_A_END},
+                      &y, 1);
+        ru_build_output(&f.b, y, "y");
+        all_ways(&f, 1e-5);
+    }
+}
+
 static void fused_sums_and_activations_agree(void **state)
 {
     (void)state;
@@ -585,7 +612,8 @@ RU_TESTS(exec_exe, cmocka_unit_test(training_steps_agree_and_repeat),
          cmocka_unit_test(a_run_allocates_nothing),
          cmocka_unit_test(hooks_name_gradients_and_state), cmocka_unit_test(convolutions_agree),
          cmocka_unit_test(chunks_agree), cmocka_unit_test(transposed_convolutions_agree),
-         cmocka_unit_test(products_agree), cmocka_unit_test(fused_sums_and_activations_agree),
+         cmocka_unit_test(products_agree), cmocka_unit_test(long_products_agree),
+         cmocka_unit_test(fused_sums_and_activations_agree),
          cmocka_unit_test(views_and_in_place_agree),
          cmocka_unit_test(lstm_looks_up_through_a_transpose),
          cmocka_unit_test(kept_values_stay_what_they_were),

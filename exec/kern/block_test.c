@@ -80,6 +80,62 @@ static void product_case(const ru_kern *k, int64_t m, int64_t n, int64_t d, bool
     free(a), free(b), free(c), free(work), free(packed), free(was);
 }
 
+/* The large product, made in two parts; bias, sum and relu by `with`. */
+static void large_case(const ru_kern *k, int64_t m, int64_t n, int64_t d, bool ta, bool tb,
+                       int with)
+{
+    int64_t ld = n + 3;
+    float *a = numbers(m * d, 1), *b = numbers(d * n, 2), *c = numbers(m * ld, 3);
+    float *was = numbers(m * ld, 3), *bias = numbers(n, 6);
+    float *work = numbers(k->product_work(m, n, d), 4);
+    ru_kern_product g = {.m = m,
+                         .n = n,
+                         .k = d,
+                         .a = a,
+                         .a_row = ta ? 1 : d,
+                         .a_col = ta ? m : 1,
+                         .b = b,
+                         .b_row = tb ? 1 : n,
+                         .b_col = tb ? d : 1,
+                         .bias = (with & 1) != 0 ? bias : NULL,
+                         .c = c,
+                         .c_row = ld,
+                         .alpha = 0.5f,
+                         .add = (with & 2) != 0,
+                         .relu = with == 3};
+    k->product(&g, 0, m / 2, 0, n, work);
+    k->product(&g, m / 2, m, 0, n / 3, work);
+    k->product(&g, m / 2, m, n / 3, n, work);
+    for (int64_t i = 0; i < m; i++) {
+        for (int64_t j = 0; j < ld; j++) {
+            double sum = g.add || j >= n ? (double)was[i * ld + j] : 0.0;
+            sum += g.bias != NULL && j < n ? (double)bias[j] : 0.0;
+            for (int64_t p = 0; p < d && j < n; p++) {
+                sum += 0.5 * (double)a[i * g.a_row + p * g.a_col] *
+                       (double)b[p * g.b_row + j * g.b_col];
+            }
+            sum = g.relu && j < n && sum < 0.0 ? 0.0 : sum;
+            near((double)c[i * ld + j], sum, 2e-5, "large product", k);
+        }
+    }
+    free(a), free(b), free(c), free(was), free(bias), free(work);
+}
+
+static void large_products_agree_with_double(void **state)
+{
+    (void)state;
+    static const int64_t sizes[][3] = {{1, 1, 1}, {7, 17, 9}, {100, 20, 300}, {13, 1030, 20}};
+    for (int level = 0; level < RU_KERN_LEVELS; level++) {
+        for (uint32_t s = 0; kern_at(level) != NULL && s < RU_ARRAY_LEN(sizes); s++) {
+            for (int t = 0; t < 4; t++) {
+                large_case(kern_at(level), sizes[s][0], sizes[s][1], sizes[s][2], t & 1, t >> 1, t);
+                large_case(kern_at(level), sizes[s][0], sizes[s][1], sizes[s][2], t & 1, t >> 1,
+                           3 - t);
+            }
+        }
+    }
+}
+
 static void products_agree_with_double(void **state)
 {
     (void)state;
@@ -464,6 +520,7 @@ static void batch_norm_agrees_with_double(void **state)
 
 RU_TESTS(exec_kern_block, cmocka_unit_test(batch_norm_agrees_with_double),
          cmocka_unit_test(products_agree_with_double),
+         cmocka_unit_test(large_products_agree_with_double),
          cmocka_unit_test(bf16_products_agree_with_double),
          cmocka_unit_test(attention_agrees_with_finite_differences),
          cmocka_unit_test(lstm_does_not_depend_on_the_split),

@@ -166,6 +166,18 @@ typedef struct ru_kern_gemm {
     float *work; /* gemm_work(m, n, k) floats, 64-byte aligned; may be NULL when it says 0 */
 } ru_kern_gemm;
 
+/* A large product C[m,n] = act(alpha A[m,k] B[k,n] + bias[n] (+ C)) in f32; strides as above, one
+ * of each operand's two must be 1. k > 0. */
+typedef struct ru_kern_product {
+    int64_t m, n, k;
+    const float *a, *b;
+    const float *bias; /* may be NULL */
+    float *c;
+    int64_t a_row, a_col, b_row, b_col, c_row;
+    float alpha;
+    bool add, relu;
+} ru_kern_product;
+
 /* Attention of one (batch, head): rows of head_size elements, `ld_*` apart. `mask` is added to the
  * scaled scores, element (i, j) at mask[i * mask_row + j * mask_col]. stats[i] is the log of the
  * sum of exponentials of row i. The gradient needs y, dy, stats of the forward call. */
@@ -415,6 +427,10 @@ typedef struct ru_kern_taps {
       (const float *b, int64_t b_row, int64_t b_col, int64_t k, int64_t n, float *packed))         \
     X(int64_t, gemm_work, (int64_t m, int64_t n, int64_t k))                                       \
     X(void, gemm, (const ru_kern_gemm *g))                                                         \
+    /* Rows m0 .. m1, columns n0 .. n1; work: product_work(m1 - m0, n1 - n0, k) floats */          \
+    X(int64_t, product_work, (int64_t m, int64_t n, int64_t k))                                    \
+    X(void, product,                                                                               \
+      (const ru_kern_product *g, int64_t m0, int64_t m1, int64_t n0, int64_t n1, float *work))     \
     /* bf16 operands, f32 sums; a rows are contiguous in k. Packed size: gemm_pack_floats(k, n) *  \
      * 2 bytes. Callable when gemm_bf16_packs(k) says so. */                                       \
     X(bool, gemm_bf16_packs, (int64_t k))                                                          \
