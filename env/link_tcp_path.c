@@ -106,10 +106,19 @@ bool rui_path_rate(rui_path *p, int64_t acked_bytes, int64_t busy_us)
     return true;
 }
 
-/* What is on its way stands in queues that nobody can reorder. One and a half chunks keep a short
- * path busy (1 Gbit/s, 64 KiB chunks: 119.0 of 119.5 MB/s with 96 KiB; a small message beside them
- * waits 0.88 ms at the median, with the kernel's own choice 1.2 to 1.5). Long paths are left to the
- * kernel, which needs room for its estimate to grow. */
+/* What is on its way stands in queues that nobody can reorder. The kernel doubles the bound and
+ * takes the next chunk once a third is free: three quarters of a window let in a chunk when one
+ * that is being sent is left, which keeps a short path busy. 1 Gbit/s, a window of 64 KiB: 119.3 of
+ * 119.5 MB/s, and a small message beside them waits 0.30 ms at the median; with one and a half
+ * windows the same rate and 0.85 ms; beside bulk to four hosts 64 KiB take 1.07 instead of 1.52 ms.
+ * Long paths are left to the kernel, which needs room for its estimate to grow. */
+int64_t rui_sndbuf_bytes(int64_t window_bytes, int64_t rtt_min_us, double bytes_per_s)
+{
+    double on_path = 1.5e-6 * (double)rtt_min_us * bytes_per_s;
+    int64_t want = window_bytes - window_bytes / 4;
+    return on_path < 1e9 && (int64_t)on_path > want ? (int64_t)on_path : want;
+}
+
 void rui_socket_sndbuf(rui_conn *c)
 {
     struct tcp_info info;
@@ -120,9 +129,7 @@ void rui_socket_sndbuf(rui_conn *c)
     if (c->sndbuf_planned || (c->sndbuf_bytes == 0 && info.tcpi_min_rtt > SHORT_PATH_US)) {
         return;
     }
-    double on_path = 1.5e-6 * (double)info.tcpi_min_rtt * c->path.bytes_per_s;
-    int64_t want = c->notsent_bytes + c->notsent_bytes / 2;
-    want = on_path < 1e9 && (int64_t)on_path > want ? (int64_t)on_path : want;
+    int64_t want = rui_sndbuf_bytes(c->notsent_bytes, info.tcpi_min_rtt, c->path.bytes_per_s);
     int64_t off = want - c->sndbuf_bytes;
     if (off > want / 8 || off < -want / 8) {
         c->sndbuf_bytes = want;

@@ -75,5 +75,21 @@ static void test_options_choose(void **state)
     free(l);
 }
 
-RU_TESTS(env_link_tcp_path, cmocka_unit_test(test_congestion_by_path),
-         cmocka_unit_test(test_rate_is_not_a_burst), cmocka_unit_test(test_options_choose))
+/* The kernel doubles the bound and says that there is room once a third of that is free. */
+static void test_send_buffer(void **state)
+{
+    (void)state;
+    static const int64_t windows[] = {16 << 10, 64 << 10, 600 << 10, 4 << 20};
+    for (uint32_t k = 0; k < RU_ARRAY_LEN(windows); k++) {
+        int64_t window = windows[k], held = 2 * rui_sndbuf_bytes(window, 0, 0);
+        assert_true(held * 2 / 3 <= window); /* one chunk on its way when the next is asked for */
+        assert_true(held * 2 / 3 >= window * 15 / 16);
+    }
+    /* 10 ms at 119.5 MB/s: one and a half times what the path holds. */
+    int64_t path = rui_sndbuf_bytes(64 << 10, 10000, 119.5e6);
+    assert_true(path > 1790000 && path < 1800000);
+}
+
+RU_TESTS(env_link_tcp_path, cmocka_unit_test(test_send_buffer),
+         cmocka_unit_test(test_congestion_by_path), cmocka_unit_test(test_rate_is_not_a_burst),
+         cmocka_unit_test(test_options_choose))

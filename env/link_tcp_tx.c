@@ -126,10 +126,14 @@ static ssize_t write_some(rui_conn *c, struct iovec *iov, uint32_t n)
     if (c->tls != NULL && !rui_tls_kernel(c->tls)) {
         return rui_tls_send(c->tls, iov, n);
     }
+    /* An end of record is what the kernel does not cork: else the tail of an urgent frame waits
+     * until the packet before it has left the interface's queue, then stands behind all that came
+     * in between (64 KiB beside bulk to four hosts at 1 Gbit/s: 0.5 ms of 1.6). */
+    int end = c->class == RU_LINK_URGENT && c->tls == NULL ? MSG_EOR : 0;
     struct msghdr m = {.msg_iov = iov, .msg_iovlen = n};
     ssize_t put;
     do {
-        put = sendmsg(c->fd, &m, MSG_DONTWAIT | MSG_NOSIGNAL);
+        put = sendmsg(c->fd, &m, MSG_DONTWAIT | MSG_NOSIGNAL | end);
     } while (put < 0 && errno == EINTR);
     return put;
 }

@@ -248,7 +248,7 @@ static ru_status lab_spread(bench_net *t, const form *f, ru_err *err)
 {
     ru_process *servers[4] = {NULL};
     const char *addresses[4];
-    double late[RU_BENCH_ROUNDS_MAX];
+    double late[RU_BENCH_ROUNDS_MAX], all[RU_BENCH_ROUNDS_MAX];
     ru_status st = lab_up(t, f, "5", err);
     for (uint32_t k = 0; st == RU_OK && k < 4; k++) {
         words w = role(t, k + 2, "serve");
@@ -256,14 +256,15 @@ static ru_status lab_spread(bench_net *t, const form *f, ru_err *err)
         st = serve(&w, &servers[k], &addresses[k], t->b->arena, err);
     }
     for (uint32_t k = 0; st == RU_OK && k < t->rounds; k++) {
-        double figures[2];
+        double figures[4];
         words w = role(t, 1, "spread");
         add(&w, addresses[0]);
         add(&w, number(t, t->seconds));
         for (uint32_t i = 1; i < 4; i++) {
             add(&w, addresses[i]);
         }
-        st = ask(&w, figures, 2, err);
+        st = ask(&w, figures, 4, err);
+        all[k] = figures[2] * 1e-6;
         /* 64 KiB alone take 0.55 ms. */
         late[k] = figures[1] * 1e-3 - 65536 / gbit * 1e3;
     }
@@ -272,8 +273,10 @@ static ru_status lab_spread(bench_net *t, const form *f, ru_err *err)
     }
     lab_down(t);
     RU_TRY(st);
-    return row(t, name_of(t, "4 receivers, 64 KiB urgent: p99 over alone", f->name), "ms", true,
-               late, t->rounds, 1, err);
+    RU_TRY(row(t, name_of(t, "4 receivers, 64 KiB urgent: p99 over alone", f->name), "ms", true,
+               late, t->rounds, 1, err));
+    return row(t, name_of(t, "  all bytes meanwhile", f->name), "MB/s", false, all, t->rounds, 0,
+               err);
 }
 
 /* Encrypted, between hosts. */
@@ -299,6 +302,51 @@ static ru_status lab_tls(bench_net *t, const form *f, ru_err *err)
                err);
 }
 
+/* The floor of 1: bare blocking sockets with the same marks, 1 KiB alone and beside bulk. */
+static ru_status lab_bare(bench_net *t, const form *f, ru_err *err)
+{
+    ru_process *servers[2] = {NULL}, *bulk = NULL;
+    const char *addresses[2];
+    double p50[2][RU_BENCH_ROUNDS_MAX], p99[2][RU_BENCH_ROUNDS_MAX];
+    ru_status st = RU_OK;
+    for (uint32_t k = 0; st == RU_OK && k < 2; k++) {
+        words w = role(t, 2, "bare-serve");
+        add(&w, "0.0.0.0:0");
+        st = serve(&w, &servers[k], &addresses[k], t->b->arena, err);
+    }
+    for (uint32_t k = 0; st == RU_OK && k < 2 * t->rounds; k++) {
+        double figures[2];
+        uint32_t beside = k % 2;
+        words b = role(t, 1, "bare-bulk"), w = role(t, 1, "bare-stamp");
+        add(&b, addresses[1]);
+        add(&b, number(t, t->seconds + 0.4));
+        ru_process_options opt = {.argv = b.at, .pipe_in = true, .pipe_out = true};
+        st = beside != 0 ? ru_process_start(&opt, &bulk, err) : RU_OK;
+        add(&w, addresses[0]);
+        add(&w, "1024");
+        add(&w, number(t, t->seconds));
+        st = st == RU_OK ? ask(&w, figures, 2, err) : st;
+        p50[beside][k / 2] = figures[0];
+        p99[beside][k / 2] = figures[1];
+        if (bulk != NULL) {
+            (void)ru_process_wait(bulk);
+            ru_process_close(bulk);
+            bulk = NULL;
+        }
+    }
+    ru_process_close(servers[0]);
+    ru_process_close(servers[1]);
+    RU_TRY(st);
+    for (uint32_t k = 0; k < 2; k++) {
+        const char *how = k == 0 ? "alone" : "beside bulk";
+        const char *name = ru_arena_printf(t->b->arena, "  bare sockets, 1 KiB %s: p50", how);
+        RU_TRY(row(t, name_of(t, name, f->name), "us", true, p50[k], t->rounds, 0, err));
+        name = ru_arena_printf(t->b->arena, "  bare sockets, 1 KiB %s: p99", how);
+        RU_TRY(row(t, name_of(t, name, f->name), "us", true, p99[k], t->rounds, 0, err));
+    }
+    return RU_OK;
+}
+
 static ru_status lab_form(bench_net *t, const form *f, ru_err *err)
 {
     ru_process *server = NULL;
@@ -309,6 +357,7 @@ static ru_status lab_form(bench_net *t, const form *f, ru_err *err)
     st = st == RU_OK ? serve(&w, &server, &address, t->b->arena, err) : st;
     if (ru_bench_wants(t->b, "mixed") || ru_bench_wants(t->b, "1 KiB behind")) {
         st = st == RU_OK ? lab_mixed(t, f, address, err) : st;
+        st = st == RU_OK ? lab_bare(t, f, err) : st;
     }
     if (ru_bench_wants(t->b, "4 MiB over")) {
         st = st == RU_OK ? lab_preempt(t, f, address, err) : st;
@@ -367,7 +416,9 @@ static const char *grpc_peer(bench_net *t, const char **missing)
 
 typedef struct echo_side {
     words serve;
-    const char *client; /* program; NULL: ours */
+    const char *client; /* program; NULL: a role of ours */
+    const char *kind;   /* that role */
+    const char *bytes;  /* of bare sockets */
     ru_process *server;
     const char *address;
     double rate[RU_BENCH_ROUNDS_MAX], p50[RU_BENCH_ROUNDS_MAX];
@@ -379,13 +430,13 @@ static ru_status echo_round(bench_net *t, echo_side *s, uint32_t outstanding, ui
     double figures[3];
     words w = {.n = 0};
     if (s->client == NULL) {
-        w = role(t, 0, "echo");
+        w = role(t, 0, s->kind);
     } else {
         add(&w, s->client);
         add(&w, "echo");
     }
     add(&w, s->address);
-    add(&w, ru_arena_printf(t->b->arena, "%u", outstanding));
+    add(&w, s->bytes != NULL ? s->bytes : ru_arena_printf(t->b->arena, "%u", outstanding));
     add(&w, number(t, t->seconds / 2));
     RU_TRY(ask(&w, figures, 3, err));
     s->rate[k] = figures[0];
@@ -393,33 +444,49 @@ static ru_status echo_round(bench_net *t, echo_side *s, uint32_t outstanding, ui
     return RU_OK;
 }
 
-static ru_status echo_rows(bench_net *t, echo_side *ours, echo_side *theirs, const char *missing,
-                           ru_err *err)
+static ru_status echo_row(bench_net *t, echo_side *ours, echo_side *theirs, uint32_t outstanding,
+                          const char *missing, ru_err *err)
+{
+    const char *name =
+        ru_arena_printf(t->b->arena, "64 B request/reply, %u at a time", outstanding);
+    ru_bench_row r = {
+        .name = name, .unit = "1/s", .goal = 2, .peer = "gRPC, one channel", .missing = missing};
+    r.ours = ru_bench_stat_of(ours->rate, t->rounds);
+    r.theirs = missing == NULL ? ru_bench_stat_of(theirs->rate, t->rounds) : r.theirs;
+    RU_TRY(ru_bench_add(t->b, &r, err));
+    r.name = ru_arena_printf(t->b->arena, "  p50, %u at a time", outstanding);
+    r.unit = "us";
+    r.lower = true;
+    r.ours = ru_bench_stat_of(ours->p50, t->rounds);
+    r.theirs = missing == NULL ? ru_bench_stat_of(theirs->p50, t->rounds) : r.theirs;
+    return ru_bench_add(t->b, &r, err);
+}
+
+/* Ours, gRPC and, one at a time, bare blocking sockets, which are what the machine takes. */
+static ru_status echo_rows(bench_net *t, echo_side *sides, const char *missing, ru_err *err)
 {
     static const uint32_t outstanding[] = {1, 64};
+    echo_side *ours = &sides[0], *theirs = &sides[1], *bare = &sides[2];
     for (uint32_t i = 0; i < RU_ARRAY_LEN(outstanding); i++) {
         for (uint32_t k = 0; k < t->rounds; k++) {
             RU_TRY(echo_round(t, ours, outstanding[i], k, err));
             if (missing == NULL) {
                 RU_TRY(echo_round(t, theirs, outstanding[i], k, err));
             }
+            if (outstanding[i] == 1) {
+                RU_TRY(echo_round(t, bare, 1, k, err));
+            }
         }
-        const char *name =
-            ru_arena_printf(t->b->arena, "64 B request/reply, %u at a time", outstanding[i]);
-        ru_bench_row r = {.name = name,
-                          .unit = "1/s",
-                          .goal = 2,
-                          .peer = "gRPC, one channel",
-                          .missing = missing};
-        r.ours = ru_bench_stat_of(ours->rate, t->rounds);
-        r.theirs = missing == NULL ? ru_bench_stat_of(theirs->rate, t->rounds) : r.theirs;
-        RU_TRY(ru_bench_add(t->b, &r, err));
-        r.name = ru_arena_printf(t->b->arena, "  p50, %u at a time", outstanding[i]);
-        r.unit = "us";
-        r.lower = true;
-        r.ours = ru_bench_stat_of(ours->p50, t->rounds);
-        r.theirs = missing == NULL ? ru_bench_stat_of(theirs->p50, t->rounds) : r.theirs;
-        RU_TRY(ru_bench_add(t->b, &r, err));
+        RU_TRY(echo_row(t, ours, theirs, outstanding[i], missing, err));
+        if (outstanding[i] == 1) {
+            ru_bench_row r = {.name = "  p50, 1 at a time, over bare sockets",
+                              .unit = "us",
+                              .lower = true,
+                              .theirs = ru_bench_stat_of(bare->p50, t->rounds),
+                              .peer = "two blocking sockets"};
+            r.ours = ru_bench_stat_of(ours->p50, t->rounds);
+            RU_TRY(ru_bench_add(t->b, &r, err));
+        }
     }
     return RU_OK;
 }
@@ -427,19 +494,26 @@ static ru_status echo_rows(bench_net *t, echo_side *ours, echo_side *theirs, con
 static ru_status loopback_echo(bench_net *t, ru_err *err)
 {
     const char *missing = NULL;
-    echo_side ours = {.serve = role(t, 0, "serve")}, theirs = {.client = NULL};
-    add(&ours.serve, "127.0.0.1:0");
-    theirs.client = grpc_peer(t, &missing);
-    missing = theirs.client != NULL ? NULL : missing;
-    ru_status st = serve(&ours.serve, &ours.server, &ours.address, t->b->arena, err);
-    if (missing == NULL && st == RU_OK) {
-        add(&theirs.serve, theirs.client);
-        add(&theirs.serve, "serve");
-        st = serve(&theirs.serve, &theirs.server, &theirs.address, t->b->arena, err);
+    echo_side sides[3] = {{.serve = role(t, 0, "serve"), .kind = "echo"},
+                          {.client = grpc_peer(t, &missing)},
+                          {.serve = role(t, 0, "bare-serve"), .kind = "bare-echo", .bytes = "64"}};
+    add(&sides[0].serve, "127.0.0.1:0");
+    add(&sides[2].serve, "127.0.0.1:0");
+    if (sides[1].client != NULL) {
+        missing = NULL;
+        add(&sides[1].serve, sides[1].client);
+        add(&sides[1].serve, "serve");
     }
-    st = st == RU_OK ? echo_rows(t, &ours, &theirs, missing, err) : st;
-    ru_process_close(ours.server);
-    ru_process_close(theirs.server);
+    ru_status st = RU_OK;
+    for (uint32_t k = 0; st == RU_OK && k < RU_ARRAY_LEN(sides); k++) {
+        if (k != 1 || missing == NULL) {
+            st = serve(&sides[k].serve, &sides[k].server, &sides[k].address, t->b->arena, err);
+        }
+    }
+    st = st == RU_OK ? echo_rows(t, sides, missing, err) : st;
+    for (uint32_t k = 0; k < RU_ARRAY_LEN(sides); k++) {
+        ru_process_close(sides[k].server);
+    }
     return st;
 }
 

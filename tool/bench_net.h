@@ -17,6 +17,7 @@ enum {
     RUI_NET_SAMPLES_MAX = 1 << 20,
     RUI_NET_PEERS_MAX = 8,
     RUI_NET_DEPTH_MAX = 256,
+    RUI_NET_URGENT_MAX = 4096, /* samples of urgent transfers that a report carries */
 };
 
 /* Messages between client and server. */
@@ -51,6 +52,8 @@ typedef struct rui_net_figures {
     double p50_us, p99_us, max_us;
     double urgent_p50_us, urgent_p99_us;
     double goodput_bytes_per_s; /* bulk, between the ends of the first and of the last transfer */
+    uint32_t n_urgent_us, zero;
+    float urgent_us[RUI_NET_URGENT_MAX]; /* [n_urgent_us] */
 } rui_net_figures;
 
 /* One end: loop, link and channel. */
@@ -81,5 +84,6 @@ double rui_net_percentile(double *samples, uint32_t n, double share);
  * SECONDS | preempt ADDRESS SECONDS | ... (see bench_net_client.c). Prints one line. */
 RU_MUST_USE ru_status ru_bench_net_role(const char *const *words, uint32_t n, ru_err *err);
 RU_MUST_USE ru_status rui_net_client(const char *const *words, uint32_t n, ru_err *err);
+RU_MUST_USE ru_status rui_net_bare(const char *const *words, uint32_t n, ru_err *err);
 
 #endif

@@ -9,7 +9,7 @@
  *                                      p50 us alone, p50 us over, wire bytes / payload
  *   deadlines ADDRESS SECONDS RATE ORDERED SEED   see bench_net_due.c
  *   spread ADDRESS SECONDS [ADDRESS]...      64 MiB transfers to all, 64 KiB urgent ones to one:
- *                                      share on the wire within 1 ms, number */
+ *                                      p50 us, p99 us, all bytes/s, longest us */
 #include "tool/bench_net_client.h"
 
 #include <stdio.h>
@@ -70,6 +70,10 @@ static void client_message(void *self, ru_node_id from, uint32_t what, const voi
         c->n_ready++;
     } else if (what == RUI_NET_FIGURES && size_bytes == (int64_t)sizeof c->figures) {
         memcpy(&c->figures, data, sizeof c->figures);
+        for (uint32_t k = 0; k < c->figures.n_urgent_us && c->n_samples < RUI_NET_SAMPLES_MAX;
+             k++) {
+            c->samples[c->n_samples++] = (double)c->figures.urgent_us[k];
+        }
         c->n_figures++;
     }
 }
@@ -187,10 +191,15 @@ static ru_status configure(rui_client *c, int64_t urgent_bytes, ru_err *err)
     return rui_client_configure(c, err);
 }
 
+/* Of all peers: the last report stands in c->figures, all urgent samples in c->samples. */
 static ru_status ask_figures(rui_client *c, ru_err *err)
 {
-    uint32_t want = c->n_figures + 1;
-    RU_TRY(ru_chan_message(c->end.chan, c->end.peers[0], RUI_NET_REPORT, NULL, 0, ru_clock_now()));
+    uint32_t want = c->n_figures + c->end.n_peers;
+    c->n_samples = 0;
+    for (uint32_t k = 0; k < c->end.n_peers; k++) {
+        RU_TRY(
+            ru_chan_message(c->end.chan, c->end.peers[k], RUI_NET_REPORT, NULL, 0, ru_clock_now()));
+    }
     return await(c, &c->n_figures, want, err);
 }
 
@@ -319,12 +328,25 @@ static ru_status spread(rui_client *c, double seconds, ru_err *err)
     for (uint32_t k = 0; k < c->end.n_peers; k++) {
         start_bulk(c, k);
     }
-    RU_TRY(rui_client_run(c, 0.5, err));
-    c->over = false;
     scatter(c, 3, ru_clock_now());
-    RU_TRY(rui_client_run(c, seconds, err));
+    RU_TRY(rui_client_run(c, 0.5, err)); /* windows of both kinds of connections open */
     RU_TRY(ask_figures(c, err));
-    printf("%.3f %.3f\n", c->figures.urgent_p50_us, c->figures.urgent_p99_us);
+    c->over = false;
+    ru_chan_stats s0, s1;
+    ru_chan_stats_get(c->end.chan, &s0);
+    ru_time start = ru_clock_now();
+    RU_TRY(rui_client_run(c, seconds, err));
+    ru_chan_stats_get(c->end.chan, &s1);
+    double took_s = (double)ru_time_since(ru_clock_now(), start) * 1e-9;
+    ru_loop_timer_off(c->end.loop, scatter, c, 3);
+    RU_TRY(rui_client_run(c, 0.1, err)); /* the last ones arrive */
+    RU_TRY(ask_figures(c, err));
+    if (c->n_samples == 0) {
+        return RU_FAIL(err, RU_E_PEER, "no urgent transfer arrived");
+    }
+    double p50 = rui_net_percentile(c->samples, c->n_samples, 0.5);
+    printf("%.3f %.3f %.1f %.3f\n", p50, rui_net_percentile(c->samples, c->n_samples, 0.99),
+           (double)(s1.tx_bytes - s0.tx_bytes) / took_s, c->samples[c->n_samples - 1]);
     return RU_OK;
 }
 

@@ -180,6 +180,9 @@ static void report(server *s, ru_node_id to, ru_time now)
         f.goodput_bytes_per_s = (double)(s->n_bulk - 1) * (double)s->config.bytes[RUI_NET_BULK] *
                                 1e9 / (double)ru_time_since(s->last_bulk, s->first_bulk);
     }
+    for (uint32_t k = 0; k < s->n_urgent && k < RUI_NET_URGENT_MAX; k++) {
+        f.urgent_us[f.n_urgent_us++] = (float)s->urgent[k];
+    }
     s->n_stamped = s->n_urgent = s->n_bulk = 0;
     (void)!ru_chan_message(s->end->chan, to, RUI_NET_FIGURES, &f, sizeof f, now);
 }
@@ -274,6 +277,9 @@ ru_status ru_bench_net_role(const char *const *words, uint32_t n, ru_err *err)
 {
     if (n >= 2 && strcmp(words[0], "serve") == 0) {
         return serve(words[1], n == 3 && strcmp(words[2], "tls") == 0, err);
+    }
+    if (n >= 1 && strncmp(words[0], "bare-", 5) == 0) {
+        return rui_net_bare(words, n, err);
     }
     return rui_net_client(words, n, err);
 }
