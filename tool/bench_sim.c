@@ -7,7 +7,7 @@
 #include "tool/bench.h"
 #include "tool/sim_job.h"
 
-enum { PENDING = 10000 };
+enum { PENDING = 10000, WORKERS_MAX = 4096, STEPS_MAX = 100000 };
 
 /* -- events ---------------------------------------------------------------------------------------
  */
@@ -53,11 +53,11 @@ static const int64_t resnet18[] = {
     513000, 2359296, 2359296, 131072, 2359296, 1179648, 589824, 589824, 32768, 589824, 294912,
     147456, 147456,  8192,    147456, 73728,   36864,   36864,  36864,  36864, 9600,   9408};
 
-static void large(uint32_t workers, ru_sim_job *job)
+static void large(uint32_t workers, uint32_t steps, ru_sim_job *job)
 {
     *job = (ru_sim_job){.seed = workers,
                         .founders = workers,
-                        .steps = 100,
+                        .steps = steps,
                         .batch = (int64_t)workers * 32,
                         .n_tensors = RU_ARRAY_LEN(resnet18),
                         .counted = true,
@@ -71,12 +71,13 @@ static void large(uint32_t workers, ru_sim_job *job)
     memcpy(job->tensor_n, resnet18, sizeof resnet18);
 }
 
-static ru_status many(ru_bench *b, uint32_t workers, ru_err *err)
+static ru_status many(ru_bench *b, uint32_t workers, uint32_t steps, ru_err *err)
 {
     ru_sim_job job;
     ru_sim_job_result r;
-    large(workers, &job);
-    job.replay = ru_arena_printf(b->arena, "rubato bench sim --only \"%u workers\"", workers);
+    large(workers, steps, &job);
+    job.replay = ru_arena_printf(b->arena, "rubato bench sim --only \"%u workers %u steps\"", workers,
+                                 steps);
     job.say = strstr(b->only, "aloud") != NULL; /* --only "10 workers aloud" */
     int64_t t0 = ru_clock_cpu_ns();
     RU_TRY(ru_sim_job_run(&job, &r, err));
@@ -84,20 +85,23 @@ static ru_status many(ru_bench *b, uint32_t workers, ru_err *err)
     double memory = (double)ru_self_rss_peak_bytes() / 1048576, millions = (double)r.events * 1e-6;
     double step_ms = (double)r.step_ns * 1e-6;
     double each = (double)r.events / workers / (double)job.steps;
+    bool goal = workers == 1000 && steps == 100;
     const struct {
         const char *what, *unit;
         double value, goal;
         bool lower;
     } rows[] = {
-        {"time of one core", "s", seconds, workers == 1000 ? 60 : 0, true},
-        {"peak memory", "MiB", memory, workers == 1000 ? 2048 : 0, true},
+        {"time of one core", "s", seconds, goal ? 60 : 0, true},
+        {"peak memory", "MiB", memory, goal ? 2048 : 0, true},
         {"events", "millions", millions, 0, true},
+        {"time of an event", "us", seconds / millions, 0, true},
         {"events a worker and step", "", each, 0, true},
         {"a step, simulated", "ms", step_ms, 0, true},
     };
     for (uint32_t k = 0; k < RU_ARRAY_LEN(rows); k++) {
         double v = rows[k].value;
-        char *name = ru_arena_printf(b->arena, "%u workers, 100 steps: %s", workers, rows[k].what);
+        char *name = ru_arena_printf(b->arena, "%u workers, %u steps: %s", workers, steps,
+                                     rows[k].what);
         RU_TRY(ru_bench_add(b,
                             &(ru_bench_row){.name = name,
                                             .unit = rows[k].unit,
@@ -117,13 +121,21 @@ ru_status ru_bench_sim(ru_bench *b, ru_err *err)
     if (ru_bench_wants(b, "events")) {
         RU_TRY(events(b, err));
     }
+    uint32_t n = 0, steps = 100; /* --only "N workers": any number; "N workers M steps" */
+    if (sscanf(b->only, "%u workers %u steps", &n, &steps) >= 1 &&
+        strstr(b->only, " workers") != NULL) {
+        if (n == 0 || n > WORKERS_MAX || steps == 0 || steps > STEPS_MAX) {
+            return RU_FAIL(err, RU_E_ARG, "%u workers and %u steps: expected 1 to %d and 1 to %d",
+                           n, steps, WORKERS_MAX, STEPS_MAX);
+        }
+        return many(b, n, steps, err);
+    }
     static const uint32_t workers[] = {10, 100, 1000};
     for (uint32_t k = 0; k < RU_ARRAY_LEN(workers); k++) {
         char name[64];
         snprintf(name, sizeof name, "%u workers", workers[k]);
-        if ((ru_bench_wants(b, name) || strstr(b->only, name) != NULL) &&
-            !(b->quick && workers[k] == 1000)) {
-            RU_TRY(many(b, workers[k], err));
+        if (ru_bench_wants(b, name) && !(b->quick && workers[k] == 1000)) {
+            RU_TRY(many(b, workers[k], steps, err));
         }
     }
     return ru_bench_wants(b, "seeds") ? ru_bench_seeds(b, err) : RU_OK;
