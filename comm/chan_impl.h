@@ -40,6 +40,7 @@ enum {
     RUI_LAZY_MAX = 16,         /* acknowledgements of whole streams that wait for company */
     RUI_LAZY_BYTES = 64 << 10, /* of such streams: a part of RUI_WHOLE_BUDGET */
     RUI_LAZY_NS = 2000000,
+    RUI_LAZY_BULK_NS = 100000000, /* of streams in chunks: only their records wait */
 };
 
 typedef enum rui_conn_state {
@@ -141,9 +142,11 @@ typedef struct rui_peer {
     uint32_t stream_first, cancel_first; /* streams; those whose cancel is to be pulled */
     bool ack_due;
     int64_t untold_bytes; /* that came in sequenced frames and are not acknowledged */
-    uint32_t lazy;        /* acknowledgements that leave with the next frame, or a tick */
+    uint32_t lazy;        /* acknowledgements that leave with the next frame, or at lazy_at */
     int64_t lazy_bytes;
-    bool active, in_link;                 /* in the list of those; the kernel has bytes to it */
+    ru_time lazy_at;
+    bool active, in_link; /* in the list of those; the kernel has bytes to it, or had some since
+                             the last sample */
     int64_t acked_bytes[RU_LINK_CLASSES]; /* as the link said last */
     bool doomed;                          /* no room for a word to it: ends with the next tick */
     char address[RUI_ADDRESS_MAX + 1], dialed[RUI_ADDRESS_MAX + 1];
@@ -276,10 +279,9 @@ uint32_t rui_item_block(ru_chan *ch, uint32_t p, rui_frame_type type, int64_t si
 ru_status rui_item_push(ru_chan *ch, uint32_t p, const rui_item *item, ru_time now);
 void rui_word(ru_chan *ch, uint32_t p, rui_frame_type type, uint8_t flags, uint64_t stream,
               uint32_t iter, int64_t offset, ru_time now);
-/* That the whole stream of slot name is here. Nobody waits for it unless `fence`: it leaves with
- * the next frame to the peer, soon with the tick (an exchange of small streams takes half the
- * frames).
- */
+/* That all of a slot's stream is here. Nobody waits for it unless its sender fenced it: it leaves
+ * with the next frame to the peer, or with a tick, together with others (an exchange of small
+ * streams takes half the frames, of large ones a quarter of the acknowledgements). */
 void rui_item_ack(ru_chan *ch, uint32_t p, const rui_slot *s, ru_time now);
 bool rui_item_pull(ru_chan *ch, uint32_t p, ru_link_tx *tx, ru_time now);
 /* False: it acknowledges what was not sent. */

@@ -67,6 +67,31 @@ ru_status rui_item_push(ru_chan *ch, uint32_t pi, const rui_item *item, ru_time 
     return RU_OK;
 }
 
+/* One more name into the acknowledgement that waits at the end of the queue. false: there is none,
+ * or no room. */
+static bool join_ack(ru_chan *ch, uint32_t pi, const rui_slot *s)
+{
+    rui_peer *p = &ch->peers[pi];
+    rui_item *it = p->item_next != RUI_NONE ? item_at(ch, p->item_last) : NULL;
+    if (it == NULL || it->type != RUI_ACK || it->flags != RUI_DONE ||
+        it->len == RUI_NAME_BYTES * RUI_MORE_MAX) {
+        return false;
+    }
+    if (it->block == RUI_NONE) {
+        it->block = rui_item_block(ch, pi, RUI_ACK, RUI_NAME_BYTES * RUI_MORE_MAX);
+        if (it->block == RUI_NONE) {
+            return false;
+        }
+        p->block_bytes += rui_blocks_held(&ch->blocks, it->block);
+    }
+    ru_span spans[RU_LINK_SPANS_MAX];
+    uint32_t n = rui_blocks_spans(&ch->blocks, it->block, RUI_NAME_BYTES * RUI_MORE_MAX, spans);
+    RU_CHECK(n == 1);
+    rui_more_encode(spans[0].data, it->len / RUI_NAME_BYTES, s->name.stream, s->name.iter);
+    it->len += RUI_NAME_BYTES;
+    return true;
+}
+
 void rui_item_ack(ru_chan *ch, uint32_t pi, const rui_slot *s, ru_time now)
 {
     rui_peer *p = &ch->peers[pi];
@@ -74,20 +99,21 @@ void rui_item_ack(ru_chan *ch, uint32_t pi, const rui_slot *s, ru_time now)
                      .flags = RUI_DONE,
                      .stream = s->name.stream,
                      .iter = s->name.iter,
-                     .offset = (uint64_t)s->total_bytes,
                      .block = RUI_NONE,
                      .stream_index = RUI_NONE};
-    if (add_item(ch, pi, &item) != RU_OK) {
+    if (!join_ack(ch, pi, s) && add_item(ch, pi, &item) != RU_OK) {
         p->doomed = true;
         rui_chan_ask_scan(ch, now);
         return;
     }
+    ru_time at = ru_time_after(now, s->whole ? RUI_LAZY_NS : RUI_LAZY_BULK_NS);
+    p->lazy_at = p->lazy == 0 || at.ns < p->lazy_at.ns ? at : p->lazy_at;
     p->lazy++;
-    p->lazy_bytes += s->total_bytes + RUI_WHOLE_COST;
+    p->lazy_bytes += s->whole ? s->total_bytes + RUI_WHOLE_COST : 0;
     if (!s->lazy || p->lazy >= RUI_LAZY_MAX || p->lazy_bytes >= RUI_LAZY_BYTES) {
         rui_wake_conn(ch, pi, RU_LINK_URGENT);
     } else {
-        rui_chan_ask_tick(ch, ru_time_after(now, RUI_LAZY_NS));
+        rui_chan_ask_tick(ch, p->lazy_at);
     }
 }
 
@@ -171,7 +197,9 @@ bool rui_item_pull(ru_chan *ch, uint32_t pi, ru_link_tx *tx, ru_time now)
         rui_egress_beside(ch->egress, it->len + RU_LINK_HEAD_BYTES, control);
         ch->stats.tx_bytes += it->len;
     }
-    bool tells = f.type == RUI_PROBE ? i == RUI_NONE : f.type == RUI_MESSAGE || f.type == RUI_DATA;
+    bool tells = f.type == RUI_PROBE
+                     ? i == RUI_NONE
+                     : f.type == RUI_MESSAGE || f.type == RUI_DATA || f.type == RUI_ACK;
     if (tells) {
         f.offset = p->rx_seq;
         p->rx_told = p->rx_seq;

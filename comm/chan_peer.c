@@ -6,6 +6,9 @@
 
 static const int64_t RETRY_FIRST_NS = 5000000, RETRY_MAX_NS = 200000000;
 static const int64_t KEEPALIVE_NS = 1000000000;
+/* Frames that came are acknowledged by the next one that goes, at the latest so long after this
+ * side spoke last: the other one only keeps memory for them, RUI_ACK_EVERY of them at most. */
+static const int64_t ACK_NS = 500000000;
 static const int64_t MEND_NS = 10000000; /* who did not open the pair lets the other try first */
 enum { CUTS_MAX = 32 };                  /* in a row, without a frame between them */
 
@@ -578,7 +581,9 @@ ru_time rui_peer_tick(ru_chan *ch, ru_time now, ru_time next)
         } else if (p->state == RUI_PEER_UP &&
                    ru_time_since(now, p->heard_at) >= ch->opt.silence_ns) {
             rui_peer_cut(ch, i, RU_E_IO, now);
-        } else if (p->state == RUI_PEER_UP && ru_time_since(now, p->spoke_at) >= KEEPALIVE_NS) {
+        } else if (p->state == RUI_PEER_UP &&
+                   ru_time_since(now, p->spoke_at) >=
+                       (p->rx_told != p->rx_seq ? ACK_NS : KEEPALIVE_NS)) {
             p->ack_due = true;
             rui_wake_conn(ch, i, RU_LINK_URGENT);
         }

@@ -348,6 +348,7 @@ static void body_early(ru_chan *ch, rui_conn *c, ru_time now)
         rui_blocks_give(&ch->blocks, block);
         RU_CHECK(rui_ingress_commit(ch->ingress, i, 0, f->len));
         s->lazy = (f->flags & RUI_FENCE) == 0;
+        s->whole = true;
         rui_slot_done(ch, i, now);
     } else if (s != NULL || rui_ingress_thrown(ch->ingress, f->stream)) {
         rui_blocks_give(&ch->blocks, block);
@@ -361,6 +362,7 @@ static void body_early(ru_chan *ch, rui_conn *c, ru_time now)
         s->total_bytes = f->len;
         s->block = block;
         s->lazy = (f->flags & RUI_FENCE) == 0;
+        s->whole = true;
         ch->peers[p].whole_in += s->total_bytes + RUI_WHOLE_COST;
     }
 }
@@ -383,7 +385,8 @@ static void body_slot(ru_chan *ch, const rui_conn *c, ru_time now)
     rui_slot *s = rui_ingress_slot(ch->ingress, c->rx_slot);
     RU_CHECK(s->gen == c->rx_slot_gen);
     bool whole = (c->rx.flags & RUI_WHOLE) != 0;
-    s->lazy = whole && (c->rx.flags & RUI_FENCE) == 0;
+    s->lazy = (c->rx.flags & RUI_FENCE) == 0;
+    s->whole = whole;
     if (rui_ingress_commit(ch->ingress, c->rx_slot, whole ? 0 : (int64_t)c->rx.offset, c->rx.len)) {
         rui_slot_done(ch, c->rx_slot, now);
     } else if (ch->opt.grants) {
@@ -419,7 +422,7 @@ static ru_status body_item(ru_chan *ch, rui_conn *c, ru_time now)
 {
     const rui_frame *f = &c->rx;
     uint32_t p = c->peer;
-    bool tells = f->type == RUI_MESSAGE || f->type == RUI_DATA ||
+    bool tells = f->type == RUI_MESSAGE || f->type == RUI_DATA || f->type == RUI_ACK ||
                  (f->type == RUI_PROBE && !rui_frame_sequenced(f, RU_LINK_URGENT));
     if (c->class == RU_LINK_URGENT && tells && !rui_item_acked(ch, p, f->offset)) {
         rui_peer_hostile(ch, p, "it acknowledges what was not sent", now);

@@ -348,8 +348,10 @@ static bool pull_chunk(ru_chan *ch, uint32_t pi, int64_t room_bytes, ru_link_tx 
                    .stream = s->name.stream,
                    .offset = (uint64_t)s->at,
                    .deadline = s->deadline.ns != 0 ? (uint32_t)(left_ns / 1000) : 0};
-    f.flags =
-        (uint8_t)((s->at == 0 ? RUI_FIRST : 0) | (s->at + n == s->total_bytes ? RUI_LAST : 0));
+    bool last = s->at + n == s->total_bytes;
+    bool crowded = ch->streams_live > ch->streams_max / 4; /* its record is wanted */
+    f.flags = (uint8_t)((s->at == 0 ? RUI_FIRST : 0) | (last ? RUI_LAST : 0) |
+                        (last && (s->fence || crowded) ? RUI_FENCE : 0));
     tx->cookie = (uint64_t)COOKIE_STREAM << 62 | (uint64_t)(s->gen & 0x3fffffff) << 32 | i;
     rui_tx_crc(ch, &f, tx);
     s->at += n;
@@ -382,6 +384,7 @@ bool rui_chan_pull(void *self, ru_conn_id id, int64_t room_bytes, ru_link_tx *tx
                               pull_chunk(ch, c->peer, room_bytes, tx, now);
     c->tx_live += given;
     if (given) {
+        ch->peers[c->peer].in_link = true;
         rui_peer_active(ch, c->peer);
     }
     if (!urgent) {

@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "comm/frame.h"
 #include "test/pipe.h"
 #include "test/test.h"
 
@@ -276,6 +277,110 @@ static void test_streams_land_in_their_slots(void **state)
     scatter(true, false, true, RU_CLASS_URGENT);
 }
 
+/* Frames of each type that a channel gives to its link. */
+typedef struct counted {
+    ru_link_user inner, user;
+    uint32_t n[RUI_FRAME_TYPES];
+} counted;
+
+static bool counted_pull(void *self, ru_conn_id id, int64_t room_bytes, ru_link_tx *tx, ru_time now)
+{
+    counted *c = self;
+    bool given = c->inner.pull(c->inner.self, id, room_bytes, tx, now);
+    c->n[tx->head[3] % RUI_FRAME_TYPES] += given ? 1 : 0;
+    return given;
+}
+
+static void counted_opened(void *self, ru_conn_id id, bool accepted, const char *address,
+                           ru_time now)
+{
+    const counted *c = self;
+    c->inner.opened(c->inner.self, id, accepted, address, now);
+}
+
+static void counted_closed(void *self, ru_conn_id id, ru_status why, const char *sentence,
+                           ru_time now)
+{
+    const counted *c = self;
+    c->inner.closed(c->inner.self, id, why, sentence, now);
+}
+
+static void counted_sent(void *self, ru_conn_id id, uint64_t cookie, ru_time now)
+{
+    const counted *c = self;
+    c->inner.sent(c->inner.self, id, cookie, now);
+}
+
+static ru_status counted_head(void *self, ru_conn_id id, const uint8_t *head, ru_link_rx *rx,
+                              ru_time now)
+{
+    const counted *c = self;
+    return c->inner.head(c->inner.self, id, head, rx, now);
+}
+
+static ru_status counted_body(void *self, ru_conn_id id, ru_time now)
+{
+    const counted *c = self;
+    return c->inner.body(c->inner.self, id, now);
+}
+
+static void count_frames(counted *c, ru_pipe *net, const peer *p)
+{
+    *c = (counted){.inner = *ru_chan_link_user(p->ch)};
+    c->user = (ru_link_user){.self = c,
+                             .opened = counted_opened,
+                             .closed = counted_closed,
+                             .pull = counted_pull,
+                             .sent = counted_sent,
+                             .head = counted_head,
+                             .body = counted_body};
+    ru_pipe_user(net, p->node, &c->user);
+}
+
+/* Streams that nobody waits for are acknowledged together, and what acknowledges them asks for no
+ * frame back; one with a fence at once. */
+static void test_acknowledgements_travel_together(void **state)
+{
+    (void)state;
+    enum { STREAMS = 20, EACH = 100000 };
+    fill();
+    ru_pipe *net = ru_pipe_new(&(ru_pipe_options){.seed = ru_test_seed()});
+    peer p[2];
+    counted c[2];
+    pair_open(p, net, NULL);
+    for (uint32_t i = 0; i < 2; i++) {
+        count_frames(&c[i], net, &p[i]);
+    }
+    ru_span s[STREAMS + 1], d[STREAMS + 1];
+    ru_xfer_id id;
+    for (uint32_t round = 0; round < 2; round++) { /* the names can be used again */
+        for (uint32_t i = 0; i < STREAMS + round; i++) {
+            s[i] = (ru_span){from + i * EACH, EACH};
+            d[i] = (ru_span){to + i * EACH, EACH};
+            ru_chan_send_in in = {.to = {2},
+                                  .name = {i, 0},
+                                  .class = RU_CLASS_NORMAL,
+                                  .spans = &s[i],
+                                  .n_spans = 1,
+                                  .fence = i == STREAMS};
+            ru_chan_post_in out = {.from = {1}, .name = {i, 0}, .spans = &d[i], .n_spans = 1};
+            assert_int_equal(ru_chan_post(p[1].ch, &out, ru_pipe_now(net), &id), RU_OK);
+            assert_int_equal(ru_chan_send(p[0].ch, &in, ru_pipe_now(net), &id), RU_OK);
+        }
+        run(net, p, 2, round == 0 ? 150000000 : 1000000);
+        assert_int_equal(p[0].sents, round == 0 ? STREAMS : 2 * STREAMS + 1);
+        assert_in_range(c[1].n[RUI_ACK], 2 * (round + 1), 4 * (round + 1));
+        assert_int_equal(c[0].n[RUI_PROBE], 0);
+    }
+    run(net, p, 2, 700000000);
+    assert_int_equal(p[1].arrived, 2 * STREAMS + 1);
+    assert_true(c[0].n[RUI_PROBE] >= 1); /* the last words are acknowledged by and by */
+    assert_memory_equal(to, from, (STREAMS + 1) * EACH);
+    peer_close(&p[0]);
+    peer_close(&p[1]);
+    ru_pipe_free(net);
+}
+
 static void test_small_urgent_streams_pass(void **state)
 {
     (void)state;
@@ -423,6 +528,7 @@ static void test_acknowledgements_find_company(void **state)
 
 RU_TESTS(comm_chan, cmocka_unit_test(test_messages_arrive_in_order),
          cmocka_unit_test(test_streams_land_in_their_slots),
+         cmocka_unit_test(test_acknowledgements_travel_together),
          cmocka_unit_test(test_small_urgent_streams_pass),
          cmocka_unit_test(test_what_is_cancelled_is_not_read_again),
          cmocka_unit_test(test_acknowledgements_find_company))

@@ -1,8 +1,7 @@
 /* Time: what was filled early, handshakes, cuts, keep-alives, rates, aging, lateness. */
 #include "comm/chan_impl.h"
 
-static const int64_t SAMPLE_NS = 10000000, SCAN_NS = 100000000, ACK_NS = 50000000,
-                     MEMORY_NS = 2000000;
+static const int64_t SAMPLE_NS = 10000000, SCAN_NS = 100000000, MEMORY_NS = 2000000;
 enum { WINDOW_MIN = 512 << 10, WINDOW_MAX = 64 << 20 };
 
 void rui_chan_ask_tick(ru_chan *ch, ru_time at)
@@ -43,6 +42,13 @@ void rui_peer_inactive(ru_chan *ch, uint32_t i)
     }
 }
 
+static void earlier(ru_time *next, ru_time at)
+{
+    if (at.ns < next->ns) {
+        *next = at;
+    }
+}
+
 /* What the link knows of one peer: bytes acknowledged since the last time; its rtt goes into
  * *rtt_ns when it is longer. */
 static int64_t sample_peer(ru_chan *ch, uint32_t i, int64_t *rtt_ns)
@@ -72,7 +78,8 @@ static bool sample(ru_chan *ch, ru_time now)
         return false;
     }
     for (uint32_t k = 0; k < ch->n_active; k++) {
-        if (ch->peers[ch->active[k]].state == RUI_PEER_UP) {
+        const rui_peer *p = &ch->peers[ch->active[k]];
+        if (p->state == RUI_PEER_UP && p->in_link) {
             acked += sample_peer(ch, ch->active[k], &rtt_max_ns);
         }
     }
@@ -90,8 +97,8 @@ static bool sample(ru_chan *ch, ru_time now)
     return true;
 }
 
-/* Acknowledge what came, at the latest ACK_NS after this side spoke last; wake who waits for
- * memory. After a sample whoever has nothing going on leaves the list. Returns when to come again.
+/* Acknowledgements that waited long enough for company leave; wake who waits for memory. After a
+ * sample whoever has nothing going on leaves the list. Returns when to come again.
  */
 static ru_time speak(ru_chan *ch, bool sampled, ru_time now)
 {
@@ -101,22 +108,19 @@ static ru_time speak(ru_chan *ch, bool sampled, ru_time now)
         uint32_t i = ch->active[k];
         rui_peer *p = &ch->peers[i];
         bool up = p->state == RUI_PEER_UP;
-        if (up && (p->lazy > 0 || p->yields_at.ns != 0)) {
+        bool lazy = up && p->lazy > 0;
+        if (up && ((lazy && p->lazy_at.ns <= now.ns) || p->yields_at.ns != 0)) {
             rui_wake_conn(ch, i, RU_LINK_URGENT);
-        }
-        if (up && p->rx_told != p->rx_seq && ru_time_since(now, p->spoke_at) >= ACK_NS) {
-            p->ack_due = true;
-            rui_wake_conn(ch, i, RU_LINK_URGENT);
+        } else if (lazy) {
+            earlier(&next, p->lazy_at);
         }
         rui_conn *c = up ? &ch->conns[p->conn[RU_LINK_URGENT]] : NULL;
         bool waits = up && c->waits; /* for memory */
         if (waits) {
             ch->link.ops->resume(ch->link.self, rui_conn_id_of(c));
-            next = ru_time_after(now, MEMORY_NS);
+            earlier(&next, ru_time_after(now, MEMORY_NS));
         }
-        p->active =
-            !sampled || waits ||
-            (up && (p->in_link || p->lazy > 0 || p->yields_at.ns != 0 || p->rx_told != p->rx_seq));
+        p->active = !sampled || waits || (up && (p->in_link || lazy || p->yields_at.ns != 0));
         if (p->active) {
             ch->active[kept++] = i;
         }
@@ -130,13 +134,6 @@ static void late(void *self, uint32_t s, int64_t late_ns, ru_time now)
     ru_chan *ch = self;
     if (ch->streams[s].state == RUI_STREAM_QUEUED && ch->user.late != NULL) {
         ch->user.late(ch->user.self, ch->streams[s].cookie, late_ns, now);
-    }
-}
-
-static void earlier(ru_time *next, ru_time at)
-{
-    if (at.ns < next->ns) {
-        *next = at;
     }
 }
 

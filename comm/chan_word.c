@@ -1,5 +1,7 @@
 /* Words about streams, and grants. Words of the two sides may cross: a word about a stream that
  * ended meanwhile is old news, never an error. */
+#include <string.h>
+
 #include "comm/chan_impl.h"
 
 /* -- to the sender -------------------------------------------------------------------------------
@@ -42,6 +44,24 @@ static ru_status ack_heard(ru_chan *ch, uint32_t p, const rui_frame *f, const ui
     }
     rui_stream_finish(ch, i, now);
     return RU_OK;
+}
+
+/* All names of one frame: it is one of the sequence and does not come again, so that each of them
+ * is heard, whatever the upcalls for the others do. */
+static ru_status acks_heard(ru_chan *ch, uint32_t p, const rui_frame *f, const uint8_t *data,
+                            ru_time now)
+{
+    uint64_t session = ch->peers[p].session;
+    uint32_t n = (f->flags & RUI_HELD) != 0 ? 0 : f->len / RUI_NAME_BYTES;
+    uint8_t names[RUI_NAME_BYTES * RUI_MORE_MAX]; /* the connection may end meanwhile */
+    memcpy(names, data, (size_t)n * RUI_NAME_BYTES);
+    rui_frame one = *f;
+    ru_status st = ack_heard(ch, p, &one, data, now);
+    for (uint32_t k = 0; k < n && st == RU_OK && ch->peers[p].session == session; k++) {
+        rui_more_decode(names, k, &one.stream, &one.iter);
+        st = ack_heard(ch, p, &one, data, now);
+    }
+    return st;
 }
 
 static void grant_heard(ru_chan *ch, uint32_t p, const rui_frame *f, ru_time now)
@@ -145,7 +165,7 @@ ru_status rui_word_heard(ru_chan *ch, uint32_t p, const rui_frame *f, const uint
 {
     switch (f->type) {
     case RUI_ACK:
-        return ack_heard(ch, p, f, data, now);
+        return acks_heard(ch, p, f, data, now);
     case RUI_GRANT:
         grant_heard(ch, p, f, now);
         break;

@@ -16,7 +16,7 @@ static const struct {
     [RUI_DATA] = {RUI_CRC | RUI_FIRST | RUI_LAST | RUI_WHOLE | RUI_FENCE, 1, RU_LINK_FRAME_MAX},
     [RUI_GRANT] = {RUI_CRC, 0, 0},
     [RUI_CANCEL] = {RUI_CRC | RUI_STOPPED, 0, 0},
-    [RUI_ACK] = {RUI_CRC | RUI_DONE | RUI_STOPPED | RUI_HELD, 0, 16 * RUI_HELD_MAX},
+    [RUI_ACK] = {RUI_CRC | RUI_DONE | RUI_STOPPED | RUI_HELD, 0, RUI_NAME_BYTES *RUI_MORE_MAX},
     [RUI_PROBE] = {RUI_CRC | RUI_ASK | RUI_GONE, 0, 0},
     [RUI_ERR] = {RUI_CRC, 0, RUI_ERR_TEXT_MAX},
 };
@@ -62,19 +62,22 @@ static ru_status check(const rui_frame *f, ru_err *err)
         return RU_FAIL(err, RU_E_PEER, "frame of type %d with flags %#x, expected one of them",
                        (int)f->type, f->flags);
     }
-    bool held = f->type == RUI_ACK && (f->flags & RUI_HELD) != 0;
-    if (f->type == RUI_ACK && (held ? f->len % 16 != 0 : f->len != 0)) {
-        return RU_FAIL(err, RU_E_PEER, "acknowledgement with %u bytes of intervals", f->len);
+    uint32_t unit = (f->flags & RUI_HELD) != 0 ? 16 : RUI_NAME_BYTES;
+    uint32_t most = (f->flags & RUI_HELD) != 0   ? 16 * RUI_HELD_MAX
+                    : (f->flags & RUI_DONE) != 0 ? RUI_NAME_BYTES * RUI_MORE_MAX
+                                                 : 0;
+    if (f->type == RUI_ACK && (f->len % unit != 0 || f->len > most)) {
+        return RU_FAIL(err, RU_E_PEER, "acknowledgement with flags %#x and %u bytes", f->flags,
+                       f->len);
     }
     bool whole = f->type == RUI_DATA && (f->flags & RUI_WHOLE) != 0;
     if (whole && ((kind & ~(uint32_t)RUI_FENCE) != RUI_WHOLE || f->len > RUI_MESSAGE_MAX)) {
         return RU_FAIL(err, RU_E_PEER, "whole stream of %u bytes with flags %#x", f->len, f->flags);
     }
-    if (f->type == RUI_DATA && !whole && (kind & RUI_FENCE) != 0) {
+    if (f->type == RUI_DATA && !whole && (kind & (RUI_FENCE | RUI_LAST)) == RUI_FENCE) {
         return RU_FAIL(err, RU_E_PEER, "chunk with flags %#x", f->flags);
     }
-    bool place = (f->type == RUI_DATA && !whole) || f->type == RUI_GRANT || f->type == RUI_ACK ||
-                 f->type == RUI_CANCEL;
+    bool place = (f->type == RUI_DATA && !whole) || f->type == RUI_GRANT || f->type == RUI_CANCEL;
     if (place && f->offset > (uint64_t)RUI_STREAM_BYTES_MAX - f->len) {
         return RU_FAIL(err, RU_E_PEER, "offset %llu beyond any stream",
                        (unsigned long long)f->offset);
@@ -190,6 +193,22 @@ void rui_proof_decode(const uint8_t from[RUI_PROOF_BYTES], rui_proof *p)
     p->session = ru_wire_u64(&w);
     p->received = ru_wire_u64(&w);
     memcpy(p->mac, ru_wire_bytes(&w, RUI_MAC_BYTES), RUI_MAC_BYTES);
+}
+
+void rui_more_encode(uint8_t *names, uint32_t k, uint64_t stream, uint32_t iter)
+{
+    RU_CHECK(k < RUI_MORE_MAX);
+    ru_wire_out w = ru_wire_out_into(names + k * RUI_NAME_BYTES, RUI_NAME_BYTES);
+    ru_wire_put_u64(&w, stream);
+    ru_wire_put_u32(&w, iter);
+}
+
+void rui_more_decode(const uint8_t *names, uint32_t k, uint64_t *stream, uint32_t *iter)
+{
+    RU_CHECK(k < RUI_MORE_MAX);
+    ru_wire_in w = ru_wire_in_from(names + k * RUI_NAME_BYTES, RUI_NAME_BYTES);
+    *stream = ru_wire_u64(&w);
+    *iter = ru_wire_u32(&w);
 }
 
 int64_t rui_held_encode(const rui_range *held, uint32_t n, uint8_t into[16 * RUI_HELD_MAX])

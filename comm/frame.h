@@ -8,14 +8,15 @@
  *   HELLO     both                                                                rui_hello
  *   PROOF     both                                                                rui_proof
  *   MESSAGE   urgent                   what, 0       ack             sequence     the message
- *   DATA      bulk    FIRST LAST       name          place           us, 0: none  bytes
+ *   DATA      bulk    FIRST LAST FENCE name          place           us, 0: none  bytes
  *   DATA      urgent  WHOLE            name          ack             sequence     all of a stream
  *   GRANT     urgent                   name          limit           sequence
  *   CANCEL    bulk                     name          total           0            by the sender
  *   CANCEL    urgent  STOPPED          name          total           sequence     by the sender
  *   CANCEL    urgent  (by receiver)    name          0               sequence
- *   ACK       urgent  DONE or STOPPED  name          total           sequence
- *   ACK       urgent  HELD             name          total           sequence     intervals held
+ *   ACK       urgent  DONE             name          ack             sequence     further names
+ *   ACK       urgent  STOPPED          name          ack             sequence
+ *   ACK       urgent  HELD             name          ack             sequence     intervals held
  *   PROBE     urgent                   0             ack             0            keep-alive
  *   PROBE     urgent  ASK or GONE      name          total           sequence     question
  *   ERR       both                     status                                     a sentence
@@ -31,7 +32,7 @@
 
 enum {
     RUI_FRAME_MAGIC = 0x4252, /* "RB" */
-    RUI_FRAME_VERSION = 1,
+    RUI_FRAME_VERSION = 2,
     RUI_CLASSES = 4,
     RUI_ADDRESS_MAX = 255,
     RUI_NONCE_BYTES = 32,
@@ -39,7 +40,9 @@ enum {
     RUI_HELLO_MAX = 8 * 3 + 4 * 2 + RUI_NONCE_BYTES + RUI_ADDRESS_MAX,
     RUI_PROOF_BYTES = 8 + 8 + RUI_MAC_BYTES,
     RUI_MESSAGE_MAX = 64 << 10,
-    RUI_HELD_MAX = 4, /* intervals of a stream that a receiver holds */
+    RUI_HELD_MAX = 4,    /* intervals of a stream that a receiver holds */
+    RUI_NAME_BYTES = 12, /* stream u64, iter u32 */
+    RUI_MORE_MAX = 15,   /* further names in an acknowledgement */
     RUI_ERR_TEXT_MAX = 256,
 };
 
@@ -63,7 +66,7 @@ enum {
     RUI_FIRST = 2,
     RUI_LAST = 4,
     RUI_WHOLE = 8,
-    RUI_FENCE = 16, /* with WHOLE: somebody waits for the acknowledgement */
+    RUI_FENCE = 16, /* with WHOLE or LAST: somebody waits for the acknowledgement */
     RUI_DONE = 2,
     RUI_STOPPED = 4,
     RUI_HELD = 8,
@@ -121,6 +124,10 @@ void rui_proof_decode(const uint8_t from[RUI_PROOF_BYTES], rui_proof *p);
 typedef struct rui_range {
     int64_t from, to;
 } rui_range;
+
+/* Name k of those in the payload of an acknowledgement, k < RUI_MORE_MAX. */
+void rui_more_encode(uint8_t *names, uint32_t k, uint64_t stream, uint32_t iter);
+void rui_more_decode(const uint8_t *names, uint32_t k, uint64_t *stream, uint32_t *iter);
 
 /* Errors: RU_E_PEER unless the ranges are ascending, apart, not empty and within total_bytes. */
 int64_t rui_held_encode(const rui_range *held, uint32_t n, uint8_t into[16 * RUI_HELD_MAX]);

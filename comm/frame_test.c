@@ -23,7 +23,7 @@ static void test_layout(void **state)
                    .deadline = 0x31323334,
                    .crc = 0x41424344};
     static const uint8_t want[RU_LINK_HEAD_BYTES] = {
-        0x52, 0x42, 1,    4,    2,    2,    0x04, 0x03, 0x08, 0x07, 0x06, 0x05, 0x03, 0x02,
+        0x52, 0x42, 2,    4,    2,    2,    0x04, 0x03, 0x08, 0x07, 0x06, 0x05, 0x03, 0x02,
         0x01, 0x00, 0x18, 0x17, 0x16, 0x15, 0x14, 0x13, 0x12, 0x11, 0x26, 0x25, 0x24, 0x23,
         0x22, 0x21, 0x00, 0x00, 0x34, 0x33, 0x32, 0x31, 0x44, 0x43, 0x42, 0x41};
     uint8_t head[RU_LINK_HEAD_BYTES];
@@ -72,6 +72,8 @@ static void test_limits(void **state)
     assert_int_equal(decode(f), RU_OK);
     f.flags = RUI_FENCE;
     assert_int_equal(decode(f), RU_E_PEER);
+    f.flags = RUI_FENCE | RUI_LAST;
+    assert_int_equal(decode(f), RU_OK);
     f = (rui_frame){.type = RUI_MESSAGE, .len = RUI_MESSAGE_MAX + 1};
     assert_int_equal(decode(f), RU_E_PEER);
     f = (rui_frame){.type = RUI_ACK};
@@ -81,6 +83,14 @@ static void test_limits(void **state)
     f = (rui_frame){.type = RUI_ACK, .flags = RUI_HELD, .len = 17};
     assert_int_equal(decode(f), RU_E_PEER);
     f = (rui_frame){.type = RUI_ACK, .flags = RUI_DONE, .len = 16};
+    assert_int_equal(decode(f), RU_E_PEER);
+    f.len = RUI_MORE_MAX * RUI_NAME_BYTES;
+    assert_int_equal(decode(f), RU_OK);
+    f.len += RUI_NAME_BYTES;
+    assert_int_equal(decode(f), RU_E_PEER);
+    f = (rui_frame){.type = RUI_ACK, .flags = RUI_STOPPED, .len = RUI_NAME_BYTES};
+    assert_int_equal(decode(f), RU_E_PEER);
+    f = (rui_frame){.type = RUI_ACK, .flags = RUI_HELD, .len = 16 * (RUI_HELD_MAX + 1)};
     assert_int_equal(decode(f), RU_E_PEER);
     f = (rui_frame){.type = RUI_GRANT, .len = 1};
     assert_int_equal(decode(f), RU_E_PEER);

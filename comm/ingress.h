@@ -48,7 +48,8 @@ typedef struct rui_slot {
     uint32_t block; /* EARLY: first block */
     bool ended;     /* STOPPED: nothing more comes on the bulk connection */
     bool soon;      /* complete when it was posted */
-    bool lazy;      /* came whole, and its sender does not wait for the acknowledgement */
+    bool lazy;      /* its sender does not wait for the acknowledgement */
+    bool whole;     /* it came whole, and holds a part of its sender's budget of such streams */
     uint32_t soon_next;
     /* Grants. */
     int64_t granted_bytes;

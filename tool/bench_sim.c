@@ -76,8 +76,8 @@ static ru_status many(ru_bench *b, uint32_t workers, uint32_t steps, ru_err *err
     ru_sim_job job;
     ru_sim_job_result r;
     large(workers, steps, &job);
-    job.replay = ru_arena_printf(b->arena, "rubato bench sim --only \"%u workers %u steps\"", workers,
-                                 steps);
+    job.replay = ru_arena_printf(b->arena, "rubato bench sim --only \"%u workers %u steps\"",
+                                 workers, steps);
     job.say = strstr(b->only, "aloud") != NULL; /* --only "10 workers aloud" */
     int64_t t0 = ru_clock_cpu_ns();
     RU_TRY(ru_sim_job_run(&job, &r, err));
@@ -100,8 +100,8 @@ static ru_status many(ru_bench *b, uint32_t workers, uint32_t steps, ru_err *err
     };
     for (uint32_t k = 0; k < RU_ARRAY_LEN(rows); k++) {
         double v = rows[k].value;
-        char *name = ru_arena_printf(b->arena, "%u workers, %u steps: %s", workers, steps,
-                                     rows[k].what);
+        char *name =
+            ru_arena_printf(b->arena, "%u workers, %u steps: %s", workers, steps, rows[k].what);
         RU_TRY(ru_bench_add(b,
                             &(ru_bench_row){.name = name,
                                             .unit = rows[k].unit,
