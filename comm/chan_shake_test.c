@@ -11,6 +11,7 @@ typedef struct host {
     ru_arena arena;
     ru_chan *ch;
     uint32_t node, ups, downs, messages;
+    ru_status why; /* of the last `down` */
     ru_time tick_at;
 } host;
 
@@ -26,9 +27,9 @@ static void on_down(void *self, ru_node_id node, const char *address, ru_status 
 {
     (void)node;
     (void)address;
-    (void)why;
     (void)now;
     ((host *)self)->downs++;
+    ((host *)self)->why = why;
 }
 
 static void on_message(void *self, ru_node_id from, uint32_t what, const void *data,
@@ -239,6 +240,37 @@ static void test_scanners_and_silence(void **state)
     ru_log_set(&was);
 }
 
+/* Its own address, of a dead process that had it before, say: never a peer, and the dial ends. */
+static void test_itself_is_no_peer(void **state)
+{
+    (void)state;
+    ru_log_options was = quiet();
+    ru_pipe *net = ru_pipe_new(&(ru_pipe_options){.seed = ru_test_seed()});
+    host h[2];
+    host_open(&h[0], net, 1, "secret", 5);
+    host_open(&h[1], net, 2, "secret", 5);
+    ru_err err;
+    for (uint32_t k = 1; k <= 3; k++) {
+        assert_ok(ru_chan_connect(h[0].ch, "host1:1", ru_pipe_now(net), &err), err);
+        run(net, h, 2, 20000000);
+        assert_int_equal(h[0].ups, 0);
+        assert_int_equal(h[0].downs, k);
+        assert_int_equal(h[0].why, RU_E_PEER); /* whoever was there is gone */
+    }
+    assert_true(refused(&h[0]) > 0);
+    run(net, h, 2, 5000000000);
+    assert_int_equal(h[0].ch->unproved, 0);
+    assert_int_equal(h[0].ch->dials_live, 0);
+    assert_ok(ru_chan_connect(h[0].ch, "host2:1", ru_pipe_now(net), &err), err);
+    run(net, h, 2, 50000000);
+    assert_int_equal(h[0].ups, 1);
+    assert_int_equal(h[0].downs, 3);
+    host_close(&h[0]);
+    host_close(&h[1]);
+    ru_pipe_free(net);
+    ru_log_set(&was);
+}
+
 /* A process that ended: the survivors know within milliseconds, not after the mending time. */
 static void test_the_dead_are_known_at_once(void **state)
 {
@@ -267,4 +299,5 @@ static void test_the_dead_are_known_at_once(void **state)
 RU_TESTS(comm_chan_shake, cmocka_unit_test(test_strangers_are_refused),
          cmocka_unit_test(test_a_recording_opens_nothing),
          cmocka_unit_test(test_an_echo_opens_nothing), cmocka_unit_test(test_scanners_and_silence),
+         cmocka_unit_test(test_itself_is_no_peer),
          cmocka_unit_test(test_the_dead_are_known_at_once))

@@ -192,6 +192,15 @@ static void cannot_connect(ru_link_tcp *l, rui_conn *c, int error)
                   c->address, strerror(error));
 }
 
+static void answered(ru_link_tcp *l, rui_conn *c)
+{
+    if (rui_socket_itself(c->fd)) {
+        cannot_connect(l, c, ECONNREFUSED);
+    } else {
+        rui_conn_standing(l, c);
+    }
+}
+
 void rui_conn_dial(ru_link_tcp *l, rui_conn *c, const struct sockaddr *to, socklen_t size_bytes)
 {
     c->fd = socket(to->sa_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
@@ -203,7 +212,7 @@ void rui_conn_dial(ru_link_tcp *l, rui_conn *c, const struct sockaddr *to, sockl
     set_up_socket(l, c);
     c->state = RUI_CONN_CONNECTING;
     if (connect(c->fd, to, size_bytes) == 0) {
-        rui_conn_standing(l, c);
+        answered(l, c);
     } else if (errno == EINPROGRESS) {
         rui_conn_events(l, c, false, true);
     } else {
@@ -250,7 +259,7 @@ static void connected(ru_link_tcp *l, rui_conn *c)
         cannot_connect(l, c, error);
         return;
     }
-    rui_conn_standing(l, c);
+    answered(l, c);
 }
 
 /* Connecting or a handshake took too long, or listening may go on. */

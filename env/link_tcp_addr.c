@@ -258,6 +258,12 @@ void rui_names_stop(ru_link_tcp *l)
 
 /* ---- sockets ---- */
 
+static in_port_t plain_port(const struct sockaddr_storage *a)
+{
+    return a->ss_family == AF_INET6 ? ((const struct sockaddr_in6 *)(const void *)a)->sin6_port
+                                    : ((const struct sockaddr_in *)(const void *)a)->sin_port;
+}
+
 static void plain_address(const struct sockaddr_storage *a, uint8_t into[16])
 {
     memset(into, 0, 16);
@@ -269,7 +275,8 @@ static void plain_address(const struct sockaddr_storage *a, uint8_t into[16])
     }
 }
 
-bool rui_socket_here(int fd)
+/* Addresses and ports of both ends. */
+static bool both_ends(int fd, uint8_t at[16], uint8_t to[16], bool *same_port)
 {
     struct sockaddr_storage a = {0}, b = {0};
     socklen_t size_a = sizeof a, size_b = sizeof b;
@@ -277,11 +284,28 @@ bool rui_socket_here(int fd)
         getpeername(fd, (struct sockaddr *)&b, &size_b) != 0) {
         return false;
     }
-    uint8_t at[16], to[16];
     plain_address(&a, at);
     plain_address(&b, to);
+    *same_port = plain_port(&a) == plain_port(&b);
+    return true;
+}
+
+bool rui_socket_here(int fd)
+{
+    uint8_t at[16], to[16];
+    bool same_port;
+    if (!both_ends(fd, at, to, &same_port)) {
+        return false;
+    }
     bool loop_v4 = memcmp(at, to, 12) == 0 && at[10] == 0xff && at[12] == 127 && to[12] == 127;
     return loop_v4 || memcmp(at, to, 16) == 0;
+}
+
+bool rui_socket_itself(int fd)
+{
+    uint8_t at[16], to[16];
+    bool same_port;
+    return both_ends(fd, at, to, &same_port) && same_port && memcmp(at, to, 16) == 0;
 }
 
 ru_link_class rui_socket_class(int fd)

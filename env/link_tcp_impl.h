@@ -149,7 +149,10 @@ void rui_name_start(ru_link_tcp *l, rui_conn *c, const char *host, const char *p
 void rui_names_done(void *link, ru_time now); /* the link's waker */
 void rui_names_stop(ru_link_tcp *l);          /* wait for all under way; tells nobody */
 bool rui_socket_here(int fd);                 /* both ends have one address */
-ru_link_class rui_socket_class(int fd);       /* of an accepted one, by its first packet */
+/* Both ends are this socket: the kernel chose the port that it was to connect to, where nobody
+ * listens, for its own (a simultaneous open with itself). */
+bool rui_socket_itself(int fd);
+ru_link_class rui_socket_class(int fd); /* of an accepted one, by its first packet */
 void rui_socket_options(const ru_link_tcp *l, int fd, ru_link_class class);
 ru_status rui_socket_why(int error); /* of a standing connection */
 

@@ -4,9 +4,13 @@
 
 #include <arpa/inet.h>
 #include <errno.h>
+#include <net/if.h>
+#include <sched.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <sys/socket.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "base/arena.h"
@@ -539,9 +543,74 @@ static void test_window(void **state)
     assert_int_equal(rui_window_bytes(120e6, 0, 60), 16 << 10);
 }
 
+/* A network of its own with two ports to connect from, 40000 and 40001; not everybody may have one.
+ */
+static bool own_network(void)
+{
+    if (unshare(CLONE_NEWNET) != 0 && unshare(CLONE_NEWUSER | CLONE_NEWNET) != 0) {
+        return false;
+    }
+    struct ifreq lo = {.ifr_name = "lo", .ifr_flags = IFF_UP};
+    int fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+    bool ok = fd >= 0 && ioctl(fd, SIOCSIFFLAGS, &lo) == 0;
+    (void)close(fd);
+    FILE *f = fopen("/proc/sys/net/ipv4/ip_local_port_range", "w");
+    ok = ok && f != NULL && fputs("40000 40001\n", f) > 0;
+    return f != NULL && fclose(f) == 0 && ok;
+}
+
+enum { ITSELF_REFUSED, ITSELF_STANDS, ITSELF_NO_NETWORK };
+
+static int dial_itself(void)
+{
+    if (!own_network()) {
+        return ITSELF_NO_NETWORK;
+    }
+    struct sockaddr_in at = {
+        .sin_family = AF_INET, .sin_port = htons(40000), .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    bool itself = connect(fd, (struct sockaddr *)&at, sizeof at) == 0 && rui_socket_itself(fd);
+    struct linger reset = {.l_onoff = 1};
+    (void)setsockopt(fd, SOL_SOCKET, SO_LINGER, &reset, sizeof reset);
+    (void)close(fd);
+    if (!itself) {
+        return ITSELF_NO_NETWORK; /* the kernel chooses ports in another order */
+    }
+    ru_loop *loop = open_loop();
+    side a;
+    side_open(&a, loop, NULL, (ru_link_tcp_options){.open_ns = 1000000000});
+    ru_err err = {0};
+    ru_conn_id c;
+    ru_status st = a.l.ops->connect(a.l.self, "127.0.0.1:40000", RU_LINK_BULK, &c, &err);
+    while (st == RU_OK && a.n_opened + a.n_closed == 0) {
+        st = ru_loop_round(loop, -1, &err);
+    }
+    bool right = st == RU_OK && a.n_opened == 0 && a.n_closed == 1 && a.why == RU_E_PEER;
+    return right ? ITSELF_REFUSED : ITSELF_STANDS;
+}
+
+/* Nobody listens at a port that the kernel gives connections: one made to it ends at itself. */
+static void test_not_to_itself(void **state)
+{
+    (void)state;
+    pid_t child = fork();
+    assert_true(child >= 0);
+    if (child == 0) {
+        _exit(dial_itself());
+    }
+    int how = 0;
+    assert_int_equal(waitpid(child, &how, 0), child);
+    assert_true(WIFEXITED(how));
+    if (WEXITSTATUS(how) == ITSELF_NO_NETWORK) {
+        print_message("no network of its own to be had: skipped\n");
+        skip();
+    }
+    assert_int_equal(WEXITSTATUS(how), ITSELF_REFUSED);
+}
+
 RU_TESTS(env_link_tcp, cmocka_unit_test(test_window), cmocka_unit_test(test_exchange),
          cmocka_unit_test(test_exchange_tls), cmocka_unit_test(test_many_connections),
-         cmocka_unit_test(test_refused_and_bad_addresses),
+         cmocka_unit_test(test_refused_and_bad_addresses), cmocka_unit_test(test_not_to_itself),
          cmocka_unit_test(test_frames_refused_and_closed_within),
          cmocka_unit_test(test_torn_frames_and_half_close), cmocka_unit_test(test_tls_strangers),
          cmocka_unit_test(test_tls_hang_up))
