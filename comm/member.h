@@ -130,12 +130,13 @@ void ru_member_install(ru_member *m, const ru_node_id *nodes, uint32_t n, const 
 
 /* What it is about, for people, tests and simulations. */
 typedef struct ru_member_facts {
-    bool asks;    /* wants to take over: waits for promises */
-    bool elect;   /* leads; its first view is not in force yet */
-    bool pending; /* leads; a view is under way */
-    bool adds;    /* ... with new members */
-    bool stuck;   /* no majority has answered for 5 s; a line said so and is repeated */
-    bool sure;    /* was in touch with its leader until the others went: may go on alone */
+    bool asks;          /* wants to take over: waits for promises */
+    bool elect;         /* leads; its first view is not in force yet */
+    bool pending;       /* leads; a view is under way */
+    bool adds;          /* ... with new members */
+    bool stuck;         /* no majority has answered for 5 s; a line said so and is repeated */
+    uint32_t redirects; /* joining: so often told to ask another member */
+    bool sure;          /* was in touch with its leader until the others went: may go on alone */
     /* The view that it accepted and does not know to be in force: [n] members; n 0: none. */
     const ru_member_info *next; /* until the next step */
     uint32_t next_n;

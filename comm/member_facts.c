@@ -48,6 +48,7 @@ void ru_member_facts_get(ru_member *m, ru_member_facts *into)
                               .pending = m->phase == RUI_LEADS && m->pending,
                               .adds = m->phase == RUI_LEADS && m->pending && m->next_adds,
                               .stuck = m->phase == RUI_SEEKS && m->stuck_named > 0,
+                              .redirects = m->join.redirects,
                               .sure = m->sure};
     if (m->view.epoch > 0 && rui_m_next_decode(m)) {
         into->next = m->next.at;

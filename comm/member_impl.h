@@ -175,7 +175,8 @@ typedef struct rui_m_join {
     char lead_address[RU_MEMBER_ADDRESS_MAX];
     rui_m_target *targets; /* [mesh_max] */
     uint32_t n_targets;
-    uint32_t turn; /* which address to try next */
+    uint32_t turn;      /* which address to try next */
+    uint32_t redirects; /* to a leader, so far */
     bool welcomed, ready, full;
     bool trying; /* to connect to `tried` */
     char tried[RU_MEMBER_ADDRESS_MAX];

@@ -230,6 +230,7 @@ void rui_m_redirect(ru_member *m, const ru_event *ev, ru_effects *fx)
         m->lead.v = 0;
         return;
     }
+    j->redirects++;
     m->lead = lead;
     memcpy(j->lead_address, address, sizeof j->lead_address);
     const rui_m_peer *p = rui_m_peer_find(m, lead);

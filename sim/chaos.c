@@ -24,6 +24,11 @@ int64_t ru_sim_overtaken(const ru_sim *s)
     return s->overtaken;
 }
 
+int64_t ru_sim_redirected(const ru_sim *s)
+{
+    return s->redirected;
+}
+
 uint32_t ru_sim_nodes(const ru_sim *s)
 {
     return s->nodes_n;

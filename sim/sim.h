@@ -123,6 +123,8 @@ bool ru_sim_alive(const ru_sim *s, uint32_t node);
 bool ru_sim_vanished(const ru_sim *s, uint32_t node); /* dead, and nobody was told */
 /* Frames so far that reach a node before one that the same sender sent it earlier. */
 int64_t ru_sim_overtaken(const ru_sim *s);
+/* Payloads so far that were sent to another place while they arrived. */
+int64_t ru_sim_redirected(const ru_sim *s);
 uint32_t ru_sim_nodes(const ru_sim *s); /* ever added */
 
 typedef enum ru_sim_fault {

@@ -155,7 +155,7 @@ struct ru_sim {
     ru_sim_dev *devs; /* list */
     ru_sim_chaos chaos;
     bool chaos_on;
-    int64_t operations, overtaken;
+    int64_t operations, overtaken, redirected;
 };
 
 /* vtime.c */

@@ -628,6 +628,7 @@ static void link_redirect(void *self, ru_conn_id id, const ru_link_rx *rx)
         return;
     }
     memcpy(f->rx, rx, sizeof *rx);
+    n->sim->redirected++;
 }
 
 static void link_knobs(void *self, ru_conn_id id, const ru_link_knobs *knobs)

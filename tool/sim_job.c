@@ -427,6 +427,14 @@ static void result_of(rui_simjob *j, ru_sim_job_result *r)
     r->hash = ru_sim_hash(j->sim);
     r->memory_bytes = ru_sim_memory_bytes(j->sim);
     r->seen[RU_SIM_SEEN_OVERTAKE] = ru_sim_overtaken(j->sim) > 0 ? 1 : 0;
+    r->seen[RU_SIM_SEEN_ELSEWHERE] = (uint32_t)ru_sim_redirected(j->sim);
+    for (uint32_t k = 0; k < j->n; k++) {
+        ru_member_facts f = {0};
+        if (j->nodes[k].node != NULL) {
+            ru_member_facts_get(ru_peer_member(j->nodes[k].node), &f);
+        }
+        r->seen[RU_SIM_SEEN_REDIRECT] += f.redirects;
+    }
     r->seen[RU_SIM_SEEN_REDONE] = r->redone;
     r->seen[RU_SIM_SEEN_EXPELLED] = r->expelled;
     r->step_ns =

@@ -32,6 +32,8 @@ enum { RU_SIM_JOB_TENSORS_MAX = 64 };
     X(HALF_OPEN, "connections half open")                           \
     X(FAIL, "operations failed")                                    \
     X(OVERTAKE, "jobs with frames that overtook others")            \
+    X(ELSEWHERE, "payloads sent elsewhere while they arrived")      \
+    X(REDIRECT, "joiners told to ask another worker")               \
     X(JOIN, "processes let in")                                     \
     X(RETURN, "processes started at a dead one's address")          \
     X(JOINER_LOST, "processes lost before they had a share")        \
