@@ -151,7 +151,7 @@ static void a_secret_is_private(void **state)
     assert_int_equal(st.st_mode & 0777, 0600);
     assert_int_equal(st.st_size, 10);
     assert_int_equal(unlink(path), 0);
-    assert_int_equal(ru_file_secret("/nowhere/secret", "x", 1, &err), RU_E_CREATE);
+    assert_int_equal(ru_file_secret("/nowhere/secret", "x", 1, &err), RU_E_MISSING);
 }
 
 RU_TESTS(env_file, cmocka_unit_test(a_secret_is_private), T(test_replace_and_read),

@@ -66,7 +66,7 @@ static ru_status sync_folder_of(const char *path, ru_err *err)
     return st;
 }
 
-ru_status ru_out_open(const char *path, ru_out **out, ru_err *err)
+static ru_status out_open(const char *path, mode_t mode, ru_out **out, ru_err *err)
 {
     ru_out *o = calloc(1, sizeof *o);
     size_t n = strlen(path) + 48;
@@ -81,7 +81,7 @@ ru_status ru_out_open(const char *path, ru_out **out, ru_err *err)
     }
     unsigned k = atomic_fetch_add(&temp_counter, 1);
     snprintf(o->temp, n, "%s.tmp-%ld-%u", path, (long)getpid(), k);
-    o->fd = open(o->temp, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644);
+    o->fd = open(o->temp, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, mode);
     if (o->fd < 0) {
         ru_status st = rui_file_fail(err, errno, "create", path);
         o->committed = true; /* nothing to remove */
@@ -90,6 +90,11 @@ ru_status ru_out_open(const char *path, ru_out **out, ru_err *err)
     }
     *out = o;
     return RU_OK;
+}
+
+ru_status ru_out_open(const char *path, ru_out **out, ru_err *err)
+{
+    return out_open(path, 0644, out, err);
 }
 
 ru_status ru_out_write(ru_out *o, const void *data, int64_t size_bytes, ru_err *err)
@@ -132,10 +137,11 @@ void ru_out_close(ru_out *o)
     free(o);
 }
 
-ru_status ru_file_replace(const char *path, const void *data, int64_t size_bytes, ru_err *err)
+static ru_status replace(const char *path, mode_t mode, const void *data, int64_t size_bytes,
+                         ru_err *err)
 {
     ru_out *o = NULL;
-    RU_TRY(ru_out_open(path, &o, err));
+    RU_TRY(out_open(path, mode, &o, err));
     ru_status st = ru_out_write(o, data, size_bytes, err);
     if (st == RU_OK) {
         st = ru_out_commit(o, err);
@@ -144,21 +150,14 @@ ru_status ru_file_replace(const char *path, const void *data, int64_t size_bytes
     return st;
 }
 
+ru_status ru_file_replace(const char *path, const void *data, int64_t size_bytes, ru_err *err)
+{
+    return replace(path, 0644, data, size_bytes, err);
+}
+
 ru_status ru_file_secret(const char *path, const void *data, int64_t size_bytes, ru_err *err)
 {
-    (void)unlink(path);
-    int fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
-    if (fd < 0) {
-        return RU_FAIL(err, RU_E_CREATE, "cannot create %s: %s", path, strerror(errno));
-    }
-    const uint8_t *at = data;
-    ssize_t n = 0;
-    for (int64_t left = size_bytes; left > 0 && n >= 0; left -= n, at += n) {
-        n = write(fd, at, (size_t)left);
-    }
-    int e = errno;
-    (void)close(fd);
-    return n >= 0 ? RU_OK : RU_FAIL(err, RU_E_IO, "cannot write %s: %s", path, strerror(e));
+    return replace(path, 0600, data, size_bytes, err);
 }
 
 ru_status ru_log_file_open(const char *path, bool keep_old, ru_log_file **out, ru_err *err)

@@ -91,7 +91,9 @@ ru_status ru_loop_open(ru_loop **out, ru_err *err)
     l->timer = timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK);
     l->event = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     ru_status st = RU_OK;
-    if (l->epoll < 0 || l->timer < 0 || l->event < 0) {
+    if (!rui_timers_grow(&l->timers)) {
+        st = RU_FAIL(err, RU_E_MEM, "no memory for the timers of an event loop");
+    } else if (l->epoll < 0 || l->timer < 0 || l->event < 0) {
         st = RU_FAIL(err, RU_E_LIMIT, "cannot open the descriptors of an event loop: %s",
                      strerror(errno));
     }

@@ -24,6 +24,9 @@ typedef struct rui_timers {
     uint64_t sets;
 } rui_timers;
 
+/* Room for more; false: no memory, nothing changed. The loop opens with the first
+ * room; setting more timers than there is memory for is a crash. */
+bool rui_timers_grow(rui_timers *t);
 void rui_timers_set(rui_timers *t, ru_loop_timer_fn fn, void *self, uint32_t what, ru_time at);
 void rui_timers_off(rui_timers *t, ru_loop_timer_fn fn, void *self, uint32_t what);
 /* When the first is due; false: there is none. */

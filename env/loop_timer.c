@@ -62,28 +62,36 @@ static uint32_t *find(const rui_timers *t, ru_loop_timer_fn fn, const void *self
     return link;
 }
 
-static void grow(rui_timers *t)
+bool rui_timers_grow(rui_timers *t)
 {
     uint32_t cap = t->cap == 0 ? 64 : t->cap * 2;
     RU_CHECK(cap <= 1 << 24);
     rui_timer *table = realloc(t->table, cap * sizeof *table);
+    t->table = table != NULL ? table : t->table;
     uint32_t *heap = realloc(t->heap, cap * sizeof *heap);
+    t->heap = heap != NULL ? heap : t->heap;
     uint32_t *buckets = calloc(cap, sizeof *buckets);
-    RU_CHECK(table != NULL && heap != NULL && buckets != NULL);
+    if (table == NULL || heap == NULL || buckets == NULL) {
+        free(buckets);
+        return false;
+    }
     free(t->buckets);
-    *t = (rui_timers){table, heap, buckets, t->n, cap, 0, t->used, t->sets};
+    t->buckets = buckets;
+    t->cap = cap;
     for (uint32_t k = 0; k < t->n; k++) { /* all are in use, else there was no need to grow */
         rui_timer *x = &table[heap[k]];
         uint32_t *link = bucket_of(t, x->fn, x->self, x->what);
         x->chain = *link;
         *link = heap[k] + 1;
     }
+    return true;
 }
 
 void rui_timers_set(rui_timers *t, ru_loop_timer_fn fn, void *self, uint32_t what, ru_time at)
 {
     if (t->free == 0 && t->used == t->cap) {
-        grow(t);
+        bool grown = rui_timers_grow(t);
+        RU_CHECK(grown);
     }
     uint32_t *link = find(t, fn, self, what);
     uint32_t index;

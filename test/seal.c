@@ -22,12 +22,14 @@ void *__real_realloc(void *p, size_t size);
 void *__real_aligned_alloc(size_t align, size_t size);
 int __real_posix_memalign(void **p, size_t align, size_t size);
 char *__real_strdup(const char *s);
+char *__real_strndup(const char *s, size_t n);
 void *__wrap_malloc(size_t size);
 void *__wrap_calloc(size_t n, size_t size);
 void *__wrap_realloc(void *p, size_t size);
 void *__wrap_aligned_alloc(size_t align, size_t size);
 int __wrap_posix_memalign(void **p, size_t align, size_t size);
 char *__wrap_strdup(const char *s);
+char *__wrap_strndup(const char *s, size_t n);
 
 void ru_alloc_seal(void)
 {
@@ -97,4 +99,9 @@ int __wrap_posix_memalign(void **p, size_t align, size_t size)
 char *__wrap_strdup(const char *s)
 {
     return allowed("strdup", strlen(s) + 1) ? __real_strdup(s) : NULL;
+}
+
+char *__wrap_strndup(const char *s, size_t n)
+{
+    return allowed("strndup", n + 1) ? __real_strndup(s, n) : NULL;
 }

@@ -38,6 +38,11 @@ uint64_t ru_test_seed(void);
 void ru_test_alloc_fail(int64_t after);
 int64_t ru_test_alloc_count(void); /* allocations asked for since then */
 
+/* Let `at` more system calls of this thread pass, one fail and the rest pass again; -1: none fails.
+ * Counts from 0 again. Which calls: test/fail_os.c. */
+void ru_test_os_fail(int64_t at);
+int64_t ru_test_os_count(void);
+
 /* A status that must be RU_OK; prints the sentence when not. */
 #define assert_ok(expr, err)            \
     do {                                \

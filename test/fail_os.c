@@ -1,0 +1,104 @@
+/* The k-th system call fails: as seal.c does for memory, the linker sends the calls of our own code
+ * through the functions below (--wrap in test/meson.build). One call fails with an error that it
+ * may give at any time, the next one works again: what was begun must be undone, and can be.
+ *
+ * Calls that only give back (close, munmap, unlink) never fail here. */
+#include <errno.h>
+#include <fcntl.h>
+#include <stdarg.h>
+#include <sys/epoll.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/types.h>
+
+#include "test/test.h"
+
+static _Thread_local int64_t fail_at = -1; /* so many calls still pass; -1: all */
+static _Thread_local int64_t made;
+
+void ru_test_os_fail(int64_t at)
+{
+    fail_at = at;
+    made = 0;
+}
+
+int64_t ru_test_os_count(void)
+{
+    return made;
+}
+
+static bool fails(int error)
+{
+    made++;
+    if (fail_at < 0 || fail_at-- > 0) {
+        return false;
+    }
+    errno = error;
+    return true;
+}
+
+/* X(result, name, (parameters), (arguments), error, what it returns then) */
+#define CALLS(X)                                                                                   \
+    X(int, socket, (int a, int b, int c), (a, b, c), EMFILE, -1)                                   \
+    X(int, bind, (int f, const struct sockaddr *a, socklen_t n), (f, a, n), EADDRINUSE, -1)        \
+    X(int, listen, (int f, int n), (f, n), EADDRINUSE, -1)                                         \
+    X(int, accept4, (int f, struct sockaddr *a, socklen_t *n, int g), (f, a, n, g), ECONNABORTED,  \
+      -1)                                                                                          \
+    X(int, connect, (int f, const struct sockaddr *a, socklen_t n), (f, a, n), ENETUNREACH, -1)    \
+    X(int, setsockopt, (int f, int l, int o, const void *v, socklen_t n), (f, l, o, v, n),         \
+      ENOBUFS, -1)                                                                                 \
+    X(int, getsockopt, (int f, int l, int o, void *v, socklen_t *n), (f, l, o, v, n), ENOBUFS, -1) \
+    X(int, getsockname, (int f, struct sockaddr *a, socklen_t *n), (f, a, n), ENOBUFS, -1)         \
+    X(ssize_t, sendmsg, (int f, const struct msghdr *m, int g), (f, m, g), ENETDOWN, -1)           \
+    X(ssize_t, recvmsg, (int f, struct msghdr *m, int g), (f, m, g), ECONNRESET, -1)               \
+    X(ssize_t, send, (int f, const void *b, size_t n, int g), (f, b, n, g), ENETDOWN, -1)          \
+    X(int, epoll_create1, (int g), (g), EMFILE, -1)                                                \
+    X(int, epoll_ctl, (int e, int o, int f, struct epoll_event *v), (e, o, f, v), ENOSPC, -1)      \
+    X(int, timerfd_create, (int c, int g), (c, g), EMFILE, -1)                                     \
+    X(int, eventfd, (unsigned n, int g), (n, g), EMFILE, -1)                                       \
+    X(int, memfd_create, (const char *n, unsigned g), (n, g), EMFILE, -1)                          \
+    X(int, ftruncate64, (int f, off_t n), (f, n), ENOSPC, -1)                                      \
+    X(int, fstat64, (int f, struct stat *s), (f, s), EIO, -1)                                      \
+    X(void *, mmap64, (void *a, size_t n, int p, int g, int f, off_t o), (a, n, p, g, f, o),       \
+      ENOMEM, (void *)-1)                                                                          \
+    X(ssize_t, read, (int f, void *b, size_t n), (f, b, n), EIO, -1)                               \
+    X(ssize_t, pread64, (int f, void *b, size_t n, off_t o), (f, b, n, o), EIO, -1)                \
+    X(ssize_t, write, (int f, const void *b, size_t n), (f, b, n), ENOSPC, -1)                     \
+    X(int, fsync, (int f), (f), EIO, -1)                                                           \
+    X(int, fdatasync, (int f), (f), EIO, -1)                                                       \
+    X(int, rename, (const char *a, const char *b), (a, b), ENOSPC, -1)                             \
+    X(int, mkdir, (const char *a, mode_t m), (a, m), ENOSPC, -1)                                   \
+    X(ssize_t, readlink, (const char *a, char *b, size_t n), (a, b, n), EACCES, -1)
+
+#define X(result, name, parameters, arguments, error, returned)   \
+    result __real_##name parameters;                              \
+    result __wrap_##name parameters;                              \
+    result __wrap_##name parameters                               \
+    {                                                             \
+        return fails(error) ? returned : __real_##name arguments; \
+    }
+CALLS(X)
+#undef X
+
+int __real_open64(const char *path, int flags, ...);
+int __wrap_open64(const char *path, int flags, ...);
+int __real_fcntl64(int fd, int what, ...);
+int __wrap_fcntl64(int fd, int what, ...);
+
+int __wrap_open64(const char *path, int flags, ...)
+{
+    va_list ap;
+    va_start(ap, flags);
+    mode_t mode = (flags & O_CREAT) != 0 ? va_arg(ap, mode_t) : 0;
+    va_end(ap);
+    return fails(EMFILE) ? -1 : __real_open64(path, flags, mode);
+}
+
+int __wrap_fcntl64(int fd, int what, ...)
+{
+    va_list ap;
+    va_start(ap, what);
+    long value = va_arg(ap, long);
+    va_end(ap);
+    return fails(EINVAL) ? -1 : __real_fcntl64(fd, what, value);
+}
