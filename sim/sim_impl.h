@@ -82,6 +82,7 @@ typedef struct rui_sim_end {
     uint32_t unsent_bytes, unacked_bytes;
     uint32_t window_bytes, notsent_bytes;
     int64_t in_order_ns; /* nothing arrives here earlier */
+    int64_t through_ns;  /* frames that are here wait for the interface until */
     int64_t acked_bytes;
     int64_t pace_next_ns;
     int64_t delivered_ns; /* when the last frame of this end was taken by the other */
@@ -100,7 +101,7 @@ typedef struct rui_sim_port {
     uint32_t ready_first, ready_last; /* ends to pull from, conn << 1 | side */
     uint32_t first, last;             /* pulled frames: the first is on the wire when busy */
     int64_t queued_bytes;             /* in the queue, the one on the wire included */
-    int64_t in_free_ns;               /* incoming side: busy until */
+    int64_t out_free_ns, in_free_ns;  /* going out, coming in: busy until */
     bool busy, dirty;
     uint32_t dirty_next;
 } rui_sim_port;
@@ -185,8 +186,8 @@ rui_sim_conn *rui_sim_arg_conn(const ru_sim *s, uint64_t arg, uint32_t *conn, ui
 void rui_sim_ready(ru_sim *s, uint32_t conn, uint32_t side); /* pull from it soon */
 void rui_sim_dirty(ru_sim *s, uint32_t node, uint32_t port);
 void rui_sim_serve(ru_sim *s); /* all dirty ports */
-/* Put a frame on its way to `to_side` (it left the other end just now). */
-void rui_sim_travel(ru_sim *s, uint32_t frame);
+/* Put a frame on its way to `to_side`; it left the other end at left_ns, now or soon. */
+void rui_sim_travel(ru_sim *s, uint32_t frame, int64_t left_ns);
 int64_t rui_sim_delay_ns(const ru_sim *s, const rui_sim_conn *c, uint32_t from_side);
 /* Forget what an end has pulled and what waits for it. */
 void rui_sim_end_drop(ru_sim *s, uint32_t conn, uint32_t side);

@@ -107,7 +107,7 @@ static void say(ru_sim *s, uint32_t conn, uint32_t from_side, rui_sim_frame_kind
     f->conn = conn;
     f->generation = rui_sim_conn_at(s, conn)->generation;
     f->to_side = (uint8_t)(from_side ^ 1);
-    rui_sim_travel(s, frame);
+    rui_sim_travel(s, frame, s->now_ns);
 }
 
 void rui_sim_say_ended(ru_sim *s, uint32_t conn, uint32_t from_side, ru_status why)

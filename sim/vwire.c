@@ -7,13 +7,19 @@
  * from t - S/rate on, so that one sender of the same rate is never slowed down, and k senders get
  * a k-th each.
  *
- * Events per frame: one when it leaves, one when it arrives, a third when others are in its way. */
+ * Frames of a packet or less pass between the packets of larger ones: an incoming one waits for
+ * none but those of its own connection. Going out with nothing queued before it, it is the kernel's
+ * at once: `sent` follows the pull, it leaves when the wire has time.
+ *
+ * Events per frame: one when it arrives; one when it leaves, if it is larger than a packet or
+ * others are queued; a third when others are in its way. */
 #include <stdlib.h>
 #include <string.h>
 
 #include "sim/sim_impl.h"
 
 #define ROOM_MIN_BYTES (128 << 10)
+#define PACKET_BYTES   1500
 
 rui_sim_frame *rui_sim_frame_at(const ru_sim *s, uint32_t index)
 {
@@ -242,6 +248,17 @@ static bool keep_spans(ru_sim *s, rui_sim_frame *f, const ru_link_tx *tx)
     return true;
 }
 
+static void depart(ru_sim *s, rui_sim_node *n, uint32_t frame, int64_t at_ns);
+
+/* May a frame pulled now go without an event of its own? */
+static bool is_express(const ru_sim *s, const rui_sim_node *n, uint32_t port, int64_t size)
+{
+    const rui_sim_port *p = &n->port[port];
+    int64_t ahead_ns = p->out_free_ns - s->now_ns; /* of such frames */
+    return size <= PACKET_BYTES && p->first == RUI_SIM_NONE &&
+           (ahead_ns <= 0 || ahead_ns < wire_ns(n, port, n->nic.queue_bytes));
+}
+
 /* Ask one end for a frame; false: it has none now. */
 static bool pull(ru_sim *s, rui_sim_node *n, uint32_t id)
 {
@@ -281,6 +298,16 @@ static bool pull(ru_sim *s, rui_sim_node *n, uint32_t id)
     int64_t size = f->size_bytes + RU_LINK_HEAD_BYTES;
     RU_CHECK(f->size_bytes <= RU_LINK_FRAME_MAX);
     e->unsent_bytes += (uint32_t)size;
+    if (e->pace_bytes_per_s > 0) {
+        int64_t from = e->pace_next_ns > s->now_ns ? e->pace_next_ns : s->now_ns;
+        e->pace_next_ns = from + (int64_t)((double)size * 1e9 / (double)e->pace_bytes_per_s);
+    }
+    if (is_express(s, n, c->port, size)) {
+        int64_t from = p->out_free_ns > s->now_ns ? p->out_free_ns : s->now_ns;
+        p->out_free_ns = from + wire_ns(n, c->port, size);
+        depart(s, n, frame, p->out_free_ns);
+        return true;
+    }
     p->queued_bytes += size;
     if (p->last != RUI_SIM_NONE) {
         rui_sim_frame_at(s, p->last)->next = frame;
@@ -288,10 +315,6 @@ static bool pull(ru_sim *s, rui_sim_node *n, uint32_t id)
         p->first = frame;
     }
     p->last = frame;
-    if (e->pace_bytes_per_s > 0) {
-        int64_t from = e->pace_next_ns > s->now_ns ? e->pace_next_ns : s->now_ns;
-        e->pace_next_ns = from + (int64_t)((double)size * 1e9 / (double)e->pace_bytes_per_s);
-    }
     return true;
 }
 
@@ -322,8 +345,9 @@ static void begin(ru_sim *s, rui_sim_node *n, uint32_t port)
             continue;
         }
         p->busy = true;
-        int64_t took = wire_ns(n, port, f->size_bytes + RU_LINK_HEAD_BYTES);
-        ru_sim_at(s, (ru_time){s->now_ns + took}, left, s, (uint64_t)n->index << 1 | port);
+        int64_t from = p->out_free_ns > s->now_ns ? p->out_free_ns : s->now_ns;
+        p->out_free_ns = from + wire_ns(n, port, f->size_bytes + RU_LINK_HEAD_BYTES);
+        ru_sim_at(s, (ru_time){p->out_free_ns}, left, s, (uint64_t)n->index << 1 | port);
     }
 }
 
@@ -470,6 +494,14 @@ static void left(void *self, uint64_t arg)
         rui_sim_frame_free(s, frame);
         return;
     }
+    depart(s, n, frame, s->now_ns);
+}
+
+/* The last byte of a frame is on its way at at_ns; its memory is the user's again. */
+static void depart(ru_sim *s, rui_sim_node *n, uint32_t frame, int64_t at_ns)
+{
+    rui_sim_frame *f = rui_sim_frame_at(s, frame);
+    int64_t size = f->size_bytes + RU_LINK_HEAD_BYTES;
     rui_sim_conn *c = rui_sim_conn_at(s, f->conn);
     uint32_t side = f->to_side ^ 1;
     rui_sim_end *e = &c->end[side];
@@ -491,7 +523,7 @@ static void left(void *self, uint64_t arg)
     if (e->state == RUI_SIM_END_DEAF || fails) {
         rui_sim_frame_free(s, frame);
     } else {
-        rui_sim_travel(s, frame);
+        rui_sim_travel(s, frame, at_ns);
     }
     if (fails) {
         rui_sim_say_ended(s, note.conn, side, RU_E_IO);
@@ -555,6 +587,19 @@ static void through(void *self, uint64_t arg)
     rui_sim_arrived(s, frame);
 }
 
+/* The interface takes a frame whose last byte is here now: when will the end have it? */
+static void take_in(const ru_sim *s, rui_sim_node *n, rui_sim_end *e, int64_t size)
+{
+    rui_sim_port *p = &n->port[0];
+    int64_t took = wire_ns(n, 0, size), from_ns = s->now_ns - took;
+    if (size <= PACKET_BYTES) {
+        p->in_free_ns += p->in_free_ns > s->now_ns ? took : 0;
+        return;
+    }
+    p->in_free_ns = (p->in_free_ns > from_ns ? p->in_free_ns : from_ns) + took;
+    e->through_ns = p->in_free_ns > e->through_ns ? p->in_free_ns : e->through_ns;
+}
+
 /* At the receiver's interface. */
 static void at_door(void *self, uint64_t arg)
 {
@@ -593,14 +638,11 @@ static void at_door(void *self, uint64_t arg)
         e->in_order_ns = e->in_order_ns > s->now_ns ? e->in_order_ns : s->now_ns + 1;
     } else {
         e->seq_next++;
-        rui_sim_port *p = &n->port[0];
         if (c->port == 0 && f->kind == RUI_SIM_DATA) {
-            int64_t took = wire_ns(n, 0, f->size_bytes + RU_LINK_HEAD_BYTES);
-            int64_t from_ns = s->now_ns - took;
-            p->in_free_ns = (p->in_free_ns > from_ns ? p->in_free_ns : from_ns) + took;
+            take_in(s, n, e, f->size_bytes + RU_LINK_HEAD_BYTES);
         }
-        if (c->port == 0 && p->in_free_ns > s->now_ns) {
-            ru_sim_at(s, (ru_time){p->in_free_ns}, through, s, frame);
+        if (e->through_ns > s->now_ns) {
+            ru_sim_at(s, (ru_time){e->through_ns}, through, s, frame);
         } else {
             rui_sim_arrived(s, frame);
         }
@@ -609,13 +651,13 @@ static void at_door(void *self, uint64_t arg)
     ru_sim_at(s, (ru_time){e->in_order_ns}, at_door, s, frame);
 }
 
-void rui_sim_travel(ru_sim *s, uint32_t frame)
+void rui_sim_travel(ru_sim *s, uint32_t frame, int64_t left_ns)
 {
     rui_sim_frame *f = rui_sim_frame_at(s, frame);
     rui_sim_conn *c = rui_sim_conn_at(s, f->conn);
     rui_sim_end *to = &c->end[f->to_side], *from = &c->end[f->to_side ^ 1];
     f->seq = from->seq_sent++;
-    int64_t at_ns = s->now_ns + rui_sim_delay_ns(s, c, f->to_side ^ 1);
+    int64_t at_ns = left_ns + rui_sim_delay_ns(s, c, f->to_side ^ 1);
     if (s->chaos_on && s->chaos.jitter_ns > 0) {
         at_ns += (int64_t)ru_rng_below_u64(&s->rng_wire, (uint64_t)s->chaos.jitter_ns);
     }
