@@ -23,8 +23,6 @@
 enum {
     EVENTS_PER_ROUND = 64,
     TIMERS_PER_ROUND = 1024,
-    SPIN_NS = 20000, /* a loopback answer takes 8 to 15 us, going to sleep and being woken 5 */
-    SPIN_CREDIT_MAX = 16,
 };
 
 typedef struct watch {
@@ -56,9 +54,8 @@ struct ru_loop {
     deferred wakers[RU_LOOP_WAKERS_MAX];
     deferred after[RU_LOOP_AFTER_MAX];
     uint32_t n_after;
-    int64_t spin_ns;
-    bool yields;          /* between two looks of a spin the core is offered to others */
-    uint32_t spin_credit; /* spins while it lasts: won when an event comes in time, lost when not */
+    rui_poll poll;
+    bool yields; /* between two looks the core is offered to others */
     child *children;
     uint64_t pending;  /* bit k: waker k; any thread */
     uint32_t sleeping; /* any thread */
@@ -86,7 +83,6 @@ ru_status ru_loop_open(ru_loop **out, ru_err *err)
         return RU_FAIL(err, RU_E_MEM, "no memory for an event loop");
     }
     l->armed_ns = INT64_MAX;
-    l->spin_ns = SPIN_NS;
     l->epoll = epoll_create1(EPOLL_CLOEXEC);
     l->timer = timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK);
     l->event = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
@@ -357,16 +353,11 @@ ru_status ru_loop_child(ru_loop *l, int64_t pid, ru_loop_child_fn fn, void *self
 
 /* ---- rounds ---- */
 
-void ru_loop_spin(ru_loop *l, int64_t spin_ns)
+void ru_loop_poll(ru_loop *l, int64_t max_ns, bool shared)
 {
-    l->spin_ns = spin_ns;
-    l->yields = false;
-}
-
-void ru_loop_spin_shared(ru_loop *l, int64_t spin_ns)
-{
-    l->spin_ns = spin_ns;
-    l->yields = true;
+    RU_CHECK(max_ns >= 0);
+    l->poll = (rui_poll){.max_ns = max_ns};
+    l->yields = shared;
 }
 
 static bool nothing_asked(ru_loop *l)
@@ -381,10 +372,9 @@ static bool timer_due(const ru_loop *l, int64_t now_ns)
     return rui_timers_first(&l->timers, &at_ns) && at_ns <= now_ns;
 }
 
-/* Poll without sleeping until something is there or the time is over. */
-static int spin(ru_loop *l, struct epoll_event *events, int64_t spin_ns)
+/* Look until something is there, or until the time is over: 0 then. */
+static int look(ru_loop *l, struct epoll_event *events, int64_t until_ns)
 {
-    int64_t until_ns = ru_clock_now().ns + spin_ns;
     for (;;) {
         int n = epoll_wait(l->epoll, events, EVENTS_PER_ROUND, 0);
         int64_t now_ns = ru_clock_now().ns;
@@ -414,23 +404,16 @@ static int wait_ready(ru_loop *l, struct epoll_event *events, int64_t wait_ns)
     if (wait_ns == 0 || !nothing_asked(l) || timer_due(l, ru_clock_now().ns)) {
         return epoll_wait(l->epoll, events, EVENTS_PER_ROUND, 0);
     }
-    int64_t start_ns = ru_clock_now().ns;
-    if (l->spin_ns > 0 && l->spin_credit > 0) {
-        int64_t spin_ns = wait_ns > 0 && wait_ns < l->spin_ns ? wait_ns : l->spin_ns;
-        int n = spin(l, events, spin_ns);
-        if (n != 0 || !nothing_asked(l) || timer_due(l, ru_clock_now().ns)) {
-            l->spin_credit += l->spin_credit < SPIN_CREDIT_MAX ? 1 : 0;
-            return n;
-        }
-        l->spin_credit--;
-        if (spin_ns == wait_ns) {
-            return n;
-        }
+    if (l->poll.max_ns == 0) {
+        return sleep_until_ready(l, events, wait_ns);
     }
-    int n = sleep_until_ready(l, events, wait_ns);
-    if (l->spin_credit == 0 && ru_clock_now().ns - start_ns < l->spin_ns) {
-        l->spin_credit = 4; /* spinning would have been in time */
-    }
+    int64_t start_ns = ru_clock_now().ns, window_ns = l->poll.window_ns;
+    bool whole = wait_ns > 0 && wait_ns <= window_ns;
+    window_ns = whole ? wait_ns : window_ns;
+    int n = window_ns > 0 ? look(l, events, start_ns + window_ns) : 0;
+    bool done = n != 0 || whole || !nothing_asked(l) || timer_due(l, ru_clock_now().ns);
+    n = done ? n : sleep_until_ready(l, events, wait_ns);
+    rui_poll_waited(&l->poll, ru_clock_now().ns - start_ns);
     return n;
 }
 

@@ -51,12 +51,14 @@ typedef void (*ru_loop_child_fn)(void *self, int64_t pid, ru_time now);
 RU_MUST_USE ru_status ru_loop_child(ru_loop *l, int64_t pid, ru_loop_child_fn fn, void *self,
                                     ru_err *err);
 
-/* Busy-poll so long before sleeping, as long as events mostly come in that time (an answer over
- * loopback does): latency against a core. At first 20 us; 0: never. */
-void ru_loop_spin(ru_loop *l, int64_t spin_ns);
-/* The same where several busy processes share a core: offers it to the others between two looks,
- * which is cheaper than a sleep that one of them ends at once. */
-void ru_loop_spin_shared(ru_loop *l, int64_t spin_ns);
+/* Look for events this long before sleeping, where that pays: the time is short at first, doubles
+ * whenever a wait would have ended within max_ns, halves when one did not, so silence costs less
+ * than twice max_ns of a core and busy times up to a whole one. Sleeping and being woken takes 5
+ * us, on a virtual machine whose idle cores halt 50 and more: an exchange of 64 bytes over loopback
+ * takes half. 0, as at first: never, right where compute threads want the cores. Looking changes
+ * when things happen, never what.
+ * `shared`: offer the core to others between two looks, where several such loops share it. */
+void ru_loop_poll(ru_loop *l, int64_t max_ns, bool shared);
 
 RU_MUST_USE ru_status ru_loop_run(ru_loop *l, ru_err *err); /* until ru_loop_stop */
 /* One round: wait at most wait_ns (-1: for ever, 0: not at all) for something to do, and do it. */

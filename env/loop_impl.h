@@ -35,4 +35,11 @@ bool rui_timers_first(const rui_timers *t, int64_t *at_ns);
 bool rui_timers_pop(rui_timers *t, int64_t now_ns, uint64_t limit, rui_timer *out);
 void rui_timers_fini(rui_timers *t);
 
+/* How long to look before a sleep (ru_loop_poll). Pure: fed with how long each wait took. */
+typedef struct rui_poll {
+    int64_t max_ns, window_ns; /* window: of the next wait; 0: sleep at once */
+} rui_poll;
+
+void rui_poll_waited(rui_poll *p, int64_t took_ns);
+
 #endif

@@ -46,13 +46,9 @@ static void run(ru_loop *l)
 }
 
 /* 0: never, 1: alone on a core, 2: sharing it. */
-static void set_spin(ru_loop *l, uint32_t mode, int64_t spin_ns)
+static void set_poll(ru_loop *l, uint32_t mode, int64_t max_ns)
 {
-    if (mode == 2) {
-        ru_loop_spin_shared(l, spin_ns);
-    } else {
-        ru_loop_spin(l, mode == 0 ? 0 : spin_ns);
-    }
+    ru_loop_poll(l, mode == 0 ? 0 : max_ns, mode == 2);
 }
 
 static void test_timers_in_order(void **state)
@@ -61,7 +57,7 @@ static void test_timers_in_order(void **state)
     for (uint32_t mode = 0; mode < 3; mode++) {
         ru_loop *l = open_loop();
         note x = {.loop = l};
-        set_spin(l, mode, 5000000);
+        set_poll(l, mode, 5000000);
         ru_time t = ru_clock_now();
         ru_loop_timer(l, noted, &x, 3, ru_time_after(t, 300000));
         ru_loop_timer(l, noted, &x, 1, ru_time_after(t, 100000));
@@ -206,7 +202,7 @@ static void test_wakers_lose_nothing(void **state)
     (void)state;
     for (uint32_t mode = 0; mode < 3; mode++) {
         crowd c = {.loop = open_loop(), .rounds = 20000};
-        set_spin(c.loop, mode, 50000);
+        set_poll(c.loop, mode, 50000);
         ru_err err = {0};
         assert_ok(ru_loop_waker(c.loop, crowd_woken, &c, &c.waker, &err), err);
         ru_thread t = {0};
@@ -279,6 +275,41 @@ static void test_children(void **state)
     assert_int_equal(waitpid(pid, &status, 0), pid);
 }
 
-RU_TESTS(env_loop, cmocka_unit_test(test_timers_in_order), cmocka_unit_test(test_timer_table),
+/* Waits in; how long the next look is, out. */
+static void test_poll_follows_the_waits(void **state)
+{
+    (void)state;
+    rui_poll p = {.max_ns = 100000};
+    rui_poll_waited(&p, 5000000);
+    assert_int_equal(p.window_ns, 0); /* silence: no core is spent */
+    static const int64_t grows[] = {10000, 20000, 40000, 80000, 100000, 100000};
+    for (uint32_t k = 0; k < RU_ARRAY_LEN(grows); k++) {
+        rui_poll_waited(&p, 100000);
+        assert_int_equal(p.window_ns, grows[k]);
+    }
+    rui_poll_waited(&p, 3000); /* met while looking: as it was */
+    assert_int_equal(p.window_ns, 100000);
+    int64_t looked_ns = 0; /* for nothing, from here on */
+    for (uint32_t k = 0; k < 10; k++) {
+        looked_ns += p.window_ns;
+        rui_poll_waited(&p, 5000000);
+    }
+    assert_int_equal(p.window_ns, 0);
+    assert_true(looked_ns < 2 * p.max_ns);
+    for (uint32_t k = 0; k < 100; k++) { /* one long wait in four: still looks */
+        rui_poll_waited(&p, k % 4 == 0 ? 5000000 : 90000);
+    }
+    assert_true(p.window_ns >= 40000);
+    p = (rui_poll){.max_ns = 3000}; /* shorter than the first look would be */
+    rui_poll_waited(&p, 2000);
+    assert_int_equal(p.window_ns, 3000);
+    p = (rui_poll){.max_ns = 0};
+    rui_poll_waited(&p, 0);
+    rui_poll_waited(&p, 1);
+    assert_int_equal(p.window_ns, 0);
+}
+
+RU_TESTS(env_loop, cmocka_unit_test(test_poll_follows_the_waits),
+         cmocka_unit_test(test_timers_in_order), cmocka_unit_test(test_timer_table),
          cmocka_unit_test(test_descriptors_that_vanish), cmocka_unit_test(test_wakers_lose_nothing),
          cmocka_unit_test(test_deferred_work), cmocka_unit_test(test_children))

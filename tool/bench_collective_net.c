@@ -313,13 +313,13 @@ static ru_status connect_all(net_rank *r, ru_err *err)
 
 /* 8 ranks on 2 cores, 1 KiB: the processor time of an all-reduce falls by a third, its time to less
  * than half, against sleeping. */
-static const int64_t shared_spin_ns = 200000;
+static const int64_t shared_poll_ns = 200000;
 
 static ru_status open_all(net_rank *r, ru_err *err)
 {
     RU_TRY(ru_loop_open(&r->loop, err));
     if (r->n > ru_self_cores()) { /* all hosts are this machine */
-        ru_loop_spin_shared(r->loop, shared_spin_ns);
+        ru_loop_poll(r->loop, shared_poll_ns, true);
     }
     ru_link_tcp_options lo = {.loop = r->loop, .listen = r->addresses[r->rank], .tls_never = true};
     RU_TRY(ru_link_tcp_open(&lo, &r->link, err));

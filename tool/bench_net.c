@@ -462,11 +462,20 @@ static ru_status echo_row(bench_net *t, echo_side *ours, echo_side *theirs, uint
     return ru_bench_add(t->b, &r, err);
 }
 
+static ru_status floor_row(bench_net *t, const char *name, echo_side *ours, echo_side *bare,
+                           ru_err *err)
+{
+    ru_bench_row r = {.name = name, .unit = "us", .lower = true, .peer = "two blocking sockets"};
+    r.ours = ru_bench_stat_of(ours->p50, t->rounds);
+    r.theirs = ru_bench_stat_of(bare->p50, t->rounds);
+    return ru_bench_add(t->b, &r, err);
+}
+
 /* Ours, gRPC and, one at a time, bare blocking sockets, which are what the machine takes. */
 static ru_status echo_rows(bench_net *t, echo_side *sides, const char *missing, ru_err *err)
 {
     static const uint32_t outstanding[] = {1, 64};
-    echo_side *ours = &sides[0], *theirs = &sides[1], *bare = &sides[2];
+    echo_side *ours = &sides[0], *theirs = &sides[1], *bare = &sides[2], *polls = &sides[3];
     for (uint32_t i = 0; i < RU_ARRAY_LEN(outstanding); i++) {
         for (uint32_t k = 0; k < t->rounds; k++) {
             RU_TRY(echo_round(t, ours, outstanding[i], k, err));
@@ -475,17 +484,14 @@ static ru_status echo_rows(bench_net *t, echo_side *sides, const char *missing, 
             }
             if (outstanding[i] == 1) {
                 RU_TRY(echo_round(t, bare, 1, k, err));
+                RU_TRY(echo_round(t, polls, 1, k, err));
             }
         }
         RU_TRY(echo_row(t, ours, theirs, outstanding[i], missing, err));
         if (outstanding[i] == 1) {
-            ru_bench_row r = {.name = "  p50, 1 at a time, over bare sockets",
-                              .unit = "us",
-                              .lower = true,
-                              .theirs = ru_bench_stat_of(bare->p50, t->rounds),
-                              .peer = "two blocking sockets"};
-            r.ours = ru_bench_stat_of(ours->p50, t->rounds);
-            RU_TRY(ru_bench_add(t->b, &r, err));
+            RU_TRY(floor_row(t, "  p50, 1 at a time, over bare sockets", ours, bare, err));
+            RU_TRY(
+                floor_row(t, "  p50, 1 at a time, polling, over bare sockets", polls, bare, err));
         }
     }
     return RU_OK;
@@ -494,11 +500,14 @@ static ru_status echo_rows(bench_net *t, echo_side *sides, const char *missing, 
 static ru_status loopback_echo(bench_net *t, ru_err *err)
 {
     const char *missing = NULL;
-    echo_side sides[3] = {{.serve = role(t, 0, "serve"), .kind = "echo"},
+    echo_side sides[4] = {{.serve = role(t, 0, "serve"), .kind = "echo"},
                           {.client = grpc_peer(t, &missing)},
-                          {.serve = role(t, 0, "bare-serve"), .kind = "bare-echo", .bytes = "64"}};
+                          {.serve = role(t, 0, "bare-serve"), .kind = "bare-echo", .bytes = "64"},
+                          {.serve = role(t, 0, "serve"), .kind = "echo-poll"}};
     add(&sides[0].serve, "127.0.0.1:0");
     add(&sides[2].serve, "127.0.0.1:0");
+    add(&sides[3].serve, "127.0.0.1:0");
+    add(&sides[3].serve, "poll");
     if (sides[1].client != NULL) {
         missing = NULL;
         add(&sides[1].serve, sides[1].client);

@@ -66,9 +66,12 @@ typedef struct rui_net_end {
     ru_chan_user user;
     ru_node_id peers[RUI_NET_PEERS_MAX];
     uint32_t n_peers;
+    int64_t poll_ns; /* set before it opens: looking for messages before sleeping */
     bool failed;
     ru_err err;
 } rui_net_end;
+
+enum { RUI_NET_POLL_NS = 100000 }; /* of roles called -poll */
 
 /* `user` without up, down and tick_at: those are the end's, which `user->self` begins with. tls:
  * with hosts that are not this one. */

@@ -1,6 +1,7 @@
 /* The clients of the transport's benchmark; each prints one line of figures.
  *
  *   echo ADDRESS OUTSTANDING SECONDS   requests of 64 bytes: per second, p50 us, p99 us
+ *   echo-poll ...                      the same, looking for messages before sleeping
  *   mixed ADDRESS SECONDS              64 MiB transfers one after the other, 1 KiB every 10 ms:
  *                                      p50 us, p99 us, bulk bytes/s
  *   bulk ADDRESS SECONDS               64 MiB transfers: bytes/s
@@ -353,10 +354,10 @@ static ru_status spread(rui_client *c, double seconds, ru_err *err)
 static ru_status run_kind(rui_client *c, const char *const *words, uint32_t n, ru_err *err)
 {
     double seconds = n > 2 ? strtod(words[2], NULL) : 0;
-    if (strcmp(words[0], "echo") == 0 && n == 4) {
+    if (strncmp(words[0], "echo", 4) == 0 && n == 4) {
         return echo(c, (uint32_t)strtoul(words[2], NULL, 10), strtod(words[3], NULL), err);
     }
-    if (strcmp(words[0], "mixed") == 0 || strcmp(words[0], "bulk") == 0 ||
+    if (strncmp(words[0], "mixed", 5) == 0 || strcmp(words[0], "bulk") == 0 ||
         strcmp(words[0], "tls") == 0) {
         return mixed(c, seconds, words[0][0] == 'm', err);
     }
@@ -385,6 +386,8 @@ ru_status rui_net_client(const char *const *words, uint32_t n, ru_err *err)
         addresses[n_addresses++] = words[k];
     }
     bool tls = strcmp(words[0], "tls") == 0;
+    const char *dash = strrchr(words[0], '-');
+    c.end.poll_ns = dash != NULL && strcmp(dash, "-poll") == 0 ? RUI_NET_POLL_NS : 0;
     ru_status st = rui_client_open(&c, addresses, n_addresses, tls, err);
     if (st == RU_OK && tls && ru_link_tcp_plain(c.end.link) > 0) {
         st = RU_FAIL(err, RU_E_BUG, "the connection to %s is not encrypted", words[1]);

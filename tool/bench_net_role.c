@@ -47,6 +47,7 @@ ru_status rui_net_open(rui_net_end *e, uint64_t node, const char *listen, bool t
                        const ru_chan_user *user, ru_err *err)
 {
     RU_TRY(ru_loop_open(&e->loop, err));
+    ru_loop_poll(e->loop, e->poll_ns, true);
     ru_link_tcp_options lo = {.loop = e->loop,
                               .listen = listen,
                               .tls_never = !tls,
@@ -243,9 +244,9 @@ static void stop_asked(void *self, int fd, uint32_t events, ru_time now)
     ru_loop_stop(self);
 }
 
-static ru_status serve(const char *listen, bool tls, ru_err *err)
+static ru_status serve(const char *listen, bool tls, bool polls, ru_err *err)
 {
-    rui_net_end end = {.loop = NULL};
+    rui_net_end end = {.poll_ns = polls ? RUI_NET_POLL_NS : 0};
     server s = {.end = &end};
     ru_chan_user user = {.self = &s,
                          .message = server_message,
@@ -276,7 +277,8 @@ static ru_status serve(const char *listen, bool tls, ru_err *err)
 ru_status ru_bench_net_role(const char *const *words, uint32_t n, ru_err *err)
 {
     if (n >= 2 && strcmp(words[0], "serve") == 0) {
-        return serve(words[1], n == 3 && strcmp(words[2], "tls") == 0, err);
+        const char *how = n == 3 ? words[2] : "";
+        return serve(words[1], strcmp(how, "tls") == 0, strcmp(how, "poll") == 0, err);
     }
     if (n >= 1 && strncmp(words[0], "bare-", 5) == 0) {
         return rui_net_bare(words, n, err);

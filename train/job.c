@@ -328,6 +328,15 @@ static const ru_conf_field train_fields[] = {
         .help = "threads that compute; 0: all cores this process may use"),
     ROW(BOOL, ru_job_train, autotune, .def = "true",
         .help = "time kernels at the start and keep the fastest"),
+    {.name = "poll",
+     .type = RU_CONF_TIME,
+     .offset = offsetof(ru_job_train, poll_ns),
+     .def = "0s",
+     .min = 0,
+     .max = 1e7,
+     .help =
+         "workers look for messages so long before they sleep, while that pays; for small models "
+         "with cores to spare: costs up to one; 0s: never"},
 };
 
 static const ru_conf_table train_table = TABLE(train, ru_job_train, .help = "how it is trained");

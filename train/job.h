@@ -82,6 +82,7 @@ typedef struct ru_job_train {
     uint32_t precision, device; /* ru_precision, ru_device_kind */
     uint32_t threads;
     bool autotune, shuffle;
+    int64_t poll_ns; /* several workers: looking for messages before sleeping; 0: never */
 } ru_job_train;
 
 typedef struct ru_job_checkpoint {

@@ -182,7 +182,8 @@ static ru_status open_all(rui_worker *w, ru_err *err)
         return RU_FAIL(err, RU_E_MEM, "no memory for a worker");
     }
     RU_TRY(ru_loop_open(&w->loop, err));
-    ru_loop_spin(w->loop, 0); /* the cores belong to the compute threads */
+    /* Else the cores belong to the compute threads. */
+    ru_loop_poll(w->loop, w->t.job->train.poll_ns, true);
     RU_TRY(ru_loop_waker(w->loop, rui_worker_words, w, &w->waker, err));
     RU_TRY(open_link(w, err)); /* first: others may want to know the address while data open */
     if (w->opt->address != NULL) {
