@@ -1,10 +1,17 @@
 /* The random life of channels, a short one; test/chan-storm runs it at length. */
 #include "test/chan_storm.h"
 
+#include "base/arena.h"
 #include "base/log.h"
 #include "test/chan_hostile.h"
 #include "test/chan_scan.h"
 #include "test/test.h"
+
+/* A channel takes its memory when it opens: nothing of its life allocates. */
+static void seal(bool on)
+{
+    (on ? ru_alloc_seal : ru_alloc_unseal)();
+}
 
 static void storm(ru_chan_storm_options opt)
 {
@@ -12,6 +19,7 @@ static void storm(ru_chan_storm_options opt)
     ru_err err;
     opt.seed = ru_test_seed();
     opt.events = 2500;
+    opt.seal = seal;
     assert_ok(ru_chan_storm(&opt, &r, &err), err);
     assert_true(r.sent > 100 && r.arrived > 100 && r.messages > 100 && r.cancelled > 10);
     assert_true(r.cuts > 5 && r.withdrawn > 5);
@@ -29,6 +37,14 @@ static void test_several_with_drops(void **state)
     (void)state;
     storm((ru_chan_storm_options){.nodes = 4, .drops = true, .crc = true});
     storm((ru_chan_storm_options){.nodes = 3, .drops = true, .grants = true});
+}
+
+/* Who finds no room hears when there is some. */
+static void test_little_room(void **state)
+{
+    (void)state;
+    storm((ru_chan_storm_options){.nodes = 3, .little = true});
+    storm((ru_chan_storm_options){.nodes = 3, .little = true, .drops = true, .grants = true});
 }
 
 static void test_hostile_frames(void **state)
@@ -59,4 +75,5 @@ static void test_strangers_at_the_door(void **state)
 }
 
 RU_TESTS(comm_chan_storm, cmocka_unit_test(test_pairs), cmocka_unit_test(test_several_with_drops),
-         cmocka_unit_test(test_hostile_frames), cmocka_unit_test(test_strangers_at_the_door))
+         cmocka_unit_test(test_little_room), cmocka_unit_test(test_hostile_frames),
+         cmocka_unit_test(test_strangers_at_the_door))

@@ -39,6 +39,7 @@ typedef struct user {
     char address[32];
     uint32_t next_message[NODES_MAX], sent_message[NODES_MAX]; /* to and from each */
     bool up[NODES_MAX];
+    bool starved; /* a call found no room, and the channel has not said since then that there is */
 } user;
 
 struct storm {
@@ -218,6 +219,23 @@ static void on_tick_at(void *self, ru_time at)
     ((user *)self)->tick_at = at;
 }
 
+static void on_room(void *self, ru_time now)
+{
+    user *u = self;
+    (void)now;
+    if (!u->starved) {
+        fail(u->s, "room that nobody asked for", NULL);
+    }
+    u->starved = false;
+}
+
+static void seal(const storm *s, bool on)
+{
+    if (s->opt.seal != NULL) {
+        s->opt.seal(on);
+    }
+}
+
 /* -- acts ----------------------------------------------------------------------------------------
  */
 
@@ -259,8 +277,10 @@ static void act_send(storm *s)
                 .pattern = ru_rng_u64(&s->rng),
                 .fence = below(s, 2) == 0};
     x->name = (ru_stream_name){s->epoch << 40 | s->names++, below(s, 3)};
+    seal(s, false);
     x->src = malloc((size_t)size + 2 * SLACK);
     x->dst = malloc((size_t)size + 2 * SLACK);
+    seal(s, true);
     RU_CHECK(x->src != NULL && x->dst != NULL);
     poison(x, x->dst);
     for (int64_t k = 0; k < size; k++) {
@@ -283,6 +303,7 @@ static void act_send(storm *s)
     x->tx = OPEN;
     ru_status st = ru_chan_send(s->users[from].ch, &in, now, &x->tx_id);
     if (st == RU_E_LIMIT) {
+        s->users[from].starved = true;
         free(x->src);
         free(x->dst);
         x->used = false;
@@ -301,6 +322,7 @@ static void post(storm *s, xfer *x)
     x->rx = OPEN;
     ru_status st = ru_chan_post(s->users[x->to].ch, &in, ru_pipe_now(s->net), &x->rx_id);
     if (st == RU_E_LIMIT) {
+        s->users[x->to].starved = true;
         x->rx = WAITS;
     } else if (st != RU_OK) {
         bool allowed = (st == RU_E_CANCELLED && x->cancelled) || (st == RU_E_PEER && x->dropped) ||
@@ -331,7 +353,9 @@ static void act_message(storm *s)
                                    ru_pipe_now(s->net));
     if (st == RU_OK) {
         u->sent_message[to]++;
-    } else if (st != RU_E_LIMIT) {
+    } else if (st == RU_E_LIMIT) {
+        u->starved = true;
+    } else {
         fail(s, "a message was refused", NULL);
     }
 }
@@ -605,6 +629,9 @@ static void check_empty(storm *s, const user *u)
         rui_slot_state st = rui_ingress_slot(ch->ingress, i)->state;
         slots += st == RUI_SLOT_POSTED || st == RUI_SLOT_EARLY;
     }
+    if (u->starved) {
+        fail(s, "nobody says that there is room again", NULL);
+    }
     if (ch->streams_live > 0) {
         fail(s, "streams are left when all is done", NULL);
     }
@@ -645,7 +672,7 @@ static void open_all(storm *s)
                                .token = token,
                                .token_bytes = sizeof token,
                                .peers_max = NODES_MAX,
-                               .streams_max = 96,
+                               .streams_max = s->opt.little ? 4 : 96,
                                .slots_max = 96,
                                .grants = s->opt.grants,
                                .crc = s->opt.crc,
@@ -658,6 +685,7 @@ static void open_all(storm *s)
                            .failed = on_failed,
                            .arrived = on_arrived,
                            .late = on_late,
+                           .room = on_room,
                            .tick_at = on_tick_at};
         ru_link link = ru_pipe_link(s->net, node);
         RU_CHECK(ru_chan_open(&opt, &link, &up, &u->arena, &u->ch, NULL) == RU_OK);
@@ -683,6 +711,7 @@ ru_status ru_chan_storm(const ru_chan_storm_options *opt, ru_chan_storm_report *
     s->net = ru_pipe_new(&(ru_pipe_options){.seed = opt->seed, .queue_bytes = 32 << 10});
     open_all(s);
     s->cut_at = ru_pipe_now(s->net);
+    seal(s, true);
     move(s, 3000);
     uint32_t done = 0;
     for (; done < opt->events && s->wrong[0] == '\0'; done++) {
@@ -709,6 +738,7 @@ ru_status ru_chan_storm(const ru_chan_storm_options *opt, ru_chan_storm_report *
         ru_pipe_wait(s->net, 50000000);
         move(s, 1000);
     }
+    seal(s, false);
     reap(s, true);
     for (uint32_t i = 0; i < opt->nodes; i++) {
         user *u = &s->users[i];
@@ -731,10 +761,10 @@ ru_status ru_chan_storm(const ru_chan_storm_options *opt, ru_chan_storm_report *
     *report = s->report;
     ru_status st = RU_OK;
     if (s->wrong[0] != '\0') {
-        st = RU_FAIL(err, RU_E_BUG,
-                     "%s, after %u events; again: build/test/chan-storm %u %llu%s%s%s", s->wrong,
-                     done, opt->nodes, (unsigned long long)opt->seed, opt->grants ? " grants" : "",
-                     opt->crc ? " crc" : "", opt->drops ? " drops" : "");
+        st = RU_FAIL(
+            err, RU_E_BUG, "%s, after %u events; again: build/test/chan-storm %u %llu%s%s%s%s",
+            s->wrong, done, opt->nodes, (unsigned long long)opt->seed, opt->grants ? " grants" : "",
+            opt->crc ? " crc" : "", opt->drops ? " drops" : "", opt->little ? " little" : "");
     }
     free(s);
     return st;

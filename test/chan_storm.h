@@ -14,7 +14,9 @@ typedef struct ru_chan_storm_options {
     uint32_t events; /* random acts of the users; the links' steps come in between */
     uint32_t nodes;  /* 2 .. 8 */
     bool grants, crc;
-    bool drops; /* peers take leave and come again */
+    bool little;           /* channels have few streams: calls find no room */
+    bool drops;            /* peers take leave and come again */
+    void (*seal)(bool on); /* told before and after all that must not allocate; may be NULL */
 } ru_chan_storm_options;
 
 typedef struct ru_chan_storm_report {

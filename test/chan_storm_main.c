@@ -1,8 +1,8 @@
 /* chan-storm hostile SEED [FRAMES]: test/chan_hostile.h, random and mutated frames.
  * chan-storm scan SEED [STRANGERS] [tls]: test/chan_scan.h, strangers at a real socket, and until
  * the last one is cut off.
- * chan-storm [--events N] [--rounds N] NODES SEED [grants] [crc] [drops] [log]: test/chan_storm.h
- * at length, rounds with seeds SEED, SEED + 1, ... */
+ * chan-storm [--events N] [--rounds N] NODES SEED [grants] [crc] [drops] [little] [log]:
+ * test/chan_storm.h at length, rounds with seeds SEED, SEED + 1, ... */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -71,6 +71,8 @@ int main(int argc, char **argv)
             ru_log_set(&(ru_log_options){.level = RU_LOG_DEBUG});
         } else if (strcmp(argv[i], "drops") == 0) {
             opt.drops = true;
+        } else if (strcmp(argv[i], "little") == 0) {
+            opt.little = true;
         } else if (plain++ == 0) {
             opt.nodes = (uint32_t)strtoul(argv[i], NULL, 10);
         } else {

@@ -709,6 +709,82 @@ static void test_a_lost_peer_ends_the_group(void **state)
     world_close(&w);
 }
 
+/* Memory ends at any point while a group opens, or when a begin brings more spans than any before:
+ * the call says so, and the same call works when there is memory again. */
+static void test_memory_ends(void **state)
+{
+    (void)state;
+    enum { MORE = 40 };
+    world w;
+    world_open(&w, 2, ru_test_seed(), false);
+    add_all(&w);
+    for (uint32_t b = 0; b < w.n_batches; b++) {
+        make_buffers(&w, &w.r[0], b);
+    }
+    ru_coll_user user = {.self = &w.r[0], .done = on_done, .failed = on_group_failed};
+    ru_coll_options opt = {.chan = w.r[0].ch,
+                           .nodes = w.nodes,
+                           .n_ranks = 2,
+                           .epoch = 9,
+                           .batches = w.batches,
+                           .schedules = w.schedules,
+                           .n_batches = w.n_batches,
+                           .spans_max = SPANS};
+    ru_err err = {0};
+    bool opened = false;
+    for (int64_t k = 0; !opened; k++) {
+        assert_true(k < 1000);
+        ru_arena a;
+        ru_arena_init(&a, 0);
+        ru_coll *c = NULL;
+        ru_test_alloc_fail(k);
+        ru_status st = ru_coll_open(&opt, &user, &a, &c, &err);
+        opened = ru_test_alloc_count() <= k;
+        ru_test_alloc_fail(-1);
+        assert_int_equal(st, opened ? RU_OK : RU_E_MEM);
+        assert_true(opened == (c != NULL) && (opened || err.text[0] != '\0'));
+        ru_coll_close(c, ru_pipe_now(w.net));
+        ru_arena_fini(&a);
+    }
+    ru_arena small; /* the arena of a group may be bounded as well */
+    opened = false;
+    for (int64_t max = 4096; !opened; max += max / 4) {
+        assert_true(max < 1 << 30);
+        ru_arena_init(&small, max);
+        ru_coll *c = NULL;
+        ru_status st = ru_coll_open(&opt, &user, &small, &c, &err);
+        opened = st == RU_OK;
+        assert_true(opened || (st == RU_E_MEM && c == NULL && err.text[0] != '\0'));
+        ru_coll_close(c, ru_pipe_now(w.net));
+        ru_arena_fini(&small);
+    }
+    open_group(&w, 0);
+    open_group(&w, 1);
+    ru_span many[MORE] = {{w.r[0].data[0], 4 * w.batches[0].n}};
+    ru_status st = RU_E_MEM;
+    uint32_t failures = 0;
+    ru_arena_alloc(&w.r[0].arena, w.r[0].arena.end - w.r[0].arena.at, 1); /* its block is full */
+    for (int64_t k = 0; st != RU_OK; k++) {
+        ru_test_alloc_fail(k);
+        st = ru_coll_begin(w.r[0].coll, 0, 0, many, MORE, (ru_time){0}, ru_pipe_now(w.net), &err);
+        ru_test_alloc_fail(-1);
+        assert_true(st == RU_OK || st == RU_E_MEM);
+        failures += st != RU_OK;
+    }
+    assert_int_equal(failures, 1);
+    w.r[0].begun[0]++;
+    for (int64_t i = 0; i < w.batches[0].n; i++) {
+        w.r[0].data[0][i] = value(&w, 0, 0, 0, i);
+    }
+    make_buffers(&w, &w.r[1], 0);
+    begin(&w, &w.r[1], 0);
+    for (uint32_t t = 0; t < 20000 && w.r[0].done[0] + w.r[1].done[0] < 2; t++) {
+        turn(&w);
+    }
+    assert_int_equal(w.r[0].done[0] + w.r[1].done[0], 2);
+    world_close(&w);
+}
+
 static void test_bad_calls(void **state)
 {
     (void)state;
@@ -773,4 +849,5 @@ RU_TESTS(test_coll_engine, cmocka_unit_test(test_everything_is_summed),
          cmocka_unit_test(test_only_its_own_words_open), cmocka_unit_test(test_memory_of_a_host),
          cmocka_unit_test(test_grants_and_apart),
          cmocka_unit_test(test_bits_do_not_depend_on_timing), cmocka_unit_test(test_counted),
-         cmocka_unit_test(test_a_lost_peer_ends_the_group), cmocka_unit_test(test_bad_calls))
+         cmocka_unit_test(test_a_lost_peer_ends_the_group), cmocka_unit_test(test_memory_ends),
+         cmocka_unit_test(test_bad_calls))

@@ -9,7 +9,7 @@ typedef struct side {
     uint32_t gen, node, other; /* other: UINT32_MAX: gone */
     ru_link_class class;
     ru_status why;
-    uint8_t *q; /* [cap] ring of bytes for this side */
+    uint8_t *q; /* [queue_bytes] ring of bytes for this side, in `queues` */
     int64_t head, n;
     ru_link_tx tx;
     bool tx_live;
@@ -52,6 +52,7 @@ struct ru_pipe {
     uint32_t n_sides;
     bool refuse;
     uint8_t *scratch;
+    uint8_t *queues; /* of all sides: nothing is allocated when connections come */
 };
 
 static ru_conn_id id_of(const ru_pipe *net, uint32_t i)
@@ -78,15 +79,14 @@ ru_pipe *ru_pipe_new(const ru_pipe_options *opt)
     net->rng = ru_rng_from(opt->seed, ru_rng_label("pipe"));
     net->now.ns = 1000000000;
     net->scratch = malloc((size_t)net->opt.queue_bytes);
-    RU_CHECK(net->scratch != NULL);
+    net->queues = malloc((size_t)net->opt.queue_bytes * RU_PIPE_SIDES_MAX);
+    RU_CHECK(net->scratch != NULL && net->queues != NULL);
     return net;
 }
 
 void ru_pipe_free(ru_pipe *net)
 {
-    for (uint32_t i = 0; i < net->n_sides; i++) {
-        free(net->sides[i].q);
-    }
+    free(net->queues);
     free(net->scratch);
     free(net);
 }
@@ -110,12 +110,10 @@ static uint32_t side_new(ru_pipe *net, uint32_t at_node)
     RU_CHECK(i < RU_PIPE_SIDES_MAX);
     net->n_sides += i == net->n_sides;
     side *s = &net->sides[i];
-    uint8_t *q = s->q != NULL ? s->q : malloc((size_t)net->opt.queue_bytes);
-    RU_CHECK(q != NULL);
     *s = (side){.used = true,
                 .gen = s->gen + 1,
                 .node = at_node,
-                .q = q,
+                .q = net->queues + (int64_t)i * net->opt.queue_bytes,
                 .other = UINT32_MAX,
                 .open_due = true,
                 .why = RU_E_IO};
