@@ -1,0 +1,70 @@
+/* Ranks on real channels over links in memory whose timing is random, with groups of collectives
+ * whose every result is checked against plain sums.
+ *
+ * Thread: one. */
+#ifndef RU_TEST_COLL_WORLD_H
+#define RU_TEST_COLL_WORLD_H
+
+#include "base/rng.h"
+#include "comm/coll.h"
+#include "plan/coll.h"
+#include "test/pipe.h"
+
+enum { RANKS_MAX = 6, BATCHES_MAX = 48, SPANS = 5, ITERS = 4, SEGMENT = 4 << 20, OTHERS = 1 };
+
+typedef struct world world;
+
+typedef struct rank {
+    world *w;
+    ru_arena arena;
+    uint32_t node, at;
+    ru_chan *ch;
+    ru_coll *coll;
+    ru_time tick_at;
+    uint32_t ups, failed;
+    float *data[BATCHES_MAX]; /* [n] */
+    uint8_t *segment;         /* [SEGMENT] what the host shares; data lie in it */
+    int64_t segment_used;
+    ru_span near[RANKS_MAX];
+    ru_span spans[BATCHES_MAX][SPANS];
+    uint32_t begun[BATCHES_MAX], done[BATCHES_MAX]; /* iterations */
+} rank;
+
+struct world {
+    ru_pipe *net;
+    ru_arena arena;
+    ru_rng rng;
+    uint32_t n, n_batches;
+    bool counted, whole; /* whole: numbers whose sums are exact */
+    bool grants, apart;
+    bool near;               /* ranks of one host read each other's memory */
+    uint32_t slots, streams; /* of the channels; 0: plenty */
+    rank r[RANKS_MAX];
+    ru_node_id nodes[RANKS_MAX];
+    ru_coll_batch batches[BATCHES_MAX];
+    const ru_coll_schedule *schedules[BATCHES_MAX];
+    uint64_t hash; /* of all results */
+};
+
+/* The number of element i of rank r before iteration `iter` of batch b. */
+float cw_value(const world *w, uint32_t r, uint32_t b, uint32_t iter, int64_t i);
+/* Of the engine; each result is checked. */
+void cw_on_done(void *self, uint32_t batch, uint32_t iter, ru_time now);
+void cw_on_failed(void *self, ru_node_id peer, ru_status why, ru_time now);
+
+void cw_open(world *w, uint32_t n, uint64_t seed, bool grants); /* n channels, all connected */
+void cw_start(world *w, uint32_t n, uint64_t seed); /* the same with options set before */
+void cw_close(world *w);
+void cw_add(world *w, ru_coll_op op, ru_coll_algo algo, int64_t n); /* a batch */
+void cw_add_all(world *w); /* one of everything that there is */
+/* The buffer of a batch in up to SPANS pieces of random sizes, some empty. */
+void cw_buffers(world *w, rank *r, uint32_t b);
+void cw_group(world *w, uint32_t k); /* rank k opens its group */
+void cw_begin(world *w, rank *r, uint32_t b);
+/* One turn of the network; `now` for the caller. */
+ru_time cw_turn(world *w);
+/* Everybody begins everything in an order of its own, now and then, until all iterations are done.
+ */
+void cw_run(world *w);
+
+#endif
