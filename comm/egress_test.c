@@ -284,6 +284,56 @@ static void ours(job *jobs, rui_egress *e)
     }
 }
 
+/* The first of many equal streams ends first however long the others wait, since ranks are one
+ * user's own order; what better classes keep waiting still moves up. */
+static void test_ranks_do_not_age(void **state)
+{
+    (void)state;
+    enum { N = 30, SIZE = 4 << 20 };
+    ru_arena a;
+    ru_arena_init(&a, 0);
+    rui_egress *e = NULL;
+    ru_err err;
+    assert_ok(
+        rui_egress_open(
+            &(rui_egress_options){.lines_max = 1, .streams_max = N + 2, .rate_bytes_per_s = RATE},
+            &a, &e, &err),
+        err);
+    rui_egress_line(e, 0, true);
+    int64_t left[N + 2];
+    for (uint32_t k = 0; k < N + 1; k++) { /* the last is of a lesser class */
+        left[k] = SIZE;
+        rui_egress_add(e, k,
+                       &(rui_egress_stream){.class = k < N ? 2 : 3,
+                                            .rank = (uint16_t)(k < N ? N - k : 0),
+                                            .bytes = SIZE,
+                                            .total_bytes = SIZE},
+                       (ru_time){0});
+    }
+    uint32_t ended = 0;
+    bool lesser = false;
+    ru_time now = {0}, tick = {0};
+    while (ended < N) {
+        if (tick.ns <= now.ns) {
+            tick = rui_egress_tick(e, no_late, NULL, now);
+        }
+        uint32_t s;
+        (void)rui_egress_wake(e, now);
+        assert_true(rui_egress_pick(e, 0, now, &s));
+        int64_t n = rui_egress_chunk(e) < left[s] ? rui_egress_chunk(e) : left[s];
+        rui_egress_took(e, s, n, now);
+        now.ns += wire_ns(n);
+        left[s] -= n;
+        lesser = lesser || s == N;
+        if (left[s] == 0 && s < N) {
+            assert_int_equal(s, N - 1 - ended);
+            ended++;
+        }
+    }
+    assert_true(lesser);
+    ru_arena_fini(&a);
+}
+
 static void test_deadlines_are_met(void **state)
 {
     (void)state;
@@ -587,5 +637,5 @@ RU_TESTS(comm_egress, cmocka_unit_test(test_the_latest_start_decides),
          cmocka_unit_test(test_lateness_is_predicted),
          cmocka_unit_test(test_the_rate_makes_the_chunk),
          cmocka_unit_test(test_control_has_a_budget), cmocka_unit_test(test_choices_equal_a_search),
-         cmocka_unit_test(test_deadlines_are_met), cmocka_unit_test(test_nobody_starves),
-         cmocka_unit_test(test_better_line_keeps_the_wire))
+         cmocka_unit_test(test_deadlines_are_met), cmocka_unit_test(test_ranks_do_not_age),
+         cmocka_unit_test(test_nobody_starves), cmocka_unit_test(test_better_line_keeps_the_wire))

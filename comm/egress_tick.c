@@ -83,6 +83,19 @@ static void refresh_keys(rui_egress *e)
     }
 }
 
+/* Does something else than a lower rank keep the item waiting? Ranks are one user's own order of
+ * streams that are all to arrive: the last of many sums waits for all before it and does not
+ * starve. */
+static bool starves(const rui_egress *e, const rui_egress_item *it)
+{
+    if (e->all_root == RUI_NONE) {
+        return false;
+    }
+    const rui_key *best = &e->items[e->lines[e->all_root].root].key;
+    return best->class < it->key.class ||
+           (best->class == it->key.class && best->start_ns < it->key.start_ns);
+}
+
 static void age(rui_egress *e, ru_time now)
 {
     while (e->age_root != RUI_NONE && e->items[e->age_root].age_at.ns <= now.ns) {
@@ -90,7 +103,7 @@ static void age(rui_egress *e, ru_time now)
         rui_egress_item *it = &e->items[s];
         rui_pheap_remove(&e->by_age, &e->age_root, s);
         ru_time due = ru_time_after(it->waits_since, it->age_ns);
-        if (due.ns <= now.ns && !it->aged_out) {
+        if (due.ns <= now.ns && !it->aged_out && starves(e, it)) {
             rui_key key = it->key;
             if (key.class > 1) {
                 key.class --;
