@@ -13,6 +13,7 @@
 #include "base/str.h"
 #include "env/clock.h"
 #include "exec/cpu/low.h"
+#include "exec/cpu/optim.h"
 #include "exec/ref.h"
 #include "trace/recorder.h"
 #include "world/pass.h"
@@ -233,6 +234,7 @@ void ru_exe_close(ru_exe *e)
     if (e == NULL) {
         return;
     }
+    rui_optim_early_close(&e->lo);
     rui_low_fini(&e->lo);
     ru_pool_free(e->pool);
     ru_arena_fini(&e->scratch);
@@ -418,6 +420,36 @@ ru_status ru_exe_run_update(ru_exe *e, const ru_run_args *args, ru_err *err)
         e->stale = false;
     }
     return run_range(e, &e->lo.run, e->lo.update_from, e->lo.run.n, args, err);
+}
+
+int64_t ru_exe_early_bytes(const ru_exe *e)
+{
+    return rui_optim_early_bytes(&e->lo);
+}
+
+ru_status ru_exe_early_open(ru_exe *e, ru_err *err)
+{
+    return rui_optim_early_open(&e->lo, err);
+}
+
+void ru_exe_early(ru_exe *e, ru_value_id grad, int64_t offset_bytes, int64_t size_bytes)
+{
+    const rui_run run = run_of(e, NULL, NULL);
+    for (uint32_t k = 0; k < e->n_grads; k++) {
+        const ru_exe_grad *g = &e->grads[k];
+        if (g->value.v == grad.v) {
+            RU_CHECK(offset_bytes >= 0 && size_bytes >= 0 && offset_bytes % 4 == 0 &&
+                     size_bytes % 4 == 0 && offset_bytes + size_bytes <= g->size_bytes);
+            int64_t begin = offset_bytes / 4;
+            rui_optim_early_do(&e->lo, &run, g->data, g->size_bytes / 4, begin,
+                               begin + size_bytes / 4);
+        }
+    }
+}
+
+void ru_exe_early_undo(ru_exe *e)
+{
+    rui_optim_undo(&e->lo);
 }
 
 void ru_exe_hooks_set(ru_exe *e, const ru_exe_hooks *hooks)

@@ -135,6 +135,22 @@ uint64_t ru_exe_grads_hash(const ru_exe *e);
  * needs more than gradients, inputs and state. */
 RU_MUST_USE ru_status ru_exe_run_update(ru_exe *e, const ru_run_args *args, ru_err *err);
 
+/* Updates before all sums are there, while a run waits in `await`. An update of an element gives
+ * the same bits early or late; what was done early can be taken back until the run goes on.
+ *
+ *   ru_exe_early_bytes  what that takes in memory; 0: updates of this executable need all gradients
+ *                       at once (clipping by their norm), or it has not two phases
+ *   ru_exe_early_open   gets it. Errors: RU_E_MEM
+ *   ru_exe_early        elements [offset_bytes, + size_bytes) of gradient `grad` are sums: update
+ *                       what they update, as far as whole blocks of 16,384 elements (the rest: when
+ *                       the run goes on). Inside of `await`, or before ru_exe_run_update, only.
+ *                       Nothing happens without ru_exe_early_open.
+ *   ru_exe_early_undo   parameters and slots are as before the run */
+int64_t ru_exe_early_bytes(const ru_exe *e);
+RU_MUST_USE ru_status ru_exe_early_open(ru_exe *e, ru_err *err);
+void ru_exe_early(ru_exe *e, ru_value_id grad, int64_t offset_bytes, int64_t size_bytes);
+void ru_exe_early_undo(ru_exe *e);
+
 /* A row-major piece of a state, whole elements: bytes [offset_bytes, offset_bytes + size_bytes).
  * Between runs; reading also while a run with two_phase is before its first await, on any thread.
  * Errors: RU_E_ARG for what is no state or lies outside it. */

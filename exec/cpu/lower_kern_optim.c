@@ -4,36 +4,16 @@
 #include <math.h>
 #include <string.h>
 
-#include "exec/cpu/lower_kern.h"
+#include "exec/cpu/optim.h"
 
 enum { NORM_BLOCK = 16384 }; /* elements of one partial sum of the gradient norm: fixed */
-
-typedef struct optim_state {
-    const ru_kern *k;
-    ru_op op;
-    double momentum, beta1, beta2, epsilon, weight_decay;
-    bool nesterov, decoupled, has_slot;
-    ru_kern_segment *segs; /* [n] */
-    int64_t *starts;       /* [n + 1] in the concatenation of all segments */
-    uint32_t n;
-    union {
-        ru_kern_sgd sgd;
-        ru_kern_adam adam;
-        struct {
-            float lr, gscale;
-        } adagrad;
-    } now; /* scalars of this run */
-} optim_state;
-
-/* bufs: lr gscale step, then per segment: p g s1 s2 p' s1' s2' */
-enum { OPTIM_HEAD = 3, OPTIM_PER = 7 };
 
 static ru_status optim_bind(void *state, void *const *bufs, ru_err *err)
 {
     (void)err;
-    optim_state *s = state;
+    rui_optim *s = state;
     for (uint32_t i = 0; i < s->n; i++) {
-        void *const *b = bufs + OPTIM_HEAD + i * OPTIM_PER;
+        void *const *b = bufs + RUI_OPTIM_HEAD + i * RUI_OPTIM_PER;
         s->segs[i] = (ru_kern_segment){.p = b[0],
                                        .g = b[1],
                                        .m = b[2],
@@ -46,32 +26,38 @@ static ru_status optim_bind(void *state, void *const *bufs, ru_err *err)
     return RU_OK;
 }
 
-static void optim_part(const void *state, void *const *bufs, int64_t begin, int64_t end)
+void rui_optim_part(const rui_optim *s, uint32_t i, int64_t a, int64_t b)
+{
+    if (s->op == RU_OP_SgdUpdate) {
+        s->k->sgd(&s->now.sgd, &s->segs[i], a, b);
+    } else if (s->op == RU_OP_AdamUpdate) {
+        s->k->adam(&s->now.adam, &s->segs[i], a, b);
+    } else {
+        s->k->adagrad(s->now.adagrad.lr, s->now.adagrad.gscale, (float)s->weight_decay,
+                      (float)s->epsilon, &s->segs[i], a, b);
+    }
+}
+
+static void optim_range(const void *state, void *const *bufs, int64_t begin, int64_t end)
 {
     (void)bufs;
-    const optim_state *s = state;
+    const rui_optim *s = state;
     for (uint32_t i = 0; i < s->n; i++) {
         int64_t a = begin > s->starts[i] ? begin : s->starts[i];
         int64_t b = end < s->starts[i + 1] ? end : s->starts[i + 1];
         if (a >= b) {
             continue;
         }
-        a -= s->starts[i];
-        b -= s->starts[i];
-        if (s->op == RU_OP_SgdUpdate) {
-            s->k->sgd(&s->now.sgd, &s->segs[i], a, b);
-        } else if (s->op == RU_OP_AdamUpdate) {
-            s->k->adam(&s->now.adam, &s->segs[i], a, b);
+        if (s->early.n_done > 0) {
+            rui_optim_rest(s, i, a - s->starts[i], b - s->starts[i]);
         } else {
-            s->k->adagrad(s->now.adagrad.lr, s->now.adagrad.gscale, (float)s->weight_decay,
-                          (float)s->epsilon, &s->segs[i], a, b);
+            rui_optim_part(s, i, a - s->starts[i], b - s->starts[i]);
         }
     }
 }
 
-static ru_status optim_run(void *state, void *const *bufs, const rui_run *run)
+void rui_optim_scalars(rui_optim *s, void *const *bufs)
 {
-    optim_state *s = state;
     float lr = *(const float *)bufs[0];
     float gscale = bufs[1] == NULL ? 1.0f : *(const float *)bufs[1];
     if (s->op == RU_OP_SgdUpdate) {
@@ -88,7 +74,14 @@ static ru_status optim_run(void *state, void *const *bufs, const rui_run *run)
         s->now.adagrad.lr = lr;
         s->now.adagrad.gscale = gscale;
     }
-    rui_kern_for(run, optim_part, s, bufs, s->starts[s->n], 4096);
+}
+
+ru_status rui_optim_run(void *state, void *const *bufs, const rui_run *run)
+{
+    rui_optim *s = state;
+    rui_optim_scalars(s, bufs);
+    rui_kern_for(run, optim_range, s, bufs, s->starts[s->n], 4096);
+    rui_optim_rest_done(s);
     return RU_OK;
 }
 
@@ -183,14 +176,15 @@ ru_status rui_lower_kern_optim(rui_low *lo, const ru_node *n, ru_err *err)
     for (uint32_t i = here + 1; i < g->n_nodes; i++) {
         count += joins(lo, n, &g->nodes[i]) ? 1 : 0;
     }
-    optim_state *s = rui_keep(lo, (int64_t)sizeof *s);
-    rui_buf *bufs = rui_keep(lo, (OPTIM_HEAD + (int64_t)count * OPTIM_PER) * (int64_t)sizeof *bufs);
+    rui_optim *s = rui_keep(lo, (int64_t)sizeof *s);
+    rui_buf *bufs =
+        rui_keep(lo, (RUI_OPTIM_HEAD + (int64_t)count * RUI_OPTIM_PER) * (int64_t)sizeof *bufs);
     ru_kern_segment *segs = rui_keep(lo, count * (int64_t)sizeof *segs);
     int64_t *starts = rui_keep(lo, (count + 1) * (int64_t)sizeof *starts);
     if (s == NULL || bufs == NULL || segs == NULL || starts == NULL) {
         return rui_done(lo);
     }
-    *s = (optim_state){
+    *s = (rui_optim){
         .k = ru_kern_best(),
         .op = n->op,
         .momentum = ru_node_float(n, RU_ATTR_momentum, 0.0),
@@ -211,7 +205,7 @@ ru_status rui_lower_kern_optim(rui_low *lo, const ru_node *n, ru_err *err)
         if (m != n && !joins(lo, n, m)) {
             continue;
         }
-        int64_t size = add_segment(lo, m, bufs + OPTIM_HEAD + s->n * OPTIM_PER);
+        int64_t size = add_segment(lo, m, bufs + RUI_OPTIM_HEAD + s->n * RUI_OPTIM_PER);
         starts[s->n + 1] = starts[s->n] + size;
         s->n++;
         if (m != n) {
@@ -219,11 +213,11 @@ ru_status rui_lower_kern_optim(rui_low *lo, const ru_node *n, ru_err *err)
         }
     }
     rui_emit(lo, &(rui_step){.kernel = rui_keep_printf(lo, "kern optimizer of %u tensors", s->n),
-                             .fn = optim_run,
+                             .fn = rui_optim_run,
                              .bind = optim_bind,
                              .state = s,
                              .bufs = bufs,
-                             .n_bufs = OPTIM_HEAD + s->n * OPTIM_PER});
+                             .n_bufs = RUI_OPTIM_HEAD + s->n * RUI_OPTIM_PER});
     return rui_done(lo);
 }
 
