@@ -65,6 +65,7 @@ static void large(uint32_t workers, uint32_t steps, ru_sim_job *job)
                         .sample_ns = 5000000,
                         .noise = 0.02,
                         .fuse_bytes = 64 << 20,
+                        .cut_bytes = 64 << 20,
                         .chunk_bytes = 32 << 20,
                         .ready_groups = 4,
                         .time_max_ns = INT64_C(3600000000000)};

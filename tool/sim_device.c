@@ -139,6 +139,7 @@ static void dev_step(void *self, int64_t step, const ru_share *share)
         return;
     }
     take_gradients(d, "step");
+    memset(d->summed, 0, (size_t)(j->opt->counted ? j->n_tensors : j->first[j->n_tensors]));
     d->phase = RUI_SIMJOB_STEP;
     d->step = step;
     d->share = *share;
@@ -178,6 +179,47 @@ static void dev_abort(void *self)
 /* -- update ---------------------------------------------------------------------------------------
  */
 
+/* Is the sum of element i that of one process? Says what is not. */
+static bool sum_is_right(rui_simjob_device *d, int64_t i)
+{
+    rui_simjob *j = d->node->job;
+    const rui_simjob_oracle *o = &j->oracle;
+    if (d->grad[i] != o->sum[i]) {
+        rui_simjob_fail(j, d->node,
+                        "the sum of element %lld in step %lld is %g, one process has %g",
+                        (long long)i, (long long)d->step, (double)d->grad[i], (double)o->sum[i]);
+        return false;
+    }
+    return true;
+}
+
+/* A device may update with it already: it must be the sum, said once, to one that has everything.
+ */
+static void dev_summed(void *self, uint32_t k, int64_t offset, int64_t size)
+{
+    rui_simjob_device *d = self;
+    rui_simjob *j = d->node->job;
+    bool going = d->phase == RUI_SIMJOB_STEP || d->phase == RUI_SIMJOB_COMPUTED;
+    if (!legal(d, going && rui_simjob_device_full(d), "summed")) {
+        return;
+    }
+    if (j->opt->counted) {
+        d->summed[k] = 1;
+        return;
+    }
+    for (int64_t i = j->first[k] + offset / 4; i < j->first[k] + (offset + size) / 4; i++) {
+        if (i >= j->first[k + 1] || d->summed[i] != 0) {
+            rui_simjob_fail(j, d->node, "the sum of element %lld is said to be there twice",
+                            (long long)i);
+            return;
+        }
+        d->summed[i] = 1;
+        if (j->oracle.step == d->step && !sum_is_right(d, i)) {
+            return;
+        }
+    }
+}
+
 static void check_sums(rui_simjob_device *d)
 {
     rui_simjob *j = d->node->job;
@@ -186,10 +228,7 @@ static void check_sums(rui_simjob_device *d)
         return; /* somebody has updated already: the parameters will be compared */
     }
     for (int64_t i = 0; i < j->first[j->n_tensors]; i++) {
-        if (d->grad[i] != o->sum[i]) {
-            rui_simjob_fail(
-                j, d->node, "the sum of element %lld in step %lld is %g, one process has %g",
-                (long long)i, (long long)d->step, (double)d->grad[i], (double)o->sum[i]);
+        if (!sum_is_right(d, i)) {
             return;
         }
     }
@@ -374,6 +413,7 @@ const ru_elastic_device_ops *rui_simjob_device_ops(void)
         .step = dev_step,
         .abort = dev_abort,
         .update = dev_update,
+        .summed = dev_summed,
         .state_copy = dev_state_copy,
         .state_release = dev_state_release,
         .state_place = dev_state_place,
@@ -393,8 +433,10 @@ ru_status rui_simjob_device_open(rui_simjob_node *n, bool holds_state, ru_err *e
     d->dev = ru_sim_dev_add(j->sim, n->sim, d->speed);
     d->param_ok = RU_NEW(&n->arena, uint8_t, all);
     d->slot_ok = RU_NEW(&n->arena, uint8_t, all);
+    d->summed = RU_NEW(&n->arena, uint8_t, all);
     d->copies = RU_NEW(&n->arena, rui_simjob_copy, RUI_SIMJOB_COPIES);
-    bool ok = d->dev != NULL && d->param_ok != NULL && d->slot_ok != NULL && d->copies != NULL;
+    bool ok = d->dev != NULL && d->param_ok != NULL && d->slot_ok != NULL && d->summed != NULL &&
+              d->copies != NULL;
     if (ok && !j->opt->counted) {
         d->param = RU_NEW(&n->arena, float, all);
         d->slot = RU_NEW(&n->arena, float, all);

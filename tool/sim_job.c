@@ -275,6 +275,7 @@ static ru_peer_options options_of(rui_simjob_node *n, const ru_link *link, const
                                      .state_group = j->state_group,
                                      .n_state = 2 * j->n_tensors,
                                      .fuse_bytes = j->opt->fuse_bytes,
+                                     .cut_bytes = j->opt->cut_bytes,
                                      .deterministic = j->opt->deterministic,
                                      .piece_bytes = j->opt->piece_bytes,
                                      .join_part = j->opt->join_part,

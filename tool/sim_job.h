@@ -98,10 +98,10 @@ typedef struct ru_sim_job {
     int64_t tensor_n[RU_SIM_JOB_TENSORS_MAX]; /* elements; 0: some small ones by seed */
     bool counted;                             /* no memory behind tensors */
     bool deterministic;
-    int64_t fuse_bytes, chunk_bytes; /* 0: as a job without them */
-    ru_sim_nic nic;                  /* of every worker; host is set here */
-    int64_t sample_ns;               /* forward and backward of one sample */
-    double noise;                    /* relative deviation of a step's time */
+    int64_t fuse_bytes, cut_bytes, chunk_bytes; /* 0: as a job without them */
+    ru_sim_nic nic;                             /* of every worker; host is set here */
+    int64_t sample_ns;                          /* forward and backward of one sample */
+    double noise;                               /* relative deviation of a step's time */
     uint32_t ready_groups; /* gradients become ready in so many portions; 0: each by itself */
     ru_sim_chaos chaos;    /* starts with the first committed step */
     int64_t chaos_ns;      /* faults begin no later than this after it */

@@ -49,6 +49,7 @@ typedef struct rui_simjob_device {
     double speed;
     float *param, *slot, *grad;  /* [elements] */
     uint8_t *param_ok, *slot_ok; /* a joiner has it */
+    uint8_t *summed;             /* it was said that the sum is there */
     rui_simjob_copy *copies;     /* [RUI_SIMJOB_COPIES] */
     int64_t begun_ns;
 } rui_simjob_device;

@@ -7,7 +7,7 @@
 #include "base/wire.h"
 #include "train/elastic_impl.h"
 
-enum { FUSE_BYTES = 1 << 20, PIECE_BYTES = 1 << 20 };
+enum { FUSE_BYTES = 1 << 20, CUT_BYTES = 16 << 20, PIECE_BYTES = 1 << 20 };
 
 /* -- opening -------------------------------------------------------------------------------------
  */
@@ -17,6 +17,10 @@ static ru_status check_options(const ru_elastic_options *o, ru_err *err)
     if (o->probe_bytes != 0 && (o->probe_bytes < 1024 || o->probe_bytes % 1024 != 0)) {
         return RU_FAIL(err, RU_E_ARG, "elastic training: %lld bytes to measure, not whole KiB",
                        (long long)o->probe_bytes);
+    }
+    if (o->cut_bytes < 0 || o->cut_bytes % 4 != 0) {
+        return RU_FAIL(err, RU_E_ARG, "elastic training: cuts of %lld bytes, not of whole numbers",
+                       (long long)o->cut_bytes);
     }
     if (o->piece_bytes < 0 || o->piece_bytes % 64 != 0) {
         return RU_FAIL(err, RU_E_ARG, "elastic training: pieces of %lld bytes, not of whole 64",
@@ -36,26 +40,51 @@ static ru_status check_options(const ru_elastic_options *o, ru_err *err)
     return RU_OK;
 }
 
+/* A tensor that is cut: the next batch takes cut after cut. */
+static void cut(ru_elastic *e, uint32_t k, int64_t each)
+{
+    int64_t size = e->opt.tensor_bytes[k];
+    for (int64_t at = 0; at < size; at += each) {
+        e->batches[e->n_batches++].part =
+            (ru_elastic_part){k, 1, at, size - at < each ? size - at : each};
+    }
+}
+
 /* Neighbours in the order of readiness are reduced together up to fuse_bytes: each reduction has a
- * fixed cost, and a large one waits for its last tensor. */
+ * fixed cost, and a large one waits for its last tensor. Tensors above cut_bytes are reduced in
+ * cuts, so that the update of the first need not wait for the last. */
 static ru_status fuse(ru_elastic *e, ru_err *err)
 {
     int64_t most = e->opt.fuse_bytes > 0 ? e->opt.fuse_bytes : FUSE_BYTES;
-    e->batches = RU_NEW(e->arena, rui_el_batch, e->opt.n_tensors);
+    int64_t each = e->opt.cut_bytes > 0 ? e->opt.cut_bytes : CUT_BYTES, total = 0;
+    for (uint32_t k = 0; k < e->opt.n_tensors; k++) {
+        total += e->opt.tensor_bytes[k];
+    }
+    each = total / each < RU_ELASTIC_CUTS_MAX / 2 ? each
+                                                  : (total / (RU_ELASTIC_CUTS_MAX / 2) + 3) / 4 * 4;
+    uint32_t cap = e->opt.n_tensors + RU_ELASTIC_CUTS_MAX + 1;
+    e->batches = RU_NEW(e->arena, rui_el_batch, cap);
     e->batch_of = RU_NEW(e->arena, uint32_t, e->opt.n_tensors);
     if (e->batches == NULL || e->batch_of == NULL) {
         return RU_FAIL(err, RU_E_MEM, "no memory for %u gradients", e->opt.n_tensors);
     }
+    ru_elastic_part *open = NULL;
     for (uint32_t k = 0; k < e->opt.n_tensors; k++) {
-        rui_el_batch *b = e->n_batches > 0 ? &e->batches[e->n_batches - 1] : NULL;
-        if (b == NULL || b->size_bytes + e->opt.tensor_bytes[k] > most) {
-            b = &e->batches[e->n_batches++];
-            b->first = k;
+        if (e->opt.tensor_bytes[k] > each) {
+            e->batch_of[k] = e->n_batches;
+            cut(e, k, each);
+            open = NULL;
+            continue;
         }
-        b->n++;
-        b->size_bytes += e->opt.tensor_bytes[k];
+        if (open == NULL || open->size_bytes + e->opt.tensor_bytes[k] > most) {
+            open = &e->batches[e->n_batches++].part;
+            open->first = k;
+        }
+        open->n++;
+        open->size_bytes += e->opt.tensor_bytes[k];
         e->batch_of[k] = e->n_batches - 1;
     }
+    RU_CHECK(e->n_batches <= cap);
     return RU_OK;
 }
 

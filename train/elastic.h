@@ -34,6 +34,8 @@ typedef struct ru_elastic ru_elastic;
 enum {
     RU_ELASTIC_WHAT_FIRST = 0x200, /* messages and timers of this machine */
     RU_ELASTIC_TENSORS_MAX = 4096,
+    RU_ELASTIC_CUTS_MAX = 512, /* of large tensors, about */
+    RU_ELASTIC_BATCHES_MAX = RU_ELASTIC_TENSORS_MAX + RU_ELASTIC_CUTS_MAX + 1,
     RU_ELASTIC_HANDLE_MAX = 96, /* of local_handle, with its NUL */
 };
 
@@ -41,6 +43,13 @@ enum {
 typedef struct ru_share {
     int64_t first, n, batch; /* n 0: receives and updates only */
 } ru_share;
+
+/* Gradients that are summed together: whole tensors [first, first + n), or, of a large one, a cut:
+ * size_bytes at offset_bytes of tensor `first` (n 1). */
+typedef struct ru_elastic_part {
+    uint32_t first, n;
+    int64_t offset_bytes, size_bytes;
+} ru_elastic_part;
 
 /* Work of the device. All calls return at once; answers come through the ru_elastic_* calls below,
  * on the loop thread. */
@@ -57,6 +66,10 @@ typedef struct ru_elastic_device_ops {
     void (*abort)(void *self);
     /* All tensors hold their sums: update. Answer: ru_elastic_updated. */
     void (*update)(void *self, int64_t step);
+    /* Bytes [offset, offset + size) of tensor k hold their sums, others are on their way: the
+     * device may update what they update already if it can take that back when it is told to abort.
+     * NULL: it waits for `update`. */
+    void (*summed)(void *self, uint32_t k, int64_t offset, int64_t size);
     /* Bytes [offset, offset + size) of state tensor k, row-major, as they are between two updates:
      * a copy that stays until state_release(cookie). NULL data: counted only. */
     ru_status (*state_copy)(void *self, uint32_t k, int64_t offset, int64_t size, ru_span *span,
@@ -75,11 +88,11 @@ typedef struct ru_elastic_device_ops {
     /* Be rank `rank` of n members with these handles. Answer: ru_elastic_local_opened. */
     void (*local_open)(void *self, const char *const *handles, uint32_t n, uint32_t rank,
                        uint32_t epoch);
-    /* Tensors [first, first + n), all ready here: replace them by their sums over all members,
+    /* Tensors of batch `batch`, all ready here: replace them by their sums over all members,
      * added in rank order. Reads the memory of others, writes only its own. Answer:
      * ru_elastic_reduced. Calls come in the order in which batches get ready here, which may differ
      * between members. */
-    void (*local_reduce)(void *self, uint32_t batch, uint32_t first, uint32_t n, uint32_t iter);
+    void (*local_reduce)(void *self, uint32_t batch, const ru_elastic_part *part, uint32_t iter);
     /* The gradients of member `rank` as they are mapped here, from local_opened to local_close;
      * those that `ready` tells of lie in one's own. May be NULL: no sums over several hosts with
      * several members each out of shared memory. */
@@ -152,6 +165,7 @@ typedef struct ru_elastic_options {
     bool deterministic;  /* DIRECT collectives, equal shares: same worker set, same bits */
     double join_part;    /* part of a step's transfer time for state of joiners; 0: 0.1 */
     int64_t fuse_bytes;  /* tensors are grouped up to this; 0: chosen */
+    int64_t cut_bytes;   /* larger tensors are summed in cuts of this; 0: chosen; whole elements */
     int64_t piece_bytes; /* state moves to joiners in pieces of up to this; 0: 1 MiB */
     int64_t probe_bytes; /* largest sum that is measured at the start of a view; 0: 1 MiB */
     int64_t slow_ns;     /* name who is waited for after; 0: 5 s */
@@ -202,8 +216,7 @@ bool ru_elastic_ended(const ru_elastic *e); /* RU_ELASTIC_ENDED was told */
 void ru_elastic_facts_get(const ru_elastic *e, ru_elastic_facts *into);
 /* The plan of sums in force: how gradients are grouped and which collective adds each group. */
 typedef struct ru_elastic_batch {
-    uint32_t first, n; /* tensors, in the order in which they become ready */
-    int64_t size_bytes;
+    ru_elastic_part part;  /* tensors in the order in which they become ready */
     ru_coll_choice choice; /* with its predicted time, alone on the network; not for `local` */
 } ru_elastic_batch;
 

@@ -56,12 +56,17 @@ enum {
 #define RUI_EL_WATCH_NS    INT64_C(1000000000)
 #define RUI_EL_LINGER_NS   INT64_C(2000000000)
 
-/* Tensors [first, first + n) are reduced together. */
+/* Reduced together. */
 typedef struct rui_el_batch {
-    uint32_t first, n;
-    int64_t size_bytes;
+    ru_elastic_part part;
+    ru_span cut;              /* of the step: where a cut stands */
     int64_t begun_ns, due_ns; /* of the sum under way; due_ns 0: no prediction */
 } rui_el_batch;
+
+static inline bool rui_el_holds(const rui_el_batch *b, uint32_t tensor)
+{
+    return tensor >= b->part.first && tensor < b->part.first + b->part.n;
+}
 
 typedef struct rui_el_sums {
     uint64_t plan;   /* id; 0: none */
@@ -138,7 +143,7 @@ struct ru_elastic {
     ru_arena *arena;
     rui_el_batch *batches; /* [n_batches] */
     uint32_t n_batches;
-    uint32_t *batch_of; /* [n_tensors] */
+    uint32_t *batch_of; /* [n_tensors] the first, of tensors in cuts */
     rui_el_piece *pieces;
     uint32_t n_pieces;
 

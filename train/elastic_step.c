@@ -16,7 +16,7 @@ void rui_el_step_begin(ru_elastic *e, ru_time now, ru_effects *fx)
         e->v.at[i].done = false;
     }
     for (uint32_t b = 0; b < e->n_batches; b++) {
-        e->left[b] = e->batches[b].n;
+        e->left[b] = e->batches[b].part.n;
     }
     memset(e->tensor_in, 0, e->opt.n_tensors * sizeof *e->tensor_in);
     rui_el_state_begin(e, now, fx);
@@ -25,14 +25,62 @@ void rui_el_step_begin(ru_elastic *e, ru_time now, ru_effects *fx)
     }
 }
 
+/* Over the network there is time to; a joiner's parameters are still on their way, and memory is
+ * what workers of one host wait for. */
+static bool may_update_early(const ru_elastic *e)
+{
+    return e->opt.device.ops->summed != NULL && e->v.n > 1 && !e->v.local && e->has_state &&
+           e->n_in == 0;
+}
+
 static void batch_done(ru_elastic *e, uint32_t b, ru_time now, ru_effects *fx)
 {
+    const ru_elastic_part *p = &e->batches[b].part;
     if (e->v.n > 1) {
         rui_el_sum_done(e, b, now);
+    }
+    if (may_update_early(e)) {
+        const ru_elastic_device *d = &e->opt.device;
+        for (uint32_t k = p->first; k < p->first + p->n; k++) {
+            d->ops->summed(d->self, k, p->offset_bytes,
+                           p->n == 1 ? p->size_bytes : e->opt.tensor_bytes[k]);
+        }
     }
     e->batches_done++;
     e->progress_ns = now.ns;
     rui_el_step_check(e, now, fx);
+}
+
+/* All of batch b is ready here. */
+static void batch_ready(ru_elastic *e, uint32_t b, ru_time now, ru_effects *fx)
+{
+    if (e->v.n == 1) {
+        batch_done(e, b, now, fx);
+        return;
+    }
+    rui_el_batch *batch = &e->batches[b];
+    rui_el_sum_begin(e, b, now);
+    if (e->v.local && e->local_open && !rui_el_stale(e)) {
+        e->opt.device.ops->local_reduce(e->opt.device.self, b, &batch->part, (uint32_t)e->step);
+        return;
+    }
+    if (e->group == NULL || rui_el_stale(e)) {
+        return; /* this step will be aborted */
+    }
+    const ru_span *spans = &e->spans[batch->part.first];
+    if (batch->part.size_bytes < spans->size_bytes) {
+        uint8_t *data = spans->data;
+        batch->cut = (ru_span){.data = data == NULL ? NULL : data + batch->part.offset_bytes,
+                               .size_bytes = batch->part.size_bytes};
+        spans = &batch->cut;
+    }
+    ru_err err;
+    e->fx = fx;
+    ru_status st = ru_coll_begin(e->group, b, (uint32_t)e->step, spans, batch->part.n, (ru_time){0},
+                                 now, &err);
+    if (st != RU_OK && st != RU_E_PEER) { /* a lost peer: the membership hears of it as well */
+        ru_fx_log(fx, RU_LOG_ERROR, "step %lld: %s", (long long)e->step + 1, err.text);
+    }
 }
 
 void ru_elastic_ready(ru_elastic *e, uint32_t k, const ru_span *span, ru_time now, ru_effects *fx)
@@ -44,30 +92,10 @@ void ru_elastic_ready(ru_elastic *e, uint32_t k, const ru_span *span, ru_time no
              span->size_bytes == e->opt.tensor_bytes[k]);
     e->tensor_in[k] = true;
     e->spans[k] = *span;
-    uint32_t b = e->batch_of[k];
-    if (--e->left[b] > 0) {
-        return;
-    }
-    if (e->v.n == 1) {
-        batch_done(e, b, now, fx);
-        return;
-    }
-    rui_el_sum_begin(e, b, now);
-    if (e->v.local && e->local_open && !rui_el_stale(e)) {
-        e->opt.device.ops->local_reduce(e->opt.device.self, b, e->batches[b].first, e->batches[b].n,
-                                        (uint32_t)e->step);
-        return;
-    }
-    if (e->group == NULL || rui_el_stale(e)) {
-        return; /* this step will be aborted */
-    }
-    ru_err err;
-    e->fx = fx;
-    const rui_el_batch *batch = &e->batches[b];
-    ru_status st = ru_coll_begin(e->group, b, (uint32_t)e->step, &e->spans[batch->first], batch->n,
-                                 (ru_time){0}, now, &err);
-    if (st != RU_OK && st != RU_E_PEER) { /* a lost peer: the membership hears of it as well */
-        ru_fx_log(fx, RU_LOG_ERROR, "step %lld: %s", (long long)e->step + 1, err.text);
+    for (uint32_t b = e->batch_of[k]; b < e->n_batches && rui_el_holds(&e->batches[b], k); b++) {
+        if (--e->left[b] == 0) {
+            batch_ready(e, b, now, fx);
+        }
     }
 }
 

@@ -16,7 +16,7 @@ void rui_el_sums_planned(ru_elastic *e, ru_time now)
         ru_hasher_put(&h, shape, sizeof shape);
         for (uint32_t b = 0; b < e->n_batches; b++) {
             const ru_coll_choice *c = &e->v.choice[b];
-            const int64_t line[] = {e->batches[b].size_bytes, (int64_t)c->algo, c->chunk_bytes,
+            const int64_t line[] = {e->batches[b].part.size_bytes, (int64_t)c->algo, c->chunk_bytes,
                                     (int64_t)c->depth, c->predicted_ns};
             ru_hasher_put(&h, line, sizeof line);
         }
@@ -47,7 +47,7 @@ void rui_el_sum_done(ru_elastic *e, uint32_t b, ru_time now)
         .batch = b,
         .begun = {batch->begun_ns},
         .ended = now,
-        .size_bytes = batch->size_bytes,
+        .size_bytes = batch->part.size_bytes,
         .predicted_ns = batch->due_ns > 0 ? batch->due_ns - batch->begun_ns : 0,
         .plan = e->sums.plan,
     };
@@ -68,9 +68,7 @@ ru_status ru_elastic_sums_get(const ru_elastic *e, ru_arena *arena, ru_elastic_s
         return RU_FAIL(err, RU_E_MEM, "no memory to describe %u sums", e->n_batches);
     }
     for (uint32_t b = 0; b < e->n_batches; b++) {
-        at[b] = (ru_elastic_batch){.first = e->batches[b].first,
-                                   .n = e->batches[b].n,
-                                   .size_bytes = e->batches[b].size_bytes};
+        at[b] = (ru_elastic_batch){.part = e->batches[b].part};
         if (e->sums.plan != 0) {
             at[b].choice = e->v.choice[b];
         }

@@ -169,7 +169,7 @@ ru_status rui_el_choose(const ru_elastic *e, uint32_t n, ru_arena *arena, ru_col
         return RU_FAIL(err, RU_E_MEM, "no memory to choose collectives");
     }
     for (uint32_t b = 0; b < e->n_batches; b++) {
-        sizes[b] = e->batches[b].size_bytes;
+        sizes[b] = e->batches[b].part.size_bytes;
     }
     ru_coll_choice_in in = {.op = RU_COLL_ALL_REDUCE,
                             .n_ranks = n,
@@ -284,7 +284,7 @@ ru_status rui_el_group_open(ru_elastic *e, ru_err *err)
     RU_TRY(near_of(e, arena, &near, err));
     uint32_t most = 1;
     for (uint32_t b = 0; b < e->n_batches; b++) {
-        most = e->batches[b].n > most ? e->batches[b].n : most;
+        most = e->batches[b].part.n > most ? e->batches[b].part.n : most;
         const ru_coll_choice *c = &e->v.choice[b];
         if (by_algo[c->algo] == NULL) {
             RU_TRY(rui_el_schedule(e, c->algo, arena, &by_algo[c->algo], err));
@@ -293,7 +293,7 @@ ru_status rui_el_group_open(ru_elastic *e, ru_err *err)
         batches[b] = (ru_coll_batch){.op = RU_COLL_ALL_REDUCE,
                                      .algo = c->algo,
                                      .dtype = RU_F32,
-                                     .n = e->batches[b].size_bytes / 4,
+                                     .n = e->batches[b].part.size_bytes / 4,
                                      .chunk_bytes = c->chunk_bytes,
                                      .depth = c->depth,
                                      .class = RU_CLASS_NORMAL,

@@ -302,6 +302,9 @@ static const ru_conf_field train_fields[] = {
         .help = "samples of a step over all workers"),
     ROW(I64, ru_job_train, accumulate, .def = "1", .min = 1, .max = RU_ACCUMULATE_MAX,
         .help = "parts a batch is computed in; less memory, the same result"),
+    ROW(BOOL, ru_job_train, early_update, .def = "true",
+        .help = "workers over a network update a parameter when its sum is there, while others are "
+                "on their way; takes memory for parameters and slots once more"),
     ROW(I64, ru_job_train, epochs, .def = "0", .min = 0, .max = 1e9,
         .help = "passes over the training data; without epochs, steps and until: 1"),
     ROW(I64, ru_job_train, steps, .def = "0", .min = 0, .max = 1e15,

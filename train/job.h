@@ -81,7 +81,7 @@ typedef struct ru_job_train {
     double clip_norm, label_smoothing;
     uint32_t precision, device; /* ru_precision, ru_device_kind */
     uint32_t threads;
-    bool autotune, shuffle;
+    bool autotune, shuffle, early_update;
     int64_t poll_ns; /* several workers: looking for messages before sleeping; 0: never */
 } ru_job_train;
 

@@ -10,7 +10,7 @@
 #include "train/trainer.h"
 
 typedef struct rui_names { /* of trace records */
-    uint16_t step, input, eval, save, loss, rate, sums;
+    uint16_t step, input, eval, save, loss, rate, sums, early;
 } rui_names;
 
 typedef struct rui_trainer {

@@ -124,6 +124,7 @@ static ru_status open_recorder(rui_trainer *t, ru_err *err)
         .eval = ru_recorder_name(t->recorder, "eval", "train"),
         .save = ru_recorder_name(t->recorder, "save", "ckpt"),
         .loss = ru_recorder_name(t->recorder, "loss", "train"),
+        .early = ru_recorder_name(t->recorder, "early update", "train"),
         .sums = ru_recorder_name(t->recorder, "sums of gradients", "train"),
         .rate = ru_recorder_name(t->recorder, "samples_per_s", "train"),
     };

@@ -77,6 +77,7 @@ static ru_status build(rui_worker *w, ru_err *err)
         }
     }
     w->now = b;
+    w->early.of = NULL;
     w->t.step = b->step;
     w->t.exe = b->exe;
     int64_t part = b->n / b->step.micro;
@@ -112,17 +113,29 @@ static void on_ready(void *self, ru_value_id v, void *data, int64_t size_bytes)
     }
 }
 
+/* Sleep until something changes, the lock held; the wait is recorded. */
+static void wait_for_sums(rui_worker *w)
+{
+    ru_time begun = ru_clock_now();
+    ru_cond_wait(&w->changed, &w->lock);
+    ru_rec_wait(w->t.recorder, w->t.names.sums, begun.ns, ru_clock_now().ns, w->t.names.sums);
+}
+
 static rui_verdict wait_verdict(rui_worker *w)
 {
+    w->early.ns = 0;
     ru_mutex_lock(&w->lock);
     while (w->verdict == RUI_VERDICT_NONE && w->next.kind != RUI_CMD_QUIT) {
-        ru_cond_wait(&w->changed, &w->lock);
+        if (!rui_early_next(w)) {
+            wait_for_sums(w);
+        }
     }
     rui_verdict v = w->verdict == RUI_VERDICT_NONE ? RUI_VERDICT_ABORT : w->verdict;
     ru_mutex_unlock(&w->lock);
     w->verdict_at = ru_clock_now();
-    ru_rec_wait(w->t.recorder, w->t.names.sums, w->computed_at.ns, w->verdict_at.ns,
-                w->t.names.sums);
+    if (v == RUI_VERDICT_ABORT) {
+        rui_early_undo(w);
+    }
     return v;
 }
 
@@ -252,9 +265,9 @@ static ru_status after_update(rui_worker *w, double lr, ru_err *err)
     RU_TRY(rui_trainer_loss(t, lr, err));
     t->step_done = w->cmd.step + 1;
     t->samples = t->step_done * t->job->train.batch;
-    t->split.compute_ns +=
-        ru_time_since(w->computed_at, w->step_begun) + ru_time_since(now, w->verdict_at);
-    t->split.network_ns += ru_time_since(w->verdict_at, w->computed_at);
+    t->split.compute_ns += ru_time_since(w->computed_at, w->step_begun) + w->early.ns +
+                           ru_time_since(now, w->verdict_at);
+    t->split.network_ns += ru_time_since(w->verdict_at, w->computed_at) - w->early.ns;
     ru_rec_span(t->recorder, t->names.step, w->step_begun.ns, now.ns, t->step_done);
     int64_t step_ns = ru_time_since(now, w->updated_at.ns != 0 ? w->updated_at : w->step_begun);
     w->updated_at = now;

@@ -43,6 +43,7 @@ static void step(void *self, int64_t number, const ru_share *share)
     rui_worker *w = self;
     w->seq++;
     w->aborting = false;
+    rui_early_begin(w);
     say_verdict(w, RUI_VERDICT_NONE);
     rui_worker_command(
         w, &(rui_cmd){.kind = RUI_CMD_STEP, .share = *share, .step = number, .seq = w->seq});
@@ -139,6 +140,7 @@ ru_elastic_device rui_worker_device(rui_worker *w)
         .state_place = state_place,
         .state_placed = state_placed,
     };
+    rui_early_ops(&w->ops);
     if (w->local.shm != NULL) {
         rui_local_ops(&w->ops);
     }

@@ -3,6 +3,7 @@
  *   worker.c          loop thread: opening, stop signals, the end
  *   worker_device.c   loop thread: the device of train/elastic.h, commands out, words in
  *   worker_compute.c  compute thread
+ *   worker_early.c    both: sums that are there while the compute thread waits for others
  *   worker_build.c    compute thread: step graph and executable of a share
  *   worker_local.c    adder thread: sums in shared memory
  *   worker_lead.c     what the leader tells
@@ -20,8 +21,9 @@
 #include "train/worker.h"
 
 enum {
-    RUI_WORDS_MAX = RU_ELASTIC_TENSORS_MAX + 64, /* more than any step can leave unread */
-    RUI_HISTORY = 64, /* steps a worker can tell about after its leader died */
+    RUI_WORDS_MAX = RU_ELASTIC_TENSORS_MAX + RU_ELASTIC_BATCHES_MAX +
+                    64, /* more than any step can leave unread */
+    RUI_HISTORY = 64,   /* steps a worker can tell about after its leader died */
 };
 
 /* A step of one share: graph, executable, where its gradients and states stand. */
@@ -87,9 +89,20 @@ typedef struct rui_past {
     ru_report_step report;
 } rui_past;
 
-typedef struct rui_local_batch {
-    uint32_t first, n; /* tensors; n 0: not ready */
-} rui_local_batch;
+/* A sum that is there before the verdict. */
+typedef struct rui_early_sum {
+    uint32_t tensor;
+    int64_t offset_bytes, size_bytes;
+} rui_early_sum;
+
+/* Sums of the step under way whose parameters may be updated; under the worker's lock. */
+typedef struct rui_early {
+    rui_early_sum *at; /* [RU_ELASTIC_BATCHES_MAX] */
+    uint32_t n, done;
+    int64_t ns;    /* compute thread: spent on them in this step */
+    rui_build *of; /* compute thread: whose memory is there; NULL: none */
+    bool off;      /* compute thread: not wanted, or no memory for it */
+} rui_early;
 
 /* Sums in shared memory; closing and seq are the loop thread's, next the adder's, the rest stands
  * under the worker's lock. */
@@ -103,7 +116,7 @@ typedef struct rui_local {
     bool open_asked, close_asked, quit;
     char handles[RU_COLL_SHM_RANKS_MAX][RU_SHM_HANDLE_MAX];
     uint32_t n, rank, epoch, open_seq;
-    rui_local_batch *pending; /* [n_tensors] by batch */
+    ru_elastic_part *pending; /* [RU_ELASTIC_BATCHES_MAX] by batch; n 0: not ready */
     ru_coll_shm_range *ranges;
     uint32_t next; /* batch to sum next */
     uint32_t seq;  /* of the group in force: answers of others mean nothing */
@@ -168,6 +181,7 @@ typedef struct rui_worker {
     bool computed;
 
     rui_local local;
+    rui_early early;
 
     /* both, under lock */
     ru_mutex lock;
@@ -199,6 +213,15 @@ void *rui_local_grad(rui_worker *w, uint32_t tensor); /* memory of a gradient; N
 /* worker_compute.c */
 void rui_worker_post(rui_worker *w, const rui_word *x); /* any thread */
 void rui_worker_compute(void *self);                    /* the compute thread */
+
+/* worker_early.c */
+RU_MUST_USE ru_status rui_early_open(rui_worker *w, ru_err *err);
+void rui_early_ops(ru_elastic_device_ops *ops);
+void rui_early_begin(rui_worker *w); /* loop thread: a step begins */
+/* Compute thread, the lock held: update for the next sum that is there, the lock let go meanwhile;
+ * false: there is none. */
+bool rui_early_next(rui_worker *w);
+void rui_early_undo(rui_worker *w); /* compute thread: the step is given up */
 
 /* worker_build.c */
 RU_MUST_USE ru_status rui_build_list(rui_worker *w, ru_err *err); /* tensors and states */

@@ -22,7 +22,7 @@ ru_status rui_local_open(rui_worker *w, ru_err *err)
 {
     rui_local *l = &w->local;
     l->at = RU_NEW(w->arena, int64_t, w->n_tensors);
-    l->pending = RU_NEW(w->arena, rui_local_batch, w->n_tensors);
+    l->pending = RU_NEW(w->arena, ru_elastic_part, RU_ELASTIC_BATCHES_MAX);
     l->ranges = RU_NEW(w->arena, ru_coll_shm_range, w->n_tensors);
     if (l->at == NULL || l->pending == NULL || l->ranges == NULL) {
         return RU_FAIL(err, RU_E_MEM, "no memory for a worker");
@@ -68,7 +68,7 @@ static void local_open(void *self, const char *const *handles, uint32_t n, uint3
     l->rank = rank;
     l->epoch = epoch;
     l->open_seq = l->seq;
-    memset(l->pending, 0, w->n_tensors * sizeof *l->pending);
+    memset(l->pending, 0, RU_ELASTIC_BATCHES_MAX * sizeof *l->pending);
     ru_cond_signal(&l->changed);
     ru_mutex_unlock(&w->lock);
     if (n > RU_COLL_SHM_RANKS_MAX) {
@@ -77,13 +77,13 @@ static void local_open(void *self, const char *const *handles, uint32_t n, uint3
     }
 }
 
-static void local_reduce(void *self, uint32_t batch, uint32_t first, uint32_t n, uint32_t iter)
+static void local_reduce(void *self, uint32_t batch, const ru_elastic_part *part, uint32_t iter)
 {
     (void)iter;
     rui_worker *w = self;
-    RU_CHECK(batch < w->n_tensors);
+    RU_CHECK(batch < RU_ELASTIC_BATCHES_MAX);
     ru_mutex_lock(&w->lock);
-    w->local.pending[batch] = (rui_local_batch){.first = first, .n = n};
+    w->local.pending[batch] = *part;
     ru_cond_signal(&w->local.changed);
     ru_mutex_unlock(&w->lock);
 }
@@ -147,19 +147,22 @@ static void join(rui_worker *w)
                     &(rui_word){.kind = RUI_WORD_LOCAL_OPENED, .seq = l->open_seq, .status = st});
 }
 
-static void add(rui_worker *w, uint32_t batch, rui_local_batch b)
+static void add(rui_worker *w, uint32_t batch, ru_elastic_part b)
 {
     rui_local *l = &w->local;
     for (uint32_t k = 0; k < b.n; k++) {
-        l->ranges[k] = (ru_coll_shm_range){.offset = l->at[b.first + k],
-                                           .size_bytes = w->tensor_bytes[b.first + k]};
+        l->ranges[k] = (ru_coll_shm_range){.offset = l->at[b.first + k] + b.offset_bytes,
+                                           .size_bytes = b.n == 1 ? b.size_bytes
+                                                                  : w->tensor_bytes[b.first + k]};
     }
     ru_status st = ru_coll_shm_all_reduce(l->shm, RU_F32, l->ranges, b.n);
     if (st == RU_OK) {
         rui_worker_post(w,
                         &(rui_word){.kind = RUI_WORD_REDUCED, .seq = l->open_seq, .tensor = batch});
     }
-    l->next = b.first + b.n == w->n_tensors ? 0 : batch + 1;
+    bool last = b.first + b.n == w->n_tensors &&
+                (b.n > 1 || b.offset_bytes + b.size_bytes == w->tensor_bytes[b.first]);
+    l->next = last ? 0 : batch + 1;
 }
 
 /* What to do next, the lock held. */
@@ -186,14 +189,14 @@ void rui_local_main(void *self)
             what = choose(l);
         }
         uint32_t batch = l->next;
-        rui_local_batch b = l->pending[batch];
+        ru_elastic_part b = l->pending[batch];
         if (what == DO_ADD) {
             l->pending[batch].n = 0;
         } else if (what == DO_OPEN) {
             l->open_asked = false;
         } else if (what == DO_CLOSE) {
             l->close_asked = false;
-            memset(l->pending, 0, w->n_tensors * sizeof *l->pending);
+            memset(l->pending, 0, RU_ELASTIC_BATCHES_MAX * sizeof *l->pending);
             l->next = 0;
         }
         ru_mutex_unlock(&w->lock);

@@ -18,9 +18,13 @@ static uint16_t *name_batches(rui_worker *w)
     uint16_t *names = RU_NEW(&s->arena, uint16_t, s->plan.n_batches);
     for (uint32_t b = 0; names != NULL && b < s->plan.n_batches; b++) {
         const ru_elastic_batch *at = &s->plan.at[b];
-        char name[64];
-        (void)snprintf(name, sizeof name, "gradients %u..%u %s", at->first, at->first + at->n - 1,
-                       s->plan.local ? "shared memory" : ru_coll_algo_name(at->choice.algo));
+        const ru_elastic_part *p = &at->part;
+        char name[64], cut[24] = "";
+        if (b > 0 && p->offset_bytes > 0) {
+            (void)snprintf(cut, sizeof cut, " + %lld MiB", (long long)(p->offset_bytes >> 20));
+        }
+        (void)snprintf(name, sizeof name, "gradients %u..%u%s %s", p->first, p->first + p->n - 1,
+                       cut, s->plan.local ? "shared memory" : ru_coll_algo_name(at->choice.algo));
         names[b] = ru_recorder_name(recorder(w), name, "sum");
     }
     return names;
@@ -69,8 +73,9 @@ static void print_candidates(ru_text *t, const ru_elastic_sums *p, int64_t size_
 static void print_batch(ru_text *t, const ru_elastic_sums *p, uint32_t b)
 {
     const ru_elastic_batch *at = &p->at[b];
-    ru_text_putf(t, "%s{\"first\":%u,\"tensors\":%u,\"bytes\":%lld", b > 0 ? "," : "", at->first,
-                 at->n, (long long)at->size_bytes);
+    ru_text_putf(t, "%s{\"first\":%u,\"tensors\":%u,\"offset\":%lld,\"bytes\":%lld",
+                 b > 0 ? "," : "", at->part.first, at->part.n, (long long)at->part.offset_bytes,
+                 (long long)at->part.size_bytes);
     if (p->plan != 0) {
         ru_text_putf(t, ",\"algorithm\":\"%s\",\"chunk_bytes\":%lld,\"depth\":%u",
                      ru_coll_algo_name(at->choice.algo), (long long)at->choice.chunk_bytes,
@@ -78,7 +83,7 @@ static void print_batch(ru_text *t, const ru_elastic_sums *p, uint32_t b)
         ru_text_putf(t, ",\"predicted_alone_ns\":%lld", (long long)at->choice.predicted_ns);
     }
     if (p->costs != NULL) {
-        print_candidates(t, p, at->size_bytes);
+        print_candidates(t, p, at->part.size_bytes);
     }
     ru_text_put(t, "}");
 }

@@ -159,6 +159,22 @@ for rank in 3 1; do
 done
 echo "ok: kill -9 of a worker and of the leader"
 
+# Over sockets parameters are updated as sums come; what was updated in a step that lost a worker is
+# taken back.
+sed -e 's/hidden: \[64\]/hidden: [512, 512]/' -e 's/lr: 0.02/lr: 0.005/' mlp.yaml >wide.yaml
+"$rubato" train wide.yaml --set train.epochs=4 --json --out wide-1 >wide-1.jsonl 2>err.txt || fail "wide: $(tail -1 err.txt)"
+timeout 120 "$rubato" train wide.yaml -w 4 --sockets --set train.epochs=4 --json --out wide-4 >wide-4.jsonl 2>err.txt &
+run=$!
+for at in 80 160 240; do
+    started wide-4 $at
+    kill_rank wide-4 $((at / 80))
+done
+wait $run || fail "kills over sockets: $(tail -3 err.txt)"
+whole wide-4 400
+losses wide-1/metrics.jsonl wide-4/metrics.jsonl 5e-5
+"$rubato" trace wide-4 --json --rows 0 | grep -q '"early update"' || fail "no parameter was updated early"
+echo "ok: three kills over sockets, with parameters updated early"
+
 # One epoch of 2500 steps at a rate at which rounding does not grow: two runs that nobody disturbs,
 # on one and on three workers, end 2e-4 apart.
 "$rubato" data make digits --out many --count 100000 --test 1000 >/dev/null 2>&1
