@@ -141,12 +141,9 @@ const ru_span *rui_coll_spans_of(const ru_coll *c, rui_coll_lane *lane, uint32_t
     return &lane->spans[lane->cut_at[shape->lo[step]]];
 }
 
-/* What is as small as a header goes with the urgent ones: whole, in one frame with what else goes
- * to that peer, and is not worth a turn of the bulk connection. */
-static ru_chan_class class_of(const ru_coll_batch *batch, int64_t bytes)
+ru_chan_class ru_coll_class(ru_chan_class class, int64_t bytes)
 {
-    bool small = bytes <= RUI_COLL_SMALL_BYTES && batch->class == RU_CLASS_NORMAL;
-    return small ? RU_CLASS_URGENT : batch->class;
+    return bytes <= RUI_COLL_SMALL_BYTES && class == RU_CLASS_NORMAL ? RU_CLASS_URGENT : class;
 }
 
 static bool send(ru_coll *c, rui_coll_lane *lane, uint32_t step, int64_t bytes, ru_time now)
@@ -155,7 +152,7 @@ static bool send(ru_coll *c, rui_coll_lane *lane, uint32_t step, int64_t bytes, 
     const ru_coll_step *x = &run->shape->steps[step];
     ru_chan_send_in in = {.to = c->opt.nodes[x->peer],
                           .name = {.stream = stream_of(c, lane, x), .iter = lane->iter},
-                          .class = class_of(run->batch, bytes),
+                          .class = ru_coll_class(run->batch->class, bytes),
                           .rank = run->batch->rank,
                           .deadline = run->deadline,
                           .cookie = cookie_of(c, lane, step)};

@@ -108,6 +108,11 @@ typedef struct ru_coll_size {
 /* What an open group takes at most. */
 void ru_coll_needs(const ru_coll *c, ru_coll_size *into);
 
+/* The class with which so many bytes of a batch of this class travel. What is as small as a header
+ * goes with the urgent ones: whole, in one frame with what else goes to that peer, and is not worth
+ * a turn of the bulk connection. */
+ru_chan_class ru_coll_class(ru_chan_class class, int64_t bytes);
+
 /* This rank's buffer of `batch` is complete for iteration `iter`: scattered over spans (whole
  * elements each), reduced in place; untouchable until `done`, and so is the array of spans. `done`
  * may come before this returns when there is nothing to wait for. Iterations of a batch come in

@@ -46,9 +46,10 @@ enum {
     RUI_EL_PROBED_MSG,
     RUI_EL_WATCH_TIMER = RU_ELASTIC_WHAT_FIRST,
     RUI_EL_LINGER_TIMER,
-    RUI_EL_PROBE_TURNS = 3,  /* at most */
-    RUI_EL_PROBED_MAX = 64,  /* members; larger views follow the formulas alone */
-    RUI_EL_XFERS_MAX = 4096, /* pieces in flight each way */
+    RUI_EL_PROBE_TURNS = 3,          /* at most */
+    RUI_EL_PROBED_MAX = 64,          /* members; larger views follow the formulas alone */
+    RUI_EL_XFERS_MAX = 4096,         /* pieces in flight each way */
+    RUI_EL_ON_WIRE_BYTES = 64 << 10, /* of a sum, that a more urgent one waits for */
 };
 
 #define RUI_EL_COOKIE      (UINT64_C(0xe1) << 56)
@@ -61,6 +62,7 @@ typedef struct rui_el_batch {
     ru_elastic_part part;
     ru_span cut;              /* of the step: where a cut stands */
     int64_t begun_ns, due_ns; /* of the sum under way; due_ns 0: no prediction */
+    int64_t rest_ns;          /* of it, as predicted: what the network has not carried yet */
 } rui_el_batch;
 
 static inline bool rui_el_holds(const rui_el_batch *b, uint32_t tensor)
@@ -70,7 +72,7 @@ static inline bool rui_el_holds(const rui_el_batch *b, uint32_t tensor)
 
 typedef struct rui_el_sums {
     uint64_t plan;   /* id; 0: none */
-    int64_t free_ns; /* when the network is through with what was begun, as predicted */
+    int64_t seen_ns; /* rest_ns of all batches is as of then */
 } rui_el_sums;
 
 typedef struct rui_el_piece {
@@ -263,6 +265,7 @@ void rui_el_commit(ru_elastic *e, ru_time now, ru_effects *fx);     /* the step 
 
 /* elastic_sum.c */
 void rui_el_sums_planned(ru_elastic *e, ru_time now); /* the choices of the view are known */
+void rui_el_sums_clear(ru_elastic *e);                /* none is under way */
 void rui_el_sum_begin(ru_elastic *e, uint32_t b, ru_time now);
 void rui_el_sum_done(ru_elastic *e, uint32_t b, ru_time now);
 

@@ -18,6 +18,7 @@ void rui_el_step_begin(ru_elastic *e, ru_time now, ru_effects *fx)
     for (uint32_t b = 0; b < e->n_batches; b++) {
         e->left[b] = e->batches[b].part.n;
     }
+    rui_el_sums_clear(e);
     memset(e->tensor_in, 0, e->opt.n_tensors * sizeof *e->tensor_in);
     rui_el_state_begin(e, now, fx);
     if (e->phase == RUI_EL_STEP) {
