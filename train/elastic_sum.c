@@ -33,7 +33,7 @@ void rui_el_sums_clear(ru_elastic *e)
 
 static ru_chan_class class_of(const rui_el_batch *b)
 {
-    return ru_coll_class(RU_CLASS_NORMAL, b->size_bytes);
+    return ru_coll_class(RU_CLASS_NORMAL, b->part.size_bytes);
 }
 
 /* Batches by urgency: by class, then in their order, which is the rank that they travel with. One
@@ -72,7 +72,7 @@ static void carry(ru_elastic *e, ru_time now)
 static int64_t chunk_ns(const ru_elastic *e, const rui_el_batch *b)
 {
     double alone_ns = (double)e->v.choice[b - e->batches].predicted_ns;
-    double part = (double)RUI_EL_ON_WIRE_BYTES / (double)b->size_bytes;
+    double part = (double)RUI_EL_ON_WIRE_BYTES / (double)b->part.size_bytes;
     int64_t ns = (int64_t)(part < 1 ? alone_ns * part : alone_ns);
     return ns < b->rest_ns ? ns : b->rest_ns;
 }

@@ -36,7 +36,7 @@ static void init(fixture *f)
     f->e.batches = f->batches;
     f->e.v.choice = f->choice;
     for (uint32_t b = 0; b < BATCHES; b++) {
-        f->batches[b].size_bytes = bytes[b];
+        f->batches[b].part.size_bytes = bytes[b];
         f->choice[b].predicted_ns = alone_ms[b] * ms;
     }
     rui_el_sums_clear(&f->e);
