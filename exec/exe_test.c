@@ -126,6 +126,7 @@ static void all_ways(fixture *f, double tol)
     for (uint32_t threads = 1; threads <= 2; threads++) {
         same_on_both(f, (ru_exe_options){.threads = threads}, tol);
         same_on_both(f, (ru_exe_options){.threads = threads, .keep_temps = true}, tol);
+        same_on_both(f, (ru_exe_options){.threads = threads, .autotune = true}, tol);
     }
     ru_arena_fini(&f->arena);
 }
@@ -173,6 +174,10 @@ static void conv_case(int64_t n, int64_t ci, int64_t co, int64_t hw, int64_t k, 
 static void convolutions_agree(void **state)
 {
     (void)state;
+    conv_case(5, 48, 80, 7, 3, 1, 1, 1, 1);  /* Winograd's: tiles that stick out, odd groups */
+    conv_case(70, 16, 16, 4, 3, 1, 1, 1, 1); /* one tile an image */
+    conv_case(3, 32, 16, 9, 3, 0, 1, 1, 1);
+    conv_case(4, 16, 32, 6, 3, 2, 1, 1, 1);
     conv_case(2, 16, 32, 8, 3, 1, 1, 1, 1); /* Winograd's shape */
     conv_case(1, 3, 7, 9, 3, 1, 2, 1, 1);   /* odd channels */
     conv_case(3, 8, 8, 6, 3, 1, 1, 8, 1);   /* depthwise */

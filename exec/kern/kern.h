@@ -178,6 +178,19 @@ typedef struct ru_kern_product {
     bool add, relu;
 } ru_kern_product;
 
+/* Winograd's F(4x4,3x3): a 3x3 convolution of stride 1, images as nChw8c, weights as OIhw8i8o of
+ * the forward direction. Tiles are counted over all images, panels are 16 channels made. V is
+ * [36][tile][ci], U [panel][36][ci][16], D [panel][36][tile][16], with these strides in floats. */
+typedef struct ru_kern_wino {
+    int64_t ci, co;       /* channels read and made; multiples of 16 */
+    int64_t h, w, oh, ow; /* image read, image made */
+    int64_t pad_t, pad_l;
+    int64_t tiles_y, tiles_x; /* of one image */
+    int64_t v_row, v_pos, u_pos, d_pos;
+    bool turned; /* the data gradient: ci are the weights' outputs */
+    bool relu;   /* of y */
+} ru_kern_wino;
+
 /* Attention of one (batch, head): rows of head_size elements, `ld_*` apart. `mask` is added to the
  * scaled scores, element (i, j) at mask[i * mask_row + j * mask_col]. stats[i] is the log of the
  * sum of exponentials of row i. The gradient needs y, dy, stats of the forward call. */
@@ -428,6 +441,29 @@ typedef struct ru_kern_taps {
     X(int64_t, gemm_work, (int64_t m, int64_t n, int64_t k))                                       \
     X(void, gemm, (const ru_kern_gemm *g))                                                         \
     /* Rows m0 .. m1, columns n0 .. n1; work: product_work(m1 - m0, n1 - n0, k) floats */          \
+    /* Tiles t0 .. t1 of x to V, of dy to D; `first` is the tile of row 0 */                       \
+    X(void, wino_in,                                                                               \
+      (const ru_kern_wino *g, const float *x, int64_t t0, int64_t t1, int64_t first, float *v))    \
+    X(void, wino_dy,                                                                               \
+      (const ru_kern_wino *g, const float *dy, int64_t t0, int64_t t1, int64_t first, float *d))   \
+    /* U of panels p0 .. p1, the first at u */                                                     \
+    X(void, wino_weights,                                                                          \
+      (const ru_kern_wino *g, const float *w, int64_t p0, int64_t p1, float *u))                   \
+    /* y of those panels and tiles; v, u begin with t0, p0; m: 36 * 16 * (tiles * panels + 1) */   \
+    X(void, wino_out,                                                                              \
+      (const ru_kern_wino *g, const float *v, const float *u, int64_t p0, int64_t p1, int64_t t0,  \
+       int64_t t1, const float *bias, float *y, float *m))                                         \
+    /* Sums over `tb` tiles for channels c0 .. c1 and panels p0 .. p1:                             \
+     * 36 * 16 * ((c1 - c0) * panels + 1) floats; then dw from them; db[co] */                     \
+    X(void, wino_dw,                                                                               \
+      (const ru_kern_wino *g, const float *v, const float *d, int64_t tb, int64_t c0, int64_t c1,  \
+       int64_t p0, int64_t p1, bool add, float *sums))                                             \
+    X(void, wino_dw_out,                                                                           \
+      (const ru_kern_wino *g, const float *sums, int64_t c0, int64_t c1, int64_t p0, int64_t p1,   \
+       float *dw))                                                                                 \
+    X(void, wino_db,                                                                               \
+      (const ru_kern_wino *g, const float *d, int64_t tb, int64_t p0, int64_t p1, bool add,        \
+       float *db))                                                                                 \
     X(int64_t, product_work, (int64_t m, int64_t n, int64_t k))                                    \
     X(void, product,                                                                               \
       (const ru_kern_product *g, int64_t m0, int64_t m1, int64_t n0, int64_t n1, float *work))     \
