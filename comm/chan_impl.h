@@ -210,6 +210,7 @@ struct ru_chan {
     rui_dial *dials;
     rui_stream *streams;
     uint32_t conns_max, conns_used, conns_free, unproved, unproved_max;
+    uint32_t conns_open, conns_live; /* records taken; of these in RUI_CONN_LIVE */
     uint32_t peers_used, peers_free, dials_live;
     uint32_t *active; /* [n_active] peers that something came from or went to of late */
     uint32_t n_active;

@@ -178,7 +178,9 @@ static ru_status first_part(ru_chan *ch, rui_conn *c, const uint8_t *head, ru_li
 {
     ru_err err;
     ru_status st = rui_frame_decode(head, &c->rx, &err);
-    memcpy(c->rx_head, head, RU_LINK_HEAD_BYTES);
+    if ((c->rx.flags & RUI_CRC) != 0) {
+        memcpy(c->rx_head, head, RU_LINK_HEAD_BYTES);
+    }
     c->rx_placed = c->rx_part = 0;
     c->waits = false;
     if (st != RU_OK && c->state == RUI_CONN_LIVE) {

@@ -53,6 +53,7 @@ rui_conn *rui_conn_new(ru_chan *ch, ru_conn_id id, ru_time now)
     c->rx_slot = c->rx_block = RUI_NONE;
     c->since = now;
     rui_names_add(&ch->conn_names, i);
+    ch->conns_open++;
     return c;
 }
 
@@ -65,6 +66,8 @@ void rui_conn_free(ru_chan *ch, rui_conn *c)
 {
     RU_CHECK(c->state != RUI_CONN_FREE);
     ch->unproved -= unproved(c);
+    ch->conns_open--;
+    ch->conns_live -= c->state == RUI_CONN_LIVE;
     rui_blocks_give(&ch->blocks, c->rx_block);
     uint32_t i = rui_conn_index(ch, c);
     rui_names_remove(&ch->conn_names, i);
@@ -83,8 +86,10 @@ void rui_conn_close(ru_chan *ch, rui_conn *c)
 void rui_conn_state_set(ru_chan *ch, rui_conn *c, rui_conn_state state)
 {
     ch->unproved -= unproved(c);
+    ch->conns_live -= c->state == RUI_CONN_LIVE;
     c->state = state;
     ch->unproved += unproved(c);
+    ch->conns_live += state == RUI_CONN_LIVE;
 }
 
 /* -- refusals ------------------------------------------------------------------------------------
@@ -407,7 +412,7 @@ void rui_shake_sent(ru_chan *ch, rui_conn *c, uint64_t what, ru_time now)
 
 void rui_shake_tick(ru_chan *ch, ru_time now)
 {
-    for (uint32_t i = 0; i < ch->conns_used; i++) {
+    for (uint32_t i = 0; i < ch->conns_used && ch->conns_live < ch->conns_open; i++) {
         rui_conn *c = &ch->conns[i];
         bool shaking =
             c->state == RUI_CONN_GREET || c->state == RUI_CONN_PROVE || c->state == RUI_CONN_READY;

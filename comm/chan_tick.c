@@ -1,7 +1,7 @@
 /* Time: what was filled early, handshakes, cuts, keep-alives, rates, aging, lateness. */
 #include "comm/chan_impl.h"
 
-static const int64_t SAMPLE_NS = 10000000, SCAN_NS = 100000000, MEMORY_NS = 2000000;
+static const int64_t SAMPLE_NS = 10000000, SCAN_NS = 250000000, MEMORY_NS = 2000000;
 enum { WINDOW_MIN = 512 << 10, WINDOW_MAX = 64 << 20 };
 
 void rui_chan_ask_tick(ru_chan *ch, ru_time at)

@@ -1,5 +1,6 @@
 /* Find a record by its name: a hash table of chains through the records themselves, each of which
- * begins with a rui_name. Fixed memory; order of anything never depends on it.
+ * begins with a rui_name. Fixed memory, of which few records touch little: the table doubles when
+ * it holds more than one record a head. Order of anything never depends on it.
  *
  * Thread: loop only. */
 #ifndef RU_COMM_NAMES_H
@@ -17,8 +18,8 @@ typedef struct rui_name {
 } rui_name;
 
 typedef struct rui_names {
-    uint32_t *heads; /* [mask + 1] */
-    uint32_t mask;
+    uint32_t *heads; /* [mask + 1], room for mask_max + 1 */
+    uint32_t mask, mask_max, n;
     uint8_t *records; /* view: record i begins at i * stride */
     int64_t stride;
 } rui_names;
@@ -32,13 +33,14 @@ static inline rui_name *rui_names_at(const rui_names *t, uint32_t i)
 static inline bool rui_names_init(rui_names *t, ru_arena *a, void *records, int64_t stride,
                                   uint32_t max)
 {
-    uint32_t n = 16;
+    enum { FIRST = 64 };
+    uint32_t n = FIRST;
     while (n < max && n < 1u << 30) {
         n *= 2;
     }
-    *t = (rui_names){.mask = n - 1, .records = records, .stride = stride};
+    *t = (rui_names){.mask = FIRST - 1, .mask_max = n - 1, .records = records, .stride = stride};
     t->heads = ru_arena_alloc(a, (int64_t)n * 4, 64);
-    for (uint32_t i = 0; t->heads != NULL && i < n; i++) {
+    for (uint32_t i = 0; t->heads != NULL && i < FIRST; i++) {
         t->heads[i] = RUI_NONE;
     }
     return t->heads != NULL;
@@ -68,17 +70,39 @@ static inline uint32_t rui_names_find(const rui_names *t, uint64_t stream, uint3
     return RUI_NONE;
 }
 
-/* Record i, its name filled in, can be found from now on. */
-static inline void rui_names_add(const rui_names *t, uint32_t i)
+/* Twice the heads: each chain parts in two. */
+static inline void rui_names_double(rui_names *t)
 {
+    uint32_t old = t->mask + 1;
+    t->mask = 2 * t->mask + 1;
+    for (uint32_t h = 0; h < old; h++) {
+        uint32_t next = t->heads[h];
+        t->heads[h] = t->heads[h + old] = RUI_NONE;
+        for (uint32_t i = next; i != RUI_NONE; i = next) {
+            rui_name *r = rui_names_at(t, i);
+            uint32_t *head = rui_names_head(t, r->stream, r->iter, r->peer);
+            next = r->chain;
+            r->chain = *head;
+            *head = i;
+        }
+    }
+}
+
+/* Record i, its name filled in, can be found from now on. */
+static inline void rui_names_add(rui_names *t, uint32_t i)
+{
+    if (t->n++ > t->mask && t->mask < t->mask_max) {
+        rui_names_double(t);
+    }
     rui_name *r = rui_names_at(t, i);
     uint32_t *head = rui_names_head(t, r->stream, r->iter, r->peer);
     r->chain = *head;
     *head = i;
 }
 
-static inline void rui_names_remove(const rui_names *t, uint32_t i)
+static inline void rui_names_remove(rui_names *t, uint32_t i)
 {
+    t->n--;
     const rui_name *r = rui_names_at(t, i);
     uint32_t *at = rui_names_head(t, r->stream, r->iter, r->peer);
     while (*at != i) {
