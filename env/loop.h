@@ -52,8 +52,8 @@ RU_MUST_USE ru_status ru_loop_child(ru_loop *l, int64_t pid, ru_loop_child_fn fn
                                     ru_err *err);
 
 /* Look for events this long before sleeping, where that pays: the time is short at first, doubles
- * whenever a wait would have ended within max_ns, halves when one did not, so silence costs less
- * than twice max_ns of a core and busy times up to a whole one. Sleeping and being woken takes 5
+ * whenever a wait would have ended within max_ns, halves when several did not, so silence costs
+ * less than 4 max_ns of a core and busy times up to a whole one. Sleeping and being woken takes 5
  * us, on a virtual machine whose idle cores halt 50 and more: an exchange of 64 bytes over loopback
  * takes half. 0, as at first: never, right where compute threads want the cores. Looking changes
  * when things happen, never what.

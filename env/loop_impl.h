@@ -38,6 +38,7 @@ void rui_timers_fini(rui_timers *t);
 /* How long to look before a sleep (ru_loop_poll). Pure: fed with how long each wait took. */
 typedef struct rui_poll {
     int64_t max_ns, window_ns; /* window: of the next wait; 0: sleep at once */
+    uint32_t long_waits;       /* one after the other */
 } rui_poll;
 
 void rui_poll_waited(rui_poll *p, int64_t took_ns);

@@ -21,6 +21,7 @@
 #include <unistd.h>
 
 #include "env/clock.h"
+#include "tool/bench_bare.h"
 #include "tool/bench_net.h"
 
 enum {
@@ -44,7 +45,7 @@ static ru_status refused(const char *what, ru_err *err)
     return RU_FAIL(err, RU_E_IO, "bare sockets: %s failed: %s", what, strerror(errno));
 }
 
-static bool read_all(int fd, void *into, size_t n)
+bool rui_bare_read(int fd, void *into, size_t n)
 {
     for (size_t at = 0; at < n;) {
         ssize_t got = read(fd, (char *)into + at, n - at);
@@ -56,7 +57,7 @@ static bool read_all(int fd, void *into, size_t n)
     return true;
 }
 
-static bool write_all(int fd, const void *from, size_t n)
+bool rui_bare_write(int fd, const void *from, size_t n)
 {
     for (size_t at = 0; at < n;) {
         ssize_t put = send(fd, (const char *)from + at, n - at, MSG_NOSIGNAL);
@@ -68,17 +69,16 @@ static bool write_all(int fd, const void *from, size_t n)
     return true;
 }
 
-/* As ours: no delay, the type of service of its class. */
-static void mark(int fd, char kind)
+void rui_bare_mark(int fd, bool bulk)
 {
-    int one = 1, tos = kind == 'b' ? TOS_BULK : TOS_URGENT;
-    int priority = kind == 'b' ? PRIORITY_BULK : PRIORITY_URGENT;
+    int one = 1, tos = bulk ? TOS_BULK : TOS_URGENT;
+    int priority = bulk ? PRIORITY_BULK : PRIORITY_URGENT;
     (void)setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
     (void)setsockopt(fd, IPPROTO_IP, IP_TOS, &tos, sizeof tos);
     (void)setsockopt(fd, SOL_SOCKET, SO_PRIORITY, &priority, sizeof priority);
 }
 
-static ru_status address_of(const char *text, struct sockaddr_in *a, ru_err *err)
+ru_status rui_bare_address(const char *text, struct sockaddr_in *a, ru_err *err)
 {
     char host[64] = "";
     const char *colon = strrchr(text, ':');
@@ -98,7 +98,7 @@ static ru_status address_of(const char *text, struct sockaddr_in *a, ru_err *err
 static void keep_stamps(int fd, uint8_t *data, uint32_t size_bytes, double *samples)
 {
     uint32_t n = 0;
-    while (read_all(fd, data, size_bytes)) {
+    while (rui_bare_read(fd, data, size_bytes)) {
         ru_time then;
         memcpy(&then, data, sizeof then);
         if (n < RUI_NET_SAMPLES_MAX) {
@@ -110,7 +110,7 @@ static void keep_stamps(int fd, uint8_t *data, uint32_t size_bytes, double *samp
         figures[0] = rui_net_percentile(samples, n, 0.5);
         figures[1] = rui_net_percentile(samples, n, 0.99);
     }
-    (void)!write_all(fd, figures, sizeof figures);
+    (void)!rui_bare_write(fd, figures, sizeof figures);
 }
 
 static void take_bulk(int fd, uint8_t *data)
@@ -121,19 +121,19 @@ static void take_bulk(int fd, uint8_t *data)
         total += (double)got;
     }
     figures[0] = total * 1e9 / (double)ru_time_since(ru_clock_now(), start);
-    (void)!write_all(fd, figures, sizeof figures);
+    (void)!rui_bare_write(fd, figures, sizeof figures);
 }
 
 static void answer(int fd, uint8_t *data, double *samples)
 {
     greeting g;
-    if (!read_all(fd, &g, sizeof g) || g.size_bytes < sizeof(ru_time) ||
+    if (!rui_bare_read(fd, &g, sizeof g) || g.size_bytes < sizeof(ru_time) ||
         g.size_bytes > SIZE_MAX_BYTES) {
         return;
     }
-    mark(fd, g.kind);
+    rui_bare_mark(fd, g.kind == 'b');
     if (g.kind == 'e') {
-        while (read_all(fd, data, g.size_bytes) && write_all(fd, data, g.size_bytes)) {
+        while (rui_bare_read(fd, data, g.size_bytes) && rui_bare_write(fd, data, g.size_bytes)) {
         }
     } else if (g.kind == 's') {
         keep_stamps(fd, data, g.size_bytes, samples);
@@ -185,7 +185,7 @@ static ru_status serve(const char *listen_at, ru_err *err)
     struct sockaddr_in a;
     socklen_t size = sizeof a;
     char text[INET_ADDRSTRLEN];
-    RU_TRY(address_of(listen_at, &a, err));
+    RU_TRY(rui_bare_address(listen_at, &a, err));
     int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
     if (fd < 0 || bind(fd, (struct sockaddr *)&a, sizeof a) != 0 || listen(fd, 8) != 0 ||
         getsockname(fd, (struct sockaddr *)&a, &size) != 0) {
@@ -205,13 +205,13 @@ static ru_status dial(const char *address, char kind, uint32_t size_bytes, int *
 {
     struct sockaddr_in a;
     greeting g = {.kind = kind, .size_bytes = size_bytes};
-    RU_TRY(address_of(address, &a, err));
+    RU_TRY(rui_bare_address(address, &a, err));
     *fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
     if (*fd < 0) {
         return refused("a socket", err);
     }
-    mark(*fd, kind);
-    if (connect(*fd, (struct sockaddr *)&a, sizeof a) != 0 || !write_all(*fd, &g, sizeof g)) {
+    rui_bare_mark(*fd, kind == 'b');
+    if (connect(*fd, (struct sockaddr *)&a, sizeof a) != 0 || !rui_bare_write(*fd, &g, sizeof g)) {
         return refused("connecting", err);
     }
     return RU_OK;
@@ -224,7 +224,7 @@ static ru_status echo(int fd, uint8_t *data, uint32_t size_bytes, int64_t run_ns
     ru_time start = ru_clock_now(), now = start;
     for (uint32_t warm = 0; ru_time_since(now, start) < run_ns; warm++) {
         ru_time then = now;
-        if (!write_all(fd, data, size_bytes) || !read_all(fd, data, size_bytes)) {
+        if (!rui_bare_write(fd, data, size_bytes) || !rui_bare_read(fd, data, size_bytes)) {
             return refused("an exchange", err);
         }
         now = ru_clock_now();
@@ -246,7 +246,7 @@ static ru_status echo(int fd, uint8_t *data, uint32_t size_bytes, int64_t run_ns
 static ru_status end_and_print(int fd, ru_err *err)
 {
     double figures[2];
-    if (shutdown(fd, SHUT_WR) != 0 || !read_all(fd, figures, sizeof figures)) {
+    if (shutdown(fd, SHUT_WR) != 0 || !rui_bare_read(fd, figures, sizeof figures)) {
         return refused("the end of the stream", err);
     }
     printf("%.3f %.3f\n", figures[0], figures[1]);
@@ -261,7 +261,7 @@ static ru_status stamps(int fd, uint8_t *data, uint32_t size_bytes, int64_t run_
         (void)poll(&nothing, 1, STAMP_EVERY_MS);
         now = ru_clock_now();
         memcpy(data, &now, sizeof now);
-        if (!write_all(fd, data, size_bytes)) {
+        if (!rui_bare_write(fd, data, size_bytes)) {
             return refused("a message", err);
         }
     }
@@ -271,7 +271,7 @@ static ru_status stamps(int fd, uint8_t *data, uint32_t size_bytes, int64_t run_
 static ru_status bulk(int fd, const uint8_t *data, int64_t run_ns, ru_err *err)
 {
     for (ru_time start = ru_clock_now(); ru_time_since(ru_clock_now(), start) < run_ns;) {
-        if (!write_all(fd, data, BULK_WRITE_BYTES)) {
+        if (!rui_bare_write(fd, data, BULK_WRITE_BYTES)) {
             return refused("bulk", err);
         }
     }

@@ -12,6 +12,7 @@
 #include "env/self.h"
 #include "exec/exe.h"
 #include "tool/bench.h"
+#include "tool/bench_bare.h"
 #include "tool/bench_collective.h"
 #include "train/step.h"
 #include "train/zoo.h"
@@ -218,6 +219,9 @@ static ru_status answer(worker *w, const char *line, bool *quit, ru_err *err)
 
 ru_status ru_bench_worker(const char *const *words, uint32_t n, ru_err *err)
 {
+    if (n > 1 && strcmp(words[0], "collective") == 0 && strcmp(words[1], "bare") == 0) {
+        return ru_bench_coll_bare_worker(words, n, err);
+    }
     if (n > 1 && strcmp(words[0], "collective") == 0) {
         return strcmp(words[1], "net") == 0 ? ru_bench_coll_net_worker(words, n, err)
                                             : ru_bench_coll_shm_worker(words, n, err);
