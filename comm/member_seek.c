@@ -40,7 +40,13 @@ bool rui_m_silent(const ru_member *m, const rui_m_peer *p)
 static bool others_decided(const ru_member *m)
 {
     const rui_m_peer *lead = m->lead.v != 0 ? rui_m_peer_find(m, m->lead) : NULL;
-    return lead != NULL && m->view.n > 4 && rui_m_since(m, lead->heard) >= patience_ns(m);
+    if (lead == NULL || rui_m_since(m, lead->heard) < patience_ns(m)) {
+        return false;
+    }
+    uint32_t others = m->view.n > 2 ? m->view.n - 2 : 0;
+    ru_node_id oldest = m->view.at[0].node;
+    bool with_oldest = !is_self(m, oldest) && !ru_node_is(oldest, lead->node);
+    return others * 2 > m->view.n || (others * 2 == m->view.n && with_oldest);
 }
 
 /* And since then? Those it is out of touch with, dead by now or not. */

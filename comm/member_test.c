@@ -441,6 +441,35 @@ static void test_left_out_unheard(void **state)
     }
 }
 
+/* The same before it missed the leader: all others ended within the 0.7 s after which it would
+ * have. */
+static void test_left_out_before_it_knew(void **state)
+{
+    (void)state;
+    uint32_t tried = 0;
+    for (uint64_t seed = 1; seed <= 40; seed++) {
+        world *w = job(&(world_options){.seed = seed, .nodes = 6, .refused = seed % 2 == 0}, 5);
+        for (uint32_t i = 0; i < 4; i++) {
+            world_cut(w, i, 4, ru_time_after(world_now(w), 650 * ms));
+        }
+        world_kill(w, 0);
+        world_start(w, 5, 1);
+        must(w, world_run_ms(w, 640));
+        if (ru_member_view(world_at(w, 5)->m)->n == 4) {
+            tried++;
+            for (uint32_t i = 0; i < 4; i++) {
+                world_kill(w, i);
+                world_reset(w, i, 4);
+            }
+            must(w, world_run_ms(w, 8000));
+            assert_true(ru_member_leads(world_at(w, 5)->m));
+            assert_false(ru_member_leads(world_at(w, 4)->m));
+        }
+        world_free(w);
+    }
+    assert_true(tried > 0);
+}
+
 /* Those that are asked for a new leader are the oldest that live. */
 static void test_the_oldest_all_die(void **state)
 {
@@ -531,6 +560,6 @@ RU_TESTS(comm_member, cmocka_unit_test(test_found_and_join), cmocka_unit_test(te
          cmocka_unit_test(test_leave), cmocka_unit_test(test_replay), cmocka_unit_test(test_chaos),
          cmocka_unit_test(test_the_sure_lead_the_others),
          cmocka_unit_test(test_a_dead_leader_is_not_followed),
-         cmocka_unit_test(test_left_out_unheard), cmocka_unit_test(test_the_oldest_all_die),
-         cmocka_unit_test(test_thousand), cmocka_unit_test(test_every_order),
-         cmocka_unit_test(test_garbage))
+         cmocka_unit_test(test_left_out_unheard), cmocka_unit_test(test_left_out_before_it_knew),
+         cmocka_unit_test(test_the_oldest_all_die), cmocka_unit_test(test_thousand),
+         cmocka_unit_test(test_every_order), cmocka_unit_test(test_garbage))
