@@ -6,6 +6,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/wire.h"
+
 #include "test/coll_world.h"
 
 static void test_everything_is_summed(void **state)
@@ -162,6 +164,64 @@ static void test_memory_of_a_host(void **state)
         w.counted = k / RANKS_MAX == 3;
         cw_add_all(&w);
         cw_run(&w);
+        cw_close(&w);
+    }
+}
+
+/* A member of the host that says its bytes lie outside of its memory, or that they are not as many
+ * as the step takes, ends the group; nothing is read there. */
+static void test_places_outside(void **state)
+{
+    (void)state;
+    enum { N = 300, HERE = 1 };
+    const uint64_t all = SEGMENT, far = UINT64_MAX - 3;
+    const struct {
+        uint64_t at, size;
+        bool dies;
+    } rows[] = {{0, 4 * N, false},
+                {all - 4 * N, 4 * N, false},
+                {all - 4 * N + 4, 4 * N, true},
+                {all, 4, true},
+                {all + 4, 4, true},
+                {0, all + 4, true},
+                {4, all, true},
+                {far, 8, true},
+                {8, far, true},
+                {2, 4 * N, true},
+                {0, 4 * N - 2, true},
+                {0, 4 * N - 4, true},
+                {0, 4 * N + 4, true}};
+    for (uint32_t k = 0; k < RU_ARRAY_LEN(rows); k++) {
+        world w = {.near = true, .whole = true};
+        cw_start(&w, 3, ru_test_seed());
+        cw_add(&w, RU_COLL_ALL_REDUCE, RU_ALGO_DIRECT, 3 * N);
+        w.batches[0].chunk_bytes = 0;
+        for (uint32_t r = 0; r < 3; r++) {
+            cw_buffers(&w, &w.r[r], 0);
+            cw_group(&w, r);
+        }
+        cw_begin(&w, &w.r[0], 0);
+        ru_time now = cw_turn(&w);
+        const ru_coll_step *x = w.schedules[0]->steps;
+        while (!ru_coll_step_receives(x) || x->peer != 2) { /* rank 2 is of this host */
+            x++;
+            assert_true(x < w.schedules[0]->steps + w.schedules[0]->begin[1]);
+        }
+        uint8_t word[64];
+        ru_wire_out out = ru_wire_out_into(word, sizeof word);
+        ru_wire_put_u32(&out, 9);
+        ru_wire_put_u32(&out, 0);
+        ru_wire_put_u32(&out, 0);
+        ru_wire_put_u32(&out, 1);
+        ru_wire_put_u16(&out, HERE);
+        ru_wire_put_u16(&out, x->tag);
+        ru_wire_put_u64(&out, rows[k].at);
+        ru_wire_put_u64(&out, rows[k].size);
+        ru_coll_heard(w.r[0].coll, w.nodes[2], word, ru_wire_size(&out), now);
+        for (uint32_t t = 0; t < 20; t++) {
+            cw_turn(&w);
+        }
+        assert_int_equal(w.r[0].failed, rows[k].dies);
         cw_close(&w);
     }
 }
@@ -390,7 +450,7 @@ static void test_bad_calls(void **state)
 RU_TESTS(test_coll_engine, cmocka_unit_test(test_everything_is_summed),
          cmocka_unit_test(test_little_room), cmocka_unit_test(test_room_taken_by_others),
          cmocka_unit_test(test_only_its_own_words_open), cmocka_unit_test(test_memory_of_a_host),
-         cmocka_unit_test(test_grants_and_apart),
+         cmocka_unit_test(test_places_outside), cmocka_unit_test(test_grants_and_apart),
          cmocka_unit_test(test_bits_do_not_depend_on_timing), cmocka_unit_test(test_counted),
          cmocka_unit_test(test_a_lost_peer_ends_the_group), cmocka_unit_test(test_memory_ends),
          cmocka_unit_test(test_bad_calls))
