@@ -99,53 +99,66 @@ static int64_t refused(const host *h)
     return st.refused;
 }
 
-static ru_log_options quiet(void)
+/* Two hosts: 1 with the token "secret" of job 5, and 2. */
+typedef struct pair {
+    ru_pipe *net;
+    host h[2];
+    ru_log_options was;
+} pair;
+
+static void pair_open(pair *p, uint64_t seed, const char *token, uint64_t job)
 {
-    ru_log_options was = ru_log_get();
+    p->was = ru_log_get();
     ru_log_set(&(ru_log_options){.level = RU_LOG_ERROR});
-    return was;
+    p->net = ru_pipe_new(&(ru_pipe_options){.seed = ru_test_seed() + seed});
+    host_open(&p->h[0], p->net, 1, "secret", 5);
+    host_open(&p->h[1], p->net, 2, token, job);
+}
+
+static void pair_close(pair *p)
+{
+    host_close(&p->h[0]);
+    host_close(&p->h[1]);
+    ru_pipe_free(p->net);
+    ru_log_set(&p->was);
+}
+
+static void dial(host *h, ru_pipe *net, const char *address)
+{
+    ru_err err;
+    assert_ok(ru_chan_connect(h->ch, address, ru_pipe_now(net), &err), err);
 }
 
 static void test_strangers_are_refused(void **state)
 {
     (void)state;
-    ru_log_options was = quiet();
     static const struct {
         const char *token;
         uint64_t job;
     } rows[] = {{"another", 5}, {"secret", 6}, {"secre", 5}, {"secret ", 5}};
     for (uint32_t i = 0; i < RU_ARRAY_LEN(rows); i++) {
-        ru_pipe *net = ru_pipe_new(&(ru_pipe_options){.seed = ru_test_seed() + i});
-        host h[2];
-        host_open(&h[0], net, 1, "secret", 5);
-        host_open(&h[1], net, 2, rows[i].token, rows[i].job);
-        ru_err err;
-        assert_ok(ru_chan_connect(h[i % 2].ch, i % 2 == 0 ? "host2:1" : "host1:1", ru_pipe_now(net),
-                                  &err),
-                  err);
-        run(net, h, 2, 5000000000);
+        pair p;
+        pair_open(&p, i, rows[i].token, rows[i].job);
+        host *h = p.h;
+        dial(&h[i % 2], p.net, i % 2 == 0 ? "host2:1" : "host1:1");
+        run(p.net, h, 2, 5000000000);
         assert_int_equal(h[0].ups + h[1].ups, 0);
         assert_int_equal(h[i % 2].downs, 1);
         assert_true(refused(&h[0]) > 0 && refused(&h[1]) > 0);
         assert_int_equal(h[0].ch->unproved, 0);
-        host_close(&h[0]);
-        host_close(&h[1]);
-        ru_pipe_free(net);
+        pair_close(&p);
     }
-    ru_log_set(&was);
 }
 
 /* The bytes of a good greeting, and of its proof, once more. */
 static void test_a_recording_opens_nothing(void **state)
 {
     (void)state;
-    ru_log_options was = quiet();
-    ru_pipe *net = ru_pipe_new(&(ru_pipe_options){.seed = ru_test_seed()});
-    host h[2];
-    host_open(&h[0], net, 1, "secret", 5);
-    host_open(&h[1], net, 2, "secret", 5);
-    ru_err err;
-    assert_ok(ru_chan_connect(h[0].ch, "host2:1", ru_pipe_now(net), &err), err);
+    pair p;
+    pair_open(&p, 0, "secret", 5);
+    ru_pipe *net = p.net;
+    host *h = p.h;
+    dial(&h[0], net, "host2:1");
     run(net, h, 2, 50000000);
     assert_int_equal(h[1].ups, 1);
     uint8_t tape[2][1024];
@@ -170,20 +183,17 @@ static void test_a_recording_opens_nothing(void **state)
         run(net, h, 2, 50000000);
         assert_int_equal(h[1].downs, 1);
     }
-    host_close(&h[0]);
-    host_close(&h[1]);
-    ru_pipe_free(net);
-    ru_log_set(&was);
+    pair_close(&p);
 }
 
 /* Everything that the listener says is sent back to it, as if by one who knows the token. */
 static void test_an_echo_opens_nothing(void **state)
 {
     (void)state;
-    ru_log_options was = quiet();
-    ru_pipe *net = ru_pipe_new(&(ru_pipe_options){.seed = ru_test_seed()});
-    host h[1];
-    host_open(&h[0], net, 1, "secret", 5);
+    pair p;
+    pair_open(&p, 0, "secret", 5);
+    ru_pipe *net = p.net;
+    host *h = p.h;
     uint32_t raw = ru_pipe_raw(net, h[0].node);
     rui_hello hello = {.job = 5, .node = 9, .pair = 3};
     uint8_t buf[4096];
@@ -192,26 +202,23 @@ static void test_an_echo_opens_nothing(void **state)
     rui_frame_encode(&f, buf);
     ru_pipe_raw_write(net, raw, buf, RU_LINK_HEAD_BYTES + f.len);
     for (uint32_t k = 0; k < 50; k++) {
-        run(net, h, 1, 1000000);
+        run(net, h, 2, 1000000);
         int64_t n = ru_pipe_raw_read(net, raw, buf, sizeof buf);
         ru_pipe_raw_write(net, raw, buf, n);
     }
     assert_int_equal(h[0].ups, 0);
     assert_false(ru_pipe_raw_live(net, raw));
     assert_true(refused(&h[0]) > 0);
-    host_close(&h[0]);
-    ru_pipe_free(net);
-    ru_log_set(&was);
+    pair_close(&p);
 }
 
 static void test_scanners_and_silence(void **state)
 {
     (void)state;
-    ru_log_options was = quiet();
-    ru_pipe *net = ru_pipe_new(&(ru_pipe_options){.seed = ru_test_seed()});
-    host h[2];
-    host_open(&h[0], net, 1, "secret", 5);
-    host_open(&h[1], net, 2, "secret", 5);
+    pair p;
+    pair_open(&p, 0, "secret", 5);
+    ru_pipe *net = p.net;
+    host *h = p.h;
     static const char get[] = "GET / HTTP/1.1\r\nHost: x\r\nAccept: everything\r\n\r\n";
     uint32_t web = ru_pipe_raw(net, h[0].node);
     ru_pipe_raw_write(net, web, get, sizeof get - 1);
@@ -224,8 +231,7 @@ static void test_scanners_and_silence(void **state)
         run(net, h, 2, 20000);
         assert_true(h[0].ch->unproved <= h[0].ch->unproved_max);
     }
-    ru_err err;
-    assert_ok(ru_chan_connect(h[1].ch, "host1:1", ru_pipe_now(net), &err), err);
+    dial(&h[1], net, "host1:1");
     run(net, h, 2, 10000000);
     assert_int_equal(h[0].ups, 1);
     run(net, h, 2, 4000000000);
@@ -234,24 +240,19 @@ static void test_scanners_and_silence(void **state)
     }
     assert_int_equal(h[0].ch->unproved, 0);
     assert_int_equal(h[0].downs, 0);
-    host_close(&h[0]);
-    host_close(&h[1]);
-    ru_pipe_free(net);
-    ru_log_set(&was);
+    pair_close(&p);
 }
 
 /* Its own address, of a dead process that had it before, say: never a peer, and the dial ends. */
 static void test_itself_is_no_peer(void **state)
 {
     (void)state;
-    ru_log_options was = quiet();
-    ru_pipe *net = ru_pipe_new(&(ru_pipe_options){.seed = ru_test_seed()});
-    host h[2];
-    host_open(&h[0], net, 1, "secret", 5);
-    host_open(&h[1], net, 2, "secret", 5);
-    ru_err err;
+    pair p;
+    pair_open(&p, 0, "secret", 5);
+    ru_pipe *net = p.net;
+    host *h = p.h;
     for (uint32_t k = 1; k <= 3; k++) {
-        assert_ok(ru_chan_connect(h[0].ch, "host1:1", ru_pipe_now(net), &err), err);
+        dial(&h[0], net, "host1:1");
         run(net, h, 2, 20000000);
         assert_int_equal(h[0].ups, 0);
         assert_int_equal(h[0].downs, k);
@@ -261,14 +262,11 @@ static void test_itself_is_no_peer(void **state)
     run(net, h, 2, 5000000000);
     assert_int_equal(h[0].ch->unproved, 0);
     assert_int_equal(h[0].ch->dials_live, 0);
-    assert_ok(ru_chan_connect(h[0].ch, "host2:1", ru_pipe_now(net), &err), err);
+    dial(&h[0], net, "host2:1");
     run(net, h, 2, 50000000);
     assert_int_equal(h[0].ups, 1);
     assert_int_equal(h[0].downs, 3);
-    host_close(&h[0]);
-    host_close(&h[1]);
-    ru_pipe_free(net);
-    ru_log_set(&was);
+    pair_close(&p);
 }
 
 /* A process that ended: the survivors know within milliseconds, not after the mending time. */
@@ -280,10 +278,7 @@ static void test_the_dead_are_known_at_once(void **state)
         host h[2];
         host_open(&h[0], net, 1, "secret", 5);
         host_open(&h[1], net, 2, "secret", 5);
-        ru_err err;
-        assert_ok(ru_chan_connect(h[opener].ch, opener == 0 ? "host2:1" : "host1:1",
-                                  ru_pipe_now(net), &err),
-                  err);
+        dial(&h[opener], net, opener == 0 ? "host2:1" : "host1:1");
         run(net, h, 2, 50000000);
         assert_int_equal(h[0].ups, 1);
         ru_pipe_kill(net, h[1].node);
