@@ -95,6 +95,39 @@ static void test_leave(void **state)
     }
 }
 
+/* What a member says of itself reaches the leader, which tells its owner once for each change; who
+ * takes over knows it as well. */
+static void test_statuses(void **state)
+{
+    (void)state;
+    world *w = job(&(world_options){.seed = 4, .nodes = 4}, 4);
+    static const char *const says[] = {"one", "one", "two", ""};
+    static const uint32_t told[] = {1, 1, 2, 3};
+    for (uint32_t k = 0; k < RU_ARRAY_LEN(says); k++) {
+        world_node *x = world_at(w, 2);
+        int64_t n = (int64_t)strlen(says[k]), have = -1;
+        ru_member_status_set(x->m, says[k], n, k % 2 == 0, world_now(w), &x->fx);
+        must(w, world_run_ms(w, 400));
+        const void *known = ru_member_status_get(world_at(w, 0)->m, world_id(2), &have);
+        assert_int_equal(have, n);
+        assert_true(known != NULL && memcmp(known, says[k], (size_t)n) == 0);
+        assert_int_equal(world_at(w, 0)->n_statuses, told[k]);
+        assert_int_equal(world_at(w, 1)->n_statuses, 0);
+    }
+    world_node *x = world_at(w, 2);
+    ru_member_status_set(x->m, "last", 4, false, world_now(w), &x->fx);
+    must(w, world_run_ms(w, 400));
+    world_kill(w, 0);
+    must(w, world_run_ms(w, 400));
+    int32_t lead = world_leader(w);
+    assert_true(lead > 0);
+    int64_t have = -1;
+    const void *known = ru_member_status_get(world_at(w, (uint32_t)lead)->m, world_id(2), &have);
+    assert_int_equal(have, 4);
+    assert_true(known != NULL && memcmp(known, "last", 4) == 0);
+    world_free(w);
+}
+
 /* -- any faults in any order
  * -----------------------------------------------------------------------
  */
@@ -557,7 +590,8 @@ static void test_thousand(void **state)
 }
 
 RU_TESTS(comm_member, cmocka_unit_test(test_found_and_join), cmocka_unit_test(test_death_is_quick),
-         cmocka_unit_test(test_leave), cmocka_unit_test(test_replay), cmocka_unit_test(test_chaos),
+         cmocka_unit_test(test_leave), cmocka_unit_test(test_statuses),
+         cmocka_unit_test(test_replay), cmocka_unit_test(test_chaos),
          cmocka_unit_test(test_the_sure_lead_the_others),
          cmocka_unit_test(test_a_dead_leader_is_not_followed),
          cmocka_unit_test(test_left_out_unheard), cmocka_unit_test(test_left_out_before_it_knew),

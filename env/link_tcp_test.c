@@ -325,6 +325,36 @@ static void test_many_connections(void **state)
     free(source);
 }
 
+/* Hosts and ports up to their limits, each with what lies just beyond. */
+static void test_limits_of_addresses(void **state)
+{
+    (void)state;
+    char address[RUI_ADDRESS_MAX + 16], host[RUI_ADDRESS_MAX], port[8];
+    ru_err err;
+    for (uint32_t k = 0; k < 4; k++) {
+        uint32_t n = RUI_ADDRESS_MAX - 9 + k % 2;
+        bool bracket = k >= 2;
+        memset(address, 'a', sizeof address);
+        address[0] = bracket ? '[' : 'a';
+        snprintf(address + n + bracket, 16, "%s:65535", bracket ? "]" : "");
+        ru_status st = rui_addr_split(address, host, port, &err);
+        assert_int_equal(st, k % 2 == 0 ? RU_OK : RU_E_ARG);
+        if (st == RU_OK) {
+            assert_int_equal(strlen(host), n);
+            assert_string_equal(port, "65535");
+        }
+    }
+    static const char *const good[] = {"h:0", "h:65535", "h:00080", ":1", "[::1]:1", "[a:b]:22"};
+    static const char *const bad[] = {"h:65536", "h:000080", "h:",   "h",    "a:b:1", "[::1]:",
+                                      "[::1]",   "[::1]x:1", "[::1", "h:+1", "h: 1"};
+    for (uint32_t k = 0; k < RU_ARRAY_LEN(good); k++) {
+        assert_ok(rui_addr_split(good[k], host, port, &err), err);
+    }
+    for (uint32_t k = 0; k < RU_ARRAY_LEN(bad); k++) {
+        assert_int_equal(rui_addr_split(bad[k], host, port, &err), RU_E_ARG);
+    }
+}
+
 static void test_refused_and_bad_addresses(void **state)
 {
     (void)state;
@@ -610,6 +640,7 @@ static void test_not_to_itself(void **state)
 
 RU_TESTS(env_link_tcp, cmocka_unit_test(test_window), cmocka_unit_test(test_exchange),
          cmocka_unit_test(test_exchange_tls), cmocka_unit_test(test_many_connections),
+         cmocka_unit_test(test_limits_of_addresses),
          cmocka_unit_test(test_refused_and_bad_addresses), cmocka_unit_test(test_not_to_itself),
          cmocka_unit_test(test_frames_refused_and_closed_within),
          cmocka_unit_test(test_torn_frames_and_half_close), cmocka_unit_test(test_tls_strangers),

@@ -41,7 +41,7 @@ typedef struct world_node {
     uint64_t timer_gen;
     uint32_t epoch; /* last in force, by VIEW */
     bool asked;     /* an install is due */
-    uint32_t n_views, n_leads, n_outs;
+    uint32_t n_views, n_leads, n_outs, n_statuses;
     ru_time died_at, out_at, joined_at;
     char why[200];
 } world_node;
