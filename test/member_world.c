@@ -332,9 +332,8 @@ static void local(world *w, uint32_t i, const ru_effect *e)
         push(w, w->now.ns + exit_ns, (event){.kind = E_EXIT, .to = i, .from = nobody}, NULL);
         break;
     case RU_MEMBER_STATUS:
-        n->n_statuses++;
-        break;
     case RU_MEMBER_LEADERLESS:
+        n->n_statuses += e->what == RU_MEMBER_STATUS;
         break;
     }
 }
