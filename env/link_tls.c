@@ -101,9 +101,10 @@ static bool gather_records(rui_tls *t)
 /* true: the kernel took all there was. */
 static bool wire_flush(rui_tls *t)
 {
+    int end = t->records_max == 1 ? MSG_EOR : 0; /* urgent: never corked (link_tcp_tx.c) */
     while (t->wire_at < t->wire_end) {
         ssize_t put = send(t->fd, t->wire + t->wire_at, t->wire_end - t->wire_at,
-                           MSG_DONTWAIT | MSG_NOSIGNAL);
+                           MSG_DONTWAIT | MSG_NOSIGNAL | end);
         if (put < 0 && errno == EINTR) {
             continue;
         }
