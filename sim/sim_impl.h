@@ -45,6 +45,7 @@ typedef enum rui_sim_frame_kind { RUI_SIM_DATA, RUI_SIM_OPENED, RUI_SIM_ENDED } 
 typedef struct rui_sim_frame {
     uint8_t head[RU_LINK_HEAD_BYTES];
     uint32_t conn, generation;
+    uint32_t to_node;  /* once it travels */
     uint8_t kind, why; /* why: of RUI_SIM_ENDED */
     uint8_t to_side;   /* end that receives it */
     bool dropped;      /* closed before it left */
@@ -141,6 +142,7 @@ struct ru_sim {
     uint32_t slots_n, slots_cap, *slot_free, slot_free_n;
 
     rui_sim_node **nodes;
+    void **users; /* [nodes_max] `self` of their link's user */
     uint32_t nodes_n, alive_n;
     ru_map addresses; /* address -> node + 1 */
 
@@ -186,6 +188,8 @@ rui_sim_conn *rui_sim_arg_conn(const ru_sim *s, uint64_t arg, uint32_t *conn, ui
 void rui_sim_ready(ru_sim *s, uint32_t conn, uint32_t side); /* pull from it soon */
 void rui_sim_dirty(ru_sim *s, uint32_t node, uint32_t port);
 void rui_sim_serve(ru_sim *s); /* all dirty ports */
+/* An event that comes soon: bring what it will touch near. `next`: it is the next one. */
+void rui_sim_wire_near(const ru_sim *s, ru_sim_fn fn, uint64_t arg, bool next);
 /* Put a frame on its way to `to_side`; it left the other end at left_ns, now or soon. */
 void rui_sim_travel(ru_sim *s, uint32_t frame, int64_t left_ns);
 int64_t rui_sim_delay_ns(const ru_sim *s, const rui_sim_conn *c, uint32_t from_side);

@@ -727,6 +727,7 @@ ru_status ru_sim_nic_add(ru_sim *s, const char *address, const ru_sim_nic *nic,
     if (user != NULL) {
         n->user = *user;
     }
+    s->users[s->nodes_n] = n->user.self;
     s->nodes[s->nodes_n++] = n;
     s->alive_n++;
     *at = s->nodes_n;
@@ -739,6 +740,7 @@ void ru_sim_nic_user(ru_sim *s, uint32_t node, const ru_link_user *user)
 {
     RU_CHECK(node < s->nodes_n);
     s->nodes[node]->user = *user;
+    s->users[node] = user->self;
 }
 
 void ru_sim_node_stats_get(const ru_sim *s, uint32_t node, ru_sim_node_stats *into)

@@ -20,6 +20,7 @@
 
 #define ROOM_MIN_BYTES (128 << 10)
 #define PACKET_BYTES   1500
+#define USER_BYTES     1024 /* of a link's user that its upcalls are likely to touch */
 
 rui_sim_frame *rui_sim_frame_at(const ru_sim *s, uint32_t index)
 {
@@ -651,12 +652,35 @@ static void at_door(void *self, uint64_t arg)
     ru_sim_at(s, (ru_time){e->in_order_ns}, at_door, s, frame);
 }
 
+static void lines_near(const void *at, int64_t size_bytes)
+{
+    for (int64_t k = 0; at != NULL && k < size_bytes; k += 64) {
+        __builtin_prefetch((const uint8_t *)at + k);
+    }
+}
+
+void rui_sim_wire_near(const ru_sim *s, ru_sim_fn fn, uint64_t arg, bool next)
+{
+    if (fn != at_door && fn != through) {
+        return;
+    }
+    const rui_sim_frame *f = rui_sim_frame_at(s, (uint32_t)arg);
+    if (!next) {
+        lines_near(f, (int64_t)sizeof *f);
+        return;
+    }
+    lines_near(rui_sim_conn_at(s, f->conn), (int64_t)sizeof(rui_sim_conn));
+    lines_near(s->nodes[f->to_node], (int64_t)sizeof(rui_sim_node));
+    lines_near(s->users[f->to_node], USER_BYTES);
+}
+
 void rui_sim_travel(ru_sim *s, uint32_t frame, int64_t left_ns)
 {
     rui_sim_frame *f = rui_sim_frame_at(s, frame);
     rui_sim_conn *c = rui_sim_conn_at(s, f->conn);
     rui_sim_end *to = &c->end[f->to_side], *from = &c->end[f->to_side ^ 1];
     f->seq = from->seq_sent++;
+    f->to_node = to->node;
     int64_t at_ns = left_ns + rui_sim_delay_ns(s, c, f->to_side ^ 1);
     if (s->chaos_on && s->chaos.jitter_ns > 0) {
         at_ns += (int64_t)ru_rng_below_u64(&s->rng_wire, (uint64_t)s->chaos.jitter_ns);
