@@ -61,7 +61,7 @@ static void large(uint32_t workers, uint32_t steps, ru_sim_job *job)
                         .batch = (int64_t)workers * 32,
                         .n_tensors = RU_ARRAY_LEN(resnet18),
                         .counted = true,
-                        .nic = {.bytes_per_s = 1.25e9, .delay_ns = 10000},
+                        .nic = {.bytes_per_s = 1.25e9, .delay_ns = 10000, .window_bytes = 64 << 20},
                         .sample_ns = 5000000,
                         .noise = 0.02,
                         .fuse_bytes = 64 << 20,
