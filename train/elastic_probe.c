@@ -104,7 +104,7 @@ static void probe_done(void *self, uint32_t batch, uint32_t iter, ru_time now)
     const phase *p = &phases[q->phase];
     int64_t took = now.ns - q->begun_ns;
     if (!p->drains) {
-        q->ns[batch * RUI_EL_PROBE_TURNS + q->turn] = took > 0 ? took : 1;
+        q->ns[batch * RUI_EL_PROBE_TURNS + q->turn] = took;
     }
     if (++q->at == TWICE * p->n_sizes * algos_in(e, p)) {
         float word;
@@ -192,8 +192,16 @@ void rui_el_probe_begin(ru_elastic *e, ru_time now, ru_effects *fx)
     next_probe(e, now);
 }
 
-static int64_t median(int64_t *x, uint32_t n)
+/* Of those above 0: a leader that was held up (frozen, cut off) may begin a second sum late as well
+ * and find all of it done, which says nothing. 0: none. */
+static int64_t median(int64_t *x, uint32_t all)
 {
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < all; i++) {
+        if (x[i] > 0) {
+            x[n++] = x[i];
+        }
+    }
     for (uint32_t i = 1; i < n; i++) {
         for (uint32_t k = i; k > 0 && x[k] < x[k - 1]; k--) {
             int64_t swap = x[k];
@@ -201,7 +209,25 @@ static int64_t median(int64_t *x, uint32_t n)
             x[k - 1] = swap;
         }
     }
-    return x[(n - 1) / 2];
+    return n > 0 ? x[(n - 1) / 2] : 0;
+}
+
+/* What was not measured is taken from the algorithm that was the fastest with that size, else from
+ * the next size. false: nothing was measured. */
+static bool fill(ru_coll_point points[][SIZES], uint32_t n_algos)
+{
+    for (uint32_t k = SIZES; k-- > 0;) {
+        int64_t least = 0;
+        for (uint32_t a = 0; a < n_algos; a++) {
+            int64_t ns = points[a][k].ns;
+            least = ns > 0 && (least == 0 || ns < least) ? ns : least;
+        }
+        for (uint32_t a = 0; a < n_algos; a++) {
+            int64_t other = least > 0 || k + 1 == SIZES ? least : points[a][k + 1].ns;
+            points[a][k].ns = points[a][k].ns > 0 ? points[a][k].ns : other;
+        }
+    }
+    return points[0][0].ns > 0 && points[0][SIZES - 1].ns > 0;
 }
 
 ru_status rui_el_probe_fit(ru_elastic *e, ru_err *err)
@@ -212,19 +238,27 @@ ru_status rui_el_probe_fit(ru_elastic *e, ru_err *err)
     e->costs[RU_ALGO_HIERARCHY] = (ru_coll_cost){0};
     for (uint32_t a = 0; a < n_algos; a++) {
         for (uint32_t k = 0; k < SIZES; k++) {
-            ru_coll_point *p = &points[a][k];
-            p->size_bytes = size_of(e, k);
-            if (a < FLAT || k < SMALL) {
-                p->ns = median(q->ns + (a * SIZES + k) * RUI_EL_PROBE_TURNS,
-                               q->turns[k < SMALL ? 0 : RU_ARRAY_LEN(phases) - 1]);
-            } else {
-                p->ns = ru_cost_coll_carry_ns(&points[0][k], RU_COLL_ALL_REDUCE, algos[0], algos[a],
-                                              e->v.n);
-                p->ns = p->ns > p[-1].ns ? p->ns : p[-1].ns;
-            }
+            bool runs = a < FLAT || k < SMALL;
+            points[a][k] = (ru_coll_point){
+                size_of(e, k), !runs ? 0
+                                     : median(q->ns + (a * SIZES + k) * RUI_EL_PROBE_TURNS,
+                                              q->turns[k < SMALL ? 0 : RU_ARRAY_LEN(phases) - 1])};
         }
-        RU_TRY(ru_cost_coll_fit(RU_COLL_ALL_REDUCE, algos[a], e->v.n, points[a], SIZES,
-                                &e->costs[algos[a]], err));
+    }
+    bool measured = fill(points, FLAT);
+    for (uint32_t a = FLAT; a < n_algos && measured; a++) {
+        ru_coll_point *star = points[a];
+        star[SMALL].ns = ru_cost_coll_carry_ns(&points[0][SMALL], RU_COLL_ALL_REDUCE, algos[0],
+                                               algos[a], e->v.n);
+        star[SMALL].ns = star[SMALL].ns > star[SMALL - 1].ns ? star[SMALL].ns : star[SMALL - 1].ns;
+        measured = fill(points, n_algos);
+    }
+    for (uint32_t a = 0; a < n_algos; a++) {
+        e->costs[algos[a]] = (ru_coll_cost){0}; /* the formulas alone */
+        if (measured) {
+            RU_TRY(ru_cost_coll_fit(RU_COLL_ALL_REDUCE, algos[a], e->v.n, points[a], SIZES,
+                                    &e->costs[algos[a]], err));
+        }
     }
     /* Trees cost steps and bytes like the others on the same links. */
     e->costs[RU_ALGO_TREE] = e->costs[RU_ALGO_DOUBLE_TREE] = e->costs[RU_ALGO_DOUBLING];
