@@ -178,12 +178,16 @@ static void convolutions_agree(void **state)
     conv_case(70, 16, 16, 4, 3, 1, 1, 1, 1); /* one tile an image */
     conv_case(3, 32, 16, 9, 3, 0, 1, 1, 1);
     conv_case(4, 16, 32, 6, 3, 2, 1, 1, 1);
-    conv_case(2, 16, 32, 8, 3, 1, 1, 1, 1); /* Winograd's shape */
-    conv_case(1, 3, 7, 9, 3, 1, 2, 1, 1);   /* odd channels */
-    conv_case(3, 8, 8, 6, 3, 1, 1, 8, 1);   /* depthwise */
-    conv_case(2, 12, 6, 7, 1, 0, 1, 3, 1);  /* grouped, 1x1 */
-    conv_case(2, 5, 4, 11, 3, 2, 1, 1, 2);  /* dilated */
-    conv_case(2, 1, 6, 12, 5, 0, 1, 1, 1);  /* LeNet's first */
+    conv_case(2, 16, 32, 8, 3, 1, 1, 1, 1);  /* Winograd's shape */
+    conv_case(1, 3, 7, 9, 3, 1, 2, 1, 1);    /* odd channels */
+    conv_case(3, 8, 8, 6, 3, 1, 1, 8, 1);    /* depthwise */
+    conv_case(2, 12, 6, 7, 1, 0, 1, 3, 1);   /* grouped, 1x1 */
+    conv_case(2, 5, 4, 11, 3, 2, 1, 1, 2);   /* dilated */
+    conv_case(2, 1, 6, 12, 5, 0, 1, 1, 1);   /* LeNet's first */
+    conv_case(19, 1, 32, 28, 5, 0, 1, 1, 1); /* in several chunks of images */
+    conv_case(3, 16, 32, 9, 5, 2, 1, 1, 1);
+    conv_case(20, 24, 16, 18, 3, 1, 2, 1, 1);
+    conv_case(2, 8, 48, 7, 3, 0, 2, 1, 1);
 }
 
 static void transposed_convolutions_agree(void **state)

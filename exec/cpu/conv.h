@@ -5,6 +5,7 @@
 #define RU_EXEC_CPU_CONV_H
 
 #include "exec/cpu/window.h"
+#include "exec/kern/kern.h"
 
 typedef enum rui_conv_dir {
     RUI_CONV_FWD,
@@ -25,6 +26,16 @@ dnnl_primitive_desc_t rui_conv_pd(rui_low *lo, rui_conv_dir dir, const rui_conv 
 /* Direct or Winograd: measured when the options ask for it (tune.c), else by rule. May turn c->act
  * to f32 on the bf16 path. */
 dnnl_alg_kind_t rui_conv_alg(rui_low *lo, rui_conv_dir dir, rui_conv *c);
+
+/* Is our own product the faster one for C[m,n] over k with rows of A `a_row` apart? So far: AVX2
+ * and no more, long sums down the columns of a transposed A. */
+bool rui_product_pays(int64_t m, int64_t n, int64_t k, int64_t a_row);
+/* The step of it; pointers of `g` are not read, absent `bias` is none. */
+ru_status rui_product_emit(rui_low *lo, const ru_kern_product *g, rui_buf a, rui_buf b,
+                           rui_buf bias, rui_buf c);
+
+/* f32 of t's dims in oneDNN's named order; NULL when there is no such order. */
+const rui_layout *rui_layout_tag(rui_low *lo, const ru_type *t, dnnl_format_tag_t tag);
 
 /* The activation fused into a node (attributes activation, activation_alpha, activation_beta), as a
  * post-op. Errors: RU_E_UNSUPPORTED when oneDNN has no such function. */

@@ -233,58 +233,13 @@ ru_status rui_lower_dnnl_matmul(rui_low *lo, const ru_node *n, ru_err *err)
     return rui_prim_emit(&p, "matmul");
 }
 
-/* -- our own product, for what oneDNN does slowly with AVX2
- * ------------------------------------------ */
-
-typedef struct product_state {
-    const ru_kern *k;
-    ru_kern_product proto;
-    int64_t work; /* floats of one thread */
-    bool by_rows; /* threads share out rows of C, else columns */
-} product_state;
-
-enum { P_A, P_B, P_BIAS, P_C, P_WORK, P_BUFS };
-
-typedef struct product_job {
-    const product_state *s;
-    void *const *bufs;
-} product_job;
-
-static void product_thread(void *arg, uint32_t thread, uint32_t threads)
-{
-    const product_job *j = arg;
-    const product_state *s = j->s;
-    ru_kern_product g = s->proto;
-    int64_t begin, end;
-    g.a = j->bufs[P_A];
-    g.b = j->bufs[P_B];
-    g.bias = j->bufs[P_BIAS];
-    g.c = j->bufs[P_C];
-    float *work = (float *)j->bufs[P_WORK] + (int64_t)thread * s->work;
-    ru_pool_split(s->by_rows ? g.m : g.n, 48, thread, threads, &begin, &end);
-    if (begin < end && s->by_rows) {
-        s->k->product(&g, begin, end, 0, g.n, work);
-    } else if (begin < end) {
-        s->k->product(&g, 0, g.m, begin, end, work);
-    }
-}
-
-static ru_status product_run(void *state, void *const *bufs, const rui_run *run)
-{
-    product_job j = {state, bufs};
-    ru_pool_run(run->pool, product_thread, &j);
-    return RU_OK;
-}
-
-/* Long sums down the columns of a transposed left side, in f32, with AVX2 and no more. */
+/* Our own product, for what oneDNN does slowly with AVX2. */
 static bool product_pays(rui_low *lo, const mm_call *c, const rui_post *post)
 {
-    enum { LONG = 256, WIDE = 64 };
     bool relu = !post->has_act || (post->act == dnnl_eltwise_relu && post->alpha == 0.0f);
     bool bias = c->bias.v == 0 || (c->bias_dims[0] == 1 && c->bias_dims[1] == c->y_dims[1]);
-    return ru_kern_best() == ru_kern_at(RU_KERN_AVX2) && c->nd == 2 && c->store == RU_F32 &&
-           result_dtype(lo, c) == RU_F32 && relu && bias && c->a_str[0] == 1 &&
-           c->a_dims[1] >= LONG && c->y_dims[0] >= WIDE && c->y_dims[1] >= WIDE;
+    return c->nd == 2 && c->store == RU_F32 && result_dtype(lo, c) == RU_F32 && relu && bias &&
+           rui_product_pays(c->y_dims[0], c->y_dims[1], c->a_dims[1], c->a_str[0]);
 }
 
 ru_status rui_lower_kern_product(rui_low *lo, const ru_node *n, ru_err *err)
@@ -297,35 +252,21 @@ ru_status rui_lower_kern_product(rui_low *lo, const ru_node *n, ru_err *err)
     if (!product_pays(lo, &c, &post)) {
         return RU_E_UNSUPPORTED;
     }
-    product_state *s = rui_keep(lo, (int64_t)sizeof *s);
-    if (s == NULL) {
-        return rui_done(lo);
-    }
-    s->k = ru_kern_best();
-    s->by_rows = c.y_dims[0] >= c.y_dims[1];
-    s->work = s->k->product_work(c.y_dims[0], c.y_dims[1], c.a_dims[1]);
-    s->proto = (ru_kern_product){.m = c.y_dims[0],
-                                 .n = c.y_dims[1],
-                                 .k = c.a_dims[1],
-                                 .a_row = c.a_str[0],
-                                 .a_col = c.a_str[1],
-                                 .b_row = c.b_str[0],
-                                 .b_col = c.b_str[1],
-                                 .c_row = c.y_dims[1],
-                                 .alpha = (float)c.alpha,
-                                 .add = ru_node_has_in(n, 3),
-                                 .relu = post.has_act};
+    ru_kern_product g = {.m = c.y_dims[0],
+                         .n = c.y_dims[1],
+                         .k = c.a_dims[1],
+                         .a_row = c.a_str[0],
+                         .a_col = c.a_str[1],
+                         .b_row = c.b_str[0],
+                         .b_col = c.b_str[1],
+                         .c_row = c.y_dims[1],
+                         .alpha = (float)c.alpha,
+                         .add = ru_node_has_in(n, 3),
+                         .relu = post.has_act};
     const rui_layout *out = rui_plain_as(lo, rui_type(lo, c.y), RU_F32);
-    rui_buf bufs[P_BUFS] = {{0}};
-    bufs[P_A] = rui_in(lo, c.a, rui_plain_as(lo, rui_type(lo, c.a), RU_F32));
-    bufs[P_B] = rui_in(lo, c.b, rui_plain_as(lo, rui_type(lo, c.b), RU_F32));
-    bufs[P_BIAS] = c.bias.v != 0 ? rui_in_plain(lo, c.bias) : (rui_buf){0};
-    bufs[P_C] = s->proto.add ? rui_out_sum(lo, c.y, out, n->in[3]) : rui_out(lo, c.y, out);
-    bufs[P_WORK] = rui_scratch(lo, s->work * rui_threads(lo) * (int64_t)sizeof(float));
-    rui_emit(lo, &(rui_step){.kernel = "kern product",
-                             .fn = product_run,
-                             .state = s,
-                             .bufs = bufs,
-                             .n_bufs = P_BUFS});
-    return rui_done(lo);
+    rui_buf a = rui_in(lo, c.a, rui_plain_as(lo, rui_type(lo, c.a), RU_F32));
+    rui_buf b = rui_in(lo, c.b, rui_plain_as(lo, rui_type(lo, c.b), RU_F32));
+    rui_buf bias = c.bias.v != 0 ? rui_in_plain(lo, c.bias) : (rui_buf){0};
+    rui_buf y = g.add ? rui_out_sum(lo, c.y, out, n->in[3]) : rui_out(lo, c.y, out);
+    return rui_product_emit(lo, &g, a, b, bias, y);
 }

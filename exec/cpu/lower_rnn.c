@@ -4,6 +4,7 @@
 #include <string.h>
 #include <strings.h>
 
+#include "exec/cpu/conv.h"
 #include "exec/cpu/low.h"
 
 bool rui_rnn_dims_of(rui_low *lo, const ru_node *n, uint32_t x, int64_t gates, rui_rnn_dims *d)
@@ -79,8 +80,30 @@ ru_dtype rui_rnn_dtype(rui_low *lo)
     return pd != NULL ? RU_BF16 : RU_F32;
 }
 
+static bool strided_f32(const dnnl_memory_desc_t *md)
+{
+    return md->data_type == dnnl_f32 && md->format_kind == dnnl_blocked &&
+           md->format_desc.blocking.inner_nblks == 0;
+}
+
 ru_status rui_rnn_emit(rui_low *lo, const rui_rnn_product *m)
 {
+    const dnnl_dim_t *as = m->a.format_desc.blocking.strides,
+                     *bs = m->b.format_desc.blocking.strides;
+    if (!m->prep && strided_f32(&m->a) && strided_f32(&m->b) && strided_f32(&m->c) &&
+        rui_product_pays(m->c.dims[0], m->c.dims[1], m->a.dims[1], as[0])) {
+        ru_kern_product g = {.m = m->c.dims[0],
+                             .n = m->c.dims[1],
+                             .k = m->a.dims[1],
+                             .a_row = as[0],
+                             .a_col = as[1],
+                             .b_row = bs[0],
+                             .b_col = bs[1],
+                             .c_row = m->c.format_desc.blocking.strides[0],
+                             .alpha = 1.0f,
+                             .add = m->add};
+        return rui_product_emit(lo, &g, m->ab, m->bb, (rui_buf){0}, m->cb);
+    }
     rui_post post = {.sum = m->add};
     dnnl_matmul_desc_t d;
     dnnl_primitive_desc_t pd = NULL;

@@ -253,23 +253,12 @@ static wino_state *wino_make(rui_low *lo, const ru_node *n, ru_value_id x, ru_va
     return s;
 }
 
-static const rui_layout *blocked(rui_low *lo, const ru_type *t, dnnl_format_tag_t tag)
-{
-    dnnl_memory_desc_t md;
-    dnnl_dims_t dims = {0};
-    memcpy(dims, t->dims, (size_t)t->rank * sizeof dims[0]);
-    return rui_nn(lo)->memory_desc_init_by_tag(&md, (int)t->rank, dims, dnnl_f32, tag) ==
-                   dnnl_success
-               ? rui_layout_md(lo, &md)
-               : NULL;
-}
-
 static ru_status emit_conv(rui_low *lo, wino_state *s, ru_value_id x, ru_value_id w,
                            ru_value_id bias, ru_value_id y)
 {
-    const rui_layout *lx = blocked(lo, rui_type(lo, x), dnnl_nChw8c);
-    const rui_layout *ly = blocked(lo, rui_type(lo, y), dnnl_nChw8c);
-    const rui_layout *lw = blocked(lo, rui_type(lo, w), dnnl_OIhw8i8o);
+    const rui_layout *lx = rui_layout_tag(lo, rui_type(lo, x), dnnl_nChw8c);
+    const rui_layout *ly = rui_layout_tag(lo, rui_type(lo, y), dnnl_nChw8c);
+    const rui_layout *lw = rui_layout_tag(lo, rui_type(lo, w), dnnl_OIhw8i8o);
     if (lx == NULL || ly == NULL || lw == NULL) {
         return RU_E_UNSUPPORTED;
     }
@@ -342,9 +331,9 @@ ru_status rui_lower_kern_wino_grad_w(rui_low *lo, const ru_node *n, ru_err *err)
     if (s == NULL) {
         return RU_E_UNSUPPORTED;
     }
-    const rui_layout *lx = blocked(lo, rui_type(lo, n->in[1]), dnnl_nChw8c);
-    const rui_layout *ly = blocked(lo, rui_type(lo, n->in[0]), dnnl_nChw8c);
-    const rui_layout *lw = blocked(lo, rui_type(lo, n->out[0]), dnnl_OIhw8i8o);
+    const rui_layout *lx = rui_layout_tag(lo, rui_type(lo, n->in[1]), dnnl_nChw8c);
+    const rui_layout *ly = rui_layout_tag(lo, rui_type(lo, n->in[0]), dnnl_nChw8c);
+    const rui_layout *lw = rui_layout_tag(lo, rui_type(lo, n->out[0]), dnnl_OIhw8i8o);
     if (lx == NULL || ly == NULL || lw == NULL) {
         return RU_E_UNSUPPORTED;
     }

@@ -178,6 +178,15 @@ typedef struct ru_kern_product {
     bool add, relu;
 } ru_kern_product;
 
+/* A convolution of `n` images in blocks of `lanes` channels: 8 (nChw8c, weights OIhw8i8o) or 1
+ * (row-major, weights Ohwi8o); y is nChw8c. */
+typedef struct ru_kern_conv {
+    int64_t n, ci, co; /* ci a multiple of lanes, co of 16 */
+    int64_t h, w, oh, ow, kh, kw;
+    int64_t pad_t, pad_l, stride_y, stride_x;
+    int64_t lanes;
+} ru_kern_conv;
+
 /* Winograd's F(4x4,3x3): a 3x3 convolution of stride 1, images as nChw8c, weights as OIhw8i8o of
  * the forward direction. Tiles are counted over all images, panels are 16 channels made. V is
  * [36][tile][ci], U [panel][36][ci][16], D [panel][36][tile][16], with these strides in floats. */
@@ -441,6 +450,12 @@ typedef struct ru_kern_taps {
     X(int64_t, gemm_work, (int64_t m, int64_t n, int64_t k))                                       \
     X(void, gemm, (const ru_kern_gemm *g))                                                         \
     /* Rows m0 .. m1, columns n0 .. n1; work: product_work(m1 - m0, n1 - n0, k) floats */          \
+    /* dw (and db, may be NULL) of panels p0 .. p1 of 16 outputs; work: conv_work(g) floats */     \
+    X(bool, conv_dw_takes, (int64_t kw, int64_t lanes))                                            \
+    X(int64_t, conv_work, (const ru_kern_conv *g))                                                 \
+    X(void, conv_dw,                                                                               \
+      (const ru_kern_conv *g, const float *x, const float *dy, int64_t p0, int64_t p1, float *dw,  \
+       float *db, float *work))                                                                    \
     /* Tiles t0 .. t1 of x to V, of dy to D; `first` is the tile of row 0 */                       \
     X(void, wino_in,                                                                               \
       (const ru_kern_wino *g, const float *x, int64_t t0, int64_t t1, int64_t first, float *v))    \
