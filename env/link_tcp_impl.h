@@ -21,7 +21,8 @@
 #include "env/refusal.h"
 
 enum {
-    RUI_STAGE_BYTES = 4096,       /* what is read before its header was understood: bounced */
+    RUI_STAGE_BYTES = 12 << 10, /* what is read before its header was understood: bounced */
+    RUI_STAGE_BULK_BYTES = 4096,
     RUI_SMALL_BYTES = 16 << 10,   /* behind larger payloads only the next header is read */
     RUI_SENT_MAX = 128,           /* frames handed over and not yet told */
     RUI_OUT_BYTES = 8192,         /* small frames that leave together */

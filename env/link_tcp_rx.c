@@ -118,6 +118,13 @@ static bool digest(ru_link_tcp *l, rui_conn *c, ru_time now)
     }
 }
 
+/* An urgent frame of up to 8 KiB comes with one read; of bulk little is copied. */
+static uint32_t stage_room(const rui_conn *c)
+{
+    uint32_t size = c->class == RU_LINK_BULK ? RUI_STAGE_BULK_BYTES : RUI_STAGE_BYTES;
+    return size - c->stage_end;
+}
+
 /* Where the next bytes go: the rest of the payload, then the stage. */
 static uint32_t plan_read(rui_conn *c, struct iovec *iov, int64_t *want)
 {
@@ -141,7 +148,7 @@ static uint32_t plan_read(rui_conn *c, struct iovec *iov, int64_t *want)
     }
     uint32_t stage = c->rx_state == RUI_RX_BODY && c->rx_frame > RUI_SMALL_BYTES
                          ? RU_LINK_HEAD_BYTES
-                         : RUI_STAGE_BYTES - c->stage_end;
+                         : stage_room(c);
     iov[n++] = (struct iovec){c->stage + c->stage_end, stage};
     *want += stage;
     return n;
