@@ -18,7 +18,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
                             .n_tensors = 3,
                             .sample_ns = 300000,
                             .nic = {.bytes_per_s = 1.25e9, .delay_ns = 20000},
-                            .time_max_ns = 3000000000,
+                            .probe_bytes = 8192,      /* or most of a run goes into sums of MiB */
+                            .time_max_ns = 300000000, /* some 900 words */
                             .events_max = 2000000,
                             .mad = data,
                             .mad_bytes = (int64_t)size};
