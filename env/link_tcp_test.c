@@ -470,6 +470,64 @@ static void test_torn_frames_and_half_close(void **state)
     free(source);
 }
 
+static ru_status on_head_whole(void *self, ru_conn_id c, const uint8_t *head, ru_link_rx *rx,
+                               ru_time now)
+{
+    (void)c, (void)now;
+    side *s = self;
+    memcpy(&s->frame_seed, head, 4);
+    memcpy(&s->frame_bytes, head + 8, 8);
+    s->told_bytes = s->frame_bytes;
+    rx->spans[rx->n_spans++] = (ru_span){s->sink, s->frame_bytes};
+    return RU_OK;
+}
+
+/* A frame of which a part came goes elsewhere from then on, wherever the part ends; the one after
+ * it is read as ever. */
+static void test_redirect(void **state)
+{
+    (void)state;
+    enum { SIZE = 60, CUT = 40 };
+    ru_loop *loop = open_loop();
+    uint8_t *source = source_bytes(), place[SIZE];
+    side b;
+    side_open(&b, loop, source, (ru_link_tcp_options){.listen = "127.0.0.1:0"});
+    b.user.head = on_head_whole;
+    int fd = raw_connect(&b);
+    for (uint32_t part = 0; part < SIZE; part++) {
+        uint8_t frame[RU_LINK_HEAD_BYTES + SIZE], *sink = b.sink;
+        int64_t size = SIZE;
+        memset(frame, 0xA5, sizeof frame);
+        memcpy(frame, &part, 4);
+        memcpy(frame + 8, &size, 8);
+        memcpy(frame + RU_LINK_HEAD_BYTES, source + part, SIZE);
+        memset(sink, 0xEE, SIZE);
+        assert_int_equal(send(fd, frame, RU_LINK_HEAD_BYTES + part, 0), RU_LINK_HEAD_BYTES + part);
+        while (b.told_bytes == 0) {
+            rounds(loop, 1);
+        }
+        rounds(loop, 2);
+        memcpy(place, source + part, part); /* what came stays where it is */
+        ru_link_rx rx = {.n_spans = 2};
+        rx.spans[0] = (ru_span){place, CUT};
+        rx.spans[1] = (ru_span){place + CUT, SIZE - CUT};
+        b.l.ops->redirect(b.l.self, b.conns[0], &rx);
+        b.sink = place; /* checked in `body` */
+        assert_int_equal(send(fd, frame + RU_LINK_HEAD_BYTES + part, SIZE - part, 0), SIZE - part);
+        while (b.got == part) {
+            rounds(loop, 1);
+        }
+        b.sink = sink;
+        for (uint32_t k = part; k < SIZE; k++) {
+            assert_int_equal(sink[k], 0xEE);
+        }
+    }
+    close(fd);
+    side_close(&b);
+    ru_loop_close(loop);
+    free(source);
+}
+
 static void tls_pair(side *a, side *b, ru_loop *loop, const uint8_t *key_a)
 {
     side_open(b, loop, NULL,
@@ -643,5 +701,5 @@ RU_TESTS(env_link_tcp, cmocka_unit_test(test_window), cmocka_unit_test(test_exch
          cmocka_unit_test(test_limits_of_addresses),
          cmocka_unit_test(test_refused_and_bad_addresses), cmocka_unit_test(test_not_to_itself),
          cmocka_unit_test(test_frames_refused_and_closed_within),
-         cmocka_unit_test(test_torn_frames_and_half_close), cmocka_unit_test(test_tls_strangers),
-         cmocka_unit_test(test_tls_hang_up))
+         cmocka_unit_test(test_torn_frames_and_half_close), cmocka_unit_test(test_redirect),
+         cmocka_unit_test(test_tls_strangers), cmocka_unit_test(test_tls_hang_up))
