@@ -470,15 +470,16 @@ static void test_torn_frames_and_half_close(void **state)
     free(source);
 }
 
-static ru_status on_head_whole(void *self, ru_conn_id c, const uint8_t *head, ru_link_rx *rx,
-                               ru_time now)
+static ru_status on_head_two(void *self, ru_conn_id c, const uint8_t *head, ru_link_rx *rx,
+                             ru_time now)
 {
     (void)c, (void)now;
     side *s = self;
     memcpy(&s->frame_seed, head, 4);
     memcpy(&s->frame_bytes, head + 8, 8);
     s->told_bytes = s->frame_bytes;
-    rx->spans[rx->n_spans++] = (ru_span){s->sink, s->frame_bytes};
+    rx->spans[rx->n_spans++] = (ru_span){s->sink, 10};
+    rx->spans[rx->n_spans++] = (ru_span){s->sink + 10, s->frame_bytes - 10};
     return RU_OK;
 }
 
@@ -492,7 +493,7 @@ static void test_redirect(void **state)
     uint8_t *source = source_bytes(), place[SIZE];
     side b;
     side_open(&b, loop, source, (ru_link_tcp_options){.listen = "127.0.0.1:0"});
-    b.user.head = on_head_whole;
+    b.user.head = on_head_two;
     int fd = raw_connect(&b);
     for (uint32_t part = 0; part < SIZE; part++) {
         uint8_t frame[RU_LINK_HEAD_BYTES + SIZE], *sink = b.sink;
