@@ -145,6 +145,9 @@ void ru_member_facts_get(ru_member *m, ru_member_facts *into);
 
 /* Any other sign of life of a node (the owner's messages, bulk bytes). */
 void ru_member_heard(ru_member *m, ru_node_id node, ru_time now);
+/* May words of the leader of the view in force be obeyed? Not after a promise to another. Who only
+ * missed it must: it may follow it again, and no word is said twice. */
+bool ru_member_obeys(const ru_member *m);
 /* Who is followed now (itself: leads); 0: nobody, while a leader is sought. */
 ru_node_id ru_member_leader(const ru_member *m);
 

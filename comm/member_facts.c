@@ -18,6 +18,12 @@ ru_node_id ru_member_leader(const ru_member *m)
     return m->lead;
 }
 
+bool ru_member_obeys(const ru_member *m)
+{
+    bool bound = m->promised > m->view.epoch && !ru_node_is(m->promised_to, m->view.leader);
+    return ru_node_is(m->lead, m->view.leader) || (m->phase == RUI_SEEKS && !bound);
+}
+
 const void *ru_member_status_get(const ru_member *m, ru_node_id node, int64_t *size_bytes)
 {
     if (ru_node_is(node, m->self.node)) {

@@ -251,7 +251,7 @@ void rui_el_hear(ru_elastic *e, const ru_event *ev, ru_effects *fx)
     if (ev->what == RUI_EL_STOP_MSG) {
         e->stop_all = true;
     } else if (ru_node_is(ev->node, e->v.leader)) {
-        if (!ru_node_is(ru_member_leader(e->opt.member), e->v.leader)) {
+        if (!ru_member_obeys(e->opt.member)) {
             return; /* this process promised a successor to hear nothing of the old leader */
         }
         on_leader(e, ev, &w, fx);
