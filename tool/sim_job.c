@@ -244,6 +244,8 @@ static ru_peer_options options_of(rui_simjob_node *n, const ru_link *link, const
     const rui_simjob *j = n->job;
     ru_node_id id = {ru_rng_u64(&n->job->rng) | 1};
     n->id = id;
+    /* Small cuts of tensors are many sums at one time. */
+    uint32_t transfers = peers_max(n) + (j->opt->cut_bytes > 0 && j->n_max < 64 ? 8192 : 1024);
     ru_peer_options o = {.link = *link};
     o.chan = (ru_chan_options){.self = id,
                                .address = n->address,
@@ -251,8 +253,8 @@ static ru_peer_options options_of(rui_simjob_node *n, const ru_link *link, const
                                .token = j->token,
                                .token_bytes = sizeof j->token,
                                .peers_max = peers_max(n),
-                               .streams_max = peers_max(n) + 1024,
-                               .slots_max = peers_max(n) + 1024,
+                               .streams_max = transfers,
+                               .slots_max = transfers,
                                .buffer_bytes = j->n_max < 64 ? BUFFER_BYTES : 0,
                                .chunk_bytes = j->opt->chunk_bytes,
                                .rate_bytes_per_s = j->opt->nic.bytes_per_s,
