@@ -19,7 +19,7 @@ $(B)/build.ninja: | setup
 	@$(MESON) setup $(B) --prefix=$(PREFIX) >$(B).log || { cat $(B).log; exit 1; }
 	@mv $(B).log $(B)/setup.log
 
-demo: setup $(B)/build.ninja ## about a minute: train a small GPT and a LeNet, see what they do
+demo: setup $(B)/build.ninja ## one to three minutes: train a small GPT and a LeNet, see what they do
 	@$(NINJA) -C $(B) tool/rubato
 	@$(B)/tool/rubato demo
 
