@@ -161,17 +161,22 @@ echo "ok: kill -9 of a worker and of the leader"
 
 # Over sockets parameters are updated as sums come; what was updated in a step that lost a worker is
 # taken back.
-sed -e 's/hidden: \[64\]/hidden: [512, 512]/' -e 's/lr: 0.02/lr: 0.005/' mlp.yaml >wide.yaml
-"$rubato" train wide.yaml --set train.epochs=4 --json --out wide-1 >wide-1.jsonl 2>err.txt || fail "wide: $(tail -1 err.txt)"
-timeout 120 "$rubato" train wide.yaml -w 4 --sockets --set train.epochs=4 --json --out wide-4 >wide-4.jsonl 2>err.txt &
+# The first layer has more than 16 MiB: it is summed in two cuts, over sockets and in shared memory.
+sed -e 's/hidden: \[64\]/hidden: [6000]/' -e 's/lr: 0.02/lr: 0.005/' mlp.yaml >wide.yaml
+timeout 120 "$rubato" train wide.yaml --set train.epochs=2 -w 2 --equal-shares --json --out wide-2 >wide-2.jsonl 2>err.txt ||
+    fail "cuts in shared memory: $(tail -3 err.txt)"
+"$rubato" train wide.yaml --set train.epochs=2 --json --out wide-1 >wide-1.jsonl 2>err.txt || fail "wide: $(tail -1 err.txt)"
+timeout 120 "$rubato" train wide.yaml -w 4 --sockets --set train.epochs=2 --json --out wide-4 >wide-4.jsonl 2>err.txt &
 run=$!
-for at in 80 160 240; do
+for at in 40 80 120; do
     started wide-4 $at
-    kill_rank wide-4 $((at / 80))
+    kill_rank wide-4 $((at / 40))
 done
 wait $run || fail "kills over sockets: $(tail -3 err.txt)"
-whole wide-4 400
+whole wide-4 200
+losses wide-1.jsonl wide-2.jsonl 5e-5
 losses wide-1/metrics.jsonl wide-4/metrics.jsonl 5e-5
+grep -q '"first":[0-9]*,"tensors":1,"offset":16777216' wide-4/plans/sums.jsonl || fail "nothing was summed in cuts"
 "$rubato" trace wide-4 --json --rows 0 | grep -q '"early update"' || fail "no parameter was updated early"
 echo "ok: three kills over sockets, with parameters updated early"
 
