@@ -158,9 +158,8 @@ ru_status rui_el_choose(const ru_elastic *e, uint32_t n, ru_arena *arena, ru_col
     }
     if (e->v.near) {
         costs[RU_ALGO_HIERARCHY] = hierarchy_cost(e, &costs[RU_ALGO_RING]);
-    } else if (e->probed_n != n || e->costs[RU_ALGO_HIERARCHY].n_points ==
-                                       0) { /* the star is taken only where it was measured */
-        costs[RU_ALGO_HIERARCHY].n_points = 0;
+    } else if (e->probed_n != n || e->costs[RU_ALGO_HIERARCHY].n_points == 0) {
+        costs[RU_ALGO_HIERARCHY].n_points = 0; /* the star is taken only where it was measured */
     }
     if (n > RUI_EL_PROBED_MAX) { /* connections and messages of these grow with n, not log n */
         costs[RU_ALGO_RING].n_points = costs[RU_ALGO_DIRECT].n_points = 0;
