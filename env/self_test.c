@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include "env/clock.h"
+#include "env/memory.h"
 #include "env/self.h"
 
 static void first_stop_signal_is_counted(void **state)
@@ -33,4 +34,16 @@ static void knows_itself(void **state)
     assert_true(start >= 0 && start <= ru_clock_now().ns + 20000000);
 }
 
-RU_TESTS(env_self, cmocka_unit_test(first_stop_signal_is_counted), cmocka_unit_test(knows_itself))
+static void knows_what_memory_is_free(void **state)
+{
+    (void)state;
+    ru_arena a;
+    ru_arena_init(&a, 0);
+    int64_t free = ru_memory_free_bytes(&a), limit = ru_memory_limit_bytes(&a);
+    assert_true(free > 1 << 20 && free <= ru_self_memory_bytes());
+    assert_true(limit >= 0);
+    ru_arena_fini(&a);
+}
+
+RU_TESTS(env_self, cmocka_unit_test(first_stop_signal_is_counted), cmocka_unit_test(knows_itself),
+         cmocka_unit_test(knows_what_memory_is_free))
