@@ -126,8 +126,9 @@ ru_status ru_bench_sim(ru_bench *b, ru_err *err)
     if (sscanf(b->only, "%u workers %u steps", &n, &steps) >= 1 &&
         strstr(b->only, " workers") != NULL) {
         if (n == 0 || n > WORKERS_MAX || steps == 0 || steps > STEPS_MAX) {
-            return RU_FAIL(err, RU_E_ARG, "%u workers and %u steps: expected 1 to %d and 1 to %d",
-                           n, steps, WORKERS_MAX, STEPS_MAX);
+            return RU_FAIL(err, RU_E_USAGE,
+                           "--only '%s': expected 1 to %d workers and 1 to %d steps", b->only,
+                           WORKERS_MAX, STEPS_MAX);
         }
         return many(b, n, steps, err);
     }
