@@ -108,7 +108,9 @@ const char *rui_m_who(const ru_member *m, ru_node_id node, char *buf, size_t cap
     const rui_m_peer *p = rui_m_peer_find(m, node);
     if (rank != RUI_M_NONE) {
         const ru_member_info *i = &m->view.at[rank];
-        snprintf(buf, cap, "worker %u (%.60s)", i->number, i->host[0] ? i->host : i->address);
+        int host = (int)strcspn(i->host, "/"); /* what follows tells machines of one name apart */
+        snprintf(buf, cap, "worker %u (%.*s%s%.70s)", i->number, host > 40 ? 40 : host, i->host,
+                 host > 0 ? ", " : "", i->address);
     } else if (p != NULL && p->joins) {
         snprintf(buf, cap, "the joining process at %.70s", rui_m_peer_joiner(m, p)->address);
     } else {

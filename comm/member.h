@@ -58,7 +58,7 @@ typedef struct ru_member_info {
     uint32_t number; /* 1, 2, ... in order of first joining; for people; never reused; in `wanted`,
                         what a joiner would get */
     char address[RU_MEMBER_ADDRESS_MAX];
-    char host[64];     /* of the machine it runs on */
+    char host[64];     /* of the machine it runs on; people are shown what stands before a '/' */
     uint32_t capacity; /* cores */
 } ru_member_info;
 
@@ -120,6 +120,8 @@ typedef struct ru_member_wanted {
     uint32_t n, n_dead, n_leaving, n_joining;
 } ru_member_wanted;
 void ru_member_wanted_get(const ru_member *m, ru_member_wanted *into);
+/* Leader only: did this member ask to leave? Who goes without is lost. */
+bool ru_member_leaves(const ru_member *m, ru_node_id node);
 /* Leader only: propose a view of these members (a subset of wanted in its order, or the same again
  * with another blob). It is in force when RU_MEMBER_VIEW comes, here and elsewhere: at once when
  * nobody else has to agree, else a round trip later. Does nothing while a view is under way or when

@@ -343,8 +343,8 @@ void rui_m_hello(ru_member *m, const ru_event *ev, ru_effects *fx)
         p->ready = p->dead = p->leaving = false;
         p->drop_at.ns = 0;
         p->arrival = ++m->arrivals;
-        ru_fx_log(fx, RU_LOG_INFO, "%.100s (%.60s, %u cores) wants to join", info.address,
-                  info.host, info.capacity);
+        ru_fx_log(fx, RU_LOG_INFO, "%.100s (%.*s, %u cores) wants to join", info.address,
+                  (int)strcspn(info.host, "/"), info.host, info.capacity);
     }
     info.number = 0;
     *rui_m_peer_joiner(m, p) = info;

@@ -83,6 +83,9 @@ static void without_a_majority_everybody_says_so(void **state)
         assert_int_equal(r.seen[RU_SIM_SEEN_VANISH], 4 - keep);
         assert_int_equal(r.seen[RU_SIM_SEEN_NO_MAJORITY], keep == 1 ? 1 : 0);
         assert_true(keep == 1 ? r.committed < 40 : r.committed == 40);
+        /* Its connections still stand when it is cut out; it is lost all the same. */
+        assert_int_equal(r.lost, keep == 1 ? 0 : 1);
+        assert_int_equal(r.left, 0);
     }
 }
 

@@ -167,8 +167,11 @@ static void on_news(void *self, const ru_elastic_news *news, ru_time now)
         rui_simjob_see(j, RU_SIM_SEEN_LED);
         rui_simjob_say(j, n, "leads now");
         break;
-    case RU_ELASTIC_WORKS:
     case RU_ELASTIC_LEFT:
+        j->result->left++;
+        rui_simjob_say(j, n, "worker %lld left", (long long)news->a);
+        break;
+    case RU_ELASTIC_WORKS:
     case RU_ELASTIC_SLOW:
     case RU_ELASTIC_SHARES:
     case RU_ELASTIC_PLANNED:

@@ -125,7 +125,7 @@ typedef struct ru_sim_job_result {
     int64_t events, time_ns; /* virtual */
     uint64_t hash;           /* of all events: equal for equal seeds */
     int64_t committed;
-    uint32_t faults, epochs, redone, joined, lost, led;
+    uint32_t faults, epochs, redone, joined, lost, left, led;
     uint32_t expelled;    /* processes that lived and were cut out */
     int64_t memory_bytes; /* of the simulator itself */
     int64_t step_ns;      /* mean of committed steps, virtual */

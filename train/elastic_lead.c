@@ -248,7 +248,7 @@ static void tell_changes(ru_elastic *e, const ru_member_wanted *w, const rui_el_
             stays = ru_node_is(w->at[k].node, e->v.at[i].node);
         }
         if (!stays) {
-            bool lost = w->n_dead > 0 && !ru_chan_is_up(e->opt.chan, e->v.at[i].node);
+            bool lost = !ru_member_leaves(e->opt.member, e->v.at[i].node);
             rui_el_news(e, lost ? RU_ELASTIC_LOST : RU_ELASTIC_LEFT, e->v.at[i].number,
                         ru_member_silent_ns(e->opt.member, e->v.at[i].node, now), now);
         }
