@@ -4,6 +4,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "exec/kern/kern.h"
 #include "exec/ref.h"
 #include "test/test.h"
 #include "world/build.h"
@@ -147,28 +148,103 @@ static ru_attr *conv_attrs(fixture *f, int64_t pad, int64_t stride, int64_t grou
     return a;
 }
 
-static void conv_case(int64_t n, int64_t ci, int64_t co, int64_t hw, int64_t k, int64_t pad,
-                      int64_t stride, int64_t group, int64_t dilate)
+typedef struct conv_shape {
+    int64_t n, ci, co, hw, k, pad, stride, group, dilate;
+} conv_shape;
+
+/* A convolution and its gradients; `trained`: with an update, as some kernels are for training. */
+static void conv_net(fixture *f, const conv_shape *s, bool trained)
 {
-    fixture f;
-    fixture_init(&f);
-    ru_value_id x = ru_build_input(&f.b, "x", F32(n, ci, hw, hw));
-    ru_value_id w = param(&f, "w", F32(co, ci / group, k, k), 0.3f);
-    ru_value_id c = param(&f, "c", F32(co), 0.3f);
-    ru_attr *attrs = conv_attrs(&f, pad, stride, group, dilate);
-    ru_value_id y = ru_build_op3(&f.b, RU_OP_Conv, x, w, c, attrs);
-    ru_value_id dy = ru_build_op1(&f.b, RU_OP_Tanh, y, NULL);
-    ru_value_id dx = ru_build_op3(&f.b, RU_OP_ConvGradX, dy, w, x, attrs);
+    fixture_init(f);
+    ru_value_id x = ru_build_input(&f->b, "x", F32(s->n, s->ci, s->hw, s->hw));
+    ru_value_id w = param(f, "w", F32(s->co, s->ci / s->group, s->k, s->k), 0.3f);
+    ru_value_id c = param(f, "c", F32(s->co), 0.3f);
+    ru_attr *attrs = conv_attrs(f, s->pad, s->stride, s->group, s->dilate);
+    ru_value_id y = ru_build_op3(&f->b, RU_OP_Conv, x, w, c, attrs);
+    ru_value_id dy = ru_build_op1(&f->b, RU_OP_Tanh, y, NULL);
+    ru_value_id dx = ru_build_op3(&f->b, RU_OP_ConvGradX, dy, w, x, attrs);
     attrs[4] = (ru_attr)RU_AI(bias_term, 1);
     ru_attr more[6] = {attrs[0], attrs[1], attrs[2], attrs[3], attrs[4], RU_A_END};
     ru_value_id in[3] = {dy, x, w};
     ru_value_id out[2];
-    ru_build_node(&f.b, RU_OP_ConvGradW, in, 3, more, out, 2);
-    ru_build_output(&f.b, y, "y");
-    ru_build_output(&f.b, dx, "dx");
-    ru_build_output(&f.b, out[0], "dw");
-    ru_build_output(&f.b, out[1], "db");
+    ru_build_node(&f->b, RU_OP_ConvGradW, in, 3, more, out, 2);
+    ru_build_output(&f->b, y, "y");
+    ru_build_output(&f->b, dx, "dx");
+    ru_build_output(&f->b, out[0], "dw");
+    if (trained) {
+        ru_value_id kept = ru_build_state(&f->b, "kept", F32(s->co), RU_ROLE_SLOT, NULL);
+        ru_build_update(&f->b, kept, out[1]);
+    } else {
+        ru_build_output(&f->b, out[1], "db");
+    }
+}
+
+static void conv_case(int64_t n, int64_t ci, int64_t co, int64_t hw, int64_t k, int64_t pad,
+                      int64_t stride, int64_t group, int64_t dilate)
+{
+    const conv_shape s = {n, ci, co, hw, k, pad, stride, group, dilate};
+    fixture f;
+    conv_net(&f, &s, true);
     all_ways(&f, 2e-5);
+    conv_net(&f, &s, false);
+    same_on_both(&f, (ru_exe_options){.threads = 1, .autotune = true}, 2e-5);
+    ru_arena_fini(&f.arena);
+}
+
+/* One thread and each number of them up to `most` give the same bits, also the second time. */
+static void same_bits(fixture *f, uint32_t most)
+{
+    ru_exe *one = open_exe(f, (ru_exe_options){.threads = 1, .autotune = true});
+    assert_ok(ru_exe_run(one, NULL, &f->err), f->err);
+    for (uint32_t threads = 1; threads <= most; threads++) {
+        ru_exe *e = open_exe(f, (ru_exe_options){.threads = threads, .autotune = true});
+        for (int run = 0; run < 2; run++) {
+            assert_ok(ru_exe_run(e, NULL, &f->err), f->err);
+            for (uint32_t i = 0; i < f->g.n_outputs; i++) {
+                int64_t n = ru_type_bytes(&f->g.values[f->g.outputs[i].v].type);
+                assert_memory_equal(ru_exe_output(e, f->g.outputs[i]),
+                                    ru_exe_output(one, f->g.outputs[i]), (size_t)n);
+            }
+        }
+        ru_exe_close(e);
+    }
+    ru_exe_close(one);
+}
+
+/* With AVX2 our own kernels are what the cases below are for. */
+static void convolutions_take_our_kernels(void **state)
+{
+    (void)state;
+    static const struct {
+        conv_shape s;
+        const char *kernels[3];
+    } cases[] = {
+        {{2, 16, 32, 12, 3, 1, 1, 1, 1},
+         {"kern winograd ", "kern winograd data", "kern winograd weights"}},
+        {{5, 48, 80, 7, 3, 1, 1, 1, 1},
+         {"kern winograd ", "kern winograd data", "kern winograd weights"}},
+        {{12, 48, 80, 24, 3, 1, 1, 1, 1}, /* several blocks and chunks of tiles */
+         {"kern winograd ", "kern winograd data", "kern winograd weights"}},
+        {{19, 1, 32, 28, 5, 0, 1, 1, 1}, {"kern conv weights"}},
+        {{20, 24, 16, 18, 3, 1, 2, 1, 1}, {"kern conv weights"}},
+    };
+    if (ru_kern_best() != ru_kern_at(RU_KERN_AVX2)) {
+        skip();
+    }
+    for (uint32_t i = 0; i < RU_ARRAY_LEN(cases); i++) {
+        fixture f;
+        conv_net(&f, &cases[i].s, true);
+        ru_exe *e = open_exe(&f, (ru_exe_options){.threads = 1, .autotune = true});
+        const char *text = ru_exe_print(e, &f.arena);
+        for (uint32_t k = 0; k < 3 && cases[i].kernels[k] != NULL; k++) {
+            if (strstr(text, cases[i].kernels[k]) == NULL) {
+                fail_msg("no %s in\n%s", cases[i].kernels[k], text);
+            }
+        }
+        ru_exe_close(e);
+        same_bits(&f, 3);
+        ru_arena_fini(&f.arena);
+    }
 }
 
 static void convolutions_agree(void **state)
@@ -178,7 +254,7 @@ static void convolutions_agree(void **state)
     conv_case(70, 16, 16, 4, 3, 1, 1, 1, 1); /* one tile an image */
     conv_case(3, 32, 16, 9, 3, 0, 1, 1, 1);
     conv_case(4, 16, 32, 6, 3, 2, 1, 1, 1);
-    conv_case(2, 16, 32, 8, 3, 1, 1, 1, 1);  /* Winograd's shape */
+    conv_case(2, 16, 32, 8, 3, 1, 1, 1, 1);  /* too few tiles for it */
     conv_case(1, 3, 7, 9, 3, 1, 2, 1, 1);    /* odd channels */
     conv_case(3, 8, 8, 6, 3, 1, 1, 8, 1);    /* depthwise */
     conv_case(2, 12, 6, 7, 1, 0, 1, 3, 1);   /* grouped, 1x1 */
@@ -188,6 +264,17 @@ static void convolutions_agree(void **state)
     conv_case(3, 16, 32, 9, 5, 2, 1, 1, 1);
     conv_case(20, 24, 16, 18, 3, 1, 2, 1, 1);
     conv_case(2, 8, 48, 7, 3, 0, 2, 1, 1);
+}
+
+/* Whatever the number of channels, the gradient of weights takes some tiles at a time. */
+static void wide_convolutions_open(void **state)
+{
+    (void)state;
+    static const conv_shape wide = {1, 16, 29136, 16, 3, 1, 1, 1, 1};
+    fixture f;
+    conv_net(&f, &wide, true);
+    ru_exe_close(open_exe(&f, (ru_exe_options){.threads = 1, .autotune = true}));
+    ru_arena_fini(&f.arena);
 }
 
 static void transposed_convolutions_agree(void **state)
@@ -256,6 +343,9 @@ static void long_products_agree(void **state)
                                   RU_AS(activation, way == 1 ? "relu" : ""), RU_A_END},
                       &y, 1);
         ru_build_output(&f.b, y, "y");
+        if (ru_kern_best() == ru_kern_at(RU_KERN_AVX2)) {
+            same_bits(&f, 3);
+        }
         all_ways(&f, 1e-5);
     }
 }
@@ -620,6 +710,7 @@ static void hooks_name_gradients_and_state(void **state)
 RU_TESTS(exec_exe, cmocka_unit_test(training_steps_agree_and_repeat),
          cmocka_unit_test(a_run_allocates_nothing),
          cmocka_unit_test(hooks_name_gradients_and_state), cmocka_unit_test(convolutions_agree),
+         cmocka_unit_test(convolutions_take_our_kernels), cmocka_unit_test(wide_convolutions_open),
          cmocka_unit_test(chunks_agree), cmocka_unit_test(transposed_convolutions_agree),
          cmocka_unit_test(products_agree), cmocka_unit_test(long_products_agree),
          cmocka_unit_test(fused_sums_and_activations_agree),
