@@ -56,7 +56,8 @@ typedef enum ru_member_local {
 typedef struct ru_member_info {
     ru_node_id node;
     uint32_t number; /* 1, 2, ... in order of first joining; for people; never reused; in `wanted`,
-                        what a joiner would get */
+                        what a joiner would get; in the options, its place among those who begin
+                        the job together (0: by arrival) */
     char address[RU_MEMBER_ADDRESS_MAX];
     char host[64];     /* of the machine it runs on; people are shown what stands before a '/' */
     uint32_t capacity; /* cores */

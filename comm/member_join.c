@@ -346,7 +346,6 @@ void rui_m_hello(ru_member *m, const ru_event *ev, ru_effects *fx)
         ru_fx_log(fx, RU_LOG_INFO, "%.100s (%.*s, %u cores) wants to join", info.address,
                   (int)strcspn(info.host, "/"), info.host, info.capacity);
     }
-    info.number = 0;
     *rui_m_peer_joiner(m, p) = info;
     send_welcome(m, p, fx);
 }

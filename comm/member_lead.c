@@ -55,11 +55,15 @@ static counts count(const ru_member *m)
 
 static bool arrived_before(const ru_member *m, const ru_member_info *a, const ru_member_info *b)
 {
+    if (m->view.n == 0 && a->number != b->number) { /* 0, no wish, comes last */
+        return a->number - 1 < b->number - 1;
+    }
     return rui_m_peer_find(m, a->node)->arrival < rui_m_peer_find(m, b->node)->arrival;
 }
 
-/* The ready joiners in order of arrival into `into`; at most n_max of them. Records of peers are
- * used again, so that their order is that of arrival only nearly. */
+/* The ready joiners in order of arrival into `into`; at most n_max of them; before the first view
+ * by what they wish, so that the numbers of a job's first workers are those they were started with.
+ * Records of peers are used again, so that their order is that of arrival only nearly. */
 static uint32_t joiners_into(const ru_member *m, ru_member_info *into, uint32_t n_max)
 {
     uint32_t n = 0;

@@ -57,6 +57,35 @@ static void test_found_and_join(void **state)
     world_free(w);
 }
 
+/* Who begins together is numbered as it was started, however it arrives; who comes later, or wishes
+ * nothing, by arrival. */
+static void test_founders_keep_their_numbers(void **state)
+{
+    (void)state;
+    world *w = world_new(
+        &(world_options){.seed = 5, .nodes = 6, .hold_installs = true, .wish = {1, 4, 2, 0, 3, 1}});
+    world_start(w, 0, -1);
+    must(w, world_run_ms(w, 100));
+    for (uint32_t i = 1; i < 5; i++) {
+        world_start(w, i, 0);
+        must(w, world_run_ms(w, 100));
+    }
+    world_install(w, 0);
+    must(w, world_run_ms(w, 300));
+    world_start(w, 5, 0); /* 1 is another's: it gets the next */
+    must(w, world_run_ms(w, 300));
+    world_install(w, 0);
+    must(w, world_run_ms(w, 300));
+    static const uint32_t nodes[] = {0, 2, 4, 1, 3, 5};
+    const ru_view *v = ru_member_view(world_at(w, 1)->m);
+    assert_int_equal(v->n, 6);
+    for (uint32_t k = 0; k < 6; k++) {
+        assert_int_equal(v->at[k].node.v, world_id(nodes[k]).v);
+        assert_int_equal(v->at[k].number, k + 1);
+    }
+    world_free(w);
+}
+
 static void test_death_is_quick(void **state)
 {
     (void)state;
@@ -589,7 +618,8 @@ static void test_thousand(void **state)
     world_free(w);
 }
 
-RU_TESTS(comm_member, cmocka_unit_test(test_found_and_join), cmocka_unit_test(test_death_is_quick),
+RU_TESTS(comm_member, cmocka_unit_test(test_found_and_join),
+         cmocka_unit_test(test_founders_keep_their_numbers), cmocka_unit_test(test_death_is_quick),
          cmocka_unit_test(test_leave), cmocka_unit_test(test_statuses),
          cmocka_unit_test(test_replay), cmocka_unit_test(test_chaos),
          cmocka_unit_test(test_the_sure_lead_the_others),

@@ -27,6 +27,7 @@ typedef struct world_options {
     bool refused;       /* the network tells a refused connection from one without answer */
     bool sealed;        /* a step that allocates is a crash */
     bool hold_installs; /* the test installs itself */
+    uint32_t wish[8];   /* number that node i would like to have */
 } world_options;
 
 typedef struct world_node {

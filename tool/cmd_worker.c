@@ -66,7 +66,8 @@ static const ru_opt opts[] = {
      .def = "0",
      .min = 0,
      .max = 1 << 20,
-     .help = "number in names of trace files (else that of the process)"},
+     .help = "its number in the job, where it is one of the founders, and in names of trace files "
+             "(else that of the process)"},
     {.name = "cores",
      .type = RU_OPT_TEXT,
      .word = "MASK",
@@ -98,6 +99,21 @@ static void say_address(void *self, const char *address)
     (void)printf("{\"schema\":\"rubato.worker.address/1\",\"address\":\"%s\",\"pid\":%lld}\n",
                  address, (long long)ru_self_pid());
     (void)fflush(stdout);
+}
+
+static void say_number(void *self, uint32_t number, bool takes_state)
+{
+    (void)self;
+    (void)takes_state;
+    (void)printf("{\"schema\":\"rubato.worker.number/1\",\"number\":%u}\n", number);
+    (void)fflush(stdout);
+}
+
+static void tell_number(void *self, uint32_t number, bool takes_state)
+{
+    (void)self;
+    (void)fprintf(stderr, "joined as worker %u%s\n", number,
+                  takes_state ? "; taking the state from the others" : "");
 }
 
 static bool on_this_machine(const char *address)
@@ -206,7 +222,9 @@ static ru_status run(ru_cmd_in *in, ru_err *err)
         .sockets_only = ru_cmd_flag(in, "sockets"),
         .stop_leaves = !launched,
         .cores = cores != NULL ? strtoull(cores, NULL, 16) : 0,
+        .number = (uint32_t)ru_cmd_i64(in, "rank"),
         .address = launched ? say_address : NULL,
+        .member = launched ? say_number : tell_number,
     };
     if (!launched) {
         (void)fprintf(stderr, "joining %s; results go to %s\n", join, out);
@@ -215,6 +233,11 @@ static ru_status run(ru_cmd_in *in, ru_err *err)
     ru_self_stop_watch();
     ru_status st = ru_worker_run(&wo, in->arena, &result, err);
     ru_self_stop_unwatch();
+    if (st == RU_OK && !launched) {
+        (void)fprintf(stderr, "%s after step %lld\n",
+                      result.left ? "left, the others go on," : "the job has ended",
+                      (long long)result.step);
+    }
     return st;
 }
 

@@ -15,7 +15,7 @@
 #include "exec/pool.h"
 #include "train/fold.h"
 
-enum { LINE_MAX_BYTES = 1 << 16, ARGS_MAX = 48, SPAWNS_MAX = 10000 };
+enum { LINE_MAX_BYTES = 1 << 16, EARLY_MAX_BYTES = 1 << 14, ARGS_MAX = 48, SPAWNS_MAX = 10000 };
 enum { SSH_FAILED = 255, SIGNALS_MAX = 64 };
 
 /* Bytes of one pipe until their line ends. */
@@ -28,9 +28,11 @@ typedef struct child {
     struct launcher *l;
     ru_process *p;
     uint32_t rank;    /* 1, 2, ... in order of starting */
+    uint32_t number;  /* of the worker in the job; 0: it is not in yet */
     uint32_t slot;    /* of cores */
     const char *host; /* started there over ssh; NULL: this machine */
     stream out;
+    stream early; /* what it said to people before it had a number */
     ru_log_file *log;
     char address[128]; /* where it listens; "": not known yet */
     bool alive;
@@ -104,10 +106,53 @@ static bool starts_with(const char *line, const char *head)
 
 static void start_others(launcher *l, const char *address);
 
+/* The number by which workers and people know it; before that, how many were started. */
+static uint32_t number_of(const child *c)
+{
+    return c->number > 0 ? c->number : c->rank;
+}
+
+/* OUT/log.<number>, or OUT/log.start-<rank> of one that never was a worker. A newcomer has the
+ * number of the one before it in a resumed run only: else it is a new file. */
+static void open_log(child *c)
+{
+    launcher *l = c->l;
+    const char *name =
+        ru_arena_printf(l->arena, c->number > 0 ? "log.%u" : "log.start-%u", number_of(c));
+    const char *path = name != NULL ? ru_path_join(l->arena, l->out, name) : NULL;
+    ru_err err = {0};
+    ru_status st =
+        path == NULL ? RU_E_MEM : ru_log_file_open(path, l->opt->train->resume, &c->log, &err);
+    if (st == RU_OK) {
+        st = ru_log_file_append(c->log, c->early.at, c->early.n, &err);
+    }
+    if (st != RU_OK) {
+        ru_log(RU_LOG_WARN, "tool", "worker_log", "no log of worker %u: %s", number_of(c),
+               err.text);
+    }
+    c->early.n = 0;
+}
+
+static void on_number(child *c, const char *digits)
+{
+    launcher *l = c->l;
+    uint32_t number = (uint32_t)strtoul(digits, NULL, 10);
+    if (c->number == 0 && number > 0) {
+        ru_fold_end(l->fold, c->rank, ru_clock_now());
+        c->number = number;
+        open_log(c);
+    }
+}
+
 static void on_out_line(child *c, const char *line)
 {
     static const char head[] = "{\"schema\":\"rubato.worker.address/1\",\"address\":\"";
+    static const char number[] = "{\"schema\":\"rubato.worker.number/1\",\"number\":";
     launcher *l = c->l;
+    if (starts_with(line, number)) {
+        on_number(c, line + sizeof number - 1);
+        return;
+    }
     if (starts_with(line, head)) {
         const char *at = line + sizeof head - 1;
         (void)snprintf(c->address, sizeof c->address, "%.*s", (int)strcspn(at, "\""), at);
@@ -151,10 +196,16 @@ static void on_errors(child *c, const char *bytes, int64_t n)
 {
     ru_err ignored;
     ru_time now = ru_clock_now();
+    if (c->log == NULL && c->number == 0 && c->early.n + n > EARLY_MAX_BYTES) {
+        open_log(c);
+    }
     if (c->log != NULL) {
         (void)!ru_log_file_append(c->log, bytes, n, &ignored);
+    } else if (c->number == 0) {
+        memcpy(c->early.at + c->early.n, bytes, (size_t)n);
+        c->early.n += n;
     }
-    ru_fold_bytes(c->l->fold, c->rank, bytes, n, now);
+    ru_fold_bytes(c->l->fold, number_of(c), bytes, n, now);
     fold_again(c->l, now);
 }
 
@@ -323,12 +374,11 @@ static ru_status start_at(launcher *l, uint32_t slot, const char *host, const ch
     child *c = &l->children[l->n_children];
     *c = (child){.l = l, .rank = l->n_children + 1, .slot = slot, .host = host};
     c->out.at = ru_arena_alloc(l->arena, LINE_MAX_BYTES, 1);
-    const char *log = ru_path_join(l->arena, l->out, ru_arena_printf(l->arena, "log.%u", c->rank));
+    c->early.at = ru_arena_alloc(l->arena, EARLY_MAX_BYTES, 1);
     const char *token = ru_arena_printf(l->arena, "RUBATO_TOKEN=%s", l->token);
-    if (c->out.at == NULL || log == NULL || token == NULL) {
+    if (c->out.at == NULL || c->early.at == NULL || token == NULL) {
         return RU_FAIL(err, RU_E_MEM, "no memory to start a worker");
     }
-    RU_TRY(ru_log_file_open(log, l->opt->train->resume, &c->log, err));
     words w = {.arena = l->arena};
     if (host != NULL) {
         remote_line(l, host, join, &w);
@@ -419,7 +469,10 @@ static void on_end(void *self, int64_t pid, ru_time now)
     launcher *l = c->l;
     read_all(c, false);
     read_all(c, true);
-    ru_fold_end(l->fold, c->rank, ru_clock_now());
+    ru_fold_end(l->fold, number_of(c), ru_clock_now());
+    if (c->log == NULL && c->early.n > 0) {
+        open_log(c);
+    }
     int code = ru_process_wait(c->p);
     c->alive = false;
     l->n_alive--;
@@ -433,7 +486,7 @@ static void on_end(void *self, int64_t pid, ru_time now)
     if (ssh_failed && !l->stopping && !l->summary) {
         (void)fprintf(stderr, "no worker on %s: ssh says above why\n", c->host);
     } else if (by_signal && !l->stopping && !l->summary) {
-        (void)fprintf(stderr, "worker process %u (pid %lld) was ended by signal %d\n", c->rank,
+        (void)fprintf(stderr, "worker %u (pid %lld) was ended by signal %d\n", number_of(c),
                       (long long)ru_process_id(c->p), code - 128);
     }
     bool over = l->summary || l->stopping;

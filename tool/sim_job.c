@@ -171,6 +171,7 @@ static void on_news(void *self, const ru_elastic_news *news, ru_time now)
         j->result->left++;
         rui_simjob_say(j, n, "worker %lld left", (long long)news->a);
         break;
+    case RU_ELASTIC_MEMBER:
     case RU_ELASTIC_WORKS:
     case RU_ELASTIC_SLOW:
     case RU_ELASTIC_SHARES:

@@ -290,7 +290,11 @@ static void take_view(ru_elastic *e, ru_time now, ru_effects *fx)
                    now, fx);
         return;
     }
+    bool first = e->v.n == 0;
     e->v = v;
+    if (first) {
+        rui_el_news(e, RU_ELASTIC_MEMBER, v.at[v.me].number, v.at[v.me].full, now);
+    }
     e->connect_asked = e->held = e->broken = false;
     e->has_state = v.at[v.me].full;
     e->step = e->committed = v.start;

@@ -110,16 +110,17 @@ typedef struct ru_elastic_device {
 /* What happened, for reports; on the loop thread. */
 typedef enum ru_elastic_what {
     RU_ELASTIC_COMMITTED, /* step; a: ns since the last commit, b: members with a share */
-    RU_ELASTIC_JOINED,    /* a: number of the member; in the group, without a share */
-    RU_ELASTIC_WORKS,     /* a: number; it has a share now */
-    RU_ELASTIC_LEFT,      /* a: number */
-    RU_ELASTIC_LOST,      /* a: number, b: ns from the last sign of life to the new view */
-    RU_ELASTIC_LED,       /* a: number of the new leader */
-    RU_ELASTIC_SLOW,      /* a: number of who is waited for, b: ns so far */
-    RU_ELASTIC_SHARES,    /* shares changed; b: predicted ns of a step's computing, 0: not known;
-                             sentence: number:samples of every member */
-    RU_ELASTIC_PLANNED,   /* a plan of sums is in force; a: batches */
-    RU_ELASTIC_ENDED,     /* the job is over for this process: value ru_status, sentence */
+    RU_ELASTIC_MEMBER,  /* this process is in; a: its number, b: 1 when it holds the whole state */
+    RU_ELASTIC_JOINED,  /* a: number of the member; in the group, without a share */
+    RU_ELASTIC_WORKS,   /* a: number; it has a share now */
+    RU_ELASTIC_LEFT,    /* a: number */
+    RU_ELASTIC_LOST,    /* a: number, b: ns from the last sign of life to the new view */
+    RU_ELASTIC_LED,     /* a: number of the new leader */
+    RU_ELASTIC_SLOW,    /* a: number of who is waited for, b: ns so far */
+    RU_ELASTIC_SHARES,  /* shares changed; b: predicted ns of a step's computing, 0: not known;
+                           sentence: number:samples of every member */
+    RU_ELASTIC_PLANNED, /* a plan of sums is in force; a: batches */
+    RU_ELASTIC_ENDED,   /* the job is over for this process: value ru_status, sentence */
 } ru_elastic_what;
 
 typedef struct ru_elastic_news {
@@ -207,10 +208,11 @@ typedef struct ru_elastic_facts {
     int64_t committed;                      /* steps done */
     int64_t samples_lost, samples_repeated; /* leader's count; 0 and 0 or a bug */
     uint32_t members, epoch;
-    uint32_t redone; /* steps begun again after a loss */
-    bool steps;      /* a step is under way */
-    bool probes;     /* the collectives are being measured */
-    bool moves;      /* a member of the view does not hold the whole state yet */
+    uint32_t working; /* members with a share */
+    uint32_t redone;  /* steps begun again after a loss */
+    bool steps;       /* a step is under way */
+    bool probes;      /* the collectives are being measured */
+    bool moves;       /* a member of the view does not hold the whole state yet */
 } ru_elastic_facts;
 bool ru_elastic_ended(const ru_elastic *e); /* RU_ELASTIC_ENDED was told */
 void ru_elastic_facts_get(const ru_elastic *e, ru_elastic_facts *into);

@@ -14,6 +14,7 @@ void ru_elastic_facts_get(const ru_elastic *e, ru_elastic_facts *into)
                                .steps = e->phase == RUI_EL_STEP,
                                .probes = e->phase == RUI_EL_PROBE};
     for (uint32_t i = 0; i < e->v.n; i++) {
+        into->working += e->v.at[i].share.n > 0;
         into->moves = into->moves || e->v.at[i].held < e->n_pieces;
     }
 }

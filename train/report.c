@@ -159,8 +159,12 @@ ru_status ru_report_begin(ru_report *r, const ru_report_start *s, ru_err *err)
     put_f64(&t, "open_s", (double)s->open_ns / 1e9);
     put_i64(&t, "resumed_step", s->resumed_step);
     r->step_first = s->resumed_step;
-    rui_report_say(r, "%s: %s, %lld parameters, batch %lld, %s, %lld thread%s -> %s", s->name,
-                   s->model, (long long)s->parameters, (long long)s->batch, s->precision,
+    char workers[32] = "";
+    if (r->workers > 1) {
+        (void)snprintf(workers, sizeof workers, "%lld workers of ", (long long)r->workers);
+    }
+    rui_report_say(r, "%s: %s, %lld parameters, batch %lld, %s, %s%lld thread%s -> %s", s->name,
+                   s->model, (long long)s->parameters, (long long)s->batch, s->precision, workers,
                    (long long)s->threads, s->threads == 1 ? "" : "s",
                    r->opt.dir != NULL ? r->opt.dir : "(no run directory)");
     return emit(r, &t, err);

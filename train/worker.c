@@ -95,6 +95,7 @@ static void member_options(rui_worker *w, ru_node_id self, ru_member_options *m)
     const ru_worker_options *o = w->opt;
     *m = (ru_member_options){
         .self = {.node = self,
+                 .number = o->number,
                  .capacity = o->train.job->train.threads != 0 ? o->train.job->train.threads
                                                               : ru_pool_cores()},
         .join = o->join,
@@ -273,7 +274,10 @@ ru_status ru_worker_run(const ru_worker_options *opt, ru_arena *arena, ru_worker
         ru_report_log(w->t.report, "failed after step %lld: %s", (long long)w->t.step_done,
                       err != NULL ? err->text : ru_status_name(st));
     }
-    *out = (ru_worker_result){.reported = w->reported, .summary = w->summary};
+    *out = (ru_worker_result){.reported = w->reported,
+                              .summary = w->summary,
+                              .left = w->asked_to_stop && opt->stop_leaves,
+                              .step = w->t.step_done};
     close_all(w);
     ru_arena_fini(&w->arena_loop);
     return st;

@@ -33,14 +33,18 @@ typedef struct ru_worker_options {
     bool sockets_only; /* sum over sockets even on one host (measurements) */
     bool stop_leaves;  /* a stop signal lets this worker leave; else it ends the job */
     uint64_t cores;    /* of the compute threads: bit k is core k; 0: wherever */
-    /* Told once where this worker listens; may be NULL. */
+    uint32_t number;   /* wished among those who begin the job together; 0: any */
+    /* Told once: where this worker listens, and which one it is in the job; may be NULL. */
     void (*address)(void *self, const char *address);
+    void (*member)(void *self, uint32_t number, bool takes_state);
     void *self;
 } ru_worker_options;
 
 typedef struct ru_worker_result {
     bool reported; /* this worker led at the end and wrote the summary */
     ru_report_summary summary;
+    bool left;    /* by a stop signal; the others go on */
+    int64_t step; /* done when it ended */
 } ru_worker_result;
 
 /* Work until the job ends or this worker left. Errors: those of ru_train; RU_E_PEER when the job

@@ -58,7 +58,7 @@ static ru_status lead_parts(rui_worker *w, ru_err *err)
     }
     if (!w->started && w->first_step == t->step_done) { /* a successor goes on in the same files */
         RU_TRY(rui_trainer_dir_files(t, err));
-        RU_TRY(rui_trainer_say_start(t, w->opt->founders > 0 ? w->opt->founders : 1, err));
+        RU_TRY(rui_trainer_say_start(t, w->cmd.workers, err));
     }
     w->started = true;
     return RU_OK;

@@ -11,7 +11,9 @@ void rui_worker_command(rui_worker *w, const rui_cmd *cmd)
 {
     rui_cmd c = *cmd;
     c.leads = rui_worker_leads(w);
-    c.workers = w->workers > 0 ? w->workers : 1;
+    ru_elastic_facts f;
+    ru_elastic_facts_get(ru_peer_elastic(w->node), &f);
+    c.workers = f.working;
     ru_mutex_lock(&w->lock);
     RU_CHECK(w->next.kind == RUI_CMD_NONE || c.kind == RUI_CMD_QUIT);
     w->next = c;

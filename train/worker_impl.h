@@ -164,7 +164,6 @@ typedef struct rui_worker {
     bool led;      /* this worker led before: reports are open */
     bool ended;
     bool target, asked_to_stop;
-    uint32_t workers; /* that computed the last step */
     rui_sums sums;
     ru_status end_status;
     char end_text[RU_ERR_TEXT_MAX];

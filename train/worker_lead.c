@@ -128,7 +128,11 @@ void rui_worker_news(void *self, const ru_elastic_news *n, ru_time now)
     ru_report *r = w->t.report;
     switch (n->what) {
     case RU_ELASTIC_COMMITTED:
-        w->workers = (uint32_t)n->b;
+        break;
+    case RU_ELASTIC_MEMBER:
+        if (w->opt->member != NULL) {
+            w->opt->member(w->opt->self, (uint32_t)n->a, n->b == 0);
+        }
         break;
     case RU_ELASTIC_JOINED:
         event(w, n, "join", "");

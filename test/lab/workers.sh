@@ -155,6 +155,10 @@ for rank in 3 1; do
     started kill-$rank 200
     kill_rank kill-$rank $rank
     wait $run || fail "kill -9 of worker $rank: $(tail -3 err.txt)"
+    grep -q "\"lost\",\"worker\":$rank," kill-$rank/metrics.jsonl ||
+        fail "worker $rank was killed, told: $(grep '"lost"' kill-$rank/metrics.jsonl)"
+    grep -q "^worker $rank (pid [0-9]*) was ended by signal 9" err.txt || fail "worker $rank: $(cat err.txt)"
+    [ -f kill-$rank/log.$rank ] || fail "no log.$rank"
     whole kill-$rank 800
 done
 echo "ok: kill -9 of a worker and of the leader"
