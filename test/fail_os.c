@@ -5,6 +5,7 @@
  * Calls that only give back (close, munmap, unlink) never fail here. */
 #include <errno.h>
 #include <fcntl.h>
+#include <pthread.h>
 #include <stdarg.h>
 #include <sys/epoll.h>
 #include <sys/socket.h>
@@ -79,6 +80,15 @@ static bool fails(int error)
     }
 CALLS(X)
 #undef X
+
+/* Says its error instead of setting errno. */
+int __real_pthread_create(pthread_t *t, const pthread_attr_t *a, void *(*fn)(void *), void *arg);
+int __wrap_pthread_create(pthread_t *t, const pthread_attr_t *a, void *(*fn)(void *), void *arg);
+
+int __wrap_pthread_create(pthread_t *t, const pthread_attr_t *a, void *(*fn)(void *), void *arg)
+{
+    return fails(EAGAIN) ? EAGAIN : __real_pthread_create(t, a, fn, arg);
+}
 
 int __real_open64(const char *path, int flags, ...);
 int __wrap_open64(const char *path, int flags, ...);

@@ -191,8 +191,8 @@ static void handle(rui_worker *w, const rui_word *x, ru_time now)
         }
         break;
     case RUI_WORD_LOCAL_CLOSED:
-        w->local.closing = false;
-        if (w->local.aborted) {
+        w->local.closing = x->seq != w->local.close_seq; /* another one was asked meanwhile */
+        if (w->local.aborted && !w->local.closing) {
             w->local.aborted = false;
             ru_peer_aborted(w->node, now);
         }

@@ -104,8 +104,14 @@ typedef struct rui_early {
     bool off;      /* compute thread: not wanted, or no memory for it */
 } rui_early;
 
-/* Sums in shared memory; closing and seq are the loop thread's, next the adder's, the rest stands
- * under the worker's lock. */
+/* Neighbours whose memory is to be mapped, as the loop thread asked for it. */
+typedef struct rui_local_group {
+    char handles[RU_COLL_SHM_RANKS_MAX][RU_SHM_HANDLE_MAX];
+    uint32_t n, rank, epoch, seq;
+} rui_local_group;
+
+/* Sums in shared memory; closing and seq are the loop thread's, next and group the adder's, the
+ * rest stands under the worker's lock. */
 typedef struct rui_local {
     ru_coll_shm *shm; /* NULL: not possible here */
     int64_t *at;      /* [n_tensors] place in the segment */
@@ -114,9 +120,9 @@ typedef struct rui_local {
     ru_cond changed;
     ru_flag stop; /* the adder must not wait for others */
     bool open_asked, close_asked, quit;
-    char handles[RU_COLL_SHM_RANKS_MAX][RU_SHM_HANDLE_MAX];
-    uint32_t n, rank, epoch, open_seq;
-    ru_elastic_part *pending; /* [RU_ELASTIC_BATCHES_MAX] by batch; n 0: not ready */
+    rui_local_group asked, group; /* to be opened next; opened last */
+    uint32_t close_seq;           /* of the CLOSE asked last */
+    ru_elastic_part *pending;     /* [RU_ELASTIC_BATCHES_MAX] by batch; n 0: not ready */
     ru_coll_shm_range *ranges;
     uint32_t next; /* batch to sum next */
     uint32_t seq;  /* of the group in force: answers of others mean nothing */

@@ -18,7 +18,7 @@ static ru_status keep_waiting(void *self)
     return ru_flag_get(&w->local.stop) != 0 ? RU_E_CANCELLED : RU_OK;
 }
 
-ru_status rui_local_open(rui_worker *w, ru_err *err)
+static ru_status open_parts(rui_worker *w, ru_err *err)
 {
     rui_local *l = &w->local;
     l->at = RU_NEW(w->arena, int64_t, w->n_tensors);
@@ -37,6 +37,16 @@ ru_status rui_local_open(rui_worker *w, ru_err *err)
         .name = "gradients", .data_bytes = size, .check = keep_waiting, .self = w};
     RU_TRY(ru_coll_shm_open(&so, &l->shm, err));
     return ru_thread_start(&l->thread, "adder", rui_local_main, w, err);
+}
+
+ru_status rui_local_open(rui_worker *w, ru_err *err)
+{
+    ru_status st = open_parts(w, err);
+    if (st != RU_OK) { /* a segment without its adder would be offered to the others */
+        ru_coll_shm_close(w->local.shm);
+        w->local.shm = NULL;
+    }
+    return st;
 }
 
 void *rui_local_grad(rui_worker *w, uint32_t tensor)
@@ -58,16 +68,17 @@ static void local_open(void *self, const char *const *handles, uint32_t n, uint3
 {
     rui_worker *w = self;
     rui_local *l = &w->local;
+    rui_local_group *g = &l->asked;
     l->seq++;
     ru_mutex_lock(&w->lock);
     l->open_asked = n <= RU_COLL_SHM_RANKS_MAX;
-    l->n = n <= RU_COLL_SHM_RANKS_MAX ? n : 0;
-    for (uint32_t k = 0; k < l->n; k++) {
-        strncpy(l->handles[k], handles[k], sizeof l->handles[k] - 1);
+    g->n = n <= RU_COLL_SHM_RANKS_MAX ? n : 0;
+    for (uint32_t k = 0; k < g->n; k++) {
+        strncpy(g->handles[k], handles[k], sizeof g->handles[k] - 1);
     }
-    l->rank = rank;
-    l->epoch = epoch;
-    l->open_seq = l->seq;
+    g->rank = rank;
+    g->epoch = epoch;
+    g->seq = l->seq;
     memset(l->pending, 0, RU_ELASTIC_BATCHES_MAX * sizeof *l->pending);
     ru_cond_signal(&l->changed);
     ru_mutex_unlock(&w->lock);
@@ -91,12 +102,15 @@ static void local_reduce(void *self, uint32_t batch, const ru_elastic_part *part
 static void local_close(void *self)
 {
     rui_worker *w = self;
-    w->local.seq++;
-    w->local.closing = true;
-    ru_flag_set(&w->local.stop, 1);
+    rui_local *l = &w->local;
+    l->seq++;
+    l->closing = true;
     ru_mutex_lock(&w->lock);
-    w->local.close_asked = true;
-    ru_cond_signal(&w->local.changed);
+    ru_flag_set(&l->stop, 1);
+    l->close_asked = true;
+    l->open_asked = false; /* not begun yet: it would wait for a group that is over */
+    l->close_seq = l->seq;
+    ru_cond_signal(&l->changed);
     ru_mutex_unlock(&w->lock);
 }
 
@@ -136,15 +150,25 @@ void rui_local_stop(rui_worker *w)
 static void join(rui_worker *w)
 {
     rui_local *l = &w->local;
+    const rui_local_group *g = &l->group;
     const char *handles[RU_COLL_SHM_RANKS_MAX];
-    for (uint32_t k = 0; k < l->n; k++) {
-        handles[k] = l->handles[k];
+    for (uint32_t k = 0; k < g->n; k++) {
+        handles[k] = g->handles[k];
     }
     ru_err err = {0};
-    ru_status st = ru_coll_shm_join(l->shm, handles, l->n, l->rank, l->epoch, &err);
+    ru_status st = ru_coll_shm_join(l->shm, handles, g->n, g->rank, g->epoch, &err);
     l->next = 0;
-    rui_worker_post(w,
-                    &(rui_word){.kind = RUI_WORD_LOCAL_OPENED, .seq = l->open_seq, .status = st});
+    rui_worker_post(w, &(rui_word){.kind = RUI_WORD_LOCAL_OPENED, .seq = g->seq, .status = st});
+}
+
+static void leave(rui_worker *w, uint32_t seq)
+{
+    rui_local *l = &w->local;
+    ru_coll_shm_leave(l->shm);
+    ru_mutex_lock(&w->lock);
+    ru_flag_set(&l->stop, l->close_asked ? 1 : 0); /* asked again meanwhile */
+    ru_mutex_unlock(&w->lock);
+    rui_worker_post(w, &(rui_word){.kind = RUI_WORD_LOCAL_CLOSED, .seq = seq});
 }
 
 static void add(rui_worker *w, uint32_t batch, ru_elastic_part b)
@@ -157,8 +181,8 @@ static void add(rui_worker *w, uint32_t batch, ru_elastic_part b)
     }
     ru_status st = ru_coll_shm_all_reduce(l->shm, RU_F32, l->ranges, b.n);
     if (st == RU_OK) {
-        rui_worker_post(w,
-                        &(rui_word){.kind = RUI_WORD_REDUCED, .seq = l->open_seq, .tensor = batch});
+        rui_worker_post(
+            w, &(rui_word){.kind = RUI_WORD_REDUCED, .seq = l->group.seq, .tensor = batch});
     }
     bool last = b.first + b.n == w->n_tensors &&
                 (b.n > 1 || b.offset_bytes + b.size_bytes == w->tensor_bytes[b.first]);
@@ -188,12 +212,13 @@ void rui_local_main(void *self)
             ru_cond_wait(&l->changed, &w->lock);
             what = choose(l);
         }
-        uint32_t batch = l->next;
+        uint32_t batch = l->next, close_seq = l->close_seq;
         ru_elastic_part b = l->pending[batch];
         if (what == DO_ADD) {
             l->pending[batch].n = 0;
         } else if (what == DO_OPEN) {
             l->open_asked = false;
+            l->group = l->asked;
         } else if (what == DO_CLOSE) {
             l->close_asked = false;
             memset(l->pending, 0, RU_ELASTIC_BATCHES_MAX * sizeof *l->pending);
@@ -208,9 +233,7 @@ void rui_local_main(void *self)
         } else if (what == DO_OPEN) {
             join(w);
         } else {
-            ru_coll_shm_leave(l->shm);
-            ru_flag_set(&l->stop, 0);
-            rui_worker_post(w, &(rui_word){.kind = RUI_WORD_LOCAL_CLOSED});
+            leave(w, close_seq);
         }
     }
 }
