@@ -5,10 +5,21 @@
 #define RU_ENV_MEMORY_H
 
 #include "base/arena.h"
+#include "base/str.h"
 
-/* What could be had now without swapping, as the kernel estimates it; 0: not known. */
+/* What could be had now without swapping: as the kernel estimates it for the machine, and within
+ * what the processes of its control groups leave of their limits; -1: not known. */
 int64_t ru_memory_free_bytes(ru_arena *arena);
-/* Smallest limit of the control groups this process is in; 0: none. */
+/* Smallest limit of the control groups this process is in, those around them included; 0: none. */
 int64_t ru_memory_limit_bytes(ru_arena *arena);
+
+typedef struct rui_memory_groups {
+    int64_t limit_bytes; /* the smallest; 0: none */
+    int64_t rest_bytes;  /* least of what is left below a limit (files that the kernel may drop do
+                            not count as used); INT64_MAX: no limit */
+} rui_memory_groups;
+
+/* Limits of the groups named in `groups` (the text of /proc/self/cgroup), below folder `root`. */
+rui_memory_groups rui_memory_groups_of(ru_arena *arena, ru_str groups, const char *root);
 
 #endif

@@ -8,7 +8,6 @@
  * half of what is free, nothing is done early. */
 #include "base/log.h"
 #include "env/memory.h"
-#include "env/self.h"
 #include "train/worker_impl.h"
 
 ru_status rui_early_open(rui_worker *w, ru_err *err)
@@ -52,11 +51,9 @@ static ru_status get_memory(rui_worker *w, ru_err *err)
     }
     ru_arena scratch;
     ru_arena_init(&scratch, 0);
-    int64_t free = ru_memory_free_bytes(&scratch), limit = ru_memory_limit_bytes(&scratch);
+    int64_t free = ru_memory_free_bytes(&scratch);
     ru_arena_fini(&scratch);
-    int64_t rest = limit - ru_self_rss_bytes(); /* at most: others may be in the group */
-    free = limit > 0 && rest < free ? rest : free;
-    if ((free > 0 || limit > 0) && needed > free / 2) {
+    if (free >= 0 && needed > free / 2) {
         return RU_FAIL(err, RU_E_MEM, "it would take %lld MiB, %lld MiB are free",
                        (long long)(needed >> 20), (long long)(free >> 20));
     }
