@@ -170,8 +170,8 @@ void rui_el_status_set(ru_elastic *e, ru_time now, ru_effects *fx)
     uint8_t buf[16];
     ru_wire_out w = ru_wire_out_into(buf, sizeof buf);
     ru_wire_put_u64(&w, (uint64_t)e->committed);
-    ru_wire_put_u8(&w, e->has_state ? 1 : 0);
-    ru_member_status_set(e->opt.member, buf, ru_wire_size(&w), false, now, fx);
+    ru_wire_put_u8(&w, e->stop_all ? 1 : 0);
+    ru_member_status_set(e->opt.member, buf, ru_wire_size(&w), e->stop_all, now, fx);
 }
 
 static const char *handle_of(ru_elastic *e)
@@ -226,12 +226,17 @@ void rui_el_redo(ru_elastic *e, ru_time now, ru_effects *fx)
     }
 }
 
+void rui_el_broken(ru_elastic *e, ru_time now)
+{
+    e->broken = true;
+    e->broken_ns = now.ns;
+}
+
 void rui_el_lost(ru_elastic *e, ru_node_id peer, ru_status why, ru_time now)
 {
     ru_member_suspect(e->opt.member, peer, false, now, e->fx);
-    if (why == RU_E_PEER) {
-        e->broken = true; /* most likely it died, and the view without it comes at once */
-        e->broken_ns = now.ns;
+    if (why == RU_E_PEER) { /* most likely it died, and the view without it comes at once */
+        rui_el_broken(e, now);
     } else {
         rui_el_redo(e, now, e->fx);
     }
@@ -301,7 +306,7 @@ static void take_view(ru_elastic *e, ru_time now, ru_effects *fx)
     e->progress_ns = now.ns;
     e->n_ready = e->n_done = 0;
     rui_el_status_set(e, now, fx);
-    if (v.paused) {
+    if (v.paused || e->ending) {
         e->phase = RUI_EL_IDLE;
         return;
     }
@@ -427,6 +432,19 @@ static void on_timer(ru_elastic *e, const ru_event *ev, ru_effects *fx)
     }
 }
 
+/* The member machine decides what it means. Where it means nothing, because the connection is made
+ * again, words between the leader and a member may be lost. */
+static void on_down(ru_elastic *e, const ru_event *ev)
+{
+    bool ours = ru_node_is(ev->node, e->v.leader);
+    for (uint32_t i = 0; i < e->v.n && !ours && rui_el_leads(e); i++) {
+        ours = ru_node_is(ev->node, e->v.at[i].node);
+    }
+    if (ours && !e->ending) {
+        rui_el_broken(e, ev->now);
+    }
+}
+
 void ru_elastic_step(ru_elastic *e, const ru_event *ev, ru_effects *fx)
 {
     if (e->phase == RUI_EL_ENDED) {
@@ -447,7 +465,8 @@ void ru_elastic_step(ru_elastic *e, const ru_event *ev, ru_effects *fx)
         rui_el_settle(e, ev->now, fx);
         break;
     case RU_EV_DOWN:
-        break; /* the member machine decides what it means */
+        on_down(e, ev);
+        break;
     case RU_EV_LOCAL:
         on_local(e, ev, fx);
         break;
@@ -555,12 +574,6 @@ void ru_elastic_stop(ru_elastic *e, bool all, ru_time now, ru_effects *fx)
         return;
     }
     e->stop_all = true;
-    if (!rui_el_leads(e)) {
-        uint8_t buf[4];
-        ru_wire_out w = ru_wire_out_into(buf, sizeof buf);
-        ru_wire_put_u32(&w, e->v.epoch);
-        ru_fx_send(fx, e->v.leader, RUI_EL_STOP_MSG, buf, ru_wire_size(&w));
-    } else if (e->phase == RUI_EL_IDLE) {
-        (void)rui_el_lead_ends(e, now, fx);
-    }
+    rui_el_status_set(e, now, fx); /* to whoever leads, now and later */
+    rui_el_lead_stop(e, now, fx);
 }

@@ -248,9 +248,7 @@ void rui_el_hear(ru_elastic *e, const ru_event *ev, ru_effects *fx)
         refused(e, ev, w.bad ? e->v.epoch : epoch, fx);
         return;
     }
-    if (ev->what == RUI_EL_STOP_MSG) {
-        e->stop_all = true;
-    } else if (ru_node_is(ev->node, e->v.leader)) {
+    if (ru_node_is(ev->node, e->v.leader)) {
         if (!ru_member_obeys(e->opt.member)) {
             return; /* this process promised a successor to hear nothing of the old leader */
         }

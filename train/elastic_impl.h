@@ -37,7 +37,6 @@ enum {
     RUI_EL_DONE_MSG,
     RUI_EL_COMMIT_MSG,
     RUI_EL_END_MSG,
-    RUI_EL_STOP_MSG,
     RUI_EL_FAIL_MSG,
     RUI_EL_BYE_MSG,
     RUI_EL_APART_MSG, /* shared memory does not work here */
@@ -46,9 +45,10 @@ enum {
     RUI_EL_PROBED_MSG,
     RUI_EL_WATCH_TIMER = RU_ELASTIC_WHAT_FIRST,
     RUI_EL_LINGER_TIMER,
-    RUI_EL_PROBE_TURNS = 3,          /* at most */
-    RUI_EL_PROBED_MAX = 64,          /* members; larger views follow the formulas alone */
-    RUI_EL_XFERS_MAX = 4096,         /* pieces in flight each way */
+    RUI_EL_PROBE_TURNS = 3,  /* at most */
+    RUI_EL_PROBED_MAX = 64,  /* members; larger views follow the formulas alone */
+    RUI_EL_XFERS_MAX = 4096, /* pieces in flight each way */
+    RUI_EL_END_BYTES = RU_ERR_TEXT_MAX + 64,
     RUI_EL_ON_WIRE_BYTES = 64 << 10, /* of a sum, that a more urgent one waits for */
 };
 
@@ -162,7 +162,7 @@ struct ru_elastic {
     bool local_open; /* the device has a group */
     bool apart;      /* never local again: it failed once */
     int64_t broken_ns;
-    bool broken;        /* the group lost a peer: another view comes, or is asked for */
+    bool broken;        /* something of this view is lost: another comes, or is asked for */
     bool connect_asked; /* for this view; again after a while */
     ru_effects *fx;     /* of the call under way: for upcalls of the group */
 
@@ -248,6 +248,8 @@ void rui_el_status_set(ru_elastic *e, ru_time now, ru_effects *fx);          /* 
 /* Bytes from or to a peer that may well live were lost with their connection: the step cannot end
  * in this view. */
 void rui_el_redo(ru_elastic *e, ru_time now, ru_effects *fx);
+/* The view cannot go on: when no other one has come after a while, it is asked for. */
+void rui_el_broken(ru_elastic *e, ru_time now);
 /* A group of collectives failed at `peer`. */
 void rui_el_lost(ru_elastic *e, ru_node_id peer, ru_status why, ru_time now);
 
@@ -291,6 +293,8 @@ void rui_el_lead_done(ru_elastic *e, ru_node_id from, const rui_el_member *part,
 bool rui_el_lead_change(ru_elastic *e, bool urgent, ru_time now, ru_effects *fx);
 void rui_el_lead_watch(ru_elastic *e, ru_time now, ru_effects *fx);
 bool rui_el_lead_ends(ru_elastic *e, ru_time now, ru_effects *fx); /* END was said */
+/* Somebody asked for the end of the job: this process leads, or it is not for it to say so. */
+void rui_el_lead_stop(ru_elastic *e, ru_time now, ru_effects *fx);
 void rui_el_lead_fail(ru_elastic *e, ru_node_id from, ru_status st, const char *text, ru_time now,
                       ru_effects *fx);
 

@@ -59,17 +59,23 @@ static void tell_all(ru_elastic *e, uint32_t what, const ru_wire_out *w, ru_effe
 /* -- the end -------------------------------------------------------------------------------------
  */
 
+static ru_wire_out end_word(const ru_elastic *e, uint8_t buf[RUI_EL_END_BYTES])
+{
+    ru_wire_out w = ru_wire_out_into(buf, RUI_EL_END_BYTES);
+    ru_wire_put_u32(&w, e->v.epoch);
+    ru_wire_put_u32(&w, (uint32_t)e->end_status);
+    ru_wire_put_text(&w, e->end_text, (uint32_t)strlen(e->end_text));
+    return w;
+}
+
 static void say_end(ru_elastic *e, ru_status st, const char *text, ru_time now, ru_effects *fx)
 {
-    uint8_t buf[RU_ERR_TEXT_MAX + 64];
-    ru_wire_out w = ru_wire_out_into(buf, sizeof buf);
-    ru_wire_put_u32(&w, e->v.epoch);
-    ru_wire_put_u32(&w, (uint32_t)st);
-    ru_wire_put_text(&w, text, (uint32_t)strlen(text));
-    tell_all(e, RUI_EL_END_MSG, &w, fx);
+    uint8_t buf[RUI_EL_END_BYTES];
     e->ending = e->said_end = true;
     e->end_status = st;
     snprintf(e->end_text, sizeof e->end_text, "%s", text);
+    ru_wire_out w = end_word(e, buf);
+    tell_all(e, RUI_EL_END_MSG, &w, fx);
     ru_fx_timer(fx, RUI_EL_LINGER_TIMER, ru_time_after(now, RUI_EL_LINGER_NS));
 }
 
@@ -85,6 +91,22 @@ bool rui_el_lead_ends(ru_elastic *e, ru_time now, ru_effects *fx)
         rui_el_end(e, e->end_status, e->end_text, now, fx);
     }
     return true;
+}
+
+void rui_el_lead_stop(ru_elastic *e, ru_time now, ru_effects *fx)
+{
+    if (e->stop_all && rui_el_leads(e) && e->phase == RUI_EL_IDLE) {
+        (void)rui_el_lead_ends(e, now, fx);
+    }
+}
+
+/* Does a member's status say that it was asked to end the job? */
+static void hear_stop(ru_elastic *e, const void *status, int64_t size_bytes)
+{
+    ru_wire_in in = ru_wire_in_from(status, size_bytes);
+    (void)ru_wire_u64(&in);
+    bool stop = ru_wire_u8(&in) != 0;
+    e->stop_all = e->stop_all || (stop && !in.bad);
 }
 
 void rui_el_lead_fail(ru_elastic *e, ru_node_id from, ru_status st, const char *text, ru_time now,
@@ -450,6 +472,12 @@ void rui_el_lead_ready(ru_elastic *e, ru_node_id from, uint64_t layout, const ch
     if (m == NULL || m->ready) {
         return;
     }
+    if (e->said_end) { /* in the view before, which it had left */
+        uint8_t buf[RUI_EL_END_BYTES];
+        ru_wire_out w = end_word(e, buf);
+        ru_fx_send(fx, from, RUI_EL_END_MSG, buf, ru_wire_size(&w));
+        return;
+    }
     m->ready = true;
     m->layout = layout;
     snprintf(m->handle, sizeof m->handle, "%s", handle);
@@ -554,7 +582,7 @@ void rui_el_lead_done(ru_elastic *e, ru_node_id from, const rui_el_member *part,
 /* -- leading -------------------------------------------------------------------------------------
  */
 
-/* The furthest commit any survivor saw. */
+/* The furthest commit any survivor saw; also whether one was asked to end the job. */
 static int64_t furthest(ru_elastic *e)
 {
     int64_t most = e->committed;
@@ -569,6 +597,7 @@ static int64_t furthest(ru_elastic *e)
         ru_wire_in in = ru_wire_in_from(blob, size);
         int64_t committed = (int64_t)ru_wire_u64(&in);
         most = !in.bad && committed > most ? committed : most;
+        hear_stop(e, blob, size);
     }
     return most;
 }
@@ -602,6 +631,9 @@ void rui_el_lead_member(ru_elastic *e, const ru_event *ev, ru_effects *fx)
         lead_on(e, ev->now, fx);
     } else if (ev->what == RU_MEMBER_CHANGE && rui_el_leads(e)) {
         rui_el_lead_change(e, ev->value == 1, ev->now, fx);
+    } else if (ev->what == RU_MEMBER_STATUS) {
+        hear_stop(e, ev->data, ev->size_bytes);
+        rui_el_lead_stop(e, ev->now, fx);
     }
 }
 

@@ -188,7 +188,11 @@ static void send_piece(ru_elastic *e, uint32_t to, uint32_t k, ru_time now, ru_e
     if (st != RU_OK) {
         ru_fx_log(fx, RU_LOG_WARN, "could not send state to worker %u: %s", e->v.at[to].number,
                   ru_status_name(st));
-        ru_member_suspect(e->opt.member, e->v.at[to].node, st == RU_E_PEER, now, fx);
+        if (st == RU_E_PEER) {
+            ru_member_suspect(e->opt.member, e->v.at[to].node, true, now, fx);
+        } else {
+            rui_el_broken(e, now); /* it cannot be done with this step */
+        }
     }
 }
 

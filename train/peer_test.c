@@ -1,5 +1,6 @@
 /* A worker for whom memory ends at any point: it opens or says so, it ends or goes on, and gives
- * all back. And one whose peer takes no words any more. */
+ * all back. Several in a job: words are lost with a connection, the end is asked for, a view comes,
+ * memory ends, at any moment. */
 #include "train/peer.h"
 
 #include <stdio.h>
@@ -9,14 +10,15 @@
 #include "test/pipe.h"
 #include "test/test.h"
 
-enum { TIMERS = 64, TENSORS = 2, STEPS = 3, ROUNDS = 200000 };
+enum { TIMERS = 64, TENSORS = 2, STEPS = 3, ROUNDS = 200000, LIVES = 7, EXIT_NS = 50000000 };
 
 typedef enum todo { NOTHING, BUILT, COMPUTED, ABORTED, UPDATED } todo;
 
 /* One process of a job: the first founds it, others join it. */
 typedef struct life {
     ru_pipe *pipe;
-    uint32_t founders;
+    uint32_t founders, streams;
+    int64_t steps;
     ru_node_id id;
     char address[8];
     ru_arena arena;
@@ -24,10 +26,14 @@ typedef struct life {
     uint32_t node, what[TIMERS];
     ru_time at[TIMERS]; /* ns 0: off */
     todo next;
-    float gradients[TENSORS][16];
+    float gradients[TENSORS][16], state[TENSORS][16];
+    uint32_t out;         /* pieces of state that the channel reads or writes */
+    uint32_t copies_fail; /* so many of the next copies of state find no memory */
     int64_t committed;
-    bool ended;
+    bool ended, over; /* over: its process is gone */
+    int64_t ended_ns;
     ru_status status;
+    char sentence[128];
     uint32_t cut_off; /* lines that say so */
 } life;
 
@@ -76,8 +82,41 @@ static void dev_update(void *self, int64_t step)
     ((life *)self)->next = UPDATED;
 }
 
-static const ru_elastic_device_ops device = {
-    .name = "test", .build = dev_build, .step = dev_step, .abort = dev_abort, .update = dev_update};
+static ru_status dev_copy(void *self, uint32_t k, int64_t offset, int64_t size, ru_span *span,
+                          uint64_t *cookie)
+{
+    life *l = self;
+    if (l->copies_fail > 0) {
+        l->copies_fail--;
+        return RU_E_MEM;
+    }
+    l->out++;
+    *cookie = k;
+    *span = (ru_span){(uint8_t *)l->state[k] + offset, size};
+    return RU_OK;
+}
+
+static void dev_release(void *self, uint64_t cookie)
+{
+    (void)cookie;
+    ((life *)self)->out--;
+}
+
+static void dev_placed(void *self, uint64_t cookie, bool arrived)
+{
+    (void)arrived;
+    dev_release(self, cookie);
+}
+
+static const ru_elastic_device_ops device = {.name = "test",
+                                             .build = dev_build,
+                                             .step = dev_step,
+                                             .abort = dev_abort,
+                                             .update = dev_update,
+                                             .state_copy = dev_copy,
+                                             .state_release = dev_release,
+                                             .state_place = dev_copy,
+                                             .state_placed = dev_placed};
 
 static void on_news(void *self, const ru_elastic_news *news, ru_time now)
 {
@@ -87,6 +126,7 @@ static void on_news(void *self, const ru_elastic_news *news, ru_time now)
     if (news->what == RU_ELASTIC_ENDED) {
         l->ended = true;
         l->status = news->status;
+        snprintf(l->sentence, sizeof l->sentence, "%s", news->sentence);
     }
 }
 
@@ -105,23 +145,24 @@ static ru_status open_peer(life *l, ru_err *err)
                  .job = 1,
                  .token = token,
                  .token_bytes = sizeof token,
-                 .peers_max = 4,
-                 .streams_max = 64,
-                 .slots_max = 64},
+                 .peers_max = 8,
+                 .streams_max = l->streams,
+                 .slots_max = l->streams},
         .link = ru_pipe_link(l->pipe, l->node),
         .member = {.self = {.node = l->id, .capacity = 1},
                    .join = l->id.v > 1 ? "p1:1" : NULL,
-                   .n_max = 4},
+                   .n_max = 8},
         .elastic = {.device = {&device, l},
                     .news = on_news,
                     .news_self = l,
                     .batch = 8,
                     .founders = l->founders,
-                    .steps_end = STEPS,
+                    .steps_end = l->steps,
                     .tensor_bytes = tensor_bytes,
                     .n_tensors = TENSORS,
                     .state_bytes = tensor_bytes,
-                    .n_state = TENSORS},
+                    .n_state = TENSORS,
+                    .probe_bytes = 1024},
         .timers = {.set = timer_set, .off = timer_off, .self = l},
         .log = on_log,
         .log_self = l,
@@ -189,6 +230,8 @@ static life *life_new(ru_pipe *pipe, uint64_t id, uint32_t founders)
     RU_CHECK(l != NULL);
     l->pipe = pipe;
     l->founders = founders;
+    l->steps = STEPS;
+    l->streams = 2048;
     l->id.v = id;
     snprintf(l->address, sizeof l->address, "p%u:1", (uint32_t)id);
     l->node = ru_pipe_node(l->pipe, l->address);
@@ -296,5 +339,230 @@ static void test_a_peer_that_takes_no_words(void **state)
     ru_pipe_free(pipe);
 }
 
-RU_TESTS(train_peer, cmocka_unit_test(test_opening), cmocka_unit_test(test_alone),
+/* -- several in a job ----------------------------------------------------------------------------
+ */
+
+/* Some founders; one more comes after `joins` rounds, 0: none. */
+typedef struct job {
+    ru_pipe *pipe;
+    life *l[LIVES];
+    uint32_t n, founders, joins, round;
+    uint32_t first_streams; /* that the first may have; 0: enough */
+} job;
+
+static void job_add(job *j, int64_t steps)
+{
+    life *l = life_new(j->pipe, j->n + 1, j->founders);
+    ru_err err = {0};
+    l->steps = steps;
+    l->streams = j->n == 0 && j->first_streams > 0 ? j->first_streams : l->streams;
+    j->l[j->n++] = l;
+    assert_ok(open_peer(l, &err), err);
+    ru_pipe_user(j->pipe, l->node, ru_peer_link_user(l->peer));
+    ru_peer_start(l->peer, ru_pipe_now(j->pipe));
+}
+
+static void job_open(job *j, uint32_t founders, int64_t steps, uint32_t joins)
+{
+    j->pipe = pipe_new();
+    j->founders = founders;
+    j->joins = joins;
+    while (j->n < founders) {
+        job_add(j, steps);
+    }
+}
+
+static void life_over(life *l)
+{
+    l->over = true;
+    ru_pipe_kill(l->pipe, l->node);
+}
+
+static void job_round(job *j)
+{
+    if (++j->round == j->joins) {
+        job_add(j, j->l[0]->steps);
+    }
+    move(j->pipe);
+    for (uint32_t i = 0; i < j->n; i++) {
+        life *l = j->l[i];
+        if (l->over) {
+            continue;
+        }
+        be_on_time(l);
+        l->ended_ns = l->ended && l->ended_ns == 0 ? ru_pipe_now(j->pipe).ns : l->ended_ns;
+        if (l->ended && ru_pipe_now(j->pipe).ns - l->ended_ns > EXIT_NS) {
+            life_over(l);
+        }
+    }
+}
+
+static bool job_over(const job *j)
+{
+    bool over = j->n > j->founders || j->joins == 0;
+    for (uint32_t i = 0; i < j->n; i++) {
+        over = over && j->l[i]->ended;
+    }
+    return over;
+}
+
+static void job_rounds(job *j, uint32_t n)
+{
+    for (uint32_t k = 0; k < n; k++) {
+        job_round(j);
+    }
+}
+
+/* Until all have ended; false: they hang. */
+static bool job_run(job *j)
+{
+    for (uint32_t k = 0; k < ROUNDS && !job_over(j); k++) {
+        job_round(j);
+    }
+    return job_over(j);
+}
+
+static void job_close(job *j)
+{
+    for (uint32_t i = 0; i < j->n; i++) {
+        uint32_t left = j->l[i]->out;
+        ru_peer_close(j->l[i]->peer);
+        assert_true(left == 0 || j->l[i]->out == 0); /* what it held was given back */
+        j->l[i]->peer = NULL;
+        life_free(j->l[i]);
+    }
+    ru_pipe_free(j->pipe);
+}
+
+/* The first has no room for control messages to another: their connection is cut and made again,
+ * and what was on its way is lost. Whatever word that was, the job does not wait for it for ever,
+ * also where the two exchange no gradients. */
+static void test_words_lost_with_a_connection(void **state)
+{
+    (void)state;
+    for (uint32_t r = 0; r < 240; r += 12) {
+        job j = {0};
+        job_open(&j, LIVES, 6, 0);
+        while (j.l[0]->committed < 1) {
+            job_round(&j);
+        }
+        job_rounds(&j, r);
+        life *to = j.l[1 + r / 12 % (LIVES - 1)];
+        ru_chan *ch = ru_peer_chan(j.l[0]->peer);
+        while (ru_chan_message(ch, to->id, RU_PEER_WHAT_OWNER, "x", 1, ru_pipe_now(j.pipe)) ==
+               RU_OK) {
+        }
+        while (j.l[0]->cut_off == 0) { /* nothing moves; a beat is due */
+            ru_pipe_wait(j.pipe, 1000000);
+            be_on_time(j.l[0]);
+        }
+        if (!job_run(&j)) {
+            fail_msg("cut off %u rounds after a commit: they hang after step %lld", r,
+                     (long long)j.l[0]->committed);
+        }
+        for (uint32_t i = 0; i < LIVES; i++) {
+            assert_int_equal(j.l[i]->status, RU_OK);
+            assert_int_equal(j.l[i]->committed, 6);
+        }
+        job_close(&j);
+    }
+}
+
+/* Somebody is asked to end the job, whoever leads, while they measure, train, or a third comes in:
+ * all end at the same step, soon. */
+static void test_the_end_is_asked_for(void **state)
+{
+    (void)state;
+    uint32_t with_third = 0;
+    for (uint32_t r = 70; r < 9000; r += 53) {
+        job j = {0};
+        job_open(&j, 2, 1000000, 300);
+        job_rounds(&j, r);
+        bool third = j.n == 3 && ru_member_view(ru_peer_member(j.l[2]->peer))->n == 3;
+        uint32_t who = r / 53 % (third ? 3 : 2);
+        ru_peer_stop(j.l[who]->peer, true, ru_pipe_now(j.pipe));
+        for (uint32_t k = 0; k < ROUNDS && !(j.l[0]->ended && j.l[1]->ended); k++) {
+            job_round(&j);
+        }
+        for (uint32_t i = 0; i < (third ? 3 : 2); i++) {
+            if (!j.l[i]->ended || j.l[i]->status != RU_OK || j.l[i]->committed > r) {
+                fail_msg("worker %u was asked in round %u: %u ended %d (%s, %s) after step %lld",
+                         who + 1, r, i + 1, j.l[i]->ended, ru_status_name(j.l[i]->status),
+                         j.l[i]->sentence, (long long)j.l[i]->committed);
+            }
+        }
+        assert_int_equal(j.l[0]->committed, j.l[1]->committed);
+        with_third += third ? 1 : 0;
+        job_close(&j);
+    }
+    assert_true(with_third > 10);
+}
+
+/* The one who was asked tells its leader, which dies: whoever leads then ends the job. */
+static void test_the_end_is_not_forgotten(void **state)
+{
+    (void)state;
+    for (uint32_t r = 0; r < 60; r += 4) {
+        job j = {0};
+        job_open(&j, 3, 1000000, 0);
+        while (j.l[0]->committed < 1) {
+            job_round(&j);
+        }
+        ru_peer_stop(j.l[2]->peer, true, ru_pipe_now(j.pipe));
+        for (uint32_t k = 0; k < r && !j.l[0]->ended; k++) {
+            job_round(&j);
+        }
+        life_over(j.l[0]);
+        j.l[0]->ended = true;
+        assert_true(job_run(&j));
+        assert_int_equal(j.l[1]->committed, j.l[2]->committed);
+        assert_true(j.l[1]->committed < 20);
+        assert_true(j.l[1]->status == RU_OK && j.l[2]->status == RU_OK);
+        job_close(&j);
+    }
+}
+
+/* Who sends state to a newcomer has no memory for a copy, once or twice: the step is done again,
+ * and the newcomer gets everything in the end. */
+static void test_no_memory_for_state(void **state)
+{
+    (void)state;
+    for (uint32_t k = 1; k <= 4; k++) {
+        job j = {0};
+        job_open(&j, 2, 400, 300);
+        j.l[k % 2]->copies_fail = 1 + k / 3;
+        assert_true(job_run(&j));
+        for (uint32_t i = 0; i < 3; i++) {
+            assert_int_equal(j.l[i]->status, RU_OK);
+            assert_int_equal(j.l[i]->committed, 400);
+        }
+        ru_elastic_facts f;
+        ru_elastic_facts_get(ru_peer_elastic(j.l[2]->peer), &f);
+        assert_false(f.moves);
+        assert_int_equal(j.l[k % 2]->copies_fail, 0);
+        job_close(&j);
+    }
+}
+
+/* The leader has no room to measure the collectives: it says so and goes, the others go on. */
+static void test_no_room_to_measure(void **state)
+{
+    (void)state;
+    job j = {.first_streams = 24};
+    job_open(&j, 3, 5, 0);
+    assert_true(job_run(&j));
+    assert_int_equal(j.l[0]->status, RU_E_LIMIT);
+    assert_non_null(strstr(j.l[0]->sentence, "measuring the network"));
+    for (uint32_t i = 1; i < 3; i++) {
+        assert_int_equal(j.l[i]->status, RU_OK);
+        assert_int_equal(j.l[i]->committed, 5);
+    }
+    job_close(&j);
+}
+
+RU_TESTS(train_peer, cmocka_unit_test(test_words_lost_with_a_connection),
+         cmocka_unit_test(test_the_end_is_asked_for),
+         cmocka_unit_test(test_the_end_is_not_forgotten),
+         cmocka_unit_test(test_no_memory_for_state), cmocka_unit_test(test_no_room_to_measure),
+         cmocka_unit_test(test_opening), cmocka_unit_test(test_alone),
          cmocka_unit_test(test_a_peer_that_takes_no_words))
