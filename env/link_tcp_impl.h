@@ -194,9 +194,11 @@ rui_tls *rui_tls_new(rui_tls_host *h, int fd, bool accepted, ru_link_class class
 void rui_tls_free(rui_tls *t); /* says goodbye if it can; NULL is fine */
 /* RU_OK: done; RU_E_AGAIN: wants events (in, out); else why not, with a sentence. */
 ru_status rui_tls_shake(rui_tls *t, bool *in, bool *out, char *sentence, uint32_t size_bytes);
-ssize_t rui_tls_recv(rui_tls *t, const struct iovec *iov, uint32_t n);
+/* first: since an event of the socket. Later calls do not ask an empty socket again. */
+ssize_t rui_tls_recv(rui_tls *t, const struct iovec *iov, uint32_t n, bool first);
 ssize_t rui_tls_send(rui_tls *t, const struct iovec *iov, uint32_t n);
-bool rui_tls_holds(const rui_tls *t); /* decrypted bytes wait inside */
+bool rui_tls_holds(const rui_tls *t); /* recv has something to say without an event */
 bool rui_tls_kernel(const rui_tls *t);
+void rui_tls_key_records(rui_tls *t, uint64_t records); /* tests: of one key */
 
 #endif

@@ -154,10 +154,10 @@ static uint32_t plan_read(rui_conn *c, struct iovec *iov, int64_t *want)
     return n;
 }
 
-static ssize_t read_some(rui_conn *c, struct iovec *iov, uint32_t n)
+static ssize_t read_some(rui_conn *c, struct iovec *iov, uint32_t n, bool first)
 {
     if (c->tls != NULL) {
-        return rui_tls_recv(c->tls, iov, n);
+        return rui_tls_recv(c->tls, iov, n, first);
     }
     struct msghdr m = {.msg_iov = iov, .msg_iovlen = n};
     ssize_t got;
@@ -177,7 +177,7 @@ void rui_rx_run(ru_link_tcp *l, rui_conn *c, ru_time now)
         }
         int64_t want;
         uint32_t n = plan_read(c, iov, &want);
-        ssize_t got = read_some(c, iov, n);
+        ssize_t got = read_some(c, iov, n, turn == 0);
         if (got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) {
             return;
         }

@@ -252,11 +252,16 @@ static void exchange(ru_link_class class, uint32_t n_conns, bool tls)
     while (a.n_opened < n_conns || b.n_opened < n_conns) {
         rounds(loop, 1);
     }
+    int64_t sends, ends;
+    ru_test_os_sends(&sends, &ends);
     ru_alloc_seal(); /* from here on nothing is allocated */
     while (a.got < all || b.got < all) {
         run(loop);
     }
     ru_alloc_unseal();
+    ru_test_os_sends(&sends, &ends);
+    assert_true(sends > 0); /* what is urgent is never corked */
+    assert_int_equal(ends, class == RU_LINK_URGENT ? sends : 0);
     rounds(loop, 3);
     for (uint32_t k = 0; k < n_conns; k++) {
         assert_int_equal(a.sent[k], RU_ARRAY_LEN(sizes));

@@ -16,6 +16,7 @@
 
 static _Thread_local int64_t fail_at = -1; /* so many calls still pass; -1: all */
 static _Thread_local int64_t made;
+static _Thread_local int64_t sends, record_ends;
 
 void ru_test_os_fail(int64_t at)
 {
@@ -26,6 +27,13 @@ void ru_test_os_fail(int64_t at)
 int64_t ru_test_os_count(void)
 {
     return made;
+}
+
+void ru_test_os_sends(int64_t *all, int64_t *ends)
+{
+    *all = sends;
+    *ends = record_ends;
+    sends = record_ends = 0;
 }
 
 static bool fails(int error)
@@ -50,9 +58,8 @@ static bool fails(int error)
       ENOBUFS, -1)                                                                                 \
     X(int, getsockopt, (int f, int l, int o, void *v, socklen_t *n), (f, l, o, v, n), ENOBUFS, -1) \
     X(int, getsockname, (int f, struct sockaddr *a, socklen_t *n), (f, a, n), ENOBUFS, -1)         \
-    X(ssize_t, sendmsg, (int f, const struct msghdr *m, int g), (f, m, g), ENETDOWN, -1)           \
     X(ssize_t, recvmsg, (int f, struct msghdr *m, int g), (f, m, g), ECONNRESET, -1)               \
-    X(ssize_t, send, (int f, const void *b, size_t n, int g), (f, b, n, g), ENETDOWN, -1)          \
+    X(ssize_t, recv, (int f, void *b, size_t n, int g), (f, b, n, g), ECONNRESET, -1)              \
     X(int, epoll_create1, (int g), (g), EMFILE, -1)                                                \
     X(int, epoll_ctl, (int e, int o, int f, struct epoll_event *v), (e, o, f, v), ENOSPC, -1)      \
     X(int, timerfd_create, (int c, int g), (c, g), EMFILE, -1)                                     \
@@ -88,6 +95,29 @@ int __wrap_pthread_create(pthread_t *t, const pthread_attr_t *a, void *(*fn)(voi
 int __wrap_pthread_create(pthread_t *t, const pthread_attr_t *a, void *(*fn)(void *), void *arg)
 {
     return fails(EAGAIN) ? EAGAIN : __real_pthread_create(t, a, fn, arg);
+}
+
+ssize_t __real_sendmsg(int fd, const struct msghdr *m, int flags);
+ssize_t __wrap_sendmsg(int fd, const struct msghdr *m, int flags);
+ssize_t __real_send(int fd, const void *data, size_t size, int flags);
+ssize_t __wrap_send(int fd, const void *data, size_t size, int flags);
+
+static void count_send(int flags)
+{
+    sends++;
+    record_ends += (flags & MSG_EOR) != 0;
+}
+
+ssize_t __wrap_sendmsg(int fd, const struct msghdr *m, int flags)
+{
+    count_send(flags);
+    return fails(ENETDOWN) ? -1 : __real_sendmsg(fd, m, flags);
+}
+
+ssize_t __wrap_send(int fd, const void *data, size_t size, int flags)
+{
+    count_send(flags);
+    return fails(ENETDOWN) ? -1 : __real_send(fd, data, size, flags);
 }
 
 int __real_open64(const char *path, int flags, ...);

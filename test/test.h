@@ -42,6 +42,8 @@ int64_t ru_test_alloc_count(void); /* allocations asked for since then */
  * Counts from 0 again. Which calls: test/fail_os.c. */
 void ru_test_os_fail(int64_t at);
 int64_t ru_test_os_count(void);
+/* How often this thread sent to sockets since it asked last, and how often as an end of record. */
+void ru_test_os_sends(int64_t *all, int64_t *ends);
 
 /* A status that must be RU_OK; prints the sentence when not. */
 #define assert_ok(expr, err)            \
