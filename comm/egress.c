@@ -8,6 +8,7 @@ enum { RATE_GUESS = 12500000 /* bytes/s, until one is measured */ };
 enum { PROBE_EVERY = 20, BUSY_MAX_NS = 20000000 };
 static const double LEAVE = 0.97, PROBE = 1.25;
 enum { AGE_MIN_NS = 4000000, CONTROL_FREE_BYTES = 256 << 10 };
+enum { WIRE_FACTOR = 4 }; /* a chunk keeps others waiting for so many of its times at most */
 
 static bool key_before(const void *self, uint32_t a, uint32_t b)
 {
@@ -154,14 +155,38 @@ void rui_egress_rekey(rui_egress *e, uint32_t s, const rui_key *key)
     line_in(e, it->line);
 }
 
-static void start_aging(rui_egress *e, rui_egress_item *it, ru_time now)
+static int64_t solo_ns(const rui_egress *e, int64_t bytes)
 {
     double rate = e->rate > 0 ? e->rate : RATE_GUESS; /* a slow guess: nothing ages too soon */
-    double solo_ns = (double)it->total_bytes / rate * 1e9;
-    solo_ns = solo_ns < 1e15 ? solo_ns : 1e15;
-    it->age_ns = AGE_FACTOR * (int64_t)solo_ns;
+    double ns = (double)bytes / rate * 1e9;
+    return ns < 1e15 ? (int64_t)ns : (int64_t)1e15;
+}
+
+void rui_egress_count(rui_egress *e, ru_time now)
+{
+    int64_t ns = ru_time_since(now, e->on_wire_at);
+    ns = ns < e->on_wire_max_ns ? ns : e->on_wire_max_ns;
+    ns = ns > 0 ? ns : 0;
+    e->class_ns[e->on_wire_class] += ns;
+    e->due_ns[e->on_wire_class] += e->on_wire_due ? ns : 0;
+    e->on_wire_max_ns -= ns;
+    e->on_wire_at = now;
+}
+
+int64_t rui_egress_behind(const rui_egress *e, const rui_egress_item *it)
+{
+    int64_t ns = e->due_ns[it->key.class];
+    for (uint32_t c = 0; c < it->key.class; c++) {
+        ns += e->class_ns[c];
+    }
+    return ns;
+}
+
+static void start_aging(rui_egress *e, rui_egress_item *it, ru_time now)
+{
+    it->age_ns = AGE_FACTOR * solo_ns(e, it->total_bytes);
     it->age_ns = it->age_ns > AGE_MIN_NS ? it->age_ns : AGE_MIN_NS;
-    it->waits_since = now;
+    it->waits_from = rui_egress_behind(e, it);
     it->age_at = ru_time_after(now, it->age_ns);
 }
 
@@ -182,6 +207,7 @@ void rui_egress_add(rui_egress *e, uint32_t s, const rui_egress_stream *in, ru_t
                             .place = e->n_queued};
     it->started = in->bytes < in->total_bytes;
     uint8_t class = in->class == 0 && rui_egress_control_spent(e) ? 1 : in->class;
+    rui_egress_count(e, now);
     it->key = (rui_key){.class = class, .rank = in->rank, .arrival = e->arrivals++};
     rui_egress_key(e, it);
     e->queued[e->n_queued++] = s;
@@ -276,6 +302,15 @@ static void spend(rui_egress *e, int64_t bytes, bool control, ru_time now)
     }
 }
 
+static void put_on_wire(rui_egress *e, rui_egress_item *it, int64_t bytes, ru_time now)
+{
+    rui_egress_count(e, now);
+    e->on_wire_class = it->key.class;
+    e->on_wire_due = it->key.start_ns != INT64_MAX;
+    e->on_wire_max_ns = WIRE_FACTOR * solo_ns(e, bytes);
+    it->waits_from = rui_egress_behind(e, it);
+}
+
 void rui_egress_took(rui_egress *e, uint32_t s, int64_t bytes, ru_time now)
 {
     RU_CHECK(queued(e, s));
@@ -289,7 +324,7 @@ void rui_egress_took(rui_egress *e, uint32_t s, int64_t bytes, ru_time now)
     l->served = ++e->services;
     it->bytes -= bytes;
     it->started = true;
-    it->waits_since = now;
+    put_on_wire(e, it, bytes, now);
     line_out(e, line);
     l->state = RUI_LINE_FULL;
     line_in(e, line);

@@ -12,9 +12,10 @@
  * among sockets. Now and then the clock runs faster to find out whether the rate is estimated too
  * low.
  *
- * A stream that waited 4 times its solo time since its last chunk moves one class up, at last to
- * the front of the urgent class. Streams of the control class queued while control has had more
- * than 2 % of the bytes (256 KiB are free) count as urgent.
+ * A stream that waited 4 times its solo time since its last chunk for chunks of better classes, or
+ * of deadlines, moves one class up, at last to the front of the urgent class. Streams of the
+ * control class queued while control has had more than 2 % of the bytes (256 KiB are free) count as
+ * urgent.
  *
  * Source: tracing-tictac-caramel-timedrpc note, part 3.2 ("pick ... preempt ... aging").
  * Thread: loop only. */

@@ -19,11 +19,12 @@ typedef struct rui_egress_item {
     uint32_t line;
     uint32_t place; /* in e->queued; RUI_NONE: not queued */
     int64_t bytes, total_bytes;
-    ru_time deadline, waits_since; /* last chunk, or arrival */
-    int64_t age_ns;                /* waiting that moves it up */
-    ru_time age_at;                /* when that is looked at again */
-    int64_t late_ns;               /* reported last */
-    bool started, aged_out;        /* aged_out: at the front already */
+    ru_time deadline;
+    int64_t age_ns;         /* waiting behind better ones that moves it up */
+    int64_t waits_from;     /* rui_egress_behind at its last chunk, or arrival */
+    ru_time age_at;         /* when that is looked at again */
+    int64_t late_ns;        /* reported last */
+    bool started, aged_out; /* aged_out: at the front already */
 } rui_egress_item;
 
 typedef enum rui_line_state {
@@ -68,8 +69,15 @@ struct rui_egress {
     bool tainted;     /* the queue was empty within this sample */
     double rate_keys; /* that the keys were made with */
     int64_t chunk_bytes;
-    ru_time busy_until; /* of the interface, by what was handed out */
-    ru_time gate_at;    /* a held line may go then; ns 0: none is held */
+    /* Who kept the others waiting: times of chunks that were handed out, by class, and of those
+     * with a deadline (or at the front) among them. */
+    int64_t class_ns[RUI_EGRESS_CLASSES], due_ns[RUI_EGRESS_CLASSES];
+    uint8_t on_wire_class; /* of the last chunk */
+    bool on_wire_due;
+    ru_time on_wire_at;     /* counted until then */
+    int64_t on_wire_max_ns; /* of it still to be counted */
+    ru_time busy_until;     /* of the interface, by what was handed out */
+    ru_time gate_at;        /* a held line may go then; ns 0: none is held */
     ru_time late_at;
     int64_t control_bytes, all_bytes;
     ru_time budget_at;
@@ -89,6 +97,11 @@ static inline int rui_key_order(const rui_key *a, const rui_key *b)
 }
 
 void rui_egress_key(rui_egress *e, rui_egress_item *it);
+/* Count the time of the chunk on the wire until now. */
+void rui_egress_count(rui_egress *e, ru_time now);
+/* How long chunks that go before this item's for their class or deadline, not for their rank, kept
+ * the wire since the scheduler opened, as counted. */
+int64_t rui_egress_behind(const rui_egress *e, const rui_egress_item *it);
 /* Take s out of its line's heap and put it in again with its key as it is now. */
 void rui_egress_rekey(rui_egress *e, uint32_t s, const rui_key *key);
 

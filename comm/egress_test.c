@@ -376,6 +376,55 @@ static void test_deadlines_are_met(void **state)
 /* -- starvation ----------------------------------------------------------------------------------
  */
 
+/* A sum waits for others of lower rank, and each time that it is looked at a short urgent message
+ * stands before all: it is not that which kept it waiting. */
+static void test_a_moment_does_not_age(void **state)
+{
+    (void)state;
+    enum { N = 30, SIZE = 4 << 20 };
+    ru_arena a;
+    ru_arena_init(&a, 0);
+    rui_egress *e = NULL;
+    ru_err err;
+    assert_ok(
+        rui_egress_open(
+            &(rui_egress_options){.lines_max = 1, .streams_max = N + 1, .rate_bytes_per_s = RATE},
+            &a, &e, &err),
+        err);
+    rui_egress_line(e, 0, true);
+    rui_egress_stream in = {.class = 2, .bytes = SIZE, .total_bytes = SIZE};
+    int64_t left[N + 1];
+    for (uint32_t k = 0; k < N; k++) {
+        left[k] = SIZE;
+        in.rank = (uint16_t)k;
+        rui_egress_add(e, k, &in, (ru_time){0});
+    }
+    in = (rui_egress_stream){.class = 1, .bytes = 4000, .total_bytes = 4000};
+    uint32_t ended = 0;
+    ru_time now = {0}, tick = {0};
+    while (ended < N) {
+        if (tick.ns <= now.ns) {
+            left[N] = rui_egress_has(e, N) ? left[N] : in.bytes;
+            if (!rui_egress_has(e, N)) {
+                rui_egress_add(e, N, &in, now);
+            }
+            tick = rui_egress_tick(e, no_late, NULL, now);
+        }
+        uint32_t s;
+        (void)rui_egress_wake(e, now);
+        assert_true(rui_egress_pick(e, 0, now, &s));
+        int64_t n = rui_egress_chunk(e) < left[s] ? rui_egress_chunk(e) : left[s];
+        rui_egress_took(e, s, n, now);
+        now.ns += wire_ns(n);
+        left[s] -= n;
+        if (left[s] == 0 && s < N) {
+            assert_int_equal(s, ended);
+            ended++;
+        }
+    }
+    ru_arena_fini(&a);
+}
+
 /* Urgent streams without end, and one of the background: 4 solo times to each higher class and one
  * more to the front. */
 static void test_nobody_starves(void **state)
@@ -638,4 +687,5 @@ RU_TESTS(comm_egress, cmocka_unit_test(test_the_latest_start_decides),
          cmocka_unit_test(test_the_rate_makes_the_chunk),
          cmocka_unit_test(test_control_has_a_budget), cmocka_unit_test(test_choices_equal_a_search),
          cmocka_unit_test(test_deadlines_are_met), cmocka_unit_test(test_ranks_do_not_age),
-         cmocka_unit_test(test_nobody_starves), cmocka_unit_test(test_better_line_keeps_the_wire))
+         cmocka_unit_test(test_nobody_starves), cmocka_unit_test(test_a_moment_does_not_age),
+         cmocka_unit_test(test_better_line_keeps_the_wire))

@@ -83,27 +83,18 @@ static void refresh_keys(rui_egress *e)
     }
 }
 
-/* Does something else than a lower rank keep the item waiting? Ranks are one user's own order of
- * streams that are all to arrive: the last of many sums waits for all before it and does not
- * starve. */
-static bool starves(const rui_egress *e, const rui_egress_item *it)
-{
-    if (e->all_root == RUI_NONE) {
-        return false;
-    }
-    const rui_key *best = &e->items[e->lines[e->all_root].root].key;
-    return best->class < it->key.class ||
-           (best->class == it->key.class && best->start_ns < it->key.start_ns);
-}
-
+/* What counts is the time that better classes and deadlines kept an item waiting. Ranks are one
+ * user's own order of streams that are all to arrive: the last of many sums waits for all before it
+ * and does not starve, whoever is served at the moment of this look. */
 static void age(rui_egress *e, ru_time now)
 {
+    rui_egress_count(e, now);
     while (e->age_root != RUI_NONE && e->items[e->age_root].age_at.ns <= now.ns) {
         uint32_t s = e->age_root;
         rui_egress_item *it = &e->items[s];
         rui_pheap_remove(&e->by_age, &e->age_root, s);
-        ru_time due = ru_time_after(it->waits_since, it->age_ns);
-        if (due.ns <= now.ns && !it->aged_out && starves(e, it)) {
+        int64_t left_ns = it->age_ns - (rui_egress_behind(e, it) - it->waits_from);
+        if (left_ns <= 0 && !it->aged_out) {
             rui_key key = it->key;
             if (key.class > 1) {
                 key.class --;
@@ -113,10 +104,9 @@ static void age(rui_egress *e, ru_time now)
                 key.rank = 0;
             }
             rui_egress_rekey(e, s, &key);
-            it->waits_since = now;
-            due = ru_time_after(now, it->age_ns);
+            it->waits_from = rui_egress_behind(e, it);
         }
-        it->age_at = due.ns > now.ns ? due : ru_time_after(now, it->age_ns);
+        it->age_at = ru_time_after(now, left_ns > 0 ? left_ns : it->age_ns);
         rui_pheap_push(&e->by_age, &e->age_root, s);
     }
 }
