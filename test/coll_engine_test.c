@@ -168,6 +168,28 @@ static void test_memory_of_a_host(void **state)
     }
 }
 
+/* A word of an iteration that is over says nothing about the one that runs: not that there is a
+ * place for bytes, nor where bytes lie, nor that they were taken. */
+static void test_late_words(void **state)
+{
+    (void)state;
+    static const ru_coll_algo algos[] = {RU_ALGO_RING, RU_ALGO_DIRECT, RU_ALGO_HIERARCHY};
+    uint32_t late = 0;
+    for (uint32_t k = 0; k < 64; k++) {
+        world w = {.whole = true, .late = true, .near = k % 4 > 0};
+        cw_start(&w, 3 + k % 3, ru_test_seed() + 500 + k);
+        if (k < 8) {
+            cw_add_all(&w);
+        } else { /* few batches: a word that came late is about what runs more often */
+            cw_add(&w, RU_COLL_ALL_REDUCE, algos[k % 3], 5000);
+        }
+        cw_run(&w);
+        late += w.came_late;
+        cw_close(&w);
+    }
+    assert_true(late > 1000);
+}
+
 /* A member of the host that says its bytes lie outside of its memory, or that they are not as many
  * as the step takes, ends the group; nothing is read there. */
 static void test_places_outside(void **state)
@@ -450,7 +472,8 @@ static void test_bad_calls(void **state)
 RU_TESTS(test_coll_engine, cmocka_unit_test(test_everything_is_summed),
          cmocka_unit_test(test_little_room), cmocka_unit_test(test_room_taken_by_others),
          cmocka_unit_test(test_only_its_own_words_open), cmocka_unit_test(test_memory_of_a_host),
-         cmocka_unit_test(test_places_outside), cmocka_unit_test(test_grants_and_apart),
+         cmocka_unit_test(test_late_words), cmocka_unit_test(test_places_outside),
+         cmocka_unit_test(test_grants_and_apart),
          cmocka_unit_test(test_bits_do_not_depend_on_timing), cmocka_unit_test(test_counted),
          cmocka_unit_test(test_a_lost_peer_ends_the_group), cmocka_unit_test(test_memory_ends),
          cmocka_unit_test(test_bad_calls))

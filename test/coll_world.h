@@ -11,6 +11,15 @@
 #include "test/pipe.h"
 
 enum { RANKS_MAX = 6, BATCHES_MAX = 48, SPANS = 5, ITERS = 4, SEGMENT = 4 << 20, OTHERS = 1 };
+enum { WORDS_MAX = 256, WORD_BYTES = 256 };
+
+/* A word of the group that a rank has heard. */
+typedef struct heard_word {
+    uint8_t data[WORD_BYTES];
+    int64_t size_bytes;
+    ru_node_id from;
+    uint32_t batch, done; /* iterations of the batch that were done here then */
+} heard_word;
 
 typedef struct world world;
 
@@ -28,6 +37,8 @@ typedef struct rank {
     ru_span near[RANKS_MAX];
     ru_span spans[BATCHES_MAX][SPANS];
     uint32_t begun[BATCHES_MAX], done[BATCHES_MAX]; /* iterations */
+    heard_word *words;                              /* [WORDS_MAX] the last ones; of `late` */
+    uint32_t n_words;
 } rank;
 
 struct world {
@@ -38,6 +49,8 @@ struct world {
     bool counted, whole; /* whole: numbers whose sums are exact */
     bool grants, apart;
     bool near;               /* ranks of one host read each other's memory */
+    bool late;               /* words come once more when what they were about is over */
+    uint32_t came_late;      /* so many did */
     uint32_t slots, streams; /* of the channels; 0: plenty */
     rank r[RANKS_MAX];
     ru_node_id nodes[RANKS_MAX];
