@@ -15,6 +15,13 @@ typedef void (*rui_kern_part)(const void *state, void *const *bufs, int64_t begi
 void rui_kern_for(const rui_run *run, rui_kern_part fn, const void *state, void *const *bufs,
                   int64_t n, int64_t grain);
 
+/* The same for parts that need memory of their thread's own: `own_bytes` each, side by side at
+ * `own`. */
+typedef void (*rui_kern_own_part)(const void *state, void *const *bufs, int64_t begin, int64_t end,
+                                  void *own);
+void rui_kern_for_own(const rui_run *run, rui_kern_own_part fn, const void *state,
+                      void *const *bufs, int64_t n, int64_t grain, void *own, int64_t own_bytes);
+
 /* Rows of `cols` elements that make a piece worth a thread. */
 int64_t rui_kern_grain(int64_t cols);
 

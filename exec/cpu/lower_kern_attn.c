@@ -52,25 +52,18 @@ static void one_head(const attn_state *s, void *const *bufs, int64_t i, float *w
     s->k->attn_grad(&a);
 }
 
-typedef struct attn_job {
-    const attn_state *s;
-    void *const *bufs;
-} attn_job;
-
-static void attn_thread(void *arg, uint32_t thread, uint32_t threads)
+static void attn_part(const void *state, void *const *bufs, int64_t begin, int64_t end, void *work)
 {
-    const attn_job *j = arg;
-    int64_t begin, end;
-    ru_pool_split(j->s->batch * j->s->heads, 1, thread, threads, &begin, &end);
     for (int64_t i = begin; i < end; i++) {
-        one_head(j->s, j->bufs, i, (float *)j->bufs[A_WORK] + (int64_t)thread * j->s->work);
+        one_head(state, bufs, i, work);
     }
 }
 
 static ru_status attn_run(void *state, void *const *bufs, const rui_run *run)
 {
-    attn_job j = {state, bufs};
-    ru_pool_run(run->pool, attn_thread, &j);
+    const attn_state *s = state;
+    rui_kern_for_own(run, attn_part, s, bufs, s->batch * s->heads, 1, bufs[A_WORK],
+                     s->work * (int64_t)sizeof(float));
     return RU_OK;
 }
 

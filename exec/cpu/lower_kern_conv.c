@@ -25,29 +25,17 @@ typedef struct conv_state {
 
 enum { K_DY, K_X, K_DW, K_DB, K_WORK, K_BUFS };
 
-typedef struct conv_job {
-    const conv_state *s;
-    void *const *bufs;
-} conv_job;
-
-static void conv_thread(void *arg, uint32_t thread, uint32_t threads)
+static void conv_part(const void *state, void *const *bufs, int64_t begin, int64_t end, void *work)
 {
-    const conv_job *j = arg;
-    const conv_state *s = j->s;
-    int64_t begin, end;
-    ru_pool_split(s->g.co / 16, 1, thread, threads, &begin, &end);
-    if (begin < end) {
-        float *work = j->bufs[K_WORK];
-        work = work != NULL ? work + (int64_t)thread * s->work : NULL;
-        s->k->conv_dw(&s->g, j->bufs[K_X], j->bufs[K_DY], begin, end, j->bufs[K_DW], j->bufs[K_DB],
-                      work);
-    }
+    const conv_state *s = state;
+    s->k->conv_dw(&s->g, bufs[K_X], bufs[K_DY], begin, end, bufs[K_DW], bufs[K_DB], work);
 }
 
 static ru_status conv_run(void *state, void *const *bufs, const rui_run *run)
 {
-    conv_job j = {state, bufs};
-    ru_pool_run(run->pool, conv_thread, &j);
+    const conv_state *s = state;
+    rui_kern_for_own(run, conv_part, s, bufs, s->g.co / 16, 1, bufs[K_WORK],
+                     s->work * (int64_t)sizeof(float));
     return RU_OK;
 }
 

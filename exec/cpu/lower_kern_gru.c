@@ -22,19 +22,13 @@ typedef struct gru_state {
 typedef struct gru_job {
     const gru_state *s;
     ru_kern_gru a;
-    float *work;
     bool grad;
 } gru_job;
 
-static void gru_thread(void *arg, uint32_t thread, uint32_t threads)
+static void gru_part(const void *state, void *const *bufs, int64_t begin, int64_t end, void *work)
 {
-    const gru_job *j = arg;
-    int64_t begin, end;
-    float *work = j->work + (int64_t)thread * j->s->work;
-    ru_pool_split(j->a.batch, 1, thread, threads, &begin, &end);
-    if (begin >= end) {
-        return;
-    }
+    (void)bufs;
+    const gru_job *j = state;
     if (j->s->cell == CELL_GRU) {
         (j->grad ? j->s->k->gru_grad : j->s->k->gru)(&j->a, begin, end, work);
     } else {
@@ -86,7 +80,7 @@ static rui_buf pack_weights(rui_low *lo, const ru_node *n, gru_state *s, rui_buf
 static ru_status gru_run(void *state, void *const *bufs, const rui_run *run)
 {
     const gru_state *s = state;
-    gru_job j = {.s = s, .a = s->proto, .work = bufs[6]};
+    gru_job j = {.s = s, .a = s->proto};
     j.a.packed_r = bufs[0];
     j.a.packed_u = j.a.packed_r + s->packed_r;
     j.a.bias = j.a.packed_u + s->packed_u;
@@ -95,7 +89,8 @@ static ru_status gru_run(void *state, void *const *bufs, const rui_run *run)
     j.a.ws = bufs[3];
     j.a.y = bufs[4];
     j.a.y_h = bufs[5];
-    ru_pool_run(run->pool, gru_thread, &j);
+    rui_kern_for_own(run, gru_part, &j, bufs, j.a.batch, 1, bufs[6],
+                     s->work * (int64_t)sizeof(float));
     return RU_OK;
 }
 
@@ -206,7 +201,7 @@ static ru_status bias_run(void *state, void *const *bufs, const rui_run *run)
 static ru_status gru_grad_run(void *state, void *const *bufs, const rui_run *run)
 {
     const gru_state *s = state;
-    gru_job j = {.s = s, .a = s->proto, .work = bufs[7], .grad = true};
+    gru_job j = {.s = s, .a = s->proto, .grad = true};
     int64_t h = s->proto.hidden;
     float *packed = bufs[6];
     const float *r = bufs[0];
@@ -228,7 +223,8 @@ static ru_status gru_grad_run(void *state, void *const *bufs, const rui_run *run
     j.a.h_prev = bufs[10];
     j.a.arg = bufs[11];
     j.a.dh0 = bufs[12];
-    ru_pool_run(run->pool, gru_thread, &j);
+    rui_kern_for_own(run, gru_part, &j, bufs, j.a.batch, 1, bufs[7],
+                     s->work * (int64_t)sizeof(float));
     return RU_OK;
 }
 

@@ -17,35 +17,26 @@ typedef struct resize_state {
     uint32_t threads;
 } resize_state;
 
-typedef struct resize_job {
-    const resize_state *s;
-    const float *x;
-    float *y, *work;
-} resize_job;
-
-static void resize_thread(void *arg, uint32_t thread, uint32_t threads)
+/* bufs: x y work */
+static void resize_part(const void *state, void *const *bufs, int64_t begin, int64_t end, void *own)
 {
-    const resize_job *j = arg;
-    const resize_state *s = j->s;
-    int64_t begin, end;
-    ru_pool_split(s->planes, 1, thread, threads, &begin, &end);
-    float *work[2] = {j->work + 2 * s->work * (int64_t)thread, NULL};
-    work[1] = work[0] + s->work;
+    const resize_state *s = state;
+    float *work[2] = {own, (float *)own + s->work};
     for (int64_t p = begin; p < end; p++) {
-        const float *from = j->x + p * s->x_plane;
+        const float *from = (const float *)bufs[0] + p * s->x_plane;
         for (uint32_t k = 0; k < s->n_taps; k++) {
-            float *to = k + 1 == s->n_taps ? j->y + p * s->y_plane : work[k % 2];
+            float *to = k + 1 == s->n_taps ? (float *)bufs[1] + p * s->y_plane : work[k % 2];
             s->k->taps(&s->taps[k], from, to);
             from = to;
         }
     }
 }
 
-/* bufs: x y work */
 static ru_status resize_run(void *state, void *const *bufs, const rui_run *run)
 {
-    resize_job j = {state, bufs[0], bufs[1], bufs[2]};
-    ru_pool_run(run->pool, resize_thread, &j);
+    const resize_state *s = state;
+    rui_kern_for_own(run, resize_part, s, bufs, s->planes, 1, bufs[2],
+                     2 * s->work * (int64_t)sizeof(float));
     return RU_OK;
 }
 

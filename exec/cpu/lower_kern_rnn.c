@@ -124,27 +124,21 @@ static rui_buf table_product(rui_low *lo, const rui_rnn_dims *d, const ru_node *
 typedef struct lstm_job {
     const lstm_state *s;
     ru_kern_lstm a;
-    float *work;
 } lstm_job;
 
-static void lstm_thread(void *arg, uint32_t thread, uint32_t threads)
+static void lstm_part(const void *state, void *const *bufs, int64_t begin, int64_t end, void *work)
 {
-    const lstm_job *j = arg;
-    int64_t begin, end;
-    ru_pool_split(j->a.batch, 1, thread, threads, &begin, &end);
-    if (begin < end) {
-        j->s->k->lstm(&j->a, begin, end, j->work + (int64_t)thread * j->s->work);
-    }
+    (void)bufs;
+    const lstm_job *j = state;
+    j->s->k->lstm(&j->a, begin, end, work);
 }
 
-static void lstm_grad_thread(void *arg, uint32_t thread, uint32_t threads)
+static void lstm_grad_part(const void *state, void *const *bufs, int64_t begin, int64_t end,
+                           void *work)
 {
-    const lstm_job *j = arg;
-    int64_t begin, end;
-    ru_pool_split(j->a.batch, 1, thread, threads, &begin, &end);
-    if (begin < end) {
-        j->s->k->lstm_grad(&j->a, begin, end, j->work + (int64_t)thread * j->s->work);
-    }
+    (void)bufs;
+    const lstm_job *j = state;
+    j->s->k->lstm_grad(&j->a, begin, end, work);
 }
 
 /* R in the form the recurrence reads, and the sum of the two biases behind it.
@@ -182,7 +176,7 @@ static rui_buf pack_weights(rui_low *lo, const ru_node *n, lstm_state *s, rui_bu
 static ru_status lstm_run(void *state, void *const *bufs, const rui_run *run)
 {
     const lstm_state *s = state;
-    lstm_job j = {.s = s, .a = s->proto, .work = bufs[9]};
+    lstm_job j = {.s = s, .a = s->proto};
     const float *packed = bufs[8], *bias = packed + s->packed;
     j.a.packed_r = s->pairs ? NULL : packed;
     j.a.packed_bf16 = s->pairs ? bufs[8] : NULL;
@@ -196,26 +190,19 @@ static ru_status lstm_run(void *state, void *const *bufs, const rui_run *run)
     j.a.y = bufs[5];
     j.a.y_h = bufs[6];
     j.a.y_c = bufs[7];
-    ru_pool_run(run->pool, lstm_thread, &j);
+    rui_kern_for_own(run, lstm_part, &j, bufs, j.a.batch, 1, bufs[9],
+                     s->work * (int64_t)sizeof(float));
     return RU_OK;
 }
 
-typedef struct columns {
-    const lstm_state *s;
-    const void *dg;
-    float *db;
-} columns;
-
-static void bias_thread(void *arg, uint32_t thread, uint32_t threads)
+/* Columns of dB, which both biases get. */
+static void bias_part(const void *state, void *const *bufs, int64_t begin, int64_t end)
 {
-    const columns *c = arg;
-    int64_t g = 4 * c->s->proto.hidden, begin, end;
-    ru_pool_split(g, 64, thread, threads, &begin, &end);
-    if (begin < end) {
-        c->s->k->sum_rows(c->s->t, c->dg, c->s->proto.steps * c->s->proto.batch, g, begin, end,
-                          c->db);
-        memcpy(c->db + g + begin, c->db + begin, sizeof(float) * (size_t)(end - begin));
-    }
+    const lstm_state *s = state;
+    int64_t g = 4 * s->proto.hidden;
+    float *db = bufs[1];
+    s->k->sum_rows(s->t, bufs[11], s->proto.steps * s->proto.batch, g, begin, end, db);
+    memcpy(db + g + begin, db + begin, sizeof(float) * (size_t)(end - begin));
 }
 
 /* bufs: 0 R 1 dB 2 h0 3 c0 4 ws 5 y 6 dY_h 7 dY_c 8 packed 9 work 10 dY 11 dG 12 H' 13 dh0 14 dc0
@@ -223,7 +210,7 @@ static void bias_thread(void *arg, uint32_t thread, uint32_t threads)
 static ru_status lstm_grad_run(void *state, void *const *bufs, const rui_run *run)
 {
     const lstm_state *s = state;
-    lstm_job j = {.s = s, .a = s->proto, .work = bufs[9]};
+    lstm_job j = {.s = s, .a = s->proto};
     int64_t h = s->proto.hidden;
     if (s->pairs) {
         s->k->gemm_bf16_pack(bufs[0], h, 1, 4 * h, h, bufs[8]);
@@ -243,10 +230,10 @@ static ru_status lstm_grad_run(void *state, void *const *bufs, const rui_run *ru
     j.a.h_prev = bufs[12];
     j.a.dh0 = bufs[13];
     j.a.dc0 = bufs[14];
-    ru_pool_run(run->pool, lstm_grad_thread, &j);
+    rui_kern_for_own(run, lstm_grad_part, &j, bufs, j.a.batch, 1, bufs[9],
+                     s->work * (int64_t)sizeof(float));
     if (bufs[1] != NULL) {
-        columns c = {s, bufs[11], bufs[1]};
-        ru_pool_run(run->pool, bias_thread, &c);
+        rui_kern_for(run, bias_part, s, bufs, 4 * h, 64);
     }
     return RU_OK;
 }

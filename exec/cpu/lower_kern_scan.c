@@ -106,27 +106,17 @@ ru_status rui_lower_kern_arg(rui_low *lo, const ru_node *n, ru_err *err)
     return rui_done(lo);
 }
 
-typedef struct topk_job {
-    const scan_state *s;
-    void *const *bufs;
-} topk_job;
-
 /* bufs: x values index work */
-static void topk_thread(void *arg, uint32_t thread, uint32_t threads)
+static void topk_part(const void *state, void *const *bufs, int64_t begin, int64_t end, void *work)
 {
-    const topk_job *j = arg;
-    int64_t begin, end;
-    ru_pool_split(j->s->outer, 1, thread, threads, &begin, &end);
-    if (begin < end) {
-        j->s->k->topk(&j->s->s, j->bufs[0], j->bufs[1], j->bufs[2],
-                      (char *)j->bufs[3] + j->s->work * (int64_t)thread, begin, end);
-    }
+    const scan_state *s = state;
+    s->k->topk(&s->s, bufs[0], bufs[1], bufs[2], work, begin, end);
 }
 
 static ru_status topk_run(void *state, void *const *bufs, const rui_run *run)
 {
-    topk_job j = {state, bufs};
-    ru_pool_run(run->pool, topk_thread, &j);
+    const scan_state *s = state;
+    rui_kern_for_own(run, topk_part, s, bufs, s->outer, 1, bufs[3], s->work);
     return RU_OK;
 }
 

@@ -38,12 +38,6 @@ typedef struct wino_state {
     int64_t work; /* floats of one thread */
 } wino_state;
 
-typedef struct wino_job {
-    const wino_state *s;
-    void *const *bufs;
-    int64_t block; /* of tiles, weight gradient only */
-} wino_job;
-
 static int64_t odd_lines(int64_t floats)
 {
     int64_t lines = (floats + 15) / 16;
@@ -78,68 +72,56 @@ static int64_t m_floats(const wino_state *s)
 /* SHARED: U of all panels, or V of all tiles. */
 enum { C_X, C_W, C_BIAS, C_Y, C_SHARED, C_WORK, C_BUFS };
 
-static float *work_of(const wino_job *j, int at, uint32_t thread)
+static void conv_weights(const void *state, void *const *bufs, int64_t begin, int64_t end)
 {
-    return (float *)j->bufs[at] + (int64_t)thread * j->s->work;
+    const wino_state *s = state;
+    s->k->wino_weights(&s->g, bufs[C_W], begin, end, (float *)bufs[C_SHARED] + u_floats(s, begin));
 }
 
-static void conv_weights(void *arg, uint32_t thread, uint32_t threads)
+static void conv_tiles(const void *state, void *const *bufs, int64_t begin, int64_t end, void *work)
 {
-    const wino_job *j = arg;
-    const wino_state *s = j->s;
-    int64_t begin, end;
-    ru_pool_split(s->panels, 1, thread, threads, &begin, &end);
-    s->k->wino_weights(&s->g, j->bufs[C_W], begin, end,
-                       (float *)j->bufs[C_SHARED] + u_floats(s, begin));
-}
-
-static void conv_tiles(void *arg, uint32_t thread, uint32_t threads)
-{
-    const wino_job *j = arg;
-    const wino_state *s = j->s;
-    int64_t begin, end;
-    float *v = work_of(j, C_WORK, thread), *m = v + WINO_POS * s->g.v_pos;
-    ru_pool_split(s->blocks, 1, thread, threads, &begin, &end);
+    const wino_state *s = state;
+    float *v = work, *m = v + WINO_POS * s->g.v_pos;
     for (int64_t b = begin; b < end; b++) {
         int64_t t0 = block_begin(s, b), t1 = block_begin(s, b + 1);
-        s->k->wino_in(&s->g, j->bufs[C_X], t0, t1, t0, v);
+        s->k->wino_in(&s->g, bufs[C_X], t0, t1, t0, v);
         for (int64_t p = 0; p < s->panels; p += GROUP) {
             int64_t p1 = p + GROUP < s->panels ? p + GROUP : s->panels;
-            s->k->wino_out(&s->g, v, (const float *)j->bufs[C_SHARED] + u_floats(s, p), p, p1, t0,
-                           t1, j->bufs[C_BIAS], j->bufs[C_Y], m);
+            s->k->wino_out(&s->g, v, (const float *)bufs[C_SHARED] + u_floats(s, p), p, p1, t0, t1,
+                           bufs[C_BIAS], bufs[C_Y], m);
         }
     }
 }
 
-static void conv_in(void *arg, uint32_t thread, uint32_t threads)
+static void conv_in(const void *state, void *const *bufs, int64_t begin, int64_t end)
 {
-    const wino_job *j = arg;
-    int64_t begin, end;
-    ru_pool_split(j->s->tiles, 1, thread, threads, &begin, &end);
-    j->s->k->wino_in(&j->s->g, j->bufs[C_X], begin, end, 0, j->bufs[C_SHARED]);
+    const wino_state *s = state;
+    s->k->wino_in(&s->g, bufs[C_X], begin, end, 0, bufs[C_SHARED]);
 }
 
-static void conv_groups(void *arg, uint32_t thread, uint32_t threads)
+static void conv_groups(const void *state, void *const *bufs, int64_t begin, int64_t end,
+                        void *work)
 {
-    const wino_job *j = arg;
-    const wino_state *s = j->s;
-    int64_t begin, end;
-    float *u = work_of(j, C_WORK, thread), *m = u + u_floats(s, GROUP);
-    ru_pool_split(s->panels, GROUP, thread, threads, &begin, &end);
+    const wino_state *s = state;
+    float *u = work, *m = u + u_floats(s, GROUP);
     for (int64_t p = begin; p < end; p += GROUP) {
         int64_t p1 = p + GROUP < end ? p + GROUP : end;
-        s->k->wino_weights(&s->g, j->bufs[C_W], p, p1, u);
-        s->k->wino_out(&s->g, j->bufs[C_SHARED], u, p, p1, 0, s->tiles, j->bufs[C_BIAS],
-                       j->bufs[C_Y], m);
+        s->k->wino_weights(&s->g, bufs[C_W], p, p1, u);
+        s->k->wino_out(&s->g, bufs[C_SHARED], u, p, p1, 0, s->tiles, bufs[C_BIAS], bufs[C_Y], m);
     }
 }
 
 static ru_status conv_run(void *state, void *const *bufs, const rui_run *run)
 {
-    wino_job j = {.s = state, .bufs = bufs};
-    bool many = j.s->blocks > 1;
-    ru_pool_run(run->pool, many ? conv_weights : conv_in, &j);
-    ru_pool_run(run->pool, many ? conv_tiles : conv_groups, &j);
+    const wino_state *s = state;
+    int64_t work = s->work * (int64_t)sizeof(float);
+    if (s->blocks > 1) {
+        rui_kern_for(run, conv_weights, s, bufs, s->panels, 1);
+        rui_kern_for_own(run, conv_tiles, s, bufs, s->blocks, 1, bufs[C_WORK], work);
+    } else {
+        rui_kern_for(run, conv_in, s, bufs, s->tiles, 1);
+        rui_kern_for_own(run, conv_groups, s, bufs, s->panels, GROUP, bufs[C_WORK], work);
+    }
     return RU_OK;
 }
 
@@ -149,49 +131,57 @@ static ru_status conv_run(void *state, void *const *bufs, const rui_run *run)
 /* V, D of a chunk; SUMS of all channels when there are several chunks. */
 enum { G_DY, G_X, G_DW, G_DB, G_V, G_D, G_SUMS, G_WORK, G_BUFS };
 
+typedef struct grad_job {
+    const wino_state *s;
+    int64_t block; /* of tiles */
+} grad_job;
+
 static int64_t sums_floats(void)
 {
     return WINO_POS * PANEL * (ROWS * GROUP + 1);
 }
 
-static void grad_tiles(void *arg, uint32_t thread, uint32_t threads)
+static int64_t tiles_in(const wino_state *s, int64_t block)
 {
-    const wino_job *j = arg;
-    const wino_state *s = j->s;
-    int64_t t0 = block_begin(s, j->block), begin, end;
-    ru_pool_split(block_begin(s, j->block + 1) - t0, 1, thread, threads, &begin, &end);
-    s->k->wino_in(&s->g, j->bufs[G_X], t0 + begin, t0 + end, t0, j->bufs[G_V]);
-    s->k->wino_dy(&s->g, j->bufs[G_DY], t0 + begin, t0 + end, t0, j->bufs[G_D]);
+    return block_begin(s, block + 1) - block_begin(s, block);
 }
 
-static void grad_sums(void *arg, uint32_t thread, uint32_t threads)
+static void grad_tiles(const void *state, void *const *bufs, int64_t begin, int64_t end)
 {
-    const wino_job *j = arg;
+    const grad_job *j = state;
     const wino_state *s = j->s;
-    int64_t begin, end, tb = block_begin(s, j->block + 1) - block_begin(s, j->block);
-    ru_pool_split(s->groups * s->rows, 1, thread, threads, &begin, &end);
+    int64_t t0 = block_begin(s, j->block);
+    s->k->wino_in(&s->g, bufs[G_X], t0 + begin, t0 + end, t0, bufs[G_V]);
+    s->k->wino_dy(&s->g, bufs[G_DY], t0 + begin, t0 + end, t0, bufs[G_D]);
+}
+
+static void grad_sums(const void *state, void *const *bufs, int64_t begin, int64_t end, void *work)
+{
+    const grad_job *j = state;
+    const wino_state *s = j->s;
+    int64_t tb = tiles_in(s, j->block);
     for (int64_t b = begin; b < end; b++) {
         int64_t p0 = b / s->rows * GROUP, c0 = b % s->rows * ROWS;
         int64_t p1 = p0 + GROUP < s->panels ? p0 + GROUP : s->panels;
         int64_t c1 = c0 + ROWS < s->g.ci ? c0 + ROWS : s->g.ci;
-        float *sums = s->blocks > 1 ? (float *)j->bufs[G_SUMS] + b * sums_floats()
-                                    : work_of(j, G_WORK, thread);
-        s->k->wino_dw(&s->g, j->bufs[G_V], j->bufs[G_D], tb, c0, c1, p0, p1, j->block > 0, sums);
+        float *sums = s->blocks > 1 ? (float *)bufs[G_SUMS] + b * sums_floats() : work;
+        s->k->wino_dw(&s->g, bufs[G_V], bufs[G_D], tb, c0, c1, p0, p1, j->block > 0, sums);
         if (j->block == s->blocks - 1) {
-            s->k->wino_dw_out(&s->g, sums, c0, c1, p0, p1, j->bufs[G_DW]);
+            s->k->wino_dw_out(&s->g, sums, c0, c1, p0, p1, bufs[G_DW]);
         }
-        if (c0 == 0 && j->bufs[G_DB] != NULL) {
-            s->k->wino_db(&s->g, j->bufs[G_D], tb, p0, p1, j->block > 0, j->bufs[G_DB]);
+        if (c0 == 0 && bufs[G_DB] != NULL) {
+            s->k->wino_db(&s->g, bufs[G_D], tb, p0, p1, j->block > 0, bufs[G_DB]);
         }
     }
 }
 
 static ru_status grad_run(void *state, void *const *bufs, const rui_run *run)
 {
-    wino_job j = {.s = state, .bufs = bufs};
-    for (; j.block < j.s->blocks; j.block++) {
-        ru_pool_run(run->pool, grad_tiles, &j);
-        ru_pool_run(run->pool, grad_sums, &j);
+    const wino_state *s = state;
+    for (grad_job j = {.s = s}; j.block < s->blocks; j.block++) {
+        rui_kern_for(run, grad_tiles, &j, bufs, tiles_in(s, j.block), 1);
+        rui_kern_for_own(run, grad_sums, &j, bufs, s->groups * s->rows, 1, bufs[G_WORK],
+                         s->work * (int64_t)sizeof(float));
     }
     return RU_OK;
 }

@@ -11,34 +11,27 @@ typedef struct product_state {
 
 enum { P_A, P_B, P_BIAS, P_C, P_WORK, P_BUFS };
 
-typedef struct product_job {
-    const product_state *s;
-    void *const *bufs;
-} product_job;
-
-static void product_thread(void *arg, uint32_t thread, uint32_t threads)
+static void product_part(const void *state, void *const *bufs, int64_t begin, int64_t end,
+                         void *work)
 {
-    const product_job *j = arg;
-    const product_state *s = j->s;
+    const product_state *s = state;
     ru_kern_product g = s->proto;
-    int64_t begin, end;
-    g.a = j->bufs[P_A];
-    g.b = j->bufs[P_B];
-    g.bias = j->bufs[P_BIAS];
-    g.c = j->bufs[P_C];
-    float *work = (float *)j->bufs[P_WORK] + (int64_t)thread * s->work;
-    ru_pool_split(s->by_rows ? g.m : g.n, 48, thread, threads, &begin, &end);
-    if (begin < end && s->by_rows) {
+    g.a = bufs[P_A];
+    g.b = bufs[P_B];
+    g.bias = bufs[P_BIAS];
+    g.c = bufs[P_C];
+    if (s->by_rows) {
         s->k->product(&g, begin, end, 0, g.n, work);
-    } else if (begin < end) {
+    } else {
         s->k->product(&g, 0, g.m, begin, end, work);
     }
 }
 
 static ru_status product_run(void *state, void *const *bufs, const rui_run *run)
 {
-    product_job j = {state, bufs};
-    ru_pool_run(run->pool, product_thread, &j);
+    const product_state *s = state;
+    rui_kern_for_own(run, product_part, s, bufs, s->by_rows ? s->proto.m : s->proto.n, 48,
+                     bufs[P_WORK], s->work * (int64_t)sizeof(float));
     return RU_OK;
 }
 
