@@ -29,6 +29,28 @@ static void an_undisturbed_job_gives_what_one_process_gives(void **state)
     }
 }
 
+/* Members of a host map each other's memory each in its time: one that is through with its
+ * computing before another has opened its group says its word to nobody, unless it is kept. */
+static void words_before_the_group_is_open_are_kept(void **state)
+{
+    (void)state;
+    for (uint32_t seed = 1; seed <= 8; seed++) {
+        const ru_sim_job job = {.seed = seed,
+                                .founders = 2 + 2 * (seed % 3 + 1),
+                                .per_host = seed % 2 == 0 ? 2 : 3,
+                                .near = true,
+                                .steps = 40,
+                                .batch = 40,
+                                .slowest = 0.3, /* so shares, and with them views, change */
+                                .sample_ns = 10000,
+                                .time_max_ns = INT64_C(20000000000)};
+        ru_sim_job_result r;
+        ru_err err = {0};
+        assert_ok(ru_sim_job_run(&job, &r, &err), err);
+        assert_int_equal(r.committed, 40);
+    }
+}
+
 static void run_seed(uint64_t seed, ru_sim_job_result *r)
 {
     ru_sim_job job;
@@ -268,6 +290,7 @@ static void a_step_of_many_workers_is_cheap(void **state)
 }
 
 RU_TESTS(test_sim_job, cmocka_unit_test(an_undisturbed_job_gives_what_one_process_gives),
+         cmocka_unit_test(words_before_the_group_is_open_are_kept),
          cmocka_unit_test(faults_by_seed_break_nothing),
          cmocka_unit_test(seeds_that_once_broke_something),
          cmocka_unit_test(without_a_majority_everybody_says_so),

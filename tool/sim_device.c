@@ -1,5 +1,6 @@
 /* A device that takes virtual time, keeps small parameters, and holds its caller to the contract of
  * train/elastic.h: calls in a legal order, gradients complete, sums exact, state as of one step. */
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -405,8 +406,69 @@ static void dev_state_placed(void *self, uint64_t cookie, bool arrived)
     copy_free(d, cookie, true, "state_placed");
 }
 
-const ru_elastic_device_ops *rui_simjob_device_ops(void)
+/* -- memory of the other processes of a host ----------------------------------------------------
+ */
+
+static const char *dev_local_handle(void *self)
 {
+    return ((rui_simjob_device *)self)->handle;
+}
+
+static void local_opened(void *self, uint64_t seq)
+{
+    rui_simjob_device *d = self;
+    if (seq == d->near_seq) {
+        ru_peer_local_opened(d->node->node, RU_OK, now_of(d));
+    }
+}
+
+/* Each takes its own time to map what the others offer. */
+static void dev_local_open(void *self, const char *const *handles, uint32_t n, uint32_t rank,
+                           uint32_t epoch)
+{
+    enum { OPEN_MAX_NS = 3000000 };
+    rui_simjob_device *d = self;
+    rui_simjob *j = d->node->job;
+    (void)rank;
+    (void)epoch;
+    RU_CHECK(n <= RU_ARRAY_LEN(d->near));
+    for (uint32_t k = 0; k < n; k++) {
+        d->near[k] = &j->nodes[strtoul(handles[k], NULL, 10)];
+    }
+    ru_time at = ru_time_after(now_of(d), 1 + ru_rng_below(&j->rng, OPEN_MAX_NS));
+    ru_sim_at_node(j->sim, d->node->sim, at, local_opened, d, ++d->near_seq);
+}
+
+static ru_span dev_local_memory(void *self, uint32_t rank)
+{
+    const rui_simjob_device *d = self;
+    const rui_simjob *j = d->node->job;
+    return (ru_span){d->near[rank]->device.grad, j->first[j->n_tensors] * (int64_t)sizeof *d->grad};
+}
+
+static void dev_local_close(void *self)
+{
+    ((rui_simjob_device *)self)->near_seq++;
+}
+
+const ru_elastic_device_ops *rui_simjob_device_ops(bool near)
+{
+    static const ru_elastic_device_ops near_ops = {
+        .name = "simulated, several to a host",
+        .build = dev_build,
+        .step = dev_step,
+        .abort = dev_abort,
+        .update = dev_update,
+        .summed = dev_summed,
+        .state_copy = dev_state_copy,
+        .state_release = dev_state_release,
+        .state_place = dev_state_place,
+        .state_placed = dev_state_placed,
+        .local_handle = dev_local_handle,
+        .local_open = dev_local_open,
+        .local_memory = dev_local_memory,
+        .local_close = dev_local_close,
+    };
     static const ru_elastic_device_ops ops = {
         .name = "simulated",
         .build = dev_build,
@@ -419,7 +481,7 @@ const ru_elastic_device_ops *rui_simjob_device_ops(void)
         .state_place = dev_state_place,
         .state_placed = dev_state_placed,
     };
-    return &ops;
+    return near ? &near_ops : &ops;
 }
 
 ru_status rui_simjob_device_open(rui_simjob_node *n, bool holds_state, ru_err *err)
@@ -429,6 +491,7 @@ ru_status rui_simjob_device_open(rui_simjob_node *n, bool holds_state, ru_err *e
     int64_t all = j->opt->counted ? j->n_tensors : j->first[j->n_tensors];
     double slowest = j->opt->slowest > 0 ? j->opt->slowest : 1;
     *d = (rui_simjob_device){.node = n, .speed = 1};
+    (void)snprintf(d->handle, sizeof d->handle, "%u", n->index);
     d->speed = slowest < 1 ? ru_rng_uniform(&j->rng, slowest, 1) : 1;
     d->dev = ru_sim_dev_add(j->sim, n->sim, d->speed);
     d->param_ok = RU_NEW(&n->arena, uint8_t, all);

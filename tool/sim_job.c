@@ -268,7 +268,7 @@ static ru_peer_options options_of(rui_simjob_node *n, const ru_link *link, const
     o.member.self.capacity = 1;
     snprintf(o.member.self.address, sizeof o.member.self.address, "%s", n->address);
     snprintf(o.member.self.host, sizeof o.member.self.host, "host%u", host_of(n));
-    o.elastic = (ru_elastic_options){.device = {rui_simjob_device_ops(), &n->device},
+    o.elastic = (ru_elastic_options){.device = {rui_simjob_device_ops(j->opt->near), &n->device},
                                      .news = on_news,
                                      .news_self = n,
                                      .summed = on_summed,

@@ -91,6 +91,8 @@ typedef struct ru_sim_job {
     uint32_t founders;
     uint32_t joiners;  /* come at random times between join_from and join_to */
     uint32_t per_host; /* workers of one host; 0: 1 */
+    bool near;         /* those of a host read each other's gradients; only without faults and while
+                          there are several hosts */
     uint32_t leavers;  /* members leave in order, at random times in the same span */
     int64_t join_from_ns, join_to_ns;
     int64_t steps, batch;

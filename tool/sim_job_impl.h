@@ -52,6 +52,9 @@ typedef struct rui_simjob_device {
     uint8_t *summed;             /* it was said that the sum is there */
     rui_simjob_copy *copies;     /* [RUI_SIMJOB_COPIES] */
     int64_t begun_ns;
+    char handle[16];          /* of its gradients: the number of its process */
+    rui_simjob_node *near[8]; /* of this host, by rank */
+    uint64_t near_seq;        /* counts openings and closings */
 } rui_simjob_device;
 
 typedef struct rui_simjob_timer {
@@ -146,7 +149,7 @@ void rui_simjob_oracle_to(rui_simjob *j, int64_t step);
 
 /* sim_device.c */
 RU_MUST_USE ru_status rui_simjob_device_open(rui_simjob_node *n, bool holds_state, ru_err *err);
-const ru_elastic_device_ops *rui_simjob_device_ops(void);
+const ru_elastic_device_ops *rui_simjob_device_ops(bool near);
 bool rui_simjob_device_full(const rui_simjob_device *d);
 
 #endif

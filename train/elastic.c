@@ -300,6 +300,8 @@ static void take_view(ru_elastic *e, ru_time now, ru_effects *fx)
     if (first) {
         rui_el_news(e, RU_ELASTIC_MEMBER, v.at[v.me].number, v.at[v.me].full, now);
     }
+    e->words = v.near ? ru_arena_alloc(arena, RUI_EL_WORDS_BYTES, 8) : NULL;
+    e->words_bytes = 0;
     e->connect_asked = e->held = e->broken = false;
     e->has_state = v.at[v.me].full;
     e->step = e->committed = v.start;
@@ -529,6 +531,7 @@ void ru_elastic_local_opened(ru_elastic *e, ru_status st, ru_time now, ru_effect
             rui_el_device_failed(e, RU_E_MEM, "opening the group for", now, fx);
             return;
         }
+        rui_el_groups_hear_early(e, now, fx);
         rui_el_sums_planned(e, now);
         rui_el_step_begin(e, now, fx);
     } else if (rui_el_leads(e)) {

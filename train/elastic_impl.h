@@ -130,6 +130,14 @@ typedef struct rui_el_early {
     int64_t size_bytes;
 } rui_el_early;
 
+/* A word of a member of this host for the group that is not open here yet. */
+typedef struct rui_el_word {
+    ru_node_id from;
+    int64_t size_bytes; /* what follows it, to a multiple of 8 */
+} rui_el_word;
+
+enum { RUI_EL_WORDS_BYTES = 256 << 10 };
+
 /* The measurement of collectives under way. */
 typedef struct rui_el_probe {
     uint32_t phase, turn, at; /* at: sums of this turn so far */
@@ -160,7 +168,10 @@ struct ru_elastic {
     uint32_t n_probed;                 /* members that are through with it */
     rui_el_probe probing;
     bool local_open; /* the device has a group */
-    bool apart;      /* never local again: it failed once */
+    uint8_t
+        *words; /* [RUI_EL_WORDS_BYTES] of rui_el_word; NULL: none can come early in this view */
+    int64_t words_bytes;
+    bool apart; /* never local again: it failed once */
     int64_t broken_ns;
     bool broken;        /* something of this view is lost: another comes, or is asked for */
     bool connect_asked; /* for this view; again after a while */
@@ -227,6 +238,8 @@ void rui_el_group_close(ru_elastic *e, ru_time now);
 bool rui_el_group_read(const ru_elastic *e); /* by the link, still, of the closed group */
 const ru_coll_user *rui_el_coll_user(void);
 /* A message of a group of collectives. */
+/* Words of members of this host that came before the group was open here. */
+void rui_el_groups_hear_early(ru_elastic *e, ru_time now, ru_effects *fx);
 void rui_el_groups_hear(ru_elastic *e, const ru_event *ev, ru_effects *fx);
 
 /* elastic_probe.c */

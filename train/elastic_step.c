@@ -162,9 +162,51 @@ const ru_coll_user *rui_el_coll_user(void)
     return &user;
 }
 
+/* Members of a host map each other's memory, each in its time, and open the group then; who is
+ * through with its computing may speak of its sums before another has opened. Its word is kept: it
+ * is said once. Before others do their part it says no more than one for each lane. */
+static bool keep_word(ru_elastic *e, const ru_event *ev)
+{
+    ru_wire_in w = ru_wire_in_from(ev->data, ev->size_bytes);
+    bool near = false,
+         early = e->group == NULL && e->words != NULL && ru_wire_u32(&w) == e->v.epoch;
+    for (uint32_t i = 0; early && !near && i < e->v.n; i++) {
+        near = ru_node_is(e->v.at[i].node, ev->node) && e->v.at[i].host == e->v.at[e->v.me].host;
+    }
+    if (!near) {
+        return false;
+    }
+    int64_t bytes = (int64_t)sizeof(rui_el_word) + (ev->size_bytes + 7) / 8 * 8;
+    if (bytes > RUI_EL_WORDS_BYTES - e->words_bytes) {
+        rui_el_lost(e, ev->node, RU_E_LIMIT, ev->now);
+        return true;
+    }
+    const rui_el_word head = {.from = ev->node, .size_bytes = ev->size_bytes};
+    memcpy(e->words + e->words_bytes, &head, sizeof head);
+    memcpy(e->words + e->words_bytes + sizeof head, ev->data, (size_t)ev->size_bytes);
+    e->words_bytes += bytes;
+    return true;
+}
+
+void rui_el_groups_hear_early(ru_elastic *e, ru_time now, ru_effects *fx)
+{
+    e->fx = fx;
+    int64_t end = e->words_bytes;
+    e->words_bytes = 0;
+    for (int64_t at = 0; at < end && e->group != NULL;) {
+        rui_el_word head;
+        memcpy(&head, e->words + at, sizeof head);
+        ru_coll_heard(e->group, head.from, e->words + at + sizeof head, head.size_bytes, now);
+        at += (int64_t)sizeof head + (head.size_bytes + 7) / 8 * 8;
+    }
+}
+
 void rui_el_groups_hear(ru_elastic *e, const ru_event *ev, ru_effects *fx)
 {
     e->fx = fx;
+    if (keep_word(e, ev)) {
+        return;
+    }
     if (e->group != NULL) {
         ru_coll_heard(e->group, ev->node, ev->data, ev->size_bytes, ev->now);
     }
