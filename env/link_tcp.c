@@ -685,7 +685,7 @@ ru_status ru_link_tcp_open(const ru_link_tcp_options *opt, ru_link_tcp **out, ru
         l->has_waker = st == RU_OK;
     }
     if (st == RU_OK && opt->listen != NULL) {
-        st = rui_addr_listen(opt->listen, &l->listen_fd, l->address, err);
+        st = rui_addr_listen(opt->listen, opt->toward, &l->listen_fd, l->address, err);
         if (st == RU_OK) { /* those accepted begin as it does */
             rui_socket_begin(l, l->listen_fd, RU_LINK_URGENT);
         }

@@ -22,10 +22,19 @@ typedef struct ru_link_tcp ru_link_tcp;
 
 enum { RU_LINK_TCP_STRANGERS = 64 }; /* accepted ones kept before their TLS handshake is done */
 
+enum { RU_LINK_TCP_ADDRESS_MAX = 128 }; /* host:port as text */
+
+/* This machine's address, without a port, on the way to `toward` (host:port): where who is there
+ * can reach this process. Nothing is sent, but a name is looked up, which may block. False: not
+ * known, no way there, or a name of this machine itself, which says nothing about others. */
+bool ru_link_tcp_source(const char *toward, char into[RU_LINK_TCP_ADDRESS_MAX]);
+
 typedef struct ru_link_tcp_options {
     ru_loop *loop;
     const char *listen; /* host:port or [v6]:port, port 0: any; host empty: all interfaces; NULL:
                            does not listen */
+    const char *toward; /* host:port of somebody who is to reach it: which address of a machine with
+                           several is told when it listens on all interfaces; NULL: the first */
     const uint8_t *psk; /* [psk_bytes] TLS key, 16 .. 64 bytes; for peers not on this machine */
     uint32_t psk_bytes;
     bool tls_always;    /* also on this machine (tests) */
@@ -47,8 +56,8 @@ RU_MUST_USE ru_status ru_link_tcp_open(const ru_link_tcp_options *opt, ru_link_t
 void ru_link_tcp_close(ru_link_tcp *l); /* not from within an upcall; NULL is fine */
 void ru_link_tcp_user(ru_link_tcp *l, const ru_link_user *user); /* before the loop runs */
 ru_link ru_link_tcp_link(ru_link_tcp *l);
-/* Where others reach it, with the real port; for "all interfaces" the first address that is not
- * loopback. Empty when it does not listen. */
+/* Where others reach it, with the real port; for "all interfaces" that on the way to `toward`,
+ * else the first address that is not loopback. Empty when it does not listen. */
 const char *ru_link_tcp_address(const ru_link_tcp *l);
 
 /* Standing connections whose bytes anybody on the way can read. */

@@ -106,6 +106,41 @@ static void first_address(char into[RUI_ADDRESS_MAX])
     freeifaddrs(all);
 }
 
+/* Says it of itself: then the loopback address is the right one. */
+static bool is_loopback(const char *host)
+{
+    return strcmp(host, "localhost") == 0 || strncmp(host, "127.", 4) == 0 ||
+           strcmp(host, "::1") == 0;
+}
+
+bool ru_link_tcp_source(const char *toward, char into[RUI_ADDRESS_MAX])
+{
+    char host[RUI_ADDRESS_MAX], port[8];
+    struct addrinfo hints = {.ai_socktype = SOCK_DGRAM, .ai_flags = AI_NUMERICSERV}, *found = NULL;
+    if (rui_addr_split(toward, host, port, NULL) != RU_OK || host[0] == '\0' ||
+        getaddrinfo(host, port, &hints, &found) != 0) {
+        return false;
+    }
+    bool ok = false;
+    for (struct addrinfo *a = found; a != NULL && !ok; a = a->ai_next) {
+        struct sockaddr_storage own = {0};
+        socklen_t size = sizeof own;
+        int fd = socket(a->ai_family, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+        ok = fd >= 0 && connect(fd, a->ai_addr, a->ai_addrlen) == 0 &&
+             getsockname(fd, (struct sockaddr *)&own, &size) == 0;
+        if (ok) {
+            rui_addr_print((struct sockaddr *)&own, into);
+            *strrchr(into, ':') = '\0';
+            ok = is_loopback(host) || (strncmp(into, "127.", 4) != 0 && strcmp(into, "[::1]") != 0);
+        }
+        if (fd >= 0) {
+            close(fd);
+        }
+    }
+    freeaddrinfo(found);
+    return ok;
+}
+
 static int bind_one(const struct addrinfo *a)
 {
     int fd = socket(a->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
@@ -127,7 +162,8 @@ static int bind_one(const struct addrinfo *a)
     return fd;
 }
 
-ru_status rui_addr_listen(const char *address, int *fd_out, char into[RUI_ADDRESS_MAX], ru_err *err)
+ru_status rui_addr_listen(const char *address, const char *toward, int *fd_out,
+                          char into[RUI_ADDRESS_MAX], ru_err *err)
 {
     char host[RUI_ADDRESS_MAX], port[8];
     RU_TRY(rui_addr_split(address, host, port, err));
@@ -163,7 +199,9 @@ ru_status rui_addr_listen(const char *address, int *fd_out, char into[RUI_ADDRES
     if (where == NULL || strcmp(host, "0.0.0.0") == 0 || strcmp(host, "::") == 0) {
         char real[8];
         snprintf(real, sizeof real, "%.7s", strrchr(into, ':'));
-        first_address(into);
+        if (toward == NULL || !ru_link_tcp_source(toward, into)) {
+            first_address(into);
+        }
         strncat(into, real, RUI_ADDRESS_MAX - strlen(into) - 1);
     }
     *fd_out = fd;

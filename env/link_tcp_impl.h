@@ -23,10 +23,10 @@
 enum {
     RUI_STAGE_BYTES = 12 << 10, /* what is read before its header was understood: bounced */
     RUI_STAGE_BULK_BYTES = 4096,
-    RUI_SMALL_BYTES = 16 << 10,   /* behind larger payloads only the next header is read */
-    RUI_SENT_MAX = 128,           /* frames handed over and not yet told */
-    RUI_OUT_BYTES = 8192,         /* small frames that leave together */
-    RUI_ADDRESS_MAX = 128,        /* host:port as text */
+    RUI_SMALL_BYTES = 16 << 10, /* behind larger payloads only the next header is read */
+    RUI_SENT_MAX = 128,         /* frames handed over and not yet told */
+    RUI_OUT_BYTES = 8192,       /* small frames that leave together */
+    RUI_ADDRESS_MAX = RU_LINK_TCP_ADDRESS_MAX,
     RUI_NOTSENT_BYTES = 64 << 10, /* bulk, until a rate is known */
 };
 
@@ -140,8 +140,8 @@ void rui_link_accuse(ru_link_tcp *l, const char *address, const char *what, ru_t
 /* link_tcp_addr.c */
 RU_MUST_USE ru_status rui_addr_split(const char *address, char *host, char *port, ru_err *err);
 void rui_addr_print(const struct sockaddr *a, char into[RUI_ADDRESS_MAX]);
-RU_MUST_USE ru_status rui_addr_listen(const char *address, int *fd, char into[RUI_ADDRESS_MAX],
-                                      ru_err *err);
+RU_MUST_USE ru_status rui_addr_listen(const char *address, const char *toward, int *fd,
+                                      char into[RUI_ADDRESS_MAX], ru_err *err);
 /* Numeric host: fills it in at once. Else false. */
 bool rui_addr_numeric(const char *host, const char *port, struct sockaddr_storage *into,
                       socklen_t *size_bytes);

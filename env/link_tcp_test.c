@@ -284,6 +284,27 @@ static void exchange(ru_link_class class, uint32_t n_conns, bool tls)
     free(source);
 }
 
+/* The address that others are told lies on the way to them. */
+static void test_source(void **state)
+{
+    (void)state;
+    char own[RU_LINK_TCP_ADDRESS_MAX];
+    assert_true(ru_link_tcp_source("127.0.0.1:9", own));
+    assert_string_equal(own, "127.0.0.1");
+    assert_true(ru_link_tcp_source("localhost:9", own));
+    assert_false(ru_link_tcp_source("nonsense", own));
+    assert_false(ru_link_tcp_source(":9", own));
+    ru_loop *loop;
+    ru_link_tcp *l;
+    ru_err err;
+    assert_ok(ru_loop_open(&loop, &err), err);
+    const ru_link_tcp_options o = {.loop = loop, .listen = ":0", .toward = "127.0.0.1:9"};
+    assert_ok(ru_link_tcp_open(&o, &l, &err), err);
+    assert_memory_equal(ru_link_tcp_address(l), "127.0.0.1:", 10);
+    ru_link_tcp_close(l);
+    ru_loop_close(loop);
+}
+
 static void test_exchange(void **state)
 {
     (void)state;
@@ -704,7 +725,7 @@ static void test_not_to_itself(void **state)
 
 RU_TESTS(env_link_tcp, cmocka_unit_test(test_window), cmocka_unit_test(test_exchange),
          cmocka_unit_test(test_exchange_tls), cmocka_unit_test(test_many_connections),
-         cmocka_unit_test(test_limits_of_addresses),
+         cmocka_unit_test(test_limits_of_addresses), cmocka_unit_test(test_source),
          cmocka_unit_test(test_refused_and_bad_addresses), cmocka_unit_test(test_not_to_itself),
          cmocka_unit_test(test_frames_refused_and_closed_within),
          cmocka_unit_test(test_torn_frames_and_half_close), cmocka_unit_test(test_redirect),

@@ -191,6 +191,7 @@ static ru_status run_as_worker(ru_cmd_in *in, ru_train_options *to, const ru_hos
         .listen = !founds         ? ":0"
                   : colon != NULL ? colon
                                   : ":0",
+        .toward = plan->address,
         .token = (const uint8_t *)token,
         .token_bytes = (uint32_t)strlen(token),
         .n_min = plan->workers_min,
@@ -204,6 +205,17 @@ static ru_status run_as_worker(ru_cmd_in *in, ru_train_options *to, const ru_hos
     ru_status st = ru_worker_run(&wo, in->arena, &result, err);
     ru_self_stop_unwatch();
     return st;
+}
+
+/* The first host that is another machine, with a port as addresses have. */
+static const char *other_host(const ru_hosts_plan *plan, ru_arena *arena)
+{
+    for (uint32_t k = 0; k < plan->hosts.n; k++) {
+        if (!plan->hosts.at[k].here) {
+            return ru_arena_printf(arena, "%s:22", plan->hosts.at[k].name);
+        }
+    }
+    return NULL;
 }
 
 /* This process starts workers. A fixed number may shrink to one; a range begins with as many as
@@ -234,6 +246,7 @@ static ru_status run_workers(ru_cmd_in *in, const ru_train_options *to, const ru
         .listen = listen != NULL      ? listen
                   : plan->hosts.n > 1 ? ":0"
                                       : NULL,
+        .toward = plan->hosts.n > 1 ? other_host(plan, in->arena) : plan->address,
         .join = plan->founds == RU_FOUNDS_NO ? plan->address : NULL,
         .token = token,
         .hosts = plan->hosts.n > 1 ? &plan->hosts : NULL,

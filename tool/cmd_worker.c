@@ -29,7 +29,13 @@ static const ru_opt opts[] = {
     {.name = "listen",
      .type = RU_OPT_TEXT,
      .word = "HOST:PORT",
-     .help = "where other workers reach this one; an empty host is every interface, port 0 any"},
+     .help = "where other workers reach this one (else at any port of the address on the way to "
+             "--join); an empty host is every interface, port 0 any"},
+    {.name = "toward",
+     .type = RU_OPT_TEXT,
+     .word = "HOST:PORT",
+     .help = "listening on every interface: tell others the address on the way to there (else to "
+             "--join)"},
     {.name = "out",
      .letter = 'o',
      .type = RU_OPT_TEXT,
@@ -91,6 +97,8 @@ static const ru_example examples[] = {
     {"rubato worker --join 10.0.0.5:4000 --token-file runs/digits-1/token",
      "one more worker for a job that runs"},
     {"rubato worker --join node7:4000", "the same with the token in RUBATO_TOKEN"},
+    {"rubato worker --join 10.0.0.5:4000 --token-file token --listen :4001",
+     "where the firewall lets in one port only"},
 };
 
 static void say_address(void *self, const char *address)
@@ -111,7 +119,7 @@ static void say_number(void *self, uint32_t number, bool takes_state)
 
 static void tell_number(void *self, uint32_t number, bool takes_state)
 {
-    (void)self;
+    say_number(self, number, takes_state); /* it may have been started over ssh */
     (void)fprintf(stderr, "joined as worker %u%s\n", number,
                   takes_state ? "; taking the state from the others" : "");
 }
@@ -211,6 +219,7 @@ static ru_status run(ru_cmd_in *in, ru_err *err)
                                                    : (uint32_t)ru_self_pid()},
         .join = join,
         .listen = ru_cmd_text(in, "listen"),
+        .toward = ru_cmd_text(in, "toward"),
         .token = (const uint8_t *)token,
         .token_bytes = (uint32_t)strlen(token),
         .founders = (uint32_t)ru_cmd_i64(in, "founders"),

@@ -306,6 +306,10 @@ static void command_line(launcher *l, const child *c, const char *join, bool new
     if (o->listen != NULL) {
         word(w, "--listen");
         word(w, join == NULL ? o->listen : ":0");
+        if (join == NULL && o->toward != NULL) {
+            word(w, "--toward");
+            word(w, o->toward);
+        }
     }
     if (o->train->resume) {
         word(w, "--resume");

@@ -20,6 +20,7 @@ typedef struct ru_launch_options {
     bool open;                      /* newcomers may join: say how */
     bool deterministic, equal_shares, sockets_only;
     const char *listen;    /* of the first worker; NULL: this machine only */
+    const char *toward;    /* host:port on whose side the others are; NULL: not known */
     const char *join;      /* address of a job that others found; NULL: founded here */
     const char *token;     /* NULL: a fresh one */
     const ru_hosts *hosts; /* others than this machine get their workers over ssh; NULL: none */

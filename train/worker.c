@@ -137,9 +137,19 @@ static uint32_t peers_max(const ru_worker_options *o)
 static ru_status open_link(rui_worker *w, ru_err *err)
 {
     const ru_worker_options *o = w->opt;
+    char near[RU_LINK_TCP_ADDRESS_MAX];
+    const char *listen = o->listen != NULL ? o->listen : "127.0.0.1:0";
+    if (o->listen == NULL && o->join != NULL) { /* later ones must reach it from where that is */
+        bool known = ru_link_tcp_source(o->join, near);
+        listen = known ? ru_arena_printf(&w->arena_loop, "%s:0", near) : ":0";
+    }
+    if (listen == NULL) {
+        return RU_FAIL(err, RU_E_MEM, "no memory for a worker");
+    }
     ru_link_tcp_options lo = {
         .loop = w->loop,
-        .listen = o->listen != NULL ? o->listen : "127.0.0.1:0",
+        .listen = listen,
+        .toward = o->toward != NULL ? o->toward : o->join,
         .psk = o->token,
         .psk_bytes = o->token_bytes,
         .conns_max = ru_chan_conns(peers_max(o)) + RU_LINK_TCP_STRANGERS,

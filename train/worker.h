@@ -21,7 +21,10 @@ enum { RU_TOKEN_BYTES = 32, RU_WORKERS_MAX = 1024 };
 typedef struct ru_worker_options {
     ru_train_options train; /* `out` is set and made; threads of the job count for this worker */
     const char *join;       /* address of any worker of the job; NULL: this one founds it */
-    const char *listen;     /* host:port; NULL: 127.0.0.1:0 */
+    const char *listen;     /* host:port; NULL: this machine's address on the way to `join`, or
+                               127.0.0.1:0 */
+    const char *toward;     /* listening on all interfaces: tell the address on the way to this
+                               host:port; NULL: to `join` */
     const uint8_t *token;   /* [token_bytes] secret of the job */
     uint32_t token_bytes;
     uint32_t founders; /* workers to wait for before the first step; 0: 1 */
