@@ -180,7 +180,7 @@ typedef struct rui_m_join {
     bool welcomed, ready, full;
     bool trying; /* to connect to `tried` */
     char tried[RU_MEMBER_ADDRESS_MAX];
-    ru_time started, hello_at, try_at, waits_named_at;
+    ru_time began, started, hello_at, try_at, waits_named_at; /* started: the time to give up */
     char obstacle[RUI_M_WHY_MAX];
 } rui_m_join;
 

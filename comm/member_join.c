@@ -40,7 +40,7 @@ static void say_hello(ru_member *m, ru_node_id to, ru_effects *fx)
 void rui_m_join_start(ru_member *m, ru_effects *fx)
 {
     m->phase = RUI_JOINS;
-    m->join.started = m->join.waits_named_at = m->now;
+    m->join.began = m->join.started = m->join.waits_named_at = m->now;
     obstacle(m, "nobody answered");
     connect_to(m, m->join.contact, fx);
 }
@@ -113,8 +113,8 @@ static void waits(ru_member *m, ru_effects *fx)
         return;
     }
     j->waits_named_at = m->now;
-    ru_fx_log(fx, RU_LOG_INFO, "waiting to join for %.0f s: %s",
-              rui_m_seconds(rui_m_since(m, j->started)),
+    ru_fx_log(fx, RU_LOG_WARN, "waiting to join for %.0f s: %s",
+              rui_m_seconds(rui_m_since(m, j->began)),
               !j->ready ? j->obstacle
               : j->full ? "the job has as many workers as it takes"
                         : "the leader has not let us in yet");

@@ -242,7 +242,9 @@ static ru_status run(ru_cmd_in *in, ru_err *err)
     ru_self_stop_watch();
     ru_status st = ru_worker_run(&wo, in->arena, &result, err);
     ru_self_stop_unwatch();
-    if (st == RU_OK && !launched) {
+    if (st == RU_OK && !launched && result.number == 0) {
+        (void)fprintf(stderr, "gave up joining\n");
+    } else if (st == RU_OK && !launched) {
         (void)fprintf(stderr, "%s after step %lld\n",
                       result.left ? "left, the others go on," : "the job has ended",
                       (long long)result.step);

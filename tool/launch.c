@@ -278,6 +278,16 @@ static void word_number(words *w, const char *name, int64_t v)
     word(w, ru_arena_printf(w->arena, "%lld", (long long)v));
 }
 
+static void say_how_much(const ru_launch_options *o, words *w)
+{
+    if (o->train->quiet) {
+        word(w, "-q");
+    }
+    for (int k = 0; k < o->verbose && k < 2; k++) {
+        word(w, "-v");
+    }
+}
+
 static void command_line(launcher *l, const child *c, const char *join, bool newcomer, words *w)
 {
     const ru_launch_options *o = l->opt;
@@ -323,9 +333,7 @@ static void command_line(launcher *l, const child *c, const char *join, bool new
     if (o->sockets_only) {
         word(w, "--sockets");
     }
-    if (o->train->quiet) {
-        word(w, "-q");
-    }
+    say_how_much(o, w);
 }
 
 static void on_end(void *self, int64_t pid, ru_time now);
@@ -361,6 +369,7 @@ static void remote_line(launcher *l, const char *host, const char *join, words *
     if (l->opt->equal_shares) {
         word(w, "--equal-shares");
     }
+    say_how_much(l->opt, w);
 }
 
 static ru_status start(launcher *l, uint32_t slot, const char *join, bool newcomer, ru_err *err)

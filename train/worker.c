@@ -286,6 +286,7 @@ ru_status ru_worker_run(const ru_worker_options *opt, ru_arena *arena, ru_worker
     }
     *out = (ru_worker_result){.reported = w->reported,
                               .summary = w->summary,
+                              .number = w->number,
                               .left = w->asked_to_stop && opt->stop_leaves,
                               .step = w->t.step_done};
     close_all(w);

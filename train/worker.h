@@ -46,8 +46,9 @@ typedef struct ru_worker_options {
 typedef struct ru_worker_result {
     bool reported; /* this worker led at the end and wrote the summary */
     ru_report_summary summary;
-    bool left;    /* by a stop signal; the others go on */
-    int64_t step; /* done when it ended */
+    uint32_t number; /* that it had; 0: it never got in */
+    bool left;       /* by a stop signal; the others go on */
+    int64_t step;    /* done when it ended */
 } ru_worker_result;
 
 /* Work until the job ends or this worker left. Errors: those of ru_train; RU_E_PEER when the job

@@ -165,9 +165,10 @@ typedef struct rui_worker {
     ru_peer *node;
     ru_elastic_device_ops ops;
     uint32_t waker;
-    uint32_t seq;  /* of the step under way */
-    bool aborting; /* words of the step under way mean nothing any more */
-    bool led;      /* this worker led before: reports are open */
+    uint32_t seq;    /* of the step under way */
+    bool aborting;   /* words of the step under way mean nothing any more */
+    bool led;        /* this worker led before: reports are open */
+    uint32_t number; /* in the job; 0: not in yet */
     bool ended;
     bool target, asked_to_stop;
     rui_sums sums;

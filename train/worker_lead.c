@@ -130,6 +130,7 @@ void rui_worker_news(void *self, const ru_elastic_news *n, ru_time now)
     case RU_ELASTIC_COMMITTED:
         break;
     case RU_ELASTIC_MEMBER:
+        w->number = (uint32_t)n->a;
         if (w->opt->member != NULL) {
             w->opt->member(w->opt->self, (uint32_t)n->a, n->b == 0);
         }
@@ -178,7 +179,8 @@ void rui_worker_log(void *self, int level, const char *line, ru_time now)
     rui_worker *w = self;
     if (w->t.report != NULL && level >= RU_LOG_WARN) {
         ru_report_say(w->t.report, "%s", line);
-    } else if (level >= RU_LOG_WARN) {
+    } else { /* what goes on in the group is for who asks (-v) */
+        level = level == RU_LOG_INFO ? RU_LOG_DEBUG : level;
         ru_log((ru_log_level)level, "train", "worker", "%s", line);
     }
 }
