@@ -258,12 +258,17 @@ static ru_status expand(builder *b, const item *it, ru_err *err)
         if (b->list.n == before) {
             return RU_FAIL(err, RU_E_CONFIG, "host '%s' stands there twice", t.p);
         }
-        uint32_t k = it->n;
-        while (k > 0 && !wheel_turn(&w[k - 1])) {
-            wheel_reset(&w[k - 1], it->ranges[k - 1]);
-            k--;
+        /* As Slurm does, whose counts of tasks follow it: the last bracket turns first, then the
+         * first, the second, ... */
+        uint32_t turns = 0;
+        for (; turns < it->n; turns++) {
+            uint32_t k = turns == 0 ? it->n - 1 : turns - 1;
+            if (wheel_turn(&w[k])) {
+                break;
+            }
+            wheel_reset(&w[k], it->ranges[k]);
         }
-        if (k == 0) {
+        if (turns == it->n) {
             return RU_OK;
         }
     }

@@ -1,10 +1,11 @@
-/* Sources of hosts and ranks. Expected host lists are those that scontrol show hostnames prints for
- * the same text (Slurm 22.05 manual, and its own test suite's forms). */
+/* Sources of hosts and ranks. Slurm itself says what its lists mean: scripts/slurm-hosts asks it
+ * and writes test/golden/slurm_hosts.txt. */
 #include "train/hosts.h"
 
 #include <string.h>
 
 #include "base/rng.h"
+#include "env/file.h"
 #include "test/test.h"
 
 static void joined(const ru_hosts *h, ru_text *t)
@@ -70,6 +71,61 @@ static void test_slurm_lists(void **state)
         assert_int_not_equal(ru_hosts_from_slurm(ru_str_c(bad[i]), &a, &h, &err), RU_OK);
         ru_arena_fini(&a);
     }
+}
+
+/* Where we differ, on purpose: what Slurm never writes is refused (a host twice, half a list, more
+ * than nine digits), letters behind the last bracket are taken. */
+static bool differs(const char *list, bool slurm_takes_it)
+{
+    static const char *const refused[] = {
+        "n1,n1", "n[1,1]", "n[",      "n]",    "n[1-",   ",n",       "n,",
+        "a,,b",  "n 1",    "n[ 1-2]", "n[1-]", "n{1,2}", "n[1-2] m", "n[12345678901-12345678902]"};
+    static const char *const taken[] = {"n[1-3,07-09]-x,m5", "a[8-11].b.c", "a-b[1-2]-c"};
+    const char *const *at = slurm_takes_it ? refused : taken;
+    uint32_t n = slurm_takes_it ? RU_ARRAY_LEN(refused) : RU_ARRAY_LEN(taken), i = 0;
+    while (i < n && strcmp(at[i], list) != 0) {
+        i++;
+    }
+    return i < n;
+}
+
+static void test_as_slurm_says(void **state)
+{
+    (void)state;
+    ru_arena a;
+    ru_arena_init(&a, 0);
+    char *text;
+    int64_t size;
+    ru_err err;
+    assert_ok(
+        ru_file_read(RU_SOURCE_ROOT "/test/golden/slurm_hosts.txt", 0, &a, &text, &size, &err),
+        err);
+    ru_str rest = ru_str_n(text, size), line;
+    uint32_t n = 0;
+    while (ru_str_next(&rest, '\n', &line)) {
+        int64_t tab = ru_str_find(line, "\t");
+        if (line.n == 0 || line.p[0] == '#') {
+            continue;
+        }
+        assert_true(tab > 0);
+        const char *list = ru_arena_strn(&a, line.p, tab);
+        const char *want = ru_arena_strn(&a, line.p + tab + 1, line.n - tab - 1);
+        bool takes = strcmp(want, "!") != 0, other = differs(list, takes);
+        ru_hosts h;
+        ru_status st = ru_hosts_from_slurm(ru_str_c(list), &a, &h, &err);
+        if ((st == RU_OK) != (takes != other)) {
+            fail_msg("'%s': Slurm says '%s', this %s it", list, want,
+                     st == RU_OK ? "takes" : "refuses");
+        }
+        if (st == RU_OK && takes) {
+            ru_text t = ru_text_arena(&a);
+            joined(&h, &t);
+            assert_string_equal(t.p, want);
+        }
+        n++;
+    }
+    assert_true(n >= 50);
+    ru_arena_fini(&a);
 }
 
 static void test_flag_and_counts(void **state)
@@ -292,5 +348,6 @@ static void test_any_text(void **state)
     }
 }
 
-RU_TESTS(train_hosts, cmocka_unit_test(test_slurm_lists), cmocka_unit_test(test_flag_and_counts),
-         cmocka_unit_test(test_sources), cmocka_unit_test(test_any_text))
+RU_TESTS(train_hosts, cmocka_unit_test(test_slurm_lists), cmocka_unit_test(test_as_slurm_says),
+         cmocka_unit_test(test_flag_and_counts), cmocka_unit_test(test_sources),
+         cmocka_unit_test(test_any_text))
