@@ -52,9 +52,18 @@ static ru_status run_script(const lab *l, const char *what, const char *arg, ru_
                      : RU_FAIL(err, RU_E_PEER, "%s %s ended with %d", l->script, what, code);
 }
 
-static ru_status start_ours(lab *l, ru_err *err)
+static ru_status all_ready(lab *l, rui_team *t, ru_err *err)
 {
-    l->ours = (rui_team){.name = "rubato"};
+    for (uint32_t r = 0; r < l->n; r++) {
+        RU_TRY(rui_team_ready(t, r, l->b->arena, &t->detail, err));
+    }
+    return RU_OK;
+}
+
+/* This program once a host, as `what`, for up to `most` bytes. */
+static ru_status start_own(lab *l, rui_team *t, const char *what, int64_t most,
+                           const char *const *addresses, uint32_t n, ru_err *err)
+{
     ru_arena *a = l->b->arena;
     for (uint32_t r = 0; r < l->n; r++) {
         const char *argv[32] = {l->script,
@@ -65,47 +74,32 @@ static ru_status start_ours(lab *l, ru_err *err)
                                 "bench",
                                 "--worker",
                                 "collective",
-                                "net",
+                                what,
                                 rui_team_number(a, r),
                                 rui_team_number(a, l->n),
-                                rui_team_number(a, l->most)};
-        for (uint32_t q = 0; q < l->n; q++) {
-            argv[12 + q] = ru_arena_printf(a, "10.77.0.%u:%d", q + 1, PORT);
-        }
-        RU_TRY(rui_team_start_one(&l->ours, argv, err));
+                                rui_team_number(a, most)};
+        memcpy(argv + 12, addresses, n * sizeof *argv);
+        RU_TRY(rui_team_start_one(t, argv, err));
     }
-    for (uint32_t r = 0; r < l->n; r++) {
-        RU_TRY(rui_team_ready(&l->ours, r, a, &l->ours.detail, err));
+    return all_ready(l, t, err);
+}
+
+static ru_status start_ours(lab *l, ru_err *err)
+{
+    const char *hosts[RUI_TEAM_MAX];
+    l->ours = (rui_team){.name = "rubato"};
+    for (uint32_t q = 0; q < l->n; q++) {
+        hosts[q] = ru_arena_printf(l->b->arena, "10.77.0.%u:%d", q + 1, PORT);
     }
-    return RU_OK;
+    return start_own(l, &l->ours, "net", l->most, hosts, l->n, err);
 }
 
 /* Bare blocking sockets in a star: what the machine takes. */
 static ru_status start_bare(lab *l, ru_err *err)
 {
+    const char *first = ru_arena_printf(l->b->arena, "10.77.0.1:%d", PORT + 1);
     l->bare = (rui_team){.name = "bare star"};
-    ru_arena *a = l->b->arena;
-    for (uint32_t r = 0; r < l->n; r++) {
-        const char *argv[] = {l->script,
-                              "in",
-                              "rucoll",
-                              rui_team_number(a, r + 1),
-                              ru_bench_self(a),
-                              "bench",
-                              "--worker",
-                              "collective",
-                              "bare",
-                              rui_team_number(a, r),
-                              rui_team_number(a, l->n),
-                              rui_team_number(a, FLOOR_BYTES),
-                              ru_arena_printf(a, "10.77.0.1:%d", PORT + 1),
-                              NULL};
-        RU_TRY(rui_team_start_one(&l->bare, argv, err));
-    }
-    for (uint32_t r = 0; r < l->n; r++) {
-        RU_TRY(rui_team_ready(&l->bare, r, a, &l->bare.detail, err));
-    }
-    return RU_OK;
+    return start_own(l, &l->bare, "bare", FLOOR_BYTES, &first, 1, err);
 }
 
 static ru_status start_gloo(lab *l, rui_team *t, ru_err *err)
@@ -128,10 +122,7 @@ static ru_status start_gloo(lab *l, rui_team *t, ru_err *err)
                               NULL};
         RU_TRY(rui_team_start_one(t, argv, err));
     }
-    for (uint32_t r = 0; r < l->n; r++) {
-        RU_TRY(rui_team_ready(t, r, a, &t->detail, err));
-    }
-    return RU_OK;
+    return all_ready(l, t, err);
 }
 
 /* One mpirun on the first host, its daemons on the others. */
