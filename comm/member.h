@@ -53,11 +53,14 @@ typedef enum ru_member_local {
                              LEAD here, a VIEW, or OUT follows when the others are heard again */
 } ru_member_local;
 
+#define RU_MEMBER_LATER UINT32_MAX
+
 typedef struct ru_member_info {
     ru_node_id node;
     uint32_t number; /* 1, 2, ... in order of first joining; for people; never reused; in `wanted`,
                         what a joiner would get; in the options, its place among those who begin
-                        the job together (0: by arrival) */
+                        the job together (0: by arrival; RU_MEMBER_LATER: not among them, it waits
+                        for the first view) */
     char address[RU_MEMBER_ADDRESS_MAX];
     char host[64];     /* of the machine it runs on; people are shown what stands before a '/' */
     uint32_t capacity; /* cores */

@@ -32,6 +32,13 @@ typedef struct counts {
     uint32_t n, dead, leaving, joining;
 } counts;
 
+/* May it be in the next view? */
+static bool may_join(const ru_member *m, const rui_m_peer *p)
+{
+    return p->joins && p->ready &&
+           (m->view.n > 0 || rui_m_peer_joiner(m, p)->number != RU_MEMBER_LATER);
+}
+
 static counts count(const ru_member *m)
 {
     counts c = {0};
@@ -47,7 +54,7 @@ static counts count(const ru_member *m)
     }
     c.n += m->view.n == 0;
     for (const rui_m_peer *p = NULL; (p = rui_m_peer_next(m, p)) != NULL;) {
-        c.joining += p->joins && p->ready && c.n + c.joining < m->opt.n_max;
+        c.joining += may_join(m, p) && c.n + c.joining < m->opt.n_max;
     }
     c.n += c.joining;
     return c;
@@ -69,8 +76,7 @@ static uint32_t joiners_into(const ru_member *m, ru_member_info *into, uint32_t 
     uint32_t n = 0;
     for (const rui_m_peer *p = NULL; (p = rui_m_peer_next(m, p)) != NULL;) {
         const ru_member_info *info = rui_m_peer_joiner(m, p);
-        if (!p->joins || !p->ready ||
-            (n == n_max && (n == 0 || !arrived_before(m, info, &into[n - 1])))) {
+        if (!may_join(m, p) || (n == n_max && (n == 0 || !arrived_before(m, info, &into[n - 1])))) {
             continue;
         }
         uint32_t at = n < n_max ? n++ : n - 1;

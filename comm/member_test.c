@@ -57,6 +57,40 @@ static void test_found_and_join(void **state)
     world_free(w);
 }
 
+/* Who is not among those that begin waits for the first view, even if it comes before them. */
+static void test_later_ones_wait_for_the_first_view(void **state)
+{
+    (void)state;
+    world *w = world_new(&(world_options){
+        .seed = 6, .nodes = 3, .hold_installs = true, .wish = {1, RU_MEMBER_LATER, 2}});
+    ru_member_wanted wanted;
+    world_start(w, 0, -1);
+    must(w, world_run_ms(w, 100));
+    world_start(w, 1, 0);
+    must(w, world_run_ms(w, 300));
+    ru_member_wanted_get(world_at(w, 0)->m, &wanted);
+    assert_int_equal(wanted.n, 1);
+    world_start(w, 2, 0);
+    must(w, world_run_ms(w, 300));
+    ru_member_wanted_get(world_at(w, 0)->m, &wanted);
+    assert_int_equal(wanted.n, 2);
+    assert_int_equal(wanted.at[1].node.v, world_id(2).v);
+    world_install(w, 0);
+    must(w, world_run_ms(w, 300));
+    ru_member_wanted_get(world_at(w, 0)->m, &wanted);
+    assert_int_equal(wanted.n, 3);
+    assert_int_equal(wanted.at[2].number, 3);
+    world_free(w);
+    /* The owner is told of it after the first view. */
+    w = world_new(&(world_options){.seed = 7, .nodes = 2, .wish = {1, RU_MEMBER_LATER}});
+    world_start(w, 0, -1);
+    world_start(w, 1, 0);
+    must(w, world_run_ms(w, 1000));
+    must_settle(w);
+    assert_int_equal(ru_member_view(world_at(w, 1)->m)->n, 2);
+    world_free(w);
+}
+
 /* Who begins together is numbered as it was started, however it arrives; who comes later, or wishes
  * nothing, by arrival. */
 static void test_founders_keep_their_numbers(void **state)
@@ -619,10 +653,11 @@ static void test_thousand(void **state)
 }
 
 RU_TESTS(comm_member, cmocka_unit_test(test_found_and_join),
-         cmocka_unit_test(test_founders_keep_their_numbers), cmocka_unit_test(test_death_is_quick),
-         cmocka_unit_test(test_leave), cmocka_unit_test(test_statuses),
-         cmocka_unit_test(test_replay), cmocka_unit_test(test_chaos),
-         cmocka_unit_test(test_the_sure_lead_the_others),
+         cmocka_unit_test(test_founders_keep_their_numbers),
+         cmocka_unit_test(test_later_ones_wait_for_the_first_view),
+         cmocka_unit_test(test_death_is_quick), cmocka_unit_test(test_leave),
+         cmocka_unit_test(test_statuses), cmocka_unit_test(test_replay),
+         cmocka_unit_test(test_chaos), cmocka_unit_test(test_the_sure_lead_the_others),
          cmocka_unit_test(test_a_dead_leader_is_not_followed),
          cmocka_unit_test(test_left_out_unheard), cmocka_unit_test(test_left_out_before_it_knew),
          cmocka_unit_test(test_the_oldest_all_die), cmocka_unit_test(test_thousand),
