@@ -29,6 +29,9 @@ enum { RU_LINK_TCP_ADDRESS_MAX = 128 }; /* host:port as text */
  * known, no way there, or a name of this machine itself, which says nothing about others. */
 bool ru_link_tcp_source(const char *toward, char into[RU_LINK_TCP_ADDRESS_MAX]);
 
+/* Does nobody listen on this address of this machine? (Somebody may, a moment later.) */
+bool ru_link_tcp_free(const char *listen);
+
 typedef struct ru_link_tcp_options {
     ru_loop *loop;
     const char *listen; /* host:port or [v6]:port, port 0: any; host empty: all interfaces; NULL:

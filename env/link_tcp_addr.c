@@ -208,6 +208,18 @@ ru_status rui_addr_listen(const char *address, const char *toward, int *fd_out,
     return RU_OK;
 }
 
+bool ru_link_tcp_free(const char *listen)
+{
+    char address[RUI_ADDRESS_MAX];
+    int fd = -1;
+    ru_err ignored;
+    bool free_now = rui_addr_listen(listen, NULL, &fd, address, &ignored) == RU_OK;
+    if (fd >= 0) {
+        close(fd);
+    }
+    return free_now;
+}
+
 /* ---- names: getaddrinfo blocks, so a thread of its own does it ---- */
 
 struct rui_name_job {

@@ -6,6 +6,7 @@
 #include "base/conf.h"
 #include "base/str.h"
 #include "env/file.h"
+#include "env/link_tcp.h"
 #include "env/self.h"
 #include "exec/pool.h"
 #include "tool/cmd.h"
@@ -194,7 +195,8 @@ static ru_status run_as_worker(ru_cmd_in *in, ru_train_options *to, const ru_hos
         .toward = plan->address,
         .token = (const uint8_t *)token,
         .token_bytes = (uint32_t)strlen(token),
-        .n_min = plan->workers_min,
+        .n_min = plan->workers_min != plan->workers_max ? plan->workers_min : 1,
+        .n_begin = plan->workers_min,
         .newcomer = !founds,
         .deterministic = ru_cmd_flag(in, "deterministic"),
         .equal_shares = ru_cmd_flag(in, "equal-shares"),
@@ -220,7 +222,7 @@ static const char *other_host(const ru_hosts_plan *plan, ru_arena *arena)
 
 /* This process starts workers. A fixed number may shrink to one; a range begins with as many as
  * there are cores. */
-static ru_status run_workers(ru_cmd_in *in, const ru_train_options *to, const ru_hosts_plan *plan,
+static ru_status run_workers(ru_cmd_in *in, ru_train_options *to, const ru_hosts_plan *plan,
                              ru_err *err)
 {
     bool range = plan->workers_min != plan->workers_max;
@@ -234,9 +236,13 @@ static ru_status run_workers(ru_cmd_in *in, const ru_train_options *to, const ru
         const char *colon = strrchr(plan->address, ':');
         listen = listen != NULL ? listen : colon != NULL ? colon : ":0";
     }
+    bool joins = plan->founds == RU_FOUNDS_NO ||
+                 (plan->founds == RU_FOUNDS_IF_FREE && !ru_link_tcp_free(listen));
+    to->dir_made = to->out != NULL && joins; /* the one that founds the job may share the disk */
     const ru_launch_options lo = {
         .train = to,
         .n_min = range ? n_min : 1,
+        .n_begin = several ? n_min : 1,
         .n_start = several ? plan->workers_here : start,
         .n_max = n_max,
         .open = range || several || ru_cmd_given(in, "listen"),
@@ -247,7 +253,8 @@ static ru_status run_workers(ru_cmd_in *in, const ru_train_options *to, const ru
                   : plan->hosts.n > 1 ? ":0"
                                       : NULL,
         .toward = plan->hosts.n > 1 ? other_host(plan, in->arena) : plan->address,
-        .join = plan->founds == RU_FOUNDS_NO ? plan->address : NULL,
+        .join = joins ? plan->address : NULL,
+        .join_if_taken = plan->founds == RU_FOUNDS_IF_FREE ? plan->address : NULL,
         .token = token,
         .hosts = plan->hosts.n > 1 ? &plan->hosts : NULL,
         .verbose = in->verbose,

@@ -298,6 +298,7 @@ static void command_line(launcher *l, const child *c, const char *join, bool new
     word(w, "--out");
     word(w, l->out);
     word_number(w, "--founders", o->n_start);
+    word_number(w, "--begin", o->n_begin > 0 ? o->n_begin : 1);
     word_number(w, "--min", o->n_min);
     word_number(w, "--max", o->n_max);
     word_number(w, "--threads", l->threads);
@@ -474,6 +475,34 @@ static void refill(launcher *l, uint32_t slot)
     }
 }
 
+/* The first worker could not listen: another launcher of this machine was a moment earlier. */
+static bool found_taken(const launcher *l, const child *c, int code)
+{
+    return l->opt->join_if_taken != NULL && c->rank == 1 && !l->founded &&
+           code == ru_status_exit_code(RU_E_PEER);
+}
+
+static ru_status join_all(launcher *l, const char *address, ru_err *err)
+{
+    l->founded = true;
+    for (uint32_t k = 0; k < l->opt->n_start; k++) {
+        RU_TRY(start(l, k, address, true, err));
+    }
+    return RU_OK;
+}
+
+static void join_instead(launcher *l)
+{
+    ru_err err = {0};
+    l->code = 0;
+    (void)fprintf(stderr, "somebody founds the job at %s already: joining it\n",
+                  l->opt->join_if_taken);
+    ru_status st = join_all(l, l->opt->join_if_taken, &err);
+    if (st != RU_OK) {
+        fail(l, st, &err);
+    }
+}
+
 static void on_end(void *self, int64_t pid, ru_time now)
 {
     (void)pid;
@@ -503,7 +532,9 @@ static void on_end(void *self, int64_t pid, ru_time now)
                       (long long)ru_process_id(c->p), code - 128);
     }
     bool over = l->summary || l->stopping;
-    if (l->n_alive == 0) {
+    if (!over && found_taken(l, c, code)) {
+        join_instead(l);
+    } else if (l->n_alive == 0) {
         ru_loop_stop(l->loop);
     } else if (!over && !l->begun && code != 0) {
         l->stopping = true; /* a job that could not begin: the others would wait for ever */
@@ -582,10 +613,7 @@ static ru_status run(launcher *l, ru_err *err)
         RU_TRY(ru_loop_fd(l->loop, fd, 1, on_stop, l, err));
     }
     if (l->opt->join != NULL) {
-        l->founded = true;
-        for (uint32_t k = 0; k < l->opt->n_start; k++) {
-            RU_TRY(start(l, k, l->opt->join, true, err));
-        }
+        RU_TRY(join_all(l, l->opt->join, err));
     } else {
         RU_TRY(start(l, 0, NULL, false, err));
     }

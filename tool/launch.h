@@ -17,13 +17,15 @@
 typedef struct ru_launch_options {
     const ru_train_options *train;
     uint32_t n_min, n_start, n_max; /* 1 <= n_min <= n_start <= n_max */
+    uint32_t n_begin;               /* workers, those of other hosts too, before the first step */
     bool open;                      /* newcomers may join: say how */
     bool deterministic, equal_shares, sockets_only;
-    const char *listen;    /* of the first worker; NULL: this machine only */
-    const char *toward;    /* host:port on whose side the others are; NULL: not known */
-    const char *join;      /* address of a job that others found; NULL: founded here */
-    const char *token;     /* NULL: a fresh one */
-    const ru_hosts *hosts; /* others than this machine get their workers over ssh; NULL: none */
+    const char *listen;        /* of the first worker; NULL: this machine only */
+    const char *toward;        /* host:port on whose side the others are; NULL: not known */
+    const char *join;          /* address of a job that others found; NULL: founded here */
+    const char *join_if_taken; /* joined when `listen` is found taken; NULL: that is an error */
+    const char *token;         /* NULL: a fresh one */
+    const ru_hosts *hosts;     /* others than this machine get their workers over ssh; NULL: none */
     int verbose;
 } ru_launch_options;
 

@@ -154,6 +154,7 @@ typedef struct ru_elastic_options {
     int64_t steps_end;           /* leader ends the job here */
     uint32_t founders;           /* members to wait for before the first step; 0: 1 */
     uint32_t n_min;              /* fewer left: the job pauses until somebody joins */
+    uint32_t n_begin;            /* the same before the first step; less than n_min: n_min */
     const int64_t *tensor_bytes; /* [n_tensors] gradients in the order they become ready, f32 */
     uint32_t n_tensors;
     const int64_t *state_bytes; /* [n_state] everything a joiner needs, row-major */

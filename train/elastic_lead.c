@@ -207,6 +207,13 @@ static void see_hosts(const ru_elastic *e, const ru_member_wanted *w, rui_el_vie
     v->near = may && rui_el_hosts(v, &most) < w->n;
 }
 
+/* Members without whom nothing goes on. */
+static uint32_t needed(const ru_elastic *e)
+{
+    bool begins = e->committed == e->opt.first_step && e->opt.n_begin > e->opt.n_min;
+    return begins ? e->opt.n_begin : e->opt.n_min;
+}
+
 static ru_status compose(ru_elastic *e, const ru_member_wanted *w, ru_arena *arena, rui_el_view *v,
                          ru_err *err)
 {
@@ -231,7 +238,7 @@ static ru_status compose(ru_elastic *e, const ru_member_wanted *w, ru_arena *are
             "no worker that held the whole state is left; go on from the last checkpoint "
             "with --resume");
     }
-    v->paused = w->n < e->opt.n_min;
+    v->paused = w->n < needed(e);
     v->local =
         !e->apart && w->n > 1 && w->at[0].host[0] != 0 && e->opt.device.ops->local_handle != NULL;
     for (uint32_t i = 1; i < w->n; i++) {
@@ -674,7 +681,7 @@ void rui_el_lead_watch(ru_elastic *e, ru_time now, ru_effects *fx)
     ru_member_wanted w;
     ru_member_wanted_get(e->opt.member, &w);
     if (e->v.n == 0 || e->v.paused) {
-        uint32_t need = e->v.n == 0 ? e->opt.founders : e->opt.n_min;
+        uint32_t need = e->v.n == 0 ? e->opt.founders : needed(e);
         ru_fx_log(fx, RU_LOG_WARN, "waits %.0f s for more workers: %u of %u are here",
                   (double)(now.ns - e->progress_ns) * 1e-9, w.n, need);
     } else if (e->phase == RUI_EL_STEP || e->phase == RUI_EL_READY || e->phase == RUI_EL_PROBE ||

@@ -95,7 +95,7 @@ static void member_options(rui_worker *w, ru_node_id self, ru_member_options *m)
     const ru_worker_options *o = w->opt;
     *m = (ru_member_options){
         .self = {.node = self,
-                 .number = o->number,
+                 .number = o->newcomer ? RU_MEMBER_LATER : o->number,
                  .capacity = o->train.job->train.threads != 0 ? o->train.job->train.threads
                                                               : ru_pool_cores()},
         .join = o->join,
@@ -118,6 +118,7 @@ static ru_elastic_options elastic_options(rui_worker *w)
         .steps_end = w->t.steps_end,
         .founders = o->founders,
         .n_min = o->n_min,
+        .n_begin = o->n_begin,
         .tensor_bytes = w->tensor_bytes,
         .n_tensors = w->n_tensors,
         .state_bytes = w->state_bytes,

@@ -29,6 +29,7 @@ typedef struct ru_worker_options {
     uint32_t token_bytes;
     uint32_t founders; /* workers to wait for before the first step; 0: 1 */
     uint32_t n_min;    /* fewer: the job pauses until somebody joins; 0: 1 */
+    uint32_t n_begin;  /* the same before the first step; 0: n_min */
     uint32_t n_max;    /* 0: RU_WORKERS_MAX */
     bool newcomer;     /* joins a job that runs: takes its state from the others */
     bool deterministic;
