@@ -353,6 +353,9 @@ static ru_status side_open(side *s, ru_loop *l, bool listens, ru_err *err)
                              .tls_never = !guarded,
                              .conns_max = 8};
     RU_TRY(ru_link_tcp_open(&o, &s->link, err));
+    if (listens) { /* where others reach it */
+        assert_string_not_equal(strrchr(ru_link_tcp_address(s->link), ':'), ":0");
+    }
     ru_link_tcp_user(s->link, &s->user);
     return RU_OK;
 }

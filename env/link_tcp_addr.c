@@ -194,7 +194,12 @@ ru_status rui_addr_listen(const char *address, const char *toward, int *fd_out,
     }
     struct sockaddr_storage got = {0};
     socklen_t size = sizeof got;
-    (void)getsockname(fd, (struct sockaddr *)&got, &size);
+    if (getsockname(fd, (struct sockaddr *)&got, &size) != 0) {
+        ru_status st = RU_FAIL(err, RU_E_IO, "cannot learn the port that listens for %s: %s",
+                               address, strerror(errno));
+        close(fd);
+        return st;
+    }
     rui_addr_print((struct sockaddr *)&got, into);
     if (where == NULL || strcmp(host, "0.0.0.0") == 0 || strcmp(host, "::") == 0) {
         char real[8];

@@ -12,6 +12,7 @@
 #include <sys/stat.h>
 #include <sys/types.h>
 
+#include "env/thread.h"
 #include "test/test.h"
 
 static _Thread_local int64_t fail_at = -1; /* so many calls still pass; -1: all */
@@ -36,9 +37,46 @@ void ru_test_os_sends(int64_t *all, int64_t *ends)
     sends = record_ends = 0;
 }
 
+/* -- all threads of a process --------------------------------------------------------------------
+ */
+
+static ru_mutex lock; /* zeroed: a valid one */
+static bool everywhere_os;
+static int64_t everywhere_at = -1, everywhere_made[2];
+
+void ru_test_fail_everywhere(bool os, int64_t at)
+{
+    ru_mutex_lock(&lock);
+    everywhere_os = os;
+    everywhere_at = at;
+    everywhere_made[0] = everywhere_made[1] = 0;
+    ru_mutex_unlock(&lock);
+}
+
+int64_t ru_test_everywhere_count(bool os)
+{
+    ru_mutex_lock(&lock);
+    int64_t n = everywhere_made[os ? 1 : 0];
+    ru_mutex_unlock(&lock);
+    return n;
+}
+
+bool ru_test_fails_everywhere(bool os)
+{
+    ru_mutex_lock(&lock);
+    int64_t k = everywhere_made[os ? 1 : 0]++;
+    bool it = os == everywhere_os && k == everywhere_at;
+    ru_mutex_unlock(&lock);
+    return it;
+}
+
 static bool fails(int error)
 {
     made++;
+    if (ru_test_fails_everywhere(true)) {
+        errno = error;
+        return true;
+    }
     if (fail_at < 0 || fail_at-- > 0) {
         return false;
     }

@@ -63,6 +63,9 @@ static bool allowed(const char *call, size_t size)
                  size, n);
     }
     made++;
+    if (ru_test_fails_everywhere(false)) {
+        return false;
+    }
     if (fail_after == 0) {
         return false;
     }

@@ -42,6 +42,12 @@ int64_t ru_test_alloc_count(void); /* allocations asked for since then */
  * Counts from 0 again. Which calls: test/fail_os.c. */
 void ru_test_os_fail(int64_t at);
 int64_t ru_test_os_count(void);
+
+/* The same of all threads of this process together: the k-th system call (`os`) or allocation
+ * fails, those before and after it do not; k -1: none. Counts of both begin at 0 again. */
+void ru_test_fail_everywhere(bool os, int64_t k);
+int64_t ru_test_everywhere_count(bool os);
+bool ru_test_fails_everywhere(bool os); /* this one? It is counted. */
 /* How often this thread sent to sockets since it asked last, and how often as an end of record. */
 void ru_test_os_sends(int64_t *all, int64_t *ends);
 

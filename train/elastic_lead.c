@@ -297,24 +297,26 @@ static void tell_changes(ru_elastic *e, const ru_member_wanted *w, const rui_el_
     }
 }
 
-static void install(ru_elastic *e, rui_el_view *v, const ru_member_wanted *w, ru_arena *arena,
-                    ru_time now, ru_effects *fx)
+static ru_status install(ru_elastic *e, rui_el_view *v, const ru_member_wanted *w, ru_arena *arena,
+                         ru_time now, ru_effects *fx, ru_err *err)
 {
     ru_node_id *nodes = RU_NEW(arena, ru_node_id, v->n);
     void *blob = ru_arena_alloc(arena, RU_MEMBER_BLOB_MAX, 8);
-    RU_CHECK(nodes != NULL && blob != NULL);
+    if (nodes == NULL || blob == NULL) {
+        return RU_FAIL(err, RU_E_MEM, "no memory for a view of %u members", v->n);
+    }
     for (uint32_t i = 0; i < v->n; i++) {
         nodes[i] = v->at[i].node;
     }
     int64_t size = rui_el_blob_write(v, blob, RU_MEMBER_BLOB_MAX);
     if (size == 0) {
-        rui_el_lead_fail(e, e->opt.self, RU_E_CONFIG, "too many workers for one view", now, fx);
-        return;
+        return RU_FAIL(err, RU_E_CONFIG, "too many workers for one view");
     }
     e->change = e->urgent = false;
     e->progress_ns = now.ns;
     tell_changes(e, w, v, now);
     ru_member_install(e->opt.member, nodes, v->n, blob, size, now, fx);
+    return RU_OK;
 }
 
 bool rui_el_lead_change(ru_elastic *e, bool urgent, ru_time now, ru_effects *fx)
@@ -337,11 +339,12 @@ bool rui_el_lead_change(ru_elastic *e, bool urgent, ru_time now, ru_effects *fx)
     rui_el_view v;
     ru_err err;
     ru_status st = compose(e, &w, &scratch, &v, &err);
-    if (st == RU_OK) {
-        install(e, &v, &w, &scratch, now, fx);
-    } else {
+    st = st == RU_OK ? install(e, &v, &w, &scratch, now, fx, &err) : st;
+    if (st == RU_E_PEER) { /* nobody can go on */
         say_end(e, st, err.text, now, fx);
         rui_el_end(e, st, err.text, now, fx);
+    } else if (st != RU_OK) {
+        rui_el_lead_fail(e, e->opt.self, st, err.text, now, fx);
     }
     ru_arena_fini(&scratch);
     return st == RU_OK;
@@ -396,7 +399,10 @@ static void say_go(ru_elastic *e, ru_time now, ru_effects *fx)
         return;
     }
     uint8_t *buf = ru_arena_alloc(arena, GO_BYTES_MAX, 8);
-    RU_CHECK(buf != NULL);
+    if (buf == NULL) {
+        rui_el_lead_fail(e, e->opt.self, RU_E_MEM, "no memory to begin a view", now, fx);
+        return;
+    }
     ru_wire_out w = ru_wire_out_into(buf, GO_BYTES_MAX);
     ru_wire_put_u32(&w, e->v.epoch);
     for (uint32_t i = 0; e->v.local && i < e->v.n; i++) {
