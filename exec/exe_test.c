@@ -191,6 +191,31 @@ static void conv_case(int64_t n, int64_t ci, int64_t co, int64_t hw, int64_t k, 
     ru_arena_fini(&f.arena);
 }
 
+/* What follows a convolution and is done by it, or not: ReLU, leaky ReLU, a sum. */
+static void fused_convolutions_agree(void **state)
+{
+    (void)state;
+    fixture f;
+    fixture_init(&f);
+    ru_value_id x = ru_build_input(&f.b, "x", F32(3, 32, 9, 9)), y[4];
+    ru_value_id c = param(&f, "c", F32(32), 0.3f), kept;
+    static const char *const names[] = {"w0", "w1", "w2", "w3"};
+    for (int k = 0; k < 4; k++) {
+        ru_value_id w = param(&f, names[k], F32(32, 32, 3, 3), 0.1f);
+        y[k] = ru_build_op3(&f.b, RU_OP_Conv, x, w, c, conv_attrs(&f, 1, 1, 1, 1));
+    }
+    y[0] = ru_build_op1(&f.b, RU_OP_Relu, y[0], NULL);
+    y[1] = ru_build_op1(&f.b, RU_OP_LeakyRelu, y[1], (ru_attr[]){RU_AF(alpha, 0.3), RU_A_END});
+    y[2] = ru_build_op2(&f.b, RU_OP_Add, y[2], x, NULL);
+    y[3] = ru_build_op1(&f.b, RU_OP_Relu, ru_build_op2(&f.b, RU_OP_Add, y[3], x, NULL), NULL);
+    for (int k = 0; k < 4; k++) {
+        ru_build_output(&f.b, y[k], names[k]);
+    }
+    kept = ru_build_state(&f.b, "kept", F32(32), RU_ROLE_SLOT, NULL); /* as training has */
+    ru_build_update(&f.b, kept, ru_build_op2(&f.b, RU_OP_Add, kept, c, NULL));
+    all_ways(&f, 2e-5);
+}
+
 /* One thread and each number of them up to `most` give the same bits, also the second time. */
 static void same_bits(fixture *f, uint32_t most)
 {
@@ -264,6 +289,12 @@ static void convolutions_agree(void **state)
     conv_case(3, 16, 32, 9, 5, 2, 1, 1, 1);
     conv_case(20, 24, 16, 18, 3, 1, 2, 1, 1);
     conv_case(2, 8, 48, 7, 3, 0, 2, 1, 1);
+    conv_case(5, 24, 16, 9, 3, 1, 1, 1, 1); /* not Winograd's though large enough: half a panel */
+    conv_case(5, 16, 24, 9, 3, 1, 1, 1, 1);
+    conv_case(5, 32, 32, 9, 3, 1, 1, 2, 1);  /* groups */
+    conv_case(5, 16, 16, 12, 3, 2, 1, 1, 2); /* dilated */
+    conv_case(5, 16, 16, 9, 3, 3, 1, 1, 1);  /* pads beyond the kernel */
+    conv_case(5, 16, 16, 19, 3, 1, 2, 1, 1); /* strides */
 }
 
 /* Whatever the number of channels, the gradient of weights takes some tiles at a time. */
@@ -710,7 +741,8 @@ static void hooks_name_gradients_and_state(void **state)
 RU_TESTS(exec_exe, cmocka_unit_test(training_steps_agree_and_repeat),
          cmocka_unit_test(a_run_allocates_nothing),
          cmocka_unit_test(hooks_name_gradients_and_state), cmocka_unit_test(convolutions_agree),
-         cmocka_unit_test(convolutions_take_our_kernels), cmocka_unit_test(wide_convolutions_open),
+         cmocka_unit_test(convolutions_take_our_kernels),
+         cmocka_unit_test(fused_convolutions_agree), cmocka_unit_test(wide_convolutions_open),
          cmocka_unit_test(chunks_agree), cmocka_unit_test(transposed_convolutions_agree),
          cmocka_unit_test(products_agree), cmocka_unit_test(long_products_agree),
          cmocka_unit_test(fused_sums_and_activations_agree),

@@ -111,8 +111,7 @@ ru_status rui_rnn_emit(rui_low *lo, const rui_rnn_product *m)
         pd = rui_pd_make(lo, &d, &post, NULL);
     }
     if (pd == NULL) {
-        return rui_fail(lo, RU_E_UNSUPPORTED,
-                        "oneDNN has no rui_rnn_product for this recurrent layer");
+        return rui_fail(lo, RU_E_UNSUPPORTED, "oneDNN has no product for this recurrent layer");
     }
     rui_prim p;
     rui_prim_begin(&p, lo, pd);
@@ -130,7 +129,7 @@ dnnl_memory_desc_t rui_rnn_md(rui_low *lo, int64_t rows, int64_t cols, int64_t r
                           rui_dnnl_type(t));
 }
 
-/* pre = X W^T. Frozen weights of one direction are packed as the rui_rnn_product likes them. */
+/* pre = X W^T. Frozen weights of one direction are packed as the product likes them. */
 ru_status rui_rnn_input(rui_low *lo, const rui_rnn_dims *d, ru_dtype t, rui_buf x, ru_value_id w,
                         int64_t dir, rui_buf pre)
 {
