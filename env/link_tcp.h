@@ -29,6 +29,8 @@ enum { RU_LINK_TCP_ADDRESS_MAX = 128 }; /* host:port as text */
  * known, no way there, or a name of this machine itself, which says nothing about others. */
 bool ru_link_tcp_source(const char *toward, char into[RU_LINK_TCP_ADDRESS_MAX]);
 
+/* Is it host:port, [v6]:port or :port? */
+bool ru_link_tcp_address_ok(const char *address);
 /* Does nobody listen on this address of this machine? (Somebody may, a moment later.) */
 bool ru_link_tcp_free(const char *listen);
 

@@ -213,6 +213,12 @@ ru_status rui_addr_listen(const char *address, const char *toward, int *fd_out,
     return RU_OK;
 }
 
+bool ru_link_tcp_address_ok(const char *address)
+{
+    char host[RUI_ADDRESS_MAX], port[8];
+    return rui_addr_split(address, host, port, NULL) == RU_OK;
+}
+
 bool ru_link_tcp_free(const char *listen)
 {
     char address[RUI_ADDRESS_MAX];

@@ -301,6 +301,8 @@ static void test_source(void **state)
     const ru_link_tcp_options o = {.loop = loop, .listen = ":0", .toward = "127.0.0.1:9"};
     assert_ok(ru_link_tcp_open(&o, &l, &err), err);
     assert_memory_equal(ru_link_tcp_address(l), "127.0.0.1:", 10);
+    assert_true(ru_link_tcp_address_ok(":0") && ru_link_tcp_address_ok("[::1]:9"));
+    assert_false(ru_link_tcp_address_ok("nonsense") || ru_link_tcp_address_ok(":99999"));
     assert_false(ru_link_tcp_free(ru_link_tcp_address(l)));
     assert_true(ru_link_tcp_free("127.0.0.1:0"));
     ru_link_tcp_close(l);

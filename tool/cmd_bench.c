@@ -180,7 +180,9 @@ static void summary(const ru_bench *b)
     if (n > 0) {
         fprintf(stderr, "geometric mean over torch eager: %.2f of %u rows\n", exp(sum / n), n);
     }
-    fprintf(stderr, "%u of %u goals met\n", met, judged);
+    if (judged > 0) {
+        fprintf(stderr, "%u of %u goals met\n", met, judged);
+    }
 }
 
 static ru_status list(void)
@@ -204,6 +206,12 @@ static ru_status run_named(ru_cmd_in *in, const char *name, ru_err *err)
                       .threads = (uint32_t)ru_cmd_i64(in, "threads")};
         RU_TRY(ru_dir_make(b.dir, err));
         RU_TRY(benches[k].fn(&b, err));
+        if (b.n == 0 && (b.only[0] != '\0' || b.threads != 0)) {
+            return RU_FAIL(err, RU_E_USAGE,
+                           "no row of '%s' goes with --only '%s' and --threads %u; without them it "
+                           "tells the names of all",
+                           name, b.only, b.threads);
+        }
         summary(&b);
         if (ru_cmd_flag(in, "json")) {
             json_print(&b, name);
@@ -223,6 +231,10 @@ static ru_status run(ru_cmd_in *in, ru_err *err)
     }
     if (in->n_args == 0) {
         return list();
+    }
+    if (in->n_args > 1) {
+        return RU_FAIL(err, RU_E_USAGE, "unexpected argument '%s'; one benchmark at a time",
+                       in->args[1]);
     }
     return run_named(in, in->args[0], err);
 }

@@ -231,10 +231,23 @@ static ru_status run_workers(ru_cmd_in *in, ru_train_options *to, const ru_hosts
     bool several = plan->hosts.n > 1 || plan->source == RU_HOSTS_TORCHRUN;
     start = !range ? n_max : start;
     const char *token = NULL, *listen = ru_cmd_text(in, "listen");
-    if (plan->source == RU_HOSTS_TORCHRUN && plan->address != NULL) {
-        RU_TRY(ru_token_get(ru_cmd_text(in, "token-file"), in->arena, &token, err));
+    const char *token_file = ru_cmd_text(in, "token-file");
+    bool far = plan->source == RU_HOSTS_TORCHRUN && plan->address != NULL;
+    if (far || token_file != NULL) {
+        RU_TRY(ru_token_get(token_file, in->arena, &token, err));
+    }
+    if (far) {
         const char *colon = strrchr(plan->address, ':');
         listen = listen != NULL ? listen : colon != NULL ? colon : ":0";
+    }
+    if (listen != NULL && !ru_link_tcp_address_ok(listen)) {
+        return RU_FAIL(err, RU_E_USAGE,
+                       "--listen '%s': expected HOST:PORT, [v6]:PORT or :PORT with a port of 0 "
+                       "(any) to 65535",
+                       listen);
+    }
+    if (n_max > RU_WORKERS_MAX) {
+        return RU_FAIL(err, RU_E_USAGE, "%u workers: a job has at most %d", n_max, RU_WORKERS_MAX);
     }
     bool joins = plan->founds == RU_FOUNDS_NO ||
                  (plan->founds == RU_FOUNDS_IF_FREE && !ru_link_tcp_free(listen));

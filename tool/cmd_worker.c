@@ -6,6 +6,7 @@
 #include "base/conf.h"
 #include "base/str.h"
 #include "env/file.h"
+#include "env/link_tcp.h"
 #include "env/self.h"
 #include "tool/cmd.h"
 #include "tool/launch.h"
@@ -179,6 +180,16 @@ static ru_status check_numbers(ru_cmd_in *in, ru_err *err)
     if (min > max || ru_cmd_i64(in, "founders") > max) {
         return RU_FAIL(err, RU_E_USAGE, "--min %lld and --founders %lld: at most --max %lld",
                        (long long)min, (long long)ru_cmd_i64(in, "founders"), (long long)max);
+    }
+    static const char *const addresses[] = {"listen", "toward"};
+    for (uint32_t k = 0; k < RU_ARRAY_LEN(addresses); k++) {
+        const char *a = ru_cmd_text(in, addresses[k]);
+        if (a != NULL && !ru_link_tcp_address_ok(a)) {
+            return RU_FAIL(err, RU_E_USAGE,
+                           "--%s '%s': expected HOST:PORT, [v6]:PORT or :PORT with a port of 0 to "
+                           "65535",
+                           addresses[k], a);
+        }
     }
     size_t n = cores != NULL ? strspn(cores, "0123456789abcdefABCDEF") : 1;
     if (cores != NULL && (n < 1 || n > 16 || cores[n] != 0)) {

@@ -88,10 +88,15 @@ ru_status ru_token_get(const char *file, ru_arena *arena, const char **token, ru
         }
         t = text;
     }
-    if (t == NULL || strlen(t) < 16) {
-        return RU_FAIL(err, RU_E_USAGE,
-                       "the job's token is missing or shorter than 16 characters: set RUBATO_TOKEN "
-                       "or give --token-file OUT/token");
+    if (t == NULL || strlen(t) < RU_TOKEN_MIN || strlen(t) > RU_TOKEN_MAX) {
+        return RU_FAIL(
+            err, RU_E_USAGE,
+            "the job's token is %s: set RUBATO_TOKEN or give --token-file FILE with %d to "
+            "%d characters, those of OUT/token where the job was started",
+            t == NULL                  ? "missing"
+            : strlen(t) < RU_TOKEN_MIN ? "too short"
+                                       : "too long",
+            RU_TOKEN_MIN, RU_TOKEN_MAX);
     }
     *token = t;
     return RU_OK;
@@ -590,10 +595,10 @@ static ru_status open_token(launcher *l, ru_err *err)
     }
     ru_token_make(token);
     l->token = l->opt->token != NULL ? l->opt->token : token;
-    if (l->opt->token != NULL) {
+    if (l->opt->join != NULL) { /* whoever founded the job keeps it for those who join by hand */
         return RU_OK;
     }
-    return ru_file_secret(path, token, 2 * RU_TOKEN_BYTES, err);
+    return ru_file_secret(path, l->token, (int64_t)strlen(l->token), err);
 }
 
 static ru_status run(launcher *l, ru_err *err)

@@ -39,8 +39,10 @@ typedef struct ru_launch_result {
 RU_MUST_USE ru_status ru_launch(const ru_launch_options *opt, ru_arena *arena,
                                 ru_launch_result *out, ru_err *err);
 
+enum { RU_TOKEN_MIN = 16, RU_TOKEN_MAX = 64 }; /* bytes: what TLS takes as a key */
+
 /* A fresh token as text, or the one in a file (NULL: of RUBATO_TOKEN). Errors: RU_E_MISSING,
- * RU_E_USAGE for one shorter than 16 bytes. */
+ * RU_E_USAGE for one of another length than RU_TOKEN_MIN to RU_TOKEN_MAX. */
 void ru_token_make(char into[2 * RU_TOKEN_BYTES + 1]);
 RU_MUST_USE ru_status ru_token_get(const char *file, ru_arena *arena, const char **token,
                                    ru_err *err);

@@ -34,16 +34,30 @@ static const char *flag(const resolver *r, const char *given, const char *name)
     return given;
 }
 
-static ru_status number(const resolver *r, const char *what, const char *text, int64_t min,
-                        int64_t max, uint32_t *out)
+/* Wrong in a flag is wrong usage; the same word out of the environment is not. */
+static ru_status wrong(const char *what, const char *given)
+{
+    return what[0] == '-' && given != NULL ? RU_E_USAGE : RU_E_CONFIG;
+}
+
+/* `given`: the flag as it was given, NULL: `text` comes from the environment. */
+static ru_status flag_number(const resolver *r, const char *what, const char *given,
+                             const char *text, int64_t min, int64_t max, uint32_t *out)
 {
     int64_t v;
     if (!ru_str_i64(ru_str_c(text), &v) || v < min || v > max) {
-        return RU_FAIL(r->err, RU_E_CONFIG, "%s is '%.60s': expected a number of %lld to %lld",
-                       what, text, (long long)min, (long long)max);
+        return RU_FAIL(r->err, wrong(what, given),
+                       "%s is '%.60s': expected a number of %lld to %lld", what, text,
+                       (long long)min, (long long)max);
     }
     *out = (uint32_t)v;
     return RU_OK;
+}
+
+static ru_status number(const resolver *r, const char *what, const char *text, int64_t min,
+                        int64_t max, uint32_t *out)
+{
+    return flag_number(r, what, NULL, text, min, max, out);
 }
 
 /* A variable that must be there. */
@@ -69,7 +83,8 @@ static bool host_ok(ru_str host)
 }
 
 /* "host", "host:port", "[v6]:port" into an address with a port. */
-static ru_status address(resolver *r, const char *what, const char *text, uint32_t port)
+static ru_status address(resolver *r, const char *what, const char *given, const char *text,
+                         uint32_t port)
 {
     ru_str s = ru_str_c(text), host = s;
     int64_t colon = -1, colons = 0;
@@ -80,15 +95,16 @@ static ru_status address(resolver *r, const char *what, const char *text, uint32
     bool bracket = ru_str_starts(s, "[");
     bool has_port = colon >= 0 && (bracket ? colon > 0 && s.p[colon - 1] == ']' : colons == 1);
     if (has_port) {
-        char digits[16];
-        ru_text t = ru_text_into(digits, sizeof digits);
+        char digits[16], port_of[64];
+        ru_text t = ru_text_into(digits, sizeof digits), name = ru_text_into(port_of, 64);
         ru_text_put_n(&t, s.p + colon + 1, s.n - colon - 1);
-        RU_TRY(number(r, what, digits, 1, 65535, &port));
+        ru_text_putf(&name, "%s (the port)", what);
+        RU_TRY(flag_number(r, port_of, given, digits, 1, 65535, &port));
         host = ru_str_n(s.p, colon);
     }
     if (!host_ok(host)) {
-        return RU_FAIL(r->err, RU_E_CONFIG, "%s is '%.60s': expected host or host:port", what,
-                       text);
+        return RU_FAIL(r->err, wrong(what, given), "%s is '%.60s': expected host or host:port",
+                       what, text);
     }
     bool v6 = colons > 1 && !bracket;
     char *a = ru_arena_printf(r->arena, v6 ? "[%.*s]:%u" : "%.*s:%u", RU_STR_ARG(host), port);
@@ -220,6 +236,9 @@ static ru_status torchrun_place(resolver *r, uint32_t nodes_max)
     const char *master = flag(r, r->f->master_addr, "MASTER_ADDR");
     const char *port_text = flag(r, r->f->master_port, "MASTER_PORT");
     uint32_t port = PORT_MASTER, node = 0;
+    if (port_text != NULL) {
+        RU_TRY(flag_number(r, "--master-port", r->f->master_port, port_text, 1, 65535, &port));
+    }
     if (r->f->standalone || (nodes_max == 1 && endpoint == NULL && master == NULL)) {
         p->founds = RU_FOUNDS_YES;
         return RU_OK;
@@ -231,21 +250,19 @@ static ru_status torchrun_place(resolver *r, uint32_t nodes_max)
                        endpoint, master);
     }
     if (rank != NULL) {
-        RU_TRY(number(r, "--node-rank", rank, 0, nodes_max - 1, &node));
+        RU_TRY(flag_number(r, "--node-rank", r->f->node_rank, rank, 0, nodes_max - 1, &node));
     }
     if (endpoint != NULL) {
-        RU_TRY(address(r, "--rdzv-endpoint", endpoint, PORT_RDZV));
+        RU_TRY(address(r, "--rdzv-endpoint", r->f->rdzv_endpoint, endpoint, PORT_RDZV));
     } else {
-        if (port_text != NULL) {
-            RU_TRY(number(r, "--master-port", port_text, 1, 65535, &port));
-        }
         if (master == NULL && nodes_max > 1) {
             return RU_FAIL(r->err, RU_E_USAGE,
                            "--nnodes %u needs --rdzv-endpoint host:port (or --master-addr and "
                            "--node-rank): where is the job found?",
                            nodes_max);
         }
-        RU_TRY(address(r, "--master-addr", master == NULL ? "127.0.0.1" : master, port));
+        RU_TRY(address(r, "--master-addr", r->f->master_addr, master == NULL ? "127.0.0.1" : master,
+                       port));
     }
     if (rank != NULL) {
         p->founds = node == 0 ? RU_FOUNDS_YES : RU_FOUNDS_NO;
@@ -274,7 +291,8 @@ static ru_status from_torchrun(resolver *r)
                        each, RU_HOSTS_WORKERS_MAX);
     }
     if (restarts != NULL) {
-        RU_TRY(number(r, "--max-restarts", restarts, 0, 1000000, &p->restarts_max));
+        RU_TRY(flag_number(r, "--max-restarts", r->f->max_restarts, restarts, 0, 1000000,
+                           &p->restarts_max));
     }
     p->workers_here = each;
     p->job = flag(r, r->f->rdzv_id, "RDZV_ID");
@@ -321,7 +339,7 @@ static ru_status master(resolver *r, const char *because, const char *host, uint
                        "it to the host of worker 0",
                        because);
     }
-    return address(r, "MASTER_ADDR", addr, port);
+    return address(r, "MASTER_ADDR", NULL, addr, port);
 }
 
 static ru_status from_rank(resolver *r)
@@ -470,6 +488,8 @@ static const char *torchrun_flag(const resolver *r, bool given_only)
                 {f->rdzv_endpoint, "--rdzv-endpoint", "RDZV_ENDPOINT"},
                 {f->node_rank, "--node-rank", "NODE_RANK"},
                 {f->master_addr, "--master-addr", NULL},
+                {f->master_port, "--master-port", NULL},
+                {f->rdzv_id, "--rdzv-id", NULL},
                 {f->standalone ? "" : NULL, "--standalone", NULL}};
     for (uint32_t i = 0; i < RU_ARRAY_LEN(rows); i++) {
         bool set = rows[i].given != NULL ||

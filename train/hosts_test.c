@@ -221,6 +221,10 @@ static const row rows[] = {
     {{.nnodes = "2", .standalone = true}, "", "!--standalone means one node"},
     {{.nproc_per_node = "gpu"}, "", "!no GPU"},
     {{.nproc_per_node = "x"}, "", "!--nproc-per-node 'x'"},
+    {{.master_port = "x"}, "", "!--master-port is 'x'"},
+    {{.nnodes = "2", .rdzv_endpoint = "a:b"}, "", "!--rdzv-endpoint (the port) is 'b'"},
+    {{.nnodes = "2", .rdzv_endpoint = ""}, "", "!--rdzv-endpoint is ''"},
+    {{.nnodes = "2"}, "PET_RDZV_ENDPOINT=a:b", "!--rdzv-endpoint (the port) is 'b'"},
     {{0},
      "PET_NPROC_PER_NODE=2",
      "2 workers here, 2 to 2 in all (torchrun's flags); founds the job"},
@@ -310,6 +314,12 @@ static void test_sources(void **state)
             if (st == RU_OK || strstr(err.text, rows[i].want + 1) == NULL) {
                 fail_msg("%s: expected '%s', got '%s'", rows[i].env, rows[i].want,
                          st == RU_OK ? p.line : err.text);
+            }
+            /* A wrong flag is wrong usage, a wrong variable is not. */
+            if (rows[i].env[0] == '\0') {
+                assert_int_equal(st, RU_E_USAGE);
+            } else if (strncmp(rows[i].env, "PET_", 4) == 0) {
+                assert_int_equal(st, RU_E_CONFIG);
             }
         } else {
             assert_ok(st, err);
