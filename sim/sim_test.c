@@ -30,7 +30,7 @@ typedef struct box {
     uint32_t node;
     box_conn c[BOX_CONNS];
     uint32_t n;
-    bool out_of_order;
+    bool out_of_order, refuses;
     ru_time arrivals[BOX_LOG];
     uint32_t n_arrivals;
 } box;
@@ -107,8 +107,8 @@ static ru_status on_head(void *self, ru_conn_id id, const uint8_t *head, ru_link
     box *b = self;
     box_conn *c = conn_of(b, id);
     assert_non_null(c);
-    if (c->pausing) {
-        return RU_E_AGAIN;
+    if (c->pausing || b->refuses) {
+        return c->pausing ? RU_E_AGAIN : RU_E_DATA;
     }
     uint64_t words[2];
     memcpy(words, head, sizeof words);
@@ -522,6 +522,52 @@ static void connecting_to_nobody_is_refused_and_closing_is_heard(void **state)
     ru_sim_close(s);
 }
 
+/* Who refuses a frame closes, and the other side hears that its peer ended the connection. */
+static void a_refused_frame_ends_the_connection_at_both(void **state)
+{
+    (void)state;
+    ru_sim *s = sim_new(1);
+    box a, b;
+    box_add(s, &a, "a:1", &gigabit);
+    box_add(s, &b, "b:1", &gigabit);
+    b.refuses = true;
+    const box_conn *c = box_connect(&a, "b:1", 3, 1000);
+    run_until(s, 5 * MS);
+    assert_false(c->open);
+    assert_int_equal(c->why, RU_E_PEER);
+    assert_false(b.c[0].open);
+    assert_int_equal(b.c[0].why, RU_E_DATA);
+    assert_int_equal(b.n_arrivals, 0);
+    ru_sim_close(s);
+}
+
+/* Memory of frames that have not left yet is read by the link, whichever of several it is. */
+static void what_the_link_still_reads_is_known(void **state)
+{
+    (void)state;
+    enum { SIZE = 100000 };
+    static uint8_t bytes[2][SIZE];
+    ru_sim *s = sim_new(1);
+    box a, b;
+    box_add(s, &a, "a:1", &gigabit);
+    box_add(s, &b, "b:1", &gigabit);
+    for (uint32_t k = 0; k < 2; k++) {
+        box_connect(&a, "b:1", 1, SIZE)->data = bytes[k];
+    }
+    bool read[2] = {false, false};
+    for (int64_t ns = 10000; ns < 5 * MS; ns += 10000) {
+        run_until(s, ns);
+        for (uint32_t k = 0; k < 2; k++) {
+            bool first = ru_sim_reads(s, bytes[k], 1);
+            assert_true(first == ru_sim_reads(s, bytes[k] + SIZE - 1, 1));
+            read[k] = read[k] || first;
+        }
+    }
+    assert_true(read[0] && read[1]);
+    assert_false(ru_sim_reads(s, bytes, sizeof bytes)); /* all is there */
+    ru_sim_close(s);
+}
+
 static void a_crash_is_heard_and_a_lost_machine_is_not(void **state)
 {
     (void)state;
@@ -732,6 +778,8 @@ RU_TESTS(sim_sim, cmocka_unit_test(events_come_in_order_of_time_then_of_asking),
          cmocka_unit_test(a_pausing_receiver_stops_the_sender_until_it_resumes),
          cmocka_unit_test(pacing_and_windows_bound_the_rate),
          cmocka_unit_test(connecting_to_nobody_is_refused_and_closing_is_heard),
+         cmocka_unit_test(a_refused_frame_ends_the_connection_at_both),
+         cmocka_unit_test(what_the_link_still_reads_is_known),
          cmocka_unit_test(a_crash_is_heard_and_a_lost_machine_is_not),
          cmocka_unit_test(a_cut_delays_and_a_freeze_keeps_the_order),
          cmocka_unit_test(a_long_cut_and_a_half_open_connection_end_at_the_sender_alone),

@@ -18,6 +18,7 @@ typedef enum todo { NOTHING, BUILT, COMPUTED, ABORTED, UPDATED } todo;
 typedef struct life {
     ru_pipe *pipe;
     uint32_t founders, streams;
+    const char *host;
     int64_t steps;
     ru_node_id id;
     char address[8];
@@ -27,6 +28,12 @@ typedef struct life {
     ru_time at[TIMERS]; /* ns 0: off */
     todo next;
     float gradients[TENSORS][16], state[TENSORS][16];
+    uint64_t layout;    /* of its gradients */
+    bool plain;         /* built so last */
+    const char *handle; /* of its memory; NULL: it can share none */
+    ru_status maps;     /* what it says to the others' handles */
+    uint32_t opens, closes, opening, n_reduced, reduced[16];
+    uint32_t went;        /* members that left or were lost, as it was told */
     uint32_t out;         /* pieces of state that the channel reads or writes */
     uint32_t copies_fail; /* so many of the next copies of state find no memory */
     int64_t committed;
@@ -61,8 +68,10 @@ static void timer_off(void *self, uint32_t what)
 
 static void dev_build(void *self, const ru_share *share, bool plain)
 {
-    (void)share, (void)plain;
-    ((life *)self)->next = BUILT;
+    (void)share;
+    life *l = self;
+    l->next = BUILT;
+    l->plain = plain;
 }
 
 static void dev_step(void *self, int64_t step, const ru_share *share)
@@ -108,7 +117,40 @@ static void dev_placed(void *self, uint64_t cookie, bool arrived)
     dev_release(self, cookie);
 }
 
+static const char *dev_handle(void *self)
+{
+    return ((life *)self)->handle;
+}
+
+static void dev_open(void *self, const char *const *handles, uint32_t n, uint32_t rank,
+                     uint32_t epoch)
+{
+    (void)epoch;
+    life *l = self;
+    assert_true(rank < n && strcmp(handles[rank], l->handle) == 0);
+    l->opens++;
+    l->opening = 1;
+}
+
+static void dev_reduce(void *self, uint32_t batch, const ru_elastic_part *part, uint32_t iter)
+{
+    (void)part, (void)iter;
+    life *l = self;
+    l->reduced[l->n_reduced++] = batch;
+}
+
+static void dev_close(void *self)
+{
+    life *l = self;
+    l->closes++;
+    l->opening = l->n_reduced = 0;
+}
+
 static const ru_elastic_device_ops device = {.name = "test",
+                                             .local_handle = dev_handle,
+                                             .local_open = dev_open,
+                                             .local_reduce = dev_reduce,
+                                             .local_close = dev_close,
                                              .build = dev_build,
                                              .step = dev_step,
                                              .abort = dev_abort,
@@ -123,6 +165,7 @@ static void on_news(void *self, const ru_elastic_news *news, ru_time now)
     (void)now;
     life *l = self;
     l->committed = news->what == RU_ELASTIC_COMMITTED ? news->step : l->committed;
+    l->went += news->what == RU_ELASTIC_LEFT || news->what == RU_ELASTIC_LOST ? 1 : 0;
     if (news->what == RU_ELASTIC_ENDED) {
         l->ended = true;
         l->status = news->status;
@@ -168,6 +211,7 @@ static ru_status open_peer(life *l, ru_err *err)
         .log_self = l,
     };
     memcpy(o.member.self.address, l->address, sizeof l->address);
+    snprintf(o.member.self.host, sizeof o.member.self.host, "%s", l->host);
     return ru_peer_open(&o, &l->arena, &l->peer, err);
 }
 
@@ -175,11 +219,18 @@ static void answer(life *l, ru_time now)
 {
     todo what = l->next;
     l->next = NOTHING;
+    if (l->opening > 0) {
+        l->opening = 0;
+        ru_peer_local_opened(l->peer, l->maps, now);
+    }
+    while (l->n_reduced > 0) {
+        ru_peer_reduced(l->peer, l->reduced[--l->n_reduced], now);
+    }
     switch (what) {
     case NOTHING:
         break;
     case BUILT:
-        ru_peer_built(l->peer, RU_OK, 1, now);
+        ru_peer_built(l->peer, RU_OK, l->layout, now);
         break;
     case COMPUTED:
         for (uint32_t k = 0; k < TENSORS; k++) {
@@ -232,6 +283,8 @@ static life *life_new(ru_pipe *pipe, uint64_t id, uint32_t founders)
     l->founders = founders;
     l->steps = STEPS;
     l->streams = 2048;
+    l->layout = 1;
+    l->host = "";
     l->id.v = id;
     snprintf(l->address, sizeof l->address, "p%u:1", (uint32_t)id);
     l->node = ru_pipe_node(l->pipe, l->address);
@@ -348,6 +401,7 @@ typedef struct job {
     life *l[LIVES];
     uint32_t n, founders, joins, round;
     uint32_t first_streams; /* that the first may have; 0: enough */
+    bool one_host;
 } job;
 
 static void job_add(job *j, int64_t steps)
@@ -355,6 +409,7 @@ static void job_add(job *j, int64_t steps)
     life *l = life_new(j->pipe, j->n + 1, j->founders);
     ru_err err = {0};
     l->steps = steps;
+    l->host = j->one_host ? "host" : "";
     l->streams = j->n == 0 && j->first_streams > 0 ? j->first_streams : l->streams;
     j->l[j->n++] = l;
     assert_ok(open_peer(l, &err), err);
@@ -539,6 +594,7 @@ static void test_no_memory_for_state(void **state)
         ru_elastic_facts f;
         ru_elastic_facts_get(ru_peer_elastic(j.l[2]->peer), &f);
         assert_false(f.moves);
+        assert_int_equal(j.l[0]->went, 0); /* one came, nobody went */
         assert_int_equal(j.l[k % 2]->copies_fail, 0);
         job_close(&j);
     }
@@ -560,7 +616,61 @@ static void test_no_room_to_measure(void **state)
     job_close(&j);
 }
 
-RU_TESTS(train_peer, cmocka_unit_test(test_words_lost_with_a_connection),
+/* Kernels that order gradients differently sum them in plain order, all of them; those that do not,
+ * never. */
+static void test_orders_of_gradients(void **state)
+{
+    (void)state;
+    for (uint32_t k = 0; k < 4; k++) { /* k 0: all alike; else another one differs */
+        job j = {0};
+        job_open(&j, 3, 4, 0);
+        for (uint32_t i = 0; i < 3; i++) {
+            j.l[i]->layout = k == i + 1 ? 7 : 1;
+        }
+        assert_true(job_run(&j));
+        for (uint32_t i = 0; i < 3; i++) {
+            assert_int_equal(j.l[i]->status, RU_OK);
+            assert_int_equal(j.l[i]->committed, 4);
+            assert_true(j.l[i]->plain == (k > 0));
+        }
+        job_close(&j);
+    }
+}
+
+/* Members of one host sum in memory that they share; when one has none to share, or cannot map the
+ * others', all sum over the network, and nobody tries again. */
+static void test_shared_memory(void **state)
+{
+    (void)state;
+    static const char *const handles[] = {"memory 1", "memory 2", "memory 3"};
+    for (uint32_t k = 0; k < 7; k++) { /* 1 to 3: has none; 4 to 6: cannot map */
+        job j = {.one_host = true};
+        job_open(&j, 3, 20, 0);
+        for (uint32_t i = 0; i < 3; i++) {
+            j.l[i]->handle = k == i + 1 ? "" : handles[i];
+            j.l[i]->maps = k == i + 4 ? RU_E_PERM : RU_OK;
+        }
+        ru_elastic_sums sums;
+        ru_err err;
+        while (j.l[0]->committed < 1) {
+            job_round(&j);
+        }
+        assert_ok(ru_elastic_sums_get(ru_peer_elastic(j.l[0]->peer), &j.l[0]->arena, &sums, &err),
+                  err);
+        assert_true(sums.local == (k == 0));
+        assert_true(job_run(&j));
+        for (uint32_t i = 0; i < 3; i++) {
+            assert_int_equal(j.l[i]->status, RU_OK);
+            assert_int_equal(j.l[i]->committed, 20);
+            assert_int_equal(j.l[i]->opens, k == 0 || k > 3 ? 1 : 0);
+            assert_int_equal(j.l[i]->closes, j.l[i]->opens);
+        }
+        job_close(&j);
+    }
+}
+
+RU_TESTS(train_peer, cmocka_unit_test(test_orders_of_gradients),
+         cmocka_unit_test(test_shared_memory), cmocka_unit_test(test_words_lost_with_a_connection),
          cmocka_unit_test(test_the_end_is_asked_for),
          cmocka_unit_test(test_the_end_is_not_forgotten),
          cmocka_unit_test(test_no_memory_for_state), cmocka_unit_test(test_no_room_to_measure),
