@@ -191,16 +191,16 @@ static void conv_case(int64_t n, int64_t ci, int64_t co, int64_t hw, int64_t k, 
     ru_arena_fini(&f.arena);
 }
 
-/* What follows a convolution and is done by it, or not: ReLU, leaky ReLU, a sum. */
+/* What follows a convolution and is done by it, or not: ReLU, others, a sum. */
 static void fused_convolutions_agree(void **state)
 {
     (void)state;
     fixture f;
     fixture_init(&f);
-    ru_value_id x = ru_build_input(&f.b, "x", F32(3, 32, 9, 9)), y[4];
+    ru_value_id x = ru_build_input(&f.b, "x", F32(3, 32, 9, 9)), y[5];
     ru_value_id c = param(&f, "c", F32(32), 0.3f), kept;
-    static const char *const names[] = {"w0", "w1", "w2", "w3"};
-    for (int k = 0; k < 4; k++) {
+    static const char *const names[] = {"w0", "w1", "w2", "w3", "w4"};
+    for (int k = 0; k < 5; k++) {
         ru_value_id w = param(&f, names[k], F32(32, 32, 3, 3), 0.1f);
         y[k] = ru_build_op3(&f.b, RU_OP_Conv, x, w, c, conv_attrs(&f, 1, 1, 1, 1));
     }
@@ -208,7 +208,8 @@ static void fused_convolutions_agree(void **state)
     y[1] = ru_build_op1(&f.b, RU_OP_LeakyRelu, y[1], (ru_attr[]){RU_AF(alpha, 0.3), RU_A_END});
     y[2] = ru_build_op2(&f.b, RU_OP_Add, y[2], x, NULL);
     y[3] = ru_build_op1(&f.b, RU_OP_Relu, ru_build_op2(&f.b, RU_OP_Add, y[3], x, NULL), NULL);
-    for (int k = 0; k < 4; k++) {
+    y[4] = ru_build_op1(&f.b, RU_OP_Sigmoid, y[4], NULL);
+    for (int k = 0; k < 5; k++) {
         ru_build_output(&f.b, y[k], names[k]);
     }
     kept = ru_build_state(&f.b, "kept", F32(32), RU_ROLE_SLOT, NULL); /* as training has */
@@ -295,6 +296,12 @@ static void convolutions_agree(void **state)
     conv_case(5, 16, 16, 12, 3, 2, 1, 1, 2); /* dilated */
     conv_case(5, 16, 16, 9, 3, 3, 1, 1, 1);  /* pads beyond the kernel */
     conv_case(5, 16, 16, 19, 3, 1, 2, 1, 1); /* strides */
+
+    static const conv_shape chunks = {4, 16, 16, 62, 3, 1, 1, 1, 1}; /* of tiles: two */
+    fixture f;
+    conv_net(&f, &chunks, true);
+    same_on_both(&f, (ru_exe_options){.threads = 2, .autotune = true}, 2e-5);
+    ru_arena_fini(&f.arena);
 }
 
 /* Whatever the number of channels, the gradient of weights takes some tiles at a time. */
