@@ -136,6 +136,40 @@ static void large_products_agree_with_double(void **state)
     }
 }
 
+/* ReLU behind a product keeps what is no number, in whole tiles and at their edges. */
+static void large_products_keep_nan(void **state)
+{
+    (void)state;
+    enum { M = 7, COLS = 19, D = 5 };
+    for (int level = 0; level < RU_KERN_LEVELS; level++) {
+        const ru_kern *k = kern_at(level);
+        if (k == NULL) {
+            continue;
+        }
+        float *a = numbers(M * D, 1), *b = numbers(D * COLS, 2), *c = numbers(M * COLS, 3);
+        float *work = numbers(k->product_work(M, COLS, D), 4);
+        a[2 * D + 1] = NAN;
+        ru_kern_product g = {.m = M,
+                             .n = COLS,
+                             .k = D,
+                             .a = a,
+                             .a_row = D,
+                             .a_col = 1,
+                             .b = b,
+                             .b_row = COLS,
+                             .b_col = 1,
+                             .c = c,
+                             .c_row = COLS,
+                             .alpha = 1.0f,
+                             .relu = true};
+        k->product(&g, 0, M, 0, COLS, work);
+        for (int64_t i = 0; i < M * COLS; i++) {
+            assert_true(i / COLS == 2 ? isnan(c[i]) : c[i] >= 0.0f);
+        }
+        free(a), free(b), free(c), free(work);
+    }
+}
+
 static void products_agree_with_double(void **state)
 {
     (void)state;
@@ -521,6 +555,7 @@ static void batch_norm_agrees_with_double(void **state)
 RU_TESTS(exec_kern_block, cmocka_unit_test(batch_norm_agrees_with_double),
          cmocka_unit_test(products_agree_with_double),
          cmocka_unit_test(large_products_agree_with_double),
+         cmocka_unit_test(large_products_keep_nan),
          cmocka_unit_test(bf16_products_agree_with_double),
          cmocka_unit_test(attention_agrees_with_finite_differences),
          cmocka_unit_test(lstm_does_not_depend_on_the_split),

@@ -428,5 +428,44 @@ static void winograd_agrees_with_double(void **state)
     }
 }
 
-RU_TESTS(exec_kern_conv, cmocka_unit_test(weight_gradients_agree_with_double),
+/* One tile of 4 x 4 from 3 x 3 weights, with ReLU behind it. */
+static void winograd_keeps_nan(void **state)
+{
+    (void)state;
+    const conv c = {.n = 1,
+                    .ci = NR,
+                    .co = NR,
+                    .h = 4,
+                    .w = 4,
+                    .kh = 3,
+                    .kw = 3,
+                    .pad_t = 1,
+                    .pad_l = 1,
+                    .sy = 1,
+                    .sx = 1,
+                    .oh = 4,
+                    .ow = 4,
+                    .lanes = 8};
+    for (int level = 0; level < RU_KERN_LEVELS; level++) {
+        const ru_kern *k = ru_kern_at((ru_kern_level)level);
+        walled m = {0};
+        ru_kern_wino g = wino_of(&c, false, 1);
+        g.relu = true;
+        float *x = numbers(&m, NR * 16, 1), *w = numbers(&m, NR * NR * 9, 3);
+        float *v = room(&m, POS * g.v_pos), *u = room(&m, POS * g.u_pos);
+        float *part = room(&m, POS * NR * 2), *y = room(&m, NR * 16);
+        for (int bad = 0; k != NULL && bad < 2; bad++) {
+            x[image_at(W, NR, 4, 4, 0, 3, 1, 2)] = bad != 0 ? NAN : 0.5f;
+            k->wino_weights(&g, w, 0, 1, u);
+            k->wino_in(&g, x, 0, 1, 0, v);
+            k->wino_out(&g, v, u, 0, 1, 0, 1, NULL, y, part);
+            float at = y[image_at(W, NR, 4, 4, 0, 5, 1, 2)];
+            assert_true(bad != 0 ? isnan(at) : at >= 0.0f);
+        }
+        free_rooms(&m);
+    }
+}
+
+RU_TESTS(exec_kern_conv, cmocka_unit_test(winograd_keeps_nan),
+         cmocka_unit_test(weight_gradients_agree_with_double),
          cmocka_unit_test(winograd_agrees_with_double))
