@@ -29,6 +29,28 @@ static void an_undisturbed_job_gives_what_one_process_gives(void **state)
     }
 }
 
+/* Who still updates its last step when the leader, which knows that all have heard of the end, goes
+ * away does not take over: the job would be told to its end a second time. */
+static void nobody_takes_over_a_job_that_ended(void **state)
+{
+    (void)state;
+    for (uint32_t seed = 1; seed <= 12; seed++) {
+        const ru_sim_job job = {.seed = seed,
+                                .founders = 2 + seed % 4,
+                                .steps = 6,
+                                .batch = 40,
+                                .slowest = 0.001,
+                                .deterministic = true,
+                                .sample_ns = 1000,
+                                .time_max_ns = INT64_C(60000000000)};
+        ru_sim_job_result r;
+        ru_err err = {0};
+        assert_ok(ru_sim_job_run(&job, &r, &err), err);
+        assert_int_equal(r.committed, 6);
+        assert_int_equal(r.led, 0);
+    }
+}
+
 /* Members of a host map each other's memory each in its time: one that is through with its
  * computing before another has opened its group says its word to nobody, unless it is kept. */
 static void words_before_the_group_is_open_are_kept(void **state)
@@ -290,6 +312,7 @@ static void a_step_of_many_workers_is_cheap(void **state)
 }
 
 RU_TESTS(test_sim_job, cmocka_unit_test(an_undisturbed_job_gives_what_one_process_gives),
+         cmocka_unit_test(nobody_takes_over_a_job_that_ended),
          cmocka_unit_test(words_before_the_group_is_open_are_kept),
          cmocka_unit_test(faults_by_seed_break_nothing),
          cmocka_unit_test(seeds_that_once_broke_something),

@@ -640,6 +640,9 @@ static void lead_on(ru_elastic *e, ru_time now, ru_effects *fx)
 
 void rui_el_lead_member(ru_elastic *e, const ru_event *ev, ru_effects *fx)
 {
+    if (e->ending && !e->said_end) {
+        return; /* the leader said that the job is over; it ends here after the update */
+    }
     if (ev->what == RU_MEMBER_LEAD) {
         lead_on(e, ev->now, fx);
     } else if (ev->what == RU_MEMBER_CHANGE && rui_el_leads(e)) {
