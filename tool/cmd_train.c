@@ -33,8 +33,8 @@ static const ru_opt opts[] = {
      .type = RU_OPT_TEXT,
      .word = "N",
      .def = "1",
-     .help = "worker processes on this machine: a number, or MIN:MAX so that others may join and "
-             "leave"},
+     .help = "worker processes on this machine: a number (those that die are not replaced), or "
+             "MIN:MAX so that others may join and leave (with fewer than MIN another is started)"},
     {.name = "listen",
      .type = RU_OPT_TEXT,
      .word = "HOST:PORT",
@@ -93,6 +93,9 @@ static const ru_example examples[] = {
     {"rubato train job.yaml", "train as the file says; Ctrl-C saves and ends"},
     {"rubato train job.yaml --set train.epochs=1 --set train.batch=256", "with other settings"},
     {"rubato train job.yaml -w 4", "on four processes; one that dies costs no sample"},
+    {"rubato train job.yaml -w 2:8 --listen :4000",
+     "others join from other hosts: the line it prints says how"},
+    {"rubato train job.yaml --hosts localhost:2,node7:2", "on two hosts, over ssh"},
     {"rubato train job.yaml --out runs/digits --resume", "go on after a stop or a crash"},
     {"rubato train --help-job", "every key with its type, default and range"},
 };
@@ -376,9 +379,9 @@ const ru_cmd rui_cmd_train = {
     .n_opts = RU_ARRAY_LEN(opts),
     .examples = examples,
     .n_examples = RU_ARRAY_LEN(examples),
-    .exits =
-        "1 the training diverged|65 the data are damaged|66 an input is missing|73 the disk is "
-        "full or read-only|78 the job is wrong",
+    .exits = "1 the training diverged|65 the data are damaged|66 an input is missing|69 a host of "
+             "the job does not answer, or its token is another one|73 the disk is "
+             "full or read-only|78 the job is wrong",
     .computes = true,
     .run = run,
 };

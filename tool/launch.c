@@ -532,6 +532,11 @@ static void on_end(void *self, int64_t pid, ru_time now)
     }
     if (ssh_failed && !l->stopping && !l->summary) {
         (void)fprintf(stderr, "no worker on %s: ssh says above why\n", c->host);
+    } else if (c->host != NULL && code == ru_status_exit_code(RU_E_PEER) && !l->begun) {
+        (void)fprintf(stderr,
+                      "%s cannot reach this machine there: give --listen HOST:0 with an address "
+                      "that it can reach\n",
+                      c->host);
     } else if (by_signal && !l->stopping && !l->summary) {
         (void)fprintf(stderr, "worker %u (pid %lld) was ended by signal %d\n", number_of(c),
                       (long long)ru_process_id(c->p), code - 128);

@@ -131,6 +131,11 @@ else
         >nossh.out 2>nossh.err || code=$?
     [[ $code -eq 69 ]] || fail "a host without ssh: exit code $code: $(tail -3 nossh.err)"
     grep -q "no worker on 10.78.2.9" nossh.err || fail "a host without ssh: $(cat nossh.err)"
+    code=0
+    PATH=$work/bin:$PATH on_a timeout 120 "$rubato" train mlp.yaml --hosts localhost:1,10.78.2.2:1 --listen 10.78.1.1:0 \
+        --out nonet >nonet.out 2>nonet.err || code=$?
+    [[ $code -eq 69 ]] || fail "an address that the other host does not reach: exit code $code: $(tail -3 nonet.err)"
+    grep -q "10.78.2.2 cannot reach this machine" nonet.err || fail "an address out of reach: $(cat nonet.err)"
     echo "ok: --hosts over the real ssh"
 fi
 
