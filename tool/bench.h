@@ -39,6 +39,7 @@ typedef struct ru_bench {
     uint32_t threads;   /* 0: 1 and 2 (as far as there are cores) */
     ru_bench_row *rows; /* [n] */
     uint32_t n, cap;
+    bool told; /* what was asked for was told without rows */
 } ru_bench;
 
 /* Should this row be measured? */

@@ -173,6 +173,7 @@ ru_status ru_bench_seeds(ru_bench *b, ru_err *err)
         if (!ru_str_u64(ru_str_from(only, 5), &from)) {
             return RU_FAIL(err, RU_E_USAGE, "'%s' names no seed; write --only seed:17", b->only);
         }
+        b->told = true;
         return replay(from, err);
     }
     if (ru_str_starts(only, "seeds:") && !range(ru_str_from(only, 6), &from, &to)) {

@@ -206,7 +206,7 @@ static ru_status run_named(ru_cmd_in *in, const char *name, ru_err *err)
                       .threads = (uint32_t)ru_cmd_i64(in, "threads")};
         RU_TRY(ru_dir_make(b.dir, err));
         RU_TRY(benches[k].fn(&b, err));
-        if (b.n == 0 && (b.only[0] != '\0' || b.threads != 0)) {
+        if (b.n == 0 && !b.told && (b.only[0] != '\0' || b.threads != 0)) {
             return RU_FAIL(err, RU_E_USAGE,
                            "no row of '%s' goes with --only '%s' and --threads %u; without them it "
                            "tells the names of all",
