@@ -1,5 +1,6 @@
-/* Kernels of convolutions against sums in double, on odd sizes and every instruction set that this
- * CPU has. Every array ends, and in a second turn begins, at a page that nobody may touch. */
+/* Kernels of convolutions, and large products, against sums in double, on odd sizes and every
+ * instruction set that this CPU has. Every array ends, and in a second turn begins, at a page that
+ * nobody may touch. */
 #include "exec/kern/kern.h"
 
 #include <math.h>
@@ -466,6 +467,56 @@ static void winograd_keeps_nan(void **state)
     }
 }
 
-RU_TESTS(exec_kern_conv, cmocka_unit_test(winograd_keeps_nan),
-         cmocka_unit_test(weight_gradients_agree_with_double),
+/* -- large products ------------------------------------------------------------------------------
+ */
+
+static void product_case(const ru_kern *k, int64_t m, int64_t n, int64_t d, int how)
+{
+    walled r = {.at_begin = (how & 4) != 0};
+    float *a = numbers(&r, m * d, 1), *b = numbers(&r, d * n, 2), *bias = numbers(&r, n, 3);
+    float *c = room(&r, m * n), *work = room(&r, k->product_work(m, n, d));
+    bool ta = (how & 1) != 0, tb = (how & 2) != 0;
+    ru_kern_product g = {.m = m,
+                         .n = n,
+                         .k = d,
+                         .a = a,
+                         .a_row = ta ? 1 : d,
+                         .a_col = ta ? m : 1,
+                         .b = b,
+                         .b_row = tb ? 1 : n,
+                         .b_col = tb ? d : 1,
+                         .bias = bias,
+                         .c = c,
+                         .c_row = n,
+                         .alpha = 1.0f};
+    k->product(&g, 0, m, 0, n, work);
+    for (int64_t i = 0; i < m * n; i++) {
+        double sum = (double)bias[i % n], size = fabs(sum);
+        for (int64_t p = 0; p < d; p++) {
+            double one =
+                (double)a[i / n * g.a_row + p * g.a_col] * (double)b[p * g.b_row + i % n * g.b_col];
+            sum += one;
+            size += fabs(one);
+        }
+        assert_true(fabs((double)c[i] - sum) <= 4 * 0x1p-24 * size);
+    }
+    free_rooms(&r);
+}
+
+static void large_products_stay_within(void **state)
+{
+    (void)state;
+    static const int64_t sizes[][3] = {{1, 1, 1}, {7, 17, 9}, {5, 8, 16}, {6, 24, 8}, {13, 31, 11}};
+    for (int level = 0; level < RU_KERN_LEVELS; level++) {
+        const ru_kern *k = ru_kern_at((ru_kern_level)level);
+        for (uint32_t i = 0; k != NULL && i < RU_ARRAY_LEN(sizes); i++) {
+            for (int how = 0; how < 8; how++) {
+                product_case(k, sizes[i][0], sizes[i][1], sizes[i][2], how);
+            }
+        }
+    }
+}
+
+RU_TESTS(exec_kern_conv, cmocka_unit_test(large_products_stay_within),
+         cmocka_unit_test(winograd_keeps_nan), cmocka_unit_test(weight_gradients_agree_with_double),
          cmocka_unit_test(winograd_agrees_with_double))
