@@ -290,6 +290,21 @@ static void weights_on(const ru_kern *k)
                       .ow = 2,
                       .lanes = 8};
     weights_case(k, &cut, false);
+    for (int right = 0; right < 2; right++) { /* a frame below or at the right only */
+        const conv framed = {.n = 1,
+                             .ci = 8,
+                             .co = 16,
+                             .h = 5,
+                             .w = 7,
+                             .kh = 3,
+                             .kw = 3,
+                             .sy = 1,
+                             .sx = 1,
+                             .oh = 4 - right,
+                             .ow = 5 + right,
+                             .lanes = 8};
+        weights_case(k, &framed, false);
+    }
 }
 
 static void weight_gradients_agree_with_double(void **state)
