@@ -41,7 +41,6 @@ enum {
     RECORDS_IN = 5,   /* one of 64 KiB */
     OWN_ROOM = 64,    /* records of our own: an update of keys, a farewell */
     KEY_BYTES = 32,
-    ALIGN = 64,
 };
 
 static const char identity[] = "rubato";
@@ -183,8 +182,7 @@ rui_tls *rui_tls_new(rui_tls_host *h, int fd, bool accepted, ru_link_class class
     uint32_t in = class == RU_LINK_BULK ? RECORDS_IN : 1;
     uint32_t wire_max = out * RECORD_ROOM + OWN_ROOM;
     uint32_t in_max = (in - 1) * RECORD_ROOM + RUI_RECORD_MAX;
-    size_t all = (sizeof(rui_tls) + wire_max + in_max + ALIGN - 1) / ALIGN * ALIGN;
-    rui_tls *t = aligned_alloc(ALIGN, all);
+    rui_tls *t = malloc(sizeof *t + wire_max + in_max);
     SSL *ssl = t != NULL ? SSL_new(h->ctx) : NULL;
     if (ssl == NULL || SSL_set_fd(ssl, fd) != 1) {
         SSL_free(ssl);

@@ -39,34 +39,18 @@ static bool expand(const uint8_t secret[RUI_SECRET_BYTES], const char *label, ui
     return done;
 }
 
-/* Is OpenSSL as wide? */
-static bool openssl_wide(void)
-{
-#if defined(__x86_64__)
-    return OpenSSL_version_num() >= 0x30100000ul && __builtin_cpu_supports("avx512vl");
-#else
-    return true;
-#endif
-}
-
 static bool derive(rui_record_key *k)
 {
     k->next = 0;
-    if (!expand(k->secret, "tls13 key", k->key, sizeof k->key) ||
-        !expand(k->secret, "tls13 iv", k->iv, sizeof k->iv)) {
-        return false;
-    }
-    if (rui_gcm_can()) {
-        rui_gcm_key(&k->gcm, k->key);
-    }
-    return EVP_CipherInit_ex(k->cipher, EVP_aes_128_gcm(), NULL, k->key, k->iv, k->seals ? 1 : 0) ==
-           1;
+    return expand(k->secret, "tls13 key", k->key, sizeof k->key) &&
+           expand(k->secret, "tls13 iv", k->iv, sizeof k->iv) &&
+           EVP_CipherInit_ex(k->cipher, EVP_aes_128_gcm(), NULL, k->key, k->iv, k->seals ? 1 : 0) ==
+               1;
 }
 
 bool rui_record_key_init(rui_record_key *k, const uint8_t secret[RUI_SECRET_BYTES], bool seals)
 {
-    *k = (rui_record_key){
-        .cipher = EVP_CIPHER_CTX_new(), .seals = seals, .wide = rui_gcm_can() && !openssl_wide()};
+    *k = (rui_record_key){.cipher = EVP_CIPHER_CTX_new(), .seals = seals};
     memcpy(k->secret, secret, sizeof k->secret);
     return k->cipher != NULL && derive(k);
 }
@@ -95,10 +79,6 @@ static bool begin(rui_record_key *k, const uint8_t *head)
         nonce[4 + i] ^= (uint8_t)(k->next >> (56 - 8 * i));
     }
     k->next++;
-    if (k->wide) {
-        rui_gcm_begin(&k->gcm, nonce, head, RUI_RECORD_HEAD);
-        return true;
-    }
     int n;
     return EVP_CipherInit_ex(k->cipher, NULL, NULL, NULL, nonce, -1) == 1 &&
            EVP_CipherUpdate(k->cipher, NULL, &n, head, RUI_RECORD_HEAD) == 1;
@@ -107,36 +87,7 @@ static bool begin(rui_record_key *k, const uint8_t *head)
 static bool crypt_some(rui_record_key *k, uint8_t *to, const uint8_t *from, size_t bytes)
 {
     int n = 0;
-    if (k->wide) {
-        (k->seals ? rui_gcm_seal : rui_gcm_open)(&k->gcm, to, from, (int64_t)bytes);
-        return true;
-    }
     return EVP_CipherUpdate(k->cipher, to, &n, from, (int)bytes) == 1 && n == (int)bytes;
-}
-
-static bool make_tag(rui_record_key *k, uint8_t tag[TAG_BYTES])
-{
-    if (k->wide) {
-        rui_gcm_tag(&k->gcm, tag);
-        return true;
-    }
-    int n = 0;
-    return EVP_CipherFinal_ex(k->cipher, tag, &n) == 1 &&
-           EVP_CIPHER_CTX_ctrl(k->cipher, EVP_CTRL_AEAD_GET_TAG, TAG_BYTES, tag) == 1;
-}
-
-static bool right_tag(rui_record_key *k, const uint8_t *given)
-{
-    uint8_t tag[TAG_BYTES];
-    if (k->wide) {
-        rui_gcm_tag(&k->gcm, tag);
-        return CRYPTO_memcmp(tag, given, TAG_BYTES) == 0;
-    }
-    int n = 0;
-    uint8_t last[1];
-    memcpy(tag, given, TAG_BYTES);
-    return EVP_CIPHER_CTX_ctrl(k->cipher, EVP_CTRL_AEAD_SET_TAG, TAG_BYTES, tag) == 1 &&
-           EVP_CipherFinal_ex(k->cipher, last, &n) == 1;
 }
 
 /* The next piece of at most `left` bytes; empty ones are passed over. */
@@ -184,7 +135,9 @@ bool rui_record_seal(rui_record_key *k, rui_record_type type, rui_pieces *from, 
         const uint8_t *data = piece(from, left, &n);
         done = crypt_some(k, at, data, n);
     }
-    return done && crypt_some(k, at, &kind, 1) && make_tag(k, at + 1);
+    int n = 0;
+    return done && crypt_some(k, at, &kind, 1) && EVP_CipherFinal_ex(k->cipher, at + 1, &n) == 1 &&
+           EVP_CIPHER_CTX_ctrl(k->cipher, EVP_CTRL_AEAD_GET_TAG, TAG_BYTES, at + 1) == 1;
 }
 
 uint32_t rui_record_size(const uint8_t head[RUI_RECORD_HEAD])
@@ -200,13 +153,17 @@ bool rui_record_open(rui_record_key *k, const uint8_t *record, uint32_t size, ru
 {
     RU_CHECK(!k->seals && size >= RUI_RECORD_MORE && size <= RUI_RECORD_MAX);
     const uint8_t *at = record + RUI_RECORD_HEAD;
-    uint8_t kind = 0;
+    uint8_t tag[TAG_BYTES], kind = 0, last[1];
+    memcpy(tag, record + size - TAG_BYTES, TAG_BYTES);
     bool done = begin(k, record);
     for (size_t left = size - RUI_RECORD_MORE, n; done && left > 0; left -= n, at += n) {
         uint8_t *data = piece(to, left, &n);
         done = crypt_some(k, data, at, n);
     }
-    done = done && crypt_some(k, &kind, at, 1) && right_tag(k, record + size - TAG_BYTES);
+    int n = 0;
+    done = done && crypt_some(k, &kind, at, 1) &&
+           EVP_CIPHER_CTX_ctrl(k->cipher, EVP_CTRL_AEAD_SET_TAG, TAG_BYTES, tag) == 1 &&
+           EVP_CipherFinal_ex(k->cipher, last, &n) == 1;
     *type = (rui_record_type)kind;
     /* Zeros behind the type would be padding: nobody here pads, so they are refused. */
     return done && kind >= RUI_RECORD_ALERT && kind <= RUI_RECORD_DATA;

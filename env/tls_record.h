@@ -10,7 +10,7 @@
 
 #include <sys/uio.h>
 
-#include "env/aes_gcm.h"
+#include "base/status.h"
 
 enum {
     RUI_RECORD_BYTES = 16384,     /* content at most */
@@ -49,8 +49,6 @@ typedef struct rui_record_key {
     uint8_t key[RUI_RECORD_KEY_BYTES], iv[RUI_RECORD_IV_BYTES];
     uint64_t next; /* number of the next record under this key */
     bool seals;    /* else it opens */
-    bool wide;     /* by `gcm`, else by `cipher`: which is the faster here */
-    rui_gcm gcm;
 } rui_record_key;
 
 /* Take over where the handshake ended. false: no memory. */
