@@ -33,6 +33,7 @@ typedef struct life {
     const char *handle; /* of its memory; NULL: it can share none */
     ru_status maps;     /* what it says to the others' handles */
     uint32_t opens, closes, opening, n_reduced, reduced[16];
+    uint32_t works;       /* members that got a share, as it was told */
     uint32_t went;        /* members that left or were lost, as it was told */
     uint32_t out;         /* pieces of state that the channel reads or writes */
     uint32_t copies_fail; /* so many of the next copies of state find no memory */
@@ -166,6 +167,7 @@ static void on_news(void *self, const ru_elastic_news *news, ru_time now)
     life *l = self;
     l->committed = news->what == RU_ELASTIC_COMMITTED ? news->step : l->committed;
     l->went += news->what == RU_ELASTIC_LEFT || news->what == RU_ELASTIC_LOST ? 1 : 0;
+    l->works += news->what == RU_ELASTIC_WORKS ? 1 : 0;
     if (news->what == RU_ELASTIC_ENDED) {
         l->ended = true;
         l->status = news->status;
@@ -594,7 +596,8 @@ static void test_no_memory_for_state(void **state)
         ru_elastic_facts f;
         ru_elastic_facts_get(ru_peer_elastic(j.l[2]->peer), &f);
         assert_false(f.moves);
-        assert_int_equal(j.l[0]->went, 0); /* one came, nobody went */
+        assert_int_equal(j.l[0]->went, 0); /* one came and works, nobody went */
+        assert_int_equal(j.l[0]->works, 1);
         assert_int_equal(j.l[k % 2]->copies_fail, 0);
         job_close(&j);
     }
