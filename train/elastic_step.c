@@ -81,6 +81,7 @@ static void batch_ready(ru_elastic *e, uint32_t b, ru_time now, ru_effects *fx)
                                  now, &err);
     if (st != RU_OK && st != RU_E_PEER) { /* a lost peer: the membership hears of it as well */
         ru_fx_log(fx, RU_LOG_ERROR, "step %lld: %s", (long long)e->step + 1, err.text);
+        rui_el_device_failed(e, st, "beginning a sum of", now, fx);
     }
 }
 
@@ -94,7 +95,7 @@ void ru_elastic_ready(ru_elastic *e, uint32_t k, const ru_span *span, ru_time no
     e->tensor_in[k] = true;
     e->spans[k] = *span;
     for (uint32_t b = e->batch_of[k]; b < e->n_batches && rui_el_holds(&e->batches[b], k); b++) {
-        if (--e->left[b] == 0) {
+        if (--e->left[b] == 0 && e->phase == RUI_EL_STEP) { /* else one before it failed */
             batch_ready(e, b, now, fx);
         }
     }
