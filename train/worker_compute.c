@@ -349,6 +349,8 @@ void rui_worker_compute(void *self)
         }
         w->cmd = w->next;
         w->next.kind = w->cmd.kind == RUI_CMD_QUIT ? RUI_CMD_QUIT : RUI_CMD_NONE;
+        /* The job goes on: what failed belonged to a step that was given up meanwhile. */
+        w->compute_failed = w->compute_failed && w->cmd.kind == RUI_CMD_QUIT;
         ru_mutex_unlock(&w->lock);
         if (w->cmd.kind == RUI_CMD_QUIT) {
             break;

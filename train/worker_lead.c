@@ -105,7 +105,8 @@ static void ended(rui_worker *w, const ru_elastic_news *n)
     w->ended = true;
     w->end_status = n->status;
     (void)snprintf(w->end_text, sizeof w->end_text, "%s", n->sentence);
-    if (n->status == RU_OK && w->led) {
+    /* Who led and was replaced has reports open, too: the summary is its successor's. */
+    if (n->status == RU_OK && w->led && ru_member_leads(ru_peer_member(w->node))) {
         ru_elastic_facts f;
         ru_elastic_facts_get(ru_peer_elastic(w->node), &f);
         bool done = strcmp(n->sentence, "done") == 0;
