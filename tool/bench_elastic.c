@@ -196,8 +196,8 @@ static ru_status join_one(rig *r, double *percent, ru_err *err)
     const char *join[] = {
         ru_bench_self(r->b->arena), "worker", "--join", port, "--token-file", token, NULL};
     ru_process *p = NULL;
-    st = st == RU_OK ? ru_process_start(&(ru_process_options){.argv = join, .quiet = true}, &p, err)
-                     : st;
+    const ru_process_options po = {.argv = join, .pipe_out = true, .quiet = true};
+    st = st == RU_OK ? ru_process_start(&po, &p, err) : st;
     st = st == RU_OK ? follow(r, 400, "\"what\":\"join\"", err) : st;
     int64_t first = r->n;
     st = st == RU_OK ? follow(r, 400, "\"what\":\"works\"", err) : st;

@@ -127,7 +127,9 @@ static void say_number(void *self, uint32_t number, bool takes_state)
 
 static void tell_number(void *self, uint32_t number, bool takes_state)
 {
-    say_number(self, number, takes_state); /* it may have been started over ssh */
+    if (ru_self_columns(1) == 0) { /* for who started it over ssh */
+        say_number(self, number, takes_state);
+    }
     (void)fprintf(stderr, "joined as worker %u%s\n", number,
                   takes_state ? "; taking the state from the others" : "");
 }
