@@ -284,6 +284,17 @@ static void ours(job *jobs, rui_egress *e)
     }
 }
 
+static rui_egress *open_one_line(ru_arena *a, uint32_t streams)
+{
+    ru_arena_init(a, 0);
+    rui_egress *e = NULL;
+    ru_err err;
+    const rui_egress_options o = {.lines_max = 1, .streams_max = streams, .rate_bytes_per_s = RATE};
+    assert_ok(rui_egress_open(&o, a, &e, &err), err);
+    rui_egress_line(e, 0, true);
+    return e;
+}
+
 /* The first of many equal streams ends first however long the others wait, since ranks are one
  * user's own order; what better classes keep waiting still moves up. */
 static void test_ranks_do_not_age(void **state)
@@ -291,15 +302,7 @@ static void test_ranks_do_not_age(void **state)
     (void)state;
     enum { N = 30, SIZE = 4 << 20 };
     ru_arena a;
-    ru_arena_init(&a, 0);
-    rui_egress *e = NULL;
-    ru_err err;
-    assert_ok(
-        rui_egress_open(
-            &(rui_egress_options){.lines_max = 1, .streams_max = N + 2, .rate_bytes_per_s = RATE},
-            &a, &e, &err),
-        err);
-    rui_egress_line(e, 0, true);
+    rui_egress *e = open_one_line(&a, N + 2);
     int64_t left[N + 2];
     for (uint32_t k = 0; k < N + 1; k++) { /* the last is of a lesser class */
         left[k] = SIZE;
@@ -383,15 +386,7 @@ static void test_a_moment_does_not_age(void **state)
     (void)state;
     enum { N = 30, SIZE = 4 << 20 };
     ru_arena a;
-    ru_arena_init(&a, 0);
-    rui_egress *e = NULL;
-    ru_err err;
-    assert_ok(
-        rui_egress_open(
-            &(rui_egress_options){.lines_max = 1, .streams_max = N + 1, .rate_bytes_per_s = RATE},
-            &a, &e, &err),
-        err);
-    rui_egress_line(e, 0, true);
+    rui_egress *e = open_one_line(&a, N + 1);
     rui_egress_stream in = {.class = 2, .bytes = SIZE, .total_bytes = SIZE};
     int64_t left[N + 1];
     for (uint32_t k = 0; k < N; k++) {

@@ -451,36 +451,22 @@ static void dev_local_close(void *self)
     ((rui_simjob_device *)self)->near_seq++;
 }
 
+#define OPS_OF_ALL                                                                          \
+    .build = dev_build, .step = dev_step, .abort = dev_abort, .update = dev_update,         \
+    .summed = dev_summed, .state_copy = dev_state_copy, .state_release = dev_state_release, \
+    .state_place = dev_state_place, .state_placed = dev_state_placed
+
 const ru_elastic_device_ops *rui_simjob_device_ops(bool near)
 {
     static const ru_elastic_device_ops near_ops = {
         .name = "simulated, several to a host",
-        .build = dev_build,
-        .step = dev_step,
-        .abort = dev_abort,
-        .update = dev_update,
-        .summed = dev_summed,
-        .state_copy = dev_state_copy,
-        .state_release = dev_state_release,
-        .state_place = dev_state_place,
-        .state_placed = dev_state_placed,
+        OPS_OF_ALL,
         .local_handle = dev_local_handle,
         .local_open = dev_local_open,
         .local_memory = dev_local_memory,
         .local_close = dev_local_close,
     };
-    static const ru_elastic_device_ops ops = {
-        .name = "simulated",
-        .build = dev_build,
-        .step = dev_step,
-        .abort = dev_abort,
-        .update = dev_update,
-        .summed = dev_summed,
-        .state_copy = dev_state_copy,
-        .state_release = dev_state_release,
-        .state_place = dev_state_place,
-        .state_placed = dev_state_placed,
-    };
+    static const ru_elastic_device_ops ops = {.name = "simulated", OPS_OF_ALL};
     return near ? &near_ops : &ops;
 }
 

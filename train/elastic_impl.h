@@ -168,10 +168,10 @@ struct ru_elastic {
     uint32_t n_probed;                 /* members that are through with it */
     rui_el_probe probing;
     bool local_open; /* the device has a group */
-    uint8_t
-        *words; /* [RUI_EL_WORDS_BYTES] of rui_el_word; NULL: none can come early in this view */
+    bool apart;      /* never local again: it failed once */
+    /* [RUI_EL_WORDS_BYTES] of rui_el_word; NULL: none can come early in this view */
+    uint8_t *words;
     int64_t words_bytes;
-    bool apart; /* never local again: it failed once */
     int64_t broken_ns;
     bool broken;        /* something of this view is lost: another comes, or is asked for */
     bool connect_asked; /* for this view; again after a while */
@@ -237,9 +237,9 @@ RU_MUST_USE ru_status rui_el_group_open(ru_elastic *e, ru_err *err);
 void rui_el_group_close(ru_elastic *e, ru_time now);
 bool rui_el_group_read(const ru_elastic *e); /* by the link, still, of the closed group */
 const ru_coll_user *rui_el_coll_user(void);
-/* A message of a group of collectives. */
 /* Words of members of this host that came before the group was open here. */
 void rui_el_groups_hear_early(ru_elastic *e, ru_time now, ru_effects *fx);
+/* A message of a group of collectives. */
 void rui_el_groups_hear(ru_elastic *e, const ru_event *ev, ru_effects *fx);
 
 /* elastic_probe.c */
