@@ -4,9 +4,11 @@
 #include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <unistd.h>
 
 #include "env/link_tcp_impl.h"
+#include "env/tls_record.h"
 #include "test/test.h"
 
 enum { CHUNK = 64 << 10, HEAD = 40, ALL = 1 << 20 };
@@ -117,6 +119,7 @@ static void test_full_socket(void **state)
 static void test_keys_change(void **state)
 {
     (void)state;
+    enum { UPDATE = RUI_RECORD_MORE + 5 }; /* the record that says that a key follows */
     pair p;
     uint8_t *data = some_bytes(), *got = malloc(ALL);
     assert_non_null(got);
@@ -125,9 +128,13 @@ static void test_keys_change(void **state)
         rui_tls_key_records(p.a, 8);
         rui_tls_key_records(p.b, 1);
         int64_t at = 0;
+        uint32_t updates = 0;
         for (uint32_t k = 0; k < 100; k++) {
             struct iovec iov = {data + at, 5000};
             assert_int_equal(rui_tls_send(p.a, &iov, 1), 5000);
+            int on_wire = 0;
+            assert_int_equal(ioctl(p.fd[1], FIONREAD, &on_wire), 0);
+            updates += on_wire == 5000 + RUI_RECORD_MORE + UPDATE;
             at = take(&p, got, at);
             struct iovec back = {data + k, 1}, into = {got + ALL - 1, 1};
             assert_int_equal(rui_tls_send(p.b, &back, 1), 1);
@@ -136,6 +143,7 @@ static void test_keys_change(void **state)
         }
         assert_int_equal(at, 500000);
         assert_memory_equal(got, data, 500000);
+        assert_true(updates >= 100 / 8);
         pair_close(&p);
     }
     free(data);
