@@ -4,6 +4,7 @@
 
 #include "base/str.h"
 #include "env/file.h"
+#include "env/groups.h"
 
 /* The number behind `key` in a file of "key number" lines ("" and one line: the number); -1 when it
  * is not there. */
@@ -34,8 +35,10 @@ static const dialect version_1 = {"memory.limit_in_bytes", "memory.usage_in_byte
                                   "total_inactive_file "};
 static const dialect version_2 = {"memory.max", "memory.current", "inactive_file "};
 
-static void look_at(ru_arena *arena, const char *dir, const dialect *d, rui_memory_groups *out)
+static void look_at(void *arg, ru_arena *arena, const char *dir, bool two)
 {
+    rui_memory_groups *out = arg;
+    const dialect *d = two ? &version_2 : &version_1;
     int64_t limit = number_of(arena, ru_path_join(arena, dir, d->limit), "");
     if (limit < 0 || limit > INT64_MAX / 4) {
         return; /* not there, "max", or version 1's word for none */
@@ -48,53 +51,16 @@ static void look_at(ru_arena *arena, const char *dir, const dialect *d, rui_memo
     out->rest_bytes = rest < out->rest_bytes ? rest : out->rest_bytes;
 }
 
-/* Is `what` one of the names in the list "a,b,c"? */
-static bool in_list(ru_str list, const char *what)
-{
-    ru_str one;
-    while (ru_str_next(&list, ',', &one)) {
-        if (ru_str_eq_c(one, what)) {
-            return true;
-        }
-    }
-    return false;
-}
-
-/* A group's limit holds for all groups below it: each is looked at, up to the root (which is where
- * a container sees its own). */
 rui_memory_groups rui_memory_groups_of(ru_arena *arena, ru_str groups, const char *root)
 {
     rui_memory_groups out = {.rest_bytes = INT64_MAX};
-    ru_str line, number, names;
-    while (ru_str_next(&groups, '\n', &line)) {
-        if (!ru_str_next(&line, ':', &number) || !ru_str_next(&line, ':', &names)) {
-            continue;
-        }
-        bool two = names.n == 0;
-        if (!two && !in_list(names, "memory")) {
-            continue;
-        }
-        const char *base = two ? root : ru_path_join(arena, root, "memory");
-        char *dir =
-            base == NULL ? NULL : ru_arena_printf(arena, "%s%.*s", base, (int)line.n, line.p);
-        for (char *end = dir; end != NULL; end = strrchr(dir + strlen(base), '/')) {
-            if (end != dir) {
-                *end = 0;
-            }
-            look_at(arena, dir, two ? &version_2 : &version_1, &out);
-        }
-    }
+    rui_groups_each(arena, groups, root, "memory", look_at, &out);
     return out;
 }
 
 static rui_memory_groups own_groups(ru_arena *arena)
 {
-    char *text;
-    int64_t n;
-    if (ru_file_read("/proc/self/cgroup", 1 << 16, arena, &text, &n, NULL) != RU_OK) {
-        return (rui_memory_groups){.rest_bytes = INT64_MAX};
-    }
-    return rui_memory_groups_of(arena, ru_str_n(text, n), "/sys/fs/cgroup");
+    return rui_memory_groups_of(arena, rui_groups_own(arena), rui_groups_root);
 }
 
 int64_t ru_memory_limit_bytes(ru_arena *arena)

@@ -6,6 +6,7 @@
 
 #include "env/clock.h"
 #include "env/file.h"
+#include "env/groups.h"
 #include "env/memory.h"
 #include "env/self.h"
 
@@ -95,5 +96,54 @@ static void finds_limits_of_groups(void **state)
     ru_arena_fini(&a);
 }
 
+/* The same for processor time: what is left is the least along the way. */
+static void finds_quota_of_groups(void **state)
+{
+    (void)state;
+    ru_arena a;
+    ru_arena_init(&a, 0);
+    char root[] = "/tmp/rubato-test-XXXXXX";
+    assert_non_null(mkdtemp(root));
+    put(&a, root, "out/in", "cpu.max", "600000 100000\n");
+    put(&a, root, "out", "cpu.max", "250000 100000\n");
+    put(&a, root, "out/tight", "cpu.max", "50000 100000\n");
+    put(&a, root, "out/free", "cpu.max", "max 100000\n");
+    put(&a, root, "odd", "cpu.max", "100000\n");
+    put(&a, root, "zero", "cpu.max", "100000 0\n");
+    put(&a, root, "cpu", "cpu.cfs_quota_us", "800000\n");
+    put(&a, root, "cpu", "cpu.cfs_period_us", "100000\n");
+    put(&a, root, "cpu/job", "cpu.cfs_quota_us", "-1\n");
+    put(&a, root, "cpu/job", "cpu.cfs_period_us", "100000\n");
+    put(&a, root, "cpu/job/small", "cpu.cfs_quota_us", "300000\n");
+    put(&a, root, "cpu/job/small", "cpu.cfs_period_us", "100000\n");
+    static const struct {
+        const char *text;
+        uint32_t cores;
+    } cases[] = {
+        {"", 0},
+        {"0::/\n", 0},
+        {"0::/none\n", 0},
+        {"0::/out\n", 3},
+        {"0::/out/in\n", 3},
+        {"0::/out/tight\n", 1},
+        {"0::/out/free/deeper\n", 3},
+        {"0::/odd\n", 0},
+        {"0::/zero\n", 0},
+        {"4:memory:/job/small\n", 0},
+        {"4:cpu:/job\n", 8},
+        {"4:cpu:/elsewhere\n", 8},
+        {"4:cpuacct,cpu:/job/small\n0::/out/in\n", 3},
+        {"4:cpu:/job\n0::/out/tight\n", 1},
+    };
+    for (uint32_t i = 0; i < RU_ARRAY_LEN(cases); i++) {
+        assert_int_equal(rui_groups_cores_of(&a, ru_str_c(cases[i].text), root), cases[i].cores);
+    }
+    put(&a, root, ".", "cpu.max", "150000 100000\n");
+    assert_int_equal(rui_groups_cores_of(&a, ru_str_c("0::/out/in\n"), root), 2);
+    assert_int_equal(ru_path_remove(root, NULL), RU_OK);
+    ru_arena_fini(&a);
+}
+
 RU_TESTS(env_self, cmocka_unit_test(first_stop_signal_is_counted), cmocka_unit_test(knows_itself),
-         cmocka_unit_test(knows_what_memory_is_free), cmocka_unit_test(finds_limits_of_groups))
+         cmocka_unit_test(knows_what_memory_is_free), cmocka_unit_test(finds_limits_of_groups),
+         cmocka_unit_test(finds_quota_of_groups))

@@ -7,9 +7,10 @@
 #include "exec/pool.h"
 
 #include <omp.h>
-#include <sched.h>
-#include <stdio.h>
 #include <stdlib.h>
+
+#include "env/groups.h"
+#include "env/self.h"
 
 enum { POOL_THREADS_MAX = 1024 };
 
@@ -17,60 +18,13 @@ struct ru_pool {
     uint32_t threads;
 };
 
-/* First two numbers of a small file; "max" reads as -1. Returns how many were there. */
-static int read_numbers(const char *path, int64_t *a, int64_t *b)
-{
-    FILE *f = fopen(path, "re");
-    if (f == NULL) {
-        return 0;
-    }
-    char text[128];
-    size_t n = fread(text, 1, sizeof text - 1, f);
-    (void)fclose(f);
-    text[n] = '\0';
-    char *end = text;
-    if (text[0] == 'm') {
-        *a = -1;
-        end = text + 3;
-    } else {
-        *a = strtoll(text, &end, 10);
-        if (end == text) {
-            return 0;
-        }
-    }
-    char *end2 = end;
-    *b = strtoll(end, &end2, 10);
-    return end2 == end ? 1 : 2;
-}
-
-/* Whole cores that the control group's quota allows; 0: no limit. */
-static uint32_t cores_of_quota(void)
-{
-    int64_t quota = -1;
-    int64_t period = 0;
-    int64_t unused = 0;
-    if (read_numbers("/sys/fs/cgroup/cpu.max", &quota, &period) != 2) {
-        quota = -1;
-        if (read_numbers("/sys/fs/cgroup/cpu/cpu.cfs_quota_us", &quota, &unused) < 1 ||
-            read_numbers("/sys/fs/cgroup/cpu/cpu.cfs_period_us", &period, &unused) < 1) {
-            return 0;
-        }
-    }
-    if (quota <= 0 || period <= 0) {
-        return 0;
-    }
-    int64_t cores = (quota + period - 1) / period;
-    return cores > POOL_THREADS_MAX ? POOL_THREADS_MAX : (uint32_t)cores;
-}
-
 uint32_t ru_pool_cores(void)
 {
-    cpu_set_t set;
-    uint32_t cores = 1;
-    if (sched_getaffinity(0, sizeof set, &set) == 0 && CPU_COUNT(&set) > 0) {
-        cores = (uint32_t)CPU_COUNT(&set);
-    }
-    uint32_t quota = cores_of_quota();
+    uint32_t cores = ru_self_cores();
+    ru_arena a;
+    ru_arena_init(&a, 0);
+    uint32_t quota = ru_groups_cores(&a);
+    ru_arena_fini(&a);
     return quota != 0 && quota < cores ? quota : cores;
 }
 
