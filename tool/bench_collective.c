@@ -158,9 +158,18 @@ const char *rui_team_size(ru_arena *a, int64_t bytes)
                            large ? "MiB" : "KiB");
 }
 
+static const int64_t sizes[] = {1 << 10, 8 << 10, 64 << 10, 256 << 10,
+                                1 << 20, 4 << 20, 16 << 20, 64 << 20};
+
+static const char *shm_name(const ru_bench *b, uint32_t n, int64_t bytes)
+{
+    return ru_arena_printf(b->arena, "shared memory %u ranks %s", n,
+                           rui_team_size(b->arena, bytes));
+}
+
 /* One row a peer: bus bandwidth from 1 MiB on, microseconds below. */
-static ru_status report(ru_bench *b, const char *link, const rui_team *ours, const rui_team *theirs,
-                        uint32_t n, int64_t bytes, double goal, ru_err *err)
+static ru_status report(ru_bench *b, const rui_team *ours, const rui_team *theirs, uint32_t n,
+                        int64_t bytes, double goal, ru_err *err)
 {
     bool large = bytes >= 1 << 20;
     uint32_t rounds = b->quick ? ROUNDS_QUICK : ROUNDS;
@@ -170,8 +179,7 @@ static ru_status report(ru_bench *b, const char *link, const rui_team *ours, con
         mine[r] = large ? moved / ours->took[r] : ours->took[r] * 1e6;
         other[r] = large ? moved / theirs->took[r] : theirs->took[r] * 1e6;
     }
-    ru_bench_row row = {.name = ru_arena_printf(b->arena, "%s %u ranks %s", link, n,
-                                                rui_team_size(b->arena, bytes)),
+    ru_bench_row row = {.name = shm_name(b, n, bytes),
                         .unit = large ? "GB/s" : "us",
                         .lower = !large,
                         .peer = theirs->detail,
@@ -184,27 +192,27 @@ static ru_status report(ru_bench *b, const char *link, const rui_team *ours, con
     return ru_bench_add(b, &row, err);
 }
 
-static const int64_t sizes[] = {1 << 10, 8 << 10, 64 << 10, 256 << 10,
-                                1 << 20, 4 << 20, 16 << 20, 64 << 20};
-
 static ru_status shm_ranks(ru_bench *b, uint32_t n, ru_err *err)
 {
+    int64_t most = 0; /* of the rows that are wanted */
+    for (uint32_t k = 0; k < RU_ARRAY_LEN(sizes); k++) {
+        most = ru_bench_wants(b, shm_name(b, n, sizes[k])) ? sizes[k] : most;
+    }
+    if (most == 0) {
+        return RU_OK;
+    }
     rui_team teams[3];
-    int64_t most = sizes[RU_ARRAY_LEN(sizes) - 1];
     ru_status st = start_ours(&teams[0], b, n, most, err);
     start_peer(&teams[1], "Open MPI", "apt-get install openmpi-bin libopenmpi-dev", start_mpi, b, n,
                most);
     start_peer(&teams[2], "gloo", "pip install torch", start_gloo, b, n, most);
     for (uint32_t k = 0; k < RU_ARRAY_LEN(sizes) && st == RU_OK; k++) {
-        const char *name = ru_arena_printf(b->arena, "shared memory %u ranks %s", n,
-                                           rui_team_size(b->arena, sizes[k]));
-        if (!ru_bench_wants(b, name)) {
+        if (!ru_bench_wants(b, shm_name(b, n, sizes[k]))) {
             continue;
         }
         st = measure(teams, 3, sizes[k], b, err);
         for (uint32_t p = 1; p < 3 && st == RU_OK; p++) {
-            st = report(b, "shared memory", &teams[0], &teams[p], n, sizes[k],
-                        sizes[k] >= 1 << 20 ? 1.2 : 1.0, err);
+            st = report(b, &teams[0], &teams[p], n, sizes[k], sizes[k] >= 1 << 20 ? 1.2 : 1.0, err);
         }
     }
     for (uint32_t k = 0; k < 3; k++) {
@@ -213,24 +221,12 @@ static ru_status shm_ranks(ru_bench *b, uint32_t n, ru_err *err)
     return st;
 }
 
-/* Could a row that begins so be wanted? The name of a row goes on after it. */
-static bool may_want(const ru_bench *b, const char *begin)
-{
-    bool adds = strncmp(b->only, "add", 3) == 0;
-    bool any = strstr(b->only, "ranks") == NULL && !adds;
-    return any || strstr(b->only, begin) != NULL || ru_bench_wants(b, begin);
-}
-
 ru_status ru_bench_collective(ru_bench *b, ru_err *err)
 {
     RU_TRY(rui_bench_coll_add(b, err));
     for (uint32_t n = 2; n <= RANKS_MAX; n *= 2) {
-        if (may_want(b, ru_arena_printf(b->arena, "shared memory %u ranks", n))) {
-            RU_TRY(shm_ranks(b, n, err));
-        }
-        if (may_want(b, ru_arena_printf(b->arena, "1 Gbit/s %u ranks", n))) {
-            RU_TRY(rui_bench_coll_lab(b, n, err));
-        }
+        RU_TRY(shm_ranks(b, n, err));
+        RU_TRY(rui_bench_coll_lab(b, n, err));
     }
     return RU_OK;
 }

@@ -18,6 +18,9 @@ enum {
     STATICS = 7,
     PEERS = 2,
     PORT = 7501,
+    PROBES = 7,
+    PROBES_STAR = 5,
+    PROBE_TURNS = 4,
     FLOOR_BYTES = 64 << 10, /* above it a star is bounded by its root's link */
 };
 
@@ -30,14 +33,50 @@ static const ru_coll_algo statics[STATICS] = {
 /* Goodput of a link of 1 Gbit/s is 119 MB/s. */
 static const double bus_goal = 117, small_goal_us = 150;
 
+static const char *const peer_rows[PEERS] = {" gloo", " Open MPI"};
+static const char bare_row[] = " over bare sockets";
+
 typedef struct lab {
     ru_bench *b;
     const char *script;
     uint32_t n;
-    int64_t most;
+    int64_t most; /* the largest size that a wanted row has; 0: no row is wanted */
+    bool wants_bare, wants_peer[PEERS];
     rui_team ours, bare, peer[PEERS]; /* gloo, Open MPI */
     ru_coll_cost costs[RU_COLL_ALGOS];
 } lab;
+
+static const char *row_name(const lab *l, int64_t bytes, const char *what)
+{
+    return ru_arena_printf(l->b->arena, "1 Gbit/s %u ranks %s%s", l->n,
+                           rui_team_size(l->b->arena, bytes), what);
+}
+
+static bool wants(const lab *l, int64_t bytes, const char *what)
+{
+    return ru_bench_wants(l->b, row_name(l, bytes, what));
+}
+
+static const char *choice_row_name(const lab *l, int64_t bytes, const char *algo)
+{
+    return row_name(l, bytes, ru_arena_printf(l->b->arena, " %s, best", algo));
+}
+
+/* Is a row of this size wanted? Whom its choice will name is not known before the probes. */
+static bool wants_size(lab *l, int64_t bytes)
+{
+    bool any = wants(l, bytes, ""), bare = bytes <= FLOOR_BYTES && wants(l, bytes, bare_row);
+    for (uint32_t k = 0; k < STATICS; k++) {
+        any |= ru_bench_wants(l->b, choice_row_name(l, bytes, ru_coll_algo_name(statics[k])));
+    }
+    for (uint32_t p = 0; p < PEERS; p++) {
+        bool peer = wants(l, bytes, peer_rows[p]);
+        l->wants_peer[p] |= peer;
+        any |= peer;
+    }
+    l->wants_bare |= bare;
+    return any || bare;
+}
 
 static ru_status run_script(const lab *l, const char *what, const char *arg, ru_err *err)
 {
@@ -91,7 +130,8 @@ static ru_status start_ours(lab *l, ru_err *err)
     for (uint32_t q = 0; q < l->n; q++) {
         hosts[q] = ru_arena_printf(l->b->arena, "10.77.0.%u:%d", q + 1, PORT);
     }
-    return start_own(l, &l->ours, "net", l->most, hosts, l->n, err);
+    int64_t probed = sizes[PROBES - 1];
+    return start_own(l, &l->ours, "net", l->most > probed ? l->most : probed, hosts, l->n, err);
 }
 
 /* Bare blocking sockets in a star: what the machine takes. */
@@ -166,8 +206,6 @@ static int64_t times_for(double per_op_s, double seconds)
     double n = seconds / per_op_s;
     return n < 1 ? 1 : n > 20000 ? 20000 : (int64_t)n;
 }
-
-enum { PROBES = 7, PROBES_STAR = 5, PROBE_TURNS = 4 };
 
 /* Those that send whole buffers to one rank or from each to each take seconds for 16 MiB and are
  * nobody's choice there: they are probed up to 1 MiB. */
@@ -270,8 +308,7 @@ static ru_status choice_row(const lab *l, const variant *v, const ru_coll_choice
     }
     /* Whole in one lane, the choice is what the static one of its name is. */
     bool itself = statics[best] == c->algo && (c->chunk_bytes == 0 || c->chunk_bytes >= bytes);
-    ru_bench_row x = {.name = ru_arena_printf(l->b->arena, "1 Gbit/s %u ranks %s %s, best", l->n,
-                                              rui_team_size(l->b->arena, bytes), v[0].name),
+    ru_bench_row x = {.name = choice_row_name(l, bytes, v[0].name),
                       .unit = large ? "MB/s" : "us",
                       .lower = !large,
                       .ours = stat_part(l, &v[itself ? 1 + best : 0], bytes, 1, 2),
@@ -285,8 +322,10 @@ static ru_status row(const lab *l, const char *what, int64_t bytes, const varian
                      const variant *theirs, const rui_team *missing, double goal, ru_err *err)
 {
     bool large = bytes >= 1 << 20;
-    ru_bench_row x = {.name = ru_arena_printf(l->b->arena, "1 Gbit/s %u ranks %s%s", l->n,
-                                              rui_team_size(l->b->arena, bytes), what),
+    if (!wants(l, bytes, what)) {
+        return RU_OK;
+    }
+    ru_bench_row x = {.name = row_name(l, bytes, what),
                       .unit = large ? "MB/s" : "us",
                       .lower = !large,
                       .ours = stat_of(l, ours, bytes),
@@ -312,31 +351,35 @@ static ru_status one_size(lab *l, int64_t bytes, ru_err *err)
     const ru_coll_choice *c = plan.at;
     variant v[STATICS + 2 + PEERS] = {{.name = ru_coll_algo_name(c->algo), .team = &l->ours}};
     v[0].extra = ru_arena_printf(a, " %s %lld %u", v[0].name, (long long)c->chunk_bytes, c->depth);
-    for (uint32_t k = 0; k < STATICS; k++) {
-        v[1 + k] = (variant){.name = ru_coll_algo_name(statics[k]), .team = &l->ours};
-        v[1 + k].extra = ru_arena_printf(a, " %s", v[1 + k].name);
+    bool choice = ru_bench_wants(l->b, choice_row_name(l, bytes, v[0].name));
+    uint32_t n = 1, bare = 0, at[PEERS] = {0};
+    for (uint32_t k = 0; k < STATICS && choice; k++) {
+        v[n] = (variant){.name = ru_coll_algo_name(statics[k]), .team = &l->ours};
+        v[n].extra = ru_arena_printf(a, " %s", v[n].name);
+        n++;
     }
-    uint32_t n = STATICS + 1, at[PEERS] = {0};
     for (uint32_t p = 0; p < PEERS; p++) {
-        if (l->peer[p].missing == NULL) {
+        if (l->peer[p].missing == NULL && wants(l, bytes, peer_rows[p])) {
             at[p] = n;
             v[n++] = (variant){.name = l->peer[p].detail, .extra = "", .team = &l->peer[p]};
         }
     }
-    uint32_t bare = bytes <= FLOOR_BYTES ? n++ : 0;
-    if (bare != 0) {
-        v[bare] = (variant){.name = l->bare.name, .extra = "", .team = &l->bare};
+    if (bytes <= FLOOR_BYTES && wants(l, bytes, bare_row)) {
+        bare = n;
+        v[n++] = (variant){.name = l->bare.name, .extra = "", .team = &l->bare};
     }
     RU_TRY(measure(l, v, n, bytes, err));
     double goal = bytes >= 1 << 20 ? bus_goal : bytes == 1 << 10 ? small_goal_us : 0;
     RU_TRY(row(l, "", bytes, &v[0], NULL, NULL, goal, err));
-    RU_TRY(choice_row(l, v, c, bytes, err));
+    if (choice) {
+        RU_TRY(choice_row(l, v, c, bytes, err));
+    }
     if (bare != 0) {
-        RU_TRY(row(l, " over bare sockets", bytes, &v[0], &v[bare], NULL, 0, err));
+        RU_TRY(row(l, bare_row, bytes, &v[0], &v[bare], NULL, 0, err));
     }
     for (uint32_t p = 0; p < PEERS; p++) {
-        RU_TRY(row(l, ru_arena_printf(a, " %s", l->peer[p].name), bytes, &v[0],
-                   at[p] > 0 ? &v[at[p]] : NULL, &l->peer[p], 0, err));
+        RU_TRY(
+            row(l, peer_rows[p], bytes, &v[0], at[p] > 0 ? &v[at[p]] : NULL, &l->peer[p], 0, err));
     }
     return RU_OK;
 }
@@ -347,19 +390,19 @@ static ru_status all_sizes(lab *l, ru_err *err)
     static const char *const install[PEERS] = {"pip install torch numpy",
                                                "apt-get install openmpi-bin libopenmpi-dev"};
     RU_TRY(start_ours(l, err));
-    RU_TRY(start_bare(l, err));
+    if (l->wants_bare) {
+        RU_TRY(start_bare(l, err));
+    }
     for (uint32_t p = 0; p < PEERS; p++) {
         ru_err why = {0};
-        if (start[p](l, &l->peer[p], &why) != RU_OK) {
+        if (l->wants_peer[p] && start[p](l, &l->peer[p], &why) != RU_OK) {
             rui_team_close(&l->peer[p]);
             l->peer[p].missing = ru_arena_printf(l->b->arena, "%s; %s", why.text, install[p]);
         }
     }
     RU_TRY(probe(l, err));
     for (uint32_t s = 0; s < SIZES && sizes[s] <= l->most; s++) {
-        const char *name = ru_arena_printf(l->b->arena, "1 Gbit/s %u ranks %s", l->n,
-                                           rui_team_size(l->b->arena, sizes[s]));
-        if (ru_bench_wants(l->b, name)) {
+        if (wants_size(l, sizes[s])) {
             RU_TRY(one_size(l, sizes[s], err));
         }
     }
@@ -368,7 +411,13 @@ static ru_status all_sizes(lab *l, ru_err *err)
 
 ru_status rui_bench_coll_lab(ru_bench *b, uint32_t n, ru_err *err)
 {
-    lab l = {.b = b, .n = n, .most = b->quick ? 16 << 20 : 64 << 20};
+    lab l = {.b = b, .n = n};
+    for (uint32_t s = 0; s < SIZES && sizes[s] <= (b->quick ? 16 << 20 : 64 << 20); s++) {
+        l.most = wants_size(&l, sizes[s]) ? sizes[s] : l.most;
+    }
+    if (l.most == 0) {
+        return RU_OK;
+    }
     l.script = ru_arena_printf(b->arena, "%s/../test/lab/net.sh", ru_bench_scripts(b->arena));
     if (run_script(&l, "check", NULL, err) != RU_OK) {
         fprintf(stderr, "1 Gbit/s %u ranks: skipped: no network laboratory here (%s check)\n", n,
