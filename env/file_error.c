@@ -13,6 +13,7 @@ typedef struct errno_row {
 static const errno_row rows[] = {
     {ENOENT, RU_E_MISSING, ""},
     {ENOTDIR, RU_E_MISSING, "; a part of the path is a file, not a folder"},
+    {EEXIST, RU_E_CREATE, "; choose another name"},
     {EISDIR, RU_E_DATA, "; a file was expected, this is a folder"},
     {ENOSPC, RU_E_CREATE, "; free some space or choose another folder"},
     {EDQUOT, RU_E_CREATE, "; the quota is used up, free some space or choose another folder"},
@@ -25,15 +26,26 @@ static const errno_row rows[] = {
     {ENOMEM, RU_E_MEM, ""},
 };
 
-ru_status rui_file_fail(ru_err *err, int errnum, const char *verb, const char *path)
+static errno_row row_of(int errnum)
 {
-    ru_status st = RU_E_IO;
-    const char *advice = "";
     for (uint32_t i = 0; i < RU_ARRAY_LEN(rows); i++) {
         if (rows[i].errnum == errnum) {
-            st = rows[i].status;
-            advice = rows[i].advice;
+            return rows[i];
         }
     }
-    return RU_FAIL(err, st, "cannot %s %s: %s%s", verb, path, strerror(errnum), advice);
+    return (errno_row){errnum, RU_E_IO, ""};
+}
+
+ru_status rui_file_fail(ru_err *err, int errnum, const char *verb, const char *path)
+{
+    errno_row row = row_of(errnum);
+    return RU_FAIL(err, row.status, "cannot %s %s: %s%s", verb, path, strerror(errnum), row.advice);
+}
+
+ru_status rui_file_fail_new(ru_err *err, int errnum, const char *verb, const char *path)
+{
+    errno_row row = row_of(errnum);
+    bool elsewhere = errnum == EIO || row.status == RU_E_LIMIT || row.status == RU_E_MEM;
+    return RU_FAIL(err, elsewhere ? row.status : RU_E_CREATE, "cannot %s %s: %s%s", verb, path,
+                   strerror(errnum), row.advice);
 }

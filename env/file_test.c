@@ -98,11 +98,42 @@ static void test_errors_name_path_and_reason(void **state)
     assert_non_null(strstr(err.text, p));
     assert_non_null(strstr(err.text, "No such file"));
     assert_int_equal(ru_file_map(root, &m, &err), RU_E_DATA);
-    assert_int_equal(ru_file_replace("/dev/full/x", "", 0, &err), RU_E_MISSING);
     char *data;
     int64_t n;
     assert_ok(ru_file_read("/proc/self/status", 0, &a, &data, &n, &err), err);
     assert_true(n > 100); /* files of /proc say they are empty */
+    ru_arena_fini(&a);
+}
+
+/* Where an output cannot be, the output is what is wrong, whatever its path lacks. */
+static void test_outputs_that_cannot_be(void **state)
+{
+    (void)state;
+    ru_arena a;
+    ru_arena_init(&a, 0);
+    ru_err err = {0};
+    char *file = ru_path_join(&a, root, "file");
+    assert_ok(ru_file_replace(file, "x", 1, &err), err);
+    char *below = ru_path_join(&a, file, "below"), *dir = ru_path_join(&a, root, "dir");
+    assert_ok(ru_dir_make(dir, &err), err);
+    char *name = ru_arena_printf(&a, "%s/%0300d", root, 0);
+    ru_out *out = NULL;
+    ru_log_file *log = NULL;
+    const char *const places[] = {below, name, "/nowhere/x", "/proc/x/y"};
+    for (uint32_t i = 0; i < RU_ARRAY_LEN(places); i++) {
+        assert_int_equal(ru_file_replace(places[i], "x", 1, &err), RU_E_CREATE);
+        assert_non_null(strstr(err.text, places[i]));
+        assert_int_equal(ru_file_secret(places[i], "x", 1, &err), RU_E_CREATE);
+        assert_int_equal(ru_out_open(places[i], &out, &err), RU_E_CREATE);
+        assert_int_equal(ru_log_file_open(places[i], true, &log, &err), RU_E_CREATE);
+    }
+    assert_int_equal(ru_dir_make(file, &err), RU_E_CREATE);
+    assert_non_null(strstr(err.text, "choose another name"));
+    assert_int_equal(ru_dir_make(below, &err), RU_E_CREATE);
+    assert_int_equal(ru_dir_make("/proc/x/y", &err), RU_E_CREATE);
+    assert_int_equal(ru_file_replace(dir, "x", 1, &err), RU_E_CREATE);
+    assert_int_equal(ru_log_file_open(dir, true, &log, &err), RU_E_CREATE);
+    assert_int_equal(ru_path_rename(file, ru_path_join(&a, file, "y"), &err), RU_E_CREATE);
     ru_arena_fini(&a);
 }
 
@@ -151,9 +182,10 @@ static void a_secret_is_private(void **state)
     assert_int_equal(st.st_mode & 0777, 0600);
     assert_int_equal(st.st_size, 10);
     assert_int_equal(unlink(path), 0);
-    assert_int_equal(ru_file_secret("/nowhere/secret", "x", 1, &err), RU_E_MISSING);
+    assert_int_equal(ru_file_secret("/nowhere/secret", "x", 1, &err), RU_E_CREATE);
 }
 
 RU_TESTS(env_file, cmocka_unit_test(a_secret_is_private), T(test_replace_and_read),
          T(test_uncommitted_leaves_nothing), T(test_positioned_reads),
-         T(test_errors_name_path_and_reason), T(test_folders), T(test_full_disk))
+         T(test_errors_name_path_and_reason), T(test_outputs_that_cannot_be), T(test_folders),
+         T(test_full_disk))

@@ -83,7 +83,7 @@ static ru_status out_open(const char *path, mode_t mode, ru_out **out, ru_err *e
     snprintf(o->temp, n, "%s.tmp-%ld-%u", path, (long)getpid(), k);
     o->fd = open(o->temp, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, mode);
     if (o->fd < 0) {
-        ru_status st = rui_file_fail(err, errno, "create", path);
+        ru_status st = rui_file_fail_new(err, errno, "create", path);
         o->committed = true; /* nothing to remove */
         ru_out_close(o);
         return st;
@@ -115,7 +115,7 @@ ru_status ru_out_commit(ru_out *o, ru_err *err)
         return rui_file_fail(err, errno, "close", o->path);
     }
     if (rename(o->temp, o->path) != 0) {
-        return rui_file_fail(err, errno, "rename the finished file to", o->path);
+        return rui_file_fail_new(err, errno, "rename the finished file to", o->path);
     }
     o->committed = true;
     return sync_folder_of(o->path, err);
@@ -170,7 +170,7 @@ ru_status ru_log_file_open(const char *path, bool keep_old, ru_log_file **out, r
     int flags = O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | (keep_old ? 0 : O_TRUNC);
     f->fd = open(path, flags, 0644);
     if (f->fd < 0) {
-        ru_status st = rui_file_fail(err, errno, "create", path);
+        ru_status st = rui_file_fail_new(err, errno, "create", path);
         free(f->path);
         free(f);
         return st;
@@ -201,7 +201,7 @@ void ru_log_file_close(ru_log_file *f)
 ru_status ru_path_rename(const char *from, const char *to, ru_err *err)
 {
     if (rename(from, to) != 0) {
-        return rui_file_fail(err, errno, "rename to", to);
+        return rui_file_fail_new(err, errno, "rename to", to);
     }
     return sync_folder_of(to, err);
 }

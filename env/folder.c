@@ -47,7 +47,7 @@ ru_status ru_dir_make(const char *path, ru_err *err)
         char keep = part[i];
         part[i] = '\0';
         if (mkdir(part, 0755) != 0 && !(errno == EEXIST && ru_path_is_dir(part))) {
-            return rui_file_fail(err, errno, "make the folder", part);
+            return rui_file_fail_new(err, errno, "make the folder", part);
         }
         part[i] = keep;
     }
