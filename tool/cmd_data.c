@@ -336,6 +336,7 @@ static const ru_cmd subs[] = {
      .n_opts = RU_ARRAY_LEN(make_opts),
      .examples = make_examples,
      .n_examples = RU_ARRAY_LEN(make_examples),
+     .exits = "66 there is no such file|73 the output cannot be made or written",
      .run = run_make},
     {.name = "info",
      .summary = "show what is in files or folders: counts, shapes, classes, samples",
@@ -357,7 +358,8 @@ static const ru_cmd subs[] = {
      .n_opts = RU_ARRAY_LEN(import_opts),
      .examples = import_examples,
      .n_examples = RU_ARRAY_LEN(import_examples),
-     .exits = "65 the data is damaged|66 there is no such file|73 the output cannot be written",
+     .exits =
+         "65 the data is damaged|66 there is no such file|73 the output cannot be made or written",
      .run = run_import},
 };
 

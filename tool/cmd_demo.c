@@ -154,6 +154,28 @@ static void next_commands(const demo *d, double seconds)
     printf("\nThe demo took %.0f s; everything it made is in %s.\n", seconds, d->dir);
 }
 
+/* What an earlier demo left is replaced; nobody else's files are touched. */
+static ru_status clear(const demo *d, ru_err *err)
+{
+    static const char mark[] = "made-by-rubato-demo";
+    if (ru_path_is_dir(d->dir)) {
+        char **names;
+        uint32_t n;
+        RU_TRY(ru_dir_list(d->dir, d->in->arena, &names, &n, err));
+        if (n > 0 && !ru_path_exists(in_dir(d, mark))) {
+            return RU_FAIL(err, RU_E_USAGE,
+                           "%s holds '%s', which no demo made; name a new folder with --out DIR",
+                           d->dir, names[0]);
+        }
+        for (uint32_t k = 0; k < n; k++) {
+            bool is_mark = strcmp(names[k], mark) == 0;
+            RU_TRY(is_mark ? RU_OK : ru_path_remove(in_dir(d, names[k]), err));
+        }
+    }
+    RU_TRY(ru_dir_make(d->dir, err));
+    return ru_file_replace(in_dir(d, mark), "", 0, err);
+}
+
 static ru_status run(ru_cmd_in *in, ru_err *err)
 {
     demo d = {.in = in,
@@ -171,10 +193,7 @@ static ru_status run(ru_cmd_in *in, ru_err *err)
             "the project's own text is not beside this program; name some with --text DIR");
     }
     ru_time t0 = ru_clock_now();
-    if (ru_path_exists(d.dir)) {
-        RU_TRY(ru_path_remove(d.dir, err));
-    }
-    RU_TRY(ru_dir_make(d.dir, err));
+    RU_TRY(clear(&d, err));
     RU_TRY(write_with_gpt(&d, err));
     RU_TRY(read_with_lenet(&d, err));
     heading(&d, "4. Where the time went");
@@ -204,5 +223,8 @@ const ru_cmd rui_cmd_demo = {
         "three commands.",
     .opts = opts,
     .n_opts = RU_ARRAY_LEN(opts),
+    .exits =
+        "1 a step failed; its message tells why|66 there is no text to learn from|73 the folder "
+        "cannot be made or written",
     .run = run,
 };

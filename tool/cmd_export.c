@@ -139,6 +139,8 @@ const ru_cmd rui_cmd_export = {
     .n_opts = RU_ARRAY_LEN(opts),
     .examples = examples,
     .n_examples = RU_ARRAY_LEN(examples),
-    .exits = "65 the model has no form in ONNX|66 the run or a file is missing",
+    .exits =
+        "65 the model has no form in ONNX|66 the run or a file is missing|73 the output cannot "
+        "be made or written",
     .run = run,
 };

@@ -40,6 +40,10 @@ const char *rui_opt_word(const ru_opt *o); /* FILE, N, or a word by the type */
 /* "train", "data make". */
 void rui_cmd_path(const ru_cmd *parent, const ru_cmd *cmd, ru_text *out);
 
+/* Exit codes of a command (NULL: of all) and of its verbs, each once and in order: the one above
+ * *code (begin with -1); false: there is none. */
+bool rui_cmd_exit_next(const ru_cmd *cmd, int64_t *code, ru_str *what);
+
 /* Which command and verb the arguments name; *used of them name it. RU_OK with *cmd NULL when there
  * is none (only options, or nothing). Errors: RU_E_USAGE with the nearest name. */
 RU_MUST_USE ru_status rui_cmd_pick(const char *const *argv, uint32_t n, const ru_cmd **parent,

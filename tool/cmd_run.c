@@ -404,11 +404,11 @@ static const ru_opt opts[] = {
     {.name = "autotune",
      .type = RU_OPT_FLAG,
      .def = "true",
-     .help = "time algorithms for this model's shapes while opening"},
+     .help = "do not time algorithms for this model's shapes: opens faster, runs slower"},
     {.name = "fuse",
      .type = RU_OPT_FLAG,
      .def = "true",
-     .help = "merge operators; --no-fuse runs the graph as it is, to find errors"},
+     .help = "do not merge operators: the graph runs as it is, to find errors"},
     {.name = "cache",
      .type = RU_OPT_TEXT,
      .word = "DIR",
@@ -439,8 +439,8 @@ const ru_cmd rui_cmd_run = {
     .n_opts = RU_ARRAY_LEN(opts),
     .examples = examples,
     .n_examples = RU_ARRAY_LEN(examples),
-    .exits =
-        "65 the model or the arrays are damaged or not supported|66 a file or an input is missing",
+    .exits = "65 the model or the arrays are damaged or not supported|66 a file or an input is "
+             "missing|73 the output cannot be made or written",
     .computes = true,
     .run = run,
 };

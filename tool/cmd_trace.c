@@ -229,6 +229,8 @@ const ru_cmd rui_cmd_trace = {
     .n_opts = RU_ARRAY_LEN(opts),
     .examples = examples,
     .n_examples = RU_ARRAY_LEN(examples),
-    .exits = "65 the trace is damaged from its start|66 there is no such run",
+    .exits =
+        "65 the trace is damaged from its start|66 there is no such run|73 the output cannot be "
+        "made or written",
     .run = run,
 };

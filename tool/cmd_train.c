@@ -379,9 +379,10 @@ const ru_cmd rui_cmd_train = {
     .n_opts = RU_ARRAY_LEN(opts),
     .examples = examples,
     .n_examples = RU_ARRAY_LEN(examples),
-    .exits = "1 the training diverged|65 the data are damaged|66 an input is missing|69 a host of "
-             "the job does not answer, or its token is another one|73 the disk is "
-             "full or read-only|78 the job is wrong",
+    .exits = "1 the training diverged, or all workers failed|65 the data are damaged|66 an input "
+             "is missing|69 a host of "
+             "the job does not answer, or its token is another one|73 the run's folder "
+             "cannot be made or written|78 the job is wrong",
     .computes = true,
     .run = run,
 };

@@ -287,7 +287,7 @@ const ru_cmd rui_cmd_worker = {
     .examples = examples,
     .n_examples = RU_ARRAY_LEN(examples),
     .exits = "1 the training diverged|66 an input is missing|69 nobody answers, or the token is "
-             "another one",
+             "another one|73 the run's folder cannot be made or written",
     .computes = true,
     .run = run,
 };

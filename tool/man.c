@@ -80,19 +80,18 @@ static void put_examples(const ru_cmd *cmd, ru_text *out)
 
 static void put_exits(const ru_cmd *cmd, ru_text *out)
 {
-    ru_text_put(out, "\n# EXIT STATUS\n\n*0*\n\tdone.\n\n*2*\n\twrong usage.\n");
-    ru_str rest = ru_str_c(cmd != NULL ? cmd->exits : NULL), item;
-    while (ru_str_next(&rest, '|', &item)) {
-        int64_t blank = ru_str_find(item, " ");
+    ru_text_put(out, "\n# EXIT STATUS\n");
+    int64_t code = -1;
+    ru_str what;
+    while (rui_cmd_exit_next(cmd, &code, &what)) {
         char words[200];
         ru_text w = ru_text_into(words, sizeof words);
-        ru_str what = ru_str_trim(ru_str_from(item, blank));
         ru_text_put_n(&w, what.p, what.n);
-        ru_text_putf(out, "\n*%.*s*\n\t", (int)(blank < 0 ? 0 : blank), item.p);
+        ru_text_putf(out, "\n*%lld*\n\t", (long long)code);
         put_plain(out, words);
         ru_text_put(out, ".\n");
     }
-    ru_text_put(out, "\n*70*\n\ta bug in Rubato.\n\n*128+n*\n\tended by signal n.\n");
+    ru_text_put(out, "\n*128+n*\n\tended by signal n.\n");
 }
 
 static void put_about(const ru_cmd *cmd, ru_text *out)

@@ -94,6 +94,31 @@ void rui_cmd_path(const ru_cmd *parent, const ru_cmd *cmd, ru_text *out)
     ru_text_put(out, cmd->name);
 }
 
+/* The smallest of "CODE what|CODE what" that is above `above` and below *code. */
+static void exit_of(const char *exits, int64_t above, int64_t *code, ru_str *what)
+{
+    ru_str rest = ru_str_c(exits), item, word;
+    while (ru_str_next(&rest, '|', &item)) {
+        int64_t at;
+        if (ru_str_next(&item, ' ', &word) && ru_str_i64(word, &at) && at > above && at < *code) {
+            *code = at;
+            *what = item;
+        }
+    }
+}
+
+bool rui_cmd_exit_next(const ru_cmd *cmd, int64_t *code, ru_str *what)
+{
+    int64_t above = *code;
+    *code = INT64_MAX;
+    exit_of("0 done|2 wrong usage|70 a bug in Rubato", above, code, what);
+    exit_of(cmd != NULL ? cmd->exits : NULL, above, code, what);
+    for (uint32_t i = 0; cmd != NULL && i < cmd->n_subs; i++) {
+        exit_of(cmd->subs[i].exits, above, code, what);
+    }
+    return *code != INT64_MAX;
+}
+
 /* "unknown command 'trian'; did you mean 'train'?" */
 static ru_status unknown(ru_str word, const char *kind, const char *const *names, uint32_t n,
                          const char *see, ru_err *err)

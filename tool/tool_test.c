@@ -43,7 +43,7 @@ static const ru_cmd sample = {.name = "sample",
                               .arg_max = 2,
                               .opts = opts,
                               .n_opts = RU_ARRAY_LEN(opts),
-                              .exits = "65 bad input|66 no input",
+                              .exits = "73 no output|1 it failed|65 bad input",
                               .run = run_nothing};
 
 static ru_status parse(ru_cmd_in *in, ru_arena *a, const char *line, ru_err *err)
@@ -184,7 +184,10 @@ static void test_help_text(void **state)
     assert_non_null(strstr(t.p, "  -o, --out DIR             folder [runs]\n"));
     assert_non_null(strstr(t.p, "      --no-check            check first\n"));
     assert_non_null(strstr(t.p, "      --mode WORD           mode: fast, slow [slow]\n"));
-    assert_non_null(strstr(t.p, "  65   bad input\n"));
+    const char *exits = strstr(t.p, "\nExit codes\n");
+    assert_non_null(exits);
+    assert_string_equal(exits, "\nExit codes\n  0    done\n  1    it failed\n  2    wrong usage\n"
+                               "  65   bad input\n  70   a bug in Rubato\n  73   no output\n");
     ru_arena_fini(&a);
 }
 

@@ -81,20 +81,15 @@ static void put_option(const ru_opt *o, uint32_t width, ru_text *out)
 static void put_exits(const ru_cmd *cmd, uint32_t width, ru_text *out)
 {
     ru_text_put(out, "\nExit codes\n");
-    ru_text_put(out, "  0    done\n");
-    ru_text_put(out, "  2    wrong usage\n");
-    ru_str rest = ru_str_c(cmd->exits), item;
-    while (ru_str_next(&rest, '|', &item)) {
-        int64_t blank = ru_str_find(item, " ");
-        blank = blank < 0 ? item.n : blank;
+    int64_t code = -1;
+    ru_str what;
+    while (rui_cmd_exit_next(cmd, &code, &what)) {
         char words[200];
         ru_text w = ru_text_into(words, sizeof words);
-        ru_str what = ru_str_trim(ru_str_from(item, blank));
         ru_text_put_n(&w, what.p, what.n);
-        ru_text_putf(out, "  %.*s", (int)blank, item.p);
-        rui_wrap(out, words, 2 + (uint32_t)blank, 7, width);
+        ru_text_putf(out, "  %-3lld", (long long)code);
+        rui_wrap(out, words, 5, 7, width);
     }
-    ru_text_put(out, "  70   a bug in Rubato\n");
 }
 
 static void put_examples(const ru_cmd *cmd, ru_text *out)
