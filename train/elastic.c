@@ -266,11 +266,6 @@ void rui_el_device_failed(ru_elastic *e, ru_status st, const char *doing, ru_tim
 /* -- phases --------------------------------------------------------------------------------------
  */
 
-static bool share_equal(const ru_share *a, const ru_share *b)
-{
-    return a->n == b->n && a->batch == b->batch;
-}
-
 /* Put the newest view in force. Only between steps. */
 static void take_view(ru_elastic *e, ru_time now, ru_effects *fx)
 {
@@ -289,7 +284,7 @@ static void take_view(ru_elastic *e, ru_time now, ru_effects *fx)
     if (v.me == v.n) {
         return; /* the member machine says RU_MEMBER_OUT */
     }
-    if (e->has_state && e->v.n > 0 && v.start != e->committed) {
+    if (e->v.n > 0 && v.start != e->committed) {
         ru_member_leave(e->opt.member, now, fx);
         rui_el_end(e, RU_E_BUG, "the new view begins at a step that this worker's state is not of",
                    now, fx);
@@ -313,7 +308,7 @@ static void take_view(ru_elastic *e, ru_time now, ru_effects *fx)
         return;
     }
     ru_share want = v.at[v.me].share;
-    if (e->has_built && share_equal(&e->built, &want) && e->built_plain == v.plain) {
+    if (e->has_built && e->built.n == want.n && e->built_plain == v.plain) {
         e->built = want;
         e->phase = RUI_EL_CONNECT;
         return;
@@ -351,7 +346,6 @@ static void leave_view(ru_elastic *e, ru_time now, ru_effects *fx)
             rui_el_commit(e, now, fx); /* it was committed; the word of it was lost */
             return;
         }
-        RU_CHECK(!counts); /* a step counts only when every member had all of it */
         rui_el_state_drop(e, now);
         e->phase = RUI_EL_ABORT;
         e->redone++;

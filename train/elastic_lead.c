@@ -609,7 +609,7 @@ static int64_t furthest(ru_elastic *e)
         }
         ru_wire_in in = ru_wire_in_from(blob, size);
         int64_t committed = (int64_t)ru_wire_u64(&in);
-        most = !in.bad && committed > most ? committed : most;
+        most = committed > most ? committed : most;
         hear_stop(e, blob, size);
     }
     return most;

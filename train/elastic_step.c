@@ -95,7 +95,7 @@ void ru_elastic_ready(ru_elastic *e, uint32_t k, const ru_span *span, ru_time no
     e->tensor_in[k] = true;
     e->spans[k] = *span;
     for (uint32_t b = e->batch_of[k]; b < e->n_batches && rui_el_holds(&e->batches[b], k); b++) {
-        if (--e->left[b] == 0 && e->phase == RUI_EL_STEP) { /* else one before it failed */
+        if (--e->left[b] == 0) {
             batch_ready(e, b, now, fx);
         }
     }
