@@ -334,6 +334,7 @@ static ru_status run(ru_cmd_in *in, ru_err *err)
     ru_train_result result;
     RU_TRY(load_job(in, &job, &conf, err));
     bool quiet = in->verbose < 0;
+    bool mixed = ru_cmd_flag(in, "json") && ru_self_columns(1) > 0; /* lines and a moving line */
     ru_train_options to = {
         .job = &job,
         .conf = conf,
@@ -341,7 +342,7 @@ static ru_status run(ru_cmd_in *in, ru_err *err)
         .resume = ru_cmd_flag(in, "resume"),
         .json = ru_cmd_flag(in, "json"),
         .quiet = quiet,
-        .columns = in->progress && !quiet ? ru_self_columns(2) : 0,
+        .columns = in->progress && !mixed ? ru_self_columns(2) : 0,
         .cache_dir = cache_dir(in->arena),
     };
     if (plan.is_worker && plan.workers_max > 1) {

@@ -99,6 +99,9 @@ static const ru_opt opts[] = {
     {.name = "equal-shares",
      .type = RU_OPT_FLAG,
      .help = "do not give faster workers more samples"},
+    {.name = "progress-lines",
+     .type = RU_OPT_FLAG,
+     .help = "progress as JSON Lines on stdout, for the launcher that draws it"},
 };
 
 static const ru_example examples[] = {
@@ -231,8 +234,10 @@ static ru_status run(ru_cmd_in *in, ru_err *err)
         .train = {.job = &job,
                   .out = out,
                   .resume = ru_cmd_flag(in, "resume"),
-                  .json = true,
+                  .json = ru_self_columns(1) == 0, /* for who started it */
                   .quiet = in->verbose < 0,
+                  .columns = in->progress ? ru_self_columns(2) : 0,
+                  .progress_lines = ru_cmd_flag(in, "progress-lines"),
                   .cache_dir = cache_dir(in->arena),
                   .dir_made = true,
                   .rank = ru_cmd_given(in, "rank") ? (uint32_t)ru_cmd_i64(in, "rank")

@@ -1,6 +1,7 @@
 #include "tool/launch.h"
 
 #include <signal.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -14,6 +15,7 @@
 #include "env/thread.h"
 #include "exec/pool.h"
 #include "train/fold.h"
+#include "train/live.h"
 
 enum { LINE_MAX_BYTES = 1 << 16, EARLY_MAX_BYTES = 1 << 14, ARGS_MAX = 48, SPAWNS_MAX = 10000 };
 enum { SSH_FAILED = 255, SIGNALS_MAX = 64 };
@@ -43,6 +45,7 @@ typedef struct launcher {
     ru_arena *arena;
     ru_loop *loop;
     ru_fold *fold;
+    ru_live live;
     const char *out, *exe, *token;
     child *children; /* [n_children] */
     uint32_t n_children, n_alive, threads;
@@ -104,6 +107,17 @@ ru_status ru_token_get(const char *file, ru_arena *arena, const char **token, ru
 
 /* -- lines of children ------------------------------------------------------------------------- */
 
+/* A line of the launcher's own, for people. */
+RU_PRINTF(2, 3) static void say(launcher *l, const char *fmt, ...)
+{
+    ru_live_clear(&l->live);
+    va_list ap;
+    va_start(ap, fmt);
+    (void)vfprintf(stderr, fmt, ap);
+    va_end(ap);
+    (void)fputc('\n', stderr);
+}
+
 static bool starts_with(const char *line, const char *head)
 {
     return strncmp(line, head, strlen(head)) == 0;
@@ -154,6 +168,12 @@ static void on_out_line(child *c, const char *line)
     static const char head[] = "{\"schema\":\"rubato.worker.address/1\",\"address\":\"";
     static const char number[] = "{\"schema\":\"rubato.worker.number/1\",\"number\":";
     launcher *l = c->l;
+    int64_t size_bytes;
+    const char *progress = ru_live_told(line, &size_bytes);
+    if (progress != NULL) {
+        ru_live_draw(&l->live, progress, size_bytes);
+        return;
+    }
     if (starts_with(line, number)) {
         on_number(c, line + sizeof number - 1);
         return;
@@ -176,8 +196,7 @@ static void on_out_line(child *c, const char *line)
 
 static void show_line(void *self, const char *text, int64_t size_bytes)
 {
-    (void)self;
-    (void)fprintf(stderr, "%.*s\n", (int)size_bytes, text);
+    say(self, "%.*s", (int)size_bytes, text);
 }
 
 static void on_fold_time(void *self, uint32_t what, ru_time now);
@@ -285,6 +304,9 @@ static void word_number(words *w, const char *name, int64_t v)
 
 static void say_how_much(const ru_launch_options *o, words *w)
 {
+    if (o->train->columns > 0) {
+        word(w, "--progress-lines");
+    }
     if (o->train->quiet) {
         word(w, "-q");
     }
@@ -430,9 +452,8 @@ static void start_others(launcher *l, const char *address)
     ru_err err = {0};
     l->founded = true;
     if (l->opt->open) {
-        (void)fprintf(stderr,
-                      "another worker joins with: rubato worker --join %s --token-file %s\n",
-                      address, ru_path_join(l->arena, l->out, "token"));
+        say(l, "another worker joins with: rubato worker --join %s --token-file %s", address,
+            ru_path_join(l->arena, l->out, "token"));
     }
     for (uint32_t k = 1; k < l->opt->n_start; k++) {
         ru_status st = start(l, k, address, false, &err);
@@ -469,8 +490,8 @@ static void refill(launcher *l, uint32_t slot)
     for (uint32_t k = 0; k < l->n_children; k++) {
         const child *c = &l->children[k];
         if (c->alive && c->address[0] != 0) {
-            (void)fprintf(stderr, "starting another worker: %u live, at least %u are wanted\n",
-                          l->n_alive, l->opt->n_min);
+            say(l, "starting another worker: %u live, at least %u are wanted", l->n_alive,
+                l->opt->n_min);
             ru_status st = start(l, slot, c->address, true, &err);
             if (st != RU_OK) {
                 fail(l, st, &err);
@@ -500,8 +521,7 @@ static void join_instead(launcher *l)
 {
     ru_err err = {0};
     l->code = 0;
-    (void)fprintf(stderr, "somebody founds the job at %s already: joining it\n",
-                  l->opt->join_if_taken);
+    say(l, "somebody founds the job at %s already: joining it", l->opt->join_if_taken);
     ru_status st = join_all(l, l->opt->join_if_taken, &err);
     if (st != RU_OK) {
         fail(l, st, &err);
@@ -531,15 +551,15 @@ static void on_end(void *self, int64_t pid, ru_time now)
         l->code = ssh_failed ? ru_status_exit_code(RU_E_PEER) : by_signal ? 1 : code;
     }
     if (ssh_failed && !l->stopping && !l->summary) {
-        (void)fprintf(stderr, "no worker on %s: ssh says above why\n", c->host);
+        say(l, "no worker on %s: ssh says above why", c->host);
     } else if (c->host != NULL && code == ru_status_exit_code(RU_E_PEER) && !l->begun) {
-        (void)fprintf(stderr,
-                      "%s cannot reach this machine there: give --listen HOST:0 with an address "
-                      "that it can reach\n",
-                      c->host);
+        say(l,
+            "%s cannot reach this machine there: give --listen HOST:0 with an address "
+            "that it can reach",
+            c->host);
     } else if (by_signal && !l->stopping && !l->summary) {
-        (void)fprintf(stderr, "worker %u (pid %lld) was ended by signal %d\n", number_of(c),
-                      (long long)ru_process_id(c->p), code - 128);
+        say(l, "worker %u (pid %lld) was ended by signal %d", number_of(c),
+            (long long)ru_process_id(c->p), code - 128);
     }
     bool over = l->summary || l->stopping;
     if (!over && found_taken(l, c, code)) {
@@ -616,7 +636,7 @@ static ru_status run(launcher *l, ru_err *err)
     RU_TRY(open_token(l, err));
     RU_TRY(share_cores(l, err));
     RU_TRY(ru_loop_open(&l->loop, err));
-    const ru_fold_options fo = {.workers_max = RU_WORKERS_MAX, .line = show_line};
+    const ru_fold_options fo = {.workers_max = RU_WORKERS_MAX, .line = show_line, .self = l};
     RU_TRY(ru_fold_open(&fo, l->arena, &l->fold, err));
     int fd = ru_self_stop_fd();
     if (fd >= 0) {
@@ -637,10 +657,12 @@ static ru_status run(launcher *l, ru_err *err)
 ru_status ru_launch(const ru_launch_options *opt, ru_arena *arena, ru_launch_result *out,
                     ru_err *err)
 {
-    launcher l = {.opt = opt, .arena = arena, .exe = "/proc/self/exe"};
+    launcher l = {
+        .opt = opt, .arena = arena, .exe = "/proc/self/exe", .live.columns = opt->train->columns};
     ru_status st = run(&l, err);
     if (l.fold != NULL) {
         ru_fold_flush(l.fold);
+        ru_live_clear(&l.live);
     }
     for (uint32_t k = 0; k < l.n_children; k++) {
         ru_process_close(l.children[k].p);

@@ -33,6 +33,7 @@ ru_status ru_report_open(const ru_report_options *opt, ru_arena *arena, ru_repor
     r->opt = *opt;
     ru_mutex_init(&r->lock);
     r->workers = 1;
+    r->live.columns = opt->columns;
     r->begun = ru_clock_now();
     r->shown = (ru_time){r->begun.ns - RUI_REPORT_PERIOD_NS};
     if (opt->dir != NULL) {
@@ -58,7 +59,7 @@ void ru_report_close(ru_report *r)
         return;
     }
     ru_mutex_lock(&r->lock);
-    rui_report_clear(r);
+    ru_live_clear(&r->live);
     ru_mutex_unlock(&r->lock);
     ru_mutex_fini(&r->lock);
     ru_log_file_close(r->metrics);

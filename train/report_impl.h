@@ -7,6 +7,7 @@
 #include "env/clock.h"
 #include "env/file.h"
 #include "env/thread.h"
+#include "train/live.h"
 #include "train/report.h"
 
 #define RUI_REPORT_PERIOD_NS 100000000 /* a terminal line is redrawn at most ten times a second */
@@ -20,13 +21,12 @@ struct ru_report {
     int64_t step_first;         /* steps done before this process */
     int64_t percent_shown;      /* last line without a terminal: part of the way */
     double loss_mean;           /* smoothed for people */
-    uint32_t drawn;             /* characters of the moving line; 0: none */
+    ru_live live;
 };
 
 void rui_report_progress(ru_report *r, const ru_report_step *s);
 void rui_report_evaluation(ru_report *r, int64_t step, int64_t epoch, const ru_metrics *m);
 void rui_report_end(ru_report *r, const ru_report_summary *s);
 void rui_report_say(ru_report *r, const char *fmt, ...) RU_PRINTF(2, 3);
-void rui_report_clear(ru_report *r); /* wipe the moving line */
 
 #endif

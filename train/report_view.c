@@ -12,14 +12,6 @@ enum { BAR_WIDTH = 20 };
 
 static const int64_t line_period_ns = 30000000000; /* without a terminal */
 
-void rui_report_clear(ru_report *r)
-{
-    if (r->drawn > 0) {
-        (void)fprintf(stderr, "\r%*s\r", (int)r->drawn, "");
-        r->drawn = 0;
-    }
-}
-
 /* A line in OUT/log with the time of day. A log that cannot be written must not stop the training:
  * the metrics file reports the full disk. */
 static void log_line(ru_report *r, const char *text)
@@ -42,7 +34,7 @@ static void say(ru_report *r, const char *text)
 {
     log_line(r, text);
     if (!r->opt.quiet) {
-        rui_report_clear(r);
+        ru_live_clear(&r->live);
         (void)fprintf(stderr, "%s\n", text);
     }
 }
@@ -171,16 +163,15 @@ void rui_report_progress(ru_report *r, const ru_report_step *s)
     char text[512];
     ru_text t = ru_text_into(text, sizeof text);
     ru_time now = ru_clock_now();
-    if (r->opt.columns > 0) {
+    if (r->opt.columns > 0 || r->opt.progress_lines) {
         if (ru_time_since(now, r->shown) < RUI_REPORT_PERIOD_NS) {
             return;
         }
         progress_text(r, s, true, &t);
-        uint32_t n = (uint32_t)(t.n < (int64_t)r->opt.columns ? t.n : (int64_t)r->opt.columns - 1);
-        (void)fprintf(stderr, "\r%.*s%*s", (int)n, text, r->drawn > n ? (int)(r->drawn - n) : 0,
-                      "");
-        (void)fflush(stderr);
-        r->drawn = n;
+        ru_live_draw(&r->live, t.p, t.n);
+        if (r->opt.progress_lines) {
+            ru_live_tell(text);
+        }
         r->shown = now;
         return;
     }

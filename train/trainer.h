@@ -25,6 +25,7 @@ typedef struct ru_train_options {
     bool no_trace;         /* tests: no recorder */
     bool dir_made;         /* `out` was chosen, checked and made by whoever started this worker */
     uint32_t rank;         /* of this worker in trace files */
+    bool progress_lines;   /* on stdout, for the launcher that draws them */
 } ru_train_options;
 
 typedef struct ru_train_result {

@@ -202,6 +202,7 @@ ru_status rui_trainer_reports(rui_trainer *t, bool append, ru_arena *arena, ru_e
         .steps = open_end ? 0 : t->steps_end,
         .epochs = t->job->train.epochs,
         .samples_epoch = t->count,
+        .progress_lines = t->opt->progress_lines,
     };
     return ru_report_open(&ro, arena, &t->report, err);
 }
