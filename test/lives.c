@@ -158,13 +158,13 @@ ru_status life_open(life *l, ru_err *err)
                  .job = 1,
                  .token = token,
                  .token_bytes = sizeof token,
-                 .peers_max = 8,
+                 .peers_max = l->peers,
                  .streams_max = l->streams,
                  .slots_max = l->streams},
         .link = ru_pipe_link(l->pipe, l->node),
         .member = {.self = {.node = l->id, .capacity = 1},
                    .join = l->id.v > 1 ? "p1:1" : NULL,
-                   .n_max = 8},
+                   .n_max = l->members},
         .elastic = {.device = {&device, l},
                     .news = on_news,
                     .news_self = l,
@@ -256,6 +256,7 @@ life *life_new(ru_pipe *pipe, uint64_t id, uint32_t founders)
     l->steps = LIFE_STEPS;
     l->batch = 8;
     l->streams = 2048;
+    l->peers = l->members = 8;
     l->layout = 1;
     l->host = "";
     l->id.v = id;

@@ -29,6 +29,7 @@ typedef enum life_todo {
 typedef struct life {
     ru_pipe *pipe;
     uint32_t founders, streams;
+    uint32_t peers, members; /* at most */
     const char *host;
     int64_t steps, batch, first_step;
     ru_node_id id;

@@ -82,6 +82,12 @@ static ru_status many(ru_bench *b, uint32_t workers, uint32_t steps, ru_err *err
     job.say = strstr(b->only, "aloud") != NULL; /* --only "10 workers aloud" */
     int64_t t0 = ru_clock_cpu_ns();
     RU_TRY(ru_sim_job_run(&job, &r, err));
+    if (r.committed != job.steps) {
+        return RU_FAIL(err, RU_E_BUG,
+                       "%u workers did %lld of %lld steps and stopped; add \"aloud\" "
+                       "behind the words of --only to see why",
+                       workers, (long long)r.committed, (long long)job.steps);
+    }
     double seconds = (double)(ru_clock_cpu_ns() - t0) * 1e-9;
     double memory = (double)ru_self_rss_peak_bytes() / 1048576, millions = (double)r.events * 1e-6;
     double step_ms = (double)r.step_ns * 1e-6;

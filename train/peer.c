@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/log.h"
+#include "train/elastic_impl.h"
 
 /* The channel asks for time at the number above all machines' timers. */
 enum { CHAN_TIMER = 0x1000 };
@@ -235,6 +236,25 @@ static void chan_room(void *self, ru_time now)
 /* -- opening -------------------------------------------------------------------------------------
  */
 
+/* Members of a small view all exchange with each other; a job that grows beyond keeps those
+ * connections and adds partners by halves and doubles (two for each power of two) and those next in
+ * line to lead. Who may have fewer would be refused, and dial again, for ever. */
+static ru_status check_peers(const ru_peer_options *o, ru_err *err)
+{
+    enum { IN_LINE = 8 };
+    uint32_t others = o->member.n_max - 1, least = RUI_EL_PROBED_MAX + IN_LINE;
+    for (uint32_t n = others; n > 0; n /= 2) {
+        least += 2;
+    }
+    least = others < least ? others : least;
+    if (o->chan.peers_max < least) {
+        return RU_FAIL(err, RU_E_ARG,
+                       "a job of up to %u members needs room for %u connections in each, not %u",
+                       o->member.n_max, least, o->chan.peers_max);
+    }
+    return RU_OK;
+}
+
 static ru_status open_parts(ru_peer *n, ru_arena *arena, ru_err *err)
 {
     const ru_chan_user user = {.self = n,
@@ -248,6 +268,7 @@ static ru_status open_parts(ru_peer *n, ru_arena *arena, ru_err *err)
                                .room = chan_room};
     RU_TRY(ru_chan_open(&n->opt.chan, &n->opt.link, &user, arena, &n->chan, err));
     RU_TRY(ru_member_open(&n->opt.member, arena, &n->member, err));
+    RU_TRY(check_peers(&n->opt, err));
     n->opt.elastic.member = n->member;
     n->opt.elastic.chan = n->chan;
     n->opt.elastic.self = n->opt.chan.self;

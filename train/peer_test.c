@@ -32,6 +32,32 @@ static void test_opening(void **state)
     }
 }
 
+/* Where a member could not connect to all whom it will need, the job does not begin. */
+static void test_room_for_peers(void **state)
+{
+    (void)state;
+    static const struct {
+        uint32_t members, least;
+    } cases[] = {{3, 2}, {8, 7}, {65, 64}, {100, 86}, {1000, 92}};
+    for (uint32_t k = 0; k < 2 * RU_ARRAY_LEN(cases); k++) {
+        bool enough = k % 2 == 1;
+        ru_pipe *pipe = pipe_new();
+        life *l = life_new(pipe, 1, 1);
+        ru_err err = {0};
+        l->members = cases[k / 2].members;
+        l->peers = cases[k / 2].least - (enough ? 0 : 1);
+        ru_status st = life_open(l, &err);
+        if (enough) {
+            assert_ok(st, err);
+        } else {
+            assert_int_equal(st, RU_E_ARG);
+            assert_non_null(strstr(err.text, "needs room for"));
+        }
+        life_free(l);
+        ru_pipe_free(pipe);
+    }
+}
+
 /* The same process with all memory there: trains alone to the end. */
 static void test_alone(void **state)
 {
@@ -285,5 +311,5 @@ RU_TESTS(train_peer, cmocka_unit_test(test_orders_of_gradients),
          cmocka_unit_test(test_the_end_is_asked_for),
          cmocka_unit_test(test_the_end_is_not_forgotten),
          cmocka_unit_test(test_no_memory_for_state), cmocka_unit_test(test_no_room_to_measure),
-         cmocka_unit_test(test_opening), cmocka_unit_test(test_alone),
-         cmocka_unit_test(test_a_peer_that_takes_no_words))
+         cmocka_unit_test(test_opening), cmocka_unit_test(test_room_for_peers),
+         cmocka_unit_test(test_alone), cmocka_unit_test(test_a_peer_that_takes_no_words))
