@@ -41,7 +41,7 @@ static void test_room_for_peers(void **state)
     } cases[] = {{3, 2}, {8, 7}, {65, 64}, {100, 86}, {1000, 92}};
     for (uint32_t k = 0; k < 2 * RU_ARRAY_LEN(cases); k++) {
         bool enough = k % 2 == 1;
-        ru_pipe *pipe = pipe_new();
+        ru_pipe *pipe = lives_pipe();
         life *l = life_new(pipe, 1, 1);
         ru_err err = {0};
         l->members = cases[k / 2].members;
