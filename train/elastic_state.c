@@ -39,7 +39,6 @@ static group group_of(const ru_elastic *e, uint32_t k)
         }
     }
     g.cuts = (g.most_bytes + e->opt.piece_bytes - 1) / e->opt.piece_bytes;
-    g.cuts = g.cuts < 1 ? 1 : g.cuts;
     for (uint32_t i = k; i < e->opt.n_state; i++) { /* sizes 1, 1/2, 1/4, ...: cut alike */
         int64_t bytes = e->opt.state_bytes[i];
         if (g.n > 1 && same_group(e, k, i) &&

@@ -99,6 +99,57 @@ static void the_order_of_batches_is_that_of_the_wire(void **state)
     assert_int_equal(done_ms(&f, 0, 1111), 101);
 }
 
+/* Of the sum on the wire less is left than a chunk takes: half a millisecond. */
+static void what_is_left_of_a_sum_is_waited_for(void **state)
+{
+    (void)state;
+    fixture f;
+    init(&f);
+    begin(&f, 0, 1000);
+    rui_el_sum_begin(&f.e, 1, (ru_time){1099 * ms + ms / 2});
+    rui_el_sum_done(&f.e, 1, (ru_time){1101 * ms});
+    assert_int_equal(f.told.predicted_ns[1], ms + ms / 2);
+}
+
+/* What the network carried until a sum was done counts: of the other one a millisecond is left. */
+static void a_sum_that_is_done_was_carried_first(void **state)
+{
+    (void)state;
+    fixture f;
+    init(&f);
+    begin(&f, 1, 1000);
+    begin(&f, 3, 1000);
+    assert_int_equal(done_ms(&f, 1, 1001), 1);
+    begin(&f, 1, 1002);
+    assert_int_equal(done_ms(&f, 1, 1004), 2);
+}
+
+/* Plans that differ anywhere have different ids; sums in shared memory follow none. */
+static void plans_have_ids(void **state)
+{
+    (void)state;
+    fixture f;
+    uint64_t ids[7];
+    for (uint32_t k = 0; k < 7; k++) {
+        init(&f);
+        f.e.v.n = k == 1 ? 3 : 2;
+        f.batches[1].part.size_bytes += k == 2 ? 4 : 0;
+        f.choice[2].algo = k == 3 ? RU_ALGO_RING : RU_ALGO_DIRECT;
+        f.choice[3].chunk_bytes = k == 4 ? 65536 : 0;
+        f.choice[0].depth = k == 5 ? 2 : 1;
+        f.choice[1].predicted_ns += k == 6 ? 1 : 0;
+        rui_el_sums_planned(&f.e, (ru_time){0});
+        ids[k] = f.e.sums.plan;
+        assert_true(ids[k] != 0);
+        for (uint32_t i = 0; i < k; i++) {
+            assert_true(ids[i] != ids[k]);
+        }
+    }
+    f.e.v.local = true;
+    rui_el_sums_planned(&f.e, (ru_time){0});
+    assert_true(f.e.sums.plan == 0);
+}
+
 static void no_plan_no_prediction(void **state)
 {
     (void)state;
@@ -112,4 +163,6 @@ static void no_plan_no_prediction(void **state)
 RU_TESTS(train_elastic_sum, cmocka_unit_test(a_sum_waits_for_what_is_as_urgent),
          cmocka_unit_test(what_ended_is_not_waited_for),
          cmocka_unit_test(the_order_of_batches_is_that_of_the_wire),
+         cmocka_unit_test(what_is_left_of_a_sum_is_waited_for),
+         cmocka_unit_test(a_sum_that_is_done_was_carried_first), cmocka_unit_test(plans_have_ids),
          cmocka_unit_test(no_plan_no_prediction))
