@@ -147,6 +147,7 @@ static void on_log(void *self, int level, const char *line, ru_time now)
     life *l = self;
     l->cut_off += strstr(line, "is cut off: it takes no control messages") != NULL;
     l->redoing += strstr(line, "the step is done again") != NULL;
+    l->failing += strstr(line, "the others go on") != NULL;
 }
 
 ru_status life_open(life *l, ru_err *err)
@@ -189,7 +190,7 @@ ru_status life_open(life *l, ru_err *err)
 static void answer(life *l, ru_time now)
 {
     int64_t ns = l->sample_ns > 0 ? l->share.n * l->sample_ns : 1000000;
-    life_todo what = l->stalls && l->next == LIFE_COMPUTED ? LIFE_NOTHING : l->next;
+    life_todo what = l->stalls == l->next ? LIFE_NOTHING : l->next;
     l->next = what == LIFE_NOTHING ? l->next : LIFE_NOTHING;
     if (l->opening > 0) {
         l->opening = 0;

@@ -42,7 +42,7 @@ typedef struct life {
     float gradients[LIFE_TENSORS][16], state[LIFE_TENSORS][16];
     ru_share share;
     int64_t sample_ns;  /* it says to need; 0: 1 ms a step */
-    bool stalls;        /* it is not through with its computing */
+    life_todo stalls;   /* it is not through with that */
     uint64_t layout;    /* of its gradients */
     bool plain;         /* built so last */
     const char *handle; /* of its memory; NULL: it can share none */
@@ -57,8 +57,8 @@ typedef struct life {
     int64_t ended_ns;
     ru_status status;
     char sentence[128];
-    char shares[64];           /* as they were told last */
-    uint32_t cut_off, redoing; /* lines that say so */
+    char shares[64];                    /* as they were told last */
+    uint32_t cut_off, redoing, failing; /* lines that say so */
 } life;
 
 ru_pipe *lives_pipe(void);

@@ -70,7 +70,7 @@ static void on_go(ru_elastic *e, ru_wire_in *w, ru_time now, ru_effects *fx)
 void rui_el_release(ru_elastic *e, ru_time now, ru_effects *fx)
 {
     e->held = false;
-    if (e->phase == RUI_EL_IDLE && !e->v.paused && !rui_el_stale(e)) {
+    if (e->phase == RUI_EL_IDLE && !rui_el_stale(e)) {
         rui_el_step_begin(e, now, fx);
     }
 }
@@ -241,7 +241,7 @@ void rui_el_hear(ru_elastic *e, const ru_event *ev, ru_effects *fx)
     }
     ru_wire_in w = ru_wire_in_from(ev->data, ev->size_bytes);
     uint32_t epoch = ru_wire_u32(&w);
-    if (!w.bad && epoch != e->v.epoch && epoch == ru_member_view(e->opt.member)->epoch) {
+    if (epoch != e->v.epoch && epoch == ru_member_view(e->opt.member)->epoch) {
         keep_early(e, ev);
     }
     if (epoch != e->v.epoch || w.bad) {

@@ -14,7 +14,7 @@ static ru_elastic *elastic_of(const life *l)
 static void job_stall(job *j, bool stalls)
 {
     for (uint32_t i = 0; i < j->n; i++) {
-        j->l[i]->stalls = stalls;
+        j->l[i]->stalls = stalls ? LIFE_COMPUTED : LIFE_NOTHING;
     }
 }
 
@@ -107,7 +107,7 @@ static void a_newcomer_works_when_it_can(void **state)
     }
     assert_int_equal(j.l[0]->works, 1);
     assert_false(j.l[0]->ended);
-    job_rounds(&j, 200);
+    job_rounds(&j, 400);
     assert_int_equal(j.l[0]->out + j.l[1]->out + j.l[2]->out, 0);
     assert_true(job_run(&j));
     assert_int_equal(j.l[2]->committed, 400);
@@ -160,35 +160,214 @@ static void a_commit_that_was_none(void **state)
     }
 }
 
-/* A member's second DONE does not stand for another's. */
-static void a_word_said_twice_counts_once(void **state)
+/* -- words ---------------------------------------------------------------------------------------
+ */
+
+/* A word of the epoch that `from` is in, and numbers after it, each so many bytes wide. */
+typedef struct number {
+    uint32_t bytes;
+    uint64_t v;
+} number;
+
+static void say(const job *j, const life *from, const life *to, uint32_t what,
+                const number *numbers, uint32_t n)
+{
+    uint8_t buf[256];
+    ru_wire_out w = ru_wire_out_into(buf, sizeof buf);
+    ru_wire_put_u32(&w, elastic_of(from)->v.epoch);
+    for (uint32_t k = 0; k < n; k++) {
+        for (uint32_t b = 0; b < numbers[k].bytes; b++) {
+            ru_wire_put_u8(&w, b < 8 ? (uint8_t)(numbers[k].v >> 8 * b) : 0);
+        }
+    }
+    assert_int_equal(ru_chan_message(ru_peer_chan(from->peer), to->id, what, buf, ru_wire_size(&w),
+                                     ru_pipe_now(j->pipe)),
+                     RU_OK);
+}
+
+static void job_ends_well(job *j)
+{
+    job_stall(j, false);
+    assert_true(job_run(j));
+    for (uint32_t i = 0; i < j->n; i++) {
+        assert_int_equal(j->l[i]->status, RU_OK);
+        assert_int_equal(j->l[i]->committed, j->l[i]->steps);
+    }
+    job_close(j);
+}
+
+/* A member's second DONE does not stand for another's, nor does one of another step. */
+static void a_done_counts_once_and_for_its_step(void **state)
 {
     (void)state;
     job j = {0};
     job_open_stalled(&j, 3, 6);
     const ru_elastic *e = elastic_of(j.l[1]);
     const ru_share *share = &e->v.at[e->v.me].share;
-    uint8_t buf[64];
-    ru_wire_out w = ru_wire_out_into(buf, sizeof buf);
-    ru_wire_put_u32(&w, e->v.epoch);
-    ru_wire_put_u64(&w, (uint64_t)e->step);
-    ru_wire_put_u64(&w, (uint64_t)share->first);
-    ru_wire_put_u64(&w, (uint64_t)share->n);
-    ru_wire_put_u64(&w, 1000000);
-    for (uint32_t k = 0; k < 3; k++) {
-        assert_int_equal(ru_chan_message(ru_peer_chan(j.l[1]->peer), j.l[0]->id, RUI_EL_DONE_MSG,
-                                         buf, ru_wire_size(&w), ru_pipe_now(j.pipe)),
-                         RU_OK);
+    for (uint64_t k = 0; k < 4; k++) {
+        const number done[] = {{8, k == 0 ? 5 : 0},
+                               {8, (uint64_t)share->first},
+                               {8, (uint64_t)share->n},
+                               {8, 1000000}};
+        say(&j, j.l[1], j.l[0], RUI_EL_DONE_MSG, done, 4);
+        job_rounds(&j, 400);
+        assert_int_equal(elastic_of(j.l[0])->n_done, k == 0 ? 0 : 1);
     }
-    job_rounds(&j, 400);
-    assert_int_equal(elastic_of(j.l[0])->n_done, 1);
+    job_ends_well(&j);
+}
+
+/* What a leader that is wrong says to a member in the middle of its step changes nothing. */
+static void words_at_the_wrong_time_are_not_heard(void **state)
+{
+    (void)state;
+    static const number none[] = {{8, 0}, {1, 0}}, bad_end[] = {{4, 9999}, {4, 0}};
+    static const struct {
+        uint32_t what;
+        const number *numbers;
+        uint32_t n;
+    } words[] = {
+        {RUI_EL_COMMIT_MSG, none, 2}, {RUI_EL_COMMIT_MSG, none, 0},  {RUI_EL_GO_MSG, NULL, 0},
+        {RUI_EL_PROBE_MSG, NULL, 0},  {RUI_EL_END_MSG, bad_end, 2},  {RUI_EL_END_MSG, bad_end, 1},
+        {RUI_EL_READY_MSG, NULL, 0},  {RUI_EL_FAIL_MSG, bad_end, 2},
+    };
+    job j = {0};
+    job_open_stalled(&j, 3, 6);
+    for (uint32_t k = 0; k < RU_ARRAY_LEN(words); k++) {
+        say(&j, j.l[0], j.l[1], words[k].what, words[k].numbers, words[k].n);
+        say(&j, j.l[1], j.l[0], words[k].what, words[k].numbers, words[k].n);
+        job_rounds(&j, 400);
+        for (uint32_t i = 0; i < 3; i++) {
+            assert_false(j.l[i]->ended);
+            assert_int_equal(elastic_of(j.l[i])->phase, RUI_EL_STEP);
+            assert_int_equal(elastic_of(j.l[i])->step, 0);
+            assert_int_equal(j.l[i]->failing, 0);
+        }
+    }
+    job_ends_well(&j);
+}
+
+/* A commit that says that a view follows holds its member back; a GO lets it go on without. */
+static void a_member_that_is_held_is_let_go(void **state)
+{
+    (void)state;
+    static const number commit[] = {{8, 0}, {1, 1}};
+    job j = {0};
+    job_open_stalled(&j, 2, 6);
+    const ru_elastic *e = elastic_of(j.l[1]);
+    elastic_of(j.l[0])->v.at[e->v.me].done = true; /* so that the leader does not say it */
     job_stall(&j, false);
-    assert_true(job_run(&j));
-    for (uint32_t i = 0; i < 3; i++) {
-        assert_int_equal(j.l[i]->status, RU_OK);
-        assert_int_equal(j.l[i]->committed, 6);
+    for (uint32_t round = 0; !e->done_sent; round++) {
+        assert_true(round < LIFE_ROUNDS);
+        job_round(&j);
     }
+    job_stall(&j, true);
+    say(&j, j.l[0], j.l[1], RUI_EL_COMMIT_MSG, commit, 2);
+    job_rounds(&j, 400);
+    assert_int_equal(e->phase, RUI_EL_IDLE);
+    assert_int_equal(e->committed, 1);
+    say(&j, j.l[0], j.l[1], RUI_EL_GO_MSG, NULL, 0);
+    job_rounds(&j, 400);
+    assert_int_equal(e->phase, RUI_EL_STEP);
+    assert_int_equal(e->step, 1);
     job_close(&j);
+}
+
+/* The end comes while the device updates: the member ends with all of its last step. */
+static void the_end_waits_for_the_update(void **state)
+{
+    (void)state;
+    job j = {0};
+    job_open_stalled(&j, 2, 1);
+    job_stall(&j, false);
+    j.l[1]->stalls = LIFE_UPDATED;
+    job_rounds(&j, 2000);
+    assert_int_equal(j.l[1]->committed, 1);
+    assert_true(elastic_of(j.l[1])->ending);
+    assert_false(j.l[1]->ended);
+    job_ends_well(&j);
+}
+
+/* READY of a view that its leader is about to put in force is kept: one of each member, and none
+ * that is longer than one can be. */
+static void early_words_are_kept_one_of_each(void **state)
+{
+    (void)state;
+    static const number layout[] = {{8, 1}, {4, 0}}, large[] = {{180, 1}};
+    job j = {0};
+    job_open_stalled(&j, 3, 6);
+    ru_elastic *e = elastic_of(j.l[0]);
+    e->v.epoch--; /* as if its device still updated */
+    say(&j, j.l[2], j.l[0], RUI_EL_READY_MSG, large, 1);
+    say(&j, j.l[1], j.l[0], RUI_EL_READY_MSG, layout, 2);
+    say(&j, j.l[1], j.l[0], RUI_EL_READY_MSG, layout, 2);
+    say(&j, j.l[1], j.l[0], RUI_EL_REDO_MSG, layout, 2);
+    job_rounds(&j, 400);
+    assert_int_equal(e->n_early, 1);
+    say(&j, j.l[2], j.l[0], RUI_EL_READY_MSG, layout, 2);
+    job_rounds(&j, 400);
+    assert_int_equal(e->n_early, 2);
+    assert_true(ru_node_is(e->early[0].from, j.l[1]->id));
+    assert_true(ru_node_is(e->early[1].from, j.l[2]->id));
+    e->v.epoch++;
+    job_ends_well(&j);
+}
+
+static void hear(ru_elastic *e, uint64_t from, uint32_t epoch, ru_time now, ru_effects *fx)
+{
+    uint8_t buf[16];
+    ru_wire_out w = ru_wire_out_into(buf, sizeof buf);
+    ru_wire_put_u32(&w, epoch);
+    ru_wire_put_u64(&w, 1);
+    ru_wire_put_u32(&w, 0);
+    rui_el_hear(e,
+                &(ru_event){.kind = RU_EV_MESSAGE,
+                            .now = now,
+                            .node = {from},
+                            .what = RUI_EL_READY_MSG,
+                            .data = buf,
+                            .size_bytes = ru_wire_size(&w)},
+                fx);
+}
+
+/* More of them than there is room for at first; who says words of an epoch that is over and is no
+ * member is told at once and then once a minute. */
+static void many_early_words_and_those_of_strangers(void **state)
+{
+    (void)state;
+    enum { MANY = 40 };
+    job j = {0};
+    job_open_stalled(&j, 2, 6);
+    ru_elastic *e = elastic_of(j.l[0]);
+    ru_arena arena;
+    ru_effects fx;
+    ru_arena_init(&arena, 0);
+    ru_effects_init(&fx, &arena);
+    uint32_t epoch = e->v.epoch--;
+    for (uint64_t k = 0; k < MANY; k++) {
+        hear(e, 100 + k, epoch, (ru_time){1}, &fx);
+    }
+    assert_int_equal(e->n_early, MANY);
+    for (uint64_t k = 0; k < MANY; k++) {
+        assert_int_equal(e->early[k].from.v, 100 + k);
+    }
+    e->v.epoch++;
+    e->n_early = 0;
+    assert_int_equal(fx.n, 0);
+    static const struct {
+        uint64_t from;
+        uint32_t after; /* epochs */
+        int64_t s;
+        uint32_t refused, lines;
+    } words[] = {{2, 0, 1, 0, 0},   {99, 1, 1, 0, 0},  {99, 0, 1, 1, 1},
+                 {99, 0, 60, 2, 1}, {98, 0, 61, 3, 2}, {99, 0, 62, 4, 2}};
+    for (uint32_t k = 0; k < RU_ARRAY_LEN(words); k++) {
+        hear(e, words[k].from, words[k].after > 0 ? epoch + 1 : epoch - 1,
+             (ru_time){words[k].s * 1000000000}, &fx);
+        assert_int_equal(e->n_refused, words[k].refused);
+        assert_int_equal(fx.n, words[k].lines);
+    }
+    ru_arena_fini(&arena);
+    job_ends_well(&j);
 }
 
 /* -- the choice of collectives -------------------------------------------------------------------
@@ -242,5 +421,11 @@ static void costs_count_for_those_who_measured_them(void **state)
 RU_TESTS(train_elastic, cmocka_unit_test(a_sum_that_cannot_begin),
          cmocka_unit_test(shares_follow_measured_speed),
          cmocka_unit_test(a_newcomer_works_when_it_can), cmocka_unit_test(who_dies_is_only_lost),
-         cmocka_unit_test(a_commit_that_was_none), cmocka_unit_test(a_word_said_twice_counts_once),
+         cmocka_unit_test(a_commit_that_was_none),
+         cmocka_unit_test(a_done_counts_once_and_for_its_step),
+         cmocka_unit_test(words_at_the_wrong_time_are_not_heard),
+         cmocka_unit_test(a_member_that_is_held_is_let_go),
+         cmocka_unit_test(the_end_waits_for_the_update),
+         cmocka_unit_test(early_words_are_kept_one_of_each),
+         cmocka_unit_test(many_early_words_and_those_of_strangers),
          cmocka_unit_test(costs_count_for_those_who_measured_them))
