@@ -9,6 +9,21 @@
 #include "base/rng.h"
 #include "test/test.h"
 
+static ru_sim_job_result run(const ru_sim_job *job)
+{
+    ru_sim_job_result r;
+    ru_err err = {0};
+    assert_ok(ru_sim_job_run(job, &r, &err), err);
+    return r;
+}
+
+static ru_sim_job_result run_seed(uint64_t seed)
+{
+    ru_sim_job job;
+    ru_sim_job_draw(seed, &job);
+    return run(&job);
+}
+
 static void an_undisturbed_job_gives_what_one_process_gives(void **state)
 {
     (void)state;
@@ -19,9 +34,7 @@ static void an_undisturbed_job_gives_what_one_process_gives(void **state)
                                 .batch = 40,
                                 .sample_ns = 1000000,
                                 .time_max_ns = INT64_C(20000000000)};
-        ru_sim_job_result r;
-        ru_err err = {0};
-        assert_ok(ru_sim_job_run(&job, &r, &err), err);
+        const ru_sim_job_result r = run(&job);
         assert_int_equal(r.committed, 12);
         assert_int_equal(r.redone, 0);
         assert_int_equal(r.lost, 0);
@@ -43,9 +56,7 @@ static void nobody_takes_over_a_job_that_ended(void **state)
                                 .deterministic = true,
                                 .sample_ns = 1000,
                                 .time_max_ns = INT64_C(60000000000)};
-        ru_sim_job_result r;
-        ru_err err = {0};
-        assert_ok(ru_sim_job_run(&job, &r, &err), err);
+        const ru_sim_job_result r = run(&job);
         assert_int_equal(r.committed, 6);
         assert_int_equal(r.led, 0);
     }
@@ -66,27 +77,16 @@ static void words_before_the_group_is_open_are_kept(void **state)
                                 .slowest = 0.3, /* so shares, and with them views, change */
                                 .sample_ns = 10000,
                                 .time_max_ns = INT64_C(20000000000)};
-        ru_sim_job_result r;
-        ru_err err = {0};
-        assert_ok(ru_sim_job_run(&job, &r, &err), err);
+        const ru_sim_job_result r = run(&job);
         assert_int_equal(r.committed, 40);
     }
-}
-
-static void run_seed(uint64_t seed, ru_sim_job_result *r)
-{
-    ru_sim_job job;
-    ru_err err = {0};
-    ru_sim_job_draw(seed, &job);
-    assert_ok(ru_sim_job_run(&job, r, &err), err);
 }
 
 static void faults_by_seed_break_nothing(void **state)
 {
     (void)state;
     for (uint64_t seed = 0; seed < 40; seed++) {
-        ru_sim_job_result r;
-        run_seed(seed, &r);
+        (void)run_seed(seed);
     }
 }
 
@@ -102,8 +102,7 @@ static void seeds_that_once_broke_something(void **state)
     (void)state;
     static const uint64_t seeds[] = {176, 2087, 3042, 3405, 6522, 7935, 9078};
     for (uint32_t k = 0; k < RU_ARRAY_LEN(seeds); k++) {
-        ru_sim_job_result r;
-        run_seed(seeds[k], &r);
+        (void)run_seed(seeds[k]);
     }
 }
 
@@ -121,9 +120,7 @@ static void without_a_majority_everybody_says_so(void **state)
                                 .probe_bytes = 1024,
                                 .chaos = {.vanish_per_s = 1000, .keep_alive = keep},
                                 .time_max_ns = INT64_C(60000000000)};
-        ru_sim_job_result r;
-        ru_err err = {0};
-        assert_ok(ru_sim_job_run(&job, &r, &err), err);
+        const ru_sim_job_result r = run(&job);
         assert_int_equal(r.seen[RU_SIM_SEEN_VANISH], 4 - keep);
         assert_int_equal(r.seen[RU_SIM_SEEN_NO_MAJORITY], keep == 1 ? 1 : 0);
         assert_true(keep == 1 ? r.committed < 40 : r.committed == 40);
@@ -159,9 +156,7 @@ static void state_under_way_is_kept_until_the_link_lets_go(void **state)
                                           .how = RU_SIM_CRASH,
                                           .other = true}},
                                 .time_max_ns = INT64_C(60000000000)};
-        ru_sim_job_result r;
-        ru_err err = {0};
-        assert_ok(ru_sim_job_run(&job, &r, &err), err);
+        const ru_sim_job_result r = run(&job);
         lost += r.seen[RU_SIM_SEEN_MEMBER_STATE];
     }
     assert_true(lost > 0);
@@ -194,9 +189,7 @@ static void gradients_under_way_are_kept_until_the_link_lets_go(void **state)
                                           .how = RU_SIM_CRASH,
                                           .other = true}},
                                 .time_max_ns = INT64_C(60000000000)};
-        ru_sim_job_result r;
-        ru_err err = {0};
-        assert_ok(ru_sim_job_run(&job, &r, &err), err);
+        const ru_sim_job_result r = run(&job);
         lost += r.seen[RU_SIM_SEEN_CRASH];
         redone += r.redone;
     }
@@ -207,12 +200,7 @@ static void equal_seeds_run_equally(void **state)
 {
     (void)state;
     for (uint64_t seed = 1000; seed < 1004; seed++) {
-        ru_sim_job job;
-        ru_sim_job_result a, b;
-        ru_err err = {0};
-        ru_sim_job_draw(seed, &job);
-        assert_ok(ru_sim_job_run(&job, &a, &err), err);
-        assert_ok(ru_sim_job_run(&job, &b, &err), err);
+        const ru_sim_job_result a = run_seed(seed), b = run_seed(seed);
         assert_true(a.hash == b.hash);
         assert_int_equal(a.events, b.events);
     }
@@ -230,9 +218,7 @@ static void many_workers_move_counted_bytes(void **state)
                             .counted = true,
                             .sample_ns = 1000000,
                             .time_max_ns = INT64_C(20000000000)};
-    ru_sim_job_result r;
-    ru_err err = {0};
-    assert_ok(ru_sim_job_run(&job, &r, &err), err);
+    const ru_sim_job_result r = run(&job);
     assert_int_equal(r.committed, 3);
     /* 5.2 MB at 1.25 GB/s, twice nearly all of it: no step is faster than its bytes. */
     assert_true(r.step_ns > 2 * 5200200 * INT64_C(1000) / 1250 * 69 / 70);
@@ -260,9 +246,7 @@ static void a_member_that_says_anything_crashes_nobody(void **state)
                                 .time_max_ns = 3000000000,
                                 .mad = says,
                                 .mad_bytes = BYTES};
-        ru_sim_job_result r;
-        ru_err err;
-        assert_ok(ru_sim_job_run(&job, &r, &err), err);
+        const ru_sim_job_result r = run(&job);
         assert_true(r.events > 1000);
     }
     ru_log_set(&was);
@@ -292,12 +276,8 @@ static void a_step_of_many_workers_is_cheap(void **state)
     static const uint32_t workers[] = {72, 144};
     for (uint32_t k = 0; k < RU_ARRAY_LEN(workers); k++) {
         uint32_t n = workers[k];
-        ru_sim_job_result few, more;
-        ru_err err = {0};
-        ru_sim_job job = large_job(n, 2);
-        assert_ok(ru_sim_job_run(&job, &few, &err), err);
-        job = large_job(n, 4);
-        assert_ok(ru_sim_job_run(&job, &more, &err), err);
+        const ru_sim_job small = large_job(n, 2), large = large_job(n, 4);
+        const ru_sim_job_result few = run(&small), more = run(&large);
         assert_int_equal(more.epochs, 1);
         assert_int_equal(more.expelled + more.lost + more.redone, 0);
         int64_t start_ns = more.time_ns - 3 * more.step_ns; /* and the way out */

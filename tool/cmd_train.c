@@ -5,7 +5,6 @@
 
 #include "base/conf.h"
 #include "base/str.h"
-#include "env/file.h"
 #include "env/link_tcp.h"
 #include "env/self.h"
 #include "exec/pool.h"
@@ -107,16 +106,6 @@ static ru_status print_text(const ru_text *t, ru_err *err)
     }
     (void)fwrite(t->p, 1, (size_t)t->n, stdout);
     return RU_OK;
-}
-
-/* Where autotune results live: $XDG_CACHE_HOME/rubato or ~/.cache/rubato. */
-static const char *cache_dir(ru_arena *arena)
-{
-    const char *base = ru_conf_env("XDG_CACHE_HOME"), *home = ru_conf_env("HOME");
-    if (base != NULL && base[0] != 0) {
-        return ru_path_join(arena, base, "rubato");
-    }
-    return home != NULL && home[0] != 0 ? ru_path_join(arena, home, ".cache/rubato") : NULL;
 }
 
 static ru_status load_job(ru_cmd_in *in, ru_job *job, ru_conf **conf, ru_err *err)
@@ -343,7 +332,7 @@ static ru_status run(ru_cmd_in *in, ru_err *err)
         .json = ru_cmd_flag(in, "json"),
         .quiet = quiet,
         .columns = in->progress && !mixed ? ru_self_columns(2) : 0,
-        .cache_dir = cache_dir(in->arena),
+        .cache_dir = ru_choices_dir(in->arena),
     };
     if (plan.is_worker && plan.workers_max > 1) {
         return run_as_worker(in, &to, &plan, err);

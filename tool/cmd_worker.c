@@ -146,15 +146,6 @@ static bool on_this_machine(const char *address)
            (strncmp(address, host, strlen(host)) == 0 && address[strlen(host)] == ':');
 }
 
-static const char *cache_dir(ru_arena *arena)
-{
-    const char *home = ru_conf_env("HOME"), *base = ru_conf_env("XDG_CACHE_HOME");
-    if (base != NULL && base[0] != 0) {
-        return ru_path_join(arena, base, "rubato");
-    }
-    return home != NULL && home[0] != 0 ? ru_path_join(arena, home, ".cache/rubato") : NULL;
-}
-
 /* The job from its file, or from whoever is at the address. */
 static ru_status get_job(ru_cmd_in *in, const char *token, ru_job *job, const char **out,
                          ru_err *err)
@@ -238,7 +229,7 @@ static ru_status run(ru_cmd_in *in, ru_err *err)
                   .quiet = in->verbose < 0,
                   .columns = in->progress ? ru_self_columns(2) : 0,
                   .progress_lines = ru_cmd_flag(in, "progress-lines"),
-                  .cache_dir = cache_dir(in->arena),
+                  .cache_dir = ru_choices_dir(in->arena),
                   .dir_made = true,
                   .rank = ru_cmd_given(in, "rank") ? (uint32_t)ru_cmd_i64(in, "rank")
                                                    : (uint32_t)ru_self_pid()},

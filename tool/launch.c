@@ -105,6 +105,15 @@ ru_status ru_token_get(const char *file, ru_arena *arena, const char **token, ru
     return RU_OK;
 }
 
+const char *ru_choices_dir(ru_arena *arena)
+{
+    const char *base = ru_conf_env("XDG_CACHE_HOME"), *home = ru_conf_env("HOME");
+    if (base != NULL && base[0] != 0) {
+        return ru_path_join(arena, base, "rubato");
+    }
+    return home != NULL && home[0] != 0 ? ru_path_join(arena, home, ".cache/rubato") : NULL;
+}
+
 /* -- lines of children ------------------------------------------------------------------------- */
 
 /* A line of the launcher's own, for people. */

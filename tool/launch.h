@@ -41,6 +41,10 @@ RU_MUST_USE ru_status ru_launch(const ru_launch_options *opt, ru_arena *arena,
 
 enum { RU_TOKEN_MIN = 16, RU_TOKEN_MAX = 64 }; /* bytes: what TLS takes as a key */
 
+/* Where kernel choices are kept from run to run: $XDG_CACHE_HOME/rubato or ~/.cache/rubato; NULL:
+ * nowhere. */
+const char *ru_choices_dir(ru_arena *arena);
+
 /* A fresh token as text, or the one in a file (NULL: of RUBATO_TOKEN). Errors: RU_E_MISSING,
  * RU_E_USAGE for one of another length than RU_TOKEN_MIN to RU_TOKEN_MAX. */
 void ru_token_make(char into[2 * RU_TOKEN_BYTES + 1]);
