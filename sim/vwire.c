@@ -635,7 +635,7 @@ static void at_door(void *self, uint64_t arg)
             rui_sim_give_up(s, conn, from);
         }
         e->in_order_ns = again > e->in_order_ns ? again : e->in_order_ns;
-    } else if (f->seq != e->seq_next) { /* an earlier one is late */
+    } else if (f->seq != e->seq_next && !c->end[from].gave_up) { /* an earlier one is late */
         e->in_order_ns = e->in_order_ns > s->now_ns ? e->in_order_ns : s->now_ns + 1;
     } else {
         e->seq_next++;
