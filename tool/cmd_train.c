@@ -13,6 +13,8 @@
 #include "train/hosts.h"
 #include "train/trainer.h"
 
+_Static_assert((int)RU_HOSTS_WORKERS_MAX == (int)RU_WORKERS_MAX, "what hosts may say, a job takes");
+
 static const ru_opt opts[] = {
     {.name = "out",
      .letter = 'o',
@@ -168,7 +170,9 @@ static ru_status run_as_worker(ru_cmd_in *in, ru_train_options *to, const ru_hos
     const char *token;
     bool founds = plan->founds == RU_FOUNDS_YES;
     RU_TRY(ru_token_get(ru_cmd_text(in, "token-file"), in->arena, &token, err));
-    (void)fprintf(stderr, "%s\n", plan->line);
+    if (!to->quiet) {
+        (void)fprintf(stderr, "%s\n", plan->line);
+    }
     if (founds) {
         RU_TRY(ru_train_dir(to, in->arena, &to->out, err));
     } else if (to->out == NULL) {
@@ -238,9 +242,6 @@ static ru_status run_workers(ru_cmd_in *in, ru_train_options *to, const ru_hosts
                        "(any) to 65535",
                        listen);
     }
-    if (n_max > RU_WORKERS_MAX) {
-        return RU_FAIL(err, RU_E_USAGE, "%u workers: a job has at most %d", n_max, RU_WORKERS_MAX);
-    }
     bool joins = plan->founds == RU_FOUNDS_NO ||
                  (plan->founds == RU_FOUNDS_IF_FREE && !ru_link_tcp_free(listen));
     to->dir_made = to->out != NULL && joins; /* the one that founds the job may share the disk */
@@ -265,7 +266,7 @@ static ru_status run_workers(ru_cmd_in *in, ru_train_options *to, const ru_hosts
         .verbose = in->verbose,
     };
     ru_launch_result result;
-    if (plan->source != RU_HOSTS_ALONE) {
+    if (plan->source != RU_HOSTS_ALONE && !to->quiet) {
         (void)fprintf(stderr, "%s\n", plan->line);
     }
     ru_self_stop_watch();

@@ -460,7 +460,7 @@ static void start_others(launcher *l, const char *address)
 {
     ru_err err = {0};
     l->founded = true;
-    if (l->opt->open) {
+    if (l->opt->open && !l->opt->train->quiet) {
         say(l, "another worker joins with: rubato worker --join %s --token-file %s", address,
             ru_path_join(l->arena, l->out, "token"));
     }

@@ -298,8 +298,14 @@ static ru_status from_torchrun(resolver *r)
     p->job = flag(r, r->f->rdzv_id, "RDZV_ID");
     RU_TRY(workers_agree(r, "--nnodes times --nproc-per-node", min * each, max * each));
     RU_TRY(torchrun_place(r, max));
-    return say(r, "%u workers here, %u to %u in all (torchrun's flags); %s%s", each, p->workers_min,
-               p->workers_max,
+    char all[32];
+    ru_text t = ru_text_into(all, sizeof all);
+    ru_text_putf(&t, "%u", p->workers_min);
+    if (p->workers_min < p->workers_max) {
+        ru_text_putf(&t, " to %u", p->workers_max);
+    }
+    return say(r, "%u worker%s here, %s in all (torchrun's flags); %s%s", each, each > 1 ? "s" : "",
+               all,
                p->address == NULL           ? "founds the job"
                : p->founds == RU_FOUNDS_NO  ? "joins at "
                : p->founds == RU_FOUNDS_YES ? "founds the job at "
@@ -470,7 +476,8 @@ static ru_status alone(resolver *r)
     p->workers_max = r->w_max == 0 ? 1 : r->w_max;
     p->workers_here = p->workers_min;
     p->founds = RU_FOUNDS_YES;
-    return say(r, "%u workers here, up to %u (%s)", p->workers_here, p->workers_max,
+    return say(r, "%u worker%s here, up to %u (%s)", p->workers_here,
+               p->workers_here > 1 ? "s" : "", p->workers_max,
                r->w_min == 0 ? "nothing said otherwise" : "-w");
 }
 

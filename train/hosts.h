@@ -11,7 +11,7 @@
 
 #include "base/str.h"
 
-enum { RU_HOSTS_MAX = 4096, RU_HOSTS_WORKERS_MAX = 4096, RU_HOSTS_NAME_MAX = 64 };
+enum { RU_HOSTS_MAX = 4096, RU_HOSTS_WORKERS_MAX = 1024, RU_HOSTS_NAME_MAX = 64 };
 
 typedef struct ru_host {
     const char *name;

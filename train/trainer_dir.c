@@ -2,6 +2,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/log.h"
 #include "base/str.h"
 #include "env/file.h"
 #include "env/self.h"
@@ -86,6 +87,10 @@ ru_status rui_trainer_dir(rui_trainer *t, ru_err *err)
         return RU_FAIL(
             err, RU_E_USAGE,
             "%s already holds a run; --resume goes on with it, another --out starts anew", t->out);
+    }
+    if (t->opt->resume && !t->opt->dir_made && !holds_checkpoints(t)) {
+        ru_log(RU_LOG_WARN, "train", "resume", "%s holds no checkpoint: the run begins anew",
+               t->out);
     }
     const char *slash = strrchr(t->out, '/');
     t->run = slash != NULL && slash[1] != 0 ? slash + 1 : t->out;
