@@ -251,7 +251,7 @@ static void follow(ru_member *m, rui_m_peer *p, const rui_m_beat *b, ru_effects 
     }
     if (m->phase == RUI_SEEKS) {
         char who[RUI_WHO_MAX];
-        ru_fx_log(fx, RU_LOG_INFO, "%s leads", rui_m_who(m, p->node, who, sizeof who));
+        ru_fx_log(fx, RU_LOG_WARN, "%s leads now", rui_m_who(m, p->node, who, sizeof who));
     }
     if (!m->sure) {
         m->sure_at = ru_time_after(m->now, 2 * m->opt.dead_ns);
