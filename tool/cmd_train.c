@@ -44,7 +44,8 @@ static const ru_opt opts[] = {
     {.name = "hosts",
      .type = RU_OPT_TEXT,
      .word = "a:2,b:2",
-     .help = "workers on these hosts, started over ssh; this machine must be among them"},
+     .help = "workers on these hosts, started over ssh (RUBATO_SSH names another program); this "
+             "machine must be among them"},
     {.name = "nnodes",
      .type = RU_OPT_TEXT,
      .word = "N",

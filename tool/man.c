@@ -135,7 +135,7 @@ void rui_man_cmd(const ru_cmd *cmd, ru_text *out)
         put_examples(cmd, out);
     }
     put_exits(cmd, out);
-    ru_text_put(out, "\n# SEE ALSO\n\n*rubato*(1)\n");
+    ru_text_put(out, "\n# SEE ALSO\n\n*rubato*(1), *rubato\\-job*(5)\n");
 }
 
 void rui_man_all(ru_text *out)
@@ -158,11 +158,17 @@ void rui_man_all(ru_text *out)
     for (uint32_t i = 0; i < rui_cmd_opts(NULL); i++) {
         put_option(rui_cmd_opt(NULL, i), out);
     }
-    ru_text_put(out,
-                "\n# ENVIRONMENT\n\n*RUBATO\\_\\**\n\tsets the key of a job file whose path, in "
-                "capitals with \\_ for each dot, follows: RUBATO\\_TRAIN\\_BATCH=64.\n\n"
-                "*NO\\_COLOR*\n\tno colour when set and not empty.\n");
+    ru_text_put(
+        out, "\n# ENVIRONMENT\n\n*RUBATO\\_\\**\n\tsets the key of a job file whose path, in "
+             "capitals with \\_ for each dot, follows: RUBATO\\_TRAIN\\_BATCH=64.\n\n"
+             "*RUBATO\\_TOKEN*\n\tthe secret of a job's workers, where no --token-file names a "
+             "file with it.\n\n"
+             "*RUBATO\\_SSH*\n\tthe program that starts workers on other hosts (ssh): it gets the "
+             "host, then the command.\n\n"
+             "*XDG\\_CACHE\\_HOME*\n\tfolder for measured choices of kernels (~/.cache).\n\n"
+             "*NO\\_COLOR*\n\tno colour when set and not empty.\n");
     put_exits(NULL, out);
+    ru_text_put(out, "\n# SEE ALSO\n\n*rubato\\-job*(5)\n");
 }
 
 void rui_man_job(ru_text *out)
