@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "comm/member_impl.h"
 #include "test/test.h"
 
 enum { EXIT_NS = 50000000 };
@@ -270,6 +271,15 @@ life *life_new(ru_pipe *pipe, uint64_t id, uint32_t founders)
 ru_pipe *lives_pipe(void)
 {
     return ru_pipe_new(&(ru_pipe_options){.seed = 1});
+}
+
+void life_misses_leader(life *l, ru_node_id to)
+{
+    ru_member *m = ru_peer_member(l->peer);
+    m->phase = RUI_SEEKS;
+    m->lead.v = 0;
+    m->promised = to.v != 0 ? m->view.epoch + 2 : m->promised;
+    m->promised_to = to.v != 0 ? to : m->promised_to;
 }
 
 void life_free(life *l)

@@ -72,6 +72,8 @@ RU_MUST_USE ru_status life_open(life *l, ru_err *err);
 void life_turn(life *l); /* its timers that are due, answers of its device */
 void life_run(life *l);  /* alone, to its end */
 void life_over(life *l); /* the process is gone */
+/* As if it missed its leader and, unless `to` is 0, had promised to follow that one. */
+void life_misses_leader(life *l, ru_node_id to);
 void life_free(life *l);
 
 /* -- several in a job ----------------------------------------------------------------------------

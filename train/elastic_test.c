@@ -312,21 +312,50 @@ static void early_words_are_kept_one_of_each(void **state)
     job_ends_well(&j);
 }
 
-static void hear(ru_elastic *e, uint64_t from, uint32_t epoch, ru_time now, ru_effects *fx)
+/* What `from` says of an epoch, heard at once. */
+static void hear(ru_elastic *e, uint64_t from, uint32_t what, uint32_t epoch, ru_time now,
+                 ru_effects *fx)
 {
-    uint8_t buf[16];
+    static const uint8_t zeros[16] = {0};
+    uint8_t buf[32];
     ru_wire_out w = ru_wire_out_into(buf, sizeof buf);
     ru_wire_put_u32(&w, epoch);
-    ru_wire_put_u64(&w, 1);
-    ru_wire_put_u32(&w, 0);
+    ru_wire_put_bytes(&w, zeros, sizeof zeros);
     rui_el_hear(e,
                 &(ru_event){.kind = RU_EV_MESSAGE,
                             .now = now,
                             .node = {from},
-                            .what = RUI_EL_READY_MSG,
+                            .what = what,
                             .data = buf,
                             .size_bytes = ru_wire_size(&w)},
                 fx);
+}
+
+/* Who missed its leader hears its commit when it comes after all: it may be all that is left of it.
+ * Not when it promised a successor to follow him: that one counts on the status it was told. */
+static void a_promise_is_kept(void **state)
+{
+    (void)state;
+    for (uint32_t promised = 0; promised < 2; promised++) {
+        job j = {0};
+        job_open_stalled(&j, 3, 6);
+        ru_elastic *e = elastic_of(j.l[1]);
+        elastic_of(j.l[0])->v.at[e->v.me].done = true; /* so that the leader does not say it */
+        job_stall(&j, false);
+        for (uint32_t round = 0; !e->done_sent; round++) {
+            assert_true(round < LIFE_ROUNDS);
+            job_round(&j);
+        }
+        ru_arena arena;
+        ru_effects fx;
+        ru_arena_init(&arena, 0);
+        ru_effects_init(&fx, &arena);
+        life_misses_leader(j.l[1], promised ? j.l[2]->id : (ru_node_id){0});
+        hear(e, j.l[0]->id.v, RUI_EL_COMMIT_MSG, e->v.epoch, ru_pipe_now(j.pipe), &fx);
+        assert_int_equal(e->committed, promised ? 0 : 1);
+        ru_arena_fini(&arena);
+        job_close(&j);
+    }
 }
 
 /* More of them than there is room for at first; who says words of an epoch that is over and is no
@@ -344,7 +373,7 @@ static void many_early_words_and_those_of_strangers(void **state)
     ru_effects_init(&fx, &arena);
     uint32_t epoch = e->v.epoch--;
     for (uint64_t k = 0; k < MANY; k++) {
-        hear(e, 100 + k, epoch, (ru_time){1}, &fx);
+        hear(e, 100 + k, RUI_EL_READY_MSG, epoch, (ru_time){1}, &fx);
     }
     assert_int_equal(e->n_early, MANY);
     for (uint64_t k = 0; k < MANY; k++) {
@@ -361,7 +390,7 @@ static void many_early_words_and_those_of_strangers(void **state)
     } words[] = {{2, 0, 1, 0, 0},   {99, 1, 1, 0, 0},  {99, 0, 1, 1, 1},
                  {99, 0, 60, 2, 1}, {98, 0, 61, 3, 2}, {99, 0, 62, 4, 2}};
     for (uint32_t k = 0; k < RU_ARRAY_LEN(words); k++) {
-        hear(e, words[k].from, words[k].after > 0 ? epoch + 1 : epoch - 1,
+        hear(e, words[k].from, RUI_EL_READY_MSG, words[k].after > 0 ? epoch + 1 : epoch - 1,
              (ru_time){words[k].s * 1000000000}, &fx);
         assert_int_equal(e->n_refused, words[k].refused);
         assert_int_equal(fx.n, words[k].lines);
@@ -428,4 +457,5 @@ RU_TESTS(train_elastic, cmocka_unit_test(a_sum_that_cannot_begin),
          cmocka_unit_test(the_end_waits_for_the_update),
          cmocka_unit_test(early_words_are_kept_one_of_each),
          cmocka_unit_test(many_early_words_and_those_of_strangers),
+         cmocka_unit_test(a_promise_is_kept),
          cmocka_unit_test(costs_count_for_those_who_measured_them))
