@@ -134,7 +134,7 @@ void rui_m_change_check(ru_member *m, bool again, ru_effects *fx)
         return;
     }
     counts c = count(m);
-    if (m->view.n > 0 && c.n == 0 && m->leaving) {
+    if (c.n == 0) {
         all_leave(m, fx);
         return;
     }
@@ -174,7 +174,6 @@ void ru_member_install(ru_member *m, const ru_node_id *nodes, uint32_t n, const 
         }
     }
     if (k < n) {
-        m->change_told = false;
         rui_m_change_check(m, true, fx);
         return;
     }

@@ -120,6 +120,79 @@ static void test_founders_keep_their_numbers(void **state)
     world_free(w);
 }
 
+static void part(world *w, const uint32_t pair[2], int64_t for_ms)
+{
+    world_cut(w, pair[0], pair[1], (ru_time){world_now(w).ns + for_ms * ms});
+    world_half_open(w, pair[0], pair[1]);
+    world_half_open(w, pair[1], pair[0]);
+}
+
+/* Members that both reach their leader but not each other: who is named most has to go, of equals
+ * the youngest. A short while is nobody's end. */
+static void test_pairs_that_do_not_reach_each_other(void **state)
+{
+    (void)state;
+    enum { N = 6 };
+    static const struct {
+        uint32_t pairs[2][2];
+        int64_t for_ms;
+        uint32_t out; /* 0: nobody */
+    } cases[] = {{{{2, 4}}, 200, 0},
+                 {{{2, 4}}, 5000, 4},
+                 {{{4, 2}}, 5000, 4},
+                 {{{4, 1}, {5, 1}}, 5000, 1},
+                 {{{3, 1}, {3, 5}}, 5000, 3}};
+    for (uint32_t k = 0; k < RU_ARRAY_LEN(cases); k++) {
+        world *w = world_new(&(world_options){.seed = 4, .nodes = N});
+        world_start(w, 0, -1);
+        for (uint32_t i = 1; i < N; i++) { /* one by one: so they are ranked */
+            must(w, world_run_ms(w, 300));
+            world_start(w, i, 0);
+        }
+        must(w, world_run_ms(w, 1000));
+        must_settle(w);
+        for (uint32_t i = 0; i < 2 && cases[k].pairs[i][0] != 0; i++) {
+            part(w, cases[k].pairs[i], cases[k].for_ms);
+        }
+        must(w, world_run_ms(w, 3000));
+        for (uint32_t i = 0; i < N; i++) {
+            assert_true(world_at(w, i)->out == (i > 0 && i == cases[k].out));
+        }
+        assert_int_equal(ru_member_view(world_at(w, 0)->m)->n, cases[k].out == 0 ? N : N - 1);
+        world_free(w);
+    }
+}
+
+/* A job that takes no more: who comes waits, for as long as it takes, and is in when somebody
+ * goes. */
+static void test_a_full_job(void **state)
+{
+    (void)state;
+    for (uint32_t n = 1; n <= 2; n++) {
+        world *w = world_new(&(world_options){.seed = n, .nodes = 3, .n_max = n});
+        for (uint32_t i = 0; i < 3; i++) {
+            world_start(w, i, i == 0 ? -1 : 0);
+            must(w, world_run_ms(w, 1000));
+        }
+        must(w, world_run_ms(w, 60000));
+        const ru_view *v = ru_member_view(world_at(w, 0)->m);
+        assert_int_equal(v->n, n);
+        for (uint32_t i = 0; i < 3; i++) {
+            assert_false(world_at(w, i)->out);
+        }
+        if (n == 2) {
+            part(w, (const uint32_t[]){1, 2}, 500); /* not ready for a while: nobody's end either */
+            must(w, world_run_ms(w, 1000));
+            assert_false(world_at(w, 2)->out);
+            world_kill(w, 1);
+            must(w, world_run_ms(w, 1000));
+            assert_int_equal(v->n, 2);
+            assert_int_equal(v->at[1].node.v, world_id(2).v);
+        }
+        world_free(w);
+    }
+}
+
 static void test_death_is_quick(void **state)
 {
     (void)state;
@@ -656,8 +729,10 @@ RU_TESTS(comm_member, cmocka_unit_test(test_found_and_join),
          cmocka_unit_test(test_founders_keep_their_numbers),
          cmocka_unit_test(test_later_ones_wait_for_the_first_view),
          cmocka_unit_test(test_death_is_quick), cmocka_unit_test(test_leave),
-         cmocka_unit_test(test_statuses), cmocka_unit_test(test_replay),
-         cmocka_unit_test(test_chaos), cmocka_unit_test(test_the_sure_lead_the_others),
+         cmocka_unit_test(test_pairs_that_do_not_reach_each_other),
+         cmocka_unit_test(test_a_full_job), cmocka_unit_test(test_statuses),
+         cmocka_unit_test(test_replay), cmocka_unit_test(test_chaos),
+         cmocka_unit_test(test_the_sure_lead_the_others),
          cmocka_unit_test(test_a_dead_leader_is_not_followed),
          cmocka_unit_test(test_left_out_unheard), cmocka_unit_test(test_left_out_before_it_knew),
          cmocka_unit_test(test_the_oldest_all_die), cmocka_unit_test(test_thousand),
