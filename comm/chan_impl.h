@@ -41,6 +41,7 @@ enum {
     RUI_LAZY_BYTES = 64 << 10, /* of such streams: a part of RUI_WHOLE_BUDGET */
     RUI_LAZY_NS = 2000000,
     RUI_LAZY_BULK_NS = 100000000, /* of streams in chunks: only their records wait */
+    RUI_LAZY_GRID_NS = 50000000,  /* these leave at common instants: one tick for many peers */
 };
 
 typedef enum rui_conn_state {
@@ -124,31 +125,33 @@ typedef struct rui_peer {
     rui_name name; /* stream: node id */
     rui_peer_state state;
     uint32_t next_free;
-    bool opener; /* this side opened the pair */
+    /* Ticks look at all of this for many peers: in as few lines of the cache as may be. */
+    bool opener;          /* this side opened the pair */
+    bool active, in_link; /* in the list of those; the kernel has bytes to it, or had some since
+                             the last sample */
+    bool doomed;          /* no room for a word to it: ends with the next tick */
+    uint32_t lazy;        /* acknowledgements that leave with the next frame, or at lazy_at */
+    ru_time lazy_at;
+    ru_time yields_at; /* a message gives way to urgent streams since; ns 0: none does */
+    uint32_t conn[RU_LINK_CLASSES];
+    ru_time cut_at, mend_at, heard_at, spoke_at;
+    uint64_t rx_seq, rx_told;
     uint64_t pair, session;
     uint32_t wishes;
-    uint32_t conn[RU_LINK_CLASSES];
     uint32_t dial;
-    ru_time cut_at, mend_at, heard_at, spoke_at;
     ru_status cut_why;
     uint32_t cuts; /* since something arrived */
     /* Sequenced frames. */
-    uint64_t tx_seq, tx_acked, rx_seq, rx_told;
+    uint64_t tx_seq, tx_acked;
     uint32_t item_first, item_last, item_next; /* unacknowledged; next to be pulled */
     uint32_t items;                            /* unacknowledged */
     int64_t block_bytes;                       /* their memory */
-    ru_time yields_at;           /* a message gives way to urgent streams since; ns 0: none does */
-    int64_t whole_out, whole_in; /* budgets of whole streams */
-    uint32_t stream_first, cancel_first; /* streams; those whose cancel is to be pulled */
+    int64_t whole_out, whole_in;               /* budgets of whole streams */
+    uint32_t stream_first, cancel_first;       /* streams; those whose cancel is to be pulled */
     bool ack_due;
     int64_t untold_bytes; /* that came in sequenced frames and are not acknowledged */
-    uint32_t lazy;        /* acknowledgements that leave with the next frame, or at lazy_at */
     int64_t lazy_bytes;
-    ru_time lazy_at;
-    bool active, in_link; /* in the list of those; the kernel has bytes to it, or had some since
-                             the last sample */
     int64_t acked_bytes[RU_LINK_CLASSES]; /* as the link said last */
-    bool doomed;                          /* no room for a word to it: ends with the next tick */
     char address[RUI_ADDRESS_MAX + 1], dialed[RUI_ADDRESS_MAX + 1];
 } rui_peer;
 

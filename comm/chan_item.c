@@ -107,6 +107,7 @@ void rui_item_ack(ru_chan *ch, uint32_t pi, const rui_slot *s, ru_time now)
         return;
     }
     ru_time at = ru_time_after(now, s->whole ? RUI_LAZY_NS : RUI_LAZY_BULK_NS);
+    at.ns -= s->whole ? 0 : at.ns % RUI_LAZY_GRID_NS;
     p->lazy_at = p->lazy == 0 || at.ns < p->lazy_at.ns ? at : p->lazy_at;
     p->lazy++;
     p->lazy_bytes += s->whole ? s->total_bytes + RUI_WHOLE_COST : 0;

@@ -127,6 +127,11 @@ typedef struct rui_m_peer {
     uint8_t suspected; /* by our owner: 1, for certain: 2 */
     uint16_t status_bytes;
     bool has_status;
+    /* With what stands above, all that a tick looks at of every peer. */
+    ru_time drop_at;     /* disconnect then; 0: no */
+    ru_time confirm_at;  /* ended and still not connected by then: gone */
+    ru_time try_at;      /* next attempt to connect not before */
+    ru_time down_at;     /* since when not up */
     uint32_t number;     /* for people */
     uint32_t epoch;      /* in force there */
     uint32_t accepted;   /* newest view it accepted */
@@ -134,13 +139,9 @@ typedef struct rui_m_peer {
     uint32_t asked;      /* ballot it was last asked for, at ... */
     ru_time takeover_at; /* ... this time */
     ru_time heard;
-    ru_time down_at;     /* since when not up */
-    ru_time try_at;      /* next attempt to connect not before */
-    ru_time confirm_at;  /* ended and still not connected by then: gone */
     ru_time asked_at;    /* first beat of this search sent to it; 0: none */
     ru_time reported_at; /* a peer says it is gone for certain; 0: no */
     ru_time told_at;     /* last OUT or whole view */
-    ru_time drop_at;     /* disconnect then; 0: no */
     ru_time suspected_at;
     ru_time broken_at; /* since when it reports broken connections */
     rui_m_broken broken[RUI_M_BROKEN_MAX];

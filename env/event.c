@@ -30,7 +30,7 @@ static ru_effect *add(ru_effects *fx, ru_effect_kind kind)
     if (fx->n == fx->cap) {
         uint32_t cap = fx->cap == 0 ? 16 : fx->cap * 2;
         RU_CHECK(cap <= RU_EFFECTS_MAX);
-        ru_effect *at = must_have(RU_NEW(fx->arena, ru_effect, cap));
+        ru_effect *at = must_have(ru_arena_alloc(fx->arena, cap * (int64_t)sizeof *at, 8));
         if (fx->n > 0) {
             memcpy(at, fx->at, fx->n * sizeof *at);
         }

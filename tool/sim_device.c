@@ -281,12 +281,10 @@ static void dev_update(void *self, int64_t step)
     if (!legal(d, d->phase == RUI_SIMJOB_COMPUTED && step == d->step, "update")) {
         return;
     }
-    for (uint32_t k = 0; k < RUI_SIMJOB_COPIES; k++) {
-        if (d->copies[k].used && d->copies[k].place) {
-            rui_simjob_fail(d->node->job, d->node, "an update while state of step %lld is missing",
-                            (long long)step);
-            return;
-        }
+    if (d->placing > 0) {
+        rui_simjob_fail(d->node->job, d->node, "an update while state of step %lld is missing",
+                        (long long)step);
+        return;
     }
     check_sums(d);
     d->phase = RUI_SIMJOB_UPDATE;
@@ -362,6 +360,7 @@ static void copy_free(rui_simjob_device *d, uint64_t cookie, bool place, const c
         return;
     }
     rui_simjob_copy *c = &d->copies[cookie];
+    d->placing -= place ? 1 : 0;
     int64_t bytes = c->n * (int64_t)sizeof *c->data;
     if (!place && !d->node->gone && c->data != NULL &&
         ru_sim_reads(d->node->job->sim, c->data, bytes)) {
@@ -385,6 +384,7 @@ static ru_status dev_state_place(void *self, uint32_t k, int64_t offset, int64_t
         return RU_E_BUG;
     }
     c->place = true;
+    d->placing++;
     *span = (ru_span){c->data, size};
     return RU_OK;
 }

@@ -199,12 +199,10 @@ static void on_summed(void *self, const ru_elastic_sum *sum)
 {
     rui_simjob_node *n = self;
     rui_simjob *j = n->job;
-    ru_elastic_facts f;
-    ru_elastic_facts_get(ru_peer_elastic(n->node), &f);
-    rui_simjob_plan *p = &j->plans[f.epoch % RU_ARRAY_LEN(j->plans)];
-    if (p->epoch < f.epoch) {
-        *p = (rui_simjob_plan){.epoch = f.epoch, .plan = sum->plan};
-    } else if (p->epoch == f.epoch && p->plan != sum->plan) {
+    rui_simjob_plan *p = &j->plans[sum->epoch % RU_ARRAY_LEN(j->plans)];
+    if (p->epoch < sum->epoch) {
+        *p = (rui_simjob_plan){.epoch = sum->epoch, .plan = sum->plan};
+    } else if (p->epoch == sum->epoch && p->plan != sum->plan) {
         rui_simjob_fail(j, n, "sums gradients by another plan than its view");
     }
     if (sum->ended.ns < sum->begun.ns || sum->plan == 0 || sum->predicted_ns <= 0) {

@@ -51,6 +51,7 @@ typedef struct rui_simjob_device {
     uint8_t *param_ok, *slot_ok; /* a joiner has it */
     uint8_t *summed;             /* it was said that the sum is there */
     rui_simjob_copy *copies;     /* [RUI_SIMJOB_COPIES] */
+    uint32_t placing;            /* copies that wait for state */
     int64_t begun_ns;
     char handle[16];          /* of its gradients: the number of its process */
     rui_simjob_node *near[8]; /* of this host, by rank */

@@ -109,8 +109,8 @@ ru_status ru_elastic_open(const ru_elastic_options *opt, ru_arena *arena, ru_ela
     e->left = RU_NEW(arena, uint32_t, e->n_batches);
     e->spans = RU_NEW(arena, ru_span, opt->n_tensors);
     e->tensor_in = RU_NEW(arena, bool, opt->n_tensors);
-    e->in = RU_NEW(arena, rui_el_xfer, RUI_EL_XFERS_MAX);
-    e->out = RU_NEW(arena, rui_el_xfer, RUI_EL_XFERS_MAX);
+    e->in = ru_arena_alloc(arena, RUI_EL_XFERS_MAX * sizeof *e->in, 8); /* touched when used */
+    e->out = ru_arena_alloc(arena, RUI_EL_XFERS_MAX * sizeof *e->out, 8);
     if (e->left == NULL || e->spans == NULL || e->tensor_in == NULL || e->in == NULL ||
         e->out == NULL) {
         return RU_FAIL(err, RU_E_MEM, "no memory for elastic training");

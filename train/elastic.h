@@ -134,6 +134,7 @@ typedef struct ru_elastic_news {
 /* A sum of gradients that was done, on the loop thread. */
 typedef struct ru_elastic_sum {
     uint32_t batch;
+    uint32_t epoch;       /* of the view whose members it is of */
     ru_time begun, ended; /* the last gradient of it was ready here; the sums are in place */
     int64_t size_bytes;
     int64_t predicted_ns; /* behind those that were begun before it; 0: none (shared memory) */

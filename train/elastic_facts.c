@@ -10,13 +10,11 @@ void ru_elastic_facts_get(const ru_elastic *e, ru_elastic_facts *into)
                                .samples_repeated = e->samples_repeated,
                                .members = e->v.n,
                                .epoch = e->v.epoch,
+                               .working = e->v.workers,
+                               .moves = e->v.takers > 0,
                                .redone = e->redone,
                                .steps = e->phase == RUI_EL_STEP,
                                .probes = e->phase == RUI_EL_PROBE};
-    for (uint32_t i = 0; i < e->v.n; i++) {
-        into->working += e->v.at[i].share.n > 0;
-        into->moves = into->moves || e->v.at[i].held < e->n_pieces;
-    }
 }
 
 const char *ru_elastic_doing(const ru_elastic *e, char into[64])

@@ -89,7 +89,8 @@ typedef struct rui_el_member {
     uint32_t held; /* pieces of state it has; all: full */
     bool full;     /* held everything when the view began: sends pieces, may have a share */
     /* the leader's notes */
-    bool ready, done;
+    bool ready;
+    uint32_t done; /* `begun` of the step that it has done last */
     uint64_t layout;
     char handle[RU_ELASTIC_HANDLE_MAX];
     int64_t part_first, part_n;
@@ -106,6 +107,8 @@ typedef struct rui_el_view {
     bool near;         /* several hosts, several members on some: those read each other's memory */
     rui_el_member *at; /* [n] */
     uint32_t n, me;    /* me == n: not in it */
+    uint32_t takers;   /* members that do not hold all of the state yet */
+    uint32_t workers;  /* members with a share of the samples */
     ru_coll_choice *choice; /* [n_batches]; known at GO */
 } rui_el_view;
 
@@ -183,6 +186,7 @@ struct ru_elastic {
 
     int64_t step;      /* under way, or next */
     int64_t committed; /* steps done */
+    uint32_t begun;    /* steps begun, those that were begun again as well */
     bool held;         /* the last commit said that a view follows: no step before it */
     bool computed, done_sent, has_state;
     bool ending, said_end; /* END was heard; END was said by this process */
@@ -194,6 +198,7 @@ struct ru_elastic {
     rui_el_sums sums;
     rui_el_xfer *in, *out; /* [RUI_EL_XFERS_MAX] pieces of this step */
     uint32_t n_in, in_left;
+    uint32_t n_out, top_out; /* of `out`: used ones; those that ever were */
     ru_status end_status;
     char end_text[RU_ERR_TEXT_MAX];
 
@@ -289,8 +294,9 @@ RU_MUST_USE ru_status rui_el_pieces(ru_elastic *e, ru_err *err);
 uint32_t rui_el_pieces_now(const ru_elastic *e, uint32_t held); /* pieces of one step */
 void rui_el_state_begin(ru_elastic *e, ru_time now, ru_effects *fx);
 void rui_el_state_commit(ru_elastic *e); /* take over what came, count what everybody got */
-void rui_el_state_drop(ru_elastic *e, ru_time now); /* the view ended */
-void rui_el_state_close(ru_elastic *e);             /* the channel closes next: nothing is sent */
+void rui_el_state_drop(ru_elastic *e, ru_time now);       /* the view ended */
+void rui_el_piece_release(ru_elastic *e, rui_el_xfer *x); /* one of `out`: its memory is free */
+void rui_el_state_close(ru_elastic *e); /* the channel closes next: nothing is sent */
 
 /* elastic_lead.c */
 void rui_el_lead_member(ru_elastic *e, const ru_event *ev, ru_effects *fx); /* LOCAL */

@@ -579,10 +579,10 @@ void rui_el_lead_done(ru_elastic *e, ru_node_id from, const rui_el_member *part,
                       ru_time now, ru_effects *fx)
 {
     rui_el_member *m = member_of(e, from);
-    if (m == NULL || m->done || e->phase != RUI_EL_STEP || rui_el_stale(e)) {
+    if (m == NULL || m->done == e->begun || e->phase != RUI_EL_STEP || rui_el_stale(e)) {
         return;
     }
-    m->done = true;
+    m->done = e->begun;
     m->part_first = part->part_first;
     m->part_n = part->part_n;
     e->progress_ns = now.ns;
@@ -662,7 +662,7 @@ static void name_slow(ru_elastic *e, ru_time now, ru_effects *fx)
     bool step = e->phase == RUI_EL_STEP;
     for (uint32_t i = 0; i < e->v.n; i++) {
         const rui_el_member *m = &e->v.at[i];
-        if (step ? m->done : m->ready) {
+        if (step ? m->done == e->begun : m->ready) {
             continue;
         }
         int64_t silent = i == e->v.me ? 0 : ru_member_silent_ns(e->opt.member, m->node, now);

@@ -148,40 +148,50 @@ static ru_stream_name name_of(const ru_elastic *e, uint32_t to, uint32_t k)
                             .iter = (uint32_t)e->step};
 }
 
-static uint32_t free_out(const ru_elastic *e)
+static rui_el_xfer *free_out(ru_elastic *e)
 {
-    for (uint32_t i = 0; i < RUI_EL_XFERS_MAX; i++) {
-        if (!e->out[i].used) {
-            return i;
-        }
+    uint32_t i = 0;
+    while (i < e->top_out && e->out[i].used) {
+        i++;
     }
-    return RUI_EL_XFERS_MAX;
+    if (i == RUI_EL_XFERS_MAX) {
+        return NULL;
+    }
+    e->top_out = i < e->top_out ? e->top_out : i + 1;
+    e->out[i] = (rui_el_xfer){0};
+    return &e->out[i];
+}
+
+void rui_el_piece_release(ru_elastic *e, rui_el_xfer *x)
+{
+    x->used = false;
+    e->n_out--;
+    e->opt.device.ops->state_release(e->opt.device.self, x->cookie);
 }
 
 static void send_piece(ru_elastic *e, uint32_t to, uint32_t k, ru_time now, ru_effects *fx)
 {
     const rui_el_piece *p = &e->pieces[e->v.at[to].held + k];
     const ru_elastic_device_ops *ops = e->opt.device.ops;
-    uint32_t slot = free_out(e);
-    if (slot == RUI_EL_XFERS_MAX) {
+    rui_el_xfer *x = free_out(e);
+    if (x == NULL) {
         return; /* the joiner is not DONE without it: the watch names it; cannot happen in budget */
     }
-    rui_el_xfer *x = &e->out[slot];
     ru_span span;
     ru_status st =
         ops->state_copy(e->opt.device.self, p->tensor, p->offset, p->size, &span, &x->cookie);
     if (st == RU_OK) {
         x->used = true;
+        e->n_out++;
         ru_chan_send_in in = {.to = e->v.at[to].node,
                               .name = name_of(e, to, k),
                               .class = RU_CLASS_BACKGROUND,
                               .spans = &span,
                               .n_spans = 1,
-                              .cookie = RUI_EL_COOKIE | UINT64_C(1) << 32 | slot};
+                              .cookie = RUI_EL_COOKIE | UINT64_C(1) << 32 | (uint32_t)(x - e->out)};
         st = ru_chan_send(e->opt.chan, &in, now, &x->id);
         if (st != RU_OK) {
-            x->used = false;
-            ops->state_release(e->opt.device.self, x->cookie);
+            rui_el_piece_release(e, x);
         }
     }
     if (st != RU_OK) {
@@ -200,11 +210,12 @@ static void take_piece(ru_elastic *e, uint32_t k, ru_time now, ru_effects *fx)
     const rui_el_piece *p = &e->pieces[e->v.at[e->v.me].held + k];
     const ru_elastic_device_ops *ops = e->opt.device.ops;
     rui_el_xfer *x = &e->in[k];
+    *x = (rui_el_xfer){0};
     ru_span span;
     ru_status st =
         ops->state_place(e->opt.device.self, p->tensor, p->offset, p->size, &span, &x->cookie);
     if (st == RU_OK) {
-        *x = (rui_el_xfer){.used = true, .cookie = x->cookie};
+        x->used = true;
         e->in_left++;
         ru_chan_post_in in = {.from = e->v.at[sender_of(e, e->v.at[e->v.me].held + k)].node,
                               .name = name_of(e, e->v.me, k),
@@ -223,7 +234,7 @@ static void take_piece(ru_elastic *e, uint32_t k, ru_time now, ru_effects *fx)
 void rui_el_state_begin(ru_elastic *e, ru_time now, ru_effects *fx)
 {
     e->n_in = e->in_left = 0;
-    for (uint32_t i = 0; i < e->v.n; i++) {
+    for (uint32_t i = 0; i < e->v.n && e->v.takers > 0; i++) {
         uint32_t n = rui_el_pieces_now(e, e->v.at[i].held);
         for (uint32_t k = 0; k < n && e->phase == RUI_EL_STEP; k++) {
             if (i == e->v.me) {
@@ -244,18 +255,20 @@ void rui_el_state_commit(ru_elastic *e)
         e->in[k].used = false;
     }
     e->n_in = 0;
-    for (uint32_t i = 0; i < e->v.n; i++) {
-        e->v.at[i].held += rui_el_pieces_now(e, e->v.at[i].held);
+    for (uint32_t i = 0, n = e->v.takers > 0 ? e->v.n : 0; i < n; i++) {
+        rui_el_member *to = &e->v.at[i];
+        bool takes = to->held < e->n_pieces;
+        to->held += rui_el_pieces_now(e, to->held);
+        e->v.takers -= takes && to->held == e->n_pieces ? 1 : 0;
     }
     e->has_state = e->v.at[e->v.me].held == e->n_pieces;
 }
 
 void rui_el_state_close(ru_elastic *e)
 {
-    for (uint32_t k = 0; k < RUI_EL_XFERS_MAX; k++) {
+    for (uint32_t k = 0; e->n_out > 0; k++) {
         if (e->out[k].used) {
-            e->out[k].used = false;
-            e->opt.device.ops->state_release(e->opt.device.self, e->out[k].cookie);
+            rui_el_piece_release(e, &e->out[k]);
         }
     }
 }
@@ -270,8 +283,9 @@ void rui_el_state_drop(ru_elastic *e, ru_time now)
         }
     }
     e->n_in = e->in_left = 0;
-    for (uint32_t k = 0; k < RUI_EL_XFERS_MAX; k++) {
+    for (uint32_t k = 0, left = e->n_out; left > 0; k++) {
         if (e->out[k].used) {
+            left--;
             /* Released by `failed` or `sent`, perhaps later: the link may read the piece still. */
             ru_chan_cancel(e->opt.chan, e->out[k].id, now);
         }

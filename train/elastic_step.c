@@ -12,9 +12,7 @@ void rui_el_step_begin(ru_elastic *e, ru_time now, ru_effects *fx)
     e->batches_done = 0;
     e->compute_ns = 0;
     e->n_done = 0;
-    for (uint32_t i = 0; i < e->v.n; i++) {
-        e->v.at[i].done = false;
-    }
+    e->begun++;
     for (uint32_t b = 0; b < e->n_batches; b++) {
         e->left[b] = e->batches[b].part.n;
     }
@@ -131,12 +129,8 @@ void rui_el_commit(ru_elastic *e, ru_time now, ru_effects *fx)
     int64_t took = e->commit_ns > 0 ? now.ns - e->commit_ns : 0;
     e->commit_ns = now.ns;
     e->step_ns = e->step_ns == 0 ? took : e->step_ns + (took - e->step_ns) / 8;
-    uint32_t workers = 0;
-    for (uint32_t i = 0; i < e->v.n; i++) {
-        workers += e->v.at[i].share.n > 0 ? 1 : 0;
-    }
     e->opt.device.ops->update(e->opt.device.self, step);
-    rui_el_news(e, RU_ELASTIC_COMMITTED, took, workers, now);
+    rui_el_news(e, RU_ELASTIC_COMMITTED, took, e->v.workers, now);
 }
 
 /* -- upcalls of the group ------------------------------------------------------------------------
@@ -220,7 +214,7 @@ static rui_el_xfer *piece_of(ru_elastic *e, uint64_t cookie, bool *out)
 {
     *out = (cookie >> 32 & 1) != 0;
     uint32_t k = (uint32_t)cookie;
-    if (k >= RUI_EL_XFERS_MAX) {
+    if (k >= (*out ? e->top_out : e->n_in)) {
         return NULL;
     }
     rui_el_xfer *x = *out ? &e->out[k] : &e->in[k];
@@ -256,8 +250,7 @@ void ru_elastic_sent(ru_elastic *e, uint64_t cookie, ru_time now, ru_effects *fx
     bool out;
     rui_el_xfer *x = piece_of(e, cookie, &out);
     if (x != NULL && out) {
-        x->used = false;
-        e->opt.device.ops->state_release(e->opt.device.self, x->cookie);
+        rui_el_piece_release(e, x);
     }
 }
 
@@ -306,8 +299,7 @@ void ru_elastic_failed(ru_elastic *e, uint64_t cookie, ru_status why, ru_time no
     bool out;
     rui_el_xfer *x = piece_of(e, cookie, &out);
     if (x != NULL && out) {
-        x->used = false;
-        e->opt.device.ops->state_release(e->opt.device.self, x->cookie);
+        rui_el_piece_release(e, x);
     }
     if (x != NULL && why != RU_E_CANCELLED && e->phase == RUI_EL_STEP) { /* the joiner misses it */
         rui_el_redo(e, now, fx);

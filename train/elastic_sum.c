@@ -115,6 +115,7 @@ void rui_el_sum_done(ru_elastic *e, uint32_t b, ru_time now)
     }
     const ru_elastic_sum sum = {
         .batch = b,
+        .epoch = e->v.epoch,
         .begun = {batch->begun_ns},
         .ended = now,
         .size_bytes = batch->part.size_bytes,
