@@ -385,7 +385,117 @@ static void test_wrong_calls(void **state)
     close_two(&t);
 }
 
+/* -- frames that are wrong -----------------------------------------------------------------------
+ */
+
+/* A frame behind those of side 0, as if it had sent it. */
+static void inject(two *t, ru_link_class class, const rui_frame *f)
+{
+    static uint8_t buf[RU_LINK_HEAD_BYTES + 4096];
+    RU_CHECK(f->len <= 4096);
+    rui_frame_encode(f, buf);
+    uint32_t conn = ru_pipe_side(t->pipe, t->s[0].node, class);
+    assert_int_not_equal(conn, UINT32_MAX);
+    for (uint32_t guard = 0;
+         !ru_pipe_inject(t->pipe, conn, buf, RU_LINK_HEAD_BYTES + (int64_t)f->len); guard++) {
+        assert_true(guard < 1000);
+        move(t, 1);
+    }
+}
+
+/* Frames come once each and in order: one that came is not heard again, one after a gap is no
+ * honest peer's. */
+static void test_frames_out_of_sequence(void **state)
+{
+    (void)state;
+    for (uint32_t ahead = 0; ahead < 3; ahead++) { /* 0: it came already; 1: the next */
+        two t;
+        open_two(&t, ru_test_seed(), false);
+        const rui_frame f = {
+            .type = RUI_MESSAGE, .len = 16, .deadline = (uint32_t)peer_of(&t, 1)->rx_seq + ahead};
+        inject(&t, RU_LINK_URGENT, &f);
+        for (uint32_t guard = 0; guard < 300 && t.s[1].messages + t.s[1].downs == 0; guard++) {
+            move(&t, 1);
+        }
+        assert_int_equal(t.s[1].messages, ahead == 1 ? 1 : 0);
+        assert_int_equal(t.s[1].downs, ahead == 2 ? 1 : 0);
+        close_two(&t);
+    }
+}
+
+/* A small stream comes whole: neither after a part of it nor of another length than its slot, also
+ * when that is posted while it comes. */
+static void test_small_streams_that_do_not_fit(void **state)
+{
+    (void)state;
+    enum { BYTES = 3000 };
+    for (uint32_t k = 0; k < 5; k++) { /* 0, 3: as it should be; 1: a part before; 2, 4: longer */
+        two t;
+        ru_xfer_id id;
+        open_two(&t, ru_test_seed(), false);
+        rui_frame f = {.type = RUI_DATA, .flags = RUI_FIRST, .len = 16, .stream = 5};
+        if (k < 3) {
+            assert_int_equal(post(&t, 5, k == 2 ? BYTES + 4 : BYTES, &id), RU_OK);
+        }
+        if (k == 1) {
+            inject(&t, RU_LINK_BULK, &f);
+            move(&t, 300);
+            assert_int_equal(t.s[1].downs, 0);
+        }
+        f.flags = RUI_WHOLE;
+        f.len = BYTES;
+        f.deadline = (uint32_t)peer_of(&t, 1)->rx_seq + 1;
+        inject(&t, RU_LINK_URGENT, &f);
+        const ru_chan *ch = t.s[1].ch;
+        const rui_conn *c = &ch->conns[peer_of(&t, 1)->conn[RU_LINK_URGENT]];
+        for (uint32_t guard = 0; k >= 3 && c->rx_block == RUI_NONE; guard++) {
+            assert_true(guard < 1000);
+            move(&t, 1);
+        }
+        if (k >= 3) {
+            assert_int_equal(post(&t, 5, k == 4 ? BYTES + 4 : BYTES, &id), RU_OK);
+        }
+        for (uint32_t guard = 0; guard < 300 && t.s[1].arrived + t.s[1].downs == 0; guard++) {
+            move(&t, 1);
+        }
+        assert_int_equal(t.s[1].arrived, k % 3 == 0 ? 1 : 0);
+        assert_int_equal(t.s[1].downs, k % 3 == 0 ? 0 : 1);
+        close_two(&t);
+    }
+}
+
+/* The receiver does not want a stream any more when all of it is sent: whoever asked to know that
+ * it arrived is told that it did not, who did not ask is through with it. */
+static void test_thrown_after_all_was_sent(void **state)
+{
+    (void)state;
+    for (uint32_t k = 0; k < 4; k++) {
+        two t;
+        ru_xfer_id id;
+        open_two(&t, ru_test_seed(), false);
+        ru_chan_cancel_all(t.s[1].ch, ~0ull, 7, ru_pipe_now(t.pipe));
+        bool fence = k % 2 == 0;
+        ru_span s = {from, k < 2 ? 100 : 200000};
+        ru_chan_send_in in = {.to = {2},
+                              .name = {7, 0},
+                              .class = k < 2 ? RU_CLASS_URGENT : RU_CLASS_NORMAL,
+                              .spans = &s,
+                              .n_spans = 1,
+                              .fence = fence};
+        assert_int_equal(ru_chan_send(t.s[0].ch, &in, ru_pipe_now(t.pipe), &id), RU_OK);
+        move(&t, 5000);
+        assert_int_equal(t.s[0].sent, fence ? 0 : 1);
+        assert_int_equal(t.s[0].failed, fence ? 1 : 0);
+        assert_int_equal(t.s[0].why, fence ? RU_E_CANCELLED : RU_OK);
+        assert_int_equal(t.s[1].arrived + t.s[1].failed + t.s[1].downs, 0);
+        close_two(&t);
+    }
+}
+
 RU_TESTS(comm_chan_edge, cmocka_unit_test(test_both_dial),
+         cmocka_unit_test(test_frames_out_of_sequence),
+         cmocka_unit_test(test_small_streams_that_do_not_fit),
+         cmocka_unit_test(test_thrown_after_all_was_sent),
          cmocka_unit_test(test_cuts_without_a_frame), cmocka_unit_test(test_down_in_time),
          cmocka_unit_test(test_drop_lets_go_of_memory),
          cmocka_unit_test(test_cancelled_before_posted), cmocka_unit_test(test_wrong_calls))
