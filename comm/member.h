@@ -142,6 +142,7 @@ typedef struct ru_member_facts {
     bool adds;          /* ... with new members */
     bool stuck;         /* no majority has answered for 5 s; a line said so and is repeated */
     uint32_t redirects; /* joining: so often told to ask another member */
+    bool outside;       /* joining: nobody of the job is reached */
     bool sure;          /* was in touch with its leader until the others went: may go on alone */
     /* The view that it accepted and does not know to be in force: [n] members; n 0: none. */
     const ru_member_info *next; /* until the next step */

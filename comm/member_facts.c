@@ -61,7 +61,11 @@ void ru_member_facts_get(ru_member *m, ru_member_facts *into)
                               .adds = m->phase == RUI_LEADS && m->pending && m->next_adds,
                               .stuck = m->phase == RUI_SEEKS && m->stuck_named > 0,
                               .redirects = m->join.redirects,
+                              .outside = m->phase == RUI_JOINS,
                               .sure = m->sure};
+    for (rui_m_peer *p = NULL; into->outside && (p = rui_m_peer_next(m, p)) != NULL;) {
+        into->outside = !p->up;
+    }
     if (m->view.epoch > 0 && rui_m_next_decode(m)) {
         into->next = m->next.at;
         into->next_n = m->next.n;

@@ -203,6 +203,9 @@ static ru_status run_as_worker(ru_cmd_in *in, ru_train_options *to, const ru_hos
     ru_self_stop_watch();
     ru_status st = ru_worker_run(&wo, in->arena, &result, err);
     ru_self_stop_unwatch();
+    if (st == RU_OK && result.number == 0) {
+        (void)fprintf(stderr, "gave up joining\n");
+    }
     return st;
 }
 

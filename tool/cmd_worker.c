@@ -259,7 +259,7 @@ static ru_status run(ru_cmd_in *in, ru_err *err)
     ru_self_stop_watch();
     ru_status st = ru_worker_run(&wo, in->arena, &result, err);
     ru_self_stop_unwatch();
-    if (st == RU_OK && !launched && result.number == 0) {
+    if (st == RU_OK && result.number == 0) {
         (void)fprintf(stderr, "gave up joining\n");
     } else if (st == RU_OK && !launched) {
         (void)fprintf(stderr, "%s after step %lld\n",

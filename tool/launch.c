@@ -678,6 +678,10 @@ ru_status ru_launch(const ru_launch_options *opt, ru_arena *arena, ru_launch_res
         ru_log_file_close(l.children[k].log);
     }
     ru_loop_close(l.loop);
-    *out = (ru_launch_result){.out = l.out, .code = l.summary ? 0 : l.code != 0 ? l.code : 1};
+    *out = (ru_launch_result){.out = l.out,
+                              .code = l.summary     ? 0
+                                      : l.code != 0 ? l.code
+                                      : l.stopping  ? 0
+                                                    : 1};
     return st;
 }

@@ -566,7 +566,9 @@ void ru_elastic_stop(ru_elastic *e, bool all, ru_time now, ru_effects *fx)
     if (e->phase == RUI_EL_ENDED) {
         return;
     }
-    if (!all) {
+    ru_member_facts f;
+    ru_member_facts_get(e->opt.member, &f);
+    if (!all || f.outside) { /* outside there is nobody to ask for the job's end: it goes alone */
         ru_member_leave(e->opt.member, now, fx);
         return;
     }

@@ -75,6 +75,28 @@ static void test_alone(void **state)
     ru_pipe_free(pipe);
 }
 
+/* Who is asked to end the job before it is in it goes at once, and is waited for by nobody. */
+static void test_the_end_is_asked_for_before_joining(void **state)
+{
+    (void)state;
+    ru_pipe *pipe = lives_pipe();
+    life *l = life_new(pipe, 2, 2);
+    ru_err err = {0};
+    assert_ok(life_open(l, &err), err);
+    ru_pipe_user(l->pipe, l->node, ru_peer_link_user(l->peer));
+    ru_peer_start(l->peer, ru_pipe_now(pipe));
+    for (uint32_t k = 0; k < 20; k++) {
+        lives_move(pipe);
+    }
+    assert_false(l->ended);
+    ru_peer_stop(l->peer, true, ru_pipe_now(pipe));
+    assert_true(l->ended);
+    assert_int_equal(l->status, RU_E_PEER);
+    assert_int_equal(l->committed, 0);
+    life_free(l);
+    ru_pipe_free(pipe);
+}
+
 /* Two found a job; then one acknowledges nothing any more, and so much waits for it that no control
  * message fits: it is cut off at once, and the other goes on without it. */
 static void test_a_peer_that_takes_no_words(void **state)
@@ -309,6 +331,7 @@ static void test_shared_memory(void **state)
 RU_TESTS(train_peer, cmocka_unit_test(test_orders_of_gradients),
          cmocka_unit_test(test_shared_memory), cmocka_unit_test(test_words_lost_with_a_connection),
          cmocka_unit_test(test_the_end_is_asked_for),
+         cmocka_unit_test(test_the_end_is_asked_for_before_joining),
          cmocka_unit_test(test_the_end_is_not_forgotten),
          cmocka_unit_test(test_no_memory_for_state), cmocka_unit_test(test_no_room_to_measure),
          cmocka_unit_test(test_opening), cmocka_unit_test(test_room_for_peers),

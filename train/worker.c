@@ -248,7 +248,8 @@ static ru_status verdict_of(rui_worker *w, ru_status st, ru_err *err)
     if (w->compute_failed) {
         return ru_err_set(err, w->compute_err.status, "%s", w->compute_err.text);
     }
-    if (w->end_status == RU_E_PEER && w->asked_to_stop && w->opt->stop_leaves) {
+    bool leaves = w->opt->stop_leaves || w->number == 0; /* 0: it never was in the job */
+    if (w->end_status == RU_E_PEER && w->asked_to_stop && leaves) {
         return RU_OK; /* it left, as it was asked to */
     }
     if (w->end_status != RU_OK) {
