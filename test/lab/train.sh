@@ -157,6 +157,21 @@ for d in e5/checkpoints/0*; do
     [ ! -e "$d" ] || "$rubato" eval e5 >/dev/null 2>&1 || fail "e5: the checkpoint before the divergence cannot be read"
 done
 
+# outputs below a file, which no command can make
+: >file
+expect 73 "cannot make the folder file" "$rubato" train job.yaml --out file/run
+expect 73 "cannot make the folder file" "$rubato" train job.yaml -w 2 --out file/run
+expect 73 "cannot make the folder file" "$rubato" data make digits --out file/digits
+expect 73 "cannot make the folder file" "$rubato" demo --out file
+expect 73 "cannot create file/m.onnx" "$rubato" export whole --onnx file/m.onnx
+expect 73 "cannot create file/m" "$rubato" export whole --safetensors file/m
+expect 73 "cannot create file/p" "$rubato" trace whole --perfetto file/p
+expect 73 "cannot create file/c" "$rubato" trace whole --chrome file/c
+expect 73 "cannot make the folder file" "$rubato" trace whole --tensorboard file/t
+"$rubato" export whole --onnx whole.onnx >/dev/null 2>&1
+expect 73 "cannot create file/y.npz" "$rubato" run whole.onnx --random --dim N=1 --out file/y.npz
+expect 2 "which no demo made" "$rubato" demo --out digits
+
 # a file may not grow past 64 KiB: checkpoints do not fit
 expect 73 "too large" sh -c "ulimit -f 128; exec $rubato train job.yaml --out e6"
 
