@@ -177,7 +177,8 @@ static void say(const job *j, const life *from, const life *to, uint32_t what,
     ru_wire_put_u32(&w, elastic_of(from)->v.epoch);
     for (uint32_t k = 0; k < n; k++) {
         for (uint32_t b = 0; b < numbers[k].bytes; b++) {
-            ru_wire_put_u8(&w, b < 8 ? (uint8_t)(numbers[k].v >> 8 * b) : 0);
+            uint64_t rest = b < 8 ? numbers[k].v >> 8 * b : 0;
+            ru_wire_put_u8(&w, (uint8_t)rest);
         }
     }
     assert_int_equal(ru_chan_message(ru_peer_chan(from->peer), to->id, what, buf, ru_wire_size(&w),
