@@ -17,11 +17,17 @@ typedef struct rui_name {
     uint32_t chain; /* next record of the same hash */
 } rui_name;
 
+enum { RUI_NAMES_FIRST = 64 };
+
+/* Stays where it is once it was initialised. */
 typedef struct rui_names {
-    uint32_t *heads; /* [mask + 1], room for mask_max + 1 */
+    uint32_t *heads; /* [mask + 1] `first`, then `more` */
     uint32_t mask, mask_max, n;
     uint8_t *records; /* view: record i begins at i * stride */
     int64_t stride;
+    uint32_t *more; /* [mask_max + 1] */
+    uint32_t
+        first[RUI_NAMES_FIRST]; /* beside what its owner looks at anyway: no page of their own */
 } rui_names;
 
 static inline rui_name *rui_names_at(const rui_names *t, uint32_t i)
@@ -33,17 +39,18 @@ static inline rui_name *rui_names_at(const rui_names *t, uint32_t i)
 static inline bool rui_names_init(rui_names *t, ru_arena *a, void *records, int64_t stride,
                                   uint32_t max)
 {
-    enum { FIRST = 64 };
-    uint32_t n = FIRST;
+    uint32_t n = RUI_NAMES_FIRST;
     while (n < max && n < 1u << 30) {
         n *= 2;
     }
-    *t = (rui_names){.mask = FIRST - 1, .mask_max = n - 1, .records = records, .stride = stride};
-    t->heads = ru_arena_alloc(a, (int64_t)n * 4, 64);
-    for (uint32_t i = 0; t->heads != NULL && i < FIRST; i++) {
-        t->heads[i] = RUI_NONE;
+    *t = (rui_names){
+        .mask = RUI_NAMES_FIRST - 1, .mask_max = n - 1, .records = records, .stride = stride};
+    t->heads = t->first;
+    for (uint32_t i = 0; i < RUI_NAMES_FIRST; i++) {
+        t->first[i] = RUI_NONE;
     }
-    return t->heads != NULL;
+    t->more = ru_arena_alloc(a, (int64_t)n * 4, 64);
+    return t->more != NULL;
 }
 
 static inline uint32_t *rui_names_head(const rui_names *t, uint64_t stream, uint32_t iter,
@@ -74,9 +81,11 @@ static inline uint32_t rui_names_find(const rui_names *t, uint64_t stream, uint3
 static inline void rui_names_double(rui_names *t)
 {
     uint32_t old = t->mask + 1;
+    const uint32_t *heads = t->heads;
     t->mask = 2 * t->mask + 1;
+    t->heads = t->more;
     for (uint32_t h = 0; h < old; h++) {
-        uint32_t next = t->heads[h];
+        uint32_t next = heads[h];
         t->heads[h] = t->heads[h + old] = RUI_NONE;
         for (uint32_t i = next; i != RUI_NONE; i = next) {
             rui_name *r = rui_names_at(t, i);
