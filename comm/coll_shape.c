@@ -17,10 +17,16 @@ typedef struct places {
     uint32_t *writer, *readers; /* [2 * n_blocks] */
     uint32_t *step, *next;      /* nodes of the lists of readers */
     uint32_t n;
+    uint32_t *last; /* [n steps] step that was last found to wait for it */
 } places;
 
-static void edge(rui_coll_shape *s, uint32_t before, uint32_t after, bool count)
+/* Steps of many blocks meet at each of these: one wait is enough. */
+static void edge(rui_coll_shape *s, places *p, uint32_t before, uint32_t after, bool count)
 {
+    if (p->last[before] == after) {
+        return;
+    }
+    p->last[before] = after;
     if (count) {
         s->first[before + 1]++;
         s->waits[after]++;
@@ -32,7 +38,7 @@ static void edge(rui_coll_shape *s, uint32_t before, uint32_t after, bool count)
 static void read_place(rui_coll_shape *s, places *p, uint32_t at, uint32_t i, bool count)
 {
     if (p->writer[at] != NONE) {
-        edge(s, p->writer[at], i, count);
+        edge(s, p, p->writer[at], i, count);
     }
     p->step[p->n] = i;
     p->next[p->n] = p->readers[at];
@@ -42,10 +48,10 @@ static void read_place(rui_coll_shape *s, places *p, uint32_t at, uint32_t i, bo
 static void write_place(rui_coll_shape *s, places *p, uint32_t at, uint32_t i, bool count)
 {
     if (p->writer[at] != NONE) {
-        edge(s, p->writer[at], i, count);
+        edge(s, p, p->writer[at], i, count);
     }
     for (uint32_t k = p->readers[at]; k != NONE; k = p->next[k]) {
-        edge(s, p->step[k], i, count);
+        edge(s, p, p->step[k], i, count);
     }
     p->readers[at] = NONE;
     p->writer[at] = i;
@@ -56,6 +62,7 @@ static void walk(rui_coll_shape *s, places *p, bool count)
     uint32_t nb = s->schedule->n_blocks;
     memset(p->writer, 0xff, 2 * (size_t)nb * sizeof(uint32_t));
     memset(p->readers, 0xff, 2 * (size_t)nb * sizeof(uint32_t));
+    memset(p->last, 0xff, s->n * sizeof *p->last);
     p->n = 0;
     for (uint32_t i = 0; i < s->n; i++) {
         const ru_coll_step *x = &s->steps[i];
@@ -88,9 +95,10 @@ static bool find_order(rui_coll_shape *s, ru_arena *arena)
     places p = {.writer = RU_NEW(&scratch, uint32_t, 2 * (int64_t)nb),
                 .readers = RU_NEW(&scratch, uint32_t, 2 * (int64_t)nb),
                 .step = RU_NEW(&scratch, uint32_t, touches),
-                .next = RU_NEW(&scratch, uint32_t, touches)};
+                .next = RU_NEW(&scratch, uint32_t, touches),
+                .last = RU_NEW(&scratch, uint32_t, s->n)};
     bool room = s->waits != NULL && s->first != NULL && p.writer != NULL && p.readers != NULL &&
-                p.step != NULL && p.next != NULL;
+                p.step != NULL && p.next != NULL && p.last != NULL;
     if (room) {
         walk(s, &p, true);
         for (uint32_t i = 0; i < s->n; i++) {
