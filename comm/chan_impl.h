@@ -134,6 +134,7 @@ typedef struct rui_peer {
     ru_time lazy_at;
     ru_time yields_at; /* a message gives way to urgent streams since; ns 0: none does */
     uint32_t conn[RU_LINK_CLASSES];
+    ru_conn_id link[RU_LINK_CLASSES]; /* of conn, where there is one: waking looks at no more */
     ru_time cut_at, mend_at, heard_at, spoke_at;
     uint64_t rx_seq, rx_told;
     uint64_t pair, session;

@@ -229,6 +229,7 @@ static void install(ru_chan *ch, uint32_t i, rui_conn *u, rui_conn *b, ru_time n
         both[k]->peer = i;
         rui_conn_state_set(ch, both[k], RUI_CONN_LIVE);
         p->conn[k] = rui_conn_index(ch, both[k]);
+        p->link[k] = rui_conn_id_of(both[k]);
         p->acked_bytes[k] = 0;
     }
     rui_egress_line(ch->egress, i, true);

@@ -27,9 +27,9 @@ void rui_tx_crc(const ru_chan *ch, rui_frame *f, ru_link_tx *tx)
 
 void rui_wake_conn(ru_chan *ch, uint32_t pi, ru_link_class class)
 {
-    uint32_t c = ch->peers[pi].conn[class];
-    if (c != RUI_NONE) {
-        ch->link.ops->wake(ch->link.self, rui_conn_id_of(&ch->conns[c]));
+    const rui_peer *p = &ch->peers[pi];
+    if (p->conn[class] != RUI_NONE) {
+        ch->link.ops->wake(ch->link.self, p->link[class]);
     }
 }
 

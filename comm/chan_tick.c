@@ -58,7 +58,7 @@ static int64_t sample_peer(ru_chan *ch, uint32_t i, int64_t *rtt_ns)
     p->in_link = false;
     for (uint32_t k = 0; k < RU_LINK_CLASSES; k++) {
         ru_link_facts facts = {0};
-        ch->link.ops->facts(ch->link.self, rui_conn_id_of(&ch->conns[p->conn[k]]), &facts);
+        ch->link.ops->facts(ch->link.self, p->link[k], &facts);
         acked += facts.acked_bytes > p->acked_bytes[k] ? facts.acked_bytes - p->acked_bytes[k] : 0;
         p->acked_bytes[k] = facts.acked_bytes;
         p->in_link = p->in_link || facts.unsent_bytes > 0 || facts.unacked_bytes > 0;
