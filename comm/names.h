@@ -26,8 +26,8 @@ typedef struct rui_names {
     uint8_t *records; /* view: record i begins at i * stride */
     int64_t stride;
     uint32_t *more; /* [mask_max + 1] */
-    uint32_t
-        first[RUI_NAMES_FIRST]; /* beside what its owner looks at anyway: no page of their own */
+    /* Beside what its owner looks at anyway: no page of their own. */
+    uint32_t first[RUI_NAMES_FIRST];
 } rui_names;
 
 static inline rui_name *rui_names_at(const rui_names *t, uint32_t i)

@@ -73,7 +73,7 @@ static int64_t chunk_ns(const ru_elastic *e, const rui_el_batch *b)
 {
     double alone_ns = (double)e->v.choice[b - e->batches].predicted_ns;
     double part = (double)RUI_EL_ON_WIRE_BYTES / (double)b->part.size_bytes;
-    int64_t ns = (int64_t)(alone_ns * part);
+    int64_t ns = (int64_t)(part < 1 ? alone_ns * part : alone_ns);
     return ns < b->rest_ns ? ns : b->rest_ns;
 }
 
