@@ -3,6 +3,8 @@
  * One heap of future events, ties by order of insertion; one seed; the same seed gives the same
  * events, which a running hash proves. Nodes are whatever the caller builds on the seams of env/:
  * a link (ru_link_ops) per node, timers and devices. The invariant is called after every event.
+ * A replay of a policy needs no node: it drives a step machine with ru_sim_at and ru_sim_feed
+ * alone.
  *
  * Errors inside an event (no memory, more connections than fit) end the run: ru_sim_run reports
  * them. Thread: one. */
@@ -45,6 +47,11 @@ uint64_t ru_sim_at(ru_sim *s, ru_time at, ru_sim_fn fn, void *self, uint64_t arg
 uint64_t ru_sim_at_node(ru_sim *s, uint32_t node, ru_time at, ru_sim_fn fn, void *self,
                         uint64_t arg);
 void ru_sim_cancel(ru_sim *s, uint64_t handle);
+/* Call fn(self, k) at at_ns[k] for each k in 0..n-1: arrivals, prices, speeds of a trace that a
+ * replay feeds to a step machine. at_ns [n] never falls, begins at now or later and is a view until
+ * the last call. One event waits at a time, so a million inputs cost no heap; the
+ * event for k + 1 is inserted just before fn is called for k. */
+void ru_sim_feed(ru_sim *s, const int64_t *at_ns, uint32_t n, ru_sim_fn fn, void *self);
 /* Until no event is left, `until` (the clock then stands there), or ru_sim_stop. Errors: of the
  * invariant, RU_E_LIMIT (events, memory, connections), RU_E_MEM. */
 RU_MUST_USE ru_status ru_sim_run(ru_sim *s, ru_time until, ru_err *err);

@@ -127,6 +127,15 @@ typedef struct rui_sim_cut {
     int64_t until_ns;
 } rui_sim_cut;
 
+typedef struct rui_sim_feed {
+    ru_sim *sim;
+    const int64_t *at_ns; /* [n] */
+    uint32_t n;
+    ru_sim_fn fn;
+    void *self;
+    struct rui_sim_feed *next;
+} rui_sim_feed;
+
 struct ru_sim {
     ru_sim_options opt;
     ru_rng rng, rng_wire;
@@ -155,7 +164,8 @@ struct ru_sim {
 
     rui_sim_cut *cuts;
     uint32_t cuts_n, cuts_cap;
-    ru_sim_dev *devs; /* list */
+    ru_sim_dev *devs;    /* list */
+    rui_sim_feed *feeds; /* list */
     ru_sim_chaos chaos;
     bool chaos_on;
     int64_t operations, overtaken, redirected;

@@ -87,6 +87,61 @@ static ru_status never_beyond(void *self, ru_time now, ru_err *err)
     return now.ns <= *(int64_t *)self ? RU_OK : RU_FAIL(err, RU_E_BUG, "beyond");
 }
 
+/* One server without a bound on its queue, fed by a trace of arrivals: Lindley's recursion is the
+ * witness. */
+typedef struct server {
+    ru_sim *sim;
+    uint32_t n_waiting, n_done;
+    int64_t *left_ns;
+} server;
+
+enum { SERVICE_NS = 90 };
+
+static void served(void *self, uint64_t arg)
+{
+    server *v = self;
+    assert_int_equal(arg, v->n_done);
+    v->left_ns[v->n_done++] = ru_sim_now(v->sim).ns;
+    if (--v->n_waiting > 0) {
+        ru_sim_at(v->sim, (ru_time){ru_sim_now(v->sim).ns + SERVICE_NS}, served, v, v->n_done);
+    }
+}
+
+static void request(void *self, uint64_t arg)
+{
+    server *v = self;
+    assert_int_equal(arg, v->n_done + v->n_waiting);
+    if (v->n_waiting++ == 0) {
+        ru_sim_at(v->sim, (ru_time){ru_sim_now(v->sim).ns + SERVICE_NS}, served, v, v->n_done);
+    }
+}
+
+static void a_fed_trace_needs_no_heap_and_no_node(void **state)
+{
+    (void)state;
+    enum { N = 100000 };
+    static int64_t at[N], left[N];
+    ru_rng rng = ru_rng_from(ru_test_seed(), 8);
+    for (uint32_t k = 0; k < N; k++) {
+        at[k] = (k > 0 ? at[k - 1] : 2) + ru_rng_below(&rng, 200);
+    }
+    ru_sim *s = sim_new(1);
+    server v = {s, 0, 0, left};
+    int64_t before = ru_sim_memory_bytes(s);
+    ru_sim_feed(s, at, N, request, &v);
+    ru_sim_feed(s, NULL, 0, request, &v);
+    run_until(s, INT64_MAX);
+    assert_int_equal(v.n_done, N);
+    int64_t free_ns = 0;
+    for (uint32_t k = 0; k < N; k++) {
+        free_ns = (at[k] > free_ns ? at[k] : free_ns) + SERVICE_NS;
+        assert_int_equal(left[k], free_ns);
+    }
+    assert_int_equal(ru_sim_events(s), 2 * N);
+    assert_true(ru_sim_memory_bytes(s) - before < 32768);
+    ru_sim_close(s);
+}
+
 static void invariants_and_bounds_end_a_run(void **state)
 {
     (void)state;
@@ -606,6 +661,7 @@ static void the_kth_operation_fails(void **state)
 
 RU_TESTS(sim_sim, cmocka_unit_test(events_come_in_order_of_time_then_of_asking),
          cmocka_unit_test(many_random_events_are_sorted_and_cancelled_ones_never_happen),
+         cmocka_unit_test(a_fed_trace_needs_no_heap_and_no_node),
          cmocka_unit_test(invariants_and_bounds_end_a_run),
          cmocka_unit_test(a_frame_takes_size_over_rate_plus_delay),
          cmocka_unit_test(connections_of_one_node_take_turns),

@@ -168,6 +168,29 @@ uint64_t ru_sim_at(ru_sim *s, ru_time at, ru_sim_fn fn, void *self, uint64_t arg
     return ru_sim_at_node(s, RUI_SIM_NONE, at, fn, self, arg);
 }
 
+static void feed_event(void *self, uint64_t arg)
+{
+    rui_sim_feed *f = self;
+    uint32_t next = (uint32_t)arg + 1;
+    if (next < f->n) {
+        RU_CHECK(f->at_ns[next] >= f->at_ns[arg]);
+        ru_sim_at(f->sim, (ru_time){f->at_ns[next]}, feed_event, f, next);
+    }
+    f->fn(f->self, arg);
+}
+
+void ru_sim_feed(ru_sim *s, const int64_t *at_ns, uint32_t n, ru_sim_fn fn, void *self)
+{
+    RU_CHECK(fn != NULL);
+    rui_sim_feed *f = n > 0 ? rui_sim_grow(s, NULL, 0, (int64_t)sizeof *f) : NULL;
+    if (f == NULL) {
+        return; /* nothing to feed, or the run ends with the error */
+    }
+    *f = (rui_sim_feed){s, at_ns, n, fn, self, s->feeds};
+    s->feeds = f;
+    ru_sim_at(s, (ru_time){at_ns[0]}, feed_event, f, 0);
+}
+
 /* Without the cancelled ones; keys order the rest as before. */
 static void rebuild(ru_sim *s)
 {
@@ -361,6 +384,11 @@ void ru_sim_close(ru_sim *s)
         free(s->nodes[k]);
     }
     rui_sim_devs_free(s);
+    while (s->feeds != NULL) {
+        rui_sim_feed *f = s->feeds;
+        s->feeds = f->next;
+        free(f);
+    }
     ru_map_fini(&s->addresses);
     free(s->frame_blocks);
     free(s->conn_blocks);
