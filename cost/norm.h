@@ -1,0 +1,38 @@
+/* Special functions: error function, normal, gamma, beta and what tests of statistics need of them.
+ *
+ * Built on ru_math_log and ru_math_exp, so that every machine gives the same bits; relative error
+ * below 1e-13 where the result is not below 1e-290 (norm_test.c holds the bounds).
+ *
+ * Source: abramowitz-stegun-1964 ch. 6, 7, 26; wichura-1988 (normal quantile).
+ * Thread: any, pure. */
+#ifndef RU_COST_NORM_H
+#define RU_COST_NORM_H
+
+#include "base/status.h"
+
+/* ru_math_exp and _log for all numbers: exp under- and overflows to 0 and INFINITY, log(0) is
+ * -INFINITY. NaN stays NaN. */
+double ru_exp(double x);
+double ru_log(double x); /* x >= 0 */
+
+double ru_erf(double x);
+double ru_erfc(double x); /* 1 - erf, without cancellation */
+
+double ru_norm_pdf(double x);
+double ru_norm_cdf(double x);
+double ru_norm_log_cdf(double x);
+double ru_norm_quantile(double p); /* 0 <= p <= 1; -INFINITY and INFINITY at the ends */
+
+double ru_gamma_log(double x);         /* log of the gamma function; x > 0 */
+double ru_gamma_p(double a, double x); /* regularised lower incomplete gamma; a > 0, x >= 0 */
+double ru_gamma_q(double a, double x); /* 1 - that, without cancellation */
+double ru_beta_inc(double a, double b, double x); /* regularised incomplete beta; 0 <= x <= 1 */
+
+/* P(Poisson(mean) <= k), P(Binomial(n, p) <= k), P(T <= t) of Student's law, P(chi2 <= x). */
+double ru_poisson_cdf(double mean, uint64_t k);
+double ru_binomial_cdf(uint64_t n, double p, uint64_t k);
+double ru_student_cdf(double freedom, double t);
+double ru_student_quantile(double freedom, double p);
+double ru_chi2_cdf(double freedom, double x);
+
+#endif
