@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "comm/chan_impl.h"
+#include "comm/chan/chan_impl.h"
 #include "test/pipe.h"
 
 enum { VICTIM, HONEST, EVIL, HOSTS, SLOTS = 6, SLOT_BYTES = 3000, EDGE = 64, GIFT = 5000 };

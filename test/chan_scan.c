@@ -10,7 +10,7 @@
 
 #include "base/log.h"
 #include "base/rng.h"
-#include "comm/chan_impl.h"
+#include "comm/chan/chan_impl.h"
 #include "env/link_tcp.h"
 
 enum {

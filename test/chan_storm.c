@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "comm/chan_impl.h"
+#include "comm/chan/chan_impl.h"
 #include "test/pipe.h"
 
 enum { NODES_MAX = 8, XFERS = 192, SPANS = 40, SIZE_MAX_BYTES = 400 << 10, SLACK = 16 };

@@ -1,7 +1,7 @@
 /* Random life of a few channels: streams, messages, cancels, withdrawals, broken connections, peers
  * dropped and found again, everything drawn from a seed and held against a model: every byte that
  * arrives is the right one, in memory that was given for it; every transfer ends exactly once;
- * nothing is lost but what the contract says (comm/chan.h).
+ * nothing is lost but what the contract says (comm/chan/chan.h).
  *
  * Thread: one. */
 #ifndef RU_TEST_CHAN_STORM_H

@@ -1,6 +1,6 @@
 /* The engine of collectives on real channels over links in memory whose timing is random: results
  * equal plain sums, the same bits whatever the timing. */
-#include "comm/coll.h"
+#include "comm/coll/coll.h"
 #include "test/test.h"
 
 #include <stdio.h>

@@ -6,7 +6,7 @@
 #define RU_TEST_COLL_WORLD_H
 
 #include "base/rng.h"
-#include "comm/coll.h"
+#include "comm/coll/coll.h"
 #include "plan/coll.h"
 #include "test/pipe.h"
 

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 
 #include "base/rng.h"
-#include "comm/egress.h"
+#include "comm/chan/egress.h"
 #include "env/clock.h"
 
 enum { LINES = 16, CHUNKS = 200000 };

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "comm/member_impl.h"
+#include "comm/member/member_impl.h"
 #include "test/test.h"
 
 enum { EXIT_NS = 50000000 };

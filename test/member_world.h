@@ -11,7 +11,7 @@
 
 #include "base/heap.h"
 #include "base/rng.h"
-#include "comm/member.h"
+#include "comm/member/member.h"
 
 enum { WORLD_NODES_MAX = 1100, WORLD_VIEWS_MAX = 4096, WORLD_NAME_MAX = 24 };
 

@@ -2,7 +2,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "comm/coll_add.h"
+#include "comm/coll/coll_add.h"
 #include "env/clock.h"
 #include "tool/bench_collective.h"
 

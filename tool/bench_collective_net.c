@@ -9,7 +9,7 @@
 #include <sys/epoll.h>
 #include <unistd.h>
 
-#include "comm/coll.h"
+#include "comm/coll/coll.h"
 #include "env/clock.h"
 #include "env/link_tcp.h"
 #include "plan/coll.h"

@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "base/str.h"
-#include "comm/coll_shm.h"
+#include "comm/coll/coll_shm.h"
 #include "env/clock.h"
 #include "tool/bench_collective.h"
 

@@ -9,7 +9,7 @@
 #ifndef RU_TOOL_BENCH_NET_H
 #define RU_TOOL_BENCH_NET_H
 
-#include "comm/chan.h"
+#include "comm/chan/chan.h"
 #include "env/link_tcp.h"
 #include "tool/bench.h"
 

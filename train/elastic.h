@@ -25,8 +25,8 @@
 #ifndef RU_TRAIN_ELASTIC_H
 #define RU_TRAIN_ELASTIC_H
 
-#include "comm/coll.h"
-#include "comm/member.h"
+#include "comm/coll/coll.h"
+#include "comm/member/member.h"
 #include "plan/coll.h"
 
 typedef struct ru_elastic ru_elastic;

@@ -13,7 +13,7 @@
 #ifndef RU_TRAIN_WORKER_IMPL_H
 #define RU_TRAIN_WORKER_IMPL_H
 
-#include "comm/coll_shm.h"
+#include "comm/coll/coll_shm.h"
 #include "env/link_tcp.h"
 #include "env/thread.h"
 #include "train/peer.h"

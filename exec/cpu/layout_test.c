@@ -145,5 +145,5 @@ static void layouts_change_their_type(void **state)
 
 #define RIG_TEST(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
 
-RU_TESTS(exec_cpu_layout, RIG_TEST(elements_stand_where_places_says),
+RU_TESTS(exec_layout, RIG_TEST(elements_stand_where_places_says),
          RIG_TEST(equal_bytes_are_one_pointer), RIG_TEST(layouts_change_their_type))

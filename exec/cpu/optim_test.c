@@ -87,4 +87,4 @@ static void updates_that_stand_alone_may_be_early(void **state)
     assert_int_equal(early_bytes(CROSS), 0);
 }
 
-RU_TESTS(exec_cpu_optim, cmocka_unit_test(updates_that_stand_alone_may_be_early))
+RU_TESTS(exec_optim, cmocka_unit_test(updates_that_stand_alone_may_be_early))

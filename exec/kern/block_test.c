@@ -552,7 +552,7 @@ static void batch_norm_agrees_with_double(void **state)
     }
 }
 
-RU_TESTS(exec_kern_block, cmocka_unit_test(batch_norm_agrees_with_double),
+RU_TESTS(exec_block, cmocka_unit_test(batch_norm_agrees_with_double),
          cmocka_unit_test(products_agree_with_double),
          cmocka_unit_test(large_products_agree_with_double),
          cmocka_unit_test(large_products_keep_nan),

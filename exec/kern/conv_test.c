@@ -506,6 +506,6 @@ static void large_products_stay_within(void **state)
     }
 }
 
-RU_TESTS(exec_kern_conv, cmocka_unit_test(large_products_stay_within),
+RU_TESTS(exec_conv, cmocka_unit_test(large_products_stay_within),
          cmocka_unit_test(winograd_keeps_nan), cmocka_unit_test(weight_gradients_agree_with_double),
          cmocka_unit_test(winograd_agrees_with_double))

@@ -208,6 +208,6 @@ static void bf16_rounds_once(void **state)
     }
 }
 
-RU_TESTS(exec_kern_elem, cmocka_unit_test(math_is_within_bounds),
+RU_TESTS(exec_elem, cmocka_unit_test(math_is_within_bounds),
          cmocka_unit_test(special_values_keep_their_meaning), cmocka_unit_test(ranges_are_exact),
          cmocka_unit_test(bf16_rounds_once))

@@ -101,6 +101,6 @@ static void test_every_op_has_a_kernel(void **state)
     assert_true(ru_ref_kernel(RU_OP_NONE) == NULL);
 }
 
-RU_TESTS(exec_ref_ref, cmocka_unit_test(test_integers_keep_64_bits),
+RU_TESTS(exec_ref, cmocka_unit_test(test_integers_keep_64_bits),
          cmocka_unit_test(test_halves_round_once), cmocka_unit_test(test_bad_data_is_an_error),
          cmocka_unit_test(test_every_op_has_a_kernel))

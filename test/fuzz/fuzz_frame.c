@@ -3,7 +3,7 @@
 #include <stddef.h>
 #include <string.h>
 
-#include "comm/frame.h"
+#include "comm/chan/frame.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

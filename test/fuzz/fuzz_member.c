@@ -1,6 +1,6 @@
 /* Any bytes as messages, connections and time passing, at a leader, a member and a joiner: no
  * crash, views stay within their bounds, epochs only grow. */
-#include "comm/member.h"
+#include "comm/member/member.h"
 
 #include <stdlib.h>
 #include <string.h>

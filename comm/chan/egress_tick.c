@@ -1,0 +1,217 @@
+/* The scheduler in time: rate, chunk size, aging, predicted lateness. */
+#include "comm/chan/egress_impl.h"
+
+enum {
+    SAMPLE_NS = 10000000,
+    WINDOW_NS = 1000000000, /* the largest rate of one to two of these bounds lesser lines */
+    LATE_NS = 5000000,
+    LATE_NS_PER_STREAM = 5000, /* sorting costs about 0.1 us a stream: 2 % of a core */
+    BUDGET_NS = 1000000000,
+    CHUNK_STEP = 16 << 10,
+    CHUNK_MIN = 64 << 10,
+    CHUNK_MAX = 4 << 20,
+    IDLE_NS = 100000000,
+    BUSY_NS = SAMPLE_NS,
+    DEADLINES_NS = 2000000,
+};
+
+/* 0.5 ms worth, in steps of 16 KiB; stays where it is within a step and a half. */
+static void set_chunk(rui_egress *e)
+{
+    if (e->opt.chunk_bytes > 0 || e->rate <= 0) {
+        return;
+    }
+    double want = e->rate * 0.0005;
+    want = want < CHUNK_MIN ? CHUNK_MIN : want > CHUNK_MAX ? CHUNK_MAX : want;
+    double off = want - (double)e->chunk_bytes;
+    if (off < -1.5 * CHUNK_STEP || off > 1.5 * CHUNK_STEP || want <= CHUNK_MIN) {
+        e->chunk_bytes = (int64_t)(want + CHUNK_STEP / 2) / CHUNK_STEP * CHUNK_STEP;
+    }
+}
+
+void rui_egress_acked(rui_egress *e, int64_t bytes, ru_time now)
+{
+    RU_CHECK(bytes >= 0);
+    e->sample_bytes += bytes;
+    int64_t span_ns = ru_time_since(now, e->sample_at);
+    if (span_ns < SAMPLE_NS) {
+        return;
+    }
+    bool grew = false;
+    if (!e->tainted && e->sample_bytes > 0) {
+        double rate = (double)e->sample_bytes * 1e9 / (double)span_ns;
+        rate = e->gated && rate < e->rate ? e->rate : rate;
+        grew = rate > 1.05 * e->rate_max;
+        e->rate = e->rate > 0 ? e->rate + 0.25 * (rate - e->rate) : rate;
+        e->window_max[0] = rate > e->window_max[0] ? rate : e->window_max[0];
+        set_chunk(e);
+    }
+    if (ru_time_since(now, e->window_at) >= WINDOW_NS) {
+        if (e->window_max[0] > 0) { /* nothing measured: what was known stays */
+            e->window_max[1] = e->window_max[0];
+            e->window_max[0] = 0;
+        }
+        e->window_at = now;
+    }
+    double most = e->window_max[0] > e->window_max[1] ? e->window_max[0] : e->window_max[1];
+    e->rate_max = most > 0 ? most : e->rate;
+    e->sample_at = now;
+    e->samples += !grew; /* a probe that found more goes on */
+    e->gated = false;
+    e->sample_bytes = 0;
+    e->tainted = e->n_queued == 0;
+}
+
+/* Keys with a deadline hold the rate of their making; made again when it is another by 5 %. */
+static void refresh_keys(rui_egress *e)
+{
+    double off = e->rate_keys > 0 ? e->rate / e->rate_keys : 2;
+    if (e->n_deadlines == 0 || e->rate <= 0 || (off > 0.95 && off < 1.05)) {
+        return;
+    }
+    e->rate_keys = e->rate;
+    for (uint32_t i = 0; i < e->n_queued; i++) {
+        uint32_t s = e->queued[i];
+        rui_egress_item *it = &e->items[s];
+        if (it->deadline.ns != 0 && !it->aged_out) {
+            rui_key before = it->key, key;
+            rui_egress_key(e, it);
+            key = it->key;
+            it->key = before;
+            rui_egress_rekey(e, s, &key);
+        }
+    }
+}
+
+/* What counts is the time that better classes and deadlines kept an item waiting. Ranks are one
+ * user's own order of streams that are all to arrive: the last of many sums waits for all before it
+ * and does not starve, whoever is served at the moment of this look. */
+static void age(rui_egress *e, ru_time now)
+{
+    rui_egress_count(e, now);
+    while (e->age_root != RUI_NONE && e->items[e->age_root].age_at.ns <= now.ns) {
+        uint32_t s = e->age_root;
+        rui_egress_item *it = &e->items[s];
+        rui_pheap_remove(&e->by_age, &e->age_root, s);
+        int64_t left_ns = it->age_ns - (rui_egress_behind(e, it) - it->waits_from);
+        if (left_ns <= 0 && !it->aged_out) {
+            rui_key key = it->key;
+            if (key.class > 1) {
+                key.class --;
+            } else {
+                it->aged_out = true; /* before the others of its class, by arrival */
+                key.start_ns = INT64_MIN;
+                key.rank = 0;
+            }
+            rui_egress_rekey(e, s, &key);
+            it->waits_from = rui_egress_behind(e, it);
+        }
+        it->age_at = ru_time_after(now, left_ns > 0 ? left_ns : it->age_ns);
+        rui_pheap_push(&e->by_age, &e->age_root, s);
+    }
+}
+
+/* -- lateness ------------------------------------------------------------------------------------
+ */
+
+static bool row_before(const rui_late_row *a, const rui_late_row *b)
+{
+    return a->deadline_ns != b->deadline_ns ? a->deadline_ns < b->deadline_ns : a->s < b->s;
+}
+
+static void sift(rui_late_row *rows, uint32_t n, uint32_t at)
+{
+    rui_late_row row = rows[at];
+    for (uint32_t child; (child = 2 * at + 1) < n; at = child) {
+        if (child + 1 < n && row_before(&rows[child], &rows[child + 1])) {
+            child++;
+        }
+        if (!row_before(&row, &rows[child])) {
+            break;
+        }
+        rows[at] = rows[child];
+    }
+    rows[at] = row;
+}
+
+static void sort(rui_late_row *rows, uint32_t n)
+{
+    for (uint32_t i = n / 2; i-- > 0;) {
+        sift(rows, n, i);
+    }
+    for (uint32_t i = n; i-- > 1;) {
+        rui_late_row top = rows[0];
+        rows[0] = rows[i];
+        rows[i] = top;
+        sift(rows, i, 0);
+    }
+}
+
+/* Work due before t against rate * t: of each class in the order of deadlines, after all work of
+ * the classes before it. */
+static void predict(rui_egress *e, rui_egress_late_fn late, void *self, ru_time now)
+{
+    int64_t ahead[RUI_EGRESS_CLASSES] = {
+        0}; /* by class: bytes before the next stream of that class */
+    uint32_t n = 0, classes = 0;
+    for (uint32_t i = 0; i < e->n_queued; i++) {
+        const rui_egress_item *it = &e->items[e->queued[i]];
+        ahead[it->key.class] += it->bytes;
+        classes = it->key.class >= classes ? it->key.class + 1u : classes;
+        if (it->deadline.ns != 0) {
+            e->rows[n++] = (rui_late_row){it->deadline.ns, e->queued[i]};
+        }
+    }
+    int64_t before = 0;
+    for (uint32_t c = 0; c < classes; c++) {
+        int64_t of_class = ahead[c];
+        ahead[c] = before;
+        before += of_class;
+    }
+    sort(e->rows, n);
+    for (uint32_t i = 0; i < n; i++) {
+        rui_egress_item *it = &e->items[e->rows[i].s];
+        if (it->place == RUI_NONE) {
+            continue; /* an upcall cancelled it */
+        }
+        int64_t work = ahead[it->key.class] += it->bytes;
+        double ends_ns = (double)work / e->rate * 1e9 + (double)e->lines[it->line].rtt_ns / 2;
+        double late_ns = ends_ns - (double)ru_time_since(it->deadline, now);
+        if (late_ns >= 1 && late_ns >= 2 * (double)it->late_ns) {
+            it->late_ns = late_ns < 1e18 ? (int64_t)late_ns : (int64_t)1e18;
+            late(self, e->rows[i].s, it->late_ns, now);
+        }
+    }
+}
+
+ru_time rui_egress_due(const rui_egress *e, ru_time now)
+{
+    int64_t in_ns = e->n_queued == 0 ? IDLE_NS : e->n_deadlines > 0 ? DEADLINES_NS : BUSY_NS;
+    ru_time next = ru_time_after(now, in_ns);
+    if (e->age_root != RUI_NONE && e->items[e->age_root].age_at.ns < next.ns) {
+        next = e->items[e->age_root].age_at;
+    }
+    return next.ns > now.ns ? next : now;
+}
+
+ru_time rui_egress_tick(rui_egress *e, rui_egress_late_fn late, void *self, ru_time now)
+{
+    refresh_keys(e);
+    age(e, now);
+    if (e->n_deadlines > 0 && e->rate > 0 && late != NULL && now.ns >= e->late_at.ns) {
+        int64_t pause_ns = LATE_NS_PER_STREAM * (int64_t)e->n_queued;
+        e->late_at = ru_time_after(now, pause_ns > LATE_NS ? pause_ns : LATE_NS);
+        predict(e, late, self, now);
+    }
+    if (ru_time_since(now, e->budget_at) >= BUDGET_NS) {
+        e->control_bytes /= 2;
+        e->all_bytes /= 2;
+        e->budget_at = now;
+    }
+    ru_time next = rui_egress_due(e, now);
+    if (e->gate_at.ns != 0 && e->gate_at.ns > now.ns && e->gate_at.ns < next.ns) {
+        next = e->gate_at;
+    }
+    e->gate_at = (ru_time){0};
+    return next;
+}

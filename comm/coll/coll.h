@@ -1,0 +1,145 @@
+/* The engine that executes collective schedules over channels.
+ *
+ * A group is an ordered set of nodes (ranks) at one membership epoch. Collectives of a group are
+ * declared once (a plan: the same list on every rank, in the same order: no negotiation), then run
+ * once per iteration: ru_coll_begin says that this rank's buffer is complete, `done` follows when
+ * its result is. A peer may run ahead of a rank that has not begun: what will be added waits in
+ * scratch slots, posted from the first begin on and again as soon as an iteration is done; what
+ * replaces waits in the kernel.
+ *
+ *   buffer = spans --cut--> chunks --> lanes (chunk c runs in lane c % depth, on its own)
+ *     lane: steps whose earlier steps on the same blocks are done are started at once
+ *       SEND                     views of the user's spans, to the channel with (class, deadline,
+ *                                rank); no packing
+ *       RECV                     straight into the user's spans
+ *       REDUCE_RECV, RECV_ASIDE  into a scratch slot of its own; added when its turn comes, so the
+ *                                order of additions is the schedule's, whatever the timing
+ *
+ * Chunks of an all-reduce, reduce and broadcast are ranges of the buffer, each cut into the blocks
+ * of the schedule; where blocks belong to ranks, a chunk is the same part of every block.
+ *
+ * Nobody sends what the other side has no place for: a lane that opens for its next chunk
+ * (broadcast, all-gather, all-to-all: that begins) says so in a message to those who will send, so
+ * that no connection is ever held up by bytes that wait for others behind them. The first chunk
+ * after open needs no such word.
+ *
+ * Members of one host (`near`): a send says where its bytes lie, the other adds or copies them out
+ * of there when the turn of its step comes, and says so; then the send is done. Nobody writes into
+ * the memory of another one.
+ *
+ * Streams are named epoch 24 bits | batch 16 | chunk and tag 24; the iteration is the stream's
+ * iter. Batches up to RU_COLL_BATCHES_MAX leave 0xffff of the batch bits to others.
+ *
+ * Memory, all taken at open: per lane the scratch of its chunk, (n - 1)/n of it for ring, halving
+ * and direct, twice for trees, log2 n times for doubling, and some bytes a step; ru_coll_needs
+ * tells. Lanes of a batch: depth. Only a begin with more spans than spans_max and than any before
+ * takes more.
+ *
+ * Source: the note on Caramel, sections 2.2 and 2.4. Thread: loop only. */
+#ifndef RU_COMM_COLL_COLL_H
+#define RU_COMM_COLL_COLL_H
+
+#include "comm/chan/chan.h"
+#include "world/coll.h"
+#include "world/dtype.h"
+
+typedef struct ru_coll ru_coll;
+
+enum {
+    RU_COLL_BATCHES_MAX = 4096,
+    RU_COLL_WHAT = 0x2ff, /* messages of groups: for ru_coll_heard */
+};
+
+typedef struct ru_coll_batch {
+    ru_coll_op op;
+    ru_coll_algo algo;
+    ru_dtype dtype; /* RU_F32, or RU_BF16 summed in f32; others where nothing is summed */
+    int64_t n;      /* elements over all spans */
+    uint32_t root;
+    int64_t chunk_bytes; /* 0 or >= size: one chunk; raised when there would be too many to name */
+    uint32_t depth;      /* chunks in flight; 0: all */
+    ru_chan_class class;
+    uint16_t rank; /* order among batches */
+} ru_coll_batch;
+
+typedef struct ru_coll_user {
+    void *self;
+    /* May begin the next iteration, also of other batches. */
+    void (*done)(void *self, uint32_t batch, uint32_t iter, ru_time now);
+    /* A peer is gone or refused; the whole group is dead: everything of it is cancelled. Once. */
+    void (*failed)(void *self, ru_node_id peer, ru_status why, ru_time now);
+} ru_coll_user;
+
+typedef struct ru_coll_options {
+    ru_chan *chan;
+    const ru_node_id *nodes; /* [n_ranks] */
+    uint32_t n_ranks, rank;
+    uint32_t epoch; /* 24 bits count */
+    const ru_coll_batch
+        *batches; /* [n_batches] the plan; checked (ru_plan_coll_check by the owner) */
+    const ru_coll_schedule *const *schedules; /* [n_batches] of this rank at least; view until the
+                                                 group is closed, like nodes and batches */
+    uint32_t n_batches;
+    uint32_t iter_first; /* iteration of the first begin; others work, but peers ahead must wait */
+    uint32_t spans_max;  /* of one begin; 0: 8 */
+    bool apart; /* the owner promises that nobody begins an iteration before everybody is done with
+                   the last one: spares the words between iterations */
+    /* [n_ranks] memory of the members of this host as it is mapped here, its own too; size 0: of
+     * another host, reached by the channel. NULL: all are. Who is near is near both ways. Then the
+     * spans of a begin lie inside of the own memory. View until the group is closed. */
+    const ru_span *near;
+    bool counted; /* simulator: buffers are NULL, bytes are only counted */
+} ru_coll_options;
+
+/* All members have opened the group before any of them begins: a message for a group that is not
+ * open is lost. Errors: RU_E_ARG when batch and schedule do not fit each other; RU_E_LIMIT: too
+ * many chunks in flight, or more slots or streams than the channel has (with fewer, ranks that take
+ * them in different orders could wait for each other in a circle); RU_E_MEM. */
+RU_MUST_USE ru_status ru_coll_open(const ru_coll_options *opt, const ru_coll_user *user,
+                                   ru_arena *arena, ru_coll **out, ru_err *err);
+/* Cancels what runs; NULL is fine. The link may still read spans of chunks that it has at hand:
+ * they are the user's again when ru_chan_reads says so of the group's streams. */
+void ru_coll_close(ru_coll *c, ru_time now);
+
+typedef struct ru_coll_size {
+    uint32_t slots, streams; /* of the channel, at most at one time */
+    int64_t scratch_bytes;
+} ru_coll_size;
+/* What an open group takes at most. */
+void ru_coll_needs(const ru_coll *c, ru_coll_size *into);
+
+/* The class with which so many bytes of a batch of this class travel. What is as small as a header
+ * goes with the urgent ones: whole, in one frame with what else goes to that peer, and is not worth
+ * a turn of the bulk connection. */
+ru_chan_class ru_coll_class(ru_chan_class class, int64_t bytes);
+
+/* This rank's buffer of `batch` is complete for iteration `iter`: scattered over spans (whole
+ * elements each), reduced in place; untouchable until `done`, and so is the array of spans. `done`
+ * may come before this returns when there is nothing to wait for. Iterations of a batch come in
+ * order. Errors: RU_E_PEER when the group is dead, RU_E_ARG, RU_E_MEM. */
+RU_MUST_USE ru_status ru_coll_begin(ru_coll *c, uint32_t batch, uint32_t iter, const ru_span *spans,
+                                    uint32_t n_spans, ru_time deadline, ru_time now, ru_err *err);
+
+/* Upcalls of the channel for streams of this group: the owner of the channel's user passes on what
+ * ru_coll_owns says. Cookies of groups begin with the byte RU_COLL_COOKIE_BYTE, then the epoch. */
+enum { RU_COLL_COOKIE_BYTE = 0xc0 };
+bool ru_coll_owns(const ru_coll *c, uint64_t cookie);
+void ru_coll_sent(ru_coll *c, uint64_t cookie, ru_time now);
+void ru_coll_arrived(ru_coll *c, uint64_t cookie, ru_time now);
+void ru_coll_xfer_failed(ru_coll *c, uint64_t cookie, ru_status why, ru_time now);
+/* The channel has room again (ru_chan_user.room): what found none goes on. Of every group. */
+void ru_coll_room(ru_coll *c, ru_time now);
+/* A message RU_COLL_WHAT came; those of other groups and malformed ones are ignored. */
+void ru_coll_heard(ru_coll *c, ru_node_id from, const void *data, int64_t size_bytes, ru_time now);
+
+typedef struct ru_coll_stats {
+    uint64_t begun, done;
+    int64_t sent_bytes, added_bytes, copied_bytes; /* copied: PLACE only */
+} ru_coll_stats;
+void ru_coll_stats_get(const ru_coll *c, ru_coll_stats *into);
+
+/* Whom this rank waits for: the first peer from whom bytes are due in a batch that has begun, and
+ * how many batches are under way. false: for nobody. */
+bool ru_coll_waits_for(const ru_coll *c, ru_node_id *peer, uint32_t *n_batches);
+
+#endif
