@@ -1,6 +1,6 @@
 /* TensorProto: its head, and its elements in every form they come in. */
 #include "world/onnx.h"
-#include "world/onnx_proto.h"
+#include "world/onnx/onnx_proto.h"
 
 #include <string.h>
 

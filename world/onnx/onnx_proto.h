@@ -5,8 +5,8 @@
  *
  * Thread: any, no shared state.
  * Source: onnx.proto (field numbers) */
-#ifndef RU_WORLD_ONNX_PROTO_H
-#define RU_WORLD_ONNX_PROTO_H
+#ifndef RU_WORLD_ONNX_ONNX_PROTO_H
+#define RU_WORLD_ONNX_ONNX_PROTO_H
 
 #include "base/pb.h"
 #include "world/graph.h"

@@ -1,8 +1,8 @@
-/* Writing a graph in the ops of one ONNX opset (world/onnx_lower.c), the opposite of lifting.
+/* Writing a graph in the ops of one ONNX opset (world/onnx/onnx_lower.c), the opposite of lifting.
  *
  * Thread: any, no shared state. */
-#ifndef RU_WORLD_ONNX_LOWER_H
-#define RU_WORLD_ONNX_LOWER_H
+#ifndef RU_WORLD_ONNX_ONNX_LOWER_H
+#define RU_WORLD_ONNX_ONNX_LOWER_H
 
 #include "world/graph.h"
 

@@ -1,14 +1,14 @@
-/* Lifting one ONNX node to opset 21 (world/onnx_lift*.c), called by world/onnx_read.c.
+/* Lifting one ONNX node to opset 21 (world/onnx_lift*.c), called by world/onnx/onnx_read.c.
  *
  * A lift starts with what the model says: inputs as graph values, attributes as raw messages. Rules
  * of the op's older opsets take attributes away, append inputs, put nodes before it or change the
  * op; what is left is appended to the graph as one node.
  *
  * Thread: any, no shared state. */
-#ifndef RU_WORLD_ONNX_LIFT_H
-#define RU_WORLD_ONNX_LIFT_H
+#ifndef RU_WORLD_ONNX_ONNX_LIFT_H
+#define RU_WORLD_ONNX_ONNX_LIFT_H
 
-#include "world/onnx_proto.h"
+#include "world/onnx/onnx_proto.h"
 
 enum { RUI_LIFT_ARGS_MORE = 8 }; /* inputs and attributes a rule may append */
 

@@ -1,6 +1,6 @@
 /* Graph to ModelProto. */
 #include "world/onnx.h"
-#include "world/onnx_lower.h"
+#include "world/onnx/onnx_lower.h"
 
 #include <string.h>
 

@@ -1,4 +1,4 @@
-#include "world/onnx_lower.h"
+#include "world/onnx/onnx_lower.h"
 
 #include <math.h>
 #include <string.h>

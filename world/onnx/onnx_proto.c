@@ -1,4 +1,4 @@
-#include "world/onnx_proto.h"
+#include "world/onnx/onnx_proto.h"
 
 #include <string.h>
 

@@ -3,7 +3,7 @@
  * Weights are loaded when the first node reads them, so that what a model carries but does not use
  * costs nothing. */
 #include "world/onnx.h"
-#include "world/onnx_lift.h"
+#include "world/onnx/onnx_lift.h"
 
 #include <string.h>
 

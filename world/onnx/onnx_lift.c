@@ -1,5 +1,5 @@
 /* The machinery of lifting: attributes, constants, emission. The rules are in onnx_lift_rules.c. */
-#include "world/onnx_lift.h"
+#include "world/onnx/onnx_lift.h"
 
 #include <string.h>
 

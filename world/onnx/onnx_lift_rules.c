@@ -2,7 +2,7 @@
  *
  * Each rule stands with the opset that ended its meaning. Source: Changelog.md of the ONNX project,
  * the version history of each operator. */
-#include "world/onnx_lift.h"
+#include "world/onnx/onnx_lift.h"
 
 #include <string.h>
 
