@@ -12,8 +12,8 @@
 
 #include "base/str.h"
 #include "env/clock.h"
-#include "exec/cpu/low.h"
-#include "exec/cpu/optim.h"
+#include "exec/low/low.h"
+#include "exec/low/optim.h"
 #include "exec/ref.h"
 #include "trace/recorder.h"
 #include "world/pass.h"

@@ -266,7 +266,7 @@ static void test_archives(void **state)
         {"exec/kern", "kern_avx2"},
         {"exec/kern", "kern_avx512"},
         {"exec/kern", "kern_avx512_bf16"},
-        {"exec/cpu", "cpu"},
+        {"exec/low", "cpu"},
         {"store", "store"},
         {"data", "data"},
         {"train", "train"},

@@ -11,7 +11,7 @@
 /* A source file, with a copy in which comments and the insides of strings are blanks. */
 typedef struct rui_source_file {
     const char *path;   /* from the root: "base/arena.c" */
-    const char *folder; /* "base"; "exec" for exec/cpu too */
+    const char *folder; /* "base"; "exec" for exec/kern too */
     ru_str text, code;
 } rui_source_file;
 

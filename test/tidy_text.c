@@ -48,7 +48,7 @@ static void check_guard(rui_tidy *t, const rui_source_file *f)
     ru_str rest = f->code, line;
     for (uint32_t i = 1; ru_str_next(&rest, '\n', &line); i++) {
         if (ru_str_starts(line, "#ifndef ")) {
-            /* Inside exec/cpu, exec/kern and exec/ref the middle word may be left out. */
+            /* In a subfolder the middle word may be left out. */
             ru_str guard = ru_str_from(line, 8);
             bool nested = strchr(strchr(f->path, '/') + 1, '/') != NULL &&
                           ru_str_starts(guard, "RU_") && ru_str_ends(guard, "_H");

@@ -1,0 +1,168 @@
+/* Inside of a lowering context: values, layouts, buffers and steps of one executable.
+ *
+ * Everything is an array in the executable's arena, referred to by index. A buffer is a root
+ * (memory of its own, by kind) or a view (root + offset). Lifetimes are [first, last] step that
+ * mentions a buffer or one of its views; low_plan.c turns them into addresses.
+ *
+ * Thread: one. */
+#ifndef RU_EXEC_LOW_LOW_H
+#define RU_EXEC_LOW_LOW_H
+
+#include "base/hash.h"
+#include "exec/lower/lower.h"
+
+typedef enum rui_buf_kind {
+    RUI_BUF_TEMP,    /* in the activation arena, shared by lifetime */
+    RUI_BUF_SCRATCH, /* in the arena, one step */
+    RUI_BUF_INPUT,   /* filled by the caller, never written by steps */
+    RUI_BUF_OUTPUT,  /* own memory, because a state may change before the caller reads */
+    RUI_BUF_STATE,   /* master copy of a state value */
+    RUI_BUF_PACKED,  /* constant or frozen state in a kernel's layout, made by the prep steps */
+    RUI_BUF_PERSIST,
+    RUI_BUF_DATA, /* the graph's constant data itself */
+} rui_buf_kind;
+
+typedef struct rui_buf_rec {
+    rui_buf_kind kind;
+    uint32_t root;        /* itself for roots */
+    int64_t offset_bytes; /* of a view, in its root */
+    int64_t size_bytes;
+    uint32_t over;        /* wish: share with this buffer; 0 none */
+    uint32_t first, last; /* run steps, of roots; first > last: never mentioned */
+    bool pinned;          /* alive to the end of the run (outputs, keep_temps) */
+    int64_t at_bytes;     /* TEMP, SCRATCH: place in the arena */
+    void *ptr;
+} rui_buf_rec;
+
+typedef struct rui_home {
+    const rui_layout *layout;
+    rui_buf buf;
+    const rui_layout *seen; /* not NULL: `layout` holds the value as seen through these strides (a
+                               transpose), which dims alone do not tell from the value itself */
+} rui_home;
+
+typedef struct rui_val {
+    rui_home *homes; /* [n_homes] homes[0] is where the producer put it */
+    uint32_t n_homes, cap_homes;
+    uint32_t uses;        /* node inputs + outputs + updates */
+    uint32_t readers;     /* node inputs only */
+    uint32_t reader_node; /* one of them */
+    uint32_t update_of;   /* this value becomes state `update_of`; 0 none */
+    bool frozen;          /* CONST, or STATE no update changes */
+    bool is_output;
+    rui_buf note_buf;
+    const void *note;
+} rui_val;
+
+typedef struct rui_step_rec {
+    rui_step s;
+    void **ptrs;   /* [s.n_bufs] */
+    uint32_t node; /* graph node; 0: reorder or copy of the framework */
+    const char *label;
+    uint16_t trace_name;
+    int64_t ns; /* of the last profiled run */
+    int64_t ns_sum;
+} rui_step_rec;
+
+typedef struct rui_step_list {
+    rui_step_rec *at;
+    uint32_t n, cap;
+} rui_step_list;
+
+/* A gradient that leaves (low_grad.c). */
+typedef struct rui_grad {
+    ru_value_id v;
+    rui_buf buf;
+    const rui_layout *layout;
+    uint32_t made; /* last run step that writes it */
+    uint32_t read; /* first run step after that which mentions it; UINT32_MAX: none */
+} rui_grad;
+
+struct rui_low {
+    const ru_graph *g;
+    ru_exe_options opt;
+    uint32_t threads;
+    ru_arena *arena; /* the executable's, lives as long as it */
+    rui_dnnl nn;
+    bool has_nn;
+    bool inference;
+
+    rui_val *vals; /* [g->n_values] */
+    rui_layout **layouts;
+    uint32_t n_layouts, cap_layouts;
+    rui_buf_rec *bufs; /* bufs[0] is the absent one */
+    uint32_t n_bufs, cap_bufs;
+    rui_step_list run, prep;
+    bool *claimed;    /* [g->n_nodes] */
+    rui_buf *outputs; /* [g->n_outputs] where the caller reads each */
+    uint32_t node;    /* being lowered */
+    uint32_t n_reorders;
+    uint32_t update_begin; /* first of the run steps that only copy new values into state */
+    rui_grad *grads;       /* [n_grads] in value order */
+    uint32_t n_grads;
+    uint32_t update_from; /* first run step after all gradients are made */
+    bool alone;           /* steps from update_from on need only gradients, inputs, state */
+    uint32_t not_alone;   /* else: one that needs more */
+
+    const char *tuned; /* lines of what convolutions were timed at, tune.c */
+    ru_status status;
+    ru_err err;
+
+    /* after planning */
+    uint8_t *memory;
+    int64_t memory_bytes;
+    int64_t arena_bytes, arena_bound_bytes, state_bytes, const_bytes, io_bytes, scratch_bytes;
+};
+
+RU_MUST_USE ru_status rui_low_init(rui_low *lo, const ru_graph *g, const ru_exe_options *opt,
+                                   uint32_t threads, ru_arena *arena, ru_err *err);
+/* Lower every node, then outputs and updates. */
+RU_MUST_USE ru_status rui_low_graph(rui_low *lo, ru_err *err);
+/* Lifetimes, sharing, addresses, memory, binding. */
+RU_MUST_USE ru_status rui_low_plan(rui_low *lo, ru_err *err);
+/* Option `guard`: RU_E_BUG when a zone behind a buffer was written. */
+RU_MUST_USE ru_status rui_low_guards(const rui_low *lo, ru_err *err);
+void rui_low_fini(rui_low *lo);
+
+/* Where a state or output stands; NULL when nothing reads it. */
+const rui_home *rui_home_find(const rui_low *lo, ru_value_id v, const rui_layout *l);
+uint32_t rui_root(const rui_low *lo, rui_buf b);
+void *rui_buf_ptr(const rui_low *lo, rui_buf b);
+rui_buf rui_buf_new(rui_low *lo, rui_buf_kind kind, int64_t size_bytes);
+void rui_emit_to(rui_low *lo, rui_step_list *list, const rui_step *step, uint32_t node);
+
+/* The order in which gradients of weights arrive that are read in the order of `l`: bf16 kernels
+ * read pairs of input channels side by side (8i16o2i), their gradients come as 16i16o. */
+const rui_layout *rui_layout_master(rui_low *lo, const rui_layout *l, ru_dtype dtype);
+
+/* A step that copies `from` (layout a) into `to` (layout b), any oneDNN layouts or equal plain
+ * ones. */
+ru_status rui_reorder_step(rui_low *lo, const rui_layout *a, rui_buf from, const rui_layout *b,
+                           rui_buf to, rui_step *out);
+/* Copy now, outside of runs: state read and write, value read. */
+RU_MUST_USE ru_status rui_copy_now(rui_low *lo, const rui_layout *a, const void *from,
+                                   const rui_layout *b, void *to, ru_err *err);
+
+/* -- gradients (low_grad.c) ---------------------------------------------------------------------
+ */
+
+/* Is `v` a gradient that is handed out? */
+bool rui_grad_leaves(const ru_graph *g, ru_value_id v);
+ru_status rui_grads_list(rui_low *lo);
+/* After each node: notes the gradients it made, and with option two_phase gives each a home of its
+ * own. */
+void rui_grads_made(rui_low *lo);
+/* After lifetimes are known, before memory is shared. Errors: RU_E_BUG. */
+RU_MUST_USE ru_status rui_grads_plan(rui_low *lo, ru_err *err);
+uint64_t rui_grads_hash(const rui_low *lo);
+
+/* Size, dtype and order of elements. */
+void rui_layout_hash(const rui_layout *l, ru_hasher *h);
+/* Element offset of every index of dimension d: the place of an element is the sum over its
+ * dimensions. `into` [dims[d]]. Not for opaque layouts. */
+void rui_layout_places(const rui_layout *l, uint32_t d, int64_t *into);
+
+/* The fallback of every op. */
+ru_status rui_lower_ref(rui_low *lo, const ru_node *n, ru_err *err);
+
+#endif

@@ -1,0 +1,161 @@
+/* Gradients that leave the executable and come back as sums: where they stand, which step makes
+ * each, which reads it first, and where the update begins.
+ *
+ *     steps   forward, backward: make g1 g2 g3 | update: read g1 g2 g3, write state
+ *                                              ^ update_from: nothing that persists changed before
+ *
+ * A gradient that is added to another one (micro-batches) or copied (Identity) is not handed out;
+ * the result is. */
+#include "exec/low/low.h"
+
+/* Is `v` only a part of a gradient, or copied because others read it? */
+static bool is_part(const ru_graph *g, ru_value_id v)
+{
+    for (uint32_t i = 1; i < g->n_nodes; i++) {
+        const ru_node *n = &g->nodes[i];
+        if (n->op != RU_OP_AddInto && n->op != RU_OP_Identity) {
+            continue;
+        }
+        for (uint32_t k = 0; k < n->n_in; k++) {
+            if (n->in[k].v == v.v && n->n_out > 0 && g->values[n->out[0].v].role == RU_ROLE_GRAD) {
+                return true;
+            }
+        }
+    }
+    return false;
+}
+
+bool rui_grad_leaves(const ru_graph *g, ru_value_id v)
+{
+    return g->values[v.v].role == RU_ROLE_GRAD && !is_part(g, v);
+}
+
+ru_status rui_grads_list(rui_low *lo)
+{
+    const ru_graph *g = lo->g;
+    lo->grads = rui_keep(lo, (int64_t)(g->n_values + 1) * (int64_t)sizeof *lo->grads);
+    for (uint32_t i = 1; i < g->n_values && lo->status == RU_OK; i++) {
+        if (rui_grad_leaves(g, (ru_value_id){i})) {
+            lo->grads[lo->n_grads++] = (rui_grad){.v = {i}, .made = UINT32_MAX, .read = UINT32_MAX};
+        }
+    }
+    return lo->status;
+}
+
+/* Own memory, f32, no padding; row-major where asked: the value's only home from here on. */
+static void settle(rui_low *lo, rui_grad *gr)
+{
+    rui_val *val = &lo->vals[gr->v.v];
+    const rui_layout *l = val->homes[0].layout;
+    const ru_type *t = &lo->g->values[gr->v.v].type;
+    if (lo->opt.plain_grads || l->padded || l->opaque) {
+        l = rui_plain(lo, t);
+    } else if (l->type.dtype != t->dtype) {
+        l = rui_layout_as(lo, l, t->dtype);
+    }
+    rui_buf b = rui_in(lo, gr->v, l);
+    if (lo->status != RU_OK) {
+        return;
+    }
+    void *given = lo->opt.grad_at == NULL ? NULL : lo->opt.grad_at[gr - lo->grads];
+    bool own = rui_root(lo, b) == b.v && lo->bufs[b.v].kind == RUI_BUF_TEMP;
+    if (own && given != NULL) {
+        lo->bufs[b.v].kind = RUI_BUF_DATA;
+        lo->bufs[b.v].ptr = given;
+    }
+    if (!own) {
+        rui_buf copy = rui_buf_new(lo, given != NULL ? RUI_BUF_DATA : RUI_BUF_TEMP, l->size_bytes);
+        lo->bufs[copy.v].ptr = given;
+        rui_step s = {0};
+        if (lo->status != RU_OK || rui_reorder_step(lo, l, b, l, copy, &s) != RU_OK) {
+            return;
+        }
+        rui_emit_to(lo, &lo->run, &s, 0);
+        b = copy;
+    }
+    val->homes[0] = (rui_home){.layout = l, .buf = b};
+    val->n_homes = 1;
+}
+
+void rui_grads_made(rui_low *lo)
+{
+    for (uint32_t i = 0; i < lo->n_grads && lo->status == RU_OK; i++) {
+        rui_grad *gr = &lo->grads[i];
+        if (gr->made != UINT32_MAX || lo->vals[gr->v.v].n_homes == 0) {
+            continue;
+        }
+        if (lo->opt.two_phase) {
+            settle(lo, gr);
+        }
+        gr->made = lo->run.n > 0 ? lo->run.n - 1 : 0; /* a mere view: no step makes it */
+    }
+}
+
+static bool mentions(const rui_low *lo, const rui_step_rec *r, uint32_t root)
+{
+    for (uint32_t k = 0; k < r->s.n_bufs; k++) {
+        if (r->s.bufs[k].v != 0 && rui_root(lo, r->s.bufs[k]) == root) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* Does the update phase live from gradients, inputs and state alone? Remembers the step that does
+ * not. */
+static void check_alone(rui_low *lo)
+{
+    lo->alone = true;
+    for (uint32_t i = lo->update_from; i < lo->run.n && lo->alone; i++) {
+        const rui_step_rec *r = &lo->run.at[i];
+        for (uint32_t k = 0; k < r->s.n_bufs; k++) {
+            uint32_t root = rui_root(lo, r->s.bufs[k]);
+            const rui_buf_rec *b = &lo->bufs[root];
+            bool early = root != 0 && b->kind == RUI_BUF_TEMP && b->first < lo->update_from;
+            for (uint32_t j = 0; early && j < lo->n_grads; j++) {
+                early = rui_root(lo, lo->grads[j].buf) != root;
+            }
+            if (early) {
+                lo->alone = false;
+                lo->not_alone = i;
+            }
+        }
+    }
+}
+
+ru_status rui_grads_plan(rui_low *lo, ru_err *err)
+{
+    lo->update_from = lo->n_grads == 0 ? lo->run.n : 0;
+    for (uint32_t i = 0; i < lo->n_grads; i++) {
+        rui_grad *gr = &lo->grads[i];
+        if (gr->made == UINT32_MAX) {
+            return RU_FAIL(err, RU_E_BUG, "gradient %u is made by no step", gr->v.v);
+        }
+        gr->layout = lo->vals[gr->v.v].homes[0].layout;
+        gr->buf = lo->vals[gr->v.v].homes[0].buf;
+        uint32_t root = rui_root(lo, gr->buf);
+        for (uint32_t s = gr->made + 1; s < lo->run.n && gr->read == UINT32_MAX; s++) {
+            gr->read = mentions(lo, &lo->run.at[s], root) ? s : UINT32_MAX;
+        }
+        lo->update_from = gr->made + 1 > lo->update_from ? gr->made + 1 : lo->update_from;
+    }
+    for (uint32_t i = 0; i < lo->n_grads && lo->opt.two_phase; i++) {
+        const rui_grad *gr = &lo->grads[i];
+        if (gr->read < lo->update_from) {
+            return RU_FAIL(err, RU_E_BUG, "gradient %u is read by step %u (%s) before the update",
+                           gr->v.v, gr->read, lo->run.at[gr->read].s.kernel);
+        }
+    }
+    check_alone(lo);
+    return RU_OK;
+}
+
+uint64_t rui_grads_hash(const rui_low *lo)
+{
+    ru_hasher h;
+    ru_hasher_init(&h);
+    for (uint32_t i = 0; i < lo->n_grads; i++) {
+        rui_layout_hash(lo->grads[i].layout, &h);
+    }
+    return ru_hasher_get(&h).low;
+}

@@ -1,0 +1,67 @@
+/* oneDNN primitives as steps: descriptors in, one emitted step out.
+ *
+ * Thread: one; used while an executable opens. */
+#ifndef RU_EXEC_LOW_PRIM_H
+#define RU_EXEC_LOW_PRIM_H
+
+#include "exec/lower/lower.h"
+
+enum { RUI_PRIM_ARGS_MAX = 24 };
+
+typedef struct rui_arg {
+    int arg; /* DNNL_ARG_SRC ... */
+    dnnl_memory_desc_t md;
+    rui_buf buf;
+} rui_arg;
+
+/* A primitive being put together. */
+typedef struct rui_prim {
+    rui_low *lo;
+    dnnl_primitive_desc_t pd;
+    rui_arg args[RUI_PRIM_ARGS_MAX];
+    uint32_t n_args;
+    bool prep; /* once, before the first run: all operands frozen; set after rui_prim_begin */
+} rui_prim;
+
+/* Fused element-wise function of an output; kind RUI_ACT_NONE: nothing. */
+typedef struct rui_post {
+    bool sum; /* dst += result, before the activation */
+    bool has_act;
+    dnnl_alg_kind_t act;
+    float alpha, beta;
+    dnnl_memory_desc_t add_md[2]; /* binary additions, broadcast as oneDNN allows; ndims 0: none */
+    bool scaled;
+    float scale; /* of the result, before everything */
+} rui_post;
+
+/* Attributes with a scratchpad of ours and the post-ops; NULL when oneDNN refuses. */
+dnnl_primitive_attr_t rui_attr_make(rui_low *lo, const rui_post *post);
+
+/* First implementation that fits; NULL when there is none. `attr` may be NULL (made and destroyed).
+ */
+dnnl_primitive_desc_t rui_pd_make(rui_low *lo, const_dnnl_op_desc_t desc, const rui_post *post,
+                                  const_dnnl_primitive_desc_t hint);
+void rui_pd_free(rui_low *lo, dnnl_primitive_desc_t pd);
+const char *rui_pd_name(rui_low *lo, const_dnnl_primitive_desc_t pd);
+/* Is the implementation a plain loop ("ref:any")? Such a primitive is a trap. */
+bool rui_pd_is_ref(rui_low *lo, const_dnnl_primitive_desc_t pd);
+/* Descriptor the implementation chose; of ndims 0 when it has none. */
+dnnl_memory_desc_t rui_pd_md(rui_low *lo, const_dnnl_primitive_desc_t pd, dnnl_query_t what);
+
+/* Descriptors. `any`: the implementation chooses. */
+dnnl_memory_desc_t rui_md_any(rui_low *lo, int ndims, const int64_t *dims, dnnl_data_type_t dt);
+dnnl_memory_desc_t rui_md_strided(rui_low *lo, int ndims, const int64_t *dims,
+                                  const int64_t *strides, dnnl_data_type_t dt);
+dnnl_memory_desc_t rui_md_plain(rui_low *lo, int ndims, const int64_t *dims, dnnl_data_type_t dt);
+/* Row-major one-dimensional. */
+dnnl_memory_desc_t rui_md_vec(rui_low *lo, int64_t n, dnnl_data_type_t dt);
+
+/* Collect the arguments, then emit. The prim takes pd. rui_prim_in asks for the value in `md`,
+ * given its dims (a plain value may be read under other dims of equal count). */
+void rui_prim_begin(rui_prim *p, rui_low *lo, dnnl_primitive_desc_t pd_take);
+void rui_prim_in(rui_prim *p, int arg, ru_value_id v, const dnnl_memory_desc_t *md);
+void rui_prim_out(rui_prim *p, int arg, ru_value_id v, const dnnl_memory_desc_t *md);
+void rui_prim_buf(rui_prim *p, int arg, rui_buf b, const dnnl_memory_desc_t *md);
+ru_status rui_prim_emit(rui_prim *p, const char *what);
+
+#endif

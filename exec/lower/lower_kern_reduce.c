@@ -1,0 +1,273 @@
+/* Reductions on the vector kernels. Dimensions are merged into runs that are kept (K) or reduced
+ * (R); four patterns cover what occurs: K R, R K, R K R and K R K. */
+#include <math.h>
+#include <string.h>
+
+#include "exec/lower/lower_kern.h"
+
+enum { ALL_BLOCK = 8192 }; /* elements of one partial sum when everything is reduced: fixed */
+
+typedef enum reduce_after { AFTER_NONE, AFTER_MEAN, AFTER_SQRT, AFTER_LOG } reduce_after;
+
+/* x is [outer, keep, inner] or, when `middle`, [keep, outer, inner] with inner kept too. */
+typedef struct reduce_state {
+    const ru_kern *k;
+    ru_kern_red op;
+    reduce_after after;
+    ru_dtype t;
+    int64_t outer, keep, inner;
+    bool middle;
+    double count;
+} reduce_state;
+
+static float join(ru_kern_red op, float a, float b)
+{
+    switch (op) {
+    case RU_KERN_RED_MAX:
+        return (a > b || isnan(a)) ? a : b;
+    case RU_KERN_RED_MIN:
+        return (a < b || isnan(a)) ? a : b;
+    case RU_KERN_RED_PROD:
+        return a * b;
+    case RU_KERN_RED_SUM:
+    case RU_KERN_RED_SUM_SQUARE:
+    case RU_KERN_RED_SUM_ABS:
+        break;
+    }
+    return a + b;
+}
+
+static float finish(const reduce_state *s, float v)
+{
+    switch (s->after) {
+    case AFTER_MEAN:
+        return (float)((double)v / s->count);
+    case AFTER_SQRT:
+        return sqrtf(v);
+    case AFTER_LOG:
+        return logf(v);
+    case AFTER_NONE:
+        break;
+    }
+    return v;
+}
+
+static void finish_all(const reduce_state *s, float *y, int64_t begin, int64_t end)
+{
+    for (int64_t i = begin; s->after != AFTER_NONE && i < end; i++) {
+        y[i] = finish(s, y[i]);
+    }
+}
+
+/* One kept element at a time: inner runs are contiguous. */
+static void rows_part(const void *state, void *const *bufs, int64_t begin, int64_t end)
+{
+    const reduce_state *s = state;
+    float *y = bufs[1];
+    int64_t bytes = ru_dtype_bytes(s->t);
+    for (int64_t k = begin; k < end; k++) {
+        float v = 0.0f;
+        for (int64_t o = 0; o < s->outer; o++) {
+            const char *x = (const char *)bufs[0] + (o * s->keep + k) * s->inner * bytes;
+            float w = s->k->reduce(s->op, s->t, x, s->inner);
+            v = o == 0 ? w : join(s->op, v, w);
+        }
+        y[k] = finish(s, v);
+    }
+}
+
+/* Columns of [outer, keep]. */
+static void cols_part(const void *state, void *const *bufs, int64_t begin, int64_t end)
+{
+    const reduce_state *s = state;
+    if (s->op == RU_KERN_RED_SUM) {
+        s->k->sum_rows(s->t, bufs[0], s->outer, s->keep, begin, end, bufs[1]);
+    } else {
+        s->k->reduce_cols(s->op, s->t, bufs[0], s->outer, s->keep, begin, end, bufs[1]);
+    }
+    finish_all(s, bufs[1], begin, end);
+}
+
+static void middle_part(const void *state, void *const *bufs, int64_t begin, int64_t end)
+{
+    const reduce_state *s = state;
+    for (int64_t k = begin; k < end; k++) {
+        const char *x = (const char *)bufs[0] + k * s->outer * s->inner * ru_dtype_bytes(s->t);
+        float *y = (float *)bufs[1] + k * s->inner;
+        s->k->reduce_cols(s->op, s->t, x, s->outer, s->inner, 0, s->inner, y);
+        finish_all(s, y, 0, s->inner);
+    }
+}
+
+static void all_part(const void *state, void *const *bufs, int64_t begin, int64_t end)
+{
+    const reduce_state *s = state;
+    for (int64_t b = begin; b < end; b++) {
+        int64_t at = b * ALL_BLOCK, left = s->inner - at;
+        ((float *)bufs[2])[b] =
+            s->k->reduce(s->op, s->t, (const char *)bufs[0] + at * ru_dtype_bytes(s->t),
+                         left < ALL_BLOCK ? left : ALL_BLOCK);
+    }
+}
+
+static ru_status reduce_run(void *state, void *const *bufs, const rui_run *run)
+{
+    const reduce_state *s = state;
+    if (s->middle) {
+        rui_kern_for(run, middle_part, s, bufs, s->keep, rui_kern_grain(s->outer * s->inner));
+    } else if (s->inner == 1) {
+        int64_t grain = rui_kern_grain(s->outer);
+        rui_kern_for(run, cols_part, s, bufs, s->keep, (grain + 63) / 64 * 64);
+    } else if (s->keep == 1 && s->outer == 1) {
+        int64_t blocks = (s->inner + ALL_BLOCK - 1) / ALL_BLOCK;
+        rui_kern_for(run, all_part, s, bufs, blocks, 1);
+        const float *part = bufs[2];
+        float v = part[0];
+        for (int64_t b = 1; b < blocks; b++) {
+            v = join(s->op, v, part[b]);
+        }
+        *(float *)bufs[1] = finish(s, v);
+    } else {
+        rui_kern_for(run, rows_part, s, bufs, s->keep, rui_kern_grain(s->outer * s->inner));
+    }
+    return RU_OK;
+}
+
+/* Fill outer, keep, inner from which dimensions are reduced. False: another pattern. */
+static bool pattern(reduce_state *s, const ru_type *x, const bool *reduced)
+{
+    int64_t run[RU_RANK_MAX + 1];
+    bool red[RU_RANK_MAX + 1];
+    uint32_t n = 0;
+    s->count = 1.0;
+    for (uint32_t d = 0; d < x->rank; d++) {
+        s->count *= reduced[d] ? (double)x->dims[d] : 1.0;
+        if (x->dims[d] == 0) {
+            return false;
+        }
+        if (x->dims[d] == 1) {
+            continue;
+        }
+        if (n > 0 && red[n - 1] == reduced[d]) {
+            run[n - 1] *= x->dims[d];
+        } else {
+            run[n] = x->dims[d];
+            red[n++] = reduced[d];
+        }
+    }
+    s->outer = s->keep = s->inner = 1;
+    if (n == 0) {
+        return true;
+    }
+    if (n == 1) {
+        *(red[0] ? &s->inner : &s->keep) = run[0];
+    } else if (n == 2) {
+        s->keep = run[red[0] ? 1 : 0];
+        *(red[0] ? &s->outer : &s->inner) = run[red[0] ? 0 : 1];
+    } else if (n == 3) {
+        s->middle = !red[0];
+        s->keep = run[red[0] ? 1 : 0];
+        s->outer = run[red[0] ? 0 : 1];
+        s->inner = run[2];
+    }
+    return n <= 3;
+}
+
+static ru_status emit_reduce(rui_low *lo, const ru_node *n, const reduce_state *proto)
+{
+    reduce_state *s = rui_keep(lo, (int64_t)sizeof *s);
+    if (s == NULL) {
+        return rui_done(lo);
+    }
+    *s = *proto;
+    const ru_type *x = rui_type(lo, n->in[0]), *y = rui_type(lo, n->out[0]);
+    bool all = s->keep == 1 && s->outer == 1;
+    rui_buf bufs[3] = {rui_in(lo, n->in[0], rui_plain_as(lo, x, s->t)),
+                       rui_out(lo, n->out[0], rui_plain_as(lo, y, RU_F32)),
+                       rui_scratch(lo, all ? (s->inner / ALL_BLOCK + 1) * 4 : 0)};
+    rui_emit(lo,
+             &(rui_step){
+                 .kernel = "kern reduce", .fn = reduce_run, .state = s, .bufs = bufs, .n_bufs = 3});
+    return rui_done(lo);
+}
+
+ru_status rui_lower_kern_reduce_to(rui_low *lo, const ru_node *n, ru_err *err)
+{
+    (void)err;
+    const ru_type *x = rui_type(lo, n->in[0]), *to = rui_type(lo, n->out[0]);
+    reduce_state s = {
+        .k = ru_kern_best(), .op = RU_KERN_RED_SUM, .t = rui_kern_dtype(lo, n->in[0])};
+    bool reduced[RU_RANK_MAX];
+    for (uint32_t d = 0; d < x->rank; d++) {
+        uint32_t back = x->rank - d;
+        int64_t dim = back <= to->rank ? to->dims[to->rank - back] : 1;
+        reduced[d] = dim == 1 && x->dims[d] != 1;
+    }
+    if (x->dtype != RU_F32 || !rui_kern_float(s.t) || to->rank > x->rank ||
+        !pattern(&s, x, reduced)) {
+        return RU_E_UNSUPPORTED;
+    }
+    return emit_reduce(lo, n, &s);
+}
+
+typedef struct reduce_row {
+    ru_op op;
+    ru_kern_red red;
+    reduce_after after;
+} reduce_row;
+
+static const reduce_row reduce_rows[] = {
+    {RU_OP_ReduceSum, RU_KERN_RED_SUM, AFTER_NONE},
+    {RU_OP_ReduceMean, RU_KERN_RED_SUM, AFTER_MEAN},
+    {RU_OP_ReduceMax, RU_KERN_RED_MAX, AFTER_NONE},
+    {RU_OP_ReduceMin, RU_KERN_RED_MIN, AFTER_NONE},
+    {RU_OP_ReduceProd, RU_KERN_RED_PROD, AFTER_NONE},
+    {RU_OP_ReduceSumSquare, RU_KERN_RED_SUM_SQUARE, AFTER_NONE},
+    {RU_OP_ReduceL1, RU_KERN_RED_SUM_ABS, AFTER_NONE},
+    {RU_OP_ReduceL2, RU_KERN_RED_SUM_SQUARE, AFTER_SQRT},
+    {RU_OP_ReduceLogSum, RU_KERN_RED_SUM, AFTER_LOG},
+};
+
+/* Which dimensions a Reduce node reduces. False when the axes are not known here. */
+static bool read_axes(const rui_low *lo, const ru_node *n, const ru_type *x, bool *reduced)
+{
+    uint32_t count = 0;
+    const int64_t *axes = ru_node_ints(n, RU_ATTR_axes, &count);
+    if (ru_node_has_in(n, 1)) {
+        axes = rui_const_i64(lo, n->in[1], &count);
+        if (axes == NULL) {
+            return false;
+        }
+    }
+    bool none = count == 0;
+    if (none && ru_node_int(n, RU_ATTR_noop_with_empty_axes, 0) != 0) {
+        return false;
+    }
+    for (uint32_t d = 0; d < x->rank; d++) {
+        reduced[d] = none;
+    }
+    for (uint32_t i = 0; i < count; i++) {
+        reduced[rui_axis(axes[i], x->rank)] = true;
+    }
+    return true;
+}
+
+ru_status rui_lower_kern_reduce(rui_low *lo, const ru_node *n, ru_err *err)
+{
+    (void)err;
+    const ru_type *x = rui_type(lo, n->in[0]);
+    reduce_state s = {.k = ru_kern_best(), .t = rui_kern_dtype(lo, n->in[0])};
+    bool reduced[RU_RANK_MAX] = {false}, known = false;
+    for (uint32_t i = 0; i < RU_ARRAY_LEN(reduce_rows); i++) {
+        if (reduce_rows[i].op == n->op) {
+            s.op = reduce_rows[i].red;
+            s.after = reduce_rows[i].after;
+            known = true;
+        }
+    }
+    if (!known || x->dtype != RU_F32 || !rui_kern_float(s.t) || !read_axes(lo, n, x, reduced) ||
+        !pattern(&s, x, reduced)) {
+        return RU_E_UNSUPPORTED;
+    }
+    return emit_reduce(lo, n, &s);
+}
