@@ -27,6 +27,8 @@ static const struct {
     /* data also reads npy files, whose reader stands in store beside npz. */
     {"data", "base world env trace store"},
     {"train", "base world env trace cost plan exec comm data store"},
+    /* launch also asks exec/pool how many cores there are. */
+    {"launch", "base world env trace exec train"},
     {"cluster", "base world env trace cost plan comm store"},
     {"serve", "base world env trace cost plan exec store"},
     {"fleet", "base world env trace cost plan comm store train"},
@@ -270,6 +272,7 @@ static void test_archives(void **state)
         {"store", "store"},
         {"data", "data"},
         {"train", "train"},
+        {"launch", "launch"},
         {"tool", "tool"},
     };
     rui_tidy t;

@@ -8,9 +8,9 @@
 #include "env/link_tcp.h"
 #include "env/self.h"
 #include "exec/pool.h"
+#include "launch/hosts.h"
+#include "launch/launch.h"
 #include "tool/cmd.h"
-#include "tool/launch.h"
-#include "train/hosts.h"
 #include "train/trainer.h"
 
 _Static_assert((int)RU_HOSTS_WORKERS_MAX == (int)RU_WORKERS_MAX, "what hosts may say, a job takes");

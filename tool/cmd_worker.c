@@ -8,8 +8,8 @@
 #include "env/file.h"
 #include "env/link_tcp.h"
 #include "env/self.h"
+#include "launch/launch.h"
 #include "tool/cmd.h"
-#include "tool/launch.h"
 #include "train/worker.h"
 
 static const ru_opt opts[] = {

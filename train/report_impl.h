@@ -7,8 +7,8 @@
 #include "env/clock.h"
 #include "env/file.h"
 #include "env/thread.h"
-#include "train/live.h"
 #include "train/report.h"
+#include "train/run/live.h"
 
 #define RUI_REPORT_PERIOD_NS 100000000 /* a terminal line is redrawn at most ten times a second */
 

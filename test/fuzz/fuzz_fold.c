@@ -1,6 +1,6 @@
 /* Any bytes in any cuts from any workers: lines come out whole, with a prefix, within the bounds.
  */
-#include "train/fold.h"
+#include "launch/fold.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -1,5 +1,5 @@
 /* Any bytes as lists of hosts and as an environment: an answer within the bounds, or an error. */
-#include "train/hosts.h"
+#include "launch/hosts.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -1,4 +1,4 @@
-#include "train/hosts.h"
+#include "launch/hosts.h"
 
 #include <stddef.h>
 

@@ -1,7 +1,7 @@
 /* Pending lines stand in a ring in the order they came; only its head goes out, so that order is
  * kept. A worker's line joins a pending one of the same text only when that one is not older than
  * the last line of this worker: else its own lines would change places. */
-#include "train/fold.h"
+#include "launch/fold.h"
 
 #include <stdio.h>
 #include <string.h>

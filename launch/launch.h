@@ -8,10 +8,10 @@
  * themselves. It starts newcomers only while fewer than the least number live.
  *
  * Thread: main. */
-#ifndef RU_TOOL_LAUNCH_H
-#define RU_TOOL_LAUNCH_H
+#ifndef RU_LAUNCH_LAUNCH_H
+#define RU_LAUNCH_LAUNCH_H
 
-#include "train/hosts.h"
+#include "launch/hosts.h"
 #include "train/worker.h"
 
 typedef struct ru_launch_options {

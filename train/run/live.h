@@ -1,8 +1,8 @@
 /* The moving line on the terminal behind stderr.
  *
  * Thread: one at a time. */
-#ifndef RU_TRAIN_LIVE_H
-#define RU_TRAIN_LIVE_H
+#ifndef RU_TRAIN_RUN_LIVE_H
+#define RU_TRAIN_RUN_LIVE_H
 
 #include "base/status.h"
 

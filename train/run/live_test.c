@@ -1,6 +1,6 @@
 /* The moving line: drawn over itself, cut at the terminal's width, wiped, told to a launcher. */
 #include "test/test.h"
-#include "train/live.h"
+#include "train/run/live.h"
 
 #include <stdio.h>
 #include <string.h>

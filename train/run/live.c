@@ -1,4 +1,4 @@
-#include "train/live.h"
+#include "train/run/live.h"
 
 #include <stdio.h>
 #include <string.h>

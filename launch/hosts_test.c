@@ -1,6 +1,6 @@
 /* Sources of hosts and ranks. Slurm itself says what its lists mean: scripts/slurm-hosts asks it
  * and writes test/golden/slurm_hosts.txt. */
-#include "train/hosts.h"
+#include "launch/hosts.h"
 
 #include <string.h>
 
@@ -354,6 +354,6 @@ static void test_any_text(void **state)
     }
 }
 
-RU_TESTS(train_hosts, cmocka_unit_test(test_slurm_lists), cmocka_unit_test(test_as_slurm_says),
+RU_TESTS(launch_hosts, cmocka_unit_test(test_slurm_lists), cmocka_unit_test(test_as_slurm_says),
          cmocka_unit_test(test_flag_and_counts), cmocka_unit_test(test_sources),
          cmocka_unit_test(test_any_text))

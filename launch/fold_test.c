@@ -1,4 +1,4 @@
-#include "train/fold.h"
+#include "launch/fold.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -216,6 +216,6 @@ static void test_order_is_kept(void **state)
     }
 }
 
-RU_TESTS(train_fold, cmocka_unit_test(test_folds), cmocka_unit_test(test_controls),
+RU_TESTS(launch_fold, cmocka_unit_test(test_folds), cmocka_unit_test(test_controls),
          cmocka_unit_test(test_pieces), cmocka_unit_test(test_ends_and_bounds),
          cmocka_unit_test(test_order_is_kept))

@@ -1,4 +1,4 @@
-#include "tool/launch.h"
+#include "launch/launch.h"
 
 #include <signal.h>
 #include <stdarg.h>
@@ -14,8 +14,8 @@
 #include "env/self.h"
 #include "env/thread.h"
 #include "exec/pool.h"
-#include "train/fold.h"
-#include "train/live.h"
+#include "launch/fold.h"
+#include "train/run/live.h"
 
 enum { LINE_MAX_BYTES = 1 << 16, EARLY_MAX_BYTES = 1 << 14, ARGS_MAX = 48, SPAWNS_MAX = 10000 };
 enum { SSH_FAILED = 255, SIGNALS_MAX = 64 };

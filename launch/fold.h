@@ -12,8 +12,8 @@
  * out as '?', so that no line can make a terminal do anything but show it.
  *
  * Thread: one at a time. */
-#ifndef RU_TRAIN_FOLD_H
-#define RU_TRAIN_FOLD_H
+#ifndef RU_LAUNCH_FOLD_H
+#define RU_LAUNCH_FOLD_H
 
 #include "base/arena.h"
 #include "env/clock.h"

@@ -3,7 +3,7 @@
 
 #include "base/map.h"
 #include "base/vec.h"
-#include "train/hosts.h"
+#include "launch/hosts.h"
 
 RU_VEC(rui_host_list, ru_host)
 

@@ -6,8 +6,8 @@
  * Pure parsing: the environment comes through a lookup function.
  *
  * Thread: any. */
-#ifndef RU_TRAIN_HOSTS_H
-#define RU_TRAIN_HOSTS_H
+#ifndef RU_LAUNCH_HOSTS_H
+#define RU_LAUNCH_HOSTS_H
 
 #include "base/str.h"
 
