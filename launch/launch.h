@@ -12,7 +12,7 @@
 #define RU_LAUNCH_LAUNCH_H
 
 #include "launch/hosts.h"
-#include "train/worker.h"
+#include "train/worker/worker.h"
 
 typedef struct ru_launch_options {
     const ru_train_options *train;

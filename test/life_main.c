@@ -21,7 +21,7 @@
 #include "env/file.h"
 #include "env/loop.h"
 #include "test/test.h"
-#include "train/worker.h"
+#include "train/worker/worker.h"
 
 #define PATIENCE_NS INT64_C(20000000000)
 

@@ -6,7 +6,7 @@
 #define RU_TEST_LIVES_H
 
 #include "test/pipe.h"
-#include "train/peer.h"
+#include "train/elastic/peer.h"
 
 enum {
     LIFE_TIMERS = 64,

@@ -5,8 +5,8 @@
 #include <string.h>
 
 #include "exec/exe.h"
-#include "train/step.h"
-#include "train/zoo.h"
+#include "train/model/step.h"
+#include "train/model/zoo.h"
 
 typedef struct zoo_case {
     const char *model;

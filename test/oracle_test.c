@@ -10,8 +10,8 @@
 
 #include "base/rng.h"
 #include "exec/exe.h"
-#include "train/step.h"
-#include "train/zoo.h"
+#include "train/model/step.h"
+#include "train/model/zoo.h"
 
 enum { STEPS = 10 };
 

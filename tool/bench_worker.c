@@ -14,8 +14,8 @@
 #include "tool/bench.h"
 #include "tool/bench_bare.h"
 #include "tool/bench_collective.h"
-#include "train/step.h"
-#include "train/zoo.h"
+#include "train/model/step.h"
+#include "train/model/zoo.h"
 #include "world/onnx.h"
 
 typedef struct workload {

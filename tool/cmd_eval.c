@@ -5,8 +5,8 @@
 #include "base/str.h"
 #include "tool/cmd.h"
 #include "tool/eval_mistakes.h"
-#include "train/eval.h"
-#include "train/rundir.h"
+#include "train/run/eval.h"
+#include "train/run/rundir.h"
 
 static const ru_opt opts[] = {
     {.name = "data",

@@ -7,7 +7,7 @@
 #include "store/onnx_file.h"
 #include "store/safetensors.h"
 #include "tool/cmd.h"
-#include "train/rundir.h"
+#include "train/run/rundir.h"
 
 typedef struct source {
     ru_graph graph;    /* inference form, weights as data of STATE or CONST values */

@@ -4,7 +4,7 @@
 
 #include "env/self.h"
 #include "tool/cmd_impl.h"
-#include "train/job.h"
+#include "train/job/job.h"
 
 static const ru_opt opts[] = {
     {.name = "man", .type = RU_OPT_FLAG, .help = "print the manual page as scdoc source instead"},

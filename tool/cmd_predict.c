@@ -9,7 +9,7 @@
 #include "env/self.h"
 #include "store/npy.h"
 #include "tool/cmd.h"
-#include "train/predict.h"
+#include "train/run/predict.h"
 
 static const ru_opt opts[] = {
     {.name = "proba",

@@ -11,7 +11,7 @@
 #include "launch/hosts.h"
 #include "launch/launch.h"
 #include "tool/cmd.h"
-#include "train/trainer.h"
+#include "train/run/trainer.h"
 
 _Static_assert((int)RU_HOSTS_WORKERS_MAX == (int)RU_WORKERS_MAX, "what hosts may say, a job takes");
 

@@ -10,7 +10,7 @@
 #include "env/self.h"
 #include "launch/launch.h"
 #include "tool/cmd.h"
-#include "train/worker.h"
+#include "train/worker/worker.h"
 
 static const ru_opt opts[] = {
     {.name = "join",

@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "data/describe.h"
-#include "train/predict.h"
+#include "train/run/predict.h"
 
 enum { BATCH = 64 };
 

@@ -2,7 +2,7 @@
 #include <string.h>
 
 #include "tool/cmd_impl.h"
-#include "train/job.h"
+#include "train/job/job.h"
 
 /* Text with scdoc's marks escaped. */
 static void put_plain(ru_text *out, const char *s)

@@ -1,5 +1,6 @@
 /* A device that takes virtual time, keeps small parameters, and holds its caller to the contract of
- * train/elastic.h: calls in a legal order, gradients complete, sums exact, state as of one step. */
+ * train/elastic/elastic.h: calls in a legal order, gradients complete, sums exact, state as of one
+ * step. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

@@ -4,7 +4,7 @@
 
 #include "base/map.h"
 #include "tool/sim_job.h"
-#include "train/peer.h"
+#include "train/elastic/peer.h"
 
 enum { RUI_SIMJOB_TIMERS = 24, RUI_SIMJOB_COPIES = 512 };
 

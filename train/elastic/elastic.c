@@ -1,0 +1,578 @@
+#include "train/elastic/elastic.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "base/log.h"
+#include "base/wire.h"
+#include "train/elastic/elastic_impl.h"
+
+enum { FUSE_BYTES = 1 << 20, CUT_BYTES = 16 << 20, PIECE_BYTES = 1 << 20 };
+
+/* -- opening -------------------------------------------------------------------------------------
+ */
+
+static ru_status check_options(const ru_elastic_options *o, ru_err *err)
+{
+    if (o->probe_bytes != 0 && (o->probe_bytes < 1024 || o->probe_bytes % 1024 != 0)) {
+        return RU_FAIL(err, RU_E_ARG, "elastic training: %lld bytes to measure, not whole KiB",
+                       (long long)o->probe_bytes);
+    }
+    if (o->cut_bytes < 0 || o->cut_bytes % 4 != 0) {
+        return RU_FAIL(err, RU_E_ARG, "elastic training: cuts of %lld bytes, not of whole numbers",
+                       (long long)o->cut_bytes);
+    }
+    if (o->piece_bytes < 0 || o->piece_bytes % 64 != 0) {
+        return RU_FAIL(err, RU_E_ARG, "elastic training: pieces of %lld bytes, not of whole 64",
+                       (long long)o->piece_bytes);
+    }
+    if (o->batch < 1 || o->batch > UINT32_MAX || o->n_tensors < 1 ||
+        o->n_tensors > RU_ELASTIC_TENSORS_MAX || o->first_step < 0 ||
+        o->steps_end < o->first_step) {
+        return RU_FAIL(err, RU_E_ARG, "elastic training: batch, tensors or steps out of range");
+    }
+    for (uint32_t k = 0; k < o->n_tensors; k++) {
+        if (o->tensor_bytes[k] < 4 || o->tensor_bytes[k] % 4 != 0) {
+            return RU_FAIL(err, RU_E_ARG, "gradient %u has %lld bytes, not whole f32 numbers", k,
+                           (long long)o->tensor_bytes[k]);
+        }
+    }
+    return RU_OK;
+}
+
+/* A tensor that is cut: the next batch takes cut after cut. */
+static void cut(ru_elastic *e, uint32_t k, int64_t each)
+{
+    int64_t size = e->opt.tensor_bytes[k];
+    for (int64_t at = 0; at < size; at += each) {
+        e->batches[e->n_batches++].part =
+            (ru_elastic_part){k, 1, at, size - at < each ? size - at : each};
+    }
+}
+
+/* Neighbours in the order of readiness are reduced together up to fuse_bytes: each reduction has a
+ * fixed cost, and a large one waits for its last tensor. Tensors above cut_bytes are reduced in
+ * cuts, so that the update of the first need not wait for the last. */
+static ru_status fuse(ru_elastic *e, ru_err *err)
+{
+    int64_t most = e->opt.fuse_bytes > 0 ? e->opt.fuse_bytes : FUSE_BYTES;
+    int64_t each = e->opt.cut_bytes > 0 ? e->opt.cut_bytes : CUT_BYTES, total = 0;
+    for (uint32_t k = 0; k < e->opt.n_tensors; k++) {
+        total += e->opt.tensor_bytes[k];
+    }
+    each = total / each < RU_ELASTIC_CUTS_MAX / 2 ? each
+                                                  : (total / (RU_ELASTIC_CUTS_MAX / 2) + 3) / 4 * 4;
+    uint32_t cap = e->opt.n_tensors + RU_ELASTIC_CUTS_MAX + 1;
+    e->batches = RU_NEW(e->arena, rui_el_batch, cap);
+    e->batch_of = RU_NEW(e->arena, uint32_t, e->opt.n_tensors);
+    if (e->batches == NULL || e->batch_of == NULL) {
+        return RU_FAIL(err, RU_E_MEM, "no memory for %u gradients", e->opt.n_tensors);
+    }
+    ru_elastic_part *open = NULL;
+    for (uint32_t k = 0; k < e->opt.n_tensors; k++) {
+        if (e->opt.tensor_bytes[k] > each) {
+            e->batch_of[k] = e->n_batches;
+            cut(e, k, each);
+            open = NULL;
+            continue;
+        }
+        if (open == NULL || open->size_bytes + e->opt.tensor_bytes[k] > most) {
+            open = &e->batches[e->n_batches++].part;
+            open->first = k;
+        }
+        open->n++;
+        open->size_bytes += e->opt.tensor_bytes[k];
+        e->batch_of[k] = e->n_batches - 1;
+    }
+    RU_CHECK(e->n_batches <= cap);
+    return RU_OK;
+}
+
+ru_status ru_elastic_open(const ru_elastic_options *opt, ru_arena *arena, ru_elastic **out,
+                          ru_err *err)
+{
+    RU_TRY(check_options(opt, err));
+    ru_elastic *e = RU_NEW(arena, ru_elastic, 1);
+    if (e == NULL) {
+        return RU_FAIL(err, RU_E_MEM, "no memory for elastic training");
+    }
+    e->opt = *opt;
+    e->arena = arena;
+    e->opt.founders = opt->founders > 0 ? opt->founders : 1;
+    e->opt.n_min = opt->n_min > 0 ? opt->n_min : 1;
+    e->opt.join_part = opt->join_part > 0 ? opt->join_part : 0.1;
+    e->opt.piece_bytes = opt->piece_bytes > 0 ? opt->piece_bytes : PIECE_BYTES;
+    e->opt.slow_ns = opt->slow_ns > 0 ? opt->slow_ns : INT64_C(5000000000);
+    e->step = e->committed = opt->first_step;
+    RU_TRY(fuse(e, err));
+    RU_TRY(rui_el_pieces(e, err));
+    e->left = RU_NEW(arena, uint32_t, e->n_batches);
+    e->spans = RU_NEW(arena, ru_span, opt->n_tensors);
+    e->tensor_in = RU_NEW(arena, bool, opt->n_tensors);
+    e->in = ru_arena_alloc(arena, RUI_EL_XFERS_MAX * sizeof *e->in, 8); /* touched when used */
+    e->out = ru_arena_alloc(arena, RUI_EL_XFERS_MAX * sizeof *e->out, 8);
+    if (e->left == NULL || e->spans == NULL || e->tensor_in == NULL || e->in == NULL ||
+        e->out == NULL) {
+        return RU_FAIL(err, RU_E_MEM, "no memory for elastic training");
+    }
+    ru_arena_init(&e->view_arena[0], 0);
+    ru_arena_init(&e->view_arena[1], 0);
+    *out = e;
+    return RU_OK;
+}
+
+void ru_elastic_close(ru_elastic *e)
+{
+    if (e == NULL) {
+        return;
+    }
+    ru_coll_close(e->group, (ru_time){0});
+    ru_coll_close(e->probe, (ru_time){0});
+    rui_el_state_close(e);
+    ru_arena_fini(&e->view_arena[0]);
+    ru_arena_fini(&e->view_arena[1]);
+}
+
+/* -- small ---------------------------------------------------------------------------------------
+ */
+
+bool rui_el_leads(const ru_elastic *e)
+{
+    return ru_member_leads(e->opt.member);
+}
+
+void rui_el_news(ru_elastic *e, ru_elastic_what what, int64_t a, int64_t b, ru_time now)
+{
+    if (e->opt.news != NULL) {
+        e->opt.news(e->opt.news_self,
+                    &(ru_elastic_news){.what = what, .step = e->committed, .a = a, .b = b}, now);
+    }
+}
+
+void rui_el_end(ru_elastic *e, ru_status st, const char *sentence, ru_time now, ru_effects *fx)
+{
+    if (e->phase == RUI_EL_ENDED) {
+        return;
+    }
+    rui_el_group_close(e, now);
+    rui_el_state_drop(e, now);
+    e->phase = RUI_EL_ENDED;
+    ru_fx_timer_off(fx, RUI_EL_WATCH_TIMER);
+    if (e->opt.news != NULL) {
+        ru_elastic_news n = {
+            .what = RU_ELASTIC_ENDED, .step = e->committed, .status = st, .sentence = sentence};
+        e->opt.news(e->opt.news_self, &n, now);
+    }
+}
+
+void rui_el_status_set(ru_elastic *e, ru_time now, ru_effects *fx)
+{
+    uint8_t buf[16];
+    ru_wire_out w = ru_wire_out_into(buf, sizeof buf);
+    ru_wire_put_u64(&w, (uint64_t)e->committed);
+    ru_wire_put_u8(&w, e->stop_all ? 1 : 0);
+    ru_member_status_set(e->opt.member, buf, ru_wire_size(&w), e->stop_all, now, fx);
+}
+
+static const char *handle_of(ru_elastic *e)
+{
+    const ru_elastic_device_ops *ops = e->opt.device.ops;
+    const char *h = (e->v.local || e->v.near) && ops->local_handle != NULL
+                        ? ops->local_handle(e->opt.device.self)
+                        : NULL;
+    return h != NULL && strlen(h) < RU_ELASTIC_HANDLE_MAX ? h : "";
+}
+
+/* Words to the leader; where this process leads, straight to its own part. */
+void rui_el_tell(ru_elastic *e, uint32_t what, ru_time now, ru_effects *fx)
+{
+    const rui_el_member *me = e->v.me < e->v.n ? &e->v.at[e->v.me] : NULL;
+    if (rui_el_leads(e)) {
+        if (what == RUI_EL_READY_MSG) {
+            rui_el_lead_ready(e, e->opt.self, e->layout, handle_of(e), now, fx);
+        } else if (what == RUI_EL_DONE_MSG) {
+            const rui_el_member part = {.part_first = me->share.first, .part_n = me->share.n};
+            rui_el_lead_done(e, e->opt.self, &part, e->compute_ns, now, fx);
+        } else if (what == RUI_EL_PROBED_MSG) {
+            rui_el_lead_probed(e, now, fx);
+        }
+        return;
+    }
+    uint8_t buf[64 + RU_ELASTIC_HANDLE_MAX];
+    ru_wire_out w = ru_wire_out_into(buf, sizeof buf);
+    ru_wire_put_u32(&w, e->v.epoch);
+    if (what == RUI_EL_READY_MSG) {
+        const char *handle = handle_of(e);
+        ru_wire_put_u64(&w, e->layout);
+        ru_wire_put_text(&w, handle, (uint32_t)strlen(handle));
+    } else if (what == RUI_EL_DONE_MSG) {
+        ru_wire_put_u64(&w, (uint64_t)e->step);
+        ru_wire_put_u64(&w, (uint64_t)me->share.first);
+        ru_wire_put_u64(&w, (uint64_t)me->share.n);
+        ru_wire_put_u64(&w, (uint64_t)e->compute_ns);
+    }
+    ru_fx_send(fx, e->v.leader, what, buf, ru_wire_size(&w));
+}
+
+void rui_el_redo(ru_elastic *e, ru_time now, ru_effects *fx)
+{
+    if (e->phase == RUI_EL_ENDED || rui_el_stale(e)) {
+        return;
+    }
+    if (rui_el_leads(e)) {
+        rui_el_lead_redo(e, e->opt.self, now, fx);
+    } else {
+        rui_el_tell(e, RUI_EL_REDO_MSG, now, fx);
+    }
+}
+
+void rui_el_broken(ru_elastic *e, ru_time now)
+{
+    e->broken = true;
+    e->broken_ns = now.ns;
+}
+
+void rui_el_lost(ru_elastic *e, ru_node_id peer, ru_status why, ru_time now)
+{
+    ru_member_suspect(e->opt.member, peer, false, now, e->fx);
+    if (why == RU_E_PEER) { /* most likely it died, and the view without it comes at once */
+        rui_el_broken(e, now);
+    } else {
+        rui_el_redo(e, now, e->fx);
+    }
+}
+
+/* The device failed here: the leader decides whether that is everybody's end. */
+void rui_el_device_failed(ru_elastic *e, ru_status st, const char *doing, ru_time now,
+                          ru_effects *fx)
+{
+    char text[160];
+    snprintf(text, sizeof text, "worker %u failed while %s step %lld",
+             e->v.me < e->v.n ? e->v.at[e->v.me].number : 0, doing, (long long)e->step + 1);
+    if (rui_el_leads(e)) {
+        rui_el_lead_fail(e, e->opt.self, st, text, now, fx);
+        return;
+    }
+    uint8_t buf[256];
+    ru_wire_out w = ru_wire_out_into(buf, sizeof buf);
+    ru_wire_put_u32(&w, e->v.epoch);
+    ru_wire_put_u32(&w, (uint32_t)st);
+    ru_wire_put_text(&w, text, (uint32_t)strlen(text));
+    ru_fx_send(fx, e->v.leader, RUI_EL_FAIL_MSG, buf, ru_wire_size(&w));
+    ru_member_leave(e->opt.member, now, fx);
+    rui_el_end(e, st, text, now, fx);
+}
+
+/* -- phases --------------------------------------------------------------------------------------
+ */
+
+/* Put the newest view in force. Only between steps. */
+static void take_view(ru_elastic *e, ru_time now, ru_effects *fx)
+{
+    ru_err err;
+    e->view_new = false;
+    e->view_side ^= 1;
+    ru_arena *arena = &e->view_arena[e->view_side];
+    ru_arena_rewind(arena, (ru_arena_mark){0});
+    rui_el_view v;
+    ru_status st = rui_el_blob_read(e, ru_member_view(e->opt.member), arena, &v, &err);
+    if (st != RU_OK) {
+        ru_member_leave(e->opt.member, now, fx);
+        rui_el_end(e, st, err.text, now, fx);
+        return;
+    }
+    if (v.me == v.n) {
+        return; /* the member machine says RU_MEMBER_OUT */
+    }
+    if (e->v.n > 0 && v.start != e->committed) {
+        ru_member_leave(e->opt.member, now, fx);
+        rui_el_end(e, RU_E_BUG, "the new view begins at a step that this worker's state is not of",
+                   now, fx);
+        return;
+    }
+    bool first = e->v.n == 0;
+    e->v = v;
+    if (first) {
+        rui_el_news(e, RU_ELASTIC_MEMBER, v.at[v.me].number, v.at[v.me].full, now);
+    }
+    e->words = v.near ? ru_arena_alloc(arena, RUI_EL_WORDS_BYTES, 8) : NULL;
+    e->words_bytes = 0;
+    e->connect_asked = e->held = e->broken = false;
+    e->has_state = v.at[v.me].full;
+    e->step = e->committed = v.start;
+    e->progress_ns = now.ns;
+    e->n_ready = e->n_done = 0;
+    rui_el_status_set(e, now, fx);
+    if (v.paused || e->ending) {
+        e->phase = RUI_EL_IDLE;
+        return;
+    }
+    ru_share want = v.at[v.me].share;
+    if (e->has_built && e->built.n == want.n && e->built_plain == v.plain) {
+        e->built = want;
+        e->phase = RUI_EL_CONNECT;
+        return;
+    }
+    e->built = want;
+    e->built_plain = v.plain;
+    e->has_built = false;
+    e->phase = RUI_EL_BUILD;
+    e->opt.device.ops->build(e->opt.device.self, &e->built, v.plain);
+}
+
+static void go_ready(ru_elastic *e, ru_time now, ru_effects *fx)
+{
+    if (!rui_el_connected(e, fx)) {
+        return;
+    }
+    e->phase = RUI_EL_READY;
+    rui_el_tell(e, RUI_EL_READY_MSG, now, fx);
+}
+
+/* A newer view exists: leave the old one as soon as nothing of it runs. */
+static void leave_view(ru_elastic *e, ru_time now, ru_effects *fx)
+{
+    const ru_view *view = ru_member_view(e->opt.member);
+    switch (e->phase) {
+    case RUI_EL_STEP: {
+        rui_el_view next;
+        ru_arena *arena = &e->view_arena[e->view_side ^ 1];
+        ru_arena_rewind(arena, (ru_arena_mark){0});
+        ru_err err;
+        bool counts =
+            rui_el_blob_read(e, view, arena, &next, &err) == RU_OK && next.start == e->step + 1;
+        rui_el_group_close(e, now);
+        if (counts && e->done_sent) {
+            rui_el_commit(e, now, fx); /* it was committed; the word of it was lost */
+            return;
+        }
+        rui_el_state_drop(e, now);
+        e->phase = RUI_EL_ABORT;
+        e->redone++;
+        e->opt.device.ops->abort(e->opt.device.self);
+        return;
+    }
+    case RUI_EL_BUILD:
+    case RUI_EL_UPDATE:
+    case RUI_EL_ABORT:
+    case RUI_EL_ENDED:
+        return;
+    case RUI_EL_IDLE:
+    case RUI_EL_CONNECT:
+    case RUI_EL_READY:
+    case RUI_EL_PROBE:
+    case RUI_EL_LOCAL:
+        rui_el_group_close(e, now);
+        rui_el_state_drop(e, now);
+        e->phase = RUI_EL_IDLE;
+        if (!rui_el_group_read(e)) {
+            take_view(e, now, fx);
+        } /* else when the link let go: the device may overwrite its gradients from here on */
+        return;
+    }
+}
+
+/* Is the view in force here older than the membership's? Its word may still be on the way. */
+bool rui_el_stale(ru_elastic *e)
+{
+    e->view_new = ru_member_view(e->opt.member)->epoch != e->v.epoch;
+    return e->view_new;
+}
+
+void rui_el_settle(ru_elastic *e, ru_time now, ru_effects *fx)
+{
+    if (rui_el_stale(e) && e->phase != RUI_EL_ENDED) {
+        leave_view(e, now, fx);
+    }
+    if (!e->view_new && e->n_early > 0) {
+        rui_el_hear_early(e, now, fx);
+    }
+    if (!e->view_new && e->phase == RUI_EL_CONNECT) {
+        go_ready(e, now, fx);
+    }
+    if (!e->view_new && e->urgent && rui_el_leads(e)) {
+        rui_el_lead_change(e, true, now, fx);
+    }
+}
+
+/* -- events --------------------------------------------------------------------------------------
+ */
+
+static void on_local(ru_elastic *e, const ru_event *ev, ru_effects *fx)
+{
+    if (ev->what == RU_MEMBER_VIEW) {
+        rui_el_settle(e, ev->now, fx);
+    } else if (ev->what == RU_MEMBER_OUT) {
+        char why[RU_ERR_TEXT_MAX];
+        snprintf(why, sizeof why, "%.*s", (int)ev->size_bytes,
+                 ev->data == NULL ? "" : (const char *)ev->data);
+        rui_el_end(e, e->ending ? e->end_status : RU_E_PEER, why, ev->now, fx);
+    } else {
+        rui_el_lead_member(e, ev, fx);
+    }
+}
+
+static void on_timer(ru_elastic *e, const ru_event *ev, ru_effects *fx)
+{
+    if (ev->what == RUI_EL_LINGER_TIMER && e->ending) {
+        rui_el_end(e, e->end_status, e->end_text, ev->now, fx);
+    } else if (ev->what == RUI_EL_WATCH_TIMER) {
+        e->connect_asked = false;
+        rui_el_settle(e, ev->now, fx);
+        if (e->broken && e->broken_ns + RUI_EL_WATCH_NS <= ev->now.ns) {
+            e->broken_ns = ev->now.ns;
+            rui_el_redo(e, ev->now, fx);
+        }
+        rui_el_lead_watch(e, ev->now, fx);
+        ru_fx_timer(fx, RUI_EL_WATCH_TIMER, ru_time_after(ev->now, RUI_EL_WATCH_NS));
+    }
+}
+
+/* The member machine decides what it means. Where it means nothing, because the connection is made
+ * again, words between the leader and a member may be lost. */
+static void on_down(ru_elastic *e, const ru_event *ev)
+{
+    bool ours = ru_node_is(ev->node, e->v.leader);
+    for (uint32_t i = 0; i < e->v.n && !ours && rui_el_leads(e); i++) {
+        ours = ru_node_is(ev->node, e->v.at[i].node);
+    }
+    if (ours && !e->ending) {
+        rui_el_broken(e, ev->now);
+    }
+}
+
+void ru_elastic_step(ru_elastic *e, const ru_event *ev, ru_effects *fx)
+{
+    if (e->phase == RUI_EL_ENDED) {
+        return;
+    }
+    switch (ev->kind) {
+    case RU_EV_START:
+        e->progress_ns = ev->now.ns;
+        ru_fx_timer(fx, RUI_EL_WATCH_TIMER, ru_time_after(ev->now, RUI_EL_WATCH_NS));
+        break;
+    case RU_EV_TIMER:
+        on_timer(e, ev, fx);
+        break;
+    case RU_EV_MESSAGE:
+        rui_el_hear(e, ev, fx);
+        break;
+    case RU_EV_UP:
+        rui_el_settle(e, ev->now, fx);
+        break;
+    case RU_EV_DOWN:
+        on_down(e, ev);
+        break;
+    case RU_EV_LOCAL:
+        on_local(e, ev, fx);
+        break;
+    }
+}
+
+/* -- answers of the device -----------------------------------------------------------------------
+ */
+
+void ru_elastic_built(ru_elastic *e, ru_status st, uint64_t layout, ru_time now, ru_effects *fx)
+{
+    if (e->phase != RUI_EL_BUILD) {
+        return;
+    }
+    if (st != RU_OK) {
+        rui_el_device_failed(e, st, "preparing", now, fx);
+        return;
+    }
+    e->has_built = true;
+    e->layout = layout;
+    e->phase = RUI_EL_CONNECT;
+    rui_el_settle(e, now, fx);
+}
+
+void ru_elastic_computed(ru_elastic *e, ru_status st, int64_t compute_ns, ru_time now,
+                         ru_effects *fx)
+{
+    if (e->phase != RUI_EL_STEP) {
+        return; /* of a step that was aborted meanwhile */
+    }
+    if (st != RU_OK) {
+        rui_el_device_failed(e, st, "computing", now, fx);
+        return;
+    }
+    e->computed = true;
+    e->compute_ns = compute_ns;
+    rui_el_step_check(e, now, fx);
+}
+
+void ru_elastic_aborted(ru_elastic *e, ru_time now, ru_effects *fx)
+{
+    if (e->phase == RUI_EL_ABORT) {
+        e->phase = RUI_EL_IDLE;
+        rui_el_settle(e, now, fx);
+    }
+}
+
+void ru_elastic_local_opened(ru_elastic *e, ru_status st, ru_time now, ru_effects *fx)
+{
+    if (e->phase != RUI_EL_LOCAL) {
+        return;
+    }
+    if (rui_el_stale(e)) {
+        rui_el_settle(e, now, fx);
+    } else if (st == RU_OK) {
+        ru_err err;
+        e->phase = RUI_EL_READY;
+        if (e->v.near && rui_el_group_open(e, &err) != RU_OK) {
+            ru_fx_log(fx, RU_LOG_ERROR, "%s", err.text);
+            rui_el_device_failed(e, RU_E_MEM, "opening the group for", now, fx);
+            return;
+        }
+        rui_el_groups_hear_early(e, now, fx);
+        rui_el_sums_planned(e, now);
+        rui_el_step_begin(e, now, fx);
+    } else if (rui_el_leads(e)) {
+        rui_el_lead_apart(e, now, fx);
+    } else {
+        uint8_t buf[4];
+        ru_wire_out w = ru_wire_out_into(buf, sizeof buf);
+        ru_wire_put_u32(&w, e->v.epoch);
+        ru_fx_send(fx, e->v.leader, RUI_EL_APART_MSG, buf, ru_wire_size(&w));
+    }
+}
+
+void ru_elastic_updated(ru_elastic *e, ru_status st, ru_time now, ru_effects *fx)
+{
+    if (e->phase != RUI_EL_UPDATE) {
+        return;
+    }
+    if (st != RU_OK) {
+        rui_el_device_failed(e, st, "updating after", now, fx);
+        return;
+    }
+    e->phase = RUI_EL_IDLE;
+    if (e->ending && !e->said_end) {
+        rui_el_end(e, e->end_status, e->end_text, now, fx);
+        return;
+    }
+    if (e->ending) { /* the leader: until all said goodbye */
+        (void)rui_el_lead_ends(e, now, fx);
+    } else if (rui_el_stale(e)) {
+        rui_el_settle(e, now, fx);
+    } else if (!e->held) {
+        rui_el_step_begin(e, now, fx);
+    }
+}
+
+void ru_elastic_stop(ru_elastic *e, bool all, ru_time now, ru_effects *fx)
+{
+    if (e->phase == RUI_EL_ENDED) {
+        return;
+    }
+    ru_member_facts f;
+    ru_member_facts_get(e->opt.member, &f);
+    if (!all || f.outside) { /* outside there is nobody to ask for the job's end: it goes alone */
+        ru_member_leave(e->opt.member, now, fx);
+        return;
+    }
+    e->stop_all = true;
+    rui_el_status_set(e, now, fx); /* to whoever leads, now and later */
+    rui_el_lead_stop(e, now, fx);
+}

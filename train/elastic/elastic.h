@@ -1,0 +1,243 @@
+/* Elastic synchronous data-parallel training: a step machine over membership, collectives and a
+ * device.
+ *
+ *   leader:  VIEW(epoch, start step, shares, plan of collectives) --> all
+ *   all:     build what the share needs, open the group, READY --> leader;  leader: GO --> all
+ *   step k:  device computes its share; each gradient batch that is ready is all-reduced meanwhile;
+ *            all batches reduced: DONE(k) --> leader;  leader, when all are DONE: COMMIT(k) --> all
+ *   COMMIT:  the device updates its parameters, then step k+1 begins
+ *
+ * Nothing changes parameters before COMMIT, so a step that lost a worker is simply redone by the
+ * survivors from the state they hold. A step is committed when its leader said so to anybody: a
+ * successor asks all survivors, whose statuses hold the last commit they saw.
+ *
+ * Joining: the joiner is in the group with share 0: it contributes nothing and receives every
+ * reduced gradient. At each step boundary its peers copy a few pieces of state, within the budget
+ * of the view, and send them during the step; the joiner is DONE with step k when gradients and
+ * pieces of step k are there, writes the pieces (state before step k) and updates with everyone.
+ * After the last piece the leader gives it a share. Training never stops.
+ *
+ * Samples: step k is positions [k B, (k+1) B) of the global order, cut into the shares; the leader
+ * checks for every committed step that the parts reported by the members are exactly that.
+ *
+ * Source: architecture sections 6 and 7; the note on Litz, SCAR and Pollux for what elasticity has
+ * to keep. Thread: loop only; a step machine whose device works elsewhere. */
+#ifndef RU_TRAIN_ELASTIC_ELASTIC_H
+#define RU_TRAIN_ELASTIC_ELASTIC_H
+
+#include "comm/coll/coll.h"
+#include "comm/member/member.h"
+#include "plan/coll.h"
+
+typedef struct ru_elastic ru_elastic;
+
+enum {
+    RU_ELASTIC_WHAT_FIRST = 0x200, /* messages and timers of this machine */
+    RU_ELASTIC_TENSORS_MAX = 4096,
+    RU_ELASTIC_CUTS_MAX = 512, /* of large tensors, about */
+    RU_ELASTIC_BATCHES_MAX = RU_ELASTIC_TENSORS_MAX + RU_ELASTIC_CUTS_MAX + 1,
+    RU_ELASTIC_HANDLE_MAX = 96, /* of local_handle, with its NUL */
+};
+
+/* A part of every step: samples [first, first + n) of its `batch`. */
+typedef struct ru_share {
+    int64_t first, n, batch; /* n 0: receives and updates only */
+} ru_share;
+
+/* Gradients that are summed together: whole tensors [first, first + n), or, of a large one, a cut:
+ * size_bytes at offset_bytes of tensor `first` (n 1). */
+typedef struct ru_elastic_part {
+    uint32_t first, n;
+    int64_t offset_bytes, size_bytes;
+} ru_elastic_part;
+
+/* Work of the device. All calls return at once; answers come through the ru_elastic_* calls below,
+ * on the loop thread. */
+typedef struct ru_elastic_device_ops {
+    const char *name;
+    /* Be able to compute `share`. `plain`: gradients in row-major order (members whose kernels
+     * order them differently). Answer: ru_elastic_built. Never during a step. */
+    void (*build)(void *self, const ru_share *share, bool plain);
+    /* Compute step `step` of `share` up to the gradients. Answers: ru_elastic_ready for every
+     * tensor, then ru_elastic_computed. share.n 0: the device gives memory for the sums at once. */
+    void (*step)(void *self, int64_t step, const ru_share *share);
+    /* Forget the step under way: no parameter, statistic or slot has changed afterwards. Answer:
+     * ru_elastic_aborted, also when the step was computed already. */
+    void (*abort)(void *self);
+    /* All tensors hold their sums: update. Answer: ru_elastic_updated. */
+    void (*update)(void *self, int64_t step);
+    /* Bytes [offset, offset + size) of tensor k hold their sums, others are on their way: the
+     * device may update what they update already if it can take that back when it is told to abort.
+     * NULL: it waits for `update`. */
+    void (*summed)(void *self, uint32_t k, int64_t offset, int64_t size);
+    /* Bytes [offset, offset + size) of state tensor k, row-major, as they are between two updates:
+     * a copy that stays until state_release(cookie). NULL data: counted only. */
+    ru_status (*state_copy)(void *self, uint32_t k, int64_t offset, int64_t size, ru_span *span,
+                            uint64_t *cookie);
+    void (*state_release)(void *self, uint64_t cookie);
+    /* Memory for bytes coming for state tensor k; state_placed follows before the next update. */
+    ru_status (*state_place)(void *self, uint32_t k, int64_t offset, int64_t size, ru_span *span,
+                             uint64_t *cookie);
+    /* `arrived` false: the bytes will not come (the view changed); forget the memory. */
+    void (*state_placed)(void *self, uint64_t cookie, bool arrived);
+
+    /* Members of one host sum their gradients in shared memory. The four may be NULL together.
+     * local_handle: text by which the others map this process' gradients (after `built`; "" or
+     * NULL: not possible). */
+    const char *(*local_handle)(void *self);
+    /* Be rank `rank` of n members with these handles. Answer: ru_elastic_local_opened. */
+    void (*local_open)(void *self, const char *const *handles, uint32_t n, uint32_t rank,
+                       uint32_t epoch);
+    /* Tensors of batch `batch`, all ready here: replace them by their sums over all members,
+     * added in rank order. Reads the memory of others, writes only its own. Answer:
+     * ru_elastic_reduced. Calls come in the order in which batches get ready here, which may differ
+     * between members. */
+    void (*local_reduce)(void *self, uint32_t batch, const ru_elastic_part *part, uint32_t iter);
+    /* The gradients of member `rank` as they are mapped here, from local_opened to local_close;
+     * those that `ready` tells of lie in one's own. May be NULL: no sums over several hosts with
+     * several members each out of shared memory. */
+    ru_span (*local_memory)(void *self, uint32_t rank);
+    /* The group is over: stop waiting for the others. No answer of it comes any more, and `aborted`
+     * is said only when no sum is being written either. */
+    void (*local_close)(void *self);
+} ru_elastic_device_ops;
+
+typedef struct ru_elastic_device {
+    const ru_elastic_device_ops *ops;
+    void *self;
+} ru_elastic_device;
+
+/* What happened, for reports; on the loop thread. */
+typedef enum ru_elastic_what {
+    RU_ELASTIC_COMMITTED, /* step; a: ns since the last commit, b: members with a share */
+    RU_ELASTIC_MEMBER,  /* this process is in; a: its number, b: 1 when it holds the whole state */
+    RU_ELASTIC_JOINED,  /* a: number of the member; in the group, without a share */
+    RU_ELASTIC_WORKS,   /* a: number; it has a share now */
+    RU_ELASTIC_LEFT,    /* a: number */
+    RU_ELASTIC_LOST,    /* a: number, b: ns from the last sign of life to the new view */
+    RU_ELASTIC_LED,     /* a: number of the new leader */
+    RU_ELASTIC_SLOW,    /* a: number of who is waited for, b: ns so far */
+    RU_ELASTIC_SHARES,  /* shares changed; b: predicted ns of a step's computing, 0: not known;
+                           sentence: number:samples of every member */
+    RU_ELASTIC_PLANNED, /* a plan of sums is in force; a: batches */
+    RU_ELASTIC_ENDED,   /* the job is over for this process: value ru_status, sentence */
+} ru_elastic_what;
+
+typedef struct ru_elastic_news {
+    ru_elastic_what what;
+    int64_t step;
+    int64_t a, b;
+    ru_status status;
+    const char *sentence; /* view until return */
+} ru_elastic_news;
+
+/* A sum of gradients that was done, on the loop thread. */
+typedef struct ru_elastic_sum {
+    uint32_t batch;
+    uint32_t epoch;       /* of the view whose members it is of */
+    ru_time begun, ended; /* the last gradient of it was ready here; the sums are in place */
+    int64_t size_bytes;
+    int64_t predicted_ns; /* behind those that were begun before it; 0: none (shared memory) */
+    uint64_t plan;        /* id; 0: none */
+} ru_elastic_sum;
+
+typedef struct ru_elastic_options {
+    ru_member *member;
+    ru_chan *chan;
+    ru_node_id self;
+    ru_elastic_device device;
+    void (*news)(void *self, const ru_elastic_news *news, ru_time now);
+    void *news_self;
+    void (*summed)(void *news_self, const ru_elastic_sum *sum); /* NULL: not asked for */
+
+    int64_t batch;               /* global */
+    int64_t first_step;          /* steps done before (resume); equal on all founders */
+    int64_t steps_end;           /* leader ends the job here */
+    uint32_t founders;           /* members to wait for before the first step; 0: 1 */
+    uint32_t n_min;              /* fewer left: the job pauses until somebody joins */
+    uint32_t n_begin;            /* the same before the first step; less than n_min: n_min */
+    const int64_t *tensor_bytes; /* [n_tensors] gradients in the order they become ready, f32 */
+    uint32_t n_tensors;
+    const int64_t *state_bytes; /* [n_state] everything a joiner needs, row-major */
+    /* [n_state] tensors of one group are updated together, element by element (a parameter, its
+     * optimizer slots): a joiner gets the same elements of all of them in the same step, since an
+     * update with a missing slot would spoil the parameter. NULL: each is its own group. */
+    const uint32_t *state_group;
+    uint32_t n_state;
+    bool equal_shares;   /* do not follow measured speed */
+    bool deterministic;  /* DIRECT collectives, equal shares: same worker set, same bits */
+    double join_part;    /* part of a step's transfer time for state of joiners; 0: 0.1 */
+    int64_t fuse_bytes;  /* tensors are grouped up to this; 0: chosen */
+    int64_t cut_bytes;   /* larger tensors are summed in cuts of this; 0: chosen; whole elements */
+    int64_t piece_bytes; /* state moves to joiners in pieces of up to this; 0: 1 MiB */
+    int64_t probe_bytes; /* largest sum that is measured at the start of a view; 0: 1 MiB */
+    int64_t slow_ns;     /* name who is waited for after; 0: 5 s */
+    bool counted;        /* simulator: no memory behind tensors */
+} ru_elastic_options;
+
+/* Everything lives in `arena`; what belongs to one view lives in arenas of its own. */
+RU_MUST_USE ru_status ru_elastic_open(const ru_elastic_options *opt, ru_arena *arena,
+                                      ru_elastic **out, ru_err *err);
+void ru_elastic_close(ru_elastic *e); /* just before the channel; NULL is fine */
+
+/* START, its TIMERs and MESSAGEs, and every RU_FX_LOCAL of the member machine as RU_EV_LOCAL. */
+void ru_elastic_step(ru_elastic *e, const ru_event *ev, ru_effects *fx);
+
+/* Answers of the device. `layout`: hash of the order of elements in the gradients. */
+void ru_elastic_built(ru_elastic *e, ru_status st, uint64_t layout, ru_time now, ru_effects *fx);
+/* Gradient tensor k of the step is complete in span and untouched until updated, or until the
+ * next step or build after aborted: the link may read it till then. */
+void ru_elastic_ready(ru_elastic *e, uint32_t k, const ru_span *span, ru_time now, ru_effects *fx);
+void ru_elastic_computed(ru_elastic *e, ru_status st, int64_t compute_ns, ru_time now,
+                         ru_effects *fx);
+void ru_elastic_aborted(ru_elastic *e, ru_time now, ru_effects *fx);
+void ru_elastic_local_opened(ru_elastic *e, ru_status st, ru_time now, ru_effects *fx);
+void ru_elastic_reduced(ru_elastic *e, uint32_t batch, ru_time now, ru_effects *fx);
+void ru_elastic_updated(ru_elastic *e, ru_status st, ru_time now, ru_effects *fx);
+
+/* Upcalls of the channel for transfers of this machine and its group. */
+bool ru_elastic_owns(const ru_elastic *e, uint64_t cookie);
+void ru_elastic_sent(ru_elastic *e, uint64_t cookie, ru_time now, ru_effects *fx);
+void ru_elastic_arrived(ru_elastic *e, uint64_t cookie, ru_time now, ru_effects *fx);
+void ru_elastic_room(ru_elastic *e, ru_time now, ru_effects *fx); /* ru_chan_user.room */
+void ru_elastic_failed(ru_elastic *e, uint64_t cookie, ru_status why, ru_time now, ru_effects *fx);
+
+/* Leave in order (first Ctrl-C): after the step under way; when everybody is asked to stop (`all`),
+ * the job ends after the step under way with a checkpoint made by the leader's owner. */
+void ru_elastic_stop(ru_elastic *e, bool all, ru_time now, ru_effects *fx);
+
+typedef struct ru_elastic_facts {
+    int64_t committed;                      /* steps done */
+    int64_t samples_lost, samples_repeated; /* leader's count; 0 and 0 or a bug */
+    uint32_t members, epoch;
+    uint32_t working; /* members with a share */
+    uint32_t redone;  /* steps begun again after a loss */
+    bool steps;       /* a step is under way */
+    bool probes;      /* the collectives are being measured */
+    bool moves;       /* a member of the view does not hold the whole state yet */
+} ru_elastic_facts;
+bool ru_elastic_ended(const ru_elastic *e); /* RU_ELASTIC_ENDED was told */
+void ru_elastic_facts_get(const ru_elastic *e, ru_elastic_facts *into);
+/* The plan of sums in force: how gradients are grouped and which collective adds each group. */
+typedef struct ru_elastic_batch {
+    ru_elastic_part part;  /* tensors in the order in which they become ready */
+    ru_coll_choice choice; /* with its predicted time, alone on the network; not for `local` */
+} ru_elastic_batch;
+
+typedef struct ru_elastic_sums {
+    uint64_t plan; /* 0: none, shared memory or a single member */
+    uint32_t epoch, n_members;
+    bool local;
+    const ru_elastic_batch *at; /* [n_batches] */
+    uint32_t n_batches;
+    const ru_coll_cost *costs; /* [RU_COLL_ALGOS] what the choice rests on; NULL: not measured */
+} ru_elastic_sums;
+/* Owner: `at` lives in `arena`, `costs` in the machine. Errors: RU_E_MEM. */
+RU_MUST_USE ru_status ru_elastic_sums_get(const ru_elastic *e, ru_arena *arena,
+                                          ru_elastic_sums *into, ru_err *err);
+
+/* What this process does now, in a few words for people: "computing step 12". View of a constant
+ * or of `into` [64]. */
+const char *ru_elastic_doing(const ru_elastic *e, char into[64]);
+
+#endif

@@ -1,0 +1,64 @@
+/* What a member of elastic training says of itself. */
+#include <stdio.h>
+
+#include "train/elastic/elastic_impl.h"
+
+void ru_elastic_facts_get(const ru_elastic *e, ru_elastic_facts *into)
+{
+    *into = (ru_elastic_facts){.committed = e->committed,
+                               .samples_lost = e->samples_lost,
+                               .samples_repeated = e->samples_repeated,
+                               .members = e->v.n,
+                               .epoch = e->v.epoch,
+                               .working = e->v.workers,
+                               .moves = e->v.takers > 0,
+                               .redone = e->redone,
+                               .steps = e->phase == RUI_EL_STEP,
+                               .probes = e->phase == RUI_EL_PROBE};
+}
+
+const char *ru_elastic_doing(const ru_elastic *e, char into[64])
+{
+    long long step = (long long)e->step + 1;
+    switch (e->phase) {
+    case RUI_EL_IDLE:
+        return e->v.n == 0 ? "waiting for a first view" : "between steps";
+    case RUI_EL_BUILD:
+        return "preparing for a new view";
+    case RUI_EL_CONNECT:
+        return "waiting for connections";
+    case RUI_EL_READY:
+        return "waiting for the others to be ready";
+    case RUI_EL_LOCAL:
+        return "opening shared memory";
+    case RUI_EL_STEP:
+        snprintf(into, 64, "%s step %lld",
+                 !e->computed     ? "computing"
+                 : e->in_left > 0 ? "taking state in"
+                 : e->done_sent   ? "waiting for the commit of"
+                                  : "reducing gradients of",
+                 step);
+        return into;
+    case RUI_EL_UPDATE:
+        return "updating parameters";
+    case RUI_EL_ABORT:
+        return "forgetting a step";
+    case RUI_EL_ENDED:
+        return "nothing: it ended";
+    case RUI_EL_PROBE:
+        return "measuring collectives";
+    }
+    return "?";
+}
+
+bool ru_elastic_owns(const ru_elastic *e, uint64_t cookie)
+{
+    (void)e; /* also of groups that are closed: their memory may be waited for */
+    return (cookie & (UINT64_C(0xff) << 56)) == RUI_EL_COOKIE ||
+           cookie >> 56 == RU_COLL_COOKIE_BYTE;
+}
+
+bool ru_elastic_ended(const ru_elastic *e)
+{
+    return e->phase == RUI_EL_ENDED;
+}

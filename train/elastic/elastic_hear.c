@@ -1,0 +1,276 @@
+/* What the other processes of a view say: the leader's words, members' words to the leader, and
+ * words of views that are over or not yet in force here. */
+#include <stdio.h>
+#include <string.h>
+
+#include "base/log.h"
+#include "base/wire.h"
+#include "train/elastic/elastic_impl.h"
+
+static ru_status go_local(ru_elastic *e, ru_wire_in *w, ru_err *err)
+{
+    ru_arena *arena = &e->view_arena[e->view_side];
+    const char **handles = RU_NEW(arena, const char *, e->v.n);
+    for (uint32_t i = 0; handles != NULL && i < e->v.n; i++) {
+        uint32_t n = 0;
+        const char *h = ru_wire_text(w, RU_ELASTIC_HANDLE_MAX - 1, &n);
+        handles[i] = h == NULL ? NULL : ru_arena_strn(arena, h, n);
+        if (handles[i] == NULL) {
+            return RU_FAIL(err, RU_E_DATA, "the leader's GO holds no handle for every worker");
+        }
+    }
+    if (handles == NULL) {
+        return RU_FAIL(err, RU_E_MEM, "no memory for %u handles", e->v.n);
+    }
+    uint32_t n = 0, rank = 0; /* of this host */
+    for (uint32_t i = 0; i < e->v.n; i++) {
+        rank = i == e->v.me ? n : rank;
+        if (e->v.at[i].host == e->v.at[e->v.me].host) {
+            handles[n++] = handles[i];
+        }
+    }
+    e->phase = RUI_EL_LOCAL;
+    e->local_open = true;
+    e->opt.device.ops->local_open(e->opt.device.self, handles, n, rank, e->v.epoch);
+    return RU_OK;
+}
+
+/* GO of the leader: handles of all members when they sum in shared memory, else the collectives. */
+static void on_go(ru_elastic *e, ru_wire_in *w, ru_time now, ru_effects *fx)
+{
+    if (e->held) { /* the view that was to follow the commit does not come */
+        rui_el_release(e, now, fx);
+        return;
+    }
+    if ((e->phase != RUI_EL_READY && e->phase != RUI_EL_PROBE) || rui_el_stale(e)) {
+        return;
+    }
+    ru_err err;
+    ru_status st = RU_OK;
+    ru_coll_close(e->probe, now);
+    e->probe = NULL;
+    if (e->v.n > 1 && e->v.local && e->opt.device.ops->local_open != NULL) {
+        st = go_local(e, w, &err);
+    } else if (e->v.n > 1) {
+        st = e->v.n <= RUI_EL_PROBED_MAX ? rui_el_choices_read(e, w, &err) : RU_OK;
+        st = st != RU_OK ? st : e->v.near ? go_local(e, w, &err) : rui_el_group_open(e, &err);
+    }
+    if (st != RU_OK) {
+        ru_fx_log(fx, RU_LOG_ERROR, "%s", err.text);
+        rui_el_device_failed(e, st, "opening the group for", now, fx);
+    } else if (e->phase != RUI_EL_LOCAL) {
+        e->phase = RUI_EL_READY;
+        if (e->v.n > 1) {
+            rui_el_sums_planned(e, now);
+        }
+        rui_el_step_begin(e, now, fx);
+    }
+}
+
+void rui_el_release(ru_elastic *e, ru_time now, ru_effects *fx)
+{
+    e->held = false;
+    if (e->phase == RUI_EL_IDLE && !rui_el_stale(e)) {
+        rui_el_step_begin(e, now, fx);
+    }
+}
+
+void rui_el_go(ru_elastic *e, const void *body, int64_t size_bytes, ru_time now, ru_effects *fx)
+{
+    ru_wire_in w = ru_wire_in_from(body, size_bytes);
+    (void)ru_wire_u32(&w);
+    on_go(e, &w, now, fx);
+}
+
+static void on_end(ru_elastic *e, ru_wire_in *w, ru_time now, ru_effects *fx)
+{
+    uint32_t st = ru_wire_u32(w), n = 0;
+    const char *text = ru_wire_text(w, sizeof e->end_text - 1, &n);
+    if (w->bad || st >= RU_STATUS_COUNT) {
+        return;
+    }
+    e->ending = true;
+    e->end_status = (ru_status)st;
+    snprintf(e->end_text, sizeof e->end_text, "%.*s", (int)n, text);
+    ru_fx_send(fx, e->v.leader, RUI_EL_BYE_MSG, NULL, 0);
+    if (e->phase != RUI_EL_UPDATE) { /* else after the update */
+        rui_el_end(e, e->end_status, e->end_text, now, fx);
+    }
+}
+
+/* Words of the leader, of this epoch. */
+static void on_leader(ru_elastic *e, const ru_event *ev, ru_wire_in *w, ru_effects *fx)
+{
+    switch (ev->what) {
+    case RUI_EL_GO_MSG:
+        on_go(e, w, ev->now, fx);
+        break;
+    case RUI_EL_COMMIT_MSG:
+        if ((int64_t)ru_wire_u64(w) == e->step && e->phase == RUI_EL_STEP && e->done_sent) {
+            bool held = ru_wire_u8(w) != 0;
+            if (!w->bad) {
+                e->held = held;
+                rui_el_commit(e, ev->now, fx);
+            }
+        }
+        break;
+    case RUI_EL_PROBE_MSG:
+        if (e->phase == RUI_EL_READY && !rui_el_stale(e)) {
+            rui_el_probe_begin(e, ev->now, fx);
+        }
+        break;
+    case RUI_EL_END_MSG:
+        on_end(e, w, ev->now, fx);
+        break;
+    default:
+        break;
+    }
+}
+
+/* Words of members to the leader. */
+static void on_member(ru_elastic *e, const ru_event *ev, ru_wire_in *w, ru_effects *fx)
+{
+    switch (ev->what) {
+    case RUI_EL_READY_MSG: {
+        uint64_t layout = ru_wire_u64(w);
+        uint32_t n = 0;
+        const char *text = ru_wire_text(w, RU_ELASTIC_HANDLE_MAX - 1, &n);
+        if (!w->bad) {
+            char handle[RU_ELASTIC_HANDLE_MAX];
+            snprintf(handle, sizeof handle, "%.*s", (int)n, text);
+            rui_el_lead_ready(e, ev->node, layout, handle, ev->now, fx);
+        }
+        break;
+    }
+    case RUI_EL_PROBED_MSG:
+        rui_el_lead_probed(e, ev->now, fx);
+        break;
+    case RUI_EL_REDO_MSG:
+        rui_el_lead_redo(e, ev->node, ev->now, fx);
+        break;
+    case RUI_EL_APART_MSG:
+        rui_el_lead_apart(e, ev->now, fx);
+        break;
+    case RUI_EL_DONE_MSG: {
+        int64_t step = (int64_t)ru_wire_u64(w);
+        rui_el_member part = {.part_first = (int64_t)ru_wire_u64(w)};
+        part.part_n = (int64_t)ru_wire_u64(w);
+        int64_t ns = (int64_t)ru_wire_u64(w);
+        if (!w->bad && step == e->step) {
+            rui_el_lead_done(e, ev->node, &part, ns, ev->now, fx);
+        }
+        break;
+    }
+    case RUI_EL_FAIL_MSG: {
+        uint32_t st = ru_wire_u32(w), n = 0;
+        const char *text = ru_wire_text(w, 200, &n);
+        if (!w->bad && st < RU_STATUS_COUNT) {
+            char line[256];
+            snprintf(line, sizeof line, "%.*s", (int)n, text);
+            rui_el_lead_fail(e, ev->node, (ru_status)st, line, ev->now, fx);
+        }
+        break;
+    }
+    default:
+        break;
+    }
+}
+
+/* Keep a READY of the view that is about to be in force here. */
+static void keep_early(ru_elastic *e, const ru_event *ev)
+{
+    if (ev->what != RUI_EL_READY_MSG || ev->size_bytes > (int64_t)sizeof e->early->data ||
+        !rui_el_leads(e) || e->n_early >= RU_MEMBERS_MAX) {
+        return;
+    }
+    for (uint32_t i = 0; i < e->n_early; i++) { /* one of each: nobody takes another's place */
+        if (ru_node_is(e->early[i].from, ev->node)) {
+            return;
+        }
+    }
+    if (e->n_early == e->cap_early) {
+        uint32_t cap = e->cap_early == 0 ? 16 : e->cap_early * 2;
+        rui_el_early *more = RU_NEW(e->arena, rui_el_early, cap);
+        if (more == NULL) {
+            return;
+        }
+        if (e->n_early > 0) {
+            memcpy(more, e->early, e->n_early * sizeof *more);
+        }
+        e->early = more;
+        e->cap_early = cap;
+    }
+    rui_el_early *k = &e->early[e->n_early++];
+    *k = (rui_el_early){.from = ev->node, .size_bytes = ev->size_bytes};
+    memcpy(k->data, ev->data, (size_t)ev->size_bytes);
+}
+
+/* Words of an epoch that ended may still be on their way; from who is no member of this one they
+ * are told, once a minute with their number. */
+static void refused(ru_elastic *e, const ru_event *ev, uint32_t epoch, ru_effects *fx)
+{
+    bool member = false;
+    for (uint32_t i = 0; i < e->v.n && !member; i++) {
+        member = ru_node_is(e->v.at[i].node, ev->node);
+    }
+    if (member || e->v.n == 0 || epoch > e->v.epoch) {
+        return;
+    }
+    e->n_refused++;
+    if (e->n_refused == 1 || ev->now.ns - e->refused_ns >= 60000000000) {
+        e->refused_ns = ev->now.ns;
+        ru_fx_log(
+            fx, RU_LOG_WARN,
+            "refused words of epoch %u from process %016llx, no member of epoch %u (%u so far)",
+            epoch, (unsigned long long)ev->node.v, e->v.epoch, e->n_refused);
+    }
+}
+
+void rui_el_hear(ru_elastic *e, const ru_event *ev, ru_effects *fx)
+{
+    if (ev->what == RUI_EL_BYE_MSG) {
+        e->n_bye++;
+        if (e->ending && rui_el_leads(e) && e->n_bye + 1 >= e->v.n) {
+            rui_el_end(e, e->end_status, e->end_text, ev->now, fx);
+        }
+        return;
+    }
+    if (ev->what == RU_COLL_WHAT) {
+        rui_el_groups_hear(e, ev, fx);
+        return;
+    }
+    ru_wire_in w = ru_wire_in_from(ev->data, ev->size_bytes);
+    uint32_t epoch = ru_wire_u32(&w);
+    if (epoch != e->v.epoch && epoch == ru_member_view(e->opt.member)->epoch) {
+        keep_early(e, ev);
+    }
+    if (epoch != e->v.epoch || w.bad) {
+        refused(e, ev, w.bad ? e->v.epoch : epoch, fx);
+        return;
+    }
+    if (ru_node_is(ev->node, e->v.leader)) {
+        if (!ru_member_obeys(e->opt.member)) {
+            return; /* this process promised a successor to hear nothing of the old leader */
+        }
+        on_leader(e, ev, &w, fx);
+    } else if (rui_el_leads(e)) {
+        on_member(e, ev, &w, fx);
+    }
+}
+
+void rui_el_hear_early(ru_elastic *e, ru_time now, ru_effects *fx)
+{
+    uint32_t n = e->n_early;
+    e->n_early = 0;
+    for (uint32_t i = 0; i < n; i++) {
+        rui_el_early k = e->early[i]; /* may move: what is still early is kept again */
+        rui_el_hear(e,
+                    &(ru_event){.kind = RU_EV_MESSAGE,
+                                .now = now,
+                                .node = k.from,
+                                .what = RUI_EL_READY_MSG,
+                                .data = k.data,
+                                .size_bytes = k.size_bytes},
+                    fx);
+    }
+}

@@ -1,0 +1,320 @@
+/* Inside of elastic training: what one member holds, and the seams between its parts.
+ *
+ *   elastic.c        phases of a member: view -> build -> connect -> GO -> steps
+ *   elastic_hear.c   words of others: the leader's, members', early and late ones
+ *   elastic_step.c   one step: gradients, reductions, commit, update
+ *   elastic_sum.c    each sum with its plan and predicted time
+ *   elastic_probe.c  what collectives cost here
+ *   elastic_state.c  pieces of state for joiners
+ *   elastic_lead.c   the leader: readiness, commits, new views, who is slow
+ *   elastic_facts.c  what it says of itself
+ *   elastic_view.c   the owner's blob of a view: bytes <-> plan; group and schedules
+ *
+ * Thread: loop only. */
+#ifndef RU_TRAIN_ELASTIC_ELASTIC_IMPL_H
+#define RU_TRAIN_ELASTIC_ELASTIC_IMPL_H
+
+#include "base/wire.h"
+#include "plan/coll.h"
+#include "train/elastic/elastic.h"
+
+typedef enum rui_el_phase {
+    RUI_EL_IDLE,    /* no view in force here, or nothing to do in it (paused) */
+    RUI_EL_BUILD,   /* the device builds */
+    RUI_EL_CONNECT, /* peers of the group are missing */
+    RUI_EL_READY,   /* READY was sent, GO awaited */
+    RUI_EL_PROBE,   /* the collectives are measured */
+    RUI_EL_LOCAL,   /* the device maps its neighbours' memory */
+    RUI_EL_STEP,    /* computing, reducing, or waiting for COMMIT */
+    RUI_EL_UPDATE,  /* the device updates */
+    RUI_EL_ABORT,   /* the device forgets the step */
+    RUI_EL_ENDED,
+} rui_el_phase;
+
+enum {
+    RUI_EL_READY_MSG = RU_ELASTIC_WHAT_FIRST,
+    RUI_EL_GO_MSG,
+    RUI_EL_DONE_MSG,
+    RUI_EL_COMMIT_MSG,
+    RUI_EL_END_MSG,
+    RUI_EL_FAIL_MSG,
+    RUI_EL_BYE_MSG,
+    RUI_EL_APART_MSG, /* shared memory does not work here */
+    RUI_EL_REDO_MSG,  /* bytes of this view were lost: begin again in another */
+    RUI_EL_PROBE_MSG, /* measure the collectives */
+    RUI_EL_PROBED_MSG,
+    RUI_EL_WATCH_TIMER = RU_ELASTIC_WHAT_FIRST,
+    RUI_EL_LINGER_TIMER,
+    RUI_EL_PROBE_TURNS = 3,  /* at most */
+    RUI_EL_PROBED_MAX = 64,  /* members; larger views follow the formulas alone */
+    RUI_EL_XFERS_MAX = 4096, /* pieces in flight each way */
+    RUI_EL_END_BYTES = RU_ERR_TEXT_MAX + 64,
+    RUI_EL_ON_WIRE_BYTES = 64 << 10, /* of a sum, that a more urgent one waits for */
+};
+
+#define RUI_EL_COOKIE      (UINT64_C(0xe1) << 56)
+#define RUI_EL_PROBE_EPOCH UINT32_C(0x800000) /* tells the probe's streams from the group's */
+#define RUI_EL_WATCH_NS    INT64_C(1000000000)
+#define RUI_EL_LINGER_NS   INT64_C(2000000000)
+
+/* Reduced together. */
+typedef struct rui_el_batch {
+    ru_elastic_part part;
+    ru_span cut;              /* of the step: where a cut stands */
+    int64_t begun_ns, due_ns; /* of the sum under way; due_ns 0: no prediction */
+    int64_t rest_ns;          /* of it, as predicted: what the network has not carried yet */
+} rui_el_batch;
+
+static inline bool rui_el_holds(const rui_el_batch *b, uint32_t tensor)
+{
+    return tensor >= b->part.first && tensor < b->part.first + b->part.n;
+}
+
+typedef struct rui_el_sums {
+    uint64_t plan;   /* id; 0: none */
+    int64_t seen_ns; /* rest_ns of all batches is as of then */
+} rui_el_sums;
+
+typedef struct rui_el_piece {
+    uint32_t tensor;
+    bool more; /* the next piece must come in the same step */
+    int64_t offset, size;
+} rui_el_piece;
+
+typedef struct rui_el_member {
+    ru_node_id node;
+    uint32_t number;
+    ru_share share;
+    uint16_t host; /* members of one number share memory; where the view is `near` */
+    uint32_t held; /* pieces of state it has; all: full */
+    bool full;     /* held everything when the view began: sends pieces, may have a share */
+    /* the leader's notes */
+    bool ready;
+    uint32_t done; /* `begun` of the step that it has done last */
+    uint64_t layout;
+    char handle[RU_ELASTIC_HANDLE_MAX];
+    int64_t part_first, part_n;
+} rui_el_member;
+
+typedef struct rui_el_view {
+    uint32_t epoch;
+    ru_node_id leader;
+    int64_t start; /* first step */
+    int64_t batch;
+    int64_t budget_bytes; /* of pieces for one joiner in one step */
+    bool plain, paused;
+    bool local;        /* all on one host: sums in shared memory */
+    bool near;         /* several hosts, several members on some: those read each other's memory */
+    rui_el_member *at; /* [n] */
+    uint32_t n, me;    /* me == n: not in it */
+    uint32_t takers;   /* members that do not hold all of the state yet */
+    uint32_t workers;  /* members with a share of the samples */
+    ru_coll_choice *choice; /* [n_batches]; known at GO */
+} rui_el_view;
+
+/* What the leader remembers of a node beyond one view. */
+typedef struct rui_el_known {
+    ru_node_id node;
+    double speed; /* samples/s, moving mean; 0: not measured */
+    uint32_t samples;
+} rui_el_known;
+
+typedef struct rui_el_xfer {
+    bool used, arrived;
+    ru_xfer_id id;
+    uint64_t cookie; /* of the device */
+} rui_el_xfer;
+
+/* READY of a view that this process, its leader, has not yet put in force: its device still
+ * updates. */
+typedef struct rui_el_early {
+    ru_node_id from;
+    uint8_t data[128];
+    int64_t size_bytes;
+} rui_el_early;
+
+/* A word of a member of this host for the group that is not open here yet. */
+typedef struct rui_el_word {
+    ru_node_id from;
+    int64_t size_bytes; /* what follows it, to a multiple of 8 */
+} rui_el_word;
+
+enum { RUI_EL_WORDS_BYTES = 256 << 10 };
+
+/* The measurement of collectives under way. */
+typedef struct rui_el_probe {
+    uint32_t phase, turn, at; /* at: sums of this turn so far */
+    uint32_t turns[3];        /* of each phase that has ended */
+    int64_t phase_ns, begun_ns;
+    uint32_t *begun; /* [batch] sums of it */
+    int64_t *ns;     /* [batch][RUI_EL_PROBE_TURNS] */
+    ru_span span;    /* one buffer for all */
+} rui_el_probe;
+
+struct ru_elastic {
+    ru_elastic_options opt;
+    ru_arena *arena;
+    rui_el_batch *batches; /* [n_batches] */
+    uint32_t n_batches;
+    uint32_t *batch_of; /* [n_tensors] the first, of tensors in cuts */
+    rui_el_piece *pieces;
+    uint32_t n_pieces;
+
+    rui_el_phase phase;
+    ru_arena view_arena[2]; /* in force, and the one before */
+    uint32_t view_side;
+    rui_el_view v;
+    bool view_new; /* the member machine has a newer view than v */
+    ru_coll *group, *probe;
+    ru_coll_cost costs[RU_COLL_ALGOS]; /* measured by the leader */
+    uint32_t probed_n;                 /* members then; 0: never */
+    uint32_t n_probed;                 /* members that are through with it */
+    rui_el_probe probing;
+    bool local_open; /* the device has a group */
+    bool apart;      /* never local again: it failed once */
+    /* [RUI_EL_WORDS_BYTES] of rui_el_word; NULL: none can come early in this view */
+    uint8_t *words;
+    int64_t words_bytes;
+    int64_t broken_ns;
+    bool broken;        /* something of this view is lost: another comes, or is asked for */
+    bool connect_asked; /* for this view; again after a while */
+    ru_effects *fx;     /* of the call under way: for upcalls of the group */
+
+    ru_share built;
+    bool has_built, built_plain, build_lost;
+    uint64_t layout;
+
+    int64_t step;      /* under way, or next */
+    int64_t committed; /* steps done */
+    uint32_t begun;    /* steps begun, those that were begun again as well */
+    bool held;         /* the last commit said that a view follows: no step before it */
+    bool computed, done_sent, has_state;
+    bool ending, said_end; /* END was heard; END was said by this process */
+    uint32_t batches_done;
+    uint32_t *left;  /* [n_batches] tensors not ready */
+    ru_span *spans;  /* [n_tensors] of the step */
+    bool *tensor_in; /* [n_tensors] ready */
+    int64_t compute_ns;
+    rui_el_sums sums;
+    rui_el_xfer *in, *out; /* [RUI_EL_XFERS_MAX] pieces of this step */
+    uint32_t n_in, in_left;
+    uint32_t n_out, top_out; /* of `out`: used ones; those that ever were */
+    ru_status end_status;
+    char end_text[RU_ERR_TEXT_MAX];
+
+    /* leader */
+    rui_el_early *early; /* [n_early] */
+    uint32_t n_early, cap_early;
+    uint32_t n_refused;  /* words of strangers, with an epoch that is over */
+    int64_t refused_ns;  /* when that was told */
+    rui_el_known *known; /* [n_known] */
+    uint32_t n_known, cap_known;
+    uint32_t n_ready, n_done, n_bye;
+    bool change, urgent; /* another view is due; at once: somebody is dead */
+    bool stop_all;
+    int64_t progress_ns; /* last time something went on: slow members are named by it */
+    int64_t named_ns;
+    int64_t commit_ns, step_ns; /* of the last commit; moving mean of a step */
+    double share_s; /* predicted time of a step's computing with the shares composed last */
+    int64_t samples_lost, samples_repeated;
+    uint32_t redone;
+};
+
+/* elastic_view.c */
+/* Blob of a view into `out`; returns its size, 0: does not fit. */
+int64_t rui_el_blob_write(const rui_el_view *v, void *into, int64_t size_bytes);
+/* Errors: RU_E_DATA (a peer of another version, or hostile). */
+RU_MUST_USE ru_status rui_el_blob_read(const ru_elastic *e, const ru_view *view, ru_arena *arena,
+                                       rui_el_view *out, ru_err *err);
+/* Algorithm, chunk and depth of every batch for n members. */
+RU_MUST_USE ru_status rui_el_choose(const ru_elastic *e, uint32_t n, ru_arena *arena,
+                                    ru_coll_choice *into, ru_err *err);
+void rui_el_choices_write(const ru_elastic *e, ru_wire_out *w);
+RU_MUST_USE ru_status rui_el_choices_read(ru_elastic *e, ru_wire_in *w, ru_err *err);
+/* Hosts of a near view: their number, and the most members of one. */
+uint32_t rui_el_hosts(const rui_el_view *v, uint32_t *most);
+/* This rank's schedule of an all-reduce in the view; proved for views that can be. */
+RU_MUST_USE ru_status rui_el_schedule(const ru_elastic *e, ru_coll_algo algo, ru_arena *arena,
+                                      const ru_coll_schedule **out, ru_err *err);
+/* Are all connections up that the group of the view needs? Asks for those that are not. */
+bool rui_el_connected(ru_elastic *e, ru_effects *fx);
+RU_MUST_USE ru_status rui_el_group_open(ru_elastic *e, ru_err *err);
+void rui_el_group_close(ru_elastic *e, ru_time now);
+bool rui_el_group_read(const ru_elastic *e); /* by the link, still, of the closed group */
+const ru_coll_user *rui_el_coll_user(void);
+/* Words of members of this host that came before the group was open here. */
+void rui_el_groups_hear_early(ru_elastic *e, ru_time now, ru_effects *fx);
+/* A message of a group of collectives. */
+void rui_el_groups_hear(ru_elastic *e, const ru_event *ev, ru_effects *fx);
+
+/* elastic_probe.c */
+bool rui_el_probe_due(const ru_elastic *e); /* leader */
+void rui_el_probe_begin(ru_elastic *e, ru_time now, ru_effects *fx);
+RU_MUST_USE ru_status rui_el_probe_fit(ru_elastic *e, ru_err *err); /* leader: e->costs */
+
+/* elastic.c */
+bool rui_el_stale(ru_elastic *e);
+void rui_el_settle(ru_elastic *e, ru_time now, ru_effects *fx); /* go as far as events allow */
+/* The device failed here: the leader decides whether that is everybody's end. */
+void rui_el_device_failed(ru_elastic *e, ru_status st, const char *doing, ru_time now,
+                          ru_effects *fx);
+void rui_el_end(ru_elastic *e, ru_status st, const char *sentence, ru_time now, ru_effects *fx);
+void rui_el_news(ru_elastic *e, ru_elastic_what what, int64_t a, int64_t b, ru_time now);
+bool rui_el_leads(const ru_elastic *e);
+void rui_el_tell(ru_elastic *e, uint32_t what, ru_time now, ru_effects *fx); /* to the leader */
+void rui_el_status_set(ru_elastic *e, ru_time now, ru_effects *fx);          /* for a successor */
+/* Bytes from or to a peer that may well live were lost with their connection: the step cannot end
+ * in this view. */
+void rui_el_redo(ru_elastic *e, ru_time now, ru_effects *fx);
+/* The view cannot go on: when no other one has come after a while, it is asked for. */
+void rui_el_broken(ru_elastic *e, ru_time now);
+/* A group of collectives failed at `peer`. */
+void rui_el_lost(ru_elastic *e, ru_node_id peer, ru_status why, ru_time now);
+
+/* elastic_hear.c */
+void rui_el_hear(ru_elastic *e, const ru_event *ev, ru_effects *fx); /* MESSAGE */
+void rui_el_hear_early(ru_elastic *e, ru_time now, ru_effects *fx);
+void rui_el_release(ru_elastic *e, ru_time now, ru_effects *fx); /* no view follows after all */
+/* The leader's own GO: epoch, then handles. */
+void rui_el_go(ru_elastic *e, const void *body, int64_t size_bytes, ru_time now, ru_effects *fx);
+
+/* elastic_step.c */
+void rui_el_step_begin(ru_elastic *e, ru_time now, ru_effects *fx);
+void rui_el_step_check(ru_elastic *e, ru_time now, ru_effects *fx); /* done already? */
+void rui_el_commit(ru_elastic *e, ru_time now, ru_effects *fx);     /* the step under way counts */
+
+/* elastic_sum.c */
+void rui_el_sums_planned(ru_elastic *e, ru_time now); /* the choices of the view are known */
+void rui_el_sums_clear(ru_elastic *e);                /* none is under way */
+void rui_el_sum_begin(ru_elastic *e, uint32_t b, ru_time now);
+void rui_el_sum_done(ru_elastic *e, uint32_t b, ru_time now);
+
+/* elastic_state.c */
+RU_MUST_USE ru_status rui_el_pieces(ru_elastic *e, ru_err *err);
+uint32_t rui_el_pieces_now(const ru_elastic *e, uint32_t held); /* pieces of one step */
+void rui_el_state_begin(ru_elastic *e, ru_time now, ru_effects *fx);
+void rui_el_state_commit(ru_elastic *e); /* take over what came, count what everybody got */
+void rui_el_state_drop(ru_elastic *e, ru_time now);       /* the view ended */
+void rui_el_piece_release(ru_elastic *e, rui_el_xfer *x); /* one of `out`: its memory is free */
+void rui_el_state_close(ru_elastic *e); /* the channel closes next: nothing is sent */
+
+/* elastic_lead.c */
+void rui_el_lead_member(ru_elastic *e, const ru_event *ev, ru_effects *fx); /* LOCAL */
+void rui_el_lead_ready(ru_elastic *e, ru_node_id from, uint64_t layout, const char *handle,
+                       ru_time now, ru_effects *fx);
+void rui_el_lead_probed(ru_elastic *e, ru_time now, ru_effects *fx);
+void rui_el_lead_apart(ru_elastic *e, ru_time now, ru_effects *fx);
+void rui_el_lead_redo(ru_elastic *e, ru_node_id from, ru_time now, ru_effects *fx);
+void rui_el_lead_done(ru_elastic *e, ru_node_id from, const rui_el_member *part, int64_t compute_ns,
+                      ru_time now, ru_effects *fx);
+/* Put another view in force, now or (not urgent, a step under way) with the next commit. true: it
+ * was proposed. */
+bool rui_el_lead_change(ru_elastic *e, bool urgent, ru_time now, ru_effects *fx);
+void rui_el_lead_watch(ru_elastic *e, ru_time now, ru_effects *fx);
+bool rui_el_lead_ends(ru_elastic *e, ru_time now, ru_effects *fx); /* END was said */
+/* Somebody asked for the end of the job: this process leads, or it is not for it to say so. */
+void rui_el_lead_stop(ru_elastic *e, ru_time now, ru_effects *fx);
+void rui_el_lead_fail(ru_elastic *e, ru_node_id from, ru_status st, const char *text, ru_time now,
+                      ru_effects *fx);
+
+#endif

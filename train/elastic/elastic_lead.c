@@ -1,0 +1,700 @@
+/* The leader's part: when everybody is ready, when a step counts, what the next view is. */
+#include <stdio.h>
+#include <string.h>
+
+#include "base/log.h"
+#include "base/str.h"
+#include "base/wire.h"
+#include "plan/share.h"
+#include "train/elastic/elastic_impl.h"
+
+enum { SPEED_SAMPLES_MIN = 8, SHARES_EVERY = 16, GO_BYTES_MAX = 60 << 10 };
+
+static rui_el_member *member_of(ru_elastic *e, ru_node_id node)
+{
+    for (uint32_t i = 0; i < e->v.n; i++) {
+        if (ru_node_is(e->v.at[i].node, node)) {
+            return &e->v.at[i];
+        }
+    }
+    return NULL;
+}
+
+static rui_el_known *known_of(ru_elastic *e, ru_node_id node, bool make)
+{
+    for (uint32_t i = 0; i < e->n_known; i++) {
+        if (ru_node_is(e->known[i].node, node)) {
+            return &e->known[i];
+        }
+    }
+    if (!make) {
+        return NULL;
+    }
+    if (e->n_known == e->cap_known) {
+        uint32_t cap = e->cap_known == 0 ? 16 : e->cap_known * 2;
+        rui_el_known *more = RU_NEW(e->arena, rui_el_known, cap);
+        if (more == NULL) {
+            return NULL;
+        }
+        if (e->n_known > 0) {
+            memcpy(more, e->known, e->n_known * sizeof *more);
+        }
+        e->known = more;
+        e->cap_known = cap;
+    }
+    e->known[e->n_known] = (rui_el_known){.node = node};
+    return &e->known[e->n_known++];
+}
+
+static void tell_all(ru_elastic *e, uint32_t what, const ru_wire_out *w, ru_effects *fx)
+{
+    RU_CHECK(!w->bad);
+    for (uint32_t i = 0; i < e->v.n; i++) {
+        if (i != e->v.me) {
+            ru_fx_send(fx, e->v.at[i].node, what, w->start, ru_wire_size(w));
+        }
+    }
+}
+
+/* -- the end -------------------------------------------------------------------------------------
+ */
+
+static ru_wire_out end_word(const ru_elastic *e, uint8_t buf[RUI_EL_END_BYTES])
+{
+    ru_wire_out w = ru_wire_out_into(buf, RUI_EL_END_BYTES);
+    ru_wire_put_u32(&w, e->v.epoch);
+    ru_wire_put_u32(&w, (uint32_t)e->end_status);
+    ru_wire_put_text(&w, e->end_text, (uint32_t)strlen(e->end_text));
+    return w;
+}
+
+static void say_end(ru_elastic *e, ru_status st, const char *text, ru_time now, ru_effects *fx)
+{
+    uint8_t buf[RUI_EL_END_BYTES];
+    e->ending = e->said_end = true;
+    e->end_status = st;
+    snprintf(e->end_text, sizeof e->end_text, "%s", text);
+    ru_wire_out w = end_word(e, buf);
+    tell_all(e, RUI_EL_END_MSG, &w, fx);
+    ru_fx_timer(fx, RUI_EL_LINGER_TIMER, ru_time_after(now, RUI_EL_LINGER_NS));
+}
+
+bool rui_el_lead_ends(ru_elastic *e, ru_time now, ru_effects *fx)
+{
+    if (!e->ending) {
+        if (!e->stop_all && e->committed < e->opt.steps_end) {
+            return false;
+        }
+        say_end(e, RU_OK, e->committed >= e->opt.steps_end ? "done" : "stopped", now, fx);
+    }
+    if (e->phase == RUI_EL_IDLE && e->n_bye + 1 >= e->v.n) {
+        rui_el_end(e, e->end_status, e->end_text, now, fx);
+    }
+    return true;
+}
+
+void rui_el_lead_stop(ru_elastic *e, ru_time now, ru_effects *fx)
+{
+    if (e->stop_all && rui_el_leads(e) && e->phase == RUI_EL_IDLE) {
+        (void)rui_el_lead_ends(e, now, fx);
+    }
+}
+
+/* Does a member's status say that it was asked to end the job? */
+static void hear_stop(ru_elastic *e, const void *status, int64_t size_bytes)
+{
+    ru_wire_in in = ru_wire_in_from(status, size_bytes);
+    (void)ru_wire_u64(&in);
+    bool stop = ru_wire_u8(&in) != 0;
+    e->stop_all = e->stop_all || (stop && !in.bad);
+}
+
+void rui_el_lead_fail(ru_elastic *e, ru_node_id from, ru_status st, const char *text, ru_time now,
+                      ru_effects *fx)
+{
+    bool everybody = st == RU_E_USER || st == RU_E_DATA || st == RU_E_CONFIG ||
+                     st == RU_E_UNSUPPORTED || st == RU_E_MISSING;
+    if (everybody && !e->ending) {
+        say_end(e, st, text, now, fx);
+    }
+    if (ru_node_is(from, e->opt.self)) {
+        if (!everybody) {
+            ru_member_leave(e->opt.member, now, fx);
+        }
+        rui_el_end(e, st, text, now, fx);
+    } else if (!everybody) {
+        ru_fx_log(fx, RU_LOG_WARN, "%s (%s); the others go on", text, ru_status_name(st));
+    }
+}
+
+/* -- the next view -------------------------------------------------------------------------------
+ */
+
+/* Pieces of state that a member of the next view has. */
+static uint32_t held_of(ru_elastic *e, ru_node_id node)
+{
+    if (e->v.n == 0) {
+        return e->n_pieces; /* founders start from the same state */
+    }
+    const rui_el_member *m = member_of(e, node);
+    return m == NULL ? 0 : m->held;
+}
+
+static ru_status share_out(ru_elastic *e, rui_el_view *v, ru_arena *arena, ru_err *err)
+{
+    double *speed = RU_NEW(arena, double, v->n);
+    int64_t *before = RU_NEW(arena, int64_t, v->n);
+    if (speed == NULL || before == NULL) {
+        return RU_FAIL(err, RU_E_MEM, "no memory to share the batch");
+    }
+    int64_t sum = 0;
+    for (uint32_t i = 0; i < v->n; i++) {
+        const rui_el_known *k = known_of(e, v->at[i].node, false);
+        bool measured = k != NULL && k->samples >= SPEED_SAMPLES_MIN && !e->opt.equal_shares &&
+                        !e->opt.deterministic;
+        speed[i] = !v->at[i].full ? -1 : measured ? k->speed : 0;
+        const rui_el_member *m = member_of(e, v->at[i].node);
+        before[i] = m == NULL ? 0 : m->share.n;
+        sum += before[i];
+    }
+    bool all_work = sum == e->opt.batch;
+    for (uint32_t i = 0; i < v->n; i++) { /* somebody new must get a part at once */
+        all_work = all_work && (before[i] > 0 || !v->at[i].full);
+    }
+    const ru_share_in in = {.batch = e->opt.batch,
+                            .n = v->n,
+                            .speed = speed,
+                            .now = all_work ? before : NULL,
+                            .gain_min = 0.1};
+    ru_share_plan plan;
+    RU_TRY(ru_plan_share(&in, arena, &plan, err));
+    RU_TRY(ru_plan_share_check(&in, &plan, err));
+    int64_t first = 0;
+    for (uint32_t i = 0; i < v->n; i++) {
+        v->at[i].share = (ru_share){.first = first, .n = plan.share[i], .batch = e->opt.batch};
+        first += plan.share[i];
+    }
+    e->share_s = plan.predicted_s;
+    return RU_OK;
+}
+
+/* Bytes of state for one joiner in one step: a part of what the link carries meanwhile. */
+static int64_t budget(const ru_elastic *e)
+{
+    ru_chan_stats s;
+    ru_chan_stats_get(e->opt.chan, &s);
+    double bytes = s.rate_bytes_per_s * (double)e->step_ns * 1e-9 * e->opt.join_part;
+    double piece = (double)e->opt.piece_bytes, least = piece, most = 256 * piece;
+    bytes = s.rate_bytes_per_s > 0 && e->step_ns > 0 ? bytes : 4 * piece;
+    return (int64_t)(bytes < least ? least : bytes > most ? most : bytes);
+}
+
+/* Numbers for the hosts. Members of one host read each other's memory where the view has several
+ * hosts and one of several members; not so for who is `deterministic`: sums in rank order. */
+static void see_hosts(const ru_elastic *e, const ru_member_wanted *w, rui_el_view *v)
+{
+    bool may = !e->apart && !v->local && !e->opt.deterministic && w->n <= RUI_EL_PROBED_MAX &&
+               e->opt.device.ops->local_memory != NULL;
+    uint32_t most, hosts = 0;
+    for (uint32_t i = 0; may && i < w->n; i++) {
+        uint32_t k = 0;
+        while (strcmp(w->at[k].host, w->at[i].host) != 0) {
+            k++;
+        }
+        v->at[i].host = k < i ? v->at[k].host : (uint16_t)hosts++;
+        may = w->at[i].host[0] != 0;
+    }
+    v->near = may && rui_el_hosts(v, &most) < w->n;
+}
+
+/* Members without whom nothing goes on. */
+static uint32_t needed(const ru_elastic *e)
+{
+    bool begins = e->committed == e->opt.first_step && e->opt.n_begin > e->opt.n_min;
+    return begins ? e->opt.n_begin : e->opt.n_min;
+}
+
+static ru_status compose(ru_elastic *e, const ru_member_wanted *w, ru_arena *arena, rui_el_view *v,
+                         ru_err *err)
+{
+    *v = (rui_el_view){.start = e->committed,
+                       .batch = e->opt.batch,
+                       .budget_bytes = budget(e),
+                       .plain = e->v.plain,
+                       .n = w->n,
+                       .at = RU_NEW(arena, rui_el_member, w->n)};
+    if (v->at == NULL) {
+        return RU_FAIL(err, RU_E_MEM, "no memory for a view of %u members", w->n);
+    }
+    uint32_t full = 0;
+    for (uint32_t i = 0; i < w->n; i++) {
+        v->at[i] = (rui_el_member){.node = w->at[i].node, .held = held_of(e, w->at[i].node)};
+        v->at[i].full = v->at[i].held == e->n_pieces;
+        full += v->at[i].full ? 1 : 0;
+    }
+    if (full == 0) {
+        return RU_FAIL(
+            err, RU_E_PEER,
+            "no worker that held the whole state is left; go on from the last checkpoint "
+            "with --resume");
+    }
+    v->paused = w->n < needed(e);
+    v->local =
+        !e->apart && w->n > 1 && w->at[0].host[0] != 0 && e->opt.device.ops->local_handle != NULL;
+    for (uint32_t i = 1; i < w->n; i++) {
+        v->local = v->local && strcmp(w->at[i].host, w->at[0].host) == 0;
+    }
+    see_hosts(e, w, v);
+    RU_TRY(share_out(e, v, arena, err));
+    return RU_OK;
+}
+
+/* "1:32 2:16 3:16", as many as there is room for. */
+static void tell_shares(ru_elastic *e, const ru_member_wanted *w, const rui_el_view *v, ru_time now)
+{
+    char text[512];
+    ru_text t = ru_text_into(text, sizeof text);
+    for (uint32_t k = 0; k < w->n && t.cap - t.n > 32; k++) {
+        ru_text_putf(&t, "%s%u:%lld", k > 0 ? " " : "", w->at[k].number,
+                     (long long)v->at[k].share.n);
+    }
+    if (e->opt.news != NULL) {
+        e->opt.news(e->opt.news_self,
+                    &(ru_elastic_news){.what = RU_ELASTIC_SHARES,
+                                       .step = e->committed,
+                                       .b = (int64_t)(e->share_s * 1e9),
+                                       .sentence = text},
+                    now);
+    }
+}
+
+static void tell_changes(ru_elastic *e, const ru_member_wanted *w, const rui_el_view *v,
+                         ru_time now)
+{
+    for (uint32_t i = 0; i < e->v.n; i++) {
+        bool stays = false;
+        for (uint32_t k = 0; k < w->n && !stays; k++) {
+            stays = ru_node_is(w->at[k].node, e->v.at[i].node);
+        }
+        if (!stays) {
+            bool lost = !ru_member_leaves(e->opt.member, e->v.at[i].node);
+            rui_el_news(e, lost ? RU_ELASTIC_LOST : RU_ELASTIC_LEFT, e->v.at[i].number,
+                        ru_member_silent_ns(e->opt.member, e->v.at[i].node, now), now);
+        }
+    }
+    bool shares = false;
+    for (uint32_t k = 0; k < w->n; k++) {
+        const rui_el_member *m = member_of(e, w->at[k].node);
+        if (m == NULL) {
+            rui_el_news(e, RU_ELASTIC_JOINED, w->at[k].number, 0, now);
+        } else if (m->share.n == 0 && v->at[k].share.n > 0) {
+            rui_el_news(e, RU_ELASTIC_WORKS, w->at[k].number, v->at[k].share.n, now);
+        }
+        shares = shares || (m != NULL && m->share.n != v->at[k].share.n);
+    }
+    if (shares) {
+        tell_shares(e, w, v, now);
+    }
+}
+
+static ru_status install(ru_elastic *e, rui_el_view *v, const ru_member_wanted *w, ru_arena *arena,
+                         ru_time now, ru_effects *fx, ru_err *err)
+{
+    ru_node_id *nodes = RU_NEW(arena, ru_node_id, v->n);
+    void *blob = ru_arena_alloc(arena, RU_MEMBER_BLOB_MAX, 8);
+    if (nodes == NULL || blob == NULL) {
+        return RU_FAIL(err, RU_E_MEM, "no memory for a view of %u members", v->n);
+    }
+    for (uint32_t i = 0; i < v->n; i++) {
+        nodes[i] = v->at[i].node;
+    }
+    int64_t size = rui_el_blob_write(v, blob, RU_MEMBER_BLOB_MAX);
+    if (size == 0) {
+        return RU_FAIL(err, RU_E_CONFIG, "too many workers for one view");
+    }
+    e->change = e->urgent = false;
+    e->progress_ns = now.ns;
+    tell_changes(e, w, v, now);
+    ru_member_install(e->opt.member, nodes, v->n, blob, size, now, fx);
+    return RU_OK;
+}
+
+bool rui_el_lead_change(ru_elastic *e, bool urgent, ru_time now, ru_effects *fx)
+{
+    e->change = true;
+    e->urgent = e->urgent || urgent;
+    bool running = e->phase == RUI_EL_STEP || e->phase == RUI_EL_READY ||
+                   e->phase == RUI_EL_PROBE || e->phase == RUI_EL_LOCAL ||
+                   e->phase == RUI_EL_CONNECT || e->phase == RUI_EL_BUILD;
+    if (e->ending || rui_el_stale(e) || (running && !urgent)) {
+        return false; /* joins and leaves wait for the end of the step */
+    }
+    ru_member_wanted w;
+    ru_member_wanted_get(e->opt.member, &w);
+    if (w.n == 0 || (e->v.n == 0 && w.n < e->opt.founders)) {
+        return false;
+    }
+    ru_arena scratch;
+    ru_arena_init(&scratch, 0);
+    rui_el_view v;
+    ru_err err;
+    ru_status st = compose(e, &w, &scratch, &v, &err);
+    st = st == RU_OK ? install(e, &v, &w, &scratch, now, fx, &err) : st;
+    if (st == RU_E_PEER) { /* nobody can go on */
+        say_end(e, st, err.text, now, fx);
+        rui_el_end(e, st, err.text, now, fx);
+    } else if (st != RU_OK) {
+        rui_el_lead_fail(e, e->opt.self, st, err.text, now, fx);
+    }
+    ru_arena_fini(&scratch);
+    return st == RU_OK;
+}
+
+/* The same members again: with plain gradients, or with other shares. */
+static bool shares_due(ru_elastic *e)
+{
+    if (e->opt.equal_shares || e->opt.deterministic || e->v.n < 2 ||
+        e->committed % SHARES_EVERY != 0 || e->committed == e->v.start) {
+        return false;
+    }
+    ru_arena scratch;
+    ru_arena_init(&scratch, 0);
+    double *speed = RU_NEW(&scratch, double, e->v.n);
+    int64_t *now = RU_NEW(&scratch, int64_t, e->v.n);
+    bool usable = speed != NULL && now != NULL;
+    for (uint32_t i = 0; usable && i < e->v.n; i++) {
+        const rui_el_known *k = known_of(e, e->v.at[i].node, false);
+        now[i] = e->v.at[i].share.n;
+        speed[i] = !e->v.at[i].full ? -1 : k == NULL ? 0 : k->speed;
+        usable = !e->v.at[i].full || now[i] == 0 || (k != NULL && k->samples >= SPEED_SAMPLES_MIN);
+    }
+    ru_share_plan plan = {0};
+    const ru_share_in in = {
+        .batch = e->opt.batch, .n = e->v.n, .speed = speed, .now = now, .gain_min = 0.1};
+    bool due = usable && ru_plan_share(&in, &scratch, &plan, NULL) == RU_OK && plan.changed;
+    ru_arena_fini(&scratch);
+    return due;
+}
+
+/* -- readiness and commits -----------------------------------------------------------------------
+ */
+
+static bool layouts_differ(const ru_elastic *e)
+{
+    for (uint32_t i = 1; i < e->v.n; i++) {
+        if (e->v.at[i].layout != e->v.at[0].layout) {
+            return true;
+        }
+    }
+    return false;
+}
+
+static void say_go(ru_elastic *e, ru_time now, ru_effects *fx)
+{
+    ru_arena *arena = &e->view_arena[e->view_side];
+    bool choose = e->v.n > 1 && e->v.n <= RUI_EL_PROBED_MAX && !e->v.local;
+    ru_err err;
+    if (choose && rui_el_choose(e, e->v.n, arena, e->v.choice, &err) != RU_OK) {
+        rui_el_lead_fail(e, e->opt.self, RU_E_CONFIG, err.text, now, fx);
+        return;
+    }
+    uint8_t *buf = ru_arena_alloc(arena, GO_BYTES_MAX, 8);
+    if (buf == NULL) {
+        rui_el_lead_fail(e, e->opt.self, RU_E_MEM, "no memory to begin a view", now, fx);
+        return;
+    }
+    ru_wire_out w = ru_wire_out_into(buf, GO_BYTES_MAX);
+    ru_wire_put_u32(&w, e->v.epoch);
+    for (uint32_t i = 0; e->v.local && i < e->v.n; i++) {
+        ru_wire_put_text(&w, e->v.at[i].handle, (uint32_t)strlen(e->v.at[i].handle));
+    }
+    if (choose) {
+        rui_el_choices_write(e, &w);
+    }
+    for (uint32_t i = 0; e->v.near && i < e->v.n; i++) {
+        ru_wire_put_text(&w, e->v.at[i].handle, (uint32_t)strlen(e->v.at[i].handle));
+    }
+    tell_all(e, RUI_EL_GO_MSG, &w, fx);
+    rui_el_go(e, buf, ru_wire_size(&w), now, fx);
+}
+
+/* The view that held everybody back is not needed any more. */
+static void say_release(ru_elastic *e, ru_time now, ru_effects *fx)
+{
+    uint8_t buf[4];
+    ru_wire_out w = ru_wire_out_into(buf, sizeof buf);
+    ru_wire_put_u32(&w, e->v.epoch);
+    tell_all(e, RUI_EL_GO_MSG, &w, fx);
+    rui_el_release(e, now, fx);
+}
+
+static void all_ready(ru_elastic *e, ru_time now, ru_effects *fx)
+{
+    if (e->stop_all || e->committed >= e->opt.steps_end) { /* the leader before could not say it */
+        e->phase = RUI_EL_IDLE;
+        (void)rui_el_lead_ends(e, now, fx);
+        return;
+    }
+    if (!rui_el_probe_due(e)) {
+        say_go(e, now, fx);
+        return;
+    }
+    uint8_t buf[4];
+    ru_wire_out w = ru_wire_out_into(buf, sizeof buf);
+    ru_wire_put_u32(&w, e->v.epoch);
+    e->n_probed = 0;
+    tell_all(e, RUI_EL_PROBE_MSG, &w, fx);
+    rui_el_probe_begin(e, now, fx);
+}
+
+void rui_el_lead_probed(ru_elastic *e, ru_time now, ru_effects *fx)
+{
+    e->progress_ns = now.ns;
+    if (e->phase != RUI_EL_PROBE || ++e->n_probed < e->v.n) {
+        return;
+    }
+    ru_err err;
+    if (rui_el_probe_fit(e, &err) != RU_OK) {
+        ru_fx_log(fx, RU_LOG_WARN, "the network's measurements do not fit: %s", err.text);
+    }
+    say_go(e, now, fx);
+}
+
+void rui_el_lead_apart(ru_elastic *e, ru_time now, ru_effects *fx)
+{
+    if (!e->apart) {
+        ru_fx_log(fx, RU_LOG_WARN, "memory cannot be shared on this host: sums go over sockets");
+        e->apart = true;
+        rui_el_lead_change(e, true, now, fx);
+    }
+}
+
+void rui_el_lead_redo(ru_elastic *e, ru_node_id from, ru_time now, ru_effects *fx)
+{
+    const rui_el_member *m = member_of(e, from);
+    ru_fx_log(fx, RU_LOG_WARN,
+              "worker %u lost bytes of step %lld with a connection: the step is done again",
+              m == NULL ? 0 : m->number, (long long)e->step + 1);
+    rui_el_lead_change(e, true, now, fx);
+}
+
+void rui_el_lead_ready(ru_elastic *e, ru_node_id from, uint64_t layout, const char *handle,
+                       ru_time now, ru_effects *fx)
+{
+    rui_el_member *m = member_of(e, from);
+    if (m == NULL || m->ready) {
+        return;
+    }
+    if (e->said_end) { /* in the view before, which it had left */
+        uint8_t buf[RUI_EL_END_BYTES];
+        ru_wire_out w = end_word(e, buf);
+        ru_fx_send(fx, from, RUI_EL_END_MSG, buf, ru_wire_size(&w));
+        return;
+    }
+    m->ready = true;
+    m->layout = layout;
+    snprintf(m->handle, sizeof m->handle, "%s", handle);
+    e->progress_ns = now.ns;
+    if (++e->n_ready < e->v.n || rui_el_stale(e)) {
+        return;
+    }
+    if (layouts_differ(e) && !e->v.plain) {
+        ru_fx_log(fx, RU_LOG_INFO,
+                  "kernels of the workers order gradients differently: plain order");
+        e->v.plain = true;
+        rui_el_lead_change(e, true, now, fx);
+        return;
+    }
+    for (uint32_t i = 0; (e->v.local || e->v.near) && i < e->v.n; i++) {
+        if (e->v.at[i].handle[0] == 0) {
+            rui_el_lead_apart(e, now, fx);
+            return;
+        }
+    }
+    all_ready(e, now, fx);
+}
+
+/* The parts of all members must be exactly the positions of the step. */
+static void count_samples(ru_elastic *e)
+{
+    ru_share_cover c = {0};
+    for (uint32_t i = 0; i < e->v.n; i++) {
+        ru_share_cover_part(&c, e->v.at[i].part_first, e->v.at[i].part_n, e->opt.batch);
+    }
+    ru_share_cover_end(&c, e->opt.batch);
+    e->samples_lost += c.lost;
+    e->samples_repeated += c.repeated;
+}
+
+static void measure(ru_elastic *e, const rui_el_member *m, int64_t compute_ns)
+{
+    rui_el_known *k = known_of(e, m->node, true);
+    if (k == NULL || compute_ns <= 0 || m->share.n == 0) {
+        return;
+    }
+    double speed = (double)m->share.n * 1e9 / (double)compute_ns;
+    k->speed = k->samples == 0 ? speed : k->speed + (speed - k->speed) / 8;
+    k->samples++;
+}
+
+/* Has a joiner everything after this commit? */
+static bool joiner_filled(const ru_elastic *e)
+{
+    for (uint32_t i = 0; i < e->v.n; i++) {
+        const rui_el_member *m = &e->v.at[i];
+        if (!m->full && m->held + rui_el_pieces_now(e, m->held) == e->n_pieces) {
+            return true;
+        }
+    }
+    return false;
+}
+
+static void commit_all(ru_elastic *e, ru_time now, ru_effects *fx)
+{
+    count_samples(e);
+    bool last = e->stop_all || e->committed + 1 >= e->opt.steps_end;
+    e->held = !last && (e->change || joiner_filled(e) || shares_due(e));
+    uint8_t buf[16];
+    ru_wire_out w = ru_wire_out_into(buf, sizeof buf);
+    ru_wire_put_u32(&w, e->v.epoch);
+    ru_wire_put_u64(&w, (uint64_t)e->step);
+    ru_wire_put_u8(&w, e->held || last ? 1 : 0); /* nobody begins a step that will not count */
+    tell_all(e, RUI_EL_COMMIT_MSG, &w, fx);
+    rui_el_commit(e, now, fx);
+    if (!rui_el_lead_ends(e, now, fx) && e->held && !rui_el_lead_change(e, false, now, fx)) {
+        say_release(e, now, fx);
+    }
+}
+
+/* A view that begins with this very step was proposed: somebody died after its DONE, say. It may be
+ * accepted by now, so the step is its own; those who have it done begin it again. */
+static bool view_under_way(const ru_elastic *e)
+{
+    ru_member_facts f;
+    ru_member_facts_get(e->opt.member, &f);
+    return f.pending;
+}
+
+void rui_el_lead_done(ru_elastic *e, ru_node_id from, const rui_el_member *part, int64_t compute_ns,
+                      ru_time now, ru_effects *fx)
+{
+    rui_el_member *m = member_of(e, from);
+    if (m == NULL || m->done == e->begun || e->phase != RUI_EL_STEP || rui_el_stale(e)) {
+        return;
+    }
+    m->done = e->begun;
+    m->part_first = part->part_first;
+    m->part_n = part->part_n;
+    e->progress_ns = now.ns;
+    measure(e, m, compute_ns);
+    if (++e->n_done == e->v.n && !view_under_way(e)) {
+        commit_all(e, now, fx);
+    }
+}
+
+/* -- leading -------------------------------------------------------------------------------------
+ */
+
+/* The furthest commit any survivor saw; also whether one was asked to end the job. */
+static int64_t furthest(ru_elastic *e)
+{
+    int64_t most = e->committed;
+    ru_member_wanted w;
+    ru_member_wanted_get(e->opt.member, &w);
+    for (uint32_t i = 0; i < w.n; i++) {
+        int64_t size = 0;
+        const void *blob = ru_member_status_get(e->opt.member, w.at[i].node, &size);
+        if (blob == NULL || member_of(e, w.at[i].node) == NULL) {
+            continue;
+        }
+        ru_wire_in in = ru_wire_in_from(blob, size);
+        int64_t committed = (int64_t)ru_wire_u64(&in);
+        most = committed > most ? committed : most;
+        hear_stop(e, blob, size);
+    }
+    return most;
+}
+
+static void lead_on(ru_elastic *e, ru_time now, ru_effects *fx)
+{
+    if (e->v.n > 0) {
+        rui_el_news(e, RU_ELASTIC_LED, e->v.at[e->v.me].number, 0, now);
+        int64_t start = furthest(e);
+        if (start == e->step + 1 && e->phase == RUI_EL_STEP && e->done_sent) {
+            rui_el_group_close(e, now);
+            rui_el_commit(e, now, fx);
+        }
+        if (start != e->committed) {
+            char why[RU_ERR_TEXT_MAX];
+            snprintf(why, sizeof why,
+                     "the new leader missed step %lld that others have done; go on from the last "
+                     "checkpoint with --resume",
+                     (long long)start);
+            say_end(e, RU_E_PEER, why, now, fx);
+            rui_el_end(e, RU_E_PEER, why, now, fx);
+            return;
+        }
+    }
+    rui_el_lead_change(e, true, now, fx);
+}
+
+void rui_el_lead_member(ru_elastic *e, const ru_event *ev, ru_effects *fx)
+{
+    if (e->ending && !e->said_end) {
+        return; /* the leader said that the job is over; it ends here after the update */
+    }
+    if (ev->what == RU_MEMBER_LEAD) {
+        lead_on(e, ev->now, fx);
+    } else if (ev->what == RU_MEMBER_CHANGE && rui_el_leads(e)) {
+        rui_el_lead_change(e, ev->value == 1, ev->now, fx);
+    } else if (ev->what == RU_MEMBER_STATUS) {
+        hear_stop(e, ev->data, ev->size_bytes);
+        rui_el_lead_stop(e, ev->now, fx);
+    }
+}
+
+/* -- who is waited for ---------------------------------------------------------------------------
+ */
+
+static void name_slow(ru_elastic *e, ru_time now, ru_effects *fx)
+{
+    int64_t waited = now.ns - e->progress_ns;
+    bool step = e->phase == RUI_EL_STEP;
+    for (uint32_t i = 0; i < e->v.n; i++) {
+        const rui_el_member *m = &e->v.at[i];
+        if (step ? m->done == e->begun : m->ready) {
+            continue;
+        }
+        int64_t silent = i == e->v.me ? 0 : ru_member_silent_ns(e->opt.member, m->node, now);
+        ru_fx_log(fx, RU_LOG_WARN,
+                  "step %lld waits %.1f s for worker %u: %s; last heard %.1f s ago",
+                  (long long)e->step + 1, (double)waited * 1e-9, m->number,
+                  step ? "its gradients are not complete" : "it is not ready for the new view",
+                  (double)silent * 1e-9);
+        rui_el_news(e, RU_ELASTIC_SLOW, m->number, waited, now);
+        return; /* one line, the first of them */
+    }
+}
+
+void rui_el_lead_watch(ru_elastic *e, ru_time now, ru_effects *fx)
+{
+    if (rui_el_leads(e) && e->held && e->phase == RUI_EL_IDLE && !rui_el_stale(e) &&
+        now.ns - e->progress_ns > RUI_EL_WATCH_NS && !rui_el_lead_change(e, e->urgent, now, fx)) {
+        say_release(e, now, fx);
+    }
+    if (!rui_el_leads(e) || e->ending || now.ns - e->progress_ns < e->opt.slow_ns ||
+        now.ns - e->named_ns < e->opt.slow_ns) {
+        return;
+    }
+    e->named_ns = now.ns;
+    ru_member_wanted w;
+    ru_member_wanted_get(e->opt.member, &w);
+    if (e->v.n == 0 || e->v.paused) {
+        uint32_t need = e->v.n == 0 ? e->opt.founders : needed(e);
+        ru_fx_log(fx, RU_LOG_WARN, "waits %.0f s for more workers: %u of %u are here",
+                  (double)(now.ns - e->progress_ns) * 1e-9, w.n, need);
+    } else if (e->phase == RUI_EL_STEP || e->phase == RUI_EL_READY || e->phase == RUI_EL_PROBE ||
+               e->phase == RUI_EL_LOCAL || e->phase == RUI_EL_CONNECT || e->phase == RUI_EL_BUILD) {
+        name_slow(e, now, fx);
+    }
+}

@@ -1,0 +1,268 @@
+/* What collectives cost between these members: a short probe before the first step of a view.
+ *
+ * Every member runs the same list of all-reduces; the leader takes the time of each from its own
+ * begin to its own end and fits the formulas of cost/coll. The sum of a later one cannot begin
+ * before the earlier one has ended anywhere it matters, because every rank has a part in every sum.
+ *
+ *   small sizes  in turns by all, also the star
+ *   drain        the largest by the ring, one after the other: a shaped link lets what its bucket
+ *                holds go at full speed (512 kB and more), so a first sum of 1 MiB says nothing
+ *                about the rate of the ones behind it
+ *   large sizes  in turns, without a pause, so that no bucket fills again
+ *
+ * Each is run twice and the second counts: who ends the first early begins the second early, and
+ * finds the others so far behind at its end as well; after another algorithm the leader may begin
+ * late and find all of it done. A turn begins with another algorithm each time (an estimate that
+ * the kernel keeps of a connection favours whoever ran last), and the median counts: the least of
+ * the large ones is the one before which somebody was held up and the bucket filled. A phase ends
+ * with its turns or, on slow links, after the turn in which its time is over. The leader's clock
+ * alone can say so: the first number of every sum is 0 from all but the leader, so all read its
+ * word in the result. */
+#include <string.h>
+
+#include "base/log.h"
+#include "train/elastic/elastic_impl.h"
+
+enum { SIZES = 3, SMALL = 2, TWICE = 2, LARGEST_BYTES = 1 << 20 };
+
+/* The star is last: its root carries everything, so it has small sizes only. */
+static const ru_coll_algo algos[] = {RU_ALGO_RING, RU_ALGO_HALVING, RU_ALGO_DOUBLING,
+                                     RU_ALGO_DIRECT, RU_ALGO_HIERARCHY};
+static const int64_t part_of[SIZES] = {256, 16, 1}; /* of the largest */
+
+enum { ALGOS = RU_ARRAY_LEN(algos), FLAT = ALGOS - 1, BATCHES = FLAT * SIZES + SMALL };
+
+typedef struct phase {
+    uint32_t first, n_sizes, turns;
+    int64_t most_ns;
+    bool drains;
+} phase;
+
+/* Twelve sums by the ring move 12 MiB at least over a link of each of two members: buckets of
+ * 512 kB (tc), 1 to 4 MB (switches, clouds). */
+static const phase phases[] = {
+    {.n_sizes = SMALL, .turns = 3, .most_ns = 100000000},
+    {.first = SIZES - 1, .n_sizes = 1, .turns = 6, .most_ns = 100000000, .drains = true},
+    {.first = SMALL, .n_sizes = SIZES - SMALL, .turns = 3, .most_ns = 200000000},
+};
+
+bool rui_el_probe_due(const ru_elastic *e)
+{
+    return e->v.n > 1 && e->v.n <= RUI_EL_PROBED_MAX && !e->v.local && !e->opt.deterministic &&
+           !e->opt.counted && e->probed_n != e->v.n;
+}
+
+static int64_t size_of(const ru_elastic *e, uint32_t k)
+{
+    int64_t most = e->opt.probe_bytes > 0 ? e->opt.probe_bytes : LARGEST_BYTES;
+    return most / part_of[k];
+}
+
+/* Members of one host: the hierarchy is no star, and its sums need their shared memory. */
+static uint32_t algos_in(const ru_elastic *e, const phase *p)
+{
+    return p->drains ? 1 : p->first < SMALL && !e->v.near ? ALGOS : FLAT;
+}
+
+/* Of the sum under way. */
+static uint32_t batch_of(const ru_elastic *e)
+{
+    const phase *p = &phases[e->probing.phase];
+    uint32_t n = algos_in(e, p), at = e->probing.at / TWICE;
+    return (at + e->probing.turn) % n * SIZES + p->first + at / n;
+}
+
+static void next_probe(ru_elastic *e, ru_time now)
+{
+    rui_el_probe *q = &e->probing;
+    const phase *p = &phases[q->phase];
+    if (q->at == 0 && q->turn == 0) {
+        q->phase_ns = now.ns;
+    }
+    q->begun_ns = now.ns;
+    uint32_t batch = batch_of(e);
+    bool over = rui_el_leads(e) && now.ns - q->phase_ns >= p->most_ns;
+    float word = over ? 1 : 0;
+    memcpy(q->span.data, &word, sizeof word);
+    q->span.size_bytes = size_of(e, p->first + q->at / (TWICE * algos_in(e, p)));
+    ru_err err;
+    ru_status st =
+        ru_coll_begin(e->probe, batch, q->begun[batch]++, &q->span, 1, (ru_time){0}, now, &err);
+    if (st != RU_OK && st != RU_E_PEER) {
+        ru_fx_log(e->fx, RU_LOG_ERROR, "measuring the network: %s", err.text);
+    }
+}
+
+static void probe_done(void *self, uint32_t batch, uint32_t iter, ru_time now)
+{
+    (void)iter;
+    ru_elastic *e = self;
+    if (e->phase != RUI_EL_PROBE) {
+        return;
+    }
+    rui_el_probe *q = &e->probing;
+    const phase *p = &phases[q->phase];
+    int64_t took = now.ns - q->begun_ns;
+    if (!p->drains) {
+        q->ns[batch * RUI_EL_PROBE_TURNS + q->turn] = took;
+    }
+    if (++q->at == TWICE * p->n_sizes * algos_in(e, p)) {
+        float word;
+        memcpy(&word, q->span.data, sizeof word);
+        q->at = 0;
+        if (++q->turn == p->turns || word != 0) {
+            q->turns[q->phase++] = q->turn;
+            q->turn = 0;
+        }
+    }
+    if (q->phase < RU_ARRAY_LEN(phases)) {
+        next_probe(e, now);
+    } else {
+        rui_el_tell(e, RUI_EL_PROBED_MSG, now, e->fx);
+    }
+}
+
+static void probe_failed(void *self, ru_node_id peer, ru_status why, ru_time now)
+{
+    ru_elastic *e = self;
+    rui_el_lost(e, peer, why, now);
+}
+
+/* As few as may be: what a batch waits for takes slots of the channel from its first sum on. */
+static ru_status declare(ru_elastic *e, uint32_t n_batches, ru_coll_batch *batches,
+                         const ru_coll_schedule **schedules, ru_arena *arena, ru_err *err)
+{
+    for (uint32_t b = 0; b < n_batches; b++) {
+        uint32_t a = b / SIZES, k = b % SIZES;
+        if (k == 0) {
+            RU_TRY(rui_el_schedule(e, algos[a], arena, &schedules[b], err));
+        } else {
+            schedules[b] = schedules[b - 1];
+        }
+        batches[b] = (ru_coll_batch){.op = RU_COLL_ALL_REDUCE,
+                                     .algo = algos[a],
+                                     .dtype = RU_F32,
+                                     .n = size_of(e, k) / 4,
+                                     .class = RU_CLASS_NORMAL};
+    }
+    return RU_OK;
+}
+
+static ru_status open_probe(ru_elastic *e, ru_err *err)
+{
+    ru_arena *arena = &e->view_arena[e->view_side];
+    ru_node_id *nodes = RU_NEW(arena, ru_node_id, e->v.n);
+    ru_coll_batch *batches = RU_NEW(arena, ru_coll_batch, BATCHES);
+    const ru_coll_schedule **schedules = RU_NEW(arena, const ru_coll_schedule *, BATCHES);
+    uint32_t n_batches = e->v.near ? FLAT * SIZES : BATCHES;
+    rui_el_probe q = {.ns = RU_NEW(arena, int64_t, BATCHES * RUI_EL_PROBE_TURNS),
+                      .begun = RU_NEW(arena, uint32_t, BATCHES),
+                      .span.data = ru_arena_zalloc(arena, size_of(e, SIZES - 1), 64)};
+    if (nodes == NULL || batches == NULL || schedules == NULL || q.ns == NULL || q.begun == NULL ||
+        q.span.data == NULL) {
+        return RU_FAIL(err, RU_E_MEM, "no memory to measure the network");
+    }
+    e->probing = q;
+    for (uint32_t i = 0; i < e->v.n; i++) {
+        nodes[i] = e->v.at[i].node;
+    }
+    RU_TRY(declare(e, n_batches, batches, schedules, arena, err));
+    ru_coll_options opt = {.chan = e->opt.chan,
+                           .nodes = nodes,
+                           .n_ranks = e->v.n,
+                           .rank = e->v.me,
+                           .epoch = e->v.epoch | RUI_EL_PROBE_EPOCH,
+                           .batches = batches,
+                           .schedules = schedules,
+                           .n_batches = n_batches};
+    const ru_coll_user user = {.self = e, .done = probe_done, .failed = probe_failed};
+    return ru_coll_open(&opt, &user, arena, &e->probe, err);
+}
+
+void rui_el_probe_begin(ru_elastic *e, ru_time now, ru_effects *fx)
+{
+    ru_err err;
+    e->fx = fx;
+    ru_status st = open_probe(e, &err);
+    if (st != RU_OK) {
+        ru_fx_log(fx, RU_LOG_ERROR, "%s", err.text);
+        rui_el_device_failed(e, st, "measuring the network for", now, fx);
+        return;
+    }
+    e->phase = RUI_EL_PROBE;
+    next_probe(e, now);
+}
+
+/* Of those above 0: a leader that was held up (frozen, cut off) may begin a second sum late as well
+ * and find all of it done, which says nothing. 0: none. */
+static int64_t median(int64_t *x, uint32_t all)
+{
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < all; i++) {
+        if (x[i] > 0) {
+            x[n++] = x[i];
+        }
+    }
+    for (uint32_t i = 1; i < n; i++) {
+        for (uint32_t k = i; k > 0 && x[k] < x[k - 1]; k--) {
+            int64_t swap = x[k];
+            x[k] = x[k - 1];
+            x[k - 1] = swap;
+        }
+    }
+    return n > 0 ? x[(n - 1) / 2] : 0;
+}
+
+/* What was not measured is taken from the algorithm that was the fastest with that size, else from
+ * the next size. false: nothing was measured. */
+static bool fill(ru_coll_point points[][SIZES], uint32_t n_algos)
+{
+    for (uint32_t k = SIZES; k-- > 0;) {
+        int64_t least = 0;
+        for (uint32_t a = 0; a < n_algos; a++) {
+            int64_t ns = points[a][k].ns;
+            least = ns > 0 && (least == 0 || ns < least) ? ns : least;
+        }
+        for (uint32_t a = 0; a < n_algos; a++) {
+            int64_t other = least > 0 || k + 1 == SIZES ? least : points[a][k + 1].ns;
+            points[a][k].ns = points[a][k].ns > 0 ? points[a][k].ns : other;
+        }
+    }
+    return points[0][0].ns > 0 && points[0][SIZES - 1].ns > 0;
+}
+
+ru_status rui_el_probe_fit(ru_elastic *e, ru_err *err)
+{
+    rui_el_probe *q = &e->probing;
+    ru_coll_point points[ALGOS][SIZES];
+    uint32_t n_algos = e->v.near ? FLAT : ALGOS;
+    e->costs[RU_ALGO_HIERARCHY] = (ru_coll_cost){0};
+    for (uint32_t a = 0; a < n_algos; a++) {
+        for (uint32_t k = 0; k < SIZES; k++) {
+            bool runs = a < FLAT || k < SMALL;
+            points[a][k] = (ru_coll_point){
+                size_of(e, k), !runs ? 0
+                                     : median(q->ns + (a * SIZES + k) * RUI_EL_PROBE_TURNS,
+                                              q->turns[k < SMALL ? 0 : RU_ARRAY_LEN(phases) - 1])};
+        }
+    }
+    bool measured = fill(points, FLAT);
+    for (uint32_t a = FLAT; a < n_algos && measured; a++) {
+        ru_coll_point *star = points[a];
+        star[SMALL].ns = ru_cost_coll_carry_ns(&points[0][SMALL], RU_COLL_ALL_REDUCE, algos[0],
+                                               algos[a], e->v.n);
+        star[SMALL].ns = star[SMALL].ns > star[SMALL - 1].ns ? star[SMALL].ns : star[SMALL - 1].ns;
+        measured = fill(points, n_algos);
+    }
+    for (uint32_t a = 0; a < n_algos; a++) {
+        e->costs[algos[a]] = (ru_coll_cost){0}; /* the formulas alone */
+        if (measured) {
+            RU_TRY(ru_cost_coll_fit(RU_COLL_ALL_REDUCE, algos[a], e->v.n, points[a], SIZES,
+                                    &e->costs[algos[a]], err));
+        }
+    }
+    /* Trees cost steps and bytes like the others on the same links. */
+    e->costs[RU_ALGO_TREE] = e->costs[RU_ALGO_DOUBLE_TREE] = e->costs[RU_ALGO_DOUBLING];
+    e->probed_n = e->v.n;
+    return RU_OK;
+}

@@ -1,0 +1,168 @@
+/* What is predicted for a sum: its own time, what goes before it, the chunk on the wire. */
+#include "test/test.h"
+#include "train/elastic/elastic_impl.h"
+
+enum { BATCHES = 4 };
+
+static const int64_t ms = 1000000;
+
+typedef struct told {
+    int64_t predicted_ns[BATCHES];
+    uint32_t n;
+} told;
+
+static void summed(void *self, const ru_elastic_sum *sum)
+{
+    told *t = self;
+    t->predicted_ns[sum->batch] = sum->predicted_ns;
+    t->n++;
+}
+
+typedef struct fixture {
+    ru_elastic e;
+    rui_el_batch batches[BATCHES];
+    ru_coll_choice choice[BATCHES];
+    told told;
+} fixture;
+
+/* 1 and 3 are small: they go with the urgent ones. */
+static void init(fixture *f)
+{
+    static const int64_t bytes[BATCHES] = {6400 << 10, 4 << 10, 3200 << 10, 8 << 10};
+    static const int64_t alone_ms[BATCHES] = {100, 1, 50, 2};
+    *f = (fixture){.e = {.n_batches = BATCHES, .sums.plan = 7}};
+    f->e.opt.summed = summed;
+    f->e.opt.news_self = &f->told;
+    f->e.batches = f->batches;
+    f->e.v.choice = f->choice;
+    for (uint32_t b = 0; b < BATCHES; b++) {
+        f->batches[b].part.size_bytes = bytes[b];
+        f->choice[b].predicted_ns = alone_ms[b] * ms;
+    }
+    rui_el_sums_clear(&f->e);
+}
+
+static void begin(fixture *f, uint32_t b, int64_t at_ms)
+{
+    rui_el_sum_begin(&f->e, b, (ru_time){at_ms * ms});
+}
+
+static int64_t done_ms(fixture *f, uint32_t b, int64_t at_ms)
+{
+    uint32_t n = f->told.n;
+    rui_el_sum_done(&f->e, b, (ru_time){at_ms * ms});
+    assert_int_equal(f->told.n, n + 1);
+    assert_int_equal(f->told.predicted_ns[b] % ms, 0);
+    return f->told.predicted_ns[b] / ms;
+}
+
+static void a_sum_waits_for_what_is_as_urgent(void **state)
+{
+    (void)state;
+    fixture f;
+    init(&f);
+    begin(&f, 0, 1000);
+    begin(&f, 2, 1020); /* 80 of the first are left */
+    begin(&f, 1, 1030); /* urgent: 64 KiB of the first, which is on the wire: a hundredth */
+    begin(&f, 3, 1030); /* behind the urgent one before it */
+    assert_int_equal(done_ms(&f, 1, 1032), 2);
+    assert_int_equal(done_ms(&f, 3, 1034), 3);
+    assert_int_equal(done_ms(&f, 0, 1103), 100);
+    assert_int_equal(done_ms(&f, 2, 1153), 130);
+}
+
+/* What ended sooner than predicted holds nobody up, nor what a step that was given up left. */
+static void what_ended_is_not_waited_for(void **state)
+{
+    (void)state;
+    fixture f;
+    init(&f);
+    begin(&f, 0, 1000);
+    assert_int_equal(done_ms(&f, 0, 1010), 100);
+    begin(&f, 2, 1020);
+    assert_int_equal(done_ms(&f, 2, 1080), 50);
+    begin(&f, 0, 1100);
+    rui_el_sums_clear(&f.e);
+    begin(&f, 2, 1110);
+    assert_int_equal(done_ms(&f, 2, 1160), 50);
+}
+
+/* The more urgent of two began later: it goes first once the chunk on the wire is through. */
+static void the_order_of_batches_is_that_of_the_wire(void **state)
+{
+    (void)state;
+    fixture f;
+    init(&f);
+    begin(&f, 2, 1000);
+    begin(&f, 0, 1010);
+    assert_int_equal(done_ms(&f, 2, 1151), 50);
+    assert_int_equal(done_ms(&f, 0, 1111), 101);
+}
+
+/* Of the sum on the wire less is left than a chunk takes: half a millisecond. */
+static void what_is_left_of_a_sum_is_waited_for(void **state)
+{
+    (void)state;
+    fixture f;
+    init(&f);
+    begin(&f, 0, 1000);
+    rui_el_sum_begin(&f.e, 1, (ru_time){1099 * ms + ms / 2});
+    rui_el_sum_done(&f.e, 1, (ru_time){1101 * ms});
+    assert_int_equal(f.told.predicted_ns[1], ms + ms / 2);
+}
+
+/* What the network carried until a sum was done counts: of the other one a millisecond is left. */
+static void a_sum_that_is_done_was_carried_first(void **state)
+{
+    (void)state;
+    fixture f;
+    init(&f);
+    begin(&f, 1, 1000);
+    begin(&f, 3, 1000);
+    assert_int_equal(done_ms(&f, 1, 1001), 1);
+    begin(&f, 1, 1002);
+    assert_int_equal(done_ms(&f, 1, 1004), 2);
+}
+
+/* Plans that differ anywhere have different ids; sums in shared memory follow none. */
+static void plans_have_ids(void **state)
+{
+    (void)state;
+    fixture f;
+    uint64_t ids[7];
+    for (uint32_t k = 0; k < 7; k++) {
+        init(&f);
+        f.e.v.n = k == 1 ? 3 : 2;
+        f.batches[1].part.size_bytes += k == 2 ? 4 : 0;
+        f.choice[2].algo = k == 3 ? RU_ALGO_RING : RU_ALGO_DIRECT;
+        f.choice[3].chunk_bytes = k == 4 ? 65536 : 0;
+        f.choice[0].depth = k == 5 ? 2 : 1;
+        f.choice[1].predicted_ns += k == 6 ? 1 : 0;
+        rui_el_sums_planned(&f.e, (ru_time){0});
+        ids[k] = f.e.sums.plan;
+        assert_true(ids[k] != 0);
+        for (uint32_t i = 0; i < k; i++) {
+            assert_true(ids[i] != ids[k]);
+        }
+    }
+    f.e.v.local = true;
+    rui_el_sums_planned(&f.e, (ru_time){0});
+    assert_true(f.e.sums.plan == 0);
+}
+
+static void no_plan_no_prediction(void **state)
+{
+    (void)state;
+    fixture f;
+    init(&f);
+    f.e.sums.plan = 0;
+    begin(&f, 0, 1000);
+    assert_int_equal(done_ms(&f, 0, 1500), 0);
+}
+
+RU_TESTS(train_elastic_sum, cmocka_unit_test(a_sum_waits_for_what_is_as_urgent),
+         cmocka_unit_test(what_ended_is_not_waited_for),
+         cmocka_unit_test(the_order_of_batches_is_that_of_the_wire),
+         cmocka_unit_test(what_is_left_of_a_sum_is_waited_for),
+         cmocka_unit_test(a_sum_that_is_done_was_carried_first), cmocka_unit_test(plans_have_ids),
+         cmocka_unit_test(no_plan_no_prediction))

@@ -1,0 +1,398 @@
+/* The owner's part of a view: who computes what, from which step, with which collectives. */
+#include <string.h>
+
+#include "base/wire.h"
+#include "train/elastic/elastic_impl.h"
+
+enum { BLOB_VERSION = 1 };
+
+/* Of many ranks each step waits for the slowest, and n log n messages a chunk are work for all:
+ * fewer, larger chunks. */
+#define LARGE_OVERHEAD 0.01
+
+int64_t rui_el_blob_write(const rui_el_view *v, void *into, int64_t size_bytes)
+{
+    ru_wire_out w = ru_wire_out_into(into, size_bytes);
+    ru_wire_put_u8(&w, BLOB_VERSION);
+    ru_wire_put_u8(&w, (uint8_t)((v->plain ? 1 : 0) | (v->paused ? 2 : 0) | (v->local ? 4 : 0) |
+                                 (v->near ? 8 : 0)));
+    ru_wire_put_u64(&w, (uint64_t)v->start);
+    ru_wire_put_u64(&w, (uint64_t)v->batch);
+    ru_wire_put_u64(&w, (uint64_t)v->budget_bytes);
+    ru_wire_put_u32(&w, v->n);
+    for (uint32_t i = 0; i < v->n; i++) {
+        ru_wire_put_u32(&w, (uint32_t)v->at[i].share.n);
+        ru_wire_put_u32(&w, v->at[i].held);
+        if (v->near) {
+            ru_wire_put_u16(&w, v->at[i].host);
+        }
+    }
+    return w.bad ? 0 : ru_wire_size(&w);
+}
+
+static ru_status bad_blob(ru_err *err, const char *what)
+{
+    return RU_FAIL(
+        err, RU_E_DATA,
+        "the leader's view does not fit this process (%s): all workers need the same job "
+        "and version",
+        what);
+}
+
+static ru_status read_members(const ru_elastic *e, const ru_view *view, ru_wire_in *w,
+                              rui_el_view *v, ru_err *err)
+{
+    int64_t first = 0;
+    v->me = v->n;
+    for (uint32_t i = 0; i < v->n; i++) {
+        rui_el_member *m = &v->at[i];
+        m->node = view->at[i].node;
+        m->number = view->at[i].number;
+        m->share = (ru_share){.first = first, .n = (int64_t)ru_wire_u32(w), .batch = v->batch};
+        m->held = ru_wire_u32(w);
+        m->host = v->near ? ru_wire_u16(w) : 0;
+        m->full = m->held == e->n_pieces;
+        v->takers += m->full ? 0 : 1;
+        v->workers += m->share.n > 0 ? 1 : 0;
+        first += m->share.n;
+        if (m->held > e->n_pieces || (m->share.n > 0 && !m->full) || first > v->batch) {
+            return bad_blob(err, "shares");
+        }
+        if (ru_node_is(m->node, e->opt.self)) {
+            v->me = i;
+        }
+    }
+    if (!v->paused && first != v->batch) {
+        return bad_blob(err, "shares do not add up");
+    }
+    return RU_OK;
+}
+
+ru_status rui_el_blob_read(const ru_elastic *e, const ru_view *view, ru_arena *arena,
+                           rui_el_view *out, ru_err *err)
+{
+    ru_wire_in w = ru_wire_in_from(view->blob, view->blob_bytes);
+    if (ru_wire_u8(&w) != BLOB_VERSION) {
+        return bad_blob(err, "version");
+    }
+    uint8_t flags = ru_wire_u8(&w);
+    rui_el_view v = {.epoch = view->epoch,
+                     .leader = view->leader,
+                     .plain = (flags & 1) != 0,
+                     .paused = (flags & 2) != 0,
+                     .local = (flags & 4) != 0,
+                     .near = (flags & 8) != 0};
+    v.start = (int64_t)ru_wire_u64(&w);
+    v.batch = (int64_t)ru_wire_u64(&w);
+    v.budget_bytes = (int64_t)ru_wire_u64(&w);
+    v.n = ru_wire_u32(&w);
+    if (w.bad || v.n != view->n || v.start < 0 || v.batch != e->opt.batch || v.budget_bytes < 1) {
+        return bad_blob(err, "batch or members");
+    }
+    v.at = RU_NEW(arena, rui_el_member, v.n);
+    v.choice = RU_NEW(arena, ru_coll_choice, e->n_batches);
+    if (v.at == NULL || v.choice == NULL) {
+        return RU_FAIL(err, RU_E_MEM, "no memory for a view of %u members", v.n);
+    }
+    RU_TRY(read_members(e, view, &w, &v, err));
+    if (w.bad || ru_wire_left(&w) != 0) {
+        return bad_blob(err, "length");
+    }
+    if (v.n > RUI_EL_PROBED_MAX) { /* everybody computes the same */
+        RU_TRY(rui_el_choose(e, v.n, arena, v.choice, err));
+    }
+    *out = v;
+    return RU_OK;
+}
+
+/* -- collectives ---------------------------------------------------------------------------------
+ */
+
+/* Until something is measured: 30 us a step and 10 Gbit/s between hosts, 4 GB/s of additions. */
+static ru_coll_cost prior(void)
+{
+    return (ru_coll_cost){.alpha_ns = 30e3, .beta_ns = 0.8, .gamma_ns = 0.25, .n_points = 2};
+}
+
+uint32_t rui_el_hosts(const rui_el_view *v, uint32_t *most)
+{
+    uint32_t hosts = 0;
+    *most = 0;
+    for (uint32_t i = 0; i < v->n; i++) {
+        uint32_t same = 0, before = 0;
+        for (uint32_t k = 0; k < v->n; k++) {
+            same += v->at[k].host == v->at[i].host ? 1 : 0;
+            before += k < i && v->at[k].host == v->at[i].host ? 1 : 0;
+        }
+        hosts += before == 0 ? 1 : 0;
+        *most = same > *most ? same : *most;
+    }
+    return hosts;
+}
+
+/* Inside of a host: words there and back for each of two steps, then additions and copies by one
+ * core; between hosts the ring of their leaders, by what a step and a byte of the flat ring cost.
+ */
+static ru_coll_cost hierarchy_cost(const ru_elastic *e, const ru_coll_cost *ring)
+{
+    const double word_ns = 40e3, add_ns = 0.3, copy_ns = 0.2;
+    uint32_t most, hosts = rui_el_hosts(&e->v, &most);
+    ru_coll_terms own = ru_cost_coll_terms(RU_COLL_ALL_REDUCE, RU_ALGO_HIERARCHY, e->v.n);
+    ru_coll_terms among = ru_cost_coll_terms(RU_COLL_ALL_REDUCE, RU_ALGO_RING, hosts);
+    double fixed = among.steps * ring->alpha_ns + 2 * word_ns;
+    double per_byte = among.sent * ring->beta_ns + (most - 1) * add_ns + copy_ns;
+    ru_coll_cost c = {
+        .alpha_ns = fixed / own.steps, .beta_ns = per_byte / own.sent, .n_points = 2, .n_at = 2};
+    for (uint32_t k = 0; k < 2; k++) {
+        int64_t size = k == 0 ? 4 << 10 : 1 << 20;
+        c.at[k] = (ru_coll_point){size, (int64_t)(fixed + per_byte * (double)size)};
+    }
+    return c;
+}
+
+ru_status rui_el_choose(const ru_elastic *e, uint32_t n, ru_arena *arena, ru_coll_choice *into,
+                        ru_err *err)
+{
+    ru_coll_cost costs[RU_COLL_ALGOS];
+    for (uint32_t a = 0; a < RU_COLL_ALGOS; a++) {
+        bool probed = n <= RUI_EL_PROBED_MAX && e->costs[a].n_points > 0;
+        costs[a] = probed ? e->costs[a] : prior();
+    }
+    if (e->v.near) {
+        costs[RU_ALGO_HIERARCHY] = hierarchy_cost(e, &costs[RU_ALGO_RING]);
+    } else if (e->probed_n != n || e->costs[RU_ALGO_HIERARCHY].n_points == 0) {
+        costs[RU_ALGO_HIERARCHY].n_points = 0; /* the star is taken only where it was measured */
+    }
+    if (n > RUI_EL_PROBED_MAX) { /* connections and messages of these grow with n, not log n */
+        costs[RU_ALGO_RING].n_points = costs[RU_ALGO_DIRECT].n_points = 0;
+    }
+    int64_t *sizes = RU_NEW(arena, int64_t, e->n_batches);
+    if (sizes == NULL) {
+        return RU_FAIL(err, RU_E_MEM, "no memory to choose collectives");
+    }
+    for (uint32_t b = 0; b < e->n_batches; b++) {
+        sizes[b] = e->batches[b].part.size_bytes;
+    }
+    ru_coll_choice_in in = {.op = RU_COLL_ALL_REDUCE,
+                            .n_ranks = n,
+                            .costs = costs,
+                            .sizes_bytes = sizes,
+                            .n_sizes = e->n_batches,
+                            .overhead = n > RUI_EL_PROBED_MAX ? LARGE_OVERHEAD : 0.05,
+                            .deterministic = e->opt.deterministic};
+    ru_coll_choice_plan plan;
+    RU_TRY(ru_plan_coll_choose(&in, arena, &plan, err));
+    RU_TRY(ru_plan_coll_choose_check(&in, &plan, err));
+    for (uint32_t b = 0; b < e->n_batches; b++) {
+        into[b] = plan.at[b];
+        into[b].predicted_ns =
+            into[b].predicted_ns > UINT32_MAX ? UINT32_MAX : into[b].predicted_ns;
+    }
+    return RU_OK;
+}
+
+/* Runs of equal choices: hundreds of batches of few kinds. A predicted time takes 32 bits, as in a
+ * trace; a longer one is said to be 4.29 s. */
+void rui_el_choices_write(const ru_elastic *e, ru_wire_out *w)
+{
+    const ru_coll_choice *c = e->v.choice;
+    for (uint32_t b = 0; b < e->n_batches;) {
+        uint32_t end = b + 1;
+        while (end < e->n_batches && c[end].algo == c[b].algo &&
+               c[end].chunk_bytes == c[b].chunk_bytes && c[end].depth == c[b].depth) {
+            end++;
+        }
+        ru_wire_put_u32(w, end - b);
+        ru_wire_put_u8(w, (uint8_t)c[b].algo);
+        ru_wire_put_u32(w, c[b].depth);
+        ru_wire_put_u64(w, (uint64_t)c[b].chunk_bytes);
+        for (; b < end; b++) {
+            ru_wire_put_u32(w, (uint32_t)c[b].predicted_ns);
+        }
+    }
+}
+
+ru_status rui_el_choices_read(ru_elastic *e, ru_wire_in *w, ru_err *err)
+{
+    for (uint32_t b = 0; b < e->n_batches;) {
+        uint32_t n = ru_wire_u32(w);
+        ru_coll_choice c = {.algo = (ru_coll_algo)ru_wire_u8(w)};
+        c.depth = ru_wire_u32(w);
+        c.chunk_bytes = (int64_t)ru_wire_u64(w);
+        if (w->bad || n < 1 || n > e->n_batches - b || c.algo >= RU_COLL_ALGOS ||
+            c.chunk_bytes < 0) {
+            return bad_blob(err, "collectives");
+        }
+        for (uint32_t end = b + n; b < end; b++) {
+            c.predicted_ns = (int64_t)ru_wire_u32(w);
+            e->v.choice[b] = c;
+        }
+    }
+    return RU_OK;
+}
+
+ru_status rui_el_schedule(const ru_elastic *e, ru_coll_algo algo, ru_arena *arena,
+                          const ru_coll_schedule **out, ru_err *err)
+{
+    ru_coll_schedule *s = RU_NEW(arena, ru_coll_schedule, 1);
+    uint16_t *host = RU_NEW(arena, uint16_t, e->v.n);
+    if (s == NULL || host == NULL) {
+        return RU_FAIL(err, RU_E_MEM, "no memory for a schedule");
+    }
+    for (uint32_t i = 0; i < e->v.n; i++) {
+        host[i] = e->v.at[i].host;
+    }
+    ru_coll_in in = {.op = RU_COLL_ALL_REDUCE, .algo = algo, .n_ranks = e->v.n, .host = host};
+    *out = s;
+    if (e->v.n > RUI_EL_PROBED_MAX) {
+        return ru_plan_coll_rank(&in, e->v.me, arena, s, err);
+    }
+    RU_TRY(ru_plan_coll(&in, arena, s, err));
+    return ru_plan_coll_check(s, arena, err);
+}
+
+/* Memory of the members of this host; NULL where this one is alone. */
+static ru_status near_of(const ru_elastic *e, ru_arena *arena, const ru_span **out, ru_err *err)
+{
+    *out = NULL;
+    ru_span *near = RU_NEW(arena, ru_span, e->v.n);
+    uint32_t rank = 0;
+    if (near == NULL) {
+        return RU_FAIL(err, RU_E_MEM, "no memory for a group of %u", e->v.n);
+    }
+    for (uint32_t i = 0; e->v.near && i < e->v.n; i++) {
+        if (e->v.at[i].host == e->v.at[e->v.me].host) {
+            near[i] = e->opt.device.ops->local_memory(e->opt.device.self, rank++);
+        }
+    }
+    *out = rank > 1 ? near : NULL;
+    return RU_OK;
+}
+
+ru_status rui_el_group_open(ru_elastic *e, ru_err *err)
+{
+    ru_arena *arena = &e->view_arena[e->view_side];
+    const ru_coll_schedule *by_algo[RU_COLL_ALGOS] = {0};
+    ru_node_id *nodes = RU_NEW(arena, ru_node_id, e->v.n);
+    ru_coll_batch *batches = RU_NEW(arena, ru_coll_batch, e->n_batches);
+    const ru_coll_schedule **schedules = RU_NEW(arena, const ru_coll_schedule *, e->n_batches);
+    if (nodes == NULL || batches == NULL || schedules == NULL) {
+        return RU_FAIL(err, RU_E_MEM, "no memory for a group of %u", e->v.n);
+    }
+    for (uint32_t i = 0; i < e->v.n; i++) {
+        nodes[i] = e->v.at[i].node;
+    }
+    const ru_span *near;
+    RU_TRY(near_of(e, arena, &near, err));
+    uint32_t most = 1;
+    for (uint32_t b = 0; b < e->n_batches; b++) {
+        most = e->batches[b].part.n > most ? e->batches[b].part.n : most;
+        const ru_coll_choice *c = &e->v.choice[b];
+        if (by_algo[c->algo] == NULL) {
+            RU_TRY(rui_el_schedule(e, c->algo, arena, &by_algo[c->algo], err));
+        }
+        schedules[b] = by_algo[c->algo];
+        batches[b] = (ru_coll_batch){.op = RU_COLL_ALL_REDUCE,
+                                     .algo = c->algo,
+                                     .dtype = RU_F32,
+                                     .n = e->batches[b].part.size_bytes / 4,
+                                     .chunk_bytes = c->chunk_bytes,
+                                     .depth = c->depth,
+                                     .class = RU_CLASS_NORMAL,
+                                     .rank = (uint16_t)b};
+    }
+    ru_coll_options opt = {.chan = e->opt.chan,
+                           .nodes = nodes,
+                           .n_ranks = e->v.n,
+                           .rank = e->v.me,
+                           .epoch = e->v.epoch,
+                           .batches = batches,
+                           .schedules = schedules,
+                           .n_batches = e->n_batches,
+                           .iter_first = (uint32_t)e->step,
+                           .spans_max = most,
+                           .apart = true, /* by the commit between steps */
+                           .near = near,
+                           .counted = e->opt.counted};
+    ru_coll_user user = *rui_el_coll_user();
+    user.self = e;
+    return ru_coll_open(&opt, &user, arena, &e->group, err);
+}
+
+void rui_el_group_close(ru_elastic *e, ru_time now)
+{
+    ru_coll_close(e->group, now);
+    ru_coll_close(e->probe, now);
+    e->group = e->probe = NULL;
+    if (e->local_open) {
+        e->local_open = false;
+        e->opt.device.ops->local_close(e->opt.device.self);
+    }
+    /* Of the probe as well, also where it was never opened here: a chunk that nobody will take
+     * holds up its connection. */
+    const uint64_t epochs = 0xffffff & ~RUI_EL_PROBE_EPOCH;
+    ru_chan_cancel_all(e->opt.chan, epochs << 40, (e->v.epoch & epochs) << 40, now);
+}
+
+bool rui_el_group_read(const ru_elastic *e)
+{
+    const uint64_t epochs = 0xffffff & ~RUI_EL_PROBE_EPOCH;
+    return ru_chan_reads(e->opt.chan, epochs << 40, (e->v.epoch & epochs) << 40);
+}
+
+/* Marks the peers of this rank in the schedules of the view. */
+static bool mark_peers(ru_elastic *e, bool *peer, ru_arena *scratch)
+{
+    if (e->v.n <= RUI_EL_PROBED_MAX) { /* the probe tries everything */
+        memset(peer, true, e->v.n);
+        peer[e->v.me] = false;
+        return true;
+    }
+    bool seen[RU_COLL_ALGOS] = {0};
+    for (uint32_t b = 0; b < e->n_batches; b++) {
+        ru_coll_algo a = e->v.choice[b].algo;
+        if (seen[a]) {
+            continue;
+        }
+        seen[a] = true;
+        ru_coll_in in = {.op = RU_COLL_ALL_REDUCE, .algo = a, .n_ranks = e->v.n};
+        ru_coll_schedule s;
+        if (ru_plan_coll_rank(&in, e->v.me, scratch, &s, NULL) != RU_OK) {
+            return false;
+        }
+        for (uint32_t k = s.begin[e->v.me]; k < s.begin[e->v.me + 1]; k++) {
+            peer[s.steps[k].peer] = true;
+        }
+    }
+    for (uint32_t i = 0; i < e->v.n; i++) { /* senders and takers of state */
+        peer[i] = peer[i] || e->v.at[i].full != e->v.at[e->v.me].full;
+    }
+    peer[e->v.me] = false;
+    return true;
+}
+
+bool rui_el_connected(ru_elastic *e, ru_effects *fx)
+{
+    if (e->v.n == 1) {
+        return true;
+    }
+    ru_arena *arena = &e->view_arena[e->view_side];
+    ru_arena_mark mark = ru_arena_mark_get(arena);
+    bool *peer = RU_NEW(arena, bool, e->v.n);
+    bool all = peer != NULL && mark_peers(e, peer, arena);
+    const ru_view *view = ru_member_view(e->opt.member);
+    RU_CHECK(view->epoch == e->v.epoch);
+    bool marked = all;
+    for (uint32_t i = 0; marked && i < e->v.n; i++) { /* all that are missing, at once */
+        if (!peer[i] || ru_chan_is_up(e->opt.chan, e->v.at[i].node)) {
+            continue;
+        }
+        all = false;
+        if (i < e->v.me && !e->connect_asked) { /* the younger side connects */
+            ru_fx_connect(fx, view->at[i].address);
+        }
+    }
+    e->connect_asked = true;
+    ru_arena_rewind(arena, mark);
+    return all;
+}

@@ -1,0 +1,338 @@
+/* A worker for whom memory ends at any point: it opens or says so, it ends or goes on, and gives
+ * all back. Several in a job: words are lost with a connection, the end is asked for, a view comes,
+ * memory ends, at any moment. */
+#include "train/elastic/peer.h"
+
+#include <string.h>
+
+#include "test/lives.h"
+#include "test/test.h"
+
+static void test_opening(void **state)
+{
+    (void)state;
+    bool opened = false;
+    for (int64_t k = 0; !opened; k++) {
+        assert_true(k < 1000);
+        ru_pipe *pipe = lives_pipe();
+        life *l = life_new(pipe, 1, 1);
+        ru_err err = {0};
+        ru_test_alloc_fail(k);
+        ru_status st = life_open(l, &err);
+        opened = ru_test_alloc_count() <= k;
+        ru_test_alloc_fail(-1);
+        if (opened) {
+            assert_ok(st, err);
+        } else {
+            assert_int_equal(st, RU_E_MEM);
+            assert_true(err.text[0] != '\0');
+        }
+        life_free(l);
+        ru_pipe_free(pipe);
+    }
+}
+
+/* Where a member could not connect to all whom it will need, the job does not begin. */
+static void test_room_for_peers(void **state)
+{
+    (void)state;
+    static const struct {
+        uint32_t members, least;
+    } cases[] = {{3, 2}, {8, 7}, {65, 64}, {100, 86}, {1000, 92}};
+    for (uint32_t k = 0; k < 2 * RU_ARRAY_LEN(cases); k++) {
+        bool enough = k % 2 == 1;
+        ru_pipe *pipe = lives_pipe();
+        life *l = life_new(pipe, 1, 1);
+        ru_err err = {0};
+        l->members = cases[k / 2].members;
+        l->peers = cases[k / 2].least - (enough ? 0 : 1);
+        ru_status st = life_open(l, &err);
+        if (enough) {
+            assert_ok(st, err);
+        } else {
+            assert_int_equal(st, RU_E_ARG);
+            assert_non_null(strstr(err.text, "needs room for"));
+        }
+        life_free(l);
+        ru_pipe_free(pipe);
+    }
+}
+
+/* The same process with all memory there: trains alone to the end. */
+static void test_alone(void **state)
+{
+    (void)state;
+    ru_pipe *pipe = lives_pipe();
+    life *l = life_new(pipe, 1, 1);
+    ru_err err = {0};
+    assert_ok(life_open(l, &err), err);
+    ru_pipe_user(l->pipe, l->node, ru_peer_link_user(l->peer));
+    life_run(l);
+    assert_true(l->ended);
+    assert_int_equal(l->status, RU_OK);
+    assert_int_equal(l->committed, LIFE_STEPS);
+    life_free(l);
+    ru_pipe_free(pipe);
+}
+
+/* Who is asked to end the job before it is in it goes at once, and is waited for by nobody. */
+static void test_the_end_is_asked_for_before_joining(void **state)
+{
+    (void)state;
+    ru_pipe *pipe = lives_pipe();
+    life *l = life_new(pipe, 2, 2);
+    ru_err err = {0};
+    assert_ok(life_open(l, &err), err);
+    ru_pipe_user(l->pipe, l->node, ru_peer_link_user(l->peer));
+    ru_peer_start(l->peer, ru_pipe_now(pipe));
+    for (uint32_t k = 0; k < 20; k++) {
+        lives_move(pipe);
+    }
+    assert_false(l->ended);
+    ru_peer_stop(l->peer, true, ru_pipe_now(pipe));
+    assert_true(l->ended);
+    assert_int_equal(l->status, RU_E_PEER);
+    assert_int_equal(l->committed, 0);
+    life_free(l);
+    ru_pipe_free(pipe);
+}
+
+/* Two found a job; then one acknowledges nothing any more, and so much waits for it that no control
+ * message fits: it is cut off at once, and the other goes on without it. */
+static void test_a_peer_that_takes_no_words(void **state)
+{
+    (void)state;
+    ru_pipe *pipe = lives_pipe();
+    life *l[2] = {life_new(pipe, 1, 2), life_new(pipe, 2, 2)};
+    ru_err err = {0};
+    for (uint32_t i = 0; i < 2; i++) {
+        assert_ok(life_open(l[i], &err), err);
+        ru_pipe_user(pipe, l[i]->node, ru_peer_link_user(l[i]->peer));
+        ru_peer_start(l[i]->peer, ru_pipe_now(pipe));
+    }
+    for (uint32_t round = 0; ru_member_view(ru_peer_member(l[0]->peer))->n < 2; round++) {
+        assert_true(round < LIFE_ROUNDS);
+        lives_move(pipe);
+        life_turn(l[0]);
+        life_turn(l[1]);
+    }
+    ru_chan *ch = ru_peer_chan(l[0]->peer);
+    uint32_t sent = 0;
+    while (ru_chan_message(ch, l[1]->id, RU_PEER_WHAT_OWNER, "x", 1, ru_pipe_now(pipe)) == RU_OK) {
+        sent++;
+    }
+    assert_true(sent > 100);
+    assert_int_equal(l[0]->cut_off, 0);
+    for (uint32_t k = 0; k < 300 && l[0]->cut_off == 0; k++) { /* nothing moves; a beat is due */
+        assert_true(ru_chan_is_up(ch, l[1]->id));
+        ru_pipe_wait(pipe, 1000000);
+        life_turn(l[0]);
+    }
+    assert_int_equal(l[0]->cut_off, 1);
+    assert_false(ru_chan_is_up(ch, l[1]->id));
+    ru_pipe_kill(pipe, l[1]->node);
+    for (uint32_t round = 0; round < LIFE_ROUNDS && !l[0]->ended; round++) {
+        lives_move(pipe);
+        life_turn(l[0]);
+    }
+    assert_true(l[0]->ended);
+    assert_int_equal(l[0]->status, RU_OK);
+    assert_int_equal(l[0]->committed, LIFE_STEPS);
+    assert_int_equal(l[0]->cut_off, 1);
+    life_free(l[0]);
+    life_free(l[1]);
+    ru_pipe_free(pipe);
+}
+
+/* -- several in a job ----------------------------------------------------------------------------
+ */
+
+/* The first has no room for control messages to another: their connection is cut and made again,
+ * and what was on its way is lost. Whatever word that was, the job does not wait for it for ever,
+ * also where the two exchange no gradients. */
+static void test_words_lost_with_a_connection(void **state)
+{
+    (void)state;
+    for (uint32_t r = 0; r < 240; r += 12) {
+        job j = {0};
+        job_open(&j, JOB_LIVES, 6, 0);
+        while (j.l[0]->committed < 1) {
+            job_round(&j);
+        }
+        job_rounds(&j, r);
+        life *to = j.l[1 + r / 12 % (JOB_LIVES - 1)];
+        ru_chan *ch = ru_peer_chan(j.l[0]->peer);
+        while (ru_chan_message(ch, to->id, RU_PEER_WHAT_OWNER, "x", 1, ru_pipe_now(j.pipe)) ==
+               RU_OK) {
+        }
+        while (j.l[0]->cut_off == 0) { /* nothing moves; a beat is due */
+            ru_pipe_wait(j.pipe, 1000000);
+            life_turn(j.l[0]);
+        }
+        if (!job_run(&j)) {
+            fail_msg("cut off %u rounds after a commit: they hang after step %lld", r,
+                     (long long)j.l[0]->committed);
+        }
+        for (uint32_t i = 0; i < JOB_LIVES; i++) {
+            assert_int_equal(j.l[i]->status, RU_OK);
+            assert_int_equal(j.l[i]->committed, 6);
+        }
+        job_close(&j);
+    }
+}
+
+/* Somebody is asked to end the job, whoever leads, while they measure, train, or a third comes in:
+ * all end at the same step, soon. */
+static void test_the_end_is_asked_for(void **state)
+{
+    (void)state;
+    uint32_t with_third = 0;
+    for (uint32_t r = 70; r < 9000; r += 53) {
+        job j = {0};
+        job_open(&j, 2, 1000000, 300);
+        job_rounds(&j, r);
+        bool third = j.n == 3 && ru_member_view(ru_peer_member(j.l[2]->peer))->n == 3;
+        uint32_t who = r / 53 % (third ? 3 : 2);
+        ru_peer_stop(j.l[who]->peer, true, ru_pipe_now(j.pipe));
+        for (uint32_t k = 0; k < LIFE_ROUNDS && !(j.l[0]->ended && j.l[1]->ended); k++) {
+            job_round(&j);
+        }
+        for (uint32_t i = 0; i < (third ? 3 : 2); i++) {
+            if (!j.l[i]->ended || j.l[i]->status != RU_OK || j.l[i]->committed > r) {
+                fail_msg("worker %u was asked in round %u: %u ended %d (%s, %s) after step %lld",
+                         who + 1, r, i + 1, j.l[i]->ended, ru_status_name(j.l[i]->status),
+                         j.l[i]->sentence, (long long)j.l[i]->committed);
+            }
+        }
+        assert_int_equal(j.l[0]->committed, j.l[1]->committed);
+        with_third += third ? 1 : 0;
+        job_close(&j);
+    }
+    assert_true(with_third > 10);
+}
+
+/* The one who was asked tells its leader, which dies: whoever leads then ends the job. */
+static void test_the_end_is_not_forgotten(void **state)
+{
+    (void)state;
+    for (uint32_t r = 0; r < 60; r += 4) {
+        job j = {0};
+        job_open(&j, 3, 1000000, 0);
+        while (j.l[0]->committed < 1) {
+            job_round(&j);
+        }
+        ru_peer_stop(j.l[2]->peer, true, ru_pipe_now(j.pipe));
+        for (uint32_t k = 0; k < r && !j.l[0]->ended; k++) {
+            job_round(&j);
+        }
+        life_over(j.l[0]);
+        j.l[0]->ended = true;
+        assert_true(job_run(&j));
+        assert_int_equal(j.l[1]->committed, j.l[2]->committed);
+        assert_true(j.l[1]->committed < 20);
+        assert_true(j.l[1]->status == RU_OK && j.l[2]->status == RU_OK);
+        job_close(&j);
+    }
+}
+
+/* Who sends state to a newcomer has no memory for a copy, once or twice: the step is done again,
+ * and the newcomer gets everything in the end. */
+static void test_no_memory_for_state(void **state)
+{
+    (void)state;
+    for (uint32_t k = 1; k <= 4; k++) {
+        job j = {0};
+        job_open(&j, 2, 400, 300);
+        j.l[k % 2]->copies_fail = 1 + k / 3;
+        assert_true(job_run(&j));
+        for (uint32_t i = 0; i < 3; i++) {
+            assert_int_equal(j.l[i]->status, RU_OK);
+            assert_int_equal(j.l[i]->committed, 400);
+        }
+        ru_elastic_facts f;
+        ru_elastic_facts_get(ru_peer_elastic(j.l[2]->peer), &f);
+        assert_false(f.moves);
+        assert_int_equal(j.l[0]->went, 0); /* one came and works, nobody went */
+        assert_int_equal(j.l[0]->works, 1);
+        assert_int_equal(j.l[k % 2]->copies_fail, 0);
+        job_close(&j);
+    }
+}
+
+/* The leader has no room to measure the collectives: it says so and goes, the others go on. */
+static void test_no_room_to_measure(void **state)
+{
+    (void)state;
+    job j = {.first_streams = 24};
+    job_open(&j, 3, 5, 0);
+    assert_true(job_run(&j));
+    assert_int_equal(j.l[0]->status, RU_E_LIMIT);
+    assert_non_null(strstr(j.l[0]->sentence, "measuring the network"));
+    for (uint32_t i = 1; i < 3; i++) {
+        assert_int_equal(j.l[i]->status, RU_OK);
+        assert_int_equal(j.l[i]->committed, 5);
+    }
+    job_close(&j);
+}
+
+/* Kernels that order gradients differently sum them in plain order, all of them; those that do not,
+ * never. */
+static void test_orders_of_gradients(void **state)
+{
+    (void)state;
+    for (uint32_t k = 0; k < 4; k++) { /* k 0: all alike; else another one differs */
+        job j = {0};
+        job_open(&j, 3, 4, 0);
+        for (uint32_t i = 0; i < 3; i++) {
+            j.l[i]->layout = k == i + 1 ? 7 : 1;
+        }
+        assert_true(job_run(&j));
+        for (uint32_t i = 0; i < 3; i++) {
+            assert_int_equal(j.l[i]->status, RU_OK);
+            assert_int_equal(j.l[i]->committed, 4);
+            assert_true(j.l[i]->plain == (k > 0));
+        }
+        job_close(&j);
+    }
+}
+
+/* Members of one host sum in memory that they share; when one has none to share, or cannot map the
+ * others', all sum over the network, and nobody tries again. */
+static void test_shared_memory(void **state)
+{
+    (void)state;
+    static const char *const handles[] = {"memory 1", "memory 2", "memory 3"};
+    for (uint32_t k = 0; k < 7; k++) { /* 1 to 3: has none; 4 to 6: cannot map */
+        job j = {.one_host = true};
+        job_open(&j, 3, 20, 0);
+        for (uint32_t i = 0; i < 3; i++) {
+            j.l[i]->handle = k == i + 1 ? "" : handles[i];
+            j.l[i]->maps = k == i + 4 ? RU_E_PERM : RU_OK;
+        }
+        ru_elastic_sums sums;
+        ru_err err;
+        while (j.l[0]->committed < 1) {
+            job_round(&j);
+        }
+        assert_ok(ru_elastic_sums_get(ru_peer_elastic(j.l[0]->peer), &j.l[0]->arena, &sums, &err),
+                  err);
+        assert_true(sums.local == (k == 0));
+        assert_true(job_run(&j));
+        for (uint32_t i = 0; i < 3; i++) {
+            assert_int_equal(j.l[i]->status, RU_OK);
+            assert_int_equal(j.l[i]->committed, 20);
+            assert_int_equal(j.l[i]->opens, k == 0 || k > 3 ? 1 : 0);
+            assert_int_equal(j.l[i]->closes, j.l[i]->opens);
+        }
+        job_close(&j);
+    }
+}
+
+RU_TESTS(train_peer, cmocka_unit_test(test_orders_of_gradients),
+         cmocka_unit_test(test_shared_memory), cmocka_unit_test(test_words_lost_with_a_connection),
+         cmocka_unit_test(test_the_end_is_asked_for),
+         cmocka_unit_test(test_the_end_is_asked_for_before_joining),
+         cmocka_unit_test(test_the_end_is_not_forgotten),
+         cmocka_unit_test(test_no_memory_for_state), cmocka_unit_test(test_no_room_to_measure),
+         cmocka_unit_test(test_opening), cmocka_unit_test(test_room_for_peers),
+         cmocka_unit_test(test_alone), cmocka_unit_test(test_a_peer_that_takes_no_words))

@@ -1,0 +1,521 @@
+#include "train/job/job.h"
+
+#include <stddef.h>
+#include <string.h>
+
+/* One row of a table: the member has the key's name. */
+#define ROW(type_, struct_, key_, ...)                                                         \
+    {                                                                                          \
+        .name = #key_, .type = RU_CONF_##type_, .offset = offsetof(struct_, key_), __VA_ARGS__ \
+    }
+
+/* -- model ------------------------------------------------------------------------------------- */
+
+static const char model_names[] =
+    "mlp|lenet|resnet18|resnet34|resnet50|vgg11|vgg16|mobilenet|lstm|gpt|vit";
+static const char *const activations[] = {"relu", "gelu", "tanh"};
+
+static const ru_conf_field model_fields[] = {
+    ROW(CHOICE, ru_job_model, zoo, .def = "mlp", .choices = model_names,
+        .help = "model of the zoo; its options stand beside it"),
+    ROW(TEXT, ru_job_model, onnx, .def = "", .help = "ONNX file, trained as imported"),
+    ROW(I64_LIST, ru_job_model, hidden, .def = "[]", .min = 1, .max = 1 << 24,
+        .help = "mlp: width of each hidden layer; empty is [512, 512]"),
+    ROW(CHOICE, ru_job_model, activation, .def = "relu", .choices = "relu|gelu|tanh",
+        .help = "mlp: after each hidden layer"),
+    ROW(I64, ru_job_model, layers, .def = "0", .min = 0, .max = 1024,
+        .help = "lstm, gpt, vit: depth; 0 takes the model's own"),
+    ROW(I64, ru_job_model, heads, .def = "0", .min = 0, .max = 1024,
+        .help = "gpt, vit: attention heads; 0 takes one per 64 of width"),
+    ROW(I64, ru_job_model, width, .def = "0", .min = 0, .max = 1 << 20,
+        .help = "lstm, gpt, vit: width; resnet, lenet: channels of the first stage; vgg: hidden "
+                "linear layers; 0 takes the model's own"),
+    ROW(I64, ru_job_model, context, .def = "0", .min = 0, .max = 1 << 20,
+        .help = "gpt, lstm: tokens of a sample; 0 takes the data's"),
+    ROW(I64, ru_job_model, vocab, .def = "0", .min = 0, .max = 1 << 24,
+        .help = "gpt, lstm: number of tokens; 0 takes the data's"),
+    ROW(I64, ru_job_model, patch, .def = "0", .min = 0, .max = 4096,
+        .help = "vit: side of a patch; 0 takes 4 up to 64x64, else 16"),
+    ROW(I64, ru_job_model, classes, .def = "0", .min = 0, .max = 1 << 24,
+        .help = "outputs of the model; 0 takes the data's"),
+    ROW(F64, ru_job_model, dropout, .def = "0", .min = 0, .max = 0.999,
+        .help = "part of the activations that is dropped"),
+    ROW(BOOL, ru_job_model, bias, .def = "true", .help = "gpt: biases in linear and norm layers"),
+    ROW(BOOL, ru_job_model, tie, .def = "true",
+        .help = "gpt: one table for the token embedding and the head"),
+    ROW(BOOL, ru_job_model, batch_norm, .def = "false",
+        .help = "vgg: batch normalisation after each convolution"),
+};
+
+static bool reads(const char *options, const char *key)
+{
+    ru_str rest = ru_str_c(options), word;
+    while (ru_str_next(&rest, ' ', &word)) {
+        if (ru_str_eq_c(word, key)) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* An option the chosen model does not read is an error, not a surprise. */
+static ru_status model_check(const void *section, ru_err *err)
+{
+    const ru_job_model *m = section;
+    const struct {
+        const char *key;
+        bool set;
+    } options[] = {
+        {"hidden", m->hidden.n > 0},   {"activation", m->activation != 0},
+        {"layers", m->layers != 0},    {"heads", m->heads != 0},
+        {"width", m->width != 0},      {"context", m->context != 0},
+        {"vocab", m->vocab != 0},      {"patch", m->patch != 0},
+        {"classes", m->classes != 0},  {"dropout", m->dropout > 0},
+        {"batch_norm", m->batch_norm},
+    };
+    uint32_t n;
+    const ru_zoo_row *rows = ru_zoo_list(&n);
+    bool zoo = m->source == RU_MODEL_ZOO;
+    for (uint32_t k = 0; k < RU_ARRAY_LEN(options); k++) {
+        if (options[k].set && !(zoo && reads(rows[m->zoo].options, options[k].key))) {
+            return RU_FAIL(err, RU_E_CONFIG, "model %s has no option '%s'; it has: %s",
+                           zoo ? rows[m->zoo].name : m->onnx, options[k].key,
+                           zoo ? rows[m->zoo].options : "none (an ONNX graph says everything)");
+        }
+    }
+    return RU_OK;
+}
+
+static const ru_conf_table model_table = {
+    .name = "model",
+    .fields = model_fields,
+    .n = RU_ARRAY_LEN(model_fields),
+    .size_bytes = sizeof(ru_job_model),
+    .one_of = "zoo|onnx",
+    .which_offset = offsetof(ru_job_model, source),
+    .check = model_check,
+    .help = "what is trained",
+};
+
+/* -- data -------------------------------------------------------------------------------------- */
+
+static const char *const formats[] = {"csv",      "libsvm", "idx",      "cifar",
+                                      "npy",      "tokens", "images",   "tar",
+                                      "tfrecord", "packed", "synthetic"};
+
+static const ru_conf_field data_fields[] = {
+    ROW(CHOICE, ru_job_data, format, .def = NULL,
+        .choices = "csv|libsvm|idx|cifar|npy|tokens|images|tar|tfrecord|packed|synthetic",
+        .help = "how the files are written"),
+    ROW(TEXT_LIST, ru_job_data, train, .def = "[]",
+        .help = "files or folders of the training data, from the job file's folder"),
+    ROW(TEXT_LIST, ru_job_data, test, .def = "[]", .help = "files or folders of the test data"),
+    ROW(TEXT, ru_job_data, generator, .def = "",
+        .help = "synthetic: name as in `rubato data make`"),
+    ROW(I64, ru_job_data, count, .def = "0", .min = 0, .max = 1e15,
+        .help = "training samples to use; 0 takes all; synthetic: how many are made"),
+    ROW(I64, ru_job_data, test_count, .def = "0", .min = 0, .max = 1e15,
+        .help = "the same for the test data"),
+    ROW(I64, ru_job_data, seed, .def = "1", .min = 0, .max = 9e15, .help = "synthetic: seed"),
+    ROW(I64, ru_job_data, context, .def = "0", .min = 0, .max = 1 << 20,
+        .help = "tokens: length of a sample; 0 takes the model's"),
+    ROW(I64, ru_job_data, stride, .def = "0", .min = 0, .max = 1 << 30,
+        .help = "tokens: distance of samples; 0 takes the context"),
+    ROW(I64, ru_job_data, token_bytes, .def = "0", .min = 0, .max = 4,
+        .help = "tokens: 1, 2 or 4 bytes each; 0 goes by the file's name, else 1"),
+    ROW(I64, ru_job_data, features, .def = "0", .min = 0, .max = 1 << 30,
+        .help = "libsvm: width of a sample; 0 scans the files"),
+    ROW(I64, ru_job_data, classes, .def = "0", .min = 0, .max = 1 << 24,
+        .help = "number of classes; 0 scans the labels"),
+    ROW(TEXT, ru_job_data, label, .def = "",
+        .help = "csv: name or number of the label's column; empty takes the last"),
+    ROW(BOOL, ru_job_data, header, .def = "false",
+        .help = "csv: the first line holds names (found without it when they are not numbers)"),
+    ROW(I64, ru_job_data, image_size, .def = "0", .min = 0, .max = 8192,
+        .help = "images, tar: resize and crop to this side; 0 wants all of one size"),
+    ROW(F64, ru_job_data, scale, .def = "0", .min = -1e9, .max = 1e9,
+        .help = "pixels: value * scale + shift; both 0 gives 0 to 1"),
+    ROW(F64, ru_job_data, shift, .def = "0", .min = -1e9, .max = 1e9, .help = "see scale"),
+    ROW(BOOL, ru_job_data, one_hot, .def = "false", .help = "labels as vectors (for mse)"),
+    ROW(CHOICE, ru_job_data, shuffle, .def = "full", .choices = "none|full|block",
+        .help = "order of the training samples: block reads a file larger than memory in large "
+                "pieces and shuffles among 64 of them at a time"),
+    ROW(BOOL, ru_job_data, strict, .def = "true",
+        .help = "a damaged sample stops the run; false skips and counts it"),
+    ROW(U32, ru_job_data, threads, .def = "1", .min = 1, .max = 256,
+        .help = "threads that read and decode"),
+};
+
+static ru_status data_check(const void *section, ru_err *err)
+{
+    const ru_job_data *d = section;
+    bool synthetic = strcmp(formats[d->format], "synthetic") == 0;
+    if (synthetic && (d->generator[0] == 0 || d->count == 0)) {
+        return RU_FAIL(
+            err, RU_E_CONFIG,
+            "format synthetic needs 'generator' and 'count' (`rubato data make` lists the "
+            "generators)");
+    }
+    if (!synthetic && d->train.n == 0) {
+        return RU_FAIL(err, RU_E_CONFIG, "format %s needs 'train': at least one file or folder",
+                       formats[d->format]);
+    }
+    if (!synthetic && d->generator[0] != 0) {
+        return RU_FAIL(err, RU_E_CONFIG, "'generator' goes with format synthetic only, not %s",
+                       formats[d->format]);
+    }
+    return RU_OK;
+}
+
+static const ru_conf_table data_table = {
+    .name = "data",
+    .fields = data_fields,
+    .n = RU_ARRAY_LEN(data_fields),
+    .size_bytes = sizeof(ru_job_data),
+    .check = data_check,
+    .help = "what it is trained on",
+};
+
+/* -- optimizer --------------------------------------------------------------------------------- */
+
+#define LR_ROW(struct_, def_) \
+    ROW(F64, struct_, lr, .def = def_, .min = 0, .max = 1000, .open = true, .help = "learning rate")
+#define DECAY_ROW(struct_, def_, help_) \
+    ROW(F64, struct_, weight_decay, .def = def_, .min = 0, .max = 100, .help = help_)
+
+static const ru_conf_field sgd_fields[] = {
+    LR_ROW(ru_job_sgd, "0.01"),
+    ROW(F64, ru_job_sgd, momentum, .def = "0", .min = 0, .max = 0.9999,
+        .help = "part of the last update that goes on"),
+    ROW(BOOL, ru_job_sgd, nesterov, .def = "false", .help = "look ahead along the momentum"),
+    DECAY_ROW(ru_job_sgd, "0", "added to the gradient times the parameter"),
+};
+
+static ru_status sgd_check(const void *section, ru_err *err)
+{
+    const ru_job_sgd *s = section;
+    if (s->nesterov && !(s->momentum > 0)) {
+        return RU_FAIL(err, RU_E_CONFIG, "nesterov needs a momentum above 0");
+    }
+    return RU_OK;
+}
+
+#define ADAM_ROWS(decay_, help_)                                                        \
+    LR_ROW(ru_job_adam, "0.001"),                                                       \
+        ROW(F64, ru_job_adam, beta1, .def = "0.9", .min = 0, .max = 0.999999,           \
+            .help = "decay of the mean"),                                               \
+        ROW(F64, ru_job_adam, beta2, .def = "0.999", .min = 0, .max = 0.99999999,       \
+            .help = "decay of the mean square"),                                        \
+        ROW(F64, ru_job_adam, epsilon, .def = "1e-8", .min = 0, .max = 1, .open = true, \
+            .help = "added to the root"),                                               \
+        DECAY_ROW(ru_job_adam, decay_, help_)
+
+static const ru_conf_field adam_fields[] = {
+    ADAM_ROWS("0", "added to the gradient times the parameter")};
+static const ru_conf_field adamw_fields[] = {
+    ADAM_ROWS("0.01", "the parameter shrinks by lr times this")};
+
+static const ru_conf_field adagrad_fields[] = {
+    LR_ROW(ru_job_adagrad, "0.01"),
+    ROW(F64, ru_job_adagrad, epsilon, .def = "1e-10", .min = 0, .max = 1, .open = true,
+        .help = "added to the root"),
+    DECAY_ROW(ru_job_adagrad, "0", "added to the gradient times the parameter"),
+};
+
+#define TABLE(name_, struct_, ...)                                                   \
+    {                                                                                \
+        .name = #name_, .fields = name_##_fields, .n = RU_ARRAY_LEN(name_##_fields), \
+        .size_bytes = sizeof(struct_), __VA_ARGS__                                   \
+    }
+
+static const ru_conf_table sgd_table =
+    TABLE(sgd, ru_job_sgd, .check = sgd_check, .help = "stochastic gradient descent");
+static const ru_conf_table adam_table = TABLE(adam, ru_job_adam, .help = "Adam");
+static const ru_conf_table adamw_table =
+    TABLE(adamw, ru_job_adam, .help = "Adam with decoupled weight decay");
+static const ru_conf_table adagrad_table = TABLE(adagrad, ru_job_adagrad, .help = "Adagrad");
+
+static const ru_conf_field optimizer_fields[] = {
+    ROW(SECTION, ru_job_optimizer, sgd, .table = &sgd_table, .help = "SGD"),
+    ROW(SECTION, ru_job_optimizer, adam, .table = &adam_table, .help = "Adam"),
+    ROW(SECTION, ru_job_optimizer, adamw, .table = &adamw_table, .help = "AdamW"),
+    ROW(SECTION, ru_job_optimizer, adagrad, .table = &adagrad_table, .help = "Adagrad"),
+};
+
+static const ru_conf_table optimizer_table =
+    TABLE(optimizer, ru_job_optimizer, .one_of = "sgd|adam|adamw|adagrad",
+          .which_offset = offsetof(ru_job_optimizer, which), .help = "how parameters move");
+
+/* -- schedule ---------------------------------------------------------------------------------- */
+
+#define WARMUP_ROW                                                   \
+    ROW(I64, ru_job_curve, warmup, .def = "0", .min = 0, .max = 1e9, \
+        .help = "steps of linear rise at the start")
+#define FLOOR_ROW                                                 \
+    ROW(F64, ru_job_curve, floor, .def = "0", .min = 0, .max = 1, \
+        .help = "last rate as a part of lr")
+
+static const ru_conf_field constant_fields[] = {WARMUP_ROW};
+static const ru_conf_field step_fields[] = {
+    WARMUP_ROW,
+    ROW(I64, ru_job_curve, every, .def = "1000", .min = 1, .max = 1e12,
+        .help = "steps between two drops"),
+    ROW(F64, ru_job_curve, gamma, .def = "0.1", .min = 0, .max = 1, .open = true,
+        .help = "the rate is multiplied by this"),
+};
+static const ru_conf_field cosine_fields[] = {WARMUP_ROW, FLOOR_ROW};
+static const ru_conf_field linear_fields[] = {WARMUP_ROW, FLOOR_ROW};
+
+static const ru_conf_table constant_table = TABLE(constant, ru_job_curve, .help = "always lr");
+static const ru_conf_table step_table =
+    TABLE(step, ru_job_curve, .help = "drops at fixed distances");
+static const ru_conf_table cosine_table =
+    TABLE(cosine, ru_job_curve, .help = "half a cosine over the run");
+static const ru_conf_table linear_table =
+    TABLE(linear, ru_job_curve, .help = "a straight line over the run");
+
+static const ru_conf_field schedule_fields[] = {
+    ROW(SECTION, ru_job_schedule, constant, .table = &constant_table, .help = "always lr"),
+    ROW(SECTION, ru_job_schedule, step, .table = &step_table, .help = "drops"),
+    ROW(SECTION, ru_job_schedule, cosine, .table = &cosine_table, .help = "half a cosine"),
+    ROW(SECTION, ru_job_schedule, linear, .table = &linear_table, .help = "a straight line"),
+};
+
+static const ru_conf_table schedule_table =
+    TABLE(schedule, ru_job_schedule, .one_of = "constant|step|cosine|linear",
+          .which_offset = offsetof(ru_job_schedule, which), .help = "learning rate over the run");
+
+/* -- train ------------------------------------------------------------------------------------- */
+
+static const ru_conf_field train_fields[] = {
+    ROW(CHOICE, ru_job_train, loss, .def = "auto",
+        .choices = "auto|cross_entropy|mse|binary_cross_entropy|next_token",
+        .help = "what is made small; auto takes next_token for models over tokens, else "
+                "cross_entropy"),
+    ROW(SECTION, ru_job_train, optimizer, .def = "{sgd: {}}", .table = &optimizer_table,
+        .help = "how parameters move"),
+    ROW(SECTION, ru_job_train, schedule, .def = "{constant: {}}", .table = &schedule_table,
+        .help = "learning rate over the run"),
+    ROW(CHOICE, ru_job_train, decay, .def = "all", .choices = "all|matrices",
+        .help = "weight decay of all parameters, or not of norms and biases"),
+    ROW(I64, ru_job_train, batch, .def = "32", .min = 1, .max = 1e9,
+        .help = "samples of a step over all workers"),
+    ROW(I64, ru_job_train, accumulate, .def = "1", .min = 1, .max = RU_ACCUMULATE_MAX,
+        .help = "parts a batch is computed in; less memory, the same result"),
+    ROW(BOOL, ru_job_train, early_update, .def = "true",
+        .help = "workers over a network update a parameter when its sum is there, while others are "
+                "on their way; takes memory for parameters and slots once more"),
+    ROW(I64, ru_job_train, epochs, .def = "0", .min = 0, .max = 1e9,
+        .help = "passes over the training data; without epochs, steps and until: 1"),
+    ROW(I64, ru_job_train, steps, .def = "0", .min = 0, .max = 1e15,
+        .help = "end after this many steps; 0: no bound"),
+    ROW(F64_MAP, ru_job_train, until, .def = "{}",
+        .help = "end when an evaluation reaches all of these: accuracy (at least), loss, mse, "
+                "perplexity (at most)"),
+    ROW(I64, ru_job_train, eval_every, .def = "0", .min = 0, .max = 1e12,
+        .help = "steps between evaluations; 0: after each epoch"),
+    ROW(I64, ru_job_train, eval_batch, .def = "0", .min = 0, .max = 1e9,
+        .help = "samples of an evaluation step; 0 takes the batch, at most 256"),
+    ROW(I64, ru_job_train, seed, .def = "1", .min = 0, .max = 9e15,
+        .help = "of start values, order and dropout"),
+    ROW(CHOICE, ru_job_train, precision, .def = "f32", .choices = "f32|bf16",
+        .help = "of activations and matrix operands; parameters stay f32"),
+    ROW(F64, ru_job_train, clip_norm, .def = "0", .min = 0, .max = 1e9,
+        .help = "gradients longer than this are scaled down to it; 0: never"),
+    ROW(F64, ru_job_train, label_smoothing, .def = "0", .min = 0, .max = 0.999,
+        .help = "part of the target spread over all classes"),
+    ROW(BOOL, ru_job_train, shuffle, .def = "true", .help = "false: the same as data.shuffle none"),
+    ROW(CHOICE, ru_job_train, device, .def = "cpu", .choices = "cpu|ref",
+        .help = "cpu, or the slow reference in plain C"),
+    ROW(U32, ru_job_train, threads, .def = "0", .min = 0, .max = 1024,
+        .help = "threads that compute; 0: all cores this process may use"),
+    ROW(BOOL, ru_job_train, autotune, .def = "true",
+        .help = "time kernels at the start and keep the fastest"),
+    {.name = "poll",
+     .type = RU_CONF_TIME,
+     .offset = offsetof(ru_job_train, poll_ns),
+     .def = "0s",
+     .min = 0,
+     .max = 1e7,
+     .help =
+         "workers look for messages so long before they sleep, while that pays; for small models "
+         "with cores to spare: costs up to one; 0s: never"},
+};
+
+static const ru_conf_table train_table = TABLE(train, ru_job_train, .help = "how it is trained");
+
+static ru_status until_check(const void *section, ru_err *err)
+{
+    static const char *const words[] = {"accuracy", "loss", "mse", "perplexity"};
+    const ru_job *job = section;
+    for (uint32_t k = 0; k < job->train.until.n; k++) {
+        const char *key = job->train.until.at[k].key;
+        bool known = false;
+        for (uint32_t w = 0; w < RU_ARRAY_LEN(words); w++) {
+            known = known || strcmp(words[w], key) == 0;
+        }
+        if (!known) {
+            return RU_FAIL(err, RU_E_CONFIG,
+                           "train.until: unknown metric '%s'; there are accuracy, loss, mse, "
+                           "perplexity",
+                           key);
+        }
+    }
+    if (job->train.until.n > 0 && !ru_job_has_test(job)) {
+        return RU_FAIL(err, RU_E_CONFIG, "train.until needs test data (data.test)");
+    }
+    if (job->train.batch % job->train.accumulate != 0) {
+        return RU_FAIL(err, RU_E_CONFIG,
+                       "train.batch %lld is not a multiple of train.accumulate %lld",
+                       (long long)job->train.batch, (long long)job->train.accumulate);
+    }
+    return RU_OK;
+}
+
+static const ru_conf_field checkpoint_fields[] = {
+    {.name = "every",
+     .type = RU_CONF_TIME,
+     .offset = offsetof(ru_job_checkpoint, every_ns),
+     .def = "60s",
+     .min = 0,
+     .max = 1e18,
+     .help = "time between checkpoints; 0s: only at the end"},
+    ROW(U32, ru_job_checkpoint, keep, .def = "3", .min = 1, .max = 1e6,
+        .help = "newest checkpoints that stay"),
+};
+static const ru_conf_table checkpoint_table =
+    TABLE(checkpoint, ru_job_checkpoint, .help = "saving while training");
+
+static const ru_conf_field job_fields[] = {
+    ROW(TEXT, ru_job, name, .def = "job", .help = "stands in names of runs and in reports"),
+    ROW(SECTION, ru_job, model, .table = &model_table, .help = "what is trained"),
+    ROW(SECTION, ru_job, data, .table = &data_table, .help = "what it is trained on"),
+    ROW(SECTION, ru_job, train, .table = &train_table, .help = "how it is trained"),
+    ROW(SECTION, ru_job, checkpoint, .table = &checkpoint_table, .help = "saving while training"),
+};
+
+const ru_conf_table ru_job_table =
+    TABLE(job, ru_job, .check = until_check, .help = "a training job");
+
+/* -- from the job to the options of the parts -------------------------------------------------- */
+
+const char *ru_job_zoo_name(const ru_job *job)
+{
+    uint32_t n;
+    const ru_zoo_row *rows = ru_zoo_list(&n);
+    return job->model.source == RU_MODEL_ZOO ? rows[job->model.zoo].name : NULL;
+}
+
+ru_zoo_options ru_job_zoo_options(const ru_job *job)
+{
+    const ru_job_model *m = &job->model;
+    return (ru_zoo_options){
+        .classes = m->classes,
+        .layers = m->layers,
+        .heads = m->heads,
+        .width = m->width,
+        .context = m->context,
+        .vocab = m->vocab,
+        .patch = m->patch,
+        .hidden = m->hidden.at,
+        .hidden_n = m->hidden.n,
+        .dropout = m->dropout,
+        .activation = activations[m->activation],
+        .bias = m->bias,
+        .tie = m->tie,
+        .batch_norm = m->batch_norm,
+    };
+}
+
+bool ru_job_has_test(const ru_job *job)
+{
+    return job->data.test.n > 0 || (job->data.generator[0] != 0 && job->data.test_count > 0);
+}
+
+ru_shuffle ru_job_shuffle(const ru_job *job)
+{
+    return job->train.shuffle ? (ru_shuffle)job->data.shuffle : RU_SHUFFLE_NONE;
+}
+
+ru_data_options ru_job_data_options(const ru_job *job, bool test)
+{
+    const ru_job_data *d = &job->data;
+    const ru_conf_texts *paths = test ? &d->test : &d->train;
+    return (ru_data_options){
+        .format = formats[d->format],
+        .paths = paths->at,
+        .n_paths = paths->n,
+        .context = d->context != 0 ? d->context : job->model.context,
+        .stride = d->stride,
+        .features = d->features,
+        .classes = d->classes,
+        .label = d->label[0] != 0 ? d->label : NULL,
+        .header = d->header,
+        .image_size = d->image_size,
+        .scale = d->scale,
+        .shift = d->shift,
+        .generator = d->generator[0] != 0 ? d->generator : NULL,
+        .seed = (uint64_t)d->seed,
+        .first = test ? d->count : 0,
+        .count = test ? d->test_count : d->count,
+        .one_hot = d->one_hot,
+        .skip_damaged = !d->strict,
+        .regression = job->train.loss == 1 + RU_LOSS_MSE,
+        .token_bytes = d->token_bytes,
+    };
+}
+
+ru_optimizer ru_job_optimizer_get(const ru_job *job)
+{
+    const ru_job_optimizer *o = &job->train.optimizer;
+    const ru_job_adam *a = o->which == 2 ? &o->adam : &o->adamw;
+    bool matrices = job->train.decay == 1;
+    switch (o->which) {
+    case 2:
+    case 3:
+        return (ru_optimizer){.kind = o->which == 2 ? RU_OPTIMIZER_ADAM : RU_OPTIMIZER_ADAMW,
+                              .lr = a->lr,
+                              .beta1 = a->beta1,
+                              .beta2 = a->beta2,
+                              .epsilon = a->epsilon,
+                              .weight_decay = a->weight_decay,
+                              .decay_matrices = matrices};
+    case 4:
+        return (ru_optimizer){.kind = RU_OPTIMIZER_ADAGRAD,
+                              .lr = o->adagrad.lr,
+                              .epsilon = o->adagrad.epsilon,
+                              .weight_decay = o->adagrad.weight_decay,
+                              .decay_matrices = matrices};
+    default:
+        return (ru_optimizer){.kind = RU_OPTIMIZER_SGD,
+                              .lr = o->sgd.lr,
+                              .momentum = o->sgd.momentum,
+                              .nesterov = o->sgd.nesterov,
+                              .weight_decay = o->sgd.weight_decay,
+                              .decay_matrices = matrices};
+    }
+}
+
+ru_schedule ru_job_schedule_get(const ru_job *job, int64_t steps)
+{
+    const ru_job_schedule *s = &job->train.schedule;
+    const ru_job_curve *curves[] = {&s->constant, &s->constant, &s->step, &s->cosine, &s->linear};
+    static const ru_schedule_kind kinds[] = {RU_SCHEDULE_CONSTANT, RU_SCHEDULE_CONSTANT,
+                                             RU_SCHEDULE_STEP, RU_SCHEDULE_COSINE,
+                                             RU_SCHEDULE_LINEAR};
+    const ru_job_curve *c = curves[s->which];
+    return (ru_schedule){.kind = kinds[s->which],
+                         .warmup = c->warmup,
+                         .every = c->every,
+                         .gamma = c->gamma,
+                         .floor = c->floor,
+                         .steps = steps};
+}
+
+ru_loss_kind ru_job_loss(const ru_job *job, bool tokens)
+{
+    if (job->train.loss == 0) {
+        return tokens ? RU_LOSS_NEXT_TOKEN : RU_LOSS_CROSS_ENTROPY;
+    }
+    return (ru_loss_kind)(job->train.loss - 1);
+}

@@ -1,0 +1,131 @@
+/* The job file: what to train, on what, how, until when.
+ *
+ * The tables in job.c are the schema: type, default, range and help of every key; docs/job.md and
+ * `rubato train --help-job` are printed from them. YAML or JSON in, resolved YAML out.
+ *
+ * Thread: any, no shared state. */
+#ifndef RU_TRAIN_JOB_JOB_H
+#define RU_TRAIN_JOB_JOB_H
+
+#include "base/conf.h"
+#include "data/reader.h"
+#include "exec/exe.h"
+#include "train/job/schedule.h"
+#include "train/model/step.h"
+#include "train/model/zoo.h"
+
+RU_API_BEGIN
+
+typedef enum ru_model_source { RU_MODEL_NONE, RU_MODEL_ZOO, RU_MODEL_ONNX } ru_model_source;
+
+typedef struct ru_job_model {
+    uint32_t source; /* ru_model_source */
+    uint32_t zoo;    /* index in ru_zoo_list */
+    const char *onnx;
+    ru_conf_i64s hidden;
+    uint32_t activation;
+    int64_t layers, heads, width, context, vocab, patch, classes;
+    double dropout;
+    bool bias, tie, batch_norm;
+} ru_job_model;
+
+typedef struct ru_job_data {
+    uint32_t format;
+    ru_conf_texts train, test;
+    const char *generator, *label;
+    int64_t count, test_count, context, stride, features, classes, image_size, seed, token_bytes;
+    double scale, shift;
+    bool header, one_hot, strict;
+    uint32_t threads;
+    uint32_t shuffle; /* ru_shuffle */
+} ru_job_data;
+
+typedef struct ru_job_sgd {
+    double lr, momentum, weight_decay;
+    bool nesterov;
+} ru_job_sgd;
+
+typedef struct ru_job_adam {
+    double lr, beta1, beta2, epsilon, weight_decay;
+} ru_job_adam;
+
+typedef struct ru_job_adagrad {
+    double lr, epsilon, weight_decay;
+} ru_job_adagrad;
+
+typedef struct ru_job_optimizer {
+    uint32_t which; /* 1 sgd, 2 adam, 3 adamw, 4 adagrad */
+    ru_job_sgd sgd;
+    ru_job_adam adam, adamw;
+    ru_job_adagrad adagrad;
+} ru_job_optimizer;
+
+typedef struct ru_job_curve {
+    int64_t warmup, every;
+    double gamma, floor;
+} ru_job_curve;
+
+typedef struct ru_job_schedule {
+    uint32_t which; /* 1 constant, 2 step, 3 cosine, 4 linear */
+    ru_job_curve constant, step, cosine, linear;
+} ru_job_schedule;
+
+typedef struct ru_job_train {
+    uint32_t loss; /* 0 auto, else ru_loss_kind + 1 */
+    ru_job_optimizer optimizer;
+    ru_job_schedule schedule;
+    uint32_t decay; /* 0 all, 1 matrices */
+    int64_t batch, epochs, steps;
+    ru_conf_pairs until;
+    int64_t seed, accumulate, eval_every, eval_batch;
+    double clip_norm, label_smoothing;
+    uint32_t precision, device; /* ru_precision, ru_device_kind */
+    uint32_t threads;
+    bool autotune, shuffle, early_update;
+    int64_t poll_ns; /* several workers: looking for messages before sleeping; 0: never */
+} ru_job_train;
+
+typedef struct ru_job_checkpoint {
+    int64_t every_ns; /* 0: only at the end */
+    uint32_t keep;
+} ru_job_checkpoint;
+
+typedef struct ru_job {
+    const char *name;
+    ru_job_model model;
+    ru_job_data data;
+    ru_job_train train;
+    ru_job_checkpoint checkpoint;
+} ru_job;
+
+extern const ru_conf_table ru_job_table;
+
+/* Read and check a job file with `sets` ("a.b=c") on top. Relative paths in it are taken from the
+ * file's folder and stored absolute. Everything lives in `arena`; `conf` (may be NULL) gives
+ * origins. Errors: RU_E_MISSING, RU_E_CONFIG with file:line:column. */
+RU_MUST_USE ru_status ru_job_load(const char *path, const char *const *sets, uint32_t n_sets,
+                                  ru_arena *arena, ru_job *out, ru_conf **conf, ru_err *err);
+
+/* Read a resolved job from text (a checkpoint's); its paths stay as they are. `label` stands in
+ * errors. */
+RU_MUST_USE ru_status ru_job_parse(const char *label, const char *yaml, ru_arena *arena,
+                                   ru_job *out, ru_err *err);
+
+/* The resolved job as YAML. */
+void ru_job_dump(const ru_job *job, const ru_conf *conf, ru_text *out);
+
+const char *ru_job_zoo_name(const ru_job *job); /* NULL: an ONNX model */
+/* Options of the zoo without what the data says (input, classes, vocab). */
+ru_zoo_options ru_job_zoo_options(const ru_job *job);
+/* Reader options of the training or the test data; `out->count` etc. as the job says. */
+ru_data_options ru_job_data_options(const ru_job *job, bool test);
+bool ru_job_has_test(const ru_job *job);
+ru_shuffle ru_job_shuffle(const ru_job *job);
+ru_optimizer ru_job_optimizer_get(const ru_job *job);
+ru_schedule ru_job_schedule_get(const ru_job *job, int64_t steps);
+/* The loss; `tokens`: the model reads tokens (decides `auto`). */
+ru_loss_kind ru_job_loss(const ru_job *job, bool tokens);
+
+RU_API_END
+
+#endif

@@ -1,0 +1,99 @@
+/* Reading a job file: sources in order, then paths made absolute. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "env/file.h"
+#include "train/job/job.h"
+
+enum { JOB_BYTES_MAX = 4 << 20 };
+
+static ru_status full(ru_err *err)
+{
+    return RU_FAIL(err, RU_E_LIMIT, "the arena of the job is full");
+}
+
+/* `path` as seen from `dir`, absolute when the system can say. */
+static const char *from_dir(ru_arena *arena, const char *dir, const char *path)
+{
+    const char *joined = path[0] == '/' ? path : ru_path_join(arena, dir, path);
+    if (joined == NULL) {
+        return NULL;
+    }
+    char *real = realpath(joined, NULL);
+    const char *out = ru_arena_str(arena, real != NULL ? real : joined);
+    free(real);
+    return out;
+}
+
+static ru_status resolve(ru_arena *arena, const char *dir, ru_conf_texts *t, ru_err *err)
+{
+    const char **at = RU_NEW(arena, const char *, t->n);
+    if (at == NULL) {
+        return full(err);
+    }
+    for (uint32_t k = 0; k < t->n; k++) {
+        at[k] = from_dir(arena, dir, t->at[k]);
+        if (at[k] == NULL) {
+            return full(err);
+        }
+    }
+    t->at = at;
+    return RU_OK;
+}
+
+static const char *dir_of(ru_arena *arena, const char *path)
+{
+    const char *slash = strrchr(path, '/');
+    return slash == NULL ? "." : slash == path ? "/" : ru_arena_strn(arena, path, slash - path);
+}
+
+ru_status ru_job_load(const char *path, const char *const *sets, uint32_t n_sets, ru_arena *arena,
+                      ru_job *out, ru_conf **conf, ru_err *err)
+{
+    char *text;
+    int64_t n;
+    ru_conf *c;
+    ru_job job;
+    RU_TRY(ru_file_read(path, JOB_BYTES_MAX, arena, &text, &n, err));
+    RU_TRY(ru_conf_new(&ru_job_table, arena, &c, err));
+    RU_TRY(ru_conf_add_file(c, path, text, n, err));
+    RU_TRY(ru_conf_add_env(c, err));
+    for (uint32_t k = 0; k < n_sets; k++) {
+        RU_TRY(ru_conf_add_set(c, sets[k], err));
+    }
+    RU_TRY(ru_conf_apply(c, &job, err));
+    const char *dir = dir_of(arena, path);
+    if (dir == NULL) {
+        return full(err);
+    }
+    RU_TRY(resolve(arena, dir, &job.data.train, err));
+    RU_TRY(resolve(arena, dir, &job.data.test, err));
+    if (job.model.source == RU_MODEL_ONNX) {
+        job.model.onnx = from_dir(arena, dir, job.model.onnx);
+        if (job.model.onnx == NULL) {
+            return full(err);
+        }
+    }
+    if (job.train.epochs == 0 && job.train.steps == 0 && job.train.until.n == 0) {
+        job.train.epochs = 1;
+    }
+    *out = job;
+    if (conf != NULL) {
+        *conf = c;
+    }
+    return RU_OK;
+}
+
+ru_status ru_job_parse(const char *label, const char *yaml, ru_arena *arena, ru_job *out,
+                       ru_err *err)
+{
+    ru_conf *c;
+    RU_TRY(ru_conf_new(&ru_job_table, arena, &c, err));
+    RU_TRY(ru_conf_add_yaml(c, label, yaml, (int64_t)strlen(yaml), err));
+    return ru_conf_apply(c, out, err);
+}
+
+void ru_job_dump(const ru_job *job, const ru_conf *conf, ru_text *out)
+{
+    ru_conf_dump(&ru_job_table, job, conf, out);
+}

@@ -1,0 +1,132 @@
+#include "test/test.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "train/job/job.h"
+
+typedef struct loaded {
+    ru_arena arena;
+    ru_job job;
+    ru_status status;
+    ru_err err;
+} loaded;
+
+static void load(loaded *l, const char *yaml)
+{
+    memset(l, 0, sizeof *l);
+    ru_arena_init(&l->arena, 0);
+    l->status = ru_job_parse("job.yaml", yaml, &l->arena, &l->job, &l->err);
+}
+
+#define DATA "data: {format: idx, train: [a, b], test: [c, d]}\n"
+
+static void a_short_job_takes_the_defaults(void **state)
+{
+    (void)state;
+    loaded l;
+    load(&l, "model: {zoo: lenet}\n" DATA);
+    assert_ok(l.status, l.err);
+    assert_string_equal(ru_job_zoo_name(&l.job), "lenet");
+    assert_int_equal(l.job.train.batch, 32);
+    assert_int_equal(l.job.checkpoint.every_ns, 60000000000);
+    assert_int_equal(ru_job_optimizer_get(&l.job).kind, RU_OPTIMIZER_SGD);
+    assert_int_equal(ru_job_schedule_get(&l.job, 100).kind, RU_SCHEDULE_CONSTANT);
+    assert_int_equal(ru_job_loss(&l.job, false), RU_LOSS_CROSS_ENTROPY);
+    assert_int_equal(ru_job_loss(&l.job, true), RU_LOSS_NEXT_TOKEN);
+    ru_arena_fini(&l.arena);
+}
+
+static void the_interface_page_reads(void **state)
+{
+    (void)state;
+    loaded l;
+    load(&l, "name: digits\nmodel:\n  zoo: gpt\n  layers: 3\n" DATA
+             "train:\n  loss: next_token\n  optimizer: {adamw: {lr: 0.05, weight_decay: 0.2}}\n"
+             "  schedule: {cosine: {warmup: 100}}\n  batch: 128\n  epochs: 3\n  seed: 7\n"
+             "  precision: bf16\n  until: {accuracy: 0.98}\n"
+             "checkpoint: {every: 2min, keep: 5}\n");
+    assert_ok(l.status, l.err);
+    ru_optimizer o = ru_job_optimizer_get(&l.job);
+    assert_int_equal(o.kind, RU_OPTIMIZER_ADAMW);
+    assert_true(o.lr > 0.0499 && o.lr < 0.0501 && o.weight_decay > 0.19);
+    assert_int_equal(ru_job_schedule_get(&l.job, 10).kind, RU_SCHEDULE_COSINE);
+    assert_int_equal(l.job.train.precision, RU_PRECISION_BF16);
+    assert_int_equal(l.job.checkpoint.every_ns, 120000000000);
+    assert_int_equal(ru_job_zoo_options(&l.job).layers, 3);
+    assert_true(ru_job_has_test(&l.job));
+    ru_arena_fini(&l.arena);
+}
+
+/* What is written for a run reads back to the same job. */
+static void a_dump_reads_back(void **state)
+{
+    (void)state;
+    loaded a, b;
+    load(&a, "model: {zoo: mlp, hidden: [3, 4]}\n" DATA
+             "train: {optimizer: {adam: {lr: 0.3}}, schedule: linear, epochs: 2}\n");
+    assert_ok(a.status, a.err);
+    ru_text t = ru_text_arena(&a.arena), u = ru_text_arena(&a.arena);
+    ru_job_dump(&a.job, NULL, &t);
+    load(&b, t.p);
+    assert_ok(b.status, b.err);
+    ru_job_dump(&b.job, NULL, &u);
+    assert_string_equal(t.p, u.p);
+    ru_arena_fini(&a.arena);
+    ru_arena_fini(&b.arena);
+}
+
+static void wrong_jobs_are_named_with_their_place(void **state)
+{
+    (void)state;
+    static const char *const cases[][2] = {
+        {"model: {zoo: lenot}\n" DATA, "did you mean 'lenet'"},
+        {"model: {zoo: lenet}\n" DATA "train: {bach: 3}\n", "job.yaml:3:9"},
+        {"model: {zoo: lenet}\n" DATA "train: {batch: 0}\n", "job.yaml:3"},
+        {"model: {zoo: lenet, heads: 2}\n" DATA, "no option 'heads'"},
+        {"model: {zoo: lenet, onnx: a}\n" DATA, "model"},
+        {DATA, "model"},
+        {"model: {zoo: lenet}\n", "data"},
+        {"model: {zoo: lenet}\ndata: {format: idx}\n", "needs 'train'"},
+        {"model: {zoo: lenet}\ndata: {format: synthetic}\n", "needs 'generator'"},
+        {"model: {zoo: lenet}\n" DATA "train: {until: {acuracy: 1}}\n", "unknown metric"},
+        {"model: {zoo: lenet}\n" DATA "train: {batch: 10, accumulate: 3}\n", "not a multiple"},
+        {"model: {zoo: lenet}\n" DATA "train: {optimizer: {sgd: {nesterov: true}}}\n", "momentum"},
+        {"model: {zoo: lenet}\n" DATA "train: {optimizer: {sgd: {}, adam: {}}}\n", "optimizer"},
+    };
+    for (uint32_t k = 0; k < RU_ARRAY_LEN(cases); k++) {
+        loaded l;
+        load(&l, cases[k][0]);
+        if (l.status != RU_E_CONFIG || strstr(l.err.text, cases[k][1]) == NULL) {
+            fail_msg("case %u: '%s' does not say '%s'", k, l.err.text, cases[k][1]);
+        }
+        ru_arena_fini(&l.arena);
+    }
+}
+
+/* docs/job.md is the table printed: `rubato train --help-job`. */
+static void the_page_of_the_job_file_is_current(void **state)
+{
+    (void)state;
+    ru_arena arena;
+    ru_arena_init(&arena, 0);
+    ru_text help = ru_text_arena(&arena);
+    ru_conf_help(&ru_job_table, 0, &help);
+    FILE *f = fopen(RU_SOURCE_ROOT "/docs/job.md", "r");
+    if (f == NULL) {
+        fail_msg("docs/job.md is not there");
+    }
+    char *page = ru_arena_zalloc(&arena, 1 << 18, 1);
+    size_t n = fread(page, 1, (1 << 18) - 1, f);
+    (void)fclose(f);
+    assert_true(n > 0);
+    if (strstr(page, help.p) == NULL) {
+        fail_msg("docs/job.md is old: run scripts/job-page > docs/job.md");
+    }
+    ru_arena_fini(&arena);
+}
+
+RU_TESTS(train_job, cmocka_unit_test(a_short_job_takes_the_defaults),
+         cmocka_unit_test(the_interface_page_reads), cmocka_unit_test(a_dump_reads_back),
+         cmocka_unit_test(wrong_jobs_are_named_with_their_place),
+         cmocka_unit_test(the_page_of_the_job_file_is_current))

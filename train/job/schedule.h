@@ -1,0 +1,32 @@
+/* Learning rate as a function of the step. Pure.
+ *
+ * Thread: any. */
+#ifndef RU_TRAIN_JOB_SCHEDULE_H
+#define RU_TRAIN_JOB_SCHEDULE_H
+
+#include "base/status.h"
+
+RU_API_BEGIN
+
+typedef enum ru_schedule_kind {
+    RU_SCHEDULE_CONSTANT,
+    RU_SCHEDULE_STEP,   /* x gamma every `every` steps */
+    RU_SCHEDULE_COSINE, /* half a cosine from lr to floor over the run */
+    RU_SCHEDULE_LINEAR, /* straight from lr to floor over the run */
+} ru_schedule_kind;
+
+typedef struct ru_schedule {
+    ru_schedule_kind kind;
+    int64_t warmup; /* steps of linear rise from lr/warmup to lr */
+    int64_t every;  /* step: >= 1 */
+    double gamma;   /* step */
+    double floor;   /* cosine, linear: last rate as a part of lr, 0..1 */
+    int64_t steps;  /* cosine, linear: length of the run; >= 1 */
+} ru_schedule;
+
+/* Rate of step `step` (from 0) for a base rate `lr`. Unit: as lr. */
+double ru_schedule_lr(const ru_schedule *s, double lr, int64_t step);
+
+RU_API_END
+
+#endif

@@ -1,0 +1,223 @@
+#include "train/model/model.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "exec/pool.h"
+#include "exec/ref.h"
+#include "store/onnx_file.h"
+#include "world/pass.h"
+
+static ru_status full(ru_err *err)
+{
+    return RU_FAIL(err, RU_E_LIMIT, "the arena of the model is full");
+}
+
+ru_status ru_model_facts_from(const ru_dataset *d, ru_arena *arena, ru_model_facts *out,
+                              ru_err *err)
+{
+    const ru_field *fields;
+    uint32_t n = ru_dataset_fields(d, &fields);
+    if (n < 2) {
+        return RU_FAIL(err, RU_E_CONFIG,
+                       "a sample of the data has %u field%s; training needs an input and a label",
+                       n, n == 1 ? "" : "s");
+    }
+    ru_model_facts f = {.x = fields[0].type, .y = fields[1].type, .classes = ru_dataset_classes(d)};
+    if (f.classes > 0 && ru_dataset_class_name(d, 0) != NULL) {
+        const char **names = RU_NEW(arena, const char *, f.classes);
+        if (names == NULL) {
+            return full(err);
+        }
+        for (int64_t k = 0; k < f.classes; k++) {
+            const char *name = ru_dataset_class_name(d, k);
+            names[k] = ru_arena_str(arena, name != NULL ? name : "");
+            if (names[k] == NULL) {
+                return full(err);
+            }
+        }
+        f.class_names = names;
+        f.n_class_names = (uint32_t)f.classes;
+    }
+    *out = f;
+    return RU_OK;
+}
+
+/* -- the zoo ----------------------------------------------------------------------------------- */
+
+/* What the job leaves open is taken from the data. */
+static ru_status zoo_options(const ru_job *job, const ru_model_facts *f, ru_zoo_options *out,
+                             ru_err *err)
+{
+    ru_zoo_options o = ru_job_zoo_options(job);
+    if (f->x.rank > RU_ARRAY_LEN(o.input)) {
+        return RU_FAIL(err, RU_E_CONFIG, "samples of %u dimensions are more than the zoo takes (4)",
+                       f->x.rank);
+    }
+    o.input_rank = f->x.rank;
+    memcpy(o.input, f->x.dims, f->x.rank * sizeof *o.input);
+    bool integers = ru_dtype_is_int(f->x.dtype) && f->x.rank == 1;
+    if (integers && o.vocab == 0) {
+        o.vocab = f->classes;
+    }
+    if (integers && o.context == 0) {
+        o.context = f->x.dims[0];
+    }
+    if (o.classes == 0) {
+        uint32_t loss = job->train.loss;
+        bool by_class = loss == 0 || loss - 1 == RU_LOSS_CROSS_ENTROPY;
+        int64_t outputs = f->y.dtype == RU_NONE ? 0 : ru_type_count(&f->y);
+        o.classes = by_class ? f->classes : outputs;
+    }
+    *out = o;
+    return RU_OK;
+}
+
+static ru_status open_zoo(const ru_job *job, ru_arena *arena, ru_model *m, ru_err *err)
+{
+    ru_zoo_options opt;
+    ru_zoo_model train, infer;
+    const char *name = ru_job_zoo_name(job);
+    RU_TRY(zoo_options(job, &m->facts, &opt, err));
+    RU_TRY(ru_graph_init(&m->train, arena, name, err));
+    RU_TRY(ru_zoo_build(name, &opt, true, &m->train, &train, err));
+    RU_TRY(ru_graph_init(&m->infer, arena, name, err));
+    RU_TRY(ru_zoo_build(name, &opt, false, &m->infer, &infer, err));
+    m->name = name;
+    m->inits = train.inits;
+    m->n_inits = train.n_inits;
+    m->tokens = train.tokens;
+    return RU_OK;
+}
+
+/* -- state ------------------------------------------------------------------------------------- */
+
+typedef struct filling {
+    const ru_init *init;
+    uint64_t seed;
+    uint32_t k;
+    int64_t count;
+    float *data;
+} filling;
+
+static void fill_part(void *arg, uint32_t thread, uint32_t threads)
+{
+    const filling *f = arg;
+    int64_t begin, end;
+    ru_pool_split(f->count, 4, thread, threads, &begin, &end);
+    ru_init_fill_part(f->init, f->seed, f->k, begin, end - begin, f->data + begin);
+}
+
+static ru_status fill_all(const ru_model *m, uint64_t seed, const ru_graph *step, ru_exe *exe,
+                          ru_pool *pool, float *data, ru_err *err)
+{
+    for (uint32_t k = 0; k < m->n_inits; k++) {
+        const ru_value *p = ru_graph_value(&m->train, m->inits[k].param);
+        ru_value_id id = ru_graph_find(step, p->name);
+        if (id.v != 0) {
+            filling f = {&m->inits[k], seed, k, ru_type_count(&p->type), data};
+            ru_pool_run(pool, fill_part, &f);
+            RU_TRY(ru_exe_state_write(exe, id, data, err));
+        }
+    }
+    return RU_OK;
+}
+
+ru_status ru_model_init(const ru_model *m, uint64_t seed, const ru_graph *step, ru_exe *exe,
+                        uint32_t threads, ru_err *err)
+{
+    int64_t most = 1;
+    ru_pool *pool;
+    for (uint32_t k = 0; k < m->n_inits; k++) {
+        int64_t n = ru_type_count(&ru_graph_value(&m->train, m->inits[k].param)->type);
+        most = n > most ? n : most;
+    }
+    RU_TRY(ru_pool_new(threads, &pool, err));
+    float *data = malloc((size_t)most * sizeof *data);
+    ru_status st = data != NULL ? fill_all(m, seed, step, exe, pool, data, err)
+                                : RU_FAIL(err, RU_E_MEM, "no memory for start values (%lld bytes)",
+                                          (long long)most * 4);
+    free(data);
+    ru_pool_free(pool);
+    return st;
+}
+
+ru_status ru_model_state_copy(const ru_graph *from_graph, ru_exe *from, const ru_graph *to_graph,
+                              ru_exe *to, ru_arena *scratch, ru_err *err)
+{
+    for (uint32_t v = 1; v < to_graph->n_values; v++) {
+        const ru_value *q = &to_graph->values[v];
+        if (q->kind != RU_VALUE_STATE || q->role == RU_ROLE_SLOT || q->name == NULL) {
+            continue;
+        }
+        ru_value_id id = ru_graph_find(from_graph, q->name);
+        if (id.v == 0 || !ru_type_equal(&from_graph->values[id.v].type, &q->type)) {
+            return RU_FAIL(err, RU_E_BUG, "the trained model has no '%s' of the same shape",
+                           q->name);
+        }
+        ru_arena_mark mark = ru_arena_mark_get(scratch);
+        void *data = ru_arena_alloc(scratch, ru_type_bytes(&q->type), 64);
+        if (data == NULL) {
+            return full(err);
+        }
+        RU_TRY(ru_exe_state_read(from, id, data, err));
+        RU_TRY(ru_exe_state_write(to, (ru_value_id){v}, data, err));
+        ru_arena_rewind(scratch, mark);
+    }
+    return RU_OK;
+}
+
+/* -- ONNX -------------------------------------------------------------------------------------- */
+
+enum { FOLD_BYTES_MAX = 16 << 20 }; /* computed constants, such as masks, up to this size */
+
+static ru_status open_onnx(const char *path, ru_arena *arena, ru_model *m, ru_err *err)
+{
+    RU_TRY(ru_onnx_file_open(path, &m->file, err));
+    ru_onnx_external external = ru_onnx_file_external(&m->file);
+    ru_onnx_options opt = {.external = &external, .train = true};
+    const ru_map_file *map = &m->file.model;
+    ru_status st = ru_onnx_read(map->data, map->size_bytes, &opt, arena, &m->infer, NULL, err);
+    if (st != RU_OK) {
+        return ru_err_wrap(err, st, "%s", path);
+    }
+    ru_fold_ops fold = ru_ref_fold_ops();
+    RU_TRY(ru_pass_untie(&m->infer, arena, &m->infer, err));
+    RU_TRY(ru_pass_fold(&m->infer, &fold, FOLD_BYTES_MAX, arena, &m->infer, err));
+    RU_TRY(ru_pass_dead(&m->infer, arena, &m->infer, err));
+    RU_TRY(ru_pass_train(&m->infer, arena, &m->train, err));
+    RU_TRY(ru_pass_lift(&m->train, arena, &m->train, err));
+    return ru_graph_verify(&m->train, err);
+}
+
+static ru_status open_imported(const ru_job *job, const char *path, ru_arena *arena, ru_model *m,
+                               ru_err *err)
+{
+    const char *slash = strrchr(job->model.onnx, '/');
+    m->name = ru_arena_str(arena, slash != NULL ? slash + 1 : job->model.onnx);
+    if (m->name == NULL) {
+        return full(err);
+    }
+    return open_onnx(path != NULL ? path : job->model.onnx, arena, m, err);
+}
+
+ru_status ru_model_open(const ru_job *job, const ru_model_facts *facts, const char *onnx_path,
+                        ru_arena *arena, ru_model *out, ru_err *err)
+{
+    ru_model m = {.facts = *facts};
+    ru_status st = job->model.source == RU_MODEL_ONNX
+                       ? open_imported(job, onnx_path, arena, &m, err)
+                       : open_zoo(job, arena, &m, err);
+    if (st != RU_OK) {
+        ru_model_close(&m);
+        return st;
+    }
+    m.loss = ru_job_loss(job, m.tokens);
+    *out = m;
+    return RU_OK;
+}
+
+void ru_model_close(ru_model *m)
+{
+    ru_onnx_file_close(&m->file);
+}

@@ -1,0 +1,60 @@
+/* The model of a job as graphs: the form that is trained and the form that predicts.
+ *
+ * Both forms hold the same state by name. What the data said when the model was made (sample types,
+ * classes and their names) is kept in ru_model_facts, which a run directory stores, so that a
+ * trained model needs neither its data nor its job file again.
+ *
+ * Thread: any, no shared state. */
+#ifndef RU_TRAIN_MODEL_MODEL_H
+#define RU_TRAIN_MODEL_MODEL_H
+
+#include "store/onnx_file.h"
+#include "train/job/job.h"
+
+RU_API_BEGIN
+
+typedef struct ru_model_facts {
+    ru_type x, y;                   /* one sample; y.dtype RU_NONE: not known */
+    int64_t classes;                /* classes of the data, or size of the vocabulary; 0: none */
+    const char *const *class_names; /* [n_class_names] */
+    uint32_t n_class_names;         /* 0: classes are called by number */
+} ru_model_facts;
+
+typedef struct ru_model {
+    ru_graph train, infer;
+    const char *name;     /* "resnet18", "model.onnx" */
+    const ru_init *inits; /* [n_inits] start values by id of `train`; none for an ONNX model */
+    uint32_t n_inits;
+    bool tokens;
+    ru_model_facts facts;
+    ru_loss_kind loss;
+    ru_onnx_file file; /* behind an imported model: weights are views of it until close */
+} ru_model;
+
+/* Types, classes and names of a dataset. Strings are copied into `arena`.
+ * Errors: RU_E_CONFIG when a sample does not have an x and a y. */
+RU_MUST_USE ru_status ru_model_facts_from(const ru_dataset *d, ru_arena *arena, ru_model_facts *out,
+                                          ru_err *err);
+
+/* Build both forms; ru_model_close after the last use of the graphs. `onnx_path` is the file of an
+ * ONNX model (NULL: as the job says); it must not change before close.
+ * Errors: RU_E_CONFIG when model and data do not fit, those of the importer. */
+RU_MUST_USE ru_status ru_model_open(const ru_job *job, const ru_model_facts *facts,
+                                    const char *onnx_path, ru_arena *arena, ru_model *out,
+                                    ru_err *err);
+
+void ru_model_close(ru_model *m); /* accepts zeroed memory and a closed model */
+
+/* Write start values into the state of `exe`, whose graph is a step built from m->train; drawn by
+ * `threads` threads (0: all cores), the same whatever their number. */
+RU_MUST_USE ru_status ru_model_init(const ru_model *m, uint64_t seed, const ru_graph *step,
+                                    ru_exe *exe, uint32_t threads, ru_err *err);
+
+/* Copy state that both graphs have (by name) from one executable into another. */
+RU_MUST_USE ru_status ru_model_state_copy(const ru_graph *from_graph, ru_exe *from,
+                                          const ru_graph *to_graph, ru_exe *to, ru_arena *scratch,
+                                          ru_err *err);
+
+RU_API_END
+
+#endif

@@ -1,0 +1,390 @@
+#include "train/model/step.h"
+
+#include <string.h>
+
+#include "train/model/step_impl.h"
+#include "world/pass.h"
+
+/* -- copying the model into the step ----------------------------------------------------------- */
+
+static ru_status full(ru_err *err)
+{
+    return RU_FAIL(err, RU_E_LIMIT, "the arena of the step graph is full");
+}
+
+/* Attributes of node `n` for copy number `copy`: dropout streams move, the rest stays. */
+static ru_status attrs_for_copy(const ru_graph *dst, const ru_node *n, uint32_t copy,
+                                const ru_attr **attrs, ru_err *err)
+{
+    *attrs = n->attrs;
+    if (copy == 0 || n->op != RU_OP_DropoutTrain) {
+        return RU_OK;
+    }
+    ru_attr *moved = RU_NEW(dst->arena, ru_attr, n->n_attrs);
+    if (moved == NULL) {
+        return full(err);
+    }
+    for (uint32_t a = 0; a < n->n_attrs; a++) {
+        moved[a] = n->attrs[a];
+        if (moved[a].key == RU_ATTR_stream) {
+            moved[a].u.i += (int64_t)copy << 20;
+        }
+    }
+    *attrs = moved;
+    return RU_OK;
+}
+
+static ru_status append_node(ru_graph *dst, const ru_graph *src, const ru_node *n, uint32_t copy,
+                             ru_value_id *map, ru_err *err)
+{
+    ru_arena *a = dst->arena;
+    ru_value_id *in = RU_NEW(a, ru_value_id, n->n_in), *out = RU_NEW(a, ru_value_id, n->n_out);
+    if (in == NULL || out == NULL) {
+        return full(err);
+    }
+    for (uint32_t k = 0; k < n->n_in; k++) {
+        in[k] = map[n->in[k].v];
+    }
+    const ru_attr *attrs;
+    RU_TRY(attrs_for_copy(dst, n, copy, &attrs, err));
+    RU_TRY(
+        ru_graph_add_node(dst, n->op, n->name, in, n->n_in, attrs, n->n_attrs, out, n->n_out, err));
+    for (uint32_t k = 0; k < n->n_out; k++) {
+        if (n->out[k].v == 0) {
+            continue;
+        }
+        const ru_value *from = ru_graph_value(src, n->out[k]);
+        ru_value *to = ru_graph_value(dst, out[k]);
+        to->type = from->type;
+        to->role = from->role;
+        to->name = copy == 0 ? from->name : NULL;
+        map[n->out[k].v] = out[k];
+    }
+    return RU_OK;
+}
+
+ru_status rui_step_append(ru_graph *dst, const ru_graph *src, uint32_t copy, ru_value_id *map,
+                          ru_err *err)
+{
+    for (uint32_t v = 1; v < src->n_values; v++) {
+        const ru_value *from = &src->values[v];
+        if (map[v].v != 0 || (from->kind != RU_VALUE_CONST && from->kind != RU_VALUE_STATE)) {
+            continue;
+        }
+        ru_value proto = *from;
+        proto.name = from->kind == RU_VALUE_STATE || copy == 0 ? from->name : NULL;
+        RU_TRY(ru_graph_add_value(dst, &proto, &map[v], err));
+    }
+    for (uint32_t k = 1; k < src->n_nodes; k++) {
+        RU_TRY(append_node(dst, src, &src->nodes[k], copy, map, err));
+    }
+    return RU_OK;
+}
+
+/* -- inputs ------------------------------------------------------------------------------------ */
+
+static ru_type batched(const ru_type *sample, int64_t n)
+{
+    ru_type t = {.dtype = sample->dtype, .rank = sample->rank + 1};
+    t.dims[0] = n;
+    for (uint32_t d = 0; d < sample->rank && d + 1 < RU_RANK_MAX; d++) {
+        t.dims[d + 1] = sample->dims[d];
+    }
+    return t;
+}
+
+/* The model with its batch as a number. */
+static ru_status bind_batch(const ru_graph *model, int64_t n, ru_arena *arena, ru_graph *out,
+                            ru_err *err)
+{
+    if (model->n_inputs != 1 || model->n_outputs < 1) {
+        return RU_FAIL(err, RU_E_UNSUPPORTED,
+                       "the model has %u inputs and %u outputs; training needs one input and one "
+                       "output (the logits or predictions)",
+                       model->n_inputs, model->n_outputs);
+    }
+    const ru_type *t = &ru_graph_value(model, model->inputs[0])->type;
+    if (t->rank == 0) {
+        return RU_FAIL(err, RU_E_CONFIG,
+                       "the model's input is a scalar; it needs a batch dimension");
+    }
+    if (ru_dim_is_symbolic(t->dims[0])) {
+        return ru_graph_bind(model, ru_dim_sym(t->dims[0]), n, arena, out, err);
+    }
+    if (t->dims[0] != n) {
+        return RU_FAIL(err, RU_E_CONFIG,
+                       "the model's batch is fixed at %lld, but the job asks for %lld samples at a "
+                       "time (batch / accumulate)",
+                       (long long)t->dims[0], (long long)n);
+    }
+    *out = *model;
+    return RU_OK;
+}
+
+/* `x` as the model wants it: same count, its dtype and shape. */
+static ru_status adapt_input(ru_build *b, const ru_graph *model, ru_value_id x, ru_value_id *out,
+                             ru_err *err)
+{
+    const ru_type *want = &ru_graph_value(model, model->inputs[0])->type;
+    const ru_type *have = &ru_graph_value(b->g, x)->type;
+    if (ru_type_count(want) != ru_type_count(have)) {
+        char w[160], h[160];
+        ru_type_print(model, want, w, sizeof w);
+        ru_type_print(b->g, have, h, sizeof h);
+        return RU_FAIL(err, RU_E_CONFIG, "the model's input is %s but the data gives %s", w, h);
+    }
+    if (have->dtype != want->dtype) {
+        x = ru_build_op1(b, RU_OP_Cast, x,
+                         (ru_attr[]){RU_AI(to, ru_dtype_onnx(want->dtype)), RU_A_END});
+    }
+    if (!ru_type_equal(want, &ru_graph_value(b->g, x)->type)) {
+        x = ru_build_op2(b, RU_OP_Reshape, x, ru_build_const_i64s(b, want->dims, want->rank), NULL);
+    }
+    *out = x;
+    return RU_OK;
+}
+
+/* -- the training step ------------------------------------------------------------------------- */
+
+typedef struct stepper {
+    const ru_step_options *opt;
+    ru_arena *arena;
+    ru_graph model;    /* bound */
+    ru_graph g;        /* the step so far */
+    ru_value_id *map;  /* [model.n_values] of the current micro-batch */
+    ru_value_id *home; /* [model.n_values] state of the step */
+    ru_value_id *now;  /* [model.n_values] its newest value */
+    ru_step_graph *s;
+} stepper;
+
+/* Inputs, model and loss of micro-batch j; gives the loss divided by the number of micro-batches.
+ */
+static ru_status forward(stepper *w, uint32_t j, ru_value_id *loss, rui_loss_out *judged,
+                         ru_err *err)
+{
+    ru_build b;
+    ru_build_init(&b, &w->g);
+    uint32_t k = w->s->micro;
+    int64_t n = w->opt->batch / k;
+    const char *xn = k == 1 ? "x" : ru_arena_printf(w->arena, "x%u", j);
+    const char *yn = k == 1 ? "y" : ru_arena_printf(w->arena, "y%u", j);
+    w->s->x[j] = ru_build_input(&b, xn, batched(&w->opt->x, n));
+    w->s->y[j] = ru_build_input(&b, yn, batched(&w->opt->y, n));
+    memset(w->map, 0, (size_t)w->model.n_values * sizeof *w->map);
+    for (uint32_t v = 1; v < w->model.n_values; v++) {
+        w->map[v] = w->now[v];
+    }
+    RU_TRY(adapt_input(&b, &w->model, w->s->x[j], &w->map[w->model.inputs[0].v], err));
+    RU_TRY(ru_build_finish(&b, err));
+    RU_TRY(rui_step_append(&w->g, &w->model, j, w->map, err));
+    for (uint32_t v = 1; v < w->model.n_values; v++) {
+        if (j == 0 && w->model.values[v].kind == RU_VALUE_STATE) {
+            w->home[v] = w->now[v] = w->map[v];
+        }
+    }
+    for (uint32_t u = 0; u < w->model.n_updates; u++) {
+        const ru_update *up = &w->model.updates[u];
+        w->now[up->state.v] = w->map[up->value.v];
+    }
+    RU_TRY(rui_step_loss(&b, w->opt, w->map[w->model.outputs[0].v], w->s->y[j], judged, err));
+    *loss = judged->loss;
+    double weight = w->opt->share_of > 0 ? (double)n / (double)w->opt->share_of : 1.0 / (double)k;
+    if (k > 1 || (w->opt->share_of > 0 && w->opt->share_of != n)) {
+        *loss = ru_build_op2(&b, RU_OP_Mul, *loss, ru_build_const_f32(&b, (float)weight), NULL);
+    }
+    return ru_build_finish(&b, err);
+}
+
+/* Parameters of the model, as ids of the step. */
+static ru_status list_params(stepper *w, ru_err *err)
+{
+    ru_step_graph *s = w->s;
+    s->params = RU_NEW(w->arena, ru_value_id, w->model.n_values);
+    s->grads = RU_NEW(w->arena, ru_value_id, w->model.n_values);
+    if (s->params == NULL || s->grads == NULL) {
+        return full(err);
+    }
+    for (uint32_t v = 1; v < w->model.n_values; v++) {
+        const ru_value *p = &w->model.values[v];
+        if (p->kind == RU_VALUE_STATE && p->role == RU_ROLE_PARAM) {
+            s->params[s->n_params++] = w->home[v];
+        }
+    }
+    if (s->n_params == 0) {
+        return RU_FAIL(err, RU_E_CONFIG, "the model has no parameters to train");
+    }
+    return RU_OK;
+}
+
+static ru_value_id add(ru_build *b, ru_op op, ru_value_id a, ru_value_id x)
+{
+    return a.v == 0 ? x : x.v == 0 ? a : ru_build_op2(b, op, a, x, NULL);
+}
+
+/* Backward part of micro-batch j, added to the sums so far. */
+static ru_status backward(stepper *w, ru_value_id loss, const rui_loss_out *judged, ru_err *err)
+{
+    ru_step_graph *s = w->s;
+    ru_value_id *grads = RU_NEW(w->arena, ru_value_id, s->n_params);
+    if (grads == NULL) {
+        return full(err);
+    }
+    ru_graph next = {0};
+    RU_TRY(ru_graph_grad(&w->g, loss, s->params, s->n_params, w->arena, &next, grads, err));
+    w->g = next;
+    ru_build b;
+    ru_build_init(&b, &w->g);
+    for (uint32_t k = 0; k < s->n_params; k++) {
+        s->grads[k] = add(&b, RU_OP_AddInto, s->grads[k], grads[k]);
+    }
+    s->loss = add(&b, RU_OP_Add, s->loss, loss);
+    s->correct = add(&b, RU_OP_Add, s->correct, judged->correct);
+    s->count = add(&b, RU_OP_Add, s->count, judged->count);
+    return ru_build_finish(&b, err);
+}
+
+/* Keep only parameters the loss depends on. */
+static ru_status drop_unused(stepper *w, ru_err *err)
+{
+    ru_step_graph *s = w->s;
+    uint32_t n = 0;
+    for (uint32_t k = 0; k < s->n_params; k++) {
+        if (s->grads[k].v != 0) {
+            s->params[n] = s->params[k];
+            s->grads[n] = s->grads[k];
+            ru_graph_value(&w->g, s->grads[n])->role = RU_ROLE_GRAD;
+            s->parameters += ru_type_count(&ru_graph_value(&w->g, s->params[n])->type);
+            n++;
+        }
+    }
+    s->n_params = n;
+    if (n == 0) {
+        return RU_FAIL(err, RU_E_CONFIG, "the loss depends on no parameter of the model");
+    }
+    return RU_OK;
+}
+
+static ru_status finish(stepper *w, ru_err *err)
+{
+    ru_step_graph *s = w->s;
+    RU_TRY(drop_unused(w, err));
+    ru_build b;
+    ru_build_init(&b, &w->g);
+    ru_value_id *states = RU_NEW(w->arena, ru_value_id, w->model.n_values);
+    ru_value_id *news = RU_NEW(w->arena, ru_value_id, w->model.n_values);
+    uint32_t n = 0;
+    if (states == NULL || news == NULL) {
+        return full(err);
+    }
+    for (uint32_t v = 1; v < w->model.n_values; v++) {
+        if (w->home[v].v != w->now[v].v) {
+            states[n] = w->home[v];
+            news[n++] = w->now[v];
+        }
+    }
+    if (w->opt->share_of > 0) {
+        rui_step_own_grads(&b, s);
+        RU_TRY(rui_step_shared(&b, w->opt, s, news, n, err));
+    }
+    for (uint32_t k = 0; k < n; k++) {
+        ru_build_update(&b, states[k], news[k]);
+    }
+    rui_step_optimizer(&b, w->opt, s);
+    ru_build_output(&b, s->loss, "loss");
+    if (s->correct.v != 0) {
+        ru_build_output(&b, s->correct, "correct");
+        ru_build_output(&b, s->count, "count");
+    }
+    if (s->norm.v != 0) {
+        ru_build_output(&b, s->norm, "norm");
+    }
+    RU_TRY(ru_build_finish(&b, err));
+    RU_TRY(ru_graph_verify(&w->g, err));
+    s->graph = w->g;
+    return RU_OK;
+}
+
+static ru_status stepper_init(stepper *w, const ru_graph *model, uint32_t micro, ru_err *err)
+{
+    RU_TRY(bind_batch(model, w->opt->batch / micro, w->arena, &w->model, err));
+    RU_TRY(ru_graph_init(&w->g, w->arena, model->name, err));
+    w->map = RU_NEW(w->arena, ru_value_id, w->model.n_values);
+    w->home = RU_NEW(w->arena, ru_value_id, w->model.n_values);
+    w->now = RU_NEW(w->arena, ru_value_id, w->model.n_values);
+    w->s->micro = micro;
+    w->s->x = RU_NEW(w->arena, ru_value_id, micro);
+    w->s->y = RU_NEW(w->arena, ru_value_id, micro);
+    if (w->map == NULL || w->home == NULL || w->now == NULL || w->s->x == NULL || w->s->y == NULL) {
+        return full(err);
+    }
+    return RU_OK;
+}
+
+ru_status ru_step_build(const ru_graph *model, const ru_step_options *opt, ru_arena *arena,
+                        ru_step_graph *out, ru_err *err)
+{
+    uint32_t micro = opt->accumulate > 0 ? opt->accumulate : 1;
+    if (micro > RU_ACCUMULATE_MAX || opt->batch < 1 || opt->batch % micro != 0) {
+        return RU_FAIL(err, RU_E_CONFIG, "a batch of %lld does not split into %u equal parts",
+                       (long long)opt->batch, micro);
+    }
+    if (opt->share_of != 0 && opt->share_of < opt->batch) {
+        return RU_FAIL(err, RU_E_CONFIG, "%lld samples are no part of a batch of %lld",
+                       (long long)opt->batch, (long long)opt->share_of);
+    }
+    ru_step_graph s = {0};
+    stepper w = {.opt = opt, .arena = arena, .s = &s};
+    RU_TRY(stepper_init(&w, model, micro, err));
+    for (uint32_t j = 0; j < micro; j++) {
+        ru_value_id loss;
+        rui_loss_out judged;
+        RU_TRY(forward(&w, j, &loss, &judged, err));
+        if (j == 0) {
+            RU_TRY(list_params(&w, err));
+        }
+        RU_TRY(backward(&w, loss, &judged, err));
+    }
+    RU_TRY(finish(&w, err));
+    *out = s;
+    return RU_OK;
+}
+
+/* -- the evaluation step ----------------------------------------------------------------------- */
+
+ru_status ru_step_build_eval(const ru_graph *model, const ru_step_options *opt, ru_arena *arena,
+                             ru_step_graph *out, ru_err *err)
+{
+    ru_step_graph s = {0};
+    stepper w = {.opt = opt, .arena = arena, .s = &s};
+    RU_TRY(stepper_init(&w, model, 1, err));
+    ru_build b;
+    ru_build_init(&b, &w.g);
+    bool labels = opt->y.dtype != RU_NONE;
+    s.x[0] = ru_build_input(&b, "x", batched(&opt->x, opt->batch));
+    if (labels) {
+        s.y[0] = ru_build_input(&b, "y", batched(&opt->y, opt->batch));
+    }
+    RU_TRY(adapt_input(&b, &w.model, s.x[0], &w.map[w.model.inputs[0].v], err));
+    RU_TRY(ru_build_finish(&b, err));
+    RU_TRY(rui_step_append(&w.g, &w.model, 0, w.map, err));
+    s.output = w.map[w.model.outputs[0].v];
+    if (labels) {
+        rui_loss_out judged;
+        RU_TRY(rui_step_loss(&b, opt, s.output, s.y[0], &judged, err));
+        s.loss = judged.loss;
+        s.correct = judged.correct;
+        s.count = judged.count;
+        ru_build_output(&b, s.loss, "loss");
+        if (s.correct.v != 0) {
+            ru_build_output(&b, s.correct, "correct");
+            ru_build_output(&b, s.count, "count");
+        }
+    } else {
+        ru_build_output(&b, s.output, NULL);
+    }
+    RU_TRY(ru_build_finish(&b, err));
+    RU_TRY(ru_graph_verify(&w.g, err));
+    s.graph = w.g;
+    *out = s;
+    return RU_OK;
+}

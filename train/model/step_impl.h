@@ -1,0 +1,33 @@
+/* Inside of the step builder: copying a model into a step, the losses, the optimizer nodes.
+ *
+ * Thread: any, no shared state. */
+#ifndef RU_TRAIN_MODEL_STEP_IMPL_H
+#define RU_TRAIN_MODEL_STEP_IMPL_H
+
+#include "train/model/step.h"
+
+/* Copy all of `src` (concrete) but its inputs into `dst`. map[src id] is filled; entries set before
+ * the call (inputs, shared state) are kept. State that is not mapped yet is created. `copy` > 0
+ * shifts dropout streams, so that each micro-batch draws its own mask. Outputs and updates are left
+ * to the caller. */
+RU_MUST_USE ru_status rui_step_append(ru_graph *dst, const ru_graph *src, uint32_t copy,
+                                      ru_value_id *map, ru_err *err);
+
+typedef struct rui_loss_out {
+    ru_value_id loss, correct, count; /* correct and count may be absent */
+} rui_loss_out;
+
+/* Nodes of the loss of `prediction` against input `y`. */
+RU_MUST_USE ru_status rui_step_loss(ru_build *b, const ru_step_options *opt, ru_value_id prediction,
+                                    ru_value_id y, rui_loss_out *out, ru_err *err);
+
+/* Clipping, slots and update nodes for all parameters; fills lr, step, norm. */
+void rui_step_optimizer(ru_build *b, const ru_step_options *opt, ru_step_graph *s);
+
+/* share_of: gradients in memory of their own; then the vector of what else is summed. `news`
+ * [n_news]: new values of states of the model, replaced by what comes from the sum. */
+void rui_step_own_grads(ru_build *b, ru_step_graph *s);
+RU_MUST_USE ru_status rui_step_shared(ru_build *b, const ru_step_options *opt, ru_step_graph *s,
+                                      ru_value_id *news, uint32_t n_news, ru_err *err);
+
+#endif

@@ -1,0 +1,386 @@
+/* Saving: copy, then write from a thread. One thread per checkpoint; its result comes back over a
+ * ring, so nothing here locks. */
+#include "train/run/ckpt.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/hash.h"
+#include "base/log.h"
+#include "base/ring.h"
+#include "base/str.h"
+#include "env/clock.h"
+#include "env/file.h"
+#include "env/thread.h"
+#include "store/safetensors.h"
+#include "train/run/ckpt_impl.h"
+
+typedef struct tensor {
+    ru_value_id id;
+    ru_array array; /* data in the snapshot */
+    void *data;
+    bool slot;
+} tensor;
+
+typedef struct outcome {
+    ru_status status;
+    ru_ckpt_at at;
+    ru_err err;
+} outcome;
+
+struct ru_ckpt {
+    ru_ckpt_options opt;
+    const char *dir;  /* run_dir/checkpoints */
+    tensor *tensors;  /* [n] parameters and statistics first, then slots */
+    ru_array *arrays; /* [n] the same, as the writer wants them */
+    uint32_t n, n_model;
+    void *snapshot; /* all tensors' bytes; NULL before the first save */
+    int64_t snapshot_bytes;
+    ru_arena scratch; /* of the writing thread */
+    ru_thread thread;
+    bool busy;
+    ru_ckpt_at at; /* of the write under way */
+    ru_spsc ring;  /* writing thread -> loop */
+    outcome slots[1];
+    uint16_t name_write;
+};
+
+static ru_status full(ru_err *err)
+{
+    return RU_FAIL(err, RU_E_LIMIT, "the arena of the checkpoints is full");
+}
+
+/* -- opening ----------------------------------------------------------------------------------- */
+
+static ru_status list_tensors(ru_ckpt *c, ru_arena *arena, ru_err *err)
+{
+    const ru_graph *g = c->opt.graph;
+    c->tensors = RU_NEW(arena, tensor, g->n_values);
+    c->arrays = RU_NEW(arena, ru_array, g->n_values);
+    if (c->tensors == NULL || c->arrays == NULL) {
+        return full(err);
+    }
+    for (int slots = 0; slots < 2; slots++) {
+        for (uint32_t v = 1; v < g->n_values; v++) {
+            const ru_value *s = &g->values[v];
+            if (s->kind == RU_VALUE_STATE && s->name != NULL &&
+                (s->role == RU_ROLE_SLOT) == (slots == 1)) {
+                const char *name = ru_arena_str(arena, s->name);
+                if (name == NULL) {
+                    return full(err);
+                }
+                c->tensors[c->n++] = (tensor){
+                    .id = {v}, .array = {.name = name, .type = s->type}, .slot = slots == 1};
+                c->snapshot_bytes += (ru_type_bytes(&s->type) + 63) / 64 * 64;
+            }
+        }
+        c->n_model = slots == 0 ? c->n : c->n_model;
+    }
+    return RU_OK;
+}
+
+/* A folder with a temporary name is what a killed writer left. */
+static ru_status remove_leftovers(ru_ckpt *c, ru_arena *arena, ru_err *err)
+{
+    char **names;
+    uint32_t n;
+    RU_TRY(ru_dir_list(c->dir, arena, &names, &n, err));
+    for (uint32_t k = 0; k < n; k++) {
+        if (ru_str_ends(ru_str_c(names[k]), RUI_CKPT_TEMP)) {
+            const char *path = ru_path_join(arena, c->dir, names[k]);
+            RU_TRY(path != NULL ? ru_path_remove(path, err) : full(err));
+        }
+    }
+    return RU_OK;
+}
+
+ru_status ru_ckpt_open(const ru_ckpt_options *opt, ru_arena *arena, ru_ckpt **out, ru_err *err)
+{
+    ru_ckpt *c = ru_arena_zalloc(arena, (int64_t)sizeof *c, 64);
+    if (c == NULL) {
+        return full(err);
+    }
+    c->opt = *opt;
+    c->dir = ru_path_join(arena, opt->run_dir, "checkpoints");
+    if (c->dir == NULL) {
+        return full(err);
+    }
+    RU_TRY(ru_dir_make(c->dir, err));
+    RU_TRY(remove_leftovers(c, arena, err));
+    RU_TRY(list_tensors(c, arena, err));
+    ru_arena_init(&c->scratch, 0);
+    ru_spsc_init(&c->ring, c->slots, 1, (uint32_t)sizeof(outcome));
+    c->name_write = ru_recorder_name(opt->recorder, "write", "ckpt");
+    *out = c;
+    return RU_OK;
+}
+
+void ru_ckpt_close(ru_ckpt *c)
+{
+    if (c == NULL) {
+        return;
+    }
+    ru_err err;
+    ru_status st = ru_ckpt_wait(c, &err);
+    if (st != RU_OK) {
+        ru_log(RU_LOG_ERROR, "train", "checkpoint_failed", "%s", err.text);
+    }
+    ru_arena_fini(&c->scratch);
+    free(c->snapshot);
+    c->snapshot = NULL;
+}
+
+/* -- the copy ---------------------------------------------------------------------------------- */
+
+static ru_status make_snapshot(ru_ckpt *c, ru_err *err)
+{
+    if (c->snapshot != NULL) {
+        return RU_OK;
+    }
+    uint8_t *at = aligned_alloc(64, (size_t)(c->snapshot_bytes > 0 ? c->snapshot_bytes : 64));
+    if (at == NULL) {
+        return RU_FAIL(err, RU_E_MEM, "no memory for a checkpoint's copy of the state (%lld bytes)",
+                       (long long)c->snapshot_bytes);
+    }
+    c->snapshot = at;
+    for (uint32_t k = 0; k < c->n; k++) {
+        c->tensors[k].array.data = c->tensors[k].data = at;
+        at += (ru_type_bytes(&c->tensors[k].array.type) + 63) / 64 * 64;
+        c->arrays[k] = c->tensors[k].array;
+    }
+    return RU_OK;
+}
+
+static void write_thread(void *arg);
+
+ru_status ru_ckpt_save(ru_ckpt *c, ru_exe *exe, const ru_ckpt_at *at, int64_t *pause_ns,
+                       ru_err *err)
+{
+    RU_TRY(ru_ckpt_wait(c, err));
+    ru_time t0 = ru_clock_now();
+    RU_TRY(make_snapshot(c, err));
+    for (uint32_t k = 0; k < c->n; k++) {
+        tensor *t = &c->tensors[k];
+        const ru_value *v =
+            t->id.v < c->opt.graph->n_values ? &c->opt.graph->values[t->id.v] : NULL;
+        if (v == NULL || v->name == NULL || strcmp(v->name, t->array.name) != 0) {
+            t->id = ru_graph_find(c->opt.graph, t->array.name); /* a step of another size */
+        }
+        RU_TRY(ru_exe_state_read(exe, t->id, t->data, err));
+    }
+    c->at = *at;
+    c->busy = true;
+    ru_status st = ru_thread_start(&c->thread, "checkpoint", write_thread, c, err);
+    if (st != RU_OK) {
+        c->busy = false;
+        return st;
+    }
+    if (pause_ns != NULL) {
+        *pause_ns = ru_time_since(ru_clock_now(), t0);
+    }
+    return RU_OK;
+}
+
+/* -- the write (on the thread) ----------------------------------------------------------------- */
+
+/* A state with infinities or NaNs is never saved: it would bury the last good one. */
+static ru_status check_finite(const ru_ckpt *c, ru_err *err)
+{
+    for (uint32_t k = 0; k < c->n; k++) {
+        const tensor *t = &c->tensors[k];
+        if (t->array.type.dtype != RU_F32) {
+            continue;
+        }
+        const uint32_t *bits = t->data;
+        uint32_t most = 0;
+        for (int64_t e = 0, n = ru_type_count(&t->array.type); e < n; e++) {
+            uint32_t b = bits[e] & 0x7fffffffu;
+            most = b > most ? b : most;
+        }
+        if (most >= 0x7f800000u) {
+            return RU_FAIL(err, RU_E_USER,
+                           "'%s' holds values that are not numbers after step %lld; the training "
+                           "diverged, no checkpoint was written: lower the learning rate or set "
+                           "train.clip_norm",
+                           t->array.name, (long long)c->at.step);
+        }
+    }
+    return RU_OK;
+}
+
+static void type_text(ru_text *t, const ru_type *type)
+{
+    ru_text_putf(t, "{\"dtype\":\"%s\",\"dims\":[", ru_dtype_name(type->dtype));
+    for (uint32_t d = 0; d < type->rank; d++) {
+        ru_text_putf(t, "%s%lld", d > 0 ? "," : "", (long long)type->dims[d]);
+    }
+    ru_text_put(t, "]}");
+}
+
+static void state_text(const ru_ckpt *c, ru_text *t)
+{
+    const ru_model_facts *f = c->opt.facts;
+    ru_text_putf(t,
+                 "{\"schema\":\"rubato.checkpoint/1\",\"step\":%lld,\"samples\":%lld,\"seed\":%lld,"
+                 "\"x\":",
+                 (long long)c->at.step, (long long)c->at.samples, (long long)c->opt.seed);
+    type_text(t, &f->x);
+    ru_text_put(t, ",\"y\":");
+    type_text(t, &f->y);
+    ru_text_putf(t, ",\"classes\":%lld,\"class_names\":[", (long long)f->classes);
+    for (uint32_t k = 0; k < f->n_class_names; k++) {
+        ru_text_put(t, k > 0 ? "," : "");
+        ru_text_json(t, ru_str_c(f->class_names[k]));
+    }
+    ru_text_put(t, "],\"job\":");
+    ru_text_json(t, ru_str_c(c->opt.job_yaml));
+    ru_text_put(t, "}\n");
+}
+
+/* Size and hash of a file just written, as a member of the manifest. */
+static ru_status manifest_entry(ru_ckpt *c, const char *dir, const char *name, ru_text *t,
+                                ru_err *err)
+{
+    ru_map_file map;
+    char hash[33];
+    const char *path = ru_path_join(&c->scratch, dir, name);
+    if (path == NULL) {
+        return full(err);
+    }
+    RU_TRY(ru_file_map(path, &map, err));
+    ru_hash128_text(ru_hash128_bytes(map.data, map.size_bytes), hash);
+    ru_text_putf(t, "%s{\"name\":\"%s\",\"bytes\":%lld,\"hash\":\"%s\"}",
+                 t->p[t->n - 1] == '[' ? "" : ",", name, (long long)map.size_bytes, hash);
+    ru_file_unmap(&map);
+    return RU_OK;
+}
+
+static ru_status write_tensors(ru_ckpt *c, const char *dir, const char *name, uint32_t first,
+                               uint32_t n, ru_text *manifest, ru_err *err)
+{
+    static const ru_meta meta[] = {{"format", "pt"}, {"producer", "rubato"}};
+    const char *path = ru_path_join(&c->scratch, dir, name);
+    if (path == NULL) {
+        return full(err);
+    }
+    RU_TRY(ru_safetensors_save(path, c->arrays + first, n, meta, RU_ARRAY_LEN(meta), err));
+    return manifest_entry(c, dir, name, manifest, err);
+}
+
+static ru_status write_files(ru_ckpt *c, const char *dir, ru_err *err)
+{
+    ru_text manifest = ru_text_arena(&c->scratch), state = ru_text_arena(&c->scratch);
+    ru_text_put(&manifest, "{\"schema\":\"rubato.manifest/1\",\"files\":[");
+    RU_TRY(write_tensors(c, dir, "model.safetensors", 0, c->n_model, &manifest, err));
+    if (c->n > c->n_model) {
+        RU_TRY(write_tensors(c, dir, "optimizer.safetensors", c->n_model, c->n - c->n_model,
+                             &manifest, err));
+    }
+    state_text(c, &state);
+    const char *path = ru_path_join(&c->scratch, dir, "state.json");
+    const char *path_manifest = ru_path_join(&c->scratch, dir, "manifest.json");
+    if (path == NULL || path_manifest == NULL || state.cut) {
+        return full(err);
+    }
+    RU_TRY(ru_file_replace(path, state.p, state.n, err));
+    RU_TRY(manifest_entry(c, dir, "state.json", &manifest, err));
+    ru_text_put(&manifest, "]}\n");
+    if (manifest.cut) {
+        return full(err);
+    }
+    return ru_file_replace(path_manifest, manifest.p, manifest.n, err);
+}
+
+/* Remove what is older than the newest `keep`. */
+static ru_status prune(ru_ckpt *c, ru_err *err)
+{
+    rui_ckpt_entry *list;
+    uint32_t n;
+    RU_TRY(rui_ckpt_list(c->dir, &c->scratch, &list, &n, err));
+    for (uint32_t k = c->opt.keep; k < n; k++) {
+        const char *path = ru_path_join(&c->scratch, c->dir, list[k].name);
+        RU_TRY(path != NULL ? ru_path_remove(path, err) : full(err));
+    }
+    return RU_OK;
+}
+
+static ru_status write_checkpoint(ru_ckpt *c, ru_err *err)
+{
+    RU_TRY(check_finite(c, err));
+    const char *dir =
+        ru_arena_printf(&c->scratch, "%s/" RUI_CKPT_NAME, c->dir, (long long)c->at.step);
+    const char *temp = ru_arena_printf(&c->scratch, "%s/" RUI_CKPT_NAME RUI_CKPT_TEMP, c->dir,
+                                       (long long)c->at.step);
+    if (dir == NULL || temp == NULL) {
+        return full(err);
+    }
+    RU_TRY(ru_dir_make(temp, err));
+    ru_status st = write_files(c, temp, err);
+    if (st != RU_OK) { /* give the space back; the sentence of the first failure stays */
+        ru_err ignored;
+        (void)!ru_path_remove(temp, &ignored);
+        return st;
+    }
+    if (ru_path_exists(dir)) { /* damaged, else the run would have gone on from it */
+        RU_TRY(ru_path_remove(dir, err));
+    }
+    RU_TRY(ru_path_rename(temp, dir, err));
+    return prune(c, err);
+}
+
+static void write_thread(void *arg)
+{
+    ru_ckpt *c = arg;
+    outcome *o = ru_spsc_place(&c->ring);
+    RU_CHECK(o != NULL); /* the loop took the last one before it started this thread */
+    int64_t t0 = ru_rec_now();
+    ru_recorder_thread(c->opt.recorder, "checkpoint");
+    ru_arena_mark mark = ru_arena_mark_get(&c->scratch);
+    o->at = c->at;
+    o->status = write_checkpoint(c, &o->err);
+    if (o->status != RU_OK) {
+        ru_err_wrap(&o->err, o->status, "checkpoint of step %lld", (long long)c->at.step);
+    }
+    ru_arena_rewind(&c->scratch, mark);
+    ru_rec_span(c->opt.recorder, c->name_write, t0, ru_rec_now(), c->snapshot_bytes);
+    ru_spsc_put(&c->ring);
+}
+
+/* -- the result -------------------------------------------------------------------------------- */
+
+/* Take the outcome that lies in the ring. */
+static ru_status take(ru_ckpt *c, ru_ckpt_at *at, ru_err *err)
+{
+    outcome o;
+    ru_thread_join(&c->thread);
+    c->busy = false;
+    RU_CHECK(ru_spsc_pop(&c->ring, &o));
+    if (o.status != RU_OK) {
+        return RU_FAIL(err, o.status, "%s", o.err.text);
+    }
+    if (at != NULL) {
+        *at = o.at;
+    }
+    return RU_OK;
+}
+
+bool ru_ckpt_busy(ru_ckpt *c)
+{
+    return c->busy;
+}
+
+ru_status ru_ckpt_poll(ru_ckpt *c, bool *done, ru_ckpt_at *at, ru_err *err)
+{
+    *done = false;
+    if (!c->busy || ru_spsc_used(&c->ring) == 0) {
+        return RU_OK;
+    }
+    RU_TRY(take(c, at, err));
+    *done = true;
+    return RU_OK;
+}
+
+ru_status ru_ckpt_wait(ru_ckpt *c, ru_err *err)
+{
+    return c->busy ? take(c, NULL, err) : RU_OK;
+}

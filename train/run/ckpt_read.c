@@ -1,0 +1,394 @@
+/* Finding and loading checkpoints. A checkpoint is trusted only when its manifest is there and
+ * every file has the size and hash it says. */
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/conf.h"
+#include "base/hash.h"
+#include "base/log.h"
+#include "env/file.h"
+#include "store/safetensors.h"
+#include "train/run/ckpt.h"
+#include "train/run/ckpt_impl.h"
+
+enum { JSON_BYTES_MAX = 4 << 20 };
+
+static ru_status full(ru_err *err)
+{
+    return RU_FAIL(err, RU_E_LIMIT, "the arena of the checkpoint is full");
+}
+
+/* -- tables of the two JSON files -------------------------------------------------------------- */
+
+typedef struct file_row {
+    const char *name, *hash;
+    int64_t bytes;
+} file_row;
+
+typedef struct manifest {
+    const char *schema;
+    ru_conf_sections files;
+} manifest;
+
+static const ru_conf_field file_fields[] = {
+    {.name = "name",
+     .type = RU_CONF_TEXT,
+     .offset = offsetof(file_row, name),
+     .help = "file in the folder"},
+    {.name = "bytes",
+     .type = RU_CONF_I64,
+     .offset = offsetof(file_row, bytes),
+     .min = 0,
+     .max = 9e18,
+     .help = "its size"},
+    {.name = "hash",
+     .type = RU_CONF_TEXT,
+     .offset = offsetof(file_row, hash),
+     .help = "its XXH3 hash, 128 bits"},
+};
+static const ru_conf_table file_table = {.name = "file",
+                                         .fields = file_fields,
+                                         .n = RU_ARRAY_LEN(file_fields),
+                                         .size_bytes = sizeof(file_row)};
+static const ru_conf_field manifest_fields[] = {
+    {.name = "schema",
+     .type = RU_CONF_TEXT,
+     .offset = offsetof(manifest, schema),
+     .help = "rubato.manifest/1"},
+    {.name = "files",
+     .type = RU_CONF_SECTIONS,
+     .offset = offsetof(manifest, files),
+     .table = &file_table,
+     .help = "files of the checkpoint"},
+};
+static const ru_conf_table manifest_table = {.name = "manifest",
+                                             .fields = manifest_fields,
+                                             .n = RU_ARRAY_LEN(manifest_fields),
+                                             .size_bytes = sizeof(manifest)};
+
+typedef struct type_row {
+    const char *dtype;
+    ru_conf_i64s dims;
+} type_row;
+
+typedef struct state_row {
+    const char *schema, *job;
+    int64_t step, samples, seed, classes;
+    type_row x, y;
+    ru_conf_texts class_names;
+} state_row;
+
+static const ru_conf_field type_fields[] = {
+    {.name = "dtype",
+     .type = RU_CONF_TEXT,
+     .offset = offsetof(type_row, dtype),
+     .help = "element type"},
+    {.name = "dims",
+     .type = RU_CONF_I64_LIST,
+     .offset = offsetof(type_row, dims),
+     .min = 0,
+     .max = 1e15,
+     .help = "shape of one sample"},
+};
+static const ru_conf_table type_table = {.name = "type",
+                                         .fields = type_fields,
+                                         .n = RU_ARRAY_LEN(type_fields),
+                                         .size_bytes = sizeof(type_row)};
+
+#define NUMBER(key)                                                                      \
+    {                                                                                    \
+        .name = #key, .type = RU_CONF_I64, .offset = offsetof(state_row, key), .min = 0, \
+        .max = 9e18, .help = "count"                                                     \
+    }
+static const ru_conf_field state_fields[] = {
+    {.name = "schema",
+     .type = RU_CONF_TEXT,
+     .offset = offsetof(state_row, schema),
+     .help = "rubato.checkpoint/1"},
+    NUMBER(step),
+    NUMBER(samples),
+    NUMBER(seed),
+    NUMBER(classes),
+    {.name = "x",
+     .type = RU_CONF_SECTION,
+     .offset = offsetof(state_row, x),
+     .table = &type_table,
+     .help = "input of a sample"},
+    {.name = "y",
+     .type = RU_CONF_SECTION,
+     .offset = offsetof(state_row, y),
+     .table = &type_table,
+     .help = "label of a sample"},
+    {.name = "class_names",
+     .type = RU_CONF_TEXT_LIST,
+     .offset = offsetof(state_row, class_names),
+     .help = "names of the classes"},
+    {.name = "job",
+     .type = RU_CONF_TEXT,
+     .offset = offsetof(state_row, job),
+     .help = "resolved job file"},
+};
+static const ru_conf_table state_table = {.name = "state",
+                                          .fields = state_fields,
+                                          .n = RU_ARRAY_LEN(state_fields),
+                                          .size_bytes = sizeof(state_row)};
+
+/* Damaged JSON of ours is damaged data, not a wrong configuration. */
+static ru_status read_json(const char *path, const ru_conf_table *table, void *into,
+                           ru_arena *arena, ru_err *err)
+{
+    char *text;
+    int64_t n;
+    ru_conf *c;
+    RU_TRY(ru_file_read(path, JSON_BYTES_MAX, arena, &text, &n, err));
+    RU_TRY(ru_conf_new(table, arena, &c, err));
+    ru_status st = ru_conf_add_json(c, path, text, n, err);
+    if (st == RU_OK) {
+        st = ru_conf_apply(c, into, err);
+    }
+    if (st == RU_E_CONFIG) {
+        if (err != NULL) {
+            err->status = RU_E_DATA;
+        }
+        st = RU_E_DATA;
+    }
+    return st;
+}
+
+/* -- one checkpoint ---------------------------------------------------------------------------- */
+
+static ru_status check_file(const char *dir, const file_row *f, ru_arena *arena, ru_err *err)
+{
+    ru_map_file map;
+    char hash[33];
+    if (strchr(f->name, '/') != NULL) {
+        return RU_FAIL(err, RU_E_DATA, "%s: the manifest names '%s' outside the folder", dir,
+                       f->name);
+    }
+    const char *path = ru_path_join(arena, dir, f->name);
+    if (path == NULL) {
+        return full(err);
+    }
+    RU_TRY(ru_file_map(path, &map, err));
+    ru_hash128_text(ru_hash128_bytes(map.data, map.size_bytes), hash);
+    int64_t bytes = map.size_bytes;
+    ru_file_unmap(&map);
+    if (bytes != f->bytes || strcmp(hash, f->hash) != 0) {
+        return RU_FAIL(
+            err, RU_E_DATA,
+            "%s is damaged: %lld bytes with hash %s, the manifest says %lld bytes with %s", path,
+            (long long)bytes, hash, (long long)f->bytes, f->hash);
+    }
+    return RU_OK;
+}
+
+static ru_status type_from(const type_row *row, const char *path, ru_type *out, ru_err *err)
+{
+    ru_dtype dtype = RU_DTYPE_COUNT;
+    for (uint32_t t = 0; t < RU_DTYPE_COUNT; t++) {
+        if (strcmp(ru_dtype_name((ru_dtype)t), row->dtype) == 0) {
+            dtype = (ru_dtype)t;
+        }
+    }
+    if (dtype == RU_DTYPE_COUNT || row->dims.n > RU_RANK_MAX) {
+        return RU_FAIL(err, RU_E_DATA, "%s: '%s' of rank %u is no type of a sample", path,
+                       row->dtype, row->dims.n);
+    }
+    *out = ru_type_make(dtype, row->dims.n, row->dims.at);
+    return RU_OK;
+}
+
+ru_status ru_ckpt_read(const char *dir, ru_arena *arena, ru_ckpt_info *out, ru_err *err)
+{
+    manifest m;
+    state_row s;
+    const char *path_manifest = ru_path_join(arena, dir, "manifest.json");
+    const char *path = ru_path_join(arena, dir, "state.json");
+    if (path == NULL || path_manifest == NULL) {
+        return full(err);
+    }
+    RU_TRY(read_json(path_manifest, &manifest_table, &m, arena, err));
+    const file_row *files = m.files.at;
+    for (uint32_t k = 0; k < m.files.n; k++) {
+        RU_TRY(check_file(dir, &files[k], arena, err));
+    }
+    RU_TRY(read_json(path, &state_table, &s, arena, err));
+    ru_ckpt_info info = {
+        .dir = ru_arena_str(arena, dir),
+        .at = {.step = s.step, .samples = s.samples},
+        .seed = s.seed,
+        .job_yaml = s.job,
+        .facts = {.classes = s.classes,
+                  .class_names = s.class_names.at,
+                  .n_class_names = s.class_names.n},
+    };
+    RU_TRY(type_from(&s.x, path, &info.facts.x, err));
+    RU_TRY(type_from(&s.y, path, &info.facts.y, err));
+    if (info.dir == NULL) {
+        return full(err);
+    }
+    *out = info;
+    return RU_OK;
+}
+
+static int newest_first(const void *a, const void *b)
+{
+    const rui_ckpt_entry *x = a, *y = b;
+    return x->step > y->step ? -1 : x->step < y->step;
+}
+
+ru_status rui_ckpt_list(const char *dir, ru_arena *arena, rui_ckpt_entry **out, uint32_t *n,
+                        ru_err *err)
+{
+    char **names;
+    uint32_t n_names = 0, found = 0;
+    RU_TRY(ru_dir_list(dir, arena, &names, &n_names, err));
+    rui_ckpt_entry *list = RU_NEW(arena, rui_ckpt_entry, n_names);
+    if (list == NULL) {
+        return full(err);
+    }
+    for (uint32_t k = 0; k < n_names; k++) {
+        list[found].name = names[k];
+        found += ru_str_i64(ru_str_c(names[k]), &list[found].step);
+    }
+    qsort(list, found, sizeof *list, newest_first);
+    *out = list;
+    *n = found;
+    return RU_OK;
+}
+
+ru_status ru_ckpt_find(const char *run_dir, ru_arena *arena, ru_ckpt_info *out, ru_err *err)
+{
+    rui_ckpt_entry *list;
+    uint32_t n = 0;
+    const char *dir = ru_path_join(arena, run_dir, "checkpoints");
+    if (dir == NULL) {
+        return full(err);
+    }
+    if (!ru_path_is_dir(dir)) {
+        return RU_FAIL(err, RU_E_MISSING, "%s is no run directory: it has no checkpoints", run_dir);
+    }
+    RU_TRY(rui_ckpt_list(dir, arena, &list, &n, err));
+    for (uint32_t k = 0; k < n; k++) {
+        const char *path = ru_path_join(arena, dir, list[k].name);
+        if (path == NULL) {
+            return full(err);
+        }
+        ru_err why;
+        if (ru_ckpt_read(path, arena, out, &why) == RU_OK) {
+            return RU_OK;
+        }
+        ru_log(RU_LOG_WARN, "train", "checkpoint_passed_over", "%s", why.text);
+    }
+    return RU_FAIL(err, RU_E_MISSING, "%s holds no complete checkpoint", run_dir);
+}
+
+/* -- tensors ----------------------------------------------------------------------------------- */
+
+typedef struct tensors {
+    ru_map_file map;
+    ru_safetensors file;
+    bool open;
+} tensors;
+
+static ru_status open_tensors(const ru_ckpt_info *info, const char *name, ru_arena *arena,
+                              tensors *t, ru_err *err)
+{
+    const char *path = ru_path_join(arena, info->dir, name);
+    if (path == NULL) {
+        return full(err);
+    }
+    RU_TRY(ru_safetensors_open(path, arena, &t->map, &t->file, err));
+    t->open = true;
+    return RU_OK;
+}
+
+/* The tensor for a state value: same name, type and shape. */
+static ru_status tensor_for(const ru_ckpt_info *info, const tensors *t, const ru_graph *g,
+                            const ru_value *v, const void **data, ru_err *err)
+{
+    const ru_array *a = t->open ? ru_arrays_find(&t->file.tensors, v->name) : NULL;
+    char want[160], have[160];
+    ru_type_print(g, &v->type, want, sizeof want);
+    if (a == NULL) {
+        return RU_FAIL(err, RU_E_DATA,
+                       "%s has no tensor '%s' (%s); it is of another model or optimizer", info->dir,
+                       v->name, want);
+    }
+    if (!ru_type_equal(&a->type, &v->type)) {
+        ru_type_print(g, &a->type, have, sizeof have);
+        return RU_FAIL(err, RU_E_DATA, "%s: tensor '%s' is %s, the model has %s", info->dir,
+                       v->name, have, want);
+    }
+    *data = a->data;
+    return RU_OK;
+}
+
+static ru_status load_into(const ru_ckpt_info *info, const ru_graph *graph, ru_exe *exe, bool slots,
+                           const tensors *model, const tensors *optimizer, ru_err *err)
+{
+    for (uint32_t v = 1; v < graph->n_values; v++) {
+        const ru_value *s = &graph->values[v];
+        bool slot = s->role == RU_ROLE_SLOT;
+        if (s->kind != RU_VALUE_STATE || s->name == NULL || (slot && !slots)) {
+            continue;
+        }
+        const void *data;
+        RU_TRY(tensor_for(info, slot ? optimizer : model, graph, s, &data, err));
+        RU_TRY(ru_exe_state_write(exe, (ru_value_id){v}, data, err));
+    }
+    return RU_OK;
+}
+
+static bool has_slots(const ru_graph *g)
+{
+    for (uint32_t v = 1; v < g->n_values; v++) {
+        if (g->values[v].kind == RU_VALUE_STATE && g->values[v].role == RU_ROLE_SLOT) {
+            return true;
+        }
+    }
+    return false;
+}
+
+ru_status ru_ckpt_load(const ru_ckpt_info *info, const ru_graph *graph, ru_exe *exe, bool slots,
+                       ru_err *err)
+{
+    ru_arena arena;
+    tensors model = {0}, optimizer = {0};
+    ru_arena_init(&arena, 0);
+    slots = slots && has_slots(graph);
+    ru_status st = open_tensors(info, "model.safetensors", &arena, &model, err);
+    if (st == RU_OK && slots) {
+        st = open_tensors(info, "optimizer.safetensors", &arena, &optimizer, err);
+    }
+    if (st == RU_OK) {
+        st = load_into(info, graph, exe, slots, &model, &optimizer, err);
+    }
+    ru_file_unmap(&model.map);
+    ru_file_unmap(&optimizer.map);
+    ru_arena_fini(&arena);
+    return st;
+}
+
+ru_status ru_ckpt_load_graph(const ru_ckpt_info *info, ru_graph *graph, ru_arena *arena,
+                             ru_err *err)
+{
+    tensors model = {0};
+    RU_TRY(open_tensors(info, "model.safetensors", arena, &model, err));
+    ru_status st = RU_OK;
+    for (uint32_t v = 1; v < graph->n_values && st == RU_OK; v++) {
+        ru_value *s = &graph->values[v];
+        if (s->kind != RU_VALUE_STATE || s->name == NULL || s->role == RU_ROLE_SLOT) {
+            continue;
+        }
+        const void *data;
+        st = tensor_for(info, &model, graph, s, &data, err);
+        if (st == RU_OK) {
+            s->data = ru_arena_copy(arena, data, ru_type_bytes(&s->type), 64);
+            st = s->data != NULL ? RU_OK : full(err);
+        }
+    }
+    ru_file_unmap(&model.map);
+    return st;
+}

@@ -1,0 +1,178 @@
+#include "train/run/eval.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "env/self.h"
+
+typedef struct eval_size {
+    ru_step_graph step;
+    ru_exe *exe;
+    int64_t n; /* samples */
+} eval_size;
+
+struct ru_eval {
+    const ru_model *model;
+    ru_dataset *data;
+    ru_arena scratch;
+    eval_size main, tail; /* tail.exe NULL: the batches come out even */
+    uint32_t readers;
+    int64_t x_bytes, y_bytes; /* of one sample */
+};
+
+static ru_status size_open(const ru_model *m, int64_t n, double smoothing,
+                           const ru_exe_options *exe_opt, ru_arena *arena, eval_size *out,
+                           ru_err *err)
+{
+    ru_step_options so = {.loss = m->loss,
+                          .label_smoothing = smoothing,
+                          .batch = n,
+                          .x = m->facts.x,
+                          .y = m->facts.y};
+    out->n = n;
+    RU_TRY(ru_step_build_eval(&m->infer, &so, arena, &out->step, err));
+    return ru_exe_open(&out->step.graph, exe_opt, &out->exe, err);
+}
+
+/* The largest size down to half of `most` that divides `count`, else `most`: where batches come out
+ * even, the parameters need not stand in a second executable for the last one. */
+static int64_t even_batch(int64_t count, int64_t most)
+{
+    for (int64_t n = most; n > most / 2; n--) {
+        if (count % n == 0) {
+            return n;
+        }
+    }
+    return most;
+}
+
+ru_status ru_eval_open(const ru_model *m, ru_dataset *data, int64_t batch, double label_smoothing,
+                       const ru_exe_options *exe_opt, uint32_t readers, ru_arena *arena,
+                       ru_eval **out, ru_err *err)
+{
+    ru_eval *e = RU_NEW(arena, ru_eval, 1);
+    if (e == NULL) {
+        return RU_FAIL(err, RU_E_LIMIT, "the arena of the evaluation is full");
+    }
+    int64_t count = ru_dataset_count(data);
+    if (count < 1 || batch < 1) {
+        return RU_FAIL(err, RU_E_DATA, "the test data hold no sample");
+    }
+    int64_t n = even_batch(count, batch < count ? batch : count);
+    e->model = m;
+    e->data = data;
+    e->readers = readers;
+    e->x_bytes = ru_type_bytes(&m->facts.x);
+    e->y_bytes = ru_type_bytes(&m->facts.y);
+    ru_arena_init(&e->scratch, 0);
+    ru_status st = size_open(m, n, label_smoothing, exe_opt, arena, &e->main, err);
+    if (st == RU_OK && count % n != 0) {
+        st = size_open(m, count % n, label_smoothing, exe_opt, arena, &e->tail, err);
+    }
+    if (st != RU_OK) {
+        ru_eval_close(e);
+        return ru_err_wrap(err, st, "evaluation");
+    }
+    *out = e;
+    return RU_OK;
+}
+
+void ru_eval_close(ru_eval *e)
+{
+    if (e == NULL) {
+        return;
+    }
+    ru_exe_close(e->main.exe);
+    ru_exe_close(e->tail.exe);
+    e->main.exe = e->tail.exe = NULL;
+    ru_arena_fini(&e->scratch);
+}
+
+ru_exe *ru_eval_exe(ru_eval *e, const ru_graph **graph)
+{
+    *graph = &e->main.step.graph;
+    return e->main.exe;
+}
+
+ru_status ru_eval_state_from(ru_eval *e, const ru_graph *graph, ru_exe *from, ru_err *err)
+{
+    return ru_model_state_copy(graph, from, &e->main.step.graph, e->main.exe, &e->scratch, err);
+}
+
+typedef struct sums {
+    double loss, weight; /* loss summed with each batch's weight */
+    double correct, count;
+} sums;
+
+static ru_status run_batch(ru_eval *e, const eval_size *s, const ru_batch *b, sums *to, ru_err *err)
+{
+    memcpy(ru_exe_input(s->exe, s->step.x[0]), b->fields[0], (size_t)(e->x_bytes * b->n));
+    memcpy(ru_exe_input(s->exe, s->step.y[0]), b->fields[1], (size_t)(e->y_bytes * b->n));
+    RU_TRY(ru_exe_run(s->exe, &(ru_run_args){.sample_offset = b->position}, err));
+    double loss = (double)*(const float *)ru_exe_output(s->exe, s->step.loss);
+    double weight = (double)b->n;
+    if (s->step.correct.v != 0) {
+        to->correct += (double)*(const float *)ru_exe_output(s->exe, s->step.correct);
+        weight = (double)*(const float *)ru_exe_output(s->exe, s->step.count);
+        to->count += weight;
+    }
+    to->loss += loss * weight;
+    to->weight += weight;
+    return RU_OK;
+}
+
+static void metrics_from(const ru_eval *e, const sums *s, ru_metrics *out)
+{
+    ru_metrics m = {0};
+    double loss = s->weight > 0 ? s->loss / s->weight : (double)NAN;
+    if (s->count > 0) {
+        m.at[m.n++] = (ru_metric){"accuracy", s->correct / s->count};
+    }
+    m.at[m.n++] = (ru_metric){"loss", loss};
+    if (e->model->loss == RU_LOSS_NEXT_TOKEN) {
+        m.at[m.n++] = (ru_metric){"perplexity", exp(loss)};
+    } else if (e->model->loss == RU_LOSS_MSE) {
+        m.at[m.n++] = (ru_metric){"mse", loss};
+    }
+    *out = m;
+}
+
+ru_status ru_eval_run(ru_eval *e, ru_metrics *out, ru_err *err)
+{
+    ru_stream *stream;
+    ru_stream_options so = {
+        .batch = e->main.n, .epochs = 1, .partial_last = true, .threads = e->readers};
+    if (e->tail.exe != NULL) {
+        RU_TRY(ru_model_state_copy(&e->main.step.graph, e->main.exe, &e->tail.step.graph,
+                                   e->tail.exe, &e->scratch, err));
+    }
+    RU_TRY(ru_stream_open(e->data, &so, &stream, err));
+    sums s = {0};
+    ru_status st = RU_OK;
+    for (;;) {
+        ru_batch b = {0};
+        st = ru_stream_next(stream, &b, err);
+        if (st != RU_OK || b.n == 0) {
+            break;
+        }
+        if (ru_self_stop_asked() != 0) {
+            st = RU_FAIL(err, RU_E_CANCELLED, "the evaluation was stopped");
+            break;
+        }
+        const eval_size *size = b.n == e->main.n ? &e->main : &e->tail;
+        if (size->exe == NULL || b.n != size->n) {
+            st =
+                RU_FAIL(err, RU_E_DATA, "a batch of %lld samples was not expected", (long long)b.n);
+            break;
+        }
+        st = run_batch(e, size, &b, &s, err);
+        if (st != RU_OK) {
+            break;
+        }
+    }
+    ru_stream_close(stream);
+    if (st == RU_OK) {
+        metrics_from(e, &s, out);
+    }
+    return st;
+}

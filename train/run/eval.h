@@ -1,0 +1,35 @@
+/* Evaluation: loss and metrics of a model over a whole dataset, each sample once.
+ *
+ * Thread: one at a time. */
+#ifndef RU_TRAIN_RUN_EVAL_H
+#define RU_TRAIN_RUN_EVAL_H
+
+#include "train/model/model.h"
+#include "train/run/report.h"
+
+RU_API_BEGIN
+
+typedef struct ru_eval ru_eval;
+
+/* Prepare the evaluation of `m` on `data` (view, until close) in batches of at most `batch`. A last
+ * short batch, where there is one, runs in an executable of its own size. Lives in `arena`. */
+RU_MUST_USE ru_status ru_eval_open(const ru_model *m, ru_dataset *data, int64_t batch,
+                                   double label_smoothing, const ru_exe_options *exe_opt,
+                                   uint32_t readers, ru_arena *arena, ru_eval **out, ru_err *err);
+void ru_eval_close(ru_eval *e); /* NULL is fine */
+
+/* Take parameters and statistics from `from`, whose graph is `graph`. */
+RU_MUST_USE ru_status ru_eval_state_from(ru_eval *e, const ru_graph *graph, ru_exe *from,
+                                         ru_err *err);
+
+/* The executable whose state ru_eval_run uses, and its graph (to load weights into). */
+ru_exe *ru_eval_exe(ru_eval *e, const ru_graph **graph);
+
+/* Metrics: loss, and accuracy (share of rows hit) for class and binary losses, perplexity for
+ * next_token, mse for mse. Errors: those of the data and of kernels; RU_E_CANCELLED when a stop
+ * signal came. */
+RU_MUST_USE ru_status ru_eval_run(ru_eval *e, ru_metrics *out, ru_err *err);
+
+RU_API_END
+
+#endif

@@ -1,0 +1,103 @@
+/* What a training run tells: JSON Lines for programs, one moving line for people, a log for later.
+ *
+ * Every JSON line goes to OUT/metrics.jsonl and, with --json, to stdout; the schemas are those of
+ * docs/train.md. People see a line on stderr that is redrawn at most ten times a second on a
+ * terminal, else one line every 30 s or 5 % of the way, and evaluations as lines that stay.
+ *
+ * Thread: any; a NULL report is legal in every call and tells nothing (a worker that does not
+ * lead). After ru_report_open nothing is allocated. */
+#ifndef RU_TRAIN_RUN_REPORT_H
+#define RU_TRAIN_RUN_REPORT_H
+
+#include "base/arena.h"
+
+RU_API_BEGIN
+
+typedef struct ru_report ru_report;
+
+typedef struct ru_report_options {
+    const char *run;       /* id of the run */
+    const char *dir;       /* run directory; NULL: nothing is written to files */
+    bool json;             /* JSON Lines on stdout */
+    bool quiet;            /* nothing for people */
+    bool append;           /* a resumed run goes on in the old files */
+    uint32_t columns;      /* of the terminal on stderr; 0: not a terminal */
+    int64_t steps, epochs; /* whole run; 0: open */
+    int64_t samples_epoch; /* of one epoch */
+    bool progress_lines;   /* progress on stdout, for who draws it on a terminal */
+} ru_report_options;
+
+typedef struct ru_report_step {
+    int64_t step;    /* done so far, from 1 */
+    int64_t epoch;   /* the one of this step, from 1 */
+    int64_t samples; /* done so far */
+    double loss, lr;
+    double accuracy; /* of this step's batch; < 0: none */
+    double norm;     /* gradient norm before clipping; < 0: none */
+    int64_t step_ns;
+    int64_t batch;
+} ru_report_step;
+
+enum { RU_METRICS_MAX = 4 };
+
+/* Named figures of an evaluation: accuracy, loss, perplexity, mse. */
+typedef struct ru_metric {
+    const char *name;
+    double value;
+} ru_metric;
+
+typedef struct ru_metrics {
+    ru_metric at[RU_METRICS_MAX];
+    uint32_t n;
+} ru_metrics;
+
+/* Value of a metric; NAN when it is not there. */
+double ru_metrics_get(const ru_metrics *m, const char *name);
+
+typedef struct ru_report_split {
+    int64_t compute_ns, network_ns, input_ns, wait_ns, other_ns;
+} ru_report_split;
+
+typedef struct ru_report_summary {
+    int64_t steps, epochs, samples, wall_ns;
+    int64_t samples_lost, samples_repeated; /* gaps and overlaps of the positions the stream gave */
+    double samples_per_s, loss;
+    ru_metrics metrics; /* of the last evaluation; n 0: none */
+    ru_report_split split;
+    int64_t rss_peak_bytes;
+    const char *ended; /* "done", "target", "stopped" */
+} ru_report_summary;
+
+typedef struct ru_report_start {
+    const char *name, *model, *device, *precision;
+    int64_t parameters, batch, train_samples, test_samples, threads, arena_bytes, arena_bound_bytes,
+        state_bytes, flops_step, open_ns, resumed_step;
+} ru_report_start;
+
+/* Errors: those of ru_log_file_open. The report lives in `arena`. */
+RU_MUST_USE ru_status ru_report_open(const ru_report_options *opt, ru_arena *arena, ru_report **out,
+                                     ru_err *err);
+void ru_report_close(ru_report *r); /* NULL is fine */
+
+/* Errors of all below: RU_E_IO, RU_E_CREATE when a line cannot be written (full disk). */
+RU_MUST_USE ru_status ru_report_begin(ru_report *r, const ru_report_start *s, ru_err *err);
+RU_MUST_USE ru_status ru_report_step_put(ru_report *r, const ru_report_step *s, ru_err *err);
+RU_MUST_USE ru_status ru_report_eval(ru_report *r, int64_t step, int64_t epoch, const ru_metrics *m,
+                                     int64_t eval_ns, ru_err *err);
+/* Worker processes that compute, shown from now on; 1 at first. */
+void ru_report_workers_set(ru_report *r, uint32_t workers);
+/* `what`: checkpoint, restore, stop, ...; `more`: further members of the JSON object, starting with
+ * a comma, or "". */
+RU_MUST_USE ru_status ru_report_event(ru_report *r, int64_t step, const char *what,
+                                      const char *more, ru_err *err);
+/* The same about worker number `worker` (1, 2, ...; 0: all). */
+RU_MUST_USE ru_status ru_report_event_of(ru_report *r, int64_t step, const char *what,
+                                         uint32_t worker, const char *more, ru_err *err);
+RU_MUST_USE ru_status ru_report_end(ru_report *r, const ru_report_summary *s, ru_err *err);
+/* A line for people that stays, on stderr and in OUT/log; ru_report_log: in OUT/log only. */
+void ru_report_say(ru_report *r, const char *fmt, ...) RU_PRINTF(2, 3);
+void ru_report_log(ru_report *r, const char *fmt, ...) RU_PRINTF(2, 3);
+
+RU_API_END
+
+#endif

@@ -1,0 +1,32 @@
+/* Inside of the report: its state, and the half that people see (report_view.c).
+ *
+ * Thread: under the report's lock. */
+#ifndef RU_TRAIN_RUN_REPORT_IMPL_H
+#define RU_TRAIN_RUN_REPORT_IMPL_H
+
+#include "env/clock.h"
+#include "env/file.h"
+#include "env/thread.h"
+#include "train/run/live.h"
+#include "train/run/report.h"
+
+#define RUI_REPORT_PERIOD_NS 100000000 /* a terminal line is redrawn at most ten times a second */
+
+struct ru_report {
+    ru_report_options opt;
+    ru_mutex lock;
+    uint32_t workers;
+    ru_log_file *metrics, *log; /* NULL without a run directory */
+    ru_time begun, shown;       /* start of the report; last time people saw progress */
+    int64_t step_first;         /* steps done before this process */
+    int64_t percent_shown;      /* last line without a terminal: part of the way */
+    double loss_mean;           /* smoothed for people */
+    ru_live live;
+};
+
+void rui_report_progress(ru_report *r, const ru_report_step *s);
+void rui_report_evaluation(ru_report *r, int64_t step, int64_t epoch, const ru_metrics *m);
+void rui_report_end(ru_report *r, const ru_report_summary *s);
+void rui_report_say(ru_report *r, const char *fmt, ...) RU_PRINTF(2, 3);
+
+#endif

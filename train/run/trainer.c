@@ -1,0 +1,296 @@
+#include "train/run/trainer.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "base/str.h"
+#include "env/self.h"
+#include "train/run/trainer_impl.h"
+
+/* -- one step ---------------------------------------------------------------------------------- */
+
+void rui_trainer_feed(rui_trainer *t, const ru_batch *b)
+{
+    const uint8_t *x = b->fields[0], *y = b->fields[1];
+    for (uint32_t j = 0; j < t->step.micro; j++) {
+        memcpy(ru_exe_input(t->exe, t->step.x[j]), x + (int64_t)j * t->x_bytes, (size_t)t->x_bytes);
+        memcpy(ru_exe_input(t->exe, t->step.y[j]), y + (int64_t)j * t->y_bytes, (size_t)t->y_bytes);
+    }
+}
+
+static double scalar(rui_trainer *t, ru_value_id v)
+{
+    return (double)*(const float *)ru_exe_output(t->exe, v);
+}
+
+ru_report_step rui_trainer_step_report(rui_trainer *t, double lr, int64_t step_ns)
+{
+    int64_t batch = t->job->train.batch;
+    ru_report_step s = {
+        .step = t->step_done,
+        .epoch = (t->samples - batch) / t->count + 1,
+        .samples = t->samples,
+        .loss = t->loss,
+        .lr = lr,
+        .accuracy = -1,
+        .norm = t->step.norm.v != 0 ? scalar(t, t->step.norm) : -1,
+        .step_ns = step_ns,
+        .batch = batch,
+    };
+    if (t->step.correct.v != 0) {
+        double rows = scalar(t, t->step.count);
+        s.accuracy = rows > 0 ? scalar(t, t->step.correct) / rows : 0;
+    }
+    return s;
+}
+
+ru_status rui_trainer_report_step(rui_trainer *t, double lr, int64_t step_ns, ru_err *err)
+{
+    ru_report_step s = rui_trainer_step_report(t, lr, step_ns);
+    ru_rec_counter(t->recorder, t->names.loss, t->loss);
+    ru_rec_counter(t->recorder, t->names.rate,
+                   step_ns > 0 ? (double)s.batch * 1e9 / (double)step_ns : 0);
+    return ru_report_step_put(t->report, &s, err);
+}
+
+ru_status rui_trainer_loss(rui_trainer *t, double lr, ru_err *err)
+{
+    t->loss = scalar(t, t->step.loss);
+    if (!isfinite(t->loss)) {
+        return RU_FAIL(
+            err, RU_E_USER,
+            "the loss is not a number at step %lld (lr %g); the training diverged: lower "
+            "train.optimizer lr, set train.clip_norm, or look for such values in the data",
+            (long long)t->step_done + 1, lr);
+    }
+    return RU_OK;
+}
+
+/* One step: input, compute, loss. */
+static ru_status train_step(rui_trainer *t, ru_err *err)
+{
+    ru_batch b = {0};
+    ru_time t0 = ru_clock_now();
+    RU_TRY(ru_stream_next(t->stream, &b, err));
+    RU_CHECK(b.n == t->job->train.batch); /* the stream is endless */
+    rui_trainer_feed(t, &b);
+    double lr = ru_schedule_lr(&t->schedule, t->optimizer.lr, t->step_done);
+    *(float *)ru_exe_input(t->exe, t->step.lr) = (float)lr;
+    if (t->step.step.v != 0) {
+        *(int64_t *)ru_exe_input(t->exe, t->step.step) = t->step_done + 1;
+    }
+    ru_time t1 = ru_clock_now();
+    RU_TRY(ru_exe_run(
+        t->exe, &(ru_run_args){.seed = (uint64_t)t->job->train.seed, .step = t->step_done}, err));
+    ru_time t2 = ru_clock_now();
+    RU_TRY(rui_trainer_loss(t, lr, err));
+    int64_t gap = b.position - t->samples;
+    t->lost += gap > 0 ? gap : 0;
+    t->repeated += gap < 0 ? -gap : 0;
+    t->step_done++;
+    t->samples += b.n;
+    t->split.input_ns += ru_time_since(t1, t0);
+    t->split.compute_ns += ru_time_since(t2, t1);
+    ru_rec_span(t->recorder, t->names.input, t0.ns, t1.ns, b.n);
+    ru_rec_span(t->recorder, t->names.step, t1.ns, t2.ns, t->step_done);
+    if (t->first_step_ns == 0) {
+        t->first_step_ns = t2.ns - ru_self_start_ns();
+    }
+    return rui_trainer_report_step(t, lr, ru_time_since(t2, t0), err);
+}
+
+/* After the first step nothing is allocated; test builds crash when something is. */
+static ru_status train_step_sealed(rui_trainer *t, ru_err *err)
+{
+    if (t->step_done == t->step_resumed) {
+        return train_step(t, err);
+    }
+    ru_alloc_seal();
+    ru_status st = train_step(t, err);
+    ru_alloc_unseal();
+    return st;
+}
+
+/* -- evaluation -------------------------------------------------------------------------------- */
+
+bool rui_trainer_eval_due(const rui_trainer *t)
+{
+    if (t->eval == NULL) {
+        return false;
+    }
+    int64_t every = t->job->train.eval_every, batch = t->job->train.batch;
+    if (every > 0) {
+        return t->step_done % every == 0;
+    }
+    return t->samples / t->count > (t->samples - batch) / t->count;
+}
+
+ru_status rui_trainer_evaluate(rui_trainer *t, ru_err *err)
+{
+    ru_time t0 = ru_clock_now();
+    RU_TRY(ru_eval_state_from(t->eval, &t->step.graph, t->exe, err));
+    RU_TRY(ru_eval_run(t->eval, &t->metrics, err));
+    ru_time t1 = ru_clock_now();
+    t->evaluated_step = t->step_done;
+    ru_rec_span(t->recorder, t->names.eval, t0.ns, t1.ns, t->step_done);
+    int64_t epoch = t->samples / t->count; /* completed */
+    epoch = epoch > 0 ? epoch : 1;
+    return ru_report_eval(t->report, t->step_done, epoch, &t->metrics, ru_time_since(t1, t0), err);
+}
+
+/* Are all targets of `until` met by the last evaluation? */
+bool rui_trainer_target_met(const rui_trainer *t)
+{
+    const ru_conf_pairs *until = &t->job->train.until;
+    for (uint32_t k = 0; k < until->n; k++) {
+        double v = ru_metrics_get(&t->metrics, until->at[k].key);
+        bool more = strcmp(until->at[k].key, "accuracy") == 0;
+        if (!(more ? v >= until->at[k].value : v <= until->at[k].value)) {
+            return false;
+        }
+    }
+    return until->n > 0;
+}
+
+/* -- checkpoints ------------------------------------------------------------------------------- */
+
+ru_status rui_trainer_save(rui_trainer *t, ru_err *err)
+{
+    int64_t pause_ns = 0;
+    ru_time t0 = ru_clock_now();
+    RU_TRY(ru_ckpt_save(t->ckpt, t->exe, &(ru_ckpt_at){.step = t->step_done, .samples = t->samples},
+                        &pause_ns, err));
+    ru_time t1 = ru_clock_now();
+    t->split.wait_ns += ru_time_since(t1, t0);
+    ru_rec_span(t->recorder, t->names.save, t0.ns, t1.ns, t->step_done);
+    t->saved = t1;
+    t->saved_step = t->step_done;
+    char more[64];
+    ru_text m = ru_text_into(more, sizeof more);
+    ru_text_put(&m, ",\"pause_s\":");
+    ru_text_f64(&m, (double)pause_ns / 1e9);
+    return ru_report_event(t->report, t->step_done, "checkpoint", more, err);
+}
+
+/* Start a checkpoint when it is time; report the end of one under way. */
+ru_status rui_trainer_save_if_due(rui_trainer *t, ru_err *err)
+{
+    bool done;
+    ru_ckpt_at at;
+    RU_TRY(ru_ckpt_poll(t->ckpt, &done, &at, err));
+    if (done) {
+        RU_TRY(ru_report_event(t->report, at.step, "checkpoint_written", "", err));
+    }
+    int64_t every = t->job->checkpoint.every_ns;
+    if (every == 0 || ru_time_since(ru_clock_now(), t->saved) < every || ru_ckpt_busy(t->ckpt)) {
+        return RU_OK;
+    }
+    return rui_trainer_save(t, err);
+}
+
+/* -- the loop ---------------------------------------------------------------------------------- */
+
+static ru_status loop(rui_trainer *t, const char **ended, ru_err *err)
+{
+    *ended = "done";
+    if (t->step_resumed > 0 && t->job->train.until.n > 0 && rui_trainer_eval_due(t)) {
+        RU_TRY(rui_trainer_evaluate(t, err)); /* the run may have reached its target before */
+        if (rui_trainer_target_met(t)) {
+            *ended = "target";
+            return RU_OK;
+        }
+    }
+    while (t->step_done < t->steps_end) {
+        if (ru_self_stop_asked() != 0) {
+            *ended = "stopped";
+            return RU_OK;
+        }
+        RU_TRY(train_step_sealed(t, err));
+        if (rui_trainer_eval_due(t)) {
+            ru_status st = rui_trainer_evaluate(t, err);
+            if (st == RU_E_CANCELLED) {
+                continue;
+            }
+            RU_TRY(st);
+            if (rui_trainer_target_met(t)) {
+                *ended = "target";
+                return RU_OK;
+            }
+        }
+        RU_TRY(rui_trainer_save_if_due(t, err));
+    }
+    return RU_OK;
+}
+
+static void summarise(rui_trainer *t, const char *ended, ru_report_summary *s)
+{
+    int64_t wall = ru_time_since(ru_clock_now(), t->begun);
+    ru_report_split *p = &t->split;
+    p->other_ns = wall - p->compute_ns - p->input_ns - p->wait_ns - p->network_ns;
+    int64_t here = t->samples - t->step_first * t->job->train.batch;
+    *s = (ru_report_summary){
+        .steps = t->step_done,
+        .epochs = t->samples / t->count,
+        .samples = t->samples,
+        .wall_ns = wall,
+        .samples_lost = t->lost,
+        .samples_repeated = t->repeated,
+        .samples_per_s = wall > 0 ? (double)here * 1e9 / (double)wall : 0,
+        .loss = t->loss,
+        .metrics = t->metrics,
+        .split = *p,
+        .rss_peak_bytes = ru_self_rss_peak_bytes(),
+        .ended = ended,
+    };
+}
+
+ru_status rui_trainer_finish(rui_trainer *t, const char *ended, ru_report_summary *summary,
+                             ru_err *err)
+{
+    bool stopped = strcmp(ended, "stopped") == 0;
+    if (t->eval != NULL && !stopped && t->evaluated_step != t->step_done) {
+        RU_TRY(rui_trainer_evaluate(t, err));
+    }
+    if (t->saved_step != t->step_done) {
+        RU_TRY(rui_trainer_save(t, err));
+    }
+    ru_time t0 = ru_clock_now();
+    RU_TRY(ru_ckpt_wait(t->ckpt, err));
+    t->split.wait_ns += ru_time_since(ru_clock_now(), t0);
+    if (stopped) {
+        ru_report_say(t->report,
+                      "stopped after step %lld with a checkpoint; `rubato train JOB --out %s "
+                      "--resume` goes on",
+                      (long long)t->step_done, t->out);
+        RU_TRY(ru_report_event(t->report, t->step_done, "stop", "", err));
+    }
+    RU_TRY(rui_trainer_dir_facts(t, err));
+    summarise(t, ended, summary);
+    return ru_report_end(t->report, summary, err);
+}
+
+static ru_status run(rui_trainer *t, ru_report_summary *summary, ru_err *err)
+{
+    const char *ended;
+    RU_TRY(rui_trainer_open(t, err));
+    t->begun = t->saved = ru_clock_now();
+    RU_TRY(loop(t, &ended, err));
+    return rui_trainer_finish(t, ended, summary, err);
+}
+
+ru_status ru_train(const ru_train_options *opt, ru_arena *arena, ru_train_result *out, ru_err *err)
+{
+    rui_trainer t = {.opt = opt, .job = opt->job, .arena = arena, .saved_step = -1};
+    ru_report_summary summary = {0};
+    ru_status st = run(&t, &summary, err);
+    if (st != RU_OK && t.report != NULL) {
+        ru_report_log(t.report, "failed after step %lld: %s", (long long)t.step_done,
+                      err != NULL ? err->text : ru_status_name(st));
+    }
+    rui_trainer_close(&t);
+    if (st == RU_OK) {
+        *out =
+            (ru_train_result){.out = t.out, .summary = summary, .first_step_ns = t.first_step_ns};
+    }
+    return st;
+}

@@ -1,0 +1,51 @@
+/* One training run in this process: data, step, evaluation, checkpoints, reports.
+ *
+ * Exact: the parameters after step k are a function of the job alone. A run that was killed at any
+ * moment and goes on with `resume` gives the same bits as one that was never killed: the checkpoint
+ * holds step, position, parameters, statistics and slots, and everything random is counted.
+ *
+ * Thread: main. */
+#ifndef RU_TRAIN_RUN_TRAINER_H
+#define RU_TRAIN_RUN_TRAINER_H
+
+#include "train/job/job.h"
+#include "train/run/report.h"
+
+RU_API_BEGIN
+
+typedef struct ru_train_options {
+    const ru_job *job;
+    const ru_conf *conf; /* origins for the resolved job file; may be NULL */
+    const char *out;     /* run directory; NULL: runs/<name>-<number>, the next free number, with
+                            resume the highest */
+    bool resume;
+    bool json, quiet;
+    uint32_t columns;      /* of the terminal on stderr; 0: none */
+    const char *cache_dir; /* autotune results; NULL: not kept */
+    bool no_trace;         /* tests: no recorder */
+    bool dir_made;         /* `out` was chosen, checked and made by whoever started this worker */
+    uint32_t rank;         /* of this worker in trace files */
+    bool progress_lines;   /* on stdout, for the launcher that draws them */
+} ru_train_options;
+
+typedef struct ru_train_result {
+    const char *out; /* run directory, in the caller's arena */
+    ru_report_summary summary;
+    int64_t first_step_ns; /* from the start of the process to the end of the first step; 0: none */
+} ru_train_result;
+
+/* Train to the end, to the target, or to the first stop signal (summary.ended says which).
+ * Errors: RU_E_USER when the loss is not a number; those of data, disk and configuration. The last
+ * complete checkpoint stays whatever happens. */
+RU_MUST_USE ru_status ru_train(const ru_train_options *opt, ru_arena *arena, ru_train_result *out,
+                               ru_err *err);
+
+RU_API_END
+
+/* Choose and make the run directory as ru_train would: the launcher does so once for all workers.
+ * Errors: RU_E_USAGE when it already holds a run and `resume` is not set, RU_E_MISSING, those of
+ * the disk. */
+RU_MUST_USE ru_status ru_train_dir(const ru_train_options *opt, ru_arena *arena, const char **out,
+                                   ru_err *err);
+
+#endif

@@ -1,0 +1,308 @@
+/* The run directory: its name, and the files written before the first step. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/log.h"
+#include "base/str.h"
+#include "env/file.h"
+#include "env/self.h"
+#include "exec/pool.h"
+#include "train/run/trainer_impl.h"
+
+static ru_status full(ru_err *err)
+{
+    return RU_FAIL(err, RU_E_LIMIT, "the arena of the run is full");
+}
+
+/* Highest number of runs/<name>-<number>; 0: none. */
+static ru_status last_number(rui_trainer *t, int64_t *number, ru_err *err)
+{
+    *number = 0;
+    if (!ru_path_is_dir("runs")) {
+        return RU_OK;
+    }
+    char **names;
+    uint32_t n;
+    RU_TRY(ru_dir_list("runs", t->arena, &names, &n, err));
+    size_t head = strlen(t->job->name);
+    for (uint32_t k = 0; k < n; k++) {
+        int64_t v;
+        if (strncmp(names[k], t->job->name, head) == 0 && names[k][head] == '-' &&
+            ru_str_i64(ru_str_c(names[k] + head + 1), &v) && v > *number) {
+            *number = v;
+        }
+    }
+    return RU_OK;
+}
+
+/* A name that stays inside runs/. */
+static ru_status check_name(const char *name, ru_err *err)
+{
+    bool fine = name[0] != 0 && name[0] != '.';
+    for (const char *p = name; *p != 0; p++) {
+        fine = fine && *p != '/' && (unsigned char)*p >= ' ';
+    }
+    if (!fine) {
+        return RU_FAIL(
+            err, RU_E_CONFIG,
+            "the job's name '%s' does not make a folder name; use letters, digits, - and _", name);
+    }
+    return RU_OK;
+}
+
+static ru_status choose(rui_trainer *t, ru_err *err)
+{
+    t->out = t->opt->out;
+    if (t->out != NULL) {
+        return RU_OK;
+    }
+    int64_t number;
+    RU_TRY(check_name(t->job->name, err));
+    RU_TRY(last_number(t, &number, err));
+    if (t->opt->resume && number == 0) {
+        return RU_FAIL(err, RU_E_MISSING,
+                       "nothing to resume: there is no runs/%s-<number>; name the run with --out",
+                       t->job->name);
+    }
+    number += t->opt->resume ? 0 : 1;
+    t->out = ru_arena_printf(t->arena, "runs/%s-%lld", t->job->name, (long long)number);
+    return t->out != NULL ? RU_OK : full(err);
+}
+
+static bool holds_checkpoints(rui_trainer *t)
+{
+    char **names;
+    uint32_t n = 0;
+    const char *dir = ru_path_join(t->arena, t->out, "checkpoints");
+    ru_err ignored;
+    return dir != NULL && ru_path_is_dir(dir) &&
+           ru_dir_list(dir, t->arena, &names, &n, &ignored) == RU_OK && n > 0;
+}
+
+ru_status rui_trainer_dir(rui_trainer *t, ru_err *err)
+{
+    static const char *const folders[] = {"checkpoints", "trace", "plans"};
+    RU_TRY(choose(t, err));
+    if (!t->opt->resume && !t->opt->dir_made && holds_checkpoints(t)) {
+        return RU_FAIL(
+            err, RU_E_USAGE,
+            "%s already holds a run; --resume goes on with it, another --out starts anew", t->out);
+    }
+    if (t->opt->resume && !t->opt->dir_made && !holds_checkpoints(t)) {
+        ru_log(RU_LOG_WARN, "train", "resume", "%s holds no checkpoint: the run begins anew",
+               t->out);
+    }
+    const char *slash = strrchr(t->out, '/');
+    t->run = slash != NULL && slash[1] != 0 ? slash + 1 : t->out;
+    for (uint32_t k = 0; k < RU_ARRAY_LEN(folders); k++) {
+        const char *dir = ru_path_join(t->arena, t->out, folders[k]);
+        if (dir == NULL) {
+            return full(err);
+        }
+        RU_TRY(ru_dir_make(dir, err));
+    }
+    return RU_OK;
+}
+
+ru_status ru_train_dir(const ru_train_options *opt, ru_arena *arena, const char **out, ru_err *err)
+{
+    rui_trainer t = {.opt = opt, .job = opt->job, .arena = arena};
+    ru_text yaml = ru_text_arena(arena);
+    ru_job_dump(opt->job, opt->conf, &yaml);
+    t.job_yaml = yaml.p;
+    RU_TRY(rui_trainer_dir(&t, err));
+    RU_TRY(rui_trainer_dir_job(&t, err));
+    *out = t.out;
+    return RU_OK;
+}
+
+/* -- kernel choices ---------------------------------------------------------------------------- */
+
+/* Copy the files of folder `from` into `to`; what cannot be read or written is left out: choices
+ * that are not known are measured again. */
+static void copy_files(rui_trainer *t, const char *from, const char *to)
+{
+    char **names;
+    uint32_t n = 0;
+    ru_err ignored;
+    if (!ru_path_is_dir(from) || ru_dir_make(to, &ignored) != RU_OK ||
+        ru_dir_list(from, t->arena, &names, &n, &ignored) != RU_OK) {
+        return;
+    }
+    for (uint32_t k = 0; k < n; k++) {
+        ru_map_file map, old = {0};
+        const char *a = ru_path_join(t->arena, from, names[k]);
+        const char *b = ru_path_join(t->arena, to, names[k]);
+        if (a == NULL || b == NULL || ru_path_is_dir(a) ||
+            ru_file_map(a, &map, &ignored) != RU_OK) {
+            continue;
+        }
+        bool same = ru_path_exists(b) && ru_file_map(b, &old, &ignored) == RU_OK &&
+                    old.size_bytes == map.size_bytes &&
+                    memcmp(old.data, map.data, (size_t)map.size_bytes) == 0;
+        if (!same) {
+            (void)!ru_file_replace(b, map.data, map.size_bytes, &ignored);
+        }
+        ru_file_unmap(&old);
+        ru_file_unmap(&map);
+    }
+}
+
+/* A kernel decides the last bits, so a run keeps its own choices: a resumed run must not measure
+ * again. They start as the user's and go back to the user for the next run. */
+ru_status rui_trainer_tuned_in(rui_trainer *t, ru_err *err)
+{
+    t->tune_dir = ru_path_join(t->arena, t->out, "plans/kernels");
+    if (t->tune_dir == NULL) {
+        return full(err);
+    }
+    if (!t->opt->resume && t->opt->cache_dir != NULL) {
+        copy_files(t, t->opt->cache_dir, t->tune_dir);
+    }
+    return RU_OK;
+}
+
+void rui_trainer_tuned_out(rui_trainer *t)
+{
+    if (t->opt->cache_dir != NULL) {
+        copy_files(t, t->tune_dir, t->opt->cache_dir);
+    }
+}
+
+/* -- files ------------------------------------------------------------------------------------- */
+
+static ru_status put_file(rui_trainer *t, const char *name, const ru_text *text, ru_err *err)
+{
+    const char *path = ru_path_join(t->arena, t->out, name);
+    if (path == NULL || text->cut) {
+        return full(err);
+    }
+    return ru_file_replace(path, text->p, text->n, err);
+}
+
+/* The machine and the job as one world file. */
+static void world_text(const rui_trainer *t, ru_text *w)
+{
+    char host[256], cpu[256];
+    ru_self_host(host, sizeof host);
+    ru_self_cpu(cpu, sizeof cpu);
+    ru_exe_stats s;
+    ru_exe_stats_get(t->exe, &s);
+    ru_text_put(w, "{\"schema\":\"rubato.world/1\",\"cluster\":{\"hosts\":[{\"name\":");
+    ru_text_json(w, ru_str_c(host));
+    ru_text_put(w, ",\"cpu\":");
+    ru_text_json(w, ru_str_c(cpu));
+    ru_text_putf(w, ",\"cores\":%u,\"memory_bytes\":%lld}]},\"jobs\":[{\"name\":", ru_pool_cores(),
+                 (long long)ru_self_memory_bytes());
+    ru_text_json(w, ru_str_c(t->job->name));
+    ru_text_put(w, ",\"model\":");
+    ru_text_json(w, ru_str_c(t->model.name));
+    ru_text_putf(w,
+                 ",\"batch\":%lld,\"parameters\":%lld,\"samples\":%lld}],\"facts\":{\"step\":"
+                 "{\"flops\":%lld,\"nodes\":%u,\"state_bytes\":%lld,\"arena_bytes\":%lld",
+                 (long long)t->job->train.batch, (long long)t->step.parameters, (long long)t->count,
+                 (long long)s.flops, s.n_nodes, (long long)s.state_bytes, (long long)s.arena_bytes);
+    int64_t steps = t->step_done - t->step_resumed;
+    if (steps > 0) {
+        ru_text_putf(w, ",\"count\":%lld,\"compute_ns\":%lld,\"input_ns\":%lld", (long long)steps,
+                     (long long)(t->split.compute_ns / steps),
+                     (long long)(t->split.input_ns / steps));
+    }
+    ru_text_put(w, "}}}\n");
+}
+
+ru_status rui_trainer_dir_facts(rui_trainer *t, ru_err *err)
+{
+    ru_text world = ru_text_arena(t->arena);
+    world_text(t, &world);
+    return put_file(t, "world.json", &world, err);
+}
+
+/* -- an imported model ------------------------------------------------------------------------- */
+
+/* It goes along, so that the run needs nothing else: OUT/model.onnx, or OUT/model/ when it keeps
+ * weights in other files. */
+
+static ru_status copy_into(rui_trainer *t, const char *dir, const char *name,
+                           const ru_map_file *map, ru_err *err)
+{
+    const char *path = ru_path_join(t->arena, dir, name);
+    char *parent = ru_arena_str(t->arena, path);
+    if (path == NULL || parent == NULL) {
+        return full(err);
+    }
+    *strrchr(parent, '/') = 0;
+    RU_TRY(ru_dir_make(parent, err));
+    return ru_file_replace(path, map->data, map->size_bytes, err);
+}
+
+static ru_status copy_model(rui_trainer *t, const ru_onnx_file *f, ru_err *err)
+{
+    const char *dir = f->n_parts == 0 ? t->out : ru_path_join(t->arena, t->out, "model");
+    if (dir == NULL) {
+        return full(err);
+    }
+    for (uint32_t k = 0; k < f->n_parts; k++) {
+        if (strcmp(f->parts[k].location, "model.onnx") == 0) {
+            return RU_FAIL(err, RU_E_UNSUPPORTED,
+                           "the model keeps weights in a file called model.onnx, the name its own "
+                           "copy takes in the run; save them under another name");
+        }
+        RU_TRY(copy_into(t, dir, f->parts[k].location, &f->parts[k].map, err));
+    }
+    return copy_into(t, dir, "model.onnx", &f->model, err);
+}
+
+/* Reading it says which other files it takes weights from, and whether it can be read at all. */
+static ru_status take_model(rui_trainer *t, ru_err *err)
+{
+    ru_onnx_file f;
+    ru_arena scratch;
+    ru_graph g;
+    RU_TRY(ru_onnx_file_open(t->job->model.onnx, &f, err));
+    ru_arena_init(&scratch, 0);
+    ru_onnx_external external = ru_onnx_file_external(&f);
+    ru_onnx_options opt = {.external = &external, .train = true};
+    ru_status st = ru_onnx_read(f.model.data, f.model.size_bytes, &opt, &scratch, &g, NULL, err);
+    if (st == RU_OK) {
+        st = copy_model(t, &f, err);
+    }
+    ru_arena_fini(&scratch);
+    ru_onnx_file_close(&f);
+    return st == RU_OK ? st : ru_err_wrap(err, st, "%s", t->job->model.onnx);
+}
+
+ru_status rui_trainer_dir_model(rui_trainer *t, const char **path, ru_err *err)
+{
+    *path = NULL;
+    if (t->job->model.source != RU_MODEL_ONNX) {
+        return RU_OK;
+    }
+    const char *one = ru_path_join(t->arena, t->out, "model.onnx");
+    const char *parts = ru_path_join(t->arena, t->out, "model/model.onnx");
+    if (one == NULL || parts == NULL) {
+        return full(err);
+    }
+    if (!t->opt->resume || !(ru_path_exists(one) || ru_path_exists(parts))) {
+        RU_TRY(take_model(t, err));
+    }
+    *path = ru_path_exists(one) ? one : parts;
+    return RU_OK;
+}
+
+ru_status rui_trainer_dir_job(rui_trainer *t, ru_err *err)
+{
+    ru_text yaml = ru_text_arena(t->arena);
+    ru_text_put(&yaml, t->job_yaml);
+    return put_file(t, "job.yaml", &yaml, err);
+}
+
+ru_status rui_trainer_dir_files(rui_trainer *t, ru_err *err)
+{
+    RU_TRY(rui_trainer_dir_job(t, err));
+    RU_TRY(rui_trainer_dir_facts(t, err));
+    ru_text plan = ru_text_arena(t->arena);
+    const char *steps = ru_exe_print(t->exe, t->arena);
+    ru_text_put(&plan, steps != NULL ? steps : "");
+    return put_file(t, "plans/step.txt", &plan, err);
+}

@@ -1,0 +1,94 @@
+/* Inside of the trainer: what one run holds.
+ *
+ * Thread: main. */
+#ifndef RU_TRAIN_RUN_TRAINER_IMPL_H
+#define RU_TRAIN_RUN_TRAINER_IMPL_H
+
+#include "env/clock.h"
+#include "train/run/ckpt.h"
+#include "train/run/eval.h"
+#include "train/run/trainer.h"
+
+typedef struct rui_names { /* of trace records */
+    uint16_t step, input, eval, save, loss, rate, sums, early;
+} rui_names;
+
+typedef struct rui_trainer {
+    const ru_train_options *opt;
+    const ru_job *job;
+    ru_arena *arena;
+    const char *out; /* run directory */
+    const char *run; /* its last part */
+    const char *job_yaml;
+    const char *tune_dir;             /* kernel choices of this run */
+    ru_dataset *train_set, *test_set; /* test_set NULL: none */
+    ru_model model;
+    ru_step_graph step;
+    ru_exe *exe;
+    ru_stream *stream;
+    ru_eval *eval; /* NULL: no test data */
+    ru_report *report;
+    ru_ckpt *ckpt;
+    ru_recorder *recorder;
+    rui_names names;
+    ru_optimizer optimizer;
+    ru_schedule schedule;
+    int64_t x_bytes, y_bytes; /* of one micro-batch */
+    int64_t count;            /* samples of an epoch */
+    int64_t steps_end;        /* stop here at the latest */
+    int64_t step_done, samples, step_resumed;
+    int64_t step_first;     /* steps done when this process began to count its speed */
+    int64_t lost, repeated; /* samples, by the positions of the batches */
+    int64_t saved_step;     /* of the last checkpoint asked for; -1: none */
+    ru_time begun, saved;
+    ru_report_split split;
+    ru_metrics metrics; /* of the last evaluation */
+    int64_t evaluated_step;
+    double loss;
+    int64_t first_step_ns;
+} rui_trainer;
+
+/* trainer_open.c: everything up to the first step. rui_trainer_close accepts a half-open one. */
+RU_MUST_USE ru_status rui_trainer_open(rui_trainer *t, ru_err *err);
+void rui_trainer_close(rui_trainer *t);
+/* What every worker needs before its step is built: data, directory, model, length, recorder. */
+RU_MUST_USE ru_status rui_trainer_prepare(rui_trainer *t, ru_err *err);
+/* Options of step and executable as the job says; the worker changes its share. */
+void rui_trainer_options(const rui_trainer *t, ru_step_options *so, ru_exe_options *eo);
+RU_MUST_USE ru_status rui_trainer_eval_open(rui_trainer *t, const ru_exe_options *eo, ru_err *err);
+RU_MUST_USE ru_status rui_trainer_fill(rui_trainer *t, ru_err *err);
+RU_MUST_USE ru_status rui_trainer_reports(rui_trainer *t, bool append, ru_arena *arena,
+                                          ru_err *err);
+RU_MUST_USE ru_status rui_trainer_ckpt(rui_trainer *t, ru_err *err);
+RU_MUST_USE ru_status rui_trainer_say_start(rui_trainer *t, uint32_t workers, ru_err *err);
+
+/* Copy the batch into the inputs, one part per micro-batch. */
+void rui_trainer_feed(rui_trainer *t, const ru_batch *b);
+ru_report_step rui_trainer_step_report(rui_trainer *t, double lr, int64_t step_ns);
+/* trainer.c: what one step's end brings; t->report, t->eval NULL: nothing to tell, no test data. */
+RU_MUST_USE ru_status rui_trainer_loss(rui_trainer *t, double lr, ru_err *err); /* a number? */
+RU_MUST_USE ru_status rui_trainer_report_step(rui_trainer *t, double lr, int64_t step_ns,
+                                              ru_err *err);
+bool rui_trainer_eval_due(const rui_trainer *t);
+RU_MUST_USE ru_status rui_trainer_evaluate(rui_trainer *t, ru_err *err);
+bool rui_trainer_target_met(const rui_trainer *t); /* by the last evaluation */
+RU_MUST_USE ru_status rui_trainer_save(rui_trainer *t, ru_err *err);
+RU_MUST_USE ru_status rui_trainer_save_if_due(rui_trainer *t, ru_err *err);
+/* Last evaluation and checkpoint, the summary. `ended`: done, target, stopped. */
+RU_MUST_USE ru_status rui_trainer_finish(rui_trainer *t, const char *ended,
+                                         ru_report_summary *summary, ru_err *err);
+
+/* trainer_dir.c: choose and fill the run directory. */
+RU_MUST_USE ru_status rui_trainer_dir(rui_trainer *t, ru_err *err);
+/* Put an imported model and its weights beside the run and give the copy's path (NULL: a model of
+ * the zoo). A resumed run keeps the copy it has. */
+RU_MUST_USE ru_status rui_trainer_dir_model(rui_trainer *t, const char **path, ru_err *err);
+RU_MUST_USE ru_status rui_trainer_dir_files(rui_trainer *t, ru_err *err);
+/* job.yaml and an imported model. */
+RU_MUST_USE ru_status rui_trainer_dir_job(rui_trainer *t, ru_err *err);
+/* world.json again, now with what was measured. */
+RU_MUST_USE ru_status rui_trainer_dir_facts(rui_trainer *t, ru_err *err);
+RU_MUST_USE ru_status rui_trainer_tuned_in(rui_trainer *t, ru_err *err);
+void rui_trainer_tuned_out(rui_trainer *t);
+
+#endif

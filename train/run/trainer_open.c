@@ -1,0 +1,299 @@
+/* From a job to the first step: data, model, step, executable, start values or checkpoint. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/str.h"
+#include "env/file.h"
+#include "exec/pool.h"
+#include "train/run/trainer_impl.h"
+
+static ru_status open_data(rui_trainer *t, ru_model_facts *facts, ru_err *err)
+{
+    ru_data_options train = ru_job_data_options(t->job, false);
+    RU_TRY(ru_dataset_open(&train, &t->train_set, err));
+    t->count = ru_dataset_count(t->train_set);
+    if (t->count < 1) {
+        return RU_FAIL(err, RU_E_DATA, "the training data hold no sample");
+    }
+    RU_TRY(ru_model_facts_from(t->train_set, t->arena, facts, err));
+    if (!ru_job_has_test(t->job)) {
+        return RU_OK;
+    }
+    ru_data_options test = ru_job_data_options(t->job, true);
+    test.class_names = facts->class_names; /* the same class has the same number in both sets */
+    test.n_class_names = facts->n_class_names;
+    if (test.classes == 0) {
+        test.classes = facts->classes;
+    }
+    RU_TRY(ru_dataset_open(&test, &t->test_set, err));
+    const ru_field *fields;
+    uint32_t n = ru_dataset_fields(t->test_set, &fields);
+    if (n < 2 || !ru_type_equal(&fields[0].type, &facts->x) ||
+        !ru_type_equal(&fields[1].type, &facts->y)) {
+        char a[160], b[160];
+        ru_type_print(NULL, &facts->x, a, sizeof a);
+        ru_type_print(NULL, &fields[0].type, b, sizeof b);
+        return RU_FAIL(err, RU_E_DATA,
+                       "test samples (%s) are not like training samples (%s) in shape and type", b,
+                       a);
+    }
+    return RU_OK;
+}
+
+/* Steps of the whole run. A run of epochs ends with the step that uses the last sample of the last
+ * epoch; that step's batch may reach into the next. */
+static ru_status count_steps(rui_trainer *t, ru_err *err)
+{
+    const ru_job_train *j = &t->job->train;
+    int64_t steps = INT64_MAX, whole = t->count / j->batch, rest = t->count % j->batch;
+    if (j->epochs > 0 &&
+        whole < INT64_MAX / 4 / j->epochs) { /* rest * epochs <= 1e18 by the table */
+        steps = j->epochs * whole + (j->epochs * rest + j->batch - 1) / j->batch;
+    }
+    if (j->steps > 0 && j->steps < steps) {
+        steps = j->steps;
+    }
+    t->steps_end = steps;
+    if (steps == INT64_MAX && j->schedule.which >= 3) {
+        return RU_FAIL(err, RU_E_CONFIG,
+                       "train.schedule %s needs to know the length of the run: set train.epochs or "
+                       "train.steps",
+                       j->schedule.which == 3 ? "cosine" : "linear");
+    }
+    return RU_OK;
+}
+
+void rui_trainer_options(const rui_trainer *t, ru_step_options *so, ru_exe_options *eo)
+{
+    const ru_job_train *j = &t->job->train;
+    *so = (ru_step_options){
+        .loss = t->model.loss,
+        .optimizer = t->optimizer,
+        .label_smoothing = j->label_smoothing,
+        .clip_norm = j->clip_norm,
+        .accumulate = (uint32_t)j->accumulate,
+        .batch = j->batch,
+        .x = t->model.facts.x,
+        .y = t->model.facts.y,
+    };
+    *eo = (ru_exe_options){
+        .device = (ru_device_kind)j->device,
+        .precision = (ru_precision)j->precision,
+        .threads = j->threads,
+        .autotune = j->autotune,
+        .cache_dir = t->tune_dir,
+    };
+}
+
+ru_status rui_trainer_eval_open(rui_trainer *t, const ru_exe_options *options, ru_err *err)
+{
+    const ru_job_train *j = &t->job->train;
+    ru_exe_options eo = *options;
+    int64_t batch = j->eval_batch != 0 ? j->eval_batch : j->batch < 256 ? j->batch : 256;
+    eo.autotune = false; /* runs once an epoch */
+    return ru_eval_open(&t->model, t->test_set, batch, 0, &eo, t->job->data.threads, t->arena,
+                        &t->eval, err);
+}
+
+static ru_status open_step(rui_trainer *t, ru_err *err)
+{
+    ru_step_options so;
+    ru_exe_options eo;
+    rui_trainer_options(t, &so, &eo);
+    RU_TRY(ru_step_build(&t->model.train, &so, t->arena, &t->step, err));
+    RU_TRY(ru_exe_open(&t->step.graph, &eo, &t->exe, err));
+    ru_exe_record(t->exe, t->recorder);
+    int64_t part = so.batch / t->step.micro;
+    t->x_bytes = part * ru_type_bytes(&so.x);
+    t->y_bytes = part * ru_type_bytes(&so.y);
+    return t->test_set == NULL ? RU_OK : rui_trainer_eval_open(t, &eo, err);
+}
+
+static ru_status open_recorder(rui_trainer *t, ru_err *err)
+{
+    if (t->opt->no_trace) {
+        return RU_OK;
+    }
+    const char *dir = ru_path_join(t->arena, t->out, "trace");
+    ru_recorder_options ro = {.dir = dir, .rank = t->opt->rank};
+    RU_TRY(ru_recorder_open(&ro, &t->recorder, err));
+    ru_recorder_thread(t->recorder, "main");
+    t->names = (rui_names){
+        .step = ru_recorder_name(t->recorder, "step", "train"),
+        .input = ru_recorder_name(t->recorder, "input", "train"),
+        .eval = ru_recorder_name(t->recorder, "eval", "train"),
+        .save = ru_recorder_name(t->recorder, "save", "ckpt"),
+        .loss = ru_recorder_name(t->recorder, "loss", "train"),
+        .early = ru_recorder_name(t->recorder, "early update", "train"),
+        .sums = ru_recorder_name(t->recorder, "sums of gradients", "train"),
+        .rate = ru_recorder_name(t->recorder, "samples_per_s", "train"),
+    };
+    return RU_OK;
+}
+
+/* A resumed run goes on in the order of samples it began with. */
+static ru_status same_order(rui_trainer *t, const ru_ckpt_info *info, ru_err *err)
+{
+    static const char *const orders[] = {"none", "full", "block"};
+    ru_job before;
+    if (info->seed != t->job->train.seed) {
+        return RU_FAIL(err, RU_E_CONFIG,
+                       "the run was started with seed %lld, the job now says %lld; a resumed run "
+                       "keeps its seed",
+                       (long long)info->seed, (long long)t->job->train.seed);
+    }
+    RU_TRY(ru_job_parse("state.json: job", info->job_yaml, t->arena, &before, err));
+    ru_shuffle was = ru_job_shuffle(&before), is = ru_job_shuffle(t->job);
+    if (was != is) {
+        return RU_FAIL(err, RU_E_CONFIG,
+                       "the run was started with data.shuffle %s, the job now says %s; a resumed "
+                       "run keeps its order",
+                       orders[was], orders[is]);
+    }
+    return RU_OK;
+}
+
+/* Start values, or the newest checkpoint. */
+ru_status rui_trainer_fill(rui_trainer *t, ru_err *err)
+{
+    uint64_t seed = (uint64_t)t->job->train.seed;
+    RU_TRY(ru_model_init(&t->model, seed, &t->step.graph, t->exe, t->job->train.threads, err));
+    t->saved_step = -1;
+    if (!t->opt->resume) {
+        return RU_OK;
+    }
+    ru_ckpt_info info;
+    ru_status st = ru_ckpt_find(t->out, t->arena, &info, err);
+    if (st ==
+        RU_E_MISSING) { /* killed before its first checkpoint: the beginning is exact as well */
+        return RU_OK;
+    }
+    RU_TRY(st);
+    RU_TRY(same_order(t, &info, err));
+    RU_TRY(ru_ckpt_load(&info, &t->step.graph, t->exe, true, err));
+    t->step_done = t->step_resumed = t->step_first = t->saved_step = info.at.step;
+    t->samples = info.at.samples;
+    return RU_OK;
+}
+
+static ru_status open_stream(rui_trainer *t, ru_err *err)
+{
+    ru_stream_options so = {
+        .seed = (uint64_t)t->job->train.seed,
+        .shuffle = ru_job_shuffle(t->job),
+        .batch = t->job->train.batch,
+        .start = t->samples,
+        .threads = t->job->data.threads,
+        .recorder = t->recorder,
+    };
+    return ru_stream_open(t->train_set, &so, &t->stream, err);
+}
+
+ru_status rui_trainer_reports(rui_trainer *t, bool append, ru_arena *arena, ru_err *err)
+{
+    bool open_end = t->steps_end == INT64_MAX;
+    ru_report_options ro = {
+        .run = t->run,
+        .dir = t->out,
+        .json = t->opt->json,
+        .quiet = t->opt->quiet,
+        .append = append,
+        .columns = t->opt->columns,
+        .steps = open_end ? 0 : t->steps_end,
+        .epochs = t->job->train.epochs,
+        .samples_epoch = t->count,
+        .progress_lines = t->opt->progress_lines,
+    };
+    return ru_report_open(&ro, arena, &t->report, err);
+}
+
+ru_status rui_trainer_ckpt(rui_trainer *t, ru_err *err)
+{
+    ru_ckpt_options co = {
+        .run_dir = t->out,
+        .graph = &t->step.graph,
+        .job_yaml = t->job_yaml,
+        .facts = &t->model.facts,
+        .seed = t->job->train.seed,
+        .keep = t->job->checkpoint.keep,
+        .recorder = t->recorder,
+    };
+    return ru_ckpt_open(&co, t->arena, &t->ckpt, err);
+}
+
+ru_status rui_trainer_say_start(rui_trainer *t, uint32_t workers, ru_err *err)
+{
+    static const char *const devices[] = {"cpu", "ref"};
+    static const char *const precisions[] = {"f32", "bf16"};
+    const ru_job_train *j = &t->job->train;
+    ru_exe_stats s;
+    ru_exe_stats_get(t->exe, &s);
+    ru_report_start start = {
+        .name = t->job->name,
+        .model = t->model.name,
+        .device = devices[j->device],
+        .precision = precisions[j->precision],
+        .parameters = t->step.parameters,
+        .batch = j->batch,
+        .train_samples = t->count,
+        .test_samples = t->test_set != NULL ? ru_dataset_count(t->test_set) : 0,
+        .threads = j->threads != 0 ? j->threads : ru_pool_cores(),
+        .arena_bytes = s.arena_bytes,
+        .arena_bound_bytes = s.arena_bound_bytes,
+        .state_bytes = s.state_bytes,
+        .flops_step = s.flops,
+        .open_ns = s.open_ns,
+        .resumed_step = t->step_resumed,
+    };
+    ru_report_workers_set(t->report, workers);
+    RU_TRY(ru_report_begin(t->report, &start, err));
+    if (t->step_resumed == 0) {
+        return RU_OK;
+    }
+    ru_report_say(t->report, "goes on after step %lld", (long long)t->step_resumed);
+    return ru_report_event(t->report, t->step_resumed, "restore", "", err);
+}
+
+ru_status rui_trainer_prepare(rui_trainer *t, ru_err *err)
+{
+    ru_model_facts facts;
+    ru_text yaml = ru_text_arena(t->arena);
+    ru_job_dump(t->job, t->opt->conf, &yaml);
+    t->job_yaml = yaml.p;
+    t->optimizer = ru_job_optimizer_get(t->job);
+    RU_TRY(open_data(t, &facts, err));
+    RU_TRY(rui_trainer_dir(t, err));
+    const char *onnx = NULL;
+    RU_TRY(rui_trainer_dir_model(t, &onnx, err));
+    RU_TRY(ru_model_open(t->job, &facts, onnx, t->arena, &t->model, err));
+    RU_TRY(count_steps(t, err));
+    t->schedule = ru_job_schedule_get(t->job, t->steps_end);
+    RU_TRY(open_recorder(t, err));
+    return rui_trainer_tuned_in(t, err);
+}
+
+ru_status rui_trainer_open(rui_trainer *t, ru_err *err)
+{
+    RU_TRY(rui_trainer_prepare(t, err));
+    RU_TRY(open_step(t, err));
+    rui_trainer_tuned_out(t);
+    RU_TRY(rui_trainer_fill(t, err));
+    RU_TRY(open_stream(t, err));
+    RU_TRY(rui_trainer_ckpt(t, err));
+    RU_TRY(rui_trainer_dir_files(t, err));
+    RU_TRY(rui_trainer_reports(t, t->opt->resume, t->arena, err));
+    return rui_trainer_say_start(t, 1, err);
+}
+
+void rui_trainer_close(rui_trainer *t)
+{
+    ru_ckpt_close(t->ckpt);
+    ru_report_close(t->report);
+    ru_stream_close(t->stream);
+    ru_eval_close(t->eval);
+    ru_exe_close(t->exe);
+    ru_model_close(&t->model);
+    ru_dataset_close(t->train_set);
+    ru_dataset_close(t->test_set);
+    ru_recorder_close(t->recorder);
+}

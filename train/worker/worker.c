@@ -1,0 +1,297 @@
+#include "train/worker/worker.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "base/hash.h"
+#include "base/log.h"
+#include "env/self.h"
+#include "env/shm.h"
+#include "exec/pool.h"
+#include "train/worker/worker_impl.h"
+
+enum {
+    XFERS_MAX = 1 << 15,
+    QUEUE_NS = 5000000, /* the loop thread shares its core with a compute thread */
+};
+
+/* -- timers and stop signals ------------------------------------------------------------------- */
+
+static void on_timer(void *self, uint32_t what, ru_time now)
+{
+    rui_worker *w = self;
+    ru_peer_timer(w->node, what, now);
+}
+
+static void timer_set(void *self, uint32_t what, ru_time at)
+{
+    rui_worker *w = self;
+    ru_loop_timer(w->loop, on_timer, w, what, at);
+}
+
+static void timer_off(void *self, uint32_t what)
+{
+    rui_worker *w = self;
+    ru_loop_timer_off(w->loop, on_timer, w, what);
+}
+
+void rui_worker_bye(void *self, uint32_t what, ru_time now)
+{
+    (void)what;
+    (void)now;
+    rui_worker *w = self;
+    ru_loop_stop(w->loop);
+}
+
+static void on_stop(void *self, int fd, uint32_t events, ru_time now)
+{
+    (void)events;
+    rui_worker *w = self;
+    ru_loop_fd_off(w->loop, fd);
+    if (!w->ended) {
+        w->asked_to_stop = true;
+        ru_peer_stop(w->node, !w->opt->stop_leaves, now);
+    }
+}
+
+/* -- opening ----------------------------------------------------------------------------------- */
+
+/* The step to begin with: a resumed run's founders all hold its newest checkpoint. */
+static ru_status find_start(rui_worker *w, ru_err *err)
+{
+    w->first_step = 0;
+    if (!w->opt->train.resume || w->opt->newcomer) {
+        return RU_OK;
+    }
+    ru_ckpt_info info;
+    ru_status st = ru_ckpt_find(w->t.out, w->arena, &info, err);
+    if (st == RU_E_MISSING) {
+        return RU_OK;
+    }
+    RU_TRY(st);
+    int64_t batch = w->t.job->train.batch;
+    if (info.at.samples != info.at.step * batch) {
+        return RU_FAIL(err, RU_E_CONFIG,
+                       "the run has done %lld samples in %lld steps, but the job now says batch "
+                       "%lld; with several workers a resumed run keeps its batch",
+                       (long long)info.at.samples, (long long)info.at.step, (long long)batch);
+    }
+    w->first_step = info.at.step;
+    return RU_OK;
+}
+
+/* Processes that can share memory have the same text. */
+static void host_text(char into[64])
+{
+    char host[RU_SHM_HOST_MAX], name[256];
+    ru_shm_host(host);
+    ru_self_host(name, sizeof name);
+    (void)snprintf(into, 64, "%.40s/%016llx", name,
+                   (unsigned long long)ru_hash_bytes(host, (int64_t)strlen(host), 0));
+}
+
+static void member_options(rui_worker *w, ru_node_id self, ru_member_options *m)
+{
+    const ru_worker_options *o = w->opt;
+    *m = (ru_member_options){
+        .self = {.node = self,
+                 .number = o->newcomer ? RU_MEMBER_LATER : o->number,
+                 .capacity = o->train.job->train.threads != 0 ? o->train.job->train.threads
+                                                              : ru_pool_cores()},
+        .join = o->join,
+        .n_max = o->n_max > 0 ? o->n_max : RU_WORKERS_MAX,
+    };
+    (void)snprintf(m->self.address, sizeof m->self.address, "%s", ru_link_tcp_address(w->link));
+    host_text(m->self.host);
+}
+
+static ru_elastic_options elastic_options(rui_worker *w)
+{
+    const ru_worker_options *o = w->opt;
+    return (ru_elastic_options){
+        .device = rui_worker_device(w),
+        .news = rui_worker_news,
+        .news_self = w,
+        .summed = rui_worker_summed,
+        .batch = w->t.job->train.batch,
+        .first_step = w->first_step,
+        .steps_end = w->t.steps_end,
+        .founders = o->founders,
+        .n_min = o->n_min,
+        .n_begin = o->n_begin,
+        .tensor_bytes = w->tensor_bytes,
+        .n_tensors = w->n_tensors,
+        .state_bytes = w->state_bytes,
+        .state_group = w->state_group,
+        .n_state = w->n_states,
+        .equal_shares = o->equal_shares,
+        .deterministic = o->deterministic,
+    };
+}
+
+/* Members, and those who join while others leave. */
+static uint32_t peers_max(const ru_worker_options *o)
+{
+    return (o->n_max > 0 ? o->n_max : RU_WORKERS_MAX) + 16;
+}
+
+static ru_status open_link(rui_worker *w, ru_err *err)
+{
+    const ru_worker_options *o = w->opt;
+    char near[RU_LINK_TCP_ADDRESS_MAX];
+    const char *listen = o->listen != NULL ? o->listen : "127.0.0.1:0";
+    if (o->listen == NULL && o->join != NULL) { /* later ones must reach it from where that is */
+        bool known = ru_link_tcp_source(o->join, near);
+        listen = known ? ru_arena_printf(&w->arena_loop, "%s:0", near) : ":0";
+    }
+    if (listen == NULL) {
+        return RU_FAIL(err, RU_E_MEM, "no memory for a worker");
+    }
+    ru_link_tcp_options lo = {
+        .loop = w->loop,
+        .listen = listen,
+        .toward = o->toward != NULL ? o->toward : o->join,
+        .psk = o->token,
+        .psk_bytes = o->token_bytes,
+        .conns_max = ru_chan_conns(peers_max(o)) + RU_LINK_TCP_STRANGERS,
+        .queue_ns = QUEUE_NS,
+    };
+    return ru_link_tcp_open(&lo, &w->link, err);
+}
+
+static ru_status open_node(rui_worker *w, ru_err *err)
+{
+    const ru_worker_options *o = w->opt;
+    ru_node_id self;
+    ru_self_random(&self.v, sizeof self.v);
+    ru_peer_options no = {
+        .chan = {.self = self,
+                 .address = ru_link_tcp_address(w->link),
+                 .job = ru_hash_bytes(o->token, o->token_bytes, 1),
+                 .token = o->token,
+                 .token_bytes = o->token_bytes,
+                 .peers_max = peers_max(o),
+                 .streams_max = XFERS_MAX,
+                 .slots_max = XFERS_MAX},
+        .link = ru_link_tcp_link(w->link),
+        .elastic = elastic_options(w),
+        .timers = {.set = timer_set, .off = timer_off, .self = w},
+        .log = rui_worker_log,
+        .log_self = w,
+        .owner = rui_worker_message,
+        .owner_self = w,
+    };
+    member_options(w, self, &no.member);
+    RU_TRY(ru_peer_open(&no, &w->arena_loop, &w->node, err));
+    ru_link_tcp_user(w->link, ru_peer_link_user(w->node));
+    return RU_OK;
+}
+
+static ru_status open_all(rui_worker *w, ru_err *err)
+{
+    w->words = RU_NEW(w->arena, rui_word, RUI_WORDS_MAX);
+    if (w->words == NULL) {
+        return RU_FAIL(err, RU_E_MEM, "no memory for a worker");
+    }
+    RU_TRY(ru_loop_open(&w->loop, err));
+    /* Else the cores belong to the compute threads. */
+    ru_loop_poll(w->loop, w->t.job->train.poll_ns, true);
+    RU_TRY(ru_loop_waker(w->loop, rui_worker_words, w, &w->waker, err));
+    RU_TRY(open_link(w, err)); /* first: others may want to know the address while data open */
+    if (w->opt->address != NULL) {
+        w->opt->address(w->opt->self, ru_link_tcp_address(w->link));
+    }
+    RU_TRY(rui_trainer_prepare(&w->t, err));
+    RU_TRY(find_start(w, err));
+    RU_TRY(rui_build_list(w, err));
+    ru_err why;
+    if (!w->opt->sockets_only && rui_local_open(w, &why) != RU_OK) {
+        ru_log(RU_LOG_WARN, "train", "shared_memory", "sums go over sockets: %s", why.text);
+    }
+    RU_TRY(rui_early_open(w, err));
+    RU_TRY(open_node(w, err));
+    int fd = ru_self_stop_fd();
+    if (fd >= 0) {
+        RU_TRY(ru_loop_fd(w->loop, fd, 1 /* EPOLLIN */, on_stop, w, err));
+    }
+    return ru_thread_start(&w->thread, "compute", rui_worker_compute, w, err);
+}
+
+static void close_all(rui_worker *w)
+{
+    if (w->thread.started) {
+        ru_mutex_lock(&w->lock);
+        w->next = (rui_cmd){.kind = RUI_CMD_QUIT};
+        ru_flag_set(&w->abort, 1);
+        ru_cond_broadcast(&w->changed);
+        ru_mutex_unlock(&w->lock);
+        ru_thread_join(&w->thread);
+    }
+    rui_local_stop(w);
+    rui_worker_sums_end(w);
+    ru_peer_close(w->node);
+    ru_link_tcp_close(w->link);
+    ru_loop_close(w->loop);
+    w->t.exe = NULL;
+    rui_trainer_close(&w->t);
+    ru_cond_fini(&w->changed);
+    ru_cond_fini(&w->local.changed);
+    ru_mutex_fini(&w->lock);
+}
+
+/* How it ended: the compute thread's own sentence says most. */
+static ru_status verdict_of(rui_worker *w, ru_status st, ru_err *err)
+{
+    if (st != RU_OK) {
+        return st;
+    }
+    if (w->compute_failed) {
+        return ru_err_set(err, w->compute_err.status, "%s", w->compute_err.text);
+    }
+    bool leaves = w->opt->stop_leaves || w->number == 0; /* 0: it never was in the job */
+    if (w->end_status == RU_E_PEER && w->asked_to_stop && leaves) {
+        return RU_OK; /* it left, as it was asked to */
+    }
+    if (w->end_status != RU_OK) {
+        return ru_err_set(err, w->end_status, "%s", w->end_text);
+    }
+    return RU_OK;
+}
+
+ru_status ru_worker_run(const ru_worker_options *opt, ru_arena *arena, ru_worker_result *out,
+                        ru_err *err)
+{
+    rui_worker *w = RU_NEW(arena, rui_worker, 1);
+    if (w == NULL) {
+        return RU_FAIL(err, RU_E_MEM, "no memory for a worker");
+    }
+    w->opt = opt;
+    w->arena = arena;
+    ru_arena_init(&w->arena_loop, 0);
+    w->t =
+        (rui_trainer){.opt = &opt->train, .job = opt->train.job, .arena = arena, .saved_step = -1};
+    w->fed_step = -1;
+    ru_mutex_init(&w->lock);
+    ru_cond_init(&w->changed);
+    ru_cond_init(&w->local.changed);
+    ru_status st = open_all(w, err);
+    if (st == RU_OK) {
+        w->t.begun = w->t.saved = ru_clock_now();
+        ru_thread_prompt();
+        ru_peer_start(w->node, ru_clock_now());
+        st = ru_loop_run(w->loop, err);
+    }
+    st = verdict_of(w, st, err);
+    if (st != RU_OK && w->t.report != NULL) {
+        ru_report_log(w->t.report, "failed after step %lld: %s", (long long)w->t.step_done,
+                      err != NULL ? err->text : ru_status_name(st));
+    }
+    *out = (ru_worker_result){.reported = w->reported,
+                              .summary = w->summary,
+                              .number = w->number,
+                              .left = w->asked_to_stop && opt->stop_leaves,
+                              .step = w->t.step_done};
+    close_all(w);
+    ru_arena_fini(&w->arena_loop);
+    return st;
+}

@@ -1,0 +1,232 @@
+/* The device as the loop thread sees it: commands to the compute thread, words from it, pieces of
+ * state read and written between its updates. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "train/worker/worker_impl.h"
+
+/* -- commands ---------------------------------------------------------------------------------- */
+
+void rui_worker_command(rui_worker *w, const rui_cmd *cmd)
+{
+    rui_cmd c = *cmd;
+    c.leads = rui_worker_leads(w);
+    ru_elastic_facts f;
+    ru_elastic_facts_get(ru_peer_elastic(w->node), &f);
+    c.workers = f.working;
+    ru_mutex_lock(&w->lock);
+    RU_CHECK(w->next.kind == RUI_CMD_NONE || c.kind == RUI_CMD_QUIT);
+    w->next = c;
+    ru_cond_signal(&w->changed);
+    ru_mutex_unlock(&w->lock);
+}
+
+static void say_verdict(rui_worker *w, rui_verdict v)
+{
+    ru_mutex_lock(&w->lock);
+    w->verdict = v;
+    ru_flag_set(&w->abort, v == RUI_VERDICT_ABORT ? 1 : 0);
+    ru_cond_signal(&w->changed);
+    ru_mutex_unlock(&w->lock);
+}
+
+static void build(void *self, const ru_share *share, bool plain)
+{
+    rui_worker *w = self;
+    const ru_view *v = ru_member_view(ru_peer_member(w->node));
+    int64_t n = share->n > 0 ? share->n : share->batch / (v->n > 0 ? v->n : 1);
+    rui_worker_command(
+        w, &(rui_cmd){
+               .kind = RUI_CMD_BUILD, .share = *share, .build_n = n > 0 ? n : 1, .plain = plain});
+}
+
+static void step(void *self, int64_t number, const ru_share *share)
+{
+    rui_worker *w = self;
+    w->seq++;
+    w->aborting = false;
+    rui_early_begin(w);
+    say_verdict(w, RUI_VERDICT_NONE);
+    rui_worker_command(
+        w, &(rui_cmd){.kind = RUI_CMD_STEP, .share = *share, .step = number, .seq = w->seq});
+}
+
+static void abort_step(void *self)
+{
+    rui_worker *w = self;
+    w->aborting = true;
+    say_verdict(w, RUI_VERDICT_ABORT);
+}
+
+static void update(void *self, int64_t number)
+{
+    (void)number;
+    say_verdict(self, RUI_VERDICT_UPDATE);
+}
+
+/* -- state ------------------------------------------------------------------------------------- */
+
+/* A piece on its way; the cookie is its address. */
+typedef struct piece {
+    uint32_t state;
+    int64_t offset, size;
+    uint8_t data[];
+} piece;
+
+static ru_status piece_new(uint32_t k, int64_t offset, int64_t size, ru_span *span,
+                           uint64_t *cookie, piece **out)
+{
+    piece *p = malloc(sizeof *p + (size_t)size);
+    if (p == NULL) {
+        return RU_E_MEM;
+    }
+    *p = (piece){.state = k, .offset = offset, .size = size};
+    *span = (ru_span){.data = p->data, .size_bytes = size};
+    *cookie = (uint64_t)(uintptr_t)p;
+    *out = p;
+    return RU_OK;
+}
+
+static ru_status state_copy(void *self, uint32_t k, int64_t offset, int64_t size, ru_span *span,
+                            uint64_t *cookie)
+{
+    rui_worker *w = self;
+    piece *p;
+    ru_status st = piece_new(k, offset, size, span, cookie, &p);
+    if (st != RU_OK) {
+        return st;
+    }
+    st = ru_exe_state_read_part(w->now->exe, w->now->states[k], offset, size, p->data, NULL);
+    if (st != RU_OK) {
+        free(p);
+    }
+    return st;
+}
+
+static void state_release(void *self, uint64_t cookie)
+{
+    (void)self;
+    free((piece *)(uintptr_t)cookie);
+}
+
+static ru_status state_place(void *self, uint32_t k, int64_t offset, int64_t size, ru_span *span,
+                             uint64_t *cookie)
+{
+    (void)self;
+    piece *p;
+    return piece_new(k, offset, size, span, cookie, &p);
+}
+
+static void state_placed(void *self, uint64_t cookie, bool arrived)
+{
+    rui_worker *w = self;
+    piece *p = (piece *)(uintptr_t)cookie;
+    if (arrived) {
+        ru_status st = ru_exe_state_write_part(w->now->exe, w->now->states[p->state], p->offset,
+                                               p->size, p->data, NULL);
+        RU_CHECK(st == RU_OK); /* its place was checked when the pieces were listed */
+    }
+    free(p);
+}
+
+ru_elastic_device rui_worker_device(rui_worker *w)
+{
+    w->ops = (ru_elastic_device_ops){
+        .name = "worker",
+        .build = build,
+        .step = step,
+        .abort = abort_step,
+        .update = update,
+        .state_copy = state_copy,
+        .state_release = state_release,
+        .state_place = state_place,
+        .state_placed = state_placed,
+    };
+    rui_early_ops(&w->ops);
+    if (w->local.shm != NULL) {
+        rui_local_ops(&w->ops);
+    }
+    return (ru_elastic_device){.ops = &w->ops, .self = w};
+}
+
+/* -- words ------------------------------------------------------------------------------------- */
+
+static void finished(rui_worker *w)
+{
+    ru_loop_stop(w->loop);
+}
+
+static void handle(rui_worker *w, const rui_word *x, ru_time now)
+{
+    bool current = x->seq == w->seq && !w->aborting;
+    switch (x->kind) {
+    case RUI_WORD_BUILT:
+        ru_peer_built(w->node, x->status, x->layout, now);
+        break;
+    case RUI_WORD_READY:
+        if (current) {
+            ru_peer_ready(w->node, x->tensor, &x->span, now);
+        }
+        break;
+    case RUI_WORD_COMPUTED:
+        if (current) {
+            ru_peer_computed(w->node, x->status, x->ns, now);
+        }
+        break;
+    case RUI_WORD_ABORTED:
+        if (w->local.closing) { /* a sum may still be written */
+            w->local.aborted = true;
+            break;
+        }
+        ru_peer_aborted(w->node, now);
+        break;
+    case RUI_WORD_LOCAL_OPENED:
+        if (x->seq == w->local.seq) {
+            ru_peer_local_opened(w->node, x->status, now);
+        }
+        break;
+    case RUI_WORD_REDUCED:
+        if (x->seq == w->local.seq && !w->aborting) {
+            ru_peer_reduced(w->node, x->tensor, now);
+        }
+        break;
+    case RUI_WORD_LOCAL_CLOSED:
+        w->local.closing = x->seq != w->local.close_seq; /* another one was asked meanwhile */
+        if (w->local.aborted && !w->local.closing) {
+            w->local.aborted = false;
+            ru_peer_aborted(w->node, now);
+        }
+        break;
+    case RUI_WORD_UPDATED:
+        ru_peer_updated(w->node, x->status, now);
+        break;
+    case RUI_WORD_TARGET:
+        w->target = true;
+        ru_peer_stop(w->node, true, now);
+        break;
+    case RUI_WORD_FINISHED:
+        w->end_status = x->status;
+        finished(w);
+        break;
+    }
+}
+
+void rui_worker_words(void *self, ru_time now)
+{
+    rui_worker *w = self;
+    for (;;) {
+        ru_mutex_lock(&w->lock);
+        bool some = w->n_words > 0;
+        rui_word x = {0};
+        if (some) {
+            x = w->words[w->word_at];
+            w->word_at = (w->word_at + 1) % RUI_WORDS_MAX;
+            w->n_words--;
+        }
+        ru_mutex_unlock(&w->lock);
+        if (!some) {
+            return;
+        }
+        handle(w, &x, now);
+    }
+}

@@ -1,0 +1,95 @@
+/* What a worker tells at the end: the summary by who leads then, and no error of a step that was
+ * given up. */
+#include <string.h>
+
+#include "test/lives.h"
+#include "test/test.h"
+#include "train/worker/worker_impl.h"
+
+typedef struct rig {
+    ru_arena arena;
+    ru_worker_options opt;
+    rui_worker w;
+} rig;
+
+/* The compute thread has answered. */
+static void on_words(void *self, ru_time now)
+{
+    (void)now;
+    rui_worker *w = self;
+    ru_mutex_lock(&w->lock);
+    w->next.kind = RUI_CMD_QUIT;
+    ru_cond_signal(&w->changed);
+    ru_mutex_unlock(&w->lock);
+    ru_loop_stop(w->loop);
+}
+
+static void rig_open(rig *r)
+{
+    ru_err err = {0};
+    memset(r, 0, sizeof *r);
+    ru_arena_init(&r->arena, 0);
+    r->w.opt = &r->opt;
+    r->w.words = RU_NEW(&r->arena, rui_word, RUI_WORDS_MAX);
+    assert_non_null(r->w.words);
+    ru_mutex_init(&r->w.lock);
+    ru_cond_init(&r->w.changed);
+    assert_ok(ru_loop_open(&r->w.loop, &err), err);
+    assert_ok(ru_loop_waker(r->w.loop, on_words, &r->w, &r->w.waker, &err), err);
+}
+
+static void rig_close(rig *r)
+{
+    ru_loop_close(r->w.loop);
+    ru_cond_fini(&r->w.changed);
+    ru_mutex_fini(&r->w.lock);
+    ru_arena_fini(&r->arena);
+}
+
+/* Two processes of a job, the first leads; both led before, as far as their reports know. */
+static void who_leads_at_the_end_writes_the_summary(void **state)
+{
+    (void)state;
+    static rig r;
+    job j = {0};
+    job_open(&j, 2, 3, 0);
+    assert_true(job_run(&j));
+    for (uint32_t k = 0; k < 4; k++) { /* k 2: the job failed; k 3: it never led */
+        life *l = j.l[k == 1 ? 1 : 0];
+        assert_true(ru_member_leads(ru_peer_member(l->peer)) == (k != 1));
+        rig_open(&r);
+        r.w.node = l->peer;
+        r.w.led = k != 3;
+        const ru_elastic_news end = {
+            .what = RU_ELASTIC_ENDED, .status = k == 2 ? RU_E_DATA : RU_OK, .sentence = "done"};
+        rui_worker_news(&r.w, &end, ru_clock_now());
+        assert_true(r.w.ended);
+        assert_int_equal(r.w.next.kind, k == 0 ? RUI_CMD_FINISH : RUI_CMD_NONE);
+        rig_close(&r);
+    }
+    job_close(&j);
+}
+
+/* A failure that nothing follows is told; one of a step that the group had given up is not. */
+static void a_failure_is_told_when_the_job_ends_by_it(void **state)
+{
+    (void)state;
+    static rig r;
+    for (uint32_t goes_on = 0; goes_on < 2; goes_on++) {
+        ru_err err = {0};
+        rig_open(&r);
+        r.w.compute_failed = true;
+        r.w.next.kind = goes_on ? RUI_CMD_FINISH : RUI_CMD_QUIT;
+        assert_ok(ru_thread_start(&r.w.thread, "compute", rui_worker_compute, &r.w, &err), err);
+        if (goes_on) {
+            assert_ok(ru_loop_run(r.w.loop, &err), err);
+        }
+        ru_thread_join(&r.w.thread);
+        assert_int_equal(r.w.n_words, goes_on);
+        assert_true(r.w.compute_failed == !goes_on);
+        rig_close(&r);
+    }
+}
+
+RU_TESTS(train_worker_end, cmocka_unit_test(who_leads_at_the_end_writes_the_summary),
+         cmocka_unit_test(a_failure_is_told_when_the_job_ends_by_it))

@@ -1,0 +1,256 @@
+/* Inside of a worker: its threads and what they hand each other.
+ *
+ *   worker.c          loop thread: opening, stop signals, the end
+ *   worker_device.c   loop thread: the device of train/elastic/elastic.h, commands out, words in
+ *   worker_compute.c  compute thread
+ *   worker_early.c    both: sums that are there while the compute thread waits for others
+ *   worker_build.c    compute thread: step graph and executable of a share
+ *   worker_local.c    adder thread: sums in shared memory
+ *   worker_lead.c     what the leader tells
+ *   worker_sum.c      loop thread: sums beside their plan, in trace and plan file
+ *
+ * Thread: as said at each part; `lock` guards what both touch. */
+#ifndef RU_TRAIN_WORKER_WORKER_IMPL_H
+#define RU_TRAIN_WORKER_WORKER_IMPL_H
+
+#include "comm/coll/coll_shm.h"
+#include "env/link_tcp.h"
+#include "env/thread.h"
+#include "train/elastic/peer.h"
+#include "train/run/trainer_impl.h"
+#include "train/worker/worker.h"
+
+enum {
+    RUI_WORDS_MAX = RU_ELASTIC_TENSORS_MAX + RU_ELASTIC_BATCHES_MAX +
+                    64, /* more than any step can leave unread */
+    RUI_HISTORY = 64,   /* steps a worker can tell about after its leader died */
+};
+
+/* A step of one share: graph, executable, where its gradients and states stand. */
+typedef struct rui_build {
+    ru_arena arena;
+    ru_step_graph step;
+    ru_exe *exe;
+    int64_t n; /* samples it computes */
+    bool plain;
+    ru_exe_grad *tensors; /* [n_tensors] by number */
+    ru_value_id *states;  /* [n_states] by number */
+} rui_build;
+
+typedef enum rui_cmd_kind {
+    RUI_CMD_NONE,
+    RUI_CMD_BUILD,
+    RUI_CMD_STEP,
+    RUI_CMD_FINISH, /* the job is over and this worker leads: last evaluation, checkpoint, summary
+                     */
+    RUI_CMD_QUIT,
+} rui_cmd_kind;
+
+typedef struct rui_cmd {
+    rui_cmd_kind kind;
+    ru_share share;
+    int64_t build_n; /* samples to build for (a share of 0 builds for a likely one) */
+    bool plain;
+    int64_t step;
+    uint32_t seq;
+    bool leads;
+    uint32_t workers; /* that compute */
+    const char *ended;
+    int64_t lost, repeated;
+} rui_cmd;
+
+typedef enum rui_verdict { RUI_VERDICT_NONE, RUI_VERDICT_UPDATE, RUI_VERDICT_ABORT } rui_verdict;
+
+typedef enum rui_word_kind {
+    RUI_WORD_BUILT,
+    RUI_WORD_READY,
+    RUI_WORD_COMPUTED,
+    RUI_WORD_ABORTED,
+    RUI_WORD_UPDATED,
+    RUI_WORD_LOCAL_OPENED,
+    RUI_WORD_LOCAL_CLOSED,
+    RUI_WORD_REDUCED, /* tensor: the batch */
+    RUI_WORD_TARGET,  /* the job's target is met: it may end */
+    RUI_WORD_FINISHED,
+} rui_word_kind;
+
+typedef struct rui_word {
+    rui_word_kind kind;
+    ru_status status;
+    uint32_t seq, tensor;
+    int64_t ns;
+    uint64_t layout;
+    ru_span span;
+} rui_word;
+
+/* What a step gave, kept for a successor of the leader. */
+typedef struct rui_past {
+    int64_t step; /* done so far, from 1; 0: none */
+    ru_report_step report;
+} rui_past;
+
+/* A sum that is there before the verdict. */
+typedef struct rui_early_sum {
+    uint32_t tensor;
+    int64_t offset_bytes, size_bytes;
+} rui_early_sum;
+
+/* Sums of the step under way whose parameters may be updated; under the worker's lock. */
+typedef struct rui_early {
+    rui_early_sum *at; /* [RU_ELASTIC_BATCHES_MAX] */
+    uint32_t n, done;
+    int64_t ns;    /* compute thread: spent on them in this step */
+    rui_build *of; /* compute thread: whose memory is there; NULL: none */
+    bool off;      /* compute thread: not wanted, or no memory for it */
+} rui_early;
+
+/* Neighbours whose memory is to be mapped, as the loop thread asked for it. */
+typedef struct rui_local_group {
+    char handles[RU_COLL_SHM_RANKS_MAX][RU_SHM_HANDLE_MAX];
+    uint32_t n, rank, epoch, seq;
+} rui_local_group;
+
+/* Sums in shared memory; closing and seq are the loop thread's, next and group the adder's, the
+ * rest stands under the worker's lock. */
+typedef struct rui_local {
+    ru_coll_shm *shm; /* NULL: not possible here */
+    int64_t *at;      /* [n_tensors] place in the segment */
+    int64_t size_bytes;
+    ru_thread thread;
+    ru_cond changed;
+    ru_flag stop; /* the adder must not wait for others */
+    bool open_asked, close_asked, quit;
+    rui_local_group asked, group; /* to be opened next; opened last */
+    uint32_t close_seq;           /* of the CLOSE asked last */
+    ru_elastic_part *pending;     /* [RU_ELASTIC_BATCHES_MAX] by batch; n 0: not ready */
+    ru_coll_shm_range *ranges;
+    uint32_t next; /* batch to sum next */
+    uint32_t seq;  /* of the group in force: answers of others mean nothing */
+    bool closing;  /* CLOSE was asked, not yet answered */
+    bool aborted;  /* ABORTED waits for that */
+} rui_local;
+
+typedef struct rui_sum_measured {
+    int64_t n, took_ns, predicted_ns; /* sums done; totals */
+} rui_sum_measured;
+
+/* The plan of sums in force, for trace and plan file; loop thread. */
+typedef struct rui_sums {
+    bool open; /* the arena stands */
+    bool led;  /* this worker led when it came into force */
+    ru_arena arena;
+    ru_elastic_sums plan;
+    int64_t step;
+    uint16_t *names;            /* [n_batches] in the trace; NULL: nothing is recorded */
+    rui_sum_measured *measured; /* [n_batches] */
+} rui_sums;
+
+typedef struct rui_worker {
+    const ru_worker_options *opt;
+    ru_arena *arena;     /* before the threads run, then the compute thread's */
+    ru_arena arena_loop; /* the loop thread's: machines and reports */
+    rui_trainer t;       /* compute thread, once it runs */
+
+    /* fixed after opening */
+    uint32_t n_tensors, n_states;
+    int64_t *tensor_bytes;    /* [n_tensors] gradients, last parameter first; then `shared` */
+    const char **state_names; /* [n_states] */
+    int64_t *state_bytes;
+    uint32_t *state_group; /* a parameter and its slots have the same */
+    int64_t first_step;
+
+    /* loop thread */
+    ru_loop *loop;
+    ru_link_tcp *link;
+    ru_peer *node;
+    ru_elastic_device_ops ops;
+    uint32_t waker;
+    uint32_t seq;    /* of the step under way */
+    bool aborting;   /* words of the step under way mean nothing any more */
+    bool led;        /* this worker led before: reports are open */
+    uint32_t number; /* in the job; 0: not in yet */
+    bool ended;
+    bool target, asked_to_stop;
+    rui_sums sums;
+    ru_status end_status;
+    char end_text[RU_ERR_TEXT_MAX];
+
+    /* compute thread */
+    ru_thread thread;
+    rui_build *now; /* loop thread reads it while nothing is built */
+    ru_stream *stream;
+    int64_t stream_next, stream_n; /* first position of the stream's next batch; its samples */
+    int64_t fed_step, fed_n;       /* whose samples stand in the inputs */
+    bool started;                  /* the report's first line is out */
+    rui_cmd cmd;                   /* under way */
+    ru_time step_begun, computed_at, verdict_at, updated_at;
+    bool computed;
+
+    rui_local local;
+    rui_early early;
+
+    /* both, under lock */
+    ru_mutex lock;
+    ru_cond changed;
+    rui_cmd next;
+    rui_verdict verdict;
+    ru_flag abort;   /* as the verdict, for a look without the lock */
+    rui_word *words; /* [RUI_WORDS_MAX] ring */
+    uint32_t word_at, n_words;
+    ru_err compute_err;
+    bool compute_failed;
+    ru_report_summary summary;
+    bool reported;
+    rui_past past[RUI_HISTORY];
+} rui_worker;
+
+/* worker_device.c */
+ru_elastic_device rui_worker_device(rui_worker *w);
+void rui_worker_words(void *self, ru_time now); /* waker */
+void rui_worker_command(rui_worker *w, const rui_cmd *cmd);
+
+/* worker_local.c */
+RU_MUST_USE ru_status rui_local_open(rui_worker *w, ru_err *err);
+void rui_local_stop(rui_worker *w);
+void rui_local_main(void *self);
+void rui_local_ops(ru_elastic_device_ops *ops);
+void *rui_local_grad(rui_worker *w, uint32_t tensor); /* memory of a gradient; NULL: anywhere */
+
+/* worker_compute.c */
+void rui_worker_post(rui_worker *w, const rui_word *x); /* any thread */
+void rui_worker_compute(void *self);                    /* the compute thread */
+
+/* worker_early.c */
+RU_MUST_USE ru_status rui_early_open(rui_worker *w, ru_err *err);
+void rui_early_ops(ru_elastic_device_ops *ops);
+void rui_early_begin(rui_worker *w); /* loop thread: a step begins */
+/* Compute thread, the lock held: update for the next sum that is there, the lock let go meanwhile;
+ * false: there is none. */
+bool rui_early_next(rui_worker *w);
+void rui_early_undo(rui_worker *w); /* compute thread: the step is given up */
+
+/* worker_build.c */
+RU_MUST_USE ru_status rui_build_list(rui_worker *w, ru_err *err); /* tensors and states */
+RU_MUST_USE ru_status rui_build_open(rui_worker *w, int64_t n, bool plain, bool first,
+                                     rui_build **out, ru_err *err);
+void rui_build_close(rui_build *b); /* NULL is fine */
+/* All state of `from` into `to`. */
+RU_MUST_USE ru_status rui_build_take(rui_worker *w, rui_build *from, rui_build *to, ru_err *err);
+
+/* worker.c, worker_job.c: loop thread */
+void rui_worker_bye(void *self, uint32_t what, ru_time now); /* timer: the loop may end */
+void rui_worker_message(void *self, ru_node_id from, uint32_t what, const void *data,
+                        int64_t size_bytes, ru_time now);
+
+/* worker_sum.c, loop thread */
+void rui_worker_sums_planned(rui_worker *w, int64_t step);
+void rui_worker_sums_end(rui_worker *w); /* what was measured is kept */
+void rui_worker_summed(void *self, const ru_elastic_sum *sum);
+
+/* worker_lead.c, loop thread */
+void rui_worker_news(void *self, const ru_elastic_news *news, ru_time now);
+void rui_worker_log(void *self, int level, const char *line, ru_time now);
+/* Open the reports when this worker leads; true when it does. */
+bool rui_worker_leads(rui_worker *w);
+
+#endif

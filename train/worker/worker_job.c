@@ -1,0 +1,211 @@
+/* The job travels to newcomers: they know an address and the token, nothing else.
+ *
+ *   newcomer --ASK--> any worker;  worker --PART(total, offset, bytes)...--> newcomer
+ *
+ * The text is the run directory, a zero byte, and the resolved job as YAML. */
+#include <stdio.h>
+#include <string.h>
+
+#include "base/hash.h"
+#include "base/str.h"
+#include "base/wire.h"
+#include "env/self.h"
+#include "train/worker/worker_impl.h"
+
+enum {
+    ASK_MSG = RU_PEER_WHAT_OWNER,
+    PART_MSG,
+    PART_BYTES = 48 << 10,
+    TEXT_MAX = 4 << 20,
+    FETCH_PEERS = 2,
+};
+
+static const int64_t fetch_ns = 10000000000;
+
+void rui_worker_message(void *self, ru_node_id from, uint32_t what, const void *data,
+                        int64_t size_bytes, ru_time now)
+{
+    (void)data;
+    (void)size_bytes;
+    rui_worker *w = self;
+    if (what != ASK_MSG) {
+        return;
+    }
+    int64_t n_out = (int64_t)strlen(w->t.out) + 1, n_job = (int64_t)strlen(w->t.job_yaml);
+    int64_t total = n_out + n_job;
+    uint8_t buf[PART_BYTES + 32];
+    for (int64_t at = 0; at < total; at += PART_BYTES) {
+        int64_t n = total - at < PART_BYTES ? total - at : PART_BYTES;
+        ru_wire_out o = ru_wire_out_into(buf, sizeof buf);
+        ru_wire_put_u32(&o, (uint32_t)total);
+        ru_wire_put_u32(&o, (uint32_t)at);
+        for (int64_t i = at; i < at + n; i++) {
+            ru_wire_put_u8(&o, (uint8_t)(i < n_out ? w->t.out[i] : w->t.job_yaml[i - n_out]));
+        }
+        if (ru_chan_message(ru_peer_chan(w->node), from, PART_MSG, buf, ru_wire_size(&o), now) !=
+            RU_OK) {
+            ru_chan_drop(ru_peer_chan(w->node), from, now); /* half a job is none: it asks again */
+            return;
+        }
+    }
+}
+
+typedef struct fetch {
+    ru_loop *loop;
+    ru_chan *chan;
+    char *text; /* [total + 1] */
+    ru_arena *arena;
+    int64_t total, have;
+    ru_status status;
+    char why[256];
+} fetch;
+
+static void on_up(void *self, ru_node_id node, const char *address, ru_time now)
+{
+    (void)address;
+    fetch *f = self;
+    f->status = ru_chan_message(f->chan, node, ASK_MSG, "", 0, now);
+}
+
+static void on_down(void *self, ru_node_id node, const char *address, ru_status why, ru_time now)
+{
+    (void)node;
+    (void)address;
+    (void)now;
+    fetch *f = self;
+    f->status = why == RU_OK ? RU_E_PEER : why;
+    ru_loop_stop(f->loop);
+}
+
+static void on_message(void *self, ru_node_id from, uint32_t what, const void *data,
+                       int64_t size_bytes, ru_time now)
+{
+    (void)from;
+    (void)now;
+    fetch *f = self;
+    ru_wire_in in = ru_wire_in_from(data, size_bytes);
+    int64_t total = ru_wire_u32(&in), at = ru_wire_u32(&in), n = ru_wire_left(&in);
+    if (what != PART_MSG) {
+        return;
+    }
+    if (in.bad || total < 2 || total > TEXT_MAX || at != f->have || n < 1 || n > total - at ||
+        (f->text != NULL && total != f->total)) {
+        f->status = RU_E_DATA;
+        ru_loop_stop(f->loop);
+        return;
+    }
+    if (f->text == NULL) {
+        f->text = ru_arena_zalloc(f->arena, total + 1, 1);
+        f->total = total;
+        if (f->text == NULL) {
+            f->status = RU_E_MEM;
+            ru_loop_stop(f->loop);
+            return;
+        }
+    }
+    memcpy(f->text + at, (const uint8_t *)data + (size_bytes - n), (size_t)n);
+    f->have += n;
+    if (f->have == f->total) {
+        f->status = RU_OK;
+        ru_loop_stop(f->loop);
+    }
+}
+
+static void on_time(void *self, uint32_t what, ru_time now)
+{
+    fetch *f = self;
+    if (what == 0) {
+        f->status = RU_E_AGAIN;
+        ru_loop_stop(f->loop);
+        return;
+    }
+    ru_loop_timer(f->loop, on_time, f, 1, ru_chan_tick(f->chan, now));
+}
+
+static void ignore(void *self, uint64_t cookie, ru_time now)
+{
+    (void)self;
+    (void)cookie;
+    (void)now;
+}
+
+static void ignore_failed(void *self, uint64_t cookie, ru_status why, ru_time now)
+{
+    (void)why;
+    ignore(self, cookie, now);
+}
+
+static ru_status open_chan(fetch *f, ru_link_tcp *link, const uint8_t *token, uint32_t token_bytes,
+                           ru_arena *arena, ru_err *err)
+{
+    ru_node_id self;
+    ru_self_random(&self.v, sizeof self.v);
+    const ru_chan_options co = {.self = self,
+                                .address = "",
+                                .job = ru_hash_bytes(token, token_bytes, 1),
+                                .token = token,
+                                .token_bytes = token_bytes,
+                                .peers_max = FETCH_PEERS,
+                                .streams_max = FETCH_PEERS,
+                                .slots_max = FETCH_PEERS};
+    const ru_chan_user user = {.self = f,
+                               .up = on_up,
+                               .down = on_down,
+                               .message = on_message,
+                               .sent = ignore,
+                               .failed = ignore_failed,
+                               .arrived = ignore};
+    const ru_link l = ru_link_tcp_link(link);
+    return ru_chan_open(&co, &l, &user, arena, &f->chan, err);
+}
+
+static const char *why_none(ru_status st)
+{
+    if (st == RU_E_PEER || st == RU_E_PERM) {
+        return "nobody listens there, or the token (RUBATO_TOKEN, --token-file) is not the job's";
+    }
+    return st == RU_OK || st == RU_E_AGAIN ? "no such host, or nothing answers there in time"
+                                           : ru_status_name(st);
+}
+
+static ru_status run(fetch *f, const char *address, ru_err *err)
+{
+    ru_time now = ru_clock_now();
+    ru_loop_timer(f->loop, on_time, f, 0, ru_time_after(now, fetch_ns));
+    RU_TRY(ru_chan_connect(f->chan, address, now, err));
+    ru_loop_timer(f->loop, on_time, f, 1, ru_chan_tick(f->chan, now));
+    RU_TRY(ru_loop_run(f->loop, err));
+    if (f->status != RU_OK || f->have != f->total || f->total == 0) {
+        return RU_FAIL(err, RU_E_PEER, "no job from %s: %s", address, why_none(f->status));
+    }
+    return RU_OK;
+}
+
+ru_status ru_worker_job_fetch(const char *address, const uint8_t *token, uint32_t token_bytes,
+                              ru_arena *arena, const char **yaml, const char **out, ru_err *err)
+{
+    fetch f = {.arena = arena, .status = RU_E_AGAIN};
+    ru_link_tcp *link = NULL;
+    RU_TRY(ru_loop_open(&f.loop, err));
+    ru_link_tcp_options lo = {
+        .loop = f.loop, .psk = token, .psk_bytes = token_bytes, .conns_max = 8};
+    ru_status st = ru_link_tcp_open(&lo, &link, err);
+    if (st == RU_OK) {
+        st = open_chan(&f, link, token, token_bytes, arena, err);
+    }
+    if (st == RU_OK) {
+        ru_link_tcp_user(link, ru_chan_link_user(f.chan));
+        st = run(&f, address, err);
+    }
+    ru_chan_close(f.chan);
+    ru_link_tcp_close(link);
+    ru_loop_close(f.loop);
+    if (st == RU_OK) {
+        *out = f.text;
+        *yaml = f.text + strlen(f.text) + 1;
+        if (*yaml >= f.text + f.total) {
+            return RU_FAIL(err, RU_E_DATA, "the job from %s is not whole", address);
+        }
+    }
+    return st;
+}

@@ -1,0 +1,187 @@
+/* What the leader tells: reports opened when this worker leads, events as they come. */
+#include <stdio.h>
+#include <string.h>
+
+#include "base/log.h"
+#include "base/str.h"
+#include "env/file.h"
+#include "train/worker/worker_impl.h"
+
+/* Number after `"step":` in the last step line of OUT/metrics.jsonl; -1: none. */
+static int64_t last_told(rui_worker *w)
+{
+    ru_map_file map;
+    ru_err ignored;
+    const char *path = ru_path_join(&w->arena_loop, w->t.out, "metrics.jsonl");
+    int64_t last = -1;
+    if (path == NULL || !ru_path_exists(path) || ru_file_map(path, &map, &ignored) != RU_OK) {
+        return -1;
+    }
+    static const char head[] = "{\"schema\":\"rubato.train.step/1\",\"step\":";
+    ru_str rest = {(const char *)map.data, map.size_bytes}, line;
+    while (ru_str_next(&rest, '\n', &line)) {
+        if (ru_str_starts(line, head)) {
+            last = 0;
+            for (int64_t i = (int64_t)sizeof head - 1;
+                 i < line.n && line.p[i] >= '0' && line.p[i] <= '9'; i++) {
+                last = last * 10 + (line.p[i] - '0');
+            }
+        }
+    }
+    ru_file_unmap(&map);
+    return last;
+}
+
+/* Steps that the leader before committed but had no time to tell. */
+static void tell_missing(rui_worker *w)
+{
+    int64_t told = last_told(w);
+    rui_past past[RUI_HISTORY];
+    ru_mutex_lock(&w->lock);
+    memcpy(past, w->past, sizeof past);
+    ru_mutex_unlock(&w->lock);
+    for (int64_t s = told + 1; told >= 0; s++) {
+        const rui_past *p = &past[s % RUI_HISTORY];
+        if (p->step != s) {
+            break;
+        }
+        (void)!ru_report_step_put(w->t.report, &p->report, NULL);
+    }
+}
+
+bool rui_worker_leads(rui_worker *w)
+{
+    bool leads = ru_member_leads(ru_peer_member(w->node));
+    if (!leads || w->led) {
+        return leads;
+    }
+    w->led = true;
+    ru_err err;
+    bool successor = ru_member_view(ru_peer_member(w->node))->epoch > 0;
+    bool append = successor || w->opt->train.resume;
+    if (rui_trainer_reports(&w->t, append, &w->arena_loop, &err) != RU_OK) {
+        ru_log(RU_LOG_ERROR, "train", "report", "%s", err.text);
+        return leads;
+    }
+    if (successor) {
+        tell_missing(w);
+    }
+    return leads;
+}
+
+static void event(rui_worker *w, const ru_elastic_news *n, const char *what, const char *more)
+{
+    ru_err err = {0};
+    if (ru_report_event_of(w->t.report, n->step, what, (uint32_t)n->a, more, &err) != RU_OK) {
+        ru_log(RU_LOG_ERROR, "train", "report", "%s", err.text);
+    }
+}
+
+static const char *seconds(char into[64], const char *key, int64_t ns)
+{
+    ru_text t = ru_text_into(into, 64);
+    ru_text_putf(&t, ",\"%s\":", key);
+    ru_text_f64(&t, (double)ns * 1e-9);
+    return into;
+}
+
+/* Shares of the members, and how long the longest of them should compute: step_s of the following
+ * steps stands beside it. */
+static void told_shares(rui_worker *w, const ru_elastic_news *n)
+{
+    char more[768];
+    ru_text t = ru_text_into(more, sizeof more);
+    ru_text_put(&t, ",\"shares\":");
+    ru_text_json(&t, ru_str_c(n->sentence));
+    if (n->b > 0) {
+        ru_text_put(&t, ",\"predicted_compute_s\":");
+        ru_text_f64(&t, (double)n->b * 1e-9);
+    }
+    event(w, n, "replan", more);
+}
+
+static void ended(rui_worker *w, const ru_elastic_news *n)
+{
+    w->ended = true;
+    w->end_status = n->status;
+    (void)snprintf(w->end_text, sizeof w->end_text, "%s", n->sentence);
+    /* Who led and was replaced has reports open, too: the summary is its successor's. */
+    if (n->status == RU_OK && w->led && ru_member_leads(ru_peer_member(w->node))) {
+        ru_elastic_facts f;
+        ru_elastic_facts_get(ru_peer_elastic(w->node), &f);
+        bool done = strcmp(n->sentence, "done") == 0;
+        rui_worker_command(w, &(rui_cmd){.kind = RUI_CMD_FINISH,
+                                         .ended = w->target ? "target"
+                                                  : done    ? "done"
+                                                            : "stopped",
+                                         .lost = f.samples_lost,
+                                         .repeated = f.samples_repeated});
+        return;
+    }
+    ru_loop_timer(w->loop, rui_worker_bye, w, 0, ru_time_after(ru_clock_now(), 50000000));
+}
+
+void rui_worker_news(void *self, const ru_elastic_news *n, ru_time now)
+{
+    (void)now;
+    rui_worker *w = self;
+    char more[64];
+    ru_report *r = w->t.report;
+    switch (n->what) {
+    case RU_ELASTIC_COMMITTED:
+        break;
+    case RU_ELASTIC_MEMBER:
+        w->number = (uint32_t)n->a;
+        if (w->opt->member != NULL) {
+            w->opt->member(w->opt->self, (uint32_t)n->a, n->b == 0);
+        }
+        break;
+    case RU_ELASTIC_JOINED:
+        event(w, n, "join", "");
+        ru_report_say(r, "worker %lld joined; it takes the state from the others", (long long)n->a);
+        break;
+    case RU_ELASTIC_WORKS:
+        (void)snprintf(more, sizeof more, ",\"samples\":%lld", (long long)n->b);
+        event(w, n, "works", more);
+        break;
+    case RU_ELASTIC_LEFT:
+        event(w, n, "leave", "");
+        ru_report_say(r, "worker %lld left", (long long)n->a);
+        break;
+    case RU_ELASTIC_LOST:
+        event(w, n, "lost", seconds(more, "after_s", n->b));
+        ru_report_say(r, "worker %lld is gone; the others go on after step %lld", (long long)n->a,
+                      (long long)n->step);
+        break;
+    case RU_ELASTIC_LED:
+        (void)rui_worker_leads(w);
+        event(w, n, "lead", "");
+        ru_report_say(w->t.report, "worker %lld leads now", (long long)n->a);
+        break;
+    case RU_ELASTIC_SLOW:
+        event(w, n, "slow", seconds(more, "waited_s", n->b));
+        break;
+    case RU_ELASTIC_SHARES:
+        told_shares(w, n);
+        break;
+    case RU_ELASTIC_PLANNED:
+        ru_recorder_thread(w->t.recorder, "loop");
+        rui_worker_sums_planned(w, n->step);
+        break;
+    case RU_ELASTIC_ENDED:
+        ended(w, n);
+        break;
+    }
+}
+
+void rui_worker_log(void *self, int level, const char *line, ru_time now)
+{
+    (void)now;
+    rui_worker *w = self;
+    if (w->t.report != NULL && level >= RU_LOG_WARN) {
+        ru_report_say(w->t.report, "%s", line);
+    } else { /* what goes on in the group is for who asks (-v) */
+        level = level == RU_LOG_INFO ? RU_LOG_DEBUG : level;
+        ru_log((ru_log_level)level, "train", "worker", "%s", line);
+    }
+}
