@@ -1,6 +1,6 @@
 /* Elastic jobs in the simulator: some seeds of what `rubato bench sim --only seeds` runs ten
  * thousand of. A seed that once broke something stays here. */
-#include "tool/sim_job.h"
+#include "lab/job.h"
 
 #include <inttypes.h>
 #include <stdio.h>

@@ -34,9 +34,10 @@ static const struct {
     {"fleet", "base world env trace cost plan comm store train"},
     {"sim", "base world env cost"},
     {"solve", "base world"},
+    {"lab", "base world env trace cost plan exec comm data store train sim"},
+    {"bench", "*"},
     {"tool", "*"},
     {"test", "*"},
-    {"bench", "*"},
 };
 
 bool rui_tidy_arrow(const char *folder, const char *other)
@@ -273,6 +274,8 @@ static void test_archives(void **state)
         {"data", "data"},
         {"train", "train"},
         {"launch", "launch"},
+        {"lab", "lab"},
+        {"bench", "bench"},
         {"tool", "tool"},
     };
     rui_tidy t;

@@ -5,10 +5,10 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "bench/bench.h"
 #include "env/clock.h"
 #include "env/file.h"
 #include "env/process.h"
-#include "tool/bench.h"
 #include "tool/cmd.h"
 
 typedef struct demo {

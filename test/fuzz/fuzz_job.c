@@ -2,7 +2,7 @@
  * machines of membership, training and collectives and the owner of the process hear. */
 #include <stddef.h>
 
-#include "tool/sim_job.h"
+#include "lab/job.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

@@ -1,0 +1,246 @@
+/* What happens to a simulated job besides training: faults by chance and at chosen moments, leaves,
+ * and a count of all of it. */
+#include <stddef.h>
+
+#include "lab/job_impl.h"
+
+const char *ru_sim_seen_text(ru_sim_seen k)
+{
+    static const char *const texts[] = {
+#define RU_X(name, text) text,
+        RU_SIM_SEEN_LIST(RU_X)
+#undef RU_X
+    };
+    RU_CHECK(k < RU_SIM_SEEN_KINDS);
+    return texts[k];
+}
+
+void rui_simjob_see(rui_simjob *j, ru_sim_seen k)
+{
+    j->result->seen[k]++;
+}
+
+/* -- what goes on ---------------------------------------------------------------------------------
+ */
+
+bool rui_simjob_trains(const rui_simjob *j, const rui_simjob_node *n)
+{
+    return n->in && !n->ended && !n->gone && ru_sim_alive(j->sim, n->sim);
+}
+
+static rui_simjob_node *leader_of(const rui_simjob *j)
+{
+    rui_simjob_node *lead = NULL;
+    for (uint32_t k = 0; k < j->n; k++) {
+        rui_simjob_node *n = &j->nodes[k];
+        if (rui_simjob_trains(j, n) && ru_member_leads(ru_peer_member(n->node)) &&
+            (lead == NULL || n->epoch > lead->epoch)) {
+            lead = n;
+        }
+    }
+    return lead;
+}
+
+static bool commit_on_its_way(const rui_simjob *j, const rui_simjob_node *lead)
+{
+    for (uint32_t k = 0; k < j->n; k++) {
+        const rui_simjob_node *n = &j->nodes[k];
+        if (rui_simjob_trains(j, n) && n->epoch == lead->epoch && n->committed < lead->committed) {
+            return true;
+        }
+    }
+    return false;
+}
+
+typedef struct scene {
+    rui_simjob_node *actor; /* who leads or takes over; NULL: nobody */
+    bool at[RU_SIM_MOMENTS];
+    bool step;
+} scene;
+
+static scene look(const rui_simjob *j)
+{
+    scene s = {.actor = leader_of(j)};
+    if (s.actor != NULL) {
+        ru_member_facts m;
+        ru_elastic_facts e;
+        ru_member_facts_get(ru_peer_member(s.actor->node), &m);
+        ru_elastic_facts_get(ru_peer_elastic(s.actor->node), &e);
+        s.at[RU_SIM_AT_COMMIT] = commit_on_its_way(j, s.actor);
+        s.at[RU_SIM_AT_PROBE] = e.probes;
+        s.at[RU_SIM_AT_VIEW] = m.pending && !m.adds;
+        s.at[RU_SIM_AT_JOIN] = m.pending && m.adds;
+        s.at[RU_SIM_AT_STATE] = e.moves;
+        s.at[RU_SIM_AT_TAKEOVER] = m.elect;
+        s.step = e.steps;
+    }
+    for (uint32_t k = 0; k < j->n && !s.at[RU_SIM_AT_TAKEOVER]; k++) {
+        rui_simjob_node *n = &j->nodes[k];
+        ru_member_facts m = {0};
+        if (rui_simjob_trains(j, n)) {
+            ru_member_facts_get(ru_peer_member(n->node), &m);
+        }
+        if (m.asks) {
+            s.actor = n;
+            s.at[RU_SIM_AT_TAKEOVER] = true;
+        }
+    }
+    return s;
+}
+
+/* -- counting -------------------------------------------------------------------------------------
+ */
+
+static void see_loss(rui_simjob *j, const rui_simjob_node *n)
+{
+    static const struct {
+        ru_sim_moment moment;
+        ru_sim_seen leader, member;
+    } kinds[] = {
+        {RU_SIM_AT_COMMIT, RU_SIM_SEEN_LEADER_COMMIT, RU_SIM_SEEN_MEMBER_COMMIT},
+        {RU_SIM_AT_PROBE, RU_SIM_SEEN_LEADER_PROBE, RU_SIM_SEEN_MEMBER_PROBE},
+        {RU_SIM_AT_VIEW, RU_SIM_SEEN_LEADER_VIEW, RU_SIM_SEEN_MEMBER_VIEW},
+        {RU_SIM_AT_JOIN, RU_SIM_SEEN_LEADER_JOIN, RU_SIM_SEEN_MEMBER_VIEW},
+        {RU_SIM_AT_STATE, RU_SIM_SEEN_LEADER_STATE, RU_SIM_SEEN_MEMBER_STATE},
+    };
+    scene s = look(j);
+    if (n->ended) {
+        return;
+    }
+    if (!n->in || !rui_simjob_device_full(&n->device)) {
+        rui_simjob_see(j, RU_SIM_SEEN_JOINER_LOST);
+    }
+    bool leads = n == s.actor;
+    if (leads && s.at[RU_SIM_AT_TAKEOVER]) {
+        rui_simjob_see(j, RU_SIM_SEEN_TAKEOVER_LOST);
+    }
+    if (!n->in) {
+        return;
+    }
+    for (uint32_t k = 0; k < RU_ARRAY_LEN(kinds); k++) {
+        if (s.at[kinds[k].moment]) {
+            rui_simjob_see(j, leads ? kinds[k].leader : kinds[k].member);
+        }
+    }
+    if (s.step) {
+        rui_simjob_see(j, leads ? RU_SIM_SEEN_LEADER_STEP : RU_SIM_SEEN_MEMBER_STEP);
+    }
+}
+
+static rui_simjob_node *node_of(const rui_simjob *j, uint32_t sim)
+{
+    for (uint32_t k = 0; k < j->n; k++) {
+        if (j->nodes[k].sim == sim) {
+            return &j->nodes[k];
+        }
+    }
+    return NULL;
+}
+
+void rui_simjob_told(void *self, ru_sim_fault what, uint32_t node, uint32_t other, ru_time now)
+{
+    static const ru_sim_seen seen[RU_SIM_FAULTS] = {
+        RU_SIM_SEEN_CRASH,   RU_SIM_SEEN_VANISH, RU_SIM_SEEN_FREEZE,    RU_SIM_SEEN_CUT,
+        RU_SIM_SEEN_ISOLATE, RU_SIM_SEEN_SLOW,   RU_SIM_SEEN_HALF_OPEN, RU_SIM_SEEN_FAIL};
+    rui_simjob *j = self;
+    const rui_simjob_node *n = node_of(j, node);
+    j->result->faults++;
+    j->last_fault_ns = now.ns;
+    rui_simjob_see(j, seen[what]);
+    if ((what == RU_SIM_CRASH || what == RU_SIM_VANISH) && n != NULL) {
+        see_loss(j, n);
+    }
+    rui_simjob_say(j, NULL, "FAULT %s of %u (%u)", ru_sim_fault_name(what), node, other);
+}
+
+/* -- faults at chosen moments ---------------------------------------------------------------------
+ */
+
+static rui_simjob_node *victim_of(rui_simjob *j, const ru_sim_aim *a)
+{
+    rui_simjob_node *actor = look(j).actor;
+    if (!a->other || actor == NULL) {
+        return actor;
+    }
+    uint32_t from = ru_rng_below(&j->rng, j->n);
+    for (uint32_t k = 0; k < j->n; k++) {
+        rui_simjob_node *n = &j->nodes[(from + k) % j->n];
+        if (n != actor && !n->ended && !n->gone && ru_sim_alive(j->sim, n->sim)) {
+            return n;
+        }
+    }
+    return NULL;
+}
+
+static void aim_strikes(void *self, uint64_t arg)
+{
+    rui_simjob *j = self;
+    const ru_sim_aim *a = &j->opt->aims[arg];
+    const rui_simjob_node *n = victim_of(j, a);
+    uint32_t living = 0;
+    for (uint32_t k = 0; k < j->n; k++) {
+        living += rui_simjob_trains(j, &j->nodes[k]) ? 1 : 0;
+    }
+    bool kills = a->how == RU_SIM_CRASH || a->how == RU_SIM_VANISH;
+    if (n == NULL || (kills && living <= j->opt->chaos.keep_alive)) {
+        return;
+    }
+    int64_t lasts_ns = 1 + (int64_t)ru_rng_below_u64(&j->rng, (uint64_t)RUI_SIMJOB_LASTS_NS);
+    rui_simjob_told(j, a->how, n->sim, n->sim, ru_sim_now(j->sim));
+    if (a->how == RU_SIM_CRASH) {
+        ru_sim_crash(j->sim, n->sim);
+    } else if (a->how == RU_SIM_VANISH) {
+        ru_sim_vanish(j->sim, n->sim);
+    } else if (a->how == RU_SIM_FREEZE) {
+        ru_sim_freeze(j->sim, n->sim, lasts_ns);
+    } else {
+        ru_sim_cut_node(j->sim, n->sim, lasts_ns);
+    }
+}
+
+void rui_simjob_aim(rui_simjob *j)
+{
+    if (j->opt->aims[0].moment == RU_SIM_NEVER || !j->chaos_on) {
+        return;
+    }
+    scene s = look(j);
+    for (uint32_t k = 0; k < RU_SIM_AIMS; k++) {
+        const ru_sim_aim *a = &j->opt->aims[k];
+        bool now = s.at[a->moment], begins = now && !j->aim_was[k];
+        j->aim_was[k] = now;
+        if (a->moment != RU_SIM_NEVER && begins && j->aim_passed[k]++ == a->nth) {
+            ru_sim_at(j->sim, (ru_time){ru_sim_now(j->sim).ns + a->after_ns}, aim_strikes, j, k);
+        }
+    }
+}
+
+/* -- leaving --------------------------------------------------------------------------------------
+ */
+
+static void leave_now(void *self, uint64_t arg)
+{
+    (void)arg;
+    rui_simjob_node *n = self;
+    bool leads = ru_member_leads(ru_peer_member(n->node));
+    rui_simjob_see(n->job, leads ? RU_SIM_SEEN_LEADER_LEAVE : RU_SIM_SEEN_LEAVE);
+    rui_simjob_say(n->job, n, "leaves");
+    ru_peer_stop(n->node, false, ru_sim_now(n->job->sim));
+}
+
+void rui_simjob_leaves(void *self, uint64_t arg)
+{
+    (void)arg;
+    rui_simjob *j = self;
+    uint32_t from = ru_rng_below(&j->rng, j->n), living = 0;
+    rui_simjob_node *who = NULL;
+    for (uint32_t k = 0; k < j->n; k++) {
+        rui_simjob_node *n = &j->nodes[(from + k) % j->n];
+        living += rui_simjob_trains(j, n) ? 1 : 0;
+        who = who == NULL && rui_simjob_trains(j, n) && !n->leaves ? n : who;
+    }
+    if (who == NULL || living <= j->opt->chaos.keep_alive || !j->chaos_on) {
+        return;
+    }
+    who->leaves = true;
+    ru_sim_at_node(j->sim, who->sim, ru_sim_now(j->sim), leave_now, who, 0); /* once it runs */
+}

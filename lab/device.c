@@ -1,0 +1,507 @@
+/* A device that takes virtual time, keeps small parameters, and holds its caller to the contract of
+ * train/elastic/elastic.h: calls in a legal order, gradients complete, sums exact, state as of one
+ * step. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "lab/job_impl.h"
+
+#define BUILD_NS  INT64_C(2000000)
+#define UPDATE_NS INT64_C(500000)
+#define ABORT_NS  INT64_C(300000)
+#define STEP_NS   INT64_C(200000) /* of a step without samples */
+
+static ru_time now_of(const rui_simjob_device *d)
+{
+    return ru_sim_now(d->node->job->sim);
+}
+
+static const char *phase_name(rui_simjob_phase p)
+{
+    static const char *const names[] = {"nothing runs",    "it builds",  "it computes",
+                                        "it has computed", "it updates", "it aborts"};
+    return names[p];
+}
+
+static bool legal(const rui_simjob_device *d, bool yes, const char *call)
+{
+    if (d->node->gone) {
+        rui_simjob_fail(d->node->job, d->node, "device call '%s' after the process ended", call);
+        return false;
+    }
+    if (!yes) {
+        rui_simjob_fail(d->node->job, d->node, "device call '%s' while %s", call,
+                        phase_name(d->phase));
+    }
+    return yes;
+}
+
+/* The gradients are the device's again; what they were means nothing any more. */
+static void take_gradients(rui_simjob_device *d, const char *call)
+{
+    const rui_simjob *j = d->node->job;
+    if (d->grad == NULL) {
+        return;
+    }
+    int64_t bytes = j->first[j->n_tensors] * (int64_t)sizeof *d->grad;
+    if (ru_sim_reads(j->sim, d->grad, bytes)) {
+        rui_simjob_fail(d->node->job, d->node,
+                        "device call '%s' while the link still reads gradients", call);
+    }
+    memset(d->grad, 0x55, (size_t)bytes);
+}
+
+/* -- build ----------------------------------------------------------------------------------------
+ */
+
+static void built(void *self, uint64_t arg)
+{
+    (void)arg;
+    rui_simjob_device *d = self;
+    d->phase = RUI_SIMJOB_IDLE;
+    d->built = true;
+    ru_peer_built(d->node->node, RU_OK, 1, now_of(d));
+}
+
+static void dev_build(void *self, const ru_share *share, bool plain)
+{
+    (void)plain;
+    rui_simjob_device *d = self;
+    if (!legal(d, d->phase == RUI_SIMJOB_IDLE, "build")) {
+        return;
+    }
+    take_gradients(d, "build");
+    d->phase = RUI_SIMJOB_BUILD;
+    d->share = *share;
+    d->built = false;
+    ru_sim_dev_work(d->dev, BUILD_NS, built, d, 0);
+}
+
+/* -- step -----------------------------------------------------------------------------------------
+ */
+
+bool rui_simjob_device_full(const rui_simjob_device *d)
+{
+    const rui_simjob *j = d->node->job;
+    int64_t n = j->opt->counted ? j->n_tensors : j->first[j->n_tensors];
+    return memchr(d->param_ok, 0, (size_t)n) == NULL && memchr(d->slot_ok, 0, (size_t)n) == NULL;
+}
+
+static void gradients(rui_simjob_device *d, uint32_t tensor)
+{
+    const rui_simjob *j = d->node->job;
+    int64_t from = d->step * j->opt->batch + d->share.first;
+    for (int64_t i = j->first[tensor]; i < j->first[tensor + 1]; i++) {
+        d->grad[i] = rui_simjob_gradient(from, from + d->share.n, i, d->param[i]);
+    }
+}
+
+/* The next portion of gradients is ready; the last portion ends the step. arg: how many portions.
+ */
+static void portion(void *self, uint64_t arg)
+{
+    rui_simjob_device *d = self;
+    rui_simjob *j = d->node->job;
+    uint32_t end = (uint32_t)(++d->portions * (uint64_t)j->n_tensors / arg);
+    while (d->readied < end && d->phase == RUI_SIMJOB_STEP) {
+        uint32_t k = d->readied++;
+        ru_span span = {.size_bytes = j->tensor_bytes[k]};
+        if (!j->opt->counted) {
+            gradients(d, k);
+            span.data = &d->grad[j->first[k]];
+        }
+        ru_peer_ready(d->node->node, k, &span, now_of(d));
+    }
+    if (d->readied == j->n_tensors && d->phase == RUI_SIMJOB_STEP) {
+        d->phase = RUI_SIMJOB_COMPUTED;
+        ru_peer_computed(d->node->node, RU_OK, now_of(d).ns - d->begun_ns, now_of(d));
+    }
+}
+
+static void dev_step(void *self, int64_t step, const ru_share *share)
+{
+    rui_simjob_device *d = self;
+    rui_simjob *j = d->node->job;
+    if (!legal(d, d->phase == RUI_SIMJOB_IDLE && d->built, "step")) {
+        return;
+    }
+    if (share->n != d->share.n || share->batch != d->share.batch) {
+        rui_simjob_fail(j, d->node, "a step of %lld samples, built for %lld", (long long)share->n,
+                        (long long)d->share.n);
+        return;
+    }
+    if (share->n > 0 && !rui_simjob_device_full(d)) {
+        rui_simjob_fail(j, d->node, "a share of step %lld without all parameters", (long long)step);
+        return;
+    }
+    if (share->n > 0 && !j->opt->counted && step != d->steps) {
+        rui_simjob_fail(j, d->node, "step %lld on the parameters of step %lld", (long long)step,
+                        (long long)d->steps);
+        return;
+    }
+    take_gradients(d, "step");
+    memset(d->summed, 0, (size_t)(j->opt->counted ? j->n_tensors : j->first[j->n_tensors]));
+    d->phase = RUI_SIMJOB_STEP;
+    d->step = step;
+    d->share = *share;
+    d->readied = d->portions = 0;
+    d->begun_ns = now_of(d).ns;
+    uint32_t groups = j->opt->ready_groups;
+    groups = groups == 0 || groups > j->n_tensors ? j->n_tensors : groups;
+    double noise = 1 + j->opt->noise * ru_rng_normal(&j->rng);
+    double ns = (double)(share->n * j->opt->sample_ns) * (noise > 0.2 ? noise : 0.2);
+    int64_t all_ns = STEP_NS + (int64_t)ns;
+    /* A third forward, then the gradients one after the other. */
+    for (uint32_t k = 0; k < groups; k++) {
+        int64_t part = all_ns * 2 / 3 / groups + (k == 0 ? all_ns / 3 : 0);
+        ru_sim_dev_work(d->dev, part, portion, d, groups);
+    }
+}
+
+static void aborted(void *self, uint64_t arg)
+{
+    (void)arg;
+    rui_simjob_device *d = self;
+    d->phase = RUI_SIMJOB_IDLE;
+    ru_peer_aborted(d->node->node, now_of(d));
+}
+
+static void dev_abort(void *self)
+{
+    rui_simjob_device *d = self;
+    if (!legal(d, d->phase == RUI_SIMJOB_STEP || d->phase == RUI_SIMJOB_COMPUTED, "abort")) {
+        return;
+    }
+    d->phase = RUI_SIMJOB_ABORT;
+    ru_sim_dev_cancel(d->dev);
+    ru_sim_dev_work(d->dev, ABORT_NS, aborted, d, 0);
+}
+
+/* -- update ---------------------------------------------------------------------------------------
+ */
+
+/* Is the sum of element i that of one process? Says what is not. */
+static bool sum_is_right(rui_simjob_device *d, int64_t i)
+{
+    rui_simjob *j = d->node->job;
+    const rui_simjob_oracle *o = &j->oracle;
+    if (d->grad[i] != o->sum[i]) {
+        rui_simjob_fail(j, d->node,
+                        "the sum of element %lld in step %lld is %g, one process has %g",
+                        (long long)i, (long long)d->step, (double)d->grad[i], (double)o->sum[i]);
+        return false;
+    }
+    return true;
+}
+
+/* A device may update with it already: it must be the sum, said once, to one that has everything.
+ */
+static void dev_summed(void *self, uint32_t k, int64_t offset, int64_t size)
+{
+    rui_simjob_device *d = self;
+    rui_simjob *j = d->node->job;
+    bool going = d->phase == RUI_SIMJOB_STEP || d->phase == RUI_SIMJOB_COMPUTED;
+    if (!legal(d, going && rui_simjob_device_full(d), "summed")) {
+        return;
+    }
+    if (j->opt->counted) {
+        d->summed[k] = 1;
+        return;
+    }
+    for (int64_t i = j->first[k] + offset / 4; i < j->first[k] + (offset + size) / 4; i++) {
+        if (i >= j->first[k + 1] || d->summed[i] != 0) {
+            rui_simjob_fail(j, d->node, "the sum of element %lld is said to be there twice",
+                            (long long)i);
+            return;
+        }
+        d->summed[i] = 1;
+        if (j->oracle.step == d->step && !sum_is_right(d, i)) {
+            return;
+        }
+    }
+}
+
+static void check_sums(rui_simjob_device *d)
+{
+    rui_simjob *j = d->node->job;
+    const rui_simjob_oracle *o = &j->oracle;
+    if (j->opt->counted || o->step != d->step) {
+        return; /* somebody has updated already: the parameters will be compared */
+    }
+    for (int64_t i = 0; i < j->first[j->n_tensors]; i++) {
+        if (!sum_is_right(d, i)) {
+            return;
+        }
+    }
+}
+
+static void check_state(rui_simjob_device *d)
+{
+    rui_simjob *j = d->node->job;
+    const rui_simjob_oracle *o = &j->oracle;
+    rui_simjob_oracle_to(j, d->steps);
+    if (o->step != d->steps) {
+        return; /* a process that nobody counts on any more; it cannot be in the view */
+    }
+    for (int64_t i = 0; i < j->first[j->n_tensors]; i++) {
+        bool wrong = (d->param_ok[i] && d->param[i] != o->param[i]) ||
+                     (d->slot_ok[i] && d->slot[i] != o->slot[i]);
+        if (wrong) {
+            rui_simjob_fail(j, d->node,
+                            "after step %lld element %lld is %g with slot %g, one process has %g "
+                            "with slot %g",
+                            (long long)d->step, (long long)i, (double)d->param[i],
+                            (double)d->slot[i], (double)o->param[i], (double)o->slot[i]);
+            return;
+        }
+    }
+}
+
+static void updated(void *self, uint64_t arg)
+{
+    (void)arg;
+    rui_simjob_device *d = self;
+    rui_simjob *j = d->node->job;
+    for (int64_t i = 0; !j->opt->counted && i < j->first[j->n_tensors]; i++) {
+        rui_simjob_update(&d->param[i], &d->slot[i], d->grad[i]);
+        bool whole = d->param_ok[i] && d->slot_ok[i]; /* each needs the other */
+        d->param_ok[i] = d->slot_ok[i] = whole;
+    }
+    d->steps = d->step + 1;
+    d->phase = RUI_SIMJOB_IDLE;
+    if (!j->opt->counted) {
+        check_state(d);
+    }
+    ru_peer_updated(d->node->node, RU_OK, now_of(d));
+}
+
+static void dev_update(void *self, int64_t step)
+{
+    rui_simjob_device *d = self;
+    if (!legal(d, d->phase == RUI_SIMJOB_COMPUTED && step == d->step, "update")) {
+        return;
+    }
+    if (d->placing > 0) {
+        rui_simjob_fail(d->node->job, d->node, "an update while state of step %lld is missing",
+                        (long long)step);
+        return;
+    }
+    check_sums(d);
+    d->phase = RUI_SIMJOB_UPDATE;
+    ru_sim_dev_work(d->dev, UPDATE_NS, updated, d, 0);
+}
+
+/* -- state ----------------------------------------------------------------------------------------
+ */
+
+static rui_simjob_copy *copy_new(rui_simjob_device *d, uint32_t k, int64_t offset, int64_t size,
+                                 uint64_t *cookie)
+{
+    const rui_simjob *j = d->node->job;
+    uint32_t at = 0;
+    while (at < RUI_SIMJOB_COPIES && d->copies[at].used) {
+        at++;
+    }
+    uint32_t tensor = k % j->n_tensors;
+    if (at == RUI_SIMJOB_COPIES || k >= 2 * j->n_tensors || offset < 0 || size < 4 ||
+        offset % 4 != 0 || size % 4 != 0 || offset + size > j->tensor_bytes[tensor]) {
+        rui_simjob_fail(d->node->job, d->node,
+                        "state %u bytes %lld + %lld: outside, or too many at once", k,
+                        (long long)offset, (long long)size);
+        return NULL;
+    }
+    rui_simjob_copy *c = &d->copies[at];
+    *c = (rui_simjob_copy){.used = true, .tensor = k, .first = offset / 4, .n = size / 4};
+    if (!j->opt->counted) {
+        c->data = malloc((size_t)size);
+        RU_CHECK(c->data != NULL);
+    }
+    *cookie = at;
+    return c;
+}
+
+/* State tensors: all parameters, then all slots. */
+static float *state_at(rui_simjob_device *d, const rui_simjob_copy *c)
+{
+    const rui_simjob *j = d->node->job;
+    float *all = c->tensor < j->n_tensors ? d->param : d->slot;
+    return &all[j->first[c->tensor % j->n_tensors] + c->first];
+}
+
+static ru_status dev_state_copy(void *self, uint32_t k, int64_t offset, int64_t size, ru_span *span,
+                                uint64_t *cookie)
+{
+    rui_simjob_device *d = self;
+    bool still = d->phase == RUI_SIMJOB_IDLE || d->phase == RUI_SIMJOB_STEP ||
+                 d->phase == RUI_SIMJOB_COMPUTED;
+    if (!legal(d, still, "state_copy")) {
+        return RU_E_BUG;
+    }
+    if (!rui_simjob_device_full(d)) {
+        rui_simjob_fail(d->node->job, d->node, "state is copied from a process without all of it");
+        return RU_E_BUG;
+    }
+    rui_simjob_copy *c = copy_new(d, k, offset, size, cookie);
+    if (c == NULL) {
+        return RU_E_BUG;
+    }
+    if (c->data != NULL) {
+        memcpy(c->data, state_at(d, c), (size_t)size);
+    }
+    *span = (ru_span){c->data, size};
+    return RU_OK;
+}
+
+static void copy_free(rui_simjob_device *d, uint64_t cookie, bool place, const char *call)
+{
+    if (cookie >= RUI_SIMJOB_COPIES || !d->copies[cookie].used ||
+        d->copies[cookie].place != place) {
+        rui_simjob_fail(d->node->job, d->node, "device call '%s' of what is not out", call);
+        return;
+    }
+    rui_simjob_copy *c = &d->copies[cookie];
+    d->placing -= place ? 1 : 0;
+    int64_t bytes = c->n * (int64_t)sizeof *c->data;
+    if (!place && !d->node->gone && c->data != NULL &&
+        ru_sim_reads(d->node->job->sim, c->data, bytes)) {
+        rui_simjob_fail(d->node->job, d->node, "state is released that the link still reads");
+    }
+    free(c->data);
+    *c = (rui_simjob_copy){0};
+}
+
+static void dev_state_release(void *self, uint64_t cookie)
+{
+    copy_free(self, cookie, false, "state_release");
+}
+
+static ru_status dev_state_place(void *self, uint32_t k, int64_t offset, int64_t size,
+                                 ru_span *span, uint64_t *cookie)
+{
+    rui_simjob_device *d = self;
+    rui_simjob_copy *c = copy_new(d, k, offset, size, cookie);
+    if (c == NULL) {
+        return RU_E_BUG;
+    }
+    c->place = true;
+    d->placing++;
+    *span = (ru_span){c->data, size};
+    return RU_OK;
+}
+
+static void dev_state_placed(void *self, uint64_t cookie, bool arrived)
+{
+    rui_simjob_device *d = self;
+    rui_simjob *j = d->node->job;
+    if (arrived && cookie < RUI_SIMJOB_COPIES && d->copies[cookie].used) {
+        const rui_simjob_copy *c = &d->copies[cookie];
+        uint8_t *ok = c->tensor < j->n_tensors ? d->param_ok : d->slot_ok;
+        if (c->data == NULL) {
+            ok[c->tensor % j->n_tensors] = 1;
+        } else {
+            memcpy(state_at(d, c), c->data, (size_t)c->n * sizeof(float));
+            memset(&ok[j->first[c->tensor % j->n_tensors] + c->first], 1, (size_t)c->n);
+        }
+    }
+    copy_free(d, cookie, true, "state_placed");
+}
+
+/* -- memory of the other processes of a host ----------------------------------------------------
+ */
+
+static const char *dev_local_handle(void *self)
+{
+    return ((rui_simjob_device *)self)->handle;
+}
+
+static void local_opened(void *self, uint64_t seq)
+{
+    rui_simjob_device *d = self;
+    if (seq == d->near_seq) {
+        ru_peer_local_opened(d->node->node, RU_OK, now_of(d));
+    }
+}
+
+/* Each takes its own time to map what the others offer. */
+static void dev_local_open(void *self, const char *const *handles, uint32_t n, uint32_t rank,
+                           uint32_t epoch)
+{
+    enum { OPEN_MAX_NS = 3000000 };
+    rui_simjob_device *d = self;
+    rui_simjob *j = d->node->job;
+    (void)rank;
+    (void)epoch;
+    RU_CHECK(n <= RU_ARRAY_LEN(d->near));
+    for (uint32_t k = 0; k < n; k++) {
+        d->near[k] = &j->nodes[strtoul(handles[k], NULL, 10)];
+    }
+    ru_time at = ru_time_after(now_of(d), 1 + ru_rng_below(&j->rng, OPEN_MAX_NS));
+    ru_sim_at_node(j->sim, d->node->sim, at, local_opened, d, ++d->near_seq);
+}
+
+static ru_span dev_local_memory(void *self, uint32_t rank)
+{
+    const rui_simjob_device *d = self;
+    const rui_simjob *j = d->node->job;
+    return (ru_span){d->near[rank]->device.grad, j->first[j->n_tensors] * (int64_t)sizeof *d->grad};
+}
+
+static void dev_local_close(void *self)
+{
+    ((rui_simjob_device *)self)->near_seq++;
+}
+
+#define OPS_OF_ALL                                                                          \
+    .build = dev_build, .step = dev_step, .abort = dev_abort, .update = dev_update,         \
+    .summed = dev_summed, .state_copy = dev_state_copy, .state_release = dev_state_release, \
+    .state_place = dev_state_place, .state_placed = dev_state_placed
+
+const ru_elastic_device_ops *rui_simjob_device_ops(bool near)
+{
+    static const ru_elastic_device_ops near_ops = {
+        .name = "simulated, several to a host",
+        OPS_OF_ALL,
+        .local_handle = dev_local_handle,
+        .local_open = dev_local_open,
+        .local_memory = dev_local_memory,
+        .local_close = dev_local_close,
+    };
+    static const ru_elastic_device_ops ops = {.name = "simulated", OPS_OF_ALL};
+    return near ? &near_ops : &ops;
+}
+
+ru_status rui_simjob_device_open(rui_simjob_node *n, bool holds_state, ru_err *err)
+{
+    rui_simjob *j = n->job;
+    rui_simjob_device *d = &n->device;
+    int64_t all = j->opt->counted ? j->n_tensors : j->first[j->n_tensors];
+    double slowest = j->opt->slowest > 0 ? j->opt->slowest : 1;
+    *d = (rui_simjob_device){.node = n, .speed = 1};
+    (void)snprintf(d->handle, sizeof d->handle, "%u", n->index);
+    d->speed = slowest < 1 ? ru_rng_uniform(&j->rng, slowest, 1) : 1;
+    d->dev = ru_sim_dev_add(j->sim, n->sim, d->speed);
+    d->param_ok = RU_NEW(&n->arena, uint8_t, all);
+    d->slot_ok = RU_NEW(&n->arena, uint8_t, all);
+    d->summed = RU_NEW(&n->arena, uint8_t, all);
+    d->copies = RU_NEW(&n->arena, rui_simjob_copy, RUI_SIMJOB_COPIES);
+    bool ok = d->dev != NULL && d->param_ok != NULL && d->slot_ok != NULL && d->summed != NULL &&
+              d->copies != NULL;
+    if (ok && !j->opt->counted) {
+        d->param = RU_NEW(&n->arena, float, all);
+        d->slot = RU_NEW(&n->arena, float, all);
+        d->grad = RU_NEW(&n->arena, float, all);
+        ok = d->param != NULL && d->slot != NULL && d->grad != NULL;
+    }
+    if (!ok) {
+        return RU_FAIL(err, RU_E_MEM, "no memory for a simulated device");
+    }
+    if (holds_state) {
+        memset(d->param_ok, 1, (size_t)all);
+        memset(d->slot_ok, 1, (size_t)all);
+        for (int64_t i = 0; !j->opt->counted && i < all; i++) {
+            d->param[i] = rui_simjob_first(i);
+        }
+    }
+    return RU_OK;
+}

@@ -1,0 +1,69 @@
+/* Which job a seed stands for. */
+#include "lab/job.h"
+
+#define MS INT64_C(1000000)
+
+/* Aimed faults: the moments that chance meets rarely, those that last microseconds above all. */
+static void draw_aims(ru_rng *r, ru_sim_job *into)
+{
+    static const uint32_t often[RU_SIM_MOMENTS] = {0, 30, 3, 2, 2, 4, 1};
+    static const ru_sim_fault hows[] = {RU_SIM_CRASH, RU_SIM_CRASH, RU_SIM_VANISH, RU_SIM_FREEZE,
+                                        RU_SIM_ISOLATE};
+    uint32_t n = ru_rng_below(r, RU_SIM_AIMS + 1);
+    for (uint32_t k = 0; k < n; k++) {
+        ru_sim_moment moment = (ru_sim_moment)(1 + ru_rng_below(r, RU_SIM_MOMENTS - 1));
+        if (k == 1 && ru_rng_below(r, 2) == 0) {
+            moment = RU_SIM_AT_TAKEOVER; /* whoever takes over after the first */
+        }
+        into->aims[k] = (ru_sim_aim){.moment = moment,
+                                     .nth = ru_rng_below(r, often[moment]),
+                                     .after_ns = ru_rng_below(r, 300000),
+                                     .how = hows[ru_rng_below(r, RU_ARRAY_LEN(hows))],
+                                     .other = ru_rng_below(r, 3) == 0};
+    }
+}
+
+void ru_sim_job_draw(uint64_t seed, ru_sim_job *into)
+{
+    static const double rates[] = {5e6, 125e6, 1.25e9, 12.5e9};
+    static const int64_t pieces[] = {64, 256, 1024}; /* a joiner needs many, some or a few steps */
+    ru_rng r = ru_rng_from(seed, ru_rng_label("draw"));
+    *into = (ru_sim_job){.seed = seed,
+                         .founders = ru_rng_below(&r, 2) == 0 ? 8 : 2 + ru_rng_below(&r, 7),
+                         .joiners = ru_rng_below(&r, 4),
+                         .leavers = ru_rng_below(&r, 4) == 0 ? 1 + ru_rng_below(&r, 2) : 0,
+                         .returns = ru_rng_below(&r, 2) == 0,
+                         .slowest = ru_rng_below(&r, 4) == 0 ? 0.3 : 0,
+                         .probe_bytes = 64 << 10,
+                         .per_host = 1 + ru_rng_below(&r, 3),
+                         .join_from_ns = 20 * MS,
+                         .join_to_ns = 600 * MS,
+                         .steps = 20 + ru_rng_below(&r, 30),
+                         .batch = 16 + ru_rng_below(&r, 48),
+                         .deterministic = ru_rng_below(&r, 4) == 0,
+                         .nic = {.bytes_per_s = rates[ru_rng_below(&r, RU_ARRAY_LEN(rates))],
+                                 .delay_ns = 1000 + ru_rng_below(&r, 100000)},
+                         .sample_ns = MS,
+                         .noise = 0.1,
+                         .cut_bytes = seed % 3 == 0 ? 64 : 0,
+                         .chaos_ns = 2000 * MS,
+                         .time_max_ns = 90000 * MS,
+                         .events_max = 50000000};
+    ru_sim_chaos *c = &into->chaos;
+    const double much = 1 + 3 * ru_rng_f64(&r);
+    c->crash_per_s = ru_rng_below(&r, 4) != 0 ? much : 0;
+    c->vanish_per_s = ru_rng_below(&r, 4) == 0 ? 0.5 : 0;
+    c->freeze_per_s = ru_rng_below(&r, 2) == 0 ? 2 * much : 0;
+    c->cut_per_s = ru_rng_below(&r, 2) == 0 ? 2 * much : 0;
+    c->isolate_per_s = ru_rng_below(&r, 4) == 0 ? much : 0;
+    c->slow_per_s = ru_rng_below(&r, 2) == 0 ? 2 * much : 0;
+    c->half_open_per_s = ru_rng_below(&r, 4) == 0 ? 1 : 0;
+    c->jitter_ns = ru_rng_below(&r, 2) == 0 ? MS / 2 : 0;
+    c->keep_alive = 1 + into->founders / 2;
+    if (ru_rng_below(&r, 8) == 0) {
+        c->fail_operation = 1 + ru_rng_below(&r, 2000);
+    }
+    draw_aims(&r, into);
+    into->join_part = 1e-4;
+    into->piece_bytes = pieces[ru_rng_below(&r, RU_ARRAY_LEN(pieces))];
+}

@@ -1,0 +1,491 @@
+#include "lab/job.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/hash.h"
+#include "base/log.h"
+#include "lab/job_impl.h"
+
+#define EXIT_MAX_NS INT64_C(5000000)
+#define MS          INT64_C(1000000)
+/* An eighth of the least of real ones: who holds 32 KiB of unacknowledged small sums of each of ten
+ * peers, as the measurement of collectives does, still has room for messages. */
+#define BUFFER_BYTES (1 << 20)
+
+void rui_simjob_say(const rui_simjob *j, const rui_simjob_node *n, const char *fmt, ...)
+{
+    if (!j->opt->say) {
+        return;
+    }
+    va_list ap;
+    va_start(ap, fmt);
+    fprintf(stderr, "%12.6f ms %3d: ", (double)ru_sim_now(j->sim).ns * 1e-6,
+            n == NULL ? -1 : (int)n->index);
+    vfprintf(stderr, fmt, ap);
+    fprintf(stderr, "\n");
+    va_end(ap);
+}
+
+void rui_simjob_fail(rui_simjob *j, const rui_simjob_node *n, const char *fmt, ...)
+{
+    if (j->failed != RU_OK || j->opt->mad_bytes > 0) {
+        return;
+    }
+    char text[512];
+    va_list ap;
+    va_start(ap, fmt);
+    vsnprintf(text, sizeof text, fmt, ap);
+    va_end(ap);
+    rui_simjob_say(j, n, "BROKEN: %s", text);
+    j->failed =
+        ru_err_set(&j->failure, RU_E_BUG, "process %d at %.6f ms: %s",
+                   n == NULL ? -1 : (int)n->index, (double)ru_sim_now(j->sim).ns * 1e-6, text);
+    ru_sim_stop(j->sim);
+}
+
+/* -- timers ---------------------------------------------------------------------------------------
+ */
+
+/* A timer that is moved later keeps its event, which then asks again: beats are moved often. */
+static void timer_event(void *self, uint64_t arg)
+{
+    rui_simjob_node *n = self;
+    rui_simjob_timer *t = &n->timers[arg];
+    ru_time now = ru_sim_now(n->job->sim);
+    t->event = 0;
+    if (t->at_ns == 0 || n->gone) {
+        return;
+    }
+    if (t->at_ns > now.ns) {
+        t->event_ns = t->at_ns;
+        t->event = ru_sim_at_node(n->job->sim, n->sim, (ru_time){t->at_ns}, timer_event, n, arg);
+        return;
+    }
+    t->at_ns = 0;
+    ru_peer_timer(n->node, t->what, now);
+}
+
+static rui_simjob_timer *timer_of(rui_simjob_node *n, uint32_t what)
+{
+    for (uint32_t k = 0; k < RUI_SIMJOB_TIMERS; k++) {
+        if (n->timers[k].what == what || n->timers[k].what == 0) {
+            n->timers[k].what = what;
+            return &n->timers[k];
+        }
+    }
+    return NULL;
+}
+
+static void timer_set(void *self, uint32_t what, ru_time at)
+{
+    rui_simjob_node *n = self;
+    ru_sim *s = n->job->sim;
+    rui_simjob_timer *t = timer_of(n, what);
+    if (t == NULL) {
+        rui_simjob_fail(n->job, n, "more than %d timers", RUI_SIMJOB_TIMERS);
+        return;
+    }
+    t->at_ns = at.ns;
+    if (t->event != 0 && t->event_ns <= at.ns) {
+        return;
+    }
+    if (at.ns == INT64_MAX) {
+        return; /* never */
+    }
+    if (t->event != 0) {
+        ru_sim_cancel(s, t->event);
+    }
+    t->event_ns = at.ns > ru_sim_now(s).ns ? at.ns : ru_sim_now(s).ns;
+    t->event = ru_sim_at_node(s, n->sim, (ru_time){t->event_ns}, timer_event, n,
+                              (uint64_t)(t - n->timers));
+}
+
+static void timer_off(void *self, uint32_t what)
+{
+    rui_simjob_timer *t = timer_of(self, what);
+    if (t != NULL) {
+        t->at_ns = 0;
+    }
+}
+
+/* -- processes ------------------------------------------------------------------------------------
+ */
+
+/* The process is over: its kernel closes what it had open. */
+static void leave(void *self, uint64_t arg)
+{
+    (void)arg;
+    rui_simjob_node *n = self;
+    n->gone = true;
+    ru_sim_crash(n->job->sim, n->sim);
+}
+
+static void committed(rui_simjob_node *n, int64_t step, ru_time now)
+{
+    rui_simjob *j = n->job;
+    if (step < n->committed) {
+        rui_simjob_fail(j, n, "commits went back from %lld to %lld", (long long)n->committed,
+                        (long long)step);
+    }
+    n->committed = step;
+    rui_simjob_check_commit(j, n, now);
+    if (j->first_commit_ns == 0) {
+        j->first_commit_ns = now.ns;
+    }
+    if (!j->chaos_on) {
+        j->chaos_on = true;
+        ru_sim_chaos c = j->opt->chaos;
+        c.until.ns = j->opt->chaos_ns > 0 ? now.ns + j->opt->chaos_ns : 0;
+        c.told = rui_simjob_told;
+        c.told_self = j;
+        ru_sim_chaos_start(j->sim, &c);
+    }
+}
+
+static void on_news(void *self, const ru_elastic_news *news, ru_time now)
+{
+    rui_simjob_node *n = self;
+    rui_simjob *j = n->job;
+    switch (news->what) {
+    case RU_ELASTIC_COMMITTED:
+        committed(n, news->step, now);
+        rui_simjob_say(j, n, "committed %lld", (long long)news->step);
+        break;
+    case RU_ELASTIC_JOINED:
+        j->result->joined++;
+        j->result->seen[RU_SIM_SEEN_JOIN] += j->chaos_on ? 1 : 0; /* not the founders */
+        break;
+    case RU_ELASTIC_LOST:
+        j->result->lost++;
+        rui_simjob_say(j, n, "lost worker %lld", (long long)news->a);
+        break;
+    case RU_ELASTIC_LED:
+        j->result->led++;
+        rui_simjob_see(j, RU_SIM_SEEN_LED);
+        rui_simjob_say(j, n, "leads now");
+        break;
+    case RU_ELASTIC_LEFT:
+        j->result->left++;
+        rui_simjob_say(j, n, "worker %lld left", (long long)news->a);
+        break;
+    case RU_ELASTIC_MEMBER:
+    case RU_ELASTIC_WORKS:
+    case RU_ELASTIC_SLOW:
+    case RU_ELASTIC_SHARES:
+    case RU_ELASTIC_PLANNED:
+        break;
+    case RU_ELASTIC_ENDED:
+        if (n->ended) {
+            rui_simjob_fail(j, n, "ended twice");
+        }
+        n->ended = true;
+        n->status = news->status;
+        snprintf(n->sentence, sizeof n->sentence, "%s",
+                 news->sentence == NULL ? "" : news->sentence);
+        rui_simjob_say(j, n, "ended after %lld steps: %s, %s", (long long)news->step,
+                       ru_status_name(news->status), n->sentence);
+        ru_sim_at_node(j->sim, n->sim,
+                       (ru_time){now.ns + 1 + ru_rng_below(&j->rng, (uint32_t)EXIT_MAX_NS)}, leave,
+                       n, 0);
+        break;
+    }
+}
+
+/* All members of a view follow one plan. */
+static void on_summed(void *self, const ru_elastic_sum *sum)
+{
+    rui_simjob_node *n = self;
+    rui_simjob *j = n->job;
+    rui_simjob_plan *p = &j->plans[sum->epoch % RU_ARRAY_LEN(j->plans)];
+    if (p->epoch < sum->epoch) {
+        *p = (rui_simjob_plan){.epoch = sum->epoch, .plan = sum->plan};
+    } else if (p->epoch == sum->epoch && p->plan != sum->plan) {
+        rui_simjob_fail(j, n, "sums gradients by another plan than its view");
+    }
+    if (sum->ended.ns < sum->begun.ns || sum->plan == 0 || sum->predicted_ns <= 0) {
+        rui_simjob_fail(j, n, "a sum without plan, prediction or duration");
+    }
+}
+
+static void on_log(void *self, int level, const char *line, ru_time now)
+{
+    const rui_simjob_node *n = self;
+    if (level >= RU_LOG_WARN) {
+        n->job->last_word_ns = now.ns;
+    }
+    rui_simjob_say(n->job, n, "log %d: %s", level, line);
+}
+
+/* Everybody is connected to the four oldest, as a leader and those next in line are; others need
+ * only whom their transfers need. Without faults the oldest stay the oldest. */
+static uint32_t peers_max(const rui_simjob_node *n)
+{
+    const rui_simjob *j = n->job;
+    return n->index < 4 || !j->opt->counted || j->n_max < 128 ? j->n_max + 8 : 128;
+}
+
+static void begin(void *self, uint64_t arg)
+{
+    (void)arg;
+    rui_simjob_node *n = self;
+    ru_peer_start(n->node, ru_sim_now(n->job->sim));
+}
+
+static uint32_t host_of(const rui_simjob_node *n)
+{
+    uint32_t per_host = n->job->opt->per_host;
+    return n->place / (per_host > 0 ? per_host : 1);
+}
+
+/* What is the same for all processes of a job. */
+static ru_peer_options options_of(rui_simjob_node *n, const ru_link *link, const char *join)
+{
+    const rui_simjob *j = n->job;
+    ru_node_id id = {ru_rng_u64(&n->job->rng) | 1};
+    n->id = id;
+    /* Small cuts of tensors are many sums at one time. */
+    uint32_t transfers = peers_max(n) + (j->opt->cut_bytes > 0 && j->n_max < 64 ? 8192 : 1024);
+    ru_peer_options o = {.link = *link};
+    o.chan = (ru_chan_options){.self = id,
+                               .address = n->address,
+                               .job = j->opt->seed,
+                               .token = j->token,
+                               .token_bytes = sizeof j->token,
+                               .peers_max = peers_max(n),
+                               .streams_max = transfers,
+                               .slots_max = transfers,
+                               .buffer_bytes = j->n_max < 64 ? BUFFER_BYTES : 0,
+                               .chunk_bytes = j->opt->chunk_bytes,
+                               .rate_bytes_per_s = j->opt->nic.bytes_per_s,
+                               .crc = !j->opt->counted};
+    o.member = (ru_member_options){.join = join, .n_max = j->n_max};
+    o.member.self.node = id;
+    o.member.self.capacity = 1;
+    snprintf(o.member.self.address, sizeof o.member.self.address, "%s", n->address);
+    snprintf(o.member.self.host, sizeof o.member.self.host, "host%u", host_of(n));
+    o.elastic = (ru_elastic_options){.device = {rui_simjob_device_ops(j->opt->near), &n->device},
+                                     .news = on_news,
+                                     .news_self = n,
+                                     .summed = on_summed,
+                                     .batch = j->opt->batch,
+                                     .steps_end = j->opt->steps,
+                                     .founders = j->opt->founders,
+                                     .tensor_bytes = j->tensor_bytes,
+                                     .n_tensors = j->n_tensors,
+                                     .state_bytes = j->state_bytes,
+                                     .state_group = j->state_group,
+                                     .n_state = 2 * j->n_tensors,
+                                     .fuse_bytes = j->opt->fuse_bytes,
+                                     .cut_bytes = j->opt->cut_bytes,
+                                     .deterministic = j->opt->deterministic,
+                                     .piece_bytes = j->opt->piece_bytes,
+                                     .join_part = j->opt->join_part,
+                                     .probe_bytes = j->opt->probe_bytes,
+                                     .counted = j->opt->counted};
+    o.timers = (ru_peer_timer_ops){timer_set, timer_off, n};
+    o.log = on_log;
+    o.log_self = n;
+    return o;
+}
+
+static ru_status node_add(rui_simjob *j, const char *join, bool founder, uint32_t place,
+                          ru_err *err)
+{
+    RU_CHECK(j->n < j->n_max);
+    rui_simjob_node *n = &j->nodes[j->n];
+    *n = (rui_simjob_node){.job = j, .index = j->n, .place = place, .founder = founder};
+    j->n++;
+    ru_arena_init(&n->arena, 0);
+    snprintf(n->address, sizeof n->address, "10.%u.%u.%u:7", place >> 16, place >> 8 & 255,
+             place & 255);
+    ru_sim_nic nic = j->opt->nic;
+    nic.host = 1 + host_of(n);
+    ru_link link;
+    RU_TRY(ru_sim_nic_add(j->sim, n->address, &nic, NULL, &link, &n->sim, err));
+    RU_TRY(rui_simjob_device_open(n, founder, err));
+    ru_peer_options o = options_of(n, &link, join);
+    RU_TRY(ru_peer_open(&o, &n->arena, &n->node, err));
+    ru_sim_nic_user(j->sim, n->sim, ru_peer_link_user(n->node));
+    rui_simjob_say(j, n, "process with %lld KiB", (long long)n->arena.used_bytes >> 10);
+    ru_sim_at_node(j->sim, n->sim, ru_sim_now(j->sim), begin, n, 0);
+    return RU_OK;
+}
+
+/* Its own, or that of somebody whose process is over. */
+static uint32_t place_of(rui_simjob *j)
+{
+    uint32_t from = ru_rng_below(&j->rng, j->n), free = j->n;
+    for (uint32_t k = 0; k < j->n && j->opt->returns; k++) {
+        const rui_simjob_node *n = &j->nodes[(from + k) % j->n];
+        if (!ru_sim_alive(j->sim, n->sim) && !ru_sim_vanished(j->sim, n->sim) && free == j->n) {
+            free = n->place;
+        }
+    }
+    for (uint32_t k = 0; k < j->n && free != j->n; k++) { /* nobody else is there by now */
+        const rui_simjob_node *n = &j->nodes[k];
+        if (n->place == free && ru_sim_alive(j->sim, n->sim)) {
+            return j->n;
+        }
+    }
+    if (free != j->n) {
+        rui_simjob_see(j, RU_SIM_SEEN_RETURN);
+    }
+    return free;
+}
+
+/* Somebody comes, by the address of anybody who is in. */
+static void join(void *self, uint64_t arg)
+{
+    (void)arg;
+    rui_simjob *j = self;
+    uint32_t from = ru_rng_below(&j->rng, j->n);
+    const rui_simjob_node *to = NULL;
+    for (uint32_t k = 0; k < j->n && to == NULL; k++) {
+        const rui_simjob_node *n = &j->nodes[(from + k) % j->n];
+        if (n->in && !n->ended && ru_sim_alive(j->sim, n->sim)) {
+            to = n;
+        }
+    }
+    if (to == NULL || j->n == j->n_max) {
+        return;
+    }
+    uint32_t place = place_of(j);
+    rui_simjob_say(j, NULL, "process %u joins by %u at 10.%u.%u.%u", j->n, to->index, place >> 16,
+                   place >> 8 & 255, place & 255);
+    ru_err err;
+    if (node_add(j, to->address, false, place, &err) != RU_OK) {
+        rui_simjob_fail(j, to, "a process could not be added: %s", err.text);
+    }
+}
+
+/* -- running --------------------------------------------------------------------------------------
+ */
+
+static void shapes(rui_simjob *j)
+{
+    const ru_sim_job *o = j->opt;
+    ru_rng rng = ru_rng_from(o->seed, ru_rng_label("shapes"));
+    j->n_tensors = o->n_tensors > 0 ? o->n_tensors : 1 + ru_rng_below(&rng, 6);
+    RU_CHECK(j->n_tensors <= RU_SIM_JOB_TENSORS_MAX);
+    for (uint32_t k = 0; k < j->n_tensors; k++) {
+        int64_t n = o->tensor_n[k] > 0 ? o->tensor_n[k] : 1 + ru_rng_below(&rng, 200);
+        j->tensor_n[k] = n;
+        j->tensor_bytes[k] = 4 * n;
+        j->state_bytes[k] = j->state_bytes[j->n_tensors + k] = 4 * n;
+        j->state_group[k] = j->state_group[j->n_tensors + k] = k;
+        j->first[k + 1] = j->first[k] + n;
+    }
+}
+
+static ru_status start(rui_simjob *j, ru_err *err)
+{
+    const ru_sim_job *o = j->opt;
+    const ru_sim_options so = {.seed = o->seed,
+                               .nodes_max = j->n_max,
+                               .events_max = o->events_max,
+                               .halves = !o->counted && o->seed % 2 == 1,
+                               .invariant = rui_simjob_invariant,
+                               .invariant_self = j};
+    RU_TRY(ru_sim_open(&so, &j->sim, err));
+    RU_TRY(rui_simjob_oracle_open(j, err));
+    for (uint32_t k = 0; k < sizeof j->token; k++) {
+        j->token[k] = (uint8_t)ru_rng_u32(&j->rng);
+    }
+    for (uint32_t k = 0; k < o->founders; k++) {
+        RU_TRY(node_add(j, k == 0 ? NULL : j->nodes[0].address, true, k, err));
+    }
+    for (uint32_t k = 0; k < o->joiners; k++) {
+        double at = ru_rng_uniform(&j->rng, (double)o->join_from_ns, (double)o->join_to_ns + 1);
+        ru_sim_at(j->sim, (ru_time){1 + (int64_t)at}, join, j, k);
+    }
+    for (uint32_t k = 0; k < o->leavers; k++) {
+        double at = ru_rng_uniform(&j->rng, (double)o->join_from_ns, (double)o->join_to_ns + 1);
+        ru_sim_at(j->sim, (ru_time){1 + (int64_t)at}, rui_simjob_leaves, j, k);
+    }
+    if (o->mad_bytes > 0) {
+        ru_sim_at(j->sim, (ru_time){20 * MS}, rui_simjob_mad, j, 1);
+    }
+    return RU_OK;
+}
+
+static ru_status go(rui_simjob *j, ru_err *err)
+{
+    int64_t end_ns = j->opt->time_max_ns > 0 ? j->opt->time_max_ns : 60000 * MS;
+    while (!rui_simjob_over(j) && !j->mad_done && j->failed == RU_OK &&
+           ru_sim_now(j->sim).ns < end_ns) {
+        int64_t until_ns = ru_sim_now(j->sim).ns + 100 * MS;
+        RU_TRY(ru_sim_run(j->sim, (ru_time){until_ns < end_ns ? until_ns : end_ns}, err));
+    }
+    if (j->failed == RU_OK && j->opt->mad_bytes == 0) {
+        rui_simjob_check_end(j);
+    }
+    return j->failed == RU_OK ? RU_OK : RU_FAIL(err, j->failed, "%s", j->failure.text);
+}
+
+static void result_of(rui_simjob *j, ru_sim_job_result *r)
+{
+    r->events = ru_sim_events(j->sim);
+    r->time_ns = ru_sim_now(j->sim).ns;
+    r->hash = ru_sim_hash(j->sim);
+    r->memory_bytes = ru_sim_memory_bytes(j->sim);
+    r->seen[RU_SIM_SEEN_OVERTAKE] = ru_sim_overtaken(j->sim) > 0 ? 1 : 0;
+    r->seen[RU_SIM_SEEN_ELSEWHERE] = (uint32_t)ru_sim_redirected(j->sim);
+    for (uint32_t k = 0; k < j->n; k++) {
+        ru_member_facts f = {0};
+        if (j->nodes[k].node != NULL) {
+            ru_member_facts_get(ru_peer_member(j->nodes[k].node), &f);
+        }
+        r->seen[RU_SIM_SEEN_REDIRECT] += f.redirects;
+    }
+    r->seen[RU_SIM_SEEN_REDONE] = r->redone;
+    r->seen[RU_SIM_SEEN_EXPELLED] = r->expelled;
+    r->step_ns =
+        r->committed > 1 ? (j->last_commit_ns - j->first_commit_ns) / (r->committed - 1) : 0;
+}
+
+ru_status ru_sim_job_run(const ru_sim_job *job, ru_sim_job_result *into, ru_err *err)
+{
+    *into = (ru_sim_job_result){0};
+    rui_simjob j = {.opt = job,
+                    .rng = ru_rng_from(job->seed, ru_rng_label("job")),
+                    .n_max = job->founders + job->joiners,
+                    .result = into};
+    ru_arena_init(&j.arena, 0);
+    ru_map_init(&j.epochs, &j.arena, 0);
+    ru_map_init(&j.committers, &j.arena, 0);
+    shapes(&j);
+    j.nodes = RU_NEW(&j.arena, rui_simjob_node, j.n_max);
+    RU_CHECK(j.nodes != NULL);
+    ru_status st = start(&j, err);
+    if (st == RU_OK) {
+        st = go(&j, err);
+    }
+    if (j.sim != NULL) {
+        result_of(&j, into);
+    }
+    for (uint32_t k = 0; k < j.n; k++) {
+        j.nodes[k].gone = true;
+        ru_peer_close(j.nodes[k].node);
+        for (uint32_t c = 0; j.nodes[k].device.copies != NULL && c < RUI_SIMJOB_COPIES; c++) {
+            free(j.nodes[k].device.copies[c].data);
+        }
+        ru_arena_fini(&j.nodes[k].arena);
+    }
+    ru_sim_close(j.sim);
+    ru_arena_fini(&j.arena);
+    if (st != RU_OK) {
+        char replay[96];
+        ru_sim_job_replay(job->seed, replay, sizeof replay);
+        return ru_err_wrap(err, st, "seed %" PRIu64 " (%s)", job->seed,
+                           job->replay != NULL ? job->replay : replay);
+    }
+    return RU_OK;
+}
+
+void ru_sim_job_replay(uint64_t seed, char *into, int64_t size_bytes)
+{
+    snprintf(into, (size_t)size_bytes, "rubato bench sim --only seed:%" PRIu64, seed);
+}

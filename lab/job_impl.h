@@ -1,0 +1,156 @@
+/* Inside of the simulated job: processes, their devices, and the oracle. Thread: one. */
+#ifndef RU_LAB_JOB_IMPL_H
+#define RU_LAB_JOB_IMPL_H
+
+#include "base/map.h"
+#include "lab/job.h"
+#include "train/elastic/peer.h"
+
+enum { RUI_SIMJOB_TIMERS = 24, RUI_SIMJOB_COPIES = 512 };
+
+/* The longest freeze or cut: of an aim, and the default of ru_sim_chaos. */
+#define RUI_SIMJOB_LASTS_NS INT64_C(300000000)
+
+typedef struct rui_simjob rui_simjob;
+typedef struct rui_simjob_node rui_simjob_node;
+
+/* One process alone: parameters and slots before step `step`, and the sums of that step. */
+typedef struct rui_simjob_oracle {
+    int64_t step;
+    float *param, *slot, *sum; /* [elements] all tensors, one after the other */
+    uint64_t *hash;            /* [steps + 1] of param and slot before step k; 0: not yet there */
+} rui_simjob_oracle;
+
+typedef enum rui_simjob_phase {
+    RUI_SIMJOB_IDLE,
+    RUI_SIMJOB_BUILD,
+    RUI_SIMJOB_STEP,
+    RUI_SIMJOB_COMPUTED,
+    RUI_SIMJOB_UPDATE,
+    RUI_SIMJOB_ABORT,
+} rui_simjob_phase;
+
+typedef struct rui_simjob_copy {
+    bool used, place;
+    uint32_t tensor;
+    int64_t first, n; /* elements */
+    float *data;      /* NULL: counted */
+} rui_simjob_copy;
+
+typedef struct rui_simjob_device {
+    rui_simjob_node *node;
+    ru_sim_dev *dev;
+    rui_simjob_phase phase;
+    bool built;
+    ru_share share; /* built for */
+    int64_t step;   /* under way */
+    int64_t steps;  /* updates done: parameters are those before step `steps` once set */
+    uint32_t readied, portions; /* tensors given so far, in so many portions */
+    double speed;
+    float *param, *slot, *grad;  /* [elements] */
+    uint8_t *param_ok, *slot_ok; /* a joiner has it */
+    uint8_t *summed;             /* it was said that the sum is there */
+    rui_simjob_copy *copies;     /* [RUI_SIMJOB_COPIES] */
+    uint32_t placing;            /* copies that wait for state */
+    int64_t begun_ns;
+    char handle[16];          /* of its gradients: the number of its process */
+    rui_simjob_node *near[8]; /* of this host, by rank */
+    uint64_t near_seq;        /* counts openings and closings */
+} rui_simjob_device;
+
+typedef struct rui_simjob_timer {
+    uint32_t what;
+    int64_t at_ns;  /* 0: off */
+    uint64_t event; /* pending in the simulator; 0: none */
+    int64_t event_ns;
+} rui_simjob_timer;
+
+struct rui_simjob_node {
+    rui_simjob *job;
+    uint32_t index, sim; /* sim: number of the node there */
+    uint32_t place;      /* of its address and host */
+    ru_arena arena;
+    ru_peer *node;
+    ru_node_id id;
+    char address[32];
+    rui_simjob_timer timers[RUI_SIMJOB_TIMERS];
+    rui_simjob_device device;
+    ru_status status;
+    bool founder, ended, gone, in; /* gone: its process is over; in: was member of a view */
+    bool leaves;                   /* was asked to */
+    uint32_t epoch;                /* last seen */
+    int64_t committed;
+    char sentence[160];
+};
+
+typedef struct rui_simjob_plan {
+    uint32_t epoch;
+    uint64_t plan; /* of sums */
+} rui_simjob_plan;
+
+struct rui_simjob {
+    const ru_sim_job *opt;
+    ru_sim *sim;
+    ru_rng rng;
+    ru_arena arena;
+    rui_simjob_oracle oracle;
+    uint32_t n_tensors;
+    int64_t tensor_n[RU_SIM_JOB_TENSORS_MAX], tensor_bytes[RU_SIM_JOB_TENSORS_MAX];
+    int64_t state_bytes[2 * RU_SIM_JOB_TENSORS_MAX];
+    uint32_t state_group[2 * RU_SIM_JOB_TENSORS_MAX];
+    int64_t first[RU_SIM_JOB_TENSORS_MAX + 1]; /* element of tensor k */
+    rui_simjob_node *nodes;                    /* [n] */
+    uint32_t n, n_max, turn;
+    bool chaos_on, mad_done;
+    rui_simjob_plan plans[64]; /* by epoch, the newest */
+    ru_map epochs;             /* epoch -> hash of leader and members */
+    ru_map committers;         /* epoch -> process that committed in it, + 1 */
+    bool aim_was[RU_SIM_AIMS];
+    uint32_t aim_passed[RU_SIM_AIMS];
+    int64_t last_fault_ns, last_word_ns; /* a line that names who is waited for, or worse */
+    int64_t stuck_ns;                    /* since when nobody but stuck processes is left; 0: no */
+    ru_sim_job_result *result;
+    ru_status failed;
+    ru_err failure;
+    int64_t first_commit_ns, last_commit_ns;
+    uint8_t token[32];
+};
+
+/* sim_job.c */
+void rui_simjob_fail(rui_simjob *j, const rui_simjob_node *n, const char *fmt, ...) RU_PRINTF(3, 4);
+void rui_simjob_say(const rui_simjob *j, const rui_simjob_node *n, const char *fmt, ...)
+    RU_PRINTF(3, 4);
+
+/* sim_judge.c */
+ru_status rui_simjob_invariant(void *self, ru_time now, ru_err *err);
+void rui_simjob_check_commit(rui_simjob *j, const rui_simjob_node *n, ru_time now);
+/* Nobody lives any more, or whoever does has said for long that there is no majority. */
+bool rui_simjob_over(rui_simjob *j);
+void rui_simjob_check_end(rui_simjob *j);
+
+/* sim_cover.c */
+/* Is it a member that still has something to do? */
+bool rui_simjob_trains(const rui_simjob *j, const rui_simjob_node *n);
+void rui_simjob_see(rui_simjob *j, ru_sim_seen k);
+void rui_simjob_told(void *self, ru_sim_fault what, uint32_t node, uint32_t other, ru_time now);
+void rui_simjob_aim(rui_simjob *j);               /* after every event */
+void rui_simjob_leaves(void *self, uint64_t arg); /* an event: somebody leaves */
+
+/* sim_mad.c */
+void rui_simjob_mad(void *self, uint64_t at); /* an event: byte `at` of what it has to say */
+
+/* sim_oracle.c */
+RU_MUST_USE ru_status rui_simjob_oracle_open(rui_simjob *j, ru_err *err);
+/* Gradient element i of samples [from, to) of the global order, for a parameter's value. */
+float rui_simjob_gradient(int64_t from, int64_t to, int64_t i, float param);
+float rui_simjob_first(int64_t i); /* of parameter i before step 0 */
+void rui_simjob_update(float *param, float *slot, float sum);
+/* Make the oracle stand before step `step` (it only goes forward by one). */
+void rui_simjob_oracle_to(rui_simjob *j, int64_t step);
+
+/* sim_device.c */
+RU_MUST_USE ru_status rui_simjob_device_open(rui_simjob_node *n, bool holds_state, ru_err *err);
+const ru_elastic_device_ops *rui_simjob_device_ops(bool near);
+bool rui_simjob_device_full(const rui_simjob_device *d);
+
+#endif
