@@ -31,7 +31,9 @@ RU_MUST_USE ru_status ru_file_secret(const char *path, const void *data, int64_t
                                      ru_err *err);
 
 /* Replace `path` with `data`: written to a temporary name in the same folder, synced, renamed,
- * folder synced. Readers see the old bytes or the new ones, never a part. */
+ * folder synced. Readers see the old bytes or the new ones, never a part. A symbolic link stays:
+ * the file it names is replaced. A device or FIFO stays: the bytes are written into it as they
+ * come. */
 RU_MUST_USE ru_status ru_file_replace(const char *path, const void *data, int64_t size_bytes,
                                       ru_err *err);
 
@@ -68,6 +70,7 @@ void ru_in_close(ru_in_file *f);
 
 bool ru_path_exists(const char *path);
 bool ru_path_is_dir(const char *path);
+bool ru_path_is_file(const char *path);  /* a regular one */
 int64_t ru_path_bytes(const char *path); /* size of a file, 0 when it cannot be told */
 RU_MUST_USE ru_status ru_dir_make(const char *path, ru_err *err); /* with parents; exists: fine */
 /* Names in a folder, sorted by bytes, without "." and "..". */

@@ -2,9 +2,11 @@
 #include "env/file.h"
 #include "test/test.h"
 
+#include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/sysmacros.h>
 #include <unistd.h>
 
 static char root[64];
@@ -156,6 +158,99 @@ static void test_folders(void **state)
     ru_arena_fini(&a);
 }
 
+static void is_text(const char *path, const char *text)
+{
+    ru_map_file m;
+    ru_err err = {0};
+    assert_ok(ru_file_map(path, &m, &err), err);
+    assert_int_equal(m.size_bytes, strlen(text));
+    assert_memory_equal(m.data, text, strlen(text));
+    ru_file_unmap(&m);
+}
+
+static mode_t kind_of(const char *path)
+{
+    struct stat st;
+    assert_int_equal(lstat(path, &st), 0);
+    return st.st_mode & S_IFMT;
+}
+
+/* An output goes to the file that a link names, wherever it lies, and the link stays. */
+static void test_through_links(void **state)
+{
+    (void)state;
+    ru_arena a;
+    ru_arena_init(&a, 0);
+    ru_err err = {0};
+    char *dir = ru_path_join(&a, root, "far"), *file = ru_path_join(&a, dir, "file");
+    char *link = ru_path_join(&a, root, "link"), *second = ru_path_join(&a, dir, "second");
+    char *full = ru_path_join(&a, root, "full"), *loop = ru_path_join(&a, root, "loop");
+    assert_ok(ru_dir_make(dir, &err), err);
+    assert_int_equal(symlink("far/second", link), 0); /* relative, to another link */
+    assert_int_equal(symlink("file", second), 0);
+    assert_int_equal(symlink(file, full), 0);
+    assert_int_equal(symlink("loop", loop), 0);
+    const char *const links[] = {link, full, second};
+    static const char *const texts[] = {"first", "another", "third"};
+    for (uint32_t k = 0; k < RU_ARRAY_LEN(links); k++) { /* the first finds no file there */
+        assert_ok(ru_file_replace(links[k], texts[k], (int64_t)strlen(texts[k]), &err), err);
+        assert_int_equal(kind_of(links[k]), S_IFLNK);
+        is_text(file, texts[k]);
+    }
+    assert_ok(ru_file_secret(link, "0123456789", 10, &err), err);
+    assert_int_equal(kind_of(link), S_IFLNK);
+    is_text(file, "0123456789");
+    char **names;
+    uint32_t n;
+    assert_ok(ru_dir_list(dir, &a, &names, &n, &err), err);
+    assert_int_equal(n, 2); /* no temporary file is left beside the link's end */
+    assert_int_equal(ru_file_replace(loop, "x", 1, &err), RU_E_CREATE);
+    assert_non_null(strstr(err.text, "symbolic links"));
+    assert_int_equal(kind_of(loop), S_IFLNK);
+    ru_arena_fini(&a);
+}
+
+/* What is no regular file stays what it is and takes the bytes. */
+static void test_through_what_is_no_file(void **state)
+{
+    (void)state;
+    ru_arena a;
+    ru_arena_init(&a, 0);
+    ru_err err = {0};
+    char *fifo = ru_path_join(&a, root, "fifo"), *to = ru_path_join(&a, root, "to");
+    assert_int_equal(mkfifo(fifo, 0600), 0);
+    assert_int_equal(symlink("fifo", to), 0);
+    int fd = open(fifo, O_RDONLY | O_NONBLOCK);
+    assert_true(fd >= 0);
+    const char *const ways[] = {fifo, to};
+    for (uint32_t k = 0; k < RU_ARRAY_LEN(ways); k++) {
+        char got[16] = {0};
+        assert_ok(ru_file_replace(ways[k], "through", 7, &err), err);
+        assert_int_equal(read(fd, got, sizeof got), 7);
+        assert_string_equal(got, "through");
+        assert_int_equal(kind_of(fifo), S_IFIFO);
+        ru_out *o = NULL;
+        assert_ok(ru_out_open(ways[k], &o, &err), err);
+        ru_out_close(o); /* given up: the FIFO is not removed */
+        assert_int_equal(kind_of(fifo), S_IFIFO);
+    }
+    assert_int_equal(close(fd), 0);
+    char *null = ru_path_join(&a, root, "null");
+    if (mknod(null, S_IFCHR | 0600, makedev(1, 3)) == 0) { /* as root */
+        assert_ok(ru_file_replace(null, "x", 1, &err), err);
+        assert_ok(ru_file_secret(null, "x", 1, &err), err);
+        assert_int_equal(kind_of(null), S_IFCHR);
+    }
+    char *disk = ru_path_join(&a, root, "disk"); /* /dev/full itself must not be at risk here */
+    assert_int_equal(symlink("/dev/full", disk), 0);
+    assert_int_equal(ru_file_replace(disk, "x", 1, &err), RU_E_CREATE);
+    assert_non_null(strstr(err.text, "No space left"));
+    ru_out *o = NULL;
+    assert_int_equal(ru_out_open(root, &o, &err), RU_E_CREATE); /* before the work, not after it */
+    assert_non_null(strstr(err.text, "a file was expected"));
+    ru_arena_fini(&a);
+}
+
 static void test_full_disk(void **state)
 {
     (void)state;
@@ -188,4 +283,4 @@ static void a_secret_is_private(void **state)
 RU_TESTS(env_file, cmocka_unit_test(a_secret_is_private), T(test_replace_and_read),
          T(test_uncommitted_leaves_nothing), T(test_positioned_reads),
          T(test_errors_name_path_and_reason), T(test_outputs_that_cannot_be), T(test_folders),
-         T(test_full_disk))
+         T(test_full_disk), T(test_through_links), T(test_through_what_is_no_file))

@@ -1,8 +1,9 @@
 /* Writing files: atomic replacement and growing files.
  *
  * A file appears under its name in four steps, each of which a crash may follow without harm: write
- * to
- * "<path>.tmp-<pid>-<n>", fsync it, rename over the name, fsync the folder. */
+ * to "<path>.tmp-<pid>-<n>", fsync it, rename over the name, fsync the folder. The name is that at
+ * the end of symbolic links. Devices, FIFOs and what /proc links to are never replaced: the bytes
+ * go into them as they come. */
 #include "env/file.h"
 
 #include <errno.h>
@@ -11,12 +12,15 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "env/file_error.h"
 
+enum { PATH_BYTES_MAX = 4096, LINKS_MAX = 40 /* as the kernel follows */ };
+
 struct ru_out {
-    char *path, *temp;
+    char *path, *temp; /* temp NULL: written through */
     int fd;
     bool committed;
 };
@@ -66,24 +70,86 @@ static ru_status sync_folder_of(const char *path, ru_err *err)
     return st;
 }
 
+/* Follow symbolic links by their text, so that the last one may name a file that is not there yet.
+ * `target` holds a path and takes the one at the end; `proc`: /proc was on the way. 0, or what
+ * errno would be. */
+static int follow_links(char target[PATH_BYTES_MAX], bool *proc)
+{
+    char text[PATH_BYTES_MAX];
+    for (uint32_t k = 0; k < LINKS_MAX; k++) {
+        *proc = *proc || strncmp(target, "/proc/", 6) == 0;
+        ssize_t n = readlink(target, text, sizeof text - 1);
+        if (n < 0) {
+            return errno == EINVAL || errno == ENOENT ? 0 : errno; /* no link, or nothing there */
+        }
+        const char *slash = strrchr(target, '/');
+        size_t head = text[0] == '/' || slash == NULL ? 0 : (size_t)(slash + 1 - target);
+        if (head + (size_t)n >= PATH_BYTES_MAX) {
+            return ENAMETOOLONG;
+        }
+        memcpy(target + head, text, (size_t)n);
+        target[head + (size_t)n] = 0;
+    }
+    return ELOOP;
+}
+
+/* Where the bytes for `path` go: into what is there (`through`), or into a new file that takes the
+ * name `target`. Links of /proc (/dev/stdout) lead to open files, which have no name to be replaced
+ * under. */
+static ru_status find_target(const char *path, char target[PATH_BYTES_MAX], bool *through,
+                             ru_err *err)
+{
+    struct stat st, end;
+    size_t n = strlen(path);
+    *through = false;
+    if (n >= PATH_BYTES_MAX) {
+        return rui_file_fail_new(err, ENAMETOOLONG, "create", path);
+    }
+    memcpy(target, path, n + 1);
+    bool there = stat(path, &st) == 0;
+    if (there && S_ISDIR(st.st_mode)) {
+        return rui_file_fail_new(err, EISDIR, "create", path);
+    }
+    if (there && !S_ISREG(st.st_mode)) {
+        *through = true;
+        return RU_OK;
+    }
+    bool proc = false;
+    int failed = follow_links(target, &proc);
+    if (failed != 0) {
+        return rui_file_fail_new(err, failed, "create", path);
+    }
+    bool same = there && !proc && lstat(target, &end) == 0 && end.st_dev == st.st_dev &&
+                end.st_ino == st.st_ino;
+    *through = there && !same;
+    return RU_OK;
+}
+
 static ru_status out_open(const char *path, mode_t mode, ru_out **out, ru_err *err)
 {
+    char target[PATH_BYTES_MAX];
+    bool through;
+    RU_TRY(find_target(path, target, &through, err));
     ru_out *o = calloc(1, sizeof *o);
-    size_t n = strlen(path) + 48;
+    size_t n = strlen(target) + 48;
     if (o != NULL) {
         o->fd = -1;
-        o->path = strdup(path);
-        o->temp = malloc(n);
+        o->path = strdup(through ? path : target);
+        o->temp = through ? NULL : malloc(n);
     }
-    if (o == NULL || o->path == NULL || o->temp == NULL) {
+    if (o == NULL || o->path == NULL || (o->temp == NULL && !through)) {
         ru_out_close(o);
         return RU_FAIL(err, RU_E_MEM, "no memory to write %s", path);
     }
-    unsigned k = atomic_fetch_add(&temp_counter, 1);
-    snprintf(o->temp, n, "%s.tmp-%ld-%u", path, (long)getpid(), k);
-    o->fd = open(o->temp, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, mode);
+    if (through) {
+        o->fd = open(path, O_WRONLY | O_TRUNC | O_NOCTTY | O_CLOEXEC);
+    } else {
+        unsigned k = atomic_fetch_add(&temp_counter, 1);
+        snprintf(o->temp, n, "%s.tmp-%ld-%u", target, (long)getpid(), k);
+        o->fd = open(o->temp, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, mode);
+    }
     if (o->fd < 0) {
-        ru_status st = rui_file_fail_new(err, errno, "create", path);
+        ru_status st = rui_file_fail_new(err, errno, through ? "open" : "create", path);
         o->committed = true; /* nothing to remove */
         ru_out_close(o);
         return st;
@@ -106,13 +172,18 @@ ru_status ru_out_write(ru_out *o, const void *data, int64_t size_bytes, ru_err *
 ru_status ru_out_commit(ru_out *o, ru_err *err)
 {
     RU_CHECK(o->fd >= 0 && !o->committed);
-    if (fsync(o->fd) != 0) {
+    bool through = o->temp == NULL;
+    if (fsync(o->fd) != 0 && !(through && (errno == EINVAL || errno == EROFS))) { /* a pipe's */
         return rui_file_fail(err, errno, "sync", o->path);
     }
     int rc = close(o->fd);
     o->fd = -1;
     if (rc != 0) {
         return rui_file_fail(err, errno, "close", o->path);
+    }
+    if (through) {
+        o->committed = true;
+        return RU_OK;
     }
     if (rename(o->temp, o->path) != 0) {
         return rui_file_fail_new(err, errno, "rename the finished file to", o->path);

@@ -25,6 +25,12 @@ bool ru_path_is_dir(const char *path)
     return stat(path, &st) == 0 && S_ISDIR(st.st_mode);
 }
 
+bool ru_path_is_file(const char *path)
+{
+    struct stat st;
+    return stat(path, &st) == 0 && S_ISREG(st.st_mode);
+}
+
 int64_t ru_path_bytes(const char *path)
 {
     struct stat st;

@@ -189,6 +189,12 @@ static ru_status save_outside(const char *path, const ru_graph *g, const ru_onnx
                                .self = &d};
     ru_onnx_write_options with = *opt;
     with.outside = &sink;
+    if (ru_path_exists(path) && !ru_path_is_file(path)) {
+        return RU_FAIL(err, RU_E_CREATE,
+                       "%s is not a regular file, and the weights of this model stand in a file "
+                       "beside it: name a regular file",
+                       path);
+    }
     RU_TRY(ru_out_open(data_path, &d.out, err));
     ru_status st = save(path, g, &with, d.out, err);
     ru_out_close(d.out);
