@@ -1,32 +1,32 @@
 # Front door; meson and ninja do the work. `make help` lists what there is.
 #
-# B=DIR builds elsewhere, CC=clang with another compiler, V=1 shows the commands.
+# B=DIR builds elsewhere, CC=clang with another compiler, V=1 shows the commands, DEMO=WORDS are
+# options of the demo.
 B ?= build
 PREFIX ?= /usr/local
 MESON := $(firstword $(wildcard /usr/bin/meson) meson)
 NINJA := ninja $(if $(V),-v)
 
 .DEFAULT_GOAL := all
-.PHONY: all setup demo test bench sanitize tsan fuzz tidy format install uninstall clean help
+.PHONY: all setup configure demo test bench sanitize tsan fuzz tidy format install uninstall clean help
 
-all: setup $(B)/build.ninja ## build build/tool/rubato (installs what is missing first)
+all: configure ## build build/tool/rubato (installs what is missing first)
 	@$(NINJA) -C $(B)
 
 setup:
 	@scripts/setup build
 
-$(B)/build.ninja: | setup
-	@$(MESON) setup $(B) --prefix=$(PREFIX) >$(B).log || { cat $(B).log; exit 1; }
-	@mv $(B).log $(B)/setup.log
+configure: setup
+	@scripts/configure $(B) --prefix=$(PREFIX)
 
-demo: setup $(B)/build.ninja ## one to three minutes: train a small GPT and a LeNet, see what they do
+demo: configure ## one to three minutes: train a small GPT and a LeNet, see what they do
 	@$(NINJA) -C $(B) tool/rubato
-	@$(B)/tool/rubato demo
+	@$(B)/tool/rubato demo $(DEMO)
 
-test: ## build and run all tests
+test: ## build and run all tests (TESTS=WORD: the unit tests with the word in their names)
 	@scripts/setup test
 	@$(MAKE) --no-print-directory all
-	@scripts/test $(B)
+	@scripts/test $(B) $(TESTS)
 
 bench: all ## measure against PyTorch on this machine (bench/run --help)
 	@bench/run
