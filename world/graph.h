@@ -117,7 +117,7 @@ ru_op ru_op_find(const char *name, bool onnx); /* RU_OP_NONE when unknown */
     X(training) X(training_mode) X(transA) X(transB) X(upper) X(value) X(value_float)              \
     X(value_floats) X(value_int) X(value_ints) X(weight_decay) X(width_scale) X(height_scale)      \
     X(antialias) X(keep_aspect_ratio_policy) X(slots) X(has_mask) X(in_shape) X(bias_term)         \
-    X(fused) X(rank) X(position) X(time_axis)
+    X(fused) X(rank) X(position) X(time_axis) X(samples) X(inner)
 /* clang-format on */
 
 typedef enum ru_attr_key {
@@ -289,6 +289,13 @@ RU_MUST_USE ru_status ru_graph_verify(const ru_graph *g, ru_err *err);
  * types inferred again. */
 RU_MUST_USE ru_status ru_graph_bind(const ru_graph *g, uint32_t sym, int64_t number,
                                     ru_arena *arena, ru_graph *out, ru_err *err);
+
+/* Where the samples of a batch of `sym` stand in each value: with the result x and n samples,
+ * element e of sample s stands at ((e / x) * n + s) * x + e % x of the row-major value. Returns
+ * [n_values], in `arena`; RU_SAMPLES_NONE for a value that does not grow with the batch,
+ * RU_SAMPLES_UNKNOWN where the graph does not tell; NULL when the arena is full. */
+enum { RU_SAMPLES_NONE = 0, RU_SAMPLES_UNKNOWN = -1 };
+const int64_t *ru_graph_samples(const ru_graph *g, uint32_t sym, ru_arena *arena);
 
 /* Floating-point operations and bytes moved of one node, from its types (concrete). */
 int64_t ru_node_flops(const ru_graph *g, const ru_node *n);

@@ -143,6 +143,58 @@ static void test_followed_integers(void **state)
     ru_arena_fini(&f.a);
 }
 
+static void expect_inner(fix *f, vid v, int64_t want)
+{
+    const int64_t *inner = ru_graph_samples(&f->g, ru_dim_sym(f->n), &f->a);
+    assert_non_null(inner);
+    if (inner[v.v] != want) {
+        char type[128];
+        fail_msg("%s: inner is %lld, expected %lld",
+                 ru_type_print(&f->g, &f->g.values[v.v].type, type, sizeof type),
+                 (long long)inner[v.v], (long long)want);
+    }
+}
+
+/* Where samples stand, through what PyTorch's MultiheadAttention exports: time first, heads folded
+ * into the batch. The numbers are those of the index formulas in the comments. */
+static void test_samples(void **state)
+{
+    (void)state;
+    fix f;
+    fix_init(&f);
+    vid x = input(&f, RU_F32, 3, INTS(f.n, 5, 8));
+    vid w = input(&f, RU_F32, 2, INTS(8, 8));
+    expect_inner(&f, x, 40); /* n * 40 + ... */
+    expect_inner(&f, w, RU_SAMPLES_NONE);
+    vid rows = op2(&f, RU_OP_Reshape, x, ints(&f, 2, INTS(-1, 8)), NULL);
+    rows = op2(&f, RU_OP_MatMul, rows, w, NULL);
+    expect_inner(&f, rows, 40); /* [N*5, 8] */
+    vid t = op1(&f, RU_OP_Transpose, x, A(RU_AIS(perm, INTS(1, 0, 2), 3)));
+    expect_inner(&f, t, 8); /* [5, N, 8]: (t * N + n) * 8 */
+    vid flat =
+        op2(&f, RU_OP_MatMul, op2(&f, RU_OP_Reshape, t, ints(&f, 2, INTS(-1, 8)), NULL), w, NULL);
+    expect_inner(&f, flat, 8); /* [5*N, 8] */
+    vid heads = op2(&f, RU_OP_Reshape, flat, ints(&f, 3, INTS(5, -1, 4)), NULL);
+    expect_inner(&f, heads, 8); /* [5, N*2, 4]: ((t * N + n) * 2 + h) * 4 */
+    vid q = op1(&f, RU_OP_Transpose, heads, A(RU_AIS(perm, INTS(1, 0, 2), 3)));
+    expect_inner(&f, q, 40); /* [N*2, 5, 4]: (n * 2 + h) * 20 */
+    vid k = op1(&f, RU_OP_Transpose, heads, A(RU_AIS(perm, INTS(1, 2, 0), 3)));
+    vid p = op1(&f, RU_OP_Softmax, op2(&f, RU_OP_MatMul, q, k, NULL), A(RU_AI(axis, -1)));
+    expect_inner(&f, p, 50); /* [N*2, 5, 5]: (n * 2 + h) * 25 */
+    vid y = op2(&f, RU_OP_MatMul, p, q, NULL);
+    y = op1(&f, RU_OP_Transpose, y, A(RU_AIS(perm, INTS(1, 0, 2), 3)));
+    expect_inner(&f, y, 8);
+    vid both;
+    ru_build_node(&f.b, RU_OP_Concat, (vid[]){x, x}, 2, A(RU_AI(axis, 0)), &both, 1);
+    expect_inner(&f, both, RU_SAMPLES_UNKNOWN);
+    vid across = op2(
+        &f, RU_OP_MatMul, op2(&f, RU_OP_Reshape, x, ints(&f, 2, INTS(-1, 40)), NULL),
+        op1(&f, RU_OP_Transpose, op2(&f, RU_OP_Reshape, x, ints(&f, 2, INTS(-1, 40)), NULL), NULL),
+        NULL);
+    expect_inner(&f, across, RU_SAMPLES_UNKNOWN); /* [N, N] */
+    ru_arena_fini(&f.a);
+}
+
 /* Infer with symbols and then put numbers in, or bind and infer: the same types. */
 static void test_bind_commutes(void **state)
 {
@@ -328,6 +380,6 @@ static void test_flops(void **state)
 
 RU_TESTS(world_infer, cmocka_unit_test(test_symbolic_shapes),
          cmocka_unit_test(test_followed_integers), cmocka_unit_test(test_foreign_names),
-         cmocka_unit_test(test_bind_commutes), cmocka_unit_test(test_windows_by_counting),
-         cmocka_unit_test(test_slices_exhaustive), cmocka_unit_test(test_sentences),
-         cmocka_unit_test(test_flops))
+         cmocka_unit_test(test_samples), cmocka_unit_test(test_bind_commutes),
+         cmocka_unit_test(test_windows_by_counting), cmocka_unit_test(test_slices_exhaustive),
+         cmocka_unit_test(test_sentences), cmocka_unit_test(test_flops))
