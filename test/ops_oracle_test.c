@@ -131,29 +131,40 @@ static void test_ops_equal_pytorch(void **state)
 
 /* -- dropout: a witness by statistics --------------------------------------------------- */
 
-static uint32_t draw_mask(int64_t samples, int64_t offset, int64_t step, double ratio,
-                          uint8_t *mask)
+static void draw(const ru_attr *attrs, uint32_t n_attrs, const int64_t *dims,
+                 const ru_run_args *args, uint8_t *mask)
 {
     ru_arena arena;
     ru_err err;
     ru_arena_init(&arena, 0);
-    const ru_attr attrs[] = {RU_AF(ratio, ratio), RU_AI(stream, 5), RU_A_END};
-    const ru_type t = ops_type(RU_F32, 2, (int64_t[]){samples, 37});
-    const ru_type m = ops_type(RU_U8, 2, (int64_t[]){samples, 37});
+    const ru_type t = ops_type(RU_F32, 2, dims), m = ops_type(RU_U8, 2, dims);
     const ru_node n = {
-        .op = RU_OP_DropoutTrain, .attrs = attrs, .n_attrs = 2, .n_in = 1, .n_out = 2};
-    ru_tensor in = {.type = t, .data = ru_arena_zalloc(&arena, samples * 37 * 4, 8)};
-    ru_tensor out[2] = {{.type = t, .data = ru_arena_zalloc(&arena, samples * 37 * 4, 8)},
+        .op = RU_OP_DropoutTrain, .attrs = attrs, .n_attrs = n_attrs, .n_in = 1, .n_out = 2};
+    ru_tensor in = {.type = t, .data = ru_arena_zalloc(&arena, dims[0] * dims[1] * 4, 8)};
+    ru_tensor out[2] = {{.type = t, .data = ru_arena_zalloc(&arena, dims[0] * dims[1] * 4, 8)},
                         {.type = m, .data = mask}};
-    const ru_run_args args = {.seed = 9, .step = step, .sample_offset = offset};
-    const ru_ref_call call = {&n, &in, out, &args, &arena};
+    const ru_ref_call call = {&n, &in, out, args, &arena};
     assert_ok(ru_ref_kernel(n.op)(&call, &err), err);
+    ru_arena_fini(&arena);
+}
+
+static uint32_t draw_mask(int64_t samples, int64_t offset, int64_t step, double ratio,
+                          uint8_t *mask)
+{
+    const ru_attr attrs[] = {RU_AF(ratio, ratio), RU_AI(stream, 5)};
+    draw(attrs, 2, (int64_t[]){samples, 37},
+         &(ru_run_args){.seed = 9, .step = step, .sample_offset = offset}, mask);
     uint32_t kept = 0;
     for (int64_t i = 0; i < samples * 37; i++) {
         kept += mask[i];
     }
-    ru_arena_fini(&arena);
     return kept;
+}
+
+static void draw_as(const ru_attr *attrs, uint32_t n_attrs, const int64_t *dims, int64_t offset,
+                    uint8_t *mask)
+{
+    draw(attrs, n_attrs, dims, &(ru_run_args){.seed = 9, .step = 4, .sample_offset = offset}, mask);
 }
 
 static void test_dropout_keeps_its_share(void **state)
@@ -178,5 +189,28 @@ static void test_dropout_keeps_its_share(void **state)
     assert_memory_equal(part, one + N / 2, N / 2);
 }
 
-RU_TESTS(test_ops_oracle, cmocka_unit_test(test_ops_equal_pytorch),
-         cmocka_unit_test(test_dropout_keeps_its_share))
+/* A sample's mask is its own wherever its elements stand: [4 times, 3 samples, 5] against the
+ * samples one after the other, and a batch without samples against itself. */
+static void test_dropout_follows_the_sample(void **state)
+{
+    (void)state;
+    uint8_t by_sample[60], by_time[60], moved[60];
+    static const ru_attr first[] = {RU_AF(ratio, 0.5), RU_AI(stream, 5)};
+    static const ru_attr time[] = {RU_AF(ratio, 0.5), RU_AI(stream, 5), RU_AI(samples, 3),
+                                   RU_AI(inner, 5), RU_AI(start, 2)};
+    static const ru_attr none[] = {RU_AF(ratio, 0.5), RU_AI(stream, 5), RU_AI(samples, 3),
+                                   RU_AI(inner, 0), RU_AI(start, 2)};
+    draw_as(first, 2, (int64_t[]){3, 20}, 9, by_sample);
+    draw_as(time, 5, (int64_t[]){12, 5}, 7, by_time);
+    for (int t = 0; t < 4; t++) {
+        for (int n = 0; n < 3; n++) {
+            assert_memory_equal(by_time + (t * 3 + n) * 5, by_sample + n * 20 + t * 5, 5);
+        }
+    }
+    draw_as(none, 5, (int64_t[]){12, 5}, 0, by_time);
+    draw_as(none, 5, (int64_t[]){12, 5}, 7, moved);
+    assert_memory_equal(by_time, moved, 60);
+}
+
+RU_TESTS(test_ops_oracle, cmocka_unit_test(test_dropout_follows_the_sample),
+         cmocka_unit_test(test_ops_equal_pytorch), cmocka_unit_test(test_dropout_keeps_its_share))

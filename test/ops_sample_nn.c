@@ -520,6 +520,17 @@ void sample_dropouttrain(ops_case *c)
     ops_in_grid(c, ops_shape(c, RU_F32, 1, 3), -4.0, 4.0);
     ops_attr_float(c, RU_ATTR_ratio, 0.25);
     ops_attr_int(c, RU_ATTR_stream, ops_pick(c, 0, 100));
+    const ru_type *t = &c->in[0].type;
+    uint32_t axis = (uint32_t)ops_pick(c, 0, t->rank); /* of the samples; rank: not said */
+    if (axis < t->rank) {
+        int64_t inner = 1;
+        for (uint32_t k = axis + 1; k < t->rank; k++) {
+            inner *= t->dims[k];
+        }
+        ops_attr_int(c, RU_ATTR_samples, t->dims[axis]);
+        ops_attr_int(c, RU_ATTR_inner, ops_pick(c, 0, 5) == 0 ? 0 : inner);
+        ops_attr_int(c, RU_ATTR_start, ops_pick(c, 0, 9));
+    }
     c->n_out = 2;
 }
 

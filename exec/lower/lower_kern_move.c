@@ -282,19 +282,40 @@ typedef struct drop_state {
     const ru_kern *k;
     ru_dtype t;
     double ratio;
-    int64_t n, per_sample;
+    int64_t n, samples, inner, start; /* where samples stand in x (ops.def: DropoutTrain) */
     uint32_t stream;
     uint32_t key[2], hi[2]; /* of this run */
-    int64_t first;
+    int64_t first;          /* sample of the global batch */
 } drop_state;
+
+/* Number in the global batch of place p; `together`: how many places from p on go on with it. */
+static int64_t drop_number(const drop_state *s, int64_t p, int64_t *together)
+{
+    *together = s->n - p;
+    if (s->inner == 0) {
+        return p;
+    }
+    int64_t per_sample = s->n / s->samples;
+    if (per_sample == s->inner) { /* sample by sample */
+        return s->first * per_sample + p;
+    }
+    int64_t q = p / s->inner, e = p % s->inner;
+    *together = s->inner - e;
+    return (s->first + q % s->samples) * per_sample + q / s->samples * s->inner + e;
+}
 
 /* bufs: x y mask */
 static void drop_part(const void *state, void *const *bufs, int64_t begin, int64_t end)
 {
     const drop_state *s = state;
-    int64_t at = begin * ru_dtype_bytes(s->t);
-    s->k->dropout(s->t, s->key, s->hi, s->first + begin, s->ratio, (const char *)bufs[0] + at,
-                  (char *)bufs[1] + at, (uint8_t *)bufs[2] + begin, end - begin);
+    while (begin < end) {
+        int64_t at = begin * ru_dtype_bytes(s->t), n;
+        int64_t number = drop_number(s, begin, &n);
+        n = n < end - begin ? n : end - begin;
+        s->k->dropout(s->t, s->key, s->hi, number, s->ratio, (const char *)bufs[0] + at,
+                      (char *)bufs[1] + at, (uint8_t *)bufs[2] + begin, n);
+        begin += n;
+    }
 }
 
 static ru_status drop_run(void *state, void *const *bufs, const rui_run *run)
@@ -304,7 +325,7 @@ static ru_status drop_run(void *state, void *const *bufs, const rui_run *run)
     s->key[1] = (uint32_t)(run->args->seed >> 32);
     s->hi[0] = s->stream;
     s->hi[1] = (uint32_t)run->args->step;
-    s->first = run->args->sample_offset * s->per_sample;
+    s->first = run->args->sample_offset + s->start;
     rui_kern_for(run, drop_part, s, bufs, s->n, 4096);
     return RU_OK;
 }
@@ -312,14 +333,18 @@ static ru_status drop_run(void *state, void *const *bufs, const rui_run *run)
 static drop_state *drop_new(rui_low *lo, const ru_node *n, ru_value_id x, ru_dtype t)
 {
     const ru_type *type = rui_type(lo, x);
+    int64_t rows = type->rank > 0 ? type->dims[0] : 1;
     drop_state *s = rui_keep(lo, (int64_t)sizeof *s);
     if (s != NULL) {
-        *s = (drop_state){.k = ru_kern_best(),
-                          .t = t,
-                          .ratio = ru_node_float(n, RU_ATTR_ratio, 0.5),
-                          .n = ru_type_count(type),
-                          .per_sample = rui_dims(type, type->rank > 0 ? 1 : 0, type->rank),
-                          .stream = (uint32_t)ru_node_int(n, RU_ATTR_stream, 0)};
+        *s = (drop_state){
+            .k = ru_kern_best(),
+            .t = t,
+            .ratio = ru_node_float(n, RU_ATTR_ratio, 0.5),
+            .n = ru_type_count(type),
+            .samples = ru_node_int(n, RU_ATTR_samples, rows),
+            .inner = ru_node_int(n, RU_ATTR_inner, rows > 0 ? ru_type_count(type) / rows : 0),
+            .start = ru_node_int(n, RU_ATTR_start, 0),
+            .stream = (uint32_t)ru_node_int(n, RU_ATTR_stream, 0)};
     }
     return s;
 }

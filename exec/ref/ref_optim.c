@@ -136,17 +136,28 @@ ru_status rui_ref_AdagradUpdate(const ru_ref_call *c, ru_err *err)
 
 /* -- dropout ---------------------------------------------------------------------------- */
 
-/* keep[i] for `n` elements that begin at element `first` of the global batch (ops.def:
+/* Place p of x is element `place % per` of sample `place / per` of the global batch (ops.def:
  * DropoutTrain). */
-static void draw_mask(uint64_t seed, uint64_t stream, double ratio, int64_t first, int64_t n,
-                      uint8_t *keep)
+static int64_t place_in_batch(const ru_ref_call *c, int64_t n, int64_t p)
 {
-    uint64_t limit = (uint64_t)rint(ratio * 4294967296.0);
-    for (int64_t i = 0; i < n; i++) {
-        uint32_t word[4];
-        ru_philox_at(seed, stream, (uint64_t)(first + i) / 4, word);
-        keep[i] = word[(first + i) % 4] >= limit;
+    const ru_type *t = &c->in[0].type;
+    int64_t rows = t->rank > 0 ? t->dims[0] : 1;
+    int64_t samples = ru_node_int(c->node, RU_ATTR_samples, rows);
+    int64_t inner = ru_node_int(c->node, RU_ATTR_inner, rows > 0 ? n / rows : 0);
+    if (inner == 0) {
+        return p;
     }
+    int64_t s = c->args->sample_offset + ru_node_int(c->node, RU_ATTR_start, 0);
+    s += p / inner % samples;
+    return s * (n / samples) + p / inner / samples * inner + p % inner;
+}
+
+/* Is the element that draws number `at` kept? */
+static uint8_t keeps(uint64_t seed, uint64_t stream, double ratio, int64_t at)
+{
+    uint32_t word[4];
+    ru_philox_at(seed, stream, (uint64_t)at / 4, word);
+    return word[at % 4] >= (uint64_t)rint(ratio * 4294967296.0);
 }
 
 /* y = x kept and scaled, into output 0; `mask` of bytes. */
@@ -164,12 +175,14 @@ ru_status rui_ref_DropoutTrain(const ru_ref_call *c, ru_err *err)
 {
     const ru_type *t = &c->in[0].type;
     double ratio = ru_node_float(c->node, RU_ATTR_ratio, 0.5), *x;
-    int64_t n = rui_ref_count(t), per = t->rank > 0 ? rui_ref_span(t, 1, t->rank) : 1;
+    int64_t n = rui_ref_count(t);
     uint64_t stream = (uint64_t)ru_node_int(c->node, RU_ATTR_stream, 0);
     uint8_t *mask = c->out[1].data;
     stream |= (uint64_t)c->args->step << 32;
     RU_TRY(rui_ref_in(c, 0, &x, err));
-    draw_mask(c->args->seed, stream, ratio, c->args->sample_offset * per, n, mask);
+    for (int64_t i = 0; i < n; i++) {
+        mask[i] = keeps(c->args->seed, stream, ratio, place_in_batch(c, n, i));
+    }
     apply_mask(c, x, mask, ratio, n);
     return RU_OK;
 }
@@ -197,7 +210,9 @@ ru_status rui_ref_Dropout(const ru_ref_call *c, ru_err *err)
     }
     ratio = given != NULL ? given[0] : ratio;
     ratio = training != NULL && training[0] != 0.0 ? ratio : 0.0;
-    draw_mask((uint64_t)ru_node_int(c->node, RU_ATTR_seed, 0), 0, ratio, 0, n, mask);
+    for (int64_t i = 0; i < n; i++) {
+        mask[i] = keeps((uint64_t)ru_node_int(c->node, RU_ATTR_seed, 0), 0, ratio, i);
+    }
     apply_mask(c, x, mask, ratio, n);
     if (rui_ref_has_out(c, 1)) {
         memcpy(c->out[1].data, mask, (size_t)n);

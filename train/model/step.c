@@ -12,29 +12,53 @@ static ru_status full(ru_err *err)
     return RU_FAIL(err, RU_E_LIMIT, "the arena of the step graph is full");
 }
 
-/* Attributes of node `n` for copy number `copy`: dropout streams move, the rest stays. */
-static ru_status attrs_for_copy(const ru_graph *dst, const ru_node *n, uint32_t copy,
-                                const ru_attr **attrs, ru_err *err)
+/* One of the parts that a batch is cut into, each with a copy of the model. */
+typedef struct part {
+    uint32_t copy;
+    int64_t first, n, of; /* samples [first, first + n) of this step; `of` in the global batch */
+    const int64_t *inner; /* of ru_graph_samples; NULL: the model's batch is a number */
+} part;
+
+/* A model of fixed batch is always cut alike, so every numbering by the sample will do. */
+static int64_t inner_of(const ru_graph *src, ru_value_id x, const part *p)
 {
-    *attrs = n->attrs;
-    if (copy == 0 || n->op != RU_OP_DropoutTrain) {
+    if (p->inner != NULL) {
+        return p->inner[x.v];
+    }
+    int64_t count = ru_type_count(&ru_graph_value(src, x)->type);
+    return count % p->n == 0 ? count / p->n : RU_SAMPLES_NONE;
+}
+
+/* Node `n` of a part: dropout is told which sample each element belongs to. */
+static ru_status tell_part(const ru_graph *dst, const ru_graph *src, ru_node *n, const part *p,
+                           ru_err *err)
+{
+    if (n->op != RU_OP_DropoutTrain) {
         return RU_OK;
     }
-    ru_attr *moved = RU_NEW(dst->arena, ru_attr, n->n_attrs);
-    if (moved == NULL) {
+    int64_t inner = inner_of(src, n->in[0], p);
+    if (inner == RU_SAMPLES_UNKNOWN) {
+        return p->of > p->n
+                   ? RU_FAIL(err, RU_E_UNSUPPORTED,
+                             "dropout%s%s: the model does not tell which of its elements belong to "
+                             "which sample, so a batch cannot be cut; train with one worker, "
+                             "without train.accumulate",
+                             n->name != NULL ? " " : "", n->name != NULL ? n->name : "")
+                   : RU_OK;
+    }
+    const ru_attr told[] = {RU_AI(samples, p->n), RU_AI(inner, inner), RU_AI(start, p->first)};
+    ru_attr *attrs = RU_NEW(dst->arena, ru_attr, n->n_attrs + RU_ARRAY_LEN(told));
+    if (attrs == NULL) {
         return full(err);
     }
-    for (uint32_t a = 0; a < n->n_attrs; a++) {
-        moved[a] = n->attrs[a];
-        if (moved[a].key == RU_ATTR_stream) {
-            moved[a].u.i += (int64_t)copy << 20;
-        }
-    }
-    *attrs = moved;
+    memcpy(attrs, n->attrs, n->n_attrs * sizeof *attrs);
+    memcpy(attrs + n->n_attrs, told, sizeof told);
+    n->attrs = attrs;
+    n->n_attrs += RU_ARRAY_LEN(told);
     return RU_OK;
 }
 
-static ru_status append_node(ru_graph *dst, const ru_graph *src, const ru_node *n, uint32_t copy,
+static ru_status append_node(ru_graph *dst, const ru_graph *src, const ru_node *n, const part *p,
                              ru_value_id *map, ru_err *err)
 {
     ru_arena *a = dst->arena;
@@ -45,10 +69,10 @@ static ru_status append_node(ru_graph *dst, const ru_graph *src, const ru_node *
     for (uint32_t k = 0; k < n->n_in; k++) {
         in[k] = map[n->in[k].v];
     }
-    const ru_attr *attrs;
-    RU_TRY(attrs_for_copy(dst, n, copy, &attrs, err));
-    RU_TRY(
-        ru_graph_add_node(dst, n->op, n->name, in, n->n_in, attrs, n->n_attrs, out, n->n_out, err));
+    ru_node told = *n;
+    RU_TRY(tell_part(dst, src, &told, p, err));
+    RU_TRY(ru_graph_add_node(dst, n->op, n->name, in, n->n_in, told.attrs, told.n_attrs, out,
+                             n->n_out, err));
     for (uint32_t k = 0; k < n->n_out; k++) {
         if (n->out[k].v == 0) {
             continue;
@@ -57,14 +81,17 @@ static ru_status append_node(ru_graph *dst, const ru_graph *src, const ru_node *
         ru_value *to = ru_graph_value(dst, out[k]);
         to->type = from->type;
         to->role = from->role;
-        to->name = copy == 0 ? from->name : NULL;
+        to->name = p->copy == 0 ? from->name : NULL;
         map[n->out[k].v] = out[k];
     }
     return RU_OK;
 }
 
-ru_status rui_step_append(ru_graph *dst, const ru_graph *src, uint32_t copy, ru_value_id *map,
-                          ru_err *err)
+/* Copy all of `src` (concrete) but its inputs into `dst`. map[src id] is filled; entries set before
+ * the call (inputs, shared state) are kept. State that is not mapped yet is created. Outputs and
+ * updates are left to the caller. */
+static ru_status append(ru_graph *dst, const ru_graph *src, const part *p, ru_value_id *map,
+                        ru_err *err)
 {
     for (uint32_t v = 1; v < src->n_values; v++) {
         const ru_value *from = &src->values[v];
@@ -72,11 +99,11 @@ ru_status rui_step_append(ru_graph *dst, const ru_graph *src, uint32_t copy, ru_
             continue;
         }
         ru_value proto = *from;
-        proto.name = from->kind == RU_VALUE_STATE || copy == 0 ? from->name : NULL;
+        proto.name = from->kind == RU_VALUE_STATE || p->copy == 0 ? from->name : NULL;
         RU_TRY(ru_graph_add_value(dst, &proto, &map[v], err));
     }
     for (uint32_t k = 1; k < src->n_nodes; k++) {
-        RU_TRY(append_node(dst, src, &src->nodes[k], copy, map, err));
+        RU_TRY(append_node(dst, src, &src->nodes[k], p, map, err));
     }
     return RU_OK;
 }
@@ -149,11 +176,12 @@ static ru_status adapt_input(ru_build *b, const ru_graph *model, ru_value_id x, 
 typedef struct stepper {
     const ru_step_options *opt;
     ru_arena *arena;
-    ru_graph model;    /* bound */
-    ru_graph g;        /* the step so far */
-    ru_value_id *map;  /* [model.n_values] of the current micro-batch */
-    ru_value_id *home; /* [model.n_values] state of the step */
-    ru_value_id *now;  /* [model.n_values] its newest value */
+    ru_graph model;       /* bound */
+    ru_graph g;           /* the step so far */
+    ru_value_id *map;     /* [model.n_values] of the current micro-batch */
+    ru_value_id *home;    /* [model.n_values] state of the step */
+    ru_value_id *now;     /* [model.n_values] its newest value */
+    const int64_t *inner; /* [model.n_values] of ru_graph_samples, or NULL */
     ru_step_graph *s;
 } stepper;
 
@@ -166,6 +194,11 @@ static ru_status forward(stepper *w, uint32_t j, ru_value_id *loss, rui_loss_out
     ru_build_init(&b, &w->g);
     uint32_t k = w->s->micro;
     int64_t n = w->opt->batch / k;
+    const part p = {.copy = j,
+                    .first = n * j,
+                    .n = n,
+                    .of = w->opt->share_of > 0 ? w->opt->share_of : w->opt->batch,
+                    .inner = w->inner};
     const char *xn = k == 1 ? "x" : ru_arena_printf(w->arena, "x%u", j);
     const char *yn = k == 1 ? "y" : ru_arena_printf(w->arena, "y%u", j);
     w->s->x[j] = ru_build_input(&b, xn, batched(&w->opt->x, n));
@@ -176,7 +209,7 @@ static ru_status forward(stepper *w, uint32_t j, ru_value_id *loss, rui_loss_out
     }
     RU_TRY(adapt_input(&b, &w->model, w->s->x[j], &w->map[w->model.inputs[0].v], err));
     RU_TRY(ru_build_finish(&b, err));
-    RU_TRY(rui_step_append(&w->g, &w->model, j, w->map, err));
+    RU_TRY(append(&w->g, &w->model, &p, w->map, err));
     for (uint32_t v = 1; v < w->model.n_values; v++) {
         if (j == 0 && w->model.values[v].kind == RU_VALUE_STATE) {
             w->home[v] = w->now[v] = w->map[v];
@@ -307,6 +340,13 @@ static ru_status finish(stepper *w, ru_err *err)
 static ru_status stepper_init(stepper *w, const ru_graph *model, uint32_t micro, ru_err *err)
 {
     RU_TRY(bind_batch(model, w->opt->batch / micro, w->arena, &w->model, err));
+    int64_t batch = ru_graph_value(model, model->inputs[0])->type.dims[0];
+    if (ru_dim_is_symbolic(batch)) {
+        w->inner = ru_graph_samples(model, ru_dim_sym(batch), w->arena);
+        if (w->inner == NULL) {
+            return full(err);
+        }
+    }
     RU_TRY(ru_graph_init(&w->g, w->arena, model->name, err));
     w->map = RU_NEW(w->arena, ru_value_id, w->model.n_values);
     w->home = RU_NEW(w->arena, ru_value_id, w->model.n_values);
@@ -366,7 +406,8 @@ ru_status ru_step_build_eval(const ru_graph *model, const ru_step_options *opt, 
     }
     RU_TRY(adapt_input(&b, &w.model, s.x[0], &w.map[w.model.inputs[0].v], err));
     RU_TRY(ru_build_finish(&b, err));
-    RU_TRY(rui_step_append(&w.g, &w.model, 0, w.map, err));
+    const part all = {.n = opt->batch, .of = opt->batch, .inner = w.inner};
+    RU_TRY(append(&w.g, &w.model, &all, w.map, err));
     s.output = w.map[w.model.outputs[0].v];
     if (labels) {
         rui_loss_out judged;

@@ -1,17 +1,10 @@
-/* Inside of the step builder: copying a model into a step, the losses, the optimizer nodes.
+/* Inside of the step builder: the losses, the optimizer nodes, the parts of a larger step.
  *
  * Thread: any, no shared state. */
 #ifndef RU_TRAIN_MODEL_STEP_IMPL_H
 #define RU_TRAIN_MODEL_STEP_IMPL_H
 
 #include "train/model/step.h"
-
-/* Copy all of `src` (concrete) but its inputs into `dst`. map[src id] is filled; entries set before
- * the call (inputs, shared state) are kept. State that is not mapped yet is created. `copy` > 0
- * shifts dropout streams, so that each micro-batch draws its own mask. Outputs and updates are left
- * to the caller. */
-RU_MUST_USE ru_status rui_step_append(ru_graph *dst, const ru_graph *src, uint32_t copy,
-                                      ru_value_id *map, ru_err *err);
 
 typedef struct rui_loss_out {
     ru_value_id loss, correct, count; /* correct and count may be absent */
