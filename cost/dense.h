@@ -17,12 +17,11 @@ void ru_dense_row_mul(const double *x, const double *a, uint32_t m, uint32_t n, 
 void ru_dense_mul_col(const double *a, const double *x, uint32_t m, uint32_t n, double *y);
 double ru_dense_dot(const double *a, const double *b, uint32_t n);
 
-/* LU with row exchange, in place of `a`. Shape: a [n, n], perm [n].
+/* LU with row exchange, in place of `a`. Shape: a [n, n], perm [n] (row k changed places with
+ * perm[k]).
  * Errors: RU_E_INFEASIBLE when the matrix is singular or holds what is not a number. */
 RU_MUST_USE ru_status ru_dense_lu(double *a, uint32_t n, uint32_t *perm, ru_err *err);
-/* Solve a x = b (trans: x a = b) in place of b by what ru_dense_lu left. Shape: b [n]; n <=
- * RU_DENSE_LU_MAX. */
-enum { RU_DENSE_LU_MAX = 512 };
+/* Solve a x = b, and x a = b, in place of b [n] by what ru_dense_lu left. */
 void ru_dense_lu_solve(const double *lu, const uint32_t *perm, uint32_t n, double *b);
 void ru_dense_lu_solve_left(const double *lu, const uint32_t *perm, uint32_t n, double *b);
 

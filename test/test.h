@@ -59,4 +59,16 @@ void ru_test_os_sends(int64_t *all, int64_t *ends);
         }                               \
     } while (0)
 
+/* |got - want| <= tol |want|, or <= tol where `want` is 0; prints both when not. */
+#define assert_near(got, want, tol)                                                           \
+    do {                                                                                      \
+        double rui_got_ = (got), rui_want_ = (want);                                          \
+        double rui_off_ = rui_got_ > rui_want_ ? rui_got_ - rui_want_ : rui_want_ - rui_got_; \
+        double rui_size_ = rui_want_ < 0 ? -rui_want_ : rui_want_;                            \
+        rui_size_ = rui_size_ > 0 ? rui_size_ : 1;                                            \
+        if (!(rui_got_ == rui_want_ || rui_off_ <= (tol)*rui_size_)) {                        \
+            fail_msg("%s is %.17g, not %.17g", #got, rui_got_, rui_want_);                    \
+        }                                                                                     \
+    } while (0)
+
 #endif
