@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/log.h"
 #include "base/str.h"
 #include "env/clock.h"
 #include "exec/low/low.h"
@@ -45,7 +46,8 @@ struct ru_exe {
     uint32_t n_grads;
     ru_exe_hooks hooks;
     bool has_hooks;
-    bool stale; /* packed copies of frozen state must be made again */
+    bool stale;       /* packed copies of frozen state must be made again */
+    const char *slow; /* nodes on reference kernels, by op */
     int64_t flops, open_ns;
     int64_t profiled; /* runs measured */
     ru_recorder *recorder;
@@ -190,6 +192,16 @@ static const char *step_label(const ru_exe *e, const rui_step_rec *r)
 
 static ru_status run_steps(ru_exe *e, rui_step_list *list, const ru_run_args *args, ru_err *err);
 
+/* Graphs run as given (to find errors) are expected to be slow; any other says so. */
+static void tell_slow(const ru_exe *e)
+{
+    if (e->lo.n_slow > 0 && !e->opt.no_fuse && !e->opt.keep_temps && !e->opt.guard) {
+        ru_log(RU_LOG_WARN, "exec", "reference_kernels",
+               "%u of %u operators have no fast kernel for their types and attributes: %s",
+               e->lo.n_slow, e->g.n_nodes - 1, e->slow);
+    }
+}
+
 static ru_status open_into(ru_exe *e, ru_err *err)
 {
     RU_TRY(run_passes(e, err));
@@ -197,6 +209,8 @@ static ru_status open_into(ru_exe *e, ru_err *err)
     RU_TRY(ru_pool_new(threads, &e->pool, err));
     RU_TRY(rui_low_init(&e->lo, &e->g, &e->opt, ru_pool_threads(e->pool), &e->arena, err));
     RU_TRY(rui_low_graph(&e->lo, err));
+    RU_TRY(rui_low_slow(&e->lo, &e->slow, err));
+    tell_slow(e);
     RU_TRY(rui_low_plan(&e->lo, err));
     RU_TRY(map_states(e, err));
     RU_TRY(map_grads(e, err));
@@ -632,6 +646,8 @@ void ru_exe_stats_get(const ru_exe *e, ru_exe_stats *into)
     *into = (ru_exe_stats){.n_nodes = e->g.n_nodes - 1,
                            .n_steps = e->lo.run.n,
                            .n_reorders = e->lo.n_reorders,
+                           .n_slow = e->lo.n_slow,
+                           .slow = e->slow,
                            .n_primitives = e->lo.nn.primitives,
                            .arena_bytes = e->lo.arena_bytes,
                            .arena_bound_bytes = e->lo.arena_bound_bytes,
@@ -675,6 +691,9 @@ const char *ru_exe_print(const ru_exe *e, ru_arena *arena)
     ru_text t = ru_text_arena(arena);
     for (uint32_t i = 0; i < e->lo.run.n; i++) {
         print_step(e, &e->lo.run.at[i], i, &t);
+    }
+    if (e->opt.device == RU_DEVICE_CPU) {
+        ru_text_putf(&t, "on reference kernels: %s\n", e->lo.n_slow > 0 ? e->slow : "none");
     }
     return t.p;
 }

@@ -59,7 +59,9 @@ typedef struct ru_run_args {
 
 typedef struct ru_exe_stats {
     uint32_t n_nodes, n_steps, n_reorders, n_primitives;
-    int64_t arena_bytes;       /* planned activation arena */
+    uint32_t n_slow;     /* nodes on the scalar reference kernels although the device has others */
+    const char *slow;    /* "Einsum 2, Mod 1": those nodes by op; "" when there are none; view */
+    int64_t arena_bytes; /* planned activation arena */
     int64_t arena_bound_bytes; /* liveness lower bound */
     int64_t state_bytes, const_bytes, scratch_bytes, io_bytes;
     int64_t flops; /* of one run */
@@ -166,6 +168,9 @@ void ru_exe_profile(ru_exe *e, bool on);
 /* Record every step of the next runs as a span named by its op, until called with NULL. `r` must
  * live as long as that. Cost: one read of the clock and one record a step, below 60 ns. */
 void ru_exe_record(ru_exe *e, ru_recorder *r);
+
+/* Has the CPU device a kernel of its own for that op, for common types and attributes at least? */
+bool ru_exe_op_fast(ru_op op);
 
 /* Text: steps in order with kernel, layout, buffer, time. Lives in `arena`. */
 const char *ru_exe_print(const ru_exe *e, ru_arena *arena);

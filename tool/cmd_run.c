@@ -283,10 +283,10 @@ static void report_json(const session *s, ru_text *t)
         t,
         "],\"open_s\":%.9g,\"first_s\":%.9g,\"runs\":%lld,\"median_s\":%.9g,\"p10_s\":%.9g,"
         "\"p90_s\":%.9g,\"min_s\":%.9g,\"flops\":%lld,\"arena_bytes\":%lld,"
-        "\"const_bytes\":%lld,\"steps\":%u,\"reorders\":%u}\n",
+        "\"const_bytes\":%lld,\"steps\":%u,\"reorders\":%u,\"on_reference\":%u}\n",
         m.open_s, m.first_s, (long long)m.n, m.median_s, m.p10_s, m.p90_s, m.min_s,
         (long long)stats.flops, (long long)stats.arena_bytes, (long long)stats.const_bytes,
-        stats.n_steps, stats.n_reorders);
+        stats.n_steps, stats.n_reorders, stats.n_slow);
 }
 
 static void report_text(const session *s, ru_text *t)

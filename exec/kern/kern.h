@@ -47,6 +47,7 @@
     X(Selu, x > 0.0f ? b * x : b * (a * kv_expm1(x)))                   \
     X(Sigmoid, kv_sigmoid(x))                                           \
     X(Sign, x != x ? x : (x > 0.0f ? 1.0f : (x < 0.0f ? -1.0f : 0.0f))) \
+    X(Silu, x *kv_sigmoid(x))                                           \
     X(Sin, sinf(x))                                                     \
     X(Sinh, sinhf(x))                                                   \
     X(Softplus, kv_softplus(x))                                         \

@@ -5,6 +5,7 @@
 #define RU_EXEC_LOW_CONV_H
 
 #include "exec/kern/kern.h"
+#include "exec/low/prim.h"
 #include "exec/low/window.h"
 
 typedef enum rui_conv_dir {
@@ -17,11 +18,17 @@ typedef struct rui_conv {
     rui_window w;
     dnnl_data_type_t act; /* of activations and of weights as kernels read them */
     bool bias;
+    rui_post post; /* of the forward direction */
 } rui_conv;
 
 /* The primitive of one direction in layouts of its choice; NULL when oneDNN has none. */
 dnnl_primitive_desc_t rui_conv_pd(rui_low *lo, rui_conv_dir dir, const rui_conv *c,
                                   dnnl_alg_kind_t alg);
+
+/* The forward primitive; without the activation of c->post where `alg` has none with it (or *fused
+ * was false): *fused says so. NULL: none but a plain loop. */
+dnnl_primitive_desc_t rui_conv_fwd(rui_low *lo, const rui_conv *c, dnnl_alg_kind_t alg,
+                                   bool *fused);
 
 /* Direct or Winograd: measured when the options ask for it (tune.c), else by rule. May turn c->act
  * to f32 on the bf16 path. */
@@ -40,5 +47,14 @@ const rui_layout *rui_layout_tag(rui_low *lo, const ru_type *t, dnnl_format_tag_
 /* The activation fused into a node (attributes activation, activation_alpha, activation_beta), as a
  * post-op. Errors: RU_E_UNSUPPORTED when oneDNN has no such function. */
 ru_status rui_post_of_node(const ru_node *n, rui_post *post);
+
+/* What a kernel without such a post-op leaves out, as steps on the result where it stands: the
+ * activation fused into `n`, its residual (input 3). First the residual. */
+bool rui_act_known(const ru_node *n);
+void rui_act_emit(rui_low *lo, const ru_node *n);
+void rui_residual_emit(rui_low *lo, const ru_node *n);
+/* A copy of `n` without activation and, unless asked to keep it, without residual; NULL sets the
+ * sticky error. */
+const ru_node *rui_node_bare(rui_low *lo, const ru_node *n, bool residual);
 
 #endif

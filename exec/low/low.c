@@ -1,9 +1,13 @@
 /* The lowering context: nodes in, steps out. See lower.h for the rules and low.h for the data. */
 #include "exec/low/low.h"
 
+#include "exec/low/conv.h"
+
 #include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
+
+#include "base/str.h"
 
 typedef struct lowering {
     ru_op op;
@@ -456,6 +460,17 @@ void rui_emit(rui_low *lo, const rui_step *step)
     rui_emit_to(lo, &lo->run, step, lo->node);
 }
 
+void rui_stand_only(rui_low *lo, ru_value_id v, const rui_layout *l)
+{
+    rui_buf b = rui_in(lo, v, l);
+    if (lo->status == RU_OK) {
+        rui_val *val = &lo->vals[v.v];
+        val->homes[0] = (rui_home){.layout = l, .buf = b};
+        val->n_homes = 1;
+        keep_home(lo, b);
+    }
+}
+
 void rui_restand(rui_low *lo, ru_value_id v, ru_dtype dtype)
 {
     rui_val *val = &lo->vals[v.v];
@@ -463,13 +478,7 @@ void rui_restand(rui_low *lo, ru_value_id v, ru_dtype dtype)
         val->homes[0].layout->type.dtype == dtype) {
         return;
     }
-    const rui_layout *l = rui_layout_as(lo, val->homes[0].layout, dtype);
-    rui_buf b = rui_in(lo, v, l);
-    if (lo->status == RU_OK) {
-        val->homes[0] = (rui_home){.layout = l, .buf = b};
-        val->n_homes = 1;
-        keep_home(lo, b);
-    }
+    rui_stand_only(lo, v, rui_layout_as(lo, val->homes[0].layout, dtype));
 }
 
 rui_buf rui_out_sum(rui_low *lo, ru_value_id v, const rui_layout *l, ru_value_id addend)
@@ -555,6 +564,7 @@ ru_status rui_low_init(rui_low *lo, const ru_graph *g, const ru_exe_options *opt
     }
     lo->vals = rui_keep(lo, (int64_t)g->n_values * (int64_t)sizeof *lo->vals);
     lo->claimed = rui_keep(lo, (int64_t)(g->n_nodes + 1) * (int64_t)sizeof *lo->claimed);
+    lo->slow = rui_keep(lo, (int64_t)RU_OP_COUNT * (int64_t)sizeof *lo->slow);
     (void)rui_buf_new(lo, RUI_BUF_TEMP, 0); /* the absent buffer */
     if (lo->status == RU_OK) {
         count_uses(lo);
@@ -566,22 +576,81 @@ ru_status rui_low_init(rui_low *lo, const ru_graph *g, const ru_exe_options *opt
     return RU_OK;
 }
 
-static ru_status lower_node(rui_low *lo, const ru_node *n, ru_err *err)
+static ru_status lower_rows(rui_low *lo, const ru_node *n, ru_err *err)
 {
     uint32_t steps = lo->run.n;
-    if (lo->opt.device == RU_DEVICE_CPU) {
-        for (uint32_t i = 0; i < RU_ARRAY_LEN(lowerings); i++) {
-            if (lowerings[i].op != n->op) {
-                continue;
-            }
-            ru_status st = lowerings[i].fn(lo, n, err);
-            if (st != RU_E_UNSUPPORTED) {
-                return st;
-            }
-            RU_CHECK(lo->run.n == steps && lo->status == RU_OK); /* decline before acting */
+    for (uint32_t i = 0; i < RU_ARRAY_LEN(lowerings); i++) {
+        if (lowerings[i].op != n->op) {
+            continue;
+        }
+        ru_status st = lowerings[i].fn(lo, n, err);
+        if (st != RU_E_UNSUPPORTED) {
+            return st;
+        }
+        RU_CHECK(lo->run.n == steps && lo->status == RU_OK); /* decline before acting */
+    }
+    return RU_E_UNSUPPORTED;
+}
+
+/* No kernel takes the product with all that was fused into it: without the activation, then without
+ * the residual too. */
+static ru_status lower_apart(rui_low *lo, const ru_node *n, ru_err *err)
+{
+    bool residual = ru_node_has_in(n, 3), act = rui_act_known(n);
+    bool product = n->op == RU_OP_Conv || n->op == RU_OP_ConvTranspose || n->op == RU_OP_Gemm ||
+                   n->op == RU_OP_MatMul;
+    if (!product || (!residual && !act)) {
+        return RU_E_UNSUPPORTED;
+    }
+    ru_status st = RU_E_UNSUPPORTED;
+    for (uint32_t k = act ? 0 : 1; k <= (residual ? 1 : 0) && st == RU_E_UNSUPPORTED; k++) {
+        const ru_node *bare = rui_node_bare(lo, n, k == 0);
+        st = bare == NULL ? rui_done(lo) : lower_rows(lo, bare, err);
+        if (st == RU_OK && residual && k == 1) {
+            rui_residual_emit(lo, n);
         }
     }
+    if (st == RU_OK && act) {
+        rui_act_emit(lo, n);
+    }
+    return st == RU_OK ? rui_done(lo) : st;
+}
+
+static ru_status lower_node(rui_low *lo, const ru_node *n, ru_err *err)
+{
+    if (lo->opt.device == RU_DEVICE_CPU) {
+        ru_status st = lower_rows(lo, n, err);
+        st = st == RU_E_UNSUPPORTED ? lower_apart(lo, n, err) : st;
+        if (st != RU_E_UNSUPPORTED) {
+            return st;
+        }
+        lo->n_slow++;
+        lo->slow[n->op]++;
+    }
     return rui_lower_ref(lo, n, err);
+}
+
+bool ru_exe_op_fast(ru_op op)
+{
+    for (uint32_t i = 0; i < RU_ARRAY_LEN(lowerings); i++) {
+        if (lowerings[i].op == op) {
+            return true;
+        }
+    }
+    return false;
+}
+
+ru_status rui_low_slow(rui_low *lo, const char **text, ru_err *err)
+{
+    ru_text t = ru_text_arena(lo->arena);
+    for (uint32_t op = 0; op < RU_OP_COUNT; op++) {
+        if (lo->slow[op] > 0) {
+            ru_text_putf(&t, "%s%s %u", t.n > 0 ? ", " : "", ru_op_get((ru_op)op)->name,
+                         lo->slow[op]);
+        }
+    }
+    *text = t.p;
+    return t.cut ? RU_FAIL(err, RU_E_MEM, "no memory to plan the executable") : RU_OK;
 }
 
 /* Outputs are read row-major after the run: state may change before that, so it is copied. */

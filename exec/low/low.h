@@ -97,6 +97,8 @@ struct rui_low {
     rui_buf *outputs; /* [g->n_outputs] where the caller reads each */
     uint32_t node;    /* being lowered */
     uint32_t n_reorders;
+    uint32_t n_slow;       /* nodes that no kernel but the reference takes */
+    uint16_t *slow;        /* [RU_OP_COUNT] of each op */
     uint32_t update_begin; /* first of the run steps that only copy new values into state */
     rui_grad *grads;       /* [n_grads] in value order */
     uint32_t n_grads;
@@ -116,6 +118,8 @@ struct rui_low {
 
 RU_MUST_USE ru_status rui_low_init(rui_low *lo, const ru_graph *g, const ru_exe_options *opt,
                                    uint32_t threads, ru_arena *arena, ru_err *err);
+/* The nodes that only reference kernels take, as ru_exe_stats.slow; after rui_low_graph. */
+RU_MUST_USE ru_status rui_low_slow(rui_low *lo, const char **text, ru_err *err);
 /* Lower every node, then outputs and updates. */
 RU_MUST_USE ru_status rui_low_graph(rui_low *lo, ru_err *err);
 /* Lifetimes, sharing, addresses, memory, binding. */

@@ -158,6 +158,10 @@ rui_buf rui_out_sum(rui_low *lo, ru_value_id v, const rui_layout *l, ru_value_id
  * stored in. Emits the conversion. */
 void rui_restand(rui_low *lo, ru_value_id v, ru_dtype dtype);
 
+/* From here on the value stands in layout `l` alone; emits the reorder. For steps that go on
+ * working in place on what another step of the same node has made. */
+void rui_stand_only(rui_low *lo, ru_value_id v, const rui_layout *l);
+
 /* No step at all: `v` is the memory of `from`, `offset_bytes` in. */
 void rui_out_view(rui_low *lo, ru_value_id v, const rui_layout *l, rui_buf from,
                   int64_t offset_bytes);

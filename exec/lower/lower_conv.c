@@ -45,18 +45,45 @@ static dnnl_primitive_desc_t fwd_pd(rui_low *lo, const rui_conv *c, dnnl_alg_kin
     return rui_pd_make(lo, &cd, post, NULL);
 }
 
+static dnnl_primitive_desc_t fwd_or_none(rui_low *lo, const rui_conv *c, dnnl_alg_kind_t alg,
+                                         const rui_post *post)
+{
+    dnnl_primitive_desc_t pd = fwd_pd(lo, c, alg, post);
+    if (pd != NULL && rui_pd_is_ref(lo, pd)) {
+        rui_pd_free(lo, pd);
+        pd = NULL;
+    }
+    return pd;
+}
+
+dnnl_primitive_desc_t rui_conv_fwd(rui_low *lo, const rui_conv *c, dnnl_alg_kind_t alg, bool *fused)
+{
+    dnnl_primitive_desc_t pd = *fused ? fwd_or_none(lo, c, alg, &c->post) : NULL;
+    if (pd == NULL && (c->post.has_act || !*fused)) {
+        rui_post bare = c->post;
+        bare.has_act = false;
+        pd = fwd_or_none(lo, c, alg, &bare);
+        *fused = *fused && pd == NULL;
+    }
+    return pd;
+}
+
 ru_status rui_lower_dnnl_conv(rui_low *lo, const ru_node *n, ru_err *err)
 {
     (void)err;
     rui_conv c = {0};
     RU_TRY(conv_call_of(lo, n, n->in[0], n->in[1], n->out[0], &c));
     c.bias = ru_node_has_in(n, 2);
-    rui_post post = {0};
-    RU_TRY(rui_post_of_node(n, &post));
-    post.sum = ru_node_has_in(n, 3);
-    dnnl_primitive_desc_t pd = fwd_pd(lo, &c, rui_conv_alg(lo, RUI_CONV_FWD, &c), &post);
-    if (pd == NULL || rui_pd_is_ref(lo, pd)) {
-        rui_pd_free(lo, pd);
+    bool fused = rui_post_of_node(n, &c.post) == RU_OK;
+    if (!fused && !rui_act_known(n)) {
+        return RU_E_UNSUPPORTED;
+    }
+    c.post.sum = ru_node_has_in(n, 3);
+    dnnl_primitive_desc_t pd = rui_conv_fwd(lo, &c, rui_conv_alg(lo, RUI_CONV_FWD, &c), &fused);
+    if (pd == NULL) { /* what "auto" or a kept choice names may not exist with these post-ops */
+        pd = rui_conv_fwd(lo, &c, dnnl_convolution_direct, &fused);
+    }
+    if (pd == NULL) {
         return RU_E_UNSUPPORTED;
     }
     dnnl_memory_desc_t x = rui_pd_md(lo, pd, dnnl_query_src_md);
@@ -70,13 +97,16 @@ ru_status rui_lower_dnnl_conv(rui_low *lo, const ru_node *n, ru_err *err)
         dnnl_memory_desc_t b = rui_md_vec(lo, c.w.co, dnnl_f32);
         rui_prim_in(&p, DNNL_ARG_BIAS, n->in[2], &b);
     }
-    if (post.sum) {
+    if (c.post.sum) {
         rui_prim_buf(&p, DNNL_ARG_DST, rui_out_sum(lo, n->out[0], rui_layout_md(lo, &y), n->in[3]),
                      &y);
     } else {
         rui_prim_out(&p, DNNL_ARG_DST, n->out[0], &y);
     }
     RU_TRY(rui_prim_emit(&p, "conv"));
+    if (!fused) {
+        rui_act_emit(lo, n);
+    }
     rui_restand(lo, n->out[0], rui_store_dtype(lo, n->out[0]));
     return rui_done(lo);
 }
@@ -272,7 +302,7 @@ dnnl_primitive_desc_t rui_conv_pd(rui_low *lo, rui_conv_dir dir, const rui_conv 
                                   dnnl_alg_kind_t alg)
 {
     if (dir == RUI_CONV_FWD) {
-        return fwd_pd(lo, c, alg, NULL);
+        return fwd_pd(lo, c, alg, &c->post);
     }
     if (dir == RUI_CONV_BWD_X) {
         return bwd_x_pd(lo, c, alg);

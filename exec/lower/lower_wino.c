@@ -278,19 +278,21 @@ static ru_status emit_conv(rui_low *lo, wino_state *s, ru_value_id x, ru_value_i
 ru_status rui_lower_kern_wino(rui_low *lo, const ru_node *n, ru_err *err)
 {
     (void)err;
-    rui_post post = {0};
-    RU_TRY(rui_post_of_node(n, &post));
-    if (ru_node_has_in(n, 3) ||
-        (post.has_act && (post.act != dnnl_eltwise_relu || post.alpha != 0.0f))) {
+    const char *act = ru_node_str(n, RU_ATTR_activation, "");
+    if (ru_node_has_in(n, 3) || (act[0] != '\0' && !rui_act_known(n))) {
         return RU_E_UNSUPPORTED;
     }
     wino_state *s = wino_make(lo, n, n->in[0], n->in[1], n->out[0], false);
     if (s == NULL) {
         return RU_E_UNSUPPORTED;
     }
-    s->g.relu = post.has_act;
+    s->g.relu = strcmp(act, "relu") == 0;
     ru_value_id bias = ru_node_has_in(n, 2) ? n->in[2] : (ru_value_id){0};
-    return emit_conv(lo, s, n->in[0], n->in[1], bias, n->out[0]);
+    RU_TRY(emit_conv(lo, s, n->in[0], n->in[1], bias, n->out[0]));
+    if (!s->g.relu) {
+        rui_act_emit(lo, n);
+    }
+    return rui_done(lo);
 }
 
 /* ConvGradX(dy, w, x_like) -> dx */
