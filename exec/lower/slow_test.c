@@ -1,0 +1,208 @@
+/* No operator of the covered list runs on the scalar reference kernels, and what runs instead
+ * agrees with them. */
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "exec/exe.h"
+#include "test/test.h"
+#include "world/build.h"
+
+typedef struct net {
+    ru_arena arena;
+    ru_graph g;
+    ru_build b;
+    ru_err err;
+    uint32_t n_params;
+} net;
+
+static void net_init(net *t)
+{
+    memset(t, 0, sizeof *t);
+    ru_arena_init(&t->arena, 0);
+    assert_ok(ru_graph_init(&t->g, &t->arena, "slow", &t->err), t->err);
+    ru_build_init(&t->b, &t->g);
+}
+
+/* A type by its dimensions. */
+#define T(dtype, ...)                                                                        \
+    ru_type_make(RU_##dtype, (uint32_t)(sizeof((int64_t[]){__VA_ARGS__}) / sizeof(int64_t)), \
+                 (int64_t[]){__VA_ARGS__})
+
+static float noise(uint64_t stream, int64_t i)
+{
+    uint64_t x = ((uint64_t)i + stream * 0x9E3779B97F4A7C15U) * 0xBF58476D1CE4E5B9U;
+    x ^= x >> 29;
+    x *= 0x94D049BB133111EBU;
+    x ^= x >> 32;
+    return (float)(x >> 40) / (float)(1 << 23) - 1.0f;
+}
+
+static ru_value_id input(net *t, const char *name, ru_type type)
+{
+    return ru_build_input(&t->b, name, type);
+}
+
+static ru_value_id param(net *t, ru_type type, float scale)
+{
+    int64_t n = ru_type_count(&type);
+    float *data = ru_arena_alloc(&t->arena, n * (int64_t)sizeof *data, 64);
+    char name[16];
+    snprintf(name, sizeof name, "p%u", t->n_params);
+    for (int64_t i = 0; i < n; i++) {
+        data[i] = scale * noise(t->n_params + 7, i);
+    }
+    t->n_params++;
+    return ru_build_param(&t->b, ru_arena_str(&t->arena, name), type, data);
+}
+
+static void fill(void *p, const ru_type *t, uint32_t stream)
+{
+    int64_t n = ru_type_count(t), bytes = ru_dtype_bytes(t->dtype);
+    for (int64_t i = 0; i < n; i++) {
+        float f = noise(stream, i);
+        int64_t k = (int64_t)(fabsf(f) * 5);
+        k = t->dtype == RU_BOOL ? k % 2 : k;
+        memcpy((char *)p + i * bytes, t->dtype == RU_F32 ? (const void *)&f : (const void *)&k,
+               (size_t)bytes);
+    }
+}
+
+static ru_exe *open_on(net *t, ru_exe_options opt)
+{
+    ru_exe *e = NULL;
+    assert_ok(ru_exe_open(&t->g, &opt, &e, &t->err), t->err);
+    for (uint32_t i = 0; i < t->g.n_inputs; i++) {
+        fill(ru_exe_input(e, t->g.inputs[i]), &t->g.values[t->g.inputs[i].v].type, i);
+    }
+    assert_ok(ru_exe_run(e, NULL, &t->err), t->err);
+    return e;
+}
+
+static void same_output(const net *t, ru_exe *cpu, ru_exe *ref, ru_value_id v, double tol,
+                        const char *name)
+{
+    const ru_type *type = &t->g.values[v.v].type;
+    const void *a = ru_exe_output(cpu, v), *b = ru_exe_output(ref, v);
+    int64_t n = ru_type_count(type);
+    if (type->dtype != RU_F32) {
+        if (memcmp(a, b, (size_t)ru_type_bytes(type)) != 0) {
+            fail_msg("%s: differs from the reference", name);
+        }
+        return;
+    }
+    double scale = 1e-3, diff = 0;
+    for (int64_t i = 0; i < n; i++) {
+        double x = (double)((const float *)a)[i], y = (double)((const float *)b)[i];
+        scale = fmax(scale, fabs(y));
+        diff = fmax(diff, fabs(x - y));
+    }
+    if (!(diff <= tol * scale)) {
+        fail_msg("%s: off by %g of %g", name, diff, scale);
+    }
+}
+
+/* Finish, run in the default ways, compare, close. */
+static void fast_and_right(net *t, double tol, const char *name)
+{
+    assert_ok(ru_build_finish(&t->b, &t->err), t->err);
+    ru_exe *ref = open_on(t, (ru_exe_options){.device = RU_DEVICE_REF});
+    for (uint32_t way = 0; way < 3; way++) {
+        ru_exe *cpu = open_on(t, (ru_exe_options){.threads = 1 + way / 2, .autotune = way == 1});
+        ru_exe_stats s;
+        ru_exe_stats_get(cpu, &s);
+        if (s.n_slow != 0) {
+            fail_msg("%s runs on reference kernels: %s", name, s.slow);
+        }
+        for (uint32_t i = 0; i < t->g.n_outputs; i++) {
+            same_output(t, cpu, ref, t->g.outputs[i], tol, name);
+        }
+        ru_exe_close(cpu);
+    }
+    ru_exe_close(ref);
+    ru_arena_fini(&t->arena);
+}
+
+/* -- activations after products ------------------------------------------------------------------
+ */
+
+typedef struct act {
+    ru_op op;
+    ru_attr attrs[3];
+} act;
+
+static const act acts[] = {
+    {RU_OP_Relu, {RU_A_END}},
+    {RU_OP_LeakyRelu, {RU_AF(alpha, 0.1), RU_A_END}},
+    {RU_OP_Elu, {RU_A_END}},
+    {RU_OP_Sigmoid, {RU_A_END}},
+    {RU_OP_Tanh, {RU_A_END}},
+    {RU_OP_HardSwish, {RU_A_END}},
+    {RU_OP_HardSigmoid, {RU_AF(alpha, 0.17), RU_AF(beta, 0.4), RU_A_END}},
+    {RU_OP_Gelu, {RU_A_END}},
+    {RU_OP_Gelu, {RU_AS(approximate, "tanh"), RU_A_END}},
+    {RU_OP_Softplus, {RU_A_END}},
+    {RU_OP_Mish, {RU_A_END}},
+    {RU_OP_Selu, {RU_A_END}},
+};
+
+/* conv: 0 3x3 (Winograd), 1 five channels (padded blocks), 2 1-D, 3 depthwise, 4 transposed,
+ * 5 MatMul, 6 Gemm; `sum`: a residual before the activation */
+enum { FORMS = 7 };
+
+static ru_value_id product(net *t, uint32_t form, ru_value_id *like)
+{
+    const ru_attr same[] = {RU_AIS(pads, ((int64_t[]){1, 1, 1, 1}), 4), RU_A_END};
+    const ru_attr deep[] = {RU_AIS(pads, ((int64_t[]){1, 1, 1, 1}), 4), RU_AI(group, 32), RU_A_END};
+    const ru_attr line[] = {RU_AIS(pads, ((int64_t[]){1, 1}), 2), RU_A_END};
+    ru_value_id x, w, c = param(t, T(F32, form == 1 ? 5 : 32), 0.2f);
+    *like = (ru_value_id){0};
+    switch (form) {
+    case 0:
+    case 1:
+        x = *like = input(t, "x", T(F32, 2, form == 1 ? 5 : 32, 16, 16));
+        w = param(t, T(F32, form == 1 ? 5 : 32, form == 1 ? 5 : 32, 3, 3), 0.1f);
+        return ru_build_op3(&t->b, RU_OP_Conv, x, w, c, same);
+    case 2:
+        x = *like = input(t, "x", T(F32, 2, 32, 40));
+        w = param(t, T(F32, 32, 32, 3), 0.1f);
+        return ru_build_op3(&t->b, RU_OP_Conv, x, w, c, line);
+    case 3:
+        x = *like = input(t, "x", T(F32, 2, 32, 16, 16));
+        w = param(t, T(F32, 32, 1, 3, 3), 0.3f);
+        return ru_build_op3(&t->b, RU_OP_Conv, x, w, c, deep);
+    case 4:
+        x = *like = input(t, "x", T(F32, 2, 32, 9, 9));
+        w = param(t, T(F32, 32, 32, 3, 3), 0.1f);
+        return ru_build_op3(&t->b, RU_OP_ConvTranspose, x, w, c, same);
+    default:
+        x = *like = input(t, "x", T(F32, 6, 32));
+        w = param(t, T(F32, 32, 32), 0.2f);
+        return form == 5 ? ru_build_op2(&t->b, RU_OP_MatMul, x, w, NULL)
+                         : ru_build_op3(&t->b, RU_OP_Gemm, x, w, c, NULL);
+    }
+}
+
+static void activations_after_products(void **state)
+{
+    (void)state;
+    for (uint32_t k = 0; k < RU_ARRAY_LEN(acts) * FORMS * 2; k++) {
+        const act *a = &acts[k / (FORMS * 2)];
+        uint32_t form = k / 2 % FORMS;
+        net t;
+        ru_value_id like;
+        net_init(&t);
+        ru_value_id y = product(&t, form, &like);
+        if (k % 2 == 1) {
+            y = ru_build_op2(&t.b, RU_OP_Add, y, like, NULL);
+        }
+        y = ru_build_op1(&t.b, a->op, y, a->attrs);
+        ru_build_output(&t.b, y, "y");
+        char name[64];
+        snprintf(name, sizeof name, "%s after form %u%s", ru_op_get(a->op)->name, form,
+                 k % 2 == 1 ? " and a sum" : "");
+        fast_and_right(&t, 5e-5, name);
+    }
+}
+
+RU_TESTS(exec_slow, cmocka_unit_test(activations_after_products))
