@@ -84,7 +84,7 @@ ru_status ru_loop_open(ru_loop **out, ru_err *err)
     }
     l->armed_ns = INT64_MAX;
     l->epoll = epoll_create1(EPOLL_CLOEXEC);
-    l->timer = timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK);
+    l->timer = timerfd_create(CLOCK_BOOTTIME, TFD_CLOEXEC | TFD_NONBLOCK);
     l->event = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     ru_status st = RU_OK;
     if (!rui_timers_grow(&l->timers)) {

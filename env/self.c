@@ -88,8 +88,8 @@ int64_t ru_self_rss_bytes(void)
     return n == 2 ? (int64_t)resident * sysconf(_SC_PAGESIZE) : 0;
 }
 
-/* Field 22 of /proc/self/stat counts clock ticks since boot, as CLOCK_BOOTTIME does; on a machine
- * that never slept that is CLOCK_MONOTONIC. Resolution: one tick (10 ms). */
+/* Field 22 of /proc/self/stat counts clock ticks since boot, as ru_clock_now does. Resolution: one
+ * tick (10 ms). */
 int64_t ru_self_start_ns(void)
 {
     char text[1024];

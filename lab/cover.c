@@ -140,8 +140,9 @@ static rui_simjob_node *node_of(const rui_simjob *j, uint32_t sim)
 void rui_simjob_told(void *self, ru_sim_fault what, uint32_t node, uint32_t other, ru_time now)
 {
     static const ru_sim_seen seen[RU_SIM_FAULTS] = {
-        RU_SIM_SEEN_CRASH,   RU_SIM_SEEN_VANISH, RU_SIM_SEEN_FREEZE,    RU_SIM_SEEN_CUT,
-        RU_SIM_SEEN_ISOLATE, RU_SIM_SEEN_SLOW,   RU_SIM_SEEN_HALF_OPEN, RU_SIM_SEEN_FAIL};
+        RU_SIM_SEEN_CRASH,     RU_SIM_SEEN_VANISH,  RU_SIM_SEEN_FREEZE,
+        RU_SIM_SEEN_CUT,       RU_SIM_SEEN_ISOLATE, RU_SIM_SEEN_SLOW,
+        RU_SIM_SEEN_HALF_OPEN, RU_SIM_SEEN_FAIL,    RU_SIM_SEEN_SLEEP};
     rui_simjob *j = self;
     const rui_simjob_node *n = node_of(j, node);
     j->result->faults++;
@@ -172,6 +173,34 @@ static rui_simjob_node *victim_of(rui_simjob *j, const ru_sim_aim *a)
     return NULL;
 }
 
+/* What is asked of a job counts from here again. */
+static void woke(void *self, uint64_t arg)
+{
+    rui_simjob *j = self;
+    const rui_simjob_node *n = &j->nodes[arg];
+    uint32_t others = 0;
+    if (!rui_simjob_trains(j, n)) {
+        return;
+    }
+    j->last_fault_ns = j->last_word_ns = ru_sim_now(j->sim).ns;
+    for (uint32_t k = 0; k < j->n; k++) {
+        others += k != arg && rui_simjob_trains(j, &j->nodes[k]) ? 1 : 0;
+    }
+    rui_simjob_say(j, n, "wakes, %u others are there", others);
+    if (others == 0 && j->result->committed == j->opt->steps) {
+        rui_simjob_see(j, RU_SIM_SEEN_OVERSLEPT);
+    }
+}
+
+static void sleep_long(rui_simjob *j, const rui_simjob_node *n)
+{
+    const int64_t least_ns = RU_MEMBER_DEAD_NS, most_ns = 16 * least_ns;
+    int64_t lasts_ns = least_ns + (int64_t)ru_rng_below_u64(&j->rng, (uint64_t)most_ns);
+    /* Before the process itself notices. */
+    ru_sim_at(j->sim, (ru_time){ru_sim_now(j->sim).ns + lasts_ns}, woke, j, n->index);
+    ru_sim_sleep(j->sim, n->sim, lasts_ns);
+}
+
 static void aim_strikes(void *self, uint64_t arg)
 {
     rui_simjob *j = self;
@@ -185,6 +214,9 @@ static void aim_strikes(void *self, uint64_t arg)
     if (n == NULL || (kills && living <= j->opt->chaos.keep_alive)) {
         return;
     }
+    if (a->how == RU_SIM_SLEEP && ru_sim_frozen(j->sim, n->sim)) {
+        return;
+    }
     int64_t lasts_ns = 1 + (int64_t)ru_rng_below_u64(&j->rng, (uint64_t)RUI_SIMJOB_LASTS_NS);
     rui_simjob_told(j, a->how, n->sim, n->sim, ru_sim_now(j->sim));
     if (a->how == RU_SIM_CRASH) {
@@ -193,6 +225,8 @@ static void aim_strikes(void *self, uint64_t arg)
         ru_sim_vanish(j->sim, n->sim);
     } else if (a->how == RU_SIM_FREEZE) {
         ru_sim_freeze(j->sim, n->sim, lasts_ns);
+    } else if (a->how == RU_SIM_SLEEP) {
+        sleep_long(j, n);
     } else {
         ru_sim_cut_node(j->sim, n->sim, lasts_ns);
     }
@@ -200,7 +234,11 @@ static void aim_strikes(void *self, uint64_t arg)
 
 void rui_simjob_aim(rui_simjob *j)
 {
-    if (j->opt->aims[0].moment == RU_SIM_NEVER || !j->chaos_on) {
+    bool any = false;
+    for (uint32_t k = 0; k < RU_SIM_AIMS; k++) {
+        any = any || j->opt->aims[k].moment != RU_SIM_NEVER;
+    }
+    if (!any || !j->chaos_on) {
         return;
     }
     scene s = look(j);

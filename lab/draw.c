@@ -3,13 +3,15 @@
 
 #define MS INT64_C(1000000)
 
+enum { SHORT_AIMS = RU_SIM_AIMS - 1 };
+
 /* Aimed faults: the moments that chance meets rarely, those that last microseconds above all. */
 static void draw_aims(ru_rng *r, ru_sim_job *into)
 {
     static const uint32_t often[RU_SIM_MOMENTS] = {0, 30, 3, 2, 2, 4, 1};
     static const ru_sim_fault hows[] = {RU_SIM_CRASH, RU_SIM_CRASH, RU_SIM_VANISH, RU_SIM_FREEZE,
                                         RU_SIM_ISOLATE};
-    uint32_t n = ru_rng_below(r, RU_SIM_AIMS + 1);
+    uint32_t n = ru_rng_below(r, SHORT_AIMS + 1);
     for (uint32_t k = 0; k < n; k++) {
         ru_sim_moment moment = (ru_sim_moment)(1 + ru_rng_below(r, RU_SIM_MOMENTS - 1));
         if (k == 1 && ru_rng_below(r, 2) == 0) {
@@ -21,6 +23,24 @@ static void draw_aims(ru_rng *r, ru_sim_job *into)
                                      .how = hows[ru_rng_below(r, RU_ARRAY_LEN(hows))],
                                      .other = ru_rng_below(r, 3) == 0};
     }
+}
+
+/* In one job of four a process stands still for longer than the others wait for it, often past the
+ * job's end. */
+static void draw_sleep(uint64_t seed, ru_sim_aim *into)
+{
+    static const ru_sim_moment moments[] = {RU_SIM_AT_COMMIT, RU_SIM_AT_COMMIT, RU_SIM_AT_VIEW,
+                                            RU_SIM_AT_TAKEOVER};
+    ru_rng r = ru_rng_from(seed, ru_rng_label("sleep"));
+    if (ru_rng_below(&r, 4) != 0) {
+        return;
+    }
+    *into = (ru_sim_aim){.moment = moments[ru_rng_below(&r, RU_ARRAY_LEN(moments))],
+                         .nth = ru_rng_below(&r, 3),
+                         .after_ns = ru_rng_below(&r, 20000000),
+                         .how = RU_SIM_SLEEP,
+                         .other = ru_rng_below(&r, 2) == 0};
+    into->nth = into->moment == RU_SIM_AT_COMMIT ? ru_rng_below(&r, 40) : into->nth % 2;
 }
 
 void ru_sim_job_draw(uint64_t seed, ru_sim_job *into)
@@ -64,6 +84,7 @@ void ru_sim_job_draw(uint64_t seed, ru_sim_job *into)
         c->fail_operation = 1 + ru_rng_below(&r, 2000);
     }
     draw_aims(&r, into);
+    draw_sleep(seed, &into->aims[SHORT_AIMS]);
     into->join_part = 1e-4;
     into->piece_bytes = pieces[ru_rng_below(&r, RU_ARRAY_LEN(pieces))];
 }

@@ -26,6 +26,8 @@ enum { RU_SIM_JOB_TENSORS_MAX = 64 };
     X(CRASH, "processes killed")                                    \
     X(VANISH, "machines lost without a word")                       \
     X(FREEZE, "processes frozen")                                   \
+    X(SLEEP, "processes asleep for longer than others wait")        \
+    X(OVERSLEPT, "processes that woke after the job's end")         \
     X(CUT, "pairs cut")                                             \
     X(ISOLATE, "processes cut off from all others")                 \
     X(SLOW, "links slowed")                                         \
@@ -80,11 +82,11 @@ typedef struct ru_sim_aim {
     ru_sim_moment moment;
     uint32_t nth;     /* so many of these moments pass before */
     int64_t after_ns; /* from its beginning */
-    ru_sim_fault how; /* RU_SIM_CRASH, VANISH, FREEZE or ISOLATE */
+    ru_sim_fault how; /* RU_SIM_CRASH, VANISH, FREEZE, ISOLATE or SLEEP */
     bool other;       /* not who leads or takes over, but another */
 } ru_sim_aim;
 
-enum { RU_SIM_AIMS = 2 };
+enum { RU_SIM_AIMS = 3 };
 
 typedef struct ru_sim_job {
     uint64_t seed;

@@ -66,6 +66,10 @@ void rui_simjob_check_commit(rui_simjob *j, const rui_simjob_node *n, ru_time no
                             (uint32_t)*who - 1);
         }
         *who = n->index + 1;
+        if (n->committed < j->result->committed) {
+            rui_simjob_fail(j, n, "it leads a job at step %lld that others have led to step %lld",
+                            (long long)n->committed, (long long)j->result->committed);
+        }
     }
     if (n->committed > j->result->committed) {
         int64_t from_ns =
@@ -96,7 +100,7 @@ static void check_silence(rui_simjob *j, ru_time now)
     }
     for (uint32_t k = 0; k < j->n; k++) {
         const rui_simjob_node *n = &j->nodes[k];
-        if (rui_simjob_trains(j, n) && !is_stuck(n)) {
+        if (rui_simjob_trains(j, n) && !is_stuck(n) && !ru_sim_frozen(j->sim, n->sim)) {
             rui_simjob_fail(j, n, "it waits, and for %.1f s nobody has said for what",
                             (double)(now.ns - j->last_word_ns) * 1e-9);
             return;

@@ -78,6 +78,7 @@ static void thaw(void *self, uint64_t arg)
 {
     ru_sim *s = self;
     if (s->nodes[arg]->alive && s->nodes[arg]->frozen_until_ns <= s->now_ns) {
+        s->nodes[arg]->sleeps = false;
         rui_sim_thaw(s, (uint32_t)arg);
     }
 }
@@ -87,10 +88,22 @@ void ru_sim_freeze(ru_sim *s, uint32_t node, int64_t for_ns)
     RU_CHECK(node < s->nodes_n);
     rui_sim_node *n = s->nodes[node];
     int64_t until_ns = s->now_ns + for_ns;
-    if (until_ns > n->frozen_until_ns) {
+    if (until_ns > n->frozen_until_ns && !n->sleeps) {
         n->frozen_until_ns = until_ns;
         ru_sim_at(s, (ru_time){until_ns}, thaw, s, node);
     }
+}
+
+void ru_sim_sleep(ru_sim *s, uint32_t node, int64_t for_ns)
+{
+    ru_sim_freeze(s, node, for_ns);
+    s->nodes[node]->sleeps = true;
+}
+
+bool ru_sim_frozen(const ru_sim *s, uint32_t node)
+{
+    RU_CHECK(node < s->nodes_n);
+    return s->nodes[node]->alive && s->nodes[node]->frozen_until_ns > s->now_ns;
 }
 
 void ru_sim_cut_node(ru_sim *s, uint32_t node, int64_t for_ns)
@@ -184,17 +197,23 @@ bool rui_sim_operation_fails(ru_sim *s, uint32_t node)
 
 const char *ru_sim_fault_name(ru_sim_fault f)
 {
-    static const char *const names[RU_SIM_FAULTS] = {"crash",   "vanish", "freeze",    "cut",
-                                                     "isolate", "slow",   "half-open", "failure"};
+    static const char *const names[RU_SIM_FAULTS] = {
+        "crash", "vanish", "freeze", "cut", "isolate", "slow", "half-open", "failure", "sleep"};
     RU_CHECK(f < RU_SIM_FAULTS);
     return names[f];
 }
 
 static double rate_of(const ru_sim_chaos *c, ru_sim_fault f)
 {
-    const double rates[RU_SIM_FAULTS] = {
-        c->crash_per_s,   c->vanish_per_s, c->freeze_per_s,    c->cut_per_s,
-        c->isolate_per_s, c->slow_per_s,   c->half_open_per_s, 0};
+    const double rates[RU_SIM_FAULTS] = {c->crash_per_s,
+                                         c->vanish_per_s,
+                                         c->freeze_per_s,
+                                         c->cut_per_s,
+                                         c->isolate_per_s,
+                                         c->slow_per_s,
+                                         c->half_open_per_s,
+                                         0,
+                                         0};
     return rates[f];
 }
 
@@ -248,6 +267,7 @@ static void strike(ru_sim *s, ru_sim_fault f, uint32_t a, uint32_t b)
         ru_sim_cut_node(s, a, 1 + (int64_t)ru_rng_below_u64(&s->rng, cut_max));
         break;
     case RU_SIM_FAIL:
+    case RU_SIM_SLEEP:
     case RU_SIM_FAULTS:
         break;
     }

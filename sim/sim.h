@@ -120,6 +120,10 @@ void ru_sim_crash(ru_sim *s, uint32_t node);
 /* The machine dies: as ru_sim_crash, but the peers hear nothing any more. */
 void ru_sim_vanish(ru_sim *s, uint32_t node);
 void ru_sim_freeze(ru_sim *s, uint32_t node, int64_t for_ns); /* process stopped, then goes on */
+/* As a freeze, and of a connection that its peer ends meanwhile nothing is left: what it said last
+ * found the window full. No freeze makes it longer. */
+void ru_sim_sleep(ru_sim *s, uint32_t node, int64_t for_ns);
+bool ru_sim_frozen(const ru_sim *s, uint32_t node);
 /* Nothing passes between two nodes; afterwards it is sent again, unless the kernel gave up. */
 void ru_sim_cut(ru_sim *s, uint32_t a, uint32_t b, int64_t for_ns);
 void ru_sim_cut_node(ru_sim *s, uint32_t node, int64_t for_ns); /* from everybody */
@@ -142,7 +146,8 @@ typedef enum ru_sim_fault {
     RU_SIM_ISOLATE, /* one from all others */
     RU_SIM_SLOW,
     RU_SIM_HALF_OPEN,
-    RU_SIM_FAIL, /* an operation failed */
+    RU_SIM_FAIL,  /* an operation failed */
+    RU_SIM_SLEEP, /* only asked for, never by rate */
     RU_SIM_FAULTS
 } ru_sim_fault;
 const char *ru_sim_fault_name(ru_sim_fault f);

@@ -110,7 +110,7 @@ typedef struct rui_sim_port {
 typedef struct rui_sim_node {
     ru_sim *sim;
     uint32_t index;
-    bool alive, vanished;
+    bool alive, vanished, sleeps; /* sleeps: frozen by ru_sim_sleep */
     char address[RU_SIM_ADDRESS_MAX];
     ru_link_user user;
     ru_sim_nic nic;

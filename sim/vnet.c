@@ -5,7 +5,7 @@
  *                        the other side, where it is `opened` before the first frame
  *
  * Word of an end (a dead process, a closed connection, a reset) travels like a frame, in order
- * after what is on its way. An end that pauses when it comes loses what still waits for it, as
+ * after what is on its way. An end that pauses or sleeps when it comes loses what waits for it, as
  * after a TCP reset. */
 #include <stdio.h>
 #include <stdlib.h>
@@ -410,7 +410,8 @@ void rui_sim_arrived(ru_sim *s, uint32_t frame)
         }
         rui_sim_mix(s, name);
     }
-    if (f->kind == RUI_SIM_ENDED && (e->paused || e->halfway)) { /* what waits is lost */
+    bool cut_short = e->paused || e->halfway || s->nodes[e->node]->sleeps;
+    if (f->kind == RUI_SIM_ENDED && cut_short) { /* what waits is lost */
         e->paused = e->halfway = false;
         while (e->first != RUI_SIM_NONE) {
             uint32_t lost = e->first;

@@ -256,6 +256,7 @@ struct ru_member {
      * never heard of may lead. Only who is sure goes on alone. */
     bool sure;
     ru_time sure_at; /* in touch again since long enough from then on */
+    ru_time ran_at;  /* its beats were due and it was there to send them */
 
     /* seeking */
     bool asking;

@@ -112,17 +112,9 @@ static void perform(ru_peer *n, const ru_effect *f, ru_time now)
     }
 }
 
-static void enter(ru_peer *n)
-{
-    n->depth++;
-}
-
 /* Perform what the machines asked for, and what that led to, until nothing is left. */
-static void leave(ru_peer *n, ru_time now)
+static void perform_all(ru_peer *n, ru_time now)
 {
-    if (--n->depth > 0 || n->performing) {
-        return;
-    }
     n->performing = true;
     while (fx_of(n)->n > 0) {
         ru_effects *todo = fx_of(n);
@@ -133,6 +125,24 @@ static void leave(ru_peer *n, ru_time now)
         ru_effects_clear(todo);
     }
     n->performing = false;
+}
+
+/* First of all this process learns that it stood still for long: it leads nobody then, whatever its
+ * own device or the words of others from before say. */
+static void enter(ru_peer *n, ru_time now)
+{
+    if (n->depth++ == 0 && !n->performing) {
+        ru_member_wake(n->member, now, fx_of(n));
+        perform_all(n, now);
+    }
+}
+
+static void leave(ru_peer *n, ru_time now)
+{
+    if (--n->depth > 0 || n->performing) {
+        return;
+    }
+    perform_all(n, now);
     ru_time next = ru_chan_tick(n->chan, now);
     if (next.ns != n->tick_at.ns) {
         n->tick_at = next;
@@ -153,7 +163,7 @@ static void chan_tick_at(void *self, ru_time at)
 static void chan_up(void *self, ru_node_id node, const char *address, ru_time now)
 {
     ru_peer *n = self;
-    enter(n);
+    enter(n, now);
     event(n, &(ru_event){.kind = RU_EV_UP,
                          .now = now,
                          .node = node,
@@ -165,7 +175,7 @@ static void chan_up(void *self, ru_node_id node, const char *address, ru_time no
 static void chan_down(void *self, ru_node_id node, const char *address, ru_status why, ru_time now)
 {
     ru_peer *n = self;
-    enter(n);
+    enter(n, now);
     event(n, &(ru_event){.kind = RU_EV_DOWN,
                          .now = now,
                          .node = node,
@@ -185,7 +195,7 @@ static void chan_message(void *self, ru_node_id from, uint32_t what, const void 
         }
         return;
     }
-    enter(n);
+    enter(n, now);
     event(n, &(ru_event){.kind = RU_EV_MESSAGE,
                          .now = now,
                          .node = from,
@@ -198,7 +208,7 @@ static void chan_message(void *self, ru_node_id from, uint32_t what, const void 
 static void chan_sent(void *self, uint64_t cookie, ru_time now)
 {
     ru_peer *n = self;
-    enter(n);
+    enter(n, now);
     if (ru_elastic_owns(n->elastic, cookie)) {
         ru_elastic_sent(n->elastic, cookie, now, fx_of(n));
     }
@@ -208,7 +218,7 @@ static void chan_sent(void *self, uint64_t cookie, ru_time now)
 static void chan_failed(void *self, uint64_t cookie, ru_status why, ru_time now)
 {
     ru_peer *n = self;
-    enter(n);
+    enter(n, now);
     if (ru_elastic_owns(n->elastic, cookie)) {
         ru_elastic_failed(n->elastic, cookie, why, now, fx_of(n));
     }
@@ -218,7 +228,7 @@ static void chan_failed(void *self, uint64_t cookie, ru_status why, ru_time now)
 static void chan_arrived(void *self, uint64_t cookie, ru_time now)
 {
     ru_peer *n = self;
-    enter(n);
+    enter(n, now);
     if (ru_elastic_owns(n->elastic, cookie)) {
         ru_elastic_arrived(n->elastic, cookie, now, fx_of(n));
     }
@@ -228,7 +238,7 @@ static void chan_arrived(void *self, uint64_t cookie, ru_time now)
 static void chan_room(void *self, ru_time now)
 {
     ru_peer *n = self;
-    enter(n);
+    enter(n, now);
     ru_elastic_room(n->elastic, now, fx_of(n));
     leave(n, now);
 }
@@ -318,14 +328,14 @@ const ru_link_user *ru_peer_link_user(ru_peer *n)
 
 void ru_peer_start(ru_peer *n, ru_time now)
 {
-    enter(n);
+    enter(n, now);
     event(n, &(ru_event){.kind = RU_EV_START, .now = now});
     leave(n, now);
 }
 
 void ru_peer_timer(ru_peer *n, uint32_t what, ru_time now)
 {
-    enter(n);
+    enter(n, now);
     if (what == CHAN_TIMER) {
         n->tick_at = (ru_time){0};
     } else {
@@ -336,56 +346,56 @@ void ru_peer_timer(ru_peer *n, uint32_t what, ru_time now)
 
 void ru_peer_stop(ru_peer *n, bool all, ru_time now)
 {
-    enter(n);
+    enter(n, now);
     ru_elastic_stop(n->elastic, all, now, fx_of(n));
     leave(n, now);
 }
 
 void ru_peer_built(ru_peer *n, ru_status st, uint64_t layout, ru_time now)
 {
-    enter(n);
+    enter(n, now);
     ru_elastic_built(n->elastic, st, layout, now, fx_of(n));
     leave(n, now);
 }
 
 void ru_peer_ready(ru_peer *n, uint32_t tensor, const ru_span *span, ru_time now)
 {
-    enter(n);
+    enter(n, now);
     ru_elastic_ready(n->elastic, tensor, span, now, fx_of(n));
     leave(n, now);
 }
 
 void ru_peer_computed(ru_peer *n, ru_status st, int64_t compute_ns, ru_time now)
 {
-    enter(n);
+    enter(n, now);
     ru_elastic_computed(n->elastic, st, compute_ns, now, fx_of(n));
     leave(n, now);
 }
 
 void ru_peer_aborted(ru_peer *n, ru_time now)
 {
-    enter(n);
+    enter(n, now);
     ru_elastic_aborted(n->elastic, now, fx_of(n));
     leave(n, now);
 }
 
 void ru_peer_local_opened(ru_peer *n, ru_status st, ru_time now)
 {
-    enter(n);
+    enter(n, now);
     ru_elastic_local_opened(n->elastic, st, now, fx_of(n));
     leave(n, now);
 }
 
 void ru_peer_reduced(ru_peer *n, uint32_t batch, ru_time now)
 {
-    enter(n);
+    enter(n, now);
     ru_elastic_reduced(n->elastic, batch, now, fx_of(n));
     leave(n, now);
 }
 
 void ru_peer_updated(ru_peer *n, ru_status st, ru_time now)
 {
-    enter(n);
+    enter(n, now);
     ru_elastic_updated(n->elastic, st, now, fx_of(n));
     leave(n, now);
 }

@@ -1,0 +1,138 @@
+/* A process that stands still (stopped, starved, its machine asleep) for longer than the others
+ * wait for anybody: they may have gone on without it, and have ended since. */
+#include <stdio.h>
+
+#include "comm/member/member.h"
+#include "test/member_world.h"
+#include "test/test.h"
+
+static const int64_t ms = 1000000;
+
+static void must(world *w, bool ok)
+{
+    if (!ok || world_breach(w) != NULL) {
+        fail_msg("%s", world_breach(w));
+    }
+}
+
+static world *job(uint64_t seed, uint32_t n)
+{
+    char why[200];
+    world *w = world_new(&(world_options){.seed = seed, .nodes = n, .refused = true});
+    world_start(w, 0, -1);
+    for (uint32_t i = 1; i < n; i++) {
+        world_start(w, i, 0);
+    }
+    must(w, world_run_ms(w, 2000));
+    if (!world_settled(w, why, sizeof why)) {
+        fail_msg("%s", why);
+    }
+    return w;
+}
+
+/* Who sleeps, while the others go on without it, end their job and are gone. `lost`: what was on
+ * its way to it, the word that it is no member among it, is lost with the connections. */
+static void sleep_past_the_end(world *w, uint32_t who, uint32_t n, bool lost)
+{
+    const ru_time late = ru_time_after(world_now(w), 6100 * ms);
+    world_freeze(w, who, 6000 * ms);
+    for (uint32_t i = 0; i < n && lost; i++) {
+        if (i != who) {
+            world_cut(w, i, who, late); /* what is said to it now would arrive after it woke */
+        }
+    }
+    must(w, world_run_ms(w, 4000));
+    for (uint32_t i = 0; i < n; i++) {
+        if (i != who) {
+            if (lost) {
+                world_reset(w, i, who);
+            }
+            world_kill(w, i);
+        }
+    }
+    must(w, world_run_ms(w, 12000));
+}
+
+static void who_slept_past_the_end_leads_nobody(void **state)
+{
+    (void)state;
+    for (uint32_t k = 0; k < 40; k++) {
+        const uint32_t n = 2 + k % 4;
+        const uint32_t who = k / 4 % n;
+        if (n == 2 && who == 0) {
+            continue; /* half with the oldest: the other one could decide nothing */
+        }
+        world *w = job(k, n);
+        const uint32_t leads = world_at(w, who)->n_leads;
+        sleep_past_the_end(w, who, n, k % 2 == 0);
+        const world_node *x = world_at(w, who);
+        if (x->n_leads != leads || !x->out) {
+            fail_msg("%u members: process %u led %u times, then %u times; out: %d", n, who, leads,
+                     x->n_leads, x->out ? 1 : 0);
+        }
+        world_free(w);
+    }
+}
+
+/* Two members, and the oldest stood still: nobody can have decided without it. It goes on, also
+ * when the other one is gone meanwhile. */
+static void who_cannot_have_been_replaced_goes_on(void **state)
+{
+    (void)state;
+    for (uint32_t k = 0; k < 8; k++) {
+        world *w = job(k, 2);
+        if (k % 2 == 0) {
+            world_freeze(w, 0, 3000 * ms);
+            must(w, world_run_ms(w, 1000));
+            world_kill(w, 1);
+            must(w, world_run_ms(w, 4000));
+        } else {
+            sleep_past_the_end(w, 0, 2, true);
+        }
+        assert_false(world_at(w, 0)->out);
+        assert_true(ru_member_leads(world_at(w, 0)->m));
+        assert_int_equal(ru_member_view(world_at(w, 0)->m)->n, 1);
+        world_free(w);
+    }
+}
+
+/* All stand still at once, as on one machine that stops, and go on together. */
+static void all_that_slept_together_go_on_together(void **state)
+{
+    (void)state;
+    for (uint32_t k = 0; k < 12; k++) {
+        const uint32_t n = 2 + k % 4;
+        char why[200];
+        world *w = job(k, n);
+        for (uint32_t i = 0; i < n; i++) {
+            world_freeze(w, i, 3000 * ms);
+        }
+        must(w, world_run_ms(w, 6000));
+        if (!world_settled(w, why, sizeof why)) {
+            fail_msg("%u members: %s", n, why);
+        }
+        assert_int_equal(ru_member_view(world_at(w, 0)->m)->n, n);
+        world_free(w);
+    }
+}
+
+/* In touch again for long enough, it is as sure as before. */
+static void who_is_in_touch_again_is_sure_again(void **state)
+{
+    (void)state;
+    for (uint32_t k = 0; k < 4; k++) {
+        world *w = job(k, 2);
+        world_freeze(w, 1, 650 * ms); /* the others wait for longer */
+        must(w, world_run_ms(w, 3500));
+        assert_int_equal(ru_member_view(world_at(w, 1)->m)->n, 2);
+        world_kill(w, 0);
+        must(w, world_run_ms(w, 3000));
+        assert_true(ru_member_leads(world_at(w, 1)->m));
+        world_free(w);
+    }
+}
+
+RU_TESTS(comm_member_still, cmocka_unit_test(who_slept_past_the_end_leads_nobody),
+         cmocka_unit_test(who_cannot_have_been_replaced_goes_on),
+         cmocka_unit_test(all_that_slept_together_go_on_together),
+         cmocka_unit_test(who_is_in_touch_again_is_sure_again))
