@@ -73,6 +73,8 @@ bool ru_path_is_dir(const char *path);
 bool ru_path_is_file(const char *path);  /* a regular one */
 int64_t ru_path_bytes(const char *path); /* size of a file, 0 when it cannot be told */
 RU_MUST_USE ru_status ru_dir_make(const char *path, ru_err *err); /* with parents; exists: fine */
+/* The same below folders that exist; *made false when something has the name already. */
+RU_MUST_USE ru_status ru_dir_make_new(const char *path, bool *made, ru_err *err);
 /* Names in a folder, sorted by bytes, without "." and "..". */
 RU_MUST_USE ru_status ru_dir_list(const char *path, ru_arena *arena, char ***names, uint32_t *n,
                                   ru_err *err);

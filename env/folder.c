@@ -60,6 +60,16 @@ ru_status ru_dir_make(const char *path, ru_err *err)
     return RU_OK;
 }
 
+ru_status ru_dir_make_new(const char *path, bool *made, ru_err *err)
+{
+    int rc = mkdir(path, 0755);
+    if (rc != 0 && errno != EEXIST) {
+        return rui_file_fail_new(err, errno, "make the folder", path);
+    }
+    *made = rc == 0;
+    return RU_OK;
+}
+
 static int by_bytes(const void *a, const void *b)
 {
     return strcmp(*(char *const *)a, *(char *const *)b);

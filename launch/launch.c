@@ -46,6 +46,7 @@ typedef struct launcher {
     ru_loop *loop;
     ru_fold *fold;
     ru_live live;
+    ru_train_place place;
     const char *out, *exe, *token;
     child *children; /* [n_children] */
     uint32_t n_children, n_alive, threads;
@@ -620,15 +621,22 @@ static ru_status share_cores(launcher *l, ru_err *err)
     return RU_OK;
 }
 
-static ru_status open_token(launcher *l, ru_err *err)
+/* The run directory, which the children claim with the same token. */
+static ru_status open_place(launcher *l, ru_err *err)
 {
     char *token = ru_arena_zalloc(l->arena, 2 * RU_TOKEN_BYTES + 1, 1);
-    const char *path = ru_path_join(l->arena, l->out, "token");
-    if (token == NULL || path == NULL) {
+    if (token == NULL) {
         return RU_FAIL(err, RU_E_MEM, "no memory for the launcher");
     }
     ru_token_make(token);
     l->token = l->opt->token != NULL ? l->opt->token : token;
+    uint64_t key = ru_worker_key((const uint8_t *)l->token, (uint32_t)strlen(l->token));
+    RU_TRY(ru_train_dir(l->opt->train, key, l->arena, &l->place, err));
+    l->out = l->place.out;
+    const char *path = ru_path_join(l->arena, l->out, "token");
+    if (path == NULL) {
+        return RU_FAIL(err, RU_E_MEM, "no memory for the launcher");
+    }
     if (l->opt->join != NULL) { /* whoever founded the job keeps it for those who join by hand */
         return RU_OK;
     }
@@ -641,8 +649,7 @@ static ru_status run(launcher *l, ru_err *err)
     if (l->children == NULL) {
         return RU_FAIL(err, RU_E_MEM, "no memory for the launcher");
     }
-    RU_TRY(ru_train_dir(l->opt->train, l->arena, &l->out, err));
-    RU_TRY(open_token(l, err));
+    RU_TRY(open_place(l, err));
     RU_TRY(share_cores(l, err));
     RU_TRY(ru_loop_open(&l->loop, err));
     const ru_fold_options fo = {.workers_max = RU_WORKERS_MAX, .line = show_line, .self = l};
@@ -678,6 +685,7 @@ ru_status ru_launch(const ru_launch_options *opt, ru_arena *arena, ru_launch_res
         ru_log_file_close(l.children[k].log);
     }
     ru_loop_close(l.loop);
+    ru_claim_close(l.place.claim);
     *out = (ru_launch_result){.out = l.out,
                               .code = l.summary     ? 0
                                       : l.code != 0 ? l.code

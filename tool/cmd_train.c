@@ -169,13 +169,16 @@ static ru_status run_as_worker(ru_cmd_in *in, ru_train_options *to, const ru_hos
                                ru_err *err)
 {
     const char *token;
+    ru_train_place place = {0};
     bool founds = plan->founds == RU_FOUNDS_YES;
     RU_TRY(ru_token_get(ru_cmd_text(in, "token-file"), in->arena, &token, err));
+    uint64_t key = ru_worker_key((const uint8_t *)token, (uint32_t)strlen(token));
     if (!to->quiet) {
         (void)fprintf(stderr, "%s\n", plan->line);
     }
     if (founds) {
-        RU_TRY(ru_train_dir(to, in->arena, &to->out, err));
+        RU_TRY(ru_train_dir(to, key, in->arena, &place, err));
+        to->out = place.out;
     } else if (to->out == NULL) {
         to->out = ru_arena_printf(in->arena, "runs/%s-%s", to->job->name,
                                   plan->job != NULL ? plan->job : "shared");
@@ -203,6 +206,7 @@ static ru_status run_as_worker(ru_cmd_in *in, ru_train_options *to, const ru_hos
     ru_self_stop_watch();
     ru_status st = ru_worker_run(&wo, in->arena, &result, err);
     ru_self_stop_unwatch();
+    ru_claim_close(place.claim);
     if (st == RU_OK && result.number == 0) {
         (void)fprintf(stderr, "gave up joining\n");
     }
@@ -249,6 +253,7 @@ static ru_status run_workers(ru_cmd_in *in, ru_train_options *to, const ru_hosts
     bool joins = plan->founds == RU_FOUNDS_NO ||
                  (plan->founds == RU_FOUNDS_IF_FREE && !ru_link_tcp_free(listen));
     to->dir_made = to->out != NULL && joins; /* the one that founds the job may share the disk */
+    to->dir_shared = plan->founds == RU_FOUNDS_IF_FREE;
     const ru_launch_options lo = {
         .train = to,
         .n_min = range ? n_min : 1,
@@ -374,10 +379,11 @@ const ru_cmd rui_cmd_train = {
     .n_opts = RU_ARRAY_LEN(opts),
     .examples = examples,
     .n_examples = RU_ARRAY_LEN(examples),
-    .exits = "1 the training diverged, or all workers failed|65 the data are damaged|66 an input "
-             "is missing|69 a host of "
-             "the job does not answer, or its token is another one|73 the run's folder "
-             "cannot be made or written|78 the job is wrong",
+    .exits =
+        "1 the training diverged, or all workers failed|65 the data are damaged|66 an input "
+        "is missing|69 a host of "
+        "the job does not answer, or its token is another one|73 the run's folder "
+        "cannot be made or written|75 another job works in the run's folder|78 the job is wrong",
     .computes = true,
     .run = run,
 };

@@ -283,7 +283,8 @@ const ru_cmd rui_cmd_worker = {
     .examples = examples,
     .n_examples = RU_ARRAY_LEN(examples),
     .exits = "1 the training diverged|66 an input is missing|69 nobody answers, or the token is "
-             "another one|73 the run's folder cannot be made or written",
+             "another one|73 the run's folder cannot be made or written|75 another job works in "
+             "the run's folder",
     .computes = true,
     .run = run,
 };

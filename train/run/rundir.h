@@ -1,7 +1,8 @@
 /* Reading a run directory: everything a trained model needs, from the folder alone.
  *
- *     OUT/job.yaml       resolved job          OUT/checkpoints/<step>/   newest complete one is
- * taken OUT/model.onnx     an imported model     OUT/metrics.jsonl, log, trace/, plans/, world.json
+ *     OUT/job.yaml       resolved job          OUT/checkpoints/<step>/   newest complete one
+ *     OUT/model.onnx     an imported model     OUT/metrics.jsonl, log, trace/, plans/, world.json
+ *     OUT/lock           locked by the job that works in it (env/claim.h)
  *
  * A checkpoint's folder alone will do as well: it holds the job and what the data said. Only an
  * imported model is looked for in the run directory above it.

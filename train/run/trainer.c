@@ -281,6 +281,7 @@ static ru_status run(rui_trainer *t, ru_report_summary *summary, ru_err *err)
 ru_status ru_train(const ru_train_options *opt, ru_arena *arena, ru_train_result *out, ru_err *err)
 {
     rui_trainer t = {.opt = opt, .job = opt->job, .arena = arena, .saved_step = -1};
+    ru_self_random(&t.key, sizeof t.key);
     ru_report_summary summary = {0};
     ru_status st = run(&t, &summary, err);
     if (st != RU_OK && t.report != NULL) {

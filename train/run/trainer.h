@@ -8,6 +8,7 @@
 #ifndef RU_TRAIN_RUN_TRAINER_H
 #define RU_TRAIN_RUN_TRAINER_H
 
+#include "env/claim.h"
 #include "train/job/job.h"
 #include "train/run/report.h"
 
@@ -24,6 +25,7 @@ typedef struct ru_train_options {
     const char *cache_dir; /* autotune results; NULL: not kept */
     bool no_trace;         /* tests: no recorder */
     bool dir_made;         /* `out` was chosen, checked and made by whoever started this worker */
+    bool dir_shared;       /* a process of the same job may have made it at the same time */
     uint32_t rank;         /* of this worker in trace files */
     bool progress_lines;   /* on stdout, for the launcher that draws them */
 } ru_train_options;
@@ -42,10 +44,16 @@ RU_MUST_USE ru_status ru_train(const ru_train_options *opt, ru_arena *arena, ru_
 
 RU_API_END
 
-/* Choose and make the run directory as ru_train would: the launcher does so once for all workers.
- * Errors: RU_E_USAGE when it already holds a run and `resume` is not set, RU_E_MISSING, those of
- * the disk. */
-RU_MUST_USE ru_status ru_train_dir(const ru_train_options *opt, ru_arena *arena, const char **out,
-                                   ru_err *err);
+typedef struct ru_train_place {
+    const char *out;
+    ru_claim *claim; /* no other job uses it; the caller closes it */
+} ru_train_place;
+
+/* Choose, claim and make the run directory as ru_train would: the launcher does so once for all
+ * workers. `key`: of the job, the same for all its processes.
+ * Errors: RU_E_USAGE when it already holds a run and `resume` is not set, RU_E_AGAIN when another
+ * job uses it, RU_E_MISSING, those of the disk. */
+RU_MUST_USE ru_status ru_train_dir(const ru_train_options *opt, uint64_t key, ru_arena *arena,
+                                   ru_train_place *place, ru_err *err);
 
 #endif

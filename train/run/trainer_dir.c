@@ -9,6 +9,8 @@
 #include "exec/pool.h"
 #include "train/run/trainer_impl.h"
 
+#define CLAIM_WAIT_NS INT64_C(3000000000) /* of a killed job's processes to end */
+
 static ru_status full(ru_err *err)
 {
     return RU_FAIL(err, RU_E_LIMIT, "the arena of the run is full");
@@ -50,21 +52,49 @@ static ru_status check_name(const char *name, ru_err *err)
     return RU_OK;
 }
 
+static ru_status claim(rui_trainer *t, ru_err *err)
+{
+    const ru_claim_options co = {.dir = t->out,
+                                 .key = t->key,
+                                 .alone = !t->opt->dir_made && !t->opt->dir_shared,
+                                 .wait_ns = CLAIM_WAIT_NS};
+    return ru_claim_open(&co, &t->claim, err);
+}
+
+/* runs/<name>-<number> with the next number that nobody takes meanwhile. */
+static ru_status make_next(rui_trainer *t, ru_err *err)
+{
+    int64_t number;
+    bool made = false;
+    RU_TRY(check_name(t->job->name, err));
+    RU_TRY(ru_dir_make("runs", err));
+    RU_TRY(last_number(t, &number, err));
+    while (!made) {
+        t->out = ru_arena_printf(t->arena, "runs/%s-%lld", t->job->name, (long long)++number);
+        if (t->out == NULL) {
+            return full(err);
+        }
+        RU_TRY(ru_dir_make_new(t->out, &made, err));
+    }
+    return RU_OK;
+}
+
 static ru_status choose(rui_trainer *t, ru_err *err)
 {
     t->out = t->opt->out;
     if (t->out != NULL) {
         return RU_OK;
     }
+    if (!t->opt->resume) {
+        return make_next(t, err);
+    }
     int64_t number;
-    RU_TRY(check_name(t->job->name, err));
     RU_TRY(last_number(t, &number, err));
-    if (t->opt->resume && number == 0) {
+    if (number == 0) {
         return RU_FAIL(err, RU_E_MISSING,
                        "nothing to resume: there is no runs/%s-<number>; name the run with --out",
                        t->job->name);
     }
-    number += t->opt->resume ? 0 : 1;
     t->out = ru_arena_printf(t->arena, "runs/%s-%lld", t->job->name, (long long)number);
     return t->out != NULL ? RU_OK : full(err);
 }
@@ -83,6 +113,8 @@ ru_status rui_trainer_dir(rui_trainer *t, ru_err *err)
 {
     static const char *const folders[] = {"checkpoints", "trace", "plans"};
     RU_TRY(choose(t, err));
+    RU_TRY(ru_dir_make(t->out, err));
+    RU_TRY(claim(t, err));
     if (!t->opt->resume && !t->opt->dir_made && holds_checkpoints(t)) {
         return RU_FAIL(
             err, RU_E_USAGE,
@@ -104,15 +136,20 @@ ru_status rui_trainer_dir(rui_trainer *t, ru_err *err)
     return RU_OK;
 }
 
-ru_status ru_train_dir(const ru_train_options *opt, ru_arena *arena, const char **out, ru_err *err)
+ru_status ru_train_dir(const ru_train_options *opt, uint64_t key, ru_arena *arena,
+                       ru_train_place *place, ru_err *err)
 {
-    rui_trainer t = {.opt = opt, .job = opt->job, .arena = arena};
+    rui_trainer t = {.opt = opt, .job = opt->job, .arena = arena, .key = key};
     ru_text yaml = ru_text_arena(arena);
     ru_job_dump(opt->job, opt->conf, &yaml);
     t.job_yaml = yaml.p;
-    RU_TRY(rui_trainer_dir(&t, err));
-    RU_TRY(rui_trainer_dir_job(&t, err));
-    *out = t.out;
+    ru_status st = rui_trainer_dir(&t, err);
+    st = st == RU_OK ? rui_trainer_dir_job(&t, err) : st;
+    if (st != RU_OK) {
+        ru_claim_close(t.claim);
+        return st;
+    }
+    *place = (ru_train_place){.out = t.out, .claim = t.claim};
     return RU_OK;
 }
 

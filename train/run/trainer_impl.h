@@ -18,6 +18,8 @@ typedef struct rui_trainer {
     const ru_job *job;
     ru_arena *arena;
     const char *out; /* run directory */
+    ru_claim *claim; /* on it */
+    uint64_t key;    /* of the job, for the claim */
     const char *run; /* its last part */
     const char *job_yaml;
     const char *tune_dir;             /* kernel choices of this run */

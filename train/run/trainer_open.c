@@ -296,4 +296,6 @@ void rui_trainer_close(rui_trainer *t)
     ru_dataset_close(t->train_set);
     ru_dataset_close(t->test_set);
     ru_recorder_close(t->recorder);
+    ru_claim_close(t->claim);
+    t->claim = NULL;
 }

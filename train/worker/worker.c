@@ -258,6 +258,11 @@ static ru_status verdict_of(rui_worker *w, ru_status st, ru_err *err)
     return RU_OK;
 }
 
+uint64_t ru_worker_key(const uint8_t *token, uint32_t token_bytes)
+{
+    return ru_hash_bytes(token, token_bytes, 2);
+}
+
 ru_status ru_worker_run(const ru_worker_options *opt, ru_arena *arena, ru_worker_result *out,
                         ru_err *err)
 {
@@ -270,6 +275,7 @@ ru_status ru_worker_run(const ru_worker_options *opt, ru_arena *arena, ru_worker
     ru_arena_init(&w->arena_loop, 0);
     w->t =
         (rui_trainer){.opt = &opt->train, .job = opt->train.job, .arena = arena, .saved_step = -1};
+    w->t.key = ru_worker_key(opt->token, opt->token_bytes);
     w->fed_step = -1;
     ru_mutex_init(&w->lock);
     ru_cond_init(&w->changed);

@@ -52,6 +52,9 @@ typedef struct ru_worker_result {
     int64_t step;    /* done when it ended */
 } ru_worker_result;
 
+/* What processes with the same token claim the run directory with (ru_train_dir). */
+uint64_t ru_worker_key(const uint8_t *token, uint32_t token_bytes);
+
 /* Work until the job ends or this worker left. Errors: those of ru_train; RU_E_PEER when the job
  * cannot be reached or put this worker out. */
 RU_MUST_USE ru_status ru_worker_run(const ru_worker_options *opt, ru_arena *arena,

@@ -1,0 +1,76 @@
+#!/bin/bash
+# What a run directory is safe from: rundir.sh PATH_OF_RUBATO
+#
+#   1. two jobs in one folder, of one process or several: the second ends with 75 and changes nothing;
+#      a job that was killed leaves the folder free at once; two jobs without --out get two folders.
+set -euo pipefail
+rubato=$(realpath "$1")
+work=$(mktemp -d "${TMPDIR:-/tmp}/rubato-rundir-XXXXXX")
+cleanup() {
+    jobs -p | xargs -r kill -9 2>/dev/null || true
+    rm -rf "$work"
+}
+trap cleanup EXIT
+cd "$work"
+export XDG_CACHE_HOME="$work/cache"
+failed=0
+fail() {
+    echo "FAIL: $*" >&2
+    failed=1
+}
+# expect CODE WORDS COMMAND...: exit code and words in the sentence on stderr
+expect() {
+    local code=$1 words=$2 got=0
+    shift 2
+    timeout 120 "$@" >out.txt 2>err.txt || got=$?
+    if [[ $got -ne $code ]]; then
+        fail "'$*' exits $got, expected $code: $(tail -1 err.txt)"
+    elif ! grep -q -- "$words" err.txt; then
+        fail "'$*' does not say '$words': $(tail -1 err.txt)"
+    else
+        echo "ok: $code $(grep -- "$words" err.txt | tail -1)"
+    fi
+}
+started() { # RUN STEPS
+    for _ in $(seq 1 300); do
+        [[ -f $1/metrics.jsonl && $(grep -c '"rubato.train.step/1"' "$1/metrics.jsonl") -ge $2 ]] && return
+        sleep 0.1
+    done
+    fail "$1 does not get to step $2"
+}
+# Everything a run holds, but the files that a running job writes all the time.
+contents() { # RUN
+    (cd "$1" && find . -type f ! -path './checkpoints/*' ! -path './trace/*' ! -name '*.jsonl' ! -name 'log*' -exec md5sum {} + | sort)
+}
+
+"$rubato" data make digits --out digits --count 2000 --test 50 >/dev/null 2>&1
+cat >mlp.yaml <<JOB
+name: place
+model: {zoo: mlp, hidden: [64]}
+data: {format: idx, train: [digits/train-images, digits/train-labels]}
+train: {optimizer: {sgd: {lr: 0.02, momentum: 0.9}}, batch: 40, epochs: 2000, autotune: false, threads: 1}
+checkpoint: {every: 100ms}
+JOB
+train="$rubato train mlp.yaml"
+
+# -- 1
+for workers in 1 2; do
+    $train --out used -w $workers --set train.epochs=100000 >/dev/null 2>used.err &
+    first=$!
+    started used 20
+    before=$(contents used)
+    expect 75 "another job works in used (process $first on" $train --out used -w $((3 - workers))
+    expect 75 "another job works in used" $train --out used -w $workers --resume
+    [[ $before == "$(contents used)" ]] || fail "the refused job changed: $(diff <(echo "$before") <(contents used))"
+    kill -KILL $first
+    wait $first 2>/dev/null || true
+    steps=$(ls used/checkpoints | grep -v tmp | tail -1)
+    expect 0 "goes on after step" $train --out used --resume -w $workers --set train.steps=$((10#$steps + 10))
+    rm -rf used
+done
+for k in 1 2 3; do
+    $train --set train.epochs=1 >folder.$k 2>folder.err.$k &
+done
+for k in 1 2 3; do wait -n || fail "jobs side by side: $(cat folder.err.*)"; done
+[[ $(cat folder.? | sort -u | wc -l) -eq 3 ]] || fail "three jobs side by side have the folders $(cat folder.?)"
+exit $failed
