@@ -106,13 +106,14 @@ static ru_status new_source(ru_conf *c, const char *label, rui_rank rank, rui_so
 static ru_status add_text(ru_conf *c, const char *label, const char *text, int64_t size_bytes,
                           bool json, ru_err *err)
 {
-    if (size_bytes > RUI_CONF_TEXT_MAX) {
-        return RU_FAIL(err, RU_E_CONFIG, "%s: %lld bytes; a configuration has at most %d", label,
-                       (long long)size_bytes, RUI_CONF_TEXT_MAX);
+    int64_t text_max = c->text_max != 0 ? c->text_max : RUI_CONF_TEXT_MAX;
+    if (size_bytes > text_max) {
+        return RU_FAIL(err, RU_E_CONFIG, "%s: %lld bytes; it may have at most %lld", label,
+                       (long long)size_bytes, (long long)text_max);
     }
     rui_source *source;
     RU_TRY(new_source(c, label, RUI_FILE, &source, err));
-    rui_parse p = {.arena = c->arena, .source = source};
+    rui_parse p = {.arena = c->arena, .source = source, .nodes_max = c->nodes_max};
     rui_node *root;
     RU_TRY(json ? rui_conf_json(&p, text, size_bytes, &root, err)
                 : rui_conf_yaml(&p, text, size_bytes, &root, err));
@@ -135,6 +136,13 @@ ru_status ru_conf_add_file(ru_conf *c, const char *path, const char *text, int64
                            ru_err *err)
 {
     return add_text(c, path, text, size_bytes, ru_str_ends(ru_str_c(path), ".json"), err);
+}
+
+void ru_conf_bulk(ru_conf *c)
+{
+    c->text_max = RU_CONF_BULK_BYTES_MAX;
+    c->nodes_max = RU_CONF_BULK_VALUES_MAX;
+    c->bulk = true;
 }
 
 static bool is_scalar(ru_conf_type type)

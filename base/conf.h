@@ -172,6 +172,12 @@ void ru_conf_help(const ru_conf_table *table, uint32_t width, ru_text *out);
 /* JSON Schema (2020-12) of the table. */
 void ru_conf_schema(const ru_conf_table *table, const char *title, ru_text *out);
 
+enum { RU_CONF_BULK_BYTES_MAX = 256 << 20, RU_CONF_BULK_VALUES_MAX = 16 << 20 };
+
+/* This configuration is data of a machine (facts, graphs, prices), not settings of a person: the
+ * limits above hold for its sources, and origins are not kept. Call it before the first source. */
+void ru_conf_bulk(ru_conf *c);
+
 /* The value of an environment variable or NULL. The only getenv of the tree: settings that no table
  * holds (NO_COLOR, TERM, OMP_NUM_THREADS) pass here, so that a search finds every one. */
 const char *ru_conf_env(const char *name);

@@ -47,13 +47,16 @@ struct ru_conf {
     uint32_t n_problems;  /* kept */
     uint32_t n_found;     /* all */
     rui_source *defaults; /* the source of defaults */
+    int64_t text_max;     /* bytes of one source */
+    uint32_t nodes_max;
+    bool bulk; /* origins are not kept */
 };
 
 /* One parse. */
 typedef struct rui_parse {
     ru_arena *arena;
     const rui_source *source;
-    uint32_t n_nodes;
+    uint32_t n_nodes, nodes_max; /* nodes_max 0: RUI_CONF_NODES_MAX */
 } rui_parse;
 
 /* New nodes; NULL when the arena is full or the limit is reached. */
@@ -101,6 +104,12 @@ void rui_conf_problem(ru_conf *c, const rui_node *node, bool at_key, const char 
 /* Read one scalar as the number or word that `f` wants, bounds included. */
 bool rui_conf_i64(const ru_conf_field *f, const rui_node *node, int64_t *out);
 bool rui_conf_f64(const ru_conf_field *f, const rui_node *node, double *out);
+bool rui_conf_in_bounds(const ru_conf_field *f, double v);
 bool rui_conf_choice(const ru_conf_field *f, const char *word, uint32_t *out);
+
+/* Is the field in force: no alternative of a "one of" that was not chosen? */
+bool rui_conf_live(const ru_conf_table *t, const ru_conf_field *f, const void *section);
+/* The value at `at` as it would stand in a YAML file; no sections. */
+void rui_conf_put_value(const ru_conf_field *f, const void *at, ru_text *out);
 
 #endif

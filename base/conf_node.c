@@ -3,9 +3,14 @@
 
 #include <string.h>
 
+static uint32_t nodes_max(const rui_parse *p)
+{
+    return p->nodes_max != 0 ? p->nodes_max : RUI_CONF_NODES_MAX;
+}
+
 rui_node *rui_node_new(rui_parse *p, rui_node_kind kind, uint32_t line, uint32_t column)
 {
-    if (p->n_nodes >= RUI_CONF_NODES_MAX) {
+    if (p->n_nodes >= nodes_max(p)) {
         return NULL;
     }
     rui_node *n = RU_NEW(p->arena, rui_node, 1);
@@ -21,9 +26,8 @@ rui_node *rui_node_new(rui_parse *p, rui_node_kind kind, uint32_t line, uint32_t
 
 ru_status rui_node_full(const rui_parse *p, ru_err *err)
 {
-    if (p->n_nodes >= RUI_CONF_NODES_MAX) {
-        return RU_FAIL(err, RU_E_CONFIG, "%s: more than %d values", p->source->label,
-                       RUI_CONF_NODES_MAX);
+    if (p->n_nodes >= nodes_max(p)) {
+        return RU_FAIL(err, RU_E_CONFIG, "%s: more than %u values", p->source->label, nodes_max(p));
     }
     return RU_FAIL(err, RU_E_LIMIT, "%s: no memory left for the configuration", p->source->label);
 }

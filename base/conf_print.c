@@ -89,7 +89,7 @@ static void put_pairs(const void *at, ru_text *out)
     ru_text_put(out, "}");
 }
 
-static void put_value(const ru_conf_field *f, const void *at, ru_text *out)
+void rui_conf_put_value(const ru_conf_field *f, const void *at, ru_text *out)
 {
     switch (f->type) {
     case RU_CONF_BOOL: {
@@ -153,8 +153,7 @@ static void put_origin(const dump *d, const char *path)
     }
 }
 
-/* Is the field shown: not an alternative that was left? */
-static bool is_live(const ru_conf_table *t, const ru_conf_field *f, const void *section)
+bool rui_conf_live(const ru_conf_table *t, const ru_conf_field *f, const void *section)
 {
     if (t->one_of == NULL) {
         return true;
@@ -170,7 +169,7 @@ static void dump_section(const dump *d, const ru_conf_table *t, const void *sect
     bool fresh = in_list;
     for (uint32_t i = 0; i < t->n; i++) {
         const ru_conf_field *f = &t->fields[i];
-        if (!is_live(t, f, section)) {
+        if (!rui_conf_live(t, f, section)) {
             continue;
         }
         char path[RUI_CONF_PATH_MAX];
@@ -200,7 +199,7 @@ static void dump_section(const dump *d, const ru_conf_table *t, const void *sect
             }
         } else {
             ru_text_put(d->out, " ");
-            put_value(f, at_field(f, section), d->out);
+            rui_conf_put_value(f, at_field(f, section), d->out);
             put_origin(d, path);
             ru_text_put(d->out, "\n");
         }

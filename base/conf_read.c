@@ -99,7 +99,7 @@ void rui_conf_expected(const ru_conf_field *f, ru_text *out)
     }
 }
 
-static bool in_bounds(const ru_conf_field *f, double v)
+bool rui_conf_in_bounds(const ru_conf_field *f, double v)
 {
     if (f->min >= f->max) {
         return true;
@@ -125,7 +125,7 @@ bool rui_conf_i64(const ru_conf_field *f, const rui_node *node, int64_t *out)
         }
     }
     bool fits = f->type != RU_CONF_U32 || (v >= 0 && v <= UINT32_MAX);
-    if (!ok || !fits || !in_bounds(f, (double)v)) {
+    if (!ok || !fits || !rui_conf_in_bounds(f, (double)v)) {
         return false;
     }
     *out = v;
@@ -135,7 +135,8 @@ bool rui_conf_i64(const ru_conf_field *f, const rui_node *node, int64_t *out)
 bool rui_conf_f64(const ru_conf_field *f, const rui_node *node, double *out)
 {
     double v;
-    if (node->quoted || !ru_str_f64(ru_str_c(node->text), &v) || !isfinite(v) || !in_bounds(f, v)) {
+    if (node->quoted || !ru_str_f64(ru_str_c(node->text), &v) || !isfinite(v) ||
+        !rui_conf_in_bounds(f, v)) {
         return false;
     }
     *out = v;
@@ -397,6 +398,9 @@ static ru_status default_node(const scope *s, const ru_conf_field *f, rui_node *
 
 static ru_status note_origin(const scope *s, const char *path, const rui_node *node, ru_err *err)
 {
+    if (s->c->bulk) {
+        return RU_OK;
+    }
     uint64_t *v = ru_map_put_c(&s->c->origins, path, NULL);
     if (v == NULL) {
         return full(s, err);

@@ -1,0 +1,184 @@
+/* The row of `share` in plan/policy.def: its input as a file, its report. */
+#include <math.h>
+
+#include "plan/policy.h"
+#include "plan/share.h"
+
+typedef struct share_in {
+    int64_t batch;
+    ru_conf_f64s speed;
+    ru_conf_i64s now;
+    double gain_min;
+    uint32_t method;
+} share_in;
+
+enum { BY_SPEED, EQUAL };
+
+static ru_status check_in(const void *section, ru_err *err)
+{
+    const share_in *in = section;
+    if (in->speed.n < 1 || in->speed.n > RU_SHARES_MAX) {
+        return RU_FAIL(err, RU_E_ARG, "'speed' has %u workers, expected 1 to %d", in->speed.n,
+                       RU_SHARES_MAX);
+    }
+    int64_t sum = 0;
+    for (uint32_t i = 0; i < in->now.n; i++) {
+        sum += in->now.at[i] > in->batch - sum ? in->batch + 1 - sum : in->now.at[i];
+    }
+    if (in->now.n != 0 && (in->now.n != in->speed.n || sum != in->batch)) {
+        return RU_FAIL(err, RU_E_ARG,
+                       "'now' must hold one share for each of the %u workers, %lld samples in all",
+                       in->speed.n, (long long)in->batch);
+    }
+    for (uint32_t i = 0; i < in->speed.n; i++) {
+        if (in->speed.at[i] >= 0) {
+            return RU_OK;
+        }
+    }
+    return RU_FAIL(err, RU_E_ARG, "every worker of 'speed' is excluded (below 0)");
+}
+
+static const ru_conf_field fields[] = {
+    {.name = "batch",
+     .type = RU_CONF_I64,
+     .offset = offsetof(share_in, batch),
+     .min = 1,
+     .max = 1e15,
+     .help = "samples of one step"},
+    {.name = "speed",
+     .type = RU_CONF_F64_LIST,
+     .offset = offsetof(share_in, speed),
+     .min = -1,
+     .max = 1e15,
+     .help = "samples per second of each worker; 0: not measured yet, -1: gets no samples"},
+    {.name = "now",
+     .type = RU_CONF_I64_LIST,
+     .offset = offsetof(share_in, now),
+     .def = "[]",
+     .min = 0,
+     .max = 1e15,
+     .help = "samples each worker computes now; empty: no shares are in force"},
+    {.name = "gain_min",
+     .type = RU_CONF_F64,
+     .offset = offsetof(share_in, gain_min),
+     .def = "0.1",
+     .min = 0,
+     .max = 1,
+     .help = "fraction by which a step must get shorter before shares change"},
+    {.name = "method",
+     .type = RU_CONF_CHOICE,
+     .offset = offsetof(share_in, method),
+     .def = "speed",
+     .choices = "speed|equal",
+     .help = "shares by measured speed, or equal shares (the baseline)"},
+};
+
+static const ru_conf_table table = {.name = "share",
+                                    .fields = fields,
+                                    .n = RU_ARRAY_LEN(fields),
+                                    .size_bytes = sizeof(share_in),
+                                    .check = check_in,
+                                    .help = "one synchronous data-parallel step"};
+
+/* `equal` is the planner without speeds; who is excluded stays so. */
+static ru_status inner(const share_in *in, bool equal, ru_arena *a, ru_share_in *out, ru_err *err)
+{
+    double *speed = RU_NEW(a, double, in->speed.n);
+    if (speed == NULL) {
+        return RU_FAIL(err, RU_E_LIMIT, "no memory for %u workers", in->speed.n);
+    }
+    for (uint32_t i = 0; i < in->speed.n; i++) {
+        speed[i] = equal && in->speed.at[i] >= 0 ? 0 : in->speed.at[i];
+    }
+    *out = (ru_share_in){.batch = in->batch,
+                         .n = in->speed.n,
+                         .speed = speed,
+                         .now = in->now.n > 0 && !equal ? in->now.at : NULL,
+                         .gain_min = in->gain_min};
+    return RU_OK;
+}
+
+static ru_status plan_share(const void *in, const ru_policy_tools *tools, void *plan, ru_err *err)
+{
+    const share_in *s = in;
+    ru_share_in q;
+    RU_TRY(inner(s, s->method == EQUAL, tools->out, &q, err));
+    return ru_plan_share(&q, tools->out, plan, err);
+}
+
+static ru_status check_share(const void *in, const void *plan, ru_arena *scratch, ru_err *err)
+{
+    const share_in *s = in;
+    ru_share_in q;
+    RU_TRY(inner(s, s->method == EQUAL, scratch, &q, err));
+    return ru_plan_share_check(&q, plan, err);
+}
+
+/* Seconds of a step with these shares at the measured speeds. 0: no speed is known. */
+static double step_s(const share_in *in, const int64_t *share)
+{
+    double most = 0;
+    for (uint32_t i = 0; i < in->speed.n; i++) {
+        if (in->speed.at[i] > 0) {
+            most = fmax(most, (double)share[i] / in->speed.at[i]);
+        }
+    }
+    return most;
+}
+
+static ru_status report_share(const void *in, const void *plan, const ru_policy_tools *tools,
+                              ru_report *r, ru_err *err)
+{
+    const share_in *s = in;
+    const ru_share_plan *p = plan;
+    ru_report_answer(r, "%s", p->changed ? "compute these shares" : "keep the shares in force");
+    double mine = step_s(s, p->share);
+    ru_report_figure(r, "step_s", mine);
+    ru_report_figure(r, "samples_per_s", mine > 0 ? (double)s->batch / mine : 0);
+    ru_table *t = ru_report_table(r, "shares");
+    ru_table_col(t, "worker", RU_TABLE_RIGHT);
+    ru_table_col(t, "samples", RU_TABLE_RIGHT);
+    ru_table_col(t, "compute_s", RU_TABLE_RIGHT);
+    for (uint32_t i = 0; i < p->n; i++) {
+        ru_table_i64(t, i);
+        ru_table_i64(t, p->share[i]);
+        if (s->speed.at[i] > 0) {
+            ru_table_f64(t, (double)p->share[i] / s->speed.at[i], 4);
+        } else {
+            ru_table_none(t);
+        }
+    }
+    ru_share_in q;
+    ru_share_plan other;
+    bool equal = s->method == EQUAL;
+    RU_TRY(inner(s, !equal, tools->scratch, &q, err));
+    RU_TRY(ru_plan_share(&q, tools->scratch, &other, err));
+    ru_report_candidate(r, equal ? "equal" : "speed", mine, true, "chosen");
+    ru_report_candidate(r, equal ? "speed" : "equal", step_s(s, other.share), true,
+                        equal ? "the method was given" : "the slowest worker ends last");
+    if (s->now.n > 0) {
+        ru_report_candidate(r, "now", step_s(s, s->now.at), true,
+                            p->changed ? "new shares end sooner by more than gain_min"
+                                       : "same as the plan");
+    }
+    ru_report_assume(r, "speeds stay as measured; a worker without a speed has the mean of the "
+                        "others");
+    ru_report_trigger(r, "step_s", s->gain_min);
+    return RU_OK;
+}
+
+const ru_policy ru_policy_share = {
+    .name = "share",
+    .version = 1,
+    .decides = "how many samples of each batch every worker computes",
+    .source = "litz-2018",
+    .in = &table,
+    .plan_bytes = sizeof(ru_share_plan),
+    .plan = plan_share,
+    .check = check_share,
+    .report = report_share,
+    .example = "# Four workers, one of them slow; the first steps ran with equal shares.\n"
+               "batch: 128\n"
+               "speed: [410, 395, 402, 130]  # samples per second, measured\n"
+               "now: [32, 32, 32, 32]\n",
+};

@@ -1,0 +1,251 @@
+/* What holds for every row of plan/policy.def: its example gives a checked plan; the same input in
+ * other arenas gives the same bytes; the report reads as its golden text; bad numbers are refused.
+ */
+#include "plan/policy.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "env/file.h"
+#include "test/test.h"
+
+static const void *example_of(const ru_policy *p, ru_arena *a)
+{
+    ru_conf *c;
+    ru_err err;
+    void *in = ru_arena_zalloc(a, p->in->size_bytes, 64);
+    if (ru_conf_new(p->in, a, &c, &err) != RU_OK ||
+        ru_conf_add_yaml(c, p->name, p->example, (int64_t)strlen(p->example), &err) != RU_OK ||
+        ru_conf_apply(c, in, &err) != RU_OK) {
+        fail_msg("the example of %s: %s", p->name, err.text);
+    }
+    return in;
+}
+
+static ru_str run_text(const ru_policy *p, const void *in, ru_arena *out, ru_arena *scratch,
+                       bool json)
+{
+    ru_policy_tools tools = {out, scratch, NULL};
+    ru_policy_answer a;
+    ru_err err;
+    if (ru_policy_run(p, in, &tools, &a, &err) != RU_OK) {
+        fail_msg("%s", err.text);
+    }
+    ru_text text = ru_text_arena(out);
+    if (json) {
+        ru_json j = ru_json_into(&text);
+        ru_json_open(&j, NULL, '{');
+        assert_int_equal(ru_report_json(&a.report, &j, &err), RU_OK);
+        ru_json_close(&j);
+    } else {
+        assert_int_equal(ru_report_print(&a.report, &a.head, &text, &err), RU_OK);
+    }
+    return ru_str_n(text.p, text.n);
+}
+
+static void test_rerun_elsewhere_gives_the_same_bytes(void **state)
+{
+    (void)state;
+    uint32_t n;
+    const ru_policy *const *all = ru_policies(&n);
+    for (uint32_t i = 0; i < n; i++) {
+        ru_arena a, out, scratch;
+        ru_arena_init(&a, 0);
+        ru_arena_init(&out, 0);
+        ru_arena_init(&scratch, 0);
+        const void *in = example_of(all[i], &a);
+        ru_str first = run_text(all[i], in, &a, &scratch, true);
+        /* Other addresses, and garbage where zeroes may have been. */
+        for (uint32_t k = 1; k < 40; k++) {
+            void *p = ru_arena_alloc(&out, 24 * (int64_t)k + 8, 8);
+            memset(p, 0xa5, 24 * k + 8);
+        }
+        ru_arena_fini(&scratch);
+        ru_arena_init(&scratch, 0);
+        memset(ru_arena_alloc(&scratch, 100000, 64), 0x5a, 100000);
+        ru_str again = run_text(all[i], example_of(all[i], &out), &out, &scratch, true);
+        if (first.n != again.n || memcmp(first.p, again.p, (size_t)first.n) != 0) {
+            fail_msg("%s: another arena gave another plan:\n%s\n%s", all[i]->name, first.p,
+                     again.p);
+        }
+        ru_arena_fini(&scratch);
+        ru_arena_fini(&out);
+        ru_arena_fini(&a);
+    }
+}
+
+/* Numbers, ids and runs of blanks become one mark: the words of a report change only on purpose. */
+static char *masked(ru_arena *a, ru_str text)
+{
+    char *out = ru_arena_alloc(a, text.n + 1, 1);
+    int64_t n = 0;
+    for (int64_t i = 0; i < text.n;) {
+        char c = text.p[i];
+        bool word = i > 0 && (strchr("_", text.p[i - 1]) != NULL ||
+                              (text.p[i - 1] >= 'a' && text.p[i - 1] <= 'z'));
+        if (c >= '0' && c <= '9' && !word) {
+            while (i < text.n && strchr("0123456789.abcdef+-", text.p[i]) != NULL) {
+                i++;
+            }
+            out[n++] = '#';
+        } else if (c == ' ') {
+            while (i < text.n && text.p[i] == ' ') {
+                i++;
+            }
+            out[n++] = ' ';
+        } else {
+            out[n++] = c;
+            i++;
+        }
+    }
+    out[n] = '\0';
+    return out;
+}
+
+/* test/golden/plan_NAME.txt; RUBATO_GOLDEN=write makes them anew. */
+static void test_reports_read_as_their_golden_texts(void **state)
+{
+    (void)state;
+    uint32_t n;
+    const ru_policy *const *all = ru_policies(&n);
+    bool write = ru_conf_env("RUBATO_GOLDEN") != NULL;
+    for (uint32_t i = 0; i < n; i++) {
+        ru_arena a, scratch;
+        ru_arena_init(&a, 0);
+        ru_arena_init(&scratch, 0);
+        ru_str text = run_text(all[i], example_of(all[i], &a), &a, &scratch, false);
+        const char *is = masked(&a, text);
+        const char *path =
+            ru_arena_printf(&a, "%s/test/golden/plan_%s.txt", RU_SOURCE_ROOT, all[i]->name);
+        if (write) {
+            FILE *f = fopen(path, "w");
+            assert_non_null(f);
+            fputs(is, f);
+            fclose(f);
+        }
+        char *want = NULL;
+        int64_t size = 0;
+        ru_err err;
+        if (ru_file_read(path, 0, &a, &want, &size, &err) != RU_OK) {
+            fail_msg("%s; RUBATO_GOLDEN=write rubato-test --filter test_policy writes it",
+                     err.text);
+        }
+        if (strcmp(want, is) != 0) {
+            fail_msg("%s is no longer what %s says:\n%s", path, all[i]->name, is);
+        }
+        ru_arena_fini(&scratch);
+        ru_arena_fini(&a);
+    }
+}
+
+typedef struct poke {
+    const ru_policy *p;
+    const void *top;
+    ru_arena *out, *scratch;
+    uint32_t tried;
+} poke;
+
+static void poke_number(poke *k, void *at, double bad)
+{
+    double old;
+    memcpy(&old, at, sizeof old);
+    memcpy(at, &bad, sizeof bad);
+    ru_policy_tools tools = {k->out, k->scratch, NULL};
+    ru_policy_answer a;
+    ru_err err;
+    ru_status st = ru_policy_run(k->p, k->top, &tools, &a, &err);
+    if (st == RU_OK) {
+        fail_msg("%s took a number that is %g", k->p->name, bad);
+    }
+    assert_true(strlen(err.text) > 10);
+    memcpy(at, &old, sizeof old);
+    k->tried++;
+}
+
+/* Every number of the example in turn, the first three elements of a list. */
+static void poke_section(poke *k, const ru_conf_table *t, uint8_t *section)
+{
+    for (uint32_t i = 0; i < t->n; i++) {
+        const ru_conf_field *f = &t->fields[i];
+        ru_conf_sections list;
+        if (t->one_of != NULL) {
+            continue; /* alternatives that are not in force are not looked at */
+        }
+        if (f->type == RU_CONF_F64) {
+            poke_number(k, section + f->offset, NAN);
+            poke_number(k, section + f->offset, INFINITY);
+        } else if (f->type == RU_CONF_F64_LIST) {
+            memcpy(&list, section + f->offset, sizeof list);
+            double *at;
+            memcpy(&at, section + f->offset, sizeof at);
+            for (uint32_t e = 0; e < list.n && e < 3; e++) {
+                poke_number(k, &at[e], NAN);
+                poke_number(k, &at[e], -INFINITY);
+            }
+        } else if (f->type == RU_CONF_SECTION) {
+            poke_section(k, f->table, section + f->offset);
+        } else if (f->type == RU_CONF_SECTIONS) {
+            uint8_t *at;
+            memcpy(&list, section + f->offset, sizeof list);
+            memcpy(&at, section + f->offset, sizeof at);
+            for (uint32_t e = 0; e < list.n && e < 2; e++) {
+                poke_section(k, f->table, at + (size_t)e * f->table->size_bytes);
+            }
+        }
+    }
+}
+
+static void test_numbers_that_are_none_are_refused(void **state)
+{
+    (void)state;
+    uint32_t n;
+    const ru_policy *const *all = ru_policies(&n);
+    for (uint32_t i = 0; i < n; i++) {
+        ru_arena a, scratch;
+        ru_arena_init(&a, 0);
+        ru_arena_init(&scratch, 0);
+        union {
+            const void *in;
+            uint8_t *out;
+        } u = {.in = example_of(all[i], &a)};
+        poke k = {all[i], u.in, &a, &scratch, 0};
+        poke_section(&k, all[i]->in, u.out);
+        ru_arena_fini(&scratch);
+        ru_arena_fini(&a);
+    }
+}
+
+static void test_an_input_survives_json(void **state)
+{
+    (void)state;
+    uint32_t n;
+    const ru_policy *const *all = ru_policies(&n);
+    for (uint32_t i = 0; i < n; i++) {
+        ru_arena a;
+        ru_arena_init(&a, 0);
+        const void *in = example_of(all[i], &a);
+        ru_text text = ru_text_arena(&a);
+        ru_json j = ru_json_into(&text);
+        ru_fields_json(all[i]->in, in, NULL, &j);
+        ru_conf *c;
+        ru_err err;
+        void *back = ru_arena_zalloc(&a, all[i]->in->size_bytes, 64);
+        assert_int_equal(ru_conf_new(all[i]->in, &a, &c, &err), RU_OK);
+        ru_conf_bulk(c);
+        ru_status st = ru_conf_add_json(c, "json", text.p, text.n, &err);
+        st = st == RU_OK ? ru_conf_apply(c, back, &err) : st;
+        if (st != RU_OK) {
+            fail_msg("%s: %s", all[i]->name, err.text);
+        }
+        ru_plan_head x = ru_policy_head(all[i], in), y = ru_policy_head(all[i], back);
+        assert_memory_equal(&x.id, &y.id, sizeof x.id);
+        ru_arena_fini(&a);
+    }
+}
+
+RU_TESTS(test_policy, cmocka_unit_test(test_rerun_elsewhere_gives_the_same_bytes),
+         cmocka_unit_test(test_reports_read_as_their_golden_texts),
+         cmocka_unit_test(test_numbers_that_are_none_are_refused),
+         cmocka_unit_test(test_an_input_survives_json))

@@ -1,0 +1,222 @@
+/* rubato plan: ask one policy, outside of any job. */
+#include <stdio.h>
+#include <string.h>
+
+#include "env/file.h"
+#include "plan/policy.h"
+#include "store/natural.h"
+#include "tool/cmd.h"
+
+static ru_status unknown_policy(const char *name, ru_err *err)
+{
+    uint32_t n;
+    const ru_policy *const *all = ru_policies(&n);
+    const char *names[64];
+    for (uint32_t i = 0; i < n && i < RU_ARRAY_LEN(names); i++) {
+        names[i] = all[i]->name;
+    }
+    int32_t near = ru_str_nearest(ru_str_c(name), names, n);
+    return RU_FAIL(err, RU_E_USAGE, "there is no policy '%s'%s%s%s", name,
+                   near >= 0 ? "; did you mean '" : "; `rubato plan --list` shows all",
+                   near >= 0 ? names[near] : "", near >= 0 ? "'?" : "");
+}
+
+static ru_status list(ru_cmd_in *in, ru_err *err)
+{
+    uint32_t n;
+    const ru_policy *const *all = ru_policies(&n);
+    ru_text out = ru_text_arena(in->arena);
+    if (ru_cmd_flag(in, "json")) {
+        for (uint32_t i = 0; i < n; i++) {
+            ru_json j = ru_json_into(&out);
+            ru_json_open(&j, NULL, '{');
+            ru_json_str(&j, "schema", "rubato.policy/1");
+            ru_json_str(&j, "name", all[i]->name);
+            ru_json_i64(&j, "version", all[i]->version);
+            ru_json_str(&j, "decides", all[i]->decides);
+            ru_json_str(&j, "source", all[i]->source);
+            ru_json_close(&j);
+            ru_text_put(&out, "\n");
+        }
+    } else {
+        ru_table t = ru_table_in(in->arena);
+        ru_table_col(&t, "policy", RU_TABLE_LEFT);
+        ru_table_col(&t, "decides", RU_TABLE_LEFT);
+        ru_table_col(&t, "source", RU_TABLE_LEFT);
+        for (uint32_t i = 0; i < n; i++) {
+            ru_table_str(&t, all[i]->name);
+            ru_table_str(&t, all[i]->decides);
+            ru_table_str(&t, all[i]->source);
+        }
+        RU_TRY(ru_table_print(&t, 0, &out, err));
+    }
+    fputs(out.p, stdout);
+    return RU_OK;
+}
+
+/* The keys of the input, and the files of other programs that the policy reads. */
+static void help_input(const ru_policy *p, ru_arena *arena)
+{
+    ru_text out = ru_text_arena(arena);
+    ru_text_putf(&out, "%s decides %s (%s).\n\nInput (YAML or JSON):\n\n", p->name, p->decides,
+                 p->source);
+    ru_conf_help(p->in, 100, &out);
+    const ru_natural *kind;
+    for (uint32_t k = 0; (kind = ru_natural_of(p->name, k)) != NULL; k++) {
+        ru_text_putf(&out, "%s  %s\n", k == 0 ? "\nFiles it reads as well:\n\n" : "", kind->what);
+    }
+    fputs(out.p, stdout);
+}
+
+static ru_status add_file(const ru_policy *p, ru_conf *c, const char *path, ru_arena *arena,
+                          ru_err *err)
+{
+    char *text;
+    int64_t size;
+    RU_TRY(ru_file_read(path, RU_CONF_BULK_BYTES_MAX, arena, &text, &size, err));
+    const ru_natural *kind = ru_natural_find(p->name, path, ru_str_n(text, size));
+    if (kind != NULL) {
+        ru_text json = ru_text_arena(arena);
+        ru_json j = ru_json_into(&json);
+        ru_json_open(&j, NULL, '{');
+        RU_TRY(kind->read(path, ru_str_n(text, size), arena, &j, err));
+        ru_json_close(&j);
+        return ru_conf_add_json(c, path, json.p, json.n, err);
+    }
+    ru_str head = ru_str_trim(ru_str_n(text, size));
+    return ru_str_starts(head, "{") ? ru_conf_add_json(c, path, text, size, err)
+                                    : ru_conf_add_yaml(c, path, text, size, err);
+}
+
+static ru_status read_input(ru_cmd_in *in, const ru_policy *p, const char *path, void **out,
+                            ru_err *err)
+{
+    ru_conf *c;
+    RU_TRY(ru_conf_new(p->in, in->arena, &c, err));
+    ru_conf_bulk(c);
+    if (path != NULL) {
+        RU_TRY(add_file(p, c, path, in->arena, err));
+    } else {
+        RU_TRY(ru_conf_add_yaml(c, "example", p->example, (int64_t)strlen(p->example), err));
+    }
+    uint32_t n;
+    const char *const *sets = ru_cmd_texts(in, "set", &n);
+    for (uint32_t i = 0; i < n; i++) {
+        RU_TRY(ru_conf_add_set(c, sets[i], err));
+    }
+    const char *method = ru_cmd_text(in, "method");
+    if (method != NULL) {
+        RU_TRY(ru_conf_add_flag(c, "--method", "method", method, err));
+    }
+    *out = ru_arena_zalloc(in->arena, p->in->size_bytes, 64);
+    return ru_conf_apply(c, *out, err);
+}
+
+static ru_status show(ru_cmd_in *in, const ru_policy *p, const void *input, ru_err *err)
+{
+    ru_arena scratch;
+    ru_arena_init(&scratch, 0);
+    ru_policy_tools tools = {in->arena, &scratch, NULL};
+    ru_policy_answer a;
+    ru_status st = ru_policy_run(p, input, &tools, &a, err);
+    ru_text out = ru_text_arena(in->arena);
+    if (st == RU_OK && ru_cmd_flag(in, "json")) {
+        char id[33], hash[33];
+        ru_hash128_text(a.head.id, id);
+        ru_hash128_text(a.head.input, hash);
+        ru_json j = ru_json_into(&out);
+        ru_json_open(&j, NULL, '{');
+        ru_json_str(&j, "schema", "rubato.plan/1");
+        ru_json_str(&j, "policy", p->name);
+        ru_json_i64(&j, "version", p->version);
+        ru_json_str(&j, "id", id);
+        ru_json_str(&j, "input", hash);
+        st = ru_report_json(&a.report, &j, err);
+        ru_json_close(&j);
+        ru_text_put(&out, "\n");
+    } else if (st == RU_OK) {
+        st = ru_report_print(&a.report, &a.head, &out, err);
+    }
+    if (st == RU_OK) {
+        fputs(out.p, stdout);
+    }
+    ru_arena_fini(&scratch);
+    return st;
+}
+
+static ru_status run(ru_cmd_in *in, ru_err *err)
+{
+    if (ru_cmd_flag(in, "list")) {
+        return list(in, err);
+    }
+    if (in->n_args == 0) {
+        return RU_FAIL(err, RU_E_USAGE,
+                       "name a policy and a file: rubato plan FILE POLICY; `rubato plan --list` "
+                       "shows all policies");
+    }
+    /* FILE POLICY, or POLICY FILE: a policy's name is never taken for a file. */
+    bool first = ru_policy_find(in->args[0]) != NULL;
+    const char *name = in->args[first || in->n_args == 1 ? 0 : 1];
+    const char *path = in->n_args == 1 ? NULL : in->args[first ? 1 : 0];
+    const ru_policy *p = ru_policy_find(name);
+    if (p == NULL) {
+        return unknown_policy(name, err);
+    }
+    if (ru_cmd_flag(in, "example")) {
+        fputs(p->example, stdout);
+        return RU_OK;
+    }
+    if (ru_cmd_flag(in, "help-input")) {
+        help_input(p, in->arena);
+        return RU_OK;
+    }
+    if (path == NULL) {
+        return RU_FAIL(err, RU_E_USAGE,
+                       "rubato plan %s needs a file; `rubato plan %s --example > in.yaml` writes "
+                       "one",
+                       name, name);
+    }
+    void *input;
+    RU_TRY(read_input(in, p, path, &input, err));
+    return show(in, p, input, err);
+}
+
+static const ru_opt opts[] = {
+    {.name = "list", .type = RU_OPT_FLAG, .help = "every policy, what it decides and its source"},
+    {.name = "example", .type = RU_OPT_FLAG, .help = "print an input of the policy that runs"},
+    {.name = "help-input",
+     .type = RU_OPT_FLAG,
+     .help = "the keys of the policy's input with types, defaults and bounds"},
+    {.name = "method",
+     .type = RU_OPT_TEXT,
+     .word = "NAME",
+     .help = "plan by this method: ours or a baseline (--help-input lists them)"},
+    {.name = "set", .type = RU_OPT_TEXTS, .word = "KEY=VALUE", .help = "change a key of the input"},
+    {.name = "json", .type = RU_OPT_FLAG, .help = "the plan as one JSON object (rubato.plan/1)"},
+};
+
+static const ru_example examples[] = {
+    {"rubato plan --list", "what can be decided"},
+    {"rubato plan share --example > in.yaml", "an input to begin with"},
+    {"rubato plan in.yaml share", "the plan, what it predicts and what else was tried"},
+    {"rubato plan in.yaml share --method equal --json", "a baseline, as JSON"},
+};
+
+const ru_cmd rui_cmd_plan = {
+    .name = "plan",
+    .summary = "ask one policy for a plan: predicted figures, assumptions, runners-up",
+    .about =
+        "A policy is a pure function: the same input gives the same plan with the same id on every "
+        "machine. FILE is the policy's own input (YAML or JSON) or a file of another program that "
+        "the policy reads (`rubato plan POLICY --help-input`).",
+    .args = "[FILE] [POLICY]",
+    .arg_min = 0,
+    .arg_max = 2,
+    .opts = opts,
+    .n_opts = RU_ARRAY_LEN(opts),
+    .examples = examples,
+    .n_examples = RU_ARRAY_LEN(examples),
+    .exits = "2 there is no such policy|65 no legal plan exists, or the file is damaged|66 there "
+             "is no such file|78 the input is wrong",
+    .run = run,
+};
