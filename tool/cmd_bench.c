@@ -4,6 +4,7 @@
 
 #include "bench/bench.h"
 #include "bench/net.h"
+#include "bench/replay.h"
 #include "env/file.h"
 #include "tool/cmd.h"
 
@@ -36,6 +37,7 @@ static ru_status list(void)
     for (uint32_t k = 0; k < RU_ARRAY_LEN(benches); k++) {
         printf("%-10s %s\n", benches[k].name, benches[k].help);
     }
+    printf("%-10s %s\n", "replay", "policies and their baselines over published data [NAME]...");
     return RU_OK;
 }
 
@@ -67,6 +69,25 @@ static ru_status run_named(ru_cmd_in *in, const char *name, ru_err *err)
     return RU_FAIL(err, RU_E_USAGE, "there is no benchmark '%s'; `rubato bench` lists them", name);
 }
 
+static ru_status replay(ru_cmd_in *in, ru_err *err)
+{
+    if (ru_cmd_flag(in, "list")) {
+        ru_text out = ru_text_arena(in->arena);
+        ru_replay_list(&out);
+        fputs(out.p, stdout);
+        return RU_OK;
+    }
+    const ru_replay r = {.data = ru_conf_env("RUBATO_DATA"),
+                         .dir = ru_cmd_text(in, "dir"),
+                         .quick = ru_cmd_flag(in, "quick"),
+                         .only = ru_cmd_text(in, "only")};
+    bool json = ru_cmd_flag(in, "json");
+    for (uint32_t i = 1; i < in->n_args; i++) {
+        RU_TRY(ru_replay_run(in->args[i], &r, json, err));
+    }
+    return in->n_args > 1 ? RU_OK : ru_replay_run(NULL, &r, json, err);
+}
+
 static ru_status run(ru_cmd_in *in, ru_err *err)
 {
     if (ru_cmd_flag(in, "worker") && in->n_args > 0 && strcmp(in->args[0], "net") == 0) {
@@ -77,6 +98,9 @@ static ru_status run(ru_cmd_in *in, ru_err *err)
     }
     if (in->n_args == 0) {
         return list();
+    }
+    if (strcmp(in->args[0], "replay") == 0) {
+        return replay(in, err);
     }
     if (in->n_args > 1) {
         return RU_FAIL(err, RU_E_USAGE, "unexpected argument '%s'; one benchmark at a time",
@@ -105,6 +129,7 @@ static const ru_opt opts[] = {
      .word = "DIR",
      .def = "out/bench",
      .help = "folder for exported models and generated inputs"},
+    {.name = "list", .type = RU_OPT_FLAG, .help = "list what `rubato bench replay` can replay"},
     {.name = "worker",
      .type = RU_OPT_FLAG,
      .help = "be one side of a benchmark: train|infer MODEL THREADS f32|bf16 BATCH on the line "
@@ -116,6 +141,7 @@ static const ru_example examples[] = {
     {"rubato bench", "list them"},
     {"rubato bench train --only resnet18", "one model against PyTorch"},
     {"rubato bench infer --json > infer.json", "for a program"},
+    {"rubato bench replay share", "a policy beside its baselines and a bound"},
 };
 
 const ru_cmd rui_cmd_bench = {
@@ -125,7 +151,7 @@ const ru_cmd rui_cmd_bench = {
         "Both sides of every row run in turns; printed are medians, the range over the rounds and "
         "the ratio, written so that above 1 is ahead. A peer that is not installed is said to be "
         "missing, with the command that installs it; stored numbers are never shown.",
-    .args = "[NAME]",
+    .args = "[NAME] [REPLAY]...",
     .arg_min = 0,
     .arg_max = 32,
     .opts = opts,
