@@ -353,6 +353,61 @@ static void test_train_form(void **state)
     ru_arena_fini(&f.a);
 }
 
+/* A graph that was exported in training mode: its statistics move, what it says is frozen does not,
+ * and its inference form reads the same state and draws nothing. */
+static void test_train_form_imported(void **state)
+{
+    (void)state;
+    fix f;
+    fix_init(&f);
+    static const uint8_t bools[2] = {0, 1};
+    const ru_type flag = {.dtype = RU_BOOL};
+    vid x = input(&f, "x", 4, INTS(2, 4, 3, 3));
+    vid in[5] = {x}, out[5], y;
+    for (int k = 1; k < 5; k++) {
+        static const char *const names[] = {"", "scale", "bias", "mean", "var"};
+        in[k] = param(&f, names[k], 1, INTS(4));
+    }
+    ru_build_node(&f.b, RU_OP_BatchNormTrain, in, 5, A(RU_AF(momentum, 0.8)), out, 5);
+    in[0] = out[0];
+    in[3] = konst(&f, 1, INTS(4), -1, 1);
+    in[4] = konst(&f, 1, INTS(4), 0.5F, 2);
+    ru_build_node(&f.b, RU_OP_BatchNormalization, in, 5, A(RU_AI(training_mode, 0)), &y, 1);
+    for (int k = 0; k < 2; k++) {
+        vid drop[3] = {y, scalar(&f, 0.25F), ru_build_const(&f.b, flag, &bools[k])};
+        ru_build_node(&f.b, RU_OP_Dropout, drop, 3, NULL, &y, 1);
+    }
+    finish(&f, op1(&f, RU_OP_Neg, y, NULL));
+    ru_graph base, train, infer;
+    assert_ok(ru_pass_untie(&f.g, &f.a, &base, &f.err), f.err);
+    assert_ok(ru_pass_train(&base, &f.a, &train, &f.err), f.err);
+    assert_ok(ru_graph_verify(&train, &f.err), f.err);
+    assert_int_equal(train.n_updates, 2);
+    assert_int_equal(count(&train, RU_OP_BatchNormTrain), 1);
+    assert_int_equal(count(&train, RU_OP_BatchNormalization), 1);
+    assert_int_equal(count(&train, RU_OP_DropoutTrain), 1);
+    assert_int_equal(count(&train, RU_OP_Dropout), 1);
+    assert_ok(ru_pass_infer(&train, &f.a, &infer, &f.err), f.err);
+    assert_ok(ru_graph_infer(&infer, &f.err), f.err);
+    assert_ok(ru_graph_verify(&infer, &f.err), f.err);
+    assert_int_equal(infer.n_updates, 0);
+    assert_int_equal(count(&infer, RU_OP_BatchNormalization), 2);
+    assert_int_equal(count(&infer, RU_OP_Dropout), 2);
+    for (uint32_t k = 0; k < train.n_updates; k++) {
+        const ru_value *v = ru_graph_value(&train, train.updates[k].state);
+        assert_int_equal(v->role, RU_ROLE_BUFFER);
+        assert_int_equal(ru_graph_find(&infer, v->name).v, train.updates[k].state.v);
+    }
+    rui_graph_eval a;
+    rui_graph_eval b;
+    run_filled(&a, &infer, &f.a);
+    ru_graph lean;
+    assert_ok(ru_pass_fuse(&infer, &f.a, &lean, &f.err), f.err);
+    assert_int_equal(count(&lean, RU_OP_Dropout), 0);
+    run_filled(&b, &lean, &f.a);
+    ru_arena_fini(&f.a);
+}
+
 /* Two layers that an exporter gave one vector train two; a bias that doubles as running mean does
  * not. */
 static void test_untie(void **state)
@@ -651,7 +706,8 @@ RU_TESTS(test_pass, cmocka_unit_test(test_activations),
          cmocka_unit_test(test_conv_residual_clip_silu), cmocka_unit_test(test_shared_values_stay),
          cmocka_unit_test(test_transposes), cmocka_unit_test(test_norm_folds_into_conv),
          cmocka_unit_test(test_training_step), cmocka_unit_test(test_train_form),
-         cmocka_unit_test(test_untie), cmocka_unit_test(test_gelu_forms),
+         cmocka_unit_test(test_untie),
+         cmocka_unit_test(test_train_form_imported), cmocka_unit_test(test_gelu_forms),
          cmocka_unit_test(test_layernorm_form), cmocka_unit_test(test_attention_forms),
          cmocka_unit_test(test_attention_bhtd), cmocka_unit_test(test_attention_lookalikes),
          cmocka_unit_test(test_attention_time_first), cmocka_unit_test(test_fold_cse_dead),

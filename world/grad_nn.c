@@ -112,6 +112,36 @@ void rui_grad_instancenorm(rui_grad *c)
     norm_rule(c, RU_OP_InstanceNormGrad, (vid[]){rui_dy(c, 0), rui_x(c, 0), rui_x(c, 1)}, 3);
 }
 
+/* With statistics that do not move: y = (x - mean) k + bias, k = scale / sqrt(var + epsilon). */
+void rui_grad_batchnorm(rui_grad *c)
+{
+    if (rui_want(c, 3) || rui_want(c, 4) || ru_node_has_in(&c->n, 5)) {
+        rui_no_gradient(c, "its statistics and fused forms have none");
+        return;
+    }
+    vid dy = rui_dy(c, 0), zero = rui_zeros_like(c, rui_x(c, 3)), var = rui_x(c, 4);
+    int64_t axes[RU_RANK_MAX];
+    uint32_t n = 0;
+    for (uint32_t d = 0; d < rui_type(c, dy).rank; d++) {
+        axes[n] = d;
+        n += d != 1 ? 1 : 0;
+    }
+    const ru_attr *sum = (ru_attr[]){RU_AIS(axes, axes, n), RU_AI(keepdims, 0), RU_A_END};
+    if (rui_want(c, 0)) {
+        vid in[5] = {dy, rui_x(c, 1), zero, zero, var};
+        rui_give(c, 0, rui_op_same(c, RU_OP_BatchNormalization, in, 5));
+    }
+    if (rui_want(c, 1)) {
+        vid one = rui_op2(c, RU_OP_Add, zero, rui_scalar(c, rui_type(c, zero).dtype, 1));
+        vid in[5] = {rui_x(c, 0), one, zero, rui_x(c, 3), var};
+        vid norm = rui_op_same(c, RU_OP_BatchNormalization, in, 5);
+        rui_give(c, 1, ru_build_op1(&c->b, RU_OP_ReduceSum, rui_mul(c, dy, norm), sum));
+    }
+    if (rui_want(c, 2)) {
+        rui_give(c, 2, ru_build_op1(&c->b, RU_OP_ReduceSum, dy, sum));
+    }
+}
+
 void rui_grad_batchnormtrain(rui_grad *c)
 {
     if (rui_dy(c, 0).v == 0 || ru_node_has_in(&c->n, 5)) {

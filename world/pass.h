@@ -33,10 +33,16 @@ RU_MUST_USE ru_status ru_pass_fold(const ru_graph *g, const ru_fold_ops *ops,
 /* Merge nodes that compute the same from the same. */
 RU_MUST_USE ru_status ru_pass_cse(const ru_graph *g, ru_arena *arena, ru_graph *out, ru_err *err);
 
-/* Turn an inference graph into its training form: BatchNormalization -> BatchNormTrain with updates
+/* Turn an imported graph into its training form: BatchNormalization -> BatchNormTrain with updates
  * of its running statistics (constants become BUFFER state), Dropout -> DropoutTrain, LSTM and GRU
- * -> LSTMTrain and GRUTrain. Run before ru_graph_grad on imported models. */
+ * -> LSTMTrain and GRUTrain. In a graph that was exported in training mode, a normalisation or
+ * dropout that says it is not in that mode is frozen and stays as it is. Run before ru_graph_grad
+ * on imported models. */
 RU_MUST_USE ru_status ru_pass_train(const ru_graph *g, ru_arena *arena, ru_graph *out, ru_err *err);
+
+/* The inverse, for prediction: normalisations use their running statistics, dropout copies, nothing
+ * is updated. State keeps its names. Graphs imported in training mode are taken as well. */
+RU_MUST_USE ru_status ru_pass_infer(const ru_graph *g, ru_arena *arena, ru_graph *out, ru_err *err);
 
 /* Give every use of a trained vector its own state. Exporters merge equal initialisers, and at the
  * start all scales are 1 and all biases 0, so layers would train one vector together; models tie

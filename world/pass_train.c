@@ -36,6 +36,41 @@ static ru_status to_buffer(ru_graph *g, ru_value_id *v, uint32_t node, const cha
     return x.name != NULL ? ru_graph_add_value(g, &x, v, err) : full(err);
 }
 
+/* Is the constant given, and a false one? *on says whether it can be true. */
+static bool is_false(const ru_graph *g, ru_value_id v, bool *on)
+{
+    const ru_value *x = &g->values[v.v];
+    bool known = v.v != 0 && x->kind == RU_VALUE_CONST && x->type.dtype == RU_BOOL &&
+                 x->data != NULL && ru_type_count(&x->type) == 1;
+    bool no = known && *(const uint8_t *)x->data == 0;
+    *on = v.v != 0 && !no;
+    return no;
+}
+
+/* Was the model exported while it trained? Then what stands in inference form there is frozen. */
+static bool trains_already(const ru_graph *g)
+{
+    for (uint32_t i = 1; i < g->n_nodes; i++) {
+        const ru_node *n = &g->nodes[i];
+        bool on = n->op == RU_OP_BatchNormTrain;
+        if (n->op == RU_OP_Dropout && ru_node_has_in(n, 2)) {
+            (void)is_false(g, n->in[2], &on);
+        }
+        if (on) {
+            return true;
+        }
+    }
+    return false;
+}
+
+static bool is_frozen(const ru_graph *g, const ru_node *n)
+{
+    bool on;
+    return n->op == RU_OP_Dropout ? ru_node_has_in(n, 2) && is_false(g, n->in[2], &on)
+                                  : n->op == RU_OP_BatchNormalization &&
+                                        ru_node_attr(n, RU_ATTR_training_mode) != NULL;
+}
+
 /* PyTorch keeps the unbiased variance (attribute bias): imported models come from there. */
 static ru_status norm_node(ru_graph *g, const ru_node *n, ru_err *err)
 {
@@ -45,7 +80,7 @@ static ru_status norm_node(ru_graph *g, const ru_node *n, ru_err *err)
     RU_TRY(to_buffer(g, &in[3], at, "mean", err));
     RU_TRY(to_buffer(g, &in[4], at, "var", err));
     for (uint32_t k = 1; k < 5; k++) {
-        bool named = k < 3 && ru_node_has_out(n, k);
+        bool named = ru_node_has_out(n, k);
         ru_type t = g->values[in[k < 3 ? k + 2 : 3].v].type;
         t.dtype = k < 3 ? t.dtype : RU_F32;
         if (named) {
@@ -133,12 +168,14 @@ ru_status ru_pass_train(const ru_graph *g, ru_arena *arena, ru_graph *out, ru_er
 {
     ru_graph n;
     int64_t stream = 1;
+    bool trains = trains_already(g);
     RU_TRY(rui_copy_values(g, arena, &n, err));
     RU_TRY(rui_copy_ends(g, &n, err));
     for (uint32_t i = 1; i < g->n_nodes; i++) {
         const ru_node *x = &g->nodes[i];
-        switch ((uint32_t)x->op) {
+        switch ((uint32_t)(trains && is_frozen(g, x) ? RU_OP_NONE : x->op)) {
         case RU_OP_BatchNormalization:
+        case RU_OP_BatchNormTrain:
             RU_TRY(norm_node(&n, x, err));
             break;
         case RU_OP_Dropout:
@@ -227,7 +264,8 @@ static ru_status untie_node(ru_graph *g, uint32_t i, bool *seen, ru_err *err)
         } else {
             seen[v.v] = true;
         }
-        bool statistic = n->op == RU_OP_BatchNormalization && k >= 3;
+        bool statistic =
+            (n->op == RU_OP_BatchNormalization || n->op == RU_OP_BatchNormTrain) && k >= 3;
         g->values[v.v].role = statistic ? RU_ROLE_BUFFER : RU_ROLE_PARAM;
     }
     return RU_OK;

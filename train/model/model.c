@@ -186,6 +186,7 @@ static ru_status open_onnx(const char *path, ru_arena *arena, ru_model *m, ru_er
     RU_TRY(ru_pass_fold(&m->infer, &fold, FOLD_BYTES_MAX, arena, &m->infer, err));
     RU_TRY(ru_pass_dead(&m->infer, arena, &m->infer, err));
     RU_TRY(ru_pass_train(&m->infer, arena, &m->train, err));
+    RU_TRY(ru_pass_infer(&m->train, arena, &m->infer, err));
     RU_TRY(ru_pass_lift(&m->train, arena, &m->train, err));
     return ru_graph_verify(&m->train, err);
 }

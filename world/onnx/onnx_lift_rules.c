@@ -216,6 +216,14 @@ static ru_status softmax_flat(rui_lift *l, ru_err *err)
 
 /* -- normalisation ----------------------------------------------------------------------------- */
 
+static void batchnorm_trains(rui_lift *l)
+{
+    l->op = RU_OP_BatchNormTrain;
+    rui_lift_dflt_float(l, RU_ATTR_epsilon, 1e-5);
+    rui_lift_dflt_float(l, RU_ATTR_momentum, 0.9);
+}
+
+/* Before 14 five outputs say that it trains. */
 static ru_status batchnorm_old(rui_lift *l, ru_err *err)
 {
     (void)rui_lift_take(l, "is_test");
@@ -223,28 +231,24 @@ static ru_status batchnorm_old(rui_lift *l, ru_err *err)
         return RU_FAIL(err, RU_E_UNSUPPORTED,
                        "spatial = 0 (statistics per pixel) is not supported");
     }
-    for (uint32_t k = 1; k < l->n_out_model; k++) {
-        if (l->wanted[k]) {
-            return RU_FAIL(err, RU_E_UNSUPPORTED,
-                           "training mode before opset 14 is not supported; export the model for "
-                           "inference");
-        }
+    if (l->n_out_model == 5) { /* the fourth and fifth have no meaning that was written down */
+        l->n_out_model = 3;
+        batchnorm_trains(l);
     }
-    l->n_out = 1;
     return RU_OK;
 }
 
+/* A mode that is written down stays: beside others that train, 0 means frozen. */
 static ru_status batchnorm(rui_lift *l, ru_err *err)
 {
     (void)err;
-    if (rui_lift_take_int(l, "training_mode", 0) == 0) {
-        l->n_out = 1;
-        return RU_OK;
+    const rui_onnx_attr *mode = rui_lift_take(l, "training_mode");
+    if (mode != NULL && mode->i != 0) {
+        batchnorm_trains(l);
+    } else if (mode != NULL) {
+        rui_lift_dflt_int(l, RU_ATTR_training_mode, 0);
     }
-    l->op = RU_OP_BatchNormTrain;
-    l->n_out = 5;
-    rui_lift_dflt_float(l, RU_ATTR_epsilon, 1e-5);
-    rui_lift_dflt_float(l, RU_ATTR_momentum, 0.9);
+    l->n_out = l->op == RU_OP_BatchNormTrain ? 5 : 1;
     return RU_OK;
 }
 

@@ -140,33 +140,6 @@ static ru_status full(const low *l)
     return RU_FAIL(l->err, RU_E_LIMIT, "onnx export: the arena is full");
 }
 
-/* -- training forms ---------------------------------------------------------------------------- */
-
-/* Inference uses the running statistics that stand among the inputs. */
-static ru_status batchnorm_train(low *l)
-{
-    uint32_t n;
-    const ru_attr_key drop[] = {RU_ATTR_momentum, RU_ATTR_bias, RU_ATTR_NONE};
-    ru_attr *attrs = attrs_without(l, drop, &n);
-    return attrs == NULL ? full(l) : put_node(l, RU_OP_BatchNormalization, 5, 1, attrs, n);
-}
-
-static ru_status dropout_train(low *l)
-{
-    ru_value_id out = l->n->out[0];
-    return put1(l, RU_OP_Identity, l->n->in[0], &out);
-}
-
-static ru_status lstm_train(low *l)
-{
-    return put_node(l, RU_OP_LSTM, 8, 3, l->n->attrs, l->n->n_attrs);
-}
-
-static ru_status gru_train(low *l)
-{
-    return put_node(l, RU_OP_GRU, 6, 2, l->n->attrs, l->n->n_attrs);
-}
-
 static ru_status add_into(low *l)
 {
     ru_value_id out = l->n->out[0];
@@ -449,10 +422,6 @@ static const struct {
     ru_op op;
     lower_fn fn;
 } rows[] = {
-    {RU_OP_BatchNormTrain, batchnorm_train},
-    {RU_OP_DropoutTrain, dropout_train},
-    {RU_OP_LSTMTrain, lstm_train},
-    {RU_OP_GRUTrain, gru_train},
     {RU_OP_AddInto, add_into},
     {RU_OP_AttentionQkv, attention_qkv},
     {RU_OP_Attention, attention},
@@ -497,9 +466,8 @@ static ru_status node_lower(low *l)
 ru_status rui_onnx_lower(const ru_graph *g, int64_t opset, ru_arena *arena, ru_graph *out,
                          ru_err *err)
 {
-    ru_graph forward = *g, live, n;
-    forward.n_updates = 0;
-    RU_TRY(ru_pass_dead(&forward, arena, &live, err));
+    ru_graph live, n;
+    RU_TRY(ru_pass_infer(g, arena, &live, err));
     RU_TRY(rui_copy_values(&live, arena, &n, err));
     for (uint32_t k = 1; k < live.n_nodes; k++) {
         low l = {.g = &n, .from = &live, .n = &live.nodes[k], .opset = opset, .err = err};

@@ -518,7 +518,8 @@ static void buffers_mark(ru_graph *g)
 {
     for (uint32_t k = 1; k < g->n_nodes; k++) {
         const ru_node *n = &g->nodes[k];
-        for (uint32_t i = 3; n->op == RU_OP_BatchNormalization && i < 5 && i < n->n_in; i++) {
+        bool norm = n->op == RU_OP_BatchNormalization || n->op == RU_OP_BatchNormTrain;
+        for (uint32_t i = 3; norm && i < 5 && i < n->n_in; i++) {
             ru_value *v = ru_graph_value(g, n->in[i]);
             v->role = v->kind == RU_VALUE_STATE ? RU_ROLE_BUFFER : v->role;
         }
