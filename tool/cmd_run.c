@@ -162,6 +162,13 @@ static ru_status model_bind(session *s, ru_err *err)
     const ru_map_file *m = &s->file.model;
     RU_TRY(ru_onnx_read_bound(m->data, m->size_bytes, &s->opt, s->arrays.at, s->arrays.n, s->arena,
                               &s->g, &s->info, err));
+    if (ru_graph_trains(&s->g) && !ru_cmd_flag(s->in, "training")) {
+        fprintf(stderr,
+                "rubato run: %s was exported in training mode; its inference form runs (running "
+                "statistics, no dropout; --training runs it as it stands)\n",
+                s->in->args[0]);
+        RU_TRY(ru_pass_infer(&s->g, s->arena, &s->g, err));
+    }
     const ru_fold_ops fold = ru_ref_fold_ops();
     return ru_onnx_settle(&s->g, &fold, s->arena, &s->g, err);
 }
@@ -409,6 +416,9 @@ static const ru_opt opts[] = {
      .type = RU_OPT_FLAG,
      .def = "true",
      .help = "do not merge operators: the graph runs as it is, to find errors"},
+    {.name = "training",
+     .type = RU_OPT_FLAG,
+     .help = "run a model that was exported in training mode in that mode, not its inference form"},
     {.name = "cache",
      .type = RU_OPT_TEXT,
      .word = "DIR",

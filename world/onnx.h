@@ -64,6 +64,9 @@ typedef struct ru_onnx_info {
     const bool *shapes;
     const char *const *outputs; /* [graph->n_outputs] names the model gives its outputs */
     uint32_t n_functions;
+    /* With options.train: one line about what its author may not expect of training this file, as
+     * folded normalisations; NULL: nothing is to be said. */
+    const char *notice;
 } ru_onnx_info;
 
 /* Read a ModelProto into `out` (types inferred, verified). `info` may be NULL.

@@ -33,6 +33,9 @@ RU_MUST_USE ru_status ru_pass_fold(const ru_graph *g, const ru_fold_ops *ops,
 /* Merge nodes that compute the same from the same. */
 RU_MUST_USE ru_status ru_pass_cse(const ru_graph *g, ru_arena *arena, ru_graph *out, ru_err *err);
 
+/* Does some normalisation or dropout of `g` work in training mode? */
+bool ru_graph_trains(const ru_graph *g);
+
 /* Turn an imported graph into its training form: BatchNormalization -> BatchNormTrain with updates
  * of its running statistics (constants become BUFFER state), Dropout -> DropoutTrain, LSTM and GRU
  * -> LSTMTrain and GRUTrain. In a graph that was exported in training mode, a normalisation or

@@ -47,12 +47,11 @@ static bool is_false(const ru_graph *g, ru_value_id v, bool *on)
     return no;
 }
 
-/* Was the model exported while it trained? Then what stands in inference form there is frozen. */
-static bool trains_already(const ru_graph *g)
+bool ru_graph_trains(const ru_graph *g)
 {
     for (uint32_t i = 1; i < g->n_nodes; i++) {
         const ru_node *n = &g->nodes[i];
-        bool on = n->op == RU_OP_BatchNormTrain;
+        bool on = n->op == RU_OP_BatchNormTrain || n->op == RU_OP_DropoutTrain;
         if (n->op == RU_OP_Dropout && ru_node_has_in(n, 2)) {
             (void)is_false(g, n->in[2], &on);
         }
@@ -168,7 +167,7 @@ ru_status ru_pass_train(const ru_graph *g, ru_arena *arena, ru_graph *out, ru_er
 {
     ru_graph n;
     int64_t stream = 1;
-    bool trains = trains_already(g);
+    bool trains = ru_graph_trains(g);
     RU_TRY(rui_copy_values(g, arena, &n, err));
     RU_TRY(rui_copy_ends(g, &n, err));
     for (uint32_t i = 1; i < g->n_nodes; i++) {

@@ -3,7 +3,7 @@
     python3 test/oracle/train_form.py            (needs torch 2.14, onnx, onnxscript)
 
 Stored are the model files, the batches, the running statistics after the steps and the predictions of the
-trained model; train/import_test.c trains the same files and compares."""
+trained model; train/model/import_test.c trains the same files and compares."""
 import contextlib
 import io
 import os
@@ -58,6 +58,34 @@ def export(model, opset, dynamo):
         return m.SerializeToString()
 
 
+class Tied(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.table = nn.Embedding(5, 4)
+        self.one, self.two = nn.Linear(4, 4), nn.Linear(4, 4)
+        self.two.weight.data.copy_(self.one.weight.data)
+
+    def forward(self, x):
+        return self.two(self.one(self.table(x))) @ self.table.weight.T
+
+
+def export_eval(model, x, dynamo):
+    """As people export for inference: folded, merged and untied."""
+    kw = {"dynamo": True, "external_data": False} if dynamo else {"dynamo": False, "opset_version": 17}
+    with tempfile.TemporaryDirectory() as tmp, contextlib.redirect_stdout(io.StringIO()):
+        path = os.path.join(tmp, "m.onnx")
+        torch.onnx.export(model.eval(), (x,), path, input_names=["x"], output_names=["y"], **kw)
+        import onnx
+        m = onnx.load(path)
+        for n in m.graph.node:
+            rules = [(p.key, p.value) for p in n.metadata_props if "rule_name" in p.key]
+            del n.metadata_props[:]
+            for key, value in rules:
+                n.metadata_props.add(key=key, value=value)
+        del m.graph.metadata_props[:], m.graph.value_info[:]
+        return m.SerializeToString()
+
+
 def floats(a):
     return ", ".join(np.format_float_scientific(v, 8, unique=True) + "F" for v in np.ravel(a))
 
@@ -91,6 +119,12 @@ def main():
         with torch.no_grad():
             out.append(f"static const float form_{name}_out[] = {{{floats(model(torch.from_numpy(x[0])).numpy())}}};")
         rows.append(f'    {{"{name}", form_{name}, sizeof form_{name}, form_{name}_stats, form_{name}_out}},')
+    image, tokens = torch.zeros(BATCH, 1, 4, 4), torch.zeros(2, 3, dtype=torch.int64)
+    torch.manual_seed(1)
+    for name, model, x in (("folded", Net(False), image), ("tied", Tied(), tokens)):
+        for dynamo in (False, True):
+            data = ",".join(str(b) for b in export_eval(model, x, dynamo))
+            out.append(f"static const uint8_t form_{name}_{'dynamo' if dynamo else 'script'}[] = {{{data}}};")
     out += ["static const form_case form_cases[] = {", *rows, "};", ""]
     with open(os.path.join(os.path.dirname(__file__), "data", "train_form.inc"), "w") as f:
         f.write("\n".join(out))

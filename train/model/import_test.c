@@ -141,4 +141,47 @@ static void on_the_cpu(void **state)
     trained_as_pytorch_does(&(ru_exe_options){.device = RU_DEVICE_CPU, .threads = 1});
 }
 
-RU_TESTS(train_import, cmocka_unit_test(on_the_reference), cmocka_unit_test(on_the_cpu))
+static const char *notice_of(ru_arena *a, const uint8_t *model, size_t size_bytes)
+{
+    ru_err err = {0};
+    ru_graph g;
+    ru_onnx_info info;
+    const ru_onnx_options opt = {.train = true};
+    assert_ok(ru_onnx_read(model, (int64_t)size_bytes, &opt, a, &g, &info, &err), err);
+    return info.notice != NULL ? info.notice : "";
+}
+
+/* What an export for inference hides is said in one line, what it shows is not. */
+static void what_an_export_hides_is_said(void **state)
+{
+    (void)state;
+    ru_arena a;
+    ru_arena_init(&a, 0);
+    for (size_t k = 0; k < RU_ARRAY_LEN(form_cases); k++) {
+        const char *said = notice_of(&a, form_cases[k].model, (size_t)form_cases[k].size_bytes);
+        bool dynamo = strcmp(form_cases[k].name, "dynamo") == 0; /* it leaves out a ratio of 0 */
+        assert_true(dynamo ? strncmp(said, "it has no Dropout", 17) == 0 : said[0] == 0);
+        assert_null(strstr(said, "folded"));
+    }
+    const char *folded[] = {notice_of(&a, form_folded_script, sizeof form_folded_script),
+                            notice_of(&a, form_folded_dynamo, sizeof form_folded_dynamo)};
+    for (int k = 0; k < 2; k++) {
+        assert_non_null(strstr(folded[k], k == 0 ? "1 normalisation is folded"
+                                                 : "2 normalisations are folded"));
+        assert_non_null(strstr(folded[k], "no Dropout"));
+        assert_non_null(strstr(folded[k], "torch.onnx.export(model.train()"));
+        assert_null(strstr(folded[k], "shared"));
+        assert_null(strstr(folded[k], "same numbers"));
+    }
+    const char *tied[] = {notice_of(&a, form_tied_script, sizeof form_tied_script),
+                          notice_of(&a, form_tied_dynamo, sizeof form_tied_dynamo)};
+    for (int k = 0; k < 2; k++) {
+        assert_non_null(strstr(tied[k], "shared by several layers"));
+        assert_non_null(strstr(tied[k], "hold the same numbers and are trained apart"));
+        assert_null(strstr(tied[k], "folded"));
+    }
+    ru_arena_fini(&a);
+}
+
+RU_TESTS(train_import, cmocka_unit_test(on_the_reference), cmocka_unit_test(on_the_cpu),
+         cmocka_unit_test(what_an_export_hides_is_said))

@@ -296,11 +296,15 @@ static ru_status take_model(rui_trainer *t, ru_err *err)
     ru_onnx_file f;
     ru_arena scratch;
     ru_graph g;
+    ru_onnx_info info;
     RU_TRY(ru_onnx_file_open(t->job->model.onnx, &f, err));
     ru_arena_init(&scratch, 0);
     ru_onnx_external external = ru_onnx_file_external(&f);
     ru_onnx_options opt = {.external = &external, .train = true};
-    ru_status st = ru_onnx_read(f.model.data, f.model.size_bytes, &opt, &scratch, &g, NULL, err);
+    ru_status st = ru_onnx_read(f.model.data, f.model.size_bytes, &opt, &scratch, &g, &info, err);
+    if (st == RU_OK && info.notice != NULL) {
+        ru_log(RU_LOG_WARN, "train", "import", "%s: %s", t->job->model.onnx, info.notice);
+    }
     if (st == RU_OK) {
         st = copy_model(t, &f, err);
     }

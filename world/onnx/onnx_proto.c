@@ -2,6 +2,8 @@
 
 #include <string.h>
 
+#include "base/str.h"
+
 static ru_status full(ru_err *err)
 {
     return RU_FAIL(err, RU_E_LIMIT, "onnx: the arena is full or the model has too many parts");
@@ -197,6 +199,19 @@ static ru_status attr_parse(ru_pb_in in, ru_arena *arena, rui_onnx_attr *a, ru_e
 
 /* -- nodes and functions ----------------------------------------------------------------------- */
 
+/* A StringStringEntryProto: the rewriter of onnxscript notes the rules that made a node. */
+static bool tells_of_fused_norm(const ru_pb_field *f)
+{
+    bool rule = false, fused = false;
+    ru_pb_in in = ru_pb_sub(f);
+    for (ru_pb_field e; ru_pb_next(&in, &e);) {
+        ru_str s = ru_str_n((const char *)e.data, e.wire == RU_PB_LEN ? e.size_bytes : 0);
+        rule = rule || (e.number == 1 && ru_str_ends(s, "rewriter.rule_name"));
+        fused = fused || (e.number == 2 && ru_str_find(s, "FuseBatchNorm") >= 0);
+    }
+    return rule && fused;
+}
+
 static ru_status node_parse(ru_pb_in in, ru_arena *arena, rui_onnx_node *n, ru_err *err)
 {
     *n = (rui_onnx_node){.name = "", .op = "", .domain = "", .overload = ""};
@@ -228,6 +243,9 @@ static ru_status node_parse(ru_pb_in in, ru_arena *arena, rui_onnx_node *n, ru_e
             break;
         case 8:
             RU_TRY(str_get(&f, arena, &n->overload, err));
+            break;
+        case 9:
+            n->norm_fused = n->norm_fused || tells_of_fused_norm(&f);
             break;
         default:
             break;
@@ -421,6 +439,7 @@ static ru_status graph_parse(ru_pb_in in, ru_arena *arena, rui_onnx_model *m, ru
         switch (f.number) {
         case 1:
             RU_TRY(nodes_add(&m->nodes, &f, arena, err));
+            m->n_norms_fused += m->nodes.v[m->nodes.n - 1].norm_fused ? 1 : 0;
             break;
         case 2:
             RU_TRY(str_get(&f, arena, &m->graph_name, err));

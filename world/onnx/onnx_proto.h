@@ -49,8 +49,9 @@ typedef struct rui_onnx_attr {
 
 typedef struct rui_onnx_node {
     const char *name, *op, *domain, *overload; /* "" when not set */
-    rui_onnx_strs in, out;                     /* "" is absent */
-    rui_onnx_attr *attrs;                      /* [n_attrs] */
+    bool norm_fused;       /* its metadata say that a batch normalisation was folded into it */
+    rui_onnx_strs in, out; /* "" is absent */
+    rui_onnx_attr *attrs;  /* [n_attrs] */
     uint32_t n_attrs;
 } rui_onnx_node;
 
@@ -114,6 +115,7 @@ typedef struct rui_onnx_model {
     rui_onnx_info *inputs, *outputs; /* [n_inputs], [n_outputs] */
     rui_onnx_function *functions;    /* [n_functions] */
     uint32_t n_inits, n_inputs, n_outputs, n_functions;
+    uint32_t n_norms_fused; /* nodes of the graph that are norm_fused */
     uint32_t cap_inits, cap_inputs, cap_outputs, cap_functions;
 } rui_onnx_model;
 

@@ -4,6 +4,7 @@
  * costs nothing. */
 #include "world/onnx.h"
 #include "world/onnx/onnx_lift.h"
+#include "world/onnx/onnx_notice.h"
 
 #include <string.h>
 
@@ -618,6 +619,9 @@ ru_status ru_onnx_read(const void *data, int64_t size_bytes, const ru_onnx_optio
                           .producer = r.model.producer,
                           .n_functions = r.model.n_functions};
         RU_TRY(shapes_mark(&g, arena, &i.shapes, err));
+        if (r.opt->train && !r.opt->signature) {
+            RU_TRY(rui_onnx_notice(&r.model, &g, arena, &i.notice, err));
+        }
         *info = i;
     }
     *out = g;
