@@ -51,5 +51,6 @@ bool rui_tidy_archive(rui_tidy *t, const char *build, const char *folder, const 
 
 /* After all archives: does any folder call what another keeps for itself (rui_)? */
 void rui_tidy_private_calls(rui_tidy *t);
+void rui_tidy_unique_names(rui_tidy *t);
 
 #endif

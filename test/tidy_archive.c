@@ -144,6 +144,22 @@ void rui_tidy_private_calls(rui_tidy *t)
     }
 }
 
+/* A rui_ name that two folders define is a link error that waits for both to be pulled in. */
+void rui_tidy_unique_names(rui_tidy *t)
+{
+    ru_map first;
+    ru_map_init(&first, &t->arena, 0);
+    for (const ru_map_entry *e = NULL; (e = ru_map_next(&t->inner, e)) != NULL;) {
+        ru_str name = ru_str_c(e->key), folder;
+        (void)ru_str_next(&name, ' ', &folder);
+        if (ru_map_get(&first, name) != NULL) {
+            rui_tidy_breach(t, ru_arena_strn(&t->arena, folder.p, folder.n), 0,
+                            "%.*s is defined in another folder too (rule 8)", RU_STR_ARG(name));
+        }
+        RU_CHECK(ru_map_put(&first, name, NULL) != NULL);
+    }
+}
+
 bool rui_tidy_archive(rui_tidy *t, const char *build, const char *folder, const char *name)
 {
     char command[4096];

@@ -224,6 +224,12 @@ static const struct {
 static const char *const lock_words[] = {"pthread_", "__atomic_",   "__sync_",  "_Atomic",
                                          "atomic_",  "stdatomic.h", "mtx_lock", "sem_wait"};
 
+/* Who may take a lock of env/thread.h: the threads that read ahead, write traces and reports, and
+ * the compute and adder threads of a worker. */
+static const char lock_users[] =
+    "env/ trace/writer.c trace/recorder.c data/image.c data/dataset.c data/stream.c "
+    "train/worker/ train/run/report.c train/run/report_view.c";
+
 static bool stands_in(const char *path, const char *where)
 {
     ru_str rest = ru_str_c(where), place;
@@ -263,6 +269,12 @@ static void check_banned(rui_tidy *t, const rui_source_file *f, ru_str line, uin
                 "%s: locks and atomics live in base/ring.c, exec/pool.c and env/ (rule 37)",
                 lock_words[k]);
         }
+    }
+    int64_t lock = ru_str_find(line, "ru_mutex_lock(");
+    if (lock >= 0 && !is_test(f) && !stands_in(f->path, lock_users)) {
+        rui_tidy_breach(t, f->path, number,
+                        "ru_mutex_lock: only the threads that docs/style.md rule 37 names share "
+                        "state; others talk over rings");
     }
 }
 
