@@ -90,6 +90,12 @@ static ru_status window_out(const rui_infer *c, const window *w, uint32_t i, int
     return RU_OK;
 }
 
+/* A dimension that is not known must turn out right: binding infers again and checks. */
+static bool may_equal(int64_t a, int64_t b)
+{
+    return a == b || ru_dim_is_symbolic(a) || ru_dim_is_symbolic(b);
+}
+
 ru_status rui_shape_conv(const rui_infer *c)
 {
     const ru_type *x = rui_in(c, 0);
@@ -100,7 +106,8 @@ ru_status rui_shape_conv(const rui_infer *c)
     window w;
     RU_TRY(window_read(c, x->rank, k->dims + 2, &w));
     int64_t group = ru_node_int(&c->n, RU_ATTR_group, 1);
-    if (group < 1 || ru_dim_mul(k->dims[1], group) != x->dims[1] || k->dims[0] % group != 0) {
+    if (group < 1 || !may_equal(ru_dim_mul(k->dims[1], group), x->dims[1]) ||
+        k->dims[0] % group != 0) {
         return rui_infer_fail(c, "channels do not match the weights in %lld groups",
                               (long long)group);
     }
@@ -123,7 +130,7 @@ ru_status rui_shape_convtranspose(const rui_infer *c)
     window w;
     RU_TRY(window_read(c, x->rank, k->dims + 2, &w));
     int64_t group = ru_node_int(&c->n, RU_ATTR_group, 1);
-    if (group < 1 || k->dims[0] != x->dims[1] || x->dims[1] % group != 0) {
+    if (group < 1 || !may_equal(k->dims[0], x->dims[1]) || k->dims[0] % group != 0) {
         return rui_infer_fail(c, "channels do not match the weights in %lld groups",
                               (long long)group);
     }

@@ -61,6 +61,8 @@ const int64_t *rui_known(const rui_infer *c, uint32_t k, uint32_t *n);
 const int64_t *rui_known_numbers(const rui_infer *c, uint32_t k, uint32_t *n);
 /* Elements of a constant float input as doubles; NULL: not constant. */
 const double *rui_const_floats(const rui_infer *c, uint32_t k, uint32_t *n);
+/* Is the boolean v known, and what is it? */
+bool rui_known_truth(ru_graph *g, ru_value_id v, bool *out);
 /* Follow integer elements through node c (after its output types are set). */
 ru_status rui_known_node(const rui_infer *c);
 

@@ -86,6 +86,24 @@ const int64_t *rui_known(const rui_infer *c, uint32_t k, uint32_t *n)
     return count >= 0 ? v->known : NULL;
 }
 
+bool rui_known_truth(ru_graph *g, ru_value_id v, bool *out)
+{
+    const ru_value *x = &g->values[v.v];
+    if (v.v == 0 || x->type.dtype != RU_BOOL || ru_type_count(&x->type) != 1) {
+        return false;
+    }
+    uint32_t n;
+    const int64_t *k = x->known;
+    if (k == NULL && x->kind == RU_VALUE_CONST) {
+        k = read_data(g->arena, &x->type, x->data, &n);
+    }
+    if (k == NULL || k[0] == RU_DIM_UNKNOWN) {
+        return false;
+    }
+    *out = k[0] != 0;
+    return true;
+}
+
 const int64_t *rui_known_numbers(const rui_infer *c, uint32_t k, uint32_t *n)
 {
     const int64_t *v = rui_known(c, k, n);
@@ -261,67 +279,125 @@ static bool eval_elementwise(const rui_infer *c, const ru_type *t, int64_t *out,
     return true;
 }
 
-static bool eval_concat(const rui_infer *c, int64_t *out, uint32_t n)
+/* Chunks of every input in turn, as often as there are places before the axis. */
+static bool eval_concat(const rui_infer *c, const ru_type *t, int64_t *out, uint32_t n)
 {
+    int64_t axis = ru_node_int(&c->n, RU_ATTR_axis, 0), outer = 1;
     uint32_t at = 0;
     bool any = false;
-    if (rui_in(c, 0)->rank != 1) {
-        return false;
+    for (int64_t a = 0; a < (axis < 0 ? axis + (int64_t)t->rank : axis); a++) {
+        outer *= t->dims[a];
     }
-    for (uint32_t k = 0; k < c->n.n_in; k++) {
-        uint32_t len;
-        const int64_t *v = rui_known(c, k, &len);
-        int64_t count = ru_type_count(rui_in(c, k));
-        for (int64_t i = 0; i < count && at < n; i++) {
-            out[at++] = v != NULL ? v[i] : RU_DIM_UNKNOWN;
+    for (int64_t o = 0; o < outer; o++) {
+        for (uint32_t k = 0; k < c->n.n_in; k++) {
+            uint32_t len;
+            const int64_t *v = rui_known(c, k, &len);
+            int64_t chunk = ru_type_count(rui_in(c, k)) / outer;
+            for (int64_t i = 0; i < chunk && at < n; i++) {
+                out[at++] = v != NULL ? v[o * chunk + i] : RU_DIM_UNKNOWN;
+            }
+            any = any || v != NULL;
         }
-        any = any || v != NULL;
     }
-    return any;
+    return any && at == n;
 }
 
+/* Rows of x along its first axis. */
 static bool eval_gather(const rui_infer *c, int64_t *out, uint32_t n)
 {
     uint32_t n_x;
     uint32_t n_i;
     const int64_t *x = rui_known(c, 0, &n_x);
     const int64_t *idx = rui_known_numbers(c, 1, &n_i);
-    if (x == NULL || idx == NULL || rui_in(c, 0)->rank != 1 || n_i != n) {
+    int64_t axis = ru_node_int(&c->n, RU_ATTR_axis, 0), rank = (int64_t)rui_in(c, 0)->rank;
+    if (x == NULL || idx == NULL || rank < 1 || (axis != 0 && axis != -rank)) {
         return false;
     }
+    int64_t rows = rui_in(c, 0)->dims[0], row = (int64_t)n_x / rows;
     for (uint32_t i = 0; i < n; i++) {
-        int64_t j = idx[i] < 0 ? idx[i] + (int64_t)n_x : idx[i];
-        if (j < 0 || j >= (int64_t)n_x) {
+        int64_t at = idx[i / row];
+        int64_t j = at < 0 ? at + rows : at;
+        if (j < 0 || j >= rows) {
             return false;
         }
-        out[i] = x[j];
+        out[i] = x[j * row + (int64_t)i % row];
     }
-    return true;
+    return (int64_t)n == (int64_t)n_i * row;
 }
 
-static bool eval_slice(const rui_infer *c, int64_t *out, uint32_t n)
+/* out[i, j, ..] = x[first + i * by, ..]: element `from` and distance `step` per axis of `out`. */
+static bool pick(const rui_infer *c, const ru_type *t, int64_t from, const int64_t *step,
+                 int64_t *out, uint32_t n)
 {
     uint32_t len;
-    uint32_t n_s;
     const int64_t *x = rui_known(c, 0, &len);
-    const int64_t *start = rui_known_numbers(c, 1, &n_s);
-    const int64_t *step = rui_known_numbers(c, 4, &n_s);
-    if (x == NULL || start == NULL || rui_in(c, 0)->rank != 1) {
-        return false;
-    }
-    int64_t by = step != NULL && n_s > 0 ? step[0] : 1;
-    int64_t dim = (int64_t)len;
-    int64_t top = by > 0 ? dim : dim - 1;
-    int64_t s = start[0] < -dim ? 0 : start[0] < 0 ? start[0] + dim : start[0];
-    s = s > top ? top : s;
-    for (uint32_t i = 0; i < n; i++) {
-        int64_t j = s + (int64_t)i * by;
-        if (j < 0 || j >= dim) {
+    for (uint32_t i = 0; x != NULL && i < n; i++) {
+        int64_t at = from, rest = (int64_t)i;
+        for (uint32_t a = t->rank; a-- > 0;) {
+            at += rest % t->dims[a] * step[a];
+            rest /= t->dims[a];
+        }
+        if (at < 0 || at >= (int64_t)len) {
             return false;
         }
-        out[i] = x[j];
+        out[i] = x[at];
     }
-    return true;
+    return x != NULL;
+}
+
+/* Distances of neighbours along each axis. */
+static void strides_of(const ru_type *t, int64_t *stride)
+{
+    int64_t s = 1;
+    for (uint32_t a = t->rank; a-- > 0;) {
+        stride[a] = s;
+        s *= t->dims[a];
+    }
+}
+
+static bool eval_slice(const rui_infer *c, const ru_type *t, int64_t *out, uint32_t n)
+{
+    uint32_t n_s;
+    uint32_t n_a;
+    uint32_t n_by;
+    const ru_type *x = rui_in(c, 0);
+    const int64_t *start = rui_known_numbers(c, 1, &n_s);
+    const int64_t *axes = rui_known_numbers(c, 3, &n_a);
+    const int64_t *steps = rui_known_numbers(c, 4, &n_by);
+    int64_t step[RU_RANK_MAX], from = 0;
+    if (start == NULL || n_s > x->rank || ru_type_count(x) < 0) {
+        return false;
+    }
+    strides_of(x, step);
+    for (uint32_t i = 0; i < n_s; i++) {
+        int64_t a = axes != NULL && i < n_a ? axes[i] : (int64_t)i;
+        a = a < 0 ? a + (int64_t)x->rank : a;
+        if (a < 0 || a >= (int64_t)x->rank) {
+            return false;
+        }
+        int64_t by = steps != NULL && i < n_by ? steps[i] : 1, dim = x->dims[a];
+        int64_t top = by > 0 ? dim : dim - 1;
+        int64_t s = start[i] < -dim ? 0 : start[i] < 0 ? start[i] + dim : start[i];
+        from += (s > top ? top : s) * step[a];
+        step[a] *= by;
+    }
+    return pick(c, t, from, step, out, n);
+}
+
+static bool eval_transpose(const rui_infer *c, const ru_type *t, int64_t *out, uint32_t n)
+{
+    uint32_t n_perm = 0;
+    const int64_t *perm = ru_node_ints(&c->n, RU_ATTR_perm, &n_perm);
+    const ru_type *x = rui_in(c, 0);
+    int64_t stride[RU_RANK_MAX], step[RU_RANK_MAX];
+    if (ru_type_count(x) < 0) {
+        return false;
+    }
+    strides_of(x, stride);
+    for (uint32_t a = 0; a < t->rank; a++) {
+        step[a] = stride[perm != NULL && a < n_perm ? perm[a] : (int64_t)(t->rank - 1 - a)];
+    }
+    return pick(c, t, 0, step, out, n);
 }
 
 static bool eval_split(const rui_infer *c, uint32_t k, int64_t *out, uint32_t n)
@@ -405,6 +481,18 @@ static bool eval_copy(const rui_infer *c, int64_t *out, uint32_t n)
     return true;
 }
 
+/* A number to a boolean. */
+static bool eval_truth(const rui_infer *c, int64_t *out, uint32_t n)
+{
+    if (!eval_copy(c, out, n)) {
+        return false;
+    }
+    for (uint32_t i = 0; i < n; i++) {
+        out[i] = number(out[i]) ? out[i] != 0 : RU_DIM_UNKNOWN;
+    }
+    return true;
+}
+
 static bool eval_reduce(const rui_infer *c, int64_t *out, uint32_t n)
 {
     uint32_t len;
@@ -453,14 +541,19 @@ static bool eval(const rui_infer *c, uint32_t k, const ru_type *t, int64_t *out,
     case RU_OP_Flatten:
     case RU_OP_Expand:
         return eval_copy(c, out, n);
+    case RU_OP_Transpose:
+        return eval_transpose(c, t, out, n);
     case RU_OP_Cast:
-        return t->dtype != RU_BOOL && ru_dtype_bytes(t->dtype) >= 4 && eval_copy(c, out, n);
+        if (t->dtype == RU_BOOL) {
+            return eval_truth(c, out, n);
+        }
+        return ru_dtype_bytes(t->dtype) >= 4 && eval_copy(c, out, n);
     case RU_OP_Concat:
-        return eval_concat(c, out, n);
+        return eval_concat(c, t, out, n);
     case RU_OP_Gather:
         return eval_gather(c, out, n);
     case RU_OP_Slice:
-        return eval_slice(c, out, n);
+        return eval_slice(c, t, out, n);
     case RU_OP_Split:
         return eval_split(c, k, out, n);
     case RU_OP_Range:

@@ -118,7 +118,8 @@ static ru_status attr_field(rui_onnx_attr *a, attr_lists *l, ru_pb_in *in, const
         l->has_t = f->wire == RU_PB_LEN;
         break;
     case 6:
-        l->has_g = true;
+        a->g = (rui_onnx_bytes){f->data, f->size_bytes};
+        l->has_g = f->wire == RU_PB_LEN;
         break;
     case 7:
         return bits_add(&l->f, &l->nf, &l->cap_f, f, RU_PB_FIXED32, arena, err);
@@ -460,6 +461,13 @@ static ru_status graph_parse(ru_pb_in in, ru_arena *arena, rui_onnx_model *m, ru
         }
     }
     return ru_pb_in_end(&in, "the ONNX graph", err);
+}
+
+ru_status rui_onnx_graph_parse(rui_onnx_bytes bytes, ru_arena *arena, rui_onnx_model *out,
+                               ru_err *err)
+{
+    *out = (rui_onnx_model){.producer = "", .graph_name = ""};
+    return graph_parse(ru_pb_in_open(bytes.data, bytes.size_bytes), arena, out, err);
 }
 
 static ru_status functions_add(rui_onnx_model *m, const ru_pb_field *f, ru_arena *arena,

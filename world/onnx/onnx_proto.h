@@ -39,10 +39,10 @@ typedef struct rui_onnx_attr {
     rui_onnx_attr_type type;
     double f;
     int64_t i;
-    const char *s; /* NULL when not a text without NUL */
-    rui_onnx_bytes t;
-    double *fs;  /* [n] */
-    int64_t *is; /* [n] */
+    const char *s;       /* NULL when not a text without NUL */
+    rui_onnx_bytes t, g; /* a tensor, a graph */
+    double *fs;          /* [n] */
+    int64_t *is;         /* [n] */
     rui_onnx_strs ss;
     uint32_t n; /* of fs or is */
 } rui_onnx_attr;
@@ -121,6 +121,11 @@ typedef struct rui_onnx_model {
 
 /* Parse a ModelProto. Errors: RU_E_DATA, RU_E_UNSUPPORTED (sparse initialisers), RU_E_LIMIT. */
 RU_MUST_USE ru_status rui_onnx_model_parse(const void *data, int64_t size_bytes, ru_arena *arena,
+                                           rui_onnx_model *out, ru_err *err);
+
+/* Parse a GraphProto, as a branch of If holds one, into the parts of `out` that a graph has.
+ * Errors: as rui_onnx_model_parse. */
+RU_MUST_USE ru_status rui_onnx_graph_parse(rui_onnx_bytes bytes, ru_arena *arena,
                                            rui_onnx_model *out, ru_err *err);
 
 /* Parse the head of a TensorProto. Errors: RU_E_DATA. */

@@ -8,8 +8,11 @@
 
 #include <string.h>
 
+#include "world/infer_impl.h"
+
 enum {
     CALL_DEPTH_MAX = 16,
+    CONDS_MAX = 256,
     SMALL_COUNT = 64, /* elements of a weight that a signature still loads: shapes, axes */
 };
 
@@ -77,9 +80,12 @@ static ru_status names_add(names *t, ru_arena *arena, name_slot slot, ru_err *er
 
 /* -- reading ----------------------------------------------------------------------------------- */
 
-/* Where nodes are read: the model's graph, or the body of a function that is being inlined. */
+/* Where nodes are read: the model's graph, the body of a function that is being inlined, or a
+ * branch of If that is. */
 typedef struct frame {
     names names;
+    struct frame *outer;          /* of a branch: what it may read besides its own; else NULL */
+    const rui_onnx_tensor *inits; /* what name_slot.weight counts */
     const rui_onnx_opsets *opsets;
     const rui_onnx_function *fn; /* NULL: the graph */
     const rui_onnx_attr *attrs;  /* [n_attrs] of the call */
@@ -95,6 +101,8 @@ typedef struct reader {
     ru_graph *g;
     int64_t steps; /* nodes visited, so that calls of calls end */
     bool named;    /* the error names its node; the calls around it are in the name */
+    ru_value_id conds[CONDS_MAX]; /* [n_conds] conditions of If that a signature leaves open */
+    uint32_t n_conds;
     ru_err *err;
 } reader;
 
@@ -146,10 +154,9 @@ static ru_status weight_data(reader *r, const rui_onnx_tensor *t, const void **o
     return rui_onnx_tensor_bytes(t, data, size_bytes, r->arena, out, r->err);
 }
 
-/* The value of initialiser `k`, made at its first use. */
-static ru_status weight_load(reader *r, uint32_t k, ru_value_id *out)
+/* The value of initialiser `t`, made at its first use. */
+static ru_status weight_load(reader *r, const rui_onnx_tensor *t, ru_value_id *out)
 {
-    const rui_onnx_tensor *t = &r->model.inits[k];
     if (t->type.dtype == RU_NONE) {
         return RU_FAIL(r->err, RU_E_UNSUPPORTED,
                        "onnx: tensor '%s' has element type %s (%d), which is not supported",
@@ -166,12 +173,15 @@ static ru_status weight_load(reader *r, uint32_t k, ru_value_id *out)
 
 static ru_status value_find(reader *r, frame *f, const char *name, ru_value_id *out)
 {
-    name_slot *slot = f->names.cap > 0 ? names_slot(&f->names, name) : NULL;
+    name_slot *slot = NULL;
+    for (; f != NULL && (slot == NULL || slot->name == NULL); f = f->outer) {
+        slot = f->names.cap > 0 ? names_slot(&f->names, name) : NULL;
+        if (slot != NULL && slot->name != NULL && slot->weight != 0 && slot->v.v == 0) {
+            RU_TRY(weight_load(r, &f->inits[slot->weight - 1], &slot->v));
+        }
+    }
     if (slot == NULL || slot->name == NULL) {
         return RU_FAIL(r->err, RU_E_DATA, "it reads '%s', which nothing before it makes", name);
-    }
-    if (slot->weight != 0 && slot->v.v == 0) {
-        RU_TRY(weight_load(r, slot->weight - 1, &slot->v));
     }
     *out = slot->v;
     return RU_OK;
@@ -251,15 +261,22 @@ static ru_status input_fixed(reader *r, const rui_onnx_info *info, const ru_arra
     return RU_OK;
 }
 
-static ru_status inputs_add(reader *r, frame *f)
+static ru_status inits_name(reader *r, frame *f, const rui_onnx_model *m)
 {
-    for (uint32_t k = 0; k < r->model.n_inits; k++) {
-        const char *name = r->model.inits[k].name;
+    f->inits = m->inits;
+    for (uint32_t k = 0; k < m->n_inits; k++) {
+        const char *name = m->inits[k].name;
         if (name[0] == 0) {
             return RU_FAIL(r->err, RU_E_DATA, "onnx: initialiser %u has no name", k);
         }
         RU_TRY(names_add(&f->names, r->arena, (name_slot){.name = name, .weight = k + 1}, r->err));
     }
+    return RU_OK;
+}
+
+static ru_status inputs_add(reader *r, frame *f)
+{
+    RU_TRY(inits_name(r, f, &r->model));
     for (uint32_t k = 0; k < r->model.n_inputs; k++) {
         const rui_onnx_info *info = &r->model.inputs[k];
         if (f->names.cap > 0 && names_slot(&f->names, info->name)->weight != 0) {
@@ -365,12 +382,110 @@ static ru_status call_inline(reader *r, const frame *f, const rui_onnx_function 
     return RU_OK;
 }
 
+/* Read a branch of If in place of the node. */
+static ru_status branch_inline(reader *r, frame *f, const rui_onnx_node *n, const char *which,
+                               ru_value_id *out)
+{
+    rui_onnx_model m;
+    const rui_onnx_attr *a = NULL;
+    for (uint32_t k = 0; k < n->n_attrs && a == NULL; k++) {
+        a = strcmp(n->attrs[k].name, which) == 0 ? &n->attrs[k] : NULL;
+    }
+    if (a == NULL || a->type != RUI_ONNX_GRAPH || f->depth + 1 >= CALL_DEPTH_MAX) {
+        return RU_FAIL(r->err, RU_E_DATA,
+                       a == NULL || a->type != RUI_ONNX_GRAPH
+                           ? "it has no graph '%s'"
+                           : "too many graphs inside each other ('%s')",
+                       which);
+    }
+    RU_TRY(rui_onnx_graph_parse(a->g, r->arena, &m, r->err));
+    if (m.n_outputs != n->out.n) {
+        return RU_FAIL(r->err, RU_E_DATA, "'%s' has %u outputs, the node %u", which, m.n_outputs,
+                       n->out.n);
+    }
+    frame body = *f;
+    body.names = (names){0};
+    body.outer = f;
+    body.depth++;
+    RU_TRY(inits_name(r, &body, &m));
+    RU_TRY(nodes_read(r, &body, &m.nodes));
+    for (uint32_t k = 0; k < n->out.n; k++) {
+        RU_TRY(value_find(r, &body, m.outputs[k].name, &out[k]));
+    }
+    return RU_OK;
+}
+
+/* A condition that constants, shapes and fixed inputs decide chooses its branch. A signature knows
+ * no types: both branches are read, so that it is seen which inputs decide shapes. */
+static ru_status if_inline(reader *r, frame *f, const rui_onnx_node *n, ru_value_id cond,
+                           ru_value_id *out)
+{
+    bool yes;
+    if (n->in.n != 1 || cond.v == 0) {
+        return RU_FAIL(r->err, RU_E_DATA, "it needs one condition");
+    }
+    if (rui_known_truth(r->g, cond, &yes)) {
+        return branch_inline(r, f, n, yes ? "then_branch" : "else_branch", out);
+    }
+    if (!r->opt->signature) {
+        return RU_FAIL(
+            r->err, RU_E_UNSUPPORTED,
+            "its condition is computed from data of the run or from a dimension without "
+            "a number: give that dimension a number (rubato run --dim NAME=N), or export "
+            "the model with fixed sizes or with torch.where in place of the branch");
+    }
+    ru_value_id *other = RU_NEW(r->arena, ru_value_id, n->out.n);
+    if (other == NULL || r->n_conds == CONDS_MAX) {
+        return full(r->err);
+    }
+    r->conds[r->n_conds++] = cond;
+    RU_TRY(branch_inline(r, f, n, "then_branch", out));
+    RU_TRY(branch_inline(r, f, n, "else_branch", other));
+    for (uint32_t k = 0; k < n->out.n; k++) {
+        ru_value_id in[3] = {cond, out[k], other[k]};
+        RU_TRY(ru_graph_add_node(r->g, RU_OP_Where, NULL, in, 3, NULL, 0, &out[k], 1, r->err));
+    }
+    return RU_OK;
+}
+
+/* What to do about an op that is not here: by the head of its name, "" for all others. */
+static const char *instead(const char *op)
+{
+    static const char *const rows[][2] = {
+        {"Loop", "loops are not: export by tracing or with a fixed number of turns, so that they "
+                 "are unrolled"},
+        {"Scan", "loops are not: export by tracing or with a fixed number of turns, so that they "
+                 "are unrolled"},
+        {"QLinear", "quantise in QDQ form (QuantizeLinear and DequantizeLinear around float ops, "
+                    "QuantFormat.QDQ), or export the float model"},
+        {"ConvInteger", "quantise in QDQ form (QuantFormat.QDQ), or export the float model"},
+        {"MatMulInteger", "quantise in QDQ form (QuantFormat.QDQ), or export the float model"},
+        {"DynamicQuantizeLinear", "quantise statically in QDQ form, or export the float model"},
+        {"Sequence", "lists of tensors are not: concatenate or stack them before the export"},
+        {"Optional", "optional values are not: export with the value always there"},
+        {"String", "texts are not: turn them into numbers before the model"},
+        {"Tfidf", "texts are not: turn them into numbers before the model"},
+        {"Random", "random numbers inside a model are not: make them an input"},
+        {"Bernoulli", "random numbers inside a model are not: make them an input"},
+        {"NonZero", "sizes that data decides are not: select with Where and a mask, or end the "
+                    "model before it"},
+        {"Unique", "sizes that data decides are not: end the model before it"},
+        {"", "write it in operators that are (docs/onnx.md), or end the model before it"},
+    };
+    uint32_t k = 0;
+    while (strncmp(op, rows[k][0], strlen(rows[k][0])) != 0) {
+        k++;
+    }
+    return rows[k][1];
+}
+
 static ru_status op_find(reader *r, const rui_onnx_node *n, int64_t opset, ru_op *op)
 {
     if (n->domain[0] != 0) {
         return RU_FAIL(r->err, RU_E_UNSUPPORTED,
                        "op '%s' of domain '%s' is not supported and the model has no function of "
-                       "that name",
+                       "that name; export with standard operators only, before other tools "
+                       "optimise the model",
                        n->op, n->domain);
     }
     if (opset < 0) {
@@ -384,7 +499,7 @@ static ru_status op_find(reader *r, const rui_onnx_node *n, int64_t opset, ru_op
     }
     *op = ru_op_find(name, true);
     if (*op == RU_OP_NONE) {
-        return RU_FAIL(r->err, RU_E_UNSUPPORTED, "this op is not supported");
+        return RU_FAIL(r->err, RU_E_UNSUPPORTED, "this op is not supported; %s", instead(n->op));
     }
     return RU_OK;
 }
@@ -438,6 +553,8 @@ static ru_status node_values(reader *r, frame *f, const rui_onnx_node *n, int64_
     const rui_onnx_function *fn = function_find(r, n);
     if (fn != NULL && (n->domain[0] != 0 || ru_op_find(n->op, true) == RU_OP_NONE)) {
         RU_TRY(call_inline(r, f, fn, n, in, out));
+    } else if (strcmp(n->op, "If") == 0 && n->domain[0] == 0) {
+        RU_TRY(if_inline(r, f, n, n->in.n > 0 ? in[0] : (ru_value_id){0}, out));
     } else {
         ru_op op;
         RU_TRY(op_find(r, n, opset, &op));
@@ -551,12 +668,16 @@ static uint32_t shape_inputs(ru_op op)
 
 /* Walk back from every input that decides a shape; Shape and Size end the walk, because they read
  * no data. */
-static ru_status shapes_mark(const ru_graph *g, ru_arena *arena, const bool **out, ru_err *err)
+static ru_status shapes_mark(const reader *r, ru_arena *arena, const bool **out, ru_err *err)
 {
+    const ru_graph *g = r->g;
     bool *needed = RU_NEW(arena, bool, g->n_values);
     bool *shapes = RU_NEW(arena, bool, g->n_inputs);
     if (needed == NULL || shapes == NULL) {
         return full(err);
+    }
+    for (uint32_t k = 0; k < r->n_conds; k++) {
+        needed[r->conds[k].v] = true;
     }
     for (uint32_t k = g->n_nodes; k-- > 1;) {
         const ru_node *n = &g->nodes[k];
@@ -618,7 +739,7 @@ ru_status ru_onnx_read(const void *data, int64_t size_bytes, const ru_onnx_optio
                           .outputs = outputs,
                           .producer = r.model.producer,
                           .n_functions = r.model.n_functions};
-        RU_TRY(shapes_mark(&g, arena, &i.shapes, err));
+        RU_TRY(shapes_mark(&r, arena, &i.shapes, err));
         if (r.opt->train && !r.opt->signature) {
             RU_TRY(rui_onnx_notice(&r.model, &g, arena, &i.notice, err));
         }

@@ -279,6 +279,117 @@ static void errors_name_node_op_and_opset(void **state)
     }
 }
 
+/* then: y = Neg(x), else: y = Abs(x). */
+static void put_branches(maker *m)
+{
+    static const char *const names[] = {"then_branch", "else_branch"};
+    for (int k = 0; k < 2; k++) {
+        ru_pb_begin(&m->o, 5);
+        ru_pb_put_str(&m->o, 1, names[k]);
+        ru_pb_begin(&m->o, 6);
+        begin_node(m, 1, k == 0 ? "Neg" : "Abs", "", "x", "z");
+        ru_pb_end(&m->o);
+        put_info(m, 12, "z", 1, (int64_t[]){-1, 4}, 2, "N");
+        ru_pb_end(&m->o);
+        ru_pb_put_u64(&m->o, 20, 5);
+        ru_pb_end(&m->o);
+    }
+}
+
+/* A branch that a size decides is taken; one that data decides is refused with what to do; an input
+ * that decides must be fixed. */
+static void a_known_condition_chooses_its_branch(void **state)
+{
+    (void)state;
+    for (int64_t k = 0; k < 3; k++) { /* the size of axis 1, of axis 0, an input */
+        maker m;
+        begin_simple(&m, 17);
+        put_info(&m, 11, "flag", 9, NULL, 0, NULL);
+        begin_node(&m, 1, "Shape", "", "x", "s");
+        put_int(&m, "start", k == 0);
+        put_int(&m, "end", k == 0 ? 2 : 1);
+        ru_pb_end(&m.o);
+        begin_node(&m, 1, "Cast", "", "s", "c");
+        put_int(&m, "to", 9);
+        ru_pb_end(&m.o);
+        begin_node(&m, 1, "If", "", k < 2 ? "c" : "flag", "y");
+        put_branches(&m);
+        ru_pb_end(&m.o);
+        ru_pb_end(&m.o);
+        ru_arena arena;
+        ru_arena_init(&arena, 0);
+        ru_graph g;
+        ru_err err = {0};
+        ru_onnx_info info;
+        ru_status st = read_made(&m, NULL, &arena, &g, NULL, &err);
+        assert_int_equal(st, k == 0 ? RU_OK : RU_E_UNSUPPORTED);
+        assert_true(k == 0 || strstr(err.text, "give that dimension a number") != NULL);
+        ru_onnx_options sign = {.signature = true};
+        assert_ok(read_made(&m, &sign, &arena, &g, &info, &err), err);
+        assert_false(info.shapes[0]);
+        assert_int_equal(info.shapes[1], k == 2);
+        static const uint8_t no = 0;
+        static const float data[12];
+        const ru_array given[] = {
+            {.name = "x", .type = ru_type_make(RU_F32, 2, (int64_t[]){3, 4}), .data = data},
+            {.name = "flag", .type = {.dtype = RU_BOOL}, .data = &no}};
+        assert_ok(
+            ru_onnx_read_bound(m.o.data, m.o.size_bytes, NULL, given, 2, &arena, &g, &info, &err),
+            err);
+        assert_int_equal(g.nodes[g.n_nodes - 1].op, k < 2 ? RU_OP_Neg : RU_OP_Abs);
+        ru_arena_fini(&arena);
+        ru_pb_out_fini(&m.o);
+    }
+}
+
+/* What PyTorch writes for F.pad: a list reshaped to pairs, turned round by a Slice with step -1,
+ * transposed and flattened. */
+static void computed_pads_are_followed(void **state)
+{
+    (void)state;
+    maker m;
+    begin_model(&m, 17);
+    put_info(&m, 11, "x", 1, (int64_t[]){-1, 3, 9, 9}, 4, "N");
+    put_info(&m, 11, "w", 1, (int64_t[]){4, 3, 3, 3}, 4, NULL);
+    put_info(&m, 12, "y", 1, (int64_t[]){-1, 4, 0, 0}, 4, "N");
+    static const struct {
+        const char *op, *in, *out, *attr;
+        int64_t v[8];
+        uint32_t n;
+    } nodes[] = {
+        {"Constant", "", "list", "value_ints", {1, 2, 3, 4, 0, 0, 0, 0}, 8},
+        {"Constant", "", "pairs", "value_ints", {-1, 2}, 2},
+        {"Reshape", "list pairs", "r", NULL, {0}, 0},
+        {"Constant", "", "minus", "value_ints", {-1}, 1},
+        {"Constant", "", "low", "value_ints", {INT64_MIN + 1}, 1},
+        {"Constant", "", "zero", "value_ints", {0}, 1},
+        {"Slice", "r minus low zero minus", "s", NULL, {0}, 0},
+        {"Transpose", "s", "t", "perm", {1, 0}, 2},
+        {"Reshape", "t minus", "pads", NULL, {0}, 0},
+        {"Pad", "x pads", "p", NULL, {0}, 0},
+        {"Conv", "p w", "y", NULL, {0}, 0},
+    };
+    for (size_t k = 0; k < RU_ARRAY_LEN(nodes); k++) {
+        begin_node(&m, 1, nodes[k].op, "", nodes[k].in, nodes[k].out);
+        if (nodes[k].attr != NULL) {
+            put_ints(&m, nodes[k].attr, nodes[k].v, nodes[k].n);
+        }
+        ru_pb_end(&m.o);
+    }
+    ru_pb_end(&m.o);
+    ru_arena arena;
+    ru_arena_init(&arena, 0);
+    ru_graph g;
+    ru_err err = {0};
+    assert_ok(read_made(&m, NULL, &arena, &g, NULL, &err), err);
+    const ru_type *t = &g.values[g.outputs[0].v].type;
+    assert_int_equal(t->dims[1], 4);
+    assert_int_equal(t->dims[2], 9 + 3 + 4 - 2);
+    assert_int_equal(t->dims[3], 9 + 1 + 2 - 2);
+    ru_arena_fini(&arena);
+    ru_pb_out_fini(&m.o);
+}
+
 static void subgraphs_and_types_are_refused(void **state)
 {
     (void)state;
@@ -524,7 +635,9 @@ static void written_is_read_again(void **state)
 RU_TESTS(world_onnx, cmocka_unit_test(attributes_become_inputs),
          cmocka_unit_test(softmax_of_old_opsets), cmocka_unit_test(functions_are_inlined),
          cmocka_unit_test(endless_calls), cmocka_unit_test(errors_name_node_op_and_opset),
-         cmocka_unit_test(subgraphs_and_types_are_refused), cmocka_unit_test(tensors_in_every_form),
+         cmocka_unit_test(subgraphs_and_types_are_refused),
+         cmocka_unit_test(a_known_condition_chooses_its_branch),
+         cmocka_unit_test(computed_pads_are_followed), cmocka_unit_test(tensors_in_every_form),
          cmocka_unit_test(hostile_tensors), cmocka_unit_test(binds_shape_inputs),
          cmocka_unit_test(weights_become_state_for_training),
          cmocka_unit_test(written_is_read_again))
