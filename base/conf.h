@@ -165,6 +165,10 @@ bool ru_conf_given(const ru_conf *c, const char *path);
  * value that is not a default says where it came from. Alternatives not chosen are left out. */
 void ru_conf_dump(const ru_conf_table *table, const void *section, const ru_conf *c, ru_text *out);
 
+/* Settings of `now` that differ from `before`, one line for people: "train.batch 64 (was 32), ...";
+ * nothing is written when none does. */
+void ru_conf_changes(const ru_conf_table *table, const void *before, const void *now, ru_text *out);
+
 /* For people: every key with type, default, bounds and help, nested, at most `width` columns (0:
  * 100). */
 void ru_conf_help(const ru_conf_table *table, uint32_t width, ru_text *out);

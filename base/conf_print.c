@@ -212,6 +212,69 @@ void ru_conf_dump(const ru_conf_table *table, const void *section, const ru_conf
     dump_section(&d, table, section, "", 0, false);
 }
 
+static void put_name(const ru_conf_table *t, const void *section, ru_text *out)
+{
+    for (uint32_t i = 0; i < t->n; i++) {
+        if (rui_conf_which(t, t->fields[i].name) != 0 && rui_conf_live(t, &t->fields[i], section)) {
+            ru_text_put(out, t->fields[i].name);
+        }
+    }
+}
+
+/* "path now (was before)", taken back when both are the same. */
+static void put_change(const ru_conf_field *f, const char *path, const void *before,
+                       const void *now, ru_text *out)
+{
+    int64_t begin = out->n;
+    ru_text_putf(out, "%s%s ", begin > 0 ? ", " : "", path);
+    int64_t a = out->n;
+    rui_conf_put_value(f, at_field(f, now), out);
+    int64_t a_end = out->n;
+    ru_text_put(out, " (was ");
+    int64_t b = out->n;
+    rui_conf_put_value(f, at_field(f, before), out);
+    int64_t b_end = out->n;
+    ru_text_put(out, ")");
+    if (!out->cut && a_end - a == b_end - b &&
+        memcmp(out->p + a, out->p + b, (size_t)(a_end - a)) == 0) {
+        out->n = begin;
+        out->p[begin] = 0;
+    }
+}
+
+static void put_changes(const ru_conf_table *t, const void *before, const void *now,
+                        const char *prefix, ru_text *out)
+{
+    const uint8_t *was = before, *is = now;
+    if (t->one_of != NULL && u32_at(was + t->which_offset) != u32_at(is + t->which_offset)) {
+        ru_text_putf(out, "%s%s ", out->n > 0 ? ", " : "", prefix);
+        put_name(t, now, out);
+        ru_text_put(out, " (was ");
+        put_name(t, before, out);
+        ru_text_put(out, ")");
+    }
+    for (uint32_t i = 0; i < t->n; i++) {
+        const ru_conf_field *f = &t->fields[i];
+        char path[RUI_CONF_PATH_MAX];
+        ru_text p = ru_text_into(path, sizeof path);
+        ru_text_putf(&p, "%s%s%s", prefix, *prefix != '\0' ? "." : "", f->name);
+        RU_CHECK(f->type != RU_CONF_SECTIONS); /* no table of settings has one */
+        if (!rui_conf_live(t, f, before) || !rui_conf_live(t, f, now)) {
+            continue;
+        }
+        if (f->type == RU_CONF_SECTION) {
+            put_changes(f->table, at_field(f, before), at_field(f, now), path, out);
+        } else {
+            put_change(f, path, before, now, out);
+        }
+    }
+}
+
+void ru_conf_changes(const ru_conf_table *table, const void *before, const void *now, ru_text *out)
+{
+    put_changes(table, before, now, "", out);
+}
+
 /* Words of `text` behind `column` columns, wrapped at width. `at` is the column where we stand. */
 static void put_wrapped(ru_text *out, const char *text, uint32_t at, uint32_t column,
                         uint32_t width)

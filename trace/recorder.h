@@ -43,6 +43,7 @@ typedef struct ru_recorder_options {
     int64_t bytes_max;     /* stop writing (and say so) past this; 0: 1 GiB */
     const char *process;   /* shown as the process name; NULL: rubato */
     uint32_t rank;
+    bool keep_old; /* a run that goes on: the file before stays, a further one is written */
 } ru_recorder_options;
 
 RU_MUST_USE ru_status ru_recorder_open(const ru_recorder_options *opt, ru_recorder **out,

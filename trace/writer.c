@@ -9,6 +9,8 @@
 #include "trace/format.h"
 #include "trace/recorder_impl.h"
 
+enum { PATH_BYTES_MAX = 4096 };
+
 static void give_up(ru_recorder *r, const ru_err *err)
 {
     r->failed = true;
@@ -159,13 +161,24 @@ static ru_status header_write(ru_recorder *r, const ru_recorder_options *opt, ru
     return ru_log_file_append(r->file, h, sizeof h, err);
 }
 
-ru_status rui_writer_start(ru_recorder *r, const ru_recorder_options *opt, ru_err *err)
+/* rank<k>.trace; where that is to stay, rank<k>-2.trace and so on. */
+static ru_status choose_path(const ru_recorder_options *opt, char path[PATH_BYTES_MAX], ru_err *err)
 {
-    char path[4096];
-    int n = snprintf(path, sizeof path, "%s/rank%u.trace", opt->dir, opt->rank);
-    if (n < 0 || n >= (int)sizeof path) {
+    int n = snprintf(path, PATH_BYTES_MAX, "%s/rank%u.trace", opt->dir, opt->rank);
+    for (uint32_t k = 2; opt->keep_old && n > 0 && n < PATH_BYTES_MAX && ru_path_exists(path);
+         k++) {
+        n = snprintf(path, PATH_BYTES_MAX, "%s/rank%u-%u.trace", opt->dir, opt->rank, k);
+    }
+    if (n < 0 || n >= PATH_BYTES_MAX) {
         return RU_FAIL(err, RU_E_CONFIG, "the trace folder's name is too long: %s", opt->dir);
     }
+    return RU_OK;
+}
+
+ru_status rui_writer_start(ru_recorder *r, const ru_recorder_options *opt, ru_err *err)
+{
+    char path[PATH_BYTES_MAX];
+    RU_TRY(choose_path(opt, path, err));
     RU_TRY(ru_dir_make(opt->dir, err));
     RU_TRY(ru_log_file_open(path, false, &r->file, err));
     RU_TRY(header_write(r, opt, err));

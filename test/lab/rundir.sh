@@ -3,6 +3,8 @@
 #
 #   1. two jobs in one folder, of one process or several: the second ends with 75 and changes nothing;
 #      a job that was killed leaves the folder free at once; two jobs without --out get two folders.
+#   2. --resume with a mistyped folder, or with damaged checkpoints only, fails and changes nothing;
+#      settings that differ are named.
 set -euo pipefail
 rubato=$(realpath "$1")
 work=$(mktemp -d "${TMPDIR:-/tmp}/rubato-rundir-XXXXXX")
@@ -73,4 +75,26 @@ for k in 1 2 3; do
 done
 for k in 1 2 3; do wait -n || fail "jobs side by side: $(cat folder.err.*)"; done
 [[ $(cat folder.? | sort -u | wc -l) -eq 3 ]] || fail "three jobs side by side have the folders $(cat folder.?)"
+
+# -- 2
+everything() { (cd "$1" && find . -type f ! -name lock -exec md5sum {} + | sort); }
+for workers in 1 2; do
+    expect 66 "nothing to resume: there is no folder mistyped" $train --out mistyped -w $workers --resume
+    [[ ! -e mistyped ]] || fail "a mistyped folder was made"
+    expect 0 . $train --out kept -w $workers --set train.steps=30
+    expect 0 "with other settings than before: train.steps 40 (was 30)" $train --out kept -w $workers --resume --set train.steps=40
+    [[ $(ls kept/trace | wc -l) -eq $((2 * workers)) ]] || fail "traces after a resume: $(ls kept/trace)"
+    if [[ $workers -eq 1 ]]; then
+        expect 0 "with other settings than before: train.batch 20 (was 40)" $train --out kept --resume --set train.steps=50 --set train.batch=20
+    else
+        before=$(everything kept)
+        expect 78 "a resumed run keeps its batch" $train --out kept -w 2 --resume --set train.steps=50 --set train.batch=20
+        [[ $before == "$(everything kept)" ]] || fail "another batch changed: $(diff <(echo "$before") <(everything kept))"
+    fi
+    for dir in kept/checkpoints/*; do printf x | dd of="$dir/model.safetensors" bs=1 seek=200 conv=notrunc status=none; done
+    before=$(everything kept)
+    expect 65 "checkpoints.* damaged" $train --out kept -w $workers --resume --set train.steps=60
+    [[ $before == "$(everything kept)" ]] || fail "a resume that failed changed: $(diff <(echo "$before") <(everything kept))"
+    rm -rf kept
+done
 exit $failed

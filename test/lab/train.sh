@@ -79,9 +79,10 @@ train="$rubato train job.yaml -q"
 # -- 1: three kills in one epoch
 $train --out whole
 kills=0
+resume=
 while [ "$kills" -lt 3 ]; do
     rm -f steps.jsonl
-    $train --out killed --resume --json >steps.jsonl 2>/dev/null &
+    $train --out killed $resume --json >steps.jsonl 2>/dev/null &
     pid=$!
     # wait until this process has made some steps past a checkpoint of its own, then kill it
     tries=0
@@ -89,6 +90,7 @@ while [ "$kills" -lt 3 ]; do
         tries=$((tries + 1))
         sleep 0.02
     done
+    resume=--resume
     if kill -KILL "$pid" 2>/dev/null; then
         kills=$((kills + 1))
     fi

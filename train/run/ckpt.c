@@ -94,6 +94,25 @@ static ru_status remove_leftovers(ru_ckpt *c, ru_arena *arena, ru_err *err)
     return RU_OK;
 }
 
+/* What comes after the checkpoint that the run goes on from was passed over as damaged: under its
+ * name it would count among the newest, and good ones would be removed for it. */
+static ru_status set_aside(ru_ckpt *c, ru_arena *arena, ru_err *err)
+{
+    rui_ckpt_entry *list;
+    uint32_t n;
+    RU_TRY(rui_ckpt_list(c->dir, arena, &list, &n, err));
+    for (uint32_t k = 0; k < n && list[k].step > c->opt.from_step; k++) {
+        const char *from = ru_path_join(arena, c->dir, list[k].name);
+        const char *to = ru_arena_printf(arena, "%s/%s.damaged", c->dir, list[k].name);
+        if (from == NULL || to == NULL) {
+            return full(err);
+        }
+        RU_TRY(ru_path_exists(to) ? ru_path_remove(to, err) : RU_OK);
+        RU_TRY(ru_path_rename(from, to, err));
+    }
+    return RU_OK;
+}
+
 ru_status ru_ckpt_open(const ru_ckpt_options *opt, ru_arena *arena, ru_ckpt **out, ru_err *err)
 {
     ru_ckpt *c = ru_arena_zalloc(arena, (int64_t)sizeof *c, 64);
@@ -107,6 +126,7 @@ ru_status ru_ckpt_open(const ru_ckpt_options *opt, ru_arena *arena, ru_ckpt **ou
     }
     RU_TRY(ru_dir_make(c->dir, err));
     RU_TRY(remove_leftovers(c, arena, err));
+    RU_TRY(c->opt.go_on ? set_aside(c, arena, err) : RU_OK);
     RU_TRY(list_tensors(c, arena, err));
     ru_arena_init(&c->scratch, 0);
     ru_spsc_init(&c->ring, c->slots, 1, (uint32_t)sizeof(outcome));

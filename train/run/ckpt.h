@@ -29,7 +29,9 @@ typedef struct ru_ckpt_options {
     const char *job_yaml;  /* resolved job */
     const ru_model_facts *facts;
     int64_t seed;
-    uint32_t keep;         /* newest checkpoints that stay; >= 1 */
+    uint32_t keep; /* newest checkpoints that stay; >= 1 */
+    bool go_on;    /* after from_step: later ones, which were damaged, are set aside */
+    int64_t from_step;
     ru_recorder *recorder; /* may be NULL */
 } ru_ckpt_options;
 
@@ -38,7 +40,8 @@ typedef struct ru_ckpt_at {
     int64_t samples; /* samples used: the position in the data */
 } ru_ckpt_at;
 
-/* Removes what a killed writer left. Lives in `arena`. Errors: RU_E_CREATE, RU_E_LIMIT. */
+/* Removes what a killed writer left; gives damaged checkpoints another name (<step>.damaged), so
+ * that they do not count as the newest. Lives in `arena`. Errors: RU_E_CREATE, RU_E_LIMIT. */
 RU_MUST_USE ru_status ru_ckpt_open(const ru_ckpt_options *opt, ru_arena *arena, ru_ckpt **out,
                                    ru_err *err);
 void ru_ckpt_close(ru_ckpt *c); /* waits for a write under way; NULL is fine */
@@ -68,7 +71,8 @@ typedef struct ru_ckpt_info {
 } ru_ckpt_info;
 
 /* Newest complete checkpoint under `run_dir`; a damaged one is passed over and named in the log.
- * Errors: RU_E_MISSING when there is none. Everything lives in `arena`. */
+ * Errors: RU_E_MISSING when there is none, RU_E_DATA when all are damaged, others when one cannot
+ * be read. Everything lives in `arena`. */
 RU_MUST_USE ru_status ru_ckpt_find(const char *run_dir, ru_arena *arena, ru_ckpt_info *out,
                                    ru_err *err);
 

@@ -262,6 +262,7 @@ ru_status ru_ckpt_find(const char *run_dir, ru_arena *arena, ru_ckpt_info *out, 
 {
     rui_ckpt_entry *list;
     uint32_t n = 0;
+    ru_err newest = {0};
     const char *dir = ru_path_join(arena, run_dir, "checkpoints");
     if (dir == NULL) {
         return full(err);
@@ -276,10 +277,21 @@ ru_status ru_ckpt_find(const char *run_dir, ru_arena *arena, ru_ckpt_info *out, 
             return full(err);
         }
         ru_err why;
-        if (ru_ckpt_read(path, arena, out, &why) == RU_OK) {
+        ru_status st = ru_ckpt_read(path, arena, out, &why);
+        if (st == RU_OK) {
             return RU_OK;
         }
+        if (st != RU_E_DATA && st != RU_E_MISSING) { /* it may be whole: the fault is elsewhere */
+            return ru_err_set(err, st, "%s", why.text);
+        }
+        if (k == 0) {
+            newest = why;
+        }
         ru_log(RU_LOG_WARN, "train", "checkpoint_passed_over", "%s", why.text);
+    }
+    if (n > 0) {
+        return RU_FAIL(err, RU_E_DATA, "%s: %s damaged; of the newest: %s", dir,
+                       n == 1 ? "its only checkpoint is" : "all checkpoints are", newest.text);
     }
     return RU_FAIL(err, RU_E_MISSING, "%s holds no complete checkpoint", run_dir);
 }

@@ -112,15 +112,17 @@ static bool holds_checkpoints(rui_trainer *t)
 ru_status rui_trainer_dir(rui_trainer *t, ru_err *err)
 {
     static const char *const folders[] = {"checkpoints", "trace", "plans"};
+    bool resumes = t->opt->resume && !t->opt->dir_made;
     RU_TRY(choose(t, err));
-    RU_TRY(ru_dir_make(t->out, err));
+    RU_TRY(resumes ? rui_trainer_resume_check(t, err) : ru_dir_make(t->out, err));
     RU_TRY(claim(t, err));
+    RU_TRY(resumes ? rui_trainer_look_back(t, err) : RU_OK);
     if (!t->opt->resume && !t->opt->dir_made && holds_checkpoints(t)) {
         return RU_FAIL(
             err, RU_E_USAGE,
             "%s already holds a run; --resume goes on with it, another --out starts anew", t->out);
     }
-    if (t->opt->resume && !t->opt->dir_made && !holds_checkpoints(t)) {
+    if (resumes && !t->goes_on) {
         ru_log(RU_LOG_WARN, "train", "resume", "%s holds no checkpoint: the run begins anew",
                t->out);
     }
@@ -144,6 +146,7 @@ ru_status ru_train_dir(const ru_train_options *opt, uint64_t key, ru_arena *aren
     ru_job_dump(opt->job, opt->conf, &yaml);
     t.job_yaml = yaml.p;
     ru_status st = rui_trainer_dir(&t, err);
+    st = st == RU_OK ? rui_trainer_batch_stays(&t, err) : st;
     st = st == RU_OK ? rui_trainer_dir_job(&t, err) : st;
     if (st != RU_OK) {
         ru_claim_close(t.claim);

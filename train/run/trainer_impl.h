@@ -20,7 +20,11 @@ typedef struct rui_trainer {
     const char *out; /* run directory */
     ru_claim *claim; /* on it */
     uint64_t key;    /* of the job, for the claim */
-    const char *run; /* its last part */
+    bool looked;     /* for a checkpoint to go on from */
+    bool goes_on;    /* there is one: */
+    ru_ckpt_info from;
+    const char *changed; /* settings that are not as they were then; NULL: none */
+    const char *run;     /* its last part */
     const char *job_yaml;
     const char *tune_dir;             /* kernel choices of this run */
     ru_dataset *train_set, *test_set; /* test_set NULL: none */
@@ -79,6 +83,15 @@ RU_MUST_USE ru_status rui_trainer_save_if_due(rui_trainer *t, ru_err *err);
 /* Last evaluation and checkpoint, the summary. `ended`: done, target, stopped. */
 RU_MUST_USE ru_status rui_trainer_finish(rui_trainer *t, const char *ended,
                                          ru_report_summary *summary, ru_err *err);
+
+/* resume.c: is the folder one that can be resumed? Errors: RU_E_MISSING. */
+RU_MUST_USE ru_status rui_trainer_resume_check(rui_trainer *t, ru_err *err);
+/* Find the checkpoint to go on from (t->goes_on), once; nothing to do without `resume`. Errors:
+ * RU_E_DATA when all are damaged, RU_E_CONFIG when the order of samples is another one now. */
+RU_MUST_USE ru_status rui_trainer_look_back(rui_trainer *t, ru_err *err);
+
+/* Several workers count samples by steps. Errors: RU_E_CONFIG. */
+RU_MUST_USE ru_status rui_trainer_batch_stays(const rui_trainer *t, ru_err *err);
 
 /* trainer_dir.c: choose and fill the run directory. */
 RU_MUST_USE ru_status rui_trainer_dir(rui_trainer *t, ru_err *err);

@@ -115,7 +115,7 @@ static ru_status open_recorder(rui_trainer *t, ru_err *err)
         return RU_OK;
     }
     const char *dir = ru_path_join(t->arena, t->out, "trace");
-    ru_recorder_options ro = {.dir = dir, .rank = t->opt->rank};
+    ru_recorder_options ro = {.dir = dir, .rank = t->opt->rank, .keep_old = t->opt->resume};
     RU_TRY(ru_recorder_open(&ro, &t->recorder, err));
     ru_recorder_thread(t->recorder, "main");
     t->names = (rui_names){
@@ -131,48 +131,19 @@ static ru_status open_recorder(rui_trainer *t, ru_err *err)
     return RU_OK;
 }
 
-/* A resumed run goes on in the order of samples it began with. */
-static ru_status same_order(rui_trainer *t, const ru_ckpt_info *info, ru_err *err)
-{
-    static const char *const orders[] = {"none", "full", "block"};
-    ru_job before;
-    if (info->seed != t->job->train.seed) {
-        return RU_FAIL(err, RU_E_CONFIG,
-                       "the run was started with seed %lld, the job now says %lld; a resumed run "
-                       "keeps its seed",
-                       (long long)info->seed, (long long)t->job->train.seed);
-    }
-    RU_TRY(ru_job_parse("state.json: job", info->job_yaml, t->arena, &before, err));
-    ru_shuffle was = ru_job_shuffle(&before), is = ru_job_shuffle(t->job);
-    if (was != is) {
-        return RU_FAIL(err, RU_E_CONFIG,
-                       "the run was started with data.shuffle %s, the job now says %s; a resumed "
-                       "run keeps its order",
-                       orders[was], orders[is]);
-    }
-    return RU_OK;
-}
-
 /* Start values, or the newest checkpoint. */
 ru_status rui_trainer_fill(rui_trainer *t, ru_err *err)
 {
     uint64_t seed = (uint64_t)t->job->train.seed;
     RU_TRY(ru_model_init(&t->model, seed, &t->step.graph, t->exe, t->job->train.threads, err));
     t->saved_step = -1;
-    if (!t->opt->resume) {
+    RU_TRY(rui_trainer_look_back(t, err));
+    if (!t->goes_on) {
         return RU_OK;
     }
-    ru_ckpt_info info;
-    ru_status st = ru_ckpt_find(t->out, t->arena, &info, err);
-    if (st ==
-        RU_E_MISSING) { /* killed before its first checkpoint: the beginning is exact as well */
-        return RU_OK;
-    }
-    RU_TRY(st);
-    RU_TRY(same_order(t, &info, err));
-    RU_TRY(ru_ckpt_load(&info, &t->step.graph, t->exe, true, err));
-    t->step_done = t->step_resumed = t->step_first = t->saved_step = info.at.step;
-    t->samples = info.at.samples;
+    RU_TRY(ru_ckpt_load(&t->from, &t->step.graph, t->exe, true, err));
+    t->step_done = t->step_resumed = t->step_first = t->saved_step = t->from.at.step;
+    t->samples = t->from.at.samples;
     return RU_OK;
 }
 
@@ -216,6 +187,8 @@ ru_status rui_trainer_ckpt(rui_trainer *t, ru_err *err)
         .facts = &t->model.facts,
         .seed = t->job->train.seed,
         .keep = t->job->checkpoint.keep,
+        .go_on = t->goes_on,
+        .from_step = t->step_resumed,
         .recorder = t->recorder,
     };
     return ru_ckpt_open(&co, t->arena, &t->ckpt, err);
@@ -247,11 +220,23 @@ ru_status rui_trainer_say_start(rui_trainer *t, uint32_t workers, ru_err *err)
     };
     ru_report_workers_set(t->report, workers);
     RU_TRY(ru_report_begin(t->report, &start, err));
-    if (t->step_resumed == 0) {
+    if (!t->goes_on) {
         return RU_OK;
     }
+    ru_text more = ru_text_arena(t->arena);
     ru_report_say(t->report, "goes on after step %lld", (long long)t->step_resumed);
-    return ru_report_event(t->report, t->step_resumed, "restore", "", err);
+    if (t->changed != NULL) {
+        ru_report_say(t->report, "with other settings than before: %s", t->changed);
+        ru_text_put(&more, ",\"changed\":");
+        ru_text_json(&more, ru_str_c(t->changed));
+    }
+    if (t->step_done >= t->steps_end) {
+        ru_report_say(t->report,
+                      "the run has done its %lld steps already, nothing is left to train; more "
+                      "train.epochs or train.steps go on with it",
+                      (long long)t->steps_end);
+    }
+    return ru_report_event(t->report, t->step_resumed, "restore", more.n > 0 ? more.p : "", err);
 }
 
 ru_status rui_trainer_prepare(rui_trainer *t, ru_err *err)

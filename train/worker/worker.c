@@ -63,20 +63,12 @@ static ru_status find_start(rui_worker *w, ru_err *err)
     if (!w->opt->train.resume || w->opt->newcomer) {
         return RU_OK;
     }
-    ru_ckpt_info info;
-    ru_status st = ru_ckpt_find(w->t.out, w->arena, &info, err);
-    if (st == RU_E_MISSING) {
+    RU_TRY(rui_trainer_look_back(&w->t, err));
+    if (!w->t.goes_on) {
         return RU_OK;
     }
-    RU_TRY(st);
-    int64_t batch = w->t.job->train.batch;
-    if (info.at.samples != info.at.step * batch) {
-        return RU_FAIL(err, RU_E_CONFIG,
-                       "the run has done %lld samples in %lld steps, but the job now says batch "
-                       "%lld; with several workers a resumed run keeps its batch",
-                       (long long)info.at.samples, (long long)info.at.step, (long long)batch);
-    }
-    w->first_step = info.at.step;
+    RU_TRY(rui_trainer_batch_stays(&w->t, err));
+    w->first_step = w->t.from.at.step;
     return RU_OK;
 }
 

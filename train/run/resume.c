@@ -1,0 +1,105 @@
+/* Where a run that is resumed goes on, and what has changed since. Looked up before anything in the
+ * run directory is written: a mistyped folder or damaged checkpoints leave everything as it was. */
+#include <string.h>
+
+#include "base/log.h"
+#include "env/file.h"
+#include "train/run/trainer_impl.h"
+
+enum { CHANGED_BYTES_MAX = 600 };
+
+static ru_status full(ru_err *err)
+{
+    return RU_FAIL(err, RU_E_LIMIT, "the arena of the run is full");
+}
+
+/* A resumed run goes on in the order of samples it began with. */
+static ru_status same_order(const rui_trainer *t, const ru_job *before, ru_err *err)
+{
+    static const char *const orders[] = {"none", "full", "block"};
+    if (t->from.seed != t->job->train.seed) {
+        return RU_FAIL(err, RU_E_CONFIG,
+                       "the run was started with seed %lld, the job now says %lld; a resumed run "
+                       "keeps its seed",
+                       (long long)t->from.seed, (long long)t->job->train.seed);
+    }
+    ru_shuffle was = ru_job_shuffle(before), is = ru_job_shuffle(t->job);
+    if (was != is) {
+        return RU_FAIL(err, RU_E_CONFIG,
+                       "the run was started with data.shuffle %s, the job now says %s; a resumed "
+                       "run keeps its order",
+                       orders[was], orders[is]);
+    }
+    return RU_OK;
+}
+
+static ru_status look(rui_trainer *t, ru_err *err)
+{
+    ru_job before;
+    ru_status st = ru_ckpt_find(t->out, t->arena, &t->from, err);
+    if (st == RU_E_MISSING) { /* killed before its first: the beginning is exact as well */
+        return RU_OK;
+    }
+    RU_TRY(st);
+    RU_TRY(ru_job_parse("state.json: job", t->from.job_yaml, t->arena, &before, err));
+    RU_TRY(same_order(t, &before, err));
+    before.train.threads = t->job->train.threads; /* each worker has its own */
+    ru_text changed = ru_text_arena(t->arena);
+    ru_conf_changes(&ru_job_table, &before, t->job, &changed);
+    if (changed.cut) {
+        return full(err);
+    }
+    if (changed.n > CHANGED_BYTES_MAX) { /* it stands in a line */
+        int64_t n = CHANGED_BYTES_MAX;
+        while (((unsigned char)changed.p[n] & 0xc0) == 0x80) {
+            n--;
+        }
+        memcpy(changed.p + n, "...", 4);
+    }
+    t->changed = changed.n > 0 ? changed.p : NULL;
+    t->goes_on = true;
+    return RU_OK;
+}
+
+ru_status rui_trainer_look_back(rui_trainer *t, ru_err *err)
+{
+    if (t->looked || !t->opt->resume) {
+        return RU_OK;
+    }
+    RU_TRY(look(t, err));
+    t->looked = true;
+    return RU_OK;
+}
+
+ru_status rui_trainer_batch_stays(const rui_trainer *t, ru_err *err)
+{
+    int64_t batch = t->job->train.batch;
+    if (t->goes_on && t->from.at.samples != t->from.at.step * batch) {
+        return RU_FAIL(err, RU_E_CONFIG,
+                       "the run has done %lld samples in %lld steps, but the job now says batch "
+                       "%lld; with several workers a resumed run keeps its batch",
+                       (long long)t->from.at.samples, (long long)t->from.at.step, (long long)batch);
+    }
+    return RU_OK;
+}
+
+ru_status rui_trainer_resume_check(rui_trainer *t, ru_err *err)
+{
+    const char *job = ru_path_join(t->arena, t->out, "job.yaml");
+    if (job == NULL) {
+        return full(err);
+    }
+    if (!ru_path_is_dir(t->out)) {
+        return RU_FAIL(err, RU_E_MISSING,
+                       "nothing to resume: there is no folder %s; give the folder of the run with "
+                       "--out, or leave --resume out to begin one there",
+                       t->out);
+    }
+    if (!ru_path_exists(job)) {
+        return RU_FAIL(err, RU_E_MISSING,
+                       "nothing to resume: %s is no run directory, it holds no job.yaml; give the "
+                       "folder of the run with --out",
+                       t->out);
+    }
+    return RU_OK;
+}

@@ -1,0 +1,199 @@
+/* Resuming: what is refused before anything changes, what is told, and which steps are on record.
+ */
+#include "test/test.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/log.h"
+#include "env/file.h"
+#include "train/run/ckpt.h"
+#include "train/run/trainer.h"
+
+typedef struct lab {
+    ru_arena arena;
+    char dir[64];
+    ru_job job;
+    ru_log_options log;
+} lab;
+
+static int setup(void **state)
+{
+    lab *l = calloc(1, sizeof *l);
+    ru_err err = {0};
+    if (l == NULL) {
+        return -1;
+    }
+    ru_arena_init(&l->arena, 0);
+    (void)snprintf(l->dir, sizeof l->dir, "/tmp/rubato-test-XXXXXX");
+    if (mkdtemp(l->dir) == NULL) {
+        return -1;
+    }
+    assert_ok(ru_job_parse("t",
+                           "name: t\nmodel: {zoo: mlp, hidden: [8]}\n"
+                           "data: {format: synthetic, generator: gaussian, count: 200, "
+                           "features: 6, classes: 3}\n"
+                           "train: {batch: 16, epochs: 2, threads: 1, device: ref, "
+                           "optimizer: {adam: {lr: 0.01}}}\n"
+                           "checkpoint: {every: 0s, keep: 2}\n",
+                           &l->arena, &l->job, &err),
+              err);
+    l->log = ru_log_get();
+    ru_log_set(&(ru_log_options){.level = RU_LOG_ERROR}); /* damaged checkpoints are named there */
+    *state = l;
+    return 0;
+}
+
+static int teardown(void **state)
+{
+    lab *l = *state;
+    ru_err err;
+    ru_log_set(&l->log);
+    (void)!ru_path_remove(l->dir, &err);
+    ru_arena_fini(&l->arena);
+    free(l);
+    return 0;
+}
+
+static ru_status train(lab *l, const char *name, bool resume, int64_t steps, ru_err *err)
+{
+    ru_train_result r;
+    ru_job job = l->job;
+    job.train.steps = steps;
+    ru_train_options to = {
+        .job = &job, .out = ru_path_join(&l->arena, l->dir, name), .resume = resume, .quiet = true};
+    return ru_train(&to, &l->arena, &r, err);
+}
+
+static char *text_of(lab *l, const char *name)
+{
+    ru_err err = {0};
+    char *text;
+    int64_t n;
+    assert_ok(ru_file_read(ru_path_join(&l->arena, l->dir, name), 0, &l->arena, &text, &n, &err),
+              err);
+    return text;
+}
+
+/* Write over some bytes in the middle, as a failing disk would. */
+static void damage(lab *l, const char *name)
+{
+    FILE *f = fopen(ru_path_join(&l->arena, l->dir, name), "r+");
+    assert_non_null(f);
+    assert_int_equal(fseek(f, 300, SEEK_SET), 0);
+    assert_true(fputc('!', f) >= 0);
+    assert_int_equal(fclose(f), 0);
+}
+
+static bool exists(lab *l, const char *name)
+{
+    return ru_path_exists(ru_path_join(&l->arena, l->dir, name));
+}
+
+/* A mistyped name makes no folder and begins no run. */
+static void nothing_to_resume_is_an_error(void **state)
+{
+    lab *l = *state;
+    ru_err err = {0};
+    assert_int_equal(train(l, "mistyped", true, 4, &err), RU_E_MISSING);
+    assert_non_null(strstr(err.text, "nothing to resume"));
+    assert_false(exists(l, "mistyped"));
+    assert_ok(ru_dir_make(ru_path_join(&l->arena, l->dir, "photos"), &err), err);
+    assert_int_equal(train(l, "photos", true, 4, &err), RU_E_MISSING);
+    assert_non_null(strstr(err.text, "no run directory"));
+    char **names;
+    uint32_t n;
+    assert_ok(ru_dir_list(ru_path_join(&l->arena, l->dir, "photos"), &l->arena, &names, &n, &err),
+              err);
+    assert_int_equal(n, 0);
+}
+
+/* Not one byte of the run changes when it cannot go on. */
+static void damaged_checkpoints_end_a_resume(void **state)
+{
+    lab *l = *state;
+    ru_err err = {0};
+    static const char *const kept[] = {"run/metrics.jsonl", "run/trace/rank0.trace", "run/job.yaml",
+                                       "run/log", "run/world.json"};
+    char *before[RU_ARRAY_LEN(kept)];
+    assert_ok(train(l, "run", false, 3, &err), err);
+    assert_ok(train(l, "run", true, 6, &err), err);
+    damage(l, "run/checkpoints/000000003/model.safetensors");
+    damage(l, "run/checkpoints/000000006/optimizer.safetensors");
+    for (uint32_t k = 0; k < RU_ARRAY_LEN(kept); k++) {
+        before[k] = text_of(l, kept[k]);
+    }
+    assert_int_equal(train(l, "run", true, 9, &err), RU_E_DATA);
+    assert_non_null(strstr(err.text, "all checkpoints are damaged"));
+    assert_non_null(strstr(err.text, "000000006"));
+    for (uint32_t k = 0; k < RU_ARRAY_LEN(kept); k++) {
+        assert_string_equal(before[k], text_of(l, kept[k]));
+    }
+    assert_false(exists(l, "run/trace/rank0-3.trace"));
+    assert_true(exists(l, "run/checkpoints/000000003"));
+}
+
+/* A damaged checkpoint does not count as one of the newest, which stay. */
+static void good_checkpoints_outlive_damaged_ones(void **state)
+{
+    lab *l = *state;
+    ru_err err = {0};
+    ru_ckpt_info info;
+    assert_ok(train(l, "run", false, 3, &err), err);
+    assert_ok(train(l, "run", true, 20, &err), err);
+    damage(l, "run/checkpoints/000000020/model.safetensors");
+    assert_ok(train(l, "run", true, 5, &err), err); /* from step 3 */
+    assert_true(exists(l, "run/checkpoints/000000005"));
+    assert_true(exists(l, "run/checkpoints/000000003"));
+    assert_true(exists(l, "run/checkpoints/000000020.damaged"));
+    assert_ok(ru_ckpt_find(ru_path_join(&l->arena, l->dir, "run"), &l->arena, &info, &err), err);
+    assert_int_equal(info.at.step, 5);
+    assert_ok(train(l, "run", true, 20, &err), err);
+    damage(l, "run/checkpoints/000000020/model.safetensors");
+    assert_ok(train(l, "run", true, 6, &err), err); /* the name is taken already */
+    assert_true(exists(l, "run/checkpoints/000000006"));
+}
+
+/* The settings that differ are named; the trace before stays beside the new one. */
+static void changed_settings_are_told(void **state)
+{
+    lab *l = *state;
+    ru_err err = {0};
+    assert_ok(train(l, "run", false, 4, &err), err);
+    char *trace = text_of(l, "run/trace/rank0.trace");
+    assert_ok(train(l, "run", true, 4, &err), err);
+    assert_null(strstr(text_of(l, "run/log"), "other settings"));
+    l->job.train.batch = 8;
+    l->job.train.optimizer.adam.lr = 0.5;
+    l->job.train.threads = 2; /* does not change the training */
+    assert_ok(train(l, "run", true, 6, &err), err);
+    assert_non_null(strstr(text_of(l, "run/log"), "with other settings than before: "
+                                                  "train.optimizer.adam.lr 0.5 (was 0.01), "
+                                                  "train.batch 8 (was 16), train.steps 6 (was 4)"));
+    assert_non_null(strstr(text_of(l, "run/metrics.jsonl"), ",\"changed\":\"train.optimizer."));
+    assert_string_equal(trace, text_of(l, "run/trace/rank0.trace"));
+    assert_true(exists(l, "run/trace/rank0-2.trace"));
+    assert_true(exists(l, "run/trace/rank0-3.trace"));
+    l->job.train.optimizer.which = 1;
+    assert_ok(train(l, "run", true, 8, &err), err); /* it has no slots that could be missing */
+    assert_non_null(strstr(text_of(l, "run/log"), "train.optimizer sgd (was adam), train.steps"));
+}
+
+/* A run that is done says so. */
+static void a_finished_run_says_so(void **state)
+{
+    lab *l = *state;
+    ru_err err = {0};
+    assert_ok(train(l, "run", false, 4, &err), err);
+    assert_ok(train(l, "run", true, 4, &err), err);
+    assert_non_null(strstr(text_of(l, "run/log"), "has done its 4 steps already"));
+}
+
+#define RUN_TEST(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
+
+RU_TESTS(train_resume, RUN_TEST(nothing_to_resume_is_an_error),
+         RUN_TEST(damaged_checkpoints_end_a_resume),
+         RUN_TEST(good_checkpoints_outlive_damaged_ones), RUN_TEST(changed_settings_are_told),
+         RUN_TEST(a_finished_run_says_so))
