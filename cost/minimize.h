@@ -21,6 +21,7 @@ typedef struct ru_minimize_in {
     uint32_t n;               /* 1 .. RU_MINIMIZE_N_MAX */
     const double *start;      /* [n] moved into the bounds first */
     const double *low, *high; /* [n] -INFINITY and INFINITY for none; NULL: none at all */
+    const double *scale;      /* [n] typical size of each variable, > 0; NULL: all 1 */
     uint32_t calls_max;       /* 0: 200 (n + 1), times 2 n + 1 without gradient */
     double grad_tol;          /* stop: largest projected gradient, relative to 1 + |f|; 0: 1e-9 */
     double step_tol;          /* stop: relative decrease of f in one step; 0: 1e-14 */
@@ -36,7 +37,7 @@ typedef struct ru_minimum {
 } ru_minimum;
 
 /* Projected quasi-Newton (BFGS on the variables that are free, backtracking along the projection).
- * Owner: out->x lives in `arena`. Cost: O(n^2) a step besides the calls.
+ * Owner: out->x lives in `arena`. Cost: O(n^3) a step besides the calls.
  * Errors: RU_E_ARG (bounds that cross, a start that is not a number), RU_E_INFEASIBLE when the
  * function is not finite at the start, RU_E_LIMIT when `arena` is full. */
 RU_MUST_USE ru_status ru_minimize(const ru_minimize_in *in, ru_arena *arena, ru_minimum *out,
