@@ -45,7 +45,7 @@ static ru_status load_all(ru_cmd_in *in, ru_trace **traces, uint32_t *n, ru_err 
     return RU_OK;
 }
 
-static void describe(const ru_trace *t, const ru_facts *f)
+static void describe(const ru_trace *t, const ru_span_facts *f)
 {
     printf(
         "%s rank %u: %lld records of %u threads over %.3f s; the busiest thread works %.1f %% and "
@@ -64,17 +64,17 @@ static void describe(const ru_trace *t, const ru_facts *f)
     }
 }
 
-static void fact_json(const ru_trace *t, const ru_fact *f)
+static void fact_json(const ru_trace *t, const ru_span_fact *f)
 {
     json_t *o = json_pack(
         "{s:s, s:i, s:s, s:s, s:I, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:I, s:f, s:f}", "schema",
         "rubato.trace.fact/1", "rank", (int)t->rank, "category", f->category, "name", f->name,
-        "count", (json_int_t)f->count, "total_s", (double)f->total_ns * 1e-9, "self_s",
-        (double)f->self_ns * 1e-9, "mean_s", f->mean_ns * 1e-9, "stddev_s", f->stddev_ns * 1e-9,
-        "median_s", (double)f->median_ns * 1e-9, "p90_s", (double)f->p90_ns * 1e-9, "max_s",
-        (double)f->max_ns * 1e-9, "value", (json_int_t)f->value_total, "predicted_total_s",
-        (double)f->predicted_total_ns * 1e-9, "predicted_actual_s",
-        (double)f->actual_total_ns * 1e-9);
+        "count", (json_int_t)f->took.count, "total_s", (double)f->total_ns * 1e-9, "self_s",
+        (double)f->self_ns * 1e-9, "mean_s", f->took.mean_ns * 1e-9, "stddev_s",
+        f->took.stddev_ns * 1e-9, "median_s", (double)f->took.median_ns * 1e-9, "p90_s",
+        (double)f->took.p90_ns * 1e-9, "max_s", (double)f->took.max_ns * 1e-9, "value",
+        (json_int_t)f->value_total, "predicted_total_s", (double)f->predicted_total_ns * 1e-9,
+        "predicted_actual_s", (double)f->actual_total_ns * 1e-9);
     char *text = o != NULL ? json_dumps(o, JSON_COMPACT) : NULL;
     if (text != NULL) {
         puts(text);
@@ -86,7 +86,7 @@ static void fact_json(const ru_trace *t, const ru_fact *f)
 static ru_status summary(ru_cmd_in *in, const ru_trace *traces, uint32_t n, ru_err *err)
 {
     for (uint32_t k = 0; k < n; k++) {
-        ru_facts f;
+        ru_span_facts f;
         RU_TRY(ru_trace_fold(&traces[k], in->arena, &f, err));
         if (ru_cmd_flag(in, "json")) {
             for (uint32_t i = 0; i < f.n; i++) {
@@ -94,7 +94,7 @@ static ru_status summary(ru_cmd_in *in, const ru_trace *traces, uint32_t n, ru_e
             }
         } else {
             describe(&traces[k], &f);
-            fputs(ru_facts_print(&f, (uint32_t)ru_cmd_i64(in, "rows"), in->arena), stdout);
+            fputs(ru_span_facts_print(&f, (uint32_t)ru_cmd_i64(in, "rows"), in->arena), stdout);
         }
     }
     return RU_OK;

@@ -27,7 +27,7 @@ static int by_name_and_time(const void *pa, const void *pb)
 
 static int by_self(const void *pa, const void *pb)
 {
-    const ru_fact *a = pa, *b = pb;
+    const ru_span_fact *a = pa, *b = pb;
     if (a->self_ns != b->self_ns) {
         return a->self_ns > b->self_ns ? -1 : 1;
     }
@@ -87,41 +87,46 @@ static ru_status take_asyncs(const ru_trace_thread *t, sample *into, int64_t *n,
 }
 
 /* Samples of one name, sorted by duration. */
-static ru_fact fold_run(const sample *s, int64_t n, const ru_trace *t)
+static ru_span_fact fold_run(const sample *s, int64_t n, const ru_trace *t)
 {
-    ru_fact f = {.count = n,
-                 .min_ns = s[0].dur_ns,
-                 .max_ns = s[n - 1].dur_ns,
-                 .median_ns = s[n / 2].dur_ns,
-                 .p90_ns = s[n * 9 / 10].dur_ns,
-                 .category = t->names[s[0].name].category,
-                 .name = t->names[s[0].name].name};
+    ru_span_fact f = {.took = {.count = n,
+                               .min_ns = s[0].dur_ns,
+                               .max_ns = s[n - 1].dur_ns,
+                               .median_ns = s[n / 2].dur_ns,
+                               .p90_ns = s[n * 9 / 10].dur_ns},
+                      .category = t->names[s[0].name].category,
+                      .name = t->names[s[0].name].name};
     double square = 0;
+    int64_t last_ns = s[0].end_ns;
     for (int64_t i = 0; i < n; i++) {
         f.total_ns += s[i].dur_ns;
         f.self_ns += s[i].self_ns;
         f.value_total += s[i].wait ? 0 : s[i].record->value;
-        f.last_ns = s[i].end_ns > f.last_ns ? s[i].end_ns : f.last_ns;
+        last_ns = s[i].end_ns > last_ns ? s[i].end_ns : last_ns;
         if (s[i].record->predicted_ns > 0) {
             f.predicted_n++;
             f.predicted_total_ns += s[i].record->predicted_ns;
             f.actual_total_ns += s[i].dur_ns;
         }
     }
-    f.mean_ns = (double)f.total_ns / (double)n;
+    f.took.mean_ns = (double)f.total_ns / (double)n;
     for (int64_t i = 0; i < n; i++) {
-        double d = (double)s[i].dur_ns - f.mean_ns;
+        double d = (double)s[i].dur_ns - f.took.mean_ns;
         square += d * d;
     }
-    f.stddev_ns = n > 1 ? sqrt(square / (double)(n - 1)) : 0;
+    f.took.stddev_ns = n > 1 ? sqrt(square / (double)(n - 1)) : 0;
+    f.took.age_ns = t->last_ns - last_ns;
+    if (f.predicted_n > 0) {
+        f.took.predicted_ns = (double)f.predicted_total_ns / (double)f.predicted_n;
+    }
     return f;
 }
 
-ru_status ru_trace_fold(const ru_trace *t, ru_arena *arena, ru_facts *out, ru_err *err)
+ru_status ru_trace_fold(const ru_trace *t, ru_arena *arena, ru_span_facts *out, ru_err *err)
 {
-    ru_facts f = {.wall_ns = t->last_ns - t->first_ns};
+    ru_span_facts f = {.wall_ns = t->last_ns - t->first_ns};
     sample *all = RU_NEW(arena, sample, t->records);
-    ru_fact *facts = RU_NEW(arena, ru_fact, t->n_names);
+    ru_span_fact *facts = RU_NEW(arena, ru_span_fact, t->n_names);
     if (all == NULL || facts == NULL) {
         return RU_FAIL(err, RU_E_LIMIT, "the arena for the trace is full");
     }
@@ -171,7 +176,7 @@ static const char *time_print(double ns, char *into, size_t size)
     return s != NULL ? s : "?";
 }
 
-const char *ru_facts_print(const ru_facts *f, uint32_t rows_max, ru_arena *arena)
+const char *ru_span_facts_print(const ru_span_facts *f, uint32_t rows_max, ru_arena *arena)
 {
     const char *text =
         ru_arena_printf(arena, "%-8s %-36s %9s %6s %10s %10s %10s %9s %10s\n", "kind", "name",
@@ -182,20 +187,20 @@ const char *ru_facts_print(const ru_facts *f, uint32_t rows_max, ru_arena *arena
     }
     uint32_t rows = rows_max > 0 && rows_max < f->n ? rows_max : f->n;
     for (uint32_t i = 0; i < rows && text != NULL; i++) {
-        const ru_fact *k = &f->facts[i];
+        const ru_span_fact *k = &f->facts[i];
         char self[32], median[32], p90[32], predicted[32] = "";
         double share = all_self > 0 ? 100.0 * (double)k->self_ns / (double)all_self : 0;
-        double spread = k->mean_ns > 0 ? 100 * k->stddev_ns / k->mean_ns : 0;
+        double spread = k->took.mean_ns > 0 ? 100 * k->took.stddev_ns / k->took.mean_ns : 0;
         if (k->predicted_n > 0) {
             (void)time_print((double)k->predicted_total_ns / (double)k->predicted_n, predicted,
                              sizeof predicted);
         }
         text =
             ru_arena_printf(arena, "%s%-8.8s %-36.36s %9lld %5.1f%% %10s %10s %10s %8.0f%%%s%s\n",
-                            text, k->category, k->name, (long long)k->count, share,
+                            text, k->category, k->name, (long long)k->took.count, share,
                             time_print((double)k->self_ns, self, sizeof self),
-                            time_print((double)k->median_ns, median, sizeof median),
-                            time_print((double)k->p90_ns, p90, sizeof p90), spread,
+                            time_print((double)k->took.median_ns, median, sizeof median),
+                            time_print((double)k->took.p90_ns, p90, sizeof p90), spread,
                             predicted[0] != '\0' ? "   " : "", predicted);
     }
     if (rows < f->n && text != NULL) {

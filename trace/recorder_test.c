@@ -95,15 +95,15 @@ static void test_fold_by_hand(void **state)
 {
     fixture *f = *state;
     ru_trace t = record_and_load(f);
-    ru_facts facts;
+    ru_span_facts facts;
     assert_ok(ru_trace_fold(&t, &f->arena, &facts, &f->err), f->err);
     assert_int_equal(facts.n, 3);
     /* per step: 5,000 ns in Conv, 3,000 ns waiting, 2,000 ns left to the step itself */
     assert_string_equal(facts.facts[0].category, "op");
-    assert_int_equal(facts.facts[0].count, 4);
+    assert_int_equal(facts.facts[0].took.count, 4);
     assert_int_equal(facts.facts[0].self_ns, 10000);
-    assert_int_equal(facts.facts[0].min_ns, 2000);
-    assert_int_equal(facts.facts[0].max_ns, 3000);
+    assert_int_equal(facts.facts[0].took.min_ns, 2000);
+    assert_int_equal(facts.facts[0].took.max_ns, 3000);
     assert_int_equal(facts.facts[0].value_total, 256);
     assert_int_equal(facts.facts[0].predicted_total_ns, 10000);
     assert_int_equal(facts.facts[0].actual_total_ns, 10000);
@@ -114,7 +114,7 @@ static void test_fold_by_hand(void **state)
     assert_int_equal(facts.facts[2].total_ns, 20000);
     assert_int_equal(facts.busy_ns, 14000);
     assert_int_equal(facts.wait_ns, 6000);
-    assert_non_null(strstr(ru_facts_print(&facts, 2, &f->arena), "... and 1 more"));
+    assert_non_null(strstr(ru_span_facts_print(&facts, 2, &f->arena), "... and 1 more"));
 }
 
 /* Cut at every length and flip one bit at many places: a prefix or a clean refusal, never more. */
@@ -318,15 +318,15 @@ static void test_asynchronous_spans(void **state)
     }
     assert_int_equal(s[3].end_ns - s[3].start_ns, 9000000000);
 
-    ru_facts facts;
+    ru_span_facts facts;
     assert_ok(ru_trace_fold(&t, &f->arena, &facts, &f->err), f->err);
     assert_int_equal(facts.busy_ns, 2000);
     assert_string_equal(facts.facts[1].name, "sum");
     assert_int_equal(facts.facts[1].self_ns, 0);
-    assert_int_equal(facts.facts[1].count, 4);
+    assert_int_equal(facts.facts[1].took.count, 4);
     assert_int_equal(facts.facts[1].predicted_n, 4);
     assert_int_equal(facts.facts[1].actual_total_ns, 10000 + 15000 + 5000 + 9000000000);
-    assert_non_null(strstr(ru_facts_print(&facts, 0, &f->arena), "8.00 us"));
+    assert_non_null(strstr(ru_span_facts_print(&facts, 0, &f->arena), "8.00 us"));
 
     char *json = ru_path_join(&f->arena, f->root, "t.json"), *data;
     assert_ok(ru_trace_chrome(&t, 1, json, &f->err), f->err);

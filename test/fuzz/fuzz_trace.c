@@ -12,9 +12,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     ru_arena_init(&a, (int64_t)1 << 28);
     ru_trace t;
     if (ru_trace_parse(data, (int64_t)size, &a, &t, NULL) == RU_OK) {
-        ru_facts f;
+        ru_span_facts f;
         if (ru_trace_fold(&t, &a, &f, NULL) == RU_OK) {
-            (void)ru_facts_print(&f, 10, &a);
+            (void)ru_span_facts_print(&f, 10, &a);
         }
     }
     ru_arena_fini(&a);
