@@ -285,7 +285,7 @@ static ru_peer_options options_of(rui_simjob_node *n, const ru_link *link, const
                                      .join_part = j->opt->join_part,
                                      .probe_bytes = j->opt->probe_bytes,
                                      .counted = j->opt->counted};
-    o.timers = (ru_peer_timer_ops){timer_set, timer_off, n};
+    o.timers = (ru_node_timer_ops){timer_set, timer_off, n};
     o.log = on_log;
     o.log_self = n;
     return o;

@@ -1,32 +1,23 @@
-/* One process of a job, wired: channel, membership, elastic training; the same under Linux and in
- * the simulator. Performs the effects of the step machines and hands upcalls to who owns them.
- *
- *   link --upcalls--> chan --up/down/message--> member --LOCAL--> elastic --> device
- *                          --sent/arrived-----> elastic (and its group of collectives)
+/* One process that trains: a node (comm/node/node.h) with elastic training as a part, and the calls
+ * by which its device answers.
  *
  * Thread: loop only. */
 #ifndef RU_TRAIN_ELASTIC_PEER_H
 #define RU_TRAIN_ELASTIC_PEER_H
 
+#include "comm/node/node.h"
 #include "train/elastic/elastic.h"
 
 typedef struct ru_peer ru_peer;
 
 enum { RU_PEER_WHAT_OWNER = 0x1000 }; /* messages from here on are the owner's own */
 
-/* Timers of the driver. Setting one again moves it. */
-typedef struct ru_peer_timer_ops {
-    void (*set)(void *self, uint32_t what, ru_time at);
-    void (*off)(void *self, uint32_t what);
-    void *self;
-} ru_peer_timer_ops;
-
 typedef struct ru_peer_options {
     ru_chan_options chan;
     ru_link link;
     ru_member_options member;
     ru_elastic_options elastic; /* member, chan, self are filled in here */
-    ru_peer_timer_ops timers;
+    ru_node_timer_ops timers;
     void (*log)(void *self, int level, const char *line, ru_time now); /* may be NULL */
     void *log_self;
     /* Messages of the owner's own kinds; may be NULL: ignored. */
