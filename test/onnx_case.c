@@ -5,6 +5,7 @@
 
 #include "env/file.h"
 #include "exec/ref.h"
+#include "exec/settle.h"
 #include "world/onnx.h"
 
 enum { IO_MAX = 64, SETS_MAX = 16 };
@@ -191,8 +192,8 @@ static ru_status set_run(case_state *c, const ru_map_file *model, uint32_t set,
     RU_TRY(names_fill(&sig, &in, c->arena, err));
     RU_TRY(ru_onnx_read_bound(model->data, model->size_bytes, NULL, in.at, in.n, c->arena, &g, NULL,
                               err));
-    const ru_fold_ops fold = ru_ref_fold_ops();
-    RU_TRY(ru_onnx_settle(&g, &fold, c->arena, &g, err));
+    const ru_exe_options eo = {.device = device, .threads = 1};
+    RU_TRY(ru_exe_settle(&g, &eo, in.at, in.n, c->arena, &g, NULL, err));
     if (want.n > g.n_outputs) {
         return RU_FAIL(err, RU_E_DATA, "%u output files for %u outputs", want.n, g.n_outputs);
     }

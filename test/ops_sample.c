@@ -441,6 +441,20 @@ void sample_compress(ops_case *c)
     ops_attr_int(c, RU_ATTR_axis, 0);
 }
 
+/* Two batches, two classes; the size of the result is a matter of the numbers. */
+void sample_nonmaxsuppression(ops_case *c)
+{
+    const int64_t n = 2 + ops_dim(c);
+    for (uint32_t k = 0; k < 5; k++) {
+        c->fixed[k] = true;
+    }
+    ops_in_grid(c, ops_type(RU_F32, 3, (int64_t[]){2, n, 4}), 0.0, 4.0);
+    ops_in_grid(c, ops_type(RU_F32, 3, (int64_t[]){2, 2, n}), 0.0, 1.0);
+    ops_in_consts(c, (int64_t[]){2}, 1);
+    ops_set(ops_in(c, ops_type(RU_F32, 0, NULL)), 0, 0.25);
+    ops_set(ops_in(c, ops_type(RU_F32, 0, NULL)), 0, 0.125);
+}
+
 void sample_constant(ops_case *c)
 {
     static const ru_type type = {RU_F32, 1, {3}};

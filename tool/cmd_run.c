@@ -8,7 +8,7 @@
 #include "env/clock.h"
 #include "exec/exe.h"
 #include "exec/pool.h"
-#include "exec/ref.h"
+#include "exec/settle.h"
 #include "store/npy.h"
 #include "store/onnx_file.h"
 #include "tool/cmd.h"
@@ -156,7 +156,20 @@ static ru_status model_load(session *s, ru_err *err)
     return about_model(s, st, err);
 }
 
-/* Bind to the arrays; shapes that only constants decide need those computed. */
+static ru_exe_options exe_options(const session *s)
+{
+    return (ru_exe_options){
+        .device = ru_cmd_choice(s->in, "device") == 0 ? RU_DEVICE_CPU : RU_DEVICE_REF,
+        .precision = ru_cmd_choice(s->in, "precision") == 0 ? RU_PRECISION_F32 : RU_PRECISION_BF16,
+        .threads = (uint32_t)ru_cmd_i64(s->in, "threads"),
+        .autotune = ru_cmd_flag(s->in, "autotune"),
+        .cache_dir = ru_cmd_text(s->in, "cache"),
+        .profile = ru_cmd_flag(s->in, "steps"),
+        .no_fuse = !ru_cmd_flag(s->in, "fuse"),
+    };
+}
+
+/* Bind to the arrays; shapes that constants or selected boxes decide need those computed. */
 static ru_status model_bind(session *s, ru_err *err)
 {
     const ru_map_file *m = &s->file.model;
@@ -169,21 +182,21 @@ static ru_status model_bind(session *s, ru_err *err)
                 s->in->args[0]);
         RU_TRY(ru_pass_infer(&s->g, s->arena, &s->g, err));
     }
-    const ru_fold_ops fold = ru_ref_fold_ops();
-    return ru_onnx_settle(&s->g, &fold, s->arena, &s->g, err);
+    const ru_exe_options o = exe_options(s);
+    uint32_t ran = 0;
+    RU_TRY(ru_exe_settle(&s->g, &o, s->arrays.at, s->arrays.n, s->arena, &s->g, &ran, err));
+    if (ran > 0) {
+        fprintf(stderr,
+                "rubato run: %s selects boxes, whose number decides sizes: what comes before ran "
+                "once on these arrays; times are of what follows\n",
+                s->in->args[0]);
+    }
+    return RU_OK;
 }
 
 static ru_status model_open(session *s, ru_err *err)
 {
-    ru_exe_options o = {
-        .device = ru_cmd_choice(s->in, "device") == 0 ? RU_DEVICE_CPU : RU_DEVICE_REF,
-        .precision = ru_cmd_choice(s->in, "precision") == 0 ? RU_PRECISION_F32 : RU_PRECISION_BF16,
-        .threads = (uint32_t)ru_cmd_i64(s->in, "threads"),
-        .autotune = ru_cmd_flag(s->in, "autotune"),
-        .cache_dir = ru_cmd_text(s->in, "cache"),
-        .profile = ru_cmd_flag(s->in, "steps"),
-        .no_fuse = !ru_cmd_flag(s->in, "fuse"),
-    };
+    const ru_exe_options o = exe_options(s);
     RU_TRY(ru_exe_open(&s->g, &o, &s->exe, err));
     for (uint32_t k = 0; k < s->g.n_inputs; k++) {
         const ru_value *v = ru_graph_value(&s->g, s->g.inputs[k]);

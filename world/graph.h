@@ -117,7 +117,8 @@ ru_op ru_op_find(const char *name, bool onnx); /* RU_OP_NONE when unknown */
     X(training) X(training_mode) X(transA) X(transB) X(upper) X(value) X(value_float)              \
     X(value_floats) X(value_int) X(value_ints) X(weight_decay) X(width_scale) X(height_scale)      \
     X(antialias) X(keep_aspect_ratio_policy) X(slots) X(has_mask) X(in_shape) X(bias_term)         \
-    X(fused) X(rank) X(position) X(time_axis) X(samples) X(inner)
+    X(fused) X(rank) X(position) X(time_axis) X(samples) X(inner) X(center_point_box)      \
+    X(block_size) X(output_dtype)
 /* clang-format on */
 
 typedef enum ru_attr_key {

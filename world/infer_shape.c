@@ -3,6 +3,8 @@
 
 #include <string.h>
 
+#include "world/nms.h"
+
 ru_status rui_shape_reshape(const rui_infer *c)
 {
     const ru_type *x = rui_in(c, 0);
@@ -393,6 +395,39 @@ ru_status rui_shape_compress(const rui_infer *c)
         for (uint32_t i = 0; i < n; i++) {
             t.dims[axis] += keep[i] != 0 ? 1 : 0;
         }
+    }
+    rui_set_out(c, 0, &t);
+    return RU_OK;
+}
+
+/* The number of rows is what the boxes say: known when all inputs are constant. */
+ru_status rui_shape_nonmaxsuppression(const rui_infer *c)
+{
+    const ru_type *type[5] = {NULL};
+    const void *data[5] = {NULL};
+    bool constant = true;
+    for (uint32_t k = 0; k < 5; k++) {
+        type[k] = rui_in(c, k);
+        const ru_value *v = &c->g->values[ru_node_has_in(&c->n, k) ? c->n.in[k].v : 0];
+        data[k] = v->kind == RU_VALUE_CONST ? v->data : NULL;
+        constant = constant && (type[k] == NULL || data[k] != NULL);
+    }
+    if (type[0]->rank != 3 || type[1]->rank != 3) {
+        return rui_infer_fail(c,
+                              "expected boxes [batch, boxes, 4], scores [batch, classes, boxes]");
+    }
+    ru_type t = {.dtype = RU_I64, .rank = 2, .dims = {0, 3}};
+    if (constant) {
+        ru_nms_in in;
+        int64_t *rows;
+        if (!ru_nms_arguments(&c->n, type, data, &in)) {
+            return rui_infer_fail(c, "boxes, scores and limits do not fit each other");
+        }
+        ru_arena_mark mark = ru_arena_mark_get(c->g->arena);
+        RU_TRY(ru_nms_select(&in, c->g->arena, &rows, &t.dims[0], c->err));
+        ru_arena_rewind(c->g->arena, mark);
+    } else {
+        RU_TRY(rui_dim_fresh(c, 0, 0, &t.dims[0]));
     }
     rui_set_out(c, 0, &t);
     return RU_OK;

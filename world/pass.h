@@ -30,6 +30,12 @@ RU_MUST_USE ru_status ru_pass_fold(const ru_graph *g, const ru_fold_ops *ops,
                                    int64_t size_max_bytes, ru_arena *arena, ru_graph *out,
                                    ru_err *err);
 
+/* Values whose elements were computed elsewhere become constants (views of `data`, row-major),
+ * inputs among them leave the list of inputs, and what only they needed is dropped. */
+RU_MUST_USE ru_status ru_pass_pin(const ru_graph *g, const ru_value_id *ids,
+                                  const void *const *data, uint32_t n, ru_arena *arena,
+                                  ru_graph *out, ru_err *err);
+
 /* Merge nodes that compute the same from the same. */
 RU_MUST_USE ru_status ru_pass_cse(const ru_graph *g, ru_arena *arena, ru_graph *out, ru_err *err);
 

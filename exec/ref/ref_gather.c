@@ -3,6 +3,8 @@
 
 #include <string.h>
 
+#include "world/nms.h"
+
 static size_t element(const ru_tensor *t)
 {
     return (size_t)ru_dtype_bytes(t->type.dtype);
@@ -358,5 +360,53 @@ ru_status rui_ref_Compress(const ru_ref_call *c, ru_err *err)
             at += a.inner;
         }
     }
+    return RU_OK;
+}
+
+/* The elements of input k as f32, its type with them; NULL: absent. */
+static ru_status as_f32(const ru_ref_call *c, uint32_t k, ru_type *t, const void **out, ru_err *err)
+{
+    double *x;
+    int64_t n = rui_ref_count(&c->in[k].type);
+    float *f = ru_arena_alloc(c->scratch, n * (int64_t)sizeof *f, 4);
+    RU_TRY(rui_ref_in(c, k, &x, err));
+    if (f == NULL) {
+        return RU_FAIL(err, RU_E_MEM, "NonMaxSuppression: no scratch");
+    }
+    for (int64_t i = 0; i < n; i++) {
+        f[i] = (float)x[i];
+    }
+    *t = c->in[k].type;
+    t->dtype = RU_F32;
+    *out = f;
+    return RU_OK;
+}
+
+/* The output's size was fixed before by the same function. */
+ru_status rui_ref_NonMaxSuppression(const ru_ref_call *c, ru_err *err)
+{
+    ru_type types[5];
+    const ru_type *type[5] = {NULL};
+    const void *data[5] = {NULL};
+    for (uint32_t k = 0; k < 5; k++) {
+        if (rui_ref_has(c, k) && k != 2) {
+            RU_TRY(as_f32(c, k, &types[k], &data[k], err));
+            type[k] = &types[k];
+        } else if (rui_ref_has(c, k)) {
+            type[k] = &c->in[k].type;
+            data[k] = c->in[k].data;
+        }
+    }
+    ru_nms_in in;
+    int64_t *rows, n, room = c->out[0].type.dims[0];
+    if (!ru_nms_arguments(c->node, type, data, &in)) {
+        return RU_FAIL(err, RU_E_DATA, "NonMaxSuppression: boxes, scores and limits do not fit");
+    }
+    RU_TRY(ru_nms_select(&in, c->scratch, &rows, &n, err));
+    if (n != room) {
+        return RU_FAIL(err, RU_E_DATA, "NonMaxSuppression: %lld boxes stay, the output holds %lld",
+                       (long long)n, (long long)room);
+    }
+    rui_ref_store_ints(&c->out[0], rows);
     return RU_OK;
 }

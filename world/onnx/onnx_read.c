@@ -651,10 +651,23 @@ static uint32_t shape_inputs(ru_op op)
     static const struct {
         const char *op;
         uint32_t inputs;
-    } table[] = {{"Reshape", 2}, {"Expand", 2},   {"Slice", 30},          {"Pad", 10},
-                 {"Tile", 2},    {"TopK", 2},     {"Unsqueeze", 2},       {"Squeeze", 2},
-                 {"Split", 2},   {"Range", 7},    {"ConstantOfShape", 1}, {"OneHot", 2},
-                 {"Resize", 14}, {"Compress", 2}, {"NonZero", 1},         {"Unique", 1}};
+    } table[] = {{"Reshape", 2},
+                 {"Expand", 2},
+                 {"Slice", 30},
+                 {"Pad", 10},
+                 {"Tile", 2},
+                 {"TopK", 2},
+                 {"Unsqueeze", 2},
+                 {"Squeeze", 2},
+                 {"Split", 2},
+                 {"Range", 7},
+                 {"ConstantOfShape", 1},
+                 {"OneHot", 2},
+                 {"Resize", 14},
+                 {"Compress", 2},
+                 {"NonZero", 1},
+                 {"Unique", 1},
+                 {"NonMaxSuppression", 28}};
     if (strncmp(name, "Reduce", 6) == 0 && ru_op_get(op)->onnx) {
         return 2;
     }
