@@ -145,13 +145,13 @@ RU_KERN_INLINE void apply(bool half, bool add, bool relu, const ru_kern_bn *b)
     for (; i + 16 <= n; i += 16) {
         v16 y = get(half, b->x, i) * mul + off;
         y = add ? y + get(half, b->residual, i) : y;
-        put(half, b->out, i, relu ? keep_where(y, y > 0.0f) : y);
+        put(half, b->out, i, relu ? keep_where(y, ~(y <= 0.0f)) : y); /* NaN stays */
     }
     for (; i < n; i++) {
         int64_t l = lane_of(i, b->lanes);
         float y = get1(half, b->x, i) * b->mul[l] + b->add[l];
         y = add ? y + get1(half, b->residual, i) : y;
-        put1(half, b->out, i, relu && !(y > 0.0f) ? 0.0f : y);
+        put1(half, b->out, i, relu && y <= 0.0f ? 0.0f : y);
     }
 }
 

@@ -55,6 +55,12 @@ void RUI_K(rui_kern_cumsum)(const ru_kern_scan *s, const float *x, float *y, int
     }
 }
 
+/* Is v above b? NaN is above every number. */
+RU_KERN_INLINE bool beats(float v, float b)
+{
+    return !(v <= b) & (b == b);
+}
+
 /* Places of the largest of `sign` * x; of equals the first, or the last. */
 static void arg_block(const ru_kern_scan *s, const float *x, int64_t *y, int64_t cols)
 {
@@ -72,7 +78,7 @@ static void arg_block(const ru_kern_scan *s, const float *x, int64_t *y, int64_t
 #pragma omp simd
             for (int64_t j = 0; j < cols; j++) {
                 float v = sign * from[j];
-                bool better = !(best[j] > v);
+                bool better = (v != v) | !((best[j] > v) | (best[j] != best[j]));
                 best[j] = better ? v : best[j];
                 at[j] = better ? place : at[j];
             }
@@ -80,7 +86,7 @@ static void arg_block(const ru_kern_scan *s, const float *x, int64_t *y, int64_t
 #pragma omp simd
             for (int64_t j = 0; j < cols; j++) {
                 float v = sign * from[j];
-                bool better = v > best[j];
+                bool better = beats(v, best[j]);
                 best[j] = better ? v : best[j];
                 at[j] = better ? place : at[j];
             }
@@ -105,19 +111,20 @@ static int64_t arg_line(const ru_kern_scan *s, const float *x)
 #pragma omp simd
         for (int32_t j = 0; j < ARG_LANES; j++) {
             float v = sign * x[base + j];
-            bool better = v > best[j];
+            bool better = beats(v, best[j]);
             best[j] = better ? v : best[j];
             at[j] = better ? base + j : at[j];
         }
     }
     for (int64_t j = 0; k < s->dim; k++, j++) {
         float v = sign * x[k];
-        at[j] = v > best[j] ? (int32_t)k : at[j];
-        best[j] = v > best[j] ? v : best[j];
+        bool better = beats(v, best[j]);
+        at[j] = better ? (int32_t)k : at[j];
+        best[j] = better ? v : best[j];
     }
     int64_t win = 0;
     for (int64_t j = 1; j < ARG_LANES; j++) {
-        bool better = best[j] > best[win] || (best[j] == best[win] && at[j] < at[win]);
+        bool better = beats(best[j], best[win]) || (!beats(best[win], best[j]) && at[j] < at[win]);
         win = better ? j : win;
     }
     return at[win];
@@ -141,14 +148,21 @@ void RUI_K(rui_kern_arg)(const ru_kern_scan *s, const float *x, int64_t *y, int6
  */
 
 typedef struct kept {
-    float v;
-    int32_t at;
+    int32_t key, at;
 } kept;
+
+/* Integers in the order of the floats, both zeros equal, every NaN on top. */
+RU_KERN_INLINE int32_t key_of(float x, bool smallest)
+{
+    uint32_t u = x != x ? 0x7fc00000u : kv_bits(x + 0.0f);
+    int32_t key = (int32_t)(u >> 31 != 0 ? u ^ 0x7fffffffu : u);
+    return smallest ? ~key : key;
+}
 
 /* Does a come after b in the answer? */
 static bool worse(kept a, kept b)
 {
-    return a.v < b.v || (!(b.v < a.v) && a.at > b.at);
+    return a.key < b.key || (a.key == b.key && a.at > b.at);
 }
 
 static void sink(kept *heap, int64_t n, int64_t i, kept x)
@@ -170,25 +184,24 @@ static void sink(kept *heap, int64_t n, int64_t i, kept x)
 
 static void top_line(const ru_kern_scan *s, const float *x, float *y, int64_t *index, kept *heap)
 {
-    float sign = s->smallest ? -1.0f : 1.0f;
     int64_t k = s->keep;
     for (int64_t i = 0; i < k; i++) {
-        heap[i] = (kept){sign * x[i * s->inner], (int32_t)i};
+        heap[i] = (kept){key_of(x[i * s->inner], s->smallest), (int32_t)i};
     }
     for (int64_t i = k / 2; i-- > 0;) {
         sink(heap, k, i, heap[i]);
     }
     for (int64_t i = k; i < s->dim; i++) {
-        float v = sign * x[i * s->inner];
-        if (v > heap[0].v) {
-            sink(heap, k, 0, (kept){v, (int32_t)i});
+        int32_t key = key_of(x[i * s->inner], s->smallest);
+        if (key > heap[0].key) {
+            sink(heap, k, 0, (kept){key, (int32_t)i});
         }
     }
     for (int64_t i = k; i-- > 0;) { /* the worst goes last */
         kept w = heap[0];
         sink(heap, i, 0, heap[i]);
         if (y != NULL) {
-            y[i * s->inner] = sign * w.v;
+            y[i * s->inner] = x[w.at * s->inner];
         }
         if (index != NULL) {
             index[i * s->inner] = w.at;

@@ -101,10 +101,13 @@ RU_KERN_INLINE float kv_exp(float x)
     return y * kv_pow2(half) * kv_pow2(n - half);
 }
 
-/* e^x for x <= 0, flushed to zero below -87: one multiplication less, for softmax and the like. */
+/* e^x for x <= 0, flushed to zero below -87: one multiplication less, for softmax and the like. The
+ * clamp is one of bits: a compiler that knows the last line drops one of floats, and infinity minus
+ * infinity then looks like an operation that made a NaN (ru_pool_invalid). */
 RU_KERN_INLINE float kv_exp_neg(float x)
 {
-    float c = x < -87.0f ? -87.0f : x;
+    uint32_t u = kv_bits(x);
+    float c = kv_float(u < 0xc2ae0000u ? u : 0xc2ae0000u); /* -87 */
     float t = c * 1.44269504f + 12582912.0f;
     uint32_t n = kv_bits(t) << 23;
     t -= 12582912.0f;

@@ -117,7 +117,7 @@ static void block_stats(const bn_state *b, int64_t block)
     for (int64_t l = 0; l < lanes_in(b, block); l++) {
         double d = all[l] / count;
         double var = all_sq[l] / count - d * d;
-        store_stats(b, block * b->lanes + l, (double)pivot[l] + d, var > 0.0 ? var : 0.0);
+        store_stats(b, block * b->lanes + l, (double)pivot[l] + d, var < 0.0 ? 0.0 : var);
     }
 }
 

@@ -123,16 +123,16 @@ static double probabilities(const att *a, const heads *q, const heads *k, int64_
         p[j] = a->scale * dot(row_of(q, b, h, i), row_of(k, b, h, j), a->depth);
         p[j] += mask != NULL ? mask[j] : 0.0;
         p[j] = a->causal && j > i ? (double)-INFINITY : p[j];
-        top = fmax(top, p[j]);
+        top = p[j] > top || isnan(p[j]) ? p[j] : top;
     }
     for (int64_t j = 0; j < a->cols; j++) {
         p[j] = isinf(top) && top < 0.0 ? 0.0 : exp(p[j] - top);
         sum += p[j];
     }
     for (int64_t j = 0; j < a->cols; j++) {
-        p[j] = sum > 0.0 ? p[j] / sum : 0.0;
+        p[j] = sum == 0.0 ? 0.0 : p[j] / sum;
     }
-    return sum > 0.0 ? top + log(sum) : (double)-INFINITY;
+    return sum == 0.0 ? (double)-INFINITY : top + log(sum);
 }
 
 static ru_status forward(const ru_ref_call *c, const att *a, const heads *q, const heads *k,

@@ -274,12 +274,16 @@ ru_status rui_ref_ReduceTo(const ru_ref_call *c, ru_err *err)
 
 /* -- along one axis --------------------------------------------------------------------- */
 
-/* Is a before b in the order asked for? Exact for integers of 64 bits. */
-static bool before(const ru_tensor *t, int64_t a, int64_t b, bool largest)
+/* Is a before b in the order asked for? Exact for integers of 64 bits. NaN is above (`nan_first`)
+ * or below all numbers. */
+static bool before(const ru_tensor *t, int64_t a, int64_t b, bool largest, bool nan_first)
 {
     if (rui_ref_is_float(t->type.dtype)) {
         double x = rui_ref_get(t->type.dtype, t->data, a);
         double y = rui_ref_get(t->type.dtype, t->data, b);
+        if (isnan(x) || isnan(y)) {
+            return nan_first ? isnan(x) && !isnan(y) : !isnan(x) && isnan(y);
+        }
         return largest ? x > y : x < y;
     }
     int64_t x = rui_ref_get_int(t->type.dtype, t->data, a);
@@ -290,6 +294,7 @@ static bool before(const ru_tensor *t, int64_t a, int64_t b, bool largest)
     return largest ? x > y : x < y;
 }
 
+/* NaN wins, as in numpy, whose functions ONNX's reference is made of. */
 static ru_status arg(const ru_ref_call *c, bool largest, ru_err *err)
 {
     const ru_tensor *x = &c->in[0];
@@ -302,8 +307,8 @@ static ru_status arg(const ru_ref_call *c, bool largest, ru_err *err)
             int64_t at = o * a.dim * a.inner + i, best = 0;
             for (int64_t k = 1; k < a.dim; k++) {
                 int64_t x_k = at + k * a.inner, x_best = at + best * a.inner;
-                bool better =
-                    last ? !before(x, x_best, x_k, largest) : before(x, x_k, x_best, largest);
+                bool better = last ? !before(x, x_best, x_k, largest, true)
+                                   : before(x, x_k, x_best, largest, true);
                 best = better ? k : best;
             }
             ((int64_t *)c->out[0].data)[o * a.inner + i] = best;
@@ -347,7 +352,8 @@ ru_status rui_ref_CumSum(const ru_ref_call *c, ru_err *err)
     return RU_OK;
 }
 
-/* The k best of each line in order; equal values keep the lower index first. */
+/* The k best of each line in order; equal values keep the lower index first. NaN counts as the
+ * largest, as in PyTorch; the standard does not say. */
 ru_status rui_ref_TopK(const ru_ref_call *c, ru_err *err)
 {
     const ru_tensor *x = &c->in[0];
@@ -367,7 +373,8 @@ ru_status rui_ref_TopK(const ru_ref_call *c, ru_err *err)
         int64_t o = line / a.inner, i = line % a.inner, at = o * a.dim * a.inner + i;
         for (int64_t k = 0; k < a.dim; k++) {
             int64_t j = k; /* insertion: stable, so ties keep their order */
-            for (; j > 0 && before(x, at + k * a.inner, at + order[j - 1] * a.inner, largest);
+            for (; j > 0 &&
+                   before(x, at + k * a.inner, at + order[j - 1] * a.inner, largest, largest);
                  j--) {
                 order[j] = order[j - 1];
             }
