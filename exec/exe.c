@@ -47,6 +47,8 @@ struct ru_exe {
     ru_exe_hooks hooks;
     bool has_hooks;
     bool stale;       /* packed copies of frozen state must be made again */
+    bool invalid;     /* the last run may have turned NaN into a number */
+    ru_exe *keeper;   /* the same graph on kernels that keep NaN; NULL: not needed so far */
     const char *slow; /* nodes on reference kernels, by op */
     int64_t flops, open_ns;
     int64_t profiled; /* runs measured */
@@ -195,7 +197,8 @@ static ru_status run_steps(ru_exe *e, rui_step_list *list, const ru_run_args *ar
 /* Graphs run as given (to find errors) are expected to be slow; any other says so. */
 static void tell_slow(const ru_exe *e)
 {
-    if (e->lo.n_slow > 0 && !e->opt.no_fuse && !e->opt.keep_temps && !e->opt.guard) {
+    if (e->lo.n_slow > 0 && !e->opt.no_fuse && !e->opt.keep_temps && !e->opt.guard &&
+        !e->opt.keep_nan) {
         ru_log(RU_LOG_WARN, "exec", "reference_kernels",
                "%u of %u operators have no fast kernel for their types and attributes: %s",
                e->lo.n_slow, e->g.n_nodes - 1, e->slow);
@@ -248,6 +251,7 @@ void ru_exe_close(ru_exe *e)
     if (e == NULL) {
         return;
     }
+    ru_exe_close(e->keeper);
     rui_optim_early_close(&e->lo);
     rui_low_fini(&e->lo);
     ru_pool_free(e->pool);
@@ -393,6 +397,58 @@ void ru_exe_profile(ru_exe *e, bool on)
     }
 }
 
+static ru_status open_keeper(ru_exe *e, ru_err *err)
+{
+    ru_exe_options o = e->opt;
+    o.keep_nan = true;
+    o.autotune = o.profile = false;
+    ru_log(RU_LOG_INFO, "exec", "not_a_number",
+           "an operation met what is no number: runs that do are repeated on kernels that keep it");
+    return ru_exe_open(e->outer, &o, &e->keeper, err);
+}
+
+/* State in the keeper as it is here. */
+static ru_status give_states(ru_exe *e, ru_err *err)
+{
+    int64_t most = 64;
+    for (uint32_t k = 0; k < e->n_states; k++) {
+        int64_t bytes = ru_type_bytes(&e->outer->values[e->states[k].id.v].type);
+        most = bytes > most ? bytes : most;
+    }
+    void *data = aligned_alloc(64, (size_t)(most + 63) / 64 * 64);
+    ru_status st = data == NULL ? RU_FAIL(err, RU_E_MEM, "no memory to copy a state") : RU_OK;
+    for (uint32_t k = 0; k < e->n_states && st == RU_OK; k++) {
+        st = ru_exe_state_read(e, e->states[k].id, data, err);
+        st = st == RU_OK ? ru_exe_state_write(e->keeper, e->states[k].id, data, err) : st;
+    }
+    free(data);
+    return st;
+}
+
+/* The run once more, where NaN stays; its outputs become this executable's. */
+static ru_status run_keeper(ru_exe *e, const ru_run_args *args, ru_err *err)
+{
+    const ru_graph *g = e->outer;
+    if (e->keeper == NULL) {
+        RU_TRY(open_keeper(e, err));
+    }
+    RU_TRY(give_states(e, err));
+    for (uint32_t k = 0; k < g->n_inputs; k++) {
+        const void *from = ru_exe_input(e, g->inputs[k]);
+        void *to = ru_exe_input(e->keeper, g->inputs[k]);
+        if (from != NULL && to != NULL) { /* else no step reads it */
+            memcpy(to, from, (size_t)ru_type_bytes(&g->values[g->inputs[k].v].type));
+        }
+    }
+    RU_TRY(ru_exe_run(e->keeper, args, err));
+    (void)ru_pool_invalid(e->pool); /* the next run begins afresh on all threads */
+    for (uint32_t k = 0; k < g->n_outputs; k++) {
+        memcpy(rui_buf_ptr(&e->lo, e->lo.outputs[k]), ru_exe_output(e->keeper, g->outputs[k]),
+               (size_t)ru_type_bytes(&g->values[g->outputs[k].v].type));
+    }
+    return RU_OK;
+}
+
 ru_status ru_exe_run(ru_exe *e, const ru_run_args *args, ru_err *err)
 {
     const ru_run_args none = {0};
@@ -405,9 +461,17 @@ ru_status ru_exe_run(ru_exe *e, const ru_run_args *args, ru_err *err)
         RU_TRY(run_steps(e, &e->lo.prep, args, err));
         e->stale = false;
     }
-    return e->has_hooks || e->opt.profile || e->recorder != NULL
+    ru_pool_valid();
+    RU_TRY(e->has_hooks || e->opt.profile || e->recorder != NULL
                ? run_watched(e, args, err)
-               : run_steps(e, &e->lo.run, args, err);
+               : run_steps(e, &e->lo.run, args, err));
+    e->invalid = e->lo.drops_nan && ru_pool_invalid(e->pool);
+    return RU_UNLIKELY(e->invalid) && e->outer->n_updates == 0 ? run_keeper(e, args, err) : RU_OK;
+}
+
+bool ru_exe_invalid(const ru_exe *e)
+{
+    return e->invalid;
 }
 
 ru_status ru_exe_run_update(ru_exe *e, const ru_run_args *args, ru_err *err)

@@ -40,6 +40,7 @@ typedef struct ru_exe_options {
     bool guard;            /* no buffer sharing, guard zones for ru_exe_guards_check (harness) */
     bool no_fuse;          /* run the graph as given (harness, debugging) */
     bool profile;          /* measure every step from the start, as ru_exe_profile does */
+    bool keep_nan;         /* no kernel that may turn NaN into a number (slower; see ru_exe_run) */
     /* Data-parallel: gradients leave and come back summed. Nothing that persists changes before the
      * first step that reads a gradient; each gradient stands in memory of its own, f32, without
      * padding. */
@@ -78,8 +79,15 @@ void ru_exe_close(ru_exe *e); /* NULL is fine */
  * Inputs keep their contents from run to run. */
 void *ru_exe_input(ru_exe *e, ru_value_id input);
 
-/* One step. Errors: RU_E_DATA from kernels that check their data (labels, indices). */
+/* One step. Errors: RU_E_DATA from kernels that check their data (labels, indices).
+ *
+ * oneDNN's maxima and fused activations turn NaN into a number. The processor notes that such an
+ * operation met one (ru_pool_invalid); a graph without updates is then run once more, on kernels
+ * that keep NaN (opened at the first time), so that outputs hold NaN where the reference has it.
+ * With updates nothing is repeated: ru_exe_invalid tells. */
 RU_MUST_USE ru_status ru_exe_run(ru_exe *e, const ru_run_args *args, ru_err *err);
+/* May the last run have turned NaN into a number? */
+bool ru_exe_invalid(const ru_exe *e);
 
 /* Row-major view of an output after a run, valid until the next run. NULL: not an output. */
 const void *ru_exe_output(ru_exe *e, ru_value_id output);

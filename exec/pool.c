@@ -6,6 +6,7 @@
  * of the same thread may have another size. */
 #include "exec/pool.h"
 
+#include <fenv.h>
 #include <omp.h>
 #include <stdlib.h>
 
@@ -70,4 +71,33 @@ void ru_pool_run(ru_pool *p, ru_pool_fn fn, void *arg)
     {
         fn(arg, (uint32_t)omp_get_thread_num(), (uint32_t)omp_get_num_threads());
     }
+}
+
+void ru_pool_valid(void)
+{
+    if (fetestexcept(FE_INVALID) != 0) {
+        (void)feclearexcept(FE_INVALID);
+    }
+}
+
+/* The flag is sticky and each thread has its own, so that one look after a run costs nothing in the
+ * kernels. */
+static bool invalid_here(void)
+{
+    bool any = fetestexcept(FE_INVALID) != 0;
+    ru_pool_valid();
+    return any;
+}
+
+bool ru_pool_invalid(ru_pool *p)
+{
+    if (p->threads == 1) {
+        return invalid_here();
+    }
+    bool any = false;
+#pragma omp parallel num_threads((int)p->threads) reduction(|| : any)
+    {
+        any = invalid_here();
+    }
+    return any;
 }

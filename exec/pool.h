@@ -29,6 +29,12 @@ void ru_pool_run(ru_pool *p, ru_pool_fn fn, void *arg);
  * (oneDNN); at the start of every run. */
 void ru_pool_enter(const ru_pool *p);
 
+/* Has a thread of the pool met an invalid operation (IEEE 754: NaN compared or made) since it was
+ * asked last? Cost: one team for more than one thread. */
+bool ru_pool_invalid(ru_pool *p);
+/* Forget what the calling thread met outside of the pool. */
+void ru_pool_valid(void);
+
 /* Part `k` of `parts` of [0, n), rounded to multiples of `grain` (the last part takes the rest). */
 static inline void ru_pool_split(int64_t n, int64_t grain, uint32_t k, uint32_t parts,
                                  int64_t *begin, int64_t *end)

@@ -53,6 +53,11 @@ bool rui_inference(const rui_low *lo)
     return lo->inference;
 }
 
+void rui_drops_nan(rui_low *lo)
+{
+    lo->drops_nan = true;
+}
+
 ru_status rui_done(const rui_low *lo)
 {
     return lo->status;

@@ -86,6 +86,7 @@ struct rui_low {
     rui_dnnl nn;
     bool has_nn;
     bool inference;
+    bool drops_nan; /* some step may turn NaN into a number */
 
     rui_val *vals; /* [g->n_values] */
     rui_layout **layouts;

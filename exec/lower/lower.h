@@ -84,6 +84,9 @@ const ru_exe_options *rui_options(const rui_low *lo);
 bool rui_bf16(const rui_low *lo);
 /* No in-place results and no state updates inside the graph: weights are packed once. */
 bool rui_inference(const rui_low *lo);
+/* The node being lowered may turn NaN into a number (and the processor notes that it met one). Not
+ * with option keep_nan. */
+void rui_drops_nan(rui_low *lo);
 /* Zeroed memory that lives as long as the executable; NULL sets the sticky error. */
 void *rui_keep(rui_low *lo, int64_t size_bytes);
 char *rui_keep_printf(rui_low *lo, const char *fmt, ...) RU_PRINTF(2, 3);

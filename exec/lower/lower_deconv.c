@@ -65,7 +65,7 @@ ru_status rui_lower_dnnl_deconv(rui_low *lo, const ru_node *n, ru_err *err)
     }
     RU_TRY(rui_window_of(n, tx, &g->values[n->in[1].v].type, &g->values[n->out[0].v].type, true,
                          false, &w));
-    RU_TRY(rui_post_of_node(n, &post));
+    RU_TRY(rui_post_of_node(lo, n, &post));
     dnnl_data_type_t dt = rui_bf16(lo) ? dnnl_bf16 : dnnl_f32;
     bool bias = ru_node_has_in(n, 2);
     dnnl_primitive_desc_t pd = deconv_pd(lo, &w, dt, bias, &post);

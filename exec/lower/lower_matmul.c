@@ -197,7 +197,7 @@ ru_status rui_lower_dnnl_matmul(rui_low *lo, const ru_node *n, ru_err *err)
     mm_call c = {0};
     rui_post post = {0};
     RU_TRY(mm_call_of(lo, n, &c));
-    RU_TRY(rui_post_of_node(n, &post));
+    RU_TRY(rui_post_of_node(lo, n, &post));
     post.scaled = c.alpha != 1.0;
     post.scale = (float)c.alpha;
     bool pack = frozen_matrix(lo, &c);
@@ -248,7 +248,7 @@ ru_status rui_lower_kern_product(rui_low *lo, const ru_node *n, ru_err *err)
     mm_call c = {0};
     rui_post post = {0};
     RU_TRY(mm_call_of(lo, n, &c));
-    RU_TRY(rui_post_of_node(n, &post));
+    RU_TRY(rui_post_of_node(lo, n, &post));
     if (!product_pays(lo, &c, &post)) {
         return RU_E_UNSUPPORTED;
     }

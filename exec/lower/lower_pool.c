@@ -37,6 +37,12 @@ static ru_status pool_call_of(rui_low *lo, const ru_node *n, ru_value_id x, ru_v
     if (!is_max(n->op) && ru_node_int(n, RU_ATTR_ceil_mode, 0) != 0) {
         return RU_E_UNSUPPORTED;
     }
+    if (is_max(n->op)) {
+        if (rui_options(lo)->keep_nan) {
+            return RU_E_UNSUPPORTED;
+        }
+        rui_drops_nan(lo);
+    }
     return RU_OK;
 }
 
