@@ -300,6 +300,7 @@ static void test_archives(void **state)
         {"sim", "sim"},
         {"store", "store"},
         {"data", "data"},
+        {"solve", "solve"},
         {"train", "train"},
         {"launch", "launch"},
         {"lab", "lab"},
