@@ -53,6 +53,7 @@ typedef enum ru_conf_type {
     RU_CONF_F64_LIST,  /* ru_conf_f64s */
     RU_CONF_TEXT_LIST, /* ru_conf_texts */
     RU_CONF_F64_MAP,   /* ru_conf_pairs     {any_key: number}, order of the file */
+    RU_CONF_JSON,      /* const char *      any value, kept as JSON text without blanks */
     RU_CONF_SECTION,   /* a struct by value described by `table` */
     RU_CONF_SECTIONS,  /* ru_conf_sections  list of structs described by `table` */
 } ru_conf_type;

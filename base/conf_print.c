@@ -134,6 +134,12 @@ void rui_conf_put_value(const ru_conf_field *f, const void *at, ru_text *out)
     case RU_CONF_F64_MAP:
         put_pairs(at, out);
         return;
+    case RU_CONF_JSON: {
+        const char *s;
+        memcpy(&s, at, sizeof s);
+        ru_text_put(out, s != NULL ? s : "null");
+        return;
+    }
     case RU_CONF_SECTION:
     case RU_CONF_SECTIONS:
         break;

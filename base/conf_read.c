@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/conf_impl.h"
+#include "base/json.h"
 #include "base/unit.h"
 
 /* Where we are: path of the section at hand. `asked`: required fields must be there. */
@@ -80,6 +81,7 @@ static const char *const type_words[] = {
     [RU_CONF_F64_LIST] = "a list of numbers",
     [RU_CONF_TEXT_LIST] = "a list of texts",
     [RU_CONF_F64_MAP] = "a map from words to numbers",
+    [RU_CONF_JSON] = "any value",
     [RU_CONF_SECTION] = "a map",
     [RU_CONF_SECTIONS] = "a list of maps",
 };
@@ -262,6 +264,7 @@ static bool put_scalar(const ru_conf_field *f, const rui_node *node, uint8_t *at
     case RU_CONF_F64_LIST:
     case RU_CONF_TEXT_LIST:
     case RU_CONF_F64_MAP:
+    case RU_CONF_JSON:
     case RU_CONF_SECTION:
     case RU_CONF_SECTIONS:
         break;
@@ -333,6 +336,65 @@ static ru_status read_pairs(const scope *s, const ru_conf_field *f, const rui_no
     }
     ru_conf_pairs list = {.at = pairs, .n = n};
     memcpy(at, &list, sizeof list);
+    return RU_OK;
+}
+
+/* -?(0|[1-9][0-9]*)(.[0-9]+)?([eE][+-]?[0-9]+)? */
+static bool is_json_number(const char *p)
+{
+    p += *p == '-';
+    size_t whole = strspn(p, "0123456789");
+    if (whole == 0 || (whole > 1 && *p == '0')) {
+        return false;
+    }
+    p += whole;
+    if (*p == '.') {
+        size_t part = strspn(p + 1, "0123456789");
+        if (part == 0) {
+            return false;
+        }
+        p += 1 + part;
+    }
+    if (*p == 'e' || *p == 'E') {
+        p++;
+        p += *p == '-' || *p == '+';
+        size_t exponent = strspn(p, "0123456789");
+        p += exponent;
+        return exponent > 0 && *p == '\0';
+    }
+    return *p == '\0';
+}
+
+/* Depth is bounded by RUI_CONF_DEPTH_MAX, as many levels as the writer has. */
+static void put_json(const rui_node *node, const char *key, ru_json *j)
+{
+    if (node->kind != RUI_SCALAR) {
+        bool map = node->kind == RUI_MAP;
+        ru_json_open(j, key, map ? '{' : '[');
+        for (const rui_node *child = node->first; child != NULL; child = child->next) {
+            put_json(child, map ? child->key : NULL, j);
+        }
+        ru_json_close(j);
+    } else if (is_null(node)) {
+        ru_json_null(j, key);
+    } else if (!node->quoted && (is_json_number(node->text) || strcmp(node->text, "true") == 0 ||
+                                 strcmp(node->text, "false") == 0)) {
+        ru_json_raw(j, key, node->text);
+    } else {
+        ru_json_str(j, key, node->text);
+    }
+}
+
+static ru_status read_json(const scope *s, const rui_node *node, uint8_t *at, ru_err *err)
+{
+    ru_text text = ru_text_arena(s->c->arena);
+    ru_json j = ru_json_into(&text);
+    put_json(node, NULL, &j);
+    if (text.cut) {
+        return full(s, err);
+    }
+    const char *p = text.p;
+    memcpy(at, &p, sizeof p);
     return RU_OK;
 }
 
@@ -447,6 +509,8 @@ static ru_status read_field(const scope *s, const ru_conf_field *f, const rui_no
         return read_list(s, f, node, path, at, err);
     case RU_CONF_F64_MAP:
         return read_pairs(s, f, node, path, at, err);
+    case RU_CONF_JSON:
+        return read_json(s, node, at, err);
     case RU_CONF_SECTIONS:
         return read_sections(s, f, node, path, at, err);
     case RU_CONF_BOOL:

@@ -68,6 +68,7 @@ static void put_scalar(const ru_conf_field *f, ru_conf_type type, ru_text *out)
     case RU_CONF_F64_LIST:
     case RU_CONF_TEXT_LIST:
     case RU_CONF_F64_MAP:
+    case RU_CONF_JSON:
     case RU_CONF_SECTION:
     case RU_CONF_SECTIONS:
         break;
@@ -132,6 +133,10 @@ static void put_field(const ru_conf_field *f, ru_text *out)
                     "\"type\":[\"object\",\"null\"],\"additionalProperties\":{\"type\":\"number\"");
         put_bounds(f, out);
         ru_text_put(out, "}");
+        break;
+    case RU_CONF_JSON:
+        ru_text_put(out,
+                    "\"type\":[\"object\",\"array\",\"string\",\"number\",\"boolean\",\"null\"]");
         break;
     case RU_CONF_SECTION:
         put_section(f->table, out);

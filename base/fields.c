@@ -133,6 +133,7 @@ static ru_status check_scalar(const ru_conf_field *f, const char *path, const ui
     case RU_CONF_F64:
         return check_number(f, path, f64_at(at), err);
     case RU_CONF_TEXT:
+    case RU_CONF_JSON:
         return text_at(at) != NULL ? RU_OK : RU_FAIL(err, RU_E_ARG, "'%s' has no text", path);
     case RU_CONF_CHOICE:
         return u32_at(at) < n_choices(f->choices)
@@ -237,6 +238,7 @@ static void hash_value(const ru_conf_field *f, const uint8_t *at, ru_hasher *h)
         hash_f64(h, f64_at(at));
         return;
     case RU_CONF_TEXT:
+    case RU_CONF_JSON:
         ru_hasher_put_str(h, text_at(at));
         return;
     case RU_CONF_I64_LIST:
@@ -340,6 +342,9 @@ static void json_value(const ru_conf_field *f, const uint8_t *at, ru_json *j)
         ru_json_close(j);
         return;
     }
+    case RU_CONF_JSON:
+        ru_json_raw(j, f->name, text_at(at) != NULL ? text_at(at) : "null");
+        return;
     case RU_CONF_SECTION:
         ru_fields_json(f->table, at, f->name, j);
         return;

@@ -73,6 +73,12 @@ void ru_json_bool(ru_json *j, const char *key, bool value)
     ru_text_put(j->out, value ? "true" : "false");
 }
 
+void ru_json_raw(ru_json *j, const char *key, const char *json)
+{
+    begin_item(j, key);
+    ru_text_put(j->out, json);
+}
+
 void ru_json_null(ru_json *j, const char *key)
 {
     begin_item(j, key);

@@ -34,6 +34,8 @@ void ru_json_str(ru_json *j, const char *key, const char *value); /* NULL writes
 void ru_json_i64(ru_json *j, const char *key, int64_t value);
 void ru_json_f64(ru_json *j, const char *key, double value);
 void ru_json_bool(ru_json *j, const char *key, bool value);
+/* A value that is JSON already; not checked. */
+void ru_json_raw(ru_json *j, const char *key, const char *json);
 void ru_json_null(ru_json *j, const char *key);
 
 #endif

@@ -14,6 +14,7 @@
 #include "base/fields.h"
 #include "plan/report.h"
 #include "world/solver.h"
+#include "world/world.h"
 
 /* What a planner may use. Both arenas are the caller's; the plan lives in `out`. */
 typedef struct ru_policy_tools {
@@ -38,6 +39,10 @@ typedef struct ru_policy {
     /* Fill the report; figures, runners-up. May plan again with other methods in scratch. */
     ru_status (*report)(const void *in, const void *plan, const ru_policy_tools *tools,
                         ru_report *r, ru_err *err);
+    /* Put the members of an input that these facts give into the open object of `j`; what is left
+     * out has its default. NULL: facts alone do not give one. Errors: RU_E_MISSING names the facts
+     * that are needed, RU_E_LIMIT. */
+    ru_status (*derive)(const ru_world *w, ru_arena *scratch, ru_json *j, ru_err *err);
     const char *example; /* an input as YAML that gives a plan worth looking at */
 } ru_policy;
 

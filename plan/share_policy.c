@@ -1,5 +1,6 @@
 /* The row of `share` in plan/policy.def: its input as a file, its report. */
 #include <math.h>
+#include <string.h>
 
 #include "plan/policy.h"
 #include "plan/share.h"
@@ -167,6 +168,50 @@ static ru_status report_share(const void *in, const void *plan, const ru_policy_
     return RU_OK;
 }
 
+/* The latest facts of each worker of one job: samples and time of its step. */
+static ru_status derive_share(const ru_world *w, ru_arena *scratch, ru_json *j, ru_err *err)
+{
+    (void)scratch;
+    uint32_t n = 0;
+    const ru_step_fact *first = w->facts.steps.at;
+    for (uint32_t i = 0; i < w->facts.steps.n; i++) {
+        n += w->facts.steps.at[i].rank == n && strcmp(w->facts.steps.at[i].job, first->job) == 0;
+    }
+    if (n == 0 || first->batch <= 0) {
+        return RU_FAIL(err, RU_E_MISSING,
+                       "facts.steps must hold a record with 'batch' for each worker of a job, "
+                       "ranks from 0");
+    }
+    ru_json_i64(j, "batch", first->batch);
+    ru_json_open(j, "speed", '[');
+    uint32_t rank = 0;
+    int64_t sum = 0;
+    for (uint32_t i = 0; i < w->facts.steps.n && rank < n; i++) {
+        const ru_step_fact *s = &w->facts.steps.at[i];
+        if (s->rank == rank && strcmp(s->job, first->job) == 0) {
+            double ns = s->compute_ns > 0 ? s->compute_ns : s->took.mean_ns;
+            ru_json_f64(j, NULL, ns > 0 ? (double)s->samples / (ns * 1e-9) : 0);
+            sum += s->samples;
+            rank++;
+        }
+    }
+    ru_json_close(j);
+    if (sum != first->batch) {
+        return RU_OK; /* shares of different views: none are in force */
+    }
+    ru_json_open(j, "now", '[');
+    rank = 0;
+    for (uint32_t i = 0; i < w->facts.steps.n && rank < n; i++) {
+        const ru_step_fact *s = &w->facts.steps.at[i];
+        if (s->rank == rank && strcmp(s->job, first->job) == 0) {
+            ru_json_i64(j, NULL, s->samples);
+            rank++;
+        }
+    }
+    ru_json_close(j);
+    return RU_OK;
+}
+
 const ru_policy ru_policy_share = {
     .name = "share",
     .version = 1,
@@ -177,6 +222,7 @@ const ru_policy ru_policy_share = {
     .plan = plan_share,
     .check = check_share,
     .report = report_share,
+    .derive = derive_share,
     .example = "# Four workers, one of them slow; the first steps ran with equal shares.\n"
                "batch: 128\n"
                "speed: [410, 395, 402, 130]  # samples per second, measured\n"

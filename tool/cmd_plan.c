@@ -5,6 +5,7 @@
 #include "env/file.h"
 #include "plan/policy.h"
 #include "store/natural.h"
+#include "store/world_file.h"
 #include "tool/cmd.h"
 
 static ru_status unknown_policy(const char *name, ru_err *err)
@@ -68,12 +69,44 @@ static void help_input(const ru_policy *p, ru_arena *arena)
     fputs(out.p, stdout);
 }
 
+/* A world file: the input of the newest plan of this policy, else one that its facts give. */
+static ru_status add_world(const ru_policy *p, ru_conf *c, const char *path, ru_str text,
+                           ru_arena *arena, ru_err *err)
+{
+    ru_world w;
+    RU_TRY(ru_world_file_parse(path, text, arena, &w, err));
+    const ru_world_plan *plan = ru_world_plan_newest(&w, p->name);
+    if (plan != NULL) {
+        const char *label = ru_arena_printf(arena, "%s: plan %s", path, plan->id);
+        return ru_conf_add_json(c, label != NULL ? label : path, plan->input,
+                                (int64_t)strlen(plan->input), err);
+    }
+    if (p->derive == NULL) {
+        return RU_FAIL(err, RU_E_MISSING,
+                       "%s holds no plan of '%s', and facts alone do not give its input", path,
+                       p->name);
+    }
+    ru_text json = ru_text_arena(arena);
+    ru_json j = ru_json_into(&json);
+    ru_json_open(&j, NULL, '{');
+    ru_status st = p->derive(&w, arena, &j, err);
+    if (st != RU_OK) {
+        return ru_err_wrap(err, st, "%s holds no plan of '%s', nor the facts for one", path,
+                           p->name);
+    }
+    ru_json_close(&j);
+    return ru_conf_add_json(c, path, json.p, json.n, err);
+}
+
 static ru_status add_file(const ru_policy *p, ru_conf *c, const char *path, ru_arena *arena,
                           ru_err *err)
 {
     char *text;
     int64_t size;
     RU_TRY(ru_file_read(path, RU_CONF_BULK_BYTES_MAX, arena, &text, &size, err));
+    if (ru_world_file_is(ru_str_n(text, size))) {
+        return add_world(p, c, path, ru_str_n(text, size), arena, err);
+    }
     const ru_natural *kind = ru_natural_find(p->name, path, ru_str_n(text, size));
     if (kind != NULL) {
         ru_text json = ru_text_arena(arena);
@@ -207,8 +240,10 @@ const ru_cmd rui_cmd_plan = {
     .summary = "ask one policy for a plan: predicted figures, assumptions, runners-up",
     .about =
         "A policy is a pure function: the same input gives the same plan with the same id on every "
-        "machine. FILE is the policy's own input (YAML or JSON) or a file of another program that "
-        "the policy reads (`rubato plan POLICY --help-input`).",
+        "machine. FILE is the policy's own input (YAML or JSON), a world file (`rubato capture`, "
+        "or "
+        "world.json of a run: the newest recorded input of the policy, else what the facts give), "
+        "or a file of another program that the policy reads (`rubato plan POLICY --help-input`).",
     .args = "[FILE] [POLICY]",
     .arg_min = 0,
     .arg_max = 2,
