@@ -25,7 +25,7 @@ void rui_simjob_see(rui_simjob *j, ru_sim_seen k)
 
 bool rui_simjob_trains(const rui_simjob *j, const rui_simjob_node *n)
 {
-    return n->in && !n->ended && !n->gone && ru_sim_alive(j->sim, n->sim);
+    return n->in && !n->ended && !n->process.gone && ru_sim_alive(j->sim, n->process.node);
 }
 
 static rui_simjob_node *leader_of(const rui_simjob *j)
@@ -130,7 +130,7 @@ static void see_loss(rui_simjob *j, const rui_simjob_node *n)
 static rui_simjob_node *node_of(const rui_simjob *j, uint32_t sim)
 {
     for (uint32_t k = 0; k < j->n; k++) {
-        if (j->nodes[k].sim == sim) {
+        if (j->nodes[k].process.node == sim) {
             return &j->nodes[k];
         }
     }
@@ -166,7 +166,7 @@ static rui_simjob_node *victim_of(rui_simjob *j, const ru_sim_aim *a)
     uint32_t from = ru_rng_below(&j->rng, j->n);
     for (uint32_t k = 0; k < j->n; k++) {
         rui_simjob_node *n = &j->nodes[(from + k) % j->n];
-        if (n != actor && !n->ended && !n->gone && ru_sim_alive(j->sim, n->sim)) {
+        if (n != actor && !n->ended && !n->process.gone && ru_sim_alive(j->sim, n->process.node)) {
             return n;
         }
     }
@@ -198,7 +198,7 @@ static void sleep_long(rui_simjob *j, const rui_simjob_node *n)
     int64_t lasts_ns = least_ns + (int64_t)ru_rng_below_u64(&j->rng, (uint64_t)most_ns);
     /* Before the process itself notices. */
     ru_sim_at(j->sim, (ru_time){ru_sim_now(j->sim).ns + lasts_ns}, woke, j, n->index);
-    ru_sim_sleep(j->sim, n->sim, lasts_ns);
+    ru_sim_sleep(j->sim, n->process.node, lasts_ns);
 }
 
 static void aim_strikes(void *self, uint64_t arg)
@@ -214,21 +214,21 @@ static void aim_strikes(void *self, uint64_t arg)
     if (n == NULL || (kills && living <= j->opt->chaos.keep_alive)) {
         return;
     }
-    if (a->how == RU_SIM_SLEEP && ru_sim_frozen(j->sim, n->sim)) {
+    if (a->how == RU_SIM_SLEEP && ru_sim_frozen(j->sim, n->process.node)) {
         return;
     }
     int64_t lasts_ns = 1 + (int64_t)ru_rng_below_u64(&j->rng, (uint64_t)RUI_SIMJOB_LASTS_NS);
-    rui_simjob_told(j, a->how, n->sim, n->sim, ru_sim_now(j->sim));
+    rui_simjob_told(j, a->how, n->process.node, n->process.node, ru_sim_now(j->sim));
     if (a->how == RU_SIM_CRASH) {
-        ru_sim_crash(j->sim, n->sim);
+        ru_sim_crash(j->sim, n->process.node);
     } else if (a->how == RU_SIM_VANISH) {
-        ru_sim_vanish(j->sim, n->sim);
+        ru_sim_vanish(j->sim, n->process.node);
     } else if (a->how == RU_SIM_FREEZE) {
-        ru_sim_freeze(j->sim, n->sim, lasts_ns);
+        ru_sim_freeze(j->sim, n->process.node, lasts_ns);
     } else if (a->how == RU_SIM_SLEEP) {
         sleep_long(j, n);
     } else {
-        ru_sim_cut_node(j->sim, n->sim, lasts_ns);
+        ru_sim_cut_node(j->sim, n->process.node, lasts_ns);
     }
 }
 
@@ -280,5 +280,6 @@ void rui_simjob_leaves(void *self, uint64_t arg)
         return;
     }
     who->leaves = true;
-    ru_sim_at_node(j->sim, who->sim, ru_sim_now(j->sim), leave_now, who, 0); /* once it runs */
+    ru_sim_at_node(j->sim, who->process.node, ru_sim_now(j->sim), leave_now, who,
+                   0); /* once it runs */
 }

@@ -26,7 +26,7 @@ static const char *phase_name(rui_simjob_phase p)
 
 static bool legal(const rui_simjob_device *d, bool yes, const char *call)
 {
-    if (d->node->gone) {
+    if (d->node->process.gone) {
         rui_simjob_fail(d->node->job, d->node, "device call '%s' after the process ended", call);
         return false;
     }
@@ -363,7 +363,7 @@ static void copy_free(rui_simjob_device *d, uint64_t cookie, bool place, const c
     rui_simjob_copy *c = &d->copies[cookie];
     d->placing -= place ? 1 : 0;
     int64_t bytes = c->n * (int64_t)sizeof *c->data;
-    if (!place && !d->node->gone && c->data != NULL &&
+    if (!place && !d->node->process.gone && c->data != NULL &&
         ru_sim_reads(d->node->job->sim, c->data, bytes)) {
         rui_simjob_fail(d->node->job, d->node, "state is released that the link still reads");
     }
@@ -437,7 +437,7 @@ static void dev_local_open(void *self, const char *const *handles, uint32_t n, u
         d->near[k] = &j->nodes[strtoul(handles[k], NULL, 10)];
     }
     ru_time at = ru_time_after(now_of(d), 1 + ru_rng_below(&j->rng, OPEN_MAX_NS));
-    ru_sim_at_node(j->sim, d->node->sim, at, local_opened, d, ++d->near_seq);
+    ru_sim_at_node(j->sim, d->node->process.node, at, local_opened, d, ++d->near_seq);
 }
 
 static ru_span dev_local_memory(void *self, uint32_t rank)
@@ -480,17 +480,17 @@ ru_status rui_simjob_device_open(rui_simjob_node *n, bool holds_state, ru_err *e
     *d = (rui_simjob_device){.node = n, .speed = 1};
     (void)snprintf(d->handle, sizeof d->handle, "%u", n->index);
     d->speed = slowest < 1 ? ru_rng_uniform(&j->rng, slowest, 1) : 1;
-    d->dev = ru_sim_dev_add(j->sim, n->sim, d->speed);
-    d->param_ok = RU_NEW(&n->arena, uint8_t, all);
-    d->slot_ok = RU_NEW(&n->arena, uint8_t, all);
-    d->summed = RU_NEW(&n->arena, uint8_t, all);
-    d->copies = RU_NEW(&n->arena, rui_simjob_copy, RUI_SIMJOB_COPIES);
+    d->dev = ru_sim_dev_add(j->sim, n->process.node, d->speed);
+    d->param_ok = RU_NEW(&n->process.arena, uint8_t, all);
+    d->slot_ok = RU_NEW(&n->process.arena, uint8_t, all);
+    d->summed = RU_NEW(&n->process.arena, uint8_t, all);
+    d->copies = RU_NEW(&n->process.arena, rui_simjob_copy, RUI_SIMJOB_COPIES);
     bool ok = d->dev != NULL && d->param_ok != NULL && d->slot_ok != NULL && d->summed != NULL &&
               d->copies != NULL;
     if (ok && !j->opt->counted) {
-        d->param = RU_NEW(&n->arena, float, all);
-        d->slot = RU_NEW(&n->arena, float, all);
-        d->grad = RU_NEW(&n->arena, float, all);
+        d->param = RU_NEW(&n->process.arena, float, all);
+        d->slot = RU_NEW(&n->process.arena, float, all);
+        d->grad = RU_NEW(&n->process.arena, float, all);
         ok = d->param != NULL && d->slot != NULL && d->grad != NULL;
     }
     if (!ok) {

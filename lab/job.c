@@ -46,71 +46,6 @@ void rui_simjob_fail(rui_simjob *j, const rui_simjob_node *n, const char *fmt, .
     ru_sim_stop(j->sim);
 }
 
-/* -- timers ---------------------------------------------------------------------------------------
- */
-
-/* A timer that is moved later keeps its event, which then asks again: beats are moved often. */
-static void timer_event(void *self, uint64_t arg)
-{
-    rui_simjob_node *n = self;
-    rui_simjob_timer *t = &n->timers[arg];
-    ru_time now = ru_sim_now(n->job->sim);
-    t->event = 0;
-    if (t->at_ns == 0 || n->gone) {
-        return;
-    }
-    if (t->at_ns > now.ns) {
-        t->event_ns = t->at_ns;
-        t->event = ru_sim_at_node(n->job->sim, n->sim, (ru_time){t->at_ns}, timer_event, n, arg);
-        return;
-    }
-    t->at_ns = 0;
-    ru_peer_timer(n->node, t->what, now);
-}
-
-static rui_simjob_timer *timer_of(rui_simjob_node *n, uint32_t what)
-{
-    for (uint32_t k = 0; k < RUI_SIMJOB_TIMERS; k++) {
-        if (n->timers[k].what == what || n->timers[k].what == 0) {
-            n->timers[k].what = what;
-            return &n->timers[k];
-        }
-    }
-    return NULL;
-}
-
-static void timer_set(void *self, uint32_t what, ru_time at)
-{
-    rui_simjob_node *n = self;
-    ru_sim *s = n->job->sim;
-    rui_simjob_timer *t = timer_of(n, what);
-    if (t == NULL) {
-        rui_simjob_fail(n->job, n, "more than %d timers", RUI_SIMJOB_TIMERS);
-        return;
-    }
-    t->at_ns = at.ns;
-    if (t->event != 0 && t->event_ns <= at.ns) {
-        return;
-    }
-    if (at.ns == INT64_MAX) {
-        return; /* never */
-    }
-    if (t->event != 0) {
-        ru_sim_cancel(s, t->event);
-    }
-    t->event_ns = at.ns > ru_sim_now(s).ns ? at.ns : ru_sim_now(s).ns;
-    t->event = ru_sim_at_node(s, n->sim, (ru_time){t->event_ns}, timer_event, n,
-                              (uint64_t)(t - n->timers));
-}
-
-static void timer_off(void *self, uint32_t what)
-{
-    rui_simjob_timer *t = timer_of(self, what);
-    if (t != NULL) {
-        t->at_ns = 0;
-    }
-}
-
 /* -- processes ------------------------------------------------------------------------------------
  */
 
@@ -119,8 +54,7 @@ static void leave(void *self, uint64_t arg)
 {
     (void)arg;
     rui_simjob_node *n = self;
-    n->gone = true;
-    ru_sim_crash(n->job->sim, n->sim);
+    ru_sim_process_exit(&n->process);
 }
 
 static void committed(rui_simjob_node *n, int64_t step, ru_time now)
@@ -187,7 +121,7 @@ static void on_news(void *self, const ru_elastic_news *news, ru_time now)
                  news->sentence == NULL ? "" : news->sentence);
         rui_simjob_say(j, n, "ended after %lld steps: %s, %s", (long long)news->step,
                        ru_status_name(news->status), n->sentence);
-        ru_sim_at_node(j->sim, n->sim,
+        ru_sim_at_node(j->sim, n->process.node,
                        (ru_time){now.ns + 1 + ru_rng_below(&j->rng, (uint32_t)EXIT_MAX_NS)}, leave,
                        n, 0);
         break;
@@ -285,10 +219,16 @@ static ru_peer_options options_of(rui_simjob_node *n, const ru_link *link, const
                                      .join_part = j->opt->join_part,
                                      .probe_bytes = j->opt->probe_bytes,
                                      .counted = j->opt->counted};
-    o.timers = (ru_node_timer_ops){timer_set, timer_off, n};
+    o.timers = (ru_node_timer_ops){ru_sim_process_timer, ru_sim_process_timer_off, &n->process};
     o.log = on_log;
     o.log_self = n;
     return o;
+}
+
+static void fire(void *self, uint32_t what, ru_time now)
+{
+    rui_simjob_node *n = self;
+    ru_peer_timer(n->node, what, now);
 }
 
 static ru_status node_add(rui_simjob *j, const char *join, bool founder, uint32_t place,
@@ -298,19 +238,17 @@ static ru_status node_add(rui_simjob *j, const char *join, bool founder, uint32_
     rui_simjob_node *n = &j->nodes[j->n];
     *n = (rui_simjob_node){.job = j, .index = j->n, .place = place, .founder = founder};
     j->n++;
-    ru_arena_init(&n->arena, 0);
     snprintf(n->address, sizeof n->address, "10.%u.%u.%u:7", place >> 16, place >> 8 & 255,
              place & 255);
     ru_sim_nic nic = j->opt->nic;
     nic.host = 1 + host_of(n);
-    ru_link link;
-    RU_TRY(ru_sim_nic_add(j->sim, n->address, &nic, NULL, &link, &n->sim, err));
+    RU_TRY(ru_sim_process_open(&n->process, j->sim, n->address, &nic, fire, n, err));
     RU_TRY(rui_simjob_device_open(n, founder, err));
-    ru_peer_options o = options_of(n, &link, join);
-    RU_TRY(ru_peer_open(&o, &n->arena, &n->node, err));
-    ru_sim_nic_user(j->sim, n->sim, ru_peer_link_user(n->node));
-    rui_simjob_say(j, n, "process with %lld KiB", (long long)n->arena.used_bytes >> 10);
-    ru_sim_at_node(j->sim, n->sim, ru_sim_now(j->sim), begin, n, 0);
+    ru_peer_options o = options_of(n, &n->process.link, join);
+    RU_TRY(ru_peer_open(&o, &n->process.arena, &n->node, err));
+    ru_sim_process_user(&n->process, ru_peer_link_user(n->node));
+    rui_simjob_say(j, n, "process with %lld KiB", (long long)n->process.arena.used_bytes >> 10);
+    ru_sim_at_node(j->sim, n->process.node, ru_sim_now(j->sim), begin, n, 0);
     return RU_OK;
 }
 
@@ -320,13 +258,14 @@ static uint32_t place_of(rui_simjob *j)
     uint32_t from = ru_rng_below(&j->rng, j->n), free = j->n;
     for (uint32_t k = 0; k < j->n && j->opt->returns; k++) {
         const rui_simjob_node *n = &j->nodes[(from + k) % j->n];
-        if (!ru_sim_alive(j->sim, n->sim) && !ru_sim_vanished(j->sim, n->sim) && free == j->n) {
+        if (!ru_sim_alive(j->sim, n->process.node) && !ru_sim_vanished(j->sim, n->process.node) &&
+            free == j->n) {
             free = n->place;
         }
     }
     for (uint32_t k = 0; k < j->n && free != j->n; k++) { /* nobody else is there by now */
         const rui_simjob_node *n = &j->nodes[k];
-        if (n->place == free && ru_sim_alive(j->sim, n->sim)) {
+        if (n->place == free && ru_sim_alive(j->sim, n->process.node)) {
             return j->n;
         }
     }
@@ -345,7 +284,7 @@ static void join(void *self, uint64_t arg)
     const rui_simjob_node *to = NULL;
     for (uint32_t k = 0; k < j->n && to == NULL; k++) {
         const rui_simjob_node *n = &j->nodes[(from + k) % j->n];
-        if (n->in && !n->ended && ru_sim_alive(j->sim, n->sim)) {
+        if (n->in && !n->ended && ru_sim_alive(j->sim, n->process.node)) {
             to = n;
         }
     }
@@ -467,12 +406,12 @@ ru_status ru_sim_job_run(const ru_sim_job *job, ru_sim_job_result *into, ru_err 
         result_of(&j, into);
     }
     for (uint32_t k = 0; k < j.n; k++) {
-        j.nodes[k].gone = true;
+        j.nodes[k].process.gone = true;
         ru_peer_close(j.nodes[k].node);
         for (uint32_t c = 0; j.nodes[k].device.copies != NULL && c < RUI_SIMJOB_COPIES; c++) {
             free(j.nodes[k].device.copies[c].data);
         }
-        ru_arena_fini(&j.nodes[k].arena);
+        ru_sim_process_fini(&j.nodes[k].process);
     }
     ru_sim_close(j.sim);
     ru_arena_fini(&j.arena);

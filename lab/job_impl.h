@@ -4,9 +4,10 @@
 
 #include "base/map.h"
 #include "lab/job.h"
+#include "sim/process.h"
 #include "train/elastic/peer.h"
 
-enum { RUI_SIMJOB_TIMERS = 24, RUI_SIMJOB_COPIES = 512 };
+enum { RUI_SIMJOB_COPIES = 512 };
 
 /* The longest freeze or cut: of an aim, and the default of ru_sim_chaos. */
 #define RUI_SIMJOB_LASTS_NS INT64_C(300000000)
@@ -58,27 +59,19 @@ typedef struct rui_simjob_device {
     uint64_t near_seq;        /* counts openings and closings */
 } rui_simjob_device;
 
-typedef struct rui_simjob_timer {
-    uint32_t what;
-    int64_t at_ns;  /* 0: off */
-    uint64_t event; /* pending in the simulator; 0: none */
-    int64_t event_ns;
-} rui_simjob_timer;
-
 struct rui_simjob_node {
     rui_simjob *job;
-    uint32_t index, sim; /* sim: number of the node there */
-    uint32_t place;      /* of its address and host */
-    ru_arena arena;
+    uint32_t index;
+    ru_sim_process process;
+    uint32_t place; /* of its address and host */
     ru_peer *node;
     ru_node_id id;
     char address[32];
-    rui_simjob_timer timers[RUI_SIMJOB_TIMERS];
     rui_simjob_device device;
     ru_status status;
-    bool founder, ended, gone, in; /* gone: its process is over; in: was member of a view */
-    bool leaves;                   /* was asked to */
-    uint32_t epoch;                /* last seen */
+    bool founder, ended, in; /* in: was member of a view */
+    bool leaves;             /* was asked to */
+    uint32_t epoch;          /* last seen */
     int64_t committed;
     char sentence[160];
 };

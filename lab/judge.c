@@ -100,7 +100,7 @@ static void check_silence(rui_simjob *j, ru_time now)
     }
     for (uint32_t k = 0; k < j->n; k++) {
         const rui_simjob_node *n = &j->nodes[k];
-        if (rui_simjob_trains(j, n) && !is_stuck(n) && !ru_sim_frozen(j->sim, n->sim)) {
+        if (rui_simjob_trains(j, n) && !is_stuck(n) && !ru_sim_frozen(j->sim, n->process.node)) {
             rui_simjob_fail(j, n, "it waits, and for %.1f s nobody has said for what",
                             (double)(now.ns - j->last_word_ns) * 1e-9);
             return;
@@ -116,7 +116,7 @@ ru_status rui_simjob_invariant(void *self, ru_time now, ru_err *err)
     uint32_t each = !many ? j->n : ru_sim_events(j->sim) % MANY == 0 ? 1U : 0U;
     for (uint32_t k = 0; k < each; k++) {
         rui_simjob_node *n = &j->nodes[j->turn++ % j->n];
-        if (!n->gone && n->node != NULL) {
+        if (!n->process.gone && n->node != NULL) {
             check_view(j, n);
         }
     }
@@ -133,7 +133,7 @@ static void say_all(const rui_simjob *j)
     char into[64];
     for (uint32_t k = 0; k < j->n; k++) {
         const rui_simjob_node *n = &j->nodes[k];
-        if (!n->gone && ru_sim_alive(j->sim, n->sim)) {
+        if (!n->process.gone && ru_sim_alive(j->sim, n->process.node)) {
             rui_simjob_say(j, n, "is %s; device phase %d, epoch %u, leads: %d",
                            ru_elastic_doing(ru_peer_elastic(n->node), into), (int)n->device.phase,
                            n->epoch, ru_member_leads(ru_peer_member(n->node)) ? 1 : 0);
@@ -164,7 +164,7 @@ static bool quorum_of(const rui_simjob *j, const ru_member_info *at, uint32_t n,
         const rui_simjob_node *p = process_of(j, at[i].node);
         bool here = p != NULL && rui_simjob_trains(j, p);
         yes += here ? 1 : 0;
-        over += p != NULL && !here && !ru_sim_vanished(j->sim, p->sim) ? 1 : 0;
+        over += p != NULL && !here && !ru_sim_vanished(j->sim, p->process.node) ? 1 : 0;
         oldest = i == 0 ? here : oldest;
     }
     return yes > 0 && (yes * 2 > n || (yes * 2 == n && oldest) || (sure && yes + over == n));
@@ -203,7 +203,7 @@ bool rui_simjob_over(rui_simjob *j)
     bool lives = false, stuck = true;
     for (uint32_t k = 0; k < j->n; k++) {
         const rui_simjob_node *n = &j->nodes[k];
-        bool here = !n->gone && ru_sim_alive(j->sim, n->sim);
+        bool here = !n->process.gone && ru_sim_alive(j->sim, n->process.node);
         lives = lives || here;
         stuck = stuck && (!here || (rui_simjob_trains(j, n) && is_stuck(n)) || !n->in);
     }
@@ -255,7 +255,7 @@ static void check_lost(rui_simjob *j)
     bool alone = j->result->seen[RU_SIM_SEEN_NO_MAJORITY] > 0;
     for (uint32_t k = 0; k < j->n; k++) {
         const rui_simjob_node *n = &j->nodes[k];
-        if (!n->gone || !n->in || n->leaves) {
+        if (!n->process.gone || !n->in || n->leaves) {
             continue; /* killed, never a member, or left */
         }
         able = rui_simjob_device_full(&n->device) ? n : able;
@@ -277,7 +277,7 @@ void rui_simjob_check_end(rui_simjob *j)
         rui_simjob_node *n = &j->nodes[k];
         bool finished = n->ended && n->status == RU_OK && n->committed == j->opt->steps;
         done += finished ? 1 : 0;
-        if (!n->gone && !ru_sim_alive(j->sim, n->sim)) {
+        if (!n->process.gone && !ru_sim_alive(j->sim, n->process.node)) {
             continue; /* killed */
         }
         ended++;
