@@ -211,6 +211,11 @@ void ru_peer_updated(ru_peer *n, ru_status st, ru_time now)
     ru_node_leave(n->node, now);
 }
 
+ru_node *ru_peer_node(ru_peer *n)
+{
+    return n->node;
+}
+
 ru_member *ru_peer_member(ru_peer *n)
 {
     return ru_node_member(n->node);

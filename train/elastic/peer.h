@@ -46,6 +46,7 @@ void ru_peer_local_opened(ru_peer *n, ru_status st, ru_time now);
 void ru_peer_reduced(ru_peer *n, uint32_t batch, ru_time now);
 void ru_peer_updated(ru_peer *n, ru_status st, ru_time now);
 
+ru_node *ru_peer_node(ru_peer *n);
 ru_member *ru_peer_member(ru_peer *n);
 ru_elastic *ru_peer_elastic(ru_peer *n);
 ru_chan *ru_peer_chan(ru_peer *n);

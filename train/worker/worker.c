@@ -15,25 +15,7 @@ enum {
     QUEUE_NS = 5000000, /* the loop thread shares its core with a compute thread */
 };
 
-/* -- timers and stop signals ------------------------------------------------------------------- */
-
-static void on_timer(void *self, uint32_t what, ru_time now)
-{
-    rui_worker *w = self;
-    ru_peer_timer(w->node, what, now);
-}
-
-static void timer_set(void *self, uint32_t what, ru_time at)
-{
-    rui_worker *w = self;
-    ru_loop_timer(w->loop, on_timer, w, what, at);
-}
-
-static void timer_off(void *self, uint32_t what)
-{
-    rui_worker *w = self;
-    ru_loop_timer_off(w->loop, on_timer, w, what);
-}
+/* -- stop signals ----------------------------------------------------------------------------- */
 
 void rui_worker_bye(void *self, uint32_t what, ru_time now)
 {
@@ -167,14 +149,16 @@ static ru_status open_node(rui_worker *w, ru_err *err)
                  .slots_max = XFERS_MAX},
         .link = ru_link_tcp_link(w->link),
         .elastic = elastic_options(w),
-        .timers = {.set = timer_set, .off = timer_off, .self = w},
+        .timers = ru_node_loop_timers(&w->timers),
         .log = rui_worker_log,
         .log_self = w,
         .owner = rui_worker_message,
         .owner_self = w,
     };
     member_options(w, self, &no.member);
+    w->timers.loop = w->loop;
     RU_TRY(ru_peer_open(&no, &w->arena_loop, &w->node, err));
+    w->timers.node = ru_peer_node(w->node);
     ru_link_tcp_user(w->link, ru_peer_link_user(w->node));
     return RU_OK;
 }

@@ -14,6 +14,7 @@
 #define RU_TRAIN_WORKER_WORKER_IMPL_H
 
 #include "comm/coll/coll_shm.h"
+#include "comm/node/loop.h"
 #include "env/link_tcp.h"
 #include "env/thread.h"
 #include "train/elastic/peer.h"
@@ -161,6 +162,7 @@ typedef struct rui_worker {
 
     /* loop thread */
     ru_loop *loop;
+    ru_node_loop timers;
     ru_link_tcp *link;
     ru_peer *node;
     ru_elastic_device_ops ops;
