@@ -240,6 +240,28 @@ ru_status ru_cost_coll_fit(ru_coll_op op, ru_coll_algo algo, uint32_t n_ranks,
     return RU_OK;
 }
 
+ru_coll_cost ru_cost_coll_prior(void)
+{
+    return (ru_coll_cost){.alpha_ns = 30e3, .beta_ns = 0.8, .gamma_ns = 0.25, .n_points = 2};
+}
+
+ru_coll_cost ru_cost_coll_hierarchy(const ru_coll_cost *ring, uint32_t n_ranks, uint32_t n_hosts,
+                                    uint32_t most)
+{
+    const double message_ns = 40e3, add_ns = 0.3, copy_ns = 0.2;
+    ru_coll_terms own = ru_cost_coll_terms(RU_COLL_ALL_REDUCE, RU_ALGO_HIERARCHY, n_ranks);
+    ru_coll_terms among = ru_cost_coll_terms(RU_COLL_ALL_REDUCE, RU_ALGO_RING, n_hosts);
+    double fixed = among.steps * ring->alpha_ns + 2 * message_ns;
+    double per_byte = among.sent * ring->beta_ns + (most - 1) * add_ns + copy_ns;
+    ru_coll_cost c = {
+        .alpha_ns = fixed / own.steps, .beta_ns = per_byte / own.sent, .n_points = 2, .n_at = 2};
+    for (uint32_t k = 0; k < 2; k++) {
+        int64_t size = k == 0 ? 4 << 10 : 1 << 20;
+        c.at[k] = (ru_coll_point){size, (int64_t)(fixed + per_byte * (double)size)};
+    }
+    return c;
+}
+
 static double formula(const ru_coll_cost *c, const ru_coll_terms *t, double size)
 {
     return t->steps * c->alpha_ns + (t->sent * c->beta_ns + t->added * c->gamma_ns) * size;

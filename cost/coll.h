@@ -38,6 +38,16 @@ typedef struct ru_coll_terms {
 } ru_coll_terms;
 ru_coll_terms ru_cost_coll_terms(ru_coll_op op, ru_coll_algo algo, uint32_t n_ranks);
 
+/* What to assume of an algorithm until something is measured: 30 us a step and 10 Gbit/s between
+ * hosts, 4 GB/s of additions. */
+ru_coll_cost ru_cost_coll_prior(void);
+/* What a hierarchy costs whose members share the memory of their host: n_ranks members on n_hosts
+ * hosts, `most` on one of them. Between hosts it is the ring of their leaders, by what a step and a
+ * byte of the flat `ring` cost; inside of a host messages there and back for each of two steps,
+ * then additions and copies by one core. */
+ru_coll_cost ru_cost_coll_hierarchy(const ru_coll_cost *ring, uint32_t n_ranks, uint32_t n_hosts,
+                                    uint32_t most);
+
 /* Least squares on relative errors, coefficients >= 0. Up to RU_COLL_COST_POINTS_MAX sizes are kept
  * (of several times of one size the least): between them ru_cost_coll_ns goes straight from one to
  * the next, since a link with queues and a kernel in between is no straight line as a whole. For

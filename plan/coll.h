@@ -62,7 +62,15 @@ enum {
 typedef struct ru_coll_choice_in {
     ru_coll_op op;
     uint32_t n_ranks;
-    const ru_coll_cost *costs;  /* [RU_COLL_ALGOS] fitted; those with n_points 0 are not used */
+    /* [RU_COLL_ALGOS] fitted; n_points 0: not measured, so not used unless `assume` */
+    const ru_coll_cost *costs;
+    bool assume; /* what was not measured costs what ru_cost_coll_prior says; but a hierarchy is
+                    used only where it was measured or n_hosts is given */
+    /* Members of one host share memory: hosts, and the most members of one. 0: they do not. */
+    uint32_t n_hosts, host_most;
+    /* More ranks than this: no ring and no direct sums, whose messages or connections grow with
+     * the number of ranks. 0: no bound. */
+    uint32_t mesh_max;
     const int64_t *sizes_bytes; /* [n_sizes] of the transfers to plan; >= 0 */
     uint32_t n_sizes;
     double overhead;      /* part of the time that cutting may cost; 0: 0.05 (0.01 if the network
@@ -70,6 +78,8 @@ typedef struct ru_coll_choice_in {
     int64_t delay_max_ns; /* what is in flight of a collective must not take longer: that is how
                              long an urgent one waits; 0: no bound */
     bool deterministic;   /* DIRECT only */
+    uint32_t only;        /* 1 + the only algorithm that may be used; 0: any */
+    bool whole;           /* never cut */
 } ru_coll_choice_in;
 
 typedef struct ru_coll_choice {
@@ -84,6 +94,9 @@ typedef struct ru_coll_choice_plan {
     uint32_t n;
 } ru_coll_choice_plan;
 
+/* What the algorithm costs under these assumptions; n_points 0: it may not be used. */
+ru_coll_cost ru_plan_coll_cost(const ru_coll_choice_in *in, ru_coll_algo algo);
+
 /* For each size the algorithm with the least predicted time, ties to the earlier one; from
  * RU_COLL_TIE_FROM on, of those within RU_COLL_TIE of it the one that sends least. The chunk is
  * c = steps alpha / (overhead sent beta), so that its latencies are that part of its time, between
@@ -94,6 +107,8 @@ typedef struct ru_coll_choice_plan {
 RU_MUST_USE ru_status ru_plan_coll_choose(const ru_coll_choice_in *in, ru_arena *out,
                                           ru_coll_choice_plan *plan, ru_err *err);
 /* Errors: RU_E_INFEASIBLE. */
+/* Shares no code with the chooser: works out the costs, the bounds of each field and the predicted
+ * time again, and looks for an algorithm that is clearly faster. */
 RU_MUST_USE ru_status ru_plan_coll_choose_check(const ru_coll_choice_in *in,
                                                 const ru_coll_choice_plan *plan, ru_err *err);
 

@@ -8,10 +8,35 @@ static double overhead_of(const ru_coll_choice_in *in)
     return in->overhead > 0 ? in->overhead : 0.05;
 }
 
+static bool grows(ru_coll_algo algo)
+{
+    return algo == RU_ALGO_RING || algo == RU_ALGO_DIRECT;
+}
+
+ru_coll_cost ru_plan_coll_cost(const ru_coll_choice_in *in, ru_coll_algo algo)
+{
+    bool ordered = (!in->deterministic || algo == RU_ALGO_DIRECT) &&
+                   (in->only == 0 || in->only == 1 + (uint32_t)algo);
+    bool large = in->mesh_max > 0 && in->n_ranks > in->mesh_max;
+    if (!ru_plan_coll_does(algo, in->op) || !ordered || (large && grows(algo))) {
+        return (ru_coll_cost){0};
+    }
+    bool measured = in->costs[algo].n_points > 0;
+    if (algo == RU_ALGO_HIERARCHY && in->n_hosts > 0) {
+        const ru_coll_cost *ring = &in->costs[RU_ALGO_RING], prior = ru_cost_coll_prior();
+        return ru_cost_coll_hierarchy(ring->n_points > 0 ? ring : &prior, in->n_ranks, in->n_hosts,
+                                      in->host_most);
+    }
+    if (measured || !in->assume || algo == RU_ALGO_HIERARCHY) {
+        return in->costs[algo];
+    }
+    return ru_cost_coll_prior();
+}
+
+/* Below, `in->costs` are those of ru_plan_coll_cost. */
 static bool usable(const ru_coll_choice_in *in, ru_coll_algo algo)
 {
-    return ru_plan_coll_does(algo, in->op) && in->costs[algo].n_points > 0 &&
-           (!in->deterministic || algo == RU_ALGO_DIRECT);
+    return in->costs[algo].n_points > 0;
 }
 
 /* The rule for the chunk, up to whole 64 KiB. */
@@ -48,7 +73,7 @@ static ru_coll_choice choose_for(const ru_coll_choice_in *in, ru_coll_algo algo,
         chunk = chunk / 2 / RU_COLL_CHUNK_MIN * RU_COLL_CHUNK_MIN;
         chunk = chunk > RU_COLL_CHUNK_MIN ? chunk : RU_COLL_CHUNK_MIN;
     }
-    if (chunk >= size) {
+    if (chunk >= size || in->whole) {
         return whole;
     }
     /* Two in flight whatever the model says: one is in its last steps while the other fills the
@@ -114,85 +139,43 @@ static ru_status check_in(const ru_coll_choice_in *in, ru_err *err)
                            (long long)in->sizes_bytes[i]);
         }
     }
-    bool any = false;
+    if (in->n_hosts > 0 && (in->host_most < 1 || in->host_most > in->n_ranks ||
+                            in->n_hosts > in->n_ranks || in->n_ranks < 2)) {
+        return RU_FAIL(err, RU_E_ARG, "%u ranks on %u hosts, at most %u on one", in->n_ranks,
+                       in->n_hosts, in->host_most);
+    }
+    return RU_OK;
+}
+
+static ru_status check_costs(const ru_coll_choice_in *in, ru_err *err)
+{
     for (uint32_t a = 0; a < RU_COLL_ALGOS; a++) {
-        any = any || usable(in, (ru_coll_algo)a);
-    }
-    if (!any) {
-        return RU_FAIL(err, RU_E_INFEASIBLE, "no algorithm that was measured does %s%s",
-                       ru_coll_op_name(in->op), in->deterministic ? " in rank order" : "");
-    }
-    return RU_OK;
-}
-
-ru_status ru_plan_coll_choose(const ru_coll_choice_in *in, ru_arena *out, ru_coll_choice_plan *plan,
-                              ru_err *err)
-{
-    RU_TRY(check_in(in, err));
-    ru_coll_choice *at = RU_NEW(out, ru_coll_choice, in->n_sizes);
-    if (at == NULL) {
-        return RU_FAIL(err, RU_E_LIMIT, "the arena is full at %u choices", in->n_sizes);
-    }
-    for (uint32_t i = 0; i < in->n_sizes; i++) {
-        at[i] = best_for(in, in->sizes_bytes[i]);
-    }
-    *plan = (ru_coll_choice_plan){.at = at, .n = in->n_sizes};
-    return RU_OK;
-}
-
-/* -- the judge: bounds of each field, the prediction worked out again, and nobody better ---------
- */
-
-static ru_status judge_choice(const ru_coll_choice_in *in, uint32_t i, const ru_coll_choice *c,
-                              ru_err *err)
-{
-    int64_t size = in->sizes_bytes[i];
-    uint32_t n = in->n_ranks;
-    if (!ru_plan_coll_does(c->algo, in->op) || in->costs[c->algo].n_points == 0 ||
-        (in->deterministic && c->algo != RU_ALGO_DIRECT)) {
-        return RU_FAIL(err, RU_E_INFEASIBLE, "transfer %u may not go by %s", i,
-                       ru_coll_algo_name(c->algo));
-    }
-    bool cut = c->chunk_bytes < size;
-    if (c->depth < 1 || c->depth > RU_COLL_DEPTH_MAX || (!cut && c->depth != 1) ||
-        (cut && (c->chunk_bytes < RU_COLL_CHUNK_MIN || c->chunk_bytes > RU_COLL_CHUNK_MAX))) {
-        return RU_FAIL(err, RU_E_INFEASIBLE, "transfer %u in chunks of %lld bytes, %u in flight", i,
-                       (long long)c->chunk_bytes, c->depth);
-    }
-    int64_t said = ru_cost_coll_chunked_ns(&in->costs[c->algo], in->op, c->algo, n, size,
-                                           c->chunk_bytes, c->depth);
-    if (said != c->predicted_ns) {
-        return RU_FAIL(err, RU_E_INFEASIBLE, "transfer %u takes %lld ns, the plan says %lld", i,
-                       (long long)said, (long long)c->predicted_ns);
-    }
-    double flight = in->costs[c->algo].beta_ns * (double)(cut ? c->chunk_bytes : size) * c->depth;
-    bool late = in->delay_max_ns > 0 && flight > (double)in->delay_max_ns;
-    if (late &&
-        (!cut ? size > RU_COLL_CHUNK_MIN : c->chunk_bytes > RU_COLL_CHUNK_MIN || c->depth > 1)) {
-        return RU_FAIL(err, RU_E_INFEASIBLE, "transfer %u holds a link for %.0f ns, at most %lld",
-                       i, flight, (long long)in->delay_max_ns);
-    }
-    for (uint32_t a = 0; a < RU_COLL_ALGOS && in->delay_max_ns <= 0; a++) {
-        bool may = ru_plan_coll_does((ru_coll_algo)a, in->op) && in->costs[a].n_points > 0 &&
-                   (!in->deterministic || a == RU_ALGO_DIRECT);
-        double whole = (double)ru_cost_coll_ns(&in->costs[a], in->op, (ru_coll_algo)a, n, size);
-        double slack = in->overhead > 0 ? in->overhead : 0.05;
-        if (may && (double)said > (1 + slack) * whole + 1) {
-            return RU_FAIL(err, RU_E_INFEASIBLE, "transfer %u goes faster by %s", i,
-                           ru_coll_algo_name((ru_coll_algo)a));
+        if (usable(in, (ru_coll_algo)a)) {
+            return RU_OK;
         }
     }
-    return RU_OK;
+    return RU_FAIL(err, RU_E_INFEASIBLE, "no algorithm that was measured does %s%s",
+                   ru_coll_op_name(in->op), in->deterministic ? " in rank order" : "");
 }
 
-ru_status ru_plan_coll_choose_check(const ru_coll_choice_in *in, const ru_coll_choice_plan *plan,
-                                    ru_err *err)
+ru_status ru_plan_coll_choose(const ru_coll_choice_in *asked, ru_arena *out,
+                              ru_coll_choice_plan *plan, ru_err *err)
 {
-    if (plan->n != in->n_sizes) {
-        return RU_FAIL(err, RU_E_INFEASIBLE, "%u choices for %u transfers", plan->n, in->n_sizes);
+    RU_TRY(check_in(asked, err));
+    ru_coll_cost costs[RU_COLL_ALGOS];
+    for (uint32_t a = 0; a < RU_COLL_ALGOS; a++) {
+        costs[a] = ru_plan_coll_cost(asked, (ru_coll_algo)a);
     }
-    for (uint32_t i = 0; i < plan->n; i++) {
-        RU_TRY(judge_choice(in, i, &plan->at[i], err));
+    ru_coll_choice_in in = *asked;
+    in.costs = costs;
+    RU_TRY(check_costs(&in, err));
+    ru_coll_choice *at = RU_NEW(out, ru_coll_choice, in.n_sizes);
+    if (at == NULL) {
+        return RU_FAIL(err, RU_E_LIMIT, "the arena is full at %u choices", in.n_sizes);
     }
+    for (uint32_t i = 0; i < in.n_sizes; i++) {
+        at[i] = best_for(&in, in.sizes_bytes[i]);
+    }
+    *plan = (ru_coll_choice_plan){.at = at, .n = in.n_sizes};
     return RU_OK;
 }

@@ -152,6 +152,70 @@ static void test_corrupted_choices_are_refused(void **state)
     ru_arena_fini(&a);
 }
 
+/* What is assumed of algorithms that were not measured, by hand. */
+static void test_assumptions(void **state)
+{
+    (void)state;
+    ru_arena a;
+    ru_arena_init(&a, 0);
+    ru_coll_cost costs[RU_COLL_ALGOS] = {{0}};
+    int64_t sizes[] = {1024, 64 << 20};
+    ru_coll_choice_in in = {
+        .n_ranks = 8, .costs = costs, .sizes_bytes = sizes, .n_sizes = 2, .assume = true};
+    ru_coll_choice_plan plan = choose(&in, &a);
+    assert_int_equal(plan.at[0].algo, RU_ALGO_DIRECT); /* two steps */
+    in.mesh_max = 7;
+    plan = choose(&in, &a);
+    assert_int_equal(plan.at[0].algo, RU_ALGO_DOUBLING);
+    in.n_ranks = 4; /* 2 members of each of two hosts share memory */
+    in.n_hosts = in.host_most = 2;
+    plan = choose(&in, &a);
+    assert_int_equal(plan.at[1].algo, RU_ALGO_HIERARCHY);
+    ru_coll_cost prior = ru_cost_coll_prior();
+    ru_coll_cost near = ru_cost_coll_hierarchy(&prior, 4, 2, 2);
+    /* 2 steps of 30 us, twice 40 us inside; 0.8 + 0.3 + 0.2 ns a byte */
+    assert_int_equal(ru_cost_coll_ns(&near, RU_COLL_ALL_REDUCE, RU_ALGO_HIERARCHY, 4, 1 << 20),
+                     140000 + 1363148);
+    in.only = 1 + RU_ALGO_TREE;
+    in.whole = true;
+    plan = choose(&in, &a);
+    assert_true(plan.at[1].algo == RU_ALGO_TREE && plan.at[1].chunk_bytes == sizes[1]);
+    ru_arena_fini(&a);
+}
+
+/* An algorithm that a rule forbids is refused, however good it is. */
+static void test_forbidden_algorithms_are_refused(void **state)
+{
+    (void)state;
+    ru_coll_cost costs[RU_COLL_ALGOS] = {{0}};
+    int64_t size = 1024;
+    for (uint32_t algo = 0; algo < RU_COLL_ALGOS; algo++) {
+        costs[algo] = (ru_coll_cost){.alpha_ns = 1000, .beta_ns = 1, .n_points = 2};
+    }
+    for (uint32_t algo = 0; algo < RU_COLL_ALGOS; algo++) {
+        ru_coll_cost keep = costs[algo];
+        ru_coll_choice_in in = {
+            .n_ranks = 8, .costs = costs, .sizes_bytes = &size, .n_sizes = 1, .only = 1 + algo};
+        ru_coll_choice c = {.algo = (ru_coll_algo)algo, .chunk_bytes = size, .depth = 1};
+        c.predicted_ns = ru_cost_coll_ns(&keep, in.op, c.algo, 8, size);
+        const ru_coll_choice_plan plan = {.at = &c, .n = 1};
+        assert_int_equal(ru_plan_coll_choose_check(&in, &plan, NULL), RU_OK);
+        in.only = 1 + (algo + 1) % RU_COLL_ALGOS;
+        refuse(&in, &plan);
+        in.only = 0;
+        in.deterministic = algo != RU_ALGO_DIRECT;
+        in.mesh_max = 7;
+        if (in.deterministic || algo == RU_ALGO_RING || algo == RU_ALGO_DIRECT) {
+            refuse(&in, &plan);
+        }
+        in = (ru_coll_choice_in){
+            .n_ranks = 8, .costs = costs, .sizes_bytes = &size, .n_sizes = 1, .only = 1 + algo};
+        costs[algo].n_points = 0;
+        refuse(&in, &plan);
+        costs[algo] = keep;
+    }
+}
+
 static void test_bad_questions(void **state)
 {
     (void)state;
@@ -174,4 +238,6 @@ static void test_bad_questions(void **state)
 RU_TESTS(plan_coll_choose, cmocka_unit_test(test_crossover),
          cmocka_unit_test(test_ties_of_large_ones_go_to_who_sends_least),
          cmocka_unit_test(test_nothing_beats_the_choice),
-         cmocka_unit_test(test_corrupted_choices_are_refused), cmocka_unit_test(test_bad_questions))
+         cmocka_unit_test(test_corrupted_choices_are_refused), cmocka_unit_test(test_assumptions),
+         cmocka_unit_test(test_forbidden_algorithms_are_refused),
+         cmocka_unit_test(test_bad_questions))

@@ -1,0 +1,23 @@
+/* The budget of state for a joining worker. */
+#include "plan/join.h"
+
+ru_status ru_plan_join(const ru_join_in *in, ru_join_plan *plan, ru_err *err)
+{
+    if (in->piece_bytes < 1 || !(in->part >= 0 && in->part <= 1) ||
+        !(in->rate_bytes_per_s >= 0 && in->step_ns >= 0) || in->method >= RU_JOIN_METHODS ||
+        in->piece_bytes > INT64_MAX / RU_JOIN_PIECES_MAX) {
+        return RU_FAIL(err, RU_E_ARG, "a join by pieces of %lld bytes, part %g",
+                       (long long)in->piece_bytes, in->part);
+    }
+    double piece = (double)in->piece_bytes, most = RU_JOIN_PIECES_MAX * piece;
+    bool measured = in->rate_bytes_per_s > 0 && in->step_ns > 0;
+    double bytes = measured ? in->rate_bytes_per_s * in->step_ns * 1e-9 * in->part
+                            : RU_JOIN_PIECES_FIRST * piece;
+    if (in->method == RU_JOIN_ALL) {
+        plan->budget_bytes = in->state_bytes > in->piece_bytes ? in->state_bytes : in->piece_bytes;
+        return RU_OK;
+    }
+    bytes = in->method == RU_JOIN_PIECE || bytes < piece ? piece : bytes;
+    plan->budget_bytes = (int64_t)(bytes > most ? most : bytes);
+    return RU_OK;
+}

@@ -1,0 +1,155 @@
+/* The row of `join` in plan/policy.def: its table, its checker, its report. */
+#include <math.h>
+
+#include "plan/join.h"
+#include "plan/policy.h"
+
+static const char *const method_names[RU_JOIN_METHODS] = {"part", "piece", "all"};
+
+static const ru_conf_field fields[] = {
+    {.name = "rate_bytes_per_s",
+     .type = RU_CONF_F64,
+     .offset = offsetof(ru_join_in, rate_bytes_per_s),
+     .def = "0",
+     .min = 0,
+     .max = 1e15,
+     .help = "rate of the network to the joining worker; 0: not measured"},
+    {.name = "step_ns",
+     .type = RU_CONF_F64,
+     .offset = offsetof(ru_join_in, step_ns),
+     .def = "0",
+     .min = 0,
+     .max = 1e18,
+     .help = "time of one step; 0: not measured"},
+    {.name = "part",
+     .type = RU_CONF_F64,
+     .offset = offsetof(ru_join_in, part),
+     .def = "0.1",
+     .min = 0,
+     .max = 1,
+     .help = "fraction of the network in a step that state may take"},
+    {.name = "piece_bytes",
+     .type = RU_CONF_I64,
+     .offset = offsetof(ru_join_in, piece_bytes),
+     .def = "1048576",
+     .min = 1,
+     .max = 1e15,
+     .help = "state moves in pieces of this size"},
+    {.name = "state_bytes",
+     .type = RU_CONF_I64,
+     .offset = offsetof(ru_join_in, state_bytes),
+     .def = "0",
+     .min = 0,
+     .max = 1e18,
+     .help = "state that a joining worker needs; 0: not known"},
+    {.name = "method",
+     .type = RU_CONF_CHOICE,
+     .offset = offsetof(ru_join_in, method),
+     .def = "part",
+     .choices = "part|piece|all",
+     .help = "a part of the network, one piece a step, or everything at once"},
+};
+
+static const ru_conf_table table = {.name = "join",
+                                    .fields = fields,
+                                    .n = RU_ARRAY_LEN(fields),
+                                    .size_bytes = sizeof(ru_join_in),
+                                    .help = "state for a worker that joins"};
+
+ru_status ru_plan_join_check(const ru_join_in *in, const ru_join_plan *plan, ru_err *err)
+{
+    int64_t got = plan->budget_bytes, piece = in->piece_bytes;
+    bool known = in->rate_bytes_per_s > 0 && in->step_ns > 0;
+    bool right = false;
+    switch (in->method) {
+    case RU_JOIN_PIECE:
+        right = got == piece;
+        break;
+    case RU_JOIN_ALL:
+        right = got >= piece && got >= in->state_bytes && (got == piece || got == in->state_bytes);
+        break;
+    default:
+        if (!known) {
+            right = got == RU_JOIN_PIECES_FIRST * piece;
+        } else if (got > piece && got < RU_JOIN_PIECES_MAX * piece) {
+            /* what it takes of the network, back from bytes to the part: within one byte */
+            double carried = in->rate_bytes_per_s * in->step_ns / 1e9;
+            right = fabs((double)got - in->part * carried) <= 1 + 1e-12 * carried;
+        } else {
+            double wish = in->part * (in->rate_bytes_per_s * in->step_ns / 1e9);
+            right = got == piece ? wish <= (double)piece + 1
+                                 : got == RU_JOIN_PIECES_MAX * piece && wish >= (double)got - 1;
+        }
+        break;
+    }
+    return right ? RU_OK
+                 : RU_FAIL(err, RU_E_INFEASIBLE, "a budget of %lld bytes for one step",
+                           (long long)got);
+}
+
+static ru_status plan_join(const void *in, const ru_policy_tools *tools, void *plan, ru_err *err)
+{
+    (void)tools;
+    return ru_plan_join(in, plan, err);
+}
+
+static ru_status check_join(const void *in, const void *plan, ru_arena *scratch, ru_err *err)
+{
+    (void)scratch;
+    return ru_plan_join_check(in, plan, err);
+}
+
+static double steps_of(const ru_join_in *in, const ru_join_plan *p)
+{
+    return ceil((double)in->state_bytes / (double)p->budget_bytes);
+}
+
+static double share_of(const ru_join_in *in, const ru_join_plan *p)
+{
+    double carried = in->rate_bytes_per_s * in->step_ns * 1e-9;
+    return carried > 0 ? (double)p->budget_bytes / carried : 0;
+}
+
+static ru_status report_join(const void *in, const void *plan, const ru_policy_tools *tools,
+                             ru_report *r, ru_err *err)
+{
+    (void)tools;
+    const ru_join_in *j = in;
+    const ru_join_plan *mine = plan;
+    ru_report_answer(r, "send a joining worker %lld bytes of state in each step",
+                     (long long)mine->budget_bytes);
+    ru_report_figure(r, "join_steps", steps_of(j, mine));
+    ru_report_figure(r, "join_s", steps_of(j, mine) * j->step_ns * 1e-9);
+    ru_report_figure(r, "network_part", share_of(j, mine));
+    ru_report_candidate(r, method_names[j->method], steps_of(j, mine), true,
+                        "%.0f %% of the network meanwhile", 100 * share_of(j, mine));
+    for (uint32_t m = 0; m < RU_JOIN_METHODS; m++) {
+        ru_join_in q = *j;
+        ru_join_plan other;
+        q.method = m;
+        if (m != j->method) {
+            RU_TRY(ru_plan_join(&q, &other, err));
+            ru_report_candidate(r, method_names[m], steps_of(j, &other), true,
+                                "%.0f %% of the network meanwhile", 100 * share_of(j, &other));
+        }
+    }
+    ru_report_assume(r, "the network carries as much as it did and steps stay as long");
+    ru_report_trigger(r, "join_s", 0.5);
+    return RU_OK;
+}
+
+const ru_policy ru_policy_join = {
+    .name = "join",
+    .version = 1,
+    .decides = "how much state a joining worker gets in each step",
+    .source = "litz-2018",
+    .in = &table,
+    .plan_bytes = sizeof(ru_join_plan),
+    .plan = plan_join,
+    .check = check_join,
+    .report = report_join,
+    .example = "# 100 MB of state over 1 Gbit/s while steps take 200 ms.\n"
+               "rate_bytes_per_s: 1.17e8\n"
+               "step_ns: 2e8\n"
+               "state_bytes: 100000000\n",
+};
