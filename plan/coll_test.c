@@ -472,6 +472,30 @@ static void test_bad_questions(void **state)
     close(&f);
 }
 
+/* Views of more than 64 members build only their own list, so nobody can judge the whole schedule
+ * there. Which schedules those views may use follows from (algorithm, ranks) alone: this proves
+ * whole schedules of that construction, and that the list of each rank is that of the schedule. */
+static void test_schedules_of_large_views_are_proved_by_construction(void **state)
+{
+    (void)state;
+    static const ru_coll_algo large[] = {RU_ALGO_HALVING, RU_ALGO_DOUBLING, RU_ALGO_TREE,
+                                         RU_ALGO_DOUBLE_TREE};
+    static const uint32_t sizes[] = {65,  66,  67,  71,  80,  95,  96,  97,  100, 127, 128,
+                                     129, 191, 192, 193, 255, 256, 257, 500, 511, 512};
+    fixture f;
+    open(&f);
+    for (uint32_t k = 0; k < RU_ARRAY_LEN(sizes); k++) {
+        for (uint32_t a = 0; a < RU_ARRAY_LEN(large); a++) {
+            ru_arena_mark mark = ru_arena_mark_get(&f.out);
+            ru_coll_in in = {.algo = large[a], .n_ranks = sizes[k]};
+            ru_coll_schedule s = plan_of(&f, &in);
+            assert_same_list(&f, &in, &s);
+            ru_arena_rewind(&f.out, mark);
+        }
+    }
+    close(&f);
+}
+
 /* A full arena is RU_E_LIMIT at whatever allocation, in the planner and in the judge. */
 static void test_full_arena_is_a_limit(void **state)
 {
@@ -522,6 +546,7 @@ static void test_names_and_print(void **state)
 }
 
 RU_TESTS(plan_coll, cmocka_unit_test(test_all_up_to_17_ranks), cmocka_unit_test(test_more_ranks),
-         cmocka_unit_test(test_a_thousand_ranks), cmocka_unit_test(test_corruptions_are_refused),
-         cmocka_unit_test(test_bad_questions), cmocka_unit_test(test_full_arena_is_a_limit),
-         cmocka_unit_test(test_names_and_print))
+         cmocka_unit_test(test_a_thousand_ranks),
+         cmocka_unit_test(test_schedules_of_large_views_are_proved_by_construction),
+         cmocka_unit_test(test_corruptions_are_refused), cmocka_unit_test(test_bad_questions),
+         cmocka_unit_test(test_full_arena_is_a_limit), cmocka_unit_test(test_names_and_print))

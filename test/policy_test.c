@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "env/file.h"
+#include "env/process.h"
 #include "test/test.h"
 
 static const void *example_of(const ru_policy *p, ru_arena *a)
@@ -140,6 +141,58 @@ static void test_reports_read_as_their_golden_texts(void **state)
     }
 }
 
+/* The whole answer to the example, numbers included: test/golden/answer_NAME.json holds what a gcc
+ * build gave, and every compiler, C library and set of vector instructions must give it again. */
+static void test_answers_are_the_same_bytes_everywhere(void **state)
+{
+    (void)state;
+    uint32_t n;
+    const ru_policy *const *all = ru_policies(&n);
+    bool write = ru_conf_env("RUBATO_GOLDEN") != NULL;
+    for (uint32_t i = 0; i < n; i++) {
+        ru_arena a, scratch;
+        ru_arena_init(&a, 0);
+        ru_arena_init(&scratch, 0);
+        ru_str is = run_text(all[i], example_of(all[i], &a), &a, &scratch, true);
+        const char *path =
+            ru_arena_printf(&a, "%s/test/golden/answer_%s.json", RU_SOURCE_ROOT, all[i]->name);
+        ru_err err;
+        if (write) {
+            const char *line = ru_arena_printf(&a, "%s\n", is.p);
+            assert_int_equal(ru_file_replace(path, line, (int64_t)strlen(line), &err), RU_OK);
+        }
+        char *want = NULL;
+        int64_t size = 0;
+        if (ru_file_read(path, 0, &a, &want, &size, &err) != RU_OK) {
+            fail_msg("%s; RUBATO_GOLDEN=write rubato-test --filter test_policy writes it",
+                     err.text);
+        }
+        if (size != is.n + 1 || memcmp(want, is.p, (size_t)is.n) != 0) {
+            fail_msg("%s: the answer differs from %s:\n%s", all[i]->name, path, is.p);
+        }
+        ru_arena_fini(&scratch);
+        ru_arena_fini(&a);
+    }
+}
+
+/* The same in a process whose C library has no variants for FMA and AVX2. */
+static void test_answers_do_not_depend_on_vector_instructions(void **state)
+{
+    (void)state;
+    static const char *const argv[] = {"/proc/self/exe", "--filter",
+                                       "test_policy.test_answers_are_the_same", NULL};
+    static const char *const set[] = {
+        "GLIBC_TUNABLES=glibc.cpu.hwcaps=-AVX2,-FMA,-FMA4,-AVX512F,-AVX512VL,-AVX,-SSE4_1", NULL};
+    ru_process_options opt = {.argv = argv, .set = set, .pipe_out = true, .quiet = true};
+    ru_process *p;
+    ru_err err;
+    if (ru_process_start(&opt, &p, &err) != RU_OK) {
+        fail_msg("%s", err.text);
+    }
+    assert_int_equal(ru_process_wait(p), 0);
+    ru_process_close(p);
+}
+
 typedef struct poke {
     const ru_policy *p;
     const void *top;
@@ -245,7 +298,9 @@ static void test_an_input_survives_json(void **state)
     }
 }
 
-RU_TESTS(test_policy, cmocka_unit_test(test_rerun_elsewhere_gives_the_same_bytes),
+RU_TESTS(test_policy, cmocka_unit_test(test_answers_are_the_same_bytes_everywhere),
+         cmocka_unit_test(test_answers_do_not_depend_on_vector_instructions),
+         cmocka_unit_test(test_rerun_elsewhere_gives_the_same_bytes),
          cmocka_unit_test(test_reports_read_as_their_golden_texts),
          cmocka_unit_test(test_numbers_that_are_none_are_refused),
          cmocka_unit_test(test_an_input_survives_json))
