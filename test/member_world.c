@@ -600,6 +600,7 @@ void world_start(world *w, uint32_t i, int32_t join)
     ru_member_options o = {
         .n_max = w->opt.n_max, .mesh_max = w->opt.mesh_max, .join_ns = 6000000000};
     n->contact = join;
+    o.agreed = w->opt.agreed[i % 8];
     o.self = (ru_member_info){.node = world_id(i), .capacity = 4, .number = w->opt.wish[i % 8]};
     address_of(i, o.self.address);
     snprintf(o.self.host, sizeof o.self.host, "host%u", i);

@@ -24,10 +24,11 @@ typedef struct world_options {
     int64_t owner_delay_ns;
     int64_t events_max; /* 0: 20 million */
     bool verbose;
-    bool refused;       /* the network tells a refused connection from one without answer */
-    bool sealed;        /* a step that allocates is a crash */
-    bool hold_installs; /* the test installs itself */
-    uint32_t wish[8];   /* number that node i would like to have */
+    bool refused;          /* the network tells a refused connection from one without answer */
+    bool sealed;           /* a step that allocates is a crash */
+    bool hold_installs;    /* the test installs itself */
+    uint32_t wish[8];      /* number that node i would like to have */
+    const char *agreed[8]; /* as in ru_member_options, of node i */
 } world_options;
 
 typedef struct world_node {

@@ -23,6 +23,10 @@ static ru_status options_check(const ru_member_options *o, ru_err *err)
         return RU_FAIL(err, RU_E_ARG, "'%.100s' is no address to join: expected host:port",
                        o->join);
     }
+    if (o->agreed != NULL && strnlen(o->agreed, RU_MEMBER_AGREED_MAX) == RU_MEMBER_AGREED_MAX) {
+        return RU_FAIL(err, RU_E_LIMIT, "what members agree on is longer than %d bytes",
+                       RU_MEMBER_AGREED_MAX - 1);
+    }
     if (o->n_max == 0 || o->n_max > RU_MEMBERS_MAX) {
         return RU_FAIL(err, RU_E_ARG, "%u members at most: expected 1 .. %d", o->n_max,
                        RU_MEMBERS_MAX);
@@ -132,6 +136,17 @@ void rui_m_hostile(ru_member *m, ru_effects *fx, ru_node_id from, const char *wh
               rui_m_who(m, from, who, sizeof who), m->hostile);
 }
 
+static void out(ru_member *m, ru_status st, const char *why, ru_effects *fx)
+{
+    m->phase = RUI_OUT;
+    m->lead.v = 0;
+    m->pending = false;
+    ru_fx_timer_off(fx, RUI_M_TICK);
+    m->timer_at.ns = 0;
+    ru_fx_log(fx, RU_LOG_INFO, "this process is no member any more: %s", why);
+    ru_fx_local(fx, RU_MEMBER_OUT, (int64_t)st, why, (int64_t)strlen(why) + 1);
+}
+
 void rui_m_out(ru_member *m, ru_effects *fx, const char *fmt, ...)
 {
     char why[RUI_M_WHY_MAX];
@@ -139,13 +154,17 @@ void rui_m_out(ru_member *m, ru_effects *fx, const char *fmt, ...)
     va_start(ap, fmt);
     vsnprintf(why, sizeof why, fmt, ap);
     va_end(ap);
-    m->phase = RUI_OUT;
-    m->lead.v = 0;
-    m->pending = false;
-    ru_fx_timer_off(fx, RUI_M_TICK);
-    m->timer_at.ns = 0;
-    ru_fx_log(fx, RU_LOG_INFO, "this process is no member any more: %s", why);
-    ru_fx_local(fx, RU_MEMBER_OUT, 0, why, (int64_t)strlen(why) + 1);
+    out(m, RU_OK, why, fx);
+}
+
+void rui_m_out_for(ru_member *m, ru_effects *fx, ru_status st, const char *fmt, ...)
+{
+    char why[RUI_M_REFUSED_MAX + RUI_M_WHY_MAX];
+    va_list ap;
+    va_start(ap, fmt);
+    vsnprintf(why, sizeof why, fmt, ap);
+    va_end(ap);
+    out(m, st, why, fx);
 }
 
 void rui_m_seen(ru_member *m, uint32_t epoch)
@@ -399,6 +418,9 @@ static void message(ru_member *m, const ru_event *ev, ru_effects *fx)
     case RUI_M_OUT:
         out_message(m, ev, fx);
         break;
+    case RUI_M_REFUSED:
+        rui_m_refused(m, ev, fx);
+        break;
     default:
         rui_m_hostile(m, fx, ev->node, "a message of unknown number");
     }
@@ -616,63 +638,6 @@ static void tick(ru_member *m, ru_effects *fx)
     }
     if (m->phase != RUI_OUT && (m->now.ns >= m->beat_at.ns || m->phase == RUI_SEEKS)) {
         m->beat_now = true;
-    }
-}
-
-/* For how long may this process say nothing before the others can have put a view in force without
- * it? INT64_MAX: they are too few. */
-static int64_t replaced_after_ns(const ru_member *m)
-{
-    uint32_t n = m->view.n, others = n > 0 ? n - 1 : 0;
-    bool oldest = n > 0 && ru_node_is(m->view.at[0].node, m->self.node);
-    if (m->phase == RUI_IDLE || m->phase == RUI_JOINS || others * 2 < n ||
-        (others * 2 == n && oldest)) {
-        return INT64_MAX;
-    }
-    /* Also without their leader, if it was lost meanwhile? Then nobody waits for dead_ns. */
-    bool without = m->phase != RUI_LEADS && (others - 1) * 2 > n;
-    return without ? m->opt.dead_ns - m->opt.suspect_ns : m->opt.dead_ns;
-}
-
-/* The others may have gone on without this process, and even have ended since: that none of them is
- * left proves nothing any more. */
-static void unsure(ru_member *m, ru_effects *fx)
-{
-    int64_t quiet = rui_m_since(m, m->ran_at);
-    m->ran_at = m->now;
-    if (m->phase == RUI_LEADS) {
-        rui_m_seek_start(m, fx, "it stood still for %.1f s, and others may lead by now",
-                         rui_m_seconds(quiet));
-    }
-    m->sure = false;
-    m->sure_at = ru_time_after(m->now, 2 * m->opt.dead_ns);
-}
-
-/* This process itself stood still (stopped, starved of the processor, its machine asleep): what it
- * did not hear meanwhile says nothing about the others. */
-static void stood_still(ru_member *m, ru_effects *fx)
-{
-    int64_t late = m->planned.ns == 0 ? 0 : rui_m_since(m, m->planned);
-    if (late > m->opt.suspect_ns / 2) {
-        ru_fx_log(fx, RU_LOG_WARN, "this process stood still for %.1f s", rui_m_seconds(late));
-        for (rui_m_peer *p = NULL; (p = rui_m_peer_next(m, p)) != NULL;) {
-            p->heard.ns += late;
-            p->heard.ns = p->heard.ns > m->now.ns ? m->now.ns : p->heard.ns;
-            p->asked_at.ns += p->asked_at.ns == 0 ? 0 : late;
-            p->confirm_at.ns += late;
-        }
-        m->planned = m->now;
-    }
-    if (m->view.n > 1 && rui_m_since(m, m->ran_at) >= replaced_after_ns(m)) {
-        unsure(m, fx);
-    }
-}
-
-void ru_member_wake(ru_member *m, ru_time now, ru_effects *fx)
-{
-    m->now = now.ns > m->now.ns ? now : m->now;
-    if (m->phase != RUI_OUT) {
-        stood_still(m, fx);
     }
 }
 

@@ -34,7 +34,8 @@ enum {
     RU_MEMBER_ADDRESS_MAX = 108,
     RU_MEMBER_BLOB_MAX = 32 << 10, /* of a view */
     RU_MEMBER_STATUS_MAX = 512,    /* of a member */
-    RU_MEMBER_WHAT_FIRST = 0x100,  /* message numbers of this machine: 0x100 .. 0x1ff */
+    RU_MEMBER_AGREED_MAX = 16 << 10,
+    RU_MEMBER_WHAT_FIRST = 0x100, /* message numbers of this machine: 0x100 .. 0x1ff */
     RU_MEMBER_TIMER_FIRST = 0x100,
 };
 
@@ -47,20 +48,21 @@ typedef enum ru_member_local {
     RU_MEMBER_LEAD,       /* this process leads now; statuses of all survivors are there. At a
                              founder's start (the view is empty): install the first view. After
                              somebody's death or leave: install a view with who is wanted now */
-    RU_MEMBER_OUT,        /* this process is no member any more: data says why */
+    RU_MEMBER_OUT,        /* this process is no member any more: data says why; value: RU_E_CONFIG
+                             where the leader refused it, else 0 */
     RU_MEMBER_STATUS,     /* leader only: status blob (data) of the effect's node changed */
     RU_MEMBER_LEADERLESS, /* no leader now; value 1: this process led until now; data says why. A
                              LEAD here, a VIEW, or OUT follows when the others are heard again */
 } ru_member_local;
 
-#define RU_MEMBER_LATER UINT32_MAX
+#define RU_MEMBER_LATER (UINT32_C(1) << 31)
 
 typedef struct ru_member_info {
     ru_node_id node;
     uint32_t number; /* 1, 2, ... in order of first joining; for people; never reused; in `wanted`,
-                        what a joiner would get; in the options, its place among those who begin
-                        the job together (0: by arrival; RU_MEMBER_LATER: not among them, it waits
-                        for the first view) */
+                        what a joiner would get; in the options, its place among those who come
+                        into a view together (0: by arrival), and | RU_MEMBER_LATER: it waits for
+                        the first view */
     char address[RU_MEMBER_ADDRESS_MAX];
     char host[64];     /* of the machine it runs on; people are shown what stands before a '/' */
     uint32_t capacity; /* cores */
@@ -82,7 +84,11 @@ typedef struct ru_view {
 
 typedef struct ru_member_options {
     ru_member_info self;
-    const char *join;   /* address of any member; NULL: found the job (first member, leader) */
+    const char *join; /* address of any member; NULL: found the job (first member, leader) */
+    /* Lines "name value" that all members agree on: who gives another value than the leader to a
+     * name that both have is refused, and both say so. At most RU_MEMBER_AGREED_MAX bytes; NULL:
+     * none; view while open. */
+    const char *agreed;
     uint32_t n_max;     /* joiners beyond wait */
     int64_t beat_ns;    /* 100 ms: default of 0 */
     int64_t suspect_ns; /* silent for this long: named in a log line; 0: 400 ms */
@@ -147,6 +153,8 @@ typedef struct ru_member_facts {
     uint32_t redirects; /* joining: so often told to ask another member */
     bool outside;       /* joining: nobody of the job is reached */
     bool sure;          /* was in touch with its leader until the others went: may go on alone */
+    uint32_t refused;   /* leading: so often a joiner differed in what all agree on */
+    const char *refused_why; /* the last one; view until the next step */
     /* The view that it accepted and does not know to be in force: [n] members; n 0: none. */
     const ru_member_info *next; /* until the next step */
     uint32_t next_n;

@@ -62,7 +62,9 @@ void ru_member_facts_get(ru_member *m, ru_member_facts *into)
                               .stuck = m->phase == RUI_SEEKS && m->stuck_named > 0,
                               .redirects = m->join.redirects,
                               .outside = m->phase == RUI_JOINS,
-                              .sure = m->sure};
+                              .sure = m->sure,
+                              .refused = m->refused,
+                              .refused_why = m->refused_why};
     for (rui_m_peer *p = NULL; into->outside && (p = rui_m_peer_next(m, p)) != NULL;) {
         into->outside = !p->up;
     }

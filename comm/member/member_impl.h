@@ -1,12 +1,14 @@
 /* Inside of membership: state and the calls between its files.
  *
  *   member.c        open, dispatch of events, ticks, what owners ask for
+ *   member_agree.c  what all must agree on; who differs is refused
  *   member_facts.c  what owners may know
  *   member_peer.c   table of peers, ranks, quorums
  *   member_wire.c   messages to bytes and back, every field checked
  *   member_view.c   proposing, accepting, putting in force and telling views
  *   member_join.c   both sides of joining
  *   member_lead.c   what a leader does: deaths, joiners, wanted
+ *   member_still.c  this process stood still
  *   member_seek.c   without a leader: who takes over, promises
  *
  * Views are decided like ballots (single-decree agreement per view, lamport-1998): the epoch is the
@@ -31,16 +33,18 @@ enum {
     RUI_M_TAKEOVER,                     /* promise me this epoch */
     RUI_M_STATUS,                       /* the answer */
     RUI_M_OUT,                          /* you are no member any more */
+    RUI_M_REFUSED,                      /* leader to joiner: you never will be */
 };
 
 enum {
-    RUI_M_VERSION = 2,
+    RUI_M_VERSION = 3,
     RUI_M_TICK = RU_MEMBER_TIMER_FIRST,
     RUI_M_BROKEN_MAX = 8, /* broken connections named in one beat */
     RUI_M_LINE = 4,       /* the oldest: leader and next in line, connected to everybody */
     RUI_M_ASKED = 8,      /* the oldest that live: asked by whoever misses the leader */
     RUI_M_MESH_MAX = 256,
     RUI_M_WHY_MAX = 160,
+    RUI_M_REFUSED_MAX = 560,
     RUI_M_PART_BYTES = 48 << 10, /* of a view in one message */
     RUI_M_EPOCH_LEAP = 1 << 20,  /* no honest peer is further ahead */
 };
@@ -265,12 +269,16 @@ struct ru_member {
     ru_time stuck_at;     /* say again who is missing */
     uint32_t stuck_named; /* so often already */
 
+    uint32_t refused;
+    char refused_why[RUI_M_REFUSED_MAX];
     ru_time hostile_at;
     uint32_t hostile;
 };
 
 /* -- member.c */
 void rui_m_out(ru_member *m, ru_effects *fx, const char *fmt, ...) RU_PRINTF(3, 4);
+void rui_m_out_for(ru_member *m, ru_effects *fx, ru_status st, const char *fmt, ...)
+    RU_PRINTF(4, 5);
 void rui_m_hostile(ru_member *m, ru_effects *fx, ru_node_id from, const char *what);
 /* "worker 3 (node7)" into buf; returns buf. */
 const char *rui_m_who(const ru_member *m, ru_node_id node, char *buf, size_t cap);
@@ -308,8 +316,10 @@ bool rui_m_gone(const ru_member *m, ru_node_id node);
 void rui_m_try(ru_member *m, rui_m_peer *p, ru_effects *fx);
 
 /* -- member_wire.c: sizes written, or false for bytes that are not such a message */
-int64_t rui_m_put_hello(void *buf, int64_t cap, const ru_member_info *self);
-bool rui_m_get_hello(const ru_event *ev, ru_member_info *self);
+int64_t rui_m_put_hello(void *buf, int64_t cap, const ru_member_info *self, ru_str agreed);
+bool rui_m_get_hello(const ru_event *ev, ru_member_info *self, ru_str *agreed); /* view */
+int64_t rui_m_put_refused(void *buf, int64_t cap, const char *why);
+bool rui_m_get_refused(const ru_event *ev, char why[RUI_M_REFUSED_MAX]);
 int64_t rui_m_put_redirect(void *buf, int64_t cap, ru_node_id lead, const char *address);
 bool rui_m_get_redirect(const ru_event *ev, ru_node_id *lead, char address[RU_MEMBER_ADDRESS_MAX]);
 bool rui_m_get_welcome(const ru_event *ev, rui_m_target *into, uint32_t n_max, uint32_t *n,
@@ -356,6 +366,14 @@ void rui_m_join_again(ru_member *m, const char *why, ru_effects *fx);
 void rui_m_hello(ru_member *m, const ru_event *ev, ru_effects *fx);    /* as leader or member */
 void rui_m_redirect(ru_member *m, const ru_event *ev, ru_effects *fx); /* as joiner */
 void rui_m_welcome(ru_member *m, const ru_event *ev, ru_effects *fx);
+
+/* -- member_agree.c */
+uint32_t rui_m_differences(ru_str mine, ru_str theirs, ru_text *t);
+/* Of a joiner; false: it was refused. */
+bool rui_m_agrees(ru_member *m, rui_m_peer *p, const ru_member_info *who, ru_str theirs,
+                  ru_effects *fx);
+bool rui_m_same_version(ru_member *m, const ru_event *ev, ru_effects *fx);
+void rui_m_refused(ru_member *m, const ru_event *ev, ru_effects *fx); /* as joiner */
 
 /* -- member_lead.c */
 void rui_m_lead_start(ru_member *m, ru_effects *fx); /* LEAD, when the statuses are there */

@@ -32,9 +32,9 @@ static void connect_to(ru_member *m, const char *address, ru_effects *fx)
 
 static void say_hello(ru_member *m, ru_node_id to, ru_effects *fx)
 {
-    uint8_t buf[RUI_SMALL_MAX];
     m->join.hello_at = m->now;
-    ru_fx_send(fx, to, RUI_M_HELLO, buf, rui_m_put_hello(buf, sizeof buf, &m->self));
+    int64_t n = rui_m_put_hello(m->part, RUI_M_PART_BYTES, &m->self, ru_str_c(m->opt.agreed));
+    ru_fx_send(fx, to, RUI_M_HELLO, m->part, n);
 }
 
 void rui_m_join_start(ru_member *m, ru_effects *fx)
@@ -324,7 +324,11 @@ static void send_welcome(ru_member *m, const rui_m_peer *p, ru_effects *fx)
 void rui_m_hello(ru_member *m, const ru_event *ev, ru_effects *fx)
 {
     ru_member_info info;
-    if (!rui_m_get_hello(ev, &info)) {
+    ru_str agreed;
+    if (!rui_m_same_version(m, ev, fx)) {
+        return;
+    }
+    if (!rui_m_get_hello(ev, &info, &agreed)) {
         rui_m_hostile(m, fx, ev->node, "a malformed or foreign greeting");
         return;
     }
@@ -336,6 +340,9 @@ void rui_m_hello(ru_member *m, const ru_event *ev, ru_effects *fx)
     }
     if (p->rank != RUI_M_NONE) {
         rui_m_view_tell(m, p, fx); /* it is a member and does not know */
+        return;
+    }
+    if (!p->joins && !rui_m_agrees(m, p, &info, agreed, fx)) {
         return;
     }
     if (!p->joins) {

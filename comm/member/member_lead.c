@@ -36,7 +36,7 @@ typedef struct counts {
 static bool may_join(const ru_member *m, const rui_m_peer *p)
 {
     return p->joins && p->ready &&
-           (m->view.n > 0 || rui_m_peer_joiner(m, p)->number != RU_MEMBER_LATER);
+           (m->view.n > 0 || (rui_m_peer_joiner(m, p)->number & RU_MEMBER_LATER) == 0);
 }
 
 static counts count(const ru_member *m)
@@ -62,14 +62,15 @@ static counts count(const ru_member *m)
 
 static bool arrived_before(const ru_member *m, const ru_member_info *a, const ru_member_info *b)
 {
-    if (m->view.n == 0 && a->number != b->number) { /* 0, no wish, comes last */
-        return a->number - 1 < b->number - 1;
+    uint32_t x = a->number & ~RU_MEMBER_LATER, y = b->number & ~RU_MEMBER_LATER;
+    if (x != y) { /* 0, no wish, comes last */
+        return x - 1 < y - 1;
     }
     return rui_m_peer_find(m, a->node)->arrival < rui_m_peer_find(m, b->node)->arrival;
 }
 
-/* The ready joiners in order of arrival into `into`; at most n_max of them; before the first view
- * by what they wish, so that the numbers of a job's first workers are those they were started with.
+/* The ready joiners into `into`, at most n_max of them, by what they wish, so that the numbers of a
+ * job's first workers are those they were started with; those without a wish in order of arrival.
  * Records of peers are used again, so that their order is that of arrival only nearly. */
 static uint32_t joiners_into(const ru_member *m, ru_member_info *into, uint32_t n_max)
 {

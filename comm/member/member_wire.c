@@ -75,19 +75,53 @@ bool rui_m_get_info(ru_wire_in *w, ru_member_info *info)
            info->address[0] != '\0';
 }
 
-int64_t rui_m_put_hello(void *buf, int64_t cap, const ru_member_info *self)
+int64_t rui_m_put_hello(void *buf, int64_t cap, const ru_member_info *self, ru_str agreed)
 {
     ru_wire_out w = ru_wire_out_into(buf, cap);
     ru_wire_put_u32(&w, RUI_M_VERSION);
     rui_m_put_info(&w, self);
+    ru_wire_put_text(&w, agreed.p, (uint32_t)agreed.n);
     return written(&w);
 }
 
-bool rui_m_get_hello(const ru_event *ev, ru_member_info *self)
+bool rui_m_get_hello(const ru_event *ev, ru_member_info *self, ru_str *agreed)
 {
     ru_wire_in w = from(ev);
-    return ru_wire_u32(&w) == RUI_M_VERSION && rui_m_get_info(&w, self) && done(&w) &&
-           ru_node_is(self->node, ev->node);
+    if (ru_wire_u32(&w) != RUI_M_VERSION || !rui_m_get_info(&w, self)) {
+        return false;
+    }
+    uint32_t n = 0;
+    const char *text = ru_wire_text(&w, RU_MEMBER_AGREED_MAX, &n);
+    *agreed = ru_str_n(text, n);
+    return done(&w) && ru_node_is(self->node, ev->node);
+}
+
+int64_t rui_m_put_refused(void *buf, int64_t cap, const char *why)
+{
+    ru_wire_out w = ru_wire_out_into(buf, cap);
+    put_text(&w, why);
+    return written(&w);
+}
+
+/* A sentence for people: what is not printable is shown as '?'. */
+static bool get_sentence(ru_wire_in *w, char *why, uint32_t cap)
+{
+    uint32_t n = 0;
+    const char *s = ru_wire_text(w, cap - 1, &n);
+    if (!done(w)) {
+        return false;
+    }
+    for (uint32_t i = 0; i < n; i++) {
+        why[i] = s[i] < ' ' || s[i] > '~' ? '?' : s[i];
+    }
+    why[n] = '\0';
+    return true;
+}
+
+bool rui_m_get_refused(const ru_event *ev, char why[RUI_M_REFUSED_MAX])
+{
+    ru_wire_in w = from(ev);
+    return get_sentence(&w, why, RUI_M_REFUSED_MAX);
 }
 
 int64_t rui_m_put_redirect(void *buf, int64_t cap, ru_node_id lead, const char *address)
@@ -235,16 +269,7 @@ bool rui_m_get_out(const ru_event *ev, uint32_t *epoch, char why[RUI_M_WHY_MAX])
 {
     ru_wire_in w = from(ev);
     *epoch = ru_wire_u32(&w);
-    uint32_t n = 0;
-    const char *s = ru_wire_text(&w, RUI_M_WHY_MAX - 1, &n);
-    if (!done(&w)) {
-        return false;
-    }
-    for (uint32_t i = 0; i < n; i++) {
-        why[i] = s[i] < ' ' || s[i] > '~' ? '?' : s[i];
-    }
-    why[n] = '\0';
-    return true;
+    return get_sentence(&w, why, RUI_M_WHY_MAX);
 }
 
 bool rui_m_get_view_part(const ru_event *ev, rui_m_view_part *p)

@@ -65,7 +65,8 @@ static bool read_hello(const letter *l, int64_t size_bytes)
 {
     ru_member_info self;
     ru_event ev = event_of(l, size_bytes);
-    return rui_m_get_hello(&ev, &self);
+    ru_str agreed;
+    return rui_m_get_hello(&ev, &self, &agreed);
 }
 
 static bool hello(uint32_t version, uint64_t node, const char *address, const char *host)
@@ -74,6 +75,7 @@ static bool hello(uint32_t version, uint64_t node, const char *address, const ch
     begin(&l);
     ru_wire_put_u32(&l.w, version);
     info(&l, node, 0, address, host);
+    text(&l, "lr 0.1\n");
     return reads(&l, read_hello);
 }
 
@@ -87,6 +89,7 @@ static void test_hello(void **state)
     begin(&l);
     ru_wire_put_u32(&l.w, RUI_M_VERSION);
     info(&l, 7, 0, "h:1", "");
+    text(&l, "");
     exactly(&l, read_hello);
     assert_true(hello(RUI_M_VERSION, 7, longest, "host"));
     longest[RU_MEMBER_ADDRESS_MAX - 1] = 'a';

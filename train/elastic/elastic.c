@@ -406,7 +406,8 @@ static void on_local(ru_elastic *e, const ru_event *ev, ru_effects *fx)
         char why[RU_ERR_TEXT_MAX];
         snprintf(why, sizeof why, "%.*s", (int)ev->size_bytes,
                  ev->data == NULL ? "" : (const char *)ev->data);
-        rui_el_end(e, e->ending ? e->end_status : RU_E_PEER, why, ev->now, fx);
+        ru_status st = ev->value != 0 ? (ru_status)ev->value : RU_E_PEER;
+        rui_el_end(e, e->ending ? e->end_status : st, why, ev->now, fx);
     } else {
         rui_el_lead_member(e, ev, fx);
     }

@@ -1,0 +1,62 @@
+/* This process itself stood still: what others may have decided meanwhile, and what it may not hold
+ * against them. */
+#include <stddef.h>
+
+#include "comm/member/member_impl.h"
+
+/* For how long may this process say nothing before the others can have put a view in force without
+ * it? INT64_MAX: they are too few. */
+static int64_t replaced_after_ns(const ru_member *m)
+{
+    uint32_t n = m->view.n, others = n > 0 ? n - 1 : 0;
+    bool oldest = n > 0 && ru_node_is(m->view.at[0].node, m->self.node);
+    if (m->phase == RUI_IDLE || m->phase == RUI_JOINS || others * 2 < n ||
+        (others * 2 == n && oldest)) {
+        return INT64_MAX;
+    }
+    /* Also without their leader, if it was lost meanwhile? Then nobody waits for dead_ns. */
+    bool without = m->phase != RUI_LEADS && (others - 1) * 2 > n;
+    return without ? m->opt.dead_ns - m->opt.suspect_ns : m->opt.dead_ns;
+}
+
+/* The others may have gone on without this process, and even have ended since: that none of them is
+ * left proves nothing any more. */
+static void unsure(ru_member *m, ru_effects *fx)
+{
+    int64_t quiet = rui_m_since(m, m->ran_at);
+    m->ran_at = m->now;
+    if (m->phase == RUI_LEADS) {
+        rui_m_seek_start(m, fx, "it stood still for %.1f s, and others may lead by now",
+                         rui_m_seconds(quiet));
+    }
+    m->sure = false;
+    m->sure_at = ru_time_after(m->now, 2 * m->opt.dead_ns);
+}
+
+/* This process itself stood still (stopped, starved of the processor, its machine asleep): what it
+ * did not hear meanwhile says nothing about the others. */
+static void stood_still(ru_member *m, ru_effects *fx)
+{
+    int64_t late = m->planned.ns == 0 ? 0 : rui_m_since(m, m->planned);
+    if (late > m->opt.suspect_ns / 2) {
+        ru_fx_log(fx, RU_LOG_WARN, "this process stood still for %.1f s", rui_m_seconds(late));
+        for (rui_m_peer *p = NULL; (p = rui_m_peer_next(m, p)) != NULL;) {
+            p->heard.ns += late;
+            p->heard.ns = p->heard.ns > m->now.ns ? m->now.ns : p->heard.ns;
+            p->asked_at.ns += p->asked_at.ns == 0 ? 0 : late;
+            p->confirm_at.ns += late;
+        }
+        m->planned = m->now;
+    }
+    if (m->view.n > 1 && rui_m_since(m, m->ran_at) >= replaced_after_ns(m)) {
+        unsure(m, fx);
+    }
+}
+
+void ru_member_wake(ru_member *m, ru_time now, ru_effects *fx)
+{
+    m->now = now.ns > m->now.ns ? now : m->now;
+    if (m->phase != RUI_OUT) {
+        stood_still(m, fx);
+    }
+}
