@@ -265,6 +265,7 @@ static ru_status torchrun_place(resolver *r, uint32_t nodes_max)
                        port));
     }
     if (rank != NULL) {
+        p->rank = node * p->workers_here;
         p->founds = node == 0 ? RU_FOUNDS_YES : RU_FOUNDS_NO;
     } else {
         p->founds = address_here(r) ? RU_FOUNDS_IF_FREE : RU_FOUNDS_NO;

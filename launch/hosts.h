@@ -71,9 +71,10 @@ typedef enum ru_hosts_founds {
 
 typedef struct ru_hosts_plan {
     ru_hosts_source source;
-    bool is_worker;                    /* this process is one worker itself, and starts none */
-    uint32_t rank, local;              /* of it, as told; for names of files and the like */
-    uint32_t workers_here;             /* to start on this machine (or 1) */
+    bool is_worker;        /* this process is one worker itself, and starts none */
+    uint32_t rank, local;  /* of it, or of the first worker that it starts, as told: its number in
+                              the job and in names of files */
+    uint32_t workers_here; /* to start on this machine (or 1) */
     uint32_t workers_min, workers_max; /* of the job */
     ru_hosts_founds founds;
     const char *address; /* host:port where the job is found; NULL: this machine, any port */

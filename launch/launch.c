@@ -339,7 +339,7 @@ static void command_line(launcher *l, const child *c, const char *join, bool new
     word_number(w, "--min", o->n_min);
     word_number(w, "--max", o->n_max);
     word_number(w, "--threads", l->threads);
-    word_number(w, "--rank", c->rank);
+    word_number(w, "--rank", o->rank_first + c->rank);
     if (l->cores != NULL && c->slot < o->n_max) {
         word(w, "--cores");
         word(w, ru_arena_printf(l->arena, "%llx", (unsigned long long)l->cores[c->slot]));
@@ -380,14 +380,14 @@ static ru_status start_at(launcher *l, uint32_t slot, const char *host, const ch
 
 /* The same program under the same path on another host, as a newcomer: it asks for job and state,
  * and reads the token from its input, where nobody sees it. RUBATO_SSH replaces the command. */
-static void remote_line(launcher *l, const char *host, const char *join, words *w)
+static void remote_line(launcher *l, const child *c, const char *join, words *w)
 {
     const char *ssh = ru_conf_env("RUBATO_SSH");
     word(w, ssh != NULL ? ssh : "ssh");
     if (ssh == NULL) {
         word(w, "-oBatchMode=yes");
     }
-    word(w, host);
+    word(w, c->host);
     char *exe = realpath(l->exe, NULL);
     word(w, ru_arena_str(l->arena, exe != NULL ? exe : "rubato"));
     free(exe);
@@ -398,6 +398,7 @@ static void remote_line(launcher *l, const char *host, const char *join, words *
     word(w, "-");
     word(w, "--listen");
     word(w, ":0");
+    word_number(w, "--rank", c->rank);
     if (l->opt->train->job->train.threads != 0) {
         word_number(w, "--threads", l->opt->train->job->train.threads);
     }
@@ -432,7 +433,7 @@ static ru_status start_at(launcher *l, uint32_t slot, const char *host, const ch
     }
     words w = {.arena = l->arena};
     if (host != NULL) {
-        remote_line(l, host, join, &w);
+        remote_line(l, c, join, &w);
     } else {
         command_line(l, c, join, newcomer, &w);
     }

@@ -26,6 +26,7 @@ typedef struct ru_launch_options {
     const char *join_if_taken; /* joined when `listen` is found taken; NULL: that is an error */
     const char *token;         /* NULL: a fresh one */
     const ru_hosts *hosts;     /* others than this machine get their workers over ssh; NULL: none */
+    uint32_t rank_first;       /* of all workers of the job, those before the ones started here */
     int verbose;
 } ru_launch_options;
 

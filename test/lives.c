@@ -164,7 +164,7 @@ ru_status life_open(life *l, ru_err *err)
                  .streams_max = l->streams,
                  .slots_max = l->streams},
         .link = ru_pipe_link(l->pipe, l->node),
-        .member = {.self = {.node = l->id, .capacity = 1},
+        .member = {.self = {.node = l->id, .number = l->number, .capacity = 1},
                    .join = l->id.v > 1 ? "p1:1" : NULL,
                    .n_max = l->members},
         .elastic = {.device = {&device, l},
@@ -173,6 +173,7 @@ ru_status life_open(life *l, ru_err *err)
                     .batch = l->batch,
                     .first_step = l->first_step,
                     .founders = l->founders,
+                    .n_begin = l->begin,
                     .steps_end = l->steps,
                     .tensor_bytes = tensor_bytes,
                     .n_tensors = LIFE_TENSORS,
@@ -294,7 +295,9 @@ void life_free(life *l)
 
 static void job_add(job *j, int64_t steps)
 {
-    life *l = life_new(j->pipe, j->n + 1, j->founders);
+    life *l = life_new(j->pipe, j->n + 1, j->begin > 0 ? 1 : j->founders);
+    l->begin = j->begin;
+    l->number = j->numbers[j->n] | (j->begin > 0 && j->n > 0 ? RU_MEMBER_LATER : 0);
     ru_err err = {0};
     l->steps = steps;
     l->batch = j->batch > 0 ? j->batch : l->batch;

@@ -198,6 +198,7 @@ static ru_status run_as_worker(ru_cmd_in *in, ru_train_options *to, const ru_hos
         .n_min = plan->workers_min != plan->workers_max ? plan->workers_min : 1,
         .n_begin = plan->workers_min,
         .newcomer = !founds,
+        .number = plan->rank + 1,
         .deterministic = ru_cmd_flag(in, "deterministic"),
         .equal_shares = ru_cmd_flag(in, "equal-shares"),
         .sockets_only = ru_cmd_flag(in, "sockets"),
@@ -272,6 +273,7 @@ static ru_status run_workers(ru_cmd_in *in, ru_train_options *to, const ru_hosts
         .join_if_taken = plan->founds == RU_FOUNDS_IF_FREE ? plan->address : NULL,
         .token = token,
         .hosts = plan->hosts.n > 1 ? &plan->hosts : NULL,
+        .rank_first = plan->source == RU_HOSTS_TORCHRUN ? plan->rank : 0,
         .verbose = in->verbose,
     };
     ru_launch_result result;
@@ -379,11 +381,11 @@ const ru_cmd rui_cmd_train = {
     .n_opts = RU_ARRAY_LEN(opts),
     .examples = examples,
     .n_examples = RU_ARRAY_LEN(examples),
-    .exits =
-        "1 the training diverged, or all workers failed|65 the data are damaged|66 an input "
-        "is missing|69 a host of "
-        "the job does not answer, or its token is another one|73 the run's folder "
-        "cannot be made or written|75 another job works in the run's folder|78 the job is wrong",
+    .exits = "1 the training diverged, or all workers failed|65 the data are damaged|66 an input "
+             "is missing|69 a host of "
+             "the job does not answer, or its token is another one|73 the run's folder "
+             "cannot be made or written|75 another job works in the run's folder|78 the job is "
+             "wrong, or not that of the other workers",
     .computes = true,
     .run = run,
 };

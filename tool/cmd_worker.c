@@ -80,8 +80,8 @@ static const ru_opt opts[] = {
      .def = "0",
      .min = 0,
      .max = 1 << 20,
-     .help = "its number in the job, where it is one of the founders, and in names of trace files "
-             "(else that of the process)"},
+     .help = "its number in the job among those that come in together, and in names of trace "
+             "files (else that of the process)"},
     {.name = "cores",
      .type = RU_OPT_TEXT,
      .word = "MASK",
@@ -284,7 +284,7 @@ const ru_cmd rui_cmd_worker = {
     .n_examples = RU_ARRAY_LEN(examples),
     .exits = "1 the training diverged|66 an input is missing|69 nobody answers, or the token is "
              "another one|73 the run's folder cannot be made or written|75 another job works in "
-             "the run's folder",
+             "the run's folder|78 its data, options or program are not those of the job",
     .computes = true,
     .run = run,
 };

@@ -168,7 +168,7 @@ for how in torchrun slurm; do
     wait $rank2 2>/dev/null || true
     wait $rank0 || fail "$how: rank 0 after a kill: $(tail -3 $how.0.err)"
     wait $rank1 || fail "$how: rank 1 after a kill: $(tail -3 $how.1.err)"
-    grep -q '"what":"lost"' $how/metrics.jsonl || fail "$how: nobody is lost"
+    grep -q '"what":"lost","worker":3' $how/metrics.jsonl || fail "$how: rank 2 is not lost as worker 3"
     grep -q "worker 1 of 3 (" $how.0.err || fail "$how: which source won? $(head -1 $how.0.err)"
     [[ $(grep -c '"rubato.train.step/1"' $how/metrics.jsonl) -eq 2000 ]] || fail "$how: steps"
     echo "ok: ranks of $how, one killed: $(head -1 $how.0.err)"

@@ -319,6 +319,18 @@ static ru_status install(ru_elastic *e, rui_el_view *v, const ru_member_wanted *
     return RU_OK;
 }
 
+/* Those a job begins with come into it together: their numbers are those they were started with. */
+static bool waits_for_more(ru_elastic *e, const ru_member_wanted *w)
+{
+    if (e->v.n == 0) {
+        return w->n < e->opt.founders;
+    }
+    ru_member_facts f;
+    ru_member_facts_get(e->opt.member, &f);
+    return e->v.paused && !f.elect && e->committed == e->opt.first_step && w->n < needed(e) &&
+           w->n_dead + w->n_leaving == 0;
+}
+
 bool rui_el_lead_change(ru_elastic *e, bool urgent, ru_time now, ru_effects *fx)
 {
     e->change = true;
@@ -331,7 +343,7 @@ bool rui_el_lead_change(ru_elastic *e, bool urgent, ru_time now, ru_effects *fx)
     }
     ru_member_wanted w;
     ru_member_wanted_get(e->opt.member, &w);
-    if (w.n == 0 || (e->v.n == 0 && w.n < e->opt.founders)) {
+    if (w.n == 0 || waits_for_more(e, &w)) {
         return false;
     }
     ru_arena scratch;
@@ -676,6 +688,20 @@ static void name_slow(ru_elastic *e, ru_time now, ru_effects *fx)
     }
 }
 
+static void name_missing(ru_elastic *e, uint32_t here, uint32_t need, ru_time now, ru_effects *fx)
+{
+    ru_member_facts f;
+    char refused[64] = "";
+    ru_member_facts_get(e->opt.member, &f);
+    if (f.refused > 0) {
+        snprintf(refused, sizeof refused, ", %u refused; of the last ", f.refused);
+    }
+    uint32_t more = need > here ? need - here : 0;
+    ru_fx_log(fx, RU_LOG_WARN, "waits %.0f s for %u more worker%s: %u of %u are here%s%s",
+              (double)(now.ns - e->progress_ns) * 1e-9, more, more == 1 ? "" : "s", here, need,
+              refused, f.refused > 0 ? f.refused_why : "");
+}
+
 void rui_el_lead_watch(ru_elastic *e, ru_time now, ru_effects *fx)
 {
     if (rui_el_leads(e) && e->held && e->phase == RUI_EL_IDLE && !rui_el_stale(e) &&
@@ -691,8 +717,7 @@ void rui_el_lead_watch(ru_elastic *e, ru_time now, ru_effects *fx)
     ru_member_wanted_get(e->opt.member, &w);
     if (e->v.n == 0 || e->v.paused) {
         uint32_t need = e->v.n == 0 ? e->opt.founders : needed(e);
-        ru_fx_log(fx, RU_LOG_WARN, "waits %.0f s for more workers: %u of %u are here",
-                  (double)(now.ns - e->progress_ns) * 1e-9, w.n, need);
+        name_missing(e, w.n, need, now, fx);
     } else if (e->phase == RUI_EL_STEP || e->phase == RUI_EL_READY || e->phase == RUI_EL_PROBE ||
                e->phase == RUI_EL_LOCAL || e->phase == RUI_EL_CONNECT || e->phase == RUI_EL_BUILD) {
         name_slow(e, now, fx);

@@ -448,8 +448,29 @@ static void costs_count_for_those_who_measured_them(void **state)
     assert_true(at[0].algo != RU_ALGO_HIERARCHY && at[1].algo != RU_ALGO_HIERARCHY);
 }
 
-RU_TESTS(train_elastic, cmocka_unit_test(a_sum_that_cannot_begin),
-         cmocka_unit_test(shares_follow_measured_speed),
+/* Who is started with a rank has its number, in whatever order the processes come. */
+static void ranks_are_numbers(void **state)
+{
+    (void)state;
+    static const uint32_t ranks[][4] = {{1, 4, 2, 3}, {1, 2, 3, 4}, {1, 4, 3, 2}, {1, 3, 4, 2}};
+    for (uint32_t k = 0; k < RU_ARRAY_LEN(ranks); k++) {
+        job j = {.begin = 4};
+        memcpy(j.numbers, ranks[k], sizeof ranks[k]);
+        job_open(&j, 4, 12, 0);
+        assert_true(job_run(&j));
+        const ru_view *v = ru_member_view(ru_peer_member(j.l[0]->peer));
+        assert_int_equal(v->n, 4);
+        for (uint32_t i = 0; i < 4; i++) {
+            assert_int_equal(j.l[i]->committed, 12);
+            assert_int_equal(v->at[ranks[k][i] - 1].number, ranks[k][i]);
+            assert_int_equal(v->at[ranks[k][i] - 1].node.v, j.l[i]->id.v);
+        }
+        job_close(&j);
+    }
+}
+
+RU_TESTS(train_elastic, cmocka_unit_test(ranks_are_numbers),
+         cmocka_unit_test(a_sum_that_cannot_begin), cmocka_unit_test(shares_follow_measured_speed),
          cmocka_unit_test(a_newcomer_works_when_it_can), cmocka_unit_test(who_dies_is_only_lost),
          cmocka_unit_test(a_commit_that_was_none),
          cmocka_unit_test(a_done_counts_once_and_for_its_step),

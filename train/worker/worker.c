@@ -69,7 +69,7 @@ static void member_options(rui_worker *w, ru_node_id self, ru_member_options *m)
     const ru_worker_options *o = w->opt;
     *m = (ru_member_options){
         .self = {.node = self,
-                 .number = o->newcomer ? RU_MEMBER_LATER : o->number,
+                 .number = o->number | (o->newcomer ? RU_MEMBER_LATER : 0),
                  .capacity = o->train.job->train.threads != 0 ? o->train.job->train.threads
                                                               : ru_pool_cores()},
         .join = o->join,
@@ -157,6 +157,7 @@ static ru_status open_node(rui_worker *w, ru_err *err)
     };
     member_options(w, self, &no.member);
     w->timers.loop = w->loop;
+    RU_TRY(rui_worker_agreed(w, &no.member.agreed, err));
     RU_TRY(ru_peer_open(&no, &w->arena_loop, &w->node, err));
     w->timers.node = ru_peer_node(w->node);
     ru_link_tcp_user(w->link, ru_peer_link_user(w->node));

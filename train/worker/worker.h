@@ -37,7 +37,7 @@ typedef struct ru_worker_options {
     bool sockets_only; /* sum over sockets even on one host (measurements) */
     bool stop_leaves;  /* a stop signal lets this worker leave; else it ends the job */
     uint64_t cores;    /* of the compute threads: bit k is core k; 0: wherever */
-    uint32_t number;   /* wished among those who begin the job together; 0: any */
+    uint32_t number;   /* wished among those who come in together, as at the beginning; 0: any */
     /* Told once: where this worker listens, and which one it is in the job; may be NULL. */
     void (*address)(void *self, const char *address);
     void (*member)(void *self, uint32_t number, bool takes_state);

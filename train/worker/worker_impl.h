@@ -240,6 +240,8 @@ void rui_build_close(rui_build *b); /* NULL is fine */
 RU_MUST_USE ru_status rui_build_take(rui_worker *w, rui_build *from, rui_build *to, ru_err *err);
 
 /* worker.c, worker_job.c: loop thread */
+/* worker_agree.c: what all workers agree on, for ru_member_options; lives in arena_loop. */
+RU_MUST_USE ru_status rui_worker_agreed(rui_worker *w, const char **out, ru_err *err);
 void rui_worker_bye(void *self, uint32_t what, ru_time now); /* timer: the loop may end */
 void rui_worker_message(void *self, ru_node_id from, uint32_t what, const void *data,
                         int64_t size_bytes, ru_time now);
