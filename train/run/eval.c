@@ -99,12 +99,8 @@ ru_status ru_eval_state_from(ru_eval *e, const ru_graph *graph, ru_exe *from, ru
     return ru_model_state_copy(graph, from, &e->main.step.graph, e->main.exe, &e->scratch, err);
 }
 
-typedef struct sums {
-    double loss, weight; /* loss summed with each batch's weight */
-    double correct, count;
-} sums;
-
-static ru_status run_batch(ru_eval *e, const eval_size *s, const ru_batch *b, sums *to, ru_err *err)
+static ru_status run_batch(ru_eval *e, const eval_size *s, const ru_batch *b, ru_eval_sums *to,
+                           ru_err *err)
 {
     memcpy(ru_exe_input(s->exe, s->step.x[0]), b->fields[0], (size_t)(e->x_bytes * b->n));
     memcpy(ru_exe_input(s->exe, s->step.y[0]), b->fields[1], (size_t)(e->y_bytes * b->n));
@@ -112,16 +108,16 @@ static ru_status run_batch(ru_eval *e, const eval_size *s, const ru_batch *b, su
     double loss = (double)*(const float *)ru_exe_output(s->exe, s->step.loss);
     double weight = (double)b->n;
     if (s->step.correct.v != 0) {
-        to->correct += (double)*(const float *)ru_exe_output(s->exe, s->step.correct);
+        to->correct = (double)*(const float *)ru_exe_output(s->exe, s->step.correct);
         weight = (double)*(const float *)ru_exe_output(s->exe, s->step.count);
-        to->count += weight;
+        to->count = weight;
     }
-    to->loss += loss * weight;
-    to->weight += weight;
+    to->loss = loss * weight;
+    to->weight = weight;
     return RU_OK;
 }
 
-static void metrics_from(const ru_eval *e, const sums *s, ru_metrics *out)
+static void metrics_from(const ru_eval *e, const ru_eval_sums *s, ru_metrics *out)
 {
     ru_metrics m = {0};
     double loss = s->weight > 0 ? s->loss / s->weight : (double)NAN;
@@ -137,42 +133,92 @@ static void metrics_from(const ru_eval *e, const sums *s, ru_metrics *out)
     *out = m;
 }
 
-ru_status ru_eval_run(ru_eval *e, ru_metrics *out, ru_err *err)
+static void add(ru_eval_sums *to, const ru_eval_sums *s)
+{
+    to->loss += s->loss;
+    to->weight += s->weight;
+    to->correct += s->correct;
+    to->count += s->count;
+}
+
+int64_t ru_eval_batches(const ru_eval *e)
+{
+    return (ru_dataset_count(e->data) + e->main.n - 1) / e->main.n;
+}
+
+void ru_eval_metrics(const ru_eval *e, const ru_eval_sums *at, ru_metrics *out)
+{
+    ru_eval_sums all = {0};
+    for (int64_t k = 0; k < ru_eval_batches(e); k++) {
+        add(&all, &at[k]);
+    }
+    metrics_from(e, &all, out);
+}
+
+/* false: no further one is to be run, or `st` says what went wrong. */
+static bool run_next(ru_eval *e, ru_stream *stream, const ru_eval_part *p, ru_status *st,
+                     ru_err *err)
+{
+    ru_batch b = {0};
+    ru_eval_sums sums = {0};
+    *st = ru_stream_next(stream, &b, err);
+    if (*st != RU_OK || b.n == 0) {
+        return false;
+    }
+    if (ru_self_stop_asked() != 0) {
+        *st = RU_FAIL(err, RU_E_CANCELLED, "the evaluation was stopped");
+        return false;
+    }
+    const eval_size *size = b.n == e->main.n ? &e->main : &e->tail;
+    if (size->exe == NULL || b.n != size->n) {
+        *st = RU_FAIL(err, RU_E_DATA, "a batch of %lld samples was not expected", (long long)b.n);
+        return false;
+    }
+    *st = run_batch(e, size, &b, &sums, err);
+    if (*st == RU_OK) {
+        p->done(p->self, b.position / e->main.n, &sums);
+    }
+    return *st == RU_OK;
+}
+
+ru_status ru_eval_run_part(ru_eval *e, const ru_eval_part *p, ru_err *err)
 {
     ru_stream *stream;
-    ru_stream_options so = {
-        .batch = e->main.n, .epochs = 1, .partial_last = true, .threads = e->readers};
-    if (e->tail.exe != NULL) {
+    ru_stream_options so = {.batch = e->main.n,
+                            .start = p->first * e->main.n,
+                            .epochs = 1,
+                            .partial_last = true,
+                            .threads = e->readers,
+                            .ahead = p->end - p->first == 1 ? 1 : 0};
+    if (p->first >= p->end) {
+        return RU_OK;
+    }
+    if (e->tail.exe != NULL && p->end == ru_eval_batches(e)) {
         RU_TRY(ru_model_state_copy(&e->main.step.graph, e->main.exe, &e->tail.step.graph,
                                    e->tail.exe, &e->scratch, err));
     }
     RU_TRY(ru_stream_open(e->data, &so, &stream, err));
-    sums s = {0};
     ru_status st = RU_OK;
-    for (;;) {
-        ru_batch b = {0};
-        st = ru_stream_next(stream, &b, err);
-        if (st != RU_OK || b.n == 0) {
-            break;
-        }
-        if (ru_self_stop_asked() != 0) {
-            st = RU_FAIL(err, RU_E_CANCELLED, "the evaluation was stopped");
-            break;
-        }
-        const eval_size *size = b.n == e->main.n ? &e->main : &e->tail;
-        if (size->exe == NULL || b.n != size->n) {
-            st =
-                RU_FAIL(err, RU_E_DATA, "a batch of %lld samples was not expected", (long long)b.n);
-            break;
-        }
-        st = run_batch(e, size, &b, &s, err);
-        if (st != RU_OK) {
+    for (int64_t k = p->first; k < p->end && (p->stop == NULL || !p->stop(p->self)); k++) {
+        if (!run_next(e, stream, p, &st, err)) {
             break;
         }
     }
     ru_stream_close(stream);
-    if (st == RU_OK) {
-        metrics_from(e, &s, out);
-    }
     return st;
+}
+
+static void add_batch(void *self, int64_t batch, const ru_eval_sums *sums)
+{
+    (void)batch;
+    add(self, sums);
+}
+
+ru_status ru_eval_run(ru_eval *e, ru_metrics *out, ru_err *err)
+{
+    ru_eval_sums all = {0};
+    const ru_eval_part p = {.end = ru_eval_batches(e), .done = add_batch, .self = &all};
+    RU_TRY(ru_eval_run_part(e, &p, err));
+    metrics_from(e, &all, out);
+    return RU_OK;
 }

@@ -25,9 +25,27 @@ RU_MUST_USE ru_status ru_eval_state_from(ru_eval *e, const ru_graph *graph, ru_e
 /* The executable whose state ru_eval_run uses, and its graph (to load weights into). */
 ru_exe *ru_eval_exe(ru_eval *e, const ru_graph **graph);
 
-/* Metrics: loss, and accuracy (share of rows hit) for class and binary losses, perplexity for
- * next_token, mse for mse. Errors: those of the data and of kernels; RU_E_CANCELLED when a stop
- * signal came. */
+/* Batches of the data, and what each gives; who has those of all has the metrics. */
+typedef struct ru_eval_sums {
+    double loss, weight; /* loss times its weight; samples or rows */
+    double correct, count;
+} ru_eval_sums;
+int64_t ru_eval_batches(const ru_eval *e);
+
+/* Run batches [first, end) in turn. */
+typedef struct ru_eval_part {
+    int64_t first, end;
+    bool (*stop)(void *self); /* asked before each batch; NULL: never */
+    void (*done)(void *self, int64_t batch, const ru_eval_sums *sums);
+    void *self;
+} ru_eval_part;
+RU_MUST_USE ru_status ru_eval_run_part(ru_eval *e, const ru_eval_part *part, ru_err *err);
+/* From the sums of all batches, added in their order: whoever ran them, the same bits. */
+void ru_eval_metrics(const ru_eval *e, const ru_eval_sums *at, ru_metrics *out);
+
+/* All of it. Metrics: loss, and accuracy (share of rows hit) for class and binary losses,
+ * perplexity for next_token, mse for mse. Errors: those of the data and of kernels; RU_E_CANCELLED
+ * when a stop signal came. */
 RU_MUST_USE ru_status ru_eval_run(ru_eval *e, ru_metrics *out, ru_err *err);
 
 RU_API_END

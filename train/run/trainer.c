@@ -130,6 +130,11 @@ ru_status rui_trainer_evaluate(rui_trainer *t, ru_err *err)
     ru_time t0 = ru_clock_now();
     RU_TRY(ru_eval_state_from(t->eval, &t->step.graph, t->exe, err));
     RU_TRY(ru_eval_run(t->eval, &t->metrics, err));
+    return rui_trainer_evaluated(t, t0, err);
+}
+
+ru_status rui_trainer_evaluated(rui_trainer *t, ru_time t0, ru_err *err)
+{
     ru_time t1 = ru_clock_now();
     t->evaluated_step = t->step_done;
     ru_rec_span(t->recorder, t->names.eval, t0.ns, t1.ns, t->step_done);

@@ -77,6 +77,8 @@ RU_MUST_USE ru_status rui_trainer_report_step(rui_trainer *t, double lr, int64_t
                                               ru_err *err);
 bool rui_trainer_eval_due(const rui_trainer *t);
 RU_MUST_USE ru_status rui_trainer_evaluate(rui_trainer *t, ru_err *err);
+/* t->metrics are those of the state after the last step. */
+RU_MUST_USE ru_status rui_trainer_evaluated(rui_trainer *t, ru_time begun, ru_err *err);
 bool rui_trainer_target_met(const rui_trainer *t); /* by the last evaluation */
 RU_MUST_USE ru_status rui_trainer_save(rui_trainer *t, ru_err *err);
 RU_MUST_USE ru_status rui_trainer_save_if_due(rui_trainer *t, ru_err *err);

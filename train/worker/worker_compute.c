@@ -40,21 +40,18 @@ static ru_status first_build(rui_worker *w, ru_err *err)
     return w->opt->newcomer ? RU_OK : rui_trainer_fill(&w->t, err);
 }
 
-/* What only the leader needs, when it needs it. */
+/* What evaluates, and what only the leader needs, when it needs it. */
 static ru_status lead_parts(rui_worker *w, ru_err *err)
 {
     rui_trainer *t = &w->t;
+    if (t->test_set != NULL && (w->cmd.leads || w->cmd.members > 1)) {
+        RU_TRY(rui_evals_open(w, err));
+    }
     if (!w->cmd.leads) {
         return RU_OK;
     }
     if (t->ckpt == NULL) {
         RU_TRY(rui_trainer_ckpt(t, err));
-    }
-    if (t->eval == NULL && t->test_set != NULL) {
-        ru_step_options so;
-        ru_exe_options eo;
-        rui_trainer_options(t, &so, &eo);
-        RU_TRY(rui_trainer_eval_open(t, &eo, err));
     }
     if (!w->started && w->first_step == t->step_done) { /* a successor goes on in the same files */
         RU_TRY(rui_trainer_dir_files(t, err));
@@ -273,12 +270,13 @@ static ru_status after_update(rui_worker *w, double lr, ru_err *err)
     w->updated_at = now;
     remember(w, lr, step_ns);
     if (!w->cmd.leads) {
+        rui_worker_help(w);
         return RU_OK;
     }
     RU_TRY(lead_parts(w, err));
     RU_TRY(rui_trainer_report_step(t, lr, step_ns, err));
     if (rui_trainer_eval_due(t)) {
-        ru_status st = rui_trainer_evaluate(t, err);
+        ru_status st = rui_worker_evaluate(w, err);
         if (st == RU_E_CANCELLED) {
             return RU_OK; /* a stop signal */
         }

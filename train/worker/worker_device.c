@@ -14,6 +14,12 @@ void rui_worker_command(rui_worker *w, const rui_cmd *cmd)
     ru_elastic_facts f;
     ru_elastic_facts_get(ru_peer_elastic(w->node), &f);
     c.workers = f.working;
+    const ru_view *v = ru_member_view(ru_peer_member(w->node));
+    c.members = v->n;
+    while (c.rank < v->n && v->at[c.rank].number != w->number) {
+        c.rank++;
+    }
+    w->rank = c.rank;
     ru_mutex_lock(&w->lock);
     RU_CHECK(w->next.kind == RUI_CMD_NONE || c.kind == RUI_CMD_QUIT);
     w->next = c;
@@ -203,6 +209,9 @@ static void handle(rui_worker *w, const rui_word *x, ru_time now)
     case RUI_WORD_TARGET:
         w->target = true;
         ru_peer_stop(w->node, true, now);
+        break;
+    case RUI_WORD_EVALUATED:
+        rui_evals_tell(w, x, now);
         break;
     case RUI_WORD_FINISHED:
         w->end_status = x->status;

@@ -55,7 +55,8 @@ typedef struct rui_cmd {
     int64_t step;
     uint32_t seq;
     bool leads;
-    uint32_t workers; /* that compute */
+    uint32_t workers;       /* that compute */
+    uint32_t rank, members; /* of the view */
     const char *ended;
     int64_t lost, repeated;
 } rui_cmd;
@@ -73,6 +74,7 @@ typedef enum rui_word_kind {
     RUI_WORD_REDUCED, /* tensor: the batch */
     RUI_WORD_TARGET,  /* the job's target is met: it may end */
     RUI_WORD_FINISHED,
+    RUI_WORD_EVALUATED, /* tensor: the batch; ns: the step it is of; over: all of it */
 } rui_word_kind;
 
 typedef struct rui_word {
@@ -82,7 +84,25 @@ typedef struct rui_word {
     int64_t ns;
     uint64_t layout;
     ru_span span;
+    ru_eval_sums sums;
+    bool over;
 } rui_word;
+
+/* Messages between workers. */
+enum {
+    RUI_MSG_ASK = RU_PEER_WHAT_OWNER, /* for the job */
+    RUI_MSG_PART,                     /* of it */
+    RUI_MSG_EVAL,                     /* sums of a batch */
+    RUI_MSG_EVAL_OVER,                /* all are there */
+};
+
+/* The evaluation under way; n and what `at` and `have` point to are fixed once open. */
+typedef struct rui_evals {
+    int64_t n;        /* batches; 0: not open */
+    ru_eval_sums *at; /* [n] */
+    int64_t *have;    /* [n] the step after which they were evaluated */
+    int64_t over;     /* the last step of which nothing is missing any more */
+} rui_evals;
 
 /* What a step gave, kept for a successor of the leader. */
 typedef struct rui_past {
@@ -171,6 +191,7 @@ typedef struct rui_worker {
     bool aborting;   /* words of the step under way mean nothing any more */
     bool led;        /* this worker led before: reports are open */
     uint32_t number; /* in the job; 0: not in yet */
+    uint32_t rank;   /* in the view at the last command */
     bool ended;
     bool target, asked_to_stop;
     rui_sums sums;
@@ -204,6 +225,7 @@ typedef struct rui_worker {
     ru_report_summary summary;
     bool reported;
     rui_past past[RUI_HISTORY];
+    rui_evals evals;
 } rui_worker;
 
 /* worker_device.c */
@@ -221,6 +243,14 @@ void *rui_local_grad(rui_worker *w, uint32_t tensor); /* memory of a gradient; N
 /* worker_compute.c */
 void rui_worker_post(rui_worker *w, const rui_word *x); /* any thread */
 void rui_worker_compute(void *self);                    /* the compute thread */
+
+/* worker_eval.c: compute thread */
+RU_MUST_USE ru_status rui_evals_open(rui_worker *w, ru_err *err);      /* there are test data */
+RU_MUST_USE ru_status rui_worker_evaluate(rui_worker *w, ru_err *err); /* the leader */
+void rui_worker_help(rui_worker *w);                                   /* another one */
+/* loop thread */
+void rui_evals_tell(rui_worker *w, const rui_word *x, ru_time now);
+void rui_evals_hear(rui_worker *w, uint32_t what, const void *data, int64_t size_bytes);
 
 /* worker_early.c */
 RU_MUST_USE ru_status rui_early_open(rui_worker *w, ru_err *err);

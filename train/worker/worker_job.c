@@ -13,8 +13,6 @@
 #include "train/worker/worker_impl.h"
 
 enum {
-    ASK_MSG = RU_PEER_WHAT_OWNER,
-    PART_MSG,
     PART_BYTES = 48 << 10,
     TEXT_MAX = 4 << 20,
     FETCH_PEERS = 2,
@@ -25,10 +23,11 @@ static const int64_t fetch_ns = 10000000000;
 void rui_worker_message(void *self, ru_node_id from, uint32_t what, const void *data,
                         int64_t size_bytes, ru_time now)
 {
-    (void)data;
-    (void)size_bytes;
     rui_worker *w = self;
-    if (what != ASK_MSG) {
+    if (what == RUI_MSG_EVAL || what == RUI_MSG_EVAL_OVER) {
+        rui_evals_hear(w, what, data, size_bytes);
+    }
+    if (what != RUI_MSG_ASK) {
         return;
     }
     int64_t n_out = (int64_t)strlen(w->t.out) + 1, n_job = (int64_t)strlen(w->t.job_yaml);
@@ -42,8 +41,8 @@ void rui_worker_message(void *self, ru_node_id from, uint32_t what, const void *
         for (int64_t i = at; i < at + n; i++) {
             ru_wire_put_u8(&o, (uint8_t)(i < n_out ? w->t.out[i] : w->t.job_yaml[i - n_out]));
         }
-        if (ru_chan_message(ru_peer_chan(w->node), from, PART_MSG, buf, ru_wire_size(&o), now) !=
-            RU_OK) {
+        if (ru_chan_message(ru_peer_chan(w->node), from, RUI_MSG_PART, buf, ru_wire_size(&o),
+                            now) != RU_OK) {
             ru_chan_drop(ru_peer_chan(w->node), from, now); /* half a job is none: it asks again */
             return;
         }
@@ -64,7 +63,7 @@ static void on_up(void *self, ru_node_id node, const char *address, ru_time now)
 {
     (void)address;
     fetch *f = self;
-    f->status = ru_chan_message(f->chan, node, ASK_MSG, "", 0, now);
+    f->status = ru_chan_message(f->chan, node, RUI_MSG_ASK, "", 0, now);
 }
 
 static void on_down(void *self, ru_node_id node, const char *address, ru_status why, ru_time now)
@@ -85,7 +84,7 @@ static void on_message(void *self, ru_node_id from, uint32_t what, const void *d
     fetch *f = self;
     ru_wire_in in = ru_wire_in_from(data, size_bytes);
     int64_t total = ru_wire_u32(&in), at = ru_wire_u32(&in), n = ru_wire_left(&in);
-    if (what != PART_MSG) {
+    if (what != RUI_MSG_PART) {
         return;
     }
     if (in.bad || total < 2 || total > TEXT_MAX || at != f->have || n < 1 || n > total - at ||

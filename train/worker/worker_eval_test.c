@@ -1,0 +1,193 @@
+/* An evaluation that several workers share gives the metrics of one, bit for bit, whatever the
+ * others send: all of their part, some of it, nothing, of other steps, or nonsense. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/wire.h"
+#include "env/loop.h"
+#include "test/test.h"
+#include "train/worker/worker_impl.h"
+
+enum { STEP = 7, BATCHES = 13 };
+
+typedef struct rig {
+    ru_arena arena;
+    ru_job job;
+    rui_worker w;
+    ru_eval_sums right[BATCHES];
+    ru_metrics alone;
+    int64_t run; /* batches of the last evaluation alone */
+} rig;
+
+static void on_words(void *self, ru_time now)
+{
+    (void)self;
+    (void)now;
+}
+
+static void keep_right(void *self, int64_t batch, const ru_eval_sums *sums)
+{
+    rig *r = self;
+    assert_true(batch < BATCHES);
+    r->right[batch] = *sums;
+    r->run++;
+}
+
+static int setup(void **state)
+{
+    static ru_worker_options options;
+    rig *r = calloc(1, sizeof *r);
+    ru_err err = {0};
+    assert_non_null(r);
+    ru_arena_init(&r->arena, 0);
+    assert_ok(ru_job_parse("t",
+                           "name: t\nmodel: {zoo: mlp, hidden: [8]}\n"
+                           "data: {format: synthetic, generator: gaussian, count: 64, "
+                           "test_count: 97, features: 6, classes: 3}\n"
+                           "train: {batch: 8, eval_batch: 8, eval_every: 1, threads: 1, device: "
+                           "ref, optimizer: sgd}\n",
+                           &r->arena, &r->job, &err),
+              err);
+    rui_worker *w = &r->w;
+    rui_trainer *t = &w->t;
+    w->opt = &options;
+    w->arena = t->arena = &r->arena;
+    t->job = &r->job;
+    ru_mutex_init(&w->lock);
+    ru_cond_init(&w->changed);
+    w->words = RU_NEW(&r->arena, rui_word, RUI_WORDS_MAX);
+    assert_ok(ru_loop_open(&w->loop, &err), err);
+    assert_ok(ru_loop_waker(w->loop, on_words, r, &w->waker, &err), err);
+    const ru_data_options train = ru_job_data_options(&r->job, false);
+    const ru_data_options test = ru_job_data_options(&r->job, true);
+    ru_model_facts facts;
+    ru_step_options so;
+    ru_exe_options eo;
+    assert_ok(ru_dataset_open(&train, &t->train_set, &err), err);
+    assert_ok(ru_dataset_open(&test, &t->test_set, &err), err);
+    t->count = ru_dataset_count(t->train_set);
+    assert_ok(ru_model_facts_from(t->train_set, &r->arena, &facts, &err), err);
+    assert_ok(ru_model_open(&r->job, &facts, NULL, &r->arena, &t->model, &err), err);
+    t->optimizer = ru_job_optimizer_get(&r->job);
+    rui_trainer_options(t, &so, &eo);
+    assert_ok(ru_step_build(&t->model.train, &so, &r->arena, &t->step, &err), err);
+    assert_ok(ru_exe_open(&t->step.graph, &eo, &t->exe, &err), err);
+    assert_ok(ru_model_init(&t->model, 1, &t->step.graph, t->exe, 1, &err), err);
+    t->step_done = STEP;
+    assert_ok(rui_evals_open(w, &err), err);
+    assert_int_equal(w->evals.n, BATCHES);
+    assert_ok(ru_eval_state_from(t->eval, &t->step.graph, t->exe, &err), err);
+    assert_ok(ru_eval_run(t->eval, &r->alone, &err), err);
+    const ru_eval_part all = {.end = BATCHES, .done = keep_right, .self = r};
+    assert_ok(ru_eval_run_part(t->eval, &all, &err), err);
+    assert_int_equal(r->run, BATCHES);
+    *state = r;
+    return 0;
+}
+
+static int teardown(void **state)
+{
+    rig *r = *state;
+    ru_eval_close(r->w.t.eval);
+    ru_exe_close(r->w.t.exe);
+    ru_model_close(&r->w.t.model);
+    ru_dataset_close(r->w.t.test_set);
+    ru_dataset_close(r->w.t.train_set);
+    ru_loop_close(r->w.loop);
+    ru_cond_fini(&r->w.changed);
+    ru_mutex_fini(&r->w.lock);
+    ru_arena_fini(&r->arena);
+    free(r);
+    return 0;
+}
+
+static void send(rig *r, int64_t step, uint32_t batch, const ru_eval_sums *s, int64_t size_bytes)
+{
+    uint8_t buf[64];
+    uint64_t bits[4];
+    memcpy(bits, s, sizeof bits);
+    ru_wire_out o = ru_wire_out_into(buf, sizeof buf);
+    ru_wire_put_u64(&o, (uint64_t)step);
+    ru_wire_put_u32(&o, batch);
+    for (uint32_t k = 0; k < 4; k++) {
+        ru_wire_put_u64(&o, bits[k]);
+    }
+    rui_evals_hear(&r->w, RUI_MSG_EVAL, buf, size_bytes >= 0 ? size_bytes : ru_wire_size(&o));
+}
+
+/* As the leader of so many; how many batches the others' words saved is seen by `have`. */
+static void evaluate(rig *r, uint32_t rank, uint32_t members)
+{
+    ru_err err = {0};
+    r->w.cmd = (rui_cmd){.rank = rank, .members = members, .leads = true};
+    memset(&r->w.t.metrics, 0, sizeof r->w.t.metrics);
+    assert_ok(rui_worker_evaluate(&r->w, &err), err);
+    assert_int_equal(r->w.t.metrics.n, r->alone.n);
+    for (uint32_t k = 0; k < r->alone.n; k++) {
+        assert_memory_equal(&r->w.t.metrics.at[k].value, &r->alone.at[k].value, sizeof(double));
+    }
+    assert_int_equal(r->w.evals.over, r->w.t.step_done);
+    r->w.t.step_done++;
+}
+
+static void whoever_helps_the_metrics_are_the_same(void **state)
+{
+    rig *r = *state;
+    const ru_eval_sums wrong = {1e9, 1e9, 1e9, 1e9};
+    for (uint32_t members = 1; members <= BATCHES + 2; members++) {
+        const int64_t step = r->w.t.step_done;
+        for (uint32_t b = 0; b < BATCHES; b += members % 3 + 1) {
+            send(r, step, b, &r->right[b], -1);
+        }
+        send(r, step - 1, 0, &wrong, -1); /* late */
+        send(r, step, BATCHES, &wrong, -1);
+        send(r, step, 1, &wrong, 43); /* cut */
+        evaluate(r, members % 2 == 0 ? 0 : members - 1, members);
+    }
+}
+
+/* What is taken from others is not run here: a wrong sum shows, in its part and in no other. */
+static void what_others_sent_is_not_run_again(void **state)
+{
+    rig *r = *state;
+    ru_err err = {0};
+    const ru_eval_sums mark = {0, 1000, 0, 1000};
+    r->w.cmd = (rui_cmd){.rank = 0, .members = 2, .leads = true};
+    send(r, r->w.t.step_done, BATCHES - 1, &mark, -1); /* of the other's part */
+    send(r, r->w.t.step_done, 0, &mark, -1);           /* of its own, which it runs */
+    assert_ok(rui_worker_evaluate(&r->w, &err), err);
+    assert_true(r->w.evals.at[BATCHES - 1].count == 1000);
+    assert_true(r->w.evals.at[0].count == 8);
+    send(r, r->w.t.step_done, 3, &mark, -1); /* it is over */
+    assert_true(r->w.evals.at[3].count == 8);
+}
+
+/* Who helps sends its part and stops when nothing is missing any more. */
+static void who_helps_sends_its_part(void **state)
+{
+    rig *r = *state;
+    rui_worker *w = &r->w;
+    w->cmd = (rui_cmd){.rank = 1, .members = 3, .share = {.n = 2}};
+    rui_worker_help(w);
+    assert_int_equal(w->n_words, BATCHES * 2 / 3 - BATCHES / 3);
+    for (uint32_t k = 0; k < w->n_words; k++) {
+        const rui_word *x = &w->words[k];
+        assert_int_equal(x->tensor, BATCHES / 3 + k);
+        assert_int_equal(x->ns, STEP);
+        assert_memory_equal(&x->sums, &r->right[x->tensor], sizeof x->sums);
+    }
+    w->n_words = 0;
+    uint8_t over[8] = {STEP};
+    rui_evals_hear(w, RUI_MSG_EVAL_OVER, over, sizeof over);
+    rui_worker_help(w);
+    assert_int_equal(w->n_words, 0);
+    w->t.step_done++;
+    w->cmd.share.n = 0; /* its parameters may not be there yet */
+    rui_worker_help(w);
+    assert_int_equal(w->n_words, 0);
+}
+
+RU_TESTS(train_worker_eval,
+         cmocka_unit_test_setup_teardown(whoever_helps_the_metrics_are_the_same, setup, teardown),
+         cmocka_unit_test_setup_teardown(what_others_sent_is_not_run_again, setup, teardown),
+         cmocka_unit_test_setup_teardown(who_helps_sends_its_part, setup, teardown))
