@@ -390,8 +390,10 @@ void rui_el_settle(ru_elastic *e, ru_time now, ru_effects *fx)
     if (!e->view_new && e->phase == RUI_EL_CONNECT) {
         go_ready(e, now, fx);
     }
-    if (!e->view_new && e->urgent && rui_el_leads(e)) {
-        rui_el_lead_change(e, true, now, fx);
+    /* No step ends in a view that pauses the job: who came while it was not yet taken waits now. */
+    bool waits = e->change && e->v.paused && e->phase == RUI_EL_IDLE;
+    if (!e->view_new && (e->urgent || waits) && rui_el_leads(e)) {
+        rui_el_lead_change(e, e->urgent, now, fx);
     }
 }
 

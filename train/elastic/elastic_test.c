@@ -469,8 +469,35 @@ static void ranks_are_numbers(void **state)
     }
 }
 
-RU_TESTS(train_elastic, cmocka_unit_test(ranks_are_numbers),
-         cmocka_unit_test(a_sum_that_cannot_begin), cmocka_unit_test(shares_follow_measured_speed),
+/* Somebody died, fewer than the least are left, and somebody new is ready before the leader's
+ * device has let go of the step: it is let in when the leader gets to the view that pauses the job.
+ */
+static void who_comes_before_the_pause_is_let_in(void **state)
+{
+    (void)state;
+    static const life_todo busy[] = {LIFE_ABORTED, LIFE_UPDATED};
+    for (uint32_t k = 0; k < RU_ARRAY_LEN(busy); k++) {
+        job j = {.least = 2};
+        job_open_stalled(&j, 2, 6);
+        j.l[0]->stalls = busy[k];
+        j.l[1]->stalls = busy[k] == LIFE_UPDATED ? LIFE_NOTHING : LIFE_COMPUTED;
+        job_rounds(&j, 200);
+        dies(j.l[1]);
+        j.joins = j.round + 1;
+        job_rounds(&j, 3000);
+        assert_int_equal(j.n, 3);
+        assert_false(j.l[0]->ended);
+        j.l[0]->stalls = LIFE_NOTHING;
+        assert_true(job_run(&j));
+        assert_int_equal(j.l[0]->committed, 6);
+        assert_int_equal(j.l[2]->committed, 6);
+        job_close(&j);
+    }
+}
+
+RU_TESTS(train_elastic, cmocka_unit_test(who_comes_before_the_pause_is_let_in),
+         cmocka_unit_test(ranks_are_numbers), cmocka_unit_test(a_sum_that_cannot_begin),
+         cmocka_unit_test(shares_follow_measured_speed),
          cmocka_unit_test(a_newcomer_works_when_it_can), cmocka_unit_test(who_dies_is_only_lost),
          cmocka_unit_test(a_commit_that_was_none),
          cmocka_unit_test(a_done_counts_once_and_for_its_step),
