@@ -120,6 +120,63 @@ ru_status rui_shape_conv(const rui_infer *c)
     return RU_OK;
 }
 
+/* The dtype that attribute `to` names; bias and scale of an 8-bit product fit `channels`. */
+static ru_status int8_result(const rui_infer *c, int64_t channels, ru_type *t)
+{
+    const ru_type *x = rui_in(c, 0), *w = rui_in(c, 1), *s = rui_in(c, 2), *bias = rui_in(c, 3);
+    t->dtype = ru_dtype_from_onnx((int32_t)ru_node_int(&c->n, RU_ATTR_to, 1));
+    bool fits = (x->dtype == RU_U8 || x->dtype == RU_I8) && w->dtype == RU_I8 &&
+                s->dtype == RU_F32 && s->rank <= 1 &&
+                (ru_type_count(s) == 1 || ru_type_count(s) == channels);
+    fits = fits && (bias == NULL || (bias->dtype == RU_I32 && ru_type_count(bias) == channels));
+    fits = fits && (t->dtype == RU_F32 || t->dtype == RU_U8 || t->dtype == RU_I8);
+    return fits ? RU_OK : rui_infer_fail(c, "types of an 8-bit product do not fit");
+}
+
+ru_status rui_shape_convint8(const rui_infer *c)
+{
+    const ru_type *x = rui_in(c, 0), *k = rui_in(c, 1);
+    window w;
+    if (x->rank != k->rank || x->rank < 3) {
+        return rui_infer_fail(c, "input and weights must have one rank of at least 3");
+    }
+    RU_TRY(window_read(c, x->rank, k->dims + 2, &w));
+    ru_type t = {.rank = x->rank, .dims = {x->dims[0], k->dims[0]}};
+    RU_TRY(int8_result(c, k->dims[0], &t));
+    for (uint32_t i = 0; i < w.n; i++) {
+        RU_TRY(window_out(c, &w, i, x->dims[i + 2], &t.dims[i + 2]));
+    }
+    rui_set_out(c, 0, &t);
+    return RU_OK;
+}
+
+ru_status rui_shape_matmulint8(const rui_infer *c)
+{
+    ru_type t = *rui_in(c, 0);
+    const ru_type *b = rui_in(c, 1);
+    uint32_t last = ru_node_int(&c->n, RU_ATTR_transB, 0) != 0 ? 0 : 1;
+    if (t.rank < 2 || b->rank != 2 || !may_equal(t.dims[t.rank - 1], b->dims[1 - last])) {
+        return rui_infer_fail(c, "expected [.., K] and a matrix of K rows");
+    }
+    t.dims[t.rank - 1] = b->dims[last];
+    RU_TRY(int8_result(c, b->dims[last], &t));
+    rui_set_out(c, 0, &t);
+    return RU_OK;
+}
+
+ru_status rui_shape_addint8(const rui_infer *c)
+{
+    ru_type t = *rui_in(c, 0);
+    ru_type b = *rui_in(c, 1);
+    b.dtype = t.dtype;
+    if (!ru_type_equal(&t, &b)) {
+        return rui_infer_fail(c, "both must have one shape");
+    }
+    t.dtype = ru_dtype_from_onnx((int32_t)ru_node_int(&c->n, RU_ATTR_to, 2));
+    rui_set_out(c, 0, &t);
+    return RU_OK;
+}
+
 ru_status rui_shape_convtranspose(const rui_infer *c)
 {
     const ru_type *x = rui_in(c, 0);

@@ -233,6 +233,39 @@ ru_status rui_shape_dropouttrain(const rui_infer *c)
     return RU_OK;
 }
 
+static ru_status quantised(const rui_infer *c, bool into)
+{
+    const ru_type *x = rui_in(c, 0), *s = rui_in(c, 1), *zero = rui_in(c, 2);
+    ru_dtype q = into ? RU_U8 : x->dtype;
+    int64_t named = ru_node_int(&c->n, RU_ATTR_output_dtype, 0);
+    if (into && zero != NULL) {
+        q = zero->dtype;
+    } else if (into && named != 0) {
+        q = ru_dtype_from_onnx((int32_t)named);
+    }
+    bool small = q == RU_U8 || q == RU_I8 || q == RU_U16 || q == RU_I16;
+    if (!(small || (!into && q == RU_I32)) || !ru_dtype_is_float(s->dtype) || s->rank > 1 ||
+        (zero != NULL && zero->dtype != q) || ru_node_int(&c->n, RU_ATTR_block_size, 0) != 0) {
+        return rui_infer_fail(c,
+                              "only integers of 8 and 16 bits with one scale or one per element of "
+                              "an axis are supported; quantise with those");
+    }
+    ru_type t = *x;
+    t.dtype = into ? q : s->dtype;
+    rui_set_out(c, 0, &t);
+    return RU_OK;
+}
+
+ru_status rui_shape_quantizelinear(const rui_infer *c)
+{
+    return quantised(c, true);
+}
+
+ru_status rui_shape_dequantizelinear(const rui_infer *c)
+{
+    return quantised(c, false);
+}
+
 ru_status rui_shape_eyelike(const rui_infer *c)
 {
     ru_type t = *rui_in(c, 0);

@@ -141,6 +141,9 @@ static bool foldable(const ru_graph *g, const ru_node *n, int64_t size_max_bytes
     if (n->op == RU_OP_DropoutTrain || n->n_out == 0) {
         return false;
     }
+    if (n->op == RU_OP_DequantizeLinear) {
+        return false; /* ru_pass_fuse wants the integers, and computes what it does not use */
+    }
     for (uint32_t k = 0; k < n->n_in; k++) {
         const ru_value *v = &g->values[n->in[k].v];
         if (n->in[k].v != 0 && (v->kind != RU_VALUE_CONST || v->data == NULL)) {

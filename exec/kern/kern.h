@@ -325,6 +325,13 @@ typedef struct ru_kern_taps {
     bool pairs; /* two for each, start[o] = 2 o */
 } ru_kern_taps;
 
+/* y = cut(round(a * x + b * z + c) + zero) of 8-bit tensors x, z; types: 1 a is signed, 2 b, 4 y.
+ */
+typedef struct ru_kern_add8 {
+    float a, b, c, zero, low, high;
+    uint32_t types;
+} ru_kern_add8;
+
 /* The functions: X(return type, name, arguments). Counts are elements. `x` may equal the output
  * where both have the same type and shape. */
 #define RU_KERN_LIST(X)                                                                            \
@@ -335,6 +342,10 @@ typedef struct ru_kern_taps {
     X(void, map2,                                                                                  \
       (ru_kern_map2 op, float a, float b, ru_dtype t, const void *x, int64_t sx, const void *y,    \
        int64_t sy, void *z, int64_t n))                                                            \
+    /* y[i] = cut(round(x[i] / scale) + zero) to u8 or i8, and back from u8, i8 or i32 */          \
+    X(void, quantize, (const float *x, float scale, float zero, ru_dtype t, void *y, int64_t n))   \
+    X(void, dequantize, (ru_dtype t, const void *x, float scale, float zero, float *y, int64_t n)) \
+    X(void, add_int8, (const ru_kern_add8 *s, const void *a, const void *b, void *y, int64_t n))   \
     /* z[i] = 0 or 1 */                                                                            \
     X(void, cmp,                                                                                   \
       (ru_kern_cmp op, ru_dtype t, const void *x, int64_t sx, const void *y, int64_t sy,           \

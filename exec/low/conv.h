@@ -47,6 +47,8 @@ const rui_layout *rui_layout_tag(rui_low *lo, const ru_type *t, dnnl_format_tag_
 /* The activation fused into a node (attributes activation, activation_alpha, activation_beta), as a
  * post-op. Errors: RU_E_UNSUPPORTED when oneDNN has no such function. */
 ru_status rui_post_of_node(rui_low *lo, const ru_node *n, rui_post *post);
+/* The same for sums of integers, which hold no NaN that could be dropped. */
+ru_status rui_post_of_whole(const ru_node *n, rui_post *post);
 
 /* What a kernel without such a post-op leaves out, as steps on the result where it stands: the
  * activation fused into `n`, its residual (input 3). First the residual. */

@@ -33,7 +33,8 @@
     X(pooling_v2_backward_desc_init) X(pooling_v2_forward_desc_init) X(post_ops_append_binary) \
     X(post_ops_append_eltwise) X(post_ops_append_sum) X(post_ops_create) X(post_ops_destroy) \
     X(primitive_attr_create) X(primitive_attr_destroy) X(primitive_attr_set_output_scales) \
-    X(primitive_attr_set_post_ops) X(primitive_attr_set_scratchpad_mode) X(primitive_create) \
+    X(primitive_attr_set_post_ops) X(primitive_attr_set_scratchpad_mode) \
+    X(primitive_attr_set_zero_points) X(primitive_create) \
     X(primitive_desc_create) X(primitive_desc_destroy) X(primitive_desc_iterator_create) \
     X(primitive_desc_iterator_destroy) X(primitive_desc_iterator_fetch) \
     X(primitive_desc_iterator_next) X(primitive_desc_query) X(primitive_desc_query_md) \

@@ -43,11 +43,23 @@ ru_status rui_post_of_node(rui_low *lo, const ru_node *n, rui_post *post)
     if (ru_node_str(n, RU_ATTR_activation, "")[0] == '\0') {
         return RU_OK;
     }
-    const act_row *row = row_of(n);
-    if (row == NULL || row->alg == dnnl_alg_kind_undef || rui_options(lo)->keep_nan) {
+    if (rui_options(lo)->keep_nan) {
         return RU_E_UNSUPPORTED;
     }
+    RU_TRY(rui_post_of_whole(n, post));
     rui_drops_nan(lo);
+    return RU_OK;
+}
+
+ru_status rui_post_of_whole(const ru_node *n, rui_post *post)
+{
+    if (ru_node_str(n, RU_ATTR_activation, "")[0] == '\0') {
+        return RU_OK;
+    }
+    const act_row *row = row_of(n);
+    if (row == NULL || row->alg == dnnl_alg_kind_undef) {
+        return RU_E_UNSUPPORTED;
+    }
     post->has_act = true;
     post->act = row->alg;
     post->alpha = (float)ru_node_float(n, RU_ATTR_activation_alpha, row->alpha);

@@ -62,7 +62,22 @@ static dnnl_status_t post_ops(const rui_dnnl *nn, dnnl_post_ops_t ops, const rui
         }
     }
     if (st == dnnl_success && post->has_act) {
-        st = nn->post_ops_append_eltwise(ops, 1.0f, post->act, post->alpha, post->beta);
+        float factor = post->scales != NULL ? post->act_scale : 1.0f;
+        st = nn->post_ops_append_eltwise(ops, factor, post->act, post->alpha, post->beta);
+    }
+    return st;
+}
+
+/* The library keeps copies. */
+static dnnl_status_t quantised(const rui_dnnl *nn, dnnl_primitive_attr_t attr, const rui_post *post)
+{
+    dnnl_status_t st =
+        nn->primitive_attr_set_output_scales(attr, post->n_scales, post->scales_mask, post->scales);
+    if (st == dnnl_success && post->x_zero != 0) {
+        st = nn->primitive_attr_set_zero_points(attr, DNNL_ARG_SRC, 1, 0, &post->x_zero);
+    }
+    if (st == dnnl_success && post->y_zero != 0) {
+        st = nn->primitive_attr_set_zero_points(attr, DNNL_ARG_DST, 1, 0, &post->y_zero);
     }
     return st;
 }
@@ -82,6 +97,9 @@ dnnl_primitive_attr_t rui_attr_make(rui_low *lo, const rui_post *post)
         st = st != dnnl_success ? st : nn->primitive_attr_set_post_ops(attr, ops);
         if (st == dnnl_success && post->scaled) {
             st = nn->primitive_attr_set_output_scales(attr, 1, 0, &post->scale);
+        }
+        if (st == dnnl_success && post->scales != NULL) {
+            st = quantised(nn, attr, post);
         }
     }
     if (ops != NULL) {

@@ -32,6 +32,12 @@ typedef struct rui_post {
     dnnl_memory_desc_t add_md[2]; /* binary additions, broadcast as oneDNN allows; ndims 0: none */
     bool scaled;
     float scale; /* of the result, before everything */
+    /* 8-bit products: scales of the integer sum, before everything; NULL: none */
+    const float *scales; /* [n_scales] */
+    int64_t n_scales;
+    int scales_mask;
+    float act_scale; /* factor of the activation's result; 0: 1 */
+    int32_t x_zero, y_zero;
 } rui_post;
 
 /* Attributes with a scratchpad of ours and the post-ops; NULL when oneDNN refuses. */

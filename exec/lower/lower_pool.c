@@ -26,7 +26,8 @@ static ru_status pool_call_of(rui_low *lo, const ru_node *n, ru_value_id x, ru_v
 {
     const ru_graph *g = rui_graph(lo);
     const ru_type *tx = &g->values[x.v].type;
-    if (tx->dtype != RU_F32 && tx->dtype != RU_BF16) {
+    bool whole = tx->dtype == RU_U8 || tx->dtype == RU_I8;
+    if (tx->dtype != RU_F32 && tx->dtype != RU_BF16 && !(whole && n->op == RU_OP_MaxPool)) {
         return RU_E_UNSUPPORTED;
     }
     RU_TRY(rui_window_of(n, tx, NULL, &g->values[y.v].type, false, is_global(n->op), &c->w));
@@ -37,7 +38,7 @@ static ru_status pool_call_of(rui_low *lo, const ru_node *n, ru_value_id x, ru_v
     if (!is_max(n->op) && ru_node_int(n, RU_ATTR_ceil_mode, 0) != 0) {
         return RU_E_UNSUPPORTED;
     }
-    if (is_max(n->op)) {
+    if (is_max(n->op) && !whole) {
         if (rui_options(lo)->keep_nan) {
             return RU_E_UNSUPPORTED;
         }
@@ -51,7 +52,7 @@ static dnnl_memory_desc_t standing_md(rui_low *lo, ru_value_id v, const pool_cal
 {
     const rui_layout *l = rui_standing(lo, v);
     dnnl_memory_desc_t md = l->md;
-    if (md.ndims != c->w.nsp + 2 || (l->type.dtype != RU_F32 && l->type.dtype != RU_BF16)) {
+    if (l->opaque || md.ndims != c->w.nsp + 2 || md.data_type != c->dt) {
         md = rui_md_plain(lo, c->w.nsp + 2, c->w.x_dims, c->dt);
     }
     return md;

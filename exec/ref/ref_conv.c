@@ -3,6 +3,7 @@
  * All six kernels visit the same set of triples (big image, kernel, small image); `visit` lists
  * them once, and each kernel says which of the three it sums into. */
 #include "exec/ref/ref_conv_impl.h"
+#include "exec/ref/ref_int8_impl.h"
 
 #include <string.h>
 
@@ -195,6 +196,18 @@ ru_status rui_ref_Conv(const ru_ref_call *c, ru_err *err)
     RU_TRY(rui_ref_zeros(c, rui_ref_count(&c->out[0].type), &y, err));
     visit(&p, INTO_SMALL, x, y, w);
     return finish(c, y, err);
+}
+
+ru_status rui_ref_ConvInt8(const ru_ref_call *c, ru_err *err)
+{
+    conv_plan p;
+    double *x, *w, *y;
+    RU_TRY(conv_plan_make(c, &c->in[0].type, &c->out[0].type, &c->in[1].type, &p, err));
+    RU_TRY(rui_ref_int8_in(c, &x, err));
+    RU_TRY(rui_ref_in(c, 1, &w, err));
+    RU_TRY(rui_ref_zeros(c, rui_ref_count(&c->out[0].type), &y, err));
+    visit(&p, INTO_SMALL, x, y, w);
+    return rui_ref_int8_out(c, y, 1, err);
 }
 
 /* (dy, w, x_like) -> dx */

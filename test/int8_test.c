@@ -1,0 +1,139 @@
+/* A quantised model in QDQ form: what it becomes, and that it computes what it says. The witness is
+ * the graph as it stands, node by node on the reference. */
+#include "exec/exe.h"
+#include "exec/ref.h"
+#include "test/test.h"
+#include "world/build.h"
+#include "world/pass.h"
+
+#include <math.h>
+#include <string.h>
+
+typedef ru_value_id vid;
+
+typedef struct lab {
+    ru_arena a;
+    ru_graph g;
+    ru_build b;
+    ru_err err;
+    uint32_t draws;
+} lab;
+
+static vid bytes(lab *l, ru_dtype t, uint32_t rank, const int64_t *dims, int64_t low, int64_t high)
+{
+    ru_type type = ru_type_make(t, rank, dims);
+    int64_t n = ru_type_count(&type);
+    uint8_t *x = ru_arena_zalloc(&l->a, ru_type_bytes(&type), 64);
+    for (int64_t k = 0; k < n; k++) {
+        int64_t v = low + (int64_t)((++l->draws * 2654435761U) >> 8) % (high - low + 1);
+        memcpy(x + k * ru_dtype_bytes(t), &v, (size_t)ru_dtype_bytes(t));
+    }
+    return ru_build_const(&l->b, type, x);
+}
+
+static vid scales(lab *l, int64_t n, float first)
+{
+    float *x = RU_NEW(&l->a, float, n);
+    for (int64_t k = 0; k < n; k++) {
+        x[k] = first * (1 + 0.125F * (float)k);
+    }
+    const ru_type t = {.dtype = RU_F32, .rank = n > 1 ? 1 : 0, .dims = {n}};
+    return ru_build_const(&l->b, t, x);
+}
+
+static vid both(lab *l, vid x, float scale, int64_t zero)
+{
+    vid in[3] = {x, scales(l, 1, scale), bytes(l, RU_I8, 0, NULL, zero, zero)}, q, y;
+    ru_build_node(&l->b, RU_OP_QuantizeLinear, in, 3, NULL, &q, 1);
+    in[0] = q;
+    ru_build_node(&l->b, RU_OP_DequantizeLinear, in, 3, NULL, &y, 1);
+    return y;
+}
+
+static vid weights(lab *l, uint32_t rank, const int64_t *dims, int64_t n, int64_t axis)
+{
+    vid in[2] = {bytes(l, RU_I8, rank, dims, -60, 60), scales(l, n, 0.01F)}, y;
+    ru_build_node(&l->b, RU_OP_DequantizeLinear, in, 2, (ru_attr[]){RU_AI(axis, axis), RU_A_END},
+                  &y, 1);
+    return y;
+}
+
+/* conv + relu, conv + relu, their sum, a maximum pool, a product; every tensor between quantised.
+ */
+static void network(lab *l)
+{
+    const int64_t x_dims[] = {2, 3, 9, 9}, w1[] = {8, 3, 3, 3}, w2[] = {8, 8, 1, 1},
+                  wm[] = {128, 5};
+    assert_ok(ru_graph_init(&l->g, &l->a, "q", &l->err), l->err);
+    ru_build_init(&l->b, &l->g);
+    vid x = both(l, ru_build_input(&l->b, "x", ru_type_make(RU_F32, 4, x_dims)), 0.02F, 5);
+    vid bias = ru_build_const(&l->b, ru_type_make(RU_F32, 1, (int64_t[]){8}),
+                              (const float[]){1, -1, 2, 0, 0.5F, 3, -2, 1});
+    vid c, d;
+    ru_build_node(&l->b, RU_OP_Conv, (vid[]){x, weights(l, 4, w1, 8, 0), bias}, 3,
+                  (ru_attr[]){RU_AIS(pads, ((int64_t[]){1, 1, 1, 1}), 4), RU_A_END}, &c, 1);
+    c = both(l, ru_build_op1(&l->b, RU_OP_Relu, c, NULL), 0.04F, -128);
+    ru_build_node(&l->b, RU_OP_Conv, (vid[]){c, weights(l, 4, w2, 1, 0)}, 2, NULL, &d, 1);
+    d = both(l, d, 0.1F, 3);
+    vid s =
+        both(l, ru_build_op1(&l->b, RU_OP_Relu, ru_build_op2(&l->b, RU_OP_Add, c, d, NULL), NULL),
+             0.08F, -128);
+    vid p = ru_build_op1(&l->b, RU_OP_MaxPool, s,
+                         (ru_attr[]){RU_AIS(kernel_shape, ((int64_t[]){2, 2}), 2),
+                                     RU_AIS(strides, ((int64_t[]){2, 2}), 2), RU_A_END});
+    p = ru_build_op1(&l->b, RU_OP_Flatten, both(l, p, 0.08F, -128), NULL);
+    p = ru_build_op2(&l->b, RU_OP_MatMul, both(l, p, 0.08F, -128), weights(l, 2, wm, 5, 1), NULL);
+    ru_build_output(&l->b, p, "y");
+    assert_ok(ru_build_finish(&l->b, &l->err), l->err);
+}
+
+static uint32_t count(const ru_graph *g, ru_op op)
+{
+    uint32_t n = 0;
+    for (uint32_t k = 1; k < g->n_nodes; k++) {
+        n += g->nodes[k].op == op ? 1 : 0;
+    }
+    return n;
+}
+
+static void run(lab *l, const ru_exe_options *o, float *out)
+{
+    ru_exe *exe;
+    assert_ok(ru_exe_open(&l->g, o, &exe, &l->err), l->err);
+    float *x = ru_exe_input(exe, l->g.inputs[0]);
+    for (uint32_t k = 0; k < 2 * 3 * 81; k++) {
+        x[k] = (float)((k * 2654435761U) >> 16) / 16384.0F - 2.0F;
+    }
+    assert_ok(ru_exe_run(exe, &(ru_run_args){0}, &l->err), l->err);
+    memcpy(out, ru_exe_output(exe, l->g.outputs[0]), 10 * sizeof *out);
+    ru_exe_close(exe);
+}
+
+static void a_quantised_model_runs_on_bytes(void **state)
+{
+    (void)state;
+    lab l = {0};
+    ru_arena_init(&l.a, 0);
+    network(&l);
+    ru_graph f;
+    const ru_fold_ops fold = ru_ref_fold_ops();
+    assert_ok(ru_pass_fold(&l.g, &fold, 1 << 20, &l.a, &f, &l.err), l.err);
+    assert_ok(ru_pass_fuse(&f, &l.a, &f, &l.err), l.err);
+    assert_int_equal(count(&f, RU_OP_ConvInt8), 2);
+    assert_int_equal(count(&f, RU_OP_AddInt8), 1);
+    assert_int_equal(count(&f, RU_OP_MatMulInt8), 1);
+    assert_int_equal(count(&f, RU_OP_QuantizeLinear), 1); /* of the input */
+    assert_int_equal(count(&f, RU_OP_DequantizeLinear), 0);
+    float want[10], ref[10], cpu[10];
+    run(&l, &(ru_exe_options){.device = RU_DEVICE_REF, .no_fuse = true}, want);
+    run(&l, &(ru_exe_options){.device = RU_DEVICE_REF}, ref);
+    run(&l, &(ru_exe_options){.device = RU_DEVICE_CPU, .threads = 1}, cpu);
+    for (int k = 0; k < 10; k++) { /* a tie may fall to the other side: one step of one summand */
+        double step = 0.08 * 60 * 0.01 * 1.5;
+        assert_true(fabs((double)ref[k] - (double)want[k]) <= 4 * step);
+        assert_true(fabs((double)cpu[k] - (double)want[k]) <= 4 * step);
+    }
+    ru_arena_fini(&l.a);
+}
+
+RU_TESTS(test_int8, cmocka_unit_test(a_quantised_model_runs_on_bytes))
