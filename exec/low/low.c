@@ -349,6 +349,10 @@ rui_buf rui_low_in(rui_low *lo, ru_value_id v, const rui_layout *l)
         (void)rui_fail(lo, RU_E_BUG, "value %u is read before it is made", v.v);
         return (rui_buf){0};
     }
+    if (l->opaque && !h->layout->plain) { /* oneDNN transforms row-major weights only */
+        rui_buf plain = rui_in_plain(lo, v);
+        return reorder_to(lo, v, rui_plain(lo, &lo->g->values[v.v].type), plain, l);
+    }
     return reorder_to(lo, v, h->layout, h->buf, l);
 }
 
