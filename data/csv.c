@@ -7,6 +7,7 @@
  * never a guess. Source: rfc-4180. */
 #include "data/table.h"
 
+#include <math.h>
 #include <string.h>
 
 enum { COLUMNS_MAX = 1 << 20 };
@@ -246,7 +247,13 @@ static ru_status add_row(csv_set *s, const cursor *c, uint32_t file, ru_err *err
         if (!rui_number(cells[i].p, cells[i].n, &v)) {
             return cell_fail(c, i, cells[i], err);
         }
-        *x++ = (float)v;
+        *x = (float)v;
+        if (!isfinite(*x++)) {
+            return RU_FAIL(err, RU_E_DATA,
+                           "%s:%lld: column %lld holds '%.*s', more than a 32-bit number can hold",
+                           c->path, (long long)c->row_line, (long long)i + 1, (int)cells[i].n,
+                           cells[i].p);
+        }
     }
     return RU_OK;
 }

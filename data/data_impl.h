@@ -86,6 +86,11 @@ ru_dtype rui_pixel_dtype(const ru_dataset *d);
 /* n pixels into the field's form. */
 void rui_pixels_put(const ru_dataset *d, const uint8_t *from, int64_t n, void *into);
 
+/* Is each of the `n` floats of field `k` a finite number? Not asked of raw data.
+ * Errors: RU_E_DATA naming the first that is not; the caller puts file and sample before it. */
+ru_status rui_numbers_check(const ru_dataset *d, uint32_t k, const void *floats, int64_t n,
+                            ru_err *err);
+
 ru_status rui_no_memory(ru_err *err, const char *what, int64_t size_bytes);
 
 /* -- bytes of a file (source.c) ---------------------------------------------------------------- */

@@ -1,6 +1,7 @@
 /* Datasets: open by format name, check what a format says, read by index. */
 #include "data/data_impl.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -277,6 +278,48 @@ void ru_dataset_close(ru_dataset *d)
 }
 
 /* -- reading and facts ------------------------------------------------------------------------- */
+
+/* Largest bits of x without the sign; from 0x7f800000 on one of them is no finite number. */
+static int32_t top_bits(const float *x, int64_t n)
+{
+    enum { LANES = 16 };
+    int32_t top[LANES] = {0}, u[LANES];
+    int64_t i = 0;
+    for (; i + LANES <= n; i += LANES) {
+        memcpy(u, x + i, sizeof u);
+        for (int j = 0; j < LANES; j++) {
+            int32_t v = u[j] & 0x7fffffff;
+            top[j] = v > top[j] ? v : top[j];
+        }
+    }
+    memset(u, 0, sizeof u);
+    memcpy(u, x + i, (size_t)(n - i) * sizeof *u);
+    int32_t most = 0;
+    for (int j = 0; j < LANES; j++) {
+        int32_t v = u[j] & 0x7fffffff;
+        v = v > top[j] ? v : top[j];
+        most = v > most ? v : most;
+    }
+    return most;
+}
+
+ru_status rui_numbers_check(const ru_dataset *d, uint32_t k, const void *floats, int64_t n,
+                            ru_err *err)
+{
+    const float *x = floats;
+    if (d->raw || top_bits(x, n) < 0x7f800000) {
+        return RU_OK;
+    }
+    int64_t i = 0;
+    while (isfinite(x[i])) {
+        i++;
+    }
+    return RU_FAIL(
+        err, RU_E_DATA,
+        "element %lld of '%s' is %s, and nothing can be trained on that; fill it in, take "
+        "the sample out, or set data.skip_damaged",
+        (long long)i, d->fields[k].name, isnan(x[i]) ? "not a number" : "infinite");
+}
 
 enum { SKIP_TRIES_MAX = 1000 };
 

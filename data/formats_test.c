@@ -196,6 +196,61 @@ static void test_npy(void **state)
     expect_failure(opt, RU_E_DATA, "tokens.u16");
 }
 
+/* A .npy file of f32 [n, 2] whose element `at` is `odd`, the others their number. */
+static const char *npy_with(int64_t n, int64_t at, float odd)
+{
+    char text[128 + 64 * sizeof(float)] = "\x93NUMPY\x01";
+    const size_t head = 128, begin = 10;
+    assert_true(2 * n <= 64);
+    int used = snprintf(text + begin, head - begin,
+                        "{'descr': '<f4', 'fortran_order': False, 'shape': (%d, 2), }", (int)n);
+    assert_true(used > 0);
+    memset(text + begin + used, ' ', head - begin - (size_t)used);
+    text[head - 1] = '\n';
+    text[8] = (char)(head - begin);
+    for (int64_t i = 0; i < 2 * n; i++) {
+        float x = i == at ? odd : (float)i;
+        memcpy(text + head + (size_t)i * sizeof x, &x, sizeof x);
+    }
+    return text_file(".npy", text, head + (size_t)(2 * n) * sizeof(float));
+}
+
+/* What no training can use is named where it is read: file, sample, element. */
+static void test_numbers_are_finite(void **state)
+{
+    (void)state;
+    static const float odd[] = {NAN, INFINITY, -INFINITY};
+    for (uint32_t k = 0; k < RU_ARRAY_LEN(odd); k++) {
+        const char *paths[] = {npy_with(32, 35, odd[k])};
+        ru_data_options opt = {.format = "npy", .paths = paths, .n_paths = 1};
+        expect_failure(opt, RU_E_DATA, paths[0]);
+        expect_failure(opt, RU_E_DATA, "sample 17 (counted from 0): element 1 of 'x' is");
+        expect_failure(opt, RU_E_DATA, k == 0 ? "not a number" : "infinite");
+        opt.skip_damaged = true;
+        ru_dataset *d = open_with(opt);
+        float x[2];
+        read_one(d, 17, x, NULL);
+        assert_true(x[0] == 36.0f && x[1] == 37.0f); /* the next sample stands in */
+        assert_int_equal(ru_dataset_skipped(d), 1);
+        ru_dataset_close(d);
+        opt.skip_damaged = false;
+        opt.raw = true; /* as stored: for copies and descriptions */
+        d = open_with(opt);
+        read_one(d, 17, x, NULL);
+        assert_true(!isfinite(x[1]));
+        ru_dataset_close(d);
+    }
+    const char *csv[] = {text_file(".csv", "1,2,0\n3,1e39,1\n", 15)};
+    expect_failure((ru_data_options){.format = "csv", .paths = csv, .n_paths = 1}, RU_E_DATA,
+                   ":2: column 2 holds '1e39', more than a 32-bit number");
+    const char *target[] = {text_file(".csv", "1,2,0.5\n3,1,-1e39\n", 18)};
+    expect_failure((ru_data_options){.format = "csv", .paths = target, .n_paths = 1}, RU_E_DATA,
+                   ":2: the label '-1e39' is not a number of 32 bits");
+    const char *svm[] = {text_file(".svm", "1 1:2\n0 2:1e39\n", 15)};
+    expect_failure((ru_data_options){.format = "libsvm", .paths = svm, .n_paths = 1}, RU_E_DATA,
+                   ":2: '2:1e39' where a finite number");
+}
+
 static void test_tokens(void **state)
 {
     (void)state;
@@ -593,7 +648,8 @@ static void test_clean_up(void **state)
 }
 
 RU_TESTS(data_formats, cmocka_unit_test(test_idx), cmocka_unit_test(test_idx_damaged),
-         cmocka_unit_test(test_cifar), cmocka_unit_test(test_npy), cmocka_unit_test(test_tokens),
+         cmocka_unit_test(test_cifar), cmocka_unit_test(test_npy),
+         cmocka_unit_test(test_numbers_are_finite), cmocka_unit_test(test_tokens),
          cmocka_unit_test(test_csv), cmocka_unit_test(test_csv_numbers),
          cmocka_unit_test(test_csv_damaged), cmocka_unit_test(test_libsvm),
          cmocka_unit_test(test_images), cmocka_unit_test(test_tar), cmocka_unit_test(test_tfrecord),

@@ -8,6 +8,7 @@
  * Source: chang-lin-2011 (LIBSVM, data format). */
 #include "data/table.h"
 
+#include <math.h>
 #include <string.h>
 
 enum { FEATURES_MAX = 1 << 28 };
@@ -44,7 +45,7 @@ static ru_status add_item(libsvm_set *s, place at, ru_str item, int64_t *last, r
     if (colon < 1 || !ru_str_i64(ru_str_n(item.p, colon), &feature)) {
         return item_fail(at, item, "feature:value", err);
     }
-    if (!rui_number(item.p + colon + 1, item.n - colon - 1, &v)) {
+    if (!rui_number(item.p + colon + 1, item.n - colon - 1, &v) || !isfinite((float)v)) {
         return item_fail(at, item, "a finite number after the colon", err);
     }
     if (feature < 0 || feature > FEATURES_MAX) {

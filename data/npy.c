@@ -14,6 +14,7 @@
 typedef struct npy_array {
     rui_source *source; /* NULL: resident in `bytes` */
     const uint8_t *bytes;
+    const char *path;
     int64_t at; /* place of the elements in the source */
     ru_dtype dtype;
     int64_t item_count, item_bytes; /* stored, of one sample */
@@ -87,6 +88,7 @@ static ru_status check_array(const npy_set *s, const char *path, const ru_array 
 static void place_array(npy_array *out, const ru_array *a, const ru_map_file *map, rui_source *file)
 {
     const uint8_t *p = a->data;
+    out->path = file->path;
     out->dtype = a->type.dtype;
     out->item_count = 1;
     for (uint32_t i = 1; i < a->type.rank; i++) {
@@ -269,6 +271,25 @@ static ru_status put_items(const ru_dataset *d, uint32_t k, const uint8_t *p, in
     return RU_OK;
 }
 
+/* Elements that stand as floats in the file. */
+static ru_status check_items(const ru_dataset *d, uint32_t k, int64_t first, int64_t n,
+                             const uint8_t *items, ru_err *err)
+{
+    const npy_set *s = d->self;
+    const npy_array *a = &s->arrays[k];
+    if (d->fields[k].type.dtype != RU_F32 || is_integer(a->dtype)) {
+        return RU_OK;
+    }
+    for (int64_t i = 0; i < n; i++) {
+        ru_status st = rui_numbers_check(d, k, items + i * d->field_bytes[k], a->item_count, err);
+        if (st != RU_OK) {
+            return ru_err_wrap(err, st, "%s: sample %lld (counted from 0)", a->path,
+                               (long long)(first + i));
+        }
+    }
+    return RU_OK;
+}
+
 static ru_status npy_read_run(const ru_dataset *d, int64_t first, int64_t n, void *const *fields,
                               ru_err *err)
 {
@@ -292,6 +313,7 @@ static ru_status npy_read_run(const ru_dataset *d, int64_t first, int64_t n, voi
         }
         rui_scratch_put(&tmp);
         RU_TRY(st);
+        RU_TRY(check_items(d, k, first, n, fields[k], err));
     }
     return RU_OK;
 }

@@ -316,6 +316,12 @@ static ru_status unpack(const ru_dataset *d, const packed_set *s, int64_t index,
             rui_pixels_put(d, p + s->at[k], s->bytes[k], into);
         } else {
             memcpy(into, p + s->at[k], (size_t)s->bytes[k]);
+            ru_status st = d->fields[k].type.dtype == RU_F32
+                               ? rui_numbers_check(d, k, into, s->bytes[k] / 4, err)
+                               : RU_OK;
+            if (st != RU_OK) {
+                return ru_err_wrap(err, st, "%s: record %lld", s->file.path, (long long)index);
+            }
         }
     }
     return RU_OK;

@@ -294,6 +294,9 @@ ru_status rui_labels_resolve(ru_dataset *d, const ru_data_options *opt, const ru
         bool number = rui_number(rows[i].p, rows[i].n, &v);
         RU_CHECK(number);
         float f = (float)v;
+        if (!isfinite(f)) {
+            return label_fail(l, &rows[i], "a number of 32 bits", err);
+        }
         memcpy(&out[i], &f, sizeof f);
     }
     rui_field_add(d, "y", RU_F32, 0, NULL);

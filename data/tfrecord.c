@@ -468,6 +468,9 @@ static ru_status put_field(const ru_dataset *d, uint32_t k, const feature *f, vo
     }
     if ((int32_t)k != d->y_field) {
         put_values(f, into);
+        if (want->kind == KIND_FLOATS) {
+            RU_TRY(rui_numbers_check(d, k, into, f->n, err));
+        }
         return RU_OK;
     }
     int64_t label = -1;
