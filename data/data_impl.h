@@ -36,6 +36,9 @@ typedef struct rui_format {
                           ru_err *err);
     /* Samples first .. first+n-1 will be read soon. NULL: nothing is gained by saying so. */
     void (*soon)(const ru_dataset *d, int64_t first, int64_t n);
+    /* The file of sample `index` when it has one of its own. NULL: samples stand in common files.
+     */
+    const char *(*path)(const ru_dataset *d, int64_t index);
     /* Free what is not in the arena. NULL: nothing. Accepts a half-opened dataset. */
     void (*close)(ru_dataset *d);
 } rui_format;
@@ -49,7 +52,9 @@ typedef struct rui_guard {
 
 struct ru_dataset {
     const rui_format *format;
-    void *self; /* the format's own state, in arena */
+    void *self;       /* the format's own state, in arena */
+    const char *path; /* the first named, in arena; NULL: none */
+    uint32_t n_paths;
     ru_arena arena;
     ru_field fields[RU_FIELDS_MAX];
     int64_t field_bytes[RU_FIELDS_MAX]; /* of one sample; filled after open */

@@ -252,6 +252,8 @@ ru_status ru_dataset_open(const ru_data_options *opt, ru_dataset **out, ru_err *
         return rui_no_memory(err, opt->format, sizeof(rui_guard));
     }
     ru_mutex_init(&d->guard->lock);
+    d->n_paths = opt->n_paths;
+    d->path = opt->n_paths > 0 ? ru_arena_str(&d->arena, opt->paths[0]) : NULL;
     ru_status st = format->open(d, opt, err);
     if (st == RU_OK) {
         st = finish(d, opt, err);
@@ -317,7 +319,7 @@ ru_status rui_numbers_check(const ru_dataset *d, uint32_t k, const void *floats,
     return RU_FAIL(
         err, RU_E_DATA,
         "element %lld of '%s' is %s, and nothing can be trained on that; fill it in, take "
-        "the sample out, or set data.skip_damaged",
+        "the sample out, or set data.strict: false",
         (long long)i, d->fields[k].name, isnan(x[i]) ? "not a number" : "infinite");
 }
 
@@ -338,6 +340,18 @@ ru_status ru_dataset_read(const ru_dataset *d, int64_t index, void *const *field
         }
     }
     return ru_err_wrap(err, st, "%d samples in a row are damaged", SKIP_TRIES_MAX);
+}
+
+const char *ru_dataset_where(const ru_dataset *d, int64_t index, char *into, int64_t size_bytes)
+{
+    ru_text t = ru_text_into(into, size_bytes);
+    if (d->format->path != NULL) {
+        ru_text_put(&t, d->format->path(d, index));
+    } else {
+        ru_text_putf(&t, "sample %lld (counted from 0) of %s%s", (long long)index,
+                     d->path != NULL ? d->path : d->format->name, d->n_paths > 1 ? ", ..." : "");
+    }
+    return into;
 }
 
 int64_t ru_dataset_count(const ru_dataset *d)

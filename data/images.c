@@ -208,10 +208,17 @@ static ru_status images_read(const ru_dataset *d, int64_t index, void *const *fi
     return RU_OK;
 }
 
+static const char *images_path(const ru_dataset *d, int64_t index)
+{
+    const images_set *s = d->self;
+    return s->files.at[index].path;
+}
+
 const rui_format rui_format_images = {
     .name = "images",
     .help = "a folder of class folders with JPEG and PNG files: [folder, ...]",
     .open = images_open,
     .read = images_read,
+    .path = images_path,
     .close = rui_image_close,
 };

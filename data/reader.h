@@ -81,6 +81,10 @@ const char *ru_dataset_format(const ru_dataset *d);
 const char *ru_format_name(uint32_t k);
 const char *ru_format_help(uint32_t k);
 
+/* Where sample `index` stands, for people: its file, and its number where files hold many. Text in
+ * `into`. */
+const char *ru_dataset_where(const ru_dataset *d, int64_t index, char *into, int64_t size_bytes);
+
 /* Decode sample `index` (dataset order) into fields[k] (row-major, of the field's type). */
 RU_MUST_USE ru_status ru_dataset_read(const ru_dataset *d, int64_t index, void *const *fields,
                                       ru_err *err);
@@ -132,6 +136,8 @@ RU_MUST_USE ru_status ru_stream_open(ru_dataset *d, const ru_stream_options *opt
 /* RU_OK with n = 0: the end. */
 RU_MUST_USE ru_status ru_stream_next(ru_stream *s, ru_batch *batch, ru_err *err);
 void ru_stream_close(ru_stream *s);
+/* Index in the dataset of the sample at a global position. */
+int64_t ru_stream_sample(const ru_stream *s, int64_t position);
 
 RU_API_END
 

@@ -393,6 +393,14 @@ ru_status ru_stream_next(ru_stream *s, ru_batch *batch, ru_err *err)
     return RU_OK;
 }
 
+int64_t ru_stream_sample(const ru_stream *s, int64_t position)
+{
+    reader rd = {.s = s, .epoch = -1};
+    int64_t in_epoch = position % s->count;
+    return s->opt.shuffle == RU_SHUFFLE_NONE ? in_epoch
+                                             : sample_at(&rd, position / s->count, in_epoch);
+}
+
 void ru_stream_close(ru_stream *s)
 {
     if (s == NULL) {

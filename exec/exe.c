@@ -5,7 +5,7 @@
  *
  * Ids of the caller's graph stay valid at this border: inputs and outputs keep their positions
  * through the passes, state keeps its name. */
-#include "exec/exe.h"
+#include "exec/exe_impl.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -20,40 +20,6 @@
 #include "world/pass.h"
 
 enum { FOLD_BYTES_MAX = 64 << 20 }; /* larger constants are computed once by prep steps instead */
-
-typedef struct exe_grad {
-    uint32_t made, read; /* run steps: last that writes it; first that reads it, UINT32_MAX: none */
-} exe_grad;
-
-typedef struct exe_state {
-    ru_value_id id, inner; /* inner absent: no step reads it */
-    void *orphan;          /* row-major contents of a state no step reads */
-    uint32_t need_step;    /* first run step that touches it, UINT32_MAX: none */
-} exe_state;
-
-struct ru_exe {
-    ru_arena arena, scratch;
-    const ru_graph *outer; /* the caller's */
-    ru_graph g;            /* after the passes */
-    ru_exe_options opt;
-    ru_pool *pool;
-    rui_low lo;
-    exe_state *states; /* [n_states] in value order of the outer graph */
-    uint32_t n_states;
-    ru_exe_grad *grads; /* [n_grads] in the order they are made */
-    exe_grad *marks;    /* [n_grads] beside them */
-    uint32_t *reads;    /* [n_grads] indices into them in the order they are read */
-    uint32_t n_grads;
-    ru_exe_hooks hooks;
-    bool has_hooks;
-    bool stale;       /* packed copies of frozen state must be made again */
-    bool invalid;     /* the last run may have turned NaN into a number */
-    ru_exe *keeper;   /* the same graph on kernels that keep NaN; NULL: not needed so far */
-    const char *slow; /* nodes on reference kernels, by op */
-    int64_t flops, open_ns;
-    int64_t profiled; /* runs measured */
-    ru_recorder *recorder;
-};
 
 /* -- open ----------------------------------------------------------------------------------------
  */
@@ -222,7 +188,9 @@ static ru_status open_into(ru_exe *e, ru_err *err)
     }
     e->stale = false;
     const ru_run_args none = {0};
-    return run_steps(e, &e->lo.prep, &none, err);
+    RU_TRY(run_steps(e, &e->lo.prep, &none, err));
+    (void)ru_pool_invalid(e->pool); /* what its threads met before */
+    return RU_OK;
 }
 
 ru_status ru_exe_open(const ru_graph *g, const ru_exe_options *opt, ru_exe **out, ru_err *err)
@@ -344,6 +312,16 @@ static ru_status run_steps(ru_exe *e, rui_step_list *list, const ru_run_args *ar
     return run_range(e, list, 0, list->n, args, err);
 }
 
+static ru_status run_plain(ru_exe *e, const ru_run_args *args, ru_err *err)
+{
+    if (e->judge == NULL) {
+        return run_steps(e, &e->lo.run, args, err);
+    }
+    RU_TRY(run_range(e, &e->lo.run, 0, e->judge_step + 1, args, err));
+    RU_TRY(rui_exe_ask(e, err));
+    return run_range(e, &e->lo.run, e->judge_step + 1, e->lo.run.n, args, err);
+}
+
 /* A run with hooks or the time of every step; apart, so that the plain path has no branch for it.
  */
 static ru_status run_watched(ru_exe *e, const ru_run_args *args, ru_err *err)
@@ -364,6 +342,9 @@ static ru_status run_watched(ru_exe *e, const ru_run_args *args, ru_err *err)
         }
         if (e->has_hooks) {
             hooks_after(e, i, &at);
+        }
+        if (e->judge != NULL && i == e->judge_step) {
+            RU_TRY(rui_exe_ask(e, err));
         }
         if (profile) {
             int64_t after = ru_rec_now();
@@ -397,58 +378,6 @@ void ru_exe_profile(ru_exe *e, bool on)
     }
 }
 
-static ru_status open_keeper(ru_exe *e, ru_err *err)
-{
-    ru_exe_options o = e->opt;
-    o.keep_nan = true;
-    o.autotune = o.profile = false;
-    ru_log(RU_LOG_INFO, "exec", "not_a_number",
-           "an operation met what is no number: runs that do are repeated on kernels that keep it");
-    return ru_exe_open(e->outer, &o, &e->keeper, err);
-}
-
-/* State in the keeper as it is here. */
-static ru_status give_states(ru_exe *e, ru_err *err)
-{
-    int64_t most = 64;
-    for (uint32_t k = 0; k < e->n_states; k++) {
-        int64_t bytes = ru_type_bytes(&e->outer->values[e->states[k].id.v].type);
-        most = bytes > most ? bytes : most;
-    }
-    void *data = aligned_alloc(64, (size_t)(most + 63) / 64 * 64);
-    ru_status st = data == NULL ? RU_FAIL(err, RU_E_MEM, "no memory to copy a state") : RU_OK;
-    for (uint32_t k = 0; k < e->n_states && st == RU_OK; k++) {
-        st = ru_exe_state_read(e, e->states[k].id, data, err);
-        st = st == RU_OK ? ru_exe_state_write(e->keeper, e->states[k].id, data, err) : st;
-    }
-    free(data);
-    return st;
-}
-
-/* The run once more, where NaN stays; its outputs become this executable's. */
-static ru_status run_keeper(ru_exe *e, const ru_run_args *args, ru_err *err)
-{
-    const ru_graph *g = e->outer;
-    if (e->keeper == NULL) {
-        RU_TRY(open_keeper(e, err));
-    }
-    RU_TRY(give_states(e, err));
-    for (uint32_t k = 0; k < g->n_inputs; k++) {
-        const void *from = ru_exe_input(e, g->inputs[k]);
-        void *to = ru_exe_input(e->keeper, g->inputs[k]);
-        if (from != NULL && to != NULL) { /* else no step reads it */
-            memcpy(to, from, (size_t)ru_type_bytes(&g->values[g->inputs[k].v].type));
-        }
-    }
-    RU_TRY(ru_exe_run(e->keeper, args, err));
-    (void)ru_pool_invalid(e->pool); /* the next run begins afresh on all threads */
-    for (uint32_t k = 0; k < g->n_outputs; k++) {
-        memcpy(rui_buf_ptr(&e->lo, e->lo.outputs[k]), ru_exe_output(e->keeper, g->outputs[k]),
-               (size_t)ru_type_bytes(&g->values[g->outputs[k].v].type));
-    }
-    return RU_OK;
-}
-
 ru_status ru_exe_run(ru_exe *e, const ru_run_args *args, ru_err *err)
 {
     const ru_run_args none = {0};
@@ -462,16 +391,14 @@ ru_status ru_exe_run(ru_exe *e, const ru_run_args *args, ru_err *err)
         e->stale = false;
     }
     ru_pool_valid();
-    RU_TRY(e->has_hooks || e->opt.profile || e->recorder != NULL
-               ? run_watched(e, args, err)
-               : run_steps(e, &e->lo.run, args, err));
-    e->invalid = e->lo.drops_nan && ru_pool_invalid(e->pool);
-    return RU_UNLIKELY(e->invalid) && e->outer->n_updates == 0 ? run_keeper(e, args, err) : RU_OK;
-}
-
-bool ru_exe_invalid(const ru_exe *e)
-{
-    return e->invalid;
+    e->invalid = false;
+    RU_TRY(e->has_hooks || e->opt.profile || e->recorder != NULL ? run_watched(e, args, err)
+                                                                 : run_plain(e, args, err));
+    bool asked = e->lo.drops_nan || e->judge != NULL;
+    e->invalid = (asked && ru_pool_invalid(e->pool)) || e->invalid;
+    return RU_UNLIKELY(e->invalid) && e->lo.drops_nan && e->outer->n_updates == 0
+               ? rui_exe_repeat(e, args, err)
+               : RU_OK;
 }
 
 ru_status ru_exe_run_update(ru_exe *e, const ru_run_args *args, ru_err *err)

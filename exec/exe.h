@@ -86,8 +86,17 @@ void *ru_exe_input(ru_exe *e, ru_value_id input);
  * that keep NaN (opened at the first time), so that outputs hold NaN where the reference has it.
  * With updates nothing is repeated: ru_exe_invalid tells. */
 RU_MUST_USE ru_status ru_exe_run(ru_exe *e, const ru_run_args *args, ru_err *err);
-/* May the last run have turned NaN into a number? */
+/* Did an operation of the last run meet or make a NaN? Asked of executables with kernels that may
+ * lose one, or with a judge. */
 bool ru_exe_invalid(const ru_exe *e);
+
+/* Ask `judge` in every run, once the scalar output `v` (f32) is there and before any update that
+ * stands behind it in the graph; `invalid`: a kernel may have turned NaN into a number so far. Any
+ * status but RU_OK ends the run with it. Called on the run's thread. Errors: RU_E_ARG when `v` is
+ * no output that a step makes. */
+typedef ru_status (*ru_exe_judge)(void *self, float x, bool invalid);
+RU_MUST_USE ru_status ru_exe_judge_set(ru_exe *e, ru_value_id v, ru_exe_judge judge, void *self,
+                                       ru_err *err);
 
 /* Row-major view of an output after a run, valid until the next run. NULL: not an output. */
 const void *ru_exe_output(ru_exe *e, ru_value_id output);

@@ -182,6 +182,7 @@ typedef struct stepper {
     ru_value_id *home;    /* [model.n_values] state of the step */
     ru_value_id *now;     /* [model.n_values] its newest value */
     const int64_t *inner; /* [model.n_values] of ru_graph_samples, or NULL */
+    ru_value_id *copies;  /* [micro][model.n_values] values of the step */
     ru_step_graph *s;
 } stepper;
 
@@ -210,6 +211,7 @@ static ru_status forward(stepper *w, uint32_t j, ru_value_id *loss, rui_loss_out
     RU_TRY(adapt_input(&b, &w->model, w->s->x[j], &w->map[w->model.inputs[0].v], err));
     RU_TRY(ru_build_finish(&b, err));
     RU_TRY(append(&w->g, &w->model, &p, w->map, err));
+    memcpy(w->copies + (size_t)j * w->model.n_values, w->map, w->model.n_values * sizeof *w->map);
     for (uint32_t v = 1; v < w->model.n_values; v++) {
         if (j == 0 && w->model.values[v].kind == RU_VALUE_STATE) {
             w->home[v] = w->now[v] = w->map[v];
@@ -297,6 +299,24 @@ static ru_status drop_unused(stepper *w, ru_err *err)
     return RU_OK;
 }
 
+static ru_status list_places(stepper *w, ru_err *err)
+{
+    ru_step_place *places = RU_NEW(w->arena, ru_step_place, w->g.n_values);
+    int64_t n = w->opt->batch / w->s->micro;
+    if (places == NULL) {
+        return full(err);
+    }
+    for (uint32_t k = 0; w->inner != NULL && k < w->s->micro * w->model.n_values; k++) {
+        int64_t inner = w->inner[k % w->model.n_values];
+        if (inner > 0 && w->copies[k].v != 0) {
+            places[w->copies[k].v] =
+                (ru_step_place){.inner = inner, .first = n * (k / w->model.n_values), .n = n};
+        }
+    }
+    w->s->places = places;
+    return RU_OK;
+}
+
 static ru_status finish(stepper *w, ru_err *err)
 {
     ru_step_graph *s = w->s;
@@ -334,7 +354,7 @@ static ru_status finish(stepper *w, ru_err *err)
     RU_TRY(ru_build_finish(&b, err));
     RU_TRY(ru_graph_verify(&w->g, err));
     s->graph = w->g;
-    return RU_OK;
+    return list_places(w, err);
 }
 
 static ru_status stepper_init(stepper *w, const ru_graph *model, uint32_t micro, ru_err *err)
@@ -351,10 +371,12 @@ static ru_status stepper_init(stepper *w, const ru_graph *model, uint32_t micro,
     w->map = RU_NEW(w->arena, ru_value_id, w->model.n_values);
     w->home = RU_NEW(w->arena, ru_value_id, w->model.n_values);
     w->now = RU_NEW(w->arena, ru_value_id, w->model.n_values);
+    w->copies = RU_NEW(w->arena, ru_value_id, (int64_t)w->model.n_values * micro);
     w->s->micro = micro;
     w->s->x = RU_NEW(w->arena, ru_value_id, micro);
     w->s->y = RU_NEW(w->arena, ru_value_id, micro);
-    if (w->map == NULL || w->home == NULL || w->now == NULL || w->s->x == NULL || w->s->y == NULL) {
+    if (w->map == NULL || w->home == NULL || w->now == NULL || w->copies == NULL ||
+        w->s->x == NULL || w->s->y == NULL) {
         return full(err);
     }
     return RU_OK;

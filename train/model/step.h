@@ -59,16 +59,23 @@ typedef struct ru_step_options {
     ru_type x, y; /* one sample as the data gives it, no batch dimension */
 } ru_step_options;
 
+/* Where the samples of a micro-batch stand in a value (ru_graph_samples). */
+typedef struct ru_step_place {
+    int64_t inner;    /* 0: not known, or it does not grow with the batch */
+    int64_t first, n; /* samples of the step */
+} ru_step_place;
+
 typedef struct ru_step_graph {
     ru_graph graph;
-    uint32_t micro;             /* number of micro-batches */
-    ru_value_id *x, *y;         /* [micro] inputs [batch/micro, ...] */
-    ru_value_id lr;             /* f32 scalar input; absent in evaluation */
-    ru_value_id step;           /* i64 scalar input, from 1; absent unless the optimizer asks */
-    ru_value_id loss;           /* f32 scalar: mean over the step */
-    ru_value_id correct, count; /* f32 scalars: hits and rows judged; absent for mse */
-    ru_value_id norm;           /* f32 scalar: gradient norm before clipping; absent without clip */
-    ru_value_id output;         /* evaluation: the model's output 0; absent in training */
+    const ru_step_place *places; /* [graph.n_values] training only */
+    uint32_t micro;              /* number of micro-batches */
+    ru_value_id *x, *y;          /* [micro] inputs [batch/micro, ...] */
+    ru_value_id lr;              /* f32 scalar input; absent in evaluation */
+    ru_value_id step;            /* i64 scalar input, from 1; absent unless the optimizer asks */
+    ru_value_id loss;            /* f32 scalar: mean over the step */
+    ru_value_id correct, count;  /* f32 scalars: hits and rows judged; absent for mse */
+    ru_value_id norm;   /* f32 scalar: gradient norm before clipping; absent without clip */
+    ru_value_id output; /* evaluation: the model's output 0; absent in training */
     ru_value_id *params, *grads; /* [n_params] training only */
     /* share_of: f32 vector of what else is summed over the parts (loss, correct, count, running
      * statistics), of role GRAD; loss, correct and count above come from the sum. Else absent. */

@@ -5,7 +5,10 @@
 
 #include "base/str.h"
 #include "env/self.h"
+#include "train/run/odd.h"
 #include "train/run/trainer_impl.h"
+
+enum { DOUBTS_MAX = 8 }; /* fruitless looks for what is not finite; each costs some steps' time */
 
 /* -- one step ---------------------------------------------------------------------------------- */
 
@@ -53,17 +56,62 @@ ru_status rui_trainer_report_step(rui_trainer *t, double lr, int64_t step_ns, ru
     return ru_report_step_put(t->report, &s, err);
 }
 
+static ru_status no_number(const rui_trainer *t, double lr, ru_err *err)
+{
+    return RU_FAIL(
+        err, RU_E_USER,
+        "the loss is not a number at step %lld (lr %g), though every value before it that "
+        "stands here is one: the training diverged; lower train.optimizer lr or set "
+        "train.clip_norm",
+        (long long)t->step_done + 1, lr);
+}
+
 ru_status rui_trainer_loss(rui_trainer *t, double lr, ru_err *err)
 {
     t->loss = scalar(t, t->step.loss);
-    if (!isfinite(t->loss)) {
-        return RU_FAIL(
-            err, RU_E_USER,
-            "the loss is not a number at step %lld (lr %g); the training diverged: lower "
-            "train.optimizer lr, set train.clip_norm, or look for such values in the data",
-            (long long)t->step_done + 1, lr);
+    return isfinite(t->loss) ? RU_OK : no_number(t, lr, err);
+}
+
+ru_status rui_trainer_judge(void *self, float loss, bool invalid)
+{
+    rui_trainer *t = self;
+    t->loss = (double)loss;
+    t->halted = !isfinite(loss) || (invalid && t->doubts < DOUBTS_MAX);
+    return t->halted ? RU_E_CANCELLED : RU_OK;
+}
+
+/* The run ended before its update: what is not finite? Nothing: it goes on. */
+static ru_status look(rui_trainer *t, const rui_odd_step *s, ru_err *err)
+{
+    if (t->sealed) {
+        ru_alloc_unseal();
     }
-    return RU_OK;
+    ru_status st = rui_odd_find(t, s, err);
+    if (t->sealed) {
+        ru_alloc_seal();
+    }
+    RU_TRY(st);
+    if (!isfinite(t->loss)) {
+        return no_number(t, s->lr, err);
+    }
+    uint32_t doubts = t->doubts + 1;
+    t->doubts = DOUBTS_MAX; /* not of the same step again */
+    st = ru_exe_run(t->exe, &s->args, err);
+    t->doubts = doubts;
+    return st;
+}
+
+/* The loss was a number, but the backward part met what is none. */
+static ru_status look_at_update(rui_trainer *t, double lr, ru_err *err)
+{
+    if (t->sealed) {
+        ru_alloc_unseal();
+    }
+    ru_status st = rui_odd_states(t, t->step_done + 2, lr, err);
+    if (t->sealed) {
+        ru_alloc_seal();
+    }
+    return st;
 }
 
 /* One step: input, compute, loss. */
@@ -80,8 +128,18 @@ static ru_status train_step(rui_trainer *t, ru_err *err)
         *(int64_t *)ru_exe_input(t->exe, t->step.step) = t->step_done + 1;
     }
     ru_time t1 = ru_clock_now();
-    RU_TRY(ru_exe_run(
-        t->exe, &(ru_run_args){.seed = (uint64_t)t->job->train.seed, .step = t->step_done}, err));
+    const rui_odd_step step = {
+        .args = {.seed = (uint64_t)t->job->train.seed, .step = t->step_done},
+        .position = b.position,
+        .stream = t->stream,
+        .lr = lr,
+    };
+    t->halted = false;
+    ru_status st = ru_exe_run(t->exe, &step.args, err);
+    RU_TRY(t->halted ? look(t, &step, err) : st);
+    if (ru_exe_invalid(t->exe)) {
+        RU_TRY(look_at_update(t, lr, err));
+    }
     ru_time t2 = ru_clock_now();
     RU_TRY(rui_trainer_loss(t, lr, err));
     int64_t gap = b.position - t->samples;
@@ -106,7 +164,9 @@ static ru_status train_step_sealed(rui_trainer *t, ru_err *err)
         return train_step(t, err);
     }
     ru_alloc_seal();
+    t->sealed = true;
     ru_status st = train_step(t, err);
+    t->sealed = false;
     ru_alloc_unseal();
     return st;
 }

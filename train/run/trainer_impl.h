@@ -51,6 +51,10 @@ typedef struct rui_trainer {
     ru_metrics metrics; /* of the last evaluation */
     int64_t evaluated_step;
     double loss;
+    bool halted; /* the last run was ended before its update: its loss is no number, or a NaN may
+                    have been lost on the way */
+    uint32_t doubts; /* of those, how many were looked into without a finding */
+    bool sealed;     /* nothing may be allocated */
     int64_t first_step_ns;
 } rui_trainer;
 
@@ -73,6 +77,8 @@ void rui_trainer_feed(rui_trainer *t, const ru_batch *b);
 ru_report_step rui_trainer_step_report(rui_trainer *t, double lr, int64_t step_ns);
 /* trainer.c: what one step's end brings; t->report, t->eval NULL: nothing to tell, no test data. */
 RU_MUST_USE ru_status rui_trainer_loss(rui_trainer *t, double lr, ru_err *err); /* a number? */
+/* The executable's judge: sets `halted`. */
+ru_status rui_trainer_judge(void *self, float loss, bool invalid);
 RU_MUST_USE ru_status rui_trainer_report_step(rui_trainer *t, double lr, int64_t step_ns,
                                               ru_err *err);
 bool rui_trainer_eval_due(const rui_trainer *t);

@@ -102,6 +102,7 @@ static ru_status open_step(rui_trainer *t, ru_err *err)
     rui_trainer_options(t, &so, &eo);
     RU_TRY(ru_step_build(&t->model.train, &so, t->arena, &t->step, err));
     RU_TRY(ru_exe_open(&t->step.graph, &eo, &t->exe, err));
+    RU_TRY(ru_exe_judge_set(t->exe, t->step.loss, rui_trainer_judge, t, err));
     ru_exe_record(t->exe, t->recorder);
     int64_t part = so.batch / t->step.micro;
     t->x_bytes = part * ru_type_bytes(&so.x);

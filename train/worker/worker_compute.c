@@ -9,6 +9,7 @@
  * A share of 0 computes nothing: its gradients are zero, and the update runs alone on the sums. */
 #include <string.h>
 
+#include "train/run/odd.h"
 #include "train/worker/worker_impl.h"
 
 void rui_worker_post(rui_worker *w, const rui_word *x)
@@ -153,7 +154,11 @@ static ru_status on_await(void *self, ru_value_id v)
     if (w->computed) {
         return RU_OK;
     }
-    return say_computed(w, RU_OK) == RUI_VERDICT_UPDATE ? RU_OK : RU_E_CANCELLED;
+    if (say_computed(w, RU_OK) != RUI_VERDICT_UPDATE) {
+        return RU_E_CANCELLED;
+    }
+    const float *sums = w->now->tensors[w->n_tensors - 1].data; /* the loss of all is the first */
+    return rui_trainer_judge(&w->t, sums[0], false);
 }
 
 /* -- one step ---------------------------------------------------------------------------------- */
@@ -223,6 +228,27 @@ static ru_status follow(rui_worker *w, const ru_run_args *args, ru_err *err)
     return ru_exe_run_update(w->t.exe, args, err);
 }
 
+/* The loss of all is no number: is it because of samples here? With updates made early parameters
+ * are those after the step, and tell nothing. */
+static ru_status look(rui_worker *w, const ru_run_args *args, ru_err *err)
+{
+    rui_trainer *t = &w->t;
+    const rui_odd_step s = {
+        .args = *args,
+        .position = w->cmd.step * t->job->train.batch + w->cmd.share.first,
+        .stream = w->stream,
+        .lr = ru_schedule_lr(&t->schedule, t->optimizer.lr, w->cmd.step),
+    };
+    if (w->early.of == NULL) {
+        RU_TRY(rui_odd_find(t, &s, err));
+    }
+    return RU_FAIL(err, RU_E_USER,
+                   "the loss is not a number at step %lld (lr %g)%s: the training diverged; lower "
+                   "train.optimizer lr or set train.clip_norm",
+                   (long long)args->step + 1, s.lr,
+                   w->early.of == NULL ? ", because of samples of another worker" : "");
+}
+
 static ru_status compute(rui_worker *w, ru_err *err)
 {
     rui_trainer *t = &w->t;
@@ -240,9 +266,10 @@ static ru_status compute(rui_worker *w, ru_err *err)
     w->step_begun = fed;
     ru_exe_hooks_set(
         t->exe, &(ru_exe_hooks){.ready = on_ready, .await = on_await, .poll = on_poll, .self = w});
+    t->halted = false;
     ru_status st = ru_exe_run(t->exe, &args, err);
     ru_exe_hooks_set(t->exe, NULL);
-    return st;
+    return t->halted ? look(w, &args, err) : st;
 }
 
 static void remember(rui_worker *w, double lr, int64_t step_ns)
@@ -260,6 +287,9 @@ static ru_status after_update(rui_worker *w, double lr, ru_err *err)
     rui_trainer *t = &w->t;
     ru_time now = ru_clock_now();
     RU_TRY(rui_trainer_loss(t, lr, err));
+    if (w->cmd.share.n > 0 && ru_exe_invalid(t->exe)) { /* a NaN may have been lost */
+        RU_TRY(rui_odd_states(t, w->cmd.step + 2, lr, err));
+    }
     t->step_done = w->cmd.step + 1;
     t->samples = t->step_done * t->job->train.batch;
     t->split.compute_ns += ru_time_since(w->computed_at, w->step_begun) + w->early.ns +

@@ -1,0 +1,92 @@
+/* What is not a number: a judge before the update, and a run once more on kernels that keep NaN. */
+#include "exec/exe_impl.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/log.h"
+#include "exec/pool.h"
+
+bool ru_exe_invalid(const ru_exe *e)
+{
+    return e->invalid;
+}
+
+ru_status rui_exe_ask(ru_exe *e, ru_err *err)
+{
+    e->invalid = ru_pool_invalid(e->pool);
+    ru_status st = e->judge(e->judge_self, *e->judged, e->invalid && e->lo.drops_nan);
+    return st == RU_OK ? RU_OK : RU_FAIL(err, st, "the step was given up before its update");
+}
+
+ru_status ru_exe_judge_set(ru_exe *e, ru_value_id v, ru_exe_judge judge, void *self, ru_err *err)
+{
+    for (uint32_t i = 0; i < e->outer->n_outputs; i++) {
+        ru_value_id inner = e->outer->outputs[i].v == v.v ? e->g.outputs[i] : (ru_value_id){0};
+        const rui_home *h = inner.v == 0 ? NULL : rui_home_find(&e->lo, inner, NULL);
+        for (uint32_t k = e->lo.run.n; h != NULL && k-- > 0;) {
+            if (e->lo.run.at[k].node == e->g.values[inner.v].producer.v) {
+                e->judge = judge;
+                e->judge_self = self;
+                e->judged = rui_buf_ptr(&e->lo, h->buf);
+                e->judge_step = k;
+                return RU_OK;
+            }
+        }
+    }
+    return RU_FAIL(err, RU_E_ARG, "value %u is no output that a step of the executable makes", v.v);
+}
+
+/* -- once more ------------------------------------------------------------------------------------
+ */
+
+static ru_status open_keeper(ru_exe *e, ru_err *err)
+{
+    ru_exe_options o = e->opt;
+    o.keep_nan = true;
+    o.autotune = o.profile = false;
+    ru_log(RU_LOG_INFO, "exec", "not_a_number",
+           "an operation met what is no number: runs that do are repeated on kernels that keep it");
+    return ru_exe_open(e->outer, &o, &e->keeper, err);
+}
+
+/* State in the keeper as it is here. */
+static ru_status give_states(ru_exe *e, ru_err *err)
+{
+    int64_t most = 64;
+    for (uint32_t k = 0; k < e->n_states; k++) {
+        int64_t bytes = ru_type_bytes(&e->outer->values[e->states[k].id.v].type);
+        most = bytes > most ? bytes : most;
+    }
+    void *data = aligned_alloc(64, (size_t)(most + 63) / 64 * 64);
+    ru_status st = data == NULL ? RU_FAIL(err, RU_E_MEM, "no memory to copy a state") : RU_OK;
+    for (uint32_t k = 0; k < e->n_states && st == RU_OK; k++) {
+        st = ru_exe_state_read(e, e->states[k].id, data, err);
+        st = st == RU_OK ? ru_exe_state_write(e->keeper, e->states[k].id, data, err) : st;
+    }
+    free(data);
+    return st;
+}
+
+ru_status rui_exe_repeat(ru_exe *e, const ru_run_args *args, ru_err *err)
+{
+    const ru_graph *g = e->outer;
+    if (e->keeper == NULL) {
+        RU_TRY(open_keeper(e, err));
+    }
+    RU_TRY(give_states(e, err));
+    for (uint32_t k = 0; k < g->n_inputs; k++) {
+        const void *from = ru_exe_input(e, g->inputs[k]);
+        void *to = ru_exe_input(e->keeper, g->inputs[k]);
+        if (from != NULL && to != NULL) { /* else no step reads it */
+            memcpy(to, from, (size_t)ru_type_bytes(&g->values[g->inputs[k].v].type));
+        }
+    }
+    RU_TRY(ru_exe_run(e->keeper, args, err));
+    (void)ru_pool_invalid(e->pool); /* the next run begins afresh on all threads */
+    for (uint32_t k = 0; k < g->n_outputs; k++) {
+        memcpy(rui_buf_ptr(&e->lo, e->lo.outputs[k]), ru_exe_output(e->keeper, g->outputs[k]),
+               (size_t)ru_type_bytes(&g->values[g->outputs[k].v].type));
+    }
+    return RU_OK;
+}
