@@ -266,6 +266,15 @@ static const ru_conf_field step_fields[] = {
 static const ru_conf_field cosine_fields[] = {WARMUP_ROW, FLOOR_ROW};
 static const ru_conf_field linear_fields[] = {WARMUP_ROW, FLOOR_ROW};
 
+static const ru_conf_field one_cycle_fields[] = {
+    ROW(F64, ru_job_curve, start, .def = "0.04", .min = 0, .max = 1,
+        .help = "first rate as a part of lr, the top"),
+    ROW(F64, ru_job_curve, rise, .def = "0.3", .min = 0.001, .max = 0.999,
+        .help = "part of the run that the rate rises"),
+    ROW(F64, ru_job_curve, floor, .def = "4e-6", .min = 0, .max = 1,
+        .help = "last rate as a part of lr"),
+};
+
 static const ru_conf_table constant_table = TABLE(constant, ru_job_curve, .help = "always lr");
 static const ru_conf_table step_table =
     TABLE(step, ru_job_curve, .help = "drops at fixed distances");
@@ -273,16 +282,20 @@ static const ru_conf_table cosine_table =
     TABLE(cosine, ru_job_curve, .help = "half a cosine over the run");
 static const ru_conf_table linear_table =
     TABLE(linear, ru_job_curve, .help = "a straight line over the run");
+static const ru_conf_table one_cycle_table =
+    TABLE(one_cycle, ru_job_curve, .help = "up and down in half cosines over the run");
 
 static const ru_conf_field schedule_fields[] = {
     ROW(SECTION, ru_job_schedule, constant, .table = &constant_table, .help = "always lr"),
     ROW(SECTION, ru_job_schedule, step, .table = &step_table, .help = "drops"),
     ROW(SECTION, ru_job_schedule, cosine, .table = &cosine_table, .help = "half a cosine"),
     ROW(SECTION, ru_job_schedule, linear, .table = &linear_table, .help = "a straight line"),
+    ROW(SECTION, ru_job_schedule, one_cycle, .table = &one_cycle_table,
+        .help = "half a cosine up to lr, another down"),
 };
 
 static const ru_conf_table schedule_table =
-    TABLE(schedule, ru_job_schedule, .one_of = "constant|step|cosine|linear",
+    TABLE(schedule, ru_job_schedule, .one_of = "constant|step|cosine|linear|one_cycle",
           .which_offset = offsetof(ru_job_schedule, which), .help = "learning rate over the run");
 
 /* -- train ------------------------------------------------------------------------------------- */
@@ -499,16 +512,19 @@ ru_optimizer ru_job_optimizer_get(const ru_job *job)
 ru_schedule ru_job_schedule_get(const ru_job *job, int64_t steps)
 {
     const ru_job_schedule *s = &job->train.schedule;
-    const ru_job_curve *curves[] = {&s->constant, &s->constant, &s->step, &s->cosine, &s->linear};
+    const ru_job_curve *curves[] = {&s->constant, &s->constant, &s->step,
+                                    &s->cosine,   &s->linear,   &s->one_cycle};
     static const ru_schedule_kind kinds[] = {RU_SCHEDULE_CONSTANT, RU_SCHEDULE_CONSTANT,
-                                             RU_SCHEDULE_STEP, RU_SCHEDULE_COSINE,
-                                             RU_SCHEDULE_LINEAR};
+                                             RU_SCHEDULE_STEP,     RU_SCHEDULE_COSINE,
+                                             RU_SCHEDULE_LINEAR,   RU_SCHEDULE_ONE_CYCLE};
     const ru_job_curve *c = curves[s->which];
     return (ru_schedule){.kind = kinds[s->which],
                          .warmup = c->warmup,
                          .every = c->every,
                          .gamma = c->gamma,
                          .floor = c->floor,
+                         .start = c->start,
+                         .rise = c->rise,
                          .steps = steps};
 }
 

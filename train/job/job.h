@@ -62,12 +62,12 @@ typedef struct ru_job_optimizer {
 
 typedef struct ru_job_curve {
     int64_t warmup, every;
-    double gamma, floor;
+    double gamma, floor, start, rise;
 } ru_job_curve;
 
 typedef struct ru_job_schedule {
-    uint32_t which; /* 1 constant, 2 step, 3 cosine, 4 linear */
-    ru_job_curve constant, step, cosine, linear;
+    uint32_t which; /* 1 constant, 2 step, 3 cosine, 4 linear, 5 one_cycle */
+    ru_job_curve constant, step, cosine, linear, one_cycle;
 } ru_job_schedule;
 
 typedef struct ru_job_train {

@@ -58,7 +58,9 @@ static ru_status count_steps(rui_trainer *t, ru_err *err)
         return RU_FAIL(err, RU_E_CONFIG,
                        "train.schedule %s needs to know the length of the run: set train.epochs or "
                        "train.steps",
-                       j->schedule.which == 3 ? "cosine" : "linear");
+                       j->schedule.which == 3   ? "cosine"
+                       : j->schedule.which == 4 ? "linear"
+                                                : "one_cycle");
     }
     return RU_OK;
 }
