@@ -55,6 +55,7 @@ typedef struct launcher {
     bool summary;    /* the job ended well: a worker here wrote the summary, or ended with it */
     bool stopping;
     bool founded; /* the other founders were started */
+    int64_t told; /* the last step that was told on stdout */
     int code;     /* of the first child that failed */
     ru_status status;
     ru_err err;
@@ -196,7 +197,15 @@ static void on_out_line(child *c, const char *line)
         }
         return;
     }
-    l->begun = l->begun || starts_with(line, "{\"schema\":\"rubato.train.step/");
+    static const char step[] = "{\"schema\":\"rubato.train.step/1\",\"step\":";
+    if (starts_with(line, step)) {
+        l->begun = true;
+        int64_t n = strtoll(line + sizeof step - 1, NULL, 10);
+        if (n <= l->told) { /* by two leaders, of whom one did not know yet that it leads no more */
+            return;
+        }
+        l->told = n;
+    }
     l->summary = l->summary || starts_with(line, "{\"schema\":\"rubato.train.summary/");
     if (l->opt->train->json) {
         (void)printf("%s\n", line);

@@ -5,6 +5,9 @@
 #      a job that was killed leaves the folder free at once; two jobs without --out get two folders.
 #   2. --resume with a mistyped folder, or with damaged checkpoints only, fails and changes nothing;
 #      settings that differ are named.
+#   3. metrics.jsonl and --json tell every step once, whoever leads: after a kill and a resume, after the
+#      leader's death, and after a leader stood still while another took over; wall time, samples/s and
+#      time left count from the job's start.
 set -euo pipefail
 rubato=$(realpath "$1")
 work=$(mktemp -d "${TMPDIR:-/tmp}/rubato-rundir-XXXXXX")
@@ -96,5 +99,53 @@ for workers in 1 2; do
     expect 65 "checkpoints.* damaged" $train --out kept -w $workers --resume --set train.steps=60
     [[ $before == "$(everything kept)" ]] || fail "a resume that failed changed: $(diff <(echo "$before") <(everything kept))"
     rm -rf kept
+done
+
+# -- 3
+each_once() { # FILE WHAT: steps from 1 on, each once
+    grep '"rubato.train.step/1"' "$1" | sed 's/.*"step":\([0-9]*\),.*/\1/' | awk -v what="$2" '
+        $1 != NR { print "FAIL: " what ": step " $1 " stands where " NR " belongs"; exit 1 }
+        END { print "ok: " what ": " NR " steps, each once" }' || failed=1
+}
+job="$train --set train.epochs=100000 --set checkpoint.every=300ms"
+$job --out killed -w 1 >/dev/null 2>&1 &
+pid=$!
+started killed 50
+for _ in $(seq 1 100); do [[ -n $(ls killed/checkpoints 2>/dev/null) ]] && break || sleep 0.1; done
+kill -KILL $pid
+wait $pid 2>/dev/null || true
+printf '{"schema":"rubato.train.step/1","step":12' >>killed/metrics.jsonl # half a line
+last=$(ls killed/checkpoints | grep -v tmp | tail -1)
+told=$(grep -c '"rubato.train.step/1"' killed/metrics.jsonl)
+expect 0 . $train --out killed --resume --set train.epochs=100000 --set train.steps=$((told + 100))
+[[ $told -gt $((10#$last)) ]] || echo "note: nothing was told past the checkpoint"
+each_once killed/metrics.jsonl "killed and resumed"
+
+for how in KILL STOP; do
+    run=leader$how
+    begun=$(date +%s%N)
+    $job --out $run -w 3 --json >$run.jsonl 2>$run.err &
+    pid=$!
+    started $run 100
+    sleep 3 # the job gets old, so that its start and the takeover differ
+    leader=$(pgrep -P $pid | head -1)
+    kill -$how "$leader"
+    for _ in $(seq 1 600); do
+        grep -q '"what":"lead"' $run/metrics.jsonl && break
+        sleep 0.1
+    done
+    taken=$(grep -c '"rubato.train.step/1"' $run/metrics.jsonl)
+    kill -CONT "$leader" 2>/dev/null || true
+    started $run $((taken + 200))
+    kill -INT $pid
+    wait $pid || [[ $how == STOP ]] || fail "$run exits $?: $(tail -2 $run.err)"
+    took=$(($(date +%s%N) - begun))
+    each_once $run/metrics.jsonl "SIG$how of the leader, metrics.jsonl"
+    each_once $run.jsonl "SIG$how of the leader, --json"
+    grep '"rubato.train.summary/1"' $run/metrics.jsonl | sed 's/.*"samples":\([0-9]*\),.*"wall_s":\([0-9.e+]*\),"samples_per_s":\([0-9.e+]*\),.*/\1 \2 \3/' |
+        awk -v took="$((took / 1000000))" '
+            { bad = $2 < 3 || $2 * 1000 > took || $3 * $2 < 0.99 * $1 || $3 * $2 > 1.01 * $1 }
+            END { print (NR != 1 || bad ? "FAIL" : "ok") ": " NR " summary: " $1 " samples in " $2 " s of " took / 1000 " s, " $3 " samples/s"; exit NR != 1 || bad }' ||
+        failed=1
 done
 exit $failed

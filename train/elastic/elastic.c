@@ -292,6 +292,11 @@ static void take_view(ru_elastic *e, ru_time now, ru_effects *fx)
     }
     bool first = e->v.n == 0;
     e->v = v;
+    if (!e->born) { /* the others count the job's time as its founder does */
+        e->born = true;
+        e->born_ns = now.ns - v.age_ns;
+        e->first_step = v.first;
+    }
     if (first) {
         rui_el_news(e, RU_ELASTIC_MEMBER, v.at[v.me].number, v.at[v.me].full, now);
     }

@@ -210,11 +210,13 @@ typedef struct ru_elastic_facts {
     int64_t committed;                      /* steps done */
     int64_t samples_lost, samples_repeated; /* leader's count; 0 and 0 or a bug */
     uint32_t members, epoch;
-    uint32_t working; /* members with a share */
-    uint32_t redone;  /* steps begun again after a loss */
-    bool steps;       /* a step is under way */
-    bool probes;      /* the collectives are being measured */
-    bool moves;       /* a member of the view does not hold the whole state yet */
+    uint32_t working;   /* members with a share */
+    uint32_t redone;    /* steps begun again after a loss */
+    ru_time born;       /* of the job, its first view; 0: not known yet */
+    int64_t first_step; /* steps done before it */
+    bool steps;         /* a step is under way */
+    bool probes;        /* the collectives are being measured */
+    bool moves;         /* a member of the view does not hold the whole state yet */
 } ru_elastic_facts;
 bool ru_elastic_ended(const ru_elastic *e); /* RU_ELASTIC_ENDED was told */
 void ru_elastic_facts_get(const ru_elastic *e, ru_elastic_facts *into);

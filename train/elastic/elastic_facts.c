@@ -14,6 +14,8 @@ void ru_elastic_facts_get(const ru_elastic *e, ru_elastic_facts *into)
                                .moves = e->v.takers > 0,
                                .redone = e->redone,
                                .steps = e->phase == RUI_EL_STEP,
+                               .born = {e->born ? e->born_ns : 0},
+                               .first_step = e->first_step,
                                .probes = e->phase == RUI_EL_PROBE};
 }
 

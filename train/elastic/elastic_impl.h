@@ -101,7 +101,8 @@ typedef struct rui_el_view {
     ru_node_id leader;
     int64_t start; /* first step */
     int64_t batch;
-    int64_t budget_bytes; /* of pieces for one joiner in one step */
+    int64_t budget_bytes;  /* of pieces for one joiner in one step */
+    int64_t age_ns, first; /* of the job: since its first view; steps done before it */
     bool plain, paused;
     bool local;        /* all on one host: sums in shared memory */
     bool near;         /* several hosts, several members on some: those read each other's memory */
@@ -184,6 +185,8 @@ struct ru_elastic {
     bool has_built, built_plain, build_lost;
     uint64_t layout;
 
+    bool born; /* the job's first view is known: */
+    int64_t born_ns, first_step;
     int64_t step;      /* under way, or next */
     int64_t committed; /* steps done */
     uint32_t begun;    /* steps begun, those that were begun again as well */

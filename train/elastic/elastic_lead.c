@@ -308,6 +308,13 @@ static ru_status install(ru_elastic *e, rui_el_view *v, const ru_member_wanted *
     for (uint32_t i = 0; i < v->n; i++) {
         nodes[i] = v->at[i].node;
     }
+    if (!e->born) {
+        e->born = true;
+        e->born_ns = now.ns;
+        e->first_step = e->opt.first_step;
+    }
+    v->age_ns = now.ns - e->born_ns;
+    v->first = e->first_step;
     int64_t size = rui_el_blob_write(v, blob, RU_MEMBER_BLOB_MAX);
     if (size == 0) {
         return RU_FAIL(err, RU_E_CONFIG, "too many workers for one view");

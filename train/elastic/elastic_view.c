@@ -4,7 +4,7 @@
 #include "base/wire.h"
 #include "train/elastic/elastic_impl.h"
 
-enum { BLOB_VERSION = 1 };
+enum { BLOB_VERSION = 2 };
 
 /* Of many ranks each step waits for the slowest, and n log n messages a chunk are work for all:
  * fewer, larger chunks. */
@@ -19,6 +19,8 @@ int64_t rui_el_blob_write(const rui_el_view *v, void *into, int64_t size_bytes)
     ru_wire_put_u64(&w, (uint64_t)v->start);
     ru_wire_put_u64(&w, (uint64_t)v->batch);
     ru_wire_put_u64(&w, (uint64_t)v->budget_bytes);
+    ru_wire_put_u64(&w, (uint64_t)v->age_ns);
+    ru_wire_put_u64(&w, (uint64_t)v->first);
     ru_wire_put_u32(&w, v->n);
     for (uint32_t i = 0; i < v->n; i++) {
         ru_wire_put_u32(&w, (uint32_t)v->at[i].share.n);
@@ -85,8 +87,11 @@ ru_status rui_el_blob_read(const ru_elastic *e, const ru_view *view, ru_arena *a
     v.start = (int64_t)ru_wire_u64(&w);
     v.batch = (int64_t)ru_wire_u64(&w);
     v.budget_bytes = (int64_t)ru_wire_u64(&w);
+    v.age_ns = (int64_t)ru_wire_u64(&w);
+    v.first = (int64_t)ru_wire_u64(&w);
     v.n = ru_wire_u32(&w);
-    if (w.bad || v.n != view->n || v.start < 0 || v.batch != e->opt.batch || v.budget_bytes < 1) {
+    if (w.bad || v.n != view->n || v.start < 0 || v.batch != e->opt.batch || v.budget_bytes < 1 ||
+        v.age_ns < 0 || v.first < 0 || v.first > v.start) {
         return bad_blob(err, "batch or members");
     }
     v.at = RU_NEW(arena, rui_el_member, v.n);

@@ -34,20 +34,16 @@ ru_status ru_report_open(const ru_report_options *opt, ru_arena *arena, ru_repor
     ru_mutex_init(&r->lock);
     r->workers = 1;
     r->live.columns = opt->columns;
-    r->begun = ru_clock_now();
-    r->shown = (ru_time){r->begun.ns - RUI_REPORT_PERIOD_NS};
+    r->begun = opt->begun.ns != 0 ? opt->begun : ru_clock_now();
+    r->step_first = opt->step_first;
+    r->shown = (ru_time){ru_clock_now().ns - RUI_REPORT_PERIOD_NS};
     if (opt->dir != NULL) {
-        const char *metrics = ru_path_join(arena, opt->dir, "metrics.jsonl");
-        const char *log = ru_path_join(arena, opt->dir, "log");
-        if (metrics == NULL || log == NULL) {
+        r->path_metrics = ru_path_join(arena, opt->dir, "metrics.jsonl");
+        r->path_log = ru_path_join(arena, opt->dir, "log");
+        if (r->path_metrics == NULL || r->path_log == NULL) {
             return RU_FAIL(err, RU_E_LIMIT, "the arena of the report is full");
         }
-        RU_TRY(ru_log_file_open(metrics, opt->append, &r->metrics, err));
-        ru_status st = ru_log_file_open(log, opt->append, &r->log, err);
-        if (st != RU_OK) {
-            ru_log_file_close(r->metrics);
-            return st;
-        }
+        RU_TRY(rui_report_files(r, err));
     }
     *out = r;
     return RU_OK;
@@ -65,6 +61,39 @@ void ru_report_close(ru_report *r)
     ru_log_file_close(r->metrics);
     ru_log_file_close(r->log);
     r->metrics = r->log = NULL;
+}
+
+void ru_report_mute(ru_report *r)
+{
+    if (r != NULL) {
+        ru_mutex_lock(&r->lock);
+        ru_log_file_close(r->metrics);
+        ru_log_file_close(r->log);
+        r->metrics = r->log = NULL;
+        r->muted = true;
+        ru_live_clear(&r->live);
+        ru_mutex_unlock(&r->lock);
+    }
+}
+
+ru_status ru_report_unmute(ru_report *r, int64_t after_step, ru_err *err)
+{
+    ru_mutex_lock(&r->lock);
+    RU_CHECK(r->muted);
+    r->opt.append = true;
+    r->opt.after_step = after_step;
+    r->muted = false;
+    ru_status st = r->path_metrics != NULL ? rui_report_files(r, err) : RU_OK;
+    ru_mutex_unlock(&r->lock);
+    return st;
+}
+
+int64_t ru_report_told(ru_report *r)
+{
+    ru_mutex_lock(&r->lock);
+    int64_t told = r->told;
+    ru_mutex_unlock(&r->lock);
+    return told;
 }
 
 /* -- JSON -------------------------------------------------------------------------------------- */
@@ -113,6 +142,9 @@ static void enter(ru_report *r)
 static ru_status write_out(ru_report *r, ru_text *t, ru_err *err)
 {
     ru_text_put(t, "}\n");
+    if (r->muted) {
+        return RU_OK;
+    }
     if (t->cut) {
         return RU_FAIL(err, RU_E_BUG, "a report line is longer than %d bytes", LINE_MAX_BYTES);
     }
@@ -159,7 +191,6 @@ ru_status ru_report_begin(ru_report *r, const ru_report_start *s, ru_err *err)
     put_i64(&t, "flops_step", s->flops_step);
     put_f64(&t, "open_s", (double)s->open_ns / 1e9);
     put_i64(&t, "resumed_step", s->resumed_step);
-    r->step_first = s->resumed_step;
     char workers[32] = "";
     if (r->workers > 1) {
         (void)snprintf(workers, sizeof workers, "%lld workers of ", (long long)r->workers);
@@ -177,6 +208,11 @@ ru_status ru_report_step_put(ru_report *r, const ru_report_step *s, ru_err *err)
         return RU_OK;
     }
     enter(r);
+    if (s->step <= r->told) { /* by who led before */
+        ru_mutex_unlock(&r->lock);
+        return RU_OK;
+    }
+    r->told = s->step;
     char line[LINE_MAX_BYTES];
     ru_text t = ru_text_into(line, sizeof line);
     ru_text_put(&t, "{\"schema\":\"rubato.train.step/1\"");

@@ -10,6 +10,7 @@
 #define RU_TRAIN_RUN_REPORT_H
 
 #include "base/arena.h"
+#include "env/clock.h"
 
 RU_API_BEGIN
 
@@ -20,7 +21,10 @@ typedef struct ru_report_options {
     const char *dir;       /* run directory; NULL: nothing is written to files */
     bool json;             /* JSON Lines on stdout */
     bool quiet;            /* nothing for people */
-    bool append;           /* a resumed run goes on in the old files */
+    bool append;           /* a run that goes on does so in the old files: */
+    int64_t after_step;    /* what they tell of later steps is forgotten, those are done again */
+    ru_time begun;         /* of the job, for its speed; 0: now */
+    int64_t step_first;    /* steps done then */
     uint32_t columns;      /* of the terminal on stderr; 0: not a terminal */
     int64_t steps, epochs; /* whole run; 0: open */
     int64_t samples_epoch; /* of one epoch */
@@ -79,8 +83,15 @@ RU_MUST_USE ru_status ru_report_open(const ru_report_options *opt, ru_arena *are
                                      ru_err *err);
 void ru_report_close(ru_report *r); /* NULL is fine */
 
+/* Somebody else leads now and goes on in the files: tell nothing more to programs. */
+void ru_report_mute(ru_report *r);
+/* Lead again, in the files as they are now. Errors: those of ru_report_open. */
+RU_MUST_USE ru_status ru_report_unmute(ru_report *r, int64_t after_step, ru_err *err);
+int64_t ru_report_told(ru_report *r); /* the last step in the metrics file; 0: none */
+
 /* Errors of all below: RU_E_IO, RU_E_CREATE when a line cannot be written (full disk). */
 RU_MUST_USE ru_status ru_report_begin(ru_report *r, const ru_report_start *s, ru_err *err);
+/* A step that was told before is not told again. */
 RU_MUST_USE ru_status ru_report_step_put(ru_report *r, const ru_report_step *s, ru_err *err);
 RU_MUST_USE ru_status ru_report_eval(ru_report *r, int64_t step, int64_t epoch, const ru_metrics *m,
                                      int64_t eval_ns, ru_err *err);

@@ -16,14 +16,21 @@ struct ru_report {
     ru_report_options opt;
     ru_mutex lock;
     uint32_t workers;
-    ru_log_file *metrics, *log; /* NULL without a run directory */
-    ru_time begun, shown;       /* start of the report; last time people saw progress */
-    int64_t step_first;         /* steps done before this process */
-    int64_t percent_shown;      /* last line without a terminal: part of the way */
-    double loss_mean;           /* smoothed for people */
+    const char *path_metrics, *path_log; /* NULL without a run directory */
+    ru_log_file *metrics, *log;
+    ru_time begun, shown; /* start of the report; last time people saw progress */
+    int64_t step_first;   /* steps done at `begun` */
+    int64_t told;         /* the last step that was told */
+    bool muted;
+    bool seen, clock; /* a step of this process: loss_mean counts; a line of progress may come */
+    int64_t percent_shown; /* last line without a terminal: part of the way */
+    double loss_mean;      /* smoothed for people */
     ru_live live;
 };
 
+/* report_file.c: the metrics file as it is to go on, under a new inode. Errors: those of the disk.
+ */
+RU_MUST_USE ru_status rui_report_files(ru_report *r, ru_err *err);
 void rui_report_progress(ru_report *r, const ru_report_step *s);
 void rui_report_evaluation(ru_report *r, int64_t step, int64_t epoch, const ru_metrics *m);
 void rui_report_end(ru_report *r, const ru_report_summary *s);

@@ -127,7 +127,7 @@ static void progress_text(const ru_report *r, const ru_report_step *s, bool bar,
     char rate[32], left[32];
     double p = way(r, s);
     double elapsed_s = (double)ru_time_since(ru_clock_now(), r->begun) * 1e-9;
-    int64_t here = s->step - r->step_first; /* steps of this process */
+    int64_t here = s->step - r->step_first; /* steps of this job, from its start or resume */
     double per_s = elapsed_s > 0 ? (double)here / elapsed_s : 0;
     if (r->opt.epochs > 0) {
         ru_text_putf(t, "epoch %lld/%lld  ", (long long)s->epoch, (long long)r->opt.epochs);
@@ -156,8 +156,9 @@ static void progress_text(const ru_report *r, const ru_report_step *s, bool bar,
 void rui_report_progress(ru_report *r, const ru_report_step *s)
 {
     double old = r->loss_mean;
-    r->loss_mean = s->step - r->step_first <= 1 ? s->loss : 0.95 * old + 0.05 * s->loss;
-    if (r->opt.quiet) {
+    r->loss_mean = !r->seen ? s->loss : 0.95 * old + 0.05 * s->loss;
+    r->seen = true;
+    if (r->opt.quiet || r->muted) {
         return;
     }
     char text[512];
@@ -177,7 +178,8 @@ void rui_report_progress(ru_report *r, const ru_report_step *s)
     }
     double p = way(r, s);
     int64_t twentieth = p >= 0 ? (int64_t)(p * 20) : 0;
-    if (r->shown.ns < r->begun.ns) { /* the first step only starts the clock */
+    if (!r->clock) { /* the first step only starts the clock */
+        r->clock = true;
         r->shown = now;
         r->percent_shown = twentieth;
         return;

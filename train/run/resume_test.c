@@ -10,6 +10,7 @@
 #include "base/log.h"
 #include "env/file.h"
 #include "train/run/ckpt.h"
+#include "train/run/report.h"
 #include "train/run/trainer.h"
 
 typedef struct lab {
@@ -191,9 +192,77 @@ static void a_finished_run_says_so(void **state)
     assert_non_null(strstr(text_of(l, "run/log"), "has done its 4 steps already"));
 }
 
+/* Every step from 1 to `last` stands in the metrics file, each once, in order. */
+static void steps_once(lab *l, const char *name, int64_t last)
+{
+    static const char head[] = "\"rubato.train.step/1\",\"step\":";
+    int64_t n = 0;
+    const char *text = text_of(l, name);
+    for (const char *p = strstr(text, head); p != NULL; p = strstr(p + 1, head)) {
+        assert_int_equal(strtoll(p + sizeof head - 1, NULL, 10), ++n);
+    }
+    assert_int_equal(n, last);
+}
+
+/* Steps that are done again were told before: the file tells them once. */
+static void steps_done_again_are_told_once(void **state)
+{
+    lab *l = *state;
+    ru_err err = {0};
+    assert_ok(train(l, "run", false, 3, &err), err);
+    assert_ok(train(l, "run", true, 7, &err), err);
+    damage(l, "run/checkpoints/000000007/model.safetensors");
+    assert_ok(train(l, "run", true, 5, &err), err); /* 4 and 5 again */
+    steps_once(l, "run/metrics.jsonl", 5);
+    FILE *f = fopen(ru_path_join(&l->arena, l->dir, "run/metrics.jsonl"), "a");
+    assert_non_null(f);
+    assert_true(fputs("{\"schema\":\"rubato.train.step/1\",\"step\":5", f) >= 0); /* half a line */
+    assert_int_equal(fclose(f), 0);
+    assert_ok(train(l, "run", true, 9, &err), err);
+    steps_once(l, "run/metrics.jsonl", 9);
+}
+
+static void put(ru_report *r, int64_t from, int64_t to)
+{
+    ru_err err = {0};
+    for (int64_t k = from; k <= to; k++) {
+        assert_ok(ru_report_step_put(r, &(ru_report_step){.step = k, .batch = 1}, &err), err);
+    }
+}
+
+/* Two leaders of which the first does not know that it leads no more, until it leads again. */
+static void a_successor_goes_on_in_the_same_file(void **state)
+{
+    lab *l = *state;
+    ru_err err = {0};
+    ru_report *first, *second;
+    ru_report_options ro = {.run = "r", .dir = l->dir, .quiet = true};
+    assert_ok(ru_report_open(&ro, &l->arena, &first, &err), err);
+    put(first, 1, 4);
+    ro.append = true;
+    ro.after_step = 5;
+    assert_ok(ru_report_open(&ro, &l->arena, &second, &err), err);
+    assert_int_equal(ru_report_told(second), 4);
+    put(first, 5, 6);
+    put(second, 3, 7); /* 3 and 4 were told already */
+    put(first, 7, 8);
+    steps_once(l, "metrics.jsonl", 7);
+    ru_report_mute(first);
+    put(first, 9, 9);
+    put(second, 8, 9);
+    assert_ok(ru_report_unmute(first, 10, &err), err);
+    assert_int_equal(ru_report_told(first), 9);
+    put(first, 8, 11);
+    put(second, 10, 10);
+    steps_once(l, "metrics.jsonl", 11);
+    ru_report_close(first);
+    ru_report_close(second);
+}
+
 #define RUN_TEST(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
 
 RU_TESTS(train_resume, RUN_TEST(nothing_to_resume_is_an_error),
          RUN_TEST(damaged_checkpoints_end_a_resume),
          RUN_TEST(good_checkpoints_outlive_damaged_ones), RUN_TEST(changed_settings_are_told),
-         RUN_TEST(a_finished_run_says_so))
+         RUN_TEST(a_finished_run_says_so), RUN_TEST(steps_done_again_are_told_once),
+         RUN_TEST(a_successor_goes_on_in_the_same_file))

@@ -289,9 +289,11 @@ static ru_status loop(rui_trainer *t, const char **ended, ru_err *err)
 
 static void summarise(rui_trainer *t, const char *ended, ru_report_summary *s)
 {
-    int64_t wall = ru_time_since(ru_clock_now(), t->begun);
-    ru_report_split *p = &t->split;
-    p->other_ns = wall - p->compute_ns - p->input_ns - p->wait_ns - p->network_ns;
+    ru_time now = ru_clock_now();
+    int64_t wall = ru_time_since(now, t->job_begun.ns != 0 ? t->job_begun : t->begun);
+    ru_report_split *p = &t->split; /* of this process */
+    p->other_ns =
+        ru_time_since(now, t->begun) - p->compute_ns - p->input_ns - p->wait_ns - p->network_ns;
     int64_t here = t->samples - t->step_first * t->job->train.batch;
     *s = (ru_report_summary){
         .steps = t->step_done,

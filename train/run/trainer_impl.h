@@ -43,10 +43,11 @@ typedef struct rui_trainer {
     int64_t count;            /* samples of an epoch */
     int64_t steps_end;        /* stop here at the latest */
     int64_t step_done, samples, step_resumed;
-    int64_t step_first;     /* steps done when this process began to count its speed */
+    int64_t step_first;     /* steps done when this job began */
     int64_t lost, repeated; /* samples, by the positions of the batches */
     int64_t saved_step;     /* of the last checkpoint asked for; -1: none */
     ru_time begun, saved;
+    ru_time job_begun; /* with several workers, when this one led; 0: as `begun` */
     ru_report_split split;
     ru_metrics metrics; /* of the last evaluation */
     int64_t evaluated_step;
@@ -67,8 +68,9 @@ RU_MUST_USE ru_status rui_trainer_prepare(rui_trainer *t, ru_err *err);
 void rui_trainer_options(const rui_trainer *t, ru_step_options *so, ru_exe_options *eo);
 RU_MUST_USE ru_status rui_trainer_eval_open(rui_trainer *t, const ru_exe_options *eo, ru_err *err);
 RU_MUST_USE ru_status rui_trainer_fill(rui_trainer *t, ru_err *err);
-RU_MUST_USE ru_status rui_trainer_reports(rui_trainer *t, bool append, ru_arena *arena,
-                                          ru_err *err);
+/* `after_step`: of what was told before, this stays (when append). */
+RU_MUST_USE ru_status rui_trainer_reports(rui_trainer *t, bool append, int64_t after_step,
+                                          ru_arena *arena, ru_err *err);
 RU_MUST_USE ru_status rui_trainer_ckpt(rui_trainer *t, ru_err *err);
 RU_MUST_USE ru_status rui_trainer_say_start(rui_trainer *t, uint32_t workers, ru_err *err);
 

@@ -163,7 +163,8 @@ static ru_status open_stream(rui_trainer *t, ru_err *err)
     return ru_stream_open(t->train_set, &so, &t->stream, err);
 }
 
-ru_status rui_trainer_reports(rui_trainer *t, bool append, ru_arena *arena, ru_err *err)
+ru_status rui_trainer_reports(rui_trainer *t, bool append, int64_t after_step, ru_arena *arena,
+                              ru_err *err)
 {
     bool open_end = t->steps_end == INT64_MAX;
     ru_report_options ro = {
@@ -172,6 +173,9 @@ ru_status rui_trainer_reports(rui_trainer *t, bool append, ru_arena *arena, ru_e
         .json = t->opt->json,
         .quiet = t->opt->quiet,
         .append = append,
+        .after_step = after_step,
+        .begun = t->job_begun,
+        .step_first = t->step_first,
         .columns = t->opt->columns,
         .steps = open_end ? 0 : t->steps_end,
         .epochs = t->job->train.epochs,
@@ -269,7 +273,7 @@ ru_status rui_trainer_open(rui_trainer *t, ru_err *err)
     RU_TRY(open_stream(t, err));
     RU_TRY(rui_trainer_ckpt(t, err));
     RU_TRY(rui_trainer_dir_files(t, err));
-    RU_TRY(rui_trainer_reports(t, t->opt->resume, t->arena, err));
+    RU_TRY(rui_trainer_reports(t, t->opt->resume, t->step_resumed, t->arena, err));
     return rui_trainer_say_start(t, 1, err);
 }
 

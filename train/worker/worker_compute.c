@@ -353,6 +353,8 @@ static void finish(rui_worker *w)
     ru_report_summary s = {0};
     w->t.lost = w->cmd.lost;
     w->t.repeated = w->cmd.repeated;
+    w->t.job_begun = w->cmd.job_begun;
+    w->t.step_first = w->cmd.job_first;
     ru_status st = w->now == NULL ? RU_OK : lead_parts(w, &err);
     if (st == RU_OK && w->now != NULL) {
         st = rui_trainer_finish(&w->t, w->cmd.ended, &s, &err);

@@ -59,6 +59,8 @@ typedef struct rui_cmd {
     uint32_t rank, members; /* of the view */
     const char *ended;
     int64_t lost, repeated;
+    ru_time job_begun;
+    int64_t job_first; /* steps done then */
 } rui_cmd;
 
 typedef enum rui_verdict { RUI_VERDICT_NONE, RUI_VERDICT_UPDATE, RUI_VERDICT_ABORT } rui_verdict;

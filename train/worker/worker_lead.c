@@ -7,40 +7,15 @@
 #include "env/file.h"
 #include "train/worker/worker_impl.h"
 
-/* Number after `"step":` in the last step line of OUT/metrics.jsonl; -1: none. */
-static int64_t last_told(rui_worker *w)
-{
-    ru_map_file map;
-    ru_err ignored;
-    const char *path = ru_path_join(&w->arena_loop, w->t.out, "metrics.jsonl");
-    int64_t last = -1;
-    if (path == NULL || !ru_path_exists(path) || ru_file_map(path, &map, &ignored) != RU_OK) {
-        return -1;
-    }
-    static const char head[] = "{\"schema\":\"rubato.train.step/1\",\"step\":";
-    ru_str rest = {(const char *)map.data, map.size_bytes}, line;
-    while (ru_str_next(&rest, '\n', &line)) {
-        if (ru_str_starts(line, head)) {
-            last = 0;
-            for (int64_t i = (int64_t)sizeof head - 1;
-                 i < line.n && line.p[i] >= '0' && line.p[i] <= '9'; i++) {
-                last = last * 10 + (line.p[i] - '0');
-            }
-        }
-    }
-    ru_file_unmap(&map);
-    return last;
-}
-
 /* Steps that the leader before committed but had no time to tell. */
 static void tell_missing(rui_worker *w)
 {
-    int64_t told = last_told(w);
+    int64_t told = ru_report_told(w->t.report);
     rui_past past[RUI_HISTORY];
     ru_mutex_lock(&w->lock);
     memcpy(past, w->past, sizeof past);
     ru_mutex_unlock(&w->lock);
-    for (int64_t s = told + 1; told >= 0; s++) {
+    for (int64_t s = told + 1; told > 0; s++) {
         const rui_past *p = &past[s % RUI_HISTORY];
         if (p->step != s) {
             break;
@@ -49,23 +24,40 @@ static void tell_missing(rui_worker *w)
     }
 }
 
-bool rui_worker_leads(rui_worker *w)
+static ru_status open_reports(rui_worker *w, ru_err *err)
 {
-    bool leads = ru_member_leads(ru_peer_member(w->node));
-    if (!leads || w->led) {
-        return leads;
-    }
-    w->led = true;
-    ru_err err;
+    ru_elastic_facts f;
+    ru_elastic_facts_get(ru_peer_elastic(w->node), &f);
     bool successor = ru_member_view(ru_peer_member(w->node))->epoch > 0;
-    bool append = successor || w->opt->train.resume;
-    if (rui_trainer_reports(&w->t, append, &w->arena_loop, &err) != RU_OK) {
-        ru_log(RU_LOG_ERROR, "train", "report", "%s", err.text);
-        return leads;
+    /* Who led before may have told one step more than this worker knows to be committed. */
+    int64_t after = successor ? f.committed + 1 : w->first_step;
+    if (w->t.report != NULL) {
+        RU_TRY(ru_report_unmute(w->t.report, after, err));
+    } else {
+        rui_trainer now = w->t; /* the compute thread's own is not touched */
+        now.job_begun = f.born;
+        now.step_first = f.first_step;
+        RU_TRY(rui_trainer_reports(&now, successor || w->opt->train.resume, after, &w->arena_loop,
+                                   err));
+        w->t.report = now.report;
     }
     if (successor) {
         tell_missing(w);
     }
+    return RU_OK;
+}
+
+bool rui_worker_leads(rui_worker *w)
+{
+    bool leads = ru_member_leads(ru_peer_member(w->node));
+    if (w->led && !leads) {
+        ru_report_mute(w->t.report);
+    }
+    ru_err err;
+    if (leads && !w->led && open_reports(w, &err) != RU_OK) {
+        ru_log(RU_LOG_ERROR, "train", "report", "%s", err.text);
+    }
+    w->led = leads;
     return leads;
 }
 
@@ -114,6 +106,8 @@ static void ended(rui_worker *w, const ru_elastic_news *n)
                                          .ended = w->target ? "target"
                                                   : done    ? "done"
                                                             : "stopped",
+                                         .job_begun = f.born,
+                                         .job_first = f.first_step,
                                          .lost = f.samples_lost,
                                          .repeated = f.samples_repeated});
         return;
