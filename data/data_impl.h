@@ -66,6 +66,8 @@ struct ru_dataset {
                                        the names are sorted themselves */
     int64_t bytes;                  /* on disk */
     double scale, shift;            /* of u8 pixels, resolved */
+    const char *not_classes; /* the first label that is no class number, with its place; NULL:
+                                all are, or numbers were asked for */
     bool raw, one_hot, skip_damaged;
     int32_t y_field;  /* index of the field "y" when it holds class numbers; -1: none */
     rui_guard *guard; /* in arena */

@@ -365,6 +365,11 @@ uint32_t ru_dataset_fields(const ru_dataset *d, const ru_field **fields)
     return d->n_fields;
 }
 
+const char *ru_dataset_not_classes(const ru_dataset *d)
+{
+    return d->not_classes;
+}
+
 int64_t ru_dataset_classes(const ru_dataset *d)
 {
     return d->classes;

@@ -7,6 +7,7 @@
  */
 #include "store/npy.h"
 
+#include <math.h>
 #include <string.h>
 
 #include "data/data_impl.h"
@@ -112,41 +113,75 @@ static ru_status view_items(const npy_array *a, int64_t first, int64_t n, void *
                            err);
 }
 
+typedef struct extreme {
+    int64_t value, at; /* sample */
+} extreme;
+
 /* Least and largest of an integer array with one number a sample. */
-static ru_status scan(const npy_array *a, int64_t count, int64_t *least, int64_t *most, ru_err *err)
+static ru_status scan(const npy_array *a, int64_t count, extreme *least, extreme *most, ru_err *err)
 {
     uint8_t buf[16384];
     int64_t per = (int64_t)sizeof buf / a->item_bytes;
-    *least = INT64_MAX;
-    *most = INT64_MIN;
+    *least = (extreme){.value = INT64_MAX};
+    *most = (extreme){.value = INT64_MIN};
     for (int64_t at = 0; at < count; at += per) {
         int64_t n = count - at < per ? count - at : per;
         const uint8_t *p = NULL;
         RU_TRY(view_items(a, at, n, buf, &p, err));
         for (int64_t i = 0; i < n; i++) {
             int64_t v = integer_at(p, a->dtype, i);
-            *least = v < *least ? v : *least;
-            *most = v > *most ? v : *most;
+            *least = v < least->value ? (extreme){v, at + i} : *least;
+            *most = v > most->value ? (extreme){v, at + i} : *most;
         }
     }
+    return RU_OK;
+}
+
+/* The first label of a float array that is no class number, for who expected classes. */
+static ru_status not_classes(ru_dataset *d, const npy_array *a, const char *path, ru_err *err)
+{
+    uint8_t buf[16384];
+    int64_t per = (int64_t)sizeof buf / a->item_bytes;
+    for (int64_t at = 0; at < d->count; at += per) {
+        int64_t n = d->count - at < per ? d->count - at : per;
+        const uint8_t *p = NULL;
+        RU_TRY(view_items(a, at, n, buf, &p, err));
+        for (int64_t i = 0; i < n; i++) {
+            float v;
+            memcpy(&v, p + i * 4, sizeof v);
+            v = a->dtype == RU_F32 ? v : float_at(p, a->dtype, i);
+            if (!(v >= 0 && v < (float)RUI_CLASSES_MAX && v == floorf(v))) {
+                d->not_classes = ru_arena_printf(&d->arena, "%s: label %g of sample %lld", path,
+                                                 (double)v, (long long)(at + i));
+                return RU_OK;
+            }
+        }
+    }
+    d->not_classes = ru_arena_printf(&d->arena, "%s: whole numbers, but stored as %s", path,
+                                     ru_dtype_name(a->dtype));
     return RU_OK;
 }
 
 static ru_status add_labels(ru_dataset *d, const ru_data_options *opt, npy_array *a,
                             const char *path, ru_err *err)
 {
-    int64_t least, most;
+    extreme least, most;
     RU_TRY(scan(a, d->count, &least, &most, err));
-    if (opt->classes == 0 && (least < 0 || opt->regression)) {
+    if (opt->classes == 0 && (least.value < 0 || opt->regression)) {
+        if (!opt->regression) {
+            d->not_classes = ru_arena_printf(&d->arena, "%s: label %lld of sample %lld", path,
+                                             (long long)least.value, (long long)least.at);
+        }
         rui_field_add(d, "y", d->raw ? a->dtype : RU_F32, 0, NULL);
         return RU_OK;
     }
     int64_t limit = opt->classes > 0 ? opt->classes : RUI_CLASSES_MAX;
-    if (least < 0 || most >= limit) {
-        return RU_FAIL(err, RU_E_DATA, "%s: label %lld is outside 0..%lld", path,
-                       (long long)(least < 0 ? least : most), (long long)limit - 1);
+    if (least.value < 0 || most.value >= limit) {
+        const extreme *wrong = least.value < 0 ? &least : &most;
+        return RU_FAIL(err, RU_E_DATA, "%s: label %lld of sample %lld is outside 0..%lld", path,
+                       (long long)wrong->value, (long long)wrong->at, (long long)limit - 1);
     }
-    d->classes = opt->classes > 0 ? opt->classes : most + 1;
+    d->classes = opt->classes > 0 ? opt->classes : most.value + 1;
     a->label = true;
     rui_field_add_class(d);
     return RU_OK;
@@ -168,11 +203,16 @@ static ru_status add_array(ru_dataset *d, const ru_data_options *opt, const char
     if (strcmp(name, "y") == 0 && a->type.rank == 1 && is_integer(t)) {
         return add_labels(d, opt, out, path, err);
     }
+    if (strcmp(name, "y") == 0 && a->type.rank == 1) {
+        RU_TRY(not_classes(d, out, path, err));
+    }
     if (strcmp(name, "y") == 0 && opt->classes > 0) {
         return RU_FAIL(err, RU_E_DATA,
                        "%s: classes is set, but y is %s of rank %u; expected one "
-                       "integer a sample",
-                       path, ru_dtype_name(t), a->type.rank);
+                       "integer a sample%s%s%s",
+                       path, ru_dtype_name(t), a->type.rank, d->not_classes != NULL ? " (" : "",
+                       d->not_classes != NULL ? d->not_classes : "",
+                       d->not_classes != NULL ? ")" : "");
     }
     bool pixels = t == RU_U8 && a->type.rank >= 2 && strcmp(name, "y") != 0;
     ru_dtype dtype = d->raw ? t : pixels || !is_integer(t) ? RU_F32 : RU_I64;

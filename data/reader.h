@@ -73,7 +73,10 @@ int64_t ru_dataset_count(const ru_dataset *d);                            /* sam
 uint32_t ru_dataset_fields(const ru_dataset *d, const ru_field **fields); /* view until close */
 int64_t ru_dataset_classes(const ru_dataset *d);                   /* 0: not a classification set */
 const char *ru_dataset_class_name(const ru_dataset *d, int64_t k); /* NULL: none */
-int64_t ru_dataset_bytes(const ru_dataset *d);                     /* on disk */
+/* Why the labels are numbers: the first one that is no class number, with its file and place. NULL:
+ * they are classes, or not known. View until close. */
+const char *ru_dataset_not_classes(const ru_dataset *d);
+int64_t ru_dataset_bytes(const ru_dataset *d);   /* on disk */
 int64_t ru_dataset_skipped(const ru_dataset *d); /* damaged samples replaced so far */
 const char *ru_dataset_format(const ru_dataset *d);
 

@@ -132,8 +132,11 @@ ru_status rui_labels_add(rui_labels *l, ru_str text, uint32_t file, int64_t line
     return RU_OK;
 }
 
-static label_kind kind_of_all(const ru_data_options *opt, const rui_label *rows, int64_t n)
+/* `odd`: the first label that is no class number where all are numbers. */
+static label_kind kind_of_all(const ru_data_options *opt, const rui_label *rows, int64_t n,
+                              const rui_label **odd)
 {
+    *odd = NULL;
     if (opt->n_class_names > 0) {
         return LABEL_NAME;
     }
@@ -149,6 +152,7 @@ static label_kind kind_of_all(const ru_data_options *opt, const rui_label *rows,
         bool integer = opt->classes > 0 ? v == floor(v) : digits;
         if (!integer || v < -1.0 || v >= RUI_CLASSES_MAX) {
             kind = LABEL_NUMBER;
+            *odd = *odd == NULL ? &rows[i] : *odd;
         }
     }
     return opt->regression ? LABEL_NUMBER : kind;
@@ -262,8 +266,9 @@ ru_status rui_labels_resolve(ru_dataset *d, const ru_data_options *opt, const ru
     if (out == NULL) {
         return rui_no_memory(err, l->paths[0], n * 4);
     }
+    const rui_label *odd;
     *values = out;
-    switch (kind_of_all(opt, rows, n)) {
+    switch (kind_of_all(opt, rows, n, &odd)) {
     case LABEL_CLASS:
         RU_TRY(resolve_classes(d, opt, l, n, out, err));
         rui_field_add_class(d);
@@ -283,11 +288,16 @@ ru_status rui_labels_resolve(ru_dataset *d, const ru_data_options *opt, const ru
     case LABEL_NUMBER:
         break;
     }
+    if (opt->classes > 0 && odd != NULL) {
+        return label_fail(l, odd, "a class number, but classes is set", err);
+    }
     if (opt->classes > 0) {
-        return RU_FAIL(err, RU_E_DATA,
-                       "%s: classes is set to %lld, but the labels are not class "
-                       "numbers",
+        return RU_FAIL(err, RU_E_DATA, "%s: classes is set to %lld, but regression as well",
                        l->paths[0], (long long)opt->classes);
+    }
+    if (odd != NULL && !opt->regression) {
+        d->not_classes = ru_arena_printf(&d->arena, "%s:%lld: label %.*s", l->paths[odd->file],
+                                         (long long)odd->line, odd->n > 60 ? 60 : odd->n, odd->p);
     }
     for (int64_t i = 0; i < n; i++) {
         double v = 0.0;

@@ -10,8 +10,20 @@
 
 #include "env/file_error.h"
 
-static ru_status open_regular(const char *path, int *fd, int64_t *size_bytes, ru_err *err)
+/* `stream`: a pipe or device will do as well. Else it is not even opened: a FIFO that nobody writes
+ * would hold up the process. */
+static ru_status open_readable(const char *path, bool stream, int *fd, int64_t *size_bytes,
+                               ru_err *err)
 {
+    struct stat before;
+    if (!stream && stat(path, &before) == 0 && !S_ISREG(before.st_mode) &&
+        !S_ISDIR(before.st_mode)) {
+        return RU_FAIL(err, RU_E_DATA, "cannot read %s: it is %s, a regular file was expected",
+                       path,
+                       S_ISFIFO(before.st_mode)   ? "a FIFO"
+                       : S_ISSOCK(before.st_mode) ? "a socket"
+                                                  : "a device");
+    }
     int f = open(path, O_RDONLY | O_CLOEXEC);
     if (f < 0) {
         return rui_file_fail(err, errno, "open", path);
@@ -35,7 +47,7 @@ ru_status ru_file_map(const char *path, ru_map_file *out, ru_err *err)
 {
     int fd;
     int64_t size;
-    RU_TRY(open_regular(path, &fd, &size, err));
+    RU_TRY(open_readable(path, false, &fd, &size, err));
     if (size < 0) {
         close(fd);
         return RU_FAIL(err, RU_E_DATA, "cannot map %s: it is not a regular file", path);
@@ -123,7 +135,7 @@ ru_status ru_file_read(const char *path, int64_t size_max_bytes, ru_arena *arena
     int64_t bound = size_max_bytes > 0 ? size_max_bytes : (int64_t)1 << 30;
     int fd;
     int64_t size;
-    RU_TRY(open_regular(path, &fd, &size, err));
+    RU_TRY(open_readable(path, true, &fd, &size, err));
     if (size <= 0) { /* also files of /proc, which say 0 */
         ru_status st = read_unsized(fd, path, bound, arena, data, size_bytes, err);
         close(fd);
@@ -153,7 +165,7 @@ ru_status ru_file_read(const char *path, int64_t size_max_bytes, ru_arena *arena
 ru_status ru_in_open(const char *path, ru_in_file *out, ru_err *err)
 {
     ru_in_file f = {.fd = -1};
-    RU_TRY(open_regular(path, &f.fd, &f.size_bytes, err));
+    RU_TRY(open_readable(path, false, &f.fd, &f.size_bytes, err));
     if (f.size_bytes < 0) {
         close(f.fd);
         return RU_FAIL(err, RU_E_DATA, "cannot read %s: it is not a regular file", path);

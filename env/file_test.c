@@ -235,6 +235,11 @@ static void test_through_what_is_no_file(void **state)
         assert_int_equal(kind_of(fifo), S_IFIFO);
     }
     assert_int_equal(close(fd), 0);
+    ru_map_file map; /* nobody writes it: reading would wait for ever */
+    ru_in_file in;
+    assert_int_equal(ru_file_map(fifo, &map, &err), RU_E_DATA);
+    assert_non_null(strstr(err.text, "it is a FIFO, a regular file was expected"));
+    assert_int_equal(ru_in_open(to, &in, &err), RU_E_DATA);
     char *null = ru_path_join(&a, root, "null");
     if (mknod(null, S_IFCHR | 0600, makedev(1, 3)) == 0) { /* as root */
         assert_ok(ru_file_replace(null, "x", 1, &err), err);

@@ -174,6 +174,7 @@ static void tell_slow(const ru_exe *e)
 static ru_status open_into(ru_exe *e, ru_err *err)
 {
     RU_TRY(run_passes(e, err));
+    RU_TRY(rui_low_fits(&e->g, err));
     uint32_t threads = e->opt.device == RU_DEVICE_REF ? 1 : e->opt.threads;
     RU_TRY(ru_pool_new(threads, &e->pool, err));
     RU_TRY(rui_low_init(&e->lo, &e->g, &e->opt, ru_pool_threads(e->pool), &e->arena, err));

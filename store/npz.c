@@ -333,7 +333,7 @@ static ru_status member_write(writer *w, const ru_array *a, uint32_t k, ru_err *
         return RU_FAIL(err, RU_E_MEM, "npz: no memory");
     }
     if (name_bytes > 255) {
-        return RU_FAIL(err, RU_E_ARG, "npz: the name '%.40s...' is too long", a->name);
+        return RU_FAIL(err, RU_E_UNSUPPORTED, "npz: the name '%.40s...' is too long", a->name);
     }
     if (w->at + all + LOCAL_BYTES + name_bytes >= UINT32_MAX - ((int64_t)1 << 24)) {
         return RU_FAIL(err, RU_E_LIMIT,

@@ -178,7 +178,7 @@ static ru_status save_outside(const char *path, const ru_graph *g, const ru_onnx
     char data_path[PATH_MAX];
     data_file d = {0};
     if (strlen(path) + sizeof ".data" > sizeof data_path) {
-        return RU_FAIL(err, RU_E_ARG, "%s: the path is too long", path);
+        return RU_FAIL(err, RU_E_CREATE, "%s: the path is too long", path);
     }
     memcpy(data_path, path, strlen(path));
     memcpy(data_path + strlen(path), ".data", sizeof ".data");

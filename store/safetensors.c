@@ -343,7 +343,7 @@ ru_status ru_safetensors_write(ru_out *file, const ru_array *tensors, uint32_t n
     qsort(order, n, sizeof *order, rank_order);
     char *text = header_make(tensors, order, n, meta, n_meta);
     ru_status st = text != NULL ? header_write(file, text, err)
-                                : RU_FAIL(err, RU_E_ARG,
+                                : RU_FAIL(err, RU_E_UNSUPPORTED,
                                           "safetensors: two tensors have the same "
                                           "name, or a name is no UTF-8");
     for (uint32_t k = 0; k < n && st == RU_OK; k++) {

@@ -120,6 +120,9 @@ struct rui_low {
 RU_MUST_USE ru_status rui_low_init(rui_low *lo, const ru_graph *g, const ru_exe_options *opt,
                                    uint32_t threads, ru_arena *arena, ru_err *err);
 /* The nodes that only reference kernels take, as ru_exe_stats.slow; after rui_low_graph. */
+/* Is there memory for the operands of the largest node? Before kernels are tried on such operands.
+ * Errors: RU_E_MEM. */
+RU_MUST_USE ru_status rui_low_fits(const ru_graph *g, ru_err *err);
 RU_MUST_USE ru_status rui_low_slow(rui_low *lo, const char **text, ru_err *err);
 /* Lower every node, then outputs and updates. */
 RU_MUST_USE ru_status rui_low_graph(rui_low *lo, ru_err *err);

@@ -7,6 +7,7 @@
  * end.
  * 3. A result takes the memory of an operand that dies in its step when the kernel said so.
  * 4. What is left goes through the planner of plan/mem.h. */
+#include "env/memory.h"
 #include "exec/low/low.h"
 #include "plan/mem.h"
 
@@ -15,6 +16,9 @@
 #include <sys/mman.h>
 
 enum { ALIGN = 64, HUGE_BYTES = 2 << 20, GUARD = 64, CANARY = 0xc5 };
+
+#define LOOK_BYTES (INT64_C(256) << 20)
+#define GIB        1073741824.0
 
 static int64_t round_up(int64_t n, int64_t to)
 {
@@ -192,6 +196,39 @@ static int64_t place_prep_scratch(rui_low *lo, int64_t at)
 }
 
 /* Fixed places for what is not in the arena, behind it; then the memory itself. */
+/* The system gives memory that is not there and kills who uses it: look first, where it is much. */
+static ru_status check_free(int64_t need_bytes, const char *at_least, ru_err *err)
+{
+    if (need_bytes < LOOK_BYTES) {
+        return RU_OK;
+    }
+    ru_arena arena;
+    ru_arena_init(&arena, 0);
+    int64_t free_bytes = ru_memory_free_bytes(&arena);
+    ru_arena_fini(&arena);
+    if (free_bytes < 0 || need_bytes <= free_bytes) {
+        return RU_OK;
+    }
+    return RU_FAIL(err, RU_E_MEM, "the executable needs %s%.3g GiB of memory, %.3g GiB are free",
+                   at_least, (double)need_bytes / GIB, (double)free_bytes / GIB);
+}
+
+ru_status rui_low_fits(const ru_graph *g, ru_err *err)
+{
+    int64_t most = 0;
+    for (uint32_t i = 1; i < g->n_nodes; i++) {
+        const ru_node *n = &g->nodes[i];
+        int64_t sum = 0;
+        for (uint32_t k = 0; k < n->n_in + n->n_out; k++) {
+            ru_value_id v = k < n->n_in ? n->in[k] : n->out[k - n->n_in];
+            int64_t bytes = v.v != 0 ? ru_type_bytes(&g->values[v.v].type) : 0;
+            sum = bytes > INT64_MAX - sum ? INT64_MAX : sum + bytes;
+        }
+        most = sum > most ? sum : most;
+    }
+    return check_free(most, "at least ", err);
+}
+
 static ru_status allocate(rui_low *lo, ru_err *err)
 {
     int64_t at = place_prep_scratch(lo, round_up(lo->arena_bytes, ALIGN));
@@ -205,6 +242,7 @@ static ru_status allocate(rui_low *lo, ru_err *err)
         }
     }
     lo->memory_bytes = round_up(at < ALIGN ? ALIGN : at, at >= HUGE_BYTES ? HUGE_BYTES : 4096);
+    RU_TRY(check_free(lo->memory_bytes, "", err));
     void *p = mmap(NULL, (size_t)lo->memory_bytes, PROT_READ | PROT_WRITE,
                    MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (p == MAP_FAILED) {

@@ -47,6 +47,22 @@ static const char *dir_of(ru_arena *arena, const char *path)
     return slash == NULL ? "." : slash == path ? "/" : ru_arena_strn(arena, path, slash - path);
 }
 
+/* A file that is no text is not read as one: say so instead of naming an octet. */
+static ru_status check_text(const char *path, const char *text, int64_t n, ru_err *err)
+{
+    for (int64_t i = 0; i < n; i++) {
+        unsigned char c = (unsigned char)text[i];
+        if (c < ' ' && c != '\n' && c != '\r' && c != '\t') {
+            return RU_FAIL(
+                err, RU_E_CONFIG,
+                "%s is no job file: a job is YAML or JSON, this is no text (byte %lld is "
+                "0x%02x)",
+                path, (long long)i, c);
+        }
+    }
+    return RU_OK;
+}
+
 ru_status ru_job_load(const char *path, const char *const *sets, uint32_t n_sets, ru_arena *arena,
                       ru_job *out, ru_conf **conf, ru_err *err)
 {
@@ -54,7 +70,13 @@ ru_status ru_job_load(const char *path, const char *const *sets, uint32_t n_sets
     int64_t n;
     ru_conf *c;
     ru_job job;
-    RU_TRY(ru_file_read(path, JOB_BYTES_MAX, arena, &text, &n, err));
+    ru_status st = ru_file_read(path, JOB_BYTES_MAX, arena, &text, &n, err);
+    if (st == RU_E_LIMIT) {
+        return RU_FAIL(err, RU_E_CONFIG, "%s is no job file: it is larger than %d MiB", path,
+                       JOB_BYTES_MAX >> 20);
+    }
+    RU_TRY(st);
+    RU_TRY(check_text(path, text, n, err));
     RU_TRY(ru_conf_new(&ru_job_table, arena, &c, err));
     RU_TRY(ru_conf_add_file(c, path, text, n, err));
     RU_TRY(ru_conf_add_env(c, err));

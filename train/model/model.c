@@ -24,6 +24,8 @@ ru_status ru_model_facts_from(const ru_dataset *d, ru_arena *arena, ru_model_fac
                        n, n == 1 ? "" : "s");
     }
     ru_model_facts f = {.x = fields[0].type, .y = fields[1].type, .classes = ru_dataset_classes(d)};
+    const char *odd = ru_dataset_not_classes(d);
+    f.not_classes = odd != NULL ? ru_arena_str(arena, odd) : NULL;
     if (f.classes > 0 && ru_dataset_class_name(d, 0) != NULL) {
         const char **names = RU_NEW(arena, const char *, f.classes);
         if (names == NULL) {
@@ -202,10 +204,46 @@ static ru_status open_imported(const ru_job *job, const char *path, ru_arena *ar
     return open_onnx(path != NULL ? path : job->model.onnx, arena, m, err);
 }
 
+/* Does the loss fit what the data have for labels? Before the model, which takes the number of its
+ * outputs from them. */
+static ru_status check_loss(const ru_job *job, const ru_model_facts *f, ru_err *err)
+{
+    char y[160];
+    ru_type_print(NULL, &f->y, y, sizeof y);
+    bool tokens = ru_dtype_is_int(f->x.dtype) && f->x.rank == 1;
+    bool said = job->train.loss != 0, float_y = f->y.dtype == RU_F32 && f->classes == 0;
+    ru_loss_kind loss = ru_job_loss(job, false);
+    if (loss == RU_LOSS_CROSS_ENTROPY && float_y && !(tokens && !said)) {
+        return RU_FAIL(
+            err, RU_E_CONFIG,
+            "train.loss %s needs class numbers from 0 on, but the labels of the data are "
+            "numbers, %s%s%s; set train.loss to mse for regression",
+            said ? "cross_entropy" : "(auto: cross_entropy)", y, f->not_classes != NULL ? ": " : "",
+            f->not_classes != NULL ? f->not_classes : "");
+    }
+    if (loss == RU_LOSS_NEXT_TOKEN && (!tokens || !ru_dtype_is_int(f->y.dtype) || f->y.rank != 1)) {
+        char x[160];
+        ru_type_print(NULL, &f->x, x, sizeof x);
+        return RU_FAIL(err, RU_E_CONFIG,
+                       "train.loss next_token needs tokens as data (data.format tokens), but a "
+                       "sample is %s with a label %s",
+                       x, y);
+    }
+    if (loss == RU_LOSS_BINARY_CROSS_ENTROPY && f->classes > 2) {
+        return RU_FAIL(
+            err, RU_E_CONFIG,
+            "train.loss binary_cross_entropy needs labels 0 and 1, but the data have %lld "
+            "classes; set train.loss to cross_entropy",
+            (long long)f->classes);
+    }
+    return RU_OK;
+}
+
 ru_status ru_model_open(const ru_job *job, const ru_model_facts *facts, const char *onnx_path,
                         ru_arena *arena, ru_model *out, ru_err *err)
 {
     ru_model m = {.facts = *facts};
+    RU_TRY(check_loss(job, facts, err));
     ru_status st = job->model.source == RU_MODEL_ONNX
                        ? open_imported(job, onnx_path, arena, &m, err)
                        : open_zoo(job, arena, &m, err);

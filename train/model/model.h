@@ -18,6 +18,7 @@ typedef struct ru_model_facts {
     int64_t classes;                /* classes of the data, or size of the vocabulary; 0: none */
     const char *const *class_names; /* [n_class_names] */
     uint32_t n_class_names;         /* 0: classes are called by number */
+    const char *not_classes; /* the first label that is no class number; NULL: none, or not known */
 } ru_model_facts;
 
 typedef struct ru_model {

@@ -66,10 +66,31 @@ static ru_status no_number(const rui_trainer *t, double lr, ru_err *err)
         (long long)t->step_done + 1, lr);
 }
 
+/* A loss so far above the first is no outlier when it stays, or when the run would end with it. */
+#define DIVERGED 1e4
+enum { HIGH_MAX = 10 };
+
+static ru_status diverged(const rui_trainer *t, double lr, ru_err *err)
+{
+    return RU_FAIL(
+        err, RU_E_USER,
+        "the training diverged: the loss is %.3g after step %lld (lr %g), it was %.3g at "
+        "first; lower train.optimizer lr or set train.clip_norm",
+        t->loss, (long long)t->step_done, lr, t->loss_first);
+}
+
 ru_status rui_trainer_loss(rui_trainer *t, double lr, ru_err *err)
 {
     t->loss = scalar(t, t->step.loss);
-    return isfinite(t->loss) ? RU_OK : no_number(t, lr, err);
+    if (!isfinite(t->loss)) {
+        return no_number(t, lr, err);
+    }
+    if (t->loss_first == 0) {
+        t->loss_first = fabs(t->loss);
+    }
+    double limit = DIVERGED * (t->loss_first > 1 ? t->loss_first : 1);
+    t->n_high = fabs(t->loss) > limit ? t->n_high + 1 : 0;
+    return t->n_high < HIGH_MAX ? RU_OK : diverged(t, lr, err);
 }
 
 ru_status rui_trainer_judge(void *self, float loss, bool invalid)
@@ -315,6 +336,9 @@ ru_status rui_trainer_finish(rui_trainer *t, const char *ended, ru_report_summar
                              ru_err *err)
 {
     bool stopped = strcmp(ended, "stopped") == 0;
+    if (!stopped && t->n_high > 0) { /* the last good checkpoint stays */
+        return diverged(t, ru_schedule_lr(&t->schedule, t->optimizer.lr, t->step_done - 1), err);
+    }
     if (t->eval != NULL && !stopped && t->evaluated_step != t->step_done) {
         RU_TRY(rui_trainer_evaluate(t, err));
     }

@@ -54,8 +54,10 @@ typedef struct rui_trainer {
     double loss;
     bool halted; /* the last run was ended before its update: its loss is no number, or a NaN may
                     have been lost on the way */
-    uint32_t doubts; /* of those, how many were looked into without a finding */
-    bool sealed;     /* nothing may be allocated */
+    uint32_t doubts;   /* of those, how many were looked into without a finding */
+    bool sealed;       /* nothing may be allocated */
+    double loss_first; /* of this process; 0: none yet */
+    uint32_t n_high;   /* steps in a row whose loss is far above the first */
     int64_t first_step_ns;
 } rui_trainer;
 
@@ -66,6 +68,7 @@ void rui_trainer_close(rui_trainer *t);
 RU_MUST_USE ru_status rui_trainer_prepare(rui_trainer *t, ru_err *err);
 /* Options of step and executable as the job says; the worker changes its share. */
 void rui_trainer_options(const rui_trainer *t, ru_step_options *so, ru_exe_options *eo);
+ru_status rui_trainer_too_large(const rui_trainer *t, ru_err *err); /* RU_E_MEM, with advice */
 RU_MUST_USE ru_status rui_trainer_eval_open(rui_trainer *t, const ru_exe_options *eo, ru_err *err);
 RU_MUST_USE ru_status rui_trainer_fill(rui_trainer *t, ru_err *err);
 /* `after_step`: of what was told before, this stays (when append). */

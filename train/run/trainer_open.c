@@ -45,6 +45,13 @@ static ru_status open_data(rui_trainer *t, ru_model_facts *facts, ru_err *err)
 static ru_status count_steps(rui_trainer *t, ru_err *err)
 {
     const ru_job_train *j = &t->job->train;
+    if (j->batch > t->count) {
+        return RU_FAIL(
+            err, RU_E_CONFIG,
+            "train.batch is %lld, but the training data hold %lld sample%s: set it to at "
+            "most that",
+            (long long)j->batch, (long long)t->count, t->count == 1 ? "" : "s");
+    }
     int64_t steps = INT64_MAX, whole = t->count / j->batch, rest = t->count % j->batch;
     if (j->epochs > 0 &&
         whole < INT64_MAX / 4 / j->epochs) { /* rest * epochs <= 1e18 by the table */
@@ -97,13 +104,20 @@ ru_status rui_trainer_eval_open(rui_trainer *t, const ru_exe_options *options, r
                         &t->eval, err);
 }
 
+ru_status rui_trainer_too_large(const rui_trainer *t, ru_err *err)
+{
+    return ru_err_wrap(err, RU_E_MEM, "train.batch %lld is too large (lower it or the model)",
+                       (long long)t->job->train.batch);
+}
+
 static ru_status open_step(rui_trainer *t, ru_err *err)
 {
     ru_step_options so;
     ru_exe_options eo;
     rui_trainer_options(t, &so, &eo);
     RU_TRY(ru_step_build(&t->model.train, &so, t->arena, &t->step, err));
-    RU_TRY(ru_exe_open(&t->step.graph, &eo, &t->exe, err));
+    ru_status st = ru_exe_open(&t->step.graph, &eo, &t->exe, err);
+    RU_TRY(st == RU_E_MEM ? rui_trainer_too_large(t, err) : st);
     RU_TRY(ru_exe_judge_set(t->exe, t->step.loss, rui_trainer_judge, t, err));
     ru_exe_record(t->exe, t->recorder);
     int64_t part = so.batch / t->step.micro;

@@ -186,6 +186,7 @@ ru_status rui_build_open(rui_worker *w, int64_t n, bool plain, bool first, rui_b
     eo.tuned_only = !first; /* a step of another size must not wait for measurements */
     if (st == RU_OK) {
         st = ru_exe_open(&b->step.graph, &eo, &b->exe, err);
+        st = st == RU_E_MEM ? rui_trainer_too_large(&w->t, err) : st;
     }
     if (st == RU_OK) {
         st = number(w, b, err);
