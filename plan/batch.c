@@ -1,0 +1,180 @@
+#include "plan/batch.h"
+
+#include <math.h>
+
+double ru_batch_service_s(const ru_batch_in *in, uint32_t k, double memory_mb)
+{
+    double x = k, m = memory_mb;
+    const double term[15] = {1,
+                             x,
+                             m,
+                             x * x,
+                             x * m,
+                             m * m,
+                             x * x * x,
+                             m * x * x,
+                             x * m * m,
+                             m * m * m,
+                             x * x * x * x,
+                             m * x * x * x,
+                             m * m * x * x,
+                             x * m * m * m,
+                             m * m * m * m};
+    double s = 0;
+    for (uint32_t i = 0; i < in->n_poly; i++) {
+        s += in->poly[i] * term[i];
+    }
+    return s;
+}
+
+double ru_batch_call_usd(const ru_batch_in *in, uint32_t k, double memory_mb)
+{
+    double s = ru_batch_service_s(in, k, memory_mb);
+    double billed = in->billing_step_s * ceil(s / in->billing_step_s - 1e-9);
+    return billed * memory_mb / 1024 * in->usd_per_gb_s + in->usd_per_call;
+}
+
+/* The search, or one point of it. */
+typedef struct batch_search {
+    const ru_batch_in *in;
+    ru_markov_law law;
+    ru_arena *out, *scratch;
+    ru_batch_plan best;
+    int64_t best_cost; /* 1e-15 USD */
+    bool found;
+    double least_s; /* latency that was possible at all */
+    double service[RU_BATCH_MAX + 1], usd[RU_BATCH_MAX + 1];
+} batch_search;
+
+/* Costs that are compared are whole numbers: equal on every machine. */
+static int64_t rounded(double usd)
+{
+    return (int64_t)floor(usd * 1e15 + 0.5);
+}
+
+static void fill_costs(batch_search *s, uint32_t batch, double memory_mb)
+{
+    for (uint32_t k = 1; k <= batch; k++) {
+        s->service[k] = ru_batch_service_s(s->in, k, memory_mb);
+        s->usd[k] = ru_batch_call_usd(s->in, k, memory_mb);
+    }
+}
+
+static ru_status law_of(batch_search *s, bool published, uint32_t batch, double timeout_s,
+                        ru_batch_law *law, ru_err *err)
+{
+    s->best.laws++;
+    if (published) {
+        return ru_batch_law_published(&s->law, batch, timeout_s, s->scratch, s->scratch, law, err);
+    }
+    return ru_batch_law_of(&s->law, batch, timeout_s, 1, s->scratch, s->scratch, law, err);
+}
+
+/* All memories under one law. */
+static void try_law(batch_search *s, const ru_batch_law *law, double timeout_s)
+{
+    const ru_batch_in *in = s->in;
+    for (uint32_t m = 0; m < in->n_memory; m++) {
+        fill_costs(s, law->batch, in->memory_mb[m]);
+        int64_t cost = rounded(ru_batch_per_request(law, s->usd));
+        if (s->found && cost >= s->best_cost) {
+            continue;
+        }
+        double q = ru_batch_quantile(law, s->service, in->quantile);
+        s->least_s = fmin(s->least_s, q);
+        if (q <= in->slo_s) {
+            s->found = true;
+            s->best_cost = cost;
+            s->best.at = (ru_batch_choice){in->memory_mb[m], law->batch, timeout_s};
+        }
+    }
+}
+
+static ru_status search(batch_search *s, ru_err *err)
+{
+    const ru_batch_in *in = s->in;
+    bool published = in->method == RU_BATCH_PUBLISHED;
+    uint32_t from = published ? in->batch_max : 1;
+    uint32_t to = in->method == RU_BATCH_NONE ? 1 : in->batch_max;
+    for (uint32_t b = from; b <= to; b++) {
+        double steps = b == 1 ? 1 : floor(in->timeout_max_s / in->timeout_step_s + 1e-9);
+        for (double k = 1; k <= steps; k++) {
+            double timeout_s = b == 1 ? 0 : k * in->timeout_step_s;
+            ru_arena_mark mark = ru_arena_mark_get(s->scratch);
+            ru_batch_law law;
+            RU_TRY(law_of(s, published, b, timeout_s, &law, err));
+            try_law(s, &law, timeout_s);
+            ru_arena_rewind(s->scratch, mark);
+        }
+    }
+    if (!s->found) {
+        return RU_FAIL(
+            err, RU_E_INFEASIBLE,
+            "no choice keeps the %g quantile at %g s: the least that there is is %.4g s; "
+            "allow more memory or a longer latency",
+            in->quantile, in->slo_s, s->least_s);
+    }
+    return RU_OK;
+}
+
+/* The figures of s->best.at under the exact law. */
+static ru_status finish(batch_search *s, ru_err *err)
+{
+    ru_batch_law law;
+    ru_batch_plan *p = &s->best;
+    RU_TRY(
+        ru_batch_law_of(&s->law, p->at.batch, p->at.timeout_s, 1, s->out, s->scratch, &law, err));
+    fill_costs(s, p->at.batch, p->at.memory_mb);
+    p->latency_s = ru_batch_quantile(&law, s->service, s->in->quantile);
+    p->usd_per_request = ru_batch_per_request(&law, s->usd);
+    p->mean_batch = law.mean_batch;
+    p->size_p = law.size_p;
+    p->instances = law.rate * ru_batch_per_request(&law, s->service);
+    return RU_OK;
+}
+
+static ru_status open_search(batch_search *s, const ru_batch_in *in, ru_arena *out,
+                             ru_arena *scratch, ru_err *err)
+{
+    *s = (batch_search){.in = in, .out = out, .scratch = scratch, .least_s = INFINITY};
+    if (in->batch_max < 1 || in->batch_max > RU_BATCH_MAX) {
+        return RU_FAIL(err, RU_E_ARG, "a batch of up to %u, expected 1 to %d", in->batch_max,
+                       RU_BATCH_MAX);
+    }
+    for (uint32_t m = 0; m < in->n_memory; m++) {
+        for (uint32_t k = 1; k <= in->batch_max; k++) {
+            if (!(ru_batch_service_s(in, k, in->memory_mb[m]) > 0)) {
+                return RU_FAIL(err, RU_E_ARG,
+                               "the service time of %u requests with %g MB is %g s, expected above "
+                               "0; shrink batch_max or the range of memories",
+                               k, in->memory_mb[m], ru_batch_service_s(in, k, in->memory_mb[m]));
+            }
+        }
+    }
+    return ru_markov_solve(&in->arrivals, &s->law, err);
+}
+
+ru_status ru_plan_batch_at(const ru_batch_in *in, const ru_batch_choice *at, ru_arena *out,
+                           ru_arena *scratch, ru_batch_plan *plan, ru_err *err)
+{
+    batch_search s;
+    RU_TRY(open_search(&s, in, out, scratch, err));
+    s.best.at = *at;
+    RU_TRY(finish(&s, err));
+    *plan = s.best;
+    return RU_OK;
+}
+
+ru_status ru_plan_batch(const ru_batch_in *in, ru_arena *out, ru_arena *scratch,
+                        ru_batch_plan *plan, ru_err *err)
+{
+    if (in->method == RU_BATCH_FIXED) {
+        return ru_plan_batch_at(in, &in->fixed, out, scratch, plan, err);
+    }
+    batch_search s;
+    RU_TRY(open_search(&s, in, out, scratch, err));
+    RU_TRY(search(&s, err));
+    RU_TRY(finish(&s, err));
+    *plan = s.best;
+    return RU_OK;
+}
