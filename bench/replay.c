@@ -92,7 +92,8 @@ static bool same_columns(const ru_replay_row *a, const ru_replay_row *b)
     return same;
 }
 
-static ru_status print_table(const ru_replay *r, uint32_t first, uint32_t end, ru_text *out,
+/* All rows like `first`, from there on. */
+static ru_status print_table(const ru_replay *r, uint32_t first, bool *shown, ru_text *out,
                              ru_err *err)
 {
     const ru_replay_row *head = &r->rows.at[first];
@@ -107,8 +108,12 @@ static ru_status print_table(const ru_replay *r, uint32_t first, uint32_t end, r
         ru_table_col(&t, more[k], RU_TABLE_RIGHT);
     }
     ru_table_col(&t, "", RU_TABLE_LEFT);
-    for (uint32_t i = first; i < end; i++) {
+    for (uint32_t i = first; i < r->rows.n; i++) {
         const ru_replay_row *row = &r->rows.at[i];
+        if (shown[i] || !same_columns(head, row)) {
+            continue;
+        }
+        shown[i] = true;
         ru_table_str(&t, row->name);
         cell(&t, row->ours);
         for (uint32_t b = 0; b < row->n_baselines; b++) {
@@ -132,13 +137,18 @@ static ru_status print_table(const ru_replay *r, uint32_t first, uint32_t end, r
 static ru_status print_rows(const ru_replay *r, const char *name, ru_text *out, ru_err *err)
 {
     uint32_t judged = 0, good = 0;
+    bool *shown = RU_NEW(r->arena, bool, r->rows.n);
+    if (shown == NULL) {
+        return RU_FAIL(err, RU_E_LIMIT, "no memory for %u rows", r->rows.n);
+    }
     ru_text_putf(out, "%s\n", name);
-    for (uint32_t i = 0, end; i < r->rows.n; i = end) {
-        for (end = i; end < r->rows.n && same_columns(&r->rows.at[i], &r->rows.at[end]); end++) {
-            judged += isnan(r->rows.at[end].goal) ? 0 : 1;
-            good += !isnan(r->rows.at[end].goal) && met(&r->rows.at[end]) ? 1 : 0;
+    for (uint32_t i = 0; i < r->rows.n; i++) {
+        const ru_replay_row *row = &r->rows.at[i];
+        judged += isnan(row->goal) ? 0 : 1;
+        good += !isnan(row->goal) && met(row) ? 1 : 0;
+        if (!shown[i]) {
+            RU_TRY(print_table(r, i, shown, out, err));
         }
-        RU_TRY(print_table(r, i, end, out, err));
     }
     if (judged > 0) {
         ru_text_putf(out, "%u of %u goals met\n", good, judged);
