@@ -179,31 +179,59 @@ static void finish(play *p, uint32_t i)
     }
 }
 
-static void start_ready(play *p, uint32_t at)
+/* The task that server s would start now; false: none. */
+static bool next_of(const play *p, uint32_t at, uint32_t *task)
+{
+    const server *s = &p->servers[at];
+    bool in_order = p->in->in_order != NULL && p->in->in_order[at];
+    const ru_heap_item *top = ru_heap_peek(&s->ready);
+    if (s->free == 0 || top == NULL || (in_order && top->key != (int64_t)s->next)) {
+        return false;
+    }
+    *task = (uint32_t)top->value;
+    return true;
+}
+
+static void start(play *p, uint32_t at, uint32_t i)
 {
     server *s = &p->servers[at];
-    bool in_order = p->in->in_order != NULL && p->in->in_order[at];
-    const ru_heap_item *top;
-    while (s->free > 0 && (top = ru_heap_peek(&s->ready)) != NULL &&
-           (!in_order || top->key == (int64_t)s->next)) {
-        ru_heap_item item;
-        RU_CHECK(ru_heap_pop(&s->ready, &item));
-        uint32_t i = (uint32_t)item.value;
-        s->free--;
-        s->next++;
-        p->order[p->n_started++] = i;
-        p->start[i] = p->now;
-        p->end[i] = p->now + p->in->tasks[i].ns;
-        p->busy[at] += p->in->tasks[i].ns;
+    ru_heap_item item;
+    RU_CHECK(ru_heap_pop(&s->ready, &item));
+    s->free--;
+    s->next++;
+    p->order[p->n_started++] = i;
+    p->start[i] = p->now;
+    p->end[i] = p->now + p->in->tasks[i].ns;
+    p->busy[at] += p->in->tasks[i].ns;
+    if (p->in->tasks[i].ns == 0) {
+        finish(p, i);
+    } else {
         RU_CHECK(ru_heap_push(&p->events, p->end[i], (uint64_t)i * 2 + 1) == RU_OK);
     }
 }
 
+/* Tasks of 0 ns wherever they are next, until there are none; then one longer task a lane. The list
+ * of servers grows while tasks end. */
 static void start_all(play *p)
 {
+    uint32_t i;
+    for (bool more = true; more;) {
+        more = false;
+        for (uint32_t k = 0; k < p->n_dirty; k++) {
+            while (next_of(p, p->dirty[k], &i) && p->in->tasks[i].ns == 0) {
+                start(p, p->dirty[k], i);
+                more = true;
+            }
+        }
+        for (uint32_t k = 0; !more && k < p->n_dirty; k++) {
+            while (next_of(p, p->dirty[k], &i) && p->in->tasks[i].ns > 0) {
+                start(p, p->dirty[k], i);
+            }
+            more = more || next_of(p, p->dirty[k], &i); /* one of 0 ns on another lane */
+        }
+    }
     for (uint32_t k = 0; k < p->n_dirty; k++) {
         p->servers[p->dirty[k]].dirty = false;
-        start_ready(p, p->dirty[k]);
     }
     p->n_dirty = 0;
 }

@@ -4,8 +4,8 @@
  *   task      holds one lane of its server for ns; its followers may start latency_ns after its end
  *   server    starts, whenever a lane is free, the ready task of the smallest (rank, index); one
  *             that is `in_order` waits for the next by (rank, index) even if others are ready
- *   instant   all ends of an instant count before anything starts; a task of 0 ns ends in the next
- *             round of the same instant
+ *   instant   all ends of an instant count, and tasks of 0 ns that can start then begin and end,
+ *             before a longer task starts
  *
  * Ops with data on their edges, devices and links become tasks by ru_cost_step_expand.
  *
