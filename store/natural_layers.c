@@ -1,4 +1,4 @@
-/* Layer profiles and operator graphs as inputs of the policy `order`. */
+/* Layer profiles and operator graphs as inputs of the policies `order` and `sums`. */
 #include <math.h>
 #include <stddef.h>
 
@@ -15,11 +15,28 @@ static bool is_operators(const char *path, ru_str text)
     return ru_layers_are_operators(path, text);
 }
 
-/* Measured "Input" layers load samples: no op of the step. */
-static double time_ms(const ru_layer_graph *g, uint32_t i)
+/* "Input" layers of a profile load samples: no op of the step. */
+static bool loads(const ru_layer_graph *g, uint32_t i)
+{
+    return !g->operators && ru_str_starts(ru_str_c(g->layers[i].name), "Input");
+}
+
+static void put_time(ru_json *j, const char *key, double ms)
+{
+    char time[32];
+    ru_text t = ru_text_into(time, sizeof time);
+    ru_text_putf(&t, "%lldns", (long long)floor(fmin(ms, 1e12) * 1e6 + 0.5));
+    ru_json_str(j, key, time);
+}
+
+/* A forward op as `order` knows it, or with both passes as `sums` does. */
+static void put_times(const ru_layer_graph *g, uint32_t i, bool both, ru_json *j)
 {
     const ru_layer *l = &g->layers[i];
-    return !g->operators && ru_str_starts(ru_str_c(l->name), "Input") ? 0 : l->forward_ms;
+    put_time(j, both ? "forward" : "time", loads(g, i) ? 0 : l->forward_ms);
+    if (both) {
+        put_time(j, "backward", loads(g, i) ? 0 : l->backward_ms);
+    }
 }
 
 /* What the worker receives for layer i. An operator graph counts all memory of a node alike; its
@@ -31,8 +48,8 @@ static double received(const ru_layer_graph *g, const bool *reads, uint32_t i)
     return param ? l->param_bytes : 0;
 }
 
-static ru_status put_graph(const ru_layer_graph *g, const char *path, ru_arena *arena, ru_json *j,
-                           ru_err *err)
+static ru_status put_graph(const ru_layer_graph *g, bool both, const char *path, ru_arena *arena,
+                           ru_json *j, ru_err *err)
 {
     bool *reads = RU_NEW(arena, bool, g->n);
     uint32_t *first = RU_NEW(arena, uint32_t, (int64_t)g->n + 2);
@@ -67,10 +84,7 @@ static ru_status put_graph(const ru_layer_graph *g, const char *path, ru_arena *
         }
         ru_json_open(j, NULL, '{');
         ru_json_str(j, "name", g->layers[i].id);
-        char time[32];
-        ru_text t = ru_text_into(time, sizeof time);
-        ru_text_putf(&t, "%lldns", (long long)floor(fmin(time_ms(g, i), 1e12) * 1e6 + 0.5));
-        ru_json_str(j, "time", time);
+        put_times(g, i, both, j);
         ru_json_i64(j, "parameters", (int64_t)received(g, reads, i));
         ru_json_open(j, "after", '[');
         for (uint32_t k = first[i]; k < first[i + 1]; k++) {
@@ -89,7 +103,28 @@ static ru_status read_graph(const char *path, ru_str text, ru_arena *arena, ru_j
 {
     ru_layer_graph g;
     RU_TRY(ru_layers_read(path, text, arena, &g, err));
-    return put_graph(&g, path, arena, j, err);
+    return put_graph(&g, false, path, arena, j, err);
+}
+
+/* Backward ops are nodes of their own there, and nothing says whose gradient they make. */
+static ru_status refuse_passes(const char *path, ru_str text, ru_arena *arena, ru_json *j,
+                               ru_err *err)
+{
+    (void)text;
+    (void)arena;
+    (void)j;
+    return RU_FAIL(err, RU_E_DATA,
+                   "%s is an operator graph, which does not say which op makes the gradient of "
+                   "which parameter; expected a layer profile",
+                   path);
+}
+
+static ru_status read_passes(const char *path, ru_str text, ru_arena *arena, ru_json *j,
+                             ru_err *err)
+{
+    ru_layer_graph g;
+    RU_TRY(ru_layers_read(path, text, arena, &g, err));
+    return put_graph(&g, true, path, arena, j, err);
 }
 
 const ru_natural rui_natural_order_profile = {
@@ -106,4 +141,20 @@ const ru_natural rui_natural_order_operators = {
             "accelerator, parameters are the nodes without inputs and time",
     .is = is_operators,
     .read = read_graph,
+};
+
+const ru_natural rui_natural_sums_profile = {
+    .policy = "sums",
+    .what =
+        "layer profile: lines 'ID -- NAME -- forward_compute_time=ms, backward_compute_time=ms, "
+        "...', edges 'ID -- ID'",
+    .is = is_profile,
+    .read = read_passes,
+};
+
+const ru_natural rui_natural_sums_operators = {
+    .policy = "sums",
+    .what = "operator graphs are refused: they do not say which op makes which gradient",
+    .is = is_operators,
+    .read = refuse_passes,
 };

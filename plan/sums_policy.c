@@ -1,0 +1,361 @@
+/* The row of `sums` in plan/policy.def: its input as a file, its report. */
+#include "plan/policy.h"
+#include "plan/sums.h"
+
+typedef struct sums_op {
+    const char *name;
+    int64_t forward_ns, backward_ns, param_bytes;
+    ru_conf_i64s after;
+} sums_op;
+
+typedef struct sums_file {
+    ru_conf_sections ops; /* of sums_op */
+    uint32_t ranks, depth, primitive, method;
+    int64_t alpha_ns;
+    double bytes_per_s, added_bytes_per_s, ratio;
+    bool barrier;
+} sums_file;
+
+static const char *const method_names[RU_SUMS_METHODS] = {
+    "caramel", "rule", "none", "serial", "fifo", "ddp", "horovod", "mgwfbp", "p3", "bytescheduler"};
+
+/* As `primitive` names them; the first one stands for all. */
+static const struct {
+    const char *name;
+    uint32_t algos;
+} primitives[] = {{"auto", 1u << RU_ALGO_RING | 1u << RU_ALGO_HALVING | 1u << RU_ALGO_DOUBLING |
+                               1u << RU_ALGO_TREE | 1u << RU_ALGO_DOUBLE_TREE},
+                  {"ring", 1u << RU_ALGO_RING},
+                  {"halving", 1u << RU_ALGO_HALVING},
+                  {"doubling", 1u << RU_ALGO_DOUBLING},
+                  {"tree", 1u << RU_ALGO_TREE},
+                  {"double_tree", 1u << RU_ALGO_DOUBLE_TREE},
+                  {"direct", 1u << RU_ALGO_DIRECT}};
+
+static const ru_conf_field op_fields[] = {
+    {.name = "name",
+     .type = RU_CONF_TEXT,
+     .offset = offsetof(sums_op, name),
+     .def = "",
+     .help = "what the op is called in the plan; empty: its number"},
+    {.name = "forward",
+     .type = RU_CONF_TIME,
+     .offset = offsetof(sums_op, forward_ns),
+     .min = 0,
+     .max = 1e15,
+     .help = "time of its forward pass"},
+    {.name = "backward",
+     .type = RU_CONF_TIME,
+     .offset = offsetof(sums_op, backward_ns),
+     .min = 0,
+     .max = 1e15,
+     .help = "time of its backward pass"},
+    {.name = "parameters",
+     .type = RU_CONF_SIZE,
+     .offset = offsetof(sums_op, param_bytes),
+     .def = "0",
+     .min = 0,
+     .max = 1e15,
+     .help = "bytes of the gradient of its parameters; 0: there is none"},
+    {.name = "after",
+     .type = RU_CONF_I64_LIST,
+     .offset = offsetof(sums_op, after),
+     .def = "[]",
+     .min = 0,
+     .max = RU_SUMS_OPS_MAX - 1,
+     .help = "numbers of the ops (from 0) whose results its forward pass reads"},
+};
+
+static const ru_conf_table op_table = {.name = "op",
+                                       .fields = op_fields,
+                                       .n = RU_ARRAY_LEN(op_fields),
+                                       .size_bytes = sizeof(sums_op),
+                                       .help = "one op of the model"};
+
+static ru_status check_file(const void *section, ru_err *err)
+{
+    const sums_file *f = section;
+    const sums_op *ops = f->ops.at;
+    if (f->ops.n < 1 || f->ops.n > RU_SUMS_OPS_MAX) {
+        return RU_FAIL(err, RU_E_ARG, "'ops' has %u ops, expected 1 to %d", f->ops.n,
+                       RU_SUMS_OPS_MAX);
+    }
+    double time = 0, bytes = 0;
+    for (uint32_t i = 0; i < f->ops.n; i++) {
+        for (uint32_t k = 0; k < ops[i].after.n; k++) {
+            if (ops[i].after.at[k] >= f->ops.n || ops[i].after.at[k] == i) {
+                return RU_FAIL(err, RU_E_ARG,
+                               "ops[%u].after: there is no other op %lld, expected 0 to %u", i,
+                               (long long)ops[i].after.at[k], f->ops.n - 1);
+            }
+        }
+        time += (double)ops[i].forward_ns + (double)ops[i].backward_ns;
+        bytes += (double)ops[i].param_bytes;
+    }
+    if (bytes < 1) {
+        return RU_FAIL(err, RU_E_ARG, "no op has parameters: there is nothing to sum");
+    }
+    if (f->ratio > 0 && time <= 0) {
+        return RU_FAIL(err, RU_E_ARG, "'ratio' needs ops that take time");
+    }
+    double moved = bytes * f->ranks / f->bytes_per_s * 1e9;
+    double start = (double)f->alpha_ns * f->ranks * RU_SUMS_PIECES_MAX;
+    if (time > 1e15 || time * f->ratio > 1e15 || moved > 1e15 || start > 1e17) {
+        return RU_FAIL(err, RU_E_ARG,
+                       "a step takes longer than ten days: compute %g s, network %g s", time * 1e-9,
+                       moved * 1e-9);
+    }
+    return RU_OK;
+}
+
+static const ru_conf_field fields[] = {
+    {.name = "ops",
+     .type = RU_CONF_SECTIONS,
+     .offset = offsetof(sums_file, ops),
+     .table = &op_table,
+     .help = "ops of the model, forward"},
+    {.name = "ranks",
+     .type = RU_CONF_U32,
+     .offset = offsetof(sums_file, ranks),
+     .def = "4",
+     .min = 2,
+     .max = 65536,
+     .help = "workers that sum their gradients"},
+    {.name = "alpha",
+     .type = RU_CONF_TIME,
+     .offset = offsetof(sums_file, alpha_ns),
+     .def = "40us",
+     .min = 0,
+     .max = 1e9,
+     .help = "time of each step of an algorithm besides its bytes"},
+    {.name = "bytes_per_s",
+     .type = RU_CONF_F64,
+     .offset = offsetof(sums_file, bytes_per_s),
+     .def = "119.5e6",
+     .min = 1,
+     .max = 1e15,
+     .help = "bandwidth of one direction of a worker's link"},
+    {.name = "added_bytes_per_s",
+     .type = RU_CONF_F64,
+     .offset = offsetof(sums_file, added_bytes_per_s),
+     .def = "0",
+     .min = 0,
+     .max = 1e15,
+     .help = "how fast a worker adds two buffers; 0: takes no time"},
+    {.name = "ratio",
+     .type = RU_CONF_F64,
+     .offset = offsetof(sums_file, ratio),
+     .def = "0",
+     .min = 0,
+     .max = 1e6,
+     .help = "0, or instead of bytes_per_s: transfer time of a ring over compute time"},
+    {.name = "primitive",
+     .type = RU_CONF_CHOICE,
+     .offset = offsetof(sums_file, primitive),
+     .def = "auto",
+     .choices = "auto|ring|halving|doubling|tree|double_tree|direct",
+     .help = "algorithm of the sums; auto: the fastest for each size"},
+    {.name = "depth",
+     .type = RU_CONF_U32,
+     .offset = offsetof(sums_file, depth),
+     .def = "8",
+     .min = 1,
+     .max = RU_SUMS_DEPTH_MAX,
+     .help = "sums that may be in flight at a time"},
+    {.name = "barrier",
+     .type = RU_CONF_BOOL,
+     .offset = offsetof(sums_file, barrier),
+     .def = "false",
+     .help = "every step waits for all sums, as clipping by the global norm needs it"},
+    {.name = "method",
+     .type = RU_CONF_CHOICE,
+     .offset = offsetof(sums_file, method),
+     .def = "caramel",
+     .choices = "caramel|rule|none|serial|fifo|ddp|horovod|mgwfbp|p3|bytescheduler",
+     .help = "ours by search (caramel) or by formula (rule), or a baseline"},
+};
+
+static const ru_conf_table table = {.name = "sums",
+                                    .fields = fields,
+                                    .n = RU_ARRAY_LEN(fields),
+                                    .size_bytes = sizeof(sums_file),
+                                    .check = check_file,
+                                    .help = "one data-parallel training step"};
+
+static ru_status inner(const sums_file *f, uint32_t method, uint32_t primitive, ru_arena *a,
+                       ru_sums_in *in, ru_err *err)
+{
+    const sums_op *ops = f->ops.at;
+    uint32_t n = f->ops.n, n_edges = 0, e = 0;
+    double time = 0, bytes = 0;
+    for (uint32_t i = 0; i < n; i++) {
+        n_edges += ops[i].after.n;
+        time += (double)ops[i].forward_ns + (double)ops[i].backward_ns;
+        bytes += (double)ops[i].param_bytes;
+    }
+    int64_t *forward = RU_NEW(a, int64_t, n), *backward = RU_NEW(a, int64_t, n);
+    int64_t *param_bytes = RU_NEW(a, int64_t, n);
+    ru_step_edge *edges = RU_NEW(a, ru_step_edge, n_edges);
+    if (forward == NULL || backward == NULL || param_bytes == NULL || edges == NULL) {
+        return RU_FAIL(err, RU_E_LIMIT, "no memory for %u ops", n);
+    }
+    for (uint32_t i = 0; i < n; i++) {
+        forward[i] = ops[i].forward_ns;
+        backward[i] = ops[i].backward_ns;
+        param_bytes[i] = ops[i].param_bytes;
+        for (uint32_t k = 0; k < ops[i].after.n; k++) {
+            edges[e++] = (ru_step_edge){(uint32_t)ops[i].after.at[k], i};
+        }
+    }
+    double sent = 2.0 * ((double)f->ranks - 1) / f->ranks;
+    *in = (ru_sums_in){.n = n,
+                       .forward_ns = forward,
+                       .backward_ns = backward,
+                       .param_bytes = param_bytes,
+                       .edges = edges,
+                       .n_edges = n_edges,
+                       .n_ranks = f->ranks,
+                       .alpha_ns = f->alpha_ns,
+                       .beta_ns =
+                           f->ratio > 0 ? f->ratio * time / (bytes * sent) : 1e9 / f->bytes_per_s,
+                       .gamma_ns = f->added_bytes_per_s > 0 ? 1e9 / f->added_bytes_per_s : 0,
+                       .algos = primitives[primitive].algos,
+                       .depth_max = f->depth,
+                       .barrier = f->barrier,
+                       .method = (ru_sums_method)method};
+    return RU_OK;
+}
+
+static ru_status plan_sums(const void *in, const ru_policy_tools *tools, void *plan, ru_err *err)
+{
+    const sums_file *f = in;
+    ru_sums_in q;
+    ru_arena_mark mark = ru_arena_mark_get(tools->scratch);
+    RU_TRY(inner(f, f->method, f->primitive, tools->scratch, &q, err));
+    RU_TRY(ru_plan_sums(&q, tools->out, tools->scratch, plan, err));
+    ru_arena_rewind(tools->scratch, mark);
+    return RU_OK;
+}
+
+static ru_status check_sums(const void *in, const void *plan, ru_arena *scratch, ru_err *err)
+{
+    const sums_file *f = in;
+    ru_sums_in q;
+    RU_TRY(inner(f, f->method, f->primitive, scratch, &q, err));
+    return ru_plan_sums_check(&q, plan, scratch, err);
+}
+
+static void put_name(ru_table *t, const sums_file *f, uint32_t op)
+{
+    const sums_op *ops = f->ops.at;
+    if (ops[op].name[0] != '\0') {
+        ru_table_str(t, ops[op].name);
+    } else {
+        ru_table_textf(t, "op %u", op);
+    }
+}
+
+static void put_batches(const sums_file *f, const ru_sums_plan *p, ru_report *r)
+{
+    ru_table *t = ru_report_table(r, "batches, in the order of launch");
+    ru_table_col(t, "first", RU_TABLE_LEFT);
+    ru_table_col(t, "last", RU_TABLE_LEFT);
+    ru_table_col(t, "tensors", RU_TABLE_RIGHT);
+    ru_table_col(t, "bytes", RU_TABLE_RIGHT);
+    ru_table_col(t, "chunk", RU_TABLE_RIGHT);
+    ru_table_col(t, "primitive", RU_TABLE_LEFT);
+    for (uint32_t i = 0; i < p->n_batches; i++) {
+        const ru_sums_batch *b = &p->batches[i];
+        put_name(t, f, p->tensors[b->first]);
+        put_name(t, f, p->tensors[b->first + b->n - 1]);
+        ru_table_i64(t, b->n);
+        ru_table_i64(t, b->size_bytes);
+        ru_table_i64(t, b->chunk_bytes);
+        ru_table_str(t, ru_coll_algo_name(b->algo));
+    }
+}
+
+static ru_status put_candidate(const sums_file *f, uint32_t method, uint32_t primitive,
+                               const char *name, const ru_sums_plan *p,
+                               const ru_policy_tools *tools, ru_report *r, ru_err *err)
+{
+    ru_arena_mark mark = ru_arena_mark_get(tools->scratch);
+    ru_sums_in q;
+    ru_sums_plan other;
+    ru_err why;
+    RU_TRY(inner(f, method, primitive, tools->scratch, &q, err));
+    ru_status st = ru_plan_sums(&q, tools->scratch, tools->scratch, &other, &why);
+    double more = ((double)other.step_ns - (double)p->step_ns) * 1e-9;
+    if (st != RU_OK) {
+        ru_report_candidate(r, name, 0, false, "%s", why.text);
+    } else if (other.step_ns == p->step_ns) {
+        ru_report_candidate(r, name, (double)other.step_ns * 1e-9, true, "takes as long");
+    } else {
+        ru_report_candidate(
+            r, name, (double)other.step_ns * 1e-9, true, "%.3g ms %s with %u %s, %s",
+            1e3 * (more < 0 ? -more : more), more < 0 ? "less" : "longer", other.n_pieces,
+            other.n_pieces == 1 ? "sum" : "sums", other.barrier ? "barrier" : "no barrier");
+    }
+    ru_arena_rewind(tools->scratch, mark);
+    return RU_OK;
+}
+
+static ru_status report_sums(const void *in, const void *plan, const ru_policy_tools *tools,
+                             ru_report *r, ru_err *err)
+{
+    const sums_file *f = in;
+    const ru_sums_plan *p = plan;
+    ru_report_answer(r, "sum %u gradients in %u %s, %u %s of a step, %u in flight", p->n_tensors,
+                     p->n_batches, p->n_batches == 1 ? "batch" : "batches", p->n_pieces,
+                     p->n_pieces == 1 ? "piece" : "pieces", p->depth);
+    ru_report_answer(r, "%s; %s",
+                     p->by_priority ? "of the pieces that are ready, the one that the next forward "
+                                      "pass needs first goes first"
+                                    : "batches go in order",
+                     p->barrier ? "the next step waits for all sums"
+                                : "a forward op waits for the sums of its own parameters only");
+    ru_report_figure(r, "step_s", (double)p->step_ns * 1e-9);
+    ru_report_figure(r, "bound_s", (double)p->bound_ns * 1e-9);
+    ru_report_figure(r, "compute_s", (double)p->compute_ns * 1e-9);
+    put_batches(f, p, r);
+    ru_report_candidate(r, method_names[f->method], (double)p->step_ns * 1e-9, true, "chosen");
+    for (uint32_t m = 0; m < RU_SUMS_METHODS; m++) {
+        if (m != f->method) {
+            RU_TRY(put_candidate(f, m, f->primitive, method_names[m], p, tools, r, err));
+        }
+    }
+    if (f->primitive == 0 && f->method == RU_SUMS_CARAMEL) {
+        RU_TRY(put_candidate(f, f->method, 1, "caramel, ring only", p, tools, r, err));
+        RU_TRY(put_candidate(f, f->method, 4, "caramel, tree only", p, tools, r, err));
+    }
+    ru_report_assume(r, "every rank computes the same ops in the same time and order; the update "
+                        "of a parameter takes no time");
+    ru_report_assume(r, "a sum takes steps alpha + bytes beta + bytes gamma, whatever else uses "
+                        "the network");
+    ru_report_trigger(r, "step_s", 0.2);
+    return RU_OK;
+}
+
+const ru_policy ru_policy_sums = {
+    .name = "sums",
+    .version = 1,
+    .decides = "how gradients are ordered, batched, cut and summed over workers",
+    .source = "caramel-2020",
+    .in = &table,
+    .plan_bytes = sizeof(ru_sums_plan),
+    .plan = plan_sums,
+    .check = check_sums,
+    .report = report_sums,
+    .example = "# A small network: many small convolutions, one large classifier; 1 Gbit/s.\n"
+               "ranks: 4\n"
+               "alpha: 40us\n"
+               "bytes_per_s: 119.5e6\n"
+               "ops:\n"
+               "  - {name: stem, forward: 4ms, backward: 6ms, parameters: 40KB}\n"
+               "  - {name: left1, forward: 6ms, backward: 11ms, parameters: 300KB, after: [0]}\n"
+               "  - {name: left2, forward: 5ms, backward: 9ms, parameters: 600KB, after: [1]}\n"
+               "  - {name: right1, forward: 2ms, backward: 4ms, parameters: 900KB, after: [0]}\n"
+               "  - {name: join, forward: 3ms, backward: 5ms, parameters: 20KB, after: [2, 3]}\n"
+               "  - {name: conv, forward: 6ms, backward: 11ms, parameters: 1200KB, after: [4]}\n"
+               "  - {name: classifier, forward: 1ms, backward: 2ms, parameters: 2MB, after: [5]}\n",
+};
