@@ -6,20 +6,11 @@
 #include <string.h>
 
 #include "bench/replay.h"
+#include "bench/replay_input.h"
 #include "env/clock.h"
 #include "env/file.h"
 #include "plan/order.h"
-#include "plan/policy.h"
 #include "store/layers.h"
-#include "store/natural.h"
-
-typedef struct replay_graph {
-    const char *name;
-    union {
-        void *in;
-        uint8_t *bytes;
-    } u; /* the input of the policy, by its table */
-} replay_graph;
 
 static const char *const profiles[] = {
     "alexnet",      "densenet121",   "gnmt",          "gnmt_large", "inception_v3",
@@ -40,62 +31,14 @@ static const struct {
                  {"squeezenet1_0", 1, 0.92, 0.31, 1.56},
                  {"gnmt", 1, 0.74, 0.18, 1.45}};
 
-static const ru_conf_field *field_of(const char *name)
-{
-    const ru_conf_table *t = ru_policy_order.in;
-    for (uint32_t i = 0; i < t->n; i++) {
-        if (strcmp(t->fields[i].name, name) == 0) {
-            return &t->fields[i];
-        }
-    }
-    RU_CHECK(false);
-    return NULL;
-}
-
-static void set_u32(replay_graph *g, const char *name, uint32_t v)
-{
-    memcpy(g->u.bytes + field_of(name)->offset, &v, sizeof v);
-}
-
-static void set_ratio(replay_graph *g, double v)
-{
-    memcpy(g->u.bytes + field_of("ratio")->offset, &v, sizeof v);
-}
-
-/* By the reader that `rubato plan FILE order` uses. */
-static ru_status load(ru_replay *r, const char *path, const char *name, replay_graph *g,
-                      ru_err *err)
-{
-    char *text;
-    int64_t size;
-    ru_conf *c;
-    RU_TRY(ru_file_read(path, RU_CONF_BULK_BYTES_MAX, r->arena, &text, &size, err));
-    const ru_natural *kind = ru_natural_find("order", path, ru_str_n(text, size));
-    if (kind == NULL) {
-        return RU_FAIL(err, RU_E_DATA, "%s is no graph", path);
-    }
-    ru_text json = ru_text_arena(r->arena);
-    ru_json j = ru_json_into(&json);
-    ru_json_open(&j, NULL, '{');
-    RU_TRY(kind->read(path, ru_str_n(text, size), r->arena, &j, err));
-    ru_json_close(&j);
-    RU_TRY(ru_conf_new(ru_policy_order.in, r->arena, &c, err));
-    ru_conf_bulk(c);
-    RU_TRY(ru_conf_add_json(c, path, json.p, json.n, err));
-    g->name = name;
-    g->u.in = ru_arena_zalloc(r->arena, ru_policy_order.in->size_bytes, 64);
-    return g->u.in == NULL ? RU_FAIL(err, RU_E_LIMIT, "no memory for %s", path)
-                           : ru_conf_apply(c, g->u.in, err);
-}
-
-static ru_status plan_by(ru_replay *r, replay_graph *g, uint32_t method, uint32_t seed, bool check,
-                         ru_order_plan *plan, ru_err *err)
+static ru_status plan_by(ru_replay *r, rui_replay_input *g, uint32_t method, uint32_t seed,
+                         bool check, ru_order_plan *plan, ru_err *err)
 {
     ru_arena scratch;
     ru_arena_init(&scratch, 0);
     ru_policy_tools tools = {r->arena, &scratch, NULL};
-    set_u32(g, "method", method);
-    set_u32(g, "seed", seed);
+    rui_replay_set_u32(g, "method", method);
+    rui_replay_set_u32(g, "seed", seed);
     ru_status st = ru_policy_order.plan(g->u.in, &tools, plan, err);
     if (st == RU_OK && check) {
         st = ru_policy_order.check(g->u.in, plan, &scratch, err);
@@ -108,7 +51,7 @@ typedef struct random_mean {
     double efficiency, step_s, straggle_s;
 } random_mean;
 
-static ru_status mean_of_random(ru_replay *r, replay_graph *g, uint32_t seeds, random_mean *m,
+static ru_status mean_of_random(ru_replay *r, rui_replay_input *g, uint32_t seeds, random_mean *m,
                                 ru_err *err)
 {
     *m = (random_mean){0};
@@ -147,7 +90,7 @@ static double efficiency_at(const ru_order_plan *p, int64_t step_ns)
 }
 
 /* One row: E by all methods. `known`: E of the second implementation, NaN: none. */
-static ru_status cell(ru_replay *r, replay_graph *g, double ratio, double known, double *gap,
+static ru_status cell(ru_replay *r, rui_replay_input *g, double ratio, double known, double *gap,
                       ru_err *err)
 {
     char name[96];
@@ -155,7 +98,7 @@ static ru_status cell(ru_replay *r, replay_graph *g, double ratio, double known,
     ru_text_putf(&t, "%s, ratio %g", g->name, ratio);
     ru_replay_row row = ru_replay_row_of(name, "efficiency", false);
     ru_order_plan plan, other;
-    set_ratio(g, ratio);
+    rui_replay_set_f64(g, "ratio", ratio);
     RU_TRY(plan_by(r, g, RU_ORDER_TAC, 1, true, &plan, err));
     row.ours = plan.efficiency;
     row.best_known = known;
@@ -179,7 +122,7 @@ static ru_status cell(ru_replay *r, replay_graph *g, double ratio, double known,
 }
 
 /* Step of random orders over ours; asked for where compute and transfers are equal. */
-static ru_status gain(ru_replay *r, replay_graph *g, uint32_t k, ru_err *err)
+static ru_status gain(ru_replay *r, rui_replay_input *g, uint32_t k, ru_err *err)
 {
     char name[96];
     ru_text t = ru_text_into(name, sizeof name);
@@ -187,7 +130,7 @@ static ru_status gain(ru_replay *r, replay_graph *g, uint32_t k, ru_err *err)
     ru_replay_row row = ru_replay_row_of(name, "speedup_over_random", false);
     ru_order_plan plan;
     random_mean random;
-    set_ratio(g, published[k].ratio);
+    rui_replay_set_f64(g, "ratio", published[k].ratio);
     RU_TRY(plan_by(r, g, RU_ORDER_TAC, 1, true, &plan, err));
     RU_TRY(mean_of_random(r, g, seeds_of(r), &random, err));
     row.ours = random.step_s / ((double)plan.step_ns * 1e-9);
@@ -202,9 +145,9 @@ static ru_status gain(ru_replay *r, replay_graph *g, uint32_t k, ru_err *err)
 }
 
 /* Does the second implementation give the same ranks? Its line: name, n, E, E, n TIC, n TAC. */
-static ru_status same_ranks(ru_replay *r, replay_graph *g, ru_str line, bool *same, ru_err *err)
+static ru_status same_ranks(ru_replay *r, rui_replay_input *g, ru_str line, bool *same, ru_err *err)
 {
-    set_ratio(g, 1);
+    rui_replay_set_f64(g, "ratio", 1);
     *same = true;
     for (uint32_t pass = 0; pass < 2; pass++) {
         ru_order_plan plan, topological;
@@ -229,13 +172,14 @@ static ru_status same_ranks(ru_replay *r, replay_graph *g, ru_str line, bool *sa
     return RU_OK;
 }
 
-static ru_status timed(ru_replay *r, replay_graph *g, const char *name, double goal_ms, ru_err *err)
+static ru_status timed(ru_replay *r, rui_replay_input *g, const char *name, double goal_ms,
+                       ru_err *err)
 {
     ru_replay_row row = ru_replay_row_of(name, "plan_ms", true);
     row.timed = true;
     row.goal = goal_ms;
     row.ours = INFINITY;
-    set_ratio(g, 1);
+    rui_replay_set_f64(g, "ratio", 1);
     for (uint32_t k = 0; k < (r->quick ? 2u : 5u); k++) {
         ru_order_plan plan;
         ru_arena_mark mark = ru_arena_mark_get(r->arena);
@@ -294,7 +238,7 @@ static ru_status timed_tenfold(ru_replay *r, const char *path, ru_err *err)
 }
 
 /* Four workers at one server: how much later than the first the last worker ends. */
-static ru_status straggle(ru_replay *r, replay_graph *g, ru_err *err)
+static ru_status straggle(ru_replay *r, rui_replay_input *g, ru_err *err)
 {
     char name[96];
     ru_text t = ru_text_into(name, sizeof name);
@@ -302,12 +246,12 @@ static ru_status straggle(ru_replay *r, replay_graph *g, ru_err *err)
     ru_replay_row row = ru_replay_row_of(name, "straggle_percent", true);
     ru_order_plan plan, fixed;
     random_mean random;
-    set_ratio(g, 1);
-    set_u32(g, "workers", 4);
+    rui_replay_set_f64(g, "ratio", 1);
+    rui_replay_set_u32(g, "workers", 4);
     RU_TRY(plan_by(r, g, RU_ORDER_TAC, 1, true, &plan, err));
     RU_TRY(plan_by(r, g, RU_ORDER_FIXED, 1, true, &fixed, err));
     RU_TRY(mean_of_random(r, g, seeds_of(r), &random, err));
-    set_u32(g, "workers", 1);
+    rui_replay_set_u32(g, "workers", 1);
     row.ours = 100 * (double)plan.straggle_ns / (double)plan.step_ns;
     ru_replay_baseline(r, &row, "random", 100 * random.straggle_s / random.step_s);
     ru_replay_baseline(r, &row, "fixed", 100 * (double)fixed.straggle_ns / (double)fixed.step_ns);
@@ -328,7 +272,7 @@ static ru_str known_line(ru_str all, const char *name)
     return (ru_str){0};
 }
 
-static ru_status replay_profiles(ru_replay *r, const char *folder, replay_graph *graphs,
+static ru_status replay_profiles(ru_replay *r, const char *folder, rui_replay_input *graphs,
                                  ru_err *err)
 {
     char *text = NULL;
@@ -339,7 +283,7 @@ static ru_status replay_profiles(ru_replay *r, const char *folder, replay_graph 
     double gap = 0, equal = 0;
     for (uint32_t i = 0; i < RU_ARRAY_LEN(profiles); i++) {
         const char *path = ru_arena_printf(r->arena, "%s/%s.graph.txt", folder, profiles[i]);
-        RU_TRY(load(r, path, profiles[i], &graphs[i], err));
+        RU_TRY(rui_replay_load(r, &ru_policy_order, path, profiles[i], &graphs[i], err));
         ru_str line = second ? known_line(ru_str_n(text, size), profiles[i]) : (ru_str){0}, word;
         double tac = NAN;
         bool has = ru_str_next(&line, ' ', &word) && ru_str_next(&line, ' ', &word) &&
@@ -377,15 +321,16 @@ static ru_status replay_operators(ru_replay *r, const char *folder, ru_err *err)
         "OperatorGraphs-bert_l-12_inference", "OperatorGraphs-resnet50_inference"};
     double unused = 0;
     for (uint32_t i = 0; i < RU_ARRAY_LEN(names); i++) {
-        replay_graph g;
+        rui_replay_input g;
         const char *path = ru_arena_printf(r->arena, "%s/latency/%s.json.gz", folder, names[i]);
-        RU_TRY(load(r, path, names[i] + strlen("OperatorGraphs-"), &g, err));
+        RU_TRY(rui_replay_load(r, &ru_policy_order, path, names[i] + strlen("OperatorGraphs-"), &g,
+                               err));
         RU_TRY(cell(r, &g, 1, NAN, &unused, err));
     }
     return RU_OK;
 }
 
-static replay_graph *find(replay_graph *graphs, const char *name)
+static rui_replay_input *find(rui_replay_input *graphs, const char *name)
 {
     uint32_t i = 0;
     while (strcmp(graphs[i].name, name) != 0) {
@@ -398,7 +343,7 @@ ru_status rui_replay_order(ru_replay *r, ru_err *err)
 {
     const char *folder = ru_replay_data(r, "pipedream-profiles");
     const char *operators = ru_replay_data(r, "operator-graphs");
-    replay_graph graphs[RU_ARRAY_LEN(profiles)];
+    rui_replay_input graphs[RU_ARRAY_LEN(profiles)];
     if (folder == NULL || operators == NULL) {
         ru_replay_row row = ru_replay_row_of("no data", "efficiency", false);
         row.ours = NAN;
