@@ -43,6 +43,9 @@ started() { # RUN STEPS
     done
     fail "$1 does not get to step $2"
 }
+newest() { # RUN: its last whole checkpoint; one that is being written has .tmp behind its name
+    ls "$1/checkpoints" 2>/dev/null | grep -x '[0-9]*' | tail -1 || true
+}
 # Everything a run holds, but the files that a running job writes all the time.
 contents() { # RUN
     (cd "$1" && find . -type f ! -path './checkpoints/*' ! -path './trace/*' ! -name '*.jsonl' ! -name 'log*' -exec md5sum {} + | sort)
@@ -69,7 +72,7 @@ for workers in 1 2; do
     [[ $before == "$(contents used)" ]] || fail "the refused job changed: $(diff <(echo "$before") <(contents used))"
     kill -KILL $first
     wait $first 2>/dev/null || true
-    steps=$(ls used/checkpoints | grep -v tmp | tail -1)
+    steps=$(newest used)
     expect 0 "goes on after step" $train --out used --resume -w $workers --set train.steps=$((10#$steps + 10))
     rm -rf used
 done
@@ -111,11 +114,11 @@ job="$train --set train.epochs=100000 --set checkpoint.every=300ms"
 $job --out killed -w 1 >/dev/null 2>&1 &
 pid=$!
 started killed 50
-for _ in $(seq 1 100); do [[ -n $(ls killed/checkpoints 2>/dev/null) ]] && break || sleep 0.1; done
+for _ in $(seq 1 100); do [[ -n $(newest killed) ]] && break || sleep 0.1; done
 kill -KILL $pid
 wait $pid 2>/dev/null || true
 printf '{"schema":"rubato.train.step/1","step":12' >>killed/metrics.jsonl # half a line
-last=$(ls killed/checkpoints | grep -v tmp | tail -1)
+last=$(newest killed)
 told=$(grep -c '"rubato.train.step/1"' killed/metrics.jsonl)
 expect 0 . $train --out killed --resume --set train.epochs=100000 --set train.steps=$((told + 100))
 [[ $told -gt $((10#$last)) ]] || echo "note: nothing was told past the checkpoint"
