@@ -625,9 +625,26 @@ static ru_status lower_apart(rui_low *lo, const ru_node *n, ru_err *err)
     return st == RU_OK ? rui_done(lo) : st;
 }
 
+/* Results of no elements need no step. */
+static bool lower_empty(rui_low *lo, const ru_node *n)
+{
+    for (uint32_t k = 0; k < n->n_out; k++) {
+        if (n->out[k].v != 0 && ru_type_count(&lo->g->values[n->out[k].v].type) != 0) {
+            return false;
+        }
+    }
+    for (uint32_t k = 0; k < n->n_out; k++) {
+        (void)rui_out_plain(lo, n->out[k]);
+    }
+    return true;
+}
+
 static ru_status lower_node(rui_low *lo, const ru_node *n, ru_err *err)
 {
     if (lo->opt.device == RU_DEVICE_CPU) {
+        if (lower_empty(lo, n)) {
+            return rui_done(lo);
+        }
         ru_status st = lower_rows(lo, n, err);
         st = st == RU_E_UNSUPPORTED ? lower_apart(lo, n, err) : st;
         if (st != RU_E_UNSUPPORTED) {

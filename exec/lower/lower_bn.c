@@ -330,8 +330,7 @@ static bn_state *bn_make(rui_low *lo, const ru_node *n, ru_value_id x, const rui
     int64_t lanes = block_of(l);
     bool blocked = lanes > 0 && l->md.ndims == (int)t->rank;
     ru_dtype dtype = l->type.dtype == RU_BF16 ? RU_BF16 : RU_F32;
-    if ((t->dtype != RU_F32 && t->dtype != RU_BF16) || t->rank < 2 || ru_type_count(t) <= 0 ||
-        (!l->plain && !blocked)) {
+    if ((t->dtype != RU_F32 && t->dtype != RU_BF16) || t->rank < 2 || ru_type_count(t) <= 0) {
         return NULL;
     }
     bn_state *b = rui_keep(lo, sizeof *b);

@@ -243,6 +243,30 @@ static void perm_collapse(perm_state *s, const ru_type *x, const ru_type *y, con
     }
 }
 
+/* x, read with the dims of `from`, transposed into y, which has as many elements as `to`. */
+static ru_status emit_perm(rui_low *lo, ru_value_id x, const ru_type *from, const int64_t *perm,
+                           ru_value_id y, const ru_type *to)
+{
+    const ru_type *tx = rui_type(lo, x), *ty = rui_type(lo, y);
+    ru_dtype t = rui_kern_float(tx->dtype) ? rui_kern_dtype(lo, x) : tx->dtype;
+    perm_state *s = rui_keep(lo, (int64_t)sizeof *s);
+    if (s == NULL) {
+        return rui_done(lo);
+    }
+    *s = (perm_state){.k = ru_kern_best(), .bytes = ru_dtype_bytes(t)};
+    perm_collapse(s, from, to, perm);
+    rui_buf in = rui_in(lo, x, rui_plain_as(lo, tx, t));
+    if (s->rank == 1) { /* nothing moves */
+        rui_out_view(lo, y, rui_plain_as(lo, ty, t), in, 0);
+        return rui_done(lo);
+    }
+    rui_buf bufs[2] = {in, rui_out(lo, y, rui_plain_as(lo, ty, t))};
+    rui_emit(
+        lo, &(rui_step){
+                .kernel = "kern transpose", .fn = perm_run, .state = s, .bufs = bufs, .n_bufs = 2});
+    return rui_done(lo);
+}
+
 ru_status rui_lower_kern_transpose(rui_low *lo, const ru_node *n, ru_err *err)
 {
     (void)err;
@@ -256,23 +280,32 @@ ru_status rui_lower_kern_transpose(rui_low *lo, const ru_node *n, ru_err *err)
     for (uint32_t d = 0; d < x->rank; d++) {
         reversed[d] = (int64_t)(x->rank - 1 - d);
     }
-    ru_dtype t = rui_kern_float(x->dtype) ? rui_kern_dtype(lo, n->in[0]) : x->dtype;
-    perm_state *s = rui_keep(lo, (int64_t)sizeof *s);
-    if (s == NULL) {
-        return rui_done(lo);
+    return emit_perm(lo, n->in[0], x, perm != NULL ? perm : reversed, n->out[0], y);
+}
+
+/* DepthToSpace and SpaceToDepth: a transposition of six dims, b blocks of two axes among them. */
+ru_status rui_lower_kern_blocks(rui_low *lo, const ru_node *n, ru_err *err)
+{
+    (void)err;
+    const ru_type *x = rui_type(lo, n->in[0]), *y = rui_type(lo, n->out[0]);
+    int64_t b = ru_node_int(n, RU_ATTR_blocksize, 0);
+    int64_t bytes = ru_dtype_bytes(x->dtype);
+    if (x->rank != 4 || b < 1 || bytes > 8 || (bytes & (bytes - 1)) != 0) {
+        return RU_E_UNSUPPORTED;
     }
-    *s = (perm_state){.k = ru_kern_best(), .bytes = ru_dtype_bytes(t)};
-    perm_collapse(s, x, y, perm != NULL ? perm : reversed);
-    rui_buf in = rui_in(lo, n->in[0], rui_plain_as(lo, x, t));
-    if (s->rank == 1) { /* nothing moves */
-        rui_out_view(lo, n->out[0], rui_plain_as(lo, y, t), in, 0);
-        return rui_done(lo);
+    bool apart = n->op == RU_OP_SpaceToDepth;
+    bool crd = strcmp(ru_node_str(n, RU_ATTR_mode, "DCR"), "CRD") == 0;
+    static const int64_t perms[3][6] = {{0, 3, 4, 1, 5, 2}, {0, 1, 4, 2, 5, 3}, {0, 3, 5, 1, 2, 4}};
+    const int64_t *d = apart ? y->dims : x->dims; /* the deep side */
+    int64_t c = d[1] / (b * b), h = d[2], w = d[3], nb = d[0];
+    const int64_t from[3][6] = {{nb, b, b, c, h, w}, {nb, c, b, b, h, w}, {nb, c, h, b, w, b}};
+    uint32_t form = apart ? 2 : (crd ? 1 : 0);
+    int64_t to[6];
+    for (uint32_t k = 0; k < 6; k++) {
+        to[k] = from[form][perms[form][k]];
     }
-    rui_buf bufs[2] = {in, rui_out(lo, n->out[0], rui_plain_as(lo, y, t))};
-    rui_emit(
-        lo, &(rui_step){
-                .kernel = "kern transpose", .fn = perm_run, .state = s, .bufs = bufs, .n_bufs = 2});
-    return rui_done(lo);
+    ru_type seen = ru_type_make(x->dtype, 6, from[form]), made = ru_type_make(x->dtype, 6, to);
+    return emit_perm(lo, n->in[0], &seen, perms[form], n->out[0], &made);
 }
 
 /* -- dropout -------------------------------------------------------------------------------------
