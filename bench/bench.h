@@ -33,10 +33,11 @@ typedef struct ru_bench_row {
 
 typedef struct ru_bench {
     ru_arena *arena;
-    bool quick;         /* fewer and shorter rounds */
-    const char *dir;    /* folder for generated inputs */
-    const char *only;   /* rows whose name contains this; "" all */
-    uint32_t threads;   /* 0: 1 and 2 (as far as there are cores) */
+    bool quick;       /* fewer and shorter rounds */
+    const char *dir;  /* folder for generated inputs */
+    const char *only; /* rows whose name contains this; "" all */
+    const char *zoo;  /* folder of ONNX models that `infer` measures instead of its own; or NULL */
+    uint32_t threads; /* 0: 1 and 2 (as far as there are cores) */
     ru_bench_row *rows; /* [n] */
     uint32_t n, cap;
     bool told; /* what was asked for was told without rows */
@@ -86,7 +87,7 @@ RU_MUST_USE ru_status ru_bench_export(ru_bench_side *exporter, const char *path,
                                       const char *install, ru_err *err);
 
 /* Our side of train and infer: answers the protocol on stdin and stdout until "quit".
- * words: train|infer MODEL-or-FILE THREADS PRECISION BATCH */
+ * words: train|infer|zoo MODEL-or-FILE THREADS PRECISION BATCH */
 RU_MUST_USE ru_status ru_bench_worker(const char *const *words, uint32_t n, ru_err *err);
 
 /* -- the benchmarks
@@ -95,6 +96,7 @@ RU_MUST_USE ru_status ru_bench_worker(const char *const *words, uint32_t n, ru_e
 typedef ru_status (*ru_bench_fn)(ru_bench *b, ru_err *err);
 ru_status ru_bench_train(ru_bench *b, ru_err *err);
 ru_status ru_bench_infer(ru_bench *b, ru_err *err);
+ru_status ru_bench_zoo(ru_bench *b, ru_err *err); /* of infer, for a folder of models */
 ru_status ru_bench_reader(ru_bench *b, ru_err *err);
 ru_status ru_bench_net(ru_bench *b, ru_err *err);
 ru_status ru_bench_collective(ru_bench *b, ru_err *err);

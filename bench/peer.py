@@ -1,6 +1,6 @@
-"""A peer of `rubato bench`: PyTorch or ONNX Runtime behind a line protocol.
+"""A peer of `rubato bench`: PyTorch, ONNX Runtime or OpenVINO behind a line protocol.
 
-    peer.py --side torch|torch-compile|ort --task train|infer --model NAME --threads N
+    peer.py --side torch|torch-compile|ort|openvino --task train|infer|zoo --model NAME --threads N
             --precision f32|bf16 [--batch N] [--onnx FILE]
 
 It prints one line of JSON when ready ({"ready":true,"detail":...} or {"ready":false,"why":...}), then
@@ -23,7 +23,8 @@ def timed(step, k):
     t0 = time.perf_counter()
     for _ in range(k):
         out = step()
-    return time.perf_counter() - t0, float(out)
+    seconds = time.perf_counter() - t0
+    return seconds, float(out)
 
 
 def fastest(makers, tries=3):
@@ -112,6 +113,94 @@ def setup_ort(args):
     return step, f"onnxruntime {onnxruntime.__version__}"
 
 
+def zoo_inputs(path, signature):
+    """Arrays of the .npz beside the model, else of the declared shapes; signature: name, dims, whole."""
+    import numpy
+    beside = path[:-len(".onnx")] + ".npz"
+    if os.path.exists(beside):
+        return dict(numpy.load(beside)), True
+    rng, arrays = numpy.random.default_rng(1), {}
+    for name, dims, dtype in signature:
+        dims = [d if isinstance(d, int) and d > 0 else 1 for d in dims]
+        n = int(numpy.prod(dims))
+        x = rng.standard_normal(n) if numpy.issubdtype(dtype, numpy.floating) else numpy.arange(n) % 2
+        arrays[name] = x.astype(dtype).reshape(dims)
+    return arrays, False
+
+
+class Kept:
+    """A step; after the time, float() of it is the mean size of the elements of its first output."""
+
+    def __init__(self, step, read, known):
+        self.step, self.read, self.known, self.y = step, read, known, None
+
+    def __call__(self):
+        self.y = self.step()
+        return self
+
+    def __float__(self):
+        import numpy
+        y = self.read(self.y) if self.known else None
+        told = y is not None and y.dtype == numpy.float32 and y.size > 0
+        return float(numpy.abs(y.astype(numpy.float64)).mean()) if told else float("nan")
+
+
+def zoo_ort(args):
+    import numpy
+    import onnxruntime
+    opt = onnxruntime.SessionOptions()
+    opt.intra_op_num_threads, opt.inter_op_num_threads = args.threads, 1
+    opt.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_ALL
+    opt.log_severity_level = 3
+    session = onnxruntime.InferenceSession(args.onnx, opt, providers=["CPUExecutionProvider"])
+    kinds = {"tensor(float)": "float32", "tensor(double)": "float64", "tensor(int64)": "int64",
+             "tensor(int32)": "int32", "tensor(bool)": "bool"}
+    feed, known = zoo_inputs(args.onnx, [(i.name, i.shape, numpy.dtype(kinds.get(i.type, "float32")))
+                                         for i in session.get_inputs()])
+    feed = {i.name: feed[i.name] for i in session.get_inputs()}
+
+    def plain():
+        return Kept(lambda: session.run(None, feed), lambda y: numpy.asarray(y[0]), known)
+
+    def bound():
+        io = session.io_binding()
+        for name, x in feed.items():
+            io.bind_cpu_input(name, x)
+        for o in session.get_outputs():
+            io.bind_output(o.name)
+
+        def step():
+            session.run_with_iobinding(io)
+            return io
+
+        return Kept(step, lambda y: y.copy_outputs_to_cpu()[0], known)
+
+    label, step = fastest([("run", plain), ("binding", bound)], tries=2)
+    return step, f"onnxruntime {onnxruntime.__version__} {label}"
+
+
+def zoo_openvino(args):
+    import openvino
+    core = openvino.Core()
+    model = core.read_model(args.onnx)
+    sign = [(p.get_any_name(), [d.get_length() if d.is_static else 1 for d in p.get_partial_shape()],
+             p.get_element_type().to_dtype()) for p in model.inputs]
+    feed, known = zoo_inputs(args.onnx, sign)
+    model.reshape({name: list(feed[name].shape) for name, _, _ in sign})
+    request = core.compile_model(model, "CPU", {
+        "INFERENCE_NUM_THREADS": args.threads, "NUM_STREAMS": 1, "PERFORMANCE_HINT": "LATENCY",
+        "INFERENCE_PRECISION_HINT": "f32"}).create_infer_request()
+    for name, _, _ in sign:
+        request.set_tensor(name, openvino.Tensor(feed[name], shared_memory=True))
+
+    def step():
+        request.infer()
+        return feed  # keeps the arrays that the request reads
+
+    return (Kept(step, lambda y: request.get_output_tensor(0).data, known),
+            f"openvino {openvino.__version__.split('-')[0]}")
+
+
 def main():
     p = argparse.ArgumentParser()
     p.add_argument("--side", required=True)
@@ -124,16 +213,24 @@ def main():
     args = p.parse_args()
     sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
     try:
-        step, detail = (setup_ort if args.side == "ort" else setup_torch)(args)
+        if args.task == "zoo":
+            step, detail = (zoo_ort if args.side == "ort" else zoo_openvino)(args)
+        else:
+            step, detail = (setup_ort if args.side == "ort" else setup_torch)(args)
     except ImportError as e:
         say(json.dumps({"ready": False, "why": str(e)}))
+        return
+    except Exception as e:
+        if args.task != "zoo":
+            raise
+        say(json.dumps({"ready": False, "why": str(e).strip().splitlines()[0][:200]}))
         return
     say(json.dumps({"ready": True, "detail": detail}))
     for line in sys.stdin:
         word = line.split()
         if word[0] == "run":
             seconds, loss = timed(step, int(word[1]))
-            say(f"{seconds:.9f} {loss:.6f}")
+            say(f"{seconds:.9f} {loss:.9g}")
         elif word[0] == "rss":
             with open("/proc/self/status") as f:
                 say(next(str(int(x.split()[1]) * 1024) for x in f if x.startswith("VmHWM")))

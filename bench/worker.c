@@ -7,9 +7,11 @@
 #include <string.h>
 
 #include "base/rng.h"
+#include "base/str.h"
 #include "bench/bare.h"
 #include "bench/bench.h"
 #include "bench/collective.h"
+#include "bench/zoo.h"
 #include "env/clock.h"
 #include "env/file.h"
 #include "env/self.h"
@@ -43,6 +45,7 @@ typedef struct worker {
     ru_value_id lr, step, loss; /* absent in inference */
     int64_t steps;
     bool train;
+    ru_zoo_side zoo; /* path NULL: not a model of a zoo */
 } worker;
 
 static void fill_random(void *into, const ru_type *t, int64_t classes)
@@ -187,6 +190,9 @@ static ru_status run_steps(worker *w, int64_t n, double *loss, ru_err *err)
         }
         RU_TRY(ru_exe_run(w->exe, &(ru_run_args){.seed = 1, .step = w->steps}, err));
     }
+    if (w->zoo.path != NULL) {
+        return RU_OK;
+    }
     const float *out = ru_exe_output(w->exe, w->loss);
     *loss = out != NULL ? (double)out[0] : (double)NAN;
     return RU_OK;
@@ -196,10 +202,11 @@ static ru_status answer(worker *w, const char *line, bool *quit, ru_err *err)
 {
     long long n;
     if (sscanf(line, "run %lld", &n) == 1) {
-        double loss;
+        double loss = 0;
         int64_t t0 = ru_clock_now().ns;
         RU_TRY(run_steps(w, n, &loss, err));
-        printf("%.9f %.6f\n", (double)(ru_clock_now().ns - t0) * 1e-9, loss);
+        double seconds = (double)(ru_clock_now().ns - t0) * 1e-9;
+        printf("%.9f %.9g\n", seconds, w->zoo.path != NULL ? ru_bench_zoo_mean(&w->zoo) : loss);
     } else if (strncmp(line, "rss", 3) == 0) {
         printf("%lld\n", (long long)ru_self_rss_peak_bytes());
     } else if (sscanf(line, "profile %lld", &n) == 1) {
@@ -237,10 +244,22 @@ ru_status ru_bench_worker(const char *const *words, uint32_t n, ru_err *err)
         .autotune = true,
     };
     int64_t batch = strtoll(words[4], NULL, 10);
-    ru_status st = w.train ? open_train(&w, words[1], batch, &opt, err)
-                           : open_infer(&w, words[1], batch, &opt, err);
+    ru_status st = RU_OK;
+    if (strcmp(words[0], "zoo") == 0) {
+        w.zoo.path = words[1];
+        st = ru_bench_zoo_open(&w.zoo, &opt, &w.arena, err);
+        w.exe = w.zoo.exe;
+    } else {
+        st = w.train ? open_train(&w, words[1], batch, &opt, err)
+                     : open_infer(&w, words[1], batch, &opt, err);
+    }
     if (st == RU_OK) {
         printf("{\"ready\":true,\"detail\":\"rubato " RU_VERSION "\"}\n");
+        fflush(stdout);
+    } else if (err != NULL) {
+        ru_text why = ru_text_arena(&w.arena);
+        ru_text_json(&why, ru_str_c(err->text));
+        printf("{\"ready\":false,\"why\":%s}\n", why.p);
         fflush(stdout);
     }
     char line[256];
@@ -248,7 +267,11 @@ ru_status ru_bench_worker(const char *const *words, uint32_t n, ru_err *err)
     while (st == RU_OK && !quit && fgets(line, sizeof line, stdin) != NULL) {
         st = answer(&w, line, &quit, err);
     }
-    ru_exe_close(w.exe);
+    if (w.zoo.path != NULL) {
+        ru_bench_zoo_close(&w.zoo);
+    } else {
+        ru_exe_close(w.exe);
+    }
     ru_file_unmap(&w.file);
     ru_arena_fini(&w.arena);
     return st;

@@ -51,6 +51,7 @@ static ru_status run_named(ru_cmd_in *in, const char *name, ru_err *err)
                       .quick = ru_cmd_flag(in, "quick"),
                       .dir = ru_cmd_text(in, "dir"),
                       .only = ru_cmd_text(in, "only"),
+                      .zoo = ru_cmd_text(in, "zoo"),
                       .threads = (uint32_t)ru_cmd_i64(in, "threads")};
         RU_TRY(ru_dir_make(b.dir, err));
         RU_TRY(benches[k].fn(&b, err));
@@ -124,6 +125,11 @@ static const ru_opt opts[] = {
      .min = 0,
      .max = 1024,
      .help = "only rows with this number of threads (0: all)"},
+    {.name = "zoo",
+     .type = RU_OPT_TEXT,
+     .word = "DIR",
+     .help = "infer: measure each DIR/NAME.onnx (on the arrays of NAME.npz, else random ones) "
+             "against ONNX Runtime and OpenVINO"},
     {.name = "dir",
      .type = RU_OPT_TEXT,
      .word = "DIR",
@@ -141,6 +147,7 @@ static const ru_example examples[] = {
     {"rubato bench", "list them"},
     {"rubato bench train --only resnet18", "one model against PyTorch"},
     {"rubato bench infer --json > infer.json", "for a program"},
+    {"python3 bench/zoo.py zoo && rubato bench infer --zoo zoo", "a folder of models"},
     {"rubato bench replay share", "a policy beside its baselines and a bound"},
 };
 
