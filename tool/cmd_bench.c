@@ -147,7 +147,7 @@ static const ru_example examples[] = {
     {"rubato bench", "list them"},
     {"rubato bench train --only resnet18", "one model against PyTorch"},
     {"rubato bench infer --json > infer.json", "for a program"},
-    {"python3 bench/zoo.py zoo && rubato bench infer --zoo zoo", "a folder of models"},
+    {"rubato bench infer --zoo zoo", "a folder of models; bench/zoo.py exports one"},
     {"rubato bench replay share", "a policy beside its baselines and a bound"},
 };
 
