@@ -16,14 +16,94 @@ RU_KERN_INLINE float kv_expm1(float x)
     return fabsf(x) < 1.0f ? small : kv_exp(x) - 1.0f;
 }
 
+/* x tanh(log(1 + e^x)) without the logarithm: with n = e^2x + 2e^x it is x n / (n + 2); for x > 0
+ * both are divided by e^2x. */
+RU_KERN_INLINE float kv_mish(float x)
+{
+    float e = kv_exp_neg(-fabsf(x)), q = e * e;
+    float n = x < 0.0f ? q + 2.0f * e : 1.0f + 2.0f * e;
+    float d = x < 0.0f ? n + 2.0f : n + 2.0f * q;
+    return x == -INFINITY ? -0.0f : x * (n / d);
+}
+
+enum { TURN_MAX = 8192 }; /* to here three constants take multiples of pi/2 off in f32 */
+
+/* sin(x + quarter * pi/2) for |x| <= TURN_MAX: what is left after the nearest multiple of pi/2, and
+ * the polynomials of both functions on +-pi/4. */
+RU_KERN_INLINE float kv_turn(float x, uint32_t quarter)
+{
+    float t = x * 0.636619772f + 12582912.0f;
+    uint32_t q = kv_bits(t) + quarter;
+    t -= 12582912.0f;
+    float r = x - t * 1.5703125f;
+    r -= t * 4.837512969970703125e-4f;
+    r -= t * 7.54978995489188216e-8f;
+    float s = r * r;
+    float p = ((-1.9515295891e-4f * s + 8.3321608736e-3f) * s - 1.6666654611e-1f) * (s * r) + r;
+    float c = 2.443315711809948e-5f * s - 1.388731625493765e-3f;
+    c = (c * s + 4.166664568298827e-2f) * (s * s) - 0.5f * s + 1.0f;
+    float y = (q & 1u) != 0 ? c : p;
+    return kv_float(kv_bits(y) ^ ((q & 2u) << 30));
+}
+
 RU_KERN_INLINE float kv_mish_slope(float x)
 {
     float th = kv_tanh(kv_softplus(x));
     return th + x * kv_sigmoid(x) * (1.0f - th * th);
 }
 
+/* In two passes: GCC 12 leaves a loop of an exponential and a logarithm scalar. */
+static void softplus_f32(const float *xs, float *ys, int64_t n)
+{
+    float e[KV_BLOCK];
+    for (int64_t i = 0; i < n; i += KV_BLOCK) {
+        int64_t w = kv_min_i64(KV_BLOCK, n - i);
+        const float *x = xs + i;
+        float *y = ys + i;
+#pragma omp simd
+        for (int64_t j = 0; j < w; j++) {
+            e[j] = kv_exp(-fabsf(x[j]));
+        }
+#pragma omp simd
+        for (int64_t j = 0; j < w; j++) {
+            e[j] = kv_log1p(e[j]);
+        }
+#pragma omp simd
+        for (int64_t j = 0; j < w; j++) {
+            float s = (x[j] > 0.0f ? x[j] : 0.0f) + e[j];
+            y[j] = x[j] != x[j] ? x[j] : s;
+        }
+    }
+}
+
+/* Elements beyond the range of kv_turn go through the C library. */
+static bool turns_far(const float *xs, int64_t n)
+{
+    int32_t far = 0;
+#pragma omp simd reduction(| : far)
+    for (int64_t i = 0; i < n; i++) {
+        far |= fabsf(xs[i]) > (float)TURN_MAX ? 1 : 0;
+    }
+    return far != 0;
+}
+
+static void turn_libm(ru_kern_map1 op, const float *xs, float *ys, int64_t n)
+{
+    for (int64_t i = 0; i < n; i++) {
+        ys[i] = op == RU_KERN_MAP1_Sin ? sinf(xs[i]) : cosf(xs[i]);
+    }
+}
+
 static void map1_f32(ru_kern_map1 op, float a, float b, const float *xs, float *ys, int64_t n)
 {
+    if (op == RU_KERN_MAP1_Softplus) {
+        softplus_f32(xs, ys, n);
+        return;
+    }
+    if ((op == RU_KERN_MAP1_Sin || op == RU_KERN_MAP1_Cos) && turns_far(xs, n)) {
+        turn_libm(op, xs, ys, n);
+        return;
+    }
     (void)a;
     (void)b;
     switch (op) {

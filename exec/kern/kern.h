@@ -26,7 +26,7 @@
     X(Atanh, atanhf(x))                                                 \
     X(Ceil, ceilf(x))                                                   \
     X(Celu, x > 0.0f ? x : a * (kv_expm1(x / a)))                       \
-    X(Cos, cosf(x))                                                     \
+    X(Cos, kv_turn(x, 1))                                               \
     X(Cosh, coshf(x))                                                   \
     X(Elu, x > 0.0f ? x : a * kv_expm1(x))                              \
     X(Erf, kv_erf(x))                                                   \
@@ -39,7 +39,7 @@
     X(Identity, x)                                                      \
     X(LeakyRelu, x < 0.0f ? a * x : x)                                  \
     X(Log, kv_log(x))                                                   \
-    X(Mish, x *kv_tanh(kv_softplus(x)))                                 \
+    X(Mish, kv_mish(x))                                                 \
     X(Neg, -x)                                                          \
     X(Reciprocal, 1.0f / x)                                             \
     X(Relu, x < 0.0f ? 0.0f : x)                                        \
@@ -48,7 +48,7 @@
     X(Sigmoid, kv_sigmoid(x))                                           \
     X(Sign, x != x ? x : (x > 0.0f ? 1.0f : (x < 0.0f ? -1.0f : 0.0f))) \
     X(Silu, x *kv_sigmoid(x))                                           \
-    X(Sin, sinf(x))                                                     \
+    X(Sin, kv_turn(x, 0))                                               \
     X(Sinh, sinhf(x))                                                   \
     X(Softplus, kv_softplus(x))                                         \
     X(Softsign, x / (1.0f + fabsf(x)))                                  \
@@ -58,6 +58,7 @@
     X(ThresholdedRelu, x > a ? x : 0.0f)                                \
     X(Shrink, x < -a ? x + b : (x > a ? x - b : 0.0f))                  \
     X(Clip, kv_clip(x, a, b))                                           \
+    X(Cube, x *x *x)                                                    \
     X(Square, x *x)                                                     \
     X(Scale, x *a + b)
 

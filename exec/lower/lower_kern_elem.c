@@ -137,6 +137,43 @@ ru_status rui_lower_kern_map1(rui_low *lo, const ru_node *n, ru_err *err)
     return rui_done(lo);
 }
 
+/* x to a constant power that a cheap function gives. */
+ru_status rui_lower_kern_power(rui_low *lo, const ru_node *n, ru_err *err)
+{
+    (void)err;
+    static const struct {
+        float power;
+        ru_kern_map1 map;
+        bool zero_at_zero;
+    } powers[] = {{2.0f, RU_KERN_MAP1_Square, true},
+                  {1.0f, RU_KERN_MAP1_Identity, true},
+                  {-1.0f, RU_KERN_MAP1_Reciprocal, false},
+                  {3.0f, RU_KERN_MAP1_Cube, true}};
+    const ru_value *by = &rui_graph(lo)->values[n->in[1].v];
+    const ru_type *x = rui_type(lo, n->in[0]), *y = rui_type(lo, n->out[0]);
+    if (by->kind != RU_VALUE_CONST || by->data == NULL || ru_type_count(&by->type) != 1 ||
+        x->dtype != RU_F32 || ru_type_count(x) != ru_type_count(y) || x->rank != y->rank) {
+        return RU_E_UNSUPPORTED;
+    }
+    float power = by->type.dtype == RU_F32   ? *(const float *)by->data
+                  : by->type.dtype == RU_I64 ? (float)*(const int64_t *)by->data
+                                             : NAN;
+    for (uint32_t i = 0; i < RU_ARRAY_LEN(powers); i++) {
+        if (powers[i].power != power) {
+            continue;
+        }
+        const rui_layout *l = flat_layout(lo, n->in[0], powers[i].zero_at_zero);
+        rui_buf in = rui_in(lo, n->in[0], l);
+        rui_buf bufs[2] = {in, rui_out_over(lo, n->out[0], l, in)};
+        elem_state *s = elem_new(lo, (int32_t)powers[i].map, 0, 0, l);
+        rui_emit(
+            lo, &(rui_step){
+                    .kernel = "kern power", .fn = map1_run, .state = s, .bufs = bufs, .n_bufs = 2});
+        return rui_done(lo);
+    }
+    return RU_E_UNSUPPORTED;
+}
+
 /* -- clip ----------------------------------------------------------------------------------------
  */
 

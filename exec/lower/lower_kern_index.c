@@ -11,6 +11,7 @@
 typedef enum put { PUT, PUT_ADD, PUT_MUL, PUT_MAX, PUT_MIN } put;
 
 typedef struct index_state {
+    const ru_kern *k;
     ru_dtype t, it;
     int64_t bytes;
     put how;
@@ -179,6 +180,46 @@ static void put_one(const index_state *s, put how, void *y, int64_t to, const vo
     }
 }
 
+static void put_extreme(bool most, float *restrict y, const float *restrict x, int64_t n)
+{
+    for (int64_t j = 0; most && j < n; j++) {
+        y[j] = x[j] > y[j] ? x[j] : y[j];
+    }
+    for (int64_t j = 0; !most && j < n; j++) {
+        y[j] = x[j] < y[j] ? x[j] : y[j];
+    }
+}
+
+/* n neighbours, each into one of n neighbours. */
+static void put_run(const index_state *s, void *y, int64_t to, const void *x, int64_t from,
+                    int64_t n)
+{
+    if (s->how == PUT) {
+        memcpy((char *)y + to * s->bytes, (const char *)x + from * s->bytes,
+               (size_t)(n * s->bytes));
+    } else if (s->how == PUT_ADD && s->t == RU_F32) {
+        s->k->map2(RU_KERN_MAP2_Add, 0, 0, RU_F32, (float *)y + to, 1, (const float *)x + from, 1,
+                   (float *)y + to, n);
+    } else if (s->t == RU_F32 && s->how != PUT_MUL) {
+        put_extreme(s->how == PUT_MAX, (float *)y + to, (const float *)x + from, n);
+    } else {
+        for (int64_t j = 0; j < n; j++) {
+            put_one(s, s->how, y, to + j, x, from + j);
+        }
+    }
+}
+
+/* Are indices i .. i + n all the same? Then a row goes to a row. */
+static bool alike(const index_state *s, const void *index, int64_t i, int64_t n)
+{
+    if (s->it == RU_I64) {
+        const int64_t *at = (const int64_t *)index + i;
+        return memcmp(at, at + 1, (size_t)(n - 1) * sizeof *at) == 0;
+    }
+    const int32_t *at = (const int32_t *)index + i;
+    return memcmp(at, at + 1, (size_t)(n - 1) * sizeof *at) == 0;
+}
+
 /* bufs: x index updates y. Columns [begin, end) of all rows, or all columns of those rows. */
 static void put_elements(const void *state, void *const *bufs, int64_t begin, int64_t end)
 {
@@ -188,7 +229,13 @@ static void put_elements(const void *state, void *const *bufs, int64_t begin, in
     int64_t r0 = last ? begin : 0, r1 = last ? end : s->rows;
     int64_t j0 = last ? 0 : begin, j1 = last ? s->cols : end;
     for (int64_t r = r0; r < r1; r++) {
-        int64_t base = row_base(s, r);
+        int64_t base = row_base(s, r), first = r * s->cols + j0;
+        if (!last && alike(s, bufs[1], first, j1 - j0)) {
+            int64_t v = index_at(s, bufs[1], first);
+            v += v < 0 ? limit : 0;
+            put_run(s, bufs[3], base + v * step + j0, bufs[2], first, j1 - j0);
+            continue;
+        }
         for (int64_t j = j0; j < j1; j++) {
             int64_t i = r * s->cols + j, v = index_at(s, bufs[1], i);
             v += v < 0 ? limit : 0;
@@ -202,15 +249,7 @@ static void put_slices(const void *state, void *const *bufs, int64_t begin, int6
     const index_state *s = state;
     for (int64_t r = 0; r < s->rows; r++) {
         int64_t to = tuple_base(s, bufs[1], r);
-        if (s->how == PUT) {
-            memcpy((char *)bufs[3] + (to + begin) * s->bytes,
-                   (const char *)bufs[2] + (r * s->cols + begin) * s->bytes,
-                   (size_t)((end - begin) * s->bytes));
-            continue;
-        }
-        for (int64_t j = begin; j < end; j++) {
-            put_one(s, s->how, bufs[3], to + j, bufs[2], r * s->cols + j);
-        }
+        put_run(s, bufs[3], to + begin, bufs[2], r * s->cols + begin, end - begin);
     }
 }
 
@@ -319,8 +358,11 @@ static index_state *state_of(rui_low *lo, const ru_node *n, const ru_type *x, bo
                              put how)
 {
     const ru_type *index = rui_type(lo, n->in[1]);
-    index_state s = {
-        .t = x->dtype, .it = index->dtype, .bytes = ru_dtype_bytes(x->dtype), .how = how};
+    index_state s = {.k = ru_kern_best(),
+                     .t = x->dtype,
+                     .it = index->dtype,
+                     .bytes = ru_dtype_bytes(x->dtype),
+                     .how = how};
     bool fits =
         takes(&s) && (elements ? plan_elements(n, x, index, &s) : plan_tuples(n, x, index, &s));
     index_state *kept = fits ? rui_keep(lo, (int64_t)sizeof *kept) : NULL;
