@@ -394,6 +394,56 @@ static uint8_t *snapshot(made *m, const ru_graph *g, ru_exe *e, int64_t *bytes)
     return all;
 }
 
+/* Ops of which some cases still run on reference kernels. Every case of every other op runs on a
+ * kernel of its own: to take an op out of this list is progress, to put one in is not. */
+static const ru_op slow_ops[] = {
+    RU_OP_AveragePool,
+    RU_OP_BitShift,
+    RU_OP_BitwiseAnd,
+    RU_OP_BitwiseNot,
+    RU_OP_BitwiseOr,
+    RU_OP_BitwiseXor,
+    RU_OP_Cast,
+    RU_OP_CastLike,
+    RU_OP_ClipScale,
+    RU_OP_Compress,
+    RU_OP_Dropout,
+    RU_OP_EyeLike,
+    RU_OP_GRUTrain,
+    RU_OP_Hardmax,
+    RU_OP_LRN,
+    RU_OP_LSTM,
+    RU_OP_LSTMTrain,
+    RU_OP_LpNormalization,
+    RU_OP_LpPool,
+    RU_OP_MatMul,
+    RU_OP_MaxPool,
+    RU_OP_Mean,
+    RU_OP_MeanVarianceNormalization,
+    RU_OP_Mod,
+    RU_OP_NegativeLogLikelihoodLoss,
+    RU_OP_OneHot,
+    RU_OP_RNN,
+    RU_OP_ReduceLogSum,
+    RU_OP_ReduceLogSumExp,
+    RU_OP_ReduceMin,
+    RU_OP_ReduceSum,
+    RU_OP_ReduceTo,
+    RU_OP_ReverseSequence,
+    RU_OP_SoftmaxCrossEntropyLoss,
+    RU_OP_Trilu,
+};
+
+static bool may_be_slow(const made *m)
+{
+    for (uint32_t k = 0; k < RU_ARRAY_LEN(slow_ops); k++) {
+        if (slow_ops[k] == m->c.op) {
+            return true;
+        }
+    }
+    return false;
+}
+
 static int run_way(made *m, const ru_graph *g, const way *w, const ru_tensor *values)
 {
     ru_exe *e = NULL;
@@ -402,6 +452,12 @@ static int run_way(made *m, const ru_graph *g, const way *w, const ru_tensor *va
     uint8_t *first = NULL;
     if (ru_exe_open(g, &w->opt, &e, &m->err) != RU_OK) {
         return fault(m, w->name, m->err.text);
+    }
+    ru_exe_stats stats;
+    ru_exe_stats_get(e, &stats);
+    if (g == &m->fwd && w->opt.precision == RU_PRECISION_F32 && stats.n_slow > 0 &&
+        !may_be_slow(m)) {
+        bad = fault(m, w->name, "runs on a reference kernel");
     }
     for (uint32_t i = 0; i < g->n_inputs; i++) {
         memcpy(ru_exe_input(e, g->inputs[i]), m->inputs[i].data,

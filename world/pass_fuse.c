@@ -450,5 +450,6 @@ ru_status ru_pass_fuse(const ru_graph *g, ru_arena *arena, ru_graph *out, ru_err
     RU_TRY(settle(&a, rui_fuse_round, arena, &a, err));
     RU_TRY(settle(&a, rui_int8_round, arena, &a, err));
     RU_TRY(settle(&a, rui_unpack_round, arena, &a, err));
+    RU_TRY(settle(&a, rui_widen_round, arena, &a, err));
     return ru_pass_dead(&a, arena, out, err);
 }
