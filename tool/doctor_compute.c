@@ -95,6 +95,19 @@ static bool put_onednn(ru_text *t)
     return false;
 }
 
+/* Operators of ONNX that run on the scalar reference kernels whatever their types. */
+static void put_slow(ru_text *t)
+{
+    uint32_t n = 0;
+    for (uint32_t op = 1; op < RU_OP_COUNT; op++) {
+        const ru_op_info *info = ru_op_get((ru_op)op);
+        if (info->onnx && !ru_exe_op_fast((ru_op)op)) {
+            ru_text_putf(t, "%s%s", n++ == 0 ? "; slow (reference kernels only): " : " ",
+                         info->name);
+        }
+    }
+}
+
 void rui_doctor_compute(ru_arena *arena, const char *dir, rui_check *c, rui_machine *m)
 {
     (void)dir;
@@ -119,6 +132,7 @@ void rui_doctor_compute(ru_arena *arena, const char *dir, rui_check *c, rui_mach
     }
     ru_text_putf(&c->text, ", products agree with plain loops to %.1g in ", worst);
     ru_text_time_short(&c->text, m->compute_ns);
+    put_slow(&c->text);
 }
 
 static void visit(void *arg, uint32_t thread, uint32_t threads)

@@ -264,3 +264,56 @@ ru_status rui_lower_kern_test(rui_low *lo, const ru_node *n, ru_err *err)
                      .kernel = "kern test", .fn = test_run, .state = s, .bufs = bufs, .n_bufs = 2});
     return rui_done(lo);
 }
+
+/* -- floats to whole numbers ---------------------------------------------------------------------
+ */
+
+typedef struct cut_state {
+    ru_dtype to;
+    int64_t n;
+} cut_state;
+
+/* Toward zero; out of 64 bits: the nearest, then wrapped to the width asked for. */
+static int64_t cut(float x)
+{
+    if (!(x > -9223372036854775808.0f)) {
+        return INT64_MIN;
+    }
+    return x >= 9223372036854775808.0f ? INT64_MAX : (int64_t)x;
+}
+
+static void cut_part(const void *state, void *const *bufs, int64_t begin, int64_t end)
+{
+    const cut_state *s = state;
+    const float *x = bufs[0];
+    for (int64_t i = begin; s->to == RU_I64 && i < end; i++) {
+        ((int64_t *)bufs[1])[i] = cut(x[i]);
+    }
+    for (int64_t i = begin; s->to == RU_I32 && i < end; i++) {
+        ((int32_t *)bufs[1])[i] = (int32_t)(uint32_t)(uint64_t)cut(x[i]);
+    }
+}
+
+static ru_status cut_run(void *state, void *const *bufs, const rui_run *run)
+{
+    const cut_state *s = state;
+    rui_kern_for(run, cut_part, s, bufs, s->n, 4096);
+    return RU_OK;
+}
+
+ru_status rui_lower_kern_cut(rui_low *lo, const ru_node *n, ru_err *err)
+{
+    (void)err;
+    const ru_type *x = rui_type(lo, n->in[0]), *y = rui_type(lo, n->out[0]);
+    if (x->dtype != RU_F32 || (y->dtype != RU_I64 && y->dtype != RU_I32)) {
+        return RU_E_UNSUPPORTED;
+    }
+    cut_state *s = rui_keep(lo, (int64_t)sizeof *s);
+    if (s != NULL) {
+        *s = (cut_state){y->dtype, ru_type_count(y)};
+    }
+    rui_buf bufs[2] = {rui_in_plain(lo, n->in[0]), rui_out_plain(lo, n->out[0])};
+    rui_emit(lo, &(rui_step){
+                     .kernel = "kern cut", .fn = cut_run, .state = s, .bufs = bufs, .n_bufs = 2});
+    return rui_done(lo);
+}
