@@ -12,8 +12,8 @@
 #include <math.h>
 #include <string.h>
 
-#include "exec/kern/kern.h"
 #include "exec/lower/lower.h"
+#include "exec/lower/lower_kern.h"
 
 typedef struct bn_state {
     const ru_kern *k;
@@ -302,8 +302,7 @@ static ru_status grad_step(void *state, void *const *bufs, const rui_run *run)
 /* -- lowering
  * --------------------------------------------------------------------------------------- */
 
-/* Channels of a block when the layout is nChw16c (AVX-512) or nChw8c (AVX2); else 0. */
-static int64_t block_of(const rui_layout *l)
+int64_t rui_block_lanes(const rui_layout *l)
 {
     const dnnl_blocking_desc_t *b = &l->md.format_desc.blocking;
     if (l->plain || l->opaque || l->md.ndims < 3 || b->inner_nblks != 1 ||
@@ -327,7 +326,7 @@ static bn_state *bn_make(rui_low *lo, const ru_node *n, ru_value_id x, const rui
 {
     const ru_type *t = &rui_graph(lo)->values[x.v].type;
     const rui_layout *l = rui_standing(lo, x);
-    int64_t lanes = block_of(l);
+    int64_t lanes = rui_block_lanes(l);
     bool blocked = lanes > 0 && l->md.ndims == (int)t->rank;
     ru_dtype dtype = l->type.dtype == RU_BF16 ? RU_BF16 : RU_F32;
     if ((t->dtype != RU_F32 && t->dtype != RU_BF16) || t->rank < 2 || ru_type_count(t) <= 0) {

@@ -5,6 +5,8 @@
 
 #include "exec/lower/lower_kern.h"
 
+enum { BLOCK_ROWS = 128 }; /* rows of channels that make one partial sum: fixed */
+enum { LANES_MAX = 64 };
 enum { ALL_BLOCK = 8192 }; /* elements of one partial sum when everything is reduced: fixed */
 
 typedef enum reduce_after { AFTER_NONE, AFTER_MEAN, AFTER_SQRT, AFTER_LOG } reduce_after;
@@ -17,6 +19,7 @@ typedef struct reduce_state {
     ru_dtype t;
     int64_t outer, keep, inner;
     bool middle;
+    bool lanes; /* x stands as [keep, outer, inner channels side by side] */
     double count;
 } reduce_state;
 
@@ -99,6 +102,27 @@ static void middle_part(const void *state, void *const *bufs, int64_t begin, int
     }
 }
 
+/* Blocks [begin, end), each [outer, inner channels], in columns of at most LANES_MAX. */
+static void lanes_part(const void *state, void *const *bufs, int64_t begin, int64_t end)
+{
+    const reduce_state *s = state;
+    int64_t bytes = ru_dtype_bytes(s->t), ld = s->inner;
+    int64_t cuts = (ld + LANES_MAX - 1) / LANES_MAX;
+    for (int64_t i = begin * cuts; i < end * cuts; i++) {
+        int64_t c0 = i % cuts * LANES_MAX, w = ld - c0 < LANES_MAX ? ld - c0 : LANES_MAX;
+        const char *x = (const char *)bufs[0] + (i / cuts * s->outer * ld + c0) * bytes;
+        float *y = (float *)bufs[1] + i / cuts * ld + c0, part[LANES_MAX];
+        for (int64_t r = 0; r < s->outer; r += BLOCK_ROWS) {
+            int64_t n = s->outer - r < BLOCK_ROWS ? s->outer - r : BLOCK_ROWS;
+            s->k->reduce_cols(s->op, s->t, x + r * ld * bytes, n, ld, 0, w, r == 0 ? y : part);
+            for (int64_t l = 0; r > 0 && l < w; l++) {
+                y[l] = join(s->op, y[l], part[l]);
+            }
+        }
+        finish_all(s, y, 0, w);
+    }
+}
+
 static void all_part(const void *state, void *const *bufs, int64_t begin, int64_t end)
 {
     const reduce_state *s = state;
@@ -113,7 +137,9 @@ static void all_part(const void *state, void *const *bufs, int64_t begin, int64_
 static ru_status reduce_run(void *state, void *const *bufs, const rui_run *run)
 {
     const reduce_state *s = state;
-    if (s->middle) {
+    if (s->lanes) {
+        rui_kern_for(run, lanes_part, s, bufs, s->keep, rui_kern_grain(s->outer * s->inner));
+    } else if (s->middle) {
         rui_kern_for(run, middle_part, s, bufs, s->keep, rui_kern_grain(s->outer * s->inner));
     } else if (s->inner == 1) {
         int64_t grain = rui_kern_grain(s->outer);
@@ -182,7 +208,8 @@ static ru_status emit_reduce(rui_low *lo, const ru_node *n, const reduce_state *
     *s = *proto;
     const ru_type *x = rui_type(lo, n->in[0]), *y = rui_type(lo, n->out[0]);
     bool all = s->keep == 1 && s->outer == 1;
-    rui_buf bufs[3] = {rui_in(lo, n->in[0], rui_plain_as(lo, x, s->t)),
+    rui_buf bufs[3] = {s->lanes ? rui_in_standing(lo, n->in[0])
+                                : rui_in(lo, n->in[0], rui_plain_as(lo, x, s->t)),
                        rui_out(lo, n->out[0], rui_plain_as(lo, y, RU_F32)),
                        rui_scratch(lo, all ? (s->inner / ALL_BLOCK + 1) * 4 : 0)};
     rui_emit(lo,
@@ -252,6 +279,42 @@ static bool read_axes(const rui_low *lo, const ru_node *n, const ru_type *x, boo
     return true;
 }
 
+/* Channels that stand side by side: of a block, or all of them (channels last); else 0. */
+static int64_t side_by_side(const rui_layout *l, const ru_type *x)
+{
+    const dnnl_blocking_desc_t *b = &l->md.format_desc.blocking;
+    int64_t lanes = rui_block_lanes(l), stride = x->dims[1];
+    if (lanes > 0 || l->plain || l->opaque || b->inner_nblks != 0 || b->strides[1] != 1) {
+        return lanes > 0 && x->dims[1] % lanes == 0 ? lanes : 0;
+    }
+    for (uint32_t d = x->rank; d-- > 2;) {
+        if (x->dims[d] > 1 && b->strides[d] != stride) {
+            return 0;
+        }
+        stride *= x->dims[d];
+    }
+    return x->dims[0] == 1 || b->strides[0] == stride ? x->dims[1] : 0;
+}
+
+/* All places of an image whose channels stand side by side: no reorder to rows is needed. */
+static void in_lanes(rui_low *lo, const ru_node *n, const bool *reduced, reduce_state *s)
+{
+    const rui_layout *l = rui_standing(lo, n->in[0]);
+    const ru_type *x = rui_type(lo, n->in[0]);
+    bool spatial =
+        x->rank >= 3 && l->md.ndims == (int)x->rank && !reduced[0] && !reduced[1] && !l->padded;
+    for (uint32_t d = 2; d < x->rank && spatial; d++) {
+        spatial = reduced[d];
+    }
+    int64_t lanes = spatial ? side_by_side(l, x) : 0;
+    if (lanes > 0) {
+        s->lanes = true;
+        s->keep = x->dims[0] * x->dims[1] / lanes;
+        s->outer = rui_dims(x, 2, x->rank);
+        s->inner = lanes;
+    }
+}
+
 ru_status rui_lower_kern_reduce(rui_low *lo, const ru_node *n, ru_err *err)
 {
     (void)err;
@@ -269,5 +332,6 @@ ru_status rui_lower_kern_reduce(rui_low *lo, const ru_node *n, ru_err *err)
         !pattern(&s, x, reduced)) {
         return RU_E_UNSUPPORTED;
     }
+    in_lanes(lo, n, reduced, &s);
     return emit_reduce(lo, n, &s);
 }

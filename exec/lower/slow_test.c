@@ -205,4 +205,26 @@ static void activations_after_products(void **state)
     }
 }
 
-RU_TESTS(exec_slow, cmocka_unit_test(activations_after_products))
+/* Over all places of images as convolutions leave them: in blocks of channels, channels last, rows.
+ */
+static void reductions_after_convolutions(void **state)
+{
+    (void)state;
+    static const ru_op ops[] = {RU_OP_ReduceMean, RU_OP_ReduceMax, RU_OP_ReduceL2, RU_OP_ReduceSum};
+    for (uint32_t k = 0; k < RU_ARRAY_LEN(ops) * 4; k++) {
+        uint32_t form = k % 4; /* of product(): 3x3, five channels, 1-D, depthwise */
+        net t;
+        ru_value_id like;
+        net_init(&t);
+        ru_value_id y = product(&t, form, &like);
+        ru_value_id axes = form == 2 ? ru_build_const_i64s(&t.b, (int64_t[]){-1}, 1)
+                                     : ru_build_const_i64s(&t.b, (int64_t[]){2, 3}, 2);
+        y = ru_build_op2(&t.b, ops[k / 4], y, axes,
+                         (ru_attr[]){RU_AI(keepdims, (int64_t)(k / 4 % 2)), RU_A_END});
+        ru_build_output(&t.b, y, "y");
+        fast_and_right(&t, 5e-5, ru_op_get(ops[k / 4])->name);
+    }
+}
+
+RU_TESTS(exec_slow, cmocka_unit_test(activations_after_products),
+         cmocka_unit_test(reductions_after_convolutions))
