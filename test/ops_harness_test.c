@@ -408,6 +408,7 @@ static const ru_op slow_ops[] = {
     RU_OP_Compress,
     RU_OP_Dropout,
     RU_OP_EyeLike,
+    RU_OP_GRU,
     RU_OP_GRUTrain,
     RU_OP_Hardmax,
     RU_OP_LRN,
