@@ -1,0 +1,296 @@
+#include "plan/bid.h"
+
+#include <math.h>
+#include <stddef.h>
+
+/* One allocation as the objective sees it. */
+typedef struct item {
+    uint32_t market;
+    double instances, bid_usd;
+    double paid_usd, left_h;
+    bool fresh; /* loses sigma first */
+} item;
+
+typedef struct item_set {
+    item *at;
+    uint32_t n;
+    double rate; /* work an hour */
+} item_set;
+
+static ru_status check_in(const ru_bid_in *in, ru_err *err)
+{
+    if (in->n_markets < 1 || in->n_markets > RU_BID_MARKETS_MAX || in->n_deltas < 1 ||
+        in->n_deltas > RU_BID_DELTAS_MAX || in->n_held > RU_BID_HELD_MAX) {
+        return RU_FAIL(err, RU_E_ARG,
+                       "%u markets (1 to %d), %u deltas (1 to %d) and %u allocations (at most %d)",
+                       in->n_markets, RU_BID_MARKETS_MAX, in->n_deltas, RU_BID_DELTAS_MAX,
+                       in->n_held, RU_BID_HELD_MAX);
+    }
+    for (uint32_t d = 0; d < in->n_deltas; d++) {
+        if (!(in->deltas_usd[d] >= 0) || (d > 0 && in->deltas_usd[d] <= in->deltas_usd[d - 1])) {
+            return RU_FAIL(err, RU_E_ARG, "deltas must rise from 0 or more, delta %u is %g", d,
+                           in->deltas_usd[d]);
+        }
+    }
+    for (uint32_t i = 0; i < in->n_held; i++) {
+        if (in->held[i].market >= in->n_markets) {
+            return RU_FAIL(err, RU_E_ARG, "allocation %u is in market %u of %u", i,
+                           in->held[i].market, in->n_markets);
+        }
+    }
+    double steps = in->step_work > 0 ? in->cap_work / in->step_work : 1;
+    if (in->fixed >= in->n_deltas || in->method >= RU_BID_METHODS ||
+        !(steps >= 0 && steps <= RU_BID_ACQUIRE_MAX)) {
+        return RU_FAIL(err, RU_E_ARG, "delta number %u of %u, or more than %d requests", in->fixed,
+                       in->n_deltas, RU_BID_ACQUIRE_MAX);
+    }
+    return RU_OK;
+}
+
+/* The law of a bid that stands this far above the price: the next lower delta that was counted. */
+static const ru_evict_law *law_of(const ru_bid_in *in, uint32_t market, double bid_usd)
+{
+    double above = bid_usd - in->markets[market].usd;
+    uint32_t d = 0;
+    while (d + 1 < in->n_deltas && in->deltas_usd[d + 1] <= above + 1e-9) {
+        d++;
+    }
+    return &in->markets[market].law[d];
+}
+
+/* Expected cost and work of the hours that run: the paper's E. */
+static ru_bid_value value_hour(const ru_bid_in *in, const item_set *s)
+{
+    ru_bid_value v = {.cost_usd = in->reliable_usd};
+    double none = 1;
+    for (uint32_t i = 0; i < s->n; i++) {
+        const item *a = &s->at[i];
+        double chance =
+            isinf(a->bid_usd) ? 0 : ru_evict_chance(law_of(in, a->market, a->bid_usd), a->left_h);
+        v.cost_usd += (1 - chance) * a->paid_usd * a->instances * a->left_h;
+        none *= 1 - chance;
+    }
+    v.chance = 1 - none;
+    for (uint32_t i = 0; i < s->n; i++) {
+        const item *a = &s->at[i];
+        double useful = a->left_h;
+        if (!isinf(a->bid_usd)) {
+            const ru_evict_law *l = law_of(in, a->market, a->bid_usd);
+            double chance = ru_evict_chance(l, a->left_h);
+            double evict_h = fmin(l->median_s / 3600, a->left_h);
+            useful = (1 - chance) * a->left_h + chance * evict_h;
+        }
+        useful -= v.chance * in->lambda_h + (a->fresh ? in->sigma_h : 0);
+        v.work += in->phi * a->instances * in->markets[a->market].work * fmax(0, useful);
+    }
+    v.usd = v.work > 0 ? v.cost_usd / v.work : (double)INFINITY;
+    return v;
+}
+
+static bool same_group(const item *a, const item *b)
+{
+    return a->market == b->market && fabs(a->bid_usd - b->bid_usd) <= 1e-9;
+}
+
+/* Long-run rates: a cycle begins with an hour paid at the price and ends with it or an eviction. */
+static ru_bid_value value_cycle(const ru_bid_in *in, const item_set *s)
+{
+    ru_bid_value v = {.cost_usd = in->reliable_usd};
+    for (uint32_t i = 0; i < s->n; i++) {
+        const item *a = &s->at[i];
+        const ru_evict_law *l = law_of(in, a->market, a->bid_usd);
+        bool fixed = isinf(a->bid_usd), counted = fixed;
+        double stays = fixed ? 1 : 1 - ru_evict_chance(l, 1);
+        double service = fixed ? 1 : fmax(ru_evict_service(l, 1), 1e-6);
+        v.cost_usd += a->instances * a->paid_usd * stays / service;
+        double useful = fmax(0, 1 - (a->fresh ? in->sigma_h / service : 0));
+        v.work += in->phi * a->instances * in->markets[a->market].work * useful;
+        for (uint32_t k = 0; k < i && !counted; k++) {
+            counted = same_group(&s->at[k], a);
+        }
+        v.chance += counted ? 0 : (1 - stays) / service;
+    }
+    v.work *= fmax(0, 1 - in->lambda_h * v.chance);
+    v.usd = v.work > 0 ? v.cost_usd / v.work : (double)INFINITY;
+    return v;
+}
+
+static ru_bid_value value_of(const ru_bid_in *in, const item_set *s)
+{
+    return in->method == RU_BID_BIDBRAIN ? value_hour(in, s) : value_cycle(in, s);
+}
+
+static double instances_of(const ru_bid_in *in, const item_set *s, uint32_t market)
+{
+    double room = in->cap_work - s->rate, want = in->step_work > 0 ? in->step_work : room;
+    double work = in->markets[market].work;
+    double n = fmin(want, room) / work;
+    if (in->fractions) {
+        return n > 1e-9 ? n : 0;
+    }
+    n = floor(want / work + 1e-9) >= 1 ? floor(want / work + 1e-9) : 1;
+    double most = floor(room / work + 1e-9);
+    return fmax(0, fmin(n, most));
+}
+
+static bool candidate(const ru_bid_in *in, const item_set *s, uint32_t m, uint32_t d, item *out)
+{
+    const ru_bid_market *k = &in->markets[m];
+    double n = k->closed ? 0 : instances_of(in, s, m);
+    double bid = k->usd + in->deltas_usd[d], usd = k->usd;
+    if (in->method == RU_BID_STANDARD) {
+        bid = k->on_demand_usd;
+    } else if (in->method == RU_BID_ON_DEMAND) {
+        bid = (double)INFINITY;
+        usd = k->on_demand_usd;
+    }
+    *out = (item){m, n, bid, usd, 1, true};
+    return n > 0 && bid >= usd;
+}
+
+/* Cost of a unit of the candidate's own work, apart from all others. */
+static double own_usd(const ru_bid_in *in, const item *a)
+{
+    if (in->method != RU_BID_CYCLE) {
+        return a->paid_usd / in->markets[a->market].work;
+    }
+    const ru_evict_law *l = law_of(in, a->market, a->bid_usd);
+    double service = fmax(ru_evict_service(l, 1), 1e-6);
+    double useful = 1 - in->sigma_h / service;
+    return useful > 0 ? a->paid_usd * (1 - ru_evict_chance(l, 1)) / service / useful /
+                            in->markets[a->market].work
+                      : (double)INFINITY;
+}
+
+/* The request after which the objective is least. False: none lowers it. */
+static bool best_request(const ru_bid_in *in, item_set *s, item *best)
+{
+    bool search = in->method == RU_BID_CYCLE || in->method == RU_BID_BIDBRAIN;
+    double least = search ? value_of(in, s).usd : (double)INFINITY;
+    bool found = false;
+    for (uint32_t m = 0; m < in->n_markets; m++) {
+        for (uint32_t d = search ? 0 : in->fixed; d < (search ? in->n_deltas : in->fixed + 1);
+             d++) {
+            item a;
+            if (!candidate(in, s, m, d, &a) ||
+                (in->price_max_usd > 0 && own_usd(in, &a) > in->price_max_usd)) {
+                continue;
+            }
+            s->at[s->n++] = a;
+            double usd = search ? value_of(in, s).usd : own_usd(in, &a);
+            s->n--;
+            if (usd < least) {
+                least = usd;
+                *best = a;
+                found = true;
+            }
+        }
+    }
+    return found;
+}
+
+static void add(const ru_bid_in *in, item_set *s, const item *a)
+{
+    s->at[s->n++] = *a;
+    s->rate += a->instances * in->markets[a->market].work;
+}
+
+/* Renew, or do without, or (cycle) replace it: whichever costs least. */
+static bool keeps(const ru_bid_in *in, item_set *s, const item *renewed)
+{
+    const ru_bid_market *m = &in->markets[renewed->market];
+    if (in->method == RU_BID_ON_DEMAND || renewed->bid_usd + 1e-9 < renewed->paid_usd) {
+        return in->method == RU_BID_ON_DEMAND;
+    }
+    item other;
+    double without = value_of(in, s).usd;
+    if (in->method != RU_BID_BIDBRAIN && best_request(in, s, &other)) {
+        if (in->method != RU_BID_CYCLE) {
+            return m->usd / m->work <= other.paid_usd / in->markets[other.market].work + 1e-12;
+        }
+        /* as many instances as are due, so that sizes do not decide */
+        other.instances = renewed->instances * m->work / in->markets[other.market].work;
+        s->at[s->n++] = other;
+        without = value_of(in, s).usd;
+        s->n--;
+    }
+    s->at[s->n++] = *renewed;
+    double with = value_of(in, s).usd;
+    s->n--;
+    return with <= without;
+}
+
+static void take_held(const ru_bid_in *in, item_set *s, ru_bid_action *actions, uint32_t *n)
+{
+    for (uint32_t i = 0; i < in->n_held; i++) {
+        const ru_bid_held *h = &in->held[i];
+        /* cycle looks at the price now: what was paid is spent */
+        bool now = in->method == RU_BID_CYCLE;
+        double usd =
+            isinf(h->bid_usd) ? in->markets[h->market].on_demand_usd : in->markets[h->market].usd;
+        if (!h->due) {
+            add(in, s,
+                &(item){h->market, h->instances, h->bid_usd,
+                        now ? fmin(usd, h->bid_usd) : h->paid_usd, h->left_h, false});
+        }
+    }
+    for (uint32_t i = 0; i < in->n_held; i++) {
+        const ru_bid_held *h = &in->held[i];
+        if (h->due) {
+            double usd = isinf(h->bid_usd) ? in->markets[h->market].on_demand_usd
+                                           : in->markets[h->market].usd;
+            item renewed = {h->market, h->instances, h->bid_usd, usd, 1, false};
+            bool keep = keeps(in, s, &renewed);
+            actions[(*n)++] = (ru_bid_action){keep ? RU_BID_RENEW : RU_BID_RELEASE, i, h->market,
+                                              h->instances, h->bid_usd};
+            if (keep) {
+                add(in, s, &renewed);
+            }
+        }
+    }
+}
+
+ru_status ru_plan_bid(const ru_bid_in *in, ru_arena *out, ru_arena *scratch, ru_bid_plan *plan,
+                      ru_err *err)
+{
+    RU_TRY(check_in(in, err));
+    /* whole instances may fill less than a step, but more than half of one */
+    double steps = in->step_work > 0 ? 2 * in->cap_work / in->step_work : 0;
+    uint32_t requests = in->n_markets + 2 + (uint32_t)steps;
+    ru_arena_mark mark = ru_arena_mark_get(scratch);
+    item_set s = {RU_NEW(scratch, item, (int64_t)in->n_held + requests + 1), 0, 0};
+    ru_bid_action *actions = RU_NEW(scratch, ru_bid_action, (int64_t)in->n_held + requests);
+    if (s.at == NULL || actions == NULL) {
+        return RU_FAIL(err, RU_E_LIMIT, "no memory to bid in %u markets", in->n_markets);
+    }
+    ru_bid_plan p = {0};
+    uint32_t n = 0;
+    item a;
+    item_set still = s;
+    take_held(in, &s, actions, &n);
+    still.n = s.n;
+    for (uint32_t i = 0; i < n; i++) {
+        still.n -= actions[i].act == RU_BID_RENEW; /* they stand behind those that are not due */
+    }
+    p.before = value_of(in, &still);
+    for (uint32_t k = 0; k < requests && best_request(in, &s, &a); k++) {
+        add(in, &s, &a);
+        actions[n++] =
+            (ru_bid_action){RU_BID_ACQUIRE, UINT32_MAX, a.market, a.instances, a.bid_usd};
+    }
+    p.after = value_of(in, &s);
+    ru_bid_action *kept = RU_NEW(out, ru_bid_action, n);
+    if (kept == NULL) {
+        return RU_FAIL(err, RU_E_LIMIT, "no memory for %u actions", n);
+    }
+    for (uint32_t i = 0; i < n; i++) {
+        kept[i] = actions[i];
+    }
+    p.actions = kept;
+    p.n = n;
+    if (scratch != out) {
+        ru_arena_rewind(scratch, mark);
+    }
+    *plan = p;
+    return RU_OK;
+}
