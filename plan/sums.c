@@ -10,6 +10,9 @@
 #define KIB (INT64_C(1) << 10)
 #define MIB (INT64_C(1) << 20)
 
+/* Of splitting and merging batches: about as much work as all other ways together. */
+enum { POLISH_TASKS = 2000000, POLISH_PLAYS_MAX = 200 };
+
 static ru_status check_in(const ru_sums_in *in, ru_err *err)
 {
     if (in->n < 1 || in->n > RU_SUMS_OPS_MAX || in->n_ranks < 2 || in->method >= RU_SUMS_METHODS ||
@@ -212,6 +215,47 @@ static ru_status refine(search *s, int64_t c, ru_err *err)
     return RU_OK;
 }
 
+/* How many plans may be played while batches are split and merged: their tasks are bounded. */
+static uint32_t polish_max(const search *s)
+{
+    int64_t tasks = RU_SUMS_PLAYED * (2 * (int64_t)s->g.in->n + s->best.n_pieces + 1);
+    int64_t plays = POLISH_TASKS / tasks;
+    return plays < POLISH_PLAYS_MAX ? (uint32_t)plays : POLISH_PLAYS_MAX;
+}
+
+/* Split or merge batches at one tensor after another, as long as it helps. */
+static ru_status polish(search *s, ru_err *err)
+{
+    uint32_t n = s->best.n_tensors, left = polish_max(s);
+    bool *begins = RU_NEW(s->scratch, bool, n);
+    if (begins == NULL) {
+        return RU_FAIL(err, RU_E_LIMIT, "no memory for %u batches", n);
+    }
+    for (uint32_t i = 0; i < s->best.n_batches; i++) {
+        begins[s->best.batches[i].first] = true;
+    }
+    for (bool better = s->best.by_priority; better && left > 0;) {
+        better = false;
+        for (uint32_t k = 1; k < n && left > 0; k++, left--) {
+            ru_arena_mark mark = ru_arena_mark_get(s->scratch);
+            ru_sums_plan p;
+            begins[k] = !begins[k];
+            ru_status st =
+                rui_sums_regroup(&s->g, &s->best, begins, s->way.chunk, s->scratch, &p, err);
+            st = st == RU_OK ? rui_sums_predict(&s->g, s->scratch, &p, err) : st;
+            if (st == RU_OK && p.step_ns < s->best.step_ns) {
+                s->best = p;
+                better = true;
+            } else {
+                begins[k] = !begins[k];
+                ru_arena_rewind(s->scratch, mark);
+            }
+            RU_TRY(st == RU_E_LIMIT ? RU_OK : st);
+        }
+    }
+    return RU_OK;
+}
+
 static ru_status try_all(search *s, ru_err *err)
 {
     int64_t c = rule_chunk(s);
@@ -220,7 +264,8 @@ static ru_status try_all(search *s, ru_err *err)
     RU_TRY(try_mgwfbp(s, err));
     RU_TRY(try_partitions(s, 1, err));
     RU_TRY(try_groups(s, c, err));
-    return refine(s, c, err);
+    RU_TRY(refine(s, c, err));
+    return polish(s, err);
 }
 
 static ru_status try_method(search *s, ru_err *err)

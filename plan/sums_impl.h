@@ -37,6 +37,10 @@ bool rui_sums_backward(const rui_sums_graph *g, bool johnson, ru_arena *a, uint3
 /* Batches of a way; everything but the predicted figures of `plan`. */
 ru_status rui_sums_make(const rui_sums_graph *g, const rui_sums_way *way, const uint32_t *backward,
                         ru_arena *a, ru_sums_plan *plan, ru_err *err);
+/* The same gradients in other batches: begins[k] says whether one begins at tensor k (at 0 always).
+ */
+ru_status rui_sums_regroup(const rui_sums_graph *g, const ru_sums_plan *plan, const bool *begins,
+                           int64_t chunk, ru_arena *a, ru_sums_plan *other, ru_err *err);
 /* Fill the predicted figures. */
 ru_status rui_sums_predict(const rui_sums_graph *g, ru_arena *scratch, ru_sums_plan *plan,
                            ru_err *err);

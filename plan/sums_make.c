@@ -253,17 +253,22 @@ static void add_tensor(growing *w, uint32_t at, int64_t bytes, int64_t before_ns
 }
 
 /* Pieces of all batches; the algorithm is that of a piece's size. */
-static int64_t cut(growing *w)
+static ru_status cut(const ru_sums_in *in, ru_sums_batch *batches, uint32_t n, int64_t chunk,
+                     uint32_t *n_pieces, ru_err *err)
 {
     int64_t pieces = 0;
-    for (uint32_t i = 0; i < w->batches.n; i++) {
-        ru_sums_batch *b = &w->batches.at[i];
-        int64_t chunk = w->way->chunk > 0 ? w->way->chunk : b->size_bytes;
-        b->chunk_bytes = chunk < b->size_bytes ? chunk : b->size_bytes;
-        b->algo = rui_sums_algo(w->g->in, b->chunk_bytes);
+    for (uint32_t i = 0; i < n; i++) {
+        ru_sums_batch *b = &batches[i];
+        b->chunk_bytes = chunk > 0 && chunk < b->size_bytes ? chunk : b->size_bytes;
+        b->algo = rui_sums_algo(in, b->chunk_bytes);
         pieces += (b->size_bytes - 1) / b->chunk_bytes + 1;
     }
-    return pieces;
+    if (pieces > RU_SUMS_PIECES_MAX) {
+        return RU_FAIL(err, RU_E_LIMIT, "%lld pieces of a step, expected at most %d",
+                       (long long)pieces, RU_SUMS_PIECES_MAX);
+    }
+    *n_pieces = (uint32_t)pieces;
+    return RU_OK;
 }
 
 ru_status rui_sums_make(const rui_sums_graph *g, const rui_sums_way *way, const uint32_t *backward,
@@ -285,20 +290,42 @@ ru_status rui_sums_make(const rui_sums_graph *g, const rui_sums_way *way, const 
     if (w.full) {
         return RU_FAIL(err, RU_E_LIMIT, "no memory for the batches of %u gradients", g->n_tensors);
     }
-    int64_t pieces = cut(&w);
-    if (pieces > RU_SUMS_PIECES_MAX) {
-        return RU_FAIL(err, RU_E_LIMIT, "%lld pieces of a step, expected at most %d",
-                       (long long)pieces, RU_SUMS_PIECES_MAX);
-    }
+    uint32_t pieces;
+    RU_TRY(cut(in, w.batches.at, w.batches.n, way->chunk, &pieces, err));
     *plan = (ru_sums_plan){.backward = backward,
                            .tensors = tensors,
                            .n_tensors = n,
                            .batches = w.batches.at,
                            .n_batches = w.batches.n,
-                           .n_pieces = (uint32_t)pieces,
+                           .n_pieces = pieces,
                            .depth = way->depth,
                            .barrier = way->barrier,
                            .after = way->after,
                            .by_priority = way->by_priority};
     return RU_OK;
+}
+
+ru_status rui_sums_regroup(const rui_sums_graph *g, const ru_sums_plan *plan, const bool *begins,
+                           int64_t chunk, ru_arena *a, ru_sums_plan *other, ru_err *err)
+{
+    uint32_t n = 0;
+    for (uint32_t k = 0; k < plan->n_tensors; k++) {
+        n += k == 0 || begins[k] ? 1 : 0;
+    }
+    ru_sums_batch *batches = RU_NEW(a, ru_sums_batch, n);
+    if (batches == NULL) {
+        return RU_FAIL(err, RU_E_LIMIT, "no memory for %u batches", n);
+    }
+    n = 0;
+    for (uint32_t k = 0; k < plan->n_tensors; k++) {
+        if (k == 0 || begins[k]) {
+            batches[n++].first = k;
+        }
+        batches[n - 1].n++;
+        batches[n - 1].size_bytes += g->in->param_bytes[plan->tensors[k]];
+    }
+    *other = *plan;
+    other->batches = batches;
+    other->n_batches = n;
+    return cut(g->in, batches, n, chunk, &other->n_pieces, err);
 }
