@@ -1,8 +1,9 @@
 /* Burstable machines: buckets of tokens against the providers' figures. */
+#include "bench/replay_burst.h"
+
 #include <math.h>
 #include <string.h>
 
-#include "bench/replay.h"
 #include "bench/replay_csv.h"
 #include "cost/credit.h"
 
@@ -114,5 +115,6 @@ ru_status rui_replay_burst(ru_replay *r, ru_err *err)
     }
     RU_TRY(depletion(r, err));
     RU_TRY(disks(r, err));
-    return day(r, err);
+    RU_TRY(day(r, err));
+    return rui_burst_model(r, err);
 }
