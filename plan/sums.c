@@ -53,7 +53,7 @@ static ru_status check_in(const ru_sums_in *in, ru_err *err)
 
 typedef struct search {
     rui_sums_graph g;
-    const uint32_t *backward[2]; /* reverse topological, Johnson's; the same when equal */
+    const uint32_t *backward[RUI_SUMS_ORDERS]; /* the same as an earlier one when equal */
     ru_arena *scratch;
     ru_sums_plan best; /* step_ns 0: none yet */
     rui_sums_way way;
@@ -67,8 +67,7 @@ static ru_status try_way(search *s, rui_sums_way way, ru_err *err)
     way.depth = way.depth < 1 ? 1 : way.depth;
     ru_arena_mark mark = ru_arena_mark_get(s->scratch);
     ru_sums_plan p;
-    ru_status st =
-        rui_sums_make(&s->g, &way, s->backward[way.johnson ? 1 : 0], s->scratch, &p, err);
+    ru_status st = rui_sums_make(&s->g, &way, s->backward[way.order], s->scratch, &p, err);
     if (st == RU_E_LIMIT && s->tried > 0) {
         return RU_OK;
     }
@@ -177,10 +176,34 @@ static ru_status try_groups(search *s, int64_t c, ru_err *err)
     for (uint32_t k = 0; k < RU_ARRAY_LEN(groups) * 2 * orders; k++) {
         rui_sums_way way = groups[k / 2 % RU_ARRAY_LEN(groups)];
         way.chunk = k % 2 == 0 ? c : 0;
-        way.johnson = k / 2 >= RU_ARRAY_LEN(groups);
+        way.order = k / 2 >= RU_ARRAY_LEN(groups) ? RUI_SUMS_JOHNSON : RUI_SUMS_REVERSE;
         way.by_priority = true;
         way.barrier = s->g.in->barrier;
         RU_TRY(try_way(s, way, err));
+    }
+    return RU_OK;
+}
+
+/* The best way, and single tensors whole, in the other backward orders. */
+static ru_status try_orders(search *s, ru_err *err)
+{
+    rui_sums_way base = s->way;
+    for (uint32_t k = RUI_SUMS_LONGEST; k < RUI_SUMS_ORDERS; k++) {
+        bool fresh = true;
+        for (uint32_t i = 0; i < k; i++) {
+            fresh = fresh && s->backward[i] != s->backward[k];
+        }
+        if (fresh) {
+            rui_sums_way way = base;
+            way.order = (rui_sums_order)k;
+            RU_TRY(try_way(s, way, err));
+            RU_TRY(try_way(s,
+                           (rui_sums_way){.group = RUI_SUMS_EACH,
+                                          .order = way.order,
+                                          .barrier = s->g.in->barrier,
+                                          .by_priority = true},
+                           err));
+        }
     }
     return RU_OK;
 }
@@ -264,6 +287,7 @@ static ru_status try_all(search *s, ru_err *err)
     RU_TRY(try_mgwfbp(s, err));
     RU_TRY(try_partitions(s, 1, err));
     RU_TRY(try_groups(s, c, err));
+    RU_TRY(try_orders(s, err));
     RU_TRY(refine(s, c, err));
     return polish(s, err);
 }
@@ -310,13 +334,17 @@ static ru_status try_method(search *s, ru_err *err)
 static bool make_orders(search *s)
 {
     uint32_t n = s->g.in->n;
-    uint32_t *plain = RU_NEW(s->scratch, uint32_t, n), *johnson = RU_NEW(s->scratch, uint32_t, n);
-    if (plain == NULL || johnson == NULL || !rui_sums_backward(&s->g, false, s->scratch, plain) ||
-        !rui_sums_backward(&s->g, true, s->scratch, johnson)) {
-        return false;
+    for (uint32_t k = 0; k < RUI_SUMS_ORDERS; k++) {
+        uint32_t *order = RU_NEW(s->scratch, uint32_t, n);
+        if (order == NULL || !rui_sums_backward(&s->g, (rui_sums_order)k, s->scratch, order)) {
+            return false;
+        }
+        s->backward[k] = order;
+        for (uint32_t i = 0; i < k; i++) {
+            bool same = memcmp(s->backward[i], order, n * sizeof *order) == 0;
+            s->backward[k] = same && s->backward[k] == order ? s->backward[i] : s->backward[k];
+        }
     }
-    s->backward[0] = plain;
-    s->backward[1] = memcmp(plain, johnson, n * sizeof *plain) == 0 ? plain : johnson;
     return true;
 }
 

@@ -21,19 +21,30 @@ typedef enum rui_sums_group {
     RUI_SUMS_TICK, /* what is ready at ticks of `cycle_ns`, up to `size` bytes */
 } rui_sums_group;
 
+/* Backward orders: gradients are made one after another by a rule, each with what it still needs.
+ */
+typedef enum rui_sums_order {
+    RUI_SUMS_REVERSE,  /* reverse topological */
+    RUI_SUMS_JOHNSON,  /* Johnson's rule for two machines */
+    RUI_SUMS_LONGEST,  /* longest sum first */
+    RUI_SUMS_SHORTEST, /* least missing backward time first */
+    RUI_SUMS_URGENT,   /* needed first by the next forward pass */
+    RUI_SUMS_ORDERS,
+} rui_sums_order;
+
 /* One way to sum: a candidate. */
 typedef struct rui_sums_way {
     rui_sums_group group;
     int64_t first, size, chunk; /* bytes; chunk 0: whole batches */
     int64_t cycle_ns;
     uint32_t depth;
-    bool johnson; /* backward order by Johnson's rule, else reverse topological */
+    rui_sums_order order;
     bool barrier, after, by_priority;
 } rui_sums_way;
 
 ru_status rui_sums_graph_make(const ru_sums_in *in, ru_arena *a, rui_sums_graph *g, ru_err *err);
 /* Backward order [n]; false: `a` is full. */
-bool rui_sums_backward(const rui_sums_graph *g, bool johnson, ru_arena *a, uint32_t *order);
+bool rui_sums_backward(const rui_sums_graph *g, rui_sums_order rule, ru_arena *a, uint32_t *order);
 /* Batches of a way; everything but the predicted figures of `plan`. */
 ru_status rui_sums_make(const rui_sums_graph *g, const rui_sums_way *way, const uint32_t *backward,
                         ru_arena *a, ru_sums_plan *plan, ru_err *err);

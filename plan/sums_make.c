@@ -56,7 +56,7 @@ static bool find_behind(const ru_sums_in *in, ru_arena *a, behind *b)
 }
 
 /* Gradients still to be made: what the backward pass must run for each. */
-typedef struct johnson {
+typedef struct making {
     const rui_sums_graph *g;
     uint32_t words;
     uint64_t *wanted; /* [n, words] gradients (by tensor) that need the backward pass of an op */
@@ -65,13 +65,13 @@ typedef struct johnson {
     uint32_t *op;     /* [n_tensors] */
     bool *made;       /* [n_tensors] */
     bool *done;       /* [n] */
-} johnson;
+} making;
 
-static bool johnson_init(johnson *j, const rui_sums_graph *g, ru_arena *a)
+static bool making_init(making *j, const rui_sums_graph *g, ru_arena *a)
 {
     const ru_sums_in *in = g->in;
     uint32_t t = 0;
-    *j = (johnson){.g = g, .words = (g->n_tensors + 63) / 64};
+    *j = (making){.g = g, .words = (g->n_tensors + 63) / 64};
     j->wanted = RU_NEW(a, uint64_t, (int64_t)in->n * j->words);
     j->need_ns = RU_NEW(a, int64_t, g->n_tensors);
     j->xfer_ns = RU_NEW(a, int64_t, g->n_tensors);
@@ -108,27 +108,42 @@ static bool johnson_init(johnson *j, const rui_sums_graph *g, ru_arena *a)
 }
 
 /* Johnson's rule: first those whose backward time is no longer than their sum, the shortest first;
- * then the others, the longest sum first; of equal ones the last of the forward pass. */
-static uint32_t johnson_next(const johnson *j)
+ * then the others, the longest sum first. */
+static bool goes_before(const making *j, rui_sums_order rule, uint32_t a, uint32_t b)
+{
+    const int64_t *need = j->need_ns, *sum = j->xfer_ns;
+    bool early = need[a] <= sum[a], other_early = need[b] <= sum[b];
+    switch (rule) {
+    case RUI_SUMS_JOHNSON:
+        return early != other_early ? early : early ? need[a] < need[b] : sum[a] > sum[b];
+    case RUI_SUMS_LONGEST:
+        return sum[a] > sum[b];
+    case RUI_SUMS_SHORTEST:
+        return need[a] < need[b];
+    case RUI_SUMS_URGENT:
+        return a < b; /* tensors are numbered as the forward pass needs them */
+    case RUI_SUMS_REVERSE:
+    case RUI_SUMS_ORDERS:
+        break;
+    }
+    return false;
+}
+
+/* Of equal ones the last of the forward pass. */
+static uint32_t gradient_next(const making *j, rui_sums_order rule)
 {
     uint32_t best = UINT32_MAX;
     for (uint32_t t = j->g->n_tensors; t-- > 0;) {
-        if (j->made[t]) {
-            continue;
+        if (!j->made[t] && (best == UINT32_MAX || goes_before(j, rule, t, best))) {
+            best = t;
         }
-        bool early = j->need_ns[t] <= j->xfer_ns[t];
-        bool best_early = best != UINT32_MAX && j->need_ns[best] <= j->xfer_ns[best];
-        bool before = best == UINT32_MAX || (early && !best_early) ||
-                      (early && best_early && j->need_ns[t] < j->need_ns[best]) ||
-                      (!early && !best_early && j->xfer_ns[t] > j->xfer_ns[best]);
-        best = before ? t : best;
     }
     return best;
 }
 
 /* Run the backward pass of everything that gradient t waits for, the last of the forward pass
  * first; all others need that much less. */
-static void johnson_run(johnson *j, uint32_t t, uint32_t *order, uint32_t *n)
+static void gradient_make(making *j, uint32_t t, uint32_t *order, uint32_t *n)
 {
     for (uint32_t k = j->g->in->n; k-- > 0;) {
         uint32_t i = j->g->topo[k];
@@ -147,21 +162,21 @@ static void johnson_run(johnson *j, uint32_t t, uint32_t *order, uint32_t *n)
     j->made[t] = true;
 }
 
-bool rui_sums_backward(const rui_sums_graph *g, bool by_johnson, ru_arena *a, uint32_t *order)
+bool rui_sums_backward(const rui_sums_graph *g, rui_sums_order rule, ru_arena *a, uint32_t *order)
 {
     uint32_t n = g->in->n, made = 0;
-    if (!by_johnson) {
+    if (rule == RUI_SUMS_REVERSE) {
         for (uint32_t k = 0; k < n; k++) {
             order[k] = g->topo[n - 1 - k];
         }
         return true;
     }
-    johnson j;
-    if (!johnson_init(&j, g, a)) {
+    making j;
+    if (!making_init(&j, g, a)) {
         return false;
     }
-    for (uint32_t t; (t = johnson_next(&j)) != UINT32_MAX;) {
-        johnson_run(&j, t, order, &made);
+    for (uint32_t t; (t = gradient_next(&j, rule)) != UINT32_MAX;) {
+        gradient_make(&j, t, order, &made);
     }
     for (uint32_t k = n; k-- > 0;) { /* what no gradient needs */
         if (!j.done[g->topo[k]]) {

@@ -338,7 +338,7 @@ static ru_status report_sums(const void *in, const void *plan, const ru_policy_t
 
 const ru_policy ru_policy_sums = {
     .name = "sums",
-    .version = 2,
+    .version = 3,
     .decides = "how gradients are ordered, batched, cut and summed over workers",
     .source = "caramel-2020",
     .in = &table,
