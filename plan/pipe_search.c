@@ -16,8 +16,9 @@ typedef struct level {
     bool straight, last;
     double *inner; /* [n + 1, n + 1] seconds from cut to cut on a unit; NULL: their compute_s */
     double *times; /* [units - 1, n + 1, n + 1] of parts that are not the first; NULL: not kept */
-    double *best, *from; /* [units + 1, units + 1, n + 1] for one start */
-    double *row;         /* [n + 1] */
+    double *best, *from;                     /* [units + 1, units + 1, n + 1] for one start */
+    double *row;                             /* [n + 1] */
+    double *compute_s, *param_bytes, *never; /* [n + 1] from the cut that is faced; 0 or infinity */
 } level;
 
 static double *of(const level *l, double *table, uint32_t m, uint32_t q)
@@ -59,16 +60,33 @@ static double later_part_s(const level *l, uint32_t k, uint32_t j, uint32_t q)
     return s > b ? s : b;
 }
 
-/* Seconds of parts from cut k on q units to every later cut. */
-static void fill_row(const level *l, uint32_t k, uint32_t q, double *row)
+/* What every later cut adds to cut k, in arrays without branches. */
+static void face(level *l, uint32_t k)
 {
     const rui_pipe_cuts *c = l->c;
-    ru_pipe_rate rate = ru_cost_pipe_rate(&l->cost, q, false);
-    double behind = ru_cost_pipe_behind_s(&l->cost, 1, q);
+    const double *inner = l->inner != NULL ? l->inner + (uint64_t)k * (c->n + 1) : NULL;
     for (uint32_t j = k + 1; j <= c->n; j++) {
-        double s = part_s(l, k, j, &rate), b = j < c->n ? behind * c->cut_bytes[j] : 0;
+        l->compute_s[j] = inner != NULL ? inner[j] : c->compute_s[j] - c->compute_s[k];
+        l->param_bytes[j] = c->param_bytes[j] - c->param_bytes[k];
+        l->never[j] = rui_pipe_cuts_nest(c, k, j) ? 0 : (double)INFINITY;
+    }
+}
+
+/* Seconds of parts on q units from the cut that is faced to every later one. */
+static void fill_row(const level *l, uint32_t k, uint32_t q, double *RU_RESTRICT row)
+{
+    const double *RU_RESTRICT compute_s = l->compute_s, *RU_RESTRICT param = l->param_bytes;
+    const double *RU_RESTRICT cut = l->c->cut_bytes, *RU_RESTRICT never = l->never;
+    const ru_pipe_rate rate = ru_cost_pipe_rate(&l->cost, q, false);
+    double behind = ru_cost_pipe_behind_s(&l->cost, 1, q);
+    uint32_t n = l->c->n;
+    for (uint32_t j = k + 1; j <= n; j++) {
+        double s = ru_cost_pipe_stage_s(&rate, compute_s[j], param[j]), b = behind * cut[j];
         s = s > b ? s : b;
-        row[j] = rui_pipe_cuts_nest(c, k, j) ? s : (double)INFINITY;
+        row[j] = s > never[j] ? s : never[j];
+    }
+    if (!isinf(row[n])) { /* nothing is behind the last cut */
+        row[n] = ru_cost_pipe_stage_s(&rate, compute_s[n], param[n]);
     }
 }
 
@@ -149,6 +167,9 @@ static void run_from(level *l, uint32_t start)
             continue;
         }
         finish_cut(l, k);
+        if (l->times == NULL) {
+            face(l, k);
+        }
         for (uint32_t q = 1; q < (l->straight && l->units > 1 ? 2 : l->units); q++) {
             const double *row = row_of(l, k, q);
             for (uint32_t m = 1; m + q <= l->units; m++) {
@@ -187,13 +208,17 @@ static bool level_init(level *l, bool keep, ru_arena *a)
     l->best = RU_NEW(a, double, m *m *wide);
     l->from = RU_NEW(a, double, m *m *wide);
     l->row = RU_NEW(a, double, wide);
+    l->compute_s = RU_NEW(a, double, wide);
+    l->param_bytes = RU_NEW(a, double, wide);
+    l->never = RU_NEW(a, double, wide);
     l->times = keep && l->units > 1 ? RU_NEW(a, double, (m - 2) * wide * wide) : NULL;
-    if (l->best == NULL || l->from == NULL || l->row == NULL ||
-        (keep && l->units > 1 && l->times == NULL)) {
+    if (l->best == NULL || l->from == NULL || l->row == NULL || l->compute_s == NULL ||
+        l->param_bytes == NULL || l->never == NULL || (keep && l->units > 1 && l->times == NULL)) {
         return false;
     }
-    for (uint32_t q = 1; l->times != NULL && q < (l->straight ? 2 : l->units); q++) {
-        for (uint32_t k = 0; k < l->c->n; k++) {
+    for (uint32_t k = 0; l->times != NULL && k < l->c->n; k++) {
+        face(l, k);
+        for (uint32_t q = 1; q < (l->straight ? 2 : l->units); q++) {
             fill_row(l, k, q, l->times + ((int64_t)(q - 1) * wide + k) * wide);
         }
     }
