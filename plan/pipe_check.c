@@ -189,7 +189,8 @@ static double read_level(judge *j, uint32_t k, uint32_t first, uint32_t end, uin
         before = p->units;
         from = p->end;
     }
-    bool fewer = in->model == RU_PIPE_CALIBRATED && k + 1 == in->n_levels;
+    bool fewer = (in->model == RU_PIPE_CALIBRATED || in->method == RU_PIPE_STRAIGHT) &&
+                 k + 1 == in->n_levels;
     return used == in->levels[k].units || fewer ? most : (double)NAN;
 }
 

@@ -315,6 +315,20 @@ static ru_status collect(level *levels, uint32_t k, uint32_t start, uint32_t end
     return RU_OK;
 }
 
+/* All units of the last level; with the calibrated model, and where a straight pipeline has too few
+ * layers for all, fewer ones that do as well. */
+static uint32_t units_used(const level *l)
+{
+    uint32_t n = l->c->n, m = l->units;
+    for (uint32_t fewer = m - 1; fewer > 0; fewer--) {
+        double now = of(l, l->best, m, last_part(l, n, m))[n];
+        double s = of(l, l->best, fewer, last_part(l, n, fewer))[n];
+        bool may = l->in->model == RU_PIPE_CALIBRATED || (l->straight && isinf(now));
+        m = may && s <= now ? fewer : m;
+    }
+    return m;
+}
+
 ru_status rui_pipe_search(const ru_pipe_in *in, const rui_pipe_cuts *c, bool straight,
                           ru_arena *scratch, rui_pipe_parts *parts, double *minibatch_s,
                           ru_err *err)
@@ -341,16 +355,14 @@ ru_status rui_pipe_search(const ru_pipe_in *in, const rui_pipe_cuts *c, bool str
     }
     level *l = &levels[top];
     run_from(l, 0);
-    uint32_t m = l->units;
-    for (uint32_t fewer = m - 1; in->model == RU_PIPE_CALIBRATED && fewer > 0; fewer--) {
-        double s = of(l, l->best, fewer, last_part(l, c->n, fewer))[c->n];
-        m = s <= of(l, l->best, m, last_part(l, c->n, m))[c->n] ? fewer : m;
-    }
+    uint32_t m = units_used(l);
     *minibatch_s = of(l, l->best, m, last_part(l, c->n, m))[c->n];
     if (isinf(*minibatch_s)) {
         return RU_FAIL(err, RU_E_INFEASIBLE,
-                       "no pipeline on %u workers fits into %.4g bytes of memory each", total,
-                       in->memory_bytes);
+                       "no pipeline of %u layers with %u cuts on %u workers%s", in->n, c->n, total,
+                       in->memory_bytes > 0 ? " fits into the memory"
+                                            : ": one stage a worker "
+                                              "needs more layers");
     }
     return collect(levels, top, 0, c->n, m, scratch, parts, err);
 }
