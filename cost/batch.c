@@ -375,22 +375,25 @@ ru_status ru_batch_law_of(const ru_markov_law *arrivals, uint32_t batch, double 
     return RU_OK;
 }
 
+double ru_batch_seen(const ru_batch_law *law, uint32_t b, double w)
+{
+    const double *seen = law->seen + (size_t)b * (law->n_grid + 1);
+    if (w < 0) {
+        return 0;
+    }
+    if (w >= law->timeout_s) {
+        return seen[law->n_grid] + (b < law->batch ? law->size_p[b] : 0);
+    }
+    double at = w / law->step_s;
+    uint32_t i = (uint32_t)at < law->n_grid ? (uint32_t)at : law->n_grid - 1;
+    return seen[i] + (at - i) * (seen[i + 1] - seen[i]);
+}
+
 double ru_batch_cdf(const ru_batch_law *law, const double *service_s, double x)
 {
     double sum = 0;
     for (uint32_t b = 1; b <= law->batch; b++) {
-        double w = x - service_s[b];
-        const double *seen = law->seen + (size_t)b * (law->n_grid + 1);
-        if (w < 0) {
-            continue;
-        }
-        if (w >= law->timeout_s) {
-            sum += seen[law->n_grid] + (b < law->batch ? law->size_p[b] : 0);
-            continue;
-        }
-        double at = w / law->step_s;
-        uint32_t i = (uint32_t)at < law->n_grid ? (uint32_t)at : law->n_grid - 1;
-        sum += seen[i] + (at - i) * (seen[i + 1] - seen[i]);
+        sum += ru_batch_seen(law, b, x - service_s[b]);
     }
     return sum / law->mean_batch;
 }

@@ -40,6 +40,8 @@ RU_MUST_USE ru_status ru_batch_law_of(const ru_markov_law *arrivals, uint32_t ba
                                       double timeout_s, double fine, ru_arena *out,
                                       ru_arena *scratch, ru_batch_law *law, ru_err *err);
 
+/* Requests of a batch that has size b, 1 <= b <= batch, and that waited at most w, a mean. */
+double ru_batch_seen(const ru_batch_law *law, uint32_t b, double w);
 /* P(latency <= x) of a request; service_s [B + 1]: seconds of a batch of each size. */
 double ru_batch_cdf(const ru_batch_law *law, const double *service_s, double x);
 /* The least x with P(latency <= x) >= p; 0 < p < 1. */
