@@ -1,23 +1,12 @@
 /* The row of `batch` in plan/policy.def: its input as a file, its report. */
 #include <math.h>
 
-#include "cost/arrive.h"
+#include "plan/arrivals.h"
 #include "plan/batch.h"
 #include "plan/policy.h"
 
-typedef struct map_in {
-    ru_conf_f64s d0, d1;
-} map_in;
-
-typedef struct arrivals_in {
-    uint32_t which;
-    double poisson;
-    map_in map;
-    ru_conf_f64s gaps_s;
-} arrivals_in;
-
 typedef struct batch_in {
-    arrivals_in arrivals;
+    rui_arrivals_in arrivals;
     ru_conf_f64s service;
     double memory_min_mb, memory_max_mb, memory_step_mb;
     uint32_t batch_max;
@@ -28,93 +17,15 @@ typedef struct batch_in {
     uint32_t fixed_batch;
 } batch_in;
 
-enum { POISSON = 1, MAP, GAPS, MEMORIES_MAX = 4096 };
+enum { MEMORIES_MAX = 4096 };
 
 #define AT(type_, name_) .offset = offsetof(type_, name_)
-
-static const ru_conf_field map_fields[] = {
-    {.name = "d0",
-     .type = RU_CONF_F64_LIST,
-     AT(map_in, d0),
-     .def = "[]",
-     .help = "rates of phase changes without an arrival, row by row, diagonal below 0 [1/s]"},
-    {.name = "d1",
-     .type = RU_CONF_F64_LIST,
-     AT(map_in, d1),
-     .def = "[]",
-     .min = 0,
-     .max = 1e12,
-     .help = "rates of phase changes with an arrival, row by row [1/s]"},
-};
-static const ru_conf_table map_table = {.name = "map",
-                                        .fields = map_fields,
-                                        .n = RU_ARRAY_LEN(map_fields),
-                                        .size_bytes = sizeof(map_in)};
-
-static const ru_conf_field arrival_fields[] = {
-    {.name = "poisson",
-     .type = RU_CONF_F64,
-     AT(arrivals_in, poisson),
-     .def = "1",
-     .min = 0,
-     .max = 1e9,
-     .open = true,
-     .help = "requests per second, memoryless"},
-    {.name = "map",
-     .type = RU_CONF_SECTION,
-     AT(arrivals_in, map),
-     .table = &map_table,
-     .help = "a Markovian arrival process of up to 8 phases"},
-    {.name = "gaps_s",
-     .type = RU_CONF_F64_LIST,
-     AT(arrivals_in, gaps_s),
-     .def = "[]",
-     .min = 0,
-     .max = 1e9,
-     .help = "measured interarrival times in order; a process is fitted to them"},
-};
-static const ru_conf_table arrivals_table = {.name = "arrivals",
-                                             .fields = arrival_fields,
-                                             .n = RU_ARRAY_LEN(arrival_fields),
-                                             .size_bytes = sizeof(arrivals_in),
-                                             .one_of = "poisson|map|gaps_s",
-                                             .which_offset = offsetof(arrivals_in, which)};
-
-static ru_status process_of(const arrivals_in *a, ru_markov *out, ru_err *err)
-{
-    if (a->which == POISSON) {
-        *out = ru_markov_poisson(a->poisson);
-        return RU_OK;
-    }
-    if (a->which == GAPS) {
-        ru_arrive_fit fit;
-        RU_TRY(ru_arrive_of(a->gaps_s.at, a->gaps_s.n, &fit, err));
-        *out = fit.process;
-        return RU_OK;
-    }
-    uint32_t n = 0;
-    while (n <= RU_MARKOV_PHASES_MAX && n * n < a->map.d0.n) {
-        n++;
-    }
-    if (n < 1 || n > RU_MARKOV_PHASES_MAX || n * n != a->map.d0.n || a->map.d1.n != a->map.d0.n) {
-        return RU_FAIL(err, RU_E_ARG,
-                       "'map' has %u and %u numbers, expected two square matrices of the same 1 to "
-                       "%d phases",
-                       a->map.d0.n, a->map.d1.n, RU_MARKOV_PHASES_MAX);
-    }
-    *out = (ru_markov){.n = n};
-    for (uint32_t i = 0; i < n * n; i++) {
-        out->d0[i] = a->map.d0.at[i];
-        out->d1[i] = a->map.d1.at[i];
-    }
-    return ru_markov_check(out, err);
-}
 
 static ru_status check_in(const void *section, ru_err *err)
 {
     const batch_in *in = section;
     ru_markov m;
-    RU_TRY(process_of(&in->arrivals, &m, err));
+    RU_TRY(rui_arrivals_of(&in->arrivals, &m, err));
     if (in->service.n != 10 && in->service.n != 15) {
         return RU_FAIL(err, RU_E_ARG,
                        "'service' has %u coefficients, expected 10 (third degree) or 15 (fourth)",
@@ -136,7 +47,7 @@ static const ru_conf_field fields[] = {
     {.name = "arrivals",
      .type = RU_CONF_SECTION,
      AT(batch_in, arrivals),
-     .table = &arrivals_table,
+     .table = &rui_arrivals_table,
      .help = "how requests come"},
     {.name = "service",
      .type = RU_CONF_F64_LIST,
@@ -284,7 +195,7 @@ static ru_status inner(const batch_in *in, ru_arena *a, ru_batch_in *out, ru_err
         .method = (ru_batch_method)in->method,
         .fixed = {in->fixed_memory_mb, in->fixed_batch, in->fixed_timeout_s},
     };
-    return process_of(&in->arrivals, &out->arrivals, err);
+    return rui_arrivals_of(&in->arrivals, &out->arrivals, err);
 }
 
 static ru_status plan_batch(const void *in, const ru_policy_tools *tools, void *plan, ru_err *err)
