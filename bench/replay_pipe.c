@@ -8,6 +8,7 @@
 #include "env/file.h"
 #include "plan/pipe.h"
 #include "plan/policy.h"
+#include "store/layers.h"
 #include "store/natural.h"
 
 enum { SETS_MAX = 8 };
@@ -286,6 +287,79 @@ static ru_status timed(ru_replay *r, const char *folder, const char *units, cons
     return ru_replay_add(r, &row, err);
 }
 
+enum { COPIES = 10 };
+
+/* Copies of a graph, one after another. */
+static ru_status copy_graph(ru_replay *r, const ru_layer_graph *g, ru_pipe_in *in, ru_err *err)
+{
+    uint32_t n_edges = 0, input = 0, last = 0; /* what waits for none, and what none waits for */
+    ru_pipe_layer *layers = RU_NEW(r->arena, ru_pipe_layer, (int64_t)g->n * COPIES);
+    ru_pipe_edge *edges = RU_NEW(r->arena, ru_pipe_edge, ((int64_t)g->n_edges + 1) * COPIES);
+    if (layers == NULL || edges == NULL) {
+        return RU_FAIL(err, RU_E_LIMIT, "no memory for %d copies of %u layers", COPIES, g->n);
+    }
+    for (uint32_t k = 0; k < g->n; k++) {
+        for (uint32_t e = 0; e < g->n_edges; e++) {
+            input = g->edges[e].to == input ? g->edges[e].from : input;
+            last = g->edges[e].from == last ? g->edges[e].to : last;
+        }
+    }
+    for (uint32_t c = 0; c < COPIES; c++) {
+        for (uint32_t i = 0; i < g->n; i++) {
+            const ru_layer *l = &g->layers[i];
+            layers[c * g->n + i] =
+                (ru_pipe_layer){(int64_t)((i == input ? 0 : l->forward_ms + l->backward_ms) * 1e6),
+                                (int64_t)l->param_bytes, (int64_t)l->activation_bytes};
+        }
+        for (uint32_t e = 0; e < g->n_edges; e++) {
+            edges[n_edges++] =
+                (ru_pipe_edge){c * g->n + g->edges[e].from, c * g->n + g->edges[e].to};
+        }
+        if (c > 0) {
+            edges[n_edges++] = (ru_pipe_edge){(c - 1) * g->n + last, c * g->n + input};
+        }
+    }
+    in->layers = layers;
+    in->n = g->n * COPIES;
+    in->edges = edges;
+    in->n_edges = n_edges;
+    return RU_OK;
+}
+
+/* How planning grows. */
+static ru_status timed_tenfold(ru_replay *r, const char *folder, ru_err *err)
+{
+    char *text;
+    int64_t size;
+    ru_layer_graph g;
+    const char *path = profile_path(r, folder, ru_str_c("resnet50"));
+    RU_TRY(ru_file_read(path, 1 << 20, r->arena, &text, &size, err));
+    RU_TRY(ru_layers_read(path, ru_str_n(text, size), r->arena, &g, err));
+    const ru_pipe_level level = {16, 1.25e9};
+    ru_pipe_in in = {.levels = &level,
+                     .n_levels = 1,
+                     .compression = 1,
+                     .overlap = 1,
+                     .microbatches = 1,
+                     .cuts_max = 16384};
+    RU_TRY(copy_graph(r, &g, &in, err));
+    ru_pipe_plan plan;
+    ru_arena scratch;
+    ru_arena_init(&scratch, 0);
+    int64_t from = ru_clock_now().ns;
+    ru_status st = ru_plan_pipe(&in, r->arena, &scratch, &plan, err);
+    double took = (double)(ru_clock_now().ns - from) * 1e-9;
+    st = st == RU_OK ? ru_plan_pipe_check(&in, &plan, &scratch, err) : st;
+    ru_arena_fini(&scratch);
+    RU_TRY(st);
+    ru_replay_row row = ru_replay_row_of(
+        ru_arena_printf(r->arena, "ten times resnet50, [16], %u cuts", plan.n_cuts), "plan_s",
+        true);
+    row.timed = true;
+    row.ours = took;
+    return ru_replay_add(r, &row, err);
+}
+
 ru_status rui_replay_pipe(ru_replay *r, ru_err *err)
 {
     static const char *const profiles[] = {
@@ -307,5 +381,6 @@ ru_status rui_replay_pipe(ru_replay *r, ru_err *err)
     RU_TRY(calibrated(r, folder, "vgg16", "[4,4]", "[10e9,1.25e9]", err));
     RU_TRY(calibrated(r, folder, "resnet50", "[4,4]", "[10e9,1.25e9]", err));
     RU_TRY(timed(r, folder, "[16]", "[1e9]", 0.5, err));
-    return timed(r, folder, "[4,4]", "[10e9,1.25e9]", 10, err);
+    RU_TRY(timed(r, folder, "[4,4]", "[10e9,1.25e9]", 10, err));
+    return timed_tenfold(r, folder, err);
 }
