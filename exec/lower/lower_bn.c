@@ -185,6 +185,34 @@ static void infer_part(void *arg, uint32_t thread, uint32_t threads)
     }
 }
 
+enum { ROW_CHANNELS = 64 };
+
+/* Inference on [n, channels]: channels side by side, nothing else per channel. */
+static void infer_rows(void *arg, uint32_t thread, uint32_t threads)
+{
+    const bn_state *b = arg;
+    int64_t begin = 0, end = 0;
+    float mul[ROW_CHANNELS], add[ROW_CHANNELS];
+    ru_pool_split(b->channels, ROW_CHANNELS, thread, threads, &begin, &end);
+    for (int64_t c = begin; c < end; c += ROW_CHANNELS) {
+        int64_t w = end - c < ROW_CHANNELS ? end - c : ROW_CHANNELS;
+        for (int64_t j = 0; j < w; j++) {
+            mul[j] = fbuf(b, F_SCALE)[c + j] / sqrtf(fbuf(b, F_VAR_IN)[c + j] + b->epsilon);
+            add[j] = fbuf(b, F_BIAS)[c + j] - fbuf(b, F_MEAN_IN)[c + j] * mul[j];
+        }
+        for (int64_t i = 0; i < b->n; i++) {
+            const float *x = (const float *)b->bufs[F_X] + i * b->channels + c;
+            const float *r =
+                b->bufs[F_RES] == NULL ? NULL : (const float *)b->bufs[F_RES] + i * b->channels + c;
+            float *y = (float *)b->bufs[F_Y] + i * b->channels + c;
+            for (int64_t j = 0; j < w; j++) {
+                float v = x[j] * mul[j] + add[j] + (r != NULL ? r[j] : 0.0f);
+                y[j] = b->relu && v < 0.0f ? 0.0f : v;
+            }
+        }
+    }
+}
+
 static ru_status train_run(void *state, void *const *bufs, const rui_run *run)
 {
     bn_state b = *(const bn_state *)state;
@@ -197,7 +225,8 @@ static ru_status infer_run(void *state, void *const *bufs, const rui_run *run)
 {
     bn_state b = *(const bn_state *)state;
     b.bufs = bufs;
-    ru_pool_run(run->pool, infer_part, &b);
+    bool rows = b.s == 1 && b.lanes == 1 && b.t == RU_F32;
+    ru_pool_run(run->pool, rows ? infer_rows : infer_part, &b);
     return RU_OK;
 }
 
