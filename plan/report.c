@@ -18,7 +18,8 @@ static const char *kept(ru_report *r, const char *text)
     return copy != NULL ? copy : "";
 }
 
-static void push_text(ru_report *r, ru_report_texts *list, const char *fmt, va_list ap)
+static RU_PRINTF(3, 0) void push_text(ru_report *r, ru_report_texts *list, const char *fmt,
+                                      va_list ap)
 {
     const char *text = ru_arena_vprintf(r->arena, fmt, ap);
     const char **at = text != NULL ? ru_report_texts_push(list, r->arena) : NULL;

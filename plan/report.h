@@ -31,7 +31,8 @@ typedef struct ru_report_grid {
     ru_table table;
 } ru_report_grid;
 
-RU_VEC(ru_report_texts, const char *)
+typedef const char *ru_report_text;
+RU_VEC(ru_report_texts, ru_report_text)
 RU_VEC(ru_report_figures, ru_figure)
 RU_VEC(ru_report_candidates, ru_candidate)
 RU_VEC(ru_report_grids, ru_report_grid *)

@@ -24,14 +24,13 @@ static void timer_event(void *self, uint64_t arg)
 
 static ru_sim_timer *timer_of(ru_sim_process *p, uint32_t what)
 {
-    for (uint32_t k = 0; k < RU_SIM_PROCESS_TIMERS; k++) {
-        if (p->timers[k].what == what || p->timers[k].what == 0) {
-            p->timers[k].what = what;
-            return &p->timers[k];
-        }
+    uint32_t k = 0;
+    while (k < RU_SIM_PROCESS_TIMERS && p->timers[k].what != what && p->timers[k].what != 0) {
+        k++;
     }
-    RU_CHECK(!"a process has too many timers");
-    return NULL;
+    RU_CHECK(k < RU_SIM_PROCESS_TIMERS);
+    p->timers[k].what = what;
+    return &p->timers[k];
 }
 
 void ru_sim_process_timer(void *self, uint32_t what, ru_time at)
