@@ -116,5 +116,6 @@ ru_status rui_replay_burst(ru_replay *r, ru_err *err)
     RU_TRY(depletion(r, err));
     RU_TRY(disks(r, err));
     RU_TRY(day(r, err));
-    return rui_burst_model(r, err);
+    RU_TRY(rui_burst_model(r, err));
+    return rui_burst_fleet(r, err);
 }

@@ -1,0 +1,259 @@
+/* A fleet for a day of 24 hourly rates: decided hour by hour, every machine's credits run exactly;
+ * beside regular fleets, T3 unlimited and a linear program that knows the whole day.
+ *
+ * Prices: on-demand Linux in us-east-1 (aws-prices). A vCPU is a queue of its own with exponential
+ * service, so its tail is known: p95 = ln 20 / (1 / service - rate). */
+#include <math.h>
+#include <string.h>
+
+#include "bench/replay_burst.h"
+#include "bench/replay_csv.h"
+#include "bench/replay_loop.h"
+#include "cost/quantile.h"
+#include "plan/burst_fleet.h"
+#include "solve/solver.h"
+
+#define SLO_S  0.5
+#define HOUR_S 3600.0
+#define LN20   2.995732273553991
+
+enum { HOURS = 24, TYPES = 6, T3_SMALL = 4, C5 = 5, LAUNCHES = 100, LIVE_MAX = 512 };
+
+typedef struct day {
+    double rate[HOURS];
+    double service_s; /* of a request on one vCPU */
+    ru_burst_type type[TYPES];
+    uint32_t vcpus[TYPES];
+} day;
+
+static void types_of(day *d)
+{
+    static const struct {
+        const char *name;
+        uint32_t vcpus;
+        double per_h, cap, launch, usd;
+    } all[TYPES] = {
+        {"t2.nano", 1, 3, 72, 30, 0.0058},   {"t2.micro", 1, 6, 144, 30, 0.0116},
+        {"t2.small", 1, 12, 288, 30, 0.023}, {"t3.micro", 2, 12, 288, 0, 0.0104},
+        {"t3.small", 2, 24, 576, 0, 0.0208}, {"c5.large", 2, 120, 2880, 0, 0.085},
+    };
+    for (uint32_t t = 0; t < TYPES; t++) {
+        /* One vCPU serves so many that its p95 keeps 90 % of the objective. */
+        double rate = 1 / d->service_s - LN20 / (0.9 * SLO_S);
+        d->vcpus[t] = all[t].vcpus;
+        d->type[t] = (ru_burst_type){
+            .name = all[t].name,
+            .rules = ru_credit_cpu(all[t].vcpus, all[t].per_h, all[t].cap, all[t].launch, true),
+            .usd_per_h = all[t].usd,
+            .rate_max = all[t].vcpus * rate,
+            .need = d->service_s / 60,
+        };
+    }
+}
+
+/* Hourly decisions; USD of the day, hours in which a machine ran out. */
+static ru_status play(ru_replay *r, const day *d, uint32_t n_types, const ru_burst_type *types,
+                      double *usd, double *short_hours, uint32_t *launches, ru_err *err)
+{
+    ru_burst_machine live[LIVE_MAX];
+    uint32_t n = 0;
+    *usd = *short_hours = 0;
+    *launches = 0;
+    for (uint32_t h = 0; h < HOURS; h++) {
+        ru_arena_mark mark = ru_arena_mark_get(r->arena);
+        const ru_burst_fleet_in in = {
+            types, n_types, live, n, d->rate[h], HOUR_S, LAUNCHES - *launches};
+        ru_burst_fleet_plan p;
+        RU_TRY(ru_plan_burst_fleet(&in, r->arena, r->arena, &p, err));
+        RU_TRY(ru_plan_burst_fleet_check(&in, &p, err));
+        RU_CHECK(p.n <= LIVE_MAX);
+        bool late = false;
+        for (uint32_t i = 0; i < p.n; i++) {
+            const ru_burst_type *t = &types[p.machine[i].type];
+            live[i] = p.machine[i];
+            *launches += p.from[i] == UINT32_MAX && t->rules.launch > 0 ? 1 : 0;
+            double want = p.rate[i] * t->need;
+            late = late || ru_credit_run(&t->rules, &live[i].now, want, HOUR_S) <
+                               want * HOUR_S * (1 - 1e-9);
+        }
+        n = p.n;
+        *usd += p.usd;
+        *short_hours += late ? 1 : 0;
+        ru_arena_rewind(r->arena, mark);
+    }
+    return RU_OK;
+}
+
+/* Pools of credits instead of machines, fractions of machines, the whole day known: no fleet is
+ * cheaper. */
+static ru_status bound(ru_replay *r, const day *d, double *usd, ru_err *err)
+{
+    ru_milp_builder b = ru_milp_build(r->arena);
+    uint32_t n[TYPES][HOURS], start[TYPES][HOURS], work[TYPES][HOURS], pool[TYPES][HOURS];
+    for (uint32_t t = 0; t < TYPES; t++) {
+        const ru_burst_type *k = &d->type[t];
+        for (uint32_t h = 0; h < HOURS; h++) {
+            n[t][h] = ru_milp_col(&b, k->usd_per_h, 0, INFINITY, false);
+            start[t][h] = ru_milp_col(&b, 0, 0, INFINITY, false);
+            work[t][h] = ru_milp_col(&b, 0, 0, INFINITY, false); /* requests per second */
+            pool[t][h] = ru_milp_col(&b, 0, 0, INFINITY, false); /* tokens at the hour's end */
+            ru_milp_row(&b, 0, INFINITY);                        /* who runs ran before or starts */
+            ru_milp_term(&b, start[t][h], 1);
+            ru_milp_term(&b, n[t][h], -1);
+            if (h > 0) {
+                ru_milp_term(&b, n[t][h - 1], 1);
+            }
+            ru_milp_row(&b, 0, INFINITY); /* who starts runs for an hour */
+            ru_milp_term(&b, n[t][h], 1);
+            ru_milp_term(&b, start[t][h], -1);
+            ru_milp_row(&b, 0, INFINITY);
+            ru_milp_term(&b, n[t][h], k->rate_max);
+            ru_milp_term(&b, work[t][h], -1);
+            ru_milp_row(&b, 0, INFINITY);
+            ru_milp_term(&b, n[t][h], k->rules.earn * HOUR_S);
+            ru_milp_term(&b, start[t][h], k->rules.launch);
+            ru_milp_term(&b, work[t][h], -k->need * HOUR_S);
+            ru_milp_term(&b, pool[t][h], -1);
+            if (h > 0) {
+                ru_milp_term(&b, pool[t][h - 1], 1);
+            }
+        }
+    }
+    for (uint32_t h = 0; h < HOURS; h++) {
+        ru_milp_row(&b, d->rate[h], INFINITY);
+        for (uint32_t t = 0; t < TYPES; t++) {
+            ru_milp_term(&b, work[t][h], 1);
+        }
+    }
+    ru_milp_row(&b, -INFINITY, LAUNCHES);
+    for (uint32_t t = 0; t < TYPES; t++) {
+        for (uint32_t h = 0; h < HOURS && d->type[t].rules.launch > 0; h++) {
+            ru_milp_term(&b, start[t][h], 1);
+        }
+    }
+    ru_milp p;
+    RU_TRY(ru_milp_done(&b, false, &p, err));
+    const ru_solve_in in = {.milp = &p};
+    ru_solution s;
+    RU_TRY(ru_solver_library.lp(&in, r->arena, &s, err));
+    *usd = s.end == RU_SOLVE_OPTIMAL ? s.bound : (double)NAN;
+    return RU_OK;
+}
+
+static double peak(const day *d)
+{
+    double most = 0;
+    for (uint32_t h = 0; h < HOURS; h++) {
+        most = fmax(most, d->rate[h]);
+    }
+    return most;
+}
+
+/* T3 without a policy: as many as the peak needs, surplus above what a day earns is billed. */
+static double unlimited(const day *d)
+{
+    ru_burst_type t = d->type[T3_SMALL];
+    t.rules.unlimited = true;
+    double n = ceil(peak(d) / t.rate_max), usd = 0;
+    ru_credit c = ru_credit_launch(&t.rules);
+    for (uint32_t h = 0; h < HOURS; h++) {
+        (void)ru_credit_run(&t.rules, &c, d->rate[h] / n * t.need, HOUR_S);
+        usd += n * t.usd_per_h;
+    }
+    ru_credit_stop(&t.rules, &c, 0);
+    return usd + n * c.billed * 0.05 / 60;
+}
+
+static ru_status one(ru_replay *r, day *d, const char *name, ru_err *err)
+{
+    double usd, low, late, with_regular = 0;
+    uint32_t launches;
+    types_of(d);
+    RU_TRY(play(r, d, TYPES, d->type, &usd, &late, &launches, err));
+    ru_status st = bound(r, d, &low, err);
+    if (st == RU_E_UNSUPPORTED) {
+        low = NAN;
+    } else {
+        RU_TRY(st);
+    }
+    double fixed = HOURS * d->type[C5].usd_per_h * ceil(peak(d) / d->type[C5].rate_max);
+    for (uint32_t h = 0; h < HOURS; h++) {
+        with_regular += d->type[C5].usd_per_h * ceil(d->rate[h] / d->type[C5].rate_max);
+    }
+    ru_replay_row row = ru_replay_row_of(name, "usd_per_day", true);
+    char note[160];
+    ru_text t = ru_text_into(note, sizeof note);
+    ru_text_putf(&t, "%u launches; %g hours short of credits", launches, late);
+    row.note = note;
+    row.ours = usd;
+    row.bound = low;
+    row.goal = 0.5 * fixed;
+    if (usd > 0.5 * fixed) {
+        ru_text_putf(&t, "; the launches of a day end, regular machines do the rest");
+    }
+    ru_replay_baseline(r, &row, "c5.large for the peak", fixed);
+    ru_replay_baseline(r, &row, "c5.large by the hour", with_regular);
+    ru_replay_baseline(r, &row, "t3.small unlimited", unlimited(d));
+    RU_TRY(ru_replay_add(r, &row, err));
+    row = ru_replay_row_of(name, "over_the_bound", true);
+    row.ours = usd / low;
+    row.goal = 1.1;
+    row.note = usd > 1.1 * low ? "so few machines that whole ones cost more" : NULL;
+    RU_TRY(ru_replay_add(r, &row, err));
+    row = ru_replay_row_of(name, "hours_short_of_credits", true);
+    row.ours = late;
+    row.goal = 0;
+    return ru_replay_add(r, &row, err);
+}
+
+/* The rate that is taken to keep the objective, request by request. */
+static ru_status tail(ru_replay *r, const day *d, ru_err *err)
+{
+    const ru_station s = {d->service_s, 1};
+    const rui_loop_in in = {.station = &s,
+                            .n = 1,
+                            .law = RUI_LOOP_EXPONENTIAL,
+                            .rate = d->type[0].rate_max,
+                            .seed = 5,
+                            .warm_s = 20,
+                            .measure_s = 3000};
+    double *latency, p95;
+    uint32_t n;
+    RU_TRY(rui_loop_run(&in, r->arena, &latency, &n, err));
+    RU_TRY(ru_quantile(latency, n, 0.95, RU_QUANTILE_LINEAR, r->arena, &p95, err));
+    ru_replay_row row = ru_replay_row_of("fleet, a vCPU at its largest rate", "p95_s", true);
+    row.ours = p95;
+    row.goal = SLO_S;
+    return ru_replay_add(r, &row, err);
+}
+
+ru_status rui_burst_fleet(ru_replay *r, ru_err *err)
+{
+    rui_csv csv;
+    RU_TRY(rui_csv_read(ru_replay_data(r, "serving/batch_map2_hourly.csv"), r->arena, &csv, err));
+    static const double vcpus[] = {1, 2, 4, 8};
+    for (uint32_t k = 0; k < RU_ARRAY_LEN(vcpus); k++) {
+        day d = {0};
+        double mean = 0;
+        for (uint32_t i = 0; i < csv.n; i++) {
+            double hour = rui_csv_f64(&csv, i, 1);
+            if (strcmp(rui_csv_text(&csv, i, 0), "Twitter") == 0 && hour >= 1 && hour <= HOURS) {
+                d.rate[(uint32_t)hour - 1] = rui_csv_f64(&csv, i, 10);
+                mean += rui_csv_f64(&csv, i, 10) / HOURS;
+            }
+        }
+        /* Requests as given would need other machines: rates are scaled. */
+        d.service_s = 0.02;
+        for (uint32_t h = 0; h < HOURS; h++) {
+            d.rate[h] *= vcpus[k] / d.service_s / mean;
+        }
+        char name[64];
+        ru_text t = ru_text_into(name, sizeof name);
+        ru_text_putf(&t, "fleet, Twitter day, %g vCPU on average", vcpus[k]);
+        RU_TRY(one(r, &d, name, err));
+        if (k == 0) {
+            RU_TRY(tail(r, &d, err));
+        }
+    }
+    return RU_OK;
+}
