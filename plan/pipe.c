@@ -125,13 +125,14 @@ static ru_status search(planner *x, bool straight, ru_err *err)
 /* All layers as one part of each level, on all its units. */
 static double data_parallel_s(const planner *x)
 {
-    double s = x->cuts.compute_s[x->cuts.n];
+    double s = x->cuts.compute_s[x->cuts.n], param = x->cuts.param_bytes[x->cuts.n];
     for (uint32_t k = 0; k < x->in->n_levels; k++) {
         const ru_pipe_cost c = {x->in->model, x->in->levels[k].bytes_per_s,
                                 k > 0 ? x->in->levels[k - 1].units : 1, x->in->compression,
                                 x->in->overlap};
         ru_pipe_rate rate = ru_cost_pipe_rate(&c, x->in->levels[k].units, true);
-        s = ru_cost_pipe_stage_s(&rate, s, x->cuts.param_bytes[x->cuts.n]);
+        s = ru_cost_pipe_stage_s(&rate, s, param);
+        param /= x->in->model == RU_PIPE_CALIBRATED ? x->in->levels[k].units : 1;
     }
     return s;
 }

@@ -10,6 +10,9 @@
  * nest: a unit of a level is all the units of the level below, and a stage of it a pipeline of
  * theirs.
  *
+ * Calibrated, a unit inside which every level replicates all layers exchanges gradients once for
+ * all of its workers' minibatches; any other unit does with every minibatch.
+ *
  * The other methods are baselines.
  *
  * Source: pipedream-2019 sec 3.1 (partition), 3.2 (1F1B-RR), 3.3 (versions); gpipe-2019;

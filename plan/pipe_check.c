@@ -148,11 +148,14 @@ static double crossing_s(const ru_pipe_in *in, double bytes_per_s, double bytes,
 }
 
 /* The parts of a level that compute stages [first, end), around[k + 1] workers being around each;
- * their slowest part or boundary. NaN when they are no parts of that. */
-static double read_level(judge *j, uint32_t k, uint32_t first, uint32_t end, uint32_t around)
+ * their slowest part or boundary. NaN when they are no parts of that. One part of all units
+ * exchanges gradients among them first: outer levels once in *share minibatches (calibrated). */
+static double read_level(judge *j, uint32_t k, uint32_t first, uint32_t end, uint32_t around,
+                         double *share)
 {
     const ru_pipe_in *in = j->in;
     double most = 0, bytes_per_s = in->levels[k].bytes_per_s;
+    double below = 1;
     uint32_t used = 0, before = 0;
     for (uint32_t from = first; from < end;) {
         const ru_pipe_part *p = &j->p->parts[j->at];
@@ -168,7 +171,8 @@ static double read_level(judge *j, uint32_t k, uint32_t first, uint32_t end, uin
             param += j->p->stages[s].param_bytes;
         }
         if (k > 0) {
-            compute = read_level(j, k - 1, from, p->end, around * p->units);
+            compute = read_level(j, k - 1, from, p->end, around * p->units, &below);
+            param /= below;
         } else if (j->p->stages[from].workers != around * p->units) {
             return NAN;
         }
@@ -188,6 +192,10 @@ static double read_level(judge *j, uint32_t k, uint32_t first, uint32_t end, uin
         }
         before = p->units;
         from = p->end;
+        *share = p->first == first && p->end == end && p->units == in->levels[k].units &&
+                         in->model == RU_PIPE_CALIBRATED
+                     ? below * p->units
+                     : 1;
     }
     bool fewer = (in->model == RU_PIPE_CALIBRATED || in->method == RU_PIPE_STRAIGHT) &&
                  k + 1 == in->n_levels;
@@ -200,6 +208,7 @@ static double all_together_s(const judge *j, double compute, double param)
         compute =
             shared_s(j->in, j->in->levels[k].bytes_per_s, k > 0 ? j->in->levels[k - 1].units : 1,
                      compute, param, j->in->levels[k].units);
+        param /= j->in->model == RU_PIPE_CALIBRATED ? j->in->levels[k].units : 1;
     }
     return compute;
 }
@@ -253,7 +262,7 @@ static double expected_s(judge *j)
     case RU_PIPE_METHODS:
         break;
     }
-    double s = read_level(j, j->in->n_levels - 1, 0, p->n_stages, 1);
+    double share, s = read_level(j, j->in->n_levels - 1, 0, p->n_stages, 1, &share);
     return j->at == p->n_parts ? s : (double)NAN;
 }
 

@@ -377,7 +377,7 @@ static ru_status report_pipe(const void *in, const void *plan, const ru_policy_t
 
 const ru_policy ru_policy_pipe = {
     .name = "pipe",
-    .version = 1,
+    .version = 2,
     .decides = "how layers are cut into stages, replicated, scheduled and versioned",
     .source = "pipedream-2019 sec 3",
     .in = &table,

@@ -14,6 +14,7 @@ typedef struct level {
     ru_pipe_cost cost;
     uint32_t units, number, behind; /* behind: workers of outer levels that may come later */
     bool straight, last;
+    const struct level *all; /* calibrated: the levels, to replicate all inside a unit; else NULL */
     double *inner; /* [n + 1, n + 1] seconds from cut to cut on a unit; NULL: their compute_s */
     double *times; /* [units - 1, n + 1, n + 1] of parts that are not the first; NULL: not kept */
     double *best, *from;                     /* [units + 1, units + 1, n + 1] for one start */
@@ -43,19 +44,48 @@ static bool bounded(const level *l)
     return l->in->memory_bytes > 0 && l->number == 0;
 }
 
-static double part_s(const level *l, uint32_t k, uint32_t j, const ru_pipe_rate *rate)
+/* Seconds of the range on a unit when each level inside replicates all of it; the units inside then
+ * exchange gradients first, so that the unit does once in *share minibatches. */
+static double replicated_s(const level *l, uint32_t k, uint32_t j, double *share)
+{
+    double s = l->c->compute_s[j] - l->c->compute_s[k];
+    double param = l->c->param_bytes[j] - l->c->param_bytes[k];
+    *share = 1;
+    for (const level *x = l->all; x < l; x++) {
+        ru_pipe_rate rate = ru_cost_pipe_rate(&x->cost, x->units, true);
+        s = ru_cost_pipe_stage_s(&rate, s, param / *share);
+        s = bounded(x) && !fits(x, k, j, x->units, x->units) ? (double)INFINITY : s;
+        *share *= x->units;
+    }
+    return s;
+}
+
+/* The better of a pipeline inside each unit and of all replicated there, which *replicated tells.
+ */
+static double part_s(const level *l, uint32_t k, uint32_t j, const ru_pipe_rate *rate,
+                     bool *replicated)
 {
     const rui_pipe_cuts *c = l->c;
     double compute = l->inner != NULL ? l->inner[(uint64_t)k * (c->n + 1) + j]
                                       : c->compute_s[j] - c->compute_s[k];
-    return ru_cost_pipe_stage_s(rate, compute, c->param_bytes[j] - c->param_bytes[k]);
+    double param = c->param_bytes[j] - c->param_bytes[k], share;
+    double s = ru_cost_pipe_stage_s(rate, compute, param);
+    *replicated = false;
+    if (l->all != NULL) {
+        double all = replicated_s(l, k, j, &share);
+        all = ru_cost_pipe_stage_s(rate, all, param / share);
+        *replicated = all <= s;
+        s = all <= s ? all : s;
+    }
+    return s;
 }
 
 /* With what the model charges behind a part that is not the first one. */
 static double later_part_s(const level *l, uint32_t k, uint32_t j, uint32_t q)
 {
     ru_pipe_rate rate = ru_cost_pipe_rate(&l->cost, q, false);
-    double s = part_s(l, k, j, &rate);
+    bool replicated;
+    double s = part_s(l, k, j, &rate, &replicated);
     double b = j < l->c->n ? ru_cost_pipe_behind_s(&l->cost, 1, q) * l->c->cut_bytes[j] : 0;
     return s > b ? s : b;
 }
@@ -85,8 +115,11 @@ static void fill_row(const level *l, uint32_t k, uint32_t q, double *RU_RESTRICT
         s = s > b ? s : b;
         row[j] = s > never[j] ? s : never[j];
     }
-    if (!isinf(row[n])) { /* nothing is behind the last cut */
-        row[n] = ru_cost_pipe_stage_s(&rate, compute_s[n], param[n]);
+    for (uint32_t j = k + 1; j <= n && l->all != NULL; j++) {
+        row[j] = isinf(never[j]) ? never[j] : later_part_s(l, k, j, q);
+    }
+    if (!isinf(never[n])) { /* nothing is behind the last cut */
+        row[n] = later_part_s(l, k, n, q);
     }
 }
 
@@ -113,7 +146,8 @@ static void start_at(level *l, uint32_t start)
         for (uint32_t j = start + 1; j <= n; j++) {
             bool is =
                 rui_pipe_cuts_nest(l->c, start, j) && (!bounded(l) || fits(l, start, j, q, q));
-            best[j] = is ? part_s(l, start, j, &rate) : (double)INFINITY;
+            bool replicated;
+            best[j] = is ? part_s(l, start, j, &rate, &replicated) : (double)INFINITY;
         }
     }
 }
@@ -284,12 +318,29 @@ static ru_status walk_back(level *l, uint32_t start, uint32_t end, uint32_t m, r
         if (p == NULL) {
             return full(err);
         }
-        *p = (ru_pipe_part){l->number, q, at, j, part_s(l, at, j, &rate)};
+        bool replicated;
+        *p = (ru_pipe_part){l->number, q, at, j, part_s(l, at, j, &rate, &replicated)};
         if (!whole) {
             m -= q;
             q = units_before(l, at, m, q);
         }
         j = at;
+    }
+    return RU_OK;
+}
+
+/* What is inside a part of level k: on each level one part of all units. */
+static ru_status collect_replicated(const level *levels, uint32_t k, ru_pipe_part around,
+                                    ru_arena *a, rui_pipe_parts *parts, ru_err *err)
+{
+    for (uint32_t i = k; i > 0; i--) {
+        ru_pipe_part *p = rui_pipe_parts_push(parts, a);
+        double share;
+        if (p == NULL) {
+            return full(err);
+        }
+        *p = (ru_pipe_part){i - 1, levels[i - 1].units, around.first, around.end,
+                            replicated_s(&levels[i], around.first, around.end, &share)};
     }
     return RU_OK;
 }
@@ -307,7 +358,12 @@ static ru_status collect(level *levels, uint32_t k, uint32_t start, uint32_t end
             return full(err);
         }
         *p = mine.at[i];
-        if (k > 0) {
+        bool replicated = false;
+        ru_pipe_rate rate = ru_cost_pipe_rate(&levels[k].cost, p->units, i + 1 == mine.n);
+        part_s(&levels[k], p->first, p->end, &rate, &replicated);
+        if (replicated) {
+            RU_TRY(collect_replicated(levels, k, mine.at[i], a, parts, err));
+        } else if (k > 0) {
             RU_TRY(collect(levels, k - 1, mine.at[i].first, mine.at[i].end, levels[k - 1].units, a,
                            parts, err));
         }
@@ -345,6 +401,7 @@ ru_status rui_pipe_search(const ru_pipe_in *in, const rui_pipe_cuts *c, bool str
         l->cost = (ru_pipe_cost){in->model, in->levels[k].bytes_per_s,
                                  k > 0 ? in->levels[k - 1].units : 1, in->compression, in->overlap};
         l->straight = straight;
+        l->all = k > 0 && !straight && in->model == RU_PIPE_CALIBRATED ? levels : NULL;
         l->behind = total - within;
         if (k > 0) {
             l->inner = all_pairs(&levels[k - 1], scratch);
