@@ -188,6 +188,118 @@ static ru_status rows(ru_replay *r, const char *name, const errors *e, ru_err *e
     return ru_replay_add(r, &row, err);
 }
 
+/* Share of windows of about a minute whose p95 is within the objective. */
+static ru_status within(const double *latency, uint32_t n, uint32_t windows, double slo_s,
+                        ru_arena *scratch, double *share, ru_err *err)
+{
+    *share = 0;
+    for (uint32_t w = 0; w < windows; w++) {
+        uint32_t from = (uint32_t)((uint64_t)w * n / windows);
+        uint32_t to = (uint32_t)((uint64_t)(w + 1) * n / windows);
+        double p95;
+        RU_TRY(
+            ru_quantile(&latency[from], to - from, 0.95, RU_QUANTILE_LINEAR, scratch, &p95, err));
+        *share += p95 <= slo_s ? 1.0 / windows : 0;
+    }
+    return RU_OK;
+}
+
+/* Twenty clients for an hour of a machine with a full bucket: what throttling wins, simulated. */
+static ru_status stretch(ru_replay *r, const profile *p, const double *model, const char *law,
+                         ru_err *err)
+{
+    enum { CLIENTS = 20, MINUTES = 60 };
+    const double slo_s = 1;
+    ru_burst_resource machine = p->r[0];
+    machine.now.earned = machine.rules.cap;
+    const ru_burst_in in = {.resource = &machine,
+                            .n = 1,
+                            .load = {.clients = CLIENTS, .think_s = THINK_S},
+                            .model = model,
+                            .slo_s = slo_s,
+                            .quantile = 0.95,
+                            .margin = 0.1,
+                            .gain_min = 0.02,
+                            .reserve_s = 600,
+                            .speed_min = 0.2,
+                            .speeds = 9};
+    ru_burst_plan plan;
+    RU_TRY(ru_plan_burst(&in, &plan, err));
+    RU_TRY(ru_plan_burst_check(&in, &plan, err));
+    double *latency, *unused, empty[2], share;
+    uint32_t n, n_full;
+    RU_TRY(simulate(r, p, plan.speed[0], CLIENTS, 77, 60.0 * MINUTES, &latency, &n, err));
+    RU_TRY(simulate(r, p, 1, CLIENTS, 77, 60.0 * MINUTES, &unused, &n_full, err));
+    RU_TRY(within(latency, n, MINUTES, slo_s, r->arena, &share, err));
+    empty[0] = ru_credit_empty_s(&machine.rules, &machine.now, n * machine.need / 60 / MINUTES);
+    empty[1] =
+        ru_credit_empty_s(&machine.rules, &machine.now, n_full * machine.need / 60 / MINUTES);
+    char name[64], note[64];
+    ru_text t = ru_text_into(name, sizeof name), o = ru_text_into(note, sizeof note);
+    ru_text_putf(&t, "20 clients, %s service", law);
+    ru_text_putf(&o, "speed %.2f", plan.speed[0]);
+    ru_replay_row row = ru_replay_row_of(name, "burst_time_ratio", false);
+    row.ours = empty[0] / empty[1];
+    row.published = 2.4;
+    row.goal = 2.4;
+    row.note = note;
+    ru_replay_baseline(r, &row, "full speed", 1);
+    RU_TRY(ru_replay_add(r, &row, err));
+    row = ru_replay_row_of(name, "minutes_within_objective", false);
+    row.ours = share;
+    row.goal = 0.95;
+    return ru_replay_add(r, &row, err);
+}
+
+/* Requests at a rate of their own: what the policy costs them against full speed. */
+static ru_status open_load(ru_replay *r, const profile *p, const double *model, const char *law,
+                           ru_err *err)
+{
+    ru_burst_resource machine = p->r[0];
+    machine.now.earned = machine.rules.cap;
+    ru_burst_in in = {.resource = &machine,
+                      .n = 1,
+                      .load = {.open = true, .rate = 30},
+                      .model = model,
+                      .slo_s = 1,
+                      .quantile = 0.95,
+                      .margin = 0.1,
+                      .gain_min = 0.02,
+                      .reserve_s = 600,
+                      .speed_min = 0.2,
+                      .speeds = 9};
+    double p95[2];
+    for (uint32_t k = 0; k < 2; k++) {
+        ru_burst_plan plan;
+        in.method = k == 0 ? RU_BURST_MODEL : RU_BURST_HALF;
+        RU_TRY(ru_plan_burst(&in, &plan, err));
+        const ru_station s[2] = {{MEAN_S / plan.speed[0], 1}, {MEAN_S, 1}};
+        double at[2];
+        for (uint32_t j = 0; j < 2; j++) {
+            const rui_loop_in loop = {.station = &s[j],
+                                      .n = 1,
+                                      .law = p->law,
+                                      .rate = 30,
+                                      .seed = 11,
+                                      .warm_s = 20,
+                                      .measure_s = 600};
+            double *latency;
+            uint32_t n;
+            RU_TRY(rui_loop_run(&loop, r->arena, &latency, &n, err));
+            RU_TRY(ru_quantile(latency, n, 0.95, RU_QUANTILE_LINEAR, r->arena, &at[j], err));
+        }
+        p95[k] = at[0] / at[1];
+    }
+    char name[64];
+    ru_text t = ru_text_into(name, sizeof name);
+    ru_text_putf(&t, "open load, 30 requests/s, %s service", law);
+    ru_replay_row row = ru_replay_row_of(name, "p95_over_full_speed", true);
+    row.ours = p95[0];
+    row.goal = 1.02;
+    ru_replay_baseline(r, &row, "half speed", p95[1]);
+    return ru_replay_add(r, &row, err);
+}
+
 ru_status rui_burst_model(ru_replay *r, ru_err *err)
 {
     static const char *const laws[] = {"exponential", "even", "bursty"};
@@ -197,7 +309,6 @@ ru_status rui_burst_model(ru_replay *r, ru_err *err)
     };
     for (uint32_t n = 1; n <= 2; n++) {
         for (uint32_t law = 0; law < RU_ARRAY_LEN(laws); law++) {
-            ru_arena_mark mark = ru_arena_mark_get(r->arena);
             profile p = {.r = machine, .n = n, .law = (rui_loop_law)law};
             rivals fits;
             errors e = {0};
@@ -208,7 +319,10 @@ ru_status rui_burst_model(ru_replay *r, ru_err *err)
                     RU_TRY(ask(r, &p, &fits, new_speeds[a], new_clients[b], &e, err));
                 }
             }
-            ru_arena_rewind(r->arena, mark);
+            if (n == 1) {
+                RU_TRY(stretch(r, &p, fits.ours, laws[law], err));
+                RU_TRY(open_load(r, &p, fits.ours, laws[law], err));
+            }
             char name[64];
             ru_text t = ru_text_into(name, sizeof name);
             ru_text_putf(&t, "%s service, %s, 16 unseen points", laws[law],
