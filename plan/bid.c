@@ -156,17 +156,32 @@ static double own_usd(const ru_bid_in *in, const item *a)
     }
     const ru_evict_law *l = law_of(in, a->market, a->bid_usd);
     double service = fmax(ru_evict_service(l, 1), 1e-6);
-    double useful = 1 - in->sigma_h / service;
+    double useful = 1 - (a->fresh ? in->sigma_h / service : 0);
     return useful > 0 ? a->paid_usd * (1 - ru_evict_chance(l, 1)) / service / useful /
                             in->markets[a->market].work
                       : (double)INFINITY;
 }
 
-/* The request after which the objective is least. False: none lowers it. */
+/* Is a the better request of the two? bidbrain: the one after which the objective is less. Others:
+ * the lower price for work, then (cycle) the bid of less cost in the long run. The price comes
+ * first because a low price is the state that passes: counts of evictions say less about the market
+ * to take than the price does (docs/policies/bid.md). */
+static bool better(const ru_bid_in *in, const item *a, double a_usd, const item *b, double b_usd)
+{
+    if (in->method == RU_BID_BIDBRAIN) {
+        return a_usd < b_usd;
+    }
+    double x = a->paid_usd / in->markets[a->market].work;
+    double y = b->paid_usd / in->markets[b->market].work;
+    return fabs(x - y) > 1e-12 ? x < y
+                               : in->method == RU_BID_CYCLE && own_usd(in, a) < own_usd(in, b);
+}
+
+/* The best request of those that lower the objective. False: none does. */
 static bool best_request(const ru_bid_in *in, item_set *s, item *best)
 {
     bool search = in->method == RU_BID_CYCLE || in->method == RU_BID_BIDBRAIN;
-    double least = search ? value_of(in, s).usd : (double)INFINITY;
+    double now = search ? value_of(in, s).usd : (double)INFINITY, least = 0;
     bool found = false;
     for (uint32_t m = 0; m < in->n_markets; m++) {
         for (uint32_t d = search ? 0 : in->fixed; d < (search ? in->n_deltas : in->fixed + 1);
@@ -176,10 +191,13 @@ static bool best_request(const ru_bid_in *in, item_set *s, item *best)
                 (in->price_max_usd > 0 && own_usd(in, &a) > in->price_max_usd)) {
                 continue;
             }
-            s->at[s->n++] = a;
-            double usd = search ? value_of(in, s).usd : own_usd(in, &a);
-            s->n--;
-            if (usd < least) {
+            double usd = 0;
+            if (search) {
+                s->at[s->n++] = a;
+                usd = value_of(in, s).usd;
+                s->n--;
+            }
+            if (usd < now && (!found || better(in, &a, usd, best, least))) {
                 least = usd;
                 *best = a;
                 found = true;
@@ -195,25 +213,20 @@ static void add(const ru_bid_in *in, item_set *s, const item *a)
     s->rate += a->instances * in->markets[a->market].work;
 }
 
-/* Renew, or do without, or (cycle) replace it: whichever costs least. */
+/* Renew, or do without (bidbrain), or replace it (cycle, standard): whichever costs less. */
 static bool keeps(const ru_bid_in *in, item_set *s, const item *renewed)
 {
-    const ru_bid_market *m = &in->markets[renewed->market];
-    if (in->method == RU_BID_ON_DEMAND || renewed->bid_usd + 1e-9 < renewed->paid_usd) {
-        return in->method == RU_BID_ON_DEMAND;
+    if (renewed->bid_usd + 1e-9 < renewed->paid_usd) {
+        return false; /* the price is above the bid */
     }
-    item other;
+    if (in->method == RU_BID_CYCLE || in->method == RU_BID_STANDARD) {
+        item other;
+        return !best_request(in, s, &other) || !better(in, &other, 0, renewed, 0);
+    }
+    if (in->method != RU_BID_BIDBRAIN) {
+        return true;
+    }
     double without = value_of(in, s).usd;
-    if (in->method != RU_BID_BIDBRAIN && best_request(in, s, &other)) {
-        if (in->method != RU_BID_CYCLE) {
-            return m->usd / m->work <= other.paid_usd / in->markets[other.market].work + 1e-12;
-        }
-        /* as many instances as are due, so that sizes do not decide */
-        other.instances = renewed->instances * m->work / in->markets[other.market].work;
-        s->at[s->n++] = other;
-        without = value_of(in, s).usd;
-        s->n--;
-    }
     s->at[s->n++] = *renewed;
     double with = value_of(in, s).usd;
     s->n--;

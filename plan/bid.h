@@ -7,9 +7,9 @@
  *
  * The paper's rule takes the least expected cost per unit of work of the next hour. It looks one
  * step ahead and counts every allocation's eviction as independent, so it bids too high: an
- * eviction with a quick replacement is mostly an hour's refund. Method `cycle` takes the long-run
- * cost per unit of work instead: an allocation lives in cycles of service and replacement, and
- * allocations of one market and bid are evicted together.
+ * eviction with a quick replacement is mostly an hour's refund. Method `cycle` takes the market of
+ * the least price for work and there the bid of the least cost in the long run: an allocation lives
+ * in cycles of service and replacement, and allocations of one market and bid are evicted together.
  *
  * Source: harlap-2017 sec 4.2; `cycle` is ours.
  * Thread: any. Pure: equal input gives equal bytes. */

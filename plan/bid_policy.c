@@ -23,7 +23,7 @@ typedef struct bid_file {
     ru_conf_sections markets, held; /* of market_file, held_file */
     ru_conf_f64s deltas;
     double reliable_usd, phi, cap, step, price_max_usd, delta;
-    int64_t sigma_ns, lambda_ns;
+    int64_t sigma_ns, lambda_ns, window_ns;
     bool fractions, states;
     uint32_t method;
 } bid_file;
@@ -238,6 +238,13 @@ static const ru_conf_field fields[] = {
      .min = 0,
      .max = 1e6,
      .help = "USD for a unit of work above which nothing is acquired; 0: no limit"},
+    {.name = "window",
+     .type = RU_CONF_TIME,
+     .offset = offsetof(bid_file, window_ns),
+     .def = "168h",
+     .min = 2 * 3600e9,
+     .max = 1e18,
+     .help = "how much of the newest history counts"},
     {.name = "fractions",
      .type = RU_CONF_BOOL,
      .offset = offsetof(bid_file, fractions),
@@ -284,12 +291,14 @@ static ru_status market_of(const bid_file *f, const market_file *m, ru_arena *a,
     uint32_t state =
         f->states && f->method == RU_BID_CYCLE ? ru_evict_state(&p, end) : (uint32_t)RU_EVICT_ALL;
     double most = 0;
+    int64_t from = end - f->window_ns / 1000000000;
+    from = from > p.at_s[0] ? from : p.at_s[0];
     for (uint32_t d = 0; d < f->deltas.n; d++) {
-        RU_TRY(ru_evict_count(&p, p.at_s[0], end, f->deltas.at[d], RU_EVICT_ALL, a, &law[d], err));
+        RU_TRY(ru_evict_count(&p, from, end, f->deltas.at[d], RU_EVICT_ALL, a, &law[d], err));
         ru_evict_law some;
         ru_err none;
         if (state != RU_EVICT_ALL &&
-            ru_evict_count(&p, p.at_s[0], end, f->deltas.at[d], state, a, &some, &none) == RU_OK &&
+            ru_evict_count(&p, from, end, f->deltas.at[d], state, a, &some, &none) == RU_OK &&
             some.n_starts >= STARTS_MIN) {
             law[d] = some;
         }
