@@ -1,7 +1,7 @@
 /* Bids on four spot markets of 2016 from random starts: cost, its 95th percentile and run time of a
- * job by ours and every baseline, through cluster/market.h in the simulator's event queue. Laws of
- * eviction come from the month before the starts. First the bound: what a job pays that knows all
- * prices and loses no time. */
+ * job by ours and every baseline, through cluster/market.h in the simulator's event queue. Counts
+ * of evictions come from the week before each day (ours) or the month before all starts. First the
+ * bound: what a job pays that knows all prices and loses no time. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -13,7 +13,7 @@
 #include "env/file.h"
 #include "sim/sim.h"
 
-enum { MARKETS = 4, DELTAS = 10, STARTS_MAX = 400, TICKS_MAX = 3000 };
+enum { MARKETS = 4, DELTAS = 10, DAYS = 28, STARTS_MIN = 30, STARTS_MAX = 400, TICKS_MAX = 3000 };
 
 static const char *const market_files[MARKETS] = {
     "m4.10xlarge_us-east-1a", "m4.10xlarge_us-east-1b", "m4.10xlarge_us-east-1c",
@@ -29,7 +29,8 @@ static const int64_t minute_ns = 60LL * 1000000000;
 
 typedef struct setup {
     ru_prices prices[MARKETS];
-    ru_evict_law law[MARKETS][RU_EVICT_STATES + 1][DELTAS];
+    ru_evict_law month[MARKETS][DELTAS];                           /* before the starts */
+    ru_evict_law week[DAYS][MARKETS][RU_EVICT_STATES + 1][DELTAS]; /* before each day */
     int64_t starts[STARTS_MAX];
     uint32_t n_starts;
 } setup;
@@ -44,13 +45,14 @@ typedef struct rule {
 
 static const rule rules[] = {
     {"cycle", RU_BID_CYCLE, 0, false, true, 512, 64, 0.627, 0},
-    {"standard+checkpoint", RU_BID_STANDARD, 0, true, false, 256, 0, 0, 0},
+    {"standard+checkpoint", RU_BID_STANDARD, 0, true, false, 256, 0, 0.627, 0},
     {"standard+agileml", RU_BID_STANDARD, 0, false, false, 256, 0, 0.627, 0},
     {"bidbrain", RU_BID_BIDBRAIN, 0, false, false, 512, 64, 0.627, 0},
     {"fixed 0.0001", RU_BID_FIXED, 0, false, false, 512, 64, 0.627, 0},
     {"fixed 0.01", RU_BID_FIXED, 4, false, false, 512, 64, 0.627, 0},
     {"fixed 0.4", RU_BID_FIXED, 9, false, false, 512, 64, 0.627, 0},
     {"cycle, no states", RU_BID_CYCLE, 0, false, false, 512, 64, 0.627, 0},
+    {"standard+checkpoint, no reliable", RU_BID_STANDARD, 0, true, false, 256, 0, 0, 0},
 };
 
 typedef struct result {
@@ -95,48 +97,49 @@ static void send(drive *d, ru_market_event ev)
     d->evicted = d->evicted || out.evicted > 0 || out.left > 0;
 }
 
-static void obey(drive *d, const ru_bid_plan *p)
+static void obey(drive *d, const ru_bid_plan *p, const uint32_t *alloc)
 {
-    for (uint32_t k = p->n; k-- > 0;) { /* backwards: a release moves the last one */
-        const ru_bid_action *a = &p->actions[k];
-        if (a->act == RU_BID_RENEW) {
-            send(d, (ru_market_event){.kind = RU_MARKET_RENEW, .alloc = a->held});
-        }
-    }
+    static const ru_market_kind kinds[] = {RU_MARKET_ACQUIRE, RU_MARKET_RENEW, RU_MARKET_RELEASE};
     for (uint32_t k = 0; k < p->n; k++) {
         const ru_bid_action *a = &p->actions[k];
-        if (a->act == RU_BID_ACQUIRE) {
-            send(d, (ru_market_event){.kind = RU_MARKET_ACQUIRE,
-                                      .market = a->market,
-                                      .instances = a->instances,
-                                      .bid_usd = a->bid_usd});
-        }
+        send(d, (ru_market_event){.kind = kinds[a->act],
+                                  .market = a->market,
+                                  .alloc = a->act == RU_BID_ACQUIRE ? 0 : alloc[a->held],
+                                  .instances = a->instances,
+                                  .bid_usd = a->bid_usd});
     }
 }
 
-/* Allocations that are not renewed leave at the end of their paid hour by themselves; until then
- * they are held and not due. */
+/* Released allocations stay until their hour ends; their replacement gets ready meanwhile. */
 static void decide(drive *d)
 {
     const rule *r = d->rule;
     ru_bid_market m[MARKETS];
+    int64_t day = (sim_s(d) - train_until_s) / 86400;
+    day = day < DAYS ? day : DAYS - 1;
     ru_bid_held held[RU_MARKET_ALLOCS_MAX];
     for (uint32_t i = 0; i < MARKETS; i++) {
         uint32_t state = r->states ? ru_evict_state(&d->s->prices[i], sim_s(d)) : RU_EVICT_ALL;
-        m[i] = (ru_bid_market){d->job.usd[i], on_demand[i], cores[i], false, d->s->law[i][state]};
+        m[i] = (ru_bid_market){d->job.usd[i], on_demand[i], cores[i], false,
+                               d->rule->method == RU_BID_CYCLE ? d->s->week[day][i][state]
+                                                               : d->s->month[i]};
     }
+    uint32_t n = 0, alloc[RU_MARKET_ALLOCS_MAX];
     for (uint32_t i = 0; i < d->job.n; i++) {
         const ru_market_alloc *a = &d->job.allocs[i];
-        double left = (double)(a->hour_end.ns - d->job.now.ns) / 3600e9;
-        held[i] = (ru_bid_held){a->market,   a->instances,  a->bid_usd,
-                                a->paid_usd, fmin(left, 1), ru_market_due(&d->job, i)};
+        if (!a->leaving) {
+            double left = (double)(a->hour_end.ns - d->job.now.ns) / 3600e9;
+            held[n] = (ru_bid_held){a->market,   a->instances,           a->bid_usd,
+                                    a->paid_usd, fmax(fmin(left, 1), 0), ru_market_due(&d->job, i)};
+            alloc[n++] = i;
+        }
     }
     const ru_bid_in in = {.markets = m,
                           .n_markets = MARKETS,
                           .deltas_usd = deltas,
                           .n_deltas = DELTAS,
                           .held = held,
-                          .n_held = d->job.n,
+                          .n_held = n,
                           .reliable_usd = r->reliable_usd,
                           .phi = 1,
                           .sigma_h = 2.0 / 60,
@@ -150,11 +153,12 @@ static void decide(drive *d)
     ru_bid_plan p;
     ru_arena_mark mark = ru_arena_mark_get(&d->arena);
     ru_status st = ru_plan_bid(&in, &d->arena, &d->arena, &p, &d->err);
+    st = st != RU_OK ? st : ru_plan_bid_check(&in, &p, &d->err);
     if (st != RU_OK) {
         stop(d, st);
         return;
     }
-    obey(d, &p);
+    obey(d, &p, alloc);
     ru_arena_rewind(&d->arena, mark);
 }
 
@@ -165,6 +169,10 @@ static void on_price(void *self, uint64_t k)
     send(d, (ru_market_event){.kind = RU_MARKET_PRICE,
                               .market = f->market,
                               .usd = d->s->prices[f->market].usd[d->feed[f->market] + k]});
+    if (d->evicted && !d->job.done) { /* at once, not at the next tick */
+        d->evicted = false;
+        decide(d);
+    }
 }
 
 static void on_tick(void *self, uint64_t k)
@@ -380,16 +388,38 @@ static ru_status reference(ru_replay *r, const char *dir, ru_err *err)
     return ru_replay_add(r, &row, err);
 }
 
+/* As plan/bid_policy.c counts: a state with few starts takes the counts of all. */
+static ru_status week_before(ru_replay *r, setup *s, uint32_t market, uint32_t day, ru_err *err)
+{
+    int64_t end = train_until_s + 86400 * (int64_t)day, from = end - 7 * 86400;
+    for (uint32_t d = 0; d < DELTAS; d++) {
+        ru_evict_law *all = &s->week[day][market][RU_EVICT_ALL][d];
+        RU_TRY(ru_evict_count(&s->prices[market], from, end, deltas[d], RU_EVICT_ALL, r->arena, all,
+                              err));
+        for (uint32_t state = 0; state < RU_EVICT_STATES; state++) {
+            ru_evict_law *l = &s->week[day][market][state][d];
+            ru_err none;
+            if (ru_evict_count(&s->prices[market], from, end, deltas[d], state, r->arena, l,
+                               &none) != RU_OK ||
+                l->n_starts < STARTS_MIN) {
+                *l = *all;
+            }
+        }
+    }
+    return RU_OK;
+}
+
 static ru_status prepare(ru_replay *r, const char *dir, setup *s, ru_err *err)
 {
     for (uint32_t i = 0; i < MARKETS; i++) {
         const char *path = ru_arena_printf(r->arena, "%s/2016/%s.txt", dir, market_files[i]);
         RU_TRY(read_prices(r, path, &s->prices[i], err));
-        for (uint32_t state = 0; state <= RU_EVICT_ALL; state++) {
-            for (uint32_t d = 0; d < DELTAS; d++) {
-                RU_TRY(ru_evict_count(&s->prices[i], train_from_s, train_until_s, deltas[d], state,
-                                      r->arena, &s->law[i][state][d], err));
-            }
+        for (uint32_t d = 0; d < DELTAS; d++) {
+            RU_TRY(ru_evict_count(&s->prices[i], train_from_s, train_until_s, deltas[d],
+                                  RU_EVICT_ALL, r->arena, &s->month[i][d], err));
+        }
+        for (uint32_t day = 0; day < DAYS; day++) {
+            RU_TRY(week_before(r, s, i, day, err));
         }
     }
     ru_rng rng = ru_rng_from(2016, 1);

@@ -139,11 +139,8 @@ void ru_market_step(ru_market_job *j, const ru_market_event *ev, ru_market_effec
     case RU_MARKET_RENEW:
     case RU_MARKET_RELEASE:
         RU_CHECK(ev->alloc < j->n);
-        if (ev->kind == RU_MARKET_RENEW) {
-            j->allocs[ev->alloc].renewed = true;
-        } else {
-            drop(j, ev->alloc);
-        }
+        j->allocs[ev->alloc].renewed = ev->kind == RU_MARKET_RENEW;
+        j->allocs[ev->alloc].leaving = ev->kind == RU_MARKET_RELEASE;
         break;
     }
     out->done = j->done;
@@ -153,7 +150,7 @@ bool ru_market_due(const ru_market_job *j, uint32_t alloc)
 {
     RU_CHECK(alloc < j->n);
     const ru_market_alloc *a = &j->allocs[alloc];
-    return !a->renewed && a->hour_end.ns - j->now.ns <= j->spec.notice_ns;
+    return !a->renewed && !a->leaving && a->hour_end.ns - j->now.ns <= j->spec.notice_ns;
 }
 
 double ru_market_cost(const ru_market_job *j)

@@ -35,7 +35,7 @@ typedef struct ru_market_alloc {
     uint32_t market;
     double instances, bid_usd, paid_usd;
     ru_time from, hour_end;
-    bool renewed;
+    bool renewed, leaving; /* at the end of the hour: paid again, gone */
 } ru_market_alloc;
 
 typedef struct ru_market_job {
@@ -61,9 +61,9 @@ typedef enum ru_market_kind {
 typedef struct ru_market_event {
     ru_time now; /* never falls */
     ru_market_kind kind;
-    uint32_t market; /* PRICE, ACQUIRE */
-    uint32_t alloc;  /* RENEW, RELEASE: its number; RELEASE moves the last one to its place */
-    double usd;      /* PRICE */
+    uint32_t market;           /* PRICE, ACQUIRE */
+    uint32_t alloc;            /* RENEW, RELEASE: its number; it stays until its paid hour ends */
+    double usd;                /* PRICE */
     double instances, bid_usd; /* ACQUIRE; INFINITY: on demand */
 } ru_market_event;
 

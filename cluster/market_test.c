@@ -81,6 +81,12 @@ static void test_checkpoints_lose_work(void **state)
     assert_int_equal(j.n, 1);
     at(&j, 46, (ru_market_event){.kind = RU_MARKET_TICK});
     assert_near(j.work, 4.5 + 0.5 * 10 * 12 / 60, 1e-12);
+    j.spec.notice_ns = 2 * minute_ns;
+    at(&j, 58, (ru_market_event){.kind = RU_MARKET_TICK});
+    assert_true(ru_market_due(&j, 0));
+    at(&j, 58, (ru_market_event){.kind = RU_MARKET_RELEASE});
+    assert_false(ru_market_due(&j, 0)); /* answered; it works until its hour ends */
+    assert_int_equal(j.n, 1);
     assert_int_equal(at(&j, 60, (ru_market_event){.kind = RU_MARKET_TICK}).left, 1);
     s.speed = 0;
     assert_int_equal(ru_market_init(&j, &s, (ru_time){0}, &err), RU_E_ARG);
