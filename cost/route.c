@@ -159,32 +159,72 @@ static ru_status sizes_of(const ru_markov_law *l, uint32_t batch, const double *
     return RU_OK;
 }
 
-ru_status ru_route_sizes(const ru_markov_law *arrivals, uint32_t batch_max, double timeout_s,
-                         ru_arena *scratch, double *into, ru_err *err)
+/* All limits for one timeout. */
+static ru_status sizes_at(const ru_markov_law *l, uint32_t batch_max, const double *v, double *into,
+                          ru_err *err)
 {
-    const ru_markov *m = &arrivals->map;
-    uint32_t n = m->n, nn = n * n;
-    ru_arena_mark mark = ru_arena_mark_get(scratch);
-    double *v = RU_NEW(scratch, double, (int64_t)batch_max *nn);
-    if (v == NULL) {
-        return RU_FAIL(err, RU_E_LIMIT, "no memory for counts of %u arrivals", batch_max);
-    }
-    RU_TRY(ru_markov_count(m, timeout_s, batch_max, scratch, v, err));
+    uint32_t n = l->map.n, nn = n * n;
     double sum[RU_MARKOV_CELLS_MAX] = {0}, full[RU_MARKOV_CELLS_MAX] = {0};
     for (uint32_t b = 1; b <= batch_max; b++) {
         /* V_j' = V_j D0 + V_(j-1) D1 gives the integrals by recursion. */
         for (uint32_t i = 0; b >= 2 && i < n; i++) {
             double row[RU_MARKOV_PHASES_MAX], next[RU_MARKOV_PHASES_MAX];
-            row_times(full + i * n, m->d1, n, row); /* of j - 1; 0 before the first */
+            row_times(full + i * n, l->map.d1, n, row); /* of j - 1; 0 before the first */
             for (uint32_t c = 0; c < n; c++) {
                 double at = v[(size_t)(b - 2) * nn + i * n + c];
                 row[c] += (b == 2 && i == c ? 1 : 0) - at;
                 sum[i * n + c] += at;
             }
-            row_times(row, arrivals->wait, n, next);
+            row_times(row, l->wait, n, next);
             memcpy(full + i * n, next, n * sizeof *next);
         }
-        RU_TRY(sizes_of(arrivals, b, v, sum, full, into + (size_t)b * (batch_max + 1), err));
+        RU_TRY(sizes_of(l, b, v, sum, full, into + (size_t)b * (batch_max + 1), err));
+    }
+    return RU_OK;
+}
+
+/* to_j = sum_i v_i step_(j-i): counts of a time that is one step longer. */
+static void one_step_on(const double *v, const double *step, uint32_t batch_max, uint32_t n,
+                        double *to)
+{
+    uint32_t nn = n * n;
+    memset(to, 0, (size_t)batch_max * nn * sizeof *to);
+    for (uint32_t j = 0; j < batch_max; j++) {
+        for (uint32_t i = 0; i <= j; i++) {
+            const double *x = v + (size_t)i * nn, *y = step + (size_t)(j - i) * nn;
+            for (uint32_t r = 0; r < n; r++) {
+                for (uint32_t m = 0; m < n; m++) {
+                    for (uint32_t c = 0; c < n; c++) {
+                        to[(size_t)j * nn + r * n + c] += x[r * n + m] * y[m * n + c];
+                    }
+                }
+            }
+        }
+    }
+}
+
+ru_status ru_route_sizes(const ru_markov_law *arrivals, uint32_t batch_max, double step_s,
+                         uint32_t n_steps, ru_arena *scratch, double *into, ru_err *err)
+{
+    uint32_t n = arrivals->map.n, row = batch_max + 1;
+    ru_arena_mark mark = ru_arena_mark_get(scratch);
+    int64_t cells = (int64_t)batch_max * n * n;
+    double *step = RU_NEW(scratch, double, cells), *v = RU_NEW(scratch, double, cells),
+           *next = RU_NEW(scratch, double, cells);
+    if (step == NULL || v == NULL || next == NULL) {
+        return RU_FAIL(err, RU_E_LIMIT, "no memory for counts of %u arrivals", batch_max);
+    }
+    into[row + 1] = 1;
+    if (n_steps > 0) {
+        RU_TRY(ru_markov_count(&arrivals->map, step_s, batch_max, scratch, step, err));
+        memcpy(v, step, (size_t)cells * sizeof *v);
+    }
+    for (uint32_t k = 1; k <= n_steps; k++) {
+        RU_TRY(sizes_at(arrivals, batch_max, v, into + (size_t)k * row * row, err));
+        one_step_on(v, step, batch_max, n, next);
+        double *was = v;
+        v = next;
+        next = was;
     }
     ru_arena_rewind(scratch, mark);
     return RU_OK;

@@ -41,11 +41,12 @@ double ru_route_kept(const ru_route_mix *mix, uint32_t b, const double *service_
 double ru_route_met(const ru_route_mix *mix, const ru_batch_law *law, const double *service_s,
                     const double *allow_s, double *by_class);
 
-/* Sizes of batches under every limit at once: into[B, b] = P(size = b) for batches of at most B,
- * without waits: cheaper than a law by the grid. Shape: into [batch_max + 1, batch_max + 1].
- * Errors: of ru_markov_count. */
+/* Sizes of batches under every limit and timeout at once: into[k, B, b] = P(size = b) for batches
+ * of at most B and a timeout of k step_s, 1 <= k <= n_steps; [0, 1, 1] is 1, a batch of one does
+ * not wait. No law of waits: cheaper by the grid. Shape: into [n_steps + 1, batch_max + 1,
+ * batch_max + 1], zeroes before. Cost: O(n_steps B^2 n^3). Errors: of ru_markov_count. */
 RU_MUST_USE ru_status ru_route_sizes(const ru_markov_law *arrivals, uint32_t batch_max,
-                                     double timeout_s, ru_arena *scratch, double *into,
-                                     ru_err *err);
+                                     double step_s, uint32_t n_steps, ru_arena *scratch,
+                                     double *into, ru_err *err);
 
 #endif

@@ -22,9 +22,11 @@ static void test_sizes_are_those_of_the_law(void **state)
             ru_arena_init(&a, 0);
             ru_markov_law l;
             ru_err err;
-            double timeout = t == 0 ? 0.01 : t == 1 ? 0.2 : 3, p[13 * 13];
+            double timeout = t == 0 ? 0.01 : t == 1 ? 0.2 : 3, sizes[6 * 13 * 13] = {0};
             assert_ok(ru_markov_solve(&maps[k], &l, &err), err);
-            assert_ok(ru_route_sizes(&l, 12, timeout, &a, p, &err), err);
+            assert_ok(ru_route_sizes(&l, 12, timeout / 5, 5, &a, sizes, &err), err);
+            const double *p = sizes + 5 * 13 * 13;
+            assert_true(sizes[13 + 1] == 1);
             for (uint32_t b = 1; b <= 12; b += 1 + b / 2) {
                 ru_batch_law law;
                 assert_ok(ru_batch_law_of(&l, b, timeout, 1, &a, &a, &law, &err), err);

@@ -92,15 +92,8 @@ static ru_status open_one(one *o, rui_route_search *s, const double *share, ru_e
                 ru_route_kept(&o->mix, b, service_of(o, m), s->allow_s, 0);
         }
     }
-    for (uint32_t t = 0; t <= s->n_timeouts; t++) {
-        if (t == 0) {
-            o->sizes[row + 1] = 1; /* a batch of one does not wait */
-            continue;
-        }
-        RU_TRY(ru_route_sizes(&o->law, in->batch_max, t * in->timeout_step_s, s->scratch,
-                              o->sizes + (size_t)t * row * row, err));
-    }
-    return RU_OK;
+    return ru_route_sizes(&o->law, in->batch_max, in->timeout_step_s, s->n_timeouts, s->scratch,
+                          o->sizes, err);
 }
 
 static double mean_of(const double *p, uint32_t batch, const double *f)
