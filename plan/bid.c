@@ -177,11 +177,13 @@ static bool better(const ru_bid_in *in, const item *a, double a_usd, const item 
                                : in->method == RU_BID_CYCLE && own_usd(in, a) < own_usd(in, b);
 }
 
-/* The best request of those that lower the objective. False: none does. */
+/* The best request of those that lower the objective or, where time counts too, that add work up to
+ * the cap. False: none does. */
 static bool best_request(const ru_bid_in *in, item_set *s, item *best)
 {
     bool search = in->method == RU_BID_CYCLE || in->method == RU_BID_BIDBRAIN;
-    double now = search ? value_of(in, s).usd : (double)INFINITY, least = 0;
+    ru_bid_value now = value_of(in, s);
+    double least = 0;
     bool found = false;
     for (uint32_t m = 0; m < in->n_markets; m++) {
         for (uint32_t d = search ? 0 : in->fixed; d < (search ? in->n_deltas : in->fixed + 1);
@@ -191,14 +193,14 @@ static bool best_request(const ru_bid_in *in, item_set *s, item *best)
                 (in->price_max_usd > 0 && own_usd(in, &a) > in->price_max_usd)) {
                 continue;
             }
-            double usd = 0;
-            if (search) {
-                s->at[s->n++] = a;
-                usd = value_of(in, s).usd;
-                s->n--;
-            }
-            if (usd < now && (!found || better(in, &a, usd, best, least))) {
-                least = usd;
+            s->at[s->n++] = a;
+            ru_bid_value then = value_of(in, s);
+            s->n--;
+            bool helps = in->method == RU_BID_BIDBRAIN ? then.usd < now.usd
+                         : in->method == RU_BID_CYCLE  ? then.work > now.work
+                                                       : true;
+            if (helps && (!found || better(in, &a, then.usd, best, least))) {
+                least = then.usd;
                 *best = a;
                 found = true;
             }

@@ -94,7 +94,8 @@ static ru_bid_value measure(const ru_bid_in *in, const ru_bid_plan *plan, bool p
 
 static bool near(double a, double b)
 {
-    return a == b || fabs(a - b) <= 1e-9 * (1e-9 + fmax(fabs(a), fabs(b)));
+    return a == b ||
+           (isfinite(a) && isfinite(b) && fabs(a - b) <= 1e-9 * (1e-9 + fmax(fabs(a), fabs(b))));
 }
 
 static ru_status check_value(const char *what, ru_bid_value is, ru_bid_value want, ru_err *err)
