@@ -91,7 +91,7 @@ static ru_status read_all(ru_replay *r, route_data *d, ru_err *err)
     return read_arrivals(r, d, err);
 }
 
-/* Every memory; timeouts by 10 ms in the full grid, by 50 ms in the coarse one. */
+/* Every memory; timeouts by 20 ms in the full grid, by 100 ms in the coarse one. */
 static ru_route_in input(const route_data *d, uint32_t mix, double slo, bool full)
 {
     return (ru_route_in){
@@ -103,8 +103,8 @@ static ru_route_in input(const route_data *d, uint32_t mix, double slo, bool ful
         .n_memory = d->n_memory,
         .batch_max = BATCH,
         .service_s = d->seconds,
-        .timeout_max_s = 0.5,
-        .timeout_step_s = full ? 0.01 : 0.05,
+        .timeout_max_s = 2,
+        .timeout_step_s = full ? 0.02 : 0.1,
         .slo_s = slo,
         .quantile = 0.95,
         .usd_per_gb_s = 1.66667e-5,

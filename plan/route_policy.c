@@ -284,7 +284,7 @@ static ru_status rival(const ru_route_in *q, ru_route_method method, const char 
 static void buffer_rows(const route_in *in, const ru_route_plan *p, ru_report *r)
 {
     static const char *const names[] = {"buffer",    "sizes",     "requests", "memory_mb", "batch",
-                                        "timeout_s", "latency_s", "padding",  "usd"};
+                                        "timeout_s", "latency_s", "padding",  "micro_usd"};
     ru_table *t = ru_report_table(r, "buffers");
     for (uint32_t c = 0; c < RU_ARRAY_LEN(names); c++) {
         ru_table_col(t, names[c], RU_TABLE_RIGHT);
