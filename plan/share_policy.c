@@ -1,23 +1,18 @@
 /* The row of `share` in plan/policy.def: its input as a file, its report. */
+
+#include "plan/share_policy.h"
+
 #include <math.h>
 #include <string.h>
 
 #include "plan/policy.h"
 #include "plan/share.h"
 
-typedef struct share_in {
-    int64_t batch;
-    ru_conf_f64s speed;
-    ru_conf_i64s now;
-    double gain_min;
-    uint32_t method;
-} share_in;
-
 enum { BY_SPEED, EQUAL };
 
 static ru_status check_in(const void *section, ru_err *err)
 {
-    const share_in *in = section;
+    const ru_share_policy_in *in = section;
     if (in->speed.n < 1 || in->speed.n > RU_SHARES_MAX) {
         return RU_FAIL(err, RU_E_ARG, "'speed' has %u workers, expected 1 to %d", in->speed.n,
                        RU_SHARES_MAX);
@@ -42,33 +37,33 @@ static ru_status check_in(const void *section, ru_err *err)
 static const ru_conf_field fields[] = {
     {.name = "batch",
      .type = RU_CONF_I64,
-     .offset = offsetof(share_in, batch),
+     .offset = offsetof(ru_share_policy_in, batch),
      .min = 1,
      .max = 1e15,
      .help = "samples of one step"},
     {.name = "speed",
      .type = RU_CONF_F64_LIST,
-     .offset = offsetof(share_in, speed),
+     .offset = offsetof(ru_share_policy_in, speed),
      .min = -1,
      .max = 1e15,
      .help = "samples per second of each worker; 0: not measured yet, -1: gets no samples"},
     {.name = "now",
      .type = RU_CONF_I64_LIST,
-     .offset = offsetof(share_in, now),
+     .offset = offsetof(ru_share_policy_in, now),
      .def = "[]",
      .min = 0,
      .max = 1e15,
      .help = "samples each worker computes now; empty: no shares are in force"},
     {.name = "gain_min",
      .type = RU_CONF_F64,
-     .offset = offsetof(share_in, gain_min),
+     .offset = offsetof(ru_share_policy_in, gain_min),
      .def = "0.1",
      .min = 0,
      .max = 1,
      .help = "fraction by which a step must get shorter before shares change"},
     {.name = "method",
      .type = RU_CONF_CHOICE,
-     .offset = offsetof(share_in, method),
+     .offset = offsetof(ru_share_policy_in, method),
      .def = "speed",
      .choices = "speed|equal",
      .help = "shares by measured speed, or equal shares (the baseline)"},
@@ -77,12 +72,13 @@ static const ru_conf_field fields[] = {
 static const ru_conf_table table = {.name = "share",
                                     .fields = fields,
                                     .n = RU_ARRAY_LEN(fields),
-                                    .size_bytes = sizeof(share_in),
+                                    .size_bytes = sizeof(ru_share_policy_in),
                                     .check = check_in,
                                     .help = "one synchronous data-parallel step"};
 
 /* `equal` is the planner without speeds; who is excluded stays so. */
-static ru_status inner(const share_in *in, bool equal, ru_arena *a, ru_share_in *out, ru_err *err)
+static ru_status inner(const ru_share_policy_in *in, bool equal, ru_arena *a, ru_share_in *out,
+                       ru_err *err)
 {
     double *speed = RU_NEW(a, double, in->speed.n);
     if (speed == NULL) {
@@ -101,7 +97,7 @@ static ru_status inner(const share_in *in, bool equal, ru_arena *a, ru_share_in 
 
 static ru_status plan_share(const void *in, const ru_policy_tools *tools, void *plan, ru_err *err)
 {
-    const share_in *s = in;
+    const ru_share_policy_in *s = in;
     ru_share_in q;
     RU_TRY(inner(s, s->method == EQUAL, tools->out, &q, err));
     return ru_plan_share(&q, tools->out, plan, err);
@@ -109,14 +105,14 @@ static ru_status plan_share(const void *in, const ru_policy_tools *tools, void *
 
 static ru_status check_share(const void *in, const void *plan, ru_arena *scratch, ru_err *err)
 {
-    const share_in *s = in;
+    const ru_share_policy_in *s = in;
     ru_share_in q;
     RU_TRY(inner(s, s->method == EQUAL, scratch, &q, err));
     return ru_plan_share_check(&q, plan, err);
 }
 
 /* Seconds of a step with these shares at the measured speeds. 0: no speed is known. */
-static double step_s(const share_in *in, const int64_t *share)
+static double step_s(const ru_share_policy_in *in, const int64_t *share)
 {
     double most = 0;
     for (uint32_t i = 0; i < in->speed.n; i++) {
@@ -130,7 +126,7 @@ static double step_s(const share_in *in, const int64_t *share)
 static ru_status report_share(const void *in, const void *plan, const ru_policy_tools *tools,
                               ru_report *r, ru_err *err)
 {
-    const share_in *s = in;
+    const ru_share_policy_in *s = in;
     const ru_share_plan *p = plan;
     ru_report_answer(r, "%s", p->changed ? "compute these shares" : "keep the shares in force");
     double mine = step_s(s, p->share);

@@ -7,7 +7,7 @@
 #include "base/wire.h"
 #include "train/elastic/elastic_impl.h"
 
-enum { FUSE_BYTES = 1 << 20, CUT_BYTES = 16 << 20, PIECE_BYTES = 1 << 20 };
+enum { PIECE_BYTES = 1 << 20 };
 
 /* -- opening -------------------------------------------------------------------------------------
  */
@@ -40,52 +40,31 @@ static ru_status check_options(const ru_elastic_options *o, ru_err *err)
     return RU_OK;
 }
 
-/* A tensor that is cut: the next batch takes cut after cut. */
-static void cut(ru_elastic *e, uint32_t k, int64_t each)
-{
-    int64_t size = e->opt.tensor_bytes[k];
-    for (int64_t at = 0; at < size; at += each) {
-        e->batches[e->n_batches++].part =
-            (ru_elastic_part){k, 1, at, size - at < each ? size - at : each};
-    }
-}
-
-/* Neighbours in the order of readiness are reduced together up to fuse_bytes: each reduction has a
- * fixed cost, and a large one waits for its last tensor. Tensors above cut_bytes are reduced in
- * cuts, so that the update of the first need not wait for the last. */
+/* Batches as the policy `fuse` has it. */
 static ru_status fuse(ru_elastic *e, ru_err *err)
 {
-    int64_t most = e->opt.fuse_bytes > 0 ? e->opt.fuse_bytes : FUSE_BYTES;
-    int64_t each = e->opt.cut_bytes > 0 ? e->opt.cut_bytes : CUT_BYTES, total = 0;
-    for (uint32_t k = 0; k < e->opt.n_tensors; k++) {
-        total += e->opt.tensor_bytes[k];
-    }
-    each = total / each < RU_ELASTIC_CUTS_MAX / 2 ? each
-                                                  : (total / (RU_ELASTIC_CUTS_MAX / 2) + 3) / 4 * 4;
-    uint32_t cap = e->opt.n_tensors + RU_ELASTIC_CUTS_MAX + 1;
-    e->batches = RU_NEW(e->arena, rui_el_batch, cap);
+    ru_fuse_plan plan;
+    e->fuse_in = (ru_fuse_in){
+        .tensor_bytes = {e->opt.tensor_bytes, e->opt.n_tensors},
+        .fuse_bytes = e->opt.fuse_bytes > 0 ? e->opt.fuse_bytes : RU_FUSE_BYTES_DEFAULT,
+        .cut_bytes = e->opt.cut_bytes > 0 ? e->opt.cut_bytes : RU_FUSE_CUT_DEFAULT,
+        .cuts_max = RU_ELASTIC_CUTS_MAX};
+    RU_TRY(ru_plan_fuse(&e->fuse_in, e->arena, &plan, err));
+    RU_TRY(ru_plan_fuse_check(&e->fuse_in, &plan, err));
+    e->batches = RU_NEW(e->arena, rui_el_batch, plan.n);
     e->batch_of = RU_NEW(e->arena, uint32_t, e->opt.n_tensors);
     if (e->batches == NULL || e->batch_of == NULL) {
         return RU_FAIL(err, RU_E_MEM, "no memory for %u gradients", e->opt.n_tensors);
     }
-    ru_elastic_part *open = NULL;
-    for (uint32_t k = 0; k < e->opt.n_tensors; k++) {
-        if (e->opt.tensor_bytes[k] > each) {
-            e->batch_of[k] = e->n_batches;
-            cut(e, k, each);
-            open = NULL;
-            continue;
+    for (uint32_t b = 0; b < plan.n; b++) {
+        const ru_fuse_bucket *x = &plan.at[b];
+        e->batches[b].part = (ru_elastic_part){x->first, x->n, x->offset_bytes, x->size_bytes};
+        for (uint32_t k = 0; k < x->n && x->offset_bytes == 0; k++) {
+            e->batch_of[x->first + k] = b;
         }
-        if (open == NULL || open->size_bytes + e->opt.tensor_bytes[k] > most) {
-            open = &e->batches[e->n_batches++].part;
-            open->first = k;
-        }
-        open->n++;
-        open->size_bytes += e->opt.tensor_bytes[k];
-        e->batch_of[k] = e->n_batches - 1;
     }
-    RU_CHECK(e->n_batches <= cap);
-    return RU_OK;
+    e->n_batches = plan.n;
+    return rui_el_sums_open(e, err);
 }
 
 ru_status ru_elastic_open(const ru_elastic_options *opt, ru_arena *arena, ru_elastic **out,

@@ -28,6 +28,7 @@
 #include "comm/coll/coll.h"
 #include "comm/member/member.h"
 #include "plan/coll.h"
+#include "plan/policy.h"
 
 typedef struct ru_elastic ru_elastic;
 
@@ -138,7 +139,7 @@ typedef struct ru_elastic_sum {
     ru_time begun, ended; /* the last gradient of it was ready here; the sums are in place */
     int64_t size_bytes;
     int64_t predicted_ns; /* behind those that were begun before it; 0: none (shared memory) */
-    uint64_t plan;        /* id; 0: none */
+    uint64_t plan;        /* low half of the id; 0: none */
 } ru_elastic_sum;
 
 typedef struct ru_elastic_options {
@@ -149,6 +150,9 @@ typedef struct ru_elastic_options {
     void (*news)(void *self, const ru_elastic_news *news, ru_time now);
     void *news_self;
     void (*summed)(void *news_self, const ru_elastic_sum *sum); /* NULL: not asked for */
+    /* Leader: a plan is installed, the answer of `policy` to `in` (view until return). NULL: not
+     * asked for. */
+    void (*planned)(void *news_self, const ru_policy *policy, const void *in, ru_time now);
 
     int64_t batch;               /* global */
     int64_t first_step;          /* steps done before (resume); equal on all founders */
@@ -227,7 +231,7 @@ typedef struct ru_elastic_batch {
 } ru_elastic_batch;
 
 typedef struct ru_elastic_sums {
-    uint64_t plan; /* 0: none, shared memory or a single member */
+    uint64_t plan; /* low half of its id; 0: none, shared memory or a single member */
     uint32_t epoch, n_members;
     bool local;
     const ru_elastic_batch *at; /* [n_batches] */

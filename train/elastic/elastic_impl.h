@@ -15,7 +15,12 @@
 #define RU_TRAIN_ELASTIC_ELASTIC_IMPL_H
 
 #include "base/wire.h"
+#include "cost/queue.h"
 #include "plan/coll.h"
+#include "plan/coll_policy.h"
+#include "plan/fuse.h"
+#include "plan/join.h"
+#include "plan/share_policy.h"
 #include "train/elastic/elastic.h"
 
 typedef enum rui_el_phase {
@@ -62,7 +67,6 @@ typedef struct rui_el_batch {
     ru_elastic_part part;
     ru_span cut;              /* of the step: where a cut stands */
     int64_t begun_ns, due_ns; /* of the sum under way; due_ns 0: no prediction */
-    int64_t rest_ns;          /* of it, as predicted: what the network has not carried yet */
 } rui_el_batch;
 
 static inline bool rui_el_holds(const rui_el_batch *b, uint32_t tensor)
@@ -71,8 +75,9 @@ static inline bool rui_el_holds(const rui_el_batch *b, uint32_t tensor)
 }
 
 typedef struct rui_el_sums {
-    uint64_t plan;   /* id; 0: none */
-    int64_t seen_ns; /* rest_ns of all batches is as of then */
+    uint64_t plan;      /* low half of the id; 0: none */
+    ru_queue_job *jobs; /* [n_batches] as the network is predicted to carry them */
+    int64_t seen_ns;    /* they are as of then */
 } rui_el_sums;
 
 typedef struct rui_el_piece {
@@ -111,6 +116,10 @@ typedef struct rui_el_view {
     uint32_t takers;   /* members that do not hold all of the state yet */
     uint32_t workers;  /* members with a share of the samples */
     ru_coll_choice *choice; /* [n_batches]; known at GO */
+    uint64_t plan;          /* low half of the id of the plan that `choice` is */
+    /* Leader, while it composes: what it asked. */
+    ru_share_policy_in share_in;
+    ru_join_in join_in;
 } rui_el_view;
 
 /* What the leader remembers of a node beyond one view. */
@@ -158,6 +167,7 @@ struct ru_elastic {
     rui_el_batch *batches; /* [n_batches] */
     uint32_t n_batches;
     uint32_t *batch_of; /* [n_tensors] the first, of tensors in cuts */
+    ru_fuse_in fuse_in; /* whose answer `batches` is */
     rui_el_piece *pieces;
     uint32_t n_pieces;
 
@@ -229,9 +239,10 @@ int64_t rui_el_blob_write(const rui_el_view *v, void *into, int64_t size_bytes);
 /* Errors: RU_E_DATA (a peer of another version, or hostile). */
 RU_MUST_USE ru_status rui_el_blob_read(const ru_elastic *e, const ru_view *view, ru_arena *arena,
                                        rui_el_view *out, ru_err *err);
-/* Algorithm, chunk and depth of every batch for n members. */
-RU_MUST_USE ru_status rui_el_choose(const ru_elastic *e, uint32_t n, ru_arena *arena,
-                                    ru_coll_choice *into, ru_err *err);
+/* Algorithm, chunk and depth of every batch for the members of `v`: v->choice and v->plan; `asked`
+ * (may be NULL) gets the question. */
+RU_MUST_USE ru_status rui_el_choose(const ru_elastic *e, rui_el_view *v, ru_arena *arena,
+                                    ru_coll_policy_in *asked, ru_err *err);
 void rui_el_choices_write(const ru_elastic *e, ru_wire_out *w);
 RU_MUST_USE ru_status rui_el_choices_read(ru_elastic *e, ru_wire_in *w, ru_err *err);
 /* Hosts of a near view: their number, and the most members of one. */
@@ -288,7 +299,8 @@ void rui_el_commit(ru_elastic *e, ru_time now, ru_effects *fx);     /* the step 
 
 /* elastic_sum.c */
 void rui_el_sums_planned(ru_elastic *e, ru_time now); /* the choices of the view are known */
-void rui_el_sums_clear(ru_elastic *e);                /* none is under way */
+RU_MUST_USE ru_status rui_el_sums_open(ru_elastic *e, ru_err *err);
+void rui_el_sums_clear(ru_elastic *e); /* none is under way */
 void rui_el_sum_begin(ru_elastic *e, uint32_t b, ru_time now);
 void rui_el_sum_done(ru_elastic *e, uint32_t b, ru_time now);
 

@@ -161,11 +161,15 @@ static ru_status share_out(ru_elastic *e, rui_el_view *v, ru_arena *arena, ru_er
     for (uint32_t i = 0; i < v->n; i++) { /* somebody new must get a part at once */
         all_work = all_work && (before[i] > 0 || !v->at[i].full);
     }
+    v->share_in = (ru_share_policy_in){.batch = e->opt.batch,
+                                       .speed = {speed, v->n},
+                                       .now = {before, all_work ? v->n : 0},
+                                       .gain_min = 0.1};
     const ru_share_in in = {.batch = e->opt.batch,
                             .n = v->n,
                             .speed = speed,
                             .now = all_work ? before : NULL,
-                            .gain_min = 0.1};
+                            .gain_min = v->share_in.gain_min};
     ru_share_plan plan;
     RU_TRY(ru_plan_share(&in, arena, &plan, err));
     RU_TRY(ru_plan_share_check(&in, &plan, err));
@@ -178,15 +182,25 @@ static ru_status share_out(ru_elastic *e, rui_el_view *v, ru_arena *arena, ru_er
     return RU_OK;
 }
 
-/* Bytes of state for one joiner in one step: a part of what the link carries meanwhile. */
-static int64_t budget(const ru_elastic *e)
+/* Bytes of state for one joiner in one step, as the policy `join` has it. */
+static ru_status budget(const ru_elastic *e, rui_el_view *v, ru_err *err)
 {
     ru_chan_stats s;
     ru_chan_stats_get(e->opt.chan, &s);
-    double bytes = s.rate_bytes_per_s * (double)e->step_ns * 1e-9 * e->opt.join_part;
-    double piece = (double)e->opt.piece_bytes, least = piece, most = 256 * piece;
-    bytes = s.rate_bytes_per_s > 0 && e->step_ns > 0 ? bytes : 4 * piece;
-    return (int64_t)(bytes < least ? least : bytes > most ? most : bytes);
+    int64_t state = 0;
+    for (uint32_t k = 0; k < e->opt.n_state; k++) {
+        state += e->opt.state_bytes[k];
+    }
+    v->join_in = (ru_join_in){.rate_bytes_per_s = s.rate_bytes_per_s,
+                              .step_ns = (double)e->step_ns,
+                              .part = e->opt.join_part,
+                              .piece_bytes = e->opt.piece_bytes,
+                              .state_bytes = state};
+    ru_join_plan plan;
+    RU_TRY(ru_plan_join(&v->join_in, &plan, err));
+    RU_TRY(ru_plan_join_check(&v->join_in, &plan, err));
+    v->budget_bytes = plan.budget_bytes;
+    return RU_OK;
 }
 
 /* Numbers for the hosts. Members of one host read each other's memory where the view has several
@@ -219,7 +233,6 @@ static ru_status compose(ru_elastic *e, const ru_member_wanted *w, ru_arena *are
 {
     *v = (rui_el_view){.start = e->committed,
                        .batch = e->opt.batch,
-                       .budget_bytes = budget(e),
                        .plain = e->v.plain,
                        .n = w->n,
                        .at = RU_NEW(arena, rui_el_member, w->n)};
@@ -245,8 +258,16 @@ static ru_status compose(ru_elastic *e, const ru_member_wanted *w, ru_arena *are
         v->local = v->local && strcmp(w->at[i].host, w->at[0].host) == 0;
     }
     see_hosts(e, w, v);
+    RU_TRY(budget(e, v, err));
     RU_TRY(share_out(e, v, arena, err));
     return RU_OK;
+}
+
+static void tell_plan(const ru_elastic *e, const ru_policy *policy, const void *in, ru_time now)
+{
+    if (e->opt.planned != NULL) {
+        e->opt.planned(e->opt.news_self, policy, in, now);
+    }
 }
 
 /* "1:32 2:16 3:16", as many as there is room for. */
@@ -322,6 +343,8 @@ static ru_status install(ru_elastic *e, rui_el_view *v, const ru_member_wanted *
     e->change = e->urgent = false;
     e->progress_ns = now.ns;
     tell_changes(e, w, v, now);
+    tell_plan(e, &ru_policy_share, &v->share_in, now);
+    tell_plan(e, &ru_policy_join, &v->join_in, now);
     ru_member_install(e->opt.member, nodes, v->n, blob, size, now, fx);
     return RU_OK;
 }
@@ -413,9 +436,16 @@ static void say_go(ru_elastic *e, ru_time now, ru_effects *fx)
     ru_arena *arena = &e->view_arena[e->view_side];
     bool choose = e->v.n > 1 && e->v.n <= RUI_EL_PROBED_MAX && !e->v.local;
     ru_err err;
-    if (choose && rui_el_choose(e, e->v.n, arena, e->v.choice, &err) != RU_OK) {
+    ru_coll_policy_in asked;
+    if (choose && rui_el_choose(e, &e->v, arena, &asked, &err) != RU_OK) {
         rui_el_lead_fail(e, e->opt.self, RU_E_CONFIG, err.text, now, fx);
         return;
+    }
+    if (e->v.n > 1) {
+        tell_plan(e, &ru_policy_fuse, &e->fuse_in, now);
+    }
+    if (choose) {
+        tell_plan(e, &ru_policy_coll, &asked, now);
     }
     uint8_t *buf = ru_arena_alloc(arena, GO_BYTES_MAX, 8);
     if (buf == NULL) {

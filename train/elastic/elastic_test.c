@@ -419,7 +419,8 @@ static void choose(ru_elastic *e, uint32_t n, ru_coll_choice into[CHOICES])
     e->batches = batches;
     e->n_batches = CHOICES;
     memset(into, 0, CHOICES * sizeof *into); /* compared as bytes */
-    assert_ok(rui_el_choose(e, n, &arena, into, &err), err);
+    rui_el_view v = {.n = n, .choice = into};
+    assert_ok(rui_el_choose(e, &v, &arena, NULL, &err), err);
     ru_arena_fini(&arena);
 }
 

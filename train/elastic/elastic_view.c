@@ -104,7 +104,7 @@ ru_status rui_el_blob_read(const ru_elastic *e, const ru_view *view, ru_arena *a
         return bad_blob(err, "length");
     }
     if (v.n > RUI_EL_PROBED_MAX) { /* everybody computes the same */
-        RU_TRY(rui_el_choose(e, v.n, arena, v.choice, err));
+        RU_TRY(rui_el_choose(e, &v, arena, NULL, err));
     }
     *out = v;
     return RU_OK;
@@ -112,12 +112,6 @@ ru_status rui_el_blob_read(const ru_elastic *e, const ru_view *view, ru_arena *a
 
 /* -- collectives ---------------------------------------------------------------------------------
  */
-
-/* Until something is measured: 30 us a step and 10 Gbit/s between hosts, 4 GB/s of additions. */
-static ru_coll_cost prior(void)
-{
-    return (ru_coll_cost){.alpha_ns = 30e3, .beta_ns = 0.8, .gamma_ns = 0.25, .n_points = 2};
-}
 
 uint32_t rui_el_hosts(const rui_el_view *v, uint32_t *most)
 {
@@ -135,41 +129,16 @@ uint32_t rui_el_hosts(const rui_el_view *v, uint32_t *most)
     return hosts;
 }
 
-/* Inside of a host: words there and back for each of two steps, then additions and copies by one
- * core; between hosts the ring of their leaders, by what a step and a byte of the flat ring cost.
- */
-static ru_coll_cost hierarchy_cost(const ru_elastic *e, const ru_coll_cost *ring)
+ru_status rui_el_choose(const ru_elastic *e, rui_el_view *v, ru_arena *arena,
+                        ru_coll_policy_in *asked, ru_err *err)
 {
-    const double word_ns = 40e3, add_ns = 0.3, copy_ns = 0.2;
-    uint32_t most, hosts = rui_el_hosts(&e->v, &most);
-    ru_coll_terms own = ru_cost_coll_terms(RU_COLL_ALL_REDUCE, RU_ALGO_HIERARCHY, e->v.n);
-    ru_coll_terms among = ru_cost_coll_terms(RU_COLL_ALL_REDUCE, RU_ALGO_RING, hosts);
-    double fixed = among.steps * ring->alpha_ns + 2 * word_ns;
-    double per_byte = among.sent * ring->beta_ns + (most - 1) * add_ns + copy_ns;
-    ru_coll_cost c = {
-        .alpha_ns = fixed / own.steps, .beta_ns = per_byte / own.sent, .n_points = 2, .n_at = 2};
-    for (uint32_t k = 0; k < 2; k++) {
-        int64_t size = k == 0 ? 4 << 10 : 1 << 20;
-        c.at[k] = (ru_coll_point){size, (int64_t)(fixed + per_byte * (double)size)};
-    }
-    return c;
-}
-
-ru_status rui_el_choose(const ru_elastic *e, uint32_t n, ru_arena *arena, ru_coll_choice *into,
-                        ru_err *err)
-{
+    bool large = v->n > RUI_EL_PROBED_MAX;
     ru_coll_cost costs[RU_COLL_ALGOS];
     for (uint32_t a = 0; a < RU_COLL_ALGOS; a++) {
-        bool probed = n <= RUI_EL_PROBED_MAX && e->costs[a].n_points > 0;
-        costs[a] = probed ? e->costs[a] : prior();
+        costs[a] = large ? (ru_coll_cost){0} : e->costs[a];
     }
-    if (e->v.near) {
-        costs[RU_ALGO_HIERARCHY] = hierarchy_cost(e, &costs[RU_ALGO_RING]);
-    } else if (e->probed_n != n || e->costs[RU_ALGO_HIERARCHY].n_points == 0) {
-        costs[RU_ALGO_HIERARCHY].n_points = 0; /* the star is taken only where it was measured */
-    }
-    if (n > RUI_EL_PROBED_MAX) { /* connections and messages of these grow with n, not log n */
-        costs[RU_ALGO_RING].n_points = costs[RU_ALGO_DIRECT].n_points = 0;
+    if (e->probed_n != v->n) { /* the star is taken only where it was measured */
+        costs[RU_ALGO_HIERARCHY].n_points = 0;
     }
     int64_t *sizes = RU_NEW(arena, int64_t, e->n_batches);
     if (sizes == NULL) {
@@ -178,29 +147,42 @@ ru_status rui_el_choose(const ru_elastic *e, uint32_t n, ru_arena *arena, ru_col
     for (uint32_t b = 0; b < e->n_batches; b++) {
         sizes[b] = e->batches[b].part.size_bytes;
     }
+    uint32_t most = 0, hosts = v->near ? rui_el_hosts(v, &most) : 0;
     ru_coll_choice_in in = {.op = RU_COLL_ALL_REDUCE,
-                            .n_ranks = n,
+                            .n_ranks = v->n,
                             .costs = costs,
+                            .assume = true,
+                            .n_hosts = hosts,
+                            .host_most = most,
+                            .mesh_max = RUI_EL_PROBED_MAX,
                             .sizes_bytes = sizes,
                             .n_sizes = e->n_batches,
-                            .overhead = n > RUI_EL_PROBED_MAX ? LARGE_OVERHEAD : 0.05,
+                            .overhead = large ? LARGE_OVERHEAD : 0.05,
                             .deterministic = e->opt.deterministic};
     ru_coll_choice_plan plan;
+    ru_coll_policy_in question;
     RU_TRY(ru_plan_coll_choose(&in, arena, &plan, err));
     RU_TRY(ru_plan_coll_choose_check(&in, &plan, err));
+    RU_TRY(ru_coll_policy_in_of(&in, arena, &question, err));
     for (uint32_t b = 0; b < e->n_batches; b++) {
-        into[b] = plan.at[b];
-        into[b].predicted_ns =
-            into[b].predicted_ns > UINT32_MAX ? UINT32_MAX : into[b].predicted_ns;
+        v->choice[b] = plan.at[b];
+        v->choice[b].predicted_ns =
+            plan.at[b].predicted_ns > UINT32_MAX ? UINT32_MAX : plan.at[b].predicted_ns;
+    }
+    v->plan = ru_policy_head(&ru_policy_coll, &question).id.low;
+    v->plan = v->plan != 0 ? v->plan : 1; /* 0 means none */
+    if (asked != NULL) {
+        *asked = question;
     }
     return RU_OK;
 }
 
-/* Runs of equal choices: hundreds of batches of few kinds. A predicted time takes 32 bits, as in a
- * trace; a longer one is said to be 4.29 s. */
+/* The plan's id, then runs of equal choices: hundreds of batches of few kinds. A predicted time
+ * takes 32 bits, as in a trace; a longer one is said to be 4.29 s. */
 void rui_el_choices_write(const ru_elastic *e, ru_wire_out *w)
 {
     const ru_coll_choice *c = e->v.choice;
+    ru_wire_put_u64(w, e->v.plan);
     for (uint32_t b = 0; b < e->n_batches;) {
         uint32_t end = b + 1;
         while (end < e->n_batches && c[end].algo == c[b].algo &&
@@ -219,6 +201,7 @@ void rui_el_choices_write(const ru_elastic *e, ru_wire_out *w)
 
 ru_status rui_el_choices_read(ru_elastic *e, ru_wire_in *w, ru_err *err)
 {
+    e->v.plan = ru_wire_u64(w);
     for (uint32_t b = 0; b < e->n_batches;) {
         uint32_t n = ru_wire_u32(w);
         ru_coll_choice c = {.algo = (ru_coll_algo)ru_wire_u8(w)};
