@@ -151,13 +151,6 @@ uint64_t ru_exe_grads_hash(const ru_exe *e)
     return rui_grads_hash(&e->lo);
 }
 
-static const char *step_label(const ru_exe *e, const rui_step_rec *r)
-{
-    return r->label != NULL ? r->label
-           : r->node == 0   ? "reorder"
-                            : ru_op_get(e->g.nodes[r->node].op)->name;
-}
-
 static ru_status run_steps(ru_exe *e, rui_step_list *list, const ru_run_args *args, ru_err *err);
 
 /* Graphs run as given (to find errors) are expected to be slow; any other says so. */
@@ -188,6 +181,7 @@ static ru_status open_into(ru_exe *e, ru_err *err)
         e->flops += ru_node_flops(&e->g, &e->g.nodes[i]);
     }
     e->stale = false;
+    e->id = rui_low_id(&e->lo);
     const ru_run_args none = {0};
     RU_TRY(run_steps(e, &e->lo.prep, &none, err));
     (void)ru_pool_invalid(e->pool); /* what its threads met before */
@@ -238,7 +232,7 @@ static ru_status step_failed(const ru_exe *e, const rui_step_rec *r, ru_status s
     if (err != NULL && err->status != st) {
         (void)ru_err_set(err, st, "the kernel failed");
     }
-    return ru_err_wrap(err, st, "%s %s (%s)", step_label(e, r),
+    return ru_err_wrap(err, st, "%s %s (%s)", rui_step_label(&e->lo, r),
                        n == NULL || n->name == NULL ? "" : n->name, r->s.kernel);
 }
 
@@ -349,9 +343,8 @@ static ru_status run_watched(ru_exe *e, const ru_run_args *args, ru_err *err)
         }
         if (profile) {
             int64_t after = ru_rec_now();
-            r->ns = after - before;
-            r->ns_sum += r->ns;
-            ru_rec_span(e->recorder, r->trace_name, before, after, 0);
+            rui_step_took(r, after - before);
+            ru_rec_act(e->recorder, r->trace_name, before, after, i, (uint32_t)e->id, 0);
             before = after;
         }
     }
@@ -364,7 +357,7 @@ void ru_exe_record(ru_exe *e, ru_recorder *r)
     e->recorder = r;
     for (uint32_t i = 0; i < e->lo.run.n && r != NULL; i++) {
         rui_step_rec *s = &e->lo.run.at[i];
-        s->trace_name = ru_recorder_name(r, step_label(e, s), "op");
+        s->trace_name = ru_recorder_name(r, rui_step_label(&e->lo, s), "op");
     }
 }
 
@@ -374,7 +367,7 @@ void ru_exe_profile(ru_exe *e, bool on)
     if (on) {
         e->profiled = 0;
         for (uint32_t i = 0; i < e->lo.run.n; i++) {
-            e->lo.run.at[i].ns_sum = 0;
+            rui_step_forget(&e->lo.run.at[i]);
         }
     }
 }
@@ -414,7 +407,7 @@ ru_status ru_exe_run_update(ru_exe *e, const ru_run_args *args, ru_err *err)
             err, RU_E_UNSUPPORTED,
             "the update needs more than gradients: step %u, %s (%s), reads what the step "
             "computed before",
-            e->lo.not_alone, step_label(e, r), r->s.kernel);
+            e->lo.not_alone, rui_step_label(&e->lo, r), r->s.kernel);
     }
     if (err != NULL) {
         err->status = RU_OK;
@@ -651,41 +644,24 @@ void ru_exe_stats_get(const ru_exe *e, ru_exe_stats *into)
                            .open_ns = e->open_ns};
 }
 
-static void print_step(const ru_exe *e, const rui_step_rec *r, uint32_t i, ru_text *t)
-{
-    const ru_node *n = r->node == 0 ? NULL : &e->g.nodes[r->node];
-    ru_text_putf(t, "%4u %-18s %-26s", i, step_label(e, r), r->s.kernel);
-    for (uint32_t k = 0; k < r->s.n_bufs && k < 8; k++) {
-        rui_buf b = r->s.bufs[k];
-        if (b.v == 0) {
-            ru_text_put(t, " -");
-        } else {
-            ru_text_putf(t, " %u:%lld", rui_root(&e->lo, b), (long long)e->lo.bufs[b.v].size_bytes);
-        }
-    }
-    if (n != NULL && n->n_out > 0 && n->out[0].v != 0) {
-        char type[128];
-        ru_text_putf(t, "  %s",
-                     ru_type_print(&e->g, &e->g.values[n->out[0].v].type, type, sizeof type));
-    }
-    if (e->profiled > 0) {
-        ru_text_putf(t, "  %.1f us", (double)r->ns_sum / 1e3 / (double)e->profiled);
-        if (n != NULL && r->ns_sum > 0) {
-            double per_run = (double)r->ns_sum / (double)e->profiled;
-            ru_text_putf(t, " %.0f GFLOP/s", (double)ru_node_flops(&e->g, n) / per_run);
-        }
-    }
-    ru_text_char(t, '\n', 1);
-}
-
 const char *ru_exe_print(const ru_exe *e, ru_arena *arena)
 {
-    ru_text t = ru_text_arena(arena);
-    for (uint32_t i = 0; i < e->lo.run.n; i++) {
-        print_step(e, &e->lo.run.at[i], i, &t);
-    }
-    if (e->opt.device == RU_DEVICE_CPU) {
-        ru_text_putf(&t, "on reference kernels: %s\n", e->lo.n_slow > 0 ? e->slow : "none");
-    }
-    return t.p;
+    return rui_low_print(&e->lo, e->profiled, e->slow, arena);
+}
+
+ru_status ru_exe_ops(const ru_exe *e, uint32_t rank, ru_arena *arena, ru_op_fact **ops, uint32_t *n,
+                     ru_err *err)
+{
+    return rui_low_ops(&e->lo, e->profiled, rank, arena, ops, n, err);
+}
+
+uint64_t ru_exe_id(const ru_exe *e)
+{
+    return e->id;
+}
+
+uint32_t ru_exe_plans(const ru_exe *e, const ru_exe_plan **plans)
+{
+    *plans = e->lo.plans;
+    return e->lo.n_plans;
 }

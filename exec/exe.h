@@ -9,6 +9,7 @@
 #ifndef RU_EXEC_EXE_H
 #define RU_EXEC_EXE_H
 
+#include "world/facts.h"
 #include "world/graph.h"
 
 RU_API_BEGIN
@@ -16,6 +17,7 @@ RU_API_BEGIN
 typedef struct ru_exe ru_exe;
 typedef struct ru_pool ru_pool;
 typedef struct ru_recorder ru_recorder; /* trace/recorder.h */
+typedef struct ru_policy ru_policy;     /* plan/policy.h */
 
 typedef enum ru_device_kind {
     RU_DEVICE_CPU, /* oneDNN and our own vector kernels */
@@ -182,12 +184,29 @@ RU_MUST_USE ru_status ru_exe_state_write_part(ru_exe *e, ru_value_id state, int6
  * ru_exe_options.profile. */
 void ru_exe_profile(ru_exe *e, bool on);
 
-/* Record every step of the next runs as a span named by its op, until called with NULL. `r` must
- * live as long as that. Cost: one read of the clock and one record a step, below 60 ns. */
+/* Record every step of the next runs as a span named by its op, until called with NULL: its value
+ * is the step's place in the list, its plan the low half of ru_exe_id. `r` must live as long as
+ * that. Cost: one read of the clock and one record a step, below 60 ns. */
 void ru_exe_record(ru_exe *e, ru_recorder *r);
 
 /* Has the CPU device a kernel of its own for that op, for common types and attributes at least? */
 bool ru_exe_op_fast(ru_op op);
+
+/* The list of steps: which nodes, by which kernel, with which shapes, flops and bytes, after which
+ * steps; and how long each took in the runs that were profiled or recorded (count 0: none; then
+ * `took` holds nothing). `rank` stands in every record. Owner: all in `arena`. Errors: RU_E_LIMIT.
+ */
+RU_MUST_USE ru_status ru_exe_ops(const ru_exe *e, uint32_t rank, ru_arena *arena, ru_op_fact **ops,
+                                 uint32_t *n, ru_err *err);
+/* Hash of the list: ops, kernels, shapes. */
+uint64_t ru_exe_id(const ru_exe *e);
+
+/* Plans that the executable follows: the policy and its input, views until close. */
+typedef struct ru_exe_plan {
+    const ru_policy *policy;
+    const void *in;
+} ru_exe_plan;
+uint32_t ru_exe_plans(const ru_exe *e, const ru_exe_plan **plans);
 
 /* Text: steps in order with kernel, layout, buffer, time. Lives in `arena`. */
 const char *ru_exe_print(const ru_exe *e, ru_arena *arena);

@@ -43,6 +43,7 @@ struct ru_exe {
     int64_t flops, open_ns;
     int64_t profiled; /* runs measured */
     ru_recorder *recorder;
+    uint64_t id; /* of the list of steps */
 };
 
 /* exe_nan.c: the judge's question after its step. */

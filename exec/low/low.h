@@ -9,6 +9,7 @@
 #define RU_EXEC_LOW_LOW_H
 
 #include "base/hash.h"
+#include "exec/exe.h"
 #include "exec/lower/lower.h"
 
 typedef enum rui_buf_kind {
@@ -32,6 +33,8 @@ typedef struct rui_buf_rec {
     bool pinned;          /* alive to the end of the run (outputs, keep_temps) */
     int64_t at_bytes;     /* TEMP, SCRATCH: place in the arena */
     void *ptr;
+    uint32_t made, whole; /* as lowered: first run step that mentions it; root, before results share
+                             the memory of operands */
 } rui_buf_rec;
 
 typedef struct rui_home {
@@ -60,8 +63,8 @@ typedef struct rui_step_rec {
     uint32_t node; /* graph node; 0: reorder or copy of the framework */
     const char *label;
     uint16_t trace_name;
-    int64_t ns; /* of the last profiled run */
-    int64_t ns_sum;
+    int64_t ns_sum, ns_min, ns_max; /* of the runs that were measured */
+    double ns_squares;
 } rui_step_rec;
 
 typedef struct rui_step_list {
@@ -107,6 +110,9 @@ struct rui_low {
     bool alone;           /* steps from update_from on need only gradients, inputs, state */
     uint32_t not_alone;   /* else: one that needs more */
 
+    ru_exe_plan *plans; /* [n_plans] that were installed */
+    uint32_t n_plans, cap_plans;
+
     const char *tuned; /* lines of what convolutions were timed at, tune.c */
     ru_status status;
     ru_err err;
@@ -128,6 +134,22 @@ RU_MUST_USE ru_status rui_low_slow(rui_low *lo, const char **text, ru_err *err);
 RU_MUST_USE ru_status rui_low_graph(rui_low *lo, ru_err *err);
 /* Lifetimes, sharing, addresses, memory, binding. */
 RU_MUST_USE ru_status rui_low_plan(rui_low *lo, ru_err *err);
+/* Note an installed plan; `in` and all it points to live as long as the executable. */
+void rui_low_installed(rui_low *lo, const ru_policy *policy, const void *in);
+
+/* -- what the list of steps is (low_print.c) -----------------------------------------------------
+ */
+
+const char *rui_step_label(const rui_low *lo, const rui_step_rec *r);
+void rui_step_took(rui_step_rec *r, int64_t ns);
+void rui_step_forget(rui_step_rec *r);
+uint64_t rui_low_id(const rui_low *lo);
+const char *rui_low_print(const rui_low *lo, int64_t runs, const char *slow, ru_arena *arena);
+RU_MUST_USE ru_status rui_low_ops(const rui_low *lo, int64_t runs, uint32_t rank, ru_arena *arena,
+                                  ru_op_fact **ops, uint32_t *n, ru_err *err);
+/* Before results share the memory of operands: who makes each buffer. */
+void rui_low_note_makers(rui_low *lo);
+
 /* Option `guard`: RU_E_BUG when a zone behind a buffer was written. */
 RU_MUST_USE ru_status rui_low_guards(const rui_low *lo, ru_err *err);
 void rui_low_fini(rui_low *lo);

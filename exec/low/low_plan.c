@@ -9,7 +9,8 @@
  * 4. What is left goes through the planner of plan/mem.h. */
 #include "env/memory.h"
 #include "exec/low/low.h"
-#include "plan/mem.h"
+#include "plan/mem_policy.h"
+#include "plan/policy.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -122,6 +123,14 @@ static ru_status place_all(rui_low *lo, ru_mem_buf *bufs, const uint32_t *which,
     for (uint32_t i = 0; i < n; i++) {
         lo->bufs[which[i]].at_bytes = plan.offsets[i];
     }
+    ru_mem_policy_in *kept = rui_keep(lo, sizeof *kept);
+    ru_mem_buf *copy = ru_arena_copy(lo->arena, bufs, (int64_t)n * (int64_t)sizeof *bufs, 8);
+    if (kept == NULL || copy == NULL) {
+        return RU_FAIL(err, RU_E_MEM, "no memory to keep the plan of %u buffers", n);
+    }
+    *kept = ru_mem_policy_in_of(&in);
+    kept->bufs.at = copy;
+    rui_low_installed(lo, &ru_policy_mem, kept);
     lo->arena_bytes = plan.peak_bytes;
     lo->arena_bound_bytes = plan.bound_bytes;
     return RU_OK;
@@ -349,6 +358,7 @@ static ru_status bind_list(rui_low *lo, rui_step_list *list, ru_err *err)
 ru_status rui_low_plan(rui_low *lo, ru_err *err)
 {
     mention_all(lo);
+    rui_low_note_makers(lo);
     RU_TRY(rui_grads_plan(lo, err));
     updates_in_place(lo);
     results_in_place(lo);

@@ -19,6 +19,8 @@
 #include "env/self.h"
 #include "exec/low/conv.h"
 #include "exec/low/low.h"
+#include "plan/kernel.h"
+#include "plan/policy.h"
 
 enum { TUNE_ARGS = 5, TUNE_FILE_MAX = 4 << 20 };
 
@@ -210,19 +212,42 @@ static void cache_add(rui_low *lo, const char *key, dnnl_alg_kind_t alg)
     }
 }
 
+/* The choice between both as the policy `kernel` has it. */
+static bool decide(rui_low *lo, const char *key, const ru_kernel_candidate two[2])
+{
+    ru_kernel_in *in = rui_keep(lo, sizeof *in);
+    ru_kernel_candidate *kept = ru_arena_copy(lo->arena, two, 2 * (int64_t)sizeof *two, 8);
+    ru_kernel_plan plan = {0};
+    if (in == NULL || kept == NULL) {
+        return false; /* the usual one; the sticky error ends the lowering */
+    }
+    in->op = rui_keep_printf(lo, "Conv %s", key);
+    in->candidates.at = kept;
+    in->candidates.n = 2;
+    if (ru_plan_kernel(in, &plan, NULL) != RU_OK) {
+        return false; /* none ran: direct says why it cannot when it is made */
+    }
+    RU_CHECK(ru_plan_kernel_check(in, &plan, NULL) == RU_OK);
+    rui_low_installed(lo, &ru_policy_kernel, in);
+    return plan.at == 1;
+}
+
 /* Both candidates timed. On the bf16 path Winograd runs in f32: oneDNN has it in no other type, and
  * for small images with many channels it is the faster one (8x8x256 at batch 64: 9.7 ms
  * against 12.5). */
-static bool winograd_wins(rui_low *lo, rui_conv_dir dir, const rui_conv *c)
+static bool winograd_wins(rui_low *lo, rui_conv_dir dir, const rui_conv *c, const char *key)
 {
     rui_conv w = *c;
     w.act = dnnl_f32;
     int64_t direct = measure(lo, dir, c, dnnl_convolution_direct);
     int64_t winograd = measure(lo, dir, &w, dnnl_convolution_winograd);
-    if (winograd < INT64_MAX && (c->act != dnnl_f32 || lo->inference)) {
-        winograd += convert_ns(c) / lo->threads;
-    }
-    return winograd < direct;
+    bool converts = c->act != dnnl_f32 || lo->inference;
+    const ru_kernel_candidate two[2] = {
+        {.name = "direct", .ns = direct == INT64_MAX ? 0 : (double)direct},
+        {.name = "winograd",
+         .ns = winograd == INT64_MAX ? 0 : (double)winograd,
+         .extra_ns = converts ? (double)(convert_ns(c) / lo->threads) : 0}};
+    return decide(lo, key, two);
 }
 
 dnnl_alg_kind_t rui_conv_alg(rui_low *lo, rui_conv_dir dir, rui_conv *c)
@@ -248,7 +273,7 @@ dnnl_alg_kind_t rui_conv_alg(rui_low *lo, rui_conv_dir dir, rui_conv *c)
         return c->act == dnnl_f32 ? dnnl_convolution_auto : dnnl_convolution_direct;
     }
     if (!known) {
-        alg = winograd_wins(lo, dir, c) ? dnnl_convolution_winograd : dnnl_convolution_direct;
+        alg = winograd_wins(lo, dir, c, key) ? dnnl_convolution_winograd : dnnl_convolution_direct;
         cache_add(lo, key, alg);
     }
     c->act = alg == dnnl_convolution_winograd ? dnnl_f32 : c->act;
