@@ -134,10 +134,12 @@ for w in 2 4; do
 done
 timeout 120 "$rubato" train lenet.yaml -w 2 --sockets --equal-shares --json --out lenet-s >lenet-s.jsonl 2>err.txt ||
     fail "lenet over sockets: $(tail -3 err.txt)"
-planned=$(sed -n 's/.*"rubato.plan.sums\/1","plan":"\([0-9a-f]*\)".*"algorithm".*"predicted_alone_ns".*/\1/p' \
-    lenet-s/plans/sums.jsonl | head -1)
-grep -q "sums.measured/1\",\"plan\":\"$planned\".*\"predicted_ns\".*\"measured_ns\"" lenet-s/plans/sums.jsonl ||
-    fail "lenet over sockets: plan '$planned' of sums is not there with what was measured"
+planned=$(sed -n 's/.*"policy":"coll","version":[0-9]*,"id":"\([0-9a-f]*\)".*/\1/p' lenet-s/plans/installed.jsonl | tail -1)
+[ -n "$planned" ] || fail "lenet over sockets: no plan of sums was kept"
+"$rubato" plan lenet-s/world.json coll | grep -q "^coll plan $planned " ||
+    fail "lenet over sockets: the world file does not give plan $planned of sums again"
+grep -q "\"id\":\"$planned\".*\"measured\":{\"queued_s\":" lenet-s/world.json ||
+    fail "lenet over sockets: plan $planned of sums has no measured time"
 losses lenet-1-2.jsonl lenet-s.jsonl 5e-6
 
 # On a terminal progress is one line that moves; without, lines that stay.
@@ -191,7 +193,7 @@ wait $run || fail "kills over sockets: $(tail -3 err.txt)"
 whole wide-4 200
 losses wide-1.jsonl wide-2.jsonl 5e-5
 losses wide-1/metrics.jsonl wide-4/metrics.jsonl 5e-5
-grep -q '"first":[0-9]*,"tensors":1,"offset":16777216' wide-4/plans/sums.jsonl || fail "nothing was summed in cuts"
+"$rubato" plan wide-4/world.json fuse --json | grep -q '"from":16777216' || fail "nothing was summed in cuts"
 "$rubato" trace wide-4 --json --rows 0 | grep -q '"early update"' || fail "no parameter was updated early"
 echo "ok: three kills over sockets, with parameters updated early"
 

@@ -218,6 +218,8 @@ typedef struct ru_elastic_facts {
     uint32_t redone;    /* steps begun again after a loss */
     ru_time born;       /* of the job, its first view; 0: not known yet */
     int64_t first_step; /* steps done before it */
+    int64_t timed;      /* leader: steps that were committed with all compute times known */
+    int64_t longest_ns; /* of the slowest member's computing, all these steps together */
     bool steps;         /* a step is under way */
     bool probes;        /* the collectives are being measured */
     bool moves;         /* a member of the view does not hold the whole state yet */

@@ -13,6 +13,8 @@ void ru_elastic_facts_get(const ru_elastic *e, ru_elastic_facts *into)
                                .working = e->v.workers,
                                .moves = e->v.takers > 0,
                                .redone = e->redone,
+                               .timed = e->timed,
+                               .longest_ns = e->longest_ns,
                                .steps = e->phase == RUI_EL_STEP,
                                .born = {e->born ? e->born_ns : 0},
                                .first_step = e->first_step,

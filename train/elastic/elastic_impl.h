@@ -229,6 +229,7 @@ struct ru_elastic {
     int64_t named_ns;
     int64_t commit_ns, step_ns; /* of the last commit; moving mean of a step */
     double share_s; /* predicted time of a step's computing with the shares composed last */
+    int64_t longest_now_ns, longest_ns, timed; /* slowest computing: of this step, of all; steps */
     int64_t samples_lost, samples_repeated;
     uint32_t redone;
 };

@@ -601,6 +601,9 @@ static bool joiner_filled(const ru_elastic *e)
 static void commit_all(ru_elastic *e, ru_time now, ru_effects *fx)
 {
     count_samples(e);
+    e->timed += e->longest_now_ns > 0 ? 1 : 0;
+    e->longest_ns += e->longest_now_ns;
+    e->longest_now_ns = 0;
     bool last = e->stop_all || e->committed + 1 >= e->opt.steps_end;
     e->held = !last && (e->change || joiner_filled(e) || shares_due(e));
     uint8_t buf[16];
@@ -636,6 +639,7 @@ void rui_el_lead_done(ru_elastic *e, ru_node_id from, const rui_el_member *part,
     m->part_n = part->part_n;
     e->progress_ns = now.ns;
     measure(e, m, compute_ns);
+    e->longest_now_ns = compute_ns > e->longest_now_ns ? compute_ns : e->longest_now_ns;
     if (++e->n_done == e->v.n && !view_under_way(e)) {
         commit_all(e, now, fx);
     }

@@ -12,6 +12,7 @@ void rui_el_step_begin(ru_elastic *e, ru_time now, ru_effects *fx)
     e->batches_done = 0;
     e->compute_ns = 0;
     e->n_done = 0;
+    e->longest_now_ns = 0;
     e->begun++;
     for (uint32_t b = 0; b < e->n_batches; b++) {
         e->left[b] = e->batches[b].part.n;

@@ -251,6 +251,7 @@ ru_status rui_trainer_save(rui_trainer *t, ru_err *err)
     ru_rec_span(t->recorder, t->names.save, t0.ns, t1.ns, t->step_done);
     t->saved = t1;
     t->saved_step = t->step_done;
+    RU_TRY(rui_trainer_dir_facts(t, err)); /* a run that is killed has it as of its checkpoint */
     char more[64];
     ru_text m = ru_text_into(more, sizeof more);
     ru_text_put(&m, ",\"pause_s\":");

@@ -220,44 +220,6 @@ static ru_status put_file(rui_trainer *t, const char *name, const ru_text *text,
     return ru_file_replace(path, text->p, text->n, err);
 }
 
-/* The machine and the job as one world file. */
-static void world_text(const rui_trainer *t, ru_text *w)
-{
-    char host[256], cpu[256];
-    ru_self_host(host, sizeof host);
-    ru_self_cpu(cpu, sizeof cpu);
-    ru_exe_stats s;
-    ru_exe_stats_get(t->exe, &s);
-    ru_text_put(w, "{\"schema\":\"rubato.world/1\",\"cluster\":{\"hosts\":[{\"name\":");
-    ru_text_json(w, ru_str_c(host));
-    ru_text_put(w, ",\"cpu\":");
-    ru_text_json(w, ru_str_c(cpu));
-    ru_text_putf(w, ",\"cores\":%u,\"memory_bytes\":%lld}]},\"jobs\":[{\"name\":", ru_pool_cores(),
-                 (long long)ru_self_memory_bytes());
-    ru_text_json(w, ru_str_c(t->job->name));
-    ru_text_put(w, ",\"model\":");
-    ru_text_json(w, ru_str_c(t->model.name));
-    ru_text_putf(w,
-                 ",\"batch\":%lld,\"parameters\":%lld,\"samples\":%lld}],\"facts\":{\"step\":"
-                 "{\"flops\":%lld,\"nodes\":%u,\"state_bytes\":%lld,\"arena_bytes\":%lld",
-                 (long long)t->job->train.batch, (long long)t->step.parameters, (long long)t->count,
-                 (long long)s.flops, s.n_nodes, (long long)s.state_bytes, (long long)s.arena_bytes);
-    int64_t steps = t->step_done - t->step_resumed;
-    if (steps > 0) {
-        ru_text_putf(w, ",\"count\":%lld,\"compute_ns\":%lld,\"input_ns\":%lld", (long long)steps,
-                     (long long)(t->split.compute_ns / steps),
-                     (long long)(t->split.input_ns / steps));
-    }
-    ru_text_put(w, "}}}\n");
-}
-
-ru_status rui_trainer_dir_facts(rui_trainer *t, ru_err *err)
-{
-    ru_text world = ru_text_arena(t->arena);
-    world_text(t, &world);
-    return put_file(t, "world.json", &world, err);
-}
-
 /* -- an imported model ------------------------------------------------------------------------- */
 
 /* It goes along, so that the run needs nothing else: OUT/model.onnx, or OUT/model/ when it keeps

@@ -6,6 +6,7 @@
 
 #include "env/clock.h"
 #include "train/run/ckpt.h"
+#include "train/run/decisions.h"
 #include "train/run/eval.h"
 #include "train/run/trainer.h"
 
@@ -59,6 +60,12 @@ typedef struct rui_trainer {
     double loss_first; /* of this process; 0: none yet */
     uint32_t n_high;   /* steps in a row whose loss is far above the first */
     int64_t first_step_ns;
+    ru_decisions *decisions;
+    /* For the world file. */
+    ru_conf_i64s gradient_bytes, state_bytes; /* none: as the executable has them */
+    uint32_t workers;                         /* 0: one */
+    int64_t share_n;                          /* samples of this process; 0: the whole batch */
+    double net_bytes_per_s;                   /* 0: not measured */
 } rui_trainer;
 
 /* trainer_open.c: everything up to the first step. rui_trainer_close accepts a half-open one. */
@@ -114,6 +121,9 @@ RU_MUST_USE ru_status rui_trainer_dir_model(rui_trainer *t, const char **path, r
 RU_MUST_USE ru_status rui_trainer_dir_files(rui_trainer *t, ru_err *err);
 /* job.yaml and an imported model. */
 RU_MUST_USE ru_status rui_trainer_dir_job(rui_trainer *t, ru_err *err);
+/* trainer_world.c. The run as a world, in `arena`; plans of the executable in force are noted. */
+RU_MUST_USE ru_status rui_trainer_world(rui_trainer *t, ru_arena *arena, ru_world *w, ru_err *err);
+void rui_trainer_decided(rui_trainer *t);
 /* world.json again, now with what was measured. */
 RU_MUST_USE ru_status rui_trainer_dir_facts(rui_trainer *t, ru_err *err);
 RU_MUST_USE ru_status rui_trainer_tuned_in(rui_trainer *t, ru_err *err);

@@ -275,6 +275,7 @@ ru_status rui_trainer_prepare(rui_trainer *t, ru_err *err)
     RU_TRY(count_steps(t, err));
     t->schedule = ru_job_schedule_get(t->job, t->steps_end);
     RU_TRY(open_recorder(t, err));
+    RU_TRY(ru_decisions_open(t->out, t->job->name, &t->decisions, err));
     return rui_trainer_tuned_in(t, err);
 }
 
@@ -282,6 +283,7 @@ ru_status rui_trainer_open(rui_trainer *t, ru_err *err)
 {
     RU_TRY(rui_trainer_prepare(t, err));
     RU_TRY(open_step(t, err));
+    rui_trainer_decided(t);
     rui_trainer_tuned_out(t);
     RU_TRY(rui_trainer_fill(t, err));
     RU_TRY(open_stream(t, err));
@@ -304,4 +306,5 @@ void rui_trainer_close(rui_trainer *t)
     ru_recorder_close(t->recorder);
     ru_claim_close(t->claim);
     t->claim = NULL;
+    ru_decisions_close(t->decisions);
 }

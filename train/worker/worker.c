@@ -87,6 +87,7 @@ static ru_elastic_options elastic_options(rui_worker *w)
         .news = rui_worker_news,
         .news_self = w,
         .summed = rui_worker_summed,
+        .planned = rui_worker_planned,
         .batch = w->t.job->train.batch,
         .first_step = w->first_step,
         .steps_end = w->t.steps_end,

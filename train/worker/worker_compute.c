@@ -54,6 +54,11 @@ static ru_status lead_parts(rui_worker *w, ru_err *err)
     if (t->ckpt == NULL) {
         RU_TRY(rui_trainer_ckpt(t, err));
     }
+    rui_trainer_decided(t);
+    t->workers = w->cmd.workers;
+    t->share_n = w->now->n;
+    t->gradient_bytes = (ru_conf_i64s){w->tensor_bytes, w->n_tensors};
+    t->state_bytes = (ru_conf_i64s){w->state_bytes, w->n_states};
     if (!w->started && w->first_step == t->step_done) { /* a successor goes on in the same files */
         RU_TRY(rui_trainer_dir_files(t, err));
         RU_TRY(rui_trainer_say_start(t, w->cmd.workers, err));

@@ -197,6 +197,7 @@ typedef struct rui_worker {
     bool ended;
     bool target, asked_to_stop;
     rui_sums sums;
+    int64_t timed_before, longest_before_ns; /* ru_elastic_facts when the shares came into force */
     ru_status end_status;
     char end_text[RU_ERR_TEXT_MAX];
 
@@ -280,8 +281,11 @@ void rui_worker_message(void *self, ru_node_id from, uint32_t what, const void *
 
 /* worker_sum.c, loop thread */
 void rui_worker_sums_planned(rui_worker *w, int64_t step);
-void rui_worker_sums_end(rui_worker *w); /* what was measured is kept */
+void rui_worker_sums_end(rui_worker *w);  /* what was measured is kept */
+void rui_worker_steps_end(rui_worker *w); /* the same of steps with the shares in force */
 void rui_worker_summed(void *self, const ru_elastic_sum *sum);
+/* A plan is installed and this worker leads. */
+void rui_worker_planned(void *self, const ru_policy *policy, const void *in, ru_time now);
 
 /* worker_lead.c, loop thread */
 void rui_worker_news(void *self, const ru_elastic_news *news, ru_time now);

@@ -102,6 +102,8 @@ static void ended(rui_worker *w, const ru_elastic_news *n)
         ru_elastic_facts f;
         ru_elastic_facts_get(ru_peer_elastic(w->node), &f);
         bool done = strcmp(n->sentence, "done") == 0;
+        rui_worker_steps_end(w);
+        rui_worker_sums_end(w);
         rui_worker_command(w, &(rui_cmd){.kind = RUI_CMD_FINISH,
                                          .ended = w->target ? "target"
                                                   : done    ? "done"

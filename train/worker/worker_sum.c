@@ -1,10 +1,10 @@
-/* Sums as this worker saw them: spans in its trace beside what was predicted; where it leads, two
- * lines a plan in OUT/plans/sums.jsonl: what was planned and why, and what was measured. */
+/* Sums as this worker saw them: spans in its trace beside what was predicted; where it leads, plans
+ * and measured times for the world file of the run. */
+#include <math.h>
 #include <stdio.h>
 
 #include "base/log.h"
 #include "base/str.h"
-#include "env/file.h"
 #include "train/worker/worker_impl.h"
 
 static ru_recorder *recorder(rui_worker *w)
@@ -30,134 +30,81 @@ static uint16_t *name_batches(rui_worker *w)
     return names;
 }
 
-static void put_ns(ru_text *t, const char *key, double ns)
+/* What was measured beside what was predicted: the times of each batch as facts, and all together
+ * beside the plan. */
+static void keep(rui_worker *w)
 {
-    ru_text_putf(t, ",\"%s\":", key);
-    ru_text_f64(t, ns);
-}
-
-static void print_cost(ru_text *t, ru_coll_algo algo, const ru_coll_cost *c, bool first)
-{
-    ru_text_putf(t, "%s\"%s\":{\"points\":%u", first ? "" : ",", ru_coll_algo_name(algo),
-                 c->n_points);
-    put_ns(t, "alpha_ns", c->alpha_ns);
-    put_ns(t, "beta_ns_per_byte", c->beta_ns);
-    put_ns(t, "gamma_ns_per_byte", c->gamma_ns);
-    put_ns(t, "error", c->error);
-    ru_text_put(t, ",\"at\":[");
-    for (uint32_t k = 0; k < c->n_at; k++) {
-        ru_text_putf(t, "%s[%lld,%lld]", k > 0 ? "," : "", (long long)c->at[k].size_bytes,
-                     (long long)c->at[k].ns);
-    }
-    ru_text_put(t, "]}");
-}
-
-/* What every measured algorithm would take in one piece: why the choice is as it is. */
-static void print_candidates(ru_text *t, const ru_elastic_sums *p, int64_t size_bytes)
-{
-    ru_text_put(t, ",\"candidates_ns\":{");
-    bool first = true;
-    for (uint32_t a = 0; a < RU_COLL_ALGOS; a++) {
-        const ru_coll_cost *c = &p->costs[a];
-        if (c->n_points > 0) {
-            int64_t ns =
-                ru_cost_coll_ns(c, RU_COLL_ALL_REDUCE, (ru_coll_algo)a, p->n_members, size_bytes);
-            ru_text_putf(t, "%s\"%s\":%lld", first ? "" : ",", ru_coll_algo_name((ru_coll_algo)a),
-                         (long long)ns);
-            first = false;
-        }
-    }
-    ru_text_put(t, "}");
-}
-
-static void print_batch(ru_text *t, const ru_elastic_sums *p, uint32_t b)
-{
-    const ru_elastic_batch *at = &p->at[b];
-    ru_text_putf(t, "%s{\"first\":%u,\"tensors\":%u,\"offset\":%lld,\"bytes\":%lld",
-                 b > 0 ? "," : "", at->part.first, at->part.n, (long long)at->part.offset_bytes,
-                 (long long)at->part.size_bytes);
-    if (p->plan != 0) {
-        ru_text_putf(t, ",\"algorithm\":\"%s\",\"chunk_bytes\":%lld,\"depth\":%u",
-                     ru_coll_algo_name(at->choice.algo), (long long)at->choice.chunk_bytes,
-                     at->choice.depth);
-        ru_text_putf(t, ",\"predicted_alone_ns\":%lld", (long long)at->choice.predicted_ns);
-    }
-    if (p->costs != NULL) {
-        print_candidates(t, p, at->part.size_bytes);
-    }
-    ru_text_put(t, "}");
-}
-
-static void print_costs(ru_text *t, const ru_elastic_sums *p)
-{
-    ru_text_put(t, ",\"costs\":{");
-    bool first = true;
-    for (uint32_t a = 0; p->costs != NULL && a < RU_COLL_ALGOS; a++) {
-        if (p->costs[a].n_points > 0) {
-            print_cost(t, (ru_coll_algo)a, &p->costs[a], first);
-            first = false;
-        }
-    }
-    ru_text_put(t, "}");
-}
-
-static void print_head(ru_text *t, const char *schema, const rui_sums *s)
-{
-    ru_text_putf(t, "{\"schema\":\"%s\",\"plan\":\"%016llx\",\"epoch\":%u,\"step\":%lld", schema,
-                 (unsigned long long)s->plan.plan, s->plan.epoch, (long long)s->step);
-    ru_text_putf(t, ",\"members\":%u,\"over\":\"%s\"", s->plan.n_members,
-                 s->plan.local ? "shared memory" : "network");
-}
-
-static void print_plan(ru_text *t, const rui_sums *s)
-{
-    print_head(t, "rubato.plan.sums/1", s);
-    if (s->plan.plan != 0) {
-        ru_text_putf(t, ",\"measured\":%s", s->plan.costs != NULL ? "true" : "false");
-        print_costs(t, &s->plan);
-    }
-    ru_text_put(t, ",\"batches\":[");
-    for (uint32_t b = 0; b < s->plan.n_batches; b++) {
-        print_batch(t, &s->plan, b);
-    }
-    ru_text_put(t, "]}\n");
-}
-
-static void print_measured(ru_text *t, const rui_sums *s)
-{
-    print_head(t, "rubato.plan.sums.measured/1", s);
-    ru_text_put(t, ",\"batches\":[");
+    const rui_sums *s = &w->sums;
+    double predicted = 0, took = 0;
     for (uint32_t b = 0; b < s->plan.n_batches; b++) {
         const rui_sum_measured *m = &s->measured[b];
-        double n = m->n > 0 ? (double)m->n : 1;
-        ru_text_putf(t, "%s{\"sums\":%lld", b > 0 ? "," : "", (long long)m->n);
-        if (m->predicted_ns > 0) {
-            put_ns(t, "predicted_ns", (double)m->predicted_ns / n);
+        if (m->n == 0) {
+            continue;
         }
-        put_ns(t, "measured_ns", (double)m->took_ns / n);
-        ru_text_put(t, "}");
+        const ru_elastic_batch *at = &s->plan.at[b];
+        double n = (double)m->n;
+        predicted += (double)m->predicted_ns / n;
+        took += (double)m->took_ns / n;
+        bool cut = at->choice.chunk_bytes < at->part.size_bytes;
+        const ru_coll_fact fact = {
+            .op = ru_coll_op_name(RU_COLL_ALL_REDUCE),
+            .algo = s->plan.local ? "memory" : ru_coll_algo_name(at->choice.algo),
+            .n_ranks = s->plan.n_members,
+            .size_bytes = at->part.size_bytes,
+            .chunk_bytes = s->plan.local || !cut ? 0 : at->choice.chunk_bytes,
+            .depth = at->choice.depth,
+            .took = {.count = m->n,
+                     .mean_ns = (double)m->took_ns / n,
+                     .predicted_ns = (double)m->predicted_ns / n}};
+        ru_decisions_sum(w->t.decisions, &fact);
     }
-    ru_text_put(t, "]}\n");
+    if (s->plan.plan != 0) {
+        ru_decisions_measured(w->t.decisions, &ru_policy_coll, "queued_s", predicted * 1e-9,
+                              took * 1e-9);
+    }
 }
 
-/* Appended and not synced: the loop must not wait for a disk. */
-static void keep(rui_worker *w, void (*print)(ru_text *t, const rui_sums *s))
+/* The times that the choice rests on, as facts. */
+static void keep_probes(rui_worker *w)
 {
-    ru_arena scratch;
-    ru_arena_init(&scratch, 0);
-    ru_text t = ru_text_arena(&scratch);
-    print(&t, &w->sums);
-    const char *dir = ru_path_join(&scratch, w->t.out, "plans");
-    const char *path = dir == NULL ? NULL : ru_path_join(&scratch, dir, "sums.jsonl");
-    ru_log_file *f = NULL;
-    ru_err err = {.text = "no memory"};
-    if (path == NULL || t.cut || ru_dir_make(dir, &err) != RU_OK ||
-        ru_log_file_open(path, true, &f, &err) != RU_OK ||
-        ru_log_file_append(f, t.p, t.n, &err) != RU_OK) {
-        ru_log(RU_LOG_WARN, "train", "plan", "the plan of sums is not kept: %s", err.text);
+    const ru_elastic_sums *p = &w->sums.plan;
+    for (uint32_t a = 0; p->costs != NULL && a < RU_COLL_ALGOS; a++) {
+        if (a == RU_ALGO_TREE || a == RU_ALGO_DOUBLE_TREE) {
+            continue; /* they are taken to cost what doubling costs */
+        }
+        for (uint32_t k = 0; k < p->costs[a].n_at; k++) {
+            const ru_coll_point *at = &p->costs[a].at[k];
+            const ru_coll_fact fact = {.op = ru_coll_op_name(RU_COLL_ALL_REDUCE),
+                                       .algo = ru_coll_algo_name((ru_coll_algo)a),
+                                       .n_ranks = p->n_members,
+                                       .size_bytes = at->size_bytes,
+                                       .took = {.count = 1, .mean_ns = (double)at->ns}};
+            ru_decisions_sum(w->t.decisions, &fact);
+        }
     }
-    ru_log_file_close(f);
-    ru_arena_fini(&scratch);
+}
+
+void rui_worker_planned(void *self, const ru_policy *policy, const void *in, ru_time now)
+{
+    (void)now;
+    rui_worker *w = self;
+    if (policy == &ru_policy_share) { /* what was in force is over */
+        rui_worker_steps_end(w);
+    }
+    ru_decisions_add(w->t.decisions, policy, in, false);
+}
+
+void rui_worker_steps_end(rui_worker *w)
+{
+    ru_elastic_facts f;
+    ru_elastic_facts_get(ru_peer_elastic(w->node), &f);
+    int64_t n = f.timed - w->timed_before;
+    if (n > 0) {
+        ru_decisions_measured(w->t.decisions, &ru_policy_share, "step_s", NAN,
+                              (double)(f.longest_ns - w->longest_before_ns) * 1e-9 / (double)n);
+    }
+    w->timed_before = f.timed;
+    w->longest_before_ns = f.longest_ns;
 }
 
 void rui_worker_sums_end(rui_worker *w)
@@ -168,7 +115,7 @@ void rui_worker_sums_end(rui_worker *w)
         any = any || s->measured[b].n > 0;
     }
     if (s->led && any) {
-        keep(w, print_measured);
+        keep(w);
     }
     if (s->open) {
         ru_arena_fini(&s->arena);
@@ -195,7 +142,7 @@ void rui_worker_sums_planned(rui_worker *w, int64_t step)
     s->step = step;
     s->led = ru_member_leads(ru_peer_member(w->node));
     if (s->led) {
-        keep(w, print_plan);
+        keep_probes(w);
     }
 }
 

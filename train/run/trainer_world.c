@@ -1,0 +1,146 @@
+/* The world file of a run: the machine, the job, what was measured and what was decided. */
+#include <math.h>
+
+#include "base/str.h"
+#include "env/file.h"
+#include "env/self.h"
+#include "exec/pool.h"
+#include "store/world_file.h"
+#include "train/run/trainer_impl.h"
+
+static ru_status full(ru_err *err)
+{
+    return RU_FAIL(err, RU_E_LIMIT, "no memory for the world file of the run");
+}
+
+static ru_status put_cluster(const rui_trainer *t, ru_arena *arena, ru_world *w, ru_err *err)
+{
+    char name[256], cpu[256];
+    ru_self_host(name, sizeof name);
+    ru_self_cpu(cpu, sizeof cpu);
+    ru_cluster_host *host = RU_NEW(arena, ru_cluster_host, 1);
+    ru_cluster_device *device = RU_NEW(arena, ru_cluster_device, 1);
+    if (host == NULL || device == NULL) {
+        return full(err);
+    }
+    *host = (ru_cluster_host){.name = ru_arena_str(arena, name[0] != '\0' ? name : "localhost"),
+                              .cpu = ru_arena_str(arena, cpu),
+                              .cores = ru_pool_cores(),
+                              .memory_bytes = ru_self_memory_bytes(),
+                              .net_bytes_per_s = t->net_bytes_per_s,
+                              .availability = 1,
+                              .market = ""};
+    *device =
+        (ru_cluster_device){.name = "cpu", .host = host->name, .type = "cpu", .availability = 1};
+    w->cluster.hosts.at = host;
+    w->cluster.hosts.n = 1;
+    w->cluster.devices.at = device;
+    w->cluster.devices.n = 1;
+    return host->name != NULL && host->cpu != NULL ? RU_OK : full(err);
+}
+
+static ru_status put_job(const rui_trainer *t, ru_arena *arena, ru_world *w, ru_err *err)
+{
+    ru_world_job *job = RU_NEW(arena, ru_world_job, 1);
+    if (job == NULL) {
+        return full(err);
+    }
+    *job = (ru_world_job){.name = t->job->name,
+                          .model = t->model.name,
+                          .data = "",
+                          .batch = t->job->train.batch,
+                          .samples = t->count,
+                          .steps = t->steps_end == INT64_MAX ? 0 : t->steps_end,
+                          .parameters = t->step.parameters,
+                          .workers_min = 1,
+                          .gradient_bytes = t->gradient_bytes,
+                          .state_bytes = t->state_bytes};
+    w->jobs.at = job;
+    w->jobs.n = 1;
+    if (job->gradient_bytes.n > 0) {
+        return RU_OK;
+    }
+    const ru_exe_grad *grads; /* one process: as its executable makes them */
+    uint32_t n = ru_exe_grads(t->exe, &grads);
+    int64_t *bytes = RU_NEW(arena, int64_t, n);
+    for (uint32_t k = 0; bytes != NULL && k < n; k++) {
+        bytes[k] = grads[k].size_bytes;
+    }
+    job->gradient_bytes = (ru_conf_i64s){bytes, n};
+    return bytes != NULL ? RU_OK : full(err);
+}
+
+static ru_status put_facts(const rui_trainer *t, ru_arena *arena, ru_world *w, ru_err *err)
+{
+    int64_t steps = t->step_done - t->step_resumed;
+    if (steps <= 0) {
+        return RU_OK;
+    }
+    ru_exe_stats s;
+    ru_exe_stats_get(t->exe, &s);
+    ru_step_fact *step = RU_NEW(arena, ru_step_fact, 1);
+    if (step == NULL) {
+        return full(err);
+    }
+    double n = (double)steps;
+    const ru_report_split *p = &t->split;
+    *step = (ru_step_fact){
+        .job = t->job->name,
+        .workers = t->workers > 0 ? t->workers : 1,
+        .samples = t->share_n > 0 ? t->share_n : t->job->train.batch,
+        .batch = t->job->train.batch,
+        .flops = s.flops,
+        .state_bytes = s.state_bytes,
+        .arena_bytes = s.arena_bytes,
+        .compute_ns = (double)p->compute_ns / n,
+        .network_ns = (double)p->network_ns / n,
+        .input_ns = (double)p->input_ns / n,
+        .wait_ns = (double)p->wait_ns / n,
+        .took = {.count = steps,
+                 .mean_ns =
+                     (double)(p->compute_ns + p->network_ns + p->input_ns + p->wait_ns) / n}};
+    w->facts.steps.at = step;
+    w->facts.steps.n = 1;
+    ru_op_fact *ops;
+    RU_TRY(ru_exe_ops(t->exe, 0, arena, &ops, &w->facts.ops.n, err));
+    w->facts.ops.at = ops;
+    /* A list that was made anew has not run yet: no facts of it. */
+    w->facts.ops.n = w->facts.ops.n > 0 && ops[0].took.count > 0 ? w->facts.ops.n : 0;
+    return RU_OK;
+}
+
+ru_status rui_trainer_world(rui_trainer *t, ru_arena *arena, ru_world *w, ru_err *err)
+{
+    *w = (ru_world){0};
+    RU_TRY(put_cluster(t, arena, w, err));
+    RU_TRY(put_job(t, arena, w, err));
+    RU_TRY(put_facts(t, arena, w, err));
+    return ru_decisions_get(t->decisions, arena, w, err);
+}
+
+ru_status rui_trainer_dir_facts(rui_trainer *t, ru_err *err)
+{
+    ru_arena arena;
+    ru_arena_init(&arena, 0);
+    ru_world w;
+    ru_text text = ru_text_arena(&arena);
+    const char *path = ru_path_join(&arena, t->out, "world.json");
+    ru_status st = path != NULL ? rui_trainer_world(t, &arena, &w, err) : full(err);
+    st = st == RU_OK ? ru_world_file_put(&w, &text, err) : st;
+    st = st == RU_OK ? ru_file_replace(path, text.p, text.n, err) : st;
+    ru_arena_fini(&arena);
+    return st;
+}
+
+void rui_trainer_decided(rui_trainer *t)
+{
+    const ru_exe_plan *plans;
+    uint32_t n = ru_exe_plans(t->exe, &plans);
+    ru_exe_stats s;
+    ru_exe_stats_get(t->exe, &s);
+    for (uint32_t k = 0; k < n; k++) {
+        ru_decisions_add(t->decisions, plans[k].policy, plans[k].in,
+                         plans[k].policy == &ru_policy_kernel);
+    }
+    ru_decisions_measured(t->decisions, &ru_policy_mem, "arena_bytes", NAN, (double)s.arena_bytes);
+}
