@@ -146,6 +146,19 @@ static void put_name(ru_text *out, const char *name, int64_t n)
     }
 }
 
+void ru_figure_put(const char *name, double value, ru_text *out)
+{
+    int64_t stem;
+    put_value(out, unit_of(name, &stem), value);
+}
+
+void ru_figure_put_name(const char *name, ru_text *out)
+{
+    int64_t stem;
+    (void)unit_of(name, &stem);
+    put_name(out, name, stem);
+}
+
 static void print_candidates(const ru_report *r, ru_text *out)
 {
     int64_t stem;

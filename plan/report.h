@@ -64,6 +64,9 @@ void ru_report_trigger(ru_report *r, const char *figure, double error_max);
 /* Errors: RU_E_LIMIT when something did not fit. */
 RU_MUST_USE ru_status ru_report_status(const ru_report *r, ru_err *err);
 
+/* A figure's value in the unit that its name ends with, and the name without the unit. */
+void ru_figure_put(const char *name, double value, ru_text *out);
+void ru_figure_put_name(const char *name, ru_text *out);
 /* For people. Errors: RU_E_LIMIT. */
 RU_MUST_USE ru_status ru_report_print(const ru_report *r, const ru_plan_head *head, ru_text *out,
                                       ru_err *err);

@@ -7,20 +7,7 @@
 #include "store/natural.h"
 #include "store/world_file.h"
 #include "tool/cmd.h"
-
-static ru_status unknown_policy(const char *name, ru_err *err)
-{
-    uint32_t n;
-    const ru_policy *const *all = ru_policies(&n);
-    const char *names[64];
-    for (uint32_t i = 0; i < n && i < RU_ARRAY_LEN(names); i++) {
-        names[i] = all[i]->name;
-    }
-    int32_t near = ru_str_nearest(ru_str_c(name), names, n);
-    return RU_FAIL(err, RU_E_USAGE, "there is no policy '%s'%s%s%s", name,
-                   near >= 0 ? "; did you mean '" : "; `rubato plan --list` shows all",
-                   near >= 0 ? names[near] : "", near >= 0 ? "'?" : "");
-}
+#include "tool/world_in.h"
 
 static ru_status list(ru_cmd_in *in, ru_err *err)
 {
@@ -69,43 +56,21 @@ static void help_input(const ru_policy *p, ru_arena *arena)
     fputs(out.p, stdout);
 }
 
-/* A world file: the input of the newest plan of this policy, else one that its facts give. */
-static ru_status add_world(const ru_policy *p, ru_conf *c, const char *path, ru_str text,
-                           ru_arena *arena, ru_err *err)
-{
-    ru_world w;
-    RU_TRY(ru_world_file_parse(path, text, arena, &w, err));
-    const ru_world_plan *plan = ru_world_plan_newest(&w, p->name);
-    if (plan != NULL) {
-        const char *label = ru_arena_printf(arena, "%s: plan %s", path, plan->id);
-        return ru_conf_add_json(c, label != NULL ? label : path, plan->input,
-                                (int64_t)strlen(plan->input), err);
-    }
-    if (p->derive == NULL) {
-        return RU_FAIL(err, RU_E_MISSING,
-                       "%s holds no plan of '%s', and facts alone do not give its input", path,
-                       p->name);
-    }
-    ru_text json = ru_text_arena(arena);
-    ru_json j = ru_json_into(&json);
-    ru_json_open(&j, NULL, '{');
-    ru_status st = p->derive(&w, arena, &j, err);
-    if (st != RU_OK) {
-        return ru_err_wrap(err, st, "%s holds no plan of '%s', nor the facts for one", path,
-                           p->name);
-    }
-    ru_json_close(&j);
-    return ru_conf_add_json(c, path, json.p, json.n, err);
-}
-
 static ru_status add_file(const ru_policy *p, ru_conf *c, const char *path, ru_arena *arena,
                           ru_err *err)
 {
     char *text;
     int64_t size;
+    if (ru_path_is_dir(path)) { /* a run */
+        ru_world w;
+        RU_TRY(rui_world_open(path, arena, &w, err));
+        return rui_world_question(&w, path, p, c, arena, NULL, err);
+    }
     RU_TRY(ru_file_read(path, RU_CONF_BULK_BYTES_MAX, arena, &text, &size, err));
     if (ru_world_file_is(ru_str_n(text, size))) {
-        return add_world(p, c, path, ru_str_n(text, size), arena, err);
+        ru_world w;
+        RU_TRY(ru_world_file_parse(path, ru_str_n(text, size), arena, &w, err));
+        return rui_world_question(&w, path, p, c, arena, NULL, err);
     }
     const ru_natural *kind = ru_natural_find(p->name, path, ru_str_n(text, size));
     if (kind != NULL) {
@@ -191,10 +156,8 @@ static ru_status run(ru_cmd_in *in, ru_err *err)
     bool first = ru_policy_find(in->args[0]) != NULL;
     const char *name = in->args[first || in->n_args == 1 ? 0 : 1];
     const char *path = in->n_args == 1 ? NULL : in->args[first ? 1 : 0];
-    const ru_policy *p = ru_policy_find(name);
-    if (p == NULL) {
-        return unknown_policy(name, err);
-    }
+    const ru_policy *p;
+    RU_TRY(rui_policy_named(name, &p, err));
     if (ru_cmd_flag(in, "example")) {
         fputs(p->example, stdout);
         return RU_OK;

@@ -138,6 +138,7 @@ planned=$(sed -n 's/.*"policy":"coll","version":[0-9]*,"id":"\([0-9a-f]*\)".*/\1
 [ -n "$planned" ] || fail "lenet over sockets: no plan of sums was kept"
 "$rubato" plan lenet-s/world.json coll | grep -q "^coll plan $planned " ||
     fail "lenet over sockets: the world file does not give plan $planned of sums again"
+"$rubato" explain lenet-s coll | grep -q "^installed; " || fail "lenet over sockets: the plan of sums is not explained"
 grep -q "\"id\":\"$planned\".*\"measured\":{\"queued_s\":" lenet-s/world.json ||
     fail "lenet over sockets: plan $planned of sums has no measured time"
 losses lenet-1-2.jsonl lenet-s.jsonl 5e-6

@@ -1,0 +1,292 @@
+/* rubato explain: what was decided in a run and why, predicted beside measured. */
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "tool/cmd.h"
+#include "tool/world_in.h"
+
+enum { OPS_SHOWN = 12, SUMS_SHOWN = 24 };
+
+/* -- facts ----------------------------------------------------------------------------------------
+ */
+
+static int by_time(const void *pa, const void *pb)
+{
+    const ru_op_fact *a = *(const ru_op_fact *const *)pa, *b = *(const ru_op_fact *const *)pb;
+    if (a->took.mean_ns != b->took.mean_ns) {
+        return a->took.mean_ns > b->took.mean_ns ? -1 : 1;
+    }
+    return a->step < b->step ? -1 : a->step > b->step;
+}
+
+static ru_status show_ops(const ru_world *w, ru_arena *arena, ru_text *out, ru_err *err)
+{
+    uint32_t n = w->facts.ops.n;
+    const ru_op_fact **at = RU_NEW(arena, const ru_op_fact *, n);
+    double all = 0;
+    for (uint32_t i = 0; at != NULL && i < n; i++) {
+        at[i] = &w->facts.ops.at[i];
+        all += at[i]->took.mean_ns;
+    }
+    if (at == NULL || n == 0) {
+        return RU_OK;
+    }
+    qsort(at, n, sizeof *at, by_time);
+    ru_text_putf(out, "op instances: %u; the longest\n", n);
+    ru_table t = ru_table_in(arena);
+    ru_table_col(&t, "step", RU_TABLE_RIGHT);
+    ru_table_col(&t, "op", RU_TABLE_LEFT);
+    ru_table_col(&t, "kernel", RU_TABLE_LEFT);
+    ru_table_col(&t, "mean", RU_TABLE_RIGHT);
+    ru_table_col(&t, "spread", RU_TABLE_RIGHT);
+    ru_table_col(&t, "share", RU_TABLE_RIGHT);
+    ru_table_col(&t, "GFLOP/s", RU_TABLE_RIGHT);
+    ru_table_col(&t, "makes", RU_TABLE_LEFT);
+    for (uint32_t i = 0; i < n && i < OPS_SHOWN; i++) {
+        const ru_fact *f = &at[i]->took;
+        const char *makes = strrchr(at[i]->shapes, '>');
+        ru_table_i64(&t, at[i]->step);
+        ru_table_str(&t, at[i]->op);
+        ru_table_str(&t, at[i]->kernel);
+        ru_table_ns(&t, (int64_t)f->mean_ns);
+        ru_table_percent(&t, f->mean_ns > 0 ? f->stddev_ns / f->mean_ns : 0, 0);
+        ru_table_percent(&t, all > 0 ? f->mean_ns / all : 0, 1);
+        ru_table_f64(&t, f->mean_ns > 0 ? (double)at[i]->flops / f->mean_ns : 0, 1);
+        ru_table_str(&t, makes != NULL ? makes + 1 + (makes[1] == ' ') : "");
+    }
+    return ru_table_print(&t, 2, out, err);
+}
+
+static ru_status show_steps(const ru_world *w, ru_arena *arena, ru_text *out, ru_err *err)
+{
+    if (w->facts.steps.n == 0) {
+        ru_text_put(out, "no step was measured\n");
+        return RU_OK;
+    }
+    ru_text_put(out, "steps\n");
+    ru_table t = ru_table_in(arena);
+    static const char *const cols[] = {"rank",    "workers", "samples", "count",
+                                       "compute", "network", "input",   "wait"};
+    for (uint32_t k = 0; k < RU_ARRAY_LEN(cols); k++) {
+        ru_table_col(&t, cols[k], RU_TABLE_RIGHT);
+    }
+    for (uint32_t i = 0; i < w->facts.steps.n; i++) {
+        const ru_step_fact *s = &w->facts.steps.at[i];
+        ru_table_i64(&t, s->rank);
+        ru_table_i64(&t, s->workers);
+        ru_table_i64(&t, s->samples);
+        ru_table_i64(&t, s->took.count);
+        ru_table_ns(&t, (int64_t)s->compute_ns);
+        ru_table_ns(&t, (int64_t)s->network_ns);
+        ru_table_ns(&t, (int64_t)s->input_ns);
+        ru_table_ns(&t, (int64_t)s->wait_ns);
+    }
+    return ru_table_print(&t, 2, out, err);
+}
+
+static ru_status show_sums(const ru_world *w, ru_arena *arena, ru_text *out, ru_err *err)
+{
+    uint32_t n = w->facts.collectives.n;
+    if (n == 0) {
+        return RU_OK;
+    }
+    ru_text_put(out, "collectives\n");
+    ru_table t = ru_table_in(arena);
+    ru_table_col(&t, "op", RU_TABLE_LEFT);
+    ru_table_col(&t, "algorithm", RU_TABLE_LEFT);
+    ru_table_col(&t, "ranks", RU_TABLE_RIGHT);
+    ru_table_col(&t, "size", RU_TABLE_RIGHT);
+    ru_table_col(&t, "count", RU_TABLE_RIGHT);
+    ru_table_col(&t, "mean", RU_TABLE_RIGHT);
+    ru_table_col(&t, "predicted", RU_TABLE_RIGHT);
+    for (uint32_t i = n > SUMS_SHOWN ? n - SUMS_SHOWN : 0; i < n; i++) {
+        const ru_coll_fact *f = &w->facts.collectives.at[i];
+        ru_table_str(&t, f->op);
+        ru_table_str(&t, f->algo);
+        ru_table_i64(&t, f->n_ranks);
+        ru_table_bytes(&t, f->size_bytes);
+        ru_table_i64(&t, f->took.count);
+        ru_table_ns(&t, (int64_t)f->took.mean_ns);
+        if (f->took.predicted_ns > 0) {
+            ru_table_ns(&t, (int64_t)f->took.predicted_ns);
+        } else {
+            ru_table_none(&t);
+        }
+    }
+    return ru_table_print(&t, 2, out, err);
+}
+
+static ru_status show_facts(const ru_world *w, ru_arena *arena, ru_text *out, ru_err *err)
+{
+    for (uint32_t i = 0; i < w->jobs.n; i++) {
+        const ru_world_job *j = &w->jobs.at[i];
+        ru_text_putf(out, "job %s: %s, batch %lld, %lld parameters, %u host%s\n", j->name, j->model,
+                     (long long)j->batch, (long long)j->parameters, w->cluster.hosts.n,
+                     w->cluster.hosts.n == 1 ? "" : "s");
+    }
+    RU_TRY(show_steps(w, arena, out, err));
+    RU_TRY(show_ops(w, arena, out, err));
+    return show_sums(w, arena, out, err);
+}
+
+/* -- plans ----------------------------------------------------------------------------------------
+ */
+
+static const double *value_of(const ru_conf_pairs *list, const char *name)
+{
+    for (uint32_t i = 0; i < list->n; i++) {
+        if (strcmp(list->at[i].key, name) == 0) {
+            return &list->at[i].value;
+        }
+    }
+    return NULL;
+}
+
+static void cell(ru_table *t, const char *name, const double *v)
+{
+    char text[64];
+    ru_text x = ru_text_into(text, sizeof text);
+    if (v == NULL) {
+        ru_table_none(t);
+        return;
+    }
+    ru_figure_put(name, *v, &x);
+    ru_table_str(t, text);
+}
+
+/* Figures that were measured, beside what the plan said when it was installed. */
+static ru_status show_measured(const ru_world_plan *p, ru_arena *arena, ru_text *out, ru_err *err)
+{
+    if (p->measured.n == 0) {
+        ru_text_put(out, "nothing of it was measured\n");
+        return RU_OK;
+    }
+    ru_text_put(out, "predicted and measured\n");
+    ru_table t = ru_table_in(arena);
+    ru_table_col(&t, "figure", RU_TABLE_LEFT);
+    ru_table_col(&t, "predicted", RU_TABLE_RIGHT);
+    ru_table_col(&t, "measured", RU_TABLE_RIGHT);
+    ru_table_col(&t, "error", RU_TABLE_RIGHT);
+    for (uint32_t i = 0; i < p->measured.n; i++) {
+        const char *name = p->measured.at[i].key;
+        const double *said = value_of(&p->predicted, name), is = p->measured.at[i].value;
+        char label[64];
+        ru_text x = ru_text_into(label, sizeof label);
+        ru_figure_put_name(name, &x);
+        ru_table_str(&t, label);
+        cell(&t, name, said);
+        cell(&t, name, &is);
+        if (said != NULL && is != 0 && *said != 0) {
+            ru_table_percent(&t, (*said - is) / is, 0);
+        } else {
+            ru_table_none(&t);
+        }
+    }
+    return ru_table_print(&t, 2, out, err);
+}
+
+static uint32_t times_planned(const ru_world *w, const char *policy)
+{
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < w->plans.n; i++) {
+        n += strcmp(w->plans.at[i].policy, policy) == 0;
+    }
+    return n;
+}
+
+static ru_status explain(ru_cmd_in *in, const ru_world *w, const ru_policy *p, ru_text *out,
+                         ru_err *err)
+{
+    ru_conf *c;
+    const ru_world_plan *plan;
+    RU_TRY(ru_conf_new(p->in, in->arena, &c, err));
+    ru_conf_bulk(c);
+    RU_TRY(rui_world_question(w, in->args[0], p, c, in->arena, &plan, err));
+    uint32_t n_sets;
+    const char *const *sets = ru_cmd_texts(in, "if", &n_sets);
+    for (uint32_t i = 0; i < n_sets; i++) {
+        RU_TRY(ru_conf_add_set(c, sets[i], err));
+    }
+    void *input = ru_arena_zalloc(in->arena, p->in->size_bytes, 64);
+    RU_TRY(ru_conf_apply(c, input, err));
+    ru_policy_tools tools = {in->arena, in->arena, NULL};
+    ru_policy_answer a;
+    RU_TRY(ru_policy_run(p, input, &tools, &a, err));
+    char id[33];
+    ru_hash128_text(a.head.id, id);
+    ru_text_putf(out, "\n-- %s: %s\n", p->name, p->decides);
+    RU_TRY(ru_report_print(&a.report, &a.head, out, err));
+    if (plan == NULL) {
+        ru_text_put(out, "not a plan of this run: its facts gave the input\n");
+    } else if (strcmp(id, plan->id) != 0) {
+        ru_text_putf(out, "%s; the installed plan was %s (version %u)\n",
+                     n_sets > 0 ? "what if" : "another input or version of the policy", plan->id,
+                     plan->version);
+    } else {
+        ru_text_putf(out, "installed; %u plan%s of it in all\n", times_planned(w, p->name),
+                     times_planned(w, p->name) == 1 ? "" : "s");
+        RU_TRY(show_measured(plan, in->arena, out, err));
+    }
+    return RU_OK;
+}
+
+static ru_status run(ru_cmd_in *in, ru_err *err)
+{
+    ru_world w;
+    ru_text out = ru_text_arena(in->arena);
+    const ru_policy *one = NULL;
+    uint32_t n, n_sets;
+    (void)ru_cmd_texts(in, "if", &n_sets);
+    if (in->n_args > 1) {
+        RU_TRY(rui_policy_named(in->args[1], &one, err));
+    } else if (n_sets > 0) {
+        return RU_FAIL(err, RU_E_USAGE, "--if changes the input of one policy: name it");
+    }
+    RU_TRY(rui_world_open(in->args[0], in->arena, &w, err));
+    RU_TRY(show_facts(&w, in->arena, &out, err));
+    const ru_policy *const *all = ru_policies(&n);
+    for (uint32_t i = 0; i < n; i++) {
+        if (one != NULL ? all[i] == one : ru_world_plan_newest(&w, all[i]->name) != NULL) {
+            RU_TRY(explain(in, &w, all[i], &out, err));
+        }
+    }
+    if (w.plans.n == 0 && one == NULL) {
+        ru_text_put(&out, "no plan was installed\n");
+    }
+    fputs(out.p, stdout);
+    return out.cut ? RU_FAIL(err, RU_E_MEM, "no memory to explain %s", in->args[0]) : RU_OK;
+}
+
+static const ru_opt opts[] = {
+    {.name = "if",
+     .type = RU_OPT_TEXTS,
+     .word = "KEY=VALUE",
+     .help = "what would be decided with this key of the input"},
+};
+
+static const ru_example examples[] = {
+    {"rubato explain runs/digits-1", "every decision of a run"},
+    {"rubato explain runs/digits-1 coll", "one of them"},
+    {"rubato explain world.json share --if gain_min=0", "what if"},
+};
+
+const ru_cmd rui_cmd_explain = {
+    .name = "explain",
+    .summary = "show what was decided in a run, why, and what came of it",
+    .about = "RUN is the folder of a run, or a world file (`rubato capture`). For each decision: "
+             "the facts, the candidates with their predicted cost, the winner, and what was "
+             "predicted beside what was measured. The plan is made again from the recorded input, "
+             "so its id says whether this program would decide the same.",
+    .args = "RUN [POLICY]",
+    .arg_min = 1,
+    .arg_max = 2,
+    .opts = opts,
+    .n_opts = RU_ARRAY_LEN(opts),
+    .examples = examples,
+    .n_examples = RU_ARRAY_LEN(examples),
+    .exits = "2 there is no such policy|66 there is no such run, or it lacks the facts|78 the "
+             "world file is wrong",
+    .run = run,
+};

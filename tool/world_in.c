@@ -1,0 +1,70 @@
+#include "tool/world_in.h"
+
+#include <string.h>
+
+#include "env/file.h"
+#include "store/world_file.h"
+
+ru_status rui_world_open(const char *path, ru_arena *arena, ru_world *into, ru_err *err)
+{
+    if (!ru_path_exists(path)) {
+        return RU_FAIL(err, RU_E_MISSING, "there is no run or world file %s", path);
+    }
+    if (!ru_path_is_dir(path)) {
+        return ru_world_file_load(path, arena, into, err);
+    }
+    const char *file = ru_path_join(arena, path, "world.json");
+    if (file == NULL || !ru_path_exists(file)) {
+        return RU_FAIL(err, RU_E_MISSING, "%s has no world.json: it is not a run of `rubato train`",
+                       path);
+    }
+    return ru_world_file_load(file, arena, into, err);
+}
+
+ru_status rui_world_question(const ru_world *w, const char *path, const ru_policy *p, ru_conf *c,
+                             ru_arena *arena, const ru_world_plan **plan, ru_err *err)
+{
+    const ru_world_plan *newest = ru_world_plan_newest(w, p->name);
+    if (plan != NULL) {
+        *plan = newest;
+    }
+    if (newest != NULL) {
+        const char *label = ru_arena_printf(arena, "%s: plan %s", path, newest->id);
+        return ru_conf_add_json(c, label != NULL ? label : path, newest->input,
+                                (int64_t)strlen(newest->input), err);
+    }
+    if (p->derive == NULL) {
+        return RU_FAIL(err, RU_E_MISSING,
+                       "%s holds no plan of '%s', and facts alone do not give its input", path,
+                       p->name);
+    }
+    ru_text json = ru_text_arena(arena);
+    ru_json j = ru_json_into(&json);
+    ru_json_open(&j, NULL, '{');
+    ru_status st = p->derive(w, arena, &j, err);
+    if (st != RU_OK) {
+        return ru_err_wrap(err, st, "%s holds no plan of '%s', nor the facts for one", path,
+                           p->name);
+    }
+    ru_json_close(&j);
+    return ru_conf_add_json(c, path, json.p, json.n, err);
+}
+
+ru_status rui_policy_named(const char *name, const ru_policy **out, ru_err *err)
+{
+    uint32_t n;
+    const ru_policy *const *all = ru_policies(&n);
+    const char *names[64];
+    *out = ru_policy_find(name);
+    if (*out != NULL) {
+        return RU_OK;
+    }
+    for (uint32_t i = 0; i < n && i < RU_ARRAY_LEN(names); i++) {
+        names[i] = all[i]->name;
+    }
+    n = n < RU_ARRAY_LEN(names) ? n : RU_ARRAY_LEN(names);
+    int32_t near = ru_str_nearest(ru_str_c(name), names, n);
+    return RU_FAIL(err, RU_E_USAGE, "there is no policy '%s'%s%s%s", name,
+                   near >= 0 ? "; did you mean '" : "; `rubato plan --list` shows all",
+                   near >= 0 ? names[near] : "", near >= 0 ? "'?" : "");
+}
