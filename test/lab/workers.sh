@@ -177,6 +177,21 @@ for rank in 3 1; do
 done
 echo "ok: kill -9 of a worker and of the leader"
 
+# The world file of a running job, to the job's token only; its plans are made again from it.
+timeout 120 "$rubato" train mlp.yaml --set train.epochs=60 -w 2:3 --sockets --json --out live >live.jsonl 2>err.txt &
+run=$!
+pids="$pids $run"
+started live 40
+address=$(sed -n 's/.*rubato worker --join \([^ ]*\) .*/\1/p' err.txt | head -1)
+"$rubato" capture "$address" --token-file live/token >captured.json 2>capture.txt ||
+    fail "capture from $address: $(tail -1 capture.txt)"
+"$rubato" explain captured.json coll 2>&1 | grep -q "^installed; " || fail "the plan of sums of a live job is not in its world file"
+head -c 20 /dev/urandom | od -An -tx1 | tr -d ' \n' >other-token
+"$rubato" capture "$address" --token-file other-token >/dev/null 2>capture.txt && fail "a stranger got the world file"
+kill -INT $run
+wait $run || true
+echo "ok: rubato capture takes the world file of a live job"
+
 # Over sockets parameters are updated as sums come; what was updated in a step that lost a worker is
 # taken back.
 # The first layer has more than 16 MiB: it is summed in two cuts, over sockets and in shared memory.

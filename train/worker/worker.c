@@ -207,6 +207,7 @@ static void close_all(rui_worker *w)
     }
     rui_local_stop(w);
     rui_worker_sums_end(w);
+    rui_capture_close(w);
     ru_peer_close(w->node);
     ru_link_tcp_close(w->link);
     ru_loop_close(w->loop);

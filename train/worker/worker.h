@@ -66,4 +66,11 @@ RU_MUST_USE ru_status ru_worker_job_fetch(const char *address, const uint8_t *to
                                           uint32_t token_bytes, ru_arena *arena, const char **yaml,
                                           const char **out, ru_err *err);
 
+/* The world file of a running job, from any worker of it: who does not lead says where the leader
+ * is. Owner: *text [size_bytes] in `arena`. Errors: RU_E_PEER when nobody answers or the token is
+ * not the job's, RU_E_AGAIN, RU_E_MEM. */
+RU_MUST_USE ru_status ru_worker_world_fetch(const char *address, const uint8_t *token,
+                                            uint32_t token_bytes, ru_arena *arena,
+                                            const char **text, int64_t *size_bytes, ru_err *err);
+
 #endif

@@ -379,8 +379,13 @@ void rui_worker_compute(void *self)
     ru_recorder_thread(w->t.recorder, "compute");
     for (;;) {
         ru_mutex_lock(&w->lock);
-        while (w->next.kind == RUI_CMD_NONE) {
+        while (w->next.kind == RUI_CMD_NONE && !w->capture.due) {
             ru_cond_wait(&w->changed, &w->lock);
+        }
+        if (w->capture.due && w->next.kind != RUI_CMD_QUIT) {
+            ru_mutex_unlock(&w->lock);
+            rui_capture_make(w);
+            continue;
         }
         w->cmd = w->next;
         w->next.kind = w->cmd.kind == RUI_CMD_QUIT ? RUI_CMD_QUIT : RUI_CMD_NONE;

@@ -213,6 +213,9 @@ static void handle(rui_worker *w, const rui_word *x, ru_time now)
     case RUI_WORD_EVALUATED:
         rui_evals_tell(w, x, now);
         break;
+    case RUI_WORD_WORLD:
+        rui_capture_send(w, now);
+        break;
     case RUI_WORD_FINISHED:
         w->end_status = x->status;
         finished(w);

@@ -7,6 +7,7 @@
  *   worker_build.c    compute thread: step graph and executable of a share
  *   worker_local.c    adder thread: sums in shared memory
  *   worker_lead.c     what the leader tells
+ *   worker_capture.c  the world file for who asks for it
  *   worker_sum.c      loop thread: sums beside their plan, in trace and plan file
  *
  * Thread: as said at each part; `lock` guards what both touch. */
@@ -76,6 +77,7 @@ typedef enum rui_word_kind {
     RUI_WORD_REDUCED, /* tensor: the batch */
     RUI_WORD_TARGET,  /* the job's target is met: it may end */
     RUI_WORD_FINISHED,
+    RUI_WORD_WORLD,     /* the world file is written */
     RUI_WORD_EVALUATED, /* tensor: the batch; ns: the step it is of; over: all of it */
 } rui_word_kind;
 
@@ -96,6 +98,9 @@ enum {
     RUI_MSG_PART,                     /* of it */
     RUI_MSG_EVAL,                     /* sums of a batch */
     RUI_MSG_EVAL_OVER,                /* all are there */
+    RUI_MSG_WORLD_ASK,                /* for the world file of the job */
+    RUI_MSG_WORLD,                    /* a part of it */
+    RUI_MSG_WORLD_AT,                 /* ask there */
 };
 
 /* The evaluation under way; n and what `at` and `have` point to are fixed once open. */
@@ -168,6 +173,16 @@ typedef struct rui_sums {
     rui_sum_measured *measured; /* [n_batches] */
 } rui_sums;
 
+enum { RUI_CAPTURES_MAX = 4 };
+
+/* Who asked for the world file: loop thread; the rest under the worker's lock. */
+typedef struct rui_capture {
+    ru_node_id asked[RUI_CAPTURES_MAX];
+    uint32_t n;
+    bool due;   /* the compute thread shall write it */
+    char *text; /* malloc; written, not sent yet */
+} rui_capture;
+
 typedef struct rui_worker {
     const ru_worker_options *opt;
     ru_arena *arena;     /* before the threads run, then the compute thread's */
@@ -214,6 +229,7 @@ typedef struct rui_worker {
 
     rui_local local;
     rui_early early;
+    rui_capture capture;
 
     /* both, under lock */
     ru_mutex lock;
@@ -263,6 +279,12 @@ void rui_early_begin(rui_worker *w); /* loop thread: a step begins */
  * false: there is none. */
 bool rui_early_next(rui_worker *w);
 void rui_early_undo(rui_worker *w); /* compute thread: the step is given up */
+
+/* worker_capture.c */
+void rui_capture_hear(rui_worker *w, ru_node_id from, ru_time now); /* loop thread: asked */
+void rui_capture_make(rui_worker *w);                               /* compute thread */
+void rui_capture_send(rui_worker *w, ru_time now);                  /* loop thread: written */
+void rui_capture_close(rui_worker *w);
 
 /* worker_build.c */
 RU_MUST_USE ru_status rui_build_list(rui_worker *w, ru_err *err); /* tensors and states */

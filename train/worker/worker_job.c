@@ -15,6 +15,7 @@
 enum {
     PART_BYTES = 48 << 10,
     TEXT_MAX = 4 << 20,
+    WORLD_MAX = 16 << 20,
     FETCH_PEERS = 2,
 };
 
@@ -26,6 +27,9 @@ void rui_worker_message(void *self, ru_node_id from, uint32_t what, const void *
     rui_worker *w = self;
     if (what == RUI_MSG_EVAL || what == RUI_MSG_EVAL_OVER) {
         rui_evals_hear(w, what, data, size_bytes);
+    }
+    if (what == RUI_MSG_WORLD_ASK) {
+        rui_capture_hear(w, from, now);
     }
     if (what != RUI_MSG_ASK) {
         return;
@@ -56,14 +60,16 @@ typedef struct fetch {
     ru_arena *arena;
     int64_t total, have;
     ru_status status;
-    char why[256];
+    uint32_t ask, part; /* messages */
+    int64_t max;
+    char elsewhere[RU_LINK_TCP_ADDRESS_MAX]; /* asked to ask there; "": not so */
 } fetch;
 
 static void on_up(void *self, ru_node_id node, const char *address, ru_time now)
 {
     (void)address;
     fetch *f = self;
-    f->status = ru_chan_message(f->chan, node, RUI_MSG_ASK, "", 0, now);
+    f->status = ru_chan_message(f->chan, node, f->ask, "", 0, now);
 }
 
 static void on_down(void *self, ru_node_id node, const char *address, ru_status why, ru_time now)
@@ -84,10 +90,17 @@ static void on_message(void *self, ru_node_id from, uint32_t what, const void *d
     fetch *f = self;
     ru_wire_in in = ru_wire_in_from(data, size_bytes);
     int64_t total = ru_wire_u32(&in), at = ru_wire_u32(&in), n = ru_wire_left(&in);
-    if (what != RUI_MSG_PART) {
+    if (what == RUI_MSG_WORLD_AT && f->ask == RUI_MSG_WORLD_ASK) {
+        int64_t most = (int64_t)sizeof f->elsewhere - 1;
+        memcpy(f->elsewhere, data, (size_t)(size_bytes < most ? size_bytes : most));
+        f->status = RU_E_AGAIN;
+        ru_loop_stop(f->loop);
         return;
     }
-    if (in.bad || total < 2 || total > TEXT_MAX || at != f->have || n < 1 || n > total - at ||
+    if (what != f->part) {
+        return;
+    }
+    if (in.bad || total < 2 || total > f->max || at != f->have || n < 1 || n > total - at ||
         (f->text != NULL && total != f->total)) {
         f->status = RU_E_DATA;
         ru_loop_stop(f->loop);
@@ -167,44 +180,82 @@ static const char *why_none(ru_status st)
                                            : ru_status_name(st);
 }
 
-static ru_status run(fetch *f, const char *address, ru_err *err)
+static ru_status run(fetch *f, const char *what, const char *address, ru_err *err)
 {
     ru_time now = ru_clock_now();
     ru_loop_timer(f->loop, on_time, f, 0, ru_time_after(now, fetch_ns));
     RU_TRY(ru_chan_connect(f->chan, address, now, err));
     ru_loop_timer(f->loop, on_time, f, 1, ru_chan_tick(f->chan, now));
     RU_TRY(ru_loop_run(f->loop, err));
+    if (f->elsewhere[0] != '\0') {
+        return RU_OK;
+    }
     if (f->status != RU_OK || f->have != f->total || f->total == 0) {
-        return RU_FAIL(err, RU_E_PEER, "no job from %s: %s", address, why_none(f->status));
+        return RU_FAIL(err, RU_E_PEER, "no %s from %s: %s", what, address, why_none(f->status));
     }
     return RU_OK;
+}
+
+static ru_status fetch_text(fetch *f, const char *what, const char *address, const uint8_t *token,
+                            uint32_t token_bytes, ru_arena *arena, ru_err *err)
+{
+    ru_link_tcp *link = NULL;
+    RU_TRY(ru_loop_open(&f->loop, err));
+    ru_link_tcp_options lo = {
+        .loop = f->loop, .psk = token, .psk_bytes = token_bytes, .conns_max = 8};
+    ru_status st = ru_link_tcp_open(&lo, &link, err);
+    if (st == RU_OK) {
+        st = open_chan(f, link, token, token_bytes, arena, err);
+    }
+    if (st == RU_OK) {
+        ru_link_tcp_user(link, ru_chan_link_user(f->chan));
+        st = run(f, what, address, err);
+    }
+    ru_chan_close(f->chan);
+    ru_link_tcp_close(link);
+    ru_loop_close(f->loop);
+    return st;
 }
 
 ru_status ru_worker_job_fetch(const char *address, const uint8_t *token, uint32_t token_bytes,
                               ru_arena *arena, const char **yaml, const char **out, ru_err *err)
 {
-    fetch f = {.arena = arena, .status = RU_E_AGAIN};
-    ru_link_tcp *link = NULL;
-    RU_TRY(ru_loop_open(&f.loop, err));
-    ru_link_tcp_options lo = {
-        .loop = f.loop, .psk = token, .psk_bytes = token_bytes, .conns_max = 8};
-    ru_status st = ru_link_tcp_open(&lo, &link, err);
-    if (st == RU_OK) {
-        st = open_chan(&f, link, token, token_bytes, arena, err);
+    fetch f = {.arena = arena,
+               .status = RU_E_AGAIN,
+               .ask = RUI_MSG_ASK,
+               .part = RUI_MSG_PART,
+               .max = TEXT_MAX};
+    RU_TRY(fetch_text(&f, "job", address, token, token_bytes, arena, err));
+    *out = f.text;
+    *yaml = f.text + strlen(f.text) + 1;
+    if (*yaml >= f.text + f.total) {
+        return RU_FAIL(err, RU_E_DATA, "the job from %s is not whole", address);
     }
-    if (st == RU_OK) {
-        ru_link_tcp_user(link, ru_chan_link_user(f.chan));
-        st = run(&f, address, err);
-    }
-    ru_chan_close(f.chan);
-    ru_link_tcp_close(link);
-    ru_loop_close(f.loop);
-    if (st == RU_OK) {
-        *out = f.text;
-        *yaml = f.text + strlen(f.text) + 1;
-        if (*yaml >= f.text + f.total) {
-            return RU_FAIL(err, RU_E_DATA, "the job from %s is not whole", address);
+    return RU_OK;
+}
+
+ru_status ru_worker_world_fetch(const char *address, const uint8_t *token, uint32_t token_bytes,
+                                ru_arena *arena, const char **text, int64_t *size_bytes,
+                                ru_err *err)
+{
+    const char *at = address;
+    for (uint32_t hop = 0; hop < 3; hop++) { /* the leader may change meanwhile */
+        fetch f = {.arena = arena,
+                   .status = RU_E_AGAIN,
+                   .ask = RUI_MSG_WORLD_ASK,
+                   .part = RUI_MSG_WORLD,
+                   .max = WORLD_MAX};
+        RU_TRY(fetch_text(&f, "world file", at, token, token_bytes, arena, err));
+        if (f.elsewhere[0] == '\0') {
+            *text = f.text;
+            *size_bytes = f.total;
+            return RU_OK;
+        }
+        at = ru_arena_str(arena, f.elsewhere);
+        if (at == NULL) {
+            return RU_FAIL(err, RU_E_MEM, "no memory to ask another worker");
         }
     }
-    return st;
+    return RU_FAIL(err, RU_E_AGAIN, "the job at %s has no leader that answers now; try again",
+                   address);
 }

@@ -1,0 +1,66 @@
+/* rubato capture: the world file of a running job. */
+#include <stdio.h>
+#include <string.h>
+
+#include "base/str.h"
+#include "env/file.h"
+#include "launch/launch.h"
+#include "store/world_file.h"
+#include "tool/cmd.h"
+#include "train/worker/worker.h"
+
+static ru_status run(ru_cmd_in *in, ru_err *err)
+{
+    const char *token, *text = NULL, *out = ru_cmd_text(in, "out");
+    int64_t size = 0;
+    ru_world w;
+    RU_TRY(ru_token_get(ru_cmd_text(in, "token-file"), in->arena, &token, err));
+    RU_TRY(ru_worker_world_fetch(in->args[0], (const uint8_t *)token, (uint32_t)strlen(token),
+                                 in->arena, &text, &size, err));
+    /* What another program sent is checked before anybody works with it. */
+    ru_status st = ru_world_file_parse(in->args[0], ru_str_n(text, size), in->arena, &w, err);
+    if (st != RU_OK) {
+        return ru_err_wrap(err, st, "the job's world file");
+    }
+    if (out != NULL) {
+        return ru_file_replace(out, text, size, err);
+    }
+    fwrite(text, 1, (size_t)size, stdout);
+    return RU_OK;
+}
+
+static const ru_opt opts[] = {
+    {.name = "token-file",
+     .type = RU_OPT_TEXT,
+     .word = "FILE",
+     .help = "file with the job's token (OUT/token of its run); else RUBATO_TOKEN"},
+    {.name = "out",
+     .letter = 'o',
+     .type = RU_OPT_TEXT,
+     .word = "FILE",
+     .help = "write it there (else to standard output)"},
+};
+
+static const ru_example examples[] = {
+    {"rubato capture 10.0.0.5:4000 --token-file runs/digits-1/token > world.json",
+     "facts and plans of a running job"},
+    {"rubato explain world.json", "what was decided, and why"},
+};
+
+const ru_cmd rui_cmd_capture = {
+    .name = "capture",
+    .summary = "take the world file of a running job",
+    .about =
+        "HOST:PORT is the address of any worker of the job. The leader writes the file between "
+        "two steps: the machine, the job, what was measured so far, and each plan with its "
+        "input. `rubato explain`, `rubato plan` and `rubato sim` read it on any machine.",
+    .args = "HOST:PORT",
+    .arg_min = 1,
+    .arg_max = 1,
+    .opts = opts,
+    .n_opts = RU_ARRAY_LEN(opts),
+    .examples = examples,
+    .n_examples = RU_ARRAY_LEN(examples),
+    .exits = "69 nobody answers, or the token is not the job's|75 the job has no leader just now",
+    .run = run,
+};

@@ -1,0 +1,116 @@
+/* `rubato capture`: who has the job's token asks any worker for the world file of the running job.
+ *
+ *   asker --WORLD_ASK--> a worker that does not lead --WORLD_AT(address of the leader)--> asker
+ *   asker --WORLD_ASK--> leader; its compute thread writes the file between two steps;
+ *                        leader --WORLD(total, offset, bytes)...--> asker
+ *
+ * The compute thread writes it because it owns the executable and the times of the steps. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/str.h"
+#include "base/wire.h"
+#include "store/world_file.h"
+#include "train/worker/worker_impl.h"
+
+enum { PART_BYTES = 48 << 10, WORLD_BYTES_MAX = 16 << 20 };
+
+static void tell(rui_worker *w, ru_node_id to, uint32_t what, const void *data, int64_t size,
+                 ru_time now)
+{
+    if (ru_chan_message(ru_peer_chan(w->node), to, what, data, size, now) != RU_OK) {
+        ru_chan_drop(ru_peer_chan(w->node), to, now); /* half a file is none: it asks again */
+    }
+}
+
+/* Where the leader is reached; "" when there is none. */
+static const char *leader_at(rui_worker *w)
+{
+    const ru_view *v = ru_member_view(ru_peer_member(w->node));
+    for (uint32_t i = 0; i < v->n; i++) {
+        if (ru_node_is(v->at[i].node, v->leader)) {
+            return v->at[i].address;
+        }
+    }
+    return "";
+}
+
+void rui_capture_hear(rui_worker *w, ru_node_id from, ru_time now)
+{
+    rui_capture *c = &w->capture;
+    if (!ru_member_leads(ru_peer_member(w->node)) || w->ended || c->n == RUI_CAPTURES_MAX) {
+        const char *at = leader_at(w);
+        tell(w, from, RUI_MSG_WORLD_AT, at, (int64_t)strlen(at), now);
+        return;
+    }
+    ru_chan_stats s;
+    ru_chan_stats_get(ru_peer_chan(w->node), &s);
+    c->asked[c->n++] = from;
+    ru_mutex_lock(&w->lock);
+    w->t.net_bytes_per_s = s.rate_bytes_per_s;
+    c->due = true;
+    ru_cond_broadcast(&w->changed);
+    ru_mutex_unlock(&w->lock);
+}
+
+/* The file as text of malloc; NULL: there is none yet, or no memory. */
+static char *write_world(rui_worker *w)
+{
+    ru_arena arena;
+    ru_arena_init(&arena, 0);
+    ru_world world;
+    ru_err err = {0};
+    ru_text text = ru_text_arena(&arena);
+    char *copy = NULL;
+    if (w->now != NULL && rui_trainer_world(&w->t, &arena, &world, &err) == RU_OK &&
+        ru_world_file_put(&world, &text, &err) == RU_OK && text.n < WORLD_BYTES_MAX) {
+        copy = malloc((size_t)text.n + 1);
+        if (copy != NULL) {
+            memcpy(copy, text.p, (size_t)text.n + 1);
+        }
+    }
+    ru_arena_fini(&arena);
+    return copy;
+}
+
+void rui_capture_make(rui_worker *w)
+{
+    char *text = write_world(w);
+    ru_mutex_lock(&w->lock);
+    free(w->capture.text);
+    w->capture.text = text;
+    w->capture.due = false;
+    ru_mutex_unlock(&w->lock);
+    rui_worker_post(w, &(rui_word){.kind = RUI_WORD_WORLD});
+}
+
+void rui_capture_send(rui_worker *w, ru_time now)
+{
+    rui_capture *c = &w->capture;
+    ru_mutex_lock(&w->lock);
+    char *text = c->text;
+    c->text = NULL;
+    ru_mutex_unlock(&w->lock);
+    int64_t total = text != NULL ? (int64_t)strlen(text) : 0;
+    uint8_t buf[PART_BYTES + 32];
+    for (uint32_t k = 0; k < c->n; k++) {
+        for (int64_t at = 0; at < total || (at == 0 && total == 0); at += PART_BYTES) {
+            int64_t n = total - at < PART_BYTES ? total - at : PART_BYTES;
+            ru_wire_out o = ru_wire_out_into(buf, sizeof buf);
+            ru_wire_put_u32(&o, (uint32_t)total);
+            ru_wire_put_u32(&o, (uint32_t)at);
+            for (int64_t i = at; i < at + n; i++) {
+                ru_wire_put_u8(&o, (uint8_t)text[i]);
+            }
+            tell(w, c->asked[k], RUI_MSG_WORLD, buf, ru_wire_size(&o), now);
+        }
+    }
+    c->n = 0;
+    free(text);
+}
+
+void rui_capture_close(rui_worker *w)
+{
+    free(w->capture.text);
+    w->capture.text = NULL;
+}
