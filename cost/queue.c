@@ -54,6 +54,7 @@ static int64_t on_wire_ns(const ru_queue_job *j, int64_t wire_bytes)
 
 int64_t ru_queue_wait_ns(const ru_queue_job *jobs, uint32_t n, uint32_t own, int64_t wire_bytes)
 {
+    RU_CHECK(own < n && jobs[own].size_bytes > 0);
     int64_t wait_ns = 0;
     turn at = {-1, n};
     for (uint32_t i; (i = next_of(jobs, n, &at)) < n;) {

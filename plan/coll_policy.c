@@ -252,6 +252,7 @@ ru_status ru_coll_policy_in_of(const ru_coll_choice_in *in, ru_arena *arena, ru_
 /* The question by `method`; `costs` [RU_COLL_ALGOS] is the caller's. */
 static ru_coll_choice_in question(const ru_coll_policy_in *in, uint32_t method, ru_coll_cost *costs)
 {
+    RU_CHECK(method < METHODS);
     memset(costs, 0, RU_COLL_ALGOS * sizeof *costs);
     for (uint32_t i = 0; i < in->costs.n; i++) {
         const ru_coll_policy_cost *c = &in->costs.at[i];

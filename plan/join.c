@@ -19,5 +19,6 @@ ru_status ru_plan_join(const ru_join_in *in, ru_join_plan *plan, ru_err *err)
     }
     bytes = in->method == RU_JOIN_PIECE || bytes < piece ? piece : bytes;
     plan->budget_bytes = (int64_t)(bytes > most ? most : bytes);
+    RU_CHECK(plan->budget_bytes >= in->piece_bytes);
     return RU_OK;
 }

@@ -17,6 +17,7 @@ ru_status ru_plan_kernel(const ru_kernel_in *in, ru_kernel_plan *plan, ru_err *e
         return RU_FAIL(err, RU_E_INFEASIBLE, "no kernel of %u can run%s%s", in->candidates.n,
                        in->op[0] != '\0' ? " " : "", in->op);
     }
+    RU_CHECK(best->extra_ns >= 0);
     *plan = (ru_kernel_plan){.at = (uint32_t)(best - in->candidates.at),
                              .predicted_ns = best->ns + best->extra_ns};
     return RU_OK;

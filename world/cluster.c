@@ -343,6 +343,7 @@ const ru_conf_table ru_cluster_table = {.name = "cluster",
 
 ru_cluster_link ru_cluster_path(const ru_cluster *c, uint32_t from, uint32_t to)
 {
+    RU_CHECK(from < c->hosts.n && to < c->hosts.n);
     const ru_cluster_host *a = &c->hosts.at[from], *b = &c->hosts.at[to];
     ru_cluster_link path = {.from = a->name, .to = b->name};
     for (uint32_t i = 0; i < c->links.n; i++) {

@@ -16,6 +16,7 @@ const char *rui_step_label(const rui_low *lo, const rui_step_rec *r)
 
 void rui_step_took(rui_step_rec *r, int64_t ns)
 {
+    RU_DCHECK(ns >= 0);
     r->ns_min = r->ns_sum == 0 || ns < r->ns_min ? ns : r->ns_min;
     r->ns_max = ns > r->ns_max ? ns : r->ns_max;
     r->ns_sum += ns;
@@ -183,6 +184,7 @@ static ru_status one_op(const rui_low *lo, uint32_t i, bool *after, ru_arena *ar
 {
     const rui_step_rec *r = &lo->run.at[i];
     const ru_node *n = r->node == 0 ? NULL : &lo->g->nodes[r->node];
+    RU_CHECK(i < lo->run.n && r->node < lo->g->n_nodes);
     memset(after, 0, lo->run.n * sizeof *after);
     mark_after(lo, i, after);
     uint32_t n_after = 0;

@@ -51,6 +51,7 @@ static ru_status fuse(ru_elastic *e, ru_err *err)
         .cuts_max = RU_ELASTIC_CUTS_MAX};
     RU_TRY(ru_plan_fuse(&e->fuse_in, e->arena, &plan, err));
     RU_TRY(ru_plan_fuse_check(&e->fuse_in, &plan, err));
+    RU_CHECK(plan.n <= RU_ELASTIC_BATCHES_MAX);
     e->batches = RU_NEW(e->arena, rui_el_batch, plan.n);
     e->batch_of = RU_NEW(e->arena, uint32_t, e->opt.n_tensors);
     if (e->batches == NULL || e->batch_of == NULL) {

@@ -164,6 +164,7 @@ ru_status rui_el_choose(const ru_elastic *e, rui_el_view *v, ru_arena *arena,
     RU_TRY(ru_plan_coll_choose(&in, arena, &plan, err));
     RU_TRY(ru_plan_coll_choose_check(&in, &plan, err));
     RU_TRY(ru_coll_policy_in_of(&in, arena, &question, err));
+    RU_CHECK(plan.n == e->n_batches);
     for (uint32_t b = 0; b < e->n_batches; b++) {
         v->choice[b] = plan.at[b];
         v->choice[b].predicted_ns =

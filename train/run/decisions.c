@@ -144,6 +144,7 @@ static ru_status append(const ru_decisions *d, const entry *e, const ru_policy_a
 static ru_status add(ru_decisions *d, const ru_policy *policy, const void *in, bool many,
                      ru_arena *out, ru_arena *scratch, ru_err *err)
 {
+    RU_CHECK(d->n <= RU_DECISIONS_MAX && policy->in != NULL);
     const ru_policy_tools tools = {out, scratch, NULL};
     const entry *last = newest(d, policy);
     ru_hash128 id = ru_policy_head(policy, in).id;
@@ -222,6 +223,7 @@ void ru_decisions_sum(ru_decisions *d, const ru_coll_fact *fact)
         return;
     }
     ru_mutex_lock(&d->lock);
+    RU_CHECK(fact->took.count > 0); /* else the file would be refused */
     uint32_t i = 0;
     while (i < d->n_sums && !same(&d->sums[i], fact)) {
         i++;

@@ -92,6 +92,7 @@ void rui_capture_send(rui_worker *w, ru_time now)
     c->text = NULL;
     ru_mutex_unlock(&w->lock);
     int64_t total = text != NULL ? (int64_t)strlen(text) : 0;
+    RU_CHECK(c->n <= RUI_CAPTURES_MAX && total < WORLD_BYTES_MAX);
     uint8_t buf[PART_BYTES + 32];
     for (uint32_t k = 0; k < c->n; k++) {
         for (int64_t at = 0; at < total || (at == 0 && total == 0); at += PART_BYTES) {
