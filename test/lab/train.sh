@@ -69,7 +69,7 @@ data:
 train:
   optimizer: {adamw: {lr: 0.002}}
   schedule: {cosine: {warmup: 5}}
-  batch: 20
+  batch: 2
   epochs: 1
   threads: ${LAB_THREADS:-1}
 checkpoint: {every: 20ms, keep: 2}
@@ -86,9 +86,9 @@ while [ "$kills" -lt 3 ]; do
     pid=$!
     # wait until this process has made some steps past a checkpoint of its own, then kill it
     tries=0
-    while ! grep -q checkpoint_written steps.jsonl 2>/dev/null && [ "$tries" -lt 600 ]; do
+    while ! grep -q checkpoint_written steps.jsonl 2>/dev/null && [ "$tries" -lt 2400 ]; do
         tries=$((tries + 1))
-        sleep 0.02
+        sleep 0.005
     done
     resume=--resume
     if kill -KILL "$pid" 2>/dev/null; then
@@ -107,7 +107,7 @@ rm -f steps.jsonl err.txt
 $train --out stopped --json >steps.jsonl 2>err.txt &
 pid=$!
 tries=0
-while ! grep -q rubato.train.step steps.jsonl 2>/dev/null && [ "$tries" -lt 600 ]; do
+while ! grep -q rubato.train.step steps.jsonl 2>/dev/null && [ "$tries" -lt 2400 ]; do
     tries=$((tries + 1))
     sleep 0.02
 done
