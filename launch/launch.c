@@ -8,6 +8,7 @@
 
 #include "base/log.h"
 #include "base/str.h"
+#include "env/claim.h"
 #include "env/file.h"
 #include "env/loop.h"
 #include "env/process.h"

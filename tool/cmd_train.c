@@ -5,6 +5,7 @@
 
 #include "base/conf.h"
 #include "base/str.h"
+#include "env/claim.h"
 #include "env/link_tcp.h"
 #include "env/self.h"
 #include "exec/pool.h"

@@ -8,7 +8,6 @@
 #ifndef RU_TRAIN_RUN_TRAINER_H
 #define RU_TRAIN_RUN_TRAINER_H
 
-#include "env/claim.h"
 #include "train/job/job.h"
 #include "train/run/report.h"
 
@@ -46,7 +45,7 @@ RU_API_END
 
 typedef struct ru_train_place {
     const char *out;
-    ru_claim *claim; /* no other job uses it; the caller closes it */
+    struct ru_claim *claim; /* no other job uses it; the caller closes it */
 } ru_train_place;
 
 /* Choose, claim and make the run directory as ru_train would: the launcher does so once for all
