@@ -6,8 +6,6 @@
 
 #include "world/graph.h"
 
-RU_API_BEGIN
-
 typedef struct ru_nms_in {
     const float *boxes;  /* [batch, boxes, 4]: y1, x1, y2, x2, or centre x, y, width, height */
     const float *scores; /* [batch, classes, boxes] */
@@ -28,7 +26,5 @@ RU_MUST_USE ru_status ru_nms_select(const ru_nms_in *in, ru_arena *arena, int64_
  * NULL type and elements). false: they are not what the op takes. */
 bool ru_nms_arguments(const ru_node *n, const ru_type *const type[5], const void *const data[5],
                       ru_nms_in *out);
-
-RU_API_END
 
 #endif

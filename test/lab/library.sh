@@ -53,7 +53,7 @@ foreign=$(grep -v '^ru_[a-z0-9_]*@@RUBATO_0$' symbols.txt | grep -vx RUBATO_0 ||
 [ -z "$foreign" ] || fail "librubato.so shows $foreign"
 # Every function a header declares is there, and nothing else is.
 sed 's/@@.*//' symbols.txt | grep '^ru_' | sort -u >exported.txt
-cat "$include"/rubato/*/*.h | sed 's|/\*.*\*/||' | grep -oE '\bru_[a-z0-9_]+' | sort -u >declared.txt
+find "$include/rubato" -name '*.h' -exec cat {} + | sed 's|/\*.*\*/||' | grep -oE '\bru_[a-z0-9_]+' | sort -u >declared.txt
 [ -z "$(comm -23 exported.txt declared.txt)" ] || fail "exported, in no header: $(comm -23 exported.txt declared.txt)"
 
 # The first ```c block and the first ```cpp block of the page.
