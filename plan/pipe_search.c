@@ -8,6 +8,9 @@
 
 #include "plan/pipe_impl.h"
 
+#define SEARCH_BYTES_MAX (INT64_C(4) << 30) /* of one level */
+#define SEARCH_STEPS_MAX 2e11               /* of one level: two to five minutes */
+
 typedef struct level {
     const ru_pipe_in *in;
     const rui_pipe_cuts *c;
@@ -233,12 +236,19 @@ static uint32_t last_part(const level *l, uint32_t j, uint32_t m)
 
 static ru_status full(ru_err *err)
 {
-    return RU_FAIL(err, RU_E_LIMIT, "no memory to search the pipelines: fewer units or cuts_max");
+    return RU_FAIL(err, RU_E_LIMIT,
+                   "searching the pipelines takes too much memory or time: take fewer units or a "
+                   "smaller cuts_max");
 }
 
 static bool level_init(level *l, bool keep, ru_arena *a)
 {
     int64_t wide = (int64_t)l->c->n + 1, m = (int64_t)l->units + 1;
+    double pairs = (double)wide * (double)wide * (double)(m * m) / 4;
+    if (16 * m * m * wide + (keep ? 8 * m * wide * wide : 0) > SEARCH_BYTES_MAX ||
+        pairs * (keep ? (double)wide / 3 : 1) > SEARCH_STEPS_MAX) {
+        return false;
+    }
     l->best = RU_NEW(a, double, m *m *wide);
     l->from = RU_NEW(a, double, m *m *wide);
     l->row = RU_NEW(a, double, wide);
