@@ -126,7 +126,9 @@ static ru_status map_grads(ru_exe *e, ru_err *err)
         }
         e->grads[at] = (ru_exe_grad){.value = {i},
                                      .data = rui_buf_ptr(&e->lo, from->buf),
-                                     .size_bytes = from->layout->size_bytes};
+                                     .size_bytes = from->layout->size_bytes,
+                                     .made = from->made,
+                                     .read = from->read};
         e->marks[at] = (exe_grad){.made = from->made, .read = from->read};
     }
     e->n_grads = k;

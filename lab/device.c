@@ -119,6 +119,22 @@ static void portion(void *self, uint64_t arg)
     }
 }
 
+/* Each gradient when its op has ended, the last one at the end of all. */
+static void step_by_script(rui_simjob_device *d, const ru_sim_script *s)
+{
+    rui_simjob *j = d->node->job;
+    double noise = 1 + j->opt->noise * ru_rng_normal(&j->rng);
+    double ns = (double)s->fixed_ns + (double)d->share.n * s->sample_ns;
+    ns = d->share.n > 0 ? ns * (noise > 0.2 ? noise : 0.2) : (double)STEP_NS;
+    int64_t at_ns = 0;
+    for (uint32_t k = 0; k < j->n_tensors; k++) {
+        int64_t ready_ns = k + 1 == j->n_tensors ? (int64_t)ns : (int64_t)(ns * s->ready[k]);
+        int64_t part_ns = ready_ns > at_ns ? ready_ns - at_ns : 0;
+        at_ns += part_ns;
+        ru_sim_dev_work(d->dev, part_ns, portion, d, j->n_tensors);
+    }
+}
+
 static void dev_step(void *self, int64_t step, const ru_share *share)
 {
     rui_simjob_device *d = self;
@@ -147,6 +163,10 @@ static void dev_step(void *self, int64_t step, const ru_share *share)
     d->share = *share;
     d->readied = d->portions = 0;
     d->begun_ns = now_of(d).ns;
+    if (j->opt->script != NULL) {
+        step_by_script(d, j->opt->script);
+        return;
+    }
     uint32_t groups = j->opt->ready_groups;
     groups = groups == 0 || groups > j->n_tensors ? j->n_tensors : groups;
     double noise = 1 + j->opt->noise * ru_rng_normal(&j->rng);
@@ -289,7 +309,8 @@ static void dev_update(void *self, int64_t step)
     }
     check_sums(d);
     d->phase = RUI_SIMJOB_UPDATE;
-    ru_sim_dev_work(d->dev, UPDATE_NS, updated, d, 0);
+    const ru_sim_script *s = d->node->job->opt->script;
+    ru_sim_dev_work(d->dev, s != NULL ? s->update_ns : UPDATE_NS, updated, d, 0);
 }
 
 /* -- state ----------------------------------------------------------------------------------------

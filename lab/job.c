@@ -215,6 +215,7 @@ static ru_peer_options options_of(rui_simjob_node *n, const ru_link *link, const
                                      .fuse_bytes = j->opt->fuse_bytes,
                                      .cut_bytes = j->opt->cut_bytes,
                                      .deterministic = j->opt->deterministic,
+                                     .equal_shares = j->opt->equal_shares,
                                      .piece_bytes = j->opt->piece_bytes,
                                      .join_part = j->opt->join_part,
                                      .probe_bytes = j->opt->probe_bytes,

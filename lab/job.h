@@ -88,6 +88,15 @@ typedef struct ru_sim_aim {
 
 enum { RU_SIM_AIMS = 3 };
 
+/* Predicted durations of a device (lab/script.h). */
+typedef struct ru_sim_script {
+    int64_t fixed_ns; /* of a step, whatever the share */
+    double sample_ns; /* forward and backward of one sample */
+    int64_t update_ns;
+    /* [n_tensors] part of the step's time after which each gradient is ready, rising, at most 1 */
+    double ready[RU_SIM_JOB_TENSORS_MAX];
+} ru_sim_script;
+
 typedef struct ru_sim_job {
     uint64_t seed;
     uint32_t founders;
@@ -101,14 +110,15 @@ typedef struct ru_sim_job {
     uint32_t n_tensors;
     int64_t tensor_n[RU_SIM_JOB_TENSORS_MAX]; /* elements; 0: some small ones by seed */
     bool counted;                             /* no memory behind tensors */
-    bool deterministic;
+    bool deterministic, equal_shares;
     int64_t fuse_bytes, cut_bytes, chunk_bytes; /* 0: as a job without them */
     ru_sim_nic nic;                             /* of every worker; host is set here */
     int64_t sample_ns;                          /* forward and backward of one sample */
-    double noise;                               /* relative deviation of a step's time */
-    uint32_t ready_groups; /* gradients become ready in so many portions; 0: each by itself */
-    ru_sim_chaos chaos;    /* starts with the first committed step */
-    int64_t chaos_ns;      /* faults begin no later than this after it */
+    const ru_sim_script *script; /* instead of sample_ns and ready_groups; NULL: none; view */
+    double noise;                /* relative deviation of a step's time */
+    uint32_t ready_groups;       /* gradients become ready in so many portions; 0: each by itself */
+    ru_sim_chaos chaos;          /* starts with the first committed step */
+    int64_t chaos_ns;            /* faults begin no later than this after it */
     ru_sim_aim aims[RU_SIM_AIMS];
     bool returns;        /* joiners may come at the address of a dead process */
     double slowest;      /* devices work at this speed to 1; 0: all at 1 */

@@ -26,9 +26,13 @@ static ru_status show_ops(const ru_world *w, ru_arena *arena, ru_text *out, ru_e
     uint32_t n = w->facts.ops.n;
     const ru_op_fact **at = RU_NEW(arena, const ru_op_fact *, n);
     double all = 0;
-    for (uint32_t i = 0; at != NULL && i < n; i++) {
-        at[i] = &w->facts.ops.at[i];
-        all += at[i]->took.mean_ns;
+    uint32_t listed = n;
+    n = 0;
+    for (uint32_t i = 0; at != NULL && i < listed; i++) {
+        if (w->facts.ops.at[i].took.count > 0) {
+            at[n++] = &w->facts.ops.at[i];
+            all += at[n - 1]->took.mean_ns;
+        }
     }
     if (at == NULL || n == 0) {
         return RU_OK;

@@ -24,7 +24,7 @@ RU_API_BEGIN
 /* Durations of one thing that happened `count` times. Only `mean_ns` is always known; another field
  * that is 0 was not measured. */
 typedef struct ru_fact {
-    int64_t count; /* >= 1 */
+    int64_t count; /* 0: not measured */
     double mean_ns, stddev_ns;
     int64_t min_ns, median_ns, p90_ns, max_ns; /* exact, not estimated */
     int64_t age_ns;                            /* of the newest, at the time of folding */

@@ -70,9 +70,40 @@ static ru_status put_job(const rui_trainer *t, ru_arena *arena, ru_world *w, ru_
     return bytes != NULL ? RU_OK : full(err);
 }
 
+/* Gradients as transfers of the list of ops: when each is made, and needed again. */
+static ru_status put_gradients(const rui_trainer *t, ru_arena *arena, ru_world *w, ru_err *err)
+{
+    const ru_exe_grad *grads;
+    uint32_t n = ru_exe_grads(t->exe, &grads);
+    ru_transfer_fact *at = RU_NEW(arena, ru_transfer_fact, n);
+    if (at == NULL) {
+        return full(err);
+    }
+    for (uint32_t k = 0; k < n; k++) {
+        const char *name = ru_arena_printf(arena, "gradient %u", k);
+        if (name == NULL) {
+            return full(err);
+        }
+        at[k] = (ru_transfer_fact){.name = name,
+                                   .from = "",
+                                   .to = "",
+                                   .size_bytes = grads[k].size_bytes,
+                                   .made_by = grads[k].made,
+                                   .needed_by =
+                                       grads[k].read == UINT32_MAX ? -1 : (int64_t)grads[k].read};
+    }
+    w->facts.transfers.at = at;
+    w->facts.transfers.n = n;
+    return RU_OK;
+}
+
 static ru_status put_facts(const rui_trainer *t, ru_arena *arena, ru_world *w, ru_err *err)
 {
     int64_t steps = t->step_done - t->step_resumed;
+    ru_op_fact *ops;
+    RU_TRY(ru_exe_ops(t->exe, 0, arena, &ops, &w->facts.ops.n, err));
+    w->facts.ops.at = ops;
+    RU_TRY(put_gradients(t, arena, w, err));
     if (steps <= 0) {
         return RU_OK;
     }
@@ -101,11 +132,6 @@ static ru_status put_facts(const rui_trainer *t, ru_arena *arena, ru_world *w, r
                      (double)(p->compute_ns + p->network_ns + p->input_ns + p->wait_ns) / n}};
     w->facts.steps.at = step;
     w->facts.steps.n = 1;
-    ru_op_fact *ops;
-    RU_TRY(ru_exe_ops(t->exe, 0, arena, &ops, &w->facts.ops.n, err));
-    w->facts.ops.at = ops;
-    /* A list that was made anew has not run yet: no facts of it. */
-    w->facts.ops.n = w->facts.ops.n > 0 && ops[0].took.count > 0 ? w->facts.ops.n : 0;
     return RU_OK;
 }
 

@@ -1,0 +1,207 @@
+#include "lab/script.h"
+
+#include <string.h>
+
+#include "cost/coll.h"
+#include "cost/op.h"
+
+/* The first rank's list of op instances: before the update, and it. */
+typedef struct list {
+    const ru_op_fact *at;
+    uint32_t n, update_from;
+} list;
+
+static list list_of(const ru_world *w)
+{
+    list l = {.at = w->facts.ops.at};
+    while (l.n < w->facts.ops.n && l.at[l.n].rank == l.at[0].rank) {
+        l.n++;
+    }
+    l.update_from = l.n;
+    for (uint32_t i = 0; i < w->facts.transfers.n; i++) {
+        int64_t needed = w->facts.transfers.at[i].needed_by;
+        for (uint32_t k = 0; k < l.update_from && needed >= 0; k++) {
+            l.update_from = l.at[k].step >= needed ? k : l.update_from;
+        }
+    }
+    return l;
+}
+
+/* Time of ops [from, to) with `factor` times the samples. */
+static double time_of(const ru_op_model *m, const list *l, uint32_t from, uint32_t to,
+                      double factor)
+{
+    double ns = 0;
+    for (uint32_t i = from; i < to; i++) {
+        ns += ru_cost_op_scaled(m, &l->at[i], factor).ns;
+    }
+    return ns;
+}
+
+static void note_errors(const ru_op_model *m, const list *l, ru_sim_world *out)
+{
+    double off = 0, all = 0;
+    for (uint32_t i = 0; i < l->update_from; i++) {
+        ru_op_time t = ru_cost_op(m, &l->at[i]);
+        out->measured += t.source == RU_OP_MEASURED;
+        off += t.error * t.ns;
+        all += t.ns;
+    }
+    out->n_ops = l->update_from;
+    out->error = all > 0 ? off / all : 0;
+}
+
+/* -- gradients ------------------------------------------------------------------------------------
+ */
+
+static bool comes_before(const ru_transfer_fact *a, const ru_transfer_fact *b)
+{
+    return a->made_by < b->made_by;
+}
+
+/* Gradients in the order in which they are made; too many: neighbours become one. */
+static ru_status put_tensors(const ru_world *w, const ru_op_model *m, const list *l,
+                             ru_arena *scratch, ru_sim_job *job, ru_sim_script *script, ru_err *err)
+{
+    uint32_t n = w->facts.transfers.n;
+    const ru_transfer_fact **at = RU_NEW(scratch, const ru_transfer_fact *, n);
+    if (at == NULL) {
+        return RU_FAIL(err, RU_E_LIMIT, "no memory for %u gradients", n);
+    }
+    uint32_t n_made = 0;
+    for (uint32_t i = 0; i < n; i++) {
+        const ru_transfer_fact *x = &w->facts.transfers.at[i];
+        uint32_t k = n_made;
+        if (x->made_by < 0 || x->size_bytes < 4) {
+            continue;
+        }
+        for (; k > 0 && comes_before(x, at[k - 1]); k--) {
+            at[k] = at[k - 1];
+        }
+        at[k] = x;
+        n_made++;
+    }
+    double all = time_of(m, l, 0, l->update_from, 1), before = 0;
+    uint32_t each = (n_made + RU_SIM_JOB_TENSORS_MAX - 1) / RU_SIM_JOB_TENSORS_MAX, step = 0;
+    for (uint32_t i = 0; i < n_made; i++) {
+        uint32_t k = i / each;
+        job->tensor_n[k] = (i % each == 0 ? 0 : job->tensor_n[k]) + at[i]->size_bytes / 4;
+        for (; step < l->update_from && l->at[step].step <= at[i]->made_by; step++) {
+            before += ru_cost_op(m, &l->at[step]).ns;
+        }
+        script->ready[k] = all > 0 ? before / all : 1;
+        job->n_tensors = k + 1;
+    }
+    return RU_OK;
+}
+
+static ru_status put_device(const ru_world *w, const ru_op_model *m, const list *l,
+                            const ru_step_fact *s, ru_arena *scratch, ru_sim_job *job,
+                            ru_sim_world *out, ru_err *err)
+{
+    ru_sim_script *x = &out->script;
+    double n = (double)(s->samples > 0 ? s->samples : 1);
+    double whole = time_of(m, l, 0, l->update_from, 1);
+    double half = time_of(m, l, 0, l->update_from, 0.5);
+    out->compute_ns = (int64_t)whole;
+    x->sample_ns = whole > half ? (whole - half) / (n / 2) : whole / n;
+    x->fixed_ns = (int64_t)(whole - n * x->sample_ns);
+    x->fixed_ns = x->fixed_ns > 0 ? x->fixed_ns : 0;
+    x->update_ns = (int64_t)time_of(m, l, l->update_from, l->n, 1);
+    note_errors(m, l, out);
+    return put_tensors(w, m, l, scratch, job, x, err);
+}
+
+/* No op instance was measured: the step facts' compute time, gradients at equal distances. */
+static void put_plain(const ru_world *w, const ru_step_fact *s, ru_sim_job *job, ru_sim_world *out)
+{
+    const ru_conf_i64s *bytes = &w->jobs.at[0].gradient_bytes;
+    uint32_t each = (bytes->n + RU_SIM_JOB_TENSORS_MAX - 1) / RU_SIM_JOB_TENSORS_MAX;
+    for (uint32_t i = 0; i < bytes->n; i++) {
+        uint32_t k = i / each;
+        job->tensor_n[k] = (i % each == 0 ? 0 : job->tensor_n[k]) + bytes->at[i] / 4;
+        job->n_tensors = k + 1;
+    }
+    for (uint32_t k = 0; k < job->n_tensors; k++) {
+        out->script.ready[k] = (1 + 2 * (k + 1.0) / job->n_tensors) / 3; /* a third is forward */
+    }
+    out->compute_ns = (int64_t)s->compute_ns;
+    out->script.sample_ns = s->compute_ns / (double)(s->samples > 0 ? s->samples : 1);
+}
+
+/* -- links ----------------------------------------------------------------------------------------
+ */
+
+static void put_link(const ru_world *w, ru_sim_job *job, ru_sim_world *out)
+{
+    ru_coll_point at[RU_COLL_COST_POINTS_MAX];
+    uint32_t n = 0, ranks = 0;
+    for (uint32_t i = 0; i < w->facts.collectives.n && n < RU_COLL_COST_POINTS_MAX; i++) {
+        const ru_coll_fact *f = &w->facts.collectives.at[i];
+        bool ring = strcmp(f->algo, "ring") == 0 && strcmp(f->op, "all-reduce") == 0;
+        if (ring && f->chunk_bytes == 0 && f->took.count > 0 && f->took.mean_ns >= 1 &&
+            (ranks == 0 || ranks == f->n_ranks) && f->took.predicted_ns <= 0) {
+            ranks = f->n_ranks;
+            at[n++] = (ru_coll_point){f->size_bytes, (int64_t)f->took.mean_ns};
+        }
+    }
+    ru_coll_cost c;
+    if (n >= 2 && ranks >= 2 &&
+        ru_cost_coll_fit(RU_COLL_ALL_REDUCE, RU_ALGO_RING, ranks, at, n, &c, NULL) == RU_OK &&
+        c.beta_ns > 0) {
+        job->nic.bytes_per_s = 1e9 / c.beta_ns;
+        job->nic.delay_ns = (int64_t)c.alpha_ns > 0 ? (int64_t)c.alpha_ns : 1;
+        out->link_measured = true;
+        return;
+    }
+    if (w->cluster.hosts.n > 0) {
+        job->nic.bytes_per_s = w->cluster.hosts.at[0].net_bytes_per_s;
+        job->nic.delay_ns = w->cluster.hosts.at[0].net_latency_ns;
+    }
+}
+
+static ru_status fill(const ru_world *w, ru_arena *arena, ru_arena *scratch, ru_sim_job *job,
+                      ru_sim_world *out, ru_err *err)
+{
+    const ru_step_fact *s = w->facts.steps.n > 0 ? w->facts.steps.at : NULL;
+    if (w->jobs.n == 0 || w->jobs.at[0].batch < 1 || s == NULL || s->samples < 1) {
+        return RU_FAIL(err, RU_E_MISSING,
+                       "jobs[0].batch and facts.steps must say what a worker computes; a run's "
+                       "world file has them once it has made steps");
+    }
+    list l = list_of(w);
+    ru_op_model m;
+    RU_TRY(ru_cost_op_fit(l.at, l.n, arena, scratch, &m, err));
+    bool ops = m.n_known > 0 && w->facts.transfers.n > 0 && l.update_from > 0;
+    if (ops) {
+        RU_TRY(put_device(w, &m, &l, s, scratch, job, out, err));
+    } else {
+        put_plain(w, s, job, out);
+    }
+    if (job->n_tensors == 0 || !(out->script.sample_ns > 0)) {
+        return RU_FAIL(err, RU_E_MISSING,
+                       "facts.transfers or jobs[0].gradient_bytes must hold gradients, and "
+                       "facts.ops or facts.steps the time of computing");
+    }
+    put_link(w, job, out);
+    job->batch = w->jobs.at[0].batch;
+    job->founders = job->founders > 0 ? job->founders : s->workers;
+    job->founders = job->founders > 0 ? job->founders : 1;
+    job->counted = true;
+    job->script = &out->script;
+    job->time_max_ns = INT64_C(86400000000000);
+    out->measured_ns = (int64_t)s->took.mean_ns;
+    return RU_OK;
+}
+
+ru_status ru_sim_job_of_world(const ru_world *w, ru_sim_job *job, ru_sim_world *out, ru_err *err)
+{
+    ru_arena arena, scratch;
+    ru_arena_init(&arena, 0);
+    ru_arena_init(&scratch, 0);
+    memset(out, 0, sizeof *out);
+    ru_status st = fill(w, &arena, &scratch, job, out, err);
+    ru_arena_fini(&scratch);
+    ru_arena_fini(&arena);
+    return st;
+}

@@ -1,0 +1,32 @@
+/* A simulated job made from a world file: workers, gradients and links as its facts have them,
+ * durations as cost/op predicts them.
+ *
+ *   compute of n samples   sum over the op instances before the update, scaled to n
+ *   gradient k             ready when the op that makes it has ended
+ *   update                 sum over the op instances from the first that needs a gradient on
+ *
+ * Thread: one. */
+#ifndef RU_LAB_SCRIPT_H
+#define RU_LAB_SCRIPT_H
+
+#include "lab/job.h"
+#include "world/world.h"
+
+/* What was assumed because no fact says it, and what the predictions expect to be off. */
+typedef struct ru_sim_world {
+    ru_sim_script script;
+    int64_t compute_ns;  /* predicted, of the share that the facts are of; without the update */
+    double error;        /* expected of it, relative; the worst case: all ops off to one side */
+    uint32_t measured;   /* op instances whose time was measured as they are */
+    uint32_t n_ops;      /* 0: compute time of the step facts, in equal portions */
+    bool link_measured;  /* by collectives; else the interface of the cluster, else 10 Gbit/s */
+    int64_t measured_ns; /* mean step of the facts; 0: none */
+} ru_sim_world;
+
+/* Fill `job` (zero what the caller does not set before: seed, steps, founders) for the first job of
+ * the world. `into` must live as long as `job`. Errors: RU_E_MISSING with the facts that are
+ * needed, RU_E_LIMIT. */
+RU_MUST_USE ru_status ru_sim_job_of_world(const ru_world *w, ru_sim_job *job, ru_sim_world *into,
+                                          ru_err *err);
+
+#endif

@@ -1,0 +1,201 @@
+/* rubato sim: a world in the simulator, with the code that runs on real machines. */
+#include <stdio.h>
+#include <string.h>
+
+#include "base/json.h"
+#include "base/table.h"
+#include "lab/script.h"
+#include "tool/cmd.h"
+#include "tool/world_in.h"
+
+enum { WORKERS_MAX = 4096, STEPS_MAX = 100000 };
+
+/* `--policy NAME=METHOD`: what the simulated job decides otherwise. */
+static const struct {
+    const char *choice, *what;
+    bool equal, deterministic;
+    int64_t fuse_bytes;
+} choices[] = {
+    {.choice = "share=speed", .what = "shares by measured speed"},
+    {.choice = "share=equal", .what = "equal shares", .equal = true},
+    {.choice = "coll=fastest", .what = "collectives by predicted time"},
+    {.choice = "coll=direct", .what = "direct sums in rank order", .deterministic = true},
+    {.choice = "fuse=neighbours", .what = "buckets of neighbours"},
+    {.choice = "fuse=each", .what = "a bucket for each gradient", .fuse_bytes = 4},
+    {.choice = "fuse=one", .what = "one bucket", .fuse_bytes = INT64_C(1) << 40},
+};
+
+static ru_status choose(ru_cmd_in *in, ru_sim_job *job, ru_err *err)
+{
+    uint32_t n;
+    const char *const *given = ru_cmd_texts(in, "policy", &n);
+    const char *names[RU_ARRAY_LEN(choices)];
+    for (uint32_t k = 0; k < RU_ARRAY_LEN(choices); k++) {
+        names[k] = choices[k].choice;
+    }
+    for (uint32_t i = 0; i < n; i++) {
+        uint32_t k = 0;
+        while (k < RU_ARRAY_LEN(choices) && strcmp(given[i], names[k]) != 0) {
+            k++;
+        }
+        if (k == RU_ARRAY_LEN(choices)) {
+            int32_t near = ru_str_nearest(ru_str_c(given[i]), names, k);
+            return RU_FAIL(err, RU_E_USAGE,
+                           "--policy '%s': the simulator knows share=speed|equal, "
+                           "coll=fastest|direct and fuse=neighbours|each|one%s%s%s",
+                           given[i], near >= 0 ? "; did you mean '" : "",
+                           near >= 0 ? names[near] : "", near >= 0 ? "'?" : "");
+        }
+        job->equal_shares = job->equal_shares || choices[k].equal;
+        job->deterministic = job->deterministic || choices[k].deterministic;
+        job->fuse_bytes = choices[k].fuse_bytes > 0 ? choices[k].fuse_bytes : job->fuse_bytes;
+        /* one bucket is not cut; a bucket for each gradient may be */
+        job->cut_bytes = choices[k].fuse_bytes > 4 ? INT64_C(1) << 40 : job->cut_bytes;
+    }
+    return RU_OK;
+}
+
+static void put_line(ru_table *t, const char *what, int64_t ns, const char *from)
+{
+    ru_table_str(t, what);
+    if (ns > 0) {
+        ru_table_ns(t, ns);
+    } else {
+        ru_table_none(t);
+    }
+    ru_table_str(t, from);
+}
+
+static ru_status show(ru_cmd_in *in, const ru_world *w, const ru_sim_job *job,
+                      const ru_sim_world *x, const ru_sim_job_result *r, ru_err *err)
+{
+    ru_text out = ru_text_arena(in->arena);
+    const char *ops = x->n_ops > 0
+                          ? ru_arena_printf(in->arena,
+                                            "%u op instances, %u as measured; error to expect "
+                                            "%.0f %%",
+                                            x->n_ops, x->measured, 100 * x->error)
+                          : "mean compute time of the facts";
+    ru_text_putf(&out, "job %s on %u simulated workers, seed %llu: %lld of %lld steps\n",
+                 w->jobs.at[0].name, job->founders, (unsigned long long)job->seed,
+                 (long long)r->committed, (long long)job->steps);
+    ru_table t = ru_table_in(in->arena);
+    ru_table_col(&t, "time", RU_TABLE_LEFT);
+    ru_table_col(&t, "value", RU_TABLE_RIGHT);
+    ru_table_col(&t, "from", RU_TABLE_LEFT);
+    put_line(&t, "compute of the measured share, predicted", x->compute_ns, ops != NULL ? ops : "");
+    put_line(&t, "update, predicted", x->script.update_ns, x->n_ops > 0 ? "op instances" : "");
+    put_line(&t, "step, simulated", r->step_ns, "mean of committed steps");
+    put_line(&t, "step, measured", x->measured_ns,
+             ru_arena_printf(in->arena, "facts of %u workers", w->facts.steps.at[0].workers));
+    RU_TRY(ru_table_print(&t, 2, &out, err));
+    ru_text_putf(&out, "links: %.3g bytes/s, %.3g us (%s)\n",
+                 job->nic.bytes_per_s > 0 ? job->nic.bytes_per_s : 1.25e9,
+                 job->nic.delay_ns > 0 ? (double)job->nic.delay_ns * 1e-3 : 10.0,
+                 x->link_measured           ? "fitted to measured collectives"
+                 : job->nic.bytes_per_s > 0 ? "interface of the cluster"
+                                            : "assumed");
+    ru_text_put(&out,
+                "every worker is a host of its own; sums in shared memory are not simulated\n");
+    fputs(out.p, stdout);
+    return RU_OK;
+}
+
+static void show_json(ru_cmd_in *in, const ru_world *w, const ru_sim_job *job,
+                      const ru_sim_world *x, const ru_sim_job_result *r)
+{
+    ru_text out = ru_text_arena(in->arena);
+    ru_json j = ru_json_into(&out);
+    ru_json_open(&j, NULL, '{');
+    ru_json_str(&j, "schema", "rubato.sim/1");
+    ru_json_str(&j, "job", w->jobs.at[0].name);
+    ru_json_i64(&j, "seed", (int64_t)job->seed);
+    ru_json_i64(&j, "workers", job->founders);
+    ru_json_i64(&j, "steps", r->committed);
+    ru_json_f64(&j, "step_s", (double)r->step_ns * 1e-9);
+    ru_json_f64(&j, "predicted_compute_s", (double)x->compute_ns * 1e-9);
+    ru_json_f64(&j, "predicted_error", x->error);
+    ru_json_f64(&j, "measured_step_s", (double)x->measured_ns * 1e-9);
+    ru_json_i64(&j, "events", r->events);
+    ru_json_i64(&j, "hash", (int64_t)(r->hash & INT64_MAX));
+    ru_json_close(&j);
+    ru_text_put(&out, "\n");
+    fputs(out.p, stdout);
+}
+
+static ru_status run(ru_cmd_in *in, ru_err *err)
+{
+    ru_world w;
+    ru_sim_world x;
+    ru_sim_job_result r;
+    RU_TRY(rui_world_open(in->args[0], in->arena, &w, err));
+    ru_sim_job job = {.seed = (uint64_t)ru_cmd_i64(in, "seed"),
+                      .steps = ru_cmd_i64(in, "steps"),
+                      .founders = (uint32_t)ru_cmd_i64(in, "workers")};
+    RU_TRY(choose(in, &job, err));
+    RU_TRY(ru_sim_job_of_world(&w, &job, &x, err));
+    job.replay = ru_arena_printf(in->arena, "rubato sim %s --seed %llu", in->args[0],
+                                 (unsigned long long)job.seed);
+    RU_TRY(ru_sim_job_run(&job, &r, err));
+    if (ru_cmd_flag(in, "json")) {
+        show_json(in, &w, &job, &x, &r);
+        return RU_OK;
+    }
+    return show(in, &w, &job, &x, &r, err);
+}
+
+static const ru_opt opts[] = {
+    {.name = "policy",
+     .type = RU_OPT_TEXTS,
+     .word = "NAME=METHOD",
+     .help = "decide otherwise: share=equal, coll=direct, fuse=each, fuse=one"},
+    {.name = "seed",
+     .letter = 's',
+     .type = RU_OPT_I64,
+     .word = "N",
+     .def = "1",
+     .min = 0,
+     .max = 9e15,
+     .help = "the same seed gives the same events"},
+    {.name = "steps",
+     .type = RU_OPT_I64,
+     .word = "N",
+     .def = "30",
+     .min = 1,
+     .max = STEPS_MAX,
+     .help = "steps to simulate"},
+    {.name = "workers",
+     .letter = 'w',
+     .type = RU_OPT_I64,
+     .word = "N",
+     .def = "0",
+     .min = 0,
+     .max = WORKERS_MAX,
+     .help = "workers; 0: as many as the facts are of"},
+    {.name = "json", .type = RU_OPT_FLAG, .help = "one JSON object (rubato.sim/1)"},
+};
+
+static const ru_example examples[] = {
+    {"rubato sim runs/digits-1", "the job of a run, in virtual time"},
+    {"rubato sim world.json --workers 64", "what if it had 64 workers"},
+    {"rubato sim world.json --policy fuse=each", "without buckets"},
+};
+
+const ru_cmd rui_cmd_sim = {
+    .name = "sim",
+    .summary = "run the job of a world file in the simulator",
+    .about =
+        "RUN is the folder of a run, or a world file (`rubato capture`). Membership, channels, "
+        "collectives and the training loop are the code that runs on real machines; devices "
+        "and links take virtual time, as the facts of the file say: op instances as measured, "
+        "or by a model over flops and bytes, and links as fitted to measured collectives.",
+    .args = "RUN",
+    .arg_min = 1,
+    .arg_max = 1,
+    .opts = opts,
+    .n_opts = RU_ARRAY_LEN(opts),
+    .examples = examples,
+    .n_examples = RU_ARRAY_LEN(examples),
+    .exits = "66 there is no such run, or it lacks the facts|78 the world file is wrong",
+    .run = run,
+};
