@@ -416,6 +416,7 @@ static const ru_op slow_ops[] = {
     RU_OP_LSTMTrain,
     RU_OP_LpNormalization,
     RU_OP_LpPool,
+    RU_OP_Gemm, /* a bias of one element for several columns */
     RU_OP_MatMul,
     RU_OP_MaxPool,
     RU_OP_Mean,
