@@ -4,6 +4,7 @@
 
 #include "cost/coll.h"
 #include "cost/op.h"
+#include "cost/step.h"
 
 /* The first rank's list of op instances: before the update, and it. */
 typedef struct list {
@@ -129,6 +130,63 @@ static void put_plain(const ru_world *w, const ru_step_fact *s, ru_sim_job *job,
     out->script.sample_ns = s->compute_ns / (double)(s->samples > 0 ? s->samples : 1);
 }
 
+/* -- the step as a path ---------------------------------------------------------------------------
+ */
+
+/* Ops on one device in the order of the list, each sum on the network once its gradient is made,
+ * the update behind all sums. What the simulator plays with messages, played with costs alone. */
+static ru_status put_path(const ru_world *w, const ru_op_model *m, const list *l,
+                          const ru_sim_job *job, ru_arena *arena, ru_arena *scratch,
+                          ru_sim_world *out, ru_err *err)
+{
+    uint32_t n_sums = w->facts.transfers.n, n = l->n + n_sums, n_edges = 0;
+    uint32_t edges_max = 2 * n_sums;
+    for (uint32_t i = 0; i < l->n; i++) {
+        edges_max += l->at[i].after.n;
+    }
+    ru_step_task *tasks = RU_NEW(arena, ru_step_task, n);
+    ru_step_edge *edges = RU_NEW(arena, ru_step_edge, edges_max);
+    if (tasks == NULL || edges == NULL) {
+        return RU_FAIL(err, RU_E_LIMIT, "no memory for a step of %u ops", l->n);
+    }
+    const ru_coll_cost c = {.alpha_ns = (double)job->nic.delay_ns,
+                            .beta_ns = 1e9 / job->nic.bytes_per_s,
+                            .n_points = 2};
+    for (uint32_t i = 0; i < l->n; i++) {
+        tasks[i] = (ru_step_task){.ns = (int64_t)ru_cost_op(m, &l->at[i]).ns, .rank = i};
+        for (uint32_t k = 0; k < l->at[i].after.n; k++) {
+            int64_t step = l->at[i].after.at[k];
+            if (step < l->n) { /* lists of a run have no gaps: a step is its index */
+                edges[n_edges++] = (ru_step_edge){(uint32_t)step, i};
+            }
+        }
+    }
+    for (uint32_t k = 0; k < n_sums; k++) {
+        const ru_transfer_fact *x = &w->facts.transfers.at[k];
+        int64_t ns =
+            ru_cost_coll_ns(&c, RU_COLL_ALL_REDUCE, RU_ALGO_RING, job->founders, x->size_bytes);
+        tasks[l->n + k] =
+            (ru_step_task){.ns = job->founders > 1 ? ns : 0, .rank = x->made_by, .server = 1};
+        if (x->made_by >= 0 && x->made_by < l->n) {
+            edges[n_edges++] = (ru_step_edge){(uint32_t)x->made_by, l->n + k};
+        }
+        if (x->needed_by >= 0 && x->needed_by < l->n && x->needed_by > x->made_by) {
+            edges[n_edges++] = (ru_step_edge){l->n + k, (uint32_t)x->needed_by};
+        }
+    }
+    static const bool in_order[] = {true, false};
+    const ru_step_in in = {.tasks = tasks,
+                           .n = n,
+                           .edges = edges,
+                           .n_edges = n_edges,
+                           .n_servers = 2,
+                           .in_order = in_order};
+    ru_step_times t;
+    RU_TRY(ru_cost_step(&in, arena, scratch, &t, err));
+    out->path_ns = t.makespan_ns;
+    return RU_OK;
+}
+
 /* -- links ----------------------------------------------------------------------------------------
  */
 
@@ -187,6 +245,16 @@ static ru_status fill(const ru_world *w, ru_arena *arena, ru_arena *scratch, ru_
     job->batch = w->jobs.at[0].batch;
     job->founders = job->founders > 0 ? job->founders : s->workers;
     job->founders = job->founders > 0 ? job->founders : 1;
+    if (job->nic.bytes_per_s <= 0) {
+        job->nic.bytes_per_s = 1.25e9;
+        out->link_assumed = true;
+    }
+    if (job->nic.delay_ns <= 0) {
+        job->nic.delay_ns = 10000;
+    }
+    if (ops) {
+        RU_TRY(put_path(w, &m, &l, job, arena, scratch, out, err));
+    }
     job->counted = true;
     job->script = &out->script;
     job->time_max_ns = INT64_C(86400000000000);

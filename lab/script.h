@@ -15,11 +15,13 @@
 /* What was assumed because no fact says it, and what the predictions expect to be off. */
 typedef struct ru_sim_world {
     ru_sim_script script;
-    int64_t compute_ns;  /* predicted, of the share that the facts are of; without the update */
-    double error;        /* expected of it, relative; the worst case: all ops off to one side */
-    uint32_t measured;   /* op instances whose time was measured as they are */
-    uint32_t n_ops;      /* 0: compute time of the step facts, in equal portions */
-    bool link_measured;  /* by collectives; else the interface of the cluster, else 10 Gbit/s */
+    int64_t compute_ns; /* predicted, of the share that the facts are of; without the update */
+    double error;       /* expected of it, relative; the worst case: all ops off to one side */
+    uint32_t measured;  /* op instances whose time was measured as they are */
+    uint32_t n_ops;     /* 0: compute time of the step facts, in equal portions */
+    int64_t path_ns;    /* a step: ops as they wait for each other, sums behind them; 0: no ops */
+    bool link_measured; /* by collectives; else the interface of the cluster, else 10 Gbit/s */
+    bool link_assumed;
     int64_t measured_ns; /* mean step of the facts; 0: none */
 } ru_sim_world;
 

@@ -85,16 +85,17 @@ static ru_status show(ru_cmd_in *in, const ru_world *w, const ru_sim_job *job,
     ru_table_col(&t, "from", RU_TABLE_LEFT);
     put_line(&t, "compute of the measured share, predicted", x->compute_ns, ops != NULL ? ops : "");
     put_line(&t, "update, predicted", x->script.update_ns, x->n_ops > 0 ? "op instances" : "");
+    put_line(&t, "step of that share, predicted", x->path_ns,
+             "ops and ring sums, played with costs alone");
     put_line(&t, "step, simulated", r->step_ns, "mean of committed steps");
     put_line(&t, "step, measured", x->measured_ns,
              ru_arena_printf(in->arena, "facts of %u workers", w->facts.steps.at[0].workers));
     RU_TRY(ru_table_print(&t, 2, &out, err));
-    ru_text_putf(&out, "links: %.3g bytes/s, %.3g us (%s)\n",
-                 job->nic.bytes_per_s > 0 ? job->nic.bytes_per_s : 1.25e9,
-                 job->nic.delay_ns > 0 ? (double)job->nic.delay_ns * 1e-3 : 10.0,
-                 x->link_measured           ? "fitted to measured collectives"
-                 : job->nic.bytes_per_s > 0 ? "interface of the cluster"
-                                            : "assumed");
+    ru_text_putf(&out, "links: %.3g bytes/s, %.3g us (%s)\n", job->nic.bytes_per_s,
+                 (double)job->nic.delay_ns * 1e-3,
+                 x->link_measured  ? "fitted to measured collectives"
+                 : x->link_assumed ? "assumed"
+                                   : "interface of the cluster");
     ru_text_put(&out,
                 "every worker is a host of its own; sums in shared memory are not simulated\n");
     fputs(out.p, stdout);
@@ -114,6 +115,7 @@ static void show_json(ru_cmd_in *in, const ru_world *w, const ru_sim_job *job,
     ru_json_i64(&j, "steps", r->committed);
     ru_json_f64(&j, "step_s", (double)r->step_ns * 1e-9);
     ru_json_f64(&j, "predicted_compute_s", (double)x->compute_ns * 1e-9);
+    ru_json_f64(&j, "predicted_step_s", (double)x->path_ns * 1e-9);
     ru_json_f64(&j, "predicted_error", x->error);
     ru_json_f64(&j, "measured_step_s", (double)x->measured_ns * 1e-9);
     ru_json_i64(&j, "events", r->events);

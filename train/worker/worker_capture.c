@@ -47,7 +47,7 @@ void rui_capture_hear(rui_worker *w, ru_node_id from, ru_time now)
     ru_chan_stats_get(ru_peer_chan(w->node), &s);
     c->asked[c->n++] = from;
     ru_mutex_lock(&w->lock);
-    w->t.net_bytes_per_s = s.rate_bytes_per_s;
+    c->net_bytes_per_s = s.rate_bytes_per_s;
     c->due = true;
     ru_cond_broadcast(&w->changed);
     ru_mutex_unlock(&w->lock);
@@ -75,6 +75,9 @@ static char *write_world(rui_worker *w)
 
 void rui_capture_make(rui_worker *w)
 {
+    ru_mutex_lock(&w->lock);
+    w->t.net_bytes_per_s = w->capture.net_bytes_per_s;
+    ru_mutex_unlock(&w->lock);
     char *text = write_world(w);
     ru_mutex_lock(&w->lock);
     free(w->capture.text);

@@ -179,8 +179,9 @@ enum { RUI_CAPTURES_MAX = 4 };
 typedef struct rui_capture {
     ru_node_id asked[RUI_CAPTURES_MAX];
     uint32_t n;
-    bool due;   /* the compute thread shall write it */
-    char *text; /* malloc; written, not sent yet */
+    bool due;               /* the compute thread shall write it */
+    double net_bytes_per_s; /* as the channel sees it */
+    char *text;             /* malloc; written, not sent yet */
 } rui_capture;
 
 typedef struct rui_worker {
