@@ -125,69 +125,45 @@ static void cumulate(const double *f, uint32_t g, double step, double *sum)
     }
 }
 
-/* Phases at the first request of a batch: the fixed vector of the chain from batch to batch. */
-static ru_status fill_start(batch_grid *q, ru_arena *scratch, ru_err *err)
+/* x next = x with sum 1, by a solve: slow phases would make an iteration long and inexact. */
+static ru_status fixed_vector(const double *next, uint32_t n, double *x, ru_err *err)
+{
+    double m[RU_MARKOV_CELLS_MAX];
+    uint32_t perm[RU_MARKOV_PHASES_MAX];
+    for (uint32_t i = 0; i < n; i++) {
+        for (uint32_t c = 0; c < n; c++) {
+            m[i * n + c] = c + 1 == n ? 1 : (i == c ? 1 : 0) - next[i * n + c];
+        }
+        x[i] = i + 1 == n ? 1 : 0;
+    }
+    RU_TRY(ru_dense_lu(m, n, perm, err));
+    ru_dense_lu_solve_left(m, perm, n, x);
+    return RU_OK;
+}
+
+/* Phases at the first request of a batch: the fixed vector of the chain from batch to batch, whose
+ * rows are (int V_{B-2} D1 + sum_{j < B-1} V_j(T)) P. The integrals are exact, by the equations of
+ * V: int V_j = (int V_{j-1} D1 + [j = 0] I - V_j(T)) (-D0)^-1; rows that only nearly sum to 1 would
+ * move the vector by far where phases change slowly. */
+static ru_status fill_start(batch_grid *q, ru_err *err)
 {
     uint32_t n = q->n, nn = n * n;
-    double end[RU_MARKOV_CELLS_MAX] = {0}, next[RU_MARKOV_CELLS_MAX] = {0};
-    double *f = RU_NEW(scratch, double, q->g + 1), *sum = RU_NEW(scratch, double, q->g + 1);
-    if (f == NULL || sum == NULL) {
-        return RU_FAIL(err, RU_E_LIMIT, "no memory for a grid of %u points", q->g);
-    }
-    if (q->b == 1) { /* every request is a batch: P */
-        memcpy(next, q->law->jump, nn * sizeof *next);
-    } else {
+    double come[RU_MARKOV_CELLS_MAX] = {0}; /* int V_{j-1} D1 */
+    double rest[RU_MARKOV_CELLS_MAX], end[RU_MARKOV_CELLS_MAX] = {0}, next[RU_MARKOV_CELLS_MAX];
+    for (uint32_t j = 0; j + 1 < q->b; j++) {
+        const double *v = v_at(q, q->g, j);
         for (uint32_t cell = 0; cell < nn; cell++) {
-            for (uint32_t at = 0; at <= q->g; at++) {
-                f[at] = v_at(q, at, q->b - 2)[cell];
-            }
-            cumulate(f, q->g, q->step, sum);
-            next[cell] = sum[q->g]; /* int V_{B-2} */
+            double one = j == 0 && cell % (n + 1) == 0 ? 1 : 0;
+            rest[cell] = come[cell] + one - v[cell];
+            end[cell] += v[cell];
         }
-        for (uint32_t i = 0; i < n; i++) {
-            for (uint32_t c = 0; c < n; c++) {
-                double x = 0;
-                for (uint32_t m = 0; m < n; m++) {
-                    x += next[i * n + m] * q->law->map.d1[m * n + c];
-                }
-                for (uint32_t j = 0; j + 1 < q->b; j++) {
-                    x += v_at(q, q->g, j)[i * n + c];
-                }
-                end[i * n + c] = x;
-            }
-        }
-        for (uint32_t i = 0; i < n; i++) {
-            for (uint32_t c = 0; c < n; c++) {
-                next[i * n + c] = 0;
-                for (uint32_t m = 0; m < n; m++) {
-                    next[i * n + c] += end[i * n + m] * q->law->jump[m * n + c];
-                }
-            }
-        }
+        ru_dense_mul(rest, q->law->jump, n, n, n, come); /* jump is (-D0)^-1 D1 */
     }
-    /* Power iteration; the chain mixes within a batch or two, slow phases need more. */
-    double x[RU_MARKOV_PHASES_MAX], y[RU_MARKOV_PHASES_MAX];
-    memcpy(x, q->law->at_arrival, n * sizeof *x);
-    for (uint32_t round = 0; round < 100000; round++) {
-        double total = 0, change = 0;
-        for (uint32_t c = 0; c < n; c++) {
-            y[c] = 0;
-            for (uint32_t i = 0; i < n; i++) {
-                y[c] += x[i] * next[i * n + c];
-            }
-            total += y[c];
-        }
-        for (uint32_t c = 0; c < n; c++) {
-            y[c] /= total;
-            change = fmax(change, fabs(y[c] - x[c]));
-            x[c] = y[c];
-        }
-        if (change < 1e-14) {
-            break;
-        }
+    for (uint32_t cell = 0; cell < nn; cell++) {
+        end[cell] += come[cell];
     }
-    memcpy(q->start, x, n * sizeof *x);
-    return RU_OK;
+    ru_dense_mul(end, q->law->jump, n, n, n, next);
+    return fixed_vector(next, n, q->start, err);
 }
 
 static void fill_vectors(batch_grid *q)
@@ -225,6 +201,16 @@ static double dot(const double *x, const double *y, uint32_t n)
 static double alone(const batch_grid *q, uint32_t at, uint32_t j)
 {
     return dot(q->start, left_at(q, at, j), q->n);
+}
+
+/* The waits of a row are those of `total` requests: what the grid's rule leaves off is shared out.
+ */
+static void scale_row(double *seen, uint32_t g, double total)
+{
+    double by = seen[g] > 0 ? total / seen[g] : 0;
+    for (uint32_t at = 0; at <= g; at++) {
+        seen[at] *= by;
+    }
 }
 
 /* Requests after the first of batches that time out with b < B, by wait. f, sum: [g + 1]. */
@@ -308,16 +294,19 @@ static ru_status no_room(uint32_t batch, ru_err *err)
     return RU_FAIL(err, RU_E_LIMIT, "no memory for the law of batches of %u", batch);
 }
 
-/* A batch of one never waits. */
-static ru_status law_of_one(const ru_markov_law *arrivals, ru_arena *out, ru_batch_law *law,
-                            ru_err *err)
+/* Without a timeout, or with batches of one, every request is served alone at once. */
+static ru_status law_of_one(const ru_markov_law *arrivals, uint32_t batch, ru_arena *out,
+                            ru_batch_law *law, ru_err *err)
 {
-    double *p = RU_NEW(out, double, 2), *seen = RU_NEW(out, double, 4);
+    double *p = RU_NEW(out, double, batch + 1), *seen = RU_NEW(out, double, 2 * batch + 2);
     if (p == NULL || seen == NULL) {
-        return no_room(1, err);
+        return no_room(batch, err);
     }
-    p[1] = seen[2] = seen[3] = 1;
-    *law = (ru_batch_law){.batch = 1,
+    p[1] = 1;
+    /* A batch of one that is full has waited 0 s; one below `batch` "waits out" a timeout of 0 s.
+     */
+    seen[2] = seen[3] = batch == 1 ? 1 : 0;
+    *law = (ru_batch_law){.batch = batch,
                           .mean_batch = 1,
                           .size_p = p,
                           .n_grid = 1,
@@ -335,7 +324,7 @@ ru_status ru_batch_law_of(const ru_markov_law *arrivals, uint32_t batch, double 
                        RU_BATCH_MAX, timeout_s);
     }
     if (batch == 1 || timeout_s == 0) {
-        return law_of_one(arrivals, out, law, err);
+        return law_of_one(arrivals, batch, out, law, err);
     }
     ru_arena_mark mark = ru_arena_mark_get(scratch);
     double t = timeout_s;
@@ -343,7 +332,7 @@ ru_status ru_batch_law_of(const ru_markov_law *arrivals, uint32_t batch, double 
     batch_grid q = {.law = arrivals, .n = arrivals->map.n, .b = batch};
     RU_TRY(open_grid(&q, t, fine, scratch, err));
     RU_TRY(fill_counts(&q, scratch, err));
-    RU_TRY(fill_start(&q, scratch, err));
+    RU_TRY(fill_start(&q, err));
     fill_vectors(&q);
     size_t row = q.g + 1;
     double *p = RU_NEW(out, double, batch + 1), *seen = RU_NEW(out, double, (batch + 1) * row);
@@ -357,10 +346,12 @@ ru_status ru_batch_law_of(const ru_markov_law *arrivals, uint32_t batch, double 
         rest -= p[b];
         mean += b * p[b];
         seen_partial(&q, b, f, sum, seen + b * row);
+        scale_row(seen + b * row, q.g, (b - 1) * p[b]);
     }
     p[batch] = rest > 0 ? rest : 0;
     mean += batch * p[batch];
     RU_TRY(seen_full(&q, scratch, f, sum, seen + batch * row, err));
+    scale_row(seen + batch * row, q.g, batch * p[batch]);
     *law = (ru_batch_law){.batch = batch,
                           .timeout_s = t,
                           .mean_batch = mean,
@@ -451,7 +442,7 @@ ru_status ru_batch_law_published(const ru_markov_law *arrivals, uint32_t batch, 
                                  ru_arena *out, ru_arena *scratch, ru_batch_law *law, ru_err *err)
 {
     if (batch == 1 || timeout_s == 0) {
-        return law_of_one(arrivals, out, law, err);
+        return law_of_one(arrivals, batch, out, law, err);
     }
     uint32_t n = arrivals->map.n;
     double start[RU_MARKOV_PHASES_MAX], *p = RU_NEW(out, double, batch + 1);

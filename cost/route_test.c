@@ -31,7 +31,7 @@ static void test_sizes_are_those_of_the_law(void **state)
                 ru_batch_law law;
                 assert_ok(ru_batch_law_of(&l, b, timeout, 1, &a, &a, &law, &err), err);
                 for (uint32_t i = 1; i <= b; i++) {
-                    if (!(fabs(law.size_p[i] - p[b * 13 + i]) < 1e-4)) /* the error of its grid */ {
+                    if (!(fabs(law.size_p[i] - p[b * 13 + i]) < 1e-9)) {
                         fail_msg("process %u, timeout %g, limit %u: P(%u) %.9g, law %.9g", k,
                                  timeout, b, i, p[b * 13 + i], law.size_p[i]);
                     }
