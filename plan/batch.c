@@ -2,6 +2,8 @@
 
 #include <math.h>
 
+#include "cost/route.h"
+
 double ru_batch_service_s(const ru_batch_in *in, uint32_t k, double memory_mb)
 {
     double x = k, m = memory_mb;
@@ -90,16 +92,69 @@ static void try_law(batch_search *s, const ru_batch_law *law, double timeout_s)
     }
 }
 
+/* Could this law give a cheaper choice? By its sizes alone, as if nobody waited. */
+static bool may_pay(batch_search *s, const double *size_p, uint32_t batch)
+{
+    const ru_batch_in *in = s->in;
+    ru_batch_law law = {.batch = batch, .size_p = size_p};
+    for (uint32_t b = 1; b <= batch; b++) {
+        law.mean_batch += b * size_p[b];
+    }
+    bool may = false;
+    for (uint32_t m = 0; m < in->n_memory && !may; m++) {
+        fill_costs(s, batch, in->memory_mb[m]);
+        /* A little less than the exact cost: the sizes come from another sum. */
+        double cost = ru_batch_per_request(&law, s->usd) * (1 - 1e-9), in_time = 0,
+               least = INFINITY;
+        for (uint32_t b = 1; b <= batch; b++) {
+            least = fmin(least, s->service[b]);
+            in_time += s->service[b] <= in->slo_s ? b * size_p[b] : 0;
+        }
+        s->least_s = fmin(s->least_s, fmax(least, in->slo_s));
+        may = (!s->found || rounded(cost) < s->best_cost) &&
+              in_time >= (in->quantile - 1e-6) * law.mean_batch;
+    }
+    return may;
+}
+
+/* Sizes under every timeout, [steps + 1, B + 1, B + 1]; NULL when they would be too many. */
+static ru_status all_sizes(batch_search *s, double steps, const double **out, ru_err *err)
+{
+    enum { CELLS_MAX = 1 << 24 };
+    const ru_batch_in *in = s->in;
+    uint32_t row = in->batch_max + 1;
+    *out = NULL;
+    if ((steps + 1) * row * row > CELLS_MAX) {
+        return RU_OK;
+    }
+    double *sizes = RU_NEW(s->scratch, double, (int64_t)(steps + 1) * row * row);
+    if (sizes == NULL) {
+        return RU_FAIL(err, RU_E_LIMIT, "no memory for the sizes of %.0f timeouts", steps);
+    }
+    *out = sizes;
+    return ru_route_sizes(&s->law, in->batch_max, in->timeout_step_s, (uint32_t)steps, s->scratch,
+                          sizes, err);
+}
+
 static ru_status search(batch_search *s, ru_err *err)
 {
     const ru_batch_in *in = s->in;
+    double most = floor(in->timeout_max_s / in->timeout_step_s + 1e-9);
+    const double *sizes = NULL;
+    if (in->method == RU_BATCH_EXACT && in->batch_max > 1) {
+        RU_TRY(all_sizes(s, most, &sizes, err));
+    }
+    uint32_t row = in->batch_max + 1;
     bool published = in->method == RU_BATCH_PUBLISHED;
     uint32_t from = published ? in->batch_max : 1;
     uint32_t to = in->method == RU_BATCH_NONE ? 1 : in->batch_max;
     for (uint32_t b = from; b <= to; b++) {
-        double steps = b == 1 ? 1 : floor(in->timeout_max_s / in->timeout_step_s + 1e-9);
+        double steps = b == 1 ? 1 : most;
         for (double k = 1; k <= steps; k++) {
             double timeout_s = b == 1 ? 0 : k * in->timeout_step_s;
+            if (sizes != NULL && b > 1 && !may_pay(s, sizes + ((size_t)k * row + b) * row, b)) {
+                continue;
+            }
             ru_arena_mark mark = ru_arena_mark_get(s->scratch);
             ru_batch_law law;
             RU_TRY(law_of(s, published, b, timeout_s, &law, err));
@@ -133,6 +188,20 @@ static ru_status finish(batch_search *s, ru_err *err)
     return RU_OK;
 }
 
+static ru_status check_service(const ru_batch_in *in, uint32_t batch, double memory_mb, ru_err *err)
+{
+    for (uint32_t k = 1; k <= batch; k++) {
+        double s = ru_batch_service_s(in, k, memory_mb);
+        if (!(s > 0) || isinf(s)) {
+            return RU_FAIL(err, RU_E_ARG,
+                           "the service time of %u requests with %g MB is %g s, expected above 0; "
+                           "shrink the batch or the range of memories",
+                           k, memory_mb, s);
+        }
+    }
+    return RU_OK;
+}
+
 static ru_status open_search(batch_search *s, const ru_batch_in *in, ru_arena *out,
                              ru_arena *scratch, ru_err *err)
 {
@@ -142,14 +211,7 @@ static ru_status open_search(batch_search *s, const ru_batch_in *in, ru_arena *o
                        RU_BATCH_MAX);
     }
     for (uint32_t m = 0; m < in->n_memory; m++) {
-        for (uint32_t k = 1; k <= in->batch_max; k++) {
-            if (!(ru_batch_service_s(in, k, in->memory_mb[m]) > 0)) {
-                return RU_FAIL(err, RU_E_ARG,
-                               "the service time of %u requests with %g MB is %g s, expected above "
-                               "0; shrink batch_max or the range of memories",
-                               k, in->memory_mb[m], ru_batch_service_s(in, k, in->memory_mb[m]));
-            }
-        }
+        RU_TRY(check_service(in, in->batch_max, in->memory_mb[m], err));
     }
     return ru_markov_solve(&in->arrivals, &s->law, err);
 }
@@ -159,6 +221,7 @@ ru_status ru_plan_batch_at(const ru_batch_in *in, const ru_batch_choice *at, ru_
 {
     batch_search s;
     RU_TRY(open_search(&s, in, out, scratch, err));
+    RU_TRY(check_service(in, at->batch, at->memory_mb, err));
     s.best.at = *at;
     RU_TRY(finish(&s, err));
     *plan = s.best;

@@ -2,8 +2,8 @@
  * the cheapest choice that keeps a latency quantile.
  *
  * Exhaustive over the given grid with the exact law of cost/batch.h; a law depends on (batch,
- * timeout) only, so that all memories share it. A cost below the best so far is asked for before a
- * latency is.
+ * timeout) only, so that all memories share it; it is computed only where the sizes alone, with no
+ * wait at all, leave a chance of a cheaper choice.
  *
  * Source: ali-2020 (BATCH); the law, and that the search is exhaustive, are ours.
  * Cost: laws batch_max * timeouts, each O(grid B); figures at ten times the grid in
