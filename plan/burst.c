@@ -192,7 +192,12 @@ static void decide(const ru_burst_in *in, const ru_burst_plan *full, ru_burst_pl
         p->action = RU_BURST_SWITCH;
         return;
     }
-    if (isinf(first_empty_s(in, full)) || p->spend > (1 - in->gain_min) * full->spend) {
+    bool throttled = false;
+    for (uint32_t i = 0; i < in->n; i++) {
+        throttled = throttled || p->speed[i] < 1;
+    }
+    bool saves = throttled && p->spend <= (1 - in->gain_min) * full->spend;
+    if (isinf(first_empty_s(in, full)) || !saves) {
         *p = *full;
         p->action = RU_BURST_STAND_DOWN;
     } else {
