@@ -4,6 +4,8 @@
 #ifndef RU_BASE_CONF_IMPL_H
 #define RU_BASE_CONF_IMPL_H
 
+#include <string.h>
+
 #include "base/conf.h"
 #include "base/map.h"
 
@@ -111,5 +113,33 @@ bool rui_conf_choice(const ru_conf_field *f, const char *word, uint32_t *out);
 bool rui_conf_live(const ru_conf_table *t, const ru_conf_field *f, const void *section);
 /* The value at `at` as it would stand in a YAML file; no sections. */
 void rui_conf_put_value(const ru_conf_field *f, const void *at, ru_text *out);
+
+/* The place of a field, and the number there: memcpy, since the struct's types are not known here.
+ */
+static inline const uint8_t *rui_conf_at(const ru_conf_field *f, const void *section)
+{
+    return (const uint8_t *)section + f->offset;
+}
+
+static inline int64_t rui_conf_i64_at(const void *p)
+{
+    int64_t v;
+    memcpy(&v, p, sizeof v);
+    return v;
+}
+
+static inline double rui_conf_f64_at(const void *p)
+{
+    double v;
+    memcpy(&v, p, sizeof v);
+    return v;
+}
+
+static inline uint32_t rui_conf_u32_at(const void *p)
+{
+    uint32_t v;
+    memcpy(&v, p, sizeof v);
+    return v;
+}
 
 #endif

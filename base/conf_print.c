@@ -4,32 +4,6 @@
 #include "base/conf_impl.h"
 #include "base/unit.h"
 
-static const void *at_field(const ru_conf_field *f, const void *section)
-{
-    return (const uint8_t *)section + f->offset;
-}
-
-static int64_t i64_at(const void *p)
-{
-    int64_t v;
-    memcpy(&v, p, sizeof v);
-    return v;
-}
-
-static double f64_at(const void *p)
-{
-    double v;
-    memcpy(&v, p, sizeof v);
-    return v;
-}
-
-static uint32_t u32_at(const void *p)
-{
-    uint32_t v;
-    memcpy(&v, p, sizeof v);
-    return v;
-}
-
 /* May this text stand without quotes and come back as the same text? Narrow on purpose. */
 static bool is_plain(const char *s)
 {
@@ -63,9 +37,9 @@ static void put_list(const ru_conf_field *f, const void *at, ru_text *out)
         const void *item = items + (size_t)i * 8;
         ru_text_put(out, i > 0 ? ", " : "");
         if (f->type == RU_CONF_I64_LIST) {
-            ru_text_putf(out, "%lld", (long long)i64_at(item));
+            ru_text_putf(out, "%lld", (long long)rui_conf_i64_at(item));
         } else if (f->type == RU_CONF_F64_LIST) {
-            ru_text_f64(out, f64_at(item));
+            ru_text_f64(out, rui_conf_f64_at(item));
         } else {
             const char *s;
             memcpy(&s, item, sizeof s);
@@ -99,19 +73,19 @@ void rui_conf_put_value(const ru_conf_field *f, const void *at, ru_text *out)
         return;
     }
     case RU_CONF_I64:
-        ru_text_putf(out, "%lld", (long long)i64_at(at));
+        ru_text_putf(out, "%lld", (long long)rui_conf_i64_at(at));
         return;
     case RU_CONF_U32:
-        ru_text_putf(out, "%u", u32_at(at));
+        ru_text_putf(out, "%u", rui_conf_u32_at(at));
         return;
     case RU_CONF_F64:
-        ru_text_f64(out, f64_at(at));
+        ru_text_f64(out, rui_conf_f64_at(at));
         return;
     case RU_CONF_TIME:
-        ru_text_time(out, i64_at(at));
+        ru_text_time(out, rui_conf_i64_at(at));
         return;
     case RU_CONF_SIZE:
-        ru_text_size(out, i64_at(at));
+        ru_text_size(out, rui_conf_i64_at(at));
         return;
     case RU_CONF_TEXT: {
         const char *s;
@@ -121,7 +95,7 @@ void rui_conf_put_value(const ru_conf_field *f, const void *at, ru_text *out)
     }
     case RU_CONF_CHOICE: {
         ru_str rest = ru_str_c(f->choices), item = {0};
-        for (uint32_t i = 0; ru_str_next(&rest, '|', &item) && i < u32_at(at); i++) {
+        for (uint32_t i = 0; ru_str_next(&rest, '|', &item) && i < rui_conf_u32_at(at); i++) {
         }
         ru_text_put_n(out, item.p, item.n);
         return;
@@ -165,7 +139,7 @@ bool rui_conf_live(const ru_conf_table *t, const ru_conf_field *f, const void *s
         return true;
     }
     uint32_t k = rui_conf_which(t, f->name);
-    return k == 0 || k == u32_at((const uint8_t *)section + t->which_offset);
+    return k == 0 || k == rui_conf_u32_at((const uint8_t *)section + t->which_offset);
 }
 
 /* `first` is put in front of the first key (the "- " of a list), `depth` in front of the others. */
@@ -188,14 +162,14 @@ static void dump_section(const dump *d, const ru_conf_table *t, const void *sect
             int64_t before = d->out->n;
             ru_text_put(d->out, "\n");
             int64_t after = d->out->n;
-            dump_section(d, f->table, at_field(f, section), path, depth + 1, false);
+            dump_section(d, f->table, rui_conf_at(f, section), path, depth + 1, false);
             if (d->out->n == after && after > before) {
                 d->out->n = before; /* nothing in it: stay on the line */
                 ru_text_put(d->out, " {}\n");
             }
         } else if (f->type == RU_CONF_SECTIONS) {
             ru_conf_sections list;
-            memcpy(&list, at_field(f, section), sizeof list);
+            memcpy(&list, rui_conf_at(f, section), sizeof list);
             ru_text_put(d->out, list.n == 0 ? " []\n" : "\n");
             for (uint32_t k = 0; k < list.n; k++) {
                 ru_text_char(d->out, ' ', 2 * (int64_t)depth + 2);
@@ -205,7 +179,7 @@ static void dump_section(const dump *d, const ru_conf_table *t, const void *sect
             }
         } else {
             ru_text_put(d->out, " ");
-            rui_conf_put_value(f, at_field(f, section), d->out);
+            rui_conf_put_value(f, rui_conf_at(f, section), d->out);
             put_origin(d, path);
             ru_text_put(d->out, "\n");
         }
@@ -234,11 +208,11 @@ static void put_change(const ru_conf_field *f, const char *path, const void *bef
     int64_t begin = out->n;
     ru_text_putf(out, "%s%s ", begin > 0 ? ", " : "", path);
     int64_t a = out->n;
-    rui_conf_put_value(f, at_field(f, now), out);
+    rui_conf_put_value(f, rui_conf_at(f, now), out);
     int64_t a_end = out->n;
     ru_text_put(out, " (was ");
     int64_t b = out->n;
-    rui_conf_put_value(f, at_field(f, before), out);
+    rui_conf_put_value(f, rui_conf_at(f, before), out);
     int64_t b_end = out->n;
     ru_text_put(out, ")");
     if (!out->cut && a_end - a == b_end - b &&
@@ -252,7 +226,8 @@ static void put_changes(const ru_conf_table *t, const void *before, const void *
                         const char *prefix, ru_text *out)
 {
     const uint8_t *was = before, *is = now;
-    if (t->one_of != NULL && u32_at(was + t->which_offset) != u32_at(is + t->which_offset)) {
+    if (t->one_of != NULL &&
+        rui_conf_u32_at(was + t->which_offset) != rui_conf_u32_at(is + t->which_offset)) {
         ru_text_putf(out, "%s%s ", out->n > 0 ? ", " : "", prefix);
         put_name(t, now, out);
         ru_text_put(out, " (was ");
@@ -269,7 +244,7 @@ static void put_changes(const ru_conf_table *t, const void *before, const void *
             continue;
         }
         if (f->type == RU_CONF_SECTION) {
-            put_changes(f->table, at_field(f, before), at_field(f, now), path, out);
+            put_changes(f->table, rui_conf_at(f, before), rui_conf_at(f, now), path, out);
         } else {
             put_change(f, path, before, now, out);
         }

@@ -9,33 +9,6 @@
 
 #include "base/conf_impl.h"
 
-static const uint8_t *at_field(const ru_conf_field *f, const void *section)
-{
-    return (const uint8_t *)section + f->offset;
-}
-
-/* Fields may stand at any address that their type allows; memcpy keeps the types apart. */
-static int64_t i64_at(const uint8_t *at)
-{
-    int64_t v;
-    memcpy(&v, at, sizeof v);
-    return v;
-}
-
-static double f64_at(const uint8_t *at)
-{
-    double v;
-    memcpy(&v, at, sizeof v);
-    return v;
-}
-
-static uint32_t u32_at(const uint8_t *at)
-{
-    uint32_t v;
-    memcpy(&v, at, sizeof v);
-    return v;
-}
-
 static const char *text_at(const uint8_t *at)
 {
     const char *v;
@@ -94,15 +67,16 @@ static ru_status check_list(const ru_conf_field *f, const char *path, const uint
         ru_status st = RU_OK;
         char name[RUI_CONF_PATH_MAX];
         ru_text t = ru_text_into(name, sizeof name);
-        if (f->type == RU_CONF_F64_LIST && isfinite(f64_at(p)) &&
-            rui_conf_in_bounds(f, f64_at(p))) {
+        if (f->type == RU_CONF_F64_LIST && isfinite(rui_conf_f64_at(p)) &&
+            rui_conf_in_bounds(f, rui_conf_f64_at(p))) {
             continue;
         }
         ru_text_putf(&t, "%s[%u]", path, i);
         if (f->type == RU_CONF_TEXT_LIST) {
             st = text_at(p) != NULL ? RU_OK : RU_FAIL(err, RU_E_ARG, "'%s' has no text", name);
         } else {
-            double v = f->type == RU_CONF_F64_LIST ? f64_at(p) : (double)i64_at(p);
+            double v =
+                f->type == RU_CONF_F64_LIST ? rui_conf_f64_at(p) : (double)rui_conf_i64_at(p);
             st = check_number(f, name, v, err);
         }
         RU_TRY(st);
@@ -127,18 +101,18 @@ static ru_status check_scalar(const ru_conf_field *f, const char *path, const ui
     case RU_CONF_I64:
     case RU_CONF_TIME:
     case RU_CONF_SIZE:
-        return check_number(f, path, (double)i64_at(at), err);
+        return check_number(f, path, (double)rui_conf_i64_at(at), err);
     case RU_CONF_U32:
-        return check_number(f, path, u32_at(at), err);
+        return check_number(f, path, rui_conf_u32_at(at), err);
     case RU_CONF_F64:
-        return check_number(f, path, f64_at(at), err);
+        return check_number(f, path, rui_conf_f64_at(at), err);
     case RU_CONF_TEXT:
     case RU_CONF_JSON:
         return text_at(at) != NULL ? RU_OK : RU_FAIL(err, RU_E_ARG, "'%s' has no text", path);
     case RU_CONF_CHOICE:
-        return u32_at(at) < n_choices(f->choices)
+        return rui_conf_u32_at(at) < n_choices(f->choices)
                    ? RU_OK
-                   : RU_FAIL(err, RU_E_ARG, "'%s' is choice %u of %s", path, u32_at(at),
+                   : RU_FAIL(err, RU_E_ARG, "'%s' is choice %u of %s", path, rui_conf_u32_at(at),
                              f->choices);
     case RU_CONF_I64_LIST:
     case RU_CONF_F64_LIST:
@@ -166,9 +140,9 @@ static ru_status check_section(const ru_conf_table *t, const void *section, cons
         ru_text p = ru_text_into(path, sizeof path);
         ru_text_putf(&p, "%s%s%s", prefix, *prefix != '\0' ? "." : "", f->name);
         if (f->type == RU_CONF_SECTION) {
-            RU_TRY(check_section(f->table, at_field(f, section), path, err));
+            RU_TRY(check_section(f->table, rui_conf_at(f, section), path, err));
         } else if (f->type == RU_CONF_SECTIONS) {
-            ru_conf_sections list = list_at(at_field(f, section));
+            ru_conf_sections list = list_at(rui_conf_at(f, section));
             int64_t stem = p.n;
             for (uint32_t k = 0; k < list.n; k++) {
                 const uint8_t *item = (const uint8_t *)list.at + (size_t)k * f->table->size_bytes;
@@ -177,7 +151,7 @@ static ru_status check_section(const ru_conf_table *t, const void *section, cons
                 RU_TRY(check_section(f->table, item, path, err));
             }
         } else {
-            RU_TRY(check_scalar(f, path, at_field(f, section), err));
+            RU_TRY(check_scalar(f, path, rui_conf_at(f, section), err));
         }
     }
     ru_err why;
@@ -212,9 +186,9 @@ static void hash_list(const ru_conf_field *f, const uint8_t *at, ru_hasher *h)
         if (f->type == RU_CONF_TEXT_LIST) {
             ru_hasher_put_str(h, text_at(p));
         } else if (f->type == RU_CONF_F64_LIST) {
-            hash_f64(h, f64_at(p));
+            hash_f64(h, rui_conf_f64_at(p));
         } else {
-            ru_hasher_put_u64(h, (uint64_t)i64_at(p));
+            ru_hasher_put_u64(h, (uint64_t)rui_conf_i64_at(p));
         }
     }
 }
@@ -227,15 +201,15 @@ static void hash_value(const ru_conf_field *f, const uint8_t *at, ru_hasher *h)
         return;
     case RU_CONF_U32:
     case RU_CONF_CHOICE:
-        ru_hasher_put_u64(h, u32_at(at));
+        ru_hasher_put_u64(h, rui_conf_u32_at(at));
         return;
     case RU_CONF_I64:
     case RU_CONF_TIME:
     case RU_CONF_SIZE:
-        ru_hasher_put_u64(h, (uint64_t)i64_at(at));
+        ru_hasher_put_u64(h, (uint64_t)rui_conf_i64_at(at));
         return;
     case RU_CONF_F64:
-        hash_f64(h, f64_at(at));
+        hash_f64(h, rui_conf_f64_at(at));
         return;
     case RU_CONF_TEXT:
     case RU_CONF_JSON:
@@ -276,7 +250,7 @@ void ru_fields_hash(const ru_conf_table *table, const void *section, ru_hasher *
         const ru_conf_field *f = &table->fields[i];
         if (rui_conf_live(table, f, section)) {
             ru_hasher_put_str(h, f->name);
-            hash_value(f, at_field(f, section), h);
+            hash_value(f, rui_conf_at(f, section), h);
         }
     }
 }
@@ -293,9 +267,9 @@ static void json_list(const ru_conf_field *f, const uint8_t *at, ru_json *j)
         if (f->type == RU_CONF_TEXT_LIST) {
             ru_json_str(j, NULL, text_at(p));
         } else if (f->type == RU_CONF_F64_LIST) {
-            ru_json_f64(j, NULL, f64_at(p));
+            ru_json_f64(j, NULL, rui_conf_f64_at(p));
         } else {
-            ru_json_i64(j, NULL, i64_at(p));
+            ru_json_i64(j, NULL, rui_conf_i64_at(p));
         }
     }
     ru_json_close(j);
@@ -308,13 +282,13 @@ static void json_value(const ru_conf_field *f, const uint8_t *at, ru_json *j)
         ru_json_bool(j, f->name, *at != 0);
         return;
     case RU_CONF_U32:
-        ru_json_i64(j, f->name, u32_at(at));
+        ru_json_i64(j, f->name, rui_conf_u32_at(at));
         return;
     case RU_CONF_I64:
-        ru_json_i64(j, f->name, i64_at(at));
+        ru_json_i64(j, f->name, rui_conf_i64_at(at));
         return;
     case RU_CONF_F64:
-        ru_json_f64(j, f->name, f64_at(at));
+        ru_json_f64(j, f->name, rui_conf_f64_at(at));
         return;
     case RU_CONF_TEXT:
         ru_json_str(j, f->name, text_at(at) != NULL ? text_at(at) : "");
@@ -367,7 +341,7 @@ void ru_fields_json(const ru_conf_table *table, const void *section, const char 
     for (uint32_t i = 0; i < table->n; i++) {
         const ru_conf_field *f = &table->fields[i];
         if (rui_conf_live(table, f, section)) {
-            json_value(f, at_field(f, section), j);
+            json_value(f, rui_conf_at(f, section), j);
         }
     }
     ru_json_close(j);
