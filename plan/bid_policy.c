@@ -382,16 +382,27 @@ static void put_market(ru_table *t, const bid_file *f, uint32_t market)
     }
 }
 
+static bool same_action(const ru_bid_action *a, const ru_bid_action *b)
+{
+    return a->act == b->act && a->held == UINT32_MAX && b->held == UINT32_MAX &&
+           a->market == b->market && a->instances == b->instances && a->bid_usd == b->bid_usd;
+}
+
+/* Equal requests, one after the other, are one row with their number. */
 static void put_actions(const bid_file *f, const ru_bid_plan *p, ru_report *r)
 {
     ru_table *t = ru_report_table(r, "actions");
+    ru_table_col(t, "times", RU_TABLE_RIGHT);
     ru_table_col(t, "action", RU_TABLE_LEFT);
     ru_table_col(t, "held", RU_TABLE_RIGHT);
     ru_table_col(t, "market", RU_TABLE_LEFT);
     ru_table_col(t, "instances", RU_TABLE_RIGHT);
     ru_table_col(t, "bid_usd", RU_TABLE_RIGHT);
-    for (uint32_t k = 0; k < p->n; k++) {
+    for (uint32_t k = 0, times; k < p->n; k += times) {
         const ru_bid_action *a = &p->actions[k];
+        for (times = 1; k + times < p->n && same_action(a, &p->actions[k + times]); times++) {
+        }
+        ru_table_i64(t, times);
         ru_table_str(t, act_names[a->act]);
         if (a->held == UINT32_MAX) {
             ru_table_none(t);

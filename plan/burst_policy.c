@@ -396,7 +396,7 @@ static void resources_table(const burst_in *in, const ru_burst_plan *p, ru_repor
     ru_table_col(t, "speed", RU_TABLE_RIGHT);
     ru_table_col(t, "use_per_s", RU_TABLE_RIGHT);
     ru_table_col(t, "earn_per_s", RU_TABLE_RIGHT);
-    ru_table_col(t, "empty_s", RU_TABLE_RIGHT);
+    ru_table_col(t, "empty_after", RU_TABLE_RIGHT);
     ru_table_col(t, "surplus_usd_per_h", RU_TABLE_RIGHT);
     for (uint32_t i = 0; i < in->resources.n; i++) {
         const resource_in *s = (const resource_in *)in->resources.at + i;
@@ -407,7 +407,7 @@ static void resources_table(const burst_in *in, const ru_burst_plan *p, ru_repor
         if (isinf(p->empty_s[i])) {
             ru_table_none(t);
         } else {
-            ru_table_f64(t, p->empty_s[i], 4);
+            ru_table_ns(t, (int64_t)fmin(p->empty_s[i] * 1e9, 9e18));
         }
         /* Once the bucket and the day's surplus are used up. */
         double owed = s->unlimited ? fmax(0, p->use[i] - s->earn) : 0;

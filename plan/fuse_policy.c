@@ -1,4 +1,5 @@
 /* The row of `fuse` in plan/policy.def: its table, its report. */
+#include "base/unit.h"
 #include "plan/fuse.h"
 #include "plan/policy.h"
 
@@ -89,6 +90,14 @@ static int64_t largest(const ru_fuse_plan *p)
     return most;
 }
 
+static void put_method(ru_report *r, const char *name, const ru_fuse_plan *p, const char *why)
+{
+    char size[32];
+    ru_text t = ru_text_into(size, sizeof size);
+    ru_text_size_short(&t, largest(p));
+    ru_report_candidate(r, name, p->n, true, "%s; largest bucket %s", why, size);
+}
+
 static ru_status report_fuse(const void *in, const void *plan, const ru_policy_tools *tools,
                              ru_report *r, ru_err *err)
 {
@@ -108,16 +117,17 @@ static ru_status report_fuse(const void *in, const void *plan, const ru_policy_t
         ru_table_bytes(t, mine->at[b].offset_bytes);
         ru_table_bytes(t, mine->at[b].size_bytes);
     }
-    ru_report_candidate(r, method_names[f->method], mine->n, true, "largest bucket %lld bytes",
-                        (long long)largest(mine));
+    put_method(r, method_names[f->method], mine, "chosen");
     for (uint32_t m = 0; m < RU_FUSE_METHODS; m++) {
         ru_fuse_in q = *f;
         ru_fuse_plan other;
         q.method = m;
         if (m != f->method) {
             RU_TRY(ru_plan_fuse(&q, tools->scratch, &other, err));
-            ru_report_candidate(r, method_names[m], other.n, true, "largest bucket %lld bytes",
-                                (long long)largest(&other));
+            put_method(r, method_names[m], &other,
+                       other.n == mine->n  ? "the same number of sums"
+                       : other.n > mine->n ? "each sum pays the latency of the network"
+                                           : "a sum waits for the last of its gradients");
         }
     }
     ru_report_assume(r, "gradients become ready in the order of the list");
