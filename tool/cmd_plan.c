@@ -156,6 +156,12 @@ static ru_status run(ru_cmd_in *in, ru_err *err)
     bool first = ru_policy_find(in->args[0]) != NULL;
     const char *name = in->args[first || in->n_args == 1 ? 0 : 1];
     const char *path = in->n_args == 1 ? NULL : in->args[first ? 1 : 0];
+    if (in->n_args == 1 && !first && ru_path_exists(name)) {
+        return RU_FAIL(err, RU_E_USAGE,
+                       "name a policy as well: rubato plan %s POLICY; `rubato plan --list` shows "
+                       "all policies",
+                       name);
+    }
     const ru_policy *p;
     RU_TRY(rui_policy_named(name, &p, err));
     if (ru_cmd_flag(in, "example")) {
