@@ -143,6 +143,19 @@ static void test_followed_integers(void **state)
     ru_arena_fini(&f.a);
 }
 
+/* Rows of a constant without elements: the shape is inferred, the elements stay unknown. */
+static void test_rows_of_nothing(void **state)
+{
+    (void)state;
+    fix f;
+    fix_init(&f);
+    vid none = ints(&f, 0, NULL);
+    vid rows = op2(&f, RU_OP_Gather, none, ints(&f, 1, INTS(0)), NULL);
+    expect(&f, rows, "i64[1]");
+    assert_null(f.g.values[rows.v].known);
+    ru_arena_fini(&f.a);
+}
+
 static void expect_inner(fix *f, vid v, int64_t want)
 {
     const int64_t *inner = ru_graph_samples(&f->g, ru_dim_sym(f->n), &f->a);
@@ -380,6 +393,7 @@ static void test_flops(void **state)
 
 RU_TESTS(world_infer, cmocka_unit_test(test_symbolic_shapes),
          cmocka_unit_test(test_followed_integers), cmocka_unit_test(test_foreign_names),
-         cmocka_unit_test(test_samples), cmocka_unit_test(test_bind_commutes),
-         cmocka_unit_test(test_windows_by_counting), cmocka_unit_test(test_slices_exhaustive),
-         cmocka_unit_test(test_sentences), cmocka_unit_test(test_flops))
+         cmocka_unit_test(test_samples), cmocka_unit_test(test_rows_of_nothing),
+         cmocka_unit_test(test_bind_commutes), cmocka_unit_test(test_windows_by_counting),
+         cmocka_unit_test(test_slices_exhaustive), cmocka_unit_test(test_sentences),
+         cmocka_unit_test(test_flops))

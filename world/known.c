@@ -313,7 +313,11 @@ static bool eval_gather(const rui_infer *c, int64_t *out, uint32_t n)
     if (x == NULL || idx == NULL || rank < 1 || (axis != 0 && axis != -rank)) {
         return false;
     }
-    int64_t rows = rui_in(c, 0)->dims[0], row = (int64_t)n_x / rows;
+    /* An axis of size 0 has no row to take. */
+    int64_t rows = rui_in(c, 0)->dims[0], row = rows < 1 ? 0 : (int64_t)n_x / rows;
+    if (row < 1) {
+        return false;
+    }
     for (uint32_t i = 0; i < n; i++) {
         int64_t at = idx[i / row];
         int64_t j = at < 0 ? at + rows : at;
