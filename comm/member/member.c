@@ -19,6 +19,16 @@ static ru_status options_check(const ru_member_options *o, ru_err *err)
         !rui_m_address_ok(o->self.address, (uint32_t)n)) {
         return RU_FAIL(err, RU_E_ARG, "membership needs a node id and an address without blanks");
     }
+    if (o->self.capacity > RU_MEMBER_CAPACITY_MAX || o->self.tier >= RU_TIERS) {
+        return RU_FAIL(err, RU_E_ARG,
+                       "a member of %u cores and tier %d: expected at most %d and %d",
+                       o->self.capacity, (int)o->self.tier, RU_MEMBER_CAPACITY_MAX, RU_TIERS - 1);
+    }
+    if (o->join == NULL && o->self.no_vote) {
+        return RU_FAIL(err, RU_E_CONFIG,
+                       "the member that founds a job leads it, so it must vote: found the job on a "
+                       "reliable machine and let this one join");
+    }
     if (o->join != NULL && !rui_m_address_ok(o->join, (uint32_t)strnlen(o->join, 4096))) {
         return RU_FAIL(err, RU_E_ARG, "'%.100s' is no address to join: expected host:port",
                        o->join);
@@ -314,7 +324,7 @@ static void beat(ru_member *m, rui_m_peer *p, const ru_event *ev, ru_effects *fx
         return;
     }
     p->epoch = b.epoch;
-    m->votes += m->pending && p->rank != RUI_M_NONE && b.accepted == m->next.epoch &&
+    m->votes += m->pending && rui_m_votes(m, p->rank) && b.accepted == m->next.epoch &&
                 p->accepted != b.accepted;
     p->accepted = b.accepted;
     p->seeks = (b.flags & RUI_B_SEEKS) != 0;
@@ -555,13 +565,19 @@ static void up(ru_member *m, const ru_event *ev, ru_effects *fx)
  * -----------------------------------------------------------------------------------------
  */
 
-/* The younger side connects to the older ones it should be connected to; after a while the older
- * one tries as well (the younger may not know that the connection is broken). */
+/* The younger side connects to the older ones it should be connected to, without a vote to all in
+ * line; after a while the older one tries as well (the younger may not know that the connection is
+ * broken). */
 static void connect_tick(ru_member *m, ru_effects *fx)
 {
     uint32_t self = rui_m_rank(m, m->self.node);
-    uint32_t n = m->view.n <= m->opt.mesh_max ? m->view.n : RUI_M_LINE;
-    for (uint32_t i = 0; self != RUI_M_NONE && i < n && i < self; i++) {
+    bool mesh = m->view.n <= m->opt.mesh_max;
+    uint32_t n = mesh ? m->view.n : m->line_end;
+    for (uint32_t i = 0; self != RUI_M_NONE && i < n; i++) {
+        bool connects = mesh ? i < self : rui_m_in_line(m, i) && (i < self || m->self.no_vote);
+        if (!connects) {
+            continue;
+        }
         rui_m_peer *p = rui_m_peer_make(m, m->view.at[i].node);
         if (p != NULL && !p->up && !p->gone) {
             rui_m_try(m, p, fx);

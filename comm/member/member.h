@@ -16,10 +16,11 @@
  * Safety: a view is in force when a quorum of the view before accepted it (one with new members:
  * when nobody living was left behind); who takes over first has the promise of a quorum to accept
  * nothing older, and continues from the newest view any of them accepted. A quorum: more than half
- * of the members, gone ones included (exactly half: with the oldest among them); or all that are
- * not gone for certain, unless this process was out of touch before they went. Gone for certain:
- * its connection was ended by its kernel and a new one could not be had. A leader that hears no
- * quorum for dead_ns stops leading. docs/comm-member.md has the argument.
+ * of the members that vote, gone ones included (exactly half: with the oldest of them among them);
+ * or all voters that are not gone for certain, unless this process was out of touch before they
+ * went. Gone for certain: its connection was ended by its kernel and a new one could not be had. A
+ * leader that hears no quorum for dead_ns stops leading. Only voters lead. docs/comm-member.md has
+ * the argument.
  *
  * Thread: loop only; a step machine (env/event.h). */
 #ifndef RU_COMM_MEMBER_MEMBER_H
@@ -57,6 +58,12 @@ typedef enum ru_member_local {
 
 #define RU_MEMBER_LATER (UINT32_C(1) << 31)
 
+/* How likely the machine of a member is to be taken away; a fact for policies. */
+typedef enum ru_tier { RU_TIER_RELIABLE, RU_TIER_TRANSIENT, RU_TIERS } ru_tier;
+const char *ru_tier_text(ru_tier tier); /* "reliable" */
+
+enum { RU_MEMBER_CAPACITY_MAX = (1 << 24) - 1 };
+
 typedef struct ru_member_info {
     ru_node_id node;
     uint32_t number; /* 1, 2, ... in order of first joining; for people; never reused; in `wanted`,
@@ -65,7 +72,10 @@ typedef struct ru_member_info {
                         the first view */
     char address[RU_MEMBER_ADDRESS_MAX];
     char host[64];     /* of the machine it runs on; people are shown what stands before a '/' */
-    uint32_t capacity; /* cores */
+    uint32_t capacity; /* cores; at most RU_MEMBER_CAPACITY_MAX */
+    ru_tier tier;
+    bool no_vote; /* counts in no quorum and never leads, so that all such members may vanish at
+                     once; the founder votes. The same as long as the process lives */
 } ru_member_info;
 
 typedef struct ru_view {
@@ -135,11 +145,11 @@ typedef struct ru_member_wanted {
 void ru_member_wanted_get(const ru_member *m, ru_member_wanted *into);
 /* Leader only: did this member ask to leave? Who goes without is lost. */
 bool ru_member_leaves(const ru_member *m, ru_node_id node);
-/* Leader only: propose a view of these members (a subset of wanted in its order, or the same again
- * with another blob). It is in force when RU_MEMBER_VIEW comes, here and elsewhere: at once when
- * nobody else has to agree, else a round trip later. Does nothing while a view is under way or when
- * one of the nodes is not wanted any more: RU_MEMBER_CHANGE comes (again) after the view. Whoever
- * is not in it any more is told, and dropped two seconds later. */
+/* Leader only: propose a view of these members (a subset of wanted in its order, with a voter in
+ * it, or the same again with another blob). It is in force when RU_MEMBER_VIEW comes, here and
+ * elsewhere: at once when nobody else has to agree, else a round trip later. Does nothing while a
+ * view is under way or when one of the nodes is not wanted any more: RU_MEMBER_CHANGE comes (again)
+ * after the view. Whoever is not in it any more is told, and dropped two seconds later. */
 void ru_member_install(ru_member *m, const ru_node_id *nodes, uint32_t n, const void *blob,
                        int64_t blob_bytes, ru_time now, ru_effects *fx);
 
@@ -152,6 +162,7 @@ typedef struct ru_member_facts {
     bool stuck;         /* no majority has answered for 5 s; a line said so and is repeated */
     uint32_t redirects; /* joining: so often told to ask another member */
     bool outside;       /* joining: nobody of the job is reached */
+    uint32_t voters;    /* of the view in force */
     bool sure;          /* was in touch with its leader until the others went: may go on alone */
     uint32_t refused;   /* leading: so often a joiner differed in what all agree on */
     const char *refused_why; /* the last one; view until the next step */

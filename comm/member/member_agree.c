@@ -96,7 +96,7 @@ bool rui_m_same_version(ru_member *m, const ru_event *ev, ru_effects *fx)
 {
     ru_wire_in w = ru_wire_in_from(ev->data, ev->size_bytes);
     uint32_t version = ru_wire_u32(&w);
-    if (w.bad || version == RUI_M_VERSION) {
+    if (w.bad || rui_m_version_ok(version)) {
         return true; /* if it is malformed, that is found elsewhere */
     }
     char here[RUI_M_REFUSED_MAX], there[RUI_M_REFUSED_MAX], who[RUI_WHO_MAX];

@@ -3,6 +3,13 @@
 
 #include "comm/member/member_impl.h"
 
+const char *ru_tier_text(ru_tier tier)
+{
+    static const char *const texts[RU_TIERS] = {"reliable", "transient"};
+    RU_CHECK(tier < RU_TIERS);
+    return texts[tier];
+}
+
 const ru_view *ru_member_view(const ru_member *m)
 {
     return &m->view;
@@ -62,6 +69,7 @@ void ru_member_facts_get(ru_member *m, ru_member_facts *into)
                               .stuck = m->phase == RUI_SEEKS && m->stuck_named > 0,
                               .redirects = m->join.redirects,
                               .outside = m->phase == RUI_JOINS,
+                              .voters = m->voters,
                               .sure = m->sure,
                               .refused = m->refused,
                               .refused_why = m->refused_why};

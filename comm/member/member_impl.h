@@ -37,10 +37,11 @@ enum {
 };
 
 enum {
-    RUI_M_VERSION = 3,
+    RUI_M_VERSION = 4,
+    RUI_M_VERSION_ALIKE = 3, /* said by who is reliable and votes: older ones understand it */
     RUI_M_TICK = RU_MEMBER_TIMER_FIRST,
     RUI_M_BROKEN_MAX = 8, /* broken connections named in one beat */
-    RUI_M_LINE = 4,       /* the oldest: leader and next in line, connected to everybody */
+    RUI_M_LINE = 4,       /* the oldest voters: leader and next in line, connected to everybody */
     RUI_M_ASKED = 8,      /* the oldest that live: asked by whoever misses the leader */
     RUI_M_MESH_MAX = 256,
     RUI_M_WHY_MAX = 160,
@@ -218,6 +219,9 @@ struct ru_member {
     uint8_t *blob;
     uint32_t number_next;
     rui_m_index ranks;
+    uint32_t voters;   /* of the view */
+    uint32_t oldest;   /* rank of the oldest voter */
+    uint32_t line_end; /* voters of smaller rank are the line */
     rui_m_next next;
     rui_m_incoming incoming;
     uint8_t *full; /* a whole view in bytes */
@@ -247,7 +251,7 @@ struct ru_member {
     bool adopting;        /* first puts in force what its predecessor had under way */
     bool lead_wait;       /* leads by its predecessor's view: waits for statuses before LEAD */
     bool pending;         /* own proposal under way: next.epoch */
-    uint32_t votes, lost; /* members that accepted the proposal; that are gone or given up */
+    uint32_t votes, lost; /* voters that accepted the proposal; that are gone or given up */
     bool next_adds;       /* the proposal has new members */
     bool recheck;         /* somebody whose vote was awaited was given up */
     uint32_t change_dead, change_leaving, change_joining; /* as last told to the owner */
@@ -307,9 +311,19 @@ ru_member_info *rui_m_peer_joiner(const ru_member *m, const rui_m_peer *p);
 uint8_t *rui_m_peer_status(const ru_member *m, const rui_m_peer *p);
 uint32_t rui_m_rank(const ru_member *m, ru_node_id node); /* RUI_M_NONE: not in the view */
 void rui_m_ranks_build(ru_member *m);
+/* Does the member of this rank (RUI_M_NONE is none) vote? */
+static inline bool rui_m_votes(const ru_member *m, uint32_t rank)
+{
+    return rank != RUI_M_NONE && !m->view.at[rank].no_vote;
+}
+/* Leader or next in line: everybody is connected to it. */
+static inline bool rui_m_in_line(const ru_member *m, uint32_t rank)
+{
+    return rank < m->line_end && !m->view.at[rank].no_vote;
+}
 const char *rui_m_address(const ru_member *m, ru_node_id node); /* NULL: unknown */
 typedef bool (*rui_m_vote)(const ru_member *m, ru_node_id node);
-/* Do those of the list for which `vote` holds make a quorum? */
+/* Do those voters of the list for which `vote` holds make a quorum? Asked by voters only. */
 bool rui_m_quorum(const ru_member *m, const ru_member_info *at, uint32_t n, rui_m_vote vote);
 bool rui_m_gone(const ru_member *m, ru_node_id node);
 /* Open a connection to a peer unless one stands or is being opened. */
@@ -317,6 +331,7 @@ void rui_m_try(ru_member *m, rui_m_peer *p, ru_effects *fx);
 
 /* -- member_wire.c: sizes written, or false for bytes that are not such a message */
 int64_t rui_m_put_hello(void *buf, int64_t cap, const ru_member_info *self, ru_str agreed);
+bool rui_m_version_ok(uint32_t version);
 bool rui_m_get_hello(const ru_event *ev, ru_member_info *self, ru_str *agreed); /* view */
 int64_t rui_m_put_refused(void *buf, int64_t cap, const char *why);
 bool rui_m_get_refused(const ru_event *ev, char why[RUI_M_REFUSED_MAX]);

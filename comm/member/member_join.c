@@ -293,7 +293,10 @@ static uint32_t put_targets(ru_member *m, const rui_m_peer *p, ru_wire_out *w)
     if (m->view.n == 0) {
         put_target(w, &n, m->self.node, m->self.address);
     }
-    for (uint32_t i = 0; i < m->view.n && (mesh || i < RUI_M_LINE); i++) {
+    for (uint32_t i = 0; i < m->view.n && (mesh || i < m->line_end); i++) {
+        if (!mesh && !rui_m_in_line(m, i)) {
+            continue;
+        }
         const rui_m_peer *q = rui_m_peer_find(m, m->view.at[i].node);
         bool living = ru_node_is(m->view.at[i].node, m->self.node) || (q != NULL && !q->dead);
         if (living) {
@@ -350,8 +353,11 @@ void rui_m_hello(ru_member *m, const ru_event *ev, ru_effects *fx)
         p->ready = p->dead = p->leaving = false;
         p->drop_at.ns = 0;
         p->arrival = ++m->arrivals;
-        ru_fx_log(fx, RU_LOG_INFO, "%.100s (%.*s, %u cores) wants to join", info.address,
-                  (int)strcspn(info.host, "/"), info.host, info.capacity);
+        ru_fx_log(fx, RU_LOG_INFO, "%.100s (%.*s, %u cores%s%s%s) wants to join", info.address,
+                  (int)strcspn(info.host, "/"), info.host, info.capacity,
+                  info.tier != RU_TIER_RELIABLE ? ", " : "",
+                  info.tier != RU_TIER_RELIABLE ? ru_tier_text(info.tier) : "",
+                  info.no_vote ? ", without a vote" : "");
     }
     *rui_m_peer_joiner(m, p) = info;
     send_welcome(m, p, fx);

@@ -30,6 +30,7 @@ bool rui_m_wants(const ru_member *m, ru_node_id node)
 
 typedef struct counts {
     uint32_t n, dead, leaving, joining;
+    uint32_t voters; /* of the n */
 } counts;
 
 /* May it be in the next view? */
@@ -49,12 +50,16 @@ static counts count(const ru_member *m)
         bool leaves =
             is_self(m, node) ? m->leaving : p != NULL && p->leaving && !p->dead && !p->gone;
         c.n += wants;
+        c.voters += wants && rui_m_votes(m, i);
         c.leaving += leaves;
         c.dead += !wants && !leaves;
     }
     c.n += m->view.n == 0;
+    c.voters += m->view.n == 0;
     for (const rui_m_peer *p = NULL; (p = rui_m_peer_next(m, p)) != NULL;) {
-        c.joining += may_join(m, p) && c.n + c.joining < m->opt.n_max;
+        bool joins = may_join(m, p) && c.n + c.joining < m->opt.n_max;
+        c.joining += joins;
+        c.voters += joins && !rui_m_peer_joiner(m, p)->no_vote;
     }
     c.n += c.joining;
     return c;
@@ -116,13 +121,18 @@ void ru_member_wanted_get(const ru_member *m, ru_member_wanted *into)
                                .n_joining = joined};
 }
 
-/* Everybody wants to leave: there is no view to install, the job is over. */
+/* Everybody who votes wants to leave: there is no view to install, the job is over. Who wants to
+ * stay is told by an epoch that no view will have. */
 static void all_leave(ru_member *m, ru_effects *fx)
 {
     for (rui_m_peer *p = NULL; (p = rui_m_peer_next(m, p)) != NULL;) {
-        if (p->rank != RUI_M_NONE) {
-            p->told_at.ns = 0;
-            rui_m_tell_out(m, p, "it left", fx);
+        if (p->rank != RUI_M_NONE && p->up) {
+            bool stays = !p->leaving && !rui_m_votes(m, p->rank);
+            const char *why = stays ? "all members that vote left" : "it left";
+            uint8_t buf[RUI_SMALL_MAX];
+            int64_t n = rui_m_put_out(buf, sizeof buf, m->view.epoch + (stays ? 1 : 0), why);
+            p->told_at = m->now;
+            ru_fx_send(fx, p->node, RUI_M_OUT, buf, n);
         }
     }
     rui_m_out(m, fx, "it left");
@@ -135,7 +145,7 @@ void rui_m_change_check(ru_member *m, bool again, ru_effects *fx)
         return;
     }
     counts c = count(m);
-    if (c.n == 0) {
+    if (c.voters == 0) {
         all_leave(m, fx);
         return;
     }
@@ -164,23 +174,24 @@ void ru_member_install(ru_member *m, const ru_node_id *nodes, uint32_t n, const 
     ru_member_wanted w;
     ru_member_wanted_get(m, &w);
     uint32_t k = 0, number = m->number_next;
-    bool self = false;
+    ru_node_id lead = {0}; /* this process, else the oldest voter */
     for (uint32_t i = 0; i < w.n && k < n; i++) {
         if (ru_node_is(w.at[i].node, nodes[k])) {
             m->next.at[k] = w.at[i];
             bool fresh = rui_m_rank(m, nodes[k]) == RUI_M_NONE;
             m->next.at[k].number = fresh ? number++ : w.at[i].number;
-            self = self || is_self(m, nodes[k]);
+            bool leads = !w.at[i].no_vote && (lead.v == 0 || is_self(m, nodes[k]));
+            lead = leads ? nodes[k] : lead;
             k++;
         }
     }
-    if (k < n) {
+    if (k < n || lead.v == 0) {
         rui_m_change_check(m, true, fx);
         return;
     }
     m->next.n = n;
     uint32_t epoch = m->elect ? m->ballot : m->view.epoch + 1;
-    rui_m_propose(m, epoch, self ? m->self.node : nodes[0], blob, blob_bytes, fx);
+    rui_m_propose(m, epoch, lead, blob, blob_bytes, fx);
 }
 
 /* -- hearing --------------------------------------------------------------------------------------
@@ -356,8 +367,15 @@ static uint32_t pairs_of(const ru_member *m, const rui_m_peer *p)
     return n;
 }
 
+static bool goes_before(const ru_member *m, const rui_m_peer *a, const rui_m_peer *b)
+{
+    bool x = rui_m_votes(m, a->rank), y = rui_m_votes(m, b->rank);
+    return x != y ? y : a->rank > b->rank;
+}
+
 /* Two members that both are heard but do not reach each other cannot work together: who is named
- * most has to go, of equals the youngest. One a tick: the next may be fine then. */
+ * most has to go, of equals one without a vote, then the youngest. One a tick: the next may be fine
+ * then. */
 static void pairs_judge(ru_member *m, ru_effects *fx)
 {
     rui_m_peer *worst = NULL;
@@ -371,7 +389,7 @@ static void pairs_judge(ru_member *m, ru_effects *fx)
             continue;
         }
         uint32_t n = pairs_of(m, p);
-        if (n > most || (n == most && n > 0 && worst != NULL && p->rank > worst->rank)) {
+        if (n > most || (n == most && n > 0 && worst != NULL && goes_before(m, p, worst))) {
             worst = p;
             most = n;
         }
@@ -404,15 +422,15 @@ void rui_m_lead_tick(ru_member *m, ru_effects *fx)
         }
         rui_m_peer *p = rui_m_peer_make(m, m->view.at[i].node);
         RU_CHECK(p != NULL);
-        heard += rui_m_since(m, p->heard) < m->opt.dead_ns && !p->gone;
+        heard += rui_m_votes(m, i) && rui_m_since(m, p->heard) < m->opt.dead_ns && !p->gone;
         if (!p->dead) {
             silence(m, p, fx);
         }
     }
     if (!rui_m_quorum(m, m->view.at, m->view.n, vote_heard)) {
         rui_m_seek_start(m, fx,
-                         "only %u of %u members are heard, and others may go on without them",
-                         heard, m->view.n);
+                         "only %u of %u members%s are heard, and others may go on without them",
+                         heard, m->voters, m->voters < m->view.n ? " that vote" : "");
         m->sure = false;
         return;
     }

@@ -115,9 +115,16 @@ uint32_t rui_m_rank(const ru_member *m, ru_node_id node)
 void rui_m_ranks_build(ru_member *m)
 {
     rui_m_index_clear(&m->ranks);
+    m->voters = m->line_end = 0;
     for (uint32_t i = 0; i < m->view.n; i++) {
         rui_m_index_put(&m->ranks, m->view.at[i].node, i);
+        if (!m->view.at[i].no_vote) {
+            m->oldest = m->voters == 0 ? i : m->oldest;
+            m->line_end = m->voters < RUI_M_LINE ? i + 1 : m->line_end;
+            m->voters++;
+        }
     }
+    RU_CHECK(m->voters > 0);
     for (rui_m_peer *p = NULL; (p = rui_m_peer_next(m, p)) != NULL;) {
         p->rank = rui_m_rank(m, p->node);
         if (p->rank != RUI_M_NONE) {
@@ -152,14 +159,20 @@ bool rui_m_gone(const ru_member *m, ru_node_id node)
 
 bool rui_m_quorum(const ru_member *m, const ru_member_info *at, uint32_t n, rui_m_vote vote)
 {
-    uint32_t living = 0, yes = 0;
+    uint32_t all = 0, oldest = 0, living = 0, yes = 0;
     for (uint32_t i = 0; i < n; i++) {
+        if (at[i].no_vote) {
+            continue;
+        }
+        oldest = all == 0 ? i : oldest;
+        all++;
         bool gone = !ru_node_is(at[i].node, m->self.node) && rui_m_gone(m, at[i].node);
         living += !gone;
         yes += !gone && vote(m, at[i].node);
     }
-    bool half = yes * 2 == n && n > 0 && !rui_m_gone(m, at[0].node) && vote(m, at[0].node);
-    return (yes == living && m->sure) || yes * 2 > n || half || n == 0;
+    bool half =
+        yes * 2 == all && all > 0 && !rui_m_gone(m, at[oldest].node) && vote(m, at[oldest].node);
+    return (yes == living && m->sure) || yes * 2 > all || half || all == 0;
 }
 
 void rui_m_try(ru_member *m, rui_m_peer *p, ru_effects *fx)

@@ -43,10 +43,10 @@ static bool others_decided(const ru_member *m)
     if (lead == NULL || rui_m_since(m, lead->heard) < patience_ns(m)) {
         return false;
     }
-    uint32_t others = m->view.n > 2 ? m->view.n - 2 : 0;
-    ru_node_id oldest = m->view.at[0].node;
+    uint32_t others = m->voters > 2 ? m->voters - 2 : 0;
+    ru_node_id oldest = m->view.at[m->oldest].node;
     bool with_oldest = !is_self(m, oldest) && !ru_node_is(oldest, lead->node);
-    return others * 2 > m->view.n || (others * 2 == m->view.n && with_oldest);
+    return others * 2 > m->voters || (others * 2 == m->voters && with_oldest);
 }
 
 /* And since then? Those it is out of touch with, dead by now or not. */
@@ -56,11 +56,12 @@ static bool others_decide(const ru_member *m)
     bool oldest = false;
     for (uint32_t i = 0; i < m->view.n; i++) {
         const rui_m_peer *p = rui_m_peer_find(m, m->view.at[i].node);
-        bool lost = p != NULL && (p->lost || (!p->ended && rui_m_silent(m, p)));
+        bool lost =
+            p != NULL && rui_m_votes(m, i) && (p->lost || (!p->ended && rui_m_silent(m, p)));
         n += lost;
-        oldest = i == 0 ? lost : oldest;
+        oldest = i == m->oldest ? lost : oldest;
     }
-    return n * 2 > m->view.n || (n * 2 == m->view.n && oldest);
+    return n * 2 > m->voters || (n * 2 == m->voters && oldest);
 }
 
 void rui_m_seek_start(ru_member *m, ru_effects *fx, const char *fmt, ...)
@@ -96,16 +97,16 @@ void rui_m_seek_ended(ru_member *m, const rui_m_peer *lead, ru_effects *fx)
                      rui_m_who(m, lead->node, who, sizeof who));
 }
 
-/* Whom a process without a leader asks: members [0, n) of the view, of them those that live. The
- * oldest ask everybody, since one of them is to lead. */
+/* Whom a process without a leader asks: voters among members [0, n) of the view, of them those that
+ * live. The oldest voters ask everybody, since one of them is to lead. */
 static uint32_t asked_n(const ru_member *m)
 {
     uint32_t self = rui_m_rank(m, m->self.node), n = 0, living = 0;
     while (n < m->view.n && living < RUI_M_ASKED) {
-        living += n != self && !rui_m_gone(m, m->view.at[n].node);
+        living += n != self && rui_m_votes(m, n) && !rui_m_gone(m, m->view.at[n].node);
         n++;
     }
-    return self < n ? m->view.n : n;
+    return self < n && !m->self.no_vote ? m->view.n : n;
 }
 
 void rui_m_ask_oldest(ru_member *m, ru_effects *fx)
@@ -113,7 +114,8 @@ void rui_m_ask_oldest(ru_member *m, ru_effects *fx)
     bool first = true;
     for (uint32_t i = 0, n = asked_n(m); i < n; i++) {
         ru_node_id node = m->view.at[i].node;
-        rui_m_peer *p = is_self(m, node) ? NULL : rui_m_peer_make(m, node);
+        bool asks = !is_self(m, node) && (rui_m_votes(m, i) || !m->self.no_vote);
+        rui_m_peer *p = asks ? rui_m_peer_make(m, node) : NULL;
         if (p == NULL || p->gone) {
             continue;
         }
@@ -149,20 +151,27 @@ static bool vote_granted(const ru_member *m, ru_node_id node)
 
 bool rui_m_passes(const ru_member *m)
 {
+    if (m->self.no_vote) {
+        return false;
+    }
     for (uint32_t i = 0; i < m->view.n && !m->sure; i++) {
-        if (!vote_seeks(m, m->view.at[i].node) && !rui_m_gone(m, m->view.at[i].node)) {
+        if (rui_m_votes(m, i) && !vote_seeks(m, m->view.at[i].node) &&
+            !rui_m_gone(m, m->view.at[i].node)) {
             return false;
         }
     }
     return !m->sure && !rui_m_quorum(m, m->view.at, m->view.n, vote_seeks);
 }
 
-/* Is it up to this process to take over? Yes when everybody older is gone or does not answer, or
- * lacks the certainty that this process has. */
+/* Is it up to this process to take over? Yes when it votes and every older voter is gone or does
+ * not answer, or lacks the certainty that this process has. */
 static bool is_candidate(const ru_member *m)
 {
-    for (uint32_t i = 0; i < m->view.n; i++) {
+    for (uint32_t i = 0; i < m->view.n && !m->self.no_vote; i++) {
         ru_node_id node = m->view.at[i].node;
+        if (!rui_m_votes(m, i)) {
+            continue;
+        }
         if (is_self(m, node)) {
             return true;
         }
@@ -261,14 +270,17 @@ static bool may_be_in_force(const ru_member *m)
     uint32_t may = 0;
     bool oldest = false;
     for (uint32_t i = 0; i < v->n; i++) {
+        if (!rui_m_votes(m, i)) {
+            continue;
+        }
         const rui_m_peer *p = rui_m_peer_find(m, v->at[i].node);
         bool no = is_self(m, v->at[i].node) ? m->voted <= v->epoch
                                             : p != NULL && p->granted == m->ballot &&
                                                   p->epoch <= v->epoch && p->accepted <= v->epoch;
         may += !no;
-        oldest = i == 0 ? !no : oldest;
+        oldest = i == m->oldest ? !no : oldest;
     }
-    return may == v->n || may * 2 > v->n || (may * 2 == v->n && oldest);
+    return may * 2 > m->voters || (may * 2 == m->voters && oldest);
 }
 
 static ru_node_id adopted_leader(const ru_member *m)
@@ -279,11 +291,16 @@ static ru_node_id adopted_leader(const ru_member *m)
         }
     }
     for (uint32_t i = 0; i < m->next.n; i++) {
-        if (vote_granted(m, m->next.at[i].node)) {
+        if (!m->next.at[i].no_vote && vote_granted(m, m->next.at[i].node)) {
             return m->next.at[i].node;
         }
     }
-    return m->next.at[0].node;
+    uint32_t oldest = 0;
+    while (m->next.at[oldest].no_vote) { /* somebody votes, or it had not been accepted */
+        oldest++;
+        RU_CHECK(oldest < m->next.n);
+    }
+    return m->next.at[oldest].node;
 }
 
 /* A view was under way when its leader was lost: first it is put in force, by the new leader. */
@@ -301,6 +318,7 @@ static void adopt(ru_member *m, ru_effects *fx)
 static void win(ru_member *m, ru_effects *fx)
 {
     uint32_t answered = 0;
+    RU_CHECK(!m->self.no_vote);
     for (uint32_t i = 0; i < m->view.n; i++) {
         ru_node_id node = m->view.at[i].node;
         bool here = vote_granted(m, node);
@@ -356,25 +374,26 @@ void rui_m_seek_check(ru_member *m, ru_effects *fx)
     }
 }
 
-/* Nobody can come back who is missing: all others are gone for certain. */
+/* Nobody can come back who is missing: all other voters are gone for certain. */
 static bool alone(const ru_member *m)
 {
     for (uint32_t i = 0; i < m->view.n; i++) {
-        if (!is_self(m, m->view.at[i].node) && !rui_m_gone(m, m->view.at[i].node)) {
+        if (rui_m_votes(m, i) && !is_self(m, m->view.at[i].node) &&
+            !rui_m_gone(m, m->view.at[i].node)) {
             return false;
         }
     }
     return true;
 }
 
-/* Members that are not heard: those that might be, or those gone for certain. */
+/* Voters that are not heard: those that might be, or those gone for certain. */
 static uint32_t missing_put(const ru_member *m, bool gone, ru_text *t)
 {
     char who[RUI_WHO_MAX];
     uint32_t n = 0;
     for (uint32_t i = 0; i < m->view.n; i++) {
         ru_node_id node = m->view.at[i].node;
-        if (vote_seeks(m, node) || rui_m_gone(m, node) != gone) {
+        if (!rui_m_votes(m, i) || vote_seeks(m, node) || rui_m_gone(m, node) != gone) {
             continue;
         }
         if (n < STUCK_NAMES) {
@@ -397,9 +416,11 @@ static void name_stuck(ru_member *m, ru_effects *fx)
         return;
     }
     if (alone(m)) {
-        rui_m_out(m, fx,
-                  "all other members are gone, and while it was out of touch they may have gone on "
-                  "with others");
+        rui_m_out(m, fx, "%s",
+                  m->self.no_vote
+                      ? "all members that vote are gone, and this one may not lead"
+                      : "all other members are gone, and while it was out of touch they may have "
+                        "gone on with others");
         return;
     }
     int64_t pause_ns =
@@ -412,9 +433,10 @@ static void name_stuck(ru_member *m, ru_effects *fx)
     uint32_t n_silent = missing_put(m, false, &silent_t), n_gone = missing_put(m, true, &gone_t);
     ru_fx_log(
         fx, RU_LOG_ERROR,
-        "no leader for %.0f s: %u of %u members answer, and more than half must (or half with "
+        "no leader for %.0f s: %u of %u members%s answer, and more than half must (or half with "
         "the oldest); waits for %s%s%s",
-        rui_m_seconds(rui_m_since(m, m->seek_since)), m->view.n - n_silent - n_gone, m->view.n,
+        rui_m_seconds(rui_m_since(m, m->seek_since)), m->voters - n_silent - n_gone, m->voters,
+        m->voters < m->view.n ? " that vote" : "",
         n_silent > 0 ? silent_text : "a member that takes over", n_gone > 0 ? "; gone: " : "",
         gone_text);
 }
@@ -468,7 +490,8 @@ void rui_m_takeover(ru_member *m, const ru_event *ev, ru_effects *fx)
     }
     bool old =
         ballot < m->promised || (ballot == m->promised && !ru_node_is(m->promised_to, p->node));
-    bool granted = epoch >= m->view.epoch && !old && may_promise(m, ev->node);
+    bool may_lead = p->rank == RUI_M_NONE || rui_m_votes(m, p->rank);
+    bool granted = epoch >= m->view.epoch && !old && may_lead && may_promise(m, ev->node);
     if (granted) {
         m->promised = ballot;
         m->promised_to = ev->node;

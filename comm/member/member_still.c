@@ -8,8 +8,11 @@
  * it? INT64_MAX: they are too few. */
 static int64_t replaced_after_ns(const ru_member *m)
 {
-    uint32_t n = m->view.n, others = n > 0 ? n - 1 : 0;
-    bool oldest = n > 0 && ru_node_is(m->view.at[0].node, m->self.node);
+    uint32_t n = m->voters, others = n > 0 ? n - 1 : 0;
+    bool oldest = n > 0 && ru_node_is(m->view.at[m->oldest].node, m->self.node);
+    if (m->self.no_vote) {
+        return INT64_MAX; /* it never goes on by certainty */
+    }
     if (m->phase == RUI_IDLE || m->phase == RUI_JOINS || others * 2 < n ||
         (others * 2 == n && oldest)) {
         return INT64_MAX;

@@ -81,7 +81,7 @@ static bool apply(const ru_member *m, const rui_m_view_head *h, ru_member_info *
     return removed == h->n_removed && k == h->n_total;
 }
 
-/* Would apply succeed, and is the leader among the members? Touches nothing. */
+/* Would apply succeed, and is the leader among the members, with a vote? Touches nothing. */
 static bool fits(const ru_member *m, const rui_m_view_head *h)
 {
     if (h->base != 0 && h->base != m->view.epoch) {
@@ -93,7 +93,7 @@ static bool fits(const ru_member *m, const rui_m_view_head *h)
         if (removed < h->n_removed && ru_node_is(removed_at(h, removed), m->view.at[i].node)) {
             removed++;
         } else {
-            leader = leader || ru_node_is(m->view.at[i].node, h->leader);
+            leader = leader || (rui_m_votes(m, i) && ru_node_is(m->view.at[i].node, h->leader));
         }
     }
     uint32_t last = n_old > 0 ? m->view.at[n_old - 1].number : 0;
@@ -105,7 +105,7 @@ static bool fits(const ru_member *m, const rui_m_view_head *h)
             return false;
         }
         last = info.number;
-        leader = leader || ru_node_is(info.node, h->leader);
+        leader = leader || (!info.no_vote && ru_node_is(info.node, h->leader));
     }
     return leader && removed == h->n_removed && n_old - removed + h->n_added == h->n_total;
 }
@@ -316,13 +316,14 @@ static bool vote_accepted(const ru_member *m, ru_node_id node)
     return ru_node_is(node, m->self.node) || (p != NULL && p->accepted == m->next.epoch);
 }
 
-/* A view with new members is in force only when nobody is left behind: a member that knew nothing
- * of them and survives everybody else it knows would go on without them. */
+/* A view with new members is in force only when no voter is left behind: one that knew nothing of
+ * them and survives every other voter it knows would go on without them. */
 static bool left_behind(const ru_member *m)
 {
     for (uint32_t i = 0; m->next_adds && i < m->view.n; i++) {
         const rui_m_peer *p = rui_m_peer_find(m, m->view.at[i].node);
-        if (!vote_accepted(m, m->view.at[i].node) && (p == NULL || (!p->gone && !p->dead))) {
+        if (rui_m_votes(m, i) && !vote_accepted(m, m->view.at[i].node) &&
+            (p == NULL || (!p->gone && !p->dead))) {
             return true;
         }
     }
@@ -333,14 +334,14 @@ void rui_m_lost_count(ru_member *m)
 {
     m->lost = 0;
     for (const rui_m_peer *p = NULL; (p = rui_m_peer_next(m, p)) != NULL;) {
-        m->lost += p->rank != RUI_M_NONE && (p->gone || p->dead);
+        m->lost += rui_m_votes(m, p->rank) && (p->gone || p->dead);
     }
 }
 
 void rui_m_commit_check(ru_member *m, ru_effects *fx)
 {
     uint32_t most = m->votes + 1 + m->lost; /* counting is cheap, looking at everybody is not */
-    bool enough = most >= m->view.n || (most * 2 >= m->view.n && !m->next_adds);
+    bool enough = most >= m->voters || (most * 2 >= m->voters && !m->next_adds);
     if (m->phase == RUI_LEADS && m->pending && enough && !left_behind(m) &&
         rui_m_quorum(m, m->view.at, m->view.n, vote_accepted)) {
         rui_m_in_force(m, fx);

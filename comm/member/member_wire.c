@@ -56,11 +56,32 @@ static int64_t written(const ru_wire_out *w)
     return ru_wire_size(w);
 }
 
+/* Capacity, tier and vote share a word: bits 0-23, 24-25, 31. The others are 0. */
+enum { TIER_AT = 24, TIER_MASK = 3, NO_VOTE_AT = 31 };
+
+static void put_kind(ru_wire_out *w, const ru_member_info *info)
+{
+    RU_CHECK(info->capacity <= RU_MEMBER_CAPACITY_MAX);
+    ru_wire_put_u32(w, info->capacity | (uint32_t)info->tier << TIER_AT |
+                           (uint32_t)info->no_vote << NO_VOTE_AT);
+}
+
+static bool get_kind(ru_wire_in *w, ru_member_info *info)
+{
+    uint32_t kind = ru_wire_u32(w), tier = kind >> TIER_AT & TIER_MASK;
+    uint32_t known =
+        RU_MEMBER_CAPACITY_MAX | (uint32_t)TIER_MASK << TIER_AT | UINT32_C(1) << NO_VOTE_AT;
+    info->capacity = kind & RU_MEMBER_CAPACITY_MAX;
+    info->tier = (ru_tier)tier;
+    info->no_vote = kind >> NO_VOTE_AT != 0;
+    return (kind & ~known) == 0 && tier < RU_TIERS;
+}
+
 void rui_m_put_info(ru_wire_out *w, const ru_member_info *info)
 {
     ru_wire_put_u64(w, info->node.v);
     ru_wire_put_u32(w, info->number);
-    ru_wire_put_u32(w, info->capacity);
+    put_kind(w, info);
     put_text(w, info->address);
     put_text(w, info->host);
 }
@@ -69,16 +90,27 @@ bool rui_m_get_info(ru_wire_in *w, ru_member_info *info)
 {
     info->node.v = ru_wire_u64(w);
     info->number = ru_wire_u32(w);
-    info->capacity = ru_wire_u32(w);
-    return get_word(w, info->address, sizeof info->address) &&
+    return get_kind(w, info) && get_word(w, info->address, sizeof info->address) &&
            get_word(w, info->host, sizeof info->host) && info->node.v != 0 &&
            info->address[0] != '\0';
+}
+
+/* The least version that its receiver must know. */
+static uint32_t version_of(const ru_member_info *self)
+{
+    bool alike = self->tier == RU_TIER_RELIABLE && !self->no_vote;
+    return alike ? RUI_M_VERSION_ALIKE : RUI_M_VERSION;
+}
+
+bool rui_m_version_ok(uint32_t version)
+{
+    return version >= RUI_M_VERSION_ALIKE && version <= RUI_M_VERSION;
 }
 
 int64_t rui_m_put_hello(void *buf, int64_t cap, const ru_member_info *self, ru_str agreed)
 {
     ru_wire_out w = ru_wire_out_into(buf, cap);
-    ru_wire_put_u32(&w, RUI_M_VERSION);
+    ru_wire_put_u32(&w, version_of(self));
     rui_m_put_info(&w, self);
     ru_wire_put_text(&w, agreed.p, (uint32_t)agreed.n);
     return written(&w);
@@ -87,7 +119,8 @@ int64_t rui_m_put_hello(void *buf, int64_t cap, const ru_member_info *self, ru_s
 bool rui_m_get_hello(const ru_event *ev, ru_member_info *self, ru_str *agreed)
 {
     ru_wire_in w = from(ev);
-    if (ru_wire_u32(&w) != RUI_M_VERSION || !rui_m_get_info(&w, self)) {
+    uint32_t version = ru_wire_u32(&w);
+    if (!rui_m_version_ok(version) || !rui_m_get_info(&w, self) || version < version_of(self)) {
         return false;
     }
     uint32_t n = 0;

@@ -104,6 +104,58 @@ static void test_hello(void **state)
     assert_true(hello(RUI_M_VERSION, 7, "!~", "~!"));
 }
 
+static bool kind(uint32_t version, uint32_t bits)
+{
+    letter l;
+    begin(&l);
+    ru_wire_put_u32(&l.w, version);
+    ru_wire_put_u64(&l.w, 7);
+    ru_wire_put_u32(&l.w, 0);
+    ru_wire_put_u32(&l.w, bits);
+    text(&l, "h:1");
+    text(&l, "host");
+    text(&l, "");
+    return reads(&l, read_hello);
+}
+
+/* Cores, tier and vote in one word; who is not like all others says the newer version. */
+static void test_kinds(void **state)
+{
+    (void)state;
+    static const uint32_t no_vote = UINT32_C(1) << 31, transient = UINT32_C(1) << 24;
+    static const struct {
+        uint32_t version, bits;
+        bool ok;
+    } rows[] = {{3, 8, true},
+                {4, 8, true},
+                {3, RU_MEMBER_CAPACITY_MAX, true},
+                {4, 8 | no_vote, true},
+                {4, 8 | transient, true},
+                {4, 8 | transient | no_vote, true},
+                {3, 8 | no_vote, false},
+                {3, 8 | transient, false},
+                {2, 8, false},
+                {5, 8, false},
+                {4, 8 | 2 * transient, false},
+                {4, 8 | UINT32_C(1) << 26, false},
+                {4, 8 | UINT32_C(1) << 30, false}};
+    for (uint32_t i = 0; i < RU_ARRAY_LEN(rows); i++) {
+        assert_int_equal(kind(rows[i].version, rows[i].bits), rows[i].ok);
+    }
+    for (uint32_t k = 0; k < 4; k++) {
+        ru_member_info self = {.node = {7}, .address = "h:1", .capacity = 12}, have;
+        self.tier = k % 2 == 0 ? RU_TIER_RELIABLE : RU_TIER_TRANSIENT;
+        self.no_vote = k > 1;
+        uint8_t buf[256];
+        ru_str agreed;
+        ru_event ev = {.kind = RU_EV_MESSAGE, .node = {7}, .data = buf};
+        ev.size_bytes = rui_m_put_hello(buf, sizeof buf, &self, ru_str_c(""));
+        assert_int_equal(buf[0], k == 0 ? 3 : 4);
+        assert_true(rui_m_get_hello(&ev, &have, &agreed));
+        assert_true(have.capacity == 12 && have.tier == self.tier && have.no_vote == self.no_vote);
+    }
+}
+
 static bool read_redirect(const letter *l, int64_t size_bytes)
 {
     ru_node_id lead;
@@ -440,7 +492,7 @@ static void test_view(void **state)
     }
 }
 
-RU_TESTS(comm_member_wire, cmocka_unit_test(test_hello), cmocka_unit_test(test_redirect),
-         cmocka_unit_test(test_welcome), cmocka_unit_test(test_beat),
-         cmocka_unit_test(test_takeover), cmocka_unit_test(test_out),
+RU_TESTS(comm_member_wire, cmocka_unit_test(test_hello), cmocka_unit_test(test_kinds),
+         cmocka_unit_test(test_redirect), cmocka_unit_test(test_welcome),
+         cmocka_unit_test(test_beat), cmocka_unit_test(test_takeover), cmocka_unit_test(test_out),
          cmocka_unit_test(test_view_part), cmocka_unit_test(test_view))
