@@ -54,19 +54,14 @@ ru_node_id world_id(uint32_t i)
     return (ru_node_id){0x1000 + (uint64_t)i * 0x9e3779b1u};
 }
 
-static uint32_t node_of(const world *w, ru_node_id id)
-{
-    for (uint32_t i = 0; i < w->opt.nodes; i++) {
-        if (world_id(i).v == id.v) {
-            return i;
-        }
-    }
-    return nobody;
-}
-
 static uint32_t node_from(ru_node_id id)
 {
     return (uint32_t)((id.v - 0x1000) / 0x9e3779b1u);
+}
+
+static bool votes(const world *w, uint32_t i)
+{
+    return (w->opt.no_vote >> i % 64 & 1) == 0;
 }
 
 static side *side_of(world *w, uint32_t a, uint32_t b)
@@ -248,6 +243,12 @@ static void check_view(world *w, uint32_t i)
             breach(w, "numbers of view %u do not ascend", v->epoch);
         }
         number = v->at[k].number;
+        if (v->at[k].no_vote == votes(w, node_from(v->at[k].node))) {
+            breach(w, "view %u is wrong about the vote of its member %u", v->epoch, k);
+        }
+        if (v->at[k].node.v == v->leader.v && v->at[k].no_vote) {
+            breach(w, "the leader of view %u has no vote", v->epoch);
+        }
     }
     const world_view *known = view_find(w, v->epoch);
     world_view now = {.epoch = v->epoch,
@@ -276,8 +277,7 @@ static void check_view(world *w, uint32_t i)
     n->epoch = v->epoch;
 }
 
-/* -- what membership wants
- * -------------------------------------------------------------------------
+/* -- what membership wants ------------------------------------------------------------------------
  */
 
 static void perform(world *w, uint32_t i);
@@ -317,6 +317,9 @@ static void local(world *w, uint32_t i, const ru_effect *e)
         break;
     case RU_MEMBER_CHANGE:
     case RU_MEMBER_LEAD:
+        if (!votes(w, i)) {
+            breach(w, "process %u leads without a vote", i);
+        }
         n->n_leads += e->what == RU_MEMBER_LEAD;
         if (!w->opt.hold_installs && (!n->asked || e->what == RU_MEMBER_LEAD || e->value == 1)) {
             later = e->what == RU_MEMBER_LEAD || e->value == 1 ? 0 : later;
@@ -424,8 +427,7 @@ static void step(world *w, uint32_t i, ru_event ev)
     perform(w, i);
 }
 
-/* -- the network
- * -----------------------------------------------------------------------------------
+/* -- the network ----------------------------------------------------------------------------------
  */
 
 /* An attempt to connect has reached the other host. */
@@ -579,8 +581,7 @@ bool world_run_ms(world *w, int64_t for_ms)
     return world_run(w, ru_time_after(w->now, for_ms * 1000000));
 }
 
-/* -- what happens to processes
- * ---------------------------------------------------------------------
+/* -- what happens to processes --------------------------------------------------------------------
  */
 
 void world_start(world *w, uint32_t i, int32_t join)
@@ -601,7 +602,11 @@ void world_start(world *w, uint32_t i, int32_t join)
         .n_max = w->opt.n_max, .mesh_max = w->opt.mesh_max, .join_ns = 6000000000};
     n->contact = join;
     o.agreed = w->opt.agreed[i % 8];
-    o.self = (ru_member_info){.node = world_id(i), .capacity = 4, .number = w->opt.wish[i % 8]};
+    o.self = (ru_member_info){.node = world_id(i),
+                              .capacity = 4,
+                              .number = w->opt.wish[i % 8],
+                              .tier = votes(w, i) ? RU_TIER_RELIABLE : RU_TIER_TRANSIENT,
+                              .no_vote = !votes(w, i)};
     address_of(i, o.self.address);
     snprintf(o.self.host, sizeof o.self.host, "host%u", i);
     if (join >= 0) {
@@ -671,24 +676,24 @@ void world_cut(world *w, uint32_t a, uint32_t b, ru_time until)
     side_of(w, a, b)->cut_until_ns = side_of(w, b, a)->cut_until_ns = until.ns;
 }
 
+static void down_at(world *w, const char *what, uint32_t a, uint32_t b, ru_status why)
+{
+    say(w, what, a, b);
+    side *s = side_of(w, b, a);
+    event down = {.kind = E_DOWN, .to = b, .from = a, .gen = s->gen, .value = why};
+    if (s->up && w->nodes[b].alive) {
+        push(w, w->now.ns, down, NULL);
+    }
+}
+
 void world_half_open(world *w, uint32_t a, uint32_t b)
 {
-    say(w, "=== half_open", a, b);
-    side *s = side_of(w, b, a);
-    if (s->up && w->nodes[b].alive) {
-        push(w, w->now.ns,
-             (event){.kind = E_DOWN, .to = b, .from = a, .gen = s->gen, .value = RU_E_IO}, NULL);
-    }
+    down_at(w, "=== half_open", a, b, RU_E_IO);
 }
 
 void world_reset(world *w, uint32_t a, uint32_t b)
 {
-    say(w, "=== reset", a, b);
-    side *s = side_of(w, b, a);
-    if (s->up && w->nodes[b].alive) {
-        push(w, w->now.ns,
-             (event){.kind = E_DOWN, .to = b, .from = a, .gen = s->gen, .value = RU_E_PEER}, NULL);
-    }
+    down_at(w, "=== reset", a, b, RU_E_PEER);
 }
 
 void world_leave(world *w, uint32_t i)
@@ -713,7 +718,6 @@ void world_suspect(world *w, uint32_t i, uint32_t whom, bool certain)
 void world_message(world *w, uint32_t a, uint32_t b, uint32_t what, const void *data,
                    int64_t size_bytes)
 {
-    (void)node_of;
     ru_effect e = {.node = world_id(b), .what = what, .data = data, .size_bytes = size_bytes};
     send(w, a, &e);
 }
@@ -733,10 +737,6 @@ ru_rng *world_rng(world *w)
 const char *world_breach(const world *w)
 {
     return w->breach[0] == '\0' ? NULL : w->breach;
-}
-int64_t world_events(const world *w)
-{
-    return w->n_events;
 }
 int64_t world_sends(const world *w)
 {

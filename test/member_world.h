@@ -29,6 +29,7 @@ typedef struct world_options {
     bool hold_installs;    /* the test installs itself */
     uint32_t wish[8];      /* number that node i would like to have */
     const char *agreed[8]; /* as in ru_member_options, of node i */
+    uint64_t no_vote;      /* bit i % 64: node i has no vote and is transient */
 } world_options;
 
 typedef struct world_node {
@@ -86,7 +87,6 @@ world_node *world_at(world *w, uint32_t i);
 ru_time world_now(const world *w);
 ru_rng *world_rng(world *w);
 const char *world_breach(const world *w); /* NULL: none */
-int64_t world_events(const world *w);
 int64_t world_sends(const world *w);
 uint64_t world_hash(const world *w); /* of all events so far */
 const world_view *world_views(const world *w, uint32_t *n);
