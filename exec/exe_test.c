@@ -543,6 +543,45 @@ static void lstm_looks_up_through_a_transpose(void **state)
     }
 }
 
+/* Fewer rows than threads: threads split the hidden units and meet after each step. */
+static void recurrences_of_few_rows_split_their_units(void **state)
+{
+    (void)state;
+    static const struct {
+        ru_op op;
+        int64_t gates, hidden, late;
+    } cells[] = {{RU_OP_LSTM, 4, 133, 0},
+                 {RU_OP_GRU, 3, 154, 0},
+                 {RU_OP_GRU, 3, 149, 1},
+                 {RU_OP_RNN, 1, 263, 0}};
+    for (uint32_t k = 0; k < RU_ARRAY_LEN(cells); k++) {
+        for (int64_t rows = 1; rows <= 2; rows++) {
+            fixture f;
+            fixture_init(&f);
+            int64_t g = cells[k].gates * cells[k].hidden, h = cells[k].hidden;
+            ru_value_id in[7] = {param(&f, "x", F32(5, rows, 6), 1.0f),
+                                 param(&f, "w", F32(2, g, 6), 0.5f),
+                                 param(&f, "r", F32(2, g, h), 0.1f),
+                                 param(&f, "b", F32(2, 2 * g), 0.2f),
+                                 {0},
+                                 param(&f, "h0", F32(2, rows, h), 0.5f),
+                                 {0}};
+            ru_value_id out[3];
+            ru_attr attrs[] = {RU_AI(hidden_size, h), RU_AS(direction, "bidirectional"),
+                               RU_AI(linear_before_reset, cells[k].late), RU_A_END};
+            attrs[2].key = cells[k].op == RU_OP_GRU ? attrs[2].key : attrs[3].key;
+            uint32_t n_out = cells[k].op == RU_OP_LSTM ? 3 : 2;
+            ru_build_node(&f.b, cells[k].op, in, 6, attrs, out, n_out);
+            for (uint32_t i = 0; i < n_out; i++) {
+                ru_build_output(&f.b, out[i], (const char *[]){"y", "h", "c"}[i]);
+            }
+            same_on_both(&f, (ru_exe_options){.threads = 1 + (uint32_t)rows}, 1e-5);
+            same_on_both(&f, (ru_exe_options){.threads = 4}, 1e-5);
+            ru_arena_fini(&f.arena);
+        }
+    }
+}
+
 static void updates_swap_and_accumulate(void **state)
 {
     (void)state;
@@ -755,6 +794,7 @@ RU_TESTS(exec_exe, cmocka_unit_test(training_steps_agree_and_repeat),
          cmocka_unit_test(fused_sums_and_activations_agree),
          cmocka_unit_test(views_and_in_place_agree),
          cmocka_unit_test(lstm_looks_up_through_a_transpose),
+         cmocka_unit_test(recurrences_of_few_rows_split_their_units),
          cmocka_unit_test(kept_values_stay_what_they_were),
          cmocka_unit_test(updates_swap_and_accumulate),
          cmocka_unit_test(batch_norm_and_pooling_agree))

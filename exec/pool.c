@@ -73,6 +73,11 @@ void ru_pool_run(ru_pool *p, ru_pool_fn fn, void *arg)
     }
 }
 
+void ru_pool_wait(void)
+{
+#pragma omp barrier
+}
+
 void ru_pool_valid(void)
 {
     if (fetestexcept(FE_INVALID) != 0) {

@@ -364,9 +364,13 @@ static void lstm_does_not_depend_on_the_split(void **state)
                               .y = y[way],
                               .y_step = N * H};
             float *work = numbers(k->lstm_work(&a, N, false), 7);
-            k->lstm(&a, 0, way == 0 ? N : 3, work);
+            ru_kern_share mine = {
+                .n1 = way == 0 ? N : 3, .threads = 1, .state = work, .work = work};
+            k->lstm(&a, &mine);
             if (way == 1) {
-                k->lstm(&a, 3, N, work);
+                mine.n0 = 3;
+                mine.n1 = N;
+                k->lstm(&a, &mine);
             }
             free(pre), free(work);
         }

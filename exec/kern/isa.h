@@ -10,6 +10,14 @@
 RU_KERN_LIST(RU_X)
 #undef RU_X
 
+/* Wait for the threads that share rows of a recurrence. */
+static inline void kv_meet(const ru_kern_share *s)
+{
+    if (s->threads > 1) {
+        s->wait();
+    }
+}
+
 extern const ru_kern RUI_K(rui_kern_table);
 
 #endif

@@ -6,11 +6,13 @@
  *
  * Workspace row of (t, n): [z | r | u | lin], each `hidden` long. */
 #include "exec/kern/isa.h"
+#include "exec/pool.h"
 
 enum { GRU_WIDE = 96 }; /* columns of a group, all its gates together */
 
 typedef struct gru_step {
-    int64_t s, t, before, n0, rows;
+    int64_t t, n0, rows;
+    const ru_kern_share *mine;
     const float *from;  /* h of the step before, padded(hidden) in a row */
     float *h, *z, *arg; /* of this step; z and r * h where they are computed first */
     float *rec, *work;
@@ -19,6 +21,13 @@ typedef struct gru_step {
 static int64_t padded(int64_t n)
 {
     return n + 16;
+}
+
+/* This thread's units, in whole groups. */
+static void units_of(const ru_kern_gru *a, const gru_step *p, int64_t group, int64_t *j0,
+                     int64_t *j1)
+{
+    ru_pool_split(a->hidden, group, p->mine->thread, p->mine->threads, j0, j1);
 }
 
 int64_t RUI_K(rui_kern_gru_work)(const ru_kern_gru *a, int64_t rows, bool grad)
@@ -104,8 +113,10 @@ static void open_gates(const ru_kern_gru *a, const gru_step *p, int64_t i, int64
 static void late_step(const ru_kern_gru *a, const gru_step *p)
 {
     enum { UNITS = GRU_WIDE / 3 };
-    for (int64_t j = 0, g = 0; j < a->hidden; j += UNITS, g++) {
-        int64_t n = kv_min_i64(UNITS, a->hidden - j);
+    int64_t j0, j1;
+    units_of(a, p, UNITS, &j0, &j1);
+    for (int64_t j = j0, g = j / UNITS; j < j1; j += UNITS, g++) {
+        int64_t n = kv_min_i64(UNITS, j1 - j);
         recur(a, p, p->from, a->packed_r, g);
         for (int64_t i = 0; i < p->rows; i++) {
             open_gates(a, p, i, j, n, UNITS);
@@ -118,12 +129,14 @@ static void late_step(const ru_kern_gru *a, const gru_step *p)
 }
 
 /* z, r and r * h of all units first, 48 at a time, then the rest, 96 at a time. */
-static void early_step(const ru_kern_gru *a, const gru_step *p, float *r)
+static void early_step(const ru_kern_gru *a, const gru_step *p)
 {
     enum { UNITS = GRU_WIDE / 2 };
-    int64_t h = a->hidden, ld = padded(h);
-    for (int64_t j = 0, g = 0; j < h; j += UNITS, g++) {
-        int64_t n = kv_min_i64(UNITS, h - j);
+    float *r = p->h; /* a unit's r is read before its h is written */
+    int64_t ld = padded(a->hidden), j0, j1;
+    units_of(a, p, UNITS, &j0, &j1);
+    for (int64_t j = j0, g = j / UNITS; j < j1; j += UNITS, g++) {
+        int64_t n = kv_min_i64(UNITS, j1 - j);
         recur(a, p, p->from, a->packed_r, g);
         for (int64_t i = 0; i < p->rows; i++) {
             open_gates(a, p, i, j, n, UNITS);
@@ -137,47 +150,64 @@ static void early_step(const ru_kern_gru *a, const gru_step *p, float *r)
             }
         }
     }
-    for (int64_t j = 0, g = 0; j < h; j += GRU_WIDE, g++) {
+    kv_meet(p->mine);
+    units_of(a, p, GRU_WIDE, &j0, &j1);
+    for (int64_t j = j0, g = j / GRU_WIDE; j < j1; j += GRU_WIDE, g++) {
         recur(a, p, p->arg, a->packed_u, g);
         for (int64_t i = 0; i < p->rows; i++) {
-            finish(a, p, i, j, kv_min_i64(GRU_WIDE, h - j), p->z + i * ld + j, r + i * ld + j,
+            finish(a, p, i, j, kv_min_i64(GRU_WIDE, j1 - j), p->z + i * ld + j, r + i * ld + j,
                    p->rec + i * GRU_WIDE);
         }
     }
 }
 
-void RUI_K(rui_kern_gru)(const ru_kern_gru *a, int64_t n0, int64_t n1, float *work)
+/* h0, or zeros, into the state before the first step. */
+static void begin(const ru_kern_gru *a, const gru_step *p, float *state)
 {
-    int64_t h = a->hidden, rows = n1 - n0, ld = padded(h), size = rows * ld;
-    /* r may stand where h of this step will: a unit's r is read before its h is written */
-    float *state[2] = {work, work + size};
-    gru_step p = {.n0 = n0,
-                  .rows = rows,
-                  .z = work + 2 * size,
-                  .arg = work + 3 * size,
-                  .rec = work + 4 * size,
-                  .work = work + 4 * size + rows * GRU_WIDE};
-    memset(state[1], 0, sizeof(float) * (size_t)size);
-    for (int64_t i = 0; a->h0 != NULL && i < rows; i++) {
-        memcpy(state[1] + i * ld, a->h0 + (n0 + i) * h, sizeof(float) * (size_t)h);
+    int64_t h = a->hidden, ld = padded(h);
+    memset(state, 0, sizeof(float) * (size_t)(p->rows * ld));
+    for (int64_t i = 0; a->h0 != NULL && i < p->rows; i++) {
+        memcpy(state + i * ld, a->h0 + (p->n0 + i) * h, sizeof(float) * (size_t)h);
     }
+}
+
+/* All steps, and what they give. */
+static void forward(const ru_kern_gru *a, gru_step *p, float *const *state,
+                    void (*step)(const ru_kern_gru *a, const gru_step *p))
+{
+    int64_t h = a->hidden, ld = padded(h);
+    bool first = p->mine->thread == 0;
+    if (first) {
+        begin(a, p, state[1]);
+    }
+    kv_meet(p->mine);
     for (int64_t s = 0; s < a->steps; s++) {
-        p.s = s;
-        p.t = a->reverse ? a->steps - 1 - s : s;
-        p.from = state[(s + 1) % 2];
-        p.h = state[s % 2];
-        if (a->late) {
-            late_step(a, &p);
-        } else {
-            early_step(a, &p, p.h);
-        }
-        for (int64_t i = 0; i < rows && a->y != NULL; i++) {
-            memcpy(a->y + p.t * a->y_step + (n0 + i) * h, p.h + i * ld, sizeof(float) * (size_t)h);
+        p->t = a->reverse ? a->steps - 1 - s : s;
+        p->from = state[(s + 1) % 2];
+        p->h = state[s % 2];
+        step(a, p);
+        kv_meet(p->mine);
+        for (int64_t i = 0; first && i < p->rows && a->y != NULL; i++) {
+            memcpy(a->y + p->t * a->y_step + (p->n0 + i) * h, p->h + i * ld,
+                   sizeof(float) * (size_t)h);
         }
     }
-    for (int64_t i = 0; i < rows && a->y_h != NULL; i++) {
-        memcpy(a->y_h + (n0 + i) * h, p.h + i * ld, sizeof(float) * (size_t)h);
+    for (int64_t i = 0; first && i < p->rows && a->y_h != NULL; i++) {
+        memcpy(a->y_h + (p->n0 + i) * h, p->h + i * ld, sizeof(float) * (size_t)h);
     }
+}
+
+void RUI_K(rui_kern_gru)(const ru_kern_gru *a, const ru_kern_share *mine)
+{
+    int64_t rows = mine->n1 - mine->n0, size = rows * padded(a->hidden);
+    gru_step p = {.n0 = mine->n0,
+                  .rows = rows,
+                  .mine = mine,
+                  .z = mine->state + 2 * size,
+                  .arg = mine->state + 3 * size,
+                  .rec = mine->work + 4 * size,
+                  .work = mine->work + 4 * size + rows * GRU_WIDE};
+    forward(a, &p, (float *[]){mine->state, mine->state + size}, a->late ? late_step : early_step);
 }
 
 /* -- backward ------------------------------------------------------------------------------------
@@ -314,9 +344,10 @@ void RUI_K(rui_kern_gru_grad)(const ru_kern_gru *a, int64_t n0, int64_t n1, floa
 
 static void plain_step(const ru_kern_gru *a, const gru_step *p)
 {
-    int64_t h = a->hidden;
-    for (int64_t j = 0, g = 0; j < h; j += GRU_WIDE, g++) {
-        int64_t n = kv_min_i64(GRU_WIDE, h - j);
+    int64_t h = a->hidden, j0, j1;
+    units_of(a, p, GRU_WIDE, &j0, &j1);
+    for (int64_t j = j0, g = j / GRU_WIDE; j < j1; j += GRU_WIDE, g++) {
+        int64_t n = kv_min_i64(GRU_WIDE, j1 - j);
         recur(a, p, p->from, a->packed_r, g);
         for (int64_t i = 0; i < p->rows; i++) {
             const float *x = a->pre + (p->t * a->batch + p->n0 + i) * h + j, *b = a->bias + j;
@@ -332,28 +363,15 @@ static void plain_step(const ru_kern_gru *a, const gru_step *p)
     }
 }
 
-void RUI_K(rui_kern_rnn)(const ru_kern_gru *a, int64_t n0, int64_t n1, float *work)
+void RUI_K(rui_kern_rnn)(const ru_kern_gru *a, const ru_kern_share *mine)
 {
-    int64_t h = a->hidden, rows = n1 - n0, ld = padded(h), size = rows * ld;
-    float *state[2] = {work, work + size};
-    gru_step p = {
-        .n0 = n0, .rows = rows, .rec = work + 2 * size, .work = work + 2 * size + rows * GRU_WIDE};
-    memset(state[1], 0, sizeof(float) * (size_t)size);
-    for (int64_t i = 0; a->h0 != NULL && i < rows; i++) {
-        memcpy(state[1] + i * ld, a->h0 + (n0 + i) * h, sizeof(float) * (size_t)h);
-    }
-    for (int64_t s = 0; s < a->steps; s++) {
-        p.t = a->reverse ? a->steps - 1 - s : s;
-        p.from = state[(s + 1) % 2];
-        p.h = state[s % 2];
-        plain_step(a, &p);
-        for (int64_t i = 0; i < rows && a->y != NULL; i++) {
-            memcpy(a->y + p.t * a->y_step + (n0 + i) * h, p.h + i * ld, sizeof(float) * (size_t)h);
-        }
-    }
-    for (int64_t i = 0; i < rows && a->y_h != NULL; i++) {
-        memcpy(a->y_h + (n0 + i) * h, p.h + i * ld, sizeof(float) * (size_t)h);
-    }
+    int64_t rows = mine->n1 - mine->n0, size = rows * padded(a->hidden);
+    gru_step p = {.n0 = mine->n0,
+                  .rows = rows,
+                  .mine = mine,
+                  .rec = mine->work + 2 * size,
+                  .work = mine->work + 2 * size + rows * GRU_WIDE};
+    forward(a, &p, (float *[]){mine->state, mine->state + size}, plain_step);
 }
 
 void RUI_K(rui_kern_rnn_grad)(const ru_kern_gru *a, int64_t n0, int64_t n1, float *work)

@@ -3,11 +3,13 @@
  * The inputs times W for all time steps are one large product made before; here, step by step and
  * group by group of hidden units, h R^T follows with R packed once, and the gates of the group take
  * both while they are in L1. Rows of the batch are independent in time, so threads split the batch
- * and never wait for each other.
+ * and never wait for each other; only when there are fewer rows than threads do threads split the
+ * hidden units, and meet after each step.
  *
  * Workspace row of (t, n): [i | o | f | c~ | c], each `hidden` long, gates after activation. Where
  * no gradient follows only c is kept, and only of the step before. */
 #include "exec/kern/isa.h"
+#include "exec/pool.h"
 
 enum { LSTM_UNITS = 16 };
 
@@ -148,6 +150,7 @@ static const float *input_row(const ru_kern_lstm *a, int64_t t, int64_t n)
 typedef struct lstm_step {
     int64_t s, t, before; /* step, its time, the time of the step before */
     int64_t n0, rows;
+    int64_t j0, j1;    /* units of this thread */
     const float *from; /* h of the step before, padded(hidden) in a row */
     const uint16_t *from_bf16;
     float *h; /* h of this step, likewise */
@@ -209,14 +212,14 @@ static void forward_step(const ru_kern_lstm *a, const lstm_step *p)
 {
     int64_t h = a->hidden;
     bool recurs = p->s > 0 || a->h0 != NULL;
-    for (int64_t j = 0, group = 0; j < h; j += LSTM_UNITS, group++) {
+    for (int64_t j = p->j0, group = j / LSTM_UNITS; j < p->j1; j += LSTM_UNITS, group++) {
         ask_for_inputs(a, p, j);
         if (recurs) {
             recur(a, p, group);
         } else {
             memset(p->rec, 0, sizeof(float) * (size_t)(p->rows * 4 * LSTM_UNITS));
         }
-        int64_t n = kv_min_i64(LSTM_UNITS, h - j);
+        int64_t n = kv_min_i64(LSTM_UNITS, p->j1 - j);
         for (int64_t i = 0; i < p->rows; i++) {
             lstm_gates g = gates_of(a, p, i, j);
             if (RU_LIKELY(n == LSTM_UNITS)) {
@@ -235,24 +238,37 @@ static void forward_step(const ru_kern_lstm *a, const lstm_step *p)
         }
     }
     for (int64_t i = 0; i < p->rows; i++) {
-        put(a->t, a->y, p->t * a->y_step + (p->n0 + i) * h, p->h + i * padded(h), h);
+        put(a->t, a->y, p->t * a->y_step + (p->n0 + i) * h + p->j0, p->h + i * padded(h) + p->j0,
+            p->j1 - p->j0);
     }
 }
 
-void RUI_K(rui_kern_lstm)(const ru_kern_lstm *a, int64_t n0, int64_t n1, float *work)
+/* h0 into the state before the first step. */
+static void begin(const ru_kern_lstm *a, const lstm_step *p, float *state, uint16_t *first)
 {
-    int64_t h = a->hidden, rows = n1 - n0, ld = padded(h);
-    float *state[2] = {work, work + rows * ld}; /* h of two steps, in turns */
-    float *rec = work + 2 * rows * ld;
-    lstm_step p = {.n0 = n0, .rows = rows, .rec = rec, .work = rec + rows * 4 * LSTM_UNITS};
-    uint16_t *first = (uint16_t *)(void *)state[1]; /* h0 as bf16 */
-    for (int64_t i = 0; a->h0 != NULL && i < rows; i++) {
+    int64_t h = a->hidden;
+    for (int64_t i = 0; a->h0 != NULL && i < p->rows; i++) {
+        const float *from = a->h0 + (p->n0 + i) * h;
         if (a->packed_bf16 != NULL) {
-            kv_narrow(a->h0 + (n0 + i) * h, first + i * h, h);
+            kv_narrow(from, first + i * h, h);
         } else {
-            memcpy(state[1] + i * ld, a->h0 + (n0 + i) * h, sizeof(float) * (size_t)h);
+            memcpy(state + i * padded(h), from, sizeof(float) * (size_t)h);
         }
     }
+}
+
+void RUI_K(rui_kern_lstm)(const ru_kern_lstm *a, const ru_kern_share *mine)
+{
+    int64_t h = a->hidden, n0 = mine->n0, rows = mine->n1 - n0, ld = padded(h);
+    float *state[2] = {mine->state, mine->state + rows * ld}; /* h of two steps, in turns */
+    float *rec = mine->work + 2 * rows * ld;
+    lstm_step p = {.n0 = n0, .rows = rows, .rec = rec, .work = rec + rows * 4 * LSTM_UNITS};
+    uint16_t *first = (uint16_t *)(void *)state[1]; /* h0 as bf16 */
+    ru_pool_split(h, LSTM_UNITS, mine->thread, mine->threads, &p.j0, &p.j1);
+    if (mine->thread == 0) {
+        begin(a, &p, state[1], first);
+    }
+    kv_meet(mine);
     for (int64_t s = 0; s < a->steps; s++) {
         p.s = s;
         p.t = a->reverse ? a->steps - 1 - s : s;
@@ -261,9 +277,10 @@ void RUI_K(rui_kern_lstm)(const ru_kern_lstm *a, int64_t n0, int64_t n1, float *
         p.from_bf16 = s > 0 ? (const uint16_t *)a->y + p.before * a->y_step + n0 * h : first;
         p.h = state[s % 2];
         forward_step(a, &p);
+        kv_meet(mine);
     }
     int64_t last = a->reverse ? 0 : a->steps - 1;
-    for (int64_t i = 0; i < rows; i++) {
+    for (int64_t i = 0; mine->thread == 0 && i < rows; i++) {
         if (a->y_h != NULL) {
             memcpy(a->y_h + (n0 + i) * h, p.h + i * ld, sizeof(float) * (size_t)h);
         }

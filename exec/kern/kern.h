@@ -292,6 +292,19 @@ typedef struct ru_kern_gru {
     float *dh0;             /* may be NULL */
 } ru_kern_gru;
 
+/* What one thread computes of a recurrence: rows n0 .. n1 of the batch, and of these its share of
+ * the hidden units when several threads have the same rows. They keep one state, `state`, and meet
+ * in `wait` after each step; a thread that is alone (threads 1) never waits.
+ *
+ * Owner: the caller; `state` and `work` are lstm_work or gru_work floats each, `state` is the work
+ * of thread 0. */
+typedef struct ru_kern_share {
+    int64_t n0, n1;
+    uint32_t thread, threads;
+    float *state, *work;
+    void (*wait)(void);
+} ru_kern_share;
+
 /* Lines along the middle of [outer, dim, inner]. */
 typedef struct ru_kern_scan {
     int64_t dim, inner;
@@ -511,14 +524,14 @@ typedef struct ru_kern_add8 {
     X(int64_t, rnn_pack_floats, (int64_t gates, int64_t hidden))                                   \
     X(void, rnn_pack,                                                                              \
       (int64_t gates, int64_t hidden, const float *r, bool pairs, float *work, void *packed))      \
-    /* Rows n0 .. n1 of the batch; work: lstm_work(a, n1 - n0, grad) floats */                     \
+    /* Backward: rows n0 .. n1 of the batch; work: lstm_work(a, n1 - n0, true) floats */           \
     X(int64_t, lstm_work, (const ru_kern_lstm *a, int64_t rows, bool grad))                        \
-    X(void, lstm, (const ru_kern_lstm *a, int64_t n0, int64_t n1, float *work))                    \
+    X(void, lstm, (const ru_kern_lstm *a, const ru_kern_share *p))                                 \
     X(void, lstm_grad, (const ru_kern_lstm *a, int64_t n0, int64_t n1, float *work))               \
     X(int64_t, gru_work, (const ru_kern_gru *a, int64_t rows, bool grad))                          \
-    X(void, gru, (const ru_kern_gru *a, int64_t n0, int64_t n1, float *work))                      \
+    X(void, gru, (const ru_kern_gru *a, const ru_kern_share *p))                                   \
     X(void, gru_grad, (const ru_kern_gru *a, int64_t n0, int64_t n1, float *work))                 \
-    X(void, rnn, (const ru_kern_gru *a, int64_t n0, int64_t n1, float *work))                      \
+    X(void, rnn, (const ru_kern_gru *a, const ru_kern_share *p))                                   \
     X(void, rnn_grad, (const ru_kern_gru *a, int64_t n0, int64_t n1, float *work))
 
 typedef struct ru_kern {

@@ -17,23 +17,26 @@ typedef struct gru_state {
     int64_t gates;
     int64_t work;               /* floats of one thread */
     int64_t packed_r, packed_u; /* floats of packed R */
+    bool by_units;              /* threads split the units instead of the batch */
 } gru_state;
 
 typedef struct gru_job {
     const gru_state *s;
     ru_kern_gru a;
-    bool grad;
 } gru_job;
 
-static void gru_part(const void *state, void *const *bufs, int64_t begin, int64_t end, void *work)
+static void gru_part(const void *job, const ru_kern_share *mine)
+{
+    const gru_job *j = job;
+    (j->s->cell == CELL_GRU ? j->s->k->gru : j->s->k->rnn)(&j->a, mine);
+}
+
+static void gru_grad_part(const void *state, void *const *bufs, int64_t begin, int64_t end,
+                          void *work)
 {
     (void)bufs;
     const gru_job *j = state;
-    if (j->s->cell == CELL_GRU) {
-        (j->grad ? j->s->k->gru_grad : j->s->k->gru)(&j->a, begin, end, work);
-    } else {
-        (j->grad ? j->s->k->rnn_grad : j->s->k->rnn)(&j->a, begin, end, work);
-    }
+    (j->s->cell == CELL_GRU ? j->s->k->gru_grad : j->s->k->rnn_grad)(&j->a, begin, end, work);
 }
 
 /* bufs: 0 R 1 B 2 packed R, packed Ru, bias 3 work */
@@ -89,8 +92,7 @@ static ru_status gru_run(void *state, void *const *bufs, const rui_run *run)
     j.a.ws = bufs[3];
     j.a.y = bufs[4];
     j.a.y_h = bufs[5];
-    rui_kern_for_own(run, gru_part, &j, bufs, j.a.batch, 1, bufs[6],
-                     s->work * (int64_t)sizeof(float));
+    rui_rnn_run(run, gru_part, &j, j.a.batch, s->by_units, bufs[6], s->work);
     return RU_OK;
 }
 
@@ -113,7 +115,9 @@ static gru_state *state_new(rui_low *lo, const rui_rnn_dims *d, const ru_node *n
                              .hidden = h,
                              .ws_step = d->dirs * d->batch * 4 * h,
                              .y_step = d->dirs * d->batch * h};
-    s->work = s->k->gru_work(&s->proto, (d->batch + threads - 1) / threads, grad);
+    s->by_units = !grad && rui_rnn_splits_units(lo, d);
+    s->work = s->k->gru_work(&s->proto,
+                             grad ? (d->batch + threads - 1) / threads : rui_rnn_rows(lo, d), grad);
     s->work = (s->work + 31) / 32 * 32;
     bool whole = s->cell == CELL_PLAIN || s->proto.late;
     if (grad) {
@@ -201,7 +205,7 @@ static ru_status bias_run(void *state, void *const *bufs, const rui_run *run)
 static ru_status gru_grad_run(void *state, void *const *bufs, const rui_run *run)
 {
     const gru_state *s = state;
-    gru_job j = {.s = s, .a = s->proto, .grad = true};
+    gru_job j = {.s = s, .a = s->proto};
     int64_t h = s->proto.hidden;
     float *packed = bufs[6];
     const float *r = bufs[0];
@@ -223,7 +227,7 @@ static ru_status gru_grad_run(void *state, void *const *bufs, const rui_run *run
     j.a.h_prev = bufs[10];
     j.a.arg = bufs[11];
     j.a.dh0 = bufs[12];
-    rui_kern_for_own(run, gru_part, &j, bufs, j.a.batch, 1, bufs[7],
+    rui_kern_for_own(run, gru_grad_part, &j, bufs, j.a.batch, 1, bufs[7],
                      s->work * (int64_t)sizeof(float));
     return RU_OK;
 }

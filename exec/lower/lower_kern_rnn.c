@@ -23,7 +23,8 @@ typedef struct lstm_state {
     int64_t packed; /* rui_rnn_floats of packed R */
     uint32_t threads;
     ru_dtype t;
-    bool pairs; /* R packed as bf16 */
+    bool pairs;    /* R packed as bf16 */
+    bool by_units; /* threads split the units instead of the batch */
 } lstm_state;
 
 /* False when the node asks for what the kernel does not do. `x` is the place of X among the inputs.
@@ -126,11 +127,10 @@ typedef struct lstm_job {
     ru_kern_lstm a;
 } lstm_job;
 
-static void lstm_part(const void *state, void *const *bufs, int64_t begin, int64_t end, void *work)
+static void lstm_part(const void *job, const ru_kern_share *mine)
 {
-    (void)bufs;
-    const lstm_job *j = state;
-    j->s->k->lstm(&j->a, begin, end, work);
+    const lstm_job *j = job;
+    j->s->k->lstm(&j->a, mine);
 }
 
 static void lstm_grad_part(const void *state, void *const *bufs, int64_t begin, int64_t end,
@@ -190,8 +190,7 @@ static ru_status lstm_run(void *state, void *const *bufs, const rui_run *run)
     j.a.y = bufs[5];
     j.a.y_h = bufs[6];
     j.a.y_c = bufs[7];
-    rui_kern_for_own(run, lstm_part, &j, bufs, j.a.batch, 1, bufs[9],
-                     s->work * (int64_t)sizeof(float));
+    rui_rnn_run(run, lstm_part, &j, j.a.batch, s->by_units, bufs[9], s->work);
     return RU_OK;
 }
 
@@ -256,7 +255,9 @@ static lstm_state *state_new(rui_low *lo, const rui_rnn_dims *d, ru_dtype t, int
                               .hidden = h,
                               .ws_step = d->dirs * d->batch * 5 * h,
                               .y_step = d->dirs * d->batch * h};
-    s->work = s->k->lstm_work(&s->proto, (d->batch + threads - 1) / threads, grad);
+    s->by_units = !grad && rui_rnn_splits_units(lo, d);
+    s->work = s->k->lstm_work(
+        &s->proto, grad ? (d->batch + threads - 1) / threads : rui_rnn_rows(lo, d), grad);
     s->work = (s->work + 31) / 32 * 32;
     s->packed = grad ? s->k->gemm_pack_floats(4 * h, h) : s->k->rnn_pack_floats(4, h);
     return s;

@@ -196,3 +196,57 @@ ru_status rui_rnn_grads(rui_low *lo, const rui_rnn_dims *d, ru_dtype t, ru_dtype
     }
     return rui_done(lo);
 }
+
+/* -- threads of a recurrence ---------------------------------------------------------------------
+ */
+
+bool rui_rnn_splits_units(const rui_low *lo, const rui_rnn_dims *d)
+{
+    /* Multiplications of a step that take about 4 us on one core. */
+    enum { WORTH = 1 << 16 };
+    return d->batch < (int64_t)rui_threads(lo) && d->gates * d->hidden * d->hidden >= WORTH;
+}
+
+int64_t rui_rnn_rows(const rui_low *lo, const rui_rnn_dims *d)
+{
+    int64_t threads = (int64_t)rui_threads(lo);
+    return rui_rnn_splits_units(lo, d) ? d->batch : (d->batch + threads - 1) / threads;
+}
+
+typedef struct recurrence {
+    rui_rnn_forward fn;
+    const void *job;
+    int64_t batch;
+    bool by_units;
+    float *work;
+    int64_t floats;
+} recurrence;
+
+static void run_share(void *arg, uint32_t thread, uint32_t threads)
+{
+    const recurrence *r = arg;
+    float *work = r->work + (int64_t)thread * r->floats;
+    ru_kern_share mine = {.n1 = r->batch, .threads = 1, .state = work, .work = work};
+    if (r->by_units) {
+        mine.thread = thread;
+        mine.threads = threads;
+        mine.state = r->work;
+        mine.wait = ru_pool_wait;
+    } else {
+        ru_pool_split(r->batch, 1, thread, threads, &mine.n0, &mine.n1);
+    }
+    if (mine.n0 < mine.n1) {
+        r->fn(r->job, &mine);
+    }
+}
+
+void rui_rnn_run(const rui_run *run, rui_rnn_forward fn, const void *job, int64_t batch,
+                 bool by_units, float *work, int64_t floats)
+{
+    recurrence r = {fn, job, batch, by_units, work, floats};
+    if (ru_pool_threads(run->pool) == 1 || (batch == 1 && !by_units)) {
+        run_share(&r, 0, 1);
+    } else {
+        ru_pool_run(run->pool, run_share, &r);
+    }
+}

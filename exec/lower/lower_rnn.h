@@ -36,6 +36,17 @@ typedef struct rui_rnn_product {
     bool prep; /* of what never changes: made once */
 } rui_rnn_product;
 
+/* Threads of a recurrence split the rows of the batch. When there are fewer rows than threads they
+ * split the hidden units instead, if R is large enough that half of its product takes longer than
+ * meeting after each step. Rows of one thread, for the size of its work: */
+bool rui_rnn_splits_units(const rui_low *lo, const rui_rnn_dims *d);
+int64_t rui_rnn_rows(const rui_low *lo, const rui_rnn_dims *d);
+
+/* Run a recurrence's forward pass; `work`: `floats` for each thread. */
+typedef void (*rui_rnn_forward)(const void *job, const ru_kern_share *mine);
+void rui_rnn_run(const rui_run *run, rui_rnn_forward fn, const void *job, int64_t batch,
+                 bool by_units, float *work, int64_t floats);
+
 /* Type of the products' operands: bf16 where it is asked for and oneDNN multiplies it on this
  * processor (it needs AVX-512), else f32. */
 ru_dtype rui_rnn_dtype(rui_low *lo);
