@@ -237,7 +237,7 @@ static ru_status shrunk(const ru_read_in *in, const ru_read_window *w, ru_read_s
                         ru_arena *scratch, ru_err *err)
 {
     double score = rui_read_score(in, w);
-    if (score >= (1 - in->loss_max) * s->most - w->error) {
+    if (score >= (1 - in->loss_max) * s->most) {
         s->fits = w->depth;
         s->best = *w;
     } else {
