@@ -177,6 +177,7 @@ static void forward(const ru_kern_gru *a, gru_step *p, float *const *state,
 {
     int64_t h = a->hidden, ld = padded(h);
     bool first = p->mine->thread == 0;
+    RU_CHECK(p->mine->threads == 1 || p->mine->wait != NULL);
     if (first) {
         begin(a, p, state[1]);
     }

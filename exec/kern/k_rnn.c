@@ -264,6 +264,7 @@ void RUI_K(rui_kern_lstm)(const ru_kern_lstm *a, const ru_kern_share *mine)
     float *rec = mine->work + 2 * rows * ld;
     lstm_step p = {.n0 = n0, .rows = rows, .rec = rec, .work = rec + rows * 4 * LSTM_UNITS};
     uint16_t *first = (uint16_t *)(void *)state[1]; /* h0 as bf16 */
+    RU_CHECK(mine->threads == 1 || (mine->wait != NULL && mine->thread < mine->threads));
     ru_pool_split(h, LSTM_UNITS, mine->thread, mine->threads, &p.j0, &p.j1);
     if (mine->thread == 0) {
         begin(a, &p, state[1], first);

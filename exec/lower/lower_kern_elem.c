@@ -418,18 +418,60 @@ static ru_dtype binary_dtype(rui_low *lo, const ru_node *n)
     return t;
 }
 
-static ru_status lower_flat2(rui_low *lo, const ru_node *n, spread_state *s, bool zero_at_zero)
+/* bufs: x y out */
+static void flat2(rui_low *lo, const ru_node *n, spread_state *s, bool zero_at_zero, rui_buf *bufs)
 {
     const rui_layout *l = binary_layout(lo, n, zero_at_zero, s->t);
-    rui_buf x = rui_in(lo, n->in[0], l), y = rui_in(lo, n->in[1], l);
-    rui_buf bufs[3] = {x, y, rui_out_over(lo, n->out[0], l, x)};
+    RU_CHECK(!l->opaque);
+    bufs[0] = rui_in(lo, n->in[0], l);
+    bufs[1] = rui_in(lo, n->in[1], l);
+    bufs[2] = rui_out_over(lo, n->out[0], l, bufs[0]);
     s->rows = 1;
     s->cols = l->flat_n;
     s->step_x = s->step_y = 1;
     s->out_bytes = ru_dtype_bytes(s->t);
+}
+
+static ru_status lower_flat2(rui_low *lo, const ru_node *n, spread_state *s, bool zero_at_zero)
+{
+    rui_buf bufs[3];
+    flat2(lo, n, s, zero_at_zero, bufs);
     rui_emit(lo,
              &(rui_step){
                  .kernel = "kern map2", .fn = spread_run, .state = s, .bufs = bufs, .n_bufs = 3});
+    return rui_done(lo);
+}
+
+/* bufs: dy x dx min max */
+static ru_status clip_grad_run(void *state, void *const *bufs, const rui_run *run)
+{
+    spread_state s = *(const spread_state *)state;
+    s.a = bufs[3] == NULL ? -INFINITY : *(const float *)bufs[3];
+    s.b = bufs[4] == NULL ? INFINITY : *(const float *)bufs[4];
+    return spread_run(&s, bufs, run);
+}
+
+/* ClipGrad(dy, x, min?, max?) -> dx */
+ru_status rui_lower_kern_clip_grad(rui_low *lo, const ru_node *n, ru_err *err)
+{
+    (void)err;
+    if (rui_type(lo, n->out[0])->dtype != RU_F32) {
+        return RU_E_UNSUPPORTED;
+    }
+    spread_state *s = rui_keep(lo, (int64_t)sizeof *s);
+    if (s == NULL) {
+        return rui_done(lo);
+    }
+    *s = (spread_state){.k = ru_kern_best(), .op = RU_KERN_MAP2_ClipGrad, .t = binary_dtype(lo, n)};
+    rui_buf bufs[5];
+    flat2(lo, n, s, true, bufs);
+    bufs[3] = scalar_in(lo, n, 2);
+    bufs[4] = scalar_in(lo, n, 3);
+    rui_emit(lo, &(rui_step){.kernel = "kern clip grad",
+                             .fn = clip_grad_run,
+                             .state = s,
+                             .bufs = bufs,
+                             .n_bufs = 5});
     return rui_done(lo);
 }
 

@@ -255,13 +255,15 @@ static const reduce_row reduce_rows[] = {
     {RU_OP_ReduceLogSum, RU_KERN_RED_SUM, AFTER_LOG},
 };
 
-/* Which dimensions a Reduce node reduces. False when the axes are not known here. */
-static bool read_axes(const rui_low *lo, const ru_node *n, const ru_type *x, bool *reduced)
+/* Which dimensions a Reduce node reduces; `k`: the input that gives the axes. False when they are
+ * not known here. */
+static bool read_axes(const rui_low *lo, const ru_node *n, uint32_t k, const ru_type *x,
+                      bool *reduced)
 {
     uint32_t count = 0;
     const int64_t *axes = ru_node_ints(n, RU_ATTR_axes, &count);
-    if (ru_node_has_in(n, 1)) {
-        axes = rui_const_i64(lo, n->in[1], &count);
+    if (ru_node_has_in(n, k)) {
+        axes = rui_const_i64(lo, n->in[k], &count);
         if (axes == NULL) {
             return false;
         }
@@ -328,10 +330,110 @@ ru_status rui_lower_kern_reduce(rui_low *lo, const ru_node *n, ru_err *err)
             known = true;
         }
     }
-    if (!known || x->dtype != RU_F32 || !rui_kern_float(s.t) || !read_axes(lo, n, x, reduced) ||
+    if (!known || x->dtype != RU_F32 || !rui_kern_float(s.t) || !read_axes(lo, n, 1, x, reduced) ||
         !pattern(&s, x, reduced)) {
         return RU_E_UNSUPPORTED;
     }
     in_lanes(lo, n, reduced, &s);
     return emit_reduce(lo, n, &s);
+}
+
+/* -- gradient of ReduceMax and ReduceMin ---------------------------------------------------------
+ */
+
+/* x is [outer, dim, inner], dim reduced. */
+typedef struct peak_state {
+    int64_t outer, dim, inner;
+} peak_state;
+
+/* Columns c .. c + w of one [dim, inner]: dy goes to every element that equals y, in equal parts.
+ */
+static void peak_columns(const peak_state *s, const float *dy, const float *x, const float *y,
+                         float *dx, int64_t w)
+{
+    float count[LANES_MAX] = {0}, part[LANES_MAX];
+    for (int64_t r = 0; r < s->dim; r++) {
+        for (int64_t c = 0; c < w; c++) {
+            count[c] += x[r * s->inner + c] == y[c] ? 1.0f : 0.0f;
+        }
+    }
+    for (int64_t c = 0; c < w; c++) {
+        part[c] = dy[c] / count[c];
+    }
+    for (int64_t r = 0; r < s->dim; r++) {
+        for (int64_t c = 0; c < w; c++) {
+            dx[r * s->inner + c] = x[r * s->inner + c] == y[c] ? part[c] : 0.0f;
+        }
+    }
+}
+
+static void peak_row(const peak_state *s, float dy, const float *x, float y, float *dx)
+{
+    int64_t count = 0;
+    for (int64_t i = 0; i < s->dim; i++) {
+        count += x[i] == y;
+    }
+    float part = dy / (float)count;
+    for (int64_t i = 0; i < s->dim; i++) {
+        dx[i] = x[i] == y ? part : 0.0f;
+    }
+}
+
+/* bufs: dy x y dx */
+static void peak_part(const void *state, void *const *bufs, int64_t begin, int64_t end)
+{
+    const peak_state *s = state;
+    for (int64_t o = begin; o < end; o++) {
+        const float *x = (const float *)bufs[1] + o * s->dim * s->inner;
+        const float *dy = (const float *)bufs[0] + o * s->inner;
+        const float *y = (const float *)bufs[2] + o * s->inner;
+        float *dx = (float *)bufs[3] + o * s->dim * s->inner;
+        if (s->inner == 1) {
+            peak_row(s, dy[0], x, y[0], dx);
+            continue;
+        }
+        for (int64_t c = 0; c < s->inner; c += LANES_MAX) {
+            int64_t w = s->inner - c < LANES_MAX ? s->inner - c : LANES_MAX;
+            peak_columns(s, dy + c, x + c, y + c, dx + c, w);
+        }
+    }
+}
+
+static ru_status peak_run(void *state, void *const *bufs, const rui_run *run)
+{
+    const peak_state *s = state;
+    rui_kern_for(run, peak_part, s, bufs, s->outer, rui_kern_grain(s->dim * s->inner));
+    return RU_OK;
+}
+
+/* ReduceMaxGrad(dy, x, y, axes?) -> dx */
+ru_status rui_lower_kern_reduce_max_grad(rui_low *lo, const ru_node *n, ru_err *err)
+{
+    (void)err;
+    const ru_type *x = rui_type(lo, n->in[1]);
+    reduce_state p = {0};
+    bool reduced[RU_RANK_MAX] = {false};
+    if (x->dtype != RU_F32 || !read_axes(lo, n, 3, x, reduced) || !pattern(&p, x, reduced) ||
+        (!p.middle && p.outer > 1 && p.inner > 1)) {
+        return RU_E_UNSUPPORTED;
+    }
+    peak_state *s = rui_keep(lo, (int64_t)sizeof *s);
+    if (s == NULL) {
+        return rui_done(lo);
+    }
+    *s = p.middle      ? (peak_state){p.keep, p.outer, p.inner}
+         : p.outer > 1 ? (peak_state){1, p.outer, p.keep}
+                       : (peak_state){p.keep, p.inner, 1};
+    RU_CHECK(s->outer * s->dim * s->inner == ru_type_count(x));
+    rui_buf bufs[4];
+    for (uint32_t k = 0; k < 3; k++) {
+        bufs[k] = rui_in(lo, n->in[k], rui_plain_as(lo, rui_type(lo, n->in[k]), RU_F32));
+    }
+    bufs[3] = rui_out(lo, n->out[0], rui_plain_as(lo, rui_type(lo, n->out[0]), RU_F32));
+    rui_emit(lo, &(rui_step){.kernel = "kern reduce max grad",
+                             .fn = peak_run,
+                             .state = s,
+                             .bufs = bufs,
+                             .n_bufs = 4});
+    return rui_done(lo);
 }

@@ -228,6 +228,7 @@ static void run_share(void *arg, uint32_t thread, uint32_t threads)
     float *work = r->work + (int64_t)thread * r->floats;
     ru_kern_share mine = {.n1 = r->batch, .threads = 1, .state = work, .work = work};
     if (r->by_units) {
+        RU_CHECK(thread < threads);
         mine.thread = thread;
         mine.threads = threads;
         mine.state = r->work;
@@ -243,6 +244,7 @@ static void run_share(void *arg, uint32_t thread, uint32_t threads)
 void rui_rnn_run(const rui_run *run, rui_rnn_forward fn, const void *job, int64_t batch,
                  bool by_units, float *work, int64_t floats)
 {
+    RU_CHECK(batch > 0 && floats > 0 && work != NULL);
     recurrence r = {fn, job, batch, by_units, work, floats};
     if (ru_pool_threads(run->pool) == 1 || (batch == 1 && !by_units)) {
         run_share(&r, 0, 1);
