@@ -4,6 +4,7 @@
 
 #include "env/file.h"
 #include "plan/policy.h"
+#include "solve/solver.h"
 #include "store/natural.h"
 #include "store/world_file.h"
 #include "tool/cmd.h"
@@ -114,7 +115,7 @@ static ru_status show(ru_cmd_in *in, const ru_policy *p, const void *input, ru_e
 {
     ru_arena scratch;
     ru_arena_init(&scratch, 0);
-    ru_policy_tools tools = {in->arena, &scratch, NULL};
+    ru_policy_tools tools = {in->arena, &scratch, &ru_solver_library};
     ru_policy_answer a;
     ru_status st = ru_policy_run(p, input, &tools, &a, err);
     ru_text out = ru_text_arena(in->arena);
