@@ -201,10 +201,27 @@ static void sleep_long(rui_simjob *j, const rui_simjob_node *n)
     ru_sim_sleep(j->sim, n->process.node, lasts_ns);
 }
 
+static void lose_bulk(rui_simjob *j, ru_sim_fault how)
+{
+    rui_simjob_see(j, RU_SIM_SEEN_BULK);
+    for (uint32_t k = 0; k < j->n; k++) {
+        const rui_simjob_node *n = &j->nodes[k];
+        if (rui_simjob_votes(j, n) || !ru_sim_alive(j->sim, n->process.node)) {
+            continue;
+        }
+        rui_simjob_told(j, how, n->process.node, n->process.node, ru_sim_now(j->sim));
+        (how == RU_SIM_CRASH ? ru_sim_crash : ru_sim_vanish)(j->sim, n->process.node);
+    }
+}
+
 static void aim_strikes(void *self, uint64_t arg)
 {
     rui_simjob *j = self;
     const ru_sim_aim *a = &j->opt->aims[arg];
+    if (a->bulk) {
+        lose_bulk(j, a->how);
+        return;
+    }
     const rui_simjob_node *n = victim_of(j, a);
     uint32_t living = 0;
     for (uint32_t k = 0; k < j->n; k++) {

@@ -1,6 +1,8 @@
 /* Which job a seed stands for. */
 #include "lab/job.h"
 
+#include <string.h>
+
 #define MS INT64_C(1000000)
 
 enum { SHORT_AIMS = RU_SIM_AIMS - 1 };
@@ -41,6 +43,42 @@ static void draw_sleep(uint64_t seed, ru_sim_aim *into)
                          .how = RU_SIM_SLEEP,
                          .other = ru_rng_below(&r, 2) == 0};
     into->nth = into->moment == RU_SIM_AT_COMMIT ? ru_rng_below(&r, 40) : into->nth % 2;
+}
+
+/* One to three reliable founders that vote, the first among them, and many processes that do not;
+ * all of these are lost at once, once or twice. In half of the jobs nothing else kills, so that the
+ * job must come to its end. */
+static void draw_bulk(uint64_t seed, ru_sim_job *into)
+{
+    ru_rng r = ru_rng_from(seed, ru_rng_label("bulk"));
+    uint32_t voters = 1 + ru_rng_below(&r, 3);
+    into->no_vote = ~UINT64_C(1);
+    for (uint32_t k = 1; k < voters; k++) {
+        into->no_vote &= ~(UINT64_C(1) << ru_rng_below(&r, into->founders));
+    }
+    into->joiners += 1 + ru_rng_below(&r, 6);
+    for (uint32_t k = 0; k < into->joiners; k++) {
+        bool votes = ru_rng_below(&r, 4) == 0;
+        into->no_vote &= ~((uint64_t)votes << (into->founders + k));
+    }
+    if (ru_rng_below(&r, 2) == 0) {
+        ru_sim_chaos *c = &into->chaos;
+        c->crash_per_s = c->vanish_per_s = 0;
+        c->fail_operation = 0;
+        into->leavers = 0;
+        memset(into->aims, 0, sizeof into->aims);
+    }
+    uint32_t losses = 1 + ru_rng_below(&r, 2);
+    for (uint32_t k = 0; k < losses; k++) {
+        static const uint32_t often[RU_SIM_MOMENTS] = {0, 20, 2, 2, 2, 4, 1};
+        ru_sim_moment moment = (ru_sim_moment)(1 + ru_rng_below(&r, RU_SIM_MOMENTS - 1));
+        moment = ru_rng_below(&r, 2) == 0 ? RU_SIM_AT_COMMIT : moment;
+        into->aims[k] = (ru_sim_aim){.moment = moment,
+                                     .nth = ru_rng_below(&r, often[moment]),
+                                     .after_ns = ru_rng_below(&r, 3000000),
+                                     .how = ru_rng_below(&r, 2) == 0 ? RU_SIM_CRASH : RU_SIM_VANISH,
+                                     .bulk = true};
+    }
 }
 
 void ru_sim_job_draw(uint64_t seed, ru_sim_job *into)
@@ -87,4 +125,7 @@ void ru_sim_job_draw(uint64_t seed, ru_sim_job *into)
     draw_sleep(seed, &into->aims[SHORT_AIMS]);
     into->join_part = 1e-4;
     into->piece_bytes = pieces[ru_rng_below(&r, RU_ARRAY_LEN(pieces))];
+    if (seed >= RU_SIM_BULK_FROM) {
+        draw_bulk(seed, into);
+    }
 }

@@ -198,6 +198,8 @@ static ru_peer_options options_of(rui_simjob_node *n, const ru_link *link, const
     o.member = (ru_member_options){.join = join, .n_max = j->n_max};
     o.member.self.node = id;
     o.member.self.capacity = 1;
+    o.member.self.no_vote = !rui_simjob_votes(j, n);
+    o.member.self.tier = o.member.self.no_vote ? RU_TIER_TRANSIENT : RU_TIER_RELIABLE;
     snprintf(o.member.self.address, sizeof o.member.self.address, "%s", n->address);
     snprintf(o.member.self.host, sizeof o.member.self.host, "host%u", host_of(n));
     o.elastic = (ru_elastic_options){.device = {rui_simjob_device_ops(j->opt->near), &n->device},

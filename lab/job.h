@@ -30,6 +30,7 @@ enum { RU_SIM_JOB_TENSORS_MAX = 64 };
     X(OVERSLEPT, "processes that woke after the job's end")         \
     X(CUT, "pairs cut")                                             \
     X(ISOLATE, "processes cut off from all others")                 \
+    X(BULK, "bulk losses of members without a vote")                \
     X(SLOW, "links slowed")                                         \
     X(HALF_OPEN, "connections half open")                           \
     X(FAIL, "operations failed")                                    \
@@ -84,9 +85,13 @@ typedef struct ru_sim_aim {
     int64_t after_ns; /* from its beginning */
     ru_sim_fault how; /* RU_SIM_CRASH, VANISH, FREEZE, ISOLATE or SLEEP */
     bool other;       /* not who leads or takes over, but another */
+    bool bulk;        /* RU_SIM_CRASH, VANISH: all that have no vote, at once */
 } ru_sim_aim;
 
 enum { RU_SIM_AIMS = 3 };
+
+/* Seeds from here on draw jobs in which some have no vote, with bulk losses of those. */
+#define RU_SIM_BULK_FROM UINT64_C(1000000000)
 
 /* Predicted durations of a device (lab/script.h). */
 typedef struct ru_sim_script {
@@ -102,6 +107,7 @@ typedef struct ru_sim_job {
     uint32_t founders;
     uint32_t joiners;  /* come at random times between join_from and join_to */
     uint32_t per_host; /* workers of one host; 0: 1 */
+    uint64_t no_vote;  /* bit k: process k, in order of starting, has no vote; not the first */
     bool near;         /* those of a host read each other's gradients; only without faults and while
                           there are several hosts */
     uint32_t leavers;  /* members leave in order, at random times in the same span */

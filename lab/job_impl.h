@@ -123,6 +123,10 @@ void rui_simjob_check_end(rui_simjob *j);
 
 /* sim_cover.c */
 /* Is it a member that still has something to do? */
+static inline bool rui_simjob_votes(const rui_simjob *j, const rui_simjob_node *n)
+{
+    return n->index >= 64 || (j->opt->no_vote >> n->index & 1) == 0;
+}
 bool rui_simjob_trains(const rui_simjob *j, const rui_simjob_node *n);
 void rui_simjob_see(rui_simjob *j, ru_sim_seen k);
 void rui_simjob_told(void *self, ru_sim_fault what, uint32_t node, uint32_t other, ru_time now);

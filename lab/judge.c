@@ -158,16 +158,20 @@ static const rui_simjob_node *process_of(const rui_simjob *j, ru_node_id id)
 /* sure: all of these were in touch until the others went. */
 static bool quorum_of(const rui_simjob *j, const ru_member_info *at, uint32_t n, bool sure)
 {
-    uint32_t yes = 0, over = 0;
+    uint32_t all = 0, yes = 0, over = 0;
     bool oldest = false;
     for (uint32_t i = 0; i < n; i++) {
+        if (at[i].no_vote) {
+            continue;
+        }
+        all++;
         const rui_simjob_node *p = process_of(j, at[i].node);
         bool here = p != NULL && rui_simjob_trains(j, p);
         yes += here ? 1 : 0;
         over += p != NULL && !here && !ru_sim_vanished(j->sim, p->process.node) ? 1 : 0;
-        oldest = i == 0 ? here : oldest;
+        oldest = all == 1 ? here : oldest;
     }
-    return yes > 0 && (yes * 2 > n || (yes * 2 == n && oldest) || (sure && yes + over == n));
+    return yes > 0 && (yes * 2 > all || (yes * 2 == all && oldest) || (sure && yes + over == all));
 }
 
 /* Of the newest view that anybody left knows, and of what may be in force after it? */
@@ -184,7 +188,7 @@ static bool majority_lives(const rui_simjob *j)
         ru_member_facts f;
         ru_member_facts_get(ru_peer_member(n->node), &f);
         newest = newest == NULL || v->epoch > newest->epoch ? v : newest;
-        sure = sure && f.sure;
+        sure = sure && (f.sure || !rui_simjob_votes(j, n));
     }
     for (uint32_t k = 0; k < j->n && newest != NULL; k++) {
         const rui_simjob_node *n = &j->nodes[k];
@@ -259,7 +263,8 @@ static void check_lost(rui_simjob *j)
             continue; /* killed, never a member, or left */
         }
         able = rui_simjob_device_full(&n->device) ? n : able;
-        alone = alone || strstr(n->sentence, "all other members are gone") != NULL;
+        alone = alone || strstr(n->sentence, "all other members are gone") != NULL ||
+                strstr(n->sentence, "all members that vote") != NULL;
     }
     if (able != NULL && !alone) {
         rui_simjob_fail(j, able, "nobody did all steps, %lld of %lld were committed; it ended: %s",

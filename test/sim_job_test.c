@@ -90,6 +90,32 @@ static void faults_by_seed_break_nothing(void **state)
     }
 }
 
+/* One of eight votes, say, and the seven others are lost at once. */
+static void members_without_a_vote_are_lost_in_bulk(void **state)
+{
+    (void)state;
+    uint32_t bulk = 0;
+    for (uint64_t seed = RU_SIM_BULK_FROM; seed < RU_SIM_BULK_FROM + 15; seed++) {
+        bulk += run_seed(seed).seen[RU_SIM_SEEN_BULK];
+    }
+    assert_true(bulk >= 8);
+    ru_sim_job job;
+    ru_sim_job_draw(RU_SIM_BULK_FROM, &job);
+    job.founders = 8;
+    job.joiners = 0;
+    job.no_vote = ~UINT64_C(1);
+    job.chaos = (ru_sim_chaos){.keep_alive = 1};
+    for (ru_sim_moment m = RU_SIM_AT_COMMIT; m < RU_SIM_AT_TAKEOVER; m++) {
+        job.aims[0] = (ru_sim_aim){.moment = m, .how = RU_SIM_VANISH, .bulk = true};
+        job.aims[1] = (ru_sim_aim){0};
+        const ru_sim_job_result r = run(&job);
+        assert_int_equal(r.committed, job.steps);
+        bool struck = m == RU_SIM_AT_COMMIT;
+        assert_int_equal(r.lost, r.seen[RU_SIM_SEEN_BULK] * 7);
+        assert_true(r.seen[RU_SIM_SEEN_BULK] == 1 || !struck);
+    }
+}
+
 /* 176: somebody died after its DONE; the step was committed while the view that was to begin with
  * it was under way. 2087, 3042: half was left, without the oldest; those that were sure that the
  * others are gone waited for an older one that was not, in 3042 because it had followed a leader
@@ -297,6 +323,7 @@ RU_TESTS(test_sim_job, cmocka_unit_test(an_undisturbed_job_gives_what_one_proces
          cmocka_unit_test(nobody_takes_over_a_job_that_ended),
          cmocka_unit_test(words_before_the_group_is_open_are_kept),
          cmocka_unit_test(faults_by_seed_break_nothing),
+         cmocka_unit_test(members_without_a_vote_are_lost_in_bulk),
          cmocka_unit_test(seeds_that_once_broke_something),
          cmocka_unit_test(without_a_majority_everybody_says_so),
          cmocka_unit_test(state_under_way_is_kept_until_the_link_lets_go),
