@@ -381,6 +381,10 @@ static void command_line(launcher *l, const child *c, const char *join, bool new
     if (o->sockets_only) {
         word(w, "--sockets");
     }
+    if (o->transient) {
+        word(w, "--tier");
+        word(w, "transient");
+    }
     say_how_much(o, w);
 }
 

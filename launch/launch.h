@@ -20,6 +20,7 @@ typedef struct ru_launch_options {
     uint32_t n_begin;               /* workers, those of other hosts too, before the first step */
     bool open;                      /* newcomers may join: say how */
     bool deterministic, equal_shares, sockets_only;
+    bool transient;            /* this machine may be taken away: its workers join without a vote */
     const char *listen;        /* of the first worker; NULL: this machine only */
     const char *toward;        /* host:port on whose side the others are; NULL: not known */
     const char *join;          /* address of a job that others found; NULL: founded here */

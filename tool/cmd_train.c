@@ -5,6 +5,7 @@
 
 #include "base/conf.h"
 #include "base/str.h"
+#include "comm/member/member.h"
 #include "env/claim.h"
 #include "env/link_tcp.h"
 #include "env/self.h"
@@ -81,6 +82,14 @@ static const ru_opt opts[] = {
     {.name = "equal-shares",
      .type = RU_OPT_FLAG,
      .help = "with -w: do not give faster workers more samples"},
+    {.name = "tier",
+     .type = RU_OPT_CHOICE,
+     .word = "TIER",
+     .def = "reliable",
+     .choices = "reliable|transient",
+     .help = "transient: this machine may be taken away at any time. Its workers join the job of "
+             "another machine (--node-rank 1, Slurm, ...) without a vote, so that all such "
+             "machines may vanish at once and the others go on"},
     {.name = "threads",
      .type = RU_OPT_I64,
      .word = "N",
@@ -164,6 +173,24 @@ static ru_status resolve(ru_cmd_in *in, ru_hosts_plan *plan, ru_err *err)
     return ru_hosts_resolve(&flags, env_get, NULL, in->arena, plan, err);
 }
 
+static bool is_transient(const ru_cmd_in *in)
+{
+    return ru_cmd_choice(in, "tier") == RU_TIER_TRANSIENT;
+}
+
+static ru_status check_tier(const ru_cmd_in *in, const ru_hosts_plan *plan, ru_err *err)
+{
+    bool joins = plan->workers_max > 1 && plan->founds != RU_FOUNDS_YES;
+    if (!is_transient(in) || joins) {
+        return RU_OK;
+    }
+    return RU_FAIL(
+        err, RU_E_USAGE,
+        "--tier transient: this machine founds the job, and the founder must be reliable; "
+        "start the job on a reliable machine and let this one join (rubato worker --join "
+        "HOST:PORT --tier transient)");
+}
+
 /* Another launcher started this process: it is one worker. The first one founds the job, the others
  * take the state from it, so that no disk need be shared. */
 static ru_status run_as_worker(ru_cmd_in *in, ru_train_options *to, const ru_hosts_plan *plan,
@@ -203,6 +230,7 @@ static ru_status run_as_worker(ru_cmd_in *in, ru_train_options *to, const ru_hos
         .deterministic = ru_cmd_flag(in, "deterministic"),
         .equal_shares = ru_cmd_flag(in, "equal-shares"),
         .sockets_only = ru_cmd_flag(in, "sockets"),
+        .transient = is_transient(in),
     };
     ru_worker_result result;
     ru_self_stop_watch();
@@ -266,6 +294,7 @@ static ru_status run_workers(ru_cmd_in *in, ru_train_options *to, const ru_hosts
         .deterministic = ru_cmd_flag(in, "deterministic"),
         .equal_shares = ru_cmd_flag(in, "equal-shares"),
         .sockets_only = ru_cmd_flag(in, "sockets"),
+        .transient = is_transient(in),
         .listen = listen != NULL      ? listen
                   : plan->hosts.n > 1 ? ":0"
                                       : NULL,
@@ -331,6 +360,7 @@ static ru_status run(ru_cmd_in *in, ru_err *err)
     ru_hosts_plan plan;
     RU_TRY(resolve(in, &plan, err));
     RU_TRY(check_here(&plan, err));
+    RU_TRY(check_tier(in, &plan, err));
     ru_job job;
     ru_conf *conf;
     ru_train_result result;

@@ -5,6 +5,7 @@
 
 #include "base/conf.h"
 #include "base/str.h"
+#include "comm/member/member.h"
 #include "env/file.h"
 #include "env/link_tcp.h"
 #include "env/self.h"
@@ -99,6 +100,13 @@ static const ru_opt opts[] = {
     {.name = "equal-shares",
      .type = RU_OPT_FLAG,
      .help = "do not give faster workers more samples"},
+    {.name = "tier",
+     .type = RU_OPT_CHOICE,
+     .word = "TIER",
+     .def = "reliable",
+     .choices = "reliable|transient",
+     .help = "transient: this machine may be taken away at any time. Its worker joins without a "
+             "vote, so that all such machines may vanish at once and the others go on"},
     {.name = "progress-lines",
      .type = RU_OPT_FLAG,
      .help = "progress as JSON Lines on stdout, for the launcher that draws it"},
@@ -108,6 +116,8 @@ static const ru_example examples[] = {
     {"rubato worker --join 10.0.0.5:4000 --token-file runs/digits-1/token",
      "one more worker for a job that runs"},
     {"rubato worker --join node7:4000", "the same with the token in RUBATO_TOKEN"},
+    {"rubato worker --join node7:4000 --tier transient",
+     "from a machine that may be taken away at any time"},
     {"rubato worker --join 10.0.0.5:4000 --token-file token --listen :4001",
      "where the firewall lets in one port only"},
 };
@@ -187,10 +197,28 @@ static ru_status check_numbers(ru_cmd_in *in, ru_err *err)
                            addresses[k], a);
         }
     }
+    if (ru_cmd_choice(in, "tier") == RU_TIER_TRANSIENT && ru_cmd_text(in, "join") == NULL) {
+        return RU_FAIL(err, RU_E_USAGE,
+                       "--tier transient: the worker that founds a job must be reliable; start the "
+                       "job on a reliable machine and --join it from this one");
+    }
     size_t n = cores != NULL ? strspn(cores, "0123456789abcdefABCDEF") : 1;
     if (cores != NULL && (n < 1 || n > 16 || cores[n] != 0)) {
         return RU_FAIL(err, RU_E_USAGE, "--cores '%s': expected up to 16 hexadecimal digits",
                        cores);
+    }
+    return RU_OK;
+}
+
+static ru_status check_join(const char *join, ru_err *err)
+{
+    const char *colon = join != NULL ? strrchr(join, ':') : NULL;
+    size_t digits = colon != NULL ? strspn(colon + 1, "0123456789") : 0;
+    if (join != NULL && (digits < 1 || digits > 5 || colon == join || colon[1 + digits] != 0 ||
+                         strtol(colon + 1, NULL, 10) < 1 || strtol(colon + 1, NULL, 10) > 65535)) {
+        return RU_FAIL(err, RU_E_USAGE,
+                       "--join '%s': expected HOST:PORT or [v6]:PORT with a port of 1 to 65535",
+                       join);
     }
     return RU_OK;
 }
@@ -204,14 +232,7 @@ static ru_status run(ru_cmd_in *in, ru_err *err)
         return RU_FAIL(err, RU_E_USAGE,
                        "which job? rubato worker --join HOST:PORT --token-file OUT/token");
     }
-    const char *colon = join != NULL ? strrchr(join, ':') : NULL;
-    size_t digits = colon != NULL ? strspn(colon + 1, "0123456789") : 0;
-    if (join != NULL && (digits < 1 || digits > 5 || colon == join || colon[1 + digits] != 0 ||
-                         strtol(colon + 1, NULL, 10) < 1 || strtol(colon + 1, NULL, 10) > 65535)) {
-        return RU_FAIL(err, RU_E_USAGE,
-                       "--join '%s': expected HOST:PORT or [v6]:PORT with a port of 1 to 65535",
-                       join);
-    }
+    RU_TRY(check_join(join, err));
     RU_TRY(check_numbers(in, err));
     RU_TRY(ru_token_get(ru_cmd_text(in, "token-file"), in->arena, &token, err));
     RU_TRY(get_job(in, token, &job, &out, err));
@@ -246,6 +267,7 @@ static ru_status run(ru_cmd_in *in, ru_err *err)
         .deterministic = ru_cmd_flag(in, "deterministic"),
         .equal_shares = ru_cmd_flag(in, "equal-shares"),
         .sockets_only = ru_cmd_flag(in, "sockets"),
+        .transient = ru_cmd_choice(in, "tier") == RU_TIER_TRANSIENT,
         .stop_leaves = !launched,
         .cores = cores != NULL ? strtoull(cores, NULL, 16) : 0,
         .number = (uint32_t)ru_cmd_i64(in, "rank"),

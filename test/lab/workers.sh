@@ -6,6 +6,7 @@
 #   2. the same workers twice with --deterministic: the same bytes in model and optimizer, which are
 #      those of one process with as many micro-batches;
 #   3. kill -9 of a worker and of the leader: no sample lost or repeated, every step told once;
+#      the reliable ones go on when all four without a vote are killed at once;
 #   4. three kills and two joins in one epoch, a worker that leaves when asked: the final losses are
 #      those of one process that nobody disturbed, within 1e-3;
 #   5. Ctrl-C once saves at a step boundary, and the run goes on with another number of workers;
@@ -176,6 +177,30 @@ for rank in 3 1; do
     whole kill-$rank 800
 done
 echo "ok: kill -9 of a worker and of the leader"
+
+# Workers without a vote, on two cores most of the job, are killed at once.
+timeout 120 "$rubato" train mlp.yaml --set train.epochs=60 -w "1:$(($(nproc) + 4))" --json --out bulk >bulk.jsonl 2>err.txt &
+run=$!
+pids="$pids $run"
+started bulk 40
+address=$(sed -n 's/.*rubato worker --join \([^ ]*\) .*/\1/p' err.txt | head -1)
+transient=
+for k in 1 2 3 4; do
+    "$rubato" worker --join "$address" --token-file bulk/token --tier transient >/dev/null 2>join-$k.err &
+    transient="$transient $!"
+done
+n=0
+until [ "$(grep -c '"works"' bulk/metrics.jsonl)" -ge 4 ] || [ $n -ge 600 ]; do
+    n=$((n + 1))
+    sleep 0.05
+done
+# shellcheck disable=SC2086 # several
+kill -9 $transient
+wait $run || fail "those that vote are left: $(tail -3 err.txt)"
+[ "$(grep -c '"join",.*"tier":"transient"' bulk/metrics.jsonl)" = 4 ] || fail "not four transient workers: $(grep '"join"' bulk/metrics.jsonl)"
+[ "$(grep -c '"lost"' bulk/metrics.jsonl)" = 4 ] || fail "four were killed, told: $(grep '"lost"' bulk/metrics.jsonl)"
+whole bulk 6000
+echo "ok: all workers without a vote are lost at once"
 
 # The world file of a running job, to the job's token only; its plans are made again from it.
 timeout 120 "$rubato" train mlp.yaml --set train.epochs=60 -w 2:3 --sockets --json --out live >live.jsonl 2>err.txt &

@@ -307,7 +307,7 @@ static void tell_changes(ru_elastic *e, const ru_member_wanted *w, const rui_el_
     for (uint32_t k = 0; k < w->n; k++) {
         const rui_el_member *m = member_of(e, w->at[k].node);
         if (m == NULL) {
-            rui_el_news(e, RU_ELASTIC_JOINED, w->at[k].number, 0, now);
+            rui_el_news(e, RU_ELASTIC_JOINED, w->at[k].number, w->at[k].tier, now);
         } else if (m->share.n == 0 && v->at[k].share.n > 0) {
             rui_el_news(e, RU_ELASTIC_WORKS, w->at[k].number, v->at[k].share.n, now);
         }

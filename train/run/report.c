@@ -252,11 +252,13 @@ ru_status ru_report_eval(ru_report *r, int64_t step, int64_t epoch, const ru_met
     return emit(r, &t, err);
 }
 
-void ru_report_workers_set(ru_report *r, uint32_t workers)
+void ru_report_workers_set(ru_report *r, uint32_t workers, uint32_t members, uint32_t voters)
 {
     if (r != NULL) {
         ru_mutex_lock(&r->lock);
         r->workers = workers;
+        r->members = members;
+        r->voters = voters;
         ru_mutex_unlock(&r->lock);
     }
 }

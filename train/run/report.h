@@ -95,8 +95,9 @@ RU_MUST_USE ru_status ru_report_begin(ru_report *r, const ru_report_start *s, ru
 RU_MUST_USE ru_status ru_report_step_put(ru_report *r, const ru_report_step *s, ru_err *err);
 RU_MUST_USE ru_status ru_report_eval(ru_report *r, int64_t step, int64_t epoch, const ru_metrics *m,
                                      int64_t eval_ns, ru_err *err);
-/* Worker processes that compute, shown from now on; 1 at first. */
-void ru_report_workers_set(ru_report *r, uint32_t workers);
+/* Worker processes that compute, and of all `members` those that vote; shown from now on. 1 each at
+ * first. */
+void ru_report_workers_set(ru_report *r, uint32_t workers, uint32_t members, uint32_t voters);
 /* `what`: checkpoint, restore, stop, ...; `more`: further members of the JSON object, starting with
  * a comma, or "". */
 RU_MUST_USE ru_status ru_report_event(ru_report *r, int64_t step, const char *what,

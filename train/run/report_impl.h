@@ -15,7 +15,7 @@
 struct ru_report {
     ru_report_options opt;
     ru_mutex lock;
-    uint32_t workers;
+    uint32_t workers, members, voters;
     const char *path_metrics, *path_log; /* NULL without a run directory */
     ru_log_file *metrics, *log;
     ru_time begun, shown; /* start of the report; last time people saw progress */

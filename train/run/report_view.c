@@ -147,6 +147,10 @@ static void progress_text(const ru_report *r, const ru_report_step *s, bool bar,
     if (s->accuracy >= 0) {
         ru_text_putf(t, "  hits %.1f %%", s->accuracy * 100);
     }
+    if (r->voters < r->members) {
+        ru_text_putf(t, "  %u workers, %u vote%s", r->members, r->voters,
+                     r->voters == 1 ? "s" : "");
+    }
     ru_text_putf(t, "  %s samples/s", count_text(per_s * (double)s->batch, rate));
     if (p > 0 && per_s > 0) {
         ru_text_putf(t, "  %s left", duration_text((double)(r->opt.steps - s->step) / per_s, left));

@@ -239,7 +239,7 @@ ru_status rui_trainer_say_start(rui_trainer *t, uint32_t workers, ru_err *err)
         .open_ns = s.open_ns,
         .resumed_step = t->step_resumed,
     };
-    ru_report_workers_set(t->report, workers);
+    ru_report_workers_set(t->report, workers, workers, workers);
     RU_TRY(ru_report_begin(t->report, &start, err));
     if (!t->goes_on) {
         return RU_OK;

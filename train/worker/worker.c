@@ -76,6 +76,8 @@ static void member_options(rui_worker *w, ru_node_id self, ru_member_options *m)
         .n_max = o->n_max > 0 ? o->n_max : RU_WORKERS_MAX,
     };
     (void)snprintf(m->self.address, sizeof m->self.address, "%s", ru_link_tcp_address(w->link));
+    m->self.tier = o->transient ? RU_TIER_TRANSIENT : RU_TIER_RELIABLE;
+    m->self.no_vote = o->transient;
     host_text(m->self.host);
 }
 

@@ -35,6 +35,7 @@ typedef struct ru_worker_options {
     bool deterministic;
     bool equal_shares;
     bool sockets_only; /* sum over sockets even on one host (measurements) */
+    bool transient;    /* its machine may be taken away: it joins without a vote */
     bool stop_leaves;  /* a stop signal lets this worker leave; else it ends the job */
     uint64_t cores;    /* of the compute threads: bit k is core k; 0: wherever */
     uint32_t number;   /* wished among those who come in together, as at the beginning; 0: any */

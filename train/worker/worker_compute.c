@@ -329,7 +329,7 @@ static void step(rui_worker *w)
     w->computed = false;
     w->step_begun = ru_clock_now();
     if (w->cmd.leads) { /* else the loop thread may be opening them: this worker takes over */
-        ru_report_workers_set(w->t.report, w->cmd.workers);
+        ru_report_workers_set(w->t.report, w->cmd.workers, w->cmd.members, w->cmd.voters);
     }
     double lr = set_scalars(w);
     ru_status st = compute(w, &err);

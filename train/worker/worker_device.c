@@ -16,6 +16,9 @@ void rui_worker_command(rui_worker *w, const rui_cmd *cmd)
     c.workers = f.working;
     const ru_view *v = ru_member_view(ru_peer_member(w->node));
     c.members = v->n;
+    for (uint32_t k = 0; k < v->n; k++) {
+        c.voters += v->at[k].no_vote ? 0 : 1;
+    }
     while (c.rank < v->n && v->at[c.rank].number != w->number) {
         c.rank++;
     }

@@ -57,6 +57,7 @@ typedef struct rui_cmd {
     uint32_t seq;
     bool leads;
     uint32_t workers;       /* that compute */
+    uint32_t voters;        /* of the members */
     uint32_t rank, members; /* of the view */
     const char *ended;
     int64_t lost, repeated;

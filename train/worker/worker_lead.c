@@ -133,8 +133,10 @@ void rui_worker_news(void *self, const ru_elastic_news *n, ru_time now)
         }
         break;
     case RU_ELASTIC_JOINED:
-        event(w, n, "join", "");
-        ru_report_say(r, "worker %lld joined; it takes the state from the others", (long long)n->a);
+        event(w, n, "join", n->b == RU_TIER_TRANSIENT ? ",\"tier\":\"transient\"" : "");
+        ru_report_say(r, "worker %lld joined%s; it takes the state from the others",
+                      (long long)n->a,
+                      n->b == RU_TIER_TRANSIENT ? " on a transient machine, without a vote" : "");
         break;
     case RU_ELASTIC_WORKS:
         (void)snprintf(more, sizeof more, ",\"samples\":%lld", (long long)n->b);
