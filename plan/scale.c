@@ -2,13 +2,16 @@
 
 #include <math.h>
 #include <stddef.h>
+#include <string.h>
 
+#include "cost/lsq.h"
 #include "cost/norm.h"
 #include "plan/scale_impl.h"
 
-/* Drift: so many measurements in a row, each so many deviations off, on one side. */
+/* Drift: so many measurements in a row, each so many deviations off, on one side; the process
+ * itself errs by model_sd. */
 enum { DRIFT_RUN = 3 };
-static const double drift_sd = 2, drift_least = 0.02, signal_least = 0.2;
+static const double drift_sd = 2, model_sd = 0.1, signal_least = 0.3, expect_sd = 0.5;
 
 typedef struct guess {
     double mid, sd; /* of ln(step time) */
@@ -18,9 +21,11 @@ typedef struct search {
     const ru_scale_in *in;
     ru_gp gp;
     uint32_t n, best; /* choices; UINT32_MAX: none keeps the limits with enough confidence */
+    uint32_t rescue;  /* what can take over; UINT32_MAX: nothing */
     guess *guess;     /* [n] */
     double best_value;
-    double z; /* quantile of the confidence */
+    double trend[3]; /* of workers and memory, never falling */
+    double z;        /* quantile of the confidence */
     double probed_usd;
 } search;
 
@@ -110,6 +115,9 @@ double rui_scale_probed_usd(const ru_scale_in *in)
     for (uint32_t i = 0; i < in->n_probes; i++) {
         const ru_scale_probe *p = &in->probe[i];
         ru_function_run run;
+        if (p->run) {
+            continue;
+        }
         /* What ran out of memory is billed for its start. */
         double steps = p->failed ? 0 : in->probe_steps, step_s = p->failed ? 1e-9 : p->step_s;
         if (ru_function_run_of(&in->rules, p->workers, p->memory_mb, steps, step_s, &run)) {
@@ -150,6 +158,15 @@ ru_status rui_scale_start(const ru_scale_in *in, uint32_t k, bool halves, rui_sc
                : RU_OK;
 }
 
+uint32_t rui_scale_probed(const ru_scale_in *in)
+{
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < in->n_probes; i++) {
+        n += in->probe[i].run ? 0 : 1;
+    }
+    return n;
+}
+
 /* ln(step workers share(memory)) = ln(step) + this. */
 static double ideal(const ru_scale_in *in, double workers, double memory_mb)
 {
@@ -161,22 +178,20 @@ static double unit(double v, double low, double high)
     return high > low ? ru_num_log(v / low) / ru_num_log(high / low) : 0;
 }
 
-static ru_status add(search *s, double workers, double memory_mb, double step_s, ru_err *err)
+static void row_of(const ru_scale_in *in, double workers, double memory_mb, double *row)
 {
-    const ru_scale_in *in = s->in;
-    double x[2] = {unit(workers, in->workers_min, in->workers_max),
-                   unit(memory_mb, in->memory_mb[0], in->memory_mb[in->n_memory - 1])};
-    return ru_gp_add(&s->gp, x, ru_num_log(step_s) + ideal(in, workers, memory_mb), err);
+    row[0] = 1;
+    row[1] = unit(workers, in->workers_min, in->workers_max);
+    row[2] = unit(memory_mb, in->memory_mb[0], in->memory_mb[in->n_memory - 1]);
 }
 
 static guess guess_of(const search *s, rui_scale_choice c)
 {
-    const ru_scale_in *in = s->in;
-    double x[2] = {unit(c.workers, in->workers_min, in->workers_max),
-                   unit(c.memory_mb, in->memory_mb[0], in->memory_mb[in->n_memory - 1])};
-    double mean, variance;
-    ru_gp_predict(&s->gp, x, &mean, &variance);
-    return (guess){mean - ideal(in, c.workers, c.memory_mb), sqrt(variance)};
+    double row[3], mean, variance;
+    row_of(s->in, c.workers, c.memory_mb, row);
+    ru_gp_predict(&s->gp, row + 1, &mean, &variance);
+    mean += s->trend[0] + s->trend[1] * row[1] + s->trend[2] * row[2];
+    return (guess){mean - ideal(s->in, c.workers, c.memory_mb), sqrt(variance)};
 }
 
 /* The given noise; few points that are alike by chance do not make it certain elsewhere. */
@@ -201,44 +216,58 @@ static ru_status fit(search *s, ru_arena *scratch, ru_err *err)
     return RU_OK;
 }
 
-static ru_status learn(search *s, bool probes, bool recent, ru_arena *scratch, ru_err *err)
+/* From measurements from..to-1. */
+static ru_status learn(search *s, uint32_t from, uint32_t to, ru_arena *scratch, ru_err *err)
 {
     const ru_scale_in *in = s->in;
     RU_TRY(ru_gp_init(&s->gp, 2, in->n_probes + 1, scratch, err));
-    for (uint32_t i = 0; probes && i < in->n_probes; i++) {
+    double *rows = RU_NEW(scratch, double, 3 * (int64_t)in->n_probes + 3);
+    double *y = RU_NEW(scratch, double, (int64_t)in->n_probes + 1);
+    if (rows == NULL || y == NULL) {
+        return RU_FAIL(err, RU_E_LIMIT, "no memory for %u measurements", in->n_probes);
+    }
+    uint32_t n = 0;
+    for (uint32_t i = from; i < to; i++) {
         const ru_scale_probe *p = &in->probe[i];
         if (!p->failed) {
-            RU_TRY(add(s, p->workers, p->memory_mb, p->step_s, err));
+            row_of(in, p->workers, p->memory_mb, rows + 3 * n);
+            y[n++] = ru_num_log(p->step_s) + ideal(in, p->workers, p->memory_mb);
         }
     }
-    if (recent && in->n_recent > 0) {
-        uint32_t from = !probes && in->n_recent > DRIFT_RUN ? in->n_recent - DRIFT_RUN : 0;
-        double sum = 0;
-        for (uint32_t i = from; i < in->n_recent; i++) {
-            sum += in->recent_s[i];
-        }
-        RU_TRY(add(s, in->now.workers, in->now.memory_mb, sum / (in->n_recent - from), err));
+    if (n == 0) {
+        return RU_OK;
     }
-    return s->gp.n > 0 ? fit(s, scratch, err) : RU_OK;
+    static const double ridges[3] = {0, 0.05, 0.05};
+    static const bool any_sign[3] = {true, false, false};
+    ru_lsq_in lsq = {
+        .a = rows, .b = y, .m = n, .n = 3, .ridges = ridges, .nonneg = true, .any_sign = any_sign};
+    ru_lsq_fit line;
+    RU_TRY(ru_lsq_solve(&lsq, scratch, scratch, &line, err));
+    memcpy(s->trend, line.x, sizeof s->trend);
+    for (uint32_t i = 0; i < n; i++) {
+        RU_TRY(ru_gp_add(&s->gp, rows + 3 * i + 1, line.residual[i], err));
+    }
+    return fit(s, scratch, err);
 }
 
-/* Do the last measurements of the running choice contradict those before it? */
+/* Do the last measurements contradict those before them? */
 static ru_status drift(search *s, ru_arena *scratch, bool *drifted, ru_err *err)
 {
     const ru_scale_in *in = s->in;
     *drifted = false;
-    if (in->n_recent < DRIFT_RUN || in->now.workers == 0) {
+    if (in->n_probes < DRIFT_RUN + 1) {
         return RU_OK;
     }
-    RU_TRY(learn(s, true, false, scratch, err));
-    if (s->gp.n == 0) {
-        return RU_OK;
-    }
-    guess g = guess_of(s, (rui_scale_choice){in->now.workers, in->now.memory_mb});
-    double sd = fmax(drift_least, sqrt(g.sd * g.sd + in->noise * in->noise));
+    RU_TRY(learn(s, 0, in->n_probes - DRIFT_RUN, scratch, err));
     uint32_t above = 0, below = 0;
-    for (uint32_t i = in->n_recent - DRIFT_RUN; i < in->n_recent; i++) {
-        double off = (ru_num_log(in->recent_s[i]) - g.mid) / sd;
+    for (uint32_t i = in->n_probes - DRIFT_RUN; i < in->n_probes && s->gp.n > 0; i++) {
+        const ru_scale_probe *p = &in->probe[i];
+        if (p->failed || !p->run) {
+            return RU_OK;
+        }
+        guess g = guess_of(s, (rui_scale_choice){p->workers, p->memory_mb});
+        double sd = sqrt(g.sd * g.sd + in->noise * in->noise + model_sd * model_sd);
+        double off = (ru_num_log(p->step_s) - g.mid) / sd;
         above += off > drift_sd ? 1 : 0;
         below += off < -drift_sd ? 1 : 0;
     }
@@ -249,11 +278,62 @@ static ru_status drift(search *s, ru_arena *scratch, bool *drifted, ru_err *err)
 /* What keeping the choice in force saves: workers need not start again. */
 static double kept(const ru_scale_in *in, rui_scale_choice c)
 {
-    if (in->now.workers != c.workers || in->now.memory_mb != c.memory_mb) {
+    if (in->now_workers != c.workers || in->now_memory_mb != c.memory_mb) {
         return 0;
     }
     double usd = c.memory_mb / 1024 * in->rules.usd_per_gb_s * in->rules.init_s;
     return in->cheapest ? c.workers * (usd + in->rules.usd_per_call) : in->rules.init_s;
+}
+
+/* Another choice can take over after a bad stretch until the next decision: the one that most
+ * surely keeps the limit. Both limits at once leave none. */
+static void find_rescue(search *s)
+{
+    const ru_scale_in *in = s->in;
+    int64_t best = INT64_MAX;
+    s->rescue = UINT32_MAX;
+    bool one = (in->limit_s > 0) != (in->limit_usd > 0);
+    for (uint32_t k = 0; k < s->n && one && in->plan_steps > 0; k++) {
+        ru_function_run late;
+        rui_scale_choice c = rui_scale_at(in, k);
+        if (!rui_scale_failed(in, c) && run_at(in, c, s->guess[k], s->z, in->steps, &late)) {
+            double v = in->limit_s > 0 ? late.seconds : late.usd;
+            if (whole(v) < best) {
+                best = whole(v);
+                s->rescue = k;
+            }
+        }
+    }
+}
+
+/* A stretch of `steps` varies about its mean by the noise. */
+static guess varied(const ru_scale_in *in, guess g, double steps)
+{
+    double part = steps > in->plan_steps ? in->plan_steps / steps : 1;
+    g.sd = sqrt(g.sd * g.sd + in->noise * in->noise * part);
+    return g;
+}
+
+/* Does c keep the limits with enough confidence, by itself or until another takes over? */
+static bool safe(const search *s, rui_scale_choice c, guess g)
+{
+    const ru_scale_in *in = s->in;
+    ru_function_run late, rest;
+    if (run_at(in, c, varied(in, g, in->steps), s->z, in->steps, &late) &&
+        rui_scale_keeps(in, &late)) {
+        return true;
+    }
+    double stretch = fmin(in->plan_steps, in->steps);
+    if (s->rescue == UINT32_MAX || !run_at(in, c, g, expect_sd, in->steps, &rest) ||
+        !rui_scale_keeps(in, &rest) ||
+        !run_at(in, c, varied(in, g, stretch), s->z, stretch, &late) ||
+        !run_at(in, rui_scale_at(in, s->rescue), s->guess[s->rescue], s->z, in->steps - stretch,
+                &rest)) {
+        return false;
+    }
+    rest.seconds += late.seconds;
+    rest.usd += late.usd;
+    return rui_scale_keeps(in, &rest);
 }
 
 /* The choice whose value is best among those that keep the limits with enough confidence; else
@@ -264,15 +344,16 @@ static double incumbent(search *s, uint32_t *likely)
     double most = -1;
     s->best = *likely = UINT32_MAX;
     for (uint32_t k = 0; k < s->n; k++) {
+        s->guess[k] = guess_of(s, rui_scale_at(s->in, k));
+    }
+    find_rescue(s);
+    for (uint32_t k = 0; k < s->n; k++) {
         rui_scale_choice c = rui_scale_at(s->in, k);
-        ru_function_run run, late;
+        ru_function_run run;
         if (rui_scale_failed(s->in, c)) {
             continue;
         }
-        s->guess[k] = guess_of(s, c);
-        bool safe = run_at(s->in, c, s->guess[k], s->z, s->in->steps, &late) &&
-                    rui_scale_keeps(s->in, &late);
-        if (safe && run_at(s->in, c, s->guess[k], 0, s->in->steps, &run)) {
+        if (safe(s, c, s->guess[k]) && run_at(s->in, c, s->guess[k], 0, s->in->steps, &run)) {
             double v = rui_scale_value(s->in, &run) - kept(s->in, c);
             if (whole(v) < best) {
                 best = whole(v);
@@ -333,10 +414,10 @@ static bool allowed(const search *s, rui_scale_choice c, guess g)
     if (s->best == UINT32_MAX) {
         return rui_scale_keeps(in, &probe);
     }
-    rui_scale_choice best = rui_scale_at(in, s->best);
+    uint32_t sure = s->rescue != UINT32_MAX ? s->rescue : s->best;
     double left = fmax(0, in->steps - in->probe_steps);
-    if (!run_at(in, best, s->guess[s->best], s->z, left, &rest) ||
-        !run_at(in, best, s->guess[s->best], 0, in->steps, &all)) {
+    if (!run_at(in, rui_scale_at(in, sure), s->guess[sure], s->z, left, &rest) ||
+        !run_at(in, rui_scale_at(in, s->best), s->guess[s->best], 0, in->steps, &all)) {
         return false;
     }
     rest.seconds += probe.seconds;
@@ -387,7 +468,7 @@ static ru_status decide(search *s, ru_scale_plan *plan, ru_err *err)
     const ru_scale_in *in = s->in;
     uint32_t likely;
     double most = incumbent(s, &likely), gain = 0;
-    uint32_t used = plan->drifted ? 0 : in->n_probes;
+    uint32_t used = plan->drifted ? 0 : rui_scale_probed(in);
     uint32_t at = used < in->probes_max ? next_probe(s, &gain) : UINT32_MAX;
     plan->probe = at != UINT32_MAX;
     if (!plan->probe) {
@@ -432,9 +513,8 @@ ru_status ru_plan_scale(const ru_scale_in *in, ru_arena *scratch, ru_scale_plan 
     }
     search s = {.in = in, .n = rui_scale_choices(in), .probed_usd = plan->probed_usd};
     RU_TRY(drift(&s, scratch, &plan->drifted, err));
-    RU_TRY(learn(&s, !plan->drifted, true, scratch, err));
-    uint32_t used = plan->drifted ? 0 : in->n_probes;
-    if (s.gp.n < 2 && used < in->probes_max) {
+    RU_TRY(learn(&s, plan->drifted ? in->n_probes - DRIFT_RUN : 0, in->n_probes, scratch, err));
+    if (s.gp.n < 2 && rui_scale_probed(in) < in->probes_max) {
         rui_scale_choice c;
         RU_TRY(rui_scale_start(in, in->n_probes, true, &c, err));
         plan->probe = true;

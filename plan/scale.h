@@ -7,7 +7,9 @@
  * chance of keeping each limit together (all follow from the step time). A choice is measured next
  * when what it is expected to save of the rest of the job, over all outcomes that keep the limits,
  * exceeds what measuring it costs, and when the job still keeps its limits if it turns out badly.
- * Measurements that the running choice contradicts are dropped (drift).
+ * Where decisions follow, a choice may run that keeps the limits as expected only, as long as the
+ * rest can be saved by another one after a bad stretch. Measurements that the last three contradict
+ * are dropped (drift).
  *
  * Source: ali-2022-smlt (goals, rivals), gardner-2014 (constrained improvement); the joint
  * improvement in closed form is ours. Cost: O(choices probes^2). Thread: any, pure. */
@@ -17,7 +19,7 @@
 #include "base/arena.h"
 #include "cost/function.h"
 
-enum { RU_SCALE_PROBES_MAX = 64, RU_SCALE_MEMORIES_MAX = 256, RU_SCALE_CHOICES_MAX = 1 << 20 };
+enum { RU_SCALE_PROBES_MAX = 128, RU_SCALE_MEMORIES_MAX = 256, RU_SCALE_CHOICES_MAX = 1 << 20 };
 
 typedef enum ru_scale_method {
     RU_SCALE_JOINT,   /* ours */
@@ -34,6 +36,7 @@ typedef struct ru_scale_probe {
     double memory_mb;
     double step_s; /* measured */
     bool failed;   /* out of memory: so much or less is too little for so many workers or fewer */
+    bool run;      /* seen while the choice was in force, not measured for its own sake */
 } ru_scale_probe;
 
 typedef struct ru_scale_in {
@@ -44,15 +47,15 @@ typedef struct ru_scale_in {
     bool cheapest;               /* least money; else least time */
     double limit_s;              /* time left; 0: no limit */
     double limit_usd;            /* money left; 0: no limit */
-    const ru_scale_probe *probe; /* [n_probes] */
+    const ru_scale_probe *probe; /* [n_probes] measurements, oldest first */
     uint32_t n_probes;
-    ru_scale_probe now;     /* choice in force; workers 0: none */
-    const double *recent_s; /* [n_recent] step times measured with it, oldest first */
-    uint32_t n_recent;
+    uint32_t now_workers; /* choice in force; 0: none */
+    double now_memory_mb;
     ru_function_rules rules;
     double core_mb;     /* memory that brings one core */
     double noise;       /* deviation of a measured step time, relative */
     double probe_steps; /* of one measurement: they count as work */
+    double plan_steps;  /* until the next decision; 0: there is none */
     uint32_t probes_max;
     double probing_max; /* part of the money for the job that measuring may take */
     double gain_min;    /* a measurement must save this part of the rest */
@@ -70,7 +73,7 @@ typedef struct ru_scale_plan {
     double met;            /* probability that the limits are kept with this choice */
     double gain;           /* of measuring it: s or USD, its cost deducted; 0 for a run */
     double probed_usd;     /* what measuring has cost */
-    bool drifted;          /* forget all measurements: the running choice contradicts them */
+    bool drifted;          /* the last three measurements contradict those before: forget these */
     bool blind;            /* nothing is known yet: step_s to met are 0 */
 } ru_scale_plan;
 

@@ -17,8 +17,8 @@ static ru_status check_choice(const ru_scale_in *in, const ru_scale_plan *p, ru_
     }
     bool workers = p->workers >= in->workers_min && p->workers <= in->workers_max &&
                    (p->workers - in->workers_min) % in->workers_step == 0;
-    bool kept = in->method == RU_SCALE_FIXED && p->workers == in->now.workers &&
-                p->memory_mb == in->now.memory_mb;
+    bool kept = in->method == RU_SCALE_FIXED && p->workers == in->now_workers &&
+                p->memory_mb == in->now_memory_mb;
     if (!kept && (!memory || !workers)) {
         return RU_FAIL(err, RU_E_INFEASIBLE, "%u workers with %g MB are not in the grid",
                        p->workers, p->memory_mb);
@@ -95,9 +95,12 @@ static ru_status check_figures(const ru_scale_in *in, const ru_scale_plan *p, ru
 
 static ru_status check_probe(const ru_scale_in *in, const ru_scale_plan *p, ru_err *err)
 {
-    if (!p->drifted && in->n_probes >= in->probes_max) {
-        return RU_FAIL(err, RU_E_INFEASIBLE, "measurement %u of at most %u", in->n_probes + 1,
-                       in->probes_max);
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < in->n_probes; i++) {
+        n += in->probe[i].run ? 0 : 1;
+    }
+    if (!p->drifted && n >= in->probes_max) {
+        return RU_FAIL(err, RU_E_INFEASIBLE, "measurement %u of at most %u", n + 1, in->probes_max);
     }
     ru_function_run run;
     if (p->gain > 0 && in->limit_usd > 0 &&
@@ -119,16 +122,18 @@ ru_status ru_plan_scale_check(const ru_scale_in *in, const ru_scale_plan *p, ru_
         const ru_scale_probe *q = &in->probe[i];
         ru_function_run run;
         double steps = q->failed ? 0 : in->probe_steps, step_s = q->failed ? 1e-9 : q->step_s;
-        usd += ru_function_run_of(&in->rules, q->workers, q->memory_mb, steps, step_s, &run)
-                   ? run.usd
-                   : 0;
+        usd +=
+            !q->run && ru_function_run_of(&in->rules, q->workers, q->memory_mb, steps, step_s, &run)
+                ? run.usd
+                : 0;
     }
     if (!near(usd, p->probed_usd)) {
         return RU_FAIL(err, RU_E_INFEASIBLE, "measuring cost %g USD, expected %g", p->probed_usd,
                        usd);
     }
-    if (p->drifted && (in->n_recent < 3 || in->now.workers == 0)) {
-        return RU_FAIL(err, RU_E_INFEASIBLE, "drift without three measurements that run");
+    if (p->drifted && in->n_probes < 4) {
+        return RU_FAIL(err, RU_E_INFEASIBLE, "drift of %u measurements, at least four show one",
+                       in->n_probes);
     }
     if (p->probe) {
         return check_probe(in, p, err);

@@ -26,8 +26,9 @@ void rui_scale_figures(const ru_scale_in *in, rui_scale_choice c, double log_ste
  * `halves`. Errors: RU_E_INFEASIBLE when all have failed. */
 RU_MUST_USE ru_status rui_scale_start(const ru_scale_in *in, uint32_t k, bool halves,
                                       rui_scale_choice *out, ru_err *err);
-/* Money that measuring has cost. */
+/* Money that measuring has cost, and how often it was done. */
 double rui_scale_probed_usd(const ru_scale_in *in);
+uint32_t rui_scale_probed(const ru_scale_in *in);
 
 RU_MUST_USE ru_status rui_scale_rival(const ru_scale_in *in, ru_arena *scratch, ru_scale_plan *plan,
                                       ru_err *err);

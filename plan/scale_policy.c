@@ -7,7 +7,7 @@
 typedef struct probe_in {
     uint32_t workers;
     double memory_mb, step_s;
-    bool failed;
+    bool failed, run;
 } probe_in;
 
 typedef struct scale_in {
@@ -19,9 +19,8 @@ typedef struct scale_in {
     ru_conf_sections probes;
     uint32_t now_workers;
     double now_memory_mb;
-    ru_conf_f64s recent_s;
     double life_s, init_s, save_s, usd_per_gb_s, usd_per_call, billing_step_s, store_usd_per_h;
-    double core_mb, noise, probe_steps, probing_max, gain_min, confidence;
+    double core_mb, noise, probe_steps, plan_steps, probing_max, gain_min, confidence;
     uint32_t probes_max;
     int64_t seed;
     uint32_t method;
@@ -54,6 +53,11 @@ static const ru_conf_field probe_fields[] = {
      AT(probe_in, failed),
      .def = "false",
      .help = "a worker ran out of memory; step_s is not used"},
+    {.name = "run",
+     .type = RU_CONF_BOOL,
+     AT(probe_in, run),
+     .def = "false",
+     .help = "seen while this choice was in force: neither counted nor billed as measuring"},
 };
 
 static const ru_conf_table probe_table = {.name = "probe",
@@ -87,9 +91,6 @@ static ru_status check_in(const void *section, ru_err *err)
     if (in->probes.n > RU_SCALE_PROBES_MAX) {
         return RU_FAIL(err, RU_E_ARG, "'probes' has %u entries, at most %d", in->probes.n,
                        RU_SCALE_PROBES_MAX);
-    }
-    if (in->recent_s.n > 0 && in->now_workers == 0) {
-        return RU_FAIL(err, RU_E_ARG, "'recent_s' needs 'now_workers' and 'now_memory_mb'");
     }
     if (in->life_s > 0 && !(in->life_s > in->init_s + in->save_s)) {
         return RU_FAIL(err, RU_E_ARG,
@@ -135,16 +136,9 @@ static const ru_conf_field fields[] = {
      AT(scale_in, probes),
      .table = &probe_table,
      .def = "[]",
-     .help = "choices that were measured since the workload changed"},
+     .help = "measurements since the workload changed, oldest first"},
     COUNT(now_workers, "0", 0, 100000, "workers that run now; 0: none"),
     NUMBER(now_memory_mb, "1", 1, 1e7, "their memory [MB]"),
-    {.name = "recent_s",
-     .type = RU_CONF_F64_LIST,
-     AT(scale_in, recent_s),
-     .def = "[]",
-     .min = 1e-9,
-     .max = 1e6,
-     .help = "step times of what runs now, a mean for each epoch, oldest first [s]"},
     NUMBER(life_s, "900", 0, 1e9, "a function ends after this [s]; 0: never"),
     NUMBER(init_s, "5", 0, 1e6, "start of a worker [s]"),
     NUMBER(save_s, "1", 0, 1e6, "checkpoint before the end of a function [s]"),
@@ -155,6 +149,7 @@ static const ru_conf_field fields[] = {
     NUMBER(core_mb, "1769", 1, 1e7, "memory that brings one core [MB]"),
     NUMBER(noise, "0.05", 0, 1, "deviation of a measured step time, relative"),
     NUMBER(probe_steps, "20", 1, 1e9, "steps of one measurement; they count as work"),
+    NUMBER(plan_steps, "0", 0, 1e12, "steps until the next decision; 0: there is none"),
     COUNT(probes_max, "7", 0, RU_SCALE_PROBES_MAX, "most measurements"),
     NUMBER(probing_max, "0.1", 0, 1, "part of the money that measuring may take"),
     NUMBER(gain_min, "0.002", 0, 1, "part of the rest that a measurement must save"),
@@ -190,7 +185,8 @@ static ru_status inner(const scale_in *in, ru_arena *a, ru_scale_in *out, ru_err
     }
     const probe_in *p = in->probes.at;
     for (uint32_t i = 0; i < in->probes.n; i++) {
-        probe[i] = (ru_scale_probe){p[i].workers, p[i].memory_mb, p[i].step_s, p[i].failed};
+        probe[i] =
+            (ru_scale_probe){p[i].workers, p[i].memory_mb, p[i].step_s, p[i].failed, p[i].run};
     }
     *out = (ru_scale_in){
         .workers_min = in->workers_min,
@@ -204,14 +200,14 @@ static ru_status inner(const scale_in *in, ru_arena *a, ru_scale_in *out, ru_err
         .limit_usd = in->limit_usd,
         .probe = probe,
         .n_probes = in->probes.n,
-        .now = {.workers = in->now_workers, .memory_mb = in->now_memory_mb},
-        .recent_s = in->recent_s.at,
-        .n_recent = in->recent_s.n,
+        .now_workers = in->now_workers,
+        .now_memory_mb = in->now_memory_mb,
         .rules = {in->life_s, in->init_s, in->save_s, in->usd_per_gb_s, in->usd_per_call,
                   in->billing_step_s, in->store_usd_per_h},
         .core_mb = in->core_mb,
         .noise = in->noise,
         .probe_steps = in->probe_steps,
+        .plan_steps = in->plan_steps,
         .probes_max = in->probes_max,
         .probing_max = in->probing_max,
         .gain_min = in->gain_min,
@@ -305,8 +301,9 @@ static ru_status report_scale(const void *in, const void *plan, const ru_policy_
     RU_TRY(inner(in, tools->scratch, &q, err));
     ru_report_answer(r, "%s %u workers with %g MB each%s", p->probe ? "measure" : "run", p->workers,
                      p->memory_mb,
-                     p->drifted ? "; forget what was measured, the running choice contradicts it"
-                                : "");
+                     p->drifted
+                         ? "; forget all but the last three measurements, which contradict the rest"
+                         : "");
     if (!p->blind) {
         ru_report_figure(r, q.cheapest ? "job_usd" : "job_s", value_of(&q, p));
         ru_report_figure(r, q.cheapest ? "job_s" : "job_usd", q.cheapest ? p->seconds : p->usd);

@@ -22,14 +22,26 @@ static bool run_of(const ru_scale_in *in, const ru_scale_probe *p, ru_function_r
            ru_function_run_of(&in->rules, p->workers, p->memory_mb, in->steps, p->step_s, run);
 }
 
-/* The best measured choice; of those that break a limit the one that is over by least. */
+static bool in_grid(const ru_scale_in *in, const ru_scale_probe *p)
+{
+    for (uint32_t m = 0; m < in->n_memory; m++) {
+        if (in->memory_mb[m] == p->memory_mb) {
+            return p->workers >= in->workers_min && p->workers <= in->workers_max &&
+                   (p->workers - in->workers_min) % in->workers_step == 0;
+        }
+    }
+    return false;
+}
+
+/* The best measured choice of the grid; of those that break a limit the one that is over by least.
+ */
 static uint32_t best_of(const ru_scale_in *in, double *value)
 {
     uint32_t best = UINT32_MAX;
     double least = (double)INFINITY, over_least = (double)INFINITY;
     for (uint32_t i = 0; i < in->n_probes; i++) {
         ru_function_run run;
-        if (!run_of(in, &in->probe[i], &run)) {
+        if (!in_grid(in, &in->probe[i]) || !run_of(in, &in->probe[i], &run)) {
             continue;
         }
         double over = fmax(in->limit_s > 0 ? run.seconds / in->limit_s : 0,
@@ -139,7 +151,7 @@ static uint32_t next_of(const ru_scale_in *in, const rival *r, double best)
 static ru_status run_best(const ru_scale_in *in, uint32_t best, ru_scale_plan *plan, ru_err *err)
 {
     if (best == UINT32_MAX) {
-        return RU_FAIL(err, RU_E_INFEASIBLE, "no choice of workers and memory was measured");
+        return RU_FAIL(err, RU_E_INFEASIBLE, "no choice of the grid was measured");
     }
     const ru_scale_probe *p = &in->probe[best];
     rui_scale_figures(in, (rui_scale_choice){p->workers, p->memory_mb}, ru_num_log(p->step_s),
@@ -151,15 +163,18 @@ static ru_status fixed(const ru_scale_in *in, ru_scale_plan *plan)
 {
     uint32_t w = (in->workers_max - in->workers_min) / in->workers_step / 2;
     rui_scale_choice c = rui_scale_at(in, w * in->n_memory + in->n_memory / 2);
-    if (in->now.workers > 0) {
-        c = (rui_scale_choice){in->now.workers, in->now.memory_mb};
+    if (in->now_workers > 0) {
+        c = (rui_scale_choice){in->now_workers, in->now_memory_mb};
     }
     plan->blind = true;
     plan->workers = c.workers;
     plan->memory_mb = c.memory_mb;
-    if (in->n_recent > 0) {
-        plan->blind = false;
-        rui_scale_figures(in, c, ru_num_log(in->recent_s[in->n_recent - 1]), in->noise, plan);
+    for (uint32_t i = 0; i < in->n_probes; i++) {
+        const ru_scale_probe *p = &in->probe[i];
+        if (p->workers == c.workers && p->memory_mb == c.memory_mb && !p->failed) {
+            plan->blind = false;
+            rui_scale_figures(in, c, ru_num_log(p->step_s), in->noise, plan);
+        }
     }
     return RU_OK;
 }
@@ -172,7 +187,7 @@ ru_status rui_scale_rival(const ru_scale_in *in, ru_arena *scratch, ru_scale_pla
     }
     double value;
     uint32_t best = best_of(in, &value), measured = 0;
-    if (in->n_probes >= in->probes_max) {
+    if (rui_scale_probed(in) >= in->probes_max) {
         return run_best(in, best, plan, err);
     }
     for (uint32_t i = 0; i < in->n_probes; i++) {

@@ -70,7 +70,7 @@ static void test_the_best_of_what_was_measured_runs(void **state)
         for (uint32_t k = 0; k < WORKERS * MEMORIES; k++) {
             uint32_t w = 4 + 4 * (k / MEMORIES);
             double m = memories[k % MEMORIES];
-            probe[k] = (ru_scale_probe){w, m, truth(seed, w, m), false};
+            probe[k] = (ru_scale_probe){w, m, truth(seed, w, m), false, false};
         }
         ru_scale_in in = input(probe, WORKERS * MEMORIES);
         in.cheapest = seed % 3 != 0;
@@ -130,7 +130,7 @@ static void test_limits_hold_on_the_way(void **state)
                                      p.memory_mb <= probe[i].memory_mb);
                     }
                     probe[in.n_probes++] = (ru_scale_probe){
-                        p.workers, p.memory_mb, truth(seed, p.workers, p.memory_mb), failed};
+                        p.workers, p.memory_mb, truth(seed, p.workers, p.memory_mb), failed, false};
                 }
             }
             assert_true(p.probed_usd <= 2);
@@ -144,31 +144,28 @@ static void test_drift_is_seen_and_noise_is_not(void **state)
     (void)state;
     ru_arena a;
     ru_arena_init(&a, 0);
-    ru_scale_probe probe[] = {{4, 1769, truth(1, 4, 1769), false},
-                              {12, 1769, truth(1, 12, 1769), false},
-                              {8, 3538, truth(1, 8, 3538), false},
-                              {16, 1024, truth(1, 16, 1024), false}};
-    double t = truth(1, 12, 1769), recent[] = {t, t, t, t};
-    ru_scale_in in = input(probe, 4);
+    double t = truth(1, 12, 1769);
+    ru_scale_probe probe[] = {
+        {4, 1769, truth(1, 4, 1769), false, false}, {12, 1769, t, false, false},
+        {8, 3538, truth(1, 8, 3538), false, false}, {16, 1024, truth(1, 16, 1024), false, false},
+        {12, 1769, 1.06 * t, false, true},          {12, 1769, 0.95 * t, false, true},
+        {12, 1769, 1.06 * t, false, true},          {12, 1769, 0.95 * t, false, true}};
+    ru_scale_in in = input(probe, 8);
     in.noise = 0.05;
-    in.now = (ru_scale_probe){12, 1769, 0, false};
-    in.recent_s = recent;
-    in.n_recent = 4;
+    in.now_workers = 12;
+    in.now_memory_mb = 1769;
     ru_scale_plan p;
     ru_err err;
-    for (uint32_t k = 0; k < 4; k++) {
-        recent[k] = t * (k % 2 == 0 ? 1.06 : 0.95);
-    }
     assert_ok(ru_plan_scale(&in, &a, &p, &err), err);
     assert_false(p.drifted);
-    recent[1] = recent[2] = t * 1.5;
+    probe[5].step_s = probe[6].step_s = t * 1.5;
     assert_ok(ru_plan_scale(&in, &a, &p, &err), err);
     assert_false(p.drifted); /* the last one is as before */
-    recent[3] = t * 1.5;
+    probe[7].step_s = t * 1.5;
     assert_ok(ru_plan_scale(&in, &a, &p, &err), err);
     assert_ok(ru_plan_scale_check(&in, &p, &err), err);
-    assert_true(p.drifted && p.probe);
-    in.now.workers = 0;
+    assert_true(p.drifted);
+    in.n_probes = 3;
     assert_int_equal(ru_plan_scale_check(&in, &p, &err), RU_E_INFEASIBLE);
     ru_arena_fini(&a);
 }
@@ -184,9 +181,9 @@ static void test_changed_plans_are_refused(void **state)
     (void)state;
     ru_arena a;
     ru_arena_init(&a, 0);
-    ru_scale_probe probe[] = {{4, 1769, truth(1, 4, 1769), false},
-                              {12, 1769, truth(1, 12, 1769), false},
-                              {16, 1024, 1, true}};
+    ru_scale_probe probe[] = {{4, 1769, truth(1, 4, 1769), false, false},
+                              {12, 1769, truth(1, 12, 1769), false, false},
+                              {16, 1024, 1, true, false}};
     ru_scale_in in = input(probe, 3);
     ru_scale_plan p;
     ru_err err;
@@ -230,7 +227,7 @@ static void test_bad_facts_are_refused(void **state)
     (void)state;
     ru_arena a;
     ru_arena_init(&a, 0);
-    ru_scale_probe probe[] = {{16, 3538, 1, true}};
+    ru_scale_probe probe[] = {{16, 3538, 1, true, false}};
     ru_scale_in in = input(probe, 1);
     ru_scale_plan p;
     ru_err err;
