@@ -6,7 +6,7 @@
 
 #include "bench/replay.h"
 #include "bench/replay_csv.h"
-#include "cost/norm.h"
+#include "env/clock.h"
 #include "plan/scale.h"
 #include "sim/sim.h"
 
@@ -59,7 +59,7 @@ static ru_status regret_of(ru_replay *r, const curve *c, ru_scale_method method,
             *probes = in.n_probes;
             return RU_OK;
         }
-        probe[in.n_probes++] = (ru_scale_probe){p.workers, p.memory_mb, 1e-3 / v, false};
+        probe[in.n_probes++] = (ru_scale_probe){p.workers, p.memory_mb, 1e-3 / v, false, false};
     }
 }
 
@@ -89,7 +89,7 @@ static ru_status curve_rows(ru_replay *r, const char *name, const curve *curves,
             ru_replay_baseline(r, &mean, methods[m], sum);
         }
     }
-    within.goal = 0.99;
+    within.goal = isnan(published) ? (double)NAN : 0.99;
     within.published = published;
     within.bound = 1;
     mean.bound = 0;
@@ -184,16 +184,14 @@ typedef struct job {
     ru_scale_in in;
     truth truth;
     ru_scale_probe probe[RU_SCALE_PROBES_MAX];
-    double recent[64];
     ru_rng rng;
     ru_scale_plan plan; /* in force */
     double epoch_steps; /* under way */
     double epoch_step_s;
     double usd, steps_all, change_at;
     int64_t ended_ns;
-    double limit_s, limit_usd, noise, probing_usd;
-    uint32_t replans;
-    bool fresh, blind_to_drift;
+    double limit_s, noise;
+    bool fresh;
     ru_status st;
     ru_err *err;
 } job;
@@ -212,7 +210,6 @@ static ru_status ask(job *j, ru_err *err)
     double elapsed = (double)ru_sim_now(j->sim).ns * 1e-9;
     ru_scale_in in = j->in;
     in.limit_s = j->limit_s > 0 ? fmax(j->limit_s - elapsed, 1e-3) : 0;
-    in.limit_usd = j->limit_usd > 0 ? fmax(j->limit_usd - j->usd, 1e-9) : 0;
     ru_arena_mark mark = ru_arena_mark_get(j->r->arena);
     ru_scale_plan p;
     ru_err why;
@@ -228,23 +225,14 @@ static ru_status ask(job *j, ru_err *err)
     if (st != RU_OK) {
         return RU_FAIL(err, st, "%s", why.text);
     }
-    if (p.drifted && !j->blind_to_drift) {
-        double mean = 0;
-        for (uint32_t i = j->in.n_recent - 3; i < j->in.n_recent; i++) {
-            mean += j->recent[i] / 3;
-        }
-        j->in.n_probes = 1;
-        j->probe[0] = (ru_scale_probe){j->in.now.workers, j->in.now.memory_mb, mean, false};
-        j->in.n_recent = 0;
-        j->replans++;
+    if (p.drifted) {
+        memmove(j->probe, j->probe + j->in.n_probes - 3, 3 * sizeof *j->probe);
+        j->in.n_probes = 3;
     }
-    bool same = p.workers == j->plan.workers && p.memory_mb == j->plan.memory_mb;
-    j->fresh = !same;
-    if (!same) {
-        j->in.n_recent = 0;
-    }
+    j->fresh = p.workers != j->plan.workers || p.memory_mb != j->plan.memory_mb;
     j->plan = p;
-    j->in.now = (ru_scale_probe){p.workers, p.memory_mb, 0, false};
+    j->in.now_workers = p.workers;
+    j->in.now_memory_mb = p.memory_mb;
     return RU_OK;
 }
 
@@ -262,15 +250,12 @@ static void epoch_ended(void *self, uint64_t unused)
         j->truth.work_s *= 2; /* the batch doubles */
         j->change_at = 0;
     }
-    if (j->plan.probe) {
-        j->probe[j->in.n_probes++] =
-            (ru_scale_probe){j->plan.workers, j->plan.memory_mb, j->epoch_step_s, false};
-    } else if (j->in.n_recent < RU_ARRAY_LEN(j->recent)) {
-        j->recent[j->in.n_recent++] = j->epoch_step_s;
-    } else {
-        memmove(j->recent, j->recent + 1, sizeof j->recent - sizeof j->recent[0]);
-        j->recent[j->in.n_recent - 1] = j->epoch_step_s;
+    if (j->in.n_probes == RU_SCALE_PROBES_MAX) {
+        memmove(j->probe, j->probe + 1, (RU_SCALE_PROBES_MAX - 1) * sizeof *j->probe);
+        j->in.n_probes--;
     }
+    j->probe[j->in.n_probes++] = (ru_scale_probe){j->plan.workers, j->plan.memory_mb,
+                                                  j->epoch_step_s, false, !j->plan.probe};
     j->st = ask(j, j->err);
     if (j->st == RU_OK) {
         begin_epoch(j);
@@ -286,14 +271,12 @@ static void begin_epoch(job *j)
     double seconds = j->epoch_steps * j->epoch_step_s + (j->fresh ? j->in.rules.init_s : 0);
     double usd = usd_of(j, seconds, j->fresh);
     j->usd += usd;
-    j->probing_usd += j->plan.probe ? usd : 0;
     ru_time at = {ru_sim_now(j->sim).ns + llround(seconds * 1e9)};
     (void)ru_sim_at(j->sim, at, epoch_ended, j, 0);
 }
 
 typedef struct outcome {
     double seconds, usd, best_usd, limit_s;
-    uint32_t replans;
 } outcome;
 
 /* The least money over the whole grid that keeps the deadline without noise or measuring. */
@@ -322,10 +305,9 @@ static double exhaustive(const job *j, double *least_s)
 }
 
 static ru_status run_job(ru_replay *r, uint64_t seed, ru_scale_method method, bool drift,
-                         bool blind, double noise, outcome *out, ru_err *err)
+                         double noise, outcome *out, ru_err *err)
 {
     job j = {.r = r, .rng = ru_rng_from(seed, ru_rng_label("jobs")), .noise = noise, .err = err};
-    j.blind_to_drift = blind;
     j.truth = draw_truth(&j.rng);
     j.steps_all = 2000 + ru_rng_below(&j.rng, 4000);
     j.in = (ru_scale_in){.workers_min = 8,
@@ -336,11 +318,11 @@ static ru_status run_job(ru_replay *r, uint64_t seed, ru_scale_method method, bo
                          .steps = j.steps_all,
                          .cheapest = true,
                          .probe = j.probe,
-                         .recent_s = j.recent,
                          .rules = {900, 5, 1, 1.66667e-5, 2e-7, 0.001, 0},
                          .core_mb = 1769,
                          .noise = fmax(noise, 0.01),
                          .probe_steps = 20,
+                         .plan_steps = j.steps_all / 20,
                          .probes_max = 7,
                          .probing_max = 0.1,
                          .gain_min = 0.002,
@@ -362,7 +344,6 @@ static ru_status run_job(ru_replay *r, uint64_t seed, ru_scale_method method, bo
         st = ru_sim_run(j.sim, (ru_time){INT64_C(4000000000000000000)}, err);
     }
     out->usd = j.usd;
-    out->replans = j.replans;
     out->seconds = (double)j.ended_ns * 1e-9;
     ru_sim_close(j.sim);
     RU_TRY(st);
@@ -378,16 +359,11 @@ static ru_status job_rows(ru_replay *r, bool drift, ru_err *err)
     ru_text_putf(&t, "%u jobs, noise 10 %%%s", seeds, drift ? ", batch doubles half-way" : "");
     ru_replay_row kept = ru_replay_row_of(text, "deadline_kept", false),
                   usd = ru_replay_row_of(text, "usd_over_least", true);
-    for (uint32_t m = 0; m <= RU_ARRAY_LEN(methods); m++) {
-        bool blind = m == RU_ARRAY_LEN(methods);
+    for (uint32_t m = 0; m < RU_ARRAY_LEN(methods); m++) {
         double good = 0, ratio = 0;
-        if (blind && !drift) {
-            break;
-        }
         for (uint32_t s = 0; s < seeds; s++) {
             outcome o = {0};
-            RU_TRY(run_job(r, s, blind ? RU_SCALE_JOINT : (ru_scale_method)m, drift, blind, 0.1, &o,
-                           err));
+            RU_TRY(run_job(r, s, (ru_scale_method)m, drift, 0.1, &o, err));
             good += o.seconds <= o.limit_s ? 1.0 / seeds : 0;
             ratio += o.usd / o.best_usd / seeds;
         }
@@ -395,12 +371,11 @@ static ru_status job_rows(ru_replay *r, bool drift, ru_err *err)
             kept.ours = good;
             usd.ours = ratio;
         } else {
-            const char *name = blind ? "joint, drift not acted on" : methods[m];
-            ru_replay_baseline(r, &kept, name, good);
-            ru_replay_baseline(r, &usd, name, ratio);
+            ru_replay_baseline(r, &kept, methods[m], good);
+            ru_replay_baseline(r, &usd, methods[m], ratio);
         }
     }
-    kept.goal = 0.95;
+    kept.goal = drift ? (double)NAN : 0.95;
     kept.bound = 1;
     usd.goal = drift ? (double)NAN : 1.1;
     usd.bound = 1;
@@ -445,7 +420,7 @@ static ru_status grid_row(ru_replay *r, ru_err *err)
                 ru_arena_rewind(r->arena, mark);
                 if (p.probe) {
                     probe[in.n_probes++] = (ru_scale_probe){
-                        p.workers, p.memory_mb, step_of(&t, p.workers, p.memory_mb), false};
+                        p.workers, p.memory_mb, step_of(&t, p.workers, p.memory_mb), false, false};
                 }
             }
             double best = (double)INFINITY, mine = 0;
@@ -471,6 +446,53 @@ static ru_status grid_row(ru_replay *r, ru_err *err)
     return ru_replay_add(r, &row, err);
 }
 
+/* Ten times the choices. */
+static ru_status time_rows(ru_replay *r, ru_err *err)
+{
+    double memory[46];
+    for (uint32_t m = 0; m < RU_ARRAY_LEN(memory); m++) {
+        memory[m] = 128 + 64 * m;
+    }
+    for (uint32_t times = 1; times <= 10; times *= 10) {
+        const ru_scale_probe probe[] = {{40, 1024, 3, false, false},
+                                        {120, 2048, 1.6, false, false},
+                                        {60, 2944, 1.8, false, false},
+                                        {200, 512, 4, false, false},
+                                        {90, 1408, 1.9, false, false}};
+        ru_scale_in in = {.workers_min = 1,
+                          .workers_max = 200 * times,
+                          .workers_step = 1,
+                          .memory_mb = memory,
+                          .n_memory = RU_ARRAY_LEN(memory),
+                          .steps = 1e5,
+                          .cheapest = true,
+                          .limit_s = 3e5,
+                          .probe = probe,
+                          .n_probes = RU_ARRAY_LEN(probe),
+                          .rules = {900, 5, 1, 1.66667e-5, 2e-7, 0.001, 0},
+                          .core_mb = 1769,
+                          .noise = 0.05,
+                          .probe_steps = 20,
+                          .probes_max = 7,
+                          .probing_max = 0.1,
+                          .confidence = 0.95};
+        ru_arena_mark mark = ru_arena_mark_get(r->arena);
+        ru_scale_plan p;
+        int64_t begun = ru_clock_now().ns;
+        RU_TRY(ru_plan_scale(&in, r->arena, &p, err));
+        double took = (double)(ru_clock_now().ns - begun) * 1e-9;
+        ru_arena_rewind(r->arena, mark);
+        char text[96];
+        ru_text t = ru_text_into(text, sizeof text);
+        ru_text_putf(&t, "%u choices, five measurements", 9200 * times);
+        ru_replay_row row = ru_replay_row_of(text, "decision_s", true);
+        row.timed = true;
+        row.ours = took;
+        RU_TRY(ru_replay_add(r, &row, err));
+    }
+    return RU_OK;
+}
+
 ru_status rui_replay_scale(ru_replay *r, ru_err *err)
 {
     if (ru_replay_data(r, "functions") == NULL) {
@@ -480,5 +502,6 @@ ru_status rui_replay_scale(ru_replay *r, ru_err *err)
     RU_TRY(curves(r, err));
     RU_TRY(grid_row(r, err));
     RU_TRY(job_rows(r, false, err));
-    return job_rows(r, true, err);
+    RU_TRY(job_rows(r, true, err));
+    return time_rows(r, err);
 }
