@@ -1,0 +1,258 @@
+/* The server's buffers: deadlines by hand, against a list of arrivals cut by the rule, and a storm
+ * of all events in which nothing is lost or served twice. */
+#include "serve/serve.h"
+
+#include <string.h>
+
+#include "test/test.h"
+
+static const double all_of[1] = {1};
+
+static ru_serve *server(ru_arena *a, uint32_t batch, int64_t timeout_ns, uint32_t requests,
+                        uint32_t instances)
+{
+    const ru_serve_rule rule = {batch, timeout_ns, 1024};
+    const ru_serve_table table = {1, 1, &rule, all_of};
+    const ru_serve_options opt = {requests, instances, 5, 1};
+    ru_serve *s;
+    ru_err err;
+    assert_ok(ru_serve_init(&opt, &table, (ru_time){0}, a, &s, &err), err);
+    return s;
+}
+
+static ru_serve_effects at(ru_serve *s, int64_t ns, ru_serve_event ev)
+{
+    ru_serve_effects out;
+    ru_err err;
+    ev.now.ns = ns;
+    ru_alloc_seal();
+    assert_ok(ru_serve_step(s, &ev, &out, &err), err);
+    ru_alloc_unseal();
+    return out;
+}
+
+static ru_serve_effects ask(ru_serve *s, int64_t ns, uint64_t id)
+{
+    return at(s, ns, (ru_serve_event){.kind = RU_SERVE_REQUEST, .id = id});
+}
+
+static void holds(const ru_serve *s, const ru_serve_start *b, uint32_t n, const uint64_t *ids)
+{
+    assert_int_equal(b->n, n);
+    uint32_t p = b->first;
+    for (uint32_t i = 0; i < n; i++) {
+        assert_int_equal(ru_serve_id(s, p), ids[i]);
+        p = ru_serve_next(s, p);
+    }
+    assert_int_equal(p, RU_SERVE_NONE);
+}
+
+static void test_a_buffer_by_hand(void **state)
+{
+    (void)state;
+    ru_arena a;
+    ru_arena_init(&a, 0);
+    ru_serve *s = server(&a, 3, 100, 16, 2);
+    ru_serve_effects e = ask(s, 10, 1);
+    assert_true(e.n == 0 && e.timer.ns == 110);
+    e = ask(s, 20, 2);
+    assert_true(e.n == 0 && e.timer.ns == 110); /* from the first request */
+    e = ask(s, 30, 3);
+    assert_true(e.n == 1 && e.starts[0].why == RU_SERVE_FULL && e.timer.ns == INT64_MAX);
+    holds(s, &e.starts[0], 3, (const uint64_t[]){1, 2, 3});
+    uint32_t first = e.starts[0].batch;
+    (void)ask(s, 40, 4);
+    e = ask(s, 140, 5); /* at the very deadline: 4 leaves alone, 5 opens the next */
+    assert_true(e.n == 1 && e.starts[0].why == RU_SERVE_TIMEOUT && e.timer.ns == 240);
+    holds(s, &e.starts[0], 1, (const uint64_t[]){4});
+    e = at(s, 300, (ru_serve_event){.kind = RU_SERVE_TIMER}); /* late; no instance is free */
+    assert_true(e.n == 0 && e.timer.ns == INT64_MAX);
+    assert_int_equal(ru_serve_stats_get(s).ready, 1);
+    e = at(s, 310, (ru_serve_event){.kind = RU_SERVE_DONE, .batch = first});
+    assert_true(e.n == 1);
+    holds(s, &e.starts[0], 1, (const uint64_t[]){5});
+    /* The one that is due at 400 pulls the deadline to 395. */
+    (void)ask(s, 320, 6);
+    e = at(s, 330, (ru_serve_event){.kind = RU_SERVE_REQUEST, .id = 7, .due = {400}});
+    assert_int_equal(e.timer.ns, 395);
+    uint32_t place = e.request;
+    e = at(s, 340, (ru_serve_event){.kind = RU_SERVE_CANCEL, .id = 8, .request = place});
+    assert_false(e.cancelled); /* another one's place */
+    e = at(s, 350, (ru_serve_event){.kind = RU_SERVE_CANCEL, .id = 7, .request = place});
+    assert_true(e.cancelled && e.timer.ns == 395);
+    e = at(s, 360, (ru_serve_event){.kind = RU_SERVE_STOP});
+    assert_int_equal(e.timer.ns, INT64_MAX);
+    ru_serve_stats st = ru_serve_stats_get(s);
+    assert_true(st.requests == 7 && st.cancelled == 1 && st.batches == 4 && st.size_sum == 6);
+    assert_true(st.why[RU_SERVE_FULL] == 1 && st.why[RU_SERVE_TIMEOUT] == 2 &&
+                st.why[RU_SERVE_DRAIN] == 1 && st.running == 2 && st.ready == 1);
+    ru_arena_fini(&a);
+}
+
+static void test_tables_change_without_a_lost_request(void **state)
+{
+    (void)state;
+    ru_arena a;
+    ru_arena_init(&a, 0);
+    ru_serve *s = server(&a, 4, 1000, 16, 16);
+    const ru_serve_rule rules[2] = {{2, 50, 512}, {3, 60, 2048}};
+    const double share[4] = {0.5, 0, 0, 0.5};
+    const ru_serve_table two = {2, 2, rules, share};
+    (void)ask(s, 0, 1);
+    ru_serve_effects e = at(s, 10, (ru_serve_event){.kind = RU_SERVE_TABLE, .table = &two});
+    assert_true(e.n == 0 && e.timer.ns == 1000);
+    e = ask(s, 20, 2);
+    assert_int_equal(e.timer.ns, 70);
+    e = at(s, 30, (ru_serve_event){.kind = RU_SERVE_REQUEST, .id = 3, .class_of = 99});
+    e = at(s, 40, (ru_serve_event){.kind = RU_SERVE_TABLE, .table = &two}); /* 1 leaves */
+    assert_int_equal(e.n, 1);
+    holds(s, &e.starts[0], 1, (const uint64_t[]){1});
+    assert_true(e.starts[0].memory_mb == 1024 && e.starts[0].why == RU_SERVE_DRAIN);
+    e = at(s, 70, (ru_serve_event){.kind = RU_SERVE_TIMER});
+    assert_true(e.n == 1 && e.starts[0].memory_mb == 512 && e.timer.ns == 90);
+    e = at(s, 90, (ru_serve_event){.kind = RU_SERVE_TIMER});
+    assert_true(e.n == 1 && e.starts[0].memory_mb == 2048 && e.starts[0].largest == 1);
+    ru_serve_event bad = {.kind = RU_SERVE_TABLE, .table = &two, .now = {100}};
+    const double none[4] = {0, 0, 0, 1};
+    const ru_serve_table broken = {2, 2, rules, none};
+    bad.table = &broken;
+    ru_serve_effects out;
+    ru_err err;
+    assert_int_equal(ru_serve_step(s, &bad, &out, &err), RU_E_ARG);
+    ru_arena_fini(&a);
+}
+
+/* Batches of a list of arrivals, cut by the rule: at most `batch`, all before first + timeout. */
+static void test_random_arrivals_are_cut_by_the_rule(void **state)
+{
+    (void)state;
+    enum { N = 400 };
+    for (uint64_t seed = 0; seed < 40; seed++) {
+        ru_arena a;
+        ru_arena_init(&a, 0);
+        ru_rng rng = ru_rng_from(seed, 1);
+        uint32_t batch = 1 + ru_rng_below(&rng, 6);
+        int64_t timeout = ru_rng_below(&rng, 60), t[N], now = 0;
+        ru_serve *s = server(&a, batch, timeout, N, N);
+        for (uint32_t i = 0; i < N; i++) {
+            now += ru_rng_below(&rng, 20);
+            t[i] = now;
+        }
+        uint32_t at_first = 0;
+        for (uint32_t i = 0; i < N; i++) {
+            ru_serve_effects e = ask(s, t[i], i);
+            for (uint32_t b = 0; b < e.n; b++) {
+                uint32_t n = 0;
+                while (n < batch && at_first + n < N &&
+                       (n == 0 || t[at_first + n] < t[at_first] + timeout)) {
+                    n++;
+                }
+                assert_int_equal(e.starts[b].n, n);
+                assert_int_equal(ru_serve_id(s, e.starts[b].first), at_first);
+                at_first += n;
+            }
+            assert_true(e.timer.ns == INT64_MAX || e.timer.ns == t[at_first] + timeout);
+        }
+        assert_int_equal(ru_serve_stats_get(s).open, N - at_first);
+        ru_arena_fini(&a);
+    }
+}
+
+enum { STORM = 3000, PLACES = 24 };
+
+typedef struct storm {
+    ru_serve *s;
+    uint8_t fate[STORM]; /* 0: not asked or refused, 1: waits, 2: cancelled, 3: runs, 4: answered */
+    uint32_t place[STORM], running[PLACES], n_running;
+} storm;
+
+static void take(storm *w, const ru_serve_effects *e)
+{
+    for (uint32_t b = 0; b < e->n; b++) {
+        uint32_t n = 0;
+        for (uint32_t p = e->starts[b].first; p != RU_SERVE_NONE; p = ru_serve_next(w->s, p)) {
+            uint64_t id = ru_serve_id(w->s, p);
+            assert_int_equal(w->fate[id], 1);
+            w->fate[id] = 3;
+            n++;
+        }
+        assert_int_equal(n, e->starts[b].n);
+        assert_true(w->n_running < 5);
+        w->running[w->n_running++] = e->starts[b].batch;
+    }
+}
+
+static void test_a_storm_loses_nothing(void **state)
+{
+    (void)state;
+    for (uint64_t seed = 0; seed < 20; seed++) {
+        ru_arena a;
+        ru_arena_init(&a, 0);
+        ru_rng rng = ru_rng_from(ru_test_seed() + seed, 2);
+        storm w = {.s = server(&a, 4, 30, PLACES, 5)};
+        ru_serve_start started[PLACES];
+        ru_serve_rule rules[3] = {{1, 0, 1}, {3, 20, 2}, {8, 70, 3}};
+        const double share[6] = {1, 0.3, 1, 0.3, 0, 0.4};
+        const ru_serve_table table = {3, 2, rules, share};
+        int64_t now = 0;
+        uint32_t asked = 0;
+        while (asked < STORM) {
+            now += ru_rng_below(&rng, 12);
+            uint32_t what = ru_rng_below(&rng, 100);
+            ru_serve_effects e = {0};
+            if (what < 60) {
+                e = at(w.s, now,
+                       (ru_serve_event){.kind = RU_SERVE_REQUEST,
+                                        .id = asked,
+                                        .class_of = ru_rng_below(&rng, 3),
+                                        .due = {what < 10 ? now + what : 0}});
+                w.fate[asked] = e.refused ? 0 : 1;
+                w.place[asked++] = e.request;
+            } else if (what < 70 && asked > 0) {
+                uint32_t id = asked - 1 - ru_rng_below(&rng, asked < 8 ? asked : 8);
+                if (w.fate[id] == 0) {
+                    continue;
+                }
+                e = at(w.s, now,
+                       (ru_serve_event){.kind = RU_SERVE_CANCEL, .id = id, .request = w.place[id]});
+                assert_true(!e.cancelled || w.fate[id] == 1);
+                w.fate[id] = e.cancelled ? 2 : w.fate[id];
+            } else if (what < 72) {
+                rules[1].batch = 1 + ru_rng_below(&rng, 9);
+                e = at(w.s, now, (ru_serve_event){.kind = RU_SERVE_TABLE, .table = &table});
+            } else if (what < 80) {
+                e = at(w.s, now, (ru_serve_event){.kind = RU_SERVE_TIMER});
+            }
+            for (uint32_t b = 0; b < e.n; b++) {
+                started[e.starts[b].batch] = e.starts[b];
+            }
+            take(&w, &e);
+            if (what >= 80 && w.n_running > 0) {
+                uint32_t which = ru_rng_below(&rng, w.n_running), b = w.running[which];
+                w.running[which] = w.running[--w.n_running];
+                for (uint32_t p = started[b].first; p != RU_SERVE_NONE; p = ru_serve_next(w.s, p)) {
+                    w.fate[ru_serve_id(w.s, p)] = 4;
+                }
+                e = at(w.s, now, (ru_serve_event){.kind = RU_SERVE_DONE, .batch = b});
+                for (uint32_t k = 0; k < e.n; k++) {
+                    started[e.starts[k].batch] = e.starts[k];
+                }
+                take(&w, &e);
+            }
+        }
+        ru_serve_stats st = ru_serve_stats_get(w.s);
+        uint64_t count[5] = {0};
+        for (uint32_t i = 0; i < STORM; i++) {
+            count[w.fate[i]]++;
+        }
+        assert_true(st.refused == count[0] && st.cancelled == count[2]);
+        assert_true(count[0] > 0 && count[2] > 0 && count[4] > 1000);
+        assert_int_equal(st.size_sum + st.open + st.cancelled + st.refused, STORM);
+        ru_arena_fini(&a);
+    }
+}
+
+RU_TESTS(serve_serve, cmocka_unit_test(test_a_buffer_by_hand),
+         cmocka_unit_test(test_tables_change_without_a_lost_request),
+         cmocka_unit_test(test_random_arrivals_are_cut_by_the_rule),
+         cmocka_unit_test(test_a_storm_loses_nothing))
