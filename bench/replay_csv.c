@@ -5,6 +5,7 @@
 
 #include "base/str.h"
 #include "env/file.h"
+#include "store/gunzip.h"
 
 ru_status rui_csv_read(const char *path, ru_arena *arena, rui_csv *out, ru_err *err)
 {
@@ -14,8 +15,13 @@ ru_status rui_csv_read(const char *path, ru_arena *arena, rui_csv *out, ru_err *
     char *text;
     int64_t size;
     RU_TRY(ru_file_read(path, 64 << 20, arena, &text, &size, err));
-    ru_str rest = ru_str_n(text, size), line, cell;
+    ru_str line, cell;
+    ru_str all = ru_str_n(text, size);
+    if (ru_is_gzip(all)) {
+        RU_TRY(ru_gunzip(path, all, arena, &all, err));
+    }
     uint32_t lines = 0, columns = 0;
+    ru_str rest = all;
     while (ru_str_next(&rest, '\n', &line)) {
         ru_str cells = ru_str_trim(line);
         for (uint32_t c = 0; lines == 0 && ru_str_next(&cells, ',', &cell); c++) {
@@ -28,7 +34,7 @@ ru_status rui_csv_read(const char *path, ru_arena *arena, rui_csv *out, ru_err *
         return RU_FAIL(err, RU_E_LIMIT, "no memory for %s", path);
     }
     uint32_t n = 0;
-    rest = ru_str_n(text, size);
+    rest = all;
     (void)ru_str_next(&rest, '\n', &line);
     while (ru_str_next(&rest, '\n', &line)) {
         ru_str row = ru_str_trim(line);

@@ -2,55 +2,18 @@
 #include <jansson.h>
 #include <math.h>
 #include <string.h>
-#include <zlib.h>
 
 #include "base/map.h"
+#include "store/gunzip.h"
 #include "store/layers_impl.h"
-
-enum { SIZE_MAX_BYTES = 256 << 20 };
-
-static bool is_gzip(ru_str text)
-{
-    return text.n > 2 && memcmp(text.p, "\x1f\x8b", 2) == 0;
-}
 
 bool ru_layers_are_operators(const char *path, ru_str text)
 {
-    if (is_gzip(text)) {
+    if (ru_is_gzip(text)) {
         return ru_str_ends(ru_str_c(path), ".json.gz");
     }
     ru_str head = ru_str_n(text.p, text.n < 4096 ? text.n : 4096);
     return ru_str_starts(ru_str_trim(head), "{") && ru_str_find(head, "\"fpgaLatency\"") >= 0;
-}
-
-/* Written by one of the common compressors, so its last four bytes say how large it was. */
-static ru_status inflated(const char *path, ru_str text, ru_arena *arena, ru_str *out, ru_err *err)
-{
-    uint32_t size = 0;
-    for (uint32_t k = 0; text.n >= 18 && k < 4; k++) {
-        size |= (uint32_t)(uint8_t)text.p[text.n - 4 + k] << 8 * k;
-    }
-    if (size == 0 || size > SIZE_MAX_BYTES) {
-        return RU_FAIL(err, RU_E_DATA, "%s: expected a compressed graph of 1 to %d bytes", path,
-                       SIZE_MAX_BYTES);
-    }
-    uint8_t *to = ru_arena_alloc(arena, size, 1);
-    if (to == NULL) {
-        return RU_FAIL(err, RU_E_LIMIT, "%s: no memory for %u bytes", path, size);
-    }
-    union {
-        const char *in;
-        Bytef *z;
-    } from = {.in = text.p};
-    z_stream z = {.next_in = from.z, .avail_in = (uInt)text.n, .next_out = to, .avail_out = size};
-    bool whole = inflateInit2(&z, 15 + 16) == Z_OK && inflate(&z, Z_FINISH) == Z_STREAM_END &&
-                 z.avail_out == 0;
-    (void)inflateEnd(&z);
-    if (!whole) {
-        return RU_FAIL(err, RU_E_DATA, "%s: the compressed data is damaged", path);
-    }
-    *out = ru_str_n((const char *)to, size);
-    return RU_OK;
 }
 
 typedef struct item {
@@ -167,8 +130,8 @@ static ru_status read_root(const char *path, const json_t *root, ru_arena *arena
 ru_status rui_layers_operators(const char *path, ru_str text, ru_arena *arena, ru_layer_graph *g,
                                ru_err *err)
 {
-    if (is_gzip(text)) {
-        RU_TRY(inflated(path, text, arena, &text, err));
+    if (ru_is_gzip(text)) {
+        RU_TRY(ru_gunzip(path, text, arena, &text, err));
     }
     json_error_t problem;
     json_t *root = json_loadb(text.p, (size_t)text.n,
