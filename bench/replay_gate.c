@@ -1,0 +1,152 @@
+/* Requests of five networks beside the training of seven on one device, under three laws of
+ * interference that are hidden from the gate: tail latency against the dedicated device, and work
+ * of the training against Orion's rule. */
+#include <math.h>
+
+#include "bench/replay.h"
+#include "bench/replay_csv.h"
+#include "bench/replay_gate_gpu.h"
+
+enum { SERVICES = 5, TRAININGS = 7, METHODS = 11, UNITS = 80 };
+
+static const char *const methods[METHODS] = {"lag",      "dedicated", "free",  "slices",
+                                             "priority", "quota",     "idle",  "orion",
+                                             "reef",     "abacus",    "oracle"};
+static const char *const services[SERVICES] = {"resnet50_4", "resnet101_4", "mobilenetv2_4",
+                                               "bert_2", "transformer_xl_4"};
+static const char *const trainings[TRAININGS] = {
+    "resnet50_32",    "resnet101_32", "mobilenetv2_32",  "mobilenetv2_64",
+    "mobilenetv2_96", "bert_8",       "transformer_xl_8"};
+static const char *const laws[RUI_GATE_LAWS] = {"classes", "excess", "pressure"};
+
+typedef struct list {
+    ru_gate_op *op;
+    uint32_t n;
+} list;
+
+static ru_status read_list(ru_replay *r, const char *name, const char *kind, list *out, ru_err *err)
+{
+    char file[96];
+    ru_text t = ru_text_into(file, sizeof file);
+    ru_text_putf(&t, "gpu-kernels/%s_%s.csv.gz", name, kind);
+    rui_csv csv;
+    RU_TRY(rui_csv_read(ru_replay_data(r, file), r->arena, &csv, err));
+    out->op = RU_NEW(r->arena, ru_gate_op, csv.n);
+    if (out->op == NULL) {
+        return RU_FAIL(err, RU_E_LIMIT, "no memory for %u kernels", csv.n);
+    }
+    out->n = csv.n;
+    for (uint32_t i = 0; i < csv.n; i++) {
+        double cls = rui_csv_f64(&csv, i, 1);
+        out->op[i] = (ru_gate_op){cls == 1   ? RU_OP_COMPUTE
+                                  : cls == 0 ? RU_OP_MEMORY
+                                             : RU_OP_UNKNOWN,
+                                  fmax(rui_csv_f64(&csv, i, 3), 1), 1e-9 * rui_csv_f64(&csv, i, 4)};
+    }
+    return RU_OK;
+}
+
+typedef struct tally {
+    uint32_t cases, tail, work;
+    double worst_tail, worst_work;
+} tally;
+
+static ru_status one(ru_replay *r, const rui_gate_case *base, ru_gate_method method,
+                     rui_gate_result *out, ru_err *err)
+{
+    ru_arena_mark m = ru_arena_mark_get(r->arena);
+    rui_gate_case c = *base;
+    c.in.method = method;
+    RU_TRY(rui_gate_play(&c, r->arena, out, err));
+    ru_arena_rewind(r->arena, m);
+    return RU_OK;
+}
+
+static ru_status pair_rows(ru_replay *r, const rui_gate_case *c, const char *name, tally *t,
+                           ru_err *err)
+{
+    rui_gate_result got[METHODS];
+    for (uint32_t k = 0; k < METHODS; k++) {
+        RU_TRY(one(r, c, (ru_gate_method)k, &got[k], err));
+    }
+    double alone = got[RU_GATE_DEDICATED].p99_s, orion = got[RU_GATE_ORION].training;
+    ru_replay_row row = ru_replay_row_of(name, "p99_over_dedicated", true);
+    row.ours = got[0].p99_s / alone;
+    row.goal = row.published = 1.14;
+    row.bound = 1;
+    ru_replay_row work = ru_replay_row_of(name, "training_over_orion", false);
+    work.ours = got[0].training / orion;
+    work.goal = 1;
+    work.bound = 1 / orion;
+    for (uint32_t k = 1; k < METHODS; k++) {
+        ru_replay_baseline(r, &row, methods[k], got[k].p99_s / alone);
+        ru_replay_baseline(r, &work, methods[k], got[k].training / orion);
+    }
+    RU_TRY(ru_replay_add(r, &row, err));
+    RU_TRY(ru_replay_add(r, &work, err));
+    t->cases++;
+    t->tail += row.ours <= row.goal;
+    t->work += work.ours >= work.goal;
+    t->worst_tail = fmax(t->worst_tail, row.ours);
+    t->worst_work = fmin(t->worst_work, work.ours);
+    return RU_OK;
+}
+
+static ru_status all_pairs(ru_replay *r, const list *service, const list *training, uint32_t law,
+                           uint64_t seed, ru_err *err)
+{
+    tally t = {.worst_work = 1e9};
+    ru_rng draw = ru_rng_from(seed, law);
+    char name[96];
+    for (uint32_t i = 0; i < SERVICES; i++) {
+        for (uint32_t k = 0; k < TRAININGS; k++) {
+            const rui_gate_case c = {.in = {.service = service[i].op,
+                                            .n_service = service[i].n,
+                                            .training = training[k].op,
+                                            .n_training = training[k].n,
+                                            .device = UNITS,
+                                            .goal = 1.14,
+                                            .quantile = 0.99},
+                                     .law = (rui_gate_law)law,
+                                     .strength = ru_rng_uniform(&draw, 0, 2),
+                                     .load = 0.4,
+                                     .requests = r->quick ? 400 : 2000,
+                                     .seed = seed * 1000 + i * TRAININGS + k};
+            if (r->quick && (i * TRAININGS + k) % 5 != law) {
+                continue;
+            }
+            ru_text text = ru_text_into(name, sizeof name);
+            ru_text_putf(&text, "%s + %s, %s x %.2f", services[i], trainings[k], laws[law],
+                         c.strength);
+            RU_TRY(pair_rows(r, &c, name, &t, err));
+        }
+    }
+    ru_text text = ru_text_into(name, sizeof name);
+    ru_text_putf(&text, "pairs of %u, %s", t.cases, laws[law]);
+    ru_replay_row row = ru_replay_row_of(name, "pairs_that_keep_the_tail", false);
+    row.ours = t.tail;
+    row.goal = row.bound = t.cases;
+    RU_TRY(ru_replay_add(r, &row, err));
+    row = ru_replay_row_of(name, "pairs_with_the_work_of_orion", false);
+    row.ours = t.work;
+    row.goal = row.bound = t.cases;
+    return ru_replay_add(r, &row, err);
+}
+
+ru_status rui_replay_gate(ru_replay *r, ru_err *err)
+{
+    if (ru_replay_data(r, "gpu-kernels") == NULL) {
+        return RU_FAIL(err, RU_E_MISSING, "the folder gpu-kernels is not in RUBATO_DATA");
+    }
+    list service[SERVICES], training[TRAININGS];
+    for (uint32_t i = 0; i < SERVICES; i++) {
+        RU_TRY(read_list(r, services[i], "fwd", &service[i], err));
+    }
+    for (uint32_t i = 0; i < TRAININGS; i++) {
+        RU_TRY(read_list(r, trainings[i], "fb1", &training[i], err));
+    }
+    for (uint32_t law = 0; law < RUI_GATE_LAWS; law++) {
+        RU_TRY(all_pairs(r, service, training, law, 1, err));
+    }
+    return RU_OK;
+}
