@@ -9,18 +9,25 @@
 #include "tool/cmd.h"
 
 /* X(name, function, what it measures) */
-#define BENCH_LIST(X)                                                                              \
-    X(train, ru_bench_train, "training speed and memory against PyTorch, f32 and bf16")            \
-    X(infer, ru_bench_infer, "inference of exported ONNX models against PyTorch and ONNX Runtime") \
-    X(reader, ru_bench_reader, "reading tokens, IDX and photos against the disk and Pillow")       \
-    X(ddp, ru_bench_ddp, "data-parallel steps on shaped links against PyTorch DDP over gloo")      \
-    X(net, ru_bench_net, "urgent beside bulk in the network laboratory; gRPC and iperf3")          \
-    X(collective, ru_bench_collective,                                                             \
-      "all-reduce of 2, 4 and 8 processes against Open MPI, gloo")                                 \
-    X(elastic, ru_bench_elastic, "workers against one process; what a death and a join cost")      \
-    X(start, ru_bench_start, "starting the program and the first training step")                   \
-    X(trace, ru_bench_trace, "cost of one record of the recorder")                                 \
-    X(sim, ru_bench_sim, "simulated workers: events, time and memory by workers, seeds of faults")
+#define BENCH_LIST(X)                                                                             \
+    X(train, ru_bench_train, "training speed and memory compared with PyTorch, f32 and bf16")     \
+    X(infer, ru_bench_infer,                                                                      \
+      "inference of exported ONNX models compared with PyTorch and ONNX Runtime")                 \
+    X(reader, ru_bench_reader,                                                                    \
+      "speed of reading tokens, IDX files and photos compared with the disk and Pillow")          \
+    X(ddp, ru_bench_ddp,                                                                          \
+      "data-parallel steps on shaped links compared with PyTorch DDP over gloo")                  \
+    X(net, ru_bench_net,                                                                          \
+      "latency of urgent messages beside bulk transfers on shaped links, compared with gRPC and " \
+      "iperf3")                                                                                   \
+    X(collective, ru_bench_collective,                                                            \
+      "all-reduce of 2, 4 and 8 processes compared with Open MPI and gloo")                       \
+    X(elastic, ru_bench_elastic,                                                                  \
+      "several workers compared with one process; cost of a crash and of a join")                 \
+    X(start, ru_bench_start, "time from program start to the end of the first training step")     \
+    X(trace, ru_bench_trace, "cost of writing one trace record")                                  \
+    X(sim, ru_bench_sim,                                                                          \
+      "simulator: events, time and memory by number of workers; seeds with faults")
 
 static const struct {
     const char *name;
@@ -37,7 +44,7 @@ static ru_status list(void)
     for (uint32_t k = 0; k < RU_ARRAY_LEN(benches); k++) {
         printf("%-10s %s\n", benches[k].name, benches[k].help);
     }
-    printf("%-10s %s\n", "replay", "policies and their baselines over published data [NAME]...");
+    printf("%-10s %s\n", "replay", "policies and their baselines on published data [NAME]...");
     return RU_OK;
 }
 
@@ -57,8 +64,8 @@ static ru_status run_named(ru_cmd_in *in, const char *name, ru_err *err)
         RU_TRY(benches[k].fn(&b, err));
         if (b.n == 0 && !b.told && (b.only[0] != '\0' || b.threads != 0)) {
             return RU_FAIL(err, RU_E_USAGE,
-                           "no row of '%s' goes with --only '%s' and --threads %u; without them it "
-                           "tells the names of all",
+                           "no row of '%s' matches --only '%s' and --threads %u; run it without "
+                           "these options to see all row names",
                            name, b.only, b.threads);
         }
         ru_bench_summary(&b);
@@ -104,7 +111,7 @@ static ru_status run(ru_cmd_in *in, ru_err *err)
         return replay(in, err);
     }
     if (in->n_args > 1) {
-        return RU_FAIL(err, RU_E_USAGE, "unexpected argument '%s'; one benchmark at a time",
+        return RU_FAIL(err, RU_E_USAGE, "unexpected argument '%s'; name one benchmark at a time",
                        in->args[1]);
     }
     return run_named(in, in->args[0], err);
@@ -112,52 +119,53 @@ static ru_status run(ru_cmd_in *in, ru_err *err)
 
 static const ru_opt opts[] = {
     {.name = "json", .type = RU_OPT_FLAG, .help = "one JSON object (rubato.bench/1) on stdout"},
-    {.name = "quick", .type = RU_OPT_FLAG, .help = "fewer and shorter rounds: a first look"},
+    {.name = "quick", .type = RU_OPT_FLAG, .help = "run fewer and shorter rounds"},
     {.name = "only",
      .type = RU_OPT_TEXT,
      .word = "WORD",
      .def = "",
-     .help = "only rows whose name contains this"},
+     .help = "run only rows whose name contains this text"},
     {.name = "threads",
      .type = RU_OPT_I64,
      .word = "N",
      .def = "0",
      .min = 0,
      .max = 1024,
-     .help = "only rows with this number of threads (0: all)"},
+     .help = "run only rows with this number of threads (0: all)"},
     {.name = "zoo",
      .type = RU_OPT_TEXT,
      .word = "DIR",
-     .help = "infer: measure each DIR/NAME.onnx (on the arrays of NAME.npz, else random ones) "
-             "against ONNX Runtime and OpenVINO"},
+     .help = "infer: compare each DIR/NAME.onnx (on the arrays of NAME.npz, else on random arrays) "
+             "with ONNX Runtime and OpenVINO"},
     {.name = "dir",
      .type = RU_OPT_TEXT,
      .word = "DIR",
      .def = "out/bench",
      .help = "folder for exported models and generated inputs"},
-    {.name = "list", .type = RU_OPT_FLAG, .help = "list what `rubato bench replay` can replay"},
+    {.name = "list",
+     .type = RU_OPT_FLAG,
+     .help = "list the policies that `rubato bench replay` can replay"},
     {.name = "worker",
      .type = RU_OPT_FLAG,
-     .help = "be one side of a benchmark: train|infer MODEL THREADS f32|bf16 BATCH on the line "
-             "protocol "
-             "of bench/peer.py"},
+     .help = "act as one side of a benchmark: train|infer MODEL THREADS f32|bf16 BATCH with the "
+             "line protocol of bench/peer.py"},
 };
 
 static const ru_example examples[] = {
-    {"rubato bench", "list them"},
-    {"rubato bench train --only resnet18", "one model against PyTorch"},
-    {"rubato bench infer --json > infer.json", "for a program"},
-    {"rubato bench infer --zoo zoo", "a folder of models; bench/zoo.py exports one"},
-    {"rubato bench replay share", "a policy beside its baselines and a bound"},
+    {"rubato bench", "list the benchmarks"},
+    {"rubato bench train --only resnet18", "compare one model with PyTorch"},
+    {"rubato bench infer --json > infer.json", "write the results as JSON"},
+    {"rubato bench infer --zoo zoo", "measure a folder of models (bench/zoo.py exports one)"},
+    {"rubato bench replay share", "compare a policy with its baselines and a bound"},
 };
 
 const ru_cmd rui_cmd_bench = {
     .name = "bench",
-    .summary = "measure this machine, each figure beside a peer measured in the same run",
-    .about =
-        "Both sides of every row run in turns; printed are medians, the range over the rounds and "
-        "the ratio, written so that above 1 is ahead. A peer that is not installed is said to be "
-        "missing, with the command that installs it; stored numbers are never shown.",
+    .summary = "measure this machine and compare it with other systems in the same run",
+    .about = "The two sides of every row run alternately. The output shows medians, the range over "
+             "the rounds and the ratio; a ratio above 1 means that Rubato is better. If a peer "
+             "system is not installed, the output says so and names the command that installs it. "
+             "Every number is measured now; no stored number is shown.",
     .args = "[NAME] [REPLAY]...",
     .arg_min = 0,
     .arg_max = 32,

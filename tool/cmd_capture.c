@@ -33,26 +33,26 @@ static const ru_opt opts[] = {
     {.name = "token-file",
      .type = RU_OPT_TEXT,
      .word = "FILE",
-     .help = "file with the job's token (OUT/token of its run); else RUBATO_TOKEN"},
+     .help = "file with the job's token (OUT/token of its run); default: RUBATO_TOKEN"},
     {.name = "out",
      .letter = 'o',
      .type = RU_OPT_TEXT,
      .word = "FILE",
-     .help = "write it there (else to standard output)"},
+     .help = "file to write (default: standard output)"},
 };
 
 static const ru_example examples[] = {
     {"rubato capture 10.0.0.5:4000 --token-file runs/digits-1/token > world.json",
-     "facts and plans of a running job"},
-    {"rubato explain world.json", "what was decided, and why"},
+     "save facts and plans of a running job"},
+    {"rubato explain world.json", "show what was decided, and why"},
 };
 
 const ru_cmd rui_cmd_capture = {
     .name = "capture",
-    .summary = "take the world file of a running job",
+    .summary = "save the world file of a running job",
     .about =
-        "HOST:PORT is the address of any worker of the job. The leader writes the file between "
-        "two steps: the machine, the job, what was measured so far, and each plan with its "
+        "HOST:PORT is the address of any worker of the job. The leader writes the file between two "
+        "steps. It describes the machine, the job, all measurements so far, and each plan with its "
         "input. `rubato explain`, `rubato plan` and `rubato sim` read it on any machine.",
     .args = "HOST:PORT",
     .arg_min = 1,
@@ -61,6 +61,7 @@ const ru_cmd rui_cmd_capture = {
     .n_opts = RU_ARRAY_LEN(opts),
     .examples = examples,
     .n_examples = RU_ARRAY_LEN(examples),
-    .exits = "69 nobody answers, or the token is not the job's|75 the job has no leader just now",
+    .exits = "69 no worker answers, or the token is not the job's|75 the job has no leader at the "
+             "moment; try again",
     .run = run,
 };

@@ -22,13 +22,13 @@ static const ru_opt make_opts[] = {
      .word = "N",
      .min = 1,
      .max = 1e12,
-     .help = "samples of the training part, for text and grammar bytes"},
+     .help = "training samples; for text and grammar: bytes"},
     {.name = "test",
      .type = RU_OPT_I64,
      .word = "N",
      .min = -1,
      .max = 1e12,
-     .help = "samples of the test part, -1 for none"},
+     .help = "test samples; -1: none"},
     {.name = "seed",
      .letter = 's',
      .type = RU_OPT_I64,
@@ -42,55 +42,55 @@ static const ru_opt make_opts[] = {
      .word = "N",
      .min = 1,
      .max = 1e9,
-     .help = "width of a sample (gaussian, teacher, clicks), side of the image (noise)"},
+     .help = "features of a sample (gaussian, teacher, clicks) or side of the image (noise)"},
     {.name = "classes",
      .type = RU_OPT_I64,
      .word = "N",
      .min = 1,
      .max = 1e6,
-     .help = "classes (gaussian, noise) or topics"},
+     .help = "number of classes (gaussian, noise) or topics"},
     {.name = "noise",
      .type = RU_OPT_F64,
      .word = "X",
      .min = 0,
      .max = 1e6,
-     .help = "deviation of the noise (gaussian, teacher, ratings)"},
+     .help = "standard deviation of the noise (gaussian, teacher, ratings)"},
     {.name = "hidden",
      .type = RU_OPT_I64,
      .word = "N",
      .min = 1,
      .max = 1e6,
-     .help = "hidden units of the teacher"},
+     .help = "hidden units of the teacher network"},
     {.name = "rank",
      .type = RU_OPT_I64,
      .word = "N",
      .min = 1,
      .max = 1e6,
-     .help = "rank of the ratings"},
+     .help = "rank of the rating matrix"},
     {.name = "users",
      .type = RU_OPT_I64,
      .word = "N",
      .min = 1,
      .max = 1e9,
-     .help = "users who rate"},
+     .help = "number of users"},
     {.name = "items",
      .type = RU_OPT_I64,
      .word = "N",
      .min = 1,
      .max = 1e9,
-     .help = "items that are rated"},
+     .help = "number of items"},
     {.name = "vocab",
      .type = RU_OPT_I64,
      .word = "N",
      .min = 2,
      .max = 1e6,
-     .help = "different words of the topic model"},
+     .help = "vocabulary of the topic model"},
     {.name = "length",
      .type = RU_OPT_I64,
      .word = "N",
      .min = 1,
      .max = 1e6,
-     .help = "mean words of a document of the topic model"},
+     .help = "mean number of words in a document of the topic model"},
     {.name = "json", .type = RU_OPT_FLAG, .help = "print one JSON object instead of text"},
 };
 
@@ -145,7 +145,8 @@ static ru_status run_make(ru_cmd_in *in, ru_err *err)
                            .files = in->args + 1,
                            .n_files = in->n_args - 1};
     if (opt.n_files > 0 && strcmp(opt.name, "text") != 0) {
-        return RU_FAIL(err, RU_E_USAGE, "'%.60s' takes no files; only 'text' does", opt.name);
+        return RU_FAIL(err, RU_E_USAGE, "'%.60s' takes no files; only 'text' takes files",
+                       opt.name);
     }
     if (ru_cmd_given(in, "test") && opt.test_count == 0) {
         opt.test_count = -1;
@@ -168,17 +169,17 @@ static ru_status run_make(ru_cmd_in *in, ru_err *err)
      .letter = 'f',                                                                             \
      .type = RU_OPT_TEXT,                                                                       \
      .word = "FORMAT",                                                                          \
-     .help = "how to read it instead of finding out: csv, libsvm, idx, cifar, npy, tokens, "    \
+     .help = "format of the files (default: detected): csv, libsvm, idx, cifar, npy, tokens, "  \
              "images, tar, tfrecord, packed"},                                                  \
         {.name = "part",                                                                        \
          .type = RU_OPT_TEXT,                                                                   \
          .word = "NAME",                                                                        \
          .def = "train",                                                                        \
-         .help = "which part of a folder with several: train or test"},                         \
+         .help = "part of a folder that has both: train or test"},                              \
         {.name = "label",                                                                       \
          .type = RU_OPT_TEXT,                                                                   \
          .word = "COLUMN",                                                                      \
-         .help = "csv: name or number of the label column, none for none"},                     \
+         .help = "csv: name or number of the label column; none: there is no label"},           \
         {.name = "context",                                                                     \
          .type = RU_OPT_I64,                                                                    \
          .word = "N",                                                                           \
@@ -191,17 +192,18 @@ static ru_status run_make(ru_cmd_in *in, ru_err *err)
          .word = "N",                                                                           \
          .min = 1,                                                                              \
          .max = 16384,                                                                          \
-         .help = "images, tar, tfrecord: resize the shorter side to N and cut out the middle"}, \
+         .help =                                                                                \
+             "images, tar, tfrecord: resize the shorter side to N pixels and crop the centre"}, \
         {.name = "count",                                                                       \
          .letter = 'n',                                                                         \
          .type = RU_OPT_I64,                                                                    \
          .word = "N",                                                                           \
          .min = 1,                                                                              \
          .max = 1e15,                                                                           \
-         .help = "only the first N samples"},                                                   \
+         .help = "use only the first N samples"},                                               \
     {                                                                                           \
         .name = "skip-damaged", .type = RU_OPT_FLAG,                                            \
-        .help = "replace damaged samples by the next good one instead of stopping"              \
+        .help = "replace a damaged sample by the next good one instead of stopping"             \
     }
 
 static ru_status open_data(ru_cmd_in *in, bool raw, ru_dataset **out, ru_err *err)
@@ -233,14 +235,14 @@ static const ru_opt info_opts[] = {
      .def = "3",
      .min = 0,
      .max = 1e6,
-     .help = "samples to show"},
+     .help = "number of samples to show"},
     {.name = "scan",
      .type = RU_OPT_I64,
      .word = "N",
      .def = "10000",
      .min = 1,
      .max = 1e12,
-     .help = "samples to look at for ranges and classes"},
+     .help = "number of samples to scan for ranges and classes"},
     {.name = "json", .type = RU_OPT_FLAG, .help = "print one JSON object instead of text"},
 };
 
@@ -257,7 +259,7 @@ static ru_status run_info(ru_cmd_in *in, ru_err *err)
     ru_dataset_close(d);
     if (st == RU_OK) {
         fputs(t.p, stdout);
-        st = t.cut ? RU_FAIL(err, RU_E_MEM, "no memory left for the text") : RU_OK;
+        st = t.cut ? RU_FAIL(err, RU_E_MEM, "not enough memory for the output text") : RU_OK;
     }
     return st;
 }
@@ -270,7 +272,7 @@ static const ru_opt import_opts[] = {
      .type = RU_OPT_TEXT,
      .word = "FORM",
      .def = "packed",
-     .help = "form to write: packed (fastest to read, checked), npy, idx, csv, libsvm"},
+     .help = "format to write: packed (fastest to read, with checksums), npy, idx, csv, libsvm"},
     {.name = "out",
      .letter = 'o',
      .type = RU_OPT_TEXT,
@@ -279,7 +281,7 @@ static const ru_opt import_opts[] = {
     {.name = "name",
      .type = RU_OPT_TEXT,
      .word = "NAME",
-     .help = "how the files' names begin (default: the part)"},
+     .help = "prefix of the file names (default: the part)"},
 };
 
 static ru_status run_import(ru_cmd_in *in, ru_err *err)
@@ -308,28 +310,30 @@ static ru_status run_import(ru_cmd_in *in, ru_err *err)
 /* -- the command ------------------------------------------------------------------------------- */
 
 static const ru_example make_examples[] = {
-    {"rubato data make digits --out digits", "30,000 drawn digits, as IDX files"},
-    {"rubato data make text docs src --out corpus", "your own text, a byte a token"},
-    {"rubato data make", "list what can be made"},
+    {"rubato data make digits --out digits", "make 30,000 images of digits as IDX files"},
+    {"rubato data make text docs src --out corpus",
+     "make tokens of one byte each from your own text"},
+    {"rubato data make", "list the generators"},
 };
 
 static const ru_example info_examples[] = {
-    {"rubato data info digits", "what is in a folder that make wrote"},
-    {"rubato data info 'train-{000000..000099}.tar' --image-size 224", "WebDataset shards"},
+    {"rubato data info digits", "describe a folder that `rubato data make` wrote"},
+    {"rubato data info 'train-{000000..000099}.tar' --image-size 224",
+     "describe WebDataset shards"},
 };
 
 static const ru_example import_examples[] = {
     {"rubato data import photos --image-size 224 --out packed",
-     "decode and resize once, not every epoch"},
-    {"rubato data import train.csv --to npy --out arrays", "for numpy"},
+     "decode and resize the images once instead of in every epoch"},
+    {"rubato data import train.csv --to npy --out arrays", "convert a CSV file to numpy arrays"},
 };
 
 static const ru_cmd subs[] = {
     {.name = "make",
-     .summary = "make data whose truth is known",
+     .summary = "make synthetic data with a known best result",
      .about =
-         "Writes ordinary files and truth.json, which holds what the best model can reach (Bayes "
-         "accuracy, noise floor, entropy per byte). Prints the data: section of a job.",
+         "Writes data files and truth.json, which holds the best result that any model can reach "
+         "(Bayes accuracy, noise floor, entropy per byte). Prints the data: section of a job file.",
      .args = "[NAME [FILE]...]",
      .arg_max = UINT32_MAX,
      .opts = make_opts,
@@ -339,7 +343,7 @@ static const ru_cmd subs[] = {
      .exits = "66 there is no such file|73 the output cannot be made or written",
      .run = run_make},
     {.name = "info",
-     .summary = "show what is in files or folders: counts, shapes, classes, samples",
+     .summary = "describe files or folders: counts, shapes, classes, samples",
      .args = "PATH...",
      .arg_min = 1,
      .arg_max = UINT32_MAX,
@@ -347,10 +351,10 @@ static const ru_cmd subs[] = {
      .n_opts = RU_ARRAY_LEN(info_opts),
      .examples = info_examples,
      .n_examples = RU_ARRAY_LEN(info_examples),
-     .exits = "65 the data is damaged or of no known format|66 there is no such file",
+     .exits = "65 the data is damaged or in no known format|66 there is no such file",
      .run = run_info},
     {.name = "import",
-     .summary = "bring data of any readable format into a form that reads fast",
+     .summary = "convert data of any supported format to one that reads fast",
      .args = "PATH...",
      .arg_min = 1,
      .arg_max = UINT32_MAX,

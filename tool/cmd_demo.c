@@ -80,7 +80,7 @@ static ru_status step(const demo *d, const char *const *words, ru_err *err)
     ru_process_close(p);
     if (code != 0) {
         return RU_FAIL(err, RU_E_USER,
-                       "`rubato %s` ended with exit code %d; its message stands above", words[0],
+                       "`rubato %s` failed with exit code %d; see its message above", words[0],
                        code);
     }
     return RU_OK;
@@ -114,17 +114,16 @@ static ru_status make_text(const demo *d, ru_err *err)
         }
     }
     if (n == 5) {
-        return RU_FAIL(
-            err, RU_E_MISSING,
-            "there is no text to learn from in %s; name a folder of text with --text DIR",
-            d->text_root);
+        return RU_FAIL(err, RU_E_MISSING,
+                       "there is no text to train on in %s; name a folder of text with --text DIR",
+                       d->text_root);
     }
     return step(d, words, err);
 }
 
 static ru_status write_with_gpt(const demo *d, ru_err *err)
 {
-    heading(d, "1. A small GPT learns this project's own text, then writes some");
+    heading(d, "1. A small GPT learns this project's own text, then generates text");
     RU_TRY(make_text(d, err));
     RU_TRY(write_job(d, "gpt.yaml", gpt_job, err));
     RU_TRY(STEP(d, err, "train", in_dir(d, "gpt.yaml"), "--out", in_dir(d, "gpt")));
@@ -134,24 +133,23 @@ static ru_status write_with_gpt(const demo *d, ru_err *err)
 
 static ru_status read_with_lenet(const demo *d, ru_err *err)
 {
-    heading(d, "2. LeNet learns to read drawn digits");
+    heading(d, "2. LeNet learns to classify images of digits");
     RU_TRY(STEP(d, err, "data", "make", "digits", "--out", in_dir(d, "digits"), "--count", "20000",
                 "--test", "4000"));
     RU_TRY(write_job(d, "lenet.yaml", lenet_job, err));
     RU_TRY(STEP(d, err, "train", in_dir(d, "lenet.yaml"), "--out", in_dir(d, "lenet")));
-    heading(d, "3. What it gets wrong");
+    heading(d, "3. Samples that it classifies wrongly");
     return STEP(d, err, "eval", in_dir(d, "lenet"), "--mistakes", "2");
 }
 
 static void next_commands(const demo *d, double seconds)
 {
-    heading(d, "What next");
-    printf("  rubato train %s --set train.epochs=4 --out %s   another run, one key changed\n"
-           "  rubato trace %s --perfetto gpt.perfetto-trace   every op on a time line\n"
-           "  rubato train --help-job                     all keys of a job file: bring your own "
-           "data\n",
+    heading(d, "Next commands");
+    printf("  rubato train %s --set train.epochs=4 --out %s   another run with one key changed\n  "
+           "rubato trace %s --perfetto gpt.perfetto-trace   every op on a timeline\n  rubato train "
+           "--help-job                     all keys of a job file, to train on your own data\n",
            in_dir(d, "lenet.yaml"), in_dir(d, "lenet4"), in_dir(d, "gpt"));
-    printf("\nThe demo took %.0f s; everything it made is in %s.\n", seconds, d->dir);
+    printf("\nThe demo took %.0f s; all its files are in %s.\n", seconds, d->dir);
 }
 
 /* What an earlier demo left is replaced; nobody else's files are touched. */
@@ -163,9 +161,10 @@ static ru_status clear(const demo *d, ru_err *err)
         uint32_t n;
         RU_TRY(ru_dir_list(d->dir, d->in->arena, &names, &n, err));
         if (n > 0 && !ru_path_exists(in_dir(d, mark))) {
-            return RU_FAIL(err, RU_E_USAGE,
-                           "%s holds '%s', which no demo made; name a new folder with --out DIR",
-                           d->dir, names[0]);
+            return RU_FAIL(
+                err, RU_E_USAGE,
+                "%s contains '%s', which the demo did not create; name a new folder with --out DIR",
+                d->dir, names[0]);
         }
         for (uint32_t k = 0; k < n; k++) {
             bool is_mark = strcmp(names[k], mark) == 0;
@@ -188,9 +187,9 @@ static ru_status run(ru_cmd_in *in, ru_err *err)
         d.text_root = slash != NULL ? ru_arena_strn(in->arena, scripts, slash - scripts) : ".";
     }
     if (d.self == NULL || d.text_root == NULL) {
-        return RU_FAIL(
-            err, RU_E_MISSING,
-            "the project's own text is not beside this program; name some with --text DIR");
+        return RU_FAIL(err, RU_E_MISSING,
+                       "the project's own text is not installed with this program; name a folder "
+                       "of text with --text DIR");
     }
     ru_time t0 = ru_clock_now();
     RU_TRY(clear(&d, err));
@@ -208,23 +207,21 @@ static const ru_opt opts[] = {
      .type = RU_OPT_TEXT,
      .word = "DIR",
      .def = "out/demo",
-     .help = "folder for data and runs; what the last demo left there is replaced"},
+     .help = "folder for data and runs; files of an earlier demo there are replaced"},
     {.name = "text",
      .type = RU_OPT_TEXT,
      .word = "DIR",
-     .help = "folder of text to learn from instead of the project's own"},
+     .help = "folder of text to train on instead of the project's own text"},
 };
 
 const ru_cmd rui_cmd_demo = {
     .name = "demo",
-    .summary = "train a small GPT and LeNet in about a minute and show what they learnt",
-    .about =
-        "Each step is printed as the command you would type. It ends with numbers and the next "
-        "three commands.",
+    .summary = "train a small GPT and LeNet in about a minute and show the results",
+    .about = "The demo prints each step as the command that you would type. At the end it prints "
+             "results and three commands to try next.",
     .opts = opts,
     .n_opts = RU_ARRAY_LEN(opts),
-    .exits =
-        "1 a step failed; its message tells why|66 there is no text to learn from|73 the folder "
-        "cannot be made or written",
+    .exits = "1 a step failed; its message tells why|66 there is no text to train on|73 the folder "
+             "cannot be created or written",
     .run = run,
 };

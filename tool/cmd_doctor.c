@@ -111,23 +111,23 @@ static ru_status run(ru_cmd_in *in, ru_err *err)
 }
 
 static const ru_opt opts[] = {
-    {.name = "json", .type = RU_OPT_FLAG, .help = "one object, schema rubato.doctor/1"},
+    {.name = "json", .type = RU_OPT_FLAG, .help = "one JSON object (rubato.doctor/1)"},
 };
 
 static const ru_example examples[] = {
-    {"rubato doctor", "look at this machine and the current folder"},
-    {"rubato doctor /data/runs --json", "the same for a folder of runs, for programs"},
+    {"rubato doctor", "check this machine and the current folder"},
+    {"rubato doctor /data/runs --json", "check a folder of runs and print JSON"},
 };
 
 const ru_cmd rui_cmd_doctor = {
     .name = "doctor",
-    .summary = "say what works here, what does not, and how to mend it",
+    .summary = "check what works on this machine, and say how to repair what does not",
     .about =
-        "Looks at the processor, memory and its control group, the disk behind DIR (default: the "
-        "current folder), computes a product on the CPU device and compares it with plain loops, "
-        "tries a team of threads, opens what several workers need (a connection with TLS, shared "
-        "memory), and names environment variables that change results or speed.\n\n"
-        "Warnings do not keep training from running and do not change the exit code.",
+        "Checks the processor, the memory and its control group, and the disk of DIR (default: the "
+        "current folder). Computes a matrix product on the CPU device and compares it with plain "
+        "loops. Starts a team of threads. Opens what several workers need: a TLS connection and "
+        "shared memory. Names environment variables that change results or speed.\n\nTraining "
+        "works despite warnings; they do not change the exit code.",
     .args = "[DIR]",
     .arg_max = 1,
     .opts = opts,

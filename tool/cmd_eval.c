@@ -13,14 +13,14 @@ static const ru_opt opts[] = {
      .letter = 'd',
      .type = RU_OPT_TEXTS,
      .word = "FILE",
-     .help = "files of the data, in the job's format (else the job's test data)"},
+     .help = "data files in the job's format (default: the job's test data)"},
     {.name = "batch",
      .type = RU_OPT_I64,
      .word = "N",
      .def = "0",
      .min = 0,
      .max = 1 << 20,
-     .help = "samples at a time; 0 takes the job's, at most 256"},
+     .help = "samples of one step; 0: the job's batch, at most 256"},
     RU_OPT_THREADS('t'),
     {.name = "mistakes",
      .type = RU_OPT_I64,
@@ -28,15 +28,16 @@ static const ru_opt opts[] = {
      .def = "0",
      .min = 0,
      .max = 1000,
-     .help = "show this many samples that a classifier gets wrong"},
+     .help = "show this many samples that the classifier gets wrong"},
     {.name = "json", .type = RU_OPT_FLAG, .help = "one JSON object on stdout"},
 };
 
 static const ru_example examples[] = {
-    {"rubato eval runs/digits-1", "the newest checkpoint on the job's test data"},
-    {"rubato eval runs/digits-1/checkpoints/000000200 --json", "one checkpoint"},
-    {"rubato eval runs/digits-1 --data images --data labels", "other data in the same format"},
-    {"rubato eval runs/digits-1 --mistakes 3", "and see three samples it gets wrong"},
+    {"rubato eval runs/digits-1", "evaluate the newest checkpoint on the job's test data"},
+    {"rubato eval runs/digits-1/checkpoints/000000200 --json", "evaluate one checkpoint"},
+    {"rubato eval runs/digits-1 --data images --data labels",
+     "evaluate on other data in the same format"},
+    {"rubato eval runs/digits-1 --mistakes 3", "also show three samples that the model gets wrong"},
 };
 
 typedef struct session {
@@ -55,7 +56,9 @@ static ru_status open_data(ru_cmd_in *in, session *s, ru_err *err)
     RU_TRY(ru_rundir_data(&s->run, paths, n, &s->data, err));
     return ru_dataset_fields(s->data, &fields) >= 2
                ? RU_OK
-               : RU_FAIL(err, RU_E_DATA, "samples of the data have no label to compare with");
+               : RU_FAIL(err, RU_E_DATA,
+                         "the data has no labels, so there is nothing to compare with; name "
+                         "labelled data with --data");
 }
 
 static ru_status evaluate(ru_cmd_in *in, session *s, ru_err *err)
@@ -141,8 +144,8 @@ static ru_status run(ru_cmd_in *in, ru_err *err)
 const ru_cmd rui_cmd_eval = {
     .name = "eval",
     .summary = "measure a trained model on data",
-    .about = "Takes the newest complete checkpoint of a run, or the one named, and prints loss and "
-             "metrics over all samples, each used once.",
+    .about = "Reads the newest complete checkpoint of a run, or the checkpoint that you name. "
+             "Prints loss and metrics over all samples; each sample counts once.",
     .args = "RUN_OR_CHECKPOINT",
     .arg_min = 1,
     .arg_max = 1,
@@ -150,7 +153,7 @@ const ru_cmd rui_cmd_eval = {
     .n_opts = RU_ARRAY_LEN(opts),
     .examples = examples,
     .n_examples = RU_ARRAY_LEN(examples),
-    .exits = "65 the data or the checkpoint are damaged|66 the run or its data are not there",
+    .exits = "65 the data or the checkpoint is damaged|66 the run or its data does not exist",
     .computes = true,
     .run = run,
 };

@@ -38,7 +38,7 @@ static ru_status show_ops(const ru_world *w, ru_arena *arena, ru_text *out, ru_e
         return RU_OK;
     }
     qsort(at, n, sizeof *at, by_time);
-    ru_text_putf(out, "op instances: %u; the longest\n", n);
+    ru_text_putf(out, "op instances: %u; the slowest are\n", n);
     ru_table t = ru_table_in(arena);
     ru_table_col(&t, "step", RU_TABLE_RIGHT);
     ru_table_col(&t, "op", RU_TABLE_LEFT);
@@ -164,7 +164,7 @@ static void cell(ru_table *t, const char *name, const double *v)
 static ru_status show_measured(const ru_world_plan *p, ru_arena *arena, ru_text *out, ru_err *err)
 {
     if (p->measured.n == 0) {
-        ru_text_put(out, "nothing of it was measured\n");
+        ru_text_put(out, "this decision has no measurements\n");
         return RU_OK;
     }
     ru_text_put(out, "predicted and measured\n");
@@ -223,13 +223,14 @@ static ru_status explain(ru_cmd_in *in, const ru_world *w, const ru_policy *p, r
     ru_text_putf(out, "\n-- %s: %s\n", p->name, p->decides);
     RU_TRY(ru_report_print(&a.report, &a.head, out, err));
     if (plan == NULL) {
-        ru_text_put(out, "not a plan of this run: its facts gave the input\n");
+        ru_text_put(out, "the run installed no such plan; the input follows from its facts\n");
     } else if (strcmp(id, plan->id) != 0) {
         ru_text_putf(out, "%s; the installed plan was %s (version %u)\n",
-                     n_sets > 0 ? "what if" : "another input or version of the policy", plan->id,
-                     plan->version);
+                     n_sets > 0 ? "input changed by --if"
+                                : "another input or version of the policy",
+                     plan->id, plan->version);
     } else {
-        ru_text_putf(out, "installed; %u plan%s of it in all\n", times_planned(w, p->name),
+        ru_text_putf(out, "installed; %u plan%s of this policy in all\n", times_planned(w, p->name),
                      times_planned(w, p->name) == 1 ? "" : "s");
         RU_TRY(show_measured(plan, in->arena, out, err));
     }
@@ -246,7 +247,9 @@ static ru_status run(ru_cmd_in *in, ru_err *err)
     if (in->n_args > 1) {
         RU_TRY(rui_policy_named(in->args[1], &one, err));
     } else if (n_sets > 0) {
-        return RU_FAIL(err, RU_E_USAGE, "--if changes the input of one policy: name it");
+        return RU_FAIL(err, RU_E_USAGE,
+                       "--if changes the input of one policy: name the policy, as in rubato "
+                       "explain RUN share --if KEY=VALUE");
     }
     RU_TRY(rui_world_open(in->args[0], in->arena, &w, err));
     RU_TRY(show_facts(&w, in->arena, &out, err));
@@ -260,29 +263,29 @@ static ru_status run(ru_cmd_in *in, ru_err *err)
         ru_text_put(&out, "no plan was installed\n");
     }
     fputs(out.p, stdout);
-    return out.cut ? RU_FAIL(err, RU_E_MEM, "no memory to explain %s", in->args[0]) : RU_OK;
+    return out.cut ? RU_FAIL(err, RU_E_MEM, "not enough memory to explain %s", in->args[0]) : RU_OK;
 }
 
 static const ru_opt opts[] = {
     {.name = "if",
      .type = RU_OPT_TEXTS,
      .word = "KEY=VALUE",
-     .help = "what would be decided with this key of the input"},
+     .help = "decide again with this key of the input changed"},
 };
 
 static const ru_example examples[] = {
-    {"rubato explain runs/digits-1", "every decision of a run"},
-    {"rubato explain runs/digits-1 coll", "one of them"},
-    {"rubato explain world.json share --if gain_min=0", "what if"},
+    {"rubato explain runs/digits-1", "show every decision of a run"},
+    {"rubato explain runs/digits-1 coll", "show one decision"},
+    {"rubato explain world.json share --if gain_min=0", "input changed by --if"},
 };
 
 const ru_cmd rui_cmd_explain = {
     .name = "explain",
-    .summary = "show what was decided in a run, why, and what came of it",
-    .about = "RUN is the folder of a run, or a world file (`rubato capture`). For each decision: "
-             "the facts, the candidates with their predicted cost, the winner, and what was "
-             "predicted beside what was measured. The plan is made again from the recorded input, "
-             "so its id says whether this program would decide the same.",
+    .summary = "show the decisions of a run, their reasons and their measured results",
+    .about = "RUN is the folder of a run or a world file (`rubato capture`). For each decision the "
+             "output shows the facts, the candidates with their predicted cost, the winner, and "
+             "predicted beside measured values. Rubato makes the plan again from the recorded "
+             "input; an equal id shows that this program decides the same.",
     .args = "RUN [POLICY]",
     .arg_min = 1,
     .arg_max = 2,
@@ -291,6 +294,6 @@ const ru_cmd rui_cmd_explain = {
     .examples = examples,
     .n_examples = RU_ARRAY_LEN(examples),
     .exits = "2 there is no such policy|66 there is no such run, or it lacks the facts|78 the "
-             "world file is wrong",
+             "world file is not valid",
     .run = run,
 };

@@ -86,7 +86,8 @@ static ru_status write_all(const ru_cmd_in *in, const source *s, ru_err *err)
 static ru_status run(ru_cmd_in *in, ru_err *err)
 {
     if (ru_cmd_text(in, "onnx") == NULL && ru_cmd_text(in, "safetensors") == NULL) {
-        return RU_FAIL(err, RU_E_USAGE, "nothing to write: give --onnx FILE or --safetensors FILE");
+        return RU_FAIL(err, RU_E_USAGE,
+                       "there is nothing to write; give --onnx FILE or --safetensors FILE");
     }
     source s = {0};
     const char *path = in->args[0];
@@ -109,29 +110,29 @@ static const ru_opt opts[] = {
     {.name = "safetensors",
      .type = RU_OPT_TEXT,
      .word = "FILE",
-     .help = "write the weights by name"},
+     .help = "write the weights as a safetensors file"},
     {.name = "external",
      .type = RU_OPT_FLAG,
-     .help = "keep the weights in FILE.data beside the ONNX model; always so above 2 GiB"},
+     .help = "write the weights to FILE.data beside the ONNX model; always on above 2 GiB"},
     {.name = "opset",
      .type = RU_OPT_I64,
      .word = "N",
      .def = "21",
      .min = 17,
      .max = 21,
-     .help = "ONNX opset to write"},
+     .help = "opset of the ONNX model"},
 };
 
 static const ru_example examples[] = {
-    {"rubato export runs/last --onnx model.onnx", "the newest checkpoint as an ONNX model"},
-    {"rubato export old.onnx --onnx new.onnx --opset 17", "an ONNX model in another opset"},
+    {"rubato export runs/last --onnx model.onnx", "export the newest checkpoint as an ONNX model"},
+    {"rubato export old.onnx --onnx new.onnx --opset 17", "convert an ONNX model to another opset"},
 };
 
 const ru_cmd rui_cmd_export = {
     .name = "export",
     .summary = "write a trained model as ONNX or safetensors",
-    .about = "RUN is a run directory, the folder of one checkpoint, or an ONNX file. Weights keep "
-             "the names they have in training.",
+    .about = "RUN is the folder of a run, the folder of one checkpoint, or an ONNX file. Weights "
+             "keep their names from training.",
     .args = "RUN",
     .arg_min = 1,
     .arg_max = 1,
@@ -139,8 +140,7 @@ const ru_cmd rui_cmd_export = {
     .n_opts = RU_ARRAY_LEN(opts),
     .examples = examples,
     .n_examples = RU_ARRAY_LEN(examples),
-    .exits =
-        "65 the model has no form in ONNX|66 the run or a file is missing|73 the output cannot "
-        "be made or written",
+    .exits = "65 ONNX cannot express the model|66 the run or a file is missing|73 the output "
+             "cannot be created or written",
     .run = run,
 };

@@ -13,7 +13,7 @@ static const ru_opt opts[] = {
      .word = "SHELL",
      .choices = "bash|zsh|fish",
      .help = "print the completion script of a shell instead"},
-    {.name = "list", .type = RU_OPT_FLAG, .help = "print the names of the commands, one a line"},
+    {.name = "list", .type = RU_OPT_FLAG, .help = "print the names of the commands, one per line"},
 };
 
 static ru_status find(const ru_cmd_in *in, const ru_cmd **parent, const ru_cmd **cmd, ru_err *err)
@@ -59,14 +59,14 @@ static ru_status run(ru_cmd_in *in, ru_err *err)
         rui_help_cmd(parent, cmd, true, ru_self_columns(1), &t);
     }
     fputs(t.p, stdout);
-    return t.cut ? RU_FAIL(err, RU_E_MEM, "no memory left for the text") : RU_OK;
+    return t.cut ? RU_FAIL(err, RU_E_MEM, "not enough memory for the help text") : RU_OK;
 }
 
 static const ru_example examples[] = {
-    {"rubato help train", "all about training"},
-    {"rubato help job", "every key of a job file"},
+    {"rubato help train", "show the full help of training"},
+    {"rubato help job", "show every key of a job file"},
     {"rubato help --completion bash > ~/.local/share/bash-completion/completions/rubato",
-     "complete commands and options with the tabulator key"},
+     "install completion of commands and options for bash"},
 };
 
 const ru_cmd rui_cmd_help = {

@@ -52,7 +52,8 @@ static void help_input(const ru_policy *p, ru_arena *arena)
     ru_conf_help(p->in, 100, &out);
     const ru_natural *kind;
     for (uint32_t k = 0; (kind = ru_natural_of(p->name, k)) != NULL; k++) {
-        ru_text_putf(&out, "%s  %s\n", k == 0 ? "\nFiles it reads as well:\n\n" : "", kind->what);
+        ru_text_putf(&out, "%s  %s\n", k == 0 ? "\nOther files that it reads:\n\n" : "",
+                     kind->what);
     }
     fputs(out.p, stdout);
 }
@@ -185,35 +186,40 @@ static ru_status run(ru_cmd_in *in, ru_err *err)
 }
 
 static const ru_opt opts[] = {
-    {.name = "list", .type = RU_OPT_FLAG, .help = "every policy, what it decides and its source"},
-    {.name = "example", .type = RU_OPT_FLAG, .help = "print an input of the policy that runs"},
+    {.name = "list",
+     .type = RU_OPT_FLAG,
+     .help = "list every policy with what it decides and its source"},
+    {.name = "example", .type = RU_OPT_FLAG, .help = "print an example input of the policy"},
     {.name = "help-input",
      .type = RU_OPT_FLAG,
-     .help = "the keys of the policy's input with types, defaults and bounds"},
+     .help = "print the keys of the policy's input with types, defaults and bounds"},
     {.name = "method",
      .type = RU_OPT_TEXT,
      .word = "NAME",
-     .help = "plan by this method: ours or a baseline (--help-input lists them)"},
+     .help = "method of the policy: Rubato's own or a baseline (--help-input lists them)"},
     {.name = "set", .type = RU_OPT_TEXTS, .word = "KEY=VALUE", .help = "change a key of the input"},
-    {.name = "json", .type = RU_OPT_FLAG, .help = "the plan as one JSON object (rubato.plan/1)"},
+    {.name = "json",
+     .type = RU_OPT_FLAG,
+     .help = "print the plan as one JSON object (rubato.plan/1)"},
 };
 
 static const ru_example examples[] = {
-    {"rubato plan --list", "what can be decided"},
-    {"rubato plan share --example > in.yaml", "an input to begin with"},
-    {"rubato plan in.yaml share", "the plan, what it predicts and what else was tried"},
-    {"rubato plan in.yaml share --method equal --json", "a baseline, as JSON"},
+    {"rubato plan --list", "list all policies"},
+    {"rubato plan share --example > in.yaml", "write an example input"},
+    {"rubato plan in.yaml share", "print the plan, its predicted figures and the other candidates"},
+    {"rubato plan in.yaml share --method equal --json", "print the plan of a baseline as JSON"},
 };
 
 const ru_cmd rui_cmd_plan = {
     .name = "plan",
-    .summary = "ask one policy for a plan: predicted figures, assumptions, runners-up",
+    .summary =
+        "make a plan with one policy; show its predicted figures, assumptions and other candidates",
     .about =
         "A policy is a pure function: the same input gives the same plan with the same id on every "
-        "machine. FILE is the policy's own input (YAML or JSON), a world file (`rubato capture`, "
-        "or "
-        "world.json of a run: the newest recorded input of the policy, else what the facts give), "
-        "or a file of another program that the policy reads (`rubato plan POLICY --help-input`).",
+        "machine. FILE is one of three things: the policy's own input (YAML or JSON); a world file "
+        "(from `rubato capture`, or world.json of a run), of which Rubato takes the newest "
+        "recorded input of the policy or derives an input from the facts; or a file of another "
+        "program that the policy reads (`rubato plan POLICY --help-input` lists them).",
     .args = "[FILE] [POLICY]",
     .arg_min = 0,
     .arg_max = 2,
@@ -221,7 +227,7 @@ const ru_cmd rui_cmd_plan = {
     .n_opts = RU_ARRAY_LEN(opts),
     .examples = examples,
     .n_examples = RU_ARRAY_LEN(examples),
-    .exits = "2 there is no such policy|65 no legal plan exists, or the file is damaged|66 there "
-             "is no such file|78 the input is wrong",
+    .exits = "2 there is no such policy|65 no valid plan exists, or the file is damaged|66 there "
+             "is no such file|78 the input is not valid",
     .run = run,
 };

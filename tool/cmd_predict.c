@@ -14,22 +14,22 @@
 static const ru_opt opts[] = {
     {.name = "proba",
      .type = RU_OPT_FLAG,
-     .help = "probabilities of all classes instead of the class"},
+     .help = "print probabilities of all classes instead of the class"},
     {.name = "in",
      .letter = 'i',
      .type = RU_OPT_TEXT,
      .word = "FILE",
-     .help = "samples as one .npy array [n, ...] instead of rows on stdin"},
+     .help = "read samples from one .npy array [n, ...] instead of rows from stdin"},
     {.name = "data",
      .letter = 'd',
      .type = RU_OPT_TEXTS,
      .word = "FILE",
-     .help = "files in the job's format (labels are read over)"},
+     .help = "read samples from files in the job's format (labels are ignored)"},
     {.name = "prompt",
      .letter = 'p',
      .type = RU_OPT_TEXT,
      .word = "TEXT",
-     .help = "language models: go on with this text"},
+     .help = "language models: continue this text"},
     {.name = "tokens",
      .letter = 'n',
      .type = RU_OPT_I64,
@@ -37,7 +37,7 @@ static const ru_opt opts[] = {
      .def = "200",
      .min = 1,
      .max = 1e9,
-     .help = "language models: tokens to write"},
+     .help = "language models: number of tokens to generate"},
     {.name = "temperature",
      .letter = 't',
      .type = RU_OPT_F64,
@@ -45,22 +45,23 @@ static const ru_opt opts[] = {
      .def = "0.8",
      .min = 0,
      .max = 100,
-     .help = "language models: 0 takes the most likely token"},
+     .help = "language models: sampling temperature; 0 takes the most likely token"},
     {.name = "seed",
      .type = RU_OPT_I64,
      .word = "N",
      .def = "1",
      .min = 0,
      .max = 9e15,
-     .help = "language models: the same seed writes the same text"},
+     .help = "language models: the same seed gives the same text"},
     RU_OPT_THREADS(0),
 };
 
 static const ru_example examples[] = {
-    {"rubato predict runs/iris-1 < rows.csv", "a class per row of numbers"},
-    {"rubato predict runs/iris-1 --proba < rows.csv", "probabilities, separated by commas"},
-    {"rubato predict runs/digits-1 --in images.npy", "samples of an array"},
-    {"rubato predict runs/text-1 --prompt 'The ' --tokens 300", "text from a language model"},
+    {"rubato predict runs/iris-1 < rows.csv", "print one class for each row of numbers"},
+    {"rubato predict runs/iris-1 --proba < rows.csv", "print probabilities, separated by commas"},
+    {"rubato predict runs/digits-1 --in images.npy", "predict the samples of an array"},
+    {"rubato predict runs/text-1 --prompt 'The ' --tokens 300",
+     "generate text with a language model"},
 };
 
 typedef struct session {
@@ -179,7 +180,7 @@ static ru_status rows(session *s, ru_err *err)
     size_t cap = 0;
     ssize_t got;
     if (x == NULL) {
-        return RU_FAIL(err, RU_E_MEM, "no memory for a row");
+        return RU_FAIL(err, RU_E_MEM, "not enough memory for a row of the input");
     }
     ru_status st = RU_OK;
     while (st == RU_OK && (got = getline(&text, &cap, stdin)) >= 0) {
@@ -193,14 +194,14 @@ static ru_status rows(session *s, ru_err *err)
             continue; /* names of columns */
         }
         if (n != want) {
-            st =
-                n < 0
-                    ? RU_FAIL(err, RU_E_DATA, "stdin:%lld: a field is not a number",
-                              (long long)line)
-                    : RU_FAIL(err, RU_E_DATA,
-                              "stdin:%lld: %lld numbers; the model takes %lld (the features in the "
-                              "order of training, without the label)",
-                              (long long)line, (long long)n, (long long)want);
+            st = n < 0 ? RU_FAIL(err, RU_E_DATA,
+                                 "stdin:%lld: a field is not a number; give the features as "
+                                 "numbers, without the label",
+                                 (long long)line)
+                       : RU_FAIL(err, RU_E_DATA,
+                                 "stdin:%lld: the row has %lld numbers; the model takes %lld (the "
+                                 "features in the order of training, without the label)",
+                                 (long long)line, (long long)n, (long long)want);
             break;
         }
         uint8_t *place;
@@ -291,8 +292,8 @@ static ru_status prompt_tokens(session *s, int64_t vocab, int64_t *ids, int64_t 
     while (vocab > 256 && *n < n_max && ru_str_next(&rest, ' ', &word)) {
         if (!ru_str_i64(word, &ids[(*n)++])) {
             return RU_FAIL(err, RU_E_USAGE,
-                           "--prompt: this model's tokens are no bytes; give numbers separated by "
-                           "blanks, not '%.*s'",
+                           "--prompt: this model's tokens are not bytes; give token numbers "
+                           "separated by spaces, not '%.*s'",
                            RU_STR_ARG(word));
         }
     }
@@ -327,7 +328,7 @@ static ru_status text(session *s, ru_err *err)
     int64_t room = (int64_t)strlen(prompt) + 1 + left;
     int64_t *ids = RU_NEW(s->in->arena, int64_t, room);
     if (ids == NULL) {
-        return RU_FAIL(err, RU_E_MEM, "no memory for %lld tokens", (long long)room);
+        return RU_FAIL(err, RU_E_MEM, "not enough memory for %lld tokens", (long long)room);
     }
     RU_TRY(prompt_tokens(s, vocab, ids, room - left, &n, err));
     (void)printf("%s", prompt);
@@ -359,12 +360,13 @@ static ru_status predict(session *s, ru_err *err)
     s->proba = ru_cmd_flag(s->in, "proba");
     s->scratch = RU_NEW(s->in->arena, float, ru_predictor_outputs(s->p));
     if (s->scratch == NULL) {
-        return RU_FAIL(err, RU_E_MEM, "no memory for an output");
+        return RU_FAIL(err, RU_E_MEM, "not enough memory for an output");
     }
     if (ru_predictor_model(s->p)->tokens != tokens) {
         return RU_FAIL(err, RU_E_USAGE,
-                       tokens ? "--prompt goes with language models; %s is none"
-                              : "%s is a language model: give it a text with --prompt",
+                       tokens
+                           ? "--prompt works with language models only; %s is not a language model"
+                           : "%s is a language model: give it a text with --prompt",
                        ru_predictor_model(s->p)->name);
     }
     if (tokens) {
@@ -388,10 +390,10 @@ static ru_status run(ru_cmd_in *in, ru_err *err)
 const ru_cmd rui_cmd_predict = {
     .name = "predict",
     .summary = "use a trained model on rows, files or a prompt",
-    .about =
-        "Reads rows of numbers from stdin (the features in the order of training), an array, or "
-        "files in the job's format, and prints one prediction per line: the class by name where "
-        "names are known, the number for regression. A language model goes on with --prompt.",
+    .about = "Reads rows of numbers from stdin (the features in the order of training), an array, "
+             "or files in the job's format. Prints one prediction per line: the class (by name if "
+             "names are known), or the number for regression. A language model continues the text "
+             "of --prompt.",
     .args = "RUN_OR_CHECKPOINT",
     .arg_min = 1,
     .arg_max = 1,
@@ -399,7 +401,7 @@ const ru_cmd rui_cmd_predict = {
     .n_opts = RU_ARRAY_LEN(opts),
     .examples = examples,
     .n_examples = RU_ARRAY_LEN(examples),
-    .exits = "65 a row or the checkpoint is damaged|66 the run is not there",
+    .exits = "65 a row or the checkpoint is damaged|66 the run does not exist",
     .computes = true,
     .run = run,
 };

@@ -63,10 +63,10 @@ static ru_status arrays_read(session *s, ru_err *err)
     RU_TRY(ru_npz_open(path, s->arena, &s->arrays_map, &s->arrays, err));
     if (s->arrays.n == 1 && s->arrays.at[0].name[0] == 0) {
         if (s->signature.n_inputs != 1) {
-            return RU_FAIL(err, RU_E_DATA,
-                           "%s holds one array, the model has %u inputs: use an .npz "
-                           "with their names",
-                           path, s->signature.n_inputs);
+            return RU_FAIL(
+                err, RU_E_DATA,
+                "%s holds one array but the model has %u inputs; use an .npz file with their names",
+                path, s->signature.n_inputs);
         }
         s->arrays.at[0].name = ru_graph_value(&s->signature, s->signature.inputs[0])->name;
     }
@@ -100,9 +100,9 @@ static ru_status random_add(session *s, ru_err *err)
             continue;
         }
         if (s->info.shapes[k]) {
-            return RU_FAIL(err, RU_E_DATA,
-                           "input '%s' decides shapes, so it cannot be random: give it with --in",
-                           v->name);
+            return RU_FAIL(
+                err, RU_E_DATA,
+                "input '%s' determines shapes, so it cannot be random; give it with --in", v->name);
         }
         ru_array a = {.name = v->name, .type = v->type};
         for (uint32_t d = 0; d < a.type.rank; d++) {
@@ -110,7 +110,7 @@ static ru_status random_add(session *s, ru_err *err)
         }
         void *data = ru_arena_zalloc(s->arena, ru_type_bytes(&a.type), 64);
         if (data == NULL) {
-            return RU_FAIL(err, RU_E_MEM, "no memory for input '%s'", v->name);
+            return RU_FAIL(err, RU_E_MEM, "not enough memory for input '%s'", v->name);
         }
         ru_rng rng = ru_rng_from(seed, k);
         random_fill(&a.type, &rng, ru_cmd_i64(s->in, "random-below"), data);
@@ -126,10 +126,10 @@ static ru_status inputs_complete(const session *s, ru_err *err)
         const ru_value *v = ru_graph_value(&s->signature, s->signature.inputs[k]);
         if (ru_arrays_find(&s->arrays, v->name) == NULL) {
             char type[256];
-            return RU_FAIL(
-                err, RU_E_MISSING,
-                "no array for input '%s' (%s): give it with --in FILE.npz, or use --random",
-                v->name, ru_type_print(&s->signature, &v->type, type, sizeof type));
+            return RU_FAIL(err, RU_E_MISSING,
+                           "there is no array for input '%s' (%s); give it with --in FILE.npz, or "
+                           "use --random",
+                           v->name, ru_type_print(&s->signature, &v->type, type, sizeof type));
         }
     }
     return RU_OK;
@@ -177,8 +177,8 @@ static ru_status model_bind(session *s, ru_err *err)
                               &s->g, &s->info, err));
     if (ru_graph_trains(&s->g) && !ru_cmd_flag(s->in, "training")) {
         fprintf(stderr,
-                "rubato run: %s was exported in training mode; its inference form runs (running "
-                "statistics, no dropout; --training runs it as it stands)\n",
+                "rubato run: %s was exported in training mode; Rubato runs its inference form "
+                "(running statistics, no dropout); --training runs it unchanged\n",
                 s->in->args[0]);
         RU_TRY(ru_pass_infer(&s->g, s->arena, &s->g, err));
     }
@@ -186,10 +186,11 @@ static ru_status model_bind(session *s, ru_err *err)
     uint32_t ran = 0;
     RU_TRY(ru_exe_settle(&s->g, &o, s->arrays.at, s->arrays.n, s->arena, &s->g, &ran, err));
     if (ran > 0) {
-        fprintf(stderr,
-                "rubato run: %s selects boxes, whose number decides sizes: what comes before ran "
-                "once on these arrays; times are of what follows\n",
-                s->in->args[0]);
+        fprintf(
+            stderr,
+            "rubato run: %s selects a number of boxes that determines later shapes; the ops before "
+            "the selection ran once on these arrays, and the times cover only the ops after it\n",
+            s->in->args[0]);
     }
     return RU_OK;
 }
@@ -214,7 +215,8 @@ static ru_status run_all(session *s, ru_err *err)
     int64_t repeat = ru_cmd_i64(s->in, "repeat");
     s->run_ns = RU_NEW(s->arena, int64_t, repeat);
     if (s->run_ns == NULL) {
-        return RU_FAIL(err, RU_E_MEM, "no memory for %lld times", (long long)repeat);
+        return RU_FAIL(err, RU_E_MEM, "not enough memory for the times of %lld runs",
+                       (long long)repeat);
     }
     for (int64_t k = 0; k < repeat; k++) {
         ru_run_args args = {.seed = (uint64_t)ru_cmd_i64(s->in, "seed"), .step = k};
@@ -233,7 +235,7 @@ static ru_status outputs_save(const session *s, ru_err *err)
     }
     ru_array *out = RU_NEW(s->arena, ru_array, s->g.n_outputs);
     if (out == NULL) {
-        return RU_FAIL(err, RU_E_MEM, "no memory for %u outputs", s->g.n_outputs);
+        return RU_FAIL(err, RU_E_MEM, "not enough memory for %u outputs", s->g.n_outputs);
     }
     for (uint32_t k = 0; k < s->g.n_outputs; k++) {
         out[k] = (ru_array){.name = s->info.outputs[k],
@@ -375,7 +377,7 @@ static const ru_opt opts[] = {
      .letter = 'i',
      .type = RU_OPT_TEXT,
      .word = "FILE",
-     .help = "arrays by input name (.npz), or the only input (.npy)"},
+     .help = "input arrays by name (.npz), or the only input (.npy)"},
     {.name = "out",
      .letter = 'o',
      .type = RU_OPT_TEXT,
@@ -383,14 +385,14 @@ static const ru_opt opts[] = {
      .help = "write the outputs by name as .npz"},
     {.name = "random",
      .type = RU_OPT_FLAG,
-     .help = "random elements for inputs that --in does not give"},
+     .help = "fill inputs that --in does not give with random numbers"},
     {.name = "random-below",
      .type = RU_OPT_I64,
      .word = "N",
      .def = "10",
      .min = 1,
      .max = 1e15,
-     .help = "random whole numbers lie below this (token numbers, say)"},
+     .help = "upper bound (exclusive) of random integers, such as token numbers"},
     {.name = "seed",
      .type = RU_OPT_I64,
      .word = "N",
@@ -401,7 +403,7 @@ static const ru_opt opts[] = {
     {.name = "dim",
      .type = RU_OPT_TEXTS,
      .word = "NAME=N",
-     .help = "number for a symbolic dimension; may be repeated"},
+     .help = "value of a symbolic dimension; may be given several times"},
     {.name = "repeat",
      .letter = 'n',
      .type = RU_OPT_I64,
@@ -409,52 +411,53 @@ static const ru_opt opts[] = {
      .def = "1",
      .min = 1,
      .max = 1e8,
-     .help = "run this often; times are of all runs but the first"},
+     .help = "number of runs; times exclude the first run"},
     RU_OPT_THREADS('t'),
     {.name = "device",
      .type = RU_OPT_CHOICE,
      .def = "cpu",
      .choices = "cpu|ref",
-     .help = "where to run; ref is the plain C reference"},
+     .help = "device; ref is the reference in plain C"},
     {.name = "precision",
      .type = RU_OPT_CHOICE,
      .def = "f32",
      .choices = "f32|bf16",
-     .help = "bf16 computes products in bf16 where the model says f32"},
+     .help = "bf16: compute f32 matrix products in bf16"},
     {.name = "autotune",
      .type = RU_OPT_FLAG,
      .def = "true",
-     .help = "do not time algorithms for this model's shapes: opens faster, runs slower"},
+     .help = "do not time algorithms for this model's shapes; it opens faster and runs slower"},
     {.name = "fuse",
      .type = RU_OPT_FLAG,
      .def = "true",
-     .help = "do not merge operators: the graph runs as it is, to find errors"},
+     .help = "do not merge operators; useful to find errors"},
     {.name = "training",
      .type = RU_OPT_FLAG,
-     .help = "run a model that was exported in training mode in that mode, not its inference form"},
+     .help = "run a model that was exported in training mode unchanged, not its inference form"},
     {.name = "cache",
      .type = RU_OPT_TEXT,
      .word = "DIR",
-     .help = "folder that keeps autotuned choices from run to run"},
+     .help = "folder that keeps autotuned choices between runs"},
     {.name = "steps",
      .type = RU_OPT_FLAG,
      .help = "print the planned steps with their times on stderr"},
-    {.name = "json", .type = RU_OPT_FLAG, .help = "report as one JSON object (rubato.run/1)"},
+    {.name = "json",
+     .type = RU_OPT_FLAG,
+     .help = "print the report as one JSON object (rubato.run/1)"},
 };
 
 static const ru_example examples[] = {
-    {"rubato run model.onnx --in x.npz --out y.npz", "once, on arrays that numpy saved"},
-    {"rubato run model.onnx --random --dim N=32 --repeat 100", "measure with a batch of 32"},
+    {"rubato run model.onnx --in x.npz --out y.npz", "run once on arrays that numpy saved"},
+    {"rubato run model.onnx --random --dim N=32 --repeat 100",
+     "measure with random inputs and a batch of 32"},
 };
 
 const ru_cmd rui_cmd_run = {
     .name = "run",
     .summary = "run an ONNX model on named arrays",
-    .about = "Reads ONNX models of opsets 1 to 21 (docs/onnx.md says which operators). Inputs come "
-             "from a "
-             "file of numpy's savez, outputs go to one. Inputs that decide shapes are taken as "
-             "constants; "
-             "symbolic dimensions take their numbers from the arrays, or from --dim.",
+    .about = "Reads ONNX models of opsets 1 to 21 (docs/onnx.md lists the operators). Inputs and "
+             "outputs are files of numpy's savez. Inputs that determine shapes become constants. "
+             "Symbolic dimensions take their values from the arrays or from --dim.",
     .args = "MODEL.onnx",
     .arg_min = 1,
     .arg_max = 1,
@@ -463,7 +466,7 @@ const ru_cmd rui_cmd_run = {
     .examples = examples,
     .n_examples = RU_ARRAY_LEN(examples),
     .exits = "65 the model or the arrays are damaged or not supported|66 a file or an input is "
-             "missing|73 the output cannot be made or written",
+             "missing|73 the output cannot be created or written",
     .computes = true,
     .run = run,
 };

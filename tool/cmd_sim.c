@@ -41,8 +41,8 @@ static ru_status choose(ru_cmd_in *in, ru_sim_job *job, ru_err *err)
         if (k == RU_ARRAY_LEN(choices)) {
             int32_t near = ru_str_nearest(ru_str_c(given[i]), names, k);
             return RU_FAIL(err, RU_E_USAGE,
-                           "--policy '%s': the simulator knows share=speed|equal, "
-                           "coll=fastest|direct and fuse=neighbours|each|one%s%s%s",
+                           "--policy '%s': expected share=speed|equal, coll=fastest|direct or "
+                           "fuse=neighbours|each|one%s%s%s",
                            given[i], near >= 0 ? "; did you mean '" : "",
                            near >= 0 ? names[near] : "", near >= 0 ? "'?" : "");
         }
@@ -70,12 +70,12 @@ static ru_status show(ru_cmd_in *in, const ru_world *w, const ru_sim_job *job,
                       const ru_sim_world *x, const ru_sim_job_result *r, ru_err *err)
 {
     ru_text out = ru_text_arena(in->arena);
-    const char *ops = x->n_ops > 0
-                          ? ru_arena_printf(in->arena,
-                                            "%u op instances, %u as measured; error to expect "
-                                            "%.0f %%",
-                                            x->n_ops, x->measured, 100 * x->error)
-                          : "mean compute time of the facts";
+    const char *ops =
+        x->n_ops > 0
+            ? ru_arena_printf(in->arena,
+                              "%u op instances, %u of them measured; expected error %.0f %%",
+                              x->n_ops, x->measured, 100 * x->error)
+            : "mean measured compute time";
     ru_text_putf(&out, "job %s on %u simulated workers, seed %llu: %lld of %lld steps\n",
                  w->jobs.at[0].name, job->founders, (unsigned long long)job->seed,
                  (long long)r->committed, (long long)job->steps);
@@ -86,7 +86,7 @@ static ru_status show(ru_cmd_in *in, const ru_world *w, const ru_sim_job *job,
     put_line(&t, "compute of the measured share, predicted", x->compute_ns, ops != NULL ? ops : "");
     put_line(&t, "update, predicted", x->script.update_ns, x->n_ops > 0 ? "op instances" : "");
     put_line(&t, "step of that share, predicted", x->path_ns,
-             "ops and ring sums, played with costs alone");
+             "ops and ring all-reduces, from predicted costs alone");
     put_line(&t, "step, simulated", r->step_ns, "mean of committed steps");
     put_line(&t, "step, measured", x->measured_ns,
              ru_arena_printf(in->arena, "facts of %u workers", w->facts.steps.at[0].workers));
@@ -96,8 +96,8 @@ static ru_status show(ru_cmd_in *in, const ru_world *w, const ru_sim_job *job,
                  x->link_measured  ? "fitted to measured collectives"
                  : x->link_assumed ? "assumed"
                                    : "interface of the cluster");
-    ru_text_put(&out,
-                "every worker is a host of its own; sums in shared memory are not simulated\n");
+    ru_text_put(
+        &out, "every simulated worker has its own host; sums in shared memory are not simulated\n");
     fputs(out.p, stdout);
     return RU_OK;
 }
@@ -150,7 +150,7 @@ static const ru_opt opts[] = {
     {.name = "policy",
      .type = RU_OPT_TEXTS,
      .word = "NAME=METHOD",
-     .help = "decide otherwise: share=equal, coll=direct, fuse=each, fuse=one"},
+     .help = "use another method of a policy: share=equal, coll=direct, fuse=each, fuse=one"},
     {.name = "seed",
      .letter = 's',
      .type = RU_OPT_I64,
@@ -165,7 +165,7 @@ static const ru_opt opts[] = {
      .def = "30",
      .min = 1,
      .max = STEPS_MAX,
-     .help = "steps to simulate"},
+     .help = "number of steps to simulate"},
     {.name = "workers",
      .letter = 'w',
      .type = RU_OPT_I64,
@@ -173,24 +173,24 @@ static const ru_opt opts[] = {
      .def = "0",
      .min = 0,
      .max = WORKERS_MAX,
-     .help = "workers; 0: as many as the facts are of"},
+     .help = "number of workers; 0: as many as in the facts"},
     {.name = "json", .type = RU_OPT_FLAG, .help = "one JSON object (rubato.sim/1)"},
 };
 
 static const ru_example examples[] = {
-    {"rubato sim runs/digits-1", "the job of a run, in virtual time"},
-    {"rubato sim world.json --workers 64", "what if it had 64 workers"},
-    {"rubato sim world.json --policy fuse=each", "without buckets"},
+    {"rubato sim runs/digits-1", "simulate the job of a run in virtual time"},
+    {"rubato sim world.json --workers 64", "simulate it with 64 workers"},
+    {"rubato sim world.json --policy fuse=each", "simulate it without gradient buckets"},
 };
 
 const ru_cmd rui_cmd_sim = {
     .name = "sim",
     .summary = "run the job of a world file in the simulator",
-    .about =
-        "RUN is the folder of a run, or a world file (`rubato capture`). Membership, channels, "
-        "collectives and the training loop are the code that runs on real machines; devices "
-        "and links take virtual time, as the facts of the file say: op instances as measured, "
-        "or by a model over flops and bytes, and links as fitted to measured collectives.",
+    .about = "RUN is the folder of a run or a world file (`rubato capture`). The simulator runs "
+             "the membership, channel, collective and training code that real machines run. "
+             "Devices and links take virtual time according to the facts of the file. Ops take "
+             "their measured time, or the time of a model over flops and bytes. The link model is "
+             "fitted to measured collectives.",
     .args = "RUN",
     .arg_min = 1,
     .arg_max = 1,
@@ -198,6 +198,6 @@ const ru_cmd rui_cmd_sim = {
     .n_opts = RU_ARRAY_LEN(opts),
     .examples = examples,
     .n_examples = RU_ARRAY_LEN(examples),
-    .exits = "66 there is no such run, or it lacks the facts|78 the world file is wrong",
+    .exits = "66 there is no such run, or it lacks the facts|78 the world file is not valid",
     .run = run,
 };

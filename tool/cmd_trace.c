@@ -15,7 +15,7 @@ static ru_status load_all(ru_cmd_in *in, ru_trace **traces, uint32_t *n, ru_err 
     const char *run = in->args[0];
     if (!ru_path_exists(run)) {
         return RU_FAIL(err, RU_E_MISSING,
-                       "there is no run %s; name a folder that `rubato train` made", run);
+                       "there is no run %s; name a folder that `rubato train` created", run);
     }
     if (!ru_path_is_dir(run)) {
         *traces = RU_NEW(in->arena, ru_trace, 1);
@@ -25,7 +25,9 @@ static ru_status load_all(ru_cmd_in *in, ru_trace **traces, uint32_t *n, ru_err 
     const char *dir = ru_path_join(in->arena, run, "trace");
     if (!ru_path_is_dir(dir)) {
         return RU_FAIL(err, RU_E_MISSING,
-                       "%s has no folder 'trace': it is not a run of `rubato train`", run);
+                       "%s has no folder 'trace', so it is not a run of `rubato train`; name the "
+                       "folder of a run",
+                       run);
     }
     char **names;
     uint32_t count;
@@ -40,7 +42,9 @@ static ru_status load_all(ru_cmd_in *in, ru_trace **traces, uint32_t *n, ru_err 
         }
     }
     if (*n == 0) {
-        return RU_FAIL(err, RU_E_MISSING, "%s holds no *.trace file", dir);
+        return RU_FAIL(err, RU_E_MISSING,
+                       "%s contains no *.trace file; name the folder of a run or a .trace file",
+                       dir);
     }
     return RU_OK;
 }
@@ -54,10 +58,11 @@ static void describe(const ru_trace *t, const ru_span_facts *f)
         f->wall_ns > 0 ? 100 * (double)f->busy_ns / (double)f->wall_ns : 0,
         f->wall_ns > 0 ? 100 * (double)f->wait_ns / (double)f->wall_ns : 0);
     if (t->dropped > 0) {
-        printf("  %lld records were dropped because a ring was full\n", (long long)t->dropped);
+        printf("  the recorder dropped %lld records because a ring was full\n",
+               (long long)t->dropped);
     }
     if (t->damaged_at >= 0) {
-        printf("  the file is damaged at byte %lld; shown is what stands before\n",
+        printf("  the file is damaged at byte %lld; the output covers the records before it\n",
                (long long)t->damaged_at);
     } else if (!t->complete) {
         printf("  the run did not close its trace (killed, or still running)\n");
@@ -185,25 +190,25 @@ static ru_status run(ru_cmd_in *in, ru_err *err)
 static const ru_opt opts[] = {
     {.name = "summary",
      .type = RU_OPT_FLAG,
-     .help = "print where the time went (the default when no file is asked for)"},
+     .help = "print the time by op (default if no output file is named)"},
     {.name = "rows",
      .type = RU_OPT_I64,
      .word = "N",
      .def = "25",
      .min = 0,
      .max = 1000000,
-     .help = "rows of the summary (0: all)"},
+     .help = "number of rows of the summary (0: all)"},
     {.name = "json",
      .type = RU_OPT_FLAG,
-     .help = "the summary as JSON Lines (rubato.trace.fact/1), one a name"},
+     .help = "print the summary as JSON Lines (rubato.trace.fact/1), one line per name"},
     {.name = "perfetto",
      .type = RU_OPT_TEXT,
      .word = "FILE",
-     .help = "write a Perfetto trace: all ranks on one page, any length"},
+     .help = "write a Perfetto trace with all ranks, of any size"},
     {.name = "chrome",
      .type = RU_OPT_TEXT,
      .word = "FILE",
-     .help = "write Chrome trace JSON, for runs up to some hundred MB"},
+     .help = "write Chrome trace JSON, for traces of up to a few hundred MB"},
     {.name = "tensorboard",
      .type = RU_OPT_TEXT,
      .word = "DIR",
@@ -211,17 +216,16 @@ static const ru_opt opts[] = {
 };
 
 static const ru_example examples[] = {
-    {"rubato trace runs/lenet", "where the time went, by op"},
-    {"rubato trace runs/lenet --perfetto lenet.perfetto-trace", "the time line in Perfetto"},
-    {"rubato trace runs/lenet --tensorboard tb", "the curves in TensorBoard"},
+    {"rubato trace runs/lenet", "show the time of each op"},
+    {"rubato trace runs/lenet --perfetto lenet.perfetto-trace", "show the timeline in Perfetto"},
+    {"rubato trace runs/lenet --tensorboard tb", "show the curves in TensorBoard"},
 };
 
 const ru_cmd rui_cmd_trace = {
     .name = "trace",
-    .summary = "show where the time of a run went, or write its trace for other tools",
-    .about =
-        "Every run is recorded: each op, each wait, each checkpoint. RUN is the folder of a run, "
-        "finished, killed or still going, or a single .trace file.",
+    .summary = "show how a run spent its time, or convert its trace for other tools",
+    .about = "Rubato records every op, wait and checkpoint of every run. RUN is the folder of a "
+             "run (finished, killed or still running) or a single .trace file.",
     .args = "RUN",
     .arg_min = 1,
     .arg_max = 1,
@@ -229,8 +233,7 @@ const ru_cmd rui_cmd_trace = {
     .n_opts = RU_ARRAY_LEN(opts),
     .examples = examples,
     .n_examples = RU_ARRAY_LEN(examples),
-    .exits =
-        "65 the trace is damaged from its start|66 there is no such run|73 the output cannot be "
-        "made or written",
+    .exits = "65 the trace is damaged from its start|66 there is no such run|73 the output cannot "
+             "be created or written",
     .run = run,
 };

@@ -22,63 +22,70 @@ static const ru_opt opts[] = {
      .letter = 'o',
      .type = RU_OPT_TEXT,
      .word = "DIR",
-     .help = "folder of the run (else runs/<name>-<number>, the next free number)"},
+     .help = "folder of the run (default: runs/<name>-<number> with the next free number)"},
     {.name = "resume",
      .type = RU_OPT_FLAG,
-     .help = "go on from the newest checkpoint of the run, exactly as if never stopped"},
+     .help =
+         "continue from the newest checkpoint of the run, with the result of an uninterrupted run"},
     {.name = "set",
      .letter = 's',
      .type = RU_OPT_TEXTS,
      .word = "KEY=VALUE",
-     .help = "set a key of the job, as in train.batch=64; may be given several times"},
+     .help = "set a key of the job, such as train.batch=64; may be given several times"},
     {.name = "workers",
      .letter = 'w',
      .type = RU_OPT_TEXT,
      .word = "N",
      .def = "1",
-     .help = "worker processes on this machine: a number (those that die are not replaced), or "
-             "MIN:MAX so that others may join and leave (with fewer than MIN another is started)"},
+     .help = "worker processes on this machine: a number (failed workers are not replaced), or "
+             "MIN:MAX to let workers join and leave (below MIN, Rubato starts another)"},
     {.name = "listen",
      .type = RU_OPT_TEXT,
      .word = "HOST:PORT",
-     .help = "where workers of other hosts reach the first one (else this machine only); an empty "
-             "host is every interface"},
+     .help = "address at which workers of other hosts reach the first worker (default: this "
+             "machine only); an empty host means every interface"},
     {.name = "hosts",
      .type = RU_OPT_TEXT,
      .word = "a:2,b:2",
-     .help = "workers on these hosts, started over ssh (RUBATO_SSH names another program); this "
-             "machine must be among them"},
+     .help = "start workers on these hosts over ssh (RUBATO_SSH names another program); this "
+             "machine must be one of them"},
     {.name = "nnodes",
      .type = RU_OPT_TEXT,
      .word = "N",
-     .help = "torchrun: machines, N or MIN:MAX"},
+     .help = "torchrun: number of machines, N or MIN:MAX"},
     {.name = "nproc-per-node",
      .type = RU_OPT_TEXT,
      .word = "N",
-     .help = "torchrun: workers of this machine; auto or cpu: one per core"},
+     .help = "torchrun: number of workers on this machine; auto or cpu: one per core"},
     {.name = "rdzv-endpoint",
      .type = RU_OPT_TEXT,
      .word = "HOST:PORT",
-     .help = "torchrun: where the job is found"},
+     .help = "torchrun: address of the job"},
     {.name = "rdzv-id", .type = RU_OPT_TEXT, .word = "ID", .help = "torchrun: name of the job"},
     {.name = "node-rank",
      .type = RU_OPT_TEXT,
      .word = "N",
-     .help = "torchrun: number of this machine; 0 founds the job"},
-    {.name = "master-addr", .type = RU_OPT_TEXT, .word = "HOST", .help = "torchrun: machine 0"},
-    {.name = "master-port", .type = RU_OPT_TEXT, .word = "PORT", .help = "torchrun: its port"},
+     .help = "torchrun: rank of this machine; machine 0 starts the job"},
+    {.name = "master-addr",
+     .type = RU_OPT_TEXT,
+     .word = "HOST",
+     .help = "torchrun: address of machine 0"},
+    {.name = "master-port",
+     .type = RU_OPT_TEXT,
+     .word = "PORT",
+     .help = "torchrun: port of machine 0"},
     {.name = "standalone", .type = RU_OPT_FLAG, .help = "torchrun: this machine only"},
     {.name = "token-file",
      .type = RU_OPT_TEXT,
      .word = "FILE",
-     .help = "secret shared by workers of several machines (else RUBATO_TOKEN; made where this "
-             "process starts all)"},
+     .help = "file with the secret that workers of several machines share (default: RUBATO_TOKEN; "
+             "created if this process starts all workers)"},
     {.name = "deterministic",
      .type = RU_OPT_FLAG,
-     .help = "with -w: the same workers give the same bits"},
+     .help = "with -w: runs with the same workers give bit-identical results"},
     {.name = "sockets",
      .type = RU_OPT_FLAG,
-     .help = "sum over sockets even between workers of one machine"},
+     .help = "sum gradients over sockets even between workers of one machine"},
     {.name = "equal-shares",
      .type = RU_OPT_FLAG,
      .help = "with -w: do not give faster workers more samples"},
@@ -87,35 +94,35 @@ static const ru_opt opts[] = {
      .word = "TIER",
      .def = "reliable",
      .choices = "reliable|transient",
-     .help = "transient: this machine may be taken away at any time. Its workers join the job of "
-             "another machine (--node-rank 1, Slurm, ...) without a vote, so that all such "
-             "machines may vanish at once and the others go on"},
+     .help = "transient: the provider may reclaim this machine at any time. Its workers join the "
+             "job of another machine (--node-rank 1, Slurm, ...) and have no vote, so the others "
+             "continue even if all such machines fail at once"},
     {.name = "threads",
      .type = RU_OPT_I64,
      .word = "N",
      .min = 0,
      .max = 1024,
-     .help = "threads that compute (train.threads)"},
-    {.name = "json", .type = RU_OPT_FLAG, .help = "JSON Lines on stdout"},
-    {.name = "help-job", .type = RU_OPT_FLAG, .help = "print every key of a job file and end"},
-    {.name = "schema", .type = RU_OPT_FLAG, .help = "print the JSON Schema of a job file and end"},
+     .help = "number of compute threads (train.threads)"},
+    {.name = "json", .type = RU_OPT_FLAG, .help = "print progress as JSON Lines on stdout"},
+    {.name = "help-job", .type = RU_OPT_FLAG, .help = "print every key of a job file and exit"},
+    {.name = "schema", .type = RU_OPT_FLAG, .help = "print the JSON Schema of a job file and exit"},
 };
 
 static const ru_example examples[] = {
-    {"rubato train job.yaml", "train as the file says; Ctrl-C saves and ends"},
-    {"rubato train job.yaml --set train.epochs=1 --set train.batch=256", "with other settings"},
-    {"rubato train job.yaml -w 4", "on four processes; one that dies costs no sample"},
+    {"rubato train job.yaml", "train the job; Ctrl-C saves a checkpoint and ends"},
+    {"rubato train job.yaml --set train.epochs=1 --set train.batch=256", "change settings"},
+    {"rubato train job.yaml -w 4", "train on four processes; if one fails, no sample is lost"},
     {"rubato train job.yaml -w 2:8 --listen :4000",
-     "others join from other hosts: the line it prints says how"},
-    {"rubato train job.yaml --hosts localhost:2,node7:2", "on two hosts, over ssh"},
-    {"rubato train job.yaml --out runs/digits --resume", "go on after a stop or a crash"},
-    {"rubato train --help-job", "every key with its type, default and range"},
+     "let workers of other hosts join; Rubato prints the command for them"},
+    {"rubato train job.yaml --hosts localhost:2,node7:2", "train on two hosts, started over ssh"},
+    {"rubato train job.yaml --out runs/digits --resume", "continue after a stop or a crash"},
+    {"rubato train --help-job", "list every key with its type, default and range"},
 };
 
 static ru_status print_text(const ru_text *t, ru_err *err)
 {
     if (t->cut) {
-        return RU_FAIL(err, RU_E_MEM, "no memory for the text");
+        return RU_FAIL(err, RU_E_MEM, "not enough memory for the help text");
     }
     (void)fwrite(t->p, 1, (size_t)t->n, stdout);
     return RU_OK;
@@ -127,7 +134,7 @@ static ru_status load_job(ru_cmd_in *in, ru_job *job, ru_conf **conf, ru_err *er
     const char *const *given = ru_cmd_texts(in, "set", &n);
     const char **sets = RU_NEW(in->arena, const char *, n + 1);
     if (sets == NULL) {
-        return RU_FAIL(err, RU_E_MEM, "no memory for the command line");
+        return RU_FAIL(err, RU_E_MEM, "not enough memory for the command line");
     }
     for (uint32_t k = 0; k < n; k++) {
         sets[k] = given[k];
@@ -151,7 +158,7 @@ static ru_status resolve(ru_cmd_in *in, ru_hosts_plan *plan, ru_err *err)
 {
     char *host = ru_arena_zalloc(in->arena, 256, 1);
     if (host == NULL) {
-        return RU_FAIL(err, RU_E_MEM, "no memory for the command line");
+        return RU_FAIL(err, RU_E_MEM, "not enough memory for the command line");
     }
     ru_self_host(host, 256);
     const char *here[] = {host, "localhost", "127.0.0.1", "::1"};
@@ -184,11 +191,10 @@ static ru_status check_tier(const ru_cmd_in *in, const ru_hosts_plan *plan, ru_e
     if (!is_transient(in) || joins) {
         return RU_OK;
     }
-    return RU_FAIL(
-        err, RU_E_USAGE,
-        "--tier transient: this machine founds the job, and the founder must be reliable; "
-        "start the job on a reliable machine and let this one join (rubato worker --join "
-        "HOST:PORT --tier transient)");
+    return RU_FAIL(err, RU_E_USAGE,
+                   "--tier transient: this machine starts the job, and the first machine must be "
+                   "reliable; start the job on a reliable machine and let this one join (rubato "
+                   "worker --join HOST:PORT --tier transient)");
 }
 
 /* Another launcher started this process: it is one worker. The first one founds the job, the others
@@ -276,7 +282,7 @@ static ru_status run_workers(ru_cmd_in *in, ru_train_options *to, const ru_hosts
     }
     if (listen != NULL && !ru_link_tcp_address_ok(listen)) {
         return RU_FAIL(err, RU_E_USAGE,
-                       "--listen '%s': expected HOST:PORT, [v6]:PORT or :PORT with a port of 0 "
+                       "--listen '%s': expected HOST:PORT, [v6]:PORT or :PORT with a port from 0 "
                        "(any) to 65535",
                        listen);
     }
@@ -331,15 +337,14 @@ static ru_status check_here(const ru_hosts_plan *plan, ru_err *err)
     char here[256];
     ru_self_host(here, sizeof here);
     if (plan->source == RU_HOSTS_FLAG) {
-        return RU_FAIL(
-            err, RU_E_USAGE,
-            "the hosts given do not name this machine ('%s'), where the first worker runs: "
-            "add it, as in --hosts %s:1,%s:%u",
-            here, here, plan->hosts.at[0].name, plan->hosts.at[0].workers);
+        return RU_FAIL(err, RU_E_USAGE,
+                       "--hosts does not name this machine ('%s'), on which the first worker runs; "
+                       "add it, as in --hosts %s:1,%s:%u",
+                       here, here, plan->hosts.at[0].name, plan->hosts.at[0].workers);
     }
     return RU_FAIL(err, RU_E_CONFIG,
-                   "this machine ('%s') is none of the %u hosts of Slurm job %s: start there, with "
-                   "sbatch or srun (or unset SLURM_JOB_ID to train here)",
+                   "this machine ('%s') is not one of the %u hosts of Slurm job %s; start the "
+                   "command there with sbatch or srun, or unset SLURM_JOB_ID to train here",
                    here, plan->hosts.n, plan->job != NULL ? plan->job : "?");
 }
 
@@ -355,7 +360,8 @@ static ru_status run(ru_cmd_in *in, ru_err *err)
         return print_text(&text, err);
     }
     if (in->n_args != 1) {
-        return RU_FAIL(err, RU_E_USAGE, "which job? rubato train JOB.yaml (--help shows examples)");
+        return RU_FAIL(err, RU_E_USAGE,
+                       "name a job file: rubato train JOB.yaml (--help shows examples)");
     }
     ru_hosts_plan plan;
     RU_TRY(resolve(in, &plan, err));
@@ -399,12 +405,11 @@ static ru_status run(ru_cmd_in *in, ru_err *err)
 const ru_cmd rui_cmd_train = {
     .name = "train",
     .summary = "train the model of a job file",
-    .about =
-        "Reads the job (YAML or JSON), trains, evaluates after each epoch, saves checkpoints while "
-        "it trains, and prints the run's folder.\n\nThe first Ctrl-C (or SIGTERM) ends after the "
-        "step with a checkpoint and exit code 0; the second ends at once. A run that was killed "
-        "goes on with --resume and gives the same parameters, bit for bit, as one that was never "
-        "stopped.",
+    .about = "Reads the job (YAML or JSON), trains the model, evaluates it after each epoch, saves "
+             "checkpoints during training, and prints the run's folder.\n\nThe first Ctrl-C (or "
+             "SIGTERM) stops training after the current step, saves a checkpoint and exits with "
+             "code 0; the second stops at once. --resume continues a run that was stopped or "
+             "killed. The resulting parameters are bit-identical to those of an uninterrupted run.",
     .args = "JOB.yaml",
     .arg_min = 0,
     .arg_max = 1,
@@ -412,11 +417,10 @@ const ru_cmd rui_cmd_train = {
     .n_opts = RU_ARRAY_LEN(opts),
     .examples = examples,
     .n_examples = RU_ARRAY_LEN(examples),
-    .exits = "1 the training diverged, or all workers failed|65 the data are damaged|66 an input "
-             "is missing|69 a host of "
-             "the job does not answer, or its token is another one|73 the run's folder "
-             "cannot be made or written|75 another job works in the run's folder|78 the job is "
-             "wrong, or not that of the other workers",
+    .exits = "1 training diverged, or all workers failed|65 the data is damaged|66 an input is "
+             "missing|69 a host of the job does not answer or has another token|73 the run's "
+             "folder cannot be created or written|75 another job uses the run's folder|78 the job "
+             "file is not valid or differs from that of the other workers",
     .computes = true,
     .run = run,
 };

@@ -21,82 +21,83 @@ static const ru_opt opts[] = {
     {.name = "token-file",
      .type = RU_OPT_TEXT,
      .word = "FILE",
-     .help = "file with the job's token (OUT/token of its run); else RUBATO_TOKEN"},
+     .help = "file with the job's token (OUT/token of its run); default: RUBATO_TOKEN"},
     {.name = "threads",
      .type = RU_OPT_I64,
      .word = "N",
      .min = 0,
      .max = 1024,
-     .help = "threads that compute; 0: all cores, but one beside workers of this machine"},
+     .help = "number of compute threads; 0: all cores, or one if other workers of the job run on "
+             "this machine"},
     {.name = "listen",
      .type = RU_OPT_TEXT,
      .word = "HOST:PORT",
-     .help = "where other workers reach this one (else at any port of the address on the way to "
-             "--join); an empty host is every interface, port 0 any"},
+     .help = "address at which other workers reach this one (default: any port of the interface "
+             "that reaches --join); an empty host means every interface, port 0 any port"},
     {.name = "toward",
      .type = RU_OPT_TEXT,
      .word = "HOST:PORT",
-     .help = "listening on every interface: tell others the address on the way to there (else to "
-             "--join)"},
+     .help = "with an empty host in --listen: announce the address of the interface that reaches "
+             "this address (default: --join)"},
     {.name = "out",
      .letter = 'o',
      .type = RU_OPT_TEXT,
      .word = "DIR",
-     .help = "run directory (else that of the job)"},
+     .help = "folder of the run (default: that of the job)"},
     {.name = "job",
      .type = RU_OPT_TEXT,
      .word = "FILE",
-     .help = "resolved job (else it is asked for at the address)"},
+     .help = "file with the resolved job (default: fetched from the job)"},
     {.name = "founders",
      .type = RU_OPT_I64,
      .word = "N",
      .def = "1",
      .min = 1,
      .max = RU_WORKERS_MAX,
-     .help = "workers that begin the job together"},
+     .help = "number of workers that start the job together"},
     {.name = "begin",
      .type = RU_OPT_I64,
      .word = "N",
      .def = "1",
      .min = 1,
      .max = RU_WORKERS_MAX,
-     .help = "with fewer, also such that join later, the first step waits"},
+     .help = "number of workers, including those that join later, that the first step waits for"},
     {.name = "min",
      .type = RU_OPT_I64,
      .word = "N",
      .def = "1",
      .min = 1,
      .max = RU_WORKERS_MAX,
-     .help = "with fewer the job waits for others"},
+     .help = "with fewer workers the job pauses until others join"},
     {.name = "max",
      .type = RU_OPT_I64,
      .word = "N",
      .def = "1024",
      .min = 1,
      .max = RU_WORKERS_MAX,
-     .help = "more have to wait"},
+     .help = "further workers must wait"},
     {.name = "rank",
      .type = RU_OPT_I64,
      .word = "N",
      .def = "0",
      .min = 0,
      .max = 1 << 20,
-     .help = "its number in the job among those that come in together, and in names of trace "
-             "files (else that of the process)"},
+     .help = "rank among the workers that start together, and number in the names of trace files "
+             "(default: the process id)"},
     {.name = "cores",
      .type = RU_OPT_TEXT,
      .word = "MASK",
-     .help = "cores of the compute threads, hexadecimal"},
+     .help = "cores of the compute threads as a hexadecimal mask"},
     {.name = "newcomer",
      .type = RU_OPT_FLAG,
-     .help = "the job runs already: take the state from the others"},
-    {.name = "resume", .type = RU_OPT_FLAG, .help = "begin with the newest checkpoint of the run"},
+     .help = "the job is running: receive the state from the other workers"},
+    {.name = "resume", .type = RU_OPT_FLAG, .help = "start from the newest checkpoint of the run"},
     {.name = "deterministic",
      .type = RU_OPT_FLAG,
-     .help = "the same workers give the same bits: fixed order of sums, equal shares"},
+     .help = "make runs with the same workers bit-identical: fixed order of sums, equal shares"},
     {.name = "sockets",
      .type = RU_OPT_FLAG,
-     .help = "sum over sockets even between workers of one machine"},
+     .help = "sum gradients over sockets even between workers of one machine"},
     {.name = "equal-shares",
      .type = RU_OPT_FLAG,
      .help = "do not give faster workers more samples"},
@@ -105,21 +106,21 @@ static const ru_opt opts[] = {
      .word = "TIER",
      .def = "reliable",
      .choices = "reliable|transient",
-     .help = "transient: this machine may be taken away at any time. Its worker joins without a "
-             "vote, so that all such machines may vanish at once and the others go on"},
+     .help = "transient: the provider may reclaim this machine at any time. Its worker has no "
+             "vote, so the others continue even if all such machines fail at once"},
     {.name = "progress-lines",
      .type = RU_OPT_FLAG,
-     .help = "progress as JSON Lines on stdout, for the launcher that draws it"},
+     .help = "print progress as JSON Lines on stdout for the launcher"},
 };
 
 static const ru_example examples[] = {
     {"rubato worker --join 10.0.0.5:4000 --token-file runs/digits-1/token",
-     "one more worker for a job that runs"},
-    {"rubato worker --join node7:4000", "the same with the token in RUBATO_TOKEN"},
+     "add one worker to a running job"},
+    {"rubato worker --join node7:4000", "read the token from RUBATO_TOKEN"},
     {"rubato worker --join node7:4000 --tier transient",
-     "from a machine that may be taken away at any time"},
+     "join from a machine that may be reclaimed at any time"},
     {"rubato worker --join 10.0.0.5:4000 --token-file token --listen :4001",
-     "where the firewall lets in one port only"},
+     "use one fixed port, for a firewall that allows only one"},
 };
 
 static void say_address(void *self, const char *address)
@@ -144,7 +145,7 @@ static void tell_number(void *self, uint32_t number, bool takes_state)
         say_number(self, number, takes_state);
     }
     (void)fprintf(stderr, "joined as worker %u%s\n", number,
-                  takes_state ? "; taking the state from the others" : "");
+                  takes_state ? "; receiving the state from the other workers" : "");
 }
 
 static bool on_this_machine(const char *address)
@@ -184,7 +185,8 @@ static ru_status check_numbers(ru_cmd_in *in, ru_err *err)
     const char *cores = ru_cmd_text(in, "cores");
     int64_t min = ru_cmd_i64(in, "min"), max = ru_cmd_i64(in, "max");
     if (min > max || ru_cmd_i64(in, "founders") > max) {
-        return RU_FAIL(err, RU_E_USAGE, "--min %lld and --founders %lld: at most --max %lld",
+        return RU_FAIL(err, RU_E_USAGE,
+                       "--min %lld and --founders %lld must not be larger than --max %lld",
                        (long long)min, (long long)ru_cmd_i64(in, "founders"), (long long)max);
     }
     static const char *const addresses[] = {"listen", "toward"};
@@ -230,7 +232,7 @@ static ru_status run(ru_cmd_in *in, ru_err *err)
     ru_job job;
     if (join == NULL && !launched) {
         return RU_FAIL(err, RU_E_USAGE,
-                       "which job? rubato worker --join HOST:PORT --token-file OUT/token");
+                       "name a job: rubato worker --join HOST:PORT --token-file OUT/token");
     }
     RU_TRY(check_join(join, err));
     RU_TRY(check_numbers(in, err));
@@ -285,7 +287,7 @@ static ru_status run(ru_cmd_in *in, ru_err *err)
         (void)fprintf(stderr, "gave up joining\n");
     } else if (st == RU_OK && !launched) {
         (void)fprintf(stderr, "%s after step %lld\n",
-                      result.left ? "left, the others go on," : "the job has ended",
+                      result.left ? "left the job; the others continue," : "the job has ended",
                       (long long)result.step);
     }
     return st;
@@ -293,20 +295,19 @@ static ru_status run(ru_cmd_in *in, ru_err *err)
 
 const ru_cmd rui_cmd_worker = {
     .name = "worker",
-    .summary = "join a running job as one more worker",
-    .about =
-        "Connects to any worker of a job started with `rubato train -w MIN:MAX`, takes the job and "
-        "the state from the others while they go on, and works until the job ends.\n\nThe first "
-        "Ctrl-C leaves after the step under way; the others go on. The training data must be "
-        "reachable under the paths of the job. Off this machine the connection is TLS 1.3, keyed "
-        "by the token.",
+    .summary = "join a running job as an additional worker",
+    .about = "Connects to any worker of a job that `rubato train -w MIN:MAX` started. Receives the "
+             "job and the training state while the other workers continue. Trains until the job "
+             "ends.\n\nThe first Ctrl-C leaves the job after the current step; the others "
+             "continue. The training data must exist under the paths of the job. Connections to "
+             "other machines use TLS 1.3 with the token as the key.",
     .opts = opts,
     .n_opts = RU_ARRAY_LEN(opts),
     .examples = examples,
     .n_examples = RU_ARRAY_LEN(examples),
-    .exits = "1 the training diverged|66 an input is missing|69 nobody answers, or the token is "
-             "another one|73 the run's folder cannot be made or written|75 another job works in "
-             "the run's folder|78 its data, options or program are not those of the job",
+    .exits = "1 training diverged|66 an input is missing|69 no worker answers, or the token "
+             "differs|73 the run's folder cannot be created or written|75 another job uses the "
+             "run's folder|78 data, options or program differ from those of the job",
     .computes = true,
     .run = run,
 };

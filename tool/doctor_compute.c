@@ -49,7 +49,7 @@ static ru_status run_graph(ru_arena *arena, rui_machine *m, double *worst, ru_er
 {
     float *x = RU_NEW(arena, float, ROWS *INNER), *w = RU_NEW(arena, float, INNER *COLUMNS);
     if (x == NULL || w == NULL) {
-        return RU_FAIL(err, RU_E_MEM, "no memory left");
+        return RU_FAIL(err, RU_E_MEM, "not enough memory");
     }
     ru_rng r = ru_rng_from(1, 1);
     for (uint32_t i = 0; i < ROWS * INNER; i++) {
@@ -102,7 +102,8 @@ static void put_slow(ru_text *t)
     for (uint32_t op = 1; op < RU_OP_COUNT; op++) {
         const ru_op_info *info = ru_op_get((ru_op)op);
         if (info->onnx && !ru_exe_op_fast((ru_op)op)) {
-            ru_text_putf(t, "%s%s", n++ == 0 ? "; slow (reference kernels only): " : " ",
+            ru_text_putf(t, "%s%s",
+                         n++ == 0 ? "; slow, because only reference kernels exist for " : " ",
                          info->name);
         }
     }
@@ -126,11 +127,12 @@ void rui_doctor_compute(ru_arena *arena, const char *dir, rui_check *c, rui_mach
     /* Sums of 48 products of standard normal numbers: 48 roundings of 2^-24 of about 7. */
     if (!(worst < 1e-4)) {
         c->health = RUI_BROKEN;
-        ru_text_putf(&c->text, ": a product of matrices is wrong by %g", worst);
-        ru_text_put(&c->fix, "unset the variables named under environment; else report it");
+        ru_text_putf(&c->text, ": a matrix product has an error of %g", worst);
+        ru_text_put(&c->fix,
+                    "unset the variables listed under environment; if the error stays, report it");
         return;
     }
-    ru_text_putf(&c->text, ", products agree with plain loops to %.1g in ", worst);
+    ru_text_putf(&c->text, ", matrix products agree with plain loops to %.1g in ", worst);
     ru_text_time_short(&c->text, m->compute_ns);
     put_slow(&c->text);
 }
@@ -160,10 +162,11 @@ void rui_doctor_threads(ru_arena *arena, const char *dir, rui_check *c, rui_mach
         came += seen[i] != 0;
     }
     ru_pool_free(pool);
-    ru_text_putf(&c->text, "a team of %u works together", came);
+    ru_text_putf(&c->text, "a team of %u threads works", came);
     if (came < want) {
         c->health = RUI_WARN;
-        ru_text_putf(&c->fix, "%u were asked for: unset OMP_THREAD_LIMIT OMP_NUM_THREADS", want);
+        ru_text_putf(&c->fix, "%u threads were requested: unset OMP_THREAD_LIMIT OMP_NUM_THREADS",
+                     want);
     }
 }
 
@@ -171,23 +174,23 @@ void rui_doctor_threads(ru_arena *arena, const char *dir, rui_check *c, rui_mach
 static const struct {
     const char *name, *effect;
 } traps[] = {
-    {"OMP_NUM_THREADS", "sets the size of thread teams; --threads says it for one run"},
-    {"OMP_THREAD_LIMIT", "bounds every thread team"},
-    {"OMP_PROC_BIND", "pins teams; two processes may land on the same cores"},
-    {"OMP_PLACES", "pins teams; two processes may land on the same cores"},
-    {"GOMP_CPU_AFFINITY", "pins teams; two processes may land on the same cores"},
-    {"OMP_WAIT_POLICY", "passive waiting costs a third of the speed of small models"},
-    {"GOMP_SPINCOUNT", "changes how teams wait"},
-    {"ONEDNN_MAX_CPU_ISA", "keeps oneDNN from the fastest instructions"},
-    {"DNNL_MAX_CPU_ISA", "keeps oneDNN from the fastest instructions"},
+    {"OMP_NUM_THREADS", "sets the size of thread teams; --threads sets it for one run"},
+    {"OMP_THREAD_LIMIT", "limits the size of every thread team"},
+    {"OMP_PROC_BIND", "pins threads; two processes may then share the same cores"},
+    {"OMP_PLACES", "pins threads; two processes may then share the same cores"},
+    {"GOMP_CPU_AFFINITY", "pins threads; two processes may then share the same cores"},
+    {"OMP_WAIT_POLICY", "passive waiting makes small models up to a third slower"},
+    {"GOMP_SPINCOUNT", "changes how threads wait"},
+    {"ONEDNN_MAX_CPU_ISA", "prevents oneDNN from using the fastest instructions"},
+    {"DNNL_MAX_CPU_ISA", "prevents oneDNN from using the fastest instructions"},
     {"ONEDNN_DEFAULT_FPMATH_MODE", "lets oneDNN round f32 to bf16"},
     {"ONEDNN_VERBOSE", "oneDNN prints a line for each primitive"},
     {"DNNL_VERBOSE", "oneDNN prints a line for each primitive"},
-    {"OPENBLAS_CORETYPE", "makes OpenBLAS use another processor's kernels (half the speed here); "
-                          "wrong for comparisons"},
-    {"OPENBLAS_L2_SIZE", "misleads OpenBLAS about the cache; wrong for comparisons"},
-    {"MALLOC_PERTURB_", "fills every allocation: slow"},
-    {"LD_PRELOAD", "puts another library in front"},
+    {"OPENBLAS_CORETYPE", "makes OpenBLAS use kernels of another processor (half the speed here); "
+                          "do not compare speeds with it"},
+    {"OPENBLAS_L2_SIZE", "gives OpenBLAS a wrong cache size; do not compare speeds with it"},
+    {"MALLOC_PERTURB_", "fills every allocation, which is slow"},
+    {"LD_PRELOAD", "loads another library before all others"},
 };
 
 void rui_doctor_environment(ru_arena *arena, const char *dir, rui_check *c, rui_machine *m)
@@ -206,6 +209,6 @@ void rui_doctor_environment(ru_arena *arena, const char *dir, rui_check *c, rui_
         c->health = RUI_WARN;
     }
     if (c->text.n == 0) {
-        ru_text_put(&c->text, "nothing that changes results or speed");
+        ru_text_put(&c->text, "no variable that changes results or speed is set");
     }
 }

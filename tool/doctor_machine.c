@@ -41,7 +41,7 @@ static void put_features(ru_text *t, bool *slow)
 #else
 static void put_features(ru_text *t, bool *slow)
 {
-    ru_text_put(t, "not x86-64: only the plain kernels");
+    ru_text_put(t, "not x86-64: only the portable kernels run");
     *slow = true;
 }
 #endif
@@ -61,7 +61,7 @@ void rui_doctor_processor(ru_arena *arena, const char *dir, rui_check *c, rui_ma
     put_features(&c->text, &slow);
     if (slow) {
         c->health = RUI_WARN;
-        ru_text_put(&c->fix, "a processor with AVX2 or AVX-512 is several times as fast");
+        ru_text_put(&c->fix, "use a processor with AVX2 or AVX-512; it is several times as fast");
     }
 }
 
@@ -85,7 +85,8 @@ void rui_doctor_memory(ru_arena *arena, const char *dir, rui_check *c, rui_machi
     }
     if (usable > 0 && usable < (int64_t)512 << 20) {
         c->health = RUI_WARN;
-        ru_text_put(&c->fix, "end other programs, or train small models and batches (train.batch)");
+        ru_text_put(&c->fix,
+                    "end other programs, or train small models with small batches (train.batch)");
     }
 }
 
@@ -112,7 +113,8 @@ void rui_doctor_disk(ru_arena *arena, const char *dir, rui_check *c, rui_machine
     if (st != RU_OK) {
         c->health = RUI_BROKEN;
         ru_text_putf(&c->text, ", but %s", err.text);
-        ru_text_put(&c->fix, "name another folder: rubato doctor DIR, rubato train JOB --out DIR");
+        ru_text_put(&c->fix,
+                    "name another folder: rubato doctor DIR, or rubato train JOB --out DIR");
     } else if (m->disk_free_bytes < (int64_t)1 << 30) {
         c->health = RUI_WARN;
         ru_text_put(&c->fix, "free some space, or keep fewer checkpoints (checkpoint.keep)");
@@ -127,7 +129,7 @@ void rui_doctor_limits(ru_arena *arena, const char *dir, rui_check *c, rui_machi
     (void)m;
     struct rlimit files = {0};
     if (getrlimit(RLIMIT_NOFILE, &files) != 0) {
-        ru_text_put(&c->text, "not known");
+        ru_text_put(&c->text, "unknown");
         return;
     }
     ru_text_putf(&c->text, "%llu open files", (unsigned long long)files.rlim_cur);

@@ -88,7 +88,7 @@ static ru_status connect_ends(ru_loop *loop, ru_link_tcp *a, ru_link_tcp *b, rui
     }
     double ms = (double)ru_time_since(ru_clock_now(), begun) * 1e-6;
     bool kernel = strcmp(ru_link_tcp_guard(b, ends[1].conn), "ktls") == 0;
-    ru_text_putf(&c->text, "TCP with TLS 1.3 stands after %.1f ms, encrypted by %s", ms,
+    ru_text_putf(&c->text, "a TCP connection with TLS 1.3 took %.1f ms, encrypted by %s", ms,
                  kernel ? "the kernel" : "this program (the kernel offers no TLS)");
     return RU_OK;
 }
@@ -149,13 +149,14 @@ void rui_doctor_workers(ru_arena *arena, const char *dir, rui_check *c, rui_mach
         c->health = RUI_WARN;
         c->text.n = c->fix.n = 0;
         ru_text_putf(&c->text, "workers cannot reach each other: %s", err.text);
-        ru_text_put(&c->fix, "let processes listen on and connect to 127.0.0.1; -w needs it");
+        ru_text_put(&c->fix, "allow processes to listen on and connect to 127.0.0.1; -w needs it");
         return;
     }
     if (try_memory(&err) != RU_OK) {
         c->health = RUI_WARN;
         ru_text_putf(&c->text, "; no shared memory: %s", err.text);
-        ru_text_put(&c->fix, "mount /proc; until then workers of one host sum over sockets");
+        ru_text_put(&c->fix,
+                    "mount /proc; without it workers of one host sum gradients over sockets");
         return;
     }
     ru_text_put(&c->text, "; shared memory works");

@@ -89,14 +89,15 @@ ru_status rui_eval_mistakes(const ru_rundir *run, const ru_dataset *data, int64_
     bool single = n_fields == 2 && fields[1].type.rank == 0 &&
                   (s.label_type == RU_I64 || s.label_type == RU_I32 || s.label_type == RU_U8);
     if (!single || ru_dataset_classes(data) < 2) {
-        return RU_FAIL(err, RU_E_USAGE, "--mistakes shows samples of classifiers; this is none");
+        return RU_FAIL(err, RU_E_USAGE,
+                       "--mistakes works with classifiers only; this model is not a classifier");
     }
     RU_TRY(ru_predictor_open(run, BATCH, exe_opt, arena, &s.predictor, err));
     s.classes = ru_predictor_outputs(s.predictor);
     s.in_bytes = ru_type_bytes(&fields[0].type);
     s.label = ru_arena_zalloc(arena, 8, 8);
     float *scratch = RU_NEW(arena, float, s.classes);
-    ru_status st = RU_FAIL(err, RU_E_LIMIT, "the arena is full");
+    ru_status st = RU_FAIL(err, RU_E_LIMIT, "not enough memory in the arena for the samples");
     if (s.label != NULL && scratch != NULL) {
         st = look_through(&s, scratch, err);
     }

@@ -158,15 +158,14 @@ void rui_man_all(ru_text *out)
     for (uint32_t i = 0; i < rui_cmd_opts(NULL); i++) {
         put_option(rui_cmd_opt(NULL, i), out);
     }
-    ru_text_put(
-        out, "\n# ENVIRONMENT\n\n*RUBATO\\_\\**\n\tsets the key of a job file whose path, in "
-             "capitals with \\_ for each dot, follows: RUBATO\\_TRAIN\\_BATCH=64.\n\n"
-             "*RUBATO\\_TOKEN*\n\tthe secret of a job's workers, where no --token-file names a "
-             "file with it.\n\n"
-             "*RUBATO\\_SSH*\n\tthe program that starts workers on other hosts (ssh): it gets the "
-             "host, then the command.\n\n"
-             "*XDG\\_CACHE\\_HOME*\n\tfolder for measured choices of kernels (~/.cache).\n\n"
-             "*NO\\_COLOR*\n\tno colour when set and not empty.\n");
+    ru_text_put(out,
+                "\n# ENVIRONMENT\n\n*RUBATO\\_\\**\n\tsets the key of a job file whose path, in "
+                "capitals with \\_ for each dot, follows: "
+                "RUBATO\\_TRAIN\\_BATCH=64.\n\n*RUBATO\\_TOKEN*\n\tthe secret that the workers of "
+                "a job share, if there is no --token-file.\n\n*RUBATO\\_SSH*\n\tthe program that "
+                "starts workers on other hosts (default ssh); its arguments are the host and the "
+                "command.\n\n*XDG\\_CACHE\\_HOME*\n\tfolder for measured choices of kernels "
+                "(default ~/.cache).\n\n*NO\\_COLOR*\n\tdisables colour if set and not empty.\n");
     put_exits(NULL, out);
     ru_text_put(out, "\n# SEE ALSO\n\n*rubato\\-job*(5)\n");
 }
@@ -177,12 +176,11 @@ void rui_man_job(ru_text *out)
                  "rubato-job(5) \"rubato %s\" \"Rubato Manual\"\n\n# NAME\n\n"
                  "rubato-job - job files of rubato train\n\n# DESCRIPTION\n\n",
                  RU_VERSION);
-    put_plain(out,
-              "A job file is YAML, or JSON with the same keys. Each key may also come from the "
-              "environment (RUBATO_ and the path in capitals, with _ for each dot) or from --set "
-              "path=value; the order of strength is default, file, environment, --set, flag. "
-              "Times are written as 250us or 60s, sizes as 64KiB or 1MB. rubato train --schema "
-              "prints the JSON Schema for editors.\n");
+    put_plain(out, "A job file is YAML, or JSON with the same keys. Each key may also come from "
+                   "the environment (RUBATO_ and the path in capitals, with _ for each dot) or "
+                   "from --set path=value; a later source overrides an earlier one: default, file, "
+                   "environment, --set, option. Times are written as 250us or 60s, sizes as 64KiB "
+                   "or 1MB. rubato train --schema prints the JSON Schema for editors.\n");
     ru_text_put(out, "\n# KEYS\n\n```\n");
     ru_conf_help(&ru_job_table, 78, out);
     ru_text_put(out, "```\n\n# SEE ALSO\n\n*rubato\\-train*(1)\n");

@@ -108,7 +108,7 @@ static bool read_value(const ru_opt *o, const char *text, rui_value *v)
 
 static ru_status full(ru_err *err)
 {
-    return RU_FAIL(err, RU_E_MEM, "no memory left for the command line");
+    return RU_FAIL(err, RU_E_MEM, "not enough memory for the command line");
 }
 
 static ru_status keep_text(ru_cmd_in *in, rui_value *v, const char *text, ru_err *err)
@@ -275,9 +275,10 @@ ru_status rui_cmd_parse_args(const ru_cmd_in *in, ru_err *err)
     if (in->n_args > cmd->arg_max) {
         const char *extra = in->args[cmd->arg_max];
         if (cmd->args == NULL) {
-            return RU_FAIL(err, RU_E_USAGE, "unexpected argument '%.80s'; it takes none", extra);
+            return RU_FAIL(err, RU_E_USAGE,
+                           "unexpected argument '%.80s'; the command takes no arguments", extra);
         }
-        return RU_FAIL(err, RU_E_USAGE, "unexpected argument '%.80s'; it takes %s", extra,
+        return RU_FAIL(err, RU_E_USAGE, "unexpected argument '%.80s'; the command takes %s", extra,
                        cmd->args);
     }
     return RU_OK;

@@ -14,24 +14,24 @@ static const ru_opt common[] = {
     {.name = "help",
      .letter = 'h',
      .type = RU_OPT_FLAG,
-     .help = "show help; -h is short, --help is full"},
-    {.name = "quiet", .letter = 'q', .type = RU_OPT_FLAG, .help = "only warnings and errors"},
+     .help = "show help; -h is brief, --help is complete"},
+    {.name = "quiet", .letter = 'q', .type = RU_OPT_FLAG, .help = "show only warnings and errors"},
     {.name = "verbose",
      .letter = 'v',
      .type = RU_OPT_FLAG,
-     .help = "more of what happens; twice for everything"},
+     .help = "show more messages; give it twice for all"},
     {.name = "color",
      .type = RU_OPT_CHOICE,
      .word = "WHEN",
      .def = "auto",
      .choices = "auto|always|never",
-     .help = "colour; auto: on terminals, unless NO_COLOR is set or TERM is dumb"},
+     .help = "use colour; auto: on terminals, unless NO_COLOR is set or TERM is dumb"},
     {.name = "log-format",
      .type = RU_OPT_CHOICE,
      .word = "FORMAT",
      .def = "text",
      .choices = "text|json",
-     .help = "form of the lines on stderr"},
+     .help = "format of messages on stderr"},
 };
 
 const ru_cmd *const *rui_cmds(uint32_t *n)
@@ -198,8 +198,8 @@ ru_status rui_cmd_check(const ru_cmd *cmd, ru_err *err)
                        cmd->name != NULL ? cmd->name : "?");
     }
     if (cmd->arg_min > cmd->arg_max || (cmd->arg_max > 0) != (cmd->args != NULL)) {
-        return RU_FAIL(err, RU_E_BUG, "%s: arguments %u to %u do not go with '%s'", cmd->name,
-                       cmd->arg_min, cmd->arg_max, cmd->args != NULL ? cmd->args : "");
+        return RU_FAIL(err, RU_E_BUG, "%s: %u to %u arguments do not match the usage '%s'",
+                       cmd->name, cmd->arg_min, cmd->arg_max, cmd->args != NULL ? cmd->args : "");
     }
     for (uint32_t i = 0; i < rui_cmd_opts(cmd); i++) {
         RU_TRY(check_opt(cmd, i, err));

@@ -106,7 +106,7 @@ static void test_wrong_usage_is_named(void **state)
         const char *line, *want;
     } rows[] = {
         {"", "an argument is missing: FILE [FILE]"},
-        {"a b c", "unexpected argument 'c'; it takes FILE [FILE]"},
+        {"a b c", "unexpected argument 'c'; the command takes FILE [FILE]"},
         {"a --thread 3", "unknown option '--thread'; did you mean '--threads'?"},
         {"a --zzzzz", "unknown option '--zzzzz'; --help lists the options"},
         {"a -x", "unknown option '-x'; --help lists the options"},

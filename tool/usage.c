@@ -125,7 +125,8 @@ void rui_help_cmd(const ru_cmd *parent, const ru_cmd *cmd, bool full, uint32_t w
         for (uint32_t i = 0; i < cmd->n_subs; i++) {
             put_names(&cmd->subs[i], width, out);
         }
-        ru_text_putf(out, "\n'rubato %s COMMAND --help' says more about each.\n", cmd->name);
+        ru_text_putf(out, "\n'rubato %s COMMAND --help' shows the options of a command.\n",
+                     cmd->name);
         return;
     }
     ru_text_put(out, "\nOptions\n");
@@ -135,7 +136,7 @@ void rui_help_cmd(const ru_cmd *parent, const ru_cmd *cmd, bool full, uint32_t w
     if (full) {
         put_exits(cmd, width, out);
     } else {
-        ru_text_put(out, "\n--help says more, with examples.\n");
+        ru_text_put(out, "\n--help shows details and examples.\n");
     }
 }
 
@@ -154,6 +155,6 @@ void rui_help_all(uint32_t width, ru_text *out)
     for (uint32_t i = 0; i < rui_cmd_opts(NULL); i++) {
         put_option(rui_cmd_opt(NULL, i), width, out);
     }
-    ru_text_put(
-        out, "\n'rubato COMMAND --help' says more about each; 'rubato demo' shows it at work.\n");
+    ru_text_put(out, "\n'rubato COMMAND --help' shows the options of a command; 'rubato demo' runs "
+                     "an example.\n");
 }

@@ -8,15 +8,20 @@
 ru_status rui_world_open(const char *path, ru_arena *arena, ru_world *into, ru_err *err)
 {
     if (!ru_path_exists(path)) {
-        return RU_FAIL(err, RU_E_MISSING, "there is no run or world file %s", path);
+        return RU_FAIL(err, RU_E_MISSING,
+                       "there is no run or world file %s; name the folder of a run or a file that "
+                       "`rubato capture` wrote",
+                       path);
     }
     if (!ru_path_is_dir(path)) {
         return ru_world_file_load(path, arena, into, err);
     }
     const char *file = ru_path_join(arena, path, "world.json");
     if (file == NULL || !ru_path_exists(file)) {
-        return RU_FAIL(err, RU_E_MISSING, "%s has no world.json: it is not a run of `rubato train`",
-                       path);
+        return RU_FAIL(
+            err, RU_E_MISSING,
+            "%s has no world.json, so it is not a run of `rubato train`; name the folder of a run",
+            path);
     }
     return ru_world_file_load(file, arena, into, err);
 }
@@ -35,16 +40,17 @@ ru_status rui_world_question(const ru_world *w, const char *path, const ru_polic
     }
     if (p->derive == NULL) {
         return RU_FAIL(err, RU_E_MISSING,
-                       "%s holds no plan of '%s', and facts alone do not give its input", path,
-                       p->name);
+                       "%s contains no plan of '%s', and the input of this policy cannot be "
+                       "derived from facts",
+                       path, p->name);
     }
     ru_text json = ru_text_arena(arena);
     ru_json j = ru_json_into(&json);
     ru_json_open(&j, NULL, '{');
     ru_status st = p->derive(w, arena, &j, err);
     if (st != RU_OK) {
-        return ru_err_wrap(err, st, "%s holds no plan of '%s', nor the facts for one", path,
-                           p->name);
+        return ru_err_wrap(err, st, "%s contains no plan of '%s' and not the facts to make one",
+                           path, p->name);
     }
     ru_json_close(&j);
     return ru_conf_add_json(c, path, json.p, json.n, err);

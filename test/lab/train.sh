@@ -172,7 +172,7 @@ expect 73 "cannot create file/c" "$rubato" trace whole --chrome file/c
 expect 73 "cannot make the folder file" "$rubato" trace whole --tensorboard file/t
 "$rubato" export whole --onnx whole.onnx >/dev/null 2>&1
 expect 73 "cannot create file/y.npz" "$rubato" run whole.onnx --random --dim N=1 --out file/y.npz
-expect 2 "which no demo made" "$rubato" demo --out digits
+expect 2 "which the demo did not create" "$rubato" demo --out digits
 
 # a file may not grow past 64 KiB: checkpoints do not fit
 expect 73 "too large" sh -c "ulimit -f 128; exec $rubato train job.yaml --out e6"

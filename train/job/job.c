@@ -17,34 +17,35 @@ static const char *const activations[] = {"relu", "gelu", "tanh"};
 
 static const ru_conf_field model_fields[] = {
     ROW(CHOICE, ru_job_model, zoo, .def = "mlp", .choices = model_names,
-        .help = "model of the zoo; its options stand beside it"),
-    ROW(TEXT, ru_job_model, onnx, .def = "", .help = "ONNX file, trained as imported"),
+        .help = "name of a model of the zoo; its options are keys beside this one"),
+    ROW(TEXT, ru_job_model, onnx, .def = "", .help = "ONNX file to train"),
     ROW(I64_LIST, ru_job_model, hidden, .def = "[]", .min = 1, .max = 1 << 24,
-        .help = "mlp: width of each hidden layer; empty is [512, 512]"),
+        .help = "mlp: width of each hidden layer; empty: [512, 512]"),
     ROW(CHOICE, ru_job_model, activation, .def = "relu", .choices = "relu|gelu|tanh",
-        .help = "mlp: after each hidden layer"),
+        .help = "mlp: activation function after each hidden layer"),
     ROW(I64, ru_job_model, layers, .def = "0", .min = 0, .max = 1024,
-        .help = "lstm, gpt, vit: depth; 0 takes the model's own"),
+        .help = "lstm, gpt, vit: number of layers; 0: the model's default"),
     ROW(I64, ru_job_model, heads, .def = "0", .min = 0, .max = 1024,
-        .help = "gpt, vit: attention heads; 0 takes one per 64 of width"),
+        .help = "gpt, vit: attention heads; 0: one for each 64 of the width"),
     ROW(I64, ru_job_model, width, .def = "0", .min = 0, .max = 1 << 20,
-        .help = "lstm, gpt, vit: width; resnet, lenet: channels of the first stage; vgg: hidden "
-                "linear layers; 0 takes the model's own"),
+        .help = "lstm, gpt, vit: width; resnet, lenet: channels of the first stage; vgg: width of "
+                "the hidden linear layers; 0: the model's default"),
     ROW(I64, ru_job_model, context, .def = "0", .min = 0, .max = 1 << 20,
-        .help = "gpt, lstm: tokens of a sample; 0 takes the data's"),
+        .help = "gpt, lstm: tokens of a sample; 0: the context of the data"),
     ROW(I64, ru_job_model, vocab, .def = "0", .min = 0, .max = 1 << 24,
-        .help = "gpt, lstm: number of tokens; 0 takes the data's"),
+        .help = "gpt, lstm: size of the vocabulary; 0: that of the data"),
     ROW(I64, ru_job_model, patch, .def = "0", .min = 0, .max = 4096,
-        .help = "vit: side of a patch; 0 takes 4 up to 64x64, else 16"),
+        .help = "vit: side of a patch in pixels; 0: 4 for images up to 64x64, else 16"),
     ROW(I64, ru_job_model, classes, .def = "0", .min = 0, .max = 1 << 24,
-        .help = "outputs of the model; 0 takes the data's"),
+        .help = "number of outputs of the model; 0: the number of classes of the data"),
     ROW(F64, ru_job_model, dropout, .def = "0", .min = 0, .max = 0.999,
-        .help = "part of the activations that is dropped"),
-    ROW(BOOL, ru_job_model, bias, .def = "true", .help = "gpt: biases in linear and norm layers"),
+        .help = "fraction of activations set to zero"),
+    ROW(BOOL, ru_job_model, bias, .def = "true",
+        .help = "gpt: use biases in linear and normalisation layers"),
     ROW(BOOL, ru_job_model, tie, .def = "true",
-        .help = "gpt: one table for the token embedding and the head"),
+        .help = "gpt: share one table between the token embedding and the output layer"),
     ROW(BOOL, ru_job_model, batch_norm, .def = "false",
-        .help = "vgg: batch normalisation after each convolution"),
+        .help = "vgg: use batch normalisation after each convolution"),
 };
 
 static bool reads(const char *options, const char *key)
@@ -78,9 +79,9 @@ static ru_status model_check(const void *section, ru_err *err)
     bool zoo = m->source == RU_MODEL_ZOO;
     for (uint32_t k = 0; k < RU_ARRAY_LEN(options); k++) {
         if (options[k].set && !(zoo && reads(rows[m->zoo].options, options[k].key))) {
-            return RU_FAIL(err, RU_E_CONFIG, "model %s has no option '%s'; it has: %s",
+            return RU_FAIL(err, RU_E_CONFIG, "model %s has no option '%s'; its options are: %s",
                            zoo ? rows[m->zoo].name : m->onnx, options[k].key,
-                           zoo ? rows[m->zoo].options : "none (an ONNX graph says everything)");
+                           zoo ? rows[m->zoo].options : "none (the ONNX graph defines the model)");
         }
     }
     return RU_OK;
@@ -94,7 +95,7 @@ static const ru_conf_table model_table = {
     .one_of = "zoo|onnx",
     .which_offset = offsetof(ru_job_model, source),
     .check = model_check,
-    .help = "what is trained",
+    .help = "model to train",
 };
 
 /* -- data -------------------------------------------------------------------------------------- */
@@ -106,44 +107,48 @@ static const char *const formats[] = {"csv",      "libsvm", "idx",      "cifar",
 static const ru_conf_field data_fields[] = {
     ROW(CHOICE, ru_job_data, format, .def = NULL,
         .choices = "csv|libsvm|idx|cifar|npy|tokens|images|tar|tfrecord|packed|synthetic",
-        .help = "how the files are written"),
+        .help = "format of the files"),
     ROW(TEXT_LIST, ru_job_data, train, .def = "[]",
-        .help = "files or folders of the training data, from the job file's folder"),
+        .help = "files or folders of the training data, relative to the job file's folder"),
     ROW(TEXT_LIST, ru_job_data, test, .def = "[]", .help = "files or folders of the test data"),
     ROW(TEXT, ru_job_data, generator, .def = "",
-        .help = "synthetic: name as in `rubato data make`"),
+        .help = "synthetic: name of the generator, as in `rubato data make`"),
     ROW(I64, ru_job_data, count, .def = "0", .min = 0, .max = 1e15,
-        .help = "training samples to use; 0 takes all; synthetic: how many are made"),
+        .help = "number of training samples to use; 0: all; synthetic: number to generate"),
     ROW(I64, ru_job_data, test_count, .def = "0", .min = 0, .max = 1e15,
-        .help = "the same for the test data"),
-    ROW(I64, ru_job_data, seed, .def = "1", .min = 0, .max = 9e15, .help = "synthetic: seed"),
+        .help = "number of test samples to use or to generate; 0: all"),
+    ROW(I64, ru_job_data, seed, .def = "1", .min = 0, .max = 9e15,
+        .help = "synthetic: seed of the generator"),
     ROW(I64, ru_job_data, context, .def = "0", .min = 0, .max = 1 << 20,
-        .help = "tokens: length of a sample; 0 takes the model's"),
+        .help = "tokens: tokens of a sample; 0: the context of the model"),
     ROW(I64, ru_job_data, stride, .def = "0", .min = 0, .max = 1 << 30,
-        .help = "tokens: distance of samples; 0 takes the context"),
+        .help = "tokens: distance between the starts of two samples; 0: the context"),
     ROW(I64, ru_job_data, token_bytes, .def = "0", .min = 0, .max = 4,
-        .help = "tokens: 1, 2 or 4 bytes each; 0 goes by the file's name, else 1"),
+        .help = "tokens: bytes of a token: 1, 2 or 4; 0: by the file's name, else 1"),
     ROW(I64, ru_job_data, features, .def = "0", .min = 0, .max = 1 << 30,
-        .help = "libsvm: width of a sample; 0 scans the files"),
+        .help = "libsvm: number of features; 0: scan the files"),
     ROW(I64, ru_job_data, classes, .def = "0", .min = 0, .max = 1 << 24,
-        .help = "number of classes; 0 scans the labels"),
+        .help = "number of classes; 0: scan the labels"),
     ROW(TEXT, ru_job_data, label, .def = "",
-        .help = "csv: name or number of the label's column; empty takes the last"),
+        .help = "csv: name or number of the label column; empty: the last column"),
     ROW(BOOL, ru_job_data, header, .def = "false",
-        .help = "csv: the first line holds names (found without it when they are not numbers)"),
+        .help = "csv: the first line holds column names; needed only if all names are numbers"),
     ROW(I64, ru_job_data, image_size, .def = "0", .min = 0, .max = 8192,
-        .help = "images, tar: resize and crop to this side; 0 wants all of one size"),
+        .help = "images, tar: resize and crop images to this side in pixels; 0: all images must "
+                "have one size"),
     ROW(F64, ru_job_data, scale, .def = "0", .min = -1e9, .max = 1e9,
-        .help = "pixels: value * scale + shift; both 0 gives 0 to 1"),
+        .help = "pixels become value * scale + shift; if both are 0, pixels lie between 0 and 1"),
     ROW(F64, ru_job_data, shift, .def = "0", .min = -1e9, .max = 1e9, .help = "see scale"),
-    ROW(BOOL, ru_job_data, one_hot, .def = "false", .help = "labels as vectors (for mse)"),
+    ROW(BOOL, ru_job_data, one_hot, .def = "false",
+        .help = "encode labels as one-hot vectors (for mse)"),
     ROW(CHOICE, ru_job_data, shuffle, .def = "full", .choices = "none|full|block",
-        .help = "order of the training samples: block reads a file larger than memory in large "
-                "pieces and shuffles among 64 of them at a time"),
+        .help = "order of the training samples; block is for data larger than memory: it reads "
+                "large blocks and shuffles within 64 blocks at a time"),
     ROW(BOOL, ru_job_data, strict, .def = "true",
-        .help = "a damaged sample stops the run; false skips and counts it"),
+        .help = "true: a damaged sample stops the run; false: Rubato skips damaged samples and "
+                "counts them"),
     ROW(U32, ru_job_data, threads, .def = "1", .min = 1, .max = 256,
-        .help = "threads that read and decode"),
+        .help = "number of threads that read and decode samples"),
 };
 
 static ru_status data_check(const void *section, ru_err *err)
@@ -151,17 +156,18 @@ static ru_status data_check(const void *section, ru_err *err)
     const ru_job_data *d = section;
     bool synthetic = strcmp(formats[d->format], "synthetic") == 0;
     if (synthetic && (d->generator[0] == 0 || d->count == 0)) {
-        return RU_FAIL(
-            err, RU_E_CONFIG,
-            "format synthetic needs 'generator' and 'count' (`rubato data make` lists the "
-            "generators)");
+        return RU_FAIL(err, RU_E_CONFIG,
+                       "format synthetic needs the keys 'generator' and 'count' (`rubato data "
+                       "make` lists the generators)");
     }
     if (!synthetic && d->train.n == 0) {
-        return RU_FAIL(err, RU_E_CONFIG, "format %s needs 'train': at least one file or folder",
+        return RU_FAIL(err, RU_E_CONFIG,
+                       "format %s needs the key 'train' with at least one file or folder",
                        formats[d->format]);
     }
     if (!synthetic && d->generator[0] != 0) {
-        return RU_FAIL(err, RU_E_CONFIG, "'generator' goes with format synthetic only, not %s",
+        return RU_FAIL(err, RU_E_CONFIG,
+                       "the key 'generator' works with format synthetic only, not with %s",
                        formats[d->format]);
     }
     return RU_OK;
@@ -173,7 +179,7 @@ static const ru_conf_table data_table = {
     .n = RU_ARRAY_LEN(data_fields),
     .size_bytes = sizeof(ru_job_data),
     .check = data_check,
-    .help = "what it is trained on",
+    .help = "training and test data",
 };
 
 /* -- optimizer --------------------------------------------------------------------------------- */
@@ -186,9 +192,9 @@ static const ru_conf_table data_table = {
 static const ru_conf_field sgd_fields[] = {
     LR_ROW(ru_job_sgd, "0.01"),
     ROW(F64, ru_job_sgd, momentum, .def = "0", .min = 0, .max = 0.9999,
-        .help = "part of the last update that goes on"),
-    ROW(BOOL, ru_job_sgd, nesterov, .def = "false", .help = "look ahead along the momentum"),
-    DECAY_ROW(ru_job_sgd, "0", "added to the gradient times the parameter"),
+        .help = "momentum: fraction of the previous update that is added to the next"),
+    ROW(BOOL, ru_job_sgd, nesterov, .def = "false", .help = "use Nesterov momentum"),
+    DECAY_ROW(ru_job_sgd, "0", "L2 penalty: this times the parameter is added to the gradient"),
 };
 
 static ru_status sgd_check(const void *section, ru_err *err)
@@ -203,23 +209,23 @@ static ru_status sgd_check(const void *section, ru_err *err)
 #define ADAM_ROWS(decay_, help_)                                                        \
     LR_ROW(ru_job_adam, "0.001"),                                                       \
         ROW(F64, ru_job_adam, beta1, .def = "0.9", .min = 0, .max = 0.999999,           \
-            .help = "decay of the mean"),                                               \
+            .help = "decay rate of the moving mean of gradients"),                      \
         ROW(F64, ru_job_adam, beta2, .def = "0.999", .min = 0, .max = 0.99999999,       \
-            .help = "decay of the mean square"),                                        \
+            .help = "decay rate of the moving mean of squared gradients"),              \
         ROW(F64, ru_job_adam, epsilon, .def = "1e-8", .min = 0, .max = 1, .open = true, \
-            .help = "added to the root"),                                               \
+            .help = "added to the denominator to avoid division by zero"),              \
         DECAY_ROW(ru_job_adam, decay_, help_)
 
 static const ru_conf_field adam_fields[] = {
-    ADAM_ROWS("0", "added to the gradient times the parameter")};
-static const ru_conf_field adamw_fields[] = {
-    ADAM_ROWS("0.01", "the parameter shrinks by lr times this")};
+    ADAM_ROWS("0", "L2 penalty: this times the parameter is added to the gradient")};
+static const ru_conf_field adamw_fields[] = {ADAM_ROWS(
+    "0.01", "decoupled weight decay: each step reduces a parameter by lr times this fraction")};
 
 static const ru_conf_field adagrad_fields[] = {
     LR_ROW(ru_job_adagrad, "0.01"),
     ROW(F64, ru_job_adagrad, epsilon, .def = "1e-10", .min = 0, .max = 1, .open = true,
-        .help = "added to the root"),
-    DECAY_ROW(ru_job_adagrad, "0", "added to the gradient times the parameter"),
+        .help = "added to the denominator to avoid division by zero"),
+    DECAY_ROW(ru_job_adagrad, "0", "L2 penalty: this times the parameter is added to the gradient"),
 };
 
 #define TABLE(name_, struct_, ...)                                                   \
@@ -244,118 +250,128 @@ static const ru_conf_field optimizer_fields[] = {
 
 static const ru_conf_table optimizer_table =
     TABLE(optimizer, ru_job_optimizer, .one_of = "sgd|adam|adamw|adagrad",
-          .which_offset = offsetof(ru_job_optimizer, which), .help = "how parameters move");
+          .which_offset = offsetof(ru_job_optimizer, which),
+          .help = "algorithm that updates the parameters");
 
 /* -- schedule ---------------------------------------------------------------------------------- */
 
 #define WARMUP_ROW                                                   \
     ROW(I64, ru_job_curve, warmup, .def = "0", .min = 0, .max = 1e9, \
-        .help = "steps of linear rise at the start")
+        .help = "number of warm-up steps, in which the learning rate rises linearly")
 #define FLOOR_ROW                                                 \
     ROW(F64, ru_job_curve, floor, .def = "0", .min = 0, .max = 1, \
-        .help = "last rate as a part of lr")
+        .help = "final learning rate as a fraction of lr")
 
 static const ru_conf_field constant_fields[] = {WARMUP_ROW};
 static const ru_conf_field step_fields[] = {
     WARMUP_ROW,
     ROW(I64, ru_job_curve, every, .def = "1000", .min = 1, .max = 1e12,
-        .help = "steps between two drops"),
+        .help = "number of steps between two reductions"),
     ROW(F64, ru_job_curve, gamma, .def = "0.1", .min = 0, .max = 1, .open = true,
-        .help = "the rate is multiplied by this"),
+        .help = "factor of each reduction of the learning rate"),
 };
 static const ru_conf_field cosine_fields[] = {WARMUP_ROW, FLOOR_ROW};
 static const ru_conf_field linear_fields[] = {WARMUP_ROW, FLOOR_ROW};
 
 static const ru_conf_field one_cycle_fields[] = {
     ROW(F64, ru_job_curve, start, .def = "0.04", .min = 0, .max = 1,
-        .help = "first rate as a part of lr, the top"),
+        .help = "first learning rate as a fraction of lr, which is the highest"),
     ROW(F64, ru_job_curve, rise, .def = "0.3", .min = 0.001, .max = 0.999,
-        .help = "part of the run that the rate rises"),
+        .help = "fraction of the run during which the learning rate rises"),
     ROW(F64, ru_job_curve, floor, .def = "4e-6", .min = 0, .max = 1,
-        .help = "last rate as a part of lr"),
+        .help = "final learning rate as a fraction of lr"),
 };
 
-static const ru_conf_table constant_table = TABLE(constant, ru_job_curve, .help = "always lr");
+static const ru_conf_table constant_table =
+    TABLE(constant, ru_job_curve, .help = "constant learning rate");
 static const ru_conf_table step_table =
-    TABLE(step, ru_job_curve, .help = "drops at fixed distances");
+    TABLE(step, ru_job_curve, .help = "learning rate reduced every few steps");
 static const ru_conf_table cosine_table =
-    TABLE(cosine, ru_job_curve, .help = "half a cosine over the run");
+    TABLE(cosine, ru_job_curve, .help = "cosine decay over the run");
 static const ru_conf_table linear_table =
-    TABLE(linear, ru_job_curve, .help = "a straight line over the run");
-static const ru_conf_table one_cycle_table =
-    TABLE(one_cycle, ru_job_curve, .help = "up and down in half cosines over the run");
+    TABLE(linear, ru_job_curve, .help = "linear decay over the run");
+static const ru_conf_table one_cycle_table = TABLE(
+    one_cycle, ru_job_curve, .help = "one cosine rise to lr and one cosine decay over the run");
 
 static const ru_conf_field schedule_fields[] = {
-    ROW(SECTION, ru_job_schedule, constant, .table = &constant_table, .help = "always lr"),
-    ROW(SECTION, ru_job_schedule, step, .table = &step_table, .help = "drops"),
-    ROW(SECTION, ru_job_schedule, cosine, .table = &cosine_table, .help = "half a cosine"),
-    ROW(SECTION, ru_job_schedule, linear, .table = &linear_table, .help = "a straight line"),
+    ROW(SECTION, ru_job_schedule, constant, .table = &constant_table,
+        .help = "constant learning rate"),
+    ROW(SECTION, ru_job_schedule, step, .table = &step_table,
+        .help = "learning rate reduced every few steps"),
+    ROW(SECTION, ru_job_schedule, cosine, .table = &cosine_table,
+        .help = "cosine decay over the run"),
+    ROW(SECTION, ru_job_schedule, linear, .table = &linear_table,
+        .help = "linear decay over the run"),
     ROW(SECTION, ru_job_schedule, one_cycle, .table = &one_cycle_table,
-        .help = "half a cosine up to lr, another down"),
+        .help = "one cosine rise to lr and one cosine decay over the run"),
 };
 
 static const ru_conf_table schedule_table =
     TABLE(schedule, ru_job_schedule, .one_of = "constant|step|cosine|linear|one_cycle",
-          .which_offset = offsetof(ru_job_schedule, which), .help = "learning rate over the run");
+          .which_offset = offsetof(ru_job_schedule, which), .help = "learning rate schedule");
 
 /* -- train ------------------------------------------------------------------------------------- */
 
 static const ru_conf_field train_fields[] = {
     ROW(CHOICE, ru_job_train, loss, .def = "auto",
         .choices = "auto|cross_entropy|mse|binary_cross_entropy|next_token",
-        .help = "what is made small; auto takes next_token for models over tokens, else "
+        .help = "loss function to minimise; auto: next_token for models over tokens, else "
                 "cross_entropy"),
     ROW(SECTION, ru_job_train, optimizer, .def = "{sgd: {}}", .table = &optimizer_table,
-        .help = "how parameters move"),
+        .help = "algorithm that updates the parameters"),
     ROW(SECTION, ru_job_train, schedule, .def = "{constant: {}}", .table = &schedule_table,
-        .help = "learning rate over the run"),
+        .help = "learning rate schedule"),
     ROW(CHOICE, ru_job_train, decay, .def = "all", .choices = "all|matrices",
-        .help = "weight decay of all parameters, or not of norms and biases"),
+        .help = "parameters with weight decay: all, or only matrices (no biases, no normalisation "
+                "parameters)"),
     ROW(I64, ru_job_train, batch, .def = "32", .min = 1, .max = 1e9,
-        .help = "samples of a step over all workers"),
+        .help = "samples of one step over all workers"),
     ROW(I64, ru_job_train, accumulate, .def = "1", .min = 1, .max = RU_ACCUMULATE_MAX,
-        .help = "parts a batch is computed in; less memory, the same result"),
+        .help = "number of parts in which each batch is computed (gradient accumulation); more "
+                "parts need less memory and give the same result"),
     ROW(BOOL, ru_job_train, early_update, .def = "true",
-        .help = "workers over a network update a parameter when its sum is there, while others are "
-                "on their way; takes memory for parameters and slots once more"),
+        .help = "with workers on a network: update each parameter as soon as its gradient sum "
+                "arrives; needs a second copy of parameters and optimizer state"),
     ROW(I64, ru_job_train, epochs, .def = "0", .min = 0, .max = 1e9,
-        .help = "passes over the training data; without epochs, steps and until: 1"),
+        .help = "number of passes over the training data; 0: no limit, or 1 if steps and until are "
+                "not given either"),
     ROW(I64, ru_job_train, steps, .def = "0", .min = 0, .max = 1e15,
-        .help = "end after this many steps; 0: no bound"),
+        .help = "number of steps to train; 0: no limit"),
     ROW(F64_MAP, ru_job_train, until, .def = "{}",
-        .help = "end when an evaluation reaches all of these: accuracy (at least), loss, mse, "
-                "perplexity (at most)"),
+        .help = "stop when an evaluation reaches all of these targets: accuracy (at least), loss, "
+                "mse, perplexity (at most)"),
     ROW(I64, ru_job_train, eval_every, .def = "0", .min = 0, .max = 1e12,
-        .help = "steps between evaluations; 0: after each epoch"),
+        .help = "number of steps between evaluations; 0: evaluate after each epoch"),
     ROW(I64, ru_job_train, eval_batch, .def = "0", .min = 0, .max = 1e9,
-        .help = "samples of an evaluation step; 0 takes the batch, at most 256"),
+        .help = "samples of one evaluation step; 0: the batch, at most 256"),
     ROW(I64, ru_job_train, seed, .def = "1", .min = 0, .max = 9e15,
-        .help = "of start values, order and dropout"),
+        .help = "seed of initial parameters, sample order and dropout"),
     ROW(CHOICE, ru_job_train, precision, .def = "f32", .choices = "f32|bf16",
-        .help = "of activations and matrix operands; parameters stay f32"),
+        .help = "number format of activations and matrix operands; parameters stay f32"),
     ROW(F64, ru_job_train, clip_norm, .def = "0", .min = 0, .max = 1e9,
-        .help = "gradients longer than this are scaled down to it; 0: never"),
+        .help =
+            "largest norm of the gradient; a larger gradient is scaled down to it; 0: no limit"),
     ROW(F64, ru_job_train, label_smoothing, .def = "0", .min = 0, .max = 0.999,
-        .help = "part of the target spread over all classes"),
-    ROW(BOOL, ru_job_train, shuffle, .def = "true", .help = "false: the same as data.shuffle none"),
+        .help = "fraction of the target probability spread over all classes"),
+    ROW(BOOL, ru_job_train, shuffle, .def = "true",
+        .help = "false has the same effect as data.shuffle: none"),
     ROW(CHOICE, ru_job_train, device, .def = "cpu", .choices = "cpu|ref",
-        .help = "cpu, or the slow reference in plain C"),
+        .help = "cpu, or ref: the slow reference in plain C"),
     ROW(U32, ru_job_train, threads, .def = "0", .min = 0, .max = 1024,
-        .help = "threads that compute; 0: all cores this process may use"),
+        .help = "number of compute threads; 0: all cores that this process may use"),
     ROW(BOOL, ru_job_train, autotune, .def = "true",
-        .help = "time kernels at the start and keep the fastest"),
+        .help = "measure kernels at the start and use the fastest"),
     {.name = "poll",
      .type = RU_CONF_TIME,
      .offset = offsetof(ru_job_train, poll_ns),
      .def = "0s",
      .min = 0,
      .max = 1e7,
-     .help =
-         "workers look for messages so long before they sleep, while that pays; for small models "
-         "with cores to spare: costs up to one; 0s: never"},
+     .help = "longest time for which a worker polls for messages before it sleeps; helps small "
+             "models, keeps up to one core busy; 0s: do not poll"},
 };
 
-static const ru_conf_table train_table = TABLE(train, ru_job_train, .help = "how it is trained");
+static const ru_conf_table train_table = TABLE(train, ru_job_train, .help = "training settings");
 
 static ru_status until_check(const void *section, ru_err *err)
 {
@@ -368,18 +384,19 @@ static ru_status until_check(const void *section, ru_err *err)
             known = known || strcmp(words[w], key) == 0;
         }
         if (!known) {
-            return RU_FAIL(err, RU_E_CONFIG,
-                           "train.until: unknown metric '%s'; there are accuracy, loss, mse, "
-                           "perplexity",
-                           key);
+            return RU_FAIL(
+                err, RU_E_CONFIG,
+                "train.until: unknown metric '%s'; expected accuracy, loss, mse or perplexity",
+                key);
         }
     }
     if (job->train.until.n > 0 && !ru_job_has_test(job)) {
-        return RU_FAIL(err, RU_E_CONFIG, "train.until needs test data (data.test)");
+        return RU_FAIL(err, RU_E_CONFIG, "train.until needs test data; set data.test");
     }
     if (job->train.batch % job->train.accumulate != 0) {
         return RU_FAIL(err, RU_E_CONFIG,
-                       "train.batch %lld is not a multiple of train.accumulate %lld",
+                       "train.batch is %lld, which is not a multiple of train.accumulate %lld; "
+                       "change one of them",
                        (long long)job->train.batch, (long long)job->train.accumulate);
     }
     return RU_OK;
@@ -392,19 +409,21 @@ static const ru_conf_field checkpoint_fields[] = {
      .def = "60s",
      .min = 0,
      .max = 1e18,
-     .help = "time between checkpoints; 0s: only at the end"},
+     .help = "time between two checkpoints; 0s: save only at the end"},
     ROW(U32, ru_job_checkpoint, keep, .def = "3", .min = 1, .max = 1e6,
-        .help = "newest checkpoints that stay"),
+        .help = "number of newest checkpoints to keep"),
 };
 static const ru_conf_table checkpoint_table =
-    TABLE(checkpoint, ru_job_checkpoint, .help = "saving while training");
+    TABLE(checkpoint, ru_job_checkpoint, .help = "checkpoints during training");
 
 static const ru_conf_field job_fields[] = {
-    ROW(TEXT, ru_job, name, .def = "job", .help = "stands in names of runs and in reports"),
-    ROW(SECTION, ru_job, model, .table = &model_table, .help = "what is trained"),
-    ROW(SECTION, ru_job, data, .table = &data_table, .help = "what it is trained on"),
-    ROW(SECTION, ru_job, train, .table = &train_table, .help = "how it is trained"),
-    ROW(SECTION, ru_job, checkpoint, .table = &checkpoint_table, .help = "saving while training"),
+    ROW(TEXT, ru_job, name, .def = "job",
+        .help = "name of the job, used in the names of runs and in reports"),
+    ROW(SECTION, ru_job, model, .table = &model_table, .help = "model to train"),
+    ROW(SECTION, ru_job, data, .table = &data_table, .help = "training and test data"),
+    ROW(SECTION, ru_job, train, .table = &train_table, .help = "training settings"),
+    ROW(SECTION, ru_job, checkpoint, .table = &checkpoint_table,
+        .help = "checkpoints during training"),
 };
 
 const ru_conf_table ru_job_table =
