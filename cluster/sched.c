@@ -1,0 +1,254 @@
+#include "cluster/sched.h"
+
+#include <math.h>
+#include <stddef.h>
+#include <string.h>
+
+static const double second_ns = 1e9;
+
+ru_status ru_sched_init(ru_sched *s, const ru_sched_spec *spec, ru_time now, ru_arena *arena,
+                        ru_err *err)
+{
+    if (spec->jobs_max < 1 || spec->jobs_max > RU_ALLOC_JOBS_MAX || spec->nodes_max < 1 ||
+        spec->nodes_max > RU_ALLOC_NODES_MAX || spec->restart_ns < 0 || spec->quantum_ns < 0) {
+        return RU_FAIL(err, RU_E_ARG, "a cluster of %u nodes (1 to %d) for %u jobs (1 to %d)",
+                       spec->nodes_max, RU_ALLOC_NODES_MAX, spec->jobs_max, RU_ALLOC_JOBS_MAX);
+    }
+    *s = (ru_sched){.spec = *spec,
+                    .now = now,
+                    .nodes = RU_NEW(arena, ru_sched_node, spec->nodes_max),
+                    .jobs = RU_NEW(arena, ru_sched_job, spec->jobs_max)};
+    return s->nodes != NULL && s->jobs != NULL
+               ? RU_OK
+               : RU_FAIL(err, RU_E_LIMIT, "no memory for %u jobs", spec->jobs_max);
+}
+
+static void tell(ru_sched_effects *out, ru_sched_act act, uint32_t job)
+{
+    RU_CHECK(out->n < out->max);
+    out->at[out->n++] = (ru_sched_effect){act, job};
+}
+
+static void account(ru_sched_job *j, ru_time to)
+{
+    if (to.ns <= j->since.ns) {
+        return;
+    }
+    j->service_s += j->replicas * (double)(to.ns - j->since.ns) / second_ns;
+    if (j->phase == RU_SCHED_RUNS) {
+        j->progress += j->rate * (double)(to.ns - j->since.ns) / second_ns;
+    }
+    j->since = to;
+}
+
+/* When the goal is reached, and when that can be told: an instant that rounding has put too early
+ * is told just after it, because at the instant itself the goal was still ahead. */
+static ru_time goal_at(const ru_sched *s, const ru_sched_job *j, ru_time *told)
+{
+    ru_time at = {INT64_MAX};
+    *told = at;
+    if (j->phase != RU_SCHED_RUNS || !(j->rate > 0)) {
+        return at;
+    }
+    double ns = fmax((j->goal - j->progress) / j->rate, 0) * second_ns;
+    if (!(ns < 4e18) || j->since.ns > INT64_MAX / 2) {
+        return at;
+    }
+    if (s->spec.quantum_ns == 0) {
+        at.ns = j->since.ns + (int64_t)ceil(ns);
+        *told = at;
+        return at;
+    }
+    double whole = floor(ns / (double)s->spec.quantum_ns + 0.5) * (double)s->spec.quantum_ns;
+    at.ns = j->since.ns + (int64_t)whole;
+    told->ns = at.ns + (whole < ns ? 1 : 0);
+    return at;
+}
+
+static void release(ru_sched *s, uint32_t job)
+{
+    ru_sched_job *j = &s->jobs[job];
+    for (uint32_t i = 0; i < j->n_parts; i++) {
+        RU_CHECK(s->nodes[j->parts[i].node].used >= j->parts[i].devices);
+        s->nodes[j->parts[i].node].used -= j->parts[i].devices;
+    }
+    j->n_parts = j->replicas = 0;
+    j->rate = 0;
+}
+
+static void stop(ru_sched *s, uint32_t job, ru_sched_effects *out)
+{
+    account(&s->jobs[job], s->now);
+    if (s->jobs[job].n_parts > 0) {
+        release(s, job);
+        tell(out, RU_SCHED_STOP, job);
+    }
+    s->jobs[job].phase = RU_SCHED_WAITS;
+}
+
+static void start(ru_sched *s, uint32_t job, const ru_alloc_part *parts, uint32_t n,
+                  ru_sched_effects *out)
+{
+    ru_sched_job *j = &s->jobs[job];
+    RU_CHECK(n <= RU_ALLOC_PARTS_MAX);
+    for (uint32_t i = 0; i < n; i++) {
+        RU_CHECK(parts[i].node < s->n_nodes);
+        ru_sched_node *node = &s->nodes[parts[i].node];
+        RU_CHECK(parts[i].devices <= node->devices - node->used);
+        node->used += parts[i].devices;
+        j->parts[i] = parts[i];
+        j->replicas += parts[i].devices;
+    }
+    j->n_parts = n;
+    j->phase = RU_SCHED_RESTARTS;
+    j->ready.ns = s->now.ns + s->spec.restart_ns;
+    j->restarts += j->started;
+    j->started = true;
+    tell(out, RU_SCHED_START, job);
+}
+
+static void tick(ru_sched *s, ru_sched_effects *out)
+{
+    for (uint32_t i = 0; i < s->n_jobs; i++) {
+        ru_sched_job *j = &s->jobs[i];
+        ru_time told, at = goal_at(s, j, &told);
+        if (j->phase == RU_SCHED_RESTARTS && j->ready.ns <= s->now.ns) {
+            account(j, j->ready);
+            j->phase = RU_SCHED_RUNS;
+            tell(out, RU_SCHED_READY, i);
+        } else if (told.ns <= s->now.ns) {
+            account(j, at);
+            j->progress = j->goal;
+            j->rate = 0;
+            tell(out, RU_SCHED_GOAL, i);
+        }
+    }
+}
+
+static void set_node(ru_sched *s, const ru_sched_event *ev, ru_sched_effects *out)
+{
+    if (ev->node >= s->spec.nodes_max || ev->devices > RU_ALLOC_DEVICES_MAX) {
+        out->refused = true;
+        return;
+    }
+    s->n_nodes = ev->node < s->n_nodes ? s->n_nodes : ev->node + 1;
+    ru_sched_node *node = &s->nodes[ev->node];
+    for (uint32_t i = 0; node->used > ev->devices && i < s->n_jobs; i++) {
+        const ru_sched_job *j = &s->jobs[i];
+        for (uint32_t k = 0; k < j->n_parts; k++) {
+            if (j->parts[k].node == ev->node) {
+                stop(s, i, out);
+            }
+        }
+    }
+    *node = (ru_sched_node){ev->devices, node->used, ev->market, ev->lease};
+}
+
+static bool changed(const ru_sched_job *j, const ru_alloc_plan *p, uint32_t i)
+{
+    const ru_alloc_share *a = &p->jobs[i];
+    if (a->n_parts != j->n_parts) {
+        return true;
+    }
+    for (uint32_t k = 0; k < a->n_parts; k++) {
+        const ru_alloc_part *x = &p->parts[a->first + k];
+        bool found = false;
+        for (uint32_t o = 0; o < j->n_parts; o++) {
+            found = found || (j->parts[o].node == x->node && j->parts[o].devices == x->devices);
+        }
+        if (!found) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* First everybody whose devices change gives them up, then the others take theirs. */
+static void install(ru_sched *s, const ru_sched_event *ev, ru_sched_effects *out)
+{
+    const ru_alloc_plan *p = ev->plan;
+    for (uint32_t pass = 0; pass < 2; pass++) {
+        for (uint32_t i = 0; i < p->n_jobs; i++) {
+            uint32_t job = ev->of[i];
+            RU_CHECK(job < s->n_jobs && s->jobs[job].phase != RU_SCHED_NONE);
+            s->jobs[job].demoted = p->jobs[i].demoted;
+            if (!changed(&s->jobs[job], p, i)) {
+                continue;
+            }
+            if (pass == 0) {
+                stop(s, job, out);
+            } else {
+                start(s, job, &p->parts[p->jobs[i].first], p->jobs[i].n_parts, out);
+            }
+        }
+    }
+}
+
+void ru_sched_step(ru_sched *s, const ru_sched_event *ev, ru_sched_effects *out)
+{
+    RU_CHECK(ev->now.ns >= s->now.ns);
+    s->now = ev->now;
+    out->n = 0;
+    out->refused = false;
+    ru_sched_job *j = ev->job < s->spec.jobs_max ? &s->jobs[ev->job] : NULL;
+    switch (ev->kind) {
+    case RU_SCHED_SUBMIT:
+        out->refused = j == NULL || j->phase != RU_SCHED_NONE;
+        if (!out->refused) {
+            *j = (ru_sched_job){.phase = RU_SCHED_WAITS, .arrived = ev->now, .since = ev->now};
+            s->n_jobs = ev->job < s->n_jobs ? s->n_jobs : ev->job + 1;
+        }
+        break;
+    case RU_SCHED_NODE:
+        set_node(s, ev, out);
+        break;
+    case RU_SCHED_PLAN:
+        install(s, ev, out);
+        break;
+    case RU_SCHED_REPORT:
+        RU_CHECK(j != NULL && j->phase != RU_SCHED_NONE && ev->rate >= 0);
+        if (j->rate > 0) {
+            account(j, ev->now);
+        }
+        j->rate = j->phase == RU_SCHED_RUNS ? ev->rate : 0;
+        j->goal = ev->goal;
+        break;
+    case RU_SCHED_END:
+        RU_CHECK(j != NULL && j->phase != RU_SCHED_NONE);
+        account(j, j->rate > 0 ? ev->now : j->since);
+        release(s, ev->job);
+        j->phase = RU_SCHED_NONE;
+        break;
+    case RU_SCHED_TICK:
+        tick(s, out);
+        break;
+    }
+}
+
+ru_time ru_sched_next(const ru_sched *s)
+{
+    ru_time next = {INT64_MAX};
+    for (uint32_t i = 0; i < s->n_jobs; i++) {
+        const ru_sched_job *j = &s->jobs[i];
+        ru_time told;
+        goal_at(s, j, &told);
+        if (j->phase == RU_SCHED_RESTARTS && j->ready.ns < told.ns) {
+            told = j->ready;
+        }
+        next.ns = told.ns < next.ns ? told.ns : next.ns;
+    }
+    return next;
+}
+
+void ru_sched_facts(const ru_sched *s, uint32_t job, ru_alloc_job *out)
+{
+    RU_CHECK(job < s->n_jobs);
+    const ru_sched_job *j = &s->jobs[job];
+    out->age_s = (double)(s->now.ns - j->arrived.ns) / second_ns;
+    out->service_s =
+        j->service_s + j->replicas * fmax((double)(s->now.ns - j->since.ns), 0) / second_ns;
+    out->restarts = j->restarts;
+    out->demoted = j->demoted;
+    out->now = j->parts;
+    out->n_now = j->n_parts;
+}
