@@ -1,0 +1,178 @@
+/* Workloads of 160 measured jobs on 16 nodes of four devices: the published simulator's answers
+ * per job, then ours beside every baseline. */
+#include "bench/replay_alloc.h"
+
+#include <jansson.h>
+#include <math.h>
+#include <string.h>
+
+#include "bench/replay_csv.h"
+
+enum { WORKLOADS = 8, SEEDS = 5 };
+
+typedef struct setup {
+    const char *dir;
+    rui_app apps[RUI_APPS];
+    rui_row rows[RUI_ALLOC_JOBS];
+    uint32_t n_rows;
+    rui_cluster_out out;
+} setup;
+
+static ru_status read_workload(ru_replay *r, setup *s, const char *folder, uint32_t number,
+                               ru_err *err)
+{
+    rui_csv csv;
+    const char *path = ru_arena_printf(r->arena, "%s/%s/workload-%u.csv", s->dir, folder, number);
+    RU_TRY(rui_csv_read(path, r->arena, &csv, err));
+    if (csv.n > RUI_ALLOC_JOBS || csv.n_columns != 5) {
+        return RU_FAIL(err, RU_E_DATA, "%s: %u jobs (at most %d)", path, csv.n, RUI_ALLOC_JOBS);
+    }
+    s->n_rows = csv.n;
+    for (uint32_t i = 0; i < csv.n; i++) {
+        uint32_t app = 0;
+        while (app < RUI_APPS && strcmp(s->apps[app].name, rui_csv_text(&csv, i, 2)) != 0) {
+            app++;
+        }
+        double v[] = {rui_csv_f64(&csv, i, 1), rui_csv_f64(&csv, i, 3), rui_csv_f64(&csv, i, 4)};
+        if (app == RUI_APPS || !(v[0] >= 0) || !(v[1] >= 1 && v[1] <= 64) || !(v[2] >= 1)) {
+            return RU_FAIL(err, RU_E_DATA, "%s: row %u is no job", path, i + 1);
+        }
+        s->rows[i] = (rui_row){rui_csv_text(&csv, i, 0), v[0], app, (uint32_t)v[1], (uint32_t)v[2]};
+    }
+    return RU_OK;
+}
+
+static rui_cluster_in cluster_of(const setup *s, ru_alloc_method method, uint64_t seed)
+{
+    return (rui_cluster_in){.apps = s->apps,
+                            .rows = s->rows,
+                            .n_rows = s->n_rows,
+                            .nodes = 16,
+                            .devices = 4,
+                            .method = method,
+                            .restart_s = 30,
+                            .interval_s = 60,
+                            .power = -1,
+                            .seed = seed};
+}
+
+/* Published completion time of each job. */
+static ru_status answers(ru_replay *r, const setup *s, const char *policy, const char *load,
+                         uint32_t number, double *jct_s, ru_err *err)
+{
+    const char *path =
+        ru_arena_printf(r->arena, "%s/results-jobload/%s-%s/summary.json", s->dir, policy, load);
+    json_t *root = json_load_file(path, 0, NULL);
+    const char *name = ru_arena_printf(r->arena, "workload-%u", number);
+    const json_t *jobs = json_object_get(json_object_get(root, "jcts"), name);
+    ru_status st = RU_OK;
+    for (uint32_t i = 0; st == RU_OK && i < s->n_rows; i++) {
+        const json_t *v = json_object_get(jobs, s->rows[i].name);
+        jct_s[i] = json_number_value(v);
+        st = v != NULL ? RU_OK
+                       : RU_FAIL(err, RU_E_DATA, "%s: no %s of %s", path, s->rows[i].name, name);
+    }
+    json_decref(root);
+    return st;
+}
+
+/* Does the cluster finish each job when the published simulator does? */
+static ru_status faithful(ru_replay *r, setup *s, const char *load, ru_alloc_method method,
+                          const char *policy, ru_err *err)
+{
+    double worst = 0, want_all = 0, is_all = 0, near = 0, n = 0, want[RUI_ALLOC_JOBS];
+    const char *folder = strcmp(load, "1.0") == 0 ? "workloads" : "workloads-1.5";
+    for (uint32_t w = 1; w <= WORKLOADS; w++) {
+        RU_TRY(read_workload(r, s, folder, w, err));
+        RU_TRY(answers(r, s, policy, load, w, want, err));
+        rui_cluster_in in = cluster_of(s, method, 1);
+        RU_TRY(rui_cluster_run(&in, &s->out, err));
+        double mean = 0;
+        for (uint32_t i = 0; i < s->n_rows; i++) {
+            mean += want[i] / s->n_rows;
+            near += fabs(want[i] - s->out.jct_s[i]) <= 60;
+            n++;
+        }
+        want_all += mean / WORKLOADS;
+        is_all += s->out.mean_s / WORKLOADS;
+        worst = fmax(worst, 100 * fabs(s->out.mean_s / mean - 1));
+    }
+    bool tiresias = method == RU_ALLOC_TIRESIAS;
+    const char *name = ru_arena_printf(r->arena, "%s, load %s, as published", policy, load);
+    ru_replay_row row = ru_replay_row_of(name, "worst_error_of_8_means_percent", true);
+    row.ours = worst;
+    row.goal = tiresias ? 0.2 : 2;
+    RU_TRY(ru_replay_add(r, &row, err));
+    row = ru_replay_row_of(name, "error_of_the_mean_percent", true);
+    row.ours = 100 * fabs(is_all / want_all - 1);
+    row.goal = tiresias ? 0.2 : 1;
+    RU_TRY(ru_replay_add(r, &row, err));
+    row = ru_replay_row_of(name, "jobs_within_60s_percent", false);
+    row.ours = 100 * near / n;
+    row.goal = tiresias ? 95 : (double)NAN;
+    return ru_replay_add(r, &row, err);
+}
+
+static ru_status mean_jct(ru_replay *r, setup *s, const char *folder, uint32_t number,
+                          rui_cluster_in *set, double *out, ru_err *err)
+{
+    RU_TRY(read_workload(r, s, folder, number, err));
+    set->rows = s->rows;
+    set->n_rows = s->n_rows;
+    RU_TRY(rui_cluster_run(set, &s->out, err));
+    *out = s->out.mean_s;
+    return RU_OK;
+}
+
+static ru_status workload_6(ru_replay *r, setup *s, ru_err *err)
+{
+    static const char *const names[] = {"pollux", "tiresias", "optimus", "fifo", "srtf"};
+    ru_replay_row row =
+        ru_replay_row_of("workload-6, restart 30 s, round 60 s", "mean_jct_s", true);
+    double sum = 0, low = 1e18, high = 0;
+    for (uint32_t seed = 1; seed <= SEEDS; seed++) {
+        rui_cluster_in in = cluster_of(s, RU_ALLOC_POLLUX, seed);
+        double mean;
+        in.check = seed == 1;
+        RU_TRY(mean_jct(r, s, "workloads", 6, &in, &mean, err));
+        sum += mean / SEEDS;
+        low = fmin(low, mean);
+        high = fmax(high, mean);
+    }
+    row.ours = sum;
+    row.published = 2446.13;
+    row.best_known = 2445.78;
+    row.goal = 2446;
+    row.note = ru_arena_printf(r->arena,
+                               "%d seeds: %.0f to %.0f; %u rounds of %.1f devices, %.1f restarts a "
+                               "job, a round %.1f ms, at most %.1f, a fit %.2f ms",
+                               SEEDS, low, high, s->out.rounds, s->out.used,
+                               (double)s->out.restarts / s->n_rows, 1e3 * s->out.mean_round_s,
+                               1e3 * s->out.slowest_s, 1e3 * s->out.fit_s);
+    for (uint32_t m = RU_ALLOC_TIRESIAS; m < RU_ALLOC_METHODS; m++) {
+        rui_cluster_in in = cluster_of(s, m, 1);
+        double mean;
+        RU_TRY(mean_jct(r, s, "workloads", 6, &in, &mean, err));
+        ru_replay_baseline(r, &row, names[m], mean);
+    }
+    return ru_replay_add(r, &row, err);
+}
+
+ru_status rui_replay_alloc(ru_replay *r, ru_err *err)
+{
+    const char *dir = ru_replay_data(r, "pollux");
+    setup *s = RU_NEW(r->arena, setup, 1);
+    if (dir == NULL) {
+        return RU_OK;
+    }
+    if (s == NULL) {
+        return RU_FAIL(err, RU_E_LIMIT, "no memory for workloads");
+    }
+    s->dir = dir;
+    RU_TRY(rui_apps_read(r, dir, s->apps, err));
+    RU_TRY(faithful(r, s, "1.0", RU_ALLOC_TIRESIAS, "tiresias", err));
+    RU_TRY(faithful(r, s, "1.5", RU_ALLOC_TIRESIAS, "tiresias", err));
+    RU_TRY(faithful(r, s, "1.0", RU_ALLOC_OPTIMUS, "optimus", err));
+    RU_TRY(faithful(r, s, "1.5", RU_ALLOC_OPTIMUS, "optimus", err));
+    return workload_6(r, s, err);
+}
