@@ -4,6 +4,8 @@
 
 #include "bench/replay.h"
 #include "bench/replay_csv.h"
+#include "bench/replay_serve.h"
+#include "cost/quantile.h"
 #include "env/clock.h"
 #include "plan/batch.h"
 
@@ -185,6 +187,144 @@ static ru_status hour(ru_replay *r, const hours *h, const rui_csv *csv, uint32_t
     return ru_replay_add(r, &time, err);
 }
 
+/* -- through the server ------------------------------------------------------------------------ */
+
+typedef struct service {
+    ru_batch_in in; /* polynomial and prices */
+    bool fast;      /* 40 ms and 10 ms a request instead: waits count for more */
+} service;
+
+static double seconds_of(const void *self, uint32_t n, uint32_t largest, double memory_mb)
+{
+    const service *v = self;
+    (void)largest;
+    return v->fast ? 0.04 + 0.01 * n : ru_batch_service_s(&v->in, n, memory_mb);
+}
+
+static double usd_of(const void *self, uint32_t n, uint32_t largest, double memory_mb)
+{
+    const service *v = self;
+    double s = seconds_of(self, n, largest, memory_mb);
+    double steps = ceil(s / v->in.billing_step_s - 1e-9);
+    return steps * v->in.billing_step_s * memory_mb / 1024 * v->in.usd_per_gb_s +
+           v->in.usd_per_call;
+}
+
+static const double levels[] = {0.5, 0.95, 0.99};
+enum { LEVELS = 3, BLOCKS = 20, FIGURES = LEVELS + 2 };
+
+typedef struct errors {
+    double worst[FIGURES]; /* p50, p95, p99, mean batch, cost */
+    uint32_t over[FIGURES], beyond[LEVELS], runs;
+} errors;
+
+/* Standard errors that the simulated part below the law's quantile is off, by blocks of requests.
+ */
+static double sigmas(const rui_serve_out *o, double quantile, double level)
+{
+    double sum = 0, squares = 0;
+    uint32_t block = o->n / BLOCKS;
+    for (uint32_t b = 0; b < BLOCKS; b++) {
+        uint32_t below = 0;
+        for (uint32_t i = 0; i < block; i++) {
+            below += o->latency[b * block + i] <= quantile * (1 + 1e-9) ? 1 : 0;
+        }
+        double part = (double)below / block;
+        sum += part / BLOCKS;
+        squares += part * part / BLOCKS;
+    }
+    double error = sqrt(fmax(squares - sum * sum, 1e-12) / (BLOCKS - 1));
+    return fabs(sum - level) / error;
+}
+
+static ru_status one_run(ru_replay *r, const service *v, uint32_t batch, double timeout_s,
+                         uint64_t seed, errors *e, ru_err *err)
+{
+    static const double all[1] = {1};
+    ru_arena_mark mark = ru_arena_mark_get(r->arena);
+    const ru_serve_rule rule = {batch, llround(timeout_s * 1e9), 1792};
+    const rui_serve_in in = {.arrivals = v->in.arrivals,
+                             .table = {1, 1, &rule, all},
+                             .class_share = all,
+                             .service_s = seconds_of,
+                             .usd = usd_of,
+                             .self = v,
+                             .requests = r->quick ? 100000 : 1000000,
+                             .instances_max = UINT32_MAX,
+                             .seed = seed};
+    rui_serve_out o;
+    ru_markov_law arrivals;
+    ru_batch_law law;
+    double service_s[RU_BATCH_MAX + 1] = {0}, usd[RU_BATCH_MAX + 1] = {0};
+    RU_TRY(rui_serve_run(&in, r->arena, &o, err));
+    RU_TRY(ru_markov_solve(&in.arrivals, &arrivals, err));
+    RU_TRY(ru_batch_law_of(&arrivals, batch, timeout_s, 1, r->arena, r->arena, &law, err));
+    for (uint32_t b = 1; b <= batch; b++) {
+        service_s[b] = seconds_of(v, b, 0, 1792);
+        usd[b] = usd_of(v, b, 0, 1792);
+    }
+    double off[FIGURES], expected[LEVELS], apart[LEVELS];
+    for (uint32_t k = 0; k < LEVELS; k++) {
+        expected[k] = ru_batch_quantile(&law, service_s, levels[k]);
+        apart[k] = sigmas(&o, expected[k], levels[k]);
+    }
+    ru_sort_f64(o.latency, o.n);
+    for (uint32_t k = 0; k < LEVELS; k++) {
+        double is = ru_quantile_sorted(o.latency, o.n, levels[k], RU_QUANTILE_RANK);
+        off[k] = fabs(is / expected[k] - 1);
+        e->beyond[k] += off[k] > 0.01 && apart[k] > 3 ? 1 : 0;
+    }
+    off[3] = fabs(o.mean_batch / law.mean_batch - 1);
+    off[4] = fabs(o.usd_per_request / ru_batch_per_request(&law, usd) - 1);
+    for (uint32_t k = 0; k < FIGURES; k++) {
+        e->worst[k] = fmax(e->worst[k], off[k]);
+        e->over[k] += off[k] > 0.01 ? 1 : 0;
+    }
+    e->runs++;
+    ru_arena_rewind(r->arena, mark);
+    return RU_OK;
+}
+
+/* Every given process behind buffers by lot. */
+static ru_status simulated(ru_replay *r, const hours *h, bool bursty, ru_err *err)
+{
+    static const char *const names[] = {"p50", "p95", "p99", "mean batch", "cost"};
+    double poly[15];
+    service v = {.in = input(poly, poly_of(h, "tf_inception_v4", poly), NULL, 0)};
+    errors e = {0};
+    ru_rng rng = ru_rng_from(3, ru_rng_label("buffers"));
+    for (uint32_t k = 0, seen = 0; k < h->rows.n; k++) {
+        const char *trace = rui_csv_text(&h->rows, k, 0);
+        bool slow = rui_csv_f64(&h->rows, k, 14) > 100; /* index of dispersion */
+        if (slow != bursty || (r->quick && seen++ % 8 != 0 && !bursty)) {
+            continue;
+        }
+        bool known = hour_of(h, trace, rui_csv_f64(&h->rows, k, 1), &v.in.arrivals);
+        for (uint32_t twice = 0; twice < 2 && known; twice++) {
+            v.fast = twice == 1;
+            uint32_t batch = 2 + ru_rng_below(&rng, 19);
+            double timeout_s = 0.02 + 0.98 * ru_rng_f64(&rng);
+            RU_TRY(one_run(r, &v, batch, timeout_s, 2 * k + twice, &e, err));
+        }
+    }
+    for (uint32_t k = 0; k < FIGURES; k++) {
+        char name[96], note[96];
+        ru_text t = ru_text_into(name, sizeof name), u = ru_text_into(note, sizeof note);
+        ru_text_putf(&t, "%s of %u runs through the server, %s", names[k], e.runs,
+                     bursty ? "dispersion above 100" : "dispersion below 2");
+        ru_replay_row row = ru_replay_row_of(name, "relative_error", true);
+        row.ours = e.worst[k];
+        row.goal = bursty ? (double)NAN : 0.01;
+        if (k < LEVELS && e.over[k] > 0) {
+            ru_text_putf(&u, "%u runs over 1 %%, %u of them by more than 3 standard errors",
+                         e.over[k], e.beyond[k]);
+            row.note = note;
+        }
+        RU_TRY(ru_replay_add(r, &row, err));
+    }
+    return RU_OK;
+}
+
 ru_status rui_replay_batch(ru_replay *r, ru_err *err)
 {
     const char *data = ru_replay_data(r, "serving");
@@ -203,5 +343,6 @@ ru_status rui_replay_batch(ru_replay *r, ru_err *err)
     for (uint32_t k = 0; k < best.n; k += r->quick ? 5 : 1) {
         RU_TRY(hour(r, &h, &best, k, err));
     }
-    return RU_OK;
+    RU_TRY(simulated(r, &h, false, err));
+    return simulated(r, &h, true, err);
 }

@@ -6,6 +6,8 @@
 
 #include "bench/replay.h"
 #include "bench/replay_csv.h"
+#include "bench/replay_serve.h"
+#include "cost/quantile.h"
 #include "env/clock.h"
 #include "plan/route.h"
 
@@ -280,6 +282,130 @@ static ru_status mix_rows(ru_replay *r, const route_data *d, uint32_t mix, ru_er
     return RU_OK;
 }
 
+/* -- through the server ------------------------------------------------------------------------ */
+
+static uint32_t memory_of(const ru_route_in *in, double memory_mb)
+{
+    uint32_t m = 0;
+    while (m + 1 < in->n_memory && in->memory_mb[m] != memory_mb) {
+        m++;
+    }
+    return m;
+}
+
+static double seconds_of(const void *self, uint32_t n, uint32_t largest, double memory_mb)
+{
+    const ru_route_in *in = self;
+    uint32_t m = memory_of(in, memory_mb);
+    return in->service_s[((size_t)m * CLASSES + largest) * BATCH + n - 1];
+}
+
+static double usd_of(const void *self, uint32_t n, uint32_t largest, double memory_mb)
+{
+    const ru_route_in *in = self;
+    return ru_route_call_usd(in, memory_of(in, memory_mb), largest, n);
+}
+
+typedef struct buffer_law {
+    ru_route_mix mix;
+    ru_batch_law law;
+    const double *service_s;
+} buffer_law;
+
+/* The quantile of latency by size over all requests, by bisection over the closed form. */
+static ru_status quantile_of(ru_replay *r, const ru_route_in *in, const ru_route_plan *p, double q,
+                             double *out, ru_err *err)
+{
+    buffer_law b[32];
+    for (uint32_t i = 0; i < p->n; i++) {
+        const ru_route_buffer *f = &p->buffers[i];
+        ru_markov thin = ru_markov_thinned(&in->arrivals, fmin(f->share, 1));
+        ru_markov_law arrivals;
+        RU_TRY(ru_markov_solve(&thin, &arrivals, err));
+        RU_TRY(ru_batch_law_of(&arrivals, f->batch, f->timeout_s, 1, r->arena, r->arena, &b[i].law,
+                               err));
+        RU_TRY(ru_route_mix_of(p->share + (size_t)i * CLASSES, CLASSES, BATCH, r->arena, &b[i].mix,
+                               err));
+        b[i].service_s = in->service_s + (size_t)f->memory * CLASSES * BATCH;
+    }
+    double low = 0, high = 10;
+    for (uint32_t step = 0; step < 50; step++) {
+        double x = (low + high) / 2, sum = 0, allow[CLASSES], by_class[CLASSES];
+        for (uint32_t k = 0; k < CLASSES; k++) {
+            allow[k] = x * in->size[k];
+        }
+        for (uint32_t i = 0; i < p->n; i++) {
+            sum += p->buffers[i].share *
+                   ru_route_met(&b[i].mix, &b[i].law, b[i].service_s, allow, by_class);
+        }
+        low = sum < q ? x : low;
+        high = sum < q ? high : x;
+    }
+    *out = high;
+    return RU_OK;
+}
+
+static ru_status one_run(ru_replay *r, const route_data *d, uint32_t mix, uint32_t n, double *p95,
+                         double *cost, ru_err *err)
+{
+    ru_arena_mark mark = ru_arena_mark_get(r->arena);
+    ru_route_in in = input(d, mix, 0.3, false);
+    in.method = RU_ROUTE_EQUAL;
+    in.buffers = in.buffers_max = n;
+    ru_route_plan p;
+    RU_TRY(ru_plan_route(&in, r->arena, r->arena, &p, err));
+    ru_serve_rule rule[RU_SERVE_BUFFERS_MAX];
+    for (uint32_t i = 0; i < p.n; i++) {
+        const ru_route_buffer *f = &p.buffers[i];
+        rule[i] = (ru_serve_rule){f->batch, llround(f->timeout_s * 1e9), in.memory_mb[f->memory]};
+    }
+    const rui_serve_in run = {.arrivals = in.arrivals,
+                              .table = {p.n, CLASSES, rule, p.share},
+                              .class_share = in.share,
+                              .class_size = in.size,
+                              .service_s = seconds_of,
+                              .usd = usd_of,
+                              .self = &in,
+                              .requests = r->quick ? 100000 : 1000000,
+                              .instances_max = UINT32_MAX,
+                              .seed = 10 * mix + n};
+    rui_serve_out o;
+    double law;
+    RU_TRY(rui_serve_run(&run, r->arena, &o, err));
+    RU_TRY(quantile_of(r, &in, &p, in.quantile, &law, err));
+    ru_sort_f64(o.latency, o.n);
+    *p95 = fmax(*p95,
+                fabs(ru_quantile_sorted(o.latency, o.n, in.quantile, RU_QUANTILE_RANK) / law - 1));
+    *cost = fmax(*cost, fabs(o.usd_per_request / p.usd_per_request - 1));
+    ru_arena_rewind(r->arena, mark);
+    return RU_OK;
+}
+
+/* The closed form beside requests that pass the server, by number of buffers. */
+static ru_status simulated(ru_replay *r, const route_data *d, ru_err *err)
+{
+    for (uint32_t n = 1; n <= 16; n *= 2) {
+        double p95 = 0, cost = 0;
+        for (uint32_t mix = 0; mix < RU_ARRAY_LEN(mixes); mix++) {
+            RU_TRY(one_run(r, d, mix, n, &p95, &cost, err));
+        }
+        char name[96];
+        ru_text t = ru_text_into(name, sizeof name);
+        ru_text_putf(&t, "p95 s/KB through the server, 4 mixes, %u buffers", n);
+        ru_replay_row row = ru_replay_row_of(name, "relative_error", true);
+        row.ours = p95;
+        row.goal = 0.01;
+        RU_TRY(ru_replay_add(r, &row, err));
+        t = ru_text_into(name, sizeof name);
+        ru_text_putf(&t, "cost through the server, 4 mixes, %u buffers", n);
+        row = ru_replay_row_of(name, "relative_error", true);
+        row.ours = cost;
+        row.goal = 0.005;
+        RU_TRY(ru_replay_add(r, &row, err));
+    }
+    return RU_OK;
+}
+
 ru_status rui_replay_route(ru_replay *r, ru_err *err)
 {
     if (ru_replay_data(r, "serving") == NULL) {
@@ -289,6 +415,7 @@ ru_status rui_replay_route(ru_replay *r, ru_err *err)
     route_data d;
     RU_TRY(read_all(r, &d, err));
     RU_TRY(tables(r, &d, err));
+    RU_TRY(simulated(r, &d, err));
     RU_TRY(equal_rows(r, &d, err));
     for (uint32_t mix = 0; mix < RU_ARRAY_LEN(mixes); mix += r->quick ? 3 : 1) {
         RU_TRY(mix_rows(r, &d, mix, err));

@@ -189,7 +189,7 @@ typedef struct job {
     double epoch_steps; /* under way */
     double epoch_step_s;
     double usd, steps_all, change_at;
-    int64_t ended_ns;
+    int64_t begun_ns, took_ns;
     double limit_s, noise;
     bool fresh;
     ru_status st;
@@ -207,7 +207,7 @@ static double usd_of(const job *j, double seconds, bool start)
 /* Asks the policy with what is known and left. */
 static ru_status ask(job *j, ru_err *err)
 {
-    double elapsed = (double)ru_sim_now(j->sim).ns * 1e-9;
+    double elapsed = (double)(ru_sim_now(j->sim).ns - j->begun_ns) * 1e-9;
     ru_scale_in in = j->in;
     in.limit_s = j->limit_s > 0 ? fmax(j->limit_s - elapsed, 1e-3) : 0;
     ru_arena_mark mark = ru_arena_mark_get(j->r->arena);
@@ -242,7 +242,7 @@ static void epoch_ended(void *self, uint64_t unused)
     (void)unused;
     j->in.steps -= j->epoch_steps;
     if (j->in.steps < 0.5) {
-        j->ended_ns = ru_sim_now(j->sim).ns;
+        j->took_ns = ru_sim_now(j->sim).ns - j->begun_ns;
         return;
     }
     double left = j->steps_all - j->in.steps;
@@ -337,6 +337,7 @@ static ru_status run_job(ru_replay *r, uint64_t seed, ru_scale_method method, bo
     out->limit_s = j.limit_s;
     const ru_sim_options opt = {.seed = seed};
     RU_TRY(ru_sim_open(&opt, &j.sim, err));
+    j.begun_ns = ru_sim_now(j.sim).ns;
     j.st = ask(&j, err);
     ru_status st = RU_OK;
     if (j.st == RU_OK) {
@@ -344,7 +345,7 @@ static ru_status run_job(ru_replay *r, uint64_t seed, ru_scale_method method, bo
         st = ru_sim_run(j.sim, (ru_time){INT64_C(4000000000000000000)}, err);
     }
     out->usd = j.usd;
-    out->seconds = (double)j.ended_ns * 1e-9;
+    out->seconds = (double)j.took_ns * 1e-9;
     ru_sim_close(j.sim);
     RU_TRY(st);
     return j.st;
