@@ -1,0 +1,224 @@
+#include "plan/stage.h"
+
+#include <math.h>
+#include <stddef.h>
+
+#define RATIO_TWO   1
+#define RATIO_THREE 15
+
+ru_backup_layout ru_stage_layout(const ru_stage_in *in, uint32_t stage, uint32_t servers)
+{
+    uint32_t all = in->reliable + in->transient;
+    if (stage == 0) {
+        return (ru_backup_layout){.servers = all, .workers = all, .shared = all};
+    }
+    if (stage == 1) {
+        return (ru_backup_layout){.servers = servers, .workers = all, .shared = servers};
+    }
+    bool work = stage == 2;
+    return (ru_backup_layout){.servers = servers,
+                              .workers = work ? all : in->transient,
+                              .shared = servers,
+                              .backups = in->reliable,
+                              .backups_work = work};
+}
+
+static ru_status check_in(const ru_stage_in *in, ru_err *err)
+{
+    const ru_backup_job *j = &in->job;
+    bool bytes = j->model_bytes >= 0 && j->read_bytes >= 0 && j->write_bytes >= 0 &&
+                 in->block_bytes >= 0 && in->notice_s >= 0 && j->work_s >= 0;
+    bool rates =
+        j->link_bytes_per_s > 0 && j->serve_bytes_per_s > 0 && j->touched >= 0 && j->touched <= 1;
+    double sum = j->model_bytes + j->read_bytes + j->write_bytes + j->work_s + j->link_bytes_per_s +
+                 j->serve_bytes_per_s + in->block_bytes + in->notice_s;
+    if (!bytes || !rates || !isfinite(sum)) {
+        return RU_FAIL(err, RU_E_ARG,
+                       "a job needs rates above 0, no negative sizes and a touched "
+                       "part of 0 to 1");
+    }
+    if (in->reliable < 1 || in->reliable > RU_STAGE_MACHINES_MAX ||
+        in->transient > RU_STAGE_MACHINES_MAX) {
+        return RU_FAIL(err, RU_E_ARG,
+                       "%u reliable and %u transient machines: expected 1 or more "
+                       "reliable ones, %d at most of each",
+                       in->reliable, in->transient, RU_STAGE_MACHINES_MAX);
+    }
+    if (in->partitions < 1 || in->partitions > RU_STAGE_PARTS_MAX || in->blocks < 1 ||
+        in->blocks > RU_STAGE_PARTS_MAX) {
+        return RU_FAIL(err, RU_E_ARG, "%u partitions and %u blocks: expected 1 to %d",
+                       in->partitions, in->blocks, RU_STAGE_PARTS_MAX);
+    }
+    return RU_OK;
+}
+
+/* Partitions are whole: the busiest server holds this many times the mean. */
+static double lumps(const ru_stage_in *in, uint32_t servers)
+{
+    uint32_t most = (in->partitions + servers - 1) / servers;
+    return (double)most * servers / in->partitions;
+}
+
+/* The clock with whole partitions: the phases and the stream as if there were fewer servers. */
+static ru_backup_clock clock_of(const ru_stage_in *in, uint32_t stage, uint32_t servers)
+{
+    ru_backup_layout l = ru_stage_layout(in, stage, servers);
+    double part = lumps(in, l.servers);
+    ru_backup_job j = in->job;
+    ru_backup_clock even = ru_backup_clock_of(&j, &l);
+    if (part <= 1 + 1e-12) {
+        return even;
+    }
+    l.servers = (uint32_t)fmax(1, floor(l.servers / part));
+    l.shared = l.shared < l.servers ? l.shared : l.servers;
+    ru_backup_clock uneven = ru_backup_clock_of(&j, &l);
+    return uneven.clock_s > even.clock_s ? uneven : even;
+}
+
+typedef struct choice {
+    uint32_t stage, servers;
+    ru_backup_clock clock;
+} choice;
+
+static void offer(const ru_stage_in *in, choice *best, uint32_t stage, uint32_t servers)
+{
+    servers = servers < in->partitions ? servers : in->partitions;
+    choice c = {stage, servers, clock_of(in, stage, servers)};
+    /* A later stage costs its stream: only for a clock that is shorter in whole nanoseconds. */
+    bool better =
+        best->servers == 0 || round(1e9 * c.clock.clock_s) < round(1e9 * best->clock.clock_s);
+    *best = better ? c : *best;
+}
+
+static uint32_t half_of(uint32_t n)
+{
+    return n > 1 ? n / 2 : 1;
+}
+
+static choice choose(const ru_stage_in *in)
+{
+    choice c = {0};
+    uint32_t t = in->transient, r = in->reliable;
+    if (in->method == RU_STAGE_COST) {
+        offer(in, &c, 1, r);
+        for (uint32_t stage = 2; stage <= 3; stage++) {
+            for (uint32_t a = 1; a <= t; a++) {
+                offer(in, &c, stage, a);
+            }
+        }
+        return c;
+    }
+    uint32_t stage = in->method == RU_STAGE_ONE     ? 1
+                     : in->method == RU_STAGE_TWO   ? 2
+                     : in->method == RU_STAGE_THREE ? 3
+                                                    : 0;
+    if (in->method == RU_STAGE_RATIO) {
+        stage = t <= RATIO_TWO * r ? 1 : t <= RATIO_THREE * r ? 2 : 3;
+    }
+    offer(in, &c, stage, stage == 0 ? r + t : stage == 1 ? r : half_of(t));
+    return c;
+}
+
+/* -- who holds what -------------------------------------------------------------------------------
+ */
+
+/* Spread `n` things over machines first .. first + k - 1: those that have a place there and are not
+ * above the share keep it; the others go, in order, to the first machine with room. */
+static ru_status spread(const uint32_t *now, uint32_t n, uint32_t first, uint32_t k, uint32_t *to,
+                        ru_arena *scratch, ru_err *err)
+{
+    uint32_t *held = RU_NEW(scratch, uint32_t, k);
+    if (held == NULL) {
+        return RU_FAIL(err, RU_E_LIMIT, "no memory for %u machines", k);
+    }
+    uint32_t low = n / k, larger = n % k; /* so many machines may hold one more */
+    for (uint32_t i = 0; i < n; i++) {
+        uint32_t m = now == NULL ? UINT32_MAX : now[i];
+        to[i] = UINT32_MAX;
+        if (m < first || m - first >= k || held[m - first] > low ||
+            (held[m - first] == low && larger == 0)) {
+            continue;
+        }
+        larger -= held[m - first] == low ? 1 : 0;
+        held[m - first]++;
+        to[i] = m;
+    }
+    uint32_t at = 0;
+    for (uint32_t i = 0; i < n; i++) {
+        if (to[i] != UINT32_MAX) {
+            continue;
+        }
+        while (held[at] > low || (held[at] == low && larger == 0)) {
+            at++;
+            RU_CHECK(at < k);
+        }
+        larger -= held[at] == low ? 1 : 0;
+        held[at]++;
+        to[i] = first + at;
+    }
+    return RU_OK;
+}
+
+static double moved(const uint32_t *now, const uint32_t *to, uint32_t n)
+{
+    double count = 0;
+    for (uint32_t i = 0; i < n && now != NULL; i++) {
+        count += now[i] != to[i] ? 1 : 0;
+    }
+    return count;
+}
+
+static ru_status assign(const ru_stage_in *in, const choice *c, ru_arena *out, ru_arena *scratch,
+                        ru_stage_plan *p, ru_err *err)
+{
+    uint32_t *holder = RU_NEW(out, uint32_t, in->partitions);
+    uint32_t *backup = RU_NEW(out, uint32_t, in->partitions);
+    uint32_t *owner = RU_NEW(out, uint32_t, in->blocks);
+    if (holder == NULL || backup == NULL || owner == NULL) {
+        return RU_FAIL(err, RU_E_LIMIT, "no memory for %u partitions and %u blocks", in->partitions,
+                       in->blocks);
+    }
+    ru_backup_layout l = ru_stage_layout(in, c->stage, c->servers);
+    ru_arena_mark m = ru_arena_mark_get(scratch);
+    uint32_t server = c->stage >= 2 ? in->reliable : 0, worker = c->stage == 3 ? in->reliable : 0;
+    RU_TRY(spread(in->holder, in->partitions, server, l.servers, holder, scratch, err));
+    RU_TRY(spread(in->owner, in->blocks, worker, l.workers, owner, scratch, err));
+    for (uint32_t i = 0; i < in->partitions; i++) {
+        backup[i] = l.backups > 0 ? i % l.backups : UINT32_MAX;
+    }
+    ru_arena_rewind(scratch, m);
+    p->holder = holder;
+    p->backup = backup;
+    p->owner = owner;
+    p->moved_bytes =
+        moved(in->holder, holder, in->partitions) * in->job.model_bytes / in->partitions +
+        moved(in->owner, owner, in->blocks) * in->block_bytes;
+    return RU_OK;
+}
+
+ru_status ru_plan_stage(const ru_stage_in *in, ru_arena *out, ru_arena *scratch,
+                        ru_stage_plan *plan, ru_err *err)
+{
+    RU_TRY(check_in(in, err));
+    bool needs = in->method == RU_STAGE_TWO || in->method == RU_STAGE_THREE;
+    if (needs && in->transient == 0) {
+        return RU_FAIL(err, RU_E_INFEASIBLE, "stage %d needs a transient machine",
+                       in->method == RU_STAGE_TWO ? 2 : 3);
+    }
+    choice c = choose(in);
+    ru_stage_plan p = {.stage = c.stage,
+                       .servers = ru_stage_layout(in, c.stage, c.servers).servers,
+                       .clock = c.clock,
+                       .partitions = in->partitions,
+                       .blocks = in->blocks};
+    RU_TRY(assign(in, &c, out, scratch, &p, err));
+    p.in_notice = true;
+    if (c.stage >= 2) { /* all servers leave at once: the copies take in a batch and the clock */
+        double bytes = c.clock.stream_bytes * c.clock.batch + c.clock.stream_bytes;
+        double narrow = fmin(c.servers, in->reliable);
+        p.residual_s = bytes / narrow / in->job.link_bytes_per_s;
+        p.in_notice = p.residual_s <= in->notice_s;
+    }
+    *plan = p;
+    return RU_OK;
+}
