@@ -25,7 +25,7 @@ static traffic even(const ru_stage_in *in, uint32_t stage, uint32_t servers)
     uint32_t machines = in->reliable + in->transient;
     uint32_t workers = stage == 3 ? in->transient : machines;
     double part_r = j->read_bytes / servers, part_w = j->write_bytes / servers;
-    double others = workers - (stage == 0 && servers < machines ? 0.0 : 1.0);
+    double others = workers - 1.0;
     bool lone = servers == workers; /* every worker has a part at hand */
     double read_in = j->read_bytes - (lone ? part_r : 0);
     double write_out = j->write_bytes - (lone ? part_w : 0);
