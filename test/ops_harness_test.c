@@ -404,7 +404,6 @@ static const ru_op slow_ops[] = {
     RU_OP_BitwiseOr,
     RU_OP_BitwiseXor,
     RU_OP_Cast,
-    RU_OP_ClipScale,
     RU_OP_Compress,
     RU_OP_Dropout,
     RU_OP_EyeLike,

@@ -295,3 +295,35 @@ ru_status rui_lower_kern_global_norm(rui_low *lo, const ru_node *n, ru_err *err)
                              .n_bufs = n->n_in + 2});
     return rui_done(lo);
 }
+
+typedef struct clip_state {
+    double most;
+} clip_state;
+
+/* bufs: norm scale */
+static ru_status clip_scale_run(void *state, void *const *bufs, const rui_run *run)
+{
+    (void)run;
+    double most = ((const clip_state *)state)->most, norm = (double)*(const float *)bufs[0];
+    *(float *)bufs[1] = norm > most ? (float)(most / norm) : 1.0f;
+    return RU_OK;
+}
+
+/* ClipScale(norm; clip) -> min(1, clip/norm) */
+ru_status rui_lower_kern_clip_scale(rui_low *lo, const ru_node *n, ru_err *err)
+{
+    (void)err;
+    clip_state *s = rui_keep(lo, (int64_t)sizeof *s);
+    if (s == NULL) {
+        return rui_done(lo);
+    }
+    s->most = ru_node_float(n, RU_ATTR_clip, 1.0);
+    rui_buf bufs[2] = {rui_in(lo, n->in[0], rui_plain_as(lo, rui_type(lo, n->in[0]), RU_F32)),
+                       rui_out(lo, n->out[0], rui_plain_as(lo, rui_type(lo, n->out[0]), RU_F32))};
+    rui_emit(lo, &(rui_step){.kernel = "kern clip scale",
+                             .fn = clip_scale_run,
+                             .state = s,
+                             .bufs = bufs,
+                             .n_bufs = 2});
+    return rui_done(lo);
+}
