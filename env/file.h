@@ -79,7 +79,10 @@ RU_MUST_USE ru_status ru_dir_make_new(const char *path, bool *made, ru_err *err)
 RU_MUST_USE ru_status ru_dir_list(const char *path, ru_arena *arena, char ***names, uint32_t *n,
                                   ru_err *err);
 RU_MUST_USE ru_status ru_path_rename(const char *from, const char *to,
-                                     ru_err *err);                   /* + sync folder */
+                                     ru_err *err); /* + sync folder */
+/* Make `path` a symbolic link to `target`, in place of the link that has the name; readers see the
+ * old one or the new one. Errors: RU_E_CREATE, also when something else has the name. */
+RU_MUST_USE ru_status ru_path_link(const char *target, const char *path, ru_err *err);
 RU_MUST_USE ru_status ru_path_remove(const char *path, ru_err *err); /* file or whole folder */
 /* dir/name in `arena`. */
 char *ru_path_join(ru_arena *arena, const char *dir, const char *name);

@@ -8,6 +8,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -275,4 +276,22 @@ ru_status ru_path_rename(const char *from, const char *to, ru_err *err)
         return rui_file_fail_new(err, errno, "rename to", to);
     }
     return sync_folder_of(to, err);
+}
+
+ru_status ru_path_link(const char *target, const char *path, ru_err *err)
+{
+    char temp[PATH_MAX];
+    struct stat st;
+    if (lstat(path, &st) == 0 && !S_ISLNK(st.st_mode)) {
+        return RU_FAIL(err, RU_E_CREATE, "%s: cannot become a link, something else has the name",
+                       path);
+    }
+    if (snprintf(temp, sizeof temp, "%s.new", path) >= (int)sizeof temp) {
+        return rui_file_fail_new(err, ENAMETOOLONG, "link", path);
+    }
+    (void)unlink(temp); /* of a killed process */
+    if (symlink(target, temp) != 0) {
+        return rui_file_fail_new(err, errno, "link", path);
+    }
+    return ru_path_rename(temp, path, err);
 }

@@ -340,6 +340,13 @@ static const ru_conf_field train_fields[] = {
     ROW(F64_MAP, ru_job_train, until, .def = "{}",
         .help = "stop when an evaluation reaches all of these targets: accuracy (at least), loss, "
                 "mse, perplexity (at most)"),
+    ROW(CHOICE, ru_job_train, metric, .def = "auto", .choices = "auto|accuracy|loss|mse|perplexity",
+        .help = "metric that says which evaluation is the best, for train.patience and "
+                "checkpoint.keep_best; auto takes accuracy for classes, else loss"),
+    ROW(I64, ru_job_train, patience, .def = "0", .min = 0, .max = 1e9,
+        .help = "stop early after this many evaluations in a row without a better one; 0: never"),
+    ROW(F64, ru_job_train, min_delta, .def = "0", .min = 0, .max = 1e9,
+        .help = "an evaluation is better when train.metric improves by more than this"),
     ROW(I64, ru_job_train, eval_every, .def = "0", .min = 0, .max = 1e12,
         .help = "number of steps between evaluations; 0: evaluate after each epoch"),
     ROW(I64, ru_job_train, eval_batch, .def = "0", .min = 0, .max = 1e9,
@@ -393,6 +400,10 @@ static ru_status until_check(const void *section, ru_err *err)
     if (job->train.until.n > 0 && !ru_job_has_test(job)) {
         return RU_FAIL(err, RU_E_CONFIG, "train.until needs test data; set data.test");
     }
+    if (!ru_job_has_test(job) && (job->train.patience > 0 || job->checkpoint.keep_best)) {
+        return RU_FAIL(err, RU_E_CONFIG, "%s needs test data (data.test)",
+                       job->train.patience > 0 ? "train.patience" : "checkpoint.keep_best");
+    }
     if (job->train.batch % job->train.accumulate != 0) {
         return RU_FAIL(err, RU_E_CONFIG,
                        "train.batch is %lld, which is not a multiple of train.accumulate %lld; "
@@ -412,6 +423,9 @@ static const ru_conf_field checkpoint_fields[] = {
      .help = "time between two checkpoints; 0s: save only at the end"},
     ROW(U32, ru_job_checkpoint, keep, .def = "3", .min = 1, .max = 1e6,
         .help = "number of newest checkpoints to keep"),
+    ROW(BOOL, ru_job_checkpoint, keep_best, .def = "false",
+        .help = "save after each evaluation that is the best so far by train.metric, and keep it: "
+                "checkpoints/best is a symbolic link to it"),
 };
 static const ru_conf_table checkpoint_table =
     TABLE(checkpoint, ru_job_checkpoint, .help = "checkpoints during training");
@@ -462,6 +476,16 @@ ru_zoo_options ru_job_zoo_options(const ru_job *job)
 bool ru_job_has_test(const ru_job *job)
 {
     return job->data.test.n > 0 || (job->data.generator[0] != 0 && job->data.test_count > 0);
+}
+
+const char *ru_job_metric(const ru_job *job, ru_loss_kind loss)
+{
+    static const char *const names[] = {"accuracy", "loss", "mse", "perplexity"};
+    if (job->train.metric > 0) {
+        return names[job->train.metric - 1];
+    }
+    return loss == RU_LOSS_CROSS_ENTROPY || loss == RU_LOSS_BINARY_CROSS_ENTROPY ? "accuracy"
+                                                                                 : "loss";
 }
 
 ru_shuffle ru_job_shuffle(const ru_job *job)

@@ -77,7 +77,9 @@ typedef struct ru_job_train {
     uint32_t decay; /* 0 all, 1 matrices */
     int64_t batch, epochs, steps;
     ru_conf_pairs until;
-    int64_t seed, accumulate, eval_every, eval_batch;
+    int64_t seed, accumulate, eval_every, eval_batch, patience;
+    uint32_t metric; /* 0 auto, else of ru_job_metric */
+    double min_delta;
     double clip_norm, label_smoothing;
     uint32_t precision, device; /* ru_precision, ru_device_kind */
     uint32_t threads;
@@ -88,6 +90,7 @@ typedef struct ru_job_train {
 typedef struct ru_job_checkpoint {
     int64_t every_ns; /* 0: only at the end */
     uint32_t keep;
+    bool keep_best;
 } ru_job_checkpoint;
 
 typedef struct ru_job {
@@ -120,6 +123,8 @@ ru_zoo_options ru_job_zoo_options(const ru_job *job);
 /* Reader options of the training or the test data; `out->count` etc. as the job says. */
 ru_data_options ru_job_data_options(const ru_job *job, bool test);
 bool ru_job_has_test(const ru_job *job);
+/* Name of the metric that says which evaluation is the best; static. */
+const char *ru_job_metric(const ru_job *job, ru_loss_kind loss);
 ru_shuffle ru_job_shuffle(const ru_job *job);
 ru_optimizer ru_job_optimizer_get(const ru_job *job);
 ru_schedule ru_job_schedule_get(const ru_job *job, int64_t steps);

@@ -2,6 +2,7 @@
  * ring, so nothing here locks. */
 #include "train/run/ckpt.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -311,16 +312,29 @@ static ru_status write_files(ru_ckpt *c, const char *dir, ru_err *err)
     return ru_file_replace(path_manifest, manifest.p, manifest.n, err);
 }
 
-/* Remove what is older than the newest `keep`. */
+/* Remove what is older than the newest `keep`, but for the best one. */
 static ru_status prune(ru_ckpt *c, ru_err *err)
 {
     rui_ckpt_entry *list;
     uint32_t n;
     RU_TRY(rui_ckpt_list(c->dir, &c->scratch, &list, &n, err));
     for (uint32_t k = c->opt.keep; k < n; k++) {
+        if (list[k].step == c->opt.best_step) {
+            continue;
+        }
         const char *path = ru_path_join(&c->scratch, c->dir, list[k].name);
         RU_TRY(path != NULL ? ru_path_remove(path, err) : full(err));
     }
+    return RU_OK;
+}
+
+static ru_status link_best(ru_ckpt *c, ru_err *err)
+{
+    char name[32];
+    (void)snprintf(name, sizeof name, RUI_CKPT_NAME, (long long)c->at.step);
+    const char *path = ru_path_join(&c->scratch, c->dir, "best");
+    RU_TRY(path != NULL ? ru_path_link(name, path, err) : full(err));
+    c->opt.best_step = c->at.step;
     return RU_OK;
 }
 
@@ -345,6 +359,9 @@ static ru_status write_checkpoint(ru_ckpt *c, ru_err *err)
         RU_TRY(ru_path_remove(dir, err));
     }
     RU_TRY(ru_path_rename(temp, dir, err));
+    if (c->at.best) {
+        RU_TRY(link_best(c, err));
+    }
     return prune(c, err);
 }
 

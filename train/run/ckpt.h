@@ -29,8 +29,9 @@ typedef struct ru_ckpt_options {
     const char *job_yaml;  /* resolved job */
     const ru_model_facts *facts;
     int64_t seed;
-    uint32_t keep; /* newest checkpoints that stay; >= 1 */
-    bool go_on;    /* after from_step: later ones, which were damaged, are set aside */
+    uint32_t keep;     /* newest checkpoints that stay; >= 1 */
+    int64_t best_step; /* of the best one so far, which stays as well; 0: none */
+    bool go_on;        /* after from_step: later ones, which were damaged, are set aside */
     int64_t from_step;
     ru_recorder *recorder; /* may be NULL */
 } ru_ckpt_options;
@@ -38,6 +39,7 @@ typedef struct ru_ckpt_options {
 typedef struct ru_ckpt_at {
     int64_t step;    /* steps done */
     int64_t samples; /* samples used: the position in the data */
+    bool best;       /* of all so far: it stays, and checkpoints/best leads to it */
 } ru_ckpt_at;
 
 /* Removes what a killed writer left; gives damaged checkpoints another name (<step>.damaged), so

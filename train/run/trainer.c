@@ -221,11 +221,14 @@ ru_status rui_trainer_evaluated(rui_trainer *t, ru_time t0, ru_err *err)
     ru_rec_span(t->recorder, t->names.eval, t0.ns, t1.ns, t->step_done);
     int64_t epoch = t->samples / t->count; /* completed */
     epoch = epoch > 0 ? epoch : 1;
-    return ru_report_eval(t->report, t->step_done, epoch, &t->metrics, ru_time_since(t1, t0), err);
+    RU_TRY(ru_report_eval(t->report, t->step_done, epoch, &t->metrics, ru_time_since(t1, t0), err));
+    double value = ru_metrics_get(&t->metrics, t->best.metric);
+    bool best = ru_best_put(&t->best, t->step_done, value);
+    return best && t->job->checkpoint.keep_best ? rui_trainer_save(t, err) : RU_OK;
 }
 
 /* Are all targets of `until` met by the last evaluation? */
-bool rui_trainer_target_met(const rui_trainer *t)
+static bool target_met(const rui_trainer *t)
 {
     const ru_conf_pairs *until = &t->job->train.until;
     for (uint32_t k = 0; k < until->n; k++) {
@@ -238,14 +241,24 @@ bool rui_trainer_target_met(const rui_trainer *t)
     return until->n > 0;
 }
 
+const char *rui_trainer_over(const rui_trainer *t)
+{
+    int64_t patience = t->job->train.patience;
+    return target_met(t) ? "target" : patience > 0 && t->best.since >= patience ? "patience" : NULL;
+}
+
 /* -- checkpoints ------------------------------------------------------------------------------- */
 
 ru_status rui_trainer_save(rui_trainer *t, ru_err *err)
 {
     int64_t pause_ns = 0;
     ru_time t0 = ru_clock_now();
-    RU_TRY(ru_ckpt_save(t->ckpt, t->exe, &(ru_ckpt_at){.step = t->step_done, .samples = t->samples},
-                        &pause_ns, err));
+    const ru_ckpt_at at = {
+        .step = t->step_done,
+        .samples = t->samples,
+        .best = t->job->checkpoint.keep_best && t->best.step == t->step_done,
+    };
+    RU_TRY(ru_ckpt_save(t->ckpt, t->exe, &at, &pause_ns, err));
     ru_time t1 = ru_clock_now();
     t->split.wait_ns += ru_time_since(t1, t0);
     ru_rec_span(t->recorder, t->names.save, t0.ns, t1.ns, t->step_done);
@@ -280,10 +293,11 @@ ru_status rui_trainer_save_if_due(rui_trainer *t, ru_err *err)
 static ru_status loop(rui_trainer *t, const char **ended, ru_err *err)
 {
     *ended = "done";
-    if (t->step_resumed > 0 && t->job->train.until.n > 0 && rui_trainer_eval_due(t)) {
-        RU_TRY(rui_trainer_evaluate(t, err)); /* the run may have reached its target before */
-        if (rui_trainer_target_met(t)) {
-            *ended = "target";
+    if (t->step_resumed > 0 && rui_trainer_eval_due(t) &&
+        (t->job->train.until.n > 0 || t->job->train.patience > 0)) {
+        RU_TRY(rui_trainer_evaluate(t, err)); /* the run may have reached its end before */
+        if (rui_trainer_over(t) != NULL) {
+            *ended = rui_trainer_over(t);
             return RU_OK;
         }
     }
@@ -299,8 +313,8 @@ static ru_status loop(rui_trainer *t, const char **ended, ru_err *err)
                 continue;
             }
             RU_TRY(st);
-            if (rui_trainer_target_met(t)) {
-                *ended = "target";
+            if (rui_trainer_over(t) != NULL) {
+                *ended = rui_trainer_over(t);
                 return RU_OK;
             }
         }
@@ -355,6 +369,10 @@ ru_status rui_trainer_finish(rui_trainer *t, const char *ended, ru_report_summar
                       "--resume` goes on",
                       (long long)t->step_done, t->out);
         RU_TRY(ru_report_event(t->report, t->step_done, "stop", "", err));
+    }
+    if (t->job->checkpoint.keep_best && t->best.step > 0) {
+        ru_report_say(t->report, "best %s %g after step %lld: %s/checkpoints/best", t->best.metric,
+                      t->best.value, (long long)t->best.step, t->out);
     }
     RU_TRY(rui_trainer_dir_facts(t, err));
     summarise(t, ended, summary);

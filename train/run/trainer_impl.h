@@ -6,6 +6,7 @@
 
 #include "env/claim.h"
 #include "env/clock.h"
+#include "train/run/best.h"
 #include "train/run/ckpt.h"
 #include "train/run/decisions.h"
 #include "train/run/eval.h"
@@ -52,6 +53,7 @@ typedef struct rui_trainer {
     ru_time job_begun; /* with several workers, when this one led; 0: as `begun` */
     ru_report_split split;
     ru_metrics metrics; /* of the last evaluation */
+    ru_best best;       /* evaluation so far; of a worker: once it led */
     int64_t evaluated_step;
     double loss;
     bool halted; /* the last run was ended before its update: its loss is no number, or a NaN may
@@ -98,10 +100,12 @@ bool rui_trainer_eval_due(const rui_trainer *t);
 RU_MUST_USE ru_status rui_trainer_evaluate(rui_trainer *t, ru_err *err);
 /* t->metrics are those of the state after the last step. */
 RU_MUST_USE ru_status rui_trainer_evaluated(rui_trainer *t, ru_time begun, ru_err *err);
-bool rui_trainer_target_met(const rui_trainer *t); /* by the last evaluation */
+/* Does the last evaluation end the run? "target", "patience", or NULL. */
+const char *rui_trainer_over(const rui_trainer *t);
 RU_MUST_USE ru_status rui_trainer_save(rui_trainer *t, ru_err *err);
 RU_MUST_USE ru_status rui_trainer_save_if_due(rui_trainer *t, ru_err *err);
-/* Last evaluation and checkpoint, the summary. `ended`: done, target, stopped. */
+/* Last evaluation and checkpoint, the summary. `ended`: done, target, patience,
+ * stopped. */
 RU_MUST_USE ru_status rui_trainer_finish(rui_trainer *t, const char *ended,
                                          ru_report_summary *summary, ru_err *err);
 

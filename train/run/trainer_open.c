@@ -100,6 +100,8 @@ ru_status rui_trainer_eval_open(rui_trainer *t, const ru_exe_options *options, r
     ru_exe_options eo = *options;
     int64_t batch = j->eval_batch != 0 ? j->eval_batch : j->batch < 256 ? j->batch : 256;
     eo.autotune = false; /* runs once an epoch */
+    const char *metric = ru_job_metric(t->job, t->model.loss);
+    t->best = (ru_best){.metric = metric, .more = ru_best_more(metric), .least = j->min_delta};
     return ru_eval_open(&t->model, t->test_set, batch, 0, &eo, t->job->data.threads, t->arena,
                         &t->eval, err);
 }
@@ -199,8 +201,20 @@ ru_status rui_trainer_reports(rui_trainer *t, bool append, int64_t after_step, r
     return ru_report_open(&ro, arena, &t->report, err);
 }
 
+/* What the evaluations before told. */
+static ru_status read_best(rui_trainer *t, ru_err *err)
+{
+    const char *path = ru_path_join(t->arena, t->out, "metrics.jsonl");
+    if (path == NULL) {
+        return RU_FAIL(err, RU_E_LIMIT, "the arena of the run is full");
+    }
+    return t->eval == NULL || t->step_done == 0 ? RU_OK
+                                                : ru_best_read(&t->best, path, t->step_done, err);
+}
+
 ru_status rui_trainer_ckpt(rui_trainer *t, ru_err *err)
 {
+    RU_TRY(read_best(t, err));
     ru_ckpt_options co = {
         .run_dir = t->out,
         .graph = &t->step.graph,
@@ -208,6 +222,7 @@ ru_status rui_trainer_ckpt(rui_trainer *t, ru_err *err)
         .facts = &t->model.facts,
         .seed = t->job->train.seed,
         .keep = t->job->checkpoint.keep,
+        .best_step = t->job->checkpoint.keep_best ? t->best.step : 0,
         .go_on = t->goes_on,
         .from_step = t->step_resumed,
         .recorder = t->recorder,

@@ -316,8 +316,8 @@ static ru_status after_update(rui_worker *w, double lr, ru_err *err)
             return RU_OK; /* a stop signal */
         }
         RU_TRY(st);
-        if (rui_trainer_target_met(t)) {
-            rui_worker_post(w, &(rui_word){.kind = RUI_WORD_TARGET});
+        if (rui_trainer_over(t) != NULL) {
+            rui_worker_post(w, &(rui_word){.kind = RUI_WORD_OVER, .why = rui_trainer_over(t)});
         }
     }
     return rui_trainer_save_if_due(t, err);

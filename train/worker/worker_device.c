@@ -209,8 +209,8 @@ static void handle(rui_worker *w, const rui_word *x, ru_time now)
     case RUI_WORD_UPDATED:
         ru_peer_updated(w->node, x->status, now);
         break;
-    case RUI_WORD_TARGET:
-        w->target = true;
+    case RUI_WORD_OVER:
+        w->over = x->why;
         ru_peer_stop(w->node, true, now);
         break;
     case RUI_WORD_EVALUATED:

@@ -76,7 +76,7 @@ typedef enum rui_word_kind {
     RUI_WORD_LOCAL_OPENED,
     RUI_WORD_LOCAL_CLOSED,
     RUI_WORD_REDUCED, /* tensor: the batch */
-    RUI_WORD_TARGET,  /* the job's target is met: it may end */
+    RUI_WORD_OVER,    /* why: the last evaluation ends the job */
     RUI_WORD_FINISHED,
     RUI_WORD_WORLD,     /* the world file is written */
     RUI_WORD_EVALUATED, /* tensor: the batch; ns: the step it is of; over: all of it */
@@ -91,6 +91,7 @@ typedef struct rui_word {
     ru_span span;
     ru_eval_sums sums;
     bool over;
+    const char *why;
 } rui_word;
 
 /* Messages between workers. */
@@ -212,7 +213,8 @@ typedef struct rui_worker {
     uint32_t number; /* in the job; 0: not in yet */
     uint32_t rank;   /* in the view at the last command */
     bool ended;
-    bool target, asked_to_stop;
+    const char *over; /* why the job may end; NULL: it may not */
+    bool asked_to_stop;
     rui_sums sums;
     int64_t timed_before, longest_before_ns; /* ru_elastic_facts when the shares came into force */
     ru_status end_status;

@@ -105,9 +105,9 @@ static void ended(rui_worker *w, const ru_elastic_news *n)
         rui_worker_steps_end(w);
         rui_worker_sums_end(w);
         rui_worker_command(w, &(rui_cmd){.kind = RUI_CMD_FINISH,
-                                         .ended = w->target ? "target"
-                                                  : done    ? "done"
-                                                            : "stopped",
+                                         .ended = w->over != NULL ? w->over
+                                                  : done          ? "done"
+                                                                  : "stopped",
                                          .job_begun = f.born,
                                          .job_first = f.first_step,
                                          .lost = f.samples_lost,
