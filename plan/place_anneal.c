@@ -106,7 +106,8 @@ static void change_device(walk *w, uint32_t i)
         dev += dev >= old ? 1 : 0;
     }
     pull(w, g->unit[i], dev);
-    for (uint32_t k = 1; k < PULL_MAX && ru_rng_below(&w->rng, 2) == 0; k++) {
+    uint32_t many = 1u << ru_rng_below(&w->rng, 5);
+    for (uint32_t k = 1; k < many; k++) {
         i = neighbour(w, i);
         if (w->unit_dev[g->unit[i]] == old) {
             pull(w, g->unit[i], dev);

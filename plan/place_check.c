@@ -45,7 +45,7 @@ static ru_status check_devices(const judge *j, ru_err *err)
     const ru_place_in *in = j->in;
     const ru_place_plan *p = j->p;
     if (p->n_ops != in->n || p->n_edges != in->n_edges || p->bound_ns > p->step_ns ||
-        p->step_ns > STEP_MAX_NS) {
+        p->bound_ns < 0 || p->step_ns > STEP_MAX_NS) {
         return RU_FAIL(err, RU_E_INFEASIBLE,
                        "%u ops, %u edges, a step of %lld ns above a bound of %lld ns: there are %u "
                        "and %u, and a bound is no longer than a step",

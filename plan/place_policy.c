@@ -1,38 +1,11 @@
 /* The row of `place` in plan/policy.def: its input as a file, its report. */
+#include "plan/place_policy.h"
+
 #include <math.h>
 #include <string.h>
 
 #include "plan/place.h"
 #include "plan/policy.h"
-
-typedef struct place_op {
-    const char *name;
-    int64_t time_ns, bytes, group, pin, given;
-} place_op;
-
-typedef struct place_edge {
-    uint32_t from, to;
-    int64_t time_ns, bytes;
-} place_edge;
-
-typedef struct place_device {
-    const char *name;
-    int64_t memory_bytes;
-    double speed;
-} place_device;
-
-typedef struct place_link {
-    uint32_t from, to;
-    int64_t latency_ns;
-    double bytes_per_s;
-} place_link;
-
-typedef struct place_file {
-    ru_conf_sections ops, edges, devices, links;
-    int64_t latency_ns, work, nodes;
-    double bytes_per_s;
-    uint32_t coarse, method, seed;
-} place_file;
 
 #define METHODS "search|single|topo|etf|sct|heft|split|load|given"
 static const char *const method_names[RU_PLACE_METHODS] = {
@@ -41,39 +14,39 @@ static const char *const method_names[RU_PLACE_METHODS] = {
 static const ru_conf_field op_fields[] = {
     {.name = "name",
      .type = RU_CONF_TEXT,
-     .offset = offsetof(place_op, name),
+     .offset = offsetof(ru_place_file_op, name),
      .def = "",
      .help = "what the op is called in the plan; empty: its number"},
     {.name = "time",
      .type = RU_CONF_TIME,
-     .offset = offsetof(place_op, time_ns),
+     .offset = offsetof(ru_place_file_op, time_ns),
      .min = 0,
      .max = 1e13,
      .help = "duration on a device of speed 1"},
     {.name = "memory",
      .type = RU_CONF_SIZE,
-     .offset = offsetof(place_op, bytes),
+     .offset = offsetof(ru_place_file_op, bytes),
      .def = "0",
      .min = 0,
      .max = 1e15,
      .help = "bytes that its device keeps for it during the step"},
     {.name = "group",
      .type = RU_CONF_I64,
-     .offset = offsetof(place_op, group),
+     .offset = offsetof(ru_place_file_op, group),
      .def = "-1",
      .min = -1,
      .max = RU_PLACE_OPS_MAX - 1,
      .help = "ops of one group run on one device; -1: of no group"},
     {.name = "device",
      .type = RU_CONF_I64,
-     .offset = offsetof(place_op, pin),
+     .offset = offsetof(ru_place_file_op, pin),
      .def = "-1",
      .min = -1,
      .max = RU_PLACE_DEVICES_MAX - 1,
      .help = "number of the device that it must run on; -1: any"},
     {.name = "given",
      .type = RU_CONF_I64,
-     .offset = offsetof(place_op, given),
+     .offset = offsetof(ru_place_file_op, given),
      .def = "-1",
      .min = -1,
      .max = RU_PLACE_DEVICES_MAX - 1,
@@ -83,32 +56,32 @@ static const ru_conf_field op_fields[] = {
 static const ru_conf_table op_table = {.name = "op",
                                        .fields = op_fields,
                                        .n = RU_ARRAY_LEN(op_fields),
-                                       .size_bytes = sizeof(place_op),
+                                       .size_bytes = sizeof(ru_place_file_op),
                                        .help = "one operator of the step"};
 
 static const ru_conf_field edge_fields[] = {
     {.name = "from",
      .type = RU_CONF_U32,
-     .offset = offsetof(place_edge, from),
+     .offset = offsetof(ru_place_file_edge, from),
      .min = 0,
      .max = RU_PLACE_OPS_MAX - 1,
      .help = "number of the op (from 0) that makes the tensor"},
     {.name = "to",
      .type = RU_CONF_U32,
-     .offset = offsetof(place_edge, to),
+     .offset = offsetof(ru_place_file_edge, to),
      .min = 0,
      .max = RU_PLACE_OPS_MAX - 1,
      .help = "number of the op that reads it"},
     {.name = "time",
      .type = RU_CONF_TIME,
-     .offset = offsetof(place_edge, time_ns),
+     .offset = offsetof(ru_place_file_edge, time_ns),
      .def = "0s",
      .min = 0,
      .max = 1e13,
      .help = "measured duration of the transfer when both are on different devices"},
     {.name = "bytes",
      .type = RU_CONF_SIZE,
-     .offset = offsetof(place_edge, bytes),
+     .offset = offsetof(ru_place_file_edge, bytes),
      .def = "0",
      .min = 0,
      .max = 1e15,
@@ -118,25 +91,25 @@ static const ru_conf_field edge_fields[] = {
 static const ru_conf_table edge_table = {.name = "edge",
                                          .fields = edge_fields,
                                          .n = RU_ARRAY_LEN(edge_fields),
-                                         .size_bytes = sizeof(place_edge),
+                                         .size_bytes = sizeof(ru_place_file_edge),
                                          .help = "one op that reads from another"};
 
 static const ru_conf_field device_fields[] = {
     {.name = "name",
      .type = RU_CONF_TEXT,
-     .offset = offsetof(place_device, name),
+     .offset = offsetof(ru_place_file_device, name),
      .def = "",
      .help = "what the device is called in the plan; empty: its number"},
     {.name = "memory",
      .type = RU_CONF_SIZE,
-     .offset = offsetof(place_device, memory_bytes),
+     .offset = offsetof(ru_place_file_device, memory_bytes),
      .def = "0",
      .min = 0,
      .max = 1e18,
      .help = "bytes for ops; 0: no bound"},
     {.name = "speed",
      .type = RU_CONF_F64,
-     .offset = offsetof(place_device, speed),
+     .offset = offsetof(ru_place_file_device, speed),
      .def = "1",
      .min = 0.01,
      .max = 100,
@@ -146,32 +119,32 @@ static const ru_conf_field device_fields[] = {
 static const ru_conf_table device_table = {.name = "device",
                                            .fields = device_fields,
                                            .n = RU_ARRAY_LEN(device_fields),
-                                           .size_bytes = sizeof(place_device),
+                                           .size_bytes = sizeof(ru_place_file_device),
                                            .help = "one device"};
 
 static const ru_conf_field link_fields[] = {
     {.name = "from",
      .type = RU_CONF_U32,
-     .offset = offsetof(place_link, from),
+     .offset = offsetof(ru_place_file_link, from),
      .min = 0,
      .max = RU_PLACE_DEVICES_MAX - 1,
      .help = "number of the device (from 0) that sends"},
     {.name = "to",
      .type = RU_CONF_U32,
-     .offset = offsetof(place_link, to),
+     .offset = offsetof(ru_place_file_link, to),
      .min = 0,
      .max = RU_PLACE_DEVICES_MAX - 1,
      .help = "number of the device that receives"},
     {.name = "latency",
      .type = RU_CONF_TIME,
-     .offset = offsetof(place_link, latency_ns),
+     .offset = offsetof(ru_place_file_link, latency_ns),
      .def = "0s",
      .min = 0,
      .max = 1e12,
      .help = "of each transfer of bytes"},
     {.name = "bytes_per_s",
      .type = RU_CONF_F64,
-     .offset = offsetof(place_link, bytes_per_s),
+     .offset = offsetof(ru_place_file_link, bytes_per_s),
      .min = 1,
      .max = 1e15,
      .help = "bandwidth"},
@@ -180,12 +153,12 @@ static const ru_conf_field link_fields[] = {
 static const ru_conf_table link_table = {.name = "link",
                                          .fields = link_fields,
                                          .n = RU_ARRAY_LEN(link_fields),
-                                         .size_bytes = sizeof(place_link),
+                                         .size_bytes = sizeof(ru_place_file_link),
                                          .help = "one direction between two devices"};
 
 static ru_status check_file(const void *section, ru_err *err)
 {
-    const place_file *f = section;
+    const ru_place_file *f = section;
     if (f->ops.n < 1 || f->ops.n > RU_PLACE_OPS_MAX) {
         return RU_FAIL(err, RU_E_ARG, "'ops' has %u ops, expected 1 to %d", f->ops.n,
                        RU_PLACE_OPS_MAX);
@@ -198,7 +171,7 @@ static ru_status check_file(const void *section, ru_err *err)
         return RU_FAIL(err, RU_E_ARG, "'devices' has %u devices, expected 1 to %d", f->devices.n,
                        RU_PLACE_DEVICES_MAX);
     }
-    const place_op *ops = f->ops.at;
+    const ru_place_file_op *ops = f->ops.at;
     for (uint32_t i = 0; i < f->ops.n; i++) {
         if (ops[i].pin >= f->devices.n || ops[i].given >= f->devices.n) {
             return RU_FAIL(err, RU_E_ARG, "ops[%u]: there is no device %lld, expected 0 to %u", i,
@@ -206,7 +179,7 @@ static ru_status check_file(const void *section, ru_err *err)
                            f->devices.n - 1);
         }
     }
-    const place_edge *edges = f->edges.at;
+    const ru_place_file_edge *edges = f->edges.at;
     for (uint32_t e = 0; e < f->edges.n; e++) {
         if (edges[e].from >= f->ops.n || edges[e].to >= f->ops.n || edges[e].from == edges[e].to) {
             return RU_FAIL(err, RU_E_ARG,
@@ -214,7 +187,7 @@ static ru_status check_file(const void *section, ru_err *err)
                            edges[e].from, edges[e].to, f->ops.n - 1);
         }
     }
-    const place_link *links = f->links.at;
+    const ru_place_file_link *links = f->links.at;
     for (uint32_t k = 0; k < f->links.n; k++) {
         if (links[k].from >= f->devices.n || links[k].to >= f->devices.n ||
             links[k].from == links[k].to) {
@@ -230,69 +203,69 @@ static ru_status check_file(const void *section, ru_err *err)
 static const ru_conf_field fields[] = {
     {.name = "ops",
      .type = RU_CONF_SECTIONS,
-     .offset = offsetof(place_file, ops),
+     .offset = offsetof(ru_place_file, ops),
      .table = &op_table,
      .help = "operators of one step"},
     {.name = "edges",
      .type = RU_CONF_SECTIONS,
-     .offset = offsetof(place_file, edges),
+     .offset = offsetof(ru_place_file, edges),
      .def = "[]",
      .table = &edge_table,
      .help = "which op reads from which"},
     {.name = "devices",
      .type = RU_CONF_SECTIONS,
-     .offset = offsetof(place_file, devices),
+     .offset = offsetof(ru_place_file, devices),
      .table = &device_table,
      .help = "devices to place them on"},
     {.name = "links",
      .type = RU_CONF_SECTIONS,
-     .offset = offsetof(place_file, links),
+     .offset = offsetof(ru_place_file, links),
      .def = "[]",
      .table = &link_table,
      .help = "link directions that differ from latency and bytes_per_s; the last one counts"},
     {.name = "latency",
      .type = RU_CONF_TIME,
-     .offset = offsetof(place_file, latency_ns),
+     .offset = offsetof(ru_place_file, latency_ns),
      .def = "0s",
      .min = 0,
      .max = 1e12,
      .help = "of each transfer of bytes between two devices"},
     {.name = "bytes_per_s",
      .type = RU_CONF_F64,
-     .offset = offsetof(place_file, bytes_per_s),
+     .offset = offsetof(ru_place_file, bytes_per_s),
      .def = "1e9",
      .min = 1,
      .max = 1e15,
      .help = "bandwidth of each direction between two devices"},
     {.name = "work",
      .type = RU_CONF_I64,
-     .offset = offsetof(place_file, work),
-     .def = "1000000000",
+     .offset = offsetof(ru_place_file, work),
+     .def = "500000000",
      .min = 0,
      .max = 1e15,
      .help = "ops and edges that the search may visit: some ns each"},
     {.name = "nodes",
      .type = RU_CONF_I64,
-     .offset = offsetof(place_file, nodes),
+     .offset = offsetof(ru_place_file, nodes),
      .def = "2000",
      .min = 0,
      .max = 1e9,
      .help = "branches of the integer program of a small graph; 0: do not solve it"},
     {.name = "coarse",
      .type = RU_CONF_U32,
-     .offset = offsetof(place_file, coarse),
+     .offset = offsetof(ru_place_file, coarse),
      .def = "400",
      .min = 0,
      .max = RU_PLACE_OPS_MAX,
      .help = "a graph with more ops is searched with about so many first; 0: never"},
     {.name = "seed",
      .type = RU_CONF_U32,
-     .offset = offsetof(place_file, seed),
+     .offset = offsetof(ru_place_file, seed),
      .def = "1",
      .help = "of the random search"},
     {.name = "method",
      .type = RU_CONF_CHOICE,
-     .offset = offsetof(place_file, method),
+     .offset = offsetof(ru_place_file, method),
      .def = "search",
      .choices = METHODS,
      .help = "ours (search), or a baseline"},
@@ -301,15 +274,15 @@ static const ru_conf_field fields[] = {
 static const ru_conf_table table = {.name = "place",
                                     .fields = fields,
                                     .n = RU_ARRAY_LEN(fields),
-                                    .size_bytes = sizeof(place_file),
+                                    .size_bytes = sizeof(ru_place_file),
                                     .check = check_file,
                                     .help = "operators of a step, and devices for them"};
 
-static ru_status inner(const place_file *f, uint32_t method, ru_arena *a, ru_place_in *in,
+static ru_status inner(const ru_place_file *f, uint32_t method, ru_arena *a, ru_place_in *in,
                        ru_err *err)
 {
-    const place_op *from = f->ops.at;
-    const place_device *devs = f->devices.at;
+    const ru_place_file_op *from = f->ops.at;
+    const ru_place_file_device *devs = f->devices.at;
     ru_place_op *ops = RU_NEW(a, ru_place_op, f->ops.n);
     ru_place_edge *edges = RU_NEW(a, ru_place_edge, f->edges.n);
     ru_place_device *devices = RU_NEW(a, ru_place_device, f->devices.n);
@@ -322,14 +295,14 @@ static ru_status inner(const place_file *f, uint32_t method, ru_arena *a, ru_pla
                                (int32_t)from[i].pin, (int32_t)from[i].given};
     }
     for (uint32_t e = 0; e < f->edges.n; e++) {
-        const place_edge *x = (const place_edge *)f->edges.at + e;
+        const ru_place_file_edge *x = (const ru_place_file_edge *)f->edges.at + e;
         edges[e] = (ru_place_edge){x->from, x->to, x->time_ns, x->bytes};
     }
     for (uint32_t d = 0; d < f->devices.n; d++) {
         devices[d] = (ru_place_device){devs[d].memory_bytes, devs[d].speed};
     }
     for (uint32_t k = 0; k < f->links.n; k++) {
-        const place_link *l = (const place_link *)f->links.at + k;
+        const ru_place_file_link *l = (const ru_place_file_link *)f->links.at + k;
         links[k] = (ru_place_link){l->from, l->to, l->latency_ns, l->bytes_per_s};
     }
     *in = (ru_place_in){.ops = ops,
@@ -352,7 +325,7 @@ static ru_status inner(const place_file *f, uint32_t method, ru_arena *a, ru_pla
 
 static ru_status plan_place(const void *in, const ru_policy_tools *tools, void *plan, ru_err *err)
 {
-    const place_file *f = in;
+    const ru_place_file *f = in;
     ru_place_in q;
     RU_TRY(inner(f, f->method, tools->scratch, &q, err));
     return ru_plan_place(&q, tools->solver, tools->out, tools->scratch, plan, err);
@@ -360,15 +333,15 @@ static ru_status plan_place(const void *in, const ru_policy_tools *tools, void *
 
 static ru_status check_place(const void *in, const void *plan, ru_arena *scratch, ru_err *err)
 {
-    const place_file *f = in;
+    const ru_place_file *f = in;
     ru_place_in q;
     RU_TRY(inner(f, f->method, scratch, &q, err));
     return ru_plan_place_check(&q, plan, scratch, err);
 }
 
-static void put_op(const place_file *f, uint32_t i, ru_table *t)
+static void put_op(const ru_place_file *f, uint32_t i, ru_table *t)
 {
-    const place_op *ops = f->ops.at;
+    const ru_place_file_op *ops = f->ops.at;
     if (ops[i].name[0] != '\0') {
         ru_table_str(t, ops[i].name);
     } else {
@@ -376,9 +349,9 @@ static void put_op(const place_file *f, uint32_t i, ru_table *t)
     }
 }
 
-static void put_device(const place_file *f, uint32_t d, ru_table *t)
+static void put_device(const ru_place_file *f, uint32_t d, ru_table *t)
 {
-    const place_device *devices = f->devices.at;
+    const ru_place_file_device *devices = f->devices.at;
     if (devices[d].name[0] != '\0') {
         ru_table_str(t, devices[d].name);
     } else {
@@ -386,18 +359,18 @@ static void put_device(const place_file *f, uint32_t d, ru_table *t)
     }
 }
 
-static int64_t took(const place_file *f, const ru_place_plan *p, uint32_t i)
+static int64_t took(const ru_place_file *f, const ru_place_plan *p, uint32_t i)
 {
-    const place_op *ops = f->ops.at;
-    const place_device *devices = f->devices.at;
+    const ru_place_file_op *ops = f->ops.at;
+    const ru_place_file_device *devices = f->devices.at;
     return (int64_t)floor((double)ops[i].time_ns / devices[p->device[i]].speed + 0.5);
 }
 
-static void put_devices(const place_file *f, const ru_place_plan *p, ru_report *r)
+static void put_devices(const ru_place_file *f, const ru_place_plan *p, ru_report *r)
 {
-    const place_op *ops = f->ops.at;
-    const place_device *devices = f->devices.at;
-    const place_edge *edges = f->edges.at;
+    const ru_place_file_op *ops = f->ops.at;
+    const ru_place_file_device *devices = f->devices.at;
+    const ru_place_file_edge *edges = f->edges.at;
     static const char *const right[] = {"ops",          "busy_s",     "idle_share",
                                         "memory_bytes", "room_bytes", "receives"};
     ru_table *t = ru_report_table(r, "devices");
@@ -431,7 +404,7 @@ static void put_devices(const place_file *f, const ru_place_plan *p, ru_report *
 }
 
 /* By start, then by number: what each device does in turn. */
-static ru_status put_order(const place_file *f, const ru_place_plan *p, ru_arena *scratch,
+static ru_status put_order(const ru_place_file *f, const ru_place_plan *p, ru_arena *scratch,
                            ru_report *r, ru_err *err)
 {
     uint32_t *order = RU_NEW(scratch, uint32_t, p->n_ops),
@@ -468,9 +441,9 @@ static ru_status put_order(const place_file *f, const ru_place_plan *p, ru_arena
     return RU_OK;
 }
 
-static void put_transfers(const place_file *f, const ru_place_plan *p, ru_report *r)
+static void put_transfers(const ru_place_file *f, const ru_place_plan *p, ru_report *r)
 {
-    const place_edge *edges = f->edges.at;
+    const ru_place_file_edge *edges = f->edges.at;
     ru_table *t = NULL;
     for (uint32_t e = 0; e < p->n_edges; e++) {
         if (p->send_ns[e] < 0) {
@@ -495,7 +468,7 @@ static void put_transfers(const place_file *f, const ru_place_plan *p, ru_report
 }
 
 /* Every baseline on the same input. */
-static ru_status put_candidates(const place_file *f, const ru_place_plan *p,
+static ru_status put_candidates(const ru_place_file *f, const ru_place_plan *p,
                                 const ru_policy_tools *tools, ru_report *r, ru_err *err)
 {
     ru_report_candidate(r, method_names[f->method], (double)p->step_ns * 1e-9, true, "%s",
@@ -547,7 +520,7 @@ static void put_proof(const ru_place_plan *p, ru_report *r)
 static ru_status report_place(const void *in, const void *plan, const ru_policy_tools *tools,
                               ru_report *r, ru_err *err)
 {
-    const place_file *f = in;
+    const ru_place_file *f = in;
     const ru_place_plan *p = plan;
     uint64_t used = 0;
     int64_t sends = 0;
