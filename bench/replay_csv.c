@@ -22,9 +22,11 @@ ru_status rui_csv_read(const char *path, ru_arena *arena, rui_csv *out, ru_err *
     }
     uint32_t lines = 0, columns = 0;
     ru_str rest = all;
+    int64_t tab = ru_str_find(rest, "\t"), end = ru_str_find(rest, "\n");
+    char between = tab >= 0 && (end < 0 || tab < end) ? '\t' : ',';
     while (ru_str_next(&rest, '\n', &line)) {
         ru_str cells = ru_str_trim(line);
-        for (uint32_t c = 0; lines == 0 && ru_str_next(&cells, ',', &cell); c++) {
+        for (uint32_t c = 0; lines == 0 && ru_str_next(&cells, between, &cell); c++) {
             columns = c + 1;
         }
         lines++;
@@ -42,7 +44,7 @@ ru_status rui_csv_read(const char *path, ru_arena *arena, rui_csv *out, ru_err *
             continue;
         }
         for (uint32_t c = 0; c < columns; c++) {
-            bool there = ru_str_next(&row, ',', &cell);
+            bool there = ru_str_next(&row, between, &cell);
             cells[(size_t)n * columns + c] = there ? ru_arena_strn(arena, cell.p, cell.n) : "";
         }
         n++;

@@ -1,5 +1,5 @@
-/* Tables of published data: comma separated, a head line, no quotes, plain or gzip. Thread: main.
- */
+/* Tables of published data: a head line, then rows; commas, or tabs when the head has some; no
+ * quotes, plain or gzip. Thread: main. */
 #ifndef RU_BENCH_REPLAY_CSV_H
 #define RU_BENCH_REPLAY_CSV_H
 
