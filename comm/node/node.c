@@ -4,29 +4,12 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "base/log.h"
-
-/* The channel asks for time at the number above all parts' timers. */
-#define CHAN_TIMER UINT32_MAX
-
-struct ru_node {
-    ru_node_options opt;
-    ru_chan *chan;
-    ru_member *member;
-    ru_part parts[RU_NODE_PARTS_MAX];
-    uint32_t n_parts;
-    ru_arena memory[2]; /* of effects: those being performed, and those that come meanwhile */
-    ru_effects fx[2];
-    uint32_t side;
-    uint32_t depth; /* of calls into the machines; effects are performed when the last returns */
-    bool performing;
-    ru_time tick_at;
-};
+#include "comm/node/node_impl.h"
 
 /* -- effects -------------------------------------------------------------------------------------
  */
 
-static ru_effects *fx_of(ru_node *n)
+ru_effects *rui_node_fx(ru_node *n)
 {
     return &n->fx[n->side];
 }
@@ -34,7 +17,7 @@ static ru_effects *fx_of(ru_node *n)
 static void step_all(ru_node *n, const ru_event *ev)
 {
     for (uint32_t k = 0; k < n->n_parts; k++) {
-        n->parts[k].ops->step(n->parts[k].self, ev, fx_of(n));
+        n->parts[k].ops->step(n->parts[k].self, ev, rui_node_fx(n));
     }
 }
 
@@ -42,12 +25,12 @@ static void event(ru_node *n, const ru_event *ev)
 {
     bool one = ev->kind == RU_EV_TIMER || ev->kind == RU_EV_MESSAGE;
     if (!one) {
-        ru_member_step(n->member, ev, fx_of(n));
+        ru_member_step(n->member, ev, rui_node_fx(n));
         step_all(n, ev);
         return;
     }
     if (ev->what < RU_NODE_WHAT_FIRST) {
-        ru_member_step(n->member, ev, fx_of(n));
+        ru_member_step(n->member, ev, rui_node_fx(n));
         return;
     }
     if (ev->kind == RU_EV_MESSAGE) {
@@ -56,7 +39,7 @@ static void event(ru_node *n, const ru_event *ev)
     for (uint32_t k = 0; k < n->n_parts; k++) {
         const ru_part *p = &n->parts[k];
         if (ev->what >= p->what_first && ev->what < p->what_end) {
-            p->ops->step(p->self, ev, fx_of(n));
+            p->ops->step(p->self, ev, rui_node_fx(n));
             return;
         }
     }
@@ -64,7 +47,7 @@ static void event(ru_node *n, const ru_event *ev)
 
 static void chan_down(void *self, ru_node_id node, const char *address, ru_status why, ru_time now);
 
-static void say(ru_node *n, int level, const char *line, ru_time now)
+void rui_node_say(ru_node *n, int level, const char *line, ru_time now)
 {
     bool over = false; /* that members of an ended job go is no news */
     for (uint32_t k = 0; k < n->n_parts; k++) {
@@ -85,7 +68,7 @@ static void lose(ru_node *n, ru_node_id node, ru_status why, ru_time now)
     snprintf(line, sizeof line,
              "process %016llx is cut off: it takes no control messages any more (%s)",
              (unsigned long long)node.v, ru_status_name(why));
-    say(n, RU_LOG_WARN, line, now);
+    rui_node_say(n, RU_LOG_WARN, line, now);
     ru_chan_drop(n->chan, node, now);
     chan_down(n, node, NULL, RU_E_IO, now);
 }
@@ -95,9 +78,13 @@ static void perform(ru_node *n, const ru_effect *f, ru_time now)
     ru_err err;
     switch (f->kind) {
     case RU_FX_SEND: {
+        if (rui_guests_part(n, f->what) != NULL) {
+            rui_guests_send(n, f, now);
+            break;
+        }
         ru_status st = ru_chan_message(n->chan, f->node, f->what, f->data, f->size_bytes, now);
         if (st == RU_E_ARG) {
-            say(n, RU_LOG_ERROR, "a control message is longer than messages may be", now);
+            rui_node_say(n, RU_LOG_ERROR, "a control message is longer than messages may be", now);
         } else if (st != RU_OK && st != RU_E_PEER) { /* a lost peer is told by `down` */
             lose(n, f->node, st, now);
         }
@@ -111,7 +98,7 @@ static void perform(ru_node *n, const ru_effect *f, ru_time now)
         break;
     case RU_FX_CONNECT:
         if (ru_chan_connect(n->chan, f->data, now, &err) != RU_OK) {
-            say(n, RU_LOG_ERROR, err.text, now);
+            rui_node_say(n, RU_LOG_ERROR, err.text, now);
         }
         break;
     case RU_FX_DISCONNECT:
@@ -127,7 +114,7 @@ static void perform(ru_node *n, const ru_effect *f, ru_time now)
                                 .size_bytes = f->size_bytes});
         break;
     case RU_FX_LOG:
-        say(n, (int)f->value, f->data, now);
+        rui_node_say(n, (int)f->value, f->data, now);
         break;
     }
 }
@@ -136,8 +123,8 @@ static void perform(ru_node *n, const ru_effect *f, ru_time now)
 static void perform_all(ru_node *n, ru_time now)
 {
     n->performing = true;
-    while (fx_of(n)->n > 0) {
-        ru_effects *todo = fx_of(n);
+    while (rui_node_fx(n)->n > 0) {
+        ru_effects *todo = rui_node_fx(n);
         n->side ^= 1;
         for (uint32_t i = 0; i < todo->n; i++) {
             perform(n, &todo->at[i], now);
@@ -152,10 +139,10 @@ static void perform_all(ru_node *n, ru_time now)
 ru_effects *ru_node_enter(ru_node *n, ru_time now)
 {
     if (n->depth++ == 0 && !n->performing) {
-        ru_member_wake(n->member, now, fx_of(n));
+        ru_member_wake(n->member, now, rui_node_fx(n));
         perform_all(n, now);
     }
-    return fx_of(n);
+    return rui_node_fx(n);
 }
 
 void ru_node_leave(ru_node *n, ru_time now)
@@ -164,10 +151,11 @@ void ru_node_leave(ru_node *n, ru_time now)
         return;
     }
     perform_all(n, now);
+    rui_guests_tick(n, now);
     ru_time next = ru_chan_tick(n->chan, now);
     if (next.ns != n->tick_at.ns) {
         n->tick_at = next;
-        n->opt.timers.set(n->opt.timers.self, CHAN_TIMER, next);
+        n->opt.timers.set(n->opt.timers.self, RUI_NODE_CHAN_TIMER, next);
     }
 }
 
@@ -178,7 +166,7 @@ static void chan_tick_at(void *self, ru_time at)
 {
     ru_node *n = self;
     n->tick_at = at;
-    n->opt.timers.set(n->opt.timers.self, CHAN_TIMER, at);
+    n->opt.timers.set(n->opt.timers.self, RUI_NODE_CHAN_TIMER, at);
 }
 
 static void chan_up(void *self, ru_node_id node, const char *address, ru_time now)
@@ -320,10 +308,15 @@ void ru_node_part(ru_node *n, const ru_part *part)
 {
     RU_CHECK(n->n_parts < RU_NODE_PARTS_MAX);
     RU_CHECK(part->what_first >= RU_NODE_WHAT_FIRST);
-    RU_CHECK(part->what_first < part->what_end && part->what_end <= CHAN_TIMER);
+    RU_CHECK(part->what_first < part->what_end && part->what_end <= RUI_NODE_TIMERS_FIRST);
+    bool guests = part->guest_end > part->guest_first;
+    RU_CHECK(!guests || (part->ops->guest != NULL && part->guest_first >= RU_NODE_WHAT_FIRST));
     for (uint32_t k = 0; k < n->n_parts; k++) {
         const ru_part *p = &n->parts[k];
         RU_CHECK(part->what_end <= p->what_first || part->what_first >= p->what_end);
+        RU_CHECK(!guests || part->guest_end <= p->guest_first || part->guest_first >= p->guest_end);
+        RU_CHECK(!guests || part->guest_end <= p->what_first || part->guest_first >= p->what_end);
+        RU_CHECK(p->guest_end <= part->what_first || p->guest_first >= part->what_end);
     }
     n->parts[n->n_parts++] = *part;
 }
@@ -339,6 +332,7 @@ void ru_node_close(ru_node *n)
         return;
     }
     ru_node_quiet(n);
+    rui_guests_close(n->guests);
     ru_chan_close(n->chan);
     ru_arena_fini(&n->memory[0]);
     ru_arena_fini(&n->memory[1]);
@@ -362,9 +356,9 @@ void ru_node_start(ru_node *n, ru_time now)
 void ru_node_timer(ru_node *n, uint32_t what, ru_time now)
 {
     ru_node_enter(n, now);
-    if (what == CHAN_TIMER) {
+    if (what == RUI_NODE_CHAN_TIMER) {
         n->tick_at = (ru_time){0};
-    } else {
+    } else if (what < RUI_NODE_TIMERS_FIRST || !rui_guests_timer(n, what, now)) {
         event(n, &(ru_event){.kind = RU_EV_TIMER, .now = now, .what = what});
     }
     ru_node_leave(n, now);

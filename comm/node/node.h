@@ -5,6 +5,7 @@
  *   link --upcalls--> chan --up/down/message--> member --LOCAL--> every part
  *                          --message------------------------> the part whose range it is in
  *                          --sent/arrived/failed------------> the part that owns the stream
+ *   guests' link --> guests' chan --message--> the part whose guest numbers hold it (guests.h)
  *
  * The same node runs under Linux (train/worker, comm/node/host.h) and in the simulator
  * (sim/process.h).
@@ -34,6 +35,9 @@ typedef struct ru_part_ops {
     void (*arrived)(void *self, uint64_t cookie, ru_time now, ru_effects *fx);
     void (*failed)(void *self, uint64_t cookie, ru_status why, ru_time now, ru_effects *fx);
     void (*room)(void *self, ru_time now, ru_effects *fx); /* the channel takes streams again */
+    /* Of guests (comm/node/guests.h): MESSAGE of a number of the part's guests, DOWN when one went
+     * or was refused. Answers are RU_FX_SEND under such numbers. NULL: the part takes none. */
+    void (*guest)(void *self, const ru_event *ev, ru_effects *fx);
     /* Is its work over, so that peers that go are no news? NULL: never. */
     bool (*ended)(const void *self);
 } ru_part_ops;
@@ -41,7 +45,9 @@ typedef struct ru_part_ops {
 typedef struct ru_part {
     const ru_part_ops *ops;
     void *self;
-    uint32_t what_first, what_end; /* its messages and timers; from RU_NODE_WHAT_FIRST on */
+    uint32_t what_first, what_end;   /* its messages and timers; from RU_NODE_WHAT_FIRST on */
+    uint32_t guest_first, guest_end; /* messages to and from guests, apart from those; both 0: it
+                                        takes none */
 } ru_part;
 
 /* Timers of the driver. Setting one again moves it. */

@@ -103,9 +103,14 @@ static ru_status open_parts(ru_peer *n, ru_arena *arena, ru_err *err)
     n->opt.elastic.chan = ru_node_chan(n->node);
     n->opt.elastic.self = o->chan.self;
     RU_TRY(ru_elastic_open(&n->opt.elastic, arena, &n->elastic, err));
-    ru_node_part(n->node,
-                 &(ru_part){&elastic_part, n->elastic, RU_ELASTIC_WHAT_FIRST, RU_PEER_WHAT_OWNER});
-    ru_node_part(n->node, &(ru_part){&owner_part, n, RU_PEER_WHAT_OWNER, 2 * RU_PEER_WHAT_OWNER});
+    ru_node_part(n->node, &(ru_part){.ops = &elastic_part,
+                                     .self = n->elastic,
+                                     .what_first = RU_ELASTIC_WHAT_FIRST,
+                                     .what_end = RU_PEER_WHAT_OWNER});
+    ru_node_part(n->node, &(ru_part){.ops = &owner_part,
+                                     .self = n,
+                                     .what_first = RU_PEER_WHAT_OWNER,
+                                     .what_end = 2 * RU_PEER_WHAT_OWNER});
     return RU_OK;
 }
 
