@@ -4,16 +4,24 @@
 
 enum { WHAT_FIRST = 0x300, COUNTS = WHAT_FIRST, TICK = WHAT_FIRST, WHAT_END = WHAT_FIRST + 1 };
 
-static void merge(ru_counter *c, const ru_counter_seen *s)
+/* What is known of it now. Guests may be as many as they like: those beyond a bound count nothing.
+ */
+static uint64_t merge(ru_counter *c, const ru_counter_seen *s)
 {
+    uint32_t guests = 0;
     for (uint32_t k = 0; k < c->n; k++) {
-        if (c->seen[k].node == s->node) {
+        guests += c->seen[k].guest != 0;
+        if (c->seen[k].node == s->node && c->seen[k].guest == s->guest) {
             c->seen[k].count = s->count > c->seen[k].count ? s->count : c->seen[k].count;
-            return;
+            return c->seen[k].count;
         }
+    }
+    if (s->guest != 0 && guests == RU_COUNTER_GUESTS_MAX) {
+        return 0;
     }
     RU_CHECK(c->n < RU_COUNTER_SEEN_MAX);
     c->seen[c->n++] = *s;
+    return s->count;
 }
 
 uint64_t ru_counter_total(const ru_counter *c)
@@ -47,7 +55,7 @@ static void hear(ru_counter *c, const ru_event *ev)
          at += (int64_t)sizeof(ru_counter_seen)) {
         ru_counter_seen s;
         memcpy(&s, p + at, sizeof s);
-        merge(c, &s);
+        (void)merge(c, &s);
     }
 }
 
@@ -94,12 +102,33 @@ static void step(void *self, const ru_event *ev, ru_effects *fx)
     }
 }
 
-static const ru_part_ops counter_part = {.name = "counter", .step = step};
+static void guest(void *self, const ru_event *ev, ru_effects *fx)
+{
+    ru_counter *c = self;
+    if (ev->kind != RU_EV_MESSAGE) {
+        return; /* what a guest counted stays when it goes */
+    }
+    ru_counter_seen s = {.node = ev->node.v, .guest = 1};
+    ru_counter_known known = {0};
+    if (ev->what == RU_COUNTER_ADD && ev->size_bytes == (int64_t)sizeof s.count) {
+        memcpy(&s.count, ev->data, sizeof s.count);
+        known.yours = merge(c, &s);
+    }
+    known.total = ru_counter_total(c);
+    ru_fx_send(fx, ev->node, RU_COUNTER_KNOWN, &known, sizeof known);
+}
+
+static const ru_part_ops counter_part = {.name = "counter", .step = step, .guest = guest};
 
 void ru_counter_part(ru_counter *c, ru_node *node)
 {
     c->member = ru_node_member(node);
     c->n = 0;
-    merge(c, &(ru_counter_seen){c->self.v, 0});
-    ru_node_part(node, &(ru_part){&counter_part, c, WHAT_FIRST, WHAT_END});
+    (void)merge(c, &(ru_counter_seen){.node = c->self.v});
+    ru_node_part(node, &(ru_part){.ops = &counter_part,
+                                  .self = c,
+                                  .what_first = WHAT_FIRST,
+                                  .what_end = WHAT_END,
+                                  .guest_first = RU_COUNTER_ADD,
+                                  .guest_end = RU_COUNTER_GUEST_END});
 }
