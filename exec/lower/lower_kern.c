@@ -69,3 +69,19 @@ const int64_t *rui_const_i64(const rui_low *lo, ru_value_id v, uint32_t *n)
     *n = (uint32_t)ru_type_count(&val->type);
     return val->data;
 }
+
+int64_t rui_side_by_side(const rui_layout *l, const ru_type *x)
+{
+    const dnnl_blocking_desc_t *b = &l->md.format_desc.blocking;
+    int64_t lanes = rui_block_lanes(l), stride = x->dims[1];
+    if (lanes > 0 || l->plain || l->opaque || b->inner_nblks != 0 || b->strides[1] != 1) {
+        return lanes > 0 && x->dims[1] % lanes == 0 ? lanes : 0;
+    }
+    for (uint32_t d = x->rank; d-- > 2;) {
+        if (x->dims[d] > 1 && b->strides[d] != stride) {
+            return 0;
+        }
+        stride *= x->dims[d];
+    }
+    return x->dims[0] == 1 || b->strides[0] == stride ? x->dims[1] : 0;
+}

@@ -49,6 +49,9 @@ static inline int64_t rui_dims(const ru_type *t, uint32_t from, uint32_t to)
 /* Channels of a block when the layout is nChw16c (AVX-512) or nChw8c (AVX2); else 0. */
 int64_t rui_block_lanes(const rui_layout *l);
 
+/* Channels that stand side by side: of a block, or all of them (channels last); else 0. */
+int64_t rui_side_by_side(const rui_layout *l, const ru_type *x);
+
 /* Axis attribute or input, counted from the front. */
 static inline uint32_t rui_axis(int64_t axis, uint32_t rank)
 {

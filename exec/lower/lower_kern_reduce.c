@@ -281,23 +281,6 @@ static bool read_axes(const rui_low *lo, const ru_node *n, uint32_t k, const ru_
     return true;
 }
 
-/* Channels that stand side by side: of a block, or all of them (channels last); else 0. */
-static int64_t side_by_side(const rui_layout *l, const ru_type *x)
-{
-    const dnnl_blocking_desc_t *b = &l->md.format_desc.blocking;
-    int64_t lanes = rui_block_lanes(l), stride = x->dims[1];
-    if (lanes > 0 || l->plain || l->opaque || b->inner_nblks != 0 || b->strides[1] != 1) {
-        return lanes > 0 && x->dims[1] % lanes == 0 ? lanes : 0;
-    }
-    for (uint32_t d = x->rank; d-- > 2;) {
-        if (x->dims[d] > 1 && b->strides[d] != stride) {
-            return 0;
-        }
-        stride *= x->dims[d];
-    }
-    return x->dims[0] == 1 || b->strides[0] == stride ? x->dims[1] : 0;
-}
-
 /* All places of an image whose channels stand side by side: no reorder to rows is needed. */
 static void in_lanes(rui_low *lo, const ru_node *n, const bool *reduced, reduce_state *s)
 {
@@ -308,7 +291,7 @@ static void in_lanes(rui_low *lo, const ru_node *n, const bool *reduced, reduce_
     for (uint32_t d = 2; d < x->rank && spatial; d++) {
         spatial = reduced[d];
     }
-    int64_t lanes = spatial ? side_by_side(l, x) : 0;
+    int64_t lanes = spatial ? rui_side_by_side(l, x) : 0;
     if (lanes > 0) {
         s->lanes = true;
         s->keep = x->dims[0] * x->dims[1] / lanes;

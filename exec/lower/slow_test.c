@@ -226,5 +226,27 @@ static void reductions_after_convolutions(void **state)
     }
 }
 
-RU_TESTS(exec_slow, cmocka_unit_test(activations_after_products),
+/* Squeeze-and-excitation: the image keeps the layout of its convolution, whichever that is. */
+static void gates_of_channels(void **state)
+{
+    (void)state;
+    for (uint32_t k = 0; k < 8; k++) {
+        uint32_t form = k / 2; /* of product(): 3x3, five channels, 1-D, depthwise */
+        net t;
+        ru_value_id like;
+        net_init(&t);
+        ru_value_id y = product(&t, form, &like);
+        int64_t c = form == 1 ? 5 : 32;
+        ru_type w = form == 2 ? T(F32, c, c, 1) : T(F32, c, c, 1, 1);
+        ru_value_id gate = ru_build_op1(&t.b, RU_OP_GlobalAveragePool, y, NULL);
+        gate = ru_build_op2(&t.b, RU_OP_Conv, gate, param(&t, w, 0.5f), NULL);
+        gate = ru_build_op1(&t.b, RU_OP_Sigmoid, gate, NULL);
+        y = ru_build_op2(&t.b, RU_OP_Mul, k % 2 == 0 ? y : gate, k % 2 == 0 ? gate : y, NULL);
+        ru_build_output(&t.b, ru_build_op2(&t.b, RU_OP_Conv, y, param(&t, w, 0.3f), NULL), "y");
+        fast_and_right(&t, 5e-5, "gate");
+    }
+}
+
+RU_TESTS(exec_slow, cmocka_unit_test(gates_of_channels),
+         cmocka_unit_test(activations_after_products),
          cmocka_unit_test(reductions_after_convolutions))
