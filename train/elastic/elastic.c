@@ -27,8 +27,8 @@ static ru_status check_options(const ru_elastic_options *o, ru_err *err)
                        (long long)o->piece_bytes);
     }
     if (o->batch < 1 || o->batch > UINT32_MAX || o->n_tensors < 1 ||
-        o->n_tensors > RU_ELASTIC_TENSORS_MAX || o->first_step < 0 ||
-        o->steps_end < o->first_step) {
+        o->n_tensors > RU_ELASTIC_TENSORS_MAX || o->first_step < 0 || o->first_position < 0 ||
+        o->steps_end < o->first_step || o->steps_end > INT64_MAX / UINT32_MAX) {
         return RU_FAIL(err, RU_E_ARG, "elastic training: batch, tensors or steps out of range");
     }
     for (uint32_t k = 0; k < o->n_tensors; k++) {
@@ -84,6 +84,7 @@ ru_status ru_elastic_open(const ru_elastic_options *opt, ru_arena *arena, ru_ela
     e->opt.piece_bytes = opt->piece_bytes > 0 ? opt->piece_bytes : PIECE_BYTES;
     e->opt.slow_ns = opt->slow_ns > 0 ? opt->slow_ns : INT64_C(5000000000);
     e->step = e->committed = opt->first_step;
+    e->position = opt->first_position > 0 ? opt->first_position : opt->first_step * opt->batch;
     RU_TRY(fuse(e, err));
     RU_TRY(rui_el_pieces(e, err));
     e->left = RU_NEW(arena, uint32_t, e->n_batches);
@@ -264,7 +265,7 @@ static void take_view(ru_elastic *e, ru_time now, ru_effects *fx)
     if (v.me == v.n) {
         return; /* the member machine says RU_MEMBER_OUT */
     }
-    if (e->v.n > 0 && v.start != e->committed) {
+    if (e->v.n > 0 && (v.start != e->committed || v.position != e->position)) {
         ru_member_leave(e->opt.member, now, fx);
         rui_el_end(e, RU_E_BUG, "the new view begins at a step that this worker's state is not of",
                    now, fx);
@@ -285,6 +286,8 @@ static void take_view(ru_elastic *e, ru_time now, ru_effects *fx)
     e->connect_asked = e->held = e->broken = false;
     e->has_state = v.at[v.me].full;
     e->step = e->committed = v.start;
+    e->position = v.position;
+    e->batch_next = e->batch_next == v.batch ? 0 : e->batch_next;
     e->progress_ns = now.ns;
     e->n_ready = e->n_done = 0;
     rui_el_status_set(e, now, fx);
@@ -293,7 +296,8 @@ static void take_view(ru_elastic *e, ru_time now, ru_effects *fx)
         return;
     }
     ru_share want = v.at[v.me].share;
-    if (e->has_built && e->built.n == want.n && e->built_plain == v.plain) {
+    if (e->has_built && e->built.n == want.n && e->built.batch == want.batch &&
+        e->built_plain == v.plain) {
         e->built = want;
         e->phase = RUI_EL_CONNECT;
         return;

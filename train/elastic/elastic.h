@@ -17,8 +17,10 @@
  * pieces of step k are there, writes the pieces (state before step k) and updates with everyone.
  * After the last piece the leader gives it a share. Training never stops.
  *
- * Samples: step k is positions [k B, (k+1) B) of the global order, cut into the shares; the leader
- * checks for every committed step that the parts reported by the members are exactly that.
+ * Samples: a step is the next B positions of the global order, cut into the shares; the leader
+ * checks for every committed step that the parts reported by the members are exactly that. The view
+ * carries B and the position of its first step, so B may change from view to view: a member whose
+ * own position differs from the view's does not go on.
  *
  * Source: architecture sections 6 and 7; the note on Litz, SCAR and Pollux for what elasticity has
  * to keep. Thread: loop only; a step machine whose device works elsewhere. */
@@ -43,6 +45,7 @@ enum {
 /* A part of every step: samples [first, first + n) of its `batch`. */
 typedef struct ru_share {
     int64_t first, n, batch; /* n 0: receives and updates only */
+    int64_t at;              /* of a step: position of its first sample in the global order */
 } ru_share;
 
 /* Gradients that are summed together: whole tensors [first, first + n), or, of a large one, a cut:
@@ -154,8 +157,9 @@ typedef struct ru_elastic_options {
      * asked for. */
     void (*planned)(void *news_self, const ru_policy *policy, const void *in, ru_time now);
 
-    int64_t batch;               /* global */
+    int64_t batch;               /* global, of the first view */
     int64_t first_step;          /* steps done before (resume); equal on all founders */
+    int64_t first_position;      /* samples of these; 0: first_step * batch */
     int64_t steps_end;           /* leader ends the job here */
     uint32_t founders;           /* members to wait for before the first step; 0: 1 */
     uint32_t n_min;              /* fewer left: the job pauses until somebody joins */
@@ -212,6 +216,7 @@ void ru_elastic_stop(ru_elastic *e, bool all, ru_time now, ru_effects *fx);
 
 typedef struct ru_elastic_facts {
     int64_t committed;                      /* steps done */
+    int64_t batch, position;                /* of the view; samples of the steps done */
     int64_t samples_lost, samples_repeated; /* leader's count; 0 and 0 or a bug */
     uint32_t members, epoch;
     uint32_t working;   /* members with a share */
@@ -224,6 +229,9 @@ typedef struct ru_elastic_facts {
     bool probes;        /* the collectives are being measured */
     bool moves;         /* a member of the view does not hold the whole state yet */
 } ru_elastic_facts;
+/* Leader: the global batch of the next view, which comes with the next commit. Others, and a leader
+ * that is replaced before, forget it: whoever decides asks again. batch: 1 .. UINT32_MAX. */
+void ru_elastic_batch_set(ru_elastic *e, int64_t batch, ru_time now, ru_effects *fx);
 bool ru_elastic_ended(const ru_elastic *e); /* RU_ELASTIC_ENDED was told */
 void ru_elastic_facts_get(const ru_elastic *e, ru_elastic_facts *into);
 /* The plan of sums in force: how gradients are grouped and which collective adds each group. */

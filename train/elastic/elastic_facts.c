@@ -6,6 +6,8 @@
 void ru_elastic_facts_get(const ru_elastic *e, ru_elastic_facts *into)
 {
     *into = (ru_elastic_facts){.committed = e->committed,
+                               .batch = e->v.batch,
+                               .position = e->position,
                                .samples_lost = e->samples_lost,
                                .samples_repeated = e->samples_repeated,
                                .members = e->v.n,

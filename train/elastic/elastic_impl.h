@@ -104,10 +104,10 @@ typedef struct rui_el_member {
 typedef struct rui_el_view {
     uint32_t epoch;
     ru_node_id leader;
-    int64_t start; /* first step */
-    int64_t batch;
-    int64_t budget_bytes;  /* of pieces for one joiner in one step */
-    int64_t age_ns, first; /* of the job: since its first view; steps done before it */
+    int64_t start;           /* first step */
+    int64_t batch, position; /* position: of the first sample of that step */
+    int64_t budget_bytes;    /* of pieces for one joiner in one step */
+    int64_t age_ns, first;   /* of the job: since its first view; steps done before it */
     bool plain, paused;
     bool local;        /* all on one host: sums in shared memory */
     bool near;         /* several hosts, several members on some: those read each other's memory */
@@ -198,6 +198,7 @@ struct ru_elastic {
     bool born; /* the job's first view is known: */
     int64_t born_ns, first_step;
     int64_t step;      /* under way, or next */
+    int64_t position;  /* of its first sample in the global order */
     int64_t committed; /* steps done */
     uint32_t begun;    /* steps begun, those that were begun again as well */
     bool held;         /* the last commit said that a view follows: no step before it */
@@ -224,6 +225,7 @@ struct ru_elastic {
     uint32_t n_known, cap_known;
     uint32_t n_ready, n_done, n_bye;
     bool change, urgent; /* another view is due; at once: somebody is dead */
+    int64_t batch_next;  /* of the next view; 0: as it is */
     bool stop_all;
     int64_t progress_ns; /* last time something went on: slow members are named by it */
     int64_t named_ns;

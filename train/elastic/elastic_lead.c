@@ -157,15 +157,15 @@ static ru_status share_out(ru_elastic *e, rui_el_view *v, ru_arena *arena, ru_er
         before[i] = m == NULL ? 0 : m->share.n;
         sum += before[i];
     }
-    bool all_work = sum == e->opt.batch;
+    bool all_work = sum == v->batch;
     for (uint32_t i = 0; i < v->n; i++) { /* somebody new must get a part at once */
         all_work = all_work && (before[i] > 0 || !v->at[i].full);
     }
-    v->share_in = (ru_share_policy_in){.batch = e->opt.batch,
+    v->share_in = (ru_share_policy_in){.batch = v->batch,
                                        .speed = {speed, v->n},
                                        .now = {before, all_work ? v->n : 0},
                                        .gain_min = 0.1};
-    const ru_share_in in = {.batch = e->opt.batch,
+    const ru_share_in in = {.batch = v->batch,
                             .n = v->n,
                             .speed = speed,
                             .now = all_work ? before : NULL,
@@ -175,7 +175,7 @@ static ru_status share_out(ru_elastic *e, rui_el_view *v, ru_arena *arena, ru_er
     RU_TRY(ru_plan_share_check(&in, &plan, err));
     int64_t first = 0;
     for (uint32_t i = 0; i < v->n; i++) {
-        v->at[i].share = (ru_share){.first = first, .n = plan.share[i], .batch = e->opt.batch};
+        v->at[i].share = (ru_share){.first = first, .n = plan.share[i], .batch = v->batch};
         first += plan.share[i];
     }
     e->share_s = plan.predicted_s;
@@ -228,11 +228,18 @@ static uint32_t needed(const ru_elastic *e)
     return begins ? e->opt.n_begin : e->opt.n_min;
 }
 
+static int64_t batch_of_next(const ru_elastic *e)
+{
+    int64_t now = e->v.n > 0 ? e->v.batch : e->opt.batch;
+    return e->batch_next > 0 ? e->batch_next : now;
+}
+
 static ru_status compose(ru_elastic *e, const ru_member_wanted *w, ru_arena *arena, rui_el_view *v,
                          ru_err *err)
 {
     *v = (rui_el_view){.start = e->committed,
-                       .batch = e->opt.batch,
+                       .position = e->position,
+                       .batch = batch_of_next(e),
                        .plain = e->v.plain,
                        .n = w->n,
                        .at = RU_NEW(arena, rui_el_member, w->n)};
@@ -392,6 +399,18 @@ bool rui_el_lead_change(ru_elastic *e, bool urgent, ru_time now, ru_effects *fx)
     return st == RU_OK;
 }
 
+void ru_elastic_batch_set(ru_elastic *e, int64_t batch, ru_time now, ru_effects *fx)
+{
+    RU_CHECK(batch >= 1 && batch <= UINT32_MAX);
+    if (!rui_el_leads(e) || e->phase == RUI_EL_ENDED || e->v.n == 0) {
+        return;
+    }
+    e->batch_next = batch == e->v.batch ? 0 : batch;
+    if (e->batch_next != 0) {
+        (void)rui_el_lead_change(e, false, now, fx);
+    }
+}
+
 /* The same members again: with plain gradients, or with other shares. */
 static bool shares_due(ru_elastic *e)
 {
@@ -412,7 +431,7 @@ static bool shares_due(ru_elastic *e)
     }
     ru_share_plan plan = {0};
     const ru_share_in in = {
-        .batch = e->opt.batch, .n = e->v.n, .speed = speed, .now = now, .gain_min = 0.1};
+        .batch = e->v.batch, .n = e->v.n, .speed = speed, .now = now, .gain_min = 0.1};
     bool due = usable && ru_plan_share(&in, &scratch, &plan, NULL) == RU_OK && plan.changed;
     ru_arena_fini(&scratch);
     return due;
@@ -568,9 +587,9 @@ static void count_samples(ru_elastic *e)
 {
     ru_share_cover c = {0};
     for (uint32_t i = 0; i < e->v.n; i++) {
-        ru_share_cover_part(&c, e->v.at[i].part_first, e->v.at[i].part_n, e->opt.batch);
+        ru_share_cover_part(&c, e->v.at[i].part_first, e->v.at[i].part_n, e->v.batch);
     }
-    ru_share_cover_end(&c, e->opt.batch);
+    ru_share_cover_end(&c, e->v.batch);
     e->samples_lost += c.lost;
     e->samples_repeated += c.repeated;
 }

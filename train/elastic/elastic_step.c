@@ -21,7 +21,9 @@ void rui_el_step_begin(ru_elastic *e, ru_time now, ru_effects *fx)
     memset(e->tensor_in, 0, e->opt.n_tensors * sizeof *e->tensor_in);
     rui_el_state_begin(e, now, fx);
     if (e->phase == RUI_EL_STEP) {
-        e->opt.device.ops->step(e->opt.device.self, e->step, &e->v.at[e->v.me].share);
+        ru_share share = e->v.at[e->v.me].share;
+        share.at = e->position + share.first;
+        e->opt.device.ops->step(e->opt.device.self, e->step, &share);
     }
 }
 
@@ -124,6 +126,7 @@ void rui_el_commit(ru_elastic *e, ru_time now, ru_effects *fx)
     int64_t step = e->step;
     rui_el_state_commit(e);
     e->committed = ++e->step;
+    e->position += e->v.batch;
     e->progress_ns = now.ns;
     e->phase = RUI_EL_UPDATE;
     rui_el_status_set(e, now, fx);

@@ -14,13 +14,17 @@ int64_t rui_el_blob_write(const rui_el_view *v, void *into, int64_t size_bytes)
 {
     ru_wire_out w = ru_wire_out_into(into, size_bytes);
     ru_wire_put_u8(&w, BLOB_VERSION);
+    bool moved = v->position != v->start * v->batch; /* the batch was another one before */
     ru_wire_put_u8(&w, (uint8_t)((v->plain ? 1 : 0) | (v->paused ? 2 : 0) | (v->local ? 4 : 0) |
-                                 (v->near ? 8 : 0)));
+                                 (v->near ? 8 : 0) | (moved ? 16 : 0)));
     ru_wire_put_u64(&w, (uint64_t)v->start);
     ru_wire_put_u64(&w, (uint64_t)v->batch);
     ru_wire_put_u64(&w, (uint64_t)v->budget_bytes);
     ru_wire_put_u64(&w, (uint64_t)v->age_ns);
     ru_wire_put_u64(&w, (uint64_t)v->first);
+    if (moved) {
+        ru_wire_put_u64(&w, (uint64_t)v->position);
+    }
     ru_wire_put_u32(&w, v->n);
     for (uint32_t i = 0; i < v->n; i++) {
         ru_wire_put_u32(&w, (uint32_t)v->at[i].share.n);
@@ -89,11 +93,15 @@ ru_status rui_el_blob_read(const ru_elastic *e, const ru_view *view, ru_arena *a
     v.budget_bytes = (int64_t)ru_wire_u64(&w);
     v.age_ns = (int64_t)ru_wire_u64(&w);
     v.first = (int64_t)ru_wire_u64(&w);
+    bool moved = (flags & 16) != 0;
+    v.position = moved ? (int64_t)ru_wire_u64(&w) : 0;
     v.n = ru_wire_u32(&w);
-    if (w.bad || v.n != view->n || v.start < 0 || v.batch != e->opt.batch || v.budget_bytes < 1 ||
-        v.age_ns < 0 || v.first < 0 || v.first > v.start) {
+    if (w.bad || v.n != view->n || v.start < 0 || v.start > e->opt.steps_end || v.batch < 1 ||
+        v.batch > UINT32_MAX || v.position < 0 || v.budget_bytes < 1 || v.age_ns < 0 ||
+        v.first < 0 || v.first > v.start) {
         return bad_blob(err, "batch or members");
     }
+    v.position = moved ? v.position : v.start * v.batch;
     v.at = RU_NEW(arena, rui_el_member, v.n);
     v.choice = RU_NEW(arena, ru_coll_choice, e->n_batches);
     if (v.at == NULL || v.choice == NULL) {

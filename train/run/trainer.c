@@ -28,7 +28,7 @@ static double scalar(rui_trainer *t, ru_value_id v)
 
 ru_report_step rui_trainer_step_report(rui_trainer *t, double lr, int64_t step_ns)
 {
-    int64_t batch = t->job->train.batch;
+    int64_t batch = t->batch > 0 ? t->batch : t->job->train.batch;
     ru_report_step s = {
         .step = t->step_done,
         .epoch = (t->samples - batch) / t->count + 1,
@@ -199,7 +199,8 @@ bool rui_trainer_eval_due(const rui_trainer *t)
     if (t->eval == NULL) {
         return false;
     }
-    int64_t every = t->job->train.eval_every, batch = t->job->train.batch;
+    int64_t every = t->job->train.eval_every;
+    int64_t batch = t->batch > 0 ? t->batch : t->job->train.batch;
     if (every > 0) {
         return t->step_done % every == 0;
     }

@@ -44,6 +44,7 @@ typedef struct rui_trainer {
     ru_schedule schedule;
     int64_t x_bytes, y_bytes; /* of one micro-batch */
     int64_t count;            /* samples of an epoch */
+    int64_t batch;            /* of the step that was done last */
     int64_t steps_end;        /* stop here at the latest */
     int64_t step_done, samples, step_resumed;
     int64_t step_first;     /* steps done when this job began */

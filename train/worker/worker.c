@@ -92,6 +92,7 @@ static ru_elastic_options elastic_options(rui_worker *w)
         .planned = rui_worker_planned,
         .batch = w->t.job->train.batch,
         .first_step = w->first_step,
+        .first_position = w->first_step > 0 ? w->t.from.at.samples : 0,
         .steps_end = w->t.steps_end,
         .founders = o->founders,
         .n_min = o->n_min,

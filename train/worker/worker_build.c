@@ -33,7 +33,7 @@ static ru_status step_of(rui_worker *w, int64_t n, ru_arena *arena, ru_step_grap
     ru_step_options so;
     rui_trainer_options(&w->t, &so, eo);
     so.batch = n;
-    so.share_of = w->t.job->train.batch;
+    so.share_of = w->cmd.share.batch > 0 ? w->cmd.share.batch : w->t.job->train.batch;
     so.accumulate = micro_of(w, n);
     return ru_step_build(&w->t.model.train, &so, arena, step, err);
 }

@@ -177,13 +177,14 @@ static ru_status open_stream(rui_worker *w, int64_t at, ru_err *err)
         .seed = (uint64_t)job->train.seed,
         .shuffle = ru_job_shuffle(job),
         .batch = w->cmd.share.n,
-        .stride = job->train.batch,
+        .stride = w->cmd.share.batch,
         .start = at,
         .threads = job->data.threads,
     };
     RU_TRY(ru_stream_open(w->t.train_set, &so, &w->stream, err));
     w->stream_next = at;
     w->stream_n = w->cmd.share.n;
+    w->stream_stride = w->cmd.share.batch;
     return RU_OK;
 }
 
@@ -191,11 +192,13 @@ static ru_status open_stream(rui_worker *w, int64_t at, ru_err *err)
 static ru_status feed(rui_worker *w, ru_err *err)
 {
     rui_trainer *t = &w->t;
-    int64_t at = w->cmd.step * t->job->train.batch + w->cmd.share.first, n = w->cmd.share.n;
-    if (w->fed_step == w->cmd.step && w->fed_n == n && w->stream_next == at + t->job->train.batch) {
+    int64_t at = w->cmd.share.at, n = w->cmd.share.n;
+    if (w->fed_step == w->cmd.step && w->fed_n == n && w->stream_stride == w->cmd.share.batch &&
+        w->stream_next == at + w->stream_stride) {
         return RU_OK; /* the step before was given up: its samples are still there */
     }
-    if (w->stream == NULL || w->stream_n != n || w->stream_next != at) {
+    if (w->stream == NULL || w->stream_n != n || w->stream_stride != w->cmd.share.batch ||
+        w->stream_next != at) {
         RU_TRY(open_stream(w, at, err));
     }
     ru_batch b;
@@ -240,7 +243,7 @@ static ru_status look(rui_worker *w, const ru_run_args *args, ru_err *err)
     rui_trainer *t = &w->t;
     const rui_odd_step s = {
         .args = *args,
-        .position = w->cmd.step * t->job->train.batch + w->cmd.share.first,
+        .position = w->cmd.share.at,
         .stream = w->stream,
         .lr = ru_schedule_lr(&t->schedule, t->optimizer.lr, w->cmd.step),
     };
@@ -296,7 +299,8 @@ static ru_status after_update(rui_worker *w, double lr, ru_err *err)
         RU_TRY(rui_odd_states(t, w->cmd.step + 2, lr, err));
     }
     t->step_done = w->cmd.step + 1;
-    t->samples = t->step_done * t->job->train.batch;
+    t->batch = w->cmd.share.batch;
+    t->samples = w->cmd.share.at - w->cmd.share.first + t->batch;
     t->split.compute_ns += ru_time_since(w->computed_at, w->step_begun) + w->early.ns +
                            ru_time_since(now, w->verdict_at);
     t->split.network_ns += ru_time_since(w->verdict_at, w->computed_at) - w->early.ns;

@@ -224,10 +224,11 @@ typedef struct rui_worker {
     ru_thread thread;
     rui_build *now; /* loop thread reads it while nothing is built */
     ru_stream *stream;
-    int64_t stream_next, stream_n; /* first position of the stream's next batch; its samples */
-    int64_t fed_step, fed_n;       /* whose samples stand in the inputs */
-    bool started;                  /* the report's first line is out */
-    rui_cmd cmd;                   /* under way */
+    /* First position of the stream's next batch; its samples; from one batch to the next. */
+    int64_t stream_next, stream_n, stream_stride;
+    int64_t fed_step, fed_n; /* whose samples stand in the inputs */
+    bool started;            /* the report's first line is out */
+    rui_cmd cmd;             /* under way */
     ru_time step_begun, computed_at, verdict_at, updated_at;
     bool computed;
 
