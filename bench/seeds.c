@@ -108,8 +108,11 @@ static uint32_t tell(const tally *t)
 {
     uint32_t never = 0;
     for (ru_sim_seen k = 0; k < RU_SIM_SEEN_KINDS; k++) {
-        if (k == RU_SIM_SEEN_BULK && t->to < RU_SIM_BULK_FROM) {
-            continue; /* no such seed */
+        bool drawn = k == RU_SIM_SEEN_BULK    ? t->to >= RU_SIM_BULK_FROM
+                     : k == RU_SIM_SEEN_BATCH ? t->to >= RU_SIM_BATCH_FROM
+                                              : true;
+        if (!drawn) {
+            continue;
         }
         fprintf(stderr, "seen %8" PRIu64 " %s\n", t->seen[k], ru_sim_seen_text(k));
         never += t->seen[k] == 0 ? 1 : 0;

@@ -91,7 +91,7 @@ bool rui_simjob_device_full(const rui_simjob_device *d)
 static void gradients(rui_simjob_device *d, uint32_t tensor)
 {
     const rui_simjob *j = d->node->job;
-    int64_t from = d->step * j->opt->batch + d->share.first;
+    int64_t from = d->share.at;
     for (int64_t i = j->first[tensor]; i < j->first[tensor + 1]; i++) {
         d->grad[i] = rui_simjob_gradient(from, from + d->share.n, i, d->param[i]);
     }
@@ -156,6 +156,13 @@ static void dev_step(void *self, int64_t step, const ru_share *share)
                         (long long)d->steps);
         return;
     }
+    const rui_simjob_oracle *o = &j->oracle;
+    if (!j->opt->counted && o->step == step && share->at - share->first != o->position) {
+        rui_simjob_fail(j, d->node, "step %lld begins at sample %lld, those before end at %lld",
+                        (long long)step, (long long)(share->at - share->first),
+                        (long long)o->position);
+        return;
+    }
     take_gradients(d, "step");
     memset(d->summed, 0, (size_t)(j->opt->counted ? j->n_tensors : j->first[j->n_tensors]));
     d->phase = RUI_SIMJOB_STEP;
@@ -205,11 +212,11 @@ static void dev_abort(void *self)
 static bool sum_is_right(rui_simjob_device *d, int64_t i)
 {
     rui_simjob *j = d->node->job;
-    const rui_simjob_oracle *o = &j->oracle;
-    if (d->grad[i] != o->sum[i]) {
+    const float *sum = rui_simjob_oracle_sums(j, d->share.batch);
+    if (d->grad[i] != sum[i]) {
         rui_simjob_fail(j, d->node,
                         "the sum of element %lld in step %lld is %g, one process has %g",
-                        (long long)i, (long long)d->step, (double)d->grad[i], (double)o->sum[i]);
+                        (long long)i, (long long)d->step, (double)d->grad[i], (double)sum[i]);
         return false;
     }
     return true;
@@ -260,7 +267,7 @@ static void check_state(rui_simjob_device *d)
 {
     rui_simjob *j = d->node->job;
     const rui_simjob_oracle *o = &j->oracle;
-    rui_simjob_oracle_to(j, d->steps);
+    rui_simjob_oracle_to(j, d->steps, d->share.batch);
     if (o->step != d->steps) {
         return; /* a process that nobody counts on any more; it cannot be in the view */
     }

@@ -81,6 +81,18 @@ static void draw_bulk(uint64_t seed, ru_sim_job *into)
     }
 }
 
+/* One to four other batches, each after a step of its own; some as small as there are workers. */
+static void draw_batches(uint64_t seed, ru_sim_job *into)
+{
+    ru_rng r = ru_rng_from(seed, ru_rng_label("batches"));
+    uint32_t n = 1 + ru_rng_below(&r, RU_SIM_BATCHES);
+    int64_t step = 0;
+    for (uint32_t k = 0; k < n; k++) {
+        step += 1 + ru_rng_below(&r, (uint32_t)into->steps / n);
+        into->batches[k] = (ru_sim_batch){step, 1 + ru_rng_below(&r, 4U << (2 * k + 1))};
+    }
+}
+
 void ru_sim_job_draw(uint64_t seed, ru_sim_job *into)
 {
     static const double rates[] = {5e6, 125e6, 1.25e9, 12.5e9};
@@ -125,7 +137,11 @@ void ru_sim_job_draw(uint64_t seed, ru_sim_job *into)
     draw_sleep(seed, &into->aims[SHORT_AIMS]);
     into->join_part = 1e-4;
     into->piece_bytes = pieces[ru_rng_below(&r, RU_ARRAY_LEN(pieces))];
-    if (seed >= RU_SIM_BULK_FROM) {
+    bool batches = seed >= RU_SIM_BATCH_FROM;
+    if (seed >= RU_SIM_BULK_FROM && (!batches || seed % 4 == 0)) {
         draw_bulk(seed, into);
+    }
+    if (batches) {
+        draw_batches(seed, into);
     }
 }

@@ -79,6 +79,27 @@ static void committed(rui_simjob_node *n, int64_t step, ru_time now)
     }
 }
 
+/* Whoever leads then. */
+static void another_batch(void *self, uint64_t batch)
+{
+    rui_simjob_node *n = self;
+    rui_simjob_say(n->job, n, "asks for batches of %llu", (unsigned long long)batch);
+    ru_peer_batch_set(n->node, (int64_t)batch, ru_sim_now(n->job->sim));
+}
+
+static void batches(rui_simjob_node *n, int64_t step, ru_time now)
+{
+    for (uint32_t k = 0; k < RU_SIM_BATCHES; k++) {
+        const ru_sim_batch *b = &n->job->opt->batches[k];
+        if (b->batch > 0 && b->step <= step && ru_member_leads(ru_peer_member(n->node)) &&
+            n->batches <= k) {
+            n->batches = k + 1;
+            ru_sim_at_node(n->job->sim, n->process.node, (ru_time){now.ns + 1}, another_batch, n,
+                           (uint64_t)b->batch);
+        }
+    }
+}
+
 static void on_news(void *self, const ru_elastic_news *news, ru_time now)
 {
     rui_simjob_node *n = self;
@@ -86,6 +107,7 @@ static void on_news(void *self, const ru_elastic_news *news, ru_time now)
     switch (news->what) {
     case RU_ELASTIC_COMMITTED:
         committed(n, news->step, now);
+        batches(n, news->step, now);
         rui_simjob_say(j, n, "committed %lld", (long long)news->step);
         break;
     case RU_ELASTIC_JOINED:

@@ -31,6 +31,7 @@ enum { RU_SIM_JOB_TENSORS_MAX = 64 };
     X(CUT, "pairs cut")                                             \
     X(ISOLATE, "processes cut off from all others")                 \
     X(BULK, "bulk losses of members without a vote")                \
+    X(BATCH, "steps with another batch than the one before")        \
     X(SLOW, "links slowed")                                         \
     X(HALF_OPEN, "connections half open")                           \
     X(FAIL, "operations failed")                                    \
@@ -92,6 +93,13 @@ enum { RU_SIM_AIMS = 3 };
 
 /* Seeds from here on draw jobs in which some have no vote, with bulk losses of those. */
 #define RU_SIM_BULK_FROM UINT64_C(1000000000)
+/* ... and jobs whose global batch changes; in one of four some have no vote as well. */
+#define RU_SIM_BATCH_FROM UINT64_C(2000000000)
+
+enum { RU_SIM_BATCHES = 4 };
+typedef struct ru_sim_batch {
+    int64_t step, batch; /* asked for once so many steps are committed; batch 0: none */
+} ru_sim_batch;
 
 /* Predicted durations of a device (lab/script.h). */
 typedef struct ru_sim_script {
@@ -113,6 +121,7 @@ typedef struct ru_sim_job {
     uint32_t leavers;  /* members leave in order, at random times in the same span */
     int64_t join_from_ns, join_to_ns;
     int64_t steps, batch;
+    ru_sim_batch batches[RU_SIM_BATCHES]; /* other ones later */
     uint32_t n_tensors;
     int64_t tensor_n[RU_SIM_JOB_TENSORS_MAX]; /* elements; 0: some small ones by seed */
     bool counted;                             /* no memory behind tensors */

@@ -15,9 +15,12 @@ enum { RUI_SIMJOB_COPIES = 512 };
 typedef struct rui_simjob rui_simjob;
 typedef struct rui_simjob_node rui_simjob_node;
 
-/* One process alone: parameters and slots before step `step`, and the sums of that step. */
+/* One process alone: parameters and slots before step `step`, whose first sample is `position`, and
+ * the sums of that step for the batch that was asked for last. */
 typedef struct rui_simjob_oracle {
-    int64_t step;
+    int64_t step, position;
+    int64_t batch;             /* of `sum`; 0: of none */
+    int64_t batch_done;        /* of the step before */
     float *param, *slot, *sum; /* [elements] all tensors, one after the other */
     uint64_t *hash;            /* [steps + 1] of param and slot before step k; 0: not yet there */
 } rui_simjob_oracle;
@@ -72,6 +75,7 @@ struct rui_simjob_node {
     bool founder, ended, in; /* in: was member of a view */
     bool leaves;             /* was asked to */
     uint32_t epoch;          /* last seen */
+    uint32_t batches;        /* so many of the job's other batches it has asked for */
     int64_t committed;
     char sentence[160];
 };
@@ -142,8 +146,10 @@ RU_MUST_USE ru_status rui_simjob_oracle_open(rui_simjob *j, ru_err *err);
 float rui_simjob_gradient(int64_t from, int64_t to, int64_t i, float param);
 float rui_simjob_first(int64_t i); /* of parameter i before step 0 */
 void rui_simjob_update(float *param, float *slot, float sum);
-/* Make the oracle stand before step `step` (it only goes forward by one). */
-void rui_simjob_oracle_to(rui_simjob *j, int64_t step);
+/* Sums of the step before which it stands, with this batch. */
+const float *rui_simjob_oracle_sums(rui_simjob *j, int64_t batch);
+/* Make the oracle stand before step `step` (it only goes forward by one), after one of `batch`. */
+void rui_simjob_oracle_to(rui_simjob *j, int64_t step, int64_t batch);
 
 /* sim_device.c */
 RU_MUST_USE ru_status rui_simjob_device_open(rui_simjob_node *n, bool holds_state, ru_err *err);

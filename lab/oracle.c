@@ -49,14 +49,14 @@ static uint64_t hash_of(const rui_simjob *j)
     return ru_hash_bytes(j->oracle.slot, bytes, ru_hash_bytes(j->oracle.param, bytes, 1));
 }
 
-/* The sums of the step the oracle stands before. */
-static void sums(rui_simjob *j)
+const float *rui_simjob_oracle_sums(rui_simjob *j, int64_t batch)
 {
     rui_simjob_oracle *o = &j->oracle;
-    int64_t from = o->step * j->opt->batch;
-    for (int64_t i = 0; i < j->first[j->n_tensors]; i++) {
-        o->sum[i] = rui_simjob_gradient(from, from + j->opt->batch, i, o->param[i]);
+    for (int64_t i = 0; i < j->first[j->n_tensors] && o->batch != batch; i++) {
+        o->sum[i] = rui_simjob_gradient(o->position, o->position + batch, i, o->param[i]);
     }
+    o->batch = batch;
+    return o->sum;
 }
 
 ru_status rui_simjob_oracle_open(rui_simjob *j, ru_err *err)
@@ -77,23 +77,26 @@ ru_status rui_simjob_oracle_open(rui_simjob *j, ru_err *err)
         o->param[i] = rui_simjob_first(i);
     }
     o->hash[0] = hash_of(j);
-    sums(j);
     return RU_OK;
 }
 
-void rui_simjob_oracle_to(rui_simjob *j, int64_t step)
+void rui_simjob_oracle_to(rui_simjob *j, int64_t step, int64_t batch)
 {
     rui_simjob_oracle *o = &j->oracle;
     if (j->opt->counted || step <= o->step) {
         return;
     }
     RU_CHECK(step == o->step + 1);
+    const float *sum = rui_simjob_oracle_sums(j, batch);
     for (int64_t i = 0; i < j->first[j->n_tensors]; i++) {
-        rui_simjob_update(&o->param[i], &o->slot[i], o->sum[i]);
+        rui_simjob_update(&o->param[i], &o->slot[i], sum[i]);
+    }
+    if (o->batch_done != 0 && o->batch_done != batch) {
+        rui_simjob_see(j, RU_SIM_SEEN_BATCH);
     }
     o->step = step;
+    o->position += batch;
+    o->batch = 0;
+    o->batch_done = batch;
     o->hash[step] = hash_of(j);
-    if (step < j->opt->steps) {
-        sums(j);
-    }
 }

@@ -116,6 +116,30 @@ static void members_without_a_vote_are_lost_in_bulk(void **state)
     }
 }
 
+/* Each step has one batch everywhere and begins where the one before ended. */
+static void batches_change_between_views(void **state)
+{
+    (void)state;
+    for (uint32_t n = 1; n <= 4; n++) {
+        const ru_sim_job job = {.seed = n,
+                                .founders = n,
+                                .steps = 40,
+                                .batch = 32,
+                                .batches = {{10, 64}, {20, 7}, {21, 7}, {30, 1}},
+                                .sample_ns = 1000000,
+                                .time_max_ns = INT64_C(20000000000)};
+        const ru_sim_job_result r = run(&job);
+        assert_int_equal(r.committed, 40);
+        assert_int_equal(r.redone, 0);
+        assert_int_equal(r.seen[RU_SIM_SEEN_BATCH], 3);
+    }
+    uint32_t changes = 0;
+    for (uint64_t seed = RU_SIM_BATCH_FROM; seed < RU_SIM_BATCH_FROM + 15; seed++) {
+        changes += run_seed(seed).seen[RU_SIM_SEEN_BATCH];
+    }
+    assert_true(changes >= 15);
+}
+
 /* 176: somebody died after its DONE; the step was committed while the view that was to begin with
  * it was under way. 2087, 3042: half was left, without the oldest; those that were sure that the
  * others are gone waited for an older one that was not, in 3042 because it had followed a leader
@@ -324,6 +348,7 @@ RU_TESTS(test_sim_job, cmocka_unit_test(an_undisturbed_job_gives_what_one_proces
          cmocka_unit_test(words_before_the_group_is_open_are_kept),
          cmocka_unit_test(faults_by_seed_break_nothing),
          cmocka_unit_test(members_without_a_vote_are_lost_in_bulk),
+         cmocka_unit_test(batches_change_between_views),
          cmocka_unit_test(seeds_that_once_broke_something),
          cmocka_unit_test(without_a_majority_everybody_says_so),
          cmocka_unit_test(state_under_way_is_kept_until_the_link_lets_go),
