@@ -190,6 +190,7 @@ static ru_status open_all(rui_worker *w, ru_err *err)
         ru_log(RU_LOG_WARN, "train", "shared_memory", "sums go over sockets: %s", why.text);
     }
     RU_TRY(rui_early_open(w, err));
+    RU_TRY(rui_buckets_open(w, err));
     RU_TRY(open_node(w, err));
     int fd = ru_self_stop_fd();
     if (fd >= 0) {

@@ -18,8 +18,11 @@ void rui_worker_post(rui_worker *w, const rui_word *x)
     RU_CHECK(w->n_words < RUI_WORDS_MAX);
     w->words[(w->word_at + w->n_words) % RUI_WORDS_MAX] = *x;
     w->n_words++;
+    bool wake = x->kind != RUI_WORD_READY || rui_buckets_ready(w, x->tensor);
     ru_mutex_unlock(&w->lock);
-    ru_loop_wake(w->loop, w->waker);
+    if (wake) {
+        ru_loop_wake(w->loop, w->waker);
+    }
 }
 
 /* Keep the first sentence about what went wrong here. */
@@ -332,6 +335,7 @@ static void step(rui_worker *w)
     ru_err err = {0};
     w->computed = false;
     w->step_begun = ru_clock_now();
+    rui_buckets_begin(w);
     if (w->cmd.leads) { /* else the loop thread may be opening them: this worker takes over */
         ru_report_workers_set(w->t.report, w->cmd.workers, w->cmd.members, w->cmd.voters);
     }

@@ -209,6 +209,33 @@ static void nothing_is_early(void **state)
     }
 }
 
-RU_TESTS(train_worker_early, cmocka_unit_test(sums_are_updated_where_they_are),
+/* Gradients 3, 2, .. become ready one after the other; 2 is cut into two buckets. */
+static void the_last_gradient_of_a_bucket_wakes_the_loop(void **state)
+{
+    (void)state;
+    ru_err err = {0};
+    rig *r = rig_open(true, 0);
+    rui_buckets *b = &r->w.buckets;
+    assert_true(rui_buckets_ready(&r->w, 1)); /* no plan yet */
+    assert_ok(rui_buckets_open(&r->w, &err), err);
+    b->at[0] = (ru_elastic_part){.first = 0, .n = 2};
+    b->at[1] = (ru_elastic_part){.first = 2, .n = 1};
+    b->at[2] = (ru_elastic_part){.first = 2, .n = 3};
+    b->n = 3;
+    assert_true(rui_buckets_ready(&r->w, 0)); /* planned while a step was under way */
+    for (int step = 0; step < 2; step++) {
+        rui_buckets_begin(&r->w);
+        assert_false(rui_buckets_ready(&r->w, 4));
+        assert_false(rui_buckets_ready(&r->w, 1));
+        assert_true(rui_buckets_ready(&r->w, 2));
+        assert_true(rui_buckets_ready(&r->w, 3));
+        assert_true(rui_buckets_ready(&r->w, 0));
+        assert_true(rui_buckets_ready(&r->w, 9)); /* in none: not known */
+    }
+    rig_close(r);
+}
+
+RU_TESTS(train_worker_early, cmocka_unit_test(the_last_gradient_of_a_bucket_wakes_the_loop),
+         cmocka_unit_test(sums_are_updated_where_they_are),
          cmocka_unit_test(a_step_given_up_takes_updates_back),
          cmocka_unit_test(a_step_begins_without_sums), cmocka_unit_test(nothing_is_early))

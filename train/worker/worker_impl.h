@@ -134,6 +134,13 @@ typedef struct rui_early {
     bool off;      /* compute thread: not wanted, or no memory for it */
 } rui_early;
 
+/* Gradients are summed in buckets: the loop sleeps until all of one are ready. Under the lock. */
+typedef struct rui_buckets {
+    ru_elastic_part *at; /* [RU_ELASTIC_BATCHES_MAX] those of the plan in force */
+    uint32_t *left;      /* of each, gradients that this step has not made yet */
+    uint32_t n;          /* 0: not known, every gradient wakes the loop */
+} rui_buckets;
+
 /* Neighbours whose memory is to be mapped, as the loop thread asked for it. */
 typedef struct rui_local_group {
     char handles[RU_COLL_SHM_RANKS_MAX][RU_SHM_HANDLE_MAX];
@@ -234,6 +241,7 @@ typedef struct rui_worker {
 
     rui_local local;
     rui_early early;
+    rui_buckets buckets;
     rui_capture capture;
 
     /* both, under lock */
@@ -275,6 +283,12 @@ void rui_worker_help(rui_worker *w);                                   /* anothe
 /* loop thread */
 void rui_evals_tell(rui_worker *w, const rui_word *x, ru_time now);
 void rui_evals_hear(rui_worker *w, uint32_t what, const void *data, int64_t size_bytes);
+
+/* worker_sum.c: no bucket has a gradient yet */
+void rui_buckets_begin(rui_worker *w);
+/* Gradient `tensor` is ready, the lock held: is one of its buckets complete? */
+bool rui_buckets_ready(rui_worker *w, uint32_t tensor);
+RU_MUST_USE ru_status rui_buckets_open(rui_worker *w, ru_err *err);
 
 /* worker_early.c */
 RU_MUST_USE ru_status rui_early_open(rui_worker *w, ru_err *err);

@@ -123,6 +123,58 @@ void rui_worker_sums_end(rui_worker *w)
     *s = (rui_sums){0};
 }
 
+/* -- buckets ----------------------------------------------------------------------------------- */
+
+ru_status rui_buckets_open(rui_worker *w, ru_err *err)
+{
+    w->buckets.at = RU_NEW(w->arena, ru_elastic_part, RU_ELASTIC_BATCHES_MAX);
+    w->buckets.left = RU_NEW(w->arena, uint32_t, RU_ELASTIC_BATCHES_MAX);
+    return w->buckets.at != NULL && w->buckets.left != NULL
+               ? RU_OK
+               : RU_FAIL(err, RU_E_MEM, "no memory for a worker");
+}
+
+/* Loop thread: those of the plan in force; a bucket that is a piece of one gradient has that. */
+static void buckets_planned(rui_worker *w)
+{
+    rui_buckets *b = &w->buckets;
+    RU_CHECK(w->sums.plan.n_batches <= RU_ELASTIC_BATCHES_MAX);
+    ru_mutex_lock(&w->lock);
+    b->n = w->sums.plan.n_batches;
+    for (uint32_t k = 0; k < b->n; k++) {
+        b->at[k] = w->sums.plan.at[k].part;
+        b->left[k] = 0; /* of a step under way nothing is known: its gradients wake the loop */
+    }
+    ru_mutex_unlock(&w->lock);
+}
+
+void rui_buckets_begin(rui_worker *w)
+{
+    rui_buckets *b = &w->buckets;
+    ru_mutex_lock(&w->lock);
+    for (uint32_t k = 0; k < b->n; k++) {
+        b->left[k] = b->at[k].n;
+    }
+    ru_mutex_unlock(&w->lock);
+}
+
+bool rui_buckets_ready(rui_worker *w, uint32_t tensor)
+{
+    rui_buckets *b = &w->buckets;
+    bool complete = true, known = false;
+    for (uint32_t k = 0; k < b->n; k++) {
+        if (tensor - b->at[k].first < b->at[k].n) {
+            bool last = b->left[k] <= 1;
+            b->left[k] -= b->left[k] > 0;
+            complete = known ? complete || last : last;
+            known = true;
+        }
+    }
+    return complete;
+}
+
+/* -- the plan in force ---------------------------------------------------------------------- */
+
 void rui_worker_sums_planned(rui_worker *w, int64_t step)
 {
     rui_worker_sums_end(w);
@@ -140,6 +192,7 @@ void rui_worker_sums_planned(rui_worker *w, int64_t step)
     s->names = names;
     s->measured = measured;
     s->step = step;
+    buckets_planned(w);
     s->led = ru_member_leads(ru_peer_member(w->node));
     if (s->led) {
         keep_probes(w);
