@@ -4,6 +4,8 @@
 
 #include "base/rng.h"
 
+#define STRETCH 1.01
+
 double ru_backup_delta_bytes(const ru_backup_job *j, uint32_t workers, uint32_t clocks)
 {
     double untouched = 1 - j->touched;
@@ -30,13 +32,25 @@ static double phase_s(const ru_backup_job *j, const ru_backup_layout *l, double 
 /* The clock that the links allow with a stream of so many bytes a clock. */
 static double links_s(const ru_backup_job *j, const ru_backup_layout *l, double stream)
 {
-    if (l->backups == 0) {
-        return 0;
-    }
     double each = j->read_bytes / l->servers, part = l->shared > 0 ? 1 : 0;
     double out = each * (l->workers - part) + part * j->write_bytes + stream / l->servers;
     double in = stream / l->backups + (l->backups_work ? j->read_bytes : 0);
     return fmax(out, in) / j->link_bytes_per_s;
+}
+
+/* A worker that reads beside the stream of its machine's copies waits for what of the stream comes
+ * in front of its last answer: the part of read_s that the stream, spread over the clock, takes of
+ * the link. clock = bytes / rate + stream_s / clock * read_s + compute + write: a quadratic. */
+static double with_stream(const ru_backup_job *j, const ru_backup_layout *l,
+                          const ru_backup_clock *c, double phases, double stream)
+{
+    double low = fmax(phases, links_s(j, l, stream));
+    if (!l->backups_work) {
+        return low;
+    }
+    double rest = j->read_bytes / j->link_bytes_per_s + c->compute_s + c->write_s;
+    double stream_s = stream / l->backups / j->link_bytes_per_s;
+    return fmax(low, 0.5 * (rest + sqrt(rest * rest + 4 * stream_s * c->read_s)));
 }
 
 ru_backup_clock ru_backup_clock_of(const ru_backup_job *j, const ru_backup_layout *l)
@@ -50,12 +64,12 @@ ru_backup_clock ru_backup_clock_of(const ru_backup_job *j, const ru_backup_layou
     if (l->backups == 0) {
         return c;
     }
-    for (uint32_t b = 1;; b *= 2) {
-        b = b < j->clocks_max ? b : j->clocks_max > 1 ? j->clocks_max : 1;
+    uint32_t most = j->clocks_max > 1 ? j->clocks_max : 1;
+    for (uint32_t b = 1;; b = 2 * b < most ? 2 * b : most) {
         c.batch = b;
         c.stream_bytes = ru_backup_delta_bytes(j, l->workers, b) / b;
-        c.clock_s = fmax(phases, links_s(j, l, c.stream_bytes));
-        if (c.clock_s <= phases || b >= j->clocks_max) {
+        c.clock_s = with_stream(j, l, &c, phases, c.stream_bytes);
+        if (c.clock_s <= STRETCH * phases || b >= most) {
             break;
         }
     }

@@ -3,9 +3,11 @@
  *
  *   clock = max(read + compute + write, what any link must carry in a clock / its rate)
  *   read, write: the busiest of a server's link, its processor, and a worker's link
- *   stream: the parameters that changed in a batch of clocks, once a batch, in the background
+ *   stream: each partition once a batch of clocks, what changed in it; partitions take turns and
+ * the stream is spread over the clock. A worker on a machine with copies waits in its link's queue
+ * for the part of the stream that comes while it reads.
  *
- * A batch is as short as keeps the stream from stretching the clock, at most clocks_max.
+ * A batch is as short as keeps the stream from stretching the clock by 1 %, at most clocks_max.
  *
  * Source: harlap-2017 sec 3.2 (stages, aggregated stream); the formulas are ours.
  * Thread: any, pure. */

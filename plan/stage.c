@@ -84,9 +84,10 @@ static void offer(const ru_stage_in *in, choice *best, uint32_t stage, uint32_t 
 {
     servers = servers < in->partitions ? servers : in->partitions;
     choice c = {stage, servers, clock_of(in, stage, servers)};
-    /* A later stage costs its stream: only for a clock that is shorter in whole nanoseconds. */
-    bool better =
-        best->servers == 0 || round(1e9 * c.clock.clock_s) < round(1e9 * best->clock.clock_s);
+    /* Whole nanoseconds; where the stream holds all up, less waiting besides; then the earlier. */
+    double shorter = round(1e9 * best->clock.clock_s) - round(1e9 * c.clock.clock_s);
+    double waits = best->clock.read_s + best->clock.write_s - c.clock.read_s - c.clock.write_s;
+    bool better = best->servers == 0 || shorter > 0 || (!(shorter < 0) && round(1e9 * waits) > 0);
     *best = better ? c : *best;
 }
 

@@ -9,13 +9,28 @@
 
 static bool near(double a, double b)
 {
-    return fabs(a - b) <= 1e-9 * fmax(fabs(a), fabs(b)) + 1e-15;
+    return fabs(a - b) <= 1e-8 * fmax(fabs(a), fabs(b)) + 1e-15;
 }
 
 typedef struct traffic {
     double clock_s, read_s, write_s, compute_s, stream, phases_s;
     uint32_t batch;
 } traffic;
+
+/* The clock is a fixed point: what of the stream comes while a worker reads makes it longer. By
+ * bisection: a longer clock carries less of the stream at a time. */
+static double read_beside(const ru_backup_job *j, const traffic *t, uint32_t copies)
+{
+    double link = j->link_bytes_per_s, low = t->clock_s, high = low + t->stream / copies / link;
+    for (uint32_t i = 0; i < 200; i++) {
+        double mid = 0.5 * (low + high);
+        double queued = j->read_bytes + t->stream / copies * (t->read_s / mid);
+        double clock = queued / link + t->compute_s + t->write_s;
+        low = clock > mid ? mid : low;
+        high = clock > mid ? high : mid;
+    }
+    return low;
+}
 
 /* Bytes through the busiest server's, worker's and reliable machine's link, with so many servers,
  * all alike. */
@@ -42,7 +57,8 @@ static traffic even(const ru_stage_in *in, uint32_t stage, uint32_t servers)
         double out = part_r * others + j->write_bytes + t.stream / servers;
         double into = t.stream / in->reliable + (stage == 2 ? j->read_bytes : 0);
         t.clock_s = fmax(t.phases_s, fmax(out, into) / link);
-        if (t.clock_s <= t.phases_s || b >= j->clocks_max) {
+        t.clock_s = stage == 2 ? read_beside(j, &t, in->reliable) : t.clock_s;
+        if (t.clock_s <= 1.01 * t.phases_s || b >= j->clocks_max) {
             break;
         }
     }
@@ -89,7 +105,7 @@ static ru_status check_clock(const ru_stage_in *in, const ru_stage_plan *p, ru_e
         uint32_t most = stage == 1 ? in->reliable : in->transient;
         most = most < in->partitions ? most : in->partitions;
         for (uint32_t a = stage == 1 ? most : 1; a >= 1 && a <= most; a++) {
-            if (uneven(in, stage, a).clock_s < t.clock_s * (1 - 1e-9) - 1e-9) {
+            if (uneven(in, stage, a).clock_s < t.clock_s * (1 - 1e-8) - 1e-9) {
                 return RU_FAIL(err, RU_E_INFEASIBLE, "stage %u with %u servers is shorter", stage,
                                a);
             }
