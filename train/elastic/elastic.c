@@ -86,14 +86,11 @@ ru_status ru_elastic_open(const ru_elastic_options *opt, ru_arena *arena, ru_ela
     e->step = e->committed = opt->first_step;
     e->position = opt->first_position > 0 ? opt->first_position : opt->first_step * opt->batch;
     RU_TRY(fuse(e, err));
-    RU_TRY(rui_el_pieces(e, err));
+    RU_TRY(rui_el_state_open(e, err));
     e->left = RU_NEW(arena, uint32_t, e->n_batches);
     e->spans = RU_NEW(arena, ru_span, opt->n_tensors);
     e->tensor_in = RU_NEW(arena, bool, opt->n_tensors);
-    e->in = ru_arena_alloc(arena, RUI_EL_XFERS_MAX * sizeof *e->in, 8); /* touched when used */
-    e->out = ru_arena_alloc(arena, RUI_EL_XFERS_MAX * sizeof *e->out, 8);
-    if (e->left == NULL || e->spans == NULL || e->tensor_in == NULL || e->in == NULL ||
-        e->out == NULL) {
+    if (e->left == NULL || e->spans == NULL || e->tensor_in == NULL) {
         return RU_FAIL(err, RU_E_MEM, "no memory for elastic training");
     }
     ru_arena_init(&e->view_arena[0], 0);
@@ -284,7 +281,7 @@ static void take_view(ru_elastic *e, ru_time now, ru_effects *fx)
     e->words = v.near ? ru_arena_alloc(arena, RUI_EL_WORDS_BYTES, 8) : NULL;
     e->words_bytes = 0;
     e->connect_asked = e->held = e->broken = false;
-    e->has_state = v.at[v.me].full;
+    e->mover.has_state = v.at[v.me].full;
     e->step = e->committed = v.start;
     e->position = v.position;
     e->batch_next = e->batch_next == v.batch ? 0 : e->batch_next;

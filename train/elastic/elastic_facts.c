@@ -39,10 +39,10 @@ const char *ru_elastic_doing(const ru_elastic *e, char into[64])
         return "opening shared memory";
     case RUI_EL_STEP:
         snprintf(into, 64, "%s step %lld",
-                 !e->computed     ? "computing"
-                 : e->in_left > 0 ? "taking state in"
-                 : e->done_sent   ? "waiting for the commit of"
-                                  : "reducing gradients of",
+                 !e->computed           ? "computing"
+                 : e->mover.in_left > 0 ? "taking state in"
+                 : e->done_sent         ? "waiting for the commit of"
+                                        : "reducing gradients of",
                  step);
         return into;
     case RUI_EL_UPDATE:

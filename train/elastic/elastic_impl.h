@@ -5,7 +5,7 @@
  *   elastic_step.c   one step: gradients, reductions, commit, update
  *   elastic_sum.c    each sum with its plan and predicted time
  *   elastic_probe.c  what collectives cost here
- *   elastic_state.c  pieces of state for joiners
+ *   elastic_state.c  the mover: pieces of state for joiners
  *   elastic_lead.c   the leader: readiness, commits, new views, who is slow
  *   elastic_facts.c  what it says of itself
  *   elastic_view.c   the owner's blob of a view: bytes <-> plan; group and schedules
@@ -135,6 +135,16 @@ typedef struct rui_el_xfer {
     uint64_t cookie; /* of the device */
 } rui_el_xfer;
 
+/* State on its way to joiners: what of it moves in a step follows from the view and the commits. */
+typedef struct rui_el_mover {
+    rui_el_piece *pieces; /* [n_pieces] of all state, in the order in which a joiner gets them */
+    uint32_t n_pieces;
+    rui_el_xfer *in, *out; /* [RUI_EL_XFERS_MAX] pieces of this step */
+    uint32_t n_in, in_left;
+    uint32_t n_out, top_out; /* of `out`: used ones; those that ever were */
+    bool has_state;          /* this member has all of it */
+} rui_el_mover;
+
 /* READY of a view that this process, its leader, has not yet put in force: its device still
  * updates. */
 typedef struct rui_el_early {
@@ -168,8 +178,7 @@ struct ru_elastic {
     uint32_t n_batches;
     uint32_t *batch_of; /* [n_tensors] the first, of tensors in cuts */
     ru_fuse_in fuse_in; /* whose answer `batches` is */
-    rui_el_piece *pieces;
-    uint32_t n_pieces;
+    rui_el_mover mover;
 
     rui_el_phase phase;
     ru_arena view_arena[2]; /* in force, and the one before */
@@ -202,7 +211,7 @@ struct ru_elastic {
     int64_t committed; /* steps done */
     uint32_t begun;    /* steps begun, those that were begun again as well */
     bool held;         /* the last commit said that a view follows: no step before it */
-    bool computed, done_sent, has_state;
+    bool computed, done_sent;
     bool ending, said_end; /* END was heard; END was said by this process */
     uint32_t batches_done;
     uint32_t *left;  /* [n_batches] tensors not ready */
@@ -210,9 +219,6 @@ struct ru_elastic {
     bool *tensor_in; /* [n_tensors] ready */
     int64_t compute_ns;
     rui_el_sums sums;
-    rui_el_xfer *in, *out; /* [RUI_EL_XFERS_MAX] pieces of this step */
-    uint32_t n_in, in_left;
-    uint32_t n_out, top_out; /* of `out`: used ones; those that ever were */
     ru_status end_status;
     char end_text[RU_ERR_TEXT_MAX];
 
@@ -308,12 +314,17 @@ void rui_el_sum_begin(ru_elastic *e, uint32_t b, ru_time now);
 void rui_el_sum_done(ru_elastic *e, uint32_t b, ru_time now);
 
 /* elastic_state.c */
-RU_MUST_USE ru_status rui_el_pieces(ru_elastic *e, ru_err *err);
+RU_MUST_USE ru_status rui_el_state_open(ru_elastic *e, ru_err *err);
 uint32_t rui_el_pieces_now(const ru_elastic *e, uint32_t held); /* pieces of one step */
 void rui_el_state_begin(ru_elastic *e, ru_time now, ru_effects *fx);
 void rui_el_state_commit(ru_elastic *e); /* take over what came, count what everybody got */
-void rui_el_state_drop(ru_elastic *e, ru_time now);       /* the view ended */
-void rui_el_piece_release(ru_elastic *e, rui_el_xfer *x); /* one of `out`: its memory is free */
+void rui_el_state_drop(ru_elastic *e, ru_time now); /* the view ended */
+/* Upcalls of the channel for its streams. */
+bool rui_el_state_owns(uint64_t cookie);
+void rui_el_state_sent(ru_elastic *e, uint64_t cookie);
+void rui_el_state_arrived(ru_elastic *e, uint64_t cookie, ru_time now, ru_effects *fx);
+void rui_el_state_failed(ru_elastic *e, uint64_t cookie, ru_status why, ru_time now,
+                         ru_effects *fx);
 void rui_el_state_close(ru_elastic *e); /* the channel closes next: nothing is sent */
 
 /* elastic_lead.c */

@@ -134,7 +134,7 @@ void rui_el_lead_fail(ru_elastic *e, ru_node_id from, ru_status st, const char *
 static uint32_t held_of(ru_elastic *e, ru_node_id node)
 {
     if (e->v.n == 0) {
-        return e->n_pieces; /* founders start from the same state */
+        return e->mover.n_pieces; /* founders start from the same state */
     }
     const rui_el_member *m = member_of(e, node);
     return m == NULL ? 0 : m->held;
@@ -249,7 +249,7 @@ static ru_status compose(ru_elastic *e, const ru_member_wanted *w, ru_arena *are
     uint32_t full = 0;
     for (uint32_t i = 0; i < w->n; i++) {
         v->at[i] = (rui_el_member){.node = w->at[i].node, .held = held_of(e, w->at[i].node)};
-        v->at[i].full = v->at[i].held == e->n_pieces;
+        v->at[i].full = v->at[i].held == e->mover.n_pieces;
         full += v->at[i].full ? 1 : 0;
     }
     if (full == 0) {
@@ -610,7 +610,7 @@ static bool joiner_filled(const ru_elastic *e)
 {
     for (uint32_t i = 0; i < e->v.n; i++) {
         const rui_el_member *m = &e->v.at[i];
-        if (!m->full && m->held + rui_el_pieces_now(e, m->held) == e->n_pieces) {
+        if (!m->full && m->held + rui_el_pieces_now(e, m->held) == e->mover.n_pieces) {
             return true;
         }
     }

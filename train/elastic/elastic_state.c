@@ -95,28 +95,40 @@ static ru_status cut_all(ru_elastic *e, uint64_t *n_pieces, rui_el_piece *into, 
     return RU_OK;
 }
 
-ru_status rui_el_pieces(ru_elastic *e, ru_err *err)
+static ru_status pieces(ru_elastic *e, ru_err *err)
 {
     uint64_t n = 0;
     RU_TRY(cut_all(e, &n, NULL, err));
-    e->pieces = RU_NEW(e->arena, rui_el_piece, n + 1);
-    if (e->pieces == NULL) {
+    e->mover.pieces = RU_NEW(e->arena, rui_el_piece, n + 1);
+    if (e->mover.pieces == NULL) {
         return RU_FAIL(err, RU_E_MEM, "no memory for %llu pieces of state", (unsigned long long)n);
     }
-    e->n_pieces = (uint32_t)n;
-    return cut_all(e, &n, e->pieces, err);
+    e->mover.n_pieces = (uint32_t)n;
+    return cut_all(e, &n, e->mover.pieces, err);
+}
+
+ru_status rui_el_state_open(ru_elastic *e, ru_err *err)
+{
+    RU_TRY(pieces(e, err));
+    rui_el_mover *m = &e->mover; /* touched when used */
+    m->in = ru_arena_alloc(e->arena, RUI_EL_XFERS_MAX * sizeof *m->in, 8);
+    m->out = ru_arena_alloc(e->arena, RUI_EL_XFERS_MAX * sizeof *m->out, 8);
+    if (m->in == NULL || m->out == NULL) {
+        return RU_FAIL(err, RU_E_MEM, "no memory for state on its way to joiners");
+    }
+    return RU_OK;
 }
 
 uint32_t rui_el_pieces_now(const ru_elastic *e, uint32_t held)
 {
     int64_t bytes = 0;
     uint32_t n = 0, whole = 0; /* whole: up to the last piece that needs no more */
-    while (held + n < e->n_pieces && n < RUI_EL_XFERS_MAX / 4) {
-        bytes += e->pieces[held + n].size;
+    while (held + n < e->mover.n_pieces && n < RUI_EL_XFERS_MAX / 4) {
+        bytes += e->mover.pieces[held + n].size;
         if (whole > 0 && bytes > e->v.budget_bytes) {
             break;
         }
-        whole = e->pieces[held + n].more ? whole : n + 1;
+        whole = e->mover.pieces[held + n].more ? whole : n + 1;
         n++;
     }
     return whole;
@@ -151,27 +163,27 @@ static ru_stream_name name_of(const ru_elastic *e, uint32_t to, uint32_t k)
 static rui_el_xfer *free_out(ru_elastic *e)
 {
     uint32_t i = 0;
-    while (i < e->top_out && e->out[i].used) {
+    while (i < e->mover.top_out && e->mover.out[i].used) {
         i++;
     }
     if (i == RUI_EL_XFERS_MAX) {
         return NULL;
     }
-    e->top_out = i < e->top_out ? e->top_out : i + 1;
-    e->out[i] = (rui_el_xfer){0};
-    return &e->out[i];
+    e->mover.top_out = i < e->mover.top_out ? e->mover.top_out : i + 1;
+    e->mover.out[i] = (rui_el_xfer){0};
+    return &e->mover.out[i];
 }
 
-void rui_el_piece_release(ru_elastic *e, rui_el_xfer *x)
+static void piece_release(ru_elastic *e, rui_el_xfer *x)
 {
     x->used = false;
-    e->n_out--;
+    e->mover.n_out--;
     e->opt.device.ops->state_release(e->opt.device.self, x->cookie);
 }
 
 static void send_piece(ru_elastic *e, uint32_t to, uint32_t k, ru_time now, ru_effects *fx)
 {
-    const rui_el_piece *p = &e->pieces[e->v.at[to].held + k];
+    const rui_el_piece *p = &e->mover.pieces[e->v.at[to].held + k];
     const ru_elastic_device_ops *ops = e->opt.device.ops;
     rui_el_xfer *x = free_out(e);
     if (x == NULL) {
@@ -182,16 +194,17 @@ static void send_piece(ru_elastic *e, uint32_t to, uint32_t k, ru_time now, ru_e
         ops->state_copy(e->opt.device.self, p->tensor, p->offset, p->size, &span, &x->cookie);
     if (st == RU_OK) {
         x->used = true;
-        e->n_out++;
+        e->mover.n_out++;
         ru_chan_send_in in = {.to = e->v.at[to].node,
                               .name = name_of(e, to, k),
                               .class = RU_CLASS_BACKGROUND,
                               .spans = &span,
                               .n_spans = 1,
-                              .cookie = RUI_EL_COOKIE | UINT64_C(1) << 32 | (uint32_t)(x - e->out)};
+                              .cookie =
+                                  RUI_EL_COOKIE | UINT64_C(1) << 32 | (uint32_t)(x - e->mover.out)};
         st = ru_chan_send(e->opt.chan, &in, now, &x->id);
         if (st != RU_OK) {
-            rui_el_piece_release(e, x);
+            piece_release(e, x);
         }
     }
     if (st != RU_OK) {
@@ -207,16 +220,16 @@ static void send_piece(ru_elastic *e, uint32_t to, uint32_t k, ru_time now, ru_e
 
 static void take_piece(ru_elastic *e, uint32_t k, ru_time now, ru_effects *fx)
 {
-    const rui_el_piece *p = &e->pieces[e->v.at[e->v.me].held + k];
+    const rui_el_piece *p = &e->mover.pieces[e->v.at[e->v.me].held + k];
     const ru_elastic_device_ops *ops = e->opt.device.ops;
-    rui_el_xfer *x = &e->in[k];
+    rui_el_xfer *x = &e->mover.in[k];
     *x = (rui_el_xfer){0};
     ru_span span;
     ru_status st =
         ops->state_place(e->opt.device.self, p->tensor, p->offset, p->size, &span, &x->cookie);
     if (st == RU_OK) {
         x->used = true;
-        e->in_left++;
+        e->mover.in_left++;
         ru_chan_post_in in = {.from = e->v.at[sender_of(e, e->v.at[e->v.me].held + k)].node,
                               .name = name_of(e, e->v.me, k),
                               .spans = &span,
@@ -233,12 +246,12 @@ static void take_piece(ru_elastic *e, uint32_t k, ru_time now, ru_effects *fx)
 
 void rui_el_state_begin(ru_elastic *e, ru_time now, ru_effects *fx)
 {
-    e->n_in = e->in_left = 0;
+    e->mover.n_in = e->mover.in_left = 0;
     for (uint32_t i = 0; i < e->v.n && e->v.takers > 0; i++) {
         uint32_t n = rui_el_pieces_now(e, e->v.at[i].held);
         for (uint32_t k = 0; k < n && e->phase == RUI_EL_STEP; k++) {
             if (i == e->v.me) {
-                e->n_in++;
+                e->mover.n_in++;
                 take_piece(e, k, now, fx);
             } else if (sender_of(e, e->v.at[i].held + k) == e->v.me) {
                 send_piece(e, i, k, now, fx);
@@ -249,45 +262,96 @@ void rui_el_state_begin(ru_elastic *e, ru_time now, ru_effects *fx)
 
 void rui_el_state_commit(ru_elastic *e)
 {
-    for (uint32_t k = 0; k < e->n_in; k++) {
-        RU_CHECK(e->in[k].used && e->in[k].arrived);
-        e->opt.device.ops->state_placed(e->opt.device.self, e->in[k].cookie, true);
-        e->in[k].used = false;
+    for (uint32_t k = 0; k < e->mover.n_in; k++) {
+        RU_CHECK(e->mover.in[k].used && e->mover.in[k].arrived);
+        e->opt.device.ops->state_placed(e->opt.device.self, e->mover.in[k].cookie, true);
+        e->mover.in[k].used = false;
     }
-    e->n_in = 0;
+    e->mover.n_in = 0;
     for (uint32_t i = 0, n = e->v.takers > 0 ? e->v.n : 0; i < n; i++) {
         rui_el_member *to = &e->v.at[i];
-        bool takes = to->held < e->n_pieces;
+        bool takes = to->held < e->mover.n_pieces;
         to->held += rui_el_pieces_now(e, to->held);
-        e->v.takers -= takes && to->held == e->n_pieces ? 1 : 0;
+        e->v.takers -= takes && to->held == e->mover.n_pieces ? 1 : 0;
     }
-    e->has_state = e->v.at[e->v.me].held == e->n_pieces;
+    e->mover.has_state = e->v.at[e->v.me].held == e->mover.n_pieces;
 }
 
 void rui_el_state_close(ru_elastic *e)
 {
-    for (uint32_t k = 0; e->n_out > 0; k++) {
-        if (e->out[k].used) {
-            rui_el_piece_release(e, &e->out[k]);
+    for (uint32_t k = 0; e->mover.n_out > 0; k++) {
+        if (e->mover.out[k].used) {
+            piece_release(e, &e->mover.out[k]);
         }
     }
 }
 
 void rui_el_state_drop(ru_elastic *e, ru_time now)
 {
-    for (uint32_t k = 0; k < e->n_in; k++) {
-        if (e->in[k].used) {
-            ru_chan_unpost(e->opt.chan, e->in[k].id, now);
-            e->opt.device.ops->state_placed(e->opt.device.self, e->in[k].cookie, false);
-            e->in[k].used = false;
+    for (uint32_t k = 0; k < e->mover.n_in; k++) {
+        if (e->mover.in[k].used) {
+            ru_chan_unpost(e->opt.chan, e->mover.in[k].id, now);
+            e->opt.device.ops->state_placed(e->opt.device.self, e->mover.in[k].cookie, false);
+            e->mover.in[k].used = false;
         }
     }
-    e->n_in = e->in_left = 0;
-    for (uint32_t k = 0, left = e->n_out; left > 0; k++) {
-        if (e->out[k].used) {
+    e->mover.n_in = e->mover.in_left = 0;
+    for (uint32_t k = 0, left = e->mover.n_out; left > 0; k++) {
+        if (e->mover.out[k].used) {
             left--;
             /* Released by `failed` or `sent`, perhaps later: the link may read the piece still. */
-            ru_chan_cancel(e->opt.chan, e->out[k].id, now);
+            ru_chan_cancel(e->opt.chan, e->mover.out[k].id, now);
         }
+    }
+}
+
+/* -- upcalls of the channel -----------------------------------------------------------------------
+ */
+
+bool rui_el_state_owns(uint64_t cookie)
+{
+    return (cookie & (UINT64_C(0xff) << 56)) == RUI_EL_COOKIE;
+}
+
+static rui_el_xfer *piece_of(ru_elastic *e, uint64_t cookie, bool *out)
+{
+    *out = (cookie >> 32 & 1) != 0;
+    uint32_t k = (uint32_t)cookie;
+    if (k >= (*out ? e->mover.top_out : e->mover.n_in)) {
+        return NULL;
+    }
+    rui_el_xfer *x = *out ? &e->mover.out[k] : &e->mover.in[k];
+    return x->used ? x : NULL;
+}
+
+void rui_el_state_sent(ru_elastic *e, uint64_t cookie)
+{
+    bool out;
+    rui_el_xfer *x = piece_of(e, cookie, &out);
+    if (x != NULL && out) {
+        piece_release(e, x);
+    }
+}
+
+void rui_el_state_arrived(ru_elastic *e, uint64_t cookie, ru_time now, ru_effects *fx)
+{
+    bool out;
+    rui_el_xfer *x = piece_of(e, cookie, &out);
+    if (x != NULL && !out && !x->arrived) {
+        x->arrived = true;
+        e->mover.in_left--;
+        rui_el_step_check(e, now, fx);
+    }
+}
+
+void rui_el_state_failed(ru_elastic *e, uint64_t cookie, ru_status why, ru_time now, ru_effects *fx)
+{
+    bool out;
+    rui_el_xfer *x = piece_of(e, cookie, &out);
+    if (x != NULL && out) {
+        piece_release(e, x);
+    }
+    if (x != NULL && why != RU_E_CANCELLED && e->phase == RUI_EL_STEP) { /* the joiner misses it */
+        rui_el_redo(e, now, fx);
     }
 }

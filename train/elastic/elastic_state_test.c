@@ -22,15 +22,15 @@ static void cut(fixture *f, const int64_t bytes[STATES], const uint32_t *group, 
     memcpy(f->bytes, bytes, sizeof f->bytes);
     f->e.opt.state_bytes = f->bytes;
     f->e.opt.state_group = group;
-    assert_ok(rui_el_pieces(&f->e, &err), err);
+    assert_ok(rui_el_state_open(&f->e, &err), err);
 }
 
 /* Runs of pieces that come in one step. */
 static uint32_t runs(const fixture *f)
 {
     uint32_t n = 0;
-    for (uint32_t k = 0; k < f->e.n_pieces; k++) {
-        n += f->e.pieces[k].more ? 0 : 1;
+    for (uint32_t k = 0; k < f->e.mover.n_pieces; k++) {
+        n += f->e.mover.pieces[k].more ? 0 : 1;
     }
     return n;
 }
@@ -39,8 +39,8 @@ static void check_cover(const fixture *f)
 {
     static uint8_t seen[STATES][BYTES];
     memset(seen, 0, sizeof seen);
-    for (uint32_t k = 0; k < f->e.n_pieces; k++) {
-        const rui_el_piece *p = &f->e.pieces[k];
+    for (uint32_t k = 0; k < f->e.mover.n_pieces; k++) {
+        const rui_el_piece *p = &f->e.mover.pieces[k];
         assert_true(p->tensor < STATES && p->size > 0 && p->size <= f->e.opt.piece_bytes);
         assert_true(p->offset >= 0 && p->offset + p->size <= f->bytes[p->tensor]);
         for (int64_t i = p->offset; i < p->offset + p->size; i++) {
@@ -52,15 +52,15 @@ static void check_cover(const fixture *f)
             assert_int_equal(seen[t][i], 1);
         }
     }
-    assert_false(f->e.pieces[f->e.n_pieces - 1].more);
+    assert_false(f->e.mover.pieces[f->e.mover.n_pieces - 1].more);
 }
 
 /* In a run each tensor of the group holds the same part of its elements. */
 static void check_alike(const fixture *f, uint32_t n_runs)
 {
     assert_int_equal(runs(f), n_runs);
-    for (uint32_t k = 0; k < f->e.n_pieces; k++) {
-        const rui_el_piece *p = &f->e.pieces[k], *q = &f->e.pieces[k + 1];
+    for (uint32_t k = 0; k < f->e.mover.n_pieces; k++) {
+        const rui_el_piece *p = &f->e.mover.pieces[k], *q = &f->e.mover.pieces[k + 1];
         if (p->more) {
             assert_int_equal(p->offset * f->bytes[q->tensor], q->offset * f->bytes[p->tensor]);
             assert_int_equal((p->offset + p->size) * f->bytes[q->tensor],
@@ -117,7 +117,7 @@ static void a_step_moves_whole_runs(void **state)
                  {8 * PIECE, 16, 0}};
     fixture f;
     cut(&f, bytes, one, PIECE);
-    assert_int_equal(f.e.n_pieces, 16);
+    assert_int_equal(f.e.mover.n_pieces, 16);
     for (uint32_t k = 0; k < RU_ARRAY_LEN(cases); k++) {
         f.e.v.budget_bytes = cases[k].budget_bytes;
         assert_int_equal(rui_el_pieces_now(&f.e, cases[k].held), cases[k].now);
@@ -136,10 +136,10 @@ static void a_group_that_is_too_large_is_refused(void **state)
     f.e = (ru_elastic){
         .arena = &f.arena,
         .opt = {.n_state = STATES, .piece_bytes = 64, .state_bytes = f.bytes, .state_group = one}};
-    assert_int_equal(rui_el_pieces(&f.e, &err), RU_E_LIMIT);
+    assert_int_equal(rui_el_state_open(&f.e, &err), RU_E_LIMIT);
     f.e.opt.state_group = NULL;
-    assert_ok(rui_el_pieces(&f.e, &err), err);
-    assert_int_equal(f.e.n_pieces, RUI_EL_XFERS_MAX + 3);
+    assert_ok(rui_el_state_open(&f.e, &err), err);
+    assert_int_equal(f.e.mover.n_pieces, RUI_EL_XFERS_MAX + 3);
     ru_arena_fini(&f.arena);
 }
 

@@ -31,8 +31,8 @@ void rui_el_step_begin(ru_elastic *e, ru_time now, ru_effects *fx)
  * what workers of one host wait for. */
 static bool may_update_early(const ru_elastic *e)
 {
-    return e->opt.device.ops->summed != NULL && e->v.n > 1 && !e->v.local && e->has_state &&
-           e->n_in == 0;
+    return e->opt.device.ops->summed != NULL && e->v.n > 1 && !e->v.local && e->mover.has_state &&
+           e->mover.n_in == 0;
 }
 
 static void batch_done(ru_elastic *e, uint32_t b, ru_time now, ru_effects *fx)
@@ -113,7 +113,7 @@ void ru_elastic_reduced(ru_elastic *e, uint32_t batch, ru_time now, ru_effects *
 void rui_el_step_check(ru_elastic *e, ru_time now, ru_effects *fx)
 {
     if (e->phase != RUI_EL_STEP || e->done_sent || !e->computed || e->batches_done < e->n_batches ||
-        e->in_left > 0) {
+        e->mover.in_left > 0) {
         return;
     }
     e->done_sent = true;
@@ -214,17 +214,6 @@ void rui_el_groups_hear(ru_elastic *e, const ru_event *ev, ru_effects *fx)
     }
 }
 
-static rui_el_xfer *piece_of(ru_elastic *e, uint64_t cookie, bool *out)
-{
-    *out = (cookie >> 32 & 1) != 0;
-    uint32_t k = (uint32_t)cookie;
-    if (k >= (*out ? e->top_out : e->n_in)) {
-        return NULL;
-    }
-    rui_el_xfer *x = *out ? &e->out[k] : &e->in[k];
-    return x->used ? x : NULL;
-}
-
 /* NULL: of a group that is closed. */
 static ru_coll *group_of(ru_elastic *e, uint64_t cookie)
 {
@@ -234,15 +223,10 @@ static ru_coll *group_of(ru_elastic *e, uint64_t cookie)
     return e->probe != NULL && ru_coll_owns(e->probe, cookie) ? e->probe : NULL;
 }
 
-static bool is_piece(uint64_t cookie)
-{
-    return (cookie & (UINT64_C(0xff) << 56)) == RUI_EL_COOKIE;
-}
-
 void ru_elastic_sent(ru_elastic *e, uint64_t cookie, ru_time now, ru_effects *fx)
 {
     e->fx = fx;
-    if (!is_piece(cookie)) {
+    if (!rui_el_state_owns(cookie)) {
         ru_coll *group = group_of(e, cookie);
         if (group != NULL) {
             ru_coll_sent(group, cookie, now);
@@ -251,30 +235,20 @@ void ru_elastic_sent(ru_elastic *e, uint64_t cookie, ru_time now, ru_effects *fx
         }
         return;
     }
-    bool out;
-    rui_el_xfer *x = piece_of(e, cookie, &out);
-    if (x != NULL && out) {
-        rui_el_piece_release(e, x);
-    }
+    rui_el_state_sent(e, cookie);
 }
 
 void ru_elastic_arrived(ru_elastic *e, uint64_t cookie, ru_time now, ru_effects *fx)
 {
     e->fx = fx;
-    if (!is_piece(cookie)) {
+    if (!rui_el_state_owns(cookie)) {
         ru_coll *group = group_of(e, cookie);
         if (group != NULL) {
             ru_coll_arrived(group, cookie, now);
         }
         return;
     }
-    bool out;
-    rui_el_xfer *x = piece_of(e, cookie, &out);
-    if (x != NULL && !out && !x->arrived) {
-        x->arrived = true;
-        e->in_left--;
-        rui_el_step_check(e, now, fx);
-    }
+    rui_el_state_arrived(e, cookie, now, fx);
 }
 
 void ru_elastic_room(ru_elastic *e, ru_time now, ru_effects *fx)
@@ -291,7 +265,7 @@ void ru_elastic_room(ru_elastic *e, ru_time now, ru_effects *fx)
 void ru_elastic_failed(ru_elastic *e, uint64_t cookie, ru_status why, ru_time now, ru_effects *fx)
 {
     e->fx = fx;
-    if (!is_piece(cookie)) {
+    if (!rui_el_state_owns(cookie)) {
         ru_coll *group = group_of(e, cookie);
         if (group != NULL) {
             ru_coll_xfer_failed(group, cookie, why, now);
@@ -300,12 +274,5 @@ void ru_elastic_failed(ru_elastic *e, uint64_t cookie, ru_status why, ru_time no
         }
         return;
     }
-    bool out;
-    rui_el_xfer *x = piece_of(e, cookie, &out);
-    if (x != NULL && out) {
-        rui_el_piece_release(e, x);
-    }
-    if (x != NULL && why != RU_E_CANCELLED && e->phase == RUI_EL_STEP) { /* the joiner misses it */
-        rui_el_redo(e, now, fx);
-    }
+    rui_el_state_failed(e, cookie, why, now, fx);
 }

@@ -57,11 +57,11 @@ static ru_status read_members(const ru_elastic *e, const ru_view *view, ru_wire_
         m->share = (ru_share){.first = first, .n = (int64_t)ru_wire_u32(w), .batch = v->batch};
         m->held = ru_wire_u32(w);
         m->host = v->near ? ru_wire_u16(w) : 0;
-        m->full = m->held == e->n_pieces;
+        m->full = m->held == e->mover.n_pieces;
         v->takers += m->full ? 0 : 1;
         v->workers += m->share.n > 0 ? 1 : 0;
         first += m->share.n;
-        if (m->held > e->n_pieces || (m->share.n > 0 && !m->full) || first > v->batch) {
+        if (m->held > e->mover.n_pieces || (m->share.n > 0 && !m->full) || first > v->batch) {
             return bad_blob(err, "shares");
         }
         if (ru_node_is(m->node, e->opt.self)) {
