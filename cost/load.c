@@ -9,6 +9,7 @@ enum { ROUNDS_MAX = 200 };
 
 int64_t ru_load_ns(int64_t cpu_ns, double cores, int64_t net_bytes, double bytes_per_s)
 {
+    RU_CHECK(cores > 0 && bytes_per_s > 0);
     double ns = (double)cpu_ns / cores + (double)net_bytes * 1e9 / bytes_per_s;
     return (int64_t)fmin(ns + 0.5, 1e18);
 }
