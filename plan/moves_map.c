@@ -114,6 +114,7 @@ static void weigh(rui_moves_map *m, uint32_t j, uint32_t w, int32_t sign)
     m->over_bytes -= over(m, w);
     m->memory_bytes[w] += sign * (o->state_bytes + o->data_bytes);
     m->over_bytes += over(m, w);
+    RU_CHECK(m->cpu_ns[w] >= 0 && m->memory_bytes[w] >= 0 && m->over_bytes >= 0);
     bool all = m->in->method == RU_MOVES_RESTART;
     if (w == o->on && !all) {
         return;
@@ -130,6 +131,7 @@ static void weigh(rui_moves_map *m, uint32_t j, uint32_t w, int32_t sign)
 
 void rui_moves_put(rui_moves_map *m, uint32_t j, uint32_t w)
 {
+    RU_CHECK(j < m->n && (w == RU_MOVES_NONE || w < m->in->n_workers));
     uint32_t from = m->to[j];
     if (from == w) {
         return;
