@@ -1,0 +1,145 @@
+/* Work of a clock that changes hands: a worker that falls behind hands slices of its own tail to
+ * workers that are ahead, and every item of every clock is applied exactly once.
+ *
+ * Worker w owns items 0 .. n - 1 of each clock, from head to tail:
+ *
+ *     0 ......... pos ........ tail [slice][slice][slice] n
+ *     done        to do        given to helpers, who hold the tail of this range
+ *
+ * A slice at its owner:
+ *
+ *     FREE -> OFFERED -> CLAIMED -> DONE
+ *                 \-> CANCELLING -> RECLAIMED (worked by the owner) | CLAIMED | DONE
+ *                  \-> REFUSED -> RECLAIMED
+ *
+ *   DO_THIS          owner -> helper    take these items
+ *   STARTED_WORKING  helper -> owner    claimed: the owner must not touch them
+ *   DONE_WORK        helper -> owner    their updates are at the servers
+ *   CANCEL           owner -> helper    do not start; also asks what became of it
+ *   CANCEL_OK        helper -> owner    not started, and never will be
+ *   REFUSE           helper -> owner    the same, unasked
+ *   STARTED, THIS_FAR                   progress, to those whom one may help
+ *   ASK, WANT        helper -> owner    pull style: progress, please; half of what is left, please
+ *
+ * Two slices of a pair (owner, helper) are under way at most, one in each slot (sequence number mod
+ * 2), and a slot's next slice begins after the last one has ended. So a late, repeated or
+ * overtaking message is known by its number; a lost one is asked for again by CANCEL, whose answer
+ * is always the present state. The owner lists the slices it accepts when it closes the clock;
+ * servers apply updates of listed slices only, and each once. A helper that dies is fenced at the
+ * servers first, then RU_TASKS_LOST tells the owner, who takes back what is not DONE.
+ *
+ * A step machine: events with their time in, effects out; no clock, no allocation after opening.
+ * Thread: one. Source: flexrr-2016 (messages, rules); CANCEL_OK, slots and pull style as described
+ * are ours. */
+#ifndef RU_TRAIN_TASKS_TASKS_H
+#define RU_TRAIN_TASKS_TASKS_H
+
+#include "base/arena.h"
+#include "env/clock.h"
+#include "plan/reassign.h"
+
+enum {
+    RU_TASKS_EFFECTS_MAX = 4 * RU_REASSIGN_GROUP_MAX + 16,
+    RU_TASKS_ACCEPTED_MAX = 4096, /* slices of one clock */
+};
+
+typedef enum ru_tasks_kind {
+    RU_TASKS_STARTED,
+    RU_TASKS_THIS_FAR,
+    RU_TASKS_DO_THIS,
+    RU_TASKS_STARTED_WORKING,
+    RU_TASKS_DONE_WORK,
+    RU_TASKS_CANCEL,
+    RU_TASKS_CANCEL_OK,
+    RU_TASKS_REFUSE,
+    RU_TASKS_ASK,
+    RU_TASKS_WANT,
+    RU_TASKS_KINDS
+} ru_tasks_kind;
+
+/* Items of one clock of one owner; seq: of the pair (owner, helper), 0: the owner works itself. */
+typedef struct ru_tasks_range {
+    uint32_t owner, helper, clock, seq;
+    uint32_t lo, hi; /* items lo .. hi - 1 */
+} ru_tasks_range;
+
+typedef struct ru_tasks_msg {
+    ru_tasks_kind kind;
+    bool idle; /* sender has nothing to do */
+    int64_t
+        progress_ppm; /* of the sender, in millionths of a clock, work it has taken on included */
+    int64_t item_ns;  /* that an item takes the sender lately; 0: not known */
+    ru_tasks_range range; /* DO_THIS: whole; answers and CANCEL: owner, helper, clock, seq */
+} ru_tasks_msg;
+
+typedef enum ru_tasks_event_kind {
+    RU_TASKS_BEGIN,   /* first event */
+    RU_TASKS_WORKED,  /* the range of the last WORK is done */
+    RU_TASKS_HEARD,   /* msg from worker */
+    RU_TASKS_FLUSHED, /* servers hold the updates of range */
+    RU_TASKS_CLOCKS,  /* everybody has closed all clocks below `clock` */
+    RU_TASKS_LOST,    /* worker is dead, and servers take nothing of it any more */
+    RU_TASKS_SHARES,  /* grants of the policy, from the next clock on */
+    RU_TASKS_TIME,    /* the time that a step asked for */
+} ru_tasks_event_kind;
+
+typedef struct ru_tasks_event {
+    ru_tasks_event_kind kind;
+    ru_time now;
+    uint32_t worker, clock;
+    ru_tasks_range range;
+    ru_tasks_msg msg;
+    const uint32_t *grant;  /* SHARES: [helpers] items to hand to each helper in every clock */
+    const uint32_t *expect; /* SHARES: [helpees] items that each hands to this worker */
+} ru_tasks_event;
+
+typedef enum ru_tasks_effect_kind {
+    RU_TASKS_SEND,  /* msg to worker `to` */
+    RU_TASKS_WORK,  /* compute `range` now; then WORKED. One at a time */
+    RU_TASKS_FLUSH, /* send the updates of this whole slice to the servers; then FLUSHED */
+    RU_TASKS_CLOSE, /* clock is done: servers apply own updates and those of accepted slices */
+} ru_tasks_effect_kind;
+
+typedef struct ru_tasks_effect {
+    ru_tasks_effect_kind kind;
+    uint32_t to;
+    ru_tasks_msg msg;
+    ru_tasks_range range;           /* CLOSE: clock */
+    const ru_tasks_range *accepted; /* CLOSE: [n_accepted] view until the next step */
+    uint32_t n_accepted;
+} ru_tasks_effect;
+
+typedef struct ru_tasks_out {
+    ru_tasks_effect at[RU_TASKS_EFFECTS_MAX];
+    uint32_t n;
+    int64_t wake_ns; /* TIME is wanted then; 0: not. The last step's answer holds */
+} ru_tasks_out;
+
+typedef struct ru_tasks_stats {
+    int64_t worked, helped; /* items, own and of others */
+    int64_t busy_ns, wait_ns;
+    int64_t sent[RU_TASKS_KINDS];
+    int64_t reclaimed, dropped; /* items; dropped: of clocks that closed without them */
+} ru_tasks_stats;
+
+typedef struct ru_tasks ru_tasks;
+
+typedef struct ru_tasks_options {
+    uint32_t me;
+    uint32_t items;  /* of each clock, >= 1 */
+    uint32_t clocks; /* to do */
+    const ru_reassign_rules *rules;
+    const uint32_t *helpers, *helpees; /* who may help me, whom I may help; rules->group at most */
+    uint32_t n_helpers, n_helpees;
+} ru_tasks_options;
+
+/* Owner: in `arena`, nothing is copied from the options but helpers and helpees. Errors: RU_E_ARG,
+ * RU_E_LIMIT. */
+RU_MUST_USE ru_status ru_tasks_open(const ru_tasks_options *opt, ru_arena *arena, ru_tasks **out,
+                                    ru_err *err);
+/* One event; out->n and wake_ns are set anew. */
+void ru_tasks_step(ru_tasks *t, const ru_tasks_event *ev, ru_tasks_out *out);
+bool ru_tasks_done(const ru_tasks *t); /* all its clocks are closed; it may still help */
+const ru_tasks_stats *ru_tasks_stats_of(const ru_tasks *t);
+
+#endif
