@@ -1,0 +1,381 @@
+#include "train/tasks/tasks.h"
+
+#include <string.h>
+
+#include "train/tasks/tasks_impl.h"
+
+ru_tasks_effect *rui_tasks_effect(ru_tasks *t, ru_tasks_effect_kind kind)
+{
+    RU_CHECK(t->out->n < RU_TASKS_EFFECTS_MAX);
+    ru_tasks_effect *e = &t->out->at[t->out->n++];
+    *e = (ru_tasks_effect){.kind = kind};
+    return e;
+}
+
+void rui_tasks_send(ru_tasks *t, uint32_t to, ru_tasks_kind kind, const ru_tasks_range *range)
+{
+    ru_tasks_effect *e = rui_tasks_effect(t, RU_TASKS_SEND);
+    e->to = to;
+    e->msg = (ru_tasks_msg){.kind = kind,
+                            .idle = t->idle_ns >= 0,
+                            .progress_ppm = rui_tasks_progress(t),
+                            .item_ns = t->item_ns};
+    if (range != NULL) {
+        e->msg.range = *range;
+    }
+    t->stats.sent[kind]++;
+}
+
+rui_tasks_peer *rui_tasks_peer_of(rui_tasks_peer *peers, uint32_t n, uint32_t id)
+{
+    for (uint32_t i = 0; i < n; i++) {
+        if (peers[i].id == id) {
+            return &peers[i];
+        }
+    }
+    return NULL;
+}
+
+uint32_t rui_tasks_mine(const ru_tasks *t)
+{
+    uint32_t n = t->open ? t->tail - t->pos : 0;
+    for (uint32_t i = 0; i < t->n_loose; i++) {
+        n += t->loose[i].hi - t->loose[i].lo;
+    }
+    return n;
+}
+
+/* What is left of the share of this clock that the policy plans for this worker. */
+int64_t rui_tasks_progress(const ru_tasks *t)
+{
+    int64_t share = t->opt.items, rest = (int64_t)rui_tasks_mine(t) + rui_tasks_taken_on(t);
+    for (uint32_t i = 0; i < t->opt.n_helpers; i++) {
+        share -= t->helper[i].grant;
+        rest -= t->open ? t->helper[i].left : 0;
+    }
+    for (uint32_t i = 0; i < t->opt.n_helpees; i++) {
+        share += t->helpee[i].grant;
+        rest += t->open ? t->helpee[i].left : 0;
+    }
+    share = share < 1 ? 1 : share;
+    rest = rest < 0 ? 0 : rest;
+    return ((int64_t)t->clock + (t->open ? 1 : 0)) * RUI_TASKS_ONE - rest * RUI_TASKS_ONE / share;
+}
+
+static rui_tasks_peer *peers_new(const uint32_t *ids, uint32_t n, ru_arena *a)
+{
+    rui_tasks_peer *p = RU_NEW(a, rui_tasks_peer, (int64_t)n + 1);
+    for (uint32_t i = 0; p != NULL && i < n; i++) {
+        p[i].id = ids[i];
+        for (uint32_t s = 0; s < RUI_TASKS_SLOTS; s++) {
+            p[i].seq[s] = s;
+        }
+    }
+    return p;
+}
+
+ru_status ru_tasks_open(const ru_tasks_options *opt, ru_arena *arena, ru_tasks **out, ru_err *err)
+{
+    if (opt->items < 1 || opt->items > RU_REASSIGN_ITEMS_MAX ||
+        opt->n_helpers > RU_REASSIGN_GROUP_MAX || opt->n_helpees > RU_REASSIGN_GROUP_MAX ||
+        opt->rules->grain_ppm < 1) {
+        return RU_FAIL(err, RU_E_ARG,
+                       "%u items, %u helpers and %u helpees, expected 1 to %d and at most %d each",
+                       opt->items, opt->n_helpers, opt->n_helpees, RU_REASSIGN_ITEMS_MAX,
+                       RU_REASSIGN_GROUP_MAX);
+    }
+    ru_tasks *t = RU_NEW(arena, ru_tasks, 1);
+    if (t != NULL) {
+        t->opt = *opt;
+        t->rules = opt->rules;
+        t->helper = peers_new(opt->helpers, opt->n_helpers, arena);
+        t->helpee = peers_new(opt->helpees, opt->n_helpees, arena);
+        t->loose = RU_NEW(arena, ru_tasks_range, RUI_TASKS_LOOSE_MAX);
+        t->accepted = RU_NEW(arena, ru_tasks_range, RU_TASKS_ACCEPTED_MAX);
+        t->idle_ns = -1;
+    }
+    if (t == NULL || t->helper == NULL || t->helpee == NULL || t->loose == NULL ||
+        t->accepted == NULL) {
+        return RU_FAIL(err, RU_E_LIMIT, "no memory for the tasks of worker %u", opt->me);
+    }
+    *out = t;
+    return RU_OK;
+}
+
+bool ru_tasks_done(const ru_tasks *t)
+{
+    return t->clock == t->opt.clocks;
+}
+
+const ru_tasks_stats *ru_tasks_stats_of(const ru_tasks *t)
+{
+    return &t->stats;
+}
+
+/* -- clocks -------------------------------------------------------------------------------------
+ */
+
+static bool may_begin(const ru_tasks *t)
+{
+    return t->begun && !t->open && !ru_tasks_done(t) &&
+           t->closed_by_all + t->rules->slack >= t->clock;
+}
+
+static void begin_clock(ru_tasks *t)
+{
+    t->open = true;
+    t->pos = 0;
+    t->tail = t->opt.items;
+    t->n_accepted = 0;
+    t->asked = false;
+    t->reported_ppm = (int64_t)t->clock * RUI_TASKS_ONE;
+    for (uint32_t i = 0; i < t->opt.n_helpers; i++) {
+        t->helper[i].left = t->helper[i].dead ? 0 : t->helper[i].grant;
+        t->helper[i].next_items =
+            (uint32_t)(t->rules->first_ppm * t->opt.items / RUI_TASKS_ONE + 1);
+    }
+    for (uint32_t i = 0; i < t->opt.n_helpees; i++) {
+        t->helpee[i].left = t->helpee[i].dead ? 0 : t->helpee[i].grant;
+    }
+    if (t->rules->push) {
+        rui_tasks_report(t, RU_TASKS_STARTED);
+        rui_tasks_consider_all(t);
+    }
+}
+
+static bool clock_over(const ru_tasks *t)
+{
+    return t->open && !t->working && rui_tasks_mine(t) == 0 && !rui_tasks_given_out(t);
+}
+
+static void close_clock(ru_tasks *t)
+{
+    RU_CHECK(t->pos == t->tail && t->n_loose == 0 && t->clock < t->opt.clocks);
+    ru_tasks_effect *e = rui_tasks_effect(t, RU_TASKS_CLOSE);
+    e->range = (ru_tasks_range){.owner = t->opt.me, .clock = t->clock};
+    e->accepted = t->accepted;
+    e->n_accepted = t->n_accepted;
+    t->clock++;
+    t->open = false;
+}
+
+/* Workers of backup: the others have gone on without this clock. */
+static void drop_clocks(ru_tasks *t)
+{
+    if (t->rules->backup > 0 && t->closed_by_all > t->clock) {
+        t->stats.dropped += t->open ? t->opt.items : 0;
+        t->clock = t->closed_by_all < t->opt.clocks ? t->closed_by_all : t->opt.clocks;
+        t->open = false;
+        t->n_loose = 0;
+    }
+}
+
+/* -- work ---------------------------------------------------------------------------------------
+ */
+
+/* Near the end of a clock grains get smaller, so that what is left can still be handed over. */
+static uint32_t grain(const ru_tasks *t)
+{
+    int64_t n = t->rules->grain_ppm * (int64_t)t->opt.items / RUI_TASKS_ONE;
+    int64_t rest = rui_tasks_mine(t) / 8;
+    n = t->rules->push && rest < n ? rest : n;
+    return n < 1 ? 1 : (uint32_t)n;
+}
+
+static void work_on(ru_tasks *t, ru_tasks_range range)
+{
+    if (t->idle_ns >= 0) {
+        t->stats.wait_ns += t->now.ns - t->idle_ns;
+        t->idle_ns = -1;
+    }
+    RU_CHECK(!t->working && range.lo < range.hi);
+    t->working = true;
+    t->work = range;
+    t->work_ns = t->now.ns;
+    t->told_idle = false;
+    t->asked = false;
+    rui_tasks_effect(t, RU_TASKS_WORK)->range = range;
+}
+
+/* Slices of others come first: their owners are behind. Then own items from the head, then those
+ * that came back. */
+static bool choose_work(ru_tasks *t)
+{
+    uint32_t most = grain(t);
+    rui_tasks_slot *s = rui_tasks_next_slice(t);
+    if (s != NULL) {
+        ru_tasks_range r = s->range;
+        r.lo = s->at;
+        r.hi = r.hi - r.lo > most ? r.lo + most : r.hi;
+        s->at = r.hi;
+        work_on(t, r);
+        return true;
+    }
+    if (!t->open) {
+        return false;
+    }
+    ru_tasks_range r = {.owner = t->opt.me, .helper = t->opt.me, .clock = t->clock};
+    if (t->pos < t->tail) {
+        r.lo = t->pos;
+        r.hi = t->tail - r.lo > most ? r.lo + most : t->tail;
+        t->pos = r.hi;
+        work_on(t, r);
+        return true;
+    }
+    if (t->n_loose > 0) {
+        ru_tasks_range *l = &t->loose[t->n_loose - 1];
+        r.lo = l->lo;
+        r.hi = l->hi - l->lo > most ? l->lo + most : l->hi;
+        l->lo = r.hi;
+        t->n_loose -= l->lo == l->hi ? 1 : 0;
+        work_on(t, r);
+        return true;
+    }
+    return false;
+}
+
+static void worked(ru_tasks *t)
+{
+    RU_CHECK(t->working);
+    t->working = false;
+    uint32_t n = t->work.hi - t->work.lo;
+    int64_t took_ns = t->now.ns - t->work_ns, each = took_ns / n;
+    t->stats.busy_ns += took_ns;
+    t->item_ns = t->item_ns == 0 ? each : (7 * t->item_ns + each) / 8;
+    if (t->work.owner == t->opt.me) {
+        t->stats.worked += n;
+        return;
+    }
+    t->stats.helped += n;
+    rui_tasks_peer *o = rui_tasks_peer_of(t->helpee, t->opt.n_helpees, t->work.owner);
+    rui_tasks_slot *s = &o->slot[t->work.seq % RUI_TASKS_SLOTS];
+    if (s->state == RUI_TASKS_WORKING && s->at == s->range.hi) {
+        s->state = RUI_TASKS_FLUSHING;
+        rui_tasks_effect(t, RU_TASKS_FLUSH)->range = s->range;
+    }
+}
+
+/* Every report_ppm of progress: tell whom one may help, and look at those who may help. */
+static void report(ru_tasks *t)
+{
+    int64_t at = rui_tasks_progress(t);
+    if (t->rules->push && at >= t->reported_ppm + t->rules->report_ppm) {
+        t->reported_ppm = at;
+        rui_tasks_report(t, RU_TASKS_THIS_FAR);
+        rui_tasks_consider_all(t);
+    }
+}
+
+static void settle(ru_tasks *t)
+{
+    drop_clocks(t);
+    while (!t->working) {
+        if (clock_over(t)) {
+            close_clock(t);
+        } else if (may_begin(t)) {
+            begin_clock(t);
+        } else if (!choose_work(t)) {
+            break;
+        }
+    }
+    if (t->open) {
+        rui_tasks_cancel(t);
+    }
+    if (t->working) {
+        report(t);
+    } else if (t->begun) {
+        t->idle_ns = t->idle_ns < 0 ? t->now.ns : t->idle_ns;
+        if (t->rules->push && !t->told_idle) {
+            t->told_idle = true;
+            rui_tasks_report(t, RU_TASKS_THIS_FAR);
+        }
+        if (t->rules->pull) {
+            rui_tasks_pull(t);
+        }
+    }
+    if (t->open && rui_tasks_mine(t) == 0 && rui_tasks_given_out(t)) {
+        rui_tasks_ask_again(t);
+    }
+}
+
+static void heard(ru_tasks *t, uint32_t from, const ru_tasks_msg *m)
+{
+    static const bool to_helper[RU_TASKS_KINDS] = {
+        [RU_TASKS_DO_THIS] = true, [RU_TASKS_CANCEL] = true};
+    if (m->kind >= RU_TASKS_KINDS) {
+        return;
+    }
+    bool answer = m->kind == RU_TASKS_THIS_FAR || m->kind == RU_TASKS_REFUSE;
+    bool helper_hears = to_helper[m->kind] || (t->rules->pull && answer && m->range.seq == 0);
+    rui_tasks_peer *p = helper_hears ? rui_tasks_peer_of(t->helpee, t->opt.n_helpees, from)
+                                     : rui_tasks_peer_of(t->helper, t->opt.n_helpers, from);
+    if (p == NULL || p->dead) {
+        return; /* of no group of mine, or sent before it died */
+    }
+    if (helper_hears) {
+        rui_tasks_helper_heard(t, p, m);
+    } else {
+        rui_tasks_owner_heard(t, p, m);
+    }
+}
+
+static void lost(ru_tasks *t, uint32_t worker)
+{
+    rui_tasks_peer *h = rui_tasks_peer_of(t->helper, t->opt.n_helpers, worker);
+    rui_tasks_peer *o = rui_tasks_peer_of(t->helpee, t->opt.n_helpees, worker);
+    if (h != NULL) {
+        rui_tasks_helper_lost(t, h);
+    }
+    if (o != NULL) {
+        o->dead = true;
+        o->grant = o->left = 0;
+        for (uint32_t s = 0; s < RUI_TASKS_SLOTS; s++) {
+            o->slot[s].state = RUI_TASKS_NEVER;
+        }
+    }
+}
+
+static void shares(ru_tasks *t, const ru_tasks_event *ev)
+{
+    for (uint32_t i = 0; i < t->opt.n_helpers; i++) {
+        t->helper[i].grant = t->helper[i].dead ? 0 : ev->grant[i];
+    }
+    for (uint32_t i = 0; i < t->opt.n_helpees; i++) {
+        t->helpee[i].grant = t->helpee[i].dead ? 0 : ev->expect[i];
+    }
+}
+
+void ru_tasks_step(ru_tasks *t, const ru_tasks_event *ev, ru_tasks_out *out)
+{
+    t->now = ev->now;
+    t->out = out;
+    out->n = 0;
+    out->wake_ns = 0;
+    switch (ev->kind) {
+    case RU_TASKS_BEGIN:
+        t->begun = true;
+        break;
+    case RU_TASKS_WORKED:
+        worked(t);
+        break;
+    case RU_TASKS_HEARD:
+        heard(t, ev->worker, &ev->msg);
+        break;
+    case RU_TASKS_FLUSHED:
+        rui_tasks_flushed(t, &ev->range);
+        break;
+    case RU_TASKS_CLOCKS:
+        t->closed_by_all = ev->clock > t->closed_by_all ? ev->clock : t->closed_by_all;
+        break;
+    case RU_TASKS_LOST:
+        lost(t, ev->worker);
+        break;
+    case RU_TASKS_SHARES:
+        shares(t, ev);
+        break;
+    case RU_TASKS_TIME:
+        break;
+    }
+    settle(t);
+    t->out = NULL;
+}
