@@ -1,0 +1,343 @@
+/* Slices under loss, delay, repetition and overtaking, with helpers that die: every item of every
+ * clock of a worker that lives is applied once. The network, the servers and the membership are
+ * this file's; time is a number. */
+#include "train/tasks/tasks.h"
+
+#include <string.h>
+
+#include "base/heap.h"
+#include "base/rng.h"
+#include "test/test.h"
+
+enum { N = 6, ITEMS = 60, CLOCKS = 5, EVENTS_MAX = 1 << 15, SLICES_MAX = 1 << 12 };
+
+typedef struct post {
+    ru_tasks_event ev;
+    uint32_t to;
+    bool ends_work; /* of a life of worker `to` */
+} post;
+
+/* Updates of a slice that the servers hold until its owner accepts them. */
+typedef struct held {
+    ru_tasks_range range;
+} held;
+
+typedef struct world {
+    ru_rng rng;
+    bool hostile, kill;
+    ru_arena arena;
+    ru_tasks *worker[N];
+    bool dead[N], fenced[N];
+    uint32_t closed[N], closed_by_all;
+    uint8_t applied[N][CLOCKS][ITEMS];
+    uint8_t own[N][ITEMS]; /* worked by the owner, of its clock at work */
+    held held[SLICES_MAX];
+    uint32_t n_held;
+    post posts[EVENTS_MAX];
+    ru_heap_item items[EVENTS_MAX];
+    uint32_t free[EVENTS_MAX], n_free;
+    ru_heap heap;
+    int64_t now, races, reclaimed;
+    double speed[N];
+} world;
+
+static void send_at(world *w, int64_t at, uint32_t to, const ru_tasks_event *ev)
+{
+    assert_true(w->n_free > 0);
+    uint32_t k = w->free[--w->n_free];
+    w->posts[k] = (post){*ev, to, false};
+    assert_int_equal(ru_heap_push(&w->heap, at, k), RU_OK);
+}
+
+/* One in eight is lost, one in eight comes twice, all at any time within a clock. */
+static void send_message(world *w, uint32_t to, const ru_tasks_event *ev)
+{
+    uint32_t copies = 1;
+    if (w->hostile) {
+        uint32_t fate = ru_rng_below(&w->rng, 8);
+        copies = fate == 0 ? 0 : fate == 1 ? 2 : 1;
+    }
+    for (uint32_t i = 0; i < copies; i++) {
+        int64_t far = w->hostile && ru_rng_below(&w->rng, 10) == 0 ? 1000000000 : 20000000;
+        send_at(w, w->now + 1 + (int64_t)ru_rng_below_u64(&w->rng, (uint64_t)far), to, ev);
+    }
+}
+
+static void apply(world *w, uint32_t owner, uint32_t clock, uint32_t item)
+{
+    assert_true(clock < CLOCKS && item < ITEMS);
+    w->applied[owner][clock][item]++;
+}
+
+static void tell_clocks(world *w)
+{
+    uint32_t all = CLOCKS;
+    for (uint32_t i = 0; i < N; i++) {
+        all = !w->dead[i] && w->closed[i] < all ? w->closed[i] : all;
+    }
+    const ru_tasks_event ev = {.kind = RU_TASKS_CLOCKS, .clock = all};
+    for (uint32_t i = 0; i < N && all > w->closed_by_all; i++) {
+        send_at(w, w->now + 1000000, i, &ev);
+    }
+    w->closed_by_all = all;
+}
+
+/* Servers: own updates, and those of the accepted slices, which must all be there. */
+static void close_clock(world *w, uint32_t owner, const ru_tasks_effect *e)
+{
+    assert_int_equal(e->range.clock, w->closed[owner]);
+    for (uint32_t i = 0; i < ITEMS; i++) {
+        for (uint32_t k = 0; k < w->own[owner][i]; k++) {
+            apply(w, owner, e->range.clock, i);
+        }
+        w->own[owner][i] = 0;
+    }
+    for (uint32_t k = 0; k < e->n_accepted; k++) {
+        const ru_tasks_range *a = &e->accepted[k];
+        bool there = false;
+        for (uint32_t i = 0; i < w->n_held && !there; i++) {
+            const ru_tasks_range *h = &w->held[i].range;
+            there = memcmp(h, a, sizeof *h) == 0;
+        }
+        assert_true(there);
+        for (uint32_t i = a->lo; i < a->hi; i++) {
+            apply(w, owner, a->clock, i);
+        }
+    }
+    w->closed[owner]++;
+    tell_clocks(w);
+}
+
+static void perform(world *w, uint32_t me, const ru_tasks_effect *e)
+{
+    ru_tasks_event ev = {.worker = me, .msg = e->msg, .range = e->range};
+    switch (e->kind) {
+    case RU_TASKS_SEND:
+        ev.kind = RU_TASKS_HEARD;
+        w->races += e->msg.kind == RU_TASKS_CANCEL ? 1 : 0;
+        send_message(w, e->to, &ev);
+        break;
+    case RU_TASKS_WORK: {
+        ev.kind = RU_TASKS_WORKED;
+        double slow = ru_rng_below(&w->rng, 20) == 0 ? 8 : 1;
+        send_at(w, w->now + 1 + (int64_t)((e->range.hi - e->range.lo) * 1e6 / w->speed[me] * slow),
+                me, &ev);
+        for (uint32_t i = e->range.lo; e->range.owner == me && i < e->range.hi; i++) {
+            w->own[me][i]++;
+        }
+        break;
+    }
+    case RU_TASKS_FLUSH: /* the servers hold it unless the helper is fenced */
+        assert_true(w->n_held < SLICES_MAX);
+        if (!w->fenced[me]) {
+            w->held[w->n_held++].range = e->range;
+        }
+        ev.kind = RU_TASKS_FLUSHED;
+        send_at(w, w->now + 1 + (int64_t)ru_rng_below(&w->rng, 10000000), me, &ev);
+        break;
+    case RU_TASKS_CLOSE:
+        close_clock(w, me, e);
+        break;
+    }
+}
+
+/* A worker dies; the servers take nothing of it any more, then its peers are told. */
+static void kill(world *w, uint32_t who)
+{
+    w->dead[who] = w->fenced[who] = true;
+    tell_clocks(w);
+    for (uint32_t i = 0; i < N; i++) {
+        const ru_tasks_event ev = {.kind = RU_TASKS_LOST, .worker = who};
+        send_at(w, w->now + 1 + (int64_t)ru_rng_below(&w->rng, 50000000), i, &ev);
+    }
+}
+
+static void open_world(world *w, uint64_t seed, const ru_reassign_rules *rules, bool hostile)
+{
+    memset(w, 0, sizeof *w);
+    w->rng = ru_rng_from(seed, 8);
+    w->hostile = hostile;
+    w->kill = hostile && seed % 2 == 0;
+    ru_arena_init(&w->arena, 0);
+    ru_heap_init(&w->heap, w->items, EVENTS_MAX);
+    for (uint32_t i = 0; i < EVENTS_MAX; i++) {
+        w->free[w->n_free++] = i;
+    }
+    for (uint32_t me = 0; me < N; me++) {
+        uint32_t ids[N], n = 0;
+        for (uint32_t i = 1; i < N; i++) {
+            ids[n++] = (me + i) % N;
+        }
+        uint32_t *kept = ru_arena_copy(&w->arena, ids, sizeof ids, 8);
+        const ru_tasks_options opt = {.me = me,
+                                      .items = ITEMS,
+                                      .clocks = CLOCKS,
+                                      .rules = rules,
+                                      .helpers = kept,
+                                      .helpees = kept,
+                                      .n_helpers = n,
+                                      .n_helpees = n};
+        ru_err err;
+        assert_ok(ru_tasks_open(&opt, &w->arena, &w->worker[me], &err), err);
+        w->speed[me] = ru_rng_uniform(&w->rng, 0.2, 1);
+        const ru_tasks_event ev = {.kind = RU_TASKS_BEGIN};
+        send_at(w, 0, me, &ev);
+    }
+}
+
+static void step(world *w, uint32_t to, ru_tasks_event ev, ru_tasks_out *out)
+{
+    ev.now = (ru_time){w->now};
+    ru_tasks_step(w->worker[to], &ev, out);
+    for (uint32_t i = 0; i < out->n; i++) {
+        perform(w, to, &out->at[i]);
+    }
+    if (out->wake_ns > 0) {
+        const ru_tasks_event wake = {.kind = RU_TASKS_TIME};
+        send_at(w, out->wake_ns > w->now ? out->wake_ns : w->now + 1, to, &wake);
+    }
+}
+
+/* Until all that live have closed all clocks. */
+static void run_world(world *w, uint64_t seed)
+{
+    static ru_tasks_out out; /* large */
+    ru_heap_item item = {0};
+    uint32_t shares[N];
+    for (uint64_t k = 0; w->closed_by_all < CLOCKS; k++) {
+        if (k > 400000 || !ru_heap_pop(&w->heap, &item)) {
+            fail_msg("seed %llu: all stopped at clock %u", (unsigned long long)seed,
+                     w->closed_by_all);
+        }
+        post p = w->posts[item.value];
+        w->free[w->n_free++] = (uint32_t)item.value;
+        w->now = item.key;
+        if (w->dead[p.to]) {
+            continue;
+        }
+        step(w, p.to, p.ev, &out);
+        if (w->kill && k == 300 + seed % 1000) {
+            kill(w, ru_rng_below(&w->rng, N));
+        }
+        if (w->hostile && k % 500 == 499) { /* other boundaries, agreed or not */
+            for (uint32_t i = 0; i < N; i++) {
+                shares[i] = ru_rng_below(&w->rng, ITEMS / N);
+            }
+            const ru_tasks_event ev = {.kind = RU_TASKS_SHARES, .grant = shares, .expect = shares};
+            uint32_t to = ru_rng_below(&w->rng, N);
+            if (!w->dead[to]) {
+                step(w, to, ev, &out);
+            }
+        }
+    }
+}
+
+static void judge(world *w, uint64_t seed)
+{
+    for (uint32_t i = 0; i < N; i++) {
+        for (uint32_t c = 0; !w->dead[i] && c < CLOCKS; c++) {
+            for (uint32_t k = 0; k < ITEMS; k++) {
+                if (w->applied[i][c][k] != 1) {
+                    fail_msg("seed %llu: item %u of clock %u of worker %u was applied %u times",
+                             (unsigned long long)seed, k, c, i, w->applied[i][c][k]);
+                }
+            }
+        }
+        w->reclaimed += ru_tasks_stats_of(w->worker[i])->reclaimed;
+    }
+}
+
+static const ru_reassign_rules push_rules = {.push = true,
+                                             .slack = 1,
+                                             .group = N - 1,
+                                             .trigger_ppm = 50000,
+                                             .idle_ppm = 10000,
+                                             .first_ppm = 50000,
+                                             .next_ppm = 100000,
+                                             .least_ppm = 5000,
+                                             .report_ppm = 50000,
+                                             .grain_ppm = 20000,
+                                             .rtt_ns = 20000000};
+
+static void test_every_item_once_in_a_hostile_net(void **state)
+{
+    (void)state;
+    static world w;
+    int64_t cancels = 0, back = 0, helped = 0, killed = 0;
+    for (uint64_t seed = 0; seed < 1000; seed++) {
+        ru_reassign_rules rules = push_rules;
+        rules.slack = seed % 3 == 0 ? 0 : 1;
+        open_world(&w, ru_test_seed() + seed, &rules, true);
+        run_world(&w, seed);
+        judge(&w, seed);
+        cancels += w.races;
+        back += w.reclaimed;
+        for (uint32_t i = 0; i < N; i++) {
+            helped += ru_tasks_stats_of(w.worker[i])->helped;
+            killed += w.dead[i] ? 1 : 0;
+        }
+        ru_arena_fini(&w.arena);
+    }
+    /* The test means something only when these happen often. */
+    assert_true(cancels > 1000 && back > 1000 && helped > 10000 && killed > 300);
+}
+
+static void test_pull_style_in_a_quiet_net(void **state)
+{
+    (void)state;
+    static world w;
+    for (uint64_t seed = 0; seed < 100; seed++) {
+        ru_reassign_rules rules = push_rules;
+        rules.push = false;
+        rules.pull = true;
+        rules.slack = seed % 2;
+        open_world(&w, seed, &rules, false);
+        run_world(&w, seed);
+        judge(&w, seed);
+        ru_arena_fini(&w.arena);
+    }
+}
+
+/* Two workers, message by message. */
+static void test_a_cancel_that_crosses_a_start_loses(void **state)
+{
+    (void)state;
+    static ru_tasks_out out;
+    ru_arena a;
+    ru_err err;
+    ru_arena_init(&a, 0);
+    const uint32_t other = 1;
+    ru_tasks *t;
+    const ru_tasks_options opt = {.me = 0,
+                                  .items = 100,
+                                  .clocks = 1,
+                                  .rules = &push_rules,
+                                  .helpers = &other,
+                                  .helpees = &other,
+                                  .n_helpers = 1,
+                                  .n_helpees = 1};
+    assert_ok(ru_tasks_open(&opt, &a, &t, &err), err);
+    ru_tasks_event ev = {.kind = RU_TASKS_BEGIN};
+    ru_tasks_step(t, &ev, &out);
+    assert_int_equal(out.at[out.n - 1].kind, RU_TASKS_WORK);
+    ev = (ru_tasks_event){.kind = RU_TASKS_HEARD, .worker = 1, .now = {1}};
+    ev.msg = (ru_tasks_msg){.kind = RU_TASKS_THIS_FAR, .progress_ppm = 900000};
+    ru_tasks_step(t, &ev, &out);
+    assert_int_equal(out.at[0].msg.kind, RU_TASKS_DO_THIS);
+    ru_tasks_range r = out.at[0].msg.range;
+    assert_true(r.hi == 100 && r.lo < 100 && r.owner == 0 && r.helper == 1);
+    /* It is claimed; later the same number is said to be cancelled, which is not true any more. */
+    ev.msg = (ru_tasks_msg){.kind = RU_TASKS_STARTED_WORKING, .range = r};
+    ru_tasks_step(t, &ev, &out);
+    ev.msg.kind = RU_TASKS_CANCEL_OK;
+    ru_tasks_step(t, &ev, &out);
+    assert_int_equal(ru_tasks_stats_of(t)->reclaimed, 0);
+    ev = (ru_tasks_event){.kind = RU_TASKS_LOST, .worker = 1, .now = {2}};
+    ru_tasks_step(t, &ev, &out);
+    assert_true(ru_tasks_stats_of(t)->reclaimed >= r.hi - r.lo);
+    ru_arena_fini(&a);
+}
+
+RU_TESTS(train_tasks, cmocka_unit_test(test_every_item_once_in_a_hostile_net),
+         cmocka_unit_test(test_pull_style_in_a_quiet_net),
+         cmocka_unit_test(test_a_cancel_that_crosses_a_start_loses))
