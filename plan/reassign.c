@@ -175,7 +175,8 @@ static ru_status grants(const ru_reassign_in *in, ru_arena *out, ru_arena *scrat
  */
 
 /* Slices even out a clock within the groups; what an answer takes is waited for at every barrier,
- * and once at the end when workers may be ahead. */
+ * and once at the end when workers may be ahead; pull style looks for work at the end of every
+ * clock (measured in the replay: a fortieth of a clock beside the answers). */
 static ru_status sliced_s(const ru_reassign_in *in, const ru_reassign_plan *p, ru_arena *scratch,
                           double *total, ru_err *err)
 {
@@ -190,8 +191,9 @@ static ru_status sliced_s(const ru_reassign_in *in, const ru_reassign_plan *p, r
                                .tail = in->tail * in->items};
         RU_TRY(rui_reassign_balance(&f, scratch, err));
         bool last = c + 1 == in->clocks;
-        double slice = f.clock_s * (double)p->rules.next_ppm * 1e-6;
-        sum += f.clock_s + (p->rules.slack == 0 || last ? wait + slice : 0);
+        double slice = f.clock_s * (p->rules.pull ? 0.025 : (double)p->rules.next_ppm * 1e-6);
+        bool waits = p->rules.slack == 0 || p->rules.pull || last;
+        sum += f.clock_s + (waits ? wait + slice : 0);
         ru_arena_rewind(scratch, mark);
     }
     *total = sum;
