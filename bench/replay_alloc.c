@@ -53,6 +53,8 @@ static rui_cluster_in cluster_of(const setup *s, ru_alloc_method method, uint64_
                             .restart_s = 30,
                             .interval_s = 60,
                             .power = -1,
+                            .hold_s = 240,
+                            .decay = 0.25,
                             .seed = seed};
 }
 

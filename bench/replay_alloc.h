@@ -56,7 +56,7 @@ typedef struct rui_cluster_in {
     double restart_s, interval_s;
     double slowed; /* what a job that spans nodes loses where two of them share a node */
     bool share_links, at_once; /* at_once: a round at each arrival too */
-    double power;
+    double power, hold_s, decay;
     uint64_t seed;
     uint32_t tries;
     bool check; /* every plan */

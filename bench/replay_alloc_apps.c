@@ -243,8 +243,8 @@ void rui_app_speed(const rui_app *a, const uint32_t *parts, uint32_t n, double l
     low = low > 0 ? low : high;
     high = high < UINT32_MAX ? high : low;
     double one[2], two[2], x = high > low ? (double)(n - low) / (high - low) : 0;
-    at_nodes(a, low, (double)replicas * low / n, local, &one[0], &one[1]);
-    at_nodes(a, high, (double)replicas * high / n, local, &two[0], &two[1]);
+    at_nodes(a, low, replicas, local, &one[0], &one[1]);
+    at_nodes(a, high, replicas, local, &two[0], &two[1]);
     *step_s = one[0] + x * (two[0] - one[0]);
     *sync_s = one[1] + x * (two[1] - one[1]);
 }

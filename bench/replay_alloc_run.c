@@ -78,9 +78,14 @@ static void report(drive *d, uint32_t i)
 {
     job *j = &d->jobs[i];
     const ru_sched_job *s = &d->s.jobs[i];
-    uint32_t parts[RU_ALLOC_PARTS_MAX];
-    for (uint32_t k = 0; k < s->n_parts; k++) {
-        parts[k] = s->parts[k].devices;
+    uint32_t parts[RU_ALLOC_PARTS_MAX], pollux = d->in->method == RU_ALLOC_POLLUX;
+    for (uint32_t k = 0, at; k < s->n_parts; k++) {
+        /* The published simulator lists the nodes of a job in the order in which it took them:
+         * pollux by number, the others the emptiest first. Measured times depend on it. */
+        for (at = k; !pollux && at > 0 && parts[at - 1] < s->parts[k].devices; at--) {
+            parts[at] = parts[at - 1];
+        }
+        parts[at] = s->parts[k].devices;
     }
     double step, sync, batch = (double)s->replicas * j->local * (j->passes + 1.0);
     rui_app_speed(j->app, parts, s->n_parts, j->local, &step, &sync);
@@ -233,6 +238,9 @@ static void decide(drive *d)
                       .n_nodes = d->in->nodes,
                       .power = d->in->power,
                       .restart_s = d->in->restart_s,
+                      .hold_s = d->in->hold_s,
+                      .decay = d->in->decay,
+                      .decay_s = 14400,
                       .share_links = d->in->share_links,
                       .seed = d->in->seed + 1000003 * (uint64_t)d->out->rounds,
                       .tries = d->in->tries,

@@ -34,7 +34,7 @@ static void account(ru_sched_job *j, ru_time to)
     if (to.ns <= j->since.ns) {
         return;
     }
-    j->service_s += j->replicas * (double)(to.ns - j->since.ns) / second_ns;
+    j->service_ns += j->replicas * (to.ns - j->since.ns);
     if (j->phase == RU_SCHED_RUNS) {
         j->progress += j->rate * (double)(to.ns - j->since.ns) / second_ns;
     }
@@ -245,8 +245,8 @@ void ru_sched_facts(const ru_sched *s, uint32_t job, ru_alloc_job *out)
     RU_CHECK(job < s->n_jobs);
     const ru_sched_job *j = &s->jobs[job];
     out->age_s = (double)(s->now.ns - j->arrived.ns) / second_ns;
-    out->service_s =
-        j->service_s + j->replicas * fmax((double)(s->now.ns - j->since.ns), 0) / second_ns;
+    int64_t since_ns = s->now.ns > j->since.ns ? s->now.ns - j->since.ns : 0;
+    out->service_s = (double)(j->service_ns + j->replicas * since_ns) / second_ns;
     out->restarts = j->restarts;
     out->demoted = j->demoted;
     out->now = j->parts;

@@ -52,7 +52,7 @@ typedef struct ru_sched_job {
     ru_sched_phase phase;
     ru_time arrived, since, ready; /* since: everything before is accounted */
     double progress, rate, goal;   /* rate: a second */
-    double service_s;              /* device-seconds */
+    int64_t service_ns;            /* of one device: exact, since limits are compared with it */
     uint32_t restarts;
     bool started; /* has had devices before */
     uint32_t demoted;

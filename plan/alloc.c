@@ -41,12 +41,13 @@ static ru_status check_in(const ru_alloc_in *in, ru_err *err)
 {
     if (in->n_jobs > RU_ALLOC_JOBS_MAX || in->n_nodes < 1 || in->n_nodes > RU_ALLOC_NODES_MAX ||
         in->spread_max > RU_ALLOC_PARTS_MAX || in->method >= RU_ALLOC_METHODS ||
-        !(in->power >= -2 && in->power <= 1) || !(in->restart_s >= 0)) {
+        !(in->power >= -2 && in->power <= 1) || !(in->restart_s >= 0) || !(in->hold_s >= 0) ||
+        !(in->decay >= 0 && in->decay <= 1) || !(in->decay_s >= 0)) {
         return RU_FAIL(err, RU_E_ARG,
                        "%u jobs (at most %d) on %u nodes (1 to %d), %u nodes a job (at most %d), "
-                       "power %g (-2 to 1)",
+                       "power %g (-2 to 1), decay %g (0 to 1)",
                        in->n_jobs, RU_ALLOC_JOBS_MAX, in->n_nodes, RU_ALLOC_NODES_MAX,
-                       in->spread_max, RU_ALLOC_PARTS_MAX, in->power);
+                       in->spread_max, RU_ALLOC_PARTS_MAX, in->power, in->decay);
     }
     for (uint32_t n = 0; n < in->n_nodes; n++) {
         if (in->devices[n] > RU_ALLOC_DEVICES_MAX) {

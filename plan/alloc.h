@@ -7,10 +7,11 @@
  *
  *   grow by whole steps of falling loss --> pack --> anneal: steal, take a node, reshape, reset
  *
- * A job whose devices change restarts: its speedup counts by
- * max(age - restarts * restart_s, 0) / (age + restart_s); one that does not run yet has nothing to
- * restart. At most one job that spans nodes may use a node, because their sums would share its
- * link.
+ * A job whose devices change restarts: its speedup counts by the smaller of
+ * max(age - restarts * restart_s, 0) / (age + restart_s) and 1 - restart_s / hold_s (up to three
+ * times that for a job of three fair shares); one that does not run yet has nothing to restart.
+ * A job that has had much service weighs less. At most one job that spans nodes may use a node,
+ * because their sums would share its link.
  *
  * Source: qiao-2021 sec 4.2; gu-2019 (tiresias), peng-2018 (optimus). The search is ours instead of
  * the paper's genetic one. Thread: any. Pure: equal input gives equal bytes. */
@@ -64,6 +65,9 @@ typedef struct ru_alloc_in {
     uint32_t n_nodes;
     double power;               /* of the mean, -2..1; -1: harmonic */
     double restart_s;           /* time of a restart */
+    double hold_s;              /* a restart must pay within; 0: only the published factor counts */
+    double decay, decay_s;      /* a job of more device-seconds than decay_s weighs
+                                   (decay_s / service)^decay; 0: all weigh the same */
     bool share_links;           /* several jobs that span nodes may use a node */
     uint32_t spread_max;        /* nodes of a job; 0: 16 */
     double demote_s;            /* tiresias: device-seconds of the upper queue; 0: 57600 */

@@ -98,12 +98,22 @@ static double fair_of(const ru_alloc_job *j, const count *c, uint32_t n_jobs)
     return goodput_of(j, k, k > c->most);
 }
 
-static double kept_of(const ru_alloc_in *in, const ru_alloc_job *j, bool changed)
+static double kept_of(const ru_alloc_in *in, const count *c, const ru_alloc_job *j, bool changed)
 {
-    double below = j->age_s + in->restart_s;
-    return !changed || j->n_now == 0 || below <= 0
-               ? 1
-               : fmax(0, j->age_s - in->restart_s * j->restarts) / below;
+    double below = j->age_s + in->restart_s, had = 0;
+    if (!changed || j->n_now == 0 || below <= 0) {
+        return 1;
+    }
+    for (uint32_t k = 0; k < j->n_now; k++) {
+        had += j->now[k].devices;
+    }
+    uint32_t fair = (c->devices + in->n_jobs - 1) / in->n_jobs;
+    double kept = fmax(0, j->age_s - in->restart_s * j->restarts) / below;
+    double shares = had / (fair > 0 ? fair : 1), ahead = 1;
+    if (in->hold_s > 0) {
+        ahead = 1 - in->restart_s / in->hold_s * (shares < 1 ? 1 : shares > 3 ? 3 : shares);
+    }
+    return fmin(kept, ahead > 0.1 ? ahead : 0.1);
 }
 
 static bool near(double a, double b, double by)
@@ -134,8 +144,10 @@ static ru_status check_figures(const ru_alloc_in *in, const ru_alloc_plan *p, co
             return RU_FAIL(err, RU_E_INFEASIBLE, "job %u: speedup %.12g, not %.12g", i, speedup,
                            s->speedup);
         }
-        double x = speedup * kept_of(in, j, s->changed) * scale;
-        loss += c->pollux ? loss_of(in->power, x) : 0;
+        double x = speedup * kept_of(in, c, j, s->changed) * scale;
+        bool old = in->decay > 0 && in->decay_s > 0 && j->service_s > in->decay_s;
+        double weight = old ? ru_math_pow(in->decay_s / j->service_s, in->decay) : 1;
+        loss += c->pollux ? weight * loss_of(in->power, x) : 0;
         mean += (in->power == 0 ? ru_math_log(x + 1e-3) : ru_math_pow(x + 1e-3, in->power)) /
                 in->n_jobs;
         utility += one > 0 ? good / one : 0;

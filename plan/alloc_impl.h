@@ -20,6 +20,7 @@ typedef struct rui_alloc_values {
     double *fair;            /* [n_jobs] goodput of the fair share; 0: none is possible */
     uint32_t fair_k;         /* replicas of the fair share */
     double *factor;          /* [n_jobs] what a restart leaves of the speedup */
+    double *weight;          /* [n_jobs] of the loss */
     rui_alloc_value **table; /* [n_jobs][2 (cap + 1)] goodput < 0: not looked up yet */
 } rui_alloc_values;
 
@@ -29,7 +30,7 @@ RU_MUST_USE ru_status rui_alloc_values_init(rui_alloc_values *v, const ru_alloc_
 const rui_alloc_value *rui_alloc_look(rui_alloc_values *v, uint32_t job, uint32_t replicas,
                                       bool several);
 double rui_alloc_speedup(rui_alloc_values *v, uint32_t job, uint32_t replicas, bool several);
-int64_t rui_alloc_loss_of(const rui_alloc_values *v, double speedup);
+int64_t rui_alloc_loss_of(const rui_alloc_values *v, double speedup, double weight);
 
 /* Who has what. Parts of a job are in order of taking; `place` of the search keeps more beside it.
  */

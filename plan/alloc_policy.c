@@ -23,8 +23,8 @@ typedef struct job_file {
 typedef struct alloc_file {
     ru_conf_i64s nodes;
     ru_conf_sections jobs; /* of job_file */
-    double power, util_low, util_high, demote_s;
-    int64_t restart_ns, seed;
+    double power, util_low, util_high, demote_s, decay, decay_s;
+    int64_t restart_ns, hold_ns, seed;
     uint32_t spread_max, nodes_min, nodes_max, tries, method;
     bool share_links;
 } alloc_file;
@@ -267,6 +267,28 @@ static const ru_conf_field fields[] = {
      .min = 0,
      .max = 1e15,
      .help = "time that a job loses when its devices change"},
+    {.name = "hold",
+     .type = RU_CONF_TIME,
+     .offset = offsetof(alloc_file, hold_ns),
+     .def = "240s",
+     .min = 0,
+     .max = 1e15,
+     .help = "time within which a restart must pay; 0: only the published factor counts"},
+    {.name = "decay",
+     .type = RU_CONF_F64,
+     .offset = offsetof(alloc_file, decay),
+     .def = "0.25",
+     .min = 0,
+     .max = 1,
+     .help = "a job of more than 'decay_service' weighs (decay_service / service)^decay; 0: all "
+             "jobs weigh the same"},
+    {.name = "decay_service",
+     .type = RU_CONF_F64,
+     .offset = offsetof(alloc_file, decay_s),
+     .def = "14400",
+     .min = 0,
+     .max = 1e15,
+     .help = "device-seconds up to which a job has full weight"},
     {.name = "share_links",
      .type = RU_CONF_BOOL,
      .offset = offsetof(alloc_file, share_links),
@@ -419,6 +441,9 @@ static ru_status inner(const alloc_file *f, uint32_t method, ru_arena *a, ru_all
                         .n_nodes = f->nodes.n,
                         .power = f->power,
                         .restart_s = (double)f->restart_ns * 1e-9,
+                        .hold_s = (double)f->hold_ns * 1e-9,
+                        .decay = f->decay,
+                        .decay_s = f->decay_s,
                         .share_links = f->share_links,
                         .spread_max = f->spread_max,
                         .demote_s = f->demote_s,

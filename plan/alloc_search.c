@@ -593,7 +593,7 @@ static void anneal(search *q)
     const ru_alloc_in *in = q->in;
     uint64_t n = in->tries > 0 ? in->tries : 400 * ((uint64_t)in->n_jobs + in->n_nodes);
     n = n < 400000 ? n : 400000;
-    double unit = (double)(rui_alloc_loss_of(q->v, 0.5) - rui_alloc_loss_of(q->v, 1)),
+    double unit = (double)(rui_alloc_loss_of(q->v, 0.5, 1) - rui_alloc_loss_of(q->v, 1, 1)),
            heat = 0.02 * unit;
     uint64_t cold = n - n / 4, steps = cold / 64;
     double falls = steps > 0 ? ru_math_exp(ru_math_log(0.01) / (double)steps) : 1;

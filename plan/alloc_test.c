@@ -204,6 +204,9 @@ static void test_every_method_is_legal_and_repeats(void **state)
         small_make(&s, &r, ru_rng_below(&r, JOBS + 1), 1 + ru_rng_below(&r, NODES),
                    round % RU_ALLOC_METHODS);
         s.in.power = 0.5 * ru_rng_below(&r, 7) - 2;
+        s.in.hold_s = 240 * ru_rng_below(&r, 2);
+        s.in.decay = 0.5 * ru_rng_below(&r, 3);
+        s.in.decay_s = 14400;
         s.in.share_links = ru_rng_below(&r, 2) == 0;
         s.in.util_low = 0.3;
         s.in.util_high = ru_rng_below(&r, 2) * 0.6;

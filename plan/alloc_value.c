@@ -10,20 +10,19 @@
 static const double floor_x = 1e-3; /* qiao-2021's code adds it, so that a job that waits counts */
 static const double loss_max = 1e12;
 
-int64_t rui_alloc_loss_of(const rui_alloc_values *v, double speedup)
+int64_t rui_alloc_loss_of(const rui_alloc_values *v, double speedup, double weight)
 {
-    double x = speedup * v->scale, p = v->in->power;
+    double x = speedup * v->scale, p = v->in->power, loss;
     if (p == -1) {
-        return (int64_t)(1e9 / (x + floor_x) + 0.5);
+        loss = 1e9 / (x + floor_x);
+    } else if (p == 0) {
+        loss = -1e9 * ru_math_log(fmax(x, floor_x));
+    } else if (p < 0) {
+        loss = loss_max * ru_math_exp(p * (ru_math_log(x + floor_x) - ru_math_log(floor_x)));
+    } else {
+        loss = -fmin(1e9 * ru_math_exp(p * ru_math_log(x + floor_x)), loss_max);
     }
-    if (p == 0) {
-        return (int64_t)floor(-1e9 * ru_math_log(fmax(x, floor_x)) + 0.5);
-    }
-    double log_x = ru_math_log(x + floor_x);
-    if (p < 0) {
-        return (int64_t)(loss_max * ru_math_exp(p * (log_x - ru_math_log(floor_x))) + 0.5);
-    }
-    return -(int64_t)(fmin(1e9 * ru_math_exp(p * log_x), loss_max) + 0.5);
+    return (int64_t)floor(weight * loss + 0.5);
 }
 
 static double goodput_of(const ru_alloc_job *j, uint32_t replicas, bool several)
@@ -51,10 +50,37 @@ const rui_alloc_value *rui_alloc_look(rui_alloc_values *v, uint32_t job, uint32_
     if (at->goodput < 0) {
         at->goodput = goodput_of(&v->in->jobs[job], replicas, several);
         double speedup = v->fair[job] > 0 ? at->goodput / v->fair[job] : 0;
-        at->loss[0] = rui_alloc_loss_of(v, speedup);
-        at->loss[1] = rui_alloc_loss_of(v, speedup * v->factor[job]);
+        at->loss[0] = rui_alloc_loss_of(v, speedup, v->weight[job]);
+        at->loss[1] = rui_alloc_loss_of(v, speedup * v->factor[job], v->weight[job]);
     }
     return at;
+}
+
+/* What a restart leaves of a speedup. The published factor looks back: the part of its life that
+ * the job has not spent in restarts. Ours also looks ahead: a change must pay within hold_s, and
+ * one of a large job wastes more devices. */
+static double factor_of(const rui_alloc_values *v, const ru_alloc_job *j)
+{
+    const ru_alloc_in *in = v->in;
+    double lost = j->restarts * in->restart_s, below = j->age_s + in->restart_s, devices = 0;
+    if (j->n_now == 0 || below <= 0) {
+        return 1;
+    }
+    for (uint32_t k = 0; k < j->n_now; k++) {
+        devices += j->now[k].devices;
+    }
+    double back = fmax(j->age_s - lost, 0) / below;
+    double large = fmin(fmax(devices / v->fair_k, 1), 3);
+    return in->hold_s > 0 ? fmin(back, fmax(1 - large * in->restart_s / in->hold_s, 0.1)) : back;
+}
+
+/* Jobs that have had much service count less: long jobs would else hold up many short ones.
+ * Source: qiao-2020 sec 4.2 (weights of jobs). */
+static double weight_of(const ru_alloc_in *in, const ru_alloc_job *j)
+{
+    return in->decay > 0 && in->decay_s > 0 && j->service_s > in->decay_s
+               ? ru_math_exp(in->decay * ru_math_log(in->decay_s / j->service_s))
+               : 1;
 }
 
 static void job_init(rui_alloc_values *v, uint32_t i)
@@ -68,10 +94,8 @@ static void job_init(rui_alloc_values *v, uint32_t i)
     v->cap[i] = cap < feeds ? cap : feeds;
     uint32_t fair = v->fair_k < feeds || !measured ? v->fair_k : feeds;
     v->fair[i] = goodput_of(j, fair, fair > v->most);
-    double lost = j->restarts * v->in->restart_s, age = j->age_s;
-    v->factor[i] = j->n_now == 0 || age + v->in->restart_s <= 0
-                       ? 1
-                       : fmax(age - lost, 0) / (age + v->in->restart_s);
+    v->factor[i] = factor_of(v, j);
+    v->weight[i] = weight_of(v->in, j);
 }
 
 ru_status rui_alloc_values_init(rui_alloc_values *v, const ru_alloc_in *in, ru_arena *scratch,
@@ -88,8 +112,10 @@ ru_status rui_alloc_values_init(rui_alloc_values *v, const ru_alloc_in *in, ru_a
     v->cap = RU_NEW(scratch, uint32_t, in->n_jobs);
     v->fair = RU_NEW(scratch, double, in->n_jobs);
     v->factor = RU_NEW(scratch, double, in->n_jobs);
+    v->weight = RU_NEW(scratch, double, in->n_jobs);
     v->table = RU_NEW(scratch, rui_alloc_value *, in->n_jobs);
-    bool room = v->cap != NULL && v->fair != NULL && v->factor != NULL && v->table != NULL;
+    bool room = v->cap != NULL && v->fair != NULL && v->factor != NULL && v->weight != NULL &&
+                v->table != NULL;
     for (uint32_t i = 0; room && i < in->n_jobs; i++) {
         job_init(v, i);
         uint32_t n = 2 * ((v->cap[i] > 1 ? v->cap[i] : 1) + 1);
