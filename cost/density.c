@@ -1,0 +1,261 @@
+/* Savings of temporary files: costs, history, forests. See density.h. */
+#include "cost/density.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "base/rng.h"
+#include "cost/quantile.h"
+#include "cost/trees.h"
+
+enum { NEAR = 5, CLASS_FIRST = 20, CLASSES = 26, SIZED = RU_DENSITY_TRAITS, FILES_MIN = 50 };
+
+/* A class of sizes is kept when a file of it saves with this probability; the limit is the middle
+ * between that class and the one below, since what grows there may go on. */
+#define CLASS_SURE 0.7f
+
+double ru_density_hdd(const ru_density_prices *p, const ru_density_file *f)
+{
+    double disk_s = f->ops * p->seek_s + 2 * f->size_bytes / p->hdd_bytes_per_s;
+    return f->size_bytes * f->life_s * p->hdd_byte_s + disk_s * p->hdd_io_s;
+}
+
+double ru_density_saving(const ru_density_prices *p, const ru_density_file *f)
+{
+    double ssd = f->size_bytes * f->life_s * p->ssd_byte_s + f->size_bytes * p->wear_byte;
+    return ru_density_hdd(p, f) - ssd;
+}
+
+ru_status ru_density_history_init(ru_density_history *h, const ru_density_prices *p,
+                                  uint32_t n_groups, ru_arena *arena, ru_err *err)
+{
+    *h = (ru_density_history){.prices = *p, .n_groups = n_groups};
+    h->groups = RU_NEW(arena, ru_density_group, (int64_t)n_groups + 1);
+    h->recent = RU_NEW(arena, ru_density_seen, RU_DENSITY_RECENT);
+    return h->groups != NULL && h->recent != NULL
+               ? RU_OK
+               : RU_FAIL(err, RU_E_LIMIT, "no memory for %u groups of files", n_groups);
+}
+
+static double log_of(double v)
+{
+    return ru_math_log(1 + v);
+}
+
+void ru_density_learn(ru_density_history *h, const ru_density_file *f)
+{
+    RU_CHECK(f->group < h->n_groups);
+    ru_density_group *g = &h->groups[f->group];
+    double saving = ru_density_saving(&h->prices, f);
+    g->last_open_s = f->open_s;
+    g->last_input = f->input_bytes;
+    g->last_size = f->size_bytes;
+    g->last_life = f->life_s;
+    g->log_sizes += log_of(f->size_bytes);
+    g->n += 1;
+    g->saving += saving;
+    g->n_saving += saving > 0 ? 1 : 0;
+    g->hdd += ru_density_hdd(&h->prices, f);
+    double log_input = log_of(f->input_bytes);
+    h->recent[h->n++ % RU_DENSITY_RECENT] =
+        (ru_density_seen){log_input, log_of(f->size_bytes) - log_input, saving > 0};
+}
+
+/* The files whose jobs read about as much: distance and place, nearest first, later ones first. */
+static uint32_t neighbours(const ru_density_history *h, double log_input, double *far,
+                           uint32_t *place)
+{
+    uint32_t found = 0;
+    uint64_t n = h->n < RU_DENSITY_RECENT ? h->n : RU_DENSITY_RECENT;
+    for (uint64_t k = 1; k <= n; k++) {
+        uint32_t at = (uint32_t)((h->n - k) % RU_DENSITY_RECENT);
+        double d = fabs(h->recent[at].log_input - log_input);
+        if (found == NEAR && !(d < far[NEAR - 1])) {
+            continue;
+        }
+        uint32_t i = found < NEAR ? found++ : NEAR - 1;
+        for (; i > 0 && d < far[i - 1]; i--) {
+            far[i] = far[i - 1];
+            place[i] = place[i - 1];
+        }
+        far[i] = d;
+        place[i] = at;
+    }
+    return found;
+}
+
+void ru_density_traits(const ru_density_history *h, const ru_density_file *f, float *x)
+{
+    RU_CHECK(f->group < h->n_groups);
+    const ru_density_group *g = &h->groups[f->group];
+    double in = log_of(f->input_bytes), writers = log_of(f->writers), v[RU_DENSITY_TRAITS];
+    double blocks = f->readers > 0 ? log_of(f->writers * f->readers) : (double)NAN;
+    for (uint32_t k = 0; k < RU_DENSITY_TRAITS; k++) {
+        v[k] = NAN;
+    }
+    v[0] = in;
+    v[1] = f->writers;
+    v[2] = f->open_s / 3600 - 24 * floor(f->open_s / 86400);
+    if (g->n > 0) {
+        double size = log_of(g->last_size), ratio = size - log_of(g->last_input);
+        v[3] = size;
+        v[4] = ratio;
+        v[5] = g->log_sizes / g->n;
+        v[6] = g->n;
+        v[7] = in - log_of(g->last_input);
+        v[8] = log_of(g->last_life);
+        v[9] = g->n_saving / g->n;
+        v[10] = g->hdd > 0 ? g->saving / g->hdd : 0;
+        v[11] = (f->open_s - g->last_open_s) / 3600;
+        v[12] = ratio + in;
+        v[13] = writers - v[12];
+        v[14] = writers - size;
+        v[15] = blocks - v[12];
+        v[16] = blocks - size;
+    }
+    double far[NEAR], ratios = 0, saves = 0;
+    uint32_t place[NEAR], found = neighbours(h, in, far, place);
+    for (uint32_t k = 0; k < found; k++) {
+        ratios += h->recent[place[k]].log_ratio / found;
+        saves += h->recent[place[k]].saves ? 1.0 / found : 0;
+    }
+    if (found > 0) {
+        v[17] = far[0];
+        v[18] = h->recent[place[0]].log_ratio;
+        v[19] = h->recent[place[0]].saves ? 1 : 0;
+        v[20] = saves;
+        v[21] = ratios;
+        v[22] = v[18] + in;
+        v[23] = blocks - v[22];
+    }
+    if (f->readers > 0) {
+        v[24] = f->readers;
+        v[25] = f->writers * f->readers;
+        v[26] = f->readers / fmax(f->writers, 1);
+        v[27] = blocks - in;
+    }
+    for (uint32_t k = 0; k < RU_DENSITY_TRAITS; k++) {
+        x[k] = (float)v[k];
+    }
+}
+
+ru_status ru_density_rows(const ru_density_file *files, uint32_t n, ru_density_history *h, float *x,
+                          uint32_t stride, ru_arena *scratch, ru_err *err)
+{
+    double *end = RU_NEW(scratch, double, n);
+    uint32_t *order = RU_NEW(scratch, uint32_t, n), ended = 0;
+    if (end == NULL || order == NULL) {
+        return RU_FAIL(err, RU_E_LIMIT, "no memory for %u files", n);
+    }
+    for (uint32_t i = 0; i < n; i++) {
+        end[i] = files[i].open_s + files[i].life_s;
+    }
+    ru_sort_order_f64(end, order, n);
+    for (uint32_t i = 0; i < n; i++) {
+        while (ended < n && end[order[ended]] <= files[i].open_s) {
+            ru_density_learn(h, &files[order[ended++]]);
+        }
+        ru_density_traits(h, &files[i], x + (size_t)i * stride);
+    }
+    return RU_OK;
+}
+
+static float fourth_root(double v)
+{
+    return (float)sqrt(sqrt(fabs(v)));
+}
+
+static void level(float *w, uint32_t n)
+{
+    double sum = 0;
+    for (uint32_t i = 0; i < n; i++) {
+        sum += (double)w[i];
+    }
+    for (uint32_t i = 0; i < n && sum > 0; i++) {
+        w[i] = (float)((double)w[i] * n / sum);
+    }
+}
+
+static double limit_of(const ru_trees *sized, const float *traits)
+{
+    float x[SIZED + 1];
+    memcpy(x, traits, SIZED * sizeof *x);
+    for (uint32_t c = CLASSES; c-- > 0;) {
+        x[SIZED] = (float)(CLASS_FIRST + c);
+        if (ru_trees_value(sized, x) > CLASS_SURE) {
+            return (double)((uint64_t)1 << (CLASS_FIRST + c)) / 2;
+        }
+    }
+    return 0;
+}
+
+ru_density_answer ru_density_ask(const ru_density_model *m, const float *traits)
+{
+    ru_density_answer a = {limit_of(&m->sized, traits), 0};
+    for (uint32_t k = 0; k < RU_DENSITY_FORESTS; k++) {
+        a.probability += (double)ru_trees_value(&m->admits[k], traits) / RU_DENSITY_FORESTS;
+    }
+    return a;
+}
+
+static ru_status train(const float *x, uint32_t stride, uint32_t n, const float *y, const float *w,
+                       uint32_t rounds, uint32_t depth, const ru_solver *solver, uint64_t seed,
+                       ru_arena *out, ru_trees *t, ru_err *err)
+{
+    const ru_trees_in in = {.x = x,
+                            .y = y,
+                            .weight = w,
+                            .m = n,
+                            .n = stride,
+                            .goal = RU_TREES_BINARY,
+                            .rounds = rounds,
+                            .depth = depth,
+                            .leaf_weight_min = 3,
+                            .row_share = 0.7,
+                            .column_share = 0.7,
+                            .seed = seed};
+    return solver->trees(&in, out, t, err);
+}
+
+ru_status ru_density_train(const ru_density_file *files, uint32_t n, uint32_t n_groups,
+                           const ru_density_prices *p, const ru_solver *solver, uint64_t seed,
+                           ru_arena *arena, ru_density_model *m, ru_err *err)
+{
+    if (solver == NULL || solver->trees == NULL) {
+        return RU_FAIL(err, RU_E_UNSUPPORTED,
+                       "trees need the library XGBoost; the method 'history' does without");
+    }
+    if (n < FILES_MIN || n > RU_DENSITY_FILES_MAX) {
+        return RU_FAIL(err, RU_E_INFEASIBLE, "%u files ended, trees need %d to %d", n, FILES_MIN,
+                       RU_DENSITY_FILES_MAX);
+    }
+    float *x = RU_NEW(arena, float, (int64_t)n *(SIZED + 1));
+    float *y = RU_NEW(arena, float, n), *w = RU_NEW(arena, float, n);
+    float *plain = RU_NEW(arena, float, (int64_t)n *SIZED);
+    if (x == NULL || y == NULL || w == NULL || plain == NULL) {
+        return RU_FAIL(err, RU_E_LIMIT, "no memory for %u files", n);
+    }
+    ru_density_history h;
+    RU_TRY(ru_density_history_init(&h, p, n_groups, arena, err));
+    RU_TRY(ru_density_rows(files, n, &h, x, SIZED + 1, arena, err));
+    for (uint32_t i = 0; i < n; i++) {
+        double saving = ru_density_saving(p, &files[i]);
+        x[(size_t)i * (SIZED + 1) + SIZED] =
+            (float)(ru_math_log(fmax(files[i].size_bytes, 1)) / 0.6931471805599453);
+        memcpy(plain + (size_t)i * SIZED, x + (size_t)i * (SIZED + 1), SIZED * sizeof *x);
+        y[i] = saving > 0 ? 1 : 0;
+        w[i] = fourth_root(saving);
+    }
+    level(w, n);
+    RU_TRY(train(x, SIZED + 1, n, y, w, 80, 5, solver, seed, arena, &m->sized, err));
+    for (uint32_t i = 0; i < n; i++) {
+        double limit = limit_of(&m->sized, plain + (size_t)i * SIZED);
+        w[i] = fourth_root(ru_density_saving(p, &files[i]) *
+                           fmin(1, fmax(limit, 1) / files[i].size_bytes));
+    }
+    level(w, n);
+    for (uint32_t k = 0; k < RU_DENSITY_FORESTS; k++) {
+        RU_TRY(train(plain, SIZED, n, y, w, 60, 4, solver, seed + k, arena, &m->admits[k], err));
+    }
+    return RU_OK;
+}
