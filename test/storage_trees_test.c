@@ -1,0 +1,111 @@
+/* Placement of files by forests from the library, on traces whose law is known. */
+#include <math.h>
+#include <string.h>
+
+#include "base/rng.h"
+#include "plan/storage.h"
+#include "solve/solver.h"
+#include "test/test.h"
+
+enum { FILES = 900, GROUPS = 30 };
+
+/* Files of even groups are small and busy, those of odd groups large and quiet; jobs of odd groups
+ * read no more, so that the record of the group alone tells them apart. */
+static void make(ru_density_file *f, uint64_t seed)
+{
+    ru_rng r = ru_rng_from(seed, 1);
+    for (uint32_t i = 0; i < FILES; i++) {
+        uint32_t g = ru_rng_below(&r, GROUPS);
+        double size = (g % 2 == 0 ? 5e8 : 4e10) * ru_math_exp(0.2 * ru_rng_normal(&r));
+        f[i] = (ru_density_file){.open_s = 60.0 * i,
+                                 .group = g,
+                                 .input_bytes = 1e11,
+                                 .writers = 400,
+                                 .size_bytes = size,
+                                 .life_s = 600,
+                                 .ops = g % 2 == 0 ? 1e4 : size / 1e6};
+    }
+}
+
+static void forests_tell_files_that_save(void **state)
+{
+    (void)state;
+    if (!ru_solver_has_trees()) {
+        return; /* storage_test.c proves what is said then */
+    }
+    static ru_density_file files[FILES];
+    make(files, 11);
+    ru_arena a;
+    ru_arena_init(&a, 0);
+    ru_storage_in in = {.files = files,
+                        .n = FILES,
+                        .n_groups = GROUPS,
+                        .from_s = 27000,
+                        .quota_bytes = 1e12,
+                        .prices = {1.27e-19, 2.5e-6, 6.3e-19, 1.1e-13, 8e-3, 150e6},
+                        .method = RU_STORAGE_TREES,
+                        .sure = 0.6,
+                        .solver = &ru_solver_library,
+                        .spill_low = 0.01,
+                        .spill_high = 0.15,
+                        .look_s = 900,
+                        .decide_s = 60,
+                        .seed = 1};
+    ru_storage_plan p;
+    ru_err err;
+    assert_ok(ru_plan_storage(&in, &a, &a, &p, &err), err);
+    assert_ok(ru_plan_storage_check(&in, &p, &a, &err), err);
+    double most = 0;
+    for (uint32_t i = 0; i < FILES; i++) {
+        most +=
+            files[i].open_s >= in.from_s ? fmax(0, ru_density_saving(&in.prices, &files[i])) : 0;
+    }
+    assert_true(p.saving_usd > 0.95 * most);
+    ru_storage_plan other;
+    in.method = RU_STORAGE_FIRST_FIT;
+    assert_ok(ru_plan_storage(&in, &a, &a, &other, &err), err);
+    assert_true(other.saving_usd < 0); /* what fits is not what saves */
+    in.method = RU_STORAGE_CATEGORY;
+    assert_ok(ru_plan_storage(&in, &a, &a, &other, &err), err);
+    assert_ok(ru_plan_storage_check(&in, &other, &a, &err), err);
+    assert_true(other.saving_usd > 0.9 * most);
+    ru_arena_fini(&a);
+}
+
+/* What has not ended says nothing: the first decision is the same whatever comes of these files. */
+static void the_future_is_not_looked_at(void **state)
+{
+    (void)state;
+    if (!ru_solver_has_trees()) {
+        return;
+    }
+    static ru_density_file files[FILES];
+    ru_arena a;
+    ru_arena_init(&a, 0);
+    ru_storage_plan p[2];
+    ru_err err;
+    for (uint32_t k = 0; k < 2; k++) {
+        make(files, 12);
+        const ru_storage_in in = {.files = files,
+                                  .n = FILES,
+                                  .n_groups = GROUPS,
+                                  .from_s = 27000,
+                                  .quota_bytes = 1e13,
+                                  .prices = {1.27e-19, 2.5e-6, 6.3e-19, 1.1e-13, 8e-3, 150e6},
+                                  .method = RU_STORAGE_TREES,
+                                  .sure = 0.6,
+                                  .solver = &ru_solver_library,
+                                  .seed = 1};
+        for (uint32_t i = 0; i < FILES; i++) {
+            bool ended = files[i].open_s + files[i].life_s <= in.from_s;
+            files[i].ops = k == 1 && !ended ? 1e6 - files[i].ops : files[i].ops;
+        }
+        assert_ok(ru_plan_storage(&in, &a, &a, &p[k], &err), err);
+    }
+    assert_near(p[0].places[0].limit_bytes, p[1].places[0].limit_bytes, 0);
+    assert_true(fabs(p[0].saving_usd - p[1].saving_usd) > 0);
+    ru_arena_fini(&a);
+}
+
+RU_TESTS(test_storage_trees, cmocka_unit_test(forests_tell_files_that_save),
+         cmocka_unit_test(the_future_is_not_looked_at))
