@@ -34,6 +34,7 @@ typedef struct program {
     double end;                      /* of the best plan, in units */
     uint32_t c_end, c_start, c_send; /* columns: end, S of op 0, T of edge 0 */
     uint32_t c_unit, c_apart;        /* x of unit 0, y of edge 0 */
+    uint32_t fixed;                  /* unit on device 0 when devices are alike; else NONE */
     uint64_t *reach;                 /* [n] bit j: a path from i to j */
     pair_list ops, sends;
 } program;
@@ -88,8 +89,9 @@ static void put_columns(program *p, double low)
     }
     for (uint32_t u = 0; u < g->n_units; u++) {
         for (uint32_t d = 0; d < (g->n_devs == 2 ? 1u : g->n_devs); d++) {
-            bool pinned = g->unit_pin[u] != RUI_PLACE_NONE;
-            double is = g->unit_pin[u] == (g->n_devs == 2 ? 1 : d) ? 1 : 0;
+            uint32_t pin = u == p->fixed ? 0 : g->unit_pin[u];
+            bool pinned = pin != RUI_PLACE_NONE;
+            double is = pin == (g->n_devs == 2 ? 1 : d) ? 1 : 0;
             uint32_t c = ru_milp_col(&p->b, 0, pinned ? is : 0, pinned ? is : 1, true);
             p->c_unit = u + d == 0 ? c : p->c_unit;
         }
@@ -311,6 +313,43 @@ static ru_status find_links(void *self, const double *x, ru_arena *arena, ru_mil
     return ru_milp_rows_done(&b, more, err);
 }
 
+/* -- devices that are alike
+ * -----------------------------------------------------------------------*/
+
+/* The unit of the longest op goes to device 0 when any device may change its name for another. */
+static uint32_t find_fixed(const rui_place *g)
+{
+    const ru_place_device *d = g->in->devices;
+    uint32_t longest = 0;
+    for (uint32_t k = 1; k < g->n_devs; k++) {
+        if (d[k].speed != d[0].speed || d[k].memory_bytes != d[0].memory_bytes) {
+            return RUI_PLACE_NONE;
+        }
+    }
+    for (uint32_t u = 0; u < g->n_units; u++) {
+        if (g->unit_pin[u] != RUI_PLACE_NONE) {
+            return RUI_PLACE_NONE;
+        }
+    }
+    for (uint32_t i = 0; i < g->n; i++) {
+        longest = rui_place_took(g, i, 0) > rui_place_took(g, longest, 0) ? i : longest;
+    }
+    return g->n_kinds == 1 ? g->unit[longest] : RUI_PLACE_NONE;
+}
+
+/* The same plan with two devices' names exchanged, so that the fixed unit is on device 0. */
+static void rename_devices(const program *p, rui_place_sched *s)
+{
+    const rui_place *g = p->g;
+    if (p->fixed == RUI_PLACE_NONE) {
+        return;
+    }
+    uint32_t from = s->device[g->unit_op[g->unit_at[p->fixed]]];
+    for (uint32_t i = 0; i < g->n; i++) {
+        s->device[i] = s->device[i] == from ? 0 : s->device[i] == 0 ? from : s->device[i];
+    }
+}
+
 /* -- the best plan as a start ------------------------------------------------------------------ */
 
 static double *start_of(const program *p, const rui_place_sched *s, uint32_t n_cols, ru_arena *a)
@@ -500,6 +539,7 @@ static ru_status run(program *p, const ru_solver *solver, ru_arena *a, rui_place
     ru_solution sol;
     rui_place_sched now;
     RU_TRY(ru_milp_done(&p->b, false, &milp, err));
+    rename_devices(p, s);
     double *start = start_of(p, s, milp.n_cols, a);
     if (start == NULL || !rui_place_sched_new(g, a, &now)) {
         return RU_FAIL(err, RU_E_LIMIT, "no memory for a program of %u columns", milp.n_cols);
@@ -539,7 +579,11 @@ ru_status rui_place_solve(const rui_place *g, const ru_solver *solver, ru_arena 
     if (g->n > OPS_MAX || g->n_devs < 2 || g->n_devs > DEVICES_MAX || g->in->nodes_max == 0) {
         return RU_OK;
     }
-    program p = {.g = g, .b = ru_milp_build(a), .scale = (double)s->step_ns / 1000, .end = 1000};
+    program p = {.g = g,
+                 .b = ru_milp_build(a),
+                 .scale = (double)s->step_ns / 1000,
+                 .end = 1000,
+                 .fixed = find_fixed(g)};
     if (!find_pairs(&p, a)) {
         return RU_OK;
     }
