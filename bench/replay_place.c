@@ -45,6 +45,7 @@ static const char *const methods[RU_PLACE_METHODS] = {"search", "single", "topo"
 enum {
     RANDOM_GRAPHS = 200,
     RANDOM_OPS_MAX = 16,
+    RANDOM_NODES = 300, /* of the integer program: about a second */
     TENFOLD = 10,
 };
 
@@ -344,14 +345,14 @@ static void draw(uint64_t seed, random_graph *g)
                           .devices = g->devices,
                           .n_devices = 2,
                           .bytes_per_s = 1e9,
-                          .work_max = 100000000,
+                          .work_max = 10000000,
                           .seed = seed};
 }
 
 static ru_status randoms(ru_replay *r, ru_err *err)
 {
     const char *name = "random graphs of 12 to 16 ops";
-    uint32_t n = r->quick ? 10 : RANDOM_GRAPHS, equal = 0, proven = 0, below = 0;
+    uint32_t n = r->quick ? 5 : RANDOM_GRAPHS, equal = 0, proven = 0, below = 0;
     for (uint64_t k = 0; k < n && wanted(r, name); k++) {
         random_graph g;
         ru_place_plan alone, with;
@@ -359,7 +360,7 @@ static ru_status randoms(ru_replay *r, ru_err *err)
         ru_arena_init(&a, 0);
         draw(k, &g);
         ru_status st = ru_plan_place(&g.in, NULL, &a, &a, &alone, err);
-        g.in.nodes_max = 20000;
+        g.in.nodes_max = RANDOM_NODES;
         st = st == RU_OK ? ru_plan_place(&g.in, &ru_solver_library, &a, &a, &with, err) : st;
         st = st == RU_OK ? ru_plan_place_check(&g.in, &alone, &a, err) : st;
         st = st == RU_OK ? ru_plan_place_check(&g.in, &with, &a, err) : st;
@@ -382,6 +383,77 @@ static ru_status randoms(ru_replay *r, ru_err *err)
     row = ru_replay_row_of(name, "share_below_bound", true);
     row.ours = (double)below / n;
     row.goal = 0;
+    return ru_replay_add(r, &row, err);
+}
+
+/* -- ten times the size ------------------------------------------------------------------------ */
+
+/* Copies of the largest graph one after another, all sinks of one before all sources of the next
+ * through one op, so that the step is ten steps. */
+static ru_status copy_tenfold(ru_replay *r, graph *g, ru_err *err)
+{
+    uint32_t n = g->file->ops.n, m = g->file->edges.n, e = m * TENFOLD;
+    const ru_place_file_op *from = g->file->ops.at;
+    const ru_place_file_edge *joins = g->file->edges.at;
+    ru_place_file_op *ops = RU_NEW(r->arena, ru_place_file_op, ((int64_t)n + 1) * TENFOLD);
+    ru_place_file_edge *edges =
+        RU_NEW(r->arena, ru_place_file_edge, ((int64_t)m + 2 * n) * TENFOLD);
+    bool *reads = RU_NEW(r->arena, bool, n), *is_read = RU_NEW(r->arena, bool, n);
+    if (ops == NULL || edges == NULL || reads == NULL || is_read == NULL) {
+        return RU_FAIL(err, RU_E_LIMIT, "no memory for %d copies of %u ops", TENFOLD, n);
+    }
+    for (uint32_t k = 0; k < m; k++) {
+        reads[joins[k].to] = is_read[joins[k].from] = true;
+    }
+    for (uint32_t c = 0; c < TENFOLD; c++) {
+        uint32_t at = c * (n + 1); /* the op between two copies comes first */
+        ops[at] = (ru_place_file_op){"", 0, 0, -1, -1, -1};
+        for (uint32_t i = 0; i < n; i++) {
+            ops[at + 1 + i] = from[i];
+            ops[at + 1 + i].group += from[i].group >= 0 ? (int64_t)(c * n) : 0;
+            if (!reads[i]) {
+                edges[e++] = (ru_place_file_edge){at, at + 1 + i, 0, 0};
+            }
+            if (!is_read[i] && c + 1 < TENFOLD) {
+                edges[e++] = (ru_place_file_edge){at + 1 + i, at + 1 + n, 0, 0};
+            }
+        }
+        for (uint32_t k = 0; k < m; k++) {
+            edges[c * m + k] = joins[k];
+            edges[c * m + k].from += at + 1;
+            edges[c * m + k].to += at + 1;
+        }
+    }
+    g->file->ops = (ru_conf_sections){ops, (n + 1) * TENFOLD};
+    g->file->edges = (ru_conf_sections){edges, e};
+    return RU_OK;
+}
+
+static ru_status tenfold(ru_replay *r, const char *folder, ru_err *err)
+{
+    const char *name = "ten times OperatorGraphs-bert_L-12_training";
+    const char *path =
+        ru_path_join(r->arena, folder, "throughput/OperatorGraphs-bert_L-12_training.json.gz");
+    graph g = {0};
+    double took_s;
+    if (!wanted(r, name) || r->quick) {
+        return RU_OK;
+    }
+    RU_TRY(load(r, path, name, &g, err));
+    RU_TRY(copy_tenfold(r, &g, err));
+    RU_TRY(use_devices(r, &g, 2, bytes_of(&g) / 10 * 6, err));
+    RU_TRY(run(&g, RU_PLACE_SEARCH, &took_s, err));
+    ru_replay_row row = ru_replay_row_of(
+        ru_arena_printf(r->arena, "%s, %u ops", name, g.file->ops.n), "plan_s", true);
+    row.timed = true;
+    row.ours = took_s;
+    RU_TRY(ru_replay_add(r, &row, err));
+    row = ru_replay_row_of(row.name, "tenfold_step_ms", true);
+    row.ours = g.ms[RU_PLACE_SEARCH];
+    row.bound = g.bound_ms;
+    RU_TRY(run(&g, RU_PLACE_ETF, NULL, err));
+    ru_replay_baseline(r, &row, "etf", g.ms[RU_PLACE_ETF]);
+    row.goal = g.ms[RU_PLACE_ETF];
     return ru_replay_add(r, &row, err);
 }
 
@@ -410,6 +482,7 @@ ru_status rui_replay_place(ru_replay *r, ru_err *err)
     RU_TRY(bench(r, folder, &sum, err));
     RU_TRY(operators(r, graphs, &sum, err));
     RU_TRY(experts(r, graphs, &sum, err));
+    RU_TRY(tenfold(r, graphs, err));
     RU_TRY(add_mean(r, "under m-ETF where the bound leaves room", sum.etf, sum.n, 0.234, err));
     RU_TRY(add_mean(r, "under m-SCT where the bound leaves room", sum.sct, sum.n, 0.234, err));
     return add_mean(r, "under experts where the bound leaves room", sum.expert, sum.n_expert, 0.155,
