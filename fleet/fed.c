@@ -1,0 +1,467 @@
+#include "fleet/fed.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "base/rng.h"
+
+static const double drift_far = 0.3, drift_part = 0.1, learn = 0.4;
+static const double window_rounds = 20, pacer_step = 0.05;
+
+typedef enum client_state { IDLE, BUSY, LATE, AWAY } client_state;
+typedef enum stage { PROFILE, ROUND, EVALUATE, WAIT, DONE } stage;
+
+typedef struct client {
+    double samples, mean_s, tiered_s; /* tiered_s: mean when tiers were made */
+    double profile_s, log_sum, log_square;
+    uint32_t measured, picks, last_round, task;
+    double loss;
+    ru_time sent;
+    client_state state;
+    bool probing; /* its task only shows how long it takes */
+} client;
+
+struct ru_fed {
+    ru_fed_options opt;
+    stage stage;
+    uint32_t round, task, profiles;
+    uint32_t wait, answered;
+    ru_time deadline;
+    client *clients;               /* [n] */
+    ru_pick_client *facts;         /* [n] of the next decision */
+    uint32_t *tier_of;             /* [n] */
+    uint32_t *send, *merge, *stop; /* [n] */
+    uint32_t n_merge;
+    ru_pick_tier tier[RU_PICK_TIERS_MAX];
+    double chance[RU_PICK_TIERS_MAX];
+    bool has_chance, stale;
+    uint32_t last_tier, tiered_round;
+    double spread_square;
+    uint32_t spread_n;
+    double utility, utility_before, prefer; /* of Oort's pacer */
+    ru_pick_in in;
+    ru_arena work; /* fixed: of a decision */
+};
+
+ru_status ru_fed_init(const ru_fed_options *opt, ru_time now, ru_arena *arena, ru_fed **out,
+                      ru_err *err)
+{
+    if (opt->n < 1 || opt->rounds < 1 || opt->profile_rounds < 1 || opt->profile_wait_ns < 1 ||
+        opt->n_tiers < 1 || opt->n_tiers > RU_PICK_TIERS_MAX || opt->interval < 1) {
+        return RU_FAIL(err, RU_E_ARG, "%u rounds of %u clients in %u tiers, %u profiles",
+                       opt->rounds, opt->n, opt->n_tiers, opt->profile_rounds);
+    }
+    (void)now;
+    ru_fed *f = RU_NEW(arena, ru_fed, 1);
+    client *clients = RU_NEW(arena, client, opt->n);
+    ru_pick_client *facts = RU_NEW(arena, ru_pick_client, opt->n);
+    uint32_t *lists = RU_NEW(arena, uint32_t, 4 * (int64_t)opt->n);
+    int64_t work_bytes = 65536 + 256 * (int64_t)opt->n +
+                         (opt->kmeans ? 16 * ((int64_t)opt->n_tiers + 2) * (opt->n + 1) : 0);
+    void *work = ru_arena_alloc(arena, work_bytes, 64);
+    if (f == NULL || clients == NULL || facts == NULL || lists == NULL || work == NULL) {
+        return RU_FAIL(err, RU_E_LIMIT, "no memory for %u clients", opt->n);
+    }
+    *f = (ru_fed){.opt = *opt,
+                  .clients = clients,
+                  .facts = facts,
+                  .tier_of = lists,
+                  .send = lists + opt->n,
+                  .merge = lists + 2 * (size_t)opt->n,
+                  .stop = lists + 3 * (size_t)opt->n,
+                  .deadline = {INT64_MAX},
+                  .last_tier = RU_PICK_NONE,
+                  .prefer = 0.3};
+    ru_arena_init_fixed(&f->work, work, work_bytes);
+    for (uint32_t i = 0; i < opt->n; i++) {
+        clients[i] = (client){.samples = opt->samples[i], .loss = -1};
+        f->tier_of[i] = RU_PICK_NONE;
+    }
+    for (uint32_t t = 0; t < RU_PICK_TIERS_MAX; t++) {
+        f->tier[t] = (ru_pick_tier){-1, -1, -1};
+    }
+    *out = f;
+    return RU_OK;
+}
+
+static void task_to(ru_fed *f, uint32_t i, ru_time now, ru_fed_effects *out)
+{
+    client *c = &f->clients[i];
+    c->state = BUSY;
+    c->sent = now;
+    c->task = f->task;
+    f->send[out->n_send++] = i;
+}
+
+static void begin_profile(ru_fed *f, ru_time now, ru_fed_effects *out)
+{
+    f->task++;
+    f->profiles++;
+    f->answered = 0;
+    f->deadline.ns = now.ns + f->opt.profile_wait_ns;
+    for (uint32_t i = 0; i < f->opt.n; i++) {
+        if (f->clients[i].state == IDLE) {
+            task_to(f, i, now, out);
+        }
+    }
+    f->wait = out->n_send;
+    out->task = f->task;
+    out->profile = true;
+}
+
+const ru_pick_in *ru_fed_facts(ru_fed *f)
+{
+    for (uint32_t i = 0; i < f->opt.n; i++) {
+        const client *c = &f->clients[i];
+        f->facts[i] = (ru_pick_client){.latency_s = c->mean_s,
+                                       .samples = c->samples,
+                                       .loss = c->loss,
+                                       .picks = c->picks,
+                                       .last_round = c->last_round,
+                                       .away = c->state != IDLE || !(c->mean_s > 0)};
+    }
+    f->in = (ru_pick_in){.client = f->facts,
+                         .n = f->opt.n,
+                         .tier_of = f->tiered_round > 0 ? f->tier_of : NULL,
+                         .n_tiers = f->opt.n_tiers,
+                         .kmeans = f->opt.kmeans,
+                         .tier = f->tier,
+                         .chance = f->has_chance ? f->chance : NULL,
+                         .round = f->round > 0 ? f->round : 1,
+                         .rounds = f->opt.rounds,
+                         .per_round = f->opt.per_round,
+                         .interval = f->opt.interval,
+                         .last_tier = f->last_tier,
+                         .fedcs_s = f->opt.fedcs_s,
+                         .prefer = f->prefer,
+                         .spread = f->spread_n > 0 ? sqrt(f->spread_square / f->spread_n) : 0,
+                         .seed = f->opt.seed,
+                         .method = f->opt.method};
+    return &f->in;
+}
+
+/* Is more than a tenth of a tier far off what it was when tiers were made? */
+static bool drifted(const ru_fed *f)
+{
+    uint32_t n[RU_PICK_TIERS_MAX] = {0}, far[RU_PICK_TIERS_MAX] = {0};
+    for (uint32_t i = 0; i < f->opt.n; i++) {
+        const client *c = &f->clients[i];
+        if (c->state != AWAY && f->tier_of[i] < f->opt.n_tiers) {
+            n[f->tier_of[i]]++;
+            far[f->tier_of[i]] += fabs(c->mean_s / c->tiered_s - 1) > drift_far ? 1 : 0;
+        }
+    }
+    for (uint32_t t = 0; t < f->opt.n_tiers; t++) {
+        if (far[t] > drift_part * n[t]) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* A profile of few tasks spreads the means of clients that are alike. Within a tier logarithms are
+ * drawn towards their mean by the part of their variance that jitter explains (empirical Bayes). */
+static void shrink(ru_fed *f)
+{
+    double jitter = f->spread_n > 0 ? f->spread_square / f->spread_n / f->opt.profile_rounds : 0;
+    for (uint32_t t = 0; t < f->opt.n_tiers; t++) {
+        double n = 0, sum = 0, square = 0;
+        for (uint32_t i = 0; i < f->opt.n; i++) {
+            double l = f->tier_of[i] == t ? ru_math_log(f->clients[i].mean_s) : 0;
+            n += f->tier_of[i] == t ? 1 : 0;
+            sum += l;
+            square += l * l;
+        }
+        double variance = n > 1 ? (square - sum * sum / n) / (n - 1) : 0;
+        double keep = variance > jitter ? 1 - jitter / variance : 0;
+        for (uint32_t i = 0; i < f->opt.n && n > 1; i++) {
+            client *c = &f->clients[i];
+            if (f->tier_of[i] == t) {
+                c->mean_s = ru_math_exp(sum / n + keep * (ru_math_log(c->mean_s) - sum / n));
+            }
+        }
+    }
+}
+
+/* Tiers of all that are not away; those that are late count with the time they take by now. */
+static ru_status make_tiers(ru_fed *f, ru_fed_effects *out, ru_err *err)
+{
+    bool due = f->opt.retier_rounds > 0 && f->round >= f->tiered_round + f->opt.retier_rounds;
+    if (f->tiered_round > 0 && !f->stale && !due && !drifted(f)) {
+        return RU_OK;
+    }
+    ru_pick_in in = *ru_fed_facts(f);
+    for (uint32_t i = 0; i < f->opt.n; i++) {
+        f->facts[i].away = f->clients[i].state == AWAY || !(f->clients[i].mean_s > 0);
+    }
+    RU_TRY(ru_pick_tiers(&in, &f->work, f->tier_of, err));
+    if (f->tiered_round == 0) {
+        shrink(f);
+    }
+    for (uint32_t i = 0; i < f->opt.n; i++) {
+        f->clients[i].tiered_s = f->clients[i].mean_s;
+    }
+    f->tiered_round = f->round;
+    f->stale = false;
+    out->retiered = true;
+    return RU_OK;
+}
+
+/* Oort's pacer: slower clients become welcome when utility falls. */
+static void pace(ru_fed *f)
+{
+    if (f->opt.method == RU_PICK_OORT && f->round > 1 && fmod(f->round - 1, window_rounds) < 0.5) {
+        if (f->utility_before > 0 && f->utility < 0.9 * f->utility_before) {
+            f->prefer = fmin(1, f->prefer + pacer_step);
+        }
+        f->utility_before = f->utility;
+        f->utility = 0;
+    }
+}
+
+/* Too few clients are free: the round begins when others answer or join. */
+static bool must_wait(ru_fed *f)
+{
+    uint32_t idle = 0, there = 0;
+    for (uint32_t i = 0; i < f->opt.n; i++) {
+        bool known = f->clients[i].mean_s > 0;
+        idle += known && f->clients[i].state == IDLE ? 1 : 0;
+        there += known && f->clients[i].state != AWAY ? 1 : 0;
+    }
+    return idle < f->opt.per_round || there < f->opt.n_tiers;
+}
+
+static ru_status begin_round(ru_fed *f, ru_time now, ru_fed_effects *out, ru_err *err)
+{
+    if (must_wait(f)) {
+        f->stage = WAIT;
+        f->deadline.ns = INT64_MAX;
+        return RU_OK;
+    }
+    f->stage = ROUND;
+    f->round++;
+    pace(f);
+    RU_TRY(make_tiers(f, out, err));
+    ru_arena_mark mark = ru_arena_mark_get(&f->work);
+    ru_pick_plan p;
+    const ru_pick_in *in = ru_fed_facts(f);
+    RU_TRY(ru_plan_pick(in, &f->work, &f->work, &p, err));
+    RU_TRY(ru_plan_pick_check(in, &p, &f->work, err));
+    f->task++;
+    for (uint32_t k = 0; k < p.n; k++) {
+        task_to(f, p.client[k], now, out);
+    }
+    for (uint32_t t = 0; t < p.n_tiers; t++) {
+        f->tier[t].credits = p.credits[t];
+        f->chance[t] = p.chance[t];
+    }
+    f->has_chance = true;
+    f->last_tier = p.tier;
+    f->wait = p.wait;
+    f->answered = f->n_merge = 0;
+    f->deadline.ns = now.ns + (int64_t)(p.deadline_s * 1e9);
+    out->task = f->task;
+    out->share_most = p.share_most;
+    ru_arena_rewind(&f->work, mark);
+    return RU_OK;
+}
+
+/* All profiles are there: means, spread, and who never answered. */
+static ru_status end_profile(ru_fed *f, ru_time now, ru_fed_effects *out, ru_err *err)
+{
+    double wait_s = (double)f->opt.profile_wait_ns * 1e-9;
+    for (uint32_t i = 0; i < f->opt.n; i++) {
+        client *c = &f->clients[i];
+        if (c->state == BUSY) {
+            c->state = LATE;
+        }
+        c->mean_s = c->profile_s / f->opt.profile_rounds;
+        if (c->measured == 0 || c->profile_s >= f->opt.profile_rounds * wait_s) {
+            c->state = AWAY;
+        }
+        if (c->measured > 1) {
+            double m = c->log_sum / c->measured;
+            f->spread_square += c->log_square - c->measured * m * m;
+            f->spread_n += c->measured - 1;
+        }
+    }
+    return begin_round(f, now, out, err);
+}
+
+/* The rest of a profile counts as long as it was waited for. */
+static void close_profile(ru_fed *f)
+{
+    for (uint32_t i = 0; i < f->opt.n; i++) {
+        client *c = &f->clients[i];
+        if (c->state != AWAY && c->task != f->task) {
+            c->profile_s += (double)f->opt.profile_wait_ns * 1e-9; /* late from an earlier one */
+        } else if (c->state == BUSY) {
+            c->profile_s += (double)f->opt.profile_wait_ns * 1e-9;
+            c->state = LATE;
+        }
+    }
+}
+
+static ru_status next_profile(ru_fed *f, ru_time now, ru_fed_effects *out, ru_err *err)
+{
+    close_profile(f);
+    if (f->profiles < f->opt.profile_rounds) {
+        begin_profile(f, now, out);
+        return RU_OK;
+    }
+    return end_profile(f, now, out, err);
+}
+
+static ru_status after_round(ru_fed *f, ru_time now, ru_fed_effects *out, ru_err *err)
+{
+    if (f->round >= f->opt.rounds) {
+        f->stage = DONE;
+        f->deadline.ns = INT64_MAX;
+        out->done = true;
+        return RU_OK;
+    }
+    bool uses = f->opt.method == RU_PICK_ADAPTIVE || f->opt.method == RU_PICK_TIFL;
+    if (uses && f->round % f->opt.interval == 0) {
+        f->stage = EVALUATE;
+        f->deadline.ns = INT64_MAX;
+        out->evaluate = true;
+        return RU_OK;
+    }
+    return begin_round(f, now, out, err);
+}
+
+static ru_status end_round(ru_fed *f, ru_time now, ru_fed_effects *out, ru_err *err)
+{
+    for (uint32_t i = 0; i < f->opt.n; i++) {
+        client *c = &f->clients[i];
+        if (c->state == BUSY && f->n_merge == f->wait && !c->probing) {
+            c->state = IDLE;
+            c->task = 0; /* what comes all the same is not taken */
+            f->stop[out->n_stop++] = i;
+        } else if (c->state == BUSY) {
+            c->state = LATE; /* it takes at least as long as this */
+            c->mean_s = fmax(c->mean_s, (double)(now.ns - c->sent.ns) * 1e-9);
+        }
+    }
+    uint32_t least = f->opt.answers_min > 0 ? f->opt.answers_min : 1;
+    if (f->n_merge < least) {
+        f->round--; /* once more, without those that are late */
+        return begin_round(f, now, out, err);
+    }
+    out->merge = f->merge;
+    out->n_merge = f->n_merge;
+    return after_round(f, now, out, err);
+}
+
+static ru_status answer(ru_fed *f, const ru_fed_event *ev, ru_fed_effects *out, ru_err *err)
+{
+    RU_CHECK(ev->client < f->opt.n);
+    client *c = &f->clients[ev->client];
+    if ((c->state != BUSY && c->state != LATE) || c->task != ev->task) {
+        return RU_OK; /* it left meanwhile, or answers twice */
+    }
+    double took = fmax((double)(ev->now.ns - c->sent.ns) * 1e-9, 1e-9);
+    bool counts = c->state == BUSY;
+    c->state = IDLE;
+    if (f->stage == PROFILE) {
+        if (counts) {
+            double l = ru_math_log(took);
+            c->profile_s += took;
+            c->measured++;
+            c->log_sum += l;
+            c->log_square += l * l;
+            f->answered++;
+        }
+        return f->answered == f->wait ? next_profile(f, ev->now, out, err) : RU_OK;
+    }
+    c->mean_s = c->mean_s > 0 ? c->mean_s + learn * (took - c->mean_s) : took;
+    bool probing = c->probing;
+    c->probing = false;
+    f->stale = f->stale || probing;
+    if (f->stage == WAIT) {
+        return begin_round(f, ev->now, out, err);
+    }
+    if (!counts || probing || f->stage != ROUND) {
+        return RU_OK;
+    }
+    c->picks++;
+    c->last_round = f->round;
+    c->loss = ev->loss >= 0 ? ev->loss : c->loss;
+    f->utility += fmax(ev->loss, 0) * c->samples;
+    f->merge[f->n_merge++] = ev->client;
+    return f->n_merge == f->wait ? end_round(f, ev->now, out, err) : RU_OK;
+}
+
+static void evaluated(ru_fed *f, const double *accuracy)
+{
+    for (uint32_t t = 0; t < f->opt.n_tiers; t++) {
+        f->tier[t].before = f->tier[t].accuracy;
+        f->tier[t].accuracy = accuracy[t];
+    }
+}
+
+ru_status ru_fed_step(ru_fed *f, const ru_fed_event *ev, ru_fed_effects *out, ru_err *err)
+{
+    *out = (ru_fed_effects){.send = f->send, .merge = f->merge, .stop = f->stop};
+    ru_status st = RU_OK;
+    switch (ev->kind) {
+    case RU_FED_START:
+        begin_profile(f, ev->now, out);
+        break;
+    case RU_FED_ANSWER:
+        st = answer(f, ev, out, err);
+        break;
+    case RU_FED_TIMER:
+        if (ev->now.ns >= f->deadline.ns) {
+            st = f->stage == PROFILE ? next_profile(f, ev->now, out, err)
+                 : f->stage == ROUND ? end_round(f, ev->now, out, err)
+                                     : RU_OK;
+        }
+        break;
+    case RU_FED_EVALUATED:
+        if (f->stage == EVALUATE) {
+            evaluated(f, ev->accuracy);
+            st = begin_round(f, ev->now, out, err);
+        }
+        break;
+    case RU_FED_JOIN:
+        RU_CHECK(ev->client < f->opt.n);
+        f->clients[ev->client].state = IDLE;
+        f->stale = true;
+        if (f->stage != PROFILE && f->stage != DONE) { /* how long does it take? */
+            f->clients[ev->client].probing = true;
+            task_to(f, ev->client, ev->now, out);
+            out->task = f->task;
+            out->profile = true;
+        }
+        break;
+    case RU_FED_LEAVE:
+        RU_CHECK(ev->client < f->opt.n);
+        f->clients[ev->client].state = AWAY;
+        f->clients[ev->client].probing = false;
+        f->stale = true;
+        break;
+    }
+    out->done = f->stage == DONE;
+    out->waiting = f->stage == WAIT;
+    out->timer = f->deadline;
+    return st;
+}
+
+uint32_t ru_fed_round(const ru_fed *f)
+{
+    return f->round;
+}
+
+const uint32_t *ru_fed_tier_of(const ru_fed *f)
+{
+    return f->tier_of;
+}
+
+ru_pick_client ru_fed_client(const ru_fed *f, uint32_t i)
+{
+    RU_CHECK(i < f->opt.n);
+    const client *c = &f->clients[i];
+    return (ru_pick_client){c->mean_s, c->samples,    c->loss,
+                            c->picks,  c->last_round, c->state == AWAY};
+}

@@ -1,0 +1,232 @@
+/* Rounds of clients: profile, deadline, late answers and exclusion by hand; tiers that are made
+ * again; a storm of answers, losses, joins and leaves in which every update is averaged once. */
+#include "fleet/fed.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "base/rng.h"
+#include "test/test.h"
+
+static const int64_t second = 1000000000;
+
+static ru_fed_effects at(ru_fed *f, double s, ru_fed_event ev)
+{
+    ru_fed_effects out;
+    ru_err err;
+    ev.now.ns = 1 + (int64_t)(s * (double)second);
+    ru_alloc_seal();
+    assert_ok(ru_fed_step(f, &ev, &out, &err), err);
+    ru_alloc_unseal();
+    return out;
+}
+
+static ru_fed_effects answer(ru_fed *f, double s, uint32_t client, uint32_t task)
+{
+    return at(f, s,
+              (ru_fed_event){.kind = RU_FED_ANSWER, .client = client, .task = task, .loss = 1});
+}
+
+static bool has(const uint32_t *list, uint32_t n, uint32_t client)
+{
+    for (uint32_t i = 0; i < n; i++) {
+        if (list[i] == client) {
+            return true;
+        }
+    }
+    return false;
+}
+
+static ru_fed *fed_of(ru_arena *a, uint32_t n, ru_pick_method method, uint32_t rounds)
+{
+    static const double samples[64] = {
+        10, 10, 10, 10, 10, 10, 10, 10, 10, 10, 10, 10, 10, 10, 10, 10, 10, 10, 10, 10, 10, 10,
+        10, 10, 10, 10, 10, 10, 10, 10, 10, 10, 10, 10, 10, 10, 10, 10, 10, 10, 10, 10, 10, 10,
+        10, 10, 10, 10, 10, 10, 10, 10, 10, 10, 10, 10, 10, 10, 10, 10, 10, 10, 10, 10};
+    const ru_fed_options opt = {.n = n,
+                                .samples = samples,
+                                .rounds = rounds,
+                                .per_round = 2,
+                                .n_tiers = 2,
+                                .interval = 3,
+                                .profile_rounds = 2,
+                                .profile_wait_ns = 20 * second,
+                                .method = method,
+                                .seed = 3};
+    ru_fed *f;
+    ru_err err;
+    assert_ok(ru_fed_init(&opt, (ru_time){1}, a, &f, &err), err);
+    return f;
+}
+
+static void test_a_job_by_hand(void **state)
+{
+    (void)state;
+    ru_arena a;
+    ru_arena_init(&a, 0);
+    ru_fed *f = fed_of(&a, 5, RU_PICK_UNIFORM, 3);
+    ru_fed_effects e = at(f, 0, (ru_fed_event){.kind = RU_FED_START});
+    assert_true(e.n_send == 5 && e.profile && e.timer.ns == 1 + 20 * second);
+    for (uint32_t i = 0; i < 4; i++) {
+        e = answer(f, i + 1, i, e.task > 0 ? e.task : 1);
+        assert_int_equal(e.n_send, 0);
+    }
+    e = at(f, 20, (ru_fed_event){.kind = RU_FED_TIMER}); /* the fifth never answers */
+    assert_true(e.n_send == 4 && e.profile && e.task == 2);
+    for (uint32_t i = 0; i < 4; i++) {
+        e = answer(f, 21 + i, i, 2);
+    }
+    /* Tiers of 1, 2 and 3, 4 seconds; the first round is one of them. */
+    assert_true(e.n_send == 2 && !e.profile && e.retiered && e.task == 3);
+    const uint32_t *tier = ru_fed_tier_of(f);
+    assert_true(tier[0] == 0 && tier[1] == 0 && tier[2] == 1 && tier[3] == 1);
+    assert_int_equal(tier[4], RU_PICK_NONE);
+    assert_near(ru_fed_client(f, 2).latency_s, 3, 1e-6);
+    uint32_t one = e.send[0], two = e.send[1];
+    assert_int_equal(tier[one], tier[two]);
+    double deadline = 24 + 1.5 * ru_fed_client(f, two).latency_s;
+    assert_true(fabs((double)(e.timer.ns - 1) / 1e9 - deadline) < 1e-6);
+    e = answer(f, 24.5, one, 2); /* an old task */
+    assert_int_equal(e.n_merge, 0);
+    e = answer(f, 24.5, one, 3);
+    assert_int_equal(e.n_merge, 0);
+    e = at(f, deadline, (ru_fed_event){.kind = RU_FED_TIMER}); /* the other one is late */
+    assert_true(e.n_merge == 1 && e.merge[0] == one && ru_fed_round(f) == 2);
+    assert_false(has(e.send, e.n_send, two));
+    e = answer(f, deadline + 0.1, two, 3); /* learnt, not averaged */
+    assert_int_equal(e.n_merge, 0);
+    assert_int_equal(ru_fed_client(f, two).picks, 0);
+    assert_int_equal(ru_fed_client(f, one).picks, 1);
+    ru_arena_fini(&a);
+}
+
+/* Every client that got a task in the tier drawn answers after its time; rounds until the end. */
+static uint32_t play(ru_fed *f, uint32_t n, const double *seconds, uint32_t change_at,
+                     const double *later, uint32_t *rounds)
+{
+    double now = 0;
+    uint32_t retiered = 0;
+    ru_fed_effects e = at(f, 0, (ru_fed_event){.kind = RU_FED_START});
+    *rounds = 0;
+    (void)n;
+    while (!e.done) {
+        uint32_t send[64], n_send = e.n_send, task = e.task;
+        memcpy(send, e.send, n_send * sizeof *send);
+        double begun = now, end = now;
+        const double *s = ru_fed_round(f) >= change_at ? later : seconds;
+        /* Answers in order of time. */
+        for (uint32_t k = 0; k < n_send; k++) {
+            uint32_t best = k;
+            for (uint32_t j = k + 1; j < n_send; j++) {
+                best = s[send[j]] < s[send[best]] ? j : best;
+            }
+            uint32_t t = send[k];
+            send[k] = send[best];
+            send[best] = t;
+            double when = begun + s[send[k]];
+            if ((double)e.timer.ns / 1e9 < when) {
+                e = at(f, (double)e.timer.ns / 1e9, (ru_fed_event){.kind = RU_FED_TIMER});
+                now = fmax(end, now);
+                end = when;
+                break;
+            }
+            end = when;
+            e = answer(f, when, send[k], task);
+        }
+        now = end;
+        retiered += e.retiered ? 1 : 0;
+        *rounds += e.n_merge > 0 ? 1 : 0;
+        if (e.evaluate) {
+            const double accuracy[2] = {0.9, 0.5};
+            e = at(f, now, (ru_fed_event){.kind = RU_FED_EVALUATED, .accuracy = accuracy});
+            retiered += e.retiered ? 1 : 0;
+        }
+    }
+    return retiered;
+}
+
+static void test_tiers_follow_clients_that_change(void **state)
+{
+    (void)state;
+    double seconds[20], later[20];
+    for (uint32_t i = 0; i < 20; i++) {
+        seconds[i] = i < 10 ? 1 + 0.01 * i : 3 + 0.01 * i;
+        later[i] = i < 10 ? seconds[i] * 1.4 : seconds[i];
+    }
+    ru_arena a;
+    ru_arena_init(&a, 0);
+    uint32_t rounds;
+    assert_int_equal(play(fed_of(&a, 20, RU_PICK_ADAPTIVE, 80), 20, seconds, 100, later, &rounds),
+                     1);
+    assert_int_equal(rounds, 80);
+    ru_fed *f = fed_of(&a, 20, RU_PICK_ADAPTIVE, 80);
+    assert_true(play(f, 20, seconds, 10, later, &rounds) > 1);
+    assert_int_equal(rounds, 80);
+    ru_arena_fini(&a);
+}
+
+enum { N = 24, EVENTS = 6000 };
+
+static void test_a_storm_averages_every_update_once(void **state)
+{
+    (void)state;
+    for (uint64_t seed = 0; seed < 12; seed++) {
+        ru_arena a;
+        ru_arena_init(&a, 0);
+        ru_rng rng = ru_rng_from(ru_test_seed() + seed, 4);
+        ru_fed *f = fed_of(&a, N, (ru_pick_method)(seed % RU_PICK_METHODS), 1000000);
+        uint32_t task_of[N] = {0}, taken[N] = {0};
+        bool away[N] = {false};
+        uint32_t n_away = 0, merges = 0;
+        double now = 0;
+        ru_fed_event ev = {.kind = RU_FED_START};
+        for (uint32_t k = 0; k < EVENTS; k++) {
+            ru_fed_effects e = at(f, now, ev);
+            for (uint32_t m = 0; m < e.n_merge; m++) {
+                uint32_t i = e.merge[m];
+                assert_true(taken[i] != 0); /* it answered this round's task, once */
+                taken[i] = 0;
+                merges++;
+            }
+            if (e.n_send > 0 && !e.profile) {
+                memset(taken, 0, sizeof taken);
+            }
+            for (uint32_t s = 0; s < e.n_send; s++) {
+                assert_false(away[e.send[s]]);
+                assert_true(e.task > 0);
+                task_of[e.send[s]] = e.task;
+            }
+            now += ru_fed_round(f) == 0 ? 0.1 : 0.05 + ru_rng_f64(&rng);
+            uint32_t what = ru_rng_below(&rng, 100), i = ru_rng_below(&rng, N);
+            double accuracy[2] = {ru_rng_f64(&rng), ru_rng_f64(&rng)};
+            ev = (ru_fed_event){.kind = RU_FED_TIMER};
+            what = ru_fed_round(f) == 0 ? 0 : what; /* nobody is lost in the profile */
+            if (e.evaluate) {
+                ev = (ru_fed_event){.kind = RU_FED_EVALUATED, .accuracy = accuracy};
+            } else if (what < 75) {
+                for (uint32_t tries = 0; tries < N && task_of[i] == 0; tries++) {
+                    i = (i + 1) % N;
+                }
+                ev = (ru_fed_event){.kind = RU_FED_ANSWER, .client = i, .task = task_of[i]};
+                taken[i] = task_of[i];
+                task_of[i] = 0;
+            } else if (what < 77 && n_away < N / 4 && !away[i] && ru_fed_round(f) > 0) {
+                ev = (ru_fed_event){.kind = RU_FED_LEAVE, .client = i};
+                away[i] = true;
+                n_away++;
+            } else if (what < 82 && away[i]) {
+                ev = (ru_fed_event){.kind = RU_FED_JOIN, .client = i};
+                away[i] = false;
+                n_away--;
+            } else if (e.timer.ns != INT64_MAX) {
+                now = fmax(now, (double)e.timer.ns / 1e9);
+            }
+        }
+        assert_true(merges > 200);
+        ru_arena_fini(&a);
+    }
+}
+
+RU_TESTS(fleet_fed, cmocka_unit_test(test_a_job_by_hand),
+         cmocka_unit_test(test_tiers_follow_clients_that_change),
+         cmocka_unit_test(test_a_storm_averages_every_update_once))
