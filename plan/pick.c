@@ -256,8 +256,9 @@ static bool by_tiers(ru_pick_method m)
     return m == RU_PICK_ADAPTIVE || m == RU_PICK_TIFL || m >= RU_PICK_UNIFORM;
 }
 
-/* Credits bound the adaptive methods only. */
-static uint32_t draw_tier(draft *d, ru_rng *rng)
+/* Tiers by an additive sequence, whose counts stay within a few of what chances say at any time:
+ * the job lasts as long as predicted. Credits bound the adaptive methods only. */
+static uint32_t draw_tier(draft *d)
 {
     const ru_pick_in *in = d->in;
     bool bound = in->method == RU_PICK_ADAPTIVE || in->method == RU_PICK_TIFL;
@@ -272,7 +273,17 @@ static uint32_t draw_tier(draft *d, ru_rng *rng)
             weight[t] = d->count[t] > 0 && (!bound || d->credits[t] >= 1) ? 1 : 0;
         }
     }
-    uint32_t t = ru_rng_pick(rng, weight, in->n_tiers);
+    normalise(weight, in->n_tiers);
+    ru_rng start = ru_rng_from(in->seed, ru_rng_label("tiers"));
+    double at = ru_rng_f64(&start) + in->round * 0.6180339887498949;
+    at -= floor(at);
+    uint32_t t = 0;
+    while (t + 1 < in->n_tiers && (at >= weight[t] || !(weight[t] > 0))) {
+        at -= weight[t++];
+    }
+    while (!(weight[t] > 0)) { /* rounding at the end */
+        t--;
+    }
     d->credits[t] -= bound ? 1 : 0;
     return t;
 }
@@ -307,7 +318,7 @@ static ru_status choose(draft *d, ru_rng *rng, uint32_t *pool, ru_arena *scratch
     plan->tier = RU_PICK_NONE;
     plan->share_most = 1;
     if (by_tiers(in->method)) {
-        uint32_t t = draw_tier(d, rng), m = 0;
+        uint32_t t = draw_tier(d), m = 0;
         for (uint32_t i = 0; i < n; i++) {
             if (d->tier_of[pool[i]] == t) {
                 pool[m++] = pool[i];
