@@ -58,21 +58,23 @@ static void test_once_and_then_counted(void **state)
     book_open(&b);
     char sentence[64], address[32];
     for (uint32_t k = 0; k < 1000; k++) {
-        snprintf(sentence, sizeof sentence, "what came is no frame of ours (begins with %#x)", k);
+        snprintf(sentence, sizeof sentence,
+                 "received data is not a Rubato frame (it begins with %#x)", k);
         snprintf(address, sizeof address, "10.0.0.1:%u", k);
         ru_refusals_add(&b.r, "comm", address, sentence, at(1));
-        snprintf(sentence, sizeof sentence, "it refuses us: %c%c", 'a' + k % 26, 'a' + k / 26 % 26);
+        snprintf(sentence, sizeof sentence, "it refuses the connection: %c%c", 'a' + k % 26,
+                 'a' + k / 26 % 26);
         ru_refusals_add(&b.r, "comm", address, sentence, at(1));
     }
     assert_int_equal(lines(&b, NULL), 2);
-    ru_refusals_add(&b.r, "comm", "10.0.0.2:1", "it refuses us: no", at(2));
+    ru_refusals_add(&b.r, "comm", "10.0.0.2:1", "it refuses the connection: no", at(2));
     assert_int_equal(lines(&b, NULL), 3);
     ru_refusals_tick(&b.r, "comm", at(30));
     assert_int_equal(lines(&b, NULL), 3);
     ru_refusals_tick(&b.r, "comm", at(63));
     assert_int_equal(lines(&b, "; 999 more of that since"), 2);
     assert_int_equal(b.r.n, 2); /* 10.0.0.2 is forgotten */
-    ru_refusals_add(&b.r, "comm", "10.0.0.1:7", "it refuses us: again", at(64));
+    ru_refusals_add(&b.r, "comm", "10.0.0.1:7", "it refuses the connection: again", at(64));
     assert_int_equal(lines(&b, NULL), 5);
     ru_refusals_end(&b.r, "comm");
     assert_int_equal(lines(&b, "; 1 more of that since"), 1);

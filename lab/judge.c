@@ -263,7 +263,7 @@ static void check_lost(rui_simjob *j)
             continue; /* killed, never a member, or left */
         }
         able = rui_simjob_device_full(&n->device) ? n : able;
-        alone = alone || strstr(n->sentence, "all other members are gone") != NULL ||
+        alone = alone || strstr(n->sentence, "all other members have failed") != NULL ||
                 strstr(n->sentence, "all members that vote") != NULL;
     }
     if (able != NULL && !alone) {

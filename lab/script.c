@@ -224,8 +224,8 @@ static ru_status fill(const ru_world *w, ru_arena *arena, ru_arena *scratch, ru_
     const ru_step_fact *s = w->facts.steps.n > 0 ? w->facts.steps.at : NULL;
     if (w->jobs.n == 0 || w->jobs.at[0].batch < 1 || s == NULL || s->samples < 1) {
         return RU_FAIL(err, RU_E_MISSING,
-                       "jobs[0].batch and facts.steps must say what a worker computes; a run's "
-                       "world file has them once it has made steps");
+                       "the world file lacks jobs[0].batch or facts.steps; a run writes them after "
+                       "its first steps");
     }
     list l = list_of(w);
     ru_op_model m;
@@ -238,8 +238,8 @@ static ru_status fill(const ru_world *w, ru_arena *arena, ru_arena *scratch, ru_
     }
     if (job->n_tensors == 0 || !(out->script.sample_ns > 0)) {
         return RU_FAIL(err, RU_E_MISSING,
-                       "facts.transfers or jobs[0].gradient_bytes must hold gradients, and "
-                       "facts.ops or facts.steps the time of computing");
+                       "the world file lacks gradients (facts.transfers or jobs[0].gradient_bytes) "
+                       "or compute times (facts.ops or facts.steps)");
     }
     put_link(w, job, out);
     job->batch = w->jobs.at[0].batch;

@@ -49,7 +49,7 @@ ru_status ru_fold_open(const ru_fold_options *opt, ru_arena *arena, ru_fold **ou
     o.window_ns = o.window_ns == 0 ? 200000000 : o.window_ns;
     if (o.workers_max == 0 || o.workers_max > WORKERS_MAX || o.lines_max > LINES_MAX ||
         o.line_bytes_max > LINE_MAX_BYTES || o.window_ns < 0 || o.line == NULL) {
-        return RU_FAIL(err, RU_E_ARG, "output of workers needs 1 .. %d workers and a place to go",
+        return RU_FAIL(err, RU_E_ARG, "merging output needs 1 to %d workers and a destination",
                        WORKERS_MAX);
     }
     ru_fold *f = RU_NEW(arena, ru_fold, 1);

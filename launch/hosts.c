@@ -47,7 +47,7 @@ static ru_status flag_number(const resolver *r, const char *what, const char *gi
     int64_t v;
     if (!ru_str_i64(ru_str_c(text), &v) || v < min || v > max) {
         return RU_FAIL(r->err, wrong(what, given),
-                       "%s is '%.60s': expected a number of %lld to %lld", what, text,
+                       "%s is '%.60s', expected a number from %lld to %lld", what, text,
                        (long long)min, (long long)max);
     }
     *out = (uint32_t)v;
@@ -66,7 +66,7 @@ static ru_status env_number(const resolver *r, const char *name, const char *bec
 {
     const char *v = env(r, name);
     if (v == NULL) {
-        return RU_FAIL(r->err, RU_E_CONFIG, "%s is not set, but %s is: set both or none", name,
+        return RU_FAIL(r->err, RU_E_CONFIG, "%s is not set, but %s is; set both or none", name,
                        because);
     }
     return number(r, name, v, min, max, out);
@@ -103,7 +103,7 @@ static ru_status address(resolver *r, const char *what, const char *given, const
         host = ru_str_n(s.p, colon);
     }
     if (!host_ok(host)) {
-        return RU_FAIL(r->err, wrong(what, given), "%s is '%.60s': expected host or host:port",
+        return RU_FAIL(r->err, wrong(what, given), "%s is '%.60s', expected host or host:port",
                        what, text);
     }
     bool v6 = colons > 1 && !bracket;
@@ -152,7 +152,7 @@ static ru_status workers_agree(resolver *r, const char *source, uint32_t min, ui
     }
     if (r->w_max < min || r->w_min > max) {
         return RU_FAIL(r->err, RU_E_USAGE,
-                       "-w %s and %s (%u) say different numbers of workers: give one of them",
+                       "-w %s and %s (%u) name different numbers of workers; give one of them",
                        r->f->workers, source, max);
     }
     r->p->workers_min = r->w_min;
@@ -167,7 +167,8 @@ static ru_status say(resolver *r, const char *fmt, ...)
     va_start(ap, fmt);
     r->p->line = ru_arena_vprintf(r->arena, fmt, ap);
     va_end(ap);
-    return r->p->line != NULL ? RU_OK : RU_FAIL(r->err, RU_E_MEM, "no memory for a sentence");
+    return r->p->line != NULL ? RU_OK
+                              : RU_FAIL(r->err, RU_E_MEM, "not enough memory for a message");
 }
 
 /* -- the sources ----------------------------------------------------------------------------------
@@ -208,7 +209,8 @@ static ru_status per_node(resolver *r, const char *text, uint32_t *n)
 {
     ru_str s = ru_str_c(text == NULL ? "1" : text);
     if (ru_str_eq_c(s, "gpu") && r->f->gpu_workers == 0) {
-        return RU_FAIL(r->err, RU_E_USAGE, "--nproc-per-node gpu: no GPU was found here");
+        return RU_FAIL(r->err, RU_E_USAGE,
+                       "--nproc-per-node gpu: this machine has no GPU; give a number or cpu");
     }
     uint32_t cpu = r->f->cpu_workers == 0 ? 1 : r->f->cpu_workers;
     if (ru_str_eq_c(s, "auto")) {
@@ -245,7 +247,7 @@ static ru_status torchrun_place(resolver *r, uint32_t nodes_max)
     }
     if (endpoint != NULL && master != NULL) {
         return RU_FAIL(r->err, RU_E_USAGE,
-                       "--rdzv-endpoint %s and --master-addr %s both say where the job is found: "
+                       "--rdzv-endpoint %s and --master-addr %s both give the address of the job; "
                        "give one of them",
                        endpoint, master);
     }
@@ -258,7 +260,7 @@ static ru_status torchrun_place(resolver *r, uint32_t nodes_max)
         if (master == NULL && nodes_max > 1) {
             return RU_FAIL(r->err, RU_E_USAGE,
                            "--nnodes %u needs --rdzv-endpoint host:port (or --master-addr and "
-                           "--node-rank): where is the job found?",
+                           "--node-rank) as the address of the job",
                            nodes_max);
         }
         RU_TRY(address(r, "--master-addr", r->f->master_addr, master == NULL ? "127.0.0.1" : master,
@@ -284,12 +286,14 @@ static ru_status from_torchrun(resolver *r)
         RU_TRY(ru_hosts_range(ru_str_c(nnodes), "--nnodes", &min, &max, r->err));
     }
     if (r->f->standalone && max > 1) {
-        return RU_FAIL(r->err, RU_E_USAGE, "--standalone means one node, --nnodes says %s", nnodes);
+        return RU_FAIL(r->err, RU_E_USAGE,
+                       "--standalone means one node, but --nnodes is %s; give one of them", nnodes);
     }
     RU_TRY(per_node(r, flag(r, r->f->nproc_per_node, "NPROC_PER_NODE"), &each));
     if ((uint64_t)max * each > RU_HOSTS_WORKERS_MAX) {
-        return RU_FAIL(r->err, RU_E_USAGE, "--nnodes %u times --nproc-per-node %u: at most %d", max,
-                       each, RU_HOSTS_WORKERS_MAX);
+        return RU_FAIL(r->err, RU_E_USAGE,
+                       "--nnodes %u times --nproc-per-node %u must be at most %d", max, each,
+                       RU_HOSTS_WORKERS_MAX);
     }
     if (restarts != NULL) {
         RU_TRY(flag_number(r, "--max-restarts", r->f->max_restarts, restarts, 0, 1000000,
@@ -307,10 +311,10 @@ static ru_status from_torchrun(resolver *r)
     }
     return say(r, "%u worker%s here, %s in all (torchrun's flags); %s%s", each, each > 1 ? "s" : "",
                all,
-               p->address == NULL           ? "founds the job"
-               : p->founds == RU_FOUNDS_NO  ? "joins at "
-               : p->founds == RU_FOUNDS_YES ? "founds the job at "
-                                            : "founds or joins the job at ",
+               p->address == NULL           ? "starts the job"
+               : p->founds == RU_FOUNDS_NO  ? "joins the job at "
+               : p->founds == RU_FOUNDS_YES ? "starts the job at "
+                                            : "starts or joins the job at ",
                p->address == NULL ? "" : p->address);
 }
 
@@ -324,7 +328,7 @@ static ru_status one_worker(resolver *r, uint32_t rank, uint32_t size, const cha
     p->founds = rank == 0 ? RU_FOUNDS_YES : RU_FOUNDS_NO;
     RU_TRY(workers_agree(r, source, size, size));
     return say(r, "worker %u of %u (%s); %s%s", rank + 1, size, source,
-               rank == 0 ? "founds the job" : "joins at ", rank == 0 ? "" : p->address);
+               rank == 0 ? "starts the job" : "joins the job at ", rank == 0 ? "" : p->address);
 }
 
 /* MASTER_ADDR and MASTER_PORT, else the given defaults; host NULL: MASTER_ADDR must be there. */
@@ -342,8 +346,8 @@ static ru_status master(resolver *r, const char *because, const char *host, uint
     addr = addr == NULL ? host : addr;
     if (addr == NULL) {
         return RU_FAIL(r->err, RU_E_CONFIG,
-                       "%s says there are other workers, but MASTER_ADDR does not say where: set "
-                       "it to the host of worker 0",
+                       "%s means that there are other workers, but MASTER_ADDR is not set; set it "
+                       "to the host of worker 0",
                        because);
     }
     return address(r, "MASTER_ADDR", NULL, addr, port);
@@ -392,7 +396,9 @@ static ru_status slurm_hosts(resolver *r, const char *counts_name, ru_hosts *hos
                                                    : "SLURM_NODELIST";
     const char *list = env(r, *name), *counts = env(r, counts_name);
     if (list == NULL) {
-        return RU_FAIL(r->err, RU_E_CONFIG, "SLURM_JOB_ID is set, but SLURM_JOB_NODELIST is not");
+        return RU_FAIL(r->err, RU_E_CONFIG,
+                       "SLURM_JOB_ID is set, but SLURM_JOB_NODELIST is not; unset the first or set "
+                       "the second");
     }
     ru_status st = ru_hosts_from_slurm(ru_str_c(list), r->arena, hosts, r->err);
     if (st != RU_OK) {
@@ -426,7 +432,7 @@ static ru_status from_slurm_step(resolver *r)
     RU_TRY(master(r, list, hosts.at[0].name, slurm_port(r)));
     char *source = ru_arena_printf(r->arena, "Slurm: SLURM_PROCID, %s, %s", size_name, list);
     if (source == NULL) {
-        return RU_FAIL(r->err, RU_E_MEM, "no memory for a sentence");
+        return RU_FAIL(r->err, RU_E_MEM, "not enough memory for a message");
     }
     return one_worker(r, rank, size, source);
 }
@@ -443,7 +449,7 @@ static ru_status from_slurm_batch(resolver *r)
     RU_TRY(mark_here(r));
     RU_TRY(master(r, list, p->hosts.at[0].name, slurm_port(r)));
     RU_TRY(workers_agree(r, list, p->hosts.workers, p->hosts.workers));
-    return say(r, "%u workers on %u hosts, %u of them here (Slurm: %s); founds the job at %s",
+    return say(r, "%u workers on %u hosts, %u of them here (Slurm: %s); starts the job at %s",
                p->hosts.workers, p->hosts.n, p->workers_here, list, p->address);
 }
 
@@ -479,7 +485,7 @@ static ru_status alone(resolver *r)
     p->founds = RU_FOUNDS_YES;
     return say(r, "%u worker%s here, up to %u (%s)", p->workers_here,
                p->workers_here > 1 ? "s" : "", p->workers_max,
-               r->w_min == 0 ? "nothing said otherwise" : "-w");
+               r->w_min == 0 ? "no launcher or option names others" : "-w");
 }
 
 /* -- which one wins -------------------------------------------------------------------------------
@@ -511,8 +517,8 @@ static const char *torchrun_flag(const resolver *r, bool given_only)
 
 static ru_status conflict(resolver *r, const char *a, const char *b)
 {
-    return RU_FAIL(r->err, RU_E_USAGE, "%s and %s both say where workers run: give one of them", a,
-                   b);
+    return RU_FAIL(r->err, RU_E_USAGE, "%s and %s both name the hosts of workers; give one of them",
+                   a, b);
 }
 
 static ru_status conflicts(resolver *r, const char *ranks, bool step)
@@ -541,7 +547,7 @@ static ru_status conflicts(resolver *r, const char *ranks, bool step)
         RU_TRY(number(r, "WORLD_SIZE", world, 1, RU_HOSTS_WORKERS_MAX, &size));
         if (size != tasks) {
             return RU_FAIL(r->err, RU_E_CONFIG,
-                           "WORLD_SIZE is %u and %s is %u: unset one of them or make them agree",
+                           "WORLD_SIZE is %u but %s is %u; unset one of them or make them equal",
                            size, name, tasks);
         }
     }

@@ -46,7 +46,7 @@ static ru_status add(builder *b, const char *name, int64_t n, uint32_t workers, 
     if (!name_ok(name, n)) {
         return RU_FAIL(
             err, RU_E_CONFIG,
-            "'%.*s' is no host name: expected letters, digits, '.', '-', '_', at most %d",
+            "'%.*s' is not a host name; expected at most %d letters, digits, '.', '-' and '_'",
             (int)(n > 80 ? 80 : n), name, RU_HOSTS_NAME_MAX - 1);
     }
     b->workers += workers;
@@ -250,13 +250,13 @@ static ru_status expand(builder *b, const item *it, ru_err *err)
             return RU_FAIL(err, RU_E_LIMIT, "more than %d hosts", RU_HOSTS_MAX);
         }
         if (t.cut) {
-            return RU_FAIL(err, RU_E_CONFIG, "a host name of more than %d letters",
+            return RU_FAIL(err, RU_E_CONFIG, "a host name has more than %d characters",
                            RU_HOSTS_NAME_MAX - 1);
         }
         uint32_t before = b->list.n;
         RU_TRY(add(b, t.p, t.n, 1, err));
         if (b->list.n == before) {
-            return RU_FAIL(err, RU_E_CONFIG, "host '%s' stands there twice", t.p);
+            return RU_FAIL(err, RU_E_CONFIG, "host '%s' appears twice in the list of hosts", t.p);
         }
         /* As Slurm does, whose counts of tasks follow it: the last bracket turns first, then the
          * first, the second, ... */
@@ -280,14 +280,14 @@ ru_status ru_hosts_from_slurm(ru_str text, ru_arena *arena, ru_hosts *out, ru_er
     ru_map_init(&b.seen, arena, 0);
     ru_str rest = text;
     if (text.n == 0) {
-        return RU_FAIL(err, RU_E_CONFIG, "an empty list of hosts");
+        return RU_FAIL(err, RU_E_CONFIG, "the list of hosts is empty");
     }
     while (rest.n > 0) {
         item it;
         int64_t at = rest.p - text.p;
         if (!item_next(&rest, &it)) {
             return RU_FAIL(err, RU_E_CONFIG,
-                           "a list of hosts is malformed from letter %lld on: '%.*s'",
+                           "the list of hosts is malformed from character %lld: '%.*s'",
                            (long long)at + 1, (int)(text.n > 60 ? 60 : text.n), text.p);
         }
         RU_TRY(expand(&b, &it, err));
@@ -316,7 +316,7 @@ ru_status ru_hosts_counts(ru_str text, ru_arena *arena, ru_hosts *hosts, ru_err 
                  count_from(ru_str_n(c.p + open + 2, c.n - open - 3), &times) == RU_OK;
         }
         if (!ok) {
-            return RU_FAIL(err, RU_E_CONFIG, "'%.*s': expected counts like 2(x3),1",
+            return RU_FAIL(err, RU_E_CONFIG, "'%.*s': expected counts such as 2(x3),1",
                            (int)(text.n > 80 ? 80 : text.n), text.p);
         }
         for (uint32_t k = 0; k < times; k++, n++) {
@@ -327,8 +327,9 @@ ru_status ru_hosts_counts(ru_str text, ru_arena *arena, ru_hosts *hosts, ru_err 
         }
     }
     if (n != hosts->n || workers > RU_HOSTS_WORKERS_MAX) {
-        return RU_FAIL(err, RU_E_CONFIG, "counts of %u hosts with %llu workers for %u hosts", n,
-                       (unsigned long long)workers, hosts->n);
+        return RU_FAIL(err, RU_E_CONFIG,
+                       "the counts are for %u hosts with %llu workers, but the list has %u hosts",
+                       n, (unsigned long long)workers, hosts->n);
     }
     hosts->at = at;
     hosts->workers = (uint32_t)workers;
@@ -343,7 +344,7 @@ ru_status ru_hosts_range(ru_str text, const char *what, uint32_t *min, uint32_t 
     uint32_t low, high;
     if (count_from(a, &low) != RU_OK || count_from(b, &high) != RU_OK || low > high) {
         return RU_FAIL(err, RU_E_USAGE,
-                       "%s '%.*s': expected N, or MIN:MAX with MIN <= MAX, of 1 to %d", what,
+                       "%s '%.*s': expected N, or MIN:MAX with MIN <= MAX, from 1 to %d", what,
                        (int)(text.n > 40 ? 40 : text.n), text.p, RU_HOSTS_WORKERS_MAX);
     }
     *min = low;

@@ -158,8 +158,8 @@ static void open_log(child *c)
         st = ru_log_file_append(c->log, c->early.at, c->early.n, &err);
     }
     if (st != RU_OK) {
-        ru_log(RU_LOG_WARN, "tool", "worker_log", "no log of worker %u: %s", number_of(c),
-               err.text);
+        ru_log(RU_LOG_WARN, "tool", "worker_log", "cannot write the log of worker %u: %s",
+               number_of(c), err.text);
     }
     c->early.n = 0;
 }
@@ -434,7 +434,9 @@ static ru_status start_at(launcher *l, uint32_t slot, const char *host, const ch
                           bool newcomer, ru_err *err)
 {
     if (l->n_children == SPAWNS_MAX) {
-        return RU_FAIL(err, RU_E_LIMIT, "%d workers were started and lost; something kills them",
+        return RU_FAIL(err, RU_E_LIMIT,
+                       "%d workers were started and failed one after another; look into their logs "
+                       "for the cause",
                        SPAWNS_MAX);
     }
     child *c = &l->children[l->n_children];
@@ -443,7 +445,7 @@ static ru_status start_at(launcher *l, uint32_t slot, const char *host, const ch
     c->early.at = ru_arena_alloc(l->arena, EARLY_MAX_BYTES, 1);
     const char *token = ru_arena_printf(l->arena, "RUBATO_TOKEN=%s", l->token);
     if (c->out.at == NULL || c->early.at == NULL || token == NULL) {
-        return RU_FAIL(err, RU_E_MEM, "no memory to start a worker");
+        return RU_FAIL(err, RU_E_MEM, "not enough memory to start a worker");
     }
     words w = {.arena = l->arena};
     if (host != NULL) {
@@ -477,7 +479,7 @@ static void start_others(launcher *l, const char *address)
     ru_err err = {0};
     l->founded = true;
     if (l->opt->open && !l->opt->train->quiet) {
-        say(l, "another worker joins with: rubato worker --join %s --token-file %s", address,
+        say(l, "to add a worker, run: rubato worker --join %s --token-file %s", address,
             ru_path_join(l->arena, l->out, "token"));
     }
     for (uint32_t k = 1; k < l->opt->n_start; k++) {
@@ -515,7 +517,7 @@ static void refill(launcher *l, uint32_t slot)
     for (uint32_t k = 0; k < l->n_children; k++) {
         const child *c = &l->children[k];
         if (c->alive && c->address[0] != 0) {
-            say(l, "starting another worker: %u live, at least %u are wanted", l->n_alive,
+            say(l, "starting another worker: %u are running, at least %u are required", l->n_alive,
                 l->opt->n_min);
             ru_status st = start(l, slot, c->address, true, &err);
             if (st != RU_OK) {
@@ -546,7 +548,7 @@ static void join_instead(launcher *l)
 {
     ru_err err = {0};
     l->code = 0;
-    say(l, "somebody founds the job at %s already: joining it", l->opt->join_if_taken);
+    say(l, "another launcher has started the job at %s; joining it", l->opt->join_if_taken);
     ru_status st = join_all(l, l->opt->join_if_taken, &err);
     if (st != RU_OK) {
         fail(l, st, &err);
@@ -576,10 +578,10 @@ static void on_end(void *self, int64_t pid, ru_time now)
         l->code = ssh_failed ? ru_status_exit_code(RU_E_PEER) : by_signal ? 1 : code;
     }
     if (ssh_failed && !l->stopping && !l->summary) {
-        say(l, "no worker on %s: ssh says above why", c->host);
+        say(l, "no worker started on %s; see the message of ssh above", c->host);
     } else if (c->host != NULL && code == ru_status_exit_code(RU_E_PEER) && !l->begun) {
         say(l,
-            "%s cannot reach this machine there: give --listen HOST:0 with an address "
+            "%s cannot reach this machine at that address; give --listen HOST:0 with an address "
             "that it can reach",
             c->host);
     } else if (by_signal && !l->stopping && !l->summary) {

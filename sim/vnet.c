@@ -536,7 +536,7 @@ static ru_status link_connect(void *self, const char *address, ru_link_class cla
     rui_sim_node *n = self;
     ru_sim *s = n->sim;
     if (address == NULL || address[0] == '\0' || strchr(address, ':') == NULL) {
-        return RU_FAIL(err, RU_E_ARG, "'%s' is no address of the form host:port",
+        return RU_FAIL(err, RU_E_ARG, "'%s' is not an address of the form host:port",
                        address != NULL ? address : "");
     }
     if (rui_sim_operation_fails(s, n->index)) {
@@ -698,7 +698,7 @@ ru_status ru_sim_nic_add(ru_sim *s, const char *address, const ru_sim_nic *nic,
                          const ru_link_user *user, ru_link *link, uint32_t *node, ru_err *err)
 {
     if (strlen(address) >= RU_SIM_ADDRESS_MAX || strchr(address, ':') == NULL) {
-        return RU_FAIL(err, RU_E_ARG, "'%s' is no address of the form host:port", address);
+        return RU_FAIL(err, RU_E_ARG, "'%s' is not an address of the form host:port", address);
     }
     const uint64_t *old = ru_map_get_c(&s->addresses, address);
     if (old != NULL && s->nodes[*old - 1]->alive) {

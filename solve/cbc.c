@@ -132,7 +132,7 @@ static ru_status solve_round(round_in *r, ru_arena *arena, ru_solution *s, bool 
     lib->Cbc_deleteModel(model);
     s->bound = fabs(bound) < 1e49 ? bound : -sign * (double)INFINITY;
     if (status == 2 || (!*has_x && !infeasible && !unbounded && !stopped)) {
-        return RU_FAIL(err, RU_E_BUG, "CBC gave up on a program of %u columns (status %d, %d)",
+        return RU_FAIL(err, RU_E_BUG, "CBC could not solve a program of %u columns (status %d, %d)",
                        p->n_cols, status, second);
     }
     s->end = unbounded    ? RU_SOLVE_UNBOUNDED
@@ -171,7 +171,7 @@ static ru_status check_more(const ru_milp *p, const ru_milp_rows *more, ru_err *
     ru_milp with = *p;
     with.rows = *more;
     ru_status st = ru_milp_check(&with, err);
-    return st == RU_OK ? st : ru_err_wrap(err, st, "a left-out row");
+    return st == RU_OK ? st : ru_err_wrap(err, st, "a lazy constraint");
 }
 
 static ru_status rounds(round_in *r, ru_arena *arena, ru_solution *s, bool *has_x, ru_err *err)

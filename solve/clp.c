@@ -64,7 +64,7 @@ static ru_status answer(const clp_library *lib, Clp_Simplex *model, const ru_mil
         s->end = RU_SOLVE_EMPTY;
         return RU_OK;
     default:
-        return RU_FAIL(err, RU_E_BUG, "Clp gave up on a program of %u columns (status %d)",
+        return RU_FAIL(err, RU_E_BUG, "Clp could not solve a program of %u columns (status %d)",
                        p->n_cols, status);
     }
     s->end = RU_SOLVE_OPTIMAL;

@@ -22,9 +22,8 @@ ru_status rui_no_library(const char *what, const char *package, bool built, ru_e
 {
     if (built) {
         return RU_FAIL(err, RU_E_UNSUPPORTED,
-                       "the library for %s is not on this machine; install it with apt-get install "
-                       "%s",
-                       what, package);
+                       "the library for %s is not installed; run apt-get install %s", what,
+                       package);
     }
     return RU_FAIL(err, RU_E_UNSUPPORTED,
                    "Rubato was built without %s; run apt-get install %s and build it again", what,

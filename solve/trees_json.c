@@ -57,7 +57,8 @@ static bool number(const json_t *v, double *out)
 
 static ru_status bad(const char *what, ru_err *err)
 {
-    return RU_FAIL(err, RU_E_DATA, "an XGBoost model in JSON: %s is missing or wrong", what);
+    return RU_FAIL(err, RU_E_DATA,
+                   "the XGBoost model in JSON is damaged: %s is missing or not valid", what);
 }
 
 static bool whole(const json_t *v, double max, uint32_t *out)
@@ -84,7 +85,8 @@ static ru_status read_head(reader *r, const json_t *learner, ru_err *err)
         k++;
     }
     if (k == RU_ARRAY_LEN(objectives)) {
-        return RU_FAIL(err, RU_E_UNSUPPORTED, "an XGBoost model with the objective %.60s", name);
+        return RU_FAIL(err, RU_E_UNSUPPORTED,
+                       "the XGBoost model has the objective %.60s, which is not supported", name);
     }
     if (!whole(json_object_get(param, "num_feature"), 1e6, &r->t.n_features) ||
         !whole(json_object_get(param, "num_class"), 1e4, &classes) ||
@@ -137,7 +139,8 @@ static ru_status read_node(reader *r, const tree_in *in, uint32_t to, uint32_t *
         return bad("a node of a tree", err);
     }
     if (integer_at(in->type, at) != 0) {
-        return RU_FAIL(err, RU_E_UNSUPPORTED, "an XGBoost model with categorical splits");
+        return RU_FAIL(err, RU_E_UNSUPPORTED,
+                       "the XGBoost model has categorical splits, which are not supported");
     }
     r->feature[to] = (int32_t)feature;
     r->missing_left[to] = integer_at(in->missing_left, at) != 0;
@@ -214,7 +217,7 @@ static ru_status read_model(reader *r, const json_t *root, ru_err *err)
     const char *kind = json_string_value(json_object_get(booster, "name"));
     if (kind == NULL || strcmp(kind, "gbtree") != 0) {
         return RU_FAIL(err, kind == NULL ? RU_E_DATA : RU_E_UNSUPPORTED,
-                       "an XGBoost model in JSON with the booster %.40s; gbtree is supported",
+                       "the XGBoost model in JSON has the booster %.40s; only gbtree is supported",
                        kind == NULL ? "(none)" : kind);
     }
     RU_TRY(read_head(r, learner, err));
@@ -236,7 +239,8 @@ ru_status ru_trees_read_json(const char *text, int64_t size_bytes, ru_arena *out
     json_error_t at;
     json_t *root = size_bytes >= 0 ? json_loadb(text, (size_t)size_bytes, 0, &at) : NULL;
     if (root == NULL) {
-        return RU_FAIL(err, RU_E_DATA, "an XGBoost model in JSON: line %d: %s", at.line, at.text);
+        return RU_FAIL(err, RU_E_DATA, "the XGBoost model in JSON is damaged: line %d: %s", at.line,
+                       at.text);
     }
     reader r = {.out = out};
     ru_status st = read_model(&r, root, err);

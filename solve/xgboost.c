@@ -16,25 +16,28 @@
 static ru_status check(const ru_trees_in *in, ru_err *err)
 {
     if (in->m == 0 || in->n == 0 || in->goal > RU_TREES_QUANTILE) {
-        return RU_FAIL(err, RU_E_ARG, "trees over %u rows of %u features", in->m, in->n);
+        return RU_FAIL(err, RU_E_ARG, "trees cannot be trained on %u rows of %u features", in->m,
+                       in->n);
     }
     if (in->goal == RU_TREES_QUANTILE && !(in->q > 0 && in->q < 1)) {
-        return RU_FAIL(err, RU_E_ARG, "trees for the quantile %g, between 0 and 1", in->q);
+        return RU_FAIL(err, RU_E_ARG,
+                       "the quantile of trees is %g, expected a number between 0 and 1", in->q);
     }
     if (in->goal == RU_TREES_QUANTILE && in->monotone != NULL) {
         return RU_FAIL(err, RU_E_UNSUPPORTED,
-                       "trees for a quantile cannot be monotone: use the mean, or isotonic "
+                       "trees for a quantile cannot be monotone; use the mean, or isotonic "
                        "regression of the result");
     }
     if (in->goal == RU_TREES_CLASSES && (in->n_classes < 2 || in->n_classes > 1000)) {
-        return RU_FAIL(err, RU_E_ARG, "trees for %u classes, 2 to 1000", in->n_classes);
+        return RU_FAIL(err, RU_E_ARG, "trees have %u classes, expected 2 to 1000", in->n_classes);
     }
     if (in->rounds > 10000 || in->depth > 20 || !(in->rate >= 0 && in->rate <= 1) ||
         !(in->row_share >= 0 && in->row_share <= 1) ||
         !(in->column_share >= 0 && in->column_share <= 1) || !isfinite(in->ridge) ||
         !(in->split_gain_min >= 0) || !(in->leaf_weight_min >= 0)) {
         return RU_FAIL(err, RU_E_ARG,
-                       "trees with %u rounds (at most 10000), depth %u (at most 20), rate %g",
+                       "trees have %u rounds (at most 10000), depth %u (at most 20) and rate %g (0 "
+                       "to 1), or another option out of range",
                        in->rounds, in->depth, in->rate);
     }
     double top = in->goal == RU_TREES_CLASSES ? in->n_classes - 1.0 : 1;
@@ -43,7 +46,10 @@ static ru_status check(const ru_trees_in *in, ru_err *err)
         double y = (double)in->y[i], w = in->weight != NULL ? (double)in->weight[i] : 1;
         bool fits = !classes || (y >= 0 && y <= top && y == floor(y));
         if (!isfinite(y) || !fits || !(w >= 0) || isinf(w)) {
-            return RU_FAIL(err, RU_E_ARG, "row %u has the value %g and the weight %g", i, y, w);
+            return RU_FAIL(
+                err, RU_E_ARG,
+                "row %u has the value %g and the weight %g, which must be finite and not negative",
+                i, y, w);
         }
     }
     for (uint64_t i = 0; i < (uint64_t)in->m * in->n; i++) {

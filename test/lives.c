@@ -146,9 +146,9 @@ static void on_log(void *self, int level, const char *line, ru_time now)
 {
     (void)level, (void)now;
     life *l = self;
-    l->cut_off += strstr(line, "is cut off: it takes no control messages") != NULL;
-    l->redoing += strstr(line, "the step is done again") != NULL;
-    l->failing += strstr(line, "the others go on") != NULL;
+    l->cut_off += strstr(line, "is disconnected, because it accepts no control messages") != NULL;
+    l->redoing += strstr(line, "the step is repeated") != NULL;
+    l->failing += strstr(line, "the others continue") != NULL;
 }
 
 ru_status life_open(life *l, ru_err *err)

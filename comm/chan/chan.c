@@ -5,10 +5,10 @@
 static ru_status check_options(const ru_chan_options *o, ru_err *err)
 {
     if (o->self.v == 0) {
-        return RU_FAIL(err, RU_E_ARG, "a channel needs the node's id; 0 is nobody");
+        return RU_FAIL(err, RU_E_ARG, "a channel needs the node's id, which must not be 0");
     }
     if (o->address == NULL || strlen(o->address) > RUI_ADDRESS_MAX) {
-        return RU_FAIL(err, RU_E_ARG, "a channel needs its address, at most %d characters",
+        return RU_FAIL(err, RU_E_ARG, "a channel needs its own address of at most %d characters",
                        RUI_ADDRESS_MAX);
     }
     if (o->peers_max == 0 || o->peers_max > 1u << 16) {

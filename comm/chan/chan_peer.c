@@ -69,7 +69,8 @@ static ru_status dial_try(ru_chan *ch, uint32_t i, ru_time now, ru_err *err)
         if (c == NULL) {
             if (st == RU_OK) {
                 ch->link.ops->close(ch->link.self, id);
-                st = RU_FAIL(err, RU_E_LIMIT, "more than %u connections", ch->conns_max);
+                st = RU_FAIL(err, RU_E_LIMIT, "this process already has %u connections, its limit",
+                             ch->conns_max);
             }
             dial_close(ch, d);
             return st;
@@ -95,7 +96,8 @@ ru_status rui_dial_start(ru_chan *ch, const char *address, uint32_t peer, ru_tim
         i++;
     }
     if (i == ch->opt.peers_max) {
-        return RU_FAIL(err, RU_E_LIMIT, "more than %u connections being opened", ch->opt.peers_max);
+        return RU_FAIL(err, RU_E_LIMIT, "this process already opens %u connections, its limit",
+                       ch->opt.peers_max);
     }
     rui_dial *d = &ch->dials[i];
     memset(d, 0, sizeof *d);
@@ -319,7 +321,7 @@ static void refresh(ru_chan *ch, rui_conn *u, rui_conn *b, ru_time now)
     rui_conn *both[2] = {u, b};
     for (uint32_t k = 0; k < 2; k++) {
         both[k]->dial = RUI_NONE;
-        leave_conn(ch, both[k], "their session is over");
+        leave_conn(ch, both[k], "their session has ended");
     }
 }
 
@@ -342,8 +344,8 @@ static void adopt(ru_chan *ch, rui_conn *u, rui_conn *b, ru_time now)
         return;
     }
     if (v == GONE) {
-        leave_conn(ch, u, "their session is over");
-        leave_conn(ch, b, "their session is over");
+        leave_conn(ch, u, "their session has ended");
+        leave_conn(ch, b, "their session has ended");
         return;
     }
     if (v == DISCARD || v == OVER) {
@@ -359,7 +361,8 @@ static void adopt(ru_chan *ch, rui_conn *u, rui_conn *b, ru_time now)
     }
     i = i != RUI_NONE ? i : peer_new(ch, u, now);
     if (i == RUI_NONE) {
-        rui_log_refusal(ch, u->shake->address, "more peers than this process may have");
+        rui_log_refusal(ch, u->shake->address,
+                        "this process has the largest number of peers already");
         discard_pair(ch, u, b);
         return;
     }
@@ -377,7 +380,7 @@ void rui_conn_ready(ru_chan *ch, rui_conn *c, ru_time now)
         return;
     }
     if (o->node != c->node) {
-        rui_log_refusal(ch, c->shake->address, "its two connections lead to two processes");
+        rui_log_refusal(ch, c->shake->address, "its two connections belong to two processes");
         rui_conn_lost(ch, c, RU_E_PEER, now);
         return;
     }
@@ -540,7 +543,7 @@ void ru_chan_drop(ru_chan *ch, ru_node_id node, ru_time now)
     uint32_t i = rui_peer_find(ch, node.v);
     if (i != RUI_NONE) {
         ch->inside++;
-        farewell(ch, i, "the peer took leave of this process");
+        farewell(ch, i, "the peer ended the session");
         rui_peer_end(ch, i, RU_E_CANCELLED, false, now);
         ch->inside--;
     }
@@ -578,7 +581,8 @@ ru_time rui_peer_tick(ru_chan *ch, ru_time now, ru_time next)
         if (p->state == RUI_PEER_CUT && ru_time_since(now, p->cut_at) >= ch->opt.reconnect_ns) {
             rui_peer_end(ch, i, p->cut_why, true, now);
         } else if (p->state == RUI_PEER_UP && p->doomed) {
-            rui_peer_hostile(ch, i, "it acknowledges nothing: too much waits for it", now);
+            rui_peer_hostile(ch, i, "it does not acknowledge, and the backlog for it is too large",
+                             now);
         } else if (p->state == RUI_PEER_UP &&
                    ru_time_since(now, p->heard_at) >= ch->opt.silence_ns) {
             rui_peer_cut(ch, i, RU_E_IO, now);

@@ -67,7 +67,7 @@ static ru_status head_chunk(ru_chan *ch, rui_conn *c, ru_link_rx *rx, ru_time no
     }
     bool counts = s != NULL && (s->state == RUI_SLOT_POSTED || s->state == RUI_SLOT_THROWN);
     if (counts && rui_slot_check(s, (int64_t)f->offset, f->len) != RU_OK) {
-        return hostile(ch, c, "it sent bytes of a stream twice or outside of their place", now);
+        return hostile(ch, c, "it sent bytes of a stream twice or at a wrong offset", now);
     }
     if (counts) {
         touch_slot(ch, c, i);
@@ -87,7 +87,7 @@ static ru_status head_bulk(ru_chan *ch, rui_conn *c, ru_link_rx *rx, ru_time now
         c->rx_kind = RUI_RX_ITEM;
         return RU_OK;
     }
-    return hostile(ch, c, "its bulk connection carries what does not belong there", now);
+    return hostile(ch, c, "it sent a frame on its bulk connection that does not belong there", now);
 }
 
 static ru_status take_blocks(ru_chan *ch, rui_conn *c, ru_link_rx *rx)
@@ -113,11 +113,12 @@ static ru_status head_whole(ru_chan *ch, rui_conn *c, ru_link_rx *rx, ru_time no
     uint32_t i = rui_ingress_find(ch->ingress, c->peer, f->stream, f->iter);
     rui_slot *s = i != RUI_NONE ? rui_ingress_slot(ch->ingress, i) : NULL;
     if (f->len > RUI_WHOLE_MAX) {
-        return hostile(ch, c, "it sent too large a stream on its urgent connection", now);
+        return hostile(ch, c, "it sent a stream on its urgent connection that is too large", now);
     }
     if (s == NULL && !rui_ingress_thrown(ch->ingress, f->stream)) {
         if (p->whole_in + f->len + RUI_WHOLE_COST > RUI_WHOLE_BUDGET) {
-            return hostile(ch, c, "it sent more small streams than it may before their slots", now);
+            return hostile(ch, c, "it sent too many small streams before their slots were posted",
+                           now);
         }
         return take_blocks(ch, c, rx);
     }
@@ -126,7 +127,7 @@ static ru_status head_whole(ru_chan *ch, rui_conn *c, ru_link_rx *rx, ru_time no
         return throw_frame(ch, c, rx);
     }
     if (s->state == RUI_SLOT_POSTED && (s->total_bytes != f->len || s->got_bytes > 0)) {
-        return hostile(ch, c, "it sent a small stream that is not as long as its slot", now);
+        return hostile(ch, c, "it sent a small stream whose length differs from its slot", now);
     }
     touch_slot(ch, c, i);
     return s->state == RUI_SLOT_POSTED ? place_slot(ch, c, rx) : throw_frame(ch, c, rx);
@@ -140,7 +141,7 @@ static ru_status head_urgent(ru_chan *ch, rui_conn *c, ru_link_rx *rx, ru_time n
     if (rui_frame_sequenced(f, RU_LINK_URGENT)) {
         int32_t ahead = (int32_t)(f->deadline - (uint32_t)(p->rx_seq + 1));
         if (ahead > 0) {
-            return hostile(ch, c, "a frame of its sequence is missing", now);
+            return hostile(ch, c, "a sequenced frame is missing", now);
         }
         if (ahead < 0) { /* repeated after a cut: it had arrived */
             c->rx_dup = true;
@@ -170,7 +171,8 @@ static ru_status head_urgent(ru_chan *ch, rui_conn *c, ru_link_rx *rx, ru_time n
     case RUI_FRAME_TYPES:
         break;
     }
-    return hostile(ch, c, "its urgent connection carries what does not belong there", now);
+    return hostile(ch, c, "it sent a frame on its urgent connection that does not belong there",
+                   now);
 }
 
 static ru_status first_part(ru_chan *ch, rui_conn *c, const uint8_t *head, ru_link_rx *rx,
@@ -342,7 +344,7 @@ static void body_early(ru_chan *ch, rui_conn *c, ru_time now)
     bool wanted = s != NULL && (s->state == RUI_SLOT_POSTED || s->state == RUI_SLOT_THROWN);
     if (wanted && (s->total_bytes != f->len || s->got_bytes > 0)) {
         rui_blocks_give(&ch->blocks, block);
-        rui_peer_hostile(ch, p, "it sent a small stream that is not as long as its slot", now);
+        rui_peer_hostile(ch, p, "it sent a small stream whose length differs from its slot", now);
     } else if (wanted) {
         if (s->state == RUI_SLOT_POSTED) {
             rui_blocks_read(&ch->blocks, block, f->len, s->spans, s->n_spans);
@@ -358,7 +360,7 @@ static void body_early(ru_chan *ch, rui_conn *c, ru_time now)
     } else if ((i = rui_ingress_new(ch->ingress, p, f->stream, f->iter, RUI_SLOT_EARLY)) ==
                RUI_NONE) {
         rui_blocks_give(&ch->blocks, block);
-        rui_peer_hostile(ch, p, "no slots are left for its small streams", now);
+        rui_peer_hostile(ch, p, "there are no free slots for its small streams", now);
     } else {
         s = rui_ingress_slot(ch->ingress, i);
         s->total_bytes = f->len;
@@ -427,7 +429,7 @@ static ru_status body_item(ru_chan *ch, rui_conn *c, ru_time now)
     bool tells = f->type == RUI_MESSAGE || f->type == RUI_DATA || f->type == RUI_ACK ||
                  (f->type == RUI_PROBE && !rui_frame_sequenced(f, RU_LINK_URGENT));
     if (c->class == RU_LINK_URGENT && tells && !rui_item_acked(ch, p, f->offset)) {
-        rui_peer_hostile(ch, p, "it acknowledges what was not sent", now);
+        rui_peer_hostile(ch, p, "it acknowledges frames that were not sent", now);
         return RU_E_PEER;
     }
     if (f->type == RUI_MESSAGE) {
@@ -481,7 +483,7 @@ ru_status rui_chan_body(void *self, ru_conn_id id, ru_time now)
     switch (kind) {
     case RUI_RX_SLOT:
         if ((c->rx.flags & RUI_WHOLE) != 0 && !rui_item_acked(ch, c->peer, c->rx.offset)) {
-            rui_peer_hostile(ch, c->peer, "it acknowledges what was not sent", now);
+            rui_peer_hostile(ch, c->peer, "it acknowledges frames that were not sent", now);
             return RU_E_PEER;
         }
         body_slot(ch, c, now);

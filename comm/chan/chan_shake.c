@@ -171,7 +171,7 @@ static void make_room(ru_chan *ch)
     }
     if (worst != NULL) {
         rui_log_refusal(ch, worst->shake->address,
-                        "gave way to a newer connection before its proof");
+                        "was replaced by a newer connection before it authenticated");
         rui_conn_close(ch, worst);
     }
 }
@@ -219,7 +219,7 @@ void rui_chan_opened(void *self, ru_conn_id id, bool accepted, const char *addre
     c = rui_conn_new(ch, id, now);
     if (c == NULL) {
         rui_log_refusal(ch, address != NULL ? address : "",
-                        "more connections than this process may have");
+                        "this process has the largest number of connections already");
         ch->link.ops->close(ch->link.self, id);
         return;
     }
@@ -276,7 +276,7 @@ static void greeted(ru_chan *ch, rui_conn *c, ru_time now)
         return;
     }
     if (h.node == ch->opt.self.v) {
-        rui_conn_refuse(ch, c, RU_E_PEER, "it is this process itself");
+        rui_conn_refuse(ch, c, RU_E_PEER, "it is this process");
         return;
     }
     if (!c->accepted && h.pair != c->pair) {
@@ -335,7 +335,7 @@ ru_status rui_shake_head(ru_chan *ch, rui_conn *c, ru_link_rx *rx, ru_time now)
         return RU_OK;
     }
     if (f->type != want || (hello && class_bad)) {
-        rui_log_refusal(ch, c->shake->address, "it speaks before it proved itself");
+        rui_log_refusal(ch, c->shake->address, "it sent data before it authenticated");
         rui_conn_lost(ch, c, RU_E_PEER, now);
         return RU_E_PEER;
     }
@@ -351,7 +351,7 @@ ru_status rui_shake_body(ru_chan *ch, rui_conn *c, ru_time now)
     if (c->rx.type == RUI_ERR) {
         char text[RUI_ERR_TEXT_MAX + 32];
         uint32_t n = 0;
-        static const char before[] = "it refuses us: ";
+        static const char before[] = "it refuses the connection: ";
         memcpy(text, before, sizeof before - 1);
         for (n = 0; n < c->rx.len; n++) {
             char b = (char)c->shake->in[n];
@@ -420,7 +420,7 @@ void rui_shake_tick(ru_chan *ch, ru_time now)
         if (c->state == RUI_CONN_DYING && age_ns > HANDSHAKE_NS + DYING_NS) {
             rui_conn_lost(ch, c, RU_E_PEER, now);
         } else if (shaking && age_ns > HANDSHAKE_NS) {
-            rui_log_refusal(ch, c->shake->address, "it did not prove itself in time");
+            rui_log_refusal(ch, c->shake->address, "it did not authenticate in time");
             rui_conn_lost(ch, c, RU_E_IO, now);
         }
     }

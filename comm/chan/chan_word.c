@@ -19,7 +19,7 @@ static ru_status ack_heard(ru_chan *ch, uint32_t p, const rui_frame *f, const ui
         rui_range held[RUI_HELD_MAX];
         uint32_t n;
         if (rui_held_decode(data, f->len, s->total_bytes, held, &n) != RU_OK) {
-            rui_peer_hostile(ch, p, "it says to hold what cannot be", now);
+            rui_peer_hostile(ch, p, "it reports intervals that are not possible", now);
             return RU_E_PEER;
         }
         rui_stream_held(ch, i, held, n, now);
@@ -27,7 +27,7 @@ static ru_status ack_heard(ru_chan *ch, uint32_t p, const rui_frame *f, const ui
     }
     bool all_out = s->state == RUI_STREAM_WHOLE || s->left_bytes == 0;
     if ((f->flags & RUI_DONE) != 0 && !all_out && !s->doubt && s->state != RUI_STREAM_CANCEL) {
-        rui_peer_hostile(ch, p, "it says to have what was not sent", now);
+        rui_peer_hostile(ch, p, "it reports data that was not sent", now);
         return RU_E_PEER;
     }
     if (s->state == RUI_STREAM_CANCEL || (f->flags & RUI_STOPPED) != 0) {

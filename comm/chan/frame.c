@@ -92,10 +92,11 @@ ru_status rui_frame_decode(const uint8_t head[RU_LINK_HEAD_BYTES], rui_frame *f,
     uint16_t magic = ru_wire_u16(&w);
     uint8_t version = ru_wire_u8(&w), type = ru_wire_u8(&w);
     if (magic != RUI_FRAME_MAGIC) {
-        return RU_FAIL(err, RU_E_PEER, "what came is no frame of ours (begins with %#x)", magic);
+        return RU_FAIL(err, RU_E_PEER, "received data is not a Rubato frame (it begins with %#x)",
+                       magic);
     }
     if (version != RUI_FRAME_VERSION) {
-        return RU_FAIL(err, RU_E_UNSUPPORTED, "protocol version %u, here %d", version,
+        return RU_FAIL(err, RU_E_UNSUPPORTED, "the protocol version is %u, expected %d", version,
                        RUI_FRAME_VERSION);
     }
     if (type < RUI_HELLO || type >= RUI_FRAME_TYPES) {
@@ -165,7 +166,7 @@ ru_status rui_hello_decode(const uint8_t *data, int64_t size_bytes, rui_hello *h
                        (long long)size_bytes);
     }
     if (r.node == 0 || r.pair == 0) {
-        return RU_FAIL(err, RU_E_PEER, "greeting of nobody: node or pair is 0");
+        return RU_FAIL(err, RU_E_PEER, "greeting without a node: node or pair is 0");
     }
     for (uint32_t i = 0; i < r.address_len; i++) {
         if (address[i] <= ' ' || address[i] > '~') {

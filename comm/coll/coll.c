@@ -493,13 +493,16 @@ static ru_status check_spans(const ru_coll *c, uint32_t batch, const ru_span *sp
     int64_t bytes = 0, want = run->batch->n * run->elem_bytes;
     for (uint32_t k = 0; k < n_spans; k++) {
         if (spans[k].size_bytes < 0 || spans[k].size_bytes % run->elem_bytes != 0) {
-            return RU_FAIL(err, RU_E_ARG, "batch %u: span %u has %lld bytes, elements have %lld",
-                           batch, k, (long long)spans[k].size_bytes, (long long)run->elem_bytes);
+            return RU_FAIL(
+                err, RU_E_ARG,
+                "sum %u: span %u has %lld bytes, which is not a multiple of the element size %lld",
+                batch, k, (long long)spans[k].size_bytes, (long long)run->elem_bytes);
         }
         bytes += spans[k].size_bytes;
     }
     if (bytes != want && run->batch->op != RU_COLL_BARRIER) {
-        return RU_FAIL(err, RU_E_ARG, "batch %u: spans of %lld bytes, the plan says %lld", batch,
+        return RU_FAIL(err, RU_E_ARG,
+                       "sum %u: the spans have %lld bytes, but the plan expects %lld", batch,
                        (long long)bytes, (long long)want);
     }
     return RU_OK;
@@ -552,11 +555,11 @@ ru_status ru_coll_begin(ru_coll *c, uint32_t batch, uint32_t iter, const ru_span
     RU_CHECK(batch < c->opt.n_batches && !c->closed);
     rui_coll_run *run = &c->runs[batch];
     if (c->dead) {
-        return RU_FAIL(err, RU_E_PEER, "the group of epoch %u is dead", c->opt.epoch);
+        return RU_FAIL(err, RU_E_PEER, "the group of epoch %u has failed", c->opt.epoch);
     }
     if (run->began || (run->ever && (int32_t)(iter - run->iter) <= 0)) {
-        return RU_FAIL(err, RU_E_ARG, "batch %u begins iteration %u after iteration %u%s", batch,
-                       iter, run->iter, run->began ? ", which is under way" : "");
+        return RU_FAIL(err, RU_E_ARG, "sum %u starts iteration %u after iteration %u%s", batch,
+                       iter, run->iter, run->began ? ", which is still running" : "");
     }
     RU_TRY(check_spans(c, batch, spans, n_spans, err));
     RU_TRY(rui_coll_near_check(c, run, spans, n_spans, err));

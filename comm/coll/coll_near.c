@@ -75,8 +75,8 @@ ru_status rui_coll_near_check(const ru_coll *c, const rui_coll_run *run, const r
         const uint8_t *base = own->data, *at = spans[k].data;
         if (spans[k].size_bytes > 0 &&
             (at < base || at + spans[k].size_bytes > base + own->size_bytes)) {
-            return RU_FAIL(err, RU_E_ARG, "span %u of %lld bytes lies outside of the shared memory",
-                           k, (long long)spans[k].size_bytes);
+            return RU_FAIL(err, RU_E_ARG, "span %u of %lld bytes lies outside the shared memory", k,
+                           (long long)spans[k].size_bytes);
         }
     }
     return RU_OK;

@@ -12,12 +12,12 @@ static ru_status check_batch(const ru_coll_options *opt, uint32_t b, ru_err *err
         s->op == x->op && s->algo == x->algo && s->n_ranks == opt->n_ranks && s->root == x->root;
     if (!fits || x->n < 0 || x->chunk_bytes < 0 || (!types && x->op != RU_COLL_BARRIER) ||
         (uint32_t)x->class >= RU_CLASS_COUNT) {
-        return RU_FAIL(err, RU_E_ARG,
-                       "batch %u: %s by %s of %lld %s does not fit its schedule: %s by %s, "
-                       "%u ranks of %u",
-                       b, ru_coll_op_name(x->op), ru_coll_algo_name(x->algo), (long long)x->n,
-                       ru_dtype_name(x->dtype), ru_coll_op_name(s->op), ru_coll_algo_name(s->algo),
-                       s->n_ranks, opt->n_ranks);
+        return RU_FAIL(
+            err, RU_E_ARG,
+            "sum %u: %s by %s of %lld %s does not match its schedule: %s by %s, %u ranks of %u", b,
+            ru_coll_op_name(x->op), ru_coll_algo_name(x->algo), (long long)x->n,
+            ru_dtype_name(x->dtype), ru_coll_op_name(s->op), ru_coll_algo_name(s->algo), s->n_ranks,
+            opt->n_ranks);
     }
     return RU_OK;
 }
@@ -80,7 +80,7 @@ static ru_status open_run(ru_coll *c, uint32_t b, ru_err *err)
     run->sets = all && once && !c->opt.apart ? 2 : 1;
     c->n_lanes += run->n_lanes * run->sets;
     if (c->n_lanes > RUI_COLL_LANES_MAX) {
-        return RU_FAIL(err, RU_E_LIMIT, "more than %d chunks in flight: lower the depth",
+        return RU_FAIL(err, RU_E_LIMIT, "more than %d chunks would be in flight; lower the depth",
                        RUI_COLL_LANES_MAX);
     }
     return RU_OK;
@@ -115,7 +115,8 @@ static ru_status open_lane(ru_coll *c, uint32_t batch, uint32_t index, ru_err *e
     c->size.slots += shape->n_recv;
     c->size.streams += shape->n_send;
     if (!room) {
-        return RU_FAIL(err, RU_E_MEM, "no memory for %s of batch %u: %lld bytes of scratch a lane",
+        return RU_FAIL(err, RU_E_MEM,
+                       "not enough memory for %s of sum %u: %lld bytes of scratch per lane",
                        ru_coll_op_name(run->batch->op), batch, (long long)scratch);
     }
     return RU_OK;
@@ -146,10 +147,11 @@ static ru_status check_room(const ru_coll *c, ru_err *err)
 {
     uint32_t slots = ru_chan_slots(c->opt.chan), streams = ru_chan_streams(c->opt.chan);
     if (c->size.slots > slots || c->size.streams > streams) {
-        return RU_FAIL(err, RU_E_LIMIT,
-                       "a group of %u ranks needs %u slots and %u streams at one time, its channel "
-                       "has %u and %u: lower the depth or raise slots_max and streams_max",
-                       c->opt.n_ranks, c->size.slots, c->size.streams, slots, streams);
+        return RU_FAIL(
+            err, RU_E_LIMIT,
+            "a group of %u ranks needs %u slots and %u streams at the same time, but its channel "
+            "has %u and %u; lower the depth or raise slots_max and streams_max",
+            c->opt.n_ranks, c->size.slots, c->size.streams, slots, streams);
     }
     return RU_OK;
 }
@@ -159,8 +161,8 @@ ru_status ru_coll_open(const ru_coll_options *opt, const ru_coll_user *user, ru_
 {
     if (opt->n_ranks < 1 || opt->n_ranks > RU_COLL_RANKS_MAX || opt->rank >= opt->n_ranks ||
         opt->n_batches > RU_COLL_BATCHES_MAX) {
-        return RU_FAIL(err, RU_E_ARG, "a group of rank %u of %u with %u batches", opt->rank,
-                       opt->n_ranks, opt->n_batches);
+        return RU_FAIL(err, RU_E_ARG, "cannot open a group of rank %u of %u with %u sums",
+                       opt->rank, opt->n_ranks, opt->n_batches);
     }
     ru_coll *c = RU_NEW(arena, ru_coll, 1);
     if (c == NULL) {
@@ -170,7 +172,7 @@ ru_status ru_coll_open(const ru_coll_options *opt, const ru_coll_user *user, ru_
     c->shapes = RU_NEW(arena, rui_coll_shape, opt->n_batches);
     c->runs = RU_NEW(arena, rui_coll_run, opt->n_batches);
     if (c->shapes == NULL || c->runs == NULL) {
-        return RU_FAIL(err, RU_E_MEM, "no memory for %u batches", opt->n_batches);
+        return RU_FAIL(err, RU_E_MEM, "not enough memory for %u sums", opt->n_batches);
     }
     RU_TRY(open_all(c, err));
     RU_TRY(check_room(c, err));

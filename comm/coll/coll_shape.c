@@ -238,7 +238,7 @@ ru_status rui_coll_shape_make(rui_coll_shape *s, const ru_coll_schedule *schedul
         s->tag_bits++;
     }
     if (s->n > RU_COLL_STEPS_MAX || schedule->n_blocks < 1 || !is_sound(s, rank)) {
-        return RU_FAIL(err, RU_E_ARG, "the schedule of %s by %s does not fit rank %u of %u",
+        return RU_FAIL(err, RU_E_ARG, "the schedule of %s by %s does not match rank %u of %u",
                        ru_coll_op_name(schedule->op), ru_coll_algo_name(schedule->algo), rank,
                        schedule->n_ranks);
     }

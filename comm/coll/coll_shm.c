@@ -30,7 +30,7 @@ ru_status ru_coll_shm_open(const ru_coll_shm_options *opt, ru_coll_shm **out, ru
         return RU_FAIL(err, RU_E_MEM, "no memory for a shared segment");
     }
     ru_status st = opt->data_bytes < 0
-                       ? RU_FAIL(err, RU_E_ARG, "a shared segment of %lld bytes of data",
+                       ? RU_FAIL(err, RU_E_ARG, "a shared segment cannot have %lld bytes of data",
                                  (long long)opt->data_bytes)
                        : ru_shm_create(opt->name != NULL ? opt->name : "collective",
                                        RUI_SHM_DATA_AT + opt->data_bytes, &c->own, err);
@@ -167,8 +167,9 @@ ru_status ru_coll_shm_join(ru_coll_shm *c, const char *const *handles, uint32_t 
                            uint32_t epoch, ru_err *err)
 {
     if (n < 1 || n > RU_COLL_SHM_RANKS_MAX || rank >= n) {
-        return RU_FAIL(err, RU_E_ARG, "rank %u of a host's group of %u, at most %d", rank, n,
-                       RU_COLL_SHM_RANKS_MAX);
+        return RU_FAIL(err, RU_E_ARG,
+                       "rank %u of a group of %u on one host is not valid; a group has at most %d",
+                       rank, n, RU_COLL_SHM_RANKS_MAX);
     }
     ru_coll_shm_leave(c);
     c->n = n;

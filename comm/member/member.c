@@ -17,29 +17,30 @@ static ru_status options_check(const ru_member_options *o, ru_err *err)
     size_t n = strnlen(o->self.address, sizeof o->self.address);
     if (o->self.node.v == 0 || n == sizeof o->self.address ||
         !rui_m_address_ok(o->self.address, (uint32_t)n)) {
-        return RU_FAIL(err, RU_E_ARG, "membership needs a node id and an address without blanks");
+        return RU_FAIL(err, RU_E_ARG, "membership needs a node id and an address without spaces");
     }
     if (o->self.capacity > RU_MEMBER_CAPACITY_MAX || o->self.tier >= RU_TIERS) {
         return RU_FAIL(err, RU_E_ARG,
-                       "a member of %u cores and tier %d: expected at most %d and %d",
+                       "a member has %u cores and tier %d, expected at most %d and %d",
                        o->self.capacity, (int)o->self.tier, RU_MEMBER_CAPACITY_MAX, RU_TIERS - 1);
     }
     if (o->join == NULL && o->self.no_vote) {
         return RU_FAIL(err, RU_E_CONFIG,
-                       "the member that founds a job leads it, so it must vote: found the job on a "
+                       "the member that starts a job leads it, so it must vote; start the job on a "
                        "reliable machine and let this one join");
     }
     if (o->join != NULL && !rui_m_address_ok(o->join, (uint32_t)strnlen(o->join, 4096))) {
-        return RU_FAIL(err, RU_E_ARG, "'%.100s' is no address to join: expected host:port",
+        return RU_FAIL(err, RU_E_ARG, "'%.100s' is not an address to join; expected host:port",
                        o->join);
     }
     if (o->agreed != NULL && strnlen(o->agreed, RU_MEMBER_AGREED_MAX) == RU_MEMBER_AGREED_MAX) {
-        return RU_FAIL(err, RU_E_LIMIT, "what members agree on is longer than %d bytes",
+        return RU_FAIL(err, RU_E_LIMIT,
+                       "the settings that members must share are longer than %d bytes",
                        RU_MEMBER_AGREED_MAX - 1);
     }
     if (o->n_max == 0 || o->n_max > RU_MEMBERS_MAX) {
-        return RU_FAIL(err, RU_E_ARG, "%u members at most: expected 1 .. %d", o->n_max,
-                       RU_MEMBERS_MAX);
+        return RU_FAIL(err, RU_E_ARG, "the largest number of members is %u, expected 1 to %d",
+                       o->n_max, RU_MEMBERS_MAX);
     }
     if (o->beat_ns <= 0 || o->suspect_ns < o->beat_ns || o->dead_ns <= o->suspect_ns ||
         o->join_ns <= 0 || o->mesh_max > RUI_M_MESH_MAX) {
@@ -153,7 +154,7 @@ static void out(ru_member *m, ru_status st, const char *why, ru_effects *fx)
     m->pending = false;
     ru_fx_timer_off(fx, RUI_M_TICK);
     m->timer_at.ns = 0;
-    ru_fx_log(fx, RU_LOG_INFO, "this process is no member any more: %s", why);
+    ru_fx_log(fx, RU_LOG_INFO, "this process is no longer a member: %s", why);
     ru_fx_local(fx, RU_MEMBER_OUT, (int64_t)st, why, (int64_t)strlen(why) + 1);
 }
 
@@ -281,7 +282,7 @@ static void follow(ru_member *m, rui_m_peer *p, const rui_m_beat *b, ru_effects 
     }
     if (m->phase == RUI_SEEKS) {
         char who[RUI_WHO_MAX];
-        ru_fx_log(fx, RU_LOG_WARN, "%s leads now", rui_m_who(m, p->node, who, sizeof who));
+        ru_fx_log(fx, RU_LOG_WARN, "%s is the leader now", rui_m_who(m, p->node, who, sizeof who));
     }
     if (!m->sure) {
         m->sure_at = ru_time_after(m->now, 2 * m->opt.dead_ns);
@@ -305,7 +306,7 @@ static void beat_epochs(ru_member *m, rui_m_peer *p, const rui_m_beat *b, ru_eff
     }
     if (p->rank == RUI_M_NONE) {
         if (b->epoch > 0) {
-            rui_m_tell_out(m, p, "the others went on without it", fx);
+            rui_m_tell_out(m, p, "the others continued without it", fx);
         }
     } else if (b->accepted == m->view.epoch) {
         rui_m_beat_send(m, p->node, 0, false, fx);
@@ -349,7 +350,7 @@ static void beat(ru_member *m, rui_m_peer *p, const ru_event *ev, ru_effects *fx
         }
         if (m->phase == RUI_FOLLOWS && p->seeks && ru_node_is(p->node, m->lead)) {
             char who[RUI_WHO_MAX];
-            rui_m_seek_start(m, fx, "%s does not lead any more",
+            rui_m_seek_start(m, fx, "%s is no longer the leader",
                              rui_m_who(m, p->node, who, sizeof who));
         }
         if (m->asking && p->seeks) {
@@ -371,7 +372,7 @@ static void heard(ru_member *m, rui_m_peer *p, ru_effects *fx)
     p->reported_at.ns = 0;
     if (p->named && fx != NULL) {
         char who[RUI_WHO_MAX];
-        ru_fx_log(fx, RU_LOG_INFO, "%s is heard again", rui_m_who(m, p->node, who, sizeof who));
+        ru_fx_log(fx, RU_LOG_INFO, "%s answers again", rui_m_who(m, p->node, who, sizeof who));
     }
     p->named = p->named && fx == NULL;
     if (p->dead && !p->gone) {
@@ -386,7 +387,7 @@ static void out_message(ru_member *m, const ru_event *ev, ru_effects *fx)
     uint32_t epoch;
     char why[RUI_M_WHY_MAX];
     if (!rui_m_get_out(ev, &epoch, why)) {
-        rui_m_hostile(m, fx, ev->node, "a malformed word of parting");
+        rui_m_hostile(m, fx, ev->node, "a malformed leave message");
     } else if (m->phase == RUI_JOINS) {
         rui_m_join_again(m, why, fx);
     } else if (m->view.epoch > 0 &&
@@ -617,12 +618,13 @@ static void follow_tick(ru_member *m, ru_effects *fx)
     char who[RUI_WHO_MAX];
     rui_m_who(m, m->lead, who, sizeof who);
     if (silent >= m->opt.dead_ns) {
-        rui_m_seek_start(m, fx, "%s, who leads, is silent for %.1f s", who, rui_m_seconds(silent));
+        rui_m_seek_start(m, fx, "the leader, %s, has been silent for %.1f s", who,
+                         rui_m_seconds(silent));
         m->sure = false;
     } else if (silent >= m->opt.suspect_ns) {
         if (!p->named) {
             p->named = true;
-            ru_fx_log(fx, RU_LOG_WARN, "%s, who leads, is silent for %.1f s", who,
+            ru_fx_log(fx, RU_LOG_WARN, "the leader, %s, has been silent for %.1f s", who,
                       rui_m_seconds(silent));
         }
         rui_m_ask_oldest(m, fx);

@@ -116,7 +116,7 @@ void rui_m_refused(ru_member *m, const ru_event *ev, ru_effects *fx)
         rui_m_hostile(m, fx, ev->node, "a malformed refusal");
     } else if (m->phase == RUI_JOINS) {
         rui_m_out_for(m, fx, RU_E_CONFIG,
-                      "this worker is not of the job that it would join: %s; start it with the "
+                      "this worker differs from the job that it would join: %s; start it with the "
                       "same job, data, options and program as the others",
                       why);
     }

@@ -41,7 +41,7 @@ void rui_m_join_start(ru_member *m, ru_effects *fx)
 {
     m->phase = RUI_JOINS;
     m->join.began = m->join.started = m->join.waits_named_at = m->now;
-    obstacle(m, "nobody answered");
+    obstacle(m, "no member answered");
     connect_to(m, m->join.contact, fx);
 }
 
@@ -113,11 +113,11 @@ static void waits(ru_member *m, ru_effects *fx)
         return;
     }
     j->waits_named_at = m->now;
-    ru_fx_log(fx, RU_LOG_WARN, "waiting to join for %.0f s: %s",
+    ru_fx_log(fx, RU_LOG_WARN, "has waited %.0f s to join: %s",
               rui_m_seconds(rui_m_since(m, j->began)),
               !j->ready ? j->obstacle
-              : j->full ? "the job has as many workers as it takes"
-                        : "the leader has not let us in yet");
+              : j->full ? "the job has its largest number of workers"
+                        : "the leader has not admitted this worker yet");
 }
 
 void rui_m_join_tick(ru_member *m, ru_effects *fx)
@@ -126,8 +126,8 @@ void rui_m_join_tick(ru_member *m, ru_effects *fx)
     if (j->ready) {
         j->started = j->full ? m->now : j->started;
     } else if (rui_m_since(m, j->started) >= m->opt.join_ns) {
-        rui_m_out(m, fx, "could not join within %.0f s by %s: %s", rui_m_seconds(m->opt.join_ns),
-                  j->contact, j->obstacle);
+        rui_m_out(m, fx, "could not join within %.0f s through %s: %s",
+                  rui_m_seconds(m->opt.join_ns), j->contact, j->obstacle);
         return;
     }
     if (j->trying && rui_m_since(m, j->try_at) > forgotten_ns) {

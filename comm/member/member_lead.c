@@ -128,7 +128,7 @@ static void all_leave(ru_member *m, ru_effects *fx)
     for (rui_m_peer *p = NULL; (p = rui_m_peer_next(m, p)) != NULL;) {
         if (p->rank != RUI_M_NONE && p->up) {
             bool stays = !p->leaving && !rui_m_votes(m, p->rank);
-            const char *why = stays ? "all members that vote left" : "it left";
+            const char *why = stays ? "all members that vote have left" : "it left";
             uint8_t buf[RUI_SMALL_MAX];
             int64_t n = rui_m_put_out(buf, sizeof buf, m->view.epoch + (stays ? 1 : 0), why);
             p->told_at = m->now;
@@ -206,7 +206,8 @@ static void give_up(ru_member *m, rui_m_peer *p, const char *why, ru_effects *fx
     m->recheck = m->pending;
     rui_m_lost_count(m);
     char who[RUI_WHO_MAX];
-    ru_fx_log(fx, RU_LOG_WARN, "%s is given up: %s", rui_m_who(m, p->node, who, sizeof who), why);
+    ru_fx_log(fx, RU_LOG_WARN, "%s counts as failed: %s", rui_m_who(m, p->node, who, sizeof who),
+              why);
     m->change_told = false;
 }
 
@@ -214,7 +215,7 @@ void rui_m_lead_ended(ru_member *m, rui_m_peer *p, ru_effects *fx)
 {
     if (p->rank != RUI_M_NONE) {
         p->dead = false;
-        give_up(m, p, "its process is gone", fx);
+        give_up(m, p, "its process ended", fx);
         rui_m_commit_check(m, fx);
         rui_m_change_check(m, false, fx);
     }
@@ -304,7 +305,7 @@ void rui_m_lead_beat(ru_member *m, rui_m_peer *p, const rui_m_beat *b, ru_effect
                      !ru_node_is(b->promised_to, m->promised_to);
         if (b->promised > m->promised || other) {
             char who[RUI_WHO_MAX];
-            rui_m_seek_start(m, fx, "%s has promised to follow another",
+            rui_m_seek_start(m, fx, "%s has promised to follow another leader",
                              rui_m_who(m, p->node, who, sizeof who));
             return;
         }
@@ -343,10 +344,10 @@ static void silence(ru_member *m, rui_m_peer *p, ru_effects *fx)
         ru_text_putf(&t, "silent for %.1f s", rui_m_seconds(silent));
         give_up(m, p, why, fx);
     } else if (p->reported_at.ns != 0 && rui_m_since(m, p->reported_at) >= 2 * m->opt.beat_ns) {
-        give_up(m, p, "a peer's connection to it was ended and it does not answer", fx);
+        give_up(m, p, "a peer lost its connection to it, and it does not answer", fx);
     } else if (silent >= m->opt.suspect_ns && !p->named) {
         p->named = true;
-        ru_fx_log(fx, RU_LOG_WARN, "%s is silent for %.1f s",
+        ru_fx_log(fx, RU_LOG_WARN, "%s has been silent for %.1f s",
                   rui_m_who(m, p->node, who, sizeof who), rui_m_seconds(silent));
     }
 }
@@ -404,7 +405,7 @@ static void joiners_tick(ru_member *m, ru_effects *fx)
     for (rui_m_peer *p = NULL; (p = rui_m_peer_next(m, p)) != NULL;) {
         if (p->joins && (!p->up || rui_m_since(m, p->heard) >= 2 * m->opt.dead_ns)) {
             char who[RUI_WHO_MAX];
-            ru_fx_log(fx, RU_LOG_INFO, "%s went silent and is forgotten",
+            ru_fx_log(fx, RU_LOG_INFO, "%s went silent and was removed",
                       rui_m_who(m, p->node, who, sizeof who));
             rui_m_joiner_drop(m, p);
             m->change_told = false;
@@ -429,7 +430,7 @@ void rui_m_lead_tick(ru_member *m, ru_effects *fx)
     }
     if (!rui_m_quorum(m, m->view.at, m->view.n, vote_heard)) {
         rui_m_seek_start(m, fx,
-                         "only %u of %u members%s are heard, and others may go on without them",
+                         "only %u of %u members%s answer, and the others may continue without them",
                          heard, m->voters, m->voters < m->view.n ? " that vote" : "");
         m->sure = false;
         return;

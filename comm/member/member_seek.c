@@ -93,7 +93,7 @@ void rui_m_seek_start(ru_member *m, ru_effects *fx, const char *fmt, ...)
 void rui_m_seek_ended(ru_member *m, const rui_m_peer *lead, ru_effects *fx)
 {
     char who[RUI_WHO_MAX];
-    rui_m_seek_start(m, fx, "the connection to %s, who leads, was ended",
+    rui_m_seek_start(m, fx, "the connection to the leader, %s, was closed",
                      rui_m_who(m, lead->node, who, sizeof who));
 }
 
@@ -338,8 +338,9 @@ static void win(ru_member *m, ru_effects *fx)
     m->asking = false;
     m->change_told = false;
     m->beat_now = true;
-    ru_fx_log(fx, RU_LOG_WARN, "this process leads now: %u of %u members answered after %.2f s",
-              answered, m->view.n, rui_m_seconds(rui_m_since(m, m->seek_since)));
+    ru_fx_log(fx, RU_LOG_WARN,
+              "this process is the leader now: %u of %u members answered after %.2f s", answered,
+              m->view.n, rui_m_seconds(rui_m_since(m, m->seek_since)));
     if (m->next.epoch != 0) {
         adopt(m, fx);
     } else {
@@ -417,10 +418,9 @@ static void name_stuck(ru_member *m, ru_effects *fx)
     }
     if (alone(m)) {
         rui_m_out(m, fx, "%s",
-                  m->self.no_vote
-                      ? "all members that vote are gone, and this one may not lead"
-                      : "all other members are gone, and while it was out of touch they may have "
-                        "gone on with others");
+                  m->self.no_vote ? "all members that vote have failed, and this one must not lead"
+                                  : "all other members have failed, and while this one was out of "
+                                    "contact they may have continued with others");
         return;
     }
     int64_t pause_ns =
@@ -431,14 +431,13 @@ static void name_stuck(ru_member *m, ru_effects *fx)
     ru_text silent_t = ru_text_into(silent_text, sizeof silent_text);
     ru_text gone_t = ru_text_into(gone_text, sizeof gone_text);
     uint32_t n_silent = missing_put(m, false, &silent_t), n_gone = missing_put(m, true, &gone_t);
-    ru_fx_log(
-        fx, RU_LOG_ERROR,
-        "no leader for %.0f s: %u of %u members%s answer, and more than half must (or half with "
-        "the oldest); waits for %s%s%s",
-        rui_m_seconds(rui_m_since(m, m->seek_since)), m->voters - n_silent - n_gone, m->voters,
-        m->voters < m->view.n ? " that vote" : "",
-        n_silent > 0 ? silent_text : "a member that takes over", n_gone > 0 ? "; gone: " : "",
-        gone_text);
+    ru_fx_log(fx, RU_LOG_ERROR,
+              "there has been no leader for %.0f s: %u of %u members%s answer, but more than half "
+              "must answer (or half with the oldest); waiting for %s%s%s",
+              rui_m_seconds(rui_m_since(m, m->seek_since)), m->voters - n_silent - n_gone,
+              m->voters, m->voters < m->view.n ? " that vote" : "",
+              n_silent > 0 ? silent_text : "a member that takes over",
+              n_gone > 0 ? "; failed: " : "", gone_text);
 }
 
 void rui_m_seek_tick(ru_member *m, ru_effects *fx)
@@ -483,7 +482,7 @@ void rui_m_takeover(ru_member *m, const ru_event *ev, ru_effects *fx)
     }
     if (epoch < m->view.epoch) {
         if (p->rank == RUI_M_NONE) {
-            rui_m_tell_out(m, p, "the others went on without it", fx);
+            rui_m_tell_out(m, p, "the others continued without it", fx);
             return;
         }
         rui_m_view_tell(m, p, fx);

@@ -29,7 +29,7 @@ static void unsure(ru_member *m, ru_effects *fx)
     int64_t quiet = rui_m_since(m, m->ran_at);
     m->ran_at = m->now;
     if (m->phase == RUI_LEADS) {
-        rui_m_seek_start(m, fx, "it stood still for %.1f s, and others may lead by now",
+        rui_m_seek_start(m, fx, "it was suspended for %.1f s, and another member may lead by now",
                          rui_m_seconds(quiet));
     }
     m->sure = false;
@@ -42,7 +42,7 @@ static void stood_still(ru_member *m, ru_effects *fx)
 {
     int64_t late = m->planned.ns == 0 ? 0 : rui_m_since(m, m->planned);
     if (late > m->opt.suspect_ns / 2) {
-        ru_fx_log(fx, RU_LOG_WARN, "this process stood still for %.1f s", rui_m_seconds(late));
+        ru_fx_log(fx, RU_LOG_WARN, "this process was suspended for %.1f s", rui_m_seconds(late));
         for (rui_m_peer *p = NULL; (p = rui_m_peer_next(m, p)) != NULL;) {
             p->heard.ns += late;
             p->heard.ns = p->heard.ns > m->now.ns ? m->now.ns : p->heard.ns;

@@ -354,7 +354,7 @@ static const char *why_removed(const ru_member *m, const rui_m_peer *p, char *bu
     if (p->leaving) {
         ru_text_put(&t, "it left");
     } else {
-        ru_text_putf(&t, "the others went on without it after it was silent for %.1f s",
+        ru_text_putf(&t, "the others continued without it after it was silent for %.1f s",
                      rui_m_seconds(rui_m_since(m, p->heard)));
     }
     return buf;
@@ -438,7 +438,7 @@ void rui_m_in_force(ru_member *m, ru_effects *fx)
         }
     }
     if (!in) {
-        rui_m_out(m, fx, "%s", m->leaving ? "it left" : "the others went on without it");
+        rui_m_out(m, fx, "%s", m->leaving ? "it left" : "the others continued without it");
         return;
     }
     m->self.number = m->view.at[rui_m_rank(m, m->self.node)].number;
@@ -454,7 +454,7 @@ void rui_m_in_force(ru_member *m, ru_effects *fx)
     }
     if (m->phase == RUI_LEADS && m->promised > m->view.epoch) {
         /* Named leader by a view that is older than what it promised: others may have as well. */
-        rui_m_seek_start(m, fx, "somebody asked for a later view");
+        rui_m_seek_start(m, fx, "a member requested a later view");
         return;
     }
     if (adopted && m->phase == RUI_LEADS) {
@@ -527,7 +527,7 @@ static void told_in_force(ru_member *m, const rui_m_view_head *h, ru_node_id fro
         take_incoming(m, from);
         rui_m_in_force(m, fx);
     } else if (m->view.epoch > 0) {
-        rui_m_out(m, fx, "the others went on without it");
+        rui_m_out(m, fx, "the others continued without it");
     }
 }
 

@@ -115,8 +115,9 @@ static void test_without_voters_nothing_goes_on(void **state)
             assert_true(world_at(w, i)->out == !silently); /* nobody can come back, or somebody */
             assert_true(f.stuck || world_at(w, i)->out);
             if (!silently) {
-                assert_string_equal(world_at(w, i)->why,
-                                    "all members that vote are gone, and this one may not lead");
+                assert_string_equal(
+                    world_at(w, i)->why,
+                    "all members that vote have failed, and this one must not lead");
             }
         }
         world_free(w);
@@ -136,7 +137,8 @@ static void test_the_last_voter_leaves(void **state)
     must(w, world_run_ms(w, 300));
     for (uint32_t i = 0; i < N; i++) {
         assert_true(world_at(w, i)->out);
-        assert_string_equal(world_at(w, i)->why, i < 2 ? "it left" : "all members that vote left");
+        assert_string_equal(world_at(w, i)->why,
+                            i < 2 ? "it left" : "all members that vote have left");
     }
     world_free(w);
 }

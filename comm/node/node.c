@@ -66,7 +66,7 @@ static void lose(ru_node *n, ru_node_id node, ru_status why, ru_time now)
 {
     char line[160];
     snprintf(line, sizeof line,
-             "process %016llx is cut off: it takes no control messages any more (%s)",
+             "process %016llx is disconnected, because it accepts no control messages (%s)",
              (unsigned long long)node.v, ru_status_name(why));
     rui_node_say(n, RU_LOG_WARN, line, now);
     ru_chan_drop(n->chan, node, now);
@@ -84,7 +84,8 @@ static void perform(ru_node *n, const ru_effect *f, ru_time now)
         }
         ru_status st = ru_chan_message(n->chan, f->node, f->what, f->data, f->size_bytes, now);
         if (st == RU_E_ARG) {
-            rui_node_say(n, RU_LOG_ERROR, "a control message is longer than messages may be", now);
+            rui_node_say(n, RU_LOG_ERROR, "a control message is longer than the largest message",
+                         now);
         } else if (st != RU_OK && st != RU_E_PEER) { /* a lost peer is told by `down` */
             lose(n, f->node, st, now);
         }

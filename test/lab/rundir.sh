@@ -73,7 +73,7 @@ for workers in 1 2; do
     kill -KILL $first
     wait $first 2>/dev/null || true
     steps=$(newest used)
-    expect 0 "goes on after step" $train --out used --resume -w $workers --set train.steps=$((10#$steps + 10))
+    expect 0 "continues after step" $train --out used --resume -w $workers --set train.steps=$((10#$steps + 10))
     rm -rf used
 done
 for k in 1 2 3; do
@@ -85,16 +85,16 @@ for k in 1 2 3; do wait -n || fail "jobs side by side: $(cat folder.err.*)"; don
 # -- 2
 everything() { (cd "$1" && find . -type f ! -name lock -exec md5sum {} + | sort); }
 for workers in 1 2; do
-    expect 66 "nothing to resume: there is no folder mistyped" $train --out mistyped -w $workers --resume
+    expect 66 "there is nothing to resume: the folder mistyped does not exist" $train --out mistyped -w $workers --resume
     [[ ! -e mistyped ]] || fail "a mistyped folder was made"
     expect 0 . $train --out kept -w $workers --set train.steps=30
-    expect 0 "with other settings than before: train.steps 40 (was 30)" $train --out kept -w $workers --resume --set train.steps=40
+    expect 0 "with changed settings: train.steps 40 (was 30)" $train --out kept -w $workers --resume --set train.steps=40
     [[ $(ls kept/trace | wc -l) -eq $((2 * workers)) ]] || fail "traces after a resume: $(ls kept/trace)"
     if [[ $workers -eq 1 ]]; then
-        expect 0 "with other settings than before: train.batch 20 (was 40)" $train --out kept --resume --set train.steps=50 --set train.batch=20
+        expect 0 "with changed settings: train.batch 20 (was 40)" $train --out kept --resume --set train.steps=50 --set train.batch=20
     else
         before=$(everything kept)
-        expect 78 "a resumed run keeps its batch" $train --out kept -w 2 --resume --set train.steps=50 --set train.batch=20
+        expect 78 "a resumed run must keep its batch" $train --out kept -w 2 --resume --set train.steps=50 --set train.batch=20
         [[ $before == "$(everything kept)" ]] || fail "another batch changed: $(diff <(echo "$before") <(everything kept))"
     fi
     for dir in kept/checkpoints/*; do printf x | dd of="$dir/model.safetensors" bs=1 seek=200 conv=notrunc status=none; done

@@ -90,7 +90,7 @@ told hand '"works","worker":3'
 grep -q "^joined as worker 3" b1.err || fail "a worker by hand says: $(cat b1.err)"
 ip netns exec $b "$rubato" worker --join "$address" --token-file hand/token --out b2 >b2.out 2>b2.err &
 second=$!
-told b2 "waiting to join for 5 s: the job has as many workers as it takes" b2.err
+told b2 "has waited 5 s to join: the job has its largest number of workers" b2.err
 kill -INT $first
 wait $first || fail "who leaves exits $?: $(cat b1.err)"
 told hand '"works","worker":4'
@@ -130,7 +130,7 @@ else
     PATH=$work/bin:$PATH on_a timeout 120 "$rubato" train mlp.yaml --hosts localhost:1,10.78.2.9:1 --out nossh \
         >nossh.out 2>nossh.err || code=$?
     [[ $code -eq 69 ]] || fail "a host without ssh: exit code $code: $(tail -3 nossh.err)"
-    grep -q "no worker on 10.78.2.9" nossh.err || fail "a host without ssh: $(cat nossh.err)"
+    grep -q "no worker started on 10.78.2.9" nossh.err || fail "a host without ssh: $(cat nossh.err)"
     code=0
     PATH=$work/bin:$PATH on_a timeout 120 "$rubato" train mlp.yaml --hosts localhost:1,10.78.2.2:1 --listen 10.78.1.1:0 \
         --out nonet >nonet.out 2>nonet.err || code=$?

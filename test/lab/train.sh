@@ -144,7 +144,7 @@ set -e
 [ $((($(date +%s%N) - began) / 1000000)) -lt 500 ] || fail "the second signal took long"
 
 # -- 3: errors
-expect 2 "already holds a run" "$rubato" train job.yaml --out whole
+expect 2 "already contains a run" "$rubato" train job.yaml --out whole
 expect 66 "No such file\|no such file" "$rubato" train job.yaml --out e1 --set "data.train=[nothing, digits/train-labels]"
 expect 66 "No such file\|no such file" "$rubato" train nothing.yaml
 expect 78 "job.yaml\|--set" "$rubato" train job.yaml --out e2 --set train.bach=3

@@ -15,7 +15,8 @@ enum { PIECE_BYTES = 1 << 20 };
 static ru_status check_options(const ru_elastic_options *o, ru_err *err)
 {
     if (o->probe_bytes != 0 && (o->probe_bytes < 1024 || o->probe_bytes % 1024 != 0)) {
-        return RU_FAIL(err, RU_E_ARG, "elastic training: %lld bytes to measure, not whole KiB",
+        return RU_FAIL(err, RU_E_ARG,
+                       "elastic training: probe_bytes is %lld, expected a multiple of 1024",
                        (long long)o->probe_bytes);
     }
     if (o->cut_bytes < 0 || o->cut_bytes % 4 != 0) {
@@ -264,8 +265,9 @@ static void take_view(ru_elastic *e, ru_time now, ru_effects *fx)
     }
     if (e->v.n > 0 && (v.start != e->committed || v.position != e->position)) {
         ru_member_leave(e->opt.member, now, fx);
-        rui_el_end(e, RU_E_BUG, "the new view begins at a step that this worker's state is not of",
-                   now, fx);
+        rui_el_end(e, RU_E_BUG,
+                   "the new view starts at a step that does not match this worker's state", now,
+                   fx);
         return;
     }
     bool first = e->v.n == 0;

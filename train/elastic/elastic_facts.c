@@ -28,7 +28,7 @@ const char *ru_elastic_doing(const ru_elastic *e, char into[64])
     long long step = (long long)e->step + 1;
     switch (e->phase) {
     case RUI_EL_IDLE:
-        return e->v.n == 0 ? "waiting for a first view" : "between steps";
+        return e->v.n == 0 ? "waiting for the first view" : "between steps";
     case RUI_EL_BUILD:
         return "preparing for a new view";
     case RUI_EL_CONNECT:
@@ -40,7 +40,7 @@ const char *ru_elastic_doing(const ru_elastic *e, char into[64])
     case RUI_EL_STEP:
         snprintf(into, 64, "%s step %lld",
                  !e->computed           ? "computing"
-                 : e->mover.in_left > 0 ? "taking state in"
+                 : e->mover.in_left > 0 ? "receiving state"
                  : e->done_sent         ? "waiting for the commit of"
                                         : "reducing gradients of",
                  step);
@@ -48,9 +48,9 @@ const char *ru_elastic_doing(const ru_elastic *e, char into[64])
     case RUI_EL_UPDATE:
         return "updating parameters";
     case RUI_EL_ABORT:
-        return "forgetting a step";
+        return "aborting a step";
     case RUI_EL_ENDED:
-        return "nothing: it ended";
+        return "nothing, because it ended";
     case RUI_EL_PROBE:
         return "measuring collectives";
     }

@@ -16,7 +16,7 @@ static ru_status go_local(ru_elastic *e, ru_wire_in *w, ru_err *err)
         const char *h = ru_wire_text(w, RU_ELASTIC_HANDLE_MAX - 1, &n);
         handles[i] = h == NULL ? NULL : ru_arena_strn(arena, h, n);
         if (handles[i] == NULL) {
-            return RU_FAIL(err, RU_E_DATA, "the leader's GO holds no handle for every worker");
+            return RU_FAIL(err, RU_E_DATA, "the leader's GO lacks the memory handle of a worker");
         }
     }
     if (handles == NULL) {
@@ -219,10 +219,10 @@ static void refused(ru_elastic *e, const ru_event *ev, uint32_t epoch, ru_effect
     e->n_refused++;
     if (e->n_refused == 1 || ev->now.ns - e->refused_ns >= 60000000000) {
         e->refused_ns = ev->now.ns;
-        ru_fx_log(
-            fx, RU_LOG_WARN,
-            "refused words of epoch %u from process %016llx, no member of epoch %u (%u so far)",
-            epoch, (unsigned long long)ev->node.v, e->v.epoch, e->n_refused);
+        ru_fx_log(fx, RU_LOG_WARN,
+                  "refused a message of epoch %u from process %016llx, which is not a member of "
+                  "epoch %u (%u so far)",
+                  epoch, (unsigned long long)ev->node.v, e->v.epoch, e->n_refused);
     }
 }
 

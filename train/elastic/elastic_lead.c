@@ -123,7 +123,7 @@ void rui_el_lead_fail(ru_elastic *e, ru_node_id from, ru_status st, const char *
         }
         rui_el_end(e, st, text, now, fx);
     } else if (!everybody) {
-        ru_fx_log(fx, RU_LOG_WARN, "%s (%s); the others go on", text, ru_status_name(st));
+        ru_fx_log(fx, RU_LOG_WARN, "%s (%s); the others continue", text, ru_status_name(st));
     }
 }
 
@@ -145,7 +145,7 @@ static ru_status share_out(ru_elastic *e, rui_el_view *v, ru_arena *arena, ru_er
     double *speed = RU_NEW(arena, double, v->n);
     int64_t *before = RU_NEW(arena, int64_t, v->n);
     if (speed == NULL || before == NULL) {
-        return RU_FAIL(err, RU_E_MEM, "no memory to share the batch");
+        return RU_FAIL(err, RU_E_MEM, "not enough memory to share the batch");
     }
     int64_t sum = 0;
     for (uint32_t i = 0; i < v->n; i++) {
@@ -253,10 +253,9 @@ static ru_status compose(ru_elastic *e, const ru_member_wanted *w, ru_arena *are
         full += v->at[i].full ? 1 : 0;
     }
     if (full == 0) {
-        return RU_FAIL(
-            err, RU_E_PEER,
-            "no worker that held the whole state is left; go on from the last checkpoint "
-            "with --resume");
+        return RU_FAIL(err, RU_E_PEER,
+                       "no remaining worker has the whole state; continue from the last checkpoint "
+                       "with --resume");
     }
     v->paused = w->n < needed(e);
     v->local =
@@ -468,7 +467,7 @@ static void say_go(ru_elastic *e, ru_time now, ru_effects *fx)
     }
     uint8_t *buf = ru_arena_alloc(arena, GO_BYTES_MAX, 8);
     if (buf == NULL) {
-        rui_el_lead_fail(e, e->opt.self, RU_E_MEM, "no memory to begin a view", now, fx);
+        rui_el_lead_fail(e, e->opt.self, RU_E_MEM, "not enough memory to start a view", now, fx);
         return;
     }
     ru_wire_out w = ru_wire_out_into(buf, GO_BYTES_MAX);
@@ -523,7 +522,7 @@ void rui_el_lead_probed(ru_elastic *e, ru_time now, ru_effects *fx)
     }
     ru_err err;
     if (rui_el_probe_fit(e, &err) != RU_OK) {
-        ru_fx_log(fx, RU_LOG_WARN, "the network's measurements do not fit: %s", err.text);
+        ru_fx_log(fx, RU_LOG_WARN, "the measurements of the network cannot be used: %s", err.text);
     }
     say_go(e, now, fx);
 }
@@ -531,7 +530,8 @@ void rui_el_lead_probed(ru_elastic *e, ru_time now, ru_effects *fx)
 void rui_el_lead_apart(ru_elastic *e, ru_time now, ru_effects *fx)
 {
     if (!e->apart) {
-        ru_fx_log(fx, RU_LOG_WARN, "memory cannot be shared on this host: sums go over sockets");
+        ru_fx_log(fx, RU_LOG_WARN,
+                  "workers of this host cannot share memory; gradients are summed over sockets");
         e->apart = true;
         rui_el_lead_change(e, true, now, fx);
     }
@@ -541,7 +541,7 @@ void rui_el_lead_redo(ru_elastic *e, ru_node_id from, ru_time now, ru_effects *f
 {
     const rui_el_member *m = member_of(e, from);
     ru_fx_log(fx, RU_LOG_WARN,
-              "worker %u lost bytes of step %lld with a connection: the step is done again",
+              "worker %u lost data of step %lld with a broken connection; the step is repeated",
               m == NULL ? 0 : m->number, (long long)e->step + 1);
     rui_el_lead_change(e, true, now, fx);
 }
@@ -568,7 +568,8 @@ void rui_el_lead_ready(ru_elastic *e, ru_node_id from, uint64_t layout, const ch
     }
     if (layouts_differ(e) && !e->v.plain) {
         ru_fx_log(fx, RU_LOG_INFO,
-                  "kernels of the workers order gradients differently: plain order");
+                  "kernels of the workers use different layouts of gradients; they are summed in "
+                  "row-major order");
         e->v.plain = true;
         rui_el_lead_change(e, true, now, fx);
         return;
@@ -699,8 +700,8 @@ static void lead_on(ru_elastic *e, ru_time now, ru_effects *fx)
         if (start != e->committed) {
             char why[RU_ERR_TEXT_MAX];
             snprintf(why, sizeof why,
-                     "the new leader missed step %lld that others have done; go on from the last "
-                     "checkpoint with --resume",
+                     "the new leader missed step %lld, which others completed; continue from the "
+                     "last checkpoint with --resume",
                      (long long)start);
             say_end(e, RU_E_PEER, why, now, fx);
             rui_el_end(e, RU_E_PEER, why, now, fx);
@@ -739,9 +740,9 @@ static void name_slow(ru_elastic *e, ru_time now, ru_effects *fx)
         }
         int64_t silent = i == e->v.me ? 0 : ru_member_silent_ns(e->opt.member, m->node, now);
         ru_fx_log(fx, RU_LOG_WARN,
-                  "step %lld waits %.1f s for worker %u: %s; last heard %.1f s ago",
+                  "step %lld has waited %.1f s for worker %u: %s; last message %.1f s ago",
                   (long long)e->step + 1, (double)waited * 1e-9, m->number,
-                  step ? "its gradients are not complete" : "it is not ready for the new view",
+                  step ? "its gradients are incomplete" : "it is not ready for the new view",
                   (double)silent * 1e-9);
         rui_el_news(e, RU_ELASTIC_SLOW, m->number, waited, now);
         return; /* one line, the first of them */
@@ -757,7 +758,7 @@ static void name_missing(ru_elastic *e, uint32_t here, uint32_t need, ru_time no
         snprintf(refused, sizeof refused, ", %u refused; of the last ", f.refused);
     }
     uint32_t more = need > here ? need - here : 0;
-    ru_fx_log(fx, RU_LOG_WARN, "waits %.0f s for %u more worker%s: %u of %u are here%s%s",
+    ru_fx_log(fx, RU_LOG_WARN, "has waited %.0f s for %u more worker%s: %u of %u have joined%s%s",
               (double)(now.ns - e->progress_ns) * 1e-9, more, more == 1 ? "" : "s", here, need,
               refused, f.refused > 0 ? f.refused_why : "");
 }

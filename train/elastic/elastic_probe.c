@@ -160,7 +160,7 @@ static ru_status open_probe(ru_elastic *e, ru_err *err)
                       .span.data = ru_arena_zalloc(arena, size_of(e, SIZES - 1), 64)};
     if (nodes == NULL || batches == NULL || schedules == NULL || q.ns == NULL || q.begun == NULL ||
         q.span.data == NULL) {
-        return RU_FAIL(err, RU_E_MEM, "no memory to measure the network");
+        return RU_FAIL(err, RU_E_MEM, "not enough memory to measure the network");
     }
     e->probing = q;
     for (uint32_t i = 0; i < e->v.n; i++) {

@@ -238,9 +238,10 @@ static void take_piece(ru_elastic *e, uint32_t k, ru_time now, ru_effects *fx)
         st = ru_chan_post(e->opt.chan, &in, now, &x->id);
     }
     if (st != RU_OK) {
-        ru_fx_log(fx, RU_LOG_ERROR, "cannot take state from the others: %s", ru_status_name(st));
+        ru_fx_log(fx, RU_LOG_ERROR, "cannot receive the state from the other workers: %s",
+                  ru_status_name(st));
         ru_member_leave(e->opt.member, now, fx);
-        rui_el_end(e, st, "no place for the state of the job", now, fx);
+        rui_el_end(e, st, "this worker has no memory for the state of the job", now, fx);
     }
 }
 

@@ -82,7 +82,7 @@ static void batch_ready(ru_elastic *e, uint32_t b, ru_time now, ru_effects *fx)
                                  now, &err);
     if (st != RU_OK && st != RU_E_PEER) { /* a lost peer: the membership hears of it as well */
         ru_fx_log(fx, RU_LOG_ERROR, "step %lld: %s", (long long)e->step + 1, err.text);
-        rui_el_device_failed(e, st, "beginning a sum of", now, fx);
+        rui_el_device_failed(e, st, "starting a sum of", now, fx);
     }
 }
 

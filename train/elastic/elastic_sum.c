@@ -83,7 +83,7 @@ ru_status ru_elastic_sums_get(const ru_elastic *e, ru_arena *arena, ru_elastic_s
                               .costs = rui_el_leads(e) && e->probed_n == e->v.n ? e->costs : NULL};
     ru_elastic_batch *at = RU_NEW(arena, ru_elastic_batch, e->n_batches);
     if (at == NULL) {
-        return RU_FAIL(err, RU_E_MEM, "no memory to describe %u sums", e->n_batches);
+        return RU_FAIL(err, RU_E_MEM, "not enough memory to describe %u sums", e->n_batches);
     }
     for (uint32_t b = 0; b < e->n_batches; b++) {
         at[b] = (ru_elastic_batch){.part = e->batches[b].part};

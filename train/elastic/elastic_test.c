@@ -74,7 +74,7 @@ static void a_sum_that_cannot_begin(void **state)
             assert_int_equal(j.l[i]->committed, j.l[i] == l ? 0 : 6);
         }
         assert_int_equal(leads->went, 1);
-        assert_non_null(strstr(l->sentence, "beginning a sum of step 1"));
+        assert_non_null(strstr(l->sentence, "starting a sum of step 1"));
         job_close(&j);
     }
 }
@@ -155,7 +155,8 @@ static void a_commit_that_was_none(void **state)
         }
         assert_int_equal(other->committed, 0);
         assert_int_equal(other->status, liar == 1 ? RU_E_BUG : RU_E_PEER);
-        assert_non_null(strstr(other->sentence, liar == 1 ? "state is not of" : "missed step 1"));
+        assert_non_null(
+            strstr(other->sentence, liar == 1 ? "does not match this worker" : "missed step 1"));
         job_close(&j);
     }
 }

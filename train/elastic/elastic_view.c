@@ -38,11 +38,10 @@ int64_t rui_el_blob_write(const rui_el_view *v, void *into, int64_t size_bytes)
 
 static ru_status bad_blob(ru_err *err, const char *what)
 {
-    return RU_FAIL(
-        err, RU_E_DATA,
-        "the leader's view does not fit this process (%s): all workers need the same job "
-        "and version",
-        what);
+    return RU_FAIL(err, RU_E_DATA,
+                   "the leader's view does not match this process (%s); start all workers with the "
+                   "same job and version",
+                   what);
 }
 
 static ru_status read_members(const ru_elastic *e, const ru_view *view, ru_wire_in *w,
@@ -150,7 +149,7 @@ ru_status rui_el_choose(const ru_elastic *e, rui_el_view *v, ru_arena *arena,
     }
     int64_t *sizes = RU_NEW(arena, int64_t, e->n_batches);
     if (sizes == NULL) {
-        return RU_FAIL(err, RU_E_MEM, "no memory to choose collectives");
+        return RU_FAIL(err, RU_E_MEM, "not enough memory to choose collectives");
     }
     for (uint32_t b = 0; b < e->n_batches; b++) {
         sizes[b] = e->batches[b].part.size_bytes;

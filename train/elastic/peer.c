@@ -81,9 +81,10 @@ static ru_status check_peers(const ru_peer_options *o, ru_err *err)
     }
     least = others < least ? others : least;
     if (o->chan.peers_max < least) {
-        return RU_FAIL(err, RU_E_ARG,
-                       "a job of up to %u members needs room for %u connections in each, not %u",
-                       o->member.n_max, least, o->chan.peers_max);
+        return RU_FAIL(
+            err, RU_E_ARG,
+            "each process of a job of up to %u members needs %u connections, but its limit is %u",
+            o->member.n_max, least, o->chan.peers_max);
     }
     return RU_OK;
 }

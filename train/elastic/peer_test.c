@@ -51,7 +51,7 @@ static void test_room_for_peers(void **state)
             assert_ok(st, err);
         } else {
             assert_int_equal(st, RU_E_ARG);
-            assert_non_null(strstr(err.text, "needs room for"));
+            assert_non_null(strstr(err.text, "connections, but its limit is"));
         }
         life_free(l);
         ru_pipe_free(pipe);

@@ -55,9 +55,8 @@ static ru_status check_text(const char *path, const char *text, int64_t n, ru_er
         if (c < ' ' && c != '\n' && c != '\r' && c != '\t') {
             return RU_FAIL(
                 err, RU_E_CONFIG,
-                "%s is no job file: a job is YAML or JSON, this is no text (byte %lld is "
-                "0x%02x)",
-                path, (long long)i, c);
+                "%s is not a job file: expected YAML or JSON text, but byte %lld is 0x%02x", path,
+                (long long)i, c);
         }
     }
     return RU_OK;
@@ -72,7 +71,7 @@ ru_status ru_job_load(const char *path, const char *const *sets, uint32_t n_sets
     ru_job job;
     ru_status st = ru_file_read(path, JOB_BYTES_MAX, arena, &text, &n, err);
     if (st == RU_E_LIMIT) {
-        return RU_FAIL(err, RU_E_CONFIG, "%s is no job file: it is larger than %d MiB", path,
+        return RU_FAIL(err, RU_E_CONFIG, "%s is not a job file: it is larger than %d MiB", path,
                        JOB_BYTES_MAX >> 20);
     }
     RU_TRY(st);

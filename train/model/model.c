@@ -53,8 +53,8 @@ static ru_status zoo_options(const ru_job *job, const ru_model_facts *f, ru_zoo_
 {
     ru_zoo_options o = ru_job_zoo_options(job);
     if (f->x.rank > RU_ARRAY_LEN(o.input)) {
-        return RU_FAIL(err, RU_E_CONFIG, "samples of %u dimensions are more than the zoo takes (4)",
-                       f->x.rank);
+        return RU_FAIL(err, RU_E_CONFIG,
+                       "samples have %u dimensions; models of the zoo take at most 4", f->x.rank);
     }
     o.input_rank = f->x.rank;
     memcpy(o.input, f->x.dims, f->x.rank * sizeof *o.input);
@@ -136,9 +136,10 @@ ru_status ru_model_init(const ru_model *m, uint64_t seed, const ru_graph *step, 
     }
     RU_TRY(ru_pool_new(threads, &pool, err));
     float *data = malloc((size_t)most * sizeof *data);
-    ru_status st = data != NULL ? fill_all(m, seed, step, exe, pool, data, err)
-                                : RU_FAIL(err, RU_E_MEM, "no memory for start values (%lld bytes)",
-                                          (long long)most * 4);
+    ru_status st = data != NULL
+                       ? fill_all(m, seed, step, exe, pool, data, err)
+                       : RU_FAIL(err, RU_E_MEM, "not enough memory for initial values (%lld bytes)",
+                                 (long long)most * 4);
     free(data);
     ru_pool_free(pool);
     return st;
@@ -214,12 +215,12 @@ static ru_status check_loss(const ru_job *job, const ru_model_facts *f, ru_err *
     bool said = job->train.loss != 0, float_y = f->y.dtype == RU_F32 && f->classes == 0;
     ru_loss_kind loss = ru_job_loss(job, false);
     if (loss == RU_LOSS_CROSS_ENTROPY && float_y && !(tokens && !said)) {
-        return RU_FAIL(
-            err, RU_E_CONFIG,
-            "train.loss %s needs class numbers from 0 on, but the labels of the data are "
-            "numbers, %s%s%s; set train.loss to mse for regression",
-            said ? "cross_entropy" : "(auto: cross_entropy)", y, f->not_classes != NULL ? ": " : "",
-            f->not_classes != NULL ? f->not_classes : "");
+        return RU_FAIL(err, RU_E_CONFIG,
+                       "train.loss %s needs class numbers starting at 0, but the labels of the "
+                       "data are numbers, %s%s%s; set train.loss to mse for regression",
+                       said ? "cross_entropy" : "(auto: cross_entropy)", y,
+                       f->not_classes != NULL ? ": " : "",
+                       f->not_classes != NULL ? f->not_classes : "");
     }
     if (loss == RU_LOSS_NEXT_TOKEN && (!tokens || !ru_dtype_is_int(f->y.dtype) || f->y.rank != 1)) {
         char x[160];
@@ -230,11 +231,10 @@ static ru_status check_loss(const ru_job *job, const ru_model_facts *f, ru_err *
                        x, y);
     }
     if (loss == RU_LOSS_BINARY_CROSS_ENTROPY && f->classes > 2) {
-        return RU_FAIL(
-            err, RU_E_CONFIG,
-            "train.loss binary_cross_entropy needs labels 0 and 1, but the data have %lld "
-            "classes; set train.loss to cross_entropy",
-            (long long)f->classes);
+        return RU_FAIL(err, RU_E_CONFIG,
+                       "train.loss binary_cross_entropy needs labels 0 and 1, but the data has "
+                       "%lld classes; set train.loss to cross_entropy",
+                       (long long)f->classes);
     }
     return RU_OK;
 }

@@ -38,13 +38,12 @@ static ru_status tell_part(const ru_graph *dst, const ru_graph *src, ru_node *n,
     }
     int64_t inner = inner_of(src, n->in[0], p);
     if (inner == RU_SAMPLES_UNKNOWN) {
-        return p->of > p->n
-                   ? RU_FAIL(err, RU_E_UNSUPPORTED,
-                             "dropout%s%s: the model does not tell which of its elements belong to "
-                             "which sample, so a batch cannot be cut; train with one worker, "
-                             "without train.accumulate",
-                             n->name != NULL ? " " : "", n->name != NULL ? n->name : "")
-                   : RU_OK;
+        return p->of > p->n ? RU_FAIL(err, RU_E_UNSUPPORTED,
+                                      "dropout%s%s: the model does not show which elements belong "
+                                      "to which sample, so a batch cannot be split; train with one "
+                                      "worker and without train.accumulate",
+                                      n->name != NULL ? " " : "", n->name != NULL ? n->name : "")
+                            : RU_OK;
     }
     const ru_attr told[] = {RU_AI(samples, p->n), RU_AI(inner, inner), RU_AI(start, p->first)};
     ru_attr *attrs = RU_NEW(dst->arena, ru_attr, n->n_attrs + RU_ARRAY_LEN(told));
@@ -140,8 +139,8 @@ static ru_status bind_batch(const ru_graph *model, int64_t n, ru_arena *arena, r
     }
     if (t->dims[0] != n) {
         return RU_FAIL(err, RU_E_CONFIG,
-                       "the model's batch is fixed at %lld, but the job asks for %lld samples at a "
-                       "time (batch / accumulate)",
+                       "the model's batch is fixed at %lld, but the job computes %lld samples at a "
+                       "time (train.batch / train.accumulate); make them equal",
                        (long long)t->dims[0], (long long)n);
     }
     *out = *model;
@@ -158,7 +157,8 @@ static ru_status adapt_input(ru_build *b, const ru_graph *model, ru_value_id x, 
         char w[160], h[160];
         ru_type_print(model, want, w, sizeof w);
         ru_type_print(b->g, have, h, sizeof h);
-        return RU_FAIL(err, RU_E_CONFIG, "the model's input is %s but the data gives %s", w, h);
+        return RU_FAIL(err, RU_E_CONFIG, "the model's input is %s but a batch of the data is %s", w,
+                       h);
     }
     if (have->dtype != want->dtype) {
         x = ru_build_op1(b, RU_OP_Cast, x,
@@ -387,11 +387,13 @@ ru_status ru_step_build(const ru_graph *model, const ru_step_options *opt, ru_ar
 {
     uint32_t micro = opt->accumulate > 0 ? opt->accumulate : 1;
     if (micro > RU_ACCUMULATE_MAX || opt->batch < 1 || opt->batch % micro != 0) {
-        return RU_FAIL(err, RU_E_CONFIG, "a batch of %lld does not split into %u equal parts",
+        return RU_FAIL(err, RU_E_CONFIG,
+                       "a batch of %lld samples cannot be split into %u equal parts",
                        (long long)opt->batch, micro);
     }
     if (opt->share_of != 0 && opt->share_of < opt->batch) {
-        return RU_FAIL(err, RU_E_CONFIG, "%lld samples are no part of a batch of %lld",
+        return RU_FAIL(err, RU_E_CONFIG,
+                       "a share of %lld samples is not possible in a batch of %lld",
                        (long long)opt->batch, (long long)opt->share_of);
     }
     ru_step_graph s = {0};

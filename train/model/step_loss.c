@@ -29,8 +29,8 @@ static ru_status shape_error(const ru_build *b, const char *loss, ru_value_id pr
     ru_type_print(b->g, &ru_graph_value(b->g, prediction)->type, p, sizeof p);
     ru_type_print(b->g, &ru_graph_value(b->g, y)->type, t, sizeof t);
     return RU_FAIL(err, RU_E_CONFIG,
-                   "loss %s: the model gives %s but the labels of the data are %s; %s", loss, p, t,
-                   expected);
+                   "loss %s: the model's output is %s but the labels of the data are %s; %s", loss,
+                   p, t, expected);
 }
 
 static ru_status softmax_loss(ru_build *b, const ru_step_options *opt, ru_value_id prediction,

@@ -83,11 +83,10 @@ ru_status rui_step_shared(ru_build *b, const ru_step_options *opt, ru_step_graph
     for (uint32_t k = 0; k < n; k++) {
         const ru_value *v = ru_graph_value(b->g, values[k]);
         if (v->type.dtype != RU_F32) {
-            return RU_FAIL(err, RU_E_UNSUPPORTED,
-                           "%s is %s; with several workers only f32 values can change outside of "
-                           "the optimizer",
-                           v->name != NULL ? v->name : "a state of the model",
-                           ru_dtype_name(v->type.dtype));
+            return RU_FAIL(
+                err, RU_E_UNSUPPORTED,
+                "%s is %s; with several workers only f32 values can change outside the optimizer",
+                v->name != NULL ? v->name : "a state of the model", ru_dtype_name(v->type.dtype));
         }
         ru_value_id w = flat(b, values[k]);
         parts[k] = k < head ? w : ru_build_op2(b, RU_OP_Mul, w, weight, NULL);

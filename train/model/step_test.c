@@ -174,7 +174,7 @@ static void what_does_not_fit_is_named(void **state)
         ru_step_options so;
         const char *say;
     } cases[] = {
-        {.so = options(10, 3), .say = "does not split"},
+        {.so = options(10, 3), .say = "cannot be split"},
         {.so = {.loss = RU_LOSS_MSE,
                 .batch = 4,
                 .x = ru_type_make(RU_F32, 1, (int64_t[]){4}),

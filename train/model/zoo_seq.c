@@ -212,7 +212,8 @@ ru_status rui_zoo_vit(rui_zoo *z, ru_err *err)
     RU_TRY(rui_zoo_range(z, "patch", patch, 1, side, err));
     if (o->input[1] % patch != 0 || o->input[2] % patch != 0) {
         return RU_FAIL(err, RU_E_CONFIG,
-                       "model vit: images of %lldx%lld do not split into patches of %lld",
+                       "model vit: images of %lldx%lld pixels cannot be split into patches of "
+                       "%lld; set model.patch",
                        (long long)o->input[1], (long long)o->input[2], (long long)patch);
     }
     int64_t t = o->input[1] / patch * (o->input[2] / patch);

@@ -128,7 +128,7 @@ static void wrong_options_are_named(void **state)
         {"gpt", {.width = 64}, "vocab must be"},
         {"vit",
          {.classes = 10, .input = {3, 30, 30}, .input_rank = 3},
-         "do not split into patches"},
+         "cannot be split into patches"},
         {"mlp", {.classes = 10, .input = {4}, .input_rank = 1, .activation = "relo"}, "'relo'"},
     };
     for (uint32_t k = 0; k < RU_ARRAY_LEN(cases); k++) {

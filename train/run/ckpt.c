@@ -219,11 +219,11 @@ static ru_status check_finite(const ru_ckpt *c, ru_err *err)
             most = b > most ? b : most;
         }
         if (most >= 0x7f800000u) {
-            return RU_FAIL(err, RU_E_USER,
-                           "'%s' holds values that are not numbers after step %lld; the training "
-                           "diverged, no checkpoint was written: lower the learning rate or set "
-                           "train.clip_norm",
-                           t->array.name, (long long)c->at.step);
+            return RU_FAIL(
+                err, RU_E_USER,
+                "'%s' contains values that are not finite after step %lld: training diverged, and "
+                "no checkpoint was written; lower the learning rate or set train.clip_norm",
+                t->array.name, (long long)c->at.step);
         }
     }
     return RU_OK;

@@ -175,10 +175,10 @@ static ru_status check_file(const char *dir, const file_row *f, ru_arena *arena,
     int64_t bytes = map.size_bytes;
     ru_file_unmap(&map);
     if (bytes != f->bytes || strcmp(hash, f->hash) != 0) {
-        return RU_FAIL(
-            err, RU_E_DATA,
-            "%s is damaged: %lld bytes with hash %s, the manifest says %lld bytes with %s", path,
-            (long long)bytes, hash, (long long)f->bytes, f->hash);
+        return RU_FAIL(err, RU_E_DATA,
+                       "%s is damaged: it has %lld bytes with hash %s, but the manifest expects "
+                       "%lld bytes with hash %s",
+                       path, (long long)bytes, hash, (long long)f->bytes, f->hash);
     }
     return RU_OK;
 }
@@ -192,7 +192,7 @@ static ru_status type_from(const type_row *row, const char *path, ru_type *out, 
         }
     }
     if (dtype == RU_DTYPE_COUNT || row->dims.n > RU_RANK_MAX) {
-        return RU_FAIL(err, RU_E_DATA, "%s: '%s' of rank %u is no type of a sample", path,
+        return RU_FAIL(err, RU_E_DATA, "%s: '%s' of rank %u is not a valid sample type", path,
                        row->dtype, row->dims.n);
     }
     *out = ru_type_make(dtype, row->dims.n, row->dims.at);
@@ -268,7 +268,8 @@ ru_status ru_ckpt_find(const char *run_dir, ru_arena *arena, ru_ckpt_info *out, 
         return full(err);
     }
     if (!ru_path_is_dir(dir)) {
-        return RU_FAIL(err, RU_E_MISSING, "%s is no run directory: it has no checkpoints", run_dir);
+        return RU_FAIL(err, RU_E_MISSING,
+                       "%s is not a run directory, because it has no checkpoints", run_dir);
     }
     RU_TRY(rui_ckpt_list(dir, arena, &list, &n, err));
     for (uint32_t k = 0; k < n; k++) {
@@ -290,10 +291,10 @@ ru_status ru_ckpt_find(const char *run_dir, ru_arena *arena, ru_ckpt_info *out, 
         ru_log(RU_LOG_WARN, "train", "checkpoint_passed_over", "%s", why.text);
     }
     if (n > 0) {
-        return RU_FAIL(err, RU_E_DATA, "%s: %s damaged; of the newest: %s", dir,
+        return RU_FAIL(err, RU_E_DATA, "%s: %s damaged; the newest: %s", dir,
                        n == 1 ? "its only checkpoint is" : "all checkpoints are", newest.text);
     }
-    return RU_FAIL(err, RU_E_MISSING, "%s holds no complete checkpoint", run_dir);
+    return RU_FAIL(err, RU_E_MISSING, "%s contains no complete checkpoint", run_dir);
 }
 
 /* -- tensors ----------------------------------------------------------------------------------- */
@@ -325,12 +326,12 @@ static ru_status tensor_for(const ru_ckpt_info *info, const tensors *t, const ru
     ru_type_print(g, &v->type, want, sizeof want);
     if (a == NULL) {
         return RU_FAIL(err, RU_E_DATA,
-                       "%s has no tensor '%s' (%s); it is of another model or optimizer", info->dir,
-                       v->name, want);
+                       "%s has no tensor '%s' (%s); it belongs to another model or optimizer",
+                       info->dir, v->name, want);
     }
     if (!ru_type_equal(&a->type, &v->type)) {
         ru_type_print(g, &a->type, have, sizeof have);
-        return RU_FAIL(err, RU_E_DATA, "%s: tensor '%s' is %s, the model has %s", info->dir,
+        return RU_FAIL(err, RU_E_DATA, "%s: tensor '%s' is %s, but the model expects %s", info->dir,
                        v->name, have, want);
     }
     *data = a->data;

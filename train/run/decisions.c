@@ -36,7 +36,7 @@ ru_status ru_decisions_open(const char *dir, const char *job, ru_decisions **out
     if (d == NULL || sums == NULL) {
         free(d);
         free(sums);
-        return RU_FAIL(err, RU_E_MEM, "no memory to keep what is decided");
+        return RU_FAIL(err, RU_E_MEM, "not enough memory to record decisions");
     }
     d->dir = dir;
     d->job = job;
@@ -182,7 +182,7 @@ void ru_decisions_add(ru_decisions *d, const ru_policy *policy, const void *in, 
     ru_status st = add(d, policy, in, many, &out, &scratch, &err);
     ru_mutex_unlock(&d->lock);
     if (st != RU_OK) {
-        ru_log(RU_LOG_WARN, "train", "plan", "the plan of %s is not kept: %s", policy->name,
+        ru_log(RU_LOG_WARN, "train", "plan", "the plan of %s is not recorded: %s", policy->name,
                err.text);
     }
     ru_arena_fini(&scratch);

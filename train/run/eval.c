@@ -56,7 +56,7 @@ ru_status ru_eval_open(const ru_model *m, ru_dataset *data, int64_t batch, doubl
     }
     int64_t count = ru_dataset_count(data);
     if (count < 1 || batch < 1) {
-        return RU_FAIL(err, RU_E_DATA, "the test data hold no sample");
+        return RU_FAIL(err, RU_E_DATA, "the test data contains no sample");
     }
     int64_t n = even_batch(count, batch < count ? batch : count);
     e->model = m;
@@ -171,7 +171,9 @@ static bool run_next(ru_eval *e, ru_stream *stream, const ru_eval_part *p, ru_st
     }
     const eval_size *size = b.n == e->main.n ? &e->main : &e->tail;
     if (size->exe == NULL || b.n != size->n) {
-        *st = RU_FAIL(err, RU_E_DATA, "a batch of %lld samples was not expected", (long long)b.n);
+        *st =
+            RU_FAIL(err, RU_E_DATA, "the data gave a batch of %lld samples, which was not expected",
+                    (long long)b.n);
         return false;
     }
     *st = run_batch(e, size, &b, &sums, err);

@@ -132,10 +132,10 @@ static void losses_and_batches_that_do_not_fit(void **state)
     static const char *const binary[] = {"train.loss=binary_cross_entropy"};
     static const char *const next[] = {"train.loss=next_token"};
     static const char *const batch[] = {"train.batch=21"};
-    expect(l, RU_E_CONFIG, "needs labels 0 and 1, but the data have 3 classes", three, binary, 1);
+    expect(l, RU_E_CONFIG, "needs labels 0 and 1, but the data has 3 classes", three, binary, 1);
     expect(l, RU_E_CONFIG, "next_token needs tokens", three, next, 1);
-    expect(l, RU_E_CONFIG, "train.batch is 21, but the training data hold 20 samples", three, batch,
-           1);
+    expect(l, RU_E_CONFIG, "train.batch is 21, but the training data contains 20 samples", three,
+           batch, 1);
     static const char *const most[] = {"train.batch=20"};
     expect(l, RU_OK, "", three, most, 1);
 }
@@ -151,8 +151,8 @@ static void a_loss_that_explodes_ends_the_run(void **state)
     static const char classes[] = "format: synthetic, generator: gaussian, count: 200, "
                                   "features: 4, classes: 3";
     static const char *const on_the_way[] = {"train.optimizer={sgd: {lr: 10}}", "train.epochs=2"};
-    expect(l, RU_E_USER, "the training diverged: the loss is", data, at_the_end, 4);
-    expect(l, RU_E_USER, "the training diverged: the loss is", classes, on_the_way, 2);
+    expect(l, RU_E_USER, "training diverged: the loss is", data, at_the_end, 4);
+    expect(l, RU_E_USER, "training diverged: the loss is", classes, on_the_way, 2);
 }
 
 static void files_that_are_no_jobs(void **state)
@@ -166,7 +166,7 @@ static void files_that_are_no_jobs(void **state)
     assert_int_equal(ru_job_load(ru_path_join(&l->arena, l->dir, "binary"), NULL, 0, &l->arena,
                                  &job, NULL, &err),
                      RU_E_CONFIG);
-    assert_non_null(strstr(err.text, "this is no text (byte 12 is 0x02)"));
+    assert_non_null(strstr(err.text, "expected YAML or JSON text, but byte 12 is 0x02"));
     int64_t n = (4 << 20) + 1;
     char *large = ru_arena_zalloc(&l->arena, n, 1);
     memset(large, ' ', (size_t)n);
@@ -174,7 +174,7 @@ static void files_that_are_no_jobs(void **state)
     assert_int_equal(
         ru_job_load(ru_path_join(&l->arena, l->dir, "large"), NULL, 0, &l->arena, &job, NULL, &err),
         RU_E_CONFIG);
-    assert_non_null(strstr(err.text, "no job file"));
+    assert_non_null(strstr(err.text, "not a job file"));
     assert_int_equal(mkfifo(ru_path_join(&l->arena, l->dir, "fifo.npy"), 0600), 0);
     expect(l, RU_E_DATA, "fifo.npy: it is a FIFO", "format: npy, train: [fifo.npy, fifo.npy]", NULL,
            0);

@@ -39,7 +39,8 @@ ru_status rui_odd_states(rui_trainer *t, int64_t step, double lr, ru_err *err)
 {
     const ru_graph *g = &t->step.graph;
     float *data = memory_for(g);
-    ru_status st = data != NULL ? RU_OK : RU_FAIL(err, RU_E_MEM, "no memory to look at parameters");
+    ru_status st =
+        data != NULL ? RU_OK : RU_FAIL(err, RU_E_MEM, "not enough memory to check parameters");
     for (uint32_t v = 1; v < g->n_values && st == RU_OK; v++) {
         const ru_value *x = &g->values[v];
         if (!holds_floats(x)) {
@@ -48,11 +49,12 @@ ru_status rui_odd_states(rui_trainer *t, int64_t step, double lr, ru_err *err)
         st = ru_exe_state_read(t->exe, (ru_value_id){v}, data, err);
         int64_t at = st == RU_OK ? first_odd(data, ru_type_count(&x->type)) : -1;
         if (at >= 0) {
-            st = RU_FAIL(err, RU_E_USER,
-                         "%s[%lld] is %s at step %lld, after the update before it (lr %g): the "
-                         "training diverged; lower train.optimizer lr or set train.clip_norm",
-                         x->name != NULL ? x->name : "a parameter", (long long)at,
-                         isnan(data[at]) ? "not a number" : "infinite", (long long)step, lr);
+            st = RU_FAIL(
+                err, RU_E_USER,
+                "%s[%lld] is %s at step %lld, after the previous update (lr %g): training "
+                "diverged; lower the learning rate (train.optimizer, lr) or set train.clip_norm",
+                x->name != NULL ? x->name : "a parameter", (long long)at,
+                isnan(data[at]) ? "not a number" : "infinite", (long long)step, lr);
         }
     }
     free(data);
@@ -69,7 +71,7 @@ static ru_status forward_of(const ru_step_graph *s, ru_arena *a, ru_graph *out, 
     g.outputs = (ru_value_id *)ru_arena_copy(a, &s->loss, sizeof s->loss, 8);
     g.n_outputs = 1;
     if (g.outputs == NULL) {
-        return RU_FAIL(err, RU_E_MEM, "no memory to look for what is not finite");
+        return RU_FAIL(err, RU_E_MEM, "not enough memory to find the value that is not finite");
     }
     RU_TRY(ru_pass_dead(&g, a, out, err));
     for (uint32_t v = 1; v < out->n_values; v++) { /* nothing leaves it */
@@ -127,9 +129,9 @@ static ru_status name_value(rui_trainer *t, const rui_odd_step *s, const ru_node
                                sizeof where);
     }
     return RU_FAIL(err, RU_E_USER,
-                   "the training diverged at step %lld (lr %g): the first value that is not finite "
-                   "is the result of %s, %s, which is %s%s%s; all parameters were finite; lower "
-                   "train.optimizer lr or set train.clip_norm",
+                   "training diverged at step %lld (lr %g): the first value that is not finite is "
+                   "the result of %s, %s, which is %s%s%s; all parameters were finite; lower the "
+                   "learning rate (train.optimizer, lr) or set train.clip_norm",
                    (long long)s->args.step + 1, s->lr, node,
                    ru_type_print(g, &g->values[v.v].type, type, sizeof type),
                    nan ? "not a number" : "infinite", where[0] != '\0' ? " for " : "", where);
@@ -169,7 +171,8 @@ ru_status rui_odd_find(rui_trainer *t, const rui_odd_step *s, ru_err *err)
     eo.keep_temps = eo.no_fuse = eo.keep_nan = true;
     ru_arena_init(&arena, 0);
     void *data = memory_for(&t->step.graph);
-    ru_status st = data != NULL ? RU_OK : RU_FAIL(err, RU_E_MEM, "no memory to look at values");
+    ru_status st =
+        data != NULL ? RU_OK : RU_FAIL(err, RU_E_MEM, "not enough memory to check values");
     st = st == RU_OK ? forward_of(&t->step, &arena, &g, err) : st;
     st = st == RU_OK ? ru_exe_open(&g, &eo, &e, err) : st;
     st = st == RU_OK ? give_all(t, &g, e, data, err) : st;

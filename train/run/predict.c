@@ -26,8 +26,10 @@ static ru_status open_exe(const ru_rundir *r, int64_t batch, const ru_exe_option
     if (t->dtype != RU_F32 || t->rank == 0 || t->dims[0] != batch) {
         char text[160];
         ru_type_print(&p->step.graph, t, text, sizeof text);
-        return RU_FAIL(err, RU_E_UNSUPPORTED,
-                       "the model's output is %s; predictions need f32 with the batch first", text);
+        return RU_FAIL(
+            err, RU_E_UNSUPPORTED,
+            "the model's output is %s; predictions need f32 with the batch as first dimension",
+            text);
     }
     p->batch = batch;
     p->inputs = ru_type_count(&p->model.facts.x);

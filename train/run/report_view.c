@@ -145,7 +145,7 @@ static void progress_text(const ru_report *r, const ru_report_step *s, bool bar,
     }
     ru_text_putf(t, "  loss %.4f", r->loss_mean);
     if (s->accuracy >= 0) {
-        ru_text_putf(t, "  hits %.1f %%", s->accuracy * 100);
+        ru_text_putf(t, "  accuracy %.1f %%", s->accuracy * 100);
     }
     if (r->voters < r->members) {
         ru_text_putf(t, "  %u workers, %u vote%s", r->members, r->voters,

@@ -19,15 +19,15 @@ static ru_status same_order(const rui_trainer *t, const ru_job *before, ru_err *
     static const char *const orders[] = {"none", "full", "block"};
     if (t->from.seed != t->job->train.seed) {
         return RU_FAIL(err, RU_E_CONFIG,
-                       "the run was started with seed %lld, the job now says %lld; a resumed run "
-                       "keeps its seed",
+                       "the run was started with train.seed %lld, but the job has %lld; a resumed "
+                       "run must keep its seed",
                        (long long)t->from.seed, (long long)t->job->train.seed);
     }
     ru_shuffle was = ru_job_shuffle(before), is = ru_job_shuffle(t->job);
     if (was != is) {
         return RU_FAIL(err, RU_E_CONFIG,
-                       "the run was started with data.shuffle %s, the job now says %s; a resumed "
-                       "run keeps its order",
+                       "the run was started with data.shuffle %s, but the job has %s; a resumed "
+                       "run must keep its sample order",
                        orders[was], orders[is]);
     }
     return RU_OK;
@@ -76,8 +76,8 @@ ru_status rui_trainer_batch_stays(const rui_trainer *t, ru_err *err)
     int64_t batch = t->job->train.batch;
     if (t->goes_on && t->from.at.samples != t->from.at.step * batch) {
         return RU_FAIL(err, RU_E_CONFIG,
-                       "the run has done %lld samples in %lld steps, but the job now says batch "
-                       "%lld; with several workers a resumed run keeps its batch",
+                       "the run processed %lld samples in %lld steps, but the job has train.batch "
+                       "%lld; with several workers a resumed run must keep its batch",
                        (long long)t->from.at.samples, (long long)t->from.at.step, (long long)batch);
     }
     return RU_OK;
@@ -91,14 +91,14 @@ ru_status rui_trainer_resume_check(rui_trainer *t, ru_err *err)
     }
     if (!ru_path_is_dir(t->out)) {
         return RU_FAIL(err, RU_E_MISSING,
-                       "nothing to resume: there is no folder %s; give the folder of the run with "
-                       "--out, or leave --resume out to begin one there",
+                       "there is nothing to resume: the folder %s does not exist; name the folder "
+                       "of the run with --out, or omit --resume to start a run there",
                        t->out);
     }
     if (!ru_path_exists(job)) {
         return RU_FAIL(err, RU_E_MISSING,
-                       "nothing to resume: %s is no run directory, it holds no job.yaml; give the "
-                       "folder of the run with --out",
+                       "there is nothing to resume: %s is not a run directory, because it contains "
+                       "no job.yaml; name the folder of the run with --out",
                        t->out);
     }
     return RU_OK;

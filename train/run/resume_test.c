@@ -103,7 +103,7 @@ static void nothing_to_resume_is_an_error(void **state)
     assert_false(exists(l, "mistyped"));
     assert_ok(ru_dir_make(ru_path_join(&l->arena, l->dir, "photos"), &err), err);
     assert_int_equal(train(l, "photos", true, 4, &err), RU_E_MISSING);
-    assert_non_null(strstr(err.text, "no run directory"));
+    assert_non_null(strstr(err.text, "not a run directory"));
     char **names;
     uint32_t n;
     assert_ok(ru_dir_list(ru_path_join(&l->arena, l->dir, "photos"), &l->arena, &names, &n, &err),
@@ -165,12 +165,12 @@ static void changed_settings_are_told(void **state)
     assert_ok(train(l, "run", false, 4, &err), err);
     char *trace = text_of(l, "run/trace/rank0.trace");
     assert_ok(train(l, "run", true, 4, &err), err);
-    assert_null(strstr(text_of(l, "run/log"), "other settings"));
+    assert_null(strstr(text_of(l, "run/log"), "changed settings"));
     l->job.train.batch = 8;
     l->job.train.optimizer.adam.lr = 0.5;
     l->job.train.threads = 2; /* does not change the training */
     assert_ok(train(l, "run", true, 6, &err), err);
-    assert_non_null(strstr(text_of(l, "run/log"), "with other settings than before: "
+    assert_non_null(strstr(text_of(l, "run/log"), "with changed settings: "
                                                   "train.optimizer.adam.lr 0.5 (was 0.01), "
                                                   "train.batch 8 (was 16), train.steps 6 (was 4)"));
     assert_non_null(strstr(text_of(l, "run/metrics.jsonl"), ",\"changed\":\"train.optimizer."));
@@ -189,7 +189,7 @@ static void a_finished_run_says_so(void **state)
     ru_err err = {0};
     assert_ok(train(l, "run", false, 4, &err), err);
     assert_ok(train(l, "run", true, 4, &err), err);
-    assert_non_null(strstr(text_of(l, "run/log"), "has done its 4 steps already"));
+    assert_non_null(strstr(text_of(l, "run/log"), "has already completed its 4 steps"));
 }
 
 /* Every step from 1 to `last` stands in the metrics file, each once, in order. */

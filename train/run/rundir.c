@@ -25,7 +25,7 @@ static ru_status find_onnx(const char *path, ru_arena *arena, ru_rundir *r, ru_e
             return RU_OK;
         }
     }
-    return RU_FAIL(err, RU_E_MISSING, "%s: the imported model (model.onnx of the run) is not there",
+    return RU_FAIL(err, RU_E_MISSING, "%s: the imported model (model.onnx of the run) is missing",
                    path);
 }
 
@@ -38,7 +38,7 @@ ru_status ru_rundir_open(const char *path, ru_arena *arena, ru_rundir *out, ru_e
     }
     if (!ru_path_is_dir(path)) {
         return RU_FAIL(err, RU_E_MISSING,
-                       "%s: no such folder; name a run directory or one of its checkpoints", path);
+                       "%s does not exist; name a run directory or one of its checkpoints", path);
     }
     if (ru_path_exists(manifest)) {
         RU_TRY(ru_ckpt_read(path, arena, &r.ckpt, err));
@@ -74,7 +74,7 @@ ru_status ru_rundir_data(const ru_rundir *r, const char *const *paths, uint32_t 
 {
     const ru_model_facts *f = &r->ckpt.facts;
     if (n_paths == 0 && !ru_job_has_test(&r->job)) {
-        return RU_FAIL(err, RU_E_USAGE, "the job has no test data; name some with --data");
+        return RU_FAIL(err, RU_E_USAGE, "the job has no test data; name data with --data");
     }
     ru_data_options d = ru_job_data_options(&r->job, true);
     d.class_names = f->class_names;
@@ -94,8 +94,8 @@ ru_status ru_rundir_data(const ru_rundir *r, const char *const *paths, uint32_t 
         ru_type_print(NULL, &f->x, want, sizeof want);
         ru_dataset_close(set);
         return RU_FAIL(err, RU_E_DATA,
-                       "samples of the data are %s, the model learned on samples of %s", have,
-                       want);
+                       "samples of the data are %s, but the model was trained on samples of %s",
+                       have, want);
     }
     *out = set;
     return RU_OK;

@@ -58,12 +58,11 @@ ru_status rui_trainer_report_step(rui_trainer *t, double lr, int64_t step_ns, ru
 
 static ru_status no_number(const rui_trainer *t, double lr, ru_err *err)
 {
-    return RU_FAIL(
-        err, RU_E_USER,
-        "the loss is not a number at step %lld (lr %g), though every value before it that "
-        "stands here is one: the training diverged; lower train.optimizer lr or set "
-        "train.clip_norm",
-        (long long)t->step_done + 1, lr);
+    return RU_FAIL(err, RU_E_USER,
+                   "the loss is not a number at step %lld (lr %g), although all recomputed values "
+                   "before it are finite: training diverged; lower the learning rate "
+                   "(train.optimizer, lr) or set train.clip_norm",
+                   (long long)t->step_done + 1, lr);
 }
 
 /* A loss so far above the first is no outlier when it stays, or when the run would end with it. */
@@ -74,8 +73,8 @@ static ru_status diverged(const rui_trainer *t, double lr, ru_err *err)
 {
     return RU_FAIL(
         err, RU_E_USER,
-        "the training diverged: the loss is %.3g after step %lld (lr %g), it was %.3g at "
-        "first; lower train.optimizer lr or set train.clip_norm",
+        "training diverged: the loss is %.3g after step %lld (lr %g), and was %.3g at the first "
+        "step; lower the learning rate (train.optimizer, lr) or set train.clip_norm",
         t->loss, (long long)t->step_done, lr, t->loss_first);
 }
 
@@ -367,7 +366,7 @@ ru_status rui_trainer_finish(rui_trainer *t, const char *ended, ru_report_summar
     if (stopped) {
         ru_report_say(t->report,
                       "stopped after step %lld with a checkpoint; `rubato train JOB --out %s "
-                      "--resume` goes on",
+                      "--resume` continues",
                       (long long)t->step_done, t->out);
         RU_TRY(ru_report_event(t->report, t->step_done, "stop", "", err));
     }

@@ -45,9 +45,9 @@ static ru_status check_name(const char *name, ru_err *err)
         fine = fine && *p != '/' && (unsigned char)*p >= ' ';
     }
     if (!fine) {
-        return RU_FAIL(
-            err, RU_E_CONFIG,
-            "the job's name '%s' does not make a folder name; use letters, digits, - and _", name);
+        return RU_FAIL(err, RU_E_CONFIG,
+                       "the job's name '%s' cannot be a folder name; use letters, digits, - and _",
+                       name);
     }
     return RU_OK;
 }
@@ -92,7 +92,8 @@ static ru_status choose(rui_trainer *t, ru_err *err)
     RU_TRY(last_number(t, &number, err));
     if (number == 0) {
         return RU_FAIL(err, RU_E_MISSING,
-                       "nothing to resume: there is no runs/%s-<number>; name the run with --out",
+                       "there is nothing to resume: no folder runs/%s-<number> exists; name the "
+                       "folder of the run with --out",
                        t->job->name);
     }
     t->out = ru_arena_printf(t->arena, "runs/%s-%lld", t->job->name, (long long)number);
@@ -118,13 +119,14 @@ ru_status rui_trainer_dir(rui_trainer *t, ru_err *err)
     RU_TRY(claim(t, err));
     RU_TRY(resumes ? rui_trainer_look_back(t, err) : RU_OK);
     if (!t->opt->resume && !t->opt->dir_made && holds_checkpoints(t)) {
-        return RU_FAIL(
-            err, RU_E_USAGE,
-            "%s already holds a run; --resume goes on with it, another --out starts anew", t->out);
+        return RU_FAIL(err, RU_E_USAGE,
+                       "%s already contains a run; continue it with --resume, or start a new run "
+                       "with another --out",
+                       t->out);
     }
     if (resumes && !t->goes_on) {
-        ru_log(RU_LOG_WARN, "train", "resume", "%s holds no checkpoint: the run begins anew",
-               t->out);
+        ru_log(RU_LOG_WARN, "train", "resume",
+               "%s contains no checkpoint; the run starts from the beginning", t->out);
     }
     const char *slash = strrchr(t->out, '/');
     t->run = slash != NULL && slash[1] != 0 ? slash + 1 : t->out;
@@ -247,8 +249,8 @@ static ru_status copy_model(rui_trainer *t, const ru_onnx_file *f, ru_err *err)
     for (uint32_t k = 0; k < f->n_parts; k++) {
         if (strcmp(f->parts[k].location, "model.onnx") == 0) {
             return RU_FAIL(err, RU_E_UNSUPPORTED,
-                           "the model keeps weights in a file called model.onnx, the name its own "
-                           "copy takes in the run; save them under another name");
+                           "the model's weights are in a file named model.onnx, which is the name "
+                           "of the model's copy in the run; save the weights under another name");
         }
         RU_TRY(copy_into(t, dir, f->parts[k].location, &f->parts[k].map, err));
     }

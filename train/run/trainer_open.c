@@ -13,7 +13,7 @@ static ru_status open_data(rui_trainer *t, ru_model_facts *facts, ru_err *err)
     RU_TRY(ru_dataset_open(&train, &t->train_set, err));
     t->count = ru_dataset_count(t->train_set);
     if (t->count < 1) {
-        return RU_FAIL(err, RU_E_DATA, "the training data hold no sample");
+        return RU_FAIL(err, RU_E_DATA, "the training data contains no sample");
     }
     RU_TRY(ru_model_facts_from(t->train_set, t->arena, facts, err));
     if (!ru_job_has_test(t->job)) {
@@ -34,8 +34,7 @@ static ru_status open_data(rui_trainer *t, ru_model_facts *facts, ru_err *err)
         ru_type_print(NULL, &facts->x, a, sizeof a);
         ru_type_print(NULL, &fields[0].type, b, sizeof b);
         return RU_FAIL(err, RU_E_DATA,
-                       "test samples (%s) are not like training samples (%s) in shape and type", b,
-                       a);
+                       "test samples (%s) and training samples (%s) differ in shape or type", b, a);
     }
     return RU_OK;
 }
@@ -46,11 +45,10 @@ static ru_status count_steps(rui_trainer *t, ru_err *err)
 {
     const ru_job_train *j = &t->job->train;
     if (j->batch > t->count) {
-        return RU_FAIL(
-            err, RU_E_CONFIG,
-            "train.batch is %lld, but the training data hold %lld sample%s: set it to at "
-            "most that",
-            (long long)j->batch, (long long)t->count, t->count == 1 ? "" : "s");
+        return RU_FAIL(err, RU_E_CONFIG,
+                       "train.batch is %lld, but the training data contains %lld sample%s; set "
+                       "train.batch to at most that number",
+                       (long long)j->batch, (long long)t->count, t->count == 1 ? "" : "s");
     }
     int64_t steps = INT64_MAX, whole = t->count / j->batch, rest = t->count % j->batch;
     if (j->epochs > 0 &&
@@ -62,12 +60,12 @@ static ru_status count_steps(rui_trainer *t, ru_err *err)
     }
     t->steps_end = steps;
     if (steps == INT64_MAX && j->schedule.which >= 3) {
-        return RU_FAIL(err, RU_E_CONFIG,
-                       "train.schedule %s needs to know the length of the run: set train.epochs or "
-                       "train.steps",
-                       j->schedule.which == 3   ? "cosine"
-                       : j->schedule.which == 4 ? "linear"
-                                                : "one_cycle");
+        return RU_FAIL(
+            err, RU_E_CONFIG,
+            "train.schedule %s depends on the length of the run; set train.epochs or train.steps",
+            j->schedule.which == 3   ? "cosine"
+            : j->schedule.which == 4 ? "linear"
+                                     : "one_cycle");
     }
     return RU_OK;
 }
@@ -108,7 +106,8 @@ ru_status rui_trainer_eval_open(rui_trainer *t, const ru_exe_options *options, r
 
 ru_status rui_trainer_too_large(const rui_trainer *t, ru_err *err)
 {
-    return ru_err_wrap(err, RU_E_MEM, "train.batch %lld is too large (lower it or the model)",
+    return ru_err_wrap(err, RU_E_MEM,
+                       "train.batch %lld is too large; lower it or use a smaller model",
                        (long long)t->job->train.batch);
 }
 
@@ -260,16 +259,16 @@ ru_status rui_trainer_say_start(rui_trainer *t, uint32_t workers, ru_err *err)
         return RU_OK;
     }
     ru_text more = ru_text_arena(t->arena);
-    ru_report_say(t->report, "goes on after step %lld", (long long)t->step_resumed);
+    ru_report_say(t->report, "continues after step %lld", (long long)t->step_resumed);
     if (t->changed != NULL) {
-        ru_report_say(t->report, "with other settings than before: %s", t->changed);
+        ru_report_say(t->report, "with changed settings: %s", t->changed);
         ru_text_put(&more, ",\"changed\":");
         ru_text_json(&more, ru_str_c(t->changed));
     }
     if (t->step_done >= t->steps_end) {
         ru_report_say(t->report,
-                      "the run has done its %lld steps already, nothing is left to train; more "
-                      "train.epochs or train.steps go on with it",
+                      "the run has already completed its %lld steps; raise train.epochs or "
+                      "train.steps to continue it",
                       (long long)t->steps_end);
     }
     return ru_report_event(t->report, t->step_resumed, "restore", more.n > 0 ? more.p : "", err);

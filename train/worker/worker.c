@@ -187,7 +187,8 @@ static ru_status open_all(rui_worker *w, ru_err *err)
     RU_TRY(rui_build_list(w, err));
     ru_err why;
     if (!w->opt->sockets_only && rui_local_open(w, &why) != RU_OK) {
-        ru_log(RU_LOG_WARN, "train", "shared_memory", "sums go over sockets: %s", why.text);
+        ru_log(RU_LOG_WARN, "train", "shared_memory", "gradients are summed over sockets: %s",
+               why.text);
     }
     RU_TRY(rui_early_open(w, err));
     RU_TRY(rui_buckets_open(w, err));

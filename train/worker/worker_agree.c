@@ -137,5 +137,5 @@ ru_status rui_worker_agreed(rui_worker *w, const char **out, ru_err *err)
     bool whole = !yaml.cut && !text.cut;
     ru_arena_fini(&scratch);
     *out = text.p;
-    return whole ? RU_OK : RU_FAIL(err, RU_E_MEM, "no memory to say what the job is");
+    return whole ? RU_OK : RU_FAIL(err, RU_E_MEM, "not enough memory to describe the job");
 }

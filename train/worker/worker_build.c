@@ -70,8 +70,7 @@ static ru_status list(rui_worker *w, const ru_step_graph *s, ru_err *err)
     w->n_tensors = s->n_params + 1;
     if (w->n_tensors > RU_ELASTIC_TENSORS_MAX) {
         return RU_FAIL(err, RU_E_LIMIT,
-                       "the model has %u parameters; at most %d can be trained by "
-                       "several workers",
+                       "the model has %u parameters; several workers can train at most %d",
                        s->n_params, RU_ELASTIC_TENSORS_MAX - 1);
     }
     w->tensor_bytes = RU_NEW(w->arena, int64_t, w->n_tensors);
@@ -218,7 +217,7 @@ ru_status rui_build_take(rui_worker *w, rui_build *from, rui_build *to, ru_err *
     }
     void *data = aligned_alloc(64, (size_t)(most + 63) / 64 * 64);
     if (data == NULL) {
-        return RU_FAIL(err, RU_E_MEM, "no memory to move the state to another step");
+        return RU_FAIL(err, RU_E_MEM, "not enough memory to copy the state to the new step");
     }
     ru_status st = RU_OK;
     for (uint32_t k = 0; k < w->n_states && st == RU_OK; k++) {

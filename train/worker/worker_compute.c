@@ -254,8 +254,8 @@ static ru_status look(rui_worker *w, const ru_run_args *args, ru_err *err)
         RU_TRY(rui_odd_find(t, &s, err));
     }
     return RU_FAIL(err, RU_E_USER,
-                   "the loss is not a number at step %lld (lr %g)%s: the training diverged; lower "
-                   "train.optimizer lr or set train.clip_norm",
+                   "the loss is not a number at step %lld (lr %g)%s: training diverged; lower the "
+                   "learning rate (train.optimizer, lr) or set train.clip_norm",
                    (long long)args->step + 1, s.lr,
                    w->early.of == NULL ? ", because of samples of another worker" : "");
 }

@@ -54,7 +54,7 @@ static ru_status get_memory(rui_worker *w, ru_err *err)
     int64_t free = ru_memory_free_bytes(&scratch);
     ru_arena_fini(&scratch);
     if (free >= 0 && needed > free / 2) {
-        return RU_FAIL(err, RU_E_MEM, "it would take %lld MiB, %lld MiB are free",
+        return RU_FAIL(err, RU_E_MEM, "early updates need %lld MiB, but %lld MiB are free",
                        (long long)(needed >> 20), (long long)(free >> 20));
     }
     return ru_exe_early_open(w->now->exe, err);
@@ -69,8 +69,8 @@ static bool ready(rui_worker *w)
     }
     ru_err err = {0};
     if (get_memory(w, &err) != RU_OK) {
-        ru_log(RU_LOG_INFO, "train", "early", "parameters are updated after all sums: %s",
-               err.text);
+        ru_log(RU_LOG_INFO, "train", "early",
+               "parameters are updated after all sums have arrived: %s", err.text);
         e->off = true;
     } else {
         e->of = w->now;

@@ -125,8 +125,8 @@ void rui_worker_help(rui_worker *w)
     st = st == RU_OK ? ru_eval_run_part(t->eval, &part, &err) : st;
     ru_rec_span(t->recorder, t->names.eval, begun.ns, ru_clock_now().ns, t->step_done);
     if (st != RU_OK && st != RU_E_CANCELLED) {
-        ru_log(RU_LOG_WARN, "train", "evaluation", "the leader evaluates this worker's part: %s",
-               err.text);
+        ru_log(RU_LOG_WARN, "train", "evaluation",
+               "this worker cannot evaluate its part, so the leader does: %s", err.text);
     }
 }
 
@@ -187,7 +187,7 @@ void rui_evals_hear(rui_worker *w, uint32_t what, const void *data, int64_t size
     }
     ru_mutex_lock(&w->lock);
     if (in.bad || ru_wire_left(&in) != 0) {
-        ru_log(RU_LOG_WARN, "train", "evaluation", "a malformed message was refused");
+        ru_log(RU_LOG_WARN, "train", "evaluation", "refused a malformed message");
     } else if (what == RUI_MSG_EVAL_OVER) {
         e->over = step > e->over ? step : e->over;
     } else if (batch < e->n && step > e->over && e->have[batch] < step) {

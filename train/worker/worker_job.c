@@ -174,9 +174,10 @@ static ru_status open_chan(fetch *f, ru_link_tcp *link, const uint8_t *token, ui
 static const char *why_none(ru_status st)
 {
     if (st == RU_E_PEER || st == RU_E_PERM) {
-        return "nobody listens there, or the token (RUBATO_TOKEN, --token-file) is not the job's";
+        return "no worker listens there, or the token (RUBATO_TOKEN, --token-file) is not the "
+               "job's";
     }
-    return st == RU_OK || st == RU_E_AGAIN ? "no such host, or nothing answers there in time"
+    return st == RU_OK || st == RU_E_AGAIN ? "the host does not exist or does not answer in time"
                                            : ru_status_name(st);
 }
 
@@ -191,7 +192,8 @@ static ru_status run(fetch *f, const char *what, const char *address, ru_err *er
         return RU_OK;
     }
     if (f->status != RU_OK || f->have != f->total || f->total == 0) {
-        return RU_FAIL(err, RU_E_PEER, "no %s from %s: %s", what, address, why_none(f->status));
+        return RU_FAIL(err, RU_E_PEER, "cannot get the %s from %s: %s", what, address,
+                       why_none(f->status));
     }
     return RU_OK;
 }
@@ -229,7 +231,7 @@ ru_status ru_worker_job_fetch(const char *address, const uint8_t *token, uint32_
     *out = f.text;
     *yaml = f.text + strlen(f.text) + 1;
     if (*yaml >= f.text + f.total) {
-        return RU_FAIL(err, RU_E_DATA, "the job from %s is not whole", address);
+        return RU_FAIL(err, RU_E_DATA, "the job from %s is incomplete", address);
     }
     return RU_OK;
 }
@@ -253,9 +255,9 @@ ru_status ru_worker_world_fetch(const char *address, const uint8_t *token, uint3
         }
         at = ru_arena_str(arena, f.elsewhere);
         if (at == NULL) {
-            return RU_FAIL(err, RU_E_MEM, "no memory to ask another worker");
+            return RU_FAIL(err, RU_E_MEM, "not enough memory to ask another worker");
         }
     }
-    return RU_FAIL(err, RU_E_AGAIN, "the job at %s has no leader that answers now; try again",
-                   address);
+    return RU_FAIL(err, RU_E_AGAIN,
+                   "the job at %s has no leader that answers at the moment; try again", address);
 }

@@ -134,7 +134,7 @@ void rui_worker_news(void *self, const ru_elastic_news *n, ru_time now)
         break;
     case RU_ELASTIC_JOINED:
         event(w, n, "join", n->b == RU_TIER_TRANSIENT ? ",\"tier\":\"transient\"" : "");
-        ru_report_say(r, "worker %lld joined%s; it takes the state from the others",
+        ru_report_say(r, "worker %lld joined%s; it receives the state from the others",
                       (long long)n->a,
                       n->b == RU_TIER_TRANSIENT ? " on a transient machine, without a vote" : "");
         break;
@@ -148,7 +148,7 @@ void rui_worker_news(void *self, const ru_elastic_news *n, ru_time now)
         break;
     case RU_ELASTIC_LOST:
         event(w, n, "lost", seconds(more, "after_s", n->b));
-        ru_report_say(r, "worker %lld is gone; the others go on after step %lld", (long long)n->a,
+        ru_report_say(r, "worker %lld failed; the others continue after step %lld", (long long)n->a,
                       (long long)n->step);
         break;
     case RU_ELASTIC_LED:
