@@ -43,6 +43,14 @@ typedef struct rui_format {
     void (*close)(ru_dataset *d);
 } rui_format;
 
+enum { RUI_ORDER_ROUNDS = 8 };
+
+typedef struct rui_order {
+    uint32_t keys[RUI_ORDER_ROUNDS];
+    uint32_t side; /* the walk happens on side x side >= count */
+    int64_t count;
+} rui_order;
+
 /* What reading threads change, behind a pointer so that readers hold a const dataset. */
 typedef struct rui_guard {
     ru_mutex lock;
@@ -59,7 +67,12 @@ struct ru_dataset {
     ru_field fields[RU_FIELDS_MAX];
     int64_t field_bytes[RU_FIELDS_MAX]; /* of one sample; filled after open */
     uint32_t n_fields;
-    int64_t count;                  /* samples */
+    int64_t count;   /* samples */
+    bool parted;     /* they are part of the format's: sample i is number */
+    rui_order order; /* rui_order_at(&order, i + part_first) */
+    int64_t part_first;
+    float *sub, *mul;               /* [channels] x becomes (x - sub) * mul; NULL: stays */
+    int64_t channels, inner;        /* of x: [channels, inner] */
     int64_t classes;                /* 0: no classes */
     const char *const *class_names; /* [classes] or NULL */
     uint32_t *class_order;          /* [classes] class numbers in the order of their names, or NULL:
@@ -98,6 +111,11 @@ void rui_pixels_put(const ru_dataset *d, const uint8_t *from, int64_t n, void *i
 ru_status rui_numbers_check(const ru_dataset *d, uint32_t k, const void *floats, int64_t n,
                             ru_err *err);
 
+/* Samples stand in the format's own order, and neighbours may be read at once. */
+bool rui_in_order(const ru_dataset *d);
+/* n samples of the format into the form that the options ask for. */
+void rui_normalize(const ru_dataset *d, void *const *fields, int64_t n);
+
 ru_status rui_no_memory(ru_err *err, const char *what, int64_t size_bytes);
 
 /* -- bytes of a file (source.c) ---------------------------------------------------------------- */
@@ -135,14 +153,6 @@ RU_MUST_USE ru_status rui_scratch_get(rui_scratch *s, void *small, int64_t small
 void rui_scratch_put(rui_scratch *s);
 
 /* -- order (order.c) --------------------------------------------------------------------------- */
-
-enum { RUI_ORDER_ROUNDS = 8 };
-
-typedef struct rui_order {
-    uint32_t keys[RUI_ORDER_ROUNDS];
-    uint32_t side; /* the walk happens on side x side >= count */
-    int64_t count;
-} rui_order;
 
 #define RUI_ORDER_FULL 0x6f72646572u /* "order": the stream of the order of whole epochs */
 

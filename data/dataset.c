@@ -2,6 +2,7 @@
 #include "data/data_impl.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -195,6 +196,90 @@ static ru_status check_options(const ru_data_options *opt, ru_err *err)
     return RU_OK;
 }
 
+/* -- parts and normalisation ------------------------------------------------------------------- */
+
+enum { HELD_STREAM = 0x68656c64 }; /* "held": the stream of the permutation */
+
+/* Keep the held-out samples, or the others. The permutation is the same for every run. */
+static ru_status part(ru_dataset *d, const ru_data_options *opt, const char *where, ru_err *err)
+{
+    int64_t n = (int64_t)(opt->held * (double)d->count + 0.5);
+    if (n < 1 || n >= d->count) {
+        return RU_FAIL(err, RU_E_CONFIG,
+                       "%s: to hold out %g of %lld samples leaves %s; take another fraction or "
+                       "more samples",
+                       where, opt->held, (long long)d->count,
+                       n < 1 ? "none out" : "none to train on");
+    }
+    rui_order_init(&d->order, 1, HELD_STREAM, 0, d->count);
+    d->parted = true;
+    d->bytes =
+        (int64_t)((double)d->bytes * (double)(opt->held_out ? n : d->count - n) / (double)d->count);
+    d->part_first = opt->held_out ? 0 : n;
+    d->count = opt->held_out ? n : d->count - n;
+    return RU_OK;
+}
+
+static int64_t place(const ru_dataset *d, int64_t index)
+{
+    return d->parted ? rui_order_at(&d->order, index + d->part_first) : index;
+}
+
+bool rui_in_order(const ru_dataset *d)
+{
+    return !d->parted;
+}
+
+static ru_status normalize_open(ru_dataset *d, const ru_data_options *opt, const char *where,
+                                ru_err *err)
+{
+    uint32_t n = opt->n_mean > opt->n_std ? opt->n_mean : opt->n_std;
+    const ru_type *x = &d->fields[0].type;
+    int64_t dim = x->rank == 1 || x->rank == 3 ? x->dims[0] : 1;
+    bool fits = (opt->n_mean <= 1 || opt->n_mean == n) && (opt->n_std <= 1 || opt->n_std == n) &&
+                (n == 1 || (int64_t)n == dim);
+    char many[32] = "";
+    if (dim > 1) {
+        (void)snprintf(many, sizeof many, " or %lld of them", (long long)dim);
+    }
+    if (x->dtype != RU_F32 || !fits) {
+        return RU_FAIL(err, RU_E_CONFIG,
+                       "%s: mean has %u and std %u numbers; x is %s: expected one number%s", where,
+                       opt->n_mean, opt->n_std,
+                       x->dtype != RU_F32 ? "no field of floats"
+                       : x->rank == 3     ? "an image"
+                                          : "a vector",
+                       many);
+    }
+    d->channels = (int64_t)n;
+    d->inner = ru_type_count(x) / d->channels;
+    d->sub = RU_NEW(&d->arena, float, n);
+    d->mul = RU_NEW(&d->arena, float, n);
+    if (d->sub == NULL || d->mul == NULL) {
+        return rui_no_memory(err, "mean and std", (int64_t)n * 8);
+    }
+    for (uint32_t k = 0; k < n; k++) {
+        double s = opt->n_std == 0 ? 1.0 : opt->std[opt->n_std == 1 ? 0 : k];
+        if (!(s > 0)) {
+            return RU_FAIL(err, RU_E_CONFIG, "data: std is %g; it must be above 0", s);
+        }
+        d->sub[k] = opt->n_mean == 0 ? 0.0f : (float)opt->mean[opt->n_mean == 1 ? 0 : k];
+        d->mul[k] = (float)(1.0 / s);
+    }
+    return RU_OK;
+}
+
+void rui_normalize(const ru_dataset *d, void *const *fields, int64_t n)
+{
+    float *x = fields[0];
+    for (int64_t i = 0; d->mul != NULL && i < n * d->channels; i++) {
+        float sub = d->sub[i % d->channels], mul = d->mul[i % d->channels];
+        for (int64_t j = 0; j < d->inner; j++) {
+            x[i * d->inner + j] = (x[i * d->inner + j] - sub) * mul;
+        }
+    }
+}
+
 /* What every format must have filled, and the sizes that follow from it. */
 static ru_status finish(ru_dataset *d, const ru_data_options *opt, ru_err *err)
 {
@@ -210,6 +295,12 @@ static ru_status finish(ru_dataset *d, const ru_data_options *opt, ru_err *err)
         d->count = opt->count;
     }
     RU_CHECK(d->n_fields > 0);
+    if (opt->held > 0) {
+        RU_TRY(part(d, opt, where, err));
+    }
+    if (!opt->raw && (opt->n_mean > 0 || opt->n_std > 0)) {
+        RU_TRY(normalize_open(d, opt, where, err));
+    }
     for (uint32_t k = 0; k < d->n_fields; k++) {
         int64_t bytes = ru_type_bytes(&d->fields[k].type);
         if (bytes <= 0 || bytes > RUI_SAMPLE_BYTES_MAX) {
@@ -328,16 +419,17 @@ enum { SKIP_TRIES_MAX = 1000 };
 ru_status ru_dataset_read(const ru_dataset *d, int64_t index, void *const *fields, ru_err *err)
 {
     RU_CHECK(index >= 0 && index < d->count);
-    ru_status st = d->format->read(d, index, fields, err);
+    ru_status st = d->format->read(d, place(d, index), fields, err);
+    for (int64_t k = 1; st == RU_E_DATA && d->skip_damaged && k <= SKIP_TRIES_MAX && k < d->count;
+         k++) {
+        rui_skip_note(d);
+        st = d->format->read(d, place(d, (index + k) % d->count), fields, err);
+    }
+    if (st == RU_OK) {
+        rui_normalize(d, fields, 1);
+    }
     if (st != RU_E_DATA || !d->skip_damaged) {
         return st;
-    }
-    for (int64_t k = 1; k <= SKIP_TRIES_MAX && k < d->count; k++) {
-        rui_skip_note(d);
-        st = d->format->read(d, (index + k) % d->count, fields, err);
-        if (st != RU_E_DATA) {
-            return st;
-        }
     }
     return ru_err_wrap(err, st, "%d samples in a row are damaged", SKIP_TRIES_MAX);
 }
@@ -345,6 +437,7 @@ ru_status ru_dataset_read(const ru_dataset *d, int64_t index, void *const *field
 const char *ru_dataset_where(const ru_dataset *d, int64_t index, char *into, int64_t size_bytes)
 {
     ru_text t = ru_text_into(into, size_bytes);
+    index = place(d, index);
     if (d->format->path != NULL) {
         ru_text_put(&t, d->format->path(d, index));
     } else {

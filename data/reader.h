@@ -53,6 +53,14 @@ typedef struct ru_data_options {
     int64_t first;         /* synthetic: number of the first sample: a test set starts behind its
                               training set */
     int64_t count;         /* synthetic; else 0 = all, n = first n samples */
+    /* Part of the samples, drawn by a fixed permutation, is held out: the dataset is that part
+     * (held_out), or the rest. */
+    double held; /* fraction; 0: all samples */
+    bool held_out;
+    /* x becomes (x - mean) / std: one number, or one for each channel of an image [c, h, w] or each
+     * feature of a vector. View until the dataset is open. */
+    const double *mean, *std; /* [n_mean], [n_std]; std is positive */
+    uint32_t n_mean, n_std;   /* 0: no mean, no std */
     bool one_hot;
     bool skip_damaged; /* damaged samples are replaced by the next good one and counted; else errors
                         */

@@ -120,9 +120,11 @@ static void slice(const ru_stream *s, const slot *sl, int64_t row, void **fields
 static ru_status fill_run(const ru_stream *s, slot *sl, int64_t row, int64_t first, int64_t n)
 {
     void *fields[RU_FIELDS_MAX];
-    if (s->d->format->read_run != NULL && !s->d->skip_damaged) {
+    if (s->d->format->read_run != NULL && !s->d->skip_damaged && rui_in_order(s->d)) {
         slice(s, sl, row, fields);
-        return s->d->format->read_run(s->d, first, n, fields, &sl->err);
+        RU_TRY(s->d->format->read_run(s->d, first, n, fields, &sl->err));
+        rui_normalize(s->d, fields, n);
+        return RU_OK;
     }
     for (int64_t i = 0; i < n; i++) {
         slice(s, sl, row + i, fields);

@@ -111,6 +111,14 @@ static const ru_conf_field data_fields[] = {
     ROW(TEXT_LIST, ru_job_data, train, .def = "[]",
         .help = "files or folders of the training data, relative to the job file's folder"),
     ROW(TEXT_LIST, ru_job_data, test, .def = "[]", .help = "files or folders of the test data"),
+    ROW(F64, ru_job_data, validation, .def = "0", .min = 0, .max = 0.9,
+        .help = "fraction of the training samples that is held out for the evaluations, when "
+                "there is no test data; the same samples in every run"),
+    ROW(F64_LIST, ru_job_data, mean, .def = "[]", .min = -1e30, .max = 1e30,
+        .help = "subtracted from the inputs, after data.scale: one number, or one for each channel "
+                "of images or each feature of vectors"),
+    ROW(F64_LIST, ru_job_data, std, .def = "[]", .min = 0, .max = 1e30, .open = true,
+        .help = "the inputs are divided by it, after data.mean is subtracted"),
     ROW(TEXT, ru_job_data, generator, .def = "",
         .help = "synthetic: name of the generator, as in `rubato data make`"),
     ROW(I64, ru_job_data, count, .def = "0", .min = 0, .max = 1e15,
@@ -169,6 +177,15 @@ static ru_status data_check(const void *section, ru_err *err)
         return RU_FAIL(err, RU_E_CONFIG,
                        "the key 'generator' works with format synthetic only, not with %s",
                        formats[d->format]);
+    }
+    if (d->validation > 0 && (d->test.n > 0 || d->test_count > 0)) {
+        return RU_FAIL(err, RU_E_CONFIG,
+                       "there are both test data and 'validation'; leave one of them out");
+    }
+    if (d->validation > 0 && d->shuffle == RU_SHUFFLE_BLOCK) {
+        return RU_FAIL(err, RU_E_CONFIG,
+                       "'validation' draws single samples, which 'shuffle: block' cannot read in "
+                       "large pieces; put the validation samples into a file of their own");
     }
     return RU_OK;
 }
@@ -398,10 +415,11 @@ static ru_status until_check(const void *section, ru_err *err)
         }
     }
     if (job->train.until.n > 0 && !ru_job_has_test(job)) {
-        return RU_FAIL(err, RU_E_CONFIG, "train.until needs test data; set data.test");
+        return RU_FAIL(err, RU_E_CONFIG,
+                       "train.until needs test data; set data.test or data.validation");
     }
     if (!ru_job_has_test(job) && (job->train.patience > 0 || job->checkpoint.keep_best)) {
-        return RU_FAIL(err, RU_E_CONFIG, "%s needs test data (data.test)",
+        return RU_FAIL(err, RU_E_CONFIG, "%s needs test data (data.test or data.validation)",
                        job->train.patience > 0 ? "train.patience" : "checkpoint.keep_best");
     }
     if (job->train.batch % job->train.accumulate != 0) {
@@ -475,7 +493,8 @@ ru_zoo_options ru_job_zoo_options(const ru_job *job)
 
 bool ru_job_has_test(const ru_job *job)
 {
-    return job->data.test.n > 0 || (job->data.generator[0] != 0 && job->data.test_count > 0);
+    return job->data.validation > 0 || job->data.test.n > 0 ||
+           (job->data.generator[0] != 0 && job->data.test_count > 0);
 }
 
 const char *ru_job_metric(const ru_job *job, ru_loss_kind loss)
@@ -496,7 +515,8 @@ ru_shuffle ru_job_shuffle(const ru_job *job)
 ru_data_options ru_job_data_options(const ru_job *job, bool test)
 {
     const ru_job_data *d = &job->data;
-    const ru_conf_texts *paths = test ? &d->test : &d->train;
+    bool own = test && !(d->validation > 0); /* the test data are files of their own */
+    const ru_conf_texts *paths = own ? &d->test : &d->train;
     return (ru_data_options){
         .format = formats[d->format],
         .paths = paths->at,
@@ -512,8 +532,14 @@ ru_data_options ru_job_data_options(const ru_job *job, bool test)
         .shift = d->shift,
         .generator = d->generator[0] != 0 ? d->generator : NULL,
         .seed = (uint64_t)d->seed,
-        .first = test ? d->count : 0,
-        .count = test ? d->test_count : d->count,
+        .first = own ? d->count : 0,
+        .count = own ? d->test_count : d->count,
+        .held = d->validation,
+        .held_out = test,
+        .mean = d->mean.at,
+        .n_mean = d->mean.n,
+        .std = d->std.at,
+        .n_std = d->std.n,
         .one_hot = d->one_hot,
         .skip_damaged = !d->strict,
         .regression = job->train.loss == 1 + RU_LOSS_MSE,

@@ -34,7 +34,8 @@ typedef struct ru_job_data {
     ru_conf_texts train, test;
     const char *generator, *label;
     int64_t count, test_count, context, stride, features, classes, image_size, seed, token_bytes;
-    double scale, shift;
+    double scale, shift, validation;
+    ru_conf_f64s mean, std;
     bool header, one_hot, strict;
     uint32_t threads;
     uint32_t shuffle; /* ru_shuffle */

@@ -84,6 +84,8 @@ ru_status ru_rundir_data(const ru_rundir *r, const char *const *paths, uint32_t 
     if (n_paths > 0) {
         d.paths = paths;
         d.n_paths = n_paths;
+        d.count = d.held > 0 ? 0 : d.count; /* of the training data */
+        d.held = 0;
     }
     ru_dataset *set;
     RU_TRY(ru_dataset_open(&d, &set, err));
