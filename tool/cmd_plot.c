@@ -1,0 +1,231 @@
+/* rubato plot: loss, metrics and throughput of runs as a picture. */
+#include <jansson.h>
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "env/file.h"
+#include "tool/cmd.h"
+#include "tool/plot.h"
+
+enum { SERIES_MAX = 12, RUNS_MAX = 6 };
+
+/* One figure over the steps of one run. */
+typedef struct series {
+    const char *name; /* loss, samples_per_s, ...; of evaluations "test loss" */
+    const char *panel;
+    double *x, *y;
+    int64_t n;
+} series;
+
+typedef struct run_data {
+    const char *name;
+    series at[SERIES_MAX];
+    uint32_t n;
+    int64_t lines; /* of its metrics file: as many points at most */
+} run_data;
+
+static ru_status put(run_data *r, const char *name, const char *panel, double x, double y,
+                     ru_arena *arena, ru_err *err)
+{
+    series *s = NULL;
+    for (uint32_t k = 0; k < r->n && s == NULL; k++) {
+        s = strcmp(r->at[k].name, name) == 0 ? &r->at[k] : NULL;
+    }
+    if (s == NULL && r->n < SERIES_MAX) {
+        s = &r->at[r->n++];
+        s->name = ru_arena_str(arena, name);
+        s->panel = ru_arena_str(arena, panel);
+        s->x = RU_NEW(arena, double, r->lines);
+        s->y = RU_NEW(arena, double, r->lines);
+    }
+    if (s != NULL && (s->name == NULL || s->panel == NULL || s->x == NULL || s->y == NULL)) {
+        return RU_FAIL(err, RU_E_MEM, "no memory for %lld points", (long long)r->lines);
+    }
+    if (s != NULL && s->n < r->lines) {
+        s->x[s->n] = x;
+        s->y[s->n++] = y;
+    }
+    return RU_OK;
+}
+
+static double number(const json_t *o)
+{
+    return json_is_number(o) ? json_number_value(o) : (double)NAN;
+}
+
+static ru_status read_line(run_data *r, const json_t *o, ru_arena *arena, ru_err *err)
+{
+    const char *schema = json_string_value(json_object_get(o, "schema"));
+    double step = number(json_object_get(o, "step"));
+    if (schema == NULL || !isfinite(step)) {
+        return RU_OK;
+    }
+    if (strcmp(schema, "rubato.train.step/1") == 0) {
+        double rate = number(json_object_get(o, "samples_per_s"));
+        RU_TRY(put(r, "loss", "loss", step, number(json_object_get(o, "loss")), arena, err));
+        RU_TRY(put(r, "samples/s", "samples/s", step, rate, arena, err));
+        return put(r, "lr", "learning rate", step, number(json_object_get(o, "lr")), arena, err);
+    }
+    if (strcmp(schema, "rubato.train.eval/1") == 0) {
+        const char *key;
+        json_t *v, *metric = json_object_get(o, "metric");
+        json_object_foreach(metric, key, v)
+        {
+            char name[80];
+            (void)snprintf(name, sizeof name, "test %.60s", key);
+            RU_TRY(put(r, name, key, step, number(v), arena, err));
+        }
+    }
+    return RU_OK;
+}
+
+static ru_status read_run(const char *dir, ru_arena *arena, run_data *r, ru_err *err)
+{
+    const char *path = ru_path_join(arena, dir, "metrics.jsonl"), *slash;
+    char *text;
+    int64_t size;
+    if (!ru_path_is_file(path)) {
+        return RU_FAIL(err, RU_E_MISSING,
+                       "%s has no metrics.jsonl; name the folder of a run of `rubato train`", dir);
+    }
+    RU_TRY(ru_file_read(path, 0, arena, &text, &size, err));
+    char *name = ru_arena_str(arena, dir);
+    while (name[0] != 0 && name[1] != 0 && name[strlen(name) - 1] == '/') {
+        name[strlen(name) - 1] = 0;
+    }
+    slash = strrchr(name, '/');
+    *r = (run_data){.name = slash != NULL && slash[1] != 0 ? slash + 1 : name};
+    ru_str rest = ru_str_n(text, size), one;
+    while (ru_str_next(&rest, '\n', &one)) {
+        r->lines++;
+    }
+    rest = ru_str_n(text, size);
+    ru_status st = RU_OK;
+    while (st == RU_OK && ru_str_next(&rest, '\n', &one)) {
+        json_t *o = json_loadb(one.p, (size_t)one.n, 0, NULL); /* NULL: the torn line of a kill */
+        st = o != NULL ? read_line(r, o, arena, err) : RU_OK;
+        json_decref(o);
+    }
+    if (st == RU_OK && r->n == 0) {
+        return RU_FAIL(err, RU_E_DATA, "%s tells of no step yet", path);
+    }
+    return st;
+}
+
+/* The lines of all runs that belong to `panel`. */
+static uint32_t lines_of(const run_data *runs, uint32_t n, const char *panel, ru_arena *arena,
+                         ru_plot_line *out)
+{
+    uint32_t found = 0;
+    for (uint32_t r = 0; r < n; r++) {
+        for (uint32_t k = 0; k < runs[r].n; k++) {
+            const series *s = &runs[r].at[k];
+            if (strcmp(s->panel, panel) != 0) {
+                continue;
+            }
+            bool test = ru_str_starts(ru_str_c(s->name), "test ");
+            const char *label =
+                n == 1 ? s->name
+                       : ru_arena_printf(arena, "%s%s", runs[r].name, test ? " (test)" : "");
+            out[found++] = (ru_plot_line){.name = label != NULL ? label : s->name,
+                                          .x = s->x,
+                                          .y = s->y,
+                                          .n = s->n,
+                                          .style = n == 1 ? test : r,
+                                          .marks = test};
+        }
+    }
+    return found;
+}
+
+/* Is the panel wanted? `only`: names given with --only; none: all but the learning rate. */
+static bool wanted(const char *panel, const char *const *only, uint32_t n)
+{
+    for (uint32_t k = 0; k < n; k++) {
+        if (strcmp(only[k], panel) == 0) {
+            return true;
+        }
+    }
+    return n == 0 && strcmp(panel, "learning rate") != 0;
+}
+
+static ru_status run(ru_cmd_in *in, ru_err *err)
+{
+    run_data runs[RUNS_MAX];
+    ru_plot_panel panels[SERIES_MAX];
+    uint32_t n = 0, n_only;
+    const char *const *only = ru_cmd_texts(in, "only", &n_only);
+    ru_text have = ru_text_arena(in->arena), svg = ru_text_arena(in->arena);
+    for (uint32_t r = 0; r < in->n_args; r++) {
+        RU_TRY(read_run(in->args[r], in->arena, &runs[r], err));
+    }
+    for (uint32_t r = 0; r < in->n_args; r++) {
+        for (uint32_t k = 0; k < runs[r].n; k++) {
+            const char *panel = runs[r].at[k].panel;
+            bool known = false;
+            for (uint32_t p = 0; p < n; p++) {
+                known = known || strcmp(panels[p].title, panel) == 0;
+            }
+            if (r == 0 && !known) {
+                ru_text_putf(&have, "%s%s", have.n > 0 ? ", " : "", panel);
+            }
+            if (known || n == SERIES_MAX || !wanted(panel, only, n_only)) {
+                continue;
+            }
+            ru_plot_line *lines = RU_NEW(in->arena, ru_plot_line, SERIES_MAX * RUNS_MAX);
+            if (lines == NULL) {
+                return RU_FAIL(err, RU_E_MEM, "no memory for the picture");
+            }
+            panels[n++] =
+                (ru_plot_panel){panel, lines, lines_of(runs, in->n_args, panel, in->arena, lines)};
+        }
+    }
+    if (n == 0) {
+        return RU_FAIL(err, RU_E_USAGE, "--only names no figure of this run; it has %s", have.p);
+    }
+    ru_plot_svg(panels, n, "step", &svg);
+    const char *out = ru_cmd_text(in, "out");
+    out = out != NULL ? out : ru_path_join(in->arena, in->args[0], "plot.svg");
+    if (svg.cut || out == NULL) {
+        return RU_FAIL(err, RU_E_MEM, "no memory for the picture");
+    }
+    RU_TRY(ru_file_replace(out, svg.p, svg.n, err));
+    printf("%s\n", out);
+    return RU_OK;
+}
+
+static const ru_opt opts[] = {
+    {.name = "out",
+     .letter = 'o',
+     .type = RU_OPT_TEXT,
+     .word = "FILE",
+     .help = "SVG file to write (default: plot.svg in the folder of the first run)"},
+    {.name = "only",
+     .type = RU_OPT_TEXTS,
+     .word = "FIGURE",
+     .help = "figure to draw: loss, accuracy, samples/s, learning rate, ...; may be given several "
+             "times (default: all but the learning rate)"},
+};
+
+static const ru_example examples[] = {
+    {"rubato plot runs/digits-1", "draw loss, metrics and throughput of a run"},
+    {"rubato plot runs/digits-1 runs/digits-2 -o compare.svg", "compare runs"},
+    {"rubato plot runs/digits-1 --only loss --only 'learning rate'", "draw two figures"},
+};
+
+const ru_cmd rui_cmd_plot = {
+    .name = "plot",
+    .summary = "draw loss, metrics and throughput of runs",
+    .about = "Reads the metrics.jsonl of each run and writes one SVG picture, which every browser "
+             "shows. The x axis is the step. A run may still be training.",
+    .args = "RUN...",
+    .arg_min = 1,
+    .arg_max = RUNS_MAX,
+    .opts = opts,
+    .n_opts = RU_ARRAY_LEN(opts),
+    .examples = examples,
+    .n_examples = RU_ARRAY_LEN(examples),
+    .exits = "65 a run tells of no step yet|66 a folder is no run",
+    .run = run,
+};
