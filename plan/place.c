@@ -5,6 +5,8 @@
 
 #include "plan/place_impl.h"
 
+enum { TIES_OPS_MAX = 4096 }; /* larger graphs take one rule: a list takes ops x ready ops */
+
 /* Of the search, for the graph with fewer ops; the rest is for the whole one. */
 static const double COARSE_SHARE = 0.4;
 static const double HEAT = 0.03, HEAT_FINE = 0.01; /* pesto-2021 starts where nothing is known */
@@ -122,7 +124,8 @@ static ru_status run_list(search *s, const rui_place_list *l, ru_err *err)
 /* One heuristic; the best of its plans in s->now. */
 static ru_status try_method(search *s, ru_place_method m, rui_place_list *best, ru_err *err)
 {
-    uint32_t *child = NULL, ties = m == RU_PLACE_ETF || m == RU_PLACE_SCT ? RUI_PLACE_TIES : 1;
+    bool earliest = m == RU_PLACE_ETF || m == RU_PLACE_SCT;
+    uint32_t *child = NULL, ties = earliest && s->g.n <= TIES_OPS_MAX ? RUI_PLACE_TIES : 1;
     ru_status got = RU_E_INFEASIBLE;
     s->now.step_ns = INT64_MAX;
     if (m == RU_PLACE_SCT) {

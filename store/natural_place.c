@@ -162,7 +162,41 @@ static ru_status find_groups(const ru_layer_graph *g, ru_arena *arena, int64_t *
     return RU_OK;
 }
 
-static ru_status read_graph(const char *path, ru_str text, ru_arena *arena, ru_json *j, ru_err *err)
+static void put_op(ru_json *j, const char *name, const char *pass, double ms, double bytes,
+                   int64_t group, int64_t device)
+{
+    char text[96];
+    ru_text t = ru_text_into(text, sizeof text);
+    ru_text_putf(&t, "%s%s", name, pass);
+    ru_json_open(j, NULL, '{');
+    ru_json_str(j, "name", text);
+    put_ms(j, "time", ms);
+    ru_json_i64(j, "memory", (int64_t)fmin(bytes, 1e15));
+    if (group >= 0) {
+        ru_json_i64(j, "group", group);
+    }
+    if (device >= 0) {
+        ru_json_i64(j, "device", device);
+    }
+    ru_json_close(j);
+}
+
+static void put_edge(ru_json *j, uint32_t from, uint32_t to, double ms, double bytes)
+{
+    ru_json_open(j, NULL, '{');
+    ru_json_i64(j, "from", from);
+    ru_json_i64(j, "to", to);
+    if (ms > 0) {
+        put_ms(j, "time", ms);
+    }
+    if (bytes > 0) {
+        ru_json_i64(j, "bytes", (int64_t)fmin(bytes, 1e15));
+    }
+    ru_json_close(j);
+}
+
+static ru_status read_operators(const char *path, ru_str text, ru_arena *arena, ru_json *j,
+                                ru_err *err)
 {
     ru_layer_graph g;
     RU_TRY(ru_layers_read(path, text, arena, &g, err));
@@ -171,7 +205,7 @@ static ru_status read_graph(const char *path, ru_str text, ru_arena *arena, ru_j
         return RU_FAIL(err, RU_E_LIMIT, "%s: no memory for %u ops", path, g.n);
     }
     RU_TRY(find_groups(&g, arena, group, err));
-    uint32_t devices = !g.operators ? 2 : g.accelerators < 1 ? 1 : g.accelerators;
+    uint32_t devices = g.accelerators < 1 ? 1 : g.accelerators > 1000 ? 1000 : g.accelerators;
     bool cpu = false;
     for (uint32_t i = 0; i < g.n; i++) {
         cpu = cpu || !g.layers[i].accelerated;
@@ -180,34 +214,47 @@ static ru_status read_graph(const char *path, ru_str text, ru_arena *arena, ru_j
     ru_json_open(j, "ops", '[');
     for (uint32_t i = 0; i < g.n; i++) {
         const ru_layer *l = &g.layers[i];
-        double ms = l->accelerated ? l->forward_ms + l->backward_ms : l->cpu_ms;
-        bool loads = !g.operators && ru_str_starts(ru_str_c(l->name), "Input");
-        ru_json_open(j, NULL, '{');
-        ru_json_str(j, "name", l->id);
-        put_ms(j, "time", loads ? 0 : ms);
-        ru_json_i64(j, "memory", (int64_t)fmin(l->param_bytes + l->activation_bytes, 1e15));
-        if (group[i] >= 0) {
-            ru_json_i64(j, "group", group[i]);
-        }
-        if (!l->accelerated) {
-            ru_json_i64(j, "device", devices);
-        }
-        ru_json_close(j);
+        put_op(j, l->id, "", l->accelerated ? l->forward_ms : l->cpu_ms, l->param_bytes, group[i],
+               l->accelerated ? -1 : (int64_t)devices);
     }
     ru_json_close(j);
     ru_json_open(j, "edges", '[');
     for (uint32_t e = 0; e < g.n_edges; e++) {
-        const ru_layer_edge *x = &g.edges[e];
-        ru_json_open(j, NULL, '{');
-        ru_json_i64(j, "from", x->from);
-        ru_json_i64(j, "to", x->to);
-        if (g.operators) {
-            put_ms(j, "time", x->ms);
-        } else {
-            /* The output goes there and its gradient comes back. */
-            ru_json_i64(j, "bytes", (int64_t)fmin(2 * g.layers[x->from].activation_bytes, 1e15));
+        put_edge(j, g.edges[e].from, g.edges[e].to, g.edges[e].ms, 0);
+    }
+    ru_json_close(j);
+    return RU_OK;
+}
+
+/* Layer i is op i forward and op n + i backward, both on one device: outputs go forward, their
+ * gradients, of the same size, backward. Layers that load samples have no backward pass. */
+static ru_status read_profile(const char *path, ru_str text, ru_arena *arena, ru_json *j,
+                              ru_err *err)
+{
+    ru_layer_graph g;
+    RU_TRY(ru_layers_read(path, text, arena, &g, err));
+    put_devices(j, 2, 0, false);
+    ru_json_open(j, "ops", '[');
+    for (uint32_t pass = 0; pass < 2; pass++) {
+        for (uint32_t i = 0; i < g.n; i++) {
+            const ru_layer *l = &g.layers[i];
+            bool loads = ru_str_starts(ru_str_c(l->name), "Input");
+            double ms = pass == 0 ? l->forward_ms : l->backward_ms;
+            put_op(j, l->id, pass == 0 ? "" : ".grad", loads ? 0 : ms,
+                   pass == 0 ? l->param_bytes + l->activation_bytes : 0, i, -1);
         }
-        ru_json_close(j);
+    }
+    ru_json_close(j);
+    ru_json_open(j, "edges", '[');
+    for (uint32_t i = 0; i < g.n; i++) {
+        put_edge(j, i, g.n + i, 0, 0);
+    }
+    for (uint32_t e = 0; e < g.n_edges; e++) {
+        uint32_t from = g.edges[e].from, to = g.edges[e].to;
+        double bytes = g.layers[from].activation_bytes;
+        bool loads = ru_str_starts(ru_str_c(g.layers[from].name), "Input");
+        put_edge(j, from, to, 0, bytes);
+        put_edge(j, g.n + to, g.n + from, 0, loads ? 0 : bytes);
     }
     ru_json_close(j);
     return RU_OK;
@@ -218,13 +265,14 @@ const ru_natural rui_natural_place_operators = {
     .what = "operator graph: JSON with 'nodes' and 'edges', plain or .json.gz; its accelerators, "
             "and a CPU when some op needs one",
     .is = is_operators,
-    .read = read_graph,
+    .read = read_operators,
 };
 
 const ru_natural rui_natural_place_profile = {
     .policy = "place",
     .what = "layer profile: lines 'ID -- NAME -- forward_compute_time=ms, ...', edges 'ID -- ID'; "
-            "a layer is one op with both passes, on 2 devices; 'devices', 'bytes_per_s' by --set",
+            "a forward and a backward op for each layer, on 2 devices; 'devices', 'bytes_per_s' by "
+            "--set",
     .is = is_profile,
-    .read = read_graph,
+    .read = read_profile,
 };

@@ -77,9 +77,12 @@ static void graphs_are_read(void **state)
                  "\tnode1 -- node2\n",
                  &a, &err),
         "{\"devices\":[{\"memory\":0},{\"memory\":0}],"
-        "\"ops\":[{\"name\":\"node1\",\"time\":\"0ns\",\"memory\":10},"
-        "{\"name\":\"node2\",\"time\":\"3000000ns\",\"memory\":25}],"
-        "\"edges\":[{\"from\":0,\"to\":1,\"bytes\":20}]}");
+        "\"ops\":[{\"name\":\"node1\",\"time\":\"0ns\",\"memory\":10,\"group\":0},"
+        "{\"name\":\"node2\",\"time\":\"1000000ns\",\"memory\":25,\"group\":1},"
+        "{\"name\":\"node1.grad\",\"time\":\"0ns\",\"memory\":0,\"group\":0},"
+        "{\"name\":\"node2.grad\",\"time\":\"2000000ns\",\"memory\":0,\"group\":1}],"
+        "\"edges\":[{\"from\":0,\"to\":2},{\"from\":1,\"to\":3},"
+        "{\"from\":0,\"to\":1,\"bytes\":10},{\"from\":3,\"to\":2}]}");
     ru_arena_fini(&a);
 }
 
