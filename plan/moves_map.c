@@ -239,9 +239,10 @@ uint32_t *rui_moves_by_size(const rui_moves_map *m, ru_arena *scratch)
     return order;
 }
 
-static double alone_ns(const rui_moves_map *m, uint32_t j, const ru_moves_worker *w)
+double rui_moves_alone_ns(const rui_moves_map *m, uint32_t j, uint32_t w)
 {
-    return (double)m->in->object[j].cpu_ns / w->cores + (double)m->base[j] * 1e9 / w->bytes_per_s;
+    const ru_moves_worker *k = &m->in->worker[w];
+    return (double)m->in->object[j].cpu_ns / k->cores + (double)m->base[j] * 1e9 / k->bytes_per_s;
 }
 
 typedef struct kinds {
@@ -286,7 +287,7 @@ static double weigh_kinds(const rui_moves_map *m, const kinds *k, const double *
         double least = INFINITY, ns = 0;
         uint32_t at = 0;
         for (uint32_t i = 0; i < k->n; i++) {
-            double t = alone_ns(m, j, &m->in->worker[k->one[i]]);
+            double t = rui_moves_alone_ns(m, j, k->one[i]);
             at = y[i] * t < least ? i : at;
             ns = y[i] * t < least ? t : ns;
             least = fmin(least, y[i] * t);
@@ -369,7 +370,7 @@ ru_status rui_moves_bound(const rui_moves_map *m, ru_arena *scratch, rui_moves_d
     for (uint32_t j = 0; j < m->n; j++) {
         double quickest = INFINITY;
         for (uint32_t i = 0; i < k.n; i++) {
-            quickest = fmin(quickest, alone_ns(m, j, &in->worker[k.one[i]]));
+            quickest = fmin(quickest, rui_moves_alone_ns(m, j, k.one[i]));
         }
         largest = fmax(largest, quickest);
     }

@@ -1,4 +1,5 @@
 /* Maps to start from: the baselines, each a rule of its own. */
+#include <math.h>
 #include <stddef.h>
 
 #include "cost/load.h"
@@ -15,7 +16,8 @@ static int64_t load_with(const rui_moves_map *m, uint32_t j, uint32_t w, int64_t
 
 /* Put j, which lies nowhere, where the load is least with it, memory first. conn: [workers] zeroes,
  * and zeroes again on return. */
-static void put_best(rui_moves_map *m, uint32_t j, int64_t *conn)
+static void put_best(rui_moves_map *m, uint32_t j, const rui_moves_dual *dual, double misfit,
+                     int64_t *conn)
 {
     const ru_moves_in *in = m->in;
     int64_t placed = 0;
@@ -37,6 +39,10 @@ static void put_best(rui_moves_map *m, uint32_t j, int64_t *conn)
         int64_t room = in->worker[w].memory_bytes;
         bool fits = room == 0 || m->memory_bytes[w] + need <= room;
         int64_t ns = load_with(m, j, w, placed, conn[w]);
+        if (misfit > 0) {
+            double more = dual->y[w] * rui_moves_alone_ns(m, j, w) - dual->least[j];
+            ns += (int64_t)fmin(misfit * more * in->n_workers, 1e18);
+        }
         if (best == RU_MOVES_NONE || fits > best_fits || (fits == best_fits && ns < best_ns)) {
             best = w;
             best_ns = ns;
@@ -58,7 +64,8 @@ static bool stays(const ru_moves_in *in, uint32_t j)
     return on != RU_MOVES_NONE && !in->worker[on].leaving;
 }
 
-ru_status rui_moves_lpt(rui_moves_map *m, ru_arena *scratch, ru_err *err)
+ru_status rui_moves_lpt(rui_moves_map *m, const rui_moves_dual *dual, double misfit,
+                        ru_arena *scratch, ru_err *err)
 {
     uint32_t *order = rui_moves_by_size(m, scratch);
     int64_t *conn = RU_NEW(scratch, int64_t, m->in->n_workers);
@@ -69,7 +76,7 @@ ru_status rui_moves_lpt(rui_moves_map *m, ru_arena *scratch, ru_err *err)
         rui_moves_put(m, j, RU_MOVES_NONE);
     }
     for (uint32_t i = 0; i < m->n; i++) {
-        put_best(m, order[i], conn);
+        put_best(m, order[i], dual, misfit, conn);
     }
     return RU_OK;
 }
@@ -86,7 +93,7 @@ ru_status rui_moves_keep(rui_moves_map *m, ru_arena *scratch, ru_err *err)
     }
     for (uint32_t i = 0; i < m->n; i++) {
         if (m->to[order[i]] == RU_MOVES_NONE) {
-            put_best(m, order[i], conn);
+            put_best(m, order[i], NULL, 0, conn);
         }
     }
     return RU_OK;
