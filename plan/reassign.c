@@ -124,9 +124,14 @@ static double grant(const ru_reassign_in *in, const rui_reassign_flow *f, int64_
     double longest = 0;
     for (uint32_t w = 0; w < in->n; w++) {
         load[w] += in->items;
+        int64_t sum = 0, whole = 0; /* sums are rounded, so that each worker is wrong by one half */
         for (uint32_t k = 0; k < f->group; k++) {
             uint32_t e = w * f->group + k;
-            int64_t items = f->given[e] / RUI_REASSIGN_MILLI;
+            sum += f->given[e];
+            int64_t upto = (sum + RUI_REASSIGN_MILLI / 2) / RUI_REASSIGN_MILLI;
+            upto = upto < (int64_t)f->tail ? upto : (int64_t)f->tail;
+            int64_t items = upto - whole;
+            whole = upto;
             out[e] = items >= least ? (uint32_t)items : 0;
             load[w] -= out[e];
             if (out[e] > 0) {

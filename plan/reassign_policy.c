@@ -280,6 +280,49 @@ static ru_status report_reassign(const void *in, const void *plan, const ru_poli
     return RU_OK;
 }
 
+/* Seconds that every worker of the first job needs for the mean number of samples. A mean over many
+ * steps has few accidents left: it stands for two equal clocks. */
+static ru_status derive_reassign(const ru_world *w, ru_arena *scratch, ru_json *j, ru_err *err)
+{
+    (void)scratch;
+    const ru_step_fact *first = w->facts.steps.at, *s = first;
+    uint32_t n = 0;
+    int64_t samples = 0, least = INT64_MAX;
+    for (uint32_t i = 0; i < w->facts.steps.n; i++) {
+        s = &w->facts.steps.at[i];
+        bool next =
+            s->rank == n && strcmp(s->job, first->job) == 0 && s->samples > 0 && s->compute_ns > 0;
+        n += next ? 1 : 0;
+        samples += next ? s->samples : 0;
+        least = next && s->took.count < least ? s->took.count : least;
+    }
+    if (n == 0) {
+        return RU_FAIL(err, RU_E_MISSING,
+                       "facts.steps must hold a record with 'samples' and 'compute_ns' for each "
+                       "worker of a job, ranks from 0");
+    }
+    int64_t items = samples / n > 0 ? samples / n : 1;
+    ru_json_i64(j, "items", items < RU_REASSIGN_ITEMS_MAX ? items : RU_REASSIGN_ITEMS_MAX);
+    ru_json_open(j, "history", '[');
+    for (uint32_t clock = 0; clock < (least > 1 ? 2u : 1u); clock++) {
+        ru_json_open(j, NULL, '{');
+        ru_json_open(j, "took_s", '[');
+        uint32_t rank = 0;
+        for (uint32_t i = 0; i < w->facts.steps.n && rank < n; i++) {
+            s = &w->facts.steps.at[i];
+            if (s->rank == rank && strcmp(s->job, first->job) == 0 && s->samples > 0 &&
+                s->compute_ns > 0) {
+                ru_json_f64(j, NULL, s->compute_ns * 1e-9 * (double)items / (double)s->samples);
+                rank++;
+            }
+        }
+        ru_json_close(j);
+        ru_json_close(j);
+    }
+    ru_json_close(j);
+    return RU_OK;
+}
+
 const ru_policy ru_policy_reassign = {
     .name = "reassign",
     .version = 1,
@@ -290,6 +333,7 @@ const ru_policy ru_policy_reassign = {
     .plan = plan_reassign,
     .check = check_reassign,
     .report = report_reassign,
+    .derive = derive_reassign,
     .example =
         "# Eight workers, two to a machine. Worker 5 is slow for good, others now and then.\n"
         "machines: [0, 0, 1, 1, 2, 2, 3, 3]\n"
