@@ -41,34 +41,6 @@ static ru_status check_options(const ru_elastic_options *o, ru_err *err)
     return RU_OK;
 }
 
-/* Batches as the policy `fuse` has it. */
-static ru_status fuse(ru_elastic *e, ru_err *err)
-{
-    ru_fuse_plan plan;
-    e->fuse_in = (ru_fuse_in){
-        .tensor_bytes = {e->opt.tensor_bytes, e->opt.n_tensors},
-        .fuse_bytes = e->opt.fuse_bytes > 0 ? e->opt.fuse_bytes : RU_FUSE_BYTES_DEFAULT,
-        .cut_bytes = e->opt.cut_bytes > 0 ? e->opt.cut_bytes : RU_FUSE_CUT_DEFAULT,
-        .cuts_max = RU_ELASTIC_CUTS_MAX};
-    RU_TRY(ru_plan_fuse(&e->fuse_in, e->arena, &plan, err));
-    RU_TRY(ru_plan_fuse_check(&e->fuse_in, &plan, err));
-    RU_CHECK(plan.n <= RU_ELASTIC_BATCHES_MAX);
-    e->batches = RU_NEW(e->arena, rui_el_batch, plan.n);
-    e->batch_of = RU_NEW(e->arena, uint32_t, e->opt.n_tensors);
-    if (e->batches == NULL || e->batch_of == NULL) {
-        return RU_FAIL(err, RU_E_MEM, "no memory for %u gradients", e->opt.n_tensors);
-    }
-    for (uint32_t b = 0; b < plan.n; b++) {
-        const ru_fuse_bucket *x = &plan.at[b];
-        e->batches[b].part = (ru_elastic_part){x->first, x->n, x->offset_bytes, x->size_bytes};
-        for (uint32_t k = 0; k < x->n && x->offset_bytes == 0; k++) {
-            e->batch_of[x->first + k] = b;
-        }
-    }
-    e->n_batches = plan.n;
-    return rui_el_sums_open(e, err);
-}
-
 ru_status ru_elastic_open(const ru_elastic_options *opt, ru_arena *arena, ru_elastic **out,
                           ru_err *err)
 {
@@ -86,14 +58,9 @@ ru_status ru_elastic_open(const ru_elastic_options *opt, ru_arena *arena, ru_ela
     e->opt.slow_ns = opt->slow_ns > 0 ? opt->slow_ns : INT64_C(5000000000);
     e->step = e->committed = opt->first_step;
     e->position = opt->first_position > 0 ? opt->first_position : opt->first_step * opt->batch;
-    RU_TRY(fuse(e, err));
+    e->x = rui_el_reduce_ops();
+    RU_TRY(e->x->open(e, err));
     RU_TRY(rui_el_state_open(e, err));
-    e->left = RU_NEW(arena, uint32_t, e->n_batches);
-    e->spans = RU_NEW(arena, ru_span, opt->n_tensors);
-    e->tensor_in = RU_NEW(arena, bool, opt->n_tensors);
-    if (e->left == NULL || e->spans == NULL || e->tensor_in == NULL) {
-        return RU_FAIL(err, RU_E_MEM, "no memory for elastic training");
-    }
     ru_arena_init(&e->view_arena[0], 0);
     ru_arena_init(&e->view_arena[1], 0);
     *out = e;
@@ -105,8 +72,7 @@ void ru_elastic_close(ru_elastic *e)
     if (e == NULL) {
         return;
     }
-    ru_coll_close(e->group, (ru_time){0});
-    ru_coll_close(e->probe, (ru_time){0});
+    e->x->close(e);
     rui_el_state_close(e);
     ru_arena_fini(&e->view_arena[0]);
     ru_arena_fini(&e->view_arena[1]);
@@ -133,7 +99,7 @@ void rui_el_end(ru_elastic *e, ru_status st, const char *sentence, ru_time now, 
     if (e->phase == RUI_EL_ENDED) {
         return;
     }
-    rui_el_group_close(e, now);
+    e->x->view_left(e, now);
     rui_el_state_drop(e, now);
     e->phase = RUI_EL_ENDED;
     ru_fx_timer_off(fx, RUI_EL_WATCH_TIMER);
@@ -280,8 +246,7 @@ static void take_view(ru_elastic *e, ru_time now, ru_effects *fx)
     if (first) {
         rui_el_news(e, RU_ELASTIC_MEMBER, v.at[v.me].number, v.at[v.me].full, now);
     }
-    e->words = v.near ? ru_arena_alloc(arena, RUI_EL_WORDS_BYTES, 8) : NULL;
-    e->words_bytes = 0;
+    e->x->view_taken(e, arena);
     e->connect_asked = e->held = e->broken = false;
     e->mover.has_state = v.at[v.me].full;
     e->step = e->committed = v.start;
@@ -310,7 +275,7 @@ static void take_view(ru_elastic *e, ru_time now, ru_effects *fx)
 
 static void go_ready(ru_elastic *e, ru_time now, ru_effects *fx)
 {
-    if (!rui_el_connected(e, fx)) {
+    if (!e->x->connected(e, fx)) {
         return;
     }
     e->phase = RUI_EL_READY;
@@ -329,7 +294,7 @@ static void leave_view(ru_elastic *e, ru_time now, ru_effects *fx)
         ru_err err;
         bool counts =
             rui_el_blob_read(e, view, arena, &next, &err) == RU_OK && next.start == e->step + 1;
-        rui_el_group_close(e, now);
+        e->x->view_left(e, now);
         if (counts && e->done_sent) {
             rui_el_commit(e, now, fx); /* it was committed; the word of it was lost */
             return;
@@ -350,10 +315,10 @@ static void leave_view(ru_elastic *e, ru_time now, ru_effects *fx)
     case RUI_EL_READY:
     case RUI_EL_PROBE:
     case RUI_EL_LOCAL:
-        rui_el_group_close(e, now);
+        e->x->view_left(e, now);
         rui_el_state_drop(e, now);
         e->phase = RUI_EL_IDLE;
-        if (!rui_el_group_read(e)) {
+        if (!e->x->reads(e)) {
             take_view(e, now, fx);
         } /* else when the link let go: the device may overwrite its gradients from here on */
         return;
@@ -498,34 +463,6 @@ void ru_elastic_aborted(ru_elastic *e, ru_time now, ru_effects *fx)
     if (e->phase == RUI_EL_ABORT) {
         e->phase = RUI_EL_IDLE;
         rui_el_settle(e, now, fx);
-    }
-}
-
-void ru_elastic_local_opened(ru_elastic *e, ru_status st, ru_time now, ru_effects *fx)
-{
-    if (e->phase != RUI_EL_LOCAL) {
-        return;
-    }
-    if (rui_el_stale(e)) {
-        rui_el_settle(e, now, fx);
-    } else if (st == RU_OK) {
-        ru_err err;
-        e->phase = RUI_EL_READY;
-        if (e->v.near && rui_el_group_open(e, &err) != RU_OK) {
-            ru_fx_log(fx, RU_LOG_ERROR, "%s", err.text);
-            rui_el_device_failed(e, RU_E_MEM, "opening the group for", now, fx);
-            return;
-        }
-        rui_el_groups_hear_early(e, now, fx);
-        rui_el_sums_planned(e, now);
-        rui_el_step_begin(e, now, fx);
-    } else if (rui_el_leads(e)) {
-        rui_el_lead_apart(e, now, fx);
-    } else {
-        uint8_t buf[4];
-        ru_wire_out w = ru_wire_out_into(buf, sizeof buf);
-        ru_wire_put_u32(&w, e->v.epoch);
-        ru_fx_send(fx, e->v.leader, RUI_EL_APART_MSG, buf, ru_wire_size(&w));
     }
 }
 

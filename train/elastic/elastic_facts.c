@@ -59,9 +59,8 @@ const char *ru_elastic_doing(const ru_elastic *e, char into[64])
 
 bool ru_elastic_owns(const ru_elastic *e, uint64_t cookie)
 {
-    (void)e; /* also of groups that are closed: their memory may be waited for */
-    return (cookie & (UINT64_C(0xff) << 56)) == RUI_EL_COOKIE ||
-           cookie >> 56 == RU_COLL_COOKIE_BYTE;
+    /* Also of groups that are closed: their memory may be waited for. */
+    return rui_el_state_owns(cookie) || e->x->owns(cookie);
 }
 
 bool ru_elastic_ended(const ru_elastic *e)

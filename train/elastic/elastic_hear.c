@@ -7,35 +7,7 @@
 #include "base/wire.h"
 #include "train/elastic/elastic_impl.h"
 
-static ru_status go_local(ru_elastic *e, ru_wire_in *w, ru_err *err)
-{
-    ru_arena *arena = &e->view_arena[e->view_side];
-    const char **handles = RU_NEW(arena, const char *, e->v.n);
-    for (uint32_t i = 0; handles != NULL && i < e->v.n; i++) {
-        uint32_t n = 0;
-        const char *h = ru_wire_text(w, RU_ELASTIC_HANDLE_MAX - 1, &n);
-        handles[i] = h == NULL ? NULL : ru_arena_strn(arena, h, n);
-        if (handles[i] == NULL) {
-            return RU_FAIL(err, RU_E_DATA, "the leader's GO lacks the memory handle of a worker");
-        }
-    }
-    if (handles == NULL) {
-        return RU_FAIL(err, RU_E_MEM, "no memory for %u handles", e->v.n);
-    }
-    uint32_t n = 0, rank = 0; /* of this host */
-    for (uint32_t i = 0; i < e->v.n; i++) {
-        rank = i == e->v.me ? n : rank;
-        if (e->v.at[i].host == e->v.at[e->v.me].host) {
-            handles[n++] = handles[i];
-        }
-    }
-    e->phase = RUI_EL_LOCAL;
-    e->local_open = true;
-    e->opt.device.ops->local_open(e->opt.device.self, handles, n, rank, e->v.epoch);
-    return RU_OK;
-}
-
-/* GO of the leader: handles of all members when they sum in shared memory, else the collectives. */
+/* GO of the leader, with what the exchange needs to know for the view. */
 static void on_go(ru_elastic *e, ru_wire_in *w, ru_time now, ru_effects *fx)
 {
     if (e->held) { /* the view that was to follow the commit does not come */
@@ -46,23 +18,13 @@ static void on_go(ru_elastic *e, ru_wire_in *w, ru_time now, ru_effects *fx)
         return;
     }
     ru_err err;
-    ru_status st = RU_OK;
-    ru_coll_close(e->probe, now);
-    e->probe = NULL;
-    if (e->v.n > 1 && e->v.local && e->opt.device.ops->local_open != NULL) {
-        st = go_local(e, w, &err);
-    } else if (e->v.n > 1) {
-        st = e->v.n <= RUI_EL_PROBED_MAX ? rui_el_choices_read(e, w, &err) : RU_OK;
-        st = st != RU_OK ? st : e->v.near ? go_local(e, w, &err) : rui_el_group_open(e, &err);
-    }
+    ru_status st = e->x->go_read(e, w, now, &err);
     if (st != RU_OK) {
         ru_fx_log(fx, RU_LOG_ERROR, "%s", err.text);
         rui_el_device_failed(e, st, "opening the group for", now, fx);
     } else if (e->phase != RUI_EL_LOCAL) {
         e->phase = RUI_EL_READY;
-        if (e->v.n > 1) {
-            rui_el_sums_planned(e, now);
-        }
+        e->x->planned(e, now);
         rui_el_step_begin(e, now, fx);
     }
 }
@@ -116,7 +78,7 @@ static void on_leader(ru_elastic *e, const ru_event *ev, ru_wire_in *w, ru_effec
         break;
     case RUI_EL_PROBE_MSG:
         if (e->phase == RUI_EL_READY && !rui_el_stale(e)) {
-            rui_el_probe_begin(e, ev->now, fx);
+            e->x->measure_begin(e, ev->now, fx);
         }
         break;
     case RUI_EL_END_MSG:
@@ -235,8 +197,8 @@ void rui_el_hear(ru_elastic *e, const ru_event *ev, ru_effects *fx)
         }
         return;
     }
-    if (ev->what == RU_COLL_WHAT) {
-        rui_el_groups_hear(e, ev, fx);
+    if (ev->what == e->x->what) {
+        e->x->hear(e, ev, fx);
         return;
     }
     ru_wire_in w = ru_wire_in_from(ev->data, ev->size_bytes);

@@ -2,9 +2,10 @@
  *
  *   elastic.c        phases of a member: view -> build -> connect -> GO -> steps
  *   elastic_hear.c   words of others: the leader's, members', early and late ones
- *   elastic_step.c   one step: gradients, reductions, commit, update
- *   elastic_sum.c    each sum with its plan and predicted time
- *   elastic_probe.c  what collectives cost here
+ *   elastic_step.c   one step: begin, DONE, commit, update
+ *   elastic_reduce.c the exchange by all-reduce: buckets, sums, groups of a view
+ *   elastic_sum.c    ... each sum with its plan and predicted time
+ *   elastic_probe.c  ... what collectives cost here
  *   elastic_state.c  the mover: pieces of state for joiners
  *   elastic_lead.c   the leader: readiness, commits, new views, who is slow
  *   elastic_facts.c  what it says of itself
@@ -135,6 +136,39 @@ typedef struct rui_el_xfer {
     uint64_t cookie; /* of the device */
 } rui_el_xfer;
 
+/* How gradients become what a step updates with, as epochs and commits see it. All-reduce is one; a
+ * parameter store, pipelines and federated rounds are others. */
+typedef struct rui_el_exchange_ops {
+    const char *name;
+    uint32_t what; /* number of its messages */
+    ru_status (*open)(ru_elastic *e, ru_err *err);
+    void (*close)(ru_elastic *e);
+    void (*view_taken)(ru_elastic *e, ru_arena *arena); /* arena: of the view */
+    /* Are all connections up that it needs in the view? Asks for those that are not. */
+    bool (*connected)(ru_elastic *e, ru_effects *fx);
+    /* Leader: is something to be measured before GO? All begin then, and say PROBED at its end. */
+    bool (*measure_due)(const ru_elastic *e);
+    void (*measure_begin)(ru_elastic *e, ru_time now, ru_effects *fx);
+    ru_status (*measured)(ru_elastic *e, ru_err *err); /* leader: everybody is through */
+    /* What all must know before the first step of the view, behind GO's epoch. */
+    ru_status (*go_write)(ru_elastic *e, ru_wire_out *w, ru_time now, ru_err *err);
+    /* May set RUI_EL_LOCAL: the first step begins when the device has mapped memory. */
+    ru_status (*go_read)(ru_elastic *e, ru_wire_in *w, ru_time now, ru_err *err);
+    void (*planned)(ru_elastic *e, ru_time now); /* the first step begins */
+    void (*view_left)(ru_elastic *e, ru_time now);
+    bool (*reads)(const ru_elastic *e); /* the link reads memory of the view that was left */
+    void (*step_begin)(ru_elastic *e);
+    void (*ready)(ru_elastic *e, uint32_t k, const ru_span *span, ru_time now, ru_effects *fx);
+    bool (*all_in)(const ru_elastic *e); /* the step may be DONE; calls rui_el_step_check then */
+    void (*hear)(ru_elastic *e, const ru_event *ev, ru_effects *fx);
+    bool (*owns)(uint64_t cookie);
+    /* Upcalls of the channel; false: of a view that is over. */
+    bool (*sent)(ru_elastic *e, uint64_t cookie, ru_time now);
+    bool (*failed)(ru_elastic *e, uint64_t cookie, ru_status why, ru_time now);
+    void (*arrived)(ru_elastic *e, uint64_t cookie, ru_time now);
+    void (*room)(ru_elastic *e, ru_time now);
+} rui_el_exchange_ops;
+
 /* State on its way to joiners: what of it moves in a step follows from the view and the commits. */
 typedef struct rui_el_mover {
     rui_el_piece *pieces; /* [n_pieces] of all state, in the order in which a joiner gets them */
@@ -144,6 +178,38 @@ typedef struct rui_el_mover {
     uint32_t n_out, top_out; /* of `out`: used ones; those that ever were */
     bool has_state;          /* this member has all of it */
 } rui_el_mover;
+
+/* The measurement of collectives under way. */
+typedef struct rui_el_probe {
+    uint32_t phase, turn, at; /* at: sums of this turn so far */
+    uint32_t turns[3];        /* of each phase that has ended */
+    int64_t phase_ns, begun_ns;
+    uint32_t *begun; /* [batch] sums of it */
+    int64_t *ns;     /* [batch][RUI_EL_PROBE_TURNS] */
+    ru_span span;    /* one buffer for all */
+} rui_el_probe;
+
+/* The exchange by all-reduce. */
+typedef struct rui_el_reduce {
+    rui_el_batch *batches; /* [n_batches] */
+    uint32_t n_batches;
+    uint32_t *batch_of; /* [n_tensors] the first, of tensors in cuts */
+    ru_fuse_in fuse_in; /* whose answer `batches` is */
+    ru_coll *group, *probe;
+    ru_coll_cost costs[RU_COLL_ALGOS]; /* measured by the leader */
+    uint32_t probed_n;                 /* members then; 0: never */
+    rui_el_probe probing;
+    bool local_open; /* the device has a group */
+    bool apart;      /* never local again: it failed once */
+    /* [RUI_EL_WORDS_BYTES] of rui_el_word; NULL: none can come early in this view */
+    uint8_t *words;
+    int64_t words_bytes;
+    uint32_t batches_done; /* of the step */
+    uint32_t *left;        /* [n_batches] tensors not ready */
+    ru_span *spans;        /* [n_tensors] of the step */
+    bool *tensor_in;       /* [n_tensors] ready */
+    rui_el_sums sums;
+} rui_el_reduce;
 
 /* READY of a view that this process, its leader, has not yet put in force: its device still
  * updates. */
@@ -161,40 +227,19 @@ typedef struct rui_el_word {
 
 enum { RUI_EL_WORDS_BYTES = 256 << 10 };
 
-/* The measurement of collectives under way. */
-typedef struct rui_el_probe {
-    uint32_t phase, turn, at; /* at: sums of this turn so far */
-    uint32_t turns[3];        /* of each phase that has ended */
-    int64_t phase_ns, begun_ns;
-    uint32_t *begun; /* [batch] sums of it */
-    int64_t *ns;     /* [batch][RUI_EL_PROBE_TURNS] */
-    ru_span span;    /* one buffer for all */
-} rui_el_probe;
-
 struct ru_elastic {
     ru_elastic_options opt;
     ru_arena *arena;
-    rui_el_batch *batches; /* [n_batches] */
-    uint32_t n_batches;
-    uint32_t *batch_of; /* [n_tensors] the first, of tensors in cuts */
-    ru_fuse_in fuse_in; /* whose answer `batches` is */
+    const rui_el_exchange_ops *x;
+    rui_el_reduce reduce;
     rui_el_mover mover;
 
     rui_el_phase phase;
     ru_arena view_arena[2]; /* in force, and the one before */
     uint32_t view_side;
     rui_el_view v;
-    bool view_new; /* the member machine has a newer view than v */
-    ru_coll *group, *probe;
-    ru_coll_cost costs[RU_COLL_ALGOS]; /* measured by the leader */
-    uint32_t probed_n;                 /* members then; 0: never */
-    uint32_t n_probed;                 /* members that are through with it */
-    rui_el_probe probing;
-    bool local_open; /* the device has a group */
-    bool apart;      /* never local again: it failed once */
-    /* [RUI_EL_WORDS_BYTES] of rui_el_word; NULL: none can come early in this view */
-    uint8_t *words;
-    int64_t words_bytes;
+    bool view_new;     /* the member machine has a newer view than v */
+    uint32_t n_probed; /* members that are through with measuring */
     int64_t broken_ns;
     bool broken;        /* something of this view is lost: another comes, or is asked for */
     bool connect_asked; /* for this view; again after a while */
@@ -213,12 +258,7 @@ struct ru_elastic {
     bool held;         /* the last commit said that a view follows: no step before it */
     bool computed, done_sent;
     bool ending, said_end; /* END was heard; END was said by this process */
-    uint32_t batches_done;
-    uint32_t *left;  /* [n_batches] tensors not ready */
-    ru_span *spans;  /* [n_tensors] of the step */
-    bool *tensor_in; /* [n_tensors] ready */
     int64_t compute_ns;
-    rui_el_sums sums;
     ru_status end_status;
     char end_text[RU_ERR_TEXT_MAX];
 
@@ -265,10 +305,9 @@ RU_MUST_USE ru_status rui_el_group_open(ru_elastic *e, ru_err *err);
 void rui_el_group_close(ru_elastic *e, ru_time now);
 bool rui_el_group_read(const ru_elastic *e); /* by the link, still, of the closed group */
 const ru_coll_user *rui_el_coll_user(void);
-/* Words of members of this host that came before the group was open here. */
-void rui_el_groups_hear_early(ru_elastic *e, ru_time now, ru_effects *fx);
-/* A message of a group of collectives. */
-void rui_el_groups_hear(ru_elastic *e, const ru_event *ev, ru_effects *fx);
+
+/* elastic_reduce.c */
+const rui_el_exchange_ops *rui_el_reduce_ops(void);
 
 /* elastic_probe.c */
 bool rui_el_probe_due(const ru_elastic *e); /* leader */
@@ -339,6 +378,7 @@ void rui_el_lead_done(ru_elastic *e, ru_node_id from, const rui_el_member *part,
 /* Put another view in force, now or (not urgent, a step under way) with the next commit. true: it
  * was proposed. */
 bool rui_el_lead_change(ru_elastic *e, bool urgent, ru_time now, ru_effects *fx);
+void rui_el_tell_plan(const ru_elastic *e, const ru_policy *policy, const void *in, ru_time now);
 void rui_el_lead_watch(ru_elastic *e, ru_time now, ru_effects *fx);
 bool rui_el_lead_ends(ru_elastic *e, ru_time now, ru_effects *fx); /* END was said */
 /* Somebody asked for the end of the job: this process leads, or it is not for it to say so. */

@@ -207,8 +207,8 @@ static ru_status budget(const ru_elastic *e, rui_el_view *v, ru_err *err)
  * hosts and one of several members; not so for who is `deterministic`: sums in rank order. */
 static void see_hosts(const ru_elastic *e, const ru_member_wanted *w, rui_el_view *v)
 {
-    bool may = !e->apart && !v->local && !e->opt.deterministic && w->n <= RUI_EL_PROBED_MAX &&
-               e->opt.device.ops->local_memory != NULL;
+    bool may = !e->reduce.apart && !v->local && !e->opt.deterministic &&
+               w->n <= RUI_EL_PROBED_MAX && e->opt.device.ops->local_memory != NULL;
     uint32_t most, hosts = 0;
     for (uint32_t i = 0; may && i < w->n; i++) {
         uint32_t k = 0;
@@ -258,8 +258,8 @@ static ru_status compose(ru_elastic *e, const ru_member_wanted *w, ru_arena *are
                        "with --resume");
     }
     v->paused = w->n < needed(e);
-    v->local =
-        !e->apart && w->n > 1 && w->at[0].host[0] != 0 && e->opt.device.ops->local_handle != NULL;
+    v->local = !e->reduce.apart && w->n > 1 && w->at[0].host[0] != 0 &&
+               e->opt.device.ops->local_handle != NULL;
     for (uint32_t i = 1; i < w->n; i++) {
         v->local = v->local && strcmp(w->at[i].host, w->at[0].host) == 0;
     }
@@ -269,7 +269,7 @@ static ru_status compose(ru_elastic *e, const ru_member_wanted *w, ru_arena *are
     return RU_OK;
 }
 
-static void tell_plan(const ru_elastic *e, const ru_policy *policy, const void *in, ru_time now)
+void rui_el_tell_plan(const ru_elastic *e, const ru_policy *policy, const void *in, ru_time now)
 {
     if (e->opt.planned != NULL) {
         e->opt.planned(e->opt.news_self, policy, in, now);
@@ -349,8 +349,8 @@ static ru_status install(ru_elastic *e, rui_el_view *v, const ru_member_wanted *
     e->change = e->urgent = false;
     e->progress_ns = now.ns;
     tell_changes(e, w, v, now);
-    tell_plan(e, &ru_policy_share, &v->share_in, now);
-    tell_plan(e, &ru_policy_join, &v->join_in, now);
+    rui_el_tell_plan(e, &ru_policy_share, &v->share_in, now);
+    rui_el_tell_plan(e, &ru_policy_join, &v->join_in, now);
     ru_member_install(e->opt.member, nodes, v->n, blob, size, now, fx);
     return RU_OK;
 }
@@ -451,35 +451,17 @@ static bool layouts_differ(const ru_elastic *e)
 
 static void say_go(ru_elastic *e, ru_time now, ru_effects *fx)
 {
-    ru_arena *arena = &e->view_arena[e->view_side];
-    bool choose = e->v.n > 1 && e->v.n <= RUI_EL_PROBED_MAX && !e->v.local;
-    ru_err err;
-    ru_coll_policy_in asked;
-    if (choose && rui_el_choose(e, &e->v, arena, &asked, &err) != RU_OK) {
-        rui_el_lead_fail(e, e->opt.self, RU_E_CONFIG, err.text, now, fx);
-        return;
-    }
-    if (e->v.n > 1) {
-        tell_plan(e, &ru_policy_fuse, &e->fuse_in, now);
-    }
-    if (choose) {
-        tell_plan(e, &ru_policy_coll, &asked, now);
-    }
-    uint8_t *buf = ru_arena_alloc(arena, GO_BYTES_MAX, 8);
+    uint8_t *buf = ru_arena_alloc(&e->view_arena[e->view_side], GO_BYTES_MAX, 8);
     if (buf == NULL) {
-        rui_el_lead_fail(e, e->opt.self, RU_E_MEM, "not enough memory to start a view", now, fx);
+        rui_el_lead_fail(e, e->opt.self, RU_E_MEM, "no memory to begin a view", now, fx);
         return;
     }
     ru_wire_out w = ru_wire_out_into(buf, GO_BYTES_MAX);
     ru_wire_put_u32(&w, e->v.epoch);
-    for (uint32_t i = 0; e->v.local && i < e->v.n; i++) {
-        ru_wire_put_text(&w, e->v.at[i].handle, (uint32_t)strlen(e->v.at[i].handle));
-    }
-    if (choose) {
-        rui_el_choices_write(e, &w);
-    }
-    for (uint32_t i = 0; e->v.near && i < e->v.n; i++) {
-        ru_wire_put_text(&w, e->v.at[i].handle, (uint32_t)strlen(e->v.at[i].handle));
+    ru_err err;
+    if (e->x->go_write(e, &w, now, &err) != RU_OK) {
+        rui_el_lead_fail(e, e->opt.self, RU_E_CONFIG, err.text, now, fx);
+        return;
     }
     tell_all(e, RUI_EL_GO_MSG, &w, fx);
     rui_el_go(e, buf, ru_wire_size(&w), now, fx);
@@ -502,7 +484,7 @@ static void all_ready(ru_elastic *e, ru_time now, ru_effects *fx)
         (void)rui_el_lead_ends(e, now, fx);
         return;
     }
-    if (!rui_el_probe_due(e)) {
+    if (!e->x->measure_due(e)) {
         say_go(e, now, fx);
         return;
     }
@@ -511,7 +493,7 @@ static void all_ready(ru_elastic *e, ru_time now, ru_effects *fx)
     ru_wire_put_u32(&w, e->v.epoch);
     e->n_probed = 0;
     tell_all(e, RUI_EL_PROBE_MSG, &w, fx);
-    rui_el_probe_begin(e, now, fx);
+    e->x->measure_begin(e, now, fx);
 }
 
 void rui_el_lead_probed(ru_elastic *e, ru_time now, ru_effects *fx)
@@ -521,7 +503,7 @@ void rui_el_lead_probed(ru_elastic *e, ru_time now, ru_effects *fx)
         return;
     }
     ru_err err;
-    if (rui_el_probe_fit(e, &err) != RU_OK) {
+    if (e->x->measured(e, &err) != RU_OK) {
         ru_fx_log(fx, RU_LOG_WARN, "the measurements of the network cannot be used: %s", err.text);
     }
     say_go(e, now, fx);
@@ -529,10 +511,10 @@ void rui_el_lead_probed(ru_elastic *e, ru_time now, ru_effects *fx)
 
 void rui_el_lead_apart(ru_elastic *e, ru_time now, ru_effects *fx)
 {
-    if (!e->apart) {
+    if (!e->reduce.apart) {
         ru_fx_log(fx, RU_LOG_WARN,
                   "workers of this host cannot share memory; gradients are summed over sockets");
-        e->apart = true;
+        e->reduce.apart = true;
         rui_el_lead_change(e, true, now, fx);
     }
 }
@@ -694,7 +676,7 @@ static void lead_on(ru_elastic *e, ru_time now, ru_effects *fx)
         rui_el_news(e, RU_ELASTIC_LED, e->v.at[e->v.me].number, 0, now);
         int64_t start = furthest(e);
         if (start == e->step + 1 && e->phase == RUI_EL_STEP && e->done_sent) {
-            rui_el_group_close(e, now);
+            e->x->view_left(e, now);
             rui_el_commit(e, now, fx);
         }
         if (start != e->committed) {

@@ -49,7 +49,7 @@ static const phase phases[] = {
 bool rui_el_probe_due(const ru_elastic *e)
 {
     return e->v.n > 1 && e->v.n <= RUI_EL_PROBED_MAX && !e->v.local && !e->opt.deterministic &&
-           !e->opt.counted && e->probed_n != e->v.n;
+           !e->opt.counted && e->reduce.probed_n != e->v.n;
 }
 
 static int64_t size_of(const ru_elastic *e, uint32_t k)
@@ -67,14 +67,14 @@ static uint32_t algos_in(const ru_elastic *e, const phase *p)
 /* Of the sum under way. */
 static uint32_t batch_of(const ru_elastic *e)
 {
-    const phase *p = &phases[e->probing.phase];
-    uint32_t n = algos_in(e, p), at = e->probing.at / TWICE;
-    return (at + e->probing.turn) % n * SIZES + p->first + at / n;
+    const phase *p = &phases[e->reduce.probing.phase];
+    uint32_t n = algos_in(e, p), at = e->reduce.probing.at / TWICE;
+    return (at + e->reduce.probing.turn) % n * SIZES + p->first + at / n;
 }
 
 static void next_probe(ru_elastic *e, ru_time now)
 {
-    rui_el_probe *q = &e->probing;
+    rui_el_probe *q = &e->reduce.probing;
     const phase *p = &phases[q->phase];
     if (q->at == 0 && q->turn == 0) {
         q->phase_ns = now.ns;
@@ -86,8 +86,8 @@ static void next_probe(ru_elastic *e, ru_time now)
     memcpy(q->span.data, &word, sizeof word);
     q->span.size_bytes = size_of(e, p->first + q->at / (TWICE * algos_in(e, p)));
     ru_err err;
-    ru_status st =
-        ru_coll_begin(e->probe, batch, q->begun[batch]++, &q->span, 1, (ru_time){0}, now, &err);
+    ru_status st = ru_coll_begin(e->reduce.probe, batch, q->begun[batch]++, &q->span, 1,
+                                 (ru_time){0}, now, &err);
     if (st != RU_OK && st != RU_E_PEER) {
         ru_fx_log(e->fx, RU_LOG_ERROR, "measuring the network: %s", err.text);
     }
@@ -100,7 +100,7 @@ static void probe_done(void *self, uint32_t batch, uint32_t iter, ru_time now)
     if (e->phase != RUI_EL_PROBE) {
         return;
     }
-    rui_el_probe *q = &e->probing;
+    rui_el_probe *q = &e->reduce.probing;
     const phase *p = &phases[q->phase];
     int64_t took = now.ns - q->begun_ns;
     if (!p->drains) {
@@ -162,7 +162,7 @@ static ru_status open_probe(ru_elastic *e, ru_err *err)
         q.span.data == NULL) {
         return RU_FAIL(err, RU_E_MEM, "not enough memory to measure the network");
     }
-    e->probing = q;
+    e->reduce.probing = q;
     for (uint32_t i = 0; i < e->v.n; i++) {
         nodes[i] = e->v.at[i].node;
     }
@@ -176,7 +176,7 @@ static ru_status open_probe(ru_elastic *e, ru_err *err)
                            .schedules = schedules,
                            .n_batches = n_batches};
     const ru_coll_user user = {.self = e, .done = probe_done, .failed = probe_failed};
-    return ru_coll_open(&opt, &user, arena, &e->probe, err);
+    return ru_coll_open(&opt, &user, arena, &e->reduce.probe, err);
 }
 
 void rui_el_probe_begin(ru_elastic *e, ru_time now, ru_effects *fx)
@@ -233,10 +233,10 @@ static bool fill(ru_coll_point points[][SIZES], uint32_t n_algos)
 
 ru_status rui_el_probe_fit(ru_elastic *e, ru_err *err)
 {
-    rui_el_probe *q = &e->probing;
+    rui_el_probe *q = &e->reduce.probing;
     ru_coll_point points[ALGOS][SIZES];
     uint32_t n_algos = e->v.near ? FLAT : ALGOS;
-    e->costs[RU_ALGO_HIERARCHY] = (ru_coll_cost){0};
+    e->reduce.costs[RU_ALGO_HIERARCHY] = (ru_coll_cost){0};
     for (uint32_t a = 0; a < n_algos; a++) {
         for (uint32_t k = 0; k < SIZES; k++) {
             bool runs = a < FLAT || k < SMALL;
@@ -255,14 +255,15 @@ ru_status rui_el_probe_fit(ru_elastic *e, ru_err *err)
         measured = fill(points, n_algos);
     }
     for (uint32_t a = 0; a < n_algos; a++) {
-        e->costs[algos[a]] = (ru_coll_cost){0}; /* the formulas alone */
+        e->reduce.costs[algos[a]] = (ru_coll_cost){0}; /* the formulas alone */
         if (measured) {
             RU_TRY(ru_cost_coll_fit(RU_COLL_ALL_REDUCE, algos[a], e->v.n, points[a], SIZES,
-                                    &e->costs[algos[a]], err));
+                                    &e->reduce.costs[algos[a]], err));
         }
     }
     /* Trees cost steps and bytes like the others on the same links. */
-    e->costs[RU_ALGO_TREE] = e->costs[RU_ALGO_DOUBLE_TREE] = e->costs[RU_ALGO_DOUBLING];
-    e->probed_n = e->v.n;
+    e->reduce.costs[RU_ALGO_TREE] = e->reduce.costs[RU_ALGO_DOUBLE_TREE] =
+        e->reduce.costs[RU_ALGO_DOUBLING];
+    e->reduce.probed_n = e->v.n;
     return RU_OK;
 }

@@ -3,13 +3,13 @@
 
 ru_status rui_el_sums_open(ru_elastic *e, ru_err *err)
 {
-    e->sums.jobs = RU_NEW(e->arena, ru_queue_job, e->n_batches);
-    if (e->sums.jobs == NULL) {
-        return RU_FAIL(err, RU_E_MEM, "no memory for %u sums", e->n_batches);
+    e->reduce.sums.jobs = RU_NEW(e->arena, ru_queue_job, e->reduce.n_batches);
+    if (e->reduce.sums.jobs == NULL) {
+        return RU_FAIL(err, RU_E_MEM, "no memory for %u sums", e->reduce.n_batches);
     }
-    for (uint32_t b = 0; b < e->n_batches; b++) {
-        int64_t size = e->batches[b].part.size_bytes;
-        e->sums.jobs[b] =
+    for (uint32_t b = 0; b < e->reduce.n_batches; b++) {
+        int64_t size = e->reduce.batches[b].part.size_bytes;
+        e->reduce.sums.jobs[b] =
             (ru_queue_job){.class = ru_coll_class(RU_CLASS_NORMAL, size), .size_bytes = size};
     }
     return RU_OK;
@@ -17,36 +17,38 @@ ru_status rui_el_sums_open(ru_elastic *e, ru_err *err)
 
 void rui_el_sums_planned(ru_elastic *e, ru_time now)
 {
-    e->sums.plan = e->v.local ? 0 : e->v.plan;
-    for (uint32_t b = 0; b < e->n_batches; b++) {
-        e->sums.jobs[b].alone_ns = e->sums.plan != 0 ? e->v.choice[b].predicted_ns : 0;
+    e->reduce.sums.plan = e->v.local ? 0 : e->v.plan;
+    for (uint32_t b = 0; b < e->reduce.n_batches; b++) {
+        e->reduce.sums.jobs[b].alone_ns =
+            e->reduce.sums.plan != 0 ? e->v.choice[b].predicted_ns : 0;
     }
-    rui_el_news(e, RU_ELASTIC_PLANNED, e->n_batches, 0, now);
+    rui_el_news(e, RU_ELASTIC_PLANNED, e->reduce.n_batches, 0, now);
 }
 
 void rui_el_sums_clear(ru_elastic *e)
 {
-    for (uint32_t b = 0; b < e->n_batches; b++) {
-        e->sums.jobs[b].rest_ns = 0;
+    for (uint32_t b = 0; b < e->reduce.n_batches; b++) {
+        e->reduce.sums.jobs[b].rest_ns = 0;
     }
 }
 
 static void carry(ru_elastic *e, ru_time now)
 {
-    int64_t ns = now.ns - e->sums.seen_ns;
-    e->sums.seen_ns = now.ns;
-    ru_queue_carry(e->sums.jobs, e->n_batches, ns);
+    int64_t ns = now.ns - e->reduce.sums.seen_ns;
+    e->reduce.sums.seen_ns = now.ns;
+    ru_queue_carry(e->reduce.sums.jobs, e->reduce.n_batches, ns);
 }
 
 void rui_el_sum_begin(ru_elastic *e, uint32_t b, ru_time now)
 {
-    rui_el_batch *batch = &e->batches[b];
+    rui_el_batch *batch = &e->reduce.batches[b];
     batch->begun_ns = now.ns;
     batch->due_ns = 0;
-    ru_queue_job *job = &e->sums.jobs[b];
+    ru_queue_job *job = &e->reduce.sums.jobs[b];
     if (job->alone_ns > 0) {
         carry(e, now);
-        int64_t wait_ns = ru_queue_wait_ns(e->sums.jobs, e->n_batches, b, RUI_EL_ON_WIRE_BYTES);
+        int64_t wait_ns =
+            ru_queue_wait_ns(e->reduce.sums.jobs, e->reduce.n_batches, b, RUI_EL_ON_WIRE_BYTES);
         batch->due_ns = now.ns + wait_ns + job->alone_ns;
         job->rest_ns = job->alone_ns;
     }
@@ -54,9 +56,9 @@ void rui_el_sum_begin(ru_elastic *e, uint32_t b, ru_time now)
 
 void rui_el_sum_done(ru_elastic *e, uint32_t b, ru_time now)
 {
-    rui_el_batch *batch = &e->batches[b];
+    rui_el_batch *batch = &e->reduce.batches[b];
     carry(e, now);
-    e->sums.jobs[b].rest_ns = 0;
+    e->reduce.sums.jobs[b].rest_ns = 0;
     if (e->opt.summed == NULL) {
         return;
     }
@@ -67,7 +69,7 @@ void rui_el_sum_done(ru_elastic *e, uint32_t b, ru_time now)
         .ended = now,
         .size_bytes = batch->part.size_bytes,
         .predicted_ns = batch->due_ns > 0 ? batch->due_ns - batch->begun_ns : 0,
-        .plan = e->sums.plan,
+        .plan = e->reduce.sums.plan,
     };
     e->opt.summed(e->opt.news_self, &sum);
 }
@@ -75,19 +77,20 @@ void rui_el_sum_done(ru_elastic *e, uint32_t b, ru_time now)
 ru_status ru_elastic_sums_get(const ru_elastic *e, ru_arena *arena, ru_elastic_sums *into,
                               ru_err *err)
 {
-    *into = (ru_elastic_sums){.plan = e->sums.plan,
-                              .epoch = e->v.epoch,
-                              .n_members = e->v.n,
-                              .local = e->v.local,
-                              .n_batches = e->n_batches,
-                              .costs = rui_el_leads(e) && e->probed_n == e->v.n ? e->costs : NULL};
-    ru_elastic_batch *at = RU_NEW(arena, ru_elastic_batch, e->n_batches);
+    *into = (ru_elastic_sums){
+        .plan = e->reduce.sums.plan,
+        .epoch = e->v.epoch,
+        .n_members = e->v.n,
+        .local = e->v.local,
+        .n_batches = e->reduce.n_batches,
+        .costs = rui_el_leads(e) && e->reduce.probed_n == e->v.n ? e->reduce.costs : NULL};
+    ru_elastic_batch *at = RU_NEW(arena, ru_elastic_batch, e->reduce.n_batches);
     if (at == NULL) {
-        return RU_FAIL(err, RU_E_MEM, "not enough memory to describe %u sums", e->n_batches);
+        return RU_FAIL(err, RU_E_MEM, "not enough memory to describe %u sums", e->reduce.n_batches);
     }
-    for (uint32_t b = 0; b < e->n_batches; b++) {
-        at[b] = (ru_elastic_batch){.part = e->batches[b].part};
-        if (e->sums.plan != 0) {
+    for (uint32_t b = 0; b < e->reduce.n_batches; b++) {
+        at[b] = (ru_elastic_batch){.part = e->reduce.batches[b].part};
+        if (e->reduce.sums.plan != 0) {
             at[b].choice = e->v.choice[b];
         }
     }

@@ -31,16 +31,16 @@ static void init(fixture *f)
 {
     static const int64_t bytes[BATCHES] = {6400 << 10, 4 << 10, 3200 << 10, 8 << 10};
     static const int64_t alone_ms[BATCHES] = {100, 1, 50, 2};
-    *f = (fixture){.e = {.n_batches = BATCHES, .sums.plan = 7}};
+    *f = (fixture){.e = {.reduce = {.n_batches = BATCHES, .sums.plan = 7}}};
     f->e.opt.summed = summed;
     f->e.opt.news_self = &f->told;
-    f->e.batches = f->batches;
+    f->e.reduce.batches = f->batches;
     f->e.v.choice = f->choice;
     for (uint32_t b = 0; b < BATCHES; b++) {
         f->batches[b].part.size_bytes = bytes[b];
         f->choice[b].predicted_ns = alone_ms[b] * ms;
     }
-    f->e.sums.jobs = f->jobs;
+    f->e.reduce.sums.jobs = f->jobs;
     for (uint32_t b = 0; b < BATCHES; b++) {
         f->jobs[b] = (ru_queue_job){.class = ru_coll_class(RU_CLASS_NORMAL, bytes[b]),
                                     .size_bytes = bytes[b],
@@ -143,9 +143,9 @@ static void plans_have_ids(void **state)
     for (uint32_t k = 0; k < 7; k++) {
         init(&f);
         f.e.v.n = k == 1 ? 3 : 2;
-        f.e.probed_n = f.e.v.n;
+        f.e.reduce.probed_n = f.e.v.n;
         f.batches[1].part.size_bytes += k == 2 ? 4 : 0;
-        f.e.costs[RU_ALGO_RING] = (ru_coll_cost){
+        f.e.reduce.costs[RU_ALGO_RING] = (ru_coll_cost){
             .alpha_ns = k == 3 ? 2000 : 1000, .beta_ns = 1, .n_points = k == 4 ? 3 : 2};
         f.e.opt.deterministic = k == 5;
         f.e.v.n += k == 6 ? 70 : 0; /* what was measured is not asked of large views */
@@ -153,8 +153,8 @@ static void plans_have_ids(void **state)
             ru_err err;
             assert_ok(rui_el_choose(&f.e, &f.e.v, &a, NULL, &err), err);
             rui_el_sums_planned(&f.e, (ru_time){0});
-            assert_true(twice == 0 || ids[k] == f.e.sums.plan);
-            ids[k] = f.e.sums.plan;
+            assert_true(twice == 0 || ids[k] == f.e.reduce.sums.plan);
+            ids[k] = f.e.reduce.sums.plan;
         }
         assert_true(ids[k] != 0);
         for (uint32_t i = 0; i < k; i++) {
@@ -164,7 +164,7 @@ static void plans_have_ids(void **state)
     ru_arena_fini(&a);
     f.e.v.local = true;
     rui_el_sums_planned(&f.e, (ru_time){0});
-    assert_true(f.e.sums.plan == 0);
+    assert_true(f.e.reduce.sums.plan == 0);
 }
 
 static void no_plan_no_prediction(void **state)
@@ -172,7 +172,7 @@ static void no_plan_no_prediction(void **state)
     (void)state;
     fixture f;
     init(&f);
-    f.e.sums.plan = 0;
+    f.e.reduce.sums.plan = 0;
     f.jobs[0].alone_ns = 0;
     begin(&f, 0, 1000);
     assert_int_equal(done_ms(&f, 0, 1500), 0);

@@ -64,8 +64,8 @@ static void a_sum_that_cannot_begin(void **state)
         ru_err err = {0};
         const ru_span later[LIFE_TENSORS] = {{l->state[0], sizeof l->state[0]},
                                              {l->state[1], sizeof l->state[1]}};
-        assert_ok(ru_coll_begin(elastic_of(l)->group, 0, 1, later, LIFE_TENSORS, (ru_time){0},
-                                ru_pipe_now(j.pipe), &err),
+        assert_ok(ru_coll_begin(elastic_of(l)->reduce.group, 0, 1, later, LIFE_TENSORS,
+                                (ru_time){0}, ru_pipe_now(j.pipe), &err),
                   err);
         job_stall(&j, false);
         assert_true(job_run(&j));
@@ -417,8 +417,8 @@ static void choose(ru_elastic *e, uint32_t n, ru_coll_choice into[CHOICES])
     ru_arena arena;
     ru_err err = {0};
     ru_arena_init(&arena, 0);
-    e->batches = batches;
-    e->n_batches = CHOICES;
+    e->reduce.batches = batches;
+    e->reduce.n_batches = CHOICES;
     memset(into, 0, CHOICES * sizeof *into); /* compared as bytes */
     rui_el_view v = {.n = n, .choice = into};
     assert_ok(rui_el_choose(e, &v, &arena, NULL, &err), err);
@@ -430,10 +430,10 @@ static void costs_count_for_those_who_measured_them(void **state)
 {
     (void)state;
     ru_coll_choice at[CHOICES], without[CHOICES];
-    ru_elastic e = {.probed_n = 4};
+    ru_elastic e = {.reduce.probed_n = 4};
     choose(&e, 70, without);
     for (uint32_t a = 0; a < RU_COLL_ALGOS; a++) {
-        e.costs[a] = a == RU_ALGO_HIERARCHY ? cost_of(1, 1e-6) : cost_of(1e7, 10);
+        e.reduce.costs[a] = a == RU_ALGO_HIERARCHY ? cost_of(1, 1e-6) : cost_of(1e7, 10);
     }
     choose(&e, 4, at);
     assert_int_equal(at[0].algo, RU_ALGO_HIERARCHY);
@@ -445,7 +445,7 @@ static void costs_count_for_those_who_measured_them(void **state)
         assert_int_equal(at[b].algo, without[b].algo);
         assert_int_equal(at[b].predicted_ns, without[b].predicted_ns);
     }
-    e.costs[RU_ALGO_HIERARCHY].n_points = 0;
+    e.reduce.costs[RU_ALGO_HIERARCHY].n_points = 0;
     choose(&e, 4, at);
     assert_true(at[0].algo != RU_ALGO_HIERARCHY && at[1].algo != RU_ALGO_HIERARCHY);
 }

@@ -102,7 +102,7 @@ ru_status rui_el_blob_read(const ru_elastic *e, const ru_view *view, ru_arena *a
     }
     v.position = moved ? v.position : v.start * v.batch;
     v.at = RU_NEW(arena, rui_el_member, v.n);
-    v.choice = RU_NEW(arena, ru_coll_choice, e->n_batches);
+    v.choice = RU_NEW(arena, ru_coll_choice, e->reduce.n_batches);
     if (v.at == NULL || v.choice == NULL) {
         return RU_FAIL(err, RU_E_MEM, "no memory for a view of %u members", v.n);
     }
@@ -142,17 +142,17 @@ ru_status rui_el_choose(const ru_elastic *e, rui_el_view *v, ru_arena *arena,
     bool large = v->n > RUI_EL_PROBED_MAX;
     ru_coll_cost costs[RU_COLL_ALGOS];
     for (uint32_t a = 0; a < RU_COLL_ALGOS; a++) {
-        costs[a] = large ? (ru_coll_cost){0} : e->costs[a];
+        costs[a] = large ? (ru_coll_cost){0} : e->reduce.costs[a];
     }
-    if (e->probed_n != v->n) { /* the star is taken only where it was measured */
+    if (e->reduce.probed_n != v->n) { /* the star is taken only where it was measured */
         costs[RU_ALGO_HIERARCHY].n_points = 0;
     }
-    int64_t *sizes = RU_NEW(arena, int64_t, e->n_batches);
+    int64_t *sizes = RU_NEW(arena, int64_t, e->reduce.n_batches);
     if (sizes == NULL) {
         return RU_FAIL(err, RU_E_MEM, "not enough memory to choose collectives");
     }
-    for (uint32_t b = 0; b < e->n_batches; b++) {
-        sizes[b] = e->batches[b].part.size_bytes;
+    for (uint32_t b = 0; b < e->reduce.n_batches; b++) {
+        sizes[b] = e->reduce.batches[b].part.size_bytes;
     }
     uint32_t most = 0, hosts = v->near ? rui_el_hosts(v, &most) : 0;
     ru_coll_choice_in in = {.op = RU_COLL_ALL_REDUCE,
@@ -163,7 +163,7 @@ ru_status rui_el_choose(const ru_elastic *e, rui_el_view *v, ru_arena *arena,
                             .host_most = most,
                             .mesh_max = RUI_EL_PROBED_MAX,
                             .sizes_bytes = sizes,
-                            .n_sizes = e->n_batches,
+                            .n_sizes = e->reduce.n_batches,
                             .overhead = large ? LARGE_OVERHEAD : 0.05,
                             .deterministic = e->opt.deterministic};
     ru_coll_choice_plan plan;
@@ -171,8 +171,8 @@ ru_status rui_el_choose(const ru_elastic *e, rui_el_view *v, ru_arena *arena,
     RU_TRY(ru_plan_coll_choose(&in, arena, &plan, err));
     RU_TRY(ru_plan_coll_choose_check(&in, &plan, err));
     RU_TRY(ru_coll_policy_in_of(&in, arena, &question, err));
-    RU_CHECK(plan.n == e->n_batches);
-    for (uint32_t b = 0; b < e->n_batches; b++) {
+    RU_CHECK(plan.n == e->reduce.n_batches);
+    for (uint32_t b = 0; b < e->reduce.n_batches; b++) {
         v->choice[b] = plan.at[b];
         v->choice[b].predicted_ns =
             plan.at[b].predicted_ns > UINT32_MAX ? UINT32_MAX : plan.at[b].predicted_ns;
@@ -191,9 +191,9 @@ void rui_el_choices_write(const ru_elastic *e, ru_wire_out *w)
 {
     const ru_coll_choice *c = e->v.choice;
     ru_wire_put_u64(w, e->v.plan);
-    for (uint32_t b = 0; b < e->n_batches;) {
+    for (uint32_t b = 0; b < e->reduce.n_batches;) {
         uint32_t end = b + 1;
-        while (end < e->n_batches && c[end].algo == c[b].algo &&
+        while (end < e->reduce.n_batches && c[end].algo == c[b].algo &&
                c[end].chunk_bytes == c[b].chunk_bytes && c[end].depth == c[b].depth) {
             end++;
         }
@@ -210,12 +210,12 @@ void rui_el_choices_write(const ru_elastic *e, ru_wire_out *w)
 ru_status rui_el_choices_read(ru_elastic *e, ru_wire_in *w, ru_err *err)
 {
     e->v.plan = ru_wire_u64(w);
-    for (uint32_t b = 0; b < e->n_batches;) {
+    for (uint32_t b = 0; b < e->reduce.n_batches;) {
         uint32_t n = ru_wire_u32(w);
         ru_coll_choice c = {.algo = (ru_coll_algo)ru_wire_u8(w)};
         c.depth = ru_wire_u32(w);
         c.chunk_bytes = (int64_t)ru_wire_u64(w);
-        if (w->bad || n < 1 || n > e->n_batches - b || c.algo >= RU_COLL_ALGOS ||
+        if (w->bad || n < 1 || n > e->reduce.n_batches - b || c.algo >= RU_COLL_ALGOS ||
             c.chunk_bytes < 0) {
             return bad_blob(err, "collectives");
         }
@@ -270,8 +270,9 @@ ru_status rui_el_group_open(ru_elastic *e, ru_err *err)
     ru_arena *arena = &e->view_arena[e->view_side];
     const ru_coll_schedule *by_algo[RU_COLL_ALGOS] = {0};
     ru_node_id *nodes = RU_NEW(arena, ru_node_id, e->v.n);
-    ru_coll_batch *batches = RU_NEW(arena, ru_coll_batch, e->n_batches);
-    const ru_coll_schedule **schedules = RU_NEW(arena, const ru_coll_schedule *, e->n_batches);
+    ru_coll_batch *batches = RU_NEW(arena, ru_coll_batch, e->reduce.n_batches);
+    const ru_coll_schedule **schedules =
+        RU_NEW(arena, const ru_coll_schedule *, e->reduce.n_batches);
     if (nodes == NULL || batches == NULL || schedules == NULL) {
         return RU_FAIL(err, RU_E_MEM, "no memory for a group of %u", e->v.n);
     }
@@ -281,8 +282,8 @@ ru_status rui_el_group_open(ru_elastic *e, ru_err *err)
     const ru_span *near;
     RU_TRY(near_of(e, arena, &near, err));
     uint32_t most = 1;
-    for (uint32_t b = 0; b < e->n_batches; b++) {
-        most = e->batches[b].part.n > most ? e->batches[b].part.n : most;
+    for (uint32_t b = 0; b < e->reduce.n_batches; b++) {
+        most = e->reduce.batches[b].part.n > most ? e->reduce.batches[b].part.n : most;
         const ru_coll_choice *c = &e->v.choice[b];
         if (by_algo[c->algo] == NULL) {
             RU_TRY(rui_el_schedule(e, c->algo, arena, &by_algo[c->algo], err));
@@ -291,7 +292,7 @@ ru_status rui_el_group_open(ru_elastic *e, ru_err *err)
         batches[b] = (ru_coll_batch){.op = RU_COLL_ALL_REDUCE,
                                      .algo = c->algo,
                                      .dtype = RU_F32,
-                                     .n = e->batches[b].part.size_bytes / 4,
+                                     .n = e->reduce.batches[b].part.size_bytes / 4,
                                      .chunk_bytes = c->chunk_bytes,
                                      .depth = c->depth,
                                      .class = RU_CLASS_NORMAL,
@@ -304,7 +305,7 @@ ru_status rui_el_group_open(ru_elastic *e, ru_err *err)
                            .epoch = e->v.epoch,
                            .batches = batches,
                            .schedules = schedules,
-                           .n_batches = e->n_batches,
+                           .n_batches = e->reduce.n_batches,
                            .iter_first = (uint32_t)e->step,
                            .spans_max = most,
                            .apart = true, /* by the commit between steps */
@@ -312,16 +313,16 @@ ru_status rui_el_group_open(ru_elastic *e, ru_err *err)
                            .counted = e->opt.counted};
     ru_coll_user user = *rui_el_coll_user();
     user.self = e;
-    return ru_coll_open(&opt, &user, arena, &e->group, err);
+    return ru_coll_open(&opt, &user, arena, &e->reduce.group, err);
 }
 
 void rui_el_group_close(ru_elastic *e, ru_time now)
 {
-    ru_coll_close(e->group, now);
-    ru_coll_close(e->probe, now);
-    e->group = e->probe = NULL;
-    if (e->local_open) {
-        e->local_open = false;
+    ru_coll_close(e->reduce.group, now);
+    ru_coll_close(e->reduce.probe, now);
+    e->reduce.group = e->reduce.probe = NULL;
+    if (e->reduce.local_open) {
+        e->reduce.local_open = false;
         e->opt.device.ops->local_close(e->opt.device.self);
     }
     /* Of the probe as well, also where it was never opened here: a chunk that nobody will take
@@ -345,7 +346,7 @@ static bool mark_peers(ru_elastic *e, bool *peer, ru_arena *scratch)
         return true;
     }
     bool seen[RU_COLL_ALGOS] = {0};
-    for (uint32_t b = 0; b < e->n_batches; b++) {
+    for (uint32_t b = 0; b < e->reduce.n_batches; b++) {
         ru_coll_algo a = e->v.choice[b].algo;
         if (seen[a]) {
             continue;

@@ -1,0 +1,431 @@
+/* The exchange by all-reduce: gradients leave in buckets as they become ready, each is summed by
+ * the group of the view (elastic_view.c) or in shared memory, and all sums are in place before a
+ * step is DONE. */
+#include <string.h>
+
+#include "base/log.h"
+#include "train/elastic/elastic_impl.h"
+
+/* -- opening -------------------------------------------------------------------------------------
+ */
+
+/* Batches as the policy `fuse` has it. */
+static ru_status fuse(ru_elastic *e, ru_err *err)
+{
+    ru_fuse_plan plan;
+    e->reduce.fuse_in = (ru_fuse_in){
+        .tensor_bytes = {e->opt.tensor_bytes, e->opt.n_tensors},
+        .fuse_bytes = e->opt.fuse_bytes > 0 ? e->opt.fuse_bytes : RU_FUSE_BYTES_DEFAULT,
+        .cut_bytes = e->opt.cut_bytes > 0 ? e->opt.cut_bytes : RU_FUSE_CUT_DEFAULT,
+        .cuts_max = RU_ELASTIC_CUTS_MAX};
+    RU_TRY(ru_plan_fuse(&e->reduce.fuse_in, e->arena, &plan, err));
+    RU_TRY(ru_plan_fuse_check(&e->reduce.fuse_in, &plan, err));
+    RU_CHECK(plan.n <= RU_ELASTIC_BATCHES_MAX);
+    e->reduce.batches = RU_NEW(e->arena, rui_el_batch, plan.n);
+    e->reduce.batch_of = RU_NEW(e->arena, uint32_t, e->opt.n_tensors);
+    if (e->reduce.batches == NULL || e->reduce.batch_of == NULL) {
+        return RU_FAIL(err, RU_E_MEM, "no memory for %u gradients", e->opt.n_tensors);
+    }
+    for (uint32_t b = 0; b < plan.n; b++) {
+        const ru_fuse_bucket *x = &plan.at[b];
+        e->reduce.batches[b].part =
+            (ru_elastic_part){x->first, x->n, x->offset_bytes, x->size_bytes};
+        for (uint32_t k = 0; k < x->n && x->offset_bytes == 0; k++) {
+            e->reduce.batch_of[x->first + k] = b;
+        }
+    }
+    e->reduce.n_batches = plan.n;
+    return rui_el_sums_open(e, err);
+}
+
+static ru_status reduce_open(ru_elastic *e, ru_err *err)
+{
+    RU_TRY(fuse(e, err));
+    e->reduce.left = RU_NEW(e->arena, uint32_t, e->reduce.n_batches);
+    e->reduce.spans = RU_NEW(e->arena, ru_span, e->opt.n_tensors);
+    e->reduce.tensor_in = RU_NEW(e->arena, bool, e->opt.n_tensors);
+    if (e->reduce.left == NULL || e->reduce.spans == NULL || e->reduce.tensor_in == NULL) {
+        return RU_FAIL(err, RU_E_MEM, "no memory for elastic training");
+    }
+    return RU_OK;
+}
+
+static void reduce_close(ru_elastic *e)
+{
+    ru_coll_close(e->reduce.group, (ru_time){0});
+    ru_coll_close(e->reduce.probe, (ru_time){0});
+}
+
+/* -- a view --------------------------------------------------------------------------------------
+ */
+
+static void view_taken(ru_elastic *e, ru_arena *arena)
+{
+    e->reduce.words = e->v.near ? ru_arena_alloc(arena, RUI_EL_WORDS_BYTES, 8) : NULL;
+    e->reduce.words_bytes = 0;
+}
+
+static void put_handles(const ru_elastic *e, ru_wire_out *w)
+{
+    for (uint32_t i = 0; i < e->v.n; i++) {
+        ru_wire_put_text(w, e->v.at[i].handle, (uint32_t)strlen(e->v.at[i].handle));
+    }
+}
+
+/* Handles of all members where they sum in shared memory, else the collectives. */
+static ru_status go_write(ru_elastic *e, ru_wire_out *w, ru_time now, ru_err *err)
+{
+    bool choose = e->v.n > 1 && e->v.n <= RUI_EL_PROBED_MAX && !e->v.local;
+    ru_coll_policy_in asked;
+    if (choose) {
+        RU_TRY(rui_el_choose(e, &e->v, &e->view_arena[e->view_side], &asked, err));
+    }
+    if (e->v.n > 1) {
+        rui_el_tell_plan(e, &ru_policy_fuse, &e->reduce.fuse_in, now);
+    }
+    if (choose) {
+        rui_el_tell_plan(e, &ru_policy_coll, &asked, now);
+    }
+    if (e->v.local) {
+        put_handles(e, w);
+    }
+    if (choose) {
+        rui_el_choices_write(e, w);
+    }
+    if (e->v.near) {
+        put_handles(e, w);
+    }
+    return RU_OK;
+}
+
+static ru_status go_local(ru_elastic *e, ru_wire_in *w, ru_err *err)
+{
+    ru_arena *arena = &e->view_arena[e->view_side];
+    const char **handles = RU_NEW(arena, const char *, e->v.n);
+    for (uint32_t i = 0; handles != NULL && i < e->v.n; i++) {
+        uint32_t n = 0;
+        const char *h = ru_wire_text(w, RU_ELASTIC_HANDLE_MAX - 1, &n);
+        handles[i] = h == NULL ? NULL : ru_arena_strn(arena, h, n);
+        if (handles[i] == NULL) {
+            return RU_FAIL(err, RU_E_DATA, "the leader's GO lacks the memory handle of a worker");
+        }
+    }
+    if (handles == NULL) {
+        return RU_FAIL(err, RU_E_MEM, "no memory for %u handles", e->v.n);
+    }
+    uint32_t n = 0, rank = 0; /* of this host */
+    for (uint32_t i = 0; i < e->v.n; i++) {
+        rank = i == e->v.me ? n : rank;
+        if (e->v.at[i].host == e->v.at[e->v.me].host) {
+            handles[n++] = handles[i];
+        }
+    }
+    e->phase = RUI_EL_LOCAL;
+    e->reduce.local_open = true;
+    e->opt.device.ops->local_open(e->opt.device.self, handles, n, rank, e->v.epoch);
+    return RU_OK;
+}
+
+static ru_status go_read(ru_elastic *e, ru_wire_in *w, ru_time now, ru_err *err)
+{
+    ru_coll_close(e->reduce.probe, now);
+    e->reduce.probe = NULL;
+    if (e->v.n > 1 && e->v.local && e->opt.device.ops->local_open != NULL) {
+        return go_local(e, w, err);
+    }
+    if (e->v.n > 1 && e->v.n <= RUI_EL_PROBED_MAX) {
+        RU_TRY(rui_el_choices_read(e, w, err));
+    }
+    return e->v.n == 1 ? RU_OK : e->v.near ? go_local(e, w, err) : rui_el_group_open(e, err);
+}
+
+static void planned(ru_elastic *e, ru_time now)
+{
+    if (e->v.n > 1) {
+        rui_el_sums_planned(e, now);
+    }
+}
+
+/* -- a step --------------------------------------------------------------------------------------
+ */
+
+static void step_begin(ru_elastic *e)
+{
+    e->reduce.batches_done = 0;
+    for (uint32_t b = 0; b < e->reduce.n_batches; b++) {
+        e->reduce.left[b] = e->reduce.batches[b].part.n;
+    }
+    rui_el_sums_clear(e);
+    memset(e->reduce.tensor_in, 0, e->opt.n_tensors * sizeof *e->reduce.tensor_in);
+}
+
+static bool all_in(const ru_elastic *e)
+{
+    return e->reduce.batches_done == e->reduce.n_batches;
+}
+
+/* Over the network there is time to; a joiner's parameters are still on their way, and memory is
+ * what workers of one host wait for. */
+static bool may_update_early(const ru_elastic *e)
+{
+    return e->opt.device.ops->summed != NULL && e->v.n > 1 && !e->v.local && e->mover.has_state &&
+           e->mover.n_in == 0;
+}
+
+static void batch_done(ru_elastic *e, uint32_t b, ru_time now, ru_effects *fx)
+{
+    const ru_elastic_part *p = &e->reduce.batches[b].part;
+    if (e->v.n > 1) {
+        rui_el_sum_done(e, b, now);
+    }
+    if (may_update_early(e)) {
+        const ru_elastic_device *d = &e->opt.device;
+        for (uint32_t k = p->first; k < p->first + p->n; k++) {
+            d->ops->summed(d->self, k, p->offset_bytes,
+                           p->n == 1 ? p->size_bytes : e->opt.tensor_bytes[k]);
+        }
+    }
+    e->reduce.batches_done++;
+    e->progress_ns = now.ns;
+    rui_el_step_check(e, now, fx);
+}
+
+/* All of batch b is ready here. */
+static void batch_ready(ru_elastic *e, uint32_t b, ru_time now, ru_effects *fx)
+{
+    if (e->v.n == 1) {
+        batch_done(e, b, now, fx);
+        return;
+    }
+    rui_el_batch *batch = &e->reduce.batches[b];
+    rui_el_sum_begin(e, b, now);
+    if (e->v.local && e->reduce.local_open && !rui_el_stale(e)) {
+        e->opt.device.ops->local_reduce(e->opt.device.self, b, &batch->part, (uint32_t)e->step);
+        return;
+    }
+    if (e->reduce.group == NULL || rui_el_stale(e)) {
+        return; /* this step will be aborted */
+    }
+    const ru_span *spans = &e->reduce.spans[batch->part.first];
+    if (batch->part.size_bytes < spans->size_bytes) {
+        uint8_t *data = spans->data;
+        batch->cut = (ru_span){.data = data == NULL ? NULL : data + batch->part.offset_bytes,
+                               .size_bytes = batch->part.size_bytes};
+        spans = &batch->cut;
+    }
+    ru_err err;
+    e->fx = fx;
+    ru_status st = ru_coll_begin(e->reduce.group, b, (uint32_t)e->step, spans, batch->part.n,
+                                 (ru_time){0}, now, &err);
+    if (st != RU_OK && st != RU_E_PEER) { /* a lost peer: the membership hears of it as well */
+        ru_fx_log(fx, RU_LOG_ERROR, "step %lld: %s", (long long)e->step + 1, err.text);
+        rui_el_device_failed(e, st, "starting a sum of", now, fx);
+    }
+}
+
+static void ready(ru_elastic *e, uint32_t k, const ru_span *span, ru_time now, ru_effects *fx)
+{
+    RU_CHECK(k < e->opt.n_tensors && !e->reduce.tensor_in[k] &&
+             span->size_bytes == e->opt.tensor_bytes[k]);
+    e->reduce.tensor_in[k] = true;
+    e->reduce.spans[k] = *span;
+    for (uint32_t b = e->reduce.batch_of[k];
+         b < e->reduce.n_batches && rui_el_holds(&e->reduce.batches[b], k); b++) {
+        if (--e->reduce.left[b] == 0) {
+            batch_ready(e, b, now, fx);
+        }
+    }
+}
+
+void ru_elastic_reduced(ru_elastic *e, uint32_t batch, ru_time now, ru_effects *fx)
+{
+    RU_CHECK(batch < e->reduce.n_batches);
+    if (e->phase == RUI_EL_STEP && e->reduce.local_open) {
+        batch_done(e, batch, now, fx);
+    }
+}
+
+/* -- messages and streams ------------------------------------------------------------------------
+ */
+
+static void group_done(void *self, uint32_t batch, uint32_t iter, ru_time now)
+{
+    ru_elastic *e = self;
+    RU_CHECK(batch < e->reduce.n_batches);
+    if (e->phase == RUI_EL_STEP && iter == (uint32_t)e->step) {
+        batch_done(e, batch, now, e->fx);
+    }
+}
+
+static void group_failed(void *self, ru_node_id peer, ru_status why, ru_time now)
+{
+    ru_elastic *e = self;
+    rui_el_lost(e, peer, why, now);
+}
+
+const ru_coll_user *rui_el_coll_user(void)
+{
+    static const ru_coll_user user = {.done = group_done, .failed = group_failed};
+    return &user;
+}
+
+/* Members of a host map each other's memory, each in its time, and open the group then; who is
+ * through with its computing may speak of its sums before another has opened. Its word is kept: it
+ * is said once. Before others do their part it says no more than one for each lane. */
+static bool keep_word(ru_elastic *e, const ru_event *ev)
+{
+    ru_wire_in w = ru_wire_in_from(ev->data, ev->size_bytes);
+    bool near = false, early = e->reduce.group == NULL && e->reduce.words != NULL &&
+                               ru_wire_u32(&w) == e->v.epoch;
+    for (uint32_t i = 0; early && !near && i < e->v.n; i++) {
+        near = ru_node_is(e->v.at[i].node, ev->node) && e->v.at[i].host == e->v.at[e->v.me].host;
+    }
+    if (!near) {
+        return false;
+    }
+    int64_t bytes = (int64_t)sizeof(rui_el_word) + (ev->size_bytes + 7) / 8 * 8;
+    if (bytes > RUI_EL_WORDS_BYTES - e->reduce.words_bytes) {
+        rui_el_lost(e, ev->node, RU_E_LIMIT, ev->now);
+        return true;
+    }
+    const rui_el_word head = {.from = ev->node, .size_bytes = ev->size_bytes};
+    memcpy(e->reduce.words + e->reduce.words_bytes, &head, sizeof head);
+    memcpy(e->reduce.words + e->reduce.words_bytes + sizeof head, ev->data, (size_t)ev->size_bytes);
+    e->reduce.words_bytes += bytes;
+    return true;
+}
+
+static void groups_hear_early(ru_elastic *e, ru_time now, ru_effects *fx)
+{
+    e->fx = fx;
+    int64_t end = e->reduce.words_bytes;
+    e->reduce.words_bytes = 0;
+    for (int64_t at = 0; at < end && e->reduce.group != NULL;) {
+        rui_el_word head;
+        memcpy(&head, e->reduce.words + at, sizeof head);
+        ru_coll_heard(e->reduce.group, head.from, e->reduce.words + at + sizeof head,
+                      head.size_bytes, now);
+        at += (int64_t)sizeof head + (head.size_bytes + 7) / 8 * 8;
+    }
+}
+
+static void hear(ru_elastic *e, const ru_event *ev, ru_effects *fx)
+{
+    e->fx = fx;
+    if (keep_word(e, ev)) {
+        return;
+    }
+    if (e->reduce.group != NULL) {
+        ru_coll_heard(e->reduce.group, ev->node, ev->data, ev->size_bytes, ev->now);
+    }
+    if (e->reduce.probe != NULL) {
+        ru_coll_heard(e->reduce.probe, ev->node, ev->data, ev->size_bytes, ev->now);
+    }
+}
+
+void ru_elastic_local_opened(ru_elastic *e, ru_status st, ru_time now, ru_effects *fx)
+{
+    if (e->phase != RUI_EL_LOCAL) {
+        return;
+    }
+    if (rui_el_stale(e)) {
+        rui_el_settle(e, now, fx);
+    } else if (st == RU_OK) {
+        ru_err err;
+        e->phase = RUI_EL_READY;
+        if (e->v.near && rui_el_group_open(e, &err) != RU_OK) {
+            ru_fx_log(fx, RU_LOG_ERROR, "%s", err.text);
+            rui_el_device_failed(e, RU_E_MEM, "opening the group for", now, fx);
+            return;
+        }
+        groups_hear_early(e, now, fx);
+        rui_el_sums_planned(e, now);
+        rui_el_step_begin(e, now, fx);
+    } else if (rui_el_leads(e)) {
+        rui_el_lead_apart(e, now, fx);
+    } else {
+        uint8_t buf[4];
+        ru_wire_out w = ru_wire_out_into(buf, sizeof buf);
+        ru_wire_put_u32(&w, e->v.epoch);
+        ru_fx_send(fx, e->v.leader, RUI_EL_APART_MSG, buf, ru_wire_size(&w));
+    }
+}
+
+/* NULL: of a group that is closed. */
+static ru_coll *group_of(ru_elastic *e, uint64_t cookie)
+{
+    if (e->reduce.group != NULL && ru_coll_owns(e->reduce.group, cookie)) {
+        return e->reduce.group;
+    }
+    return e->reduce.probe != NULL && ru_coll_owns(e->reduce.probe, cookie) ? e->reduce.probe
+                                                                            : NULL;
+}
+
+static bool owns(uint64_t cookie)
+{
+    return cookie >> 56 == RU_COLL_COOKIE_BYTE;
+}
+
+static bool sent(ru_elastic *e, uint64_t cookie, ru_time now)
+{
+    ru_coll *group = group_of(e, cookie);
+    if (group != NULL) {
+        ru_coll_sent(group, cookie, now);
+    }
+    return group != NULL;
+}
+
+static void arrived(ru_elastic *e, uint64_t cookie, ru_time now)
+{
+    ru_coll *group = group_of(e, cookie);
+    if (group != NULL) {
+        ru_coll_arrived(group, cookie, now);
+    }
+}
+
+static bool failed(ru_elastic *e, uint64_t cookie, ru_status why, ru_time now)
+{
+    ru_coll *group = group_of(e, cookie);
+    if (group != NULL) {
+        ru_coll_xfer_failed(group, cookie, why, now);
+    }
+    return group != NULL;
+}
+
+static void room(ru_elastic *e, ru_time now)
+{
+    if (e->reduce.group != NULL) {
+        ru_coll_room(e->reduce.group, now);
+    }
+    if (e->reduce.probe != NULL) {
+        ru_coll_room(e->reduce.probe, now);
+    }
+}
+
+const rui_el_exchange_ops *rui_el_reduce_ops(void)
+{
+    static const rui_el_exchange_ops ops = {.name = "all-reduce",
+                                            .what = RU_COLL_WHAT,
+                                            .open = reduce_open,
+                                            .close = reduce_close,
+                                            .view_taken = view_taken,
+                                            .connected = rui_el_connected,
+                                            .measure_due = rui_el_probe_due,
+                                            .measure_begin = rui_el_probe_begin,
+                                            .measured = rui_el_probe_fit,
+                                            .go_write = go_write,
+                                            .go_read = go_read,
+                                            .planned = planned,
+                                            .view_left = rui_el_group_close,
+                                            .reads = rui_el_group_read,
+                                            .step_begin = step_begin,
+                                            .ready = ready,
+                                            .all_in = all_in,
+                                            .hear = hear,
+                                            .owns = owns,
+                                            .sent = sent,
+                                            .arrived = arrived,
+                                            .failed = failed,
+                                            .room = room};
+    return &ops;
+}
