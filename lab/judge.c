@@ -251,6 +251,18 @@ static void check_left(rui_simjob *j)
     rui_simjob_see(j, RU_SIM_SEEN_NO_MAJORITY);
 }
 
+/* Was it cut out by others that held the whole state as well, and were killed later? */
+static bool outlived_the_able(const rui_simjob *j, const rui_simjob_node *n)
+{
+    bool killed = false;
+    for (uint32_t k = 0; k < j->n; k++) {
+        const rui_simjob_node *o = &j->nodes[k];
+        bool dead = o->in && !o->process.gone && !ru_sim_alive(j->sim, o->process.node);
+        killed = killed || (dead && rui_simjob_device_full(&o->device));
+    }
+    return killed && strstr(n->sentence, "the others continued without it") != NULL;
+}
+
 /* Nobody did all steps. Right when no majority was left; when the last who held the whole state
  * went, or when everybody left. */
 static void check_lost(rui_simjob *j)
@@ -262,7 +274,7 @@ static void check_lost(rui_simjob *j)
         if (!n->process.gone || !n->in || n->leaves) {
             continue; /* killed, never a member, or left */
         }
-        able = rui_simjob_device_full(&n->device) ? n : able;
+        able = rui_simjob_device_full(&n->device) && !outlived_the_able(j, n) ? n : able;
         alone = alone || strstr(n->sentence, "all other members have failed") != NULL ||
                 strstr(n->sentence, "all members that vote") != NULL;
     }
