@@ -4,6 +4,7 @@
 
 #include "base/str.h"
 #include "tool/cmd.h"
+#include "tool/eval_classes.h"
 #include "tool/eval_mistakes.h"
 #include "train/run/eval.h"
 #include "train/run/rundir.h"
@@ -29,6 +30,10 @@ static const ru_opt opts[] = {
      .min = 0,
      .max = 1000,
      .help = "show this many samples that the classifier gets wrong"},
+    {.name = "classes",
+     .type = RU_OPT_FLAG,
+     .help = "also precision, recall, F1 and AUC (each class and their means), top-5 accuracy and "
+             "the confusion matrix of a classifier"},
     {.name = "json", .type = RU_OPT_FLAG, .help = "one JSON object on stdout"},
 };
 
@@ -37,6 +42,7 @@ static const ru_example examples[] = {
     {"rubato eval runs/digits-1/checkpoints/000000200 --json", "evaluate one checkpoint"},
     {"rubato eval runs/digits-1 --data images --data labels",
      "evaluate on other data in the same format"},
+    {"rubato eval runs/digits-1 --classes", "also show which classes the model confuses"},
     {"rubato eval runs/digits-1 --mistakes 3", "also show three samples that the model gets wrong"},
 };
 
@@ -81,7 +87,7 @@ static ru_status evaluate(ru_cmd_in *in, session *s, ru_err *err)
     return ru_eval_run(s->eval, &s->metrics, err);
 }
 
-static void print(ru_cmd_in *in, const session *s)
+static ru_status print(ru_cmd_in *in, const session *s, ru_err *err)
 {
     ru_text t = ru_text_arena(in->arena);
     bool json = ru_cmd_flag(in, "json");
@@ -104,8 +110,14 @@ static void print(ru_cmd_in *in, const session *s)
             ru_text_putf(&t, "%-10s %.6g\n", m->name, m->value);
         }
     }
-    ru_text_put(&t, json ? "}}\n" : "");
+    ru_text_put(&t, json ? "}" : "");
+    if (ru_cmd_flag(in, "classes")) {
+        ru_exe_options eo = {.threads = (uint32_t)ru_cmd_i64(in, "threads")};
+        RU_TRY(rui_eval_classes(&s->run, s->data, json, &eo, in->arena, &t, err));
+    }
+    ru_text_put(&t, json ? "}\n" : "");
     (void)fwrite(t.p, 1, (size_t)t.n, stdout);
+    return RU_OK;
 }
 
 static ru_status mistakes(ru_cmd_in *in, const session *s, ru_err *err)
@@ -132,7 +144,9 @@ static ru_status run(ru_cmd_in *in, ru_err *err)
         st = evaluate(in, &s, err);
     }
     if (st == RU_OK) {
-        print(in, &s);
+        st = print(in, &s, err);
+    }
+    if (st == RU_OK) {
         st = mistakes(in, &s, err);
     }
     ru_eval_close(s.eval);

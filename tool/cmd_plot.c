@@ -167,7 +167,7 @@ static ru_status run(ru_cmd_in *in, ru_err *err)
             for (uint32_t p = 0; p < n; p++) {
                 known = known || strcmp(panels[p].title, panel) == 0;
             }
-            if (r == 0 && !known) {
+            if (r == 0 && ru_str_find(ru_str_n(have.p, have.n), panel) < 0) {
                 ru_text_putf(&have, "%s%s", have.n > 0 ? ", " : "", panel);
             }
             if (known || n == SERIES_MAX || !wanted(panel, only, n_only)) {
