@@ -15,6 +15,7 @@
 #define FAR_HIGH        1.25
 #define ODD_MAX         3  /* so many in a row start the search again */
 #define CALM_S          30 /* the trainer did not wait for so long: nothing more to gain */
+#define SOON_S          0.5
 #define STANDARD_ERRORS 2
 
 enum { SIZE_TURNS = 4 };
@@ -194,7 +195,8 @@ static ru_status begin_shrink(const ru_read_in *in, ru_read_state *s, ru_arena *
     return shrink_to(s, scratch, err);
 }
 
-/* Sizes far from the first one, then next to the best one, at the same outstanding bytes. */
+/* Sizes far from the first one, then next to the best one, at the same outstanding bytes; larger
+ * ones at the same depth, where that many bytes pass soon. */
 static ru_status next_size(const ru_read_in *in, ru_read_state *s, ru_arena *scratch, ru_err *err)
 {
     int64_t outstanding = s->best.size_bytes * s->best.depth;
@@ -211,7 +213,9 @@ static ru_status next_size(const ru_read_in *in, ru_read_state *s, ru_arena *scr
         }
         if (!seen) {
             s->phase = RU_READ_SIZE;
-            set(s, size, depth_for(in, size, outstanding));
+            int64_t larger = size > s->best.size_bytes ? size * s->best.depth : outstanding;
+            bool soon = (double)larger < SOON_S * s->best.bytes_per_s;
+            set(s, size, depth_for(in, size, soon ? larger : outstanding));
             return RU_OK;
         }
     }

@@ -126,7 +126,8 @@ static ru_status check_stage(const ru_stage_in *in, const ru_stage_plan *p, ru_e
     bool fixed = in->method != RU_STAGE_COST && p->stage >= 2;
     uint32_t half = t / 2 > 0 ? t / 2 : 1;
     half = half < in->partitions ? half : in->partitions;
-    if (p->stage != want || p->stage > 3 || p->servers < 1 || p->servers > most ||
+    bool spare = p->stage != 0 && p->servers > in->partitions;
+    if (spare || p->stage != want || p->stage > 3 || p->servers < 1 || p->servers > most ||
         (fixed && p->servers != half) || (p->stage == 0 && p->servers != most)) {
         return RU_FAIL(err, RU_E_INFEASIBLE, "stage %u with %u servers cannot be", p->stage,
                        p->servers);
