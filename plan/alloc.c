@@ -119,7 +119,7 @@ static void measure(rui_alloc_values *v, const rui_alloc_state *s, ru_alloc_shar
                                   : ru_math_exp(ru_math_log(mean) / in->power);
     p->devices = v->total;
     p->utility /= v->total > 0 ? v->total : 1;
-    p->nodes_wanted = rui_alloc_nodes(v, s, p->utility);
+    p->nodes_wanted = rui_alloc_nodes(v);
 }
 
 static ru_status finish(rui_alloc_values *v, rui_alloc_state *s, const uint32_t *demoted,
@@ -202,18 +202,15 @@ static double utility_of(rui_alloc_values *v, uint32_t nodes)
     return sum / devices;
 }
 
-uint32_t rui_alloc_nodes(rui_alloc_values *v, const rui_alloc_state *s, double utility)
+/* The band of the paper: the last count at which utility, which falls with nodes, is not below the
+ * middle. */
+static uint32_t nodes_by_band(rui_alloc_values *v, uint32_t low, uint32_t high)
 {
     const ru_alloc_in *in = v->in;
-    uint32_t low = in->nodes_min > 0 ? in->nodes_min : 1, high = in->nodes_max;
-    (void)s;
-    if (in->util_high <= 0 || in->n_jobs == 0 || high < low || v->most == 0 ||
-        (utility >= in->util_low && utility <= in->util_high && in->n_nodes >= low &&
-         in->n_nodes <= high)) {
+    double now = utility_of(v, in->n_nodes), target = (in->util_low + in->util_high) / 2;
+    if (now >= in->util_low && now <= in->util_high && in->n_nodes >= low && in->n_nodes <= high) {
         return in->n_nodes;
     }
-    /* Utility falls with nodes: the last count at which it is not below the middle of the band. */
-    double target = (in->util_low + in->util_high) / 2;
     while (low < high) {
         uint32_t mid = low + (high - low + 1) / 2;
         if (utility_of(v, mid) >= target) {
@@ -223,4 +220,33 @@ uint32_t rui_alloc_nodes(rui_alloc_values *v, const rui_alloc_state *s, double u
         }
     }
     return low;
+}
+
+/* Work for the price of nodes and time together; staying is preferred to a gain of less than 3 %.
+ * A fixed price of time gives the cheapest of all plans that take as long. */
+static uint32_t nodes_by_price(rui_alloc_values *v, uint32_t low, uint32_t high)
+{
+    uint32_t best = low, step = 1 + (high - low) / 32, now = v->in->n_nodes;
+    double most = 0, price = v->in->time_price;
+    if (now >= low && now <= high) {
+        best = now;
+        most = 1.03 * utility_of(v, now) * now / (now + price);
+    }
+    for (uint32_t n = low; n <= high; n += step) {
+        double is = utility_of(v, n) * n / (n + price);
+        best = is > most ? n : best;
+        most = is > most ? is : most;
+    }
+    return best;
+}
+
+uint32_t rui_alloc_nodes(rui_alloc_values *v)
+{
+    const ru_alloc_in *in = v->in;
+    uint32_t low = in->nodes_min > 0 ? in->nodes_min : 1, high = in->nodes_max;
+    bool scales = in->time_price > 0 || in->util_high > 0;
+    if (!scales || in->n_jobs == 0 || high < low || v->most == 0) {
+        return in->n_nodes;
+    }
+    return in->time_price > 0 ? nodes_by_price(v, low, high) : nodes_by_band(v, low, high);
 }

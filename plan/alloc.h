@@ -63,15 +63,17 @@ typedef struct ru_alloc_in {
     uint32_t n_jobs;
     const uint32_t *devices; /* [n_nodes] of each node; 0: takes no work (leaving, closed) */
     uint32_t n_nodes;
-    double power;               /* of the mean, -2..1; -1: harmonic */
-    double restart_s;           /* time of a restart */
-    double hold_s;              /* a restart must pay within; 0: only the published factor counts */
-    double decay, decay_s;      /* a job of more device-seconds than decay_s weighs
-                                   (decay_s / service)^decay; 0: all weigh the same */
-    bool share_links;           /* several jobs that span nodes may use a node */
-    uint32_t spread_max;        /* nodes of a job; 0: 16 */
-    double demote_s;            /* tiresias: device-seconds of the upper queue; 0: 57600 */
-    double util_low, util_high; /* autoscaling; 0 and 0: none */
+    double power;          /* of the mean, -2..1; -1: harmonic */
+    double restart_s;      /* time of a restart */
+    double hold_s;         /* a restart must pay within; 0: only the published factor counts */
+    double decay, decay_s; /* a job of more device-seconds than decay_s weighs
+                              (decay_s / service)^decay; 0: all weigh the same */
+    bool share_links;      /* several jobs that span nodes may use a node */
+    uint32_t spread_max;   /* nodes of a job; 0: 16 */
+    double demote_s;       /* tiresias: device-seconds of the upper queue; 0: 57600 */
+    double time_price;     /* autoscaling: time costs as much as so many nodes; 0: by the band */
+    double util_low,
+        util_high; /* autoscaling of the paper: mean speedup of a device; 0 and 0: none */
     uint32_t nodes_min, nodes_max;
     uint64_t seed;
     uint32_t tries; /* moves of the search; 0: 400 (jobs + nodes), 400,000 at most */

@@ -230,7 +230,7 @@ ru_status ru_plan_alloc_check(const ru_alloc_in *in, const ru_alloc_plan *plan, 
         RU_TRY(check_share(in, plan, i, err));
         sum += plan->jobs[i].replicas;
     }
-    bool scales = in->util_high > 0 && in->nodes_max >= in->nodes_min;
+    bool scales = (in->util_high > 0 || in->time_price > 0) && in->nodes_max >= in->nodes_min;
     uint32_t low = in->nodes_min > 0 ? in->nodes_min : 1, want = plan->nodes_wanted;
     if (plan->devices != c.devices || plan->used != sum ||
         (want != in->n_nodes && !(scales && want >= low && want <= in->nodes_max))) {

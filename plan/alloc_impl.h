@@ -55,7 +55,7 @@ RU_MUST_USE ru_status rui_alloc_pollux(rui_alloc_values *v, rui_alloc_state *s, 
                                        ru_err *err);
 RU_MUST_USE ru_status rui_alloc_rules(rui_alloc_values *v, rui_alloc_state *s, uint32_t *demoted,
                                       ru_arena *scratch, ru_err *err);
-/* How many nodes autoscaling wants, from the speedups of this plan. */
-uint32_t rui_alloc_nodes(rui_alloc_values *v, const rui_alloc_state *s, double utility);
+/* How many nodes autoscaling wants. */
+uint32_t rui_alloc_nodes(rui_alloc_values *v);
 
 #endif

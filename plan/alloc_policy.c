@@ -23,7 +23,7 @@ typedef struct job_file {
 typedef struct alloc_file {
     ru_conf_i64s nodes;
     ru_conf_sections jobs; /* of job_file */
-    double power, util_low, util_high, demote_s, decay, decay_s;
+    double power, util_low, util_high, demote_s, decay, decay_s, time_price;
     int64_t restart_ns, hold_ns, seed;
     uint32_t spread_max, nodes_min, nodes_max, tries, method;
     bool share_links;
@@ -233,7 +233,8 @@ static ru_status check_file(const void *section, ru_err *err)
             return RU_FAIL(err, RU_E_ARG, "jobs[%u] runs on more devices than there are", i);
         }
     }
-    if (f->util_low > f->util_high || (f->util_high > 0 && f->nodes_max < f->nodes_min)) {
+    if (f->util_low > f->util_high ||
+        ((f->util_high > 0 || f->time_price > 0) && f->nodes_max < f->nodes_min)) {
         return RU_FAIL(err, RU_E_ARG,
                        "util_low must not be above util_high, nor nodes_min above "
                        "nodes_max");
@@ -301,6 +302,13 @@ static const ru_conf_field fields[] = {
      .min = 1,
      .max = RU_ALLOC_PARTS_MAX,
      .help = "most nodes of a job"},
+    {.name = "time_price",
+     .type = RU_CONF_F64,
+     .offset = offsetof(alloc_file, time_price),
+     .def = "0",
+     .min = 0,
+     .max = 1e6,
+     .help = "autoscaling: time costs as much as so many nodes; 0: by util_low and util_high"},
     {.name = "util_low",
      .type = RU_CONF_F64,
      .offset = offsetof(alloc_file, util_low),
@@ -447,6 +455,7 @@ static ru_status inner(const alloc_file *f, uint32_t method, ru_arena *a, ru_all
                         .share_links = f->share_links,
                         .spread_max = f->spread_max,
                         .demote_s = f->demote_s,
+                        .time_price = f->time_price,
                         .util_low = f->util_low,
                         .util_high = f->util_high,
                         .nodes_min = f->nodes_min,

@@ -210,6 +210,7 @@ static void test_every_method_is_legal_and_repeats(void **state)
         s.in.share_links = ru_rng_below(&r, 2) == 0;
         s.in.util_low = 0.3;
         s.in.util_high = ru_rng_below(&r, 2) * 0.6;
+        s.in.time_price = 4 * ru_rng_below(&r, 2);
         s.in.nodes_max = 8;
         ru_alloc_plan p = plan_of(&s.in, &a), q = plan_of(&s.in, &a);
         assert_int_equal(p.loss, q.loss);
