@@ -60,17 +60,27 @@ typedef struct rui_cluster_in {
     uint64_t seed;
     uint32_t tries;
     bool check; /* every plan */
+    /* Autoscaling from one node on, up to `nodes`; blind: the noise of gradients is hidden, so that
+     * throughput alone decides. */
+    double time_price, util_low, util_high;
+    bool blind;
 } rui_cluster_in;
 
 typedef struct rui_cluster_out {
     double jct_s[RUI_ALLOC_JOBS], mean_s, makespan_s;
     uint32_t restarts, rounds;
     double used;                    /* devices, mean over rounds */
+    double node_s;                  /* paid: nodes times time */
     double slowest_s, mean_round_s; /* of a decision, wall clock */
     double fit_s;                   /* of a fit, mean */
     uint32_t fits;
 } rui_cluster_out;
 
 RU_MUST_USE ru_status rui_cluster_run(const rui_cluster_in *in, rui_cluster_out *out, ru_err *err);
+
+/* Parts of the replay: decisions of given sizes, fits of the measured times, autoscaling. */
+RU_MUST_USE ru_status rui_replay_alloc_rounds(ru_replay *r, ru_err *err);
+RU_MUST_USE ru_status rui_replay_alloc_fits(ru_replay *r, const rui_app *apps, ru_err *err);
+RU_MUST_USE ru_status rui_replay_alloc_scales(ru_replay *r, const rui_app *apps, ru_err *err);
 
 #endif

@@ -31,8 +31,8 @@ typedef struct drive {
     job *jobs; /* [n_rows] */
     ru_alloc_job *facts;
     uint32_t *of, devices[NODES_MAX];
-    uint32_t done;
-    uint64_t timer; /* of the next tick that the machine wants */
+    uint32_t done, nodes; /* nodes: in use; `in->nodes` without autoscaling */
+    uint64_t timer;       /* of the next tick that the machine wants */
     ru_time timer_at;
     ru_arena arena; /* of a decision */
     ru_err err;
@@ -103,6 +103,10 @@ static void report(drive *d, uint32_t i)
     }
     double scale = batch / j->app->batch_first;
     double gain = (j->model.var + j->model.sqr) / (j->model.var / scale + j->model.sqr);
+    if (d->in->blind) { /* no batch is too large */
+        j->model.sqr = 0;
+        j->model.var = 1;
+    }
     double rate = gain / (step + j->passes * (step - sync));
     rate *= j->interfered ? 1 - d->in->slowed : 1;
     send(d, (ru_sched_event){.kind = RU_SCHED_REPORT,
@@ -229,13 +233,31 @@ static void interfere(drive *d)
     }
 }
 
+static void set_node(drive *d, uint32_t node, uint32_t devices)
+{
+    d->devices[node] = devices;
+    send(d, (ru_sched_event){
+                .kind = RU_SCHED_NODE, .node = node, .devices = devices, .market = RU_SCHED_OWNED});
+}
+
+/* Nodes come and go as the plan wants; who runs on one that goes stops. */
+static void scale(drive *d, uint32_t wanted)
+{
+    for (; d->nodes < wanted; d->nodes++) {
+        set_node(d, d->nodes, d->in->devices);
+    }
+    for (; d->nodes > wanted; d->nodes--) {
+        set_node(d, d->nodes - 1, 0);
+    }
+}
+
 static void decide(drive *d)
 {
     ru_arena_mark mark = ru_arena_mark_get(&d->arena);
     ru_alloc_in in = {.jobs = d->facts,
                       .n_jobs = facts_of(d),
                       .devices = d->devices,
-                      .n_nodes = d->in->nodes,
+                      .n_nodes = d->nodes,
                       .power = d->in->power,
                       .restart_s = d->in->restart_s,
                       .hold_s = d->in->hold_s,
@@ -244,6 +266,11 @@ static void decide(drive *d)
                       .share_links = d->in->share_links,
                       .seed = d->in->seed + 1000003 * (uint64_t)d->out->rounds,
                       .tries = d->in->tries,
+                      .time_price = d->in->time_price,
+                      .util_low = d->in->util_low,
+                      .util_high = d->in->util_high,
+                      .nodes_min = 1,
+                      .nodes_max = d->in->nodes,
                       .method = d->in->method};
     ru_alloc_plan p;
     int64_t begin = ru_clock_cpu_ns();
@@ -257,8 +284,10 @@ static void decide(drive *d)
     d->out->slowest_s = fmax(d->out->slowest_s, took);
     d->out->mean_round_s += took;
     d->out->rounds++;
+    d->out->node_s += d->nodes * d->in->interval_s;
     d->out->used += p.used;
     send(d, (ru_sched_event){.kind = RU_SCHED_PLAN, .plan = &p, .of = d->of});
+    uint32_t wanted = p.nodes_wanted;
     interfere(d);
     for (uint32_t k = 0; k < p.n_jobs; k++) {
         uint32_t i = d->of[k];
@@ -271,6 +300,7 @@ static void decide(drive *d)
         }
     }
     ru_arena_rewind(&d->arena, mark);
+    scale(d, wanted);
 }
 
 static void on_round(void *self, uint64_t k)
@@ -353,13 +383,7 @@ static ru_status prepare(drive *d, ru_err *err)
             oracle(d, j, in->rows[i].batch);
         }
     }
-    for (uint32_t n = 0; n < in->nodes; n++) {
-        d->devices[n] = in->devices;
-        send(d, (ru_sched_event){.kind = RU_SCHED_NODE,
-                                 .node = n,
-                                 .devices = in->devices,
-                                 .market = RU_SCHED_OWNED});
-    }
+    scale(d, in->util_high > 0 || in->time_price > 0 ? 1 : in->nodes);
     ru_sim_feed(d->sim, at_ns, in->n_rows, on_arrival, d);
     ru_sim_at(d->sim, (ru_time){(int64_t)(in->interval_s * second_ns)}, on_round, d, 0);
     return RU_OK;
