@@ -6,6 +6,7 @@
 #include "base/rng.h"
 #include "cost/minimize.h"
 
+static const double time_min = 1e-12; /* logarithms of times stay finite */
 static const double eps = 1e-8; /* of floor and ceil, and the time of a sum that there is none of */
 
 double ru_perf_pass_s(const ru_perf *p, double local)
@@ -19,7 +20,9 @@ static double sum_s(const ru_perf *p, uint32_t nodes, uint32_t replicas)
         return eps;
     }
     double more = replicas > 2 ? replicas - 2 : eps;
-    return nodes > 1 ? p->net_s + p->net_replica_s * more : p->node_s + p->node_replica_s * more;
+    double s =
+        nodes > 1 ? p->net_s + p->net_replica_s * more : p->node_s + p->node_replica_s * more;
+    return fmax(s, time_min);
 }
 
 /* log of (pass^g + sum^g)^(1/g), and what the larger of the two adds. */
@@ -32,6 +35,7 @@ static double log_both(double log_pass, double log_sum, double g)
 
 static double step_of(const ru_perf *p, double log_sum, double pass, double passes)
 {
+    pass = fmax(pass, time_min);
     return passes * pass + ru_math_exp(log_both(ru_math_log(pass), log_sum, p->overlap));
 }
 
