@@ -251,9 +251,9 @@ static void take_view(ru_elastic *e, ru_time now, ru_effects *fx)
     e->mover.has_state = v.at[v.me].full;
     e->step = e->committed = v.start;
     e->position = v.position;
-    e->batch_next = e->batch_next == v.batch ? 0 : e->batch_next;
+    e->lead.batch_next = e->lead.batch_next == v.batch ? 0 : e->lead.batch_next;
     e->progress_ns = now.ns;
-    e->n_ready = e->n_done = 0;
+    e->lead.n_ready = e->lead.n_done = 0;
     rui_el_status_set(e, now, fx);
     if (v.paused || e->ending) {
         e->phase = RUI_EL_IDLE;
@@ -337,16 +337,16 @@ void rui_el_settle(ru_elastic *e, ru_time now, ru_effects *fx)
     if (rui_el_stale(e) && e->phase != RUI_EL_ENDED) {
         leave_view(e, now, fx);
     }
-    if (!e->view_new && e->n_early > 0) {
+    if (!e->view_new && e->lead.n_early > 0) {
         rui_el_hear_early(e, now, fx);
     }
     if (!e->view_new && e->phase == RUI_EL_CONNECT) {
         go_ready(e, now, fx);
     }
     /* No step ends in a view that pauses the job: who came while it was not yet taken waits now. */
-    bool waits = e->change && e->v.paused && e->phase == RUI_EL_IDLE;
-    if (!e->view_new && (e->urgent || waits) && rui_el_leads(e)) {
-        rui_el_lead_change(e, e->urgent, now, fx);
+    bool waits = e->lead.change && e->v.paused && e->phase == RUI_EL_IDLE;
+    if (!e->view_new && (e->lead.urgent || waits) && rui_el_leads(e)) {
+        rui_el_lead_change(e, e->lead.urgent, now, fx);
     }
 }
 

@@ -141,28 +141,28 @@ static void on_member(ru_elastic *e, const ru_event *ev, ru_wire_in *w, ru_effec
 /* Keep a READY of the view that is about to be in force here. */
 static void keep_early(ru_elastic *e, const ru_event *ev)
 {
-    if (ev->what != RUI_EL_READY_MSG || ev->size_bytes > (int64_t)sizeof e->early->data ||
-        !rui_el_leads(e) || e->n_early >= RU_MEMBERS_MAX) {
+    if (ev->what != RUI_EL_READY_MSG || ev->size_bytes > (int64_t)sizeof e->lead.early->data ||
+        !rui_el_leads(e) || e->lead.n_early >= RU_MEMBERS_MAX) {
         return;
     }
-    for (uint32_t i = 0; i < e->n_early; i++) { /* one of each: nobody takes another's place */
-        if (ru_node_is(e->early[i].from, ev->node)) {
+    for (uint32_t i = 0; i < e->lead.n_early; i++) { /* one of each: nobody takes another's place */
+        if (ru_node_is(e->lead.early[i].from, ev->node)) {
             return;
         }
     }
-    if (e->n_early == e->cap_early) {
-        uint32_t cap = e->cap_early == 0 ? 16 : e->cap_early * 2;
+    if (e->lead.n_early == e->lead.cap_early) {
+        uint32_t cap = e->lead.cap_early == 0 ? 16 : e->lead.cap_early * 2;
         rui_el_early *more = RU_NEW(e->arena, rui_el_early, cap);
         if (more == NULL) {
             return;
         }
-        if (e->n_early > 0) {
-            memcpy(more, e->early, e->n_early * sizeof *more);
+        if (e->lead.n_early > 0) {
+            memcpy(more, e->lead.early, e->lead.n_early * sizeof *more);
         }
-        e->early = more;
-        e->cap_early = cap;
+        e->lead.early = more;
+        e->lead.cap_early = cap;
     }
-    rui_el_early *k = &e->early[e->n_early++];
+    rui_el_early *k = &e->lead.early[e->lead.n_early++];
     *k = (rui_el_early){.from = ev->node, .size_bytes = ev->size_bytes};
     memcpy(k->data, ev->data, (size_t)ev->size_bytes);
 }
@@ -178,21 +178,21 @@ static void refused(ru_elastic *e, const ru_event *ev, uint32_t epoch, ru_effect
     if (member || e->v.n == 0 || epoch > e->v.epoch) {
         return;
     }
-    e->n_refused++;
-    if (e->n_refused == 1 || ev->now.ns - e->refused_ns >= 60000000000) {
-        e->refused_ns = ev->now.ns;
+    e->lead.n_refused++;
+    if (e->lead.n_refused == 1 || ev->now.ns - e->lead.refused_ns >= 60000000000) {
+        e->lead.refused_ns = ev->now.ns;
         ru_fx_log(fx, RU_LOG_WARN,
                   "refused a message of epoch %u from process %016llx, which is not a member of "
                   "epoch %u (%u so far)",
-                  epoch, (unsigned long long)ev->node.v, e->v.epoch, e->n_refused);
+                  epoch, (unsigned long long)ev->node.v, e->v.epoch, e->lead.n_refused);
     }
 }
 
 void rui_el_hear(ru_elastic *e, const ru_event *ev, ru_effects *fx)
 {
     if (ev->what == RUI_EL_BYE_MSG) {
-        e->n_bye++;
-        if (e->ending && rui_el_leads(e) && e->n_bye + 1 >= e->v.n) {
+        e->lead.n_bye++;
+        if (e->ending && rui_el_leads(e) && e->lead.n_bye + 1 >= e->v.n) {
             rui_el_end(e, e->end_status, e->end_text, ev->now, fx);
         }
         return;
@@ -222,10 +222,10 @@ void rui_el_hear(ru_elastic *e, const ru_event *ev, ru_effects *fx)
 
 void rui_el_hear_early(ru_elastic *e, ru_time now, ru_effects *fx)
 {
-    uint32_t n = e->n_early;
-    e->n_early = 0;
+    uint32_t n = e->lead.n_early;
+    e->lead.n_early = 0;
     for (uint32_t i = 0; i < n; i++) {
-        rui_el_early k = e->early[i]; /* may move: what is still early is kept again */
+        rui_el_early k = e->lead.early[i]; /* may move: what is still early is kept again */
         rui_el_hear(e,
                     &(ru_event){.kind = RU_EV_MESSAGE,
                                 .now = now,

@@ -227,6 +227,26 @@ typedef struct rui_el_word {
 
 enum { RUI_EL_WORDS_BYTES = 256 << 10 };
 
+/* What a leader keeps beside what every member does. */
+typedef struct rui_el_lead {
+    rui_el_early *early; /* [n_early] */
+    uint32_t n_early, cap_early;
+    uint32_t n_refused;  /* words of strangers, with an epoch that is over */
+    int64_t refused_ns;  /* when that was told */
+    rui_el_known *known; /* [n_known] */
+    uint32_t n_known, cap_known;
+    uint32_t n_ready, n_done, n_bye;
+    bool change, urgent; /* another view is due; at once: somebody is dead */
+    int64_t batch_next;  /* of the next view; 0: as it is */
+    int64_t named_ns;
+    int64_t commit_ns, step_ns; /* of the last commit; moving mean of a step */
+    double share_s; /* predicted time of a step's computing with the shares composed last */
+    int64_t longest_now_ns, longest_ns, timed; /* slowest computing: of this step, of all; steps */
+    int64_t samples_lost, samples_repeated;
+    uint32_t n_probed; /* members that are through with measuring */
+} rui_el_lead;
+
+/* Epochs and commits. */
 struct ru_elastic {
     ru_elastic_options opt;
     ru_arena *arena;
@@ -238,15 +258,14 @@ struct ru_elastic {
     ru_arena view_arena[2]; /* in force, and the one before */
     uint32_t view_side;
     rui_el_view v;
-    bool view_new;     /* the member machine has a newer view than v */
-    uint32_t n_probed; /* members that are through with measuring */
+    bool view_new; /* the member machine has a newer view than v */
     int64_t broken_ns;
     bool broken;        /* something of this view is lost: another comes, or is asked for */
     bool connect_asked; /* for this view; again after a while */
     ru_effects *fx;     /* of the call under way: for upcalls of the group */
 
     ru_share built;
-    bool has_built, built_plain, build_lost;
+    bool has_built, built_plain;
     uint64_t layout;
 
     bool born; /* the job's first view is known: */
@@ -262,24 +281,10 @@ struct ru_elastic {
     ru_status end_status;
     char end_text[RU_ERR_TEXT_MAX];
 
-    /* leader */
-    rui_el_early *early; /* [n_early] */
-    uint32_t n_early, cap_early;
-    uint32_t n_refused;  /* words of strangers, with an epoch that is over */
-    int64_t refused_ns;  /* when that was told */
-    rui_el_known *known; /* [n_known] */
-    uint32_t n_known, cap_known;
-    uint32_t n_ready, n_done, n_bye;
-    bool change, urgent; /* another view is due; at once: somebody is dead */
-    int64_t batch_next;  /* of the next view; 0: as it is */
     bool stop_all;
     int64_t progress_ns; /* last time something went on: slow members are named by it */
-    int64_t named_ns;
-    int64_t commit_ns, step_ns; /* of the last commit; moving mean of a step */
-    double share_s; /* predicted time of a step's computing with the shares composed last */
-    int64_t longest_now_ns, longest_ns, timed; /* slowest computing: of this step, of all; steps */
-    int64_t samples_lost, samples_repeated;
     uint32_t redone;
+    rui_el_lead lead;
 };
 
 /* elastic_view.c */

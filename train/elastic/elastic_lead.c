@@ -22,28 +22,28 @@ static rui_el_member *member_of(ru_elastic *e, ru_node_id node)
 
 static rui_el_known *known_of(ru_elastic *e, ru_node_id node, bool make)
 {
-    for (uint32_t i = 0; i < e->n_known; i++) {
-        if (ru_node_is(e->known[i].node, node)) {
-            return &e->known[i];
+    for (uint32_t i = 0; i < e->lead.n_known; i++) {
+        if (ru_node_is(e->lead.known[i].node, node)) {
+            return &e->lead.known[i];
         }
     }
     if (!make) {
         return NULL;
     }
-    if (e->n_known == e->cap_known) {
-        uint32_t cap = e->cap_known == 0 ? 16 : e->cap_known * 2;
+    if (e->lead.n_known == e->lead.cap_known) {
+        uint32_t cap = e->lead.cap_known == 0 ? 16 : e->lead.cap_known * 2;
         rui_el_known *more = RU_NEW(e->arena, rui_el_known, cap);
         if (more == NULL) {
             return NULL;
         }
-        if (e->n_known > 0) {
-            memcpy(more, e->known, e->n_known * sizeof *more);
+        if (e->lead.n_known > 0) {
+            memcpy(more, e->lead.known, e->lead.n_known * sizeof *more);
         }
-        e->known = more;
-        e->cap_known = cap;
+        e->lead.known = more;
+        e->lead.cap_known = cap;
     }
-    e->known[e->n_known] = (rui_el_known){.node = node};
-    return &e->known[e->n_known++];
+    e->lead.known[e->lead.n_known] = (rui_el_known){.node = node};
+    return &e->lead.known[e->lead.n_known++];
 }
 
 static void tell_all(ru_elastic *e, uint32_t what, const ru_wire_out *w, ru_effects *fx)
@@ -87,7 +87,7 @@ bool rui_el_lead_ends(ru_elastic *e, ru_time now, ru_effects *fx)
         }
         say_end(e, RU_OK, e->committed >= e->opt.steps_end ? "done" : "stopped", now, fx);
     }
-    if (e->phase == RUI_EL_IDLE && e->n_bye + 1 >= e->v.n) {
+    if (e->phase == RUI_EL_IDLE && e->lead.n_bye + 1 >= e->v.n) {
         rui_el_end(e, e->end_status, e->end_text, now, fx);
     }
     return true;
@@ -178,7 +178,7 @@ static ru_status share_out(ru_elastic *e, rui_el_view *v, ru_arena *arena, ru_er
         v->at[i].share = (ru_share){.first = first, .n = plan.share[i], .batch = v->batch};
         first += plan.share[i];
     }
-    e->share_s = plan.predicted_s;
+    e->lead.share_s = plan.predicted_s;
     return RU_OK;
 }
 
@@ -192,7 +192,7 @@ static ru_status budget(const ru_elastic *e, rui_el_view *v, ru_err *err)
         state += e->opt.state_bytes[k];
     }
     v->join_in = (ru_join_in){.rate_bytes_per_s = s.rate_bytes_per_s,
-                              .step_ns = (double)e->step_ns,
+                              .step_ns = (double)e->lead.step_ns,
                               .part = e->opt.join_part,
                               .piece_bytes = e->opt.piece_bytes,
                               .state_bytes = state};
@@ -231,7 +231,7 @@ static uint32_t needed(const ru_elastic *e)
 static int64_t batch_of_next(const ru_elastic *e)
 {
     int64_t now = e->v.n > 0 ? e->v.batch : e->opt.batch;
-    return e->batch_next > 0 ? e->batch_next : now;
+    return e->lead.batch_next > 0 ? e->lead.batch_next : now;
 }
 
 static ru_status compose(ru_elastic *e, const ru_member_wanted *w, ru_arena *arena, rui_el_view *v,
@@ -289,7 +289,7 @@ static void tell_shares(ru_elastic *e, const ru_member_wanted *w, const rui_el_v
         e->opt.news(e->opt.news_self,
                     &(ru_elastic_news){.what = RU_ELASTIC_SHARES,
                                        .step = e->committed,
-                                       .b = (int64_t)(e->share_s * 1e9),
+                                       .b = (int64_t)(e->lead.share_s * 1e9),
                                        .sentence = text},
                     now);
     }
@@ -346,7 +346,7 @@ static ru_status install(ru_elastic *e, rui_el_view *v, const ru_member_wanted *
     if (size == 0) {
         return RU_FAIL(err, RU_E_CONFIG, "too many workers for one view");
     }
-    e->change = e->urgent = false;
+    e->lead.change = e->lead.urgent = false;
     e->progress_ns = now.ns;
     tell_changes(e, w, v, now);
     rui_el_tell_plan(e, &ru_policy_share, &v->share_in, now);
@@ -369,8 +369,8 @@ static bool waits_for_more(ru_elastic *e, const ru_member_wanted *w)
 
 bool rui_el_lead_change(ru_elastic *e, bool urgent, ru_time now, ru_effects *fx)
 {
-    e->change = true;
-    e->urgent = e->urgent || urgent;
+    e->lead.change = true;
+    e->lead.urgent = e->lead.urgent || urgent;
     bool running = e->phase == RUI_EL_STEP || e->phase == RUI_EL_READY ||
                    e->phase == RUI_EL_PROBE || e->phase == RUI_EL_LOCAL ||
                    e->phase == RUI_EL_CONNECT || e->phase == RUI_EL_BUILD;
@@ -404,8 +404,8 @@ void ru_elastic_batch_set(ru_elastic *e, int64_t batch, ru_time now, ru_effects 
     if (!rui_el_leads(e) || e->phase == RUI_EL_ENDED || e->v.n == 0) {
         return;
     }
-    e->batch_next = batch == e->v.batch ? 0 : batch;
-    if (e->batch_next != 0) {
+    e->lead.batch_next = batch == e->v.batch ? 0 : batch;
+    if (e->lead.batch_next != 0) {
         (void)rui_el_lead_change(e, false, now, fx);
     }
 }
@@ -491,7 +491,7 @@ static void all_ready(ru_elastic *e, ru_time now, ru_effects *fx)
     uint8_t buf[4];
     ru_wire_out w = ru_wire_out_into(buf, sizeof buf);
     ru_wire_put_u32(&w, e->v.epoch);
-    e->n_probed = 0;
+    e->lead.n_probed = 0;
     tell_all(e, RUI_EL_PROBE_MSG, &w, fx);
     e->x->measure_begin(e, now, fx);
 }
@@ -499,7 +499,7 @@ static void all_ready(ru_elastic *e, ru_time now, ru_effects *fx)
 void rui_el_lead_probed(ru_elastic *e, ru_time now, ru_effects *fx)
 {
     e->progress_ns = now.ns;
-    if (e->phase != RUI_EL_PROBE || ++e->n_probed < e->v.n) {
+    if (e->phase != RUI_EL_PROBE || ++e->lead.n_probed < e->v.n) {
         return;
     }
     ru_err err;
@@ -545,7 +545,7 @@ void rui_el_lead_ready(ru_elastic *e, ru_node_id from, uint64_t layout, const ch
     m->layout = layout;
     snprintf(m->handle, sizeof m->handle, "%s", handle);
     e->progress_ns = now.ns;
-    if (++e->n_ready < e->v.n || rui_el_stale(e)) {
+    if (++e->lead.n_ready < e->v.n || rui_el_stale(e)) {
         return;
     }
     if (layouts_differ(e) && !e->v.plain) {
@@ -573,8 +573,8 @@ static void count_samples(ru_elastic *e)
         ru_share_cover_part(&c, e->v.at[i].part_first, e->v.at[i].part_n, e->v.batch);
     }
     ru_share_cover_end(&c, e->v.batch);
-    e->samples_lost += c.lost;
-    e->samples_repeated += c.repeated;
+    e->lead.samples_lost += c.lost;
+    e->lead.samples_repeated += c.repeated;
 }
 
 static void measure(ru_elastic *e, const rui_el_member *m, int64_t compute_ns)
@@ -603,11 +603,11 @@ static bool joiner_filled(const ru_elastic *e)
 static void commit_all(ru_elastic *e, ru_time now, ru_effects *fx)
 {
     count_samples(e);
-    e->timed += e->longest_now_ns > 0 ? 1 : 0;
-    e->longest_ns += e->longest_now_ns;
-    e->longest_now_ns = 0;
+    e->lead.timed += e->lead.longest_now_ns > 0 ? 1 : 0;
+    e->lead.longest_ns += e->lead.longest_now_ns;
+    e->lead.longest_now_ns = 0;
     bool last = e->stop_all || e->committed + 1 >= e->opt.steps_end;
-    e->held = !last && (e->change || joiner_filled(e) || shares_due(e));
+    e->held = !last && (e->lead.change || joiner_filled(e) || shares_due(e));
     uint8_t buf[16];
     ru_wire_out w = ru_wire_out_into(buf, sizeof buf);
     ru_wire_put_u32(&w, e->v.epoch);
@@ -641,8 +641,9 @@ void rui_el_lead_done(ru_elastic *e, ru_node_id from, const rui_el_member *part,
     m->part_n = part->part_n;
     e->progress_ns = now.ns;
     measure(e, m, compute_ns);
-    e->longest_now_ns = compute_ns > e->longest_now_ns ? compute_ns : e->longest_now_ns;
-    if (++e->n_done == e->v.n && !view_under_way(e)) {
+    e->lead.longest_now_ns =
+        compute_ns > e->lead.longest_now_ns ? compute_ns : e->lead.longest_now_ns;
+    if (++e->lead.n_done == e->v.n && !view_under_way(e)) {
         commit_all(e, now, fx);
     }
 }
@@ -748,14 +749,15 @@ static void name_missing(ru_elastic *e, uint32_t here, uint32_t need, ru_time no
 void rui_el_lead_watch(ru_elastic *e, ru_time now, ru_effects *fx)
 {
     if (rui_el_leads(e) && e->held && e->phase == RUI_EL_IDLE && !rui_el_stale(e) &&
-        now.ns - e->progress_ns > RUI_EL_WATCH_NS && !rui_el_lead_change(e, e->urgent, now, fx)) {
+        now.ns - e->progress_ns > RUI_EL_WATCH_NS &&
+        !rui_el_lead_change(e, e->lead.urgent, now, fx)) {
         say_release(e, now, fx);
     }
     if (!rui_el_leads(e) || e->ending || now.ns - e->progress_ns < e->opt.slow_ns ||
-        now.ns - e->named_ns < e->opt.slow_ns) {
+        now.ns - e->lead.named_ns < e->opt.slow_ns) {
         return;
     }
-    e->named_ns = now.ns;
+    e->lead.named_ns = now.ns;
     ru_member_wanted w;
     ru_member_wanted_get(e->opt.member, &w);
     if (e->v.n == 0 || e->v.paused) {

@@ -8,8 +8,8 @@ void rui_el_step_begin(ru_elastic *e, ru_time now, ru_effects *fx)
     e->phase = RUI_EL_STEP;
     e->computed = e->done_sent = false;
     e->compute_ns = 0;
-    e->n_done = 0;
-    e->longest_now_ns = 0;
+    e->lead.n_done = 0;
+    e->lead.longest_now_ns = 0;
     e->begun++;
     e->x->step_begin(e);
     rui_el_state_begin(e, now, fx);
@@ -48,9 +48,9 @@ void rui_el_commit(ru_elastic *e, ru_time now, ru_effects *fx)
     e->progress_ns = now.ns;
     e->phase = RUI_EL_UPDATE;
     rui_el_status_set(e, now, fx);
-    int64_t took = e->commit_ns > 0 ? now.ns - e->commit_ns : 0;
-    e->commit_ns = now.ns;
-    e->step_ns = e->step_ns == 0 ? took : e->step_ns + (took - e->step_ns) / 8;
+    int64_t took = e->lead.commit_ns > 0 ? now.ns - e->lead.commit_ns : 0;
+    e->lead.commit_ns = now.ns;
+    e->lead.step_ns = e->lead.step_ns == 0 ? took : e->lead.step_ns + (took - e->lead.step_ns) / 8;
     e->opt.device.ops->update(e->opt.device.self, step);
     rui_el_news(e, RU_ELASTIC_COMMITTED, took, e->v.workers, now);
 }

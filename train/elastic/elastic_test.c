@@ -213,7 +213,7 @@ static void a_done_counts_once_and_for_its_step(void **state)
                                {8, 1000000}};
         say(&j, j.l[1], j.l[0], RUI_EL_DONE_MSG, done, 4);
         job_rounds(&j, 400);
-        assert_int_equal(elastic_of(j.l[0])->n_done, k == 0 ? 0 : 1);
+        assert_int_equal(elastic_of(j.l[0])->lead.n_done, k == 0 ? 0 : 1);
     }
     job_ends_well(&j);
 }
@@ -304,12 +304,12 @@ static void early_words_are_kept_one_of_each(void **state)
     say(&j, j.l[1], j.l[0], RUI_EL_READY_MSG, layout, 2);
     say(&j, j.l[1], j.l[0], RUI_EL_REDO_MSG, layout, 2);
     job_rounds(&j, 400);
-    assert_int_equal(e->n_early, 1);
+    assert_int_equal(e->lead.n_early, 1);
     say(&j, j.l[2], j.l[0], RUI_EL_READY_MSG, layout, 2);
     job_rounds(&j, 400);
-    assert_int_equal(e->n_early, 2);
-    assert_true(ru_node_is(e->early[0].from, j.l[1]->id));
-    assert_true(ru_node_is(e->early[1].from, j.l[2]->id));
+    assert_int_equal(e->lead.n_early, 2);
+    assert_true(ru_node_is(e->lead.early[0].from, j.l[1]->id));
+    assert_true(ru_node_is(e->lead.early[1].from, j.l[2]->id));
     e->v.epoch++;
     job_ends_well(&j);
 }
@@ -377,12 +377,12 @@ static void many_early_words_and_those_of_strangers(void **state)
     for (uint64_t k = 0; k < MANY; k++) {
         hear(e, 100 + k, RUI_EL_READY_MSG, epoch, (ru_time){1}, &fx);
     }
-    assert_int_equal(e->n_early, MANY);
+    assert_int_equal(e->lead.n_early, MANY);
     for (uint64_t k = 0; k < MANY; k++) {
-        assert_int_equal(e->early[k].from.v, 100 + k);
+        assert_int_equal(e->lead.early[k].from.v, 100 + k);
     }
     e->v.epoch++;
-    e->n_early = 0;
+    e->lead.n_early = 0;
     assert_int_equal(fx.n, 0);
     static const struct {
         uint64_t from;
@@ -394,7 +394,7 @@ static void many_early_words_and_those_of_strangers(void **state)
     for (uint32_t k = 0; k < RU_ARRAY_LEN(words); k++) {
         hear(e, words[k].from, RUI_EL_READY_MSG, words[k].after > 0 ? epoch + 1 : epoch - 1,
              (ru_time){words[k].s * 1000000000}, &fx);
-        assert_int_equal(e->n_refused, words[k].refused);
+        assert_int_equal(e->lead.n_refused, words[k].refused);
         assert_int_equal(fx.n, words[k].lines);
     }
     ru_arena_fini(&arena);
