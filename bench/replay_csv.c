@@ -2,6 +2,7 @@
 
 #include <math.h>
 #include <stddef.h>
+#include <string.h>
 
 #include "base/str.h"
 #include "env/file.h"
@@ -32,12 +33,17 @@ ru_status rui_csv_read(const char *path, ru_arena *arena, rui_csv *out, ru_err *
         lines++;
     }
     const char **cells = RU_NEW(arena, const char *, (int64_t)lines *columns + 1);
-    if (cells == NULL) {
+    const char **head = RU_NEW(arena, const char *, (int64_t)columns + 1);
+    if (cells == NULL || head == NULL) {
         return RU_FAIL(err, RU_E_LIMIT, "no memory for %s", path);
     }
     uint32_t n = 0;
     rest = all;
     (void)ru_str_next(&rest, '\n', &line);
+    line = ru_str_trim(line);
+    for (uint32_t c = 0; c < columns && ru_str_next(&line, between, &cell); c++) {
+        head[c] = ru_arena_strn(arena, cell.p, cell.n);
+    }
     while (ru_str_next(&rest, '\n', &line)) {
         ru_str row = ru_str_trim(line);
         if (row.n == 0) {
@@ -49,8 +55,18 @@ ru_status rui_csv_read(const char *path, ru_arena *arena, rui_csv *out, ru_err *
         }
         n++;
     }
-    *out = (rui_csv){cells, n, columns};
+    *out = (rui_csv){head, cells, n, columns};
     return RU_OK;
+}
+
+uint32_t rui_csv_column(const rui_csv *c, const char *name)
+{
+    for (uint32_t k = 0; k < c->n_columns; k++) {
+        if (c->head[k] != NULL && strcmp(c->head[k], name) == 0) {
+            return k;
+        }
+    }
+    return UINT32_MAX;
 }
 
 const char *rui_csv_text(const rui_csv *c, uint32_t row, uint32_t column)

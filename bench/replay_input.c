@@ -1,6 +1,7 @@
 /* Inputs of policies in replays. */
 #include "bench/replay_input.h"
 
+#include <math.h>
 #include <string.h>
 
 #include "env/file.h"
@@ -31,6 +32,18 @@ void rui_replay_set_i64(rui_replay_input *g, const char *name, int64_t v)
 void rui_replay_set_f64(rui_replay_input *g, const char *name, double v)
 {
     set(g, name, &v, sizeof v);
+}
+
+double rui_replay_f64(const rui_replay_input *g, const char *name)
+{
+    const ru_conf_table *t = g->policy->in;
+    double v = NAN;
+    for (uint32_t i = 0; i < t->n; i++) {
+        if (strcmp(t->fields[i].name, name) == 0) {
+            memcpy(&v, g->u.bytes + t->fields[i].offset, sizeof v);
+        }
+    }
+    return v;
 }
 
 ru_status rui_replay_load(ru_replay *r, const ru_policy *policy, const char *path, const char *name,

@@ -22,5 +22,7 @@ RU_MUST_USE ru_status rui_replay_load(ru_replay *r, const ru_policy *policy, con
 void rui_replay_set_u32(rui_replay_input *g, const char *name, uint32_t v);
 void rui_replay_set_i64(rui_replay_input *g, const char *name, int64_t v);
 void rui_replay_set_f64(rui_replay_input *g, const char *name, double v);
+/* NaN: there is no such field. */
+double rui_replay_f64(const rui_replay_input *g, const char *name);
 
 #endif

@@ -26,7 +26,7 @@ typedef struct storage_in {
     ru_density_prices prices;
     double sure, ttl_s, window_s, spill_low, spill_high, look_s, decide_s;
     int64_t seed;
-    uint32_t method;
+    uint32_t method, readers;
 } storage_in;
 
 #define NUMBER(owner, word, place, dflt, low, high, text)                                 \
@@ -40,7 +40,7 @@ static const ru_conf_field file_fields[] = {
      .type = RU_CONF_TEXT,
      AT(file_in, group),
      .def = "",
-     .help = "step of a pipeline, or path that the job reads"},
+     .help = "step of a pipeline, or path that the job reads; empty: none"},
     NUMBER(file_in, "open_s", open_s, NULL, 0, 4e9, "when it is opened; files in this order"),
     NUMBER(file_in, "input_bytes", input_bytes, "0", 0, 1e18, "that its job reads"),
     NUMBER(file_in, "writers", writers, "1", 0, 1e9, "tasks that write it"),
@@ -115,6 +115,12 @@ static const ru_conf_field fields[] = {
     NUMBER(storage_in, "spill_high", spill_high, "0.15", 0, 1, "above which it rises"),
     NUMBER(storage_in, "look_s", look_s, "900", 1, 4e9, "time that this share is of"),
     NUMBER(storage_in, "decide_s", decide_s, "60", 1, 4e9, "between moves of the threshold"),
+    {.name = "readers",
+     .type = RU_CONF_CHOICE,
+     AT(storage_in, readers),
+     .def = "told",
+     .choices = "told|hidden",
+     .help = "are the readers of a file told when it is opened?"},
     {.name = "seed",
      .type = RU_CONF_I64,
      AT(storage_in, seed),
@@ -138,7 +144,7 @@ static const ru_conf_table table = {.name = "storage",
                                     .check = check_in,
                                     .help = "temporary files on SSD and HDD"};
 
-/* Groups get numbers by their first appearance. */
+/* Groups get numbers by their first appearance; a file without one is alone in its own. */
 static ru_status inner(const storage_in *in, uint32_t method, const ru_solver *solver, ru_arena *a,
                        ru_storage_in *out, ru_err *err)
 {
@@ -146,22 +152,29 @@ static ru_status inner(const storage_in *in, uint32_t method, const ru_solver *s
     ru_density_file *files = RU_NEW(a, ru_density_file, in->files.n);
     ru_map groups;
     ru_map_init(&groups, a, 0);
+    uint32_t n_groups = 0;
     if (files == NULL) {
         return RU_FAIL(err, RU_E_LIMIT, "no memory for %u files", in->files.n);
     }
     for (uint32_t i = 0; i < in->files.n; i++) {
-        bool fresh;
-        uint64_t *at = ru_map_put_c(&groups, f[i].group, &fresh);
+        bool fresh = true, none = f[i].group[0] == '\0';
+        uint64_t alone = 0, *at = none ? &alone : ru_map_put_c(&groups, f[i].group, &fresh);
         if (at == NULL) {
             return RU_FAIL(err, RU_E_LIMIT, "no memory for %u files", in->files.n);
         }
-        *at = fresh ? groups.n - 1 : *at;
-        files[i] = (ru_density_file){f[i].open_s,  (uint32_t)*at,   f[i].input_bytes, f[i].writers,
-                                     f[i].readers, f[i].size_bytes, f[i].life_s,      f[i].ops};
+        *at = fresh ? n_groups++ : *at;
+        files[i] = (ru_density_file){f[i].open_s,
+                                     (uint32_t)*at,
+                                     f[i].input_bytes,
+                                     f[i].writers,
+                                     in->readers == 0 ? f[i].readers : 0,
+                                     f[i].size_bytes,
+                                     f[i].life_s,
+                                     f[i].ops};
     }
     *out = (ru_storage_in){.files = files,
                            .n = in->files.n,
-                           .n_groups = groups.n,
+                           .n_groups = n_groups,
                            .from_s = in->from_s,
                            .quota_bytes = (double)in->quota_bytes,
                            .prices = in->prices,
