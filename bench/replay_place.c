@@ -158,16 +158,19 @@ static bool wanted(const ru_replay *r, const char *name)
 /* Mean gains over one baseline on graphs whose bound leaves room. */
 typedef struct gain {
     double etf, sct, expert;
-    uint32_t n, n_expert;
+    uint32_t n_etf, n_sct, n_expert;
 } gain;
 
 static void add_gain(gain *sum, const graph *g)
 {
-    if (g->bound_ms <= PATH_SHARE_MAX * g->ms[RU_PLACE_ETF]) {
-        sum->etf += 1 - g->ms[RU_PLACE_SEARCH] / g->ms[RU_PLACE_ETF];
-        sum->sct +=
-            isnan(g->ms[RU_PLACE_SCT]) ? 0 : 1 - g->ms[RU_PLACE_SEARCH] / g->ms[RU_PLACE_SCT];
-        sum->n++;
+    if (!(g->bound_ms <= PATH_SHARE_MAX * g->ms[RU_PLACE_ETF])) {
+        return;
+    }
+    sum->etf += 1 - g->ms[RU_PLACE_SEARCH] / g->ms[RU_PLACE_ETF];
+    sum->n_etf++;
+    if (!isnan(g->ms[RU_PLACE_SCT])) {
+        sum->sct += 1 - g->ms[RU_PLACE_SEARCH] / g->ms[RU_PLACE_SCT];
+        sum->n_sct++;
     }
 }
 
@@ -462,7 +465,7 @@ static ru_status add_mean(ru_replay *r, const char *name, double sum, uint32_t n
 {
     ru_replay_row row = ru_replay_row_of(ru_arena_printf(r->arena, "%s, %u graphs", name, n),
                                          "mean_step_saved", false);
-    row.ours = sum / n;
+    row.ours = n > 0 ? sum / n : (double)NAN;
     row.published = row.goal = published;
     return n > 0 ? ru_replay_add(r, &row, err) : RU_OK;
 }
@@ -483,8 +486,8 @@ ru_status rui_replay_place(ru_replay *r, ru_err *err)
     RU_TRY(operators(r, graphs, &sum, err));
     RU_TRY(experts(r, graphs, &sum, err));
     RU_TRY(tenfold(r, graphs, err));
-    RU_TRY(add_mean(r, "under m-ETF where the bound leaves room", sum.etf, sum.n, 0.234, err));
-    RU_TRY(add_mean(r, "under m-SCT where the bound leaves room", sum.sct, sum.n, 0.234, err));
+    RU_TRY(add_mean(r, "under m-ETF where the bound leaves room", sum.etf, sum.n_etf, 0.234, err));
+    RU_TRY(add_mean(r, "under m-SCT where the bound leaves room", sum.sct, sum.n_sct, 0.234, err));
     return add_mean(r, "under experts where the bound leaves room", sum.expert, sum.n_expert, 0.155,
                     err);
 }
