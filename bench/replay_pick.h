@@ -21,6 +21,8 @@ typedef struct rui_fed_in {
     const rui_images *train, *test; /* NULL: time only, no training */
     uint32_t classes;               /* that a client has */
     const double *samples;          /* [n] of each client; with images: NULL */
+    const double *labels;           /* [n, n_labels] how many of each; may be NULL */
+    uint32_t n_labels;
     uint32_t n, per_round, rounds, n_tiers;
     bool kmeans;
     double jitter;
@@ -38,7 +40,9 @@ typedef struct rui_fed_out {
     double accuracy;     /* on all test images, mean of the last rounds */
     double worst_decile; /* mean of the tenth of the clients that fares worst */
     double share_most;   /* largest chance of a client to be in a round */
-    double covered;      /* part of the samples whose client ever trained */
+    double covered;      /* part of the clients that ever trained */
+    double label_gap;    /* total variation of labels that trained from those there are */
+    double oracle_s;     /* predicted with all speeds known, before and after the upheaval */
     uint32_t retiered;
 } rui_fed_out;
 

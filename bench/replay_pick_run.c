@@ -32,6 +32,7 @@ typedef struct fleet {
     int64_t begun_ns, rounds_ns, ended_ns;
     uint64_t timer;
     int64_t timer_ns;
+    bool upset;
     rui_fed_out out;
     ru_status st;
     ru_err *err;
@@ -264,8 +265,8 @@ static void look(fleet *f, uint32_t round)
 static void answered(void *self, uint64_t arg);
 static void timer(void *self, uint64_t unused);
 
-/* Predicted seconds of all rounds from what the profile showed. */
-static ru_status estimate(fleet *f, ru_err *err)
+/* Predicted seconds of a round from what the profile showed, or from the speeds themselves. */
+static ru_status estimate(fleet *f, bool known, double *seconds, ru_err *err)
 {
     ru_arena_mark mark = ru_arena_mark_get(f->arena);
     ru_pick_in in = *ru_fed_facts(f->fed);
@@ -276,14 +277,17 @@ static ru_status estimate(fleet *f, ru_err *err)
     for (uint32_t i = 0; i < in.n; i++) {
         c[i] = ru_fed_client(f->fed, i);
         c[i].away = c[i].away || !(c[i].latency_s > 0);
+        if (known) {
+            c[i].latency_s = f->members[i].seconds;
+            c[i].away = f->members[i].dead;
+        }
     }
     in.client = c;
     in.chance = NULL;
+    in.tier_of = known ? NULL : in.tier_of;
     ru_pick_plan p;
-    double s;
     RU_TRY(ru_plan_pick(&in, f->arena, f->arena, &p, err));
-    RU_TRY(ru_pick_round_mean(&in, &p, f->arena, &s, err));
-    f->out.estimate_s = s * f->in->rounds;
+    RU_TRY(ru_pick_round_mean(&in, &p, f->arena, seconds, err));
     ru_arena_rewind(f->arena, mark);
     return RU_OK;
 }
@@ -318,10 +322,16 @@ static void step(fleet *f, ru_fed_event ev)
         if (e.n_send > 0 && !e.profile) {
             if (f->rounds_ns == 0) {
                 f->rounds_ns = ev.now.ns;
-                f->st = estimate(f, f->err);
+                f->st = estimate(f, false, &f->out.estimate_s, f->err);
+                f->out.estimate_s *= f->in->rounds;
             }
-            if (f->in->upheaval && ru_fed_round(f->fed) == f->in->rounds / 2) {
+            if (f->in->upheaval && !f->upset && ru_fed_round(f->fed) >= f->in->rounds / 2) {
+                double before = 0, after = 0;
+                f->upset = true;
+                f->st = estimate(f, true, &before, f->err);
                 upheaval(f);
+                f->st = f->st == RU_OK ? estimate(f, true, &after, f->err) : f->st;
+                f->out.oracle_s = (before + after) * f->in->rounds / 2;
             }
             f->n_slots = 0;
             f->out.share_most = fmax(f->out.share_most, e.share_most);
@@ -427,14 +437,27 @@ static ru_status build(fleet *f, ru_err *err)
 static void sum_up(fleet *f)
 {
     const rui_fed_in *in = f->in;
-    double all = 0, ever = 0;
+    double ever = 0;
     f->out.seconds = (double)(f->ended_ns - f->rounds_ns) * 1e-9;
     f->out.profile_s = (double)(f->rounds_ns - f->begun_ns) * 1e-9;
     for (uint32_t i = 0; i < in->n; i++) {
-        all += f->members[i].samples;
-        ever += ru_fed_client(f->fed, i).picks > 0 ? f->members[i].samples : 0;
+        ever += ru_fed_client(f->fed, i).picks > 0 ? 1 : 0;
     }
-    f->out.covered = ever / all;
+    f->out.covered = ever / in->n;
+    double trained_all = 0, there_all = 0;
+    for (uint32_t pass = 0; pass < 2 && in->labels != NULL; pass++) {
+        for (uint32_t l = 0; l < in->n_labels; l++) {
+            double trained = 0, there = 0;
+            for (uint32_t i = 0; i < in->n; i++) {
+                double v = in->labels[(size_t)i * in->n_labels + l];
+                trained += v * ru_fed_client(f->fed, i).picks;
+                there += v;
+            }
+            trained_all += pass == 0 ? trained : 0;
+            there_all += pass == 0 ? there : 0;
+            f->out.label_gap += pass == 1 ? fabs(trained / trained_all - there / there_all) / 2 : 0;
+        }
+    }
     if (f->looks == 0) {
         return;
     }

@@ -6,7 +6,7 @@
 #include "cost/norm.h"
 #include "cost/quantile.h"
 
-enum { GRID = 512 };
+enum { GRID = 256 };
 
 static double log_choose(double n, double k)
 {
@@ -28,7 +28,7 @@ static double without_jitter(const ru_round_in *in, const double *latency)
 
 /* P(fewer than `wait` of the drawn answer by x). p[s][b]: of s clients drawn from the first i, b
  * answer by x; drawing one more at random keeps it a mean over all sets. */
-static double late(const ru_round_in *in, double x)
+static double late(const ru_round_in *in, const double *log_s, double x)
 {
     double p[RU_ROUND_DRAWN_MAX + 1][RU_ROUND_DRAWN_MAX + 1];
     uint32_t k = in->drawn;
@@ -40,7 +40,8 @@ static double late(const ru_round_in *in, double x)
     }
     double lx = ru_num_log(x), half = in->spread * in->spread / 2;
     for (uint32_t i = 1; i <= in->n; i++) {
-        double f = ru_norm_cdf((lx - ru_num_log(in->latency_s[i - 1]) + half) / in->spread);
+        double z = (lx - log_s[i - 1] + half) / in->spread;
+        double f = z > 8 ? 1 : z < -8 ? 0 : ru_norm_cdf(z);
         for (uint32_t s = i < k ? i : k; s >= 1; s--) {
             double in_set = (double)s / i;
             for (uint32_t b = all ? s : 0; b <= s; b++) {
@@ -88,20 +89,26 @@ ru_status ru_round_mean(const ru_round_in *in, ru_arena *scratch, double *second
         ru_arena_rewind(scratch, mark);
         return RU_OK;
     }
+    ru_arena_mark mark = ru_arena_mark_get(scratch);
+    double *log_s = RU_NEW(scratch, double, in->n);
+    if (log_s == NULL) {
+        return RU_FAIL(err, RU_E_LIMIT, "no memory for %u clients", in->n);
+    }
+    for (uint32_t i = 0; i < in->n; i++) {
+        log_s[i] = ru_num_log(in->latency_s[i]);
+    }
     low *= ru_num_exp(-6 * in->spread);
     high *= ru_num_exp(6 * in->spread);
     high = in->deadline_s > 0 ? fmin(high, in->deadline_s) : high;
-    if (high <= low) {
-        *seconds = high;
-        return RU_OK;
-    }
+    low = fmin(low, high);
     double factor = ru_num_exp(ru_num_log(high / low) / GRID), x = low, sum = low, before = 1;
     for (uint32_t g = 1; g <= GRID; g++) {
-        double next = g == GRID ? high : x * factor, now = late(in, next);
+        double next = g == GRID ? high : x * factor, now = late(in, log_s, next);
         sum += (next - x) * (before + now) / 2;
         before = now;
         x = next;
     }
+    ru_arena_rewind(scratch, mark);
     *seconds = sum;
     return RU_OK;
 }

@@ -23,8 +23,8 @@ typedef struct ru_round_in {
     double deadline_s;    /* 0: none */
 } ru_round_in;
 
-/* Mean seconds of a round. Cost: O(n log n), with jitter O(512 n drawn^2), for wait = drawn
- * O(512 n drawn). Errors: RU_E_ARG, RU_E_LIMIT. */
+/* Mean seconds of a round. Cost: O(n log n), with jitter O(256 n drawn^2), for wait = drawn
+ * O(256 n drawn). Errors: RU_E_ARG, RU_E_LIMIT. */
 RU_MUST_USE ru_status ru_round_mean(const ru_round_in *in, ru_arena *scratch, double *seconds,
                                     ru_err *err);
 
