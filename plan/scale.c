@@ -65,7 +65,7 @@ bool rui_scale_keeps(const ru_scale_in *in, const ru_function_run *run)
 /* Whole nano-units: what is compared. */
 static int64_t whole(double v)
 {
-    return v >= 9e9 ? INT64_MAX : v <= -9e9 ? INT64_MIN : (int64_t)floor(v * 1e9 + 0.5);
+    return v >= 9e9 ? INT64_MAX : v > -9e9 ? (int64_t)floor(v * 1e9 + 0.5) : INT64_MIN;
 }
 
 /* The run of `steps` with step times z deviations above their median. false: out of range. */
@@ -140,6 +140,7 @@ ru_status rui_scale_start(const ru_scale_in *in, uint32_t k, bool halves, rui_sc
             double v = 0.15 + 0.3 * ru_rng_f64(&rng) + 0.4 * ((k + 1) % 2);
             double w = in->workers_min * ru_math_pow((double)in->workers_max / in->workers_min, u);
             uint32_t at = (uint32_t)((w - in->workers_min) / in->workers_step + 0.5);
+            at = at < n / in->n_memory ? at : n / in->n_memory - 1;
             uint32_t m = (uint32_t)(v * in->n_memory);
             c = rui_scale_at(in, at * in->n_memory + m);
         } else {

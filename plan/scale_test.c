@@ -247,7 +247,32 @@ static void test_bad_facts_are_refused(void **state)
     ru_arena_fini(&a);
 }
 
-RU_TESTS(plan_scale, cmocka_unit_test(test_the_best_of_what_was_measured_runs),
+/* First choices stay in the grid where its step does not divide the range. */
+static void test_first_choices_are_of_any_grid(void **state)
+{
+    (void)state;
+    ru_arena a;
+    ru_arena_init(&a, 0);
+    ru_scale_probe none[1];
+    for (uint32_t range = 0; range < 40; range++) {
+        for (uint32_t step = 1; step < 45; step += 4) {
+            ru_scale_in in = input(none, 0);
+            in.workers_min = 1 + range % 3;
+            in.workers_max = in.workers_min + range;
+            in.workers_step = step;
+            for (in.seed = 0; in.seed < 10; in.seed++) {
+                ru_scale_plan p;
+                ru_err err;
+                assert_ok(ru_plan_scale(&in, &a, &p, &err), err);
+                assert_ok(ru_plan_scale_check(&in, &p, &err), err);
+            }
+        }
+    }
+    ru_arena_fini(&a);
+}
+
+RU_TESTS(plan_scale, cmocka_unit_test(test_first_choices_are_of_any_grid),
+         cmocka_unit_test(test_the_best_of_what_was_measured_runs),
          cmocka_unit_test(test_limits_hold_on_the_way),
          cmocka_unit_test(test_drift_is_seen_and_noise_is_not),
          cmocka_unit_test(test_changed_plans_are_refused),

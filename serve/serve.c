@@ -53,7 +53,8 @@ static ru_status check_table(const ru_serve_table *t, ru_err *err)
                        t->n, RU_SERVE_BUFFERS_MAX, t->n_classes, RU_SERVE_CLASSES_MAX);
     }
     for (uint32_t i = 0; i < t->n; i++) {
-        if (t->rule[i].batch < 1 || t->rule[i].timeout_ns < 0) {
+        if (t->rule[i].batch < 1 || t->rule[i].timeout_ns < 0 ||
+            t->rule[i].timeout_ns > INT64_MAX / 4) {
             return RU_FAIL(err, RU_E_ARG, "buffer %u has batches of %u and waits %lld ns", i,
                            t->rule[i].batch, (long long)t->rule[i].timeout_ns);
         }
@@ -226,7 +227,7 @@ static void request(ru_serve *s, const ru_serve_event *ev, ru_serve_effects *out
     f->last = at;
     s->stats.open++;
     out->request = at;
-    if (ev->due.ns != 0 && ev->due.ns - s->opt.reserve_ns < f->deadline_ns) {
+    if (ev->due.ns > 0 && ev->due.ns - s->opt.reserve_ns < f->deadline_ns) {
         f->deadline_ns = ev->due.ns - s->opt.reserve_ns;
         f->why = RU_SERVE_DUE;
     }

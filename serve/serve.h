@@ -64,7 +64,7 @@ typedef struct ru_serve_event {
     ru_serve_kind kind;
     uint64_t id;       /* the caller's */
     uint32_t class_of; /* of its size; too large or unknown: the largest */
-    ru_time due;       /* ns 0: none */
+    ru_time due;       /* ns <= 0: none */
     uint32_t request;  /* place that ru_serve_effects gave */
     uint32_t batch;
     const ru_serve_table *table;
