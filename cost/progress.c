@@ -23,12 +23,15 @@ static double apart(const double *took, uint32_t c, uint32_t n, uint32_t w, doub
 double ru_progress_next(const double *took, uint32_t clocks, uint32_t n, double *next)
 {
     double level = 0, within = 0, between = 0, both = 0, before = 0, last_mean = 0;
+    double low = took[0], high = took[0];
     memset(next, 0, n * sizeof *next);
     for (uint32_t c = 0; c < clocks; c++) {
         last_mean = mean_log(took + (uint64_t)c * n, n);
         level += last_mean / clocks;
         for (uint32_t w = 0; w < n; w++) {
             next[w] += apart(took, c, n, w, last_mean) / clocks;
+            low = fmin(low, took[(uint64_t)c * n + w]);
+            high = fmax(high, took[(uint64_t)c * n + w]);
         }
     }
     for (uint32_t c = 0; c < clocks; c++) {
@@ -55,7 +58,8 @@ double ru_progress_next(const double *took, uint32_t clocks, uint32_t n, double 
     double follows = before > 1e-12 * n ? fmin(fmax(both / before, 0), 1) : 0;
     for (uint32_t w = 0; w < n; w++) {
         double rest = apart(took, clocks - 1, n, w, last_mean) - lasts * next[w];
-        next[w] = ru_math_exp(level + lasts * next[w] + follows * rest);
+        double s = ru_math_exp(level + lasts * next[w] + follows * rest);
+        next[w] = fmin(fmax(s, low), high);
     }
     return lasts;
 }

@@ -14,8 +14,8 @@
 /* Predicted seconds of the next clock, each worker: the level of all, times the part of the
  * worker's mean ratio that is no accident (between workers against within, empirical Bayes), times
  * the part of its last deviation from that which follows from one clock to the next over all
- * workers. Returns the first part: 1: differences between workers last, 0: none does, or one clock
- * is all that is known. Shape: next [n]. Cost: O(clocks n). */
+ * workers; nothing beyond what was measured. Returns the first part: 1: differences between workers
+ * last, 0: none does, or one clock is all that is known. Shape: next [n]. Cost: O(clocks n). */
 double ru_progress_next(const double *took, uint32_t clocks, uint32_t n, double *next);
 
 /* Seconds until all have done all clocks, when nobody begins clock c before all have done c - slack

@@ -20,6 +20,14 @@ static void test_lasting_differences_are_told_from_accidents(void **state)
     /* Of one clock nothing can be said but the level. */
     assert_true(ru_progress_next(took, 1, N, next) == 0);
     assert_true(fabs(next[3] - next[0]) < 1e-12);
+    /* One that was never slower than 3 s is not predicted to be, whatever the level of all. */
+    for (uint32_t i = 0; i < CLOCKS * N; i++) {
+        took[i] = i < (CLOCKS - 1) * N ? 3 : i % N == 0 ? 3 : 1e-9;
+    }
+    (void)ru_progress_next(took, CLOCKS, N, next);
+    for (uint32_t w = 0; w < N; w++) {
+        assert_true(next[w] >= 1e-9 && next[w] <= 3);
+    }
     double lasts = 0;
     for (uint32_t k = 0; k < 50; k++) {
         for (uint32_t i = 0; i < CLOCKS * N; i++) {
