@@ -195,6 +195,11 @@ static ru_status add_path(ru_conf *c, const char *label, rui_rank rank, ru_str p
         uint32_t n;
         names_of(where, names, &n, RU_ARRAY_LEN(names));
         int32_t near = ru_str_nearest(bad, names, n);
+        ru_str ours;
+        if (where != NULL && rui_conf_called(where, bad, &ours)) {
+            return RU_FAIL(err, RU_E_CONFIG, "%s: unknown key '%.*s'; it is called '%.*s' here",
+                           label, RU_STR_ARG(path), RU_STR_ARG(ours));
+        }
         return RU_FAIL(err, RU_E_CONFIG, "%s: unknown key '%.*s'%s%s%s", label, RU_STR_ARG(path),
                        near >= 0 ? "; did you mean '" : "", near >= 0 ? names[near] : "",
                        near >= 0 ? "'?" : "");

@@ -109,6 +109,9 @@ struct ru_conf_table {
     const ru_conf_field *fields;
     uint32_t n;
     uint32_t size_bytes; /* of the struct */
+    /* What other programs call a key: "batch_size=batch|lr=optimizer: {sgd: {lr: 0.1}}". Used in
+     * the error of an unknown key. */
+    const char *called;
     /* "zoo|onnx": exactly one of these fields is given (at most one with none_ok). The uint32_t (or
      * enum) at which_offset becomes its number in this list from 1, 0 for none. Alternatives not
      * given keep their defaults, their required fields are not asked for. When the chosen

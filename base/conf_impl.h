@@ -100,6 +100,8 @@ RU_MUST_USE ru_status rui_conf_read(ru_conf *c, const ru_conf_table *table, cons
 void rui_conf_expected(const ru_conf_field *f, ru_text *out);
 
 /* Note a problem at `node` (its key's place with at_key); NULL: the file as a whole. */
+/* What the table calls `key`, which other programs use. */
+bool rui_conf_called(const ru_conf_table *t, ru_str key, ru_str *ours);
 void rui_conf_problem(ru_conf *c, const rui_node *node, bool at_key, const char *fmt, ...)
     RU_PRINTF(4, 5);
 

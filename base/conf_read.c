@@ -530,6 +530,18 @@ static ru_status read_field(const scope *s, const ru_conf_field *f, const rui_no
     return RU_OK;
 }
 
+bool rui_conf_called(const ru_conf_table *t, ru_str key, ru_str *ours)
+{
+    ru_str rest = ru_str_c(t->called), pair, theirs;
+    while (ru_str_next(&rest, '|', &pair)) {
+        *ours = pair;
+        if (ru_str_next(ours, '=', &theirs) && ru_str_eq(theirs, key)) {
+            return true;
+        }
+    }
+    return false;
+}
+
 static void unknown_key(const scope *s, const ru_conf_table *t, const rui_node *child)
 {
     const char *names[256];
@@ -539,6 +551,12 @@ static void unknown_key(const scope *s, const ru_conf_table *t, const rui_node *
     }
     int32_t near = ru_str_nearest(ru_str_c(child->key), names, n);
     const char *dot = *s->path != '\0' ? "." : "";
+    ru_str ours;
+    if (rui_conf_called(t, ru_str_c(child->key), &ours)) {
+        rui_conf_problem(s->c, child, true, "unknown key '%s%s%.60s'; it is called '%.*s' here",
+                         s->path, dot, child->key, RU_STR_ARG(ours));
+        return;
+    }
     if (near >= 0) {
         rui_conf_problem(s->c, child, true, "unknown key '%s%s%.60s'; did you mean '%s'?", s->path,
                          dot, child->key, names[near]);

@@ -94,6 +94,11 @@ static const ru_conf_table model_table = {
     .size_bytes = sizeof(ru_job_model),
     .one_of = "zoo|onnx",
     .which_offset = offsetof(ru_job_model, source),
+    .called = "name=zoo|type=zoo|architecture=zoo|arch=zoo|num_classes=classes|num_layers=layers|n_"
+              "layer=layers|"
+              "n_head=heads|num_heads=heads|n_embd=width|hidden_size=width|block_size=context|"
+              "vocab_size=vocab|"
+              "path=onnx|file=onnx|patch_size=patch|dropout_rate=dropout",
     .check = model_check,
     .help = "model to train",
 };
@@ -195,6 +200,11 @@ static const ru_conf_table data_table = {
     .fields = data_fields,
     .n = RU_ARRAY_LEN(data_fields),
     .size_bytes = sizeof(ru_job_data),
+    .called =
+        "val_split=validation|validation_split=validation|split=validation|num_workers=threads|"
+        "workers=threads|path=train|paths=train|files=train|root=train|dataset=format|type=format|"
+        "normalize=mean|variance=std|stddev=std|resize=image_size|seq_len=context|"
+        "sequence_length=context|num_classes=classes|validation_data=test|val=test",
     .check = data_check,
     .help = "training and test data",
 };
@@ -395,7 +405,21 @@ static const ru_conf_field train_fields[] = {
              "models, keeps up to one core busy; 0s: do not poll"},
 };
 
-static const ru_conf_table train_table = TABLE(train, ru_job_train, .help = "training settings");
+static const char train_called[] =
+    "batch_size=batch|batchsize=batch|global_batch_size=batch|mini_batch=batch|num_epochs=epochs|"
+    "max_epochs=epochs|n_epochs=epochs|max_steps=steps|num_steps=steps|iterations=steps|"
+    "optimiser=optimizer|solver=optimizer|criterion=loss|loss_function=loss|scheduler=schedule|"
+    "lr_scheduler=schedule|lr=optimizer: {sgd: {lr: 0.1}}|"
+    "learning_rate=optimizer: {sgd: {lr: 0.1}}|momentum=optimizer: {sgd: {momentum: 0.9}}|"
+    "weight_decay=optimizer: {sgd: {weight_decay: 0.0001}}|wd=optimizer: {sgd: {weight_decay: "
+    "0.0001}}|grad_clip=clip_norm|gradient_clip_val=clip_norm|max_grad_norm=clip_norm|"
+    "accumulate_grad_batches=accumulate|gradient_accumulation_steps=accumulate|grad_accum="
+    "accumulate|"
+    "early_stopping=patience|random_seed=seed|dtype=precision|amp=precision|monitor=metric|"
+    "eval_steps=eval_every|val_check_interval=eval_every|num_threads=threads";
+
+static const ru_conf_table train_table =
+    TABLE(train, ru_job_train, .called = train_called, .help = "training settings");
 
 static ru_status until_check(const void *section, ru_err *err)
 {
@@ -446,7 +470,10 @@ static const ru_conf_field checkpoint_fields[] = {
                 "checkpoints/best is a symbolic link to it"),
 };
 static const ru_conf_table checkpoint_table =
-    TABLE(checkpoint, ru_job_checkpoint, .help = "checkpoints during training");
+    TABLE(checkpoint, ru_job_checkpoint,
+          .called = "interval=every|save_top_k=keep|max_to_keep=keep|save_best_only=keep_best|save_"
+                    "best=keep_best",
+          .help = "checkpoints during training");
 
 static const ru_conf_field job_fields[] = {
     ROW(TEXT, ru_job, name, .def = "job",
@@ -459,7 +486,12 @@ static const ru_conf_field job_fields[] = {
 };
 
 const ru_conf_table ru_job_table =
-    TABLE(job, ru_job, .check = until_check, .help = "a training job");
+    TABLE(job, ru_job, .check = until_check,
+          .called = "training=train|dataset=data|datasets=data|network=model|net=model|checkpoints="
+                    "checkpoint|trainer=train|optimizer=train: {optimizer: ...}|epochs=train: "
+                    "{epochs: ...}|batch=train: {batch: ...}|batch_size=train: {batch: "
+                    "...}|lr=train: {optimizer: {sgd: {lr: 0.1}}}|seed=train: {seed: ...}",
+          .help = "a training job");
 
 /* -- from the job to the options of the parts -------------------------------------------------- */
 

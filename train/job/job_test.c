@@ -126,7 +126,39 @@ static void the_page_of_the_job_file_is_current(void **state)
     ru_arena_fini(&arena);
 }
 
-RU_TESTS(train_job, cmocka_unit_test(a_short_job_takes_the_defaults),
+/* Keys of other trainers are named as they are called here. */
+static void keys_of_other_trainers_are_explained(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *text, *want;
+    } rows[] = {
+        {"train: {batch_size: 4}", "unknown key 'train.batch_size'; it is called 'batch' here"},
+        {"train: {learning_rate: 4}", "it is called 'optimizer: {sgd: {lr: 0.1}}' here"},
+        {"data: {val_split: 0.1, format: csv, train: x}", "it is called 'validation' here"},
+        {"checkpoint: {save_best_only: true}", "it is called 'keep_best' here"},
+        {"epochs: 3", "it is called 'train: {epochs: ...}' here"}};
+    for (uint32_t k = 0; k < RU_ARRAY_LEN(rows); k++) {
+        ru_arena a;
+        ru_arena_init(&a, 0);
+        ru_err err = {0};
+        ru_job job;
+        assert_int_equal(ru_job_parse("t",
+                                      ru_arena_printf(&a, "%s\nmodel: {zoo: mlp}\n%s", rows[k].text,
+                                                      strncmp(rows[k].text, "data", 4) == 0
+                                                          ? ""
+                                                          : "data: {format: csv, train: x}"),
+                                      &a, &job, &err),
+                         RU_E_CONFIG);
+        if (strstr(err.text, rows[k].want) == NULL) {
+            fail_msg("%s", err.text);
+        }
+        ru_arena_fini(&a);
+    }
+}
+
+RU_TESTS(train_job, cmocka_unit_test(keys_of_other_trainers_are_explained),
+         cmocka_unit_test(a_short_job_takes_the_defaults),
          cmocka_unit_test(the_interface_page_reads), cmocka_unit_test(a_dump_reads_back),
          cmocka_unit_test(wrong_jobs_are_named_with_their_place),
          cmocka_unit_test(the_page_of_the_job_file_is_current))
