@@ -6,6 +6,7 @@
 #include "bench/replay.h"
 #include "bench/replay_csv.h"
 #include "bench/replay_gate_gpu.h"
+#include "env/clock.h"
 
 enum { SERVICES = 5, TRAININGS = 7, METHODS = 11, UNITS = 80 };
 
@@ -133,6 +134,50 @@ static ru_status all_pairs(ru_replay *r, const list *service, const list *traini
     return ru_replay_add(r, &row, err);
 }
 
+/* Processor time of a decision beside a request, with lists `times` as long. */
+static ru_status decision_row(ru_replay *r, const list *service, const list *training,
+                              uint32_t times, ru_err *err)
+{
+    enum { DECISIONS = 200000 };
+    ru_gate_op *s = RU_NEW(r->arena, ru_gate_op, (int64_t)times * service->n);
+    ru_gate_op *t = RU_NEW(r->arena, ru_gate_op, (int64_t)times * training->n);
+    ru_gate *g = RU_NEW(r->arena, ru_gate, 1);
+    if (s == NULL || t == NULL || g == NULL) {
+        return RU_FAIL(err, RU_E_LIMIT, "no memory for %u times as many ops", times);
+    }
+    for (uint32_t i = 0; i < times * service->n; i++) {
+        s[i] = service->op[i % service->n];
+    }
+    for (uint32_t i = 0; i < times * training->n; i++) {
+        t[i] = training->op[i % training->n];
+    }
+    const ru_gate_in in = {.service = s,
+                           .n_service = times * service->n,
+                           .training = t,
+                           .n_training = times * training->n,
+                           .device = UNITS,
+                           .goal = 1.14,
+                           .quantile = 0.99};
+    RU_TRY(ru_gate_init(g, &in, r->arena, err));
+    ru_gate_arrived(g, 0);
+    ru_gate_begun(g, 0, 0, 0);
+    uint32_t yes = 0;
+    int64_t begin = ru_clock_cpu_ns();
+    for (uint32_t i = 0; i < DECISIONS; i++) {
+        yes += ru_gate_may(g, 0, i % in.n_training, (double)NAN) ? 1 : 0;
+    }
+    double us = 1e-3 * (double)(ru_clock_cpu_ns() - begin) / DECISIONS;
+    char name[96];
+    ru_text text = ru_text_into(name, sizeof name);
+    ru_text_putf(&text, "%u and %u ops, %u of %d let in", in.n_service, in.n_training, yes,
+                 DECISIONS);
+    ru_replay_row row = ru_replay_row_of(name, "decision_us", true);
+    row.timed = true;
+    row.ours = us;
+    row.goal = 20;
+    return ru_replay_add(r, &row, err);
+}
+
 ru_status rui_replay_gate(ru_replay *r, ru_err *err)
 {
     if (ru_replay_data(r, "gpu-kernels") == NULL) {
@@ -148,5 +193,6 @@ ru_status rui_replay_gate(ru_replay *r, ru_err *err)
     for (uint32_t law = 0; law < RUI_GATE_LAWS; law++) {
         RU_TRY(all_pairs(r, service, training, law, 1, err));
     }
-    return RU_OK;
+    RU_TRY(decision_row(r, &service[3], &training[5], 1, err));
+    return decision_row(r, &service[3], &training[5], 10, err);
 }

@@ -4,6 +4,8 @@
 
 #include <math.h>
 
+#include "env/clock.h"
+
 #define MIB          1048576.0
 #define STEADY_NS    INT64_C(20000000000)
 #define MEASURE_NS   INT64_C(40000000000)
@@ -103,6 +105,7 @@ void rui_read_open(rui_read_drive *d, ru_sim *sim, const rui_store_spec *store,
     *d = (rui_read_drive){.in = *in, .sim = sim, .arena = arena};
     rui_store_open(&d->store, store, sim, seed);
     rui_reader_open(&d->reader, &d->store, records, seed, arena);
+    d->reader.memory_max_bytes = in->memory_max_bytes;
     d->reader.done = completed;
     d->reader.self = d;
     ru_read_begin(&d->in, &d->state);
@@ -200,7 +203,7 @@ static ru_status steady_rows(ru_replay *r, const setting *set, uint64_t seeds, r
 {
     double best;
     RU_TRY(best_of_grid(r, set, 0, &best, err));
-    double got[METHODS] = {0}, worst = INFINITY, converged = 0, most = 0;
+    double got[METHODS] = {0}, worst = (double)INFINITY, converged = 0, most = 0;
     for (uint32_t k = 0; k < METHODS; k++) {
         uint64_t n = k == RU_READ_MODEL ? seeds : 1;
         for (uint64_t seed = 0; seed < n; seed++) {
@@ -283,6 +286,39 @@ static ru_status calm_rows(ru_replay *r, const setting *set, ru_err *err)
     return ru_replay_add(r, &row, err);
 }
 
+/* Processor time of a plan after so many windows. */
+static ru_status decision_row(ru_replay *r, uint32_t n, ru_err *err)
+{
+    ru_read_window *w = RU_NEW(r->arena, ru_read_window, n);
+    if (w == NULL) {
+        return RU_FAIL(err, RU_E_LIMIT, "no memory for %u windows", n);
+    }
+    ru_read_in in = rui_read_input(131072, RU_READ_MODEL);
+    const ru_disk disk = {.latency_s = 0.005, .shared_byte_s = 2e-8};
+    ru_read_state s;
+    ru_read_begin(&in, &s);
+    for (uint32_t i = 0; i < n; i++) {
+        w[i] = (ru_read_window){.size_bytes = s.size_bytes,
+                                .depth = s.depth,
+                                .seconds = 0.5,
+                                .bytes_per_s = ru_disk_rate(&disk, s.size_bytes, s.depth),
+                                .latency_s = ru_disk_request_s(&disk, s.size_bytes, s.depth)};
+        RU_TRY(ru_read_next(&in, &w[i], r->arena, &s, err));
+    }
+    in.window = w;
+    in.n = n;
+    ru_read_plan p;
+    int64_t begin = ru_clock_cpu_ns();
+    RU_TRY(ru_plan_read(&in, r->arena, &p, err));
+    char name[64];
+    ru_text text = ru_text_into(name, sizeof name);
+    ru_text_putf(&text, "%u windows", n);
+    ru_replay_row row = ru_replay_row_of(name, "decision_s", true);
+    row.timed = true;
+    row.ours = 1e-9 * (double)(ru_clock_cpu_ns() - begin);
+    return ru_replay_add(r, &row, err);
+}
+
 ru_status rui_replay_read(ru_replay *r, ru_err *err)
 {
     for (uint32_t i = 0; i < RU_ARRAY_LEN(settings); i++) {
@@ -295,5 +331,6 @@ ru_status rui_replay_read(ru_replay *r, ru_err *err)
     for (uint32_t i = 0; i < 5; i++) {
         RU_TRY(calm_rows(r, &settings[i], err));
     }
-    return RU_OK;
+    RU_TRY(decision_row(r, 1200, err)); /* ten minutes */
+    return decision_row(r, 12000, err);
 }

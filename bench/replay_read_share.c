@@ -55,7 +55,7 @@ static void computed(void *self, uint64_t unused);
 /* All have their batches: who came first waited for the last. */
 static void barrier(fair *f)
 {
-    double first = INFINITY, last = 0;
+    double first = (double)INFINITY, last = 0;
     for (uint32_t i = 0; i < WORKERS; i++) {
         first = fmin(first, f->ready_s[i]);
         last = fmax(last, f->ready_s[i]);

@@ -88,6 +88,7 @@ void rui_reader_open(rui_reader *r, rui_store *s, const rui_records *records, ui
                       .records = *records,
                       .rng = ru_rng_from(seed, 2),
                       .room_bytes = INT64_MAX,
+                      .memory_max_bytes = INT64_MAX / 2,
                       .arena = arena};
 }
 
@@ -139,7 +140,8 @@ static void ended(void *self, uint64_t unused)
 void rui_reader_go(rui_reader *r)
 {
     int64_t now = ru_sim_now(r->store->sim).ns;
-    while (r->outstanding < r->depth && r->room_bytes > 0) {
+    while (r->outstanding < r->depth && r->room_bytes > 0 &&
+           r->outstanding_bytes + r->size_bytes <= r->memory_max_bytes) {
         rui_read *read = r->free != NULL ? r->free : RU_NEW(r->arena, rui_read, 1);
         if (read == NULL) {
             r->failed = true;

@@ -45,7 +45,8 @@ typedef struct rui_reader {
     uint32_t depth;
     uint32_t outstanding;
     int64_t outstanding_bytes, outstanding_most;
-    int64_t left_bytes; /* of the record that comes next */
+    int64_t memory_max_bytes; /* reads of the setting before count too */
+    int64_t left_bytes;       /* of the record that comes next */
     ru_rng rng;
     uint64_t delivered_bytes;
     /* Room in the reader's buffer; the reader stops at 0. INT64_MAX: never full. */

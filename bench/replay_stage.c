@@ -4,6 +4,7 @@
 
 #include "bench/replay.h"
 #include "bench/replay_stage_net.h"
+#include "env/clock.h"
 
 #define MB 1e6
 
@@ -134,6 +135,34 @@ static ru_status ratio_rows(ru_replay *r, const app *a, uint32_t reliable, ru_er
     return ru_replay_add(r, &row, err);
 }
 
+/* Processor time of a plan for 16:1 of so many machines. */
+static ru_status decision_row(ru_replay *r, uint32_t machines, ru_err *err)
+{
+    ru_stage_in in = {.job = apps[0].job,
+                      .reliable = machines / 16,
+                      .transient = machines - machines / 16,
+                      .partitions = 16 * machines,
+                      .blocks = 64 * machines,
+                      .block_bytes = MB,
+                      .notice_s = 120};
+    in.job.link_bytes_per_s = 125 * MB;
+    in.job.serve_bytes_per_s = 2000 * MB;
+    in.job.clocks_max = 4;
+    ru_arena_mark m = ru_arena_mark_get(r->arena);
+    ru_stage_plan p;
+    int64_t begin = ru_clock_cpu_ns();
+    RU_TRY(ru_plan_stage(&in, r->arena, r->arena, &p, err));
+    double s = 1e-9 * (double)(ru_clock_cpu_ns() - begin);
+    ru_arena_rewind(r->arena, m);
+    char name[64];
+    ru_text text = ru_text_into(name, sizeof name);
+    ru_text_putf(&text, "%u machines", machines);
+    ru_replay_row row = ru_replay_row_of(name, "decision_s", true);
+    row.timed = true;
+    row.ours = s;
+    return ru_replay_add(r, &row, err);
+}
+
 ru_status rui_replay_stage(ru_replay *r, ru_err *err)
 {
     for (uint32_t i = 0; i < RU_ARRAY_LEN(apps); i++) {
@@ -141,5 +170,6 @@ ru_status rui_replay_stage(ru_replay *r, ru_err *err)
             RU_TRY(ratio_rows(r, &apps[i], reliable, err));
         }
     }
-    return RU_OK;
+    RU_TRY(decision_row(r, MACHINES, err));
+    return decision_row(r, 10 * MACHINES, err);
 }

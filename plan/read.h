@@ -9,6 +9,9 @@
  * SHRINK the least depth that loses nothing: a model of the storage (cost/disk.h) says where, a
  * window proves it. The tuner is a pure function: state and a window in, state out.
  *
+ * A reader that changes its setting still has reads of the old one outstanding: it bounds their sum
+ * by the memory itself.
+ *
  * Source: hashemi-2020 (aim, ranges and phases); the model and the order of its steps are ours.
  * Cost: O(1) a window, SHRINK fits a model to at most RU_READ_SEEN windows. Thread: any, pure. */
 #ifndef RU_PLAN_READ_H

@@ -163,10 +163,10 @@ static void test_edges(void **state)
     in.reliable = 0;
     assert_int_equal(ru_plan_stage(&in, &a, &a, &p, &err), RU_E_ARG);
     in.reliable = 1;
-    in.job.touched = NAN;
+    in.job.touched = (double)NAN;
     assert_int_equal(ru_plan_stage(&in, &a, &a, &p, &err), RU_E_ARG);
     in.job.touched = 0;
-    in.job.model_bytes = INFINITY;
+    in.job.model_bytes = (double)INFINITY;
     assert_int_equal(ru_plan_stage(&in, &a, &a, &p, &err), RU_E_ARG);
     in.job.model_bytes = -1;
     assert_int_equal(ru_plan_stage(&in, &a, &a, &p, &err), RU_E_ARG);
