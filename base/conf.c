@@ -59,7 +59,7 @@ ru_status ru_conf_new(const ru_conf_table *table, ru_arena *arena, ru_conf **out
     rui_source *defaults = RU_NEW(arena, rui_source, 1);
     void *scratch = ru_arena_zalloc(arena, table->size_bytes, 64);
     if (c == NULL || defaults == NULL || scratch == NULL) {
-        return RU_FAIL(err, RU_E_LIMIT, "no memory left for the configuration");
+        return RU_FAIL(err, RU_E_LIMIT, "not enough memory for the configuration");
     }
     *defaults = (rui_source){"default", RUI_DEFAULT};
     c->table = table;
@@ -84,7 +84,8 @@ static ru_status add_tree(ru_conf *c, const rui_source *source, rui_node *root, 
     rui_node *spelled = rui_conf_spell(c->arena, c->table, root);
     rui_node *merged = spelled != NULL ? rui_conf_merge(c->arena, c->table, *tree, spelled) : NULL;
     if (merged == NULL) {
-        return RU_FAIL(err, RU_E_LIMIT, "%s: no memory left for the configuration", source->label);
+        return RU_FAIL(err, RU_E_LIMIT, "%s: not enough memory for the configuration",
+                       source->label);
     }
     *tree = merged;
     return RU_OK;
@@ -96,7 +97,7 @@ static ru_status new_source(ru_conf *c, const char *label, rui_rank rank, rui_so
     rui_source *s = RU_NEW(c->arena, rui_source, 1);
     char *name = ru_arena_str(c->arena, label);
     if (s == NULL || name == NULL) {
-        return RU_FAIL(err, RU_E_LIMIT, "%s: no memory left for the configuration", label);
+        return RU_FAIL(err, RU_E_LIMIT, "%s: not enough memory for the configuration", label);
     }
     *s = (rui_source){name, rank};
     *out = s;
@@ -108,8 +109,8 @@ static ru_status add_text(ru_conf *c, const char *label, const char *text, int64
 {
     int64_t text_max = c->text_max != 0 ? c->text_max : RUI_CONF_TEXT_MAX;
     if (size_bytes > text_max) {
-        return RU_FAIL(err, RU_E_CONFIG, "%s: %lld bytes; it may have at most %lld", label,
-                       (long long)size_bytes, (long long)text_max);
+        return RU_FAIL(err, RU_E_CONFIG, "%s: the file has %lld bytes; at most %lld are allowed",
+                       label, (long long)size_bytes, (long long)text_max);
     }
     rui_source *source;
     RU_TRY(new_source(c, label, RUI_FILE, &source, err));
@@ -297,7 +298,7 @@ ru_status ru_conf_apply(ru_conf *c, void *into, ru_err *err)
         if (c->trees[rank] != NULL) {
             all = rui_conf_merge(c->arena, c->table, all, c->trees[rank]);
             if (all == NULL) {
-                return RU_FAIL(err, RU_E_LIMIT, "no memory left for the configuration");
+                return RU_FAIL(err, RU_E_LIMIT, "not enough memory for the configuration");
             }
         }
     }
@@ -305,7 +306,7 @@ ru_status ru_conf_apply(ru_conf *c, void *into, ru_err *err)
     ru_map_init(&c->origins, c->arena, 0);
     void *staged = ru_arena_zalloc(c->arena, c->table->size_bytes, 64);
     if (staged == NULL) {
-        return RU_FAIL(err, RU_E_LIMIT, "no memory left for the configuration");
+        return RU_FAIL(err, RU_E_LIMIT, "not enough memory for the configuration");
     }
     RU_TRY(rui_conf_read(c, c->table, all, true, staged, err));
     if (c->n_found > 1) {

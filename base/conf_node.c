@@ -29,7 +29,8 @@ ru_status rui_node_full(const rui_parse *p, ru_err *err)
     if (p->n_nodes >= nodes_max(p)) {
         return RU_FAIL(err, RU_E_CONFIG, "%s: more than %u values", p->source->label, nodes_max(p));
     }
-    return RU_FAIL(err, RU_E_LIMIT, "%s: no memory left for the configuration", p->source->label);
+    return RU_FAIL(err, RU_E_LIMIT, "%s: not enough memory for the configuration",
+                   p->source->label);
 }
 
 void rui_node_append(rui_node *parent, rui_node *child)
@@ -58,7 +59,7 @@ ru_status rui_node_key_check(const rui_parse *p, const rui_node *map, const rui_
 {
     const rui_node *old = rui_node_find(map, child->key);
     if (old != NULL) {
-        return RU_FAIL(err, RU_E_CONFIG, "%s:%u:%u: key '%.60s' stands already in line %u",
+        return RU_FAIL(err, RU_E_CONFIG, "%s:%u:%u: key '%.60s' is already in line %u",
                        p->source->label, child->key_line, child->key_column, child->key,
                        old->key_line);
     }

@@ -80,7 +80,7 @@ static const char *const type_words[] = {
     [RU_CONF_I64_LIST] = "a list of whole numbers",
     [RU_CONF_F64_LIST] = "a list of numbers",
     [RU_CONF_TEXT_LIST] = "a list of texts",
-    [RU_CONF_F64_MAP] = "a map from words to numbers",
+    [RU_CONF_F64_MAP] = "a map from names to numbers",
     [RU_CONF_JSON] = "any value",
     [RU_CONF_SECTION] = "a map",
     [RU_CONF_SECTIONS] = "a list of maps",
@@ -206,7 +206,7 @@ static void wrong_value(const scope *s, const ru_conf_field *f, const rui_node *
 static ru_status full(const scope *s, ru_err *err)
 {
     (void)s;
-    return RU_FAIL(err, RU_E_LIMIT, "no memory left for the configuration");
+    return RU_FAIL(err, RU_E_LIMIT, "not enough memory for the configuration");
 }
 
 /* One scalar into its place. false: wrong value. */
@@ -567,8 +567,8 @@ static void unknown_key(const scope *s, const ru_conf_table *t, const rui_node *
     for (uint32_t i = 0; i < n; i++) {
         ru_text_putf(&list, "%s%s", i > 0 ? ", " : "", names[i]);
     }
-    rui_conf_problem(s->c, child, true, "unknown key '%s%s%.60s'; known here: %s%s", s->path, dot,
-                     child->key, buf, list.cut ? "..." : "");
+    rui_conf_problem(s->c, child, true, "unknown key '%s%s%.60s'; known keys here: %s%s", s->path,
+                     dot, child->key, buf, list.cut ? "..." : "");
 }
 
 /* The number of the alternative that `node` gives, 0 for none; problems for two, or none if asked.

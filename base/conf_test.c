@@ -322,14 +322,13 @@ static void test_every_error_has_its_place(void **state)
          "job.yaml:1:29: 'model.hidden[1]' is x, expected a whole number from 1 to 1000000"},
         {"model: {zoo: a}\ntrain: x\nhosts: [{name: a}, {slot: 2}]\n",
          "job.yaml:3:21: unknown key 'hosts[1].slot'; did you mean 'slots'? (and 1 more)"},
-        {"model: {zoo: a}\nmodel: {zoo: b}\n",
-         "job.yaml:2:1: key 'model' stands already in line 1"},
+        {"model: {zoo: a}\nmodel: {zoo: b}\n", "job.yaml:2:1: key 'model' is already in line 1"},
         {"model: &x {zoo: a}\ntrain: x\n", "job.yaml:1:8: anchors (&name) are not supported"},
         {"a: !!str b\n", "job.yaml:1:4: tags (!name) are not supported"},
         {"a: *b\n", "job.yaml:1:4: aliases (*name) are not supported; write the value again"},
         {"- 1\n", "job.yaml:1:1: 'job' is a list, expected a map"},
-        {"a: 1\n---\nb: 2\n", "job.yaml:2:1: a second document; only one is read"},
-        {"? [a]\n: b\n", "job.yaml:1:3: a key must be a word, not a list or map"},
+        {"a: 1\n---\nb: 2\n", "job.yaml:2:1: the file has a second document; only one is allowed"},
+        {"? [a]\n: b\n", "job.yaml:1:3: a key must be a text, not a list or map"},
     };
     for (uint32_t i = 0; i < RU_ARRAY_LEN(rows); i++) {
         ru_arena a;
@@ -359,7 +358,7 @@ static void test_all_problems_are_listed(void **state)
     uint32_t n;
     const char *const *all = ru_conf_problems(c, &n);
     assert_int_equal(n, 6); /* foo; zo; no alternative; batch; every; train */
-    assert_non_null(strstr(all[0], "unknown key 'foo'; known here: name, model,"));
+    assert_non_null(strstr(all[0], "unknown key 'foo'; known keys here: name, model,"));
     assert_non_null(strstr(err.text, "(and 5 more)"));
     assert_int_equal(ru_conf_add_set(c, "optimizer.sgd.rl=1", &err), RU_E_CONFIG);
     assert_string_equal(err.text,

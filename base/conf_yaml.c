@@ -30,7 +30,7 @@ static ru_status next_event(reader *r, yaml_event_t *ev, ru_err *err)
     yaml_parser_t *y = &r->parser;
     const char *problem = y->problem != NULL ? y->problem : "not readable as YAML";
     if (y->error == YAML_MEMORY_ERROR) {
-        return RU_FAIL(err, RU_E_LIMIT, "%s: no memory left for reading YAML", r->p->source->label);
+        return RU_FAIL(err, RU_E_LIMIT, "%s: not enough memory to read YAML", r->p->source->label);
     }
     if (y->error == YAML_READER_ERROR) {
         return RU_FAIL(err, RU_E_CONFIG, "%s: byte %zu: %s", r->p->source->label, y->problem_offset,
@@ -109,7 +109,7 @@ static ru_status read_map(reader *r, const yaml_event_t *ev, uint32_t depth, rui
         rui_node *key, *child;
         RU_TRY(read_node(r, &item, depth + 1, &key, err));
         if (key->kind != RUI_SCALAR) {
-            return fail_at(r, at, "a key must be a word, not a list or map", err);
+            return fail_at(r, at, "a key must be a text, not a list or map", err);
         }
         RU_TRY(next_event(r, &item, err));
         RU_TRY(read_node(r, &item, depth + 1, &child, err));
@@ -183,7 +183,7 @@ static ru_status read_document(reader *r, rui_node **out, ru_err *err)
             yaml_mark_t at = ev.start_mark;
             yaml_event_delete(&ev);
             if (documents++ > 0) {
-                return fail_at(r, at, "a second document; only one is read", err);
+                return fail_at(r, at, "the file has a second document; only one is allowed", err);
             }
         } else {
             RU_TRY(read_node(r, &ev, 0, &root, err));
@@ -204,7 +204,7 @@ ru_status rui_conf_yaml(rui_parse *p, const char *text, int64_t size_bytes, rui_
 {
     reader r = {.p = p};
     if (!yaml_parser_initialize(&r.parser)) {
-        return RU_FAIL(err, RU_E_LIMIT, "%s: no memory left for reading YAML", p->source->label);
+        return RU_FAIL(err, RU_E_LIMIT, "%s: not enough memory to read YAML", p->source->label);
     }
     yaml_parser_set_encoding(&r.parser, YAML_UTF8_ENCODING);
     yaml_parser_set_input_string(&r.parser, (const unsigned char *)text, (size_t)size_bytes);

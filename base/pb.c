@@ -127,7 +127,7 @@ ru_pb_in ru_pb_sub(const ru_pb_field *f)
 {
     if (f->wire != RU_PB_LEN) {
         ru_pb_in in = ru_pb_in_open(NULL, 0);
-        in.why = "a message was expected, a number was found";
+        in.why = "found a number, expected a message";
         return in;
     }
     return ru_pb_in_open(f->data, f->size_bytes);

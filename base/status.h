@@ -59,24 +59,24 @@
 RU_API_BEGIN
 
 /* X(name, exit code, short name, what the caller can do) */
-#define RU_STATUS_LIST(X)                                                            \
-    X(OK, 0, "ok", "go on")                                                          \
-    X(E_AGAIN, 75, "again", "retry later, nothing changed")                          \
-    X(E_LIMIT, 75, "limit", "shrink the request or raise the named bound")           \
-    X(E_CANCELLED, 75, "cancelled", "somebody asked to stop")                        \
-    X(E_USER, 1, "user", "a worker or user code failed")                             \
-    X(E_USAGE, 2, "usage", "fix the command line")                                   \
-    X(E_ARG, 70, "argument", "fix the caller: an argument was outside its contract") \
-    X(E_CONFIG, 78, "config", "fix the job file or setting")                         \
-    X(E_DATA, 65, "data", "fix the input data")                                      \
-    X(E_MISSING, 66, "missing", "name an input that exists")                         \
-    X(E_UNSUPPORTED, 65, "unsupported", "use what is supported")                     \
-    X(E_INFEASIBLE, 65, "infeasible", "relax the limits")                            \
-    X(E_PEER, 69, "peer", "drop the peer")                                           \
-    X(E_CREATE, 73, "create", "free space or choose another place")                  \
-    X(E_IO, 74, "io", "check the device")                                            \
-    X(E_PERM, 77, "permission", "grant the right")                                   \
-    X(E_MEM, 71, "memory", "free memory or shrink the job")                          \
+#define RU_STATUS_LIST(X)                                                         \
+    X(OK, 0, "ok", "continue")                                                    \
+    X(E_AGAIN, 75, "again", "retry later, nothing changed")                       \
+    X(E_LIMIT, 75, "limit", "shrink the request or raise the named limit")        \
+    X(E_CANCELLED, 75, "cancelled", "a stop was requested")                       \
+    X(E_USER, 1, "user", "a worker or user code failed")                          \
+    X(E_USAGE, 2, "usage", "fix the command line")                                \
+    X(E_ARG, 70, "argument", "fix the caller: an argument violates its contract") \
+    X(E_CONFIG, 78, "config", "fix the job file or setting")                      \
+    X(E_DATA, 65, "data", "fix the input data")                                   \
+    X(E_MISSING, 66, "missing", "name an input that exists")                      \
+    X(E_UNSUPPORTED, 65, "unsupported", "use what is supported")                  \
+    X(E_INFEASIBLE, 65, "infeasible", "relax the limits")                         \
+    X(E_PEER, 69, "peer", "drop the peer")                                        \
+    X(E_CREATE, 73, "create", "free space or choose another place")               \
+    X(E_IO, 74, "io", "check the device")                                         \
+    X(E_PERM, 77, "permission", "grant the permission")                           \
+    X(E_MEM, 71, "memory", "free memory or shrink the job")                       \
     X(E_BUG, 70, "bug", "report it")
 
 typedef enum ru_status {

@@ -98,7 +98,7 @@ uint32_t ru_table_rows(const ru_table *t)
 static ru_status ready(const ru_table *t, ru_err *err)
 {
     if (t->full) {
-        return RU_FAIL(err, RU_E_LIMIT, "no memory left for a table of %u columns", t->cols.n);
+        return RU_FAIL(err, RU_E_LIMIT, "not enough memory for a table of %u columns", t->cols.n);
     }
     RU_CHECK(t->cols.n > 0 && t->cells.n % t->cols.n == 0);
     return RU_OK;
@@ -148,7 +148,7 @@ ru_status ru_table_print(const ru_table *t, uint32_t indent, ru_text *out, ru_er
         }
     }
     if (width == NULL || head == NULL) {
-        return RU_FAIL(err, RU_E_LIMIT, "no memory left to print a table");
+        return RU_FAIL(err, RU_E_LIMIT, "not enough memory to print a table");
     }
     for (uint32_t i = 0; i < t->cells.n + t->cols.n; i++) {
         uint32_t c = i % t->cols.n;

@@ -40,16 +40,15 @@ static ru_status open_file(ru_dataset *d, const ru_data_options *opt, cifar_set 
     RU_TRY(rui_source_open(&d->arena, path, resident, &s->files[i], err));
     int64_t size = s->files[i].size_bytes, labels = label_bytes(size, opt->classes);
     if (labels == 0) {
-        return RU_FAIL(
-            err, RU_E_DATA,
-            "%s: %lld bytes are not a whole number of CIFAR records (3073 "
-            "bytes each for 10 classes, 3074 for 100); the file is cut short or of another "
-            "format",
-            path, (long long)size);
+        return RU_FAIL(err, RU_E_DATA,
+                       "%s: %lld bytes are not a multiple of a CIFAR record (3073 bytes for 10 "
+                       "classes, 3074 for 100); the file is cut short or in another format",
+                       path, (long long)size);
     }
     if (i > 0 && labels != s->labels) {
-        return RU_FAIL(err, RU_E_DATA, "%s is of CIFAR-%d, but %s is of CIFAR-%d", path,
-                       labels == 1 ? 10 : 100, opt->paths[0], s->labels == 1 ? 10 : 100);
+        return RU_FAIL(err, RU_E_DATA,
+                       "%s is a CIFAR-%d file, but %s is a CIFAR-%d file; name files of one kind",
+                       path, labels == 1 ? 10 : 100, opt->paths[0], s->labels == 1 ? 10 : 100);
     }
     s->labels = labels;
     s->starts[i + 1] = s->starts[i] + size / (CIFAR_PIXELS + labels);
@@ -75,7 +74,7 @@ static ru_status cifar_open(ru_dataset *d, const ru_data_options *opt, ru_err *e
     d->count = s->starts[s->n];
     d->classes = s->labels == 1 ? 10 : 100;
     if (opt->classes > 0 && opt->classes != d->classes) {
-        return RU_FAIL(err, RU_E_CONFIG, "%s: CIFAR-%lld data, but classes is set to %lld",
+        return RU_FAIL(err, RU_E_CONFIG, "%s is a CIFAR-%lld file, but classes is set to %lld",
                        opt->paths[0], (long long)d->classes, (long long)opt->classes);
     }
     const int64_t dims[3] = {3, 32, 32};

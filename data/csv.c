@@ -59,7 +59,7 @@ static ru_status quoted_cell(cursor *c, int64_t column, ru_str *cell, ru_err *er
             }
             if (c->p < c->end && *c->p != c->sep && *c->p != '\n') {
                 return RU_FAIL(err, RU_E_DATA,
-                               "%s:%lld: column %lld goes on after its closing quote", c->path,
+                               "%s:%lld: column %lld continues after its closing quote", c->path,
                                (long long)c->line, (long long)column);
             }
             return RU_OK;
@@ -68,8 +68,9 @@ static ru_status quoted_cell(cursor *c, int64_t column, ru_str *cell, ru_err *er
             c->p++;
         }
     }
-    return RU_FAIL(err, RU_E_DATA, "%s:%lld: column %lld opens a quote that is never closed",
-                   c->path, (long long)c->row_line, (long long)column);
+    return RU_FAIL(err, RU_E_DATA,
+                   "%s:%lld: column %lld has an opening quote without a closing quote", c->path,
+                   (long long)c->row_line, (long long)column);
 }
 
 static ru_str plain_cell(cursor *c)
@@ -156,11 +157,10 @@ static ru_status cell_fail(const cursor *c, int64_t column, ru_str cell, ru_err 
 {
     if (is_missing(cell)) {
         return RU_FAIL(err, RU_E_DATA,
-                       "%s:%lld: column %lld has no value ('%.*s'); fill it in or take "
-                       "the line out",
+                       "%s:%lld: column %lld has no value ('%.*s'); fill it in or remove the line",
                        c->path, (long long)c->row_line, (long long)column + 1, (int)cell.n, cell.p);
     }
-    return RU_FAIL(err, RU_E_DATA, "%s:%lld: column %lld holds '%.*s', but a number was expected",
+    return RU_FAIL(err, RU_E_DATA, "%s:%lld: column %lld is '%.*s', but a number was expected",
                    c->path, (long long)c->row_line, (long long)column + 1,
                    cell.n > 60 ? 60 : (int)cell.n, cell.p);
 }
@@ -192,7 +192,7 @@ static ru_status find_label(csv_set *s, const cursor *c, const ru_data_options *
     }
     return RU_FAIL(
         err, RU_E_CONFIG, "%s: label is '%s'; expected %s1 to %lld, or 'none'", c->path, opt->label,
-        header ? "a name of the first line, a column number from " : "a column number from ",
+        header ? "a name in the first line, a column number from " : "a column number from ",
         (long long)s->columns);
 }
 
@@ -215,8 +215,8 @@ static ru_status first_row(csv_set *s, const cursor *c, const ru_data_options *o
         RU_TRY(find_label(s, c, opt, *header, err));
         if (s->columns - (s->label >= 0) < 1) {
             return RU_FAIL(err, RU_E_DATA,
-                           "%s:%lld: only a label and no other column; set label to "
-                           "'none' if it is data",
+                           "%s:%lld: the line has only a label and no other column; set label to "
+                           "'none' if the column is data",
                            c->path, (long long)c->row_line);
         }
     }
@@ -228,8 +228,8 @@ static ru_status add_row(csv_set *s, const cursor *c, uint32_t file, ru_err *err
     const ru_str *cells = s->cells.p;
     int64_t columns = s->cells.n / (int64_t)sizeof *cells, features = s->columns - (s->label >= 0);
     if (columns != s->columns) {
-        return RU_FAIL(err, RU_E_DATA, "%s:%lld: %lld columns, but %lld were expected", c->path,
-                       (long long)c->row_line, (long long)columns, (long long)s->columns);
+        return RU_FAIL(err, RU_E_DATA, "%s:%lld: the line has %lld columns, but %lld were expected",
+                       c->path, (long long)c->row_line, (long long)columns, (long long)s->columns);
     }
     float *x = rui_buf_push(&s->x, features * (int64_t)sizeof *x);
     if (x == NULL) {
@@ -250,7 +250,7 @@ static ru_status add_row(csv_set *s, const cursor *c, uint32_t file, ru_err *err
         *x = (float)v;
         if (!isfinite(*x++)) {
             return RU_FAIL(err, RU_E_DATA,
-                           "%s:%lld: column %lld holds '%.*s', more than a 32-bit number can hold",
+                           "%s:%lld: column %lld is '%.*s', which is too large for a 32-bit number",
                            c->path, (long long)c->row_line, (long long)i + 1, (int)cells[i].n,
                            cells[i].p);
         }

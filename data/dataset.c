@@ -45,7 +45,7 @@ static ru_status unknown_format(const char *name, ru_err *err)
             n += m;
         }
     }
-    return RU_FAIL(err, RU_E_CONFIG, "data format '%s' is unknown; there are %s", name, list);
+    return RU_FAIL(err, RU_E_CONFIG, "data format '%s' is unknown; expected one of %s", name, list);
 }
 
 /* -- helpers of formats ------------------------------------------------------------------------ */
@@ -98,7 +98,7 @@ ru_status rui_class_names_take(ru_dataset *d, const ru_data_options *opt, ru_err
         return RU_OK;
     }
     if (n > RUI_CLASSES_MAX) {
-        return RU_FAIL(err, RU_E_CONFIG, "data: %u class names are too many", n);
+        return RU_FAIL(err, RU_E_CONFIG, "data: there are too many class names (%u)", n);
     }
     const char **names = RU_NEW(&d->arena, const char *, n);
     uint32_t *order = RU_NEW(&d->arena, uint32_t, n);
@@ -285,10 +285,10 @@ static ru_status finish(ru_dataset *d, const ru_data_options *opt, ru_err *err)
 {
     const char *where = opt->n_paths > 0 ? opt->paths[0] : d->format->name;
     if (d->count <= 0) {
-        return RU_FAIL(err, RU_E_DATA, "%s: no samples; expected at least one", where);
+        return RU_FAIL(err, RU_E_DATA, "%s: there are no samples; expected at least one", where);
     }
     if (opt->count > d->count) {
-        return RU_FAIL(err, RU_E_CONFIG, "%s: holds %lld samples, but count asks for %lld", where,
+        return RU_FAIL(err, RU_E_CONFIG, "%s: there are %lld samples, but count is %lld", where,
                        (long long)d->count, (long long)opt->count);
     }
     if (opt->count > 0) {
@@ -305,7 +305,7 @@ static ru_status finish(ru_dataset *d, const ru_data_options *opt, ru_err *err)
         int64_t bytes = ru_type_bytes(&d->fields[k].type);
         if (bytes <= 0 || bytes > RUI_SAMPLE_BYTES_MAX) {
             return RU_FAIL(err, RU_E_DATA,
-                           "%s: field '%s' has %lld bytes a sample; expected 1 to %d", where,
+                           "%s: field '%s' has %lld bytes per sample; expected 1 to %d", where,
                            d->fields[k].name, (long long)bytes, RUI_SAMPLE_BYTES_MAX);
         }
         d->field_bytes[k] = bytes;
@@ -316,7 +316,7 @@ static ru_status finish(ru_dataset *d, const ru_data_options *opt, ru_err *err)
 ru_status ru_dataset_open(const ru_data_options *opt, ru_dataset **out, ru_err *err)
 {
     if (opt->format == NULL) {
-        return RU_FAIL(err, RU_E_CONFIG, "data: no format is given");
+        return RU_FAIL(err, RU_E_CONFIG, "data: format is missing");
     }
     const rui_format *format = rui_format_find(opt->format);
     if (format == NULL) {
@@ -407,11 +407,10 @@ ru_status rui_numbers_check(const ru_dataset *d, uint32_t k, const void *floats,
     while (isfinite(x[i])) {
         i++;
     }
-    return RU_FAIL(
-        err, RU_E_DATA,
-        "element %lld of '%s' is %s, and nothing can be trained on that; fill it in, take "
-        "the sample out, or set data.strict: false",
-        (long long)i, d->fields[k].name, isnan(x[i]) ? "not a number" : "infinite");
+    return RU_FAIL(err, RU_E_DATA,
+                   "element %lld of '%s' is %s, which cannot be used for training; replace it, "
+                   "remove the sample, or set data.strict: false",
+                   (long long)i, d->fields[k].name, isnan(x[i]) ? "not a number" : "infinite");
 }
 
 enum { SKIP_TRIES_MAX = 1000 };

@@ -150,7 +150,7 @@ static void put_classes(const look *l)
         most = l->seen[c] > most ? l->seen[c] : most;
     }
     ru_text_putf(t, "\nclasses %lld%s\n", (long long)d->classes,
-                 l->scanned < d->count ? " (shares of the samples looked at)" : "");
+                 l->scanned < d->count ? " (fractions of the scanned samples)" : "");
     for (int64_t c = 0; c < shown; c++) {
         const char *name = ru_dataset_class_name(d, c);
         ru_text_putf(t, "  %4lld %-16.16s %8lld ", (long long)c, name != NULL ? name : "",

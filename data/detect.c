@@ -119,7 +119,7 @@ static ru_status detect_file(const char *path, const char **format, ru_err *err)
     RU_TRY(st);
     *format = file_format(path, buf, n, size);
     if (*format == NULL) {
-        return RU_FAIL(err, RU_E_DATA, "%s: of no format known here; name it with --format", path);
+        return RU_FAIL(err, RU_E_DATA, "%s: the format is unknown; name it with --format", path);
     }
     return RU_OK;
 }
@@ -229,8 +229,8 @@ static ru_status detect_folder(const listing *l, const char *part, ru_data_optio
         return give(out, l->arena, "images", ru_path_is_dir(inner) ? inner : l->dir, NULL, err);
     }
     return RU_FAIL(err, RU_E_DATA,
-                   "%s: a folder with nothing known in it; expected class folders of "
-                   "images, or files called %s-images and %s-labels, %s.csv, %s.svm, %s.u8, ...",
+                   "%s: the folder contains no known data; expected class folders of images, or "
+                   "files named %s-images and %s-labels, %s.csv, %s.svm, %s.u8, ...",
                    l->dir, part, part, part, part, part);
 }
 

@@ -126,7 +126,7 @@ static void test_idx_damaged(void **state)
     paths[0] = text_file("", huge, sizeof huge);
     expect_failure(opt, RU_E_DATA, "header");
     paths[0] = text_file("", "hello there", 11);
-    expect_failure(opt, RU_E_DATA, "not with an IDX header");
+    expect_failure(opt, RU_E_DATA, "expected an IDX header");
     paths[0] = AT("images.idx");
     opt.n_paths = 2;
     opt.classes = 3;
@@ -167,7 +167,7 @@ static void test_cifar(void **state)
     ru_data_options opt = {.format = "cifar", .paths = one, .n_paths = 1};
     expect_failure(opt, RU_E_DATA, "label 10");
     one[0] = text_file(".bin", hundred, 3000);
-    expect_failure(opt, RU_E_DATA, "whole number of CIFAR records");
+    expect_failure(opt, RU_E_DATA, "multiple of a CIFAR record");
 }
 
 static void test_npy(void **state)
@@ -242,13 +242,13 @@ static void test_numbers_are_finite(void **state)
     }
     const char *csv[] = {text_file(".csv", "1,2,0\n3,1e39,1\n", 15)};
     expect_failure((ru_data_options){.format = "csv", .paths = csv, .n_paths = 1}, RU_E_DATA,
-                   ":2: column 2 holds '1e39', more than a 32-bit number");
+                   ":2: column 2 is '1e39', which is too large for a 32-bit number");
     const char *target[] = {text_file(".csv", "1,2,0.5\n3,1,-1e39\n", 18)};
     expect_failure((ru_data_options){.format = "csv", .paths = target, .n_paths = 1}, RU_E_DATA,
                    ":2: the label '-1e39' is not a number of 32 bits");
     const char *svm[] = {text_file(".svm", "1 1:2\n0 2:1e39\n", 15)};
     expect_failure((ru_data_options){.format = "libsvm", .paths = svm, .n_paths = 1}, RU_E_DATA,
-                   ":2: '2:1e39' where a finite number");
+                   ":2: found '2:1e39', expected a finite number");
 }
 
 static void test_tokens(void **state)
@@ -285,7 +285,7 @@ static void test_tokens(void **state)
     expect_failure(opt, RU_E_DATA, "too few");
     opt = (ru_data_options){
         .format = "tokens", .paths = text, .n_paths = 1, .context = 2, .token_bytes = 2};
-    expect_failure(opt, RU_E_DATA, "whole number of 2-byte tokens");
+    expect_failure(opt, RU_E_DATA, "multiple of 2-byte tokens");
 }
 
 /* -- csv and libsvm ---------------------------------------------------------------------------- */
@@ -374,12 +374,12 @@ static void test_csv_damaged(void **state)
     } rows[] = {
         {"a,b\n1,2\n,3\n", ":3: column 1 has no value"},
         {"1,2,0\n3,NA,1\n", ":2: column 2 has no value"},
-        {"1,2,0\n3,x7,1\n", ":2: column 2 holds 'x7'"},
-        {"1,2,0\n3,4\n", ":2: 2 columns, but 3"},
-        {"1,2,0\n3,4,5,6\n", ":2: 4 columns, but 3"},
-        {"1,\"2,0\n3,4,1\n", "never closed"},
+        {"1,2,0\n3,x7,1\n", ":2: column 2 is 'x7'"},
+        {"1,2,0\n3,4\n", ":2: the line has 2 columns, but 3"},
+        {"1,2,0\n3,4,5,6\n", ":2: the line has 4 columns, but 3"},
+        {"1,\"2,0\n3,4,1\n", "without a closing quote"},
         {"1,\"2\"z,0\n", "after its closing quote"},
-        {"1,2,0\n1,inf,1\n", ":2: column 2 holds 'inf'"},
+        {"1,2,0\n1,inf,1\n", ":2: column 2 is 'inf'"},
         {"1,2,0\n1,2,\n", ":2: column 3 has no value"},
         {"1,2,-1\n1,2,3\n2,3,1.5\n", ""},
         {"a,b\n", "no samples"},
@@ -426,7 +426,7 @@ static void test_libsvm(void **state)
     static const struct {
         const char *text, *word;
     } rows[] = {
-        {"1 1:2\n0 3:1 2:1\n", ":2: '2:1' where a larger"},
+        {"1 1:2\n0 3:1 2:1\n", ":2: found '2:1', expected a larger"},
         {"1 1:x\n", "a finite number"},
         {"1 a:1\n", "feature:value"},
         {"cat 1:1\n", "a label"},

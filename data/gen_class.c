@@ -103,7 +103,7 @@ static void gaussian_truth(const rui_gen_params *p, const void *self, int64_t co
 
 const rui_gen rui_gen_gaussian = {
     .name = "gaussian",
-    .help = "a mixture of normal distributions whose best possible accuracy is known (CSV)",
+    .help = "mixture of normal distributions with a known best accuracy (CSV)",
     .file_format = "csv",
     .count = 10000,
     .test_count = 10000,
@@ -197,7 +197,7 @@ static void teacher_truth(const rui_gen_params *p, const void *self, int64_t cou
 
 const rui_gen rui_gen_teacher = {
     .name = "teacher",
-    .help = "regression on the answers of a hidden two-layer net plus noise (npy files)",
+    .help = "regression on the outputs of a hidden two-layer network plus noise (npy files)",
     .file_format = "npy",
     .count = 10000,
     .test_count = 2000,
@@ -293,7 +293,7 @@ static void clicks_truth(const rui_gen_params *p, const void *self, int64_t coun
 
 const rui_gen rui_gen_clicks = {
     .name = "clicks",
-    .help = "sparse clicks of a hidden logistic model (libsvm files)",
+    .help = "sparse click data of a hidden logistic model (libsvm files)",
     .file_format = "libsvm",
     .count = 50000,
     .test_count = 10000,

@@ -105,7 +105,7 @@ static ru_status ratings_extra(const rui_gen_params *p, const void *self, const 
 
 const rui_gen rui_gen_ratings = {
     .name = "ratings",
-    .help = "ratings of low rank with power-law counts of users and items (CSV)",
+    .help = "low-rank ratings with power-law counts of users and items (CSV)",
     .file_format = "csv",
     .count = 100000,
     .test_count = 10000,

@@ -194,7 +194,7 @@ static void grammar_truth(const rui_gen_params *p, const void *self, int64_t cou
 
 const rui_gen rui_gen_grammar = {
     .name = "grammar",
-    .help = "English-like sentences of a grammar whose entropy is known (text; count is bytes)",
+    .help = "English-like sentences of a grammar with known entropy (text; count is in bytes)",
     .file_format = "text",
     .count = 2000000,
     .test_count = 200000,

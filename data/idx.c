@@ -56,7 +56,8 @@ static ru_status open_array(ru_dataset *d, const ru_data_options *opt, const cha
     RU_TRY(rui_source_open(&d->arena, path, resident, &a->source, err));
     uint8_t head[4 + 4 * IDX_RANK_MAX];
     if (a->source.size_bytes < 4) {
-        return RU_FAIL(err, RU_E_DATA, "%s: %lld bytes are too few for an IDX file", path,
+        return RU_FAIL(err, RU_E_DATA,
+                       "%s: the file has %lld bytes, which is too short for an IDX file", path,
                        (long long)a->source.size_bytes);
     }
     RU_TRY(rui_source_read(&a->source, 0, head, 4, err));
@@ -64,18 +65,18 @@ static ru_status open_array(ru_dataset *d, const ru_data_options *opt, const cha
     a->rank = head[3];
     if (head[0] != 0 || head[1] != 0 || a->dtype == RU_NONE) {
         return RU_FAIL(err, RU_E_DATA,
-                       "%s: begins with %02x %02x %02x %02x, not with an IDX header "
-                       "(00 00, type 08 09 0b 0c 0d or 0e, rank)",
+                       "%s: the file begins with %02x %02x %02x %02x, expected an IDX header (00 "
+                       "00, type 08 09 0b 0c 0d or 0e, rank)",
                        path, head[0], head[1], head[2], head[3]);
     }
     if (a->rank < 1 || a->rank > IDX_RANK_MAX) {
-        return RU_FAIL(err, RU_E_DATA, "%s: byte 3 says rank %u; expected 1 to %d", path, a->rank,
-                       IDX_RANK_MAX);
+        return RU_FAIL(err, RU_E_DATA, "%s: the rank in byte 3 is %u; expected 1 to %d", path,
+                       a->rank, IDX_RANK_MAX);
     }
     a->data_at = 4 + 4 * (int64_t)a->rank;
     if (a->source.size_bytes < a->data_at) {
-        return RU_FAIL(err, RU_E_DATA, "%s: ends inside its header, at byte %lld of %lld", path,
-                       (long long)a->source.size_bytes, (long long)a->data_at);
+        return RU_FAIL(err, RU_E_DATA, "%s: the file ends inside its header, at byte %lld of %lld",
+                       path, (long long)a->source.size_bytes, (long long)a->data_at);
     }
     RU_TRY(rui_source_read(&a->source, 0, head, a->data_at, err));
     a->item_count = 1;
@@ -84,8 +85,8 @@ static ru_status open_array(ru_dataset *d, const ru_data_options *opt, const cha
         a->dims[i] = (int64_t)p[0] << 24 | p[1] << 16 | p[2] << 8 | p[3];
         if (i > 0 && (a->dims[i] == 0 || a->dims[i] > RUI_SAMPLE_BYTES_MAX / a->item_count)) {
             return RU_FAIL(err, RU_E_DATA,
-                           "%s: size %u in the header is %lld, which makes samples "
-                           "of 0 or more than %d numbers",
+                           "%s: size %u in the header is %lld, so samples would have 0 or more "
+                           "than %d numbers",
                            path, i, (long long)a->dims[i], RUI_SAMPLE_BYTES_MAX);
         }
         a->item_count *= i > 0 ? a->dims[i] : 1;
@@ -200,8 +201,8 @@ static ru_status open_labels(ru_dataset *d, const ru_data_options *opt, idx_set 
     RU_TRY(open_array(d, opt, opt->paths[1], &s->y, err));
     if (s->y.rank != 1 || s->y.dtype == RU_F32 || s->y.dtype == RU_F64) {
         return RU_FAIL(err, RU_E_DATA,
-                       "%s: holds rank %u %s; labels are rank 1 integers (are the two "
-                       "files swapped?)",
+                       "%s: the array has rank %u and type %s, but labels are integers of rank 1 "
+                       "(are the two files swapped?)",
                        opt->paths[1], s->y.rank, ru_dtype_name(s->y.dtype));
     }
     if (s->y.dims[0] != s->x.dims[0]) {

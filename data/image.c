@@ -109,7 +109,8 @@ static ru_status reserve(void **p, int64_t *room, int64_t bytes, ru_err *err)
 static ru_status reserve_rgbx(decoder *c, int64_t width, int64_t height, ru_err *err)
 {
     if (width < 1 || height < 1 || width > PIXELS_MAX / height) {
-        return RU_FAIL(err, RU_E_DATA, "an image of %lld x %lld pixels; expected 1 to 2^28 pixels",
+        return RU_FAIL(err, RU_E_DATA,
+                       "the image has %lld x %lld pixels; expected 1 to 2^28 pixels",
                        (long long)width, (long long)height);
     }
     void *p = c->rgbx;
@@ -341,11 +342,10 @@ static void split_planes(decoder *c)
 
 static ru_status neither(const uint8_t *p, int64_t n, ru_err *err)
 {
-    return RU_FAIL(err, RU_E_DATA,
-                   "neither JPEG nor PNG (%lld bytes, begins with %02x %02x %02x "
-                   "%02x)",
-                   (long long)n, n > 0 ? p[0] : 0, n > 1 ? p[1] : 0, n > 2 ? p[2] : 0,
-                   n > 3 ? p[3] : 0);
+    return RU_FAIL(
+        err, RU_E_DATA,
+        "the file is neither JPEG nor PNG (%lld bytes, beginning with %02x %02x %02x %02x)",
+        (long long)n, n > 0 ? p[0] : 0, n > 1 ? p[1] : 0, n > 2 ? p[2] : 0, n > 3 ? p[3] : 0);
 }
 
 ru_status rui_image_measure(const ru_dataset *d, const uint8_t *bytes, int64_t n, int64_t *width,
@@ -395,8 +395,8 @@ static ru_status decode_with(const ru_dataset *d, decoder *c, const uint8_t *byt
         split_planes(c);
     } else {
         return RU_FAIL(err, RU_E_DATA,
-                       "%lld x %lld pixels, but the first image has %lld x %lld; set "
-                       "image_size to bring all to one size",
+                       "the image has %lld x %lld pixels, but the first image has %lld x %lld; set "
+                       "image_size to resize all images",
                        (long long)c->width, (long long)c->height, (long long)width,
                        (long long)height);
     }

@@ -89,7 +89,7 @@ static ru_status find_classes(ru_dataset *d, const ru_data_options *opt, ru_err 
     }
     if (n_all == 0) {
         return RU_FAIL(err, RU_E_DATA,
-                       "%s: no class folders; expected one folder of images per class",
+                       "%s: there are no class folders; expected one folder of images per class",
                        opt->paths[0]);
     }
     qsort(all, n_all, sizeof *all, by_text);
@@ -129,7 +129,8 @@ static ru_status load(const char *path, uint8_t **bytes, int64_t *n, ru_err *err
     *n = f.size_bytes;
     *bytes = NULL;
     if (f.size_bytes < 1 || f.size_bytes > RUI_SAMPLE_BYTES_MAX) {
-        st = RU_FAIL(err, RU_E_DATA, "%s: %lld bytes; expected an image of 1 to %d bytes", path,
+        st = RU_FAIL(err, RU_E_DATA,
+                     "%s: the file has %lld bytes; expected an image of 1 to %d bytes", path,
                      (long long)f.size_bytes, RUI_SAMPLE_BYTES_MAX);
     }
     if (st == RU_OK) {
@@ -173,11 +174,12 @@ static ru_status images_open(ru_dataset *d, const ru_data_options *opt, ru_err *
     RU_TRY(find_classes(d, opt, err));
     RU_TRY(list_files(d, opt, err));
     if (opt->classes > 0 && opt->classes != d->classes) {
-        return RU_FAIL(err, RU_E_DATA, "%s: %lld class folders, but classes is set to %lld",
+        return RU_FAIL(err, RU_E_DATA,
+                       "%s: there are %lld class folders, but classes is set to %lld",
                        opt->paths[0], (long long)d->classes, (long long)opt->classes);
     }
     if (s->files.n == 0) {
-        return RU_FAIL(err, RU_E_DATA, "%s: the class folders hold no .jpg, .jpeg or .png files",
+        return RU_FAIL(err, RU_E_DATA, "%s: the class folders contain no .jpg, .jpeg or .png files",
                        opt->paths[0]);
     }
     RU_TRY(find_size(d, opt, err));
@@ -216,7 +218,7 @@ static const char *images_path(const ru_dataset *d, int64_t index)
 
 const rui_format rui_format_images = {
     .name = "images",
-    .help = "a folder of class folders with JPEG and PNG files: [folder, ...]",
+    .help = "folders of class folders with JPEG and PNG files: [folder, ...]",
     .open = images_open,
     .read = images_read,
     .path = images_path,

@@ -34,7 +34,7 @@ typedef struct place {
 
 static ru_status item_fail(place at, ru_str item, const char *expected, ru_err *err)
 {
-    return RU_FAIL(err, RU_E_DATA, "%s:%lld: '%.*s' where %s was expected", at.path,
+    return RU_FAIL(err, RU_E_DATA, "%s:%lld: found '%.*s', expected %s", at.path,
                    (long long)at.line, item.n > 60 ? 60 : (int)item.n, item.p, expected);
 }
 

@@ -177,7 +177,7 @@ ru_status ru_data_make(const ru_make_options *opt, ru_make_report *report, ru_er
             ru_text_putf(&t, "%s%s", n > 0 ? ", " : "", names[n]);
         }
         int32_t near = ru_str_nearest(ru_str_c(opt->name), names, n);
-        return RU_FAIL(err, RU_E_CONFIG, "no data set '%s' can be made%s%s%s; there are %s",
+        return RU_FAIL(err, RU_E_CONFIG, "there is no generator '%s'%s%s%s; expected one of %s",
                        opt->name, near >= 0 ? " (did you mean '" : "", near >= 0 ? names[near] : "",
                        near >= 0 ? "'?)" : "", list);
     }
@@ -209,7 +209,7 @@ ru_status ru_data_import(ru_dataset *d, const char *form, const char *dir, const
         for (uint32_t k = 0; rui_writer_at(k) != NULL; k++) {
             ru_text_putf(&t, "%s%s", k > 0 ? ", " : "", rui_writer_at(k)->name);
         }
-        return RU_FAIL(err, RU_E_CONFIG, "cannot write the form '%s'; expected one of %s", form,
+        return RU_FAIL(err, RU_E_CONFIG, "cannot write the format '%s'; expected one of %s", form,
                        list);
     }
     RU_TRY(ru_dir_make(dir, err));

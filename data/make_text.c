@@ -34,7 +34,9 @@ static ru_status add_file(text_job *j, const char *path, bool named, ru_err *err
     if (!looks_like_text(data, n)) {
         ru_arena_rewind(&j->arena, mark);
         j->left_out++;
-        return named ? RU_FAIL(err, RU_E_DATA, "%s: holds zero bytes and is no text", path) : RU_OK;
+        return named ? RU_FAIL(err, RU_E_DATA,
+                               "%s: the file contains zero bytes, so it is not text", path)
+                     : RU_OK;
     }
     n = n < j->left ? n : j->left;
     j->left -= n;
@@ -58,7 +60,8 @@ static ru_status add_path(text_job *j, const char *path, bool named, int depth, 
         return add_file(j, path, named, err);
     }
     if (depth > FOLDER_DEPTH_MAX) {
-        return RU_FAIL(err, RU_E_LIMIT, "%s: folders nest deeper than %d", path, FOLDER_DEPTH_MAX);
+        return RU_FAIL(err, RU_E_LIMIT, "%s: folders are nested deeper than %d", path,
+                       FOLDER_DEPTH_MAX);
     }
     char **names = NULL;
     uint32_t n = 0;
@@ -118,7 +121,7 @@ static ru_status collect(const ru_make_options *opt, text_job *j, ru_make_report
     r->test_count = j->test.written;
     r->bytes = r->count + r->test_count;
     if (r->count == 0) {
-        return RU_FAIL(err, RU_E_DATA, "text: the files named hold no text");
+        return RU_FAIL(err, RU_E_DATA, "text: the named files contain no text");
     }
     RU_TRY(rui_file_finish(&j->train, err));
     return j->split ? rui_file_finish(&j->test, err) : RU_OK;

@@ -157,8 +157,8 @@ static ru_status not_classes(ru_dataset *d, const npy_array *a, const char *path
             }
         }
     }
-    d->not_classes = ru_arena_printf(&d->arena, "%s: whole numbers, but stored as %s", path,
-                                     ru_dtype_name(a->dtype));
+    d->not_classes = ru_arena_printf(&d->arena, "%s: labels are whole numbers, but stored as %s",
+                                     path, ru_dtype_name(a->dtype));
     return RU_OK;
 }
 
@@ -207,12 +207,11 @@ static ru_status add_array(ru_dataset *d, const ru_data_options *opt, const char
         RU_TRY(not_classes(d, out, path, err));
     }
     if (strcmp(name, "y") == 0 && opt->classes > 0) {
-        return RU_FAIL(err, RU_E_DATA,
-                       "%s: classes is set, but y is %s of rank %u; expected one "
-                       "integer a sample%s%s%s",
-                       path, ru_dtype_name(t), a->type.rank, d->not_classes != NULL ? " (" : "",
-                       d->not_classes != NULL ? d->not_classes : "",
-                       d->not_classes != NULL ? ")" : "");
+        return RU_FAIL(
+            err, RU_E_DATA,
+            "%s: classes is set, but y is %s of rank %u; expected one integer per sample%s%s%s",
+            path, ru_dtype_name(t), a->type.rank, d->not_classes != NULL ? " (" : "",
+            d->not_classes != NULL ? d->not_classes : "", d->not_classes != NULL ? ")" : "");
     }
     bool pixels = t == RU_U8 && a->type.rank >= 2 && strcmp(name, "y") != 0;
     ru_dtype dtype = d->raw ? t : pixels || !is_integer(t) ? RU_F32 : RU_I64;
@@ -242,7 +241,7 @@ static ru_status add_file(ru_dataset *d, const ru_data_options *opt, uint32_t k,
     RU_TRY(ru_npz_open(path, &d->arena, &map, &arrays, err));
     ru_status st = RU_OK;
     if (arrays.n == 0) {
-        st = RU_FAIL(err, RU_E_DATA, "%s: holds no arrays", path);
+        st = RU_FAIL(err, RU_E_DATA, "%s: the file contains no arrays", path);
     }
     for (uint32_t i = 0; st == RU_OK && i < arrays.n; i++) {
         const ru_array *a = &arrays.at[i];

@@ -173,7 +173,7 @@ static ru_status check_fields(packed_set *s, ru_err *err)
         int64_t n = ru_dtype_bytes((ru_dtype)f->dtype);
         for (uint32_t i = 0; i < f->rank; i++) {
             if (f->dims[i] < 1 || f->dims[i] > RUI_SAMPLE_BYTES_MAX / n) {
-                return bad(s, "a field has an impossible size", err);
+                return bad(s, "a field has a size that is not possible", err);
             }
             n *= f->dims[i];
         }
@@ -182,12 +182,12 @@ static ru_status check_fields(packed_set *s, ru_err *err)
         at = round_up(at + n, FIELD_UNIT);
     }
     if (h->record_bytes != round_up(at + 4, RECORD_UNIT)) {
-        return bad(s, "the record size does not fit the fields", err);
+        return bad(s, "the record size does not match the fields", err);
     }
     if (h->y_field < -1 || h->y_field >= (int32_t)h->n_fields ||
         (h->y_field >= 0 && (h->fields[h->y_field].dtype != RU_I64 ||
                              h->fields[h->y_field].rank != 0 || h->classes < 1))) {
-        return bad(s, "the label field is impossible", err);
+        return bad(s, "the label field is not valid", err);
     }
     return RU_OK;
 }
@@ -221,19 +221,22 @@ static ru_status read_header(ru_dataset *d, packed_set *s, ru_err *err)
 {
     packed_header *h = &s->h;
     if (s->file.size_bytes < (int64_t)sizeof *h) {
-        return RU_FAIL(err, RU_E_DATA, "%s: %lld bytes are too few for a packed set", s->file.path,
-                       (long long)s->file.size_bytes);
+        return RU_FAIL(err, RU_E_DATA,
+                       "%s: the file has %lld bytes, which is too short for a packed file",
+                       s->file.path, (long long)s->file.size_bytes);
     }
     RU_TRY(rui_source_read(&s->file, 0, h, sizeof *h, err));
     if (memcmp(h->magic, packed_magic, sizeof h->magic) != 0) {
-        return RU_FAIL(err, RU_E_DATA, "%s: does not begin as a packed set", s->file.path);
+        return RU_FAIL(err, RU_E_DATA,
+                       "%s: the file does not begin with the header of a packed file",
+                       s->file.path);
     }
     if (h->header_bytes < sizeof *h + 4 || h->header_bytes > HEADER_MAX ||
         h->header_bytes % HEADER_UNIT != 0 || h->header_bytes > s->file.size_bytes ||
         h->n_fields < 1 || h->n_fields > RU_FIELDS_MAX || h->names_bytes < 0 ||
         h->names_bytes > (int64_t)h->header_bytes - (int64_t)sizeof *h - 4 || h->classes < 0 ||
         h->classes > RUI_CLASSES_MAX) {
-        return bad(s, "its sizes are impossible", err);
+        return bad(s, "its sizes are not possible", err);
     }
     uint8_t *head = malloc(h->header_bytes);
     if (head == NULL) {
@@ -246,17 +249,16 @@ static ru_status read_header(ru_dataset *d, packed_set *s, ru_err *err)
     free(head);
     RU_TRY(st);
     if (want != have) {
-        return bad(s, "its checksum does not fit", err);
+        return bad(s, "its checksum is wrong", err);
     }
     RU_TRY(check_fields(s, err));
     int64_t records = s->file.size_bytes - h->header_bytes;
     if (h->count < 1 || h->count > records / h->record_bytes ||
         h->count * h->record_bytes != records) {
-        return RU_FAIL(err, RU_E_DATA,
-                       "%s: promises %lld records of %lld bytes, but %lld bytes follow "
-                       "the header",
-                       s->file.path, (long long)h->count, (long long)h->record_bytes,
-                       (long long)records);
+        return RU_FAIL(
+            err, RU_E_DATA,
+            "%s: the header promises %lld records of %lld bytes, but %lld bytes follow it",
+            s->file.path, (long long)h->count, (long long)h->record_bytes, (long long)records);
     }
     return read_names(d, s, err);
 }
@@ -296,8 +298,7 @@ static ru_status unpack(const ru_dataset *d, const packed_set *s, int64_t index,
     memcpy(&want, p + s->h.record_bytes - 4, sizeof want);
     if (ru_crc32c(0, p, s->h.record_bytes - 4) != want) {
         return RU_FAIL(err, RU_E_DATA,
-                       "%s: record %lld (byte %lld) does not fit its checksum; the file "
-                       "is damaged",
+                       "%s: record %lld (byte %lld) has a wrong checksum; the file is damaged",
                        s->file.path, (long long)index,
                        (long long)(s->h.header_bytes + index * s->h.record_bytes));
     }
@@ -372,7 +373,7 @@ static void packed_close(ru_dataset *d)
 
 const rui_format rui_format_packed = {
     .name = "packed",
-    .help = "our own form from 'rubato data import': one checked record a sample",
+    .help = "Rubato's own format from 'rubato data import': one record per sample, with a checksum",
     .open = packed_open,
     .read = packed_read,
     .read_run = packed_read_run,

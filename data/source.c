@@ -26,10 +26,10 @@ static ru_status grow(uint8_t **buf, int64_t *room, const char *path, ru_err *er
 {
     int64_t next = *room == 0 ? INFLATE_START_BYTES : *room * 2;
     if (next > inflate_max_bytes) {
-        return RU_FAIL(
-            err, RU_E_LIMIT,
-            "%s: unpacks to more than %lld bytes; unpack it first and name the plain file", path,
-            (long long)inflate_max_bytes);
+        return RU_FAIL(err, RU_E_LIMIT,
+                       "%s: the file decompresses to more than %lld bytes; decompress it first and "
+                       "name the plain file",
+                       path, (long long)inflate_max_bytes);
     }
     uint8_t *p = realloc(*buf, (size_t)next);
     if (p == NULL) {
@@ -139,9 +139,9 @@ ru_status rui_source_read(const rui_source *s, int64_t offset, void *into, int64
         return ru_in_read(&s->file, s->path, offset, into, size_bytes, err);
     }
     if (offset < 0 || size_bytes < 0 || size_bytes > s->size_bytes - offset) {
-        return RU_FAIL(err, RU_E_DATA, "%s: ends at byte %lld, but bytes %lld to %lld are needed",
-                       s->path, (long long)s->size_bytes, (long long)offset,
-                       (long long)(offset + size_bytes));
+        return RU_FAIL(
+            err, RU_E_DATA, "%s: the file ends at byte %lld, but bytes %lld to %lld are needed",
+            s->path, (long long)s->size_bytes, (long long)offset, (long long)(offset + size_bytes));
     }
     memcpy(into, s->bytes + offset, (size_t)size_bytes);
     return RU_OK;

@@ -255,8 +255,8 @@ static ru_status check_options(const ru_stream_options *opt, int64_t count, ru_e
     }
     if (opt->drop_last && count < opt->batch) {
         return RU_FAIL(err, RU_E_CONFIG,
-                       "batch is %lld but the data has only %lld samples, and "
-                       "incomplete batches are to be dropped; make the batch smaller",
+                       "batch is %lld but the data has only %lld samples, and incomplete batches "
+                       "are dropped; make the batch smaller",
                        (long long)opt->batch, (long long)count);
     }
     if (opt->epochs > INT64_MAX / 2 / count || opt->start > INT64_MAX / 4) {

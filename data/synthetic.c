@@ -61,7 +61,7 @@ static ru_status unknown_generator(const char *name, ru_err *err)
         ru_text_putf(&t, "%s%s", k > 0 ? ", " : "", names[k]);
     }
     int32_t near = ru_str_nearest(ru_str_c(name), names, RU_ARRAY_LEN(names));
-    return RU_FAIL(err, RU_E_CONFIG, "generator '%s' is unknown%s%s%s; there are %s", name,
+    return RU_FAIL(err, RU_E_CONFIG, "generator '%s' is unknown%s%s%s; expected one of %s", name,
                    near >= 0 ? " (did you mean '" : "", near >= 0 ? names[near] : "",
                    near >= 0 ? "'?)" : "", list);
 }
@@ -129,7 +129,7 @@ void rui_synthetic_text(const ru_dataset *d, int64_t index, uint8_t *into, int64
 
 const rui_format rui_format_synthetic = {
     .name = "synthetic",
-    .help = "samples drawn on the fly by a generator of 'rubato data make'",
+    .help = "samples that a generator of 'rubato data make' makes during training",
     .open = synthetic_open,
     .read = synthetic_read,
 };
@@ -174,7 +174,7 @@ static void digits_truth(const rui_gen_params *p, const void *self, int64_t coun
 
 const rui_gen rui_gen_digits = {
     .name = "digits",
-    .help = "handwriting-like digits, 28 x 28 gray, drawn from strokes with jitter (IDX files)",
+    .help = "handwriting-like digits, 28 x 28 grey pixels, from strokes with jitter (IDX files)",
     .file_format = "idx",
     .count = 30000,
     .test_count = 5000,
@@ -232,7 +232,7 @@ static void noise_truth(const rui_gen_params *p, const void *self, int64_t count
 
 const rui_gen rui_gen_noise = {
     .name = "noise",
-    .help = "random pixels and labels that mean nothing, for measuring speed (npy files)",
+    .help = "random pixels and random labels, to measure speed (npy files)",
     .file_format = "npy",
     .count = 10000,
     .test_count = 1000,

@@ -121,8 +121,8 @@ typedef enum label_kind {
 ru_status rui_labels_add(rui_labels *l, ru_str text, uint32_t file, int64_t line, ru_err *err)
 {
     if (text.n > INT32_MAX) {
-        return RU_FAIL(err, RU_E_DATA, "%s:%lld: a label of %lld bytes is too long", l->paths[file],
-                       (long long)line, (long long)text.n);
+        return RU_FAIL(err, RU_E_DATA, "%s:%lld: the label has %lld bytes, which is too long",
+                       l->paths[file], (long long)line, (long long)text.n);
     }
     rui_label *row = rui_buf_push(&l->rows, sizeof *row);
     if (row == NULL) {
@@ -179,8 +179,8 @@ static ru_status resolve_classes(ru_dataset *d, const ru_data_options *opt, cons
         other = other || (v >= 0.0 && v != 1.0);
         if (minus && other) {
             return label_fail(l, &rows[i],
-                              "a class number from 0 on, nor are all of them -1 or 1; set "
-                              "regression to take them as numbers",
+                              "a class number starting at 0, and not all labels are -1 or 1; set "
+                              "regression to use them as numbers",
                               err);
         }
         out[i] = v < 0.0 ? 0 : (int32_t)v;
@@ -222,8 +222,8 @@ static ru_status collect_names(ru_dataset *d, const rui_labels *l, int64_t n, ru
     const char **names = RU_NEW(&d->arena, const char *, k);
     ru_status st = names != NULL ? RU_OK : rui_no_memory(err, l->paths[0], k);
     if (k > RUI_CLASSES_MAX) {
-        st = RU_FAIL(err, RU_E_DATA, "%s: more than %d different label texts", l->paths[0],
-                     RUI_CLASSES_MAX);
+        st = RU_FAIL(err, RU_E_DATA, "%s: there are more than %d different label texts",
+                     l->paths[0], RUI_CLASSES_MAX);
     }
     for (int64_t i = 0; st == RU_OK && i < k; i++) {
         names[i] = ru_arena_strn(&d->arena, sorted[i].p, sorted[i].n);
@@ -246,12 +246,13 @@ static ru_status resolve_names(ru_dataset *d, const ru_data_options *opt, const 
     for (int64_t i = 0; i < n; i++) {
         int64_t k = rui_class_find(d, ru_str_n(rows[i].p, rows[i].n));
         if (k < 0) {
-            return label_fail(l, &rows[i], "one of the class names given", err);
+            return label_fail(l, &rows[i], "one of the given class names", err);
         }
         out[i] = (int32_t)k;
     }
     if (opt->classes > 0 && d->classes != opt->classes) {
-        return RU_FAIL(err, RU_E_DATA, "%s: %lld different label texts, but classes is set to %lld",
+        return RU_FAIL(err, RU_E_DATA,
+                       "%s: there are %lld different label texts, but classes is set to %lld",
                        l->paths[0], (long long)d->classes, (long long)opt->classes);
     }
     return RU_OK;
@@ -292,7 +293,8 @@ ru_status rui_labels_resolve(ru_dataset *d, const ru_data_options *opt, const ru
         return label_fail(l, odd, "a class number, but classes is set", err);
     }
     if (opt->classes > 0) {
-        return RU_FAIL(err, RU_E_DATA, "%s: classes is set to %lld, but regression as well",
+        return RU_FAIL(err, RU_E_DATA,
+                       "%s: classes is set to %lld, but regression is set too; set one of them",
                        l->paths[0], (long long)opt->classes);
     }
     if (odd != NULL && !opt->regression) {

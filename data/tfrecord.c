@@ -80,8 +80,8 @@ static ru_status index_file(ru_dataset *d, uint32_t k, ru_err *err)
         memcpy(&crc, head + 8, sizeof crc);
         if (ru_crc32c_mask(ru_crc32c(0, head, 8)) != crc) {
             return frame_fail(f, at,
-                              "has a damaged length (its checksum does not fit); the file is "
-                              "no TFRecord, or compressed",
+                              "has a damaged length (wrong checksum); the file is not a TFRecord "
+                              "file, or is compressed",
                               err);
         }
         int64_t left = f->size_bytes - at - FRAME_HEAD - FRAME_TAIL;
@@ -114,7 +114,7 @@ static ru_status load(const tfrecord_set *s, const record *r, const uint8_t **by
     uint32_t crc;
     memcpy(&crc, *bytes + r->size_bytes, sizeof crc);
     if (ru_crc32c_mask(ru_crc32c(0, *bytes, r->size_bytes)) != crc) {
-        return frame_fail(f, r->at - FRAME_HEAD, "is damaged (its checksum does not fit)", err);
+        return frame_fail(f, r->at - FRAME_HEAD, "is damaged (wrong checksum)", err);
     }
     return RU_OK;
 }
@@ -348,8 +348,7 @@ static ru_status scan_labels(ru_dataset *d, const char *name, ru_err *err)
         }
         if (st == RU_OK && (label < 0 || label >= RUI_CLASSES_MAX) && !d->skip_damaged) {
             st = RU_FAIL(err, RU_E_DATA,
-                         "%s: record %u has label %lld; expected one class number from "
-                         "0 on",
+                         "%s: record %u has label %lld; expected a class number of at least 0",
                          s->files[s->records.at[i].file].path, i, (long long)label);
         }
         st = st == RU_E_DATA && d->skip_damaged ? RU_OK : st;
@@ -394,9 +393,9 @@ static ru_status find_fields(ru_dataset *d, const ru_data_options *opt, feature 
         RU_TRY(add_lists(d, list, n, found != NULL ? &label : NULL, err));
     }
     if (d->n_fields == 0) {
-        return RU_FAIL(err, RU_E_DATA,
-                       "the first record has neither an image (image/encoded) nor "
-                       "lists of numbers");
+        return RU_FAIL(
+            err, RU_E_DATA,
+            "the first record has neither an image (image/encoded) nor lists of numbers");
     }
     return found != NULL ? add_label(d, opt, &label, err) : RU_OK;
 }

@@ -49,8 +49,8 @@ static ru_status open_file(ru_dataset *d, const ru_data_options *opt, tokens_set
     RU_TRY(rui_source_open(&d->arena, path, resident, f, err));
     if (f->size_bytes % s->width != 0) {
         return RU_FAIL(err, RU_E_DATA,
-                       "%s: %lld bytes are not a whole number of %lld-byte tokens; "
-                       "the file is cut short, or token_bytes is wrong",
+                       "%s: %lld bytes are not a multiple of %lld-byte tokens; the file is cut "
+                       "short, or token_bytes is wrong",
                        path, (long long)f->size_bytes, (long long)s->width);
     }
     int64_t tokens = f->size_bytes / s->width;
@@ -96,7 +96,7 @@ static ru_status find_classes(ru_dataset *d, const ru_data_options *opt, tokens_
         }
         if (most >= RUI_CLASSES_MAX) {
             return RU_FAIL(err, RU_E_DATA,
-                           "%s: holds the token %lld; expected less than %d (is "
+                           "%s: the file contains the token %lld; expected less than %d (is "
                            "token_bytes right?)",
                            opt->paths[0], (long long)most, RUI_CLASSES_MAX);
         }

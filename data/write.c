@@ -272,9 +272,9 @@ ru_status rui_write_idx(const rui_write_job *job, ru_err *err)
     const ru_dataset *d = job->d;
     if (d->n_fields > 2 || (d->n_fields == 2 && (d->y_field != 1 || d->one_hot)) ||
         idx_code(d->fields[0].type.dtype) == 0 || job->n > UINT32_MAX) {
-        return RU_FAIL(err, RU_E_UNSUPPORTED,
-                       "idx holds one array and class numbers; write npy or "
-                       "packed files instead");
+        return RU_FAIL(
+            err, RU_E_UNSUPPORTED,
+            "idx files hold one array and class numbers; write npy or packed files instead");
     }
     rows_out o = {.job = job, .swap = true, .labels_u8 = d->classes <= 256};
     char name[256];
@@ -285,7 +285,7 @@ ru_status rui_write_idx(const rui_write_job *job, ru_err *err)
                         err);
     }
     if (st == RU_OK && d->n_fields == 2 && !o.labels_u8) {
-        st = RU_FAIL(err, RU_E_UNSUPPORTED, "idx: more than 256 classes are not written; use npy");
+        st = RU_FAIL(err, RU_E_UNSUPPORTED, "idx files hold at most 256 classes; use npy");
     }
     if (st == RU_OK && d->n_fields == 2) {
         snprintf(name, sizeof name, "%s-labels", job->prefix);
@@ -439,7 +439,9 @@ ru_status rui_write_libsvm(const rui_write_job *job, ru_err *err)
 {
     const ru_dataset *d = job->d;
     if (d->n_fields != 2 || d->fields[0].type.dtype != RU_F32 || d->fields[1].type.rank != 0) {
-        return RU_FAIL(err, RU_E_UNSUPPORTED, "libsvm holds one row of f32 and one label a sample");
+        return RU_FAIL(
+            err, RU_E_UNSUPPORTED,
+            "libsvm files hold one row of f32 and one label per sample; use another format");
     }
     return write_text(job, true, ".svm", err);
 }

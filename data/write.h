@@ -40,9 +40,9 @@ typedef struct rui_writer {
 #define RUI_WRITER_LIST(X)                                \
     X(idx, "PREFIX-images and PREFIX-labels (u8 or f32)") \
     X(npy, "PREFIX-FIELD.npy for each field")             \
-    X(csv, "PREFIX.csv, one line a sample")               \
-    X(libsvm, "PREFIX.svm, what is not zero")             \
-    X(packed, "PREFIX.pack, our own form: one read a sample, checked")
+    X(csv, "PREFIX.csv, one line per sample")             \
+    X(libsvm, "PREFIX.svm, elements that are not zero")   \
+    X(packed, "PREFIX.pack, Rubato's own format: one record per sample, with a checksum")
 
 #define RUI_X(name, help) ru_status rui_write_##name(const rui_write_job *job, ru_err *err);
 RUI_WRITER_LIST(RUI_X)

@@ -63,7 +63,7 @@ static void read_text(int fd, uint64_t *key, char into[TEXT_BYTES_MAX])
     if (strncmp(text, head, sizeof head - 1) == 0) {
         *key = strtoull(text + sizeof head - 1, &end, 16);
     }
-    (void)snprintf(into, TEXT_BYTES_MAX, "%s", *end == ' ' ? end + 1 : "a process not known");
+    (void)snprintf(into, TEXT_BYTES_MAX, "%s", *end == ' ' ? end + 1 : "an unknown process");
 }
 
 static ru_status try_once(int fd, const char *path, const ru_claim_options *opt, look *seen,
@@ -97,13 +97,13 @@ static ru_status claim(int fd, const char *path, const ru_claim_options *opt, ru
         }
         if (seen == LOOK_NO_LOCKS) {
             ru_log(RU_LOG_WARN, "env", "no_lock",
-                   "%s cannot be locked (%s): a second job in this folder would not be noticed",
-                   path, strerror(errno));
+                   "cannot lock %s (%s); Rubato would not notice a second job in this folder", path,
+                   strerror(errno));
             return RU_OK;
         }
         if (waited >= opt->wait_ns) {
             return RU_FAIL(err, RU_E_AGAIN,
-                           "another job works in %s (%s): wait for its end, or name another folder",
+                           "another job uses %s (%s); wait until it ends, or name another folder",
                            opt->dir, who);
         }
         (void)nanosleep(&pause, NULL);

@@ -18,8 +18,7 @@ static ru_status open_readable(const char *path, bool stream, int *fd, int64_t *
     struct stat before;
     if (!stream && stat(path, &before) == 0 && !S_ISREG(before.st_mode) &&
         !S_ISDIR(before.st_mode)) {
-        return RU_FAIL(err, RU_E_DATA, "cannot read %s: it is %s, a regular file was expected",
-                       path,
+        return RU_FAIL(err, RU_E_DATA, "cannot read %s: it is %s, expected a regular file", path,
                        S_ISFIFO(before.st_mode)   ? "a FIFO"
                        : S_ISSOCK(before.st_mode) ? "a socket"
                                                   : "a device");
@@ -184,8 +183,8 @@ ru_status ru_in_read(const ru_in_file *f, const char *path, int64_t offset, void
     }
     if (n < size_bytes) {
         return RU_FAIL(err, RU_E_DATA,
-                       "%s ends too early: %lld bytes were expected at offset %lld, %lld are there",
-                       path, (long long)size_bytes, (long long)offset, (long long)n);
+                       "%s ends too early: expected %lld bytes at offset %lld, found %lld", path,
+                       (long long)size_bytes, (long long)offset, (long long)n);
     }
     return RU_OK;
 }

@@ -139,7 +139,7 @@ static void shake(ru_link_tcp *l, rui_conn *c, ru_time now)
     char byte;
     /* OpenSSL waits on at the end of the stream, which epoll would tell again and again. */
     if (st == RU_E_AGAIN && in && recv(c->fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT) == 0) {
-        snprintf(c->sentence, sizeof c->sentence, "went away during the TLS handshake");
+        snprintf(c->sentence, sizeof c->sentence, "closed the connection during the TLS handshake");
         st = RU_E_IO;
     }
     if (st == RU_E_AGAIN) {
@@ -227,7 +227,7 @@ static ru_status tcp_connect(void *self, const char *address, ru_link_class clas
     char host[RUI_ADDRESS_MAX], port[8];
     RU_TRY(rui_addr_split(address, host, port, err));
     if (host[0] == '\0' || strcmp(port, "0") == 0) {
-        return RU_FAIL(err, RU_E_ARG, "'%s' is no address to connect to: host:port is expected",
+        return RU_FAIL(err, RU_E_ARG, "'%s' is not an address to connect to; expected host:port",
                        address);
     }
     rui_conn *c = conn_take(l, address);
@@ -275,7 +275,7 @@ static void on_timer(void *self, uint32_t index, ru_time now)
     }
     rui_conn *c = &l->conns[index];
     if (c->state == RUI_CONN_TLS && c->accepted) {
-        rui_link_accuse(l, c->address, "no TLS handshake in time", now);
+        rui_link_accuse(l, c->address, "the TLS handshake took too long", now);
     }
     if (c->state == RUI_CONN_NAMING || c->state == RUI_CONN_CONNECTING ||
         c->state == RUI_CONN_TLS) {
@@ -322,8 +322,8 @@ static void stranger_room(ru_link_tcp *l, ru_time now)
             return;
         }
     }
-    rui_link_accuse(l, worst->address, "gave way to a newer connection before its TLS handshake",
-                    now);
+    rui_link_accuse(l, worst->address,
+                    "was replaced by a newer connection before its TLS handshake", now);
     conn_release(l, worst);
 }
 
@@ -365,8 +365,9 @@ static void on_listen(void *self, int listen_fd, uint32_t events, ru_time now)
             if (l->rested.ns == 0 || ru_time_since(now, l->rested) > minute_ns) {
                 l->rested = now;
                 ru_log(RU_LOG_WARN, "env", "accept_rests",
-                       "%s: newcomers wait: %s; raise ulimit -n (said once a minute)", l->address,
-                       strerror(errno));
+                       "%s: new connections must wait: %s; raise ulimit -n (this line appears once "
+                       "a minute)",
+                       l->address, strerror(errno));
             }
             ru_loop_fd_off(l->opt.loop, l->listen_fd);
             ru_loop_timer(l->opt.loop, on_timer, l, l->opt.conns_max,
@@ -644,14 +645,15 @@ void rui_link_accuse(ru_link_tcp *l, const char *address, const char *what, ru_t
 static ru_status link_check(const ru_link_tcp_options *opt, ru_err *err)
 {
     if (opt->psk_bytes != 0 && (opt->psk_bytes < 16 || opt->psk_bytes > 64)) {
-        return RU_FAIL(err, RU_E_ARG, "a TLS key of %u bytes: 16 .. 64 are expected",
-                       opt->psk_bytes);
+        return RU_FAIL(err, RU_E_ARG, "a TLS key has %u bytes, expected 16 to 64", opt->psk_bytes);
     }
     if (opt->tls_always && (opt->tls_never || opt->psk_bytes == 0)) {
         return RU_FAIL(err, RU_E_ARG, "TLS for every connection needs a key");
     }
     if (opt->conns_max > 65000) {
-        return RU_FAIL(err, RU_E_ARG, "%u connections: at most 65000", opt->conns_max);
+        return RU_FAIL(err, RU_E_ARG,
+                       "the largest number of connections is %u, expected at most 65000",
+                       opt->conns_max);
     }
     return RU_OK;
 }

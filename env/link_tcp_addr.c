@@ -38,7 +38,7 @@ ru_status rui_addr_split(const char *address, char *host, char *port, ru_err *er
               strtol(colon + 1, NULL, 10) <= 65535 &&
               (bracket || memchr(first, ':', (size_t)(end - first)) == NULL);
     if (!ok) {
-        return RU_FAIL(err, RU_E_ARG, "'%.*s' is no address: host:port or [v6]:port is expected",
+        return RU_FAIL(err, RU_E_ARG, "'%.*s' is not an address; expected host:port or [v6]:port",
                        RUI_ADDRESS_MAX, address);
     }
     memcpy(host, first, (size_t)(end - first));
@@ -195,7 +195,7 @@ ru_status rui_addr_listen(const char *address, const char *toward, int *fd_out,
     struct sockaddr_storage got = {0};
     socklen_t size = sizeof got;
     if (getsockname(fd, (struct sockaddr *)&got, &size) != 0) {
-        ru_status st = RU_FAIL(err, RU_E_IO, "cannot learn the port that listens for %s: %s",
+        ru_status st = RU_FAIL(err, RU_E_IO, "cannot find the port on which %s listens: %s",
                                address, strerror(errno));
         close(fd);
         return st;
@@ -266,7 +266,7 @@ void rui_name_start(ru_link_tcp *l, rui_conn *c, const char *host, const char *p
     ru_err err = {0};
     rui_name_job *j = calloc(1, sizeof *j);
     if (j == NULL) {
-        rui_conn_fail(l, c, RU_E_AGAIN, "%s: no memory to look the name up", c->address);
+        rui_conn_fail(l, c, RU_E_AGAIN, "%s: not enough memory to look up the name", c->address);
         return;
     }
     j->link = l;
@@ -298,7 +298,7 @@ void rui_names_done(void *link, ru_time now)
         rui_conn *c = j->conn;
         bool wanted = c->id.v == j->id.v && c->state == RUI_CONN_NAMING;
         if (wanted && j->error != 0) {
-            rui_conn_fail(l, c, RU_E_AGAIN, "%s: the name is not known: %s", c->address,
+            rui_conn_fail(l, c, RU_E_AGAIN, "%s: the name cannot be resolved: %s", c->address,
                           gai_strerror(j->error));
         } else if (wanted) {
             rui_conn_dial(l, c, (struct sockaddr *)&j->to, j->size_bytes);

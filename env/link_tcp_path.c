@@ -48,8 +48,8 @@ void rui_socket_congestion(ru_link_tcp *l, int fd, const char *name)
     if (name[0] != '\0' && !set_congestion(fd, name) && !l->told_congestion) {
         l->told_congestion = true;
         ru_log(RU_LOG_WARN, "env", "congestion_absent",
-               "the kernel does not give TCP congestion control '%s': %s; its default stays", name,
-               strerror(errno));
+               "the kernel does not offer TCP congestion control '%s': %s; Rubato uses the default",
+               name, strerror(errno));
     }
 }
 

@@ -30,7 +30,7 @@ static bool ask(ru_link_tcp *l, rui_conn *c, ru_time now)
         return false;
     }
     if (st != RU_OK) {
-        rui_conn_fail(l, c, st, "%s: sent a frame that was refused", c->address);
+        rui_conn_fail(l, c, st, "%s: the other side sent a frame that was refused", c->address);
         return false;
     }
     RU_CHECK(rx.n_spans <= RU_LINK_SPANS_MAX && (rx.n_spans > 0 || !rx.more));
@@ -84,7 +84,7 @@ static bool finish(ru_link_tcp *l, rui_conn *c, ru_time now)
         return false;
     }
     if (st != RU_OK) {
-        rui_conn_fail(l, c, st, "%s: sent a frame that was refused", c->address);
+        rui_conn_fail(l, c, st, "%s: the other side sent a frame that was refused", c->address);
         return false;
     }
     return true;

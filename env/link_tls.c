@@ -215,16 +215,17 @@ static ru_status explain(const rui_tls *t, char *sentence, uint32_t size_bytes)
     const char *text = ERR_reason_error_string(e);
     ru_status st = RU_E_PERM;
     if (reason == SSL_R_BINDER_DOES_NOT_VERIFY) {
-        snprintf(sentence, size_bytes, "refused: it holds another key for TLS");
+        snprintf(sentence, size_bytes, "refused: it has another TLS key");
     } else if (SSL_is_server(t->ssl) && e != 0) {
         snprintf(sentence, size_bytes, "refused: no TLS 1.3 with the key of this job (%s)",
                  text != NULL ? text : "unknown");
     } else if (e != 0) {
         snprintf(sentence, size_bytes,
-                 "no TLS 1.3 with it: it holds another key, or does not speak TLS (%s)",
+                 "no TLS 1.3 connection: the other side has another key or does not use TLS (%s)",
                  text != NULL ? text : "unknown");
     } else {
-        snprintf(sentence, size_bytes, "the other side went away during the TLS handshake");
+        snprintf(sentence, size_bytes,
+                 "the other side closed the connection during the TLS handshake");
         st = RU_E_IO; /* RU_E_AGAIN means that the handshake goes on */
     }
     return st;

@@ -194,7 +194,7 @@ ru_status ru_process_write(ru_process *p, const char *data, int64_t size_bytes, 
             continue;
         }
         if (n < 0) {
-            return RU_FAIL(err, RU_E_PEER, "the child process %ld does not read any more: %s",
+            return RU_FAIL(err, RU_E_PEER, "the child process %ld no longer reads: %s",
                            (long)p->pid, strerror(errno));
         }
         done += n;

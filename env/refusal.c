@@ -23,7 +23,7 @@ static size_t host_len(const char *address)
 
 static void tell(const ru_refusal *x, const char *part)
 {
-    ru_log(RU_LOG_WARN, part, "peer_refused", "%s; %lld more of that since", x->text,
+    ru_log(RU_LOG_WARN, part, "peer_refused", "%s; %lld more since then", x->text,
            (long long)x->silent);
 }
 

@@ -72,12 +72,12 @@ static void test_once_and_then_counted(void **state)
     ru_refusals_tick(&b.r, "comm", at(30));
     assert_int_equal(lines(&b, NULL), 3);
     ru_refusals_tick(&b.r, "comm", at(63));
-    assert_int_equal(lines(&b, "; 999 more of that since"), 2);
+    assert_int_equal(lines(&b, "; 999 more since then"), 2);
     assert_int_equal(b.r.n, 2); /* 10.0.0.2 is forgotten */
     ru_refusals_add(&b.r, "comm", "10.0.0.1:7", "it refuses the connection: again", at(64));
     assert_int_equal(lines(&b, NULL), 5);
     ru_refusals_end(&b.r, "comm");
-    assert_int_equal(lines(&b, "; 1 more of that since"), 1);
+    assert_int_equal(lines(&b, "; 1 more since then"), 1);
     assert_int_equal(b.r.n, 0);
     book_close(&b);
 }

@@ -69,7 +69,7 @@ static ru_status map_fd(ru_shm *s, int fd, ru_err *err)
 ru_status ru_shm_create(const char *name, int64_t size_bytes, ru_shm **out, ru_err *err)
 {
     if (size_bytes < 1 || size_bytes > (int64_t)1 << 40) {
-        return RU_FAIL(err, RU_E_ARG, "a shared segment of %lld bytes: allowed are 1 .. 2^40",
+        return RU_FAIL(err, RU_E_ARG, "a shared segment has %lld bytes, expected 1 to 2^40",
                        (long long)size_bytes);
     }
     ru_shm *s = calloc(1, sizeof *s);
@@ -134,14 +134,15 @@ static ru_status open_handle(const char *handle, const handle_parts *p, int *out
     snprintf(path, sizeof path, "/proc/%ld/fd/%d", p->pid, p->fd);
     ssize_t n = readlink(path, link, sizeof link - 1);
     if (n < 0 && (errno == EACCES || errno == EPERM)) {
-        return RU_FAIL(err, RU_E_PERM,
-                       "shared segment %s: process %ld belongs to another user; run both as one",
-                       handle, p->pid);
+        return RU_FAIL(
+            err, RU_E_PERM,
+            "shared segment %s: process %ld belongs to another user; run both as the same user",
+            handle, p->pid);
     }
     link[n < 0 ? 0 : n] = '\0';
     if (n < 0 || !named(link, p->nonce)) {
-        return RU_FAIL(err, RU_E_PEER, "shared segment %s: its owner, process %ld, is gone", handle,
-                       p->pid);
+        return RU_FAIL(err, RU_E_PEER, "shared segment %s: its owner, process %ld, has ended",
+                       handle, p->pid);
     }
     int fd = open(path, O_RDWR | O_CLOEXEC);
     struct stat stat;
@@ -157,8 +158,8 @@ static ru_status open_handle(const char *handle, const handle_parts *p, int *out
     if (seals < 0 || (seals & SEALS) != SEALS || stat.st_size != p->size_bytes) {
         close(fd);
         return RU_FAIL(err, RU_E_DATA,
-                       "shared segment %s: holds %lld bytes, seals %d; not a sealed segment of its "
-                       "size",
+                       "shared segment %s: it has %lld bytes and seals %d, so it is not a sealed "
+                       "segment of its size",
                        handle, (long long)stat.st_size, seals);
     }
     *out = fd;
@@ -170,7 +171,7 @@ ru_status ru_shm_map(const char *handle, int64_t size_bytes, ru_shm **out, ru_er
     handle_parts p;
     if (!parse(handle, &p)) {
         return RU_FAIL(err, RU_E_DATA,
-                       "'%.95s' is no handle of a shared segment (pid:fd:size:nonce)", handle);
+                       "'%.95s' is not a handle of a shared segment (pid:fd:size:nonce)", handle);
     }
     if (size_bytes != 0 && size_bytes != p.size_bytes) {
         return RU_FAIL(err, RU_E_DATA, "shared segment %s: %lld bytes were expected", handle,

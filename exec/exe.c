@@ -262,7 +262,7 @@ static ru_status hooks_before(const ru_exe *e, uint32_t step, cursor *at, ru_err
         }
     }
     if (st != RU_OK) {
-        return RU_FAIL(err, st, "the step was given up before step %u of %u", step, e->lo.run.n);
+        return RU_FAIL(err, st, "the run was aborted before step %u of %u", step, e->lo.run.n);
     }
     if (h->need != NULL) {
         tell_needed(e, step);
@@ -401,15 +401,15 @@ ru_status ru_exe_run_update(ru_exe *e, const ru_run_args *args, ru_err *err)
 {
     const ru_run_args none = {0};
     if (!e->opt.two_phase) {
-        return RU_FAIL(err, RU_E_UNSUPPORTED, "only an executable in two phases updates alone");
+        return RU_FAIL(err, RU_E_UNSUPPORTED,
+                       "only a two-phase executable can run its update alone");
     }
     if (!e->lo.alone) {
         const rui_step_rec *r = &e->lo.run.at[e->lo.not_alone];
-        return RU_FAIL(
-            err, RU_E_UNSUPPORTED,
-            "the update needs more than gradients: step %u, %s (%s), reads what the step "
-            "computed before",
-            e->lo.not_alone, rui_step_label(&e->lo, r), r->s.kernel);
+        return RU_FAIL(err, RU_E_UNSUPPORTED,
+                       "the update needs more than gradients: step %u, %s (%s), reads a result of "
+                       "an earlier step",
+                       e->lo.not_alone, rui_step_label(&e->lo, r), r->s.kernel);
     }
     if (err != NULL) {
         err->status = RU_OK;
@@ -498,7 +498,7 @@ static ru_status state_copy(ru_exe *e, ru_value_id id, const void *from, void *i
 {
     exe_state *s = state_find(e, id);
     if (s == NULL) {
-        return RU_FAIL(err, RU_E_ARG, "value %u of the graph is no state", id.v);
+        return RU_FAIL(err, RU_E_ARG, "value %u of the graph is not a state", id.v);
     }
     const ru_type *t = &e->outer->values[id.v].type;
     if (s->inner.v == 0) {
@@ -572,7 +572,7 @@ static ru_status state_part(ru_exe *e, ru_value_id id, int64_t offset, int64_t s
     int64_t one = s == NULL ? 1 : ru_dtype_bytes(e->outer->values[id.v].type.dtype);
     if (s == NULL || offset < 0 || size < 0 || offset % one != 0 || size % one != 0 ||
         size > ru_type_bytes(&e->outer->values[id.v].type) - offset) {
-        return RU_FAIL(err, RU_E_ARG, "bytes [%lld, +%lld) are no piece of a state %u",
+        return RU_FAIL(err, RU_E_ARG, "bytes [%lld, +%lld) are not inside state %u",
                        (long long)offset, (long long)size, id.v);
     }
     const rui_home *h = s->inner.v == 0 ? NULL : rui_home_find(&e->lo, s->inner, NULL);
@@ -613,7 +613,8 @@ ru_status ru_exe_value_read(ru_exe *e, ru_value_id v, void *into, ru_err *err)
     }
     const rui_home *h = rui_home_find(&e->lo, v, NULL);
     if (h == NULL) {
-        return RU_FAIL(err, RU_E_ARG, "value %u is not computed on its own here", v.v);
+        return RU_FAIL(err, RU_E_ARG, "value %u is not computed separately in this executable",
+                       v.v);
     }
     return rui_copy_now(&e->lo, h->layout, rui_buf_ptr(&e->lo, h->buf),
                         rui_plain(&e->lo, &e->g.values[v.v].type), into, err);

@@ -16,7 +16,7 @@ ru_status rui_exe_ask(ru_exe *e, ru_err *err)
 {
     e->invalid = ru_pool_invalid(e->pool);
     ru_status st = e->judge(e->judge_self, *e->judged, e->invalid && e->lo.drops_nan);
-    return st == RU_OK ? RU_OK : RU_FAIL(err, st, "the step was given up before its update");
+    return st == RU_OK ? RU_OK : RU_FAIL(err, st, "the step was aborted before its update");
 }
 
 ru_status ru_exe_judge_set(ru_exe *e, ru_value_id v, ru_exe_judge judge, void *self, ru_err *err)
@@ -34,7 +34,7 @@ ru_status ru_exe_judge_set(ru_exe *e, ru_value_id v, ru_exe_judge judge, void *s
             }
         }
     }
-    return RU_FAIL(err, RU_E_ARG, "value %u is no output that a step of the executable makes", v.v);
+    return RU_FAIL(err, RU_E_ARG, "value %u is not an output of a step of the executable", v.v);
 }
 
 /* -- once more ------------------------------------------------------------------------------------
@@ -46,7 +46,7 @@ static ru_status open_keeper(ru_exe *e, ru_err *err)
     o.keep_nan = true;
     o.autotune = o.profile = false;
     ru_log(RU_LOG_INFO, "exec", "not_a_number",
-           "an operation met what is no number: runs that do are repeated on kernels that keep it");
+           "an operation produced NaN; Rubato repeats such runs on kernels that keep NaN");
     return ru_exe_open(e->outer, &o, &e->keeper, err);
 }
 

@@ -32,8 +32,8 @@ uint32_t ru_pool_cores(void)
 ru_status ru_pool_new(uint32_t threads, ru_pool **out, ru_err *err)
 {
     if (threads > POOL_THREADS_MAX) {
-        return RU_FAIL(err, RU_E_ARG, "%u threads asked for, at most %d are possible", threads,
-                       POOL_THREADS_MAX);
+        return RU_FAIL(err, RU_E_ARG, "%u threads were requested, but at most %d are possible",
+                       threads, POOL_THREADS_MAX);
     }
     ru_pool *p = calloc(1, sizeof *p);
     if (p == NULL) {

@@ -43,10 +43,10 @@ static ru_status inputs_fill(const stage *s, const ru_graph *g, ru_exe *exe, ru_
         const ru_value *v = ru_graph_value(g, g->inputs[k]);
         const ru_array *a = array_of(s, v->name);
         if (a == NULL || !ru_type_equal(&a->type, &v->type)) {
-            return RU_FAIL(err, RU_E_DATA,
-                           "the sizes inside the model depend on the data of input '%s': give an "
-                           "array for it",
-                           v->name != NULL ? v->name : "");
+            return RU_FAIL(
+                err, RU_E_DATA,
+                "sizes inside the model depend on the data of input '%s'; give an array for it",
+                v->name != NULL ? v->name : "");
         }
         if (ru_type_bytes(&v->type) > 0) {
             memcpy(ru_exe_input(exe, g->inputs[k]), a->data, (size_t)ru_type_bytes(&v->type));
@@ -62,7 +62,8 @@ static ru_status outputs_keep(const stage *s, const ru_graph *g, ru_exe *exe, co
         const ru_type *t = &ru_graph_value(g, g->outputs[k])->type;
         data[k] = ru_arena_copy(s->arena, ru_exe_output(exe, g->outputs[k]), ru_type_bytes(t), 64);
         if (data[k] == NULL) {
-            return RU_FAIL(err, RU_E_MEM, "no memory for what decides sizes");
+            return RU_FAIL(err, RU_E_MEM,
+                           "not enough memory for the part of the model that determines sizes");
         }
     }
     return RU_OK;

@@ -252,7 +252,7 @@ static ru_status polish(search *s, ru_err *err)
     uint32_t n = s->best.n_tensors, left = polish_max(s);
     bool *begins = RU_NEW(s->scratch, bool, n);
     if (begins == NULL) {
-        return RU_FAIL(err, RU_E_LIMIT, "no memory for %u batches", n);
+        return RU_FAIL(err, RU_E_LIMIT, "not enough memory for %u buckets", n);
     }
     for (uint32_t i = 0; i < s->best.n_batches; i++) {
         begins[s->best.batches[i].first] = true;
@@ -372,7 +372,8 @@ ru_status ru_plan_sums(const ru_sums_in *in, ru_arena *out, ru_arena *scratch, r
     }
     RU_TRY(try_method(&s, err));
     if (!keep(&s.best, in->n, out, &p)) {
-        return RU_FAIL(err, RU_E_LIMIT, "no memory for a plan of %u batches", s.best.n_batches);
+        return RU_FAIL(err, RU_E_LIMIT, "not enough memory for a plan of %u buckets",
+                       s.best.n_batches);
     }
     *plan = p;
     return RU_OK;

@@ -91,14 +91,14 @@ static ru_status check_batches(judge *j, ru_err *err)
     for (uint32_t i = 0; i < p->n_batches; i++) {
         const ru_sums_batch *b = &p->batches[i];
         if (b->first != at || b->n < 1 || b->n > p->n_tensors - at) {
-            return RU_FAIL(err, RU_E_INFEASIBLE, "batch %u holds %u gradients from %u on", i, b->n,
+            return RU_FAIL(err, RU_E_INFEASIBLE, "bucket %u has %u gradients from %u on", i, b->n,
                            b->first);
         }
         int64_t size = 0;
         for (at = b->first; at < b->first + b->n; at++) {
             uint32_t op = p->tensors[at];
             if (op >= j->in->n || j->in->param_bytes[op] == 0 || j->batch[op] != UINT32_MAX) {
-                return RU_FAIL(err, RU_E_INFEASIBLE, "batch %u sums the gradient of op %u", i, op);
+                return RU_FAIL(err, RU_E_INFEASIBLE, "bucket %u sums the gradient of op %u", i, op);
             }
             j->batch[op] = i;
             j->offset[op] = size;
@@ -107,7 +107,7 @@ static ru_status check_batches(judge *j, ru_err *err)
         bool may = b->algo < RU_COLL_ALGOS && (j->in->algos >> b->algo & 1) != 0;
         if (size != b->size_bytes || b->chunk_bytes < 1 || b->chunk_bytes > size || !may ||
             b->ready_ns < 0 || (b->ready_ns > 0 && !p->barrier)) {
-            return RU_FAIL(err, RU_E_INFEASIBLE, "batch %u: %lld bytes in pieces of %lld", i,
+            return RU_FAIL(err, RU_E_INFEASIBLE, "bucket %u: %lld bytes in pieces of %lld", i,
                            (long long)b->size_bytes, (long long)b->chunk_bytes);
         }
         pieces += (size + b->chunk_bytes - 1) / b->chunk_bytes;

@@ -303,7 +303,8 @@ ru_status rui_sums_make(const rui_sums_graph *g, const rui_sums_way *way, const 
         }
     }
     if (w.full) {
-        return RU_FAIL(err, RU_E_LIMIT, "no memory for the batches of %u gradients", g->n_tensors);
+        return RU_FAIL(err, RU_E_LIMIT, "not enough memory for the buckets of %u gradients",
+                       g->n_tensors);
     }
     uint32_t pieces;
     RU_TRY(cut(in, w.batches.at, w.batches.n, way->chunk, &pieces, err));
@@ -329,7 +330,7 @@ ru_status rui_sums_regroup(const rui_sums_graph *g, const ru_sums_plan *plan, co
     }
     ru_sums_batch *batches = RU_NEW(a, ru_sums_batch, n);
     if (batches == NULL) {
-        return RU_FAIL(err, RU_E_LIMIT, "no memory for %u batches", n);
+        return RU_FAIL(err, RU_E_LIMIT, "not enough memory for %u buckets", n);
     }
     n = 0;
     for (uint32_t k = 0; k < plan->n_tensors; k++) {

@@ -257,7 +257,7 @@ static void put_name(ru_table *t, const sums_file *f, uint32_t op)
 
 static void put_batches(const sums_file *f, const ru_sums_plan *p, ru_report *r)
 {
-    ru_table *t = ru_report_table(r, "batches, in the order of launch");
+    ru_table *t = ru_report_table(r, "buckets, in the order of launch");
     ru_table_col(t, "first", RU_TABLE_LEFT);
     ru_table_col(t, "last", RU_TABLE_LEFT);
     ru_table_col(t, "tensors", RU_TABLE_RIGHT);
@@ -306,12 +306,12 @@ static ru_status report_sums(const void *in, const void *plan, const ru_policy_t
     const sums_file *f = in;
     const ru_sums_plan *p = plan;
     ru_report_answer(r, "sum %u gradients in %u %s, %u %s of a step, %u in flight", p->n_tensors,
-                     p->n_batches, p->n_batches == 1 ? "batch" : "batches", p->n_pieces,
+                     p->n_batches, p->n_batches == 1 ? "bucket" : "buckets", p->n_pieces,
                      p->n_pieces == 1 ? "piece" : "pieces", p->depth);
     ru_report_answer(r, "%s; %s",
                      p->by_priority ? "of the pieces that are ready, the one that the next forward "
                                       "pass needs first goes first"
-                                    : "batches go in order",
+                                    : "buckets go in order",
                      p->barrier ? "the next step waits for all sums"
                                 : "a forward op waits for the sums of its own parameters only");
     ru_report_figure(r, "step_s", (double)p->step_ns * 1e-9);

@@ -58,8 +58,8 @@ static ru_status read_fields(const char *path, uint32_t line, ru_str fields, ru_
                 continue;
             }
             if (!read_sum(ru_str_from(item, n + 1), want[k].into)) {
-                return RU_FAIL(err, RU_E_DATA, "%s:%u: %s is no number of 0 or more", path, line,
-                               want[k].key);
+                return RU_FAIL(err, RU_E_DATA, "%s:%u: %s is not a number of at least 0", path,
+                               line, want[k].key);
             }
             seen |= 1u << k;
         }
@@ -82,7 +82,7 @@ typedef struct reader {
 
 static ru_status full(const char *path, ru_err *err)
 {
-    return RU_FAIL(err, RU_E_LIMIT, "%s: too many layers for the memory", path);
+    return RU_FAIL(err, RU_E_LIMIT, "%s: not enough memory for the layers", path);
 }
 
 static ru_status read_layer(reader *r, uint32_t line, ru_str text, ru_err *err)
@@ -102,7 +102,7 @@ static ru_status read_layer(reader *r, uint32_t line, ru_str text, ru_err *err)
         return full(r->path, err);
     }
     if (!fresh) {
-        return RU_FAIL(err, RU_E_DATA, "%s:%u: layer %.*s is there twice", r->path, line,
+        return RU_FAIL(err, RU_E_DATA, "%s:%u: layer %.*s appears twice", r->path, line,
                        RU_STR_ARG(id));
     }
     *at = r->layers.n - 1;
@@ -167,7 +167,7 @@ ru_status ru_layers_read(const char *path, ru_str text, ru_arena *arena, ru_laye
     RU_TRY(read_lines(&r, text, false, err));
     RU_TRY(read_lines(&r, text, true, err));
     if (r.layers.n == 0) {
-        return RU_FAIL(err, RU_E_DATA, "%s holds no layer", path);
+        return RU_FAIL(err, RU_E_DATA, "%s contains no layer", path);
     }
     *g = (ru_layer_graph){
         .layers = r.layers.at, .n = r.layers.n, .edges = r.edges.at, .n_edges = r.edges.n};

@@ -52,10 +52,10 @@ static ru_status read_node(const item *i, ru_map *ids, ru_arena *arena, rui_laye
     RU_TRY(number(i, "colorClass", 0, &color, err));
     uint64_t *at = ru_map_put_u64(ids, (uint64_t)id, &fresh);
     if (l == NULL || at == NULL) {
-        return RU_FAIL(err, RU_E_LIMIT, "%s: too many nodes for the memory", i->path);
+        return RU_FAIL(err, RU_E_LIMIT, "%s: not enough memory for the nodes", i->path);
     }
     if (!fresh) {
-        return RU_FAIL(err, RU_E_DATA, "%s: node %zu: id %.0f is there twice", i->path, i->at, id);
+        return RU_FAIL(err, RU_E_DATA, "%s: node %zu: id %.0f appears twice", i->path, i->at, id);
     }
     *at = into->n - 1;
     l->id = ru_arena_printf(arena, "%.0f", id);
@@ -82,7 +82,7 @@ static ru_status read_join(const item *i, const ru_map *ids, ru_arena *arena, ru
     }
     ru_layer_edge *e = rui_layer_edges_push(into, arena);
     if (e == NULL) {
-        return RU_FAIL(err, RU_E_LIMIT, "%s: too many edges for the memory", i->path);
+        return RU_FAIL(err, RU_E_LIMIT, "%s: not enough memory for the edges", i->path);
     }
     e->from = (uint32_t)*a;
     e->to = (uint32_t)*b;

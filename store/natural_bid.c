@@ -66,8 +66,8 @@ static ru_status read_prices(const char *path, ru_str text, ru_arena *arena, ru_
 
 const ru_natural rui_natural_bid_prices = {
     .policy = "bid",
-    .what = "price history of one market: lines 'SECONDS USD', epoch seconds rising, USD per hour; "
-            "'cap' by --set",
+    .what = "price history of one market: lines 'SECONDS USD' with ascending epoch seconds and USD "
+            "per hour; give 'cap' with --set",
     .is = is_prices,
     .read = read_prices,
 };

@@ -73,8 +73,8 @@ static ru_status put_graph(const ru_layer_graph *g, bool both, const char *path,
     }
     if (bytes < 1) {
         return RU_FAIL(err, RU_E_DATA,
-                       "%s does not tell parameters from other memory: no node without inputs and "
-                       "without time has a size",
+                       "%s does not distinguish parameters from other memory: no node without "
+                       "inputs and without time has a size",
                        path);
     }
     ru_json_open(j, "ops", '[');
@@ -114,7 +114,7 @@ static ru_status refuse_passes(const char *path, ru_str text, ru_arena *arena, r
     (void)arena;
     (void)j;
     return RU_FAIL(err, RU_E_DATA,
-                   "%s is an operator graph, which does not say which op makes the gradient of "
+                   "%s is an operator graph, which does not show which op computes the gradient of "
                    "which parameter; expected a layer profile",
                    path);
 }
@@ -154,7 +154,8 @@ const ru_natural rui_natural_sums_profile = {
 
 const ru_natural rui_natural_sums_operators = {
     .policy = "sums",
-    .what = "operator graphs are refused: they do not say which op makes which gradient",
+    .what =
+        "Rubato refuses operator graphs, because they do not show which op computes which gradient",
     .is = is_operators,
     .read = refuse_passes,
 };

@@ -48,7 +48,7 @@ static ru_status read_profile(const char *path, ru_str text, ru_arena *arena, ru
         return RU_FAIL(err, RU_E_LIMIT, "%s: no memory for %u layers", path, g.n);
     }
     if (number_layers(&g, reads, read_by, place) == 0) {
-        return RU_FAIL(err, RU_E_DATA, "%s holds no layer besides its inputs", path);
+        return RU_FAIL(err, RU_E_DATA, "%s contains no layer besides its inputs", path);
     }
     for (uint32_t i = 0; i < g.n; i++) {
         first[i + 2] = first[i + 1] + reads[i];

@@ -211,7 +211,7 @@ static ru_status header_find(const uint8_t *b, int64_t size_bytes, cursor *text,
     bool one = size_bytes >= 10 && b[6] == 1;
     bool two = size_bytes >= 12 && (b[6] == 2 || b[6] == 3);
     if (size_bytes < 10 || memcmp(b, magic, sizeof magic) != 0 || (!one && !two)) {
-        return RU_FAIL(err, RU_E_DATA, "npy: this is no .npy file of version 1 to 3");
+        return RU_FAIL(err, RU_E_DATA, "npy: this is not an .npy file of version 1 to 3");
     }
     int64_t begin = one ? 10 : 12;
     int64_t n = (int64_t)b[8] | (int64_t)b[9] << 8;
@@ -251,7 +251,7 @@ ru_status ru_npy_parse(const void *data, int64_t size_bytes, ru_arena *arena, ru
     int64_t count = ru_type_count(&h.type);
     int64_t have = (const uint8_t *)data + size_bytes - elements;
     if (count < 0 || count > INT64_MAX / 16 || have != count * ru_dtype_bytes(h.type.dtype)) {
-        return RU_FAIL(err, RU_E_DATA, "npy: %lld bytes of elements, the shape needs %s",
+        return RU_FAIL(err, RU_E_DATA, "npy: the elements have %lld bytes, but the shape needs %s",
                        (long long)have, have > 0 ? "another number" : "more");
     }
     return elements_read(elements, &h, swap, arena, out, err);

@@ -166,7 +166,7 @@ static void every_number_is_checked(void **state)
         {true, {272, 272}, {1, 1}, RU_E_UNSUPPORTED, "encrypted"},
         {true, {288, 288}, {0xa1, 0xa1}, RU_E_DATA, "does not decompress"},
         {true, {288, 288}, {0x9f, 0x9f}, RU_E_DATA, "does not decompress"},
-        {true, {290, 291}, {0xff, 0x7f}, RU_E_DATA, "impossible size"},
+        {true, {290, 291}, {0xff, 0x7f}, RU_E_DATA, "size that is not possible"},
         {true, {280, 280}, {0, 0}, RU_E_DATA, "checksum"},
     };
     for (uint32_t k = 0; k < RU_ARRAY_LEN(rows); k++) {

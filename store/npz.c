@@ -59,7 +59,7 @@ static ru_status end_find(const zip *z, int64_t *n, int64_t *offset, ru_err *err
         at--;
     }
     if (z->size_bytes < END_BYTES || at < lowest) {
-        return RU_FAIL(err, RU_E_DATA, "npz: this is no zip archive, or its end is cut off");
+        return RU_FAIL(err, RU_E_DATA, "npz: this is not a zip archive, or its end is cut off");
     }
     *n = (int64_t)little(z->data + at + 10, 2);
     *offset = (int64_t)little(z->data + at + 16, 4);
@@ -201,7 +201,7 @@ static ru_status member_read(const zip *z, const member *m, ru_arena *arena, con
         *out = packed;
     } else if (m->method == 8) {
         if (m->size_bytes / INFLATE_RATIO_MAX > m->packed_bytes + 1) {
-            return damaged(err, "a member claims an impossible size");
+            return damaged(err, "a member has a size that is not possible");
         }
         uint8_t *into = ru_arena_alloc(arena, m->size_bytes, 64);
         if (into == NULL) {
@@ -215,7 +215,7 @@ static ru_status member_read(const zip *z, const member *m, ru_arena *arena, con
                        "npz: compression method %u is not supported (stored and deflate are)",
                        m->method);
     }
-    return crc_all(*out, m->size_bytes) == m->crc ? RU_OK : damaged(err, "a checksum does not fit");
+    return crc_all(*out, m->size_bytes) == m->crc ? RU_OK : damaged(err, "a checksum is wrong");
 }
 
 ru_status ru_npz_parse(const void *data, int64_t size_bytes, ru_arena *arena, ru_arrays *out,
@@ -374,7 +374,8 @@ static ru_status archive_write(writer *w, const ru_array *arrays, uint32_t n, ru
         return RU_FAIL(err, RU_E_MEM, "npz: no memory");
     }
     if (n >= UINT16_MAX) {
-        return RU_FAIL(err, RU_E_LIMIT, "npz: %u arrays; at most %d fit", n, UINT16_MAX - 1);
+        return RU_FAIL(err, RU_E_LIMIT, "npz: there are %u arrays; at most %d are possible", n,
+                       UINT16_MAX - 1);
     }
     for (uint32_t k = 0; k < n; k++) {
         RU_TRY(member_write(w, &arrays[k], k, err));

@@ -117,7 +117,7 @@ static ru_status part_view(void *self, const char *location, int64_t offset, int
     if (offset < 0 || offset > m.size_bytes || length > m.size_bytes - offset) {
         return RU_FAIL(
             err, RU_E_DATA,
-            "file '%s' has %lld bytes, the weights are said to be %lld bytes from %lld on",
+            "file '%s' has %lld bytes, but the model expects %lld bytes of weights at offset %lld",
             location, (long long)m.size_bytes, (long long)length, (long long)offset);
     }
     *data = m.data + offset;
@@ -191,8 +191,8 @@ static ru_status save_outside(const char *path, const ru_graph *g, const ru_onnx
     with.outside = &sink;
     if (ru_path_exists(path) && !ru_path_is_file(path)) {
         return RU_FAIL(err, RU_E_CREATE,
-                       "%s is not a regular file, and the weights of this model stand in a file "
-                       "beside it: name a regular file",
+                       "%s is not a regular file, but the weights of this model need a file beside "
+                       "it; name a regular file",
                        path);
     }
     RU_TRY(ru_out_open(data_path, &d.out, err));

@@ -81,7 +81,8 @@ static ru_status shape_get(const char *name, const json_t *j, ru_type *type, ru_
     for (size_t k = 0; k < rank; k++) {
         if (!size_get(json_array_get(j, k), INT64_MAX / 16, &type->dims[k])) {
             return RU_FAIL(err, RU_E_DATA,
-                           "safetensors: tensor '%s' has a dimension that is no size", name);
+                           "safetensors: tensor '%s' has a dimension that is not a valid size",
+                           name);
         }
     }
     type->rank = (uint32_t)rank;
@@ -114,10 +115,10 @@ static ru_status tensor_get(const char *name, const json_t *j, int64_t data_byte
     int64_t count = ru_type_count(type);
     if (count < 0 || count > INT64_MAX / 16 ||
         count * ru_dtype_bytes(type->dtype) != at->end - at->begin) {
-        return RU_FAIL(err, RU_E_DATA,
-                       "safetensors: tensor '%s' has %lld bytes, its dtype and shape need another "
-                       "number",
-                       name, (long long)(at->end - at->begin));
+        return RU_FAIL(
+            err, RU_E_DATA,
+            "safetensors: tensor '%s' has %lld bytes, which does not match its dtype and shape",
+            name, (long long)(at->end - at->begin));
     }
     return RU_OK;
 }
@@ -166,7 +167,7 @@ static ru_status spans_check(span *spans, const ru_safetensors *s, int64_t data_
         if (spans[k].begin != at) {
             return RU_FAIL(err, RU_E_DATA, "safetensors: tensor '%s' %s at byte %lld of the data",
                            s->tensors.at[spans[k].tensor].name,
-                           spans[k].begin < at ? "overlaps another one" : "leaves a hole before it",
+                           spans[k].begin < at ? "overlaps another one" : "leaves a gap before it",
                            (long long)spans[k].begin);
         }
         at = spans[k].end;
@@ -233,7 +234,7 @@ ru_status ru_safetensors_parse(const void *data, int64_t size_bytes, ru_arena *a
     json_error_t why;
     json_t *root = json_loadb((const char *)bytes + 8, (size_t)n, JSON_REJECT_DUPLICATES, &why);
     if (root == NULL) {
-        return RU_FAIL(err, RU_E_DATA, "safetensors: the header is no valid JSON at byte %d: %s",
+        return RU_FAIL(err, RU_E_DATA, "safetensors: the header is not valid JSON at byte %d: %s",
                        why.position, why.text);
     }
     ru_safetensors s = {0};
@@ -342,10 +343,11 @@ ru_status ru_safetensors_write(ru_out *file, const ru_array *tensors, uint32_t n
     }
     qsort(order, n, sizeof *order, rank_order);
     char *text = header_make(tensors, order, n, meta, n_meta);
-    ru_status st = text != NULL ? header_write(file, text, err)
-                                : RU_FAIL(err, RU_E_UNSUPPORTED,
-                                          "safetensors: two tensors have the same "
-                                          "name, or a name is no UTF-8");
+    ru_status st =
+        text != NULL
+            ? header_write(file, text, err)
+            : RU_FAIL(err, RU_E_UNSUPPORTED,
+                      "safetensors: two tensors have the same name, or a name is not UTF-8");
     for (uint32_t k = 0; k < n && st == RU_OK; k++) {
         const ru_array *a = &tensors[order[k].tensor];
         int64_t bytes = ru_type_bytes(&a->type);

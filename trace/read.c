@@ -169,7 +169,7 @@ ru_status ru_trace_parse(const uint8_t *data, int64_t size_bytes, ru_arena *aren
 {
     if (size_bytes < RUI_TRACE_HEADER_BYTES || memcmp(data, RUI_TRACE_MAGIC, 8) != 0) {
         return RU_FAIL(err, RU_E_DATA,
-                       "this is not a trace: it should start with the eight bytes %s",
+                       "this is not a trace; expected the first eight bytes to be %s",
                        RUI_TRACE_MAGIC);
     }
     ru_trace tr = {0};
@@ -179,7 +179,8 @@ ru_status ru_trace_parse(const uint8_t *data, int64_t size_bytes, ru_arena *aren
     memcpy(&tr.wall_ns, data + 16, 8);
     memcpy(&tr.mono_ns, data + 24, 8);
     if (version != RUI_TRACE_VERSION) {
-        return RU_FAIL(err, RU_E_DATA, "the trace has format version %u, this program reads %d",
+        return RU_FAIL(err, RU_E_DATA,
+                       "the trace has format version %u, but this program reads version %d",
                        version, RUI_TRACE_VERSION);
     }
     char process[33] = {0};

@@ -239,7 +239,7 @@ ru_status ru_recorder_open(const ru_recorder_options *opt, ru_recorder **out, ru
 {
     uint32_t records = opt->ring_records > 0 ? opt->ring_records : 16384;
     if ((records & (records - 1)) != 0 || records > (1u << 24)) {
-        return RU_FAIL(err, RU_E_ARG, "ring_records is %u, a power of two up to 2^24 was expected",
+        return RU_FAIL(err, RU_E_ARG, "ring_records is %u, expected a power of two up to 2^24",
                        records);
     }
     ru_recorder *r = calloc(1, sizeof *r);

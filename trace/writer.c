@@ -25,7 +25,8 @@ static void block_write(ru_recorder *r, rui_trace_block kind, uint32_t thread, u
     }
     if (r->bytes_written + size_bytes > r->bytes_max && kind == RUI_TRACE_RECORDS) {
         if (!r->full) {
-            ru_log(RU_LOG_WARN, "trace", "full", "stopped at %lld bytes, later records are lost",
+            ru_log(RU_LOG_WARN, "trace", "full",
+                   "the trace stopped at %lld bytes; later records are lost",
                    (long long)r->bytes_written);
         }
         r->full = true;

@@ -35,14 +35,14 @@ static const ru_conf_field host_fields[] = {
      .def = "0",
      .min = 0,
      .max = 1e18,
-     .help = "rate of its network interface, each direction; 0 unknown"},
+     .help = "bandwidth of its network interface in each direction; 0: unknown"},
     {.name = "net_latency_ns",
      .type = RU_CONF_I64,
      .offset = offsetof(ru_cluster_host, net_latency_ns),
      .def = "0",
      .min = 0,
      .max = 1e18,
-     .help = "one way to another host"},
+     .help = "one-way latency to another host"},
     {.name = "usd_per_h",
      .type = RU_CONF_F64,
      .offset = offsetof(ru_cluster_host, usd_per_h),
@@ -56,7 +56,7 @@ static const ru_conf_field host_fields[] = {
      .def = "1",
      .min = 0,
      .max = 1,
-     .help = "fraction of time in which it is there"},
+     .help = "fraction of time in which it is available"},
     {.name = "market",
      .type = RU_CONF_TEXT,
      .offset = offsetof(ru_cluster_host, market),
@@ -77,21 +77,21 @@ static const ru_conf_field device_fields[] = {
      .type = RU_CONF_TEXT,
      .offset = offsetof(ru_cluster_device, type),
      .def = "cpu",
-     .help = "type by which facts of ops name it"},
+     .help = "device type, as facts of ops name it"},
     {.name = "flops_per_s",
      .type = RU_CONF_F64,
      .offset = offsetof(ru_cluster_device, flops_per_s),
      .def = "0",
      .min = 0,
      .max = 1e18,
-     .help = "best rate of dense products; 0 unknown"},
+     .help = "highest rate of dense matrix products; 0: unknown"},
     {.name = "bytes_per_s",
      .type = RU_CONF_F64,
      .offset = offsetof(ru_cluster_device, bytes_per_s),
      .def = "0",
      .min = 0,
      .max = 1e18,
-     .help = "rate of its memory; 0 unknown"},
+     .help = "bandwidth of its memory; 0: unknown"},
     {.name = "memory_bytes",
      .type = RU_CONF_I64,
      .offset = offsetof(ru_cluster_device, memory_bytes),
@@ -105,21 +105,21 @@ static const ru_conf_field device_fields[] = {
      .def = "0",
      .min = 0,
      .max = 1e18,
-     .help = "least time of one operation"},
+     .help = "smallest time of one operation"},
     {.name = "usd_per_h",
      .type = RU_CONF_F64,
      .offset = offsetof(ru_cluster_device, usd_per_h),
      .def = "0",
      .min = 0,
      .max = 1e18,
-     .help = "price beside the price of the host"},
+     .help = "price in addition to the price of the host"},
     {.name = "availability",
      .type = RU_CONF_F64,
      .offset = offsetof(ru_cluster_device, availability),
      .def = "1",
      .min = 0,
      .max = 1,
-     .help = "fraction of time in which it is there"},
+     .help = "fraction of time in which it is available"},
 };
 
 static const ru_conf_field link_fields[] = {
@@ -137,21 +137,21 @@ static const ru_conf_field link_fields[] = {
      .def = "0",
      .min = 0,
      .max = 1e18,
-     .help = "rate; 0 unknown"},
+     .help = "bandwidth; 0: unknown"},
     {.name = "latency_ns",
      .type = RU_CONF_I64,
      .offset = offsetof(ru_cluster_link, latency_ns),
      .def = "0",
      .min = 0,
      .max = 1e18,
-     .help = "one way"},
+     .help = "one-way latency"},
     {.name = "usd_per_gb",
      .type = RU_CONF_F64,
      .offset = offsetof(ru_cluster_link, usd_per_gb),
      .def = "0",
      .min = 0,
      .max = 1e18,
-     .help = "price of what it carries"},
+     .help = "price of transferred data"},
 };
 
 static const ru_conf_field disk_fields[] = {
@@ -169,28 +169,28 @@ static const ru_conf_field disk_fields[] = {
      .offset = offsetof(ru_cluster_disk, kind),
      .def = "ssd",
      .choices = "ssd|hdd|memory|net",
-     .help = "what it is"},
+     .help = "kind of storage"},
     {.name = "size_bytes",
      .type = RU_CONF_I64,
      .offset = offsetof(ru_cluster_disk, size_bytes),
      .def = "0",
      .min = 0,
      .max = 1e18,
-     .help = "room; 0 unknown"},
+     .help = "capacity; 0: unknown"},
     {.name = "read_bytes_per_s",
      .type = RU_CONF_F64,
      .offset = offsetof(ru_cluster_disk, read_bytes_per_s),
      .def = "0",
      .min = 0,
      .max = 1e18,
-     .help = "rate of large reads; 0 unknown"},
+     .help = "rate of large reads; 0: unknown"},
     {.name = "write_bytes_per_s",
      .type = RU_CONF_F64,
      .offset = offsetof(ru_cluster_disk, write_bytes_per_s),
      .def = "0",
      .min = 0,
      .max = 1e18,
-     .help = "rate of large writes; 0 unknown"},
+     .help = "rate of large writes; 0: unknown"},
     {.name = "seek_ns",
      .type = RU_CONF_I64,
      .offset = offsetof(ru_cluster_disk, seek_ns),
@@ -204,7 +204,7 @@ static const ru_conf_field disk_fields[] = {
      .def = "0",
      .min = 0,
      .max = 1e18,
-     .help = "price of its room"},
+     .help = "price of its capacity"},
 };
 
 static const ru_conf_table host_table = {.name = "host",
@@ -217,14 +217,14 @@ static const ru_conf_table device_table = {.name = "device",
                                            .fields = device_fields,
                                            .n = RU_ARRAY_LEN(device_fields),
                                            .size_bytes = sizeof(ru_cluster_device),
-                                           .help = "what computes inside a host"};
+                                           .help = "a device inside a host that computes"};
 
 static const ru_conf_table link_table = {
     .name = "link",
     .fields = link_fields,
     .n = RU_ARRAY_LEN(link_fields),
     .size_bytes = sizeof(ru_cluster_link),
-    .help = "one direction between two hosts that differs from what their interfaces say"};
+    .help = "one direction between two hosts whose speed differs from that of their interfaces"};
 
 static const ru_conf_table disk_table = {.name = "disk",
                                          .fields = disk_fields,
@@ -250,13 +250,13 @@ static ru_status take_name(ru_map *names, const char *what, const char *name, ru
 {
     bool fresh;
     if (name[0] == '\0') {
-        return RU_FAIL(err, RU_E_ARG, "a %s has no name", what);
+        return RU_FAIL(err, RU_E_ARG, "an entry of '%ss' has no name", what);
     }
     if (ru_map_put_c(names, name, &fresh) == NULL) {
         return RU_FAIL(err, RU_E_LIMIT, "no memory for the names of the cluster");
     }
     return fresh ? RU_OK
-                 : RU_FAIL(err, RU_E_ARG, "two entries of '%ss' are called '%s'", what, name);
+                 : RU_FAIL(err, RU_E_ARG, "two entries of '%ss' have the name '%s'", what, name);
 }
 
 static ru_status known(const ru_map *hosts, const char *what, const char *name, ru_err *err)
@@ -325,7 +325,7 @@ static const ru_conf_field fields[] = {
      .offset = offsetof(ru_cluster, links),
      .def = "[]",
      .table = &link_table,
-     .help = "connections that differ from what the interfaces of their hosts say"},
+     .help = "connections whose speed differs from that of their hosts' interfaces"},
     {.name = "disks",
      .type = RU_CONF_SECTIONS,
      .offset = offsetof(ru_cluster, disks),

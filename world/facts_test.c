@@ -120,7 +120,7 @@ static void test_relations_are_checked(void **state)
 {
     (void)state;
     static const char *const bad[][2] = {
-        {"cluster: {hosts: [{name: a}, {name: a}]}", "called 'a'"},
+        {"cluster: {hosts: [{name: a}, {name: a}]}", "have the name 'a'"},
         {"cluster: {hosts: [{name: ''}]}", "no name"},
         {"cluster: {links: [{from: a, to: x}]}", "'x'"},
         {"cluster: {disks: [{name: d, host: x}]}", "'x'"},

@@ -133,7 +133,7 @@ vid rui_scalar(rui_grad *c, ru_dtype dtype, double x)
     uint16_t h = dtype == RU_BF16 ? ru_f32_to_bf16(f) : ru_f32_to_f16(f);
     const void *p = dtype == RU_F64 ? (const void *)&x : dtype == RU_F32 ? (const void *)&f : &h;
     if (!ru_dtype_is_float(dtype)) {
-        rui_no_gradient(c, "a gradient of a tensor that is not float was asked for");
+        rui_no_gradient(c, "the gradient of a tensor that is not float was requested");
         return (vid){0};
     }
     return ru_build_const(&c->b, ru_type_scalar(dtype), p);

@@ -93,7 +93,7 @@ static void norm_rule(rui_grad *c, ru_op op, const vid *in, uint32_t n_in)
 void rui_grad_layernorm(rui_grad *c)
 {
     if (rui_dy(c, 1).v != 0 || rui_dy(c, 2).v != 0) {
-        rui_no_gradient(c, "its statistics are used by trained parts, which has no gradient");
+        rui_no_gradient(c, "trained parts use its statistics, which have no gradient");
         return;
     }
     vid mean = rui_force_output(c, 1);
@@ -116,7 +116,7 @@ void rui_grad_instancenorm(rui_grad *c)
 void rui_grad_batchnorm(rui_grad *c)
 {
     if (rui_want(c, 3) || rui_want(c, 4) || ru_node_has_in(&c->n, 5)) {
-        rui_no_gradient(c, "its statistics and fused forms have none");
+        rui_no_gradient(c, "its statistics and fused forms have no gradient");
         return;
     }
     vid dy = rui_dy(c, 0), zero = rui_zeros_like(c, rui_x(c, 3)), var = rui_x(c, 4);

@@ -80,7 +80,7 @@ ru_status rui_fused_check(const rui_infer *c, uint32_t k_bias, int64_t n, uint32
     const ru_type *res = rui_in(c, k_res);
     return res == NULL || ru_type_equal(res, t)
                ? RU_OK
-               : rui_infer_fail(c, "the residual input must be shaped as the output");
+               : rui_infer_fail(c, "the residual input must have the shape of the output");
 }
 
 /* -- symbolic arithmetic ----------------------------------------------------------------------- */
@@ -365,7 +365,7 @@ ru_status ru_graph_infer_node(ru_graph *g, ru_graph_node_id id, ru_err *err)
     const ru_op_info *op = ru_op_get(c.n.op);
     if (c.n.n_in < op->in_min || c.n.n_in > op->in_max || c.n.n_out < op->out_min ||
         c.n.n_out > op->out_max) {
-        return rui_infer_fail(&c, "it has %u inputs and %u outputs, expected %u..%u and %u..%u",
+        return rui_infer_fail(&c, "the op has %u inputs and %u outputs, expected %u..%u and %u..%u",
                               c.n.n_in, c.n.n_out, op->in_min, op->in_max, op->out_min,
                               op->out_max);
     }

@@ -353,7 +353,7 @@ ru_status rui_shape_resize(const rui_infer *c)
     } else if (ru_node_has_in(&c->n, 2)) {
         RU_TRY(resize_scales(c, axes, n_axes, &t));
     } else {
-        return rui_infer_fail(c, "neither scales nor sizes are given");
+        return rui_infer_fail(c, "scales and sizes are both missing; one is needed");
     }
     for (uint32_t i = 0; i < t.rank; i++) {
         if (t.dims[i] < 0 && !ru_dim_is_symbolic(t.dims[i])) {
@@ -419,7 +419,8 @@ ru_status rui_shape_layernorm(const rui_infer *c)
     int64_t stash = ru_node_int(&c->n, RU_ATTR_stash_type, 1);
     t.dtype = ru_dtype_from_onnx((int32_t)stash);
     if (!ru_dtype_is_float(t.dtype)) {
-        return rui_infer_fail(c, "attribute stash_type = %lld is no float type", (long long)stash);
+        return rui_infer_fail(c, "attribute stash_type = %lld is not a float type",
+                              (long long)stash);
     }
     rui_set_out(c, 1, &t);
     rui_set_out(c, 2, &t);

@@ -200,7 +200,7 @@ ru_status rui_shape_cast(const rui_infer *c)
     ru_type t = *rui_in(c, 0);
     t.dtype = ru_dtype_from_onnx((int32_t)ru_node_int(&c->n, RU_ATTR_to, 0));
     if (t.dtype == RU_NONE) {
-        return rui_infer_fail(c, "attribute to = %lld is no supported element type",
+        return rui_infer_fail(c, "attribute to = %lld is not a supported element type",
                               (long long)ru_node_int(&c->n, RU_ATTR_to, 0));
     }
     rui_set_out(c, 0, &t);

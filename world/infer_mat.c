@@ -57,7 +57,7 @@ ru_status rui_shape_matmul(const rui_infer *c)
     ru_type b = *rui_in(c, 1);
     RU_TRY(same_dtypes(c, 2));
     if (a.rank == 0 || b.rank == 0) {
-        return rui_infer_fail(c, "a scalar is no matrix");
+        return rui_infer_fail(c, "an input is a scalar, expected a matrix");
     }
     bool row = a.rank == 1;
     bool col = b.rank == 1;
@@ -186,7 +186,7 @@ static ru_status ein_output(const rui_infer *c, const einsum *e, const uint8_t *
         for (uint32_t j = 0; j < add; j++) {
             uint32_t l = labels[i] == 0 ? EIN_ELLIPSIS_BASE + e->ellipsis - 1 - j : labels[i];
             if (!e->seen[l]) {
-                return rui_infer_fail(c, "output label '%c' stands in no input", (char)l);
+                return rui_infer_fail(c, "output label '%c' occurs in no input", (char)l);
             }
             t->dims[t->rank++] = e->dims[l];
         }
@@ -335,7 +335,7 @@ ru_status rui_shape_attention(const rui_infer *c)
         return rui_infer_fail(c, "widths or lengths of q, k and v do not match");
     }
     if (!bhtd && ru_dim_div(q->dims[2], heads) == RU_DIM_UNKNOWN) {
-        return rui_infer_fail(c, "the width is no multiple of %lld heads", (long long)heads);
+        return rui_infer_fail(c, "the width is not a multiple of %lld heads", (long long)heads);
     }
     ru_type t = *q;
     t.dims[rank - 1] = v->dims[rank - 1];

@@ -23,7 +23,8 @@ ru_status rui_shape_reshape(const rui_infer *c)
     for (uint32_t i = 0; i < t.rank; i++) {
         int64_t d = want != NULL ? want[i] : RU_DIM_UNKNOWN;
         if (d == 0 && copy_zero && i >= x->rank) {
-            return rui_infer_fail(c, "0 at axis %u copies a dimension that the input has not", i);
+            return rui_infer_fail(c, "0 at axis %u copies a dimension that the input does not have",
+                                  i);
         }
         t.dims[i] = d == 0 && copy_zero ? x->dims[i] : d;
         unknown += d == RU_DIM_UNKNOWN ? 1 : 0;

@@ -99,8 +99,8 @@ static ru_status check_rows(const ru_milp_rows *r, uint32_t n_cols, ru_err *err)
 {
     for (uint32_t i = 0; i < r->n; i++) {
         if (bounds_cross(r->low[i], r->high[i])) {
-            return RU_FAIL(err, RU_E_ARG, "row %u has the bounds %g and %g", i, r->low[i],
-                           r->high[i]);
+            return RU_FAIL(err, RU_E_ARG, "row %u has the bounds %g and %g, which are not valid", i,
+                           r->low[i], r->high[i]);
         }
         if (r->at[0] != 0 || r->at[i + 1] < r->at[i]) {
             return RU_FAIL(err, RU_E_ARG, "row %u ends at term %u, before it begins", i,
@@ -108,8 +108,10 @@ static ru_status check_rows(const ru_milp_rows *r, uint32_t n_cols, ru_err *err)
         }
         for (uint32_t k = r->at[i]; k < r->at[i + 1]; k++) {
             if (r->col[k] >= n_cols || !isfinite(r->coef[k])) {
-                return RU_FAIL(err, RU_E_ARG, "row %u has %g times column %u of %u", i, r->coef[k],
-                               r->col[k], n_cols);
+                return RU_FAIL(
+                    err, RU_E_ARG,
+                    "row %u has the coefficient %g for column %u of %u, which is not valid", i,
+                    r->coef[k], r->col[k], n_cols);
             }
         }
     }
@@ -119,13 +121,15 @@ static ru_status check_rows(const ru_milp_rows *r, uint32_t n_cols, ru_err *err)
 ru_status ru_milp_check(const ru_milp *p, ru_err *err)
 {
     if (p->n_cols == 0 || !isfinite(p->constant)) {
-        return RU_FAIL(err, RU_E_ARG, "a program of %u columns and the constant %g", p->n_cols,
-                       p->constant);
+        return RU_FAIL(err, RU_E_ARG, "a program with %u columns and the constant %g is not valid",
+                       p->n_cols, p->constant);
     }
     for (uint32_t j = 0; j < p->n_cols; j++) {
         if (!isfinite(p->cost[j]) || bounds_cross(p->low[j], p->high[j])) {
-            return RU_FAIL(err, RU_E_ARG, "column %u has the cost %g and the bounds %g and %g", j,
-                           p->cost[j], p->low[j], p->high[j]);
+            return RU_FAIL(
+                err, RU_E_ARG,
+                "column %u has the cost %g and the bounds %g and %g, which are not valid", j,
+                p->cost[j], p->low[j], p->high[j]);
         }
     }
     return check_rows(&p->rows, p->n_cols, err);
@@ -151,11 +155,11 @@ ru_status ru_milp_feasible(const ru_milp *p, const double *x, double tol, ru_err
 {
     for (uint32_t j = 0; j < p->n_cols; j++) {
         if (outside(x[j], p->low[j], p->high[j], tol)) {
-            return RU_FAIL(err, RU_E_INFEASIBLE, "column %u is %g, not in %g .. %g", j, x[j],
+            return RU_FAIL(err, RU_E_INFEASIBLE, "column %u is %g, expected %g to %g", j, x[j],
                            p->low[j], p->high[j]);
         }
         if (p->integer != NULL && p->integer[j] && fabs(x[j] - round(x[j])) > tol) {
-            return RU_FAIL(err, RU_E_INFEASIBLE, "column %u is %g, not whole", j, x[j]);
+            return RU_FAIL(err, RU_E_INFEASIBLE, "column %u is %g, expected an integer", j, x[j]);
         }
     }
     for (uint32_t i = 0; i < p->rows.n; i++) {
@@ -164,7 +168,7 @@ ru_status ru_milp_feasible(const ru_milp *p, const double *x, double tol, ru_err
             sum += p->rows.coef[k] * x[p->rows.col[k]];
         }
         if (outside(sum, p->rows.low[i], p->rows.high[i], tol)) {
-            return RU_FAIL(err, RU_E_INFEASIBLE, "row %u is %g, not in %g .. %g", i, sum,
+            return RU_FAIL(err, RU_E_INFEASIBLE, "row %u is %g, expected %g to %g", i, sum,
                            p->rows.low[i], p->rows.high[i]);
         }
     }

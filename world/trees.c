@@ -6,13 +6,15 @@
 static ru_status check_node(const ru_trees *t, uint32_t i, ru_err *err)
 {
     if (!isfinite(t->value[i])) {
-        return RU_FAIL(err, RU_E_DATA, "node %u of a tree holds %g", i, (double)t->value[i]);
+        return RU_FAIL(err, RU_E_DATA, "node %u of a tree has the value %g, which is not finite", i,
+                       (double)t->value[i]);
     }
     if (t->feature[i] < 0) {
         return RU_OK;
     }
     if ((uint32_t)t->feature[i] >= t->n_features) {
-        return RU_FAIL(err, RU_E_DATA, "node %u of a tree asks for feature %d of %u", i,
+        return RU_FAIL(err, RU_E_DATA,
+                       "node %u of a tree uses feature %d, but there are %u features", i,
                        t->feature[i], t->n_features);
     }
     if (t->left[i] <= i || t->right[i] <= i || t->left[i] >= t->n_nodes ||
@@ -26,8 +28,8 @@ static ru_status check_node(const ru_trees *t, uint32_t i, ru_err *err)
 ru_status ru_trees_check(const ru_trees *t, ru_err *err)
 {
     if (t->n_outputs == 0 || t->link > RU_TREES_EXP) {
-        return RU_FAIL(err, RU_E_DATA, "trees of %u outputs with link %d", t->n_outputs,
-                       (int)t->link);
+        return RU_FAIL(err, RU_E_DATA, "trees have %u outputs and link %d, which is not valid",
+                       t->n_outputs, (int)t->link);
     }
     for (uint32_t k = 0; k < t->n_outputs; k++) {
         if (!isfinite(t->base[k])) {
@@ -37,7 +39,8 @@ ru_status ru_trees_check(const ru_trees *t, ru_err *err)
     }
     for (uint32_t k = 0; k < t->n_trees; k++) {
         if (t->root[k] >= t->n_nodes || t->output[k] >= t->n_outputs) {
-            return RU_FAIL(err, RU_E_DATA, "tree %u begins at node %u and adds to output %u", k,
+            return RU_FAIL(err, RU_E_DATA,
+                           "tree %u begins at node %u and adds to output %u, which is not valid", k,
                            t->root[k], t->output[k]);
         }
     }

@@ -30,15 +30,15 @@ static ru_status value_check(const ru_graph *g, uint32_t i, ru_err *err)
         return RU_FAIL(err, RU_E_DATA, "constant or state %u '%s' has a symbolic shape", i, name);
     }
     if (v->kind != RU_VALUE_TEMP && v->producer.v != 0) {
-        return RU_FAIL(err, RU_E_DATA, "value %u '%s' is made by a node but is no temporary", i,
-                       name);
+        return RU_FAIL(err, RU_E_DATA, "value %u '%s' is computed by a node but is not a temporary",
+                       i, name);
     }
     if (v->kind == RU_VALUE_TEMP && v->producer.v != 0) {
         uint32_t p = v->producer.v;
         if (p >= g->n_nodes || v->producer_out >= g->nodes[p].n_out ||
             g->nodes[p].out[v->producer_out].v != i) {
-            return RU_FAIL(err, RU_E_DATA, "value %u '%s' names a producer that does not make it",
-                           i, name);
+            return RU_FAIL(err, RU_E_DATA,
+                           "value %u '%s' names a producer that does not compute it", i, name);
         }
     }
     return RU_OK;
@@ -63,22 +63,22 @@ static ru_status node_check(const ru_graph *g, uint32_t i, ru_err *err)
         return node_fail(g, i, err, "this op does not take this number of inputs:", n->n_in);
     }
     if (n->n_out < op->out_min || n->n_out > op->out_max) {
-        return node_fail(g, i, err, "this op does not make this number of outputs:", n->n_out);
+        return node_fail(g, i, err, "this op does not have this number of outputs:", n->n_out);
     }
     for (uint32_t k = 0; k < n->n_in; k++) {
         uint32_t v = n->in[k].v;
         if (v >= g->n_values) {
-            return node_fail(g, i, err, "this input is no value of the graph:", k);
+            return node_fail(g, i, err, "this input is not a value of the graph:", k);
         }
         const ru_value *x = &g->values[v];
         if (v != 0 && x->kind == RU_VALUE_TEMP && (x->producer.v == 0 || x->producer.v >= i)) {
-            return node_fail(g, i, err, "this input is not made by an earlier node:", k);
+            return node_fail(g, i, err, "this input is not computed by an earlier node:", k);
         }
     }
     for (uint32_t k = 0; k < n->n_out; k++) {
         uint32_t v = n->out[k].v;
         if (v >= g->n_values) {
-            return node_fail(g, i, err, "this output is no value of the graph:", k);
+            return node_fail(g, i, err, "this output is not a value of the graph:", k);
         }
         const ru_value *x = &g->values[v];
         if (v != 0 && (x->kind != RU_VALUE_TEMP || x->producer.v != i || x->producer_out != k)) {
@@ -112,14 +112,14 @@ ru_status ru_graph_verify(const ru_graph *g, ru_err *err)
     for (uint32_t i = 0; i < g->n_inputs; i++) {
         uint32_t v = g->inputs[i].v;
         if (v == 0 || v >= g->n_values || g->values[v].kind != RU_VALUE_INPUT) {
-            return RU_FAIL(err, RU_E_DATA, "graph input %u is no input value", i);
+            return RU_FAIL(err, RU_E_DATA, "graph input %u is not an input value", i);
         }
     }
     for (uint32_t i = 0; i < g->n_outputs; i++) {
         uint32_t v = g->outputs[i].v;
         if (v == 0 || v >= g->n_values ||
             (g->values[v].kind == RU_VALUE_TEMP && g->values[v].producer.v == 0)) {
-            return RU_FAIL(err, RU_E_DATA, "graph output %u is made by no node", i);
+            return RU_FAIL(err, RU_E_DATA, "no node computes graph output %u", i);
         }
     }
     for (uint32_t i = 0; i < g->n_updates; i++) {

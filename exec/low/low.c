@@ -346,7 +346,7 @@ rui_buf rui_low_in(rui_low *lo, ru_value_id v, const rui_layout *l)
     }
     h = rui_home_find(lo, v, NULL);
     if (h == NULL) {
-        (void)rui_fail(lo, RU_E_BUG, "value %u is read before it is made", v.v);
+        (void)rui_fail(lo, RU_E_BUG, "value %u is read before it is computed", v.v);
         return (rui_buf){0};
     }
     if (l->opaque && !h->layout->plain) { /* oneDNN transforms row-major weights only */

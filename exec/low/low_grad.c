@@ -129,7 +129,7 @@ ru_status rui_grads_plan(rui_low *lo, ru_err *err)
     for (uint32_t i = 0; i < lo->n_grads; i++) {
         rui_grad *gr = &lo->grads[i];
         if (gr->made == UINT32_MAX) {
-            return RU_FAIL(err, RU_E_BUG, "gradient %u is made by no step", gr->v.v);
+            return RU_FAIL(err, RU_E_BUG, "no step computes gradient %u", gr->v.v);
         }
         gr->layout = lo->vals[gr->v.v].homes[0].layout;
         gr->buf = lo->vals[gr->v.v].homes[0].buf;

@@ -218,8 +218,9 @@ static ru_status check_free(int64_t need_bytes, const char *at_least, ru_err *er
     if (free_bytes < 0 || need_bytes <= free_bytes) {
         return RU_OK;
     }
-    return RU_FAIL(err, RU_E_MEM, "the executable needs %s%.3g GiB of memory, %.3g GiB are free",
-                   at_least, (double)need_bytes / GIB, (double)free_bytes / GIB);
+    return RU_FAIL(err, RU_E_MEM,
+                   "the executable needs %s%.3g GiB of memory, but %.3g GiB are free", at_least,
+                   (double)need_bytes / GIB, (double)free_bytes / GIB);
 }
 
 ru_status rui_low_fits(const ru_graph *g, ru_err *err)
@@ -257,7 +258,7 @@ static ru_status allocate(rui_low *lo, ru_err *err)
     if (p == MAP_FAILED) {
         lo->memory = NULL;
         return RU_FAIL(err, RU_E_MEM,
-                       "the executable needs %lld MiB that this machine does not give",
+                       "the executable needs %lld MiB of memory, which this machine does not have",
                        (long long)(lo->memory_bytes >> 20));
     }
     lo->memory = p;
@@ -318,10 +319,10 @@ ru_status rui_low_guards(const rui_low *lo, ru_err *err)
         const uint8_t *tail = (const uint8_t *)lo->bufs[i].ptr + lo->bufs[i].size_bytes;
         for (uint32_t k = 0; k < GUARD; k++) {
             if (tail[k] != CANARY) {
-                return RU_FAIL(
-                    err, RU_E_BUG,
-                    "byte %u behind buffer %u of %lld bytes was written; last used by %s", k, i,
-                    (long long)lo->bufs[i].size_bytes, last_kernel(lo, i));
+                return RU_FAIL(err, RU_E_BUG,
+                               "a kernel wrote byte %u after the end of buffer %u of %lld bytes; "
+                               "%s used it last",
+                               k, i, (long long)lo->bufs[i].size_bytes, last_kernel(lo, i));
             }
         }
     }

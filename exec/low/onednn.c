@@ -36,11 +36,11 @@ ru_status rui_dnnl_open(rui_dnnl *nn, ru_err *err)
     memset(nn, 0, sizeof *nn);
     ru_status st = load(nn, err);
     if (st == RU_OK && nn->engine_create(&nn->engine, dnnl_cpu, 0) != dnnl_success) {
-        st = RU_FAIL(err, RU_E_UNSUPPORTED, "oneDNN gives no engine for this CPU");
+        st = RU_FAIL(err, RU_E_UNSUPPORTED, "oneDNN has no engine for this CPU");
     }
     if (st == RU_OK &&
         nn->stream_create(&nn->stream, nn->engine, dnnl_stream_default_flags) != dnnl_success) {
-        st = RU_FAIL(err, RU_E_MEM, "oneDNN gives no stream");
+        st = RU_FAIL(err, RU_E_MEM, "oneDNN cannot create a stream");
     }
     if (st != RU_OK) {
         rui_dnnl_close(nn);

@@ -34,7 +34,7 @@ static ru_status refuse(const index_state *s, int64_t v, int64_t at, int64_t lim
                         const rui_run *run)
 {
     (void)s;
-    return RU_FAIL(run->err, RU_E_DATA, "index %lld at place %lld is outside %lld..%lld",
+    return RU_FAIL(run->err, RU_E_DATA, "index %lld at position %lld is outside %lld..%lld",
                    (long long)v, (long long)at, (long long)-limit, (long long)(limit - 1));
 }
 

@@ -150,7 +150,7 @@ static ru_status int_run(void *state, void *const *bufs, const rui_run *run)
     for (int64_t i = 0; divides && i < s->n_y; i++) {
         int64_t y = s->t == RU_I64 ? ((const int64_t *)bufs[1])[i] : ((const int32_t *)bufs[1])[i];
         if (y == 0) {
-            return RU_FAIL(run->err, RU_E_DATA, "a whole number is divided by 0 (element %lld)",
+            return RU_FAIL(run->err, RU_E_DATA, "an integer is divided by 0 (element %lld)",
                            (long long)i);
         }
     }

@@ -58,12 +58,11 @@ static ru_status ce_run(void *state, void *const *bufs, const rui_run *run)
     int64_t correct = 0, count = 0;
     for (int64_t r = 0; r < s->rows; r++) {
         if (flags[r] == 0x80) {
-            return RU_FAIL(
-                run->err, RU_E_DATA,
-                "label %lld of row %lld is outside 0..%lld (and is not %lld, which means "
-                "ignore); check the number of classes",
-                (long long)label_of(s, bufs[1], r), (long long)r, (long long)(s->cols - 1),
-                (long long)s->ignore_index);
+            return RU_FAIL(run->err, RU_E_DATA,
+                           "label %lld of row %lld is outside 0..%lld (and is not %lld, the value "
+                           "to ignore); check the number of classes",
+                           (long long)label_of(s, bufs[1], r), (long long)r,
+                           (long long)(s->cols - 1), (long long)s->ignore_index);
         }
         sum += (double)loss[r];
         total += (double)weight[r];

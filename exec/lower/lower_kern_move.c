@@ -12,8 +12,8 @@ typedef struct move_state {
 static ru_status index_error(const move_state *s, const void *index, int64_t at, const rui_run *run)
 {
     int64_t v = s->it == RU_I64 ? ((const int64_t *)index)[at] : ((const int32_t *)index)[at];
-    return RU_FAIL(run->err, RU_E_DATA, "index %lld at place %lld is outside 0..%lld", (long long)v,
-                   (long long)at, (long long)(s->limit - 1));
+    return RU_FAIL(run->err, RU_E_DATA, "index %lld at position %lld is outside 0..%lld",
+                   (long long)v, (long long)at, (long long)(s->limit - 1));
 }
 
 /* Place of the first index out of range, or -1. */

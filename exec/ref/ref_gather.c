@@ -26,7 +26,7 @@ static ru_status load_indices(const ru_ref_call *c, uint32_t k, int64_t dim, int
     for (int64_t i = 0; i < n; i++) {
         int64_t x = (*out)[i];
         if (x < -dim || x >= dim) {
-            return RU_FAIL(err, RU_E_DATA, "%s: index %lld (place %lld) is outside %lld .. %lld",
+            return RU_FAIL(err, RU_E_DATA, "%s: index %lld (position %lld) is outside %lld .. %lld",
                            ru_op_get(c->node->op)->name, (long long)x, (long long)i,
                            (long long)-dim, (long long)(dim - 1));
         }
@@ -351,10 +351,10 @@ ru_status rui_ref_Compress(const ru_ref_call *c, ru_err *err)
                 continue;
             }
             if (at + a.inner > room) {
-                return RU_FAIL(err, RU_E_DATA,
-                               "Compress: more elements are kept than the %lld that "
-                               "the output holds",
-                               (long long)room);
+                return RU_FAIL(
+                    err, RU_E_DATA,
+                    "Compress: the condition keeps more elements than the %lld of the output",
+                    (long long)room);
             }
             move(&c->out[0], at, &c->in[0], (o * a.dim + k) * a.inner, a.inner);
             at += a.inner;
@@ -404,8 +404,10 @@ ru_status rui_ref_NonMaxSuppression(const ru_ref_call *c, ru_err *err)
     }
     RU_TRY(ru_nms_select(&in, c->scratch, &rows, &n, err));
     if (n != room) {
-        return RU_FAIL(err, RU_E_DATA, "NonMaxSuppression: %lld boxes stay, the output holds %lld",
-                       (long long)n, (long long)room);
+        return RU_FAIL(
+            err, RU_E_DATA,
+            "NonMaxSuppression: %lld boxes are selected, but the output has room for %lld",
+            (long long)n, (long long)room);
     }
     rui_ref_store_ints(&c->out[0], rows);
     return RU_OK;

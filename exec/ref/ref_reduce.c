@@ -365,8 +365,8 @@ ru_status rui_ref_TopK(const ru_ref_call *c, ru_err *err)
     int64_t keep = shape->type.dims[axis], *order;
     size_t size = (size_t)ru_dtype_bytes(x->type.dtype);
     if (keep > a.dim) {
-        return RU_FAIL(err, RU_E_DATA, "TopK: %lld of %lld elements asked for", (long long)keep,
-                       (long long)a.dim);
+        return RU_FAIL(err, RU_E_DATA, "TopK: k is %lld, but the axis has %lld elements",
+                       (long long)keep, (long long)a.dim);
     }
     RU_TRY(rui_ref_zero_ints(c, a.dim, &order, err));
     for (int64_t line = 0; line < a.outer * a.inner; line++) {

@@ -67,8 +67,8 @@ for workers in 1 2; do
     first=$!
     started used 20
     before=$(contents used)
-    expect 75 "another job works in used (process $first on" $train --out used -w $((3 - workers))
-    expect 75 "another job works in used" $train --out used -w $workers --resume
+    expect 75 "another job uses used (process $first on" $train --out used -w $((3 - workers))
+    expect 75 "another job uses used" $train --out used -w $workers --resume
     [[ $before == "$(contents used)" ]] || fail "the refused job changed: $(diff <(echo "$before") <(contents used))"
     kill -KILL $first
     wait $first 2>/dev/null || true

@@ -177,7 +177,7 @@ static void what_an_export_hides_is_said(void **state)
                           notice_of(&a, form_tied_dynamo, sizeof form_tied_dynamo)};
     for (int k = 0; k < 2; k++) {
         assert_non_null(strstr(tied[k], "shared by several layers"));
-        assert_non_null(strstr(tied[k], "hold the same numbers and are trained apart"));
+        assert_non_null(strstr(tied[k], "contain the same numbers and are trained separately"));
         assert_null(strstr(tied[k], "folded"));
     }
     ru_arena_fini(&a);

@@ -52,11 +52,12 @@ static ru_status bind_array(binding *b, const ru_graph *g, const ru_array *a, co
         if (!fits) {
             char want[256], have[256];
             bool dtype = v->type.dtype != a->type.dtype;
-            return RU_FAIL(err, RU_E_DATA, "input '%s' is %s, the array given is %s%s", a->name,
-                           ru_type_print(g, &v->type, want, sizeof want),
-                           ru_type_print(g, &a->type, have, sizeof have),
-                           dtype ? ": nothing is converted, save it with the element type asked for"
-                                 : "");
+            return RU_FAIL(
+                err, RU_E_DATA, "input '%s' is %s, but the given array is %s%s", a->name,
+                ru_type_print(g, &v->type, want, sizeof want),
+                ru_type_print(g, &a->type, have, sizeof have),
+                dtype ? "; Rubato converts no types, so save it with the expected element type"
+                      : "");
         }
         for (uint32_t i = 0; i < v->type.rank; i++) {
             if (ru_dim_is_symbolic(v->type.dims[i])) {
@@ -113,16 +114,15 @@ static ru_status concrete(const ru_graph *g, ru_err *err)
         char type[256];
         if (v->kind == RU_VALUE_INPUT) {
             return RU_FAIL(err, RU_E_DATA,
-                           "input '%s' is %s: give an array for it or a number for its dimensions",
+                           "input '%s' is %s; give an array for it or values for its dimensions",
                            v->name, ru_type_print(g, &v->type, type, sizeof type));
         }
         const ru_node *n = v->producer.v != 0 ? ru_graph_node(g, v->producer) : NULL;
-        return RU_FAIL(err, RU_E_UNSUPPORTED,
-                       "value '%s' of %s is %s: its shape depends on data of the run, which is not "
-                       "supported",
-                       v->name != NULL ? v->name : "",
-                       n != NULL ? ru_op_get(n->op)->name : "the graph",
-                       ru_type_print(g, &v->type, type, sizeof type));
+        return RU_FAIL(
+            err, RU_E_UNSUPPORTED,
+            "value '%s' of %s is %s; its shape depends on data of the run, which is not supported",
+            v->name != NULL ? v->name : "", n != NULL ? ru_op_get(n->op)->name : "the graph",
+            ru_type_print(g, &v->type, type, sizeof type));
     }
     return RU_OK;
 }

@@ -165,7 +165,7 @@ static ru_status attr_convert(const rui_onnx_attr *a, ru_arena *arena, ru_attr *
         break;
     case RUI_ONNX_STRING:
         if (a->s == NULL) {
-            return RU_FAIL(err, RU_E_DATA, "attribute '%s' is no text", a->name);
+            return RU_FAIL(err, RU_E_DATA, "attribute '%s' is not a text", a->name);
         }
         r.kind = RU_ATTR_STR;
         r.u.s = a->s;
@@ -236,7 +236,8 @@ ru_status rui_lift_emit(rui_lift *l, ru_err *err)
     if (l->n_in < info->in_min || l->n_in > info->in_max || l->n_out < info->out_min ||
         l->n_out > info->out_max) {
         return RU_FAIL(err, RU_E_DATA,
-                       "it has %u inputs and %u outputs, %s takes %u to %u and gives %u to %u",
+                       "it has %u inputs and %u outputs, but %s takes %u to %u inputs and has %u "
+                       "to %u outputs",
                        l->n_in, l->n_out, info->name, info->in_min, info->in_max, info->out_min,
                        info->out_max);
     }

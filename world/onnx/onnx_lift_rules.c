@@ -382,7 +382,7 @@ static ru_status rnn_old(rui_lift *l, ru_err *err)
 static ru_status refuse_old(rui_lift *l, ru_err *err)
 {
     (void)l;
-    return RU_FAIL(err, RU_E_UNSUPPORTED, "this op's meaning before opset 6 is not supported");
+    return RU_FAIL(err, RU_E_UNSUPPORTED, "the form of this op before opset 6 is not supported");
 }
 
 static ru_status scatter_rename(rui_lift *l, ru_err *err)
@@ -402,8 +402,9 @@ static ru_status constant(rui_lift *l, ru_err *err)
         a = rui_lift_take(l, keys[k]);
     }
     if (a == NULL || l->n_out_model != 1) {
-        return RU_FAIL(err, RU_E_UNSUPPORTED,
-                       "it holds no tensor or number (sparse tensors and texts are not supported)");
+        return RU_FAIL(
+            err, RU_E_UNSUPPORTED,
+            "it contains no tensor or number (sparse tensors and texts are not supported)");
     }
     l->done = true;
     if (a->type == RUI_ONNX_TENSOR) {
@@ -436,7 +437,7 @@ static ru_status constant(rui_lift *l, ru_err *err)
     if (a->type == RUI_ONNX_INTS) {
         return rui_lift_const_i64s(l, a->is, a->n, l->out, err);
     }
-    return RU_FAIL(err, RU_E_DATA, "attribute '%s' has a kind that does not fit", a->name);
+    return RU_FAIL(err, RU_E_DATA, "attribute '%s' has a wrong kind", a->name);
 }
 
 /* op of the model, opset before which the rule applies (ALWAYS: at every opset) */

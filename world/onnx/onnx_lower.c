@@ -230,7 +230,7 @@ static ru_status attention_bthd(low *l, const ru_value_id qkv[3], ru_value_id ma
 {
     int64_t heads = ru_node_int(l->n, RU_ATTR_heads, 1);
     if (heads < 1 || width < 0 || width % heads != 0) {
-        return refuse(l, "has a width that its heads do not divide");
+        return refuse(l, "has a width that is not a multiple of its heads");
     }
     int64_t depth = width / heads;
     ru_value_id q, kt, v, y = {0};
@@ -378,19 +378,19 @@ static ru_status mish(low *l)
 
 static ru_status since_18(low *l)
 {
-    return l->opset >= 18 ? keep(l) : refuse(l, "begins at opset 18");
+    return l->opset >= 18 ? keep(l) : refuse(l, "exists since opset 18; write opset 18 or later");
 }
 
 static ru_status since_21(low *l)
 {
-    return l->opset >= 21 ? keep(l) : refuse(l, "has its meaning since opset 21");
+    return l->opset >= 21 ? keep(l) : refuse(l, "has this meaning since opset 21; write opset 21");
 }
 
 static ru_status pad(low *l)
 {
     return l->opset >= 18 || !ru_node_has_in(l->n, 3)
                ? keep(l)
-               : refuse(l, "has axes, which begin at opset 18");
+               : refuse(l, "has axes, which exist since opset 18; write opset 18 or later");
 }
 
 static ru_status cast(low *l)
@@ -413,7 +413,8 @@ static ru_status resize(low *l)
     const char *policy = ru_node_str(l->n, RU_ATTR_keep_aspect_ratio_policy, "stretch");
     if (ru_node_int(l->n, RU_ATTR_antialias, 0) != 0 || strcmp(policy, "stretch") != 0 ||
         ru_node_attr(l->n, RU_ATTR_axes) != NULL) {
-        return refuse(l, "has antialias, axes or an aspect ratio policy, which begin at opset 18");
+        return refuse(l, "has antialias, axes or an aspect ratio policy, which exist since opset "
+                         "18; write opset 18 or later");
     }
     return attrs == NULL ? full(l) : put_node(l, RU_OP_Resize, 4, 1, attrs, n);
 }
@@ -459,8 +460,7 @@ static ru_status node_lower(low *l)
     }
     return ru_op_get(l->n->op)->onnx
                ? keep(l)
-               : refuse(l, "has no form in standard ONNX: export the inference "
-                           "graph");
+               : refuse(l, "has no form in standard ONNX; export the inference graph");
 }
 
 ru_status rui_onnx_lower(const ru_graph *g, int64_t opset, ru_arena *arena, ru_graph *out,

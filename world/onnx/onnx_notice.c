@@ -134,7 +134,7 @@ static void write_facts(const facts *f, ru_text *t)
         sep = "; ";
     }
     if (f->no_dropout) {
-        ru_text_putf(t, "%sit has no Dropout, which an export for inference leaves out", sep);
+        ru_text_putf(t, "%sit has no Dropout, because an export for inference removes it", sep);
         sep = "; ";
     }
     if (f->shared > 0) {
@@ -148,8 +148,8 @@ static void write_facts(const facts *f, ru_text *t)
         sep = "; ";
     }
     if (f->a != NULL) {
-        ru_text_putf(t, "%s'%s' and '%s' hold the same numbers and are trained apart", sep, f->a,
-                     f->b);
+        ru_text_putf(t, "%s'%s' and '%s' contain the same numbers and are trained separately", sep,
+                     f->a, f->b);
     }
 }
 

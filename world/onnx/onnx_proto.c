@@ -516,7 +516,7 @@ ru_status rui_onnx_model_parse(const void *data, int64_t size_bytes, ru_arena *a
     }
     RU_TRY(ru_pb_in_end(&in, "the ONNX model", err));
     if (!has_graph) {
-        return RU_FAIL(err, RU_E_DATA, "onnx: this is no ONNX model: it has no graph");
+        return RU_FAIL(err, RU_E_DATA, "onnx: this is not an ONNX model, because it has no graph");
     }
     *out = m;
     return RU_OK;

@@ -181,7 +181,7 @@ static ru_status value_find(reader *r, frame *f, const char *name, ru_value_id *
         }
     }
     if (slot == NULL || slot->name == NULL) {
-        return RU_FAIL(r->err, RU_E_DATA, "it reads '%s', which nothing before it makes", name);
+        return RU_FAIL(r->err, RU_E_DATA, "it reads '%s', which no earlier node computes", name);
     }
     *out = slot->v;
     return RU_OK;
@@ -251,7 +251,7 @@ static ru_status input_fixed(reader *r, const rui_onnx_info *info, const ru_arra
     }
     if (!fits) {
         char a[128], b[128];
-        return RU_FAIL(r->err, RU_E_DATA, "onnx: input '%s' is %s, the array given is %s",
+        return RU_FAIL(r->err, RU_E_DATA, "onnx: input '%s' is %s, but the given array is %s",
                        info->name, ru_type_print(r->g, &v->type, a, sizeof a),
                        ru_type_print(r->g, have, b, sizeof b));
     }
@@ -354,7 +354,7 @@ static ru_status call_inline(reader *r, const frame *f, const rui_onnx_function 
                              const rui_onnx_node *n, const ru_value_id *in, ru_value_id *out)
 {
     if (f->depth + 1 >= CALL_DEPTH_MAX) {
-        return RU_FAIL(r->err, RU_E_DATA, "functions call each other more than %d deep",
+        return RU_FAIL(r->err, RU_E_DATA, "function calls are nested deeper than %d",
                        CALL_DEPTH_MAX);
     }
     if (n->in.n > fn->in.n || n->out.n > fn->out.n) {
@@ -395,13 +395,13 @@ static ru_status branch_inline(reader *r, frame *f, const rui_onnx_node *n, cons
         return RU_FAIL(r->err, RU_E_DATA,
                        a == NULL || a->type != RUI_ONNX_GRAPH
                            ? "it has no graph '%s'"
-                           : "too many graphs inside each other ('%s')",
+                           : "subgraphs are nested too deeply ('%s')",
                        which);
     }
     RU_TRY(rui_onnx_graph_parse(a->g, r->arena, &m, r->err));
     if (m.n_outputs != n->out.n) {
-        return RU_FAIL(r->err, RU_E_DATA, "'%s' has %u outputs, the node %u", which, m.n_outputs,
-                       n->out.n);
+        return RU_FAIL(r->err, RU_E_DATA, "'%s' has %u outputs, but its node has %u", which,
+                       m.n_outputs, n->out.n);
     }
     frame body = *f;
     body.names = (names){0};
@@ -428,11 +428,10 @@ static ru_status if_inline(reader *r, frame *f, const rui_onnx_node *n, ru_value
         return branch_inline(r, f, n, yes ? "then_branch" : "else_branch", out);
     }
     if (!r->opt->signature) {
-        return RU_FAIL(
-            r->err, RU_E_UNSUPPORTED,
-            "its condition is computed from data of the run or from a dimension without "
-            "a number: give that dimension a number (rubato run --dim NAME=N), or export "
-            "the model with fixed sizes or with torch.where in place of the branch");
+        return RU_FAIL(r->err, RU_E_UNSUPPORTED,
+                       "its condition depends on data of the run or on a dimension without a "
+                       "value; give that dimension a value (rubato run --dim NAME=N), or export "
+                       "the model with fixed sizes or with torch.where instead of the branch");
     }
     ru_value_id *other = RU_NEW(r->arena, ru_value_id, n->out.n);
     if (other == NULL || r->n_conds == CONDS_MAX) {
@@ -452,25 +451,26 @@ static ru_status if_inline(reader *r, frame *f, const rui_onnx_node *n, ru_value
 static const char *instead(const char *op)
 {
     static const char *const rows[][2] = {
-        {"Loop", "loops are not: export by tracing or with a fixed number of turns, so that they "
-                 "are unrolled"},
-        {"Scan", "loops are not: export by tracing or with a fixed number of turns, so that they "
-                 "are unrolled"},
+        {"Loop",
+         "export by tracing or with a fixed number of iterations, so that loops are unrolled"},
+        {"Scan",
+         "export by tracing or with a fixed number of iterations, so that loops are unrolled"},
         {"QLinear", "quantise in QDQ form (QuantizeLinear and DequantizeLinear around float ops, "
                     "QuantFormat.QDQ), or export the float model"},
         {"ConvInteger", "quantise in QDQ form (QuantFormat.QDQ), or export the float model"},
         {"MatMulInteger", "quantise in QDQ form (QuantFormat.QDQ), or export the float model"},
         {"DynamicQuantizeLinear", "quantise statically in QDQ form, or export the float model"},
-        {"Sequence", "lists of tensors are not: concatenate or stack them before the export"},
-        {"Optional", "optional values are not: export with the value always there"},
-        {"String", "texts are not: turn them into numbers before the model"},
-        {"Tfidf", "texts are not: turn them into numbers before the model"},
-        {"Random", "random numbers inside a model are not: make them an input"},
-        {"Bernoulli", "random numbers inside a model are not: make them an input"},
-        {"NonZero", "sizes that data decides are not: select with Where and a mask, or end the "
-                    "model before it"},
-        {"Unique", "sizes that data decides are not: end the model before it"},
-        {"", "write it in operators that are (docs/onnx.md), or end the model before it"},
+        {"Sequence", "concatenate or stack lists of tensors before the export"},
+        {"Optional", "export the model so that optional values are always present"},
+        {"String", "convert texts to numbers before the model"},
+        {"Tfidf", "convert texts to numbers before the model"},
+        {"Random", "make random numbers an input of the model"},
+        {"Bernoulli", "make random numbers an input of the model"},
+        {"NonZero", "sizes that depend on data are not supported either: select with Where and a "
+                    "mask, or end the model before this op"},
+        {"Unique",
+         "sizes that depend on data are not supported either: end the model before this op"},
+        {"", "use supported operators (docs/onnx.md), or end the model before this op"},
     };
     uint32_t k = 0;
     while (strncmp(op, rows[k][0], strlen(rows[k][0])) != 0) {

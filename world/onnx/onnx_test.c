@@ -257,7 +257,7 @@ static void errors_name_node_op_and_opset(void **state)
         {17, "Frobnicate", "", "x", "'the_node' (Frobnicate, opset 17)", RU_E_UNSUPPORTED},
         {17, "Relu", "com.example", "x", "domain 'com.example'", RU_E_UNSUPPORTED},
         {22, "Relu", "", "x", "opset 22", RU_E_UNSUPPORTED},
-        {17, "Relu", "", "nobody", "'nobody', which nothing before it makes", RU_E_DATA},
+        {17, "Relu", "", "nobody", "'nobody', which no earlier node computes", RU_E_DATA},
         {17, "Relu", "", "x x x", "3 inputs", RU_E_DATA},
     };
     for (uint32_t k = 0; k < RU_ARRAY_LEN(cases); k++) {
@@ -323,7 +323,7 @@ static void a_known_condition_chooses_its_branch(void **state)
         ru_onnx_info info;
         ru_status st = read_made(&m, NULL, &arena, &g, NULL, &err);
         assert_int_equal(st, k == 0 ? RU_OK : RU_E_UNSUPPORTED);
-        assert_true(k == 0 || strstr(err.text, "give that dimension a number") != NULL);
+        assert_true(k == 0 || strstr(err.text, "give that dimension a value") != NULL);
         ru_onnx_options sign = {.signature = true};
         assert_ok(read_made(&m, &sign, &arena, &g, &info, &err), err);
         assert_false(info.shapes[0]);

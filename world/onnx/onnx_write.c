@@ -220,8 +220,8 @@ static ru_status weights_put(writer *w)
         inside += ru_type_bytes(&v->type);
         if (inside > RU_ONNX_INSIDE_BYTES_MAX) {
             return RU_FAIL(w->err, RU_E_LIMIT,
-                           "onnx export: the weights are larger than the 2 GiB of an ONNX file; "
-                           "write them outside of it");
+                           "onnx export: the weights are larger than 2 GiB, the limit of an ONNX "
+                           "file; write them to an external file");
         }
         tensor_put(w->out, 5, w->names[k], &v->type, data);
     }
@@ -235,7 +235,7 @@ static ru_status outputs_put(writer *w, const ru_graph *typed)
         ru_value_id id = w->g->outputs[k];
         if (w->g->values[id.v].kind != RU_VALUE_TEMP) {
             return RU_FAIL(w->err, RU_E_UNSUPPORTED,
-                           "onnx export: output %u is no result of a node", k);
+                           "onnx export: output %u is not the result of a node", k);
         }
         RU_TRY(info_put(w, 12, id, &typed->values[id.v].type));
     }
@@ -265,7 +265,7 @@ ru_status ru_onnx_write(const ru_graph *g, const ru_onnx_write_options *opt, ru_
     opt = opt != NULL ? opt : &none;
     int64_t opset = opt->opset != 0 ? opt->opset : RU_ONNX_OPSET_MAX;
     if (opset < OPSET_WRITE_MIN || opset > RU_ONNX_OPSET_MAX) {
-        return RU_FAIL(err, RU_E_ARG, "onnx export: opset %lld, can write %d to %d",
+        return RU_FAIL(err, RU_E_ARG, "onnx export: the opset is %lld, expected %d to %d",
                        (long long)opset, OPSET_WRITE_MIN, RU_ONNX_OPSET_MAX);
     }
     ru_graph lowered;
