@@ -1,5 +1,5 @@
-/* Configuration by table: one table per struct says for every field its name, type, place, default,
- * bounds and help. Reading, checking, printing, help text and JSON Schema all come from it.
+/* Configuration by table: one table per struct states name, type, offset, default, bounds and help
+ * of every field. Reading, checking, printing, help text and JSON Schema come from the table.
  *
  *     typedef struct sgd { double lr, momentum; } sgd;
  *     static const ru_conf_field sgd_fields[] = {
@@ -10,10 +10,10 @@
  *     const ru_conf_table sgd_table = {.name = "sgd", .fields = sgd_fields,
  *                                      .n = RU_ARRAY_LEN(sgd_fields), .size_bytes = sizeof(sgd)};
  *
- * A value comes from the strongest source that gives it:
+ * A value comes from the last source in this order that gives it:
  *     default < file (YAML or JSON) < environment < --set a.b=c < flag
- * Inside one kind the later source wins. Maps of several sources are merged key by key; scalars and
- * lists are replaced whole; of a "one of" the strongest source's alternative stays.
+ * Among sources of one kind the later one wins. Maps of several sources are merged key by key;
+ * scalars and lists are replaced whole; of a "one of" the alternative of the last source remains.
  *
  *     ru_conf *c;                                      everything lives in `arena`
  *     RU_TRY(ru_conf_new(&job_table, arena, &c, err));
@@ -48,7 +48,7 @@ typedef enum ru_conf_type {
     RU_CONF_TIME,      /* int64_t, ns       250us, 60s (base/unit.h); bounds in ns */
     RU_CONF_SIZE,      /* int64_t, bytes    64KiB, 1MB; bounds in bytes */
     RU_CONF_TEXT,      /* const char *      never NULL */
-    RU_CONF_CHOICE,    /* uint32_t or enum  one word of `choices`: its index from 0 */
+    RU_CONF_CHOICE,    /* uint32_t or enum  one of `choices`: its index from 0 */
     RU_CONF_I64_LIST,  /* ru_conf_i64s      [1, 2]; a single scalar is a list of one */
     RU_CONF_F64_LIST,  /* ru_conf_f64s */
     RU_CONF_TEXT_LIST, /* ru_conf_texts */
@@ -94,8 +94,9 @@ typedef struct ru_conf_field {
     const char *name;
     ru_conf_type type;
     uint32_t offset;
-    /* As it would stand in the file ("0.05", "[512, 512]", "{constant: {}}", "" for an empty text);
-     * NULL: the key must be given. A section with NULL takes the defaults of its own fields. */
+    /* As it would appear in the file ("0.05", "[512, 512]", "{constant: {}}", "" for an empty
+     * text);
+     * NULL: the key is required. A section with NULL takes the defaults of its own fields. */
     const char *def;
     double min, max;            /* bounds of the number, or of each element; used when min < max */
     bool open;                  /* min itself is not allowed: lr > 0 */
@@ -133,8 +134,8 @@ typedef struct ru_conf ru_conf;
 RU_MUST_USE ru_status ru_conf_new(const ru_conf_table *table, ru_arena *arena, ru_conf **out,
                                   ru_err *err);
 
-/* Sources. `label` stands in errors and origins (the file's path). Syntax errors come back at once,
- * all others from ru_conf_apply. Text up to 4 MiB. Errors: RU_E_CONFIG. */
+/* Sources. Errors and origins name `label` (the file's path). Syntax errors are returned at once,
+ * all others by ru_conf_apply. Text up to 4 MiB. Errors: RU_E_CONFIG. */
 RU_MUST_USE ru_status ru_conf_add_yaml(ru_conf *c, const char *label, const char *text,
                                        int64_t size_bytes, ru_err *err);
 RU_MUST_USE ru_status ru_conf_add_json(ru_conf *c, const char *label, const char *text,
@@ -146,7 +147,7 @@ RU_MUST_USE ru_status ru_conf_add_file(ru_conf *c, const char *path, const char 
 RU_MUST_USE ru_status ru_conf_add_env(ru_conf *c, ru_err *err);
 /* "train.batch=64"; the value is YAML, so lists and maps work: "model.hidden=[512, 512]". */
 RU_MUST_USE ru_status ru_conf_add_set(ru_conf *c, const char *assignment, ru_err *err);
-/* The command line flag `flag` (as the user knows it) that stands for `path`. */
+/* The command-line option `flag` (as the user knows it) that sets `path`. */
 RU_MUST_USE ru_status ru_conf_add_flag(ru_conf *c, const char *flag, const char *path,
                                        const char *value, ru_err *err);
 

@@ -1,4 +1,4 @@
-/* The one process-wide log. A line is level, part, event, then words and values, without '=':
+/* The one process-wide log. A line has level, part, event, then names and values, without '=':
  *
  *     12.345 warn train checkpoint_late step 310 late 1.2 s
  *

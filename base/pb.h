@@ -1,9 +1,9 @@
 /* Protobuf wire format, read and written.
  *
- * One small module for every format that uses it (ONNX, Perfetto, TensorBoard, TFRecord). Reading
+ * One module for every format that uses it (ONNX, Perfetto, TensorBoard, TFRecord). Reading
  * is a cursor over bytes that copies nothing: a field is a number, a wire type and either a value
- * or a view. Every length is checked against the bytes that are there; the first bad byte stops the
- * cursor and is remembered, so that a reader is one plain loop:
+ * or a view. Every length is checked against the available bytes. The first bad byte stops the
+ * cursor, which remembers it, so a reader is one plain loop:
  *
  *     ru_pb_in in = ru_pb_in_open(data, size_bytes);
  *     for (ru_pb_field f; ru_pb_next(&in, &f);) {
@@ -11,7 +11,7 @@
  *     }
  *     RU_TRY(ru_pb_in_end(&in, "ModelProto", err));
  *
- * Unknown fields are skipped by not being named. Groups (wire types 3 and 4) are refused.
+ * A reader skips unknown fields by not naming them. Groups (wire types 3 and 4) are refused.
  * Writing appends to one growing buffer; a nested message is begun and ended around its fields.
  *
  * Thread: a cursor or writer belongs to one thread.
@@ -48,7 +48,7 @@ typedef struct ru_pb_field {
 /* A cursor over `size_bytes` bytes of `data` (view; NULL only with 0 bytes). */
 ru_pb_in ru_pb_in_open(const void *data, int64_t size_bytes);
 
-/* Read the next field. false: at the end, or something is wrong (ru_pb_in_end tells). */
+/* Read the next field. false: at the end, or after an error (ru_pb_in_end reports it). */
 bool ru_pb_next(ru_pb_in *in, ru_pb_field *f);
 
 /* RU_OK when the cursor ended cleanly. `what` names the message in the sentence.

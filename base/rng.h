@@ -1,9 +1,9 @@
 /* Random numbers by counter: Philox4x32-10, so that draw i of stream s under seed k is a function
- * of (k, s, i) and of nothing else: not of the machine, the number of threads, or who drew before.
+ * of (k, s, i) only: it does not depend on the machine, the number of threads, or earlier draws.
  *
- * All distributions use integers, IEEE add, multiply, divide and square root, and logarithm,
- * exponential and cosine of our own (ru_math_*): the same bits everywhere, which libm does not
- * promise.
+ * All distributions use integers, IEEE add, multiply, divide and square root, and Rubato's own
+ * logarithm, exponential and cosine (ru_math_*): they give the same bits everywhere, which libm
+ * does not guarantee.
  *
  * Source: salmon-2011 sec 3.3 (Philox). Thread: any; an ru_rng belongs to one thread at a time. */
 #ifndef RU_BASE_RNG_H

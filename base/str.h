@@ -42,11 +42,11 @@ bool ru_str_u64(ru_str s, uint64_t *out);
 bool ru_str_f64(ru_str s, double *out);
 
 /* Number of insertions, deletions, replacements and swaps of neighbours between two words (bytes
- * after the 64th of either are ignored), blind to case and to '-' against '_'. */
+ * after the 64th of either are ignored), ignoring case and the difference between '-' and '_'. */
 uint32_t ru_str_distance(ru_str a, ru_str b);
 
-/* Index of the word nearest to `word`, or -1 when none is near enough to be what was meant. Ties go
- * to the earlier word. */
+/* Index of the word most similar to `word`, or -1 when none is similar enough. Ties go to the
+ * earlier word. */
 int32_t ru_str_nearest(ru_str word, const char *const *words, uint32_t n);
 
 /* Text being built: always NUL-terminated at `p`. With an arena it grows; without, it is cut at the

@@ -1,8 +1,8 @@
-/* Words for times and sizes: 250us, 1.5s, 2h, 64KiB, 1MB.
+/* Texts of times and sizes: 250us, 1.5s, 2h, 64KiB, 1MB.
  *
  * Times: ns us ms s min h d. Sizes: B kB MB GB TB (powers of 1000), KiB MiB GiB TiB (of 1024); a
- * bare number is bytes. A time needs its unit, only 0 may stand alone. Fractions are allowed when
- * the result is a whole ns or byte.
+ * bare number is bytes. A time needs its unit; only 0 needs none. Fractions are allowed when the
+ * result is a whole ns or byte.
  *
  * Thread: any. */
 #ifndef RU_BASE_UNIT_H
@@ -12,11 +12,11 @@
 
 RU_API_BEGIN
 
-/* false (and nothing written) unless the whole slice is such a word, not negative, below 2^63. */
+/* false (and nothing written) unless the whole slice is such a text, not negative, below 2^63. */
 bool ru_unit_time(ru_str word, int64_t *ns);
 bool ru_unit_size(ru_str word, int64_t *bytes);
 
-/* Exact words that read back to the same number: 90s, 1500us, 64KiB, 1000003. */
+/* Exact texts that parse to the same number: 90s, 1500us, 64KiB, 1000003. */
 void ru_text_time(ru_text *t, int64_t ns);
 void ru_text_size(ru_text *t, int64_t bytes);
 

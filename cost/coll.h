@@ -23,7 +23,7 @@ enum { RU_COLL_COST_POINTS_MAX = 16 };
 typedef struct ru_coll_cost {
     double alpha_ns;   /* per step */
     double beta_ns;    /* per byte over one link */
-    double gamma_ns;   /* per byte added; not told apart from beta when it cannot be: 0 */
+    double gamma_ns;   /* per byte added; 0 when it cannot be distinguished from beta */
     uint32_t n_points; /* 0: unknown */
     double error;      /* largest relative residual of the fit */
     uint32_t n_at;     /* 0: predicted by the formula alone */

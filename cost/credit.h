@@ -57,7 +57,7 @@ ru_credit_state ru_credit_state_of(const ru_credit_rules *r, const ru_credit *c,
 double ru_credit_empty_s(const ru_credit_rules *r, const ru_credit *c, double use);
 /* Seconds of constant use until the earned tokens are at the cap; INFINITY: never. */
 double ru_credit_refill_s(const ru_credit_rules *r, const ru_credit *c, double use);
-/* Go on for dt_s with constant wanted use, exact however long dt_s is: tokens that were used. */
+/* Advance by dt_s with constant requested use, exact for any dt_s. Returns the tokens used. */
 double ru_credit_run(const ru_credit_rules *r, ru_credit *c, double use, double dt_s);
 /* A stop of off_s seconds and the start after it: surplus is billed, tokens may be lost. */
 void ru_credit_stop(const ru_credit_rules *r, ru_credit *c, double off_s);

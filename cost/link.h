@@ -36,8 +36,8 @@ typedef struct ru_link_flow {
 
 #define RU_LINK_NONE UINT32_MAX
 
-/* Max-min fair rates of flows that are all under way: no flow can get more without taking from one
- * that has no more than it. Shape: link_bytes_per_s [n_links] > 0, flows and rate [n].
+/* Max-min fair rates of flows that are all in progress: no flow can get more without taking from
+ * one that has no more than it. Shape: link_bytes_per_s [n_links] > 0, flows and rate [n].
  * Cost: O((n + n_links) rounds), at most n + n_links rounds. Errors: RU_E_ARG, RU_E_LIMIT. */
 RU_MUST_USE ru_status ru_cost_link_share(const double *link_bytes_per_s, uint32_t n_links,
                                          const ru_link_flow *flows, uint32_t n, ru_arena *scratch,

@@ -5,9 +5,9 @@
  *   an iteration     = the largest load + barrier
  *
  * Executors are not equal: costs are measured, never counted. A task's time mixes the executor's
- * cost with the worker's speed; ru_load_fit tells them apart.
+ * cost with the worker's speed; ru_load_fit separates them.
  *
- * Source: litz-2018 (executors, shards); the model of an iteration is ours.
+ * Source: litz-2018 (executors, shards); the model of an iteration is Rubato's.
  * Thread: any, pure. */
 #ifndef RU_COST_LOAD_H
 #define RU_COST_LOAD_H

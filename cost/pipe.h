@@ -56,12 +56,12 @@ double ru_cost_pipe_boundary_s(const ru_pipe_cost *c, double cut_bytes, uint32_t
 /* What else the model charges a stage that is not the first for the cut behind it. */
 double ru_cost_pipe_behind_s(const ru_pipe_cost *c, double cut_bytes, uint32_t m);
 
-/* Minibatches that a unit of a stage has begun when it ends the first one of them (1F1B, round
+/* Minibatches that a unit of a stage has started when it finishes the first one (1F1B, round
  * robin): `m` units in the stage, `behind` units in later stages. */
 uint32_t ru_cost_pipe_in_flight(uint32_t m, uint32_t behind);
-/* Bytes of a unit: one version of the parameters and the activations of every minibatch under way,
- * and `state` times the parameters (gradients, what the optimizer keeps). `repo` counts neither the
- * version in use nor the minibatch at hand. */
+/* Bytes of a unit: one version of the parameters and the activations of every minibatch in flight,
+ * and `state` times the parameters (gradients, optimizer state). `repo` counts neither the current
+ * version nor the current minibatch. */
 double ru_cost_pipe_memory_bytes(ru_pipe_model model, double param_bytes, double activation_bytes,
                                  uint32_t in_flight, double state);
 

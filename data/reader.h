@@ -3,8 +3,8 @@
  * A dataset is an indexed set of samples, each with the same fields ("x", "y", ...) of fixed type.
  * The order of training is a pure function: sample = permutation(seed, epoch, position), a
  * counter-based bijection that needs no memory, so any worker can read any position and a resume
- * needs one number. A stream hands out batches in that order; threads read and decode ahead into a
- * ring of batches.
+ * needs one number. A stream gives batches in that order; threads read and decode ahead into a ring
+ * of batches.
  *
  * Thread: a dataset may be read by many threads; a stream has one consumer. */
 #ifndef RU_DATA_READER_H
@@ -138,7 +138,7 @@ typedef struct ru_batch {
     int64_t n;                   /* samples */
     int64_t position;            /* global position of the first */
     int64_t epoch;               /* of the first sample */
-    int64_t next;                /* global position to start from to go on after this batch */
+    int64_t next;                /* global position from which to continue after this batch */
     int64_t wait_ns;             /* how long the consumer waited */
 } ru_batch;
 

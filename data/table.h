@@ -38,7 +38,7 @@ typedef struct rui_labels {
 RU_MUST_USE ru_status rui_labels_add(rui_labels *l, ru_str text, uint32_t file, int64_t line,
                                      ru_err *err);
 
-/* What the labels are, in this order: names when class names are given or a label is no number;
+/* What the labels are, in this order: names when class names are given or a label is not a number;
  * class numbers when all are integers >= 0 (-1 and 1 count as 0 and 1) and written so, or integers
  * of any notation when `classes` is set; else numbers (regression). Adds field "y"; *values gets 4
  * bytes a row, i32 classes or f32 numbers (d->y_field tells), in d's arena. Errors: RU_E_DATA with

@@ -17,7 +17,7 @@ typedef struct ru_claim ru_claim;
 typedef struct ru_claim_options {
     const char *dir; /* exists */
     uint64_t key;    /* of the job */
-    bool alone;      /* nobody may be there yet, not even with the same key */
+    bool alone;      /* no other process may have the claim, not even with the same key */
     int64_t wait_ns; /* a process that was killed a moment ago may take so long to end */
 } ru_claim_options;
 

@@ -9,7 +9,7 @@
 RU_API_BEGIN
 
 typedef struct ru_time {
-    int64_t ns; /* monotonic, since the boot; goes on while the machine sleeps */
+    int64_t ns; /* monotonic, since boot; continues while the machine sleeps */
 } ru_time;
 
 ru_time ru_clock_now(void);

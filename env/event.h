@@ -1,9 +1,9 @@
-/* The seam of control: events in, effects out.
+/* The interface of control: events in, effects out.
  *
  * Membership, training rounds, recovery and the like are step machines: ru_x_step(x, event,
  * effects). The event carries the time; the machine reads no clock, socket, disk, thread or heap.
- * Whoever drives it performs the effects: env/loop on Linux, sim/ in virtual time. Timers are named
- * by the machine that sets them (a number it chose) and re-setting one replaces it.
+ * Its driver performs the effects: env/loop on Linux, sim/ in virtual time. Timers are named by the
+ * machine that sets them (a number it chose) and re-setting one replaces it.
  *
  * Thread: loop only. */
 #ifndef RU_ENV_EVENT_H
@@ -13,7 +13,7 @@
 #include "env/clock.h"
 
 /* A process of a job, for its whole life: drawn at random at its start (by seed in the simulator),
- * never reused. 0: nobody. */
+ * never reused. 0: none. */
 typedef struct ru_node_id {
     uint64_t v;
 } ru_node_id;
@@ -73,7 +73,7 @@ void ru_effects_clear(ru_effects *fx);
 
 /* Bytes are copied. More than RU_EFFECTS_MAX effects of one step or no memory: a crash. */
 void ru_fx_send(ru_effects *fx, ru_node_id to, uint32_t what, const void *data, int64_t size_bytes);
-/* The send before this one again, to somebody else: same number, same bytes, no second copy. */
+/* Repeats the previous send to another process: same number, same bytes, no second copy. */
 void ru_fx_send_same(ru_effects *fx, ru_node_id to);
 void ru_fx_timer(ru_effects *fx, uint32_t what, ru_time at);
 void ru_fx_timer_off(ru_effects *fx, uint32_t what);

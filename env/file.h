@@ -1,7 +1,7 @@
 /* Files: whole reads, maps, positioned reads, atomic replacement, folders.
  *
- * Every error sentence names the path and the system's reason; the status tells a missing file
- * (RU_E_MISSING) from a full disk or a read-only one (RU_E_CREATE) and a failing device (RU_E_IO).
+ * Every error message names the path and the system's reason. The status distinguishes a missing
+ * file (RU_E_MISSING), a full or read-only disk (RU_E_CREATE) and a failing device (RU_E_IO).
  *
  * Thread: any; an object belongs to one thread unless said otherwise. */
 #ifndef RU_ENV_FILE_H
@@ -71,7 +71,7 @@ void ru_in_close(ru_in_file *f);
 bool ru_path_exists(const char *path);
 bool ru_path_is_dir(const char *path);
 bool ru_path_is_file(const char *path);  /* a regular one */
-int64_t ru_path_bytes(const char *path); /* size of a file, 0 when it cannot be told */
+int64_t ru_path_bytes(const char *path); /* size of a file, 0 when it is unknown */
 RU_MUST_USE ru_status ru_dir_make(const char *path, ru_err *err); /* with parents; exists: fine */
 /* The same below folders that exist; *made false when something has the name already. */
 RU_MUST_USE ru_status ru_dir_make_new(const char *path, bool *made, ru_err *err);

@@ -6,7 +6,7 @@
 
 #include "base/status.h"
 
-/* "cannot <verb> <path>: <reason>[; advice]" with the status that tells what the caller can do. */
+/* "cannot <verb> <path>: <reason>[; advice]" with the status that says what the caller can do. */
 ru_status rui_file_fail(ru_err *err, int errnum, const char *verb, const char *path);
 /* The same for a name that could not be made: whatever the path lacks, the output is missing, not
  * an input. Only a failing device and what this process or the system ran out of stay as they are.

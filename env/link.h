@@ -1,4 +1,4 @@
-/* The seam of bulk bytes between processes: connections that carry frames.
+/* The interface of bulk data between processes: connections that carry frames.
  *
  * A frame is a header of RU_LINK_HEAD_BYTES and a payload. A link decides nothing: when a
  * connection has room it *pulls* the next frame from its user, who picks the most urgent chunk at
@@ -99,8 +99,8 @@ typedef struct ru_link_ops {
     void (*close)(void *self, ru_conn_id c);
     /* There may be something to pull now. */
     void (*wake)(void *self, ru_conn_id c);
-    /* Go on after `head` said RU_E_AGAIN; `head` is called again soon, not from within. No-op for a
-     * connection that does not wait. */
+    /* Continue after `head` returned RU_E_AGAIN; `head` is called again soon, but not inside this
+     * call. No-op for a connection that does not wait. */
     void (*resume)(void *self, ru_conn_id c);
     /* The rest of the payload that arrives on c just now goes here instead, spans of the same sizes
      * in all: its place was withdrawn. What arrived already stays where it is; the first bytes of

@@ -24,22 +24,23 @@ enum { RU_LINK_TCP_STRANGERS = 64 }; /* accepted ones kept before their TLS hand
 
 enum { RU_LINK_TCP_ADDRESS_MAX = 128 }; /* host:port as text */
 
-/* This machine's address, without a port, on the way to `toward` (host:port): where who is there
- * can reach this process. Nothing is sent, but a name is looked up, which may block. False: not
- * known, no way there, or a name of this machine itself, which says nothing about others. */
+/* This machine's address, without a port, on the interface that reaches `toward` (host:port), where
+ * processes there can reach this one. Sends nothing, but resolves a name, which may block. False:
+ * unknown, no route, or a name of this machine itself, which does not help others. */
 bool ru_link_tcp_source(const char *toward, char into[RU_LINK_TCP_ADDRESS_MAX]);
 
 /* Is it host:port, [v6]:port or :port? */
 bool ru_link_tcp_address_ok(const char *address);
-/* Does nobody listen on this address of this machine? (Somebody may, a moment later.) */
+/* Is this address of this machine free to listen on? (Another process may take it a moment later.)
+ * */
 bool ru_link_tcp_free(const char *listen);
 
 typedef struct ru_link_tcp_options {
     ru_loop *loop;
     const char *listen; /* host:port or [v6]:port, port 0: any; host empty: all interfaces; NULL:
                            does not listen */
-    const char *toward; /* host:port of somebody who is to reach it: which address of a machine with
-                           several is told when it listens on all interfaces; NULL: the first */
+    const char *toward; /* host:port of a process that must reach it: selects the announced address
+                           when it listens on all interfaces; NULL: the first */
     const uint8_t *psk; /* [psk_bytes] TLS key, 16 .. 64 bytes; for peers not on this machine */
     uint32_t psk_bytes;
     bool tls_always;    /* also on this machine (tests) */

@@ -1,11 +1,11 @@
 /* The loop of a process: epoll, timers, wake-ups from other threads, children.
  *
- * One thread owns all control state and runs here. Other threads hand it words through rings and
- * wake it. Sockets belong to env/link_tcp, which registers its descriptors here. Stop signals: see
- * ru_self_stop_fd.
+ * One thread owns all control state and runs here. Other threads pass messages to it through rings
+ * and wake it. Sockets belong to env/link_tcp, which registers its descriptors here. Stop signals:
+ * see ru_self_stop_fd.
  *
  * Every callback gets the time read just before it. Callbacks may register, change and remove
- * anything, themselves included; what was removed is not called any more, even if it was ready.
+ * anything, themselves included; a removed callback is not called any more, even if it was ready.
  *
  * Thread: loop only, but ru_loop_wake and ru_loop_stop from any. */
 #ifndef RU_ENV_LOOP_H
@@ -61,7 +61,8 @@ RU_MUST_USE ru_status ru_loop_child(ru_loop *l, int64_t pid, ru_loop_child_fn fn
 void ru_loop_poll(ru_loop *l, int64_t max_ns, bool shared);
 
 RU_MUST_USE ru_status ru_loop_run(ru_loop *l, ru_err *err); /* until ru_loop_stop */
-/* One round: wait at most wait_ns (-1: for ever, 0: not at all) for something to do, and do it. */
+/* One round: wait at most wait_ns (-1: without a limit, 0: not at all) for events, and handle them.
+ * */
 RU_MUST_USE ru_status ru_loop_round(ru_loop *l, int64_t wait_ns, ru_err *err);
 void ru_loop_stop(ru_loop *l); /* the running, or else the next, ru_loop_run returns */
 

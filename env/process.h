@@ -25,19 +25,19 @@ typedef struct ru_process_options {
 RU_MUST_USE ru_status ru_process_start(const ru_process_options *opt, ru_process **out,
                                        ru_err *err);
 
-/* Write all bytes to the child's standard input. Errors: RU_E_PEER when it is gone. */
+/* Write all bytes to the child's standard input. Errors: RU_E_PEER when it has ended. */
 RU_MUST_USE ru_status ru_process_write(ru_process *p, const char *data, int64_t size_bytes,
                                        ru_err *err);
 
 /* Next line of its output without the newline, view until the next call; NULL at the end. Waits at
- * most `timeout_ns` (0: for ever). Errors: RU_E_AGAIN on time-out, RU_E_LIMIT for a line over 1
+ * most `timeout_ns` (0: no timeout). Errors: RU_E_AGAIN on timeout, RU_E_LIMIT for a line over 1
  * MiB. */
 RU_MUST_USE ru_status ru_process_line(ru_process *p, int64_t timeout_ns, const char **line,
                                       ru_err *err);
 
 /* Its piped output, or errors, to poll; -1: not piped. */
 int ru_process_fd(const ru_process *p, bool errors);
-/* What is there without waiting, up to cap bytes; 0: nothing now; -1: the stream ended. Not
+/* The bytes available without waiting, up to cap bytes; 0: nothing now; -1: the stream ended. Not
  * together with ru_process_line. */
 int64_t ru_process_read(ru_process *p, bool errors, void *into, int64_t cap);
 

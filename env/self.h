@@ -23,12 +23,12 @@ int64_t ru_self_rss_bytes(void);      /* resident size now; 0: not known */
 /* Start of the process on the clock of ru_clock_now; 0: not known. */
 int64_t ru_self_start_ns(void);
 int64_t ru_self_pid(void);
-/* Bytes nobody can guess, from the kernel; a kernel without them: a crash. */
+/* Random bytes from the kernel that cannot be predicted; crashes if the kernel has none. */
 void ru_self_random(void *into, int64_t size_bytes);
 
-/* Start this program again in this process, with the same words and NAME=value in the environment:
- * for settings that libraries read only when they are loaded. Returns only when that was not
- * possible. */
+/* Start this program again in this process, with the same arguments and NAME=value in the
+ * environment: for settings that libraries read only when they are loaded. Returns only when that
+ * was not possible. */
 void ru_self_again(const char *name, const char *value);
 
 /* Columns of the terminal behind file descriptor `fd`; 0: not a terminal. */

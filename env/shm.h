@@ -1,16 +1,16 @@
 /* Memory shared between processes of one host, and words in it to wait on.
  *
  * A segment is a sealed memfd: its size never changes, so that touching it can never fault, and it
- * lives until the last mapping is gone: the death of its owner takes nothing away. Others map it by
- * a handle, a line of text that travels in any message:
+ * lives until the last mapping is gone: it survives the death of its owner. Others map it by a
+ * handle, a line of text that travels in any message:
  *
  *     pid of the owner : its descriptor : size : nonce     opened as /proc/<pid>/fd/<descriptor>
  *
- * The kernel lets the same user through (and nobody else); a reused pid or descriptor is found out
- * by the nonce in the memfd's name. The owner keeps its descriptor until ru_shm_close.
+ * The kernel admits only the same user. The nonce in the memfd's name reveals a reused pid or
+ * descriptor. The owner keeps its descriptor until ru_shm_close.
  *
  * Words are counters that only grow. A waiter spins, then sleeps on a futex; a poster makes a
- * system call only when somebody sleeps.
+ * system call only when a waiter sleeps.
  *
  * Thread: a segment is opened and closed by one thread; words any thread of any process. */
 #ifndef RU_ENV_SHM_H
@@ -28,7 +28,7 @@ enum { RU_SHM_HANDLE_MAX = 96, RU_SHM_HOST_MAX = 96 };
 RU_MUST_USE ru_status ru_shm_create(const char *name, int64_t size_bytes, ru_shm **out,
                                     ru_err *err);
 /* The segment behind a handle, for reading and writing. size_bytes: what it must be; 0: any.
- * Errors: RU_E_PEER when the owner is gone or closed it, RU_E_PERM for another user's process,
+ * Errors: RU_E_PEER when the owner ended or closed it, RU_E_PERM for another user's process,
  * RU_E_DATA for text that is no handle or a segment that is not ours or not sealed. */
 RU_MUST_USE ru_status ru_shm_map(const char *handle, int64_t size_bytes, ru_shm **out, ru_err *err);
 /* Unmap. Others keep what they mapped; a handle not yet mapped is void when the owner closes. NULL
@@ -54,7 +54,8 @@ typedef struct ru_shm_word {
 
 /* The value now; what was written before it was posted is visible. */
 uint32_t ru_shm_look(const ru_shm_word *w);
-/* Set, or add to, the value and wake who waits for it. The new value. Set: one writer per word. */
+/* Set, or add to, the value and wake its waiters. Returns the new value. Set: one writer per word.
+ * */
 uint32_t ru_shm_post(ru_shm_word *w, uint32_t value);
 uint32_t ru_shm_add(ru_shm_word *w, uint32_t delta);
 /* Is value at or past target? */
@@ -66,7 +67,7 @@ static inline bool ru_shm_reached(uint32_t value, uint32_t target)
 typedef struct ru_shm_wait_options {
     int64_t spin_ns;    /* busy-wait first; 0: not */
     int64_t yield_ns;   /* then look after giving the core to others, again and again; 0: not */
-    int64_t timeout_ns; /* 0: for ever */
+    int64_t timeout_ns; /* 0: no timeout */
     /* Asked before sleeping and every check_ns (0: 1 ms) asleep; not RU_OK ends the wait with it
      * (a peer died, the operation was given up). May be NULL. */
     ru_status (*check)(void *self);
@@ -77,7 +78,7 @@ typedef struct ru_shm_wait_options {
 /* Until ru_shm_reached(value, target). Errors: RU_E_AGAIN on time-out, what `check` says. Blocks:
  * not for the loop thread. */
 ru_status ru_shm_wait(ru_shm_word *w, uint32_t target, const ru_shm_wait_options *opt);
-/* Wake all sleepers of a word so that they ask their `check` at once. */
+/* Wake all sleepers of a word so that they call their `check` at once. */
 void ru_shm_nudge(ru_shm_word *w);
 
 #endif

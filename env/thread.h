@@ -35,7 +35,7 @@ void ru_thread_prompt(void);
 /* Numbers of the cores the calling thread may use, at most `max`; returns how many. */
 uint32_t ru_thread_cores_list(uint32_t *into, uint32_t max);
 
-/* A word that one thread sets and others look at; what was written before is visible after. */
+/* A word that one thread sets and others read; earlier writes are visible after reading it. */
 typedef struct ru_flag {
     uint32_t v;
 } ru_flag;

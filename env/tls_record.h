@@ -53,8 +53,8 @@ typedef struct rui_record_key {
 
 /* Take over where the handshake ended. false: no memory. */
 bool rui_record_key_init(rui_record_key *k, const uint8_t secret[RUI_SECRET_BYTES], bool seals);
-/* Both directions' ends go on with the next key at the same place of the sequence. false: no
- * memory; the key is of no use then. */
+/* Both ends of both directions continue with the next key at the same sequence number. false: not
+ * enough memory; the key cannot be used then. */
 bool rui_record_key_next(rui_record_key *k);
 void rui_record_key_fini(rui_record_key *k); /* wipes it */
 

@@ -2,8 +2,8 @@
  *
  * ru_exe_open runs the passes, chooses kernels and layouts, plans the buffers and creates every
  * primitive; ru_exe_run then allocates nothing. State (parameters, optimizer slots, running
- * statistics) lives in the executable in whatever layout its kernels like; read and write convert
- * to and from row-major.
+ * statistics) lives in the executable in the layout of its kernels; read and write convert to and
+ * from row-major.
  *
  * Thread: one thread at a time per executable; kernels use the device's pool inside. */
 #ifndef RU_EXEC_EXE_H
@@ -20,7 +20,7 @@ typedef struct ru_recorder ru_recorder; /* trace/recorder.h */
 typedef struct ru_policy ru_policy;     /* plan/policy.h */
 
 typedef enum ru_device_kind {
-    RU_DEVICE_CPU, /* oneDNN and our own vector kernels */
+    RU_DEVICE_CPU, /* oneDNN and Rubato's vector kernels */
     RU_DEVICE_REF, /* plain C, one thread: the reference */
 } ru_device_kind;
 
@@ -35,25 +35,24 @@ typedef struct ru_exe_options {
     ru_precision precision;
     uint32_t threads;      /* 0: all cores this process may use */
     bool autotune;         /* time convolution and product algorithms while opening */
-    bool tuned_only;       /* autotune, but time nothing: a shape that is not in the cache takes the
+    bool tuned_only;       /* autotune without measuring: a shape that is not in the cache uses the
                               library's own rule */
-    const char *cache_dir; /* where autotune results are kept; NULL: not kept */
+    const char *cache_dir; /* folder of autotune results; NULL: none are stored */
     bool keep_temps;       /* no buffer sharing and no in-place: every value readable after a run */
     bool guard;            /* no buffer sharing, guard zones for ru_exe_guards_check (harness) */
     bool no_fuse;          /* run the graph as given (harness, debugging) */
     bool profile;          /* measure every step from the start, as ru_exe_profile does */
     bool keep_nan;         /* no kernel that may turn NaN into a number (slower; see ru_exe_run) */
-    /* Data-parallel: gradients leave and come back summed. Nothing that persists changes before the
-     * first step that reads a gradient; each gradient stands in memory of its own, f32, without
-     * padding. */
+    /* Data-parallel: gradients leave and return summed. Nothing that persists changes before the
+     * first step that reads a gradient. Each gradient has its own memory, f32, without padding. */
     bool two_phase;
     bool plain_grads; /* two_phase: gradients in row-major order */
-    /* two_phase: memory for each gradient that is handed out, in value order (segments that other
+    /* two_phase: memory for each gradient that leaves, in value order (segments that other
      * processes map); a NULL entry, or NULL: the executable's own. */
     void *const *grad_at;
 } ru_exe_options;
 
-/* What changes from run to run besides inputs. */
+/* Arguments that change from run to run, besides inputs. */
 typedef struct ru_run_args {
     uint64_t seed;         /* of the job: keys the counter-based generator */
     int64_t step;          /* counted from 0 */
@@ -83,19 +82,19 @@ void *ru_exe_input(ru_exe *e, ru_value_id input);
 
 /* One step. Errors: RU_E_DATA from kernels that check their data (labels, indices).
  *
- * oneDNN's maxima and fused activations turn NaN into a number. The processor notes that such an
- * operation met one (ru_pool_invalid); a graph without updates is then run once more, on kernels
- * that keep NaN (opened at the first time), so that outputs hold NaN where the reference has it.
- * With updates nothing is repeated: ru_exe_invalid tells. */
+ * oneDNN's maxima and fused activations turn NaN into a number. The processor records that such an
+ * operation met one (ru_pool_invalid). A graph without updates then runs again on kernels that keep
+ * NaN (opened the first time), so that outputs have NaN where the reference has it. A graph with
+ * updates does not run again; ru_exe_invalid reports it. */
 RU_MUST_USE ru_status ru_exe_run(ru_exe *e, const ru_run_args *args, ru_err *err);
-/* Did an operation of the last run meet or make a NaN? Asked of executables with kernels that may
+/* Did an operation of the last run meet or produce a NaN? For executables with kernels that may
  * lose one, or with a judge. */
 bool ru_exe_invalid(const ru_exe *e);
 
-/* Ask `judge` in every run, once the scalar output `v` (f32) is there and before any update that
- * stands behind it in the graph; `invalid`: a kernel may have turned NaN into a number so far. Any
- * status but RU_OK ends the run with it. Called on the run's thread. Errors: RU_E_ARG when `v` is
- * no output that a step makes. */
+/* Call `judge` in every run when the scalar output `v` (f32) is computed and before any later
+ * update in the graph. `invalid`: a kernel may have turned NaN into a number. Any status but RU_OK
+ * ends the run with it. Called on the run's thread. Errors: RU_E_ARG when `v` is not an output of a
+ * step. */
 typedef ru_status (*ru_exe_judge)(void *self, float x, bool invalid);
 RU_MUST_USE ru_status ru_exe_judge_set(ru_exe *e, ru_value_id v, ru_exe_judge judge, void *self,
                                        ru_err *err);
@@ -111,14 +110,14 @@ RU_MUST_USE ru_status ru_exe_state_write(ru_exe *e, ru_value_id state, const voi
 /* Any value of the graph after a run with keep_temps (tests). Row-major copy. */
 RU_MUST_USE ru_status ru_exe_value_read(ru_exe *e, ru_value_id v, void *into, ru_err *err);
 
-/* With option `guard`: has no kernel written behind one of its buffers since opening?
+/* With option `guard`: checks that no kernel wrote past one of its buffers since opening.
  * Errors: RU_E_BUG naming the buffer's last kernel. */
 RU_MUST_USE ru_status ru_exe_guards_check(const ru_exe *e, ru_err *err);
 
 void ru_exe_stats_get(const ru_exe *e, ru_exe_stats *into);
 
-/* The seam through which gradients leave per tensor as they become ready and come back summed. A
- * gradient is a value of role GRAD that is not itself added to another one.
+/* The hooks through which each gradient leaves when it is ready and returns summed. A gradient is a
+ * value of role GRAD that is not itself added to another one.
  *
  *   ready  after the last step that writes a gradient, with its memory (in the kernel's order of
  *          elements; adding two such gradients of executables with equal ru_exe_grads_hash is legal
@@ -127,7 +126,7 @@ void ru_exe_stats_get(const ru_exe *e, ru_exe_stats *into);
  *   need   before the first step that touches a state
  *   poll   before every step
  *
- * await and poll end the run with any status but RU_OK (RU_E_CANCELLED: never mind this step); with
+ * await and poll end the run with any status but RU_OK (RU_E_CANCELLED: the step is aborted); with
  * option two_phase nothing that persists has changed when poll or the first await does so. Ids are
  * those of the caller's graph. Each may be NULL. Called on the run's thread. */
 typedef struct ru_exe_hooks {
@@ -152,13 +151,13 @@ uint32_t ru_exe_grads(const ru_exe *e, const ru_exe_grad **grads);
 /* Hash of count, sizes and element orders of all gradients, in the order of the caller's graph. */
 uint64_t ru_exe_grads_hash(const ru_exe *e);
 
-/* Only the steps from the first that reads a gradient on: the caller has written every gradient's
- * memory. No hook is called. Errors: RU_E_UNSUPPORTED without two_phase, or naming the step that
- * needs more than gradients, inputs and state. */
+/* Run only the steps from the first one that reads a gradient; the caller has written every
+ * gradient's memory. No hook is called. Errors: RU_E_UNSUPPORTED without two_phase, or naming the
+ * step that needs more than gradients, inputs and state. */
 RU_MUST_USE ru_status ru_exe_run_update(ru_exe *e, const ru_run_args *args, ru_err *err);
 
-/* Updates before all sums are there, while a run waits in `await`. An update of an element gives
- * the same bits early or late; what was done early can be taken back until the run goes on.
+/* Updates before all sums have arrived, while a run waits in `await`. An update of an element gives
+ * the same bits early or late. Early updates can be reverted until the run continues.
  *
  *   ru_exe_early_bytes  what that takes in memory; 0: updates of this executable need all gradients
  *                       at once (clipping by their norm), or it has not two phases
@@ -175,7 +174,7 @@ void ru_exe_early_undo(ru_exe *e);
 
 /* A row-major piece of a state, whole elements: bytes [offset_bytes, offset_bytes + size_bytes).
  * Between runs; reading also while a run with two_phase is before its first await, on any thread.
- * Errors: RU_E_ARG for what is no state or lies outside it. */
+ * Errors: RU_E_ARG for a value that is not a state, or bytes outside it. */
 RU_MUST_USE ru_status ru_exe_state_read_part(ru_exe *e, ru_value_id state, int64_t offset_bytes,
                                              int64_t size_bytes, void *into, ru_err *err);
 RU_MUST_USE ru_status ru_exe_state_write_part(ru_exe *e, ru_value_id state, int64_t offset_bytes,
@@ -190,12 +189,12 @@ void ru_exe_profile(ru_exe *e, bool on);
  * that. Cost: one read of the clock and one record a step, below 60 ns. */
 void ru_exe_record(ru_exe *e, ru_recorder *r);
 
-/* Has the CPU device a kernel of its own for that op, for common types and attributes at least? */
+/* Does the CPU device have a kernel for this op, at least for common types and attributes? */
 bool ru_exe_op_fast(ru_op op);
 
-/* The list of steps: which nodes, by which kernel, with which shapes, flops and bytes, after which
- * steps; and how long each took in the runs that were profiled or recorded (count 0: none; then
- * `took` holds nothing). `rank` stands in every record. Owner: all in `arena`. Errors: RU_E_LIMIT.
+/* The list of steps: nodes, kernel, shapes, flops, bytes, dependencies; and measured times of the
+ * runs that were profiled or recorded (count 0: none; then `took` is empty). Every record contains
+ * `rank`. Owner: all in `arena`. Errors: RU_E_LIMIT.
  */
 RU_MUST_USE ru_status ru_exe_ops(const ru_exe *e, uint32_t rank, ru_arena *arena, ru_op_fact **ops,
                                  uint32_t *n, ru_err *err);

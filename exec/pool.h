@@ -1,8 +1,8 @@
 /* The device's worker threads.
  *
- * A pool runs a function on `threads` threads and waits for all; the caller is thread 0. The team
- * is the same one oneDNN uses (OpenMP), so that two teams never fight for the cores. A pool of 1
- * runs inline.
+ * A pool runs a function on `threads` threads and waits for all; the caller is thread 0. oneDNN
+ * uses the same team (OpenMP), so that two teams never compete for the cores. A pool of 1 runs
+ * inline.
  *
  * Thread: one caller at a time. */
 #ifndef RU_EXEC_POOL_H
@@ -25,18 +25,18 @@ void ru_pool_free(ru_pool *p);
 uint32_t ru_pool_threads(const ru_pool *p);
 void ru_pool_run(ru_pool *p, ru_pool_fn fn, void *arg);
 
-/* Inside of ru_pool_run: wait until every thread of the team is here; each must call it as often.
+/* Inside ru_pool_run: barrier of the team; every thread must call it equally often.
  * Cost: about 1 us while all threads have a core. */
 void ru_pool_wait(void);
 
-/* Make the pool's size the calling thread's team size for libraries that bring no pool of their own
- * (oneDNN); at the start of every run. */
+/* Set the calling thread's team size to the pool's size, for libraries without a pool of their own
+ * (oneDNN); called at the start of every run. */
 void ru_pool_enter(const ru_pool *p);
 
-/* Has a thread of the pool met an invalid operation (IEEE 754: NaN compared or made) since it was
- * asked last? Cost: one team for more than one thread. */
+/* Did a thread of the pool meet an invalid operation (IEEE 754: NaN compared or produced) since the
+ * last call? Cost: one team for more than one thread. */
 bool ru_pool_invalid(ru_pool *p);
-/* Forget what the calling thread met outside of the pool. */
+/* Clear what the calling thread met outside the pool. */
 void ru_pool_valid(void);
 
 /* Part `k` of `parts` of [0, n), rounded to multiples of `grain` (the last part takes the rest). */

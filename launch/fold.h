@@ -32,7 +32,8 @@ typedef struct ru_fold_options {
 
 RU_MUST_USE ru_status ru_fold_open(const ru_fold_options *opt, ru_arena *arena, ru_fold **out,
                                    ru_err *err);
-/* How many workers write now: a line that all of them wrote waits for nobody. 1: no line waits. */
+/* Number of workers that write now: a line that all of them wrote appears at once. 1: no line
+ * waits. */
 void ru_fold_workers(ru_fold *f, uint32_t n, ru_time now);
 /* Bytes that worker `number` (from 1) wrote, cut anywhere. */
 void ru_fold_bytes(ru_fold *f, uint32_t number, const char *data, int64_t size_bytes, ru_time now);

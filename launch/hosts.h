@@ -1,7 +1,7 @@
-/* Where the workers of a job run: what flags, torchrun's words, Slurm, Open MPI and PMI say, in
- * this order, made into one answer: how many workers this process starts (or that it is one), who
- * founds the job, where the others join, and which source said so. Two sources that say different
- * things about the same are an error that names both.
+/* Where the workers of a job run. It combines options, torchrun's variables, Slurm, Open MPI and
+ * PMI, in this order, into one answer: how many workers this process starts (or that it is one),
+ * which process starts the job, where the others join, and which source applies. Two contradicting
+ * sources are an error that names both.
  *
  * Pure parsing: the environment comes through a lookup function.
  *
@@ -65,15 +65,15 @@ typedef enum ru_hosts_source {
 
 typedef enum ru_hosts_founds {
     RU_FOUNDS_NO,      /* joins at `address` */
-    RU_FOUNDS_YES,     /* its first worker founds the job and listens at the port of `address` */
-    RU_FOUNDS_IF_FREE, /* founds when nobody listens at `address` yet */
+    RU_FOUNDS_YES,     /* its first worker starts the job and listens at the port of `address` */
+    RU_FOUNDS_IF_FREE, /* starts the job when no process listens at `address` yet */
 } ru_hosts_founds;
 
 typedef struct ru_hosts_plan {
     ru_hosts_source source;
     bool is_worker;        /* this process is one worker itself, and starts none */
-    uint32_t rank, local;  /* of it, or of the first worker that it starts, as told: its number in
-                              the job and in names of files */
+    uint32_t rank, local;  /* rank of it, or of the first worker that it starts: its number in the
+                              job and in names of files */
     uint32_t workers_here; /* to start on this machine (or 1) */
     uint32_t workers_min, workers_max; /* of the job */
     ru_hosts_founds founds;

@@ -4,8 +4,8 @@
  * own)
  *            <--lines--- JSON Lines of whoever leads; errors and words for people
  *
- * It decides nothing about the training: workers find each other, lose each other and go on by
- * themselves. It starts newcomers only while fewer than the least number live.
+ * It decides nothing about the training: workers find each other and handle failures by themselves.
+ * It starts newcomers only while fewer workers than the minimum live.
  *
  * Thread: main. */
 #ifndef RU_LAUNCH_LAUNCH_H

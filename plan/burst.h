@@ -70,12 +70,13 @@ typedef struct ru_burst_in {
 
 typedef struct ru_burst_plan {
     ru_burst_action action;
-    double speed[RU_BURST_RESOURCES_MAX];   /* of burst, 0 < speed <= 1 */
-    double use[RU_BURST_RESOURCES_MAX];     /* tokens per second */
-    double empty_s[RU_BURST_RESOURCES_MAX]; /* until its credits are gone; INFINITY: never */
-    double rate;                            /* requests per second */
-    double latency_s;                       /* the quantile */
-    double spend;                           /* sum of use / cap, per second */
+    double speed[RU_BURST_RESOURCES_MAX]; /* of burst, 0 < speed <= 1 */
+    double use[RU_BURST_RESOURCES_MAX];   /* tokens per second */
+    double
+        empty_s[RU_BURST_RESOURCES_MAX]; /* time until its credits are used up; INFINITY: never */
+    double rate;                         /* requests per second */
+    double latency_s;                    /* the quantile */
+    double spend;                        /* sum of use / cap, per second */
     double stretch; /* least time to empty over that at full speed; 1 when neither ends */
 } ru_burst_plan;
 

@@ -40,10 +40,10 @@ RU_MUST_USE ru_status ru_plan_coll(const ru_coll_in *in, ru_arena *out, ru_coll_
 RU_MUST_USE ru_status ru_plan_coll_rank(const ru_coll_in *in, uint32_t rank, ru_arena *out,
                                         ru_coll_schedule *s, ru_err *err);
 
-/* Prove it: every send has its receive, nobody waits in a circle whatever the timing (a send that
- * goes to a block may have to wait until its receive may begin), every element is added exactly
- * once where the op says, all ranks of an all-reduce get the same bits, and direct sums are in rank
- * order. Shares no code with the planner.
+/* Prove it: every send has its receive, there is no deadlock for any timing (a send to a block may
+ * have to wait until its receive may start), every element is added exactly once where the op
+ * requires it, all ranks of an all-reduce get the same bits, and direct sums are in rank order.
+ * Shares no code with the planner.
  * Cost: O(n_blocks * steps + steps * ranks / 64). Errors: RU_E_INFEASIBLE with the first violation,
  * RU_E_LIMIT when `scratch` is full. */
 RU_MUST_USE ru_status ru_plan_coll_check(const ru_coll_schedule *s, ru_arena *scratch, ru_err *err);

@@ -25,12 +25,12 @@ typedef enum ru_order_method {
     RU_ORDER_TIC,
     RU_ORDER_RANDOM,   /* every worker its own random order: what frameworks do by default */
     RU_ORDER_FIXED,    /* one random order for all */
-    RU_ORDER_FIFO,     /* as the ops stand in the input: as requested */
+    RU_ORDER_FIFO,     /* in the order of the input, in which ops are requested */
     RU_ORDER_LAYER,    /* layer by layer: by the longest chain of ops before it */
     RU_ORDER_REVERSE,  /* layer by layer from the end: the worst */
     RU_ORDER_SMALLEST, /* fewest bytes first */
     RU_ORDER_P3,       /* slices, in topological order */
-    RU_ORDER_CREDIT,   /* partitions in topological order, at most `credit_bytes` under way */
+    RU_ORDER_CREDIT,   /* partitions in topological order, at most `credit_bytes` in flight */
     RU_ORDER_OPTIMUM,  /* every order tried; RU_ORDER_OPTIMUM_MAX transfers at most */
     RU_ORDER_METHODS,
 } ru_order_method;

@@ -1,5 +1,5 @@
-/* How the layers of a network become stages of a pipeline: where to cut, how many workers compute
- * each stage, how many minibatches are under way, how many versions of the weights a stage keeps.
+/* How the layers of a network become stages of a pipeline: the cuts, the number of workers of each
+ * stage, the number of minibatches in flight, the number of versions of the weights of each stage.
  *
  *   workers 0-2   | layers 1-17  |--\         every worker does one forward, one backward in turn;
  *   worker 3      | layers 18-40 |<-/         minibatch b goes to replica b mod r, both ways
@@ -81,7 +81,7 @@ typedef struct ru_pipe_part {
 
 typedef struct ru_pipe_stage {
     uint32_t workers;
-    uint32_t in_flight; /* minibatches under way on a worker: warm-up forwards and one */
+    uint32_t in_flight; /* minibatches in flight on a worker: warm-up forward passes and one */
     uint32_t versions;  /* of its weights */
     double compute_s;   /* one minibatch on one worker */
     double param_bytes, activation_bytes;
@@ -98,7 +98,7 @@ typedef struct ru_pipe_plan {
     uint32_t n_parts;
     uint32_t workers;                 /* that compute */
     uint32_t copies;                  /* hybrid: groups of stages; else 1 */
-    uint32_t in_flight;               /* minibatches under way per worker of the first stage */
+    uint32_t in_flight;               /* minibatches in flight per worker of the first stage */
     uint32_t n_cuts;                  /* tried */
     bool all_cuts;                    /* false: cuts of one order of layers */
     double minibatch_s;               /* predicted time between two minibatches */

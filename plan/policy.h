@@ -1,11 +1,11 @@
-/* Policies as rows: what each decides, the table of its input, the planner, the separate checker
- * and what it says about its plan. The rows stand in plan/policy.def.
+/* Policies as rows: the decision, the table of the input, the planner, the separate checker and the
+ * report. plan/policy.def lists the rows.
  *
  *   input (by table) --ru_policy_run--> checked input, plan, checked plan, report, id
  *
- * A policy reads nothing but its input and writes nothing but its plan: equal input gives equal
- * bytes, wherever the arenas lie. Baselines are methods of the same policy: a CHOICE field `method`
- * whose first word is ours.
+ * A policy reads only its input and writes only its plan: equal input gives equal bytes at any
+ * address of the arenas. Baselines are methods of the same policy: a CHOICE field `method` whose
+ * first choice is Rubato's.
  *
  * Thread: any, pure. */
 #ifndef RU_PLAN_POLICY_H

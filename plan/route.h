@@ -1,5 +1,5 @@
-/* How many buffers stand before functions, which sizes of requests each takes, and each one's
- * memory, batch and timeout: the cheapest choice that keeps the latency per unit of size.
+/* The number of buffers in front of functions, the sizes of requests of each buffer, and its
+ * memory, batch size and timeout: the cheapest choice that meets the latency per unit of size.
  *
  * One buffer: every (memory, batch, timeout) of the grid is costed in closed form (cost/route.h);
  * those that no wait could spoil or save are settled by bounds; the rest, cheapest first, by the

@@ -37,9 +37,9 @@ typedef struct ru_share_plan {
 RU_MUST_USE ru_status ru_plan_share(const ru_share_in *in, ru_arena *out, ru_share_plan *plan,
                                     ru_err *err);
 
-/* Shares are a legal answer: they sum to the batch, nobody excluded works, nobody who works has
- * nothing while the batch allows, and moving one sample from one member to another never makes the
- * longest part shorter (new shares only). Shares no code with the planner.
+/* Shares are valid: they sum to the batch, no excluded member works, no working member has an empty
+ * share while the batch allows it, and moving one sample from one member to another never makes the
+ * slowest part faster (new shares only). Shares no code with the planner.
  * Errors: RU_E_INFEASIBLE. */
 RU_MUST_USE ru_status ru_plan_share_check(const ru_share_in *in, const ru_share_plan *plan,
                                           ru_err *err);

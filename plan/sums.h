@@ -24,7 +24,7 @@
 
 typedef enum ru_sums_method {
     RU_SUMS_CARAMEL,
-    RU_SUMS_RULE,          /* batches and chunks of the size whose overhead is a twentieth */
+    RU_SUMS_RULE,          /* buckets and pieces of the size whose start-up is a twentieth */
     RU_SUMS_NONE,          /* all gradients in one sum after the backward pass */
     RU_SUMS_SERIAL,        /* one sum for each tensor after the backward pass */
     RU_SUMS_FIFO,          /* one sum for each tensor as they come, barrier */
@@ -71,7 +71,7 @@ typedef struct ru_sums_plan {
     uint32_t depth;
     bool barrier;       /* the next step waits for all sums */
     bool after;         /* sums begin after the whole backward pass */
-    bool by_priority;   /* the most urgent ready piece; else batches strictly in order */
+    bool by_priority;   /* the most urgent ready piece; else buckets strictly in order */
     int64_t step_ns;    /* predicted, steady state */
     int64_t compute_ns; /* forward and backward */
     int64_t bound_ns;   /* the larger of compute and of moving the bytes once */
@@ -86,9 +86,9 @@ enum { RU_SUMS_PLAYED = 6, RU_SUMS_AVERAGED = 3 };
 RU_MUST_USE ru_status ru_plan_sums(const ru_sums_in *in, ru_arena *out, ru_arena *scratch,
                                    ru_sums_plan *plan, ru_err *err);
 
-/* Every gradient is in one batch, the backward order follows the graph, batches and pieces are
- * legal, and the predicted figures are those of the plan, played a second time. Shares no code with
- * the planner. Errors: RU_E_INFEASIBLE, RU_E_LIMIT. */
+/* Every gradient is in one bucket, the backward order follows the graph, buckets and pieces are
+ * valid, and the predicted figures equal those of a second simulation of the plan. Shares no code
+ * with the planner. Errors: RU_E_INFEASIBLE, RU_E_LIMIT. */
 RU_MUST_USE ru_status ru_plan_sums_check(const ru_sums_in *in, const ru_sums_plan *plan,
                                          ru_arena *scratch, ru_err *err);
 

@@ -95,8 +95,8 @@ typedef struct ru_sim_node_stats {
 } ru_sim_node_stats;
 void ru_sim_node_stats_get(const ru_sim *s, uint32_t node, ru_sim_node_stats *into);
 
-/* Does a frame that was pulled and has not left yet read from here? Then it is not the user's to
- * reuse. Looks at all frames: for checks. */
+/* Does a pulled frame that has not left yet read from this memory? Then the user must not reuse it.
+ * Searches all frames; for checks. */
 bool ru_sim_reads(const ru_sim *s, const void *data, int64_t size_bytes);
 
 /* -- devices (vdev.c): one thing at a time, with a duration ---------------------------------------
@@ -108,7 +108,7 @@ ru_sim_dev *ru_sim_dev_add(ru_sim *s, uint32_t node, double speed);
 /* Queue work of work_ns at speed 1; fn when done. */
 void ru_sim_dev_work(ru_sim_dev *d, int64_t work_ns, ru_sim_fn fn, void *self, uint64_t arg);
 void ru_sim_dev_cancel(ru_sim_dev *d);              /* all of it: fn is not called */
-void ru_sim_dev_speed(ru_sim_dev *d, double speed); /* > 0; also of the work under way */
+void ru_sim_dev_speed(ru_sim_dev *d, double speed); /* > 0; also of the current work */
 bool ru_sim_dev_busy(const ru_sim_dev *d);
 
 /* -- faults (chaos.c) -----------------------------------------------------------------------------
@@ -119,7 +119,7 @@ bool ru_sim_dev_busy(const ru_sim_dev *d);
 void ru_sim_crash(ru_sim *s, uint32_t node);
 /* The machine dies: as ru_sim_crash, but the peers hear nothing any more. */
 void ru_sim_vanish(ru_sim *s, uint32_t node);
-void ru_sim_freeze(ru_sim *s, uint32_t node, int64_t for_ns); /* process stopped, then goes on */
+void ru_sim_freeze(ru_sim *s, uint32_t node, int64_t for_ns); /* process stopped, then continues */
 /* As a freeze, and of a connection that its peer ends meanwhile nothing is left: what it said last
  * found the window full. No freeze makes it longer. */
 void ru_sim_sleep(ru_sim *s, uint32_t node, int64_t for_ns);
@@ -127,11 +127,11 @@ bool ru_sim_frozen(const ru_sim *s, uint32_t node);
 /* Nothing passes between two nodes; afterwards it is sent again, unless the kernel gave up. */
 void ru_sim_cut(ru_sim *s, uint32_t a, uint32_t b, int64_t for_ns);
 void ru_sim_cut_node(ru_sim *s, uint32_t node, int64_t for_ns); /* from everybody */
-/* a's connections to b end at b with RU_E_IO; a believes in them until it is told or gives up. */
+/* a's connections to b end at b with RU_E_IO; for a they stay open until it notices or gives up. */
 void ru_sim_half_open(ru_sim *s, uint32_t a, uint32_t b);
 void ru_sim_slow_link(ru_sim *s, uint32_t node, double factor); /* rate * factor, > 0 */
 bool ru_sim_alive(const ru_sim *s, uint32_t node);
-bool ru_sim_vanished(const ru_sim *s, uint32_t node); /* dead, and nobody was told */
+bool ru_sim_vanished(const ru_sim *s, uint32_t node); /* dead, without notice to its peers */
 /* Frames so far that reach a node before one that the same sender sent it earlier. */
 int64_t ru_sim_overtaken(const ru_sim *s);
 /* Payloads so far that were sent to another place while they arrived. */
@@ -161,7 +161,7 @@ typedef struct ru_sim_chaos {
     uint32_t keep_alive;    /* never kill below this many living nodes */
     int64_t fail_operation; /* the k-th operation of a link (connect, frame) fails; 0: none */
     ru_time until;          /* no fault starts later; ns 0: no end */
-    /* Told of every fault just before it happens; other: of a pair. May be NULL. */
+    /* Called for every fault just before it happens; other: second node of a pair. May be NULL. */
     void (*told)(void *self, ru_sim_fault what, uint32_t node, uint32_t other, ru_time now);
     void *told_self;
 } ru_sim_chaos;

@@ -5,7 +5,7 @@
 #include "base/str.h"
 
 bool ru_is_gzip(ru_str text);
-/* `path` stands in errors. Owner: *out in `arena`, without a NUL byte. Errors: RU_E_DATA when it is
+/* Errors name `path`. Owner: *out in `arena`, without a NUL byte. Errors: RU_E_DATA when it is
  * damaged, empty or above 256 MiB, RU_E_LIMIT. */
 RU_MUST_USE ru_status ru_gunzip(const char *path, ru_str text, ru_arena *arena, ru_str *out,
                                 ru_err *err);

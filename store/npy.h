@@ -29,7 +29,8 @@ RU_MUST_USE ru_status ru_npy_parse(const void *data, int64_t size_bytes, ru_aren
 RU_MUST_USE ru_status ru_npz_parse(const void *data, int64_t size_bytes, ru_arena *arena,
                                    ru_arrays *out, ru_err *err);
 
-/* Map an .npy or .npz file (told apart by content); a single array gets the name "". The arrays are
+/* Map an .npy or .npz file (distinguished by content); a single array gets the name "". The arrays
+ * are
  * views of the map: unmap it after their last use. */
 RU_MUST_USE ru_status ru_npz_open(const char *path, ru_arena *arena, ru_map_file *map,
                                   ru_arrays *out, ru_err *err);

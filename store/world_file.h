@@ -15,7 +15,7 @@ RU_API_BEGIN
 
 /* Does `text` begin like a world file? Any other JSON object, and any other schema, is none. */
 bool ru_world_file_is(ru_str text);
-/* Owner: everything in `into` lives in `arena`. `path` stands in errors. Errors: RU_E_CONFIG with
+/* Owner: everything in `into` lives in `arena`. Errors name `path`. Errors: RU_E_CONFIG with
  * path:line:column, RU_E_LIMIT. */
 RU_MUST_USE ru_status ru_world_file_parse(const char *path, ru_str text, ru_arena *arena,
                                           ru_world *into, ru_err *err);

@@ -8,8 +8,8 @@
 
 RU_API_BEGIN
 
-/* Perfetto protobuf: one process track a rank, one thread track a thread, begin and end events that
- * nest, counters as counter tracks, predicted time, plan and value as annotations.
+/* Perfetto protobuf: one process track per rank, one thread track per thread, begin and end events
+ * that nest, counters as counter tracks, predicted time, plan and value as annotations.
  * Source: perfetto trace protos, field numbers in docs/trace.md. */
 RU_MUST_USE ru_status ru_trace_perfetto(const ru_trace *traces, uint32_t n, const char *path,
                                         ru_err *err);

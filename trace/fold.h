@@ -1,4 +1,4 @@
-/* Folding records into facts: how often, how long, how much, by name.
+/* Folds records into facts by name: count, duration, bytes.
  *
  * Thread: any; results are plain data in the caller's arena. */
 #ifndef RU_TRACE_FOLD_H
@@ -32,7 +32,7 @@ typedef struct ru_span_facts {
 RU_MUST_USE ru_status ru_trace_fold(const ru_trace *t, ru_arena *arena, ru_span_facts *out,
                                     ru_err *err);
 
-/* Table for people: one line a fact, at most `rows_max` (0: all), in `arena`. */
+/* Table for people: one line per fact, at most `rows_max` (0: all), in `arena`. */
 const char *ru_span_facts_print(const ru_span_facts *f, uint32_t rows_max, ru_arena *arena);
 
 RU_API_END

@@ -1,5 +1,5 @@
-/* Reading a trace file back, also of a run that was killed: everything up to the first damaged
- * block is given, and `damaged_at` says where that was.
+/* Reading a trace file back, also of a run that was killed: it returns everything before the first
+ * damaged block, and `damaged_at` is the place of that block.
  *
  * Thread: one while reading; the result is read-only data. */
 #ifndef RU_TRACE_READ_H

@@ -20,8 +20,8 @@ typedef enum ru_rec_kind {
     RU_REC_SPAN, /* value: bytes or count of the work, else 0 */
     RU_REC_INSTANT,
     RU_REC_COUNTER, /* value: the bits of a double */
-    RU_REC_WAIT,    /* a span in which the thread waited; value: what for (name id) */
-    RU_REC_ASYNC,   /* a span beside what its thread does (a transfer): many may overlap */
+    RU_REC_WAIT,    /* a span in which the thread waited; value: name id of what it waited for */
+    RU_REC_ASYNC,   /* a span beside the work of its thread (a transfer): many may overlap */
 } ru_rec_kind;
 
 typedef struct ru_record {
@@ -40,10 +40,10 @@ typedef struct ru_recorder_options {
     const char *dir;       /* trace files go here; NULL: rings only, nothing is written */
     uint32_t ring_records; /* per thread, power of two; 0: 16384 */
     int64_t flush_ns;      /* writer period; 0: 100 ms */
-    int64_t bytes_max;     /* stop writing (and say so) past this; 0: 1 GiB */
+    int64_t bytes_max;     /* stop writing, with a log line, beyond this; 0: 1 GiB */
     const char *process;   /* shown as the process name; NULL: rubato */
     uint32_t rank;
-    bool keep_old; /* a run that goes on: the file before stays, a further one is written */
+    bool keep_old; /* a resumed run: earlier files stay, and a new one is written */
 } ru_recorder_options;
 
 RU_MUST_USE ru_status ru_recorder_open(const ru_recorder_options *opt, ru_recorder **out,
@@ -62,7 +62,7 @@ int64_t ru_rec_now(void); /* monotonic ns, the recorder's clock */
 void ru_rec_span(ru_recorder *r, uint16_t name, int64_t start_ns, int64_t end_ns, int64_t value);
 void ru_rec_act(ru_recorder *r, uint16_t name, int64_t start_ns, int64_t end_ns, int64_t value,
                 uint32_t plan, uint32_t predicted_ns);
-/* The same for an act that goes on beside its thread: not part of the thread's time. */
+/* The same for an activity beside its thread, which is not part of the thread's time. */
 void ru_rec_async(ru_recorder *r, uint16_t name, int64_t start_ns, int64_t end_ns, int64_t value,
                   uint32_t plan, uint32_t predicted_ns);
 void ru_rec_wait(ru_recorder *r, uint16_t name, int64_t start_ns, int64_t end_ns, uint16_t on);

@@ -7,7 +7,7 @@
  *                    slots <-- ru_chan_post               messages --> user->message
  *
  * A chunk is self-describing, so a paused stream needs no message: the sender sends other chunks
- * and goes on later; no byte is sent twice. Messages up to RU_CHAN_MESSAGE_MAX need no slot; a
+ * and continues later; no byte is sent twice. Messages up to RU_CHAN_MESSAGE_MAX need no slot; a
  * stream does: it must be posted before or soon after its first chunk arrives (chunks for a stream
  * not yet posted wait in the kernel: receiving on that bulk connection pauses, never on the urgent
  * one; with `grants` the sender does not even start). Pure control: the time comes in, the link
@@ -28,7 +28,7 @@ typedef enum ru_chan_class {
     RU_CLASS_CONTROL, /* membership, commits, clocks, all messages; above 2 % of the bytes no better
                          than RU_CLASS_URGENT: messages then let queued urgent streams go first, for
                          2 ms at most */
-    RU_CLASS_URGENT,  /* somebody waits now */
+    RU_CLASS_URGENT,  /* a process waits for it now */
     RU_CLASS_NORMAL,  /* gradients, parameters */
     RU_CLASS_BACKGROUND, /* state for joiners, logs, checkpoints */
     RU_CLASS_COUNT
@@ -39,7 +39,7 @@ typedef struct ru_xfer_id {
 } ru_xfer_id;
 
 /* Names one transfer between two nodes: stream is chosen by the user (plan epoch, batch, step),
- * iter tells uses of the same stream apart. */
+ * iter distinguishes uses of the same stream. */
 typedef struct ru_stream_name {
     uint64_t stream;
     uint32_t iter;
@@ -92,7 +92,7 @@ typedef struct ru_chan_user {
 
 typedef struct ru_chan_options {
     ru_node_id self;
-    const char *address;  /* where others reach this process, host:port; told to peers */
+    const char *address;  /* where others reach this process, host:port; announced to peers */
     uint64_t job;         /* hash of the job's id: others are refused */
     const uint8_t *token; /* [token_bytes] shared secret; proved by HMAC challenge before anything
                              else is read */
@@ -111,7 +111,7 @@ RU_MUST_USE ru_status ru_chan_open(const ru_chan_options *opt, const ru_link *li
                                    const ru_chan_user *user, ru_arena *arena, ru_chan **out,
                                    ru_err *err);
 void ru_chan_close(ru_chan *ch); /* NULL is fine */
-/* Slots that may be posted, and streams that may be under way, at one time. */
+/* Slots that may be posted, and streams that may be in flight, at the same time. */
 uint32_t ru_chan_slots(const ru_chan *ch);
 uint32_t ru_chan_streams(const ru_chan *ch);
 /* Connections that a channel may have at once: a link needs room for as many. */
@@ -137,9 +137,9 @@ RU_MUST_USE ru_status ru_chan_send(ru_chan *ch, const ru_chan_send_in *in, ru_ti
                                    ru_xfer_id *id);
 RU_MUST_USE ru_status ru_chan_post(ru_chan *ch, const ru_chan_post_in *in, ru_time now,
                                    ru_xfer_id *id);
-/* Drop what is not sent yet (the receiver is told: its slot fails); `failed` with RU_E_CANCELLED
- * follows, at once or when the link let go of the chunk at hand, unless nothing was left. No-op for
- * an id that is done. */
+/* Drop what is not sent yet (the receiver is notified, and its slot fails). `failed` with
+ * RU_E_CANCELLED follows at once, or when the link releases the current chunk, unless everything
+ * was sent. No-op for an id that is done. */
 void ru_chan_cancel(ru_chan *ch, ru_xfer_id id, ru_time now);
 /* Withdraw a slot: bytes still coming for it are read and thrown away. The memory is free at
  * return. */

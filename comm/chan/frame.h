@@ -62,11 +62,11 @@ typedef enum rui_frame_type {
 } rui_frame_type;
 
 enum {
-    RUI_CRC = 1, /* crc is there; every type */
+    RUI_CRC = 1, /* crc is valid; every type */
     RUI_FIRST = 2,
     RUI_LAST = 4,
     RUI_WHOLE = 8,
-    RUI_FENCE = 16, /* with WHOLE or LAST: somebody waits for the acknowledgement */
+    RUI_FENCE = 16, /* with WHOLE or LAST: the sender waits for the acknowledgement */
     RUI_DONE = 2,
     RUI_STOPPED = 4,
     RUI_HELD = 8,

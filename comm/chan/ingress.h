@@ -80,7 +80,7 @@ bool rui_ingress_full(const rui_ingress *g); /* no further slot may be POSTED */
 RU_MUST_USE ru_status rui_slot_check(const rui_slot *s, int64_t offset, int64_t len);
 /* The place of [offset, offset + len): as many spans as fit. Returns the bytes placed. */
 int64_t rui_slot_place(rui_slot *s, int64_t offset, int64_t len, ru_link_rx *rx);
-/* They are there; true when the slot is complete. */
+/* The bytes have arrived; true when the slot is complete. */
 bool rui_slot_commit(rui_slot *s, int64_t offset, int64_t len);
 /* The same, counting what is granted and not received. */
 bool rui_ingress_commit(rui_ingress *g, uint32_t s, int64_t offset, int64_t len);
@@ -94,7 +94,8 @@ bool rui_ingress_thrown(const rui_ingress *g, uint64_t stream);
 /* -- grants --------------------------------------------------------------------------------------
  */
 
-/* A stream's first chunk told its key: it may send first_bytes unasked and wants the rest. */
+/* A stream's first chunk announced its key: the sender may send first_bytes without a grant and
+ * requests the rest. */
 void rui_ingress_want(rui_ingress *g, uint32_t s, int64_t first_bytes);
 /* The slot to grant to next and up to where, while less than window_bytes are granted and not
  * received; RUI_NONE: none. */

@@ -53,9 +53,9 @@ static inline void rui_cells_give(rui_cells *c, uint32_t i)
     c->taken--;
 }
 
-/* May one of many takers, who holds `held`, take `more` of what `left` says is left? Never more
- * than what stays for the others: k takers that give nothing back get 1 / (k + 1) each, and as much
- * is there for everybody else. One alone gets half. */
+/* May one of several users, who has `held`, take `more` of the remaining `left`? Never more than
+ * remains for the others: k users that return nothing get 1 / (k + 1) each, and as much remains for
+ * all others. One user alone gets half. */
 static inline bool rui_share(int64_t held, int64_t more, int64_t left)
 {
     return held + more <= left - more;

@@ -2,8 +2,8 @@
  *
  * A group is an ordered set of nodes (ranks) at one membership epoch. Collectives of a group are
  * declared once (a plan: the same list on every rank, in the same order: no negotiation), then run
- * once per iteration: ru_coll_begin says that this rank's buffer is complete, `done` follows when
- * its result is. A peer may run ahead of a rank that has not begun: what will be added waits in
+ * once per iteration: ru_coll_begin states that this rank's buffer is complete; `done` follows when
+ * the result is. A peer may run ahead of a rank that has not started: what will be added waits in
  * scratch slots, posted from the first begin on and again as soon as an iteration is done; what
  * replaces waits in the kernel.
  *
@@ -64,9 +64,10 @@ typedef struct ru_coll_batch {
 
 typedef struct ru_coll_user {
     void *self;
-    /* May begin the next iteration, also of other batches. */
+    /* May start the next iteration, also of other sums. */
     void (*done)(void *self, uint32_t batch, uint32_t iter, ru_time now);
-    /* A peer is gone or refused; the whole group is dead: everything of it is cancelled. Once. */
+    /* A peer failed or was refused, so the whole group failed and everything in it is cancelled.
+     * Called once. */
     void (*failed)(void *self, ru_node_id peer, ru_status why, ru_time now);
 } ru_coll_user;
 
@@ -82,8 +83,8 @@ typedef struct ru_coll_options {
     uint32_t n_batches;
     uint32_t iter_first; /* iteration of the first begin; others work, but peers ahead must wait */
     uint32_t spans_max;  /* of one begin; 0: 8 */
-    bool apart; /* the owner promises that nobody begins an iteration before everybody is done with
-                   the last one: spares the words between iterations */
+    bool apart; /* the owner guarantees that no rank starts an iteration before all ranks finished
+                   the last one, which saves the messages between iterations */
     /* [n_ranks] memory of the members of this host as it is mapped here, its own too; size 0: of
      * another host, reached by the channel. NULL: all are. Who is near is near both ways. Then the
      * spans of a begin lie inside of the own memory. View until the group is closed. */
@@ -127,7 +128,8 @@ bool ru_coll_owns(const ru_coll *c, uint64_t cookie);
 void ru_coll_sent(ru_coll *c, uint64_t cookie, ru_time now);
 void ru_coll_arrived(ru_coll *c, uint64_t cookie, ru_time now);
 void ru_coll_xfer_failed(ru_coll *c, uint64_t cookie, ru_status why, ru_time now);
-/* The channel has room again (ru_chan_user.room): what found none goes on. Of every group. */
+/* The channel has room again (ru_chan_user.room): work that waited for room continues. Call it for
+ * every group. */
 void ru_coll_room(ru_coll *c, ru_time now);
 /* A message RU_COLL_WHAT came; those of other groups and malformed ones are ignored. */
 void ru_coll_heard(ru_coll *c, ru_node_id from, const void *data, int64_t size_bytes, ru_time now);
@@ -138,8 +140,8 @@ typedef struct ru_coll_stats {
 } ru_coll_stats;
 void ru_coll_stats_get(const ru_coll *c, ru_coll_stats *into);
 
-/* Whom this rank waits for: the first peer from whom bytes are due in a batch that has begun, and
- * how many batches are under way. false: for nobody. */
+/* The peer for which this rank waits: the first one from which bytes are missing in a sum that has
+ * started, and the number of sums in flight. false: it waits for no peer. */
 bool ru_coll_waits_for(const ru_coll *c, ru_node_id *peer, uint32_t *n_batches);
 
 #endif

@@ -4,8 +4,8 @@
  *
  *   segment = control words | small slots | data: the owner's buffers
  *
- * A collective works on ranges of the data, at the same offsets in every member. Nobody writes into
- * the segment of another one: what a frozen process does when it wakes up hurts itself only.
+ * A collective works on ranges of the data, at the same offsets in every member. No member writes
+ * into the segment of another one, so a process that was frozen and continues harms only itself.
  *
  *   small (<= slot)   every member copies its ranges into its slot, says so, waits for all, and
  *                     adds all slots itself
@@ -41,7 +41,8 @@ typedef struct ru_coll_shm_options {
     const char *name;    /* shows in /proc; NULL: "collective" */
     int64_t data_bytes;  /* of the owner's buffers; the same in all members */
     int64_t block_bytes; /* large collectives go in blocks of this; 0: chosen; same in all */
-    /* Asked while waiting; not RU_OK ends the call with it. May be NULL: waits for ever. */
+    /* Called while waiting; any status but RU_OK ends the call with it. May be NULL: the wait has
+     * no timeout. */
     ru_status (*check)(void *self);
     void *self;
 } ru_coll_shm_options;
@@ -68,9 +69,9 @@ typedef struct ru_coll_shm_range {
     int64_t offset, size_bytes;
 } ru_coll_shm_range;
 
-/* When a call returns RU_OK the result is complete here and nobody reads this member's ranges any
- * more. dtype f32 or bf16 (summed in f32). Errors: RU_E_ARG; what `check` said: the ranges are then
- * undefined, and the group must be left. */
+/* When a call returns RU_OK the result is complete here and no member reads this member's ranges
+ * any more. dtype f32 or bf16 (summed in f32). Errors: RU_E_ARG; the status of `check`: the ranges
+ * are then undefined, and the member must leave the group. */
 RU_MUST_USE ru_status ru_coll_shm_all_reduce(ru_coll_shm *c, ru_dtype dtype,
                                              const ru_coll_shm_range *ranges, uint32_t n);
 /* Rank r's slice of the elements of all ranges, [r * n / ranks, (r + 1) * n / ranks), is the sum;

@@ -1,9 +1,9 @@
-/* Membership of a job: who is in, in which order, who leads; an epoch for every change.
+/* Membership of a job: its members, their order and their leader; every change has an epoch.
  *
  * Every process runs the same step machine. One of them leads: the oldest member. It admits
- * joiners, lets leavers go, cuts out the dead, and publishes views: (epoch, leader, members in
- * order of joining, a blob of the owner's). Everything from an older epoch is refused. When the
- * leader is gone, the oldest survivor asks what the others know and leads on.
+ * joiners, releases leavers, excludes failed members, and publishes views: (epoch, leader, members
+ * in order of joining, a blob of the owner's). Everything from an older epoch is refused. When the
+ * leader fails, the oldest survivor asks the others what they know and leads.
  *
  *   joiner --HELLO--> anyone --REDIRECT--> leader --WELCOME(whom to connect to)--> joiner
  *   joiner --BEAT(ready)--> leader: RU_MEMBER_CHANGE, the owner decides: ru_member_install
@@ -40,15 +40,15 @@ enum {
     RU_MEMBER_TIMER_FIRST = 0x100,
 };
 
-/* What the machine tells its owner, as RU_FX_LOCAL. */
+/* What the machine reports to its owner, as RU_FX_LOCAL. */
 typedef enum ru_member_local {
     RU_MEMBER_VIEW = 1,   /* a view is in force: ru_member_view */
     RU_MEMBER_CHANGE,     /* leader only: joiners wait, members leave or died: see ru_member_wanted;
                              the owner calls ru_member_install when it suits it. value: 1 when a
                              member is dead (at once, please) */
-    RU_MEMBER_LEAD,       /* this process leads now; statuses of all survivors are there. At a
+    RU_MEMBER_LEAD,       /* this process leads now and has the statuses of all survivors. At a
                              founder's start (the view is empty): install the first view. After
-                             somebody's death or leave: install a view with who is wanted now */
+                             a failure or leave: install a view with the members wanted now */
     RU_MEMBER_OUT,        /* this process is no member any more: data says why; value: RU_E_CONFIG
                              where the leader refused it, else 0 */
     RU_MEMBER_STATUS,     /* leader only: status blob (data) of the effect's node changed */
@@ -133,7 +133,7 @@ const void *ru_member_status_get(const ru_member *m, ru_node_id node, int64_t *s
 
 /* A member wants to leave in order. */
 void ru_member_leave(ru_member *m, ru_time now, ru_effects *fx);
-/* A peer's connection broke in the owner's hands, or the owner gives it up: told to the leader. */
+/* A peer's connection broke, or the owner gives it up: reported to the leader. */
 void ru_member_suspect(ru_member *m, ru_node_id node, bool certain, ru_time now, ru_effects *fx);
 
 /* Leader only: members that should be in the next view, in order (living members that do not leave,
@@ -146,10 +146,11 @@ void ru_member_wanted_get(const ru_member *m, ru_member_wanted *into);
 /* Leader only: did this member ask to leave? Who goes without is lost. */
 bool ru_member_leaves(const ru_member *m, ru_node_id node);
 /* Leader only: propose a view of these members (a subset of wanted in its order, with a voter in
- * it, or the same again with another blob). It is in force when RU_MEMBER_VIEW comes, here and
- * elsewhere: at once when nobody else has to agree, else a round trip later. Does nothing while a
- * view is under way or when one of the nodes is not wanted any more: RU_MEMBER_CHANGE comes (again)
- * after the view. Whoever is not in it any more is told, and dropped two seconds later. */
+ * it, or the same again with another blob). It is installed when RU_MEMBER_VIEW comes, here and
+ * elsewhere: at once when no other member must agree, else a round trip later. Does nothing while a
+ * view is proposed or when one of the nodes is no longer wanted: RU_MEMBER_CHANGE comes (again)
+ * after the view. A member that is no longer in the view is notified, and dropped two seconds
+ * later. */
 void ru_member_install(ru_member *m, const ru_node_id *nodes, uint32_t n, const void *blob,
                        int64_t blob_bytes, ru_time now, ru_effects *fx);
 
@@ -157,14 +158,14 @@ void ru_member_install(ru_member *m, const ru_node_id *nodes, uint32_t n, const 
 typedef struct ru_member_facts {
     bool asks;          /* wants to take over: waits for promises */
     bool elect;         /* leads; its first view is not in force yet */
-    bool pending;       /* leads; a view is under way */
+    bool pending;       /* leads; a view is proposed */
     bool adds;          /* ... with new members */
     bool stuck;         /* no majority has answered for 5 s; a line said so and is repeated */
-    uint32_t redirects; /* joining: so often told to ask another member */
-    bool outside;       /* joining: nobody of the job is reached */
+    uint32_t redirects; /* joining: number of redirections to another member */
+    bool outside;       /* joining: no member of the job is reached */
     uint32_t voters;    /* of the view in force */
-    bool sure;          /* was in touch with its leader until the others went: may go on alone */
-    uint32_t refused;   /* leading: so often a joiner differed in what all agree on */
+    bool sure; /* was in contact with its leader until the others failed: may continue alone */
+    uint32_t refused;        /* leading: so often a joiner differed in what all agree on */
     const char *refused_why; /* the last one; view until the next step */
     /* The view that it accepted and does not know to be in force: [n] members; n 0: none. */
     const ru_member_info *next; /* until the next step */
@@ -174,10 +175,11 @@ void ru_member_facts_get(ru_member *m, ru_member_facts *into);
 
 /* Any other sign of life of a node (the owner's messages, bulk bytes). */
 void ru_member_heard(ru_member *m, ru_node_id node, ru_time now);
-/* May words of the leader of the view in force be obeyed? Not after a promise to another. Who only
- * missed it must: it may follow it again, and no word is said twice. */
+/* May this member obey messages of the leader of the installed view? Not after a promise to another
+ * leader. A member that only missed the leader must obey: it may follow it again, and no message is
+ * sent twice. */
 bool ru_member_obeys(const ru_member *m);
-/* Who is followed now (itself: leads); 0: nobody, while a leader is sought. */
+/* The leader that this member follows (itself if it leads); 0: none, while it searches for one. */
 ru_node_id ru_member_leader(const ru_member *m);
 
 /* Time since node was last heard; for lines that name who is waited for. INT64_MAX: never. */

@@ -17,7 +17,7 @@ enum { RU_GUEST_TIMER = 1, RU_GUEST_REASON_MAX = 120 };
 
 typedef struct ru_guest_options {
     ru_node_id self;      /* drawn at random, its name for life */
-    const char *address;  /* of its link, though nobody dials it; "" is fine */
+    const char *address;  /* of its link, although no process connects to it; "" is valid */
     uint64_t job;         /* as in ru_guests_options */
     const uint8_t *token; /* [token_bytes] of the guests */
     uint32_t token_bytes;

@@ -126,7 +126,8 @@ struct rui_low {
 RU_MUST_USE ru_status rui_low_init(rui_low *lo, const ru_graph *g, const ru_exe_options *opt,
                                    uint32_t threads, ru_arena *arena, ru_err *err);
 /* The nodes that only reference kernels take, as ru_exe_stats.slow; after rui_low_graph. */
-/* Is there memory for the operands of the largest node? Before kernels are tried on such operands.
+/* Check that there is memory for the operands of the largest node, before kernels are tried on
+ * them.
  * Errors: RU_E_MEM. */
 RU_MUST_USE ru_status rui_low_fits(const ru_graph *g, ru_err *err);
 RU_MUST_USE ru_status rui_low_slow(rui_low *lo, const char **text, ru_err *err);

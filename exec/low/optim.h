@@ -1,4 +1,4 @@
-/* Optimizer steps and the parts of them that are done early, before all gradients are summed.
+/* Optimizer steps and the parts of them that run early, before all gradients are summed.
  *
  *   sums of some tensors are there:  rui_optim_early   saves, then updates those elements
  *   all sums are there:              rui_optim_run     updates the rest

@@ -7,9 +7,9 @@
  *            all batches reduced: DONE(k) --> leader;  leader, when all are DONE: COMMIT(k) --> all
  *   COMMIT:  the device updates its parameters, then step k+1 begins
  *
- * Nothing changes parameters before COMMIT, so a step that lost a worker is simply redone by the
- * survivors from the state they hold. A step is committed when its leader said so to anybody: a
- * successor asks all survivors, whose statuses hold the last commit they saw.
+ * Nothing changes parameters before COMMIT, so if a step loses a worker, the survivors repeat it
+ * from the state that they hold. A step is committed when its leader told any member: a successor
+ * asks all survivors, whose statuses hold the last commit they saw.
  *
  * Joining: the joiner is in the group with share 0: it contributes nothing and receives every
  * reduced gradient. At each step boundary its peers copy a few pieces of state, within the budget
@@ -65,14 +65,14 @@ typedef struct ru_elastic_device_ops {
     /* Compute step `step` of `share` up to the gradients. Answers: ru_elastic_ready for every
      * tensor, then ru_elastic_computed. share.n 0: the device gives memory for the sums at once. */
     void (*step)(void *self, int64_t step, const ru_share *share);
-    /* Forget the step under way: no parameter, statistic or slot has changed afterwards. Answer:
-     * ru_elastic_aborted, also when the step was computed already. */
+    /* Abort the current step: afterwards no parameter, statistic or slot has changed. Answer:
+     * ru_elastic_aborted, even if the step was computed already. */
     void (*abort)(void *self);
     /* All tensors hold their sums: update. Answer: ru_elastic_updated. */
     void (*update)(void *self, int64_t step);
-    /* Bytes [offset, offset + size) of tensor k hold their sums, others are on their way: the
-     * device may update what they update already if it can take that back when it is told to abort.
-     * NULL: it waits for `update`. */
+    /* Bytes [offset, offset + size) of tensor k contain their sums while others are in flight: the
+     * device may already update their parameters if it can revert that on abort. NULL: it waits for
+     * `update`. */
     void (*summed)(void *self, uint32_t k, int64_t offset, int64_t size);
     /* Bytes [offset, offset + size) of state tensor k, row-major, as they are between two updates:
      * a copy that stays until state_release(cookie). NULL data: counted only. */
@@ -92,10 +92,10 @@ typedef struct ru_elastic_device_ops {
     /* Be rank `rank` of n members with these handles. Answer: ru_elastic_local_opened. */
     void (*local_open)(void *self, const char *const *handles, uint32_t n, uint32_t rank,
                        uint32_t epoch);
-    /* Tensors of batch `batch`, all ready here: replace them by their sums over all members,
-     * added in rank order. Reads the memory of others, writes only its own. Answer:
-     * ru_elastic_reduced. Calls come in the order in which batches get ready here, which may differ
-     * between members. */
+    /* Tensors of bucket `batch`, all ready here: replace them by their sums over all members, added
+     * in rank order. Reads the memory of others, writes only its own. Answer: ru_elastic_reduced.
+     * Calls come in the order in which buckets become ready here, which may differ between members.
+     * */
     void (*local_reduce)(void *self, uint32_t batch, const ru_elastic_part *part, uint32_t iter);
     /* The gradients of member `rank` as they are mapped here, from local_opened to local_close;
      * those that `ready` tells of lie in one's own. May be NULL: no sums over several hosts with
@@ -123,7 +123,7 @@ typedef enum ru_elastic_what {
     RU_ELASTIC_SLOW,    /* a: number of who is waited for, b: ns so far */
     RU_ELASTIC_SHARES,  /* shares changed; b: predicted ns of a step's computing, 0: not known;
                            sentence: number:samples of every member */
-    RU_ELASTIC_PLANNED, /* a plan of sums is in force; a: batches */
+    RU_ELASTIC_PLANNED, /* a plan of sums is installed; a: number of buckets */
     RU_ELASTIC_ENDED,   /* the job is over for this process: value ru_status, sentence */
 } ru_elastic_what;
 
@@ -162,7 +162,7 @@ typedef struct ru_elastic_options {
     int64_t first_position;      /* samples of these; 0: first_step * batch */
     int64_t steps_end;           /* leader ends the job here */
     uint32_t founders;           /* members to wait for before the first step; 0: 1 */
-    uint32_t n_min;              /* fewer left: the job pauses until somebody joins */
+    uint32_t n_min;              /* with fewer members the job pauses until another joins */
     uint32_t n_begin;            /* the same before the first step; less than n_min: n_min */
     const int64_t *tensor_bytes; /* [n_tensors] gradients in the order they become ready, f32 */
     uint32_t n_tensors;
@@ -210,8 +210,8 @@ void ru_elastic_arrived(ru_elastic *e, uint64_t cookie, ru_time now, ru_effects 
 void ru_elastic_room(ru_elastic *e, ru_time now, ru_effects *fx); /* ru_chan_user.room */
 void ru_elastic_failed(ru_elastic *e, uint64_t cookie, ru_status why, ru_time now, ru_effects *fx);
 
-/* Leave in order (first Ctrl-C): after the step under way; when everybody is asked to stop (`all`),
- * the job ends after the step under way with a checkpoint made by the leader's owner. */
+/* Leave in order (first Ctrl-C), after the current step. With `all` every member stops: the job
+ * ends after the current step with a checkpoint from the leader's owner. */
 void ru_elastic_stop(ru_elastic *e, bool all, ru_time now, ru_effects *fx);
 
 typedef struct ru_elastic_facts {
@@ -225,14 +225,15 @@ typedef struct ru_elastic_facts {
     int64_t first_step; /* steps done before it */
     int64_t timed;      /* leader: steps that were committed with all compute times known */
     int64_t longest_ns; /* of the slowest member's computing, all these steps together */
-    bool steps;         /* a step is under way */
+    bool steps;         /* a step is running */
     bool probes;        /* the collectives are being measured */
     bool moves;         /* a member of the view does not hold the whole state yet */
 } ru_elastic_facts;
-/* Leader: the global batch of the next view, which comes with the next commit. Others, and a leader
- * that is replaced before, forget it: whoever decides asks again. batch: 1 .. UINT32_MAX. */
+/* Leader: set the global batch of the next view, which comes with the next commit. Other members,
+ * and a leader that is replaced before, ignore it; the caller must then ask again. batch: 1 ..
+ * UINT32_MAX. */
 void ru_elastic_batch_set(ru_elastic *e, int64_t batch, ru_time now, ru_effects *fx);
-bool ru_elastic_ended(const ru_elastic *e); /* RU_ELASTIC_ENDED was told */
+bool ru_elastic_ended(const ru_elastic *e); /* RU_ELASTIC_ENDED was reported */
 void ru_elastic_facts_get(const ru_elastic *e, ru_elastic_facts *into);
 /* The plan of sums in force: how gradients are grouped and which collective adds each group. */
 typedef struct ru_elastic_batch {
@@ -252,7 +253,7 @@ typedef struct ru_elastic_sums {
 RU_MUST_USE ru_status ru_elastic_sums_get(const ru_elastic *e, ru_arena *arena,
                                           ru_elastic_sums *into, ru_err *err);
 
-/* What this process does now, in a few words for people: "computing step 12". View of a constant
+/* What this process does now, as a short text for people: "computing step 12". View of a constant
  * or of `into` [64]. */
 const char *ru_elastic_doing(const ru_elastic *e, char into[64]);
 

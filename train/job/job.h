@@ -85,7 +85,7 @@ typedef struct ru_job_train {
     uint32_t precision, device; /* ru_precision, ru_device_kind */
     uint32_t threads;
     bool autotune, shuffle, early_update;
-    int64_t poll_ns; /* several workers: looking for messages before sleeping; 0: never */
+    int64_t poll_ns; /* several workers: time of polling for messages before sleeping; 0: never */
 } ru_job_train;
 
 typedef struct ru_job_checkpoint {
@@ -110,8 +110,7 @@ extern const ru_conf_table ru_job_table;
 RU_MUST_USE ru_status ru_job_load(const char *path, const char *const *sets, uint32_t n_sets,
                                   ru_arena *arena, ru_job *out, ru_conf **conf, ru_err *err);
 
-/* Read a resolved job from text (a checkpoint's); its paths stay as they are. `label` stands in
- * errors. */
+/* Read a resolved job from text (a checkpoint's); its paths stay unchanged. Errors name `label`. */
 RU_MUST_USE ru_status ru_job_parse(const char *label, const char *yaml, ru_arena *arena,
                                    ru_job *out, ru_err *err);
 

@@ -22,9 +22,9 @@ typedef struct ru_schedule {
     int64_t warmup; /* steps of linear rise from lr/warmup to lr */
     int64_t every;  /* step: >= 1 */
     double gamma;   /* step */
-    double floor;   /* cosine, linear, one cycle: last rate as a part of lr, 0..1 */
-    double start;   /* one cycle: first rate as a part of lr, 0..1 */
-    double rise;    /* one cycle: part of the run, above 0 and below 1 */
+    double floor;   /* cosine, linear, one cycle: last rate as a fraction of lr, 0..1 */
+    double start;   /* one cycle: first rate as a fraction of lr, 0..1 */
+    double rise;    /* one cycle: fraction of the run, above 0 and below 1 */
     int64_t steps;  /* all but constant and step: length of the run; >= 1 */
 } ru_schedule;
 

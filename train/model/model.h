@@ -1,8 +1,8 @@
-/* The model of a job as graphs: the form that is trained and the form that predicts.
+/* The model of a job as two graphs: the training form and the inference form.
  *
- * Both forms hold the same state by name. What the data said when the model was made (sample types,
- * classes and their names) is kept in ru_model_facts, which a run directory stores, so that a
- * trained model needs neither its data nor its job file again.
+ * Both forms have the same state by name. ru_model_facts holds what the model needs to know of its
+ * data (sample types, classes and their names). A run directory stores it, so a trained model needs
+ * neither its data nor its job file again.
  *
  * Thread: any, no shared state. */
 #ifndef RU_TRAIN_MODEL_MODEL_H
@@ -17,7 +17,7 @@ typedef struct ru_model_facts {
     ru_type x, y;                   /* one sample; y.dtype RU_NONE: not known */
     int64_t classes;                /* classes of the data, or size of the vocabulary; 0: none */
     const char *const *class_names; /* [n_class_names] */
-    uint32_t n_class_names;         /* 0: classes are called by number */
+    uint32_t n_class_names;         /* 0: classes have numbers only */
     const char *not_classes; /* the first label that is no class number; NULL: none, or not known */
 } ru_model_facts;
 
@@ -39,15 +39,15 @@ RU_MUST_USE ru_status ru_model_facts_from(const ru_dataset *d, ru_arena *arena, 
 
 /* Build both forms; ru_model_close after the last use of the graphs. `onnx_path` is the file of an
  * ONNX model (NULL: as the job says); it must not change before close.
- * Errors: RU_E_CONFIG when model and data do not fit, those of the importer. */
+ * Errors: RU_E_CONFIG when model and data do not match, those of the importer. */
 RU_MUST_USE ru_status ru_model_open(const ru_job *job, const ru_model_facts *facts,
                                     const char *onnx_path, ru_arena *arena, ru_model *out,
                                     ru_err *err);
 
 void ru_model_close(ru_model *m); /* accepts zeroed memory and a closed model */
 
-/* Write start values into the state of `exe`, whose graph is a step built from m->train; drawn by
- * `threads` threads (0: all cores), the same whatever their number. */
+/* Write initial values into the state of `exe`, whose graph is a step built from m->train, with
+ * `threads` threads (0: all cores). The values do not depend on the number of threads. */
 RU_MUST_USE ru_status ru_model_init(const ru_model *m, uint64_t seed, const ru_graph *step,
                                     ru_exe *exe, uint32_t threads, ru_err *err);
 

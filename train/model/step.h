@@ -4,8 +4,8 @@
  *                                                                                      |
  *              parameters, running statistics, optimizer slots  <------ updates -------'
  *
- * A step is one graph whatever the accumulation: the model stands in it once per micro-batch, each
- * followed by its own backward part, so that buffers of one micro-batch serve the next. The
+ * A step is one graph for every accumulation: it contains the model once per micro-batch, each
+ * followed by its own backward part, so that the next micro-batch reuses the buffers of one. The
  * learning rate and the step number are inputs.
  *
  * Thread: any, no shared state. */
@@ -59,7 +59,7 @@ typedef struct ru_step_options {
     ru_type x, y; /* one sample as the data gives it, no batch dimension */
 } ru_step_options;
 
-/* Where the samples of a micro-batch stand in a value (ru_graph_samples). */
+/* The axis of a micro-batch's samples in a value (ru_graph_samples). */
 typedef struct ru_step_place {
     int64_t inner;    /* 0: not known, or it does not grow with the batch */
     int64_t first, n; /* samples of the step */

@@ -29,9 +29,9 @@ typedef struct ru_ckpt_options {
     const char *job_yaml;  /* resolved job */
     const ru_model_facts *facts;
     int64_t seed;
-    uint32_t keep;     /* newest checkpoints that stay; >= 1 */
-    int64_t best_step; /* of the best one so far, which stays as well; 0: none */
-    bool go_on;        /* after from_step: later ones, which were damaged, are set aside */
+    uint32_t keep;     /* number of newest checkpoints to keep; >= 1 */
+    int64_t best_step; /* step of the best one so far, which is kept too; 0: none */
+    bool go_on;        /* after from_step: later ones, which were damaged, are renamed */
     int64_t from_step;
     ru_recorder *recorder; /* may be NULL */
 } ru_ckpt_options;
@@ -42,23 +42,23 @@ typedef struct ru_ckpt_at {
     bool best;       /* of all so far: it stays, and checkpoints/best leads to it */
 } ru_ckpt_at;
 
-/* Removes what a killed writer left; gives damaged checkpoints another name (<step>.damaged), so
+/* Removes files of a killed writer; gives damaged checkpoints another name (<step>.damaged), so
  * that they do not count as the newest. Lives in `arena`. Errors: RU_E_CREATE, RU_E_LIMIT. */
 RU_MUST_USE ru_status ru_ckpt_open(const ru_ckpt_options *opt, ru_arena *arena, ru_ckpt **out,
                                    ru_err *err);
-void ru_ckpt_close(ru_ckpt *c); /* waits for a write under way; NULL is fine */
+void ru_ckpt_close(ru_ckpt *c); /* waits for a running write; NULL is valid */
 
-/* Copy the state now and write it in the background. Waits for the write before, if one is still
- * under way, and reports its failure. `pause_ns` (may be NULL): how long the copy took. */
+/* Copy the state now and write it in the background. Waits for the previous write, if it still
+ * runs, and reports its failure. `pause_ns` (may be NULL): how long the copy took. */
 RU_MUST_USE ru_status ru_ckpt_save(ru_ckpt *c, ru_exe *exe, const ru_ckpt_at *at, int64_t *pause_ns,
                                    ru_err *err);
 
-/* Has the last write ended? RU_OK with *done false while it is under way; the first call after its
- * end gives its result and fills `at`, later ones *done false. Never waits. */
+/* Has the last write ended? RU_OK with *done false while it runs. The first call after its end
+ * returns its result and fills `at`; later ones set *done false. Never waits. */
 RU_MUST_USE ru_status ru_ckpt_poll(ru_ckpt *c, bool *done, ru_ckpt_at *at, ru_err *err);
 bool ru_ckpt_busy(ru_ckpt *c);
 
-/* Wait for the write under way and give its result. */
+/* Wait for the running write and return its result. */
 RU_MUST_USE ru_status ru_ckpt_wait(ru_ckpt *c, ru_err *err);
 
 /* -- reading -------------------------------------------------------------------------------------
@@ -72,7 +72,7 @@ typedef struct ru_ckpt_info {
     ru_model_facts facts;
 } ru_ckpt_info;
 
-/* Newest complete checkpoint under `run_dir`; a damaged one is passed over and named in the log.
+/* Newest complete checkpoint under `run_dir`; a damaged one is skipped and named in the log.
  * Errors: RU_E_MISSING when there is none, RU_E_DATA when all are damaged, others when one cannot
  * be read. Everything lives in `arena`. */
 RU_MUST_USE ru_status ru_ckpt_find(const char *run_dir, ru_arena *arena, ru_ckpt_info *out,

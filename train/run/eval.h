@@ -12,7 +12,7 @@ RU_API_BEGIN
 typedef struct ru_eval ru_eval;
 
 /* Prepare the evaluation of `m` on `data` (view, until close) in batches of at most `batch`. A last
- * short batch, where there is one, runs in an executable of its own size. Lives in `arena`. */
+ * short batch, if there is one, runs in an executable of its own size. Lives in `arena`. */
 RU_MUST_USE ru_status ru_eval_open(const ru_model *m, ru_dataset *data, int64_t batch,
                                    double label_smoothing, const ru_exe_options *exe_opt,
                                    uint32_t readers, ru_arena *arena, ru_eval **out, ru_err *err);
@@ -25,7 +25,7 @@ RU_MUST_USE ru_status ru_eval_state_from(ru_eval *e, const ru_graph *graph, ru_e
 /* The executable whose state ru_eval_run uses, and its graph (to load weights into). */
 ru_exe *ru_eval_exe(ru_eval *e, const ru_graph **graph);
 
-/* Batches of the data, and what each gives; who has those of all has the metrics. */
+/* Batches of the data, and the sums of each; the sums of all batches give the metrics. */
 typedef struct ru_eval_sums {
     double loss, weight; /* loss times its weight; samples or rows */
     double correct, count;
@@ -35,12 +35,13 @@ int64_t ru_eval_batches(const ru_eval *e);
 /* Run batches [first, end) in turn. */
 typedef struct ru_eval_part {
     int64_t first, end;
-    bool (*stop)(void *self); /* asked before each batch; NULL: never */
+    bool (*stop)(void *self); /* called before each batch; NULL: never */
     void (*done)(void *self, int64_t batch, const ru_eval_sums *sums);
     void *self;
 } ru_eval_part;
 RU_MUST_USE ru_status ru_eval_run_part(ru_eval *e, const ru_eval_part *part, ru_err *err);
-/* From the sums of all batches, added in their order: whoever ran them, the same bits. */
+/* Metrics from the sums of all batches, added in their order: the same bits for every distribution
+ * of batches over workers. */
 void ru_eval_metrics(const ru_eval *e, const ru_eval_sums *at, ru_metrics *out);
 
 /* All of it. Metrics: loss, and accuracy (share of rows hit) for class and binary losses,

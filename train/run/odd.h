@@ -10,7 +10,7 @@
 
 #include "train/run/trainer_impl.h"
 
-/* The step under way, whose inputs stand in t->exe. */
+/* The current step, whose inputs are in t->exe. */
 typedef struct rui_odd_step {
     ru_run_args args;
     int64_t position; /* global, of the first sample of the inputs */

@@ -1,10 +1,10 @@
-/* What a training run tells: JSON Lines for programs, one moving line for people, a log for later.
+/* Reports of a training run: JSON Lines for programs, one live line for people, a log.
  *
  * Every JSON line goes to OUT/metrics.jsonl and, with --json, to stdout; the schemas are those of
  * docs/train.md. People see a line on stderr that is redrawn at most ten times a second on a
  * terminal, else one line every 30 s or 5 % of the way, and evaluations as lines that stay.
  *
- * Thread: any; a NULL report is legal in every call and tells nothing (a worker that does not
+ * Thread: any; a NULL report is valid in every call and writes nothing (a worker that does not
  * lead). After ru_report_open nothing is allocated. */
 #ifndef RU_TRAIN_RUN_REPORT_H
 #define RU_TRAIN_RUN_REPORT_H
@@ -17,18 +17,18 @@ RU_API_BEGIN
 typedef struct ru_report ru_report;
 
 typedef struct ru_report_options {
-    const char *run;       /* id of the run */
-    const char *dir;       /* run directory; NULL: nothing is written to files */
-    bool json;             /* JSON Lines on stdout */
-    bool quiet;            /* nothing for people */
-    bool append;           /* a run that goes on does so in the old files: */
-    int64_t after_step;    /* what they tell of later steps is forgotten, those are done again */
-    ru_time begun;         /* of the job, for its speed; 0: now */
-    int64_t step_first;    /* steps done then */
-    uint32_t columns;      /* of the terminal on stderr; 0: not a terminal */
+    const char *run;    /* id of the run */
+    const char *dir;    /* run directory; NULL: nothing is written to files */
+    bool json;          /* JSON Lines on stdout */
+    bool quiet;         /* nothing for people */
+    bool append;        /* a resumed run continues the old files: */
+    int64_t after_step; /* lines of later steps are removed, because the run repeats these steps */
+    ru_time begun;      /* of the job, for its speed; 0: now */
+    int64_t step_first; /* steps done then */
+    uint32_t columns;   /* of the terminal on stderr; 0: not a terminal */
     int64_t steps, epochs; /* whole run; 0: open */
     int64_t samples_epoch; /* of one epoch */
-    bool progress_lines;   /* progress on stdout, for who draws it on a terminal */
+    bool progress_lines;   /* progress on stdout, for the launcher that draws it on a terminal */
 } ru_report_options;
 
 typedef struct ru_report_step {
@@ -83,7 +83,7 @@ RU_MUST_USE ru_status ru_report_open(const ru_report_options *opt, ru_arena *are
                                      ru_err *err);
 void ru_report_close(ru_report *r); /* NULL is fine */
 
-/* Somebody else leads now and goes on in the files: tell nothing more to programs. */
+/* Another worker leads now and continues the files: write no more lines for programs. */
 void ru_report_mute(ru_report *r);
 /* Lead again, in the files as they are now. Errors: those of ru_report_open. */
 RU_MUST_USE ru_status ru_report_unmute(ru_report *r, int64_t after_step, ru_err *err);
@@ -91,7 +91,7 @@ int64_t ru_report_told(ru_report *r); /* the last step in the metrics file; 0: n
 
 /* Errors of all below: RU_E_IO, RU_E_CREATE when a line cannot be written (full disk). */
 RU_MUST_USE ru_status ru_report_begin(ru_report *r, const ru_report_start *s, ru_err *err);
-/* A step that was told before is not told again. */
+/* A step that was reported before is not reported again. */
 RU_MUST_USE ru_status ru_report_step_put(ru_report *r, const ru_report_step *s, ru_err *err);
 RU_MUST_USE ru_status ru_report_eval(ru_report *r, int64_t step, int64_t epoch, const ru_metrics *m,
                                      int64_t eval_ns, ru_err *err);
@@ -106,7 +106,7 @@ RU_MUST_USE ru_status ru_report_event(ru_report *r, int64_t step, const char *wh
 RU_MUST_USE ru_status ru_report_event_of(ru_report *r, int64_t step, const char *what,
                                          uint32_t worker, const char *more, ru_err *err);
 RU_MUST_USE ru_status ru_report_end(ru_report *r, const ru_report_summary *s, ru_err *err);
-/* A line for people that stays, on stderr and in OUT/log; ru_report_log: in OUT/log only. */
+/* A permanent line for people, on stderr and in OUT/log; ru_report_log: in OUT/log only. */
 void ru_report_say(ru_report *r, const char *fmt, ...) RU_PRINTF(2, 3);
 void ru_report_log(ru_report *r, const char *fmt, ...) RU_PRINTF(2, 3);
 

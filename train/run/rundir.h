@@ -4,8 +4,8 @@
  *     OUT/model.onnx     an imported model     OUT/metrics.jsonl, log, trace/, plans/, world.json
  *     OUT/lock           locked by the job that works in it (env/claim.h)
  *
- * A checkpoint's folder alone will do as well: it holds the job and what the data said. Only an
- * imported model is looked for in the run directory above it.
+ * A checkpoint's folder alone is enough: it contains the job and the facts of the data. Only an
+ * imported model is searched in the run directory above it.
  *
  * Thread: any, no shared state. */
 #ifndef RU_TRAIN_RUN_RUNDIR_H

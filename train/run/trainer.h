@@ -1,7 +1,7 @@
 /* One training run in this process: data, step, evaluation, checkpoints, reports.
  *
  * Exact: the parameters after step k are a function of the job alone. A run that was killed at any
- * moment and goes on with `resume` gives the same bits as one that was never killed: the checkpoint
+ * moment and continues with `resume` gives the same bits as an uninterrupted run: the checkpoint
  * holds step, position, parameters, statistics and slots, and everything random is counted.
  *
  * Thread: main. */
@@ -23,7 +23,7 @@ typedef struct ru_train_options {
     uint32_t columns;      /* of the terminal on stderr; 0: none */
     const char *cache_dir; /* autotune results; NULL: not kept */
     bool no_trace;         /* tests: no recorder */
-    bool dir_made;         /* `out` was chosen, checked and made by whoever started this worker */
+    bool dir_made;         /* the starter of this worker chose, checked and created `out` */
     bool dir_shared;       /* a process of the same job may have made it at the same time */
     uint32_t rank;         /* of this worker in trace files */
     bool progress_lines;   /* on stdout, for the launcher that draws them */
