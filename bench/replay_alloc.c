@@ -261,11 +261,27 @@ static ru_status settings(ru_replay *r, setup *s, ru_err *err)
     return RU_OK;
 }
 
+/* A part of the replay takes minutes: only those that are asked for run. */
+static bool asked(const ru_replay *r, const char *part)
+{
+    return strstr(part, r->only) != NULL;
+}
+
+static ru_status published_answers(ru_replay *r, setup *s, ru_err *err)
+{
+    RU_TRY(faithful(r, s, "1.0", RU_ALLOC_TIRESIAS, "tiresias", err));
+    RU_TRY(faithful(r, s, "1.5", RU_ALLOC_TIRESIAS, "tiresias", err));
+    RU_TRY(faithful(r, s, "1.0", RU_ALLOC_OPTIMUS, "optimus", err));
+    return faithful(r, s, "1.5", RU_ALLOC_OPTIMUS, "optimus", err);
+}
+
 ru_status rui_replay_alloc(ru_replay *r, ru_err *err)
 {
     const char *dir = ru_replay_data(r, "pollux");
     setup *s = RU_NEW(r->arena, setup, 1);
-    RU_TRY(rui_replay_alloc_rounds(r, err));
+    if (asked(r, "64 devices, 50 jobs|640 devices, 500 jobs|8000 devices, 5000 jobs")) {
+        RU_TRY(rui_replay_alloc_rounds(r, err));
+    }
     if (dir == NULL) {
         return RU_OK;
     }
@@ -274,17 +290,30 @@ ru_status rui_replay_alloc(ru_replay *r, ru_err *err)
     }
     s->dir = dir;
     RU_TRY(rui_apps_read(r, dir, s->apps, err));
-    RU_TRY(rui_replay_alloc_fits(r, s->apps, err));
-    RU_TRY(rui_replay_alloc_scales(r, s->apps, err));
-    RU_TRY(faithful(r, s, "1.0", RU_ALLOC_TIRESIAS, "tiresias", err));
-    RU_TRY(faithful(r, s, "1.5", RU_ALLOC_TIRESIAS, "tiresias", err));
-    RU_TRY(faithful(r, s, "1.0", RU_ALLOC_OPTIMUS, "optimus", err));
-    RU_TRY(faithful(r, s, "1.5", RU_ALLOC_OPTIMUS, "optimus", err));
-    RU_TRY(workload_6(r, s, err));
-    if (r->quick) {
-        return RU_OK;
+    if (asked(r, "goodput of 1 to 16 replicas|best batch of an allocation|bert, 720 rows|cifar10, "
+                 "1512 rows|ncf, 2119 rows|imagenet, 1152 rows|deepspeech2, 952 rows|yolov3, 648 "
+                 "rows")) {
+        RU_TRY(rui_replay_alloc_fits(r, s->apps, err));
     }
-    RU_TRY(all_workloads(r, s, "1.0", 2751.13, err));
-    RU_TRY(all_workloads(r, s, "1.5", 3685.41, err));
-    return settings(r, s, err);
+    if (asked(r, "imagenet, time costs 3.5 nodes, by throughput 4|imagenet, time costs 16 nodes")) {
+        RU_TRY(rui_replay_alloc_scales(r, s->apps, err));
+    }
+    if (asked(r, "tiresias, load 1.0, as published|tiresias, load 1.5, as published|optimus, load "
+                 "1.0, as published|optimus, load 1.5, as published")) {
+        RU_TRY(published_answers(r, s, err));
+    }
+    if (asked(r, "workload-6, restart 30 s|workload-6, over tiresias|workload-6, over optimus")) {
+        RU_TRY(workload_6(r, s, err));
+    }
+    if (!r->quick && asked(r, "8 workloads, load 1.0")) {
+        RU_TRY(all_workloads(r, s, "1.0", 2751.13, err));
+    }
+    if (!r->quick && asked(r, "8 workloads, load 1.5")) {
+        RU_TRY(all_workloads(r, s, "1.5", 3685.41, err));
+    }
+    return !r->quick && asked(r, "workload-6, restart 5 s, round 30 s|workload-6, a round at each "
+                                 "arrival|workload-6, shared links lose 50 %|workload-6, the same "
+                                 "without avoidance")
+               ? settings(r, s, err)
+               : RU_OK;
 }
