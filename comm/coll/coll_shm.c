@@ -130,6 +130,13 @@ ru_status ru_coll_shm_barrier(ru_coll_shm *c)
 /* -- joining --------------------------------------------------------------------------------------
  */
 
+/* Are there more members than cores? A process that is pinned to one core leaves the others theirs.
+ * Members may have different cores, but all must wait in the same way: rank 0 decides. */
+static bool is_crowded(uint32_t n)
+{
+    return ru_self_cores() > 1 && n > ru_self_cores();
+}
+
 /* Words of an epoch start at zero: the owner clears them, then shows the epoch. Who still looks at
  * an older epoch in the same place is in no group any more. */
 static void clear_area(ru_coll_shm *c, uint32_t epoch)
@@ -137,6 +144,7 @@ static void clear_area(ru_coll_shm *c, uint32_t epoch)
     rui_shm_area *a = &control_of(c->own)->area[epoch % RUI_SHM_AREAS];
     memset(&a->tick, 0, sizeof a->tick);
     memset(&a->go, 0, sizeof a->go);
+    a->crowded = is_crowded(c->n);
     ru_shm_post(&a->epoch, epoch + 1);
 }
 
@@ -177,8 +185,7 @@ ru_status ru_coll_shm_join(ru_coll_shm *c, const char *const *handles, uint32_t 
     c->tick = 0;
     c->small = 0;
     c->looks = LOOKS_MAX;
-    /* Pinned to one core: the others have theirs. */
-    c->crowded = ru_self_cores() > 1 && n > ru_self_cores();
+    c->crowded = false;
     clear_area(c, epoch);
     ru_status st = map_all(c, handles, epoch, err);
     for (uint32_t r = 0; r < n && st == RU_OK; r++) {
@@ -186,6 +193,9 @@ ru_status ru_coll_shm_join(ru_coll_shm *c, const char *const *handles, uint32_t 
         if (st != RU_OK) {
             RU_FAIL(err, st, "rank %u of the host's group did not join epoch %u", r, epoch);
         }
+    }
+    if (st == RU_OK) {
+        c->crowded = c->area[0]->crowded != 0;
     }
     if (st != RU_OK) {
         ru_coll_shm_leave(c);

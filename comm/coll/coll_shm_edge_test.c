@@ -1,5 +1,6 @@
 /* Collectives in shared memory at their edges: nothing and single elements, odd counts of bf16,
  * ranges of no bytes, counters that wrap around, a member that dies in the middle of a sum. */
+#include <sched.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
@@ -17,6 +18,7 @@ typedef struct member {
     const char **handles;
     uint32_t n, rank, epoch, arrives;
     bool bf16, dies, wrong;
+    bool pinned; /* joins and sums on one core */
     uint32_t checks;
     ru_status st;
     ru_thread thread;
@@ -81,10 +83,26 @@ static void sum_some(member *m, uint32_t n, uint32_t round)
     }
 }
 
+static void pin(void)
+{
+    cpu_set_t all, one;
+    size_t core = 0;
+    assert_int_equal(sched_getaffinity(0, sizeof all, &all), 0);
+    while (!CPU_ISSET(core, &all)) {
+        core++;
+    }
+    CPU_ZERO(&one);
+    CPU_SET(core, &one);
+    assert_int_equal(sched_setaffinity(0, sizeof one, &one), 0);
+}
+
 static void join(void *arg)
 {
     member *m = arg;
     ru_err err;
+    if (m->pinned) {
+        pin();
+    }
     m->st = ru_coll_shm_join(m->c, m->handles, m->n, m->rank, m->epoch, &err);
 }
 
@@ -170,6 +188,32 @@ static void test_sizes(void **state)
             run(m, n, sum_all);
             all_right(m, n);
         }
+    }
+    close_all(m);
+}
+
+/* Members that may use different cores wait in the same way. */
+static void test_pinned_members(void **state)
+{
+    (void)state;
+    static member m[RANKS];
+    const char *handles[RANKS];
+    open_all(m, handles);
+    for (uint32_t pinned = 0; pinned < RANKS; pinned++) {
+        for (uint32_t r = 0; r < RANKS; r++) {
+            m[r] = (member){.c = m[r].c,
+                            .handles = handles,
+                            .n = RANKS,
+                            .rank = r,
+                            .epoch = 1 + pinned,
+                            .pinned = r == pinned};
+        }
+        run(m, RANKS, join);
+        for (uint32_t r = 1; r < RANKS; r++) {
+            assert_int_equal(m[r].c->crowded, m[0].c->crowded);
+        }
+        run(m, RANKS, sum_all);
+        all_right(m, RANKS);
     }
     close_all(m);
 }
@@ -315,5 +359,6 @@ static void test_a_killed_process(void **state)
     }
 }
 
-RU_TESTS(comm_coll_shm_edge, cmocka_unit_test(test_sizes), cmocka_unit_test(test_counters_wrap),
-         cmocka_unit_test(test_dies_at_any_step), cmocka_unit_test(test_a_killed_process))
+RU_TESTS(comm_coll_shm_edge, cmocka_unit_test(test_pinned_members), cmocka_unit_test(test_sizes),
+         cmocka_unit_test(test_counters_wrap), cmocka_unit_test(test_dies_at_any_step),
+         cmocka_unit_test(test_a_killed_process))

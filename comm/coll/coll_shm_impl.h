@@ -12,7 +12,8 @@ enum { RUI_SHM_AREAS = 4, RUI_SHM_DATA_AT = 2 << 20 };
 typedef struct rui_shm_area {
     ru_shm_word epoch; /* of the words below, plus 1 */
     ru_shm_word tick;  /* steps this member has finished */
-    ru_shm_word go;    /* of rank 0: steps that all have finished */
+    ru_shm_word go;    /* of rank 0: steps that all have finished, if crowded */
+    uint32_t crowded;  /* of rank 0: it looks for all; set before `epoch` */
 } rui_shm_area;
 
 typedef struct rui_shm_control {
@@ -31,7 +32,7 @@ struct ru_coll_shm {
     uint32_t tick;  /* steps finished here */
     uint32_t small; /* collectives through slots so far: two slots take turns */
     uint32_t looks; /* before the core is given away: adapts */
-    bool crowded;   /* more members than cores */
+    bool crowded;   /* more members than cores, as rank 0 has it */
 };
 
 /* This member finished one more step. */
