@@ -21,6 +21,14 @@ static ru_status check_in(const ru_storage_in *in, ru_err *err)
         return RU_FAIL(err, RU_E_ARG, "%u files and a quota of %g bytes, expected 1 to %d and more",
                        in->n, in->quota_bytes, RU_STORAGE_FILES_MAX);
     }
+    if (!(in->prices.hdd_bytes_per_s > 0) ||
+        (in->method == RU_STORAGE_CACHESACK && !(in->window_s > 0)) ||
+        ((in->method == RU_STORAGE_CATEGORY || in->method == RU_STORAGE_HASH ||
+          in->method == RU_STORAGE_TRUE_CLASS) &&
+         !(in->decide_s > 0))) {
+        return RU_FAIL(err, RU_E_ARG, "a disk of %g bytes/s, decisions each %g s, windows of %g s",
+                       in->prices.hdd_bytes_per_s, in->decide_s, in->window_s);
+    }
     for (uint32_t i = 0; i < in->n; i++) {
         const ru_density_file *f = &in->files[i];
         if (!within(f->open_s, 0, 4e9) || (i > 0 && f->open_s < in->files[i - 1].open_s)) {

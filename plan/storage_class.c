@@ -9,6 +9,9 @@
 #include "cost/trees.h"
 #include "plan/storage_impl.h"
 
+/* Of the threshold between two openings; the last ones count, and it moves by one. */
+enum { MOVES_MAX = 100 };
+
 static double density_of(const ru_density_file *f)
 {
     return f->ops / (f->size_bytes * fmax(f->life_s, 1e-3));
@@ -101,6 +104,8 @@ static uint32_t predicted_class(const rui_storage_pass *p, uint32_t file)
 static void move_threshold(rui_storage_pass *p, double now_s)
 {
     const ru_storage_in *in = p->in;
+    double late = floor((now_s - p->decided_s) / in->decide_s) - MOVES_MAX;
+    p->decided_s += late > 0 ? late * in->decide_s : 0;
     for (; p->decided_s + in->decide_s <= now_s; p->decided_s += in->decide_s) {
         double wanted = 0, spilled = 0, at_s = p->decided_s + in->decide_s;
         while (p->first_recent < p->n_recent &&

@@ -211,6 +211,10 @@ static void bad_files_are_refused(void **state)
     s.in.quota_bytes = 0;
     assert_int_equal(ru_plan_storage(&s.in, &a, &a, &p, &err), RU_E_ARG);
     make(&s, &r, 1);
+    s.in.decide_s = 0;
+    s.in.method = RU_STORAGE_HASH;
+    assert_int_equal(ru_plan_storage(&s.in, &a, &a, &p, &err), RU_E_ARG);
+    make(&s, &r, 1);
     s.in.method = RU_STORAGE_TREES;
     assert_int_equal(ru_plan_storage(&s.in, &a, &a, &p, &err), RU_E_UNSUPPORTED);
     assert_non_null(strstr(err.text, "XGBoost"));
