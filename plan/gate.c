@@ -177,7 +177,7 @@ void ru_gate_ended(ru_gate *g, double now_s)
  */
 
 /* What the request loses beside this op: walked along its next ops, both sides slowed alike. */
-static double predicted_loss(const ru_gate *g, uint32_t op, double true_loss)
+static double predicted_loss(const ru_gate *g, uint32_t op, double true_loss, bool sure)
 {
     bool known = g->in.method == RU_GATE_ORACLE && !isnan(true_loss);
     double left = g->in.training[op].s, lost = 0, loss = 0;
@@ -188,17 +188,23 @@ static double predicted_loss(const ru_gate *g, uint32_t op, double true_loss)
         }
         double beside = fmin(left, g->in.service[at].s);
         loss = known ? true_loss
-                     : ru_corun_loss(&g->corun, g->service_kind[at], g->training_kind[op], true);
+                     : ru_corun_loss(&g->corun, g->service_kind[at], g->training_kind[op], sure);
         lost += beside * loss / (1 - loss);
         left -= beside;
     }
     return lost + left * loss / (1 - loss);
 }
 
+/* What a request loses now the training loses later, when the device would be idle: beside it an op
+ * must cost less than it brings. Pairs never met may cost as much: they are tried. */
 static bool may_by_lag(ru_gate *g, double now_s, uint32_t op, double true_loss)
 {
+    double mean = predicted_loss(g, op, true_loss, false);
+    if (mean > g->in.training[op].s * (1 + 1e-9)) {
+        return false;
+    }
     double margin = g->in.method == RU_GATE_ORACLE ? 1 : g->corun.margin;
-    double loss = margin * predicted_loss(g, op, true_loss);
+    double loss = margin * predicted_loss(g, op, true_loss, true);
     return ru_gate_lag_s(g, now_s) + loss <= g->budget_s;
 }
 

@@ -7,8 +7,9 @@
  *
  *     lag + margin * predicted loss of the op <= (goal - 1) * tail latency of the shadow
  *
- * holds, the tail is at most `goal` times the dedicated one, whatever the op costs. Losses are
- * learned from measured durations (cost/corun.h). With no request in the device every op may run.
+ * holds, the tail is at most `goal` times the dedicated one, whatever the op costs. An op that
+ * costs the request more than its own time waits until the device is idle. Losses are learned from
+ * measured durations (cost/corun.h). With no request in the device every op may run.
  *
  * Source: hafeez-2022 ch. 4 (aim); strati-2024 (Orion's rule), han-2022 (REEF), cui-2021 (Abacus).
  * Thread: any, pure; a ru_gate belongs to one thread. */
