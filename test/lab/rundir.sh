@@ -48,7 +48,7 @@ newest() { # RUN: its last whole checkpoint; one that is being written has .tmp 
 }
 # Everything a run holds, but the files that a running job writes all the time.
 contents() { # RUN
-    (cd "$1" && find . -type f ! -path './checkpoints/*' ! -path './trace/*' ! -name '*.jsonl' ! -name 'log*' ! -name world.json -exec md5sum {} + | sort)
+    (cd "$1" && find . -type f ! -path './checkpoints/*' ! -path './trace/*' ! -name '*.jsonl' ! -name 'log*' ! -name 'world.json*' -exec md5sum {} + | sort)
 }
 
 "$rubato" data make digits --out digits --count 2000 --test 50 >/dev/null 2>&1
