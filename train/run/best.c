@@ -7,13 +7,13 @@
 #include "base/str.h"
 #include "env/file.h"
 
-bool ru_best_more(const char *metric)
+bool rui_best_more(const char *metric)
 {
     return strcmp(metric, "loss") != 0 && strcmp(metric, "mse") != 0 &&
            strcmp(metric, "perplexity") != 0;
 }
 
-bool ru_best_put(ru_best *b, int64_t step, double value)
+bool rui_best_put(rui_best *b, int64_t step, double value)
 {
     RU_CHECK(b->metric != NULL && step >= 0);
     if (step <= b->last) {
@@ -46,7 +46,7 @@ static bool number_of(ru_str line, const char *key, double *out)
            (ru_str_f64(value, out) || (ru_str_next(&value, '}', &rest) && ru_str_f64(rest, out)));
 }
 
-ru_status ru_best_read(ru_best *b, const char *path, int64_t last_step, ru_err *err)
+ru_status rui_best_read(rui_best *b, const char *path, int64_t last_step, ru_err *err)
 {
     ru_map_file map;
     if (!ru_path_is_file(path) || ru_path_bytes(path) == 0) {
@@ -60,8 +60,8 @@ ru_status ru_best_read(ru_best *b, const char *path, int64_t last_step, ru_err *
             !number_of(line, "step", &step) || !(step >= 0 && step <= (double)last_step)) {
             continue;
         }
-        (void)ru_best_put(b, (int64_t)step,
-                          number_of(line, b->metric, &value) ? value : (double)NAN);
+        (void)rui_best_put(b, (int64_t)step,
+                           number_of(line, b->metric, &value) ? value : (double)NAN);
     }
     ru_file_unmap(&map);
     return RU_OK;

@@ -9,9 +9,7 @@
 
 #include "base/status.h"
 
-RU_API_BEGIN
-
-typedef struct ru_best {
+typedef struct rui_best {
     const char *metric; /* static: "accuracy", "loss", ... */
     bool more;          /* larger is better */
     double least;       /* an improvement is larger than this */
@@ -19,19 +17,17 @@ typedef struct ru_best {
     int64_t step;       /* after which it was made; 0: none yet */
     int64_t last;       /* step of the last evaluation that counts */
     int64_t since;      /* evaluations after the best one */
-} ru_best;
+} rui_best;
 
 /* Does a larger value of this metric mean a better model? */
-bool ru_best_more(const char *metric);
+bool rui_best_more(const char *metric);
 
 /* Count one evaluation; an earlier or repeated step counts once. True when it is the best one.
  * A value that is not a number never is. */
-bool ru_best_put(ru_best *b, int64_t step, double value);
+bool rui_best_put(rui_best *b, int64_t step, double value);
 
 /* Count the evaluations in a metrics file up to `last_step`. A file that does not exist holds none.
  * Cost: one pass over the file. Errors: RU_E_IO. */
-RU_MUST_USE ru_status ru_best_read(ru_best *b, const char *path, int64_t last_step, ru_err *err);
-
-RU_API_END
+RU_MUST_USE ru_status rui_best_read(rui_best *b, const char *path, int64_t last_step, ru_err *err);
 
 #endif

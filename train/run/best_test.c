@@ -16,19 +16,19 @@
 static void evaluations_are_counted_once(void **state)
 {
     (void)state;
-    ru_best b = {.metric = "accuracy", .more = ru_best_more("accuracy"), .least = 0.01};
-    assert_true(ru_best_put(&b, 10, 0.5));
-    assert_false(ru_best_put(&b, 10, 0.9)); /* told twice */
-    assert_false(ru_best_put(&b, 20, 0.509));
-    assert_false(ru_best_put(&b, 30, (double)NAN));
+    rui_best b = {.metric = "accuracy", .more = rui_best_more("accuracy"), .least = 0.01};
+    assert_true(rui_best_put(&b, 10, 0.5));
+    assert_false(rui_best_put(&b, 10, 0.9)); /* told twice */
+    assert_false(rui_best_put(&b, 20, 0.509));
+    assert_false(rui_best_put(&b, 30, (double)NAN));
     assert_int_equal(b.since, 2);
-    assert_true(ru_best_put(&b, 40, 0.52));
+    assert_true(rui_best_put(&b, 40, 0.52));
     assert_int_equal(b.step, 40);
     assert_int_equal(b.since, 0);
-    ru_best loss = {.metric = "loss", .more = ru_best_more("loss")};
-    assert_true(ru_best_put(&loss, 1, 2.0));
-    assert_true(ru_best_put(&loss, 2, 1.5));
-    assert_false(ru_best_put(&loss, 3, 1.5));
+    rui_best loss = {.metric = "loss", .more = rui_best_more("loss")};
+    assert_true(rui_best_put(&loss, 1, 2.0));
+    assert_true(rui_best_put(&loss, 2, 1.5));
+    assert_false(rui_best_put(&loss, 3, 1.5));
 }
 
 static void the_metrics_file_tells_the_same(void **state)
@@ -47,17 +47,17 @@ static void the_metrics_file_tells_the_same(void **state)
     assert_int_equal(write(fd, text, sizeof text - 1), sizeof text - 1);
     (void)close(fd);
     ru_err err = {0};
-    ru_best b = {.metric = "accuracy", .more = true};
-    assert_ok(ru_best_read(&b, path, 4, &err), err);
+    rui_best b = {.metric = "accuracy", .more = true};
+    assert_ok(rui_best_read(&b, path, 4, &err), err);
     assert_int_equal(b.step, 2);
     assert_int_equal(b.since, 2);
     assert_true(b.value == 0.7);
-    ru_best loss = {.metric = "loss"};
-    assert_ok(ru_best_read(&loss, path, 5, &err), err);
+    rui_best loss = {.metric = "loss"};
+    assert_ok(rui_best_read(&loss, path, 5, &err), err);
     assert_int_equal(loss.step, 2);
     assert_int_equal(loss.since, 3);
     (void)unlink(path);
-    assert_ok(ru_best_read(&b, path, 4, &err), err); /* no file: nothing told */
+    assert_ok(rui_best_read(&b, path, 4, &err), err); /* no file: nothing told */
     assert_int_equal(b.since, 2);
 }
 

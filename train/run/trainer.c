@@ -223,7 +223,7 @@ ru_status rui_trainer_evaluated(rui_trainer *t, ru_time t0, ru_err *err)
     epoch = epoch > 0 ? epoch : 1;
     RU_TRY(ru_report_eval(t->report, t->step_done, epoch, &t->metrics, ru_time_since(t1, t0), err));
     double value = ru_metrics_get(&t->metrics, t->best.metric);
-    bool best = ru_best_put(&t->best, t->step_done, value);
+    bool best = rui_best_put(&t->best, t->step_done, value);
     return best && t->job->checkpoint.keep_best ? rui_trainer_save(t, err) : RU_OK;
 }
 

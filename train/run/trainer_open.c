@@ -99,7 +99,7 @@ ru_status rui_trainer_eval_open(rui_trainer *t, const ru_exe_options *options, r
     int64_t batch = j->eval_batch != 0 ? j->eval_batch : j->batch < 256 ? j->batch : 256;
     eo.autotune = false; /* runs once an epoch */
     const char *metric = ru_job_metric(t->job, t->model.loss);
-    t->best = (ru_best){.metric = metric, .more = ru_best_more(metric), .least = j->min_delta};
+    t->best = (rui_best){.metric = metric, .more = rui_best_more(metric), .least = j->min_delta};
     return ru_eval_open(&t->model, t->test_set, batch, 0, &eo, t->job->data.threads, t->arena,
                         &t->eval, err);
 }
@@ -208,7 +208,7 @@ static ru_status read_best(rui_trainer *t, ru_err *err)
         return RU_FAIL(err, RU_E_LIMIT, "the arena of the run is full");
     }
     return t->eval == NULL || t->step_done == 0 ? RU_OK
-                                                : ru_best_read(&t->best, path, t->step_done, err);
+                                                : rui_best_read(&t->best, path, t->step_done, err);
 }
 
 ru_status rui_trainer_ckpt(rui_trainer *t, ru_err *err)
