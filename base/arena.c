@@ -122,7 +122,9 @@ char *ru_arena_strn(ru_arena *a, const char *s, int64_t n)
 {
     char *p = ru_arena_alloc(a, n + 1, 1);
     if (p != NULL) {
-        memcpy(p, s, (size_t)n);
+        if (n > 0) { /* the empty slice has no address */
+            memcpy(p, s, (size_t)n);
+        }
         p[n] = '\0';
     }
     return p;

@@ -370,7 +370,7 @@ static ru_status one_run(ru_replay *r, const route_data *d, uint32_t mix, uint32
                               .instances_max = UINT32_MAX,
                               .seed = 10 * mix + n};
     rui_serve_out o;
-    double law;
+    double law = 0;
     RU_TRY(rui_serve_run(&run, r->arena, &o, err));
     RU_TRY(quantile_of(r, &in, &p, in.quantile, &law, err));
     ru_sort_f64(o.latency, o.n);
