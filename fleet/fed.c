@@ -259,7 +259,8 @@ static ru_status begin_round(ru_fed *f, ru_time now, ru_fed_effects *out, ru_err
     f->last_tier = p.tier;
     f->wait = p.wait;
     f->answered = f->n_merge = 0;
-    f->deadline.ns = now.ns + (int64_t)(fmin(p.deadline_s, 1e9) * 1e9);
+    /* Nobody waits longer than eleven days, and the sum of many rounds fits into the clock. */
+    f->deadline.ns = now.ns + (int64_t)(fmin(p.deadline_s, 1e6) * 1e9);
     out->task = f->task;
     out->share_most = p.share_most;
     ru_arena_rewind(&f->work, mark);

@@ -178,7 +178,7 @@ static void test_a_storm_averages_every_update_once(void **state)
         uint32_t task_of[N] = {0}, taken[N] = {0};
         bool away[N] = {false};
         uint32_t n_away = 0, merges = 0;
-        double now = 0;
+        double now = 0, accuracy[2];
         ru_fed_event ev = {.kind = RU_FED_START};
         for (uint32_t k = 0; k < EVENTS; k++) {
             ru_fed_effects e = at(f, now, ev);
@@ -198,7 +198,8 @@ static void test_a_storm_averages_every_update_once(void **state)
             }
             now += ru_fed_round(f) == 0 ? 0.1 : 0.05 + ru_rng_f64(&rng);
             uint32_t what = ru_rng_below(&rng, 100), i = ru_rng_below(&rng, N);
-            double accuracy[2] = {ru_rng_f64(&rng), ru_rng_f64(&rng)};
+            accuracy[0] = ru_rng_f64(&rng);
+            accuracy[1] = ru_rng_f64(&rng);
             ev = (ru_fed_event){.kind = RU_FED_TIMER};
             what = ru_fed_round(f) == 0 ? 0 : what; /* nobody is lost in the profile */
             if (e.evaluate) {
