@@ -247,7 +247,7 @@ static ru_status lost_part(ru_replay *r, const scene *s, double part, const char
         failure f = draw(s, part, t);
         for (uint32_t k = 0; k < RU_ARRAY_LEN(ways); k++) {
             ru_arena_mark mark = ru_arena_mark_get(r->arena);
-            double extra;
+            double extra = 0;
             RU_TRY(cost(s, &ways[k], &f, r->arena, &extra, err));
             mean[k] += extra / trials;
             ru_arena_rewind(r->arena, mark);
