@@ -54,7 +54,7 @@ typedef struct rui_trainer {
     ru_time job_begun; /* with several workers, when this one led; 0: as `begun` */
     ru_report_split split;
     ru_metrics metrics; /* of the last evaluation */
-    rui_best best;       /* evaluation so far; of a worker: once it led */
+    rui_best best;      /* evaluation so far; of a worker: once it led */
     int64_t evaluated_step;
     double loss;
     bool halted; /* the last run was ended before its update: its loss is no number, or a NaN may
