@@ -31,6 +31,10 @@ void ru_self_random(void *into, int64_t size_bytes);
  * was not possible. */
 void ru_self_again(const char *name, const char *value);
 
+/* The name of this process in ps and top, at most 15 bytes; a program that was started through a
+ * link, as above, has the link's name otherwise. */
+void ru_self_name(const char *name);
+
 /* Columns of the terminal behind file descriptor `fd`; 0: not a terminal. */
 uint32_t ru_self_columns(int fd);
 

@@ -25,5 +25,6 @@ int main(int argc, char **argv)
         return 70;
     }
     limit_spinning(words + 1, (uint32_t)argc - 1);
+    ru_self_name("rubato");
     return rui_tool_run(words + 1, (uint32_t)argc - 1);
 }
