@@ -24,6 +24,12 @@ static int64_t replaced_after_ns(const ru_member *m)
 
 /* The others may have gone on without this process, and even have ended since: that none of them is
  * left proves nothing any more. */
+static void doubt(ru_member *m)
+{
+    m->sure = false;
+    m->sure_at = ru_time_after(m->now, 2 * m->opt.dead_ns);
+}
+
 static void unsure(ru_member *m, ru_effects *fx)
 {
     int64_t quiet = rui_m_since(m, m->ran_at);
@@ -32,8 +38,24 @@ static void unsure(ru_member *m, ru_effects *fx)
         rui_m_seek_start(m, fx, "it was suspended for %.1f s, and another member may lead by now",
                          rui_m_seconds(quiet));
     }
-    m->sure = false;
-    m->sure_at = ru_time_after(m->now, 2 * m->opt.dead_ns);
+    doubt(m);
+}
+
+/* Without a leader: can those that were not heard for long have put a view in force? Their silence
+ * does not count against them, but all of it, before and during the suspension, was time for them
+ * to decide: they wait for an answer for dead_ns - suspect_ns. */
+static bool others_decide(const ru_member *m)
+{
+    uint32_t n = 0;
+    bool oldest = false;
+    for (uint32_t i = 0; i < m->view.n; i++) {
+        const rui_m_peer *p = rui_m_peer_find(m, m->view.at[i].node);
+        bool quiet = p != NULL && rui_m_votes(m, i) && !p->gone &&
+                     rui_m_since(m, p->heard) >= m->opt.dead_ns - m->opt.suspect_ns;
+        n += quiet;
+        oldest = i == m->oldest ? quiet : oldest;
+    }
+    return n * 2 > m->voters || (n * 2 == m->voters && oldest);
 }
 
 /* This process itself stood still (stopped, starved of the processor, its machine asleep): what it
@@ -43,6 +65,9 @@ static void stood_still(ru_member *m, ru_effects *fx)
     int64_t late = m->planned.ns == 0 ? 0 : rui_m_since(m, m->planned);
     if (late > m->opt.suspect_ns / 2) {
         ru_fx_log(fx, RU_LOG_WARN, "this process was suspended for %.1f s", rui_m_seconds(late));
+        if (m->phase == RUI_SEEKS && others_decide(m)) {
+            doubt(m);
+        }
         for (rui_m_peer *p = NULL; (p = rui_m_peer_next(m, p)) != NULL;) {
             p->heard.ns += late;
             p->heard.ns = p->heard.ns > m->now.ns ? m->now.ns : p->heard.ns;
