@@ -642,7 +642,7 @@ static void at_door(void *self, uint64_t arg)
         if (c->port == 0 && f->kind == RUI_SIM_DATA) {
             take_in(s, n, e, f->size_bytes + RU_LINK_HEAD_BYTES);
         }
-        if (e->through_ns > s->now_ns) {
+        if (e->through_ns >= s->now_ns) { /* at the same instant the one before goes first */
             ru_sim_at(s, (ru_time){e->through_ns}, through, s, frame);
         } else {
             rui_sim_arrived(s, frame);

@@ -149,13 +149,14 @@ static void batches_change_between_views(void **state)
  * among many members need more streams than a channel had, which is refused. 48, 512: a process
  * that slept past the job's end woke, was sure that all others are gone, and led on from where it
  * had stood. 2000001473: one with the whole state was cut out, the others with it were killed, and
- * those that joined ended for want of it, which is right. 12135: one was cut off, then suspended,
- * and led on when the others had ended. */
+ * those that joined ended for want of it, which is right. 11702: the simulator
+ * let a frame overtake the one before it at the same instant. 12135: one was cut off, then
+ * suspended, and led on when the others had ended. */
 static void seeds_that_once_broke_something(void **state)
 {
     (void)state;
-    static const uint64_t seeds[] = {48,   176,  512,  2087,  3042,      3405,
-                                     6522, 7935, 9078, 12135, 2000001473};
+    static const uint64_t seeds[] = {48,   176,  512,  2087,  3042,  3405,
+                                     6522, 7935, 9078, 11702, 12135, 2000001473};
     for (uint32_t k = 0; k < RU_ARRAY_LEN(seeds); k++) {
         (void)run_seed(seeds[k]);
     }
