@@ -11,7 +11,7 @@
 
 #include "base/str.h"
 #include "env/file.h"
-#include "train/run/trainer.h"
+#include "test/run_lab.h"
 
 static void evaluations_are_counted_once(void **state)
 {
@@ -61,58 +61,21 @@ static void the_metrics_file_tells_the_same(void **state)
     assert_int_equal(b.since, 2);
 }
 
-typedef struct lab {
-    ru_arena arena;
-    char dir[64];
-    ru_job job;
-} lab;
-
 static int setup(void **state)
 {
-    lab *l = calloc(1, sizeof *l);
-    ru_err err = {0};
-    if (l == NULL) {
-        return -1;
-    }
-    ru_arena_init(&l->arena, 0);
-    (void)snprintf(l->dir, sizeof l->dir, "/tmp/rubato-test-XXXXXX");
-    if (mkdtemp(l->dir) == NULL) {
-        return -1;
-    }
-    assert_ok(ru_job_parse("t",
-                           "name: t\nmodel: {zoo: mlp, hidden: [8]}\n"
-                           "data: {format: synthetic, generator: gaussian, count: 200, "
-                           "test_count: 50, features: 6, classes: 3}\n"
-                           "train: {batch: 16, epochs: 9, threads: 1, device: ref, eval_every: 2, "
-                           "patience: 3, optimizer: {sgd: {lr: 0.5}}, metric: loss}\n"
-                           "checkpoint: {every: 0s, keep: 1, keep_best: true}\n",
-                           &l->arena, &l->job, &err),
-              err);
-    *state = l;
-    return 0;
-}
-
-static int teardown(void **state)
-{
-    lab *l = *state;
-    ru_err err;
-    (void)!ru_path_remove(l->dir, &err);
-    ru_arena_fini(&l->arena);
-    free(l);
-    return 0;
+    return run_lab_open(state,
+                        "name: t\nmodel: {zoo: mlp, hidden: [8]}\n"
+                        "data: {format: synthetic, generator: gaussian, count: 200, "
+                        "test_count: 50, features: 6, classes: 3}\n"
+                        "train: {batch: 16, epochs: 9, threads: 1, device: ref, eval_every: 2, "
+                        "patience: 3, optimizer: {sgd: {lr: 0.5}}, metric: loss}\n"
+                        "checkpoint: {every: 0s, keep: 1, keep_best: true}\n");
 }
 
 static void train(lab *l, const char *name, bool resume, int64_t steps, ru_train_result *r)
 {
-    ru_job job = l->job;
     ru_err err = {0};
-    job.train.steps = steps;
-    ru_train_options to = {.job = &job,
-                           .out = ru_path_join(&l->arena, l->dir, name),
-                           .resume = resume,
-                           .quiet = true,
-                           .no_trace = true};
-    assert_ok(ru_train(&to, &l->arena, r, &err), err);
+    assert_ok(run_lab_train(l, name, resume, steps, r, &err), err);
 }
 
 /* Where checkpoints/best of a run leads. */
@@ -148,4 +111,5 @@ static void a_run_without_improvement_ends_early(void **state)
 
 RU_TESTS(train_best, cmocka_unit_test(evaluations_are_counted_once),
          cmocka_unit_test(the_metrics_file_tells_the_same),
-         cmocka_unit_test_setup_teardown(a_run_without_improvement_ends_early, setup, teardown))
+         cmocka_unit_test_setup_teardown(a_run_without_improvement_ends_early, setup,
+                                         run_lab_close))

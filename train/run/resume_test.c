@@ -9,63 +9,28 @@
 
 #include "base/log.h"
 #include "env/file.h"
+#include "test/run_lab.h"
 #include "train/run/ckpt.h"
 #include "train/run/report.h"
 #include "train/run/trainer.h"
 
-typedef struct lab {
-    ru_arena arena;
-    char dir[64];
-    ru_job job;
-    ru_log_options log;
-} lab;
-
 static int setup(void **state)
 {
-    lab *l = calloc(1, sizeof *l);
-    ru_err err = {0};
-    if (l == NULL) {
-        return -1;
-    }
-    ru_arena_init(&l->arena, 0);
-    (void)snprintf(l->dir, sizeof l->dir, "/tmp/rubato-test-XXXXXX");
-    if (mkdtemp(l->dir) == NULL) {
-        return -1;
-    }
-    assert_ok(ru_job_parse("t",
-                           "name: t\nmodel: {zoo: mlp, hidden: [8]}\n"
-                           "data: {format: synthetic, generator: gaussian, count: 200, "
-                           "features: 6, classes: 3}\n"
-                           "train: {batch: 16, epochs: 2, threads: 1, device: ref, "
-                           "optimizer: {adam: {lr: 0.01}}}\n"
-                           "checkpoint: {every: 0s, keep: 2}\n",
-                           &l->arena, &l->job, &err),
-              err);
-    l->log = ru_log_get();
+    int rc = run_lab_open(state, "name: t\nmodel: {zoo: mlp, hidden: [8]}\n"
+                                 "data: {format: synthetic, generator: gaussian, count: 200, "
+                                 "features: 6, classes: 3}\n"
+                                 "train: {batch: 16, epochs: 2, threads: 1, device: ref, "
+                                 "optimizer: {adam: {lr: 0.01}}}\n"
+                                 "checkpoint: {every: 0s, keep: 2}\n");
     ru_log_set(&(ru_log_options){.level = RU_LOG_ERROR}); /* damaged checkpoints are named there */
-    *state = l;
-    return 0;
-}
-
-static int teardown(void **state)
-{
-    lab *l = *state;
-    ru_err err;
-    ru_log_set(&l->log);
-    (void)!ru_path_remove(l->dir, &err);
-    ru_arena_fini(&l->arena);
-    free(l);
-    return 0;
+    return rc;
 }
 
 static ru_status train(lab *l, const char *name, bool resume, int64_t steps, ru_err *err)
 {
     ru_train_result r;
-    ru_job job = l->job;
-    job.train.steps = steps;
-    ru_train_options to = {
-        .job = &job, .out = ru_path_join(&l->arena, l->dir, name), .resume = resume, .quiet = true};
-    return ru_train(&to, &l->arena, &r, err);
+    l->traces = true;
+    return run_lab_train(l, name, resume, steps, &r, err);
 }
 
 static char *text_of(lab *l, const char *name)
@@ -259,7 +224,7 @@ static void a_successor_goes_on_in_the_same_file(void **state)
     ru_report_close(second);
 }
 
-#define RUN_TEST(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
+#define RUN_TEST(f) cmocka_unit_test_setup_teardown(f, setup, run_lab_close)
 
 RU_TESTS(train_resume, RUN_TEST(nothing_to_resume_is_an_error),
          RUN_TEST(damaged_checkpoints_end_a_resume),

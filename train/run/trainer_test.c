@@ -11,64 +11,21 @@
 
 #include "env/file.h"
 #include "store/onnx_file.h"
+#include "test/run_lab.h"
 #include "trace/read.h"
 #include "train/run/eval.h"
 #include "train/run/predict.h"
 #include "train/run/rundir.h"
 #include "train/run/trainer.h"
 
-typedef struct lab {
-    ru_arena arena;
-    char dir[64];
-    ru_job job;
-} lab;
-
 static int setup(void **state)
 {
-    lab *l = calloc(1, sizeof *l);
-    ru_err err = {0};
-    if (l == NULL) {
-        return -1;
-    }
-    ru_arena_init(&l->arena, 0);
-    (void)snprintf(l->dir, sizeof l->dir, "/tmp/rubato-test-XXXXXX");
-    if (mkdtemp(l->dir) == NULL) {
-        return -1;
-    }
-    assert_ok(ru_job_parse("t",
-                           "name: t\nmodel: {zoo: mlp, hidden: [8], dropout: 0.2}\n"
-                           "data: {format: synthetic, generator: gaussian, count: 200, "
-                           "test_count: 50, features: 6, classes: 3}\n"
-                           "train: {batch: 16, epochs: 2, threads: 1, device: ref, "
-                           "optimizer: {adam: {lr: 0.01}}}\n"
-                           "checkpoint: {every: 0s, keep: 2}\n",
-                           &l->arena, &l->job, &err),
-              err);
-    *state = l;
-    return 0;
-}
-
-static int teardown(void **state)
-{
-    lab *l = *state;
-    ru_err err;
-    (void)!ru_path_remove(l->dir, &err);
-    ru_arena_fini(&l->arena);
-    free(l);
-    return 0;
-}
-
-static ru_status train(lab *l, const char *name, bool resume, int64_t steps, ru_train_result *r,
-                       ru_err *err)
-{
-    ru_job job = l->job;
-    job.train.steps = steps;
-    ru_train_options to = {.job = &job,
-                           .out = ru_path_join(&l->arena, l->dir, name),
-                           .resume = resume,
-                           .quiet = true,
-                           .no_trace = true};
-    return ru_train(&to, &l->arena, r, err);
+    return run_lab_open(state, "name: t\nmodel: {zoo: mlp, hidden: [8], dropout: 0.2}\n"
+                               "data: {format: synthetic, generator: gaussian, count: 200, "
+                               "test_count: 50, features: 6, classes: 3}\n"
+                               "train: {batch: 16, epochs: 2, threads: 1, device: ref, "
+                               "optimizer: {adam: {lr: 0.01}}}\n"
+                               "checkpoint: {every: 0s, keep: 2}\n");
 }
 
 static void model_bytes(lab *l, const char *run, const char *file, char **data, int64_t *n)
@@ -85,12 +42,12 @@ static void a_resumed_run_has_the_same_bytes(void **state)
     lab *l = *state;
     ru_err err = {0};
     ru_train_result r;
-    assert_ok(train(l, "whole", false, 0, &r, &err), err);
+    assert_ok(run_lab_train(l, "whole", false, 0, &r, &err), err);
     assert_int_equal(r.summary.steps, 25);
     assert_true(ru_metrics_get(&r.summary.metrics, "accuracy") > 0.3);
-    assert_ok(train(l, "parts", false, 4, &r, &err), err);
-    assert_ok(train(l, "parts", true, 15, &r, &err), err);
-    assert_ok(train(l, "parts", true, 0, &r, &err), err);
+    assert_ok(run_lab_train(l, "parts", false, 4, &r, &err), err);
+    assert_ok(run_lab_train(l, "parts", true, 15, &r, &err), err);
+    assert_ok(run_lab_train(l, "parts", true, 0, &r, &err), err);
     static const char *const files[] = {"model.safetensors", "optimizer.safetensors"};
     for (int k = 0; k < 2; k++) {
         char *a, *b;
@@ -100,13 +57,13 @@ static void a_resumed_run_has_the_same_bytes(void **state)
         assert_int_equal(n, m);
         assert_memory_equal(a, b, (size_t)n);
     }
-    assert_int_equal(train(l, "whole", false, 0, &r, &err), RU_E_USAGE);
+    assert_int_equal(run_lab_train(l, "whole", false, 0, &r, &err), RU_E_USAGE);
     l->job.train.seed++; /* another seed is another order: not a resumed run */
-    assert_int_equal(train(l, "whole", true, 26, &r, &err), RU_E_CONFIG);
+    assert_int_equal(run_lab_train(l, "whole", true, 26, &r, &err), RU_E_CONFIG);
     assert_non_null(strstr(err.text, "seed"));
     l->job.train.seed--;
     l->job.data.shuffle = RU_SHUFFLE_BLOCK;
-    assert_int_equal(train(l, "whole", true, 26, &r, &err), RU_E_CONFIG);
+    assert_int_equal(run_lab_train(l, "whole", true, 26, &r, &err), RU_E_CONFIG);
     assert_non_null(strstr(err.text, "data.shuffle full, but the job has block"));
     l->job.data.shuffle = RU_SHUFFLE_FULL;
 }
@@ -117,8 +74,8 @@ static void damaged_checkpoints_are_passed_over(void **state)
     ru_err err = {0};
     ru_train_result r;
     ru_ckpt_info info;
-    assert_ok(train(l, "run", false, 3, &r, &err), err);
-    assert_ok(train(l, "run", true, 6, &r, &err), err);
+    assert_ok(run_lab_train(l, "run", false, 3, &r, &err), err);
+    assert_ok(run_lab_train(l, "run", true, 6, &r, &err), err);
     const char *run = ru_path_join(&l->arena, l->dir, "run");
     assert_ok(ru_ckpt_find(run, &l->arena, &info, &err), err);
     assert_int_equal(info.at.step, 6);
@@ -158,7 +115,7 @@ static void a_run_predicts_from_its_folder_alone(void **state)
     ru_rundir run;
     ru_predictor *p;
     l->job.train.epochs = 1; /* 200 samples in batches of 16: the last step uses the last of them */
-    assert_ok(train(l, "run", false, 0, &r, &err), err);
+    assert_ok(run_lab_train(l, "run", false, 0, &r, &err), err);
     assert_int_equal(r.summary.steps, 13);
     assert_ok(ru_rundir_open(ru_path_join(&l->arena, l->dir, "run"), &l->arena, &run, &err), err);
     assert_ok(
@@ -190,7 +147,7 @@ static void the_metrics_file_has_every_step(void **state)
     ru_train_result r;
     char *text;
     int64_t n;
-    assert_ok(train(l, "run", false, 0, &r, &err), err);
+    assert_ok(run_lab_train(l, "run", false, 0, &r, &err), err);
     assert_ok(ru_file_read(ru_path_join(&l->arena, r.out, "metrics.jsonl"), 0, &l->arena, &text, &n,
                            &err),
               err);
@@ -212,7 +169,7 @@ static void divergence_ends_with_one_sentence(void **state)
     l->job.model.activation = 2; /* tanh */
     l->job.train.optimizer = (ru_job_optimizer){.which = 1, .sgd = {.lr = 1000}};
     l->job.train.epochs = 20;
-    assert_int_equal(train(l, "run", false, 0, &r, &err), RU_E_USER);
+    assert_int_equal(run_lab_train(l, "run", false, 0, &r, &err), RU_E_USER);
     assert_non_null(strstr(err.text, "training diverged")); /* before any checkpoint */
     l->job = good;
 }
@@ -243,7 +200,7 @@ static void what_is_not_finite_is_named(void **state)
                        path, way % 2 + 1, way < 2 ? "cpu" : "ref", way % 2 == 0 ? 1 : 4);
         (void)snprintf(run, sizeof run, "odd%d", way);
         assert_ok(ru_job_parse("t", job, &l->arena, &l->job, &err), err);
-        assert_int_equal(train(l, run, false, 0, &r, &err), RU_E_USER);
+        assert_int_equal(run_lab_train(l, run, false, 0, &r, &err), RU_E_USER);
         l->job = old;
         if (strstr(err.text, "the result of Gemm of fc1.weight") == NULL ||
             strstr(err.text, "for sample 17 (counted from 0) of ") == NULL ||
@@ -295,15 +252,15 @@ static void an_imported_model_with_outside_weights_trains(void **state)
     ru_predictor *p;
     l->job.model.hidden.n = 1;
     l->job.model.hidden.at = (int64_t[]){64}; /* large enough to stand outside */
-    assert_ok(train(l, "first", false, 3, &r, &err), err);
+    assert_ok(run_lab_train(l, "first", false, 3, &r, &err), err);
     const char *whole = export_run(l, "first", "whole", false);
     const char *parts = export_run(l, "first", "parts", true);
     l->job.model = (ru_job_model){.source = RU_MODEL_ONNX, .onnx = whole};
-    assert_ok(train(l, "a", false, 6, &r, &err), err);
+    assert_ok(run_lab_train(l, "a", false, 6, &r, &err), err);
     l->job.model.onnx = parts;
-    assert_ok(train(l, "b", false, 3, &r, &err), err);
+    assert_ok(run_lab_train(l, "b", false, 3, &r, &err), err);
     assert_ok(ru_path_remove(ru_path_join(&l->arena, l->dir, "parts"), &err), err);
-    assert_ok(train(l, "b", true, 6, &r, &err), err); /* from the run's own copy */
+    assert_ok(run_lab_train(l, "b", true, 6, &r, &err), err); /* from the run's own copy */
     char *a, *b;
     int64_t n, m;
     model_bytes(l, "a", "model.safetensors", &a, &n);
@@ -330,7 +287,7 @@ static void predictions_are_of_the_trained_values(void **state)
     ru_exe *exe;
     const ru_exe_options ref = {.device = RU_DEVICE_REF};
     static const float x[6] = {1, -2, 3, -4, 5, -6};
-    assert_ok(train(l, "run", false, 0, &r, &err), err);
+    assert_ok(run_lab_train(l, "run", false, 0, &r, &err), err);
     assert_ok(ru_rundir_open(ru_path_join(&l->arena, l->dir, "run"), &l->arena, &run, &err), err);
     assert_ok(ru_predictor_open(&run, 1, &ref, &l->arena, &p, &err), err);
     memcpy(ru_predictor_input(p), x, sizeof x);
@@ -377,7 +334,7 @@ static void metrics_do_not_depend_on_the_batch(void **state)
     ru_train_result r;
     ru_rundir run;
     l->job.data.test_count = 53;
-    assert_ok(train(l, "run", false, 0, &r, &err), err);
+    assert_ok(run_lab_train(l, "run", false, 0, &r, &err), err);
     assert_ok(ru_rundir_open(ru_path_join(&l->arena, l->dir, "run"), &l->arena, &run, &err), err);
     ru_metrics one = metrics_with(l, &run, 1);
     static const int64_t batches[] = {2, 16, 50, 52, 53, 1000};
@@ -423,7 +380,7 @@ static void the_loop_allocates_nothing_and_records_reading(void **state)
     assert_true(reads >= 25);
 }
 
-#define RUN_TEST(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
+#define RUN_TEST(f) cmocka_unit_test_setup_teardown(f, setup, run_lab_close)
 
 RU_TESTS(train_trainer, RUN_TEST(a_resumed_run_has_the_same_bytes),
          RUN_TEST(damaged_checkpoints_are_passed_over),
