@@ -7,32 +7,44 @@
  *                  a vocabulary of its own
  *   csv, idx       dense rows (col is NULL)
  *
- * Opening scans the file once and keeps where every block of rows begins; a part is then read
- * without reading the rest. Rows keep the order of the file.
+ * Opening reads the files once and keeps their entries, 8 bytes each: files name users and
+ * documents in any order. Rows of libsvm, csv, idx and text keep the order of the file; ratings and
+ * the three-number format have rows by their number. Numbers of ratings begin at 0 or 1 (both the
+ * users' and the items': at 1 when no 0 occurs), those of libsvm likewise.
  *
  * Thread: an open file may be read by many threads. */
 #ifndef RU_DATA_SPARSE_H
 #define RU_DATA_SPARSE_H
 
-#include "base/arena.h"
+#include "base/status.h"
 
 RU_API_BEGIN
 
-/* Rows first .. first + rows - 1 of a data set. Owner: whoever owns the arena it was read into. */
+/* Rows first .. first + rows - 1 of a data set. Owner: the open file; view until its close. */
 typedef struct ru_sparse {
     int64_t rows, first;
     int64_t cols;         /* of the whole set: col < cols */
-    const int64_t *begin; /* [rows + 1] entries of row r: begin[r] .. begin[r + 1] - 1 */
-    const uint32_t *col;  /* [begin[rows]] ascending within a row; NULL: dense, cols values a row */
+    const int64_t *begin; /* [rows + 1] entries of row r: begin[r] .. begin[r + 1] - 1; begin[0] may
+                             be more than 0 */
+    const uint32_t *col;  /* [begin[rows]] ascending within a row; NULL: dense, cols values a row,
+                             begin[r] = begin[0] + r * cols */
     const float *value;   /* [begin[rows]], all finite */
     const float *label;   /* [rows]; NULL: none */
 } ru_sparse;
+
+typedef enum ru_sparse_numbers {
+    RU_NUMBERS_FOUND, /* from 1 when no 0 occurs */
+    RU_NUMBERS_FROM_0,
+    RU_NUMBERS_FROM_1,
+} ru_sparse_numbers;
 
 typedef struct ru_sparse_options {
     const char *format; /* libsvm ratings bow text csv idx; NULL: found by the content */
     const char *const *paths;
     uint32_t n_paths;
-    int64_t rows, cols; /* at least so many (a test set has its training set's); 0: those found */
+    int64_t rows, cols; /* so many (a test set has its training set's); 0: those found */
+    uint32_t numbers;   /* ru_sparse_numbers; a test set has its training set's */
+    const char *words;  /* text: vocabulary, a word a line, in place of one of its own; view */
     const char *label;  /* csv: column name or number; NULL: last, if the app wants labels */
     bool labels;        /* the app wants labels: a format or file without them is refused */
 } ru_sparse_options;
@@ -45,6 +57,8 @@ RU_MUST_USE ru_status ru_sparse_open(const ru_sparse_options *opt, ru_sparse_fil
                                      ru_err *err);
 void ru_sparse_close(ru_sparse_file *f); /* NULL is fine */
 
+const char *ru_sparse_format(const ru_sparse_file *f);
+ru_sparse_numbers ru_sparse_numbered(const ru_sparse_file *f); /* never FOUND */
 int64_t ru_sparse_rows(const ru_sparse_file *f);
 int64_t ru_sparse_cols(const ru_sparse_file *f);
 int64_t ru_sparse_entries(const ru_sparse_file *f);
@@ -54,9 +68,8 @@ const char *ru_sparse_col_name(const ru_sparse_file *f, int64_t col); /* a word;
  * Pure: every process finds the same cut. Shape: first [parts + 1]. */
 void ru_sparse_cut(const ru_sparse_file *f, uint32_t parts, int64_t *first);
 
-/* Read rows first .. first + rows - 1. */
-RU_MUST_USE ru_status ru_sparse_read(const ru_sparse_file *f, int64_t first, int64_t rows,
-                                     ru_arena *arena, ru_sparse *out, ru_err *err);
+/* Rows first .. first + rows - 1, which must be there. Cost: O(1). */
+void ru_sparse_part(const ru_sparse_file *f, int64_t first, int64_t rows, ru_sparse *out);
 
 RU_API_END
 

@@ -10,6 +10,13 @@
  *              (async), or by rotation, where every executor holds another block of the
  *              parameters at any time. An app may give each clock arguments of its own choice.
  *
+ * A clock is one of `pieces` equal pieces of a pass over the data. In clock c executor e works on
+ * piece c % pieces of its items. With rotation (a table says `rotate`) a clock has as many rounds
+ * as there are executors, and executor e holds block (e + r) % executors in round r: one task for
+ * each round. Rows that rotate and local rows have one holder at a time, who changes them in place.
+ * All other rows show the state of the end of the clock before (bsp, rotation), and are merged in
+ * the order (executor, round) when the clock ends.
+ *
  * A task names the rows it will use before it runs, so the engine can fetch them ahead; while it
  * runs nothing blocks. Executors and shards may move to other processes between two tasks: an app
  * keeps nothing outside its executors' states and the tables.
@@ -28,6 +35,7 @@
 
 #include "base/conf.h"
 #include "base/rng.h"
+#include "base/str.h"
 #include "data/sparse.h"
 
 RU_API_BEGIN
@@ -36,6 +44,8 @@ enum {
     RU_APP_VERSION = 1,
     RU_APP_TABLES_MAX = 8,
     RU_APP_SUMS_MAX = 16, /* figures of a clock */
+    RU_APP_METRICS_MAX = 4,
+    RU_APP_WANTS_MAX = 16,
 };
 
 /* How a server merges an update d into a row x. Source of the last three: adagrad-2011,
@@ -56,7 +66,13 @@ typedef struct ru_app_table {
     uint32_t rule;  /* ru_app_rule */
     uint32_t extra; /* RU_APP_USER: floats of state a row beside its values */
     double lr;
-    bool rotate; /* rotation: rows are cut into as many blocks as there are executors */
+    /* Rows are cut into as many blocks as there are executors, and the blocks rotate: block b is
+     * rows cut[b] .. cut[b + 1] - 1. Any table with it asks for rotation, which replaces bsp. */
+    bool rotate;
+    const int64_t *cut; /* [executors + 1] view until close; NULL: equal numbers of rows */
+    /* Row r belongs to row r of the data (rows: those of the data): it lives with the executor that
+     * has it, moves and is saved with it. No other executor reads it. */
+    bool local;
     bool hidden; /* not in exports */
 } ru_app_table;
 
@@ -71,17 +87,19 @@ typedef struct ru_app_want {
 
 typedef struct ru_app_task {
     uint32_t executor, clock;
+    uint32_t round;   /* rotation: of the clock; else 0 */
     uint32_t block;   /* rotation: of the tables that rotate; else 0 */
     uint32_t blocks;  /* else 1 */
-    int64_t lo, hi;   /* items lo .. hi - 1 of the executor's part */
+    int64_t lo, hi;   /* items lo .. hi - 1 of the executor's part; may be none */
     const void *args; /* of this clock, from the driver; view */
     int64_t args_bytes;
-    uint64_t seed; /* a function of (job, executor, clock): the same wherever the task runs */
+    uint64_t seed; /* of (job, executor, clock, round): the same wherever the task runs */
 } ru_app_task;
 
 /* What a task works on: for want k, value[k] holds its rows one after another,
  * value[k] + i * width. They are the task's own copies, or the only ones: a task that wrote what it
  * declared sees its own writes. After the task the engine sends what has changed:
+ *   one holder          nothing: rows that rotate and local rows are changed in place
  *   rule ADD            value[k] after the task minus before
  *   the other rules     delta[k]: the gradient or update, zero at the start; value[k] is const */
 typedef struct ru_app_view {
@@ -89,22 +107,32 @@ typedef struct ru_app_view {
     float *const *delta; /* [n_wants]; NULL where the rule is ADD or the want is not `write` */
 } ru_app_view;
 
-/* Figures of one task; the engine adds them over executors in their order. sums[0] is the objective
- * unless the app has `objective`. */
+/* Figures of one task; the engine adds them in the order (clock, executor, round). sums[0] is the
+ * objective unless the app has `objective`. */
 typedef struct ru_app_result {
     double sums[RU_APP_SUMS_MAX];
 } ru_app_result;
+
+typedef struct ru_app_metric {
+    const char *name; /* "rmse", "accuracy" */
+    double value;
+} ru_app_metric;
 
 /* What a job says and the data shows; view of everything, valid until close. */
 typedef struct ru_app_setup {
     const void *config; /* filled from the job by the app's own conf table */
     const ru_sparse_file *data;
     uint32_t executors; /* at most as many as the data has rows */
+    bool eval;          /* for eval and predict alone: `data` is the data to use the model on */
     uint64_t seed;
 } ru_app_setup;
 
 /* Bytes that grow: `put` copies. Errors are kept and returned when the engine takes the bytes. */
-typedef struct ru_app_bytes ru_app_bytes;
+typedef struct ru_app_bytes {
+    uint8_t *p; /* [n]; freed by the engine */
+    int64_t n, room;
+    bool full; /* no memory for what was put */
+} ru_app_bytes;
 void ru_app_put(ru_app_bytes *to, const void *from, int64_t bytes);
 
 typedef struct ru_app_ops {
@@ -114,16 +142,13 @@ typedef struct ru_app_ops {
     const ru_conf_table *config; /* the section under the app's name; NULL: it has none */
     int64_t config_bytes;        /* size of the struct that it fills */
     bool labels;                 /* the data must have labels */
-    /* A task of an executor without state may run where its data is, also in slices and by others:
-     * the engine may then hand its items to faster peers. */
-    bool stateless;
-    bool rotation; /* needs rotation; else any order of clocks */
-
     /* Check the setup and the data; make what all executors share. Errors: one sentence. */
     ru_status (*open)(const ru_app_setup *setup, void **self, ru_err *err);
     void (*close)(void *self);
     /* Shape: tables [RU_APP_TABLES_MAX] -> how many. */
     uint32_t (*tables)(const void *self, ru_app_table *tables);
+    /* Clocks of a pass, >= 1. NULL: 1. */
+    uint32_t (*pieces)(const void *self);
     /* First values of a row, before clock 0: a function of its arguments. NULL: zero. */
     void (*first)(const void *self, uint32_t table, int64_t row, ru_rng *rng, float *value);
 
@@ -131,12 +156,13 @@ typedef struct ru_app_ops {
     ru_status (*exec_open)(const void *self, uint32_t k, const ru_sparse *part, void **state,
                            ru_err *err);
     void (*exec_close)(void *state);
-    /* State that changes. NULL in stateless apps. A load of foreign or damaged bytes is RU_E_DATA.
-     */
+    /* State that changes. NULL where there is none: unless a table is local or rotates, the engine
+     * may then run slices of a task elsewhere, with a state of its own from exec_open on the same
+     * part. A load of foreign or damaged bytes is RU_E_DATA. */
     void (*exec_save)(const void *state, ru_app_bytes *to);
     ru_status (*exec_load)(void *state, const void *bytes, int64_t n, ru_err *err);
-    /* Rows that the task will use: wants [max] -> how many. Lists are view until the task ended.
-     * Called again with the same task, it answers the same. */
+    /* Rows that the task will use: wants [max = RU_APP_WANTS_MAX] -> how many. Lists are view until
+     * the task ended. Called again with the same task, it answers the same. */
     uint32_t (*wants)(void *state, const ru_app_task *task, ru_app_want *wants, uint32_t max);
     /* Not finite numbers are an error: RU_E_DATA. */
     ru_status (*run)(void *state, const ru_app_task *task, const ru_app_view *view,
@@ -157,10 +183,20 @@ typedef struct ru_app_ops {
     void (*drive_save)(const void *driver, ru_app_bytes *to);
     ru_status (*drive_load)(void *driver, const void *bytes, int64_t n, ru_err *err);
 
-    /* What the job minimises or maximises, from the sums of a clock. NULL: sums[0]. */
+    /* What the job minimises or maximises, from the sums of a pass. NULL: sums[0]. */
     double (*objective)(const void *self, const double *sums);
     const char *objective_name; /* "loss", "log_likelihood" */
     bool maximise;
+
+    /* Use of a trained model: `tables` hold all rows of each table, [rows, width]. NULL: none.
+     * eval adds figures of rows `part` of other data to `sums`; metrics makes up to
+     * RU_APP_METRICS_MAX named figures of them. predict writes the prediction of one row of `part`
+     * as a line of text without its end. */
+    ru_status (*eval)(const void *self, const float *const *tables, const ru_sparse *part,
+                      double *sums, ru_err *err);
+    uint32_t (*metrics)(const void *self, const double *sums, ru_app_metric *metrics);
+    ru_status (*predict)(const void *self, const float *const *tables, const ru_sparse *part,
+                         int64_t row, ru_text *out, ru_err *err);
 } ru_app_ops;
 
 /* A library of a user's own app exports this function: `app: path/to/libmyapp.so`. */
