@@ -309,25 +309,39 @@ static ru_status run_steps(ru_exe *e, rui_step_list *list, const ru_run_args *ar
     return run_range(e, list, 0, list->n, args, err);
 }
 
-static ru_status run_plain(ru_exe *e, const ru_run_args *args, ru_err *err)
+static ru_status run_plain(ru_exe *e, uint32_t begin, uint32_t end, const ru_run_args *args,
+                           ru_err *err)
 {
-    if (e->judge == NULL) {
-        return run_steps(e, &e->lo.run, args, err);
+    if (e->judge != NULL && e->judge_step >= begin && e->judge_step < end) {
+        RU_TRY(run_range(e, &e->lo.run, begin, e->judge_step + 1, args, err));
+        RU_TRY(rui_exe_ask(e, err));
+        begin = e->judge_step + 1;
     }
-    RU_TRY(run_range(e, &e->lo.run, 0, e->judge_step + 1, args, err));
-    RU_TRY(rui_exe_ask(e, err));
-    return run_range(e, &e->lo.run, e->judge_step + 1, e->lo.run.n, args, err);
+    return run_range(e, &e->lo.run, begin, end, args, err);
 }
 
-/* A run with hooks or the time of every step; apart, so that the plain path has no branch for it.
- */
-static ru_status run_watched(ru_exe *e, const ru_run_args *args, ru_err *err)
+/* The first gradients that are made, and read, at `step` or later. */
+static cursor cursor_at(const ru_exe *e, uint32_t step)
+{
+    cursor at = {0, 0};
+    while (at.ready < e->n_grads && e->marks[at.ready].made < step) {
+        at.ready++;
+    }
+    while (at.await < e->n_grads && e->marks[e->reads[at.await]].read < step) {
+        at.await++;
+    }
+    return at;
+}
+
+/* Steps with hooks or the time of each; apart, so that the plain path has no branch for it. */
+static ru_status run_watched(ru_exe *e, uint32_t begin, uint32_t end, const ru_run_args *args,
+                             ru_err *err)
 {
     const rui_run run = run_of(e, args, err);
     bool profile = e->opt.profile || e->recorder != NULL;
-    cursor at = {0, 0};
+    cursor at = cursor_at(e, begin);
     int64_t before = profile ? ru_rec_now() : 0;
-    for (uint32_t i = 0; i < e->lo.run.n; i++) {
+    for (uint32_t i = begin; i < end; i++) {
         rui_step_rec *r = &e->lo.run.at[i];
         if (e->has_hooks) {
             RU_TRY(hooks_before(e, i, &at, err));
@@ -350,7 +364,7 @@ static ru_status run_watched(ru_exe *e, const ru_run_args *args, ru_err *err)
             before = after;
         }
     }
-    e->profiled += profile ? 1 : 0;
+    e->profiled += profile && end == e->lo.run.n ? 1 : 0;
     return RU_OK;
 }
 
@@ -374,7 +388,9 @@ void ru_exe_profile(ru_exe *e, bool on)
     }
 }
 
-ru_status ru_exe_run(ru_exe *e, const ru_run_args *args, ru_err *err)
+/* Run steps [begin, end) and note whether they met NaN. */
+static ru_status run_part(ru_exe *e, uint32_t begin, uint32_t end, const ru_run_args *args,
+                          ru_err *err)
 {
     const ru_run_args none = {0};
     args = args == NULL ? &none : args;
@@ -387,40 +403,57 @@ ru_status ru_exe_run(ru_exe *e, const ru_run_args *args, ru_err *err)
         e->stale = false;
     }
     ru_pool_valid();
-    e->invalid = false;
-    RU_TRY(e->has_hooks || e->opt.profile || e->recorder != NULL ? run_watched(e, args, err)
-                                                                 : run_plain(e, args, err));
+    RU_TRY(e->has_hooks || e->opt.profile || e->recorder != NULL
+               ? run_watched(e, begin, end, args, err)
+               : run_plain(e, begin, end, args, err));
     bool asked = e->lo.drops_nan || e->judge != NULL;
     e->invalid = (asked && ru_pool_invalid(e->pool)) || e->invalid;
+    return RU_OK;
+}
+
+ru_status ru_exe_run(ru_exe *e, const ru_run_args *args, ru_err *err)
+{
+    e->invalid = false;
+    e->next = RU_PHASE_FORWARD;
+    RU_TRY(run_part(e, 0, e->lo.run.n, args, err));
     return RU_UNLIKELY(e->invalid) && e->lo.drops_nan && e->outer->n_updates == 0
                ? rui_exe_repeat(e, args, err)
                : RU_OK;
 }
 
-ru_status ru_exe_run_update(ru_exe *e, const ru_run_args *args, ru_err *err)
+static ru_status update_possible(const ru_exe *e, ru_err *err)
 {
-    const ru_run_args none = {0};
     if (!e->opt.two_phase) {
         return RU_FAIL(err, RU_E_UNSUPPORTED,
                        "only a two-phase executable can run its update alone");
     }
-    if (!e->lo.alone) {
+    if (e->next != RU_PHASE_UPDATE && !e->lo.alone) {
         const rui_step_rec *r = &e->lo.run.at[e->lo.not_alone];
         return RU_FAIL(err, RU_E_UNSUPPORTED,
                        "the update needs more than gradients: step %u, %s (%s), reads a result of "
                        "an earlier step",
                        e->lo.not_alone, rui_step_label(&e->lo, r), r->s.kernel);
     }
-    if (err != NULL) {
-        err->status = RU_OK;
+    return RU_OK;
+}
+
+ru_status ru_exe_phase(ru_exe *e, ru_phase phase, const ru_run_args *args, ru_err *err)
+{
+    const uint32_t bounds[] = {0, e->lo.backward_from, e->lo.update_from, e->lo.run.n};
+    if (phase == RU_PHASE_UPDATE) {
+        RU_TRY(update_possible(e, err));
+    } else if (e->opt.n_forward == 0) {
+        return RU_FAIL(err, RU_E_UNSUPPORTED,
+                       "forward and backward cannot run separately: the executable was opened "
+                       "without the values that end its forward part");
+    } else if (phase == RU_PHASE_BACKWARD && e->next != RU_PHASE_BACKWARD) {
+        return RU_FAIL(err, RU_E_ARG, "backward must follow forward of the same samples");
     }
-    args = args == NULL ? &none : args;
-    ru_pool_enter(e->pool);
-    if (e->stale) {
-        RU_TRY(run_steps(e, &e->lo.prep, args, err));
-        e->stale = false;
-    }
-    return run_range(e, &e->lo.run, e->lo.update_from, e->lo.run.n, args, err);
+    e->invalid = phase != RU_PHASE_FORWARD && e->invalid;
+    e->next = RU_PHASE_FORWARD; /* after a failure the run starts again */
+    RU_TRY(run_part(e, bounds[phase], bounds[phase + 1], args, err));
+    e->next = phase == RU_PHASE_UPDATE ? RU_PHASE_FORWARD : phase + 1;
+    return RU_OK;
 }
 
 int64_t ru_exe_early_bytes(const ru_exe *e)

@@ -50,7 +50,18 @@ typedef struct ru_exe_options {
     /* two_phase: memory for each gradient that leaves, in value order (segments that other
      * processes map); a NULL entry, or NULL: the executable's own. */
     void *const *grad_at;
+    /* two_phase: values of the graph with which its forward part ends (ru_step_graph.forward), so
+     * that ru_exe_phase can run the parts separately. n_forward 0: it cannot. */
+    const ru_value_id *forward; /* [n_forward] */
+    uint32_t n_forward;
 } ru_exe_options;
+
+/* The parts of a training run, one after the other in its list of steps. */
+typedef enum ru_phase {
+    RU_PHASE_FORWARD,  /* up to the values of ru_exe_options.forward */
+    RU_PHASE_BACKWARD, /* up to the last gradient */
+    RU_PHASE_UPDATE,   /* from the first step that reads a gradient */
+} ru_phase;
 
 /* Arguments that change from run to run, besides inputs. */
 typedef struct ru_run_args {
@@ -151,10 +162,13 @@ uint32_t ru_exe_grads(const ru_exe *e, const ru_exe_grad **grads);
 /* Hash of count, sizes and element orders of all gradients, in the order of the caller's graph. */
 uint64_t ru_exe_grads_hash(const ru_exe *e);
 
-/* Run only the steps from the first one that reads a gradient; the caller has written every
- * gradient's memory. No hook is called. Errors: RU_E_UNSUPPORTED without two_phase, or naming the
- * step that needs more than gradients, inputs and state. */
-RU_MUST_USE ru_status ru_exe_run_update(ru_exe *e, const ru_run_args *args, ru_err *err);
+/* One phase of a run; the three in order give the bits of ru_exe_run. Hooks and the judge are
+ * called as in a run. Backward follows forward of the same samples. An update follows backward; it
+ * may also run alone, on gradients that the caller has written, when it needs nothing else than
+ * gradients, inputs and state. Parameters may be written between phases, not between forward and
+ * backward. Errors: those of ru_exe_run; RU_E_UNSUPPORTED without two_phase or `forward`, or naming
+ * the step of an update that needs more; RU_E_ARG for a phase out of order. */
+RU_MUST_USE ru_status ru_exe_phase(ru_exe *e, ru_phase phase, const ru_run_args *args, ru_err *err);
 
 /* Updates before all sums have arrived, while a run waits in `await`. An update of an element gives
  * the same bits early or late. Early updates can be reverted until the run continues.
@@ -164,7 +178,7 @@ RU_MUST_USE ru_status ru_exe_run_update(ru_exe *e, const ru_run_args *args, ru_e
  *   ru_exe_early_open   gets it. Errors: RU_E_MEM
  *   ru_exe_early        elements [offset_bytes, + size_bytes) of gradient `grad` are sums: update
  *                       what they update, as far as whole blocks of 16,384 elements (the rest: when
- *                       the run goes on). Inside of `await`, or before ru_exe_run_update, only.
+ *                       the run goes on). Inside of `await`, or before RU_PHASE_UPDATE, only.
  *                       Nothing happens without ru_exe_early_open.
  *   ru_exe_early_undo   parameters and slots are as before the run */
 int64_t ru_exe_early_bytes(const ru_exe *e);

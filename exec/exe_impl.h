@@ -42,6 +42,7 @@ struct ru_exe {
     const char *slow; /* nodes on reference kernels, by op */
     int64_t flops, open_ns;
     int64_t profiled; /* runs measured */
+    ru_phase next;    /* the phase that may follow */
     ru_recorder *recorder;
     uint64_t id; /* of the list of steps */
 };

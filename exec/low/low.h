@@ -106,9 +106,11 @@ struct rui_low {
     uint32_t update_begin; /* first of the run steps that only copy new values into state */
     rui_grad *grads;       /* [n_grads] in value order */
     uint32_t n_grads;
-    uint32_t update_from; /* first run step after all gradients are made */
-    bool alone;           /* steps from update_from on need only gradients, inputs, state */
-    uint32_t not_alone;   /* else: one that needs more */
+    uint32_t backward_from; /* first run step after the values of opt.forward; 0: not known */
+    uint32_t n_forward;     /* of those values are made so far */
+    uint32_t update_from;   /* first run step after all gradients are made */
+    bool alone;             /* steps from update_from on need only gradients, inputs, state */
+    uint32_t not_alone;     /* else: one that needs more */
 
     ru_exe_plan *plans; /* [n_plans] that were installed */
     uint32_t n_plans, cap_plans;
@@ -180,8 +182,8 @@ RU_MUST_USE ru_status rui_copy_now(rui_low *lo, const rui_layout *a, const void 
 /* Is `v` a gradient that is handed out? */
 bool rui_grad_leaves(const ru_graph *g, ru_value_id v);
 ru_status rui_grads_list(rui_low *lo);
-/* After each node: notes the gradients it made, and with option two_phase gives each a home of its
- * own. */
+/* After each node: notes where the forward part ends, and the gradients it made, and with option
+ * two_phase gives each a home of its own. */
 void rui_grads_made(rui_low *lo);
 /* After lifetimes are known, before memory is shared. Errors: RU_E_BUG. */
 RU_MUST_USE ru_status rui_grads_plan(rui_low *lo, ru_err *err);

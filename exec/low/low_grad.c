@@ -77,8 +77,23 @@ static void settle(rui_low *lo, rui_grad *gr)
     val->n_homes = 1;
 }
 
+/* The last of the values that end the forward part. */
+static void forward_made(rui_low *lo)
+{
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < lo->opt.n_forward; i++) {
+        uint32_t v = lo->opt.forward[i].v;
+        n += v < lo->g->n_values && lo->vals[v].n_homes > 0;
+    }
+    if (n > lo->n_forward) {
+        lo->n_forward = n;
+        lo->backward_from = lo->run.n;
+    }
+}
+
 void rui_grads_made(rui_low *lo)
 {
+    forward_made(lo);
     for (uint32_t i = 0; i < lo->n_grads && lo->status == RU_OK; i++) {
         rui_grad *gr = &lo->grads[i];
         if (gr->made != UINT32_MAX || lo->vals[gr->v.v].n_homes == 0) {
@@ -145,6 +160,14 @@ ru_status rui_grads_plan(rui_low *lo, ru_err *err)
             return RU_FAIL(err, RU_E_BUG, "gradient %u is read by step %u (%s) before the update",
                            gr->v.v, gr->read, lo->run.at[gr->read].s.kernel);
         }
+    }
+    if (lo->opt.n_forward > 0 &&
+        (lo->backward_from == 0 || lo->backward_from > lo->update_from || !lo->opt.two_phase)) {
+        return RU_FAIL(err, RU_E_ARG,
+                       "phases cannot run separately: the forward part ends with step %u, the "
+                       "gradients with step %u of a %s executable",
+                       lo->backward_from, lo->update_from,
+                       lo->opt.two_phase ? "two-phase" : "one-phase");
     }
     check_alone(lo);
     return RU_OK;

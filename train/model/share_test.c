@@ -210,9 +210,9 @@ static void parts_equal_the_whole(rig *r, bool plain, ru_device_kind device, dou
         assert_ok(run_part(&whole, r->steps, &err), err);
         assert_ok(run_part(&r->parts[0], r->steps, &err), err);
         feed(&r->parts[2], r->steps);
-        assert_ok(
-            ru_exe_run_update(r->parts[2].exe, &(ru_run_args){.seed = 1, .step = r->steps}, &err),
-            err);
+        assert_ok(ru_exe_phase(r->parts[2].exe, RU_PHASE_UPDATE,
+                               &(ru_run_args){.seed = 1, .step = r->steps}, &err),
+                  err);
         for (uint32_t k = 0; k < 3; k++) {
             const part *p = &r->parts[k];
             assert_true(fabsf(output(p, p->step.loss) - output(&whole, whole.step.loss)) <

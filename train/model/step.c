@@ -230,6 +230,16 @@ static ru_status forward(stepper *w, uint32_t j, ru_value_id *loss, rui_loss_out
     return ru_build_finish(&b, err);
 }
 
+static void list_forward(ru_step_graph *s, ru_value_id loss, const rui_loss_out *judged)
+{
+    const ru_value_id ends[] = {loss, judged->correct, judged->count};
+    for (uint32_t k = 0; k < RU_ARRAY_LEN(ends); k++) {
+        if (ends[k].v != 0) {
+            s->forward[s->n_forward++] = ends[k];
+        }
+    }
+}
+
 /* Parameters of the model, as ids of the step. */
 static ru_status list_params(stepper *w, ru_err *err)
 {
@@ -403,6 +413,9 @@ ru_status ru_step_build(const ru_graph *model, const ru_step_options *opt, ru_ar
         ru_value_id loss;
         rui_loss_out judged;
         RU_TRY(forward(&w, j, &loss, &judged, err));
+        if (micro == 1) {
+            list_forward(&s, loss, &judged);
+        }
         if (j == 0) {
             RU_TRY(list_params(&w, err));
         }

@@ -76,6 +76,10 @@ typedef struct ru_step_graph {
     ru_value_id correct, count;  /* f32 scalars: hits and rows judged; absent for mse */
     ru_value_id norm;   /* f32 scalar: gradient norm before clipping; absent without clip */
     ru_value_id output; /* evaluation: the model's output 0; absent in training */
+    /* Training with one micro-batch: the values with which forward ends
+     * (ru_exe_options.forward). */
+    ru_value_id forward[3];
+    uint32_t n_forward;
     ru_value_id *params, *grads; /* [n_params] training only */
     /* share_of: f32 vector of what else is summed over the parts (loss, correct, count, running
      * statistics), of role GRAD; loss, correct and count above come from the sum. Else absent. */

@@ -236,7 +236,7 @@ static ru_status follow(rui_worker *w, const ru_run_args *args, ru_err *err)
     if (say_computed(w, RU_OK) != RUI_VERDICT_UPDATE) {
         return RU_E_CANCELLED;
     }
-    return ru_exe_run_update(w->t.exe, args, err);
+    return ru_exe_phase(w->t.exe, RU_PHASE_UPDATE, args, err);
 }
 
 /* The loss of all is no number: is it because of samples here? With updates made early parameters
