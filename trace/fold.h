@@ -32,6 +32,25 @@ typedef struct ru_span_facts {
 RU_MUST_USE ru_status ru_trace_fold(const ru_trace *t, ru_arena *arena, ru_span_facts *out,
                                     ru_err *err);
 
+/* What the records of one executable gave. */
+typedef struct ru_op_fold {
+    int64_t records;     /* of its steps */
+    uint32_t n_measured; /* steps with at least one */
+    int64_t last_ns;     /* end of the newest, monotonic; 0: none */
+} ru_op_fold;
+
+/* Set `took` of the op instances of one executable: `ops` [n] is its list (ru_exe_ops), `exe` the
+ * low half of its id. The first run of a step counts only when it is the only one; ages are at the
+ * trace's end. Steps without a record keep what they have.
+ * Cost: O(records log records). Errors: RU_E_LIMIT when `scratch` is full. */
+RU_MUST_USE ru_status ru_trace_fold_ops(const ru_trace *t, uint32_t exe, ru_op_fact *ops,
+                                        uint32_t n, ru_arena *scratch, ru_op_fold *out,
+                                        ru_err *err);
+/* Load the header and about the last bytes_max bytes of a trace file: its newest records. Names
+ * that were written before them are "". Errors: those of ru_trace_load. */
+RU_MUST_USE ru_status ru_trace_load_end(const char *path, int64_t bytes_max, ru_arena *arena,
+                                        ru_trace *out, ru_err *err);
+
 /* Table for people: one line per fact, at most `rows_max` (0: all), in `arena`. */
 const char *ru_span_facts_print(const ru_span_facts *f, uint32_t rows_max, ru_arena *arena);
 
