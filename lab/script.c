@@ -6,7 +6,8 @@
 #include "cost/op.h"
 #include "cost/step.h"
 
-/* The first rank's list of op instances: before the update, and it. */
+/* The list of op instances of the worker that the first step fact is of, else of the first worker:
+ * before the update, and it. */
 typedef struct list {
     const ru_op_fact *at;
     uint32_t n, update_from;
@@ -14,8 +15,14 @@ typedef struct list {
 
 static list list_of(const ru_world *w)
 {
-    list l = {.at = w->facts.ops.at};
-    while (l.n < w->facts.ops.n && l.at[l.n].rank == l.at[0].rank) {
+    uint32_t rank = w->facts.steps.n > 0 ? w->facts.steps.at[0].rank : 0;
+    uint32_t n = w->facts.ops.n, first = 0;
+    while (first < n && w->facts.ops.at[first].rank != rank) {
+        first++;
+    }
+    first = first < n ? first : 0;
+    list l = {.at = w->facts.ops.at + first};
+    while (first + l.n < n && l.at[l.n].rank == l.at[0].rank) {
         l.n++;
     }
     l.update_from = l.n;

@@ -17,6 +17,7 @@
 #include "exec/pool.h"
 #include "launch/fold.h"
 #include "train/run/live.h"
+#include "train/run/op_facts.h"
 
 enum { LINE_MAX_BYTES = 1 << 16, EARLY_MAX_BYTES = 1 << 14, ARGS_MAX = 48, SPAWNS_MAX = 10000 };
 enum { SSH_FAILED = 255, SIGNALS_MAX = 64 };
@@ -702,6 +703,9 @@ ru_status ru_launch(const ru_launch_options *opt, ru_arena *arena, ru_launch_res
         ru_log_file_close(l.children[k].log);
     }
     ru_loop_close(l.loop);
+    if (st == RU_OK && l.summary && l.out != NULL) { /* all traces of this machine are whole now */
+        ru_op_facts_fold(l.out);
+    }
     ru_claim_close(l.place.claim);
     *out = (ru_launch_result){.out = l.out,
                               .code = l.summary     ? 0

@@ -4,6 +4,7 @@
 
 #include "env/file.h"
 #include "store/world_file.h"
+#include "train/run/op_facts.h"
 
 ru_status rui_world_open(const char *path, ru_arena *arena, ru_world *into, ru_err *err)
 {
@@ -23,7 +24,8 @@ ru_status rui_world_open(const char *path, ru_arena *arena, ru_world *into, ru_e
             "%s has no world.json, so it is not a run of `rubato train`; name the folder of a run",
             path);
     }
-    return ru_world_file_load(file, arena, into, err);
+    RU_TRY(ru_world_file_load(file, arena, into, err));
+    return ru_op_facts(path, RU_OP_FACTS_BYTES, arena, into, NULL, err); /* it may still run */
 }
 
 ru_status rui_world_question(const ru_world *w, const char *path, const ru_policy *p, ru_conf *c,

@@ -6,6 +6,7 @@
 #include "base/str.h"
 #include "env/self.h"
 #include "train/run/odd.h"
+#include "train/run/op_facts.h"
 #include "train/run/trainer_impl.h"
 
 enum { DOUBTS_MAX = 8 }; /* fruitless looks for what is not finite; each costs some steps' time */
@@ -399,6 +400,9 @@ ru_status ru_train(const ru_train_options *opt, ru_arena *arena, ru_train_result
                       err != NULL ? err->text : ru_status_name(st));
     }
     rui_trainer_close(&t);
+    if (st == RU_OK && !opt->no_trace) { /* the trace is whole now */
+        ru_op_facts_fold(t.out);
+    }
     if (st == RU_OK) {
         *out =
             (ru_train_result){.out = t.out, .summary = summary, .first_step_ns = t.first_step_ns};

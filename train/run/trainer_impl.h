@@ -129,6 +129,8 @@ RU_MUST_USE ru_status rui_trainer_dir_files(rui_trainer *t, ru_err *err);
 RU_MUST_USE ru_status rui_trainer_dir_job(rui_trainer *t, ru_err *err);
 /* trainer_world.c. The run as a world, in `arena`; plans of the executable in force are noted. */
 RU_MUST_USE ru_status rui_trainer_world(rui_trainer *t, ru_arena *arena, ru_world *w, ru_err *err);
+/* Record t->exe from now on, and its list beside the trace (train/run/op_facts.h). */
+void rui_trainer_record(rui_trainer *t);
 void rui_trainer_decided(rui_trainer *t);
 /* world.json again, now with what was measured. */
 RU_MUST_USE ru_status rui_trainer_dir_facts(rui_trainer *t, ru_err *err);

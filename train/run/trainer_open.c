@@ -120,7 +120,7 @@ static ru_status open_step(rui_trainer *t, ru_err *err)
     ru_status st = ru_exe_open(&t->step.graph, &eo, &t->exe, err);
     RU_TRY(st == RU_E_MEM ? rui_trainer_too_large(t, err) : st);
     RU_TRY(ru_exe_judge_set(t->exe, t->step.loss, rui_trainer_judge, t, err));
-    ru_exe_record(t->exe, t->recorder);
+    rui_trainer_record(t);
     int64_t part = so.batch / t->step.micro;
     t->x_bytes = part * ru_type_bytes(&so.x);
     t->y_bytes = part * ru_type_bytes(&so.y);

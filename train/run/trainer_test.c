@@ -11,9 +11,11 @@
 
 #include "env/file.h"
 #include "store/onnx_file.h"
+#include "store/world_file.h"
 #include "test/run_lab.h"
 #include "trace/read.h"
 #include "train/run/eval.h"
+#include "train/run/op_facts.h"
 #include "train/run/predict.h"
 #include "train/run/rundir.h"
 #include "train/run/trainer.h"
@@ -66,6 +68,37 @@ static void a_resumed_run_has_the_same_bytes(void **state)
     assert_int_equal(run_lab_train(l, "whole", true, 26, &r, &err), RU_E_CONFIG);
     assert_non_null(strstr(err.text, "data.shuffle full, but the job has block"));
     l->job.data.shuffle = RU_SHUFFLE_FULL;
+}
+
+/* world.json of a run: every op instance with the times of its trace, which the executable itself
+ * does not keep (median, age). */
+static void a_run_leaves_facts_of_its_op_instances(void **state)
+{
+    lab *l = *state;
+    ru_err err = {0};
+    ru_train_result r;
+    ru_world w;
+    l->traces = true;
+    assert_ok(run_lab_train(l, "facts", false, 0, &r, &err), err);
+    const char *run = ru_path_join(&l->arena, l->dir, "facts");
+    assert_ok(ru_world_file_load(ru_path_join(&l->arena, run, "world.json"), &l->arena, &w, &err),
+              err);
+    assert_true(w.facts.ops.n > 5 && w.facts.transfers.n == 4);
+    bool aged = false;
+    for (uint32_t i = 0; i < w.facts.ops.n; i++) {
+        const ru_op_fact *f = &w.facts.ops.at[i];
+        assert_int_equal(f->step, i);
+        if (f->took.count < 20 || f->took.count > 24) { /* 25 steps, without the first */
+            fail_msg("step %u: %lld runs", i, (long long)f->took.count);
+        }
+        assert_true(f->took.min_ns <= f->took.median_ns && f->took.median_ns <= f->took.max_ns);
+        assert_true(f->took.mean_ns > 0 && f->op[0] != 0);
+        aged = aged || f->took.age_ns > 0;
+    }
+    assert_true(aged);
+    int64_t records = 0;
+    assert_ok(ru_op_facts(run, RU_OP_FACTS_BYTES, &l->arena, &w, &records, &err), err);
+    assert_true(records > 0);
 }
 
 static void damaged_checkpoints_are_passed_over(void **state)
@@ -383,6 +416,7 @@ static void the_loop_allocates_nothing_and_records_reading(void **state)
 #define RUN_TEST(f) cmocka_unit_test_setup_teardown(f, setup, run_lab_close)
 
 RU_TESTS(train_trainer, RUN_TEST(a_resumed_run_has_the_same_bytes),
+         RUN_TEST(a_run_leaves_facts_of_its_op_instances),
          RUN_TEST(damaged_checkpoints_are_passed_over),
          RUN_TEST(a_run_predicts_from_its_folder_alone), RUN_TEST(the_metrics_file_has_every_step),
          RUN_TEST(divergence_ends_with_one_sentence), RUN_TEST(what_is_not_finite_is_named),

@@ -1,11 +1,13 @@
 /* The world file of a run: the machine, the job, what was measured and what was decided. */
 #include <math.h>
 
+#include "base/log.h"
 #include "base/str.h"
 #include "env/file.h"
 #include "env/self.h"
 #include "exec/pool.h"
 #include "store/world_file.h"
+#include "train/run/op_facts.h"
 #include "train/run/trainer_impl.h"
 
 static ru_status full(ru_err *err)
@@ -70,40 +72,10 @@ static ru_status put_job(const rui_trainer *t, ru_arena *arena, ru_world *w, ru_
     return bytes != NULL ? RU_OK : full(err);
 }
 
-/* Gradients as transfers of the list of ops: when each is made, and needed again. */
-static ru_status put_gradients(const rui_trainer *t, ru_arena *arena, ru_world *w, ru_err *err)
-{
-    const ru_exe_grad *grads;
-    uint32_t n = ru_exe_grads(t->exe, &grads);
-    ru_transfer_fact *at = RU_NEW(arena, ru_transfer_fact, n);
-    if (at == NULL) {
-        return full(err);
-    }
-    for (uint32_t k = 0; k < n; k++) {
-        const char *name = ru_arena_printf(arena, "gradient %u", k);
-        if (name == NULL) {
-            return full(err);
-        }
-        at[k] = (ru_transfer_fact){.name = name,
-                                   .from = "",
-                                   .to = "",
-                                   .size_bytes = grads[k].size_bytes,
-                                   .made_by = grads[k].made,
-                                   .needed_by =
-                                       grads[k].read == UINT32_MAX ? -1 : (int64_t)grads[k].read};
-    }
-    w->facts.transfers.at = at;
-    w->facts.transfers.n = n;
-    return RU_OK;
-}
-
 static ru_status put_facts(const rui_trainer *t, ru_arena *arena, ru_world *w, ru_err *err)
 {
     int64_t steps = t->step_done - t->step_resumed;
-    ru_op_fact *ops;
-    RU_TRY(ru_exe_ops(t->exe, 0, arena, &ops, &w->facts.ops.n, err));
-    w->facts.ops.at = ops;
-    RU_TRY(put_gradients(t, arena, w, err));
+    RU_TRY(ru_op_list(t->exe, t->opt->rank, arena, w, err));
     if (steps <= 0) {
         return RU_OK;
     }
@@ -117,6 +89,7 @@ static ru_status put_facts(const rui_trainer *t, ru_arena *arena, ru_world *w, r
     const ru_report_split *p = &t->split;
     *step = (ru_step_fact){
         .job = t->job->name,
+        .rank = t->opt->rank,
         .workers = t->workers > 0 ? t->workers : 1,
         .samples = t->share_n > 0 ? t->share_n : t->job->train.batch,
         .batch = t->job->train.batch,
@@ -156,6 +129,22 @@ ru_status rui_trainer_dir_facts(rui_trainer *t, ru_err *err)
     st = st == RU_OK ? ru_file_replace(path, text.p, text.n, err) : st;
     ru_arena_fini(&arena);
     return st;
+}
+
+void rui_trainer_record(rui_trainer *t)
+{
+    ru_arena scratch;
+    ru_err err = {0};
+    if (t->recorder == NULL) {
+        return;
+    }
+    ru_exe_record(t->exe, t->recorder);
+    ru_arena_init(&scratch, 0);
+    const char *dir = ru_path_join(&scratch, t->out, "trace");
+    if (dir == NULL || ru_op_list_put(dir, t->exe, t->opt->rank, &err) != RU_OK) {
+        ru_log(RU_LOG_WARN, "train", "facts", "the trace lacks its list of ops: %s", err.text);
+    }
+    ru_arena_fini(&scratch);
 }
 
 void rui_trainer_decided(rui_trainer *t)

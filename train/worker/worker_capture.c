@@ -11,6 +11,7 @@
 #include "base/str.h"
 #include "base/wire.h"
 #include "store/world_file.h"
+#include "train/run/op_facts.h"
 #include "train/worker/worker_impl.h"
 
 enum { PART_BYTES = 48 << 10, WORLD_BYTES_MAX = 16 << 20 };
@@ -63,6 +64,7 @@ static char *write_world(rui_worker *w)
     ru_text text = ru_text_arena(&arena);
     char *copy = NULL;
     if (w->now != NULL && rui_trainer_world(&w->t, &arena, &world, &err) == RU_OK &&
+        ru_op_facts(w->t.out, RU_OP_FACTS_LIVE_BYTES, &arena, &world, NULL, &err) == RU_OK &&
         ru_world_file_put(&world, &text, &err) == RU_OK && text.n < WORLD_BYTES_MAX) {
         copy = malloc((size_t)text.n + 1);
         if (copy != NULL) {

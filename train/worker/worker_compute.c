@@ -90,7 +90,7 @@ static ru_status build(rui_worker *w, ru_err *err)
     w->t.x_bytes = part * ru_type_bytes(&w->t.model.facts.x);
     w->t.y_bytes = part * ru_type_bytes(&w->t.model.facts.y);
     w->fed_step = -1;
-    ru_exe_record(b->exe, w->t.recorder);
+    rui_trainer_record(&w->t);
     if (before == NULL) {
         RU_TRY(first_build(w, err));
     }
