@@ -248,6 +248,60 @@ ru_op_time ru_cost_op(const ru_op_model *m, const ru_op_fact *op)
     return t;
 }
 
+bool ru_cost_op_same(const ru_op_fact *a, const ru_op_fact *b)
+{
+    return strcmp(a->kernel, b->kernel) == 0 && strcmp(a->shapes, b->shapes) == 0 &&
+           strcmp(a->op, b->op) == 0 && strcmp(a->device_type, b->device_type) == 0;
+}
+
+/* Is `other` of the group of this kind that `op` is in? */
+static bool in_group(char kind, const ru_op_fact *op, const ru_op_fact *other)
+{
+    return strcmp(op->device_type, other->device_type) == 0 &&
+           (kind == 'd' || strcmp(op->op, other->op) == 0) &&
+           (kind != 'k' || strcmp(op->kernel, other->kernel) == 0);
+}
+
+static ru_status fit_apart(const ru_op_fact *ops, uint32_t n, const ru_op_fact *op,
+                           ru_arena *scratch, ru_op_time *into, ru_err *err)
+{
+    static const ru_op_source sources[] = {RU_OP_BY_KERNEL, RU_OP_BY_OP, RU_OP_BY_DEVICE};
+    const ru_op_fact **mine = RU_NEW(scratch, const ru_op_fact *, n);
+    if (mine == NULL) {
+        return RU_FAIL(err, RU_E_LIMIT, "no memory to fit %u op times", n);
+    }
+    for (uint32_t r = 0; r < RU_ARRAY_LEN(sources); r++) {
+        uint32_t n_mine = 0;
+        for (uint32_t i = 0; i < n; i++) {
+            RU_TRY(check(&ops[i], i, err));
+            bool used = ops[i].took.count > 0 && ops[i].took.mean_ns > 0;
+            if (used && in_group("kod"[r], op, &ops[i]) && !ru_cost_op_same(op, &ops[i])) {
+                mine[n_mine++] = &ops[i];
+            }
+        }
+        if (n_mine >= RU_OP_FACTS_MIN) {
+            const group g = {mine, n_mine};
+            ru_op_fit fit = {0};
+            RU_TRY(solve(&g, UINT32_MAX, scratch, scratch, &fit, err));
+            into->ns = at(&fit, (double)op->flops, (double)op->bytes);
+            into->source = sources[r];
+            return RU_OK;
+        }
+    }
+    return RU_OK;
+}
+
+ru_status ru_cost_op_apart(const ru_op_fact *ops, uint32_t n, const ru_op_fact *op,
+                           ru_arena *scratch, ru_op_time *into, ru_err *err)
+{
+    RU_CHECK(op->flops >= 0 && op->bytes >= 0);
+    ru_arena_mark mark = ru_arena_mark_get(scratch);
+    *into = (ru_op_time){.error = ERROR_UNKNOWN};
+    ru_status st = fit_apart(ops, n, op, scratch, into, err);
+    ru_arena_rewind(scratch, mark);
+    return st;
+}
+
 ru_op_time ru_cost_op_scaled(const ru_op_model *m, const ru_op_fact *op, double factor)
 {
     RU_CHECK(factor >= 0);

@@ -59,8 +59,16 @@ RU_MUST_USE ru_status ru_cost_op_fit(const ru_op_fact *ops, uint32_t n, ru_arena
 
 /* The time of an instance; its `took` is not looked at. */
 ru_op_time ru_cost_op(const ru_op_model *m, const ru_op_fact *op);
-/* The same with `factor` times the samples: other shapes, flops and bytes times `factor`. What was
- * measured is scaled as the model says, so that the answer at factor 1 is ru_cost_op's. */
+/* The time of `op` from the others of ops [n] alone: the model of its kernel, op or device fitted
+ * without the facts of the same kernel with the same shapes. Beside the measured time it shows what
+ * the model is worth for ops that nobody measured. Cost: O(n) and one fit. Errors: those of
+ * ru_cost_op_fit. */
+RU_MUST_USE ru_status ru_cost_op_apart(const ru_op_fact *ops, uint32_t n, const ru_op_fact *op,
+                                       ru_arena *scratch, ru_op_time *into, ru_err *err);
+/* Do two instances have the same kernel with the same shapes on the same type of device? */
+bool ru_cost_op_same(const ru_op_fact *a, const ru_op_fact *b);
+/* ru_cost_op with `factor` times the samples: other shapes, flops and bytes times `factor`. What
+ * was measured is scaled as the model says, so that the answer at factor 1 is ru_cost_op's. */
 ru_op_time ru_cost_op_scaled(const ru_op_model *m, const ru_op_fact *op, double factor);
 
 #endif

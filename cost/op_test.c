@@ -153,6 +153,30 @@ static void test_the_promised_error_is_the_error(void **state)
     end(&f);
 }
 
+/* Without its own facts an instance is what a model of the others says, and they alone count. */
+static void test_a_class_is_predicted_from_the_others(void **state)
+{
+    (void)state;
+    fixture f;
+    begin(&f);
+    for (uint32_t i = 0; i < 6; i++) {
+        double flops = 1000 * (i + 1);
+        (void)add(&f, "Gemm", "brg", (int64_t)flops, 0, 500 + 0.25 * flops);
+    }
+    f.ops[4].took.mean_ns = 1e9; /* must not reach its own prediction */
+    ru_op_fact twin = f.ops[4];
+    f.ops[f.n++] = twin;
+    ru_op_time t;
+    ru_err err;
+    assert_ok(ru_cost_op_apart(f.ops, f.n, &f.ops[4], &f.scratch, &t, &err), err);
+    assert_int_equal(t.source, RU_OP_BY_KERNEL);
+    near(t.ns, 500 + 0.25 * 5000, 1e-9);
+    assert_true(ru_cost_op_same(&f.ops[4], &twin) && !ru_cost_op_same(&f.ops[4], &f.ops[3]));
+    assert_ok(ru_cost_op_apart(f.ops, 2, &f.ops[0], &f.scratch, &t, &err), err);
+    assert_int_equal(t.source, RU_OP_UNKNOWN);
+    end(&f);
+}
+
 static void test_bad_facts(void **state)
 {
     (void)state;
@@ -178,4 +202,6 @@ static void test_bad_facts(void **state)
 
 RU_TESTS(cost_op, cmocka_unit_test(test_models_find_what_made_the_facts),
          cmocka_unit_test(test_what_was_measured_comes_back),
-         cmocka_unit_test(test_the_promised_error_is_the_error), cmocka_unit_test(test_bad_facts))
+         cmocka_unit_test(test_the_promised_error_is_the_error),
+         cmocka_unit_test(test_a_class_is_predicted_from_the_others),
+         cmocka_unit_test(test_bad_facts))

@@ -5,63 +5,13 @@
 #include <string.h>
 
 #include "tool/cmd.h"
+#include "tool/explain_ops.h"
 #include "tool/world_in.h"
 
-enum { OPS_SHOWN = 12, SUMS_SHOWN = 24 };
+enum { SUMS_SHOWN = 24 };
 
 /* -- facts ----------------------------------------------------------------------------------------
  */
-
-static int by_time(const void *pa, const void *pb)
-{
-    const ru_op_fact *a = *(const ru_op_fact *const *)pa, *b = *(const ru_op_fact *const *)pb;
-    if (a->took.mean_ns != b->took.mean_ns) {
-        return a->took.mean_ns > b->took.mean_ns ? -1 : 1;
-    }
-    return a->step < b->step ? -1 : a->step > b->step;
-}
-
-static ru_status show_ops(const ru_world *w, ru_arena *arena, ru_text *out, ru_err *err)
-{
-    uint32_t n = w->facts.ops.n;
-    const ru_op_fact **at = RU_NEW(arena, const ru_op_fact *, n);
-    double all = 0;
-    uint32_t listed = n;
-    n = 0;
-    for (uint32_t i = 0; at != NULL && i < listed; i++) {
-        if (w->facts.ops.at[i].took.count > 0) {
-            at[n++] = &w->facts.ops.at[i];
-            all += at[n - 1]->took.mean_ns;
-        }
-    }
-    if (at == NULL || n == 0) {
-        return RU_OK;
-    }
-    qsort(at, n, sizeof *at, by_time);
-    ru_text_putf(out, "op instances: %u; the slowest are\n", n);
-    ru_table t = ru_table_in(arena);
-    ru_table_col(&t, "step", RU_TABLE_RIGHT);
-    ru_table_col(&t, "op", RU_TABLE_LEFT);
-    ru_table_col(&t, "kernel", RU_TABLE_LEFT);
-    ru_table_col(&t, "mean", RU_TABLE_RIGHT);
-    ru_table_col(&t, "spread", RU_TABLE_RIGHT);
-    ru_table_col(&t, "share", RU_TABLE_RIGHT);
-    ru_table_col(&t, "GFLOP/s", RU_TABLE_RIGHT);
-    ru_table_col(&t, "makes", RU_TABLE_LEFT);
-    for (uint32_t i = 0; i < n && i < OPS_SHOWN; i++) {
-        const ru_fact *f = &at[i]->took;
-        const char *makes = strrchr(at[i]->shapes, '>');
-        ru_table_i64(&t, at[i]->step);
-        ru_table_str(&t, at[i]->op);
-        ru_table_str(&t, at[i]->kernel);
-        ru_table_ns(&t, (int64_t)f->mean_ns);
-        ru_table_percent(&t, f->mean_ns > 0 ? f->stddev_ns / f->mean_ns : 0, 0);
-        ru_table_percent(&t, all > 0 ? f->mean_ns / all : 0, 1);
-        ru_table_f64(&t, f->mean_ns > 0 ? (double)at[i]->flops / f->mean_ns : 0, 1);
-        ru_table_str(&t, makes != NULL ? makes + 1 + (makes[1] == ' ') : "");
-    }
-    return ru_table_print(&t, 2, out, err);
-}
 
 static ru_status show_steps(const ru_world *w, ru_arena *arena, ru_text *out, ru_err *err)
 {
@@ -131,7 +81,7 @@ static ru_status show_facts(const ru_world *w, ru_arena *arena, ru_text *out, ru
                      w->cluster.hosts.n == 1 ? "" : "s");
     }
     RU_TRY(show_steps(w, arena, out, err));
-    RU_TRY(show_ops(w, arena, out, err));
+    RU_TRY(rui_explain_ops(w, arena, out, err));
     return show_sums(w, arena, out, err);
 }
 
