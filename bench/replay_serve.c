@@ -15,6 +15,7 @@ typedef struct play {
     uint32_t phase, asked;
     int64_t *at_ns;          /* [requests] of each arrival */
     uint32_t *class_of;      /* [requests] */
+    uint8_t *phase_of;       /* [requests] */
     ru_serve_start *started; /* [IN_SERVER_MAX] by number of the batch */
     uint64_t timer;
     int64_t timer_ns;
@@ -89,6 +90,8 @@ static void answered(void *self, uint64_t batch)
     for (uint32_t k = s->first; k != RU_SERVE_NONE; k = ru_serve_next(p->server, k)) {
         uint64_t id = ru_serve_id(p->server, k);
         double size = p->in->class_size != NULL ? p->in->class_size[p->class_of[id]] : 1;
+        p->out.phase[p->out.n] = p->phase_of[id];
+        p->out.batch[p->out.n] = (uint16_t)s->n;
         p->out.latency[p->out.n++] = (double)(now - p->at_ns[id]) * 1e-9 / size;
     }
     happen(p, (ru_serve_event){.kind = RU_SERVE_DONE, .batch = (uint32_t)batch});
@@ -98,6 +101,7 @@ static void arrive(void *self, uint64_t id)
 {
     play *p = self;
     p->at_ns[id] = ru_sim_now(p->sim).ns;
+    p->phase_of[id] = (uint8_t)p->phase;
     p->class_of[id] = p->in->table.n_classes > 1
                           ? ru_rng_pick(&p->classes, p->in->class_share, p->in->table.n_classes)
                           : 0;
@@ -116,9 +120,13 @@ ru_status rui_serve_run(const rui_serve_in *in, ru_arena *arena, rui_serve_out *
     p.classes = ru_rng_from(in->seed, ru_rng_label("classes"));
     p.at_ns = RU_NEW(arena, int64_t, in->requests);
     p.class_of = RU_NEW(arena, uint32_t, in->requests);
+    p.phase_of = RU_NEW(arena, uint8_t, in->requests);
     p.out.latency = RU_NEW(arena, double, in->requests);
+    p.out.phase = RU_NEW(arena, uint8_t, in->requests);
+    p.out.batch = RU_NEW(arena, uint16_t, in->requests);
     p.started = RU_NEW(arena, ru_serve_start, IN_SERVER_MAX);
-    if (p.at_ns == NULL || p.class_of == NULL || p.out.latency == NULL || p.started == NULL) {
+    if (p.at_ns == NULL || p.class_of == NULL || p.phase_of == NULL || p.out.latency == NULL ||
+        p.out.phase == NULL || p.out.batch == NULL || p.started == NULL) {
         return RU_FAIL(err, RU_E_LIMIT, "no memory for %u requests", in->requests);
     }
     ru_markov_law law;
