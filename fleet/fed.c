@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/rng.h"
+#include "cost/prior.h"
 
 static const double drift_far = 0.3, drift_part = 0.1, learn = 0.4;
 static const double window_rounds = 20, pacer_step = 0.05;
@@ -36,7 +37,7 @@ struct ru_fed {
     double chance[RU_PICK_TIERS_MAX];
     bool has_chance, stale;
     uint32_t last_tier, tiered_round;
-    double spread_square;
+    double spread_square, doubt; /* doubt: variance of the logarithm of a mean */
     uint32_t spread_n;
     double utility, utility_before, prefer; /* of Oort's pacer */
     ru_pick_in in;
@@ -56,7 +57,7 @@ ru_status ru_fed_init(const ru_fed_options *opt, ru_time now, ru_arena *arena, r
     client *clients = RU_NEW(arena, client, opt->n);
     ru_pick_client *facts = RU_NEW(arena, ru_pick_client, opt->n);
     uint32_t *lists = RU_NEW(arena, uint32_t, 4 * (int64_t)opt->n);
-    int64_t work_bytes = 65536 + 256 * (int64_t)opt->n +
+    int64_t work_bytes = 131072 + 256 * (int64_t)opt->n +
                          (opt->kmeans ? 16 * ((int64_t)opt->n_tiers + 2) * (opt->n + 1) : 0);
     void *work = ru_arena_alloc(arena, work_bytes, 64);
     if (f == NULL || clients == NULL || facts == NULL || lists == NULL || work == NULL) {
@@ -120,23 +121,24 @@ const ru_pick_in *ru_fed_facts(ru_fed *f)
                                        .last_round = c->last_round,
                                        .away = c->state != IDLE || !(c->mean_s > 0)};
     }
-    f->in = (ru_pick_in){.client = f->facts,
-                         .n = f->opt.n,
-                         .tier_of = f->tiered_round > 0 ? f->tier_of : NULL,
-                         .n_tiers = f->opt.n_tiers,
-                         .kmeans = f->opt.kmeans,
-                         .tier = f->tier,
-                         .chance = f->has_chance ? f->chance : NULL,
-                         .round = f->round > 0 ? f->round : 1,
-                         .rounds = f->opt.rounds,
-                         .per_round = f->opt.per_round,
-                         .interval = f->opt.interval,
-                         .last_tier = f->last_tier,
-                         .fedcs_s = f->opt.fedcs_s,
-                         .prefer = f->prefer,
-                         .spread = f->spread_n > 0 ? sqrt(f->spread_square / f->spread_n) : 0,
-                         .seed = f->opt.seed,
-                         .method = f->opt.method};
+    f->in = (ru_pick_in){
+        .client = f->facts,
+        .n = f->opt.n,
+        .tier_of = f->tiered_round > 0 ? f->tier_of : NULL,
+        .n_tiers = f->opt.n_tiers,
+        .kmeans = f->opt.kmeans,
+        .tier = f->tier,
+        .chance = f->has_chance ? f->chance : NULL,
+        .round = f->round > 0 ? f->round : 1,
+        .rounds = f->opt.rounds,
+        .per_round = f->opt.per_round,
+        .interval = f->opt.interval,
+        .last_tier = f->last_tier,
+        .fedcs_s = f->opt.fedcs_s,
+        .prefer = f->prefer,
+        .spread = f->spread_n > 0 ? sqrt(fmax(0, f->spread_square / f->spread_n) + f->doubt) : 0,
+        .seed = f->opt.seed,
+        .method = f->opt.method};
     return &f->in;
 }
 
@@ -159,28 +161,32 @@ static bool drifted(const ru_fed *f)
     return false;
 }
 
-/* A profile of few tasks spreads the means of clients that are alike. Within a tier logarithms are
- * drawn towards their mean by the part of their variance that jitter explains (empirical Bayes). */
-static void shrink(ru_fed *f)
+/* A profile of few tasks spreads the means of clients that are alike: their logarithms are replaced
+ * by what the law of all clients says about each. What stays unknown of one adds to the jitter. */
+static ru_status shrink(ru_fed *f, ru_err *err)
 {
-    double jitter = f->spread_n > 0 ? f->spread_square / f->spread_n / f->opt.profile_rounds : 0;
-    for (uint32_t t = 0; t < f->opt.n_tiers; t++) {
-        double n = 0, sum = 0, square = 0;
-        for (uint32_t i = 0; i < f->opt.n; i++) {
-            double l = f->tier_of[i] == t ? ru_math_log(f->clients[i].mean_s) : 0;
-            n += f->tier_of[i] == t ? 1 : 0;
-            sum += l;
-            square += l * l;
-        }
-        double variance = n > 1 ? (square - sum * sum / n) / (n - 1) : 0;
-        double keep = variance > jitter ? 1 - jitter / variance : 0;
-        for (uint32_t i = 0; i < f->opt.n && n > 1; i++) {
-            client *c = &f->clients[i];
-            if (f->tier_of[i] == t) {
-                c->mean_s = ru_math_exp(sum / n + keep * (ru_math_log(c->mean_s) - sum / n));
-            }
+    ru_arena_mark mark = ru_arena_mark_get(&f->work);
+    double *log_s = RU_NEW(&f->work, double, f->opt.n), doubt;
+    uint32_t n = 0;
+    if (log_s == NULL) {
+        return RU_FAIL(err, RU_E_LIMIT, "no memory for %u means", f->opt.n);
+    }
+    for (uint32_t i = 0; i < f->opt.n; i++) {
+        if (f->tier_of[i] != RU_PICK_NONE) {
+            log_s[n++] = ru_math_log(f->clients[i].mean_s);
         }
     }
+    double jitter = f->spread_n > 0 ? fmax(0, f->spread_square / f->spread_n) : 0;
+    RU_TRY(ru_prior_means(log_s, n, sqrt(jitter / f->opt.profile_rounds), &f->work, log_s, &doubt,
+                          err));
+    for (uint32_t i = 0, k = 0; i < f->opt.n; i++) {
+        if (f->tier_of[i] != RU_PICK_NONE) {
+            f->clients[i].mean_s = ru_math_exp(log_s[k++]);
+        }
+    }
+    f->doubt = doubt;
+    ru_arena_rewind(&f->work, mark);
+    return RU_OK;
 }
 
 /* Tiers of all that are not away; those that are late count with the time they take by now. */
@@ -196,7 +202,7 @@ static ru_status make_tiers(ru_fed *f, ru_fed_effects *out, ru_err *err)
     }
     RU_TRY(ru_pick_tiers(&in, &f->work, f->tier_of, err));
     if (f->tiered_round == 0) {
-        shrink(f);
+        RU_TRY(shrink(f, err));
     }
     for (uint32_t i = 0; i < f->opt.n; i++) {
         f->clients[i].tiered_s = f->clients[i].mean_s;
