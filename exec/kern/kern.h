@@ -339,6 +339,15 @@ typedef struct ru_kern_taps {
     bool pairs; /* two for each, start[o] = 2 o */
 } ru_kern_taps;
 
+/* How an element that a scatter meets is combined with what is there. */
+typedef enum ru_kern_put {
+    RU_KERN_PUT,
+    RU_KERN_PUT_ADD,
+    RU_KERN_PUT_MUL,
+    RU_KERN_PUT_MAX, /* a larger NaN is none */
+    RU_KERN_PUT_MIN,
+} ru_kern_put;
+
 /* y = cut(round(a * x + b * z + c) + zero) of 8-bit tensors x, z; types: 1 a is signed, 2 b, 4 y.
  */
 typedef struct ru_kern_add8 {
@@ -469,6 +478,11 @@ typedef struct ru_kern_add8 {
     /* Rows r0 .. r1 (of the product of the outer dims) */                                         \
     X(void, places,                                                                                \
       (const ru_kern_places *p, const void *x, const void *fill, void *y, int64_t r0, int64_t r1)) \
+    /* y[to[r] + c] = y[to[r] + c] (how) x[r, c] for c0 <= c < c1, row after row, as far as to[r]  \
+     * is in lo .. hi; x has `cols` columns */                                                     \
+    X(void, put_rows,                                                                              \
+      (ru_kern_put how, const int64_t *to, int64_t rows, const float *x, int64_t cols, int64_t c0, \
+       int64_t c1, int64_t lo, int64_t hi, float *y))                                              \
     X(void, taps, (const ru_kern_taps *p, const float *x, float *y))                               \
     X(int64_t, gemm_pack_floats, (int64_t k, int64_t n))                                           \
     X(void, gemm_pack,                                                                             \

@@ -247,6 +247,108 @@ static void gates_of_channels(void **state)
     }
 }
 
-RU_TESTS(exec_slow, cmocka_unit_test(gates_of_channels),
+/* -- scatters on threads -------------------------------------------------------------------------
+ */
+
+typedef struct scatter_case {
+    ru_op op;
+    const char *reduction;
+    bool ints; /* i64 instead of f32 */
+    uint32_t rank;
+    int64_t x[3], index[3], updates[3], axis;
+} scatter_case;
+
+/* Indices are 0 to 4, so that most places are met many times. By form: rows split by columns, rows
+ * too narrow for that, single elements; along the last axis one line and several. */
+static const scatter_case scatter_cases[] = {
+    {RU_OP_ScatterND, "add", false, 2, {5, 64}, {900, 1}, {900, 64}, 0},
+    {RU_OP_ScatterND, "max", false, 2, {9, 40}, {700, 1}, {700, 40}, 0},
+    {RU_OP_ScatterND, "min", false, 2, {9, 7}, {3000, 1}, {3000, 7}, 0},
+    {RU_OP_ScatterND, "mul", false, 2, {9, 7}, {40, 1}, {40, 7}, 0},
+    {RU_OP_ScatterND, "none", false, 2, {6, 3}, {3000, 1}, {3000, 3}, 0},
+    {RU_OP_ScatterND, "add", true, 2, {6, 50}, {500, 1}, {500, 50}, 0},
+    {RU_OP_ScatterND, "add", false, 2, {7, 11}, {9000, 2}, {9000}, 0},
+    {RU_OP_ScatterElements, "add", false, 2, {5, 70}, {300, 64}, {300, 64}, 0},
+    {RU_OP_ScatterElements, "max", false, 2, {8, 1}, {9000, 1}, {9000, 1}, 0},
+    {RU_OP_ScatterElements, "add", false, 3, {3, 5, 33}, {2, 400, 33}, {2, 400, 33}, 1},
+    {RU_OP_ScatterElements, "add", false, 2, {40, 9}, {30, 500}, {30, 500}, 1},
+    {RU_OP_ScatterElements, "add", false, 1, {9}, {9000}, {9000}, 0},
+    {RU_OP_ScatterElements, "add", true, 1, {9}, {9000}, {9000}, 0},
+};
+
+static ru_value_id scatter_of(net *t, const scatter_case *c)
+{
+    ru_dtype d = c->ints ? RU_I64 : RU_F32;
+    uint32_t rank = c->rank, tuples = c->op == RU_OP_ScatterND ? 2 : rank;
+    uint32_t updates = c->updates[1] == 0 ? 1 : rank;
+    ru_value_id x = input(t, "x", ru_type_make(d, rank, c->x));
+    ru_value_id index = input(t, "index", ru_type_make(RU_I64, tuples, c->index));
+    ru_value_id u = input(t, "updates", ru_type_make(d, updates, c->updates));
+    const ru_attr nd[] = {RU_AS(reduction, c->reduction), RU_A_END};
+    const ru_attr along[] = {RU_AS(reduction, c->reduction), RU_AI(axis, c->axis), RU_A_END};
+    return ru_build_op3(&t->b, c->op, x, index, u, c->op == RU_OP_ScatterND ? nd : along);
+}
+
+/* Each element's terms are added in the order of the indices, whatever the threads. */
+static void scatters_do_not_depend_on_threads(void **state)
+{
+    (void)state;
+    for (uint32_t k = 0; k < RU_ARRAY_LEN(scatter_cases); k++) {
+        const scatter_case *c = &scatter_cases[k];
+        char name[32];
+        snprintf(name, sizeof name, "scatter case %u", k);
+        net t;
+        net_init(&t);
+        ru_value_id y = scatter_of(&t, c);
+        ru_build_output(&t.b, y, "y");
+        assert_ok(ru_build_finish(&t.b, &t.err), t.err);
+        size_t bytes = (size_t)ru_type_bytes(&t.g.values[y.v].type);
+        ru_exe *ref = open_on(&t, (ru_exe_options){.device = RU_DEVICE_REF}), *cpu[3];
+        for (uint32_t threads = 1; threads <= RU_ARRAY_LEN(cpu); threads++) {
+            ru_exe *e = open_on(&t, (ru_exe_options){.threads = threads});
+            cpu[threads - 1] = e;
+            ru_exe_stats s;
+            ru_exe_stats_get(e, &s);
+            assert_int_equal(s.n_slow, 0);
+            same_output(&t, e, ref, y, 1e-5, name);
+            if (memcmp(ru_exe_output(e, y), ru_exe_output(cpu[0], y), bytes) != 0) {
+                fail_msg("%s: %u threads differ from one", name, threads);
+            }
+        }
+        for (uint32_t i = 0; i < RU_ARRAY_LEN(cpu); i++) {
+            ru_exe_close(cpu[i]);
+        }
+        ru_exe_close(ref);
+        ru_arena_fini(&t.arena);
+    }
+}
+
+/* The error names the first index out of range, whichever thread meets it. */
+static void indices_out_of_range_are_named(void **state)
+{
+    (void)state;
+    for (uint32_t threads = 1; threads <= 3; threads++) {
+        for (uint32_t k = 0; k < RU_ARRAY_LEN(scatter_cases); k++) {
+            net t;
+            net_init(&t);
+            ru_build_output(&t.b, scatter_of(&t, &scatter_cases[k]), "y");
+            assert_ok(ru_build_finish(&t.b, &t.err), t.err);
+            ru_exe *e = open_on(&t, (ru_exe_options){.threads = threads});
+            ru_value_id id = ru_graph_find(&t.g, "index");
+            int64_t *index = ru_exe_input(e, id), n = ru_type_count(&t.g.values[id.v].type);
+            index[n - 1] = 1000000;
+            index[n / 2] = -1000000;
+            char at[32];
+            snprintf(at, sizeof at, "position %lld ", (long long)(n / 2));
+            assert_int_equal(ru_exe_run(e, NULL, &t.err), RU_E_DATA);
+            assert_non_null(strstr(t.err.text, at));
+            ru_exe_close(e);
+            ru_arena_fini(&t.arena);
+        }
+    }
+}
+
+RU_TESTS(exec_slow, cmocka_unit_test(scatters_do_not_depend_on_threads),
+         cmocka_unit_test(indices_out_of_range_are_named), cmocka_unit_test(gates_of_channels),
          cmocka_unit_test(activations_after_products),
          cmocka_unit_test(reductions_after_convolutions))
