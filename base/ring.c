@@ -43,6 +43,15 @@ void *ru_spsc_place(ru_spsc *r)
     return r->slots + (tail & r->mask) * r->elem_bytes;
 }
 
+bool ru_spsc_room(ru_spsc *r, uint32_t n)
+{
+    uint64_t end = r->tail + n;
+    if (end - r->head_seen > (uint64_t)r->mask + 1) {
+        r->head_seen = load(&r->head);
+    }
+    return end - r->head_seen <= (uint64_t)r->mask + 1;
+}
+
 void ru_spsc_put(ru_spsc *r)
 {
     store(&r->tail, r->tail + 1);

@@ -29,6 +29,8 @@ void ru_spsc_init(ru_spsc *r, void *slots, uint32_t count, uint32_t elem_bytes);
 void *ru_spsc_place(ru_spsc *r);
 void ru_spsc_put(ru_spsc *r);
 bool ru_spsc_push(ru_spsc *r, const void *elem); /* both at once; false when full */
+/* Writer: is there place for n more? */
+bool ru_spsc_room(ru_spsc *r, uint32_t n);
 /* Writer: count an element that did not fit. */
 void ru_spsc_lose(ru_spsc *r);
 /* Any thread: elements waiting, and elements lost so far (both a moment old). */

@@ -9,46 +9,6 @@
 #include "trace/fold.h"
 #include "trace/read.h"
 
-/* Every *.trace of RUN/trace, or RUN itself when it is a file. */
-static ru_status load_all(ru_cmd_in *in, ru_trace **traces, uint32_t *n, ru_err *err)
-{
-    const char *run = in->args[0];
-    if (!ru_path_exists(run)) {
-        return RU_FAIL(err, RU_E_MISSING,
-                       "there is no run %s; name a folder that `rubato train` created", run);
-    }
-    if (!ru_path_is_dir(run)) {
-        *traces = RU_NEW(in->arena, ru_trace, 1);
-        *n = 1;
-        return ru_trace_load(run, in->arena, *traces, err);
-    }
-    const char *dir = ru_path_join(in->arena, run, "trace");
-    if (!ru_path_is_dir(dir)) {
-        return RU_FAIL(err, RU_E_MISSING,
-                       "%s has no folder 'trace', so it is not a run of `rubato train`; name the "
-                       "folder of a run",
-                       run);
-    }
-    char **names;
-    uint32_t count;
-    RU_TRY(ru_dir_list(dir, in->arena, &names, &count, err));
-    *traces = RU_NEW(in->arena, ru_trace, count);
-    *n = 0;
-    for (uint32_t k = 0; k < count; k++) {
-        size_t length = strlen(names[k]);
-        if (length > 6 && strcmp(names[k] + length - 6, ".trace") == 0) {
-            const char *path = ru_path_join(in->arena, dir, names[k]);
-            RU_TRY(ru_trace_load(path, in->arena, &(*traces)[(*n)++], err));
-        }
-    }
-    if (*n == 0) {
-        return RU_FAIL(err, RU_E_MISSING,
-                       "%s contains no *.trace file; name the folder of a run or a .trace file",
-                       dir);
-    }
-    return RU_OK;
-}
-
 static void describe(const ru_trace *t, const ru_span_facts *f)
 {
     printf(
@@ -167,7 +127,7 @@ static ru_status run(ru_cmd_in *in, ru_err *err)
 {
     ru_trace *traces = NULL;
     uint32_t n = 0;
-    RU_TRY(load_all(in, &traces, &n, err));
+    RU_TRY(ru_trace_run_load(in->args[0], in->arena, &traces, &n, err));
     const char *perfetto = ru_cmd_text(in, "perfetto"), *chrome = ru_cmd_text(in, "chrome");
     const char *tb = ru_cmd_text(in, "tensorboard");
     if (perfetto != NULL) {

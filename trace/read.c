@@ -8,6 +8,7 @@
 #include "base/crc32c.h"
 #include "env/file.h"
 #include "trace/format.h"
+#include "trace/read_impl.h"
 
 enum { NAMES_MAX = 65536, THREADS_MAX = 4096 };
 
@@ -58,61 +59,130 @@ static bool names_apply(const block *b, ru_trace_name *names, uint32_t *n_names,
 
 typedef struct tally {
     int64_t records[THREADS_MAX];
-    uint32_t n_threads;
+    uint32_t n_threads, n_peers, n_meta;
 } tally;
 
-static void count_blocks(const uint8_t *data, int64_t size_bytes, tally *t, ru_trace *out)
+/* Returns where the readable prefix ends. */
+static int64_t count_blocks(const uint8_t *data, int64_t size_bytes, tally *t)
 {
     int64_t at = RUI_TRACE_HEADER_BYTES;
     block b;
-    out->damaged_at = -1;
-    while (at < size_bytes) {
-        if (!block_at(data, size_bytes, at, &b)) {
-            out->damaged_at = at;
-            break;
-        }
+    while (at < size_bytes && block_at(data, size_bytes, at, &b)) {
         if (b.kind == RUI_TRACE_RECORDS || b.kind == RUI_TRACE_THREAD) {
             t->n_threads = b.thread >= t->n_threads ? b.thread + 1 : t->n_threads;
         }
         if (b.kind == RUI_TRACE_RECORDS) {
             t->records[b.thread] += b.size_bytes / (int64_t)sizeof(ru_record);
         }
+        t->n_peers += b.kind == RUI_TRACE_PEER ? b.size_bytes / RUI_TRACE_PEER_BYTES : 0;
+        t->n_meta += b.kind == RUI_TRACE_META;
         at += RUI_TRACE_BLOCK_BYTES + b.size_bytes;
     }
+    return at < size_bytes ? at : size_bytes;
 }
 
-static bool records_apply(const block *b, ru_trace_thread *t, ru_record *into, ru_trace *out)
+/* Times of a damaged or hostile file: far enough from the limits that nothing overflows. */
+static int64_t sane(int64_t ns)
 {
+    const int64_t limit = (int64_t)1 << 61;
+    return ns > limit ? limit : ns < -limit ? -limit : ns;
+}
+
+/* What a file, or the segments of one, is read into. */
+typedef struct reading {
+    ru_arena *arena;
+    ru_trace *out;
+    ru_trace_name *names;     /* [NAMES_MAX] */
+    ru_trace_thread *threads; /* [n_threads] */
+    ru_record **into;         /* [n_threads] */
+    ru_trace_peer *peers;
+    ru_trace_meta *meta;
+    bool any; /* a record was seen */
+} reading;
+
+static void records_apply(reading *rd, const block *b)
+{
+    ru_trace_thread *t = &rd->threads[b->thread];
+    ru_record *into = rd->into[b->thread] + t->n;
+    ru_trace *out = rd->out;
     int64_t n = b->size_bytes / (int64_t)sizeof(ru_record);
-    memcpy(into + t->n, b->payload, (size_t)n * sizeof(ru_record));
-    for (int64_t i = t->n; i < t->n + n; i++) {
-        int64_t end = into[i].start_ns + into[i].dur_ns;
-        bool first = out->records == 0 && i == t->n;
-        out->first_ns =
-            first || into[i].start_ns < out->first_ns ? into[i].start_ns : out->first_ns;
-        out->last_ns = first || end > out->last_ns ? end : out->last_ns;
+    if (n > 0) {
+        memcpy(into, b->payload, (size_t)n * sizeof(ru_record));
+    }
+    for (int64_t i = 0; i < n; i++) {
+        if (into[i].kind == RU_REC_MORE) {
+            continue;
+        }
+        into[i].start_ns = sane(into[i].start_ns);
+        int64_t start = into[i].start_ns, end = start + into[i].dur_ns;
+        out->first_ns = !rd->any || start < out->first_ns ? start : out->first_ns;
+        out->last_ns = !rd->any || end > out->last_ns ? end : out->last_ns;
+        rd->any = true;
     }
     t->n += n;
     out->records += n;
-    return true;
 }
 
-static bool block_apply(const block *b, ru_trace *out, ru_trace_name *names,
-                        ru_trace_thread *threads, ru_record *const *into, ru_arena *arena)
+static void peers_apply(reading *rd, const block *b)
 {
+    for (uint32_t at = 0; at + RUI_TRACE_PEER_BYTES <= b->size_bytes; at += RUI_TRACE_PEER_BYTES) {
+        ru_trace_peer p;
+        _Static_assert(sizeof p == RUI_TRACE_PEER_BYTES, "read as it stands in the file");
+        memcpy(&p, b->payload + at, sizeof p);
+        p.at_ns = sane(p.at_ns);
+        p.offset_ns = sane(p.offset_ns);
+        p.bound_ns = p.bound_ns < 0 ? 0 : sane(p.bound_ns);
+        rd->peers[rd->out->n_peers++] = p;
+    }
+}
+
+static bool meta_apply(reading *rd, const block *b)
+{
+    const char *text = (const char *)b->payload;
+    const char *end = b->size_bytes > 0 ? memchr(text, 0, b->size_bytes) : NULL;
+    if (end == NULL) {
+        return true; /* without a value */
+    }
+    uint32_t key = (uint32_t)(end - text);
+    ru_trace_meta *m = &rd->meta[rd->out->n_meta];
+    m->key = ru_arena_strn(rd->arena, text, key);
+    m->value = ru_arena_strn(rd->arena, end + 1, b->size_bytes - key - 1);
+    rd->out->n_meta++;
+    return m->key != NULL && m->value != NULL;
+}
+
+/* false: the arena is full. */
+static bool block_apply(reading *rd, const block *b)
+{
+    ru_trace *out = rd->out;
     switch (b->kind) {
     case RUI_TRACE_NAMES:
-        return names_apply(b, names, &out->n_names, arena);
+        return names_apply(b, rd->names, &out->n_names, rd->arena);
     case RUI_TRACE_THREAD:
-        threads[b->thread].name = ru_arena_strn(arena, (const char *)b->payload, b->size_bytes);
-        return threads[b->thread].name != NULL;
+        rd->threads[b->thread].name =
+            ru_arena_strn(rd->arena, (const char *)b->payload, b->size_bytes);
+        return rd->threads[b->thread].name != NULL;
     case RUI_TRACE_RECORDS:
-        return records_apply(b, &threads[b->thread], into[b->thread], out);
+        records_apply(rd, b);
+        return true;
     case RUI_TRACE_DROPPED:
         if (b->size_bytes == 8 && b->thread < out->n_threads) {
-            memcpy(&threads[b->thread].dropped, b->payload, 8);
+            int64_t dropped;
+            memcpy(&dropped, b->payload, 8);
+            const int64_t most = (int64_t)1 << 48; /* sums of it do not overflow */
+            rd->threads[b->thread].dropped = dropped < 0 ? 0 : dropped > most ? most : dropped;
         }
         return true;
+    case RUI_TRACE_NODE:
+        if (b->size_bytes == 8) {
+            memcpy(&out->node, b->payload, 8);
+        }
+        return true;
+    case RUI_TRACE_PEER:
+        peers_apply(rd, b);
+        return true;
+    case RUI_TRACE_META:
+        return meta_apply(rd, b);
     case RUI_TRACE_END:
         out->complete = true;
         return true;
@@ -126,74 +196,117 @@ static ru_status out_of_memory(ru_err *err)
     return RU_FAIL(err, RU_E_LIMIT, "the arena for the trace is full");
 }
 
-static ru_status apply_blocks(const uint8_t *data, int64_t size_bytes, const tally *t,
-                              ru_arena *arena, ru_trace *out, ru_err *err)
+static ru_status reading_open(reading *rd, const tally *t, ru_err *err)
 {
-    ru_trace_name *names = RU_NEW(arena, ru_trace_name, NAMES_MAX);
-    ru_trace_thread *threads = RU_NEW(arena, ru_trace_thread, t->n_threads);
-    ru_record **into = RU_NEW(arena, ru_record *, t->n_threads);
-    if (names == NULL || threads == NULL || into == NULL) {
+    ru_arena *arena = rd->arena;
+    rd->names = RU_NEW(arena, ru_trace_name, NAMES_MAX);
+    rd->threads = RU_NEW(arena, ru_trace_thread, t->n_threads);
+    rd->into = RU_NEW(arena, ru_record *, t->n_threads);
+    rd->peers = RU_NEW(arena, ru_trace_peer, t->n_peers);
+    rd->meta = RU_NEW(arena, ru_trace_meta, t->n_meta);
+    if (rd->names == NULL || rd->threads == NULL || rd->into == NULL || rd->peers == NULL ||
+        rd->meta == NULL) {
         return out_of_memory(err);
     }
     for (uint32_t i = 0; i < NAMES_MAX; i++) {
-        names[i] = (ru_trace_name){"", ""};
+        rd->names[i] = (ru_trace_name){"", ""};
     }
     for (uint32_t i = 0; i < t->n_threads; i++) {
-        into[i] = RU_NEW(arena, ru_record, t->records[i]);
-        threads[i] = (ru_trace_thread){.name = "", .records = into[i]};
-        if (into[i] == NULL) {
+        rd->into[i] = RU_NEW(arena, ru_record, t->records[i]);
+        rd->threads[i] = (ru_trace_thread){.name = "", .records = rd->into[i]};
+        if (rd->into[i] == NULL) {
             return out_of_memory(err);
         }
     }
-    out->names = names;
-    out->threads = threads;
-    out->n_threads = t->n_threads;
-    int64_t stop = out->damaged_at >= 0 ? out->damaged_at : size_bytes;
+    rd->out->names = rd->names;
+    rd->out->threads = rd->threads;
+    rd->out->n_threads = t->n_threads;
+    rd->out->peers = rd->peers;
+    rd->out->meta = rd->meta;
+    return RU_OK;
+}
+
+/* The readable prefix of one file; `stop` is where it ends. */
+static ru_status apply_blocks(reading *rd, const uint8_t *data, int64_t size_bytes, int64_t stop,
+                              ru_err *err)
+{
     block b;
     for (int64_t at = RUI_TRACE_HEADER_BYTES; at < stop;
          at += RUI_TRACE_BLOCK_BYTES + b.size_bytes) {
         bool good = block_at(data, size_bytes, at, &b);
         RU_CHECK(good);
-        if (!block_apply(&b, out, names, threads, into, arena)) {
+        if (!block_apply(rd, &b)) {
             return out_of_memory(err);
         }
-    }
-    for (uint32_t i = 0; i < t->n_threads; i++) {
-        out->dropped += threads[i].dropped;
     }
     return RU_OK;
 }
 
-ru_status ru_trace_parse(const uint8_t *data, int64_t size_bytes, ru_arena *arena, ru_trace *out,
-                         ru_err *err)
+static ru_status header_read(const uint8_t *data, int64_t size_bytes, ru_trace *out,
+                             ru_arena *arena, ru_err *err)
 {
     if (size_bytes < RUI_TRACE_HEADER_BYTES || memcmp(data, RUI_TRACE_MAGIC, 8) != 0) {
         return RU_FAIL(err, RU_E_DATA,
                        "this is not a trace; expected the first eight bytes to be %s",
                        RUI_TRACE_MAGIC);
     }
-    ru_trace tr = {0};
     uint32_t version;
     memcpy(&version, data + 8, 4);
-    memcpy(&tr.rank, data + 12, 4);
-    memcpy(&tr.wall_ns, data + 16, 8);
-    memcpy(&tr.mono_ns, data + 24, 8);
+    memcpy(&out->rank, data + 12, 4);
+    memcpy(&out->wall_ns, data + 16, 8);
+    memcpy(&out->mono_ns, data + 24, 8);
+    memcpy(&out->segment, data + 32 + RUI_TRACE_PROCESS_BYTES, 4);
+    out->wall_ns = sane(out->wall_ns);
+    out->mono_ns = sane(out->mono_ns);
     if (version != RUI_TRACE_VERSION) {
         return RU_FAIL(err, RU_E_DATA,
-                       "the trace has format version %u, but this program reads version %d",
+                       "the trace has format version %u, but this program reads version %d; use "
+                       "the version of rubato that recorded it",
                        version, RUI_TRACE_VERSION);
     }
-    char process[33] = {0};
-    memcpy(process, data + 32, 32);
-    tr.process = ru_arena_str(arena, process);
+    char process[RUI_TRACE_PROCESS_BYTES + 1] = {0};
+    memcpy(process, data + 32, RUI_TRACE_PROCESS_BYTES);
+    out->process = ru_arena_str(arena, process);
+    return out->process != NULL ? RU_OK : out_of_memory(err);
+}
+
+ru_status rui_trace_parse_parts(const rui_trace_part *parts, uint32_t n, ru_arena *arena,
+                                ru_trace *out, ru_err *err)
+{
+    ru_trace tr = {0};
     tally *t = RU_NEW(arena, tally, 1);
-    if (tr.process == NULL || t == NULL) {
+    int64_t *stops = RU_NEW(arena, int64_t, n);
+    if (t == NULL || stops == NULL) {
         return out_of_memory(err);
     }
-    count_blocks(data, size_bytes, t, &tr);
-    RU_TRY(apply_blocks(data, size_bytes, t, arena, &tr, err));
+    for (uint32_t k = 0; k < n; k++) {
+        ru_trace head = {0};
+        RU_TRY(header_read(parts[k].data, parts[k].size_bytes, &head, arena, err));
+        if (k == 0) {
+            tr = head;
+            tr.damaged_at = -1;
+        }
+        stops[k] = count_blocks(parts[k].data, parts[k].size_bytes, t);
+        if (stops[k] < parts[k].size_bytes && tr.damaged_at < 0) {
+            tr.damaged_at = stops[k];
+        }
+    }
+    reading rd = {.arena = arena, .out = &tr};
+    RU_TRY(reading_open(&rd, t, err));
+    for (uint32_t k = 0; k < n; k++) {
+        RU_TRY(apply_blocks(&rd, parts[k].data, parts[k].size_bytes, stops[k], err));
+    }
+    for (uint32_t i = 0; i < t->n_threads; i++) {
+        tr.dropped += tr.threads[i].dropped;
+    }
     *out = tr;
     return RU_OK;
+}
+
+ru_status ru_trace_parse(const uint8_t *data, int64_t size_bytes, ru_arena *arena, ru_trace *out,
+                         ru_err *err)
+{
+    return rui_trace_parse_parts(&(rui_trace_part){data, size_bytes}, 1, arena, out, err);
 }
 
 ru_status ru_trace_load(const char *path, ru_arena *arena, ru_trace *out, ru_err *err)
@@ -253,9 +366,30 @@ static ru_status set_lanes(ru_trace_span *s, int64_t n, ru_arena *arena, ru_err 
     return RU_OK;
 }
 
+const ru_record_more *ru_trace_more(const ru_trace_thread *t, const ru_record *r)
+{
+    bool has = r->kind == RU_REC_SEND || r->kind == RU_REC_RECV || r->kind == RU_REC_SUM;
+    if (!has || r + 1 >= t->records + t->n || r[1].kind != RU_REC_MORE) {
+        return NULL;
+    }
+    return (const ru_record_more *)(const void *)(r + 1);
+}
+
+const char *ru_trace_meta_get(const ru_trace *t, const char *key)
+{
+    for (uint32_t k = t->n_meta; k > 0; k--) {
+        if (strcmp(t->meta[k - 1].key, key) == 0) {
+            return t->meta[k - 1].value;
+        }
+    }
+    return NULL;
+}
+
 static bool wanted(const ru_record *r, bool async)
 {
-    return async ? r->kind == RU_REC_ASYNC : r->kind == RU_REC_SPAN || r->kind == RU_REC_WAIT;
+    bool beside = r->kind == RU_REC_ASYNC || r->kind == RU_REC_SEND || r->kind == RU_REC_RECV ||
+                  r->kind == RU_REC_SUM;
+    return async ? beside : r->kind == RU_REC_SPAN || r->kind == RU_REC_WAIT;
 }
 
 static ru_status collect(const ru_trace_thread *t, bool async, ru_arena *arena,

@@ -8,6 +8,7 @@
  * lock. Rings are single-producer single-consumer (base/ring.h); a full ring drops and counts. */
 #include "trace/recorder.h"
 
+#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -46,6 +47,9 @@ static rec_thread *thread_new(ru_recorder *r)
  * for this thread and the loss is counted). */
 static rec_thread *thread_of(ru_recorder *r)
 {
+    if (RU_UNLIKELY(r->driven)) {
+        return r->threads[0];
+    }
     ru_thread_slot *slot = ru_thread_trace_slot();
     if (RU_LIKELY(slot->owner == r && slot->stamp == r->stamp)) {
         return slot->value;
@@ -64,12 +68,43 @@ static void put(ru_recorder *r, const ru_record *rec)
 {
     rec_thread *t = thread_of(r);
     ru_record *place = t != NULL ? ru_spsc_place(&t->ring) : NULL;
+    if (RU_UNLIKELY(place == NULL && t != NULL && r->driven)) {
+        rui_writer_drain(r);
+        place = ru_spsc_place(&t->ring);
+    }
     if (RU_LIKELY(place != NULL)) {
         *place = *rec;
         ru_spsc_put(&t->ring);
     } else if (t != NULL) {
         ru_spsc_lose(&t->ring);
     }
+}
+
+/* Both halves of a transfer, or neither. */
+static void put_pair(ru_recorder *r, const ru_record *rec, const ru_record_more *more)
+{
+    _Static_assert(sizeof *more == sizeof *rec, "a ring has elements of one size");
+    _Static_assert(offsetof(ru_record_more, kind) == offsetof(ru_record, kind), "kind tells them");
+    rec_thread *t = thread_of(r);
+    if (t == NULL) {
+        return;
+    }
+    bool room = ru_spsc_room(&t->ring, 2);
+    if (RU_UNLIKELY(!room && r->driven)) {
+        rui_writer_drain(r);
+        room = ru_spsc_room(&t->ring, 2);
+    }
+    if (RU_UNLIKELY(!room)) {
+        ru_spsc_lose(&t->ring);
+        ru_spsc_lose(&t->ring);
+        return;
+    }
+    ru_record *place = ru_spsc_place(&t->ring);
+    *place = *rec;
+    ru_spsc_put(&t->ring);
+    ru_record_more *next = ru_spsc_place(&t->ring);
+    *next = *more;
+    ru_spsc_put(&t->ring);
 }
 
 int64_t ru_rec_now(void)
@@ -131,11 +166,52 @@ void ru_rec_wait(ru_recorder *r, uint16_t name, int64_t start_ns, int64_t end_ns
     }
 }
 
+static uint32_t ns32(int64_t ns)
+{
+    return ns <= 0 ? 0 : ns > UINT32_MAX ? UINT32_MAX : (uint32_t)ns;
+}
+
+void ru_rec_flows(ru_recorder *r, const ru_rec_flow *f)
+{
+    if (r == NULL) {
+        return;
+    }
+    ru_record rec = {.start_ns = f->start_ns,
+                     .value = f->bytes,
+                     .predicted_ns = ns32(f->predicted_ns),
+                     .name = f->name,
+                     .kind = (uint16_t)f->kind,
+                     .plan = f->plan};
+    ru_record_more more = {.flow = f->flow,
+                           .peer = f->peer,
+                           .step = f->step,
+                           .rank = f->rank,
+                           .class = f->class,
+                           .flags = f->flags,
+                           .label = f->label,
+                           .kind = RU_REC_MORE,
+                           .wait_ns = ns32(f->wait_ns)};
+    while (RU_UNLIKELY(f->end_ns - rec.start_ns > UINT32_MAX)) { /* as put_span */
+        rec.dur_ns = UINT32_MAX;
+        put_pair(r, &rec, &more);
+        rec.start_ns += UINT32_MAX;
+    }
+    rec.dur_ns = ns32(f->end_ns - rec.start_ns);
+    put_pair(r, &rec, &more);
+}
+
+void ru_rec_instant_at(ru_recorder *r, uint16_t name, int64_t at_ns, int64_t value)
+{
+    if (r != NULL) {
+        put(r,
+            &(ru_record){.start_ns = at_ns, .value = value, .name = name, .kind = RU_REC_INSTANT});
+    }
+}
+
 void ru_rec_instant(ru_recorder *r, uint16_t name, int64_t value)
 {
     if (r != NULL) {
-        put(r, &(ru_record){
-                   .start_ns = ru_rec_now(), .value = value, .name = name, .kind = RU_REC_INSTANT});
+        ru_rec_instant_at(r, name, ru_rec_now(), value);
     }
 }
 
@@ -213,6 +289,56 @@ void ru_recorder_thread(ru_recorder *r, const char *name)
     }
 }
 
+/* -- what the file says besides -------------------------------------------------------------------
+ */
+
+void ru_recorder_node(ru_recorder *r, uint64_t node)
+{
+    if (r != NULL) {
+        ru_mutex_lock(&r->mutex);
+        r->node = node;
+        r->node_written = false;
+        ru_mutex_unlock(&r->mutex);
+    }
+}
+
+void ru_recorder_peer(ru_recorder *r, uint64_t peer, int64_t at_ns, int64_t offset_ns,
+                      int64_t bound_ns)
+{
+    if (r == NULL || bound_ns < 0) {
+        return;
+    }
+    ru_mutex_lock(&r->mutex);
+    if (r->n_peers < REC_PEERS_MAX) {
+        r->peers[r->n_peers++] = (rec_peer){at_ns, peer, offset_ns, bound_ns};
+    }
+    ru_mutex_unlock(&r->mutex);
+}
+
+void ru_recorder_meta(ru_recorder *r, const char *key, const char *value)
+{
+    if (r == NULL) {
+        return;
+    }
+    ru_mutex_lock(&r->mutex);
+    uint32_t k = 0;
+    while (k < r->n_meta && strcmp(r->meta[k].key, key) != 0) {
+        k++;
+    }
+    char *v = k < REC_META_MAX ? strndup(value, 255) : NULL;
+    char *name = k == r->n_meta && v != NULL ? strndup(key, 255) : NULL;
+    if (v != NULL && (k < r->n_meta || name != NULL)) {
+        free(k < r->n_meta ? r->meta[k].value : NULL);
+        r->meta[k] = (rec_meta){k < r->n_meta ? r->meta[k].key : name, v};
+        r->n_meta += k == r->n_meta;
+        r->meta_written = r->meta_written < k ? r->meta_written : k;
+    } else {
+        free(v);
+        free(name);
+    }
+    ru_mutex_unlock(&r->mutex);
+}
+
 /* -- opening and closing
  * ---------------------------------------------------------------------------- */
 
@@ -226,6 +352,11 @@ static void recorder_free(ru_recorder *r)
         free(r->names[i].category);
         free(r->names[i].name);
     }
+    for (uint32_t i = 0; i < r->n_meta; i++) {
+        free(r->meta[i].key);
+        free(r->meta[i].value);
+    }
+    free(r->peers);
     ru_log_file_close(r->file);
     ru_cond_fini(&r->cond);
     ru_mutex_fini(&r->mutex);
@@ -251,13 +382,16 @@ ru_status ru_recorder_open(const ru_recorder_options *opt, ru_recorder **out, ru
     r->ring_records = records;
     r->flush_ns = opt->flush_ns > 0 ? opt->flush_ns : 100000000;
     r->bytes_max = opt->bytes_max > 0 ? opt->bytes_max : (int64_t)1 << 30;
-    r->stamp = ru_rec_now();
+    r->driven = opt->driven;
+    r->stamp = r->driven ? 0 : ru_rec_now();
     r->n_names = 1;
     r->names = calloc(REC_NAMES_MAX, sizeof *r->names);
     r->slots = calloc(REC_SLOTS, sizeof *r->slots);
     r->buffer = malloc(REC_BUFFER_BYTES);
+    r->peers = calloc(REC_PEERS_MAX, sizeof *r->peers);
     ru_status st = RU_OK;
-    if (r->names == NULL || r->slots == NULL || r->buffer == NULL) {
+    if (r->names == NULL || r->slots == NULL || r->buffer == NULL || r->peers == NULL ||
+        (r->driven && thread_new(r) == NULL)) {
         st = RU_FAIL(err, RU_E_MEM, "no memory for the recorder");
     }
     if (st == RU_OK) {

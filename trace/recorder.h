@@ -8,6 +8,11 @@
  *   0        8        16      20      24      26    28      32
  *   | start  | value  | dur   | pred  | name  | kind| plan  |      ns, ns or bytes, ns, ns, ids
  *
+ * A transfer or a sum takes two: the second says who the other side is and what it is a part of.
+ * The records at both ends of a transfer, and those of all ranks of a sum, have the same `flow`.
+ *
+ *   | flow   | peer   | step  |rank|c|f| label| kind| wait  |
+ *
  * Thread: ru_rec_* from any thread (each has its own ring); open/close from one. */
 #ifndef RU_TRACE_RECORDER_H
 #define RU_TRACE_RECORDER_H
@@ -21,7 +26,12 @@ typedef enum ru_rec_kind {
     RU_REC_INSTANT,
     RU_REC_COUNTER, /* value: the bits of a double */
     RU_REC_WAIT,    /* a span in which the thread waited; value: name id of what it waited for */
-    RU_REC_ASYNC,   /* a span beside the work of its thread (a transfer): many may overlap */
+    RU_REC_ASYNC,   /* a span beside the work of its thread: many may overlap */
+    /* Asynchronous as well, followed by a ru_record_more; value: bytes. */
+    RU_REC_SEND, /* from the call until the link let go of the last byte */
+    RU_REC_RECV, /* from the first byte's arrival until the last one's */
+    RU_REC_SUM,  /* a collective, from this rank's begin until its result is there */
+    RU_REC_MORE, /* a ru_record_more */
 } ru_rec_kind;
 
 typedef struct ru_record {
@@ -34,6 +44,24 @@ typedef struct ru_record {
     uint32_t plan; /* low 32 bits of the plan id; 0: none */
 } ru_record;
 
+enum {                     /* ru_record_more.flags */
+       RU_REC_MESSAGE = 1, /* a message: `rank` is its number */
+       RU_REC_FAILED = 2,  /* cancelled, or lost with a connection */
+};
+
+/* The second half of SEND, RECV and SUM; the kind stands where ru_record has it. */
+typedef struct ru_record_more {
+    uint64_t flow; /* the same at all ends; streams that use a name again have it again */
+    uint64_t peer; /* node id of the other side; 0: a sum */
+    uint32_t step; /* the training step that it belongs to, from 0 */
+    uint16_t rank; /* order inside its class: smaller first */
+    uint8_t class; /* ru_chan_class */
+    uint8_t flags;
+    uint16_t label;   /* name of the sum that it is a part of; 0: none */
+    uint16_t kind;    /* RU_REC_MORE */
+    uint32_t wait_ns; /* of a send: until its first byte went to the link; saturates */
+} ru_record_more;
+
 typedef struct ru_recorder ru_recorder;
 
 typedef struct ru_recorder_options {
@@ -44,6 +72,8 @@ typedef struct ru_recorder_options {
     const char *process;   /* shown as the process name; NULL: rubato */
     uint32_t rank;
     bool keep_old; /* a resumed run: earlier files stay, and a new one is written */
+    bool driven;   /* one thread has many recorders, each with a clock that goes with its calls (the
+                      simulator): no writer thread; a full ring is written by who fills it */
 } ru_recorder_options;
 
 RU_MUST_USE ru_status ru_recorder_open(const ru_recorder_options *opt, ru_recorder **out,
@@ -67,7 +97,30 @@ void ru_rec_async(ru_recorder *r, uint16_t name, int64_t start_ns, int64_t end_n
                   uint32_t plan, uint32_t predicted_ns);
 void ru_rec_wait(ru_recorder *r, uint16_t name, int64_t start_ns, int64_t end_ns, uint16_t on);
 void ru_rec_instant(ru_recorder *r, uint16_t name, int64_t value);
+void ru_rec_instant_at(ru_recorder *r, uint16_t name, int64_t at_ns, int64_t value);
 void ru_rec_counter(ru_recorder *r, uint16_t name, double value);
+
+/* A transfer or a sum. */
+typedef struct ru_rec_flow {
+    ru_rec_kind kind; /* SEND, RECV or SUM */
+    uint16_t name, label;
+    uint64_t flow, peer;
+    int64_t start_ns, end_ns, wait_ns, bytes;
+    uint32_t step, plan;
+    int64_t predicted_ns; /* 0: no prediction */
+    uint16_t rank;
+    uint8_t class, flags;
+} ru_rec_flow;
+void ru_rec_flows(ru_recorder *r, const ru_rec_flow *f);
+
+/* What the file says of this process besides its records; any thread, rarely. */
+void ru_recorder_node(ru_recorder *r, uint64_t node); /* its id among its peers */
+/* At at_ns of this process' clock the peer's showed at_ns + offset_ns, wrong by at most bound_ns.
+ */
+void ru_recorder_peer(ru_recorder *r, uint64_t peer, int64_t at_ns, int64_t offset_ns,
+                      int64_t bound_ns);
+/* At most 255 bytes each; a key again: its new value. At most 32 keys. */
+void ru_recorder_meta(ru_recorder *r, const char *key, const char *value);
 
 typedef struct ru_recorder_stats {
     int64_t records, dropped, bytes_written;

@@ -189,6 +189,74 @@ static void test_long_spans_are_joined(void **state)
     assert_int_equal(spans[0].end_ns, 5 + 10000000000);
 }
 
+/* A transfer has two records; one longer than a record can say is joined, and keeps its flow. */
+static void test_flows_round_trip(void **state)
+{
+    fixture *f = *state;
+    ru_recorder *r = NULL;
+    ru_recorder_options opt = {.dir = f->root, .rank = 1};
+    assert_ok(ru_recorder_open(&opt, &r, &f->err), f->err);
+    ru_rec_flow x = {.kind = RU_REC_SEND,
+                     .name = ru_recorder_name(r, "normal", "send"),
+                     .label = ru_recorder_name(r, "gradients", "sum"),
+                     .flow = 0x8000000000000007u,
+                     .peer = 11,
+                     .start_ns = 1000,
+                     .end_ns = 9000001000,
+                     .wait_ns = 250,
+                     .bytes = 64,
+                     .step = 3,
+                     .plan = 9,
+                     .predicted_ns = INT64_MAX,
+                     .rank = 2,
+                     .class = 1,
+                     .flags = RU_REC_FAILED};
+    ru_rec_flows(r, &x);
+    ru_recorder_node(r, 77);
+    ru_recorder_peer(r, 11, 5000, -300, 20);
+    ru_recorder_meta(r, "traceparent", "old");
+    ru_recorder_meta(r, "traceparent", "new");
+    ru_recorder_close(r);
+    ru_trace t;
+    char *path = ru_path_join(&f->arena, f->root, "rank1.trace");
+    assert_ok(ru_trace_load(path, &f->arena, &t, &f->err), f->err);
+    ru_trace_span *s;
+    int64_t n;
+    assert_ok(ru_trace_asyncs(&t.threads[0], &f->arena, &s, &n, &f->err), f->err);
+    assert_int_equal(n, 1);
+    assert_int_equal(s[0].end_ns - s[0].start_ns, 9000000000);
+    assert_int_equal(s[0].record->predicted_ns, UINT32_MAX);
+    const ru_record_more *m = ru_trace_more(&t.threads[0], s[0].record);
+    assert_true(m->flow == x.flow && m->peer == 11 && m->step == 3 && m->rank == 2);
+    assert_true(m->class == 1 && m->flags == RU_REC_FAILED && m->wait_ns == 250);
+    assert_string_equal(t.names[m->label].name, "gradients");
+    assert_int_equal(t.first_ns, 1000);
+    assert_int_equal(t.last_ns, 9000001000);
+    assert_int_equal(t.node, 77);
+    assert_int_equal(t.n_peers, 1);
+    assert_true(t.peers[0].peer == 11 && t.peers[0].at_ns == 5000);
+    assert_true(t.peers[0].offset_ns == -300 && t.peers[0].bound_ns == 20);
+    assert_string_equal(ru_trace_meta_get(&t, "traceparent"), "new");
+}
+
+/* A ring with one free place takes neither half of a transfer. */
+static void test_full_ring_keeps_pairs(void **state)
+{
+    fixture *f = *state;
+    ru_recorder *r = NULL;
+    ru_recorder_options opt = {.ring_records = 8};
+    assert_ok(ru_recorder_open(&opt, &r, &f->err), f->err);
+    ru_rec_span(r, 0, 1, 2, 0);
+    for (int i = 0; i < 5; i++) {
+        ru_rec_flows(r, &(ru_rec_flow){.kind = RU_REC_RECV, .start_ns = 1, .end_ns = 2});
+    }
+    ru_recorder_stats stats;
+    ru_recorder_stats_get(r, &stats);
+    assert_int_equal(stats.records, 7);
+    assert_int_equal(stats.dropped, 4);
+    ru_recorder_close(r);
+}
+
 typedef struct burst {
     ru_recorder *r;
     uint16_t name;
@@ -375,4 +443,5 @@ static void test_tensorboard_frames(void **state)
 RU_TESTS(trace_recorder, T(test_round_trip), T(test_fold_by_hand), T(test_damage_keeps_the_prefix),
          T(test_full_ring_counts_drops), T(test_long_spans_are_joined),
          T(test_threads_lose_nothing_unseen), T(test_perfetto_nests), T(test_chrome_escapes),
-         T(test_asynchronous_spans), T(test_tensorboard_frames))
+         T(test_asynchronous_spans), T(test_tensorboard_frames), T(test_flows_round_trip),
+         T(test_full_ring_keeps_pairs))

@@ -74,6 +74,53 @@ static void names_write(ru_recorder *r)
     }
 }
 
+static void node_write(ru_recorder *r)
+{
+    ru_mutex_lock(&r->mutex);
+    uint64_t node = r->node_written ? 0 : r->node;
+    r->node_written = true;
+    ru_mutex_unlock(&r->mutex);
+    if (node != 0) {
+        memcpy(r->buffer + RUI_TRACE_BLOCK_BYTES, &node, sizeof node);
+        block_write(r, RUI_TRACE_NODE, 0, sizeof node);
+    }
+}
+
+static void meta_write(ru_recorder *r)
+{
+    uint8_t *p = r->buffer + RUI_TRACE_BLOCK_BYTES;
+    for (;;) {
+        ru_mutex_lock(&r->mutex);
+        uint32_t k = r->meta_written;
+        size_t n = 0;
+        if (k < r->n_meta) {
+            size_t key = strlen(r->meta[k].key), value = strlen(r->meta[k].value);
+            memcpy(p, r->meta[k].key, key + 1);
+            memcpy(p + key + 1, r->meta[k].value, value);
+            n = key + 1 + value;
+            r->meta_written++;
+        }
+        ru_mutex_unlock(&r->mutex);
+        if (n == 0) {
+            return;
+        }
+        block_write(r, RUI_TRACE_META, 0, (uint32_t)n);
+    }
+}
+
+static void peers_write(ru_recorder *r)
+{
+    _Static_assert(sizeof(rec_peer) == RUI_TRACE_PEER_BYTES, "written as it stands in memory");
+    ru_mutex_lock(&r->mutex);
+    uint32_t n = r->n_peers;
+    memcpy(r->buffer + RUI_TRACE_BLOCK_BYTES, r->peers, n * sizeof *r->peers);
+    r->n_peers = 0;
+    ru_mutex_unlock(&r->mutex);
+    if (n > 0) {
+        block_write(r, RUI_TRACE_PEER, 0, n * (uint32_t)sizeof *r->peers);
+    }
+}
+
 static void thread_write(ru_recorder *r, rec_thread *t)
 {
     uint8_t *p = r->buffer + RUI_TRACE_BLOCK_BYTES;
@@ -109,11 +156,21 @@ static void thread_write(ru_recorder *r, rec_thread *t)
 static void drain(ru_recorder *r)
 {
     names_write(r);
+    node_write(r);
+    meta_write(r);
+    peers_write(r);
     ru_mutex_lock(&r->mutex);
     uint32_t n = r->n_threads;
     ru_mutex_unlock(&r->mutex);
     for (uint32_t i = 0; i < n; i++) {
         thread_write(r, r->threads[i]);
+    }
+}
+
+void rui_writer_drain(ru_recorder *r)
+{
+    if (r->file != NULL) {
+        drain(r);
     }
 }
 
@@ -149,7 +206,7 @@ static ru_status header_write(ru_recorder *r, const ru_recorder_options *opt, ru
 {
     uint8_t h[RUI_TRACE_HEADER_BYTES] = {0};
     uint32_t version = RUI_TRACE_VERSION;
-    int64_t wall = ru_clock_wall_ns(), mono = ru_rec_now();
+    int64_t wall = r->driven ? 0 : ru_clock_wall_ns(), mono = r->driven ? 0 : ru_rec_now();
     const char *process = opt->process != NULL ? opt->process : "rubato";
     memcpy(h, RUI_TRACE_MAGIC, 8);
     memcpy(h + 8, &version, 4);
@@ -157,7 +214,7 @@ static ru_status header_write(ru_recorder *r, const ru_recorder_options *opt, ru
     memcpy(h + 16, &wall, 8);
     memcpy(h + 24, &mono, 8);
     size_t n = strlen(process);
-    memcpy(h + 32, process, n < 31 ? n : 31);
+    memcpy(h + 32, process, n < RUI_TRACE_PROCESS_BYTES ? n : RUI_TRACE_PROCESS_BYTES);
     r->bytes_written = sizeof h;
     return ru_log_file_append(r->file, h, sizeof h, err);
 }
@@ -183,19 +240,24 @@ ru_status rui_writer_start(ru_recorder *r, const ru_recorder_options *opt, ru_er
     RU_TRY(ru_dir_make(opt->dir, err));
     RU_TRY(ru_log_file_open(path, false, &r->file, err));
     RU_TRY(header_write(r, opt, err));
-    return ru_thread_start(&r->writer, "rubato-trace", writer_main, r, err);
+    return r->driven ? RU_OK : ru_thread_start(&r->writer, "rubato-trace", writer_main, r, err);
 }
 
 void rui_writer_stop(ru_recorder *r)
 {
-    if (!r->writer.started) {
+    if (r->driven) {
+        rui_writer_drain(r);
+    }
+    if (r->file == NULL || (!r->driven && !r->writer.started)) {
         return;
     }
-    ru_mutex_lock(&r->mutex);
-    r->stop = true;
-    ru_cond_signal(&r->cond);
-    ru_mutex_unlock(&r->mutex);
-    ru_thread_join(&r->writer);
+    if (!r->driven) {
+        ru_mutex_lock(&r->mutex);
+        r->stop = true;
+        ru_cond_signal(&r->cond);
+        ru_mutex_unlock(&r->mutex);
+        ru_thread_join(&r->writer);
+    }
     int64_t totals[2] = {0, 0};
     for (uint32_t i = 0; i < r->n_threads; i++) {
         totals[0] += r->threads[i]->written;
