@@ -178,6 +178,7 @@ ru_status ru_chan_open(const ru_chan_options *opt, const ru_link *link, const ru
     RU_TRY(
         rui_ingress_open(opt->slots_max, opt->peers_max, RUI_EARLY_MAX, arena, &ch->ingress, err));
     RU_TRY(rui_hmac_open(opt->token, opt->token_bytes, &ch->hmac, err));
+    rui_trace_open(ch);
     *out = ch;
     return RU_OK;
 }
@@ -253,6 +254,7 @@ ru_status ru_chan_message(ru_chan *ch, ru_node_id to, uint32_t what, const void 
                      .iter = what,
                      .len = (uint32_t)size_bytes,
                      .block = RUI_NONE,
+                     .since = now,
                      .stream_index = RUI_NONE};
     if (size_bytes > 0) {
         item.block = rui_item_block(ch, p, RUI_MESSAGE, size_bytes);
@@ -341,7 +343,7 @@ ru_status ru_chan_send(ru_chan *ch, const ru_chan_send_in *in, ru_time now, ru_x
         rui_names_find(&ch->stream_names, in->name.stream, in->name.iter, p) != RUI_NONE) {
         return RU_E_ARG;
     }
-    uint32_t i = rui_stream_new(ch, p, in);
+    uint32_t i = rui_stream_new(ch, p, in, now);
     if (i == RUI_NONE) {
         return no_room(ch);
     }
@@ -430,6 +432,8 @@ ru_status ru_chan_post(ru_chan *ch, const ru_chan_post_in *in, ru_time now, ru_x
     }
     rui_slot *s = rui_ingress_slot(ch->ingress, i);
     s->cookie = in->cookie;
+    s->plan = in->plan;
+    s->label = in->label;
     s->n_spans = in->n_spans;
     s->one = in->spans[0];
     s->spans = in->n_spans == 1 ? &s->one : in->spans;

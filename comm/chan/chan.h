@@ -19,6 +19,7 @@
 #define RU_COMM_CHAN_CHAN_H
 
 #include "env/link.h"
+#include "trace/recorder.h"
 
 typedef struct ru_chan ru_chan;
 
@@ -57,6 +58,8 @@ typedef struct ru_chan_send_in {
     bool fence; /* wait for the receiver's acknowledgement before `sent` (else: handed to the
                    kernel) */
     uint64_t cookie;
+    uint32_t plan;  /* for its record: low bits of the plan's id; 0: none */
+    uint16_t label; /* ... name of what it is a part of (ru_recorder_name); 0: nothing */
 } ru_chan_send_in;
 
 typedef struct ru_chan_post_in {
@@ -66,6 +69,8 @@ typedef struct ru_chan_post_in {
                              until `arrived`, `failed` or ru_chan_unpost */
     uint32_t n_spans;
     uint64_t cookie;
+    uint32_t plan; /* as in ru_chan_send_in */
+    uint16_t label;
 } ru_chan_post_in;
 
 typedef struct ru_chan_user {
@@ -105,6 +110,8 @@ typedef struct ru_chan_options {
     int64_t buffer_bytes;    /* copies of messages, both ways; 0: 8 to 128 MiB by peers_max */
     int64_t reconnect_ns;    /* how long a cut pair is mended before `down`; 0: 1 s */
     int64_t silence_ns;      /* nothing heard for so long: a cut; 0: 10 s */
+    ru_recorder *recorder;   /* takes a record of each stream and message at both ends, with one
+                                `flow`; view; NULL: none. The times are those of the calls */
 } ru_chan_options;
 
 RU_MUST_USE ru_status ru_chan_open(const ru_chan_options *opt, const ru_link *link,
@@ -125,6 +132,8 @@ RU_MUST_USE ru_status ru_chan_connect(ru_chan *ch, const char *address, ru_time 
 /* Forget a peer: streams and slots fail with RU_E_CANCELLED, no `down` follows. */
 void ru_chan_drop(ru_chan *ch, ru_node_id node, ru_time now);
 bool ru_chan_is_up(const ru_chan *ch, ru_node_id node);
+/* The step under way, for records of messages; streams belong to the step that is their iter. */
+void ru_chan_step(ru_chan *ch, uint32_t step);
 
 /* Errors of all three: RU_E_PEER (not connected), RU_E_LIMIT, RU_E_ARG (also a name that is in
  * use). Messages are copied and arrive in order per peer, once, whatever happens to the

@@ -8,6 +8,7 @@
  *   chan_recv.c   what the link brings
  *   chan_word.c   words about streams: acknowledgements, grants, cancels, questions
  *   chan_tick.c   time
+ *   chan_trace.c  records of streams and messages
  *
  * A peer outlives its connections: after a cut both sides keep their streams, slots and items;
  * whoever opened the pair opens a new one, the proofs say how far each got (session, received),
@@ -94,6 +95,7 @@ typedef struct rui_conn {
     rui_frame rx;
     uint8_t rx_head[RU_LINK_HEAD_BYTES];
     uint32_t rx_slot, rx_slot_gen, rx_block;
+    ru_time rx_begun;    /* its header came */
     int64_t rx_placed;   /* bytes whose place the link knows */
     int64_t rx_part;     /* of these, before the part it has now */
     bool rx_dup;         /* a repeated frame */
@@ -163,6 +165,7 @@ typedef struct rui_item {
     uint16_t rank;
     uint32_t iter, len, block;
     uint64_t stream, offset, seq;
+    ru_time since;                     /* queued; of messages */
     uint32_t stream_index, stream_gen; /* whole streams: whom to tell; RUI_NONE: nobody */
 } rui_item;
 
@@ -196,7 +199,18 @@ typedef struct rui_stream {
     int64_t at, at_base, total_bytes, granted_bytes, left_bytes; /* left: not handed out yet */
     rui_range held[RUI_HELD_MAX];
     uint32_t n_held;
+    ru_time since, first, last; /* sent by the user; first byte pulled, last byte let go; ns 0: not
+                                   yet */
+    int64_t predicted_ns;
+    uint32_t plan;
+    uint16_t label;
+    bool recorded;
 } rui_stream;
+
+/* Names of records, by class. */
+typedef struct rui_chan_names {
+    uint16_t send[RU_CLASS_COUNT], recv[RU_CLASS_COUNT], message_out, message_in, up, down;
+} rui_chan_names;
 
 struct ru_chan {
     ru_chan_options opt;
@@ -236,6 +250,9 @@ struct ru_chan {
     ru_time now; /* of the last call */
     ru_refusals refusals;
     ru_chan_stats stats;
+    ru_recorder *recorder; /* NULL: none */
+    rui_chan_names names;
+    uint32_t step;
 };
 
 /* chan.c */
@@ -299,7 +316,7 @@ bool rui_chan_pull(void *self, ru_conn_id id, int64_t room_bytes, ru_link_tx *tx
 void rui_chan_sent(void *self, ru_conn_id id, uint64_t cookie, ru_time now);
 void rui_wake(ru_chan *ch, ru_time now); /* lines that may send now */
 void rui_wake_conn(ru_chan *ch, uint32_t p, ru_link_class class);
-uint32_t rui_stream_new(ru_chan *ch, uint32_t p, const ru_chan_send_in *in);
+uint32_t rui_stream_new(ru_chan *ch, uint32_t p, const ru_chan_send_in *in, ru_time now);
 void rui_stream_free(ru_chan *ch, uint32_t s);
 void rui_stream_queue(ru_chan *ch, uint32_t s, ru_time now);
 void rui_stream_stop(ru_chan *ch, uint32_t s, ru_status why, ru_time now);
@@ -332,6 +349,14 @@ void rui_chan_ask_tick(ru_chan *ch, ru_time at);
 void rui_chan_ask_scan(ru_chan *ch, ru_time at); /* for cuts, dials, the doomed */
 void rui_peer_active(ru_chan *ch, uint32_t p);
 void rui_peer_inactive(ru_chan *ch, uint32_t p);
+
+/* chan_trace.c: nothing without a recorder */
+void rui_trace_open(ru_chan *ch);
+void rui_trace_stream(ru_chan *ch, rui_stream *s); /* once: let go, or given up */
+void rui_trace_slot(ru_chan *ch, const rui_slot *s, ru_time now);
+void rui_trace_message_out(ru_chan *ch, const rui_peer *p, const rui_item *it, ru_time now);
+void rui_trace_message_in(ru_chan *ch, const rui_conn *c, ru_time now);
+void rui_trace_peer(ru_chan *ch, const rui_peer *p, bool up, ru_time now);
 
 static inline uint32_t rui_conn_index(const ru_chan *ch, const rui_conn *c)
 {

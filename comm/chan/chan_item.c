@@ -193,6 +193,7 @@ bool rui_item_pull(ru_chan *ch, uint32_t pi, ru_link_tx *tx, ru_time now)
                          it->stream_index;
         }
         p->yields_at = (ru_time){0};
+        rui_trace_message_out(ch, p, it, now);
         bool control =
             it->type == RUI_MESSAGE || (it->type == RUI_DATA && it->class == RU_CLASS_CONTROL);
         rui_egress_beside(ch->egress, it->len + RU_LINK_HEAD_BYTES, control);

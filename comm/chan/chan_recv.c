@@ -35,6 +35,11 @@ static ru_status place_slot(ru_chan *ch, rui_conn *c, ru_link_rx *rx)
     rui_slot *s = rui_ingress_slot(ch->ingress, c->rx_slot);
     int64_t offset = (c->rx.flags & RUI_WHOLE) != 0 ? 0 : (int64_t)c->rx.offset;
     c->rx_kind = RUI_RX_SLOT;
+    if (s->first.ns == 0) {
+        s->first = c->rx_begun;
+        s->class = c->rx.class;
+        s->rank = c->rx.rank;
+    }
     c->rx_part = c->rx_placed;
     c->rx_placed += rui_slot_place(s, offset + c->rx_placed, c->rx.len - c->rx_placed, rx);
     c->rx_more = rx->more = c->rx_placed < c->rx.len;
@@ -184,6 +189,7 @@ static ru_status first_part(ru_chan *ch, rui_conn *c, const uint8_t *head, ru_li
         memcpy(c->rx_head, head, RU_LINK_HEAD_BYTES);
     }
     c->rx_placed = c->rx_part = 0;
+    c->rx_begun = c->waits ? c->rx_begun : now;
     c->waits = false;
     if (st != RU_OK && c->state == RUI_CONN_LIVE) {
         return hostile(ch, c, err.text, now);
@@ -308,6 +314,7 @@ void rui_slot_done(ru_chan *ch, uint32_t i, ru_time now)
     bool posted = s->state == RUI_SLOT_POSTED;
     uint64_t cookie = s->cookie;
     if (posted) {
+        rui_trace_slot(ch, s, now);
         rui_item_ack(ch, s->name.peer, s, now);
     } else {
         rui_word(ch, s->name.peer, RUI_ACK, RUI_STOPPED, s->name.stream, s->name.iter,
@@ -333,6 +340,14 @@ void rui_slot_fail(ru_chan *ch, uint32_t i, ru_status why, ru_time now)
     }
 }
 
+static void came_whole(rui_slot *s, const rui_conn *c, ru_time now)
+{
+    s->first = c->rx_begun;
+    s->last = now;
+    s->class = c->rx.class;
+    s->rank = c->rx.rank;
+}
+
 /* Its slot may have been posted, withdrawn or forbidden while the bytes came. */
 static void body_early(ru_chan *ch, rui_conn *c, ru_time now)
 {
@@ -351,6 +366,7 @@ static void body_early(ru_chan *ch, rui_conn *c, ru_time now)
         }
         rui_blocks_give(&ch->blocks, block);
         RU_CHECK(rui_ingress_commit(ch->ingress, i, 0, f->len));
+        came_whole(s, c, now);
         s->lazy = (f->flags & RUI_FENCE) == 0;
         s->whole = true;
         rui_slot_done(ch, i, now);
@@ -365,6 +381,7 @@ static void body_early(ru_chan *ch, rui_conn *c, ru_time now)
         s = rui_ingress_slot(ch->ingress, i);
         s->total_bytes = f->len;
         s->block = block;
+        came_whole(s, c, now);
         s->lazy = (f->flags & RUI_FENCE) == 0;
         s->whole = true;
         ch->peers[p].whole_in += s->total_bytes + RUI_WHOLE_COST;
@@ -380,6 +397,7 @@ static void body_message(ru_chan *ch, rui_conn *c, ru_time now)
         data = rui_blocks_view(&ch->blocks, block, c->rx.len, ch->scratch);
     }
     c->rx_block = RUI_NONE;
+    rui_trace_message_in(ch, c, now);
     ch->user.message(ch->user.self, node, c->rx.iter, data, c->rx.len, now);
     rui_blocks_give(&ch->blocks, block);
 }

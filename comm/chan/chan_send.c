@@ -46,7 +46,7 @@ void rui_wake(ru_chan *ch, ru_time now)
 /* -- records -------------------------------------------------------------------------------------
  */
 
-uint32_t rui_stream_new(ru_chan *ch, uint32_t pi, const ru_chan_send_in *in)
+uint32_t rui_stream_new(ru_chan *ch, uint32_t pi, const ru_chan_send_in *in, ru_time now)
 {
     uint32_t i = ch->streams_free, gen = 1;
     if (i != RUI_NONE) {
@@ -70,7 +70,10 @@ uint32_t rui_stream_new(ru_chan *ch, uint32_t pi, const ru_chan_send_in *in)
                       .n_spans = in->n_spans,
                       .cancel_next = RUI_NONE,
                       .prev = RUI_NONE,
-                      .next = p->stream_first};
+                      .next = p->stream_first,
+                      .since = now,
+                      .plan = in->plan,
+                      .label = in->label};
     if (in->n_spans == 1) {
         s->one = in->spans[0];
         s->spans = &s->one;
@@ -79,6 +82,8 @@ uint32_t rui_stream_new(ru_chan *ch, uint32_t pi, const ru_chan_send_in *in)
         s->total_bytes += in->spans[k].size_bytes;
     }
     s->left_bytes = s->total_bytes;
+    double rate = rui_egress_rate(ch->egress);
+    s->predicted_ns = rate > 0 ? (int64_t)((double)s->total_bytes * 1e9 / rate) : 0;
     if (s->next != RUI_NONE) {
         ch->streams[s->next].prev = i;
     }
@@ -106,6 +111,7 @@ void rui_stream_free(ru_chan *ch, uint32_t i)
 {
     rui_stream *s = &ch->streams[i];
     RU_CHECK(s->state != RUI_STREAM_FREE);
+    rui_trace_stream(ch, s);
     rui_egress_remove(ch->egress, i);
     cancel_unlink(ch, i);
     rui_peer *p = &ch->peers[s->name.peer];
@@ -354,6 +360,7 @@ static bool pull_chunk(ru_chan *ch, uint32_t pi, int64_t room_bytes, ru_link_tx 
                         (last && (s->fence || crowded) ? RUI_FENCE : 0));
     tx->cookie = (uint64_t)COOKIE_STREAM << 62 | (uint64_t)(s->gen & 0x3fffffff) << 32 | i;
     rui_tx_crc(ch, &f, tx);
+    s->first = s->first.ns == 0 ? now : s->first;
     s->at += n;
     s->left_bytes -= n;
     s->in_link++;
@@ -416,6 +423,8 @@ void rui_chan_sent(void *self, ru_conn_id id, uint64_t cookie, ru_time now)
         return;
     }
     if (s->state == RUI_STREAM_WHOLE) {
+        s->last = now;
+        rui_trace_stream(ch, s);
         if (!s->fence) {
             tell_sent(ch, s, now);
         }
@@ -429,6 +438,8 @@ void rui_chan_sent(void *self, ru_conn_id id, uint64_t cookie, ru_time now)
         tell_failed(ch, s, RU_E_CANCELLED, now);
     } else if (s->state == RUI_STREAM_QUEUED && s->left_bytes == 0) {
         s->state = RUI_STREAM_DRAINED;
+        s->last = now;
+        rui_trace_stream(ch, s);
         if (!s->fence) {
             tell_sent(ch, s, now);
         }

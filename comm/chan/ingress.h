@@ -51,6 +51,9 @@ typedef struct rui_slot {
     bool lazy;      /* its sender does not wait for the acknowledgement */
     bool whole;     /* it came whole, and holds a part of its sender's budget of such streams */
     uint32_t soon_next;
+    ru_time first, last; /* when bytes of it came; ns 0: none yet */
+    uint32_t plan;       /* for its record */
+    uint16_t label;
     /* Grants. */
     int64_t granted_bytes;
     bool wants; /* in the heap of those that want grants */

@@ -155,7 +155,9 @@ static bool send(ru_coll *c, rui_coll_lane *lane, uint32_t step, int64_t bytes, 
                           .class = ru_coll_class(run->batch->class, bytes),
                           .rank = run->batch->rank,
                           .deadline = run->deadline,
-                          .cookie = cookie_of(c, lane, step)};
+                          .cookie = cookie_of(c, lane, step),
+                          .plan = c->opt.plan,
+                          .label = run->batch->label};
     in.spans = rui_coll_spans_of(c, lane, step, bytes, &in.n_spans);
     ru_status st = ru_chan_send(c->opt.chan, &in, now, &lane->xfer[step]);
     c->stats.sent_bytes += st == RU_OK ? bytes : 0;
@@ -165,12 +167,15 @@ static bool send(ru_coll *c, rui_coll_lane *lane, uint32_t step, int64_t bytes, 
 static bool post(ru_coll *c, rui_coll_lane *lane, uint32_t step, const ru_span *spans, uint32_t n,
                  ru_time now)
 {
-    const ru_coll_step *x = &c->runs[lane->batch].shape->steps[step];
+    const rui_coll_run *run = &c->runs[lane->batch];
+    const ru_coll_step *x = &run->shape->steps[step];
     ru_chan_post_in in = {.from = c->opt.nodes[x->peer],
                           .name = {.stream = stream_of(c, lane, x), .iter = lane->iter},
                           .spans = spans,
                           .n_spans = n,
-                          .cookie = cookie_of(c, lane, step)};
+                          .cookie = cookie_of(c, lane, step),
+                          .plan = c->opt.plan,
+                          .label = run->batch->label};
     return accepted(c, lane, step, ru_chan_post(c->opt.chan, &in, now, &lane->xfer[step]), now);
 }
 

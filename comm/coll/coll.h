@@ -59,7 +59,8 @@ typedef struct ru_coll_batch {
     int64_t chunk_bytes; /* 0 or >= size: one chunk; raised when there would be too many to name */
     uint32_t depth;      /* chunks in flight; 0: all */
     ru_chan_class class;
-    uint16_t rank; /* order among batches */
+    uint16_t rank;  /* order among batches */
+    uint16_t label; /* name of the sum for records of its transfers (ru_recorder_name); 0: none */
 } ru_coll_batch;
 
 typedef struct ru_coll_user {
@@ -89,7 +90,8 @@ typedef struct ru_coll_options {
      * another host, reached by the channel. NULL: all are. Who is near is near both ways. Then the
      * spans of a begin lie inside of the own memory. View until the group is closed. */
     const ru_span *near;
-    bool counted; /* simulator: buffers are NULL, bytes are only counted */
+    bool counted;  /* simulator: buffers are NULL, bytes are only counted */
+    uint32_t plan; /* low bits of its id, for records of its transfers; 0: none */
 } ru_coll_options;
 
 /* All members have opened the group before any of them begins: a message for a group that is not
