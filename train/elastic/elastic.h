@@ -153,6 +153,8 @@ typedef struct ru_elastic_options {
     void (*news)(void *self, const ru_elastic_news *news, ru_time now);
     void *news_self;
     void (*summed)(void *news_self, const ru_elastic_sum *sum); /* NULL: not asked for */
+    ru_recorder *recorder; /* takes a record of each sum, with one `flow` on all members; view;
+                              NULL: none */
     /* Leader: a plan is installed, the answer of `policy` to `in` (view until return). NULL: not
      * asked for. */
     void (*planned)(void *news_self, const ru_policy *policy, const void *in, ru_time now);

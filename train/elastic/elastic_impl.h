@@ -79,6 +79,7 @@ typedef struct rui_el_sums {
     uint64_t plan;      /* low half of the id; 0: none */
     ru_queue_job *jobs; /* [n_batches] as the network is predicted to carry them */
     int64_t seen_ns;    /* they are as of then */
+    uint16_t *labels;   /* [n_batches] names in the trace */
 } rui_el_sums;
 
 typedef struct rui_el_piece {
@@ -353,6 +354,7 @@ void rui_el_commit(ru_elastic *e, ru_time now, ru_effects *fx);     /* the step 
 /* elastic_sum.c */
 void rui_el_sums_planned(ru_elastic *e, ru_time now); /* the choices of the view are known */
 RU_MUST_USE ru_status rui_el_sums_open(ru_elastic *e, ru_err *err);
+void rui_el_sums_label(ru_elastic *e); /* name them by the choices of the view */
 void rui_el_sums_clear(ru_elastic *e); /* none is under way */
 void rui_el_sum_begin(ru_elastic *e, uint32_t b, ru_time now);
 void rui_el_sum_done(ru_elastic *e, uint32_t b, ru_time now);

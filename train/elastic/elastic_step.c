@@ -11,6 +11,7 @@ void rui_el_step_begin(ru_elastic *e, ru_time now, ru_effects *fx)
     e->lead.n_done = 0;
     e->lead.longest_now_ns = 0;
     e->begun++;
+    ru_chan_step(e->opt.chan, (uint32_t)e->step);
     e->x->step_begin(e);
     rui_el_state_begin(e, now, fx);
     if (e->phase == RUI_EL_STEP) {

@@ -1,10 +1,16 @@
 /* Sums as acts: each carries the plan it follows and the time that was predicted for it. */
+#include <stdio.h>
+
+#include "base/hash.h"
 #include "train/elastic/elastic_impl.h"
+
+enum { FLOW_SUM = 3 }; /* unlike those of comm/chan */
 
 ru_status rui_el_sums_open(ru_elastic *e, ru_err *err)
 {
     e->reduce.sums.jobs = RU_NEW(e->arena, ru_queue_job, e->reduce.n_batches);
-    if (e->reduce.sums.jobs == NULL) {
+    e->reduce.sums.labels = RU_NEW(e->arena, uint16_t, e->reduce.n_batches);
+    if (e->reduce.sums.jobs == NULL || e->reduce.sums.labels == NULL) {
         return RU_FAIL(err, RU_E_MEM, "no memory for %u sums", e->reduce.n_batches);
     }
     for (uint32_t b = 0; b < e->reduce.n_batches; b++) {
@@ -15,8 +21,23 @@ ru_status rui_el_sums_open(ru_elastic *e, ru_err *err)
     return RU_OK;
 }
 
+void rui_el_sums_label(ru_elastic *e)
+{
+    for (uint32_t b = 0; e->opt.recorder != NULL && b < e->reduce.n_batches; b++) {
+        const ru_elastic_part *p = &e->reduce.batches[b].part;
+        char name[64], cut[24] = "";
+        if (b > 0 && p->offset_bytes > 0) {
+            (void)snprintf(cut, sizeof cut, " + %lld MiB", (long long)(p->offset_bytes >> 20));
+        }
+        (void)snprintf(name, sizeof name, "gradients %u..%u%s %s", p->first, p->first + p->n - 1,
+                       cut, e->v.local ? "shared memory" : ru_coll_algo_name(e->v.choice[b].algo));
+        e->reduce.sums.labels[b] = ru_recorder_name(e->opt.recorder, name, "sum");
+    }
+}
+
 void rui_el_sums_planned(ru_elastic *e, ru_time now)
 {
+    rui_el_sums_label(e);
     e->reduce.sums.plan = e->v.local ? 0 : e->v.plan;
     for (uint32_t b = 0; b < e->reduce.n_batches; b++) {
         e->reduce.sums.jobs[b].alone_ns =
@@ -54,11 +75,37 @@ void rui_el_sum_begin(ru_elastic *e, uint32_t b, ru_time now)
     }
 }
 
+/* All members make the same flow of what they agree on. */
+static void record(ru_elastic *e, uint32_t b, ru_time now)
+{
+    if (e->opt.recorder == NULL) {
+        return;
+    }
+    const rui_el_batch *batch = &e->reduce.batches[b];
+    const uint64_t words[] = {e->v.epoch, (uint64_t)e->step, b};
+    const ru_rec_flow f = {
+        .kind = RU_REC_SUM,
+        .name = e->reduce.sums.labels[b],
+        .label = e->reduce.sums.labels[b],
+        .flow = ru_hash_bytes(words, sizeof words, FLOW_SUM),
+        .start_ns = batch->begun_ns,
+        .end_ns = now.ns,
+        .bytes = batch->part.size_bytes,
+        .step = (uint32_t)e->step,
+        .plan = (uint32_t)e->reduce.sums.plan,
+        .predicted_ns = batch->due_ns > 0 ? batch->due_ns - batch->begun_ns : 0,
+        .rank = (uint16_t)b,
+        .class = (uint8_t)ru_coll_class(RU_CLASS_NORMAL, batch->part.size_bytes),
+    };
+    ru_rec_flows(e->opt.recorder, &f);
+}
+
 void rui_el_sum_done(ru_elastic *e, uint32_t b, ru_time now)
 {
     rui_el_batch *batch = &e->reduce.batches[b];
     carry(e, now);
     e->reduce.sums.jobs[b].rest_ns = 0;
+    record(e, b, now);
     if (e->opt.summed == NULL) {
         return;
     }

@@ -281,6 +281,7 @@ ru_status rui_el_group_open(ru_elastic *e, ru_err *err)
     }
     const ru_span *near;
     RU_TRY(near_of(e, arena, &near, err));
+    rui_el_sums_label(e);
     uint32_t most = 1;
     for (uint32_t b = 0; b < e->reduce.n_batches; b++) {
         most = e->reduce.batches[b].part.n > most ? e->reduce.batches[b].part.n : most;
@@ -296,7 +297,8 @@ ru_status rui_el_group_open(ru_elastic *e, ru_err *err)
                                      .chunk_bytes = c->chunk_bytes,
                                      .depth = c->depth,
                                      .class = RU_CLASS_NORMAL,
-                                     .rank = (uint16_t)b};
+                                     .rank = (uint16_t)b,
+                                     .label = e->reduce.sums.labels[b]};
     }
     ru_coll_options opt = {.chan = e->opt.chan,
                            .nodes = nodes,
@@ -310,7 +312,8 @@ ru_status rui_el_group_open(ru_elastic *e, ru_err *err)
                            .spans_max = most,
                            .apart = true, /* by the commit between steps */
                            .near = near,
-                           .counted = e->opt.counted};
+                           .counted = e->opt.counted,
+                           .plan = (uint32_t)e->v.plan};
     ru_coll_user user = *rui_el_coll_user();
     user.self = e;
     return ru_coll_open(&opt, &user, arena, &e->reduce.group, err);

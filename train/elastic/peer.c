@@ -103,6 +103,7 @@ static ru_status open_parts(ru_peer *n, ru_arena *arena, ru_err *err)
     n->opt.elastic.member = ru_node_member(n->node);
     n->opt.elastic.chan = ru_node_chan(n->node);
     n->opt.elastic.self = o->chan.self;
+    n->opt.elastic.recorder = o->chan.recorder;
     RU_TRY(ru_elastic_open(&n->opt.elastic, arena, &n->elastic, err));
     ru_node_part(n->node, &(ru_part){.ops = &elastic_part,
                                      .self = n->elastic,

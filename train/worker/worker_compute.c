@@ -183,6 +183,7 @@ static ru_status open_stream(rui_worker *w, int64_t at, ru_err *err)
         .stride = w->cmd.share.batch,
         .start = at,
         .threads = job->data.threads,
+        .recorder = w->t.recorder,
     };
     RU_TRY(ru_stream_open(w->t.train_set, &so, &w->stream, err));
     w->stream_next = at;

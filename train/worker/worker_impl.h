@@ -8,7 +8,7 @@
  *   worker_local.c    adder thread: sums in shared memory
  *   worker_lead.c     what the leader tells
  *   worker_capture.c  the world file for who asks for it
- *   worker_sum.c      loop thread: sums beside their plan, in trace and plan file
+ *   worker_sum.c      loop thread: sums beside their plan, in the plan file
  *
  * Thread: as said at each part; `lock` guards what both touch. */
 #ifndef RU_TRAIN_WORKER_WORKER_IMPL_H
@@ -178,7 +178,6 @@ typedef struct rui_sums {
     ru_arena arena;
     ru_elastic_sums plan;
     int64_t step;
-    uint16_t *names;            /* [n_batches] in the trace; NULL: nothing is recorded */
     rui_sum_measured *measured; /* [n_batches] */
 } rui_sums;
 

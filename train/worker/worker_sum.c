@@ -7,29 +7,6 @@
 #include "base/str.h"
 #include "train/worker/worker_impl.h"
 
-static ru_recorder *recorder(rui_worker *w)
-{
-    return w->t.recorder;
-}
-
-static uint16_t *name_batches(rui_worker *w)
-{
-    rui_sums *s = &w->sums;
-    uint16_t *names = RU_NEW(&s->arena, uint16_t, s->plan.n_batches);
-    for (uint32_t b = 0; names != NULL && b < s->plan.n_batches; b++) {
-        const ru_elastic_batch *at = &s->plan.at[b];
-        const ru_elastic_part *p = &at->part;
-        char name[64], cut[24] = "";
-        if (b > 0 && p->offset_bytes > 0) {
-            (void)snprintf(cut, sizeof cut, " + %lld MiB", (long long)(p->offset_bytes >> 20));
-        }
-        (void)snprintf(name, sizeof name, "gradients %u..%u%s %s", p->first, p->first + p->n - 1,
-                       cut, s->plan.local ? "shared memory" : ru_coll_algo_name(at->choice.algo));
-        names[b] = ru_recorder_name(recorder(w), name, "sum");
-    }
-    return names;
-}
-
 /* What was measured beside what was predicted: the times of each batch as facts, and all together
  * beside the plan. */
 static void keep(rui_worker *w)
@@ -183,13 +160,12 @@ void rui_worker_sums_planned(rui_worker *w, int64_t step)
     s->open = true;
     ru_err err = {.text = "no memory"};
     ru_status st = ru_elastic_sums_get(ru_peer_elastic(w->node), &s->arena, &s->plan, &err);
-    uint16_t *names = st == RU_OK ? name_batches(w) : NULL;
-    rui_sum_measured *measured = RU_NEW(&s->arena, rui_sum_measured, s->plan.n_batches);
-    if (names == NULL || measured == NULL) {
+    rui_sum_measured *measured =
+        st == RU_OK ? RU_NEW(&s->arena, rui_sum_measured, s->plan.n_batches) : NULL;
+    if (measured == NULL) {
         ru_log(RU_LOG_WARN, "train", "plan", "sums are not recorded: %s", err.text);
         return;
     }
-    s->names = names;
     s->measured = measured;
     s->step = step;
     buckets_planned(w);
@@ -203,12 +179,9 @@ void rui_worker_summed(void *self, const ru_elastic_sum *sum)
 {
     rui_worker *w = self;
     rui_sums *s = &w->sums;
-    if (s->names == NULL || sum->batch >= s->plan.n_batches) {
+    if (s->measured == NULL || sum->batch >= s->plan.n_batches) {
         return;
     }
-    int64_t predicted = sum->predicted_ns > UINT32_MAX ? UINT32_MAX : sum->predicted_ns;
-    ru_rec_async(recorder(w), s->names[sum->batch], sum->begun.ns, sum->ended.ns, sum->size_bytes,
-                 (uint32_t)sum->plan, (uint32_t)predicted);
     rui_sum_measured *m = &s->measured[sum->batch];
     m->n++;
     m->took_ns += ru_time_since(sum->ended, sum->begun);
