@@ -77,7 +77,7 @@ ru_status ru_bench_trace(ru_bench *b, ru_err *err)
     RU_TRY(ru_recorder_open(&opt, &r, err));
     uint16_t name = ru_recorder_name(r, "bench", "bench");
     uint32_t rounds = b->quick ? 5 : 15;
-    double cost[RU_BENCH_ROUNDS_MAX], clock[RU_BENCH_ROUNDS_MAX];
+    double cost[RU_BENCH_ROUNDS_MAX], clock[RU_BENCH_ROUNDS_MAX], flow[RU_BENCH_ROUNDS_MAX];
     for (uint32_t k = 0; k < rounds; k++) {
         int64_t t0 = ru_rec_now(), last = t0;
         for (int i = 0; i < RECORDS; i++) {
@@ -86,6 +86,16 @@ ru_status ru_bench_trace(ru_bench *b, ru_err *err)
             last = now;
         }
         cost[k] = (double)(ru_rec_now() - t0) / (RECORDS);
+        t0 = ru_rec_now();
+        for (int i = 0; i < RECORDS / 2; i++) {
+            ru_rec_flows(r, &(ru_rec_flow){.kind = RU_REC_SEND,
+                                           .name = name,
+                                           .flow = (uint64_t)i,
+                                           .start_ns = last,
+                                           .end_ns = t0,
+                                           .bytes = i});
+        }
+        flow[k] = 2.0 * (double)(ru_rec_now() - t0) / (RECORDS);
         t0 = ru_rec_now();
         int64_t sum = 0;
         for (int i = 0; i < RECORDS; i++) {
@@ -99,6 +109,12 @@ ru_status ru_bench_trace(ru_bench *b, ru_err *err)
                         .lower = true,
                         .goal = 60,
                         .ours = ru_bench_stat_of(cost, rounds)};
+    RU_TRY(ru_bench_add(b, &row, err));
+    row = (ru_bench_row){.name = "one end of a transfer, its times known",
+                         .unit = "ns",
+                         .lower = true,
+                         .goal = 60,
+                         .ours = ru_bench_stat_of(flow, rounds)};
     RU_TRY(ru_bench_add(b, &row, err));
     row = (ru_bench_row){.name = "reading the clock alone",
                          .unit = "ns",

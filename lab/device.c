@@ -115,6 +115,7 @@ static void portion(void *self, uint64_t arg)
     }
     if (d->readied == j->n_tensors && d->phase == RUI_SIMJOB_STEP) {
         d->phase = RUI_SIMJOB_COMPUTED;
+        d->computed_ns = now_of(d).ns;
         ru_peer_computed(d->node->node, RU_OK, now_of(d).ns - d->begun_ns, now_of(d));
     }
 }
@@ -297,6 +298,7 @@ static void updated(void *self, uint64_t arg)
     }
     d->steps = d->step + 1;
     d->phase = RUI_SIMJOB_IDLE;
+    ru_rec_span(d->node->recorder, d->node->names.step, d->begun_ns, now_of(d).ns, d->steps);
     if (!j->opt->counted) {
         check_state(d);
     }
@@ -316,6 +318,8 @@ static void dev_update(void *self, int64_t step)
     }
     check_sums(d);
     d->phase = RUI_SIMJOB_UPDATE;
+    ru_rec_wait(d->node->recorder, d->node->names.sums, d->computed_ns, now_of(d).ns,
+                d->node->names.sums);
     const ru_sim_script *s = d->node->job->opt->script;
     ru_sim_dev_work(d->dev, s != NULL ? s->update_ns : UPDATE_NS, updated, d, 0);
 }

@@ -256,6 +256,21 @@ static void fire(void *self, uint32_t what, ru_time now)
     ru_peer_timer(n->node, what, now);
 }
 
+/* Names are those of real workers, so that the same tools read both. */
+static ru_status recorder_open(rui_simjob_node *n, ru_err *err)
+{
+    if (n->job->opt->trace_dir == NULL) {
+        return RU_OK;
+    }
+    const ru_recorder_options o = {
+        .dir = n->job->opt->trace_dir, .process = "rubato sim", .rank = n->index, .driven = true};
+    RU_TRY(ru_recorder_open(&o, &n->recorder, err));
+    ru_recorder_thread(n->recorder, "process");
+    n->names.step = ru_recorder_name(n->recorder, "step", "train");
+    n->names.sums = ru_recorder_name(n->recorder, "sums of gradients", "train");
+    return RU_OK;
+}
+
 static ru_status node_add(rui_simjob *j, const char *join, bool founder, uint32_t place,
                           ru_err *err)
 {
@@ -269,7 +284,9 @@ static ru_status node_add(rui_simjob *j, const char *join, bool founder, uint32_
     nic.host = 1 + host_of(n);
     RU_TRY(ru_sim_process_open(&n->process, j->sim, n->address, &nic, fire, n, err));
     RU_TRY(rui_simjob_device_open(n, founder, err));
+    RU_TRY(recorder_open(n, err));
     ru_peer_options o = options_of(n, &n->process.link, join);
+    o.chan.recorder = n->recorder;
     RU_TRY(ru_peer_open(&o, &n->process.arena, &n->node, err));
     ru_sim_process_user(&n->process, ru_peer_link_user(n->node));
     rui_simjob_say(j, n, "process with %lld KiB", (long long)n->process.arena.used_bytes >> 10);
@@ -436,6 +453,7 @@ ru_status ru_sim_job_run(const ru_sim_job *job, ru_sim_job_result *into, ru_err 
         for (uint32_t c = 0; j.nodes[k].device.copies != NULL && c < RUI_SIMJOB_COPIES; c++) {
             free(j.nodes[k].device.copies[c].data);
         }
+        ru_recorder_close(j.nodes[k].recorder);
         ru_sim_process_fini(&j.nodes[k].process);
     }
     ru_sim_close(j.sim);

@@ -146,8 +146,9 @@ typedef struct ru_sim_job {
      * only that nobody crashes is asked for then, and the job ends soon after the last of them. */
     const uint8_t *mad;
     int64_t mad_bytes;
-    const char *replay; /* command that runs it again; NULL: by its seed */
-    bool say;           /* every log line, fault and event of the job on stderr */
+    const char *trace_dir; /* a trace of each process, in virtual time, goes there; NULL: none */
+    const char *replay;    /* command that runs it again; NULL: by its seed */
+    bool say;              /* every log line, fault and event of the job on stderr */
 } ru_sim_job;
 
 typedef struct ru_sim_job_result {

@@ -51,15 +51,15 @@ typedef struct rui_simjob_device {
     int64_t steps;  /* updates done: parameters are those before step `steps` once set */
     uint32_t readied, portions; /* tensors given so far, in so many portions */
     double speed;
-    float *param, *slot, *grad;  /* [elements] */
-    uint8_t *param_ok, *slot_ok; /* a joiner has it */
-    uint8_t *summed;             /* it was said that the sum is there */
-    rui_simjob_copy *copies;     /* [RUI_SIMJOB_COPIES] */
-    uint32_t placing;            /* copies that wait for state */
-    int64_t begun_ns;
-    char handle[16];          /* of its gradients: the number of its process */
-    rui_simjob_node *near[8]; /* of this host, by rank */
-    uint64_t near_seq;        /* counts openings and closings */
+    float *param, *slot, *grad;    /* [elements] */
+    uint8_t *param_ok, *slot_ok;   /* a joiner has it */
+    uint8_t *summed;               /* it was said that the sum is there */
+    rui_simjob_copy *copies;       /* [RUI_SIMJOB_COPIES] */
+    uint32_t placing;              /* copies that wait for state */
+    int64_t begun_ns, computed_ns; /* of the step under way */
+    char handle[16];               /* of its gradients: the number of its process */
+    rui_simjob_node *near[8];      /* of this host, by rank */
+    uint64_t near_seq;             /* counts openings and closings */
 } rui_simjob_device;
 
 struct rui_simjob_node {
@@ -78,6 +78,10 @@ struct rui_simjob_node {
     uint32_t batches;        /* so many of the job's other batches it has asked for */
     int64_t committed;
     char sentence[160];
+    ru_recorder *recorder; /* NULL: none */
+    struct {
+        uint16_t step, sums;
+    } names; /* in the trace */
 };
 
 typedef struct rui_simjob_plan {

@@ -136,6 +136,7 @@ static ru_status run(ru_cmd_in *in, ru_err *err)
                       .founders = (uint32_t)ru_cmd_i64(in, "workers")};
     RU_TRY(choose(in, &job, err));
     RU_TRY(ru_sim_job_of_world(&w, &job, &x, err));
+    job.trace_dir = ru_cmd_text(in, "trace");
     job.replay = ru_arena_printf(in->arena, "rubato sim %s --seed %llu", in->args[0],
                                  (unsigned long long)job.seed);
     RU_TRY(ru_sim_job_run(&job, &r, err));
@@ -174,6 +175,10 @@ static const ru_opt opts[] = {
      .min = 0,
      .max = WORKERS_MAX,
      .help = "number of workers; 0: as many as in the facts"},
+    {.name = "trace",
+     .type = RU_OPT_TEXT,
+     .word = "DIR",
+     .help = "write a trace of each simulated worker, in virtual time"},
     {.name = "json", .type = RU_OPT_FLAG, .help = "one JSON object (rubato.sim/1)"},
 };
 

@@ -1,0 +1,160 @@
+/* Records of a whole job in the simulator: each transfer and sum is recorded at all its ends under
+ * one flow, in virtual time, and the same seed writes the same bytes. */
+#include "test/test.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "env/file.h"
+#include "lab/job.h"
+#include "trace/read.h"
+
+enum { WORKERS = 3, STEPS = 8 };
+
+typedef struct fixture {
+    char root[64];
+    ru_arena arena;
+    ru_err err;
+} fixture;
+
+static int set_up(void **state)
+{
+    fixture *f = calloc(1, sizeof *f);
+    snprintf(f->root, sizeof f->root, "/tmp/rubato-test-XXXXXX");
+    ru_arena_init(&f->arena, 0);
+    *state = f;
+    return mkdtemp(f->root) == NULL;
+}
+
+static int tear_down(void **state)
+{
+    fixture *f = *state;
+    ru_status st = ru_path_remove(f->root, NULL);
+    ru_arena_fini(&f->arena);
+    free(f);
+    return st != RU_OK;
+}
+
+static const char *simulate(fixture *f, const char *name, uint64_t seed)
+{
+    const char *dir = ru_path_join(&f->arena, f->root, name);
+    const ru_sim_job job = {.seed = seed,
+                            .founders = WORKERS,
+                            .steps = STEPS,
+                            .batch = 48,
+                            .n_tensors = 4,
+                            .tensor_n = {300000, 20000, 100, 5},
+                            .counted = true,
+                            .sample_ns = 100000,
+                            .trace_dir = dir};
+    ru_sim_job_result r;
+    assert_ok(ru_sim_job_run(&job, &r, &f->err), f->err);
+    assert_int_equal(r.committed, STEPS);
+    return dir;
+}
+
+typedef struct end {
+    const ru_record *record;
+    const ru_record_more *more;
+    uint32_t at; /* which trace */
+} end;
+
+static uint32_t collect(const ru_trace *traces, uint32_t n, ru_rec_kind kind, end *into)
+{
+    uint32_t found = 0;
+    for (uint32_t k = 0; k < n; k++) {
+        for (uint32_t i = 0; i < traces[k].n_threads; i++) {
+            const ru_trace_thread *t = &traces[k].threads[i];
+            for (int64_t r = 0; r < t->n; r++) {
+                const ru_record_more *m = ru_trace_more(t, &t->records[r]);
+                if (t->records[r].kind == kind && (m->flags & RU_REC_FAILED) == 0) {
+                    into[found++] = (end){&t->records[r], m, k};
+                }
+            }
+        }
+    }
+    return found;
+}
+
+static void test_flows_join(void **state)
+{
+    fixture *f = *state;
+    ru_trace *t;
+    uint32_t n;
+    assert_ok(ru_trace_run_load(simulate(f, "a", 7), &f->arena, &t, &n, &f->err), f->err);
+    assert_int_equal(n, WORKERS);
+    enum { ENDS_MAX = 4096 };
+    end *sends = RU_NEW(&f->arena, end, ENDS_MAX), *recvs = RU_NEW(&f->arena, end, ENDS_MAX);
+    uint32_t n_sends = collect(t, n, RU_REC_SEND, sends);
+    uint32_t n_recvs = collect(t, n, RU_REC_RECV, recvs);
+    assert_true(n_recvs > STEPS * 4);
+    uint32_t streams = 0;
+    for (uint32_t i = 0; i < n_recvs; i++) {
+        const end *r = &recvs[i], *s = NULL;
+        for (uint32_t k = 0; k < n_sends; k++) {
+            s = sends[k].more->flow == r->more->flow ? &sends[k] : s;
+        }
+        assert_non_null(s);
+        assert_true(s->more->peer == t[r->at].node && r->more->peer == t[s->at].node);
+        assert_int_equal(s->record->value, r->record->value);
+        assert_true(s->record->start_ns <= r->record->start_ns);
+        assert_true(s->record->start_ns + s->more->wait_ns <=
+                    r->record->start_ns + r->record->dur_ns);
+        if ((s->more->flags & RU_REC_MESSAGE) != 0) {
+            assert_int_equal(s->more->rank, r->more->rank);
+            continue;
+        }
+        assert_int_equal(s->more->step, r->more->step);
+        assert_int_equal(s->more->class, r->more->class);
+        assert_int_equal(s->record->plan, r->record->plan);
+        const char *a = t[s->at].names[s->more->label].name;
+        assert_string_equal(a, t[r->at].names[r->more->label].name);
+        streams += s->record->plan != 0 && strncmp(a, "gradients ", 10) == 0;
+    }
+    assert_true(streams >= STEPS * (WORKERS - 1)); /* those of sums, by their plan */
+}
+
+/* Each sum has one record on every member, of the same step and bytes. */
+static void test_sums_join(void **state)
+{
+    fixture *f = *state;
+    ru_trace *t;
+    uint32_t n;
+    assert_ok(ru_trace_run_load(simulate(f, "a", 7), &f->arena, &t, &n, &f->err), f->err);
+    enum { SUMS_MAX = 1024 };
+    end *sums = RU_NEW(&f->arena, end, SUMS_MAX);
+    uint32_t n_sums = collect(t, n, RU_REC_SUM, sums);
+    assert_true(n_sums >= STEPS * WORKERS);
+    for (uint32_t i = 0; i < n_sums; i++) {
+        uint32_t seen = 0;
+        for (uint32_t k = 0; k < n_sums; k++) {
+            if (sums[k].more->flow == sums[i].more->flow) {
+                seen |= 1u << sums[k].at;
+                assert_int_equal(sums[k].more->step, sums[i].more->step);
+                assert_int_equal(sums[k].record->value, sums[i].record->value);
+            }
+        }
+        assert_int_equal(seen, (1u << WORKERS) - 1);
+        assert_true(sums[i].record->predicted_ns > 0);
+    }
+}
+
+static void test_same_seed_same_bytes(void **state)
+{
+    fixture *f = *state;
+    const char *dirs[2] = {simulate(f, "a", 7), simulate(f, "b", 7)};
+    for (uint32_t k = 0; k < WORKERS; k++) {
+        char name[32], *data[2];
+        int64_t size[2];
+        snprintf(name, sizeof name, "rank%u.trace", k);
+        for (uint32_t d = 0; d < 2; d++) {
+            const char *path = ru_path_join(&f->arena, dirs[d], name);
+            assert_ok(ru_file_read(path, 0, &f->arena, &data[d], &size[d], &f->err), f->err);
+        }
+        assert_int_equal(size[0], size[1]);
+        assert_memory_equal(data[0], data[1], (size_t)size[0]);
+    }
+}
+
+#define T(f) cmocka_unit_test_setup_teardown(f, set_up, tear_down)
+RU_TESTS(test_trace_flow, T(test_flows_join), T(test_sums_join), T(test_same_seed_same_bytes))
