@@ -5,9 +5,8 @@
 
 #include "base/str.h"
 #include "env/self.h"
-#include "train/run/odd.h"
+#include "train/run/driver.h"
 #include "train/run/op_facts.h"
-#include "train/run/trainer_impl.h"
 
 enum { DOUBTS_MAX = 8 }; /* fruitless looks for what is not finite; each costs some steps' time */
 
@@ -48,13 +47,24 @@ ru_report_step rui_trainer_step_report(rui_trainer *t, double lr, int64_t step_n
     return s;
 }
 
-ru_status rui_trainer_report_step(rui_trainer *t, double lr, int64_t step_ns, ru_err *err)
+ru_status rui_trainer_report_step(rui_trainer *t, const ru_report_step *s, ru_err *err)
 {
-    ru_report_step s = rui_trainer_step_report(t, lr, step_ns);
-    ru_rec_counter(t->recorder, t->names.loss, t->loss);
+    ru_rec_counter(t->recorder, t->names.loss, s->loss);
     ru_rec_counter(t->recorder, t->names.rate,
-                   step_ns > 0 ? (double)s.batch * 1e9 / (double)step_ns : 0);
-    return ru_report_step_put(t->report, &s, err);
+                   s->step_ns > 0 ? (double)s->batch * 1e9 / (double)s->step_ns : 0);
+    return ru_report_step_put(t->report, s, err);
+}
+
+bool rui_trainer_seal(rui_trainer *t, bool on)
+{
+    bool was = t->sealed;
+    if (on && !was) {
+        ru_alloc_seal();
+    } else if (!on && was) {
+        ru_alloc_unseal();
+    }
+    t->sealed = on;
+    return was;
 }
 
 static ru_status no_number(const rui_trainer *t, double lr, ru_err *err)
@@ -101,95 +111,12 @@ ru_status rui_trainer_judge(void *self, float loss, bool invalid)
     return t->halted ? RU_E_CANCELLED : RU_OK;
 }
 
-/* The run ended before its update: what is not finite? Nothing: it goes on. */
-static ru_status look(rui_trainer *t, const rui_odd_step *s, ru_err *err)
+ru_status rui_trainer_not_diverged(const rui_trainer *t, bool stopped, ru_err *err)
 {
-    if (t->sealed) {
-        ru_alloc_unseal();
+    if (stopped || t->n_high == 0) {
+        return RU_OK;
     }
-    ru_status st = rui_odd_find(t, s, err);
-    if (t->sealed) {
-        ru_alloc_seal();
-    }
-    RU_TRY(st);
-    if (!isfinite(t->loss)) {
-        return no_number(t, s->lr, err);
-    }
-    uint32_t doubts = t->doubts + 1;
-    t->doubts = DOUBTS_MAX; /* not of the same step again */
-    st = ru_exe_run(t->exe, &s->args, err);
-    t->doubts = doubts;
-    return st;
-}
-
-/* The loss was a number, but the backward part met what is none. */
-static ru_status look_at_update(rui_trainer *t, double lr, ru_err *err)
-{
-    if (t->sealed) {
-        ru_alloc_unseal();
-    }
-    ru_status st = rui_odd_states(t, t->step_done + 2, lr, err);
-    if (t->sealed) {
-        ru_alloc_seal();
-    }
-    return st;
-}
-
-/* One step: input, compute, loss. */
-static ru_status train_step(rui_trainer *t, ru_err *err)
-{
-    ru_batch b = {0};
-    ru_time t0 = ru_clock_now();
-    RU_TRY(ru_stream_next(t->stream, &b, err));
-    RU_CHECK(b.n == t->job->train.batch); /* the stream is endless */
-    rui_trainer_feed(t, &b);
-    double lr = ru_schedule_lr(&t->schedule, t->optimizer.lr, t->step_done);
-    *(float *)ru_exe_input(t->exe, t->step.lr) = (float)lr;
-    if (t->step.step.v != 0) {
-        *(int64_t *)ru_exe_input(t->exe, t->step.step) = t->step_done + 1;
-    }
-    ru_time t1 = ru_clock_now();
-    const rui_odd_step step = {
-        .args = {.seed = (uint64_t)t->job->train.seed, .step = t->step_done},
-        .position = b.position,
-        .stream = t->stream,
-        .lr = lr,
-    };
-    t->halted = false;
-    ru_status st = ru_exe_run(t->exe, &step.args, err);
-    RU_TRY(t->halted ? look(t, &step, err) : st);
-    if (ru_exe_invalid(t->exe)) {
-        RU_TRY(look_at_update(t, lr, err));
-    }
-    ru_time t2 = ru_clock_now();
-    RU_TRY(rui_trainer_loss(t, lr, err));
-    int64_t gap = b.position - t->samples;
-    t->lost += gap > 0 ? gap : 0;
-    t->repeated += gap < 0 ? -gap : 0;
-    t->step_done++;
-    t->samples += b.n;
-    t->split.input_ns += ru_time_since(t1, t0);
-    t->split.compute_ns += ru_time_since(t2, t1);
-    ru_rec_span(t->recorder, t->names.input, t0.ns, t1.ns, b.n);
-    ru_rec_span(t->recorder, t->names.step, t1.ns, t2.ns, t->step_done);
-    if (t->first_step_ns == 0) {
-        t->first_step_ns = t2.ns - ru_self_start_ns();
-    }
-    return rui_trainer_report_step(t, lr, ru_time_since(t2, t0), err);
-}
-
-/* After the first step nothing is allocated; test builds crash when something is. */
-static ru_status train_step_sealed(rui_trainer *t, ru_err *err)
-{
-    if (t->step_done == t->step_resumed) {
-        return train_step(t, err);
-    }
-    ru_alloc_seal();
-    t->sealed = true;
-    ru_status st = train_step(t, err);
-    t->sealed = false;
-    ru_alloc_unseal();
-    return st;
+    return diverged(t, ru_schedule_lr(&t->schedule, t->optimizer.lr, t->step_done - 1), err);
 }
 
 /* -- evaluation -------------------------------------------------------------------------------- */
@@ -205,14 +132,6 @@ bool rui_trainer_eval_due(const rui_trainer *t)
         return t->step_done % every == 0;
     }
     return t->samples / t->count > (t->samples - batch) / t->count;
-}
-
-ru_status rui_trainer_evaluate(rui_trainer *t, ru_err *err)
-{
-    ru_time t0 = ru_clock_now();
-    RU_TRY(ru_eval_state_from(t->eval, &t->step.graph, t->exe, err));
-    RU_TRY(ru_eval_run(t->eval, &t->metrics, err));
-    return rui_trainer_evaluated(t, t0, err);
 }
 
 ru_status rui_trainer_evaluated(rui_trainer *t, ru_time t0, ru_err *err)
@@ -289,40 +208,7 @@ ru_status rui_trainer_save_if_due(rui_trainer *t, ru_err *err)
     return rui_trainer_save(t, err);
 }
 
-/* -- the loop ---------------------------------------------------------------------------------- */
-
-static ru_status loop(rui_trainer *t, const char **ended, ru_err *err)
-{
-    *ended = "done";
-    if (t->step_resumed > 0 && rui_trainer_eval_due(t) &&
-        (t->job->train.until.n > 0 || t->job->train.patience > 0)) {
-        RU_TRY(rui_trainer_evaluate(t, err)); /* the run may have reached its end before */
-        if (rui_trainer_over(t) != NULL) {
-            *ended = rui_trainer_over(t);
-            return RU_OK;
-        }
-    }
-    while (t->step_done < t->steps_end) {
-        if (ru_self_stop_asked() != 0) {
-            *ended = "stopped";
-            return RU_OK;
-        }
-        RU_TRY(train_step_sealed(t, err));
-        if (rui_trainer_eval_due(t)) {
-            ru_status st = rui_trainer_evaluate(t, err);
-            if (st == RU_E_CANCELLED) {
-                continue;
-            }
-            RU_TRY(st);
-            if (rui_trainer_over(t) != NULL) {
-                *ended = rui_trainer_over(t);
-                return RU_OK;
-            }
-        }
-        RU_TRY(rui_trainer_save_if_due(t, err));
-    }
-    return RU_OK;
-}
+/* -- the end ----------------------------------------------------------------------------------- */
 
 static void summarise(rui_trainer *t, const char *ended, ru_report_summary *s)
 {
@@ -352,12 +238,6 @@ ru_status rui_trainer_finish(rui_trainer *t, const char *ended, ru_report_summar
                              ru_err *err)
 {
     bool stopped = strcmp(ended, "stopped") == 0;
-    if (!stopped && t->n_high > 0) { /* the last good checkpoint stays */
-        return diverged(t, ru_schedule_lr(&t->schedule, t->optimizer.lr, t->step_done - 1), err);
-    }
-    if (t->eval != NULL && !stopped && t->evaluated_step != t->step_done) {
-        RU_TRY(rui_trainer_evaluate(t, err));
-    }
     if (t->saved_step != t->step_done) {
         RU_TRY(rui_trainer_save(t, err));
     }
@@ -380,32 +260,136 @@ ru_status rui_trainer_finish(rui_trainer *t, const char *ended, ru_report_summar
     return ru_report_end(t->report, summary, err);
 }
 
-static ru_status run(rui_trainer *t, ru_report_summary *summary, ru_err *err)
+/* -- a job of one process ---------------------------------------------------------------------- */
+
+typedef struct alone {
+    rui_trainer *t;
+    rui_driver d;
+    const char *over; /* why an evaluation ended the job */
+    bool built, finished;
+    ru_status st;
+    ru_err *err;
+} alone;
+
+static void next(void *self, rui_turn *turn)
 {
-    const char *ended;
-    RU_TRY(rui_trainer_open(t, err));
-    t->begun = t->saved = ru_clock_now();
-    RU_TRY(loop(t, &ended, err));
-    return rui_trainer_finish(t, ended, summary, err);
+    alone *a = self;
+    rui_trainer *t = a->t;
+    int64_t batch = t->job->train.batch;
+    *turn = (rui_turn){.kind = RUI_TURN_STEP,
+                       .share = {.n = batch, .batch = batch, .at = t->samples},
+                       .build_n = batch,
+                       .step = t->step_done,
+                       .begun = ru_clock_now(),
+                       .leads = true,
+                       .workers = 1,
+                       .voters = 1,
+                       .members = 1,
+                       .job_first = t->step_first};
+    if (a->st != RU_OK || a->finished) {
+        turn->kind = RUI_TURN_QUIT;
+    } else if (!a->built) {
+        turn->kind = RUI_TURN_BUILD;
+    } else if (a->over != NULL || t->step_done >= t->steps_end || ru_self_stop_asked() != 0) {
+        turn->kind = RUI_TURN_FINISH;
+        turn->ended = a->over != NULL ? a->over : t->step_done >= t->steps_end ? "done" : "stopped";
+    }
 }
+
+static void done(void *self, const rui_turn *turn, ru_status st, const ru_err *err)
+{
+    alone *a = self;
+    a->st = st;
+    if (st != RU_OK && a->err != NULL) {
+        *a->err = *err;
+    }
+    a->built = true;
+    a->finished = turn->kind == RUI_TURN_FINISH;
+}
+
+static ru_status build(void *self, const rui_turn *turn, ru_err *err)
+{
+    (void)turn;
+    rui_trainer *t = ((alone *)self)->t;
+    ru_step_options so;
+    ru_exe_options eo;
+    rui_trainer_options(t, &so, &eo);
+    RU_TRY(ru_step_build(&t->model.train, &so, t->arena, &t->step, err));
+    ru_status st = ru_exe_open(&t->step.graph, &eo, &t->exe, err);
+    RU_TRY(st == RU_E_MEM ? rui_trainer_too_large(t, err) : st);
+    return ru_exe_judge_set(t->exe, t->step.loss, rui_trainer_judge, t, err);
+}
+
+static ru_status opened(void *self, ru_err *err)
+{
+    rui_trainer *t = ((alone *)self)->t;
+    rui_trainer_tuned_out(t);
+    t->begun = t->saved = ru_clock_now();
+    return rui_trainer_reports(t, t->opt->resume, t->step_resumed, t->arena, err);
+}
+
+static ru_status run(void *self, const rui_turn *turn, const ru_run_args *args, int64_t *waited_ns,
+                     ru_err *err)
+{
+    (void)turn;
+    (void)waited_ns;
+    return ru_exe_run(((alone *)self)->t->exe, args, err);
+}
+
+/* The run ended before its update: what is not finite? Nothing: it goes on. */
+static ru_status odd(void *self, const rui_odd_step *s, ru_err *err)
+{
+    rui_trainer *t = ((alone *)self)->t;
+    bool sealed = rui_trainer_seal(t, false);
+    ru_status st = rui_odd_find(t, s, err);
+    (void)rui_trainer_seal(t, sealed);
+    RU_TRY(st);
+    if (!isfinite(t->loss)) {
+        return no_number(t, s->lr, err);
+    }
+    uint32_t doubts = t->doubts + 1;
+    t->doubts = DOUBTS_MAX; /* not of the same step again */
+    st = ru_exe_run(t->exe, &s->args, err);
+    t->doubts = doubts;
+    return st;
+}
+
+static bool over(void *self, const char *why)
+{
+    ((alone *)self)->over = why;
+    return true;
+}
+
+static const rui_exchange_ops ops = {.name = "alone",
+                                     .next = next,
+                                     .done = done,
+                                     .build = build,
+                                     .opened = opened,
+                                     .run = run,
+                                     .odd = odd,
+                                     .over = over,
+                                     .seals = true};
 
 ru_status ru_train(const ru_train_options *opt, ru_arena *arena, ru_train_result *out, ru_err *err)
 {
     rui_trainer t = {.opt = opt, .job = opt->job, .arena = arena, .saved_step = -1};
+    alone a = {.t = &t, .err = err};
     ru_self_random(&t.key, sizeof t.key);
-    ru_report_summary summary = {0};
-    ru_status st = run(&t, &summary, err);
-    if (st != RU_OK && t.report != NULL) {
+    rui_driver_init(&a.d, &t, &ops, &a);
+    a.st = rui_trainer_prepare(&t, err);
+    rui_drive(&a.d);
+    if (a.st != RU_OK && t.report != NULL) {
         ru_report_log(t.report, "failed after step %lld: %s", (long long)t.step_done,
-                      err != NULL ? err->text : ru_status_name(st));
+                      err != NULL ? err->text : ru_status_name(a.st));
     }
+    rui_driver_fini(&a.d);
     rui_trainer_close(&t);
-    if (st == RU_OK && !opt->no_trace) { /* the trace is whole now */
+    if (a.st == RU_OK && !opt->no_trace) { /* the trace is whole now */
         ru_op_facts_fold(t.out);
     }
-    if (st == RU_OK) {
-        *out =
-            (ru_train_result){.out = t.out, .summary = summary, .first_step_ns = t.first_step_ns};
+    if (a.st == RU_OK) {
+        *out = (ru_train_result){
+            .out = t.out, .summary = a.d.summary, .first_step_ns = t.first_step_ns};
     }
-    return st;
+    return a.st;
 }

@@ -34,7 +34,6 @@ typedef struct rui_trainer {
     ru_model model;
     ru_step_graph step;
     ru_exe *exe;
-    ru_stream *stream;
     ru_eval *eval; /* NULL: no test data */
     ru_report *report;
     ru_ckpt *ckpt;
@@ -72,11 +71,10 @@ typedef struct rui_trainer {
     double net_bytes_per_s;                   /* 0: not measured */
 } rui_trainer;
 
-/* trainer_open.c: everything up to the first step. rui_trainer_close accepts a half-open one. */
-RU_MUST_USE ru_status rui_trainer_open(rui_trainer *t, ru_err *err);
-void rui_trainer_close(rui_trainer *t);
-/* What every worker needs before its step is built: data, directory, model, length, recorder. */
+/* trainer_open.c: what comes before the step is built: data, directory, model, length, recorder.
+ * rui_trainer_close accepts a half-open one. */
 RU_MUST_USE ru_status rui_trainer_prepare(rui_trainer *t, ru_err *err);
+void rui_trainer_close(rui_trainer *t);
 /* Options of step and executable as the job says; the worker changes its share. */
 void rui_trainer_options(const rui_trainer *t, ru_step_options *so, ru_exe_options *eo);
 ru_status rui_trainer_too_large(const rui_trainer *t, ru_err *err); /* RU_E_MEM, with advice */
@@ -88,24 +86,24 @@ RU_MUST_USE ru_status rui_trainer_reports(rui_trainer *t, bool append, int64_t a
 RU_MUST_USE ru_status rui_trainer_ckpt(rui_trainer *t, ru_err *err);
 RU_MUST_USE ru_status rui_trainer_say_start(rui_trainer *t, uint32_t workers, ru_err *err);
 
-/* Copy the batch into the inputs, one part per micro-batch. */
 void rui_trainer_feed(rui_trainer *t, const ru_batch *b);
 ru_report_step rui_trainer_step_report(rui_trainer *t, double lr, int64_t step_ns);
 /* trainer.c: what one step's end brings; t->report, t->eval NULL: nothing to tell, no test data. */
 RU_MUST_USE ru_status rui_trainer_loss(rui_trainer *t, double lr, ru_err *err); /* a number? */
+RU_MUST_USE ru_status rui_trainer_not_diverged(const rui_trainer *t, bool stopped, ru_err *err);
+/* May this thread allocate from now on? Returns what was. */
+bool rui_trainer_seal(rui_trainer *t, bool on);
 /* The executable's judge: sets `halted`. */
 ru_status rui_trainer_judge(void *self, float loss, bool invalid);
-RU_MUST_USE ru_status rui_trainer_report_step(rui_trainer *t, double lr, int64_t step_ns,
-                                              ru_err *err);
+RU_MUST_USE ru_status rui_trainer_report_step(rui_trainer *t, const ru_report_step *s, ru_err *err);
 bool rui_trainer_eval_due(const rui_trainer *t);
-RU_MUST_USE ru_status rui_trainer_evaluate(rui_trainer *t, ru_err *err);
 /* t->metrics are those of the state after the last step. */
 RU_MUST_USE ru_status rui_trainer_evaluated(rui_trainer *t, ru_time begun, ru_err *err);
 /* Does the last evaluation end the run? "target", "patience", or NULL. */
 const char *rui_trainer_over(const rui_trainer *t);
 RU_MUST_USE ru_status rui_trainer_save(rui_trainer *t, ru_err *err);
 RU_MUST_USE ru_status rui_trainer_save_if_due(rui_trainer *t, ru_err *err);
-/* Last evaluation and checkpoint, the summary. `ended`: done, target, patience,
+/* Last checkpoint, the summary. `ended`: done, target, patience,
  * stopped. */
 RU_MUST_USE ru_status rui_trainer_finish(rui_trainer *t, const char *ended,
                                          ru_report_summary *summary, ru_err *err);

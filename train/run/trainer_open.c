@@ -111,22 +111,6 @@ ru_status rui_trainer_too_large(const rui_trainer *t, ru_err *err)
                        (long long)t->job->train.batch);
 }
 
-static ru_status open_step(rui_trainer *t, ru_err *err)
-{
-    ru_step_options so;
-    ru_exe_options eo;
-    rui_trainer_options(t, &so, &eo);
-    RU_TRY(ru_step_build(&t->model.train, &so, t->arena, &t->step, err));
-    ru_status st = ru_exe_open(&t->step.graph, &eo, &t->exe, err);
-    RU_TRY(st == RU_E_MEM ? rui_trainer_too_large(t, err) : st);
-    RU_TRY(ru_exe_judge_set(t->exe, t->step.loss, rui_trainer_judge, t, err));
-    rui_trainer_record(t);
-    int64_t part = so.batch / t->step.micro;
-    t->x_bytes = part * ru_type_bytes(&so.x);
-    t->y_bytes = part * ru_type_bytes(&so.y);
-    return t->test_set == NULL ? RU_OK : rui_trainer_eval_open(t, &eo, err);
-}
-
 static ru_status open_recorder(rui_trainer *t, ru_err *err)
 {
     if (t->opt->no_trace) {
@@ -163,19 +147,6 @@ ru_status rui_trainer_fill(rui_trainer *t, ru_err *err)
     t->step_done = t->step_resumed = t->step_first = t->saved_step = t->from.at.step;
     t->samples = t->from.at.samples;
     return RU_OK;
-}
-
-static ru_status open_stream(rui_trainer *t, ru_err *err)
-{
-    ru_stream_options so = {
-        .seed = (uint64_t)t->job->train.seed,
-        .shuffle = ru_job_shuffle(t->job),
-        .batch = t->job->train.batch,
-        .start = t->samples,
-        .threads = t->job->data.threads,
-        .recorder = t->recorder,
-    };
-    return ru_stream_open(t->train_set, &so, &t->stream, err);
 }
 
 ru_status rui_trainer_reports(rui_trainer *t, bool append, int64_t after_step, ru_arena *arena,
@@ -293,25 +264,10 @@ ru_status rui_trainer_prepare(rui_trainer *t, ru_err *err)
     return rui_trainer_tuned_in(t, err);
 }
 
-ru_status rui_trainer_open(rui_trainer *t, ru_err *err)
-{
-    RU_TRY(rui_trainer_prepare(t, err));
-    RU_TRY(open_step(t, err));
-    rui_trainer_decided(t);
-    rui_trainer_tuned_out(t);
-    RU_TRY(rui_trainer_fill(t, err));
-    RU_TRY(open_stream(t, err));
-    RU_TRY(rui_trainer_ckpt(t, err));
-    RU_TRY(rui_trainer_dir_files(t, err));
-    RU_TRY(rui_trainer_reports(t, t->opt->resume, t->step_resumed, t->arena, err));
-    return rui_trainer_say_start(t, 1, err);
-}
-
 void rui_trainer_close(rui_trainer *t)
 {
     ru_ckpt_close(t->ckpt);
     ru_report_close(t->report);
-    ru_stream_close(t->stream);
     ru_eval_close(t->eval);
     ru_exe_close(t->exe);
     ru_model_close(&t->model);

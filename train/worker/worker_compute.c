@@ -317,7 +317,8 @@ static ru_status after_update(rui_worker *w, double lr, ru_err *err)
         return RU_OK;
     }
     RU_TRY(lead_parts(w, err));
-    RU_TRY(rui_trainer_report_step(t, lr, step_ns, err));
+    ru_report_step r = rui_trainer_step_report(t, lr, step_ns);
+    RU_TRY(rui_trainer_report_step(t, &r, err));
     if (rui_trainer_eval_due(t)) {
         ru_status st = rui_worker_evaluate(w, err);
         if (st == RU_E_CANCELLED) {
@@ -370,6 +371,13 @@ static void finish(rui_worker *w)
     w->t.job_begun = w->cmd.job_begun;
     w->t.step_first = w->cmd.job_first;
     ru_status st = w->now == NULL ? RU_OK : lead_parts(w, &err);
+    if (st == RU_OK && w->now != NULL) {
+        bool stopped = strcmp(w->cmd.ended, "stopped") == 0;
+        st = rui_trainer_not_diverged(&w->t, stopped, &err);
+        if (st == RU_OK && w->t.eval != NULL && !stopped && w->t.evaluated_step != w->t.step_done) {
+            st = rui_worker_evaluate(w, &err);
+        }
+    }
     if (st == RU_OK && w->now != NULL) {
         st = rui_trainer_finish(&w->t, w->cmd.ended, &s, &err);
     }
