@@ -12,15 +12,6 @@ enum { DOUBTS_MAX = 8 }; /* fruitless looks for what is not finite; each costs s
 
 /* -- one step ---------------------------------------------------------------------------------- */
 
-void rui_trainer_feed(rui_trainer *t, const ru_batch *b)
-{
-    const uint8_t *x = b->fields[0], *y = b->fields[1];
-    for (uint32_t j = 0; j < t->step.micro; j++) {
-        memcpy(ru_exe_input(t->exe, t->step.x[j]), x + (int64_t)j * t->x_bytes, (size_t)t->x_bytes);
-        memcpy(ru_exe_input(t->exe, t->step.y[j]), y + (int64_t)j * t->y_bytes, (size_t)t->y_bytes);
-    }
-}
-
 static double scalar(rui_trainer *t, ru_value_id v)
 {
     return (double)*(const float *)ru_exe_output(t->exe, v);

@@ -86,7 +86,6 @@ RU_MUST_USE ru_status rui_trainer_reports(rui_trainer *t, bool append, int64_t a
 RU_MUST_USE ru_status rui_trainer_ckpt(rui_trainer *t, ru_err *err);
 RU_MUST_USE ru_status rui_trainer_say_start(rui_trainer *t, uint32_t workers, ru_err *err);
 
-void rui_trainer_feed(rui_trainer *t, const ru_batch *b);
 ru_report_step rui_trainer_step_report(rui_trainer *t, double lr, int64_t step_ns);
 /* trainer.c: what one step's end brings; t->report, t->eval NULL: nothing to tell, no test data. */
 RU_MUST_USE ru_status rui_trainer_loss(rui_trainer *t, double lr, ru_err *err); /* a number? */

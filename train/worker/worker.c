@@ -205,7 +205,7 @@ static void close_all(rui_worker *w)
 {
     if (w->thread.started) {
         ru_mutex_lock(&w->lock);
-        w->next = (rui_cmd){.kind = RUI_CMD_QUIT};
+        w->next = (rui_turn){.kind = RUI_TURN_QUIT};
         ru_flag_set(&w->abort, 1);
         ru_cond_broadcast(&w->changed);
         ru_mutex_unlock(&w->lock);
@@ -261,7 +261,6 @@ ru_status ru_worker_run(const ru_worker_options *opt, ru_arena *arena, ru_worker
     w->t =
         (rui_trainer){.opt = &opt->train, .job = opt->train.job, .arena = arena, .saved_step = -1};
     w->t.key = ru_worker_key(opt->token, opt->token_bytes);
-    w->fed_step = -1;
     ru_mutex_init(&w->lock);
     ru_cond_init(&w->changed);
     ru_cond_init(&w->local.changed);

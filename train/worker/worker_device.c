@@ -7,9 +7,9 @@
 
 /* -- commands ---------------------------------------------------------------------------------- */
 
-void rui_worker_command(rui_worker *w, const rui_cmd *cmd)
+void rui_worker_command(rui_worker *w, const rui_turn *cmd)
 {
-    rui_cmd c = *cmd;
+    rui_turn c = *cmd;
     c.leads = rui_worker_leads(w);
     ru_elastic_facts f;
     ru_elastic_facts_get(ru_peer_elastic(w->node), &f);
@@ -24,7 +24,7 @@ void rui_worker_command(rui_worker *w, const rui_cmd *cmd)
     }
     w->rank = c.rank;
     ru_mutex_lock(&w->lock);
-    RU_CHECK(w->next.kind == RUI_CMD_NONE || c.kind == RUI_CMD_QUIT);
+    RU_CHECK(w->next.kind == RUI_TURN_NONE || c.kind == RUI_TURN_QUIT);
     w->next = c;
     ru_cond_signal(&w->changed);
     ru_mutex_unlock(&w->lock);
@@ -45,8 +45,8 @@ static void build(void *self, const ru_share *share, bool plain)
     const ru_view *v = ru_member_view(ru_peer_member(w->node));
     int64_t n = share->n > 0 ? share->n : share->batch / (v->n > 0 ? v->n : 1);
     rui_worker_command(
-        w, &(rui_cmd){
-               .kind = RUI_CMD_BUILD, .share = *share, .build_n = n > 0 ? n : 1, .plain = plain});
+        w, &(rui_turn){
+               .kind = RUI_TURN_BUILD, .share = *share, .build_n = n > 0 ? n : 1, .plain = plain});
 }
 
 static void step(void *self, int64_t number, const ru_share *share)
@@ -57,7 +57,7 @@ static void step(void *self, int64_t number, const ru_share *share)
     rui_early_begin(w);
     say_verdict(w, RUI_VERDICT_NONE);
     rui_worker_command(
-        w, &(rui_cmd){.kind = RUI_CMD_STEP, .share = *share, .step = number, .seq = w->seq});
+        w, &(rui_turn){.kind = RUI_TURN_STEP, .share = *share, .step = number, .seq = w->seq});
 }
 
 static void abort_step(void *self)

@@ -18,7 +18,7 @@ static void on_words(void *self, ru_time now)
     (void)now;
     rui_worker *w = self;
     ru_mutex_lock(&w->lock);
-    w->next.kind = RUI_CMD_QUIT;
+    w->next.kind = RUI_TURN_QUIT;
     ru_cond_signal(&w->changed);
     ru_mutex_unlock(&w->lock);
     ru_loop_stop(w->loop);
@@ -64,7 +64,7 @@ static void who_leads_at_the_end_writes_the_summary(void **state)
             .what = RU_ELASTIC_ENDED, .status = k == 2 ? RU_E_DATA : RU_OK, .sentence = "done"};
         rui_worker_news(&r.w, &end, ru_clock_now());
         assert_true(r.w.ended);
-        assert_int_equal(r.w.next.kind, k == 0 ? RUI_CMD_FINISH : RUI_CMD_NONE);
+        assert_int_equal(r.w.next.kind, k == 0 ? RUI_TURN_FINISH : RUI_TURN_NONE);
         rig_close(&r);
     }
     job_close(&j);
@@ -79,7 +79,7 @@ static void a_failure_is_told_when_the_job_ends_by_it(void **state)
         ru_err err = {0};
         rig_open(&r);
         r.w.compute_failed = true;
-        r.w.next.kind = goes_on ? RUI_CMD_FINISH : RUI_CMD_QUIT;
+        r.w.next.kind = goes_on ? RUI_TURN_FINISH : RUI_TURN_QUIT;
         assert_ok(ru_thread_start(&r.w.thread, "compute", rui_worker_compute, &r.w, &err), err);
         if (goes_on) {
             assert_ok(ru_loop_run(r.w.loop, &err), err);

@@ -15,120 +15,62 @@
 
 /* -- compute thread ---------------------------------------------------------------------------- */
 
-ru_status rui_evals_open(rui_worker *w, ru_err *err)
+static ru_status evals_open(void *self, int64_t n, ru_err *err)
 {
-    rui_evals *e = &w->evals;
-    rui_trainer *t = &w->t;
-    if (t->eval == NULL) {
-        ru_step_options so;
-        ru_exe_options eo;
-        rui_trainer_options(t, &so, &eo);
-        RU_TRY(rui_trainer_eval_open(t, &eo, err));
-    }
-    int64_t n = ru_eval_batches(t->eval);
-    if (e->n == n) {
-        return RU_OK;
-    }
+    rui_worker *w = self;
     ru_eval_sums *at = ru_arena_alloc(w->arena, n * (int64_t)sizeof *at, 8);
     int64_t *have = ru_arena_zalloc(w->arena, n * (int64_t)sizeof *have, 8);
     if (at == NULL || have == NULL) {
         return RU_FAIL(err, RU_E_MEM, "no memory for the evaluation");
     }
     ru_mutex_lock(&w->lock);
-    e->at = at;
-    e->have = have;
-    e->n = n;
+    w->evals.at = at;
+    w->evals.have = have;
+    w->evals.n = n;
     ru_mutex_unlock(&w->lock);
     return RU_OK;
 }
 
-static bool is_over(void *self)
+static bool got(void *self, int64_t step, int64_t batch, ru_eval_sums *into)
 {
     rui_worker *w = self;
     ru_mutex_lock(&w->lock);
-    bool over = w->evals.over >= w->t.step_done;
-    ru_mutex_unlock(&w->lock);
-    return over;
-}
-
-static void keep(void *self, int64_t batch, const ru_eval_sums *sums)
-{
-    rui_worker *w = self;
-    ru_mutex_lock(&w->lock);
-    w->evals.at[batch] = *sums;
-    w->evals.have[batch] = w->t.step_done;
-    ru_mutex_unlock(&w->lock);
-}
-
-static void keep_and_tell(void *self, int64_t batch, const ru_eval_sums *sums)
-{
-    rui_worker *w = self;
-    rui_worker_post(w, &(rui_word){.kind = RUI_WORD_EVALUATED,
-                                   .ns = w->t.step_done,
-                                   .tensor = (uint32_t)batch,
-                                   .sums = *sums});
-}
-
-/* The batches of this worker. */
-static ru_eval_part part_of(rui_worker *w)
-{
-    int64_t n = w->evals.n, members = w->cmd.members > 0 ? w->cmd.members : 1;
-    return (ru_eval_part){.first = n * w->cmd.rank / members,
-                          .end = n * (w->cmd.rank + 1) / members,
-                          .done = keep,
-                          .self = w};
-}
-
-static bool there(rui_worker *w, int64_t batch)
-{
-    ru_mutex_lock(&w->lock);
-    bool have = w->evals.have[batch] == w->t.step_done;
+    bool have = w->evals.have[batch] == step;
+    if (have) {
+        *into = w->evals.at[batch];
+    }
     ru_mutex_unlock(&w->lock);
     return have;
 }
 
-ru_status rui_worker_evaluate(rui_worker *w, ru_err *err)
+static void over(void *self, int64_t step)
 {
-    rui_trainer *t = &w->t;
-    ru_time begun = ru_clock_now();
-    RU_TRY(ru_eval_state_from(t->eval, &t->step.graph, t->exe, err));
-    ru_eval_part part = part_of(w);
-    RU_TRY(ru_eval_run_part(t->eval, &part, err));
-    for (int64_t b = w->evals.n - 1; b >= 0; b--) {
-        part.first = b;
-        part.end = b + 1;
-        if (!there(w, b)) {
-            RU_TRY(ru_eval_run_part(t->eval, &part, err));
-        }
-    }
-    rui_worker_post(w, &(rui_word){.kind = RUI_WORD_EVALUATED, .ns = t->step_done, .over = true});
+    rui_worker *w = self;
+    rui_worker_post(w, &(rui_word){.kind = RUI_WORD_EVALUATED, .ns = step, .over = true});
     ru_mutex_lock(&w->lock); /* who sent late does not write any more */
-    w->evals.over = t->step_done;
+    w->evals.over = step;
     ru_mutex_unlock(&w->lock);
-    ru_eval_metrics(t->eval, w->evals.at, &t->metrics);
-    return rui_trainer_evaluated(t, begun, err);
 }
 
-/* What goes wrong here is the leader's to find: it runs what is missing. */
-void rui_worker_help(rui_worker *w)
+static void send(void *self, int64_t step, int64_t batch, const ru_eval_sums *sums)
 {
-    rui_trainer *t = &w->t;
-    ru_err err = {0};
-    if (!rui_trainer_eval_due(t) || w->cmd.share.n == 0 || w->cmd.members < 2 || is_over(w)) {
-        return;
-    }
-    ru_eval_part part = part_of(w);
-    part.stop = is_over;
-    part.done = keep_and_tell;
-    ru_time begun = ru_clock_now();
-    ru_status st = ru_eval_state_from(t->eval, &t->step.graph, t->exe, &err);
-    st = st == RU_OK ? ru_eval_run_part(t->eval, &part, &err) : st;
-    ru_rec_span(t->recorder, t->names.eval, begun.ns, ru_clock_now().ns, t->step_done);
-    if (st != RU_OK && st != RU_E_CANCELLED) {
-        ru_log(RU_LOG_WARN, "train", "evaluation",
-               "this worker cannot evaluate its part, so the leader does: %s", err.text);
-    }
+    rui_worker_post(self, &(rui_word){.kind = RUI_WORD_EVALUATED,
+                                      .ns = step,
+                                      .tensor = (uint32_t)batch,
+                                      .sums = *sums});
 }
+
+static bool is_over(void *self, int64_t step)
+{
+    rui_worker *w = self;
+    ru_mutex_lock(&w->lock);
+    bool yes = w->evals.over >= step;
+    ru_mutex_unlock(&w->lock);
+    return yes;
+}
+
+const rui_helpers rui_worker_helpers = {
+    .open = evals_open, .got = got, .over = over, .send = send, .is_over = is_over};
 
 /* -- loop thread ------------------------------------------------------------------------------- */
 

@@ -74,7 +74,8 @@ static int setup(void **state)
     assert_ok(ru_exe_open(&t->step.graph, &eo, &t->exe, &err), err);
     assert_ok(ru_model_init(&t->model, 1, &t->step.graph, t->exe, 1, &err), err);
     t->step_done = STEP;
-    assert_ok(rui_evals_open(w, &err), err);
+    rui_driver_init(&w->d, t, &rui_worker_exchange, w);
+    assert_ok(rui_driver_evals_open(&w->d, &err), err);
     assert_int_equal(w->evals.n, BATCHES);
     assert_ok(ru_eval_state_from(t->eval, &t->step.graph, t->exe, &err), err);
     assert_ok(ru_eval_run(t->eval, &r->alone, &err), err);
@@ -119,9 +120,9 @@ static void send(rig *r, int64_t step, uint32_t batch, const ru_eval_sums *s, in
 static void evaluate(rig *r, uint32_t rank, uint32_t members)
 {
     ru_err err = {0};
-    r->w.cmd = (rui_cmd){.rank = rank, .members = members, .leads = true};
+    r->w.d.turn = (rui_turn){.rank = rank, .members = members, .leads = true};
     memset(&r->w.t.metrics, 0, sizeof r->w.t.metrics);
-    assert_ok(rui_worker_evaluate(&r->w, &err), err);
+    assert_ok(rui_driver_evaluate(&r->w.d, &err), err);
     assert_int_equal(r->w.t.metrics.n, r->alone.n);
     for (uint32_t k = 0; k < r->alone.n; k++) {
         assert_memory_equal(&r->w.t.metrics.at[k].value, &r->alone.at[k].value, sizeof(double));
@@ -152,14 +153,14 @@ static void what_others_sent_is_not_run_again(void **state)
     rig *r = *state;
     ru_err err = {0};
     const ru_eval_sums mark = {0, 1000, 0, 1000};
-    r->w.cmd = (rui_cmd){.rank = 0, .members = 2, .leads = true};
+    r->w.d.turn = (rui_turn){.rank = 0, .members = 2, .leads = true};
     send(r, r->w.t.step_done, BATCHES - 1, &mark, -1); /* of the other's part */
     send(r, r->w.t.step_done, 0, &mark, -1);           /* of its own, which it runs */
-    assert_ok(rui_worker_evaluate(&r->w, &err), err);
-    assert_true(r->w.evals.at[BATCHES - 1].count == 1000);
-    assert_true(r->w.evals.at[0].count == 8);
+    assert_ok(rui_driver_evaluate(&r->w.d, &err), err);
+    assert_true(r->w.d.sums[BATCHES - 1].count == 1000);
+    assert_true(r->w.d.sums[0].count == 8);
     send(r, r->w.t.step_done, 3, &mark, -1); /* it is over */
-    assert_true(r->w.evals.at[3].count == 8);
+    assert_int_equal(r->w.evals.have[3], 0);
 }
 
 /* Who helps sends its part and stops when nothing is missing any more. */
@@ -167,8 +168,8 @@ static void who_helps_sends_its_part(void **state)
 {
     rig *r = *state;
     rui_worker *w = &r->w;
-    w->cmd = (rui_cmd){.rank = 1, .members = 3, .share = {.n = 2}};
-    rui_worker_help(w);
+    w->d.turn = (rui_turn){.rank = 1, .members = 3, .share = {.n = 2}};
+    rui_driver_help(&w->d);
     assert_int_equal(w->n_words, BATCHES * 2 / 3 - BATCHES / 3);
     for (uint32_t k = 0; k < w->n_words; k++) {
         const rui_word *x = &w->words[k];
@@ -179,11 +180,11 @@ static void who_helps_sends_its_part(void **state)
     w->n_words = 0;
     uint8_t over[8] = {STEP};
     rui_evals_hear(w, RUI_MSG_EVAL_OVER, over, sizeof over);
-    rui_worker_help(w);
+    rui_driver_help(&w->d);
     assert_int_equal(w->n_words, 0);
     w->t.step_done++;
-    w->cmd.share.n = 0; /* its parameters may not be there yet */
-    rui_worker_help(w);
+    w->d.turn.share.n = 0; /* its parameters may not be there yet */
+    rui_driver_help(&w->d);
     assert_int_equal(w->n_words, 0);
 }
 

@@ -19,7 +19,7 @@
 #include "env/link_tcp.h"
 #include "env/thread.h"
 #include "train/elastic/peer.h"
-#include "train/run/trainer_impl.h"
+#include "train/run/driver.h"
 #include "train/worker/worker.h"
 
 enum {
@@ -38,32 +38,6 @@ typedef struct rui_build {
     ru_exe_grad *tensors; /* [n_tensors] by number */
     ru_value_id *states;  /* [n_states] by number */
 } rui_build;
-
-typedef enum rui_cmd_kind {
-    RUI_CMD_NONE,
-    RUI_CMD_BUILD,
-    RUI_CMD_STEP,
-    RUI_CMD_FINISH, /* the job is over and this worker leads: last evaluation, checkpoint, summary
-                     */
-    RUI_CMD_QUIT,
-} rui_cmd_kind;
-
-typedef struct rui_cmd {
-    rui_cmd_kind kind;
-    ru_share share;
-    int64_t build_n; /* samples to build for (a share of 0 builds for a likely one) */
-    bool plain;
-    int64_t step;
-    uint32_t seq;
-    bool leads;
-    uint32_t workers;       /* that compute */
-    uint32_t voters;        /* of the members */
-    uint32_t rank, members; /* of the view */
-    const char *ended;
-    int64_t lost, repeated;
-    ru_time job_begun;
-    int64_t job_first; /* steps done then */
-} rui_cmd;
 
 typedef enum rui_verdict { RUI_VERDICT_NONE, RUI_VERDICT_UPDATE, RUI_VERDICT_ABORT } rui_verdict;
 
@@ -105,7 +79,7 @@ enum {
     RUI_MSG_WORLD_AT,                 /* ask there */
 };
 
-/* The evaluation under way; n and what `at` and `have` point to are fixed once open. */
+/* Sums that other workers sent; n and what `at` and `have` point to are fixed once open. */
 typedef struct rui_evals {
     int64_t n;        /* batches; 0: not open */
     ru_eval_sums *at; /* [n] */
@@ -229,12 +203,8 @@ typedef struct rui_worker {
     /* compute thread */
     ru_thread thread;
     rui_build *now; /* loop thread reads it while nothing is built */
-    ru_stream *stream;
-    /* First position of the stream's next batch; its samples; from one batch to the next. */
-    int64_t stream_next, stream_n, stream_stride;
-    int64_t fed_step, fed_n; /* whose samples stand in the inputs */
-    bool started;            /* the report's first line is out */
-    rui_cmd cmd;             /* under way */
+    rui_driver d;
+    rui_turn cmd; /* under way */
     ru_time step_begun, computed_at, verdict_at, updated_at;
     bool computed;
 
@@ -246,7 +216,7 @@ typedef struct rui_worker {
     /* both, under lock */
     ru_mutex lock;
     ru_cond changed;
-    rui_cmd next;
+    rui_turn next;
     rui_verdict verdict;
     ru_flag abort;   /* as the verdict, for a look without the lock */
     rui_word *words; /* [RUI_WORDS_MAX] ring */
@@ -262,7 +232,7 @@ typedef struct rui_worker {
 /* worker_device.c */
 ru_elastic_device rui_worker_device(rui_worker *w);
 void rui_worker_words(void *self, ru_time now); /* waker */
-void rui_worker_command(rui_worker *w, const rui_cmd *cmd);
+void rui_worker_command(rui_worker *w, const rui_turn *cmd);
 
 /* worker_local.c */
 RU_MUST_USE ru_status rui_local_open(rui_worker *w, ru_err *err);
@@ -275,10 +245,10 @@ void *rui_local_grad(rui_worker *w, uint32_t tensor); /* memory of a gradient; N
 void rui_worker_post(rui_worker *w, const rui_word *x); /* any thread */
 void rui_worker_compute(void *self);                    /* the compute thread */
 
+extern const rui_exchange_ops rui_worker_exchange; /* of the compute thread's driver */
+
 /* worker_eval.c: compute thread */
-RU_MUST_USE ru_status rui_evals_open(rui_worker *w, ru_err *err);      /* there are test data */
-RU_MUST_USE ru_status rui_worker_evaluate(rui_worker *w, ru_err *err); /* the leader */
-void rui_worker_help(rui_worker *w);                                   /* another one */
+extern const rui_helpers rui_worker_helpers;
 /* loop thread */
 void rui_evals_tell(rui_worker *w, const rui_word *x, ru_time now);
 void rui_evals_hear(rui_worker *w, uint32_t what, const void *data, int64_t size_bytes);

@@ -104,14 +104,14 @@ static void ended(rui_worker *w, const ru_elastic_news *n)
         bool done = strcmp(n->sentence, "done") == 0;
         rui_worker_steps_end(w);
         rui_worker_sums_end(w);
-        rui_worker_command(w, &(rui_cmd){.kind = RUI_CMD_FINISH,
-                                         .ended = w->over != NULL ? w->over
-                                                  : done          ? "done"
-                                                                  : "stopped",
-                                         .job_begun = f.born,
-                                         .job_first = f.first_step,
-                                         .lost = f.samples_lost,
-                                         .repeated = f.samples_repeated});
+        rui_worker_command(w, &(rui_turn){.kind = RUI_TURN_FINISH,
+                                          .ended = w->over != NULL ? w->over
+                                                   : done          ? "done"
+                                                                   : "stopped",
+                                          .job_begun = f.born,
+                                          .job_first = f.first_step,
+                                          .lost = f.samples_lost,
+                                          .repeated = f.samples_repeated});
         return;
     }
     ru_loop_timer(w->loop, rui_worker_bye, w, 0, ru_time_after(ru_clock_now(), 50000000));
