@@ -1,0 +1,387 @@
+#include "comm/ps/ps.h"
+
+#include <string.h>
+
+#include "comm/ps/ps_impl.h"
+
+/* A refused request is sent again after so long: its shard's new holder, or the new map, is on the
+ * way. */
+enum { RETRY_NS = 5000000 };
+
+static void got(void *self, ru_node_id from, uint32_t what, const void *head, uint32_t head_bytes,
+                void *body, int64_t body_bytes, ru_time now, ru_effects *fx);
+static void sent(void *self, uint64_t cookie, bool ok, ru_time now, ru_effects *fx);
+
+static ru_status take_memory(ru_ps *ps, ru_arena *a, ru_err *err)
+{
+    const ru_ps_options *o = &ps->opt;
+    ps->ticket_words = (o->tickets + 63) / 64;
+    ps->holder = RU_NEW(a, ru_node_id, ps->place.n_shards);
+    ps->shard = RU_NEW(a, rui_ps_shard, ps->place.n_shards);
+    ps->moving = RU_NEW(a, rui_ps_moving, ps->place.n_shards + o->n_executors);
+    ps->ask = RU_NEW(a, rui_ps_ask, RUI_PS_ASKS_MAX);
+    uint64_t *words = RU_NEW(a, uint64_t, (int64_t)RUI_PS_ASKS_MAX * ps->ticket_words);
+    ps->ticket = RU_NEW(a, rui_ps_ticket, o->tickets);
+    ps->unacked = RU_NEW(a, uint32_t, o->n_executors);
+    ps->cache = RU_NEW(a, float *, ps->place.n_blocks);
+    ps->age = RU_NEW(a, uint32_t, ps->place.n_rows);
+    ps->asked = RU_NEW(a, uint32_t, ps->place.n_rows);
+    ps->count = RU_NEW(a, uint32_t, ps->place.n_shards);
+    if (ps->holder == NULL || ps->shard == NULL || ps->moving == NULL || ps->ask == NULL ||
+        words == NULL || ps->ticket == NULL || ps->unacked == NULL || ps->cache == NULL ||
+        ps->age == NULL || ps->asked == NULL || ps->count == NULL) {
+        return RU_FAIL(err, RU_E_MEM, "no memory for a store of %u rows", ps->place.n_rows);
+    }
+    for (uint32_t i = 0; i < RUI_PS_ASKS_MAX; i++) {
+        ps->ask[i].tickets = words + (int64_t)i * ps->ticket_words;
+    }
+    ps->ask_free = RUI_PS_NONE;
+    return RU_OK;
+}
+
+ru_status ru_ps_open(const ru_ps_options *opt, ru_arena *arena, ru_ps **out, ru_err *err)
+{
+    ru_ps *ps = RU_NEW(arena, ru_ps, 1);
+    if (ps == NULL) {
+        return RU_FAIL(err, RU_E_MEM, "no memory for a parameter store");
+    }
+    ps->opt = *opt;
+    ps->opt.rounds = opt->rounds > 0 ? opt->rounds : 1;
+    ps->arena = arena;
+    ru_bufs_init(&ps->bufs, opt->memory_bytes);
+    RU_TRY(rui_ps_place_open(opt, arena, &ps->place, err));
+    RU_TRY(take_memory(ps, arena, err));
+    const ru_pull_options po = {.chan = opt->chan,
+                                .self = opt->self,
+                                .bufs = &ps->bufs,
+                                .user = {ps, got, sent},
+                                .peers_max = opt->peers_max,
+                                .what_first = opt->what_first,
+                                .local = opt->local};
+    RU_TRY(ru_pull_open(&po, arena, &ps->pull, err));
+    *out = ps;
+    return RU_OK;
+}
+
+void ru_ps_close_all(ru_ps *ps)
+{
+    if (ps != NULL) {
+        ru_bufs_fini(&ps->bufs);
+    }
+}
+
+ru_bufs *ru_ps_bufs(ru_ps *ps)
+{
+    return &ps->bufs;
+}
+
+ru_pull *ru_ps_pull(ru_ps *ps)
+{
+    return ps->pull;
+}
+
+/* -- the owner's decisions -----------------------------------------------------------------------
+ */
+
+static void parked_drop(ru_ps *ps, uint32_t s)
+{
+    while (ps->shard[s].parked != NULL) {
+        rui_ps_parked *k = ps->shard[s].parked;
+        ps->shard[s].parked = k->next;
+        ru_bufs_put(&ps->bufs, k->body);
+        ru_bufs_put(&ps->bufs, k);
+    }
+}
+
+void ru_ps_reset(ru_ps *ps, uint32_t generation, uint32_t closed, ru_effects *fx)
+{
+    RU_CHECK(generation > ps->generation);
+    ps->generation = generation;
+    ps->closed = closed;
+    for (uint32_t s = 0; s < ps->place.n_shards; s++) {
+        if (ps->shard[s].values != NULL) {
+            rui_ps_shard_drop(ps, s);
+        }
+        parked_drop(ps, s);
+    }
+    for (uint32_t k = 0; k < ps->place.n_shards + ps->opt.n_executors; k++) {
+        rui_ps_move_drop(ps, k);
+        ps->moving[k].hops = 0;
+    }
+    rui_ps_ask_reset(ps);
+    ru_pull_sweep(ps->pull, fx);
+}
+
+static void retry_soon(ru_ps *ps, ru_time now, ru_effects *fx)
+{
+    if (!ps->retry_set) {
+        ps->retry_set = true;
+        ru_fx_timer(fx, ps->opt.what_first, ru_time_after(now, RETRY_NS));
+    }
+}
+
+/* Shards that others hold now go there. */
+static void send_moved(ru_ps *ps, ru_time now, ru_effects *fx)
+{
+    for (uint32_t s = 0; s < ps->place.n_shards; s++) {
+        if (ps->shard[s].here && !ru_node_is(ps->holder[s], ps->opt.self)) {
+            rui_ps_shard_send(ps, s, now, fx);
+            retry_soon(ps, now, fx); /* if it could not be sent now */
+        }
+    }
+}
+
+void ru_ps_map(ru_ps *ps, const ru_node_id *holder, uint32_t epoch, ru_time now, ru_effects *fx)
+{
+    ps->epoch = epoch;
+    ru_pull_sweep(ps->pull, fx);
+    for (uint32_t s = 0; s < ps->place.n_shards; s++) {
+        bool mine = ru_node_is(holder[s], ps->opt.self);
+        bool was = ru_node_is(ps->holder[s], ps->opt.self);
+        ps->holder[s] = holder[s];
+        if (!mine) {
+            rui_ps_unpark(ps, s, now, fx);      /* refuses them */
+        } else if (!was && ps->shard[s].here) { /* it came before the map */
+            ps->opt.user.came(ps->opt.user.self, s, now, fx);
+        }
+    }
+    send_moved(ps, now, fx);
+    rui_ps_ask_again(ps, true, now, fx);
+}
+
+void ru_ps_close(ru_ps *ps, uint32_t closed, ru_time now, ru_effects *fx)
+{
+    if (closed <= ps->closed) {
+        return;
+    }
+    ps->closed = closed;
+    for (uint32_t s = 0; s < ps->place.n_shards; s++) {
+        if (ps->shard[s].here) {
+            rui_ps_shard_close(ps, s, closed);
+            rui_ps_unpark(ps, s, now, fx);
+        }
+    }
+}
+
+/* -- shards that come ----------------------------------------------------------------------------
+ */
+
+static void installed(ru_ps *ps, uint32_t s, bool map_follows, ru_time now, ru_effects *fx)
+{
+    ps->shard[s].here = true;
+    if (ps->shard[s].closed < ps->closed) {
+        rui_ps_shard_close(ps, s, ps->closed);
+    }
+    if (ru_node_is(ps->holder[s], ps->opt.self)) {
+        rui_ps_unpark(ps, s, now, fx);
+        ps->opt.user.came(ps->opt.user.self, s, now, fx);
+    } else if (!map_follows) {
+        rui_ps_shard_send(ps, s, now, fx);
+        retry_soon(ps, now, fx);
+    }
+}
+
+/* The clock of a shard when the generation begins. */
+static uint32_t begin_of(const ru_ps *ps, uint32_t s)
+{
+    return s < ps->place.n_spread ? ps->closed : ps->closed * ps->opt.rounds;
+}
+
+ru_status ru_ps_shard_first(ru_ps *ps, uint32_t shard, ru_time now, ru_effects *fx)
+{
+    const rui_ps_place *p = &ps->place;
+    if (!rui_ps_shard_make(ps, shard)) {
+        return RU_E_MEM;
+    }
+    ps->shard[shard].closed = begin_of(ps, shard);
+    for (uint32_t k = p->shard_first[shard]; k < p->shard_first[shard + 1]; k++) {
+        uint32_t b = p->block[k], t = rui_ps_block_table(p, b);
+        for (uint32_t r = p->block_row[b]; r < p->block_row[b + 1]; r++) {
+            if (ps->opt.user.first != NULL) {
+                ps->opt.user.first(ps->opt.user.self, t, r - p->first[t],
+                                   rui_ps_row(ps, shard, t, r));
+            }
+        }
+    }
+    installed(ps, shard, false, now, fx);
+    return RU_OK;
+}
+
+ru_status ru_ps_shard_load(ru_ps *ps, uint32_t shard, const void *bytes, int64_t n, ru_time now,
+                           ru_effects *fx)
+{
+    RU_CHECK(!ps->shard[shard].here);
+    RU_TRY(rui_ps_shard_unpack(ps, shard, bytes, n));
+    if (ps->shard[shard].closed != begin_of(ps, shard)) {
+        rui_ps_shard_drop(ps, shard);
+        return RU_E_DATA;
+    }
+    installed(ps, shard, false, now, fx);
+    return RU_OK;
+}
+
+/* The same may come twice when a connection broke in between. A map that this process does not
+ * know yet may have sent it here. */
+static void came(ru_ps *ps, ru_node_id from, const rui_ps_head *h, void *body, int64_t n,
+                 ru_time now, ru_effects *fx)
+{
+    uint32_t k = h->shard, n_shards = ps->place.n_shards;
+    if (k >= n_shards + ps->opt.n_executors || h->generation != ps->generation) {
+        ru_bufs_put(&ps->bufs, body);
+        if (h->generation > ps->generation) {
+            (void)ru_pull_send(ps->pull, from, RUI_PS_LATER, h, sizeof *h, NULL, 0, true, 0, now,
+                               fx);
+        }
+        return;
+    }
+    bool fresh = h->hops > ps->moving[k].hops;
+    if (fresh && k < n_shards) {
+        ru_status st = rui_ps_shard_unpack(ps, k, body, n);
+        if (st != RU_OK) {
+            ru_fx_log(fx, RU_LOG_ERROR, "shard %u of the parameters does not fit here: %s", k,
+                      ru_status_name(st));
+            ru_bufs_put(&ps->bufs, body);
+            return;
+        }
+    }
+    ps->moving[k].hops = h->hops > ps->moving[k].hops ? h->hops : ps->moving[k].hops;
+    (void)ru_pull_send(ps->pull, from, RUI_PS_CAME, h, sizeof *h, NULL, 0, true, 0, now, fx);
+    if (fresh && k >= n_shards) {
+        ps->opt.user.object(ps->opt.user.self, k - n_shards, body, n, now, fx);
+        return;
+    }
+    ru_bufs_put(&ps->bufs, body);
+    if (fresh) {
+        installed(ps, k, h->epoch > ps->epoch, now, fx);
+    }
+}
+
+bool ru_ps_object_send(ru_ps *ps, uint32_t object, ru_node_id to, void *bytes, int64_t n,
+                       ru_time now, ru_effects *fx)
+{
+    RU_CHECK(object < ps->opt.n_executors);
+    return rui_ps_move(ps, ps->place.n_shards + object, to, bytes, n, now, fx);
+}
+
+uint32_t ru_ps_shards(const ru_ps *ps)
+{
+    return ps->place.n_shards;
+}
+
+bool ru_ps_shard_here(const ru_ps *ps, uint32_t shard)
+{
+    return ps->shard[shard].here;
+}
+
+uint32_t ru_ps_shard_closed(const ru_ps *ps, uint32_t shard)
+{
+    return ps->shard[shard].closed;
+}
+
+void *ru_ps_shard_save(ru_ps *ps, uint32_t shard, int64_t *n)
+{
+    RU_CHECK(ps->shard[shard].here);
+    return rui_ps_shard_pack(ps, shard, false, n);
+}
+
+int64_t ru_ps_shard_bytes(const ru_ps *ps, uint32_t shard)
+{
+    return ps->place.shard_floats[shard] * 4;
+}
+
+uint32_t ru_ps_shard_of(const ru_ps *ps, uint32_t table, int64_t row)
+{
+    const rui_ps_place *p = &ps->place;
+    return p->shard[rui_ps_block_of(p, table, p->first[table] + (uint32_t)row)];
+}
+
+/* -- parcels -------------------------------------------------------------------------------------
+ */
+
+static void got(void *self, ru_node_id from, uint32_t what, const void *head, uint32_t head_bytes,
+                void *body, int64_t body_bytes, ru_time now, ru_effects *fx)
+{
+    ru_ps *ps = self;
+    if (what >= RU_PS_WHAT_OWNER) {
+        ps->opt.user.got(ps->opt.user.self, from, what, head, head_bytes, body, body_bytes, now,
+                         fx);
+        return;
+    }
+    rui_ps_head h;
+    if (head_bytes != sizeof h) {
+        ru_bufs_put(&ps->bufs, body);
+        return;
+    }
+    memcpy(&h, head, sizeof h);
+    if (what == RUI_PS_GET || what == RUI_PS_UPDATE) {
+        rui_ps_serve(ps, from, what, &h, body, body_bytes, now, fx);
+        return;
+    }
+    if (what == RUI_PS_MOVED) {
+        came(ps, from, &h, body, body_bytes, now, fx);
+        return;
+    }
+    if (what == RUI_PS_CAME || what == RUI_PS_LATER) {
+        rui_ps_move_came(ps, &h, what == RUI_PS_LATER);
+    } else {
+        rui_ps_answer(ps, what, &h, body, body_bytes, now, fx);
+    }
+    if (what == RUI_PS_NACK || what == RUI_PS_LATER) {
+        retry_soon(ps, now, fx);
+    }
+    ru_bufs_put(&ps->bufs, body);
+}
+
+static void sent(void *self, uint64_t cookie, bool ok, ru_time now, ru_effects *fx)
+{
+    ru_ps *ps = self;
+    if ((cookie & RUI_PS_OWNER) != 0) {
+        ps->opt.user.sent(ps->opt.user.self, cookie & ~RUI_PS_OWNER, ok, now, fx);
+        return;
+    }
+    if ((cookie & RUI_PS_LEAVING) != 0) {
+        uint32_t s = (uint32_t)(cookie & ~RUI_PS_LEAVING);
+        RU_CHECK(ps->moving[s].reading > 0);
+        ps->moving[s].reading--;
+        rui_ps_move_sent(ps, s, ok);
+    } else {
+        rui_ps_ask_sent(ps, cookie, ok);
+    }
+    if (!ok) {
+        retry_soon(ps, now, fx);
+    }
+}
+
+bool ru_ps_send(ru_ps *ps, ru_node_id to, uint32_t what, const void *head, uint32_t head_bytes,
+                void *body, int64_t body_bytes, bool take, uint64_t cookie, ru_time now,
+                ru_effects *fx)
+{
+    RU_CHECK(what >= RU_PS_WHAT_OWNER);
+    return ru_pull_send(ps->pull, to, what, head, head_bytes, body, body_bytes, take,
+                        cookie | RUI_PS_OWNER, now, fx);
+}
+
+void ru_ps_step(ru_ps *ps, const ru_event *ev, ru_effects *fx)
+{
+    if (ev->kind == RU_EV_LOCAL && ev->what == ps->opt.local) {
+        ru_pull_local(ps->pull, ev->now, fx);
+    } else if (ev->kind == RU_EV_TIMER) {
+        ps->retry_set = false;
+        send_moved(ps, ev->now, fx);
+        rui_ps_move_again(ps, (ru_node_id){0}, ev->now, fx);
+        rui_ps_ask_again(ps, false, ev->now, fx);
+    } else if (ev->kind == RU_EV_UP) { /* what was on its way when the connection ended is lost */
+        rui_ps_move_again(ps, ev->node, ev->now, fx);
+        for (uint32_t i = 0; i < ps->ask_top; i++) {
+            ps->ask[i].again = ps->ask[i].again || ru_node_is(ps->ask[i].to, ev->node);
+        }
+        rui_ps_ask_again(ps, false, ev->now, fx);
+    } else {
+        ru_pull_step(ps->pull, ev, fx);
+    }
+}
+
+const ru_ps_stats *ru_ps_stats_of(const ru_ps *ps)
+{
+    return &ps->stats;
+}

@@ -1,0 +1,168 @@
+/* A store of shared parameters: rows of fixed width in tables, kept in shards by the processes of
+ * a job, read and updated by executors.
+ *
+ *   table -> blocks of rows -> shards (a block's by hash: random) -> processes (the owner's map)
+ *
+ *   client  cache of rows with their age; GET for rows that are too old, UPDATE for changes
+ *   server  shards: a GET waits until the shard has closed the clock it asks for; an UPDATE is
+ *           tagged (executor, clock, part) and applied once, however often it arrives
+ *
+ * The owner closes clocks (ru_ps_close) when all updates of a clock are acknowledged, so a shard
+ * has them all. With `ordered` a shard keeps the updates of a clock until it closes and merges them
+ * in the order of executors: the result is a function of the updates alone. Without, it merges at
+ * once. The blocks of rows that rotate are shards of their own: a shard's clock is then the step,
+ * and the update of its one holder closes it.
+ *
+ * Shards move while the store works: the owner gives a new map, the old holder sends the shard with
+ * its tags and waiting updates, the new one lets requests wait for it; a client repeats what was
+ * refused. A request of another generation is ignored: when the owner restores an older state, it
+ * begins a new generation.
+ *
+ * Part of a node's part (comm/node/node.h). Steps machines only: no clock, memory within a bound.
+ * Source: litz-2018 (shards that move, tags), flexrr-2016 (tables, clocks, caches by age),
+ * qiao-2019 (blocks at random). Thread: loop only. */
+#ifndef RU_COMM_PS_PS_H
+#define RU_COMM_PS_PS_H
+
+#include "comm/pull/pull.h"
+
+typedef struct ru_ps ru_ps;
+
+enum {
+    RU_PS_TABLES_MAX = 8,
+    RU_PS_SHARDS_MAX = 4096,
+    RU_PS_EXECUTORS_MAX = 4096,
+    RU_PS_MESSAGES = RU_PULL_MESSAGES, /* numbers of messages that it uses */
+    RU_PS_WHAT_OWNER = 16,             /* parcels from here on are the owner's */
+};
+
+typedef struct ru_ps_table {
+    int64_t rows;
+    uint32_t width; /* floats a row */
+    uint32_t extra; /* floats of state beside, seen by `merge` alone */
+    /* Its rows rotate: block b is rows cut[b] .. cut[b + 1] - 1 and has one holder at a time, who
+     * changes it in place. Shape: [executors + 1] view while open; NULL: it does not. */
+    const int64_t *cut;
+} ru_ps_table;
+
+/* Rows first .. first + n - 1 of one table. */
+typedef struct ru_ps_rows {
+    uint32_t table, first, n;
+} ru_ps_rows;
+
+/* One update of one executor: exactly one is applied for each tag. */
+typedef struct ru_ps_tag {
+    uint32_t executor;
+    uint32_t step; /* clock * rounds + round */
+} ru_ps_tag;
+
+typedef struct ru_ps_user {
+    void *self;
+    /* First values of a row; extra is zero. NULL: zero. */
+    void (*first)(void *self, uint32_t table, int64_t row, float *value);
+    /* Merge an update [width] into a row. */
+    /* ... of clock `clock`, or while that is the newest one that is closed (not ordered). */
+    void (*merge)(void *self, uint32_t table, uint32_t clock, float *value, float *extra,
+                  const float *update);
+    void (*fetched)(void *self, uint32_t ticket, ru_time now, ru_effects *fx);
+    /* All updates of this executor are acknowledged. */
+    void (*flushed)(void *self, uint32_t executor, ru_time now, ru_effects *fx);
+    /* This process holds a shard that came from another. */
+    void (*came)(void *self, uint32_t shard, ru_time now, ru_effects *fx);
+    /* An object of the owner's came from another process (ru_ps_object_send). Owner: bytes is a
+     * buffer, the user's from here on. */
+    void (*object)(void *self, uint32_t object, void *bytes, int64_t n, ru_time now,
+                   ru_effects *fx);
+    /* Parcels of the owner's own. */
+    void (*got)(void *self, ru_node_id from, uint32_t what, const void *head, uint32_t head_bytes,
+                void *body, int64_t body_bytes, ru_time now, ru_effects *fx);
+    void (*sent)(void *self, uint64_t cookie, bool ok, ru_time now, ru_effects *fx);
+} ru_ps_user;
+
+typedef struct ru_ps_options {
+    const ru_ps_table *tables; /* [n_tables] */
+    uint32_t n_tables, n_shards, n_executors;
+    uint32_t tickets;    /* numbers of tickets: below this */
+    int64_t block_bytes; /* 0: 4 KiB */
+    uint64_t seed;       /* of the placement of blocks */
+    bool ordered;
+    uint32_t rounds; /* steps of a clock; 0: 1 */
+    ru_chan *chan;
+    ru_node_id self;
+    uint32_t peers_max;
+    uint32_t what_first, local; /* as in ru_pull_options */
+    int64_t memory_bytes;       /* bound of shards, caches and parcels */
+    ru_ps_user user;
+} ru_ps_options;
+
+/* Errors: RU_E_ARG, RU_E_LIMIT (rows), RU_E_MEM. */
+RU_MUST_USE ru_status ru_ps_open(const ru_ps_options *opt, ru_arena *arena, ru_ps **out,
+                                 ru_err *err);
+void ru_ps_close_all(ru_ps *ps); /* NULL is fine */
+ru_bufs *ru_ps_bufs(ru_ps *ps);
+ru_pull *ru_ps_pull(ru_ps *ps);
+
+/* -- the owner's decisions ------------------------------------------------------------------------
+ */
+
+/* A new generation: nothing is held, asked for or remembered; clocks below `closed` are applied.
+ * Shards come by ru_ps_shard_first and ru_ps_shard_load, after the map. */
+void ru_ps_reset(ru_ps *ps, uint32_t generation, uint32_t closed, ru_effects *fx);
+/* Who holds each shard from now on: holder [ru_ps_shards]. Shards of this process that others hold
+ * from now on are sent to them. Also after members went or came. */
+void ru_ps_map(ru_ps *ps, const ru_node_id *holder, uint32_t epoch, ru_time now, ru_effects *fx);
+/* Clocks below `closed` are closed: every update of them was acknowledged. */
+void ru_ps_close(ru_ps *ps, uint32_t closed, ru_time now, ru_effects *fx);
+
+/* A shard of the map as of clock `closed` of the reset: first values, or bytes of ru_ps_shard_save.
+ * Errors: RU_E_DATA, RU_E_MEM. */
+RU_MUST_USE ru_status ru_ps_shard_first(ru_ps *ps, uint32_t shard, ru_time now, ru_effects *fx);
+RU_MUST_USE ru_status ru_ps_shard_load(ru_ps *ps, uint32_t shard, const void *bytes, int64_t n,
+                                       ru_time now, ru_effects *fx);
+bool ru_ps_shard_here(const ru_ps *ps, uint32_t shard);
+uint32_t ru_ps_shard_closed(const ru_ps *ps, uint32_t shard);
+/* A copy of a shard that is here: a buffer (ru_ps_bufs) of *n bytes; NULL: no memory. */
+RU_MUST_USE void *ru_ps_shard_save(ru_ps *ps, uint32_t shard, int64_t *n);
+int64_t ru_ps_shard_bytes(const ru_ps *ps, uint32_t shard);
+/* Those of the options and, with rows that rotate, one for each executor. */
+uint32_t ru_ps_shards(const ru_ps *ps);
+uint32_t ru_ps_shard_of(const ru_ps *ps, uint32_t table, int64_t row);
+
+/* -- executors ------------------------------------------------------------------------------------
+ */
+
+/* Make rows [n] (view until then) readable as of clock `need` or later; those that rotate, as of
+ * `step`. true: they are; false: `fetched` follows. fresh: not from the cache, whatever its age. */
+bool ru_ps_fetch(ru_ps *ps, uint32_t ticket, uint32_t need, uint32_t step, bool fresh,
+                 const ru_ps_rows *rows, uint32_t n, ru_time now, ru_effects *fx);
+/* Copy fetched rows one after another. */
+void ru_ps_read(const ru_ps *ps, const ru_ps_rows *rows, float *into);
+/* Send changes of rows [n], one after another in `change`; copied. Of rows that rotate: their
+ * values. Once for each tag. block: that the executor holds in this step, of the tables that
+ * rotate; the next holder waits for this update. true: nothing to wait for; false: `flushed`
+ * follows. */
+bool ru_ps_update(ru_ps *ps, ru_ps_tag tag, uint32_t block, const ru_ps_rows *rows, uint32_t n,
+                  const float *change, ru_time now, ru_effects *fx);
+/* The executor is not this process's any more, or gave up its fetch. */
+void ru_ps_forget(ru_ps *ps, uint32_t ticket);
+
+/* Objects of the owner's, one for each executor, move as shards do: each time once, whatever the
+ * connections do. bytes: a buffer, taken. false: not now, its last move from here is not over. */
+RU_MUST_USE bool ru_ps_object_send(ru_ps *ps, uint32_t object, ru_node_id to, void *bytes,
+                                   int64_t n, ru_time now, ru_effects *fx);
+
+/* A parcel of the owner's; what >= RU_PS_WHAT_OWNER; otherwise as ru_pull_send. */
+bool ru_ps_send(ru_ps *ps, ru_node_id to, uint32_t what, const void *head, uint32_t head_bytes,
+                void *body, int64_t body_bytes, bool take, uint64_t cookie, ru_time now,
+                ru_effects *fx);
+
+/* -- what the owner's part hears; streams go to ru_pull_* directly --------------------------------
+ */
+void ru_ps_step(ru_ps *ps, const ru_event *ev, ru_effects *fx); /* MESSAGE, UP, DOWN, LOCAL */
+
+typedef struct ru_ps_stats {
+    int64_t gets, rows_sent, updates, rows_merged, duplicates, refused, shards_sent, waits;
+} ru_ps_stats;
+const ru_ps_stats *ru_ps_stats_of(const ru_ps *ps);
+
+#endif

@@ -1,0 +1,393 @@
+/* Requests of this process: what its executors read and change.
+ *
+ * A request stays until it is answered, whoever holds its shard meanwhile: what was refused, or
+ * went to a process that does not hold the shard any more, is sent again. */
+#include <string.h>
+
+#include "comm/ps/ps_impl.h"
+
+static uint32_t ask_new(ru_ps *ps)
+{
+    uint32_t i = ps->ask_free;
+    RU_CHECK(i != RUI_PS_NONE || ps->ask_top < RUI_PS_ASKS_MAX);
+    if (i != RUI_PS_NONE) {
+        ps->ask_free = ps->ask[i].next_free;
+    } else {
+        i = ps->ask_top++;
+    }
+    uint64_t *tickets = ps->ask[i].tickets;
+    memset(tickets, 0, ps->ticket_words * sizeof *tickets);
+    ps->ask[i] = (rui_ps_ask){.used = true, .serial = ++ps->serial, .tickets = tickets};
+    return i;
+}
+
+static void ask_free(ru_ps *ps, uint32_t i)
+{
+    rui_ps_ask *a = &ps->ask[i];
+    RU_CHECK(a->reading == 0);
+    ru_bufs_put(&ps->bufs, a->body);
+    *a = (rui_ps_ask){.tickets = a->tickets, .next_free = ps->ask_free};
+    ps->ask_free = i;
+}
+
+static void ask_send(ru_ps *ps, uint32_t i, ru_time now, ru_effects *fx)
+{
+    rui_ps_ask *a = &ps->ask[i];
+    a->again = false;
+    a->to = ps->holder[a->head.shard];
+    a->head.generation = ps->generation;
+    a->head.epoch = ps->epoch;
+    a->head.ask = i;
+    a->head.serial = a->serial;
+    if (!ru_pull_send(ps->pull, a->to, a->what, &a->head, sizeof a->head, a->body, a->body_bytes,
+                      false, i, now, fx)) {
+        a->reading++;
+    }
+}
+
+/* Answered. */
+static void ask_over(ru_ps *ps, uint32_t i)
+{
+    rui_ps_ask *a = &ps->ask[i];
+    a->over = true;
+    a->again = false;
+    if (a->reading == 0) {
+        ask_free(ps, i);
+    }
+}
+
+void rui_ps_ask_sent(ru_ps *ps, uint64_t cookie, bool ok)
+{
+    uint32_t i = (uint32_t)cookie;
+    RU_CHECK(i < ps->ask_top && ps->ask[i].used && ps->ask[i].reading > 0);
+    rui_ps_ask *a = &ps->ask[i];
+    a->reading--;
+    if (a->over && a->reading == 0) {
+        ask_free(ps, i);
+    } else if (!ok && !a->over) {
+        a->again = true;
+    }
+}
+
+void rui_ps_ask_again(ru_ps *ps, bool moved, ru_time now, ru_effects *fx)
+{
+    for (uint32_t i = 0; i < ps->ask_top; i++) {
+        rui_ps_ask *a = &ps->ask[i];
+        if (!a->used || a->over) {
+            continue;
+        }
+        if (a->again || (moved && !ru_node_is(a->to, ps->holder[a->head.shard]))) {
+            ask_send(ps, i, now, fx);
+        }
+    }
+}
+
+void rui_ps_ask_reset(ru_ps *ps)
+{
+    for (uint32_t i = 0; i < ps->ask_top; i++) {
+        if (ps->ask[i].used && !ps->ask[i].over) {
+            ask_over(ps, i);
+        }
+    }
+    memset(ps->ticket, 0, ps->opt.tickets * sizeof *ps->ticket);
+    memset(ps->unacked, 0, ps->opt.n_executors * sizeof *ps->unacked);
+    memset(ps->age, 0, ps->place.n_rows * sizeof *ps->age);
+    memset(ps->asked, 0, ps->place.n_rows * sizeof *ps->asked);
+}
+
+/* -- reading -------------------------------------------------------------------------------------
+ */
+
+static bool run_room(ru_ps *ps, uint32_t n)
+{
+    if (n <= ps->run_cap) {
+        return true;
+    }
+    uint32_t cap = n < 256 ? 256 : 2 * n;
+    rui_ps_run *run = ru_bufs_get(&ps->bufs, cap * (int64_t)sizeof *run);
+    uint32_t *shard = ru_bufs_get(&ps->bufs, cap * (int64_t)sizeof *shard);
+    if (run == NULL || shard == NULL) {
+        ru_bufs_put(&ps->bufs, run);
+        ru_bufs_put(&ps->bufs, shard);
+        return false;
+    }
+    if (ps->run_cap > 0) {
+        memcpy(run, ps->run, ps->run_cap * sizeof *run);
+        memcpy(shard, ps->run_shard, ps->run_cap * sizeof *shard);
+    }
+    ru_bufs_put(&ps->bufs, ps->run);
+    ru_bufs_put(&ps->bufs, ps->run_shard);
+    ps->run = run;
+    ps->run_shard = shard;
+    ps->run_cap = cap;
+    return true;
+}
+
+static void wait_for(ru_ps *ps, uint32_t ticket, uint32_t i)
+{
+    uint64_t *w = &ps->ask[i].tickets[ticket / 64], bit = UINT64_C(1) << ticket % 64;
+    if ((*w & bit) == 0) {
+        *w |= bit;
+        ps->ticket[ticket].waits++;
+    }
+}
+
+/* Rows of one block that must be asked for, as runs of scratch; rows under way are waited for. */
+static uint32_t missing(ru_ps *ps, uint32_t ticket, uint32_t need, bool fresh, uint32_t row,
+                        uint32_t n, uint32_t shard, uint32_t n_runs)
+{
+    for (uint32_t i = 0; i < n; i++) {
+        uint32_t r = row + i, q = ps->asked[r];
+        if (q != 0 && ps->ask[q - 1].head.need >= need) {
+            wait_for(ps, ticket, q - 1);
+            continue;
+        }
+        if (!fresh && ps->age[r] > need) {
+            continue;
+        }
+        rui_ps_run *last = n_runs > 0 ? &ps->run[n_runs - 1] : NULL;
+        if (i > 0 && last != NULL && last->row + last->n == r) {
+            last->n++;
+            continue;
+        }
+        RU_CHECK(run_room(ps, n_runs + 1));
+        ps->run[n_runs] = (rui_ps_run){r, 1};
+        ps->run_shard[n_runs++] = shard;
+    }
+    return n_runs;
+}
+
+/* One request for the runs of one shard. */
+static void ask_rows(ru_ps *ps, uint32_t ticket, uint32_t need, uint32_t shard, uint32_t n_runs,
+                     ru_time now, ru_effects *fx)
+{
+    uint32_t q = ask_new(ps), n = ps->count[shard], k = 0;
+    rui_ps_ask *a = &ps->ask[q];
+    a->what = RUI_PS_GET;
+    a->head = (rui_ps_head){.shard = shard, .need = need, .n_runs = n};
+    a->body_bytes = n * (int64_t)sizeof(rui_ps_run);
+    rui_ps_run *run = a->body = ru_bufs_get(&ps->bufs, a->body_bytes);
+    RU_CHECK(run != NULL);
+    for (uint32_t i = 0; i < n_runs; i++) {
+        if (ps->run_shard[i] != shard) {
+            continue;
+        }
+        run[k++] = ps->run[i];
+        for (uint32_t r = 0; r < ps->run[i].n; r++) {
+            ps->asked[ps->run[i].row + r] = q + 1;
+        }
+    }
+    ps->count[shard] = 0;
+    wait_for(ps, ticket, q);
+    ask_send(ps, q, now, fx);
+}
+
+bool ru_ps_fetch(ru_ps *ps, uint32_t ticket, uint32_t need, uint32_t step, bool fresh,
+                 const ru_ps_rows *rows, uint32_t n, ru_time now, ru_effects *fx)
+{
+    const rui_ps_place *p = &ps->place;
+    RU_CHECK(ticket < ps->opt.tickets && !ps->ticket[ticket].active);
+    ps->ticket[ticket] = (rui_ps_ticket){.active = true};
+    uint32_t n_runs = 0;
+    for (uint32_t k = 0; k < n; k++) {
+        uint32_t t = rows[k].table, row = p->first[t] + rows[k].first, end = row + rows[k].n;
+        RU_CHECK(t < p->n_tables && end <= p->first[t + 1]);
+        while (row < end) {
+            uint32_t many = rui_ps_block_left(p, t, row, end - row);
+            uint32_t shard = p->shard[rui_ps_block_of(p, t, row)];
+            uint32_t age = shard < p->n_spread ? need : step;
+            n_runs = missing(ps, ticket, age, fresh, row, many, shard, n_runs);
+            row += many;
+        }
+    }
+    for (uint32_t i = 0; i < n_runs; i++) {
+        ps->count[ps->run_shard[i]]++;
+    }
+    for (uint32_t i = 0; i < n_runs; i++) {
+        if (ps->count[ps->run_shard[i]] > 0) {
+            uint32_t age = ps->run_shard[i] < p->n_spread ? need : step;
+            ask_rows(ps, ticket, age, ps->run_shard[i], n_runs, now, fx);
+        }
+    }
+    if (ps->ticket[ticket].waits == 0) {
+        ps->ticket[ticket].active = false;
+        return true;
+    }
+    return false;
+}
+
+/* Where a row's copy is; NULL: no memory for its block. */
+static float *cached(ru_ps *ps, uint32_t table, uint32_t row)
+{
+    const rui_ps_place *p = &ps->place;
+    uint32_t b = rui_ps_block_of(p, table, row), width = p->table[table].width;
+    if (ps->cache[b] == NULL) {
+        uint32_t rows = p->block_row[b + 1] - p->block_row[b];
+        ps->cache[b] = ru_bufs_get(&ps->bufs, (int64_t)rows * width * 4);
+    }
+    uint32_t in = row - p->block_row[b];
+    return ps->cache[b] == NULL ? NULL : ps->cache[b] + (int64_t)in * width;
+}
+
+void ru_ps_read(const ru_ps *ps, const ru_ps_rows *rows, float *into)
+{
+    const rui_ps_place *p = &ps->place;
+    uint32_t t = rows->table, row = p->first[t] + rows->first, end = row + rows->n;
+    uint32_t width = p->table[t].width;
+    while (row < end) {
+        uint32_t n = rui_ps_block_left(p, t, row, end - row);
+        uint32_t b = rui_ps_block_of(p, t, row), in = row - p->block_row[b];
+        const float *from = ps->cache[b];
+        RU_CHECK(from != NULL);
+        memcpy(into, from + (int64_t)in * width, (size_t)n * width * 4);
+        into += (int64_t)n * width;
+        row += n;
+    }
+}
+
+static void take_rows(ru_ps *ps, uint32_t i, uint32_t closed, const float *from)
+{
+    const rui_ps_place *p = &ps->place;
+    const rui_ps_ask *a = &ps->ask[i];
+    const rui_ps_run *run = a->body;
+    for (uint32_t k = 0; k < a->head.n_runs; k++) {
+        uint32_t t = rui_ps_table_of(p, run[k].row), width = p->table[t].width;
+        float *to = cached(ps, t, run[k].row);
+        RU_CHECK(to != NULL);
+        memcpy(to, from, (size_t)run[k].n * width * 4);
+        from += (int64_t)run[k].n * width;
+        for (uint32_t r = run[k].row; r < run[k].row + run[k].n; r++) {
+            ps->age[r] = closed + 1;
+            ps->asked[r] = ps->asked[r] == i + 1 ? 0 : ps->asked[r];
+        }
+    }
+}
+
+static void wake(ru_ps *ps, uint32_t i, ru_time now, ru_effects *fx)
+{
+    uint64_t *set = ps->ask[i].tickets;
+    for (uint32_t w = 0; w < ps->ticket_words; w++) {
+        while (set[w] != 0) {
+            uint32_t ticket = w * 64 + (uint32_t)__builtin_ctzll(set[w]);
+            set[w] &= set[w] - 1;
+            rui_ps_ticket *t = &ps->ticket[ticket];
+            if (t->active && --t->waits == 0) {
+                t->active = false;
+                ps->opt.user.fetched(ps->opt.user.self, ticket, now, fx);
+            }
+        }
+    }
+}
+
+void ru_ps_forget(ru_ps *ps, uint32_t ticket)
+{
+    ps->ticket[ticket] = (rui_ps_ticket){0};
+    for (uint32_t i = 0; i < ps->ask_top; i++) {
+        ps->ask[i].tickets[ticket / 64] &= ~(UINT64_C(1) << ticket % 64);
+    }
+}
+
+/* -- changing ------------------------------------------------------------------------------------
+ */
+
+static void ask_update(ru_ps *ps, ru_ps_tag tag, uint32_t shard, uint32_t n_runs,
+                       const int64_t *offset, const float *change, ru_time now, ru_effects *fx)
+{
+    const rui_ps_place *p = &ps->place;
+    uint32_t n = ps->count[shard], q = ask_new(ps), k = 0;
+    rui_ps_ask *a = &ps->ask[q];
+    int64_t floats = 0;
+    for (uint32_t i = 0; i < n_runs; i++) {
+        uint32_t t = ps->run_shard[i] == shard ? rui_ps_table_of(p, ps->run[i].row) : 0;
+        floats += ps->run_shard[i] == shard ? (int64_t)ps->run[i].n * p->table[t].width : 0;
+    }
+    a->what = RUI_PS_UPDATE;
+    a->head =
+        (rui_ps_head){.shard = shard, .executor = tag.executor, .step = tag.step, .n_runs = n};
+    a->body_bytes = n * (int64_t)sizeof(rui_ps_run) + 4 * floats;
+    rui_ps_run *run = a->body = ru_bufs_get(&ps->bufs, a->body_bytes);
+    RU_CHECK(run != NULL);
+    float *to = (float *)(void *)(run + n);
+    for (uint32_t i = 0; i < n_runs; i++) {
+        if (ps->run_shard[i] == shard) {
+            uint32_t width = p->table[rui_ps_table_of(p, ps->run[i].row)].width;
+            run[k++] = ps->run[i];
+            memcpy(to, change + offset[i], (size_t)ps->run[i].n * width * 4);
+            to += (int64_t)ps->run[i].n * width;
+        }
+    }
+    ps->count[shard] = 0;
+    ps->unacked[tag.executor]++;
+    ask_send(ps, q, now, fx);
+}
+
+bool ru_ps_update(ru_ps *ps, ru_ps_tag tag, uint32_t block, const ru_ps_rows *rows, uint32_t n,
+                  const float *change, ru_time now, ru_effects *fx)
+{
+    const rui_ps_place *p = &ps->place;
+    uint32_t n_runs = 0;
+    RU_CHECK(tag.executor < ps->opt.n_executors && ps->unacked[tag.executor] == 0);
+    for (uint32_t k = 0; k < n; k++) {
+        uint32_t t = rows[k].table, row = p->first[t] + rows[k].first, end = row + rows[k].n;
+        RU_CHECK(t < p->n_tables && end <= p->first[t + 1]);
+        while (row < end) {
+            uint32_t many = rui_ps_block_left(p, t, row, end - row);
+            RU_CHECK(run_room(ps, n_runs + 1));
+            ps->run[n_runs] = (rui_ps_run){row, many};
+            ps->run_shard[n_runs] = p->shard[rui_ps_block_of(p, t, row)];
+            ps->count[ps->run_shard[n_runs++]]++;
+            row += many;
+        }
+    }
+    int64_t *offset = ru_bufs_get(&ps->bufs, (n_runs + 1) * (int64_t)sizeof *offset), at = 0;
+    RU_CHECK(offset != NULL);
+    for (uint32_t i = 0; i < n_runs; i++) {
+        offset[i] = at;
+        at += (int64_t)ps->run[i].n * p->table[rui_ps_table_of(p, ps->run[i].row)].width;
+    }
+    if (p->n_shards > p->n_spread && ps->count[p->n_spread + block] == 0) {
+        ask_update(ps, tag, p->n_spread + block, n_runs, offset, change, now, fx);
+    }
+    for (uint32_t i = 0; i < n_runs; i++) {
+        if (ps->count[ps->run_shard[i]] > 0) {
+            ask_update(ps, tag, ps->run_shard[i], n_runs, offset, change, now, fx);
+        }
+    }
+    ru_bufs_put(&ps->bufs, offset);
+    return ps->unacked[tag.executor] == 0;
+}
+
+/* -- answers -------------------------------------------------------------------------------------
+ */
+
+void rui_ps_answer(ru_ps *ps, uint32_t what, const rui_ps_head *h, const void *body,
+                   int64_t body_bytes, ru_time now, ru_effects *fx)
+{
+    uint32_t i = h->ask;
+    if (h->generation != ps->generation || i >= ps->ask_top || !ps->ask[i].used ||
+        ps->ask[i].over || ps->ask[i].serial != h->serial) {
+        return; /* answered before, or not asked any more */
+    }
+    rui_ps_ask *a = &ps->ask[i];
+    if (what == RUI_PS_NACK) {
+        a->again = true;
+        return;
+    }
+    if (what == RUI_PS_ROWS && a->what == RUI_PS_GET) {
+        int64_t floats;
+        if (!rui_ps_runs_ok(ps, a->head.shard, a->body, a->body_bytes, a->head.n_runs, &floats) ||
+            body_bytes != 4 * floats || h->need < a->head.need) {
+            return;
+        }
+        take_rows(ps, i, h->need, body);
+        wake(ps, i, now, fx);
+        ask_over(ps, i);
+    } else if (what == RUI_PS_ACK && a->what == RUI_PS_UPDATE) {
+        uint32_t e = a->head.executor;
+        ask_over(ps, i);
+        RU_CHECK(ps->unacked[e] > 0);
+        if (--ps->unacked[e] == 0) {
+            ps->opt.user.flushed(ps->opt.user.self, e, now, fx);
+        }
+    }
+}

@@ -1,0 +1,211 @@
+/* Inside of the parameter store.
+ *
+ *   ps.c         opening, map, requests to whom they belong
+ *   ps_place.c   where rows are
+ *   ps_shard.c   shards: merge, close, as bytes
+ *   ps_serve.c   requests of others and of this process, at the shard
+ *   ps_move.c    shards and objects on their way
+ *   ps_ask.c     requests of this process: cache, tickets, repeats
+ *
+ * Thread: loop only. */
+#ifndef RU_COMM_PS_PS_IMPL_H
+#define RU_COMM_PS_PS_IMPL_H
+
+#include <stddef.h>
+
+#include "base/log.h"
+#include "comm/ps/ps.h"
+
+#define RUI_PS_NONE UINT32_MAX
+
+enum { RUI_PS_ASKS_MAX = 8192 };
+
+/* Cookies of parcels: the owner's, shards on their way; else a request's place. */
+#define RUI_PS_OWNER   (UINT64_C(1) << 55)
+#define RUI_PS_LEAVING (UINT64_C(1) << 54)
+
+/* Parcels. */
+enum {
+    RUI_PS_GET = 1,
+    RUI_PS_ROWS,
+    RUI_PS_UPDATE,
+    RUI_PS_ACK,
+    RUI_PS_NACK,
+    RUI_PS_MOVED,
+    RUI_PS_CAME,
+    RUI_PS_LATER
+};
+
+/* n rows from `row` on, counted over all tables. */
+typedef struct rui_ps_run {
+    uint32_t row, n;
+} rui_ps_run;
+
+/* Head of a request, and of its answer. */
+typedef struct rui_ps_head {
+    uint32_t generation, epoch; /* of the sender's map */
+    uint32_t shard;
+    uint32_t need;           /* GET; ROWS: clocks that are closed */
+    uint32_t executor, step; /* UPDATE */
+    uint32_t ask, serial;    /* place and number of the request at the client */
+    uint32_t n_runs;
+    uint32_t hops; /* SHARD */
+} rui_ps_head;
+
+/* -- ps_place.c -----------------------------------------------------------------------------------
+ */
+typedef struct rui_ps_place {
+    uint32_t n_tables, n_rows, n_blocks;
+    uint32_t n_shards; /* all */
+    uint32_t n_spread; /* the first ones: rows by hash; the others rotate */
+    ru_ps_table table[RU_PS_TABLES_MAX];
+    uint32_t first[RU_PS_TABLES_MAX + 1];       /* row over all tables */
+    uint32_t block_rows[RU_PS_TABLES_MAX];      /* rows of a block; 0: cut by the owner */
+    uint32_t block_first[RU_PS_TABLES_MAX + 1]; /* block over all tables */
+    uint32_t *block_row;                        /* [n_blocks + 1] its first row */
+    uint32_t *shard;                            /* [n_blocks] */
+    int64_t *offset;                            /* [n_blocks] floats in its shard */
+    uint32_t *block;                            /* [n_blocks] of shard 0, 1, ... */
+    uint32_t *shard_first;                      /* [n_shards + 1] in `block` */
+    int64_t *shard_floats;                      /* [n_shards] */
+} rui_ps_place;
+
+RU_MUST_USE ru_status rui_ps_place_open(const ru_ps_options *opt, ru_arena *arena,
+                                        rui_ps_place *out, ru_err *err);
+uint32_t rui_ps_table_of(const rui_ps_place *p, uint32_t row);
+uint32_t rui_ps_block_of(const rui_ps_place *p, uint32_t table, uint32_t row);
+/* Rows from `row` on that are in its block, at most n. */
+uint32_t rui_ps_block_left(const rui_ps_place *p, uint32_t table, uint32_t row, uint32_t n);
+uint32_t rui_ps_block_table(const rui_ps_place *p, uint32_t block);
+/* Floats of a row in a shard; what is sent has `width`. */
+static inline uint32_t rui_ps_stride(const rui_ps_place *p, uint32_t table)
+{
+    return p->table[table].width + p->table[table].extra;
+}
+
+/* -- ps_shard.c -----------------------------------------------------------------------------------
+ */
+/* An update that waits for its clock to close. Owner: body is a buffer. */
+typedef struct rui_ps_held {
+    struct rui_ps_held *next; /* by clock, executor, step */
+    uint32_t executor, step, n_runs;
+    int64_t body_bytes;
+    void *body; /* runs, then values */
+} rui_ps_held;
+
+/* A request that waits for its shard, or for a clock. */
+typedef struct rui_ps_parked {
+    struct rui_ps_parked *next;
+    ru_node_id from;
+    uint32_t what;
+    rui_ps_head head;
+    void *body;
+    int64_t body_bytes;
+} rui_ps_parked;
+
+/* A shard, or an object of the owner's, that moves: kept until its new holder says that it came. */
+typedef struct rui_ps_moving {
+    uint32_t hops; /* so often it moved: a copy with no more is an old one */
+    void *bytes;   /* on its way; NULL: not so */
+    int64_t n;
+    ru_node_id to;
+    rui_ps_head head;
+    uint32_t reading;
+    bool over, again;
+} rui_ps_moving;
+
+typedef struct rui_ps_shard {
+    bool here;
+    uint32_t closed; /* clocks below are applied */
+    float *values;
+    uint32_t *done; /* [executors] the last step of which an update was taken, + 1 */
+    rui_ps_held *held;
+    rui_ps_parked *parked; /* in order of arrival */
+} rui_ps_shard;
+
+/* -- ps_ask.c -------------------------------------------------------------------------------------
+ */
+typedef struct rui_ps_ask {
+    bool used, again;               /* again: to be sent anew */
+    bool over;                      /* answered; its body is still read */
+    uint32_t what, serial, reading; /* reading: sends that read the body */
+    uint32_t next_free;
+    rui_ps_head head;
+    void *body;
+    int64_t body_bytes;
+    ru_node_id to;
+    uint64_t *tickets; /* [ticket_words] who waits for a GET */
+} rui_ps_ask;
+
+typedef struct rui_ps_ticket {
+    bool active;
+    uint32_t waits; /* requests */
+} rui_ps_ticket;
+
+struct ru_ps {
+    ru_ps_options opt;
+    ru_arena *arena;
+    ru_bufs bufs;
+    ru_pull *pull;
+    rui_ps_place place;
+    uint32_t generation, epoch, closed;
+    ru_node_id *holder; /* [shards] */
+    rui_ps_shard *shard;
+    rui_ps_moving *moving; /* [shards + objects] */
+    /* client */
+    rui_ps_ask *ask;
+    uint32_t ask_free, ask_top, serial;
+    uint32_t ticket_words;
+    rui_ps_ticket *ticket;
+    uint32_t *unacked; /* [executors] updates under way */
+    float **cache;     /* [n_blocks] */
+    uint32_t *age;     /* [n_rows] clocks closed of the copy + 1; 0: none */
+    uint32_t *asked;   /* [n_rows] request that fetches it + 1 */
+    rui_ps_run *run;   /* scratch, a buffer: [run_cap] */
+    uint32_t *run_shard;
+    uint32_t run_cap;
+    uint32_t *count; /* [shards] scratch */
+    bool retry_set;
+    ru_ps_stats stats;
+};
+
+/* ps_shard.c */
+RU_MUST_USE bool rui_ps_shard_make(ru_ps *ps, uint32_t s); /* memory; false: none */
+void rui_ps_shard_drop(ru_ps *ps, uint32_t s);             /* but not what is parked */
+/* Take an update; body becomes the shard's when true is returned in *taken. false: was here before.
+ */
+bool rui_ps_shard_update(ru_ps *ps, uint32_t s, const rui_ps_head *h, void *body,
+                         int64_t body_bytes, bool *taken);
+void rui_ps_shard_close(ru_ps *ps, uint32_t s, uint32_t closed);
+float *rui_ps_row(const ru_ps *ps, uint32_t s, uint32_t table, uint32_t row);
+/* As bytes, with what is held if `all`. */
+void *rui_ps_shard_pack(ru_ps *ps, uint32_t s, bool all, int64_t *n);
+RU_MUST_USE ru_status rui_ps_shard_unpack(ru_ps *ps, uint32_t s, const void *bytes, int64_t n);
+/* Are the runs of a body rows of this shard, and how many floats are they? false: no. */
+bool rui_ps_runs_ok(const ru_ps *ps, uint32_t s, const void *body, int64_t body_bytes,
+                    uint32_t n_runs, int64_t *floats);
+
+/* ps_serve.c */
+void rui_ps_serve(ru_ps *ps, ru_node_id from, uint32_t what, const rui_ps_head *h, void *body,
+                  int64_t body_bytes, ru_time now, ru_effects *fx);
+void rui_ps_unpark(ru_ps *ps, uint32_t s, ru_time now, ru_effects *fx);
+void rui_ps_shard_send(ru_ps *ps, uint32_t s, ru_time now, ru_effects *fx);
+/* ps_move.c: k is a shard, or n_shards + an object */
+/* Bytes (a buffer, taken) to their new holder. false: an older copy is still read, later. */
+RU_MUST_USE bool rui_ps_move(ru_ps *ps, uint32_t k, ru_node_id to, void *bytes, int64_t n,
+                             ru_time now, ru_effects *fx);
+/* Again: what was on its way to `up` (0: what failed). */
+void rui_ps_move_again(ru_ps *ps, ru_node_id up, ru_time now, ru_effects *fx);
+void rui_ps_move_came(ru_ps *ps, const rui_ps_head *h, bool later);
+void rui_ps_move_sent(ru_ps *ps, uint32_t k, bool ok);
+void rui_ps_move_drop(ru_ps *ps, uint32_t k);
+
+/* ps_ask.c */
+void rui_ps_ask_reset(ru_ps *ps);
+void rui_ps_answer(ru_ps *ps, uint32_t what, const rui_ps_head *h, const void *body,
+                   int64_t body_bytes, ru_time now, ru_effects *fx);
+void rui_ps_ask_sent(ru_ps *ps, uint64_t cookie, bool ok);
+/* Send anew what was refused or lost; with `moved`: what went to processes that do not hold it. */
+void rui_ps_ask_again(ru_ps *ps, bool moved, ru_time now, ru_effects *fx);
+
+#endif

@@ -1,0 +1,296 @@
+/* Shards: rows and the state of their rule, which updates were taken, and what waits for its clock.
+ *
+ * As bytes: pack | values [floats] | done [executors] | for each update that waits: held | body */
+#include <string.h>
+
+#include "comm/ps/ps_impl.h"
+
+#define PACK_MAGIC UINT32_C(0x31537552) /* "RuS1" */
+
+typedef struct pack {
+    uint32_t magic, shard, closed, n_held;
+    int64_t floats, executors;
+} pack;
+
+typedef struct pack_held {
+    uint32_t executor, step, n_runs, zero;
+    int64_t body_bytes;
+} pack_held;
+
+bool rui_ps_shard_make(ru_ps *ps, uint32_t s)
+{
+    rui_ps_shard *x = &ps->shard[s];
+    RU_CHECK(x->values == NULL && x->held == NULL);
+    int64_t values = ps->place.shard_floats[s] * 4, done = (int64_t)ps->opt.n_executors * 4;
+    x->values = ru_bufs_get(&ps->bufs, values);
+    x->done = ru_bufs_get(&ps->bufs, done);
+    if (x->values == NULL || x->done == NULL) {
+        ru_bufs_put(&ps->bufs, x->values);
+        ru_bufs_put(&ps->bufs, x->done);
+        x->values = NULL;
+        x->done = NULL;
+        return false;
+    }
+    memset(x->values, 0, (size_t)values);
+    memset(x->done, 0, (size_t)done);
+    return true;
+}
+
+static void held_free(ru_ps *ps, rui_ps_held *h)
+{
+    ru_bufs_put(&ps->bufs, h->body);
+    ru_bufs_put(&ps->bufs, h);
+}
+
+void rui_ps_shard_drop(ru_ps *ps, uint32_t s)
+{
+    rui_ps_shard *x = &ps->shard[s];
+    ru_bufs_put(&ps->bufs, x->values);
+    ru_bufs_put(&ps->bufs, x->done);
+    while (x->held != NULL) {
+        rui_ps_held *h = x->held;
+        x->held = h->next;
+        held_free(ps, h);
+    }
+    x->values = NULL;
+    x->done = NULL;
+    x->here = false;
+}
+
+float *rui_ps_row(const ru_ps *ps, uint32_t s, uint32_t table, uint32_t row)
+{
+    const rui_ps_place *p = &ps->place;
+    uint32_t b = rui_ps_block_of(p, table, row);
+    uint32_t in = row - p->block_row[b];
+    return ps->shard[s].values + p->offset[b] + (int64_t)in * rui_ps_stride(p, table);
+}
+
+bool rui_ps_runs_ok(const ru_ps *ps, uint32_t s, const void *body, int64_t body_bytes,
+                    uint32_t n_runs, int64_t *floats)
+{
+    const rui_ps_place *p = &ps->place;
+    *floats = 0;
+    if (body_bytes / (int64_t)sizeof(rui_ps_run) < n_runs) {
+        return false;
+    }
+    const rui_ps_run *run = body;
+    for (uint32_t k = 0; k < n_runs; k++) {
+        if (run[k].row >= p->n_rows || run[k].n < 1) {
+            return false;
+        }
+        uint32_t t = rui_ps_table_of(p, run[k].row);
+        if (run[k].n > p->first[t + 1] - run[k].row ||
+            rui_ps_block_left(p, t, run[k].row, run[k].n) != run[k].n ||
+            p->shard[rui_ps_block_of(p, t, run[k].row)] != s) {
+            return false;
+        }
+        *floats += (int64_t)run[k].n * p->table[t].width;
+    }
+    return true;
+}
+
+static void merge(ru_ps *ps, uint32_t s, uint32_t clock, const void *body, uint32_t n_runs)
+{
+    const rui_ps_place *p = &ps->place;
+    const rui_ps_run *run = body;
+    const float *change = (const float *)(const void *)(run + n_runs);
+    for (uint32_t k = 0; k < n_runs; k++) {
+        uint32_t t = rui_ps_table_of(p, run[k].row), width = p->table[t].width;
+        float *at = rui_ps_row(ps, s, t, run[k].row);
+        for (uint32_t i = 0; i < run[k].n; i++) {
+            ps->opt.user.merge(ps->opt.user.self, t, clock, at, at + width, change);
+            at += rui_ps_stride(p, t);
+            change += width;
+        }
+        ps->stats.rows_merged += run[k].n;
+    }
+}
+
+static bool before(const ru_ps *ps, const rui_ps_held *a, const rui_ps_head *h)
+{
+    uint32_t x = a->step / ps->opt.rounds, y = h->step / ps->opt.rounds;
+    return x != y                       ? x < y
+           : a->executor != h->executor ? a->executor < h->executor
+                                        : a->step < h->step;
+}
+
+/* Rows that rotate: their holder's values replace them, and the step is over. */
+static void replace(ru_ps *ps, uint32_t s, const rui_ps_head *h, const void *body)
+{
+    const rui_ps_place *p = &ps->place;
+    const rui_ps_run *run = body;
+    const float *value = h->n_runs > 0 ? (const float *)(const void *)(run + h->n_runs) : NULL;
+    for (uint32_t k = 0; k < h->n_runs; k++) {
+        uint32_t t = rui_ps_table_of(p, run[k].row), width = p->table[t].width;
+        float *at = rui_ps_row(ps, s, t, run[k].row);
+        for (uint32_t i = 0; i < run[k].n; i++) {
+            memcpy(at, value, (size_t)width * 4);
+            at += rui_ps_stride(p, t);
+            value += width;
+        }
+        ps->stats.rows_merged += run[k].n;
+    }
+    RU_CHECK(ps->shard[s].closed == h->step); /* one holder in each step, each waits for the last */
+    ps->shard[s].closed = h->step + 1;
+}
+
+bool rui_ps_shard_update(ru_ps *ps, uint32_t s, const rui_ps_head *h, void *body,
+                         int64_t body_bytes, bool *taken)
+{
+    rui_ps_shard *x = &ps->shard[s];
+    *taken = false;
+    if (h->step < x->done[h->executor]) {
+        ps->stats.duplicates++;
+        return false;
+    }
+    x->done[h->executor] = h->step + 1;
+    ps->stats.updates++;
+    if (s >= ps->place.n_spread) {
+        replace(ps, s, h, body);
+        return true;
+    }
+    if (!ps->opt.ordered) {
+        merge(ps, s, x->closed, body, h->n_runs);
+        return true;
+    }
+    RU_CHECK(h->step / ps->opt.rounds >=
+             x->closed); /* a clock closes when all its updates are acknowledged */
+    rui_ps_held **at = &x->held;
+    while (*at != NULL && before(ps, *at, h)) {
+        at = &(*at)->next;
+    }
+    rui_ps_held *n = ru_bufs_get(&ps->bufs, sizeof *n);
+    RU_CHECK(n != NULL);
+    *n = (rui_ps_held){.next = *at,
+                       .executor = h->executor,
+                       .step = h->step,
+                       .n_runs = h->n_runs,
+                       .body_bytes = body_bytes,
+                       .body = body};
+    *at = n;
+    *taken = true;
+    return true;
+}
+
+void rui_ps_shard_close(ru_ps *ps, uint32_t s, uint32_t closed)
+{
+    rui_ps_shard *x = &ps->shard[s];
+    if (s >= ps->place.n_spread) {
+        return; /* its holders close it */
+    }
+    while (x->held != NULL && x->held->step / ps->opt.rounds < closed) {
+        rui_ps_held *h = x->held;
+        x->held = h->next;
+        merge(ps, s, h->step / ps->opt.rounds, h->body, h->n_runs);
+        held_free(ps, h);
+    }
+    x->closed = closed;
+}
+
+void *rui_ps_shard_pack(ru_ps *ps, uint32_t s, bool all, int64_t *n)
+{
+    const rui_ps_shard *x = &ps->shard[s];
+    pack p = {.magic = PACK_MAGIC,
+              .shard = s,
+              .closed = x->closed,
+              .floats = ps->place.shard_floats[s],
+              .executors = ps->opt.n_executors};
+    int64_t size = (int64_t)sizeof p + 4 * p.floats + 4 * p.executors;
+    for (const rui_ps_held *h = x->held; all && h != NULL; h = h->next) {
+        size += (int64_t)sizeof(pack_held) + h->body_bytes;
+        p.n_held++;
+    }
+    uint8_t *out = ru_bufs_get(&ps->bufs, size), *at = out;
+    if (out == NULL) {
+        return NULL;
+    }
+    memcpy(at, &p, sizeof p);
+    at += sizeof p;
+    memcpy(at, x->values, (size_t)(4 * p.floats));
+    at += 4 * p.floats;
+    uint32_t *done = (void *)at; /* sizes before it are multiples of four */
+    for (uint32_t e = 0; e < ps->opt.n_executors; e++) {
+        /* What is held is not in the values: without it, it was not taken. */
+        bool waits = false;
+        for (const rui_ps_held *h = x->held; !all && h != NULL; h = h->next) {
+            waits = waits || h->executor == e;
+        }
+        uint32_t begin = x->closed * ps->opt.rounds;
+        done[e] = waits && x->done[e] > begin ? begin : x->done[e];
+    }
+    at += 4 * p.executors;
+    for (const rui_ps_held *h = x->held; all && h != NULL; h = h->next) {
+        const pack_held ph = {h->executor, h->step, h->n_runs, 0, h->body_bytes};
+        memcpy(at, &ph, sizeof ph);
+        memcpy(at + sizeof ph, h->body, (size_t)h->body_bytes);
+        at += (int64_t)sizeof ph + h->body_bytes;
+    }
+    *n = size;
+    return out;
+}
+
+static ru_status unpack_held(ru_ps *ps, uint32_t s, uint32_t n_held, const uint8_t *at, int64_t n)
+{
+    rui_ps_held **last = &ps->shard[s].held;
+    for (uint32_t k = 0; k < n_held; k++) {
+        pack_held ph;
+        int64_t floats;
+        if (n < (int64_t)sizeof ph) {
+            return RU_E_DATA;
+        }
+        memcpy(&ph, at, sizeof ph);
+        at += sizeof ph;
+        n -= (int64_t)sizeof ph;
+        if (ph.body_bytes < 0 || ph.body_bytes > n || ph.executor >= ps->opt.n_executors) {
+            return RU_E_DATA;
+        }
+        rui_ps_held *h = ru_bufs_get(&ps->bufs, sizeof *h);
+        void *body = ru_bufs_get(&ps->bufs, ph.body_bytes);
+        if (h == NULL || body == NULL) {
+            ru_bufs_put(&ps->bufs, h);
+            ru_bufs_put(&ps->bufs, body);
+            return RU_E_MEM;
+        }
+        memcpy(body, at, (size_t)ph.body_bytes);
+        *h = (rui_ps_held){NULL, ph.executor, ph.step, ph.n_runs, ph.body_bytes, body};
+        *last = h;
+        last = &h->next;
+        if (!rui_ps_runs_ok(ps, s, body, ph.body_bytes, ph.n_runs, &floats) ||
+            ph.body_bytes != (int64_t)sizeof(rui_ps_run) * ph.n_runs + 4 * floats) {
+            return RU_E_DATA;
+        }
+        at += ph.body_bytes;
+        n -= ph.body_bytes;
+    }
+    return n == 0 ? RU_OK : RU_E_DATA;
+}
+
+ru_status rui_ps_shard_unpack(ru_ps *ps, uint32_t s, const void *bytes, int64_t n)
+{
+    pack p;
+    const uint8_t *at = bytes;
+    if (n < (int64_t)sizeof p) {
+        return RU_E_DATA;
+    }
+    memcpy(&p, at, sizeof p);
+    int64_t fixed =
+        (int64_t)sizeof p + 4 * ps->place.shard_floats[s] + 4 * (int64_t)ps->opt.n_executors;
+    if (p.magic != PACK_MAGIC || p.shard != s || p.floats != ps->place.shard_floats[s] ||
+        p.executors != ps->opt.n_executors || n < fixed) {
+        return RU_E_DATA;
+    }
+    if (!rui_ps_shard_make(ps, s)) {
+        return RU_E_MEM;
+    }
+    at += sizeof p;
+    memcpy(ps->shard[s].values, at, (size_t)(4 * p.floats));
+    at += 4 * p.floats;
+    memcpy(ps->shard[s].done, at, (size_t)(4 * p.executors));
+    at += 4 * p.executors;
+    ps->shard[s].closed = p.closed;
+    ru_status st = unpack_held(ps, s, p.n_held, at, n - fixed);
+    if (st != RU_OK) {
+        rui_ps_shard_drop(ps, s);
+    }
+    return st;
+}
