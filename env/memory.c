@@ -1,6 +1,7 @@
 #include "env/memory.h"
 
 #include <string.h>
+#include <sys/mman.h>
 
 #include "base/str.h"
 #include "env/file.h"
@@ -74,4 +75,32 @@ int64_t ru_memory_free_bytes(ru_arena *arena)
     int64_t free = kib >= 0 ? kib * 1024 : INT64_MAX, rest = own_groups(arena).rest_bytes;
     free = rest < free ? rest : free;
     return free < INT64_MAX ? free : -1;
+}
+
+enum { PAGE_BYTES = 4096, HUGE_BYTES = 2 << 20 };
+
+static int64_t mapped(int64_t size_bytes)
+{
+    int64_t page = size_bytes >= HUGE_BYTES ? HUGE_BYTES : PAGE_BYTES;
+    return (size_bytes + page - 1) / page * page;
+}
+
+void *ru_memory_map(int64_t size_bytes)
+{
+    int64_t bytes = mapped(size_bytes);
+    void *p = mmap(NULL, (size_t)bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (p == MAP_FAILED) {
+        return NULL;
+    }
+    if (bytes >= 2 * HUGE_BYTES) {
+        (void)madvise(p, (size_t)bytes, MADV_HUGEPAGE);
+    }
+    return p;
+}
+
+void ru_memory_unmap(void *p, int64_t size_bytes)
+{
+    if (p != NULL) {
+        (void)munmap(p, (size_t)mapped(size_bytes));
+    }
 }

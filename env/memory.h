@@ -13,6 +13,10 @@ int64_t ru_memory_free_bytes(ru_arena *arena);
 /* Smallest limit of the control groups this process is in, those around them included; 0: none. */
 int64_t ru_memory_limit_bytes(ru_arena *arena);
 
+/* Zeroed pages of this process, on large pages where the system has them; NULL: there are none. */
+void *ru_memory_map(int64_t size_bytes);
+void ru_memory_unmap(void *p, int64_t size_bytes); /* the size that was asked for; NULL is fine */
+
 typedef struct rui_memory_groups {
     int64_t limit_bytes; /* the smallest; 0: none */
     int64_t rest_bytes;  /* least of what is left below a limit (files that the kernel may drop do
