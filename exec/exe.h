@@ -77,7 +77,8 @@ typedef struct ru_exe_stats {
     int64_t arena_bytes; /* planned activation arena */
     int64_t arena_bound_bytes; /* liveness lower bound */
     int64_t state_bytes, const_bytes, scratch_bytes, io_bytes;
-    int64_t flops; /* of one run */
+    int64_t n_prepared; /* steps so far that packed constants and state that is never updated */
+    int64_t flops;      /* of one run */
     int64_t open_ns;
 } ru_exe_stats;
 

@@ -4,12 +4,7 @@
 #ifndef RU_EXEC_EXE_IMPL_H
 #define RU_EXEC_EXE_IMPL_H
 
-#include "exec/exe.h"
-#include "exec/low/low.h"
-
-typedef struct exe_grad {
-    uint32_t made, read; /* run steps: last that writes it; first that reads it, UINT32_MAX: none */
-} exe_grad;
+#include "exec/dev.h"
 
 typedef struct exe_state {
     ru_value_id id, inner; /* inner absent: no step reads it */
@@ -18,34 +13,38 @@ typedef struct exe_state {
 } exe_state;
 
 struct ru_exe {
-    ru_arena arena, scratch;
+    const rui_dev_ops *ops;
+    rui_dev *dev;
+    ru_arena arena;
     const ru_graph *outer; /* the caller's */
     ru_graph g;            /* after the passes */
     ru_exe_options opt;
     ru_pool *pool;
-    rui_low lo;
     exe_state *states; /* [n_states] in value order of the outer graph */
     uint32_t n_states;
     ru_exe_grad *grads; /* [n_grads] in the order they are made */
-    exe_grad *marks;    /* [n_grads] beside them */
     uint32_t *reads;    /* [n_grads] indices into them in the order they are read */
     uint32_t n_grads;
+    uint64_t grads_hash;
     ru_exe_hooks hooks;
     bool has_hooks;
-    bool stale;         /* packed copies of frozen state must be made again */
     ru_exe_judge judge; /* NULL: nobody */
     void *judge_self;
     const float *judged; /* what is there after run step judge_step */
     uint32_t judge_step;
-    bool invalid;     /* the last run may have turned NaN into a number */
-    ru_exe *keeper;   /* the same graph on kernels that keep NaN; NULL: not needed so far */
-    const char *slow; /* nodes on reference kernels, by op */
+    bool invalid;   /* the last run may have turned NaN into a number */
+    ru_exe *keeper; /* the same graph on kernels that keep NaN; NULL: not needed so far */
     int64_t flops, open_ns;
-    int64_t profiled; /* runs measured */
-    ru_phase next;    /* the phase that may follow */
+    int64_t profiled;     /* runs measured */
+    ru_phase next;        /* the phase that may follow */
+    rui_step_time *times; /* [n_steps] */
     ru_recorder *recorder;
-    uint64_t id; /* of the list of steps */
+    uint16_t *trace_names; /* [n_steps] */
 };
+
+/* ru_exe_open on a device of any table. */
+RU_MUST_USE ru_status rui_exe_open_on(const rui_dev_ops *ops, const ru_graph *g,
+                                      const ru_exe_options *opt, ru_exe **out, ru_err *err);
 
 /* exe_nan.c: the judge's question after its step. */
 ru_status rui_exe_ask(ru_exe *e, ru_err *err);

@@ -15,23 +15,21 @@ bool ru_exe_invalid(const ru_exe *e)
 ru_status rui_exe_ask(ru_exe *e, ru_err *err)
 {
     e->invalid = ru_pool_invalid(e->pool);
-    ru_status st = e->judge(e->judge_self, *e->judged, e->invalid && e->lo.drops_nan);
+    ru_status st = e->judge(e->judge_self, *e->judged, e->invalid && e->dev->drops_nan);
     return st == RU_OK ? RU_OK : RU_FAIL(err, st, "the step was aborted before its update");
 }
 
 ru_status ru_exe_judge_set(ru_exe *e, ru_value_id v, ru_exe_judge judge, void *self, ru_err *err)
 {
     for (uint32_t i = 0; i < e->outer->n_outputs; i++) {
-        ru_value_id inner = e->outer->outputs[i].v == v.v ? e->g.outputs[i] : (ru_value_id){0};
-        const rui_home *h = inner.v == 0 ? NULL : rui_home_find(&e->lo, inner, NULL);
-        for (uint32_t k = e->lo.run.n; h != NULL && k-- > 0;) {
-            if (e->lo.run.at[k].node == e->g.values[inner.v].producer.v) {
-                e->judge = judge;
-                e->judge_self = self;
-                e->judged = rui_buf_ptr(&e->lo, h->buf);
-                e->judge_step = k;
-                return RU_OK;
-            }
+        rui_dev_value at;
+        if (e->outer->outputs[i].v == v.v && e->ops->value(e->dev, e->g.outputs[i], &at) &&
+            at.made != UINT32_MAX) {
+            e->judge = judge;
+            e->judge_self = self;
+            e->judged = at.data;
+            e->judge_step = at.made;
+            return RU_OK;
         }
     }
     return RU_FAIL(err, RU_E_ARG, "value %u is not an output of a step of the executable", v.v);
@@ -47,7 +45,7 @@ static ru_status open_keeper(ru_exe *e, ru_err *err)
     o.autotune = o.profile = false;
     ru_log(RU_LOG_INFO, "exec", "not_a_number",
            "an operation produced NaN; Rubato repeats such runs on kernels that keep NaN");
-    return ru_exe_open(e->outer, &o, &e->keeper, err);
+    return rui_exe_open_on(e->ops, e->outer, &o, &e->keeper, err);
 }
 
 /* State in the keeper as it is here. */
@@ -85,7 +83,7 @@ ru_status rui_exe_repeat(ru_exe *e, const ru_run_args *args, ru_err *err)
     RU_TRY(ru_exe_run(e->keeper, args, err));
     (void)ru_pool_invalid(e->pool); /* the next run begins afresh on all threads */
     for (uint32_t k = 0; k < g->n_outputs; k++) {
-        memcpy(rui_buf_ptr(&e->lo, e->lo.outputs[k]), ru_exe_output(e->keeper, g->outputs[k]),
+        memcpy(e->ops->output(e->dev, k), ru_exe_output(e->keeper, g->outputs[k]),
                (size_t)ru_type_bytes(&g->values[g->outputs[k].v].type));
     }
     return RU_OK;

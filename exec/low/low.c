@@ -5,9 +5,9 @@
 
 #include <stdio.h>
 #include <string.h>
-#include <sys/mman.h>
 
 #include "base/str.h"
+#include "env/memory.h"
 
 typedef struct lowering {
     ru_op op;
@@ -559,15 +559,15 @@ static void place_givens(rui_low *lo)
     }
 }
 
-ru_status rui_low_init(rui_low *lo, const ru_graph *g, const ru_exe_options *opt, uint32_t threads,
-                       ru_arena *arena, ru_err *err)
+ru_status rui_low_init(rui_low *lo, const ru_graph *g, const ru_exe_options *opt, bool nn,
+                       uint32_t threads, ru_arena *arena, ru_err *err)
 {
     memset(lo, 0, sizeof *lo);
     lo->g = g;
     lo->opt = *opt;
     lo->threads = threads;
     lo->arena = arena;
-    if (opt->device == RU_DEVICE_CPU) {
+    if (nn) {
         RU_TRY(rui_dnnl_open(&lo->nn, err));
         lo->has_nn = true;
     }
@@ -641,7 +641,7 @@ static bool lower_empty(rui_low *lo, const ru_node *n)
 
 static ru_status lower_node(rui_low *lo, const ru_node *n, ru_err *err)
 {
-    if (lo->opt.device == RU_DEVICE_CPU) {
+    if (lo->has_nn) {
         if (lower_empty(lo, n)) {
             return rui_done(lo);
         }
@@ -777,10 +777,8 @@ ru_status rui_low_graph(rui_low *lo, ru_err *err)
 
 void rui_low_fini(rui_low *lo)
 {
-    if (lo->memory != NULL) {
-        (void)munmap(lo->memory, (size_t)lo->memory_bytes);
-        lo->memory = NULL;
-    }
+    ru_memory_unmap(lo->memory, lo->memory_bytes);
+    lo->memory = NULL;
     const rui_step_list *lists[] = {&lo->run, &lo->prep};
     for (uint32_t k = 0; k < RU_ARRAY_LEN(lists); k++) {
         for (uint32_t i = 0; i < lists[k]->n; i++) {

@@ -9,7 +9,7 @@
 #define RU_EXEC_LOW_LOW_H
 
 #include "base/hash.h"
-#include "exec/exe.h"
+#include "exec/dev.h"
 #include "exec/lower/lower.h"
 
 typedef enum rui_buf_kind {
@@ -62,9 +62,6 @@ typedef struct rui_step_rec {
     void **ptrs;   /* [s.n_bufs] */
     uint32_t node; /* graph node; 0: reorder or copy of the framework */
     const char *label;
-    uint16_t trace_name;
-    int64_t ns_sum, ns_min, ns_max; /* of the runs that were measured */
-    double ns_squares;
 } rui_step_rec;
 
 typedef struct rui_step_list {
@@ -125,13 +122,14 @@ struct rui_low {
     int64_t arena_bytes, arena_bound_bytes, state_bytes, const_bytes, io_bytes, scratch_bytes;
 };
 
+/* `nn`: with oneDNN and Rubato's vector kernels; else on reference kernels alone. */
 RU_MUST_USE ru_status rui_low_init(rui_low *lo, const ru_graph *g, const ru_exe_options *opt,
-                                   uint32_t threads, ru_arena *arena, ru_err *err);
-/* The nodes that only reference kernels take, as ru_exe_stats.slow; after rui_low_graph. */
+                                   bool nn, uint32_t threads, ru_arena *arena, ru_err *err);
 /* Check that there is memory for the operands of the largest node, before kernels are tried on
  * them.
  * Errors: RU_E_MEM. */
 RU_MUST_USE ru_status rui_low_fits(const ru_graph *g, ru_err *err);
+/* The nodes that only reference kernels take, as ru_exe_stats.slow; after rui_low_graph. */
 RU_MUST_USE ru_status rui_low_slow(rui_low *lo, const char **text, ru_err *err);
 /* Lower every node, then outputs and updates. */
 RU_MUST_USE ru_status rui_low_graph(rui_low *lo, ru_err *err);
@@ -144,12 +142,13 @@ void rui_low_installed(rui_low *lo, const ru_policy *policy, const void *in);
  */
 
 const char *rui_step_label(const rui_low *lo, const rui_step_rec *r);
-void rui_step_took(rui_step_rec *r, int64_t ns);
-void rui_step_forget(rui_step_rec *r);
 uint64_t rui_low_id(const rui_low *lo);
-const char *rui_low_print(const rui_low *lo, int64_t runs, const char *slow, ru_arena *arena);
-RU_MUST_USE ru_status rui_low_ops(const rui_low *lo, int64_t runs, uint32_t rank, ru_arena *arena,
-                                  ru_op_fact **ops, uint32_t *n, ru_err *err);
+/* `times` [run.n] of `runs` runs. */
+const char *rui_low_print(const rui_low *lo, const rui_step_time *times, int64_t runs,
+                          const char *slow, ru_arena *arena);
+RU_MUST_USE ru_status rui_low_ops(const rui_low *lo, const char *device_type,
+                                  const rui_step_time *times, int64_t runs, ru_arena *arena,
+                                  ru_op_fact **ops, ru_err *err); /* [run.n] */
 /* Before results share the memory of operands: who makes each buffer. */
 void rui_low_note_makers(rui_low *lo);
 
@@ -179,15 +178,12 @@ RU_MUST_USE ru_status rui_copy_now(rui_low *lo, const rui_layout *a, const void 
 /* -- gradients (low_grad.c) ---------------------------------------------------------------------
  */
 
-/* Is `v` a gradient that is handed out? */
-bool rui_grad_leaves(const ru_graph *g, ru_value_id v);
 ru_status rui_grads_list(rui_low *lo);
 /* After each node: notes where the forward part ends, and the gradients it made, and with option
  * two_phase gives each a home of its own. */
 void rui_grads_made(rui_low *lo);
 /* After lifetimes are known, before memory is shared. Errors: RU_E_BUG. */
 RU_MUST_USE ru_status rui_grads_plan(rui_low *lo, ru_err *err);
-uint64_t rui_grads_hash(const rui_low *lo);
 
 /* Size, dtype and order of elements. */
 void rui_layout_hash(const rui_layout *l, ru_hasher *h);

@@ -3,32 +3,8 @@
  *
  *     steps   forward, backward: make g1 g2 g3 | update: read g1 g2 g3, write state
  *                                              ^ update_from: nothing that persists changed before
- *
- * A gradient that is added to another one (micro-batches) or copied (Identity) is not handed out;
- * the result is. */
+ */
 #include "exec/low/low.h"
-
-/* Is `v` only a part of a gradient, or copied because others read it? */
-static bool is_part(const ru_graph *g, ru_value_id v)
-{
-    for (uint32_t i = 1; i < g->n_nodes; i++) {
-        const ru_node *n = &g->nodes[i];
-        if (n->op != RU_OP_AddInto && n->op != RU_OP_Identity) {
-            continue;
-        }
-        for (uint32_t k = 0; k < n->n_in; k++) {
-            if (n->in[k].v == v.v && n->n_out > 0 && g->values[n->out[0].v].role == RU_ROLE_GRAD) {
-                return true;
-            }
-        }
-    }
-    return false;
-}
-
-bool rui_grad_leaves(const ru_graph *g, ru_value_id v)
-{
-    return g->values[v.v].role == RU_ROLE_GRAD && !is_part(g, v);
-}
 
 ru_status rui_grads_list(rui_low *lo)
 {
@@ -171,14 +147,4 @@ ru_status rui_grads_plan(rui_low *lo, ru_err *err)
     }
     check_alone(lo);
     return RU_OK;
-}
-
-uint64_t rui_grads_hash(const rui_low *lo)
-{
-    ru_hasher h;
-    ru_hasher_init(&h);
-    for (uint32_t i = 0; i < lo->n_grads; i++) {
-        rui_layout_hash(lo->grads[i].layout, &h);
-    }
-    return ru_hasher_get(&h).low;
 }

@@ -12,11 +12,9 @@
 #include "plan/mem_policy.h"
 #include "plan/policy.h"
 
-#include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 
-enum { ALIGN = 64, HUGE_BYTES = 2 << 20, GUARD = 64, CANARY = 0xc5 };
+enum { ALIGN = 64, GUARD = 64, CANARY = 0xc5 };
 
 #define LOOK_BYTES (INT64_C(256) << 20)
 #define GIB        1073741824.0
@@ -251,19 +249,13 @@ static ru_status allocate(rui_low *lo, ru_err *err)
             *total += round_up(b->size_bytes, ALIGN);
         }
     }
-    lo->memory_bytes = round_up(at < ALIGN ? ALIGN : at, at >= HUGE_BYTES ? HUGE_BYTES : 4096);
+    lo->memory_bytes = at < ALIGN ? ALIGN : at;
     RU_TRY(check_free(lo->memory_bytes, "", err));
-    void *p = mmap(NULL, (size_t)lo->memory_bytes, PROT_READ | PROT_WRITE,
-                   MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    if (p == MAP_FAILED) {
-        lo->memory = NULL;
+    lo->memory = ru_memory_map(lo->memory_bytes);
+    if (lo->memory == NULL) {
         return RU_FAIL(err, RU_E_MEM,
                        "the executable needs %lld MiB of memory, which this machine does not have",
                        (long long)(lo->memory_bytes >> 20));
-    }
-    lo->memory = p;
-    if (lo->memory_bytes >= 2 * HUGE_BYTES) {
-        (void)madvise(p, (size_t)lo->memory_bytes, MADV_HUGEPAGE);
     }
     for (uint32_t i = 1; i < lo->n_bufs; i++) {
         rui_buf_rec *b = &lo->bufs[i];

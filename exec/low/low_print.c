@@ -14,21 +14,6 @@ const char *rui_step_label(const rui_low *lo, const rui_step_rec *r)
                             : ru_op_get(lo->g->nodes[r->node].op)->name;
 }
 
-void rui_step_took(rui_step_rec *r, int64_t ns)
-{
-    RU_DCHECK(ns >= 0);
-    r->ns_min = r->ns_sum == 0 || ns < r->ns_min ? ns : r->ns_min;
-    r->ns_max = ns > r->ns_max ? ns : r->ns_max;
-    r->ns_sum += ns;
-    r->ns_squares += (double)ns * (double)ns;
-}
-
-void rui_step_forget(rui_step_rec *r)
-{
-    r->ns_sum = r->ns_min = r->ns_max = 0;
-    r->ns_squares = 0;
-}
-
 void rui_low_installed(rui_low *lo, const ru_policy *policy, const void *in)
 {
     if (lo->n_plans == lo->cap_plans) {
@@ -46,9 +31,10 @@ void rui_low_installed(rui_low *lo, const ru_policy *policy, const void *in)
     lo->plans[lo->n_plans++] = (ru_exe_plan){policy, in};
 }
 
-static void print_step(const rui_low *lo, const rui_step_rec *r, uint32_t i, int64_t runs,
+static void print_step(const rui_low *lo, uint32_t i, const rui_step_time *took, int64_t runs,
                        ru_text *t)
 {
+    const rui_step_rec *r = &lo->run.at[i];
     const ru_node *n = r->node == 0 ? NULL : &lo->g->nodes[r->node];
     ru_text_putf(t, "%4u %-18s %-26s", i, rui_step_label(lo, r), r->s.kernel);
     for (uint32_t k = 0; k < r->s.n_bufs && k < 8; k++) {
@@ -65,22 +51,23 @@ static void print_step(const rui_low *lo, const rui_step_rec *r, uint32_t i, int
                      ru_type_print(lo->g, &lo->g->values[n->out[0].v].type, type, sizeof type));
     }
     if (runs > 0) {
-        ru_text_putf(t, "  %.1f us", (double)r->ns_sum / 1e3 / (double)runs);
-        if (n != NULL && r->ns_sum > 0) {
-            double per_run = (double)r->ns_sum / (double)runs;
+        ru_text_putf(t, "  %.1f us", (double)took->ns_sum / 1e3 / (double)runs);
+        if (n != NULL && took->ns_sum > 0) {
+            double per_run = (double)took->ns_sum / (double)runs;
             ru_text_putf(t, " %.0f GFLOP/s", (double)ru_node_flops(lo->g, n) / per_run);
         }
     }
     ru_text_char(t, '\n', 1);
 }
 
-const char *rui_low_print(const rui_low *lo, int64_t runs, const char *slow, ru_arena *arena)
+const char *rui_low_print(const rui_low *lo, const rui_step_time *times, int64_t runs,
+                          const char *slow, ru_arena *arena)
 {
     ru_text t = ru_text_arena(arena);
     for (uint32_t i = 0; i < lo->run.n; i++) {
-        print_step(lo, &lo->run.at[i], i, runs, &t);
+        print_step(lo, i, &times[i], runs, &t);
     }
-    if (lo->opt.device == RU_DEVICE_CPU) {
+    if (lo->has_nn) {
         ru_text_putf(&t, "on reference kernels: %s\n", lo->n_slow > 0 ? slow : "none");
     }
     return t.p;
@@ -165,7 +152,7 @@ static int64_t bytes_of(const rui_low *lo, const rui_step *s)
     return bytes;
 }
 
-static ru_fact took_of(const rui_step_rec *r, int64_t runs)
+static ru_fact took_of(const rui_step_time *r, int64_t runs)
 {
     if (runs == 0 || r->ns_sum == 0) {
         return (ru_fact){0};
@@ -199,7 +186,6 @@ static ru_status one_op(const rui_low *lo, uint32_t i, bool *after, ru_arena *ar
     f->node = n == NULL         ? ""
               : n->name == NULL ? ru_arena_printf(arena, "#%u", r->node)
                                 : ru_arena_str(arena, n->name);
-    f->device_type = lo->opt.device == RU_DEVICE_CPU ? "cpu" : "reference";
     f->bytes = bytes_of(lo, &r->s);
     if (list == NULL || f->kernel == NULL || f->shapes == NULL || f->node == NULL) {
         return RU_FAIL(err, RU_E_LIMIT, "no memory for %u op instances", lo->run.n);
@@ -213,8 +199,8 @@ static ru_status one_op(const rui_low *lo, uint32_t i, bool *after, ru_arena *ar
     return RU_OK;
 }
 
-ru_status rui_low_ops(const rui_low *lo, int64_t runs, uint32_t rank, ru_arena *arena,
-                      ru_op_fact **ops, uint32_t *n, ru_err *err)
+ru_status rui_low_ops(const rui_low *lo, const char *device_type, const rui_step_time *times,
+                      int64_t runs, ru_arena *arena, ru_op_fact **ops, ru_err *err)
 {
     ru_op_fact *all = RU_NEW(arena, ru_op_fact, lo->run.n);
     bool *after = RU_NEW(arena, bool, lo->run.n);
@@ -224,8 +210,8 @@ ru_status rui_low_ops(const rui_low *lo, int64_t runs, uint32_t rank, ru_arena *
     for (uint32_t i = 0; i < lo->run.n; i++) {
         uint32_t node = lo->run.at[i].node;
         RU_TRY(one_op(lo, i, after, arena, &all[i], err));
-        all[i].rank = rank;
-        all[i].took = took_of(&lo->run.at[i], runs);
+        all[i].device_type = device_type;
+        all[i].took = took_of(&times[i], runs);
         /* The arithmetic of a node of several steps is that of its last one. */
         bool last = node != 0;
         for (uint32_t k = i + 1; k < lo->run.n && last; k++) {
@@ -234,7 +220,6 @@ ru_status rui_low_ops(const rui_low *lo, int64_t runs, uint32_t rank, ru_arena *
         all[i].flops = last ? ru_node_flops(lo->g, &lo->g->nodes[node]) : 0;
     }
     *ops = all;
-    *n = lo->run.n;
     return RU_OK;
 }
 

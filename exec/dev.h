@@ -1,0 +1,113 @@
+/* Inside of exec/: a device as an executable sees it.
+ *
+ *     ru_exe (exe.c)      passes, phases, hooks, judge, times, state by name
+ *       | rui_dev_ops
+ *     rui_dev             one graph on one device: its list of steps, memory, copies of values
+ *
+ * A device turns the nodes of a graph, in their order, into steps 0 .. n_steps - 1; it may merge
+ * nodes and add steps of its own (copies between layouts). exe.c knows nothing else of it: a new
+ * device is a table of functions and a row in dev.c.
+ *
+ * Thread: that of the executable. */
+#ifndef RU_EXEC_DEV_H
+#define RU_EXEC_DEV_H
+
+#include "exec/exe.h"
+#include "exec/pool.h"
+
+typedef struct rui_dev_ops rui_dev_ops;
+
+/* What every device says of a graph after `open`; the first member of its own struct. */
+typedef struct rui_dev {
+    const rui_dev_ops *ops;
+    uint32_t n_steps;
+    uint32_t backward_from;   /* first step after the values of ru_exe_options.forward */
+    uint32_t update_from;     /* first step after all gradients are made */
+    bool alone;               /* steps from there on need only gradients, inputs, state */
+    uint32_t not_alone;       /* else: one that needs more */
+    bool drops_nan;           /* a step may turn NaN into a number */
+    uint32_t n_slow;          /* nodes on the scalar reference kernels although there are others */
+    const char *slow;         /* those nodes, by op */
+    uint64_t id;              /* hash of the list: ops, kernels, shapes */
+    const ru_exe_plan *plans; /* [n_plans] */
+    uint32_t n_plans;
+} rui_dev;
+
+typedef struct rui_dev_in {
+    const ru_graph *graph; /* after the passes; lives as long as the device's part */
+    const ru_exe_options *opt;
+    ru_pool *pool;
+    ru_arena *arena; /* lives as long as the device's part */
+} rui_dev_in;
+
+/* Where a value stands, and when. */
+typedef struct rui_dev_value {
+    void *data; /* in the device's order of elements */
+    int64_t size_bytes;
+    uint64_t order; /* hash of dtype, size and order of its elements */
+    uint32_t made;  /* last step that writes it; UINT32_MAX: none */
+    uint32_t read;  /* first step after that (from the start: inputs, state) that reads it, directly
+                       or through a copy made before the run; UINT32_MAX: none */
+} rui_dev_value;
+
+/* Measured time of one step. */
+typedef struct rui_step_time {
+    int64_t ns_sum, ns_min, ns_max;
+    double ns_squares;
+} rui_step_time;
+
+/* Updates of parameters whose gradient is summed while others are not (exec/low/optim.h). */
+typedef struct rui_dev_early_ops {
+    int64_t (*bytes)(const rui_dev *d); /* 0: this graph has none */
+    ru_status (*open)(rui_dev *d, ru_err *err);
+    void (*update)(rui_dev *d, const rui_dev_value *grad, int64_t begin, int64_t end);
+    void (*undo)(rui_dev *d);
+} rui_dev_early_ops;
+
+/* No function blocks except for its work; none but open, early->open and the reports allocates. */
+struct rui_dev_ops {
+    const char *name;     /* as in facts: "cpu" */
+    bool as_given;        /* graphs come without the passes that fuse operators */
+    uint32_t threads_max; /* 0: as asked for */
+    /* Make the list of steps, plan and get memory, prepare constants. On failure nothing is left.
+     * Errors: RU_E_UNSUPPORTED naming a node, RU_E_MEM. */
+    ru_status (*open)(const rui_dev_in *in, rui_dev **out, ru_err *err);
+    void (*close)(rui_dev *d);
+    /* Bring up to date what steps need of written state (packed copies). Cheap when nothing is. */
+    ru_status (*prepare)(rui_dev *d, ru_err *err);
+    /* Run steps [begin, end). On failure *at is the step. */
+    ru_status (*run)(rui_dev *d, uint32_t begin, uint32_t end, const ru_run_args *args,
+                     uint32_t *at, ru_err *err);
+    /* false: nothing computes or reads `v`. */
+    bool (*value)(const rui_dev *d, ru_value_id v, rui_dev_value *out);
+    /* Row-major memory of output `k` of the graph after a run. */
+    void *(*output)(const rui_dev *d, uint32_t k);
+    /* Copy bytes of a value from or to row-major memory, in the dtype of the graph. */
+    ru_status (*read)(rui_dev *d, ru_value_id v, int64_t offset_bytes, int64_t size_bytes,
+                      void *into, ru_err *err);
+    ru_status (*write)(rui_dev *d, ru_value_id v, int64_t offset_bytes, int64_t size_bytes,
+                       const void *from, ru_err *err);
+    /* Reports. `times` [n_steps] of `runs` runs. */
+    const char *(*label)(const rui_dev *d, uint32_t step);  /* of its operator */
+    const char *(*kernel)(const rui_dev *d, uint32_t step); /* what runs it */
+    const char *(*node)(const rui_dev *d, uint32_t step);   /* its name in the graph, or "" */
+    void (*stats)(const rui_dev *d, ru_exe_stats *into);    /* what exe.c does not know itself */
+    const char *(*print)(const rui_dev *d, const rui_step_time *times, int64_t runs,
+                         ru_arena *arena);
+    ru_status (*facts)(const rui_dev *d, const rui_step_time *times, int64_t runs, ru_arena *arena,
+                       ru_op_fact **ops, ru_err *err);  /* [n_steps] */
+    ru_status (*guards)(const rui_dev *d, ru_err *err); /* NULL: none are set */
+    const rui_dev_early_ops *early;                     /* NULL: none */
+};
+
+/* dev.c: the table of a kind. */
+const rui_dev_ops *rui_dev_of(ru_device_kind kind);
+/* dev.c: is `v` a gradient that is handed out? One that is added to another one (micro-batches) or
+ * copied (Identity) is not; the result is. */
+bool rui_grad_leaves(const ru_graph *g, ru_value_id v);
+
+/* low/dev_cpu.c */
+extern const rui_dev_ops rui_dev_cpu; /* oneDNN and Rubato's vector kernels */
+extern const rui_dev_ops rui_dev_ref; /* the reference kernels, on the same list of steps */
+
+#endif
