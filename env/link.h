@@ -109,6 +109,12 @@ typedef struct ru_link_ops {
     void (*redirect)(void *self, ru_conn_id c, const ru_link_rx *rx);
     void (*knobs)(void *self, ru_conn_id c, const ru_link_knobs *knobs);
     void (*facts)(void *self, ru_conn_id c, ru_link_facts *into);
+    /* This process' clock now: later than `now` of an upcall that takes long. NULL: `now` is exact.
+     */
+    ru_time (*clock)(void *self);
+    /* When the last bytes read from c came to this machine, as its kernel stamped them: never
+     * before those of the frame that is told. ns 0: not known. May be NULL. */
+    ru_time (*arrived)(void *self, ru_conn_id c);
 } ru_link_ops;
 
 typedef struct ru_link {

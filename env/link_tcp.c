@@ -623,6 +623,18 @@ static void tcp_facts(void *self, ru_conn_id id, ru_link_facts *into)
     }
 }
 
+static ru_time tcp_clock(void *self)
+{
+    (void)self;
+    return ru_clock_now();
+}
+
+static ru_time tcp_arrived(void *self, ru_conn_id id)
+{
+    const rui_conn *c = conn_of(self, id);
+    return (ru_time){c != NULL ? c->rx_stamp_ns : 0};
+}
+
 static const ru_link_ops tcp_ops = {
     .name = "tcp",
     .connect = tcp_connect,
@@ -632,6 +644,8 @@ static const ru_link_ops tcp_ops = {
     .redirect = tcp_redirect,
     .knobs = tcp_knobs,
     .facts = tcp_facts,
+    .clock = tcp_clock,
+    .arrived = tcp_arrived,
 };
 
 /* ---- the link ---- */

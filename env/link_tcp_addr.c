@@ -393,6 +393,9 @@ void rui_socket_options(const ru_link_tcp *l, int fd, ru_link_class class)
     set_int(fd, IPPROTO_IP, IP_TOS, tos);
     set_int(fd, IPPROTO_IPV6, IPV6_TCLASS, tos);
     set_int(fd, SOL_SOCKET, SO_PRIORITY, class == RU_LINK_URGENT ? 6 : 2);
+    if (class == RU_LINK_URGENT) {
+        set_int(fd, SOL_SOCKET, SO_TIMESTAMPNS, 1);
+    }
     set_int(fd, SOL_SOCKET, SO_KEEPALIVE, 1);
     int64_t dead_s = l->opt.dead_ns / 1000000000;
     set_int(fd, IPPROTO_TCP, TCP_KEEPIDLE, dead_s / 2 > 1 ? dead_s / 2 : 1);

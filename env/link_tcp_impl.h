@@ -89,10 +89,11 @@ typedef struct rui_conn {
     rui_rx_state rx_state;
     uint8_t head[RU_LINK_HEAD_BYTES];
     ru_link_rx rx;
-    uint32_t rx_span; /* first span that is not full */
-    int64_t rx_at;    /* bytes in it */
-    int64_t rx_left;  /* bytes of this part still to come */
-    int64_t rx_frame; /* payload of this part */
+    uint32_t rx_span;    /* first span that is not full */
+    int64_t rx_at;       /* bytes in it */
+    int64_t rx_left;     /* bytes of this part still to come */
+    int64_t rx_frame;    /* payload of this part */
+    int64_t rx_stamp_ns; /* kernel's, of the last bytes; 0: not known */
     uint32_t stage_at, stage_end;
     uint8_t stage[RUI_STAGE_BYTES]; /* from here on not cleared for a new life */
     uint8_t out[RUI_OUT_BYTES];
@@ -179,6 +180,8 @@ void rui_socket_sndbuf(rui_conn *c);
 
 /* link_tcp_rx.c, link_tcp_tx.c */
 void rui_rx_run(ru_link_tcp *l, rui_conn *c, ru_time now);
+/* recvmsg of a plain urgent connection, with the kernel's stamp of the last bytes. */
+ssize_t rui_rx_stamped(rui_conn *c, struct msghdr *m, int flags);
 /* After a pause: ask for the place again, then read. */
 void rui_rx_resume(ru_link_tcp *l, rui_conn *c, ru_time now);
 /* The rest of the arriving payload goes elsewhere. */

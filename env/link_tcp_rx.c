@@ -154,6 +154,33 @@ static uint32_t plan_read(rui_conn *c, struct iovec *iov, int64_t *want)
     return n;
 }
 
+/* The kernel stamps by the wall clock when the network interface hands it a packet: how long ago
+ * that was is the same by any clock. */
+ssize_t rui_rx_stamped(rui_conn *c, struct msghdr *m, int flags)
+{
+    const int64_t old_ns = 1000000000; /* the wall clock was set meanwhile, or nobody read */
+    union {
+        struct cmsghdr align;
+        char bytes[CMSG_SPACE(sizeof(struct timespec))];
+    } control;
+    m->msg_control = control.bytes;
+    m->msg_controllen = sizeof control.bytes;
+    ssize_t got = recvmsg(c->fd, m, flags);
+    c->rx_stamp_ns = 0;
+    if (got <= 0) {
+        return got;
+    }
+    for (struct cmsghdr *h = CMSG_FIRSTHDR(m); h != NULL; h = CMSG_NXTHDR(m, h)) {
+        struct timespec at;
+        if (h->cmsg_level == SOL_SOCKET && h->cmsg_type == SCM_TIMESTAMPNS) {
+            memcpy(&at, CMSG_DATA(h), sizeof at);
+            int64_t ago = ru_clock_wall_ns() - ((int64_t)at.tv_sec * 1000000000 + at.tv_nsec);
+            c->rx_stamp_ns = ago >= 0 && ago < old_ns ? ru_clock_now().ns - ago : 0;
+        }
+    }
+    return got;
+}
+
 static ssize_t read_some(rui_conn *c, struct iovec *iov, uint32_t n, bool first)
 {
     if (c->tls != NULL) {
@@ -162,7 +189,8 @@ static ssize_t read_some(rui_conn *c, struct iovec *iov, uint32_t n, bool first)
     struct msghdr m = {.msg_iov = iov, .msg_iovlen = n};
     ssize_t got;
     do {
-        got = recvmsg(c->fd, &m, MSG_DONTWAIT);
+        got = c->class == RU_LINK_URGENT ? rui_rx_stamped(c, &m, MSG_DONTWAIT)
+                                         : recvmsg(c->fd, &m, MSG_DONTWAIT);
     } while (got < 0 && errno == EINTR);
     return got;
 }

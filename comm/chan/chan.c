@@ -193,6 +193,9 @@ void ru_chan_close(ru_chan *ch)
             rui_conn_close(ch, &ch->conns[i]);
         }
     }
+    for (uint32_t i = 0; i < ch->peers_used; i++) {
+        rui_clock_keep(ch, &ch->peers[i]);
+    }
     ru_refusals_end(&ch->refusals, "comm");
     rui_hmac_close(ch->hmac);
     ch->hmac = NULL;

@@ -9,6 +9,7 @@
  *   chan_word.c   words about streams: acknowledgements, grants, cancels, questions
  *   chan_tick.c   time
  *   chan_trace.c  records of streams and messages
+ *   chan_clock.c  what the clocks of peers show
  *
  * A peer outlives its connections: after a cut both sides keep their streams, slots and items;
  * whoever opened the pair opens a new one, the proofs say how far each got (session, received),
@@ -123,6 +124,17 @@ typedef enum rui_peer_state {
     RUI_PEER_ENDING
 } rui_peer_state;
 
+/* Asking a peer for its time. */
+typedef struct rui_clock {
+    bool ask, answer;            /* to be pulled */
+    ru_time asked;               /* our time in the question under way; ns 0: none */
+    uint64_t question;           /* their time in the question to be answered */
+    ru_time came;                /* when it came */
+    uint32_t n;                  /* answers in this round */
+    ru_time at;                  /* of the best of them: the middle */
+    int64_t offset_ns, round_ns; /* their clock less ours; both ways together */
+} rui_clock;
+
 typedef struct rui_peer {
     rui_name name; /* stream: node id */
     rui_peer_state state;
@@ -155,6 +167,7 @@ typedef struct rui_peer {
     int64_t untold_bytes; /* that came in sequenced frames and are not acknowledged */
     int64_t lazy_bytes;
     int64_t acked_bytes[RU_LINK_CLASSES]; /* as the link said last */
+    rui_clock clock;
     char address[RUI_ADDRESS_MAX + 1], dialed[RUI_ADDRESS_MAX + 1];
 } rui_peer;
 
@@ -253,6 +266,8 @@ struct ru_chan {
     ru_recorder *recorder; /* NULL: none */
     rui_chan_names names;
     uint32_t step;
+    ru_time clock_at;    /* of the next question to all peers; ns 0: at once */
+    uint32_t clock_left; /* in this round */
 };
 
 /* chan.c */
@@ -349,6 +364,14 @@ void rui_chan_ask_tick(ru_chan *ch, ru_time at);
 void rui_chan_ask_scan(ru_chan *ch, ru_time at); /* for cuts, dials, the doomed */
 void rui_peer_active(ru_chan *ch, uint32_t p);
 void rui_peer_inactive(ru_chan *ch, uint32_t p);
+
+/* chan_clock.c */
+bool rui_clock_pull(ru_chan *ch, uint32_t p, ru_link_tx *tx, ru_time now);
+void rui_clock_asked(ru_chan *ch, uint32_t p, const rui_frame *f, ru_time now);
+void rui_clock_told(ru_chan *ch, uint32_t p, const rui_frame *f, ru_time now);
+void rui_clock_keep(ru_chan *ch, rui_peer *p);    /* record what this round said so far */
+ru_time rui_clock_tick(ru_chan *ch, ru_time now); /* when to come again */
+ru_time rui_clock_now(const ru_chan *ch, ru_time now);
 
 /* chan_trace.c: nothing without a recorder */
 void rui_trace_open(ru_chan *ch);

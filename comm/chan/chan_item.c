@@ -159,6 +159,9 @@ static bool gives_way(ru_chan *ch, rui_peer *p, uint32_t i, ru_time now)
 
 bool rui_item_pull(ru_chan *ch, uint32_t pi, ru_link_tx *tx, ru_time now)
 {
+    if (rui_clock_pull(ch, pi, tx, now)) {
+        return true;
+    }
     rui_peer *p = &ch->peers[pi];
     rui_frame f = {.type = RUI_PROBE, .offset = p->rx_seq};
     tx->n_spans = 0;

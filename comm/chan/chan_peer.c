@@ -308,6 +308,10 @@ static void start(ru_chan *ch, uint32_t i, const rui_conn *u, verdict v, ru_time
     rui_wake(ch, now);
     if (v == BEGIN) {
         rui_trace_peer(ch, p, true, now);
+        if (ch->recorder != NULL && ch->clock_left == 0) {
+            ch->clock_at = now; /* a short run has a round as well */
+            rui_chan_ask_tick(ch, now);
+        }
         ch->user.up(ch->user.self, (ru_node_id){p->name.stream}, p->address, now);
     }
 }
@@ -505,6 +509,7 @@ void rui_peer_end(ru_chan *ch, uint32_t i, ru_status why, bool tell, ru_time now
     ru_node_id node = {p->name.stream};
     char address[RUI_ADDRESS_MAX + 1];
     memcpy(address, p->address, sizeof address);
+    rui_clock_keep(ch, p);
     rui_trace_peer(ch, p, false, now);
     p->state = RUI_PEER_FREE;
     p->next_free = ch->peers_free;

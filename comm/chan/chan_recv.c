@@ -189,7 +189,9 @@ static ru_status first_part(ru_chan *ch, rui_conn *c, const uint8_t *head, ru_li
         memcpy(c->rx_head, head, RU_LINK_HEAD_BYTES);
     }
     c->rx_placed = c->rx_part = 0;
-    c->rx_begun = c->waits ? c->rx_begun : now;
+    if (ch->recorder != NULL && !c->waits) {
+        c->rx_begun = rui_clock_now(ch, now);
+    }
     c->waits = false;
     if (st != RU_OK && c->state == RUI_CONN_LIVE) {
         return hostile(ch, c, err.text, now);
@@ -340,10 +342,10 @@ void rui_slot_fail(ru_chan *ch, uint32_t i, ru_status why, ru_time now)
     }
 }
 
-static void came_whole(rui_slot *s, const rui_conn *c, ru_time now)
+static void came_whole(const ru_chan *ch, rui_slot *s, const rui_conn *c, ru_time now)
 {
     s->first = c->rx_begun;
-    s->last = now;
+    s->last = ch->recorder != NULL ? rui_clock_now(ch, now) : now;
     s->class = c->rx.class;
     s->rank = c->rx.rank;
 }
@@ -366,7 +368,7 @@ static void body_early(ru_chan *ch, rui_conn *c, ru_time now)
         }
         rui_blocks_give(&ch->blocks, block);
         RU_CHECK(rui_ingress_commit(ch->ingress, i, 0, f->len));
-        came_whole(s, c, now);
+        came_whole(ch, s, c, now);
         s->lazy = (f->flags & RUI_FENCE) == 0;
         s->whole = true;
         rui_slot_done(ch, i, now);
@@ -381,7 +383,7 @@ static void body_early(ru_chan *ch, rui_conn *c, ru_time now)
         s = rui_ingress_slot(ch->ingress, i);
         s->total_bytes = f->len;
         s->block = block;
-        came_whole(s, c, now);
+        came_whole(ch, s, c, now);
         s->lazy = (f->flags & RUI_FENCE) == 0;
         s->whole = true;
         ch->peers[p].whole_in += s->total_bytes + RUI_WHOLE_COST;
@@ -445,7 +447,7 @@ static ru_status body_item(ru_chan *ch, rui_conn *c, ru_time now)
     const rui_frame *f = &c->rx;
     uint32_t p = c->peer;
     bool tells = f->type == RUI_MESSAGE || f->type == RUI_DATA || f->type == RUI_ACK ||
-                 (f->type == RUI_PROBE && !rui_frame_sequenced(f, RU_LINK_URGENT));
+                 (f->type == RUI_PROBE && (f->flags & (uint8_t)~RUI_CRC) == 0);
     if (c->class == RU_LINK_URGENT && tells && !rui_item_acked(ch, p, f->offset)) {
         rui_peer_hostile(ch, p, "it acknowledges frames that were not sent", now);
         return RU_E_PEER;

@@ -169,6 +169,7 @@ ru_time ru_chan_tick(ru_chan *ch, ru_time now)
     ru_time next = speak(ch, sample(ch, now), now);
     earlier(&next, rui_egress_tick(ch->egress, late, ch, now));
     earlier(&next, ch->scan_at);
+    earlier(&next, rui_clock_tick(ch, now));
     rui_wake(ch, now);
     if (ch->soon_first != RUI_NONE) {
         earlier(&next, now);

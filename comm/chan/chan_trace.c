@@ -71,7 +71,7 @@ void rui_trace_slot(ru_chan *ch, const rui_slot *s, ru_time now)
         return;
     }
     uint64_t self = ch->opt.self.v, peer = ch->peers[s->name.peer].name.stream;
-    ru_time end = s->last.ns != 0 ? s->last : now;
+    ru_time end = s->last.ns != 0 ? s->last : rui_clock_now(ch, now);
     const ru_rec_flow f = {
         .kind = RU_REC_RECV,
         .name = ch->names.recv[s->class],
@@ -130,7 +130,7 @@ void rui_trace_message_in(ru_chan *ch, const rui_conn *c, ru_time now)
         .flow = message_flow(peer, self, p, c->rx.deadline),
         .peer = peer,
         .start_ns = c->rx_begun.ns,
-        .end_ns = now.ns,
+        .end_ns = rui_clock_now(ch, now).ns,
         .bytes = c->rx.len,
         .step = ch->step,
         .rank = (uint16_t)c->rx.iter,

@@ -181,6 +181,10 @@ ru_status rui_word_heard(ru_chan *ch, uint32_t p, const rui_frame *f, const uint
             asked(ch, p, f, now);
         } else if ((f->flags & RUI_GONE) != 0) {
             gone(ch, p, f, now);
+        } else if ((f->flags & RUI_TIME) != 0) {
+            rui_clock_asked(ch, p, f, now);
+        } else if ((f->flags & RUI_TOLD) != 0) {
+            rui_clock_told(ch, p, f, now);
         }
         break;
     case RUI_HELLO:

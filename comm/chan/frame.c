@@ -17,7 +17,7 @@ static const struct {
     [RUI_GRANT] = {RUI_CRC, 0, 0},
     [RUI_CANCEL] = {RUI_CRC | RUI_STOPPED, 0, 0},
     [RUI_ACK] = {RUI_CRC | RUI_DONE | RUI_STOPPED | RUI_HELD, 0, RUI_NAME_BYTES *RUI_MORE_MAX},
-    [RUI_PROBE] = {RUI_CRC | RUI_ASK | RUI_GONE, 0, 0},
+    [RUI_PROBE] = {RUI_CRC | RUI_ASK | RUI_GONE | RUI_TIME | RUI_TOLD, 0, 0},
     [RUI_ERR] = {RUI_CRC, 0, RUI_ERR_TEXT_MAX},
 };
 

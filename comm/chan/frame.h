@@ -19,6 +19,8 @@
  *   ACK       urgent  HELD             name          ack             sequence     intervals held
  *   PROBE     urgent                   0             ack             0            keep-alive
  *   PROBE     urgent  ASK or GONE      name          total           sequence     question
+ *   PROBE     urgent  TIME             0, t1         0               0            what time is it?
+ *   PROBE     urgent  TOLD             0, t1         t2              t3 - t2      it came, it goes
  *   ERR       both                     status                                     a sentence
  *
  * "sequence": low 32 bits of the number of this frame among the sequenced ones of this peer; they
@@ -32,7 +34,7 @@
 
 enum {
     RUI_FRAME_MAGIC = 0x4252, /* "RB" */
-    RUI_FRAME_VERSION = 2,
+    RUI_FRAME_VERSION = 3,
     RUI_CLASSES = 4,
     RUI_ADDRESS_MAX = 255,
     RUI_NONCE_BYTES = 32,
@@ -72,6 +74,8 @@ enum {
     RUI_HELD = 8,
     RUI_ASK = 2,
     RUI_GONE = 4,
+    RUI_TIME = 8,
+    RUI_TOLD = 16,
 };
 
 typedef struct rui_frame {
