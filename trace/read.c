@@ -84,7 +84,7 @@ static int64_t count_blocks(const uint8_t *data, int64_t size_bytes, tally *t)
 /* Times of a damaged or hostile file: far enough from the limits that nothing overflows. */
 static int64_t sane(int64_t ns)
 {
-    const int64_t limit = (int64_t)1 << 61;
+    const int64_t limit = (int64_t)1 << 59; /* 18 years since a machine booted */
     return ns > limit ? limit : ns < -limit ? -limit : ns;
 }
 
@@ -256,7 +256,7 @@ static ru_status header_read(const uint8_t *data, int64_t size_bytes, ru_trace *
     memcpy(&out->wall_ns, data + 16, 8);
     memcpy(&out->mono_ns, data + 24, 8);
     memcpy(&out->segment, data + 32 + RUI_TRACE_PROCESS_BYTES, 4);
-    out->wall_ns = sane(out->wall_ns);
+    out->wall_ns = out->wall_ns < 0 ? 0 : out->wall_ns & INT64_C(0x1fffffffffffffff);
     out->mono_ns = sane(out->mono_ns);
     if (version != RUI_TRACE_VERSION) {
         return RU_FAIL(err, RU_E_DATA,
