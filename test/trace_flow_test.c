@@ -3,11 +3,12 @@
 #include "test/test.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "env/file.h"
 #include "lab/job.h"
-#include "trace/read.h"
+#include "trace/clock.h"
 
 enum { WORKERS = 3, STEPS = 8 };
 
@@ -112,6 +113,16 @@ static void test_flows_join(void **state)
         streams += s->record->plan != 0 && strncmp(a, "gradients ", 10) == 0;
     }
     assert_true(streams >= STEPS * (WORKERS - 1)); /* those of sums, by their plan */
+
+    ru_trace_clocks c;
+    assert_ok(ru_trace_align(t, n, &f->arena, &c, &f->err), f->err);
+    assert_int_equal(c.flows, n_recvs);
+    assert_int_equal(c.before, 0);
+    for (uint32_t k = 0; k < n; k++) {
+        assert_true(c.measured[k]); /* all processes of the simulator have one clock */
+        int64_t wrong = ru_trace_global(&c, k, t[k].last_ns) - t[k].last_ns;
+        assert_true(llabs(wrong) <= ru_trace_bound(&c, k, t[k].last_ns));
+    }
 }
 
 /* Each sum has one record on every member, of the same step and bytes. */
