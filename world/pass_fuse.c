@@ -374,6 +374,45 @@ static bool fuse_transpose(rui_rw *rw, uint32_t i)
     return false;
 }
 
+/* -- indices written out ----------------------------------------------------------------------- */
+
+/* ScatterElements along the first axis by indices [n, 1, ..] repeated over whole rows: ScatterND
+ * by [n, 1]. Exporters write sums over the edges of a graph so. */
+static bool fuse_scatter_rows(rui_rw *rw, uint32_t i)
+{
+    const ru_node *n = &rw->g.nodes[i];
+    const ru_node *repeat = rui_rw_made_by(rw, n->in[1], RU_OP_Expand);
+    const ru_type *x = rui_rw_type(rw, n->in[0]), *index = rui_rw_type(rw, n->in[1]);
+    int64_t axis = ru_node_int(n, RU_ATTR_axis, 0);
+    if (repeat == NULL || x->rank < 2 || index->rank != x->rank || index->dtype != RU_I64 ||
+        (axis != 0 && axis != -(int64_t)x->rank)) {
+        return false;
+    }
+    const ru_type *few = rui_rw_type(rw, repeat->in[0]);
+    bool rows = few->rank == x->rank && few->dims[0] == index->dims[0] && few->dims[0] >= 0;
+    for (uint32_t d = 1; rows && d < x->rank; d++) {
+        rows = few->dims[d] == 1 && index->dims[d] == x->dims[d];
+    }
+    if (!rows) {
+        return false;
+    }
+    ru_value_id in[3] = {n->in[0], repeat->in[0], n->in[2]}, out = n->out[0];
+    if (x->rank > 2) {
+        int64_t *shape = ru_arena_alloc(rw->g.arena, 2 * (int64_t)sizeof *shape, 8);
+        if (shape == NULL) {
+            return false;
+        }
+        shape[0] = few->dims[0];
+        shape[1] = 1;
+        ru_value_id to = rui_rw_const(rw, ru_type_make(RU_I64, 1, (int64_t[]){2}), shape);
+        in[1] = rui_rw_insert(rw, i, RU_OP_Reshape, (ru_value_id[]){in[1], to}, 2, NULL, 0);
+    }
+    const char *word = ru_node_str(n, RU_ATTR_reduction, "none");
+    ru_attr how = {.key = RU_ATTR_reduction, .kind = RU_ATTR_STR, .n = 1, .u.s = word};
+    rui_rw_set(rw, i, RU_OP_ScatterND, in, 3, &how, 1, &out, 1);
+    return true;
+}
+
 /* -- the pass ---------------------------------------------------------------------------------- */
 
 static void try_node(rui_rw *rw, uint32_t i)
@@ -397,6 +436,9 @@ static void try_node(rui_rw *rw, uint32_t i)
     case RU_OP_MatMul:
     case RU_OP_Gemm:
         (void)fuse_transpose(rw, i);
+        return;
+    case RU_OP_ScatterElements:
+        (void)fuse_scatter_rows(rw, i);
         return;
     default:
         (void)fuse_activation(rw, i);

@@ -141,22 +141,22 @@ void RUI_K(rui_kern_taps)(const ru_kern_taps *p, const float *x, float *y)
     }
 }
 
-#define PUT_ROWS(name, value)                                                           \
-    static void name(const int64_t *restrict to, int64_t rows, const float *restrict x, \
-                     int64_t cols, int64_t c0, int64_t c1, int64_t lo, int64_t hi,      \
-                     float *restrict y)                                                 \
-    {                                                                                   \
-        for (int64_t r = 0; r < rows; r++) {                                            \
-            if (to[r] < lo || to[r] >= hi) {                                            \
-                continue;                                                               \
-            }                                                                           \
-            float *a = y + to[r];                                                       \
-            const float *b = x + r * cols;                                              \
-            _Pragma("omp simd") for (int64_t j = c0; j < c1; j++)                       \
-            {                                                                           \
-                a[j] = value;                                                           \
-            }                                                                           \
-        }                                                                               \
+#define PUT_ROWS(name, value)                                                                   \
+    static void name(const int64_t *restrict to, const int64_t *restrict from, int64_t rows,    \
+                     const float *restrict x, int64_t cols, int64_t c0, int64_t c1, int64_t lo, \
+                     int64_t hi, float *restrict y)                                             \
+    {                                                                                           \
+        for (int64_t r = 0; r < rows; r++) {                                                    \
+            if (to[r] < lo || to[r] >= hi) {                                                    \
+                continue;                                                                       \
+            }                                                                                   \
+            float *a = y + to[r];                                                               \
+            const float *b = x + (from == NULL ? r * cols : from[r]);                           \
+            _Pragma("omp simd") for (int64_t j = c0; j < c1; j++)                               \
+            {                                                                                   \
+                a[j] = value;                                                                   \
+            }                                                                                   \
+        }                                                                                       \
     }
 
 PUT_ROWS(put_sums, a[j] + b[j])
@@ -164,22 +164,22 @@ PUT_ROWS(put_products, a[j] * b[j])
 PUT_ROWS(put_largest, b[j] > a[j] ? b[j] : a[j])
 PUT_ROWS(put_smallest, b[j] < a[j] ? b[j] : a[j])
 
-void RUI_K(rui_kern_put_rows)(ru_kern_put how, const int64_t *to, int64_t rows, const float *x,
-                              int64_t cols, int64_t c0, int64_t c1, int64_t lo, int64_t hi,
-                              float *y)
+void RUI_K(rui_kern_put_rows)(ru_kern_put how, const int64_t *to, const int64_t *from, int64_t rows,
+                              const float *x, int64_t cols, int64_t c0, int64_t c1, int64_t lo,
+                              int64_t hi, float *y)
 {
     switch (how) {
     case RU_KERN_PUT_ADD:
-        put_sums(to, rows, x, cols, c0, c1, lo, hi, y);
+        put_sums(to, from, rows, x, cols, c0, c1, lo, hi, y);
         break;
     case RU_KERN_PUT_MUL:
-        put_products(to, rows, x, cols, c0, c1, lo, hi, y);
+        put_products(to, from, rows, x, cols, c0, c1, lo, hi, y);
         break;
     case RU_KERN_PUT_MAX:
-        put_largest(to, rows, x, cols, c0, c1, lo, hi, y);
+        put_largest(to, from, rows, x, cols, c0, c1, lo, hi, y);
         break;
     case RU_KERN_PUT_MIN:
-        put_smallest(to, rows, x, cols, c0, c1, lo, hi, y);
+        put_smallest(to, from, rows, x, cols, c0, c1, lo, hi, y);
         break;
     case RU_KERN_PUT:
         RU_CHECK(false);

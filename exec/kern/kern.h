@@ -478,11 +478,11 @@ typedef struct ru_kern_add8 {
     /* Rows r0 .. r1 (of the product of the outer dims) */                                         \
     X(void, places,                                                                                \
       (const ru_kern_places *p, const void *x, const void *fill, void *y, int64_t r0, int64_t r1)) \
-    /* y[to[r] + c] = y[to[r] + c] (how) x[r, c] for c0 <= c < c1, row after row, as far as to[r]  \
-     * is in lo .. hi; x has `cols` columns */                                                     \
+    /* y[to[r] + c] = y[to[r] + c] (how) x[from[r] + c] for c0 <= c < c1, row after row, as far as \
+     * to[r] is in lo .. hi; from NULL: rows of `cols` one after the other */                      \
     X(void, put_rows,                                                                              \
-      (ru_kern_put how, const int64_t *to, int64_t rows, const float *x, int64_t cols, int64_t c0, \
-       int64_t c1, int64_t lo, int64_t hi, float *y))                                              \
+      (ru_kern_put how, const int64_t *to, const int64_t *from, int64_t rows, const float *x,      \
+       int64_t cols, int64_t c0, int64_t c1, int64_t lo, int64_t hi, float *y))                    \
     X(void, taps, (const ru_kern_taps *p, const float *x, float *y))                               \
     X(int64_t, gemm_pack_floats, (int64_t k, int64_t n))                                           \
     X(void, gemm_pack,                                                                             \

@@ -4,28 +4,29 @@
 
 #include <string.h>
 
-rui_index_note *rui_index_notes(void *buf, const rui_run *run)
+rui_index_note *rui_index_notes(void *buf, uint32_t each, const rui_run *run)
 {
     rui_index_note *notes = buf;
-    for (uint32_t k = 0; k < ru_pool_threads(run->pool); k++) {
+    for (uint32_t k = 0; k < each * ru_pool_threads(run->pool); k++) {
         notes[k] = (rui_index_note){.bad = -1};
     }
     return notes;
 }
 
 ru_status rui_index_judge(const rui_index *s, bool elements, const void *index,
-                          const rui_index_note *notes, const rui_run *run, int64_t *uneven)
+                          const rui_index_note *notes, uint32_t each, const rui_run *run,
+                          int64_t *uneven)
 {
     *uneven = 0;
-    for (uint32_t k = 0; k < ru_pool_threads(run->pool); k++) {
-        int64_t at = notes[k].bad;
+    for (uint32_t k = 0; k < ru_pool_threads(run->pool); k++, notes += each) {
+        int64_t at = notes->bad;
         if (at >= 0) {
             int64_t limit = s->limit[elements ? (int64_t)s->axis : at % s->depth];
             return RU_FAIL(run->err, RU_E_DATA, "index %lld at position %lld is outside %lld..%lld",
                            (long long)rui_index_at(s, index, at), (long long)at, (long long)-limit,
                            (long long)(limit - 1));
         }
-        *uneven += notes[k].uneven;
+        *uneven += notes->uneven;
     }
     return RU_OK;
 }
@@ -69,10 +70,10 @@ static void take_slices(const void *state, void *const *bufs, int64_t begin, int
 static ru_status take(const rui_index *s, bool elements, void *const *bufs, const rui_run *run)
 {
     int64_t uneven;
-    rui_index_note *notes = rui_index_notes(bufs[3], run);
+    rui_index_note *notes = rui_index_notes(bufs[3], 1, run);
     rui_kern_for_own(run, elements ? take_elements : take_slices, s, bufs, s->rows,
                      rui_kern_grain(s->cols), notes, (int64_t)sizeof *notes);
-    return rui_index_judge(s, elements, bufs[1], notes, run, &uneven);
+    return rui_index_judge(s, elements, bufs[1], notes, 1, run, &uneven);
 }
 
 static ru_status gather_elements_run(void *state, void *const *bufs, const rui_run *run)
@@ -137,6 +138,15 @@ static bool plan_tuples(const ru_node *n, const ru_type *x, const ru_type *index
     return s->depth > 0;
 }
 
+void rui_index_plan_rows(const ru_type *x, const ru_type *index, rui_index *s)
+{
+    *s = (rui_index){.t = x->dtype, .it = index->dtype, .bytes = ru_dtype_bytes(x->dtype)};
+    steps_of(s, x);
+    s->depth = 1;
+    s->rows = ru_type_count(index);
+    s->cols = rui_dims(x, 1, x->rank);
+}
+
 bool rui_index_plan(rui_low *lo, const ru_node *n, const ru_type *x, bool elements, rui_index *s)
 {
     const ru_type *index = rui_type(lo, n->in[1]);
@@ -151,6 +161,9 @@ ru_status rui_lower_kern_gather_at(rui_low *lo, const ru_node *n, ru_err *err)
     (void)err;
     bool elements = n->op == RU_OP_GatherElements;
     rui_index plan;
+    if (!elements && rui_scatter_reads_past(lo, n)) {
+        return RU_OK;
+    }
     if (!rui_index_plan(lo, n, rui_type(lo, n->in[0]), elements, &plan)) {
         return RU_E_UNSUPPORTED;
     }

@@ -28,12 +28,19 @@ typedef struct rui_index_note {
 /* Are there kernels for node `n` on data `x`? Fills `s`. */
 bool rui_index_plan(rui_low *lo, const ru_node *n, const ru_type *x, bool elements, rui_index *s);
 
-/* Notes of all threads, cleared, and what they add up to.
+/* Slices along axis 0, as Gather takes them: tuples of one number. */
+void rui_index_plan_rows(const ru_type *x, const ru_type *index, rui_index *s);
+
+/* Notes of all threads, `each` for a thread, cleared; and what every one of them adds up to.
  * Errors: RU_E_DATA for an index out of range. */
-rui_index_note *rui_index_notes(void *buf, const rui_run *run);
+rui_index_note *rui_index_notes(void *buf, uint32_t each, const rui_run *run);
 RU_MUST_USE ru_status rui_index_judge(const rui_index *s, bool elements, const void *index,
-                                      const rui_index_note *notes, const rui_run *run,
-                                      int64_t *uneven);
+                                      const rui_index_note *notes, uint32_t each,
+                                      const rui_run *run, int64_t *uneven);
+
+/* Does a ScatterND combine the slices that `n` (Gather, GatherND) takes, so that nobody else reads
+ * them? It then takes them itself. */
+bool rui_scatter_reads_past(rui_low *lo, const ru_node *n);
 
 static inline int64_t rui_index_at(const rui_index *s, const void *index, int64_t i)
 {

@@ -1,7 +1,7 @@
 /* Gather and its gradient, transposition, dropout. */
 #include <string.h>
 
-#include "exec/lower/lower_kern.h"
+#include "exec/lower/lower_kern_index.h"
 
 typedef struct move_state {
     const ru_kern *k;
@@ -80,6 +80,9 @@ ru_status rui_lower_kern_gather(rui_low *lo, const ru_node *n, ru_err *err)
         return RU_E_UNSUPPORTED;
     }
     uint32_t axis = rui_axis(ru_node_int(n, RU_ATTR_axis, 0), x->rank);
+    if (rui_scatter_reads_past(lo, n)) {
+        return RU_OK;
+    }
     move_state *s = rui_keep(lo, (int64_t)sizeof *s);
     if (s == NULL) {
         return rui_done(lo);

@@ -5,7 +5,10 @@
  * A scatter may meet one place twice. Who meets it first is the order of the indices, whatever the
  * threads: each thread owns columns of the result, or places that no other one writes, and goes
  * through all indices in order. A first pass, split by rows, checks the indices and notes where
- * each row of updates goes. */
+ * each row of updates goes.
+ *
+ * Updates that a gather has just taken (sums over the edges of a graph) are read where the gather
+ * would take them, so that they are never written. */
 #include <string.h>
 
 #include "exec/lower/lower_kern_index.h"
@@ -13,17 +16,19 @@
 enum { LINE_BYTES = 64 };
 
 typedef struct scatter_state {
-    rui_index at;
+    rui_index at, pick; /* pick: which slices of B_UPDATES are the updates, when `picks` */
     const ru_kern *k;
     ru_kern_put how;
     bool zero;     /* a gradient: the result begins as zeros */
     bool elements; /* else tuples */
-    bool last;     /* elements along the last axis: a row of updates goes to no row */
+    bool picks;
+    bool last; /* elements along the last axis: a row of updates goes to no row */
     int64_t
         unit; /* elements of the result that one row of updates may reach, at a multiple of it */
 } scatter_state;
 
-enum { B_X, B_INDEX, B_UPDATES, B_Y, B_NOTES, B_TO, N_BUFS };
+enum { B_X, B_INDEX, B_UPDATES, B_Y, B_NOTES, B_TO, B_PICK, B_FROM, N_BUFS };
+enum { NOTES = 2 }; /* of a thread: of the indices, of those that pick */
 
 /* -- where rows go -------------------------------------------------------------------------------
  */
@@ -63,6 +68,10 @@ static void find_rows(const void *state, void *const *bufs, int64_t begin, int64
     for (int64_t r = begin; r < end; r++) {
         to[r] = s->elements ? row_goes_to(s, bufs[B_INDEX], r, own)
                             : rui_index_tuple(&s->at, bufs[B_INDEX], r, own);
+    }
+    int64_t *from = bufs[B_FROM];
+    for (int64_t r = begin; s->picks && r < end; r++) {
+        from[r] = rui_index_tuple(&s->pick, bufs[B_PICK], r, (rui_index_note *)own + 1);
     }
 }
 
@@ -140,17 +149,17 @@ typedef struct put_job {
     bool apart; /* some row goes to no row */
 } put_job;
 
-static void put_rows(const put_job *job, void *const *bufs, int64_t r0, int64_t r1,
-                     const put_part *p)
+static void put_rows(const put_job *job, void *const *bufs, const put_part *p)
 {
     const scatter_state *s = job->s;
     const int64_t *to = bufs[B_TO];
     if (!job->apart && s->at.t == RU_F32 && s->how != RU_KERN_PUT) {
-        s->k->put_rows(s->how, to, r1 - r0, bufs[B_UPDATES], s->at.cols, p->j0, p->j1, p->lo, p->hi,
-                       bufs[B_Y]);
+        s->k->put_rows(s->how, to, bufs[B_FROM], s->at.rows, bufs[B_UPDATES], s->at.cols, p->j0,
+                       p->j1, p->lo, p->hi, bufs[B_Y]);
         return;
     }
-    for (int64_t r = r0; r < r1; r++) {
+    RU_CHECK(!s->picks);
+    for (int64_t r = 0; r < s->at.rows; r++) {
         if (to[r] >= 0) {
             put_row(s, bufs, r, to[r], p);
         } else {
@@ -159,19 +168,35 @@ static void put_rows(const put_job *job, void *const *bufs, int64_t r0, int64_t 
     }
 }
 
+/* Elements [begin, end) of the result before anything is put. */
+static void begin_part(const scatter_state *s, void *const *bufs, int64_t begin, int64_t end)
+{
+    char *y = (char *)bufs[B_Y] + begin * s->at.bytes;
+    size_t bytes = (size_t)((end - begin) * s->at.bytes);
+    if (s->zero) {
+        memset(y, 0, bytes);
+    } else if (bufs[B_X] != bufs[B_Y]) {
+        memcpy(y, (const char *)bufs[B_X] + begin * s->at.bytes, bytes);
+    }
+}
+
 static void put_columns(const void *state, void *const *bufs, int64_t begin, int64_t end)
 {
     const put_job *job = state;
-    put_rows(job, bufs, 0, job->s->at.rows,
-             &(put_part){.j0 = begin, .j1 = end, .hi = job->s->at.total});
+    const scatter_state *s = job->s;
+    int64_t to = end == s->at.cols ? s->unit : end; /* rows of the result may be longer */
+    for (int64_t i = 0; (s->zero || bufs[B_X] != bufs[B_Y]) && i < s->at.total; i += s->unit) {
+        begin_part(s, bufs, i + begin, i + to);
+    }
+    put_rows(job, bufs, &(put_part){.j0 = begin, .j1 = end, .hi = s->at.total});
 }
 
 static void put_places(const void *state, void *const *bufs, int64_t begin, int64_t end)
 {
     const put_job *job = state;
     int64_t unit = job->s->unit;
-    put_rows(job, bufs, 0, job->s->at.rows,
-             &(put_part){.j1 = job->s->at.cols, .lo = begin * unit, .hi = end * unit});
+    begin_part(job->s, bufs, begin * unit, end * unit);
+    put_rows(job, bufs, &(put_part){.j1 = job->s->at.cols, .lo = begin * unit, .hi = end * unit});
 }
 
 /* Along the last axis rows of the indices meet different rows of the result. */
@@ -186,16 +211,9 @@ static void put_lines(const void *state, void *const *bufs, int64_t begin, int64
 /* -- runs ----------------------------------------------------------------------------------------
  */
 
-static void begin_part(const void *state, void *const *bufs, int64_t begin, int64_t end)
+static void begin_all(const void *state, void *const *bufs, int64_t begin, int64_t end)
 {
-    const scatter_state *s = state;
-    char *y = (char *)bufs[B_Y] + begin * s->at.bytes;
-    size_t bytes = (size_t)((end - begin) * s->at.bytes);
-    if (s->zero) {
-        memset(y, 0, bytes);
-    } else {
-        memcpy(y, (const char *)bufs[B_X] + begin * s->at.bytes, bytes);
-    }
+    begin_part(state, bufs, begin, end);
 }
 
 static void put_all(const put_job *job, void *const *bufs, const rui_run *run)
@@ -204,6 +222,7 @@ static void put_all(const put_job *job, void *const *bufs, const rui_run *run)
     int64_t line = LINE_BYTES / at->bytes, grain = rui_kern_grain(at->rows);
     int64_t places = at->total / job->s->unit;
     if (job->s->last && at->rows > 1) {
+        rui_kern_for(run, begin_all, job->s, bufs, at->total, rui_kern_grain(1));
         rui_kern_for(run, put_lines, job, bufs, at->rows, rui_kern_grain(at->cols));
     } else if (!job->s->last && at->cols >= 2 * line) {
         rui_kern_for(run, put_columns, job, bufs, at->cols, (grain + line - 1) / line * line);
@@ -216,21 +235,20 @@ static void put_all(const put_job *job, void *const *bufs, const rui_run *run)
 static ru_status scatter_run(void *state, void *const *bufs, const rui_run *run)
 {
     const scatter_state *s = state;
-    bool any = s->at.rows * s->at.cols > 0;
+    if (s->at.rows * s->at.cols == 0) {
+        rui_kern_for(run, begin_all, s, bufs, s->at.total, rui_kern_grain(1));
+        return RU_OK;
+    }
     int64_t uneven = 0;
-    if (any) {
-        rui_index_note *notes = rui_index_notes(bufs[B_NOTES], run);
-        rui_kern_for_own(run, find_rows, s, bufs, s->at.rows,
-                         rui_kern_grain(s->elements ? s->at.cols : s->at.depth), notes,
-                         (int64_t)sizeof *notes);
-        RU_TRY(rui_index_judge(&s->at, s->elements, bufs[B_INDEX], notes, run, &uneven));
+    rui_index_note *notes = rui_index_notes(bufs[B_NOTES], NOTES, run);
+    rui_kern_for_own(run, find_rows, s, bufs, s->at.rows,
+                     rui_kern_grain(s->elements ? s->at.cols : s->at.depth), notes,
+                     NOTES * (int64_t)sizeof *notes);
+    if (s->picks) {
+        RU_TRY(rui_index_judge(&s->pick, false, bufs[B_PICK], notes + 1, NOTES, run, &uneven));
     }
-    if (s->zero || bufs[B_X] != bufs[B_Y]) {
-        rui_kern_for(run, begin_part, s, bufs, s->at.total, rui_kern_grain(1));
-    }
-    if (any) {
-        put_all(&(put_job){.s = s, .apart = uneven > 0}, bufs, run);
-    }
+    RU_TRY(rui_index_judge(&s->at, s->elements, bufs[B_INDEX], notes, NOTES, run, &uneven));
+    put_all(&(put_job){.s = s, .apart = uneven > 0}, bufs, run);
     return RU_OK;
 }
 
@@ -266,6 +284,43 @@ static bool plan(rui_low *lo, const ru_node *n, scatter_state *s)
     return true;
 }
 
+/* The slices that gather `n` takes. */
+static bool plan_pick(rui_low *lo, const ru_node *n, rui_index *s)
+{
+    const ru_type *x = rui_type(lo, n->in[0]), *index = rui_type(lo, n->in[1]);
+    if (n->op == RU_OP_Gather) {
+        rui_index_plan_rows(x, index, s);
+        return rui_axis(ru_node_int(n, RU_ATTR_axis, 0), x->rank) == 0 &&
+               (s->it == RU_I64 || s->it == RU_I32);
+    }
+    return n->op == RU_OP_GatherND && rui_index_plan(lo, n, x, false, s);
+}
+
+bool rui_scatter_reads_past(rui_low *lo, const ru_node *n)
+{
+    const ru_node *r = rui_options(lo)->keep_temps || rui_bf16(lo) || rui_uses(lo, n->out[0]) != 1
+                           ? NULL
+                           : rui_only_reader(lo, n->out[0]);
+    scatter_state s = {0};
+    rui_index pick;
+    return r != NULL && r->op == RU_OP_ScatterND && r->in[2].v == n->out[0].v && plan(lo, r, &s) &&
+           s.at.t == RU_F32 && s.how != RU_KERN_PUT && plan_pick(lo, n, &pick) &&
+           pick.rows == s.at.rows && pick.cols == s.at.cols && pick.rows * pick.cols > 0;
+}
+
+/* The gather that takes the updates, when this scatter reads past it. */
+static const ru_node *pick_of(rui_low *lo, const ru_node *n)
+{
+    if (n->op != RU_OP_ScatterND) {
+        return NULL;
+    }
+    const ru_graph *g = rui_graph(lo);
+    const ru_value *v = &g->values[n->in[2].v];
+    const ru_node *p = v->producer.v == 0 ? NULL : &g->nodes[v->producer.v];
+    bool gathers = p != NULL && (p->op == RU_OP_Gather || p->op == RU_OP_GatherND);
+    return gathers && rui_scatter_reads_past(lo, p) ? p : NULL;
+}
+
 /* Scatter(x, index, updates) -> y, and GatherGrad(dy, index, x_like) -> dx */
 ru_status rui_lower_kern_scatter(rui_low *lo, const ru_node *n, ru_err *err)
 {
@@ -282,16 +337,23 @@ ru_status rui_lower_kern_scatter(rui_low *lo, const ru_node *n, ru_err *err)
         return rui_done(lo);
     }
     *s = wanted;
+    const ru_node *pick = pick_of(lo, n);
+    s->picks = pick != NULL && plan_pick(lo, pick, &s->pick);
+    ru_value_id updates = s->picks ? pick->in[0] : n->in[grad ? 0 : 2];
     const rui_layout *l = rui_plain(lo, rui_type(lo, n->out[0]));
     rui_buf bufs[N_BUFS] = {
         [B_X] = grad ? (rui_buf){0} : rui_in_plain(lo, n->in[0]),
         [B_INDEX] = rui_in_plain(lo, n->in[1]),
-        [B_UPDATES] = rui_in_plain(lo, n->in[grad ? 0 : 2]),
-        [B_NOTES] = rui_scratch(lo, rui_threads(lo) * (int64_t)sizeof(rui_index_note)),
+        [B_UPDATES] = rui_in_plain(lo, updates),
+        [B_NOTES] = rui_scratch(lo, NOTES * rui_threads(lo) * (int64_t)sizeof(rui_index_note)),
         [B_TO] = rui_scratch(lo, s->at.rows * (int64_t)sizeof(int64_t)),
+        [B_PICK] = s->picks ? rui_in_plain(lo, pick->in[1]) : (rui_buf){0},
+        [B_FROM] = s->picks ? rui_scratch(lo, s->at.rows * (int64_t)sizeof(int64_t)) : (rui_buf){0},
     };
     bufs[B_Y] = grad ? rui_out(lo, n->out[0], l) : rui_out_over(lo, n->out[0], l, bufs[B_X]);
-    rui_emit(lo, &(rui_step){.kernel = s->elements ? "kern scatter elements" : "kern scatter nd",
+    rui_emit(lo, &(rui_step){.kernel = s->picks      ? "kern gather scatter"
+                                       : s->elements ? "kern scatter elements"
+                                                     : "kern scatter nd",
                              .fn = scatter_run,
                              .state = s,
                              .bufs = bufs,

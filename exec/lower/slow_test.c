@@ -289,6 +289,34 @@ static ru_value_id scatter_of(net *t, const scatter_case *c)
     return ru_build_op3(&t->b, c->op, x, index, u, c->op == RU_OP_ScatterND ? nd : along);
 }
 
+/* Does a step of the executable run `kernel`? */
+static bool runs_kernel(net *t, const ru_exe *e, const char *kernel)
+{
+    return strstr(ru_exe_print(e, &t->arena), kernel) != NULL;
+}
+
+static ru_exe *same_on_threads(net *t, ru_value_id y, const char *name)
+{
+    size_t bytes = (size_t)ru_type_bytes(&t->g.values[y.v].type);
+    ru_exe *ref = open_on(t, (ru_exe_options){.device = RU_DEVICE_REF}), *one = NULL;
+    for (uint32_t threads = 1; threads <= 3; threads++) {
+        ru_exe *e = open_on(t, (ru_exe_options){.threads = threads});
+        one = threads == 1 ? e : one;
+        ru_exe_stats s;
+        ru_exe_stats_get(e, &s);
+        assert_int_equal(s.n_slow, 0);
+        same_output(t, e, ref, y, 1e-5, name);
+        if (memcmp(ru_exe_output(e, y), ru_exe_output(one, y), bytes) != 0) {
+            fail_msg("%s: %u threads differ from one", name, threads);
+        }
+        if (e != one) {
+            ru_exe_close(e);
+        }
+    }
+    ru_exe_close(ref);
+    return one;
+}
+
 /* Each element's terms are added in the order of the indices, whatever the threads. */
 static void scatters_do_not_depend_on_threads(void **state)
 {
@@ -302,23 +330,45 @@ static void scatters_do_not_depend_on_threads(void **state)
         ru_value_id y = scatter_of(&t, c);
         ru_build_output(&t.b, y, "y");
         assert_ok(ru_build_finish(&t.b, &t.err), t.err);
-        size_t bytes = (size_t)ru_type_bytes(&t.g.values[y.v].type);
-        ru_exe *ref = open_on(&t, (ru_exe_options){.device = RU_DEVICE_REF}), *cpu[3];
-        for (uint32_t threads = 1; threads <= RU_ARRAY_LEN(cpu); threads++) {
-            ru_exe *e = open_on(&t, (ru_exe_options){.threads = threads});
-            cpu[threads - 1] = e;
-            ru_exe_stats s;
-            ru_exe_stats_get(e, &s);
-            assert_int_equal(s.n_slow, 0);
-            same_output(&t, e, ref, y, 1e-5, name);
-            if (memcmp(ru_exe_output(e, y), ru_exe_output(cpu[0], y), bytes) != 0) {
-                fail_msg("%s: %u threads differ from one", name, threads);
-            }
+        ru_exe_close(same_on_threads(&t, y, name));
+        ru_arena_fini(&t.arena);
+    }
+}
+
+/* Sums over edges: the slices that a gather takes are combined where they go, unless somebody else
+ * reads them; indices repeated over rows stay [n, 1]. */
+static void scatters_read_past_gathers(void **state)
+{
+    (void)state;
+    static const char *const reductions[] = {"add", "mul", "max", "min", "none"};
+    for (uint32_t k = 0; k < RU_ARRAY_LEN(reductions) * 4; k++) {
+        bool nd = k % 2 == 0, read_twice = k % 4 >= 2;
+        const char *reduction = reductions[k / 4];
+        int64_t n = reduction[0] == 'm' && reduction[1] == 'u' ? 20 : 700;
+        net t;
+        net_init(&t);
+        ru_value_id x = input(&t, "x", T(F32, 9, 48)), table = input(&t, "table", T(F32, 6, 48));
+        ru_value_id from = input(&t, "from", T(I64, n, 1)), to = input(&t, "to", T(I64, n, 1));
+        ru_value_id flat = ru_build_const_i64s(&t.b, (int64_t[]){n}, 1);
+        ru_value_id pick = nd ? from : ru_build_op2(&t.b, RU_OP_Reshape, from, flat, NULL);
+        ru_value_id u = ru_build_op2(&t.b, nd ? RU_OP_GatherND : RU_OP_Gather, table, pick, NULL);
+        ru_value_id rows = ru_build_const_i64s(&t.b, (int64_t[]){n, 48}, 2);
+        ru_value_id index = nd ? to : ru_build_op2(&t.b, RU_OP_Expand, to, rows, NULL);
+        ru_value_id y = ru_build_op3(&t.b, nd ? RU_OP_ScatterND : RU_OP_ScatterElements, x, index,
+                                     u, (ru_attr[]){RU_AS(reduction, reduction), RU_A_END});
+        ru_build_output(&t.b, y, "y");
+        if (read_twice) {
+            ru_build_output(&t.b, ru_build_op1(&t.b, RU_OP_Relu, u, NULL), "z");
         }
-        for (uint32_t i = 0; i < RU_ARRAY_LEN(cpu); i++) {
-            ru_exe_close(cpu[i]);
-        }
-        ru_exe_close(ref);
+        assert_ok(ru_build_finish(&t.b, &t.err), t.err);
+        ru_exe *e = same_on_threads(&t, y, reduction);
+        assert_int_equal(runs_kernel(&t, e, "kern gather scatter"), !read_twice && k / 4 != 4);
+        assert_false(runs_kernel(&t, e, "kern scatter elements"));
+        int64_t *places = ru_exe_input(e, from);
+        places[n - 3] = -7;
+        assert_int_equal(ru_exe_run(e, NULL, &t.err), RU_E_DATA);
+        assert_non_null(strstr(t.err.text, "index -7 "));
+        ru_exe_close(e);
         ru_arena_fini(&t.arena);
     }
 }
@@ -349,6 +399,7 @@ static void indices_out_of_range_are_named(void **state)
 }
 
 RU_TESTS(exec_slow, cmocka_unit_test(scatters_do_not_depend_on_threads),
+         cmocka_unit_test(scatters_read_past_gathers),
          cmocka_unit_test(indices_out_of_range_are_named), cmocka_unit_test(gates_of_channels),
          cmocka_unit_test(activations_after_products),
          cmocka_unit_test(reductions_after_convolutions))
