@@ -139,6 +139,18 @@ ru_status ru_conf_add_file(ru_conf *c, const char *path, const char *text, int64
     return add_text(c, path, text, size_bytes, ru_str_ends(ru_str_c(path), ".json"), err);
 }
 
+const char *ru_conf_peek(const ru_conf *c, const char *key)
+{
+    const char *found = NULL;
+    for (uint32_t rank = RUI_FILE; rank <= RUI_FLAG; rank++) {
+        const rui_node *tree = c->trees[rank];
+        const rui_node *node =
+            tree != NULL && tree->kind == RUI_MAP ? rui_node_find(tree, key) : NULL;
+        found = node != NULL && node->kind == RUI_SCALAR ? node->text : found;
+    }
+    return found;
+}
+
 void ru_conf_bulk(ru_conf *c)
 {
     c->text_max = RU_CONF_BULK_BYTES_MAX;

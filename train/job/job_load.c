@@ -4,6 +4,7 @@
 
 #include "env/file.h"
 #include "train/job/job.h"
+#include "train/job/job_impl.h"
 
 enum { JOB_BYTES_MAX = 4 << 20 };
 
@@ -12,11 +13,17 @@ static ru_status full(ru_err *err)
     return RU_FAIL(err, RU_E_LIMIT, "the arena of the job is full");
 }
 
-/* `path` as seen from `dir`, absolute when the system can say. */
-static const char *from_dir(ru_arena *arena, const char *dir, const char *path)
+static const char *dir_of(ru_arena *arena, const char *path)
 {
-    const char *joined = path[0] == '/' ? path : ru_path_join(arena, dir, path);
-    if (joined == NULL) {
+    const char *slash = strrchr(path, '/');
+    return slash == NULL ? "." : slash == path ? "/" : ru_arena_strn(arena, path, slash - path);
+}
+
+const char *rui_job_path(ru_arena *arena, const char *job, const char *path)
+{
+    const char *dir = path[0] == '/' ? "/" : dir_of(arena, job);
+    const char *joined = path[0] == '/' || dir == NULL ? path : ru_path_join(arena, dir, path);
+    if (dir == NULL || joined == NULL) {
         return NULL;
     }
     char *real = realpath(joined, NULL);
@@ -25,26 +32,20 @@ static const char *from_dir(ru_arena *arena, const char *dir, const char *path)
     return out;
 }
 
-static ru_status resolve(ru_arena *arena, const char *dir, ru_conf_texts *t, ru_err *err)
+ru_status rui_job_paths(ru_arena *arena, const char *job, ru_conf_texts *t, ru_err *err)
 {
     const char **at = RU_NEW(arena, const char *, t->n);
     if (at == NULL) {
         return full(err);
     }
     for (uint32_t k = 0; k < t->n; k++) {
-        at[k] = from_dir(arena, dir, t->at[k]);
+        at[k] = rui_job_path(arena, job, t->at[k]);
         if (at[k] == NULL) {
             return full(err);
         }
     }
     t->at = at;
     return RU_OK;
-}
-
-static const char *dir_of(ru_arena *arena, const char *path)
-{
-    const char *slash = strrchr(path, '/');
-    return slash == NULL ? "." : slash == path ? "/" : ru_arena_strn(arena, path, slash - path);
 }
 
 /* A file that is no text is not read as one: say so instead of naming an octet. */
@@ -62,6 +63,17 @@ static ru_status check_text(const char *path, const char *text, int64_t n, ru_er
     return RU_OK;
 }
 
+ru_status rui_job_text(const char *path, ru_arena *arena, char **text, int64_t *n, ru_err *err)
+{
+    ru_status st = ru_file_read(path, JOB_BYTES_MAX, arena, text, n, err);
+    if (st == RU_E_LIMIT) {
+        return RU_FAIL(err, RU_E_CONFIG, "%s is not a job file: it is larger than %d MiB", path,
+                       JOB_BYTES_MAX >> 20);
+    }
+    RU_TRY(st);
+    return check_text(path, *text, *n, err);
+}
+
 ru_status ru_job_load(const char *path, const char *const *sets, uint32_t n_sets, ru_arena *arena,
                       ru_job *out, ru_conf **conf, ru_err *err)
 {
@@ -69,13 +81,7 @@ ru_status ru_job_load(const char *path, const char *const *sets, uint32_t n_sets
     int64_t n;
     ru_conf *c;
     ru_job job;
-    ru_status st = ru_file_read(path, JOB_BYTES_MAX, arena, &text, &n, err);
-    if (st == RU_E_LIMIT) {
-        return RU_FAIL(err, RU_E_CONFIG, "%s is not a job file: it is larger than %d MiB", path,
-                       JOB_BYTES_MAX >> 20);
-    }
-    RU_TRY(st);
-    RU_TRY(check_text(path, text, n, err));
+    RU_TRY(rui_job_text(path, arena, &text, &n, err));
     RU_TRY(ru_conf_new(&ru_job_table, arena, &c, err));
     RU_TRY(ru_conf_add_file(c, path, text, n, err));
     RU_TRY(ru_conf_add_env(c, err));
@@ -83,14 +89,10 @@ ru_status ru_job_load(const char *path, const char *const *sets, uint32_t n_sets
         RU_TRY(ru_conf_add_set(c, sets[k], err));
     }
     RU_TRY(ru_conf_apply(c, &job, err));
-    const char *dir = dir_of(arena, path);
-    if (dir == NULL) {
-        return full(err);
-    }
-    RU_TRY(resolve(arena, dir, &job.data.train, err));
-    RU_TRY(resolve(arena, dir, &job.data.test, err));
+    RU_TRY(rui_job_paths(arena, path, &job.data.train, err));
+    RU_TRY(rui_job_paths(arena, path, &job.data.test, err));
     if (job.model.source == RU_MODEL_ONNX) {
-        job.model.onnx = from_dir(arena, dir, job.model.onnx);
+        job.model.onnx = rui_job_path(arena, path, job.model.onnx);
         if (job.model.onnx == NULL) {
             return full(err);
         }

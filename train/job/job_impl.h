@@ -1,0 +1,18 @@
+/* What reading a job with a model and a job with an app share.
+ *
+ * Thread: any, no shared state. */
+#ifndef RU_TRAIN_JOB_JOB_IMPL_H
+#define RU_TRAIN_JOB_JOB_IMPL_H
+
+#include "base/conf.h"
+
+/* The text of a job file: not too large, no control characters. */
+RU_MUST_USE ru_status rui_job_text(const char *path, ru_arena *arena, char **text, int64_t *n,
+                                   ru_err *err);
+/* `path` as seen from the folder of job file `job`, absolute when the system can say; NULL: no
+ * memory. */
+const char *rui_job_path(ru_arena *arena, const char *job, const char *path);
+RU_MUST_USE ru_status rui_job_paths(ru_arena *arena, const char *job, ru_conf_texts *t,
+                                    ru_err *err);
+
+#endif
