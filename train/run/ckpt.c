@@ -258,13 +258,12 @@ static void state_text(const ru_ckpt *c, ru_text *t)
     ru_text_put(t, "}\n");
 }
 
-/* Size and hash of a file just written, as a member of the manifest. */
-static ru_status manifest_entry(ru_ckpt *c, const char *dir, const char *name, ru_text *t,
+ru_status rui_ckpt_manifest_add(const char *dir, const char *name, ru_arena *arena, ru_text *t,
                                 ru_err *err)
 {
     ru_map_file map;
     char hash[33];
-    const char *path = ru_path_join(&c->scratch, dir, name);
+    const char *path = ru_path_join(arena, dir, name);
     if (path == NULL) {
         return full(err);
     }
@@ -285,7 +284,7 @@ static ru_status write_tensors(ru_ckpt *c, const char *dir, const char *name, ui
         return full(err);
     }
     RU_TRY(ru_safetensors_save(path, c->arrays + first, n, meta, RU_ARRAY_LEN(meta), err));
-    return manifest_entry(c, dir, name, manifest, err);
+    return rui_ckpt_manifest_add(dir, name, &c->scratch, manifest, err);
 }
 
 static ru_status write_files(ru_ckpt *c, const char *dir, ru_err *err)
@@ -304,7 +303,7 @@ static ru_status write_files(ru_ckpt *c, const char *dir, ru_err *err)
         return full(err);
     }
     RU_TRY(ru_file_replace(path, state.p, state.n, err));
-    RU_TRY(manifest_entry(c, dir, "state.json", &manifest, err));
+    RU_TRY(rui_ckpt_manifest_add(dir, "state.json", &c->scratch, &manifest, err));
     ru_text_put(&manifest, "]}\n");
     if (manifest.cut) {
         return full(err);

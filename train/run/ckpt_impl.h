@@ -4,7 +4,7 @@
 #ifndef RU_TRAIN_RUN_CKPT_IMPL_H
 #define RU_TRAIN_RUN_CKPT_IMPL_H
 
-#include "base/arena.h"
+#include "base/conf.h"
 
 #define RUI_CKPT_NAME "%09lld" /* of the step; sorts by name up to a thousand million */
 #define RUI_CKPT_TEMP ".tmp"
@@ -17,5 +17,14 @@ typedef struct rui_ckpt_entry {
 /* Folders named by a step in `dir`, the newest first. Everything lives in `arena`. */
 RU_MUST_USE ru_status rui_ckpt_list(const char *dir, ru_arena *arena, rui_ckpt_entry **out,
                                     uint32_t *n, ru_err *err);
+
+/* Size and hash of file `name` in `dir`, as a member of the manifest's list. */
+RU_MUST_USE ru_status rui_ckpt_manifest_add(const char *dir, const char *name, ru_arena *arena,
+                                            ru_text *t, ru_err *err);
+/* Is every file of the manifest in `dir` as it says? Errors: RU_E_MISSING, RU_E_DATA. */
+RU_MUST_USE ru_status rui_ckpt_manifest_check(const char *dir, ru_arena *arena, ru_err *err);
+/* JSON of a checkpoint; what is wrong with it is RU_E_DATA. */
+RU_MUST_USE ru_status rui_ckpt_json(const char *path, const ru_conf_table *table, void *into,
+                                    ru_arena *arena, ru_err *err);
 
 #endif

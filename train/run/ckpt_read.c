@@ -135,8 +135,8 @@ static const ru_conf_table state_table = {.name = "state",
                                           .size_bytes = sizeof(state_row)};
 
 /* Damaged JSON of ours is damaged data, not a wrong configuration. */
-static ru_status read_json(const char *path, const ru_conf_table *table, void *into,
-                           ru_arena *arena, ru_err *err)
+ru_status rui_ckpt_json(const char *path, const ru_conf_table *table, void *into, ru_arena *arena,
+                        ru_err *err)
 {
     char *text;
     int64_t n;
@@ -199,21 +199,30 @@ static ru_status type_from(const type_row *row, const char *path, ru_type *out, 
     return RU_OK;
 }
 
-ru_status ru_ckpt_read(const char *dir, ru_arena *arena, ru_ckpt_info *out, ru_err *err)
+ru_status rui_ckpt_manifest_check(const char *dir, ru_arena *arena, ru_err *err)
 {
     manifest m;
-    state_row s;
-    const char *path_manifest = ru_path_join(arena, dir, "manifest.json");
-    const char *path = ru_path_join(arena, dir, "state.json");
-    if (path == NULL || path_manifest == NULL) {
+    const char *path = ru_path_join(arena, dir, "manifest.json");
+    if (path == NULL) {
         return full(err);
     }
-    RU_TRY(read_json(path_manifest, &manifest_table, &m, arena, err));
+    RU_TRY(rui_ckpt_json(path, &manifest_table, &m, arena, err));
     const file_row *files = m.files.at;
     for (uint32_t k = 0; k < m.files.n; k++) {
         RU_TRY(check_file(dir, &files[k], arena, err));
     }
-    RU_TRY(read_json(path, &state_table, &s, arena, err));
+    return RU_OK;
+}
+
+ru_status ru_ckpt_read(const char *dir, ru_arena *arena, ru_ckpt_info *out, ru_err *err)
+{
+    state_row s;
+    const char *path = ru_path_join(arena, dir, "state.json");
+    if (path == NULL) {
+        return full(err);
+    }
+    RU_TRY(rui_ckpt_manifest_check(dir, arena, err));
+    RU_TRY(rui_ckpt_json(path, &state_table, &s, arena, err));
     ru_ckpt_info info = {
         .dir = ru_arena_str(arena, dir),
         .at = {.step = s.step, .samples = s.samples},

@@ -31,6 +31,7 @@ ru_status ru_report_open(const ru_report_options *opt, ru_arena *arena, ru_repor
         return RU_FAIL(err, RU_E_LIMIT, "the arena of the report is full");
     }
     r->opt = *opt;
+    r->opt.objective = opt->objective != NULL ? opt->objective : "loss";
     ru_mutex_init(&r->lock);
     r->workers = 1;
     r->live.columns = opt->columns;
@@ -219,7 +220,7 @@ ru_status ru_report_step_put(ru_report *r, const ru_report_step *s, ru_err *err)
     put_i64(&t, "step", s->step);
     put_i64(&t, "epoch", s->epoch);
     put_i64(&t, "samples", s->samples);
-    put_f64(&t, "loss", s->loss);
+    put_f64(&t, r->opt.objective, s->loss);
     put_f64(&t, "lr", s->lr);
     put_f64(&t, "step_s", (double)s->step_ns / 1e9);
     put_f64(&t, "samples_per_s", s->step_ns > 0 ? (double)s->batch * 1e9 / (double)s->step_ns : 0);
@@ -302,7 +303,7 @@ ru_status ru_report_end(ru_report *r, const ru_report_summary *s, ru_err *err)
     put_i64(&t, "samples_repeated", s->samples_repeated);
     put_f64(&t, "wall_s", (double)s->wall_ns / 1e9);
     put_f64(&t, "samples_per_s", s->samples_per_s);
-    put_f64(&t, "loss", s->loss);
+    put_f64(&t, r->opt.objective, s->loss);
     put_metrics(&t, &s->metrics);
     ru_text_put(&t, ",\"split\":{\"compute\":");
     ru_text_f64(&t, (double)s->split.compute_ns / 1e9);

@@ -28,6 +28,7 @@ typedef struct ru_report_options {
     uint32_t columns;   /* of the terminal on stderr; 0: not a terminal */
     int64_t steps, epochs; /* whole run; 0: open */
     int64_t samples_epoch; /* of one epoch */
+    const char *objective; /* name of what a step reports as its loss; NULL: "loss" */
     bool progress_lines;   /* progress on stdout, for the launcher that draws it on a terminal */
 } ru_report_options;
 

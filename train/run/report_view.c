@@ -143,7 +143,7 @@ static void progress_text(const ru_report *r, const ru_report_step *s, bool bar,
         ru_text_char(t, '.', BAR_WIDTH - full);
         ru_text_put(t, "]");
     }
-    ru_text_putf(t, "  loss %.4f", r->loss_mean);
+    ru_text_putf(t, "  %s %.4f", r->opt.objective, r->loss_mean);
     if (s->accuracy >= 0) {
         ru_text_putf(t, "  accuracy %.1f %%", s->accuracy * 100);
     }
@@ -202,8 +202,8 @@ void rui_report_evaluation(ru_report *r, int64_t step, int64_t epoch, const ru_m
 {
     char text[512];
     ru_text t = ru_text_into(text, sizeof text);
-    ru_text_putf(&t, "epoch %lld  step %lld  train loss %.4f  test", (long long)epoch,
-                 (long long)step, r->loss_mean);
+    ru_text_putf(&t, "epoch %lld  step %lld  train %s %.4f  test", (long long)epoch,
+                 (long long)step, r->opt.objective, r->loss_mean);
     for (uint32_t k = 0; k < m->n; k++) {
         if (strcmp(m->at[k].name, "accuracy") == 0) {
             ru_text_putf(&t, " accuracy %.2f %%", m->at[k].value * 100);
