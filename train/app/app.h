@@ -74,6 +74,7 @@ typedef struct ru_app_table {
      * has it, moves and is saved with it. No other executor reads it. */
     bool local;
     bool hidden; /* not in exports */
+    bool told;   /* few rows: `objective` gets them */
 } ru_app_table;
 
 /* Rows first .. first + rows - 1 of a table, or rows that are listed. */
@@ -122,9 +123,10 @@ typedef struct ru_app_metric {
 typedef struct ru_app_setup {
     const void *config; /* filled from the job by the app's own conf table */
     const ru_sparse_file *data;
-    uint32_t executors; /* at most as many as the data has rows */
-    bool eval;          /* for eval and predict alone: `data` is the data to use the model on */
+    int64_t rows, cols, classes; /* of the training data; classes 0: numbers, or none */
+    uint32_t executors;          /* at most as many as the data has rows */
     uint64_t seed;
+    bool eval; /* for eval and predict alone: `data` is what the model is used on */
 } ru_app_setup;
 
 /* Bytes that grow: `put` copies. Errors are kept and returned when the engine takes the bytes. */
@@ -134,6 +136,12 @@ typedef struct ru_app_bytes {
     bool full; /* no memory for what was put */
 } ru_app_bytes;
 void ru_app_put(ru_app_bytes *to, const void *from, int64_t bytes);
+/* Bytes that are read from the front: false, and nothing taken, when fewer are left. */
+typedef struct ru_app_cursor {
+    const uint8_t *p;
+    int64_t n;
+} ru_app_cursor;
+bool ru_app_take(ru_app_cursor *c, void *into, int64_t bytes);
 
 typedef struct ru_app_ops {
     uint32_t version; /* RU_APP_VERSION */
@@ -183,8 +191,10 @@ typedef struct ru_app_ops {
     void (*drive_save)(const void *driver, ru_app_bytes *to);
     ru_status (*drive_load)(void *driver, const void *bytes, int64_t n, ru_err *err);
 
-    /* What the job minimises or maximises, from the sums of a pass. NULL: sums[0]. */
-    double (*objective)(const void *self, const double *sums);
+    /* What the job minimises or maximises, from the sums of a clock and the rows of the tables that
+     * are `told`, when all of the clock is merged: told[t], else NULL. NAN: not known in this
+     * clock. NULL: sums[0]. */
+    double (*objective)(const void *self, const double *sums, const float *const *told);
     const char *objective_name; /* "loss", "log_likelihood" */
     bool maximise;
 
