@@ -1,0 +1,336 @@
+#include "train/app/local.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "train/app/local_impl.h"
+#include "train/app/rule.h"
+
+/* -- open -------------------------------------------------------------------------------------- */
+
+static void fill_first(void *arg, uint32_t thread, uint32_t threads)
+{
+    ru_app_local *l = arg;
+    const ru_app_shape *shape = &l->state.shape;
+    for (uint32_t t = 0; t < shape->n_tables; t++) {
+        int64_t row, end;
+        ru_pool_split(shape->table[t].rows, 1, thread, threads, &row, &end);
+        for (; row < end; row++) {
+            ru_app_first(l->opt.ops, l->self, shape, t, row,
+                         l->state.value[t] + row * shape->table[t].width);
+        }
+    }
+}
+
+static ru_status open_executors(ru_app_local *l, ru_err *err)
+{
+    const ru_app_setup *setup = &l->opt.setup;
+    ru_sparse_cut(setup->data, l->executors, l->first);
+    for (uint32_t e = 0; e < l->executors; e++) {
+        rui_executor *x = &l->exec[e];
+        ru_sparse_part(setup->data, l->first[e], l->first[e + 1] - l->first[e], &x->part);
+        ru_status st = l->opt.ops->exec_open(l->self, e, &x->part, &x->state, err);
+        if (st != RU_OK) {
+            return ru_err_wrap(err, st, "app %s, executor %u", l->opt.ops->name, e);
+        }
+        x->open = true;
+    }
+    return RU_OK;
+}
+
+static ru_status open_all(ru_app_local *l, ru_err *err)
+{
+    const ru_app_ops *ops = l->opt.ops;
+    const ru_app_setup *setup = &l->opt.setup;
+    int64_t rows = ru_sparse_rows(setup->data);
+    if (setup->executors < 1 || setup->executors > RU_APP_EXECUTORS_MAX ||
+        setup->executors > rows) {
+        return RU_FAIL(err, RU_E_CONFIG,
+                       "%u executors, but the data has %lld rows; set clocks.executors to at most "
+                       "the number of rows (and %d)",
+                       setup->executors, (long long)rows, RU_APP_EXECUTORS_MAX);
+    }
+    l->executors = setup->executors;
+    RU_TRY(ru_pool_new(l->opt.threads, &l->pool, err));
+    if (ops->open != NULL) {
+        RU_TRY(ops->open(setup, &l->self, err));
+    }
+    l->opened = true;
+    RU_TRY(ru_app_state_init(&l->state, ops, l->self, l->executors, rows, setup->seed, err));
+    l->rounds = l->state.shape.rounds;
+    l->first = calloc(l->executors + 1, sizeof *l->first);
+    l->exec = calloc(l->executors, sizeof *l->exec);
+    l->jobs = calloc((size_t)l->executors * l->rounds, sizeof *l->jobs);
+    if (l->first == NULL || l->exec == NULL || l->jobs == NULL) {
+        return RU_FAIL(err, RU_E_MEM, "no memory for %u executors", l->executors);
+    }
+    ru_pool_run(l->pool, fill_first, l);
+    RU_TRY(open_executors(l, err));
+    if (ops->drive_open != NULL) {
+        RU_TRY(ops->drive_open(l->self, &l->driver, err));
+        l->driven = true;
+    }
+    return RU_OK;
+}
+
+ru_status ru_app_local_open(const ru_app_local_options *opt, ru_app_local **out, ru_err *err)
+{
+    ru_app_local *l = calloc(1, sizeof *l);
+    if (l == NULL) {
+        return RU_FAIL(err, RU_E_MEM, "no memory for the host of the app");
+    }
+    l->opt = *opt;
+    ru_status st = open_all(l, err);
+    if (st != RU_OK) {
+        ru_app_local_close(l);
+        return st;
+    }
+    *out = l;
+    return RU_OK;
+}
+
+void ru_app_local_close(ru_app_local *l)
+{
+    if (l == NULL) {
+        return;
+    }
+    const ru_app_ops *ops = l->opt.ops;
+    for (uint32_t e = 0; l->exec != NULL && e < l->executors; e++) {
+        if (l->exec[e].open && ops->exec_close != NULL) {
+            ops->exec_close(l->exec[e].state);
+        }
+    }
+    if (l->driven && ops->drive_close != NULL) {
+        ops->drive_close(l->driver);
+    }
+    if (l->opened && ops->close != NULL) {
+        ops->close(l->self);
+    }
+    for (size_t k = 0; l->jobs != NULL && k < (size_t)l->executors * l->rounds; k++) {
+        ru_arena_fini(&l->jobs[k].arena);
+    }
+    ru_app_state_fini(&l->state);
+    ru_arena_fini(&l->arena);
+    ru_pool_free(l->pool);
+    ru_app_bytes_fini(&l->args);
+    free(l->first);
+    free(l->exec);
+    free(l->jobs);
+    free(l);
+}
+
+/* -- a clock ----------------------------------------------------------------------------------- */
+
+static ru_status drive(ru_app_local *l, ru_err *err)
+{
+    const ru_app_ops *ops = l->opt.ops;
+    l->args.n = 0;
+    if (ops->drive == NULL) {
+        return RU_OK;
+    }
+    static const ru_arena_mark start = {0};
+    ru_arena_rewind(&l->arena, start);
+    ru_app_want wants[RU_APP_WANTS_MAX] = {0};
+    float *value[RU_APP_WANTS_MAX] = {0}, *delta[RU_APP_WANTS_MAX] = {0};
+    uint32_t clock = l->state.clock, n = 0;
+    if (ops->drive_wants != NULL) {
+        n = ops->drive_wants(l->driver, clock, wants, RU_APP_WANTS_MAX);
+    }
+    if (n > RU_APP_WANTS_MAX) {
+        return RU_FAIL(err, RU_E_USER, "app %s: the driver has %u wants; at most %d are allowed",
+                       ops->name, n, RU_APP_WANTS_MAX);
+    }
+    for (uint32_t k = 0; k < n; k++) {
+        RU_TRY(ru_app_want_check(&l->state, NULL, NULL, &wants[k], err));
+        value[k] = rui_local_rows(&l->state, &wants[k], true, &l->arena);
+        if (value[k] == NULL) {
+            return RU_FAIL(err, RU_E_MEM, "no memory for the rows of the driver");
+        }
+    }
+    ru_app_view view = {.value = value, .delta = delta};
+    ru_status st = ops->drive(l->driver, clock, clock > 0 ? l->sums : NULL, &view, &l->args, err);
+    if (st == RU_OK && l->args.full) {
+        st = RU_FAIL(err, RU_E_MEM, "no memory for the driver's arguments");
+    }
+    return st == RU_OK ? st : ru_err_wrap(err, st, "app %s, driver, clock %u", ops->name, clock);
+}
+
+typedef struct wave {
+    ru_app_local *l;
+    uint32_t lo, hi; /* executors */
+    uint32_t round;
+} wave;
+
+static void run_wave(void *arg, uint32_t thread, uint32_t threads)
+{
+    const wave *w = arg;
+    for (uint32_t e = w->lo + thread; e < w->hi; e += threads) {
+        rui_local_task(w->l, e, w->round, &w->l->jobs[(size_t)e * w->l->rounds + w->round]);
+    }
+}
+
+/* The first row of `c` at or behind row `from`: its place. */
+static int64_t place_of(const rui_change *c, int64_t from)
+{
+    if (c->list == NULL) {
+        int64_t k = from - c->first;
+        return k < 0 ? 0 : k > c->rows ? c->rows : k;
+    }
+    int64_t lo = 0, hi = c->rows;
+    while (lo < hi) {
+        int64_t mid = lo + (hi - lo) / 2;
+        if (c->list[mid] < from) {
+            lo = mid + 1;
+        } else {
+            hi = mid;
+        }
+    }
+    return lo;
+}
+
+static void merge_rows(ru_app_local *l, const rui_change *c, int64_t from, int64_t until)
+{
+    const ru_app_state *s = &l->state;
+    const ru_app_table *t = &s->shape.table[c->table];
+    int64_t end = place_of(c, until);
+    for (int64_t i = place_of(c, from); i < end; i++) {
+        int64_t row = c->list != NULL ? c->list[i] : c->first + i;
+        float *extra =
+            s->extra[c->table] != NULL ? s->extra[c->table] + row * s->extra_width[c->table] : NULL;
+        ru_rule_merge(l->opt.ops, l->self, t, c->table, s->clock,
+                      s->value[c->table] + row * t->width, extra, c->delta + i * t->width);
+    }
+}
+
+/* Each thread has rows of its own and merges the changes of all jobs in their order. */
+static void merge_wave(void *arg, uint32_t thread, uint32_t threads)
+{
+    const wave *w = arg;
+    ru_app_local *l = w->l;
+    for (size_t k = (size_t)w->lo * l->rounds; k < (size_t)w->hi * l->rounds; k++) {
+        for (uint32_t i = 0; i < l->jobs[k].n; i++) {
+            const rui_change *c = &l->jobs[k].change[i];
+            int64_t begin, end;
+            ru_pool_split(l->state.shape.table[c->table].rows, 1, thread, threads, &begin, &end);
+            merge_rows(l, c, begin, end);
+        }
+    }
+}
+
+static ru_status run_tasks(ru_app_local *l, ru_err *err)
+{
+    uint32_t step = l->executors;
+    if (l->rounds == 1 && l->opt.order != RU_APP_BSP) {
+        step = ru_pool_threads(l->pool);
+    }
+    for (uint32_t lo = 0; lo < l->executors; lo += step) {
+        wave w = {l, lo, lo + step < l->executors ? lo + step : l->executors, 0};
+        for (w.round = 0; w.round < l->rounds; w.round++) {
+            ru_pool_run(l->pool, run_wave, &w);
+            for (uint32_t e = w.lo; e < w.hi; e++) {
+                const rui_job *j = &l->jobs[(size_t)e * l->rounds + w.round];
+                if (j->st != RU_OK) {
+                    return ru_err_set(err, j->st, "%s", j->err.text);
+                }
+            }
+        }
+        ru_pool_run(l->pool, merge_wave, &w);
+    }
+    return RU_OK;
+}
+
+ru_status ru_app_local_clock(ru_app_local *l, double *sums, ru_err *err)
+{
+    RU_TRY(drive(l, err));
+    RU_TRY(run_tasks(l, err));
+    memset(sums, 0, sizeof l->sums);
+    for (size_t k = 0; k < (size_t)l->executors * l->rounds; k++) {
+        for (uint32_t i = 0; i < RU_APP_SUMS_MAX; i++) {
+            sums[i] += l->jobs[k].result.sums[i];
+        }
+    }
+    for (uint32_t i = 0; i < RU_APP_SUMS_MAX; i++) {
+        if (!isfinite(sums[i])) {
+            return RU_FAIL(err, RU_E_DATA,
+                           "app %s, clock %u: figure %u is not finite; lower the learning rate",
+                           l->opt.ops->name, l->state.clock, i);
+        }
+    }
+    memcpy(l->sums, sums, sizeof l->sums);
+    l->state.clock++;
+    return RU_OK;
+}
+
+double ru_app_local_objective(const ru_app_local *l, const double *sums)
+{
+    if (l->opt.ops->objective == NULL) {
+        return sums[0];
+    }
+    const float *told[RU_APP_TABLES_MAX] = {0};
+    for (uint32_t t = 0; t < l->state.shape.n_tables; t++) {
+        told[t] = l->state.shape.table[t].told ? l->state.value[t] : NULL;
+    }
+    return l->opt.ops->objective(l->self, sums, told);
+}
+
+/* -- state ------------------------------------------------------------------------------------- */
+
+ru_status ru_app_local_save(ru_app_local *l, ru_app_state **out, ru_err *err)
+{
+    const ru_app_ops *ops = l->opt.ops;
+    bool full = false;
+    for (uint32_t e = 0; e < l->executors; e++) {
+        ru_app_bytes *b = &l->state.exec[e];
+        b->n = 0;
+        b->full = false;
+        if (ops->exec_save != NULL) {
+            ops->exec_save(l->exec[e].state, b);
+        }
+        full = full || b->full;
+    }
+    ru_app_bytes *b = &l->state.driver;
+    b->n = 0;
+    b->full = false;
+    ru_app_put(b, l->sums, sizeof l->sums); /* the driver gets them in the next clock */
+    if (ops->drive_save != NULL) {
+        ops->drive_save(l->driver, b);
+    }
+    if (full || b->full) {
+        return RU_FAIL(err, RU_E_MEM, "no memory for the states of %u executors", l->executors);
+    }
+    *out = &l->state;
+    return RU_OK;
+}
+
+ru_status ru_app_local_restore(ru_app_local *l, ru_err *err)
+{
+    const ru_app_ops *ops = l->opt.ops;
+    for (uint32_t e = 0; e < l->executors && ops->exec_load != NULL; e++) {
+        const ru_app_bytes *b = &l->state.exec[e];
+        ru_status st = ops->exec_load(l->exec[e].state, b->p, b->n, err);
+        if (st != RU_OK) {
+            return ru_err_wrap(err, st, "app %s, state of executor %u", ops->name, e);
+        }
+    }
+    ru_app_cursor c = {l->state.driver.p, l->state.driver.n};
+    if (!ru_app_take(&c, l->sums, sizeof l->sums)) {
+        return RU_FAIL(err, RU_E_DATA, "the state of the driver is too short");
+    }
+    return ops->drive_load != NULL ? ops->drive_load(l->driver, c.p, c.n, err) : RU_OK;
+}
+
+uint32_t ru_app_local_threads(const ru_app_local *l)
+{
+    return ru_pool_threads(l->pool);
+}
+
+uint32_t ru_app_local_pieces(const ru_app_local *l)
+{
+    return l->state.shape.pieces;
+}
+
+const void *ru_app_local_self(const ru_app_local *l)
+{
+    return l->self;
+}
