@@ -1,0 +1,275 @@
+#include "train/app/app_job.h"
+
+#include <stddef.h>
+#include <string.h>
+
+#include "train/app/local.h"
+#include "train/job/job_impl.h"
+
+#define ROW(type_, struct_, key_, ...)                                                         \
+    {                                                                                          \
+        .name = #key_, .type = RU_CONF_##type_, .offset = offsetof(struct_, key_), __VA_ARGS__ \
+    }
+#define TABLE(name_, struct_, ...)                                                   \
+    {                                                                                \
+        .name = #name_, .fields = name_##_fields, .n = RU_ARRAY_LEN(name_##_fields), \
+        .size_bytes = sizeof(struct_), __VA_ARGS__                                   \
+    }
+
+static const char *const formats[] = {"libsvm", "ratings", "bow", "text", "csv", "idx"};
+
+static const ru_conf_field data_fields[] = {
+    ROW(CHOICE, ru_app_job_data_keys, format, .def = NULL,
+        .choices = "libsvm|ratings|bow|text|csv|idx",
+        .help = "format of the files: sparse rows with labels, lines of user, item and value, the "
+                "three-number bag of words with its vocabulary file, one document a line, rows of "
+                "numbers"),
+    ROW(TEXT_LIST, ru_app_job_data_keys, train, .def = "[]",
+        .help = "files of the training data, relative to the job file's folder"),
+    ROW(TEXT_LIST, ru_app_job_data_keys, test, .def = "[]", .help = "files of the test data"),
+    ROW(TEXT, ru_app_job_data_keys, label, .def = "",
+        .help = "csv: name or number of the label's column; empty: the last, if the app needs "
+                "labels"),
+    ROW(I64, ru_app_job_data_keys, rows, .def = "0", .min = 0, .max = 1 << 28,
+        .help = "ratings: number of users; 0: those found"),
+    ROW(I64, ru_app_job_data_keys, cols, .def = "0", .min = 0, .max = 1 << 28,
+        .help = "number of items, words or features; 0: those found"),
+};
+static const ru_conf_table data_table = TABLE(data, ru_app_job_data_keys,
+                                              .called = "features=cols|users="
+                                                        "rows|items=cols",
+                                              .help = "training and test data");
+
+static const ru_conf_field clocks_fields[] = {
+    ROW(CHOICE, ru_app_job_clocks, order, .def = "bsp", .choices = "bsp|ssp|async",
+        .help = "executors in step (bsp), at most clocks.staleness clocks apart (ssp), or in no "
+                "order; apps that rotate blocks of parameters do so instead of bsp"),
+    ROW(U32, ru_app_job_clocks, staleness, .def = "1", .min = 0, .max = 1000,
+        .help = "ssp: how many clocks the fastest executor may be ahead"),
+    ROW(U32, ru_app_job_clocks, executors, .def = "0", .min = 0, .max = RU_APP_EXECUTORS_MAX,
+        .help = "number of parts of the data, each with one executor; it stays when workers come "
+                "and go; 0: 16, or the number of rows when there are fewer"),
+    {.name = "limit",
+     .type = RU_CONF_TIME,
+     .offset = offsetof(ru_app_job_clocks, limit_ns),
+     .def = "1h",
+     .min = 1e9,
+     .max = 1e18,
+     .help = "longest time of a clock; an app that takes longer is stopped"},
+};
+static const ru_conf_table clocks_table =
+    TABLE(clocks, ru_app_job_clocks, .help = "order of the executors' work");
+
+static const ru_conf_field train_fields[] = {
+    ROW(I64, ru_app_job_train, epochs, .def = "0", .min = 0, .max = 1e9,
+        .help = "number of passes over the training data; 0: no limit, or 10 if steps and until "
+                "are not given either"),
+    ROW(I64, ru_app_job_train, steps, .def = "0", .min = 0, .max = 4e9,
+        .help = "number of clocks; 0: no limit"),
+    ROW(F64_MAP, ru_app_job_train, until, .def = "{}",
+        .help = "stop when all of these targets are reached: the objective, or metrics of an "
+                "evaluation"),
+    ROW(I64, ru_app_job_train, eval_every, .def = "1", .min = 1, .max = 1e9,
+        .help = "number of passes between two evaluations of the test data"),
+    ROW(I64, ru_app_job_train, seed, .def = "1", .min = 0, .max = 9e15,
+        .help = "seed of first values and of every random choice"),
+    ROW(U32, ru_app_job_train, threads, .def = "0", .min = 0, .max = 1024,
+        .help = "number of compute threads; 0: all cores that this process may use"),
+};
+static const ru_conf_table train_table =
+    TABLE(train, ru_app_job_train,
+          .called = "iterations=epochs|passes=epochs|clocks=steps|num_threads="
+                    "threads|random_seed=seed",
+          .help = "training settings");
+
+static const ru_conf_field checkpoint_fields[] = {
+    {.name = "every",
+     .type = RU_CONF_TIME,
+     .offset = offsetof(ru_app_job_checkpoint, every_ns),
+     .def = "60s",
+     .min = 0,
+     .max = 1e18,
+     .help = "time between two checkpoints; 0s: save only at the end"},
+    ROW(U32, ru_app_job_checkpoint, keep, .def = "3", .min = 1, .max = 1e6,
+        .help = "number of newest checkpoints to keep"),
+};
+static const ru_conf_table checkpoint_table =
+    TABLE(checkpoint, ru_app_job_checkpoint, .help = "checkpoints during training");
+
+static const ru_conf_field job_fields[] = {
+    ROW(TEXT, ru_app_job, name, .def = "job",
+        .help = "name of the job, used in the names of runs and in reports"),
+    ROW(TEXT, ru_app_job, app, .def = NULL,
+        .help = "mf, lda, mlr, lasso, kmeans, or the path of a library with an app of your own"),
+    ROW(SECTION, ru_app_job, data, .table = &data_table, .help = "training and test data"),
+    ROW(SECTION, ru_app_job, clocks, .table = &clocks_table,
+        .help = "order of the executors' work"),
+    ROW(SECTION, ru_app_job, train, .table = &train_table, .help = "training settings"),
+    ROW(SECTION, ru_app_job, checkpoint, .table = &checkpoint_table,
+        .help = "checkpoints during training"),
+};
+
+enum {
+    JOB_FIELDS = sizeof job_fields / sizeof job_fields[0],
+    CONFIG_AT = (sizeof(ru_app_job) + 63) / 64 * 64,
+};
+
+/* The common keys and the app's section. */
+static ru_status make_table(const ru_app_ops *ops, ru_arena *arena, const ru_conf_table **out,
+                            ru_err *err)
+{
+    ru_conf_table *t = RU_NEW(arena, ru_conf_table, 1);
+    ru_conf_field *fields = RU_NEW(arena, ru_conf_field, JOB_FIELDS + 1);
+    if (t == NULL || fields == NULL) {
+        return RU_FAIL(err, RU_E_LIMIT, "the arena of the job is full");
+    }
+    memcpy(fields, job_fields, sizeof job_fields);
+    fields[JOB_FIELDS] = (ru_conf_field){
+        .name = ops->name,
+        .type = RU_CONF_SECTION,
+        .offset = CONFIG_AT,
+        .table = ops->config,
+        .help = ops->help != NULL ? ops->help : "settings of the app",
+    };
+    uint32_t config_bytes = ops->config != NULL ? ops->config->size_bytes : 0;
+    *t = (ru_conf_table){
+        .name = "job",
+        .fields = fields,
+        .n = JOB_FIELDS + (ops->config != NULL),
+        .size_bytes = CONFIG_AT + config_bytes,
+        .called = "dataset=data|checkpoints=checkpoint|trainer=train|epochs=train: {epochs: "
+                  "...}|seed=train: {seed: ...}|executors=clocks: {executors: ...}",
+        .help = "a job with an app",
+    };
+    *out = t;
+    return RU_OK;
+}
+
+/* The value of `app`, before anything else is checked; NULL: none. */
+static ru_status peek_app(const char *label, const char *text, int64_t n, ru_arena *arena,
+                          const char **app, ru_err *err)
+{
+    static const ru_conf_field fields[] = {
+        {.name = "app", .type = RU_CONF_TEXT, .def = "", .help = "name of the app"},
+    };
+    static const ru_conf_table table = {
+        .name = "job", .fields = fields, .n = 1, .size_bytes = sizeof(char *)};
+    ru_conf *c;
+    RU_TRY(ru_conf_new(&table, arena, &c, err));
+    RU_TRY(ru_conf_add_file(c, label, text, n, err));
+    *app = ru_conf_peek(c, "app");
+    return RU_OK;
+}
+
+bool ru_app_job_is(const char *path)
+{
+    ru_arena arena;
+    ru_arena_init(&arena, 0);
+    char *text;
+    int64_t n;
+    ru_err err;
+    const char *app = NULL;
+    bool is = rui_job_text(path, &arena, &text, &n, &err) == RU_OK &&
+              peek_app(path, text, n, &arena, &app, &err) == RU_OK && app != NULL;
+    ru_arena_fini(&arena);
+    return is;
+}
+
+static ru_status read_job(const char *path, bool resolve, const char *text, int64_t n,
+                          const char *const *sets, uint32_t n_sets, ru_arena *arena,
+                          ru_app_job_file *out, ru_err *err)
+{
+    const char *app = NULL;
+    ru_app_job_file f = {0};
+    ru_conf *c;
+    RU_TRY(peek_app(path, text, n, arena, &app, err));
+    if (app == NULL) {
+        return RU_FAIL(err, RU_E_CONFIG, "%s: the job names no app", path);
+    }
+    if (strchr(app, '/') != NULL || ru_str_ends(ru_str_c(app), ".so")) {
+        app = resolve ? rui_job_path(arena, path, app) : app;
+    }
+    if (app == NULL) {
+        return RU_FAIL(err, RU_E_LIMIT, "the arena of the job is full");
+    }
+    RU_TRY(ru_app_find(app, &f.ops, err));
+    RU_TRY(make_table(f.ops, arena, &f.table, err));
+    RU_TRY(ru_conf_new(f.table, arena, &c, err));
+    RU_TRY(ru_conf_add_file(c, path, text, n, err));
+    if (resolve) {
+        RU_TRY(ru_conf_add_env(c, err));
+    }
+    for (uint32_t k = 0; k < n_sets; k++) {
+        RU_TRY(ru_conf_add_set(c, sets[k], err));
+    }
+    uint8_t *into = ru_arena_zalloc(arena, f.table->size_bytes, 64);
+    if (into == NULL) {
+        return RU_FAIL(err, RU_E_LIMIT, "the arena of the job is full");
+    }
+    RU_TRY(ru_conf_apply(c, into, err));
+    ru_app_job *job = (ru_app_job *)(void *)into;
+    job->app = app;
+    if (resolve) {
+        RU_TRY(rui_job_paths(arena, path, &job->data.train, err));
+        RU_TRY(rui_job_paths(arena, path, &job->data.test, err));
+    }
+    if (job->train.epochs == 0 && job->train.steps == 0 && job->train.until.n == 0) {
+        job->train.epochs = 10;
+    }
+    ru_text yaml = ru_text_arena(arena);
+    ru_conf_dump(f.table, job, c, &yaml);
+    f.job = job;
+    f.config = f.ops->config != NULL ? into + CONFIG_AT : NULL;
+    f.yaml = yaml.p;
+    *out = f;
+    return yaml.cut ? RU_FAIL(err, RU_E_LIMIT, "the arena of the job is full") : RU_OK;
+}
+
+ru_status ru_app_job_load(const char *path, const char *const *sets, uint32_t n_sets,
+                          ru_arena *arena, ru_app_job_file *out, ru_err *err)
+{
+    char *text;
+    int64_t n;
+    RU_TRY(rui_job_text(path, arena, &text, &n, err));
+    return read_job(path, true, text, n, sets, n_sets, arena, out, err);
+}
+
+ru_status ru_app_job_parse(const char *label, const char *yaml, ru_arena *arena,
+                           ru_app_job_file *out, ru_err *err)
+{
+    return read_job(label, false, yaml, (int64_t)strlen(yaml), NULL, 0, arena, out, err);
+}
+
+ru_status ru_app_job_help(ru_arena *arena, ru_text *out, ru_err *err)
+{
+    for (uint32_t k = 0; ru_app_at(k) != NULL; k++) {
+        const ru_app_ops *ops = ru_app_at(k);
+        const ru_conf_table *table;
+        if (k == 0) {
+            RU_TRY(make_table(ops, arena, &table, err));
+            ru_text_put(out, "\nJobs with an app (docs/apps.md):\n\n");
+            ru_conf_help(table, 0, out);
+        } else if (ops->config != NULL) {
+            ru_text_putf(out, "\n%s: %s\n", ops->name, ops->help);
+            ru_conf_help(ops->config, 0, out);
+        }
+    }
+    return RU_OK;
+}
+
+ru_status ru_app_job_data(const ru_app_job_file *f, const char *const *paths, uint32_t n_paths,
+                          const ru_sparse_options *like, ru_sparse_file **out, ru_err *err)
+{
+    const ru_app_job_data_keys *d = &f->job->data;
+    ru_sparse_options o =
+        like != NULL ? *like : (ru_sparse_options){.rows = d->rows, .cols = d->cols};
+    o.format = formats[d->format];
+    o.paths = paths;
+    o.n_paths = n_paths;
+    o.label = d->label[0] != '\0' ? d->label : NULL;
+    o.labels = f->ops->labels;
+    if (n_paths == 0) {
+        return RU_FAIL(err, RU_E_CONFIG, "the job names no training data (data.train)");
+    }
+    return ru_sparse_open(&o, out, err);
+}
