@@ -1,0 +1,328 @@
+#include "train/app/app_run.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "base/hash.h"
+#include "env/claim.h"
+#include "env/clock.h"
+#include "env/file.h"
+#include "env/self.h"
+#include "train/app/app_dir.h"
+#include "train/app/local.h"
+
+typedef struct run {
+    const ru_app_train_options *opt;
+    const ru_app_job_file *file;
+    const ru_app_job *job;
+    ru_arena *arena;
+    rui_app_dir dir;
+    ru_sparse_file *data, *test;
+    const char *words;
+    ru_app_local *local;
+    ru_report *report;
+    ru_app_state *state;
+    ru_metrics metrics;
+    uint32_t pieces, executors;
+    int64_t clock, items, saved, clocks_max;
+    double objective;
+    ru_time begun, saved_at;
+} run;
+
+/* -- open -------------------------------------------------------------------------------------- */
+
+static ru_status list_words(run *r, ru_err *err)
+{
+    if (ru_sparse_col_name(r->data, 0) == NULL) {
+        return RU_OK;
+    }
+    ru_text t = ru_text_arena(r->arena);
+    for (int64_t k = 0; k < ru_sparse_cols(r->data); k++) {
+        ru_text_put(&t, ru_sparse_col_name(r->data, k));
+        ru_text_put(&t, "\n");
+    }
+    r->words = t.p;
+    return t.cut ? RU_FAIL(err, RU_E_MEM, "no memory for the vocabulary") : RU_OK;
+}
+
+static ru_status open_data(run *r, ru_err *err)
+{
+    const ru_app_job_data_keys *d = &r->job->data;
+    RU_TRY(ru_app_job_data(r->file, d->train.at, d->train.n, NULL, &r->data, err));
+    RU_TRY(list_words(r, err));
+    if (d->test.n == 0 || r->file->ops->eval == NULL || r->file->ops->metrics == NULL) {
+        return RU_OK;
+    }
+    const bool users = strcmp(ru_sparse_format(r->data), "ratings") == 0;
+    const ru_sparse_options like = {
+        .rows = users ? ru_sparse_rows(r->data) : 0,
+        .cols = ru_sparse_cols(r->data),
+        .numbers = ru_sparse_numbered(r->data),
+        .words = r->words,
+    };
+    return ru_app_job_data(r->file, d->test.at, d->test.n, &like, &r->test, err);
+}
+
+static ru_status open_app(run *r, ru_err *err)
+{
+    int64_t rows = ru_sparse_rows(r->data);
+    r->executors = r->job->clocks.executors;
+    if (r->executors == 0) {
+        r->executors = rows < 16 ? (uint32_t)rows : 16;
+    }
+    const ru_app_local_options o = {
+        .ops = r->file->ops,
+        .setup = {.config = r->file->config,
+                  .data = r->data,
+                  .rows = rows,
+                  .cols = ru_sparse_cols(r->data),
+                  .classes = ru_sparse_classes(r->data),
+                  .executors = r->executors,
+                  .seed = (uint64_t)r->job->train.seed},
+        .order = r->job->clocks.order,
+        .threads = r->job->train.threads,
+    };
+    RU_TRY(ru_app_local_open(&o, &r->local, err));
+    r->pieces = ru_app_local_pieces(r->local);
+    return ru_app_local_save(r->local, &r->state, err);
+}
+
+static ru_status restore(run *r, ru_err *err)
+{
+    ru_app_ckpt c;
+    if (!r->opt->resume) {
+        return RU_OK;
+    }
+    ru_status st = ru_app_ckpt_find(r->dir.out, r->arena, &c, err);
+    if (st == RU_E_MISSING) {
+        ru_report_say(r->report, "%s contains no checkpoint; the run starts from the beginning",
+                      r->dir.out);
+        return RU_OK;
+    }
+    RU_TRY(st);
+    if (c.executors != r->executors || c.rows != ru_sparse_rows(r->data) ||
+        c.cols != ru_sparse_cols(r->data) || c.seed != r->job->train.seed) {
+        return RU_FAIL(err, RU_E_CONFIG,
+                       "the checkpoint %s has %lld executors, %lld rows, %lld columns and seed "
+                       "%lld, but the job has %u, %lld, %lld and %lld; these must stay the same",
+                       c.dir, (long long)c.executors, (long long)c.rows, (long long)c.cols,
+                       (long long)c.seed, r->executors, (long long)ru_sparse_rows(r->data),
+                       (long long)ru_sparse_cols(r->data), (long long)r->job->train.seed);
+    }
+    RU_TRY(ru_app_ckpt_tables(&c, r->state, err));
+    RU_TRY(ru_app_ckpt_states(&c, r->state, err));
+    RU_TRY(ru_app_local_restore(r->local, err));
+    r->clock = r->saved = c.clock;
+    r->items = c.items;
+    return RU_OK;
+}
+
+static ru_status open_report(run *r, ru_err *err)
+{
+    const ru_app_ops *ops = r->file->ops;
+    const ru_app_job_train *t = &r->job->train;
+    int64_t parameters = 0;
+    for (uint32_t k = 0; k < r->state->shape.n_tables; k++) {
+        parameters += r->state->shape.table[k].rows * r->state->shape.table[k].width;
+    }
+    const ru_report_options o = {
+        .run = r->dir.run,
+        .dir = r->dir.out,
+        .json = r->opt->json,
+        .quiet = r->opt->quiet,
+        .append = r->clock > 0,
+        .after_step = r->clock,
+        .step_first = r->clock,
+        .columns = r->opt->columns,
+        .steps = r->clocks_max,
+        .epochs = t->epochs,
+        .samples_epoch = ru_sparse_rows(r->data),
+        .objective = ops->objective_name,
+    };
+    RU_TRY(ru_report_open(&o, r->arena, &r->report, err));
+    const ru_report_start s = {
+        .name = r->job->name,
+        .model = ops->name,
+        .device = "cpu",
+        .precision = "f32",
+        .parameters = parameters,
+        .batch = ru_sparse_rows(r->data) / r->pieces,
+        .train_samples = ru_sparse_rows(r->data),
+        .test_samples = r->test != NULL ? ru_sparse_rows(r->test) : 0,
+        .threads = ru_app_local_threads(r->local),
+        .resumed_step = r->clock,
+    };
+    return ru_report_begin(r->report, &s, err);
+}
+
+/* -- the loop ---------------------------------------------------------------------------------- */
+
+static ru_status save(run *r, ru_err *err)
+{
+    if (r->saved == r->clock) {
+        return RU_OK;
+    }
+    RU_TRY(ru_app_local_save(r->local, &r->state, err));
+    const ru_app_ckpt c = {
+        .clock = r->clock,
+        .items = r->items,
+        .executors = r->executors,
+        .seed = r->job->train.seed,
+        .rows = ru_sparse_rows(r->data),
+        .cols = ru_sparse_cols(r->data),
+        .classes = ru_sparse_classes(r->data),
+        .numbers = ru_sparse_numbered(r->data),
+        .words = r->words,
+        .job_yaml = r->file->yaml,
+    };
+    RU_TRY(ru_app_ckpt_save(r->dir.out, &c, r->state, r->job->checkpoint.keep, err));
+    r->saved = r->clock;
+    r->saved_at = ru_clock_now();
+    return ru_report_event(r->report, r->clock, "checkpoint", "", err);
+}
+
+static ru_status evaluate(run *r, ru_err *err)
+{
+    int64_t pass = r->clock / r->pieces;
+    if (r->test == NULL || r->clock % r->pieces != 0 || pass % r->job->train.eval_every != 0) {
+        return RU_OK;
+    }
+    ru_time begin = ru_clock_now();
+    RU_TRY(rui_app_eval(r->file->ops, ru_app_local_self(r->local), r->state, r->test, &r->metrics,
+                        err));
+    return ru_report_eval(r->report, r->clock, pass, &r->metrics, ru_clock_now().ns - begin.ns,
+                          err);
+}
+
+/* Are all targets of train.until reached? */
+static bool reached(const run *r)
+{
+    const ru_conf_pairs *until = &r->job->train.until;
+    const ru_app_ops *ops = r->file->ops;
+    const char *name = ops->objective_name != NULL ? ops->objective_name : "loss";
+    bool all = until->n > 0;
+    for (uint32_t k = 0; k < until->n; k++) {
+        const ru_conf_pair *u = &until->at[k];
+        bool objective = strcmp(u->key, name) == 0;
+        double v = objective ? r->objective : ru_metrics_get(&r->metrics, u->key);
+        bool more = objective ? ops->maximise : strcmp(u->key, "accuracy") == 0;
+        all = all && isfinite(v) && (more ? v >= u->value : v <= u->value);
+    }
+    return all;
+}
+
+static ru_status step(run *r, ru_err *err)
+{
+    double sums[RU_APP_SUMS_MAX];
+    ru_time begin = ru_clock_now();
+    ru_status st = ru_app_local_clock(r->local, sums, err);
+    if (st != RU_OK) {
+        return r->saved > 0 ? ru_err_wrap(err, st, "the checkpoint of clock %lld is intact",
+                                          (long long)r->saved)
+                            : st;
+    }
+    int64_t rows = ru_sparse_rows(r->data), pass = r->clock / r->pieces;
+    int64_t before = r->clock % r->pieces * rows / r->pieces;
+    r->clock++;
+    int64_t after = ((r->clock - 1) % r->pieces + 1) * rows / r->pieces;
+    r->items = pass * rows + after;
+    double objective = ru_app_local_objective(r->local, sums);
+    r->objective = isfinite(objective) || r->clock == 1 ? objective : r->objective;
+    const ru_report_step s = {
+        .step = r->clock,
+        .epoch = pass + 1,
+        .samples = r->items,
+        .loss = objective,
+        .accuracy = -1,
+        .norm = -1,
+        .step_ns = ru_clock_now().ns - begin.ns,
+        .batch = after - before,
+    };
+    return ru_report_step_put(r->report, &s, err);
+}
+
+static ru_status loop(run *r, const char **ended, ru_err *err)
+{
+    *ended = "done";
+    while (r->clock < r->clocks_max) {
+        RU_TRY(step(r, err));
+        RU_TRY(evaluate(r, err));
+        if (reached(r)) {
+            *ended = "target";
+            break;
+        }
+        if (ru_self_stop_asked() != 0) {
+            *ended = "stopped";
+            break;
+        }
+        int64_t every = r->job->checkpoint.every_ns;
+        if (every > 0 && ru_clock_now().ns - r->saved_at.ns >= every) {
+            RU_TRY(save(r, err));
+        }
+    }
+    return save(r, err);
+}
+
+static ru_status end(run *r, const char *ended, ru_err *err)
+{
+    int64_t wall = ru_clock_now().ns - r->begun.ns;
+    const ru_report_summary s = {
+        .steps = r->clock,
+        .epochs = r->clock / r->pieces,
+        .samples = r->items,
+        .wall_ns = wall,
+        .samples_per_s = wall > 0 ? (double)r->items * 1e9 / (double)wall : 0,
+        .loss = r->objective,
+        .metrics = r->metrics,
+        .split = {.compute_ns = wall},
+        .rss_peak_bytes = ru_self_rss_peak_bytes(),
+        .ended = ended,
+    };
+    return ru_report_end(r->report, &s, err);
+}
+
+static ru_status train(run *r, ru_err *err)
+{
+    const ru_app_job_train *t = &r->job->train;
+    const char *ended;
+    RU_TRY(open_data(r, err));
+    RU_TRY(open_app(r, err));
+    int64_t all = t->epochs > 0 ? t->epochs * r->pieces : INT64_MAX;
+    all = t->steps > 0 && t->steps < all ? t->steps : all;
+    r->clocks_max = all > UINT32_MAX ? UINT32_MAX : all;
+    RU_TRY(rui_app_dir_open(&r->dir, r->job->name, r->opt->out, r->opt->resume, r->file->yaml,
+                            r->arena, err));
+    RU_TRY(restore(r, err));
+    RU_TRY(open_report(r, err));
+    r->begun = r->saved_at = ru_clock_now();
+    ru_status st = loop(r, &ended, err);
+    if (st != RU_OK) {
+        ru_report_log(r->report, "%s", err != NULL ? err->text : "error");
+        return st;
+    }
+    return end(r, ended, err);
+}
+
+ru_status ru_app_train(const ru_app_train_options *opt, ru_arena *arena,
+                       ru_app_train_result *result, ru_err *err)
+{
+    run r = {.opt = opt,
+             .file = opt->file,
+             .job = opt->file->job,
+             .arena = arena,
+             .objective = (double)NAN};
+    ru_status st = train(&r, err);
+    ru_report_close(r.report);
+    ru_app_local_close(r.local);
+    ru_sparse_close(r.data);
+    ru_sparse_close(r.test);
+    rui_app_dir_close(&r.dir);
+    if (st == RU_OK) {
+        *result = (ru_app_train_result){.out = r.dir.out,
+                                        .clocks = r.clock,
+                                        .items = r.items,
+                                        .objective = r.objective,
+                                        .metrics = r.metrics};
+    }
+    return st;
+}
