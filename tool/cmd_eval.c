@@ -6,6 +6,7 @@
 #include "tool/cmd.h"
 #include "tool/eval_classes.h"
 #include "tool/eval_mistakes.h"
+#include "train/app/app_run.h"
 #include "train/run/eval.h"
 #include "train/run/rundir.h"
 
@@ -87,15 +88,15 @@ static ru_status evaluate(ru_cmd_in *in, session *s, ru_err *err)
     return ru_eval_run(s->eval, &s->metrics, err);
 }
 
-static ru_status print(ru_cmd_in *in, const session *s, ru_err *err)
+static ru_status print(ru_cmd_in *in, const session *s, int64_t step, int64_t samples, ru_err *err)
 {
     ru_text t = ru_text_arena(in->arena);
     bool json = ru_cmd_flag(in, "json");
     if (json) {
         ru_text_put(&t, "{\"schema\":\"rubato.eval/1\",\"run\":");
         ru_text_json(&t, ru_str_c(in->args[0]));
-        ru_text_putf(&t, ",\"step\":%lld,\"samples\":%lld,\"metric\":{",
-                     (long long)s->run.ckpt.at.step, (long long)ru_dataset_count(s->data));
+        ru_text_putf(&t, ",\"step\":%lld,\"samples\":%lld,\"metric\":{", (long long)step,
+                     (long long)samples);
     }
     for (uint32_t k = 0; k < s->metrics.n; k++) {
         const ru_metric *m = &s->metrics.at[k];
@@ -133,8 +134,30 @@ static ru_status mistakes(ru_cmd_in *in, const session *s, ru_err *err)
     return RU_OK;
 }
 
+/* A run with an app (app: of the job). */
+static ru_status run_app(ru_cmd_in *in, ru_err *err)
+{
+    uint32_t n;
+    const char *const *paths = ru_cmd_texts(in, "data", &n);
+    session s = {0};
+    ru_app_model m;
+    if (ru_cmd_flag(in, "classes") || ru_cmd_i64(in, "mistakes") > 0) {
+        return RU_FAIL(err, RU_E_UNSUPPORTED, "--classes and --mistakes are for models, not apps");
+    }
+    RU_TRY(ru_app_model_open(in->args[0], paths, n, in->arena, &m, err));
+    ru_status st = ru_app_model_eval(&m, &s.metrics, err);
+    if (st == RU_OK) {
+        st = print(in, &s, m.ckpt.clock, ru_sparse_rows(m.data), err);
+    }
+    ru_app_model_close(&m);
+    return st;
+}
+
 static ru_status run(ru_cmd_in *in, ru_err *err)
 {
+    if (ru_app_ckpt_is(in->args[0])) {
+        return run_app(in, err);
+    }
     session s = {0};
     ru_status st = ru_rundir_open(in->args[0], in->arena, &s.run, err);
     if (st == RU_OK) {
@@ -144,7 +167,7 @@ static ru_status run(ru_cmd_in *in, ru_err *err)
         st = evaluate(in, &s, err);
     }
     if (st == RU_OK) {
-        st = print(in, &s, err);
+        st = print(in, &s, s.run.ckpt.at.step, ru_dataset_count(s.data), err);
     }
     if (st == RU_OK) {
         st = mistakes(in, &s, err);

@@ -7,6 +7,7 @@
 #include "store/onnx_file.h"
 #include "store/safetensors.h"
 #include "tool/cmd.h"
+#include "train/app/app_run.h"
 #include "train/run/rundir.h"
 
 typedef struct source {
@@ -90,7 +91,16 @@ static ru_status run(ru_cmd_in *in, ru_err *err)
                        "there is nothing to write; give --onnx FILE or --safetensors FILE");
     }
     source s = {0};
-    const char *path = in->args[0];
+    const char *path = in->args[0], *safetensors = ru_cmd_text(in, "safetensors");
+    if (ru_app_ckpt_is(path)) {
+        if (safetensors == NULL || ru_cmd_text(in, "onnx") != NULL) {
+            return RU_FAIL(err, RU_E_UNSUPPORTED,
+                           "the tables of an app are written with --safetensors FILE, not --onnx");
+        }
+        RU_TRY(ru_app_export(path, safetensors, in->arena, err));
+        printf("wrote %s\n", safetensors);
+        return RU_OK;
+    }
     ru_status st = ends_with(path, ".onnx") && !ru_path_is_dir(path)
                        ? from_onnx(path, in->arena, &s, err)
                        : from_run(path, in->arena, &s, err);

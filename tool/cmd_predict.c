@@ -9,6 +9,7 @@
 #include "env/self.h"
 #include "store/npy.h"
 #include "tool/cmd.h"
+#include "train/app/app_run.h"
 #include "train/run/predict.h"
 
 static const ru_opt opts[] = {
@@ -378,8 +379,34 @@ static ru_status predict(session *s, ru_err *err)
     return n > 0 ? data_files(s, paths, n, err) : rows(s, err);
 }
 
+/* A run with an app: one line for each row of files in the job's format. */
+static ru_status run_app(ru_cmd_in *in, ru_err *err)
+{
+    static const char *const from_stdin[] = {"/dev/stdin"};
+    uint32_t n;
+    const char *const *paths = ru_cmd_texts(in, "data", &n);
+    ru_app_model m;
+    RU_TRY(ru_app_model_open(in->args[0], n > 0 ? paths : from_stdin, n > 0 ? n : 1, in->arena, &m,
+                             err));
+    ru_status st = RU_OK;
+    for (int64_t r = 0; r < ru_sparse_rows(m.data) && st == RU_OK; r++) {
+        ru_arena_mark mark = ru_arena_mark_get(in->arena);
+        ru_text t = ru_text_arena(in->arena);
+        st = ru_app_model_predict(&m, r, &t, err);
+        if (st == RU_OK && t.n > 0) {
+            (void)printf("%s\n", t.p);
+        }
+        ru_arena_rewind(in->arena, mark);
+    }
+    ru_app_model_close(&m);
+    return st;
+}
+
 static ru_status run(ru_cmd_in *in, ru_err *err)
 {
+    if (ru_app_ckpt_is(in->args[0])) {
+        return run_app(in, err);
+    }
     session s = {.in = in};
     RU_TRY(ru_rundir_open(in->args[0], in->arena, &s.run, err));
     ru_status st = predict(&s, err);

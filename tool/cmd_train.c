@@ -13,6 +13,7 @@
 #include "launch/hosts.h"
 #include "launch/launch.h"
 #include "tool/cmd.h"
+#include "train/app/app_run.h"
 #include "train/run/trainer.h"
 
 _Static_assert((int)RU_HOSTS_WORKERS_MAX == (int)RU_WORKERS_MAX, "what hosts may say, a job takes");
@@ -128,7 +129,8 @@ static ru_status print_text(const ru_text *t, ru_err *err)
     return RU_OK;
 }
 
-static ru_status load_job(ru_cmd_in *in, ru_job *job, ru_conf **conf, ru_err *err)
+/* --set and options that set a key. */
+static ru_status list_sets(ru_cmd_in *in, const char ***out, uint32_t *n_out, ru_err *err)
 {
     uint32_t n;
     const char *const *given = ru_cmd_texts(in, "set", &n);
@@ -144,7 +146,44 @@ static ru_status load_job(ru_cmd_in *in, ru_job *job, ru_conf **conf, ru_err *er
             ru_arena_printf(in->arena, "train.threads=%lld", (long long)ru_cmd_i64(in, "threads"));
         n += sets[n] != NULL;
     }
+    *out = sets;
+    *n_out = n;
+    return RU_OK;
+}
+
+static ru_status load_job(ru_cmd_in *in, ru_job *job, ru_conf **conf, ru_err *err)
+{
+    const char **sets;
+    uint32_t n;
+    RU_TRY(list_sets(in, &sets, &n, err));
     return ru_job_load(in->args[0], sets, n, in->arena, job, conf, err);
+}
+
+static ru_status run_app(ru_cmd_in *in, ru_err *err)
+{
+    const char **sets;
+    uint32_t n;
+    ru_app_job_file file;
+    ru_app_train_result result;
+    RU_TRY(list_sets(in, &sets, &n, err));
+    RU_TRY(ru_app_job_load(in->args[0], sets, n, in->arena, &file, err));
+    bool json = ru_cmd_flag(in, "json"), mixed = json && ru_self_columns(1) > 0;
+    const ru_app_train_options to = {
+        .file = &file,
+        .out = ru_cmd_text(in, "out"),
+        .resume = ru_cmd_flag(in, "resume"),
+        .json = json,
+        .quiet = in->verbose < 0,
+        .columns = in->progress && !mixed ? ru_self_columns(2) : 0,
+    };
+    ru_self_stop_watch();
+    ru_status st = ru_app_train(&to, in->arena, &result, err);
+    ru_self_stop_unwatch();
+    RU_TRY(st);
+    if (!json) {
+        (void)printf("%s\n", result.out);
+    }
+    return RU_OK;
 }
 
 static const char *env_get(void *self, const char *name)
@@ -356,6 +395,7 @@ static ru_status run(ru_cmd_in *in, ru_err *err)
             ru_conf_schema(&ru_job_table, "Rubato job", &text);
         } else {
             ru_conf_help(&ru_job_table, 0, &text);
+            RU_TRY(ru_app_job_help(in->arena, &text, err));
         }
         return print_text(&text, err);
     }
@@ -365,6 +405,12 @@ static ru_status run(ru_cmd_in *in, ru_err *err)
     }
     ru_hosts_plan plan;
     RU_TRY(resolve(in, &plan, err));
+    if (ru_app_job_is(in->args[0])) {
+        return plan.workers_max > 1 || ru_cmd_given(in, "listen")
+                   ? RU_FAIL(err, RU_E_UNSUPPORTED,
+                             "a job with an app runs in one process; leave out -w")
+                   : run_app(in, err);
+    }
     RU_TRY(check_here(&plan, err));
     RU_TRY(check_tier(in, &plan, err));
     ru_job job;
