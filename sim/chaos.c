@@ -59,6 +59,7 @@ static void die(ru_sim *s, uint32_t node, bool say)
         return;
     }
     n->alive = false;
+    rui_sim_devs_drop(s, n->index);
     n->vanished = !say;
     s->alive_n--;
     end_all(s, node, say);

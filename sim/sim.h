@@ -77,6 +77,7 @@ typedef struct ru_sim_nic {
     int64_t queue_bytes;      /* pulled bytes that wait for the wire; 0: 256 KiB */
     int64_t window_bytes;     /* bytes of a connection on their way; 0: from rate and delay */
     uint32_t host;            /* nodes with the same number share a host; 0: alone */
+    bool shared;              /* those of the host that say so share one wire of bytes_per_s */
     double local_bytes_per_s; /* 0: 1e10 */
     int64_t local_delay_ns;   /* 0: 2 us */
 } ru_sim_nic;
@@ -110,6 +111,13 @@ void ru_sim_dev_work(ru_sim_dev *d, int64_t work_ns, ru_sim_fn fn, void *self, u
 void ru_sim_dev_cancel(ru_sim_dev *d);              /* all of it: fn is not called */
 void ru_sim_dev_speed(ru_sim_dev *d, double speed); /* > 0; also of the current work */
 bool ru_sim_dev_busy(const ru_sim_dev *d);
+
+/* Cores that devices share. Owner: the simulator. NULL: no memory. */
+typedef struct ru_sim_cpu ru_sim_cpu;
+ru_sim_cpu *ru_sim_cpu_add(ru_sim *s, double cores);
+/* While it works, `d` wants `cores` of them, > 0; when all that work want more than there are, all
+ * of them get the same part of what they want. Before its first work. */
+void ru_sim_dev_cores(ru_sim_dev *d, ru_sim_cpu *cpu, double cores);
 
 /* -- faults (chaos.c) -----------------------------------------------------------------------------
  */

@@ -98,11 +98,16 @@ typedef struct rui_sim_conn {
     bool used;
 } rui_sim_conn;
 
+/* One way out and one way in, of a node or of all nodes of a host. */
+typedef struct rui_sim_wire {
+    int64_t out_free_ns, in_free_ns; /* busy until */
+} rui_sim_wire;
+
 typedef struct rui_sim_port {
     uint32_t ready_first, ready_last; /* ends to pull from, conn << 1 | side */
     uint32_t first, last;             /* pulled frames: the first is on the wire when busy */
     int64_t queued_bytes;             /* in the queue, the one on the wire included */
-    int64_t out_free_ns, in_free_ns;  /* going out, coming in: busy until */
+    rui_sim_wire *wire;               /* its own, or that of its host's first node */
     bool busy, dirty;
     uint32_t dirty_next;
 } rui_sim_port;
@@ -119,6 +124,7 @@ typedef struct rui_sim_node {
     int64_t last_at_ns; /* the frame that left last: when it arrives, and where */
     uint32_t last_to;   /* + 1; 0: none left yet */
     rui_sim_port port[RUI_SIM_PORTS];
+    rui_sim_wire wires[RUI_SIM_PORTS];
     ru_sim_node_stats stats;
 } rui_sim_node;
 
@@ -165,6 +171,7 @@ struct ru_sim {
     rui_sim_cut *cuts;
     uint32_t cuts_n, cuts_cap;
     ru_sim_dev *devs;    /* list */
+    ru_sim_cpu *cpus;    /* list */
     rui_sim_feed *feeds; /* list */
     ru_sim_chaos chaos;
     bool chaos_on;
@@ -227,5 +234,6 @@ bool rui_sim_operation_fails(ru_sim *s, uint32_t node);
 
 /* vdev.c */
 void rui_sim_devs_free(ru_sim *s);
+void rui_sim_devs_drop(ru_sim *s, uint32_t node); /* dead: its cores are free */
 
 #endif

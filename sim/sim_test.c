@@ -589,6 +589,88 @@ static void devices_do_one_thing_at_a_time(void **state)
     ru_sim_close(s);
 }
 
+/* Three devices of one core each on two cores, by hand: each runs at 2/3 while all three work. */
+static void devices_share_cores(void **state)
+{
+    (void)state;
+    ru_sim *s = sim_new(1);
+    box a, b;
+    box_add(s, &a, "a:1", &gigabit);
+    box_add(s, &b, "b:1", &gigabit);
+    ru_sim_cpu *cpu = ru_sim_cpu_add(s, 2);
+    ru_sim_dev *d[4];
+    order o = {s, {0}, 0};
+    for (uint32_t k = 0; k < 4; k++) {
+        d[k] = ru_sim_dev_add(s, k == 3 ? b.node : a.node, 1);
+        ru_sim_dev_cores(d[k], cpu, 1);
+    }
+    ru_sim_dev_work(d[0], 4 * MS, note, &o, 1);
+    ru_sim_dev_work(d[1], 10 * MS, note, &o, 2);
+    run_until(s, 1 + 3 * MS);
+    ru_sim_dev_work(d[2], 4 * MS, note, &o, 3); /* from 3 ms on three work */
+    run_until(s, 4 * MS + 499999);
+    assert_int_equal(o.n, 0);
+    run_until(s, 4 * MS + 500010); /* 1 ms of d[0] was left: it took 1.5 ms */
+    assert_int_equal(o.n, 1);
+    run_until(s, 7 * MS + 499990); /* 3 ms of d[2] are left at 4.5 ms, now at full speed */
+    assert_int_equal(o.n, 1);
+    run_until(s, 7 * MS + 500010);
+    assert_int_equal(o.n, 2);
+    assert_int_equal(o.seen[1], 3);
+    run_until(s, 10 * MS + 499990); /* d[1]: 3 + 1 + 3 ms by 7.5 ms */
+    assert_int_equal(o.n, 2);
+    run_until(s, 10 * MS + 500010);
+    assert_int_equal(o.n, 3);
+    /* A process that dies leaves its cores to the others. */
+    ru_sim_dev_work(d[3], 1000 * MS, note, &o, 9);
+    ru_sim_dev_work(d[0], 2 * MS, note, &o, 4);
+    ru_sim_dev_work(d[1], 2 * MS, note, &o, 5);
+    ru_sim_crash(s, b.node);
+    run_until(s, 12 * MS + 500010 + 10);
+    assert_int_equal(o.n, 5);
+    ru_sim_close(s);
+}
+
+/* Two nodes of a host that share its wire get half of it each, out and in; others keep their own.
+ */
+static void nodes_of_a_host_share_its_wire(void **state)
+{
+    (void)state;
+    uint64_t got[2][2][2];
+    for (uint32_t shared = 0; shared < 2; shared++) {
+        for (uint32_t out = 0; out < 2; out++) {
+            ru_sim *s = sim_new(1);
+            box one[2], other[2];
+            for (uint32_t k = 0; k < 2; k++) {
+                ru_sim_nic nic = {.bytes_per_s = 1e8, .delay_ns = MS, .host = 7};
+                nic.shared = shared == 1;
+                char address[] = "a0:1";
+                address[1] = (char)('0' + k);
+                box_add(s, &one[k], address, &nic);
+                nic.host = 0;
+                address[0] = 'b';
+                box_add(s, &other[k], address, &nic);
+            }
+            for (uint32_t k = 0; k < 2; k++) {
+                box_conn *c = out == 1 ? box_connect(&one[k], k == 0 ? "b0:1" : "b1:1", 0, 10000)
+                                       : box_connect(&other[k], k == 0 ? "a0:1" : "a1:1", 0, 10000);
+                c->left = 1000000;
+            }
+            run_until(s, 1003 * MS);
+            for (uint32_t k = 0; k < 2; k++) {
+                got[shared][out][k] = (out == 1 ? other : one)[k].c[0].next;
+            }
+            ru_sim_close(s);
+        }
+    }
+    for (uint32_t out = 0; out < 2; out++) {
+        for (uint32_t k = 0; k < 2; k++) { /* 10 KB frames on 100 MB/s */
+            assert_in_range(got[0][out][k], 9800, 10050);
+            assert_in_range(got[1][out][k], 4850, 5100);
+        }
+    }
+}
+
 /* Frames of every connection come in order and once, whatever happens; the same seed gives the
  * same events, another seed others. */
 static uint64_t storm(uint64_t seed)
@@ -677,5 +759,6 @@ RU_TESTS(sim_sim, cmocka_unit_test(events_come_in_order_of_time_then_of_asking),
          cmocka_unit_test(a_crash_is_heard_and_a_lost_machine_is_not),
          cmocka_unit_test(a_cut_delays_and_a_freeze_keeps_the_order),
          cmocka_unit_test(a_long_cut_and_a_half_open_connection_end_at_the_sender_alone),
-         cmocka_unit_test(devices_do_one_thing_at_a_time),
+         cmocka_unit_test(devices_do_one_thing_at_a_time), cmocka_unit_test(devices_share_cores),
+         cmocka_unit_test(nodes_of_a_host_share_its_wire),
          cmocka_unit_test(equal_seeds_give_equal_events), cmocka_unit_test(the_kth_operation_fails))

@@ -1,4 +1,5 @@
-/* Devices: one piece of work after the other, each for its duration over the device's speed. */
+/* Devices: one piece of work after the other, each for its duration over the device's speed.
+ * Devices that share cores slow down together while they want more than there are. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -18,9 +19,24 @@ struct ru_sim_dev {
     double speed;
     work *queue; /* [cap] ring */
     uint32_t first, n, cap;
-    uint64_t timer;   /* of the first */
+    uint64_t timer;  /* of the first */
+    ru_sim_cpu *cpu; /* NULL: cores of its own */
+    ru_sim_dev *cpu_next;
+    double cores;     /* that it wants of them */
     int64_t begin_ns; /* the first runs at `speed` since */
 };
+
+struct ru_sim_cpu {
+    ru_sim_cpu *next;
+    ru_sim_dev *devs; /* list by cpu_next */
+    double cores, wanted;
+};
+
+static double rate_of(const ru_sim_dev *d)
+{
+    const ru_sim_cpu *c = d->cpu;
+    return c != NULL && c->wanted > c->cores ? d->speed * c->cores / c->wanted : d->speed;
+}
 
 ru_sim_dev *ru_sim_dev_add(ru_sim *s, uint32_t node, double speed)
 {
@@ -37,15 +53,49 @@ ru_sim_dev *ru_sim_dev_add(ru_sim *s, uint32_t node, double speed)
 
 static void finished(void *self, uint64_t arg);
 
+/* The first work goes on from now at the rate of now. */
 static void begin(ru_sim_dev *d)
 {
     if (d->n == 0) {
         return;
     }
-    double ns = (double)d->queue[d->first].left_ns / d->speed;
+    double ns = (double)d->queue[d->first].left_ns / rate_of(d);
     d->begin_ns = d->sim->now_ns;
     d->timer = ru_sim_at_node(d->sim, d->node, (ru_time){d->begin_ns + (int64_t)(ns + 0.5)},
                               finished, d, d->n);
+}
+
+/* Take off what was done since `begin_ns`; `begin` follows. */
+static void hold(ru_sim_dev *d)
+{
+    if (d->n == 0) {
+        return;
+    }
+    ru_sim_cancel(d->sim, d->timer);
+    work *w = &d->queue[d->first];
+    w->left_ns -= (int64_t)((double)(d->sim->now_ns - d->begin_ns) * rate_of(d));
+    w->left_ns = w->left_ns < 0 ? 0 : w->left_ns;
+}
+
+/* `self` begins or stops to want its cores: the others that work go on at another rate. */
+static void want(ru_sim_dev *self, double cores)
+{
+    ru_sim_cpu *c = self->cpu;
+    if (c == NULL) {
+        return;
+    }
+    bool same = c->wanted <= c->cores && c->wanted + cores <= c->cores;
+    for (ru_sim_dev *d = c->devs; d != NULL && !same; d = d->cpu_next) {
+        if (d != self) {
+            hold(d);
+        }
+    }
+    c->wanted += cores;
+    for (ru_sim_dev *d = c->devs; d != NULL && !same; d = d->cpu_next) {
+        if (d != self) {
+            begin(d);
+        }
+    }
 }
 
 static void finished(void *self, uint64_t arg)
@@ -55,8 +105,31 @@ static void finished(void *self, uint64_t arg)
     work w = d->queue[d->first];
     d->first = (d->first + 1) % d->cap;
     d->n--;
+    if (d->n == 0) {
+        want(d, -d->cores);
+    }
     begin(d);
     w.fn(w.self, w.arg);
+}
+
+ru_sim_cpu *ru_sim_cpu_add(ru_sim *s, double cores)
+{
+    RU_CHECK(cores > 0);
+    ru_sim_cpu *c = rui_sim_grow(s, NULL, 0, (int64_t)sizeof *c);
+    if (c != NULL) {
+        *c = (ru_sim_cpu){.next = s->cpus, .cores = cores};
+        s->cpus = c;
+    }
+    return c;
+}
+
+void ru_sim_dev_cores(ru_sim_dev *d, ru_sim_cpu *cpu, double cores)
+{
+    RU_CHECK(cores > 0 && d->cpu == NULL && d->n == 0);
+    d->cpu = cpu;
+    d->cores = cores;
+    d->cpu_next = cpu->devs;
+    cpu->devs = d;
 }
 
 void ru_sim_dev_work(ru_sim_dev *d, int64_t work_ns, ru_sim_fn fn, void *self, uint64_t arg)
@@ -79,6 +152,7 @@ void ru_sim_dev_work(ru_sim_dev *d, int64_t work_ns, ru_sim_fn fn, void *self, u
     }
     d->queue[(d->first + d->n++) % d->cap] = (work){work_ns, fn, self, arg};
     if (d->n == 1) {
+        want(d, d->cores);
         begin(d);
     }
 }
@@ -88,18 +162,14 @@ void ru_sim_dev_cancel(ru_sim_dev *d)
     if (d->n > 0) {
         ru_sim_cancel(d->sim, d->timer);
         d->n = 0;
+        want(d, -d->cores);
     }
 }
 
 void ru_sim_dev_speed(ru_sim_dev *d, double speed)
 {
     RU_CHECK(speed > 0);
-    if (d->n > 0) {
-        ru_sim_cancel(d->sim, d->timer);
-        work *w = &d->queue[d->first];
-        w->left_ns -= (int64_t)((double)(d->sim->now_ns - d->begin_ns) * d->speed);
-        w->left_ns = w->left_ns < 0 ? 0 : w->left_ns;
-    }
+    hold(d);
     d->speed = speed;
     begin(d);
 }
@@ -109,6 +179,15 @@ bool ru_sim_dev_busy(const ru_sim_dev *d)
     return d->n > 0;
 }
 
+void rui_sim_devs_drop(ru_sim *s, uint32_t node)
+{
+    for (ru_sim_dev *d = s->devs; d != NULL; d = d->next) {
+        if (d->node == node && d->cpu != NULL) {
+            ru_sim_dev_cancel(d);
+        }
+    }
+}
+
 void rui_sim_devs_free(ru_sim *s)
 {
     while (s->devs != NULL) {
@@ -116,5 +195,10 @@ void rui_sim_devs_free(ru_sim *s)
         s->devs = d->next;
         free(d->queue);
         free(d);
+    }
+    while (s->cpus != NULL) {
+        ru_sim_cpu *c = s->cpus;
+        s->cpus = c->next;
+        free(c);
     }
 }

@@ -723,6 +723,13 @@ ru_status ru_sim_nic_add(ru_sim *s, const char *address, const ru_sim_nic *nic,
     for (uint32_t k = 0; k < RUI_SIM_PORTS; k++) {
         rui_sim_port *p = &n->port[k];
         p->ready_first = p->ready_last = p->first = p->last = p->dirty_next = RUI_SIM_NONE;
+        p->wire = &n->wires[k];
+    }
+    for (uint32_t k = s->nodes_n; n->nic.shared && n->nic.host != 0 && k-- > 0;) {
+        if (s->nodes[k]->nic.shared && s->nodes[k]->nic.host == n->nic.host) {
+            n->port[0].wire = s->nodes[k]->port[0].wire;
+            break;
+        }
     }
     if (user != NULL) {
         n->user = *user;

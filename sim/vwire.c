@@ -5,7 +5,8 @@
  * port sends the frames of its queue one after the other at its rate. Incoming: work-conserving
  * and in order of arrival; a frame of S bytes whose last byte comes at t counts as having come
  * from t - S/rate on, so that one sender of the same rate is never slowed down, and k senders get
- * a k-th each.
+ * a k-th each. Nodes of a host that share its wire use one clock for each direction: their frames
+ * take turns.
  *
  * Frames of a packet or less pass between the packets of larger ones: an incoming one waits for
  * none but those of its own connection. Going out with nothing queued before it, it is the kernel's
@@ -255,7 +256,7 @@ static void depart(ru_sim *s, rui_sim_node *n, uint32_t frame, int64_t at_ns);
 static bool is_express(const ru_sim *s, const rui_sim_node *n, uint32_t port, int64_t size)
 {
     const rui_sim_port *p = &n->port[port];
-    int64_t ahead_ns = p->out_free_ns - s->now_ns; /* of such frames */
+    int64_t ahead_ns = p->wire->out_free_ns - s->now_ns; /* of such frames */
     return size <= PACKET_BYTES && p->first == RUI_SIM_NONE &&
            (ahead_ns <= 0 || ahead_ns < wire_ns(n, port, n->nic.queue_bytes));
 }
@@ -304,9 +305,9 @@ static bool pull(ru_sim *s, rui_sim_node *n, uint32_t id)
         e->pace_next_ns = from + (int64_t)((double)size * 1e9 / (double)e->pace_bytes_per_s);
     }
     if (is_express(s, n, c->port, size)) {
-        int64_t from = p->out_free_ns > s->now_ns ? p->out_free_ns : s->now_ns;
-        p->out_free_ns = from + wire_ns(n, c->port, size);
-        depart(s, n, frame, p->out_free_ns);
+        int64_t from = p->wire->out_free_ns > s->now_ns ? p->wire->out_free_ns : s->now_ns;
+        p->wire->out_free_ns = from + wire_ns(n, c->port, size);
+        depart(s, n, frame, p->wire->out_free_ns);
         return true;
     }
     p->queued_bytes += size;
@@ -346,9 +347,9 @@ static void begin(ru_sim *s, rui_sim_node *n, uint32_t port)
             continue;
         }
         p->busy = true;
-        int64_t from = p->out_free_ns > s->now_ns ? p->out_free_ns : s->now_ns;
-        p->out_free_ns = from + wire_ns(n, port, f->size_bytes + RU_LINK_HEAD_BYTES);
-        ru_sim_at(s, (ru_time){p->out_free_ns}, left, s, (uint64_t)n->index << 1 | port);
+        int64_t from = p->wire->out_free_ns > s->now_ns ? p->wire->out_free_ns : s->now_ns;
+        p->wire->out_free_ns = from + wire_ns(n, port, f->size_bytes + RU_LINK_HEAD_BYTES);
+        ru_sim_at(s, (ru_time){p->wire->out_free_ns}, left, s, (uint64_t)n->index << 1 | port);
     }
 }
 
@@ -594,11 +595,11 @@ static void take_in(const ru_sim *s, rui_sim_node *n, rui_sim_end *e, int64_t si
     rui_sim_port *p = &n->port[0];
     int64_t took = wire_ns(n, 0, size), from_ns = s->now_ns - took;
     if (size <= PACKET_BYTES) {
-        p->in_free_ns += p->in_free_ns > s->now_ns ? took : 0;
+        p->wire->in_free_ns += p->wire->in_free_ns > s->now_ns ? took : 0;
         return;
     }
-    p->in_free_ns = (p->in_free_ns > from_ns ? p->in_free_ns : from_ns) + took;
-    e->through_ns = p->in_free_ns > e->through_ns ? p->in_free_ns : e->through_ns;
+    p->wire->in_free_ns = (p->wire->in_free_ns > from_ns ? p->wire->in_free_ns : from_ns) + took;
+    e->through_ns = p->wire->in_free_ns > e->through_ns ? p->wire->in_free_ns : e->through_ns;
 }
 
 /* At the receiver's interface. */
