@@ -15,6 +15,9 @@ RU_API_BEGIN
 
 enum { RU_CLUSTER_HOSTS_MAX = 1 << 16 };
 
+/* How likely a machine is to be taken away; the same numbers as ru_tier of comm/member. */
+typedef enum ru_host_tier { RU_HOST_RELIABLE, RU_HOST_TRANSIENT } ru_host_tier;
+
 typedef struct ru_cluster_host {
     const char *name; /* unique */
     const char *cpu;  /* "AMD EPYC 7763"; "" unknown */
@@ -25,6 +28,7 @@ typedef struct ru_cluster_host {
     double usd_per_h;       /* of the whole host */
     double availability;    /* fraction of time in which it is there, 0..1 */
     const char *market;     /* where its price is set: name in facts.prices; "" fixed price */
+    uint32_t tier;          /* ru_host_tier */
 } ru_cluster_host;
 
 typedef struct ru_cluster_device {
@@ -33,6 +37,8 @@ typedef struct ru_cluster_device {
     double flops_per_s;   /* best rate of dense products */
     double bytes_per_s;   /* of its memory */
     int64_t memory_bytes; /* 0: that of the host */
+    uint32_t cores;       /* of the host that a worker on it computes with; 0: all */
+    bool votes;           /* its worker counts in majorities and may lead */
     double launch_ns;     /* least time of one operation */
     double usd_per_h;     /* beside the host's */
     double availability;  /* 0..1 */
