@@ -72,6 +72,41 @@ static ru_status show_sums(const ru_world *w, ru_arena *arena, ru_text *out, ru_
     return ru_table_print(&t, 2, out, err);
 }
 
+/* Machines, when they differ in what matters to decisions or there are several. */
+static ru_status show_hosts(const ru_world *w, ru_arena *arena, ru_text *out, ru_err *err)
+{
+    const ru_cluster *c = &w->cluster;
+    if (c->hosts.n < 2) {
+        return RU_OK;
+    }
+    ru_text_put(out, "hosts\n");
+    ru_table t = ru_table_in(arena);
+    ru_table_col(&t, "host", RU_TABLE_LEFT);
+    ru_table_col(&t, "tier", RU_TABLE_LEFT);
+    ru_table_col(&t, "cores", RU_TABLE_RIGHT);
+    ru_table_col(&t, "workers", RU_TABLE_RIGHT);
+    ru_table_col(&t, "with a vote", RU_TABLE_RIGHT);
+    for (uint32_t i = 0; i < c->hosts.n; i++) {
+        const ru_cluster_host *h = &c->hosts.at[i];
+        uint32_t workers = 0, votes = 0;
+        for (uint32_t k = 0; k < c->devices.n; k++) {
+            bool here = strcmp(c->devices.at[k].host, h->name) == 0;
+            workers += here;
+            votes += here && c->devices.at[k].votes;
+        }
+        ru_table_str(&t, h->name);
+        ru_table_str(&t, h->tier == RU_HOST_TRANSIENT ? "transient" : "reliable");
+        if (h->cores > 0) {
+            ru_table_i64(&t, h->cores);
+        } else {
+            ru_table_none(&t);
+        }
+        ru_table_i64(&t, workers);
+        ru_table_i64(&t, votes);
+    }
+    return ru_table_print(&t, 2, out, err);
+}
+
 static ru_status show_facts(const ru_world *w, ru_arena *arena, ru_text *out, ru_err *err)
 {
     for (uint32_t i = 0; i < w->jobs.n; i++) {
@@ -80,6 +115,7 @@ static ru_status show_facts(const ru_world *w, ru_arena *arena, ru_text *out, ru
                      (long long)j->batch, (long long)j->parameters, w->cluster.hosts.n,
                      w->cluster.hosts.n == 1 ? "" : "s");
     }
+    RU_TRY(show_hosts(w, arena, out, err));
     RU_TRY(show_steps(w, arena, out, err));
     RU_TRY(rui_explain_ops(w, arena, out, err));
     return show_sums(w, arena, out, err);

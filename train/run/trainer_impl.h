@@ -67,8 +67,11 @@ typedef struct rui_trainer {
     /* For the world file. */
     ru_conf_i64s gradient_bytes, state_bytes; /* none: as the executable has them */
     uint32_t workers;                         /* 0: one */
-    int64_t share_n;                          /* samples of this process; 0: the whole batch */
-    double net_bytes_per_s;                   /* 0: not measured */
+    const struct ru_member_info *crew;        /* [n_crew] all members, oldest first */
+    uint32_t n_crew;                          /* 0: this process alone */
+    uint32_t cores;         /* of this machine, before threads are bound to some */
+    int64_t share_n;        /* samples of this process; 0: the whole batch */
+    double net_bytes_per_s; /* 0: not measured */
 } rui_trainer;
 
 /* trainer_open.c: what comes before the step is built: data, directory, model, length, recorder.

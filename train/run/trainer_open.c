@@ -247,6 +247,7 @@ ru_status rui_trainer_say_start(rui_trainer *t, uint32_t workers, ru_err *err)
 
 ru_status rui_trainer_prepare(rui_trainer *t, ru_err *err)
 {
+    t->cores = ru_pool_cores();
     ru_model_facts facts;
     ru_text yaml = ru_text_arena(t->arena);
     ru_job_dump(t->job, t->opt->conf, &yaml);

@@ -1,8 +1,10 @@
 /* The world file of a run: the machine, the job, what was measured and what was decided. */
 #include <math.h>
+#include <string.h>
 
 #include "base/log.h"
 #include "base/str.h"
+#include "comm/member/member.h"
 #include "env/file.h"
 #include "env/self.h"
 #include "exec/pool.h"
@@ -15,30 +17,106 @@ static ru_status full(ru_err *err)
     return RU_FAIL(err, RU_E_LIMIT, "no memory for the world file of the run");
 }
 
-static ru_status put_cluster(const rui_trainer *t, ru_arena *arena, ru_world *w, ru_err *err)
+/* Members name their machine "name/hash": people know it by its name. */
+static const char *host_name(ru_arena *arena, const char *text)
 {
-    char name[256], cpu[256];
+    return ru_arena_strn(arena, text, (int64_t)strcspn(text, "/"));
+}
+
+static ru_status put_alone(const rui_trainer *t, ru_arena *arena, ru_world *w, ru_err *err)
+{
+    char name[256];
     ru_self_host(name, sizeof name);
-    ru_self_cpu(cpu, sizeof cpu);
     ru_cluster_host *host = RU_NEW(arena, ru_cluster_host, 1);
     ru_cluster_device *device = RU_NEW(arena, ru_cluster_device, 1);
     if (host == NULL || device == NULL) {
         return full(err);
     }
-    *host = (ru_cluster_host){.name = ru_arena_str(arena, name[0] != '\0' ? name : "localhost"),
-                              .cpu = ru_arena_str(arena, cpu),
-                              .cores = ru_pool_cores(),
-                              .memory_bytes = ru_self_memory_bytes(),
-                              .net_bytes_per_s = t->net_bytes_per_s,
-                              .availability = 1,
-                              .market = ""};
-    *device =
-        (ru_cluster_device){.name = "cpu", .host = host->name, .type = "cpu", .availability = 1};
+    host->name = ru_arena_str(arena, name[0] != '\0' ? name : "localhost");
+    *device = (ru_cluster_device){
+        .name = "cpu",
+        .host = host->name,
+        .type = "cpu",
+        .votes = true,
+        .availability = 1,
+        .cores = t->job->train.threads > 0 ? (uint32_t)t->job->train.threads : t->cores};
     w->cluster.hosts.at = host;
     w->cluster.hosts.n = 1;
     w->cluster.devices.at = device;
     w->cluster.devices.n = 1;
-    return host->name != NULL && host->cpu != NULL ? RU_OK : full(err);
+    return host->name != NULL ? RU_OK : full(err);
+}
+
+/* Machines in the order of their oldest worker, a device for each worker. */
+static ru_status put_crew(const rui_trainer *t, ru_arena *arena, ru_world *w, ru_err *err)
+{
+    ru_cluster_host *hosts = RU_NEW(arena, ru_cluster_host, t->n_crew);
+    ru_cluster_device *devices = RU_NEW(arena, ru_cluster_device, t->n_crew);
+    const ru_member_info **first = RU_NEW(arena, const ru_member_info *, t->n_crew);
+    if (hosts == NULL || devices == NULL || first == NULL) {
+        return full(err);
+    }
+    uint32_t n = 0;
+    for (uint32_t k = 0; k < t->n_crew; k++) {
+        const ru_member_info *m = &t->crew[k];
+        uint32_t h = 0;
+        bool named = false;
+        for (; h < n && strcmp(first[h]->host, m->host) != 0; h++) {
+            named = named || strcspn(first[h]->host, "/") == strcspn(m->host, "/");
+        }
+        if (h == n) { /* two machines of one name keep what distinguishes them */
+            const char *name = named ? ru_arena_str(arena, m->host) : host_name(arena, m->host);
+            hosts[n] = (ru_cluster_host){.name = name,
+                                         .tier = m->tier == RU_TIER_TRANSIENT ? RU_HOST_TRANSIENT
+                                                                              : RU_HOST_RELIABLE};
+            first[n++] = m;
+        }
+        const char *name = ru_arena_printf(arena, "worker %u", m->number);
+        if (name == NULL || hosts[h].name == NULL) {
+            return full(err);
+        }
+        devices[k] = (ru_cluster_device){.name = name,
+                                         .host = hosts[h].name,
+                                         .type = "cpu",
+                                         .cores = m->capacity,
+                                         .votes = !m->no_vote,
+                                         .availability = 1};
+    }
+    w->cluster.hosts.at = hosts;
+    w->cluster.hosts.n = n;
+    w->cluster.devices.at = devices;
+    w->cluster.devices.n = t->n_crew;
+    return RU_OK;
+}
+
+/* What this process knows of its own machine. */
+static ru_status put_cluster(const rui_trainer *t, ru_arena *arena, ru_world *w, ru_err *err)
+{
+    char name[256], cpu[256];
+    ru_self_host(name, sizeof name);
+    ru_self_cpu(cpu, sizeof cpu);
+    RU_TRY(t->n_crew > 0 ? put_crew(t, arena, w, err) : put_alone(t, arena, w, err));
+    ru_cluster_host *hosts = RU_NEW(arena, ru_cluster_host, w->cluster.hosts.n);
+    if (hosts == NULL) {
+        return full(err);
+    }
+    for (uint32_t k = 0; k < w->cluster.hosts.n; k++) {
+        ru_cluster_host *h = &hosts[k];
+        *h = w->cluster.hosts.at[k];
+        h->cpu = h->market = "";
+        h->availability = 1;
+        h->net_bytes_per_s = t->net_bytes_per_s;
+        if (w->cluster.hosts.n == 1 || strncmp(h->name, name, strlen(h->name)) == 0) {
+            h->cpu = ru_arena_str(arena, cpu);
+            h->cores = t->cores;
+            h->memory_bytes = ru_self_memory_bytes();
+        }
+        if (h->cpu == NULL) {
+            return full(err);
+        }
+    }
+    w->cluster.hosts.at = hosts;
+    return RU_OK;
 }
 
 static ru_status put_job(const rui_trainer *t, ru_arena *arena, ru_world *w, ru_err *err)

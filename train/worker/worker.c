@@ -172,7 +172,10 @@ static ru_status open_node(rui_worker *w, ru_err *err)
 static ru_status open_all(rui_worker *w, ru_err *err)
 {
     w->words = RU_NEW(w->arena, rui_word, RUI_WORDS_MAX);
-    if (w->words == NULL) {
+    w->crew_max = w->opt->n_max > 0 ? w->opt->n_max : RU_WORKERS_MAX;
+    w->crew = RU_NEW(w->arena, ru_member_info, w->crew_max);
+    w->crew_told = RU_NEW(w->arena, ru_member_info, w->crew_max);
+    if (w->words == NULL || w->crew == NULL || w->crew_told == NULL) {
         return RU_FAIL(err, RU_E_MEM, "no memory for a worker");
     }
     RU_TRY(ru_loop_open(&w->loop, err));

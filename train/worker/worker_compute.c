@@ -214,6 +214,17 @@ static void begin_step(rui_worker *w, rui_turn *turn)
     }
 }
 
+/* The members as of the command, the lock held. */
+static void take_crew(rui_worker *w)
+{
+    if (w->crew_told_epoch != w->crew_epoch) {
+        w->crew_told_epoch = w->crew_epoch;
+        memcpy(w->crew_told, w->crew, w->n_crew * sizeof *w->crew);
+        w->t.crew = w->crew_told;
+        w->t.n_crew = w->n_crew;
+    }
+}
+
 static void next(void *self, rui_turn *turn)
 {
     rui_worker *w = self;
@@ -227,6 +238,7 @@ static void next(void *self, rui_turn *turn)
             ru_cond_wait(&w->changed, &w->lock);
         }
     }
+    take_crew(w);
     w->cmd = w->next;
     w->next.kind = w->cmd.kind == RUI_TURN_QUIT ? RUI_TURN_QUIT : RUI_TURN_NONE;
     /* The job goes on: what failed belonged to a step that was given up meanwhile. */

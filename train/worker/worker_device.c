@@ -25,6 +25,11 @@ void rui_worker_command(rui_worker *w, const rui_turn *cmd)
     w->rank = c.rank;
     ru_mutex_lock(&w->lock);
     RU_CHECK(w->next.kind == RUI_TURN_NONE || c.kind == RUI_TURN_QUIT);
+    if (v->epoch != w->crew_epoch) {
+        w->n_crew = v->n < w->crew_max ? v->n : w->crew_max;
+        w->crew_epoch = v->epoch;
+        memcpy(w->crew, v->at, w->n_crew * sizeof *w->crew);
+    }
     w->next = c;
     ru_cond_signal(&w->changed);
     ru_mutex_unlock(&w->lock);

@@ -227,6 +227,9 @@ typedef struct rui_worker {
     bool reported;
     rui_past past[RUI_HISTORY];
     rui_evals evals;
+    ru_member_info *crew;      /* [n_crew] of the view of crew_epoch; room for crew_max */
+    ru_member_info *crew_told; /* compute thread: its copy, that of the world file */
+    uint32_t n_crew, crew_epoch, crew_max, crew_told_epoch;
 } rui_worker;
 
 /* worker_device.c */
