@@ -60,6 +60,7 @@ static void large(uint32_t workers, uint32_t steps, ru_sim_job *job)
                         .steps = steps,
                         .batch = (int64_t)workers * 32,
                         .n_tensors = RU_ARRAY_LEN(resnet18),
+                        .tensor_n = resnet18,
                         .counted = true,
                         .nic = {.bytes_per_s = 1.25e9, .delay_ns = 10000, .window_bytes = 64 << 20},
                         .sample_ns = 5000000,
@@ -69,7 +70,6 @@ static void large(uint32_t workers, uint32_t steps, ru_sim_job *job)
                         .chunk_bytes = 32 << 20,
                         .ready_groups = 4,
                         .time_max_ns = INT64_C(3600000000000)};
-    memcpy(job->tensor_n, resnet18, sizeof resnet18);
 }
 
 static ru_status many(ru_bench *b, uint32_t workers, uint32_t steps, ru_err *err)

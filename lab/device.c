@@ -120,21 +120,68 @@ static void portion(void *self, uint64_t arg)
     }
 }
 
-/* Each gradient when its op has ended, the last one at the end of all. */
-static void step_by_script(rui_simjob_device *d, const ru_sim_script *s)
+/* -- a step by script -----------------------------------------------------------------------------
+ */
+
+static void updated(void *self, uint64_t arg);
+static void update_some(rui_simjob_device *d);
+
+/* Gradients up to p->n_ready are. */
+static void script_ready(void *self, uint64_t arg)
+{
+    (void)arg;
+    rui_simjob_device *d = self;
+    rui_simjob *j = d->node->job;
+    while (d->readied < d->play.n_ready && d->phase == RUI_SIMJOB_STEP) {
+        uint32_t k = d->readied++;
+        const ru_span span = {.size_bytes = j->tensor_bytes[k]};
+        ru_peer_ready(d->node->node, k, &span, now_of(d));
+    }
+    if (d->phase != RUI_SIMJOB_STEP) {
+        return; /* it was given up */
+    }
+    if (d->readied < j->n_tensors) {
+        ru_sim_dev_work(d->dev, ru_script_compute(&d->play), script_ready, d, 0);
+        return;
+    }
+    d->phase = RUI_SIMJOB_COMPUTED;
+    d->computed_ns = now_of(d).ns;
+    ru_peer_computed(d->node->node, RU_OK, now_of(d).ns - d->begun_ns, now_of(d));
+    update_some(d);
+}
+
+static void script_begin(rui_simjob_device *d)
 {
     rui_simjob *j = d->node->job;
-    double noise = 1 + j->opt->noise * ru_rng_normal(&j->rng);
-    double ns = (double)s->fixed_ns + (double)d->share.n * s->sample_ns;
-    ns = d->share.n > 0 ? ns * (noise > 0.2 ? noise : 0.2) : (double)STEP_NS;
-    int64_t at_ns = 0;
-    for (uint32_t k = 0; k < j->n_tensors; k++) {
-        int64_t ready_ns = k + 1 == j->n_tensors ? (int64_t)ns : (int64_t)(ns * s->ready[k]);
-        int64_t part_ns = ready_ns > at_ns ? ready_ns - at_ns : 0;
-        at_ns += part_ns;
-        ru_sim_dev_work(d->dev, part_ns, portion, d, j->n_tensors);
+    double factor = 1 + (j->opt->noise > 0 ? j->opt->noise * ru_rng_normal(&j->rng) : 0);
+    ru_script_begin(&d->play, j->opt->script, d->share.n, factor > 0.2 ? factor : 0.2);
+    ru_sim_dev_work(d->dev, ru_script_compute(&d->play), script_ready, d, 0);
+}
+
+static void some_updated(void *self, uint64_t arg)
+{
+    (void)arg;
+    rui_simjob_device *d = self;
+    if (d->phase == RUI_SIMJOB_UPDATE) {
+        ru_sim_dev_work(d->dev, ru_script_update(&d->play), updated, d, 0);
+    } else {
+        update_some(d);
     }
 }
+
+/* Sums are there while the device waits for others. */
+static void update_some(rui_simjob_device *d)
+{
+    if (d->phase == RUI_SIMJOB_COMPUTED && !ru_sim_dev_busy(d->dev)) {
+        int64_t ns = ru_script_update_early(&d->play);
+        if (ns > 0) {
+            ru_sim_dev_work(d->dev, ns, some_updated, d, 0);
+        }
+    }
+}
+
+/* -- a step ---------------------------------------------------------------------------------------
+ */
 
 static void dev_step(void *self, int64_t step, const ru_share *share)
 {
@@ -172,7 +219,7 @@ static void dev_step(void *self, int64_t step, const ru_share *share)
     d->readied = d->portions = 0;
     d->begun_ns = now_of(d).ns;
     if (j->opt->script != NULL) {
-        step_by_script(d, j->opt->script);
+        script_begin(d);
         return;
     }
     uint32_t groups = j->opt->ready_groups;
@@ -235,6 +282,10 @@ static void dev_summed(void *self, uint32_t k, int64_t offset, int64_t size)
     }
     if (j->opt->counted) {
         d->summed[k] = 1;
+        if (j->opt->script != NULL) {
+            ru_script_summed(&d->play, size);
+            update_some(d);
+        }
         return;
     }
     for (int64_t i = j->first[k] + offset / 4; i < j->first[k] + (offset + size) / 4; i++) {
@@ -320,8 +371,11 @@ static void dev_update(void *self, int64_t step)
     d->phase = RUI_SIMJOB_UPDATE;
     ru_rec_wait(d->node->recorder, d->node->names.sums, d->computed_ns, now_of(d).ns,
                 d->node->names.sums);
-    const ru_sim_script *s = d->node->job->opt->script;
-    ru_sim_dev_work(d->dev, s != NULL ? s->update_ns : UPDATE_NS, updated, d, 0);
+    if (d->node->job->opt->script == NULL) {
+        ru_sim_dev_work(d->dev, UPDATE_NS, updated, d, 0);
+    } else if (!ru_sim_dev_busy(d->dev)) { /* else behind what it updates already */
+        ru_sim_dev_work(d->dev, ru_script_update(&d->play), updated, d, 0);
+    }
 }
 
 /* -- state ----------------------------------------------------------------------------------------

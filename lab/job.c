@@ -192,8 +192,11 @@ static void begin(void *self, uint64_t arg)
 
 static uint32_t host_of(const rui_simjob_node *n)
 {
-    uint32_t per_host = n->job->opt->per_host;
-    return n->place / (per_host > 0 ? per_host : 1);
+    const ru_sim_job *o = n->job->opt;
+    if (o->host != NULL) {
+        return n->place < o->founders ? o->host[n->place] : n->job->n_max + n->place;
+    }
+    return n->place / (o->per_host > 0 ? o->per_host : 1);
 }
 
 /* What is the same for all processes of a job. */
@@ -271,6 +274,25 @@ static ru_status recorder_open(rui_simjob_node *n, ru_err *err)
     return RU_OK;
 }
 
+/* The cores of its host, which the first worker there brings. */
+static ru_status share_cores(rui_simjob_node *n, ru_err *err)
+{
+    rui_simjob *j = n->job;
+    uint32_t host = host_of(n);
+    if (!(j->opt->host_cores > 0) || host >= j->n_max) { /* a host of its own */
+        return RU_OK;
+    }
+    if (j->cpus[host] == NULL) {
+        j->cpus[host] = ru_sim_cpu_add(j->sim, j->opt->host_cores);
+    }
+    if (j->cpus[host] == NULL) {
+        return RU_FAIL(err, RU_E_MEM, "no memory for the cores of a simulated host");
+    }
+    double cores = j->opt->worker_cores > 0 ? j->opt->worker_cores : 1;
+    ru_sim_dev_cores(n->device.dev, j->cpus[host], cores);
+    return RU_OK;
+}
+
 static ru_status node_add(rui_simjob *j, const char *join, bool founder, uint32_t place,
                           ru_err *err)
 {
@@ -282,8 +304,10 @@ static ru_status node_add(rui_simjob *j, const char *join, bool founder, uint32_
              place & 255);
     ru_sim_nic nic = j->opt->nic;
     nic.host = 1 + host_of(n);
+    nic.shared = j->opt->share_wire;
     RU_TRY(ru_sim_process_open(&n->process, j->sim, n->address, &nic, fire, n, err));
     RU_TRY(rui_simjob_device_open(n, founder, err));
+    RU_TRY(share_cores(n, err));
     RU_TRY(recorder_open(n, err));
     ru_peer_options o = options_of(n, &n->process.link, join);
     o.chan.recorder = n->recorder;
@@ -345,20 +369,35 @@ static void join(void *self, uint64_t arg)
 /* -- running --------------------------------------------------------------------------------------
  */
 
-static void shapes(rui_simjob *j)
+static bool shapes(rui_simjob *j)
 {
     const ru_sim_job *o = j->opt;
+    const ru_script *x = o->script;
     ru_rng rng = ru_rng_from(o->seed, ru_rng_label("shapes"));
-    j->n_tensors = o->n_tensors > 0 ? o->n_tensors : 1 + ru_rng_below(&rng, 6);
-    RU_CHECK(j->n_tensors <= RU_SIM_JOB_TENSORS_MAX);
-    for (uint32_t k = 0; k < j->n_tensors; k++) {
-        int64_t n = o->tensor_n[k] > 0 ? o->tensor_n[k] : 1 + ru_rng_below(&rng, 200);
-        j->tensor_n[k] = n;
-        j->tensor_bytes[k] = 4 * n;
-        j->state_bytes[k] = j->state_bytes[j->n_tensors + k] = 4 * n;
-        j->state_group[k] = j->state_group[j->n_tensors + k] = k;
-        j->first[k + 1] = j->first[k] + n;
+    uint32_t n = x != NULL ? x->n : o->n_tensors > 0 ? o->n_tensors : 1 + ru_rng_below(&rng, 6);
+    j->n_tensors = n;
+    j->tensor_n = RU_NEW(&j->arena, int64_t, n);
+    j->tensor_bytes = RU_NEW(&j->arena, int64_t, n);
+    j->state_bytes = RU_NEW(&j->arena, int64_t, 2 * (int64_t)n);
+    j->state_group = RU_NEW(&j->arena, uint32_t, 2 * (int64_t)n);
+    j->first = RU_NEW(&j->arena, int64_t, (int64_t)n + 1);
+    j->cpus = RU_NEW(&j->arena, ru_sim_cpu *, j->n_max);
+    if (j->tensor_n == NULL || j->tensor_bytes == NULL || j->state_bytes == NULL ||
+        j->state_group == NULL || j->first == NULL || j->cpus == NULL) {
+        return false;
     }
+    for (uint32_t k = 0; k < n; k++) {
+        int64_t small = x != NULL || o->tensor_n != NULL ? 0 : 1 + ru_rng_below(&rng, 200);
+        int64_t elements = x != NULL             ? x->size_bytes[k] / 4
+                           : o->tensor_n != NULL ? o->tensor_n[k]
+                                                 : small;
+        j->tensor_n[k] = elements;
+        j->tensor_bytes[k] = 4 * elements;
+        j->state_bytes[k] = j->state_bytes[n + k] = 4 * elements;
+        j->state_group[k] = j->state_group[n + k] = k;
+        j->first[k + 1] = j->first[k] + elements;
+    }
+    return true;
 }
 
 static ru_status start(rui_simjob *j, ru_err *err)
@@ -437,10 +476,10 @@ ru_status ru_sim_job_run(const ru_sim_job *job, ru_sim_job_result *into, ru_err 
     ru_arena_init(&j.arena, 0);
     ru_map_init(&j.epochs, &j.arena, 0);
     ru_map_init(&j.committers, &j.arena, 0);
-    shapes(&j);
     j.nodes = RU_NEW(&j.arena, rui_simjob_node, j.n_max);
-    RU_CHECK(j.nodes != NULL);
-    ru_status st = start(&j, err);
+    RU_CHECK(job->script == NULL || job->counted);
+    bool fits = j.nodes != NULL && shapes(&j);
+    ru_status st = fits ? start(&j, err) : RU_FAIL(err, RU_E_MEM, "no memory for a simulated job");
     if (st == RU_OK) {
         st = go(&j, err);
     }

@@ -17,8 +17,7 @@
 #define RU_LAB_JOB_H
 
 #include "sim/sim.h"
-
-enum { RU_SIM_JOB_TENSORS_MAX = 64 };
+#include "train/script/script.h"
 
 /* X(name, what happened, for people): counted over a job; a sweep of seeds in which one of them
  * never happened has tested less than it claims. */
@@ -101,39 +100,37 @@ typedef struct ru_sim_batch {
     int64_t step, batch; /* asked for once so many steps are committed; batch 0: none */
 } ru_sim_batch;
 
-/* Predicted durations of a device (lab/script.h). */
-typedef struct ru_sim_script {
-    int64_t fixed_ns; /* of a step, whatever the share */
-    double sample_ns; /* forward and backward of one sample */
-    int64_t update_ns;
-    /* [n_tensors] part of the step's time after which each gradient is ready, rising, at most 1 */
-    double ready[RU_SIM_JOB_TENSORS_MAX];
-} ru_sim_script;
-
 typedef struct ru_sim_job {
     uint64_t seed;
     uint32_t founders;
     uint32_t joiners;  /* come at random times between join_from and join_to */
     uint32_t per_host; /* workers of one host; 0: 1 */
-    uint64_t no_vote;  /* bit k: process k, in order of starting, has no vote; not the first */
-    bool near;         /* those of a host read each other's gradients; only without faults and while
-                          there are several hosts */
-    uint32_t leavers;  /* members leave in order, at random times in the same span */
+    /* [founders] host of each worker instead of per_host; NULL: none; view. Joiners get new ones.
+     */
+    const uint32_t *host;
+    bool share_wire;     /* the workers of a host share one interface */
+    double host_cores;   /* that the workers of a host share; 0: enough for all */
+    double worker_cores; /* that each computes on; 0: 1 */
+    uint64_t no_vote;    /* bit k: process k, in order of starting, has no vote; not the first */
+    bool near;        /* those of a host read each other's gradients; only without faults and while
+                         there are several hosts */
+    uint32_t leavers; /* members leave in order, at random times in the same span */
     int64_t join_from_ns, join_to_ns;
     int64_t steps, batch;
     ru_sim_batch batches[RU_SIM_BATCHES]; /* other ones later */
     uint32_t n_tensors;
-    int64_t tensor_n[RU_SIM_JOB_TENSORS_MAX]; /* elements; 0: some small ones by seed */
-    bool counted;                             /* no memory behind tensors */
+    const int64_t *tensor_n; /* [n_tensors] elements; NULL: some small ones by seed; view */
+    bool counted;            /* no memory behind tensors */
     bool deterministic, equal_shares;
     int64_t fuse_bytes, cut_bytes, chunk_bytes; /* 0: as a job without them */
     ru_sim_nic nic;                             /* of every worker; host is set here */
     int64_t sample_ns;                          /* forward and backward of one sample */
-    const ru_sim_script *script; /* instead of sample_ns and ready_groups; NULL: none; view */
-    double noise;                /* relative deviation of a step's time */
-    uint32_t ready_groups;       /* gradients become ready in so many portions; 0: each by itself */
-    ru_sim_chaos chaos;          /* starts with the first committed step */
-    int64_t chaos_ns;            /* faults begin no later than this after it */
+    const ru_script *script; /* instead of tensor_n, sample_ns and ready_groups, counted; NULL:
+                                none; view */
+    double noise;            /* relative deviation of a step's time */
+    uint32_t ready_groups;   /* gradients become ready in so many portions; 0: each by itself */
+    ru_sim_chaos chaos;      /* starts with the first committed step */
+    int64_t chaos_ns;        /* faults begin no later than this after it */
     ru_sim_aim aims[RU_SIM_AIMS];
     bool returns;        /* joiners may come at the address of a dead process */
     double slowest;      /* devices work at this speed to 1; 0: all at 1 */

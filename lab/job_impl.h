@@ -57,6 +57,7 @@ typedef struct rui_simjob_device {
     rui_simjob_copy *copies;       /* [RUI_SIMJOB_COPIES] */
     uint32_t placing;              /* copies that wait for state */
     int64_t begun_ns, computed_ns; /* of the step under way */
+    ru_script_play play;           /* of a job with a script */
     char handle[16];               /* of its gradients: the number of its process */
     rui_simjob_node *near[8];      /* of this host, by rank */
     uint64_t near_seq;             /* counts openings and closings */
@@ -96,11 +97,12 @@ struct rui_simjob {
     ru_arena arena;
     rui_simjob_oracle oracle;
     uint32_t n_tensors;
-    int64_t tensor_n[RU_SIM_JOB_TENSORS_MAX], tensor_bytes[RU_SIM_JOB_TENSORS_MAX];
-    int64_t state_bytes[2 * RU_SIM_JOB_TENSORS_MAX];
-    uint32_t state_group[2 * RU_SIM_JOB_TENSORS_MAX];
-    int64_t first[RU_SIM_JOB_TENSORS_MAX + 1]; /* element of tensor k */
-    rui_simjob_node *nodes;                    /* [n] */
+    int64_t *tensor_n, *tensor_bytes; /* [n_tensors] */
+    int64_t *state_bytes;             /* [2 n_tensors] parameters, slots */
+    uint32_t *state_group;
+    int64_t *first;         /* [n_tensors + 1] element of tensor k */
+    ru_sim_cpu **cpus;      /* [n_max] of each host by number; NULL: not shared, or not yet */
+    rui_simjob_node *nodes; /* [n] */
     uint32_t n, n_max, turn;
     bool chaos_on, mad_done;
     rui_simjob_plan plans[64]; /* by epoch, the newest */

@@ -67,16 +67,33 @@ static bool comes_before(const ru_transfer_fact *a, const ru_transfer_fact *b)
     return a->made_by < b->made_by;
 }
 
-/* Gradients in the order in which they are made; too many: neighbours become one. */
-static ru_status put_tensors(const ru_world *w, const ru_op_model *m, const list *l,
-                             ru_arena *scratch, ru_sim_job *job, ru_sim_script *script, ru_err *err)
+static ru_status no_memory(uint32_t n, ru_err *err)
 {
-    uint32_t n = w->facts.transfers.n;
+    return RU_FAIL(err, RU_E_LIMIT, "no memory for %u gradients", n);
+}
+
+/* Room for n gradients in the script. */
+static bool put_room(ru_script *x, uint32_t n, ru_arena *arena, int64_t **size_bytes,
+                     double **ready)
+{
+    *size_bytes = RU_NEW(arena, int64_t, n);
+    *ready = RU_NEW(arena, double, n);
+    x->size_bytes = *size_bytes;
+    x->ready = *ready;
+    return *size_bytes != NULL && *ready != NULL;
+}
+
+/* Gradients in the order in which they are made. */
+static ru_status put_tensors(const ru_world *w, const ru_op_model *m, const list *l,
+                             ru_arena *arena, ru_arena *scratch, ru_script *script, ru_err *err)
+{
+    uint32_t n = w->facts.transfers.n, n_made = 0;
+    int64_t *size_bytes;
+    double *ready;
     const ru_transfer_fact **at = RU_NEW(scratch, const ru_transfer_fact *, n);
-    if (at == NULL) {
-        return RU_FAIL(err, RU_E_LIMIT, "no memory for %u gradients", n);
+    if (at == NULL || !put_room(script, n, arena, &size_bytes, &ready)) {
+        return no_memory(n, err);
     }
-    uint32_t n_made = 0;
     for (uint32_t i = 0; i < n; i++) {
         const ru_transfer_fact *x = &w->facts.transfers.at[i];
         uint32_t k = n_made;
@@ -90,24 +107,23 @@ static ru_status put_tensors(const ru_world *w, const ru_op_model *m, const list
         n_made++;
     }
     double all = time_of(m, l, 0, l->update_from, 1), before = 0;
-    uint32_t each = (n_made + RU_SIM_JOB_TENSORS_MAX - 1) / RU_SIM_JOB_TENSORS_MAX, step = 0;
+    uint32_t step = 0;
     for (uint32_t i = 0; i < n_made; i++) {
-        uint32_t k = i / each;
-        job->tensor_n[k] = (i % each == 0 ? 0 : job->tensor_n[k]) + at[i]->size_bytes / 4;
         for (; step < l->update_from && l->at[step].step <= at[i]->made_by; step++) {
             before += ru_cost_op(m, &l->at[step]).ns;
         }
-        script->ready[k] = all > 0 ? before / all : 1;
-        job->n_tensors = k + 1;
+        size_bytes[i] = at[i]->size_bytes / 4 * 4;
+        ready[i] = all > 0 ? before / all : 1;
     }
+    script->n = n_made;
     return RU_OK;
 }
 
 static ru_status put_device(const ru_world *w, const ru_op_model *m, const list *l,
-                            const ru_step_fact *s, ru_arena *scratch, ru_sim_job *job,
+                            const ru_step_fact *s, ru_arena *arena, ru_arena *scratch,
                             ru_sim_world *out, ru_err *err)
 {
-    ru_sim_script *x = &out->script;
+    ru_script *x = &out->script;
     double n = (double)(s->samples > 0 ? s->samples : 1);
     double whole = time_of(m, l, 0, l->update_from, 1);
     double half = time_of(m, l, 0, l->update_from, 0.5);
@@ -117,24 +133,31 @@ static ru_status put_device(const ru_world *w, const ru_op_model *m, const list 
     x->fixed_ns = x->fixed_ns > 0 ? x->fixed_ns : 0;
     x->update_ns = (int64_t)time_of(m, l, l->update_from, l->n, 1);
     note_errors(m, l, out);
-    return put_tensors(w, m, l, scratch, job, x, err);
+    return put_tensors(w, m, l, arena, scratch, x, err);
 }
 
 /* No op instance was measured: the step facts' compute time, gradients at equal distances. */
-static void put_plain(const ru_world *w, const ru_step_fact *s, ru_sim_job *job, ru_sim_world *out)
+static ru_status put_plain(const ru_world *w, const ru_step_fact *s, ru_arena *arena,
+                           ru_sim_world *out, ru_err *err)
 {
     const ru_conf_i64s *bytes = &w->jobs.at[0].gradient_bytes;
-    uint32_t each = (bytes->n + RU_SIM_JOB_TENSORS_MAX - 1) / RU_SIM_JOB_TENSORS_MAX;
-    for (uint32_t i = 0; i < bytes->n; i++) {
-        uint32_t k = i / each;
-        job->tensor_n[k] = (i % each == 0 ? 0 : job->tensor_n[k]) + bytes->at[i] / 4;
-        job->n_tensors = k + 1;
+    int64_t *size_bytes;
+    double *ready;
+    ru_script *x = &out->script;
+    if (!put_room(x, bytes->n, arena, &size_bytes, &ready)) {
+        return no_memory(bytes->n, err);
     }
-    for (uint32_t k = 0; k < job->n_tensors; k++) {
-        out->script.ready[k] = (1 + 2 * (k + 1.0) / job->n_tensors) / 3; /* a third is forward */
+    for (uint32_t i = 0; i < bytes->n; i++) {
+        if (bytes->at[i] >= 4) {
+            size_bytes[x->n++] = bytes->at[i] / 4 * 4;
+        }
+    }
+    for (uint32_t k = 0; k < x->n; k++) {
+        ready[k] = (1 + 2 * (k + 1.0) / x->n) / 3; /* a third is forward */
     }
     out->compute_ns = (int64_t)s->compute_ns;
-    out->script.sample_ns = s->compute_ns / (double)(s->samples > 0 ? s->samples : 1);
+    x->sample_ns = s->compute_ns / (double)(s->samples > 0 ? s->samples : 1);
+    return RU_OK;
 }
 
 /* -- the step as a path ---------------------------------------------------------------------------
@@ -156,9 +179,11 @@ static ru_status put_path(const ru_world *w, const ru_op_model *m, const list *l
     if (tasks == NULL || edges == NULL) {
         return RU_FAIL(err, RU_E_LIMIT, "no memory for a step of %u ops", l->n);
     }
-    const ru_coll_cost c = {.alpha_ns = (double)job->nic.delay_ns,
-                            .beta_ns = 1e9 / job->nic.bytes_per_s,
-                            .n_points = 2};
+    bool inside = out->hosts == 1 && job->nic.local_bytes_per_s > 0;
+    const ru_coll_cost c = {
+        .alpha_ns = (double)(inside ? job->nic.local_delay_ns : job->nic.delay_ns),
+        .beta_ns = 1e9 / (inside ? job->nic.local_bytes_per_s : job->nic.bytes_per_s),
+        .n_points = 2};
     for (uint32_t i = 0; i < l->n; i++) {
         tasks[i] = (ru_step_task){.ns = (int64_t)ru_cost_op(m, &l->at[i]).ns, .rank = i};
         for (uint32_t k = 0; k < l->at[i].after.n; k++) {
@@ -197,7 +222,7 @@ static ru_status put_path(const ru_world *w, const ru_op_model *m, const list *l
 /* -- links ----------------------------------------------------------------------------------------
  */
 
-static void put_link(const ru_world *w, ru_sim_job *job, ru_sim_world *out)
+static bool fit_ring(const ru_world *w, double *bytes_per_s, int64_t *delay_ns)
 {
     ru_coll_point at[RU_COLL_COST_POINTS_MAX];
     uint32_t n = 0, ranks = 0;
@@ -211,18 +236,74 @@ static void put_link(const ru_world *w, ru_sim_job *job, ru_sim_world *out)
         }
     }
     ru_coll_cost c;
-    if (n >= 2 && ranks >= 2 &&
-        ru_cost_coll_fit(RU_COLL_ALL_REDUCE, RU_ALGO_RING, ranks, at, n, &c, NULL) == RU_OK &&
-        c.beta_ns > 0) {
-        job->nic.bytes_per_s = 1e9 / c.beta_ns;
-        job->nic.delay_ns = (int64_t)c.alpha_ns > 0 ? (int64_t)c.alpha_ns : 1;
-        out->link_measured = true;
-        return;
+    if (n < 2 || ranks < 2 ||
+        ru_cost_coll_fit(RU_COLL_ALL_REDUCE, RU_ALGO_RING, ranks, at, n, &c, NULL) != RU_OK ||
+        !(c.beta_ns > 0)) {
+        return false;
     }
-    if (w->cluster.hosts.n > 0) {
-        job->nic.bytes_per_s = w->cluster.hosts.at[0].net_bytes_per_s;
-        job->nic.delay_ns = w->cluster.hosts.at[0].net_latency_ns;
+    *bytes_per_s = 1e9 / c.beta_ns;
+    *delay_ns = (int64_t)c.alpha_ns > 0 ? (int64_t)c.alpha_ns : 1;
+    return true;
+}
+
+/* Measured collectives tell of the way between the workers that ran: inside of their host when they
+ * had only one. */
+static void put_link(const ru_world *w, uint32_t workers, ru_sim_job *job, ru_sim_world *out)
+{
+    ru_sim_nic *nic = &job->nic;
+    bool inside = w->cluster.hosts.n == 1 && workers > 1;
+    out->link_measured = inside ? fit_ring(w, &nic->local_bytes_per_s, &nic->local_delay_ns)
+                                : fit_ring(w, &nic->bytes_per_s, &nic->delay_ns);
+    if (nic->bytes_per_s <= 0 && w->cluster.hosts.n > 0) {
+        nic->bytes_per_s = w->cluster.hosts.at[0].net_bytes_per_s;
+        nic->delay_ns = w->cluster.hosts.at[0].net_latency_ns;
     }
+    if (nic->bytes_per_s <= 0) {
+        nic->bytes_per_s = 1.25e9;
+        out->link_assumed = out->hosts > 1;
+    }
+    nic->delay_ns = nic->delay_ns > 0 ? nic->delay_ns : 10000;
+}
+
+/* -- hosts ----------------------------------------------------------------------------------------
+ */
+
+/* So many of the workers that ran were on one host. */
+static uint32_t per_host_of(const ru_world *w, uint32_t workers)
+{
+    uint32_t hosts = w->cluster.hosts.n;
+    return hosts == 0 ? 1 : (workers + hosts - 1) / hosts;
+}
+
+static ru_status put_hosts(const ru_world *w, uint32_t workers, ru_arena *arena, ru_sim_job *job,
+                           ru_sim_world *out, ru_err *err)
+{
+    const ru_cluster *c = &w->cluster;
+    uint32_t *host = RU_NEW(arena, uint32_t, job->founders);
+    uint32_t per = job->per_host > 0 ? job->per_host : per_host_of(w, workers);
+    bool listed = job->per_host == 0 && c->devices.n >= job->founders && c->devices.n >= workers;
+    if (host == NULL) {
+        return RU_FAIL(err, RU_E_LIMIT, "no memory for %u workers", job->founders);
+    }
+    for (uint32_t k = 0; k < job->founders; k++) {
+        host[k] = listed ? ru_cluster_host_find(c, c->devices.at[k].host) : k / per;
+        out->hosts = host[k] + 1 > out->hosts ? host[k] + 1 : out->hosts;
+    }
+    job->host = host;
+    job->share_wire = out->hosts < job->founders;
+    if (c->hosts.n == 0 || c->hosts.at[0].cores == 0) {
+        return RU_OK;
+    }
+    uint32_t cores = c->hosts.at[0].cores, ran = per_host_of(w, workers);
+    uint32_t mine = c->devices.n > 0 && c->devices.at[0].cores > 0 ? c->devices.at[0].cores : cores;
+    job->host_cores = cores;
+    job->worker_cores = mine;
+    /* What was measured while workers waited for cores of their host is longer than it takes. */
+    double wanted = (double)ran * mine, alone = wanted > cores ? cores / wanted : 1;
+    out->script.fixed_ns = (int64_t)((double)out->script.fixed_ns * alone);
+    out->script.sample_ns *= alone;
+    out->script.update_ns = (int64_t)((double)out->script.update_ns * alone);
+    return RU_OK;
 }
 
 static ru_status fill(const ru_world *w, ru_arena *arena, ru_arena *scratch, ru_sim_job *job,
@@ -236,32 +317,25 @@ static ru_status fill(const ru_world *w, ru_arena *arena, ru_arena *scratch, ru_
     }
     list l = list_of(w);
     ru_op_model m;
+    uint32_t workers = s->workers > 0 ? s->workers : 1;
     RU_TRY(ru_cost_op_fit(l.at, l.n, arena, scratch, &m, err));
     bool ops = m.n_known > 0 && w->facts.transfers.n > 0 && l.update_from > 0;
-    if (ops) {
-        RU_TRY(put_device(w, &m, &l, s, scratch, job, out, err));
-    } else {
-        put_plain(w, s, job, out);
-    }
-    if (job->n_tensors == 0 || !(out->script.sample_ns > 0)) {
+    RU_TRY(ops ? put_device(w, &m, &l, s, arena, scratch, out, err)
+               : put_plain(w, s, arena, out, err));
+    if (out->script.n == 0 || !(out->script.sample_ns > 0)) {
         return RU_FAIL(err, RU_E_MISSING,
                        "the world file lacks gradients (facts.transfers or jobs[0].gradient_bytes) "
                        "or compute times (facts.ops or facts.steps)");
     }
-    put_link(w, job, out);
     job->batch = w->jobs.at[0].batch;
-    job->founders = job->founders > 0 ? job->founders : s->workers;
-    job->founders = job->founders > 0 ? job->founders : 1;
-    if (job->nic.bytes_per_s <= 0) {
-        job->nic.bytes_per_s = 1.25e9;
-        out->link_assumed = true;
-    }
-    if (job->nic.delay_ns <= 0) {
-        job->nic.delay_ns = 10000;
-    }
+    job->founders = job->founders > 0 ? job->founders : workers;
+    RU_TRY(put_hosts(w, workers, arena, job, out, err));
+    put_link(w, workers, job, out);
     if (ops) {
         RU_TRY(put_path(w, &m, &l, job, arena, scratch, out, err));
     }
+    out->script.idle_ns = 200000;
+    out->script.early = out->hosts > 1 || out->link_measured;
     job->counted = true;
     job->script = &out->script;
     job->time_max_ns = INT64_C(86400000000000);
@@ -269,14 +343,13 @@ static ru_status fill(const ru_world *w, ru_arena *arena, ru_arena *scratch, ru_
     return RU_OK;
 }
 
-ru_status ru_sim_job_of_world(const ru_world *w, ru_sim_job *job, ru_sim_world *out, ru_err *err)
+ru_status ru_sim_job_of_world(const ru_world *w, ru_arena *arena, ru_sim_job *job,
+                              ru_sim_world *out, ru_err *err)
 {
-    ru_arena arena, scratch;
-    ru_arena_init(&arena, 0);
+    ru_arena scratch;
     ru_arena_init(&scratch, 0);
     memset(out, 0, sizeof *out);
-    ru_status st = fill(w, &arena, &scratch, job, out, err);
+    ru_status st = fill(w, arena, &scratch, job, out, err);
     ru_arena_fini(&scratch);
-    ru_arena_fini(&arena);
     return st;
 }

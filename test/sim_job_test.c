@@ -201,7 +201,7 @@ static void state_under_way_is_kept_until_the_link_lets_go(void **state)
                                 .steps = 40,
                                 .batch = 16,
                                 .n_tensors = 2,
-                                .tensor_n = {2000, 2000},
+                                .tensor_n = (const int64_t[]){2000, 2000},
                                 .nic = {.bytes_per_s = 1e6},
                                 .sample_ns = 100000,
                                 .deterministic = true,
@@ -230,7 +230,7 @@ static void gradients_under_way_are_kept_until_the_link_lets_go(void **state)
                                 .steps = 6,
                                 .batch = 16,
                                 .n_tensors = 2,
-                                .tensor_n = {20000, 20000},
+                                .tensor_n = (const int64_t[]){20000, 20000},
                                 .nic = {.bytes_per_s = 1e6, .window_bytes = 8192},
                                 .sample_ns = 100000,
                                 .deterministic = true,
@@ -270,7 +270,7 @@ static void many_workers_move_counted_bytes(void **state)
                             .steps = 3,
                             .batch = 140,
                             .n_tensors = 3,
-                            .tensor_n = {1000000, 300000, 50},
+                            .tensor_n = (const int64_t[]){1000000, 300000, 50},
                             .counted = true,
                             .sample_ns = 1000000,
                             .time_max_ns = INT64_C(20000000000)};
@@ -310,12 +310,13 @@ static void a_member_that_says_anything_crashes_nobody(void **state)
 
 static ru_sim_job large_job(uint32_t workers, int64_t steps)
 {
+    static const int64_t sizes[] = {4 << 20, 4 << 20};
     return (ru_sim_job){.seed = workers,
                         .founders = workers,
                         .steps = steps,
                         .batch = workers,
                         .n_tensors = 2,
-                        .tensor_n = {4 << 20, 4 << 20},
+                        .tensor_n = sizes,
                         .counted = true,
                         .sample_ns = 50000000,
                         .fuse_bytes = 64 << 20,

@@ -47,11 +47,11 @@ static void test_durations_are_those_of_the_facts(void **state)
     ru_sim_job job = {.seed = 1, .steps = 5};
     ru_err err;
     read_world(&a, ops, &w);
-    assert_ok(ru_sim_job_of_world(&w, &job, &x, &err), err);
+    assert_ok(ru_sim_job_of_world(&w, &a, &job, &x, &err), err);
     assert_int_equal(job.founders, 2);
-    assert_int_equal(job.n_tensors, 2);
-    assert_int_equal(job.tensor_n[0], 10); /* x is made first */
-    assert_int_equal(job.tensor_n[1], 20);
+    assert_int_equal(x.script.n, 2);
+    assert_int_equal(x.script.size_bytes[0], 40); /* x is made first */
+    assert_int_equal(x.script.size_bytes[1], 80);
     assert_int_equal(x.compute_ns, 600000);
     assert_int_equal(x.script.update_ns, 50000);
     assert_true(fabs(x.script.ready[0] - 0.5) < 1e-12 && x.script.ready[1] == 1);
@@ -63,7 +63,7 @@ static void test_durations_are_those_of_the_facts(void **state)
     /* Without op instances the step facts say the same. */
     ru_sim_job plain = {.seed = 1, .steps = 5};
     read_world(&a, "", &w);
-    assert_ok(ru_sim_job_of_world(&w, &plain, &x, &err), err);
+    assert_ok(ru_sim_job_of_world(&w, &a, &plain, &x, &err), err);
     assert_true(x.n_ops == 0 && x.script.sample_ns == 60000);
     ru_arena_fini(&a);
 }
@@ -80,7 +80,7 @@ static void test_a_world_runs_and_repeats(void **state)
     for (uint32_t k = 0; k < 2; k++) {
         ru_sim_world x;
         ru_sim_job job = {.seed = 7, .steps = 20, .equal_shares = true};
-        assert_ok(ru_sim_job_of_world(&w, &job, &x, &err), err);
+        assert_ok(ru_sim_job_of_world(&w, &a, &job, &x, &err), err);
         job.nic.bytes_per_s = 1e11; /* sums of 120 bytes cost their delay, twice */
         job.nic.delay_ns = 1000;
         assert_ok(ru_sim_job_run(&job, &r[k], &err), err);
@@ -89,6 +89,74 @@ static void test_a_world_runs_and_repeats(void **state)
     assert_true(r[0].hash == r[1].hash && r[0].events == r[1].events);
     /* 650 us of computing and updating, messages of commits and sums beside them */
     assert_true(r[0].step_ns >= 650000 && r[0].step_ns < 750000);
+    ru_arena_fini(&a);
+}
+
+/* Two hosts of two cores: workers of one thread on them, as many as are given. */
+static void read_hosts(ru_arena *a, uint32_t gradients, ru_world *w)
+{
+    ru_err err;
+    ru_text t = ru_text_arena(a);
+    ru_text_put(&t, "{\"schema\":\"rubato.world/1\",\"cluster\":{\"hosts\":["
+                    "{\"name\":\"a\",\"cores\":2,\"net_bytes_per_s\":1e11},"
+                    "{\"name\":\"b\",\"cores\":2,\"tier\":\"transient\"}],\"devices\":["
+                    "{\"name\":\"1\",\"host\":\"a\",\"cores\":1},"
+                    "{\"name\":\"2\",\"host\":\"b\",\"cores\":1,\"votes\":false}]},"
+                    "\"jobs\":[{\"name\":\"j\",\"batch\":20,\"gradient_bytes\":[");
+    for (uint32_t k = 0; k < gradients; k++) {
+        ru_text_putf(&t, "%s40", k > 0 ? "," : "");
+    }
+    ru_text_put(&t, "]}],\"facts\":{\"steps\":[{\"job\":\"j\",\"workers\":2,\"samples\":10,"
+                    "\"batch\":20,\"compute_ns\":1e7,\"took\":{\"mean_ns\":1e7}}]}}");
+    assert_ok(ru_world_file_parse("w", ru_str_n(t.p, t.n), a, w, &err), err);
+}
+
+static int64_t step_of(ru_arena *a, const ru_world *w, uint32_t workers, uint32_t per_host,
+                       uint32_t hosts)
+{
+    ru_sim_world x;
+    ru_sim_job_result r;
+    ru_err err;
+    ru_sim_job job = {
+        .seed = 3, .steps = 10, .founders = workers, .per_host = per_host, .equal_shares = true};
+    assert_ok(ru_sim_job_of_world(w, a, &job, &x, &err), err);
+    assert_int_equal(x.hosts, hosts);
+    assert_ok(ru_sim_job_run(&job, &r, &err), err);
+    assert_int_equal(r.committed, 10);
+    return r.step_ns;
+}
+
+static void test_workers_of_a_host_share_its_cores(void **state)
+{
+    (void)state;
+    ru_arena a;
+    ru_arena_init(&a, 0);
+    ru_world w;
+    read_hosts(&a, 3, &w);
+    assert_true(w.cluster.hosts.at[1].tier == RU_HOST_TRANSIENT && !w.cluster.devices.at[1].votes);
+    /* 1 ms a sample, 20 samples: alone 20 ms, 2 workers 10 ms, 4 on two hosts 5 ms */
+    assert_in_range(step_of(&a, &w, 1, 0, 1), 20000000, 20500000);
+    assert_in_range(step_of(&a, &w, 2, 0, 2), 10000000, 10800000);
+    assert_in_range(step_of(&a, &w, 4, 2, 2), 5000000, 5800000);
+    /* four on two cores: 10 ms again; ten on two cores: as well */
+    assert_in_range(step_of(&a, &w, 4, 4, 1), 10000000, 10800000);
+    assert_in_range(step_of(&a, &w, 10, 10, 1), 10000000, 11500000);
+    ru_arena_fini(&a);
+}
+
+static void test_every_gradient_is_summed(void **state)
+{
+    (void)state;
+    ru_arena a;
+    ru_arena_init(&a, 0);
+    ru_world w;
+    ru_sim_world x;
+    ru_err err;
+    read_hosts(&a, 400, &w);
+    ru_sim_job job = {.seed = 3, .steps = 3};
+    assert_ok(ru_sim_job_of_world(&w, &a, &job, &x, &err), err);
+    assert_int_equal(x.script.n, 400);
+    assert_in_range(step_of(&a, &w, 2, 0, 2), 10000000, 11500000);
     ru_arena_fini(&a);
 }
 
@@ -103,11 +171,13 @@ static void test_a_world_without_facts_is_refused(void **state)
     ru_err err;
     assert_ok(ru_world_file_parse("w", ru_str_c("{\"schema\":\"rubato.world/1\"}"), &a, &w, &err),
               err);
-    assert_int_equal(ru_sim_job_of_world(&w, &job, &x, &err), RU_E_MISSING);
+    assert_int_equal(ru_sim_job_of_world(&w, &a, &job, &x, &err), RU_E_MISSING);
     assert_non_null(strstr(err.text, "facts.steps"));
     ru_arena_fini(&a);
 }
 
 RU_TESTS(test_sim_world, cmocka_unit_test(test_durations_are_those_of_the_facts),
          cmocka_unit_test(test_a_world_runs_and_repeats),
+         cmocka_unit_test(test_workers_of_a_host_share_its_cores),
+         cmocka_unit_test(test_every_gradient_is_summed),
          cmocka_unit_test(test_a_world_without_facts_is_refused))

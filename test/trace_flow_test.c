@@ -44,7 +44,7 @@ static const char *simulate(fixture *f, const char *name, uint64_t seed)
                             .steps = STEPS,
                             .batch = 48,
                             .n_tensors = 4,
-                            .tensor_n = {300000, 20000, 100, 5},
+                            .tensor_n = (const int64_t[]){300000, 20000, 100, 5},
                             .counted = true,
                             .sample_ns = 100000,
                             .trace_dir = dir};

@@ -66,6 +66,29 @@ static void put_line(ru_table *t, const char *what, int64_t ns, const char *from
     ru_table_str(t, from);
 }
 
+static void show_links(const ru_sim_job *job, const ru_sim_world *x, ru_text *out)
+{
+    bool several = x->hosts < job->founders, inside = x->hosts == 1;
+    if (!inside) {
+        ru_text_putf(out, "links: %.3g bytes/s, %.3g us (%s)\n", job->nic.bytes_per_s,
+                     (double)job->nic.delay_ns * 1e-3,
+                     x->link_measured  ? "fitted to measured collectives"
+                     : x->link_assumed ? "assumed"
+                                       : "interface of the cluster");
+    }
+    if (inside && job->nic.local_bytes_per_s > 0) {
+        ru_text_putf(out, "inside of the host: %.3g bytes/s, %.3g us (%s)\n",
+                     job->nic.local_bytes_per_s, (double)job->nic.local_delay_ns * 1e-3,
+                     x->link_measured ? "fitted to measured collectives" : "given");
+    }
+    if (several) {
+        ru_text_putf(out,
+                     "the workers of a host share its interface%s; their sums are messages, not "
+                     "shared memory\n",
+                     job->host_cores > 0 ? " and its cores" : "");
+    }
+}
+
 static ru_status show(ru_cmd_in *in, const ru_world *w, const ru_sim_job *job,
                       const ru_sim_world *x, const ru_sim_job_result *r, ru_err *err)
 {
@@ -76,9 +99,10 @@ static ru_status show(ru_cmd_in *in, const ru_world *w, const ru_sim_job *job,
                               "%u op instances, %u of them measured; expected error %.0f %%",
                               x->n_ops, x->measured, 100 * x->error)
             : "mean measured compute time";
-    ru_text_putf(&out, "job %s on %u simulated workers, seed %llu: %lld of %lld steps\n",
-                 w->jobs.at[0].name, job->founders, (unsigned long long)job->seed,
-                 (long long)r->committed, (long long)job->steps);
+    ru_text_putf(&out,
+                 "job %s on %u simulated workers of %u host%s, seed %llu: %lld of %lld steps\n",
+                 w->jobs.at[0].name, job->founders, x->hosts, x->hosts == 1 ? "" : "s",
+                 (unsigned long long)job->seed, (long long)r->committed, (long long)job->steps);
     ru_table t = ru_table_in(in->arena);
     ru_table_col(&t, "time", RU_TABLE_LEFT);
     ru_table_col(&t, "value", RU_TABLE_RIGHT);
@@ -91,13 +115,7 @@ static ru_status show(ru_cmd_in *in, const ru_world *w, const ru_sim_job *job,
     put_line(&t, "step, measured", x->measured_ns,
              ru_arena_printf(in->arena, "facts of %u workers", w->facts.steps.at[0].workers));
     RU_TRY(ru_table_print(&t, 2, &out, err));
-    ru_text_putf(&out, "links: %.3g bytes/s, %.3g us (%s)\n", job->nic.bytes_per_s,
-                 (double)job->nic.delay_ns * 1e-3,
-                 x->link_measured  ? "fitted to measured collectives"
-                 : x->link_assumed ? "assumed"
-                                   : "interface of the cluster");
-    ru_text_put(
-        &out, "every simulated worker has its own host; sums in shared memory are not simulated\n");
+    show_links(job, x, &out);
     fputs(out.p, stdout);
     return RU_OK;
 }
@@ -112,6 +130,7 @@ static void show_json(ru_cmd_in *in, const ru_world *w, const ru_sim_job *job,
     ru_json_str(&j, "job", w->jobs.at[0].name);
     ru_json_i64(&j, "seed", (int64_t)job->seed);
     ru_json_i64(&j, "workers", job->founders);
+    ru_json_i64(&j, "hosts", x->hosts);
     ru_json_i64(&j, "steps", r->committed);
     ru_json_f64(&j, "step_s", (double)r->step_ns * 1e-9);
     ru_json_f64(&j, "predicted_compute_s", (double)x->compute_ns * 1e-9);
@@ -133,9 +152,10 @@ static ru_status run(ru_cmd_in *in, ru_err *err)
     RU_TRY(rui_world_open(in->args[0], in->arena, &w, err));
     ru_sim_job job = {.seed = (uint64_t)ru_cmd_i64(in, "seed"),
                       .steps = ru_cmd_i64(in, "steps"),
-                      .founders = (uint32_t)ru_cmd_i64(in, "workers")};
+                      .founders = (uint32_t)ru_cmd_i64(in, "workers"),
+                      .per_host = (uint32_t)ru_cmd_i64(in, "per-host")};
     RU_TRY(choose(in, &job, err));
-    RU_TRY(ru_sim_job_of_world(&w, &job, &x, err));
+    RU_TRY(ru_sim_job_of_world(&w, in->arena, &job, &x, err));
     job.trace_dir = ru_cmd_text(in, "trace");
     job.replay = ru_arena_printf(in->arena, "rubato sim %s --seed %llu", in->args[0],
                                  (unsigned long long)job.seed);
@@ -179,12 +199,20 @@ static const ru_opt opts[] = {
      .type = RU_OPT_TEXT,
      .word = "DIR",
      .help = "write a trace of each simulated worker, in virtual time"},
+    {.name = "per-host",
+     .type = RU_OPT_I64,
+     .word = "N",
+     .def = "0",
+     .min = 0,
+     .max = WORKERS_MAX,
+     .help = "workers of one host, which share its interface and cores; 0: as in the facts"},
     {.name = "json", .type = RU_OPT_FLAG, .help = "one JSON object (rubato.sim/1)"},
 };
 
 static const ru_example examples[] = {
     {"rubato sim runs/digits-1", "simulate the job of a run in virtual time"},
     {"rubato sim world.json --workers 64", "simulate it with 64 workers"},
+    {"rubato sim world.json -w 64 --per-host 8", "simulate it on eight hosts"},
     {"rubato sim world.json --policy fuse=each", "simulate it without gradient buckets"},
 };
 
