@@ -1,6 +1,6 @@
 /* Inside of exec/: a device as an executable sees it.
  *
- *     ru_exe (exe.c)      passes, phases, hooks, judge, times, state by name
+ *     ru_exe (exe.c)      passes, phases, ports, judge, times, state by name
  *       | rui_dev_ops
  *     rui_dev             one graph on one device: its list of steps, memory, copies of values
  *

@@ -22,24 +22,60 @@ enum { FOLD_BYTES_MAX = 64 << 20 }; /* larger constants are computed once by pre
 /* -- open ----------------------------------------------------------------------------------------
  */
 
+/* Lists of the options outlive the call. */
+static ru_status keep_options(ru_exe *e, ru_err *err)
+{
+    ru_exe_options *o = &e->opt;
+    int64_t one = (int64_t)sizeof *o->forward;
+    o->forward = ru_arena_copy(&e->arena, o->forward, o->n_forward * one, 4);
+    o->ports = ru_arena_copy(&e->arena, o->ports, o->n_ports * one, 4);
+    return o->forward != NULL && o->ports != NULL
+               ? RU_OK
+               : RU_FAIL(err, RU_E_MEM, "no memory for the options of an executable");
+}
+
+/* The caller's graph with the values of ports among its outputs, so that they stay. */
+static ru_status add_ports(ru_exe *e, ru_graph *g, ru_err *err)
+{
+    *g = *e->outer;
+    uint32_t most = g->n_outputs + e->opt.n_ports;
+    g->outputs = RU_NEW(&e->arena, ru_value_id, most + 1);
+    if (g->outputs == NULL) {
+        return RU_FAIL(err, RU_E_MEM, "no memory for %u outputs", most);
+    }
+    memcpy(g->outputs, e->outer->outputs, g->n_outputs * sizeof *g->outputs);
+    for (uint32_t k = 0; k < e->opt.n_ports; k++) {
+        ru_value_id v = e->opt.ports[k];
+        if (v.v >= g->n_values || g->values[v.v].kind != RU_VALUE_TEMP) {
+            return RU_FAIL(err, RU_E_ARG, "value %u is not the result of a node: it has no port",
+                           v.v);
+        }
+        g->outputs[g->n_outputs++] = v;
+    }
+    return RU_OK;
+}
+
 static ru_status run_passes(ru_exe *e, ru_err *err)
 {
+    ru_graph given = *e->outer;
+    if (e->opt.n_ports > 0) {
+        RU_TRY(add_ports(e, &given, err));
+    }
     if (e->opt.no_fuse || e->opt.keep_temps || e->ops->as_given) {
-        e->g = *e->outer;
+        e->g = given;
         return RU_OK;
     }
     ru_graph folded;
     ru_graph fused;
     ru_graph again; /* fusing batch norm into weights leaves arithmetic on constants */
     const ru_fold_ops fold = ru_ref_fold_ops();
-    RU_TRY(ru_pass_fold(e->outer, &fold, FOLD_BYTES_MAX, &e->arena, &folded, err));
+    RU_TRY(ru_pass_fold(&given, &fold, FOLD_BYTES_MAX, &e->arena, &folded, err));
     RU_TRY(ru_pass_fuse(&folded, &e->arena, &fused, err));
     RU_TRY(ru_pass_fold(&fused, &fold, FOLD_BYTES_MAX, &e->arena, &again, err));
     return ru_pass_dead(&again, &e->arena, &e->g, err);
 }
 
-/* The state of the inner graph that stands for `id` of the outer one; `k` counts unnamed states. */
-static ru_value_id inner_state(const ru_exe *e, ru_value_id id)
+ru_value_id rui_inner_state(const ru_exe *e, ru_value_id id)
 {
     if (e->g.values == e->outer->values) {
         return id;
@@ -66,12 +102,9 @@ static ru_status map_states(ru_exe *e, ru_err *err)
             continue;
         }
         exe_state *s = &e->states[e->n_states++];
-        *s = (exe_state){
-            .id = {i}, .inner = inner_state(e, (ru_value_id){i}), .need_step = UINT32_MAX};
+        *s = (exe_state){.id = {i}, .inner = rui_inner_state(e, (ru_value_id){i})};
         rui_dev_value at;
-        if (s->inner.v != 0 && e->ops->value(e->dev, s->inner, &at)) {
-            s->need_step = at.read;
-        } else {
+        if (s->inner.v == 0 || !e->ops->value(e->dev, s->inner, &at)) {
             s->inner.v = 0;
             s->orphan = ru_arena_zalloc(&e->arena, ru_type_bytes(&g->values[i].type), 64);
             if (s->orphan == NULL) {
@@ -103,8 +136,7 @@ static ru_status map_grads(ru_exe *e, ru_err *err)
     ru_hasher order;
     ru_hasher_init(&order);
     e->grads = RU_NEW(&e->arena, ru_exe_grad, e->outer->n_values);
-    e->reads = RU_NEW(&e->arena, uint32_t, e->outer->n_values);
-    if (e->grads == NULL || e->reads == NULL) {
+    if (e->grads == NULL) {
         return RU_FAIL(err, RU_E_MEM, "no memory for the gradients of an executable");
     }
     for (uint32_t i = 1; i < e->outer->n_values; i++) {
@@ -120,13 +152,6 @@ static ru_status map_grads(ru_exe *e, ru_err *err)
         ru_hasher_put_u64(&order, from.order);
     }
     e->grads_hash = ru_hasher_get(&order).low;
-    for (uint32_t i = 0; i < e->n_grads; i++) {
-        uint32_t at = i;
-        for (; at > 0 && e->grads[e->reads[at - 1]].read > e->grads[i].read; at--) {
-            e->reads[at] = e->reads[at - 1];
-        }
-        e->reads[at] = i;
-    }
     return RU_OK;
 }
 
@@ -170,6 +195,7 @@ static ru_status open_dev(ru_exe *e, ru_err *err)
 
 static ru_status open_into(ru_exe *e, ru_err *err)
 {
+    RU_TRY(keep_options(e, err));
     RU_TRY(run_passes(e, err));
     RU_TRY(open_dev(e, err));
     RU_TRY(map_states(e, err));
@@ -219,6 +245,8 @@ void ru_exe_close(ru_exe *e)
         e->ops->close(e->dev);
     }
     ru_pool_free(e->pool);
+    free(e->leaves.at);
+    free(e->awaits.at);
     ru_arena_fini(&e->arena);
     free(e);
 }
@@ -235,7 +263,7 @@ static ru_status step_failed(const ru_exe *e, uint32_t step, ru_status st, ru_er
                        e->ops->node(e->dev, step), e->ops->kernel(e->dev, step));
 }
 
-/* Steps [begin, end), without hooks. */
+/* Steps [begin, end), without ports. */
 static ru_status run_range(ru_exe *e, uint32_t begin, uint32_t end, const ru_run_args *args,
                            ru_err *err)
 {
@@ -253,48 +281,6 @@ static void step_took(rui_step_time *t, int64_t ns)
     t->ns_squares += (double)ns * (double)ns;
 }
 
-static void tell_needed(const ru_exe *e, uint32_t step)
-{
-    for (uint32_t k = 0; k < e->n_states; k++) {
-        if (e->states[k].need_step == step) {
-            e->hooks.need(e->hooks.self, e->states[k].id);
-        }
-    }
-}
-
-/* How far the hooks of a run have come in the lists of gradients. */
-typedef struct cursor {
-    uint32_t ready, await;
-} cursor;
-
-static ru_status hooks_before(const ru_exe *e, uint32_t step, cursor *at, ru_err *err)
-{
-    const ru_exe_hooks *h = &e->hooks;
-    ru_status st = h->poll != NULL ? h->poll(h->self) : RU_OK;
-    for (; at->await < e->n_grads && e->grads[e->reads[at->await]].read == step; at->await++) {
-        if (st == RU_OK && h->await != NULL) {
-            st = h->await(h->self, e->grads[e->reads[at->await]].value);
-        }
-    }
-    if (st != RU_OK) {
-        return RU_FAIL(err, st, "the run was aborted before step %u of %u", step, e->dev->n_steps);
-    }
-    if (h->need != NULL) {
-        tell_needed(e, step);
-    }
-    return RU_OK;
-}
-
-static void hooks_after(const ru_exe *e, uint32_t step, cursor *at)
-{
-    for (; at->ready < e->n_grads && e->grads[at->ready].made == step; at->ready++) {
-        const ru_exe_grad *g = &e->grads[at->ready];
-        if (e->hooks.ready != NULL) {
-            e->hooks.ready(e->hooks.self, g->value, g->data, g->size_bytes);
-        }
-    }
-}
-
 static ru_status run_plain(ru_exe *e, uint32_t begin, uint32_t end, const ru_run_args *args,
                            ru_err *err)
 {
@@ -306,35 +292,20 @@ static ru_status run_plain(ru_exe *e, uint32_t begin, uint32_t end, const ru_run
     return run_range(e, begin, end, args, err);
 }
 
-/* The first gradients that are made, and read, at `step` or later. */
-static cursor cursor_at(const ru_exe *e, uint32_t step)
-{
-    cursor at = {0, 0};
-    while (at.ready < e->n_grads && e->grads[at.ready].made < step) {
-        at.ready++;
-    }
-    while (at.await < e->n_grads && e->grads[e->reads[at.await]].read < step) {
-        at.await++;
-    }
-    return at;
-}
-
-/* Steps with hooks or the time of each; apart, so that the plain path has no branch for it. */
+/* Steps with ports, a poll or the time of each; apart, so that the plain path has no branch for it.
+ */
 static ru_status run_watched(ru_exe *e, uint32_t begin, uint32_t end, const ru_run_args *args,
                              ru_err *err)
 {
     bool profile = e->opt.profile || e->recorder != NULL;
-    cursor at = cursor_at(e, begin);
+    uint32_t awaits = rui_ports_from(&e->awaits, begin), leaves = rui_ports_from(&e->leaves, begin);
+    bool waits = e->poll != NULL || e->awaits.n > 0;
     int64_t before = profile ? ru_rec_now() : 0;
     for (uint32_t i = begin; i < end; i++) {
-        if (e->has_hooks) {
-            RU_TRY(hooks_before(e, i, &at, err));
-            before = profile ? ru_rec_now() : 0; /* waiting is not the step's own time */
-        }
+        RU_TRY(rui_ports_before(e, i, &awaits, err));
+        before = profile && waits ? ru_rec_now() : before; /* waiting is not the step's own time */
         RU_TRY(run_range(e, i, i + 1, args, err));
-        if (e->has_hooks) {
-            hooks_after(e, i, &at);
-        }
+        RU_TRY(rui_ports_after(e, i, &leaves, err));
         if (e->judge != NULL && i == e->judge_step) {
             RU_TRY(rui_exe_ask(e, err));
         }
@@ -378,9 +349,9 @@ static ru_status run_part(ru_exe *e, uint32_t begin, uint32_t end, const ru_run_
     ru_pool_enter(e->pool);
     RU_TRY(e->ops->prepare(e->dev, err));
     ru_pool_valid();
-    RU_TRY(e->has_hooks || e->opt.profile || e->recorder != NULL
-               ? run_watched(e, begin, end, args, err)
-               : run_plain(e, begin, end, args, err));
+    bool watched = e->poll != NULL || e->awaits.n > 0 || e->leaves.n > 0 || e->opt.profile ||
+                   e->recorder != NULL;
+    RU_TRY(watched ? run_watched(e, begin, end, args, err) : run_plain(e, begin, end, args, err));
     bool asked = e->dev->drops_nan || e->judge != NULL;
     e->invalid = (asked && ru_pool_invalid(e->pool)) || e->invalid;
     return RU_OK;
@@ -457,13 +428,6 @@ void ru_exe_early_undo(ru_exe *e)
     if (e->ops->early != NULL) {
         e->ops->early->undo(e->dev);
     }
-}
-
-void ru_exe_hooks_set(ru_exe *e, const ru_exe_hooks *hooks)
-{
-    e->has_hooks = hooks != NULL && (hooks->ready != NULL || hooks->need != NULL ||
-                                     hooks->await != NULL || hooks->poll != NULL);
-    e->hooks = hooks != NULL ? *hooks : (ru_exe_hooks){0};
 }
 
 /* -- inputs, outputs, state

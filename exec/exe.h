@@ -54,6 +54,11 @@ typedef struct ru_exe_options {
      * that ru_exe_phase can run the parts separately. n_forward 0: it cannot. */
     const ru_value_id *forward; /* [n_forward] */
     uint32_t n_forward;
+    /* Results of nodes that leave or are awaited by a port (ru_exe_ports_set), besides gradients,
+     * inputs and state, which all may: no pass removes them, and they stand row-major in memory of
+     * their own from the step that makes them to the end of the run. */
+    const ru_value_id *ports; /* [n_ports] */
+    uint32_t n_ports;
 } ru_exe_options;
 
 /* The parts of a training run, one after the other in its list of steps. */
@@ -128,27 +133,46 @@ RU_MUST_USE ru_status ru_exe_guards_check(const ru_exe *e, ru_err *err);
 
 void ru_exe_stats_get(const ru_exe *e, ru_exe_stats *into);
 
-/* The hooks through which each gradient leaves when it is ready and returns summed. A gradient is a
- * value of role GRAD that is not itself added to another one.
+/* Ports: where values leave a run as soon as they are made, and where a run waits for values that
+ * come from elsewhere.
  *
- *   ready  after the last step that writes a gradient, with its memory (in the kernel's order of
- *          elements; adding two such gradients of executables with equal ru_exe_grads_hash is legal
- *          element by element)
- *   await  before the first step that reads a gradient: may block until the sum is there
- *   need   before the first step that touches a state
- *   poll   before every step
+ *   leaves  after the last step that writes the value: a gradient, a state that the run updates, or
+ *           any value that ru_exe_options.ports names
+ *   else    before the first step that reads it: a gradient (as a sum), an input, a state, or a
+ *           value named there; a port of a state may write that state (ru_exe_state_write). A value
+ *           that no step reads is not waited for.
  *
- * await and poll end the run with any status but RU_OK (RU_E_CANCELLED: the step is aborted); with
- * option two_phase nothing that persists has changed when poll or the first await does so. Ids are
- * those of the caller's graph. Each may be NULL. Called on the run's thread. */
-typedef struct ru_exe_hooks {
-    void (*ready)(void *self, ru_value_id grad, void *data, int64_t size_bytes);
-    void (*need)(void *self, ru_value_id state);
-    ru_status (*await)(void *self, ru_value_id grad);
-    ru_status (*poll)(void *self);
+ * Any status but RU_OK ends the run with it (RU_E_CANCELLED: the step is aborted); with option
+ * two_phase nothing that persists has changed before the first gradient is read. A port may block;
+ * who makes it wait for something gives it a timeout or a way to cancel. Called on the run's
+ * thread. */
+typedef struct ru_exe_at {
+    ru_value_id value; /* of the caller's graph */
+    /* Row-major for inputs and values that ru_exe_options.ports names; else in the kernel's order
+     * of elements (adding two gradients of executables with equal ru_exe_grads_hash is legal
+     * element by element). Valid until the run ends; a gradient without two_phase: during the call.
+     */
+    void *data;
+    int64_t size_bytes;
+    uint32_t step; /* that made it, or is about to read it */
+} ru_exe_at;
+typedef ru_status (*ru_exe_port_fn)(void *self, const ru_exe_at *at);
+
+typedef struct ru_exe_port {
+    ru_value_id value; /* absent: every gradient */
+    bool leaves;
+    ru_exe_port_fn fn;
     void *self;
-} ru_exe_hooks;
-void ru_exe_hooks_set(ru_exe *e, const ru_exe_hooks *hooks);
+} ru_exe_port;
+
+/* From the next run on the executable has these ports alone; `ports` [n] are copied. Ports of one
+ * step are called in the order in which they stand here. Errors: RU_E_ARG naming a value that has
+ * no such moment, RU_E_MEM. */
+RU_MUST_USE ru_status ru_exe_ports_set(ru_exe *e, const ru_exe_port *ports, uint32_t n,
+                                       ru_err *err);
+/* Call `poll` before every step, with its index; any status but RU_OK ends the run. NULL: nobody.
+ */
+void ru_exe_poll_set(ru_exe *e, ru_status (*poll)(void *self, uint32_t step), void *self);
 
 /* A gradient and its memory, fixed while the executable is open. */
 typedef struct ru_exe_grad {
@@ -171,7 +195,7 @@ uint64_t ru_exe_grads_hash(const ru_exe *e);
  * the step of an update that needs more; RU_E_ARG for a phase out of order. */
 RU_MUST_USE ru_status ru_exe_phase(ru_exe *e, ru_phase phase, const ru_run_args *args, ru_err *err);
 
-/* Updates before all sums have arrived, while a run waits in `await`. An update of an element gives
+/* Updates before all sums have arrived, while a run waits in a port. An update of an element gives
  * the same bits early or late. Early updates can be reverted until the run continues.
  *
  *   ru_exe_early_bytes  what that takes in memory; 0: updates of this executable need all gradients
@@ -179,7 +203,7 @@ RU_MUST_USE ru_status ru_exe_phase(ru_exe *e, ru_phase phase, const ru_run_args 
  *   ru_exe_early_open   gets it. Errors: RU_E_MEM
  *   ru_exe_early        elements [offset_bytes, + size_bytes) of gradient `grad` are sums: update
  *                       what they update, as far as whole blocks of 16,384 elements (the rest: when
- *                       the run goes on). Inside of `await`, or before RU_PHASE_UPDATE, only.
+ *                       the run goes on). Inside of a port, or before RU_PHASE_UPDATE, only.
  *                       Nothing happens without ru_exe_early_open.
  *   ru_exe_early_undo   parameters and slots are as before the run */
 int64_t ru_exe_early_bytes(const ru_exe *e);
@@ -188,7 +212,7 @@ void ru_exe_early(ru_exe *e, ru_value_id grad, int64_t offset_bytes, int64_t siz
 void ru_exe_early_undo(ru_exe *e);
 
 /* A row-major piece of a state, whole elements: bytes [offset_bytes, offset_bytes + size_bytes).
- * Between runs; reading also while a run with two_phase is before its first await, on any thread.
+ * Between runs; reading also while a run with two_phase has not read a gradient yet, on any thread.
  * Errors: RU_E_ARG for a value that is not a state, or bytes outside it. */
 RU_MUST_USE ru_status ru_exe_state_read_part(ru_exe *e, ru_value_id state, int64_t offset_bytes,
                                              int64_t size_bytes, void *into, ru_err *err);

@@ -9,8 +9,19 @@
 typedef struct exe_state {
     ru_value_id id, inner; /* inner absent: no step reads it */
     void *orphan;          /* row-major contents of a state no step reads */
-    uint32_t need_step;    /* first run step that touches it, UINT32_MAX: none */
 } exe_state;
+
+typedef struct exe_port {
+    ru_exe_at at;
+    ru_exe_port_fn fn;
+    void *self;
+} exe_port;
+
+/* Ports in the order of their steps. */
+typedef struct exe_ports {
+    exe_port *at; /* [n] on the heap */
+    uint32_t n;
+} exe_ports;
 
 struct ru_exe {
     const rui_dev_ops *ops;
@@ -23,11 +34,11 @@ struct ru_exe {
     exe_state *states; /* [n_states] in value order of the outer graph */
     uint32_t n_states;
     ru_exe_grad *grads; /* [n_grads] in the order they are made */
-    uint32_t *reads;    /* [n_grads] indices into them in the order they are read */
     uint32_t n_grads;
     uint64_t grads_hash;
-    ru_exe_hooks hooks;
-    bool has_hooks;
+    exe_ports leaves, awaits;
+    ru_status (*poll)(void *self, uint32_t step); /* NULL: nobody */
+    void *poll_self;
     ru_exe_judge judge; /* NULL: nobody */
     void *judge_self;
     const float *judged; /* what is there after run step judge_step */
@@ -42,9 +53,18 @@ struct ru_exe {
     uint16_t *trace_names; /* [n_steps] */
 };
 
+/* The state of the inner graph that stands for `id` of the outer one; absent: there is none. */
+ru_value_id rui_inner_state(const ru_exe *e, ru_value_id id);
 /* ru_exe_open on a device of any table. */
 RU_MUST_USE ru_status rui_exe_open_on(const rui_dev_ops *ops, const ru_graph *g,
                                       const ru_exe_options *opt, ru_exe **out, ru_err *err);
+
+/* exe_port.c: polls and calls the ports before `step`; `next` counts through e->awaits. */
+RU_MUST_USE ru_status rui_ports_before(ru_exe *e, uint32_t step, uint32_t *next, ru_err *err);
+/* The ports after `step`; `next` counts through e->leaves. */
+RU_MUST_USE ru_status rui_ports_after(const ru_exe *e, uint32_t step, uint32_t *next, ru_err *err);
+/* The first port at `step` or later. */
+uint32_t rui_ports_from(const exe_ports *p, uint32_t step);
 
 /* exe_nan.c: the judge's question after its step. */
 ru_status rui_exe_ask(ru_exe *e, ru_err *err);

@@ -751,42 +751,8 @@ static void a_run_allocates_nothing(void **state)
     ru_arena_fini(&f.arena);
 }
 
-typedef struct seen {
-    uint32_t ready, need;
-} seen;
-
-static void on_ready(void *self, ru_value_id value, void *data, int64_t size_bytes)
-{
-    (void)value;
-    assert_non_null(data);
-    assert_true(size_bytes > 0);
-    ((seen *)self)->ready++;
-}
-
-static void on_need(void *self, ru_value_id value)
-{
-    (void)value;
-    ((seen *)self)->need++;
-}
-
-static void hooks_name_gradients_and_state(void **state)
-{
-    (void)state;
-    fixture f;
-    (void)small_net(&f);
-    ru_exe *e = open_exe(&f, (ru_exe_options){.threads = 1});
-    seen s = {0};
-    ru_exe_hooks_set(e, &(ru_exe_hooks){.ready = on_ready, .need = on_need, .self = &s});
-    assert_ok(ru_exe_run(e, NULL, &f.err), f.err);
-    assert_int_equal(s.need, 6);  /* three parameters, three slots */
-    assert_int_equal(s.ready, 3); /* three gradients */
-    ru_exe_close(e);
-    ru_arena_fini(&f.arena);
-}
-
 RU_TESTS(exec_exe, cmocka_unit_test(training_steps_agree_and_repeat),
-         cmocka_unit_test(a_run_allocates_nothing),
-         cmocka_unit_test(hooks_name_gradients_and_state), cmocka_unit_test(convolutions_agree),
+         cmocka_unit_test(a_run_allocates_nothing), cmocka_unit_test(convolutions_agree),
          cmocka_unit_test(convolutions_take_our_kernels),
          cmocka_unit_test(fused_convolutions_agree), cmocka_unit_test(wide_convolutions_open),
          cmocka_unit_test(chunks_agree), cmocka_unit_test(transposed_convolutions_agree),

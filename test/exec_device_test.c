@@ -353,8 +353,9 @@ static uint32_t states_equal(rig *a, rig *b)
     return n;
 }
 
-static ru_status on_poll(void *self)
+static ru_status on_poll(void *self, uint32_t step)
 {
+    (void)step;
     ++*(int64_t *)self;
     return RU_OK;
 }
@@ -366,7 +367,7 @@ static void net_runs_on_both(const net *n)
     open_rig(&a, n, &plain_ops);
     open_rig(&b, n, rui_dev_of(RU_DEVICE_REF));
     int64_t polls = 0, steps = 0;
-    ru_exe_hooks_set(a.exe, &(ru_exe_hooks){.poll = on_poll, .self = &polls});
+    ru_exe_poll_set(a.exe, on_poll, &polls);
     for (int64_t s = 0; s < 2; s++) {
         const ru_run_args args = {.seed = 1, .step = s};
         feed(&a, s);

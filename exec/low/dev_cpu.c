@@ -207,23 +207,43 @@ static ru_status run(rui_dev *d, uint32_t begin, uint32_t end, const ru_run_args
 /* -- values -------------------------------------------------------------------------------------
  */
 
-/* The last step of the node that makes `v`, and the first after it that mentions its memory. */
+/* The gradient or value with a port that is `v`; NULL: neither. */
+static const rui_grad *timed(const rui_low *lo, ru_value_id v)
+{
+    for (uint32_t i = 0; i < lo->n_grads; i++) {
+        if (lo->grads[i].v.v == v.v) {
+            return &lo->grads[i];
+        }
+    }
+    for (uint32_t i = 0; i < lo->opt.n_ports; i++) {
+        if (lo->ports[i].v.v == v.v) {
+            return &lo->ports[i];
+        }
+    }
+    return NULL;
+}
+
+/* Others: the last step of the node that makes it; of a state, the last that mentions it, which
+ * writes it. */
 static void find_times(const cpu_dev *c, ru_value_id v, uint32_t root, rui_dev_value *out)
 {
     const rui_low *lo = &c->lo;
-    for (uint32_t i = 0; i < lo->n_grads; i++) {
-        if (lo->grads[i].v.v == v.v) {
-            out->made = lo->grads[i].made;
-            out->read = lo->grads[i].read;
-            return;
-        }
-    }
-    if (lo->g->values[v.v].kind != RU_VALUE_TEMP) {
-        out->read = c->first[root];
+    const rui_grad *gr = timed(lo, v);
+    ru_value_kind kind = lo->g->values[v.v].kind;
+    if (gr != NULL) {
+        out->made = gr->made;
+        out->read = gr->read;
         return;
     }
+    out->read = kind != RU_VALUE_TEMP ? c->first[root] : UINT32_MAX;
+    bool updated = kind == RU_VALUE_STATE && !lo->vals[v.v].frozen;
     for (uint32_t i = lo->run.n; i-- > 0 && out->made == UINT32_MAX;) {
-        out->made = lo->run.at[i].node == lo->g->values[v.v].producer.v ? i : UINT32_MAX;
+        const rui_step_rec *r = &lo->run.at[i];
+        bool makes = kind == RU_VALUE_TEMP && r->node == lo->g->values[v.v].producer.v;
+        for (uint32_t k = 0; k < r->s.n_bufs && updated; k++) {
+            makes = makes || (r->s.bufs[k].v != 0 && rui_root(lo, r->s.bufs[k]) == root);
+        }
+        out->made = makes ? i : UINT32_MAX;
     }
 }
 

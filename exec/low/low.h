@@ -69,7 +69,7 @@ typedef struct rui_step_list {
     uint32_t n, cap;
 } rui_step_list;
 
-/* A gradient that leaves (low_grad.c). */
+/* A gradient that leaves, or another value with a port (low_grad.c). */
 typedef struct rui_grad {
     ru_value_id v;
     rui_buf buf;
@@ -103,6 +103,7 @@ struct rui_low {
     uint32_t update_begin; /* first of the run steps that only copy new values into state */
     rui_grad *grads;       /* [n_grads] in value order */
     uint32_t n_grads;
+    rui_grad *ports;        /* [opt.n_ports] */
     uint32_t backward_from; /* first run step after the values of opt.forward; 0: not known */
     uint32_t n_forward;     /* of those values are made so far */
     uint32_t update_from;   /* first run step after all gradients are made */

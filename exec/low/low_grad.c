@@ -15,16 +15,20 @@ ru_status rui_grads_list(rui_low *lo)
             lo->grads[lo->n_grads++] = (rui_grad){.v = {i}, .made = UINT32_MAX, .read = UINT32_MAX};
         }
     }
+    lo->ports = rui_keep(lo, (int64_t)(lo->opt.n_ports + 1) * (int64_t)sizeof *lo->ports);
+    for (uint32_t i = 0; i < lo->opt.n_ports && lo->status == RU_OK; i++) {
+        lo->ports[i] = (rui_grad){.v = lo->opt.ports[i], .made = UINT32_MAX, .read = UINT32_MAX};
+    }
     return lo->status;
 }
 
 /* Own memory, f32, no padding; row-major where asked: the value's only home from here on. */
-static void settle(rui_low *lo, rui_grad *gr)
+static void settle(rui_low *lo, const rui_grad *gr, bool plain, void *given)
 {
     rui_val *val = &lo->vals[gr->v.v];
     const rui_layout *l = val->homes[0].layout;
     const ru_type *t = &lo->g->values[gr->v.v].type;
-    if (lo->opt.plain_grads || l->padded || l->opaque) {
+    if (plain || l->padded || l->opaque) {
         l = rui_plain(lo, t);
     } else if (l->type.dtype != t->dtype) {
         l = rui_layout_as(lo, l, t->dtype);
@@ -33,7 +37,6 @@ static void settle(rui_low *lo, rui_grad *gr)
     if (lo->status != RU_OK) {
         return;
     }
-    void *given = lo->opt.grad_at == NULL ? NULL : lo->opt.grad_at[gr - lo->grads];
     bool own = rui_root(lo, b) == b.v && lo->bufs[b.v].kind == RUI_BUF_TEMP;
     if (own && given != NULL) {
         lo->bufs[b.v].kind = RUI_BUF_DATA;
@@ -51,6 +54,37 @@ static void settle(rui_low *lo, rui_grad *gr)
     }
     val->homes[0] = (rui_home){.layout = l, .buf = b};
     val->n_homes = 1;
+}
+
+/* Does a step that is emitted already read `v`, merged with the one that makes it? */
+static bool is_merged(const rui_low *lo, ru_value_id v)
+{
+    for (uint32_t i = lo->node + 1; i < lo->g->n_nodes; i++) {
+        const ru_node *n = &lo->g->nodes[i];
+        for (uint32_t k = 0; k < n->n_in && lo->claimed[i]; k++) {
+            if (n->in[k].v == v.v) {
+                return true;
+            }
+        }
+    }
+    return false;
+}
+
+static void ports_made(rui_low *lo)
+{
+    for (uint32_t i = 0; i < lo->opt.n_ports && lo->status == RU_OK; i++) {
+        rui_grad *p = &lo->ports[i];
+        if (p->made != UINT32_MAX || lo->vals[p->v.v].n_homes == 0) {
+            continue;
+        }
+        if (is_merged(lo, p->v)) {
+            (void)rui_fail(lo, RU_E_UNSUPPORTED,
+                           "value %u has a port, but one kernel makes and reads it", p->v.v);
+            return;
+        }
+        settle(lo, p, true, NULL);
+        p->made = lo->run.n > 0 ? lo->run.n - 1 : 0;
+    }
 }
 
 /* The last of the values that end the forward part. */
@@ -76,10 +110,12 @@ void rui_grads_made(rui_low *lo)
             continue;
         }
         if (lo->opt.two_phase) {
-            settle(lo, gr);
+            void *given = lo->opt.grad_at == NULL ? NULL : lo->opt.grad_at[i];
+            settle(lo, gr, lo->opt.plain_grads, given);
         }
         gr->made = lo->run.n > 0 ? lo->run.n - 1 : 0; /* a mere view: no step makes it */
     }
+    ports_made(lo);
 }
 
 static bool mentions(const rui_low *lo, const rui_step_rec *r, uint32_t root)
@@ -90,6 +126,21 @@ static bool mentions(const rui_low *lo, const rui_step_rec *r, uint32_t root)
         }
     }
     return false;
+}
+
+/* Where the value stands, and who mentions it first after it is made. */
+static ru_status find_read(rui_low *lo, rui_grad *gr, ru_err *err)
+{
+    if (gr->made == UINT32_MAX) {
+        return RU_FAIL(err, RU_E_BUG, "no step computes value %u", gr->v.v);
+    }
+    gr->layout = lo->vals[gr->v.v].homes[0].layout;
+    gr->buf = lo->vals[gr->v.v].homes[0].buf;
+    uint32_t root = rui_root(lo, gr->buf);
+    for (uint32_t s = gr->made + 1; s < lo->run.n && gr->read == UINT32_MAX; s++) {
+        gr->read = mentions(lo, &lo->run.at[s], root) ? s : UINT32_MAX;
+    }
+    return RU_OK;
 }
 
 /* Does the update phase live from gradients, inputs and state alone? Remembers the step that does
@@ -118,17 +169,12 @@ ru_status rui_grads_plan(rui_low *lo, ru_err *err)
 {
     lo->update_from = lo->n_grads == 0 ? lo->run.n : 0;
     for (uint32_t i = 0; i < lo->n_grads; i++) {
-        rui_grad *gr = &lo->grads[i];
-        if (gr->made == UINT32_MAX) {
-            return RU_FAIL(err, RU_E_BUG, "no step computes gradient %u", gr->v.v);
-        }
-        gr->layout = lo->vals[gr->v.v].homes[0].layout;
-        gr->buf = lo->vals[gr->v.v].homes[0].buf;
-        uint32_t root = rui_root(lo, gr->buf);
-        for (uint32_t s = gr->made + 1; s < lo->run.n && gr->read == UINT32_MAX; s++) {
-            gr->read = mentions(lo, &lo->run.at[s], root) ? s : UINT32_MAX;
-        }
+        const rui_grad *gr = &lo->grads[i];
+        RU_TRY(find_read(lo, &lo->grads[i], err));
         lo->update_from = gr->made + 1 > lo->update_from ? gr->made + 1 : lo->update_from;
+    }
+    for (uint32_t i = 0; i < lo->opt.n_ports; i++) {
+        RU_TRY(find_read(lo, &lo->ports[i], err));
     }
     for (uint32_t i = 0; i < lo->n_grads && lo->opt.two_phase; i++) {
         const rui_grad *gr = &lo->grads[i];

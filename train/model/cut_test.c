@@ -111,9 +111,9 @@ static void add_all(team *t)
     }
 }
 
-static ru_status on_await(void *self, ru_value_id v)
+static ru_status on_await(void *self, const ru_exe_at *at)
 {
-    (void)v;
+    (void)at;
     worker *w = self;
     if (w->waits++ == 0) {
         if (w->number + 1 < w->team->n) {
@@ -135,7 +135,8 @@ static void open_worker(team *t, worker *w, uint32_t accumulate)
     assert_ok(ru_step_build(&t->m->graph, &so, &t->arena, &w->step, &err), err);
     const ru_exe_options eo = {.threads = 1, .two_phase = t->n > 1, .plain_grads = true};
     assert_ok(ru_exe_open(&w->step.graph, &eo, &w->exe, &err), err);
-    ru_exe_hooks_set(w->exe, &(ru_exe_hooks){.await = t->n > 1 ? on_await : NULL, .self = w});
+    const ru_exe_port port = {.fn = on_await, .self = w};
+    assert_ok(ru_exe_ports_set(w->exe, &port, t->n > 1 ? 1 : 0, &err), err);
 }
 
 /* The same start for all. */

@@ -102,29 +102,41 @@ static void states_equal(rig *a, rig *b, bool equal)
     free(q);
 }
 
-/* What the hooks saw since the counts were cleared. */
+/* What the ports saw since the counts were cleared. */
 typedef struct seen {
     uint32_t ready, await, poll;
+    uint32_t first, last; /* polled steps */
 } seen;
 
-static void on_ready(void *self, ru_value_id value, void *data, int64_t size_bytes)
+static ru_status on_ready(void *self, const ru_exe_at *at)
 {
-    (void)value;
-    assert_true(data != NULL && size_bytes > 0);
+    assert_true(at->data != NULL && at->size_bytes > 0);
     ((seen *)self)->ready++;
+    return RU_OK;
 }
 
-static ru_status on_await(void *self, ru_value_id value)
+static ru_status on_await(void *self, const ru_exe_at *at)
 {
-    (void)value;
+    (void)at;
     ((seen *)self)->await++;
     return RU_OK;
 }
 
-static ru_status on_poll(void *self)
+static ru_status on_poll(void *self, uint32_t step)
 {
-    ((seen *)self)->poll++;
+    seen *x = self;
+    x->first = x->poll++ == 0 ? step : x->first;
+    x->last = step;
     return RU_OK;
+}
+
+static void watch(rig *r, seen *x)
+{
+    ru_err err = {0};
+    const ru_exe_port ports[] = {{.leaves = true, .fn = on_ready, .self = x},
+                                 {.fn = on_await, .self = x}};
+    assert_ok(ru_exe_ports_set(r->exe, ports, x != NULL ? 2 : 0, &err), err);
+    ru_exe_poll_set(r->exe, x != NULL ? on_poll : NULL, x);
 }
 
 static void grads_equal(rig *a, rig *b)
@@ -143,28 +155,27 @@ static void phase(rig *r, ru_phase p, int64_t step)
     assert_ok(ru_exe_phase(r->exe, p, &(ru_run_args){.seed = 1, .step = step}, &err), err);
 }
 
-/* Forward, backward, update; the hooks see each part's own share of the run. */
+/* Forward, backward, update; the ports see each part's own share of the run. */
 static void run_apart(rig *apart, rig *before, int64_t step)
 {
     const ru_exe_grad *g;
     uint32_t n = ru_exe_grads(apart->exe, &g);
     seen f = {0}, b = {0}, u = {0};
-    ru_exe_hooks h = {.ready = on_ready, .await = on_await, .poll = on_poll, .self = &f};
-    ru_exe_hooks_set(apart->exe, &h);
+    watch(apart, &f);
     phase(apart, RU_PHASE_FORWARD, step);
     states_equal(apart, before, true);
-    h.self = &b;
-    ru_exe_hooks_set(apart->exe, &h);
+    watch(apart, &b);
     phase(apart, RU_PHASE_BACKWARD, step);
     states_equal(apart, before, true);
-    h.self = &u;
-    ru_exe_hooks_set(apart->exe, &h);
+    watch(apart, &u);
     phase(apart, RU_PHASE_UPDATE, step);
-    ru_exe_hooks_set(apart->exe, NULL);
+    watch(apart, NULL);
     ru_exe_stats stats;
     ru_exe_stats_get(apart->exe, &stats);
     assert_true(f.poll > 0 && b.poll > 0 && u.poll > 0);
     assert_int_equal(f.poll + b.poll + u.poll, stats.n_steps);
+    assert_true(f.first == 0 && b.first == f.last + 1 && u.first == b.last + 1);
+    assert_int_equal(u.last + 1, stats.n_steps);
     assert_true(f.ready == 0 && b.ready == n && u.ready == 0);
     assert_true(f.await == 0 && b.await == 0 && u.await > 0);
 }

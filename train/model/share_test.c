@@ -109,15 +109,16 @@ static ru_status run_part(part *p, int64_t s, ru_err *err)
         err);
 }
 
-static void on_ready(void *self, ru_value_id v, void *data, int64_t size_bytes)
+static ru_status on_ready(void *self, const ru_exe_at *at)
 {
     part *p = self;
     const ru_exe_grad *g;
     uint32_t n = ru_exe_grads(p->exe, &g);
     assert_true(p->waits == 0 && p->ready < n);
-    assert_true(g[p->ready].value.v == v.v && g[p->ready].data == data &&
-                g[p->ready].size_bytes == size_bytes);
+    assert_true(g[p->ready].value.v == at->value.v && g[p->ready].data == at->data &&
+                g[p->ready].size_bytes == at->size_bytes);
     p->ready++;
+    return RU_OK;
 }
 
 /* Everybody's gradients are there: all get the sums, in the order of the parts. */
@@ -142,9 +143,9 @@ static void add_all(rig *r)
     }
 }
 
-static ru_status on_await(void *self, ru_value_id v)
+static ru_status on_await(void *self, const ru_exe_at *at)
 {
-    (void)v;
+    (void)at;
     part *p = self;
     if (p->waits++ > 0) {
         return RU_OK;
@@ -163,7 +164,10 @@ static ru_status on_await(void *self, ru_value_id v)
 
 static void hook(part *p)
 {
-    ru_exe_hooks_set(p->exe, &(ru_exe_hooks){.ready = on_ready, .await = on_await, .self = p});
+    ru_err err = {0};
+    const ru_exe_port ports[] = {{.leaves = true, .fn = on_ready, .self = p},
+                                 {.fn = on_await, .self = p}};
+    assert_ok(ru_exe_ports_set(p->exe, ports, 2, &err), err);
 }
 
 static void near_states(const part *a, const part *b, double tolerance)
@@ -366,9 +370,10 @@ static void resnet_parts(void **state)
     close_rig(&r);
 }
 
-static ru_status on_poll(void *self)
+static ru_status on_poll(void *self, uint32_t step)
 {
     uint32_t *left = self;
+    (void)step;
     return (*left)-- == 0 ? RU_E_CANCELLED : RU_OK;
 }
 
@@ -388,9 +393,10 @@ static void giving_up_leaves_no_trace(void **state)
     open_part(&r, &r.parts[1], 0, 2, false, RU_DEVICE_CPU);
     for (uint32_t after = 0; after < 90; after += 44) {
         uint32_t left = after;
-        ru_exe_hooks_set(r.parts[0].exe, &(ru_exe_hooks){.poll = on_poll, .self = &left});
+        ru_exe_poll_set(r.parts[0].exe, on_poll, &left);
         assert_int_equal(run_part(&r.parts[0], 0, &err), RU_E_CANCELLED);
     }
+    ru_exe_poll_set(r.parts[0].exe, NULL, NULL);
     r.parts[0].cancel = true;
     hook(&r.parts[0]);
     assert_int_equal(run_part(&r.parts[0], 0, &err), RU_E_CANCELLED);
@@ -493,9 +499,9 @@ static float first_weight(const part *p)
 }
 
 /* Some pieces of some gradients, at no border of a block, some twice; then perhaps no more. */
-static ru_status on_await_early(void *self, ru_value_id v)
+static ru_status on_await_early(void *self, const ru_exe_at *at)
 {
-    (void)v;
+    (void)at;
     part *p = self;
     if (p->waits++ > 0) {
         return RU_OK;
@@ -552,7 +558,8 @@ static void early_updates_change_nothing(void **state)
         part *early = &r.parts[0], *late = &r.parts[1];
         assert_int_equal(ru_exe_early_bytes(early->exe) > 300 * 200 * 4, 1);
         assert_ok(ru_exe_early_open(early->exe, &err), err);
-        ru_exe_hooks_set(early->exe, &(ru_exe_hooks){.await = on_await_early, .self = early});
+        const ru_exe_port port = {.fn = on_await_early, .self = early};
+        assert_ok(ru_exe_ports_set(early->exe, &port, 1, &err), err);
         for (r.steps = 0; r.steps < 4; r.steps++) {
             early->cancel = true;
             assert_int_equal(run_part(early, r.steps, &err), RU_E_CANCELLED);

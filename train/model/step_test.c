@@ -139,16 +139,18 @@ typedef struct seen {
     uint32_t grads;
 } seen;
 
-static void on_ready(void *self, ru_value_id value, void *data, int64_t size_bytes)
+static ru_status on_ready(void *self, const ru_exe_at *at)
 {
     seen *x = self;
     for (uint32_t k = 0; k < x->s->n_params; k++) {
-        if (x->s->grads[k].v == value.v) {
+        if (x->s->grads[k].v == at->value.v) {
             x->grads++;
-            assert_non_null(data);
-            assert_int_equal(size_bytes, ru_type_bytes(&ru_graph_value(&x->s->graph, value)->type));
+            assert_non_null(at->data);
+            assert_int_equal(at->size_bytes,
+                             ru_type_bytes(&ru_graph_value(&x->s->graph, at->value)->type));
         }
     }
+    return RU_OK;
 }
 
 static void gradients_are_announced(void **state)
@@ -160,7 +162,9 @@ static void gradients_are_announced(void **state)
         ru_step_options so = options(4, 1);
         open_rig_on(&r, &so, 0, devices[k]);
         seen x = {.s = &r.step};
-        ru_exe_hooks_set(r.exe, &(ru_exe_hooks){.ready = on_ready, .self = &x});
+        ru_err err = {0};
+        const ru_exe_port port = {.leaves = true, .fn = on_ready, .self = &x};
+        assert_ok(ru_exe_ports_set(r.exe, &port, 1, &err), err);
         run_steps(&r, 1, 4);
         assert_int_equal(x.grads, r.step.n_params);
         close_rig(&r);

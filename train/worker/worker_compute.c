@@ -45,44 +45,34 @@ static void tell_facts(rui_worker *w)
     t->state_bytes = (ru_conf_i64s){w->state_bytes, w->n_states};
 }
 
-static ru_status build(void *self, const rui_turn *turn, ru_err *err)
-{
-    rui_worker *w = self;
-    rui_build *b, *before = w->now;
-    RU_TRY(rui_build_open(w, turn->build_n, turn->plain, before == NULL, &b, err));
-    ru_status st = before != NULL ? rui_build_take(w, before, b, err) : RU_OK;
-    if (st != RU_OK) {
-        rui_build_close(b);
-        return st;
-    }
-    w->now = b;
-    w->early.of = NULL;
-    w->t.step = b->step;
-    w->t.exe = b->exe;
-    rui_build_close(before);
-    tell_facts(w);
-    return RU_OK;
-}
+/* -- ports of the executable ------------------------------------------------------------------- */
 
-/* -- hooks of the executable ------------------------------------------------------------------- */
-
-static ru_status on_poll(void *self)
+static ru_status on_poll(void *self, uint32_t step)
 {
+    (void)step;
     rui_worker *w = self;
     return ru_flag_get(&w->abort) != 0 && !w->computed ? RU_E_CANCELLED : RU_OK;
 }
 
-static void on_ready(void *self, ru_value_id v, void *data, int64_t size_bytes)
+static void post_ready(rui_worker *w, uint32_t tensor, void *data, int64_t size_bytes)
 {
-    rui_worker *w = self;
-    for (uint32_t k = 0; k < w->n_tensors; k++) {
-        if (w->now->tensors[k].value.v == v.v) {
-            rui_worker_post(w, &(rui_word){.kind = RUI_WORD_READY,
-                                           .seq = w->cmd.seq,
-                                           .tensor = k,
-                                           .span = {.data = data, .size_bytes = size_bytes}});
-        }
-    }
+    rui_worker_post(w, &(rui_word){.kind = RUI_WORD_READY,
+                                   .seq = w->cmd.seq,
+                                   .tensor = tensor,
+                                   .span = {.data = data, .size_bytes = size_bytes}});
+}
+
+/* The port of one gradient. */
+typedef struct leaving {
+    rui_worker *w;
+    uint32_t tensor;
+} leaving;
+
+static ru_status on_ready(void *self, const ru_exe_at *at)
+{
+    const leaving *x = self;
+    post_ready(x->w, x->tensor, at->data, at->size_bytes);
+    return RU_OK;
 }
 
 /* Sleep until something changes, the lock held; the wait is recorded. */
@@ -121,9 +111,9 @@ static rui_verdict say_computed(rui_worker *w, ru_status st)
     return wait_verdict(w);
 }
 
-static ru_status on_await(void *self, ru_value_id v)
+static ru_status on_await(void *self, const ru_exe_at *at)
 {
-    (void)v;
+    (void)at;
     rui_worker *w = self;
     if (w->computed) {
         return RU_OK;
@@ -135,6 +125,44 @@ static ru_status on_await(void *self, ru_value_id v)
     return rui_trainer_judge(&w->t, sums[0], false);
 }
 
+/* Each gradient leaves when it is made, and is awaited as a sum. */
+static ru_status set_ports(rui_worker *w, rui_build *b, ru_err *err)
+{
+    leaving *all = RU_NEW(&b->arena, leaving, w->n_tensors);
+    ru_exe_port *ports = RU_NEW(&b->arena, ru_exe_port, w->n_tensors + 1);
+    if (all == NULL || ports == NULL) {
+        return RU_FAIL(err, RU_E_MEM, "no memory for %u gradients", w->n_tensors);
+    }
+    for (uint32_t k = 0; k < w->n_tensors; k++) {
+        all[k] = (leaving){.w = w, .tensor = k};
+        ports[k] = (ru_exe_port){
+            .value = b->tensors[k].value, .leaves = true, .fn = on_ready, .self = &all[k]};
+    }
+    ports[w->n_tensors] = (ru_exe_port){.fn = on_await, .self = w};
+    ru_exe_poll_set(b->exe, on_poll, w);
+    return ru_exe_ports_set(b->exe, ports, w->n_tensors + 1, err);
+}
+
+static ru_status build(void *self, const rui_turn *turn, ru_err *err)
+{
+    rui_worker *w = self;
+    rui_build *b, *before = w->now;
+    RU_TRY(rui_build_open(w, turn->build_n, turn->plain, before == NULL, &b, err));
+    ru_status st = set_ports(w, b, err);
+    st = st == RU_OK && before != NULL ? rui_build_take(w, before, b, err) : st;
+    if (st != RU_OK) {
+        rui_build_close(b);
+        return st;
+    }
+    w->now = b;
+    w->early.of = NULL;
+    w->t.step = b->step;
+    w->t.exe = b->exe;
+    rui_build_close(before);
+    tell_facts(w);
+    return RU_OK;
+}
+
 /* -- one step ---------------------------------------------------------------------------------- */
 
 /* A share of 0: zeros take part in the sums. */
@@ -143,7 +171,7 @@ static ru_status follow(rui_worker *w, const ru_run_args *args, ru_err *err)
     for (uint32_t k = 0; k < w->n_tensors; k++) {
         const ru_exe_grad *g = &w->now->tensors[k];
         memset(g->data, 0, (size_t)g->size_bytes);
-        on_ready(w, g->value, g->data, g->size_bytes);
+        post_ready(w, k, g->data, g->size_bytes);
     }
     if (say_computed(w, RU_OK) != RUI_VERDICT_UPDATE) {
         return RU_E_CANCELLED;
@@ -170,17 +198,13 @@ static ru_status run(void *self, const rui_turn *turn, const ru_run_args *args, 
                      ru_err *err)
 {
     rui_worker *w = self;
-    ru_exe *exe = w->t.exe;
     ru_status st;
     w->step_begun = ru_clock_now();
     if (turn->share.n == 0) {
         st = follow(w, args, err);
     } else {
         RU_CHECK(turn->share.n == w->now->n);
-        ru_exe_hooks_set(
-            exe, &(ru_exe_hooks){.ready = on_ready, .await = on_await, .poll = on_poll, .self = w});
-        st = ru_exe_run(exe, args, err);
-        ru_exe_hooks_set(exe, NULL);
+        st = ru_exe_run(w->t.exe, args, err);
     }
     *waited_ns = st == RU_OK ? ru_time_since(w->verdict_at, w->computed_at) - w->early.ns : 0;
     return st;

@@ -30,9 +30,9 @@ static void read_weights(const rig *r, float *into)
 }
 
 /* Sums come, the compute thread looks for them, the verdict follows. */
-static ru_status on_await(void *self, ru_value_id v)
+static ru_status on_await(void *self, const ru_exe_at *at)
 {
-    (void)v;
+    (void)at;
     rig *r = self;
     if (r->waits++ > 0) {
         return RU_OK;
@@ -111,7 +111,8 @@ static rig *rig_open(bool early_update, double clip_norm)
     ru_cond_init(&r->w.changed);
     assert_ok(rui_early_open(&r->w, &err), err);
     rui_early_ops(&r->ops);
-    ru_exe_hooks_set(r->build.exe, &(ru_exe_hooks){.await = on_await, .self = r});
+    const ru_exe_port port = {.fn = on_await, .self = r};
+    assert_ok(ru_exe_ports_set(r->build.exe, &port, 1, &err), err);
     return r;
 }
 
