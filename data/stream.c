@@ -234,6 +234,7 @@ static void reader_main(void *arg)
         }
     }
     ru_mutex_unlock(&s->lock);
+    ru_recorder_thread_end(s->opt.recorder);
 }
 
 /* -- open, next, close ------------------------------------------------------------------------- */

@@ -29,6 +29,28 @@ static void describe(const ru_trace *t, const ru_span_facts *f)
     }
 }
 
+/* How well the clocks of several traces agree. */
+static void describe_clocks(const ru_trace *t, const ru_trace_clocks *c)
+{
+    int64_t worst = 0;
+    uint32_t unknown = 0;
+    for (uint32_t k = 0; k < c->n; k++) {
+        int64_t bound = ru_trace_bound(c, k, t[k].first_ns + (t[k].last_ns - t[k].first_ns) / 2);
+        unknown += bound < 0;
+        worst = bound > worst ? bound : worst;
+    }
+    if (c->n < 2) {
+        return;
+    }
+    printf("clocks: %u traces on the clock of rank %u, at most %.1f us wrong", c->n,
+           t[c->reference].rank, (double)worst * 1e-3);
+    if (unknown > 0) {
+        printf("; %u placed by the wall clock alone", unknown);
+    }
+    printf("; of %lld transfers %lld arrived before they were sent, %lld after the repair\n",
+           (long long)c->flows, (long long)c->before, (long long)c->after);
+}
+
 static void fact_json(const ru_trace *t, const ru_span_fact *f)
 {
     json_t *o = json_pack(
@@ -128,14 +150,16 @@ static ru_status run(ru_cmd_in *in, ru_err *err)
     ru_trace *traces = NULL;
     uint32_t n = 0;
     RU_TRY(ru_trace_run_load(in->args[0], in->arena, &traces, &n, err));
+    ru_trace_clocks clocks;
+    RU_TRY(ru_trace_align(traces, n, in->arena, &clocks, err));
     const char *perfetto = ru_cmd_text(in, "perfetto"), *chrome = ru_cmd_text(in, "chrome");
     const char *tb = ru_cmd_text(in, "tensorboard");
     if (perfetto != NULL) {
-        RU_TRY(ru_trace_perfetto(traces, n, perfetto, err));
+        RU_TRY(ru_trace_perfetto(traces, n, &clocks, perfetto, err));
         fprintf(stderr, "wrote %s; open it at ui.perfetto.dev or with trace_processor\n", perfetto);
     }
     if (chrome != NULL) {
-        RU_TRY(ru_trace_chrome(traces, n, chrome, err));
+        RU_TRY(ru_trace_chrome(traces, n, &clocks, chrome, err));
         fprintf(stderr, "wrote %s; open it in chrome://tracing or Perfetto\n", chrome);
     }
     if (tb != NULL) {
@@ -144,7 +168,13 @@ static ru_status run(ru_cmd_in *in, ru_err *err)
                 tb);
     }
     bool other = perfetto != NULL || chrome != NULL || tb != NULL;
-    return !other || ru_cmd_flag(in, "summary") ? summary(in, traces, n, err) : RU_OK;
+    if (other && !ru_cmd_flag(in, "summary")) {
+        return RU_OK;
+    }
+    if (!ru_cmd_flag(in, "json")) {
+        describe_clocks(traces, &clocks);
+    }
+    return summary(in, traces, n, err);
 }
 
 static const ru_opt opts[] = {

@@ -1,6 +1,6 @@
-/* Chrome trace JSON: complete events ("X") for spans, "b" and "e" for asynchronous ones, "i" for
- * instants, "C" for counters, "M" for names. Times are microseconds with three decimals, so no
- * nanosecond is lost. */
+/* Chrome trace JSON: complete events ("X") for spans, asynchronous ones on lanes beside their
+ * thread (slices of a track must nest), "s" and "f" for flows, "i" for instants, "C" for counters,
+ * "M" for names. Times are microseconds with three decimals, so no nanosecond is lost. */
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -8,11 +8,17 @@
 #include "env/file.h"
 #include "trace/export.h"
 
-enum { BUFFER_BYTES = 1 << 16, EVENT_BYTES_MAX = 4096 };
+enum {
+    BUFFER_BYTES = 1 << 16,
+    EVENT_BYTES_MAX = 4096,
+    LANES = 1 << 16, /* thread numbers of lanes: LANES * (thread + 1) + lane */
+};
 
 typedef struct writer {
     ru_out *file;
     const ru_trace *trace;
+    const ru_trace_clocks *clocks; /* NULL: own times */
+    uint32_t index;                /* of the trace */
     ru_status status;
     ru_err *err;
     bool comma;
@@ -64,6 +70,8 @@ static void open_event(writer *w, const char *ph, uint16_t name, int64_t at_ns, 
 {
     char n[1600], c[1600];
     const ru_trace_name *k = &w->trace->names[name];
+    at_ns = ru_trace_global(w->clocks, w->index, at_ns);
+    at_ns = at_ns > 0 ? at_ns : 0;
     put(w,
         "%s\n{\"ph\":\"%s\",\"name\":\"%s\",\"cat\":\"%s\",\"pid\":%u,\"tid\":%u,\"ts\":%lld.%03d",
         w->comma ? "," : "", ph, escape(k->name, n), escape(k->category, c), w->trace->rank, tid,
@@ -79,7 +87,26 @@ static void meta(writer *w, const char *what, uint32_t tid, const char *name)
     w->comma = true;
 }
 
-static void span_args(writer *w, const ru_record *r)
+static void flow_args(writer *w, const ru_record *r, const ru_record_more *m)
+{
+    char n[1600];
+    put(w, ",\"step\":%u,\"%s\":%u", m->step, (m->flags & RU_REC_MESSAGE) != 0 ? "message" : "rank",
+        m->rank);
+    if (m->peer != 0) { /* as text: readers keep 53 bits of a number */
+        put(w, ",\"peer\":\"%llu\"", (unsigned long long)m->peer);
+    }
+    if (m->wait_ns != 0) {
+        put(w, ",\"waited_us\":%u.%03u", m->wait_ns / 1000, m->wait_ns % 1000);
+    }
+    if (m->label != 0 && m->label < w->trace->n_names && r->kind != RU_REC_SUM) {
+        put(w, ",\"of\":\"%s\"", escape(w->trace->names[m->label].name, n));
+    }
+    if ((m->flags & RU_REC_FAILED) != 0) {
+        put(w, ",\"failed\":true");
+    }
+}
+
+static void span_args(writer *w, const ru_record *r, const ru_record_more *m)
 {
     char n[1600];
     put(w, ",\"args\":{");
@@ -94,25 +121,34 @@ static void span_args(writer *w, const ru_record *r)
     if (r->plan != 0) {
         put(w, ",\"plan\":%u", r->plan);
     }
+    if (m != NULL) {
+        flow_args(w, r, m);
+    }
     put(w, "}}");
 }
 
-static void span(writer *w, const ru_trace_span *s, uint32_t tid, int64_t end_ns)
+static void span(writer *w, const ru_trace_thread *t, const ru_trace_span *s, uint32_t tid,
+                 int64_t end_ns)
 {
-    int64_t dur = end_ns - s->start_ns;
+    int64_t dur = ru_trace_global(w->clocks, w->index, end_ns) -
+                  ru_trace_global(w->clocks, w->index, s->start_ns);
+    dur = dur > 0 ? dur : 0;
     open_event(w, "X", s->record->name, s->start_ns, tid);
     put(w, ",\"dur\":%lld.%03d", (long long)(dur / 1000), (int)(dur % 1000));
-    span_args(w, s->record);
+    span_args(w, s->record, ru_trace_more(t, s->record));
 }
 
-/* A pair of begin and end that the viewer joins by its id: those of one thread may overlap. */
-static void async(writer *w, const ru_trace_span *s, uint32_t tid, int64_t id)
+/* Transfers of one name and id: from the sender's slice to the receiver's. */
+static void flow(writer *w, const ru_trace_span *s, const ru_record_more *m, uint32_t tid)
 {
-    open_event(w, "b", s->record->name, s->start_ns, tid);
-    put(w, ",\"id\":\"%u.%lld\"", tid, (long long)id);
-    span_args(w, s->record);
-    open_event(w, "e", s->record->name, s->end_ns, tid);
-    put(w, ",\"id\":\"%u.%lld\"}", tid, (long long)id);
+    bool ends = s->record->kind == RU_REC_RECV;
+    int64_t at_ns = ru_trace_global(w->clocks, w->index, ends ? s->end_ns : s->start_ns);
+    at_ns = at_ns > 0 ? at_ns : 0;
+    put(w,
+        ",\n{\"ph\":\"%s\",\"name\":\"transfer\",\"cat\":\"flow\",\"id\":\"%llx\",\"pid\":%u,"
+        "\"tid\":%u,\"ts\":%lld.%03d%s}",
+        ends ? "f" : "s", (unsigned long long)m->flow, w->trace->rank, tid,
+        (long long)(at_ns / 1000), (int)(at_ns % 1000), ends ? ",\"bp\":\"e\"" : "");
 }
 
 static void point(writer *w, const ru_record *r, uint32_t tid)
@@ -125,6 +161,29 @@ static void point(writer *w, const ru_record *r, uint32_t tid)
         memcpy(&v, &r->value, sizeof v);
         open_event(w, "C", r->name, r->start_ns, tid);
         put(w, ",\"args\":{\"value\":%.17g}}", isfinite(v) ? v : 0.0);
+    }
+}
+
+static void lanes(writer *w, uint32_t index, const ru_trace_span *s, int64_t n)
+{
+    const ru_trace_thread *t = &w->trace->threads[index];
+    uint32_t named = 0;
+    for (int64_t i = 0; w->status == RU_OK && i < n; i++) {
+        if (s[i].record->name >= w->trace->n_names || s[i].depth >= LANES) {
+            continue;
+        }
+        for (; named <= s[i].depth; named++) {
+            char name[64];
+            snprintf(name, sizeof name, "%.40s: lane %u", t->name[0] != '\0' ? t->name : "thread",
+                     named);
+            meta(w, "thread_name", LANES * (index + 1) + named, name);
+        }
+        uint32_t tid = LANES * (index + 1) + s[i].depth;
+        span(w, t, &s[i], tid, s[i].end_ns);
+        const ru_record_more *m = ru_trace_more(t, s[i].record);
+        if (m != NULL && s[i].record->kind != RU_REC_SUM && (m->flags & RU_REC_FAILED) == 0) {
+            flow(w, &s[i], m, tid);
+        }
     }
 }
 
@@ -147,13 +206,11 @@ static void thread(writer *w, uint32_t index, ru_arena *arena)
             end = ends[s[i].depth - 1];
         }
         ends[s[i].depth] = end;
-        span(w, &s[i], index, end);
+        span(w, t, &s[i], index, end);
     }
     w->status = w->status == RU_OK ? ru_trace_asyncs(t, arena, &s, &n, w->err) : w->status;
-    for (int64_t i = 0; w->status == RU_OK && i < n; i++) {
-        if (s[i].record->name < w->trace->n_names) {
-            async(w, &s[i], index, i);
-        }
+    if (w->status == RU_OK) {
+        lanes(w, index, s, n);
     }
     for (int64_t i = 0; i < t->n && w->status == RU_OK; i++) {
         if (t->records[i].name < w->trace->n_names) {
@@ -162,13 +219,15 @@ static void thread(writer *w, uint32_t index, ru_arena *arena)
     }
 }
 
-ru_status ru_trace_chrome(const ru_trace *traces, uint32_t n, const char *path, ru_err *err)
+ru_status ru_trace_chrome(const ru_trace *traces, uint32_t n, const ru_trace_clocks *clocks,
+                          const char *path, ru_err *err)
 {
-    writer w = {.err = err};
+    writer w = {.err = err, .clocks = clocks};
     RU_TRY(ru_out_open(path, &w.file, err));
     put(&w, "{\"displayTimeUnit\":\"ns\",\"traceEvents\":[");
     for (uint32_t i = 0; i < n && w.status == RU_OK; i++) {
         w.trace = &traces[i];
+        w.index = i;
         meta(&w, "process_name", 0, traces[i].process);
         for (uint32_t k = 0; k < traces[i].n_threads && w.status == RU_OK; k++) {
             ru_arena scratch;

@@ -195,7 +195,8 @@ static ru_status place(ru_trace_clocks *c, ru_trace_knot **knots, const rui_tie 
         int64_t b_ns = limited_ns(k->at_ns + k->offset_ns);
         int64_t own = forward ? b_ns : k->at_ns, theirs = forward ? k->at_ns : b_ns;
         int64_t base = rui_knots_offset(knots[from], c->n_knots[from], theirs);
-        int64_t bound = rui_knots_bound(knots[from], c->n_knots[from], theirs);
+        int64_t bound =
+            from == c->reference ? 0 : rui_knots_bound(knots[from], c->n_knots[from], theirs);
         knots[to][i] = (ru_trace_knot){.at_ns = own,
                                        .offset_ns = limited_ns(theirs + base - own),
                                        .bound_ns = limited_ns(k->bound_ns + bound)};

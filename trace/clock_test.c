@@ -110,6 +110,7 @@ static void test_offsets_and_drift(void **state)
             int64_t own = shows(k, t), wrong = ru_trace_global(&c, k, own) - shows(0, t);
             wrong = wrong < 0 ? -wrong : wrong;
             assert_true(wrong <= ru_trace_bound(&c, k, own));
+            assert_in_range(ru_trace_bound(&c, k, own), 0, 60000); /* of samples: 3 to 46 us */
             worst = wrong > worst ? wrong : worst;
         }
     }

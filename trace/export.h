@@ -4,20 +4,23 @@
 #ifndef RU_TRACE_EXPORT_H
 #define RU_TRACE_EXPORT_H
 
-#include "trace/read.h"
+#include "trace/clock.h"
 
 RU_API_BEGIN
 
 /* Perfetto protobuf: one process track per rank, one thread track per thread, begin and end events
- * that nest, counters as counter tracks, predicted time, plan and value as annotations.
+ * that nest, counters as counter tracks, flows between the ends of transfers and sums; peer, step,
+ * predicted time, plan and value as annotations. Times are those of the global clock (NULL clocks:
+ * each trace's own); snapshots tie it to the wall clock and to the clock of each rank.
  * Source: perfetto trace protos, field numbers in docs/trace.md. */
-RU_MUST_USE ru_status ru_trace_perfetto(const ru_trace *traces, uint32_t n, const char *path,
+RU_MUST_USE ru_status ru_trace_perfetto(const ru_trace *traces, uint32_t n,
+                                        const ru_trace_clocks *clocks, const char *path,
                                         ru_err *err);
 
-/* Chrome JSON (chrome://tracing, Speedscope, TensorBoard's profiler): complete events. Best below
- * 300 MB; larger runs use Perfetto. */
-RU_MUST_USE ru_status ru_trace_chrome(const ru_trace *traces, uint32_t n, const char *path,
-                                      ru_err *err);
+/* Chrome JSON (chrome://tracing, Speedscope, TensorBoard's profiler): complete events, asynchronous
+ * ones on lanes of their own, flows. Best below 300 MB; larger runs use Perfetto. */
+RU_MUST_USE ru_status ru_trace_chrome(const ru_trace *traces, uint32_t n,
+                                      const ru_trace_clocks *clocks, const char *path, ru_err *err);
 
 /* A TensorBoard event file: scalars by tag and step. */
 typedef struct ru_tensorboard ru_tensorboard;

@@ -1,6 +1,7 @@
 /* Perfetto protobuf. A file is repeated field 1 (TracePacket) of message Trace. Track descriptors
  * come before the first event; slices are begin and end events that nest on their track. */
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/pb.h"
@@ -9,6 +10,7 @@
 
 enum { /* field numbers of the Perfetto protos */
        TRACE_PACKET = 1,
+       PACKET_CLOCKS = 6,
        PACKET_TIMESTAMP = 8,
        PACKET_SEQUENCE = 10,
        PACKET_EVENT = 11,
@@ -32,6 +34,14 @@ enum { /* field numbers of the Perfetto protos */
        EVENT_CATEGORY = 22,
        EVENT_NAME = 23,
        EVENT_DOUBLE = 44,
+       EVENT_FLOW = 47,
+       EVENT_FLOW_END = 48,
+       CLOCKS_CLOCK = 1,
+       CLOCK_ID = 1,
+       CLOCK_TIME = 2,
+       CLOCK_REALTIME = 1,
+       CLOCK_BOOTTIME = 6,
+       CLOCK_OWN = 64, /* of a rank, before its clock was laid over the others */
        NOTE_INT = 4,
        NOTE_UINT = 3,
        NOTE_STRING = 6,
@@ -48,6 +58,8 @@ typedef struct writer {
     ru_pb_out pb;
     ru_out *file;
     const ru_trace *trace;
+    const ru_trace_clocks *clocks; /* NULL: own times */
+    uint32_t index;                /* of the trace */
     uint64_t process_uuid;
     uint32_t pid, sequence;
     bool first;
@@ -150,8 +162,9 @@ static void note_text(writer *w, const char *name, const char *text)
 
 static void event_begin(writer *w, int64_t at_ns, uint32_t type, uint64_t track)
 {
+    int64_t global = ru_trace_global(w->clocks, w->index, at_ns);
     packet_begin(w);
-    ru_pb_put_u64(&w->pb, PACKET_TIMESTAMP, (uint64_t)at_ns);
+    ru_pb_put_u64(&w->pb, PACKET_TIMESTAMP, global > 0 ? (uint64_t)global : 0);
     ru_pb_begin(&w->pb, PACKET_EVENT);
     ru_pb_put_u64(&w->pb, EVENT_TYPE, type);
     ru_pb_put_u64(&w->pb, EVENT_TRACK, track);
@@ -163,7 +176,28 @@ static void event_end(writer *w)
     ru_pb_end(&w->pb);
 }
 
-static void slice_begin(writer *w, const ru_trace_span *s, uint64_t track)
+/* What is known of a transfer or sum. A sum has no direction: viewers join its ends in order. */
+static void flow_notes(writer *w, const ru_record *r, const ru_record_more *m)
+{
+    bool ends = r->kind == RU_REC_RECV;
+    ru_pb_put_fixed64(&w->pb, ends ? EVENT_FLOW_END : EVENT_FLOW, m->flow);
+    if (m->peer != 0) {
+        note_uint(w, "peer", m->peer);
+    }
+    note_uint(w, "step", m->step);
+    note_uint(w, (m->flags & RU_REC_MESSAGE) != 0 ? "message" : "rank", m->rank);
+    if (m->wait_ns != 0) {
+        note_uint(w, "waited_ns", m->wait_ns);
+    }
+    if (m->label != 0 && m->label < w->trace->n_names && r->kind != RU_REC_SUM) {
+        note_text(w, "of", w->trace->names[m->label].name);
+    }
+    if ((m->flags & RU_REC_FAILED) != 0) {
+        note_text(w, "failed", "cancelled or lost");
+    }
+}
+
+static void slice_begin(writer *w, const ru_trace_thread *t, const ru_trace_span *s, uint64_t track)
 {
     const ru_record *r = s->record;
     const ru_trace_name *name = &w->trace->names[r->name];
@@ -180,6 +214,10 @@ static void slice_begin(writer *w, const ru_trace_span *s, uint64_t track)
     }
     if (r->plan != 0) {
         note_uint(w, "plan", r->plan);
+    }
+    const ru_record_more *m = ru_trace_more(t, r);
+    if (m != NULL) {
+        flow_notes(w, r, m);
     }
     event_end(w);
 }
@@ -207,7 +245,7 @@ static ru_status thread_slices(writer *w, uint32_t index, ru_arena *arena, ru_er
         if (depth == DEPTH_MAX) {
             continue;
         }
-        slice_begin(w, &s[i], track);
+        slice_begin(w, &w->trace->threads[index], &s[i], track);
         int64_t end = s[i].end_ns;
         ends[depth] = depth > 0 && end > ends[depth - 1] ? ends[depth - 1] : end;
         depth++;
@@ -240,7 +278,7 @@ static ru_status thread_asyncs(writer *w, uint32_t index, ru_arena *arena, ru_er
                      w->trace->names[s[i].record->name].category);
             lane_track(w, uuid_of(w, 3, index * LANES_MAX + lanes), name);
         }
-        slice_begin(w, &s[i], track);
+        slice_begin(w, t, &s[i], track);
         slice_end(w, s[i].end_ns, track);
         if (w->pb.size_bytes > FLUSH_BYTES) {
             RU_TRY(flush(w, err));
@@ -300,25 +338,89 @@ static ru_status write_trace(writer *w, ru_err *err)
     return flush(w, err);
 }
 
-ru_status ru_trace_perfetto(const ru_trace *traces, uint32_t n, const char *path, ru_err *err)
+/* -- clocks ---------------------------------------------------------------------------------------
+ */
+
+static void clock_put(writer *w, uint32_t id, int64_t ns)
+{
+    ru_pb_begin(&w->pb, CLOCKS_CLOCK);
+    ru_pb_put_u64(&w->pb, CLOCK_ID, id);
+    ru_pb_put_u64(&w->pb, CLOCK_TIME, ns > 0 ? (uint64_t)ns : 0);
+    ru_pb_end(&w->pb);
+}
+
+/* At a knot of the writer's trace: global, wall and own clock. */
+static void snapshot(writer *w, const ru_trace_knot *k)
+{
+    int64_t global = ru_trace_global(w->clocks, w->index, k->at_ns);
+    packet_begin(w);
+    ru_pb_begin(&w->pb, PACKET_CLOCKS);
+    clock_put(w, CLOCK_BOOTTIME, global);
+    clock_put(w, CLOCK_REALTIME, global + w->clocks->wall_ns);
+    clock_put(w, CLOCK_OWN, k->at_ns);
+    ru_pb_end(&w->pb);
+    ru_pb_end(&w->pb);
+}
+
+/* All snapshots stand before the events, rising in global time: readers drop a clock that goes
+ * back. */
+static ru_status snapshots(writer *all, uint32_t n, ru_err *err)
+{
+    const ru_trace_clocks *c = n > 0 ? all[0].clocks : NULL;
+    uint32_t *at = calloc(n > 0 ? n : 1, sizeof *at);
+    if (at == NULL) {
+        return RU_FAIL(err, RU_E_MEM, "no memory for the clocks of %u traces", n);
+    }
+    ru_status st = RU_OK;
+    while (c != NULL && st == RU_OK) {
+        uint32_t next = n;
+        int64_t least = INT64_MAX;
+        for (uint32_t i = 0; i < n; i++) {
+            if (at[i] < c->n_knots[i]) {
+                int64_t ns = ru_trace_global(c, i, c->knots[i][at[i]].at_ns);
+                next = ns < least ? i : next;
+                least = ns < least ? ns : least;
+            }
+        }
+        if (next == n) {
+            break;
+        }
+        snapshot(&all[next], &c->knots[next][at[next]++]);
+        st = flush(&all[next], err);
+    }
+    free(at);
+    return st;
+}
+
+ru_status ru_trace_perfetto(const ru_trace *traces, uint32_t n, const ru_trace_clocks *clocks,
+                            const char *path, ru_err *err)
 {
     ru_out *file = NULL;
-    RU_TRY(ru_out_open(path, &file, err));
-    ru_status st = RU_OK;
-    for (uint32_t i = 0; i < n && st == RU_OK; i++) {
-        writer w = {.file = file,
-                    .trace = &traces[i],
-                    .pid = traces[i].rank + 1,
-                    .sequence = i + 1,
-                    .first = true};
-        w.process_uuid = uuid_of(&w, 0, 1);
-        ru_pb_out_init(&w.pb);
-        st = write_trace(&w, err);
-        ru_pb_out_fini(&w.pb);
+    writer *all = calloc(n > 0 ? n : 1, sizeof *all);
+    if (all == NULL) {
+        return RU_FAIL(err, RU_E_MEM, "no memory to convert %u traces", n);
+    }
+    ru_status st = ru_out_open(path, &file, err);
+    for (uint32_t i = 0; i < n; i++) {
+        all[i] = (writer){.file = file,
+                          .trace = &traces[i],
+                          .clocks = clocks,
+                          .index = i,
+                          .pid = traces[i].rank + 1,
+                          .sequence = i + 1,
+                          .first = true};
+        all[i].process_uuid = uuid_of(&all[i], 0, 1);
+        ru_pb_out_init(&all[i].pb);
+    }
+    st = st == RU_OK ? snapshots(all, n, err) : st;
+    for (uint32_t i = 0; i < n; i++) {
+        st = st == RU_OK ? write_trace(&all[i], err) : st;
+        ru_pb_out_fini(&all[i].pb);
     }
     if (st == RU_OK) {
         st = ru_out_commit(file, err);
     }
     ru_out_close(file);
+    free(all);
     return st;
 }

@@ -17,8 +17,28 @@
 #include "env/thread.h"
 #include "trace/recorder_impl.h"
 
-static rec_thread *thread_new(ru_recorder *r)
+/* The ring of a thread of this name that has ended: threads that come and go share a few. */
+static rec_thread *thread_again(ru_recorder *r, const char *name)
 {
+    rec_thread *found = NULL;
+    ru_mutex_lock(&r->mutex);
+    for (uint32_t i = 0; i < r->n_threads && found == NULL; i++) {
+        rec_thread *t = r->threads[i];
+        found = t->ended && strncmp(t->name, name, sizeof t->name - 1) == 0 ? t : NULL;
+    }
+    if (found != NULL) {
+        found->ended = false;
+    }
+    ru_mutex_unlock(&r->mutex);
+    return found;
+}
+
+static rec_thread *thread_new(ru_recorder *r, const char *name)
+{
+    rec_thread *old = thread_again(r, name);
+    if (old != NULL) {
+        return old;
+    }
     rec_thread *t = aligned_alloc(_Alignof(rec_thread), sizeof *t);
     if (t == NULL) {
         return NULL;
@@ -45,7 +65,7 @@ static rec_thread *thread_new(ru_recorder *r)
 
 /* The calling thread's ring; NULL when memory or thread numbers ran out (then nothing is recorded
  * for this thread and the loss is counted). */
-static rec_thread *thread_of(ru_recorder *r)
+static rec_thread *thread_named(ru_recorder *r, const char *name)
 {
     if (RU_UNLIKELY(r->driven)) {
         return r->threads[0];
@@ -54,7 +74,7 @@ static rec_thread *thread_of(ru_recorder *r)
     if (RU_LIKELY(slot->owner == r && slot->stamp == r->stamp)) {
         return slot->value;
     }
-    rec_thread *t = thread_new(r);
+    rec_thread *t = thread_new(r, name);
     *slot = (ru_thread_slot){r, r->stamp, t};
     if (t == NULL) {
         ru_mutex_lock(&r->mutex);
@@ -62,6 +82,11 @@ static rec_thread *thread_of(ru_recorder *r)
         ru_mutex_unlock(&r->mutex);
     }
     return t;
+}
+
+static rec_thread *thread_of(ru_recorder *r)
+{
+    return thread_named(r, "");
 }
 
 static void put(ru_recorder *r, const ru_record *rec)
@@ -280,13 +305,26 @@ uint16_t ru_recorder_name(ru_recorder *r, const char *name, const char *category
 
 void ru_recorder_thread(ru_recorder *r, const char *name)
 {
-    rec_thread *t = r == NULL ? NULL : thread_of(r);
+    rec_thread *t = r == NULL ? NULL : thread_named(r, name);
     if (t != NULL) {
         ru_mutex_lock(&r->mutex);
+        t->name_written = t->name_written && strncmp(t->name, name, sizeof t->name - 1) == 0;
         strncpy(t->name, name, sizeof t->name - 1);
-        t->name_written = false;
         ru_mutex_unlock(&r->mutex);
     }
+}
+
+void ru_recorder_thread_end(ru_recorder *r)
+{
+    ru_thread_slot *slot = ru_thread_trace_slot();
+    if (r == NULL || slot->owner != r || slot->stamp != r->stamp || slot->value == NULL) {
+        return;
+    }
+    rec_thread *t = slot->value;
+    *slot = (ru_thread_slot){0};
+    ru_mutex_lock(&r->mutex);
+    t->ended = true;
+    ru_mutex_unlock(&r->mutex);
 }
 
 /* -- what the file says besides -------------------------------------------------------------------
@@ -391,7 +429,7 @@ ru_status ru_recorder_open(const ru_recorder_options *opt, ru_recorder **out, ru
     r->peers = calloc(REC_PEERS_MAX, sizeof *r->peers);
     ru_status st = RU_OK;
     if (r->names == NULL || r->slots == NULL || r->buffer == NULL || r->peers == NULL ||
-        (r->driven && thread_new(r) == NULL)) {
+        (r->driven && thread_new(r, "") == NULL)) {
         st = RU_FAIL(err, RU_E_MEM, "no memory for the recorder");
     }
     if (st == RU_OK) {

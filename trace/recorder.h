@@ -87,6 +87,9 @@ uint16_t ru_recorder_name(ru_recorder *r, const char *name, const char *category
 /* Name the calling thread ("main", "reader 0"). */
 void ru_recorder_thread(ru_recorder *r, const char *name);
 
+/* The calling thread ends: the next one that records gets its ring. */
+void ru_recorder_thread_end(ru_recorder *r);
+
 /* r == NULL is allowed everywhere below and records nothing. */
 int64_t ru_rec_now(void); /* monotonic ns, the recorder's clock */
 void ru_rec_span(ru_recorder *r, uint16_t name, int64_t start_ns, int64_t end_ns, int64_t value);

@@ -42,6 +42,7 @@ typedef struct rec_thread {
     int64_t written, lost_written;
     char name[32]; /* under the mutex, as is the next */
     bool name_written;
+    bool ended; /* its thread: under the mutex */
 } rec_thread;
 
 struct ru_recorder {

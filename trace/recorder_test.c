@@ -257,6 +257,34 @@ static void test_full_ring_keeps_pairs(void **state)
     ru_recorder_close(r);
 }
 
+/* Threads that come and go share the ring of their name; another name has its own. */
+static void brief_main(void *arg)
+{
+    ru_recorder *r = arg;
+    ru_recorder_thread(r, "brief");
+    ru_rec_span(r, 1, 5, 6, 0);
+    ru_recorder_thread_end(r);
+}
+
+static void test_ended_threads_leave_their_ring(void **state)
+{
+    fixture *f = *state;
+    ru_recorder *r = NULL;
+    ru_recorder_options opt = {.dir = f->root};
+    assert_ok(ru_recorder_open(&opt, &r, &f->err), f->err);
+    ru_recorder_thread(r, "main");
+    for (int i = 0; i < 5; i++) {
+        ru_thread t = {0};
+        assert_ok(ru_thread_start(&t, "brief", brief_main, r, &f->err), f->err);
+        ru_thread_join(&t);
+    }
+    ru_recorder_stats stats;
+    ru_recorder_stats_get(r, &stats);
+    assert_int_equal(stats.threads, 2);
+    assert_int_equal(stats.records, 5);
+    ru_recorder_close(r);
+}
+
 typedef struct burst {
     ru_recorder *r;
     uint16_t name;
@@ -306,7 +334,7 @@ static void test_perfetto_nests(void **state)
     ru_trace t = record_and_load(f);
     char *path = ru_path_join(&f->arena, f->root, "t.perfetto-trace"), *data;
     int64_t n;
-    assert_ok(ru_trace_perfetto(&t, 1, path, &f->err), f->err);
+    assert_ok(ru_trace_perfetto(&t, 1, NULL, path, &f->err), f->err);
     assert_ok(ru_file_read(path, 0, &f->arena, &data, &n, &f->err), f->err);
     ru_pb_in in = ru_pb_in_open(data, n);
     int depth = 0, begins = 0, descriptors = 0, counters = 0;
@@ -348,7 +376,7 @@ static void test_chrome_escapes(void **state)
     ru_trace t = record_and_load(f);
     char *path = ru_path_join(&f->arena, f->root, "t.json"), *data;
     int64_t n;
-    assert_ok(ru_trace_chrome(&t, 1, path, &f->err), f->err);
+    assert_ok(ru_trace_chrome(&t, 1, NULL, path, &f->err), f->err);
     assert_ok(ru_file_read(path, 0, &f->arena, &data, &n, &f->err), f->err);
     assert_non_null(strstr(data, "Conv \\\"1\\\"\\u000a"));
     assert_non_null(strstr(data, "\"ts\":1001.000,\"dur\":3.000"));
@@ -397,16 +425,16 @@ static void test_asynchronous_spans(void **state)
     assert_non_null(strstr(ru_span_facts_print(&facts, 0, &f->arena), "8.00 us"));
 
     char *json = ru_path_join(&f->arena, f->root, "t.json"), *data;
-    assert_ok(ru_trace_chrome(&t, 1, json, &f->err), f->err);
+    assert_ok(ru_trace_chrome(&t, 1, NULL, json, &f->err), f->err);
     assert_ok(ru_file_read(json, 0, &f->arena, &data, &n, &f->err), f->err);
-    int begins = 0, ends = 0;
+    int spans = 0, names = 0;
     for (const char *p = data; (p = strstr(p, "\"ph\":\"")) != NULL; p++) {
-        begins += p[6] == 'b';
-        ends += p[6] == 'e';
+        spans += p[6] == 'X';
+        names += strncmp(p, "\"ph\":\"M\",\"name\":\"thread_name\"", 29) == 0;
     }
-    assert_int_equal(begins, 4);
-    assert_int_equal(ends, 4);
-    assert_ok(ru_trace_perfetto(&t, 1, json, &f->err), f->err);
+    assert_int_equal(spans, 5);
+    assert_int_equal(names, 4); /* the thread, and a lane for each that overlaps */
+    assert_ok(ru_trace_perfetto(&t, 1, NULL, json, &f->err), f->err);
 }
 
 /* The records of a TensorBoard file are framed as TFRecord; checked with an own reading of the
@@ -444,4 +472,4 @@ RU_TESTS(trace_recorder, T(test_round_trip), T(test_fold_by_hand), T(test_damage
          T(test_full_ring_counts_drops), T(test_long_spans_are_joined),
          T(test_threads_lose_nothing_unseen), T(test_perfetto_nests), T(test_chrome_escapes),
          T(test_asynchronous_spans), T(test_tensorboard_frames), T(test_flows_round_trip),
-         T(test_full_ring_keeps_pairs))
+         T(test_full_ring_keeps_pairs), T(test_ended_threads_leave_their_ring))

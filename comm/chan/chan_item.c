@@ -194,6 +194,10 @@ bool rui_item_pull(ru_chan *ch, uint32_t pi, ru_link_tx *tx, ru_time now)
         if (it->type == RUI_DATA && it->stream_index != RUI_NONE) {
             tx->cookie = (uint64_t)1 << 62 | (uint64_t)(it->stream_gen & 0x3fffffff) << 32 |
                          it->stream_index;
+            rui_stream *s = &ch->streams[it->stream_index];
+            if (s->gen == it->stream_gen && s->first.ns == 0) {
+                s->first = now;
+            }
         }
         p->yields_at = (ru_time){0};
         rui_trace_message_out(ch, p, it, now);

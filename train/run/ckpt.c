@@ -379,6 +379,7 @@ static void write_thread(void *arg)
     }
     ru_arena_rewind(&c->scratch, mark);
     ru_rec_span(c->opt.recorder, c->name_write, t0, ru_rec_now(), c->snapshot_bytes);
+    ru_recorder_thread_end(c->opt.recorder);
     ru_spsc_put(&c->ring);
 }
 
