@@ -5,6 +5,7 @@
 
 #include "env/file.h"
 #include "tool/cmd.h"
+#include "tool/page/page.h"
 #include "trace/export.h"
 #include "trace/fold.h"
 #include "trace/read.h"
@@ -145,6 +146,88 @@ static ru_status tensorboard(ru_cmd_in *in, const ru_trace *t, const char *dir, 
     return st;
 }
 
+enum { WORTH = 50 }; /* a part of the time below one in so many is not told */
+
+/* What the steps say, a sentence each. */
+static uint32_t words_of(const ru_trace *traces, const ru_rank_steps *steps, uint32_t n,
+                         ru_arena *arena, ru_page_word *words, ru_err *err)
+{
+    int64_t total[RU_STEP_PARTS] = {0}, all = 0, count = 0, (*chain)[RU_STEP_PARTS];
+    uint32_t n_words = 0;
+    for (uint32_t k = 0; k < n; k++) {
+        for (uint32_t p = 0; p < RU_STEP_PARTS; p++) {
+            total[p] += steps[k].total_ns[p];
+        }
+        all += steps[k].step_ns;
+        count += steps[k].n;
+    }
+    if (all == 0 || ru_trace_chain(steps, n, arena, &chain, err) != RU_OK) {
+        return 0;
+    }
+    ru_text t = ru_text_arena(arena);
+    ru_text_putf(&t, "A step takes %.2f ms in the mean:", (double)all * 1e-6 / (double)count);
+    for (uint32_t p = 0; p < RU_STEP_PARTS; p++) {
+        ru_text_putf(&t, "%s %.1f %% %s", p > 0 ? "," : "", 100.0 * (double)total[p] / (double)all,
+                     p == RU_STEP_PEER ? "waiting for a peer" : ru_step_part_name((ru_step_part)p));
+    }
+    ru_text_put(&t, ".");
+    words[n_words++].text = t.p;
+    for (uint32_t k = 0; n > 1 && k < n; k++) {
+        int64_t waited = 0, own = 0, path = 0;
+        for (uint32_t j = 0; j < n; j++) {
+            for (int64_t i = 0; i < steps[j].n; i++) {
+                waited += steps[j].at[i].late == k ? steps[j].at[i].late_ns : 0;
+            }
+            for (uint32_t p = 0; p < RU_STEP_PARTS; p++) {
+                path += chain[j][p];
+                own += j == k ? chain[j][p] : 0;
+            }
+        }
+        if (waited * WORTH > all) {
+            words[n_words++].text = ru_arena_printf(
+                arena,
+                "The others waited %.1f %% of their time for rank %u; it has %.0f %% of the "
+                "critical path.",
+                100.0 * (double)waited / (double)(all - steps[k].step_ns), traces[k].rank,
+                100.0 * (double)own / (double)path);
+        }
+    }
+    return n_words;
+}
+
+static ru_status html(ru_cmd_in *in, const ru_trace *traces, uint32_t n,
+                      const ru_trace_clocks *clocks, const char *path, ru_err *err)
+{
+    ru_arena *arena = in->arena;
+    ru_rank_steps *steps = RU_NEW(arena, ru_rank_steps, n);
+    ru_span_facts *facts = RU_NEW(arena, ru_span_facts, n);
+    ru_page_word *words = RU_NEW(arena, ru_page_word, (int64_t)n + 1);
+    if (steps == NULL || facts == NULL || words == NULL) {
+        return RU_FAIL(err, RU_E_LIMIT, "there is no memory for the page");
+    }
+    RU_TRY(ru_trace_steps(traces, n, clocks, arena, steps, err));
+    int64_t records = 0;
+    for (uint32_t k = 0; k < n; k++) {
+        RU_TRY(ru_trace_fold(&traces[k], arena, &facts[k], err));
+        records += traces[k].records;
+    }
+    ru_page_in page = {
+        .title = in->args[0],
+        .about = ru_arena_printf(arena, "Trace of %u rank%s with %lld records, %.3f s long.", n,
+                                 n == 1 ? "" : "s", (long long)records,
+                                 (double)(traces[0].last_ns - traces[0].first_ns) * 1e-9),
+        .traces = traces,
+        .steps = steps,
+        .facts = facts,
+        .n = n,
+        .clocks = clocks,
+        .words = words};
+    page.n_words = words_of(traces, steps, n, arena, words, err);
+    RU_TRY(ru_page_write(&page, path, arena, err));
+    fprintf(stderr, "wrote %s; open it in a browser\n", path);
+    return RU_OK;
+}
+
 static ru_status run(ru_cmd_in *in, ru_err *err)
 {
     ru_trace *traces = NULL;
@@ -167,7 +250,11 @@ static ru_status run(ru_cmd_in *in, ru_err *err)
         fprintf(stderr, "wrote a TensorBoard event file; show it with: tensorboard --logdir %s\n",
                 tb);
     }
-    bool other = perfetto != NULL || chrome != NULL || tb != NULL;
+    const char *page = ru_cmd_text(in, "html");
+    if (page != NULL) {
+        RU_TRY(html(in, traces, n, &clocks, page, err));
+    }
+    bool other = page != NULL || perfetto != NULL || chrome != NULL || tb != NULL;
     if (other && !ru_cmd_flag(in, "summary")) {
         return RU_OK;
     }
@@ -191,6 +278,11 @@ static const ru_opt opts[] = {
     {.name = "json",
      .type = RU_OPT_FLAG,
      .help = "print the summary as JSON Lines (rubato.trace.fact/1), one line per name"},
+    {.name = "html",
+     .type = RU_OPT_TEXT,
+     .word = "FILE",
+     .help = "write one page that shows the run in a browser: timeline of all ranks, step times, "
+             "where the time went"},
     {.name = "perfetto",
      .type = RU_OPT_TEXT,
      .word = "FILE",
@@ -207,6 +299,7 @@ static const ru_opt opts[] = {
 
 static const ru_example examples[] = {
     {"rubato trace runs/lenet", "show the time of each op"},
+    {"rubato trace runs/lenet --html lenet.html", "show the timeline in a browser"},
     {"rubato trace runs/lenet --perfetto lenet.perfetto-trace", "show the timeline in Perfetto"},
     {"rubato trace runs/lenet --tensorboard tb", "show the curves in TensorBoard"},
 };
