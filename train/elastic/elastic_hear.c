@@ -81,6 +81,9 @@ static void on_leader(ru_elastic *e, const ru_event *ev, ru_wire_in *w, ru_effec
             e->x->measure_begin(e, ev->now, fx);
         }
         break;
+    case RUI_EL_PROBE_TURN_MSG:
+        e->x->measure_hear(e, w, ev->now, fx);
+        break;
     case RUI_EL_END_MSG:
         on_end(e, w, ev->now, fx);
         break;

@@ -49,6 +49,7 @@ enum {
     RUI_EL_REDO_MSG,  /* bytes of this view were lost: begin again in another */
     RUI_EL_PROBE_MSG, /* measure the collectives */
     RUI_EL_PROBED_MSG,
+    RUI_EL_PROBE_TURN_MSG, /* the leader's: is the phase over with this turn? */
     RUI_EL_WATCH_TIMER = RU_ELASTIC_WHAT_FIRST,
     RUI_EL_LINGER_TIMER,
     RUI_EL_PROBE_TURNS = 3,  /* at most */
@@ -150,6 +151,7 @@ typedef struct rui_el_exchange_ops {
     /* Leader: is something to be measured before GO? All begin then, and say PROBED at its end. */
     bool (*measure_due)(const ru_elastic *e);
     void (*measure_begin)(ru_elastic *e, ru_time now, ru_effects *fx);
+    void (*measure_hear)(ru_elastic *e, ru_wire_in *w, ru_time now, ru_effects *fx);
     ru_status (*measured)(ru_elastic *e, ru_err *err); /* leader: everybody is through */
     /* What all must know before the first step of the view, behind GO's epoch. */
     ru_status (*go_write)(ru_elastic *e, ru_wire_out *w, ru_time now, ru_err *err);
@@ -185,6 +187,8 @@ typedef struct rui_el_probe {
     uint32_t phase, turn, at; /* at: sums of this turn so far */
     uint32_t turns[3];        /* of each phase that has ended */
     int64_t phase_ns, begun_ns;
+    bool told, over; /* the leader's message of this turn is there; it ends the phase */
+    bool waits;      /* the turn is done here: for that message */
     uint32_t *begun; /* [batch] sums of it */
     int64_t *ns;     /* [batch][RUI_EL_PROBE_TURNS] */
     ru_span span;    /* one buffer for all */
@@ -318,6 +322,7 @@ const rui_el_exchange_ops *rui_el_reduce_ops(void);
 /* elastic_probe.c */
 bool rui_el_probe_due(const ru_elastic *e); /* leader */
 void rui_el_probe_begin(ru_elastic *e, ru_time now, ru_effects *fx);
+void rui_el_probe_hear(ru_elastic *e, ru_wire_in *w, ru_time now, ru_effects *fx);
 RU_MUST_USE ru_status rui_el_probe_fit(ru_elastic *e, ru_err *err); /* leader: e->costs */
 
 /* elastic.c */
@@ -374,6 +379,7 @@ void rui_el_state_failed(ru_elastic *e, uint64_t cookie, ru_status why, ru_time 
 void rui_el_state_close(ru_elastic *e); /* the channel closes next: nothing is sent */
 
 /* elastic_lead.c */
+void rui_el_tell_all(ru_elastic *e, uint32_t what, const ru_wire_out *w, ru_effects *fx);
 void rui_el_lead_member(ru_elastic *e, const ru_event *ev, ru_effects *fx); /* LOCAL */
 void rui_el_lead_ready(ru_elastic *e, ru_node_id from, uint64_t layout, const char *handle,
                        ru_time now, ru_effects *fx);

@@ -46,7 +46,7 @@ static rui_el_known *known_of(ru_elastic *e, ru_node_id node, bool make)
     return &e->lead.known[e->lead.n_known++];
 }
 
-static void tell_all(ru_elastic *e, uint32_t what, const ru_wire_out *w, ru_effects *fx)
+void rui_el_tell_all(ru_elastic *e, uint32_t what, const ru_wire_out *w, ru_effects *fx)
 {
     RU_CHECK(!w->bad);
     for (uint32_t i = 0; i < e->v.n; i++) {
@@ -75,7 +75,7 @@ static void say_end(ru_elastic *e, ru_status st, const char *text, ru_time now, 
     e->end_status = st;
     snprintf(e->end_text, sizeof e->end_text, "%s", text);
     ru_wire_out w = end_word(e, buf);
-    tell_all(e, RUI_EL_END_MSG, &w, fx);
+    rui_el_tell_all(e, RUI_EL_END_MSG, &w, fx);
     ru_fx_timer(fx, RUI_EL_LINGER_TIMER, ru_time_after(now, RUI_EL_LINGER_NS));
 }
 
@@ -463,7 +463,7 @@ static void say_go(ru_elastic *e, ru_time now, ru_effects *fx)
         rui_el_lead_fail(e, e->opt.self, RU_E_CONFIG, err.text, now, fx);
         return;
     }
-    tell_all(e, RUI_EL_GO_MSG, &w, fx);
+    rui_el_tell_all(e, RUI_EL_GO_MSG, &w, fx);
     rui_el_go(e, buf, ru_wire_size(&w), now, fx);
 }
 
@@ -473,7 +473,7 @@ static void say_release(ru_elastic *e, ru_time now, ru_effects *fx)
     uint8_t buf[4];
     ru_wire_out w = ru_wire_out_into(buf, sizeof buf);
     ru_wire_put_u32(&w, e->v.epoch);
-    tell_all(e, RUI_EL_GO_MSG, &w, fx);
+    rui_el_tell_all(e, RUI_EL_GO_MSG, &w, fx);
     rui_el_release(e, now, fx);
 }
 
@@ -492,7 +492,7 @@ static void all_ready(ru_elastic *e, ru_time now, ru_effects *fx)
     ru_wire_out w = ru_wire_out_into(buf, sizeof buf);
     ru_wire_put_u32(&w, e->v.epoch);
     e->lead.n_probed = 0;
-    tell_all(e, RUI_EL_PROBE_MSG, &w, fx);
+    rui_el_tell_all(e, RUI_EL_PROBE_MSG, &w, fx);
     e->x->measure_begin(e, now, fx);
 }
 
@@ -613,7 +613,7 @@ static void commit_all(ru_elastic *e, ru_time now, ru_effects *fx)
     ru_wire_put_u32(&w, e->v.epoch);
     ru_wire_put_u64(&w, (uint64_t)e->step);
     ru_wire_put_u8(&w, e->held || last ? 1 : 0); /* nobody begins a step that will not count */
-    tell_all(e, RUI_EL_COMMIT_MSG, &w, fx);
+    rui_el_tell_all(e, RUI_EL_COMMIT_MSG, &w, fx);
     rui_el_commit(e, now, fx);
     if (!rui_el_lead_ends(e, now, fx) && e->held && !rui_el_lead_change(e, false, now, fx)) {
         say_release(e, now, fx);

@@ -16,10 +16,8 @@
  * the kernel keeps of a connection favours whoever ran last), and the median counts: the least of
  * the large ones is the one before which somebody was held up and the bucket filled. A phase ends
  * with its turns or, on slow links, after the turn in which its time is over. The leader's clock
- * alone can say so: the first number of every sum is 0 from all but the leader, so all read its
- * word in the result. */
-#include <string.h>
-
+ * alone can say so: when it begins the last sum of a turn, it sends PROBE_TURN(phase, turn, over)
+ * to all. The message travels while that sum does, and nobody begins the next turn without it. */
 #include "base/log.h"
 #include "train/elastic/elastic_impl.h"
 
@@ -72,6 +70,29 @@ static uint32_t batch_of(const ru_elastic *e)
     return (at + e->reduce.probing.turn) % n * SIZES + p->first + at / n;
 }
 
+static bool last_of_turn(const ru_elastic *e)
+{
+    const rui_el_probe *q = &e->reduce.probing;
+    const phase *p = &phases[q->phase];
+    return q->at + 1 == TWICE * p->n_sizes * algos_in(e, p);
+}
+
+/* Leader: is the phase over with this turn? */
+static void say_turn(ru_elastic *e, ru_time now)
+{
+    rui_el_probe *q = &e->reduce.probing;
+    const phase *p = &phases[q->phase];
+    uint8_t buf[8];
+    q->told = true;
+    q->over = q->turn + 1 == p->turns || now.ns - q->phase_ns >= p->most_ns;
+    ru_wire_out w = ru_wire_out_into(buf, sizeof buf);
+    ru_wire_put_u32(&w, e->v.epoch);
+    ru_wire_put_u8(&w, (uint8_t)q->phase);
+    ru_wire_put_u8(&w, (uint8_t)q->turn);
+    ru_wire_put_u8(&w, q->over ? 1 : 0);
+    rui_el_tell_all(e, RUI_EL_PROBE_TURN_MSG, &w, e->fx);
+}
+
 static void next_probe(ru_elastic *e, ru_time now)
 {
     rui_el_probe *q = &e->reduce.probing;
@@ -81,9 +102,9 @@ static void next_probe(ru_elastic *e, ru_time now)
     }
     q->begun_ns = now.ns;
     uint32_t batch = batch_of(e);
-    bool over = rui_el_leads(e) && now.ns - q->phase_ns >= p->most_ns;
-    float word = over ? 1 : 0;
-    memcpy(q->span.data, &word, sizeof word);
+    if (rui_el_leads(e) && last_of_turn(e)) {
+        say_turn(e, now);
+    }
     q->span.size_bytes = size_of(e, p->first + q->at / (TWICE * algos_in(e, p)));
     ru_err err;
     ru_status st = ru_coll_begin(e->reduce.probe, batch, q->begun[batch]++, &q->span, 1,
@@ -93,32 +114,60 @@ static void next_probe(ru_elastic *e, ru_time now)
     }
 }
 
-static void probe_done(void *self, uint32_t batch, uint32_t iter, ru_time now)
+/* The turn is done here and its message is there. */
+static void turn_done(ru_elastic *e, ru_time now)
 {
-    (void)iter;
-    ru_elastic *e = self;
-    if (e->phase != RUI_EL_PROBE) {
-        return;
-    }
     rui_el_probe *q = &e->reduce.probing;
-    const phase *p = &phases[q->phase];
-    int64_t took = now.ns - q->begun_ns;
-    if (!p->drains) {
-        q->ns[batch * RUI_EL_PROBE_TURNS + q->turn] = took;
-    }
-    if (++q->at == TWICE * p->n_sizes * algos_in(e, p)) {
-        float word;
-        memcpy(&word, q->span.data, sizeof word);
-        q->at = 0;
-        if (++q->turn == p->turns || word != 0) {
-            q->turns[q->phase++] = q->turn;
-            q->turn = 0;
-        }
+    q->told = q->waits = false;
+    q->at = 0;
+    q->turn++;
+    if (q->over) {
+        q->turns[q->phase++] = q->turn;
+        q->turn = 0;
     }
     if (q->phase < RU_ARRAY_LEN(phases)) {
         next_probe(e, now);
     } else {
         rui_el_tell(e, RUI_EL_PROBED_MSG, now, e->fx);
+    }
+}
+
+static void probe_done(void *self, uint32_t batch, uint32_t iter, ru_time now)
+{
+    (void)iter;
+    ru_elastic *e = self;
+    rui_el_probe *q = &e->reduce.probing;
+    if (e->phase != RUI_EL_PROBE || q->phase >= RU_ARRAY_LEN(phases)) {
+        return;
+    }
+    if (!phases[q->phase].drains) {
+        q->ns[batch * RUI_EL_PROBE_TURNS + q->turn] = now.ns - q->begun_ns;
+    }
+    bool last = last_of_turn(e);
+    q->at++;
+    if (!last) {
+        next_probe(e, now);
+    } else if (q->told) {
+        turn_done(e, now);
+    } else {
+        q->waits = true;
+    }
+}
+
+void rui_el_probe_hear(ru_elastic *e, ru_wire_in *w, ru_time now, ru_effects *fx)
+{
+    rui_el_probe *q = &e->reduce.probing;
+    uint32_t at = ru_wire_u8(w), turn = ru_wire_u8(w), over = ru_wire_u8(w);
+    if (w->bad || e->phase != RUI_EL_PROBE || q->told || q->phase >= RU_ARRAY_LEN(phases) ||
+        at != q->phase || turn != q->turn || over > 1 ||
+        (over == 0 && turn + 1 >= phases[at].turns)) {
+        return; /* of another turn, or no message of this version */
+    }
+    e->fx = fx;
+    q->told = true;
+    q->over = over == 1;
+    if (q->waits) {
+        turn_done(e, now);
     }
 }
 

@@ -412,6 +412,7 @@ const rui_el_exchange_ops *rui_el_reduce_ops(void)
                                             .connected = rui_el_connected,
                                             .measure_due = rui_el_probe_due,
                                             .measure_begin = rui_el_probe_begin,
+                                            .measure_hear = rui_el_probe_hear,
                                             .measured = rui_el_probe_fit,
                                             .go_write = go_write,
                                             .go_read = go_read,

@@ -228,9 +228,11 @@ static void words_at_the_wrong_time_are_not_heard(void **state)
         const number *numbers;
         uint32_t n;
     } words[] = {
-        {RUI_EL_COMMIT_MSG, none, 2}, {RUI_EL_COMMIT_MSG, none, 0},  {RUI_EL_GO_MSG, NULL, 0},
-        {RUI_EL_PROBE_MSG, NULL, 0},  {RUI_EL_END_MSG, bad_end, 2},  {RUI_EL_END_MSG, bad_end, 1},
-        {RUI_EL_READY_MSG, NULL, 0},  {RUI_EL_FAIL_MSG, bad_end, 2},
+        {RUI_EL_COMMIT_MSG, none, 2},     {RUI_EL_COMMIT_MSG, none, 0},
+        {RUI_EL_GO_MSG, NULL, 0},         {RUI_EL_PROBE_MSG, NULL, 0},
+        {RUI_EL_END_MSG, bad_end, 2},     {RUI_EL_END_MSG, bad_end, 1},
+        {RUI_EL_READY_MSG, NULL, 0},      {RUI_EL_FAIL_MSG, bad_end, 2},
+        {RUI_EL_PROBE_TURN_MSG, NULL, 0}, {RUI_EL_PROBE_TURN_MSG, none, 2},
     };
     job j = {0};
     job_open_stalled(&j, 3, 6);
@@ -244,6 +246,39 @@ static void words_at_the_wrong_time_are_not_heard(void **state)
             assert_int_equal(elastic_of(j.l[i])->step, 0);
             assert_int_equal(j.l[i]->failing, 0);
         }
+    }
+    job_ends_well(&j);
+}
+
+/* Members measure turn after turn as the leader says, and nothing else that comes in its name makes
+ * them end a phase. */
+static void measuring_follows_the_turns_of_the_leader(void **state)
+{
+    (void)state;
+    static const number wrong[][3] = {{{1, 1}, {1, 0}, {1, 1}}, {{1, 0}, {1, 7}, {1, 1}},
+                                      {{1, 0}, {1, 0}, {1, 2}}, {{1, 9}, {1, 9}, {1, 0}},
+                                      {{1, 0}, {1, 2}, {1, 0}}, {{1, 2}, {1, 2}, {1, 1}}};
+    job j = {0};
+    uint32_t said = 0, probed = 0;
+    job_open(&j, 3, 6, 0);
+    for (uint32_t k = 0; k < LIFE_ROUNDS && !job_over(&j); k++) {
+        const ru_elastic *e = elastic_of(j.l[1]);
+        const rui_el_probe *q = &e->reduce.probing;
+        bool first = e->phase == RUI_EL_PROBE && q->phase == 0 && q->turn == 0 && !q->told;
+        probed += e->phase == RUI_EL_PROBE ? 1 : 0;
+        if (first && said < RU_ARRAY_LEN(wrong)) {
+            say(&j, j.l[0], j.l[1], RUI_EL_PROBE_TURN_MSG, wrong[said++], 3);
+        }
+        job_round(&j);
+    }
+    assert_true(probed > 0);
+    assert_int_equal(said, RU_ARRAY_LEN(wrong));
+    assert_int_equal(elastic_of(j.l[0])->reduce.probed_n, 3);
+    for (uint32_t i = 0; i < 3; i++) {
+        const rui_el_probe *q = &elastic_of(j.l[i])->reduce.probing;
+        assert_memory_equal(q->turns, elastic_of(j.l[0])->reduce.probing.turns, sizeof q->turns);
+        assert_true(q->turns[0] >= 1 && q->turns[2] >= 1);
+        assert_int_equal(q->phase, RU_ARRAY_LEN(q->turns));
     }
     job_ends_well(&j);
 }
@@ -504,6 +539,7 @@ RU_TESTS(train_elastic, cmocka_unit_test(who_comes_before_the_pause_is_let_in),
          cmocka_unit_test(a_commit_that_was_none),
          cmocka_unit_test(a_done_counts_once_and_for_its_step),
          cmocka_unit_test(words_at_the_wrong_time_are_not_heard),
+         cmocka_unit_test(measuring_follows_the_turns_of_the_leader),
          cmocka_unit_test(a_member_that_is_held_is_let_go),
          cmocka_unit_test(the_end_waits_for_the_update),
          cmocka_unit_test(early_words_are_kept_one_of_each),
