@@ -97,6 +97,16 @@ int64_t ru_report_told(ru_report *r)
     return told;
 }
 
+ru_report_details ru_report_details_none(void)
+{
+    const double none = (double)NAN;
+    return (ru_report_details){.pause_s = none,
+                               .samples = -1,
+                               .after_s = none,
+                               .waited_s = none,
+                               .predicted_compute_s = none};
+}
+
 /* -- JSON -------------------------------------------------------------------------------------- */
 
 static void put_f64(ru_text *t, const char *key, double v)

@@ -79,6 +79,19 @@ typedef struct ru_report_start {
         state_bytes, flops_step, open_ns, resumed_step;
 } ru_report_start;
 
+/* What an event may tell; texts NULL, seconds NAN, samples below 0: not told. */
+typedef struct ru_report_details {
+    double pause_s;
+    const char *changed; /* settings */
+    const char *tier;
+    int64_t samples;
+    double after_s, waited_s;
+    const char *shares;
+    double predicted_compute_s;
+} ru_report_details;
+
+ru_report_details ru_report_details_none(void);
+
 /* Errors: those of ru_log_file_open. The report lives in `arena`. */
 RU_MUST_USE ru_status ru_report_open(const ru_report_options *opt, ru_arena *arena, ru_report **out,
                                      ru_err *err);

@@ -31,6 +31,9 @@ struct ru_report {
 /* report_file.c: the metrics file as it is to go on, under a new inode. Errors: those of the disk.
  */
 RU_MUST_USE ru_status rui_report_files(ru_report *r, ru_err *err);
+/* 1234567 -> "1.23 M"; 83 -> "1:23". */
+const char *rui_count_text(double v, char into[32]);
+const char *rui_duration_text(double s, char into[32]);
 void rui_report_progress(ru_report *r, const ru_report_step *s);
 void rui_report_evaluation(ru_report *r, int64_t step, int64_t epoch, const ru_metrics *m);
 void rui_report_end(ru_report *r, const ru_report_summary *s);
