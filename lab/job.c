@@ -132,6 +132,7 @@ static void on_news(void *self, const ru_elastic_news *news, ru_time now)
     case RU_ELASTIC_SLOW:
     case RU_ELASTIC_SHARES:
     case RU_ELASTIC_PLANNED:
+    case RU_ELASTIC_VIEW:
         break;
     case RU_ELASTIC_ENDED:
         if (n->ended) {

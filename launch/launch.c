@@ -10,6 +10,7 @@
 #include "base/str.h"
 #include "env/claim.h"
 #include "env/file.h"
+#include "env/link_tcp.h"
 #include "env/loop.h"
 #include "env/process.h"
 #include "env/self.h"
@@ -17,14 +18,16 @@
 #include "exec/pool.h"
 #include "launch/fold.h"
 #include "train/run/live.h"
+#include "train/run/message.h"
 #include "train/run/op_facts.h"
 
-enum { LINE_MAX_BYTES = 1 << 16, EARLY_MAX_BYTES = 1 << 14, ARGS_MAX = 48, SPAWNS_MAX = 10000 };
+enum { EARLY_MAX_BYTES = 1 << 14, ARGS_MAX = 48, SPAWNS_MAX = 10000 };
+#define DRAW_NS INT64_C(90000000) /* every worker here tells its progress ten times a second */
 enum { SSH_FAILED = 255, SIGNALS_MAX = 64 };
 
-/* Bytes of one pipe until their line ends. */
+/* Bytes that wait. */
 typedef struct stream {
-    char *at; /* [LINE_MAX_BYTES] */
+    char *at;
     int64_t n;
 } stream;
 
@@ -35,8 +38,8 @@ typedef struct child {
     uint32_t number;  /* of the worker in the job; 0: it is not in yet */
     uint32_t slot;    /* of cores */
     const char *host; /* started there over ssh; NULL: this machine */
-    stream out;
-    stream early; /* what it said to people before it had a number */
+    ru_msg_in *in;    /* its messages */
+    stream early;     /* what it said to people before it had a number */
     ru_log_file *log;
     char address[128]; /* where it listens; "": not known yet */
     bool alive;
@@ -56,9 +59,12 @@ typedef struct launcher {
     bool begun;      /* the first step was reported, or the start */
     bool summary;    /* the job ended well: a worker here wrote the summary, or ended with it */
     bool stopping;
-    bool founded; /* the other founders were started */
-    int64_t told; /* the last step that was told on stdout */
-    int code;     /* of the first child that failed */
+    bool founded;  /* the other founders were started */
+    int64_t told;  /* the last step that was told on stdout */
+    int64_t drawn; /* the last step on the live line */
+    ru_time drawn_at;
+    ru_msg_view view; /* the newest that a worker here told */
+    int code;         /* of the first child that failed */
     ru_status status;
     ru_err err;
 } launcher;
@@ -131,11 +137,6 @@ RU_PRINTF(2, 3) static void say(launcher *l, const char *fmt, ...)
     (void)fputc('\n', stderr);
 }
 
-static bool starts_with(const char *line, const char *head)
-{
-    return strncmp(line, head, strlen(head)) == 0;
-}
-
 static void start_others(launcher *l, const char *address);
 
 /* The number by which workers and people know it; before that, how many were started. */
@@ -165,53 +166,83 @@ static void open_log(child *c)
     c->early.n = 0;
 }
 
-static void on_number(child *c, const char *digits)
+static void on_number(child *c, int64_t number)
 {
     launcher *l = c->l;
-    uint32_t number = (uint32_t)strtoul(digits, NULL, 10);
-    if (c->number == 0 && number > 0) {
-        ru_fold_end(l->fold, c->rank, ru_clock_now());
-        c->number = number;
+    if (number > 0 && number <= UINT32_MAX && c->number != (uint32_t)number) {
+        ru_fold_end(l->fold, number_of(c), ru_clock_now());
+        ru_log_file_close(c->log); /* it came back under another number */
+        c->log = NULL;
+        c->number = (uint32_t)number;
         open_log(c);
     }
 }
 
-static void on_out_line(child *c, const char *line)
+static void on_address(child *c, const char *address)
 {
-    static const char head[] = "{\"schema\":\"rubato.worker.address/1\",\"address\":\"";
-    static const char number[] = "{\"schema\":\"rubato.worker.number/1\",\"number\":";
     launcher *l = c->l;
-    int64_t size_bytes;
-    const char *progress = ru_live_told(line, &size_bytes);
-    if (progress != NULL) {
-        ru_live_draw(&l->live, progress, size_bytes);
+    if (!ru_link_tcp_address_ok(address)) {
         return;
     }
-    if (starts_with(line, number)) {
-        on_number(c, line + sizeof number - 1);
-        return;
+    (void)snprintf(c->address, sizeof c->address, "%s", address);
+    if (!l->founded) {
+        start_others(l, c->address);
     }
-    if (starts_with(line, head)) {
-        const char *at = line + sizeof head - 1;
-        (void)snprintf(c->address, sizeof c->address, "%.*s", (int)strcspn(at, "\""), at);
-        if (!l->founded) {
-            start_others(l, c->address);
-        }
-        return;
-    }
-    static const char step[] = "{\"schema\":\"rubato.train.step/1\",\"step\":";
-    if (starts_with(line, step)) {
+}
+
+/* False: two leaders told it, of whom one did not know yet that it leads no more. */
+static bool is_new(launcher *l, const ru_msg *m)
+{
+    if (m->kind == RU_MSG_STEP) {
+        bool later = m->step.step > l->told;
         l->begun = true;
-        int64_t n = strtoll(line + sizeof step - 1, NULL, 10);
-        if (n <= l->told) { /* by two leaders, of whom one did not know yet that it leads no more */
-            return;
-        }
-        l->told = n;
+        l->told = later ? m->step.step : l->told;
+        return later;
     }
-    l->summary = l->summary || starts_with(line, "{\"schema\":\"rubato.train.summary/");
-    if (l->opt->train->json) {
-        (void)printf("%s\n", line);
-        (void)fflush(stdout);
+    l->summary = l->summary || m->kind == RU_MSG_SUMMARY;
+    return true;
+}
+
+static void on_view(launcher *l, const ru_msg_view *view);
+
+/* A message of a worker; what has a JSON form is told with --json. */
+static void on_message(void *self, const ru_msg *m)
+{
+    child *c = self;
+    launcher *l = c->l;
+    char line[RU_MSG_BYTES_MAX];
+    ru_text t = ru_text_into(line, sizeof line);
+    switch (m->kind) {
+    case RU_MSG_START:
+    case RU_MSG_STEP:
+    case RU_MSG_EVAL:
+    case RU_MSG_EVENT:
+    case RU_MSG_SUMMARY:
+        if (is_new(l, m) && l->opt->train->json) {
+            ru_msg_json(m, &t);
+            (void)fwrite(t.p, 1, t.cut ? 0 : (size_t)t.n, stdout);
+            (void)fflush(stdout);
+        }
+        break;
+    case RU_MSG_PROGRESS:
+        if (m->progress.step > l->drawn && ru_time_since(ru_clock_now(), l->drawn_at) >= DRAW_NS) {
+            l->drawn = m->progress.step;
+            l->drawn_at = ru_clock_now();
+            ru_msg_progress_text(&m->progress, true, &t);
+            ru_live_draw(&l->live, t.p, t.n);
+        }
+        break;
+    case RU_MSG_ADDRESS:
+        on_address(c, m->address.address);
+        break;
+    case RU_MSG_NUMBER:
+        on_number(c, m->number.number);
+        break;
+    case RU_MSG_VIEW:
+        on_view(l, &m->view);
+        break;
+    case RU_MSG_KINDS:
+        break;
     }
 }
 
@@ -254,19 +285,10 @@ static void on_errors(child *c, const char *bytes, int64_t n)
     fold_again(c->l, now);
 }
 
-static void on_output(child *c, const char *bytes, int64_t n)
+/* No message: a greeting of a login shell on another host, say. */
+static void on_text(void *self, const char *data, int64_t n)
 {
-    stream *s = &c->out;
-    for (int64_t i = 0; i < n; i++) {
-        if (bytes[i] == '\n' || s->n == LINE_MAX_BYTES - 1) {
-            s->at[s->n] = 0;
-            on_out_line(c, s->at);
-            s->n = 0;
-        }
-        if (bytes[i] != '\n') {
-            s->at[s->n++] = bytes[i];
-        }
-    }
+    on_errors(self, data, n);
 }
 
 static void read_all(child *c, bool errors)
@@ -277,7 +299,7 @@ static void read_all(child *c, bool errors)
         if (errors) {
             on_errors(c, buf, n);
         } else {
-            on_output(c, buf, n);
+            ru_msg_read(c->in, buf, n);
         }
     }
     int fd = ru_process_fd(c->p, errors);
@@ -325,9 +347,8 @@ static void word_number(words *w, const char *name, int64_t v)
 
 static void say_how_much(const ru_launch_options *o, words *w)
 {
-    if (o->train->columns > 0) {
-        word(w, "--progress-lines");
-    }
+    word(w, "--messages");
+    word(w, o->train->columns > 0 ? "progress" : "run");
     if (o->train->quiet) {
         word(w, "-q");
     }
@@ -442,12 +463,13 @@ static ru_status start_at(launcher *l, uint32_t slot, const char *host, const ch
     }
     child *c = &l->children[l->n_children];
     *c = (child){.l = l, .rank = l->n_children + 1, .slot = slot, .host = host};
-    c->out.at = ru_arena_alloc(l->arena, LINE_MAX_BYTES, 1);
+    c->in = RU_NEW(l->arena, ru_msg_in, 1);
     c->early.at = ru_arena_alloc(l->arena, EARLY_MAX_BYTES, 1);
     const char *token = ru_arena_printf(l->arena, "RUBATO_TOKEN=%s", l->token);
-    if (c->out.at == NULL || c->early.at == NULL || token == NULL) {
+    if (c->in == NULL || c->early.at == NULL || token == NULL) {
         return RU_FAIL(err, RU_E_MEM, "not enough memory to start a worker");
     }
+    *c->in = (ru_msg_in){.message = on_message, .text = on_text, .self = c};
     words w = {.arena = l->arena};
     if (host != NULL) {
         remote_line(l, c, join, &w);
@@ -511,20 +533,60 @@ static void signal_all(launcher *l, int sig)
     }
 }
 
-/* Fewer than the least number live: somebody new, where the lost one was. */
-static void refill(launcher *l, uint32_t slot)
+/* Workers of the job, with those of other launchers and those that joined by hand. */
+static uint32_t workers_now(const launcher *l)
+{
+    uint32_t n = l->n_alive;
+    for (uint32_t i = 0; i < l->view.n; i++) {
+        bool here = false;
+        for (uint32_t k = 0; k < l->n_children && !here; k++) {
+            here = l->children[k].number == l->view.numbers[i];
+        }
+        n += here ? 0 : 1;
+    }
+    return n;
+}
+
+/* The least one that no living worker has. */
+static uint32_t free_slot(const launcher *l)
+{
+    for (uint32_t slot = 0;; slot++) {
+        bool used = false;
+        for (uint32_t k = 0; k < l->n_children && !used; k++) {
+            used = l->children[k].alive && l->children[k].slot == slot;
+        }
+        if (!used) {
+            return slot;
+        }
+    }
+}
+
+/* Fewer than the least number live: somebody new. */
+static void refill(launcher *l)
 {
     ru_err err = {0};
-    for (uint32_t k = 0; k < l->n_children; k++) {
+    uint32_t n = workers_now(l);
+    for (uint32_t k = 0; k < l->n_children && n < l->opt->n_min; k++) {
         const child *c = &l->children[k];
         if (c->alive && c->address[0] != 0) {
-            say(l, "starting another worker: %u are running, at least %u are required", l->n_alive,
-                l->opt->n_min);
-            ru_status st = start(l, slot, c->address, true, &err);
+            say(l, "starting another worker: %u %s running, at least %u are required", n,
+                n == 1 ? "is" : "are", l->opt->n_min);
+            ru_status st = start(l, free_slot(l), c->address, true, &err);
             if (st != RU_OK) {
                 fail(l, st, &err);
             }
             return;
+        }
+    }
+}
+
+static void on_view(launcher *l, const ru_msg_view *view)
+{
+    if (view->epoch > l->view.epoch) {
+        l->view = *view;
+        /* Whoever lost a worker replaces it; here that may have waited for others to leave. */
+        if (l->begun && !l->summary && !l->stopping && l->n_alive < l->opt->n_start) {
+            refill(l);
         }
     }
 }
@@ -564,6 +626,7 @@ static void on_end(void *self, int64_t pid, ru_time now)
     launcher *l = c->l;
     read_all(c, false);
     read_all(c, true);
+    ru_msg_read_end(c->in);
     ru_fold_end(l->fold, number_of(c), ru_clock_now());
     if (c->log == NULL && c->early.n > 0) {
         open_log(c);
@@ -597,8 +660,8 @@ static void on_end(void *self, int64_t pid, ru_time now)
     } else if (!over && !l->begun && code != 0) {
         l->stopping = true; /* a job that could not begin: the others would wait for ever */
         signal_all(l, SIGKILL);
-    } else if (!over && l->n_alive < l->opt->n_min) {
-        refill(l, c->slot);
+    } else if (!over) {
+        refill(l);
     }
 }
 

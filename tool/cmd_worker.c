@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/conf.h"
+#include "base/log.h"
 #include "base/str.h"
 #include "comm/member/member.h"
 #include "env/file.h"
@@ -11,6 +12,7 @@
 #include "env/self.h"
 #include "launch/launch.h"
 #include "tool/cmd.h"
+#include "train/run/message.h"
 #include "train/worker/worker.h"
 
 static const ru_opt opts[] = {
@@ -108,9 +110,13 @@ static const ru_opt opts[] = {
      .choices = "reliable|transient",
      .help = "transient: the provider may reclaim this machine at any time. Its worker has no "
              "vote, so the others continue even if all such machines fail at once"},
-    {.name = "progress-lines",
-     .type = RU_OPT_FLAG,
-     .help = "print progress as JSON Lines on stdout for the launcher"},
+    {.name = "messages",
+     .type = RU_OPT_CHOICE,
+     .word = "WHICH",
+     .def = "none",
+     .choices = "none|run|progress",
+     .help = "tell the launcher on stdout, in binary messages, about the run, or also about its "
+             "progress"},
 };
 
 static const ru_example examples[] = {
@@ -123,25 +129,30 @@ static const ru_example examples[] = {
      "use one fixed port, for a firewall that allows only one"},
 };
 
+static void say(const ru_msg *m)
+{
+    ru_err err;
+    if (ru_msg_tell(m, &err) != RU_OK) {
+        ru_log(RU_LOG_ERROR, "tool", "message", "%s", err.text);
+    }
+}
+
 static void say_address(void *self, const char *address)
 {
     (void)self;
-    (void)printf("{\"schema\":\"rubato.worker.address/1\",\"address\":\"%s\",\"pid\":%lld}\n",
-                 address, (long long)ru_self_pid());
-    (void)fflush(stdout);
+    say(&(ru_msg){.kind = RU_MSG_ADDRESS, .address.address = address});
 }
 
 static void say_number(void *self, uint32_t number, bool takes_state)
 {
     (void)self;
     (void)takes_state;
-    (void)printf("{\"schema\":\"rubato.worker.number/1\",\"number\":%u}\n", number);
-    (void)fflush(stdout);
+    say(&(ru_msg){.kind = RU_MSG_NUMBER, .number.number = number});
 }
 
 static void tell_number(void *self, uint32_t number, bool takes_state)
 {
-    if (ru_self_columns(1) == 0) { /* for who started it over ssh */
+    if (*(const bool *)self) { /* started over ssh */
         say_number(self, number, takes_state);
     }
     (void)fprintf(stderr, "joined as worker %u%s\n", number,
@@ -228,7 +239,8 @@ static ru_status check_join(const char *join, ru_err *err)
 static ru_status run(ru_cmd_in *in, ru_err *err)
 {
     const char *join = ru_cmd_text(in, "join"), *token, *out;
-    bool launched = ru_cmd_text(in, "job") != NULL;
+    int64_t messages = ru_cmd_choice(in, "messages");
+    bool launched = ru_cmd_text(in, "job") != NULL, tells = messages > 0;
     ru_job job;
     if (join == NULL && !launched) {
         return RU_FAIL(err, RU_E_USAGE,
@@ -249,9 +261,10 @@ static ru_status run(ru_cmd_in *in, ru_err *err)
                   .out = out,
                   .resume = ru_cmd_flag(in, "resume"),
                   .json = ru_self_columns(1) == 0, /* for who started it */
+                  .messages = tells,
+                  .progress = messages > 1,
                   .quiet = in->verbose < 0,
                   .columns = in->progress ? ru_self_columns(2) : 0,
-                  .progress_lines = ru_cmd_flag(in, "progress-lines"),
                   .cache_dir = ru_choices_dir(in->arena),
                   .dir_made = true,
                   .rank = ru_cmd_given(in, "rank") ? (uint32_t)ru_cmd_i64(in, "rank")
@@ -273,8 +286,9 @@ static ru_status run(ru_cmd_in *in, ru_err *err)
         .stop_leaves = !launched,
         .cores = cores != NULL ? strtoull(cores, NULL, 16) : 0,
         .number = (uint32_t)ru_cmd_i64(in, "rank"),
-        .address = launched ? say_address : NULL,
+        .address = tells ? say_address : NULL,
         .member = launched ? say_number : tell_number,
+        .self = &tells,
     };
     if (!launched) {
         (void)fprintf(stderr, "joining %s; results go to %s\n", join, out);

@@ -178,7 +178,7 @@ static ru_status save(run *r, ru_err *err)
     RU_TRY(ru_app_ckpt_save(r->dir.out, &c, r->state, r->job->checkpoint.keep, err));
     r->saved = r->clock;
     r->saved_at = ru_clock_now();
-    return ru_report_event(r->report, r->clock, "checkpoint", "", err);
+    return ru_report_event(r->report, r->clock, "checkpoint", 0, NULL, err);
 }
 
 static ru_status evaluate(run *r, ru_err *err)

@@ -246,6 +246,7 @@ static void take_view(ru_elastic *e, ru_time now, ru_effects *fx)
     if (first) {
         rui_el_news(e, RU_ELASTIC_MEMBER, v.at[v.me].number, v.at[v.me].full, now);
     }
+    rui_el_news(e, RU_ELASTIC_VIEW, v.n, 0, now);
     e->x->view_taken(e, arena);
     e->connect_asked = e->held = e->broken = false;
     e->mover.has_state = v.at[v.me].full;

@@ -115,6 +115,7 @@ typedef struct ru_elastic_device {
 typedef enum ru_elastic_what {
     RU_ELASTIC_COMMITTED, /* step; a: ns since the last commit, b: members with a share */
     RU_ELASTIC_MEMBER,  /* this process is in; a: its number, b: 1 when it holds the whole state */
+    RU_ELASTIC_VIEW,    /* a view is in force here; a: its members */
     RU_ELASTIC_JOINED,  /* a: number of the member; in the group, without a share. b: its ru_tier */
     RU_ELASTIC_WORKS,   /* a: number; it has a share now */
     RU_ELASTIC_LEFT,    /* a: number */

@@ -1,9 +1,6 @@
 #include "train/run/live.h"
 
 #include <stdio.h>
-#include <string.h>
-
-static const char head[] = "{\"schema\":\"rubato.worker.progress/1\",\"text\":\"";
 
 void ru_live_draw(ru_live *l, const char *text, int64_t size_bytes)
 {
@@ -23,20 +20,4 @@ void ru_live_clear(ru_live *l)
         (void)fprintf(stderr, "\r%*s\r", (int)l->drawn, "");
         l->drawn = 0;
     }
-}
-
-void ru_live_tell(const char *text)
-{
-    (void)printf("%s%s\"}\n", head, text);
-    (void)fflush(stdout);
-}
-
-const char *ru_live_told(const char *line, int64_t *size_bytes)
-{
-    size_t n = sizeof head - 1;
-    if (strncmp(line, head, n) != 0) {
-        return NULL;
-    }
-    *size_bytes = (int64_t)strcspn(line + n, "\"");
-    return line + n;
 }

@@ -16,9 +16,4 @@ void ru_live_draw(ru_live *l, const char *text, int64_t size_bytes);
 /* Wipe it: before any other line. */
 void ru_live_clear(ru_live *l);
 
-/* Tell `text` (no quotes in it) on stdout, for the process that holds the terminal. */
-void ru_live_tell(const char *text);
-/* The content of such a line, a view of *size_bytes; NULL: it is another line. */
-const char *ru_live_told(const char *line, int64_t *size_bytes);
-
 #endif

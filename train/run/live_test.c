@@ -1,4 +1,4 @@
-/* The moving line: drawn over itself, cut at the terminal's width, wiped, told to a launcher. */
+/* The moving line: drawn over itself, cut at the terminal's width, wiped. */
 #include "test/test.h"
 #include "train/run/live.h"
 
@@ -48,21 +48,4 @@ static void draws_over_itself(void **state)
     assert_string_equal(catch_end(&c, stderr), "\r1234567\rabc    \r   \r");
 }
 
-static void tells_a_launcher(void **state)
-{
-    (void)state;
-    caught c;
-    catch_start(&c, 1, stdout);
-    ru_live_tell("step 3/4  [##..]");
-    const char *line = catch_end(&c, stdout);
-    assert_int_equal(line[strlen(line) - 1], '\n');
-    int64_t n = -1;
-    const char *text = ru_live_told(line, &n);
-    assert_non_null(text);
-    assert_int_equal(n, 16);
-    assert_memory_equal(text, "step 3/4  [##..]", 16);
-    assert_null(ru_live_told("{\"schema\":\"rubato.train.step/1\",\"step\":3}", &n));
-    assert_null(ru_live_told("", &n));
-}
-
-RU_TESTS(train_live, cmocka_unit_test(draws_over_itself), cmocka_unit_test(tells_a_launcher))
+RU_TESTS(train_live, cmocka_unit_test(draws_over_itself))

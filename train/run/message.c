@@ -22,6 +22,7 @@ typedef enum field_type {
     F64_MAYBE, /* absent when not a number */
     TEXT,
     TEXT_MAYBE, /* absent when empty */
+    NAMED,      /* a number whose key is its own; the table's: when it has none */
     METRICS,
     NUMBERS, /* a count and a list of u32 */
     OPEN,    /* of a JSON object, no bytes */
@@ -71,7 +72,7 @@ static const field step_fields[] = {
     {"step", I64, AT(step, step), 0},
     {"epoch", I64, AT(step, epoch), 0},
     {"samples", I64, AT(step, samples), 0},
-    {"loss", F64, AT(step, loss), 0},
+    {"loss", NAMED, AT(step, loss), 0},
     {"lr", F64, AT(step, lr), 0},
     {"step_s", F64, AT(step, step_s), 0},
     {"samples_per_s", F64, AT(step, samples_per_s), 0},
@@ -109,7 +110,7 @@ static const field summary_fields[] = {
     {"samples_repeated", I64, AT(summary, samples_repeated), 0},
     {"wall_s", F64, AT(summary, wall_s), 0},
     {"samples_per_s", F64, AT(summary, samples_per_s), 0},
-    {"loss", F64, AT(summary, loss), 0},
+    {"loss", NAMED, AT(summary, loss), 0},
     {"metric", METRICS, AT(summary, metric), 0},
     {"split", OPEN, 0, 0},
     {"compute", F64, AT(summary, compute_s), 0},
@@ -127,7 +128,7 @@ static const field progress_fields[] = {
     {"steps", I64, AT(progress, steps), 0},
     {"epoch", I64, AT(progress, epoch), 0},
     {"epochs", I64, AT(progress, epochs), 0},
-    {"loss", F64, AT(progress, loss), 0},
+    {"loss", NAMED, AT(progress, loss), 0},
     {"accuracy", F64_MAYBE, AT(progress, accuracy), 0},
     {"samples_per_s", F64, AT(progress, samples_per_s), 0},
     {"left_s", F64_MAYBE, AT(progress, left_s), 0},
@@ -184,6 +185,14 @@ static const char *text_at(const void *body, const field *f)
     return v != NULL ? v : "";
 }
 
+static ru_metric named_at(const void *body, const field *f)
+{
+    ru_metric v;
+    memcpy(&v, (const char *)body + f->offset, sizeof v);
+    v.name = v.name != NULL && v.name[0] != 0 ? v.name : f->key;
+    return v;
+}
+
 /* -- JSON and text ----------------------------------------------------------------------------- */
 
 static void put_number(ru_text *t, double v)
@@ -224,7 +233,9 @@ static void put_field(ru_text *t, const void *body, const field *f, bool *first)
     if (absent(body, f)) {
         return;
     }
-    ru_text_putf(t, "%s\"%s\":", *first ? "" : ",", f->key);
+    ru_text_put(t, *first ? "" : ",");
+    ru_text_json(t, ru_str_c(f->type == NAMED ? named_at(body, f).name : f->key));
+    ru_text_put(t, ":");
     *first = f->type == OPEN;
     switch (f->type) {
     case I64:
@@ -234,6 +245,9 @@ static void put_field(ru_text *t, const void *body, const field *f, bool *first)
     case F64:
     case F64_MAYBE:
         put_number(t, f64_at(body, f));
+        break;
+    case NAMED:
+        put_number(t, named_at(body, f).value);
         break;
     case TEXT:
     case TEXT_MAYBE:
@@ -310,7 +324,11 @@ void ru_msg_progress_text(const ru_msg_progress *p, bool bar, ru_text *t)
         ru_text_char(t, '.', BAR_WIDTH - full);
         ru_text_put(t, "]");
     }
-    ru_text_putf(t, "  loss %.4f", p->loss);
+    ru_text_put(t, "  ");
+    for (const char *c = p->loss.name; *c != 0; c++) { /* no bytes that a terminal obeys */
+        ru_text_char(t, *c >= ' ' && *c <= '~' ? *c : '?', 1);
+    }
+    ru_text_putf(t, " %.4f", p->loss.value);
     if (!isnan(p->accuracy)) {
         ru_text_putf(t, "  accuracy %.1f %%", p->accuracy * 100);
     }
@@ -343,6 +361,12 @@ static void write_field(ru_wire_out *w, const void *body, const field *f)
         size_t n = strlen(text);
         w->bad = w->bad || n > f->max;
         ru_wire_put_text(w, text, w->bad ? 0 : (uint32_t)n);
+        break;
+    }
+    case NAMED: {
+        ru_metric v = named_at(body, f);
+        ru_wire_put_text(w, v.name, (uint32_t)strlen(v.name));
+        ru_wire_put_f64(w, v.value);
         break;
     }
     case METRICS: {
@@ -464,6 +488,15 @@ static void read_field(ru_msg_in *in, ru_wire_in *w, const field *f, bool there,
     case TEXT:
     case TEXT_MAYBE: {
         const char *v = there ? read_text(in, w, f->max, used) : "";
+        memcpy(at, &v, sizeof v);
+        break;
+    }
+    case NAMED: {
+        ru_metric v = {.name = f->key, .value = (double)NAN};
+        if (there) {
+            v.name = read_text(in, w, METRIC_NAME_MAX, used);
+            v.value = ru_wire_f64(w);
+        }
         memcpy(at, &v, sizeof v);
         break;
     }

@@ -44,7 +44,8 @@ typedef struct ru_msg_start {
 
 typedef struct ru_msg_step {
     int64_t step, epoch, samples;
-    double loss, lr, step_s, samples_per_s;
+    ru_metric loss; /* or another objective */
+    double lr, step_s, samples_per_s;
     int64_t workers;
     double accuracy, norm; /* may be absent */
 } ru_msg_step;
@@ -64,7 +65,8 @@ typedef struct ru_msg_event {
 
 typedef struct ru_msg_summary {
     int64_t steps, epochs, samples, samples_lost, samples_repeated;
-    double wall_s, samples_per_s, loss;
+    double wall_s, samples_per_s;
+    ru_metric loss;
     ru_metrics metric;
     double compute_s, network_s, input_s, wait_s, other_s;
     int64_t peak_rss_bytes;
@@ -73,7 +75,8 @@ typedef struct ru_msg_summary {
 
 typedef struct ru_msg_progress {
     int64_t step, steps, epoch, epochs; /* steps, epochs 0: open */
-    double loss, accuracy;              /* loss: smoothed; accuracy may be absent */
+    ru_metric loss;                     /* smoothed */
+    double accuracy;                    /* may be absent */
     double samples_per_s, left_s;       /* left_s may be absent */
     int64_t members, voters;
 } ru_msg_progress;

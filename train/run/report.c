@@ -97,6 +97,8 @@ int64_t ru_report_told(ru_report *r)
     return told;
 }
 
+/* -- messages ---------------------------------------------------------------------------------- */
+
 ru_report_details ru_report_details_none(void)
 {
     const double none = (double)NAN;
@@ -107,68 +109,35 @@ ru_report_details ru_report_details_none(void)
                                .predicted_compute_s = none};
 }
 
-/* -- JSON -------------------------------------------------------------------------------------- */
-
-static void put_f64(ru_text *t, const char *key, double v)
-{
-    ru_text_putf(t, ",\"%s\":", key);
-    if (isfinite(v)) {
-        ru_text_f64(t, v);
-    } else {
-        ru_text_put(t, "null");
-    }
-}
-
-static void put_i64(ru_text *t, const char *key, int64_t v)
-{
-    ru_text_putf(t, ",\"%s\":%lld", key, (long long)v);
-}
-
-static void put_str(ru_text *t, const char *key, const char *v)
-{
-    ru_text_putf(t, ",\"%s\":", key);
-    ru_text_json(t, ru_str_c(v));
-}
-
-static void put_metrics(ru_text *t, const ru_metrics *m)
-{
-    ru_text_put(t, ",\"metric\":{");
-    for (uint32_t k = 0; k < m->n; k++) {
-        ru_text_putf(t, "%s\"%s\":", k > 0 ? "," : "", m->at[k].name);
-        if (isfinite(m->at[k].value)) {
-            ru_text_f64(t, m->at[k].value);
-        } else {
-            ru_text_put(t, "null");
-        }
-    }
-    ru_text_put(t, "}");
-}
-
 /* Every public function holds the lock from here to emit. */
 static void enter(ru_report *r)
 {
     ru_mutex_lock(&r->lock);
 }
 
-static ru_status write_out(ru_report *r, ru_text *t, ru_err *err)
+static ru_status write_out(ru_report *r, const ru_msg *m, ru_err *err)
 {
-    ru_text_put(t, "}\n");
+    char line[LINE_MAX_BYTES];
+    ru_text t = ru_text_into(line, sizeof line);
     if (r->muted) {
         return RU_OK;
     }
-    if (t->cut) {
+    ru_msg_json(m, &t);
+    if (t.cut) {
         return RU_FAIL(err, RU_E_BUG, "a report line is longer than %d bytes", LINE_MAX_BYTES);
     }
-    if (r->opt.json) {
-        (void)fwrite(t->p, 1, (size_t)t->n, stdout);
+    if (r->opt.messages) {
+        RU_TRY(ru_msg_tell(m, err));
+    } else if (r->opt.json) {
+        (void)fwrite(t.p, 1, (size_t)t.n, stdout);
         (void)fflush(stdout);
     }
-    return r->metrics != NULL ? ru_log_file_append(r->metrics, t->p, t->n, err) : RU_OK;
+    return r->metrics != NULL ? ru_log_file_append(r->metrics, t.p, t.n, err) : RU_OK;
 }
 
-static ru_status emit(ru_report *r, ru_text *t, ru_err *err)
+static ru_status emit(ru_report *r, const ru_msg *m, ru_err *err)
 {
-    ru_status st = write_out(r, t, err);
+    ru_status st = write_out(r, m, err);
     ru_mutex_unlock(&r->lock);
     return st;
 }
@@ -179,29 +148,27 @@ ru_status ru_report_begin(ru_report *r, const ru_report_start *s, ru_err *err)
         return RU_OK;
     }
     enter(r);
-    char line[LINE_MAX_BYTES];
-    ru_text t = ru_text_into(line, sizeof line);
-    ru_text_put(&t, "{\"schema\":\"rubato.train.start/1\"");
-    put_str(&t, "run", r->opt.run);
-    put_str(&t, "out", r->opt.dir != NULL ? r->opt.dir : "");
-    put_i64(&t, "parameters", s->parameters);
-    put_i64(&t, "workers", r->workers);
-    put_str(&t, "name", s->name);
-    put_str(&t, "model", s->model);
-    put_str(&t, "device", s->device);
-    put_str(&t, "precision", s->precision);
-    put_i64(&t, "threads", s->threads);
-    put_i64(&t, "batch", s->batch);
-    put_i64(&t, "steps", r->opt.steps);
-    put_i64(&t, "epochs", r->opt.epochs);
-    put_i64(&t, "train_samples", s->train_samples);
-    put_i64(&t, "test_samples", s->test_samples);
-    put_i64(&t, "arena_bytes", s->arena_bytes);
-    put_i64(&t, "arena_bound_bytes", s->arena_bound_bytes);
-    put_i64(&t, "state_bytes", s->state_bytes);
-    put_i64(&t, "flops_step", s->flops_step);
-    put_f64(&t, "open_s", (double)s->open_ns / 1e9);
-    put_i64(&t, "resumed_step", s->resumed_step);
+    const ru_msg m = {.kind = RU_MSG_START,
+                      .start = {.run = r->opt.run,
+                                .out = r->opt.dir,
+                                .parameters = s->parameters,
+                                .workers = r->workers,
+                                .name = s->name,
+                                .model = s->model,
+                                .device = s->device,
+                                .precision = s->precision,
+                                .threads = s->threads,
+                                .batch = s->batch,
+                                .steps = r->opt.steps,
+                                .epochs = r->opt.epochs,
+                                .train_samples = s->train_samples,
+                                .test_samples = s->test_samples,
+                                .arena_bytes = s->arena_bytes,
+                                .arena_bound_bytes = s->arena_bound_bytes,
+                                .state_bytes = s->state_bytes,
+                                .flops_step = s->flops_step,
+                                .open_s = (double)s->open_ns / 1e9,
+                                .resumed_step = s->resumed_step}};
     char workers[32] = "";
     if (r->workers > 1) {
         (void)snprintf(workers, sizeof workers, "%lld workers of ", (long long)r->workers);
@@ -210,7 +177,7 @@ ru_status ru_report_begin(ru_report *r, const ru_report_start *s, ru_err *err)
                    s->model, (long long)s->parameters, (long long)s->batch, s->precision, workers,
                    (long long)s->threads, s->threads == 1 ? "" : "s",
                    r->opt.dir != NULL ? r->opt.dir : "(no run directory)");
-    return emit(r, &t, err);
+    return emit(r, &m, err);
 }
 
 ru_status ru_report_step_put(ru_report *r, const ru_report_step *s, ru_err *err)
@@ -224,25 +191,29 @@ ru_status ru_report_step_put(ru_report *r, const ru_report_step *s, ru_err *err)
         return RU_OK;
     }
     r->told = s->step;
-    char line[LINE_MAX_BYTES];
-    ru_text t = ru_text_into(line, sizeof line);
-    ru_text_put(&t, "{\"schema\":\"rubato.train.step/1\"");
-    put_i64(&t, "step", s->step);
-    put_i64(&t, "epoch", s->epoch);
-    put_i64(&t, "samples", s->samples);
-    put_f64(&t, r->opt.objective, s->loss);
-    put_f64(&t, "lr", s->lr);
-    put_f64(&t, "step_s", (double)s->step_ns / 1e9);
-    put_f64(&t, "samples_per_s", s->step_ns > 0 ? (double)s->batch * 1e9 / (double)s->step_ns : 0);
-    put_i64(&t, "workers", r->workers);
-    if (s->accuracy >= 0) {
-        put_f64(&t, "accuracy", s->accuracy);
-    }
-    if (s->norm >= 0) {
-        put_f64(&t, "norm", s->norm);
-    }
+    const ru_msg m = {
+        .kind = RU_MSG_STEP,
+        .step = {.step = s->step,
+                 .epoch = s->epoch,
+                 .samples = s->samples,
+                 .loss = {r->opt.objective, s->loss},
+                 .lr = s->lr,
+                 .step_s = (double)s->step_ns / 1e9,
+                 .samples_per_s = s->step_ns > 0 ? (double)s->batch * 1e9 / (double)s->step_ns : 0,
+                 .workers = r->workers,
+                 .accuracy = s->accuracy >= 0 ? s->accuracy : (double)NAN,
+                 .norm = s->norm >= 0 ? s->norm : (double)NAN}};
     rui_report_progress(r, s);
-    return emit(r, &t, err);
+    return emit(r, &m, err);
+}
+
+void ru_report_progress(ru_report *r, const ru_report_step *s)
+{
+    if (r != NULL) {
+        enter(r);
+        rui_report_progress(r, s);
+        ru_mutex_unlock(&r->lock);
+    }
 }
 
 ru_status ru_report_eval(ru_report *r, int64_t step, int64_t epoch, const ru_metrics *m,
@@ -252,15 +223,11 @@ ru_status ru_report_eval(ru_report *r, int64_t step, int64_t epoch, const ru_met
         return RU_OK;
     }
     enter(r);
-    char line[LINE_MAX_BYTES];
-    ru_text t = ru_text_into(line, sizeof line);
-    ru_text_put(&t, "{\"schema\":\"rubato.train.eval/1\"");
-    put_i64(&t, "step", step);
-    put_i64(&t, "epoch", epoch);
-    put_metrics(&t, m);
-    put_f64(&t, "eval_s", (double)eval_ns / 1e9);
+    const ru_msg out = {
+        .kind = RU_MSG_EVAL,
+        .eval = {.step = step, .epoch = epoch, .metric = *m, .eval_s = (double)eval_ns / 1e9}};
     rui_report_evaluation(r, step, epoch, m);
-    return emit(r, &t, err);
+    return emit(r, &out, err);
 }
 
 void ru_report_workers_set(ru_report *r, uint32_t workers, uint32_t members, uint32_t voters)
@@ -274,27 +241,19 @@ void ru_report_workers_set(ru_report *r, uint32_t workers, uint32_t members, uin
     }
 }
 
-ru_status ru_report_event(ru_report *r, int64_t step, const char *what, const char *more,
-                          ru_err *err)
-{
-    return ru_report_event_of(r, step, what, 0, more, err);
-}
-
-ru_status ru_report_event_of(ru_report *r, int64_t step, const char *what, uint32_t worker,
-                             const char *more, ru_err *err)
+ru_status ru_report_event(ru_report *r, int64_t step, const char *what, uint32_t worker,
+                          const ru_report_details *more, ru_err *err)
 {
     if (r == NULL) {
         return RU_OK;
     }
     enter(r);
-    char line[LINE_MAX_BYTES];
-    ru_text t = ru_text_into(line, sizeof line);
-    ru_text_put(&t, "{\"schema\":\"rubato.train.event/1\"");
-    put_i64(&t, "step", step);
-    put_str(&t, "what", what);
-    put_i64(&t, "worker", worker);
-    ru_text_put(&t, more);
-    return emit(r, &t, err);
+    const ru_msg m = {.kind = RU_MSG_EVENT,
+                      .event = {.step = step,
+                                .what = what,
+                                .worker = worker,
+                                .more = more != NULL ? *more : ru_report_details_none()}};
+    return emit(r, &m, err);
 }
 
 ru_status ru_report_end(ru_report *r, const ru_report_summary *s, ru_err *err)
@@ -303,27 +262,24 @@ ru_status ru_report_end(ru_report *r, const ru_report_summary *s, ru_err *err)
         return RU_OK;
     }
     enter(r);
-    char line[LINE_MAX_BYTES];
-    ru_text t = ru_text_into(line, sizeof line);
-    ru_text_put(&t, "{\"schema\":\"rubato.train.summary/1\"");
-    put_i64(&t, "steps", s->steps);
-    put_i64(&t, "epochs", s->epochs);
-    put_i64(&t, "samples", s->samples);
-    put_i64(&t, "samples_lost", s->samples_lost);
-    put_i64(&t, "samples_repeated", s->samples_repeated);
-    put_f64(&t, "wall_s", (double)s->wall_ns / 1e9);
-    put_f64(&t, "samples_per_s", s->samples_per_s);
-    put_f64(&t, r->opt.objective, s->loss);
-    put_metrics(&t, &s->metrics);
-    ru_text_put(&t, ",\"split\":{\"compute\":");
-    ru_text_f64(&t, (double)s->split.compute_ns / 1e9);
-    put_f64(&t, "network", (double)s->split.network_ns / 1e9);
-    put_f64(&t, "input", (double)s->split.input_ns / 1e9);
-    put_f64(&t, "wait", (double)s->split.wait_ns / 1e9);
-    put_f64(&t, "other", (double)s->split.other_ns / 1e9);
-    ru_text_put(&t, "}");
-    put_i64(&t, "peak_rss_bytes", s->rss_peak_bytes);
-    put_str(&t, "ended", s->ended);
+    const ru_report_split *p = &s->split;
+    const ru_msg m = {.kind = RU_MSG_SUMMARY,
+                      .summary = {.steps = s->steps,
+                                  .epochs = s->epochs,
+                                  .samples = s->samples,
+                                  .samples_lost = s->samples_lost,
+                                  .samples_repeated = s->samples_repeated,
+                                  .wall_s = (double)s->wall_ns / 1e9,
+                                  .samples_per_s = s->samples_per_s,
+                                  .loss = {r->opt.objective, s->loss},
+                                  .metric = s->metrics,
+                                  .compute_s = (double)p->compute_ns / 1e9,
+                                  .network_s = (double)p->network_ns / 1e9,
+                                  .input_s = (double)p->input_ns / 1e9,
+                                  .wait_s = (double)p->wait_ns / 1e9,
+                                  .other_s = (double)p->other_ns / 1e9,
+                                  .peak_rss_bytes = s->rss_peak_bytes,
+                                  .ended = s->ended}};
     rui_report_end(r, s);
-    return emit(r, &t, err);
+    return emit(r, &m, err);
 }

@@ -29,7 +29,8 @@ typedef struct ru_report_options {
     int64_t steps, epochs; /* whole run; 0: open */
     int64_t samples_epoch; /* of one epoch */
     const char *objective; /* name of what a step reports as its loss; NULL: "loss" */
-    bool progress_lines;   /* progress on stdout, for the launcher that draws it on a terminal */
+    bool messages;         /* frames for a launcher on stdout (train/run/message.h), no JSON */
+    bool progress;         /* ... with the progress, which the launcher draws on a terminal */
 } ru_report_options;
 
 typedef struct ru_report_step {
@@ -107,18 +108,17 @@ int64_t ru_report_told(ru_report *r); /* the last step in the metrics file; 0: n
 RU_MUST_USE ru_status ru_report_begin(ru_report *r, const ru_report_start *s, ru_err *err);
 /* A step that was reported before is not reported again. */
 RU_MUST_USE ru_status ru_report_step_put(ru_report *r, const ru_report_step *s, ru_err *err);
+/* The same for people only: the moving line, or a line now and then. */
+void ru_report_progress(ru_report *r, const ru_report_step *s);
 RU_MUST_USE ru_status ru_report_eval(ru_report *r, int64_t step, int64_t epoch, const ru_metrics *m,
                                      int64_t eval_ns, ru_err *err);
 /* Worker processes that compute, and of all `members` those that vote; shown from now on. 1 each at
  * first. */
 void ru_report_workers_set(ru_report *r, uint32_t workers, uint32_t members, uint32_t voters);
-/* `what`: checkpoint, restore, stop, ...; `more`: further members of the JSON object, starting with
- * a comma, or "". */
-RU_MUST_USE ru_status ru_report_event(ru_report *r, int64_t step, const char *what,
-                                      const char *more, ru_err *err);
-/* The same about worker number `worker` (1, 2, ...; 0: all). */
-RU_MUST_USE ru_status ru_report_event_of(ru_report *r, int64_t step, const char *what,
-                                         uint32_t worker, const char *more, ru_err *err);
+/* `what`: checkpoint, restore, stop, ...; `worker`: the one it is about (1, 2, ...; 0: all);
+ * `more`: NULL: nothing. */
+RU_MUST_USE ru_status ru_report_event(ru_report *r, int64_t step, const char *what, uint32_t worker,
+                                      const ru_report_details *more, ru_err *err);
 RU_MUST_USE ru_status ru_report_end(ru_report *r, const ru_report_summary *s, ru_err *err);
 /* A permanent line for people, on stderr and in OUT/log; ru_report_log: in OUT/log only. */
 void ru_report_say(ru_report *r, const char *fmt, ...) RU_PRINTF(2, 3);

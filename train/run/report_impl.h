@@ -8,6 +8,7 @@
 #include "env/file.h"
 #include "env/thread.h"
 #include "train/run/live.h"
+#include "train/run/message.h"
 #include "train/run/report.h"
 
 #define RUI_REPORT_PERIOD_NS 100000000 /* a terminal line is redrawn at most ten times a second */
@@ -34,6 +35,8 @@ RU_MUST_USE ru_status rui_report_files(ru_report *r, ru_err *err);
 /* 1234567 -> "1.23 M"; 83 -> "1:23". */
 const char *rui_count_text(double v, char into[32]);
 const char *rui_duration_text(double s, char into[32]);
+/* report_view.c */
+void rui_report_progress_fill(const ru_report *r, const ru_report_step *s, ru_msg_progress *out);
 void rui_report_progress(ru_report *r, const ru_report_step *s);
 void rui_report_evaluation(ru_report *r, int64_t step, int64_t epoch, const ru_metrics *m);
 void rui_report_end(ru_report *r, const ru_report_summary *s);

@@ -8,8 +8,6 @@
 #include "base/str.h"
 #include "train/run/report_impl.h"
 
-enum { BAR_WIDTH = 20 };
-
 static const int64_t line_period_ns = 30000000000; /* without a terminal */
 
 /* A line in OUT/log with the time of day. A log that cannot be written must not stop the training:
@@ -82,36 +80,6 @@ void ru_report_log(ru_report *r, const char *fmt, ...)
     ru_mutex_unlock(&r->lock);
 }
 
-/* 1234567 -> "1.23 M" */
-static const char *count_text(double v, char into[32])
-{
-    static const char *const units[] = {"", " k", " M", " G", " T"};
-    uint32_t k = 0;
-    while (v >= 1000 && k + 1 < RU_ARRAY_LEN(units)) {
-        v /= 1000;
-        k++;
-    }
-    (void)snprintf(into, 32, k == 0 ? "%.0f%s" : "%.3g%s", v, units[k]);
-    return into;
-}
-
-static const char *duration_text(double s, char into[32])
-{
-    if (!isfinite(s) || s < 0) {
-        s = 0;
-    }
-    int64_t t = (int64_t)(s + 0.5);
-    if (t >= 3600) {
-        (void)snprintf(into, 32, "%lld:%02lld:%02lld", (long long)(t / 3600),
-                       (long long)(t / 60 % 60), (long long)(t % 60));
-    } else if (t >= 60) {
-        (void)snprintf(into, 32, "%lld:%02lld", (long long)(t / 60), (long long)(t % 60));
-    } else {
-        (void)snprintf(into, 32, "%.1f s", s);
-    }
-    return into;
-}
-
 /* Part of the way, 0..1; -1 when the run has no fixed length. */
 static double way(const ru_report *r, const ru_report_step *s)
 {
@@ -122,39 +90,24 @@ static double way(const ru_report *r, const ru_report_step *s)
     return p > 1 ? 1 : p;
 }
 
-static void progress_text(const ru_report *r, const ru_report_step *s, bool bar, ru_text *t)
+void rui_report_progress_fill(const ru_report *r, const ru_report_step *s, ru_msg_progress *out)
 {
-    char rate[32], left[32];
-    double p = way(r, s);
     double elapsed_s = (double)ru_time_since(ru_clock_now(), r->begun) * 1e-9;
     int64_t here = s->step - r->step_first; /* steps of this job, from its start or resume */
     double per_s = elapsed_s > 0 ? (double)here / elapsed_s : 0;
-    if (r->opt.epochs > 0) {
-        ru_text_putf(t, "epoch %lld/%lld  ", (long long)s->epoch, (long long)r->opt.epochs);
-    }
-    ru_text_putf(t, "step %lld", (long long)s->step);
-    if (r->opt.steps > 0) {
-        ru_text_putf(t, "/%lld", (long long)r->opt.steps);
-    }
-    if (bar && p >= 0) {
-        int full = (int)(p * BAR_WIDTH);
-        ru_text_put(t, "  [");
-        ru_text_char(t, '#', full);
-        ru_text_char(t, '.', BAR_WIDTH - full);
-        ru_text_put(t, "]");
-    }
-    ru_text_putf(t, "  %s %.4f", r->opt.objective, r->loss_mean);
-    if (s->accuracy >= 0) {
-        ru_text_putf(t, "  accuracy %.1f %%", s->accuracy * 100);
-    }
-    if (r->voters < r->members) {
-        ru_text_putf(t, "  %u workers, %u vote%s", r->members, r->voters,
-                     r->voters == 1 ? "s" : "");
-    }
-    ru_text_putf(t, "  %s samples/s", count_text(per_s * (double)s->batch, rate));
-    if (p > 0 && per_s > 0) {
-        ru_text_putf(t, "  %s left", duration_text((double)(r->opt.steps - s->step) / per_s, left));
-    }
+    bool known = way(r, s) > 0 && per_s > 0;
+    *out = (ru_msg_progress){
+        .step = s->step,
+        .steps = r->opt.steps,
+        .epoch = s->epoch,
+        .epochs = r->opt.epochs,
+        .loss = {r->opt.objective, r->loss_mean},
+        .accuracy = s->accuracy >= 0 ? s->accuracy : (double)NAN,
+        .samples_per_s = per_s * (double)s->batch,
+        .left_s = known ? (double)(r->opt.steps - s->step) / per_s : (double)NAN,
+        .members = r->members,
+        .voters = r->voters,
+    };
 }
 
 void rui_report_progress(ru_report *r, const ru_report_step *s)
@@ -168,14 +121,17 @@ void rui_report_progress(ru_report *r, const ru_report_step *s)
     char text[512];
     ru_text t = ru_text_into(text, sizeof text);
     ru_time now = ru_clock_now();
-    if (r->opt.columns > 0 || r->opt.progress_lines) {
+    ru_msg m = {.kind = RU_MSG_PROGRESS};
+    if (r->opt.columns > 0 || r->opt.progress) {
         if (ru_time_since(now, r->shown) < RUI_REPORT_PERIOD_NS) {
             return;
         }
-        progress_text(r, s, true, &t);
-        ru_live_draw(&r->live, t.p, t.n);
-        if (r->opt.progress_lines) {
-            ru_live_tell(text);
+        rui_report_progress_fill(r, s, &m.progress);
+        if (r->opt.progress) {
+            (void)!ru_msg_tell(&m, NULL); /* it is short enough */
+        } else {
+            ru_msg_progress_text(&m.progress, true, &t);
+            ru_live_draw(&r->live, t.p, t.n);
         }
         r->shown = now;
         return;
@@ -191,7 +147,8 @@ void rui_report_progress(ru_report *r, const ru_report_step *s)
     if (ru_time_since(now, r->shown) >= line_period_ns ||
         (twentieth > r->percent_shown &&
          ru_time_since(now, r->shown) >= 10 * RUI_REPORT_PERIOD_NS)) {
-        progress_text(r, s, false, &t);
+        rui_report_progress_fill(r, s, &m.progress);
+        ru_msg_progress_text(&m.progress, false, &t);
         (void)fprintf(stderr, "%s\n", text);
         r->shown = now;
         r->percent_shown = twentieth;
@@ -225,7 +182,7 @@ void rui_report_end(ru_report *r, const ru_report_summary *s)
         "%s: %lld steps, %lld samples in %s, %s samples/s; compute %.0f %%, input %.0f %%, "
         "network %.0f %%, wait %.0f %%, other %.0f %%; peak memory %lld MB",
         s->ended, (long long)s->steps, (long long)s->samples,
-        duration_text((double)s->wall_ns * 1e-9, wall), count_text(s->samples_per_s, rate),
+        rui_duration_text((double)s->wall_ns * 1e-9, wall), rui_count_text(s->samples_per_s, rate),
         (double)p->compute_ns * k, (double)p->input_ns * k, (double)p->network_ns * k,
         (double)p->wait_ns * k, (double)p->other_ns * k, (long long)(s->rss_peak_bytes / 1000000));
 }

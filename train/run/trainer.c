@@ -176,11 +176,9 @@ ru_status rui_trainer_save(rui_trainer *t, ru_err *err)
     t->saved = t1;
     t->saved_step = t->step_done;
     RU_TRY(rui_trainer_dir_facts(t, err)); /* a run that is killed has it as of its checkpoint */
-    char more[64];
-    ru_text m = ru_text_into(more, sizeof more);
-    ru_text_put(&m, ",\"pause_s\":");
-    ru_text_f64(&m, (double)pause_ns / 1e9);
-    return ru_report_event(t->report, t->step_done, "checkpoint", more, err);
+    ru_report_details more = ru_report_details_none();
+    more.pause_s = (double)pause_ns / 1e9;
+    return ru_report_event(t->report, t->step_done, "checkpoint", 0, &more, err);
 }
 
 /* Start a checkpoint when it is time; report the end of one under way. */
@@ -190,7 +188,7 @@ ru_status rui_trainer_save_if_due(rui_trainer *t, ru_err *err)
     ru_ckpt_at at;
     RU_TRY(ru_ckpt_poll(t->ckpt, &done, &at, err));
     if (done) {
-        RU_TRY(ru_report_event(t->report, at.step, "checkpoint_written", "", err));
+        RU_TRY(ru_report_event(t->report, at.step, "checkpoint_written", 0, NULL, err));
     }
     int64_t every = t->job->checkpoint.every_ns;
     if (every == 0 || ru_time_since(ru_clock_now(), t->saved) < every || ru_ckpt_busy(t->ckpt)) {
@@ -240,7 +238,7 @@ ru_status rui_trainer_finish(rui_trainer *t, const char *ended, ru_report_summar
                       "stopped after step %lld with a checkpoint; `rubato train JOB --out %s "
                       "--resume` continues",
                       (long long)t->step_done, t->out);
-        RU_TRY(ru_report_event(t->report, t->step_done, "stop", "", err));
+        RU_TRY(ru_report_event(t->report, t->step_done, "stop", 0, NULL, err));
     }
     if (t->job->checkpoint.keep_best && t->best.step > 0) {
         ru_report_say(t->report, "best %s %g after step %lld: %s/checkpoints/best", t->best.metric,

@@ -26,7 +26,8 @@ typedef struct ru_train_options {
     bool dir_made;         /* the starter of this worker chose, checked and created `out` */
     bool dir_shared;       /* a process of the same job may have made it at the same time */
     uint32_t rank;         /* of this worker in trace files */
-    bool progress_lines;   /* on stdout, for the launcher that draws them */
+    bool messages;         /* frames on stdout, for the launcher */
+    bool progress;         /* ... with the progress, which it draws */
 } ru_train_options;
 
 typedef struct ru_train_result {

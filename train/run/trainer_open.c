@@ -166,7 +166,8 @@ ru_status rui_trainer_reports(rui_trainer *t, bool append, int64_t after_step, r
         .steps = open_end ? 0 : t->steps_end,
         .epochs = t->job->train.epochs,
         .samples_epoch = t->count,
-        .progress_lines = t->opt->progress_lines,
+        .messages = t->opt->messages,
+        .progress = t->opt->progress,
     };
     return ru_report_open(&ro, arena, &t->report, err);
 }
@@ -229,12 +230,11 @@ ru_status rui_trainer_say_start(rui_trainer *t, uint32_t workers, ru_err *err)
     if (!t->goes_on) {
         return RU_OK;
     }
-    ru_text more = ru_text_arena(t->arena);
+    ru_report_details more = ru_report_details_none();
+    more.changed = t->changed;
     ru_report_say(t->report, "continues after step %lld", (long long)t->step_resumed);
     if (t->changed != NULL) {
         ru_report_say(t->report, "with changed settings: %s", t->changed);
-        ru_text_put(&more, ",\"changed\":");
-        ru_text_json(&more, ru_str_c(t->changed));
     }
     if (t->step_done >= t->steps_end) {
         ru_report_say(t->report,
@@ -242,7 +242,7 @@ ru_status rui_trainer_say_start(rui_trainer *t, uint32_t workers, ru_err *err)
                       "train.steps to continue it",
                       (long long)t->steps_end);
     }
-    return ru_report_event(t->report, t->step_resumed, "restore", more.n > 0 ? more.p : "", err);
+    return ru_report_event(t->report, t->step_resumed, "restore", 0, &more, err);
 }
 
 ru_status rui_trainer_prepare(rui_trainer *t, ru_err *err)

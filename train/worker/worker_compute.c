@@ -210,10 +210,35 @@ static ru_status run(void *self, const rui_turn *turn, const ru_run_args *args, 
     return st;
 }
 
+/* Whoever leads may have another launcher, or none: each worker tells its own how far the job is.
+ */
+static void tell_progress(rui_worker *w, const ru_report_step *s)
+{
+    const rui_trainer *t = &w->t;
+    if (w->teller == NULL) {
+        const ru_report_options ro = {
+            .messages = true,
+            .progress = true,
+            .begun = w->cmd.job_begun,
+            .step_first = w->cmd.job_first,
+            .steps = t->steps_end == INT64_MAX ? 0 : t->steps_end,
+            .epochs = t->job->train.epochs,
+        };
+        if (ru_report_open(&ro, w->arena, &w->teller, NULL) != RU_OK) {
+            return;
+        }
+    }
+    ru_report_workers_set(w->teller, w->cmd.workers, w->cmd.members, w->cmd.voters);
+    ru_report_progress(w->teller, s);
+}
+
 static void stepped(void *self, const ru_report_step *s)
 {
     rui_worker *w = self;
     w->updated_at = ru_clock_now();
+    if (w->opt->train.progress && !w->cmd.leads) {
+        tell_progress(w, s);
+    }
     ru_mutex_lock(&w->lock);
     w->past[s->step % RUI_HISTORY] = (rui_past){.step = s->step, .report = *s};
     ru_mutex_unlock(&w->lock);
@@ -325,6 +350,7 @@ void rui_worker_compute(void *self)
     w->d.takes_state = w->opt->newcomer;
     rui_drive(&w->d);
     rui_driver_fini(&w->d);
+    ru_report_close(w->teller);
     rui_build_close(w->now);
     w->now = NULL;
     w->t.exe = NULL;

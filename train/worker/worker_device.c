@@ -14,6 +14,8 @@ void rui_worker_command(rui_worker *w, const rui_turn *cmd)
     ru_elastic_facts f;
     ru_elastic_facts_get(ru_peer_elastic(w->node), &f);
     c.workers = f.working;
+    c.job_begun = f.born;
+    c.job_first = f.first_step;
     const ru_view *v = ru_member_view(ru_peer_member(w->node));
     c.members = v->n;
     for (uint32_t k = 0; k < v->n; k++) {

@@ -204,7 +204,8 @@ typedef struct rui_worker {
     ru_thread thread;
     rui_build *now; /* loop thread reads it while nothing is built */
     rui_driver d;
-    rui_turn cmd; /* under way */
+    rui_turn cmd;      /* under way */
+    ru_report *teller; /* progress for the launcher while another one leads; NULL: not needed yet */
     ru_time step_begun, computed_at, verdict_at, updated_at;
     bool computed;
 

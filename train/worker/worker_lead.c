@@ -1,10 +1,12 @@
 /* What the leader tells: reports opened when this worker leads, events as they come. */
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "base/log.h"
 #include "base/str.h"
 #include "env/file.h"
+#include "train/run/message.h"
 #include "train/worker/worker_impl.h"
 
 /* Steps that the leader before committed but had no time to tell. */
@@ -61,35 +63,13 @@ bool rui_worker_leads(rui_worker *w)
     return leads;
 }
 
-static void event(rui_worker *w, const ru_elastic_news *n, const char *what, const char *more)
+static void event(rui_worker *w, const ru_elastic_news *n, const char *what,
+                  const ru_report_details *more)
 {
     ru_err err = {0};
-    if (ru_report_event_of(w->t.report, n->step, what, (uint32_t)n->a, more, &err) != RU_OK) {
+    if (ru_report_event(w->t.report, n->step, what, (uint32_t)n->a, more, &err) != RU_OK) {
         ru_log(RU_LOG_ERROR, "train", "report", "%s", err.text);
     }
-}
-
-static const char *seconds(char into[64], const char *key, int64_t ns)
-{
-    ru_text t = ru_text_into(into, 64);
-    ru_text_putf(&t, ",\"%s\":", key);
-    ru_text_f64(&t, (double)ns * 1e-9);
-    return into;
-}
-
-/* Shares of the members, and how long the longest of them should compute: step_s of the following
- * steps stands beside it. */
-static void told_shares(rui_worker *w, const ru_elastic_news *n)
-{
-    char more[768];
-    ru_text t = ru_text_into(more, sizeof more);
-    ru_text_put(&t, ",\"shares\":");
-    ru_text_json(&t, ru_str_c(n->sentence));
-    if (n->b > 0) {
-        ru_text_put(&t, ",\"predicted_compute_s\":");
-        ru_text_f64(&t, (double)n->b * 1e-9);
-    }
-    event(w, n, "replan", more);
 }
 
 static void ended(rui_worker *w, const ru_elastic_news *n)
@@ -108,8 +88,6 @@ static void ended(rui_worker *w, const ru_elastic_news *n)
                                           .ended = w->over != NULL ? w->over
                                                    : done          ? "done"
                                                                    : "stopped",
-                                          .job_begun = f.born,
-                                          .job_first = f.first_step,
                                           .lost = f.samples_lost,
                                           .repeated = f.samples_repeated});
         return;
@@ -117,11 +95,23 @@ static void ended(rui_worker *w, const ru_elastic_news *n)
     ru_loop_timer(w->loop, rui_worker_bye, w, 0, ru_time_after(ru_clock_now(), 50000000));
 }
 
+/* Who is in the job, for the launcher. */
+static void tell_view(rui_worker *w)
+{
+    const ru_view *v = ru_member_view(ru_peer_member(w->node));
+    ru_msg m = {.kind = RU_MSG_VIEW, .view = {.epoch = v->epoch}};
+    RU_CHECK(v->n <= RU_MSG_NUMBERS_MAX);
+    for (uint32_t k = 0; k < v->n; k++) {
+        m.view.numbers[m.view.n++] = v->at[k].number;
+    }
+    (void)!ru_msg_tell(&m, NULL); /* it is short enough */
+}
+
 void rui_worker_news(void *self, const ru_elastic_news *n, ru_time now)
 {
     (void)now;
     rui_worker *w = self;
-    char more[64];
+    ru_report_details more = ru_report_details_none();
     ru_report *r = w->t.report;
     switch (n->what) {
     case RU_ELASTIC_COMMITTED:
@@ -132,35 +122,46 @@ void rui_worker_news(void *self, const ru_elastic_news *n, ru_time now)
             w->opt->member(w->opt->self, (uint32_t)n->a, n->b == 0);
         }
         break;
+    case RU_ELASTIC_VIEW:
+        if (w->opt->train.messages) {
+            tell_view(w);
+        }
+        break;
     case RU_ELASTIC_JOINED:
-        event(w, n, "join", n->b == RU_TIER_TRANSIENT ? ",\"tier\":\"transient\"" : "");
+        more.tier = n->b == RU_TIER_TRANSIENT ? "transient" : NULL;
+        event(w, n, "join", &more);
         ru_report_say(r, "worker %lld joined%s; it receives the state from the others",
                       (long long)n->a,
                       n->b == RU_TIER_TRANSIENT ? " on a transient machine, without a vote" : "");
         break;
     case RU_ELASTIC_WORKS:
-        (void)snprintf(more, sizeof more, ",\"samples\":%lld", (long long)n->b);
-        event(w, n, "works", more);
+        more.samples = n->b;
+        event(w, n, "works", &more);
         break;
     case RU_ELASTIC_LEFT:
-        event(w, n, "leave", "");
+        event(w, n, "leave", &more);
         ru_report_say(r, "worker %lld left", (long long)n->a);
         break;
     case RU_ELASTIC_LOST:
-        event(w, n, "lost", seconds(more, "after_s", n->b));
+        more.after_s = (double)n->b * 1e-9;
+        event(w, n, "lost", &more);
         ru_report_say(r, "worker %lld failed; the others continue after step %lld", (long long)n->a,
                       (long long)n->step);
         break;
     case RU_ELASTIC_LED:
         (void)rui_worker_leads(w);
-        event(w, n, "lead", "");
+        event(w, n, "lead", &more);
         ru_report_say(w->t.report, "worker %lld leads now", (long long)n->a);
         break;
     case RU_ELASTIC_SLOW:
-        event(w, n, "slow", seconds(more, "waited_s", n->b));
+        more.waited_s = (double)n->b * 1e-9;
+        event(w, n, "slow", &more);
         break;
     case RU_ELASTIC_SHARES:
-        told_shares(w, n);
+        /* How long the longest should compute: step_s of the following steps is beside it. */
+        more.shares = n->sentence;
+        more.predicted_compute_s = n->b > 0 ? (double)n->b * 1e-9 : (double)NAN;
+        event(w, n, "replan", &more);
         break;
     case RU_ELASTIC_PLANNED:
         ru_recorder_thread(w->t.recorder, "loop");
