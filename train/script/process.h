@@ -1,0 +1,42 @@
+/* One real process of a job whose device is a script: it sends everything over real links and
+ * computes nothing. Channel, membership, collectives and elastic training are those of a real job;
+ * the device sleeps until absolute instants, so that a late wake-up does not make a step longer.
+ *
+ * Gradients have memory, since the collectives add them; state is not kept.
+ *
+ * Thread: one, which runs the loop. */
+#ifndef RU_TRAIN_SCRIPT_PROCESS_H
+#define RU_TRAIN_SCRIPT_PROCESS_H
+
+#include "cost/coll.h"
+#include "train/script/script.h"
+
+typedef struct ru_script_run_options {
+    const ru_script *script;
+    int64_t batch, steps; /* of the job */
+    uint32_t founders;    /* processes before the first step */
+    uint32_t number;      /* of this one, from 1 */
+    const char *listen;   /* HOST:PORT; NULL: loopback, any port */
+    const char *join;     /* address of the first process; NULL: it is this one */
+    const uint8_t *token;
+    uint32_t token_bytes;
+    bool equal_shares, deterministic;
+    int64_t fuse_bytes, cut_bytes; /* 0: chosen */
+    /* It listens there now. May be NULL. */
+    void (*address)(void *self, const char *address);
+    void *self;
+} ru_script_run_options;
+
+typedef struct ru_script_run_result {
+    int64_t committed;
+    int64_t
+        step_ns; /* mean of committed steps, from the first commit to the last; 0: fewer than 2 */
+    uint32_t members;
+    ru_coll_cost ring; /* as measured at the start; n_points 0: not */
+} ru_script_run_result;
+
+/* Until the job has ended. Errors: RU_E_MEM, RU_E_PEER, those of the link. */
+RU_MUST_USE ru_status ru_script_run(const ru_script_run_options *opt, ru_script_run_result *into,
+                                    ru_err *err);
+
+#endif
