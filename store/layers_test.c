@@ -4,6 +4,7 @@
 #include <zlib.h>
 
 #include "store/natural.h"
+#include "store/world_layers.h"
 #include "test/test.h"
 
 static const char profile[] =
@@ -157,6 +158,35 @@ static void graphs_become_inputs_of_order(void **state)
     ru_arena_fini(&a);
 }
 
-RU_TESTS(store_layers, cmocka_unit_test(profiles_are_read),
+/* A profile as a world: forward in the order of the edges, then backward; times in ns. */
+static void a_profile_is_a_world(void **state)
+{
+    (void)state;
+    ru_arena a;
+    ru_arena_init(&a, 0);
+    ru_world w;
+    ru_err err;
+    assert_ok(ru_world_of_layers("d/p.txt", ru_str_c(profile), &a, &w, &err), err);
+    assert_string_equal(w.jobs.at[0].name, "p.txt");
+    static const double ms[] = {0, 1.5, 0.25, 0.5, 2.5, 0, 0}; /* reading the input is no op */
+    assert_int_equal(w.facts.ops.n, RU_ARRAY_LEN(ms));
+    for (uint32_t i = 0; i < w.facts.ops.n; i++) {
+        assert_int_equal(w.facts.ops.at[i].step, i);
+        assert_int_equal((int64_t)w.facts.ops.at[i].took.mean_ns, (int64_t)(ms[i] * 1e6));
+    }
+    assert_int_equal(w.facts.transfers.n, 2);
+    assert_int_equal(w.facts.transfers.at[0].size_bytes, 1000); /* node2 is the last layer */
+    assert_int_equal(w.facts.transfers.at[0].made_by, 3);
+    assert_int_equal(w.facts.transfers.at[1].size_bytes, 256);
+    assert_int_equal(w.facts.transfers.at[1].made_by, 4);
+    assert_int_equal(w.facts.transfers.at[1].needed_by, 6);
+    assert_int_equal(w.facts.steps.at[0].compute_ns, 4750000);
+    static const char circle[] = "node1 -- A -- forward_compute_time=1, backward_compute_time=1, "
+                                 "activation_size=1, parameter_size=8\n\tnode1 -- node1\n";
+    assert_true(ru_world_of_layers("c", ru_str_c(circle), &a, &w, &err) != RU_OK);
+    ru_arena_fini(&a);
+}
+
+RU_TESTS(store_layers, cmocka_unit_test(profiles_are_read), cmocka_unit_test(a_profile_is_a_world),
          cmocka_unit_test(operator_graphs_are_read), cmocka_unit_test(damaged_graphs_are_refused),
          cmocka_unit_test(graphs_become_inputs_of_order))
