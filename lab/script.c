@@ -5,6 +5,8 @@
 #include "cost/coll.h"
 #include "cost/op.h"
 #include "cost/step.h"
+#include "plan/fuse.h"
+#include "train/elastic/elastic.h"
 
 /* The list of op instances of the worker that the first step fact is of, else of the first worker:
  * before the update, and it. */
@@ -163,59 +165,79 @@ static ru_status put_plain(const ru_world *w, const ru_step_fact *s, ru_arena *a
 /* -- the step as a path ---------------------------------------------------------------------------
  */
 
-/* Ops on one device in the order of the list, each sum on the network once its gradient is made,
- * the update behind all sums. What the simulator plays with messages, played with costs alone. */
-static ru_status put_path(const ru_world *w, const ru_op_model *m, const list *l,
-                          const ru_sim_job *job, ru_arena *arena, ru_arena *scratch,
-                          ru_sim_world *out, ru_err *err)
+/* A sum on links of this latency and rate, by the fastest algorithm. */
+static int64_t sum_ns(const ru_sim_job *job, const ru_sim_world *x, int64_t size_bytes)
 {
-    uint32_t n_sums = w->facts.transfers.n, n = l->n + n_sums, n_edges = 0;
-    uint32_t edges_max = 2 * n_sums;
-    for (uint32_t i = 0; i < l->n; i++) {
-        edges_max += l->at[i].after.n;
-    }
-    ru_step_task *tasks = RU_NEW(arena, ru_step_task, n);
-    ru_step_edge *edges = RU_NEW(arena, ru_step_edge, edges_max);
-    if (tasks == NULL || edges == NULL) {
-        return RU_FAIL(err, RU_E_LIMIT, "no memory for a step of %u ops", l->n);
-    }
-    bool inside = out->hosts == 1 && job->nic.local_bytes_per_s > 0;
+    static const ru_coll_algo algos[] = {RU_ALGO_RING, RU_ALGO_HALVING, RU_ALGO_DOUBLING,
+                                         RU_ALGO_DIRECT};
+    bool inside = x->hosts == 1 && job->nic.local_bytes_per_s > 0;
     const ru_coll_cost c = {
         .alpha_ns = (double)(inside ? job->nic.local_delay_ns : job->nic.delay_ns),
         .beta_ns = 1e9 / (inside ? job->nic.local_bytes_per_s : job->nic.bytes_per_s),
         .n_points = 2};
-    for (uint32_t i = 0; i < l->n; i++) {
-        tasks[i] = (ru_step_task){.ns = (int64_t)ru_cost_op(m, &l->at[i]).ns, .rank = i};
-        for (uint32_t k = 0; k < l->at[i].after.n; k++) {
-            int64_t step = l->at[i].after.at[k];
-            if (step < l->n) { /* lists of a run have no gaps: a step is its index */
-                edges[n_edges++] = (ru_step_edge){(uint32_t)step, i};
-            }
+    int64_t best_ns = INT64_MAX;
+    for (uint32_t k = 0; k < RU_ARRAY_LEN(algos); k++) {
+        int64_t ns = ru_cost_coll_ns(&c, RU_COLL_ALL_REDUCE, algos[k], job->founders, size_bytes);
+        best_ns = ns < best_ns ? ns : best_ns;
+    }
+    return job->founders > 1 ? best_ns : 0;
+}
+
+static ru_status buckets_of(const ru_sim_job *job, const ru_script *s, ru_arena *arena,
+                            ru_fuse_plan *plan, ru_err *err)
+{
+    const ru_fuse_in in = {.tensor_bytes = {s->size_bytes, s->n},
+                           .fuse_bytes =
+                               job->fuse_bytes > 0 ? job->fuse_bytes : RU_FUSE_BYTES_DEFAULT,
+                           .cut_bytes = job->cut_bytes > 0 ? job->cut_bytes : RU_FUSE_CUT_DEFAULT,
+                           .cuts_max = RU_ELASTIC_CUTS_MAX,
+                           .method = RU_FUSE_NEIGHBOURS};
+    return ru_plan_fuse(&in, arena, plan, err);
+}
+
+/* The compute of the slowest share cut where buckets become ready, each bucket's sum behind it, its
+ * part of the update behind that; then the leader hears of it and says that the step counts. What
+ * the simulator plays with messages, played with costs alone. */
+static ru_status put_path(const ru_sim_job *job, ru_arena *arena, ru_arena *scratch,
+                          ru_sim_world *out, ru_err *err)
+{
+    const ru_script *s = &out->script;
+    ru_fuse_plan plan;
+    RU_TRY(buckets_of(job, s, scratch, &plan, err));
+    uint32_t n = plan.n, n_edges = 0;
+    ru_step_task *tasks = RU_NEW(arena, ru_step_task, 3 * (int64_t)n);
+    ru_step_edge *edges = RU_NEW(arena, ru_step_edge, 4 * (int64_t)n);
+    if (tasks == NULL || edges == NULL) {
+        return no_memory(s->n, err);
+    }
+    int64_t share = (job->batch + job->founders - 1) / job->founders;
+    double whole_ns = ((double)s->fixed_ns + (double)share * s->sample_ns) * out->slower;
+    int64_t at_ns = 0, all_bytes = 0;
+    for (uint32_t b = 0; b < n; b++) {
+        all_bytes += plan.at[b].size_bytes;
+    }
+    for (uint32_t b = 0; b < n; b++) {
+        const ru_fuse_bucket *u = &plan.at[b];
+        double part = u->first + u->n == s->n ? 1 : s->ready[u->first + u->n - 1];
+        int64_t until_ns = (int64_t)(whole_ns * part);
+        tasks[b] = (ru_step_task){.ns = until_ns > at_ns ? until_ns - at_ns : 0, .rank = b};
+        tasks[n + b] =
+            (ru_step_task){.ns = sum_ns(job, out, u->size_bytes), .rank = b, .server = 1};
+        double update = (double)u->size_bytes / (double)all_bytes;
+        tasks[2 * n + b] = (ru_step_task){
+            .ns = (int64_t)((double)s->update_ns * out->slower * update), .rank = n + b};
+        at_ns += tasks[b].ns;
+        edges[n_edges++] = (ru_step_edge){b, n + b};
+        edges[n_edges++] = (ru_step_edge){s->early ? n + b : 2 * n - 1, 2 * n + b};
+        if (b > 0) {
+            edges[n_edges++] = (ru_step_edge){b - 1, b};
         }
     }
-    for (uint32_t k = 0; k < n_sums; k++) {
-        const ru_transfer_fact *x = &w->facts.transfers.at[k];
-        int64_t ns =
-            ru_cost_coll_ns(&c, RU_COLL_ALL_REDUCE, RU_ALGO_RING, job->founders, x->size_bytes);
-        tasks[l->n + k] =
-            (ru_step_task){.ns = job->founders > 1 ? ns : 0, .rank = x->made_by, .server = 1};
-        if (x->made_by >= 0 && x->made_by < l->n) {
-            edges[n_edges++] = (ru_step_edge){(uint32_t)x->made_by, l->n + k};
-        }
-        if (x->needed_by >= 0 && x->needed_by < l->n && x->needed_by > x->made_by) {
-            edges[n_edges++] = (ru_step_edge){l->n + k, (uint32_t)x->needed_by};
-        }
-    }
-    static const bool in_order[] = {true, false};
-    const ru_step_in in = {.tasks = tasks,
-                           .n = n,
-                           .edges = edges,
-                           .n_edges = n_edges,
-                           .n_servers = 2,
-                           .in_order = in_order};
+    const ru_step_in in = {
+        .tasks = tasks, .n = 3 * n, .edges = edges, .n_edges = n_edges, .n_servers = 2};
     ru_step_times t;
     RU_TRY(ru_cost_step(&in, arena, scratch, &t, err));
-    out->path_ns = t.makespan_ns;
+    out->path_ns = t.makespan_ns + (job->founders > 1 ? 2 * job->nic.delay_ns : 0);
     return RU_OK;
 }
 
@@ -289,6 +311,7 @@ static ru_status put_hosts(const ru_world *w, uint32_t workers, ru_arena *arena,
         host[k] = listed ? ru_cluster_host_find(c, c->devices.at[k].host) : k / per;
         out->hosts = host[k] + 1 > out->hosts ? host[k] + 1 : out->hosts;
     }
+    out->slower = 1;
     job->host = host;
     job->share_wire = out->hosts < job->founders;
     if (c->hosts.n == 0 || c->hosts.at[0].cores == 0) {
@@ -300,6 +323,8 @@ static ru_status put_hosts(const ru_world *w, uint32_t workers, ru_arena *arena,
     job->worker_cores = mine;
     /* What was measured while workers waited for cores of their host is longer than it takes. */
     double wanted = (double)ran * mine, alone = wanted > cores ? cores / wanted : 1;
+    double want = (double)((job->founders + out->hosts - 1) / out->hosts) * mine;
+    out->slower = want > cores ? want / cores : 1;
     out->script.fixed_ns = (int64_t)((double)out->script.fixed_ns * alone);
     out->script.sample_ns *= alone;
     out->script.update_ns = (int64_t)((double)out->script.update_ns * alone);
@@ -327,15 +352,13 @@ static ru_status fill(const ru_world *w, ru_arena *arena, ru_arena *scratch, ru_
                        "the world file lacks gradients (facts.transfers or jobs[0].gradient_bytes) "
                        "or compute times (facts.ops or facts.steps)");
     }
-    job->batch = w->jobs.at[0].batch;
+    job->batch = job->batch > 0 ? job->batch : w->jobs.at[0].batch;
     job->founders = job->founders > 0 ? job->founders : workers;
     RU_TRY(put_hosts(w, workers, arena, job, out, err));
     put_link(w, workers, job, out);
-    if (ops) {
-        RU_TRY(put_path(w, &m, &l, job, arena, scratch, out, err));
-    }
     out->script.idle_ns = 200000;
     out->script.early = out->hosts > 1 || out->link_measured;
+    RU_TRY(put_path(job, arena, scratch, out, err));
     job->counted = true;
     job->script = &out->script;
     job->time_max_ns = INT64_C(86400000000000);

@@ -19,7 +19,9 @@ typedef struct ru_sim_world {
     double error;        /* expected of it, relative; the worst case: all ops off to one side */
     uint32_t measured;   /* op instances whose time was measured as they are */
     uint32_t n_ops;      /* 0: compute time of the step facts, in equal portions */
-    int64_t path_ns;     /* a step: ops as they wait for each other, sums behind them; 0: no ops */
+    double slower;       /* than alone: workers of a host want more cores than it has */
+    int64_t path_ns;     /* a step: compute, sums and update as they wait for each other */
+    bool link_given;     /* by job->nic */
     bool link_measured;  /* by collectives; else the interface of the cluster, else 10 Gbit/s */
     bool link_assumed;   /* between hosts, where there are several */
     uint32_t hosts;      /* on which the workers are */
@@ -27,10 +29,10 @@ typedef struct ru_sim_world {
 } ru_sim_world;
 
 /* Fill `job` (zero what the caller does not set before: seed, steps, founders, per_host) for the
- * first job of the world. Workers are placed as in the cluster: k on the host of its k-th device;
- * more than it has, or with per_host set, so many to a host. Those of a host share its interface
- * and its cores. What `job` views lives in `arena` and in `into`. Errors: RU_E_MISSING with the
- * facts that are needed, RU_E_LIMIT. */
+ * first job of the world; batch and nic, where they are not those of the facts. Workers are placed
+ * as in the cluster: k on the host of its k-th device; more than it has, or with per_host set, so
+ * many to a host. Those of a host share its interface and its cores. What `job` views lives in
+ * `arena` and in `into`. Errors: RU_E_MISSING with the facts that are needed, RU_E_LIMIT. */
 RU_MUST_USE ru_status ru_sim_job_of_world(const ru_world *w, ru_arena *arena, ru_sim_job *job,
                                           ru_sim_world *into, ru_err *err);
 

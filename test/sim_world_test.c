@@ -58,8 +58,9 @@ static void test_durations_are_those_of_the_facts(void **state)
     /* all of it grows with the flops: 60 us a sample */
     assert_true(fabs(x.script.sample_ns - 60000) < 1 && x.script.fixed_ns < 10);
     assert_int_equal(x.measured, 3);
-    /* 600 us, then the last sum over 2 ranks: 2 steps of 10 us and 80 bytes, then 50 us */
-    assert_true(x.path_ns >= 600000 + 20000 + 50000 && x.path_ns < 600000 + 20200 + 50000);
+    /* 600 us, then one sum of 120 bytes over 2 ranks: a step of 10 us, the update of 50 us, and
+     * there and back to say that the step counts */
+    assert_true(x.path_ns >= 600000 + 10000 + 50000 + 20000 && x.path_ns < 680200);
     /* Without op instances the step facts say the same. */
     ru_sim_job plain = {.seed = 1, .steps = 5};
     read_world(&a, "", &w);

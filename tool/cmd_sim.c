@@ -6,6 +6,7 @@
 #include "base/table.h"
 #include "lab/script.h"
 #include "tool/cmd.h"
+#include "tool/sim_real.h"
 #include "tool/world_in.h"
 
 enum { WORKERS_MAX = 4096, STEPS_MAX = 100000 };
@@ -72,9 +73,10 @@ static void show_links(const ru_sim_job *job, const ru_sim_world *x, ru_text *ou
     if (!inside) {
         ru_text_putf(out, "links: %.3g bytes/s, %.3g us (%s)\n", job->nic.bytes_per_s,
                      (double)job->nic.delay_ns * 1e-3,
-                     x->link_measured  ? "fitted to measured collectives"
-                     : x->link_assumed ? "assumed"
-                                       : "interface of the cluster");
+                     x->link_given      ? "as the real processes measured them"
+                     : x->link_measured ? "fitted to measured collectives"
+                     : x->link_assumed  ? "assumed"
+                                        : "interface of the cluster");
     }
     if (inside && job->nic.local_bytes_per_s > 0) {
         ru_text_putf(out, "inside of the host: %.3g bytes/s, %.3g us (%s)\n",
@@ -90,7 +92,8 @@ static void show_links(const ru_sim_job *job, const ru_sim_world *x, ru_text *ou
 }
 
 static ru_status show(ru_cmd_in *in, const ru_world *w, const ru_sim_job *job,
-                      const ru_sim_world *x, const ru_sim_job_result *r, ru_err *err)
+                      const ru_sim_world *x, const ru_sim_job_result *r,
+                      const ru_script_run_result *real, ru_err *err)
 {
     ru_text out = ru_text_arena(in->arena);
     const char *ops =
@@ -109,9 +112,11 @@ static ru_status show(ru_cmd_in *in, const ru_world *w, const ru_sim_job *job,
     ru_table_col(&t, "from", RU_TABLE_LEFT);
     put_line(&t, "compute of the measured share, predicted", x->compute_ns, ops != NULL ? ops : "");
     put_line(&t, "update, predicted", x->script.update_ns, x->n_ops > 0 ? "op instances" : "");
-    put_line(&t, "step of that share, predicted", x->path_ns,
-             "ops and ring all-reduces, from predicted costs alone");
+    put_line(&t, "step, predicted", x->path_ns, "compute, sums and update as they wait, by costs");
     put_line(&t, "step, simulated", r->step_ns, "mean of committed steps");
+    if (real != NULL) {
+        put_line(&t, "step, real processes", real->step_ns, "the same script over real links");
+    }
     put_line(&t, "step, measured", x->measured_ns,
              ru_arena_printf(in->arena, "facts of %u workers", w->facts.steps.at[0].workers));
     RU_TRY(ru_table_print(&t, 2, &out, err));
@@ -121,7 +126,8 @@ static ru_status show(ru_cmd_in *in, const ru_world *w, const ru_sim_job *job,
 }
 
 static void show_json(ru_cmd_in *in, const ru_world *w, const ru_sim_job *job,
-                      const ru_sim_world *x, const ru_sim_job_result *r)
+                      const ru_sim_world *x, const ru_sim_job_result *r,
+                      const ru_script_run_result *real)
 {
     ru_text out = ru_text_arena(in->arena);
     ru_json j = ru_json_into(&out);
@@ -137,6 +143,11 @@ static void show_json(ru_cmd_in *in, const ru_world *w, const ru_sim_job *job,
     ru_json_f64(&j, "predicted_step_s", (double)x->path_ns * 1e-9);
     ru_json_f64(&j, "predicted_error", x->error);
     ru_json_f64(&j, "measured_step_s", (double)x->measured_ns * 1e-9);
+    if (real != NULL) {
+        ru_json_f64(&j, "real_step_s", (double)real->step_ns * 1e-9);
+    }
+    ru_json_f64(&j, "link_bytes_per_s", job->nic.bytes_per_s);
+    ru_json_f64(&j, "link_latency_s", (double)job->nic.delay_ns * 1e-9);
     ru_json_i64(&j, "events", r->events);
     ru_json_i64(&j, "hash", (int64_t)(r->hash & INT64_MAX));
     ru_json_close(&j);
@@ -144,27 +155,66 @@ static void show_json(ru_cmd_in *in, const ru_world *w, const ru_sim_job *job,
     fputs(out.p, stdout);
 }
 
+static ru_status check_real(ru_cmd_in *in, bool is_real, ru_err *err)
+{
+    static const char *const only[] = {"listen", "join", "rank"};
+    for (uint32_t k = 0; k < RU_ARRAY_LEN(only); k++) {
+        if (!is_real && ru_cmd_given(in, only[k])) {
+            return RU_FAIL(err, RU_E_USAGE, "--%s is for real processes: add --real", only[k]);
+        }
+    }
+    if (is_real && ru_cmd_given(in, "per-host")) {
+        return RU_FAIL(err, RU_E_USAGE,
+                       "--per-host places simulated workers; real processes run where they are "
+                       "started");
+    }
+    return RU_OK;
+}
+
+/* The same job on links as the real processes measured them, each worker on its own. */
+static ru_status again_on(const ru_world *w, const ru_coll_cost *ring, ru_cmd_in *in,
+                          ru_sim_job *job, ru_sim_world *x, ru_err *err)
+{
+    if (ring->n_points == 0 || !(ring->beta_ns > 0)) {
+        return RU_OK;
+    }
+    job->nic =
+        (ru_sim_nic){.bytes_per_s = 1e9 / ring->beta_ns, .delay_ns = (int64_t)ring->alpha_ns};
+    return ru_sim_job_of_world(w, in->arena, job, x, err);
+}
+
 static ru_status run(ru_cmd_in *in, ru_err *err)
 {
     ru_world w;
     ru_sim_world x;
     ru_sim_job_result r;
+    ru_script_run_result real;
+    bool is_real = ru_cmd_flag(in, "real");
+    RU_TRY(check_real(in, is_real, err));
     RU_TRY(rui_world_open(in->args[0], in->arena, &w, err));
     ru_sim_job job = {.seed = (uint64_t)ru_cmd_i64(in, "seed"),
                       .steps = ru_cmd_i64(in, "steps"),
+                      .batch = ru_cmd_i64(in, "batch"),
                       .founders = (uint32_t)ru_cmd_i64(in, "workers"),
-                      .per_host = (uint32_t)ru_cmd_i64(in, "per-host")};
+                      .per_host = is_real ? 1 : (uint32_t)ru_cmd_i64(in, "per-host")};
     RU_TRY(choose(in, &job, err));
     RU_TRY(ru_sim_job_of_world(&w, in->arena, &job, &x, err));
+    if (is_real) {
+        RU_TRY(rui_sim_real(in, &job, &real, err));
+        if (ru_cmd_given(in, "join")) {
+            return RU_OK;
+        }
+        RU_TRY(again_on(&w, &real.ring, in, &job, &x, err));
+    }
     job.trace_dir = ru_cmd_text(in, "trace");
     job.replay = ru_arena_printf(in->arena, "rubato sim %s --seed %llu", in->args[0],
                                  (unsigned long long)job.seed);
     RU_TRY(ru_sim_job_run(&job, &r, err));
     if (ru_cmd_flag(in, "json")) {
-        show_json(in, &w, &job, &x, &r);
+        show_json(in, &w, &job, &x, &r, is_real ? &real : NULL);
         return RU_OK;
     }
-    return show(in, &w, &job, &x, &r, err);
+    return show(in, &w, &job, &x, &r, is_real ? &real : NULL, err);
 }
 
 static const ru_opt opts[] = {
@@ -206,6 +256,34 @@ static const ru_opt opts[] = {
      .min = 0,
      .max = WORKERS_MAX,
      .help = "workers of one host, which share its interface and cores; 0: as in the facts"},
+    {.name = "batch",
+     .letter = 'b',
+     .type = RU_OPT_I64,
+     .word = "N",
+     .def = "0",
+     .min = 0,
+     .max = 4294967295.0,
+     .help = "samples of one step of all workers; 0: as in the facts"},
+    {.name = "real",
+     .type = RU_OPT_FLAG,
+     .help = "run the job in real processes as well, which compute nothing but wait as long as "
+             "the facts say and send everything; on this machine, unless --listen is given"},
+    {.name = "listen",
+     .type = RU_OPT_TEXT,
+     .word = "HOST:PORT",
+     .help = "with --real: wait there for the other processes (--join), with the token in "
+             "RUBATO_TOKEN"},
+    {.name = "join",
+     .type = RU_OPT_TEXT,
+     .word = "HOST:PORT",
+     .help = "with --real: be one of the other processes of the job at this address"},
+    {.name = "rank",
+     .type = RU_OPT_I64,
+     .word = "N",
+     .def = "2",
+     .min = 2,
+     .max = WORKERS_MAX,
+     .help = "with --join: number of this process, from 2"},
     {.name = "json", .type = RU_OPT_FLAG, .help = "one JSON object (rubato.sim/1)"},
 };
 
@@ -213,13 +291,16 @@ static const ru_example examples[] = {
     {"rubato sim runs/digits-1", "simulate the job of a run in virtual time"},
     {"rubato sim world.json --workers 64", "simulate it with 64 workers"},
     {"rubato sim world.json -w 64 --per-host 8", "simulate it on eight hosts"},
+    {"rubato sim vgg16.graph.txt -w 4 -b 256 --real",
+     "a layer profile, in the simulator and in four real processes"},
     {"rubato sim world.json --policy fuse=each", "simulate it without gradient buckets"},
 };
 
 const ru_cmd rui_cmd_sim = {
     .name = "sim",
     .summary = "run the job of a world file in the simulator",
-    .about = "RUN is the folder of a run or a world file (`rubato capture`). The simulator runs "
+    .about = "RUN is the folder of a run, a world file (`rubato capture`) or a profile of layers. "
+             "The simulator runs "
              "the membership, channel, collective and training code that real machines run. "
              "Devices and links take virtual time according to the facts of the file. Ops take "
              "their measured time, or the time of a model over flops and bytes. The link model is "

@@ -3,7 +3,9 @@
 #include <string.h>
 
 #include "env/file.h"
+#include "store/layers.h"
 #include "store/world_file.h"
+#include "store/world_layers.h"
 #include "train/run/op_facts.h"
 
 ru_status rui_world_open(const char *path, ru_arena *arena, ru_world *into, ru_err *err)
@@ -15,7 +17,12 @@ ru_status rui_world_open(const char *path, ru_arena *arena, ru_world *into, ru_e
                        path);
     }
     if (!ru_path_is_dir(path)) {
-        return ru_world_file_load(path, arena, into, err);
+        char *text;
+        int64_t n;
+        RU_TRY(ru_file_read(path, RU_CONF_BULK_BYTES_MAX, arena, &text, &n, err));
+        return ru_layers_are_profile(path, ru_str_n(text, n))
+                   ? ru_world_of_layers(path, ru_str_n(text, n), arena, into, err)
+                   : ru_world_file_parse(path, ru_str_n(text, n), arena, into, err);
     }
     const char *file = ru_path_join(arena, path, "world.json");
     if (file == NULL || !ru_path_exists(file)) {
