@@ -6,6 +6,7 @@
 #include "env/file.h"
 #include "tool/cmd.h"
 #include "tool/page/page.h"
+#include "trace/cause.h"
 #include "trace/export.h"
 #include "trace/fold.h"
 #include "trace/read.h"
@@ -148,21 +149,34 @@ static ru_status tensorboard(ru_cmd_in *in, const ru_trace *t, const char *dir, 
 
 enum { WORTH = 50 }; /* a part of the time below one in so many is not told */
 
-/* What the steps say, a sentence each. */
-static uint32_t words_of(const ru_trace *traces, const ru_rank_steps *steps, uint32_t n,
-                         ru_arena *arena, ru_page_word *words, ru_err *err)
+/* The traces of a run, laid over one clock and cut into steps. */
+typedef struct view {
+    const ru_trace *traces; /* [n] */
+    uint32_t n;
+    ru_trace_clocks clocks;
+    ru_rank_steps *steps; /* [n] */
+    ru_page_word *words;  /* [n_words] causes first */
+    uint32_t n_words;
+} view;
+
+static void add_word(view *v, const char *text, bool cause)
 {
-    int64_t total[RU_STEP_PARTS] = {0}, all = 0, count = 0, (*chain)[RU_STEP_PARTS];
-    uint32_t n_words = 0;
-    for (uint32_t k = 0; k < n; k++) {
+    v->words[v->n_words].text = text;
+    v->words[v->n_words++].cause = cause;
+}
+
+static void say_parts(view *v, ru_arena *arena)
+{
+    int64_t total[RU_STEP_PARTS] = {0}, all = 0, count = 0;
+    for (uint32_t k = 0; k < v->n; k++) {
         for (uint32_t p = 0; p < RU_STEP_PARTS; p++) {
-            total[p] += steps[k].total_ns[p];
+            total[p] += v->steps[k].total_ns[p];
         }
-        all += steps[k].step_ns;
-        count += steps[k].n;
+        all += v->steps[k].step_ns;
+        count += v->steps[k].n;
     }
-    if (all == 0 || ru_trace_chain(steps, n, arena, &chain, err) != RU_OK) {
-        return 0;
+    if (all == 0) {
+        return;
     }
     ru_text t = ru_text_arena(arena);
     ru_text_putf(&t, "A step takes %.2f ms in the mean:", (double)all * 1e-6 / (double)count);
@@ -171,58 +185,81 @@ static uint32_t words_of(const ru_trace *traces, const ru_rank_steps *steps, uin
                      p == RU_STEP_PEER ? "waiting for a peer" : ru_step_part_name((ru_step_part)p));
     }
     ru_text_put(&t, ".");
-    words[n_words++].text = t.p;
-    for (uint32_t k = 0; n > 1 && k < n; k++) {
-        int64_t waited = 0, own = 0, path = 0;
-        for (uint32_t j = 0; j < n; j++) {
-            for (int64_t i = 0; i < steps[j].n; i++) {
-                waited += steps[j].at[i].late == k ? steps[j].at[i].late_ns : 0;
-            }
-            for (uint32_t p = 0; p < RU_STEP_PARTS; p++) {
-                path += chain[j][p];
-                own += j == k ? chain[j][p] : 0;
-            }
-        }
-        if (waited * WORTH > all) {
-            words[n_words++].text = ru_arena_printf(
-                arena,
-                "The others waited %.1f %% of their time for rank %u; it has %.0f %% of the "
-                "critical path.",
-                100.0 * (double)waited / (double)(all - steps[k].step_ns), traces[k].rank,
-                100.0 * (double)own / (double)path);
-        }
-    }
-    return n_words;
+    add_word(v, t.p, false);
 }
 
-static ru_status html(ru_cmd_in *in, const ru_trace *traces, uint32_t n,
-                      const ru_trace_clocks *clocks, const char *path, ru_err *err)
+/* Which ranks the steps had to wait for. */
+static ru_status say_path(view *v, ru_arena *arena, ru_err *err)
+{
+    int64_t(*chain)[RU_STEP_PARTS], all = 0;
+    RU_TRY(ru_trace_chain(v->steps, v->n, arena, &chain, err));
+    for (uint32_t k = 0; k < v->n; k++) {
+        for (uint32_t p = 0; p < RU_STEP_PARTS; p++) {
+            all += chain[k][p];
+        }
+    }
+    ru_text t = ru_text_arena(arena);
+    for (uint32_t k = 0; v->n > 1 && k < v->n; k++) {
+        for (uint32_t p = 0; p < RU_STEP_PARTS; p++) {
+            if (all > 0 && chain[k][p] * WORTH > all) {
+                ru_text_putf(&t, "%s %.0f %% %s of rank %u", t.n > 0 ? "," : "",
+                             100.0 * (double)chain[k][p] / (double)all,
+                             ru_step_part_name((ru_step_part)p), v->traces[k].rank);
+            }
+        }
+    }
+    if (t.n > 0) {
+        add_word(v, ru_arena_printf(arena, "The critical path of all steps:%s.", t.p), false);
+    }
+    return RU_OK;
+}
+
+static ru_status look(const ru_trace *traces, uint32_t n, ru_arena *arena, view *v, ru_err *err)
+{
+    uint32_t n_causes;
+    ru_cause *causes = RU_NEW(arena, ru_cause, RU_CAUSES_MAX);
+    *v = (view){.traces = traces,
+                .n = n,
+                .steps = RU_NEW(arena, ru_rank_steps, n),
+                .words = RU_NEW(arena, ru_page_word, RU_CAUSES_MAX + 2)};
+    if (causes == NULL || v->steps == NULL || v->words == NULL) {
+        return RU_FAIL(err, RU_E_LIMIT, "there is no memory for the steps of the trace");
+    }
+    RU_TRY(ru_trace_align(traces, n, arena, &v->clocks, err));
+    RU_TRY(ru_trace_steps(traces, v->n, &v->clocks, arena, v->steps, err));
+    RU_TRY(ru_trace_causes(traces, v->steps, n, &v->clocks, arena, causes, &n_causes, err));
+    for (uint32_t i = 0; i < n_causes; i++) {
+        ru_text t = ru_text_arena(arena);
+        ru_cause_print(&causes[i], traces, &t);
+        add_word(v, t.p, true);
+    }
+    say_parts(v, arena);
+    return say_path(v, arena, err);
+}
+
+static ru_status html(ru_cmd_in *in, const view *v, const char *path, ru_err *err)
 {
     ru_arena *arena = in->arena;
-    ru_rank_steps *steps = RU_NEW(arena, ru_rank_steps, n);
-    ru_span_facts *facts = RU_NEW(arena, ru_span_facts, n);
-    ru_page_word *words = RU_NEW(arena, ru_page_word, (int64_t)n + 1);
-    if (steps == NULL || facts == NULL || words == NULL) {
+    ru_span_facts *facts = RU_NEW(arena, ru_span_facts, v->n);
+    int64_t records = 0;
+    for (uint32_t k = 0; facts != NULL && k < v->n; k++) {
+        RU_TRY(ru_trace_fold(&v->traces[k], arena, &facts[k], err));
+        records += v->traces[k].records;
+    }
+    if (facts == NULL) {
         return RU_FAIL(err, RU_E_LIMIT, "there is no memory for the page");
     }
-    RU_TRY(ru_trace_steps(traces, n, clocks, arena, steps, err));
-    int64_t records = 0;
-    for (uint32_t k = 0; k < n; k++) {
-        RU_TRY(ru_trace_fold(&traces[k], arena, &facts[k], err));
-        records += traces[k].records;
-    }
-    ru_page_in page = {
-        .title = in->args[0],
-        .about = ru_arena_printf(arena, "Trace of %u rank%s with %lld records, %.3f s long.", n,
-                                 n == 1 ? "" : "s", (long long)records,
-                                 (double)(traces[0].last_ns - traces[0].first_ns) * 1e-9),
-        .traces = traces,
-        .steps = steps,
-        .facts = facts,
-        .n = n,
-        .clocks = clocks,
-        .words = words};
-    page.n_words = words_of(traces, steps, n, arena, words, err);
+    const ru_page_in page = {.title = in->args[0],
+                             .about =
+                                 ru_arena_printf(arena, "Trace of %u rank%s with %lld records.",
+                                                 v->n, v->n == 1 ? "" : "s", (long long)records),
+                             .traces = v->traces,
+                             .steps = v->steps,
+                             .facts = facts,
+                             .n = v->n,
+                             .clocks = &v->clocks,
+                             .words = v->words,
+                             .n_words = v->n_words};
     RU_TRY(ru_page_write(&page, path, arena, err));
     fprintf(stderr, "wrote %s; open it in a browser\n", path);
     return RU_OK;
@@ -233,16 +270,16 @@ static ru_status run(ru_cmd_in *in, ru_err *err)
     ru_trace *traces = NULL;
     uint32_t n = 0;
     RU_TRY(ru_trace_run_load(in->args[0], in->arena, &traces, &n, err));
-    ru_trace_clocks clocks;
-    RU_TRY(ru_trace_align(traces, n, in->arena, &clocks, err));
+    view v;
+    RU_TRY(look(traces, n, in->arena, &v, err));
     const char *perfetto = ru_cmd_text(in, "perfetto"), *chrome = ru_cmd_text(in, "chrome");
     const char *tb = ru_cmd_text(in, "tensorboard");
     if (perfetto != NULL) {
-        RU_TRY(ru_trace_perfetto(traces, n, &clocks, perfetto, err));
+        RU_TRY(ru_trace_perfetto(traces, n, &v.clocks, perfetto, err));
         fprintf(stderr, "wrote %s; open it at ui.perfetto.dev or with trace_processor\n", perfetto);
     }
     if (chrome != NULL) {
-        RU_TRY(ru_trace_chrome(traces, n, &clocks, chrome, err));
+        RU_TRY(ru_trace_chrome(traces, n, &v.clocks, chrome, err));
         fprintf(stderr, "wrote %s; open it in chrome://tracing or Perfetto\n", chrome);
     }
     if (tb != NULL) {
@@ -252,14 +289,17 @@ static ru_status run(ru_cmd_in *in, ru_err *err)
     }
     const char *page = ru_cmd_text(in, "html");
     if (page != NULL) {
-        RU_TRY(html(in, traces, n, &clocks, page, err));
+        RU_TRY(html(in, &v, page, err));
     }
     bool other = page != NULL || perfetto != NULL || chrome != NULL || tb != NULL;
     if (other && !ru_cmd_flag(in, "summary")) {
         return RU_OK;
     }
     if (!ru_cmd_flag(in, "json")) {
-        describe_clocks(traces, &clocks);
+        describe_clocks(traces, &v.clocks);
+        for (uint32_t i = 0; i < v.n_words; i++) {
+            printf("%s\n", v.words[i].text);
+        }
     }
     return summary(in, traces, n, err);
 }

@@ -288,6 +288,14 @@ static ru_status steps_of(walk *w, ru_arena *arena, ru_rank_steps *out, ru_err *
             }
             out->step_ns += s->end_ns - s->start_ns;
         }
+        for (int64_t i = 0; out->total_ns[RU_STEP_COMPUTE] == 0 && i < out->n; i++) {
+            at[i].part_ns[RU_STEP_COMPUTE] = at[i].part_ns[RU_STEP_OTHER]; /* no ops recorded */
+            at[i].part_ns[RU_STEP_OTHER] = 0;
+        }
+        if (out->total_ns[RU_STEP_COMPUTE] == 0) {
+            out->total_ns[RU_STEP_COMPUTE] = out->total_ns[RU_STEP_OTHER];
+            out->total_ns[RU_STEP_OTHER] = 0;
+        }
         out->at = at;
         out->thread = h;
     }

@@ -16,7 +16,7 @@
 RU_API_BEGIN
 
 typedef enum ru_step_part {
-    RU_STEP_COMPUTE, /* inside ops of the executable */
+    RU_STEP_COMPUTE, /* inside ops of the executable; in a trace without ops, what is no wait */
     RU_STEP_NETWORK, /* waiting for a sum that all ranks have begun */
     RU_STEP_PEER,    /* waiting for a rank that has not begun the sum yet */
     RU_STEP_INPUT,   /* waiting for the reader */

@@ -1,0 +1,231 @@
+/* Runs drawn from a seed, with noise, each with one planted cause or none: the cause is named, and
+ * nothing else. */
+#include "test/test.h"
+#include "trace/cause.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/rng.h"
+
+enum { RANKS_MAX = 6, STEPS = 80, SEEDS = 20, PER_STEP = 16, SINCE = 30 };
+enum { N_OP, N_STEP, N_SUMS, N_INPUT, N_SEND, N_RECV, NAMES };
+enum { RING_BYTES = 400000, OP_NS = 6000000 };
+
+static const ru_trace_name names[NAMES] = {
+    {"op", "Gemm"},     {"train", "step"},  {"train", "sums of gradients"},
+    {"train", "input"}, {"send", "normal"}, {"receive", "normal"}};
+
+/* What rank `rank` suffers from step `since` on. */
+typedef struct plant {
+    double compute, out, in, all; /* times as long */
+    int64_t input_ns, start_ns;
+    uint32_t rank;
+    int64_t since;
+} plant;
+
+typedef struct run {
+    ru_arena arena;
+    ru_record *records[RANKS_MAX];
+    int64_t n[RANKS_MAX];
+    ru_trace_thread threads[RANKS_MAX];
+    ru_trace traces[RANKS_MAX];
+    ru_rank_steps steps[RANKS_MAX];
+    ru_cause causes[RU_CAUSES_MAX];
+    uint32_t n_causes;
+} run;
+
+static void put(run *r, uint32_t k, uint16_t name, ru_rec_kind kind, int64_t from, int64_t to,
+                int64_t value, const ru_record_more *more)
+{
+    ru_record *at = &r->records[k][r->n[k]++];
+    *at = (ru_record){.start_ns = from,
+                      .dur_ns = (uint32_t)(to - from),
+                      .name = name,
+                      .kind = (uint16_t)kind,
+                      .value = value};
+    if (more != NULL) {
+        memcpy(&r->records[k][r->n[k]++], more, sizeof *more);
+    }
+}
+
+static double noise(ru_rng *rng)
+{
+    return 1 + 0.2 * (ru_rng_f64(rng) - 0.5);
+}
+
+/* One step of a ring of n ranks that sum one bucket; now[k] moves to the end of rank k's step. */
+static void draw_step(run *r, uint32_t n, const plant *p, int64_t step, ru_rng *rng, int64_t *now)
+{
+    int64_t begun[RANKS_MAX], start[RANKS_MAX], all = 0, end = 0;
+    bool on = step >= p->since;
+    for (uint32_t k = 0; k < n; k++) {
+        bool it = on && k == p->rank;
+        start[k] = now[k];
+        int64_t input = (int64_t)(20000 * noise(rng)) + (it ? p->input_ns : 0);
+        int64_t op = (int64_t)(OP_NS * noise(rng) * (it && p->compute > 0 ? p->compute : 1));
+        put(r, k, N_INPUT, RU_REC_WAIT, now[k], now[k] + input, 0, NULL);
+        put(r, k, N_OP, RU_REC_SPAN, now[k] + input, now[k] + input + op, 0, NULL);
+        begun[k] = now[k] + input + op;
+        all = begun[k] > all ? begun[k] : all;
+    }
+    for (uint32_t k = 0; k < n; k++) {
+        uint32_t to = (k + 1) % n;
+        double slow = on && p->all > 0 ? p->all : 1;
+        slow *= on && k == p->rank && p->out > 0 ? p->out : 1;
+        slow = fmax(slow, on && to == p->rank && p->in > 0 ? p->in : 1);
+        int64_t took = (int64_t)(4000000 * noise(rng) * slow);
+        ru_record_more m = {.flow = (uint64_t)step * 100 + k,
+                            .peer = 100 + to,
+                            .step = (uint32_t)step,
+                            .kind = RU_REC_MORE};
+        put(r, k, N_SEND, RU_REC_SEND, all, all + took, RING_BYTES, &m);
+        m.peer = 100 + k;
+        put(r, to, N_RECV, RU_REC_RECV, all + 50000, all + took + 50000, RING_BYTES, &m);
+        end = all + took + 100000 > end ? all + took + 100000 : end;
+    }
+    for (uint32_t k = 0; k < n; k++) {
+        ru_record_more m = {.flow = 5, .step = (uint32_t)step, .kind = RU_REC_MORE};
+        put(r, k, N_SUMS, RU_REC_SUM, begun[k] - 1000, end, RING_BYTES, &m);
+        put(r, k, N_SUMS, RU_REC_WAIT, begun[k], end, 0, NULL);
+        put(r, k, N_STEP, RU_REC_SPAN, start[k], end, step + 1, NULL);
+        now[k] = end;
+    }
+}
+
+static void draw(run *r, uint32_t n, const plant *p, uint64_t seed)
+{
+    ru_rng rng = ru_rng_from(seed, 9);
+    ru_err err = {0};
+    int64_t now[RANKS_MAX], first[RANKS_MAX];
+    memset(r, 0, sizeof *r);
+    ru_arena_init(&r->arena, 0);
+    for (uint32_t k = 0; k < n; k++) {
+        r->records[k] = RU_NEW(&r->arena, ru_record, STEPS * PER_STEP);
+        first[k] = now[k] = 1000000000 + (k == p->rank ? p->start_ns : 0);
+    }
+    for (int64_t s = 0; s < STEPS; s++) {
+        draw_step(r, n, p, s, &rng, now);
+    }
+    for (uint32_t k = 0; k < n; k++) {
+        r->threads[k] = (ru_trace_thread){.name = "main", .records = r->records[k], .n = r->n[k]};
+        r->traces[k] = (ru_trace){.process = "rubato",
+                                  .rank = k,
+                                  .names = names,
+                                  .n_names = NAMES,
+                                  .threads = &r->threads[k],
+                                  .n_threads = 1,
+                                  .node = 100 + k,
+                                  .records = r->n[k],
+                                  .first_ns = first[k],
+                                  .last_ns = now[k]};
+    }
+    assert_ok(ru_trace_steps(r->traces, n, NULL, &r->arena, r->steps, &err), err);
+    assert_ok(
+        ru_trace_causes(r->traces, r->steps, n, NULL, &r->arena, r->causes, &r->n_causes, &err),
+        err);
+}
+
+/* In every seed the first cause is this one; how many times anything else was named too. */
+static void check(const plant *p, uint32_t n, ru_cause_kind kind, double factor, const char *text)
+{
+    for (uint64_t seed = 1; seed <= SEEDS; seed++) {
+        run r;
+        draw(&r, n, p, seed);
+        assert_int_equal(r.n_causes, 1);
+        assert_int_equal(r.causes[0].kind, kind);
+        assert_int_equal(r.causes[0].trace, kind == RU_CAUSE_NETWORK ? RU_STEP_NOBODY : p->rank);
+        if (p->since > 0 && kind != RU_CAUSE_SENDER && kind != RU_CAUSE_LINK) {
+            assert_in_range(r.causes[0].since_step, SINCE - 1, SINCE + 3);
+        }
+        assert_true(fabs(r.causes[0].factor / factor - 1) < 0.12);
+        assert_true(r.causes[0].cost > 0.05 && r.causes[0].cost < 1);
+        ru_text t = ru_text_arena(&r.arena);
+        ru_cause_print(&r.causes[0], r.traces, &t);
+        assert_non_null(strstr(t.p, text));
+        ru_arena_fini(&r.arena);
+    }
+}
+
+static void test_clean(void **state)
+{
+    (void)state;
+    for (uint32_t n = 1; n <= RANKS_MAX; n++) {
+        for (uint64_t seed = 1; seed <= SEEDS; seed++) {
+            run r;
+            draw(&r, n, &(plant){.rank = 0}, seed);
+            assert_int_equal(r.n_causes, 0);
+            ru_arena_fini(&r.arena);
+        }
+    }
+}
+
+static void test_slow_rank(void **state)
+{
+    (void)state;
+    const plant later = {.compute = 2, .rank = 1, .since = SINCE},
+                always = {.compute = 2, .rank = 2};
+    check(&later, 4, RU_CAUSE_COMPUTE, 2, "Rank 1 computes");
+    check(&always, 4, RU_CAUSE_COMPUTE, 2, "as the others; this");
+    check(&later, 2, RU_CAUSE_COMPUTE, 2, "since step");
+}
+
+static void test_slow_alone(void **state)
+{
+    (void)state;
+    const plant p = {.compute = 1.6, .since = SINCE};
+    check(&p, 1, RU_CAUSE_COMPUTE, 1.6, "as before since step");
+}
+
+static void test_slow_disk(void **state)
+{
+    (void)state;
+    const plant p = {.input_ns = 3000000, .rank = 3};
+    for (uint64_t seed = 1; seed <= SEEDS; seed++) {
+        run r;
+        draw(&r, 4, &p, seed);
+        assert_int_equal(r.n_causes, 1);
+        assert_int_equal(r.causes[0].kind, RU_CAUSE_INPUT);
+        assert_int_equal(r.causes[0].trace, 3);
+        assert_true(fabs(r.causes[0].cost - 0.22) < 0.05);
+        ru_arena_fini(&r.arena);
+    }
+}
+
+static void test_transfers(void **state)
+{
+    (void)state;
+    const plant sender = {.out = 4, .rank = 2}, link = {.out = 2, .in = 2, .rank = 1};
+    check(&sender, 4, RU_CAUSE_SENDER, 4, "Rank 2 sends at 2");
+    check(&sender, 6, RU_CAUSE_SENDER, 4, "Rank 2 sends at 2");
+    check(&link, 5, RU_CAUSE_LINK, 2, "in both directions");
+    const plant two = {.out = 4, .rank = 1};
+    check(&two, 2, RU_CAUSE_SENDER, 4, "Rank 1 sends");
+}
+
+static void test_network(void **state)
+{
+    (void)state;
+    const plant p = {.all = 2, .since = SINCE};
+    check(&p, 4, RU_CAUSE_NETWORK, 1.98, "since step");
+}
+
+static void test_late_start(void **state)
+{
+    (void)state;
+    const plant p = {.start_ns = 800000000, .rank = 2};
+    for (uint64_t seed = 1; seed <= SEEDS; seed++) {
+        run r;
+        draw(&r, 4, &p, seed);
+        assert_int_equal(r.n_causes, 1);
+        assert_int_equal(r.causes[0].kind, RU_CAUSE_START);
+        assert_int_equal(r.causes[0].trace, 2);
+        assert_true(fabs(r.causes[0].factor - 0.8) < 0.01);
+        ru_arena_fini(&r.arena);
+    }
+}
+
+#define T(f) cmocka_unit_test(f)
+RU_TESTS(trace_cause, T(test_clean), T(test_slow_rank), T(test_slow_alone), T(test_slow_disk),
+         T(test_transfers), T(test_network), T(test_late_start))
