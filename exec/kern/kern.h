@@ -72,6 +72,7 @@
     X(Max, kv_max(x, y))                                                                   \
     X(Min, kv_min(x, y))                                                                   \
     X(Pow, powf(x, y))                                                                     \
+    X(Mod, fmodf(x, y))                                                                    \
     X(PRelu, x < 0.0f ? x * y : x)                                                         \
     X(Axpy, x + a * y)                                                                     \
     X(ReluGrad, y > 0.0f ? x : 0.0f)                                                       \

@@ -236,6 +236,7 @@ static const map2_row map2_rows[] = {
     PLAIN_MAP2(Max, true),
     PLAIN_MAP2(Min, true),
     PLAIN_MAP2(Pow, false),
+    PLAIN_MAP2(Mod, false), /* with fmod 1, which floats must have */
     PLAIN_MAP2(PRelu, true),
     {RU_OP_Sum, RU_KERN_MAP2_Add, RU_ATTR_NONE, RU_ATTR_NONE, 0, 0, true},
     {RU_OP_AddInto, RU_KERN_MAP2_Add, RU_ATTR_NONE, RU_ATTR_NONE, 0, 0, true},

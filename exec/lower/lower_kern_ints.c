@@ -1,6 +1,7 @@
 /* Arithmetic, comparison and logic of whole numbers and truth values, with broadcasting; Not,
  * IsNaN, IsInf. Whole numbers wrap; a division by 0 is an error of the data. */
 #include <math.h>
+#include <string.h>
 
 #include "exec/lower/lower_kern.h"
 
@@ -21,6 +22,9 @@ typedef enum int_op {
     I_GREATER_EQUAL,
     I_LESS,
     I_LESS_EQUAL,
+    I_POW,
+    I_LEFT,
+    I_RIGHT,
 } int_op;
 
 static const struct {
@@ -37,6 +41,7 @@ static const struct {
     {RU_OP_BitwiseXor, I_XOR, false, false}, {RU_OP_Equal, I_EQUAL, true, true},
     {RU_OP_Greater, I_GREATER, true, false}, {RU_OP_GreaterOrEqual, I_GREATER_EQUAL, true, false},
     {RU_OP_Less, I_LESS, true, false},       {RU_OP_LessOrEqual, I_LESS_EQUAL, true, false},
+    {RU_OP_Pow, I_POW, false, false},        {RU_OP_BitShift, I_LEFT, false, false},
 };
 
 typedef struct int_state {
@@ -53,6 +58,20 @@ static int64_t floor_mod(int64_t a, int64_t b)
 {
     int64_t r = b == -1 ? 0 : a % b;
     return r != 0 && (r < 0) != (b < 0) ? r + b : r;
+}
+
+/* By squaring; negative exponents give 0 except for bases 1 and -1. */
+static int64_t power(int64_t x, int64_t y)
+{
+    if (y < 0) {
+        return x == 1 ? 1 : (x == -1 ? (y % 2 == 0 ? 1 : -1) : 0);
+    }
+    uint64_t base = (uint64_t)x, r = 1;
+    for (; y > 0; y >>= 1) {
+        r = (y & 1) != 0 ? r * base : r;
+        base *= base;
+    }
+    return (int64_t)r;
 }
 
 #define LOOP(T, to, f)                  \
@@ -102,11 +121,45 @@ static int64_t floor_mod(int64_t a, int64_t b)
             LOOP(T, is, a < b);                                                          \
         case I_LESS_EQUAL:                                                               \
             LOOP(T, is, a <= b);                                                         \
+        case I_POW:                                                                      \
+            LOOP(T, to, (T)(U)power((int64_t)a, (int64_t)b));                            \
+        case I_LEFT:                                                                     \
+        case I_RIGHT:                                                                    \
+            break;                                                                       \
         }                                                                                \
     }
 
 ROW(int64_t, uint64_t, row_i64)
 ROW(int32_t, uint32_t, row_i32)
+
+/* Bits of unsigned numbers; shifts by the width and more leave nothing. */
+#define BITS(T, name)                                                                             \
+    static void name(int_op op, const T *x, int64_t sx, const T *y, int64_t sy, T *to, int64_t n) \
+    {                                                                                             \
+        switch ((uint32_t)op) {                                                                   \
+        case I_AND:                                                                               \
+            LOOP(T, to, (T)(a & b));                                                              \
+        case I_OR:                                                                                \
+            LOOP(T, to, (T)(a | b));                                                              \
+        case I_XOR:                                                                               \
+            LOOP(T, to, (T)(a ^ b));                                                              \
+        case I_LEFT:                                                                              \
+            LOOP(T, to, (T)(b >= 64 ? 0 : (uint64_t)a << b));                                     \
+        default:                                                                                  \
+            LOOP(T, to, (T)(b >= 64 ? 0 : (uint64_t)a >> b));                                     \
+        }                                                                                         \
+    }
+
+BITS(uint8_t, bits_u8)
+BITS(uint16_t, bits_u16)
+BITS(uint32_t, bits_u32)
+BITS(uint64_t, bits_u64)
+
+static bool bit_op(ru_op op)
+{
+    return op == RU_OP_BitwiseAnd || op == RU_OP_BitwiseOr || op == RU_OP_BitwiseXor ||
+           op == RU_OP_BitShift;
+}
 
 /* Truth values only: no arithmetic. */
 static void row_bool(int_op op, const uint8_t *x, int64_t sx, const uint8_t *y, int64_t sy,
@@ -137,6 +190,14 @@ static void int_part(const void *state, void *const *bufs, int64_t begin, int64_
             row_i64(s->op, (const void *)px, s->step_x, (const void *)py, s->step_y, pz, s->cols);
         } else if (s->t == RU_I32) {
             row_i32(s->op, (const void *)px, s->step_x, (const void *)py, s->step_y, pz, s->cols);
+        } else if (s->t == RU_U64) {
+            bits_u64(s->op, (const void *)px, s->step_x, (const void *)py, s->step_y, pz, s->cols);
+        } else if (s->t == RU_U32) {
+            bits_u32(s->op, (const void *)px, s->step_x, (const void *)py, s->step_y, pz, s->cols);
+        } else if (s->t == RU_U16) {
+            bits_u16(s->op, (const void *)px, s->step_x, (const void *)py, s->step_y, pz, s->cols);
+        } else if (s->t == RU_U8) {
+            bits_u8(s->op, (const void *)px, s->step_x, (const void *)py, s->step_y, pz, s->cols);
         } else {
             row_bool(s->op, (const void *)px, s->step_x, (const void *)py, s->step_y, pz, s->cols);
         }
@@ -185,6 +246,11 @@ static void plan_rows(int_state *s, const ru_type *x, const ru_type *y, const ru
     }
 }
 
+static bool is_unsigned(ru_dtype t)
+{
+    return t == RU_U8 || t == RU_U16 || t == RU_U32 || t == RU_U64;
+}
+
 ru_status rui_lower_kern_ints(rui_low *lo, const ru_node *n, ru_err *err)
 {
     (void)err;
@@ -195,13 +261,17 @@ ru_status rui_lower_kern_ints(rui_low *lo, const ru_node *n, ru_err *err)
     }
     bool takes =
         k < RU_ARRAY_LEN(rows) && n->n_in == 2 &&
-        (x->dtype == RU_I64 || x->dtype == RU_I32 || (x->dtype == RU_BOOL && rows[k].truth)) &&
+        (((x->dtype == RU_I64 || x->dtype == RU_I32) && n->op != RU_OP_BitShift) ||
+         (x->dtype == RU_BOOL && rows[k].truth) || (is_unsigned(x->dtype) && bit_op(n->op))) &&
         rui_type(lo, n->in[1])->dtype == x->dtype;
     int_state *s = takes ? rui_keep(lo, (int64_t)sizeof *s) : NULL;
     if (s == NULL) {
         return takes ? rui_done(lo) : RU_E_UNSUPPORTED;
     }
     s->op = rows[k].is == I_MOD && ru_node_int(n, RU_ATTR_fmod, 0) != 0 ? I_FMOD : rows[k].is;
+    if (n->op == RU_OP_BitShift && strcmp(ru_node_str(n, RU_ATTR_direction, ""), "LEFT") != 0) {
+        s->op = I_RIGHT;
+    }
     s->t = x->dtype;
     s->compares = rows[k].compares;
     plan_rows(s, x, rui_type(lo, n->in[1]), z);
