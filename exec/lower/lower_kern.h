@@ -61,6 +61,11 @@ static inline uint32_t rui_axis(int64_t axis, uint32_t rank)
 /* Integers of a constant value (axes, perm); NULL when it is not constant. */
 const int64_t *rui_const_i64(const rui_low *lo, ru_value_id v, uint32_t *n);
 
+/* Which dimensions a Reduce node reduces; `k`: the input that gives the axes. False when they are
+ * not known here. */
+bool rui_reduced_axes(const rui_low *lo, const ru_node *n, uint32_t k, const ru_type *x,
+                      bool *reduced);
+
 /* Does an LSTM read the result of this Gather (or of this Transpose of one) by token, so that
  * nobody reads the result itself? */
 bool rui_rnn_reads_past(rui_low *lo, const ru_node *n);

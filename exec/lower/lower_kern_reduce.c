@@ -255,9 +255,7 @@ static const reduce_row reduce_rows[] = {
     {RU_OP_ReduceLogSum, RU_KERN_RED_SUM, AFTER_LOG},
 };
 
-/* Which dimensions a Reduce node reduces; `k`: the input that gives the axes. False when they are
- * not known here. */
-static bool read_axes(const rui_low *lo, const ru_node *n, uint32_t k, const ru_type *x,
+bool rui_reduced_axes(const rui_low *lo, const ru_node *n, uint32_t k, const ru_type *x,
                       bool *reduced)
 {
     uint32_t count = 0;
@@ -313,8 +311,8 @@ ru_status rui_lower_kern_reduce(rui_low *lo, const ru_node *n, ru_err *err)
             known = true;
         }
     }
-    if (!known || x->dtype != RU_F32 || !rui_kern_float(s.t) || !read_axes(lo, n, 1, x, reduced) ||
-        !pattern(&s, x, reduced)) {
+    if (!known || x->dtype != RU_F32 || !rui_kern_float(s.t) ||
+        !rui_reduced_axes(lo, n, 1, x, reduced) || !pattern(&s, x, reduced)) {
         return RU_E_UNSUPPORTED;
     }
     in_lanes(lo, n, reduced, &s);
@@ -396,7 +394,7 @@ ru_status rui_lower_kern_reduce_max_grad(rui_low *lo, const ru_node *n, ru_err *
     const ru_type *x = rui_type(lo, n->in[1]);
     reduce_state p = {0};
     bool reduced[RU_RANK_MAX] = {false};
-    if (x->dtype != RU_F32 || !read_axes(lo, n, 3, x, reduced) || !pattern(&p, x, reduced) ||
+    if (x->dtype != RU_F32 || !rui_reduced_axes(lo, n, 3, x, reduced) || !pattern(&p, x, reduced) ||
         (!p.middle && p.outer > 1 && p.inner > 1)) {
         return RU_E_UNSUPPORTED;
     }
