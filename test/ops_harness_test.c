@@ -394,44 +394,27 @@ static uint8_t *snapshot(made *m, const ru_graph *g, ru_exe *e, int64_t *bytes)
     return all;
 }
 
-/* Ops of which some cases still run on reference kernels. Every case of every other op runs on a
- * kernel of its own: to take an op out of this list is progress, to put one in is not. */
+/* Ops of which some cases still run on reference kernels: forms that no exporter of PyTorch writes
+ * by default. Every case of every other op runs on a kernel of its own: to take an op out of this
+ * list is progress, to put one in is not. */
 static const ru_op slow_ops[] = {
-    RU_OP_AveragePool,
-    RU_OP_BitShift,
-    RU_OP_BitwiseAnd,
-    RU_OP_BitwiseNot,
-    RU_OP_BitwiseOr,
-    RU_OP_BitwiseXor,
-    RU_OP_Cast,
-    RU_OP_Compress,
-    RU_OP_Dropout,
-    RU_OP_EyeLike,
-    RU_OP_GRU,
-    RU_OP_GRUTrain,
+    RU_OP_Compress, /* its size depends on data */
+    RU_OP_EyeLike,  /* folded, unless its input is one of the graph's */
     RU_OP_Hardmax,
-    RU_OP_LRN,
-    RU_OP_LSTM,
-    RU_OP_LSTMTrain,
     RU_OP_LpNormalization,
     RU_OP_LpPool,
-    RU_OP_Gemm, /* a bias of one element for several columns */
-    RU_OP_MatMul,
-    RU_OP_MaxPool,
-    RU_OP_Mean,
+    RU_OP_Mean, /* of inputs with several shapes */
     RU_OP_MeanVarianceNormalization,
-    RU_OP_Mod,
-    RU_OP_NegativeLogLikelihoodLoss,
-    RU_OP_OneHot,
-    RU_OP_RNN,
-    RU_OP_ReduceLogSum,
-    RU_OP_ReduceLogSumExp,
-    RU_OP_ReduceMin,
-    RU_OP_ReduceSum,
-    RU_OP_ReduceTo,
     RU_OP_ReverseSequence,
+    RU_OP_LRN,                       /* of an even size */
+    RU_OP_Dropout,                   /* in training mode */
+    RU_OP_NegativeLogLikelihoodLoss, /* training has kernels for its own losses */
     RU_OP_SoftmaxCrossEntropyLoss,
-    RU_OP_Trilu,
+    RU_OP_LSTM, /* sequences of several lengths; unusual activations, limits and coupled gates */
+    RU_OP_LSTMTrain,
+    RU_OP_GRU,
+    RU_OP_GRUTrain,
+    RU_OP_RNN,
 };
 
 static bool may_be_slow(const made *m)

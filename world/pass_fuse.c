@@ -90,7 +90,8 @@ static bool fuse_bias(rui_rw *rw, uint32_t i)
         if (n == NULL || (n->op != RU_OP_MatMul && n->op != RU_OP_Gemm) ||
             rui_rw_uses(rw, z) != 1 || ru_node_has_in(n, 2) || ru_node_has_in(n, 3) ||
             has_activation(n) || bt->rank != 1 || t->rank < 2 ||
-            bt->dims[0] != t->dims[t->rank - 1] || bt->dtype != t->dtype) {
+            rui_rw_type(rw, n->in[1])->rank < 2 || bt->dims[0] != t->dims[t->rank - 1] ||
+            bt->dtype != t->dtype) {
             continue;
         }
         ru_value_id in[8];

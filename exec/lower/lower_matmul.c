@@ -44,6 +44,22 @@ static void transpose_last(int nd, int64_t *dims, int64_t *strides)
     strides[nd - 2] = s;
 }
 
+/* A vector is a row on the left and a column on the right; the result has no dim for it. Its dims
+ * with them. */
+static ru_type with_rows(const ru_type *y, bool row, bool column)
+{
+    ru_type t = *y;
+    if (column) {
+        t.dims[t.rank++] = 1;
+    }
+    if (row) {
+        t.dims[t.rank] = t.rank > 0 ? t.dims[t.rank - 1] : 1;
+        t.dims[t.rank > 0 ? t.rank - 1 : 0] = 1;
+        t.rank++;
+    }
+    return t;
+}
+
 /* dims of an operand, filled with leading ones up to nd. */
 static void lead_dims(const ru_type *t, int nd, int64_t *dims)
 {
@@ -91,10 +107,13 @@ static ru_status gemm_call(rui_low *lo, const ru_node *n, mm_call *c)
 static ru_status matmul_call(rui_low *lo, const ru_node *n, mm_call *c)
 {
     const ru_graph *g = rui_graph(lo);
-    const ru_type *a = &g->values[n->in[0].v].type;
-    const ru_type *b = &g->values[n->in[1].v].type;
-    const ru_type *y = &g->values[n->out[0].v].type;
-    if (a->rank < 2 || b->rank < 2 || a->rank > MM_RANK_MAX || b->rank > MM_RANK_MAX) {
+    const ru_type *ta = &g->values[n->in[0].v].type, *tb = &g->values[n->in[1].v].type;
+    bool row = ta->rank == 1, column = tb->rank == 1, vector = row || column;
+    const ru_type left = with_rows(ta, row, false), right = with_rows(tb, false, column);
+    const ru_type full = with_rows(&g->values[n->out[0].v].type, row, column);
+    const ru_type *a = &left, *b = &right, *y = &full;
+    if (a->rank < 2 || b->rank < 2 || a->rank > MM_RANK_MAX || b->rank > MM_RANK_MAX ||
+        (vector && (ru_node_has_in(n, 2) || ru_node_has_in(n, 3) || n->n_attrs > 0))) {
         return RU_E_UNSUPPORTED;
     }
     c->alpha = ru_node_float(n, RU_ATTR_alpha, 1.0);
@@ -187,7 +206,7 @@ static void mm_in(rui_prim *p, int arg, ru_value_id v, ru_dtype dtype, const dnn
 static bool frozen_matrix(rui_low *lo, const mm_call *c)
 {
     const ru_value *b = &rui_graph(lo)->values[c->b.v];
-    return c->nd == 2 &&
+    return c->nd == 2 && b->type.rank == 2 &&
            (b->kind == RU_VALUE_CONST || (b->kind == RU_VALUE_STATE && rui_inference(lo)));
 }
 

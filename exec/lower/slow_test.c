@@ -398,7 +398,102 @@ static void indices_out_of_range_are_named(void **state)
     }
 }
 
-RU_TESTS(exec_slow, cmocka_unit_test(scatters_do_not_depend_on_threads),
+/* -- whole numbers, odd axes, vectors ------------------------------------------------------------
+ */
+
+typedef struct odd_form {
+    ru_op op;
+    ru_dtype from, to; /* to: of a Cast */
+    int64_t dims[4];
+    int64_t second[3]; /* axes, axis or diagonal; all 0: none */
+    uint32_t n_second;
+    bool upper;
+} odd_form;
+
+static const odd_form odd_forms[] = {
+    {RU_OP_Abs, RU_I64, 0, {3, 700}, {0}, 0, false},
+    {RU_OP_Neg, RU_I32, 0, {3, 700}, {0}, 0, false},
+    {RU_OP_Sign, RU_I8, 0, {3, 700}, {0}, 0, false},
+    {RU_OP_BitwiseNot, RU_U8, 0, {3, 700}, {0}, 0, false},
+    {RU_OP_CumSum, RU_I64, 0, {40, 300}, {1}, 1, false},
+    {RU_OP_CumSum, RU_I32, 0, {300, 40}, {0}, 1, false},
+    {RU_OP_ArgMax, RU_I64, 0, {40, 300}, {0}, 0, false},
+    {RU_OP_ArgMin, RU_I32, 0, {40, 300}, {0}, 0, false},
+    {RU_OP_Cast, RU_BOOL, RU_I64, {3, 700}, {0}, 0, false},
+    {RU_OP_Cast, RU_I64, RU_BOOL, {3, 700}, {0}, 0, false},
+    {RU_OP_Cast, RU_F32, RU_I8, {3, 700}, {0}, 0, false},
+    {RU_OP_Cast, RU_F32, RU_F16, {3, 700}, {0}, 0, false},
+    {RU_OP_Cast, RU_I64, RU_I16, {3, 700}, {0}, 0, false},
+    {RU_OP_Cast, RU_I64, RU_F64, {3, 700}, {0}, 0, false},
+    {RU_OP_Cast, RU_U8, RU_I32, {3, 700}, {0}, 0, false},
+    {RU_OP_Trilu, RU_F32, 0, {3, 90, 70}, {-2}, 1, false},
+    {RU_OP_Trilu, RU_BOOL, 0, {3, 70, 90}, {1}, 1, true},
+    {RU_OP_ReduceSum, RU_F32, 0, {6, 7, 8, 33}, {0, 2}, 2, false},
+    {RU_OP_ReduceMean, RU_F32, 0, {6, 7, 8, 33}, {1, 3}, 2, false},
+    {RU_OP_ReduceMin, RU_F32, 0, {6, 7, 8, 33}, {0, 2}, 2, false},
+    {RU_OP_ReduceLogSumExp, RU_F32, 0, {50, 600}, {1}, 1, false},
+    {RU_OP_ReduceLogSumExp, RU_F32, 0, {50, 600}, {0}, 1, false},
+    {RU_OP_ReduceLogSumExp, RU_F32, 0, {6, 7, 8, 33}, {0, 2}, 2, false},
+    {RU_OP_ReduceSum, RU_I64, 0, {50, 600}, {1}, 1, false},
+    {RU_OP_ReduceProd, RU_I32, 0, {50, 6}, {0}, 1, false},
+    {RU_OP_ReduceMax, RU_BOOL, 0, {50, 600}, {1}, 1, false},
+};
+
+static void odd_forms_have_kernels(void **state)
+{
+    (void)state;
+    for (uint32_t k = 0; k < RU_ARRAY_LEN(odd_forms); k++) {
+        const odd_form *f = &odd_forms[k];
+        const ru_attr to[] = {RU_AI(to, ru_dtype_onnx(f->to)), RU_A_END},
+                      up[] = {RU_AI(upper, f->upper), RU_A_END};
+        const ru_attr *attrs = f->op == RU_OP_Cast ? to : f->op == RU_OP_Trilu ? up : NULL;
+        uint32_t rank = 0;
+        while (rank < 4 && f->dims[rank] != 0) {
+            rank++;
+        }
+        net t;
+        net_init(&t);
+        ru_value_id in[2] = {input(&t, "x", ru_type_make(f->from, rank, f->dims))}, y;
+        bool scalar = f->op == RU_OP_CumSum || f->op == RU_OP_Trilu;
+        if (f->n_second > 0) {
+            in[1] = scalar ? ru_build_const(&t.b, ru_type_scalar(RU_I64), f->second)
+                           : ru_build_const_i64s(&t.b, f->second, f->n_second);
+        }
+        ru_build_node(&t.b, f->op, in, f->n_second > 0 ? 2 : 1, attrs, &y, 1);
+        ru_build_output(&t.b, y, "y");
+        char name[48];
+        snprintf(name, sizeof name, "form %u, %s", k, ru_op_get(f->op)->name);
+        fast_and_right(&t, 1e-5, name);
+    }
+}
+
+static void vectors_in_products(void **state)
+{
+    (void)state;
+    static const int64_t shapes[][2][3] = {
+        {{40, 64}, {64}}, {{64}, {64, 40}}, {{64}, {64}}, {{3, 40, 64}, {64}}};
+    for (uint32_t k = 0; k < RU_ARRAY_LEN(shapes) * 2; k++) {
+        ru_value_id in[2];
+        net t;
+        net_init(&t);
+        for (uint32_t i = 0; i < 2; i++) {
+            const int64_t *dims = shapes[k / 2][i];
+            ru_type type = ru_type_make(RU_F32, dims[1] == 0 ? 1 : dims[2] == 0 ? 2 : 3, dims);
+            in[i] =
+                i == 1 && k % 2 == 1 ? param(&t, type, 1.0f) : input(&t, i == 0 ? "a" : "b", type);
+        }
+        ru_value_id y = ru_build_op2(&t.b, RU_OP_MatMul, in[0], in[1], NULL);
+        ru_type of = t.g.values[y.v].type;
+        ru_value_id bias = param(&t, T(F32, of.rank > 0 ? of.dims[of.rank - 1] : 1), 1.0f);
+        ru_build_output(&t.b, ru_build_op2(&t.b, RU_OP_Add, y, bias, NULL), "y");
+        char name[32];
+        snprintf(name, sizeof name, "product %u", k);
+        fast_and_right(&t, 1e-5, name);
+    }
+}
+
+RU_TESTS(exec_slow, cmocka_unit_test(odd_forms_have_kernels), cmocka_unit_test(vectors_in_products),
+         cmocka_unit_test(scatters_do_not_depend_on_threads),
          cmocka_unit_test(scatters_read_past_gathers),
          cmocka_unit_test(indices_out_of_range_are_named), cmocka_unit_test(gates_of_channels),
          cmocka_unit_test(activations_after_products),
