@@ -2,11 +2,15 @@
  * sparse_triples.c (ratings, bag of words). */
 #include "data/sparse.h"
 
+#include <errno.h>
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "data/sparse_impl.h"
+
+enum { PIPE_BYTES = 1 << 16 };
 
 ru_status rui_place_fail(rui_place at, ru_str item, const char *expected, ru_err *err)
 {
@@ -33,13 +37,43 @@ bool rui_word_next(ru_str *rest, ru_str *word)
     return n > 0;
 }
 
+/* All bytes of a pipe. */
+static ru_status read_pipe(const char *path, rui_buf *into, ru_err *err)
+{
+    FILE *f = fopen(path, "rb");
+    if (f == NULL) {
+        return RU_FAIL(err, RU_E_MISSING, "cannot open %s: %s", path, strerror(errno));
+    }
+    size_t got = 0;
+    ru_status st = RU_OK;
+    do {
+        int64_t n = into->n;
+        char *at = rui_buf_push(into, PIPE_BYTES);
+        if (at == NULL) {
+            st = rui_no_memory(err, path, n);
+            break;
+        }
+        got = fread(at, 1, PIPE_BYTES, f);
+        into->n = n + (int64_t)got;
+    } while (got == PIPE_BYTES);
+    if (st == RU_OK && ferror(f) != 0) {
+        st = RU_FAIL(err, RU_E_IO, "cannot read %s: %s", path, strerror(errno));
+    }
+    (void)fclose(f);
+    return st;
+}
+
 ru_status rui_lines(const char *path, rui_line_fn line, void *self, ru_err *err)
 {
     ru_arena arena;
     ru_arena_init(&arena, 0);
     rui_source file = {.file = {.fd = -1}};
-    ru_status st = rui_source_open(&arena, path, INT64_MAX, &file, err);
-    const char *p = (const char *)file.bytes, *end = p + (st == RU_OK ? file.size_bytes : 0);
+    rui_buf pipe = {0};
+    bool regular = !ru_path_exists(path) || ru_path_is_file(path);
+    ru_status st = regular ? rui_source_open(&arena, path, INT64_MAX, &file, err)
+                           : read_pipe(path, &pipe, err);
+    const char *p = regular ? (const char *)file.bytes : pipe.p;
+    const char *end = p + (st != RU_OK ? 0 : regular ? file.size_bytes : pipe.n);
     for (rui_place at = {path, 1}; st == RU_OK && p < end; at.line++) {
         const char *stop = memchr(p, '\n', (size_t)(end - p));
         stop = stop != NULL ? stop : end;
@@ -47,6 +81,7 @@ ru_status rui_lines(const char *path, rui_line_fn line, void *self, ru_err *err)
         p = stop + (stop < end);
     }
     rui_source_close(&file);
+    rui_buf_free(&pipe);
     ru_arena_fini(&arena);
     return st;
 }
