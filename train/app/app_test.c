@@ -1,0 +1,175 @@
+/* Apps in one process: the result is a function of the job alone; a resumed run equals one that was
+ * not stopped; mistakes are named. */
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "env/file.h"
+#include "test/test.h"
+#include "train/app/app_run.h"
+
+static char folder[64];
+
+static int make_folder(void **state)
+{
+    (void)state;
+    snprintf(folder, sizeof folder, "/tmp/rubato-app-%ld", (long)getpid());
+    ru_err err = {0};
+    assert_ok(ru_dir_make(folder, &err), err);
+    return 0;
+}
+
+static int remove_folder(void **state)
+{
+    (void)state;
+    ru_err err;
+    return ru_path_remove(folder, &err) == RU_OK ? 0 : -1;
+}
+
+static const char *put(const char *name, const char *text)
+{
+    static char path[160];
+    snprintf(path, sizeof path, "%s/%s", folder, name);
+    FILE *f = fopen(path, "wb");
+    assert_non_null(f);
+    assert_int_equal(fwrite(text, 1, strlen(text), f), strlen(text));
+    assert_int_equal(fclose(f), 0);
+    return path;
+}
+
+/* Ratings of rank one; counts of words of two kinds; rows of three classes. */
+static void make_data(ru_arena *a)
+{
+    ru_rng r = ru_rng_from(7, 0);
+    ru_text ratings = ru_text_arena(a), words = ru_text_arena(a), rows = ru_text_arena(a);
+    ru_text numbers = ru_text_arena(a);
+    for (int i = 0; i < 2000; i++) {
+        uint32_t user = ru_rng_below(&r, 60), item = ru_rng_below(&r, 40);
+        ru_text_putf(&ratings, "%u %u %.3f\n", user, item,
+                     3.0 + sin((double)user) * cos((double)item));
+    }
+    for (uint32_t d = 0; d < 100; d++) {
+        ru_text_putf(&words, "0 %u:3 %u:2 %u:1\n", d % 2 * 10, d % 2 * 10 + 1 + d % 3,
+                     d % 2 * 10 + 5 + d % 4);
+    }
+    for (int i = 0; i < 300; i++) {
+        uint32_t y = ru_rng_below(&r, 3);
+        ru_text_putf(&rows, "%u %u:1 %u:%.3f\n", y, 1 + y, 5 + ru_rng_below(&r, 9),
+                     ru_rng_normal(&r));
+        double x = ru_rng_normal(&r), z = ru_rng_normal(&r);
+        ru_text_putf(&numbers, "%.4f,%.4f,%.4f\n", x, z + 5.0 * y, 2.0 * x - 0.5 * z);
+    }
+    (void)put("ratings", ratings.p);
+    (void)put("words", words.p);
+    (void)put("rows", rows.p);
+    (void)put("numbers", numbers.p);
+}
+
+static const char *const jobs[] = {
+    "app: mf\ndata: {format: ratings, train: ratings}\nmf: {rank: 5, lr: 0.05}\n",
+    "app: mf\ndata: {format: ratings, train: ratings}\nmf: {rank: 5, update: adarevision}\n",
+    "app: lda\ndata: {format: libsvm, train: words}\nlda: {topics: 4, alpha: 0.1}\n",
+    "app: mlr\ndata: {format: libsvm, train: rows}\nmlr: {batch: 50}\n",
+};
+
+static const char *const more = "clocks: {executors: 5}\ncheckpoint: {every: 0s}\n";
+
+static ru_status train(const char *job, uint32_t threads, int epochs, const char *out, bool resume,
+                       ru_app_train_result *result, ru_err *err)
+{
+    static char text[1024], dir[160], set1[64], set2[64];
+    static ru_arena arena;
+    ru_arena_fini(&arena);
+    ru_arena_init(&arena, 0);
+    snprintf(text, sizeof text, "%s%s", job, strstr(job, "clocks:") == NULL ? more : "");
+    snprintf(dir, sizeof dir, "%s/%s", folder, out);
+    snprintf(set1, sizeof set1, "train.threads=%u", threads);
+    snprintf(set2, sizeof set2, "train.epochs=%d", epochs);
+    const char *sets[] = {set1, set2};
+    ru_app_job_file file;
+    RU_TRY(ru_app_job_load(put("job.yaml", text), sets, 2, &arena, &file, err));
+    const ru_app_train_options to = {.file = &file, .out = dir, .resume = resume, .quiet = true};
+    return ru_app_train(&to, &arena, result, err);
+}
+
+/* Bytes of the tables of a run's checkpoint at a clock. */
+static void tables_of(const char *out, int64_t clock, ru_arena *arena, char **bytes, int64_t *n)
+{
+    char path[200];
+    ru_err err = {0};
+    snprintf(path, sizeof path, "%s/%s/checkpoints/%09lld/tables.safetensors", folder, out,
+             (long long)clock);
+    assert_ok(ru_file_read(path, 0, arena, bytes, n, &err), err);
+}
+
+static void test_same_result(void **state)
+{
+    (void)state;
+    ru_arena arena;
+    ru_arena_init(&arena, 0);
+    make_data(&arena);
+    for (uint32_t k = 0; k < RU_ARRAY_LEN(jobs); k++) {
+        static const char *const outs[] = {"one", "three", "resumed"};
+        ru_app_train_result r[3];
+        ru_err err = {0};
+        assert_ok(train(jobs[k], 1, 4, outs[0], false, &r[0], &err), err);
+        assert_ok(train(jobs[k], 3, 4, outs[1], false, &r[1], &err), err);
+        assert_ok(train(jobs[k], 2, 2, outs[2], false, &r[2], &err), err);
+        assert_ok(train(jobs[k], 2, 4, outs[2], true, &r[2], &err), err);
+        char *want, *got;
+        int64_t n, m;
+        tables_of(outs[0], r[0].clocks, &arena, &want, &n);
+        for (uint32_t i = 1; i < 3; i++) {
+            assert_true(r[i].objective == r[0].objective && isfinite(r[0].objective));
+            tables_of(outs[i], r[i].clocks, &arena, &got, &m);
+            assert_int_equal(n, m);
+            assert_memory_equal(want, got, (size_t)n);
+        }
+        for (uint32_t i = 0; i < 3; i++) {
+            char path[160];
+            snprintf(path, sizeof path, "%s/%s", folder, outs[i]);
+            assert_ok(ru_path_remove(path, &err), err);
+        }
+    }
+    ru_arena_fini(&arena);
+}
+
+static void refused(const char *job, ru_status want, const char *word)
+{
+    ru_app_train_result r;
+    ru_err err = {0};
+    assert_int_equal(train(job, 1, 2, "refused", false, &r, &err), want);
+    if (strstr(err.text, word) == NULL) {
+        fail_msg("'%s' lacks '%s'", err.text, word);
+    }
+}
+
+static void test_mistakes(void **state)
+{
+    (void)state;
+    ru_arena arena;
+    ru_arena_init(&arena, 0);
+    make_data(&arena);
+    refused("app: mff\ndata: {format: ratings, train: ratings}\n", RU_E_CONFIG,
+            "unknown app 'mff'; expected one of mf");
+    refused("app: mf\ndata: {format: ratings, train: ratings}\nmf: {ranc: 5}\n", RU_E_CONFIG,
+            "did you mean 'rank'");
+    refused("app: mf\ndata: {format: ratings, train: ratings}\nlda: {topics: 5}\n", RU_E_CONFIG,
+            "unknown key 'lda'");
+    refused("app: mf\ndata: {format: ratings}\n", RU_E_CONFIG, "names no training data");
+    refused("app: mf\ndata: {format: ratings, train: gone}\n", RU_E_MISSING, "gone");
+    refused("app: ./gone.so\ndata: {format: ratings, train: ratings}\n", RU_E_MISSING, "gone.so");
+    refused("app: mf\ndata: {format: csv, train: numbers}\n", RU_E_DATA, "mf needs ratings");
+    refused("app: lda\ndata: {format: csv, train: numbers}\n", RU_E_DATA, "lda needs counts");
+    refused("app: mlr\ndata: {format: ratings, train: ratings}\n", RU_E_DATA, "no labels");
+    refused("app: mf\ndata: {format: ratings, train: ratings}\nclocks: {executors: 100}\n",
+            RU_E_CONFIG, "100 executors, but the data has 60 rows");
+    refused("app: mf\ndata: {format: ratings, train: ratings}\nmf: {lr: 90}\n", RU_E_DATA,
+            "lower mf.lr");
+    ru_arena_fini(&arena);
+}
+
+RU_TESTS(train_app, cmocka_unit_test_setup_teardown(test_same_result, make_folder, remove_folder),
+         cmocka_unit_test_setup_teardown(test_mistakes, make_folder, remove_folder))
