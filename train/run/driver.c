@@ -308,16 +308,23 @@ static ru_status settle(rui_driver *d, ru_err *err)
     return rui_trainer_save_if_due(t, err);
 }
 
-/* A run that continues may have reached its end before: *why then, else NULL. */
+/* Whoever continues a run, after a stop or as the next leader: was the evaluation after its last
+ * step made and told? Does it end the run: *why then, else NULL. */
 static ru_status catch_up(rui_driver *d, const char **why, ru_err *err)
 {
     rui_trainer *t = d->t;
     *why = NULL;
-    if (!d->turn.leads || d->led || t->step_done == 0 || t->step_done != t->step_resumed ||
-        !rui_trainer_eval_due(t) || (t->job->train.until.n == 0 && t->job->train.patience == 0)) {
+    if (!d->turn.leads || d->led || t->step_done == 0 || t->step_done == t->evaluated_step ||
+        !rui_trainer_eval_due(t)) {
         return RU_OK;
     }
-    RU_TRY(rui_driver_evaluate(d, err));
+    /* Its metrics are not told by the file, and a target needs them. */
+    bool again = t->job->train.until.n > 0 || ru_report_evaluated(t->report) < t->step_done;
+    ru_status st = again ? rui_driver_evaluate(d, err) : RU_OK;
+    if (st == RU_E_CANCELLED) {
+        return RU_OK; /* a stop signal */
+    }
+    RU_TRY(st);
     *why = rui_trainer_over(t);
     return RU_OK;
 }

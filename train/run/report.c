@@ -97,6 +97,17 @@ int64_t ru_report_told(ru_report *r)
     return told;
 }
 
+int64_t ru_report_evaluated(ru_report *r)
+{
+    int64_t step = 0;
+    if (r != NULL) {
+        ru_mutex_lock(&r->lock);
+        step = r->evaluated;
+        ru_mutex_unlock(&r->lock);
+    }
+    return step;
+}
+
 /* -- messages ---------------------------------------------------------------------------------- */
 
 ru_report_details ru_report_details_none(void)
@@ -223,6 +234,11 @@ ru_status ru_report_eval(ru_report *r, int64_t step, int64_t epoch, const ru_met
         return RU_OK;
     }
     enter(r);
+    if (step <= r->evaluated) { /* by who led before */
+        ru_mutex_unlock(&r->lock);
+        return RU_OK;
+    }
+    r->evaluated = step;
     const ru_msg out = {
         .kind = RU_MSG_EVAL,
         .eval = {.step = step, .epoch = epoch, .metric = *m, .eval_s = (double)eval_ns / 1e9}};

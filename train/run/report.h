@@ -102,7 +102,8 @@ void ru_report_close(ru_report *r); /* NULL is fine */
 void ru_report_mute(ru_report *r);
 /* Lead again, in the files as they are now. Errors: those of ru_report_open. */
 RU_MUST_USE ru_status ru_report_unmute(ru_report *r, int64_t after_step, ru_err *err);
-int64_t ru_report_told(ru_report *r); /* the last step in the metrics file; 0: none */
+int64_t ru_report_told(ru_report *r);      /* the last step in the metrics file; 0: none */
+int64_t ru_report_evaluated(ru_report *r); /* NULL, or none: 0; the step of the last evaluation */
 
 /* Errors of all below: RU_E_IO, RU_E_CREATE when a line cannot be written (full disk). */
 RU_MUST_USE ru_status ru_report_begin(ru_report *r, const ru_report_start *s, ru_err *err);
@@ -110,6 +111,7 @@ RU_MUST_USE ru_status ru_report_begin(ru_report *r, const ru_report_start *s, ru
 RU_MUST_USE ru_status ru_report_step_put(ru_report *r, const ru_report_step *s, ru_err *err);
 /* The same for people only: the moving line, or a line now and then. */
 void ru_report_progress(ru_report *r, const ru_report_step *s);
+/* An evaluation that was reported before is not reported again. */
 RU_MUST_USE ru_status ru_report_eval(ru_report *r, int64_t step, int64_t epoch, const ru_metrics *m,
                                      int64_t eval_ns, ru_err *err);
 /* Worker processes that compute, and of all `members` those that vote; shown from now on. 1 each at

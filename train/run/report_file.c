@@ -8,10 +8,13 @@
 #include "base/str.h"
 #include "train/run/report_impl.h"
 
+enum { STEP, EVAL, EVENT, OTHER };
+
 /* The step of a line that is about one, -1: of another line. */
-static int64_t step_of(ru_str line, bool *is_step)
+static int64_t step_of(ru_str line, int *kind)
 {
     static const char *const kinds[] = {"step", "eval", "event"};
+    *kind = OTHER;
     for (uint32_t k = 0; k < RU_ARRAY_LEN(kinds); k++) {
         char head[64];
         ru_text t = ru_text_into(head, sizeof head);
@@ -23,27 +26,28 @@ static int64_t step_of(ru_str line, bool *is_step)
         for (; i < line.n && line.p[i] >= '0' && line.p[i] <= '9' && v < INT64_MAX / 100; i++) {
             v = v * 10 + (line.p[i] - '0');
         }
-        *is_step = k == 0;
+        *kind = (int)k;
         return i > t.n ? v : -1;
     }
-    *is_step = false;
     return -1;
 }
 
-/* Bytes that stay, and the last step they tell. */
-static int64_t keep(const ru_map_file *map, int64_t after_step, int64_t *told)
+/* Bytes that stay, and the last step and evaluation they tell. */
+static int64_t keep(const ru_map_file *map, ru_report *r)
 {
     ru_str rest = {(const char *)map->data, map->size_bytes}, line;
     int64_t end = 0;
-    *told = 0;
+    r->told = r->evaluated = 0;
     while (ru_str_next(&rest, '\n', &line)) {
         int64_t next = (line.p - (const char *)map->data) + line.n + 1;
-        bool is_step;
-        int64_t step = step_of(line, &is_step);
-        if (next > map->size_bytes || step > after_step) { /* half a line of a killed process */
+        int kind;
+        int64_t step = step_of(line, &kind);
+        if (next > map->size_bytes ||
+            step > r->opt.after_step) { /* half a line of a killed process */
             break;
         }
-        *told = is_step ? step : *told;
+        r->told = kind == STEP ? step : r->told;
+        r->evaluated = kind == EVAL ? step : r->evaluated;
         end = next;
     }
     return end;
@@ -56,7 +60,7 @@ static ru_status go_on(ru_report *r, ru_err *err)
         return RU_OK;
     }
     RU_TRY(ru_file_map(r->path_metrics, &map, err));
-    int64_t size_bytes = keep(&map, r->opt.after_step, &r->told);
+    int64_t size_bytes = keep(&map, r);
     ru_status st = ru_file_replace(r->path_metrics, map.data, size_bytes, err);
     ru_file_unmap(&map);
     return st;
