@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/conf.h"
+#include "base/log.h"
 #include "base/str.h"
 #include "comm/member/member.h"
 #include "env/claim.h"
@@ -354,6 +355,11 @@ static ru_status run_workers(ru_cmd_in *in, ru_train_options *to, const ru_hosts
     ru_launch_result result;
     if (plan->source != RU_HOSTS_ALONE && !to->quiet) {
         (void)fprintf(stderr, "%s\n", plan->line);
+    }
+    if (lo.n_start > cores) {
+        ru_log(RU_LOG_WARN, "tool", "workers",
+               "%u workers share %u core%s of this machine, so each step takes longer than with %u",
+               lo.n_start, cores, cores == 1 ? "" : "s", cores);
     }
     ru_self_stop_watch();
     ru_status st = ru_launch(&lo, in->arena, &result, err);

@@ -45,7 +45,8 @@ static const ru_opt opts[] = {
      .letter = 'o',
      .type = RU_OPT_TEXT,
      .word = "DIR",
-     .help = "folder of the run (default: that of the job)"},
+     .help =
+         "folder of the run (default: that of the job, if this machine has it, else runs/NAME)"},
     {.name = "job",
      .type = RU_OPT_TEXT,
      .word = "FILE",
@@ -168,6 +169,33 @@ static bool on_this_machine(const char *address)
            (strncmp(address, host, strlen(host)) == 0 && address[strlen(host)] == ':');
 }
 
+/* Does this machine have the folder of the run, because it is this one or shares its disk? */
+static bool is_run_of(ru_arena *arena, const char *dir, const char *token)
+{
+    const char *path = ru_path_join(arena, dir, "token"), *theirs;
+    return path != NULL && ru_path_is_file(path) &&
+           ru_token_get(path, arena, &theirs, NULL) == RU_OK && strcmp(theirs, token) == 0;
+}
+
+/* *out is where the others have the run. Where there is no such folder, a new one in runs/. */
+static ru_status choose_out(ru_arena *arena, const char *token, const char **out, ru_err *err)
+{
+    const char *slash = strrchr(*out, '/'), *name = slash != NULL ? slash + 1 : *out;
+    if (is_run_of(arena, *out, token)) {
+        return RU_OK;
+    }
+    for (uint32_t k = 1;; k++) {
+        *out = k == 1 ? ru_arena_printf(arena, "runs/%s", name)
+                      : ru_arena_printf(arena, "runs/%s-joined-%u", name, k);
+        if (*out == NULL) {
+            return RU_FAIL(err, RU_E_MEM, "not enough memory for the command line");
+        }
+        if (!ru_path_exists(*out)) {
+            return RU_OK;
+        }
+    }
+}
+
 /* The job from its file, or from whoever is at the address. */
 static ru_status get_job(ru_cmd_in *in, const char *token, ru_job *job, const char **out,
                          ru_err *err)
@@ -187,6 +215,9 @@ static ru_status get_job(ru_cmd_in *in, const char *token, ru_job *job, const ch
     }
     if (*out == NULL) {
         return RU_FAIL(err, RU_E_USAGE, "--job needs --out");
+    }
+    if (file == NULL && ru_cmd_text(in, "out") == NULL) {
+        RU_TRY(choose_out(in->arena, token, out, err));
     }
     return ru_job_parse(file != NULL ? file : "job", yaml, in->arena, job, err);
 }
@@ -234,6 +265,27 @@ static ru_status check_join(const char *join, ru_err *err)
                        join);
     }
     return RU_OK;
+}
+
+/* A worker that was silent for too long (its machine slept, its network failed) was removed by the
+ * others; it comes back as a newcomer, unless it was told to stop. */
+static ru_status work(ru_worker_options *wo, ru_worker_result *result, ru_err *err)
+{
+    char again[sizeof result->again];
+    for (;;) {
+        ru_arena arena;
+        ru_arena_init(&arena, 0);
+        ru_status st = ru_worker_run(wo, &arena, result, err);
+        ru_arena_fini(&arena);
+        if (st == RU_OK || !result->removed || ru_self_stop_asked() != 0) {
+            return st;
+        }
+        (void)fprintf(stderr, "removed from the job (%s); joining it again at %s\n", err->text,
+                      result->again);
+        (void)snprintf(again, sizeof again, "%s", result->again);
+        wo->join = again;
+        wo->newcomer = wo->train.resume = true; /* resume: the files of the run stay */
+    }
 }
 
 static ru_status run(ru_cmd_in *in, ru_err *err)
@@ -295,7 +347,7 @@ static ru_status run(ru_cmd_in *in, ru_err *err)
     }
     ru_worker_result result;
     ru_self_stop_watch();
-    ru_status st = ru_worker_run(&wo, in->arena, &result, err);
+    ru_status st = work(&wo, &result, err);
     ru_self_stop_unwatch();
     if (st == RU_OK && result.number == 0) {
         (void)fprintf(stderr, "gave up joining\n");

@@ -392,6 +392,7 @@ static void out_message(ru_member *m, const ru_event *ev, ru_effects *fx)
         rui_m_join_again(m, why, fx);
     } else if (m->view.epoch > 0 &&
                (epoch > m->view.epoch || (m->leaving && ru_node_is(ev->node, m->lead)))) {
+        m->removed = !m->leaving;
         rui_m_out(m, fx, "%s", why);
     }
 }

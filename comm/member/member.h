@@ -164,6 +164,7 @@ typedef struct ru_member_facts {
     uint32_t redirects; /* joining: number of redirections to another member */
     bool outside;       /* joining: no member of the job is reached */
     uint32_t voters;    /* of the view in force */
+    bool removed;       /* out: the others go on without it, and it did not want to leave */
     bool sure; /* was in contact with its leader until the others failed: may continue alone */
     uint32_t refused;        /* leading: so often a joiner differed in what all agree on */
     const char *refused_why; /* the last one; view until the next step */

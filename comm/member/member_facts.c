@@ -70,6 +70,7 @@ void ru_member_facts_get(ru_member *m, ru_member_facts *into)
                               .redirects = m->join.redirects,
                               .outside = m->phase == RUI_JOINS,
                               .voters = m->voters,
+                              .removed = m->removed,
                               .sure = m->sure,
                               .refused = m->refused,
                               .refused_why = m->refused_why};

@@ -243,6 +243,7 @@ struct ru_member {
     uint8_t status[RU_MEMBER_STATUS_MAX];
     uint32_t status_bytes;
     bool has_status, status_new, leaving, beat_now;
+    bool removed; /* the others go on without it, and it did not want to leave */
 
     rui_m_join join;
 

@@ -438,6 +438,7 @@ void rui_m_in_force(ru_member *m, ru_effects *fx)
         }
     }
     if (!in) {
+        m->removed = !m->leaving;
         rui_m_out(m, fx, "%s", m->leaving ? "it left" : "the others continued without it");
         return;
     }
@@ -527,6 +528,7 @@ static void told_in_force(ru_member *m, const rui_m_view_head *h, ru_node_id fro
         take_incoming(m, from);
         rui_m_in_force(m, fx);
     } else if (m->view.epoch > 0) {
+        m->removed = !m->leaving;
         rui_m_out(m, fx, "the others continued without it");
     }
 }

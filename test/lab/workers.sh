@@ -178,6 +178,24 @@ for rank in 3 1; do
 done
 echo "ok: kill -9 of a worker and of the leader"
 
+# A worker that was silent for too long is removed, and comes back by itself under the next number.
+"$rubato" train lenet.yaml -w 3 --set train.epochs=200 --json --out back >back.jsonl 2>err.txt &
+run=$!
+pids="$pids $run"
+started back 100
+silent=$(pgrep -f "worker --job back/job.yaml .*--rank 3( |\$)")
+kill -STOP "$silent"
+told back '"lost","worker":3'
+kill -CONT "$silent"
+told back '"join","worker":4'
+told back '"works","worker":4'
+kill -0 "$silent" || fail "the worker that was silent is gone: $(tail -3 err.txt)"
+kill -INT $run
+wait $run || fail "a job whose worker came back: $(tail -3 err.txt)"
+grep -q 'removed from the job .*; joining it again at' err.txt || fail "it came back untold: $(cat err.txt)"
+whole back "$(grep -c '"rubato.train.step/1"' back/metrics.jsonl)"
+echo "ok: a worker that was silent came back"
+
 # Workers without a vote, on two cores most of the job, are killed at once.
 timeout 120 "$rubato" train mlp.yaml --set train.epochs=60 -w "1:$(($(nproc) + 4))" --json --out bulk >bulk.jsonl 2>err.txt &
 run=$!

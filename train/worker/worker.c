@@ -1,6 +1,7 @@
 #include "train/worker/worker.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/hash.h"
@@ -187,6 +188,12 @@ static ru_status open_all(rui_worker *w, ru_err *err)
         w->opt->address(w->opt->self, ru_link_tcp_address(w->link));
     }
     RU_TRY(rui_trainer_prepare(&w->t, err));
+    char *path = realpath(w->t.out, NULL);
+    w->out = ru_arena_str(&w->arena_loop, path != NULL ? path : w->t.out);
+    free(path);
+    if (w->out == NULL) {
+        return RU_FAIL(err, RU_E_MEM, "no memory for a worker");
+    }
     RU_TRY(find_start(w, err));
     RU_TRY(rui_build_list(w, err));
     ru_err why;
@@ -283,7 +290,9 @@ ru_status ru_worker_run(const ru_worker_options *opt, ru_arena *arena, ru_worker
                               .summary = w->summary,
                               .number = w->number,
                               .left = w->asked_to_stop && opt->stop_leaves,
+                              .removed = w->removed && !w->asked_to_stop,
                               .step = w->t.step_done};
+    (void)snprintf(out->again, sizeof out->again, "%s", w->again);
     close_all(w);
     ru_arena_fini(&w->arena_loop);
     return st;

@@ -51,6 +51,8 @@ typedef struct ru_worker_result {
     uint32_t number; /* that it had; 0: it never got in */
     bool left;       /* by a stop signal; the others go on */
     int64_t step;    /* done when it ended */
+    bool removed;    /* the others go on without it: it may join again ... */
+    char again[128]; /* ... through one of them, here */
 } ru_worker_result;
 
 /* What processes with the same token claim the run directory with (ru_train_dir). */

@@ -195,6 +195,9 @@ typedef struct rui_worker {
     bool ended;
     const char *over; /* why the job may end; NULL: it may not */
     bool asked_to_stop;
+    bool removed; /* the others go on without it; they are reached at `again` */
+    char again[RU_LINK_TCP_ADDRESS_MAX];
+    const char *out; /* the run's folder, whole path: for newcomers */
     rui_sums sums;
     int64_t timed_before, longest_before_ns; /* ru_elastic_facts when the shares came into force */
     ru_status end_status;

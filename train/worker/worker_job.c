@@ -2,7 +2,7 @@
  *
  *   newcomer --ASK--> any worker;  worker --PART(total, offset, bytes)...--> newcomer
  *
- * The text is the run directory, a zero byte, and the resolved job as YAML. */
+ * The text is the run directory as a whole path, a zero byte, and the resolved job as YAML. */
 #include <stdio.h>
 #include <string.h>
 
@@ -34,7 +34,7 @@ void rui_worker_message(void *self, ru_node_id from, uint32_t what, const void *
     if (what != RUI_MSG_ASK) {
         return;
     }
-    int64_t n_out = (int64_t)strlen(w->t.out) + 1, n_job = (int64_t)strlen(w->t.job_yaml);
+    int64_t n_out = (int64_t)strlen(w->out) + 1, n_job = (int64_t)strlen(w->t.job_yaml);
     int64_t total = n_out + n_job;
     uint8_t buf[PART_BYTES + 32];
     for (int64_t at = 0; at < total; at += PART_BYTES) {
@@ -43,7 +43,7 @@ void rui_worker_message(void *self, ru_node_id from, uint32_t what, const void *
         ru_wire_put_u32(&o, (uint32_t)total);
         ru_wire_put_u32(&o, (uint32_t)at);
         for (int64_t i = at; i < at + n; i++) {
-            ru_wire_put_u8(&o, (uint8_t)(i < n_out ? w->t.out[i] : w->t.job_yaml[i - n_out]));
+            ru_wire_put_u8(&o, (uint8_t)(i < n_out ? w->out[i] : w->t.job_yaml[i - n_out]));
         }
         if (ru_chan_message(ru_peer_chan(w->node), from, RUI_MSG_PART, buf, ru_wire_size(&o),
                             now) != RU_OK) {
@@ -171,14 +171,20 @@ static ru_status open_chan(fetch *f, ru_link_tcp *link, const uint8_t *token, ui
     return ru_chan_open(&co, &l, &user, arena, &f->chan, err);
 }
 
-static const char *why_none(ru_status st)
+static const char *why_none(const fetch *f)
 {
-    if (st == RU_E_PEER || st == RU_E_PERM) {
-        return "no worker listens there, or the token (RUBATO_TOKEN, --token-file) is not the "
-               "job's";
+    ru_chan_stats s;
+    ru_chan_stats_get(f->chan, &s);
+    if (s.refused > 0 || f->status == RU_E_PERM) {
+        return "a process listens there and refuses the connection; check that the token "
+               "(RUBATO_TOKEN, --token-file) is the job's";
     }
-    return st == RU_OK || st == RU_E_AGAIN ? "the host does not exist or does not answer in time"
-                                           : ru_status_name(st);
+    if (f->status == RU_E_PEER) {
+        return "no worker listens there; check the address, and whether the job still runs";
+    }
+    return f->status == RU_OK || f->status == RU_E_AGAIN
+               ? "the host does not exist or does not answer in time"
+               : ru_status_name(f->status);
 }
 
 static ru_status run(fetch *f, const char *what, const char *address, ru_err *err)
@@ -192,8 +198,7 @@ static ru_status run(fetch *f, const char *what, const char *address, ru_err *er
         return RU_OK;
     }
     if (f->status != RU_OK || f->have != f->total || f->total == 0) {
-        return RU_FAIL(err, RU_E_PEER, "cannot get the %s from %s: %s", what, address,
-                       why_none(f->status));
+        return RU_FAIL(err, RU_E_PEER, "cannot get the %s from %s: %s", what, address, why_none(f));
     }
     return RU_OK;
 }

@@ -72,10 +72,27 @@ static void event(rui_worker *w, const ru_elastic_news *n, const char *what,
     }
 }
 
+/* Put out while it was silent: whom to ask when it is to join again. */
+static void removed(rui_worker *w)
+{
+    ru_member_facts f;
+    ru_member *m = ru_peer_member(w->node);
+    const ru_view *v = ru_member_view(m);
+    ru_member_facts_get(m, &f);
+    for (uint32_t k = 0; k < v->n && f.removed; k++) {
+        bool other = v->at[k].number != w->number;
+        if (other && (!w->removed || ru_node_is(v->at[k].node, v->leader))) {
+            w->removed = true;
+            (void)snprintf(w->again, sizeof w->again, "%s", v->at[k].address);
+        }
+    }
+}
+
 static void ended(rui_worker *w, const ru_elastic_news *n)
 {
     w->ended = true;
     w->end_status = n->status;
+    removed(w);
     (void)snprintf(w->end_text, sizeof w->end_text, "%s", n->sentence);
     /* Who led and was replaced has reports open, too: the summary is its successor's. */
     if (n->status == RU_OK && w->led && ru_member_leads(ru_peer_member(w->node))) {
