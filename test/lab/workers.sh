@@ -11,7 +11,8 @@
 #      those of one process that nobody disturbed, within 1e-3;
 #   5. Ctrl-C once saves at a step boundary, and the run goes on with another number of workers;
 #   6. a peer without the token is refused; below the least number a worker is started again;
-#   7. --hosts and torchrun's variables start the same job.
+#   7. --hosts and torchrun's variables start the same job;
+#   8. train.batch_schedule: the same batches and losses as one process, also when resumed.
 set -eu
 rubato=$(realpath "$1")
 work=$(mktemp -d "${TMPDIR:-/tmp}/rubato-workers-XXXXXX")
@@ -339,5 +340,18 @@ for wrong in "train lenet.yaml --hosts elsewhere.invalid:1" "worker --join nonse
     [ "$rc" -eq 2 ] || fail "$wrong: expected exit code 2: $(cat wrong.err)"
 done
 echo "ok: hosts over ssh, torchrun's variables"
+
+# another batch from epoch 2 and 3 on: the steps of one process, also when it is resumed
+sed 's/epochs: 1/epochs: 4, batch_schedule: {2: 64, 3: 100}/; s/batch: 40/batch: 32/' mlp.yaml >grow.yaml
+"$rubato" train grow.yaml --json --out grow-1 >grow-1.jsonl 2>err.txt || fail "batch_schedule: $(tail -1 err.txt)"
+timeout 120 "$rubato" train grow.yaml -w 2 --json --out grow-2 >grow-2.jsonl 2>err.txt ||
+    fail "batch_schedule -w 2: $(tail -3 err.txt)"
+timeout 120 "$rubato" train grow.yaml -w 2 --out grow-3 --set train.steps=210 >/dev/null 2>err.txt ||
+    fail "batch_schedule, first part: $(tail -3 err.txt)"
+timeout 120 "$rubato" train grow.yaml -w 3 --out grow-3 --resume >/dev/null 2>err.txt ||
+    fail "batch_schedule, resumed: $(tail -3 err.txt)"
+losses grow-1/metrics.jsonl grow-2/metrics.jsonl 1e-4
+losses grow-1/metrics.jsonl grow-3/metrics.jsonl 1e-4
+whole grow-2 "$(grep -c '"rubato.train.step/1"' grow-1/metrics.jsonl)"
 
 exit $failed

@@ -3,6 +3,8 @@
 #include <stddef.h>
 #include <string.h>
 
+#include "train/job/batch.h"
+
 /* One row of a table: the member has the key's name. */
 #define ROW(type_, struct_, key_, ...)                                                         \
     {                                                                                          \
@@ -353,6 +355,9 @@ static const ru_conf_field train_fields[] = {
                 "parameters)"),
     ROW(I64, ru_job_train, batch, .def = "32", .min = 1, .max = 1e9,
         .help = "samples of one step over all workers"),
+    ROW(F64_MAP, ru_job_train, batch_schedule, .def = "{}",
+        .help = "other batches later: {3: 256, 6: 512} trains with 256 samples a step from epoch 3 "
+                "on, with 512 from epoch 6 on"),
     ROW(I64, ru_job_train, accumulate, .def = "1", .min = 1, .max = RU_ACCUMULATE_MAX,
         .help = "number of parts in which each batch is computed (gradient accumulation); more "
                 "parts need less memory and give the same result"),
@@ -452,7 +457,7 @@ static ru_status until_check(const void *section, ru_err *err)
                        "change one of them",
                        (long long)job->train.batch, (long long)job->train.accumulate);
     }
-    return RU_OK;
+    return ru_job_batches_check(&job->train, err);
 }
 
 static const ru_conf_field checkpoint_fields[] = {

@@ -215,7 +215,9 @@ static ru_status build(rui_driver *d, ru_err *err)
         d->first_step = t->step_done;
         d->built = true;
     }
-    if (d->stream == NULL && turn->share.n == turn->share.batch) { /* reading ahead begins */
+    d->built_at = t->step_done;
+    bool other = d->stream == NULL || (d->ops->seals && d->stream_n != turn->share.n);
+    if (other && turn->share.n == turn->share.batch) { /* reading ahead begins */
         RU_TRY(open_stream(d, t->samples, err));
     }
     return lead(d, err);
@@ -338,7 +340,7 @@ static ru_status step(rui_driver *d, ru_err *err)
         return RU_OK;
     }
     rui_trainer *t = d->t;
-    (void)rui_trainer_seal(t, d->ops->seals && t->step_done > d->first_step);
+    (void)rui_trainer_seal(t, d->ops->seals && t->step_done > d->built_at);
     ru_status st = compute(d, err);
     (void)rui_trainer_seal(t, false);
     RU_TRY(st);

@@ -89,6 +89,7 @@ typedef struct rui_driver {
 
     rui_turn turn;      /* under way */
     int64_t first_step; /* steps done when this process began */
+    int64_t built_at;   /* the same when the executable was built: its first run allocates */
     bool built;         /* the first executable stands */
     bool decided;       /* its plans are noted */
     bool started;       /* the report's first line is out */

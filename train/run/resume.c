@@ -74,6 +74,9 @@ ru_status rui_trainer_look_back(rui_trainer *t, ru_err *err)
 ru_status rui_trainer_batch_stays(const rui_trainer *t, ru_err *err)
 {
     int64_t batch = t->job->train.batch;
+    if (t->job->train.batch_schedule.n > 0) { /* the checkpoint says at which sample to continue */
+        return RU_OK;
+    }
     if (t->goes_on && t->from.at.samples != t->from.at.step * batch) {
         return RU_FAIL(err, RU_E_CONFIG,
                        "the run processed %lld samples in %lld steps, but the job has train.batch "

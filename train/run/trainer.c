@@ -1,10 +1,12 @@
 #include "train/run/trainer.h"
 
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/str.h"
 #include "env/self.h"
+#include "train/job/batch.h"
 #include "train/run/driver.h"
 #include "train/run/op_facts.h"
 
@@ -206,7 +208,7 @@ static void summarise(rui_trainer *t, const char *ended, ru_report_summary *s)
     ru_report_split *p = &t->split; /* of this process */
     p->other_ns =
         ru_time_since(now, t->begun) - p->compute_ns - p->input_ns - p->wait_ns - p->network_ns;
-    int64_t here = t->samples - t->step_first * t->job->train.batch;
+    int64_t here = t->samples - ru_job_samples_of(&t->job->train, t->step_first, t->count);
     *s = (ru_report_summary){
         .steps = t->step_done,
         .epochs = t->samples / t->count,
@@ -256,6 +258,7 @@ typedef struct alone {
     rui_driver d;
     const char *over; /* why an evaluation ended the job */
     bool built, finished;
+    int64_t batch; /* of the executable */
     ru_status st;
     ru_err *err;
 } alone;
@@ -264,7 +267,7 @@ static void next(void *self, rui_turn *turn)
 {
     alone *a = self;
     rui_trainer *t = a->t;
-    int64_t batch = t->job->train.batch;
+    int64_t batch = ru_job_batch_at(&t->job->train, t->samples, t->count);
     *turn = (rui_turn){.kind = RUI_TURN_STEP,
                        .share = {.n = batch, .batch = batch, .at = t->samples},
                        .build_n = batch,
@@ -282,6 +285,8 @@ static void next(void *self, rui_turn *turn)
     } else if (a->over != NULL || t->step_done >= t->steps_end || ru_self_stop_asked() != 0) {
         turn->kind = RUI_TURN_FINISH;
         turn->ended = a->over != NULL ? a->over : t->step_done >= t->steps_end ? "done" : "stopped";
+    } else if (batch != a->batch) {
+        turn->kind = RUI_TURN_BUILD;
     }
 }
 
@@ -296,16 +301,44 @@ static void done(void *self, const rui_turn *turn, ru_status st, const ru_err *e
     a->finished = turn->kind == RUI_TURN_FINISH;
 }
 
+/* All state into the executable of another batch: the graphs differ in sizes alone. */
+static ru_status take_state(const rui_trainer *t, ru_exe *from, ru_err *err)
+{
+    const ru_graph *g = &t->step.graph;
+    ru_status st = RU_OK;
+    for (uint32_t v = 1; v < g->n_values && st == RU_OK; v++) {
+        if (g->values[v].kind != RU_VALUE_STATE) {
+            continue;
+        }
+        int64_t bytes = ru_type_bytes(&g->values[v].type);
+        void *data = aligned_alloc(64, (size_t)(bytes + 63) / 64 * 64);
+        st = data == NULL ? RU_FAIL(err, RU_E_MEM, "no memory to copy the state to another batch")
+                          : ru_exe_state_read(from, (ru_value_id){v}, data, err);
+        st = st == RU_OK ? ru_exe_state_write(t->exe, (ru_value_id){v}, data, err) : st;
+        free(data);
+    }
+    return st;
+}
+
 static ru_status build(void *self, const rui_turn *turn, ru_err *err)
 {
-    (void)turn;
-    rui_trainer *t = ((alone *)self)->t;
+    alone *a = self;
+    rui_trainer *t = a->t;
     ru_step_options so;
     ru_exe_options eo;
+    ru_exe *before = t->exe;
     rui_trainer_options(t, &so, &eo);
+    so.batch = a->batch = turn->share.batch;
     RU_TRY(ru_step_build(&t->model.train, &so, t->arena, &t->step, err));
     ru_status st = ru_exe_open(&t->step.graph, &eo, &t->exe, err);
     RU_TRY(st == RU_E_MEM ? rui_trainer_too_large(t, err) : st);
+    if (before != NULL) {
+        st = take_state(t, before, err);
+        ru_exe_close(before);
+        RU_TRY(st);
+        ru_report_say(t->report, "the batch is %lld samples from step %lld on", (long long)so.batch,
+                      (long long)t->step_done + 1);
+    }
     return ru_exe_judge_set(t->exe, t->step.loss, rui_trainer_judge, t, err);
 }
 

@@ -5,6 +5,7 @@
 #include "base/str.h"
 #include "env/file.h"
 #include "exec/pool.h"
+#include "train/job/batch.h"
 #include "train/run/trainer_impl.h"
 
 static ru_status open_data(rui_trainer *t, ru_model_facts *facts, ru_err *err)
@@ -50,11 +51,15 @@ static ru_status count_steps(rui_trainer *t, ru_err *err)
                        "train.batch to at most that number",
                        (long long)j->batch, (long long)t->count, t->count == 1 ? "" : "s");
     }
-    int64_t steps = INT64_MAX, whole = t->count / j->batch, rest = t->count % j->batch;
-    if (j->epochs > 0 &&
-        whole < INT64_MAX / 4 / j->epochs) { /* rest * epochs <= 1e18 by the table */
-        steps = j->epochs * whole + (j->epochs * rest + j->batch - 1) / j->batch;
+    for (uint32_t k = 0; k < j->batch_schedule.n; k++) {
+        if (j->batch_schedule.at[k].value > (double)t->count) {
+            return RU_FAIL(err, RU_E_CONFIG,
+                           "train.batch_schedule asks for %.0f samples a step, but the training "
+                           "data contains %lld",
+                           j->batch_schedule.at[k].value, (long long)t->count);
+        }
     }
+    int64_t steps = ru_job_epoch_steps(j, t->count);
     if (j->steps > 0 && j->steps < steps) {
         steps = j->steps;
     }

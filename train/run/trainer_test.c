@@ -101,6 +101,28 @@ static void a_run_leaves_facts_of_its_op_instances(void **state)
     assert_true(records > 0);
 }
 
+/* 200 samples an epoch: 16 a step, from epoch 2 on 40; a resumed run has the same bytes. */
+static void the_batch_follows_its_schedule(void **state)
+{
+    lab *l = *state;
+    ru_err err = {0};
+    ru_train_result r;
+    const ru_conf_pair pairs[] = {{"2", 40}};
+    l->job.train.batch_schedule = (ru_conf_pairs){pairs, 1};
+    assert_ok(run_lab_train(l, "grow", false, 0, &r, &err), err);
+    assert_int_equal(r.summary.steps, 13 + 5); /* 13 of 16 end at 208, 5 of 40 at 408 */
+    assert_int_equal(r.summary.samples, 13 * 16 + 5 * 40);
+    assert_ok(run_lab_train(l, "grown", false, 15, &r, &err), err);
+    assert_ok(run_lab_train(l, "grown", true, 0, &r, &err), err);
+    assert_int_equal(r.summary.samples, 13 * 16 + 5 * 40);
+    char *a, *b;
+    int64_t n, m;
+    model_bytes(l, "grow", "model.safetensors", &a, &n);
+    model_bytes(l, "grown", "model.safetensors", &b, &m);
+    assert_int_equal(n, m);
+    assert_memory_equal(a, b, (size_t)n);
+}
+
 static void damaged_checkpoints_are_passed_over(void **state)
 {
     lab *l = *state;
@@ -416,7 +438,7 @@ static void the_loop_allocates_nothing_and_records_reading(void **state)
 #define RUN_TEST(f) cmocka_unit_test_setup_teardown(f, setup, run_lab_close)
 
 RU_TESTS(train_trainer, RUN_TEST(a_resumed_run_has_the_same_bytes),
-         RUN_TEST(a_run_leaves_facts_of_its_op_instances),
+         RUN_TEST(a_run_leaves_facts_of_its_op_instances), RUN_TEST(the_batch_follows_its_schedule),
          RUN_TEST(damaged_checkpoints_are_passed_over),
          RUN_TEST(a_run_predicts_from_its_folder_alone), RUN_TEST(the_metrics_file_has_every_step),
          RUN_TEST(divergence_ends_with_one_sentence), RUN_TEST(what_is_not_finite_is_named),

@@ -170,7 +170,7 @@ static ru_status put_facts(const rui_trainer *t, ru_arena *arena, ru_world *w, r
         .rank = t->opt->rank,
         .workers = t->workers > 0 ? t->workers : 1,
         .samples = t->share_n > 0 ? t->share_n : t->job->train.batch,
-        .batch = t->job->train.batch,
+        .batch = t->batch > 0 ? t->batch : t->job->train.batch,
         .flops = s.flops,
         .state_bytes = s.state_bytes,
         .arena_bytes = s.arena_bytes,

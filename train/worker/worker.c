@@ -9,6 +9,7 @@
 #include "env/self.h"
 #include "env/shm.h"
 #include "exec/pool.h"
+#include "train/job/batch.h"
 #include "train/worker/worker_impl.h"
 
 enum {
@@ -91,7 +92,8 @@ static ru_elastic_options elastic_options(rui_worker *w)
         .news_self = w,
         .summed = rui_worker_summed,
         .planned = rui_worker_planned,
-        .batch = w->t.job->train.batch,
+        .batch = ru_job_batch_at(&w->t.job->train, w->first_step > 0 ? w->t.from.at.samples : 0,
+                                 w->t.count),
         .first_step = w->first_step,
         .first_position = w->first_step > 0 ? w->t.from.at.samples : 0,
         .steps_end = w->t.steps_end,

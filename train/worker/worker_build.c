@@ -13,12 +13,13 @@ static ru_status full(ru_err *err)
     return RU_FAIL(err, RU_E_LIMIT, "the arena of the worker is full");
 }
 
-/* Micro-batches for n samples when the job cuts its batch into `accumulate`: about as large. */
-static uint32_t micro_of(const rui_worker *w, int64_t n)
+/* Micro-batches for n of `batch` samples when the job cuts its batch into `accumulate`: about as
+ * large. */
+static uint32_t micro_of(const rui_worker *w, int64_t n, int64_t batch)
 {
     int64_t k = w->t.job->train.accumulate;
     k = k > 1 ? k : 1;
-    int64_t least = (n * k + w->t.job->train.batch - 1) / w->t.job->train.batch;
+    int64_t least = (n * k + batch - 1) / batch;
     for (int64_t m = least < 1 ? 1 : least; m < n && m < RU_ACCUMULATE_MAX; m++) {
         if (n % m == 0) {
             return (uint32_t)m;
@@ -34,7 +35,7 @@ static ru_status step_of(rui_worker *w, int64_t n, ru_arena *arena, ru_step_grap
     rui_trainer_options(&w->t, &so, eo);
     so.batch = n;
     so.share_of = w->cmd.share.batch > 0 ? w->cmd.share.batch : w->t.job->train.batch;
-    so.accumulate = micro_of(w, n);
+    so.accumulate = micro_of(w, n, so.share_of);
     return ru_step_build(&w->t.model.train, &so, arena, step, err);
 }
 

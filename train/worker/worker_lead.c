@@ -6,6 +6,7 @@
 #include "base/log.h"
 #include "base/str.h"
 #include "env/file.h"
+#include "train/job/batch.h"
 #include "train/run/message.h"
 #include "train/worker/worker_impl.h"
 
@@ -124,14 +125,37 @@ static void tell_view(rui_worker *w)
     (void)!ru_msg_tell(&m, NULL); /* it is short enough */
 }
 
+static void batch_due(void *self, uint32_t batch, ru_time now)
+{
+    rui_worker *w = self;
+    ru_report_say(w->t.report, "the batch becomes %u samples", batch);
+    ru_peer_batch_set(w->node, batch, now);
+}
+
+/* The leader: the members update their parameters now; a view that is asked for meanwhile comes
+ * before the next step. */
+static void batch_of_schedule(rui_worker *w, ru_time now)
+{
+    const ru_job_train *j = &w->t.job->train;
+    if (j->batch_schedule.n == 0 || !ru_member_leads(ru_peer_member(w->node))) {
+        return;
+    }
+    ru_elastic_facts f;
+    ru_elastic_facts_get(ru_peer_elastic(w->node), &f);
+    int64_t batch = ru_job_batch_at(j, f.position, w->t.count);
+    if (batch != f.batch) {
+        ru_loop_timer(w->loop, batch_due, w, (uint32_t)batch, now);
+    }
+}
+
 void rui_worker_news(void *self, const ru_elastic_news *n, ru_time now)
 {
-    (void)now;
     rui_worker *w = self;
     ru_report_details more = ru_report_details_none();
     ru_report *r = w->t.report;
     switch (n->what) {
     case RU_ELASTIC_COMMITTED:
+        batch_of_schedule(w, now);
         break;
     case RU_ELASTIC_MEMBER:
         w->number = (uint32_t)n->a;
