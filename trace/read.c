@@ -12,13 +12,9 @@
 
 enum { NAMES_MAX = 65536, THREADS_MAX = 4096 };
 
-typedef struct block {
-    uint32_t kind, thread, size_bytes;
-    const uint8_t *payload;
-} block;
+typedef rui_block block;
 
-/* The block at `at`, or false where the readable prefix ends. */
-static bool block_at(const uint8_t *data, int64_t size_bytes, int64_t at, block *b)
+bool rui_trace_block_at(const uint8_t *data, int64_t size_bytes, int64_t at, block *b)
 {
     if (size_bytes - at < RUI_TRACE_BLOCK_BYTES) {
         return false;
@@ -67,7 +63,7 @@ static int64_t count_blocks(const uint8_t *data, int64_t size_bytes, tally *t)
 {
     int64_t at = RUI_TRACE_HEADER_BYTES;
     block b;
-    while (at < size_bytes && block_at(data, size_bytes, at, &b)) {
+    while (at < size_bytes && rui_trace_block_at(data, size_bytes, at, &b)) {
         if (b.kind == RUI_TRACE_RECORDS || b.kind == RUI_TRACE_THREAD) {
             t->n_threads = b.thread >= t->n_threads ? b.thread + 1 : t->n_threads;
         }
@@ -233,7 +229,7 @@ static ru_status apply_blocks(reading *rd, const uint8_t *data, int64_t size_byt
     block b;
     for (int64_t at = RUI_TRACE_HEADER_BYTES; at < stop;
          at += RUI_TRACE_BLOCK_BYTES + b.size_bytes) {
-        bool good = block_at(data, size_bytes, at, &b);
+        bool good = rui_trace_block_at(data, size_bytes, at, &b);
         RU_CHECK(good);
         if (!block_apply(rd, &b)) {
             return out_of_memory(err);
@@ -281,6 +277,10 @@ ru_status rui_trace_parse_parts(const rui_trace_part *parts, uint32_t n, ru_aren
     }
     for (uint32_t k = 0; k < n; k++) {
         ru_trace head = {0};
+        if (k > 0 && parts[k].size_bytes < RUI_TRACE_HEADER_BYTES) {
+            stops[k] = 0; /* killed while it began the next segment */
+            continue;
+        }
         RU_TRY(header_read(parts[k].data, parts[k].size_bytes, &head, arena, err));
         if (k == 0) {
             tr = head;

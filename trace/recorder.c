@@ -377,6 +377,88 @@ void ru_recorder_meta(ru_recorder *r, const char *key, const char *value)
     ru_mutex_unlock(&r->mutex);
 }
 
+ru_status ru_recorder_save(ru_recorder *r, const char *dir, int64_t from_ns, int64_t to_ns)
+{
+    if (r == NULL || r->base[0] == '\0') {
+        return RU_E_ARG;
+    }
+    char *copy = strdup(dir);
+    if (copy == NULL) {
+        return RU_E_MEM;
+    }
+    ru_status st = RU_E_LIMIT;
+    ru_mutex_lock(&r->mutex);
+    if (r->failed) {
+        st = RU_E_IO;
+    } else if (r->n_saves < RU_RECORDER_SAVES_MAX) {
+        r->saves[r->n_saves++] = (rec_save){copy, from_ns, to_ns};
+        copy = NULL;
+        st = RU_OK;
+    }
+    ru_cond_signal(&r->cond);
+    ru_mutex_unlock(&r->mutex);
+    free(copy);
+    return st;
+}
+
+ru_status ru_recorder_append(ru_recorder *r, const char *path, int64_t offset, const void *data,
+                             int64_t size_bytes)
+{
+    if (r == NULL || r->base[0] == '\0' || size_bytes <= 0) {
+        return RU_E_ARG;
+    }
+    rec_append a = {.offset = offset, .size_bytes = size_bytes};
+    a.path = strdup(path);
+    a.data = malloc((size_t)size_bytes);
+    ru_status st = a.path == NULL || a.data == NULL ? RU_E_MEM : RU_OK;
+    if (st == RU_OK) {
+        memcpy(a.data, data, (size_t)size_bytes);
+        ru_mutex_lock(&r->mutex);
+        st = r->n_appends < REC_APPENDS_MAX ? RU_OK : RU_E_LIMIT;
+        if (st == RU_OK) {
+            r->appends[r->n_appends++] = a;
+        }
+        ru_mutex_unlock(&r->mutex);
+    }
+    if (st != RU_OK) {
+        free(a.path);
+        free(a.data);
+    }
+    return st;
+}
+
+bool ru_recorder_segment(ru_recorder *r, uint32_t s, char *path, uint32_t path_bytes)
+{
+    if (r == NULL || r->base[0] == '\0') {
+        return false;
+    }
+    char full[REC_PATH_MAX + 32];
+    ru_mutex_lock(&r->mutex);
+    bool is = s >= r->oldest && s <= r->segment;
+    ru_mutex_unlock(&r->mutex);
+    rui_segment_path(r, s, full);
+    size_t n = strlen(full);
+    if (!is || n >= path_bytes) {
+        return false;
+    }
+    memcpy(path, full, n + 1);
+    return true;
+}
+
+void ru_recorder_sync(ru_recorder *r)
+{
+    if (r == NULL || r->base[0] == '\0' || r->driven) {
+        return;
+    }
+    ru_mutex_lock(&r->mutex);
+    uint64_t mine = ++r->sync_asked;
+    ru_cond_signal(&r->cond);
+    while (r->sync_done < mine) {
+        ru_cond_wait(&r->synced, &r->mutex);
+    }
+    ru_mutex_unlock(&r->mutex);
+}
+
 /* -- opening and closing
  * ---------------------------------------------------------------------------- */
 
@@ -394,9 +476,17 @@ static void recorder_free(ru_recorder *r)
         free(r->meta[i].key);
         free(r->meta[i].value);
     }
+    for (uint32_t i = 0; i < r->n_saves; i++) {
+        free(r->saves[i].dir);
+    }
+    for (uint32_t i = 0; i < r->n_appends; i++) {
+        free(r->appends[i].path);
+        free(r->appends[i].data);
+    }
     free(r->peers);
     ru_log_file_close(r->file);
     ru_cond_fini(&r->cond);
+    ru_cond_fini(&r->synced);
     ru_mutex_fini(&r->mutex);
     free(r->names);
     free(r->slots);
@@ -417,9 +507,11 @@ ru_status ru_recorder_open(const ru_recorder_options *opt, ru_recorder **out, ru
     }
     ru_mutex_init(&r->mutex);
     ru_cond_init(&r->cond);
+    ru_cond_init(&r->synced);
     r->ring_records = records;
     r->flush_ns = opt->flush_ns > 0 ? opt->flush_ns : 100000000;
     r->bytes_max = opt->bytes_max > 0 ? opt->bytes_max : (int64_t)1 << 30;
+    r->segment_max = r->bytes_max / REC_SEGMENTS;
     r->driven = opt->driven;
     r->stamp = r->driven ? 0 : ru_rec_now();
     r->n_names = 1;
@@ -455,7 +547,12 @@ void ru_recorder_close(ru_recorder *r)
 void ru_recorder_stats_get(ru_recorder *r, ru_recorder_stats *into)
 {
     ru_mutex_lock(&r->mutex);
-    *into = (ru_recorder_stats){.threads = r->n_threads, .bytes_written = r->bytes_written};
+    *into = (ru_recorder_stats){.threads = r->n_threads,
+                                .bytes_written = r->bytes_written,
+                                .segment = r->segment,
+                                .saves = r->saves_done,
+                                .saves_failed = r->saves_failed,
+                                .stopped = r->failed};
     for (uint32_t i = 0; i < r->n_threads; i++) {
         into->records += r->threads[i]->written + (int64_t)ru_spsc_used(&r->threads[i]->ring);
         into->dropped += (int64_t)ru_spsc_lost(&r->threads[i]->ring);

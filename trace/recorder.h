@@ -68,7 +68,7 @@ typedef struct ru_recorder_options {
     const char *dir;       /* trace files go here; NULL: rings only, nothing is written */
     uint32_t ring_records; /* per thread, power of two; 0: 16384 */
     int64_t flush_ns;      /* writer period; 0: 100 ms */
-    int64_t bytes_max;     /* stop writing, with a log line, beyond this; 0: 1 GiB */
+    int64_t bytes_max;     /* of all segments: beyond this the oldest is deleted; 0: 1 GiB */
     const char *process;   /* shown as the process name; NULL: rubato */
     uint32_t rank;
     bool keep_old; /* a resumed run: earlier files stay, and a new one is written */
@@ -125,9 +125,28 @@ void ru_recorder_peer(ru_recorder *r, uint64_t peer, int64_t at_ns, int64_t offs
 /* At most 255 bytes each; a key again: its new value. At most 32 keys. */
 void ru_recorder_meta(ru_recorder *r, const char *key, const char *value);
 
+/* Copy what was recorded between two instants to `dir`/rank<k>.trace, as far as segments still have
+ * it: the writer thread does it soon. At most RU_RECORDER_SAVES_MAX wait; RU_E_LIMIT beyond.
+ * RU_E_IO: nothing is written any more. */
+enum { RU_RECORDER_SAVES_MAX = 8 };
+RU_MUST_USE ru_status ru_recorder_save(ru_recorder *r, const char *dir, int64_t from_ns,
+                                       int64_t to_ns);
+/* Bytes of a trace that another process recorded: the writer thread appends a copy to `path`, whose
+ * folder it makes, when the file has `offset` bytes; else they are lost. RU_E_LIMIT: too many wait.
+ */
+RU_MUST_USE ru_status ru_recorder_append(ru_recorder *r, const char *path, int64_t offset,
+                                         const void *data, int64_t size_bytes);
+/* Where segment s is written; false: there is none any more, or not yet. */
+bool ru_recorder_segment(ru_recorder *r, uint32_t s, char *path, uint32_t path_bytes);
+/* Everything recorded so far is in the file when this returns; waits for the writer. */
+void ru_recorder_sync(ru_recorder *r);
+
 typedef struct ru_recorder_stats {
     int64_t records, dropped, bytes_written;
     uint32_t threads;
+    uint32_t segment;             /* number of the one being written */
+    uint32_t saves, saves_failed; /* ended so far */
+    bool stopped;                 /* nothing is written any more: the disk is full or failed */
 } ru_recorder_stats;
 void ru_recorder_stats_get(ru_recorder *r, ru_recorder_stats *into);
 

@@ -7,6 +7,7 @@
 #include "base/ring.h"
 #include "env/file.h"
 #include "env/thread.h"
+#include "trace/format.h"
 #include "trace/recorder.h"
 
 enum {
@@ -17,11 +18,32 @@ enum {
     REC_BUFFER_BYTES = 1 << 20,
     REC_META_MAX = 32,
     REC_PEERS_MAX = 1024, /* measurements that wait for the writer */
+    REC_PATH_MAX = 4096,
+    REC_APPENDS_MAX = 64,
+    REC_SEGMENTS_MAX = 16,
+    REC_SEGMENTS = 8, /* that make up bytes_max */
 };
+
+typedef struct rec_segment {
+    int64_t bytes, end_ns; /* size; when the next one began */
+} rec_segment;
 
 typedef struct rec_meta {
     char *key, *value;
 } rec_meta;
+
+/* Bytes of another process. */
+typedef struct rec_append {
+    int64_t offset, size_bytes;
+    uint8_t *data;
+    char *path;
+} rec_append;
+
+/* A window to be copied. */
+typedef struct rec_save {
+    char *dir;
+    int64_t from_ns, to_ns;
+} rec_save;
 
 /* One entry of a PEER block. */
 typedef struct rec_peer {
@@ -50,6 +72,7 @@ struct ru_recorder {
     int64_t flush_ns, bytes_max, stamp;
     ru_mutex mutex;  /* guards names, threads and stop */
     ru_cond cond;    /* wakes the writer */
+    ru_cond synced;  /* the writer has done what was asked */
     rec_name *names; /* [n_names], names[0] unused */
     uint16_t *slots; /* [REC_SLOTS] hash -> id, 0 empty */
     uint32_t n_names;
@@ -68,10 +91,29 @@ struct ru_recorder {
     uint32_t names_written, meta_written;
     bool node_written;
     int64_t bytes_written;
+    /* segments */
+    char base[REC_PATH_MAX]; /* of their names: dir/rank0 */
+    char process[RUI_TRACE_PROCESS_BYTES + 1];
+    uint32_t rank, segment, oldest;
+    int64_t segment_max, segments_bytes;    /* of one; of all before the one being written */
+    rec_segment segments[REC_SEGMENTS_MAX]; /* by number, of those that are there */
+    /* under the mutex */
+    rec_save saves[RU_RECORDER_SAVES_MAX]; /* [n_saves] */
+    uint32_t n_saves, saves_done, saves_failed;
+    uint64_t sync_asked, sync_done;
+    rec_append appends[REC_APPENDS_MAX]; /* [n_appends] */
+    uint32_t n_appends;
     bool driven, draining;
     bool stop, failed, full;
 };
 
+/* Path of segment s into a buffer of REC_PATH_MAX + 32 bytes. */
+void rui_segment_path(const ru_recorder *r, uint32_t s, char *into);
+/* save.c: by the writer, when the segments hold everything. */
+RU_MUST_USE ru_status rui_append(const rec_append *a, ru_arena *arena, ru_err *err);
+RU_MUST_USE ru_status rui_save(const ru_recorder *r, const rec_save *s, ru_err *err);
+
+void rui_writer_give_up(ru_recorder *r, const ru_err *err); /* write nothing more; say so once */
 /* Driven: write what the rings hold; by the thread that fills them. */
 void rui_writer_drain(ru_recorder *r);
 

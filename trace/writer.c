@@ -1,6 +1,7 @@
 /* The recorder's file side: every flush_ns the writer thread drains all rings into blocks. A
  * failing disk stops the writing with one log line; recording and training go on. */
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/crc32c.h"
@@ -9,27 +10,19 @@
 #include "trace/format.h"
 #include "trace/recorder_impl.h"
 
-enum { PATH_BYTES_MAX = 4096 };
-
-static void give_up(ru_recorder *r, const ru_err *err)
+void rui_writer_give_up(ru_recorder *r, const ru_err *err)
 {
+    ru_mutex_lock(&r->mutex);
     r->failed = true;
-    ru_log(RU_LOG_WARN, "trace", "write_stopped", "%s", err->text);
+    ru_mutex_unlock(&r->mutex);
+    ru_log(RU_LOG_WARN, "trace", "write_stopped",
+           "the run is not recorded any more, and goes on: %s", err->text);
 }
 
 /* Append the block whose payload stands in buffer + RUI_TRACE_BLOCK_BYTES. */
 static void block_write(ru_recorder *r, rui_trace_block kind, uint32_t thread, uint32_t size_bytes)
 {
     if (r->failed) {
-        return;
-    }
-    if (r->bytes_written + size_bytes > r->bytes_max && kind == RUI_TRACE_RECORDS) {
-        if (!r->full) {
-            ru_log(RU_LOG_WARN, "trace", "full",
-                   "the trace stopped at %lld bytes; later records are lost",
-                   (long long)r->bytes_written);
-        }
-        r->full = true;
         return;
     }
     const uint8_t *payload = r->buffer + RUI_TRACE_BLOCK_BYTES;
@@ -43,10 +36,13 @@ static void block_write(ru_recorder *r, rui_trace_block kind, uint32_t thread, u
     ru_err err;
     int64_t total = RUI_TRACE_BLOCK_BYTES + (int64_t)size_bytes;
     if (ru_log_file_append(r->file, r->buffer, total, &err) != RU_OK) {
-        give_up(r, &err);
+        rui_writer_give_up(r, &err);
         return;
     }
+    ru_mutex_lock(&r->mutex);
     r->bytes_written += total;
+    ru_mutex_unlock(&r->mutex);
+    r->segments[r->segment % REC_SEGMENTS_MAX].bytes += total;
 }
 
 static void names_write(ru_recorder *r)
@@ -167,18 +163,145 @@ static void drain(ru_recorder *r)
     }
 }
 
-void rui_writer_drain(ru_recorder *r)
-{
-    if (r->file != NULL) {
-        drain(r);
-    }
-}
-
 static void clock_write(ru_recorder *r)
 {
     int64_t pair[2] = {ru_clock_wall_ns(), ru_rec_now()};
     memcpy(r->buffer + RUI_TRACE_BLOCK_BYTES, pair, sizeof pair);
     block_write(r, RUI_TRACE_CLOCK, 0, sizeof pair);
+}
+
+/* -- segments -------------------------------------------------------------------------------------
+ */
+
+void rui_segment_path(const ru_recorder *r, uint32_t s, char *into)
+{
+    int n = s == 0 ? snprintf(into, REC_PATH_MAX + 32, "%s.trace", r->base)
+                   : snprintf(into, REC_PATH_MAX + 32, "%s+%u.trace", r->base, s);
+    RU_CHECK(n > 0 && n < REC_PATH_MAX + 32);
+}
+
+static ru_status header_write(ru_recorder *r, ru_err *err)
+{
+    uint8_t h[RUI_TRACE_HEADER_BYTES] = {0};
+    uint32_t version = RUI_TRACE_VERSION;
+    int64_t wall = r->driven ? 0 : ru_clock_wall_ns(), mono = r->driven ? 0 : ru_rec_now();
+    memcpy(h, RUI_TRACE_MAGIC, 8);
+    memcpy(h + 8, &version, 4);
+    memcpy(h + 12, &r->rank, 4);
+    memcpy(h + 16, &wall, 8);
+    memcpy(h + 24, &mono, 8);
+    memcpy(h + 32, r->process, RUI_TRACE_PROCESS_BYTES);
+    memcpy(h + 32 + RUI_TRACE_PROCESS_BYTES, &r->segment, 4);
+    r->segments[r->segment % REC_SEGMENTS_MAX] = (rec_segment){.bytes = sizeof h};
+    return ru_log_file_append(r->file, h, sizeof h, err);
+}
+
+/* Begin the next segment; it says all names again, so that it can be read alone. */
+static ru_status next_segment(ru_recorder *r, ru_err *err)
+{
+    char path[REC_PATH_MAX + 32];
+    rec_segment *old = &r->segments[r->segment % REC_SEGMENTS_MAX];
+    old->end_ns = r->driven ? INT64_MAX : ru_rec_now();
+    r->segments_bytes += old->bytes;
+    ru_log_file_close(r->file);
+    r->file = NULL;
+    rui_segment_path(r, r->segment + 1, path);
+    RU_TRY(ru_log_file_open(path, false, &r->file, err));
+    ru_mutex_lock(&r->mutex);
+    r->segment++;
+    r->names_written = r->meta_written = 0;
+    r->node_written = false;
+    for (uint32_t i = 0; i < r->n_threads; i++) {
+        r->threads[i]->name_written = false;
+        r->threads[i]->lost_written = 0;
+    }
+    ru_mutex_unlock(&r->mutex);
+    return header_write(r, err);
+}
+
+static void rotate(ru_recorder *r)
+{
+    ru_err err;
+    if (r->failed || r->segments[r->segment % REC_SEGMENTS_MAX].bytes < r->segment_max) {
+        return;
+    }
+    if (next_segment(r, &err) != RU_OK) {
+        rui_writer_give_up(r, &err);
+        return;
+    }
+    while (r->oldest < r->segment && (r->segments_bytes + r->segment_max > r->bytes_max ||
+                                      r->segment - r->oldest >= REC_SEGMENTS_MAX - 1)) {
+        char path[REC_PATH_MAX + 32];
+        rui_segment_path(r, r->oldest, path);
+        if (ru_path_remove(path, &err) != RU_OK) {
+            ru_log(RU_LOG_WARN, "trace", "segment", "%s", err.text);
+        }
+        r->segments_bytes -= r->segments[r->oldest % REC_SEGMENTS_MAX].bytes;
+        ru_mutex_lock(&r->mutex);
+        r->oldest++;
+        ru_mutex_unlock(&r->mutex);
+    }
+}
+
+void rui_writer_drain(ru_recorder *r)
+{
+    if (r->file != NULL) {
+        drain(r);
+        rotate(r);
+    }
+}
+
+/* -- what others ask for --------------------------------------------------------------------------
+ */
+
+static void save_all(ru_recorder *r)
+{
+    for (;;) {
+        rec_save s = {0};
+        ru_mutex_lock(&r->mutex);
+        if (r->n_saves > 0) {
+            s = r->saves[0];
+            memmove(r->saves, r->saves + 1, --r->n_saves * sizeof *r->saves);
+        }
+        ru_mutex_unlock(&r->mutex);
+        if (s.dir == NULL) {
+            return;
+        }
+        ru_err err;
+        ru_status st = rui_save(r, &s, &err);
+        if (st != RU_OK) {
+            ru_log(RU_LOG_WARN, "trace", "window", "the window %s is not saved: %s", s.dir,
+                   err.text);
+        }
+        ru_mutex_lock(&r->mutex);
+        r->saves_done++;
+        r->saves_failed += st != RU_OK;
+        ru_mutex_unlock(&r->mutex);
+        free(s.dir);
+    }
+}
+
+static void append_all(ru_recorder *r)
+{
+    ru_arena arena;
+    ru_arena_init(&arena, 0);
+    for (bool more = true; more;) {
+        rec_append a = {0};
+        ru_mutex_lock(&r->mutex);
+        more = r->n_appends > 0;
+        if (more) {
+            a = r->appends[0];
+            memmove(r->appends, r->appends + 1, --r->n_appends * sizeof *r->appends);
+        }
+        ru_mutex_unlock(&r->mutex);
+        ru_err err;
+        if (more && !r->failed && rui_append(&a, &arena, &err) != RU_OK) {
+            rui_writer_give_up(r, &err);
+        }
+        free(a.path);
+        free(a.data);
+    }
+    ru_arena_fini(&arena);
 }
 
 static void writer_main(void *arg)
@@ -187,47 +310,42 @@ static void writer_main(void *arg)
     ru_recorder *r = arg;
     for (int64_t round = 1;; round++) {
         ru_mutex_lock(&r->mutex);
-        if (!r->stop) {
+        if (!r->stop && r->n_saves == 0 && r->sync_asked == r->sync_done) {
             (void)ru_cond_wait_for(&r->cond, &r->mutex, r->flush_ns);
         }
         bool stop = r->stop;
+        uint64_t asked = r->sync_asked;
         ru_mutex_unlock(&r->mutex);
         drain(r);
+        save_all(r);
+        append_all(r);
         if (round % ROUNDS_PER_CLOCK == 0) {
             clock_write(r);
         }
+        rotate(r);
+        ru_mutex_lock(&r->mutex);
+        r->sync_done = asked;
+        ru_cond_broadcast(&r->synced);
+        ru_mutex_unlock(&r->mutex);
         if (stop) {
             return;
         }
     }
 }
 
-static ru_status header_write(ru_recorder *r, const ru_recorder_options *opt, ru_err *err)
+/* rank<k>; where that is to stay, rank<k>-2 and so on. */
+static ru_status choose_base(ru_recorder *r, const ru_recorder_options *opt, ru_err *err)
 {
-    uint8_t h[RUI_TRACE_HEADER_BYTES] = {0};
-    uint32_t version = RUI_TRACE_VERSION;
-    int64_t wall = r->driven ? 0 : ru_clock_wall_ns(), mono = r->driven ? 0 : ru_rec_now();
-    const char *process = opt->process != NULL ? opt->process : "rubato";
-    memcpy(h, RUI_TRACE_MAGIC, 8);
-    memcpy(h + 8, &version, 4);
-    memcpy(h + 12, &opt->rank, 4);
-    memcpy(h + 16, &wall, 8);
-    memcpy(h + 24, &mono, 8);
-    size_t n = strlen(process);
-    memcpy(h + 32, process, n < RUI_TRACE_PROCESS_BYTES ? n : RUI_TRACE_PROCESS_BYTES);
-    r->bytes_written = sizeof h;
-    return ru_log_file_append(r->file, h, sizeof h, err);
-}
-
-/* rank<k>.trace; where that is to stay, rank<k>-2.trace and so on. */
-static ru_status choose_path(const ru_recorder_options *opt, char path[PATH_BYTES_MAX], ru_err *err)
-{
-    int n = snprintf(path, PATH_BYTES_MAX, "%s/rank%u.trace", opt->dir, opt->rank);
-    for (uint32_t k = 2; opt->keep_old && n > 0 && n < PATH_BYTES_MAX && ru_path_exists(path);
-         k++) {
-        n = snprintf(path, PATH_BYTES_MAX, "%s/rank%u-%u.trace", opt->dir, opt->rank, k);
+    char path[REC_PATH_MAX + 32];
+    int n = snprintf(r->base, sizeof r->base, "%s/rank%u", opt->dir, opt->rank);
+    for (uint32_t k = 2; opt->keep_old && n > 0 && n < REC_PATH_MAX; k++) {
+        rui_segment_path(r, 0, path);
+        if (!ru_path_exists(path)) {
+            break;
+        }
+        n = snprintf(r->base, sizeof r->base, "%s/rank%u-%u", opt->dir, opt->rank, k);
     }
-    if (n < 0 || n >= PATH_BYTES_MAX) {
+    if (n < 0 || n >= REC_PATH_MAX) {
         return RU_FAIL(err, RU_E_CONFIG, "the trace folder's name is too long: %s", opt->dir);
     }
     return RU_OK;
@@ -235,11 +353,16 @@ static ru_status choose_path(const ru_recorder_options *opt, char path[PATH_BYTE
 
 ru_status rui_writer_start(ru_recorder *r, const ru_recorder_options *opt, ru_err *err)
 {
-    char path[PATH_BYTES_MAX];
-    RU_TRY(choose_path(opt, path, err));
+    char path[REC_PATH_MAX + 32];
+    const char *process = opt->process != NULL ? opt->process : "rubato";
+    size_t n = strlen(process);
+    memcpy(r->process, process, n < RUI_TRACE_PROCESS_BYTES ? n : RUI_TRACE_PROCESS_BYTES);
+    r->rank = opt->rank;
+    RU_TRY(choose_base(r, opt, err));
     RU_TRY(ru_dir_make(opt->dir, err));
+    rui_segment_path(r, 0, path);
     RU_TRY(ru_log_file_open(path, false, &r->file, err));
-    RU_TRY(header_write(r, opt, err));
+    RU_TRY(header_write(r, err));
     return r->driven ? RU_OK : ru_thread_start(&r->writer, "rubato-trace", writer_main, r, err);
 }
 
@@ -267,6 +390,6 @@ void rui_writer_stop(ru_recorder *r)
     block_write(r, RUI_TRACE_END, 0, sizeof totals);
     ru_err err;
     if (!r->failed && ru_log_file_sync(r->file, &err) != RU_OK) {
-        give_up(r, &err);
+        rui_writer_give_up(r, &err);
     }
 }
