@@ -244,3 +244,8 @@ ru_chan *ru_peer_chan(ru_peer *n)
 {
     return ru_node_chan(n->node);
 }
+
+ru_node_id ru_peer_self(const ru_peer *n)
+{
+    return n->opt.chan.self;
+}

@@ -51,5 +51,6 @@ ru_node *ru_peer_node(ru_peer *n);
 ru_member *ru_peer_member(ru_peer *n);
 ru_elastic *ru_peer_elastic(ru_peer *n);
 ru_chan *ru_peer_chan(ru_peer *n);
+ru_node_id ru_peer_self(const ru_peer *n);
 
 #endif

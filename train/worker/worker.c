@@ -21,10 +21,13 @@ enum {
 
 void rui_worker_bye(void *self, uint32_t what, ru_time now)
 {
-    (void)what;
-    (void)now;
+    const uint32_t looks_max = 50; /* a second for traces that are on their way */
     rui_worker *w = self;
-    ru_loop_stop(w->loop);
+    if (!rui_tracing_waits(w) || what >= looks_max) {
+        ru_loop_stop(w->loop);
+        return;
+    }
+    ru_loop_timer(w->loop, rui_worker_bye, w, what + 1, ru_time_after(now, 20000000));
 }
 
 static void on_stop(void *self, int fd, uint32_t events, ru_time now)

@@ -76,4 +76,16 @@ RU_MUST_USE ru_status ru_worker_world_fetch(const char *address, const uint8_t *
                                             uint32_t token_bytes, ru_arena *arena,
                                             const char **text, int64_t *size_bytes, ru_err *err);
 
+typedef struct ru_worker_window {
+    const char *dir;         /* on the leader's host */
+    uint32_t saved, members; /* traces in it */
+} ru_worker_window;
+
+/* Let all workers of a running job keep the next so many steps of their traces; waits until they
+ * did. Owner: into->dir in `arena`. Errors: RU_E_PEER when nobody answers, the token is not the
+ * job's or the leader is lost meanwhile; RU_E_AGAIN when another window is under way. */
+RU_MUST_USE ru_status ru_worker_trace_window(const char *address, const uint8_t *token,
+                                             uint32_t token_bytes, uint32_t steps, ru_arena *arena,
+                                             ru_worker_window *into, ru_err *err);
+
 #endif

@@ -61,6 +61,7 @@ static void step(void *self, int64_t number, const ru_share *share)
     rui_worker *w = self;
     w->seq++;
     w->aborting = false;
+    rui_tracing_step(w, number, ru_clock_now());
     rui_early_begin(w);
     say_verdict(w, RUI_VERDICT_NONE);
     rui_worker_command(
@@ -76,8 +77,8 @@ static void abort_step(void *self)
 
 static void update(void *self, int64_t number)
 {
-    (void)number;
     say_verdict(self, RUI_VERDICT_UPDATE);
+    rui_tracing_updated(self, number, ru_clock_now());
 }
 
 /* -- state ------------------------------------------------------------------------------------- */
@@ -167,9 +168,21 @@ ru_elastic_device rui_worker_device(rui_worker *w)
 
 /* -- words ------------------------------------------------------------------------------------- */
 
+/* The loop ends when the traces of other hosts are here, or after a second. */
+static void finished_look(void *self, uint32_t what, ru_time now)
+{
+    const uint32_t looks_max = 50;
+    rui_worker *w = self;
+    if (!rui_tracing_waits(w) || what >= looks_max) {
+        ru_loop_stop(w->loop);
+        return;
+    }
+    ru_loop_timer(w->loop, finished_look, w, what + 1, ru_time_after(now, 20000000));
+}
+
 static void finished(rui_worker *w)
 {
-    ru_loop_stop(w->loop);
+    finished_look(w, 0, ru_clock_now());
 }
 
 static void handle(rui_worker *w, const rui_word *x, ru_time now)

@@ -8,6 +8,7 @@
  *   worker_local.c    adder thread: sums in shared memory
  *   worker_lead.c     what the leader tells
  *   worker_capture.c  the world file for who asks for it
+ *   worker_trace.c    loop thread: windows of all traces; traces of other hosts
  *   worker_sum.c      loop thread: sums beside their plan, in the plan file
  *
  * Thread: as said at each part; `lock` guards what both touch. */
@@ -77,6 +78,15 @@ enum {
     RUI_MSG_WORLD_ASK,                /* for the world file of the job */
     RUI_MSG_WORLD,                    /* a part of it */
     RUI_MSG_WORLD_AT,                 /* ask there */
+    RUI_MSG_TRACE_ASK,                /* for a window of so many steps */
+    RUI_MSG_TRACE_AT,                 /* ask there */
+    RUI_MSG_TRACE_TAKEN,              /* its folder; empty: another one is under way */
+    RUI_MSG_TRACE_WINDOW,             /* save it */
+    RUI_MSG_TRACE_SAVED,              /* it is */
+    RUI_MSG_TRACE_DONE,               /* by so many of so many */
+    RUI_MSG_TRACE_PART,               /* of a trace of another host */
+    RUI_MSG_TRACE_HAVE,               /* the disk is a common one */
+    RUI_MSG_TRACE_END,                /* all parts are sent */
 };
 
 /* Sums that other workers sent; n and what `at` and `have` point to are fixed once open. */
@@ -155,7 +165,47 @@ typedef struct rui_sums {
     rui_sum_measured *measured; /* [n_batches] */
 } rui_sums;
 
-enum { RUI_CAPTURES_MAX = 4 };
+enum { RUI_CAPTURES_MAX = 4, RUI_TRACES_MAX = 4096 };
+
+/* Of all traces, what belongs to steps first .. end - 1; or the last back_ns before `end` began. */
+typedef struct rui_window {
+    uint64_t id;
+    int64_t first, end, back_ns, from_ns; /* from: when `first` began here; 0: not yet */
+    bool waits, saving, ships;            /* for `end`; for the writer; to the leader's host */
+    uint32_t saves;                       /* of the recorder before it */
+    int64_t ship_at;
+} rui_window;
+
+typedef struct rui_step_begun {
+    int64_t step, ns;
+} rui_step_begun;
+
+/* Where sending the trace to another host stands. */
+typedef struct rui_ship {
+    ru_node_id to;
+    uint32_t segment;
+    int64_t at;
+    bool have; /* it is there: a common disk */
+    char name[64];
+} rui_ship;
+
+/* Loop thread. */
+typedef struct rui_tracing {
+    rui_window window;
+    rui_step_begun begun[RUI_HISTORY];
+    int64_t step; /* begun last */
+    uint32_t told_epoch;
+    bool looks; /* the timer is set */
+    rui_ship ship;
+    bool said_end;
+    /* the leader's */
+    ru_node_id asker; /* v 0: nobody waits */
+    uint32_t saved, ended, flights;
+    ru_time saved_at, flight_at;
+    double mean_ns, var_ns2; /* of steps */
+    int64_t timed;
+    uint64_t files[RUI_TRACES_MAX]; /* hashes of names begun from parts; 0: free */
+} rui_tracing;
 
 /* Who asked for the world file: loop thread; the rest under the worker's lock. */
 typedef struct rui_capture {
@@ -216,6 +266,7 @@ typedef struct rui_worker {
     rui_early early;
     rui_buckets buckets;
     rui_capture capture;
+    rui_tracing tracing;
 
     /* both, under lock */
     ru_mutex lock;
@@ -280,6 +331,15 @@ void rui_capture_hear(rui_worker *w, ru_node_id from, ru_time now); /* loop thre
 void rui_capture_make(rui_worker *w);                               /* compute thread */
 void rui_capture_send(rui_worker *w, ru_time now);                  /* loop thread: written */
 void rui_capture_close(rui_worker *w);
+
+/* worker_trace.c */
+void rui_tracing_step(rui_worker *w, int64_t step, ru_time now);    /* it begins here */
+void rui_tracing_updated(rui_worker *w, int64_t step, ru_time now); /* its verdict is there */
+void rui_tracing_lost(rui_worker *w, ru_time now);                  /* the leader: of a member */
+void rui_tracing_hear(rui_worker *w, ru_node_id from, uint32_t what, const void *data,
+                      int64_t size_bytes, ru_time now);
+void rui_tracing_end(rui_worker *w, ru_time now); /* the job is over */
+bool rui_tracing_waits(rui_worker *w);            /* traces are still on their way */
 
 /* worker_build.c */
 RU_MUST_USE ru_status rui_build_list(rui_worker *w, ru_err *err); /* tensors and states */

@@ -31,6 +31,9 @@ void rui_worker_message(void *self, ru_node_id from, uint32_t what, const void *
     if (what == RUI_MSG_WORLD_ASK) {
         rui_capture_hear(w, from, now);
     }
+    if (what >= RUI_MSG_TRACE_ASK && what <= RUI_MSG_TRACE_END) {
+        rui_tracing_hear(w, from, what, data, size_bytes, now);
+    }
     if (what != RUI_MSG_ASK) {
         return;
     }
@@ -53,6 +56,8 @@ void rui_worker_message(void *self, ru_node_id from, uint32_t what, const void *
     }
 }
 
+static void on_time(void *self, uint32_t what, ru_time now);
+
 typedef struct fetch {
     ru_loop *loop;
     ru_chan *chan;
@@ -63,13 +68,20 @@ typedef struct fetch {
     uint32_t ask, part; /* messages */
     int64_t max;
     char elsewhere[RU_LINK_TCP_ADDRESS_MAX]; /* asked to ask there; "": not so */
+    uint32_t steps;                          /* of the window that is asked for */
+    ru_worker_window window;                 /* dir NULL: not taken yet */
+    bool done;
 } fetch;
 
 static void on_up(void *self, ru_node_id node, const char *address, ru_time now)
 {
     (void)address;
     fetch *f = self;
-    f->status = ru_chan_message(f->chan, node, f->ask, "", 0, now);
+    uint8_t steps[4];
+    ru_wire_out o = ru_wire_out_into(steps, sizeof steps);
+    ru_wire_put_u32(&o, f->steps);
+    f->status = ru_chan_message(f->chan, node, f->ask, steps,
+                                f->steps > 0 ? (int64_t)sizeof steps : 0, now);
 }
 
 static void on_down(void *self, ru_node_id node, const char *address, ru_status why, ru_time now)
@@ -82,6 +94,24 @@ static void on_down(void *self, ru_node_id node, const char *address, ru_status 
     ru_loop_stop(f->loop);
 }
 
+/* What the leader says of a window. */
+static void on_window(fetch *f, uint32_t what, const void *data, int64_t size_bytes)
+{
+    ru_wire_in in = ru_wire_in_from(data, size_bytes);
+    if (what == RUI_MSG_TRACE_TAKEN && size_bytes > 0) {
+        f->window.dir = ru_arena_strn(f->arena, data, size_bytes);
+        ru_loop_timer_off(f->loop, on_time, f, 0); /* steps take as long as they take */
+        return;
+    }
+    if (what == RUI_MSG_TRACE_DONE && f->window.dir != NULL) {
+        f->window.saved = ru_wire_u32(&in);
+        f->window.members = ru_wire_u32(&in);
+        f->done = !in.bad;
+    }
+    f->status = f->done ? RU_OK : RU_E_AGAIN;
+    ru_loop_stop(f->loop);
+}
+
 static void on_message(void *self, ru_node_id from, uint32_t what, const void *data,
                        int64_t size_bytes, ru_time now)
 {
@@ -90,7 +120,12 @@ static void on_message(void *self, ru_node_id from, uint32_t what, const void *d
     fetch *f = self;
     ru_wire_in in = ru_wire_in_from(data, size_bytes);
     int64_t total = ru_wire_u32(&in), at = ru_wire_u32(&in), n = ru_wire_left(&in);
-    if (what == RUI_MSG_WORLD_AT && f->ask == RUI_MSG_WORLD_ASK) {
+    if (what == RUI_MSG_TRACE_TAKEN || what == RUI_MSG_TRACE_DONE) {
+        on_window(f, what, data, size_bytes);
+        return;
+    }
+    if ((what == RUI_MSG_WORLD_AT && f->ask == RUI_MSG_WORLD_ASK) ||
+        (what == RUI_MSG_TRACE_AT && f->ask == RUI_MSG_TRACE_ASK)) {
         int64_t most = (int64_t)sizeof f->elsewhere - 1;
         memcpy(f->elsewhere, data, (size_t)(size_bytes < most ? size_bytes : most));
         f->status = RU_E_AGAIN;
@@ -194,8 +229,17 @@ static ru_status run(fetch *f, const char *what, const char *address, ru_err *er
     RU_TRY(ru_chan_connect(f->chan, address, now, err));
     ru_loop_timer(f->loop, on_time, f, 1, ru_chan_tick(f->chan, now));
     RU_TRY(ru_loop_run(f->loop, err));
-    if (f->elsewhere[0] != '\0') {
+    if (f->elsewhere[0] != '\0' || f->done) {
         return RU_OK;
+    }
+    if (f->window.dir != NULL) {
+        return RU_FAIL(err, RU_E_PEER,
+                       "%s was lost meanwhile; the workers that are left still save %s", address,
+                       f->window.dir);
+    }
+    if (f->steps > 0 && f->status == RU_E_AGAIN) {
+        return RU_FAIL(err, RU_E_AGAIN,
+                       "the job at %s does not answer or saves another window; try again", address);
     }
     if (f->status != RU_OK || f->have != f->total || f->total == 0) {
         return RU_FAIL(err, RU_E_PEER, "cannot get the %s from %s: %s", what, address, why_none(f));
@@ -262,6 +306,28 @@ ru_status ru_worker_world_fetch(const char *address, const uint8_t *token, uint3
         if (at == NULL) {
             return RU_FAIL(err, RU_E_MEM, "not enough memory to ask another worker");
         }
+    }
+    return RU_FAIL(err, RU_E_AGAIN,
+                   "the job at %s has no leader that answers at the moment; try again", address);
+}
+
+ru_status ru_worker_trace_window(const char *address, const uint8_t *token, uint32_t token_bytes,
+                                 uint32_t steps, ru_arena *arena, ru_worker_window *into,
+                                 ru_err *err)
+{
+    const char *at = address;
+    for (uint32_t hop = 0; hop < 3 && at != NULL; hop++) {
+        fetch f = {.arena = arena,
+                   .status = RU_E_PEER,
+                   .ask = RUI_MSG_TRACE_ASK,
+                   .part = UINT32_MAX,
+                   .steps = steps};
+        RU_TRY(fetch_text(&f, "window", at, token, token_bytes, arena, err));
+        if (f.done) {
+            *into = f.window;
+            return RU_OK;
+        }
+        at = ru_arena_str(arena, f.elsewhere);
     }
     return RU_FAIL(err, RU_E_AGAIN,
                    "the job at %s has no leader that answers at the moment; try again", address);

@@ -92,6 +92,7 @@ static void removed(rui_worker *w)
 static void ended(rui_worker *w, const ru_elastic_news *n)
 {
     w->ended = true;
+    rui_tracing_end(w, ru_clock_now());
     w->end_status = n->status;
     removed(w);
     (void)snprintf(w->end_text, sizeof w->end_text, "%s", n->sentence);
@@ -186,6 +187,7 @@ void rui_worker_news(void *self, const ru_elastic_news *n, ru_time now)
     case RU_ELASTIC_LOST:
         more.after_s = (double)n->b * 1e-9;
         event(w, n, "lost", &more);
+        rui_tracing_lost(w, now);
         ru_report_say(r, "worker %lld failed; the others continue after step %lld", (long long)n->a,
                       (long long)n->step);
         break;

@@ -1,0 +1,541 @@
+/* Windows of the traces of all workers, and traces of other hosts in the run's folder.
+ *
+ *   asker --TRACE_ASK(steps)--> leader --WINDOW(id, first, end)--> all members
+ *   asker <--TRACE_TAKEN(folder)--        each saves [begin of first, begin of end) of its
+ * recording asker <--TRACE_DONE(saved of members)-- leader <--TRACE_SAVED(id)-- each
+ *
+ * Every worker records all the time, so a window is a choice of what to keep, and every worker
+ * makes it by itself: it knows when each step began here. A leader that took over knows the window
+ * as well and tells those who joined. A flight recording is a window too: the seconds before a
+ * step, after a step that took long or the loss of a worker.
+ *
+ * Workers of other hosts than the leader's send what they write as it grows, and saved windows, in
+ * parts that the leader's writer thread appends to files of the same names; where such a file is
+ * there already the disk is a common one, and the leader says HAVE. A leader that takes over gets
+ * all from the beginning.
+ *
+ * Thread: loop only. */
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/hash.h"
+#include "base/log.h"
+#include "base/str.h"
+#include "base/wire.h"
+#include "env/file.h"
+#include "train/worker/worker_impl.h"
+
+enum {
+    PART_BYTES = 32 << 10,
+    PARTS_MAX = 8, /* at one time: 5 MB/s */
+    NAME_MAX_BYTES = 96,
+    FLIGHTS_MAX = 8, /* of a run */
+    WARM_STEPS = 20,
+};
+static const int64_t LOOK_NS = 50000000, FLIGHT_NS = 5000000000, SLOW_EVERY_NS = 60000000000;
+static const int64_t DONE_NS = 5000000000; /* the asker waits no longer for members */
+
+static void send(rui_worker *w, ru_node_id to, uint32_t what, const void *data, int64_t n,
+                 ru_time now)
+{
+    (void)!ru_chan_message(ru_peer_chan(w->node), to, what, data, n, now);
+}
+
+static const ru_view *view_of(rui_worker *w)
+{
+    return ru_member_view(ru_peer_member(w->node));
+}
+
+static bool leads(rui_worker *w)
+{
+    return ru_member_leads(ru_peer_member(w->node));
+}
+
+static ru_node_id self_of(rui_worker *w)
+{
+    return ru_peer_self(w->node);
+}
+
+/* Does the leader have this worker's disk? Where there is none: yes. */
+static bool at_leader(rui_worker *w)
+{
+    const ru_view *v = view_of(w);
+    const char *mine = NULL, *theirs = NULL;
+    for (uint32_t i = 0; i < v->n; i++) {
+        mine = ru_node_is(v->at[i].node, self_of(w)) ? v->at[i].host : mine;
+        theirs = ru_node_is(v->at[i].node, v->leader) ? v->at[i].host : theirs;
+    }
+    return mine == NULL || theirs == NULL || strcmp(mine, theirs) == 0;
+}
+
+/* -- windows -----------------------------------------------------------------------------------
+ */
+
+static void window_name(const rui_window *x, char into[64])
+{
+    if (x->back_ns > 0) {
+        (void)snprintf(into, 64, "flight-%lld", (long long)x->end);
+    } else {
+        (void)snprintf(into, 64, "steps-%lld-%lld", (long long)x->first, (long long)x->end);
+    }
+}
+
+static void window_tell(rui_worker *w, ru_time now)
+{
+    const ru_view *v = view_of(w);
+    const rui_window *x = &w->tracing.window;
+    uint8_t buf[64];
+    ru_wire_out o = ru_wire_out_into(buf, sizeof buf);
+    ru_wire_put_u64(&o, x->id);
+    ru_wire_put_u64(&o, (uint64_t)x->first);
+    ru_wire_put_u64(&o, (uint64_t)x->end);
+    ru_wire_put_u64(&o, (uint64_t)x->back_ns);
+    for (uint32_t i = 0; i < v->n; i++) {
+        if (!ru_node_is(v->at[i].node, self_of(w))) {
+            send(w, v->at[i].node, RUI_MSG_TRACE_WINDOW, buf, ru_wire_size(&o), now);
+        }
+    }
+    w->tracing.told_epoch = v->epoch;
+}
+
+static void look(void *self, uint32_t what, ru_time now);
+
+static void look_soon(rui_worker *w, ru_time now)
+{
+    if (w->t.recorder != NULL && !w->tracing.looks) {
+        w->tracing.looks = true;
+        ru_loop_timer(w->loop, look, w, 0, ru_time_after(now, LOOK_NS));
+    }
+}
+
+/* When step k began here; of steps before this worker came: when its first one began. */
+static int64_t begun_at(const rui_worker *w, int64_t k)
+{
+    const rui_tracing *t = &w->tracing;
+    int64_t least = INT64_MAX;
+    for (uint32_t i = 0; i < RUI_HISTORY; i++) {
+        bool later = t->begun[i].ns != 0 && t->begun[i].step >= k;
+        least = later && t->begun[i].ns < least ? t->begun[i].ns : least;
+    }
+    return least == INT64_MAX ? 0 : least;
+}
+
+static void window_close(rui_worker *w, ru_time now)
+{
+    rui_window *x = &w->tracing.window;
+    char name[64];
+    window_name(x, name);
+    ru_arena scratch;
+    ru_arena_init(&scratch, 0);
+    const char *trace = ru_path_join(&scratch, w->t.out, "trace");
+    const char *dir = trace != NULL ? ru_path_join(&scratch, trace, name) : NULL;
+    int64_t from = x->back_ns > 0 ? now.ns - x->back_ns : x->from_ns;
+    ru_recorder_stats stats;
+    ru_recorder_stats_get(w->t.recorder, &stats);
+    x->waits = false;
+    x->saves = stats.saves;
+    x->saving = dir != NULL &&
+                ru_recorder_save(w->t.recorder, dir, from, now.ns - (x->back_ns == 0)) == RU_OK;
+    ru_arena_fini(&scratch);
+    look_soon(w, now);
+}
+
+static void window_open(rui_worker *w, const rui_window *x, ru_time now)
+{
+    rui_tracing *t = &w->tracing;
+    if (t->window.waits || t->window.saving || x->id == t->window.id || w->t.recorder == NULL) {
+        return; /* one at a time: a person asks again */
+    }
+    t->window = *x;
+    t->window.waits = true;
+    t->window.from_ns = x->back_ns > 0 ? 0 : begun_at(w, x->first);
+    if (t->step >= x->end) {
+        window_close(w, now); /* told late */
+    }
+}
+
+/* The leader: a window of steps to come (back_ns 0), or what was before the next one begins. */
+static bool window_begin(rui_worker *w, int64_t first, int64_t end, int64_t back_ns, ru_time now)
+{
+    rui_tracing *t = &w->tracing;
+    if (t->window.waits || t->window.saving || w->t.recorder == NULL) {
+        return false;
+    }
+    const uint64_t words[] = {self_of(w).v, (uint64_t)now.ns, (uint64_t)first, (uint64_t)end};
+    const rui_window x = {.id = ru_hash_bytes(words, sizeof words, 1) | 1,
+                          .first = first,
+                          .end = end,
+                          .back_ns = back_ns};
+    t->saved = 0;
+    t->asker = (ru_node_id){0};
+    window_open(w, &x, now);
+    window_tell(w, now);
+    return true;
+}
+
+static void flight(rui_worker *w, const char *why, int64_t every_ns, ru_time now)
+{
+    rui_tracing *t = &w->tracing;
+    bool soon = t->flight_at.ns != 0 && ru_time_since(now, t->flight_at) < every_ns;
+    if (!leads(w) || w->ended || t->flights == FLIGHTS_MAX || soon ||
+        !window_begin(w, t->step + 1, t->step + 1, FLIGHT_NS, now)) {
+        return;
+    }
+    t->flights++;
+    t->flight_at = now;
+    ru_log(RU_LOG_DEBUG, "train", "flight",
+           "%s: the last seconds of all workers go to %s/trace/flight-%lld", why, w->t.out,
+           (long long)t->step + 1);
+}
+
+void rui_tracing_lost(rui_worker *w, ru_time now)
+{
+    flight(w, "a worker was lost", FLIGHT_NS, now);
+}
+
+void rui_tracing_step(rui_worker *w, int64_t step, ru_time now)
+{
+    rui_tracing *t = &w->tracing;
+    bool again = t->begun[step % RUI_HISTORY].step == step && t->begun[step % RUI_HISTORY].ns != 0;
+    if (!again) {
+        t->begun[step % RUI_HISTORY] = (rui_step_begun){step, now.ns};
+    }
+    t->step = step;
+    rui_window *x = &t->window;
+    if (x->waits && x->back_ns == 0 && x->from_ns == 0 && step >= x->first) {
+        x->from_ns = now.ns;
+    }
+    if (x->waits && step >= x->end) {
+        window_close(w, now);
+    } else if (x->waits && leads(w) && view_of(w)->epoch != t->told_epoch) {
+        window_tell(w, now); /* to those who joined */
+    }
+    if (!at_leader(w)) {
+        look_soon(w, now);
+    }
+}
+
+/* The leader hears that step is done. Source: the note on tracing, section 0.2 (c): mean and
+ * deviation with a weight of 0.05 for the newest; ours: also twice the mean, since small steps vary
+ * by more than their deviation says. */
+void rui_tracing_updated(rui_worker *w, int64_t step, ru_time now)
+{
+    const double weight = 0.05;
+    rui_tracing *t = &w->tracing;
+    const rui_step_begun *b = &t->begun[step % RUI_HISTORY];
+    if (b->step != step || b->ns == 0) {
+        return;
+    }
+    double d = (double)(now.ns - b->ns), off = d - t->mean_ns;
+    bool slow =
+        t->timed >= WARM_STEPS && d > t->mean_ns + 3 * sqrt(t->var_ns2) && d > 2 * t->mean_ns;
+    if (slow) {
+        flight(w, "a step took long", SLOW_EVERY_NS, now);
+    }
+    double share = t->timed < WARM_STEPS ? 1.0 / (double)(t->timed + 1) : weight;
+    t->mean_ns += share * off;
+    t->var_ns2 = (1 - share) * (t->var_ns2 + share * off * off);
+    t->timed++;
+}
+
+/* -- what others say ---------------------------------------------------------------------------
+ */
+
+static void asked(rui_worker *w, ru_node_id from, ru_wire_in *in, ru_time now)
+{
+    int64_t steps = ru_wire_u32(in);
+    const ru_view *v = view_of(w);
+    if (in->bad || steps < 1) {
+        return;
+    }
+    for (uint32_t i = 0; !leads(w) && i < v->n; i++) {
+        if (ru_node_is(v->at[i].node, v->leader)) {
+            const char *at = v->at[i].address;
+            send(w, from, RUI_MSG_TRACE_AT, at, (int64_t)strlen(at), now);
+            return;
+        }
+    }
+    int64_t first = w->tracing.step + 2; /* all hear of it before it begins */
+    const char *text = "";
+    char name[64], path[512] = "";
+    if (leads(w) && !w->ended && window_begin(w, first, first + steps, 0, now)) {
+        w->tracing.asker = from;
+        window_name(&w->tracing.window, name);
+        (void)snprintf(path, sizeof path, "%s/trace/%s", w->t.out, name);
+        text = path;
+    }
+    send(w, from, RUI_MSG_TRACE_TAKEN, text, (int64_t)strlen(text), now);
+}
+
+static void told(rui_worker *w, ru_wire_in *in, ru_time now)
+{
+    rui_window x = {.id = ru_wire_u64(in)};
+    x.first = (int64_t)ru_wire_u64(in);
+    x.end = (int64_t)ru_wire_u64(in);
+    x.back_ns = (int64_t)ru_wire_u64(in);
+    if (!in->bad && x.first >= 0 && x.end >= x.first && x.back_ns >= 0 && x.back_ns <= FLIGHT_NS) {
+        window_open(w, &x, now);
+    }
+}
+
+/* Only names that workers give traces, so that none leads out of the folder. */
+static bool name_ok(const char *s)
+{
+    const char *slash = strchr(s, '/');
+    bool window = strncmp(s, "steps-", 6) == 0 || strncmp(s, "flight-", 7) == 0;
+    const char *file = slash != NULL ? slash + 1 : s;
+    size_t n = strlen(file);
+    bool plain = strspn(file, "rank0123456789+-.tce") == n && strchr(file, '/') == NULL;
+    bool folder =
+        slash == NULL || (window && strspn(s, "stepflight-0123456789") == (size_t)(slash - s));
+    return folder && plain && strncmp(file, "rank", 4) == 0 && n > 10 &&
+           strcmp(file + n - 6, ".trace") == 0 && strstr(file, "..") == NULL;
+}
+
+/* Is this file one that was begun here from parts? Fills itself by names. */
+static bool begun_here(rui_tracing *t, const char *name, bool add)
+{
+    uint64_t h = ru_hash_bytes(name, (int64_t)strlen(name), 0) | 1;
+    uint32_t at = (uint32_t)h % RUI_TRACES_MAX;
+    for (uint32_t k = 0; k < RUI_TRACES_MAX && t->files[at] != 0; k++) {
+        if (t->files[at] == h) {
+            return true;
+        }
+        at = (at + 1) % RUI_TRACES_MAX;
+    }
+    if (add && t->files[at] == 0) {
+        t->files[at] = h;
+    }
+    return false;
+}
+
+static void part(rui_worker *w, ru_node_id from, ru_wire_in *in, ru_time now)
+{
+    char name[NAME_MAX_BYTES + 1] = "";
+    uint32_t n = ru_wire_u16(in);
+    int64_t left = ru_wire_left(in);
+    if (in->bad || n == 0 || n > NAME_MAX_BYTES || left <= n + 8 || w->t.recorder == NULL) {
+        return;
+    }
+    memcpy(name, in->at, n);
+    in->at += n;
+    int64_t offset = (int64_t)ru_wire_u64(in);
+    ru_arena scratch;
+    ru_arena_init(&scratch, 0);
+    const char *dir = ru_path_join(&scratch, w->t.out, "trace");
+    const char *path = dir != NULL && name_ok(name) ? ru_path_join(&scratch, dir, name) : NULL;
+    bool known = path != NULL && begun_here(&w->tracing, name, false);
+    if (path != NULL && !known && (offset != 0 || ru_path_exists(path))) {
+        send(w, from, RUI_MSG_TRACE_HAVE, name, (int64_t)n, now);
+    } else if (path != NULL && offset >= 0) {
+        (void)begun_here(&w->tracing, name, true);
+        (void)!ru_recorder_append(w->t.recorder, path, offset, in->at, ru_wire_left(in));
+    }
+    ru_arena_fini(&scratch);
+}
+
+static void answer_asker(rui_worker *w, ru_time now)
+{
+    rui_tracing *t = &w->tracing;
+    if (t->asker.v == 0) {
+        return;
+    }
+    uint8_t buf[8];
+    ru_wire_out o = ru_wire_out_into(buf, sizeof buf);
+    ru_wire_put_u32(&o, t->saved);
+    ru_wire_put_u32(&o, view_of(w)->n);
+    send(w, t->asker, RUI_MSG_TRACE_DONE, buf, ru_wire_size(&o), now);
+    t->asker = (ru_node_id){0};
+}
+
+void rui_tracing_hear(rui_worker *w, ru_node_id from, uint32_t what, const void *data,
+                      int64_t size_bytes, ru_time now)
+{
+    rui_tracing *t = &w->tracing;
+    ru_wire_in in = ru_wire_in_from(data, size_bytes);
+    if (what == RUI_MSG_TRACE_ASK) {
+        asked(w, from, &in, now);
+    } else if (what == RUI_MSG_TRACE_WINDOW) {
+        told(w, &in, now);
+    } else if (what == RUI_MSG_TRACE_SAVED) {
+        t->saved += ru_wire_u64(&in) == t->window.id && !in.bad;
+    } else if (what == RUI_MSG_TRACE_PART) {
+        part(w, from, &in, now);
+    } else if (what == RUI_MSG_TRACE_HAVE) {
+        char name[NAME_MAX_BYTES + 1] = "";
+        memcpy(name, data, (size_t)(size_bytes < NAME_MAX_BYTES ? size_bytes : NAME_MAX_BYTES));
+        t->ship.have = t->ship.have || strcmp(name, t->ship.name) == 0;
+    } else if (what == RUI_MSG_TRACE_END) {
+        t->ended++;
+    }
+}
+
+/* -- shipping ----------------------------------------------------------------------------------
+ */
+
+/* Send what the file has beyond t->ship.at; false: no room in the channel now. */
+static bool ship_file(rui_worker *w, const char *path, const char *name, int64_t *at, ru_time now)
+{
+    ru_in_file in;
+    if (ru_in_open(path, &in, NULL) != RU_OK) {
+        return true;
+    }
+    bool room = true;
+    uint8_t buf[PART_BYTES + NAME_MAX_BYTES + 16];
+    for (uint32_t k = 0; room && k < PARTS_MAX && *at < in.size_bytes; k++) {
+        int64_t n = in.size_bytes - *at < PART_BYTES ? in.size_bytes - *at : PART_BYTES;
+        ru_wire_out o = ru_wire_out_into(buf, sizeof buf);
+        uint32_t length = (uint32_t)strlen(name);
+        ru_wire_put_u16(&o, (uint16_t)length);
+        ru_wire_put_bytes(&o, name, length);
+        ru_wire_put_u64(&o, (uint64_t)*at);
+        uint8_t *place = buf + ru_wire_size(&o);
+        if (ru_in_read(&in, path, *at, place, n, NULL) != RU_OK) {
+            break;
+        }
+        ru_status st = ru_chan_message(ru_peer_chan(w->node), view_of(w)->leader,
+                                       RUI_MSG_TRACE_PART, buf, ru_wire_size(&o) + n, now);
+        room = st == RU_OK;
+        *at += room ? n : 0;
+    }
+    room = room && *at >= in.size_bytes;
+    ru_in_close(&in);
+    return room;
+}
+
+static const char *name_in(const char *path)
+{
+    const char *slash = strrchr(path, '/');
+    return slash != NULL ? slash + 1 : path;
+}
+
+/* The segments as they grow. true: all of it is on its way. */
+static bool ship(rui_worker *w, ru_time now)
+{
+    rui_tracing *t = &w->tracing;
+    ru_node_id leader = view_of(w)->leader;
+    if (!ru_node_is(leader, t->ship.to)) {
+        t->ship = (rui_ship){.to = leader};
+    }
+    if (t->ship.have || at_leader(w) || w->t.recorder == NULL) {
+        return true;
+    }
+    char path[4200];
+    ru_recorder_stats stats;
+    ru_recorder_stats_get(w->t.recorder, &stats);
+    while (t->ship.segment < stats.segment &&
+           !ru_recorder_segment(w->t.recorder, t->ship.segment, path, sizeof path)) {
+        t->ship.segment++; /* deleted before it was sent */
+        t->ship.at = 0;
+    }
+    if (!ru_recorder_segment(w->t.recorder, t->ship.segment, path, sizeof path)) {
+        return true;
+    }
+    (void)snprintf(t->ship.name, sizeof t->ship.name, "%.63s", name_in(path));
+    bool all = ship_file(w, path, t->ship.name, &t->ship.at, now);
+    if (all && t->ship.segment < stats.segment) {
+        t->ship.segment++;
+        t->ship.at = 0;
+        return false;
+    }
+    return all;
+}
+
+/* A saved window of another host. true: nothing of it is left to send. */
+static bool ship_window(rui_worker *w, ru_time now)
+{
+    rui_tracing *t = &w->tracing;
+    if (!t->window.ships || at_leader(w)) {
+        return true;
+    }
+    char dir[64], segment[4200], path[4200], name[NAME_MAX_BYTES + 1];
+    window_name(&t->window, dir);
+    if (!ru_recorder_segment(w->t.recorder, t->ship.segment, segment, sizeof segment)) {
+        return true;
+    }
+    int n = snprintf(name, sizeof name, "%s/rank%u.trace", dir, w->opt->train.rank);
+    int m = snprintf(path, sizeof path, "%s/trace/%s", w->t.out, name);
+    if (n < 0 || n >= (int)sizeof name || m < 0 || m >= (int)sizeof path) {
+        return true;
+    }
+    bool all = ship_file(w, path, name, &t->window.ship_at, now);
+    t->window.ships = !all;
+    return all;
+}
+
+static void window_look(rui_worker *w, ru_time now)
+{
+    rui_tracing *t = &w->tracing;
+    ru_recorder_stats stats;
+    ru_recorder_stats_get(w->t.recorder, &stats);
+    if (!t->window.saving || stats.saves == t->window.saves) {
+        return;
+    }
+    t->window.saving = false;
+    t->window.ships = true;
+    t->saved++;
+    t->saved_at = now;
+    if (!leads(w)) {
+        uint8_t id[8];
+        ru_wire_out o = ru_wire_out_into(id, sizeof id);
+        ru_wire_put_u64(&o, t->window.id);
+        send(w, view_of(w)->leader, RUI_MSG_TRACE_SAVED, id, sizeof id, now);
+    }
+}
+
+static void look(void *self, uint32_t what, ru_time now)
+{
+    (void)what;
+    rui_worker *w = self;
+    rui_tracing *t = &w->tracing;
+    t->looks = false;
+    window_look(w, now);
+    bool shipped = ship_window(w, now) && ship(w, now);
+    bool late = t->saved_at.ns != 0 && ru_time_since(now, t->saved_at) > DONE_NS;
+    if (t->asker.v != 0 && !t->window.waits && !t->window.saving &&
+        (t->saved >= view_of(w)->n || late)) {
+        answer_asker(w, now);
+    }
+    if (w->ended && shipped && !t->window.saving && !t->said_end && !at_leader(w)) {
+        t->said_end = true;
+        send(w, view_of(w)->leader, RUI_MSG_TRACE_END, "", 0, now);
+    }
+    if (t->window.saving || t->asker.v != 0 || !shipped || (!at_leader(w) && !t->said_end)) {
+        look_soon(w, now);
+    }
+}
+
+/* -- the end ----------------------------------------------------------------------------------- */
+
+/* The job is over: what was recorded until now goes to the leader. */
+void rui_tracing_end(rui_worker *w, ru_time now)
+{
+    if (w->t.recorder == NULL) {
+        return;
+    }
+    if (w->tracing.window.waits) {
+        window_close(w, now);
+    }
+    if (!at_leader(w)) {
+        ru_recorder_sync(w->t.recorder);
+        look(w, 0, now);
+    }
+}
+
+/* Members of other hosts that have not yet sent all. */
+bool rui_tracing_waits(rui_worker *w)
+{
+    const ru_view *v = view_of(w);
+    const char *mine = "";
+    uint32_t away = 0;
+    for (uint32_t i = 0; i < v->n; i++) {
+        mine = ru_node_is(v->at[i].node, self_of(w)) ? v->at[i].host : mine;
+    }
+    for (uint32_t i = 0; i < v->n; i++) {
+        away += strcmp(v->at[i].host, mine) != 0;
+    }
+    bool leader = leads(w), sends = !leader && !at_leader(w) && !w->tracing.said_end;
+    return w->t.recorder != NULL &&
+           (w->tracing.window.saving || sends || (leader && w->tracing.ended < away));
+}
