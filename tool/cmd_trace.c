@@ -4,12 +4,15 @@
 #include <string.h>
 
 #include "env/file.h"
+#include "env/link_tcp.h"
+#include "launch/launch.h"
 #include "tool/cmd.h"
 #include "tool/page/page.h"
 #include "trace/cause.h"
 #include "trace/export.h"
 #include "trace/fold.h"
 #include "trace/read.h"
+#include "train/worker/worker.h"
 
 static void describe(const ru_trace *t, const ru_span_facts *f)
 {
@@ -265,8 +268,27 @@ static ru_status html(ru_cmd_in *in, const view *v, const char *path, ru_err *er
     return RU_OK;
 }
 
+/* HOST:PORT of a running job: a window of its traces. */
+static ru_status capture(ru_cmd_in *in, ru_err *err)
+{
+    const char *token;
+    ru_worker_window w;
+    RU_TRY(ru_token_get(ru_cmd_text(in, "token-file"), in->arena, &token, err));
+    RU_TRY(ru_worker_trace_window(in->args[0], (const uint8_t *)token, (uint32_t)strlen(token),
+                                  (uint32_t)ru_cmd_i64(in, "steps"), in->arena, &w, err));
+    if (w.saved < w.members) {
+        fprintf(stderr, "%u of %u workers saved their trace; the others left or do not answer\n",
+                w.saved, w.members);
+    }
+    puts(w.dir);
+    return RU_OK;
+}
+
 static ru_status run(ru_cmd_in *in, ru_err *err)
 {
+    if (ru_link_tcp_address_ok(in->args[0]) && !ru_path_exists(in->args[0])) {
+        return capture(in, err);
+    }
     ru_trace *traces = NULL;
     uint32_t n = 0;
     RU_TRY(ru_trace_run_load(in->args[0], in->arena, &traces, &n, err));
@@ -335,6 +357,17 @@ static const ru_opt opts[] = {
      .type = RU_OPT_TEXT,
      .word = "DIR",
      .help = "write loss, rate and metrics as a TensorBoard event file"},
+    {.name = "steps",
+     .type = RU_OPT_I64,
+     .word = "N",
+     .def = "10",
+     .min = 1,
+     .max = 100000,
+     .help = "HOST:PORT: number of steps to keep, the same ones of all workers"},
+    {.name = "token-file",
+     .type = RU_OPT_TEXT,
+     .word = "FILE",
+     .help = "HOST:PORT: file with the job's token (OUT/token of its run); default: RUBATO_TOKEN"},
 };
 
 static const ru_example examples[] = {
@@ -342,21 +375,29 @@ static const ru_example examples[] = {
     {"rubato trace runs/lenet --html lenet.html", "show the timeline in a browser"},
     {"rubato trace runs/lenet --perfetto lenet.perfetto-trace", "show the timeline in Perfetto"},
     {"rubato trace runs/lenet --tensorboard tb", "show the curves in TensorBoard"},
+    {"rubato trace 10.0.0.5:4000 --steps 20 --token-file runs/lenet/token",
+     "keep the next 20 steps of all workers of a running job, and print the folder"},
 };
 
 const ru_cmd rui_cmd_trace = {
     .name = "trace",
     .summary = "show how a run spent its time, or convert its trace for other tools",
-    .about = "Rubato records every op, wait and checkpoint of every run. RUN is the folder of a "
-             "run (finished, killed or still running) or a single .trace file.",
-    .args = "RUN",
+    .about =
+        "Rubato records every op, wait and checkpoint of every run. RUN is the folder of a "
+        "run (finished, killed or still running), a folder of windows in it, or a single "
+        ".trace file. All ranks are shown on one clock. HOST:PORT is the address of any worker "
+        "of a running job: its workers keep a window of steps in RUN/trace/steps-FIRST-END of "
+        "the leader's run. After a step that took long, and after the loss of a worker, they keep "
+        "the last 5 s in RUN/trace/flight-STEP.",
+    .args = "RUN|HOST:PORT",
     .arg_min = 1,
     .arg_max = 1,
     .opts = opts,
     .n_opts = RU_ARRAY_LEN(opts),
     .examples = examples,
     .n_examples = RU_ARRAY_LEN(examples),
-    .exits = "65 the trace is damaged from its start|66 there is no such run|73 the output cannot "
+    .exits = "65 the trace is damaged from its start|66 there is no such run|69 no worker answers, "
+             "or the token is not the job's|73 the output cannot "
              "be created or written",
     .run = run,
 };
