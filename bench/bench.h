@@ -103,6 +103,7 @@ ru_status ru_bench_collective(ru_bench *b, ru_err *err);
 ru_status ru_bench_start(ru_bench *b, ru_err *err);
 ru_status ru_bench_elastic(ru_bench *b, ru_err *err);
 ru_status ru_bench_trace(ru_bench *b, ru_err *err);
+ru_status ru_bench_clock(ru_bench *b, ru_err *err);
 ru_status ru_bench_sim(ru_bench *b, ru_err *err);
 ru_status ru_bench_seeds(ru_bench *b, ru_err *err); /* of sim; b->only: seeds, seeds:A-B, seed:N */
 ru_status ru_bench_ddp(ru_bench *b, ru_err *err);

@@ -66,7 +66,8 @@ typedef struct rui_net_end {
     ru_chan_user user;
     ru_node_id peers[RUI_NET_PEERS_MAX];
     uint32_t n_peers;
-    int64_t poll_ns; /* set before it opens: looking for messages before sleeping */
+    int64_t poll_ns;       /* set before it opens: looking for messages before sleeping */
+    ru_recorder *recorder; /* the same; NULL: none */
     bool failed;
     ru_err err;
 } rui_net_end;
@@ -87,6 +88,7 @@ double rui_net_percentile(double *samples, uint32_t n, double share);
  * SECONDS | preempt ADDRESS SECONDS | ... (see bench_net_client.c). Prints one line. */
 RU_MUST_USE ru_status ru_bench_net_role(const char *const *words, uint32_t n, ru_err *err);
 RU_MUST_USE ru_status rui_net_client(const char *const *words, uint32_t n, ru_err *err);
+RU_MUST_USE ru_status rui_net_clock(const char *const *words, uint32_t n, ru_err *err);
 RU_MUST_USE ru_status rui_net_bare(const char *const *words, uint32_t n, ru_err *err);
 
 #endif

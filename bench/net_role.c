@@ -62,7 +62,8 @@ ru_status rui_net_open(rui_net_end *e, uint64_t node, const char *listen, bool t
                           .token_bytes = sizeof token - 1,
                           .peers_max = RUI_NET_PEERS_MAX,
                           .streams_max = 1024,
-                          .slots_max = 1024};
+                          .slots_max = 1024,
+                          .recorder = e->recorder};
     e->user = *user;
     e->user.up = on_up;
     e->user.down = on_down;
@@ -279,6 +280,9 @@ ru_status ru_bench_net_role(const char *const *words, uint32_t n, ru_err *err)
     if (n >= 2 && strcmp(words[0], "serve") == 0) {
         const char *how = n == 3 ? words[2] : "";
         return serve(words[1], strcmp(how, "tls") == 0, strcmp(how, "poll") == 0, err);
+    }
+    if (n >= 1 && strcmp(words[0], "clock") == 0) {
+        return rui_net_clock(words, n, err);
     }
     if (n >= 1 && strncmp(words[0], "bare-", 5) == 0) {
         return rui_net_bare(words, n, err);

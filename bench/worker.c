@@ -16,6 +16,7 @@
 #include "env/file.h"
 #include "env/self.h"
 #include "exec/exe.h"
+#include "trace/recorder.h"
 #include "train/model/step.h"
 #include "train/model/zoo.h"
 #include "world/onnx.h"
@@ -45,7 +46,8 @@ typedef struct worker {
     ru_value_id lr, step, loss; /* absent in inference */
     int64_t steps;
     bool train;
-    ru_zoo_side zoo; /* path NULL: not a model of a zoo */
+    ru_recorder *recorder; /* of bench trace; NULL: none yet */
+    ru_zoo_side zoo;       /* path NULL: not a model of a zoo */
 } worker;
 
 static void fill_random(void *into, const ru_type *t, int64_t classes)
@@ -198,6 +200,25 @@ static ru_status run_steps(worker *w, int64_t n, double *loss, ru_err *err)
     return RU_OK;
 }
 
+/* Record steps from now on, in a folder; "off": do not. */
+static ru_status record(worker *w, const char *line, ru_err *err)
+{
+    const char *dir = ru_arena_strn(&w->arena, line, (int64_t)strcspn(line, "\n"));
+    if (dir == NULL) {
+        return RU_FAIL(err, RU_E_MEM, "no memory");
+    }
+    if (strcmp(dir, "off") == 0) {
+        ru_exe_record(w->exe, NULL);
+        return RU_OK;
+    }
+    if (w->recorder == NULL) {
+        const ru_recorder_options opt = {.dir = dir};
+        RU_TRY(ru_recorder_open(&opt, &w->recorder, err));
+    }
+    ru_exe_record(w->exe, w->recorder);
+    return RU_OK;
+}
+
 static ru_status answer(worker *w, const char *line, bool *quit, ru_err *err)
 {
     long long n;
@@ -207,6 +228,9 @@ static ru_status answer(worker *w, const char *line, bool *quit, ru_err *err)
         RU_TRY(run_steps(w, n, &loss, err));
         double seconds = (double)(ru_clock_now().ns - t0) * 1e-9;
         printf("%.9f %.9g\n", seconds, w->zoo.path != NULL ? ru_bench_zoo_mean(&w->zoo) : loss);
+    } else if (strncmp(line, "record ", 7) == 0) {
+        RU_TRY(record(w, line + 7, err));
+        printf("recorded\n");
     } else if (strncmp(line, "rss", 3) == 0) {
         printf("%lld\n", (long long)ru_self_rss_peak_bytes());
     } else if (sscanf(line, "profile %lld", &n) == 1) {
@@ -272,6 +296,7 @@ ru_status ru_bench_worker(const char *const *words, uint32_t n, ru_err *err)
     } else {
         ru_exe_close(w.exe);
     }
+    ru_recorder_close(w.recorder);
     ru_file_unmap(&w.file);
     ru_arena_fini(&w.arena);
     return st;

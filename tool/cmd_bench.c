@@ -26,6 +26,8 @@
       "several workers compared with one process; cost of a crash and of a join")                 \
     X(start, ru_bench_start, "time from program start to the end of the first training step")     \
     X(trace, ru_bench_trace, "cost of writing one trace record")                                  \
+    X(clock, ru_bench_clock,                                                                      \
+      "how well traces of four hosts with wrong clocks are laid over each other")                 \
     X(sim, ru_bench_sim,                                                                          \
       "simulator: events, time and memory by number of workers; seeds with faults")
 
