@@ -138,6 +138,7 @@ static ru_status open_report(run *r, ru_err *err)
         .epochs = t->epochs,
         .samples_epoch = ru_sparse_rows(r->data),
         .objective = ops->objective_name,
+        .exact = r->pieces == 1,
     };
     RU_TRY(ru_report_open(&o, r->arena, &r->report, err));
     const ru_report_start s = {

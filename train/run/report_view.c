@@ -113,7 +113,7 @@ void rui_report_progress_fill(const ru_report *r, const ru_report_step *s, ru_ms
 void rui_report_progress(ru_report *r, const ru_report_step *s)
 {
     double old = r->loss_mean;
-    r->loss_mean = !r->seen ? s->loss : 0.95 * old + 0.05 * s->loss;
+    r->loss_mean = !r->seen || r->opt.exact ? s->loss : 0.95 * old + 0.05 * s->loss;
     r->seen = true;
     if (r->opt.quiet || r->muted) {
         return;
