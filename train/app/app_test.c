@@ -72,6 +72,8 @@ static const char *const jobs[] = {
     "app: mf\ndata: {format: ratings, train: ratings}\nmf: {rank: 5, update: adarevision}\n",
     "app: lda\ndata: {format: libsvm, train: words}\nlda: {topics: 4, alpha: 0.1}\n",
     "app: mlr\ndata: {format: libsvm, train: rows}\nmlr: {batch: 50}\n",
+    "app: lasso\ndata: {format: csv, train: numbers}\nlasso: {lambda: 0.01, block: 1}\n",
+    "app: kmeans\ndata: {format: csv, train: numbers, label: none}\nkmeans: {clusters: 3}\n",
 };
 
 static const char *const more = "clocks: {executors: 5}\ncheckpoint: {every: 0s}\n";
@@ -166,6 +168,8 @@ static void test_mistakes(void **state)
     refused("app: mlr\ndata: {format: ratings, train: ratings}\n", RU_E_DATA, "no labels");
     refused("app: mf\ndata: {format: ratings, train: ratings}\nclocks: {executors: 100}\n",
             RU_E_CONFIG, "100 executors, but the data has 60 rows");
+    refused("app: kmeans\ndata: {format: csv, train: numbers}\nkmeans: {clusters: 301}\n",
+            RU_E_CONFIG, "kmeans.clusters is 301, but the data has 300 rows");
     refused("app: mf\ndata: {format: ratings, train: ratings}\nmf: {lr: 90}\n", RU_E_DATA,
             "lower mf.lr");
     ru_arena_fini(&arena);

@@ -7,7 +7,7 @@
 #include "train/app/app.h"
 
 /* X(name): one rui_app_<name> each. */
-#define RUI_APP_LIST(X) X(mf) X(lda) X(mlr)
+#define RUI_APP_LIST(X) X(mf) X(lda) X(mlr) X(lasso) X(kmeans)
 
 const ru_app_ops *ru_app_at(uint32_t k); /* NULL past the end */
 /* An app by its name, or of the library at a path (with a '/'), which stays loaded.
