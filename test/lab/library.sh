@@ -69,4 +69,29 @@ if command -v "$cxx" >/dev/null; then
     $cxx -std=c++17 $strict $cflags run.cc -o run $libs || fail "the C++ example of docs/library.md does not build"
     [ "$(./run)" = 0110 ] || fail "the C++ example says $(./run), not 0110"
 fi
+# The app of docs/apps.md: built outside the tree, trained, killed in the middle, resumed: the result is that of a
+# run that nothing disturbed.
+sed -n '/^```c$/,/^```$/p' "$source/docs/apps.md" | sed '/^```/d' >hinge.c
+[ "$(wc -l <hinge.c)" -lt 170 ] || fail "the app of docs/apps.md has $(wc -l <hinge.c) lines"
+# shellcheck disable=SC2086
+$cc -std=c17 $strict $cflags -shared -fPIC hinge.c -o libhinge.so $libs || fail "the app of docs/apps.md does not build"
+awk 'BEGIN { srand(1); for (i = 0; i < 3000; i++) { s = ""; y = 0; for (j = 1; j <= 8; j++) { v = rand() - 0.5; y += j % 2 ? v : -v;
+    s = s sprintf(" %d:%.3f", j, v) } print (y > 0 ? "+1" : "-1") s } }' >train.svm
+cat >hinge.yaml <<'END'
+app: ./libhinge.so
+data: {format: libsvm, train: train.svm}
+train: {epochs: 400}
+checkpoint: {every: 1ms}
+hinge: {lr: 0.2}
+END
+rubato=$build/tool/rubato
+"$rubato" train hinge.yaml --out whole -q >/dev/null || fail "the app of docs/apps.md does not train"
+"$rubato" train hinge.yaml --out killed -q >/dev/null & pid=$!
+while [ -z "$(ls killed/checkpoints 2>/dev/null)" ] && kill -0 $pid 2>/dev/null; do :; done
+kill -9 $pid 2>/dev/null || true
+wait $pid 2>/dev/null || true
+"$rubato" train hinge.yaml --out killed --resume -q >/dev/null || fail "the killed run does not go on"
+for run in whole killed; do "$rubato" export $run --safetensors $run.safetensors >/dev/null; done
+cmp whole.safetensors killed.safetensors || fail "a killed and resumed app ends elsewhere"
+tail -n 1 whole/metrics.jsonl | grep -q '"hinge":0\.[012]' || fail "the app did not learn: $(tail -n 1 whole/metrics.jsonl)"
 echo "ok: $n headers, $(wc -l <exported.txt) functions, examples: $(cat said.txt)"
