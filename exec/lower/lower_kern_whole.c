@@ -158,8 +158,7 @@ ru_status rui_lower_kern_turn(rui_low *lo, const ru_node *n, ru_err *err)
     (void)err;
     ru_dtype from = rui_type(lo, n->in[0])->dtype, to = rui_type(lo, n->out[0])->dtype;
     bool wide = from == RU_I64 || from == RU_U64 || from == RU_I32 || from == RU_U32;
-    bool fits = from != to && from != RU_BF16 && to != RU_BF16 &&
-                !(from == RU_U64 && !rui_is_whole(to)) &&
+    bool fits = from != RU_BF16 && to != RU_BF16 && !(from == RU_U64 && !rui_is_whole(to)) &&
                 !(wide && (to == RU_F32 || to == RU_F16)) && !(from == RU_F64 && to == RU_F16);
     turn_state *s = fits ? rui_keep(lo, (int64_t)sizeof *s) : NULL;
     if (s == NULL) {
@@ -317,17 +316,23 @@ ru_status rui_lower_kern_along(rui_low *lo, const ru_node *n, ru_err *err)
     const ru_type *x = rui_type(lo, n->in[0]);
     bool arg = n->op != RU_OP_CumSum;
     int64_t axis = ru_node_int(n, RU_ATTR_axis, 0);
-    uint32_t count = 1;
-    const int64_t *given = arg ? &axis : rui_const_i64(lo, n->in[1], &count);
-    if ((x->dtype != RU_I64 && x->dtype != RU_I32) || given == NULL || count != 1 ||
-        ru_type_count(x) <= 0 || rui_axis(*given, x->rank) >= x->rank) {
+    const ru_value *given = arg ? NULL : &rui_graph(lo)->values[n->in[1].v];
+    if (given != NULL) {
+        if (given->kind != RU_VALUE_CONST || given->data == NULL ||
+            ru_type_count(&given->type) != 1 || !rui_is_whole(given->type.dtype)) {
+            return RU_E_UNSUPPORTED;
+        }
+        rui_wholes_load(given->type.dtype, given->data, 1, &axis);
+    }
+    if ((x->dtype != RU_I64 && x->dtype != RU_I32) || ru_type_count(x) <= 0 ||
+        rui_axis(axis, x->rank) >= x->rank) {
         return RU_E_UNSUPPORTED;
     }
     along_state *s = rui_keep(lo, (int64_t)sizeof *s);
     if (s == NULL) {
         return rui_done(lo);
     }
-    uint32_t a = rui_axis(*given, x->rank);
+    uint32_t a = rui_axis(axis, x->rank);
     *s = (along_state){.t = x->dtype,
                        .outer = rui_dims(x, 0, a),
                        .dim = x->dims[a],
