@@ -77,6 +77,12 @@ int64_t ru_self_rss_peak_bytes(void)
     return getrusage(RUSAGE_SELF, &u) == 0 ? (int64_t)u.ru_maxrss * 1024 : 0;
 }
 
+int64_t ru_self_preempted(void)
+{
+    struct rusage u;
+    return getrusage(RUSAGE_SELF, &u) == 0 ? (int64_t)u.ru_nivcsw : 0;
+}
+
 int64_t ru_self_rss_bytes(void)
 {
     long long size = 0, resident = 0;

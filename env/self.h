@@ -23,6 +23,8 @@ int64_t ru_self_rss_bytes(void);      /* resident size now; 0: not known */
 /* Start of the process on the clock of ru_clock_now; 0: not known. */
 int64_t ru_self_start_ns(void);
 int64_t ru_self_pid(void);
+/* How often the kernel took the processor from a thread of this process that could have gone on. */
+int64_t ru_self_preempted(void);
 /* Random bytes from the kernel that cannot be predicted; crashes if the kernel has none. */
 void ru_self_random(void *into, int64_t size_bytes);
 

@@ -354,6 +354,7 @@ static ru_status run_part(ru_exe *e, uint32_t begin, uint32_t end, const ru_run_
     RU_TRY(watched ? run_watched(e, begin, end, args, err) : run_plain(e, begin, end, args, err));
     bool asked = e->dev->drops_nan || e->judge != NULL;
     e->invalid = (asked && ru_pool_invalid(e->pool)) || e->invalid;
+    ru_pool_leave(e->pool);
     return RU_OK;
 }
 

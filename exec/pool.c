@@ -3,20 +3,39 @@
  * OpenMP's team is the only one: oneDNN (Debian's build) uses libgomp and accepts no other, and two
  * teams that share cores collapse (2 processes x 2 threads on 2 cores ran at 2 % of 2 x 1). The
  * team's size is an attribute of the calling thread, so ru_pool_run sets it each time: another pool
- * of the same thread may have another size. */
+ * of the same thread may have another size.
+ *
+ * How long waiting threads spin is fixed when libgomp is loaded, but it spins for 100 rounds only
+ * while its threads are more than the cores (its manual, GOMP_SPINCOUNT). So that waits become
+ * brief beside other work (waits.h), a helper thread holds a second team that only sleeps. Regions
+ * of 2 us of work on two threads beside 25 busy processes on 2 cores: 500 to 5,000 us with long
+ * waits, 16 to 160 us with brief ones. */
 #include "exec/pool.h"
 
+#include <errno.h>
 #include <fenv.h>
 #include <omp.h>
+#include <pthread.h>
 #include <stdlib.h>
+#include <time.h>
 
+#include "env/clock.h"
 #include "env/groups.h"
 #include "env/self.h"
+#include "exec/waits.h"
 
-enum { POOL_THREADS_MAX = 1024 };
+enum { POOL_THREADS_MAX = 1024, CROWD_MAX_S = 10 /* longer than waits stay brief untried */ };
 
 struct ru_pool {
     uint32_t threads;
+    int64_t entered_ns;
+    rui_waits waits;
+    /* the team that only sleeps */
+    uint32_t crowd; /* its threads; 0: the pool alone is more than the cores */
+    pthread_t helper;
+    bool helps, stop;
+    pthread_mutex_t mutex;
+    pthread_cond_t stopped;
 };
 
 uint32_t ru_pool_cores(void)
@@ -40,14 +59,58 @@ ru_status ru_pool_new(uint32_t threads, ru_pool **out, ru_err *err)
         return RU_FAIL(err, RU_E_MEM, "no memory for a pool of threads");
     }
     p->threads = threads == 0 ? ru_pool_cores() : threads;
+    uint32_t procs = (uint32_t)omp_get_num_procs();
+    p->crowd = p->threads > procs ? 0 : procs - p->threads + 2;
+    pthread_mutex_init(&p->mutex, NULL);
+    pthread_cond_init(&p->stopped, NULL);
     ru_pool_enter(p);
     *out = p;
     return RU_OK;
 }
 
+/* The helper ends by itself when nobody runs any more, so that an idle pool slows no other one. */
+static void *crowd_main(void *arg)
+{
+    ru_pool *p = arg;
+    struct timespec until;
+    uint32_t met = 0;
+    omp_set_dynamic(0);
+#pragma omp parallel num_threads((int)p->crowd) reduction(+ : met)
+    {
+        met++;
+    }
+    (void)met;
+    (void)clock_gettime(CLOCK_REALTIME, &until);
+    until.tv_sec += CROWD_MAX_S;
+    pthread_mutex_lock(&p->mutex);
+    while (!p->stop && pthread_cond_timedwait(&p->stopped, &p->mutex, &until) != ETIMEDOUT) {
+    }
+    pthread_mutex_unlock(&p->mutex);
+    return NULL;
+}
+
+static void crowd_set(ru_pool *p, bool there)
+{
+    if (p->helps) {
+        pthread_mutex_lock(&p->mutex);
+        p->stop = true;
+        pthread_cond_signal(&p->stopped);
+        pthread_mutex_unlock(&p->mutex);
+        pthread_join(p->helper, NULL);
+        p->helps = p->stop = false;
+    }
+    /* Without a helper waits stay long, which is only slower. */
+    p->helps = there && pthread_create(&p->helper, NULL, crowd_main, p) == 0;
+}
+
 void ru_pool_free(ru_pool *p)
 {
-    free(p);
+    if (p != NULL) {
+        crowd_set(p, false);
+        pthread_mutex_destroy(&p->mutex);
+        pthread_cond_destroy(&p->stopped);
+        free(p);
+    }
 }
 
 uint32_t ru_pool_threads(const ru_pool *p)
@@ -55,10 +118,26 @@ uint32_t ru_pool_threads(const ru_pool *p)
     return p->threads;
 }
 
-void ru_pool_enter(const ru_pool *p)
+void ru_pool_enter(ru_pool *p)
 {
     omp_set_dynamic(0);
     omp_set_num_threads((int)p->threads);
+    p->entered_ns = p->threads > 1 ? ru_clock_now().ns : 0;
+}
+
+void ru_pool_leave(ru_pool *p)
+{
+    if (p->threads == 1 || p->crowd == 0) {
+        return;
+    }
+    int64_t now_ns = ru_clock_now().ns;
+    if (rui_waits_ran(&p->waits, now_ns - p->entered_ns)) {
+        bool brief = p->waits.brief;
+        rui_waits_judge(&p->waits, now_ns, ru_self_preempted());
+        if (p->waits.brief != brief) {
+            crowd_set(p, p->waits.brief);
+        }
+    }
 }
 
 void ru_pool_run(ru_pool *p, ru_pool_fn fn, void *arg)

@@ -7,7 +7,9 @@
  * (milliseconds) wastes the time slices of threads that could work when cores are shared: with 12
  * other busy processes on 2 cores an MLP step took 234 ms with the default, 9 to 19 ms with 100 to
  * 5,000 rounds; with the cores to itself 5,000 rounds cost nothing that could be told from noise.
- * The library reads it when it is loaded, so the program starts itself again once. */
+ * The library reads it when it is loaded, so the program starts itself again once. Networks of a
+ * hundred short ops suffer with 5,000 rounds too: exec/pool.c shortens waits while cores are
+ * shared. */
 static const char spin_rounds[] = "5000";
 
 static void limit_spinning(const char *const *words, uint32_t n)
