@@ -63,8 +63,9 @@ typedef struct launcher {
     int64_t told;  /* the last step that was told on stdout */
     int64_t drawn; /* the last step on the live line */
     ru_time drawn_at;
-    ru_msg_view view; /* the newest that a worker here told */
-    int code;         /* of the first child that failed */
+    ru_msg_view view;  /* the newest that a worker here told */
+    char outside[128]; /* address of a worker that was not started here; "": none is known */
+    int code;          /* of the first child that failed */
     ru_status status;
     ru_err err;
 } launcher;
@@ -561,22 +562,31 @@ static uint32_t free_slot(const launcher *l)
     }
 }
 
+/* Through whom a newcomer can join; NULL: nobody is known. */
+static const char *contact(const launcher *l)
+{
+    for (uint32_t k = 0; k < l->n_children; k++) {
+        if (l->children[k].alive && l->children[k].address[0] != 0) {
+            return l->children[k].address;
+        }
+    }
+    return l->outside[0] != 0 ? l->outside : NULL;
+}
+
 /* Fewer than the least number live: somebody new. */
 static void refill(launcher *l)
 {
     ru_err err = {0};
     uint32_t n = workers_now(l);
-    for (uint32_t k = 0; k < l->n_children && n < l->opt->n_min; k++) {
-        const child *c = &l->children[k];
-        if (c->alive && c->address[0] != 0) {
-            say(l, "starting another worker: %u %s running, at least %u are required", n,
-                n == 1 ? "is" : "are", l->opt->n_min);
-            ru_status st = start(l, free_slot(l), c->address, true, &err);
-            if (st != RU_OK) {
-                fail(l, st, &err);
-            }
-            return;
-        }
+    const char *join = contact(l);
+    if (n >= l->opt->n_min || n == 0 || join == NULL) {
+        return;
+    }
+    say(l, "starting another worker: %u %s running, at least %u are required", n,
+        n == 1 ? "is" : "are", l->opt->n_min);
+    ru_status st = start(l, free_slot(l), join, true, &err);
+    if (st != RU_OK) {
+        fail(l, st, &err);
     }
 }
 
@@ -584,6 +594,12 @@ static void on_view(launcher *l, const ru_msg_view *view)
 {
     if (view->epoch > l->view.epoch) {
         l->view = *view;
+        bool other = view->last > 0 && ru_link_tcp_address_ok(view->address);
+        for (uint32_t k = 0; k < l->n_children && other; k++) {
+            other = l->children[k].number != view->last;
+        }
+        (void)snprintf(l->outside, sizeof l->outside, "%s", other ? view->address : "");
+        l->view.address = NULL; /* a view of the message */
         /* Whoever lost a worker replaces it; here that may have waited for others to leave. */
         if (l->begun && !l->summary && !l->stopping && l->n_alive < l->opt->n_start) {
             refill(l);
@@ -655,13 +671,16 @@ static void on_end(void *self, int64_t pid, ru_time now)
     bool over = l->summary || l->stopping;
     if (!over && found_taken(l, c, code)) {
         join_instead(l);
-    } else if (l->n_alive == 0) {
+    } else if (l->n_alive == 0 && (over || !l->begun || workers_now(l) == 0)) {
         ru_loop_stop(l->loop);
     } else if (!over && !l->begun && code != 0) {
         l->stopping = true; /* a job that could not begin: the others would wait for ever */
         signal_all(l, SIGKILL);
     } else if (!over) {
         refill(l);
+        if (l->n_alive == 0) { /* others go on, and are enough */
+            ru_loop_stop(l->loop);
+        }
     }
 }
 

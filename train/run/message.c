@@ -139,7 +139,9 @@ static const field progress_fields[] = {
 static const field address_fields[] = {{"address", TEXT, AT(address, address), 127}};
 static const field number_fields[] = {{"number", I64, AT(number, number), 0}};
 static const field view_fields[] = {{"epoch", I64, AT(view, epoch), 0},
-                                    {"numbers", NUMBERS, AT(view, n), 0}};
+                                    {"numbers", NUMBERS, AT(view, n), 0},
+                                    {"last", I64, AT(view, last), 0},
+                                    {"address", TEXT, AT(view, address), 127}};
 
 #define KIND(s, json, version)                              \
     {                                                       \

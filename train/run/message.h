@@ -93,6 +93,8 @@ typedef struct ru_msg_view { /* of the membership, as this worker has it */
     int64_t epoch;
     uint32_t n;
     uint32_t numbers[RU_MSG_NUMBERS_MAX]; /* of its members */
+    int64_t last;                         /* the one that came last, without this worker; 0: none */
+    const char *address;                  /* of that one */
 } ru_msg_view;
 
 typedef struct ru_msg {

@@ -95,7 +95,9 @@ static uint32_t all_kinds(ru_msg out[RU_MSG_KINDS])
                                      .voters = 1}};
     out[n++] = (ru_msg){.kind = RU_MSG_ADDRESS, .address = {"10.0.0.1:4000"}};
     out[n++] = (ru_msg){.kind = RU_MSG_NUMBER, .number = {3}};
-    out[n++] = (ru_msg){.kind = RU_MSG_VIEW, .view = {.epoch = 4, .n = 3, .numbers = {1, 3, 9}}};
+    out[n++] =
+        (ru_msg){.kind = RU_MSG_VIEW,
+                 .view = {.epoch = 4, .n = 3, .numbers = {1, 3, 9}, .last = 9, .address = "h:9"}};
     assert_int_equal(n, RU_MSG_KINDS);
     return n;
 }
@@ -144,6 +146,7 @@ static void every_kind_comes_back_in_any_pieces(void **state)
         assert_true(h.progress.loss.value == 0.25 && h.progress.left_s == 83);
         assert_int_equal(h.view.n, 3);
         assert_int_equal(h.view.numbers[2], 9);
+        assert_int_equal(h.view.last, 9);
         assert_string_equal(h.address, "10.0.0.1:4000");
     }
     ru_text t = ru_text_into(line, sizeof line);

@@ -122,6 +122,10 @@ static void tell_view(rui_worker *w)
     RU_CHECK(v->n <= RU_MSG_NUMBERS_MAX);
     for (uint32_t k = 0; k < v->n; k++) {
         m.view.numbers[m.view.n++] = v->at[k].number;
+        if (v->at[k].number != w->number && v->at[k].number > m.view.last) {
+            m.view.last = v->at[k].number;
+            m.view.address = v->at[k].address;
+        }
     }
     (void)!ru_msg_tell(&m, NULL); /* it is short enough */
 }
