@@ -38,6 +38,10 @@ typedef struct rui_dev_in {
     const ru_exe_options *opt;
     ru_pool *pool;
     ru_arena *arena; /* lives as long as the device's part */
+    /* Of the same table, and open for longer: states of the same name and type are its memory.
+     * NULL: none. */
+    struct rui_dev *share;
+    bool twin; /* `share` has the same graph and options: what it packed serves this one too */
 } rui_dev_in;
 
 /* Where a value stands, and when. */
@@ -48,6 +52,7 @@ typedef struct rui_dev_value {
     uint32_t made;  /* last step that writes it; UINT32_MAX: none */
     uint32_t read;  /* first step after that (from the start: inputs, state) that reads it, directly
                        or through a copy made before the run; UINT32_MAX: none */
+    bool shared;    /* the memory is that of rui_dev_in.share */
 } rui_dev_value;
 
 /* Measured time of one step. */

@@ -55,8 +55,28 @@ static ru_status add_ports(ru_exe *e, ru_graph *g, ru_err *err)
     return RU_OK;
 }
 
+static bool same_ids(const ru_value_id *a, uint32_t n, const ru_value_id *b, uint32_t m)
+{
+    return n == m && (n == 0 || memcmp(a, b, n * sizeof *a) == 0);
+}
+
+/* Does the executable that shares its state have the same graph and options that shape the steps?
+ */
+static bool is_twin(const ru_exe *e)
+{
+    const ru_exe_options *a = &e->opt, *b = e->base != NULL ? &e->base->opt : NULL;
+    return b != NULL && e->outer == e->base->outer && a->precision == b->precision &&
+           a->threads == b->threads && a->keep_temps == b->keep_temps && a->guard == b->guard &&
+           a->no_fuse == b->no_fuse && a->keep_nan == b->keep_nan && a->two_phase == b->two_phase &&
+           a->plain_grads == b->plain_grads && same_ids(a->ports, a->n_ports, b->ports, b->n_ports);
+}
+
 static ru_status run_passes(ru_exe *e, ru_err *err)
 {
+    if (is_twin(e)) {
+        e->g = e->base->g;
+        return RU_OK;
+    }
     ru_graph given = *e->outer;
     if (e->opt.n_ports > 0) {
         RU_TRY(add_ports(e, &given, err));
@@ -90,6 +110,37 @@ ru_value_id rui_inner_state(const ru_exe *e, ru_value_id id)
     return (ru_value_id){0};
 }
 
+/* The state of `base` that a state of `g` is. */
+static ru_value_id state_of_base(const ru_exe *base, const ru_value *like)
+{
+    const ru_graph *g = base->outer;
+    for (uint32_t i = 1; i < g->n_values && like->name != NULL; i++) {
+        const ru_value *v = &g->values[i];
+        if (v->kind == RU_VALUE_STATE && v->name != NULL && strcmp(v->name, like->name) == 0 &&
+            ru_type_equal(&v->type, &like->type)) {
+            return (ru_value_id){i};
+        }
+    }
+    return (ru_value_id){0};
+}
+
+/* A state that no step reads. */
+static ru_status keep_state(ru_exe *e, exe_state *s, ru_err *err)
+{
+    const ru_value *v = &e->outer->values[s->id.v];
+    s->inner.v = 0;
+    if (e->base != NULL) {
+        s->shared = state_of_base(e->base, v);
+    }
+    if (s->shared.v == 0) {
+        s->orphan = ru_arena_zalloc(&e->arena, ru_type_bytes(&v->type), 64);
+        if (s->orphan == NULL) {
+            return RU_FAIL(err, RU_E_MEM, "no memory for state %s", v->name);
+        }
+    }
+    return RU_OK;
+}
+
 static ru_status map_states(ru_exe *e, ru_err *err)
 {
     const ru_graph *g = e->outer;
@@ -103,15 +154,11 @@ static ru_status map_states(ru_exe *e, ru_err *err)
         }
         exe_state *s = &e->states[e->n_states++];
         *s = (exe_state){.id = {i}, .inner = rui_inner_state(e, (ru_value_id){i})};
-        rui_dev_value at;
+        rui_dev_value at = {.shared = false};
         if (s->inner.v == 0 || !e->ops->value(e->dev, s->inner, &at)) {
-            s->inner.v = 0;
-            s->orphan = ru_arena_zalloc(&e->arena, ru_type_bytes(&g->values[i].type), 64);
-            if (s->orphan == NULL) {
-                return RU_FAIL(err, RU_E_MEM, "no memory for state %s", g->values[i].name);
-            }
+            RU_TRY(keep_state(e, s, err));
         }
-        if (g->values[i].data != NULL) {
+        if (g->values[i].data != NULL && !at.shared && s->shared.v == 0) {
             RU_TRY(ru_exe_state_write(e, s->id, g->values[i].data, err));
         }
     }
@@ -166,6 +213,50 @@ uint64_t ru_exe_grads_hash(const ru_exe *e)
     return e->grads_hash;
 }
 
+typedef struct addition {
+    float *to;
+    const float *from;
+    int64_t n;
+} addition;
+
+static void add_part(void *arg, uint32_t thread, uint32_t threads)
+{
+    const addition *a = arg;
+    int64_t begin, end;
+    ru_pool_split(a->n, 16, thread, threads, &begin, &end);
+    for (int64_t i = begin; i < end; i++) {
+        a->to[i] += a->from[i];
+    }
+}
+
+/* Gradients of one order of elements, by id: they may be made in another order. */
+static const ru_exe_grad *grad_like(const ru_exe *e, const ru_exe_grad *like)
+{
+    for (uint32_t k = 0; k < e->n_grads; k++) {
+        if (e->grads[k].value.v == like->value.v) {
+            return &e->grads[k];
+        }
+    }
+    return NULL;
+}
+
+ru_status ru_exe_grads_add(ru_exe *to, const ru_exe *from, ru_err *err)
+{
+    if (!to->opt.two_phase || !from->opt.two_phase || to->outer != from->outer ||
+        to->grads_hash != from->grads_hash) {
+        return RU_FAIL(err, RU_E_ARG,
+                       "gradients can be added between two-phase executables of one graph with the "
+                       "same order of elements");
+    }
+    for (uint32_t k = 0; k < to->n_grads; k++) {
+        const ru_exe_grad *a = &to->grads[k], *b = grad_like(from, a);
+        RU_CHECK(b != NULL && b->size_bytes == a->size_bytes);
+        addition sum = {.to = a->data, .from = b->data, .n = a->size_bytes / 4};
+        ru_pool_run(to->pool, add_part, &sum);
+    }
+    return RU_OK;
+}
+
 /* Graphs run as given (to find errors) are expected to be slow; any other says so. */
 static void tell_slow(const ru_exe *e)
 {
@@ -183,7 +274,12 @@ static ru_status open_dev(ru_exe *e, ru_err *err)
     uint32_t threads =
         most != 0 && (e->opt.threads == 0 || e->opt.threads > most) ? most : e->opt.threads;
     RU_TRY(ru_pool_new(threads, &e->pool, err));
-    const rui_dev_in in = {.graph = &e->g, .opt = &e->opt, .pool = e->pool, .arena = &e->arena};
+    const rui_dev_in in = {.graph = &e->g,
+                           .opt = &e->opt,
+                           .pool = e->pool,
+                           .arena = &e->arena,
+                           .share = e->base != NULL ? e->base->dev : NULL,
+                           .twin = is_twin(e)};
     RU_TRY(e->ops->open(&in, &e->dev, err));
     tell_slow(e);
     e->times = RU_NEW(&e->arena, rui_step_time, e->dev->n_steps + 1);
@@ -220,7 +316,14 @@ ru_status rui_exe_open_on(const rui_dev_ops *ops, const ru_graph *g, const ru_ex
     e->ops = ops;
     e->outer = g;
     e->opt = *opt;
-    ru_status st = open_into(e, err);
+    e->base = opt->share;
+    if (e->base != NULL) {
+        e->base->refs++;
+    }
+    ru_status st = e->base == NULL || e->base->ops == ops
+                       ? open_into(e, err)
+                       : RU_FAIL(err, RU_E_ARG, "state can be shared on one device only (%s, %s)",
+                                 e->base->ops->name, ops->name);
     if (st != RU_OK) {
         ru_exe_close(e);
         return ru_err_wrap(err, st, "open executable of %s", g->name == NULL ? "graph" : g->name);
@@ -235,12 +338,8 @@ ru_status ru_exe_open(const ru_graph *g, const ru_exe_options *opt, ru_exe **out
     return rui_exe_open_on(rui_dev_of(opt->device), g, opt, out, err);
 }
 
-void ru_exe_close(ru_exe *e)
+static void exe_free(ru_exe *e)
 {
-    if (e == NULL) {
-        return;
-    }
-    ru_exe_close(e->keeper);
     if (e->dev != NULL) {
         e->ops->close(e->dev);
     }
@@ -249,6 +348,24 @@ void ru_exe_close(ru_exe *e)
     free(e->awaits.at);
     ru_arena_fini(&e->arena);
     free(e);
+}
+
+void ru_exe_close(ru_exe *e)
+{
+    if (e == NULL) {
+        return;
+    }
+    ru_exe_close(e->keeper);
+    e->keeper = NULL;
+    e->closed = true;
+    while (e != NULL && e->closed && e->refs == 0) {
+        ru_exe *base = e->base;
+        exe_free(e);
+        if (base != NULL) {
+            base->refs--;
+        }
+        e = base;
+    }
 }
 
 /* -- run -----------------------------------------------------------------------------------------
@@ -475,6 +592,9 @@ static ru_status state_copy(ru_exe *e, ru_value_id id, int64_t offset, int64_t s
         size > ru_type_bytes(&e->outer->values[id.v].type) - offset) {
         return RU_FAIL(err, RU_E_ARG, "bytes [%lld, +%lld) are not inside state %u",
                        (long long)offset, (long long)size, id.v);
+    }
+    if (s->shared.v != 0) {
+        return state_copy(e->base, s->shared, offset, size, from, into, err);
     }
     if (s->orphan != NULL) {
         uint8_t *mine = (uint8_t *)s->orphan + offset;

@@ -59,6 +59,14 @@ typedef struct ru_exe_options {
      * their own from the step that makes them to the end of the run. */
     const ru_value_id *ports; /* [n_ports] */
     uint32_t n_ports;
+    /* Use the state of this executable (of the same device): each state that it has under the same
+     * name with the same type is its memory, what one writes or updates all see, and start values
+     * in the graph are left out. With the same graph and options packed weights and folded
+     * constants are shared too. Its memory is given back when it and all that share it are closed,
+     * in any order; its graph must live until then. Executables that share may run at the same time
+     * on threads of their own, but not while one of them writes or updates state, nor in the first
+     * run after that. */
+    ru_exe *share;
 } ru_exe_options;
 
 /* The parts of a training run, one after the other in its list of steps. */
@@ -187,7 +195,12 @@ uint32_t ru_exe_grads(const ru_exe *e, const ru_exe_grad **grads);
 /* Hash of count, sizes and element orders of all gradients, in the order of the caller's graph. */
 uint64_t ru_exe_grads_hash(const ru_exe *e);
 
-/* One phase of a run; the three in order give the bits of ru_exe_run. Hooks and the judge are
+/* Add the gradients of `from` to those of `to`, which then hold the sums: several micro-batches in
+ * flight are several executables of one graph that share state, each with its own activations and
+ * gradients. Errors: RU_E_ARG without two_phase, or when graph or ru_exe_grads_hash differ. */
+RU_MUST_USE ru_status ru_exe_grads_add(ru_exe *to, const ru_exe *from, ru_err *err);
+
+/* One phase of a run; the three in order give the bits of ru_exe_run. Ports and the judge are
  * called as in a run. Backward follows forward of the same samples. An update follows backward; it
  * may also run alone, on gradients that the caller has written, when it needs nothing else than
  * gradients, inputs and state. Parameters may be written between phases, not between forward and

@@ -9,6 +9,7 @@
 typedef struct exe_state {
     ru_value_id id, inner; /* inner absent: no step reads it */
     void *orphan;          /* row-major contents of a state no step reads */
+    ru_value_id shared;    /* no step reads it, but e->base has it under this id; absent: not so */
 } exe_state;
 
 typedef struct exe_port {
@@ -27,6 +28,9 @@ struct ru_exe {
     const rui_dev_ops *ops;
     rui_dev *dev;
     ru_arena arena;
+    ru_exe *base;          /* whose state this one shares; NULL: all is its own */
+    uint32_t refs;         /* open executables that share this one's state */
+    bool closed;           /* by its owner; stays for those */
     const ru_graph *outer; /* the caller's */
     ru_graph g;            /* after the passes */
     ru_exe_options opt;

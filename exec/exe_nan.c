@@ -1,7 +1,6 @@
 /* What is not a number: a judge before the update, and a run once more on kernels that keep NaN. */
 #include "exec/exe_impl.h"
 
-#include <stdlib.h>
 #include <string.h>
 
 #include "base/log.h"
@@ -43,27 +42,10 @@ static ru_status open_keeper(ru_exe *e, ru_err *err)
     ru_exe_options o = e->opt;
     o.keep_nan = true;
     o.autotune = o.profile = false;
+    o.share = e;
     ru_log(RU_LOG_INFO, "exec", "not_a_number",
            "an operation produced NaN; Rubato repeats such runs on kernels that keep NaN");
     return rui_exe_open_on(e->ops, e->outer, &o, &e->keeper, err);
-}
-
-/* State in the keeper as it is here. */
-static ru_status give_states(ru_exe *e, ru_err *err)
-{
-    int64_t most = 64;
-    for (uint32_t k = 0; k < e->n_states; k++) {
-        int64_t bytes = ru_type_bytes(&e->outer->values[e->states[k].id.v].type);
-        most = bytes > most ? bytes : most;
-    }
-    void *data = aligned_alloc(64, (size_t)(most + 63) / 64 * 64);
-    ru_status st = data == NULL ? RU_FAIL(err, RU_E_MEM, "no memory to copy a state") : RU_OK;
-    for (uint32_t k = 0; k < e->n_states && st == RU_OK; k++) {
-        st = ru_exe_state_read(e, e->states[k].id, data, err);
-        st = st == RU_OK ? ru_exe_state_write(e->keeper, e->states[k].id, data, err) : st;
-    }
-    free(data);
-    return st;
 }
 
 ru_status rui_exe_repeat(ru_exe *e, const ru_run_args *args, ru_err *err)
@@ -72,7 +54,6 @@ ru_status rui_exe_repeat(ru_exe *e, const ru_run_args *args, ru_err *err)
     if (e->keeper == NULL) {
         RU_TRY(open_keeper(e, err));
     }
-    RU_TRY(give_states(e, err));
     for (uint32_t k = 0; k < g->n_inputs; k++) {
         const void *from = ru_exe_input(e, g->inputs[k]);
         void *to = ru_exe_input(e->keeper, g->inputs[k]);

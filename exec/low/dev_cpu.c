@@ -1,7 +1,10 @@
 /* The CPU device and the reference device behind the table of exec/dev.h: a lowering context, run.
  *
  * State that was written makes stale what the preparing steps packed from it. A preparing step runs
- * again when something that it mentions has changed; what it mentions may have changed then. */
+ * again when something that it mentions has changed; what it mentions may have changed then.
+ *
+ * State has a version beside its memory, which each executable that shares it compares with the one
+ * that it packed last. */
 #include "exec/dev.h"
 
 #include <stdlib.h>
@@ -10,9 +13,25 @@
 #include "exec/low/low.h"
 #include "exec/low/optim.h"
 
-typedef struct cpu_dev {
+/* Executables that share state, the owner's. */
+typedef struct family {
+    uint32_t n;
+    uint64_t clock; /* of versions */
+} family;
+
+typedef struct cpu_dev cpu_dev;
+struct cpu_dev {
     rui_dev head; /* first */
     rui_low lo;
+    cpu_dev *share; /* whose state this one uses; NULL: all is its own */
+    family *family;
+    family own;
+    uint64_t *versions; /* [n_bufs] of own states */
+    uint64_t **version; /* [n_bufs] of roots that are states; NULL: it is none */
+    uint64_t *seen;     /* [n_bufs] version at the last preparation */
+    uint32_t *states;   /* [n_states] those roots */
+    bool *updated;      /* [n_states] by this graph */
+    uint32_t n_states;
     ru_arena scratch; /* of reference kernels */
     ru_pool *pool;
     bool *changed;   /* [n_bufs] roots written since the last preparation */
@@ -20,7 +39,7 @@ typedef struct cpu_dev {
                         from them; UINT32_MAX: none */
     bool stale;
     int64_t n_prepared; /* preparing steps that ran so far */
-} cpu_dev;
+};
 
 static cpu_dev *of(rui_dev *d)
 {
@@ -63,9 +82,38 @@ static void mark_changed(cpu_dev *c, const rui_step *s)
     }
 }
 
+/* What others have written since, of states that this graph does not update: only those have packed
+ * copies. */
+static void look_at_versions(cpu_dev *c)
+{
+    for (uint32_t i = 0; i < c->n_states; i++) {
+        uint32_t root = c->states[i];
+        if (!c->updated[i] && *c->version[root] != c->seen[root]) {
+            c->seen[root] = *c->version[root];
+            c->changed[root] = c->stale = true;
+        }
+    }
+}
+
+static void count_updates(cpu_dev *c)
+{
+    uint64_t now = ++c->family->clock;
+    for (uint32_t i = 0; i < c->n_states; i++) {
+        if (c->updated[i]) {
+            *c->version[c->states[i]] = now;
+        }
+    }
+}
+
 static ru_status prepare(rui_dev *d, ru_err *err)
 {
     cpu_dev *c = of(d);
+    if (c->share != NULL) {
+        RU_TRY(prepare(&c->share->head, err)); /* its packed copies may be in use here */
+    }
+    if (c->family->n > 1) {
+        look_at_versions(c);
+    }
     if (!c->stale) {
         return RU_OK;
     }
@@ -73,7 +121,7 @@ static ru_status prepare(rui_dev *d, ru_err *err)
     const rui_run run = run_of(c, &none, err);
     for (uint32_t i = 0; i < c->lo.prep.n; i++) {
         rui_step_rec *r = &c->lo.prep.at[i];
-        if (is_stale(c, &r->s)) {
+        if (!r->shared && is_stale(c, &r->s)) {
             RU_TRY(r->s.fn(r->s.state, r->ptrs, &run));
             mark_changed(c, &r->s);
             c->n_prepared++;
@@ -118,6 +166,7 @@ static void find_first(cpu_dev *c)
 static void close_dev(rui_dev *d)
 {
     cpu_dev *c = of(d);
+    c->family->n--;
     rui_optim_early_close(&c->lo);
     rui_low_fini(&c->lo);
     ru_arena_fini(&c->scratch);
@@ -139,19 +188,54 @@ static void tell(cpu_dev *c)
     c->head.n_plans = lo->n_plans;
 }
 
+/* Roots that are states, and where each one's version stands. */
+static void list_states(cpu_dev *c)
+{
+    const rui_low *lo = &c->lo;
+    for (uint32_t v = 1; v < lo->g->n_values; v++) {
+        const rui_home *h = lo->g->values[v].kind == RU_VALUE_STATE
+                                ? rui_home_find(lo, (ru_value_id){v}, NULL)
+                                : NULL;
+        if (h != NULL) {
+            uint32_t root = rui_root(lo, h->buf);
+            c->version[root] = &c->versions[root];
+            c->updated[c->n_states] = !lo->vals[v].frozen;
+            c->states[c->n_states++] = root;
+        }
+    }
+    for (uint32_t i = 0; i < lo->n_shared; i++) {
+        c->version[lo->shared[i].mine] = c->share->version[lo->shared[i].theirs];
+    }
+}
+
+static ru_status get_tables(cpu_dev *c, ru_arena *arena, ru_err *err)
+{
+    uint32_t n = c->lo.n_bufs, states = c->lo.g->n_values;
+    c->changed = RU_NEW(arena, bool, n);
+    c->first = RU_NEW(arena, uint32_t, n);
+    c->versions = RU_NEW(arena, uint64_t, n);
+    c->version = RU_NEW(arena, uint64_t *, n);
+    c->seen = RU_NEW(arena, uint64_t, n);
+    c->states = RU_NEW(arena, uint32_t, states);
+    c->updated = RU_NEW(arena, bool, states);
+    return c->changed != NULL && c->first != NULL && c->versions != NULL && c->version != NULL &&
+                   c->seen != NULL && c->states != NULL && c->updated != NULL
+               ? RU_OK
+               : RU_FAIL(err, RU_E_MEM, "no memory for the buffers of an executable");
+}
+
 static ru_status open_low(cpu_dev *c, const rui_dev_in *in, bool nn, ru_err *err)
 {
     rui_low *lo = &c->lo;
     RU_TRY(rui_low_fits(in->graph, err));
     RU_TRY(rui_low_init(lo, in->graph, in->opt, nn, ru_pool_threads(in->pool), in->arena, err));
+    lo->share = c->share != NULL ? &c->share->lo : NULL;
+    lo->twin = in->twin;
     RU_TRY(rui_low_graph(lo, err));
     RU_TRY(rui_low_slow(lo, &c->head.slow, err));
     RU_TRY(rui_low_plan(lo, err));
-    c->changed = RU_NEW(in->arena, bool, lo->n_bufs);
-    c->first = RU_NEW(in->arena, uint32_t, lo->n_bufs);
-    if (c->changed == NULL || c->first == NULL) {
-        return RU_FAIL(err, RU_E_MEM, "no memory for the buffers of an executable");
-    }
+    RU_TRY(get_tables(c, in->arena, err));
+    list_states(c);
     find_first(c);
     memset(c->changed, 1, lo->n_bufs * sizeof *c->changed);
     c->stale = true;
@@ -168,6 +252,9 @@ static ru_status open_dev(const rui_dev_in *in, const rui_dev_ops *ops, bool nn,
     }
     c->head.ops = ops;
     c->pool = in->pool;
+    c->share = in->share != NULL ? of(in->share) : NULL;
+    c->family = c->share != NULL ? c->share->family : &c->own;
+    c->family->n++;
     ru_arena_init(&c->scratch, 0);
     ru_status st = open_low(c, in, nn, err);
     if (st != RU_OK) {
@@ -200,6 +287,9 @@ static ru_status run(rui_dev *d, uint32_t begin, uint32_t end, const ru_run_args
             *at = i;
             return st;
         }
+    }
+    if (c->family->n > 1 && (!c->lo.opt.two_phase || end > c->lo.update_from)) {
+        count_updates(c);
     }
     return RU_OK;
 }
@@ -261,7 +351,8 @@ static bool value(const rui_dev *d, ru_value_id v, rui_dev_value *out)
                            .size_bytes = h->layout->size_bytes,
                            .order = ru_hasher_get(&order).low,
                            .made = UINT32_MAX,
-                           .read = UINT32_MAX};
+                           .read = UINT32_MAX,
+                           .shared = c->lo.bufs[rui_root(&c->lo, h->buf)].kind == RUI_BUF_SHARED};
     find_times(c, v, rui_root(&c->lo, h->buf), out);
     return true;
 }
@@ -323,8 +414,10 @@ static ru_status copy(cpu_dev *c, ru_value_id v, int64_t offset, int64_t size, v
     const ru_type *t = &lo->g->values[v.v].type;
     uint8_t *mine = rui_buf_ptr(lo, h->buf);
     if (!out) {
-        c->changed[rui_root(lo, h->buf)] = true;
-        c->stale = true;
+        uint32_t root = rui_root(lo, h->buf);
+        RU_CHECK(c->version[root] != NULL);
+        *c->version[root] = ++c->family->clock;
+        c->changed[root] = c->stale = true;
     }
     if (h->layout->plain && h->layout->type.dtype == t->dtype) {
         memcpy(out ? theirs : mine + offset, out ? mine + offset : theirs, (size_t)size);

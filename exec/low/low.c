@@ -227,7 +227,7 @@ rui_buf rui_persist(rui_low *lo, const void *data, int64_t size_bytes)
 /* -- where values stand ---------------------------------------------------------------------------
  */
 
-static void home_add(rui_low *lo, ru_value_id v, const rui_layout *l, rui_buf b)
+void rui_home_add(rui_low *lo, ru_value_id v, const rui_layout *l, rui_buf b)
 {
     rui_val *val = &lo->vals[v.v];
     if (val->n_homes == val->cap_homes) {
@@ -301,6 +301,9 @@ ru_dtype rui_store_dtype(const rui_low *lo, ru_value_id v)
 /* State stands in the layout of its first reader when that is a mere order of its elements. */
 static void state_decide(rui_low *lo, ru_value_id v, const rui_layout *wish)
 {
+    if (lo->share != NULL && rui_share_state(lo, v)) {
+        return;
+    }
     const ru_type *t = &lo->g->values[v.v].type;
     bool fits = !wish->opaque && wish->type.dtype == t->dtype;
     const rui_layout *l = fits ? wish : NULL;
@@ -311,7 +314,7 @@ static void state_decide(rui_low *lo, ru_value_id v, const rui_layout *wish)
         l = rui_plain(lo, t);
     }
     if (l != NULL) {
-        home_add(lo, v, l, rui_buf_new(lo, RUI_BUF_STATE, l->size_bytes));
+        rui_home_add(lo, v, l, rui_buf_new(lo, RUI_BUF_STATE, l->size_bytes));
     }
 }
 
@@ -325,9 +328,10 @@ static rui_buf reorder_to(rui_low *lo, ru_value_id v, const rui_layout *from, ru
     if (lo->status != RU_OK || rui_reorder_step(lo, from, src, l, to, &s) != RU_OK) {
         return (rui_buf){0};
     }
+    s.recipe = prep ? rui_share_recipe(from, l) : 0;
     rui_emit_to(lo, prep ? &lo->prep : &lo->run, &s, 0);
     lo->n_reorders += prep ? 0 : 1;
-    home_add(lo, v, l, to);
+    rui_home_add(lo, v, l, to);
     return to;
 }
 
@@ -402,7 +406,7 @@ rui_buf rui_out(rui_low *lo, ru_value_id v, const rui_layout *l)
         return (rui_buf){0};
     }
     rui_buf b = rui_buf_new(lo, RUI_BUF_TEMP, l->size_bytes);
-    home_add(lo, v, l, b);
+    rui_home_add(lo, v, l, b);
     keep_home(lo, b);
     return b;
 }
@@ -425,7 +429,7 @@ void rui_out_view(rui_low *lo, ru_value_id v, const rui_layout *l, rui_buf from,
                   int64_t offset_bytes)
 {
     if (v.v != 0 && lo->status == RU_OK && l != NULL) {
-        home_add(lo, v, l, buf_view(lo, from, offset_bytes, l->size_bytes));
+        rui_home_add(lo, v, l, buf_view(lo, from, offset_bytes, l->size_bytes));
         keep_home(lo, from); /* it may be a reordered copy, which nobody else keeps */
     }
 }
@@ -451,7 +455,7 @@ void rui_emit_to(rui_low *lo, rui_step_list *list, const rui_step *step, uint32_
         list->cap = cap;
     }
     rui_step_rec *r = &list->at[list->n];
-    *r = (rui_step_rec){.s = *step, .node = node};
+    *r = (rui_step_rec){.s = *step, .node = node, .at = lo->node};
     rui_buf *bufs = rui_keep(lo, (int64_t)(step->n_bufs + 1) * (int64_t)sizeof *bufs);
     r->ptrs = rui_keep(lo, (int64_t)(step->n_bufs + 1) * (int64_t)sizeof *r->ptrs);
     if (bufs == NULL || r->ptrs == NULL) {
@@ -543,7 +547,7 @@ static void place_givens(rui_low *lo)
         const ru_value *v = &g->values[i];
         if (v->kind == RU_VALUE_INPUT) {
             const rui_layout *l = rui_plain(lo, &v->type);
-            home_add(lo, (ru_value_id){i}, l, rui_buf_new(lo, RUI_BUF_INPUT, l->size_bytes));
+            rui_home_add(lo, (ru_value_id){i}, l, rui_buf_new(lo, RUI_BUF_INPUT, l->size_bytes));
         } else if (v->kind == RU_VALUE_CONST) {
             rui_buf b = rui_buf_new(lo, RUI_BUF_DATA, ru_type_bytes(&v->type));
             union {
@@ -551,7 +555,7 @@ static void place_givens(rui_low *lo)
                 void *out;
             } data = {.in = v->data}; /* steps never write a DATA buffer */
             lo->bufs[b.v].ptr = data.out;
-            home_add(lo, (ru_value_id){i}, rui_plain(lo, &v->type), b);
+            rui_home_add(lo, (ru_value_id){i}, rui_plain(lo, &v->type), b);
         }
         if (lo->status != RU_OK) {
             return;

@@ -20,7 +20,8 @@ typedef enum rui_buf_kind {
     RUI_BUF_STATE,   /* master copy of a state value */
     RUI_BUF_PACKED,  /* constant or frozen state in a kernel's layout, made by the prep steps */
     RUI_BUF_PERSIST,
-    RUI_BUF_DATA, /* the graph's constant data itself */
+    RUI_BUF_DATA,   /* the graph's constant data itself */
+    RUI_BUF_SHARED, /* state, or what was packed from it, of the executable that shares it */
 } rui_buf_kind;
 
 typedef struct rui_buf_rec {
@@ -61,6 +62,8 @@ typedef struct rui_step_rec {
     rui_step s;
     void **ptrs;   /* [s.n_bufs] */
     uint32_t node; /* graph node; 0: reorder or copy of the framework */
+    uint32_t at;   /* node that was being lowered */
+    bool shared;   /* preparing step that the sharing executable runs */
     const char *label;
 } rui_step_rec;
 
@@ -78,8 +81,17 @@ typedef struct rui_grad {
     uint32_t read; /* first run step after that which mentions it; UINT32_MAX: none */
 } rui_grad;
 
+/* Memory of a buffer of the executable that shares it. */
+typedef struct rui_shared {
+    uint32_t mine, theirs; /* roots */
+} rui_shared;
+
 struct rui_low {
     const ru_graph *g;
+    const rui_low *share; /* whose state this one uses; NULL: all is its own */
+    bool twin;            /* of the same graph, lowered by the same options */
+    rui_shared *shared;   /* [n_shared] states */
+    uint32_t n_shared, cap_shared;
     ru_exe_options opt;
     uint32_t threads;
     ru_arena *arena; /* the executable's, lives as long as it */
@@ -175,6 +187,19 @@ ru_status rui_reorder_step(rui_low *lo, const rui_layout *a, rui_buf from, const
 /* Copy now, outside of runs: state read and write, value read. */
 RU_MUST_USE ru_status rui_copy_now(rui_low *lo, const rui_layout *a, const void *from,
                                    const rui_layout *b, void *to, ru_err *err);
+
+/* -- sharing (low_share.c) ----------------------------------------------------------------------
+ */
+
+/* Where the executable that shares has the state of that name: true when it has one (or the sticky
+ * error is set). */
+bool rui_share_state(rui_low *lo, ru_value_id v);
+/* Of a twin, before memory is planned: preparing steps that do what a step of the other one does on
+ * the same memory are marked, and their results are that one's. */
+RU_MUST_USE ru_status rui_share_packed(rui_low *lo, ru_err *err);
+/* Hash of a copy between two layouts. */
+uint64_t rui_share_recipe(const rui_layout *from, const rui_layout *to);
+void rui_home_add(rui_low *lo, ru_value_id v, const rui_layout *l, rui_buf b);
 
 /* -- gradients (low_grad.c) ---------------------------------------------------------------------
  */

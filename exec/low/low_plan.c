@@ -182,6 +182,7 @@ static int64_t *total_of(rui_low *lo, rui_buf_kind kind)
     case RUI_BUF_TEMP:
     case RUI_BUF_SCRATCH:
     case RUI_BUF_DATA:
+    case RUI_BUF_SHARED:
         break;
     }
     return NULL;
@@ -259,7 +260,7 @@ static ru_status allocate(rui_low *lo, ru_err *err)
     }
     for (uint32_t i = 1; i < lo->n_bufs; i++) {
         rui_buf_rec *b = &lo->bufs[i];
-        if (b->root == i && b->kind != RUI_BUF_DATA) {
+        if (b->root == i && b->kind != RUI_BUF_DATA && b->kind != RUI_BUF_SHARED) {
             b->ptr = lo->memory + b->at_bytes;
         }
     }
@@ -268,7 +269,8 @@ static ru_status allocate(rui_low *lo, ru_err *err)
 
 static bool is_fixed(rui_buf_kind kind)
 {
-    return kind != RUI_BUF_TEMP && kind != RUI_BUF_SCRATCH && kind != RUI_BUF_DATA;
+    return kind != RUI_BUF_TEMP && kind != RUI_BUF_SCRATCH && kind != RUI_BUF_DATA &&
+           kind != RUI_BUF_SHARED;
 }
 
 /* Does buffer i have a guard zone? Scratch of preparing steps shares one place and has none. */
@@ -350,6 +352,7 @@ static ru_status bind_list(rui_low *lo, rui_step_list *list, ru_err *err)
 
 ru_status rui_low_plan(rui_low *lo, ru_err *err)
 {
+    RU_TRY(rui_share_packed(lo, err));
     mention_all(lo);
     rui_low_note_makers(lo);
     RU_TRY(rui_grads_plan(lo, err));

@@ -69,6 +69,9 @@ typedef struct rui_step {
     /* Called once, after planning, with the final addresses. May be NULL. */
     ru_status (*bind)(void *state, void *const *bufs, ru_err *err);
     void (*fini)(void *state); /* at close; may be NULL */
+    /* Of a preparing step: hash of all that it does besides where its memory is; 0: its node and
+     * kernel tell. A preparing step writes each of its results whole. */
+    uint64_t recipe;
 } rui_step;
 
 typedef ru_status (*rui_lower_fn)(rui_low *lo, const ru_node *n, ru_err *err);
