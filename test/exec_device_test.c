@@ -240,7 +240,9 @@ static const rui_dev_ops plain_ops = {
 
 static ru_status plain_open(const rui_dev_in *in, rui_dev **out, ru_err *err)
 {
-    (void)err;
+    if (in->share != NULL) {
+        return RU_FAIL(err, RU_E_UNSUPPORTED, "the plain device shares nothing");
+    }
     plain_dev *p = calloc(1, sizeof *p);
     assert_non_null(p);
     p->g = in->graph;
