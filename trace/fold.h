@@ -46,8 +46,8 @@ typedef struct ru_op_fold {
 RU_MUST_USE ru_status ru_trace_fold_ops(const ru_trace *t, uint32_t exe, ru_op_fact *ops,
                                         uint32_t n, ru_arena *scratch, ru_op_fold *out,
                                         ru_err *err);
-/* Load the header and about the last bytes_max bytes of a trace file: its newest records. Names
- * that were written before them are "". Errors: those of ru_trace_load. */
+/* Load about the last bytes_max bytes of a trace file, its newest records, and all names, clocks
+ * and facts before them. Errors: those of ru_trace_load. */
 RU_MUST_USE ru_status ru_trace_load_end(const char *path, int64_t bytes_max, ru_arena *arena,
                                         ru_trace *out, ru_err *err);
 

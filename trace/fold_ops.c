@@ -128,6 +128,29 @@ static int64_t next_block(const uint8_t *data, int64_t size_bytes, int64_t at)
     return size_bytes;
 }
 
+/* Bytes of the blocks before `end` that say what later records mean; into `to` unless it is NULL.
+ */
+static int64_t keep_meanings(const uint8_t *data, int64_t end, uint8_t *to)
+{
+    int64_t kept = 0;
+    for (int64_t at = RUI_TRACE_HEADER_BYTES; at + RUI_TRACE_BLOCK_BYTES <= end;) {
+        uint32_t w[6];
+        memcpy(w, data + at, sizeof w);
+        int64_t n = RUI_TRACE_BLOCK_BYTES + (int64_t)w[3];
+        if (w[0] != RUI_TRACE_BLOCK_MAGIC || w[3] > RUI_TRACE_PAYLOAD_MAX || n > end - at) {
+            break;
+        }
+        bool means = w[1] == RUI_TRACE_NAMES || w[1] == RUI_TRACE_THREAD ||
+                     w[1] == RUI_TRACE_NODE || w[1] == RUI_TRACE_PEER || w[1] == RUI_TRACE_META;
+        if (means && to != NULL) {
+            memcpy(to + kept, data + at, (size_t)n);
+        }
+        kept += means ? n : 0;
+        at += n;
+    }
+    return kept;
+}
+
 ru_status ru_trace_load_end(const char *path, int64_t bytes_max, ru_arena *arena, ru_trace *out,
                             ru_err *err)
 {
@@ -139,11 +162,13 @@ ru_status ru_trace_load_end(const char *path, int64_t bytes_max, ru_arena *arena
         return ru_trace_load(path, arena, out, err);
     }
     int64_t at = next_block(m.data, m.size_bytes, m.size_bytes - bytes_max);
-    int64_t n = m.size_bytes - at;
-    uint8_t *copy = ru_arena_alloc(arena, RUI_TRACE_HEADER_BYTES + n, 8);
+    int64_t n = m.size_bytes - at, kept = keep_meanings(m.data, at, NULL);
+    uint8_t *copy = ru_arena_alloc(arena, RUI_TRACE_HEADER_BYTES + kept + n, 8);
     if (copy != NULL) {
         memcpy(copy, m.data, RUI_TRACE_HEADER_BYTES);
-        memcpy(copy + RUI_TRACE_HEADER_BYTES, m.data + at, (size_t)n);
+        keep_meanings(m.data, at, copy + RUI_TRACE_HEADER_BYTES);
+        memcpy(copy + RUI_TRACE_HEADER_BYTES + kept, m.data + at, (size_t)n);
+        n += kept;
     }
     ru_file_unmap(&m);
     if (copy == NULL) {

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "env/file.h"
+#include "trace/fold.h"
 #include "trace/read_impl.h"
 
 typedef struct piece {
@@ -89,27 +90,41 @@ static ru_status load_pieces(const char *dir, const piece *at, uint32_t n, ru_ar
     return st;
 }
 
-static ru_status load_dir(const char *dir, ru_arena *arena, ru_trace **traces, uint32_t *n,
-                          ru_err *err)
+/* The traces of a folder in the order of rank, recording, segment. */
+static ru_status list_pieces(const char *dir, ru_arena *arena, piece **at, uint32_t *pieces,
+                             ru_err *err)
 {
     char **names;
-    uint32_t count, pieces = 0;
+    uint32_t count;
     RU_TRY(ru_dir_list(dir, arena, &names, &count, err));
-    piece *at = RU_NEW(arena, piece, count);
-    *traces = RU_NEW(arena, ru_trace, count);
-    *n = 0;
-    if (at == NULL || *traces == NULL) {
+    *at = RU_NEW(arena, piece, count > 0 ? count : 1);
+    *pieces = 0;
+    if (*at == NULL) {
         return RU_FAIL(err, RU_E_LIMIT, "the arena for the traces is full");
     }
     for (uint32_t k = 0; k < count; k++) {
-        pieces += piece_of(names[k], k, &at[pieces]);
+        *pieces += piece_of(names[k], k, &(*at)[*pieces]);
     }
-    if (pieces == 0) {
+    if (*pieces == 0) {
         return RU_FAIL(err, RU_E_MISSING,
                        "%s contains no *.trace file; name the folder of a run or a .trace file",
                        dir);
     }
-    qsort(at, pieces, sizeof *at, by_place);
+    qsort(*at, *pieces, sizeof **at, by_place);
+    return RU_OK;
+}
+
+static ru_status load_dir(const char *dir, ru_arena *arena, ru_trace **traces, uint32_t *n,
+                          ru_err *err)
+{
+    piece *at;
+    uint32_t pieces;
+    RU_TRY(list_pieces(dir, arena, &at, &pieces, err));
+    *traces = RU_NEW(arena, ru_trace, pieces);
+    *n = 0;
+    if (*traces == NULL) {
+        return RU_FAIL(err, RU_E_LIMIT, "the arena for the traces is full");
+    }
     for (uint32_t from = 0, to; from < pieces; from = to) {
         for (to = from + 1;
              to < pieces && at[to].rank == at[from].rank && at[to].recording == at[from].recording;
@@ -139,4 +154,30 @@ ru_status ru_trace_run_load(const char *run, ru_arena *arena, ru_trace **traces,
         return RU_FAIL(err, RU_E_LIMIT, "the arena for the traces is full");
     }
     return load_dir(ru_path_is_dir(dir) ? dir : run, arena, traces, n, err);
+}
+
+ru_status ru_trace_run_load_end(const char *run, int64_t bytes_max, ru_arena *arena,
+                                ru_trace **traces, uint32_t *n, ru_err *err)
+{
+    piece *at;
+    uint32_t pieces;
+    const char *dir = ru_path_join(arena, run, "trace");
+    if (dir == NULL) {
+        return RU_FAIL(err, RU_E_LIMIT, "the arena for the traces is full");
+    }
+    RU_TRY(list_pieces(dir, arena, &at, &pieces, err));
+    *traces = RU_NEW(arena, ru_trace, pieces);
+    *n = 0;
+    for (uint32_t k = 0; *traces != NULL && k < pieces; k++) {
+        const char *path = ru_path_join(arena, dir, at[k].name);
+        if (k + 1 < pieces && at[k + 1].rank == at[k].rank) {
+            continue; /* an older one of the same rank */
+        }
+        if (path == NULL) {
+            return RU_FAIL(err, RU_E_LIMIT, "the arena for the traces is full");
+        }
+        RU_TRY(ru_trace_load_end(path, bytes_max, arena, &(*traces)[*n], err));
+        ++*n;
+    }
+    return *traces == NULL ? RU_FAIL(err, RU_E_LIMIT, "the arena for the traces is full") : RU_OK;
 }
