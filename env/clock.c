@@ -27,3 +27,9 @@ int64_t ru_clock_wall_ns(void)
 {
     return read_ns(CLOCK_REALTIME);
 }
+
+void ru_clock_pause(int64_t ns)
+{
+    struct timespec ts = {.tv_sec = ns / 1000000000, .tv_nsec = ns % 1000000000};
+    (void)nanosleep(&ts, NULL); /* a signal ends it */
+}

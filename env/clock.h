@@ -21,6 +21,9 @@ static inline int64_t ru_time_since(ru_time later, ru_time earlier)
 int64_t ru_clock_cpu_ns(void);
 /* Wall clock, ns since 1970-01-01 UTC; for names of files and foreign formats only. */
 int64_t ru_clock_wall_ns(void);
+/* Wait so long, or until a signal comes. For commands that look again and again; nothing else waits
+ * for time without an event. */
+void ru_clock_pause(int64_t ns);
 
 RU_API_END
 

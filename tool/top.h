@@ -1,0 +1,40 @@
+/* The screen of `rubato top`: what a job does now, rank by rank, within a terminal of any size.
+ *
+ * Pure: what was read comes in, text goes out. Thread: any. */
+#ifndef RU_TOOL_TOP_H
+#define RU_TOOL_TOP_H
+
+#include "base/str.h"
+#include "trace/steps.h"
+
+enum { RU_TOP_CLASSES = 4, RU_TOP_EVENTS_MAX = 16, RU_TOP_CAUSES_MAX = 8 };
+
+/* One rank in the window. */
+typedef struct ru_top_rank {
+    uint32_t rank;
+    int64_t step;                      /* last one it ended */
+    double steps_per_s;                /* 0: none ended in the window */
+    double part[RU_STEP_PARTS];        /* of its step time */
+    double sent_per_s[RU_TOP_CLASSES]; /* bytes by class of the channel */
+    double quiet_s; /* since its last record; it records nothing while it is frozen
+                       or lost */
+} ru_top_rank;
+
+typedef struct ru_top {
+    const char *name;                   /* of the run */
+    int64_t step, steps;                /* of the job; steps 0: open */
+    double loss, samples_per_s, left_s; /* left_s < 0: not known */
+    const char *ended;                  /* "done", "stopped"; NULL: it runs */
+    const ru_top_rank *ranks;           /* [n] */
+    uint32_t n;
+    const char *events[RU_TOP_EVENTS_MAX]; /* [n_events] newest last */
+    uint32_t n_events;
+    const char *causes[RU_TOP_CAUSES_MAX]; /* [n_causes] */
+    uint32_t n_causes;
+} ru_top;
+
+/* Shape: at most `rows` lines of at most `columns` characters, each with a line end; rows >= 8,
+ * columns >= 40. */
+void ru_top_draw(const ru_top *t, uint32_t rows, uint32_t columns, ru_text *out);
+
+#endif
