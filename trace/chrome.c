@@ -12,6 +12,8 @@ enum {
     BUFFER_BYTES = 1 << 16,
     EVENT_BYTES_MAX = 4096,
     LANES = 1 << 16, /* thread numbers of lanes: LANES * (thread + 1) + lane */
+    HTA_STREAM = 7,
+    HTA_STREAM_SUMS = 20,
 };
 
 typedef struct writer {
@@ -22,6 +24,8 @@ typedef struct writer {
     ru_status status;
     ru_err *err;
     bool comma;
+    bool hta;             /* ops and sums as kernels of a device */
+    uint32_t correlation; /* of kernels, counted */
     size_t used;
     char buffer[BUFFER_BYTES];
 } writer;
@@ -64,6 +68,14 @@ static const char *escape(const char *s, char *into)
     }
     *p = '\0';
     return into;
+}
+
+/* Does HolisticTraceAnalysis get it as a kernel? */
+static bool is_kernel(const writer *w, const ru_record *r)
+{
+    const char *category = w->trace->names[r->name].category;
+    return w->hta &&
+           (r->kind == RU_REC_SUM || (r->kind == RU_REC_SPAN && strcmp(category, "op") == 0));
 }
 
 static void open_event(writer *w, const char *ph, uint16_t name, int64_t at_ns, uint32_t tid)
@@ -127,12 +139,33 @@ static void span_args(writer *w, const ru_record *r, const ru_record_more *m)
     put(w, "}}");
 }
 
+static void kernel(writer *w, const ru_trace_span *s, uint32_t tid, int64_t dur_ns)
+{
+    char n[1600];
+    bool sum = s->record->kind == RU_REC_SUM;
+    int64_t at_ns = ru_trace_global(w->clocks, w->index, s->start_ns);
+    at_ns = at_ns > 0 ? at_ns : 0;
+    put(w,
+        "%s\n{\"ph\":\"X\",\"name\":\"%s%s\",\"cat\":\"kernel\",\"pid\":%u,\"tid\":%u,"
+        "\"ts\":%lld.%03d,\"dur\":%lld.%03d,\"args\":{\"device\":0,\"stream\":%u,"
+        "\"correlation\":%u}}",
+        w->comma ? "," : "", sum ? "ncclKernel " : "",
+        escape(w->trace->names[s->record->name].name, n), w->trace->rank, tid,
+        (long long)(at_ns / 1000), (int)(at_ns % 1000), (long long)(dur_ns / 1000),
+        (int)(dur_ns % 1000), sum ? HTA_STREAM_SUMS + s->depth : HTA_STREAM, ++w->correlation);
+    w->comma = true;
+}
+
 static void span(writer *w, const ru_trace_thread *t, const ru_trace_span *s, uint32_t tid,
                  int64_t end_ns)
 {
     int64_t dur = ru_trace_global(w->clocks, w->index, end_ns) -
                   ru_trace_global(w->clocks, w->index, s->start_ns);
     dur = dur > 0 ? dur : 0;
+    if (is_kernel(w, s->record)) {
+        kernel(w, s, tid, dur);
+        return;
+    }
     open_event(w, "X", s->record->name, s->start_ns, tid);
     put(w, ",\"dur\":%lld.%03d", (long long)(dur / 1000), (int)(dur % 1000));
     span_args(w, s->record, ru_trace_more(t, s->record));
@@ -219,6 +252,30 @@ static void thread(writer *w, uint32_t index, ru_arena *arena)
     }
 }
 
+static void write_rank(writer *w, const ru_trace *trace, uint32_t index)
+{
+    w->trace = trace;
+    w->index = index;
+    meta(w, "process_name", 0, trace->process);
+    for (uint32_t k = 0; k < trace->n_threads && w->status == RU_OK; k++) {
+        ru_arena scratch;
+        ru_arena_init(&scratch, 0);
+        thread(w, k, &scratch);
+        ru_arena_fini(&scratch);
+    }
+}
+
+static ru_status finish(writer *w)
+{
+    put(w, "\n]}\n");
+    flush(w);
+    if (w->status == RU_OK) {
+        w->status = ru_out_commit(w->file, w->err);
+    }
+    ru_out_close(w->file);
+    return w->status;
+}
+
 ru_status ru_trace_chrome(const ru_trace *traces, uint32_t n, const ru_trace_clocks *clocks,
                           const char *path, ru_err *err)
 {
@@ -226,21 +283,29 @@ ru_status ru_trace_chrome(const ru_trace *traces, uint32_t n, const ru_trace_clo
     RU_TRY(ru_out_open(path, &w.file, err));
     put(&w, "{\"displayTimeUnit\":\"ns\",\"traceEvents\":[");
     for (uint32_t i = 0; i < n && w.status == RU_OK; i++) {
-        w.trace = &traces[i];
-        w.index = i;
-        meta(&w, "process_name", 0, traces[i].process);
-        for (uint32_t k = 0; k < traces[i].n_threads && w.status == RU_OK; k++) {
-            ru_arena scratch;
-            ru_arena_init(&scratch, 0);
-            thread(&w, k, &scratch);
-            ru_arena_fini(&scratch);
+        write_rank(&w, &traces[i], i);
+    }
+    return finish(&w);
+}
+
+ru_status ru_trace_hta(const ru_trace *traces, uint32_t n, const ru_trace_clocks *clocks,
+                       const char *dir, ru_err *err)
+{
+    RU_TRY(ru_dir_make(dir, err));
+    for (uint32_t i = 0; i < n; i++) {
+        char path[4096];
+        int length = snprintf(path, sizeof path, "%s/rank-%u.json", dir, i);
+        if (length < 0 || length >= (int)sizeof path) {
+            return RU_FAIL(err, RU_E_CREATE, "the folder's name is too long: %s", dir);
         }
+        writer w = {.err = err, .clocks = clocks, .hta = true};
+        RU_TRY(ru_out_open(path, &w.file, err));
+        put(&w,
+            "{\"schemaVersion\":1,\"distributedInfo\":{\"backend\":\"rubato\",\"rank\": %u,"
+            "\"world_size\":%u},\"traceEvents\":[",
+            i, n);
+        write_rank(&w, &traces[i], i);
+        RU_TRY(finish(&w));
     }
-    put(&w, "\n]}\n");
-    flush(&w);
-    if (w.status == RU_OK) {
-        w.status = ru_out_commit(w.file, err);
-    }
-    ru_out_close(w.file);
-    return w.status;
+    return RU_OK;
 }

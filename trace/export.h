@@ -22,6 +22,22 @@ RU_MUST_USE ru_status ru_trace_perfetto(const ru_trace *traces, uint32_t n,
 RU_MUST_USE ru_status ru_trace_chrome(const ru_trace *traces, uint32_t n,
                                       const ru_trace_clocks *clocks, const char *path, ru_err *err);
 
+/* Traces as HolisticTraceAnalysis reads them: a file rank-<k>.json per rank in `dir`. Ops are
+ * kernels of stream 7, sums communication kernels ("ncclKernel ...") of further streams, so that
+ * its breakdown into computation, communication and idle time and their overlap are those of the
+ * ops and sums. */
+RU_MUST_USE ru_status ru_trace_hta(const ru_trace *traces, uint32_t n,
+                                   const ru_trace_clocks *clocks, const char *dir, ru_err *err);
+
+/* OpenTelemetry: OTLP/JSON (an ExportTraceServiceRequest), a resource per rank, a span for each but
+ * ops; receives link to their sends. The trace id and the parent of all are those of META
+ * "traceparent", else made of the job. Times are of the reference's wall clock. */
+RU_MUST_USE ru_status ru_trace_otlp(const ru_trace *traces, uint32_t n,
+                                    const ru_trace_clocks *clocks, const char *path, ru_err *err);
+
+/* The trace id and the span id of a W3C traceparent, version 00; false: it is none. */
+bool ru_traceparent_read(const char *text, char trace_id[33], char parent[17]);
+
 /* A TensorBoard event file: scalars by tag and step. */
 typedef struct ru_tensorboard ru_tensorboard;
 /* Makes `dir`/events.out.tfevents.<seconds>.<host>. */

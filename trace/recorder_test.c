@@ -239,6 +239,49 @@ static void test_flows_round_trip(void **state)
     assert_string_equal(ru_trace_meta_get(&t, "traceparent"), "new");
 }
 
+/* What others read: a send and a receive, linked; the trace that the run is a part of. */
+static void test_open_telemetry(void **state)
+{
+    fixture *f = *state;
+    ru_recorder *r = NULL;
+    ru_recorder_options opt = {.dir = f->root};
+    assert_ok(ru_recorder_open(&opt, &r, &f->err), f->err);
+    static const char parent[] = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
+    ru_recorder_meta(r, "traceparent", parent);
+    record_some(r);
+    ru_rec_flow x = {.kind = RU_REC_SEND, .flow = 0xabc1, .start_ns = 5, .end_ns = 9};
+    x.name = ru_recorder_name(r, "normal", "send");
+    ru_rec_flows(r, &x);
+    x.kind = RU_REC_RECV;
+    ru_rec_flows(r, &x);
+    ru_recorder_close(r);
+    ru_trace t;
+    ru_trace_clocks c;
+    char *path = ru_path_join(&f->arena, f->root, "rank0.trace"), *data;
+    int64_t n;
+    assert_ok(ru_trace_load(path, &f->arena, &t, &f->err), f->err);
+    assert_ok(ru_trace_align(&t, 1, &f->arena, &c, &f->err), f->err);
+    path = ru_path_join(&f->arena, f->root, "o.json");
+    assert_ok(ru_trace_otlp(&t, 1, &c, path, &f->err), f->err);
+    assert_ok(ru_file_read(path, 0, &f->arena, &data, &n, &f->err), f->err);
+    assert_non_null(strstr(data, "\"traceId\":\"0af7651916cd43dd8448eb211c80319c\""));
+    assert_non_null(strstr(data, "\"parentSpanId\":\"b7ad6b7169203331\""));
+    assert_non_null(strstr(data, "\"spanId\":\"000000000000abc1\",\"parentSpanId\""));
+    assert_non_null(strstr(data, "\"spanId\":\"000000000000abc1\"}]"));
+    assert_non_null(strstr(data, "\"kind\":4"));
+    assert_null(strstr(data, "Conv")); /* ops are left out */
+    assert_ok(ru_trace_hta(&t, 1, &c, f->root, &f->err), f->err);
+    path = ru_path_join(&f->arena, f->root, "rank-0.json");
+    assert_ok(ru_file_read(path, 0, &f->arena, &data, &n, &f->err), f->err);
+    assert_non_null(strstr(data, "\"rank\": 0,\"world_size\":1}"));
+    assert_non_null(strstr(data, "\"cat\":\"kernel\""));
+    char ids[2][33];
+    assert_true(ru_traceparent_read(parent, ids[0], ids[1]));
+    assert_false(ru_traceparent_read("", ids[0], ids[1]));
+    assert_false(ru_traceparent_read("00-0af7651916cd43dd8448eb211c80319c-0000000000000000-01",
+                                     ids[0], ids[1]));
+}
+
 /* A ring with one free place takes neither half of a transfer. */
 static void test_full_ring_keeps_pairs(void **state)
 {
@@ -472,4 +515,5 @@ RU_TESTS(trace_recorder, T(test_round_trip), T(test_fold_by_hand), T(test_damage
          T(test_full_ring_counts_drops), T(test_long_spans_are_joined),
          T(test_threads_lose_nothing_unseen), T(test_perfetto_nests), T(test_chrome_escapes),
          T(test_asynchronous_spans), T(test_tensorboard_frames), T(test_flows_round_trip),
-         T(test_full_ring_keeps_pairs), T(test_ended_threads_leave_their_ring))
+         T(test_full_ring_keeps_pairs), T(test_ended_threads_leave_their_ring),
+         T(test_open_telemetry))

@@ -2,9 +2,12 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/conf.h"
+#include "base/log.h"
 #include "base/str.h"
 #include "env/file.h"
 #include "exec/pool.h"
+#include "trace/export.h"
 #include "train/job/batch.h"
 #include "train/run/trainer_impl.h"
 
@@ -125,6 +128,16 @@ static ru_status open_recorder(rui_trainer *t, ru_err *err)
     ru_recorder_options ro = {.dir = dir, .rank = t->opt->rank, .keep_old = t->opt->resume};
     RU_TRY(ru_recorder_open(&ro, &t->recorder, err));
     ru_recorder_thread(t->recorder, "main");
+    /* Who started the job has a trace of its own; workers inherit its environment. */
+    const char *parent = ru_conf_env("TRACEPARENT");
+    char ids[2][33];
+    if (parent != NULL && ru_traceparent_read(parent, ids[0], ids[1])) {
+        ru_recorder_meta(t->recorder, "traceparent", parent);
+    } else if (parent != NULL) {
+        ru_log(RU_LOG_WARN, "trace", "traceparent",
+               "TRACEPARENT is '%.60s', expected 00-<32 hex>-<16 hex>-<2 hex>; it is ignored",
+               parent);
+    }
     t->names = (rui_names){
         .step = ru_recorder_name(t->recorder, "step", "train"),
         .input = ru_recorder_name(t->recorder, "input", "train"),
