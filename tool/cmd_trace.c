@@ -6,6 +6,7 @@
 #include "env/file.h"
 #include "env/link_tcp.h"
 #include "launch/launch.h"
+#include "store/chrome_file.h"
 #include "tool/cmd.h"
 #include "tool/page/page.h"
 #include "trace/cause.h"
@@ -284,6 +285,43 @@ static ru_status capture(ru_cmd_in *in, ru_err *err)
     return RU_OK;
 }
 
+static ru_status convert_more(ru_cmd_in *in, const view *v, bool *any, ru_err *err)
+{
+    const char *hta = ru_cmd_text(in, "hta"), *otlp = ru_cmd_text(in, "otlp");
+    if (hta != NULL) {
+        RU_TRY(ru_trace_hta(v->traces, v->n, &v->clocks, hta, err));
+        fprintf(stderr, "wrote %s; read it with hta.trace_analysis.TraceAnalysis\n", hta);
+    }
+    if (otlp != NULL) {
+        RU_TRY(ru_trace_otlp(v->traces, v->n, &v->clocks, otlp, err));
+        fprintf(stderr,
+                "wrote %s; send it with: curl -H 'Content-Type: application/json' --data @%s "
+                "http://COLLECTOR:4318/v1/traces\n",
+                otlp, otlp);
+    }
+    *any = hta != NULL || otlp != NULL;
+    return RU_OK;
+}
+
+/* A recording of another program, told by its name. */
+static bool is_foreign(const char *name)
+{
+    size_t n = strlen(name);
+    return (n > 5 && strcmp(name + n - 5, ".json") == 0) ||
+           (n > 8 && strcmp(name + n - 8, ".json.gz") == 0);
+}
+
+static ru_status load(ru_cmd_in *in, ru_trace **traces, uint32_t *n, ru_err *err)
+{
+    if (!is_foreign(in->args[0])) {
+        return ru_trace_run_load(in->args[0], in->arena, traces, n, err);
+    }
+    *traces = RU_NEW(in->arena, ru_trace, 1);
+    *n = 1;
+    return *traces == NULL ? RU_FAIL(err, RU_E_MEM, "no memory for the trace")
+                           : ru_chrome_file_load(in->args[0], in->arena, *traces, err);
+}
+
 static ru_status run(ru_cmd_in *in, ru_err *err)
 {
     if (ru_link_tcp_address_ok(in->args[0]) && !ru_path_exists(in->args[0])) {
@@ -291,7 +329,7 @@ static ru_status run(ru_cmd_in *in, ru_err *err)
     }
     ru_trace *traces = NULL;
     uint32_t n = 0;
-    RU_TRY(ru_trace_run_load(in->args[0], in->arena, &traces, &n, err));
+    RU_TRY(load(in, &traces, &n, err));
     view v;
     RU_TRY(look(traces, n, in->arena, &v, err));
     const char *perfetto = ru_cmd_text(in, "perfetto"), *chrome = ru_cmd_text(in, "chrome");
@@ -309,11 +347,13 @@ static ru_status run(ru_cmd_in *in, ru_err *err)
         fprintf(stderr, "wrote a TensorBoard event file; show it with: tensorboard --logdir %s\n",
                 tb);
     }
+    bool more;
+    RU_TRY(convert_more(in, &v, &more, err));
     const char *page = ru_cmd_text(in, "html");
     if (page != NULL) {
         RU_TRY(html(in, &v, page, err));
     }
-    bool other = page != NULL || perfetto != NULL || chrome != NULL || tb != NULL;
+    bool other = more || page != NULL || perfetto != NULL || chrome != NULL || tb != NULL;
     if (other && !ru_cmd_flag(in, "summary")) {
         return RU_OK;
     }
@@ -357,6 +397,16 @@ static const ru_opt opts[] = {
      .type = RU_OPT_TEXT,
      .word = "DIR",
      .help = "write loss, rate and metrics as a TensorBoard event file"},
+    {.name = "hta",
+     .type = RU_OPT_TEXT,
+     .word = "DIR",
+     .help = "write a file per rank for HolisticTraceAnalysis"},
+    {.name = "otlp",
+     .type = RU_OPT_TEXT,
+     .word = "FILE",
+     .help =
+         "write OpenTelemetry's OTLP/JSON; spans belong to the trace in TRACEPARENT, if the run "
+         "had one in its environment"},
     {.name = "steps",
      .type = RU_OPT_I64,
      .word = "N",
