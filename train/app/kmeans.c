@@ -16,12 +16,16 @@
 
 enum { NONE = UINT32_MAX, SAMPLE_ROWS = 50 /* a cluster */ };
 
+enum { SPREAD, ROWS }; /* first centres */
+
 typedef struct settings {
     int64_t clusters;
+    uint32_t first;
 } settings;
 
 typedef struct kmeans {
     int64_t cols, clusters;
+    uint32_t first;
     float *seeds; /* [clusters, cols]; NULL: for eval */
 } kmeans;
 
@@ -123,10 +127,14 @@ static ru_status draw_seeds(kmeans *m, const ru_app_setup *setup, ru_err *err)
     float *c = calloc((size_t)m->cols + 1, sizeof *c);
     m->seeds = calloc((size_t)(m->clusters * m->cols), sizeof *m->seeds);
     bool fine = s.near != NULL && m->seeds != NULL && c != NULL;
-    if (fine) {
-        s.best = s.near + s.n;
-        s.trial = s.best + s.n;
+    s.best = fine ? s.near + s.n : NULL;
+    s.trial = fine ? s.best + s.n : NULL;
+    if (fine && m->first == SPREAD) {
         draw_all(&s, setup->seed, c);
+    }
+    s.rows = s.n; /* the sample is the first rows */
+    for (int64_t k = 0; fine && m->first == ROWS && k < m->clusters; k++) {
+        (void)try_seed(&s, k, true, m->seeds + k * m->cols);
     }
     free(s.near);
     free(c);
@@ -149,6 +157,7 @@ static ru_status kmeans_open(const ru_app_setup *setup, void **self, ru_err *err
     }
     m->cols = setup->cols;
     m->clusters = ((const settings *)setup->config)->clusters;
+    m->first = ((const settings *)setup->config)->first;
     ru_status st = RU_OK;
     if (m->clusters > setup->rows) {
         st = RU_FAIL(err, RU_E_CONFIG, "kmeans.clusters is %lld, but the data has %lld rows",
@@ -394,6 +403,12 @@ static const ru_conf_field fields[] = {
      .min = 1,
      .max = 1 << 20,
      .help = "number of clusters"},
+    {.name = "first",
+     .type = RU_CONF_CHOICE,
+     .offset = offsetof(settings, first),
+     .def = "spread",
+     .choices = "spread|rows",
+     .help = "first centres: drawn far from each other (k-means++), or the first rows"},
 };
 static const ru_conf_table table = {.name = "kmeans",
                                     .fields = fields,
