@@ -89,7 +89,7 @@ for workers in 1 2; do
     [[ ! -e mistyped ]] || fail "a mistyped folder was made"
     expect 0 . $train --out kept -w $workers --set train.steps=30
     expect 0 "with changed settings: train.steps 40 (was 30)" $train --out kept -w $workers --resume --set train.steps=40
-    [[ $(ls kept/trace | wc -l) -eq $((2 * workers)) ]] || fail "traces after a resume: $(ls kept/trace)"
+    [[ $(ls kept/trace/*.trace | wc -l) -eq $((2 * workers)) ]] || fail "traces after a resume: $(ls kept/trace)"
     if [[ $workers -eq 1 ]]; then
         expect 0 "with changed settings: train.batch 20 (was 40)" $train --out kept --resume --set train.steps=50 --set train.batch=20
     else
