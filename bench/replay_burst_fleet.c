@@ -188,8 +188,8 @@ static ru_status one(ru_replay *r, day *d, const char *name, ru_err *err)
     row.ours = usd;
     row.bound = low;
     row.goal = 0.5 * fixed;
-    if (usd > 0.5 * fixed) {
-        ru_text_putf(&t, "; the launches of a day end, regular machines do the rest");
+    if (low > 0.5 * fixed) {
+        ru_text_putf(&t, "; no fleet reaches it: the launches of a day end");
     }
     ru_replay_baseline(r, &row, "c5.large for the peak", fixed);
     ru_replay_baseline(r, &row, "c5.large by the hour", with_regular);
@@ -198,7 +198,7 @@ static ru_status one(ru_replay *r, day *d, const char *name, ru_err *err)
     row = ru_replay_row_of(name, "over_the_bound", true);
     row.ours = usd / low;
     row.goal = 1.1;
-    row.note = usd > 1.1 * low ? "so few machines that whole ones cost more" : NULL;
+    row.note = usd > 1.1 * low ? "the program keeps credits for hours that it foresees" : NULL;
     RU_TRY(ru_replay_add(r, &row, err));
     row = ru_replay_row_of(name, "hours_short_of_credits", true);
     row.ours = late;
@@ -231,7 +231,7 @@ ru_status rui_burst_fleet(ru_replay *r, ru_err *err)
 {
     rui_csv csv;
     RU_TRY(rui_csv_read(ru_replay_data(r, "serving/batch_map2_hourly.csv"), r->arena, &csv, err));
-    static const double vcpus[] = {1, 2, 4, 8};
+    static const double vcpus[] = {1, 2, 3, 4, 5, 6, 8};
     for (uint32_t k = 0; k < RU_ARRAY_LEN(vcpus); k++) {
         day d = {0};
         double mean = 0;
