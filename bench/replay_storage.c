@@ -96,17 +96,15 @@ static ru_status one(ru_replay *r, rui_replay_input *g, const trace *t, uint32_t
     return ru_replay_add(r, &row, err);
 }
 
-/* How long an opening takes, with a full history: traits, then forests. */
-static ru_status timed(ru_replay *r, ru_err *err)
+static const ru_density_prices list_prices = {1.27e-19, 2.5e-6, 6.3e-19, 1.1e-13, 8e-3, 150e6};
+
+enum { GROUPS = 100 };
+
+static ru_density_file *drawn(ru_replay *r, uint32_t n)
 {
-    enum { FILES = RU_DENSITY_RECENT, GROUPS = 100 };
-    const ru_density_prices prices = {1.27e-19, 2.5e-6, 6.3e-19, 1.1e-13, 8e-3, 150e6};
-    ru_density_file *files = RU_NEW(r->arena, ru_density_file, FILES);
-    if (files == NULL) {
-        return RU_FAIL(err, RU_E_LIMIT, "no memory for %d files", FILES);
-    }
+    ru_density_file *files = RU_NEW(r->arena, ru_density_file, n);
     ru_rng rng = ru_rng_from(1, 1);
-    for (uint32_t i = 0; i < FILES; i++) {
+    for (uint32_t i = 0; i < n && files != NULL; i++) {
         double size = ru_math_exp(ru_rng_uniform(&rng, 14, 28));
         files[i] = (ru_density_file){.open_s = 20.0 * i,
                                      .group = ru_rng_below(&rng, GROUPS),
@@ -117,30 +115,66 @@ static ru_status timed(ru_replay *r, ru_err *err)
                                      .life_s = 600,
                                      .ops = size / 1e6 + ru_rng_below(&rng, 100000)};
     }
+    return files;
+}
+
+/* How long an opening takes, with a full history: traits, then forests. */
+static ru_status timed(ru_replay *r, ru_err *err)
+{
+    enum { FILES = RU_DENSITY_RECENT };
+    ru_density_file *files = drawn(r, FILES);
+    if (files == NULL) {
+        return RU_FAIL(err, RU_E_LIMIT, "no memory for %d files", FILES);
+    }
     ru_density_model m;
     ru_density_history h;
-    ru_status st =
-        ru_density_train(files, FILES, GROUPS, &prices, &ru_solver_library, 1, r->arena, &m, err);
-    if (st == RU_E_UNSUPPORTED) {
-        return RU_OK; /* the rows above say it */
-    }
-    RU_TRY(st);
-    RU_TRY(ru_density_history_init(&h, &prices, GROUPS, r->arena, err));
+    RU_TRY(ru_density_train(files, FILES, GROUPS, &list_prices, &ru_solver_library, 1, r->arena, &m,
+                            err));
+    RU_TRY(ru_density_history_init(&h, &list_prices, GROUPS, r->arena, err));
     for (uint32_t i = 0; i < FILES; i++) {
         ru_density_learn(&h, &files[i]);
     }
-    double sure = 0;
+    double worth = 0;
     int64_t start = ru_clock_now().ns;
     for (uint32_t i = 0; i < FILES; i++) {
         float x[RU_DENSITY_TRAITS];
         ru_density_traits(&h, &files[i], x);
-        sure += ru_density_ask(&m, x).probability;
+        worth += fmax(0, ru_density_ask(&m, x).worth);
     }
     ru_replay_row row = ru_replay_row_of("a decision, 4000 files of history", "decision_us", true);
     row.timed = true;
     row.ours = (double)(ru_clock_now().ns - start) * 1e-3 / FILES;
     row.goal = 100;
-    row.note = sure > 0 ? NULL : "nothing was admitted";
+    row.note = worth > 0 ? NULL : "nothing was admitted";
+    return ru_replay_add(r, &row, err);
+}
+
+/* A plan with its training: half of the files are history. */
+static ru_status growth(ru_replay *r, uint32_t n, ru_err *err)
+{
+    ru_arena_mark mark = ru_arena_mark_get(r->arena);
+    const ru_storage_in in = {.files = drawn(r, n),
+                              .n = n,
+                              .n_groups = GROUPS,
+                              .from_s = 10.0 * n,
+                              .quota_bytes = 1e12,
+                              .prices = list_prices,
+                              .solver = &ru_solver_library,
+                              .seed = 1};
+    ru_storage_plan p;
+    if (in.files == NULL) {
+        return RU_FAIL(err, RU_E_LIMIT, "no memory for %u files", n);
+    }
+    int64_t start = ru_clock_now().ns;
+    RU_TRY(ru_plan_storage(&in, r->arena, r->arena, &p, err));
+    double took = (double)(ru_clock_now().ns - start) * 1e-9;
+    ru_arena_rewind(r->arena, mark);
+    char name[64];
+    ru_text t = ru_text_into(name, sizeof name);
+    ru_text_putf(&t, "%u files, training included", n);
+    ru_replay_row row = ru_replay_row_of(name, "plan_s", true);
+    row.timed = true;
+    row.ours = took;
     return ru_replay_add(r, &row, err);
 }
 
@@ -167,5 +201,10 @@ ru_status rui_replay_storage(ru_replay *r, ru_err *err)
             }
         }
     }
-    return timed(r, err);
+    if (!ru_solver_has_trees()) {
+        return RU_OK; /* the rows above say it */
+    }
+    RU_TRY(timed(r, err));
+    RU_TRY(growth(r, 8000, err));
+    return growth(r, 80000, err);
 }

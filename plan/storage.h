@@ -1,8 +1,9 @@
 /* Which temporary files go to SSD when they are opened, and how far they may grow there.
  *
- *   opened -> traits -> forests: limit, probability     admit when it is sure enough, the SSD has
- * room for the file up to its limit, and the limit is above 0 grown beyond the limit -> what
- * follows goes to HDD   (demoted: the rest alone) deleted -> room again; the file is history now
+ *   opened: forests say its limit and its worth; it goes to SSD when it is worth it and there is
+ *       room up to the smaller of size and limit
+ *   grown beyond its limit: what follows goes to HDD (demoted: the rest alone)
+ *   deleted: room again; the file is history now
  *
  * A demoted file saves the share of its saving that its part on SSD has.
  *
@@ -34,9 +35,9 @@ typedef struct ru_storage_in {
     double quota_bytes; /* of the SSD; > 0 */
     ru_density_prices prices;
     ru_storage_method method;
-    double sure;                                    /* admit from this probability on */
-    double ttl_s;                                   /* of LIFETIME */
-    double window_s;                                /* of CACHESACK */
+    double worth_min; /* admit above this expected saving of a byte, over its wear and disk time */
+    double ttl_s;     /* of LIFETIME */
+    double window_s;  /* of CACHESACK */
     double spill_low, spill_high, look_s, decide_s; /* of the threshold */
     const ru_solver *solver;
     uint64_t seed;
