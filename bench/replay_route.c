@@ -218,8 +218,8 @@ static ru_status bound_of(ru_replay *r, const ru_route_in *in, uint32_t n, doubl
     return RU_OK;
 }
 
-/* The given rows of equal load: the law and the search, not the cuts. */
-static ru_status equal_rows(ru_replay *r, const route_data *d, ru_err *err)
+/* Every given row with the same routing, number of buffers and grid: G1 is the full one. */
+static ru_status given_rows(ru_replay *r, const route_data *d, ru_err *err)
 {
     for (uint32_t k = 0; k < d->reference.n; k += r->quick ? 4 : 1) {
         uint32_t mix = 0, n = (uint32_t)rui_csv_f64(&d->reference, k, 4);
@@ -227,19 +227,24 @@ static ru_status equal_rows(ru_replay *r, const route_data *d, ru_err *err)
                strcmp(mixes[mix], rui_csv_text(&d->reference, k, 0)) != 0) {
             mix++;
         }
-        if (strcmp(rui_csv_text(&d->reference, k, 3), "equal_load") != 0 || n < 1 || n > 32) {
-            continue;
+        bool equal = strcmp(rui_csv_text(&d->reference, k, 3), "equal_load") == 0;
+        bool full = strcmp(rui_csv_text(&d->reference, k, 2), "G1") == 0;
+        if (n < 1 || n > 32) {
+            return RU_FAIL(err, RU_E_DATA, "row %u of the given costs has %u buffers", k, n);
         }
-        ru_route_in in = input(d, mix, rui_csv_f64(&d->reference, k, 1), true);
+        ru_route_in in = input(d, mix, rui_csv_f64(&d->reference, k, 1), full);
+        in.buffers_max = n > in.buffers_max ? n : in.buffers_max;
         char name[96];
         ru_text t = ru_text_into(name, sizeof name);
-        ru_text_putf(&t, "%s, %g s/KB, equal load, %u buffer%s", mixes[mix], in.slo_s, n,
-                     n == 1 ? "" : "s");
+        ru_text_putf(&t, "%s, %g s/KB, %s, %u buffer%s", mixes[mix], in.slo_s,
+                     equal ? "equal load" : "cuts", n, n == 1 ? "" : "s");
         ru_replay_row row = ru_replay_row_of(name, "micro_usd_per_request", true);
-        row.ours = cost_of(r, in, RU_ROUTE_EQUAL, n);
+        row.ours = cost_of(r, in, equal ? RU_ROUTE_EQUAL : RU_ROUTE_CUTS, n);
         row.best_known = 1e6 * rui_csv_f64(&d->reference, k, 5);
         row.goal = row.best_known * 1.005;
-        RU_TRY(bound_of(r, &in, n, &row.bound, err));
+        if (equal || n == 1) {
+            RU_TRY(bound_of(r, &in, n, &row.bound, err));
+        }
         if (row.bound > row.goal) {
             row.note = "the given cost is below the bound: no choice keeps the objective for it";
         }
@@ -416,7 +421,7 @@ ru_status rui_replay_route(ru_replay *r, ru_err *err)
     RU_TRY(read_all(r, &d, err));
     RU_TRY(tables(r, &d, err));
     RU_TRY(simulated(r, &d, err));
-    RU_TRY(equal_rows(r, &d, err));
+    RU_TRY(given_rows(r, &d, err));
     for (uint32_t mix = 0; mix < RU_ARRAY_LEN(mixes); mix += r->quick ? 3 : 1) {
         RU_TRY(mix_rows(r, &d, mix, err));
     }
