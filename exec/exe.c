@@ -43,7 +43,9 @@ static ru_status add_ports(ru_exe *e, ru_graph *g, ru_err *err)
     if (g->outputs == NULL) {
         return RU_FAIL(err, RU_E_MEM, "no memory for %u outputs", most);
     }
-    memcpy(g->outputs, e->outer->outputs, g->n_outputs * sizeof *g->outputs);
+    for (uint32_t k = 0; k < g->n_outputs; k++) {
+        g->outputs[k] = e->outer->outputs[k];
+    }
     for (uint32_t k = 0; k < e->opt.n_ports; k++) {
         ru_value_id v = e->opt.ports[k];
         if (v.v >= g->n_values || g->values[v.v].kind != RU_VALUE_TEMP) {

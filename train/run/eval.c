@@ -15,7 +15,8 @@ struct ru_eval {
     const ru_model *model;
     ru_dataset *data;
     ru_arena scratch;
-    eval_size main, tail; /* tail.exe NULL: the batches come out even */
+    eval_size main,
+        tail; /* tail.exe NULL: the batches come out even; it shares the state of main */
     uint32_t readers;
     int64_t x_bytes, y_bytes; /* of one sample */
 };
@@ -35,7 +36,7 @@ static ru_status size_open(const ru_model *m, int64_t n, double smoothing,
 }
 
 /* The largest size down to half of `most` that divides `count`, else `most`: where batches come out
- * even, the parameters need not stand in a second executable for the last one. */
+ * even, no second executable is opened for the last one. */
 static int64_t even_batch(int64_t count, int64_t most)
 {
     for (int64_t n = most; n > most / 2; n--) {
@@ -67,7 +68,9 @@ ru_status ru_eval_open(const ru_model *m, ru_dataset *data, int64_t batch, doubl
     ru_arena_init(&e->scratch, 0);
     ru_status st = size_open(m, n, label_smoothing, exe_opt, arena, &e->main, err);
     if (st == RU_OK && count % n != 0) {
-        st = size_open(m, count % n, label_smoothing, exe_opt, arena, &e->tail, err);
+        ru_exe_options shared = *exe_opt;
+        shared.share = e->main.exe;
+        st = size_open(m, count % n, label_smoothing, &shared, arena, &e->tail, err);
     }
     if (st != RU_OK) {
         ru_eval_close(e);
@@ -194,10 +197,6 @@ ru_status ru_eval_run_part(ru_eval *e, const ru_eval_part *p, ru_err *err)
                             .ahead = p->end - p->first == 1 ? 1 : 0};
     if (p->first >= p->end) {
         return RU_OK;
-    }
-    if (e->tail.exe != NULL && p->end == ru_eval_batches(e)) {
-        RU_TRY(ru_model_state_copy(&e->main.step.graph, e->main.exe, &e->tail.step.graph,
-                                   e->tail.exe, &e->scratch, err));
     }
     RU_TRY(ru_stream_open(e->data, &so, &stream, err));
     ru_status st = RU_OK;
