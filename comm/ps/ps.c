@@ -97,7 +97,7 @@ void ru_ps_reset(ru_ps *ps, uint32_t generation, uint32_t closed, ru_effects *fx
 {
     RU_CHECK(generation > ps->generation);
     ps->generation = generation;
-    ps->closed = closed;
+    ps->closed = ps->base = closed;
     for (uint32_t s = 0; s < ps->place.n_shards; s++) {
         if (ps->shard[s].values != NULL) {
             rui_ps_shard_drop(ps, s);
@@ -158,15 +158,19 @@ void ru_ps_close(ru_ps *ps, uint32_t closed, ru_time now, ru_effects *fx)
     for (uint32_t s = 0; s < ps->place.n_shards; s++) {
         if (ps->shard[s].here) {
             rui_ps_shard_close(ps, s, closed);
-            rui_ps_unpark(ps, s, now, fx);
         }
+    }
+    ps->opt.user.closed(ps->opt.user.self, now, fx);
+    for (uint32_t s = 0; s < ps->place.n_shards; s++) {
+        rui_ps_unpark(ps, s, now, fx);
     }
 }
 
 /* -- shards that come ----------------------------------------------------------------------------
  */
 
-static void installed(ru_ps *ps, uint32_t s, bool map_follows, ru_time now, ru_effects *fx)
+static void installed(ru_ps *ps, uint32_t s, bool map_follows, bool moved, ru_time now,
+                      ru_effects *fx)
 {
     ps->shard[s].here = true;
     if (ps->shard[s].closed < ps->closed) {
@@ -174,7 +178,9 @@ static void installed(ru_ps *ps, uint32_t s, bool map_follows, ru_time now, ru_e
     }
     if (ru_node_is(ps->holder[s], ps->opt.self)) {
         rui_ps_unpark(ps, s, now, fx);
-        ps->opt.user.came(ps->opt.user.self, s, now, fx);
+        if (moved) {
+            ps->opt.user.came(ps->opt.user.self, s, now, fx);
+        }
     } else if (!map_follows) {
         rui_ps_shard_send(ps, s, now, fx);
         retry_soon(ps, now, fx);
@@ -184,7 +190,7 @@ static void installed(ru_ps *ps, uint32_t s, bool map_follows, ru_time now, ru_e
 /* The clock of a shard when the generation begins. */
 static uint32_t begin_of(const ru_ps *ps, uint32_t s)
 {
-    return s < ps->place.n_spread ? ps->closed : ps->closed * ps->opt.rounds;
+    return s < ps->place.n_spread ? ps->base : ps->base * ps->opt.rounds;
 }
 
 ru_status ru_ps_shard_first(ru_ps *ps, uint32_t shard, ru_time now, ru_effects *fx)
@@ -203,7 +209,7 @@ ru_status ru_ps_shard_first(ru_ps *ps, uint32_t shard, ru_time now, ru_effects *
             }
         }
     }
-    installed(ps, shard, false, now, fx);
+    installed(ps, shard, false, false, now, fx);
     return RU_OK;
 }
 
@@ -216,7 +222,7 @@ ru_status ru_ps_shard_load(ru_ps *ps, uint32_t shard, const void *bytes, int64_t
         rui_ps_shard_drop(ps, shard);
         return RU_E_DATA;
     }
-    installed(ps, shard, false, now, fx);
+    installed(ps, shard, false, false, now, fx);
     return RU_OK;
 }
 
@@ -252,7 +258,7 @@ static void came(ru_ps *ps, ru_node_id from, const rui_ps_head *h, void *body, i
     }
     ru_bufs_put(&ps->bufs, body);
     if (fresh) {
-        installed(ps, k, h->epoch > ps->epoch, now, fx);
+        installed(ps, k, h->epoch > ps->epoch, true, now, fx);
     }
 }
 
@@ -273,9 +279,10 @@ bool ru_ps_shard_here(const ru_ps *ps, uint32_t shard)
     return ps->shard[shard].here;
 }
 
-uint32_t ru_ps_shard_closed(const ru_ps *ps, uint32_t shard)
+bool ru_ps_shard_begins(const ru_ps *ps, uint32_t shard)
 {
-    return ps->shard[shard].closed;
+    uint32_t steps = shard < ps->place.n_spread ? 1 : ps->opt.rounds;
+    return ps->shard[shard].here && ps->shard[shard].closed == ps->closed * steps;
 }
 
 void *ru_ps_shard_save(ru_ps *ps, uint32_t shard, int64_t *n)

@@ -67,6 +67,9 @@ typedef struct ru_ps_user {
     void (*fetched)(void *self, uint32_t ticket, ru_time now, ru_effects *fx);
     /* All updates of this executor are acknowledged. */
     void (*flushed)(void *self, uint32_t executor, ru_time now, ru_effects *fx);
+    /* Shards here have closed a clock, and nothing of the next one is in them (ordered, or rows
+     * that rotate): the moment to save them. */
+    void (*closed)(void *self, ru_time now, ru_effects *fx);
     /* This process holds a shard that came from another. */
     void (*came)(void *self, uint32_t shard, ru_time now, ru_effects *fx);
     /* An object of the owner's came from another process (ru_ps_object_send). Owner: bytes is a
@@ -120,9 +123,14 @@ RU_MUST_USE ru_status ru_ps_shard_first(ru_ps *ps, uint32_t shard, ru_time now, 
 RU_MUST_USE ru_status ru_ps_shard_load(ru_ps *ps, uint32_t shard, const void *bytes, int64_t n,
                                        ru_time now, ru_effects *fx);
 bool ru_ps_shard_here(const ru_ps *ps, uint32_t shard);
-uint32_t ru_ps_shard_closed(const ru_ps *ps, uint32_t shard);
+/* Is it here, as of the beginning of the clock that is open? */
+bool ru_ps_shard_begins(const ru_ps *ps, uint32_t shard);
 /* A copy of a shard that is here: a buffer (ru_ps_bufs) of *n bytes; NULL: no memory. */
 RU_MUST_USE void *ru_ps_shard_save(ru_ps *ps, uint32_t shard, int64_t *n);
+/* Rows of a saved shard into dense tables value [rows, width] and extra [rows, extra]; NULL: not
+ * this one. Errors: RU_E_DATA. */
+RU_MUST_USE ru_status ru_ps_shard_rows(const ru_ps *ps, uint32_t shard, const void *bytes,
+                                       int64_t n, float *const *value, float *const *extra);
 int64_t ru_ps_shard_bytes(const ru_ps *ps, uint32_t shard);
 /* Those of the options and, with rows that rotate, one for each executor. */
 uint32_t ru_ps_shards(const ru_ps *ps);
@@ -147,7 +155,7 @@ bool ru_ps_update(ru_ps *ps, ru_ps_tag tag, uint32_t block, const ru_ps_rows *ro
 void ru_ps_forget(ru_ps *ps, uint32_t ticket);
 
 /* Objects of the owner's, one for each executor, move as shards do: each time once, whatever the
- * connections do. bytes: a buffer, taken. false: not now, its last move from here is not over. */
+ * connections do. bytes: a buffer, taken. false: not taken, its last move from here is not over. */
 RU_MUST_USE bool ru_ps_object_send(ru_ps *ps, uint32_t object, ru_node_id to, void *bytes,
                                    int64_t n, ru_time now, ru_effects *fx);
 

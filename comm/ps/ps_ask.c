@@ -138,7 +138,8 @@ static uint32_t missing(ru_ps *ps, uint32_t ticket, uint32_t need, bool fresh, u
 {
     for (uint32_t i = 0; i < n; i++) {
         uint32_t r = row + i, q = ps->asked[r];
-        if (q != 0 && ps->ask[q - 1].head.need >= need) {
+        /* Not one that waits for a later clock: that may wait for this executor. */
+        if (q != 0 && ps->ask[q - 1].head.need == need) {
             wait_for(ps, ticket, q - 1);
             continue;
         }
@@ -245,20 +246,22 @@ void ru_ps_read(const ru_ps *ps, const ru_ps_rows *rows, float *into)
     }
 }
 
-static void take_rows(ru_ps *ps, uint32_t i, uint32_t closed, const float *from)
+static void take_rows(ru_ps *ps, uint32_t q, uint32_t closed, const float *from)
 {
     const rui_ps_place *p = &ps->place;
-    const rui_ps_ask *a = &ps->ask[i];
+    const rui_ps_ask *a = &ps->ask[q];
     const rui_ps_run *run = a->body;
     for (uint32_t k = 0; k < a->head.n_runs; k++) {
         uint32_t t = rui_ps_table_of(p, run[k].row), width = p->table[t].width;
         float *to = cached(ps, t, run[k].row);
         RU_CHECK(to != NULL);
-        memcpy(to, from, (size_t)run[k].n * width * 4);
-        from += (int64_t)run[k].n * width;
-        for (uint32_t r = run[k].row; r < run[k].row + run[k].n; r++) {
-            ps->age[r] = closed + 1;
-            ps->asked[r] = ps->asked[r] == i + 1 ? 0 : ps->asked[r];
+        for (uint32_t i = 0; i < run[k].n; i++, from += width) {
+            uint32_t r = run[k].row + i;
+            if (ps->age[r] <= closed + 1) { /* answers may overtake each other */
+                memcpy(to + (int64_t)i * width, from, (size_t)width * 4);
+                ps->age[r] = closed + 1;
+            }
+            ps->asked[r] = ps->asked[r] == q + 1 ? 0 : ps->asked[r];
         }
     }
 }

@@ -149,6 +149,7 @@ struct ru_ps {
     ru_pull *pull;
     rui_ps_place place;
     uint32_t generation, epoch, closed;
+    uint32_t base;      /* clocks that were closed when the generation began */
     ru_node_id *holder; /* [shards] */
     rui_ps_shard *shard;
     rui_ps_moving *moving; /* [shards + objects] */
@@ -191,7 +192,7 @@ void rui_ps_serve(ru_ps *ps, ru_node_id from, uint32_t what, const rui_ps_head *
 void rui_ps_unpark(ru_ps *ps, uint32_t s, ru_time now, ru_effects *fx);
 void rui_ps_shard_send(ru_ps *ps, uint32_t s, ru_time now, ru_effects *fx);
 /* ps_move.c: k is a shard, or n_shards + an object */
-/* Bytes (a buffer, taken) to their new holder. false: an older copy is still read, later. */
+/* Bytes (a buffer, taken) to their new holder. false: not taken, an older copy is still read. */
 RU_MUST_USE bool rui_ps_move(ru_ps *ps, uint32_t k, ru_node_id to, void *bytes, int64_t n,
                              ru_time now, ru_effects *fx);
 /* Again: what was on its way to `up` (0: what failed). */

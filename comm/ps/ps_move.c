@@ -20,7 +20,6 @@ bool rui_ps_move(ru_ps *ps, uint32_t k, ru_node_id to, void *bytes, int64_t n, r
     rui_ps_moving *m = &ps->moving[k];
     rui_ps_move_drop(ps, k); /* it is here again, so it came */
     if (m->bytes != NULL) {
-        ru_bufs_put(&ps->bufs, bytes);
         return false;
     }
     *m = (rui_ps_moving){.hops = m->hops + 1, .bytes = bytes, .n = n, .to = to};

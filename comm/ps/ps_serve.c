@@ -66,6 +66,10 @@ static void serve_here(ru_ps *ps, ru_node_id from, uint32_t what, const rui_ps_h
         ru_bufs_put(&ps->bufs, body);
         return;
     }
+    if (h->shard >= ps->place.n_spread && h->step / ps->opt.rounds > ps->closed) {
+        park(ps, from, what, h, body, body_bytes); /* this clock has not begun here */
+        return;
+    }
     bool taken, fresh = rui_ps_shard_update(ps, h->shard, h, body, body_bytes, &taken);
     if (!taken) {
         ru_bufs_put(&ps->bufs, body);
@@ -121,5 +125,7 @@ void rui_ps_shard_send(ru_ps *ps, uint32_t s, ru_time now, ru_effects *fx)
     if (bytes != NULL && rui_ps_move(ps, s, ps->holder[s], bytes, n, now, fx)) {
         rui_ps_shard_drop(ps, s);
         ps->stats.shards_sent++;
-    } /* else it stays here: later */
+    } else {
+        ru_bufs_put(&ps->bufs, bytes); /* it stays here: later */
+    }
 }

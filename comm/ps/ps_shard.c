@@ -294,3 +294,35 @@ ru_status rui_ps_shard_unpack(ru_ps *ps, uint32_t s, const void *bytes, int64_t 
     }
     return st;
 }
+
+ru_status ru_ps_shard_rows(const ru_ps *ps, uint32_t s, const void *bytes, int64_t n,
+                           float *const *value, float *const *extra)
+{
+    const rui_ps_place *place = &ps->place;
+    pack p;
+    if (n < (int64_t)sizeof p || s >= place->n_shards) {
+        return RU_E_DATA;
+    }
+    memcpy(&p, bytes, sizeof p);
+    if (p.magic != PACK_MAGIC || p.shard != s || p.floats != place->shard_floats[s] ||
+        n < (int64_t)sizeof p + 4 * p.floats) {
+        return RU_E_DATA;
+    }
+    const uint8_t *values = (const uint8_t *)bytes + sizeof p;
+    for (uint32_t k = place->shard_first[s]; k < place->shard_first[s + 1]; k++) {
+        uint32_t b = place->block[k], t = rui_ps_block_table(place, b);
+        size_t width = place->table[t].width, more = place->table[t].extra;
+        const uint8_t *at = values + 4 * place->offset[b];
+        for (uint32_t r = place->block_row[b]; r < place->block_row[b + 1]; r++) {
+            size_t row = r - place->first[t];
+            if (value[t] != NULL) {
+                memcpy(value[t] + row * width, at, width * 4);
+            }
+            if (more > 0 && extra[t] != NULL) {
+                memcpy(extra[t] + row * more, at + width * 4, more * 4);
+            }
+            at += (width + more) * 4;
+        }
+    }
+    return RU_OK;
+}
