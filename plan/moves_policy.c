@@ -1,4 +1,6 @@
 /* The row of `moves` in plan/policy.def: its input as a file, its report. */
+#include "plan/moves_policy.h"
+
 #include <math.h>
 #include <string.h>
 
@@ -8,33 +10,11 @@
 
 enum { SHOWN_MAX = 40 };
 
-typedef struct worker_in {
-    double cores, bytes_per_s;
-    int64_t memory_bytes;
-    bool leaving;
-} worker_in;
-
-typedef struct object_in {
-    int64_t on, home, state_bytes, data_bytes, net_bytes;
-    double cpu_s;
-} object_in;
-
-typedef struct pair_in {
-    uint32_t executor, shard;
-    int64_t bytes;
-} pair_in;
-
-typedef struct sample_in {
-    uint32_t executor, worker;
-    double took_s;
-} sample_in;
-
-typedef struct moves_in {
-    ru_conf_sections workers, executors, shards, local, samples;
-    double iterations;
-    int64_t barrier_ns, pause_ns;
-    uint32_t method, nodes_max;
-} moves_in;
+typedef ru_moves_policy_worker worker_in;
+typedef ru_moves_policy_object object_in;
+typedef ru_moves_policy_pair pair_in;
+typedef ru_moves_policy_sample sample_in;
+typedef ru_moves_policy_in moves_in;
 
 #define AT(type_, name_) .offset = offsetof(type_, name_)
 
