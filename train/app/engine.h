@@ -1,0 +1,166 @@
+/* The engine of apps with shared parameters, on many processes: executors and their tasks, the
+ * store (comm/ps), moves, checkpoints, recovery. One part of a node (comm/node/node.h); the same
+ * under Linux (train/worker) and in the simulator.
+ *
+ *   leader    driver: closes a clock when every executor is DONE with it, gives arguments; map of
+ *             executors and shards to members, as the blob of the view; checkpoints
+ *   members   executors and shards of the map
+ *
+ *   executor  rows fetched -> task on the device -> changes sent -> all acknowledged: DONE(clock)
+ *   leader    all DONE(c): CLOCK(c + 1) -> all; shards close clock c, executors go on
+ *
+ * So every change of a task is in its shards before the leader counts the task: whoever runs after
+ * it sees it (happens-before). An executor runs clock c when at most `slack` clocks below it are
+ * open; never past a barrier (a clock with a checkpoint) that is open.
+ *
+ * Moves: a new map is a new view with the same members. Its old holder sends the object when it is
+ * idle; requests wait for that object alone. The destination has opened the executor's data before
+ * (PREPARE). A member that dies begins a new generation: everybody loads its objects of the last
+ * checkpoint, and the clocks since then run again. In bsp and rotation the result is the same bits
+ * whatever moved or died.
+ *
+ * Source: litz-2018 (executors, micro-tasks, driver, moves, checkpoints); the map as a view ours.
+ * Thread: loop only, but ru_engine_compute. */
+#ifndef RU_TRAIN_APP_ENGINE_H
+#define RU_TRAIN_APP_ENGINE_H
+
+#include "comm/node/node.h"
+#include "comm/ps/ps.h"
+#include "plan/moves.h"
+#include "train/app/state.h"
+
+typedef struct ru_engine ru_engine;
+
+enum {
+    RU_ENGINE_WHAT_FIRST = 0x500,
+    RU_ENGINE_WHAT_END = 0x540,
+    RU_ENGINE_SLACK_MAX = 62, /* async: as many clocks apart */
+    RU_ENGINE_OBJECTS_MAX = 8192,
+};
+
+typedef enum ru_engine_driver { RU_ENGINE_BSP, RU_ENGINE_SSP, RU_ENGINE_ASYNC } ru_engine_driver;
+
+/* A checkpoint: everything as of the beginning of `clock`. `generation` in which it was written;
+ * 0: none. */
+typedef struct ru_engine_ckpt {
+    uint32_t generation, clock;
+} ru_engine_ckpt;
+
+/* A task on its way to the device and back. */
+typedef struct ru_engine_task {
+    uint32_t executor;
+    ru_app_task task;
+    uint32_t n_wants;
+    ru_app_want want[RU_APP_WANTS_MAX];
+    float *value[RU_APP_WANTS_MAX];        /* [rows, width] */
+    float *delta[RU_APP_WANTS_MAX];        /* of rules other than ADD; else NULL */
+    const float *before[RU_APP_WANTS_MAX]; /* ADD: as read; else NULL */
+    void *state;
+    ru_app_result result;
+    ru_status status;
+    ru_err err;
+    int64_t cpu_ns;
+} ru_engine_task;
+
+/* What computes and stores. Each call but `close` is answered once by the function named, later or
+ * from within the call. */
+typedef struct ru_engine_device_ops {
+    /* Read the executor's part and open it: ru_engine_opened. */
+    void (*open)(void *self, uint32_t executor);
+    void (*close)(void *self, uint32_t executor, void *state); /* nothing of it is under way */
+    /* ru_engine_compute(task) on some thread: ru_engine_ran. */
+    void (*run)(void *self, ru_engine_task *task);
+    /* Store bytes of an object durably: ru_engine_written; bytes are view until return. A
+     * checkpoint is valid when its last object, ru_engine_objects - 1, is stored. */
+    void (*write)(void *self, ru_engine_ckpt at, uint32_t object, const void *bytes, int64_t n);
+    void (*read)(void *self, ru_engine_ckpt at, uint32_t object, uint32_t tag); /* ru_engine_read */
+} ru_engine_device_ops;
+
+typedef enum ru_engine_news_kind {
+    RU_ENGINE_CLOCKED,  /* leader: clock is over; sums, objective */
+    RU_ENGINE_MOVED,    /* an object came here: object, bytes, took_ns */
+    RU_ENGINE_SAVED,    /* leader: checkpoint `ckpt` is valid */
+    RU_ENGINE_RESTORED, /* a generation began from `ckpt` */
+    RU_ENGINE_SETTLED,  /* leader: all that plan/moves asked for has moved, after took_ns */
+    RU_ENGINE_ENDED,    /* all clocks are done, or the job failed: status, text */
+} ru_engine_news_kind;
+
+typedef struct ru_engine_news {
+    ru_engine_news_kind kind;
+    uint32_t clock, generation;
+    const double *sums;       /* [RU_APP_SUMS_MAX] of the clock */
+    const float *const *told; /* [tables] rows of those that are told, after the clock; else NULL */
+    uint32_t object;
+    int64_t bytes, took_ns;
+    ru_engine_ckpt ckpt;
+    ru_status status;
+    const char *text;
+} ru_engine_news;
+
+typedef struct ru_engine_options {
+    const ru_app_ops *ops;
+    const void *app;
+    const ru_app_shape *shape;
+    const int64_t *part; /* [executors + 1] rows of the data: executor e has part[e] .. */
+    uint32_t shards;
+    uint32_t clocks;     /* to do */
+    uint32_t driver;     /* ru_engine_driver; apps with rotation or arguments: bsp */
+    uint32_t slack;      /* ssp: clocks that an executor may be ahead of the slowest */
+    uint32_t save_every; /* clocks between checkpoints; 0: by time */
+    int64_t save_ns;     /* time between checkpoints; 0: one at the end */
+    ru_engine_ckpt from; /* founders: begin with this checkpoint; generation 0: from nothing */
+    uint32_t founders;   /* members that the first view waits for; 0: 1 */
+    const ru_engine_device_ops *device;
+    void *device_self;
+    ru_member *member;
+    ru_chan *chan;
+    ru_node_id self;
+    uint32_t peers_max;
+    int64_t memory_bytes; /* of shards, caches and tasks; 0: 4 GiB */
+    void (*news)(void *self, const ru_engine_news *n, ru_time now);
+    /* The leader moves what plan/moves says to `in`; view until return. May be NULL. */
+    void (*planned)(void *self, const ru_moves_in *in, ru_time now);
+    void *news_self;
+} ru_engine_options;
+
+/* Errors: RU_E_ARG, RU_E_LIMIT, RU_E_MEM, of the app's driver. */
+RU_MUST_USE ru_status ru_engine_open(const ru_engine_options *opt, ru_arena *arena, ru_engine **out,
+                                     ru_err *err);
+/* After ru_node_quiet, when the device is idle. States are closed by the device. NULL is fine. */
+void ru_engine_close(ru_engine *e);
+ru_part ru_engine_part(ru_engine *e);
+
+/* Answers of the device, within ru_node_enter and _leave unless from within its call. */
+void ru_engine_opened(ru_engine *e, uint32_t executor, void *state, ru_status st, const char *why,
+                      ru_time now, ru_effects *fx);
+void ru_engine_ran(ru_engine *e, ru_engine_task *task, ru_time now, ru_effects *fx);
+void ru_engine_written(ru_engine *e, ru_engine_ckpt at, uint32_t object, ru_status st,
+                       const char *why, ru_time now, ru_effects *fx);
+/* bytes: view until return. */
+void ru_engine_read(ru_engine *e, uint32_t tag, uint32_t object, const void *bytes, int64_t n,
+                    ru_status st, const char *why, ru_time now, ru_effects *fx);
+
+/* Run the app and find what changed. Thread: any, one for each task. */
+void ru_engine_compute(const ru_app_ops *ops, const ru_app_shape *shape, ru_engine_task *task);
+
+/* Leader: move an object (executors, then shards) to a member, by its place in the view; elsewhere
+ * it does nothing. */
+void ru_engine_move(ru_engine *e, uint32_t object, uint32_t rank, ru_time now, ru_effects *fx);
+/* Leave in order, or end the job after the clock under way with a checkpoint. */
+void ru_engine_stop(ru_engine *e, bool all, ru_time now, ru_effects *fx);
+uint32_t ru_engine_objects(const ru_engine *e); /* of a checkpoint: executors, shards, the driver */
+
+/* The contents of one object of a checkpoint into a state of the same shape: all objects together
+ * are the whole job. Thread: any, as long as the engine is open. Errors: RU_E_DATA, RU_E_MEM. */
+RU_MUST_USE ru_status ru_engine_gather(const ru_engine *e, uint32_t object, const void *bytes,
+                                       int64_t n, ru_app_state *into);
+
+typedef struct ru_engine_facts {
+    uint32_t generation, closed, executors_here, shards_here, moves, restores;
+    bool leads, ended;
+    int64_t busy_ns;
+} ru_engine_facts;
+void ru_engine_facts_get(const ru_engine *e, ru_engine_facts *into);
+const ru_ps_stats *ru_engine_ps_stats(const ru_engine *e);
+
+#endif

@@ -1,0 +1,371 @@
+/* One task: which rows it uses, their values into its buffer, what it changed into the store. */
+#include <stdio.h>
+#include <string.h>
+
+#include "train/app/engine_impl.h"
+
+static const ru_app_table *table_of(const ru_engine *e, const ru_app_want *w)
+{
+    return &e->opt.shape->table[w->table];
+}
+
+static bool want_ok(const ru_engine *e, const rui_exec *x, const ru_app_want *w)
+{
+    if (w->table >= e->opt.shape->n_tables || w->rows < 0 || w->rows > UINT32_MAX) {
+        return false;
+    }
+    const ru_app_table *t = table_of(e, w);
+    int64_t lo = w->first, hi = w->first + w->rows;
+    for (int64_t i = 0; w->list != NULL && i < w->rows; i++) {
+        if (w->list[i] >= t->rows || (i > 0 && w->list[i] <= w->list[i - 1])) {
+            return false;
+        }
+    }
+    if (w->list != NULL && w->rows > 0) {
+        lo = w->list[0];
+        hi = (int64_t)w->list[w->rows - 1] + 1;
+    }
+    bool inside = w->rows == 0 || (lo >= 0 && hi <= t->rows);
+    return inside &&
+           (!t->local || w->rows == 0 || (x != NULL && lo >= x->first && hi <= x->first + x->rows));
+}
+
+static bool add_rows(ru_engine *e, ru_ps_rows **rows, uint32_t *n, uint32_t *cap, ru_ps_rows r)
+{
+    ru_ps_rows *last = *n > 0 ? &(*rows)[*n - 1] : NULL;
+    if (*n == *cap) {
+        uint32_t room = *cap < 64 ? 64 : 2 * *cap;
+        ru_ps_rows *p = ru_bufs_get(e->bufs, room * (int64_t)sizeof *p);
+        if (p == NULL) {
+            return false;
+        }
+        if (*n > 0) {
+            memcpy(p, *rows, *n * sizeof *p);
+        }
+        ru_bufs_put(e->bufs, *rows);
+        *rows = p;
+        *cap = room;
+        last = NULL;
+    }
+    (void)last;
+    (*rows)[(*n)++] = r;
+    return true;
+}
+
+/* Consecutive rows of a list become one range, but ranges of different wants stay apart. */
+bool rui_task_rows(ru_engine *e, const ru_engine_task *t, ru_ps_rows **rows, uint32_t *n,
+                   uint32_t *cap)
+{
+    *n = 0;
+    for (uint32_t k = 0; k < t->n_wants; k++) {
+        const ru_app_want *w = &t->want[k];
+        uint32_t begin = *n;
+        if (table_of(e, w)->local || w->rows == 0) {
+            continue;
+        }
+        if (w->list == NULL) {
+            ru_ps_rows r = {w->table, (uint32_t)w->first, (uint32_t)w->rows};
+            if (!add_rows(e, rows, n, cap, r)) {
+                return false;
+            }
+            continue;
+        }
+        for (int64_t i = 0; i < w->rows; i++) {
+            ru_ps_rows *last = *n > begin ? &(*rows)[*n - 1] : NULL;
+            if (last != NULL && last->first + last->n == w->list[i]) {
+                last->n++;
+            } else if (!add_rows(e, rows, n, cap, (ru_ps_rows){w->table, w->list[i], 1})) {
+                return false;
+            }
+        }
+    }
+    return true;
+}
+
+static bool adds(const ru_engine *e, const ru_app_want *w)
+{
+    const ru_app_table *t = table_of(e, w);
+    return w->write && t->rule == RU_APP_ADD && !t->rotate && !t->local;
+}
+
+static bool has_delta(const ru_engine *e, const ru_app_want *w)
+{
+    const ru_app_table *t = table_of(e, w);
+    return w->write && t->rule != RU_APP_ADD && !t->rotate && !t->local;
+}
+
+static int64_t want_floats(const ru_engine *e, const ru_app_want *w)
+{
+    return (w->rows * table_of(e, w)->width + 15) / 16 * 16; /* each begins on a cache line */
+}
+
+int64_t rui_task_floats(const ru_engine *e, const ru_engine_task *t)
+{
+    int64_t n = 16;
+    for (uint32_t k = 0; k < t->n_wants; k++) {
+        bool two = adds(e, &t->want[k]) || has_delta(e, &t->want[k]);
+        n += want_floats(e, &t->want[k]) * (two ? 2 : 1);
+    }
+    return n;
+}
+
+static float *local_row(const ru_engine *e, const rui_exec *x, const ru_app_want *w, int64_t row)
+{
+    return x->local[w->table] + (row - x->first) * table_of(e, w)->width;
+}
+
+/* Local rows: a copy of listed ones, and back. */
+static void local_copy(const ru_engine *e, const rui_exec *x, const ru_app_want *w, float *value,
+                       bool back)
+{
+    size_t bytes = table_of(e, w)->width * sizeof *value;
+    for (int64_t i = 0; i < w->rows; i++) {
+        float *row = local_row(e, x, w, w->list[i]);
+        float *at = value + i * table_of(e, w)->width;
+        memcpy(back ? row : at, back ? at : row, bytes);
+    }
+}
+
+static void read_rows(const ru_engine *e, const ru_app_want *w, float *value)
+{
+    if (w->list == NULL) {
+        const ru_ps_rows r = {w->table, (uint32_t)w->first, (uint32_t)w->rows};
+        ru_ps_read(e->ps, &r, value);
+        return;
+    }
+    for (int64_t i = 0, n; i < w->rows; i += n) {
+        n = 1;
+        while (i + n < w->rows && w->list[i + n] == w->list[i] + n) {
+            n++;
+        }
+        const ru_ps_rows r = {w->table, w->list[i], (uint32_t)n};
+        ru_ps_read(e->ps, &r, value + i * table_of(e, w)->width);
+    }
+}
+
+void rui_task_place(ru_engine *e, ru_engine_task *t, float *buffer)
+{
+    for (uint32_t k = 0; k < t->n_wants; k++) {
+        const ru_app_want *w = &t->want[k];
+        size_t bytes = (size_t)w->rows * table_of(e, w)->width * sizeof *buffer;
+        const rui_exec *x = table_of(e, w)->local ? &e->exec[t->executor] : NULL;
+        t->delta[k] = NULL;
+        t->before[k] = NULL;
+        t->value[k] = buffer;
+        buffer += want_floats(e, w);
+        if (w->rows == 0) {
+            continue;
+        }
+        if (x != NULL && w->list == NULL) {
+            t->value[k] = local_row(e, x, w, w->first);
+        } else if (x != NULL) {
+            local_copy(e, x, w, t->value[k], false);
+        } else {
+            read_rows(e, w, t->value[k]);
+        }
+        if (adds(e, w)) {
+            memcpy(buffer, t->value[k], bytes);
+            t->before[k] = buffer;
+            buffer += want_floats(e, w);
+        } else if (has_delta(e, w)) {
+            memset(buffer, 0, bytes);
+            t->delta[k] = buffer;
+            buffer += want_floats(e, w);
+        }
+    }
+}
+
+/* -- before --------------------------------------------------------------------------------------
+ */
+
+static bool barrier_between(const ru_engine *e, uint32_t closed, uint32_t clock)
+{
+    uint32_t every = e->opt.save_every;
+    return (every > 0 && clock / every > closed / every) ||
+           (e->barrier > closed && clock >= e->barrier);
+}
+
+static void run(ru_engine *e, uint32_t k, ru_time now, ru_effects *fx)
+{
+    rui_exec *x = &e->exec[k];
+    int64_t floats = rui_task_floats(e, &x->task);
+    if (floats > x->buffer_floats) {
+        ru_bufs_put(e->bufs, x->buffer);
+        x->buffer = ru_bufs_get(e->bufs, floats * 4);
+        x->buffer_floats = x->buffer == NULL ? 0 : floats;
+        if (x->buffer == NULL) {
+            rui_engine_fail(e, RU_E_MEM, "there is no memory for the rows of a task", now, fx);
+            return;
+        }
+    }
+    rui_task_place(e, &x->task, x->buffer);
+    x->busy = RUI_RUNS;
+    x->used = true;
+    x->generation = e->generation;
+    e->opt.device->run(e->opt.device_self, &x->task);
+}
+
+void rui_task_begin(ru_engine *e, uint32_t k, ru_time now, ru_effects *fx)
+{
+    rui_exec *x = &e->exec[k];
+    const ru_app_shape *s = e->opt.shape;
+    uint32_t clock = x->step / s->rounds;
+    bool args = e->opt.ops->drive == NULL || e->args_clock == clock;
+    if (e->ended || clock >= e->opt.clocks || clock - e->closed > e->driver_slack || !args ||
+        barrier_between(e, e->closed, clock)) {
+        return;
+    }
+    ru_engine_task *t = &x->task;
+    *t = (ru_engine_task){.executor = k, .state = x->state};
+    t->task = ru_app_task_of(s, k, clock, x->step % s->rounds, x->rows);
+    t->task.args = e->args;
+    t->task.args_bytes = e->opt.ops->drive == NULL ? 0 : e->args_bytes;
+    t->n_wants = e->opt.ops->wants(x->state, &t->task, t->want, RU_APP_WANTS_MAX);
+    bool ok = t->n_wants <= RU_APP_WANTS_MAX;
+    for (uint32_t i = 0; ok && i < t->n_wants; i++) {
+        ok = want_ok(e, x, &t->want[i]);
+    }
+    if (!ok) {
+        rui_engine_fail(e, RU_E_USER,
+                        "the app asked for rows that its tables do not have, or that are not "
+                        "listed in rising order",
+                        now, fx);
+        return;
+    }
+    if (!rui_task_rows(e, t, &x->fetch, &x->n_fetch, &x->cap_fetch)) {
+        rui_engine_fail(e, RU_E_MEM, "there is no memory for the rows of a task", now, fx);
+        return;
+    }
+    uint32_t slack = e->driver_slack, need = clock > slack ? clock - slack : 0;
+    need = e->closed > need ? e->closed : need;
+    x->busy = RUI_FETCHES;
+    if (ru_ps_fetch(e->ps, k, need < clock ? need : clock, x->step,
+                    e->opt.driver == RU_ENGINE_ASYNC, x->fetch, x->n_fetch, now, fx)) {
+        run(e, k, now, fx);
+    }
+}
+
+void rui_task_fetched(ru_engine *e, uint32_t k, ru_time now, ru_effects *fx)
+{
+    RU_CHECK(e->exec[k].busy == RUI_FETCHES);
+    run(e, k, now, fx);
+}
+
+/* -- on the device -------------------------------------------------------------------------------
+ */
+
+void ru_engine_compute(const ru_app_ops *ops, const ru_app_shape *shape, ru_engine_task *task)
+{
+    const ru_app_view view = {.value = task->value, .delta = task->delta};
+    memset(&task->result, 0, sizeof task->result);
+    task->err = (ru_err){0};
+    task->status = ops->run(task->state, &task->task, &view, &task->result, &task->err);
+    for (uint32_t k = 0; task->status == RU_OK && k < task->n_wants; k++) {
+        const ru_app_want *w = &task->want[k];
+        int64_t n = w->rows * shape->table[w->table].width;
+        float *value = task->value[k];
+        const float *before = task->before[k];
+        for (int64_t i = 0; before != NULL && i < n; i++) {
+            value[i] -= before[i];
+        }
+    }
+}
+
+/* -- after ---------------------------------------------------------------------------------------
+ */
+
+/* Changes, one after another, of the rows that are written. */
+static bool changes(ru_engine *e, rui_exec *x, float **out)
+{
+    ru_engine_task *t = &x->task;
+    int64_t floats = 0, at = 0;
+    x->n_fetch = 0;
+    ru_engine_task written = {.executor = t->executor};
+    for (uint32_t k = 0; k < t->n_wants; k++) {
+        const ru_app_want *w = &t->want[k];
+        if (w->write && !table_of(e, w)->local) {
+            written.want[written.n_wants++] = *w;
+            floats += w->rows * table_of(e, w)->width;
+        } else if (w->write && w->list != NULL) {
+            local_copy(e, x, w, t->value[k], true);
+        }
+    }
+    *out = ru_bufs_get(e->bufs, floats * 4);
+    if (*out == NULL || !rui_task_rows(e, &written, &x->fetch, &x->n_fetch, &x->cap_fetch)) {
+        return false;
+    }
+    for (uint32_t k = 0; k < t->n_wants; k++) {
+        const ru_app_want *w = &t->want[k];
+        int64_t n = w->rows * table_of(e, w)->width;
+        if (w->write && !table_of(e, w)->local && n > 0) {
+            memcpy(*out + at, t->delta[k] != NULL ? t->delta[k] : t->value[k], (size_t)n * 4);
+            at += n;
+        }
+    }
+    return true;
+}
+
+static bool all_finite(const ru_engine_task *t)
+{
+    for (uint32_t i = 0; i < RU_APP_SUMS_MAX; i++) {
+        double s = t->result.sums[i];
+        if (s - s != 0) { /* infinite or not a number */
+            return false;
+        }
+    }
+    return true;
+}
+
+void ru_engine_ran(ru_engine *e, ru_engine_task *task, ru_time now, ru_effects *fx)
+{
+    uint32_t k = task->executor;
+    rui_exec *x = &e->exec[k];
+    RU_CHECK(x->busy == RUI_RUNS);
+    x->busy = RUI_IDLE;
+    e->facts.busy_ns += task->cpu_ns;
+    if (x->generation != e->generation || e->ended) {
+        rui_exec_settle(e, k, now, fx); /* another clock's work by now */
+        return;
+    }
+    uint32_t round = x->step % e->opt.shape->rounds;
+    if (task->status != RU_OK || !all_finite(task)) {
+        char why[RU_ERR_TEXT_MAX];
+        (void)snprintf(why, sizeof why, "clock %u, executor %u: %.600s", task->task.clock, k,
+                       task->status == RU_OK ? "the objective is not a finite number"
+                       : task->err.text[0]   ? task->err.text
+                                             : "the app's task failed");
+        rui_engine_fail(e, task->status == RU_OK ? RU_E_DATA : task->status, why, now, fx);
+        return;
+    }
+    memcpy(x->sums + (int64_t)round * RU_APP_SUMS_MAX, task->result.sums, sizeof task->result.sums);
+    x->cpu_ns += task->cpu_ns;
+    float *change;
+    if (!changes(e, x, &change)) {
+        rui_engine_fail(e, RU_E_MEM, "there is no memory for the changes of a task", now, fx);
+        return;
+    }
+    x->busy = RUI_FLUSHES;
+    const ru_ps_tag tag = {k, x->step};
+    bool over = ru_ps_update(e->ps, tag, task->task.block, x->fetch, x->n_fetch, change, now, fx);
+    ru_bufs_put(e->bufs, change);
+    if (over) {
+        rui_task_flushed(e, k, now, fx);
+    }
+}
+
+void rui_task_flushed(ru_engine *e, uint32_t k, ru_time now, ru_effects *fx)
+{
+    rui_exec *x = &e->exec[k];
+    RU_CHECK(x->busy == RUI_FLUSHES);
+    x->busy = RUI_IDLE;
+    uint32_t rounds = e->opt.shape->rounds, clock = x->step / rounds;
+    x->step++;
+    if (x->step % rounds == 0) {
+        uint32_t slot = clock % e->window;
+        memcpy(x->done + slot * e->sums_n, x->sums, (size_t)e->sums_n * sizeof *x->sums);
+        x->done_cpu[slot] = x->cpu_ns;
+        x->cpu_ns = 0;
+        rui_exec_tell(e, k, now, fx);
+    }
+    rui_exec_settle(e, k, now, fx);
+}
