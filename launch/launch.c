@@ -70,61 +70,6 @@ typedef struct launcher {
     ru_err err;
 } launcher;
 
-/* -- words ------------------------------------------------------------------------------------- */
-
-void ru_token_make(char into[2 * RU_TOKEN_BYTES + 1])
-{
-    static const char digits[] = "0123456789abcdef";
-    uint8_t raw[RU_TOKEN_BYTES];
-    ru_self_random(raw, sizeof raw);
-    for (uint32_t k = 0; k < RU_TOKEN_BYTES; k++) {
-        into[2 * k] = digits[raw[k] >> 4];
-        into[2 * k + 1] = digits[raw[k] & 15];
-    }
-    into[2 * RU_TOKEN_BYTES] = 0;
-}
-
-ru_status ru_token_get(const char *file, ru_arena *arena, const char **token, ru_err *err)
-{
-    const char *t = ru_conf_env("RUBATO_TOKEN");
-    if (file != NULL && strcmp(file, "-") == 0) {
-        char *line = ru_arena_zalloc(arena, 512, 1);
-        t = line != NULL ? fgets(line, 512, stdin) : NULL;
-        if (line != NULL) {
-            line[strcspn(line, "\r\n")] = 0;
-        }
-    } else if (file != NULL) {
-        char *text;
-        int64_t n;
-        RU_TRY(ru_file_read(file, 4096, arena, &text, &n, err));
-        while (n > 0 && (text[n - 1] == '\n' || text[n - 1] == '\r' || text[n - 1] == ' ')) {
-            text[--n] = 0;
-        }
-        t = text;
-    }
-    if (t == NULL || strlen(t) < RU_TOKEN_MIN || strlen(t) > RU_TOKEN_MAX) {
-        return RU_FAIL(
-            err, RU_E_USAGE,
-            "the job's token is %s: set RUBATO_TOKEN or give --token-file FILE with %d to "
-            "%d characters, those of OUT/token where the job was started",
-            t == NULL                  ? "missing"
-            : strlen(t) < RU_TOKEN_MIN ? "too short"
-                                       : "too long",
-            RU_TOKEN_MIN, RU_TOKEN_MAX);
-    }
-    *token = t;
-    return RU_OK;
-}
-
-const char *ru_choices_dir(ru_arena *arena)
-{
-    const char *base = ru_conf_env("XDG_CACHE_HOME"), *home = ru_conf_env("HOME");
-    if (base != NULL && base[0] != 0) {
-        return ru_path_join(arena, base, "rubato");
-    }
-    return home != NULL && home[0] != 0 ? ru_path_join(arena, home, ".cache/rubato") : NULL;
-}
-
 /* -- lines of children ------------------------------------------------------------------------- */
 
 /* A line of the launcher's own, for people. */
@@ -411,6 +356,12 @@ static void command_line(launcher *l, const child *c, const char *join, bool new
     say_how_much(o, w);
 }
 
+static uint32_t threads_asked(const launcher *l)
+{
+    const ru_launch_options *o = l->opt;
+    return o->app != NULL ? o->app->job->train.threads : o->train->job->train.threads;
+}
+
 static void on_end(void *self, int64_t pid, ru_time now);
 static ru_status start_at(launcher *l, uint32_t slot, const char *host, const char *join,
                           bool newcomer, ru_err *err);
@@ -436,8 +387,8 @@ static void remote_line(launcher *l, const child *c, const char *join, words *w)
     word(w, "--listen");
     word(w, ":0");
     word_number(w, "--rank", c->rank);
-    if (l->opt->train->job->train.threads != 0) {
-        word_number(w, "--threads", l->opt->train->job->train.threads);
+    if (threads_asked(l) != 0) {
+        word_number(w, "--threads", threads_asked(l));
     }
     if (l->opt->deterministic) {
         word(w, "--deterministic");
@@ -699,7 +650,7 @@ static void on_stop(void *self, int fd, uint32_t events, ru_time now)
 /* Disjoint cores for every worker, when there are enough; else nobody is pinned. */
 static ru_status share_cores(launcher *l, ru_err *err)
 {
-    uint32_t cores = ru_pool_cores(), asked = l->opt->train->job->train.threads;
+    uint32_t cores = ru_pool_cores(), asked = threads_asked(l);
     l->threads = asked != 0 ? asked : cores / l->opt->n_start;
     l->threads = l->threads > 0 ? l->threads : 1;
     uint32_t ids[64], n = ru_thread_cores_list(ids, 64);
@@ -731,7 +682,13 @@ static ru_status open_place(launcher *l, ru_err *err)
     ru_token_make(token);
     l->token = l->opt->token != NULL ? l->opt->token : token;
     uint64_t key = ru_worker_key((const uint8_t *)l->token, (uint32_t)strlen(l->token));
-    RU_TRY(ru_train_dir(l->opt->train, key, l->arena, &l->place, err));
+    if (l->opt->app != NULL) {
+        const ru_app_train_options ao = {
+            .file = l->opt->app, .out = l->opt->train->out, .resume = l->opt->train->resume};
+        RU_TRY(ru_app_place(&ao, key, l->arena, &l->place.out, &l->place.claim, err));
+    } else {
+        RU_TRY(ru_train_dir(l->opt->train, key, l->arena, &l->place, err));
+    }
     l->out = l->place.out;
     const char *path = ru_path_join(l->arena, l->out, "token");
     if (path == NULL) {
@@ -785,7 +742,8 @@ ru_status ru_launch(const ru_launch_options *opt, ru_arena *arena, ru_launch_res
         ru_log_file_close(l.children[k].log);
     }
     ru_loop_close(l.loop);
-    if (st == RU_OK && l.summary && l.out != NULL) { /* all traces of this machine are whole now */
+    if (st == RU_OK && l.summary && l.out != NULL &&
+        opt->app == NULL) { /* all traces of this machine are whole now */
         ru_op_facts_fold(l.out);
     }
     ru_claim_close(l.place.claim);

@@ -12,10 +12,12 @@
 #define RU_LAUNCH_LAUNCH_H
 
 #include "launch/hosts.h"
+#include "train/app/app_run.h"
 #include "train/worker/worker.h"
 
 typedef struct ru_launch_options {
-    const ru_train_options *train;
+    const ru_train_options *train;  /* of a job with an app without `job` */
+    const ru_app_job_file *app;     /* NULL: a job with a model */
     uint32_t n_min, n_start, n_max; /* 1 <= n_min <= n_start <= n_max */
     uint32_t n_begin;               /* workers, those of other hosts too, before the first step */
     bool open;                      /* newcomers may join: say how */

@@ -302,8 +302,8 @@ static const char *other_host(const ru_hosts_plan *plan, ru_arena *arena)
 
 /* This process starts workers. A fixed number may shrink to one; a range begins with as many as
  * there are cores. */
-static ru_status run_workers(ru_cmd_in *in, ru_train_options *to, const ru_hosts_plan *plan,
-                             ru_err *err)
+static ru_status run_workers(ru_cmd_in *in, ru_train_options *to, const ru_app_job_file *app,
+                             const ru_hosts_plan *plan, ru_err *err)
 {
     bool range = plan->workers_min != plan->workers_max;
     uint32_t cores = ru_pool_cores(), n_min = plan->workers_min, n_max = plan->workers_max;
@@ -332,6 +332,7 @@ static ru_status run_workers(ru_cmd_in *in, ru_train_options *to, const ru_hosts
     to->dir_shared = plan->founds == RU_FOUNDS_IF_FREE;
     const ru_launch_options lo = {
         .train = to,
+        .app = app,
         .n_min = range ? n_min : 1,
         .n_begin = several ? n_min : 1,
         .n_start = several ? plan->workers_here : start,
@@ -393,6 +394,23 @@ static ru_status check_here(const ru_hosts_plan *plan, ru_err *err)
                    here, plan->hosts.n, plan->job != NULL ? plan->job : "?");
 }
 
+/* An app on several workers. */
+static ru_status run_app_workers(ru_cmd_in *in, const ru_hosts_plan *plan, ru_err *err)
+{
+    const char **sets;
+    uint32_t n;
+    ru_app_job_file file;
+    RU_TRY(list_sets(in, &sets, &n, err));
+    RU_TRY(ru_app_job_load(in->args[0], sets, n, in->arena, &file, err));
+    bool json = ru_cmd_flag(in, "json"), mixed = json && ru_self_columns(1) > 0;
+    ru_train_options to = {.out = ru_cmd_text(in, "out"),
+                           .resume = ru_cmd_flag(in, "resume"),
+                           .json = json,
+                           .quiet = in->verbose < 0,
+                           .columns = in->progress && !mixed ? ru_self_columns(2) : 0};
+    return run_workers(in, &to, &file, plan, err);
+}
+
 static ru_status run(ru_cmd_in *in, ru_err *err)
 {
     ru_text text = ru_text_arena(in->arena);
@@ -412,10 +430,10 @@ static ru_status run(ru_cmd_in *in, ru_err *err)
     ru_hosts_plan plan;
     RU_TRY(resolve(in, &plan, err));
     if (ru_app_job_is(in->args[0])) {
-        return plan.workers_max > 1 || ru_cmd_given(in, "listen")
-                   ? RU_FAIL(err, RU_E_UNSUPPORTED,
-                             "a job with an app runs in one process; leave out -w")
-                   : run_app(in, err);
+        RU_TRY(check_here(&plan, err));
+        RU_TRY(check_tier(in, &plan, err));
+        return plan.workers_max > 1 || ru_cmd_given(in, "listen") ? run_app_workers(in, &plan, err)
+                                                                  : run_app(in, err);
     }
     RU_TRY(check_here(&plan, err));
     RU_TRY(check_tier(in, &plan, err));
@@ -439,7 +457,7 @@ static ru_status run(ru_cmd_in *in, ru_err *err)
         return run_as_worker(in, &to, &plan, err);
     }
     if (plan.workers_max > 1 || ru_cmd_given(in, "listen")) {
-        return run_workers(in, &to, &plan, err);
+        return run_workers(in, &to, NULL, &plan, err);
     }
     ru_self_stop_watch();
     ru_status st = ru_train(&to, in->arena, &result, err);

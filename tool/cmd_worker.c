@@ -13,7 +13,7 @@
 #include "launch/launch.h"
 #include "tool/cmd.h"
 #include "train/run/message.h"
-#include "train/worker/worker.h"
+#include "train/worker/worker_app.h"
 
 static const ru_opt opts[] = {
     {.name = "join",
@@ -196,9 +196,9 @@ static ru_status choose_out(ru_arena *arena, const char *token, const char **out
     }
 }
 
-/* The job from its file, or from whoever is at the address. */
-static ru_status get_job(ru_cmd_in *in, const char *token, ru_job *job, const char **out,
-                         ru_err *err)
+/* The job from its file, or from whoever is at the address; app->ops NULL: one with a model. */
+static ru_status get_job(ru_cmd_in *in, const char *token, ru_job *job, ru_app_job_file *app,
+                         const char **out, ru_err *err)
 {
     const char *file = ru_cmd_text(in, "job"), *yaml;
     *out = ru_cmd_text(in, "out");
@@ -216,10 +216,24 @@ static ru_status get_job(ru_cmd_in *in, const char *token, ru_job *job, const ch
     if (*out == NULL) {
         return RU_FAIL(err, RU_E_USAGE, "--job needs --out");
     }
-    if (file == NULL && ru_cmd_text(in, "out") == NULL) {
-        RU_TRY(choose_out(in->arena, token, out, err));
+    const char *label = file != NULL ? file : "job";
+    bool chooses = file == NULL && ru_cmd_text(in, "out") == NULL;
+    *app = (ru_app_job_file){0};
+    if (!ru_app_job_text_is(yaml)) {
+        if (chooses) {
+            RU_TRY(choose_out(in->arena, token, out, err));
+        }
+        return ru_job_parse(label, yaml, in->arena, job, err);
     }
-    return ru_job_parse(file != NULL ? file : "job", yaml, in->arena, job, err);
+    if (file == NULL && !is_run_of(in->arena, *out, token)) {
+        return RU_FAIL(err, RU_E_MISSING,
+                       "%s is not the folder of this run; workers of a job with an app share it, "
+                       "so mount it here, or name it with --out",
+                       *out);
+    }
+    RU_TRY(ru_app_job_parse(label, yaml, in->arena, app, err));
+    *job = (ru_job){.train.threads = app->job->train.threads};
+    return RU_OK;
 }
 
 static ru_status check_numbers(ru_cmd_in *in, ru_err *err)
@@ -269,13 +283,17 @@ static ru_status check_join(const char *join, ru_err *err)
 
 /* A worker that was silent for too long (its machine slept, its network failed) was removed by the
  * others; it comes back as a newcomer, unless it was told to stop. */
-static ru_status work(ru_worker_options *wo, ru_worker_result *result, ru_err *err)
+static ru_status work(ru_worker_options *wo, const ru_app_job_file *app, ru_worker_result *result,
+                      ru_err *err)
 {
     char again[sizeof result->again];
     for (;;) {
         ru_arena arena;
         ru_arena_init(&arena, 0);
-        ru_status st = ru_worker_run(wo, &arena, result, err);
+        const ru_app_worker_options ao = {
+            .file = app, .worker = wo, .threads = wo->train.job->train.threads};
+        ru_status st = app->ops != NULL ? ru_app_worker_run(&ao, &arena, result, err)
+                                        : ru_worker_run(wo, &arena, result, err);
         ru_arena_fini(&arena);
         if (st == RU_OK || !result->removed || ru_self_stop_asked() != 0) {
             return st;
@@ -301,7 +319,8 @@ static ru_status run(ru_cmd_in *in, ru_err *err)
     RU_TRY(check_join(join, err));
     RU_TRY(check_numbers(in, err));
     RU_TRY(ru_token_get(ru_cmd_text(in, "token-file"), in->arena, &token, err));
-    RU_TRY(get_job(in, token, &job, &out, err));
+    ru_app_job_file app;
+    RU_TRY(get_job(in, token, &job, &app, &out, err));
     if (ru_cmd_given(in, "threads")) {
         job.train.threads = (uint32_t)ru_cmd_i64(in, "threads");
     } else if (!launched && on_this_machine(join)) {
@@ -347,7 +366,7 @@ static ru_status run(ru_cmd_in *in, ru_err *err)
     }
     ru_worker_result result;
     ru_self_stop_watch();
-    ru_status st = work(&wo, &result, err);
+    ru_status st = work(&wo, &app, &result, err);
     ru_self_stop_unwatch();
     if (st == RU_OK && result.number == 0) {
         (void)fprintf(stderr, "gave up joining\n");

@@ -74,7 +74,7 @@ static bool holds_checkpoints(const char *dir, ru_arena *arena)
 }
 
 ru_status rui_app_dir_open(rui_app_dir *d, const char *name, const char *out, bool resume,
-                           const char *yaml, ru_arena *arena, ru_err *err)
+                           const char *yaml, uint64_t key, ru_arena *arena, ru_err *err)
 {
     d->out = out;
     if (out == NULL) {
@@ -96,7 +96,7 @@ ru_status rui_app_dir_open(rui_app_dir *d, const char *name, const char *out, bo
     }
     RU_TRY(ru_dir_make(checkpoints, err));
     const ru_claim_options co = {
-        .dir = d->out, .key = (uint64_t)ru_self_pid(), .alone = true, .wait_ns = claim_wait_ns};
+        .dir = d->out, .key = key, .alone = true, .wait_ns = claim_wait_ns};
     RU_TRY(ru_claim_open(&co, &d->claim, err));
     const char *slash = strrchr(d->out, '/');
     d->run = slash != NULL && slash[1] != '\0' ? slash + 1 : d->out;

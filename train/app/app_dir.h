@@ -12,11 +12,13 @@ typedef struct rui_app_dir {
     ru_claim *claim;
 } rui_app_dir;
 
-/* Choose, make and claim the folder, and write job.yaml. `out` NULL: runs/<name>-<number>, the next
- * or (resume) the last. Errors: RU_E_USAGE when a run is there already; RU_E_MISSING; RU_E_AGAIN.
+/* Choose, make and claim the folder with a job's key, and write job.yaml. `out` NULL:
+ * runs/<name>-<number>, the next or (resume) the last. Errors: RU_E_USAGE when a run is there
+ * already; RU_E_MISSING; RU_E_AGAIN.
  */
 RU_MUST_USE ru_status rui_app_dir_open(rui_app_dir *d, const char *name, const char *out,
-                                       bool resume, const char *yaml, ru_arena *arena, ru_err *err);
+                                       bool resume, const char *yaml, uint64_t key, ru_arena *arena,
+                                       ru_err *err);
 void rui_app_dir_close(rui_app_dir *d);
 
 #endif

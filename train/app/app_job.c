@@ -175,6 +175,18 @@ bool ru_app_job_is(const char *path)
     return is;
 }
 
+bool ru_app_job_text_is(const char *yaml)
+{
+    ru_arena arena;
+    ru_arena_init(&arena, 0);
+    ru_err err;
+    const char *app = NULL;
+    bool is =
+        peek_app("job", yaml, (int64_t)strlen(yaml), &arena, &app, &err) == RU_OK && app != NULL;
+    ru_arena_fini(&arena);
+    return is;
+}
+
 static ru_status read_job(const char *path, bool resolve, const char *text, int64_t n,
                           const char *const *sets, uint32_t n_sets, ru_arena *arena,
                           ru_app_job_file *out, ru_err *err)

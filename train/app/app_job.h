@@ -51,6 +51,7 @@ typedef struct ru_app_job_file {
 
 /* Does this job file name an app? A file that cannot be read names none. */
 bool ru_app_job_is(const char *path);
+bool ru_app_job_text_is(const char *yaml); /* the same of its text */
 
 /* Read and check a job file with `sets` on top; relative paths are taken from its folder.
  * Errors: RU_E_MISSING, RU_E_CONFIG with file:line:column; those of ru_app_find. */

@@ -292,7 +292,7 @@ static ru_status train(run *r, ru_err *err)
     all = t->steps > 0 && t->steps < all ? t->steps : all;
     r->clocks_max = all > UINT32_MAX ? UINT32_MAX : all;
     RU_TRY(rui_app_dir_open(&r->dir, r->job->name, r->opt->out, r->opt->resume, r->file->yaml,
-                            r->arena, err));
+                            (uint64_t)ru_self_pid(), r->arena, err));
     RU_TRY(restore(r, err));
     RU_TRY(open_report(r, err));
     r->begun = r->saved_at = ru_clock_now();
@@ -326,4 +326,15 @@ ru_status ru_app_train(const ru_app_train_options *opt, ru_arena *arena,
                                         .metrics = r.metrics};
     }
     return st;
+}
+
+ru_status ru_app_place(const ru_app_train_options *opt, uint64_t key, ru_arena *arena,
+                       const char **out, ru_claim **claim, ru_err *err)
+{
+    rui_app_dir d = {0};
+    RU_TRY(rui_app_dir_open(&d, opt->file->job->name, opt->out, opt->resume, opt->file->yaml, key,
+                            arena, err));
+    *out = d.out;
+    *claim = d.claim;
+    return RU_OK;
 }

@@ -8,6 +8,7 @@
 #ifndef RU_TRAIN_APP_APP_RUN_H
 #define RU_TRAIN_APP_APP_RUN_H
 
+#include "env/claim.h"
 #include "train/app/app_ckpt.h"
 #include "train/run/report.h"
 
@@ -29,6 +30,11 @@ typedef struct ru_app_train_result {
  * app and checkpoint. */
 RU_MUST_USE ru_status ru_app_train(const ru_app_train_options *opt, ru_arena *arena,
                                    ru_app_train_result *result, ru_err *err);
+
+/* Choose, make and claim the folder of a run as ru_app_train would: the launcher does so once for
+ * all workers. key: of the job. Errors: as above. */
+RU_MUST_USE ru_status ru_app_place(const ru_app_train_options *opt, uint64_t key, ru_arena *arena,
+                                   const char **out, ru_claim **claim, ru_err *err);
 
 /* A trained model: its tables, and data to use it on. */
 typedef struct ru_app_model {

@@ -10,6 +10,7 @@
 #include "base/str.h"
 #include "base/wire.h"
 #include "env/self.h"
+#include "train/worker/worker_app_impl.h"
 #include "train/worker/worker_impl.h"
 
 enum {
@@ -20,6 +21,27 @@ enum {
 };
 
 static const int64_t fetch_ns = 10000000000;
+
+/* Parts of the text to a process that asked. */
+static void send_job(ru_chan *chan, ru_node_id to, const char *out, const char *yaml, ru_time now)
+{
+    int64_t n_out = (int64_t)strlen(out) + 1, n_job = (int64_t)strlen(yaml);
+    int64_t total = n_out + n_job;
+    uint8_t buf[PART_BYTES + 32];
+    for (int64_t at = 0; at < total; at += PART_BYTES) {
+        int64_t n = total - at < PART_BYTES ? total - at : PART_BYTES;
+        ru_wire_out o = ru_wire_out_into(buf, sizeof buf);
+        ru_wire_put_u32(&o, (uint32_t)total);
+        ru_wire_put_u32(&o, (uint32_t)at);
+        for (int64_t i = at; i < at + n; i++) {
+            ru_wire_put_u8(&o, (uint8_t)(i < n_out ? out[i] : yaml[i - n_out]));
+        }
+        if (ru_chan_message(chan, to, RUI_MSG_PART, buf, ru_wire_size(&o), now) != RU_OK) {
+            ru_chan_drop(chan, to, now); /* half a job is none: it asks again */
+            return;
+        }
+    }
+}
 
 void rui_worker_message(void *self, ru_node_id from, uint32_t what, const void *data,
                         int64_t size_bytes, ru_time now)
@@ -34,29 +56,31 @@ void rui_worker_message(void *self, ru_node_id from, uint32_t what, const void *
     if (what >= RUI_MSG_TRACE_ASK && what <= RUI_MSG_TRACE_END) {
         rui_tracing_hear(w, from, what, data, size_bytes, now);
     }
-    if (what != RUI_MSG_ASK) {
-        return;
+    if (what == RUI_MSG_ASK) {
+        send_job(ru_peer_chan(w->node), from, w->out, w->t.job_yaml, now);
     }
-    int64_t n_out = (int64_t)strlen(w->out) + 1, n_job = (int64_t)strlen(w->t.job_yaml);
-    int64_t total = n_out + n_job;
-    uint8_t buf[PART_BYTES + 32];
-    for (int64_t at = 0; at < total; at += PART_BYTES) {
-        int64_t n = total - at < PART_BYTES ? total - at : PART_BYTES;
-        ru_wire_out o = ru_wire_out_into(buf, sizeof buf);
-        ru_wire_put_u32(&o, (uint32_t)total);
-        ru_wire_put_u32(&o, (uint32_t)at);
-        for (int64_t i = at; i < at + n; i++) {
-            ru_wire_put_u8(&o, (uint8_t)(i < n_out ? w->out[i] : w->t.job_yaml[i - n_out]));
-        }
-        if (ru_chan_message(ru_peer_chan(w->node), from, RUI_MSG_PART, buf, ru_wire_size(&o),
-                            now) != RU_OK) {
-            ru_chan_drop(ru_peer_chan(w->node), from, now); /* half a job is none: it asks again */
-            return;
-        }
+}
+
+static void app_step(void *self, const ru_event *ev, ru_effects *fx)
+{
+    const rui_app_worker *w = self;
+    (void)fx;
+    if (ev->kind == RU_EV_MESSAGE && ev->what == RUI_MSG_ASK) {
+        send_job(ru_node_chan(w->timers.node), ev->node, w->out, w->opt->file->yaml, ev->now);
     }
 }
 
 static void on_time(void *self, uint32_t what, ru_time now);
+
+static const ru_part_ops app_part = {.name = "job", .step = app_step};
+
+ru_part rui_app_job_part(rui_app_worker *w)
+{
+    return (ru_part){.ops = &app_part,
+                     .self = w,
+                     .what_first = RU_PEER_WHAT_OWNER,
+                     .what_end = 2 * RU_PEER_WHAT_OWNER};
+}
 
 typedef struct fetch {
     ru_loop *loop;

@@ -1,0 +1,501 @@
+#include "train/worker/worker_app.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/hash.h"
+#include "base/log.h"
+#include "base/str.h"
+#include "env/self.h"
+#include "train/worker/worker_app_impl.h"
+
+enum {
+    PEERS_MORE = 16, /* those who join while others leave */
+    STREAMS_MAX = 1 << 14,
+    SHARDS = 16,
+    QUEUE_NS = 5000000,
+};
+
+/* -- news ----------------------------------------------------------------------------------------
+ */
+
+/* Files of a run that goes on with another leader. */
+static void report_open(rui_app_worker *w)
+{
+    const ru_worker_options *o = w->opt->worker;
+    const ru_app_ops *ops = w->opt->file->ops;
+    ru_engine_facts f;
+    ru_engine_facts_get(w->engine, &f);
+    if (w->report != NULL || w->report_failed) {
+        return;
+    }
+    const char *slash = strrchr(o->train.out, '/');
+    const ru_report_options ro = {.run = slash != NULL ? slash + 1 : o->train.out,
+                                  .dir = o->train.out,
+                                  .json = o->train.json,
+                                  .quiet = o->train.quiet,
+                                  .append = f.generation > 1 || w->from.generation > 0,
+                                  .after_step = f.closed,
+                                  .step_first = f.closed,
+                                  .columns = o->train.columns,
+                                  .steps = w->clocks,
+                                  .epochs = w->opt->file->job->train.epochs,
+                                  .samples_epoch = ru_sparse_rows(w->data),
+                                  .objective = ops->objective_name,
+                                  .messages = o->train.messages,
+                                  .progress = o->train.progress};
+    ru_err err;
+    ru_status st = ru_report_open(&ro, w->arena, &w->report, &err);
+    const ru_report_start s = {.name = w->opt->file->job->name,
+                               .model = ops->name,
+                               .device = "cpu",
+                               .precision = "f32",
+                               .parameters = w->parameters,
+                               .batch = ru_sparse_rows(w->data) / w->state.shape.pieces,
+                               .train_samples = ru_sparse_rows(w->data),
+                               .threads = w->n_threads,
+                               .resumed_step = f.closed};
+    st = st == RU_OK ? ru_report_begin(w->report, &s, &err) : st;
+    if (st != RU_OK) {
+        w->report_failed = true;
+        ru_log(RU_LOG_WARN, "train", "report", "%s", err.text);
+    }
+}
+
+static double objective(const rui_app_worker *w, const ru_engine_news *n)
+{
+    const ru_app_ops *ops = w->opt->file->ops;
+    return ops->objective != NULL ? ops->objective(w->self, n->sums, n->told) : n->sums[0];
+}
+
+/* Are all targets of train.until reached? */
+static bool reached(const rui_app_worker *w)
+{
+    const ru_conf_pairs *until = &w->opt->file->job->train.until;
+    const ru_app_ops *ops = w->opt->file->ops;
+    const char *name = ops->objective_name != NULL ? ops->objective_name : "loss";
+    bool all = until->n > 0;
+    for (uint32_t k = 0; k < until->n; k++) {
+        bool is = strcmp(until->at[k].key, name) == 0;
+        double v = is ? w->objective : ru_metrics_get(&w->metrics, until->at[k].key);
+        bool more = is ? ops->maximise : strcmp(until->at[k].key, "accuracy") == 0;
+        all = all && isfinite(v) && (more ? v >= until->at[k].value : v <= until->at[k].value);
+    }
+    return all;
+}
+
+static void on_clock(rui_app_worker *w, const ru_engine_news *n, ru_time now)
+{
+    uint32_t pieces = w->state.shape.pieces, clock = n->clock + 1;
+    int64_t rows = ru_sparse_rows(w->data);
+    double v = objective(w, n);
+    w->plan_clocks++;
+    w->objective = isfinite(v) ? v : w->objective;
+    w->clock = clock;
+    int64_t lo = n->clock % pieces * rows / pieces, hi = (n->clock % pieces + 1) * rows / pieces;
+    w->items = n->clock / pieces * rows + hi;
+    report_open(w);
+    const ru_report_step s = {.step = clock,
+                              .epoch = n->clock / pieces + 1,
+                              .samples = w->items,
+                              .loss = v,
+                              .accuracy = -1,
+                              .norm = -1,
+                              .step_ns = now.ns - w->clock_at.ns,
+                              .batch = hi - lo};
+    w->clock_at = now;
+    ru_err err;
+    if (w->report != NULL && clock > w->told && ru_report_step_put(w->report, &s, &err) != RU_OK) {
+        ru_log(RU_LOG_WARN, "train", "report", "%s", err.text);
+    }
+    w->told = clock > w->told ? clock : w->told;
+    if (reached(w)) {
+        w->target = true;
+    }
+}
+
+static void event(rui_app_worker *w, int64_t step, const char *what)
+{
+    ru_err err;
+    report_open(w);
+    if (w->report != NULL && ru_report_event(w->report, step, what, 0, NULL, &err) != RU_OK) {
+        ru_log(RU_LOG_WARN, "train", "report", "%s", err.text);
+    }
+}
+
+static void on_saved(rui_app_worker *w, const ru_engine_news *n)
+{
+    rui_app_command c = {.kind = RUI_APP_EXPORT, .at = n->ckpt};
+    w->exports++;
+    rui_app_post(w, &c);
+}
+
+static void end_soon(rui_app_worker *w)
+{
+    if (w->ended && w->exports == 0) {
+        ru_loop_stop(w->loop);
+    }
+}
+
+static void news(void *self, const ru_engine_news *n, ru_time now)
+{
+    rui_app_worker *w = self;
+    ru_engine_facts f;
+    ru_engine_facts_get(w->engine, &f);
+    switch (n->kind) {
+    case RU_ENGINE_CLOCKED:
+        on_clock(w, n, now);
+        break;
+    case RU_ENGINE_SAVED:
+        on_saved(w, n);
+        break;
+    case RU_ENGINE_SETTLED:
+        rui_app_settled(w, n, now);
+        break;
+    case RU_ENGINE_MOVED:
+        ru_log(RU_LOG_DEBUG, "train", "moved", "object %u of %lld bytes came in %.3f ms", n->object,
+               (long long)n->bytes, (double)n->took_ns * 1e-6);
+        break;
+    case RU_ENGINE_RESTORED:
+        w->clock_at = now;
+        if (f.leads && f.restores > 1) {
+            event(w, n->clock, "restored");
+        }
+        if (w->number == 0) {
+            rui_app_number(w);
+        }
+        break;
+    case RU_ENGINE_ENDED:
+        w->ended = true;
+        w->end_status = n->status;
+        (void)snprintf(w->end_text, sizeof w->end_text, "%s", n->text);
+        end_soon(w);
+        break;
+    }
+}
+
+void rui_app_exported(rui_app_worker *w, const rui_app_command *c)
+{
+    w->exports--;
+    if (c->status != RU_OK) {
+        ru_log(RU_LOG_ERROR, "train", "checkpoint", "%s", c->err.text);
+        w->end_status = w->end_status == RU_OK ? c->status : w->end_status;
+        (void)snprintf(w->end_text, sizeof w->end_text, "%.700s", c->err.text);
+    } else {
+        event(w, c->at.clock, "checkpoint");
+        ru_err err;
+        if (c->metrics.n > 0) {
+            w->metrics = c->metrics;
+            if (w->report != NULL &&
+                ru_report_eval(w->report, c->at.clock, c->at.clock / w->state.shape.pieces,
+                               &c->metrics, c->eval_ns, &err) != RU_OK) {
+                ru_log(RU_LOG_WARN, "train", "report", "%s", err.text);
+            }
+        }
+    }
+    end_soon(w);
+}
+
+void rui_app_number(rui_app_worker *w)
+{
+    const ru_view *v = ru_member_view(ru_node_member(w->timers.node));
+    for (uint32_t i = 0; i < v->n; i++) {
+        if (ru_node_is(v->at[i].node, w->node_id)) {
+            w->number = v->at[i].number;
+        }
+    }
+    if (w->number != 0 && w->opt->worker->member != NULL) {
+        w->opt->worker->member(w->opt->worker->self, w->number, w->opt->worker->newcomer);
+    }
+}
+
+static void log_line(void *self, int level, const char *line, ru_time now)
+{
+    (void)self;
+    (void)now;
+    ru_log(level == RU_LOG_INFO ? RU_LOG_DEBUG : (ru_log_level)level, "train", "member", "%s",
+           line);
+}
+
+/* -- opening -------------------------------------------------------------------------------------
+ */
+
+static ru_status open_data(rui_app_worker *w, ru_err *err)
+{
+    const ru_app_job_file *f = w->opt->file;
+    RU_TRY(ru_app_job_data(f, f->job->data.train.at, f->job->data.train.n, NULL, &w->data, err));
+    int64_t rows = ru_sparse_rows(w->data);
+    w->executors = f->job->clocks.executors;
+    w->executors = w->executors > 0 ? w->executors : rows < 16 ? (uint32_t)rows : 16;
+    if (w->executors > rows) {
+        return RU_FAIL(err, RU_E_CONFIG,
+                       "clocks.executors is %u, but the data has %lld rows; use at most as many",
+                       w->executors, (long long)rows);
+    }
+    const ru_app_setup setup = {.config = f->config,
+                                .data = w->data,
+                                .rows = rows,
+                                .cols = ru_sparse_cols(w->data),
+                                .classes = ru_sparse_classes(w->data),
+                                .executors = w->executors,
+                                .seed = (uint64_t)f->job->train.seed};
+    RU_TRY(f->ops->open(&setup, &w->self, err));
+    w->app_open = true;
+    RU_TRY(ru_app_state_init(&w->state, f->ops, w->self, w->executors, rows, setup.seed, err));
+    for (uint32_t t = 0; t < w->state.shape.n_tables; t++) {
+        w->parameters += w->state.shape.table[t].rows * w->state.shape.table[t].width;
+    }
+    w->part = RU_NEW(w->arena, int64_t, w->executors + 1);
+    if (w->part == NULL) {
+        return RU_FAIL(err, RU_E_MEM, "no memory for a worker");
+    }
+    ru_sparse_cut(w->data, w->executors, w->part);
+    int64_t all =
+        f->job->train.epochs > 0 ? f->job->train.epochs * w->state.shape.pieces : UINT32_MAX / 2;
+    all = f->job->train.steps > 0 && f->job->train.steps < all ? f->job->train.steps : all;
+    w->clocks = all > UINT32_MAX / 2 ? UINT32_MAX / 2 : (uint32_t)all;
+    return RU_OK;
+}
+
+static ru_status open_link(rui_app_worker *w, ru_err *err)
+{
+    const ru_worker_options *o = w->opt->worker;
+    char near[RU_LINK_TCP_ADDRESS_MAX];
+    const char *listen = o->listen != NULL ? o->listen : "127.0.0.1:0";
+    if (o->listen == NULL && o->join != NULL) {
+        bool known = ru_link_tcp_source(o->join, near);
+        listen = known ? ru_arena_printf(w->arena, "%s:0", near) : ":0";
+    }
+    w->peers_max = (o->n_max > 0 ? o->n_max : RU_WORKERS_MAX) + PEERS_MORE;
+    const ru_link_tcp_options lo = {.loop = w->loop,
+                                    .listen = listen,
+                                    .toward = o->toward != NULL ? o->toward : o->join,
+                                    .psk = o->token,
+                                    .psk_bytes = o->token_bytes,
+                                    .conns_max =
+                                        ru_chan_conns(w->peers_max) + RU_LINK_TCP_STRANGERS,
+                                    .queue_ns = QUEUE_NS};
+    RU_TRY(ru_link_tcp_open(&lo, &w->link, err));
+    if (o->address != NULL) {
+        o->address(o->self, ru_link_tcp_address(w->link));
+    }
+    return RU_OK;
+}
+
+/* What all workers must share: the job without the comments that say where each value is from. */
+static const char *agreed(rui_app_worker *w)
+{
+    ru_hasher h;
+    ru_str rest = ru_str_c(w->opt->file->yaml), line;
+    ru_hasher_init(&h);
+    while (ru_str_next(&rest, '\n', &line)) {
+        int64_t n = 0;
+        while (n < line.n && (line.p[n] != '#' || n == 0 || line.p[n - 1] != ' ')) {
+            n++;
+        }
+        while (n > 0 && line.p[n - 1] == ' ') {
+            n--;
+        }
+        ru_hasher_put(&h, line.p, n);
+        ru_hasher_put(&h, "\n", 1);
+    }
+    char job[33];
+    ru_hash128_text(ru_hasher_get(&h), job);
+    return ru_arena_printf(w->arena, "job %s\ndata.rows %lld\ndata.cols %lld\ndata.entries %lld\n",
+                           job, (long long)ru_sparse_rows(w->data),
+                           (long long)ru_sparse_cols(w->data),
+                           (long long)ru_sparse_entries(w->data));
+}
+
+static ru_status open_node(rui_app_worker *w, ru_err *err)
+{
+    const ru_worker_options *o = w->opt->worker;
+    char host[64];
+    ru_self_host(host, sizeof host);
+    ru_self_random(&w->node_id.v, sizeof w->node_id.v);
+    w->timers.loop = w->loop;
+    ru_node_options no = {
+        .chan = {.self = w->node_id,
+                 .address = ru_link_tcp_address(w->link),
+                 .job = ru_hash_bytes(o->token, o->token_bytes, 1),
+                 .token = o->token,
+                 .token_bytes = o->token_bytes,
+                 .peers_max = w->peers_max,
+                 .streams_max = STREAMS_MAX,
+                 .slots_max = STREAMS_MAX,
+                 .buffer_bytes = 64 << 20},
+        .link = ru_link_tcp_link(w->link),
+        .member = {.self = {.node = w->node_id,
+                            .number = o->number | (o->newcomer ? RU_MEMBER_LATER : 0),
+                            .capacity = w->n_threads,
+                            .tier = o->transient ? RU_TIER_TRANSIENT : RU_TIER_RELIABLE,
+                            .no_vote = o->transient},
+                   .join = o->join,
+                   .n_max = o->n_max > 0 ? o->n_max : RU_WORKERS_MAX,
+                   .agreed = agreed(w)},
+        .timers = ru_node_loop_timers(&w->timers),
+        .log = log_line,
+        .log_self = w};
+    (void)snprintf(no.member.self.address, sizeof no.member.self.address, "%s",
+                   ru_link_tcp_address(w->link));
+    (void)snprintf(no.member.self.host, sizeof no.member.self.host, "%.60s", host);
+    RU_TRY(ru_node_open(&no, w->arena, &w->timers.node, err));
+    ru_link_tcp_user(w->link, ru_node_link_user(w->timers.node));
+    return RU_OK;
+}
+
+static ru_status open_engine(rui_app_worker *w, ru_err *err)
+{
+    const ru_worker_options *o = w->opt->worker;
+    const ru_app_job *job = w->opt->file->job;
+    const ru_engine_options eo = {.ops = w->opt->file->ops,
+                                  .app = w->self,
+                                  .shape = &w->state.shape,
+                                  .part = w->part,
+                                  .shards = SHARDS,
+                                  .clocks = w->clocks,
+                                  .driver = job->clocks.order,
+                                  .slack = job->clocks.staleness,
+                                  .save_ns = job->checkpoint.every_ns,
+                                  .from = w->from,
+                                  .founders = o->founders,
+                                  .device = &rui_app_device,
+                                  .device_self = w,
+                                  .member = ru_node_member(w->timers.node),
+                                  .chan = ru_node_chan(w->timers.node),
+                                  .self = w->node_id,
+                                  .peers_max = w->peers_max,
+                                  .news = news,
+                                  .news_self = w,
+                                  .planned = rui_app_planned};
+    RU_TRY(ru_engine_open(&eo, w->arena, &w->engine, err));
+    const ru_part part = ru_engine_part(w->engine);
+    ru_node_part(w->timers.node, &part);
+    const ru_part jobs = rui_app_job_part(w);
+    ru_node_part(w->timers.node, &jobs);
+    return RU_OK;
+}
+
+static void on_stop(void *self, int fd, uint32_t events, ru_time now)
+{
+    rui_app_worker *w = self;
+    (void)events;
+    ru_loop_fd_off(w->loop, fd);
+    w->asked = true;
+    ru_effects *fx = ru_node_enter(w->timers.node, now);
+    ru_engine_stop(w->engine, !w->opt->worker->stop_leaves, now, fx);
+    ru_node_leave(w->timers.node, now);
+}
+
+static ru_status open_all(rui_app_worker *w, ru_err *err)
+{
+    const ru_worker_options *o = w->opt->worker;
+    RU_TRY(ru_loop_open(&w->loop, err));
+    RU_TRY(ru_loop_waker(w->loop, rui_app_answers, w, &w->waker, err));
+    RU_TRY(open_link(w, err));
+    RU_TRY(open_data(w, err));
+    char *path = realpath(o->train.out, NULL);
+    w->out = ru_arena_str(w->arena, path != NULL ? path : o->train.out);
+    free(path);
+    if (w->out == NULL) {
+        return RU_FAIL(err, RU_E_MEM, "no memory for a worker");
+    }
+    if (o->train.resume && !o->newcomer) {
+        RU_TRY(rui_app_newest(w, &w->from, err));
+    }
+    w->n_threads = w->opt->threads > 0 ? w->opt->threads : 1;
+    w->n_threads = w->n_threads < RUI_APP_THREADS_MAX ? w->n_threads : RUI_APP_THREADS_MAX;
+    RU_TRY(ru_decisions_open(o->train.out, w->opt->file->job->name, &w->decisions, err));
+    RU_TRY(open_node(w, err));
+    RU_TRY(open_engine(w, err));
+    int fd = ru_self_stop_fd();
+    if (fd >= 0) {
+        RU_TRY(ru_loop_fd(w->loop, fd, 1 /* EPOLLIN */, on_stop, w, err));
+    }
+    return rui_app_threads_start(w, err);
+}
+
+static void close_all(rui_app_worker *w)
+{
+    if (w->timers.node != NULL) {
+        ru_node_quiet(w->timers.node);
+    }
+    rui_app_threads_stop(w);
+    ru_engine_close(w->engine);
+    ru_node_close(w->timers.node);
+    ru_link_tcp_close(w->link);
+    ru_loop_close(w->loop);
+    ru_report_close(w->report);
+    ru_decisions_close(w->decisions);
+    if (w->app_open && w->opt->file->ops->close != NULL) {
+        w->opt->file->ops->close(w->self);
+    }
+    ru_app_state_fini(&w->state);
+    ru_sparse_close(w->data);
+    ru_sparse_close(w->test);
+    ru_mutex_fini(&w->lock);
+    ru_cond_fini(&w->changed);
+}
+
+static ru_status verdict(rui_app_worker *w, ru_worker_result *out, ru_err *err)
+{
+    int64_t wall = ru_clock_now().ns - w->begun.ns;
+    ru_engine_facts f;
+    ru_engine_facts_get(w->engine, &f);
+    out->step = f.closed;
+    out->number = w->number;
+    out->left = w->asked && w->opt->worker->stop_leaves;
+    if (w->end_status == RU_E_PEER && w->asked) {
+        return RU_OK;
+    }
+    if (w->end_status != RU_OK) {
+        return ru_err_set(err, w->end_status, "%s", w->end_text);
+    }
+    if (w->report == NULL) {
+        return RU_OK;
+    }
+    out->reported = true;
+    out->summary =
+        (ru_report_summary){.steps = w->clock,
+                            .epochs = w->clock / w->state.shape.pieces,
+                            .samples = w->items,
+                            .wall_ns = wall,
+                            .samples_per_s = wall > 0 ? (double)w->items * 1e9 / (double)wall : 0,
+                            .loss = w->objective,
+                            .metrics = w->metrics,
+                            .split = {.compute_ns = wall},
+                            .rss_peak_bytes = ru_self_rss_peak_bytes(),
+                            .ended = w->asked    ? "stopped"
+                                     : w->target ? "target"
+                                                 : "done"};
+    return ru_report_end(w->report, &out->summary, err);
+}
+
+ru_status ru_app_worker_run(const ru_app_worker_options *opt, ru_arena *arena,
+                            ru_worker_result *out, ru_err *err)
+{
+    rui_app_worker *w = RU_NEW(arena, rui_app_worker, 1);
+    *out = (ru_worker_result){0};
+    if (w == NULL) {
+        return RU_FAIL(err, RU_E_MEM, "no memory for a worker");
+    }
+    w->opt = opt;
+    w->arena = arena;
+    w->objective = (double)NAN;
+    ru_mutex_init(&w->lock);
+    ru_cond_init(&w->changed);
+    ru_status st = open_all(w, err);
+    if (st == RU_OK) {
+        w->begun = w->clock_at = ru_clock_now();
+        ru_node_start(w->timers.node, ru_clock_now());
+        st = ru_loop_run(w->loop, err);
+    }
+    if (st == RU_OK) {
+        st = verdict(w, out, err);
+    }
+    rui_app_world(w);
+    close_all(w);
+    return st;
+}

@@ -1,0 +1,108 @@
+/* Inside of a worker of a job with an app.
+ *
+ *   worker_app.c       opening, news of the engine, the end
+ *   worker_app_plans.c what was decided, and what came of it
+ *   worker_app_work.c  compute threads: tasks, data, objects of checkpoints
+ *
+ * Thread: as said at each part; `lock` guards what both touch. */
+#ifndef RU_TRAIN_WORKER_WORKER_APP_IMPL_H
+#define RU_TRAIN_WORKER_WORKER_APP_IMPL_H
+
+#include "comm/node/loop.h"
+#include "env/link_tcp.h"
+#include "env/thread.h"
+#include "train/app/engine.h"
+#include "train/run/decisions.h"
+#include "train/worker/worker_app.h"
+
+enum { RUI_APP_THREADS_MAX = 64 };
+
+typedef enum rui_app_kind {
+    RUI_APP_OPEN,
+    RUI_APP_RUN,
+    RUI_APP_WRITE,
+    RUI_APP_READ,
+    RUI_APP_EXPORT
+} rui_app_kind;
+
+/* What a compute thread does, and what came of it. */
+typedef struct rui_app_command {
+    struct rui_app_command *next;
+    rui_app_kind kind;
+    uint32_t object, tag;
+    ru_engine_task *task;
+    ru_engine_ckpt at;
+    void *bytes; /* malloc */
+    int64_t n;
+    void *state; /* OPEN: of the app */
+    ru_metrics metrics;
+    int64_t eval_ns;
+    ru_status status;
+    ru_err err;
+} rui_app_command;
+
+typedef struct rui_app_worker {
+    const ru_app_worker_options *opt;
+    ru_arena *arena;
+    /* loop thread */
+    ru_loop *loop;
+    ru_link_tcp *link;
+    ru_node_loop timers;
+    ru_node_id node_id;
+    ru_engine *engine;
+    uint32_t waker, peers_max, number;
+    const char *out; /* of the run, absolute */
+    ru_report *report;
+    bool report_failed, ended, asked, target;
+    uint32_t exports; /* under way */
+    ru_status end_status;
+    char end_text[RU_ERR_TEXT_MAX];
+    uint32_t clocks, clock, told;
+    int64_t items, parameters;
+    double objective;
+    ru_metrics metrics;
+    ru_time begun, clock_at;
+    ru_engine_ckpt from;
+    ru_decisions *decisions;
+    ru_time plan_at; /* the map in force, from then on */
+    int64_t plan_clocks;
+    bool plan_measured;
+    /* all threads, after opening only read; `state` by one export at a time */
+    ru_sparse_file *data, *test;
+    void *self;
+    bool app_open;
+    ru_app_state state;
+    uint32_t executors;
+    int64_t *part;
+    /* under lock */
+    ru_mutex lock;
+    ru_cond changed;
+    rui_app_command *todo, *todo_last, *done, *done_last;
+    bool quit, exporting;
+    ru_thread thread[RUI_APP_THREADS_MAX];
+    uint32_t n_threads;
+} rui_app_worker;
+
+extern const ru_engine_device_ops rui_app_device;
+
+/* worker_app.c, loop thread */
+void rui_app_exported(rui_app_worker *w, const rui_app_command *c);
+void rui_app_number(rui_app_worker *w);
+
+/* worker_app_plans.c, loop thread */
+void rui_app_planned(void *self, const ru_moves_in *in, ru_time now);
+void rui_app_settled(rui_app_worker *w, const ru_engine_news *n, ru_time now);
+void rui_app_world(rui_app_worker *w); /* the leader, at the end: OUT/world.json */
+
+/* worker_app_work.c */
+RU_MUST_USE ru_status rui_app_threads_start(rui_app_worker *w, ru_err *err);
+void rui_app_threads_stop(rui_app_worker *w);
+void rui_app_post(rui_app_worker *w, const rui_app_command *c); /* loop thread; a copy */
+void rui_app_answers(void *self, ru_time now);                  /* waker */
+/* The newest valid checkpoint of the run; generation 0: none. */
+RU_MUST_USE ru_status rui_app_newest(rui_app_worker *w, ru_engine_ckpt *out, ru_err *err);
+
+/* worker_job.c: tells newcomers the job */
+ru_part rui_app_job_part(rui_app_worker *w);
+
+#endif

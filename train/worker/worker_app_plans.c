@@ -1,0 +1,117 @@
+/* What the leader of a job with an app decided, with what came of it, for `rubato explain`. */
+#include <math.h>
+
+#include "base/log.h"
+#include "env/file.h"
+#include "env/self.h"
+#include "plan/moves_policy.h"
+#include "store/world_file.h"
+#include "train/worker/worker_app_impl.h"
+
+/* The map that was in force until now: its clocks. */
+static void measure(rui_app_worker *w, ru_time now)
+{
+    if (w->plan_measured && w->plan_clocks > 0) {
+        ru_decisions_measured(w->decisions, ru_policy_find("moves"), "iteration_s", (double)NAN,
+                              (double)(now.ns - w->plan_at.ns) * 1e-9 / (double)w->plan_clocks);
+    }
+    w->plan_measured = false;
+}
+
+/* Objects of a kind, as the policy's file has them. */
+static ru_conf_sections objects_of(const ru_moves_object *o, uint32_t n, ru_arena *a)
+{
+    ru_moves_policy_object *to = RU_NEW(a, ru_moves_policy_object, n + 1);
+    for (uint32_t k = 0; to != NULL && k < n; k++) {
+        to[k] =
+            (ru_moves_policy_object){.on = o[k].on == RU_MOVES_NONE ? -1 : (int64_t)o[k].on,
+                                     .home = o[k].home == RU_MOVES_NONE ? -1 : (int64_t)o[k].home,
+                                     .state_bytes = o[k].state_bytes,
+                                     .data_bytes = o[k].data_bytes,
+                                     .net_bytes = o[k].net_bytes,
+                                     .cpu_s = (double)o[k].cpu_ns * 1e-9};
+    }
+    return (ru_conf_sections){to, to == NULL ? 0 : n};
+}
+
+void rui_app_planned(void *self, const ru_moves_in *in, ru_time now)
+{
+    rui_app_worker *w = self;
+    ru_arena a;
+    measure(w, now);
+    ru_arena_init(&a, 0);
+    ru_moves_policy_worker *workers = RU_NEW(&a, ru_moves_policy_worker, in->n_workers);
+    for (uint32_t k = 0; workers != NULL && k < in->n_workers; k++) {
+        workers[k] = (ru_moves_policy_worker){in->worker[k].cores, in->worker[k].bytes_per_s,
+                                              in->worker[k].memory_bytes, in->worker[k].leaving};
+    }
+    const ru_moves_policy_in file = {.workers = {workers, workers == NULL ? 0 : in->n_workers},
+                                     .executors = objects_of(in->object, in->n_executors, &a),
+                                     .shards =
+                                         objects_of(in->object + in->n_executors, in->n_shards, &a),
+                                     .iterations = in->iterations,
+                                     .barrier_ns = in->barrier_ns,
+                                     .pause_ns = in->pause_ns,
+                                     .method = (uint32_t)in->method,
+                                     .nodes_max = (uint32_t)in->nodes_max};
+    ru_decisions_add(w->decisions, ru_policy_find("moves"), &file, false);
+    ru_arena_fini(&a);
+}
+
+void rui_app_settled(rui_app_worker *w, const ru_engine_news *n, ru_time now)
+{
+    ru_decisions_measured(w->decisions, ru_policy_find("moves"), "moving_s", (double)NAN,
+                          (double)n->took_ns * 1e-9);
+    w->plan_measured = true;
+    w->plan_at = now;
+    w->plan_clocks = 0;
+}
+
+static ru_status put(rui_app_worker *w, ru_arena *arena, ru_err *err)
+{
+    char name[256], cpu[256];
+    ru_self_host(name, sizeof name);
+    ru_self_cpu(cpu, sizeof cpu);
+    const ru_cluster_host host = {.name = name[0] != '\0' ? name : "localhost",
+                                  .cpu = cpu,
+                                  .cores = w->n_threads,
+                                  .memory_bytes = ru_self_memory_bytes(),
+                                  .availability = 1,
+                                  .market = ""};
+    const ru_cluster_device device = {
+        .name = "cpu", .host = host.name, .type = "cpu", .availability = 1};
+    const ru_world_job job = {.name = w->opt->file->job->name,
+                              .model = w->opt->file->ops->name,
+                              .data = "",
+                              .batch = ru_sparse_rows(w->data) / w->state.shape.pieces,
+                              .samples = ru_sparse_rows(w->data),
+                              .steps = w->clocks,
+                              .parameters = w->parameters,
+                              .workers_min = 1};
+    ru_world world = {.cluster = {.hosts = {&host, 1}, .devices = {&device, 1}}, .jobs = {&job, 1}};
+    RU_TRY(ru_decisions_get(w->decisions, arena, &world, err));
+    ru_text text = ru_text_arena(arena);
+    const char *path = ru_path_join(arena, w->opt->worker->train.out, "world.json");
+    RU_TRY(ru_world_file_put(&world, &text, err));
+    return path == NULL ? RU_FAIL(err, RU_E_MEM, "no memory for the world file of the run")
+                        : ru_file_replace(path, text.p, text.n, err);
+}
+
+void rui_app_world(rui_app_worker *w)
+{
+    ru_engine_facts f = {0};
+    if (w->engine != NULL) {
+        ru_engine_facts_get(w->engine, &f);
+    }
+    if (!f.leads) {
+        return;
+    }
+    measure(w, ru_clock_now());
+    ru_arena arena;
+    ru_err err;
+    ru_arena_init(&arena, 0);
+    if (put(w, &arena, &err) != RU_OK) {
+        ru_log(RU_LOG_WARN, "train", "world", "%s", err.text);
+    }
+    ru_arena_fini(&arena);
+}

@@ -1,0 +1,464 @@
+/* Compute threads of a worker of a job with an app. A file of an object: hash | bytes. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/hash.h"
+#include "base/log.h"
+#include "base/str.h"
+#include "env/file.h"
+#include "train/worker/worker_app_impl.h"
+
+enum { KEPT = 2 }; /* valid checkpoints of the engine */
+
+/* -- files ---------------------------------------------------------------------------------------
+ */
+
+static void folder_of(const rui_app_worker *w, ru_engine_ckpt at, char into[512])
+{
+    (void)snprintf(into, 512, "%s/params/%u-%u", w->opt->worker->train.out, at.clock,
+                   at.generation);
+}
+
+static void path_of(const rui_app_worker *w, ru_engine_ckpt at, uint32_t object, char into[640])
+{
+    char folder[512];
+    folder_of(w, at, folder);
+    bool last = object + 1 == ru_engine_objects(w->engine);
+    (void)snprintf(into, 640, last ? "%s/driver" : "%s/%u", folder, object);
+}
+
+static void write_object(const rui_app_worker *w, rui_app_command *c)
+{
+    char folder[512], path[640];
+    folder_of(w, c->at, folder);
+    path_of(w, c->at, c->object, path);
+    ru_hash128 h = ru_hash128_bytes(c->bytes, c->n);
+    ru_out *out = NULL;
+    c->status = ru_dir_make(folder, &c->err);
+    c->status = c->status == RU_OK ? ru_out_open(path, &out, &c->err) : c->status;
+    c->status = c->status == RU_OK ? ru_out_write(out, &h, sizeof h, &c->err) : c->status;
+    c->status = c->status == RU_OK ? ru_out_write(out, c->bytes, c->n, &c->err) : c->status;
+    c->status = c->status == RU_OK ? ru_out_commit(out, &c->err) : c->status;
+    ru_out_close(out);
+}
+
+static ru_status map_object(const rui_app_worker *w, ru_engine_ckpt at, uint32_t object,
+                            ru_map_file *map, ru_err *err)
+{
+    char path[640];
+    path_of(w, at, object, path);
+    RU_TRY(ru_file_map(path, map, err));
+    ru_hash128 h, is = {0};
+    if (map->size_bytes >= (int64_t)sizeof h) {
+        memcpy(&h, map->data, sizeof h);
+        is = ru_hash128_bytes(map->data + sizeof h, map->size_bytes - (int64_t)sizeof h);
+    }
+    if (map->size_bytes < (int64_t)sizeof h || h.low != is.low || h.high != is.high) {
+        ru_file_unmap(map);
+        return RU_FAIL(err, RU_E_DATA, "%s is damaged: its hash differs from its content", path);
+    }
+    return RU_OK;
+}
+
+static void read_object(const rui_app_worker *w, rui_app_command *c)
+{
+    ru_map_file map;
+    c->status = map_object(w, c->at, c->object, &map, &c->err);
+    if (c->status != RU_OK) {
+        return;
+    }
+    c->n = map.size_bytes - (int64_t)sizeof(ru_hash128);
+    c->bytes = malloc((size_t)c->n + 1);
+    if (c->bytes == NULL) {
+        c->status = RU_FAIL(&c->err, RU_E_MEM, "no memory for an object of a checkpoint");
+    } else {
+        memcpy(c->bytes, map.data + sizeof(ru_hash128), (size_t)c->n);
+    }
+    ru_file_unmap(&map);
+}
+
+/* Folders of valid checkpoints, the newest first. */
+static int newer_first(const void *a, const void *b)
+{
+    const ru_engine_ckpt *x = a, *y = b;
+    uint32_t p = x->clock != y->clock ? x->clock : x->generation;
+    uint32_t q = x->clock != y->clock ? y->clock : y->generation;
+    return p < q ? 1 : p > q ? -1 : 0;
+}
+
+static ru_status list_all(const rui_app_worker *w, ru_arena *arena, ru_engine_ckpt **out,
+                          uint32_t *n_out, ru_err *err)
+{
+    char **names, dir[512];
+    uint32_t n = 0;
+    *n_out = 0;
+    (void)snprintf(dir, sizeof dir, "%s/params", w->opt->worker->train.out);
+    if (!ru_path_is_dir(dir)) {
+        return RU_OK;
+    }
+    RU_TRY(ru_dir_list(dir, arena, &names, &n, err));
+    ru_engine_ckpt *at = RU_NEW(arena, ru_engine_ckpt, n + 1);
+    if (at == NULL) {
+        return RU_FAIL(err, RU_E_MEM, "no memory for the names of checkpoints");
+    }
+    for (uint32_t k = 0; k < n; k++) {
+        char *end = NULL;
+        unsigned long clock = strtoul(names[k], &end, 10);
+        if (end != names[k] && *end == '-') {
+            at[(*n_out)++] =
+                (ru_engine_ckpt){(uint32_t)strtoul(end + 1, NULL, 10), (uint32_t)clock};
+        }
+    }
+    qsort(at, *n_out, sizeof *at, newer_first);
+    *out = at;
+    return RU_OK;
+}
+
+static bool is_valid(const rui_app_worker *w, ru_engine_ckpt at)
+{
+    char folder[512], path[640];
+    folder_of(w, at, folder);
+    (void)snprintf(path, sizeof path, "%s/driver", folder);
+    return ru_path_is_file(path);
+}
+
+ru_status rui_app_newest(rui_app_worker *w, ru_engine_ckpt *out, ru_err *err)
+{
+    ru_engine_ckpt *at = NULL;
+    uint32_t n;
+    *out = (ru_engine_ckpt){0};
+    RU_TRY(list_all(w, w->arena, &at, &n, err));
+    for (uint32_t k = 0; k < n && out->generation == 0; k++) {
+        *out = is_valid(w, at[k]) ? at[k] : *out;
+    }
+    return RU_OK;
+}
+
+/* All but the newest KEPT valid ones; newer ones are being written. */
+static void remove_old(const rui_app_worker *w, ru_engine_ckpt newest)
+{
+    ru_arena arena;
+    ru_arena_init(&arena, 0);
+    ru_engine_ckpt *at = NULL;
+    uint32_t n = 0, kept = 0;
+    ru_err err;
+    ru_status st = list_all(w, &arena, &at, &n, &err);
+    for (uint32_t k = 0; st == RU_OK && k < n; k++) {
+        char folder[512];
+        bool valid = is_valid(w, at[k]);
+        bool old = at[k].clock < newest.clock && (!valid || kept >= KEPT);
+        kept += valid ? 1 : 0;
+        folder_of(w, at[k], folder);
+        st = old ? ru_path_remove(folder, &err) : RU_OK;
+    }
+    if (st != RU_OK) {
+        ru_log(RU_LOG_WARN, "train", "checkpoint", "an old checkpoint could not be removed: %s",
+               err.text);
+    }
+    ru_arena_fini(&arena);
+}
+
+/* -- a checkpoint for eval, predict, export ------------------------------------------------------
+ */
+
+static ru_status words_of(const rui_app_worker *w, ru_text *into, ru_err *err)
+{
+    for (int64_t k = 0; k < ru_sparse_cols(w->data); k++) {
+        ru_text_put(into, ru_sparse_col_name(w->data, k));
+        ru_text_put(into, "\n");
+    }
+    return into->cut ? RU_FAIL(err, RU_E_MEM, "no memory for the vocabulary") : RU_OK;
+}
+
+static ru_status evaluate(rui_app_worker *w, const char *words, rui_app_command *c, ru_err *err)
+{
+    const ru_app_job_file *f = w->opt->file;
+    if (f->job->data.test.n == 0 || f->ops->eval == NULL || f->ops->metrics == NULL) {
+        return RU_OK;
+    }
+    if (w->test == NULL) {
+        bool users = strcmp(ru_sparse_format(w->data), "ratings") == 0;
+        const ru_sparse_options like = {.rows = users ? ru_sparse_rows(w->data) : 0,
+                                        .cols = ru_sparse_cols(w->data),
+                                        .numbers = ru_sparse_numbered(w->data),
+                                        .words = words};
+        RU_TRY(ru_app_job_data(f, f->job->data.test.at, f->job->data.test.n, &like, &w->test, err));
+    }
+    ru_time begin = ru_clock_now();
+    RU_TRY(rui_app_eval(f->ops, w->self, &w->state, w->test, &c->metrics, err));
+    c->eval_ns = ru_clock_now().ns - begin.ns;
+    return RU_OK;
+}
+
+static ru_status export_all(rui_app_worker *w, rui_app_command *c, ru_arena *arena, ru_err *err)
+{
+    const ru_app_job_file *f = w->opt->file;
+    for (uint32_t o = 0; o < ru_engine_objects(w->engine); o++) {
+        ru_map_file map;
+        RU_TRY(map_object(w, c->at, o, &map, err));
+        ru_status st = ru_engine_gather(w->engine, o, map.data + sizeof(ru_hash128),
+                                        map.size_bytes - (int64_t)sizeof(ru_hash128), &w->state);
+        ru_file_unmap(&map);
+        if (st != RU_OK) {
+            return RU_FAIL(err, st, "object %u of the checkpoint of clock %u is of another job", o,
+                           c->at.clock);
+        }
+    }
+    w->state.clock = c->at.clock;
+    ru_text words = ru_text_arena(arena);
+    bool named = ru_sparse_col_name(w->data, 0) != NULL;
+    if (named) {
+        RU_TRY(words_of(w, &words, err));
+    }
+    int64_t rows = ru_sparse_rows(w->data);
+    uint32_t pieces = w->state.shape.pieces;
+    const ru_app_ckpt ckpt = {.clock = c->at.clock,
+                              .items = c->at.clock / pieces * rows +
+                                       c->at.clock % pieces * rows / pieces,
+                              .executors = w->executors,
+                              .seed = f->job->train.seed,
+                              .rows = rows,
+                              .cols = ru_sparse_cols(w->data),
+                              .classes = ru_sparse_classes(w->data),
+                              .numbers = ru_sparse_numbered(w->data),
+                              .words = named ? words.p : NULL,
+                              .job_yaml = f->yaml};
+    RU_TRY(ru_app_ckpt_save(w->opt->worker->train.out, &ckpt, &w->state, f->job->checkpoint.keep,
+                            err));
+    remove_old(w, c->at);
+    return evaluate(w, named ? words.p : NULL, c, err);
+}
+
+static void export_one(rui_app_worker *w, rui_app_command *c)
+{
+    ru_arena arena;
+    ru_arena_init(&arena, 0);
+    c->status = export_all(w, c, &arena, &c->err);
+    ru_arena_fini(&arena);
+}
+
+/* -- threads -------------------------------------------------------------------------------------
+ */
+
+static int64_t thread_ns(void)
+{
+    return ru_clock_now().ns;
+}
+
+static void open_exec(const rui_app_worker *w, rui_app_command *c)
+{
+    ru_sparse part;
+    uint32_t k = c->object;
+    ru_sparse_part(w->data, w->part[k], w->part[k + 1] - w->part[k], &part);
+    c->status = w->opt->file->ops->exec_open(w->self, k, &part, &c->state, &c->err);
+}
+
+static void work(rui_app_worker *w, rui_app_command *c)
+{
+    switch (c->kind) {
+    case RUI_APP_OPEN:
+        open_exec(w, c);
+        break;
+    case RUI_APP_RUN: {
+        int64_t begin = thread_ns();
+        ru_engine_compute(w->opt->file->ops, &w->state.shape, c->task);
+        c->task->cpu_ns = thread_ns() - begin;
+        break;
+    }
+    case RUI_APP_WRITE:
+        write_object(w, c);
+        break;
+    case RUI_APP_READ:
+        read_object(w, c);
+        break;
+    case RUI_APP_EXPORT:
+        export_one(w, c);
+        break;
+    }
+}
+
+/* The next command that may begin: one export at a time, because all use the worker's tables. */
+static rui_app_command *take(rui_app_worker *w)
+{
+    rui_app_command *last = NULL, *c = w->todo;
+    while (c != NULL && c->kind == RUI_APP_EXPORT && w->exporting) {
+        last = c;
+        c = c->next;
+    }
+    if (c == NULL) {
+        return NULL;
+    }
+    if (last == NULL) {
+        w->todo = c->next;
+    } else {
+        last->next = c->next;
+    }
+    w->todo_last = w->todo_last == c ? last : w->todo_last;
+    w->exporting = w->exporting || c->kind == RUI_APP_EXPORT;
+    return c;
+}
+
+static void thread(void *self)
+{
+    rui_app_worker *w = self;
+    ru_mutex_lock(&w->lock);
+    while (!w->quit) {
+        rui_app_command *c = take(w);
+        if (c == NULL) {
+            ru_cond_wait(&w->changed, &w->lock);
+            continue;
+        }
+        ru_mutex_unlock(&w->lock);
+        work(w, c);
+        ru_mutex_lock(&w->lock);
+        w->exporting = w->exporting && c->kind != RUI_APP_EXPORT;
+        c->next = NULL;
+        if (w->done == NULL) {
+            w->done = c;
+        } else {
+            w->done_last->next = c;
+        }
+        w->done_last = c;
+        ru_cond_broadcast(&w->changed);
+        ru_loop_wake(w->loop, w->waker);
+    }
+    ru_mutex_unlock(&w->lock);
+}
+
+void rui_app_post(rui_app_worker *w, const rui_app_command *c)
+{
+    rui_app_command *copy = malloc(sizeof *copy);
+    RU_CHECK(copy != NULL);
+    *copy = *c;
+    copy->next = NULL;
+    ru_mutex_lock(&w->lock);
+    if (w->todo == NULL) {
+        w->todo = copy;
+    } else {
+        w->todo_last->next = copy;
+    }
+    w->todo_last = copy;
+    ru_cond_signal(&w->changed);
+    ru_mutex_unlock(&w->lock);
+}
+
+static void answer(rui_app_worker *w, const rui_app_command *c, ru_time now, ru_effects *fx)
+{
+    switch (c->kind) {
+    case RUI_APP_OPEN:
+        ru_engine_opened(w->engine, c->object, c->state, c->status, c->err.text, now, fx);
+        break;
+    case RUI_APP_RUN:
+        ru_engine_ran(w->engine, c->task, now, fx);
+        break;
+    case RUI_APP_WRITE:
+        ru_engine_written(w->engine, c->at, c->object, c->status, c->err.text, now, fx);
+        break;
+    case RUI_APP_READ:
+        ru_engine_read(w->engine, c->tag, c->object, c->bytes, c->n, c->status, c->err.text, now,
+                       fx);
+        break;
+    case RUI_APP_EXPORT:
+        rui_app_exported(w, c);
+        break;
+    }
+}
+
+void rui_app_answers(void *self, ru_time now)
+{
+    rui_app_worker *w = self;
+    ru_mutex_lock(&w->lock);
+    rui_app_command *c = w->done;
+    w->done = NULL;
+    ru_mutex_unlock(&w->lock);
+    ru_effects *fx = ru_node_enter(w->timers.node, now);
+    while (c != NULL) {
+        rui_app_command *next = c->next;
+        answer(w, c, now, fx);
+        free(c->bytes);
+        free(c);
+        c = next;
+    }
+    if (w->target && !w->asked) {
+        w->asked = w->target = true;
+        ru_engine_stop(w->engine, true, now, fx);
+    }
+    ru_node_leave(w->timers.node, now);
+}
+
+ru_status rui_app_threads_start(rui_app_worker *w, ru_err *err)
+{
+    for (uint32_t k = 0; k < w->n_threads; k++) {
+        RU_TRY(ru_thread_start(&w->thread[k], "compute", thread, w, err));
+    }
+    return RU_OK;
+}
+
+void rui_app_threads_stop(rui_app_worker *w)
+{
+    ru_mutex_lock(&w->lock);
+    w->quit = true;
+    ru_cond_broadcast(&w->changed);
+    ru_mutex_unlock(&w->lock);
+    for (uint32_t k = 0; k < RUI_APP_THREADS_MAX; k++) {
+        ru_thread_join(&w->thread[k]);
+    }
+    for (rui_app_command *c = w->todo, *next; c != NULL; c = next) {
+        next = c->next;
+        free(c->bytes);
+        free(c);
+    }
+    for (rui_app_command *c = w->done, *next; c != NULL; c = next) {
+        next = c->next;
+        if (c->kind == RUI_APP_OPEN && c->status == RU_OK &&
+            w->opt->file->ops->exec_close != NULL) {
+            w->opt->file->ops->exec_close(c->state);
+        }
+        free(c->bytes);
+        free(c);
+    }
+}
+
+/* -- the engine's device -------------------------------------------------------------------------
+ */
+
+static void device_open(void *self, uint32_t executor)
+{
+    rui_app_post(self, &(rui_app_command){.kind = RUI_APP_OPEN, .object = executor});
+}
+
+static void device_close(void *self, uint32_t executor, void *state)
+{
+    const rui_app_worker *w = self;
+    (void)executor;
+    if (w->opt->file->ops->exec_close != NULL) {
+        w->opt->file->ops->exec_close(state);
+    }
+}
+
+static void device_run(void *self, ru_engine_task *task)
+{
+    rui_app_post(self, &(rui_app_command){.kind = RUI_APP_RUN, .task = task});
+}
+
+static void device_write(void *self, ru_engine_ckpt at, uint32_t object, const void *bytes,
+                         int64_t n)
+{
+    rui_app_command c = {.kind = RUI_APP_WRITE, .at = at, .object = object, .n = n};
+    c.bytes = malloc((size_t)n + 1);
+    RU_CHECK(c.bytes != NULL);
+    if (n > 0) {
+        memcpy(c.bytes, bytes, (size_t)n);
+    }
+    rui_app_post(self, &c);
+}
+
+static void device_read(void *self, ru_engine_ckpt at, uint32_t object, uint32_t tag)
+{
+    rui_app_post(self,
+                 &(rui_app_command){.kind = RUI_APP_READ, .at = at, .object = object, .tag = tag});
+}
+
+const ru_engine_device_ops rui_app_device = {device_open, device_close, device_run, device_write,
+                                             device_read};
