@@ -1,0 +1,19 @@
+/* The app of the tests of shared parameters (params_world.h).
+ *
+ * Thread: one. */
+#ifndef RU_TEST_PARAMS_APP_H
+#define RU_TEST_PARAMS_APP_H
+
+#include "test/params_world.h"
+
+enum { RU_PARAMS_ITEMS = 13 }; /* of an executor */
+
+typedef struct ru_params_app {
+    const ru_params_job *job;
+} ru_params_app;
+
+ru_app_ops ru_params_ops(const ru_params_job *job);
+/* Memory for a result's tables, zeros. */
+void ru_params_tables(const ru_app_shape *s, ru_params_result *out);
+
+#endif

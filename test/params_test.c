@@ -1,0 +1,93 @@
+/* The engine of apps with shared parameters in the simulator: its last model is that of one loop,
+ * bit for bit, whatever moves, joins, leaves, dies or is cut off. */
+#include "test/params_world.h"
+
+#include "test/test.h"
+
+static void equal(const ru_params_job *job)
+{
+    ru_err err;
+    assert_ok(ru_params_check(job, &err), err);
+}
+
+static const ru_params_job plain = {
+    .seed = 1, .founders = 3, .executors = 7, .shards = 5, .clocks = 12, .save_every = 4};
+
+static void test_bsp_equals_one_loop(void **s)
+{
+    (void)s;
+    for (uint32_t n = 1; n <= 4; n++) {
+        ru_params_job job = plain;
+        job.founders = n;
+        equal(&job);
+    }
+}
+
+static void test_rules_drivers_and_rotation(void **s)
+{
+    (void)s;
+    for (uint32_t k = 0; k < 8; k++) {
+        ru_params_job job = plain;
+        job.rule = k % 5;
+        job.rotate = k >= 4;
+        job.drive = k % 2 == 1;
+        equal(&job);
+    }
+}
+
+static void test_moves_change_nothing(void **s)
+{
+    (void)s;
+    for (uint64_t seed = 0; seed < 12; seed++) {
+        ru_params_job job = plain;
+        job.seed = seed;
+        job.clocks = 40;
+        job.later = (uint32_t)(seed % 3);
+        job.move_every_ns = 5000000;
+        job.rotate = seed % 2 == 1;
+        job.executors = job.rotate ? 4 : 7;
+        equal(&job);
+    }
+}
+
+static void test_death_changes_nothing(void **s)
+{
+    (void)s;
+    for (uint64_t seed = 100; seed < 160; seed++) {
+        ru_params_job job = plain;
+        job.seed = seed;
+        job.founders = 4;
+        job.clocks = 60;
+        job.task_ns = 10000000;
+        job.later = (uint32_t)(seed % 3);
+        job.move_every_ns = seed % 2 == 0 ? 20000000 : 0;
+        job.rotate = seed % 4 >= 2;
+        job.drive = seed % 5 == 0;
+        job.executors = job.rotate ? 3 : 6;
+        job.leave_ns = seed % 3 == 2 ? 400000000 : 0;
+        job.chaos = (ru_sim_chaos){.crash_per_s = 0.5,
+                                   .vanish_per_s = 0.2,
+                                   .freeze_per_s = 0.5,
+                                   .cut_per_s = 1,
+                                   .half_open_per_s = 0.3,
+                                   .jitter_ns = 1000000,
+                                   .keep_alive = 3,
+                                   .until = {INT64_C(4000000000)}};
+        equal(&job);
+    }
+}
+
+static void test_seeds(void **s)
+{
+    (void)s;
+    for (uint64_t seed = 0; seed < 100; seed++) { /* more: build/test/params-seeds 0 9999 */
+        ru_params_job job;
+        ru_params_draw(seed, &job);
+        equal(&job);
+    }
+}
+
+RU_TESTS(test_params, cmocka_unit_test(test_seeds), cmocka_unit_test(test_death_changes_nothing),
+         cmocka_unit_test(test_bsp_equals_one_loop),
+         cmocka_unit_test(test_rules_drivers_and_rotation),
+         cmocka_unit_test(test_moves_change_nothing))

@@ -1,0 +1,479 @@
+#include "test/params_world.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "test/params_app.h"
+
+/* -- the world -----------------------------------------------------------------------------------
+ */
+
+typedef struct record {
+    struct record *next;
+    ru_engine_ckpt at;
+    uint32_t object;
+    int64_t n;
+    uint8_t bytes[];
+} record;
+
+/* Something that the device answers later. */
+typedef struct answer {
+    enum { OPENED, RAN, WRITTEN, READ } kind;
+    struct process *p;
+    ru_engine_ckpt at;
+    uint32_t object, tag;
+    ru_engine_task *task;
+} answer;
+
+typedef struct world {
+    const ru_params_job *job;
+    ru_sim *sim;
+    ru_params_app app;
+    ru_app_ops ops;
+    ru_app_shape shape;
+    int64_t part[RU_PARAMS_PROCESSES * 64];
+    ru_arena arena;
+    record *disk;
+    ru_params_result *out;
+    struct process {
+        struct world *world;
+        ru_sim_process process;
+        ru_node *node;
+        ru_engine *engine;
+        ru_node_id self;
+        char address[32];
+        bool began, over;
+    } at[RU_PARAMS_PROCESSES];
+    uint32_t n;
+} world;
+
+typedef struct process process;
+
+static void perform(void *self, uint64_t arg)
+{
+    (void)arg;
+    answer *a = self;
+    process *p = a->p;
+    ru_time now = ru_sim_now(p->world->sim);
+    ru_effects *fx = ru_node_enter(p->node, now);
+    if (a->kind == OPENED) {
+        void *s = NULL;
+        RU_CHECK(p->world->ops.exec_open(&p->world->app, a->object, NULL, &s, NULL) == RU_OK);
+        ru_engine_opened(p->engine, a->object, s, RU_OK, NULL, now, fx);
+    } else if (a->kind == RAN) {
+        ru_engine_compute(&p->world->ops, &p->world->shape, a->task);
+        ru_engine_ran(p->engine, a->task, now, fx);
+    } else if (a->kind == WRITTEN) {
+        ru_engine_written(p->engine, a->at, a->object, RU_OK, NULL, now, fx);
+    } else {
+        record *r = p->world->disk;
+        while (r != NULL && (r->at.generation != a->at.generation || r->at.clock != a->at.clock ||
+                             r->object != a->object)) {
+            r = r->next;
+        }
+        RU_CHECK(r != NULL); /* a valid checkpoint has all objects */
+        ru_engine_read(p->engine, a->tag, a->object, r->bytes, r->n, RU_OK, NULL, now, fx);
+    }
+    ru_node_leave(p->node, now);
+    free(a);
+}
+
+static void later(process *p, answer a, int64_t ns)
+{
+    answer *copy = malloc(sizeof *copy); /* those of dead processes stay until the end */
+    RU_CHECK(copy != NULL);
+    *copy = a;
+    copy->p = p;
+    ru_time at = ru_time_after(ru_sim_now(p->world->sim), ns);
+    ru_sim_process_at(&p->process, at, perform, copy, a.object);
+}
+
+static int64_t some(world *w, int64_t ns)
+{
+    return ns / 2 + (int64_t)ru_rng_below_u64(ru_sim_rng(w->sim), (uint64_t)ns + 1);
+}
+
+static void device_open(void *self, uint32_t executor)
+{
+    process *p = self;
+    later(p, (answer){.kind = OPENED, .object = executor}, some(p->world, 3000000));
+}
+
+static void device_close(void *self, uint32_t executor, void *opened)
+{
+    const process *p = self;
+    (void)executor;
+    p->world->ops.exec_close(opened);
+}
+
+static void device_run(void *self, ru_engine_task *task)
+{
+    process *p = self;
+    int64_t ns = p->world->job->task_ns > 0 ? p->world->job->task_ns : 1000000;
+    later(p, (answer){.kind = RAN, .object = task->executor, .task = task}, some(p->world, ns));
+}
+
+static void device_write(void *self, ru_engine_ckpt at, uint32_t object, const void *bytes,
+                         int64_t n)
+{
+    process *p = self;
+    record *r = malloc(sizeof *r + (size_t)n);
+    RU_CHECK(r != NULL);
+    *r = (record){.next = p->world->disk, .at = at, .object = object, .n = n};
+    memcpy(r->bytes, bytes, (size_t)n);
+    p->world->disk = r;
+    later(p, (answer){.kind = WRITTEN, .at = at, .object = object}, some(p->world, 2000000));
+}
+
+static void device_read(void *self, ru_engine_ckpt at, uint32_t object, uint32_t tag)
+{
+    process *p = self;
+    later(p, (answer){.kind = READ, .at = at, .object = object, .tag = tag},
+          some(p->world, 2000000));
+}
+
+static const ru_engine_device_ops device = {device_open, device_close, device_run, device_write,
+                                            device_read};
+
+static void collect(process *p, ru_engine_ckpt at)
+{
+    world *w = p->world;
+    ru_params_result *out = w->out;
+    ru_params_result_fini(out);
+    ru_params_tables(&w->shape, out);
+    ru_app_state s = {.exec = calloc(w->job->executors, sizeof *s.exec)};
+    memcpy(s.value, out->table, sizeof out->table);
+    for (uint32_t o = 0; o + 1 < ru_engine_objects(p->engine); o++) {
+        const record *r = w->disk;
+        while (r != NULL &&
+               (r->at.generation != at.generation || r->at.clock != at.clock || r->object != o)) {
+            r = r->next;
+        }
+        RU_CHECK(r != NULL);
+        RU_CHECK(ru_engine_gather(p->engine, o, r->bytes, r->n, &s) == RU_OK);
+    }
+    for (uint32_t e = 0; e < w->job->executors; e++) {
+        ru_app_bytes_fini(&s.exec[e]);
+    }
+    free(s.exec);
+}
+
+static void news(void *self, const ru_engine_news *n, ru_time now)
+{
+    process *p = self;
+    world *w = p->world;
+    (void)now;
+    if (n->kind == RU_ENGINE_CLOCKED) {
+        memcpy(w->out->sums, n->sums, sizeof w->out->sums);
+    } else if (n->kind == RU_ENGINE_SAVED && n->ckpt.clock == w->job->clocks) {
+        collect(p, n->ckpt);
+    } else if (n->kind == RU_ENGINE_MOVED) {
+        w->out->moves++;
+    } else if (n->kind == RU_ENGINE_RESTORED) {
+        w->out->generations =
+            n->generation > w->out->generations ? n->generation : w->out->generations;
+    } else if (n->kind == RU_ENGINE_ENDED) {
+        p->over = true;
+        w->out->virtual_ns = now.ns;
+        if (n->status != RU_OK && n->status != RU_E_PEER) {
+            w->out->status = n->status;
+            (void)snprintf(w->out->text, sizeof w->out->text, "%s", n->text);
+        }
+        ru_sim_process_exit(&p->process);
+    }
+}
+
+static void fire(void *self, uint32_t what, ru_time now)
+{
+    process *p = self;
+    ru_node_timer(p->node, what, now);
+}
+
+static void begin(void *self, uint64_t arg)
+{
+    (void)arg;
+    process *p = self;
+    p->began = true;
+    ru_node_start(p->node, ru_sim_now(p->world->sim));
+}
+
+static void log_line(void *self, int level, const char *line, ru_time now)
+{
+    const process *p = self;
+    (void)level;
+    if (p->world->job->log) {
+        (void)fprintf(stderr, "%9.3f %s | %s\n", (double)now.ns * 1e-6, p->address, line);
+    }
+}
+
+static ru_status add(world *w, uint32_t k, ru_time at, ru_err *err)
+{
+    const ru_params_job *job = w->job;
+    process *p = &w->at[k];
+    p->world = w;
+    (void)snprintf(p->address, sizeof p->address, "10.0.0.%u:7", k);
+    RU_TRY(ru_sim_process_open(&p->process, w->sim, p->address, &(ru_sim_nic){.bytes_per_s = 1e8},
+                               fire, p, err));
+    p->self = (ru_node_id){ru_rng_u64(ru_sim_rng(w->sim)) | 1};
+    ru_node_options o = {
+        .chan = {.self = p->self,
+                 .address = p->address,
+                 .job = 1,
+                 .token = (const uint8_t *)"a token of the params, 32 bytes.",
+                 .token_bytes = 32,
+                 .peers_max = 2 * RU_PARAMS_PROCESSES,
+                 .streams_max = 1024,
+                 .slots_max = 1024},
+        .link = p->process.link,
+        .member = {.join = k == 0 ? NULL : w->at[0].address, .n_max = RU_PARAMS_PROCESSES},
+        .timers = {ru_sim_process_timer, ru_sim_process_timer_off, &p->process},
+        .log = log_line,
+        .log_self = p,
+    };
+    o.member.self.node = p->self;
+    o.member.self.capacity = 1;
+    (void)snprintf(o.member.self.address, sizeof o.member.self.address, "%s", p->address);
+    RU_TRY(ru_node_open(&o, &p->process.arena, &p->node, err));
+    ru_sim_process_user(&p->process, ru_node_link_user(p->node));
+    const ru_engine_options eo = {.ops = &w->ops,
+                                  .app = &w->app,
+                                  .shape = &w->shape,
+                                  .part = w->part,
+                                  .shards = job->shards,
+                                  .clocks = job->clocks,
+                                  .driver = job->driver,
+                                  .slack = job->slack,
+                                  .save_every = job->save_every,
+                                  .save_ns = job->save_ns,
+                                  .founders = job->founders,
+                                  .device = &device,
+                                  .device_self = p,
+                                  .member = ru_node_member(p->node),
+                                  .chan = ru_node_chan(p->node),
+                                  .self = p->self,
+                                  .peers_max = 2 * RU_PARAMS_PROCESSES,
+                                  .memory_bytes = 64 << 20,
+                                  .news = news,
+                                  .news_self = p};
+    RU_TRY(ru_engine_open(&eo, &p->process.arena, &p->engine, err));
+    ru_part part = ru_engine_part(p->engine);
+    ru_node_part(p->node, &part);
+    ru_sim_process_at(&p->process, at, begin, p, 0);
+    return RU_OK;
+}
+
+static bool lives(const world *w, const process *p)
+{
+    return p->began && !p->over && ru_sim_alive(w->sim, p->process.node) &&
+           !ru_sim_frozen(w->sim, p->process.node);
+}
+
+/* A random object to a random member, wherever the leader is. */
+static void shake(void *self, uint64_t arg)
+{
+    world *w = self;
+    ru_time now = ru_sim_now(w->sim);
+    for (uint32_t k = 0; k < w->n; k++) {
+        process *p = &w->at[k];
+        ru_engine_facts f = {0};
+        if (lives(w, p)) {
+            ru_engine_facts_get(p->engine, &f);
+        }
+        if (f.leads) {
+            ru_rng *rng = ru_sim_rng(w->sim);
+            uint32_t n = ru_member_view(ru_node_member(p->node))->n;
+            uint32_t o = ru_rng_below(rng, ru_engine_objects(p->engine) - 1);
+            ru_effects *fx = ru_node_enter(p->node, now);
+            ru_engine_move(p->engine, o, ru_rng_below(rng, n > 0 ? n : 1), now, fx);
+            ru_node_leave(p->node, now);
+        }
+    }
+    (void)ru_sim_at(w->sim, ru_time_after(now, w->job->move_every_ns), shake, w, arg);
+}
+
+static void leave(void *self, uint64_t arg)
+{
+    (void)arg;
+    process *p = self;
+    ru_time now = ru_sim_now(p->world->sim);
+    ru_effects *fx = ru_node_enter(p->node, now);
+    ru_engine_stop(p->engine, false, now, fx);
+    ru_node_leave(p->node, now);
+}
+
+static void trouble(void *self, uint64_t arg)
+{
+    const world *w = self;
+    (void)arg;
+    ru_sim_chaos_start(w->sim, &w->job->chaos);
+}
+
+static ru_status build(world *w, ru_err *err)
+{
+    const ru_params_job *job = w->job;
+    const ru_sim_options so = {.seed = job->seed, .nodes_max = RU_PARAMS_PROCESSES};
+    RU_CHECK(job->founders + job->later <= RU_PARAMS_PROCESSES);
+    w->app = (ru_params_app){job};
+    w->ops = ru_params_ops(job);
+    for (uint32_t k = 0; k <= job->executors; k++) {
+        w->part[k] = (int64_t)k * RU_PARAMS_ITEMS;
+    }
+    RU_TRY(ru_sim_open(&so, &w->sim, err));
+    RU_TRY(
+        ru_app_shape_get(&w->ops, &w->app, job->executors, job->seed, &w->arena, &w->shape, err));
+    w->n = job->founders + job->later;
+    for (uint32_t k = 0; k < w->n; k++) {
+        int64_t at = k < job->founders ? 0 : 100000000 * (int64_t)(k - job->founders + 1);
+        RU_TRY(add(w, k, ru_time_after(ru_sim_now(w->sim), at), err));
+    }
+    if (job->move_every_ns > 0) {
+        (void)ru_sim_at(w->sim, ru_time_after(ru_sim_now(w->sim), job->move_every_ns), shake, w, 0);
+    }
+    if (job->leave_ns > 0) {
+        process *p = &w->at[w->n - 1];
+        ru_sim_process_at(&p->process, ru_time_after(ru_sim_now(w->sim), job->leave_ns), leave, p,
+                          0);
+    }
+    if (job->chaos.until.ns > 0) { /* a founder that never comes would be waited for */
+        (void)ru_sim_at(w->sim, ru_time_after(ru_sim_now(w->sim), 200000000), trouble, w, 0);
+    }
+    return RU_OK;
+}
+
+/* Until nobody who lives works any more. */
+static ru_status play(world *w, ru_err *err)
+{
+    int64_t limit = w->job->limit_ns > 0 ? w->job->limit_ns : INT64_C(120000000000);
+    ru_time begun = ru_sim_now(w->sim);
+    for (int64_t at = 100000000; at < limit; at += 100000000) {
+        RU_TRY(ru_sim_run(w->sim, ru_time_after(begun, at), err));
+        bool any = false;
+        for (uint32_t k = 0; k < w->n; k++) {
+            const process *p = &w->at[k];
+            any = any || (!p->over && ru_sim_alive(w->sim, p->process.node));
+        }
+        if (!any) {
+            break;
+        }
+    }
+    for (uint32_t k = 0; k < w->n; k++) {
+        const process *p = &w->at[k];
+        w->out->survivors += p->over ? 1 : 0;
+        ru_member_facts f = {.stuck = true}; /* without a majority nobody may go on, and says so */
+        if (!p->over && p->began && ru_sim_alive(w->sim, p->process.node)) {
+            ru_member_facts_get(ru_node_member(p->node), &f);
+        }
+        w->out->living += f.stuck ? 0 : 1;
+    }
+    w->out->ended = w->out->table[0] != NULL;
+    w->out->hash = ru_sim_hash(w->sim);
+    return RU_OK;
+}
+
+ru_status ru_params_run(const ru_params_job *job, ru_params_result *out, ru_err *err)
+{
+    *out = (ru_params_result){0};
+    world *w = calloc(1, sizeof *w);
+    RU_CHECK(w != NULL);
+    w->job = job;
+    w->out = out;
+    ru_arena_init(&w->arena, 0);
+    ru_status st = build(w, err);
+    st = st == RU_OK ? play(w, err) : st;
+    for (uint32_t k = 0; k < w->n; k++) {
+        if (w->at[k].node != NULL) {
+            ru_node_quiet(w->at[k].node);
+            ru_engine_close(w->at[k].engine);
+            ru_node_close(w->at[k].node);
+        }
+    }
+    ru_sim_close(w->sim);
+    for (uint32_t k = 0; k < w->n; k++) {
+        ru_sim_process_fini(&w->at[k].process);
+    }
+    while (w->disk != NULL) {
+        record *r = w->disk;
+        w->disk = r->next;
+        free(r);
+    }
+    ru_arena_fini(&w->arena);
+    free(w);
+    return st;
+}
+
+/* -- seeds ---------------------------------------------------------------------------------------
+ */
+
+void ru_params_draw(uint64_t seed, ru_params_job *job)
+{
+    ru_rng r = ru_rng_from(seed, 77);
+    *job = (ru_params_job){.seed = seed};
+    job->founders = 1 + ru_rng_below(&r, 5);
+    job->later = ru_rng_below(&r, 4);
+    job->rotate = ru_rng_below(&r, 3) == 0;
+    job->drive = ru_rng_below(&r, 4) == 0;
+    job->executors = job->rotate ? 2 + ru_rng_below(&r, 4) : 1 + ru_rng_below(&r, 10);
+    job->shards = 1 + ru_rng_below(&r, 12);
+    job->clocks = 10 + ru_rng_below(&r, 60);
+    job->driver = job->rotate || job->drive ? RU_ENGINE_BSP : ru_rng_below(&r, 3);
+    job->slack = ru_rng_below(&r, 4);
+    job->save_every = ru_rng_below(&r, 4) == 0 ? 0 : 1 + ru_rng_below(&r, 12);
+    job->save_ns = job->save_every == 0 ? 50000000 : 0;
+    job->rule = ru_rng_below(&r, 5);
+    job->task_ns = 500000 + (int64_t)ru_rng_below(&r, 20000000);
+    job->move_every_ns = ru_rng_below(&r, 2) == 0 ? 2000000 + ru_rng_below(&r, 60000000) : 0;
+    job->leave_ns = job->later > 0 && ru_rng_below(&r, 3) == 0 ? 400000000 : 0;
+    double hard = ru_rng_f64(&r);
+    job->chaos = (ru_sim_chaos){.crash_per_s = ru_rng_below(&r, 2) * hard,
+                                .vanish_per_s = ru_rng_below(&r, 2) * hard,
+                                .freeze_per_s = ru_rng_below(&r, 2) * hard * 2,
+                                .cut_per_s = ru_rng_below(&r, 2) * hard * 4,
+                                .isolate_per_s = ru_rng_below(&r, 2) * hard,
+                                .slow_per_s = ru_rng_below(&r, 2) * hard,
+                                .half_open_per_s = ru_rng_below(&r, 2) * hard * 2,
+                                .jitter_ns = 1 + (int64_t)ru_rng_below(&r, 2000000),
+                                .keep_alive = job->founders + job->later > 2 ? 3 : 8,
+                                .until = {INT64_C(5000000000)}};
+}
+
+static ru_status compare(const ru_params_job *job, const ru_params_result *is, ru_err *err)
+{
+    ru_params_result a;
+    ru_params_alone(job, &a);
+    ru_status st = RU_OK;
+    uint32_t n = job->driver == RU_ENGINE_BSP ? RU_PARAMS_TABLES : 1; /* the counts commute */
+    for (uint32_t t = 0; t < n && a.table[t] != NULL; t++) {
+        for (int64_t i = 0; st == RU_OK && i < a.floats[t]; i++) {
+            if (memcmp(&a.table[t][i], &is->table[t][i], 4) != 0) {
+                st = RU_FAIL(err, RU_E_BUG,
+                             "seed %llu: table %u, float %lld is %.9g instead of %.9g",
+                             (unsigned long long)job->seed, t, (long long)i,
+                             (double)is->table[t][i], (double)a.table[t][i]);
+            }
+        }
+    }
+    if (st == RU_OK && n > 1 && memcmp(a.sums, is->sums, sizeof a.sums) != 0) {
+        st = RU_FAIL(err, RU_E_BUG, "seed %llu: the sums of the last clock differ",
+                     (unsigned long long)job->seed);
+    }
+    ru_params_result_fini(&a);
+    return st;
+}
+
+ru_status ru_params_check(const ru_params_job *job, ru_err *err)
+{
+    ru_params_result r;
+    ru_err why = {0};
+    ru_status st = ru_params_run(job, &r, &why);
+    if (st != RU_OK || r.status != RU_OK) {
+        st = RU_FAIL(err, RU_E_BUG, "seed %llu: %s%.500s", (unsigned long long)job->seed, r.text,
+                     why.text);
+    } else if (!r.ended && r.living > 0) {
+        st = RU_FAIL(err, RU_E_BUG, "seed %llu: no end", (unsigned long long)job->seed);
+    } else if (r.ended) {
+        st = compare(job, &r, err);
+    }
+    ru_params_result_fini(&r);
+    return st;
+}

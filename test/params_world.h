@@ -1,0 +1,58 @@
+/* Apps with shared parameters in the simulator: processes with an engine each, a device that
+ * computes at once and answers later, a disk that all share; and the same app by one loop without
+ * any of it.
+ *
+ * The app: every executor adds to a table of counts and to a table of numbers, whose sum depends on
+ * the order of additions; with `rotate` also to a table that rotates, with `local` to one that is
+ * local. Its state counts its tasks and refuses one that is missing or twice.
+ *
+ * Thread: one. */
+#ifndef RU_TEST_PARAMS_WORLD_H
+#define RU_TEST_PARAMS_WORLD_H
+
+#include "sim/process.h"
+#include "train/app/engine.h"
+
+enum { RU_PARAMS_PROCESSES = 8, RU_PARAMS_TABLES = 4 };
+
+typedef struct ru_params_job {
+    uint64_t seed;
+    uint32_t founders, later; /* processes; later ones join one after another */
+    uint32_t executors, shards, clocks;
+    uint32_t driver, slack, save_every;
+    uint32_t rule; /* of the table of numbers */
+    bool rotate, drive;
+    int64_t save_ns;       /* checkpoints by time, where save_every is 0 */
+    int64_t task_ns;       /* of a task on the device, about */
+    int64_t move_every_ns; /* a random object to a random member; 0: never */
+    int64_t leave_ns;      /* one of the later ones leaves then; 0: nobody */
+    ru_sim_chaos chaos;    /* rates; until ns 0: none */
+    int64_t limit_ns;      /* virtual time; 0: 120 s */
+    bool log;              /* lines of all processes to stderr */
+} ru_params_job;
+
+typedef struct ru_params_result {
+    bool ended;
+    ru_status status;
+    char text[RU_ERR_TEXT_MAX];
+    uint32_t survivors, living, moves, generations; /* living: at the limit of time */
+    int64_t virtual_ns;
+    uint64_t hash;                  /* of the simulator */
+    float *table[RU_PARAMS_TABLES]; /* of the last checkpoint; malloc */
+    int64_t floats[RU_PARAMS_TABLES];
+    double sums[RU_APP_SUMS_MAX]; /* of the last clock */
+} ru_params_result;
+
+/* Errors: RU_E_BUG, a rule of the simulator is broken. */
+RU_MUST_USE ru_status ru_params_run(const ru_params_job *job, ru_params_result *out, ru_err *err);
+/* The same job by one loop. */
+void ru_params_alone(const ru_params_job *job, ru_params_result *out);
+void ru_params_result_fini(ru_params_result *r);
+
+/* The job of a seed: anything that is possible, with faults. */
+void ru_params_draw(uint64_t seed, ru_params_job *job);
+/* Run it, and compare with one loop: bit for bit in step, the counts alone otherwise. Errors:
+ * RU_E_BUG with the seed and what differs. */
+RU_MUST_USE ru_status ru_params_check(const ru_params_job *job, ru_err *err);
+
+#endif
