@@ -19,6 +19,7 @@ typedef struct record {
 
 /* Something that the device answers later. */
 typedef struct answer {
+    struct answer *next, **link; /* of those that are still to come */
     enum { OPENED, RAN, WRITTEN, READ } kind;
     struct process *p;
     ru_engine_ckpt at;
@@ -35,6 +36,7 @@ typedef struct world {
     int64_t part[RU_PARAMS_PROCESSES * 64];
     ru_arena arena;
     record *disk;
+    answer *answers;
     ru_params_result *out;
     struct process {
         struct world *world;
@@ -76,14 +78,25 @@ static void perform(void *self, uint64_t arg)
         ru_engine_read(p->engine, a->tag, a->object, r->bytes, r->n, RU_OK, NULL, now, fx);
     }
     ru_node_leave(p->node, now);
+    *a->link = a->next;
+    if (a->next != NULL) {
+        a->next->link = a->link;
+    }
     free(a);
 }
 
 static void later(process *p, answer a, int64_t ns)
 {
-    answer *copy = malloc(sizeof *copy); /* those of dead processes stay until the end */
+    world *w = p->world;
+    answer *copy = malloc(sizeof *copy);
     RU_CHECK(copy != NULL);
     *copy = a;
+    copy->next = w->answers;
+    copy->link = &w->answers;
+    if (copy->next != NULL) {
+        copy->next->link = &copy->next;
+    }
+    w->answers = copy;
     copy->p = p;
     ru_time at = ru_time_after(ru_sim_now(p->world->sim), ns);
     ru_sim_process_at(&p->process, at, perform, copy, a.object);
@@ -391,6 +404,11 @@ ru_status ru_params_run(const ru_params_job *job, ru_params_result *out, ru_err 
     ru_sim_close(w->sim);
     for (uint32_t k = 0; k < w->n; k++) {
         ru_sim_process_fini(&w->at[k].process);
+    }
+    while (w->answers != NULL) { /* those of dead processes */
+        answer *a = w->answers;
+        w->answers = a->next;
+        free(a);
     }
     while (w->disk != NULL) {
         record *r = w->disk;

@@ -1,0 +1,85 @@
+#!/bin/bash
+# Jobs with an app on several real processes: params.sh PATH_OF_RUBATO
+#
+#   1. two workers give the tables of one process, bit for bit, and eval, predict and export read them.
+#   2. the leader is killed, then another worker: the tables are still the same.
+#   3. a worker joins by hand and leaves while the job runs; explain shows the moves; still the same.
+#   4. data with a value that is no number end the job with the sentence of one process.
+set -euo pipefail
+rubato=$(realpath "$1")
+work=$(mktemp -d "${TMPDIR:-/tmp}/rubato-params-XXXXXX")
+cleanup() {
+    jobs -p | xargs -r kill -9 2>/dev/null || true
+    rm -rf "$work"
+}
+trap cleanup EXIT
+cd "$work"
+fail() {
+    echo "FAIL: $*" >&2
+    for f in ./*.log; do echo "== $f" && tail -n 4 "$f"; done >&2
+    exit 1
+}
+awk 'BEGIN { srand(3); for (i = 0; i < 3000; i++) { line = i % 4; for (c = 1 + int(rand() * 9); c <= 120; c += 1 + int(rand() * 20))
+    line = line " " c ":" sprintf("%.3f", rand() + (c % 4 == i % 4)); print line } }' >x.svm
+steps=6000
+cat >job.yaml <<YAML
+name: lab
+app: mlr
+data: {format: libsvm, train: [x.svm]}
+clocks: {executors: 6}
+train: {steps: $steps, seed: 5}
+checkpoint: {every: 1s}
+YAML
+tables() { cat "$1"/checkpoints/*"$steps"/tables.safetensors | sha256sum; }
+# step RUN: the last one that was reported
+step() { grep -o '"step":[0-9]*' "$1/metrics.jsonl" 2>/dev/null | tail -1 | cut -d: -f2 || true; }
+# until RUN STEP: it has come so far
+until_step() {
+    for _ in $(seq 1 600); do
+        [[ $(step "$1") -ge $2 ]] 2>/dev/null && return
+        sleep 0.1
+    done
+    fail "$1 did not reach step $2"
+}
+timeout 300 "$rubato" train job.yaml -q -o one >one.log 2>&1 || fail "one process"
+same() { [[ $(tables "$1") == $(tables one) ]] || fail "the tables of $1 differ from those of one process"; }
+
+timeout 300 "$rubato" train job.yaml -w 2 -o two >two.log 2>&1 || fail "two workers"
+same two
+"$rubato" eval two --data x.svm >eval.log 2>&1 || fail "eval of two workers' run"
+"$rubato" export two --safetensors two.safetensors >export.log 2>&1 || fail "export of two workers' run"
+echo "ok: two workers equal one process"
+
+timeout 300 "$rubato" train job.yaml -w 3 -o killed >killed.log 2>&1 &
+job=$!
+for part in 6 3; do
+    until_step killed $((steps / part))
+    pid=$(pgrep -f "worker --job killed/job.yaml" | head -1) # the oldest leads
+    kill -9 "$pid"
+done
+wait "$job" || true # its exit code tells of the killed ones
+same killed
+echo "ok: two leaders killed, the same tables"
+
+timeout 300 "$rubato" train job.yaml -w 1:4 -o grown >grown.log 2>&1 &
+job=$!
+until_step grown $((steps / 8))
+address=$(grep -o '127.0.0.1:[0-9]*' grown.log | head -1)
+timeout 200 "$rubato" worker --join "$address" --token-file grown/token >joined.log 2>&1 &
+guest=$!
+until_step grown $((steps / 2))
+kill -INT "$(pgrep -P "$guest" -f 'worker --join')" 2>/dev/null || true
+wait "$guest" || fail "the guest left with an error"
+wait "$job" || fail "a job that a worker joined and left"
+same grown
+"$rubato" explain grown moves >explain.log 2>&1 || fail "explain"
+grep -q 'predicted and measured' explain.log || fail "explain shows no measured moves"
+echo "ok: a worker joined and left, the same tables"
+
+(head -50 x.svm; echo "1 3:nan") >bad.svm
+sed 's/x.svm/bad.svm/' job.yaml >bad.yaml
+code=0
+timeout 60 "$rubato" train bad.yaml -w 2 -o bad >bad.log 2>&1 || code=$?
+[[ $code -eq 65 ]] || fail "bad data end with $code, expected 65"
+grep -q 'bad.svm:51: ' bad.log || fail "bad data are not named"
+echo "ok: bad data are named"
