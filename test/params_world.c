@@ -344,7 +344,7 @@ static ru_status build(world *w, ru_err *err)
         (void)ru_sim_at(w->sim, ru_time_after(ru_sim_now(w->sim), job->move_every_ns), shake, w, 0);
     }
     if (job->leave_ns > 0) {
-        process *p = &w->at[w->n - 1];
+        process *p = &w->at[job->leader_leaves ? 0 : w->n - 1];
         ru_sim_process_at(&p->process, ru_time_after(ru_sim_now(w->sim), job->leave_ns), leave, p,
                           0);
     }
@@ -442,6 +442,7 @@ void ru_params_draw(uint64_t seed, ru_params_job *job)
     job->task_ns = 500000 + (int64_t)ru_rng_below(&r, 20000000);
     job->move_every_ns = ru_rng_below(&r, 2) == 0 ? 2000000 + ru_rng_below(&r, 60000000) : 0;
     job->leave_ns = job->later > 0 && ru_rng_below(&r, 3) == 0 ? 400000000 : 0;
+    job->leader_leaves = ru_rng_below(&r, 2) == 0;
     double hard = ru_rng_f64(&r);
     job->chaos = (ru_sim_chaos){.crash_per_s = ru_rng_below(&r, 2) * hard,
                                 .vanish_per_s = ru_rng_below(&r, 2) * hard,

@@ -25,7 +25,8 @@ typedef struct ru_params_job {
     int64_t save_ns;       /* checkpoints by time, where save_every is 0 */
     int64_t task_ns;       /* of a task on the device, about */
     int64_t move_every_ns; /* a random object to a random member; 0: never */
-    int64_t leave_ns;      /* one of the later ones leaves then; 0: nobody */
+    int64_t leave_ns;      /* the last process leaves then; 0: nobody */
+    bool leader_leaves;    /* ... the first one instead */
     ru_sim_chaos chaos;    /* rates; until ns 0: none */
     int64_t limit_ns;      /* virtual time; 0: 120 s */
     bool log;              /* lines of all processes to stderr */

@@ -137,6 +137,7 @@ typedef struct rui_lead {
     ru_time planned_at;
     bool renew; /* this member leads since a moment: begin a generation */
     uint32_t n_members, n_leavers;
+    uint32_t part_clock; /* checkpoint after which this leader may leave; 0: none was asked for */
     ru_node_id leaver[RUI_ENGINE_LEAVERS_MAX]; /* who want to leave */
     ru_arena plan_out, plan_scratch;
     uint32_t end_clock; /* the job ends when so many clocks are closed and saved */

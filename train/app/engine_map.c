@@ -274,12 +274,25 @@ static bool lost(const ru_engine *e, const ru_node_id *nodes, uint32_t n)
     return false;
 }
 
+/* A leader that leaves first makes a checkpoint, with which its successor begins. */
+static bool may_part(ru_engine *e, ru_time now, ru_effects *fx)
+{
+    rui_lead *l = &e->lead;
+    if (l->part_clock == 0 && l->barrier <= l->closed && l->save == 0) {
+        l->part_clock = l->barrier = l->closed + e->driver_slack + 1;
+        rui_lead_tell(e, (ru_node_id){0}, now, fx);
+    }
+    return l->part_clock != 0 && e->saved.generation == e->generation &&
+           e->saved.clock >= l->part_clock;
+}
+
 /* Members that hold nothing any more may go. */
 static void dismiss(ru_engine *e, ru_time now, ru_effects *fx)
 {
     rui_lead *l = &e->lead;
     for (uint32_t i = 0; i < l->n_leavers; i++) {
-        if (!leaving_rest(e, l->leaver[i])) {
+        bool me = ru_node_is(l->leaver[i], e->opt.self);
+        if (!leaving_rest(e, l->leaver[i]) && (!me || may_part(e, now, fx))) {
             rui_engine_head h = {0};
             rui_engine_send(e, l->leaver[i], RUI_ENGINE_GO, &h, NULL, 0, now, fx);
         }
@@ -328,6 +341,7 @@ void rui_map_in_force(ru_engine *e, bool fresh, ru_time now, ru_effects *fx)
         memset(l->at, 0, objects(e) * sizeof *l->at);
         l->renew = l->planned = false;
         l->n_leavers = 0;
+        l->part_clock = 0;
         l->n_members = v->n;
         rui_lead_begin(e, now, fx);
     } else if (v->n != l->n_members) {
