@@ -150,27 +150,10 @@ static void test_heap_sorts_stably(void **state)
 
 enum { RING_N = 20000 };
 
-typedef struct ring_job {
-    ru_spsc *one;
-    ru_mpsc *many;
-    uint64_t who;
-} ring_job;
-
-static void *push_one(void *arg)
+static void *push_all(void *arg)
 {
-    ring_job *job = arg;
     for (uint64_t i = 0; i < RING_N;) {
-        i += ru_spsc_push(job->one, &i);
-    }
-    return NULL;
-}
-
-static void *push_many(void *arg)
-{
-    ring_job *job = arg;
-    for (uint64_t i = 0; i < RING_N;) {
-        uint64_t elem[3] = {job->who, i, ~i};
-        i += ru_mpsc_push(job->many, elem);
+        i += ru_spsc_push(arg, &i);
     }
     return NULL;
 }
@@ -181,9 +164,8 @@ static void test_spsc_between_threads(void **state)
     uint64_t slots[16];
     ru_spsc ring;
     ru_spsc_init(&ring, slots, 16, sizeof(uint64_t));
-    ring_job job = {.one = &ring};
     pthread_t t;
-    assert_int_equal(pthread_create(&t, NULL, push_one, &job), 0);
+    assert_int_equal(pthread_create(&t, NULL, push_all, &ring), 0);
     uint64_t want = 0;
     while (want < RING_N) {
         uint32_t n;
@@ -203,37 +185,6 @@ static void test_spsc_between_threads(void **state)
     assert_true(ru_spsc_pop(&ring, &v) && v == 0);
 }
 
-static void test_mpsc_between_threads(void **state)
-{
-    (void)state;
-    enum { WRITERS = 3 };
-    static uint64_t memory[64 * 4];
-    assert_int_equal(ru_mpsc_bytes(64, 24), sizeof memory);
-    ru_mpsc ring;
-    ru_mpsc_init(&ring, memory, 64, 24);
-    ring_job jobs[WRITERS];
-    pthread_t t[WRITERS];
-    for (uint64_t k = 0; k < WRITERS; k++) {
-        jobs[k] = (ring_job){.many = &ring, .who = k};
-        assert_int_equal(pthread_create(&t[k], NULL, push_many, &jobs[k]), 0);
-    }
-    uint64_t next[WRITERS] = {0}, elem[3];
-    for (uint64_t n = 0; n < WRITERS * RING_N;) {
-        if (ru_mpsc_pop(&ring, elem)) {
-            assert_true(elem[0] < WRITERS && elem[1] == next[elem[0]]++ && elem[2] == ~elem[1]);
-            n++;
-        }
-    }
-    for (int k = 0; k < WRITERS; k++) {
-        pthread_join(t[k], NULL);
-    }
-    assert_false(ru_mpsc_pop(&ring, elem));
-    for (int i = 0; i < 64; i++) {
-        assert_true(ru_mpsc_push(&ring, elem));
-    }
-    assert_false(ru_mpsc_push(&ring, elem));
-}
-
 RU_TESTS(base_containers, cmocka_unit_test(test_vec_grows), cmocka_unit_test(test_map_keeps_order),
          cmocka_unit_test(test_map_bounds_and_odd_keys), cmocka_unit_test(test_heap_sorts_stably),
-         cmocka_unit_test(test_spsc_between_threads), cmocka_unit_test(test_mpsc_between_threads))
+         cmocka_unit_test(test_spsc_between_threads))

@@ -1,7 +1,6 @@
 /* Rings between threads: fixed-size elements in the caller's memory, never blocking, never growing.
  *
  *   ru_spsc  one thread pushes, one pops; the writer may fill elements in place
- *   ru_mpsc  many push, one pops; elements leave in the order in which their places were taken
  *
  * A full ring answers false: the caller decides to drop, wait or shed. The thread that wants to
  * sleep until something comes uses env/thread.h beside the ring.
@@ -40,20 +39,5 @@ uint64_t ru_spsc_lost(const ru_spsc *r);
 const void *ru_spsc_peek(ru_spsc *r, uint32_t n_max, uint32_t *n);
 void ru_spsc_drop(ru_spsc *r, uint32_t n); /* n <= what the last peek gave */
 bool ru_spsc_pop(ru_spsc *r, void *into);  /* false when empty */
-
-typedef struct ru_mpsc {
-    uint8_t *slots; /* [count * ru_mpsc_slot_bytes] view */
-    uint32_t elem_bytes, slot_bytes;
-    uint32_t count;
-    uint64_t tail RU_ALIGNED(64); /* next place to take, shared by writers */
-    uint64_t head RU_ALIGNED(64); /* reader only */
-} ru_mpsc;
-
-/* Bytes of memory for `count` elements, 8-byte aligned. */
-int64_t ru_mpsc_bytes(uint32_t count, uint32_t elem_bytes);
-void ru_mpsc_init(ru_mpsc *r, void *memory, uint32_t count,
-                  uint32_t elem_bytes);          /* count: 2^k >= 2 */
-bool ru_mpsc_push(ru_mpsc *r, const void *elem); /* any thread; false when full */
-bool ru_mpsc_pop(ru_mpsc *r, void *into);        /* reader; false when empty */
 
 #endif

@@ -90,11 +90,6 @@ void ru_table_none(ru_table *t)
     put(t, "-", CELL_NONE, 0, 0);
 }
 
-uint32_t ru_table_rows(const ru_table *t)
-{
-    return t->cols.n > 0 ? t->cells.n / t->cols.n : 0;
-}
-
 static ru_status ready(const ru_table *t, ru_err *err)
 {
     if (t->full) {

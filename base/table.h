@@ -58,8 +58,6 @@ void ru_table_bytes(ru_table *t, int64_t bytes);                     /* "64 KiB"
 void ru_table_bool(ru_table *t, bool v);                             /* "yes", "no" */
 void ru_table_none(ru_table *t);                                     /* "-", JSON null */
 
-/* Rows that are complete. */
-uint32_t ru_table_rows(const ru_table *t);
 /* With a head line; columns two blanks apart; each line begins with `indent` blanks. Errors:
  * RU_E_LIMIT when the arena was full. */
 RU_MUST_USE ru_status ru_table_print(const ru_table *t, uint32_t indent, ru_text *out, ru_err *err);

@@ -58,14 +58,6 @@ uint64_t ru_wire_u64(ru_wire_in *w)
     return read_le(w, 8);
 }
 
-float ru_wire_f32(ru_wire_in *w)
-{
-    uint32_t bits = ru_wire_u32(w);
-    float v;
-    memcpy(&v, &bits, sizeof v);
-    return v;
-}
-
 double ru_wire_f64(ru_wire_in *w)
 {
     uint64_t bits = ru_wire_u64(w);
@@ -138,13 +130,6 @@ void ru_wire_put_u32(ru_wire_out *w, uint32_t v)
 void ru_wire_put_u64(ru_wire_out *w, uint64_t v)
 {
     write_le(w, v, 8);
-}
-
-void ru_wire_put_f32(ru_wire_out *w, float v)
-{
-    uint32_t bits;
-    memcpy(&bits, &v, sizeof bits);
-    ru_wire_put_u32(w, bits);
 }
 
 void ru_wire_put_f64(ru_wire_out *w, double v)

@@ -19,7 +19,6 @@ uint8_t ru_wire_u8(ru_wire_in *w);
 uint16_t ru_wire_u16(ru_wire_in *w);
 uint32_t ru_wire_u32(ru_wire_in *w);
 uint64_t ru_wire_u64(ru_wire_in *w);
-float ru_wire_f32(ru_wire_in *w);
 double ru_wire_f64(ru_wire_in *w);
 /* View of the next size_bytes, NULL (and bad) when they are not there; negative sizes are bad. */
 const uint8_t *ru_wire_bytes(ru_wire_in *w, int64_t size_bytes);
@@ -37,7 +36,6 @@ void ru_wire_put_u8(ru_wire_out *w, uint8_t v);
 void ru_wire_put_u16(ru_wire_out *w, uint16_t v);
 void ru_wire_put_u32(ru_wire_out *w, uint32_t v);
 void ru_wire_put_u64(ru_wire_out *w, uint64_t v);
-void ru_wire_put_f32(ru_wire_out *w, float v);
 void ru_wire_put_f64(ru_wire_out *w, double v);
 void ru_wire_put_bytes(ru_wire_out *w, const void *data, int64_t size_bytes);
 void ru_wire_put_text(ru_wire_out *w, const char *s, uint32_t n);

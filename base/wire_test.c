@@ -11,7 +11,6 @@ static void write_all(ru_wire_out *w)
     ru_wire_put_u16(w, 0x3456);
     ru_wire_put_u32(w, 0x789abcde);
     ru_wire_put_u64(w, 0x1122334455667788u);
-    ru_wire_put_f32(w, -1.5f);
     ru_wire_put_f64(w, 2.25);
     ru_wire_put_text(w, "word", 4);
 }
@@ -24,7 +23,7 @@ static void test_round_trip_and_order(void **state)
     write_all(&w);
     assert_false(w.bad);
     int64_t n = ru_wire_size(&w);
-    assert_int_equal(n, 1 + 2 + 4 + 8 + 4 + 8 + 8);
+    assert_int_equal(n, 1 + 2 + 4 + 8 + 8 + 8);
     const uint8_t head[] = {0x12, 0x56, 0x34, 0xde, 0xbc, 0x9a, 0x78, 0x88};
     assert_memory_equal(buf, head, sizeof head);
     ru_wire_in r = ru_wire_in_from(buf, n);
@@ -32,7 +31,6 @@ static void test_round_trip_and_order(void **state)
     assert_int_equal(ru_wire_u16(&r), 0x3456);
     assert_int_equal(ru_wire_u32(&r), 0x789abcde);
     assert_true(ru_wire_u64(&r) == 0x1122334455667788u);
-    assert_true(ru_wire_f32(&r) == -1.5f);
     assert_true(ru_wire_f64(&r) == 2.25);
     uint32_t len = 0;
     const char *s = ru_wire_text(&r, 100, &len);
@@ -58,7 +56,6 @@ static void test_every_truncation_is_seen(void **state)
         (void)ru_wire_u16(&r);
         (void)ru_wire_u32(&r);
         (void)ru_wire_u64(&r);
-        (void)ru_wire_f32(&r);
         (void)ru_wire_f64(&r);
         uint32_t len;
         assert_null(ru_wire_text(&r, 100, &len));

@@ -16,13 +16,5 @@
 /* Bound on the extra iterations of one perturbation of norm `d` before iteration `at`; `begin`:
  * |x_0 - x*| > 0; 0 < c < 1. Large exponents stay finite: computed in logarithms. */
 double ru_perturb_iterations(double c, double begin, double at, double d);
-/* Distance that is left under endless noise of norm at most d: c d / (1 - c). */
-double ru_perturb_noise(double c, double d);
-
-/* The rate c from losses of an undisturbed run: least squares of ln(loss - least) / 2 against k
- * over the given losses [n], where `least` is below all of them. Errors: RU_E_ARG (n < 3, a loss
- * not above `least`), RU_E_INFEASIBLE when the losses do not fall. */
-RU_MUST_USE ru_status ru_perturb_rate(const double *loss, uint32_t n, double least, double *c,
-                                      ru_err *err);
 
 #endif

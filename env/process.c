@@ -330,20 +330,3 @@ int64_t ru_process_read(ru_process *p, bool errors, void *into, int64_t cap)
     ssize_t n = read(pf.fd, into, (size_t)cap);
     return n > 0 ? n : n < 0 && (errno == EINTR || errno == EAGAIN) ? 0 : -1;
 }
-
-int64_t ru_process_peak_rss_bytes(int64_t pid)
-{
-    char path[64], row[256];
-    snprintf(path, sizeof path, "/proc/%lld/status", (long long)pid);
-    FILE *f = fopen(path, "re");
-    long long kib = 0;
-    while (f != NULL && fgets(row, sizeof row, f) != NULL) {
-        if (sscanf(row, "VmHWM: %lld kB", &kib) == 1) {
-            break;
-        }
-    }
-    if (f != NULL) {
-        fclose(f);
-    }
-    return kib * 1024;
-}

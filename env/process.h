@@ -48,7 +48,4 @@ int64_t ru_process_id(const ru_process *p);
 /* Kills it when it still runs, waits, frees. NULL is fine. */
 void ru_process_close(ru_process *p);
 
-/* Largest resident size of a living process so far; 0 when unknown. */
-int64_t ru_process_peak_rss_bytes(int64_t pid);
-
 #endif

@@ -269,18 +269,6 @@ uint32_t ru_shm_post(ru_shm_word *w, uint32_t value)
     return value;
 }
 
-uint32_t ru_shm_add(ru_shm_word *w, uint32_t delta)
-{
-    uint32_t value = __atomic_add_fetch(&w->value, delta, __ATOMIC_SEQ_CST);
-    wake_sleepers(w);
-    return value;
-}
-
-void ru_shm_nudge(ru_shm_word *w)
-{
-    (void)futex(&w->value, FUTEX_WAKE, INT32_MAX, NULL);
-}
-
 static void pause_core(void)
 {
 #if defined(__x86_64__) || defined(__i386__)

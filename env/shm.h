@@ -54,10 +54,8 @@ typedef struct ru_shm_word {
 
 /* The value now; what was written before it was posted is visible. */
 uint32_t ru_shm_look(const ru_shm_word *w);
-/* Set, or add to, the value and wake its waiters. Returns the new value. Set: one writer per word.
- * */
+/* Set the value and wake its waiters. Returns the new value. One writer per word. */
 uint32_t ru_shm_post(ru_shm_word *w, uint32_t value);
-uint32_t ru_shm_add(ru_shm_word *w, uint32_t delta);
 /* Is value at or past target? */
 static inline bool ru_shm_reached(uint32_t value, uint32_t target)
 {
@@ -78,7 +76,5 @@ typedef struct ru_shm_wait_options {
 /* Until ru_shm_reached(value, target). Errors: RU_E_AGAIN on time-out, what `check` says. Blocks:
  * not for the loop thread. */
 ru_status ru_shm_wait(ru_shm_word *w, uint32_t target, const ru_shm_wait_options *opt);
-/* Wake all sleepers of a word so that they call their `check` at once. */
-void ru_shm_nudge(ru_shm_word *w);
 
 #endif

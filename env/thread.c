@@ -56,14 +56,6 @@ void ru_thread_join(ru_thread *t)
     }
 }
 
-void ru_thread_pin(uint32_t core)
-{
-    cpu_set_t set;
-    CPU_ZERO(&set);
-    CPU_SET(core, &set);
-    (void)pthread_setaffinity_np(pthread_self(), sizeof set, &set);
-}
-
 void ru_thread_cores(uint64_t mask)
 {
     cpu_set_t set;

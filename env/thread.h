@@ -25,7 +25,6 @@ typedef struct ru_cond {
 RU_MUST_USE ru_status ru_thread_start(ru_thread *t, const char *name, void (*fn)(void *), void *arg,
                                       ru_err *err);
 void ru_thread_join(ru_thread *t); /* zeroed or joined: fine */
-void ru_thread_pin(uint32_t core); /* calling thread; best effort */
 /* Calling thread, and threads it starts, on the cores of the mask (bit k: core k; 0: as it is);
  * best effort. */
 void ru_thread_cores(uint64_t mask);

@@ -29,7 +29,6 @@ RU_MUST_USE ru_status rui_alloc_values_init(rui_alloc_values *v, const ru_alloc_
 /* 0 <= replicas <= cap */
 const rui_alloc_value *rui_alloc_look(rui_alloc_values *v, uint32_t job, uint32_t replicas,
                                       bool several);
-double rui_alloc_speedup(rui_alloc_values *v, uint32_t job, uint32_t replicas, bool several);
 int64_t rui_alloc_loss_of(const rui_alloc_values *v, double speedup, double weight);
 
 /* Who has what. Parts of a job are in order of taking; `place` of the search keeps more beside it.

@@ -36,12 +36,6 @@ static double goodput_of(const ru_alloc_job *j, uint32_t replicas, bool several)
     return ru_goodput_best(&j->model, several ? 2 : 1, replicas).goodput;
 }
 
-double rui_alloc_speedup(rui_alloc_values *v, uint32_t job, uint32_t replicas, bool several)
-{
-    double goodput = rui_alloc_look(v, job, replicas, several)->goodput;
-    return v->fair[job] > 0 ? goodput / v->fair[job] : 0;
-}
-
 const rui_alloc_value *rui_alloc_look(rui_alloc_values *v, uint32_t job, uint32_t replicas,
                                       bool several)
 {

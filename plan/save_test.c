@@ -200,24 +200,8 @@ static void test_bound_holds_on_quadratics(void **state)
     assert_true(isfinite(ru_perturb_iterations(0.01, 1, 1e6, 1)));
 }
 
-static void test_rate_of_losses(void **state)
-{
-    (void)state;
-    double loss[30], c;
-    ru_err err;
-    for (uint32_t k = 0; k < 30; k++) {
-        loss[k] = 0.2 + 3 * pow(0.94, 2 * k);
-    }
-    assert_ok(ru_perturb_rate(loss, 30, 0.2, &c, &err), err);
-    assert_true(fabs(c - 0.94) < 1e-9);
-    loss[3] = NAN;
-    assert_int_equal(ru_perturb_rate(loss, 30, 0.2, &c, &err), RU_E_ARG);
-    const double rising[] = {1, 2, 3, 4};
-    assert_int_equal(ru_perturb_rate(rising, 4, 0.2, &c, &err), RU_E_INFEASIBLE);
-}
-
 RU_TESTS(plan_save, cmocka_unit_test(test_no_choice_leaves_less),
          cmocka_unit_test(test_cycles_and_draws_cover_all),
          cmocka_unit_test(test_checker_refuses_changed_saves),
          cmocka_unit_test(test_recovery_takes_the_newest),
-         cmocka_unit_test(test_bound_holds_on_quadratics), cmocka_unit_test(test_rate_of_losses))
+         cmocka_unit_test(test_bound_holds_on_quadratics))

@@ -29,11 +29,6 @@ int64_t ru_sim_redirected(const ru_sim *s)
     return s->redirected;
 }
 
-uint32_t ru_sim_nodes(const ru_sim *s)
-{
-    return s->nodes_n;
-}
-
 /* Every connection of a node, by number: the same in every run. */
 static void end_all(ru_sim *s, uint32_t node, bool say)
 {

@@ -33,7 +33,6 @@ void ru_sim_close(ru_sim *s); /* NULL is fine */
 ru_time ru_sim_now(const ru_sim *s);
 /* Of all events so far: time, order of insertion, node, argument, and the headers of frames. */
 uint64_t ru_sim_hash(const ru_sim *s);
-void ru_sim_note(ru_sim *s, uint64_t value); /* add something of the caller's to the hash */
 int64_t ru_sim_events(const ru_sim *s);
 int64_t ru_sim_memory_bytes(const ru_sim *s);
 ru_rng *ru_sim_rng(ru_sim *s);
@@ -144,7 +143,6 @@ bool ru_sim_vanished(const ru_sim *s, uint32_t node); /* dead, without notice to
 int64_t ru_sim_overtaken(const ru_sim *s);
 /* Payloads so far that were sent to another place while they arrived. */
 int64_t ru_sim_redirected(const ru_sim *s);
-uint32_t ru_sim_nodes(const ru_sim *s); /* ever added */
 
 typedef enum ru_sim_fault {
     RU_SIM_CRASH,

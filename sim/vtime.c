@@ -317,11 +317,6 @@ uint64_t ru_sim_hash(const ru_sim *s)
     return s->hash;
 }
 
-void ru_sim_note(ru_sim *s, uint64_t value)
-{
-    rui_sim_mix(s, value);
-}
-
 int64_t ru_sim_events(const ru_sim *s)
 {
     return s->events;

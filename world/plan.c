@@ -13,13 +13,3 @@ ru_hash128 ru_plan_id_of(const char *policy, uint32_t version, ru_hash128 input)
     ru_hasher_put_u64(&h, input.high);
     return ru_hasher_get(&h);
 }
-
-const ru_figure *ru_figure_find(const ru_figures *f, const char *name)
-{
-    for (uint32_t i = 0; i < f->n; i++) {
-        if (strcmp(f->at[i].name, name) == 0) {
-            return &f->at[i];
-        }
-    }
-    return NULL;
-}

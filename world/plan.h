@@ -44,7 +44,5 @@ typedef struct ru_plan_head {
 
 /* The id of (policy, version, input). */
 ru_hash128 ru_plan_id_of(const char *policy, uint32_t version, ru_hash128 input);
-/* The predicted figure of this name, NULL when there is none. View. */
-const ru_figure *ru_figure_find(const ru_figures *f, const char *name);
 
 #endif

@@ -115,16 +115,6 @@ bool rui_claimed(const rui_low *lo, const ru_node *n)
     return lo->claimed[node_index(lo, n)];
 }
 
-const ru_node *rui_next(const rui_low *lo, const ru_node *n)
-{
-    for (uint32_t i = node_index(lo, n) + 1; i < lo->g->n_nodes; i++) {
-        if (!lo->claimed[i]) {
-            return &lo->g->nodes[i];
-        }
-    }
-    return NULL;
-}
-
 uint32_t rui_uses(const rui_low *lo, ru_value_id v)
 {
     return lo->vals[v.v].uses;
@@ -273,12 +263,6 @@ static const rui_home *home_alike(const rui_low *lo, ru_value_id v, const rui_la
 bool rui_undecided(const rui_low *lo, ru_value_id v)
 {
     return lo->g->values[v.v].kind == RU_VALUE_STATE && lo->vals[v.v].n_homes == 0;
-}
-
-bool rui_has(const rui_low *lo, ru_value_id v, const rui_layout *l)
-{
-    return rui_undecided(lo, v) ? l->type.dtype == lo->g->values[v.v].type.dtype && !l->opaque
-                                : rui_home_find(lo, v, l) != NULL || home_alike(lo, v, l) != NULL;
 }
 
 const rui_layout *rui_standing(rui_low *lo, ru_value_id v)

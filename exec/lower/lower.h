@@ -101,8 +101,6 @@ ru_status rui_fail(rui_low *lo, ru_status st, const char *fmt, ...) RU_PRINTF(3,
  * are made before this point. `n` is then skipped. */
 void rui_claim(rui_low *lo, const ru_node *n);
 bool rui_claimed(const rui_low *lo, const ru_node *n);
-/* The node after `n` in execution order that is not claimed, or NULL. */
-const ru_node *rui_next(const rui_low *lo, const ru_node *n);
 /* Number of uses (node inputs, outputs of the graph, updates) of a value, and its only reader. */
 uint32_t rui_uses(const rui_low *lo, ru_value_id v);
 const ru_node *rui_only_reader(const rui_low *lo,
@@ -121,8 +119,6 @@ const rui_layout *rui_layout_as(rui_low *lo, const rui_layout *l, ru_dtype dtype
 const rui_layout *rui_standing(rui_low *lo, ru_value_id v);
 /* True while state (or a constant) has no layout yet: the next rui_in decides it. */
 bool rui_undecided(const rui_low *lo, ru_value_id v);
-/* Is the value already there in that layout, at no cost? */
-bool rui_has(const rui_low *lo, ru_value_id v, const rui_layout *l);
 /* Where the value would stand for dtype `dtype` with no change of order. */
 const rui_layout *rui_standing_as(rui_low *lo, ru_value_id v, ru_dtype dtype);
 /* dtype in which a float activation of the graph should be stored: BF16 on the bf16 path for F32
