@@ -69,7 +69,7 @@ static ru_status fit_tie(rui_tie *tie, ru_arena *arena, ru_err *err)
         return RU_FAIL(err, RU_E_LIMIT, "the arena for the clocks is full");
     }
     for (uint32_t i = 0; i < n; i++) {
-        double off, slope, best = INFINITY;
+        double off, slope, best = (double)INFINITY;
         fit_line(s, n, i, &off, &slope);
         for (uint32_t k = i > NEAR ? i - NEAR : 0; k < n && k <= i + NEAR; k++) {
             double x = (double)(s[k].at_ns - s[i].at_ns) * 1e-9;

@@ -156,6 +156,7 @@ static void batch_of_schedule(rui_worker *w, ru_time now)
 void rui_worker_news(void *self, const ru_elastic_news *n, ru_time now)
 {
     rui_worker *w = self;
+    char number[16];
     ru_report_details more = ru_report_details_none();
     ru_report *r = w->t.report;
     switch (n->what) {
@@ -164,6 +165,8 @@ void rui_worker_news(void *self, const ru_elastic_news *n, ru_time now)
         break;
     case RU_ELASTIC_MEMBER:
         w->number = (uint32_t)n->a;
+        (void)snprintf(number, sizeof number, "%u", w->number);
+        ru_recorder_meta(w->t.recorder, "number", number); /* its file is named by a process */
         if (w->opt->member != NULL) {
             w->opt->member(w->opt->self, (uint32_t)n->a, n->b == 0);
         }

@@ -191,7 +191,7 @@ static void flight(rui_worker *w, const char *why, int64_t every_ns, ru_time now
 
 void rui_tracing_lost(rui_worker *w, ru_time now)
 {
-    flight(w, "a worker was lost", FLIGHT_NS, now);
+    flight(w, "a worker was lost", 0, now);
 }
 
 void rui_tracing_step(rui_worker *w, int64_t step, ru_time now)
