@@ -101,7 +101,8 @@ static ru_span_fact fold_run(const sample *s, int64_t n, const ru_trace *t)
     for (int64_t i = 0; i < n; i++) {
         f.total_ns += s[i].dur_ns;
         f.self_ns += s[i].self_ns;
-        f.value_total += s[i].wait ? 0 : s[i].record->value;
+        uint64_t value = s[i].wait ? 0 : (uint64_t)s[i].record->value;
+        f.value_total = (int64_t)((uint64_t)f.value_total + value); /* of hostile files: any */
         last_ns = s[i].end_ns > last_ns ? s[i].end_ns : last_ns;
         if (s[i].record->predicted_ns > 0) {
             f.predicted_n++;
@@ -165,7 +166,7 @@ static const char *time_print(double ns, char *into, size_t size)
         const char *word;
     } units[] = {{1e9, "s"}, {1e6, "ms"}, {1e3, "us"}, {0, "ns"}};
     uint32_t k = 0;
-    while (ns < units[k].unit_ns) {
+    while (k + 1 < RU_ARRAY_LEN(units) && ns < units[k].unit_ns) {
         k++;
     }
     double x = units[k].unit_ns > 0 ? ns / units[k].unit_ns : ns;

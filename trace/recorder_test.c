@@ -282,6 +282,32 @@ static void test_open_telemetry(void **state)
                                      ids[0], ids[1]));
 }
 
+/* Sums wrap, and a child that outlives its parent leaves it less than nothing: printed all the
+ * same.
+ */
+static void test_fold_of_odd_values(void **state)
+{
+    fixture *f = *state;
+    ru_recorder *r = NULL;
+    ru_recorder_options opt = {.dir = f->root};
+    assert_ok(ru_recorder_open(&opt, &r, &f->err), f->err);
+    uint16_t outer = ru_recorder_name(r, "outer", "test");
+    uint16_t inner = ru_recorder_name(r, "inner", "test");
+    ru_rec_span(r, outer, 0, 10, INT64_MAX);
+    ru_rec_span(r, inner, 1, 1000, INT64_MAX);
+    ru_rec_span(r, inner, 2000, 2001, INT64_MAX);
+    ru_recorder_close(r);
+    ru_trace t;
+    char *path = ru_path_join(&f->arena, f->root, "rank0.trace");
+    assert_ok(ru_trace_load(path, &f->arena, &t, &f->err), f->err);
+    ru_span_facts facts;
+    assert_ok(ru_trace_fold(&t, &f->arena, &facts, &f->err), f->err);
+    assert_int_equal(facts.n, 2);
+    assert_int_equal(facts.facts[1].self_ns, 10 - 999);
+    assert_int_equal(facts.facts[0].value_total, -2);
+    assert_non_null(strstr(ru_span_facts_print(&facts, 0, &f->arena), "outer"));
+}
+
 /* A ring with one free place takes neither half of a transfer. */
 static void test_full_ring_keeps_pairs(void **state)
 {
@@ -516,4 +542,4 @@ RU_TESTS(trace_recorder, T(test_round_trip), T(test_fold_by_hand), T(test_damage
          T(test_threads_lose_nothing_unseen), T(test_perfetto_nests), T(test_chrome_escapes),
          T(test_asynchronous_spans), T(test_tensorboard_frames), T(test_flows_round_trip),
          T(test_full_ring_keeps_pairs), T(test_ended_threads_leave_their_ring),
-         T(test_open_telemetry))
+         T(test_open_telemetry), T(test_fold_of_odd_values))
