@@ -566,6 +566,9 @@ ru_status rui_simjob_device_open(rui_simjob_node *n, bool holds_state, ru_err *e
     *d = (rui_simjob_device){.node = n, .speed = 1};
     (void)snprintf(d->handle, sizeof d->handle, "%u", n->index);
     d->speed = slowest < 1 ? ru_rng_uniform(&j->rng, slowest, 1) : 1;
+    if (j->opt->speeds != NULL && n->index < j->opt->founders) {
+        d->speed = j->opt->speeds[n->index];
+    }
     d->dev = ru_sim_dev_add(j->sim, n->process.node, d->speed);
     d->param_ok = RU_NEW(&n->process.arena, uint8_t, all);
     d->slot_ok = RU_NEW(&n->process.arena, uint8_t, all);

@@ -132,12 +132,13 @@ typedef struct ru_sim_job {
     ru_sim_chaos chaos;      /* starts with the first committed step */
     int64_t chaos_ns;        /* faults begin no later than this after it */
     ru_sim_aim aims[RU_SIM_AIMS];
-    bool returns;        /* joiners may come at the address of a dead process */
-    double slowest;      /* devices work at this speed to 1; 0: all at 1 */
-    int64_t piece_bytes; /* of state that moves; 0: as a job without it */
-    double join_part;    /* as in ru_elastic_options */
-    int64_t probe_bytes; /* of the largest measured sum; 0: as a job without it */
-    int64_t time_max_ns; /* virtual; a job still running then is stuck */
+    bool returns;         /* joiners may come at the address of a dead process */
+    const double *speeds; /* [founders] of their devices, to 1; NULL: by `slowest`; view */
+    double slowest;       /* devices work at this speed to 1; 0: all at 1 */
+    int64_t piece_bytes;  /* of state that moves; 0: as a job without it */
+    double join_part;     /* as in ru_elastic_options */
+    int64_t probe_bytes;  /* of the largest measured sum; 0: as a job without it */
+    int64_t time_max_ns;  /* virtual; a job still running then is stuck */
     int64_t events_max;
     /* A founder, the first byte says which, also sends what these bytes describe (lab/mad.c):
      * only that nobody crashes is asked for then, and the job ends soon after the last of them. */

@@ -331,6 +331,49 @@ static ru_status put_hosts(const ru_world *w, uint32_t workers, ru_arena *arena,
     return RU_OK;
 }
 
+/* -- devices --------------------------------------------------------------------------------------
+ */
+
+/* Arithmetic a ns of one worker's ops before the update; 0: not measured. */
+static double rate_of(const ru_world *w, uint32_t rank, uint32_t update_from)
+{
+    double flops = 0, ns = 0;
+    for (uint32_t i = 0; i < w->facts.ops.n; i++) {
+        const ru_op_fact *f = &w->facts.ops.at[i];
+        if (f->rank == rank && f->step < update_from && f->took.count > 0) {
+            flops += (double)f->flops;
+            ns += f->took.mean_ns;
+        }
+    }
+    return ns > 0 ? flops / ns : 0;
+}
+
+/* Each worker as fast as it was against the one whose list this is; more workers: as fast as those,
+ * in turn. */
+static ru_status put_speeds(const ru_world *w, const list *l, ru_arena *arena, ru_sim_job *job,
+                            ru_err *err)
+{
+    double *speeds = RU_NEW(arena, double, job->founders),
+           *known = RU_NEW(arena, double, w->facts.ops.n);
+    if (speeds == NULL || known == NULL) {
+        return RU_FAIL(err, RU_E_LIMIT, "no memory for %u workers", job->founders);
+    }
+    double mine = l->n > 0 ? rate_of(w, l->at[0].rank, l->update_from) : 0;
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < w->facts.ops.n; i++) {
+        uint32_t rank = w->facts.ops.at[i].rank;
+        if (i == 0 || rank != w->facts.ops.at[i - 1].rank) {
+            double rate = rate_of(w, rank, l->update_from);
+            known[n++] = mine > 0 && rate > 0 ? rate / mine : 1;
+        }
+    }
+    for (uint32_t k = 0; k < job->founders; k++) {
+        speeds[k] = n > 0 ? known[k % n] : 1;
+    }
+    job->speeds = speeds;
+    return RU_OK;
+}
+
 static ru_status fill(const ru_world *w, ru_arena *arena, ru_arena *scratch, ru_sim_job *job,
                       ru_sim_world *out, ru_err *err)
 {
@@ -355,6 +398,7 @@ static ru_status fill(const ru_world *w, ru_arena *arena, ru_arena *scratch, ru_
     job->batch = job->batch > 0 ? job->batch : w->jobs.at[0].batch;
     job->founders = job->founders > 0 ? job->founders : workers;
     RU_TRY(put_hosts(w, workers, arena, job, out, err));
+    RU_TRY(put_speeds(w, &l, arena, job, err));
     put_link(w, workers, job, out);
     out->script.idle_ns = 200000;
     out->script.early = out->hosts > 1 || out->link_measured;
