@@ -6,6 +6,7 @@
 
 #include "tool/cmd.h"
 #include "tool/explain_ops.h"
+#include "tool/what_if.h"
 #include "tool/world_in.h"
 
 enum { SUMS_SHOWN = 24 };
@@ -177,6 +178,17 @@ static ru_status show_measured(const ru_world_plan *p, ru_arena *arena, ru_text 
     return ru_table_print(&t, 2, out, err);
 }
 
+/* A plan that was replaced before anything happened has no measurements; NULL: none has. */
+static const ru_world_plan *newest_measured(const ru_world *w, const char *policy)
+{
+    for (uint32_t i = w->plans.n; i-- > 0;) {
+        if (strcmp(w->plans.at[i].policy, policy) == 0 && w->plans.at[i].measured.n > 0) {
+            return &w->plans.at[i];
+        }
+    }
+    return NULL;
+}
+
 static uint32_t times_planned(const ru_world *w, const char *policy)
 {
     uint32_t n = 0;
@@ -218,7 +230,11 @@ static ru_status explain(ru_cmd_in *in, const ru_world *w, const ru_policy *p, r
     } else {
         ru_text_putf(out, "installed; %u plan%s of this policy in all\n", times_planned(w, p->name),
                      times_planned(w, p->name) == 1 ? "" : "s");
-        RU_TRY(show_measured(plan, in->arena, out, err));
+        const ru_world_plan *with = newest_measured(w, p->name);
+        if (with != NULL && with != plan) {
+            ru_text_putf(out, "measured of an earlier plan, %s\n", with->id);
+        }
+        RU_TRY(show_measured(with != NULL ? with : plan, in->arena, out, err));
     }
     return RU_OK;
 }
@@ -229,15 +245,16 @@ static ru_status run(ru_cmd_in *in, ru_err *err)
     ru_text out = ru_text_arena(in->arena);
     const ru_policy *one = NULL;
     uint32_t n, n_sets;
-    (void)ru_cmd_texts(in, "if", &n_sets);
+    const char *const *sets = ru_cmd_texts(in, "if", &n_sets);
     if (in->n_args > 1) {
         RU_TRY(rui_policy_named(in->args[1], &one, err));
-    } else if (n_sets > 0) {
-        return RU_FAIL(err, RU_E_USAGE,
-                       "--if changes the input of one policy: name the policy, as in rubato "
-                       "explain RUN share --if KEY=VALUE");
     }
     RU_TRY(rui_world_open(in->args[0], in->arena, &w, err));
+    if (one == NULL && n_sets > 0) {
+        RU_TRY(rui_what_if(&w, sets, n_sets, in->arena, &out, err));
+        fputs(out.p, stdout);
+        return RU_OK;
+    }
     RU_TRY(show_facts(&w, in->arena, &out, err));
     const ru_policy *const *all = ru_policies(&n);
     for (uint32_t i = 0; i < n; i++) {
@@ -256,13 +273,17 @@ static const ru_opt opts[] = {
     {.name = "if",
      .type = RU_OPT_TEXTS,
      .word = "KEY=VALUE",
-     .help = "decide again with this key of the input changed"},
+     .help = "with a policy: decide again with this key of the input changed. Without: predict the "
+             "step with changed costs: network=10Gbit or x0.5, workers=4, per_host=1, device=x2 or "
+             "1:x0.5 (worker 1), batch=256, collective=direct, storage=x0.5"},
 };
 
 static const ru_example examples[] = {
     {"rubato explain runs/digits-1", "show every decision of a run"},
     {"rubato explain runs/digits-1 coll", "show one decision"},
     {"rubato explain world.json share --if gain_min=0", "input changed by --if"},
+    {"rubato explain runs/digits-1 --if network=10Gbit --if workers=4",
+     "predict the step on another network with four workers"},
 };
 
 const ru_cmd rui_cmd_explain = {

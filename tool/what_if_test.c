@@ -1,0 +1,100 @@
+/* What-if by hand: a job that is all computing scales with its devices and workers, one that is all
+ * sums with its link; wrong questions are refused by name. */
+#include "tool/what_if.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "store/world_file.h"
+#include "test/test.h"
+
+/* Two workers on hosts of their own, 40 samples a step; 8 MB of gradients that take network_ns. */
+static void read_job(ru_arena *a, double compute_ns, double network_ns, ru_world *w)
+{
+    char text[1024];
+    ru_err err;
+    snprintf(text, sizeof text,
+             "{\"schema\":\"rubato.world/1\",\"jobs\":[{\"name\":\"j\",\"batch\":40,"
+             "\"gradient_bytes\":[4000000,4000000]}],\"facts\":{\"steps\":[{\"job\":\"j\","
+             "\"workers\":2,\"samples\":20,\"batch\":40,\"compute_ns\":%.0f,\"network_ns\":%.0f,"
+             "\"took\":{\"count\":50,\"mean_ns\":%.0f}}]}}",
+             compute_ns, network_ns, compute_ns + network_ns);
+    assert_ok(ru_world_file_parse("w", ru_str_c(text), a, w, &err), err);
+}
+
+static double ask(ru_arena *a, const ru_world *w, const char *one, const char *two)
+{
+    const char *sets[] = {one, two};
+    ru_text out = ru_text_arena(a);
+    ru_err err;
+    assert_ok(rui_what_if(w, sets, two != NULL ? 2 : 1, a, &out, &err), err);
+    double said, low, high;
+    const char *line = strstr(out.p, "predicted step: ");
+    assert_non_null(line);
+    assert_int_equal(
+        sscanf(line, "predicted step: %lf s, between %lf and %lf s", &said, &low, &high), 3);
+    assert_true(low > 0 && low < said && said < high);
+    return said * 1e3;
+}
+
+static void near(double is, double should)
+{
+    if (is < 0.9 * should || is > 1.1 * should) {
+        fail_msg("%g ms, expected about %g", is, should);
+    }
+}
+
+static void test_predictions_by_hand(void **state)
+{
+    (void)state;
+    ru_arena a;
+    ru_arena_init(&a, 0);
+    ru_world w;
+    read_job(&a, 100e6, 2e6, &w); /* 100 ms of 20 samples, almost no network */
+    near(ask(&a, &w, "device=x2", NULL), 52);
+    near(ask(&a, &w, "workers=4", NULL), 54);
+    near(ask(&a, &w, "batch=80", "workers=4"), 103);
+    near(ask(&a, &w, "network=x8", NULL), 101);
+    read_job(&a, 1e6, 200e6, &w); /* 8 MB in 200 ms: 40 MB/s */
+    near(ask(&a, &w, "network=x0.5", NULL), 401);
+    near(ask(&a, &w, "network=x4", NULL), 51);
+    near(ask(&a, &w, "network=80MB/s", NULL), 101);
+    near(ask(&a, &w, "network=160Mbit", NULL), 401);
+    near(ask(&a, &w, "device=x4", NULL), 200);
+    ru_arena_fini(&a);
+}
+
+static void test_wrong_questions_are_refused(void **state)
+{
+    (void)state;
+    static const char *const bad[][2] = {{"network=fast", "a rate as in 10Gbit"},
+                                         {"workers=0", "a number from 1"},
+                                         {"device=2:x", "1:x0.5 for worker 1"},
+                                         {"device=half", "a factor"},
+                                         {"batch=-5", "a number of samples"},
+                                         {"collective=ring", "direct or fastest"},
+                                         {"storage=x0", "a factor"},
+                                         {"lr=3", "expected one of network"},
+                                         {"networks=x2", "expected one of"}};
+    ru_arena a;
+    ru_arena_init(&a, 0);
+    ru_world w;
+    read_job(&a, 1e6, 1e6, &w);
+    for (uint32_t k = 0; k < RU_ARRAY_LEN(bad); k++) {
+        ru_text out = ru_text_arena(&a);
+        ru_err err;
+        assert_int_equal(rui_what_if(&w, &bad[k][0], 1, &a, &out, &err), RU_E_USAGE);
+        if (strstr(err.text, bad[k][1]) == NULL) {
+            fail_msg("%s: %s", bad[k][0], err.text);
+        }
+    }
+    w.facts.steps.n = 0;
+    const char *set = "workers=2";
+    ru_text out = ru_text_arena(&a);
+    assert_int_equal(rui_what_if(&w, &set, 1, &a, &out, NULL), RU_E_MISSING);
+    ru_arena_fini(&a);
+}
+
+RU_TESTS(tool_what_if, cmocka_unit_test(test_predictions_by_hand),
+         cmocka_unit_test(test_wrong_questions_are_refused))
