@@ -216,6 +216,20 @@ typedef struct rui_capture {
     char *text;             /* malloc; written, not sent yet */
 } rui_capture;
 
+enum { RUI_JOINS_MAX = 64 };
+
+/* Newcomers that the leader let in and that have no share yet; loop thread. */
+typedef struct rui_join {
+    uint32_t number;
+    int64_t step;
+    ru_time begun;
+} rui_join;
+
+typedef struct rui_joins {
+    rui_join at[RUI_JOINS_MAX];
+    uint32_t n;
+} rui_joins;
+
 typedef struct rui_worker {
     const ru_worker_options *opt;
     ru_arena *arena;     /* before the threads run, then the compute thread's */
@@ -249,6 +263,7 @@ typedef struct rui_worker {
     char again[RU_LINK_TCP_ADDRESS_MAX];
     const char *out; /* the run's folder, whole path: for newcomers */
     rui_sums sums;
+    rui_joins joins;
     int64_t timed_before, longest_before_ns; /* ru_elastic_facts when the shares came into force */
     ru_status end_status;
     char end_text[RU_ERR_TEXT_MAX];
@@ -361,6 +376,9 @@ void rui_worker_sums_planned(rui_worker *w, int64_t step);
 void rui_worker_sums_end(rui_worker *w);  /* what was measured is kept */
 void rui_worker_steps_end(rui_worker *w); /* the same of steps with the shares in force */
 void rui_worker_summed(void *self, const ru_elastic_sum *sum);
+/* The leader: a newcomer is in, or has a share now: figures of the policy `join`. */
+void rui_worker_join_begun(rui_worker *w, uint32_t number, int64_t step, ru_time now);
+void rui_worker_join_ended(rui_worker *w, uint32_t number, int64_t step, ru_time now);
 /* A plan is installed and this worker leads. */
 void rui_worker_planned(void *self, const ru_policy *policy, const void *in, ru_time now);
 

@@ -177,6 +177,7 @@ void rui_worker_news(void *self, const ru_elastic_news *n, ru_time now)
         }
         break;
     case RU_ELASTIC_JOINED:
+        rui_worker_join_begun(w, (uint32_t)n->a, n->step, now);
         more.tier = n->b == RU_TIER_TRANSIENT ? "transient" : NULL;
         event(w, n, "join", &more);
         ru_report_say(r, "worker %lld joined%s; it receives the state from the others",
@@ -184,6 +185,7 @@ void rui_worker_news(void *self, const ru_elastic_news *n, ru_time now)
                       n->b == RU_TIER_TRANSIENT ? " on a transient machine, without a vote" : "");
         break;
     case RU_ELASTIC_WORKS:
+        rui_worker_join_ended(w, (uint32_t)n->a, n->step, now);
         more.samples = n->b;
         event(w, n, "works", &more);
         break;
