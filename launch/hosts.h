@@ -9,7 +9,7 @@
 #ifndef RU_LAUNCH_HOSTS_H
 #define RU_LAUNCH_HOSTS_H
 
-#include "base/str.h"
+#include "base/conf.h"
 
 enum { RU_HOSTS_MAX = 4096, RU_HOSTS_WORKERS_MAX = 1024, RU_HOSTS_NAME_MAX = 64 };
 
@@ -17,6 +17,7 @@ typedef struct ru_host {
     const char *name;
     uint32_t workers; /* >= 1 */
     bool here;        /* it is this machine; set by ru_hosts_resolve */
+    bool transient;   /* it may be taken away: its workers have no vote */
 } ru_host;
 
 typedef struct ru_hosts {
@@ -24,8 +25,8 @@ typedef struct ru_hosts {
     uint32_t n, workers;
 } ru_hosts;
 
-/* "a:2,b:2,c" (c: one worker); the same host twice adds up. Owner: names live in arena.
- * Errors: RU_E_USAGE with the place. */
+/* "a:2,b:2,c,d:4:transient" (c: one worker); the same host twice adds up, and keeps its tier.
+ * Owner: names live in arena. Errors: RU_E_USAGE with the place. */
 RU_MUST_USE ru_status ru_hosts_from_flag(ru_str text, ru_arena *arena, ru_hosts *out, ru_err *err);
 /* Slurm's compressed list "n[1-3,07-09]-x,m5", zero padding kept, each host with one worker.
  * Errors: RU_E_CONFIG with the place; more than RU_HOSTS_MAX hosts: RU_E_LIMIT. */
@@ -87,6 +88,10 @@ typedef struct ru_hosts_plan {
 /* Do two names mean one host? "n1" and "n1.cluster" do: what follows the first dot may be left out
  * on one side. Addresses of digits are compared whole. */
 bool ru_host_same(ru_str a, ru_str b);
+/* Is this one of the names? */
+bool ru_host_listed(const ru_conf_texts *names, const char *host);
+/* Is this host of the list transient? `hosts` NULL: no. */
+bool ru_hosts_transient(const ru_hosts *hosts, const char *name);
 
 /* Errors: RU_E_USAGE for flags, RU_E_CONFIG for the environment; conflicts name both sources. */
 RU_MUST_USE ru_status ru_hosts_resolve(const ru_hosts_flags *flags, ru_hosts_env env,

@@ -91,6 +91,19 @@ static ru_status count_from(ru_str s, uint32_t *out)
     return RU_OK;
 }
 
+/* What follows a second colon: a tier, which is cut off. */
+static bool tier_from(ru_str *count, bool *transient)
+{
+    int64_t colon = ru_str_find(*count, ":");
+    if (colon < 0) {
+        return true;
+    }
+    ru_str tier = ru_str_from(*count, colon + 1);
+    *count = ru_str_n(count->p, colon);
+    *transient = ru_str_eq_c(tier, "transient");
+    return *transient || ru_str_eq_c(tier, "reliable");
+}
+
 ru_status ru_hosts_from_flag(ru_str text, ru_arena *arena, ru_hosts *out, ru_err *err)
 {
     builder b = {.arena = arena};
@@ -106,15 +119,24 @@ ru_status ru_hosts_from_flag(ru_str text, ru_arena *arena, ru_hosts *out, ru_err
             name = ru_str_n(item.p, colon);
             count = ru_str_from(item, colon + 1);
         }
-        if (colon >= 0 && count_from(count, &workers) != RU_OK) {
+        bool transient = false;
+        if ((colon >= 0 && !tier_from(&count, &transient)) ||
+            (colon >= 0 && count_from(count, &workers) != RU_OK)) {
             return RU_FAIL(err, RU_E_USAGE,
-                           "--hosts: '%.*s': expected host:workers with 1 to %d workers",
+                           "--hosts: '%.*s': expected host:workers or host:workers:transient with "
+                           "1 to %d workers",
                            (int)(item.n > 80 ? 80 : item.n), item.p, RU_HOSTS_WORKERS_MAX);
         }
         ru_status st = add(&b, name.p, name.n, workers, err);
         if (st != RU_OK) {
             return ru_err_wrap(err, st == RU_E_CONFIG ? RU_E_USAGE : st, "--hosts");
         }
+        ru_host *h = &b.list.at[*ru_map_get(&b.seen, name)];
+        if (h->workers != workers && h->transient != transient) {
+            return RU_FAIL(err, RU_E_USAGE, "--hosts: %s is given twice, once as transient",
+                           h->name);
+        }
+        h->transient = transient;
     }
     if (!any || text.p[text.n - 1] == ',') {
         return RU_FAIL(err, RU_E_USAGE, "--hosts: expected host:workers,host:workers,...");
@@ -350,4 +372,24 @@ ru_status ru_hosts_range(ru_str text, const char *what, uint32_t *min, uint32_t 
     *min = low;
     *max = high;
     return RU_OK;
+}
+
+bool ru_host_listed(const ru_conf_texts *names, const char *host)
+{
+    for (uint32_t k = 0; k < names->n; k++) {
+        if (ru_host_same(ru_str_c(names->at[k]), ru_str_c(host))) {
+            return true;
+        }
+    }
+    return false;
+}
+
+bool ru_hosts_transient(const ru_hosts *hosts, const char *name)
+{
+    for (uint32_t k = 0; hosts != NULL && k < hosts->n; k++) {
+        if (hosts->at[k].transient && strcmp(hosts->at[k].name, name) == 0) {
+            return true;
+        }
+    }
+    return false;
 }

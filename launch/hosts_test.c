@@ -140,8 +140,22 @@ static void test_flag_and_counts(void **state)
     joined(&h, &t);
     assert_string_equal(t.p, "a:5 b c");
     assert_int_equal(h.workers, 7);
-    static const char *const bad[] = {"",     "a:",     "a:0",     "a:x", ":2",
-                                      "a:2,", "a:2,,b", "a:99999", "a:-1"};
+    assert_ok(ru_hosts_from_flag(ru_str_c("a:2,b:3:transient,c:1:reliable"), &a, &h, &err), err);
+    assert_int_equal(h.workers, 6);
+    assert_true(h.at[1].transient && !h.at[0].transient && !h.at[2].transient);
+    static const char *const bad[] = {"",
+                                      "a:",
+                                      "a:0",
+                                      "a:x",
+                                      ":2",
+                                      "a:2,",
+                                      "a:2,,b",
+                                      "a:99999",
+                                      "a:-1",
+                                      "a:2:spot",
+                                      "a:2:",
+                                      "a::transient",
+                                      "a:1,a:2:transient"};
     for (uint32_t i = 0; i < RU_ARRAY_LEN(bad); i++) {
         ru_hosts x;
         assert_int_not_equal(ru_hosts_from_flag(ru_str_c(bad[i]), &a, &x, &err), RU_OK);

@@ -382,6 +382,7 @@ static void remote_line(launcher *l, const child *c, const char *join, words *w)
     word(w, "worker");
     word(w, "--join");
     word(w, join);
+    word(w, ru_hosts_transient(l->opt->hosts, c->host) ? "--tier=transient" : "--tier=reliable");
     word(w, "--token-file");
     word(w, "-");
     word(w, "--listen");

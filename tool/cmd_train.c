@@ -8,6 +8,7 @@
 #include "base/str.h"
 #include "comm/member/member.h"
 #include "env/claim.h"
+#include "env/file.h"
 #include "env/link_tcp.h"
 #include "env/self.h"
 #include "exec/pool.h"
@@ -50,7 +51,8 @@ static const ru_opt opts[] = {
      .type = RU_OPT_TEXT,
      .word = "a:2,b:2",
      .help = "start workers on these hosts over ssh (RUBATO_SSH names another program); this "
-             "machine must be one of them"},
+             "machine must be one of them. b:2:transient: that host may be reclaimed at any time, "
+             "and its workers have no vote. @FILE: one host a line"},
     {.name = "nnodes",
      .type = RU_OPT_TEXT,
      .word = "N",
@@ -193,6 +195,33 @@ static const char *env_get(void *self, const char *name)
     return ru_conf_env(name);
 }
 
+/* --hosts @FILE: lines "host", "host:workers" or "host:workers:tier"; '#' begins a remark. */
+static ru_status hosts_of(ru_cmd_in *in, const char **hosts, ru_err *err)
+{
+    const char *given = ru_cmd_text(in, "hosts");
+    *hosts = given;
+    if (given == NULL || given[0] != '@') {
+        return RU_OK;
+    }
+    char *text;
+    int64_t n;
+    RU_TRY(ru_file_read(given + 1, 1 << 20, in->arena, &text, &n, err));
+    ru_text list = ru_text_arena(in->arena);
+    ru_str rest = ru_str_n(text, n), line;
+    while (ru_str_next(&rest, '\n', &line)) {
+        int64_t remark = ru_str_find(line, "#");
+        line = ru_str_trim(remark >= 0 ? ru_str_n(line.p, remark) : line);
+        if (line.n > 0) {
+            ru_text_putf(&list, "%s%.*s", list.n > 0 ? "," : "", (int)line.n, line.p);
+        }
+    }
+    if (list.n == 0) {
+        return RU_FAIL(err, RU_E_USAGE, "--hosts: %s names no host", given + 1);
+    }
+    *hosts = list.p;
+    return list.cut ? RU_FAIL(err, RU_E_MEM, "not enough memory for %s", given + 1) : RU_OK;
+}
+
 /* How many workers, where, and who founds the job: flags, torchrun, Slurm, MPI. */
 static ru_status resolve(ru_cmd_in *in, ru_hosts_plan *plan, ru_err *err)
 {
@@ -200,11 +229,13 @@ static ru_status resolve(ru_cmd_in *in, ru_hosts_plan *plan, ru_err *err)
     if (host == NULL) {
         return RU_FAIL(err, RU_E_MEM, "not enough memory for the command line");
     }
+    const char *hosts;
+    RU_TRY(hosts_of(in, &hosts, err));
     ru_self_host(host, 256);
     const char *here[] = {host, "localhost", "127.0.0.1", "::1"};
     const ru_hosts_flags flags = {
         .workers = ru_cmd_given(in, "workers") ? ru_cmd_text(in, "workers") : NULL,
-        .hosts = ru_cmd_text(in, "hosts"),
+        .hosts = hosts,
         .nnodes = ru_cmd_text(in, "nnodes"),
         .nproc_per_node = ru_cmd_text(in, "nproc-per-node"),
         .rdzv_endpoint = ru_cmd_text(in, "rdzv-endpoint"),
@@ -259,6 +290,8 @@ static ru_status run_as_worker(ru_cmd_in *in, ru_train_options *to, const ru_hos
     }
     to->dir_made = true;
     to->rank = plan->rank;
+    char here[256];
+    ru_self_host(here, sizeof here);
     const char *colon = plan->address != NULL ? strrchr(plan->address, ':') : NULL;
     const ru_worker_options wo = {
         .train = *to,
@@ -276,7 +309,8 @@ static ru_status run_as_worker(ru_cmd_in *in, ru_train_options *to, const ru_hos
         .deterministic = ru_cmd_flag(in, "deterministic"),
         .equal_shares = ru_cmd_flag(in, "equal-shares"),
         .sockets_only = ru_cmd_flag(in, "sockets"),
-        .transient = is_transient(in),
+        .transient =
+            is_transient(in) || (!founds && ru_host_listed(&to->job->train.transient, here)),
     };
     ru_worker_result result;
     ru_self_stop_watch();
@@ -376,6 +410,13 @@ static ru_status run_workers(ru_cmd_in *in, ru_train_options *to, const ru_app_j
 /* The first worker runs where this command does: that must be one of the hosts. */
 static ru_status check_here(const ru_hosts_plan *plan, ru_err *err)
 {
+    for (uint32_t k = 0; k < plan->hosts.n; k++) {
+        if (plan->hosts.at[k].here && plan->hosts.at[k].transient) {
+            return RU_FAIL(err, RU_E_USAGE,
+                           "--hosts: this machine ('%s') starts the job, so it cannot be transient",
+                           plan->hosts.at[k].name);
+        }
+    }
     if (plan->hosts.n == 0 || plan->workers_here > 0 ||
         (plan->source != RU_HOSTS_FLAG && plan->workers_max <= 1)) {
         return RU_OK;

@@ -306,6 +306,22 @@ static ru_status work(ru_worker_options *wo, const ru_app_job_file *app, ru_work
     }
 }
 
+/* By its option, or by the job. */
+static ru_status tier_of(ru_cmd_in *in, const ru_job *job, const char *join, bool *transient,
+                         ru_err *err)
+{
+    char here[256];
+    ru_self_host(here, sizeof here);
+    *transient = ru_cmd_choice(in, "tier") == RU_TIER_TRANSIENT ||
+                 ru_host_listed(&job->train.transient, here);
+    if (*transient && join == NULL) {
+        return RU_FAIL(err, RU_E_USAGE,
+                       "train.transient names this machine, which founds the job; the worker that "
+                       "founds a job must be reliable");
+    }
+    return RU_OK;
+}
+
 static ru_status run(ru_cmd_in *in, ru_err *err)
 {
     const char *join = ru_cmd_text(in, "join"), *token, *out;
@@ -326,6 +342,8 @@ static ru_status run(ru_cmd_in *in, ru_err *err)
     } else if (!launched && on_this_machine(join)) {
         job.train.threads = 1; /* two teams on one core would hardly move */
     }
+    bool transient;
+    RU_TRY(tier_of(in, &job, join, &transient, err));
     const char *cores = ru_cmd_text(in, "cores");
     ru_worker_options wo = {
         .train = {.job = &job,
@@ -353,7 +371,7 @@ static ru_status run(ru_cmd_in *in, ru_err *err)
         .deterministic = ru_cmd_flag(in, "deterministic"),
         .equal_shares = ru_cmd_flag(in, "equal-shares"),
         .sockets_only = ru_cmd_flag(in, "sockets"),
-        .transient = ru_cmd_choice(in, "tier") == RU_TIER_TRANSIENT,
+        .transient = transient,
         .stop_leaves = !launched,
         .cores = cores != NULL ? strtoull(cores, NULL, 16) : 0,
         .number = (uint32_t)ru_cmd_i64(in, "rank"),

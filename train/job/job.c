@@ -355,6 +355,9 @@ static const ru_conf_field train_fields[] = {
                 "parameters)"),
     ROW(I64, ru_job_train, batch, .def = "32", .min = 1, .max = 1e9,
         .help = "samples of one step over all workers"),
+    ROW(TEXT_LIST, ru_job_train, transient, .def = "[]",
+        .help = "hosts that the provider may reclaim at any time: their workers have no vote, so "
+                "the others continue even if all of them fail at once"),
     ROW(F64_MAP, ru_job_train, batch_schedule, .def = "{}",
         .help = "other batches later: {3: 256, 6: 512} trains with 256 samples a step from epoch 3 "
                 "on, with 512 from epoch 6 on"),

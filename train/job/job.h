@@ -77,6 +77,7 @@ typedef struct ru_job_train {
     ru_job_schedule schedule;
     uint32_t decay; /* 0 all, 1 matrices */
     int64_t batch, epochs, steps;
+    ru_conf_texts transient;      /* hosts that may be taken away */
     ru_conf_pairs batch_schedule; /* epoch -> batch from then on; train/job/batch.h */
     ru_conf_pairs until;
     int64_t seed, accumulate, eval_every, eval_batch, patience;
