@@ -81,6 +81,14 @@ typedef struct ru_bench_turns {
 RU_MUST_USE ru_status ru_bench_run_turns(ru_bench_side *sides, uint32_t n,
                                          const ru_bench_turns *turns, ru_arena *arena, ru_err *err);
 
+/* Start all sides without running anything; a peer that cannot start is marked missing. End them
+ * with ru_bench_sides_end. ru_bench_ask: one line there, one line back (view until the next). */
+RU_MUST_USE ru_status ru_bench_sides_start(ru_bench_side *sides, uint32_t n, uint32_t threads,
+                                           ru_arena *arena, ru_err *err);
+void ru_bench_sides_end(ru_bench_side *sides, uint32_t n);
+RU_MUST_USE ru_status ru_bench_ask(ru_bench_side *s, const char *question, const char **answer,
+                                   ru_err *err);
+
 /* Run an exporter script to its end; `path` must exist afterwards. `install` stands in the error.
  */
 RU_MUST_USE ru_status ru_bench_export(ru_bench_side *exporter, const char *path,

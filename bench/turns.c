@@ -53,7 +53,7 @@ ru_bench_stat ru_bench_stat_of(double *values, uint32_t n)
     return (ru_bench_stat){mid, values[0], values[n - 1], n};
 }
 
-static ru_status ask(ru_bench_side *s, const char *question, const char **answer, ru_err *err)
+ru_status ru_bench_ask(ru_bench_side *s, const char *question, const char **answer, ru_err *err)
 {
     RU_TRY(ru_process_write(s->process, question, (int64_t)strlen(question), err));
     RU_TRY(ru_process_line(s->process, answer_max_ns, answer, err));
@@ -69,7 +69,7 @@ static ru_status run_steps(ru_bench_side *s, int64_t k, double *seconds, ru_err 
     char question[64];
     const char *answer;
     snprintf(question, sizeof question, "run %lld\n", (long long)k);
-    RU_TRY(ask(s, question, &answer, err));
+    RU_TRY(ru_bench_ask(s, question, &answer, err));
     char *rest;
     *seconds = strtod(answer, &rest);
     s->loss = strtod(rest, NULL);
@@ -121,7 +121,7 @@ static ru_status tune(ru_bench_side *s, double round_s, ru_err *err)
 static ru_status finish(ru_bench_side *s, ru_err *err)
 {
     const char *answer;
-    RU_TRY(ask(s, "rss\n", &answer, err));
+    RU_TRY(ru_bench_ask(s, "rss\n", &answer, err));
     s->rss_bytes = strtoll(answer, NULL, 10);
     return ru_process_write(s->process, "quit\n", 5, err);
 }
@@ -154,27 +154,38 @@ static ru_status run_all(ru_bench_side *sides, uint32_t n, const ru_bench_turns 
     return RU_OK;
 }
 
-ru_status ru_bench_run_turns(ru_bench_side *sides, uint32_t n, const ru_bench_turns *turns,
-                             ru_arena *arena, ru_err *err)
+void ru_bench_sides_end(ru_bench_side *sides, uint32_t n)
 {
-    RU_CHECK(n >= 1 && turns->rounds >= 1 && turns->rounds <= RU_BENCH_ROUNDS_MAX);
-    ru_status st = RU_OK;
-    for (uint32_t k = 0; k < n && st == RU_OK; k++) {
-        ru_err why = {0};
-        ru_status got = start(&sides[k], turns->threads, arena, &why);
-        if (got != RU_OK && k == 0) {
-            st = RU_FAIL(err, got, "our side did not start: %s", why.text);
-        } else if (got != RU_OK) {
-            sides[k].missing = ru_arena_str(arena, why.text);
-        }
-    }
-    if (st == RU_OK) {
-        st = run_all(sides, n, turns, err);
-    }
     for (uint32_t k = 0; k < n; k++) {
         ru_process_close(sides[k].process);
         sides[k].process = NULL;
     }
+}
+
+ru_status ru_bench_sides_start(ru_bench_side *sides, uint32_t n, uint32_t threads, ru_arena *arena,
+                               ru_err *err)
+{
+    for (uint32_t k = 0; k < n; k++) {
+        ru_err why = {0};
+        ru_status got = start(&sides[k], threads, arena, &why);
+        if (got != RU_OK && k == 0) {
+            ru_bench_sides_end(sides, n);
+            return RU_FAIL(err, got, "our side did not start: %s", why.text);
+        }
+        if (got != RU_OK) {
+            sides[k].missing = ru_arena_str(arena, why.text);
+        }
+    }
+    return RU_OK;
+}
+
+ru_status ru_bench_run_turns(ru_bench_side *sides, uint32_t n, const ru_bench_turns *turns,
+                             ru_arena *arena, ru_err *err)
+{
+    RU_CHECK(n >= 1 && turns->rounds >= 1 && turns->rounds <= RU_BENCH_ROUNDS_MAX);
+    RU_TRY(ru_bench_sides_start(sides, n, turns->threads, arena, err));
+    ru_status st = run_all(sides, n, turns, err);
+    ru_bench_sides_end(sides, n);
     return st;
 }
 

@@ -11,6 +11,7 @@
 #include "bench/bare.h"
 #include "bench/bench.h"
 #include "bench/collective.h"
+#include "bench/params.h"
 #include "bench/zoo.h"
 #include "env/clock.h"
 #include "env/file.h"
@@ -256,6 +257,9 @@ ru_status ru_bench_worker(const char *const *words, uint32_t n, ru_err *err)
     if (n > 1 && strcmp(words[0], "collective") == 0) {
         return strcmp(words[1], "net") == 0 ? ru_bench_coll_net_worker(words, n, err)
                                             : ru_bench_coll_shm_worker(words, n, err);
+    }
+    if (n > 0 && strcmp(words[0], "params") == 0) {
+        return ru_bench_params_worker(words, n, err);
     }
     if (n != 5) {
         return RU_FAIL(err, RU_E_USAGE, "a worker needs: train|infer MODEL THREADS f32|bf16 BATCH");

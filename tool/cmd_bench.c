@@ -4,6 +4,7 @@
 
 #include "bench/bench.h"
 #include "bench/net.h"
+#include "bench/params.h"
 #include "bench/replay.h"
 #include "env/file.h"
 #include "tool/cmd.h"
@@ -24,6 +25,8 @@
       "all-reduce of 2, 4 and 8 processes compared with Open MPI and gloo")                       \
     X(elastic, ru_bench_elastic,                                                                  \
       "several workers compared with one process; cost of a crash and of a join")                 \
+    X(params, ru_bench_params,                                                                    \
+      "apps with shared parameters compared with single-process programs")                        \
     X(start, ru_bench_start, "time from program start to the end of the first training step")     \
     X(trace, ru_bench_trace, "cost of writing one trace record")                                  \
     X(clock, ru_bench_clock,                                                                      \

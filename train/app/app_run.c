@@ -189,8 +189,8 @@ static ru_status evaluate(run *r, ru_err *err)
         return RU_OK;
     }
     ru_time begin = ru_clock_now();
-    RU_TRY(rui_app_eval(r->file->ops, ru_app_local_self(r->local), r->state, r->test, &r->metrics,
-                        err));
+    RU_TRY(ru_app_eval(r->file->ops, ru_app_local_self(r->local), r->state, r->test, &r->metrics,
+                       err));
     return ru_report_eval(r->report, r->clock, pass, &r->metrics, ru_clock_now().ns - begin.ns,
                           err);
 }

@@ -59,8 +59,8 @@ RU_MUST_USE ru_status ru_app_model_predict(const ru_app_model *m, int64_t row, r
 RU_MUST_USE ru_status ru_app_export(const char *path, const char *to, ru_arena *arena, ru_err *err);
 
 /* Figures of `tables` on `data`. */
-RU_MUST_USE ru_status rui_app_eval(const ru_app_ops *ops, const void *self,
-                                   const ru_app_state *state, const ru_sparse_file *data,
-                                   ru_metrics *metrics, ru_err *err);
+RU_MUST_USE ru_status ru_app_eval(const ru_app_ops *ops, const void *self,
+                                  const ru_app_state *state, const ru_sparse_file *data,
+                                  ru_metrics *metrics, ru_err *err);
 
 #endif

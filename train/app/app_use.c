@@ -5,8 +5,8 @@
 #include "store/safetensors.h"
 #include "train/app/app_run.h"
 
-ru_status rui_app_eval(const ru_app_ops *ops, const void *self, const ru_app_state *state,
-                       const ru_sparse_file *data, ru_metrics *metrics, ru_err *err)
+ru_status ru_app_eval(const ru_app_ops *ops, const void *self, const ru_app_state *state,
+                      const ru_sparse_file *data, ru_metrics *metrics, ru_err *err)
 {
     const float *tables[RU_APP_TABLES_MAX] = {0};
     double sums[RU_APP_SUMS_MAX] = {0};
@@ -85,7 +85,7 @@ void ru_app_model_close(ru_app_model *m)
 
 ru_status ru_app_model_eval(const ru_app_model *m, ru_metrics *metrics, ru_err *err)
 {
-    return rui_app_eval(m->file.ops, m->self, &m->state, m->data, metrics, err);
+    return ru_app_eval(m->file.ops, m->self, &m->state, m->data, metrics, err);
 }
 
 ru_status ru_app_model_predict(const ru_app_model *m, int64_t row, ru_text *out, ru_err *err)

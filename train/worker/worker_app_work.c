@@ -186,7 +186,7 @@ static ru_status evaluate(rui_app_worker *w, const char *words, rui_app_command 
         RU_TRY(ru_app_job_data(f, f->job->data.test.at, f->job->data.test.n, &like, &w->test, err));
     }
     ru_time begin = ru_clock_now();
-    RU_TRY(rui_app_eval(f->ops, w->self, &w->state, w->test, &c->metrics, err));
+    RU_TRY(ru_app_eval(f->ops, w->self, &w->state, w->test, &c->metrics, err));
     c->eval_ns = ru_clock_now().ns - begin.ns;
     return RU_OK;
 }

@@ -1,0 +1,13 @@
+/* `rubato bench params`: apps against single-process programs.
+ *
+ * Thread: main only. */
+#ifndef RU_BENCH_PARAMS_H
+#define RU_BENCH_PARAMS_H
+
+#include "bench/bench.h"
+
+ru_status ru_bench_params(ru_bench *b, ru_err *err);
+/* Our side: words: params mf|lda THREADS DIR. */
+RU_MUST_USE ru_status ru_bench_params_worker(const char *const *words, uint32_t n, ru_err *err);
+
+#endif
