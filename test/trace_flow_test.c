@@ -106,7 +106,7 @@ static void test_flows_join(void **state)
             continue;
         }
         assert_int_equal(s->more->step, r->more->step);
-        assert_int_equal(s->more->class, r->more->class);
+        assert_int_equal(s->more->chan_class, r->more->chan_class);
         assert_int_equal(s->record->plan, r->record->plan);
         const char *a = t[s->at].names[s->more->label].name;
         assert_string_equal(a, t[r->at].names[r->more->label].name);

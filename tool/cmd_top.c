@@ -141,9 +141,9 @@ static ru_top_rank rank_of(const ru_trace *t, const ru_rank_steps *s, int64_t gl
             const ru_record *rec = &t->threads[h].records[i];
             const ru_record_more *m =
                 rec->kind == RU_REC_SEND ? ru_trace_more(&t->threads[h], rec) : NULL;
-            if (m != NULL && m->class < RU_TOP_CLASSES && rec->start_ns > t->last_ns - WINDOW_NS &&
-                span > 0) {
-                r.sent_per_s[m->class] += (double)rec->value / span;
+            if (m != NULL && m->chan_class < RU_TOP_CLASSES &&
+                rec->start_ns > t->last_ns - WINDOW_NS && span > 0) {
+                r.sent_per_s[m->chan_class] += (double)rec->value / span;
             }
         }
     }

@@ -211,7 +211,7 @@ void ru_rec_flows(ru_recorder *r, const ru_rec_flow *f)
                            .peer = f->peer,
                            .step = f->step,
                            .rank = f->rank,
-                           .class = f->class,
+                           .chan_class = f->chan_class,
                            .flags = f->flags,
                            .label = f->label,
                            .kind = RU_REC_MORE,

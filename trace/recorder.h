@@ -51,11 +51,11 @@ enum {                     /* ru_record_more.flags */
 
 /* The second half of SEND, RECV and SUM; the kind stands where ru_record has it. */
 typedef struct ru_record_more {
-    uint64_t flow; /* the same at all ends; streams that use a name again have it again */
-    uint64_t peer; /* node id of the other side; 0: a sum */
-    uint32_t step; /* the training step that it belongs to, from 0 */
-    uint16_t rank; /* order inside its class: smaller first */
-    uint8_t class; /* ru_chan_class */
+    uint64_t flow;      /* the same at all ends; streams that use a name again have it again */
+    uint64_t peer;      /* node id of the other side; 0: a sum */
+    uint32_t step;      /* the training step that it belongs to, from 0 */
+    uint16_t rank;      /* order inside its class: smaller first */
+    uint8_t chan_class; /* ru_chan_class */
     uint8_t flags;
     uint16_t label;   /* name of the sum that it is a part of; 0: none */
     uint16_t kind;    /* RU_REC_MORE */
@@ -112,7 +112,7 @@ typedef struct ru_rec_flow {
     uint32_t step, plan;
     int64_t predicted_ns; /* 0: no prediction */
     uint16_t rank;
-    uint8_t class, flags;
+    uint8_t chan_class, flags;
 } ru_rec_flow;
 void ru_rec_flows(ru_recorder *r, const ru_rec_flow *f);
 

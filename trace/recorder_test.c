@@ -209,7 +209,7 @@ static void test_flows_round_trip(void **state)
                      .plan = 9,
                      .predicted_ns = INT64_MAX,
                      .rank = 2,
-                     .class = 1,
+                     .chan_class = 1,
                      .flags = RU_REC_FAILED};
     ru_rec_flows(r, &x);
     ru_recorder_node(r, 77);
@@ -228,7 +228,7 @@ static void test_flows_round_trip(void **state)
     assert_int_equal(s[0].record->predicted_ns, UINT32_MAX);
     const ru_record_more *m = ru_trace_more(&t.threads[0], s[0].record);
     assert_true(m->flow == x.flow && m->peer == 11 && m->step == 3 && m->rank == 2);
-    assert_true(m->class == 1 && m->flags == RU_REC_FAILED && m->wait_ns == 250);
+    assert_true(m->chan_class == 1 && m->flags == RU_REC_FAILED && m->wait_ns == 250);
     assert_string_equal(t.names[m->label].name, "gradients");
     assert_int_equal(t.first_ns, 1000);
     assert_int_equal(t.last_ns, 9000001000);

@@ -59,7 +59,7 @@ void rui_trace_stream(ru_chan *ch, rui_stream *s)
         .plan = s->plan,
         .predicted_ns = s->predicted_ns,
         .rank = s->rank,
-        .class = s->class,
+        .chan_class = s->class,
         .flags = failed ? RU_REC_FAILED : 0,
     };
     ru_rec_flows(ch->recorder, &f);
@@ -84,7 +84,7 @@ void rui_trace_slot(ru_chan *ch, const rui_slot *s, ru_time now)
         .step = s->name.iter,
         .plan = s->plan,
         .rank = s->rank,
-        .class = s->class,
+        .chan_class = s->class,
     };
     ru_rec_flows(ch->recorder, &f);
 }
@@ -111,7 +111,7 @@ void rui_trace_message_out(ru_chan *ch, const rui_peer *p, const rui_item *it, r
         .bytes = it->len,
         .step = ch->step,
         .rank = (uint16_t)it->iter,
-        .class = RU_CLASS_CONTROL,
+        .chan_class = RU_CLASS_CONTROL,
         .flags = RU_REC_MESSAGE,
     };
     ru_rec_flows(ch->recorder, &f);
@@ -134,7 +134,7 @@ void rui_trace_message_in(ru_chan *ch, const rui_conn *c, ru_time now)
         .bytes = c->rx.len,
         .step = ch->step,
         .rank = (uint16_t)c->rx.iter,
-        .class = RU_CLASS_CONTROL,
+        .chan_class = RU_CLASS_CONTROL,
         .flags = RU_REC_MESSAGE,
     };
     ru_rec_flows(ch->recorder, &f);

@@ -95,7 +95,7 @@ static void record(ru_elastic *e, uint32_t b, ru_time now)
         .plan = (uint32_t)e->reduce.sums.plan,
         .predicted_ns = batch->due_ns > 0 ? batch->due_ns - batch->begun_ns : 0,
         .rank = (uint16_t)b,
-        .class = (uint8_t)ru_coll_class(RU_CLASS_NORMAL, batch->part.size_bytes),
+        .chan_class = (uint8_t)ru_coll_class(RU_CLASS_NORMAL, batch->part.size_bytes),
     };
     ru_rec_flows(e->opt.recorder, &f);
 }
