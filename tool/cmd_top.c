@@ -117,7 +117,7 @@ static ru_status take_metrics(ru_top *t, const char *run, int64_t *steps, ru_are
 static ru_top_rank rank_of(const ru_trace *t, const ru_rank_steps *s, int64_t global_now,
                            int64_t quiet_ns)
 {
-    ru_top_rank r = {.rank = t->rank, .quiet_s = (double)quiet_ns * 1e-9};
+    ru_top_rank r = {.rank = ru_trace_number(t), .quiet_s = (double)quiet_ns * 1e-9};
     int64_t wall = 0, count = 0, first = 0, part[RU_STEP_PARTS] = {0};
     for (int64_t i = 0; i < s->n; i++) {
         r.step = s->at[i].step > r.step ? s->at[i].step : r.step;

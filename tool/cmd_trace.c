@@ -208,7 +208,7 @@ static ru_status say_path(view *v, ru_arena *arena, ru_err *err)
             if (all > 0 && chain[k][p] * WORTH > all) {
                 ru_text_putf(&t, "%s %.0f %% %s of rank %u", t.n > 0 ? "," : "",
                              100.0 * (double)chain[k][p] / (double)all,
-                             ru_step_part_name((ru_step_part)p), v->traces[k].rank);
+                             ru_step_part_name((ru_step_part)p), ru_trace_number(&v->traces[k]));
             }
         }
     }
@@ -253,17 +253,17 @@ static ru_status html(ru_cmd_in *in, const view *v, const char *path, ru_err *er
     if (facts == NULL) {
         return RU_FAIL(err, RU_E_LIMIT, "there is no memory for the page");
     }
-    const ru_page_in page = {.title = in->args[0],
-                             .about =
-                                 ru_arena_printf(arena, "Trace of %u rank%s with %lld records.",
-                                                 v->n, v->n == 1 ? "" : "s", (long long)records),
-                             .traces = v->traces,
-                             .steps = v->steps,
-                             .facts = facts,
-                             .n = v->n,
-                             .clocks = &v->clocks,
-                             .words = v->words,
-                             .n_words = v->n_words};
+    ru_page_in page = {.title = in->args[0],
+                       .about = ru_arena_printf(arena, "Trace of %u rank%s with %lld records.",
+                                                v->n, v->n == 1 ? "" : "s", (long long)records),
+                       .traces = v->traces,
+                       .steps = v->steps,
+                       .facts = facts,
+                       .n = v->n,
+                       .clocks = &v->clocks,
+                       .words = v->words,
+                       .n_words = v->n_words};
+    RU_TRY(ru_page_memory(in->args[0], arena, &page, err));
     RU_TRY(ru_page_write(&page, path, arena, err));
     fprintf(stderr, "wrote %s; open it in a browser\n", path);
     return RU_OK;

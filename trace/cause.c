@@ -455,7 +455,7 @@ void ru_cause_print(const ru_cause *c, const ru_trace *traces, ru_text *into)
     const char *who = "Every rank";
     char rank[32];
     if (c->trace != RU_STEP_NOBODY) {
-        snprintf(rank, sizeof rank, "Rank %u", traces[c->trace].rank);
+        snprintf(rank, sizeof rank, "Rank %u", ru_trace_number(&traces[c->trace]));
         who = rank;
     }
     switch (c->kind) {

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/crc32c.h"
+#include "base/str.h"
 #include "env/file.h"
 #include "trace/format.h"
 #include "trace/read_impl.h"
@@ -383,6 +384,14 @@ const char *ru_trace_meta_get(const ru_trace *t, const char *key)
         }
     }
     return NULL;
+}
+
+uint32_t ru_trace_number(const ru_trace *t)
+{
+    int64_t v;
+    const char *said = ru_trace_meta_get(t, "number");
+    bool is = said != NULL && ru_str_i64(ru_str_c(said), &v) && v >= 0 && v < UINT32_MAX;
+    return is ? (uint32_t)v : t->rank;
 }
 
 static bool wanted(const ru_record *r, bool async)

@@ -74,6 +74,9 @@ const ru_record_more *ru_trace_more(const ru_trace_thread *t, const ru_record *r
 /* Value of a key; NULL: not there. */
 const char *ru_trace_meta_get(const ru_trace *t, const char *key);
 
+/* Number of the worker in its job, for people; the rank of the file where that is not known. */
+uint32_t ru_trace_number(const ru_trace *t);
+
 /* Records of one thread sorted by start, outer spans before the spans they contain; spans that the
  * recorder split at 4.29 s are joined. In `arena`. */
 typedef struct ru_trace_span {

@@ -228,7 +228,7 @@ static json_t *ops_of(const ru_page_in *in)
                 ops,
                 json_pack(
                     "{s:i, s:s, s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:o}", "rank",
-                    (int)in->traces[k].rank, "c", f->category, "n", f->name, "count",
+                    (int)ru_trace_number(&in->traces[k]), "c", f->category, "n", f->name, "count",
                     (json_int_t)f->took.count, "self", (json_int_t)f->self_ns, "total",
                     (json_int_t)f->total_ns, "median", (json_int_t)f->took.median_ns, "p90",
                     (json_int_t)f->took.p90_ns, "max", (json_int_t)f->took.max_ns, "predicted",
@@ -261,9 +261,9 @@ static json_t *lanes_of(const ru_page_in *in, const rui_lanes *lanes)
                  l->async ? ", beside it" : "");
         json_array_append_new(
             list, json_pack("{s:i, s:i, s:s#, s:i, s:b, s:I, s:I, s:I, s:b, s:b, s:b, s:b}", "rank",
-                            (int)in->traces[l->trace].rank, "trace", (int)l->trace, "label", label,
-                            (int)strlen(label), "depth", (int)l->depth, "async", l->async, "n",
-                            (json_int_t)l->n, "unit", (json_int_t)l->unit_ns, "at",
+                            (int)ru_trace_number(&in->traces[l->trace]), "trace", (int)l->trace,
+                            "label", label, (int)strlen(label), "depth", (int)l->depth, "async",
+                            l->async, "n", (json_int_t)l->n, "unit", (json_int_t)l->unit_ns, "at",
                             (json_int_t)l->at_ns, "predicted", l->predicted, "plan", l->plan,
                             "value", l->value, "group", l->group != NULL));
     }
@@ -282,9 +282,10 @@ static json_t *head_of(const ru_page_in *in, const rui_lanes *lanes, json_t *nam
         } else if (in->clocks != NULL && in->n > 1 && k != in->clocks->reference) {
             snprintf(note, sizeof note, "clock not measured");
         }
-        json_array_append_new(ranks, json_pack("{s:i, s:s}", "rank", (int)t->rank, "note", note));
         json_array_append_new(
-            steps, json_pack("{s:i, s:I}", "rank", (int)t->rank, "n", (json_int_t)in->steps[k].n));
+            ranks, json_pack("{s:i, s:s}", "rank", (int)ru_trace_number(t), "note", note));
+        json_array_append_new(steps, json_pack("{s:i, s:I}", "rank", (int)ru_trace_number(t), "n",
+                                               (json_int_t)in->steps[k].n));
     }
     for (uint32_t i = 0; i < in->n_words; i++) {
         json_array_append_new(words, json_pack("{s:s+, s:b}", "text", in->words[i].text, "",

@@ -37,6 +37,11 @@ typedef struct ru_page_in {
     int64_t arena_bytes;
 } ru_page_in;
 
+/* The buffers of the run's memory plan into `page`, as its world file has them; none when there is
+ * no such file or plan. Errors: those of rui_world_open, RU_E_LIMIT. */
+RU_MUST_USE ru_status ru_page_memory(const char *run, ru_arena *arena, ru_page_in *page,
+                                     ru_err *err);
+
 /* Errors: RU_E_LIMIT when `arena` is full, RU_E_IO. Cost: about 15 bytes a record before packing.
  */
 RU_MUST_USE ru_status ru_page_write(const ru_page_in *in, const char *path, ru_arena *arena,
