@@ -36,6 +36,7 @@ static const task tasks[] = {
      "ratings",
      "ratings",
      "app: mf\ndata: {format: ratings, train: %s/train.csv, test: %s/test.csv}\n"
+     "clocks: {executors: 16}\n"
      "mf: {rank: 32, lr: 0.04, lambda: 0.03, decay: 0.02}\n",
      32,
      4000000,
@@ -49,6 +50,7 @@ static const task tasks[] = {
      "words",
      "topics",
      "app: lda\ndata: {format: libsvm, train: %s/train.svm, test: %s/test.svm, cols: 5000}\n"
+     "clocks: {executors: 4}\n"
      "lda: {topics: 100, alpha: 0.1, beta: 0.01, likelihood_every: 1000000}\n",
      100,
      20000,
@@ -96,7 +98,7 @@ static ru_status train_ours(ours *o, int64_t passes, double target, int64_t *mad
                                                 .data = o->data,
                                                 .rows = ru_sparse_rows(o->data),
                                                 .cols = ru_sparse_cols(o->data),
-                                                .executors = 16,
+                                                .executors = o->file.job->clocks.executors,
                                                 .seed = 1},
                                       .threads = o->threads};
     ru_app_local *l;
