@@ -14,7 +14,8 @@
 
 #include "train/app/apps.h"
 
-enum { NONE = UINT32_MAX, SAMPLE_ROWS = 50 /* a cluster */ };
+enum { SAMPLE_ROWS = 50 /* a cluster */ };
+static const uint32_t none = UINT32_MAX; /* cluster of a row at the start */
 
 enum { SPREAD, ROWS }; /* first centres */
 
@@ -32,7 +33,7 @@ typedef struct kmeans {
 typedef struct executor {
     const kmeans *m;
     ru_sparse part;
-    uint32_t *of;  /* [rows] cluster; NONE at the start */
+    uint32_t *of;  /* [rows] cluster; none at the start */
     float *across; /* [cols, clusters] centres, cluster by cluster of each column */
     float *score;  /* [clusters] x . c */
     double *norm;  /* [clusters] c . c */
@@ -257,7 +258,7 @@ static ru_status kmeans_exec_load(void *state, const void *bytes, int64_t n, ru_
     ru_app_cursor from = {bytes, n};
     bool fits = ru_app_take(&from, x->of, x->part.rows * (int64_t)sizeof *x->of) && from.n == 0;
     for (int64_t r = 0; fits && r < x->part.rows; r++) {
-        fits = x->of[r] == NONE || x->of[r] < x->m->clusters;
+        fits = x->of[r] == none || x->of[r] < x->m->clusters;
     }
     return fits ? RU_OK : RU_FAIL(err, RU_E_DATA, "the state is damaged or belongs to other rows");
 }
@@ -331,7 +332,7 @@ static ru_status kmeans_run(void *state, const ru_app_task *task, const ru_app_v
         if (k == x->of[r]) {
             continue;
         }
-        if (x->of[r] != NONE) {
+        if (x->of[r] != none) {
             add_row(x, view->delta[0], r, x->of[r], -1.0F);
         }
         add_row(x, view->delta[0], r, k, 1.0F);
