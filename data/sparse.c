@@ -142,10 +142,10 @@ ru_status rui_sparse_extent(const char *path, const char *what, uint32_t numbers
     return RU_OK;
 }
 
-/* Class numbers: whole labels from 0 on; -1 and 1 count as 0 and 1. */
+/* Are the labels class numbers: whole numbers from 0 on, or -1 and 1? They stay as they are. */
 static void find_classes(ru_sparse_file *f)
 {
-    float *label = f->label.p;
+    const float *label = f->label.p;
     int64_t n = f->label.n / (int64_t)sizeof(float);
     float least = 0.0f, most = -1.0f;
     bool whole = n > 0, zero = false;
@@ -158,9 +158,6 @@ static void find_classes(ru_sparse_file *f)
     bool signs = least < 0.0f && most <= 1.0f && !zero;
     if (!whole || (least < 0.0f && !signs)) {
         return;
-    }
-    for (int64_t i = 0; i < n && signs; i++) {
-        label[i] = label[i] > 0.0f ? 1.0f : 0.0f;
     }
     f->classes = signs ? 2 : (int64_t)most + 1;
 }

@@ -62,7 +62,8 @@ ru_sparse_numbers ru_sparse_numbered(const ru_sparse_file *f); /* never FOUND */
 int64_t ru_sparse_rows(const ru_sparse_file *f);
 int64_t ru_sparse_cols(const ru_sparse_file *f);
 int64_t ru_sparse_entries(const ru_sparse_file *f);
-int64_t ru_sparse_classes(const ru_sparse_file *f); /* labels 0 .. classes - 1; 0: numbers, none */
+int64_t ru_sparse_classes(
+    const ru_sparse_file *f); /* labels 0 .. classes - 1, or -1 and 1: 2; 0: numbers, or none */
 const char *ru_sparse_col_name(const ru_sparse_file *f, int64_t col); /* a word; NULL: none */
 /* Rows 0 .. parts - 1 cut so that entries are balanced: part p is first[p] .. first[p + 1] - 1.
  * Pure: every process finds the same cut. Shape: first [parts + 1]. */

@@ -183,6 +183,12 @@ static int64_t best_of(const double *p, int64_t classes)
     return best;
 }
 
+/* Labels -1 and 1 are classes 0 and 1. */
+static int64_t class_of(float label)
+{
+    return label < 0.0F ? 0 : (int64_t)label;
+}
+
 static void add_row(double *p, const float *w, double v, int64_t classes)
 {
     for (int64_t k = 0; k < classes; k++) {
@@ -192,7 +198,7 @@ static void add_row(double *p, const float *w, double v, int64_t classes)
 
 static void example(executor *x, const float *w, int64_t r, double *sums)
 {
-    int64_t classes = x->m->classes, y = (int64_t)x->part.label[r], bias = x->n - 1;
+    int64_t classes = x->m->classes, y = class_of(x->part.label[r]), bias = x->n - 1;
     memset(x->p, 0, (size_t)classes * sizeof *x->p);
     add_row(x->p, w + bias * classes, 1.0, classes);
     for (int64_t i = x->part.begin[r]; i < x->part.begin[r + 1]; i++) {
@@ -270,12 +276,14 @@ static ru_status mlr_eval(const void *self, const float *const *tables, const ru
         return RU_FAIL(err, RU_E_MEM, "no memory for %lld classes", (long long)m->classes);
     }
     for (int64_t r = 0; r < part->rows; r++) {
-        int64_t y = (int64_t)part->label[r];
-        if (y >= m->classes) {
+        float label = part->label[r];
+        if (!(label >= -1.0F && label < (float)m->classes) || label != truncf(label)) {
             free(p);
-            return RU_FAIL(err, RU_E_DATA, "row %lld has class %lld; expected 0 to %lld",
-                           (long long)r + 1, (long long)y, (long long)m->classes - 1);
+            return RU_FAIL(err, RU_E_DATA,
+                           "row %lld has the label %g; expected a class from 0 to %lld",
+                           (long long)r + 1, (double)label, (long long)m->classes - 1);
         }
+        int64_t y = class_of(label);
         scores(m, tables[0], part, r, p);
         sums[2] += best_of(p, m->classes) == y;
         sums[0] -= softmax(p, m->classes, y);
