@@ -49,13 +49,6 @@ static const ru_conf_field clocks_fields[] = {
     ROW(U32, ru_app_job_clocks, executors, .def = "0", .min = 0, .max = RU_APP_EXECUTORS_MAX,
         .help = "number of parts of the data, each with one executor; it stays when workers come "
                 "and go; 0: 16, or the number of rows when there are fewer"),
-    {.name = "limit",
-     .type = RU_CONF_TIME,
-     .offset = offsetof(ru_app_job_clocks, limit_ns),
-     .def = "1h",
-     .min = 1e9,
-     .max = 1e18,
-     .help = "longest time of a clock; an app that takes longer is stopped"},
 };
 static const ru_conf_table clocks_table =
     TABLE(clocks, ru_app_job_clocks, .help = "order of the executors' work");

@@ -17,7 +17,6 @@ typedef struct ru_app_job_data_keys {
 typedef struct ru_app_job_clocks {
     uint32_t order; /* ru_app_order */
     uint32_t staleness, executors;
-    int64_t limit_ns;
 } ru_app_job_clocks;
 
 typedef struct ru_app_job_train {
