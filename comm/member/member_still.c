@@ -84,6 +84,9 @@ static void stood_still(ru_member *m, ru_effects *fx)
 void ru_member_wake(ru_member *m, ru_time now, ru_effects *fx)
 {
     m->now = now.ns > m->now.ns ? now : m->now;
+    if (m->ran_at.ns == 0) {
+        m->ran_at = m->now; /* it has just begun: no beat was due yet */
+    }
     if (m->phase != RUI_OUT) {
         stood_still(m, fx);
     }

@@ -138,6 +138,7 @@ timeout 120 "$rubato" train lenet.yaml -w 2 --sockets --equal-shares --json --ou
     fail "lenet over sockets: $(tail -3 err.txt)"
 planned=$(sed -n 's/.*"policy":"coll","version":[0-9]*,"id":"\([0-9a-f]*\)".*/\1/p' lenet-s/plans/installed.jsonl | tail -1)
 [ -n "$planned" ] || fail "lenet over sockets: no plan of sums was kept"
+! grep -q "stops leading" lenet-s/log || fail "a leader that has just begun: $(grep 'stops leading' lenet-s/log)"
 "$rubato" plan lenet-s/world.json coll | grep -q "^coll plan $planned " ||
     fail "lenet over sockets: the world file does not give plan $planned of sums again"
 "$rubato" explain lenet-s coll | grep -q "^installed; " || fail "lenet over sockets: the plan of sums is not explained"
