@@ -148,12 +148,12 @@ losses lenet-1-2.jsonl lenet-s.jsonl 5e-6
 
 # On a terminal progress is one line that moves; without, lines that stay.
 if command -v script >/dev/null; then
-    script -qc "stty cols 90; timeout 120 $rubato train mlp.yaml -w 2 --set train.epochs=4 --out moves" moves.raw \
+    script -qc "stty cols 90; timeout 120 $rubato train mlp.yaml -w 2 --set train.epochs=60 --out moves" moves.raw \
         </dev/null >/dev/null || fail "on a terminal: $(tail -3 moves.raw)"
     tr '\r' '\n' <moves.raw >moves.txt
     [ "$(grep -c '^epoch .*\[[#.]*\]  loss' moves.txt)" -ge 2 ] || fail "nothing moves on a terminal: $(cat -v moves.raw)"
     ! grep -q '| epoch .* left' moves.txt || fail "lines that stay on a terminal: $(cat -v moves.raw)"
-    grep -q '^worker 1 | done: 400 steps' moves.txt || fail "the end is drawn over: $(cat -v moves.raw)"
+    grep -q '^worker 1 | done: 6000 steps' moves.txt || fail "the end is drawn over: $(cat -v moves.raw)"
 fi
 ! grep -q "$(printf '\r')\|progress/1" err.txt lenet-s.jsonl || fail "something moves without a terminal: $(cat -v err.txt)"
 

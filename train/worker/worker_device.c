@@ -30,7 +30,9 @@ void rui_worker_command(rui_worker *w, const rui_turn *cmd)
     if (v->epoch != w->crew_epoch) {
         w->n_crew = v->n < w->crew_max ? v->n : w->crew_max;
         w->crew_epoch = v->epoch;
-        memcpy(w->crew, v->at, w->n_crew * sizeof *w->crew);
+        for (uint32_t k = 0; k < w->n_crew; k++) {
+            w->crew[k] = v->at[k];
+        }
     }
     w->next = c;
     ru_cond_signal(&w->changed);
