@@ -23,7 +23,9 @@ static void after_long_waits(rui_waits *w, int64_t mean_ns, int64_t now_ns, bool
 {
     w->spun_ns = mean_ns;
     w->hold_ns = shared ? w->hold_ns : 0;
-    w->brief = w->trial = shared && now_ns >= w->until_ns;
+    /* Twice in a row: a program that has just ended its own work may still spin for a while. */
+    w->brief = w->trial = shared && w->shared && now_ns >= w->until_ns;
+    w->shared = shared;
 }
 
 static void after_trial(rui_waits *w, int64_t mean_ns, int64_t now_ns)

@@ -13,6 +13,7 @@
 
 typedef struct rui_waits {
     bool brief, trial;
+    bool shared;      /* the last period with long waits was on shared cores */
     uint32_t runs;    /* of this period */
     int64_t busy_ns;  /* they took */
     int64_t lost;     /* times the processor was taken before this period */

@@ -48,6 +48,20 @@ static void beside_others_it_sleeps(void **state)
     assert_true(brief_part(&w, &m, (int64_t)20000 * MS) <= 0);
 }
 
+/* Others that spin for one period after their own work are no reason. */
+static void one_bad_period_is_no_reason(void **state)
+{
+    (void)state;
+    rui_waits w = {0};
+    machine m = {.spun_ns = MS, .brief_ns = MS / 2};
+    for (uint32_t k = 0; k < 20; k++) {
+        m.lost_per_s = 200;
+        assert_true(brief_part(&w, &m, (int64_t)50 * MS) <= 0);
+        m.lost_per_s = 5;
+        assert_true(brief_part(&w, &m, (int64_t)100 * MS) <= 0);
+    }
+}
+
 /* Preempted, but short waits do not help: trials become rare. */
 static void trials_that_fail_become_rare(void **state)
 {
@@ -59,4 +73,5 @@ static void trials_that_fail_become_rare(void **state)
 }
 
 RU_TESTS(exec_waits, cmocka_unit_test(alone_it_always_spins),
-         cmocka_unit_test(beside_others_it_sleeps), cmocka_unit_test(trials_that_fail_become_rare))
+         cmocka_unit_test(beside_others_it_sleeps), cmocka_unit_test(one_bad_period_is_no_reason),
+         cmocka_unit_test(trials_that_fail_become_rare))
