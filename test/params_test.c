@@ -35,6 +35,20 @@ static void test_rules_drivers_and_rotation(void **s)
     }
 }
 
+/* More executors than rows that rotate: some blocks have none, and their holders fetch nothing. */
+static void test_blocks_without_rows(void **s)
+{
+    (void)s;
+    for (uint64_t seed = 0; seed < 4; seed++) {
+        ru_params_job job = plain;
+        job.seed = seed;
+        job.rotate = true;
+        job.executors = 120;
+        job.clocks = 4;
+        equal(&job);
+    }
+}
+
 static void test_moves_change_nothing(void **s)
 {
     (void)s;
@@ -90,4 +104,4 @@ static void test_seeds(void **s)
 RU_TESTS(test_params, cmocka_unit_test(test_seeds), cmocka_unit_test(test_death_changes_nothing),
          cmocka_unit_test(test_bsp_equals_one_loop),
          cmocka_unit_test(test_rules_drivers_and_rotation),
-         cmocka_unit_test(test_moves_change_nothing))
+         cmocka_unit_test(test_blocks_without_rows), cmocka_unit_test(test_moves_change_nothing))

@@ -66,8 +66,11 @@ static void serve_here(ru_ps *ps, ru_node_id from, uint32_t what, const rui_ps_h
         ru_bufs_put(&ps->bufs, body);
         return;
     }
-    if (h->shard >= ps->place.n_spread && h->step / ps->opt.rounds > ps->closed) {
-        park(ps, from, what, h, body, body_bytes); /* this clock has not begun here */
+    /* This clock has not begun here, or the holder before is not done: who holds a block without
+     * rows fetched nothing and so has not waited for it. */
+    if (h->shard >= ps->place.n_spread &&
+        (h->step / ps->opt.rounds > ps->closed || h->step > ps->shard[h->shard].closed)) {
+        park(ps, from, what, h, body, body_bytes);
         return;
     }
     bool taken, fresh = rui_ps_shard_update(ps, h->shard, h, body, body_bytes, &taken);
