@@ -132,7 +132,33 @@ static void who_is_in_touch_again_is_sure_again(void **state)
     }
 }
 
-RU_TESTS(comm_member_still, cmocka_unit_test(who_slept_past_the_end_leads_nobody),
+/* The first view has all founders and comes into force before the first beat: nobody was suspended,
+ * so the founder keeps its lead. */
+static void who_has_just_begun_was_not_suspended(void **state)
+{
+    (void)state;
+    for (uint32_t k = 0; k < 12; k++) {
+        const uint32_t n = 3 + k % 6;
+        world *w = world_new(
+            &(world_options){.seed = k, .nodes = n, .refused = true, .hold_installs = true});
+        world_start(w, 0, -1);
+        for (uint32_t i = 1; i < n; i++) {
+            world_start(w, i, 0);
+        }
+        must(w, world_run_ms(w, 20));
+        world_install(w, 0);
+        must(w, world_run_ms(w, 2000));
+        for (uint32_t i = 0; i < n; i++) {
+            assert_int_equal(world_at(w, i)->n_leads, i == 0);
+            assert_int_equal(ru_member_view(world_at(w, i)->m)->n, n);
+            assert_int_equal(ru_member_view(world_at(w, i)->m)->epoch, 1);
+        }
+        world_free(w);
+    }
+}
+
+RU_TESTS(comm_member_still, cmocka_unit_test(who_has_just_begun_was_not_suspended),
+         cmocka_unit_test(who_slept_past_the_end_leads_nobody),
          cmocka_unit_test(who_cannot_have_been_replaced_goes_on),
          cmocka_unit_test(all_that_slept_together_go_on_together),
          cmocka_unit_test(who_is_in_touch_again_is_sure_again))
