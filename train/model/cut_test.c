@@ -254,8 +254,8 @@ static void check_cuts(const char *name, const ru_zoo_options *zo)
     open_model(&m, name, zo);
     train(&whole, &m, one, 1, m.norm ? 2 : 1);
     if (m.norm || !m.large) {
-        train(&other, &m, halves, 2, m.norm ? 1 : 2);
-        same(&whole, &other, m.norm ? "two workers" : "two workers with two micro-batches each");
+        train(&other, &m, halves, 2, m.norm ? 1 : 4);
+        same(&whole, &other, m.norm ? "two workers" : "two workers with four micro-batches each");
         end(&other);
     }
     if (!m.norm) {

@@ -280,7 +280,12 @@ static ru_status backward(stepper *w, ru_value_id loss, const rui_loss_out *judg
     ru_build b;
     ru_build_init(&b, &w->g);
     for (uint32_t k = 0; k < s->n_params; k++) {
-        s->grads[k] = add(&b, RU_OP_AddInto, s->grads[k], grads[k]);
+        ru_value_id sum = add(&b, RU_OP_AddInto, s->grads[k], grads[k]);
+        if (s->grads[k].v != 0 && grads[k].v != 0 && sum.v != 0) {
+            /* Also a sum that more is added to: its parts are no gradients that leave. */
+            ru_graph_value(&w->g, sum)->role = RU_ROLE_GRAD;
+        }
+        s->grads[k] = sum;
     }
     s->loss = add(&b, RU_OP_Add, s->loss, loss);
     s->correct = add(&b, RU_OP_Add, s->correct, judged->correct);
