@@ -134,18 +134,18 @@ static ru_status timed(ru_replay *r, ru_err *err)
     for (uint32_t i = 0; i < FILES; i++) {
         ru_density_learn(&h, &files[i]);
     }
-    double worth = 0;
+    double sure = 0;
     int64_t start = ru_clock_now().ns;
     for (uint32_t i = 0; i < FILES; i++) {
         float x[RU_DENSITY_TRAITS];
         ru_density_traits(&h, &files[i], x);
-        worth += fmax(0, ru_density_ask(&m, x).worth);
+        sure += ru_density_ask(&m, x).probability;
     }
     ru_replay_row row = ru_replay_row_of("a decision, 4000 files of history", "decision_us", true);
     row.timed = true;
     row.ours = (double)(ru_clock_now().ns - start) * 1e-3 / FILES;
     row.goal = 100;
-    row.note = worth > 0 ? NULL : "nothing was admitted";
+    row.note = sure > 0 ? NULL : "nothing was admitted";
     return ru_replay_add(r, &row, err);
 }
 
@@ -159,6 +159,7 @@ static ru_status growth(ru_replay *r, uint32_t n, ru_err *err)
                               .from_s = 10.0 * n,
                               .quota_bytes = 1e12,
                               .prices = list_prices,
+                              .sure = 0.6,
                               .solver = &ru_solver_library,
                               .seed = 1};
     ru_storage_plan p;

@@ -14,9 +14,6 @@ enum { NEAR = 5, CLASS_FIRST = 20, CLASSES = 26, SIZED = RU_DENSITY_TRAITS, FILE
  * between that class and the one below, since what grows there may go on. */
 #define CLASS_SURE 0.7f
 
-/* XGBoost begins at 0.5: beside worths of hundreds that is no opinion. */
-#define SCALE 100.0
-
 double ru_density_hdd(const ru_density_prices *p, const ru_density_file *f)
 {
     double disk_s = f->ops * p->seek_s + 2 * f->size_bytes / p->hdd_bytes_per_s;
@@ -196,21 +193,21 @@ ru_density_answer ru_density_ask(const ru_density_model *m, const float *traits)
 {
     ru_density_answer a = {limit_of(&m->sized, traits), 0};
     for (uint32_t k = 0; k < RU_DENSITY_FORESTS; k++) {
-        a.worth += (double)ru_trees_value(&m->admits[k], traits) / RU_DENSITY_FORESTS / SCALE;
+        a.probability += (double)ru_trees_value(&m->admits[k], traits) / RU_DENSITY_FORESTS;
     }
     return a;
 }
 
 static ru_status train(const float *x, uint32_t stride, uint32_t n, const float *y, const float *w,
-                       ru_trees_goal goal, uint32_t rounds, uint32_t depth, const ru_solver *solver,
-                       uint64_t seed, ru_arena *out, ru_trees *t, ru_err *err)
+                       uint32_t rounds, uint32_t depth, const ru_solver *solver, uint64_t seed,
+                       ru_arena *out, ru_trees *t, ru_err *err)
 {
     const ru_trees_in in = {.x = x,
                             .y = y,
                             .weight = w,
                             .m = n,
                             .n = stride,
-                            .goal = goal,
+                            .goal = RU_TREES_BINARY,
                             .rounds = rounds,
                             .depth = depth,
                             .leaf_weight_min = 3,
@@ -250,20 +247,15 @@ ru_status ru_density_train(const ru_density_file *files, uint32_t n, uint32_t n_
         w[i] = fourth_root(saving);
     }
     level(w, n);
-    RU_TRY(
-        train(x, SIZED + 1, n, y, w, RU_TREES_BINARY, 80, 5, solver, seed, arena, &m->sized, err));
-    double unit = fmax(p->wear_byte + 2 * p->hdd_io_s / p->hdd_bytes_per_s, 1e-30);
+    RU_TRY(train(x, SIZED + 1, n, y, w, 80, 5, solver, seed, arena, &m->sized, err));
     for (uint32_t i = 0; i < n; i++) {
         double limit = limit_of(&m->sized, plain + (size_t)i * SIZED);
-        double part = fmin(1, limit / files[i].size_bytes) / fmax(limit, 1);
-        double worth = SCALE * ru_density_saving(p, &files[i]) * part / unit;
-        y[i] = (float)fmin(fmax(worth, -1e6), 1e6);
-        w[i] = (float)sqrt(limit);
+        w[i] = fourth_root(ru_density_saving(p, &files[i]) *
+                           fmin(1, fmax(limit, 1) / files[i].size_bytes));
     }
     level(w, n);
     for (uint32_t k = 0; k < RU_DENSITY_FORESTS; k++) {
-        RU_TRY(train(plain, SIZED, n, y, w, RU_TREES_SQUARED, 60, 4, solver, seed + k, arena,
-                     &m->admits[k], err));
+        RU_TRY(train(plain, SIZED, n, y, w, 60, 4, solver, seed + k, arena, &m->admits[k], err));
     }
     return RU_OK;
 }

@@ -6,11 +6,9 @@
  *
  * When a file is opened its size is not known. Two forests answer: `sized` says whether a file of
  * this job would save if it grew to a class of sizes (powers of two), so that it may stay on SSD
- * until it grows beyond the last class that does; `admits` says what a file with that limit saves
- * for each byte of it, which unlike the saving itself has no heavy tail, so that a forest can learn
- * its mean. Rows of `sized` weigh as the fourth root of what is at stake, those of `admits` as the
- * square root of the limit: with the whole of it a handful of files are the sample, with none of it
- * cheap mistakes count as dear ones.
+ * until it grows beyond the last class that does; `admits` says whether a file with that limit
+ * saves at all. Rows weigh as the fourth root of what is at stake: with the whole of it a handful
+ * of files are the sample, with none of it cheap mistakes count as dear ones.
  *
  * What is known at the opening: what the job reads, its writers and readers (0: not told), the
  * hour, and how earlier files of its group, and of jobs that read about as much, ended.
@@ -94,7 +92,7 @@ RU_MUST_USE ru_status ru_density_train(const ru_density_file *files, uint32_t n,
 
 typedef struct ru_density_answer {
     double limit_bytes; /* stay on SSD until it grows beyond; 0: never there */
-    double worth; /* expected saving for a byte of the limit, over wear and disk time of a byte */
+    double probability; /* that it saves with that limit */
 } ru_density_answer;
 
 /* Cost: below 100 us. */

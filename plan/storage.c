@@ -67,7 +67,7 @@ static rui_storage_wish by_trees(const rui_storage_pass *p, uint32_t file)
     float x[RU_DENSITY_TRAITS];
     ru_density_traits(&p->history, &p->in->files[file], x);
     ru_density_answer a = ru_density_ask(&p->model, x);
-    return (rui_storage_wish){a.worth > p->in->worth_min ? a.limit_bytes : 0, false};
+    return (rui_storage_wish){a.probability >= p->in->sure ? a.limit_bytes : 0, false};
 }
 
 static rui_storage_wish wish_of(rui_storage_pass *p, uint32_t file)

@@ -1,7 +1,7 @@
 /* Which temporary files go to SSD when they are opened, and how far they may grow there.
  *
- *   opened: forests say its limit and its worth; it goes to SSD when it is worth it and there is
- *       room up to the smaller of size and limit
+ *   opened: forests say its limit and whether it saves with it; it goes to SSD when that is likely
+ *       enough and there is room up to the smaller of size and limit
  *   grown beyond its limit: what follows goes to HDD (demoted: the rest alone)
  *   deleted: room again; the file is history now
  *
@@ -35,9 +35,9 @@ typedef struct ru_storage_in {
     double quota_bytes; /* of the SSD; > 0 */
     ru_density_prices prices;
     ru_storage_method method;
-    double worth_min; /* admit above this expected saving of a byte, over its wear and disk time */
-    double ttl_s;     /* of LIFETIME */
-    double window_s;  /* of CACHESACK */
+    double sure;                                    /* admit from this probability on */
+    double ttl_s;                                   /* of LIFETIME */
+    double window_s;                                /* of CACHESACK */
     double spill_low, spill_high, look_s, decide_s; /* of the threshold */
     const ru_solver *solver;
     uint64_t seed;

@@ -24,7 +24,7 @@ typedef struct storage_in {
     int64_t quota_bytes;
     double from_s;
     ru_density_prices prices;
-    double worth_min, ttl_s, window_s, spill_low, spill_high, look_s, decide_s;
+    double sure, ttl_s, window_s, spill_low, spill_high, look_s, decide_s;
     int64_t seed;
     uint32_t method, readers;
 } storage_in;
@@ -106,8 +106,8 @@ static const ru_conf_field fields[] = {
      .max = 1e15,
      .open = true,
      .help = "of one disk"},
-    NUMBER(storage_in, "worth_min", worth_min, "0", 0, 1000,
-           "admit above this expected saving of a byte over its wear and disk time, for trees"),
+    NUMBER(storage_in, "sure", sure, "0.6", 0, 1,
+           "least probability to save, for the method trees"),
     NUMBER(storage_in, "ttl_s", ttl_s, "600", 0, 4e9, "longest life, for the method lifetime"),
     NUMBER(storage_in, "window_s", window_s, "3600", 1, 4e9, "for the method cachesack"),
     NUMBER(storage_in, "spill_low", spill_low, "0.01", 0, 1,
@@ -179,7 +179,7 @@ static ru_status inner(const storage_in *in, uint32_t method, const ru_solver *s
                            .quota_bytes = (double)in->quota_bytes,
                            .prices = in->prices,
                            .method = (ru_storage_method)method,
-                           .worth_min = in->worth_min,
+                           .sure = in->sure,
                            .ttl_s = in->ttl_s,
                            .window_s = in->window_s,
                            .spill_low = in->spill_low,
@@ -268,7 +268,7 @@ static ru_status report_storage(const void *in, const void *plan, const ru_polic
 
 const ru_policy ru_policy_storage = {
     .name = "storage",
-    .version = 2,
+    .version = 1,
     .decides = "which temporary files go to SSD, and how far they may grow there",
     .source = "hafeez-2022; byom-2025",
     .in = &table,

@@ -44,6 +44,7 @@ static void forests_tell_files_that_save(void **state)
                         .quota_bytes = 1e12,
                         .prices = {1.27e-19, 2.5e-6, 6.3e-19, 1.1e-13, 8e-3, 150e6},
                         .method = RU_STORAGE_TREES,
+                        .sure = 0.6,
                         .solver = &ru_solver_library,
                         .spill_low = 0.01,
                         .spill_high = 0.15,
@@ -92,6 +93,7 @@ static void the_future_is_not_looked_at(void **state)
                                   .quota_bytes = 1e13,
                                   .prices = {1.27e-19, 2.5e-6, 6.3e-19, 1.1e-13, 8e-3, 150e6},
                                   .method = RU_STORAGE_TREES,
+                                  .sure = 0.6,
                                   .solver = &ru_solver_library,
                                   .seed = 1};
         for (uint32_t i = 0; i < FILES; i++) {
