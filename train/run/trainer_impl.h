@@ -69,6 +69,7 @@ typedef struct rui_trainer {
     uint32_t workers;                         /* 0: one */
     const struct ru_member_info *crew;        /* [n_crew] all members, oldest first */
     uint32_t n_crew;                          /* 0: this process alone */
+    uint32_t crew_self;                       /* place of this process in it */
     uint32_t cores;         /* of this machine, before threads are bound to some */
     int64_t share_n;        /* samples of this process; 0: the whole batch */
     double net_bytes_per_s; /* 0: not measured */
@@ -129,6 +130,9 @@ RU_MUST_USE ru_status rui_trainer_dir_files(rui_trainer *t, ru_err *err);
 RU_MUST_USE ru_status rui_trainer_dir_job(rui_trainer *t, ru_err *err);
 /* trainer_world.c. The run as a world, in `arena`; plans of the executable in force are noted. */
 RU_MUST_USE ru_status rui_trainer_world(rui_trainer *t, ru_arena *arena, ru_world *w, ru_err *err);
+/* Machines and workers of the run, by t->crew. */
+RU_MUST_USE ru_status rui_trainer_cluster(const rui_trainer *t, ru_arena *arena, ru_world *w,
+                                          ru_err *err);
 /* Record t->exe from now on, and its list beside the trace (train/run/op_facts.h). */
 void rui_trainer_record(rui_trainer *t);
 void rui_trainer_decided(rui_trainer *t);

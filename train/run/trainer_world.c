@@ -47,6 +47,12 @@ static ru_status put_alone(const rui_trainer *t, ru_arena *arena, ru_world *w, r
     return host->name != NULL ? RU_OK : full(err);
 }
 
+static bool same_name(const char *a, const char *b)
+{
+    size_t n = strcspn(a, "/");
+    return n == strcspn(b, "/") && memcmp(a, b, n) == 0;
+}
+
 /* Machines in the order of their oldest worker, a device for each worker. */
 static ru_status put_crew(const rui_trainer *t, ru_arena *arena, ru_world *w, ru_err *err)
 {
@@ -62,7 +68,7 @@ static ru_status put_crew(const rui_trainer *t, ru_arena *arena, ru_world *w, ru
         uint32_t h = 0;
         bool named = false;
         for (; h < n && strcmp(first[h]->host, m->host) != 0; h++) {
-            named = named || strcspn(first[h]->host, "/") == strcspn(m->host, "/");
+            named = named || same_name(first[h]->host, m->host);
         }
         if (h == n) { /* two machines of one name keep what distinguishes them */
             const char *name = named ? ru_arena_str(arena, m->host) : host_name(arena, m->host);
@@ -90,13 +96,15 @@ static ru_status put_crew(const rui_trainer *t, ru_arena *arena, ru_world *w, ru
 }
 
 /* What this process knows of its own machine. */
-static ru_status put_cluster(const rui_trainer *t, ru_arena *arena, ru_world *w, ru_err *err)
+ru_status rui_trainer_cluster(const rui_trainer *t, ru_arena *arena, ru_world *w, ru_err *err)
 {
-    char name[256], cpu[256];
-    ru_self_host(name, sizeof name);
+    char cpu[256];
     ru_self_cpu(cpu, sizeof cpu);
     RU_TRY(t->n_crew > 0 ? put_crew(t, arena, w, err) : put_alone(t, arena, w, err));
     ru_cluster_host *hosts = RU_NEW(arena, ru_cluster_host, w->cluster.hosts.n);
+    const char *mine = t->crew_self < w->cluster.devices.n
+                           ? w->cluster.devices.at[t->crew_self].host
+                           : w->cluster.hosts.at[0].name;
     if (hosts == NULL) {
         return full(err);
     }
@@ -106,7 +114,7 @@ static ru_status put_cluster(const rui_trainer *t, ru_arena *arena, ru_world *w,
         h->cpu = h->market = "";
         h->availability = 1;
         h->net_bytes_per_s = t->net_bytes_per_s;
-        if (w->cluster.hosts.n == 1 || strncmp(h->name, name, strlen(h->name)) == 0) {
+        if (strcmp(h->name, mine) == 0) {
             h->cpu = ru_arena_str(arena, cpu);
             h->cores = t->cores;
             h->memory_bytes = ru_self_memory_bytes();
@@ -189,7 +197,7 @@ static ru_status put_facts(const rui_trainer *t, ru_arena *arena, ru_world *w, r
 ru_status rui_trainer_world(rui_trainer *t, ru_arena *arena, ru_world *w, ru_err *err)
 {
     *w = (ru_world){0};
-    RU_TRY(put_cluster(t, arena, w, err));
+    RU_TRY(rui_trainer_cluster(t, arena, w, err));
     RU_TRY(put_job(t, arena, w, err));
     RU_TRY(put_facts(t, arena, w, err));
     return ru_decisions_get(t->decisions, arena, w, err);

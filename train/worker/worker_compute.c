@@ -271,6 +271,7 @@ static void take_crew(rui_worker *w)
         memcpy(w->crew_told, w->crew, w->n_crew * sizeof *w->crew);
         w->t.crew = w->crew_told;
         w->t.n_crew = w->n_crew;
+        w->t.crew_self = w->next.rank;
     }
 }
 
