@@ -35,7 +35,7 @@ static bool read_sum(ru_str s, double *out)
         sum += v;
     }
     *out = sum;
-    return isfinite(sum);
+    return sum <= RU_LAYERS_NUMBER_MAX;
 }
 
 /* The four numbers behind a layer's name. */
@@ -58,7 +58,7 @@ static ru_status read_fields(const char *path, uint32_t line, ru_str fields, ru_
                 continue;
             }
             if (!read_sum(ru_str_from(item, n + 1), want[k].into)) {
-                return RU_FAIL(err, RU_E_DATA, "%s:%u: %s is not a number of at least 0", path,
+                return RU_FAIL(err, RU_E_DATA, "%s:%u: %s is not a number from 0 to 1e15", path,
                                line, want[k].key);
             }
             seen |= 1u << k;

@@ -14,6 +14,7 @@
 #include "base/str.h"
 
 enum { RU_LAYERS_MAX = 1 << 20 };
+#define RU_LAYERS_NUMBER_MAX 1e15 /* of a profile: ms, bytes */
 
 typedef struct ru_layer {
     const char *id;          /* "node4", or the number of an operator */
@@ -47,7 +48,8 @@ typedef struct ru_layer_graph {
 bool ru_layers_are_profile(const char *path, ru_str text);
 bool ru_layers_are_operators(const char *path, ru_str text);
 
-/* Either form. Numbers are finite and at least 0; edges join two layers of the graph.
+/* Either form. Numbers are finite and at least 0, those of a
+ * profile at most RU_LAYERS_NUMBER_MAX; edges join two layers of the graph.
  * Owner: everything lives in `arena`. Errors: RU_E_DATA with path and place, RU_E_LIMIT. */
 RU_MUST_USE ru_status ru_layers_read(const char *path, ru_str text, ru_arena *arena,
                                      ru_layer_graph *g, ru_err *err);

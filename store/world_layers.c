@@ -19,12 +19,21 @@ static ru_status full(const char *path, uint32_t n, ru_err *err)
     return RU_FAIL(err, RU_E_LIMIT, "%s: no memory for %u layers", path, n);
 }
 
-/* Layers in an order in which each comes after what it reads, else by place in the file. */
-static uint32_t sort(const ru_layer_graph *g, uint32_t *order, uint32_t *waits)
+/* Layers in an order in which each comes after what it reads, else by place in the file.
+ * first [n + 2] and to [n_edges]: readers of each layer. */
+static uint32_t sort(const ru_layer_graph *g, uint32_t *order, uint32_t *waits, uint32_t *first,
+                     uint32_t *to)
 {
     uint32_t n = 0;
     for (uint32_t e = 0; e < g->n_edges; e++) {
         waits[g->edges[e].to]++;
+        first[g->edges[e].from + 2]++;
+    }
+    for (uint32_t i = 0; i < g->n; i++) {
+        first[i + 2] += first[i + 1];
+    }
+    for (uint32_t e = 0; e < g->n_edges; e++) {
+        to[first[g->edges[e].from + 1]++] = g->edges[e].to;
     }
     for (uint32_t i = 0; i < g->n; i++) {
         if (waits[i] == 0) {
@@ -32,9 +41,9 @@ static uint32_t sort(const ru_layer_graph *g, uint32_t *order, uint32_t *waits)
         }
     }
     for (uint32_t k = 0; k < n; k++) {
-        for (uint32_t e = 0; e < g->n_edges; e++) {
-            if (g->edges[e].from == order[k] && --waits[g->edges[e].to] == 0) {
-                order[n++] = g->edges[e].to;
+        for (uint32_t e = first[order[k]]; e < first[order[k] + 1]; e++) {
+            if (--waits[to[e]] == 0) {
+                order[n++] = to[e];
             }
         }
     }
@@ -99,13 +108,15 @@ ru_status ru_world_of_layers(const char *path, ru_str text, ru_arena *arena, ru_
                .transfers = RU_NEW(arena, ru_transfer_fact, g.n),
                .gradient_bytes = RU_NEW(arena, int64_t, g.n)};
     uint32_t *order = RU_NEW(arena, uint32_t, g.n), *waits = RU_NEW(arena, uint32_t, g.n);
+    uint32_t *first = RU_NEW(arena, uint32_t, (int64_t)g.n + 2);
+    uint32_t *to = RU_NEW(arena, uint32_t, g.n_edges);
     ru_world_job *job = RU_NEW(arena, ru_world_job, 1);
     ru_step_fact *step = RU_NEW(arena, ru_step_fact, 1);
     if (l.ops == NULL || l.transfers == NULL || l.gradient_bytes == NULL || order == NULL ||
-        waits == NULL || job == NULL || step == NULL) {
+        waits == NULL || first == NULL || to == NULL || job == NULL || step == NULL) {
         return full(path, g.n, err);
     }
-    if (sort(&g, order, waits) < g.n) {
+    if (sort(&g, order, waits, first, to) < g.n) {
         return RU_FAIL(err, RU_E_DATA, "%s: layers wait for each other in a circle", path);
     }
     if (!put_ops(&l, &g, order, arena)) {
