@@ -70,6 +70,8 @@ void ru_text_putf(ru_text *t, const char *fmt, ...) RU_PRINTF(2, 3);
 void ru_text_vputf(ru_text *t, const char *fmt, va_list ap) RU_PRINTF(2, 0);
 /* Shortest decimal that reads back as the same double; "inf", "-inf", "nan" for the others. */
 void ru_text_f64(ru_text *t, double v);
+/* Bytes that are not UTF-8 become U+FFFD. */
+void ru_text_utf8(ru_text *t, ru_str s);
 /* A JSON string with its quotes; bytes that are not UTF-8 become U+FFFD. */
 void ru_text_json(ru_text *t, ru_str s);
 

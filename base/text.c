@@ -161,6 +161,15 @@ static int utf8_len(const uint8_t *s, int64_t n)
     return overlong || outside ? 0 : len;
 }
 
+void ru_text_utf8(ru_text *t, ru_str s)
+{
+    for (int64_t i = 0; i < s.n;) {
+        int len = utf8_len((const uint8_t *)s.p + i, s.n - i);
+        ru_text_put_n(t, len > 0 ? s.p + i : "\xef\xbf\xbd", len > 0 ? len : 3);
+        i += len > 0 ? len : 1;
+    }
+}
+
 void ru_text_json(ru_text *t, ru_str s)
 {
     ru_text_char(t, '"', 1);

@@ -12,7 +12,12 @@
 #include "env/file.h"
 #include "store/gunzip.h"
 
-enum { NAMES_MAX = 65535, SLOTS = 1 << 17, THREADS_MAX = 4096 };
+enum {
+    NAMES_MAX = 65535,
+    SLOTS = 1 << 17,
+    THREADS_MAX = 4096,
+    CUTS_MAX = 1 << 20, /* records more than events, since a record has at most 4.29 s: 52 days */
+};
 
 typedef struct reading {
     ru_arena *arena;
@@ -23,6 +28,7 @@ typedef struct reading {
     uint64_t *ids;       /* [n_threads] of pid and tid */
     ru_record **records; /* [n_threads] */
     int64_t *rooms;
+    int64_t cuts;
 } reading;
 
 static int64_t ns_of(const json_t *v)
@@ -120,6 +126,10 @@ static ru_status event(reading *rd, const json_t *e, ru_err *err)
     if (r.name == 0 || k >= rd->out->n_threads) {
         return RU_FAIL(err, RU_E_LIMIT, "it has more than %d names or %d threads", NAMES_MAX,
                        THREADS_MAX);
+    }
+    rd->cuts += dur / UINT32_MAX;
+    if (rd->cuts > CUTS_MAX) {
+        return RU_FAIL(err, RU_E_DATA, "its events last more than 52 days together");
     }
     ru_trace *out = rd->out;
     out->first_ns = out->records == 0 || ts < out->first_ns ? ts : out->first_ns;

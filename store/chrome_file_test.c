@@ -1,4 +1,5 @@
 /* Chrome traces of other programs: both outer forms, fractions of microseconds, what is refused. */
+#include "test/scratch.h"
 #include "test/test.h"
 
 #include <stdio.h>
@@ -6,33 +7,10 @@
 
 #include "env/file.h"
 #include "store/chrome_file.h"
+#include "trace/export.h"
 #include "trace/fold.h"
 
-typedef struct fixture {
-    char root[64];
-    ru_arena arena;
-    ru_err err;
-} fixture;
-
-static int set_up(void **state)
-{
-    fixture *f = calloc(1, sizeof *f);
-    snprintf(f->root, sizeof f->root, "/tmp/rubato-test-XXXXXX");
-    ru_arena_init(&f->arena, 0);
-    *state = f;
-    return mkdtemp(f->root) == NULL;
-}
-
-static int tear_down(void **state)
-{
-    fixture *f = *state;
-    ru_status st = ru_path_remove(f->root, NULL);
-    ru_arena_fini(&f->arena);
-    free(f);
-    return st != RU_OK;
-}
-
-static ru_status load(fixture *f, const char *text, ru_trace *out)
+static ru_status load(ru_scratch *f, const char *text, ru_trace *out)
 {
     const char *path = ru_path_join(&f->arena, f->root, "t.json");
     assert_ok(ru_file_replace(path, text, (int64_t)strlen(text), &f->err), f->err);
@@ -48,7 +26,7 @@ static const char events[] =
     "\"dur\":5000000},"
     "{\"ph\":\"M\",\"name\":\"process_name\",\"pid\":7},{\"ph\":\"X\",\"name\":\"no time\"},17]";
 
-static void check(fixture *f, const ru_trace *t)
+static void check(ru_scratch *f, const ru_trace *t)
 {
     ru_span_facts facts;
     assert_ok(ru_trace_fold(t, &f->arena, &facts, &f->err), f->err);
@@ -66,7 +44,7 @@ static void check(fixture *f, const ru_trace *t)
 
 static void test_both_forms(void **state)
 {
-    fixture *f = *state;
+    ru_scratch *f = *state;
     ru_trace t;
     assert_ok(load(f, events, &t), f->err);
     check(f, &t);
@@ -79,7 +57,7 @@ static void test_both_forms(void **state)
 
 static void test_refused(void **state)
 {
-    fixture *f = *state;
+    ru_scratch *f = *state;
     ru_trace t;
     assert_int_equal(load(f, "{\"traceEvents\":", &t), RU_E_DATA);
     assert_non_null(strstr(f->err.text, "is not valid JSON"));
@@ -97,5 +75,43 @@ static void test_refused(void **state)
     assert_int_equal(t.records, 1); /* "x" reads as 0 */
 }
 
-#define T(f) cmocka_unit_test_setup_teardown(f, set_up, tear_down)
-RU_TESTS(store_chrome_file, T(test_both_forms), T(test_refused))
+/* Names of other programs have any length: they go through every export and come back. */
+static void test_long_names(void **state)
+{
+    enum { LONG = 5000, HUGE = 100000, CUT = 8192 };
+    ru_scratch *f = *state;
+    ru_trace t, back;
+    char *name = ru_arena_zalloc(&f->arena, HUGE + 1, 1);
+    const char *out = ru_path_join(&f->arena, f->root, "out.json");
+    const char *otlp = ru_path_join(&f->arena, f->root, "otlp.json");
+    static const int64_t sizes[] = {LONG, HUGE};
+    for (uint32_t k = 0; k < RU_ARRAY_LEN(sizes); k++) {
+        ru_trace_clocks clocks;
+        memset(name, 'a', (size_t)sizes[k]);
+        const char *text = ru_arena_printf(
+            &f->arena, "[{\"ph\":\"X\",\"cat\":\"%s\",\"name\":\"%s\",\"ts\":1,\"dur\":2}]", name,
+            name);
+        assert_ok(load(f, text, &t), f->err);
+        assert_ok(ru_trace_align(&t, 1, &f->arena, &clocks, &f->err), f->err);
+        assert_ok(ru_trace_otlp(&t, 1, &clocks, otlp, &f->err), f->err);
+        assert_ok(ru_trace_chrome(&t, 1, NULL, out, &f->err), f->err);
+        assert_ok(ru_chrome_file_load(out, &f->arena, &back, &f->err), f->err);
+        const char *got = back.names[back.threads[0].records[0].name].name;
+        assert_int_equal(strlen(got), sizes[k] == LONG ? LONG : CUT);
+        assert_int_equal(strncmp(got, name, strlen(got)), 0);
+    }
+}
+
+/* A line of 60 bytes does not ask for gigabytes of records. */
+static void test_absurd_times(void **state)
+{
+    ru_scratch *f = *state;
+    ru_trace t;
+    assert_int_equal(load(f, "[{\"ph\":\"X\",\"name\":\"a\",\"ts\":1,\"dur\":1e15}]", &t),
+                     RU_E_DATA);
+    assert_non_null(strstr(f->err.text, "52 days"));
+}
+
+#define T(f) cmocka_unit_test_setup_teardown(f, ru_scratch_open, ru_scratch_close)
+RU_TESTS(store_chrome_file, T(test_both_forms), T(test_refused), T(test_long_names),
+         T(test_absurd_times))

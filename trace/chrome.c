@@ -7,68 +7,23 @@
 
 #include "env/file.h"
 #include "trace/export.h"
+#include "trace/export_impl.h"
 
 enum {
-    BUFFER_BYTES = 1 << 16,
-    EVENT_BYTES_MAX = 4096,
     LANES = 1 << 16, /* thread numbers of lanes: LANES * (thread + 1) + lane */
     HTA_STREAM = 7,
     HTA_STREAM_SUMS = 20,
 };
 
 typedef struct writer {
-    ru_out *file;
     const ru_trace *trace;
     const ru_trace_clocks *clocks; /* NULL: own times */
     uint32_t index;                /* of the trace */
-    ru_status status;
-    ru_err *err;
     bool comma;
     bool hta;             /* ops and sums as kernels of a device */
     uint32_t correlation; /* of kernels, counted */
-    size_t used;
-    char buffer[BUFFER_BYTES];
+    rui_export x;
 } writer;
-
-static void flush(writer *w)
-{
-    if (w->status == RU_OK && w->used > 0) {
-        w->status = ru_out_write(w->file, w->buffer, (int64_t)w->used, w->err);
-    }
-    w->used = 0;
-}
-
-RU_PRINTF(2, 3) static void put(writer *w, const char *fmt, ...)
-{
-    if (w->used + EVENT_BYTES_MAX > BUFFER_BYTES) {
-        flush(w);
-    }
-    va_list ap;
-    va_start(ap, fmt);
-    int n = vsnprintf(w->buffer + w->used, EVENT_BYTES_MAX, fmt, ap);
-    va_end(ap);
-    RU_CHECK(n >= 0 && n < EVENT_BYTES_MAX);
-    w->used += (size_t)n;
-}
-
-/* JSON string body; names have at most 255 bytes, so at most 1,530 escaped. */
-static const char *escape(const char *s, char *into)
-{
-    char *p = into;
-    for (; *s != '\0'; s++) {
-        unsigned char c = (unsigned char)*s;
-        if (c == '"' || c == '\\') {
-            *p++ = '\\';
-            *p++ = (char)c;
-        } else if (c < 0x20 || c == 0x7f) {
-            p += snprintf(p, 7, "\\u%04x", c);
-        } else {
-            *p++ = (char)c;
-        }
-    }
-    *p = '\0';
-    return into;
-}
 
 /* Does HolisticTraceAnalysis get it as a kernel? */
 static bool is_kernel(const writer *w, const ru_record *r)
@@ -78,82 +33,92 @@ static bool is_kernel(const writer *w, const ru_record *r)
            (r->kind == RU_REC_SUM || (r->kind == RU_REC_SPAN && strcmp(category, "op") == 0));
 }
 
+/* An event up to the colon before its name. */
+static void begin(writer *w, const char *ph)
+{
+    rui_export_put(&w->x, "%s\n{\"ph\":\"%s\",\"name\":", w->comma ? "," : "", ph);
+    w->comma = true;
+}
+
 static void open_event(writer *w, const char *ph, uint16_t name, int64_t at_ns, uint32_t tid)
 {
-    char n[1600], c[1600];
     const ru_trace_name *k = &w->trace->names[name];
     at_ns = ru_trace_global(w->clocks, w->index, at_ns);
     at_ns = at_ns > 0 ? at_ns : 0;
-    put(w,
-        "%s\n{\"ph\":\"%s\",\"name\":\"%s\",\"cat\":\"%s\",\"pid\":%u,\"tid\":%u,\"ts\":%lld.%03d",
-        w->comma ? "," : "", ph, escape(k->name, n), escape(k->category, c), w->trace->rank, tid,
-        (long long)(at_ns / 1000), (int)(at_ns % 1000));
-    w->comma = true;
+    begin(w, ph);
+    rui_export_str(&w->x, k->name);
+    rui_export_put(&w->x, ",\"cat\":");
+    rui_export_str(&w->x, k->category);
+    rui_export_put(&w->x, ",\"pid\":%u,\"tid\":%u,\"ts\":%lld.%03d", w->trace->rank, tid,
+                   (long long)(at_ns / 1000), (int)(at_ns % 1000));
 }
 
 static void meta(writer *w, const char *what, uint32_t tid, const char *name)
 {
-    char n[1600];
-    put(w, "%s\n{\"ph\":\"M\",\"name\":\"%s\",\"pid\":%u,\"tid\":%u,\"args\":{\"name\":\"%s\"}}",
-        w->comma ? "," : "", what, w->trace->rank, tid, escape(name, n));
-    w->comma = true;
+    begin(w, "M");
+    rui_export_put(&w->x, "\"%s\",\"pid\":%u,\"tid\":%u,\"args\":{\"name\":", what, w->trace->rank,
+                   tid);
+    rui_export_str(&w->x, name);
+    rui_export_put(&w->x, "}}");
 }
 
 static void flow_args(writer *w, const ru_record *r, const ru_record_more *m)
 {
-    char n[1600];
-    put(w, ",\"step\":%u,\"%s\":%u", m->step, (m->flags & RU_REC_MESSAGE) != 0 ? "message" : "rank",
-        m->rank);
+    rui_export_put(&w->x, ",\"step\":%u,\"%s\":%u", m->step,
+                   (m->flags & RU_REC_MESSAGE) != 0 ? "message" : "rank", m->rank);
     if (m->peer != 0) { /* as text: readers keep 53 bits of a number */
-        put(w, ",\"peer\":\"%llu\"", (unsigned long long)m->peer);
+        rui_export_put(&w->x, ",\"peer\":\"%llu\"", (unsigned long long)m->peer);
     }
     if (m->wait_ns != 0) {
-        put(w, ",\"waited_us\":%u.%03u", m->wait_ns / 1000, m->wait_ns % 1000);
+        rui_export_put(&w->x, ",\"waited_us\":%u.%03u", m->wait_ns / 1000, m->wait_ns % 1000);
     }
     if (m->label != 0 && m->label < w->trace->n_names && r->kind != RU_REC_SUM) {
-        put(w, ",\"of\":\"%s\"", escape(w->trace->names[m->label].name, n));
+        rui_export_put(&w->x, ",\"of\":");
+        rui_export_str(&w->x, w->trace->names[m->label].name);
     }
     if ((m->flags & RU_REC_FAILED) != 0) {
-        put(w, ",\"failed\":true");
+        rui_export_put(&w->x, ",\"failed\":true");
     }
 }
 
 static void span_args(writer *w, const ru_record *r, const ru_record_more *m)
 {
-    char n[1600];
-    put(w, ",\"args\":{");
+    rui_export_put(&w->x, ",\"args\":{");
     if (r->kind == RU_REC_WAIT && (uint64_t)r->value < w->trace->n_names) {
-        put(w, "\"waits for\":\"%s\"", escape(w->trace->names[r->value].name, n));
+        rui_export_put(&w->x, "\"waits for\":");
+        rui_export_str(&w->x, w->trace->names[r->value].name);
     } else {
-        put(w, "\"value\":%lld", (long long)r->value);
+        rui_export_put(&w->x, "\"value\":%lld", (long long)r->value);
     }
     if (r->predicted_ns != 0) {
-        put(w, ",\"predicted_us\":%u.%03u", r->predicted_ns / 1000, r->predicted_ns % 1000);
+        rui_export_put(&w->x, ",\"predicted_us\":%u.%03u", r->predicted_ns / 1000,
+                       r->predicted_ns % 1000);
     }
     if (r->plan != 0) {
-        put(w, ",\"plan\":%u", r->plan);
+        rui_export_put(&w->x, ",\"plan\":%u", r->plan);
     }
     if (m != NULL) {
         flow_args(w, r, m);
     }
-    put(w, "}}");
+    rui_export_put(&w->x, "}}");
 }
 
 static void kernel(writer *w, const ru_trace_span *s, uint32_t tid, int64_t dur_ns)
 {
-    char n[1600];
+    char name[320];
     bool sum = s->record->kind == RU_REC_SUM;
     int64_t at_ns = ru_trace_global(w->clocks, w->index, s->start_ns);
     at_ns = at_ns > 0 ? at_ns : 0;
-    put(w,
-        "%s\n{\"ph\":\"X\",\"name\":\"%s%s\",\"cat\":\"kernel\",\"pid\":%u,\"tid\":%u,"
-        "\"ts\":%lld.%03d,\"dur\":%lld.%03d,\"args\":{\"device\":0,\"stream\":%u,"
-        "\"correlation\":%u}}",
-        w->comma ? "," : "", sum ? "ncclKernel " : "",
-        escape(w->trace->names[s->record->name].name, n), w->trace->rank, tid,
-        (long long)(at_ns / 1000), (int)(at_ns % 1000), (long long)(dur_ns / 1000),
-        (int)(dur_ns % 1000), sum ? HTA_STREAM_SUMS + s->depth : HTA_STREAM, ++w->correlation);
-    w->comma = true;
+    (void)snprintf(name, sizeof name, "%s%.255s", sum ? "ncclKernel " : "",
+                   w->trace->names[s->record->name].name);
+    begin(w, "X");
+    rui_export_str(&w->x, name);
+    rui_export_put(&w->x,
+                   ",\"cat\":\"kernel\",\"pid\":%u,\"tid\":%u,\"ts\":%lld.%03d,\"dur\":%lld.%03d,"
+                   "\"args\":{\"device\":0,\"stream\":%u,\"correlation\":%u}}",
+                   w->trace->rank, tid, (long long)(at_ns / 1000), (int)(at_ns % 1000),
+                   (long long)(dur_ns / 1000), (int)(dur_ns % 1000),
+                   sum ? HTA_STREAM_SUMS + s->depth : HTA_STREAM, ++w->correlation);
 }
 
 static void span(writer *w, const ru_trace_thread *t, const ru_trace_span *s, uint32_t tid,
@@ -167,7 +132,7 @@ static void span(writer *w, const ru_trace_thread *t, const ru_trace_span *s, ui
         return;
     }
     open_event(w, "X", s->record->name, s->start_ns, tid);
-    put(w, ",\"dur\":%lld.%03d", (long long)(dur / 1000), (int)(dur % 1000));
+    rui_export_put(&w->x, ",\"dur\":%lld.%03d", (long long)(dur / 1000), (int)(dur % 1000));
     span_args(w, s->record, ru_trace_more(t, s->record));
 }
 
@@ -177,7 +142,8 @@ static void flow(writer *w, const ru_trace_span *s, const ru_record_more *m, uin
     bool ends = s->record->kind == RU_REC_RECV;
     int64_t at_ns = ru_trace_global(w->clocks, w->index, ends ? s->end_ns : s->start_ns);
     at_ns = at_ns > 0 ? at_ns : 0;
-    put(w,
+    rui_export_put(
+        &w->x,
         ",\n{\"ph\":\"%s\",\"name\":\"transfer\",\"cat\":\"flow\",\"id\":\"%llx\",\"pid\":%u,"
         "\"tid\":%u,\"ts\":%lld.%03d%s}",
         ends ? "f" : "s", (unsigned long long)m->flow, w->trace->rank, tid,
@@ -188,12 +154,12 @@ static void point(writer *w, const ru_record *r, uint32_t tid)
 {
     if (r->kind == RU_REC_INSTANT) {
         open_event(w, "i", r->name, r->start_ns, tid);
-        put(w, ",\"s\":\"t\",\"args\":{\"value\":%lld}}", (long long)r->value);
+        rui_export_put(&w->x, ",\"s\":\"t\",\"args\":{\"value\":%lld}}", (long long)r->value);
     } else if (r->kind == RU_REC_COUNTER) {
         double v;
         memcpy(&v, &r->value, sizeof v);
         open_event(w, "C", r->name, r->start_ns, tid);
-        put(w, ",\"args\":{\"value\":%.17g}}", isfinite(v) ? v : 0.0);
+        rui_export_put(&w->x, ",\"args\":{\"value\":%.17g}}", isfinite(v) ? v : 0.0);
     }
 }
 
@@ -201,7 +167,7 @@ static void lanes(writer *w, uint32_t index, const ru_trace_span *s, int64_t n)
 {
     const ru_trace_thread *t = &w->trace->threads[index];
     uint32_t named = 0;
-    for (int64_t i = 0; w->status == RU_OK && i < n; i++) {
+    for (int64_t i = 0; w->x.status == RU_OK && i < n; i++) {
         if (s[i].record->name >= w->trace->n_names || s[i].depth >= LANES) {
             continue;
         }
@@ -229,9 +195,9 @@ static void thread(writer *w, uint32_t index, ru_arena *arena)
     ru_trace_span *s;
     int64_t n, ends[DEPTH_MAX];
     meta(w, "thread_name", index, t->name[0] != '\0' ? t->name : "thread");
-    w->status = ru_trace_spans(t, arena, &s, &n, w->err);
-    for (int64_t i = 0; i < n && w->status == RU_OK; i++) {
-        if (s[i].depth >= DEPTH_MAX || s[i].record->name >= w->trace->n_names) {
+    w->x.status = w->x.status == RU_OK ? ru_trace_spans(t, arena, &s, &n, w->x.err) : w->x.status;
+    for (int64_t i = 0; w->x.status == RU_OK && i < n; i++) {
+        if (s[i].depth >= DEPTH_MAX) {
             continue;
         }
         int64_t end = s[i].end_ns;
@@ -239,13 +205,15 @@ static void thread(writer *w, uint32_t index, ru_arena *arena)
             end = ends[s[i].depth - 1];
         }
         ends[s[i].depth] = end;
-        span(w, t, &s[i], index, end);
+        if (s[i].record->name < w->trace->n_names) {
+            span(w, t, &s[i], index, end);
+        }
     }
-    w->status = w->status == RU_OK ? ru_trace_asyncs(t, arena, &s, &n, w->err) : w->status;
-    if (w->status == RU_OK) {
+    w->x.status = w->x.status == RU_OK ? ru_trace_asyncs(t, arena, &s, &n, w->x.err) : w->x.status;
+    if (w->x.status == RU_OK) {
         lanes(w, index, s, n);
     }
-    for (int64_t i = 0; i < t->n && w->status == RU_OK; i++) {
+    for (int64_t i = 0; i < t->n && w->x.status == RU_OK; i++) {
         if (t->records[i].name < w->trace->n_names) {
             point(w, &t->records[i], index);
         }
@@ -257,7 +225,7 @@ static void write_rank(writer *w, const ru_trace *trace, uint32_t index)
     w->trace = trace;
     w->index = index;
     meta(w, "process_name", 0, trace->process);
-    for (uint32_t k = 0; k < trace->n_threads && w->status == RU_OK; k++) {
+    for (uint32_t k = 0; k < trace->n_threads && w->x.status == RU_OK; k++) {
         ru_arena scratch;
         ru_arena_init(&scratch, 0);
         thread(w, k, &scratch);
@@ -265,27 +233,17 @@ static void write_rank(writer *w, const ru_trace *trace, uint32_t index)
     }
 }
 
-static ru_status finish(writer *w)
-{
-    put(w, "\n]}\n");
-    flush(w);
-    if (w->status == RU_OK) {
-        w->status = ru_out_commit(w->file, w->err);
-    }
-    ru_out_close(w->file);
-    return w->status;
-}
-
 ru_status ru_trace_chrome(const ru_trace *traces, uint32_t n, const ru_trace_clocks *clocks,
                           const char *path, ru_err *err)
 {
-    writer w = {.err = err, .clocks = clocks};
-    RU_TRY(ru_out_open(path, &w.file, err));
-    put(&w, "{\"displayTimeUnit\":\"ns\",\"traceEvents\":[");
-    for (uint32_t i = 0; i < n && w.status == RU_OK; i++) {
+    writer w = {.clocks = clocks};
+    RU_TRY(rui_export_open(&w.x, path, err));
+    rui_export_put(&w.x, "{\"displayTimeUnit\":\"ns\",\"traceEvents\":[");
+    for (uint32_t i = 0; i < n && w.x.status == RU_OK; i++) {
         write_rank(&w, &traces[i], i);
     }
-    return finish(&w);
+    rui_export_put(&w.x, "\n]}\n");
+    return rui_export_close(&w.x);
 }
 
 ru_status ru_trace_hta(const ru_trace *traces, uint32_t n, const ru_trace_clocks *clocks,
@@ -298,14 +256,16 @@ ru_status ru_trace_hta(const ru_trace *traces, uint32_t n, const ru_trace_clocks
         if (length < 0 || length >= (int)sizeof path) {
             return RU_FAIL(err, RU_E_CREATE, "the folder's name is too long: %s", dir);
         }
-        writer w = {.err = err, .clocks = clocks, .hta = true};
-        RU_TRY(ru_out_open(path, &w.file, err));
-        put(&w,
+        writer w = {.clocks = clocks, .hta = true};
+        RU_TRY(rui_export_open(&w.x, path, err));
+        rui_export_put(
+            &w.x,
             "{\"schemaVersion\":1,\"distributedInfo\":{\"backend\":\"rubato\",\"rank\": %u,"
             "\"world_size\":%u},\"traceEvents\":[",
             i, n);
         write_rank(&w, &traces[i], i);
-        RU_TRY(finish(&w));
+        rui_export_put(&w.x, "\n]}\n");
+        RU_TRY(rui_export_close(&w.x));
     }
     return RU_OK;
 }

@@ -30,6 +30,15 @@ bool rui_trace_block_at(const uint8_t *data, int64_t size_bytes, int64_t at, blo
     return ru_crc32c(0, b->payload, b->size_bytes) == w[4];
 }
 
+/* Text of a file that may come from anywhere, as UTF-8, which all exports need; NULL: the arena is
+ * full. */
+static const char *text_of(ru_arena *arena, const void *bytes, int64_t n)
+{
+    ru_text t = ru_text_arena(arena);
+    ru_text_utf8(&t, ru_str_n(bytes, n));
+    return t.cut ? NULL : t.p;
+}
+
 static bool names_apply(const block *b, ru_trace_name *names, uint32_t *n_names, ru_arena *arena)
 {
     uint32_t at = 0;
@@ -40,9 +49,8 @@ static bool names_apply(const block *b, ru_trace_name *names, uint32_t *n_names,
         if (at + 4 + c + n > b->size_bytes) {
             return true; /* the checksum held, so this is a writer's bug: keep what was read */
         }
-        const char *text = (const char *)b->payload + at + 4;
-        names[id].category = ru_arena_strn(arena, text, c);
-        names[id].name = ru_arena_strn(arena, text + c, n);
+        names[id].category = text_of(arena, b->payload + at + 4, c);
+        names[id].name = text_of(arena, b->payload + at + 4 + c, n);
         if (names[id].category == NULL || names[id].name == NULL) {
             return false;
         }
@@ -142,8 +150,8 @@ static bool meta_apply(reading *rd, const block *b)
     }
     uint32_t key = (uint32_t)(end - text);
     ru_trace_meta *m = &rd->meta[rd->out->n_meta];
-    m->key = ru_arena_strn(rd->arena, text, key);
-    m->value = ru_arena_strn(rd->arena, end + 1, b->size_bytes - key - 1);
+    m->key = text_of(rd->arena, text, key);
+    m->value = text_of(rd->arena, end + 1, b->size_bytes - key - 1);
     rd->out->n_meta++;
     return m->key != NULL && m->value != NULL;
 }
@@ -156,8 +164,7 @@ static bool block_apply(reading *rd, const block *b)
     case RUI_TRACE_NAMES:
         return names_apply(b, rd->names, &out->n_names, rd->arena);
     case RUI_TRACE_THREAD:
-        rd->threads[b->thread].name =
-            ru_arena_strn(rd->arena, (const char *)b->payload, b->size_bytes);
+        rd->threads[b->thread].name = text_of(rd->arena, b->payload, b->size_bytes);
         return rd->threads[b->thread].name != NULL;
     case RUI_TRACE_RECORDS:
         records_apply(rd, b);
@@ -263,7 +270,7 @@ static ru_status header_read(const uint8_t *data, int64_t size_bytes, ru_trace *
     }
     char process[RUI_TRACE_PROCESS_BYTES + 1] = {0};
     memcpy(process, data + 32, RUI_TRACE_PROCESS_BYTES);
-    out->process = ru_arena_str(arena, process);
+    out->process = text_of(arena, process, (int64_t)strlen(process));
     return out->process != NULL ? RU_OK : out_of_memory(err);
 }
 

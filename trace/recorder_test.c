@@ -1,5 +1,6 @@
 /* Recorder and reader: what goes in comes out, killed runs keep a prefix, full rings count drops,
  * exports nest and parse. */
+#include "test/scratch.h"
 #include "test/test.h"
 #include "trace/recorder.h"
 
@@ -12,30 +13,6 @@
 #include "trace/export.h"
 #include "trace/fold.h"
 #include "trace/read.h"
-
-typedef struct fixture {
-    char root[64];
-    ru_arena arena;
-    ru_err err;
-} fixture;
-
-static int set_up(void **state)
-{
-    fixture *f = calloc(1, sizeof *f);
-    snprintf(f->root, sizeof f->root, "/tmp/rubato-test-XXXXXX");
-    ru_arena_init(&f->arena, 0);
-    *state = f;
-    return mkdtemp(f->root) == NULL;
-}
-
-static int tear_down(void **state)
-{
-    fixture *f = *state;
-    ru_status st = ru_path_remove(f->root, NULL);
-    ru_arena_fini(&f->arena);
-    free(f);
-    return st != RU_OK;
-}
 
 /* Two steps, each with two ops inside, a wait, a counter and an instant. */
 static void record_some(ru_recorder *r)
@@ -57,7 +34,7 @@ static void record_some(ru_recorder *r)
     ru_rec_instant(r, ckpt, 1);
 }
 
-static ru_trace record_and_load(fixture *f)
+static ru_trace record_and_load(ru_scratch *f)
 {
     ru_recorder *r = NULL;
     ru_recorder_options opt = {.dir = f->root, .process = "train", .rank = 3};
@@ -72,7 +49,7 @@ static ru_trace record_and_load(fixture *f)
 
 static void test_round_trip(void **state)
 {
-    fixture *f = *state;
+    ru_scratch *f = *state;
     ru_trace t = record_and_load(f);
     assert_true(t.complete);
     assert_int_equal(t.damaged_at, -1);
@@ -91,9 +68,34 @@ static void test_round_trip(void **state)
     assert_int_equal(conv->plan, 7);
 }
 
+/* Exports must be UTF-8, whatever a file says. */
+static void test_names_are_text(void **state)
+{
+    ru_scratch *f = *state;
+    ru_recorder *r;
+    ru_trace t;
+    const ru_recorder_options opt = {.dir = f->root};
+    assert_ok(ru_recorder_open(&opt, &r, &f->err), f->err);
+    ru_recorder_thread(r, "\xc3\xa4 \xc3");
+    ru_rec_span(r,
+                ru_recorder_name(r,
+                                 "a\xff"
+                                 "b",
+                                 "\xed\xa0\x80"),
+                1, 2, 0);
+    ru_recorder_close(r);
+    const char *path = ru_path_join(&f->arena, f->root, "rank0.trace");
+    assert_ok(ru_trace_load(path, &f->arena, &t, &f->err), f->err);
+    const ru_trace_name *name = &t.names[t.threads[0].records[0].name];
+    assert_string_equal(name->name, "a\xef\xbf\xbd"
+                                    "b");
+    assert_string_equal(name->category, "\xef\xbf\xbd\xef\xbf\xbd\xef\xbf\xbd");
+    assert_string_equal(t.threads[0].name, "\xc3\xa4 \xef\xbf\xbd");
+}
+
 static void test_fold_by_hand(void **state)
 {
-    fixture *f = *state;
+    ru_scratch *f = *state;
     ru_trace t = record_and_load(f);
     ru_span_facts facts;
     assert_ok(ru_trace_fold(&t, &f->arena, &facts, &f->err), f->err);
@@ -120,7 +122,7 @@ static void test_fold_by_hand(void **state)
 /* Cut at every length and flip one bit at many places: a prefix or a clean refusal, never more. */
 static void test_damage_keeps_the_prefix(void **state)
 {
-    fixture *f = *state;
+    ru_scratch *f = *state;
     ru_trace whole = record_and_load(f);
     char *data;
     int64_t n;
@@ -152,7 +154,7 @@ static void test_damage_keeps_the_prefix(void **state)
 
 static void test_full_ring_counts_drops(void **state)
 {
-    fixture *f = *state;
+    ru_scratch *f = *state;
     ru_recorder *r = NULL;
     ru_recorder_options opt = {.ring_records = 64}; /* no folder: nobody drains */
     assert_ok(ru_recorder_open(&opt, &r, &f->err), f->err);
@@ -172,7 +174,7 @@ static void test_full_ring_counts_drops(void **state)
 
 static void test_long_spans_are_joined(void **state)
 {
-    fixture *f = *state;
+    ru_scratch *f = *state;
     ru_recorder *r = NULL;
     ru_recorder_options opt = {.dir = f->root};
     assert_ok(ru_recorder_open(&opt, &r, &f->err), f->err);
@@ -192,7 +194,7 @@ static void test_long_spans_are_joined(void **state)
 /* A transfer has two records; one longer than a record can say is joined, and keeps its flow. */
 static void test_flows_round_trip(void **state)
 {
-    fixture *f = *state;
+    ru_scratch *f = *state;
     ru_recorder *r = NULL;
     ru_recorder_options opt = {.dir = f->root, .rank = 1};
     assert_ok(ru_recorder_open(&opt, &r, &f->err), f->err);
@@ -242,7 +244,7 @@ static void test_flows_round_trip(void **state)
 /* What others read: a send and a receive, linked; the trace that the run is a part of. */
 static void test_open_telemetry(void **state)
 {
-    fixture *f = *state;
+    ru_scratch *f = *state;
     ru_recorder *r = NULL;
     ru_recorder_options opt = {.dir = f->root};
     assert_ok(ru_recorder_open(&opt, &r, &f->err), f->err);
@@ -287,7 +289,7 @@ static void test_open_telemetry(void **state)
  */
 static void test_fold_of_odd_values(void **state)
 {
-    fixture *f = *state;
+    ru_scratch *f = *state;
     ru_recorder *r = NULL;
     ru_recorder_options opt = {.dir = f->root};
     assert_ok(ru_recorder_open(&opt, &r, &f->err), f->err);
@@ -311,7 +313,7 @@ static void test_fold_of_odd_values(void **state)
 /* A ring with one free place takes neither half of a transfer. */
 static void test_full_ring_keeps_pairs(void **state)
 {
-    fixture *f = *state;
+    ru_scratch *f = *state;
     ru_recorder *r = NULL;
     ru_recorder_options opt = {.ring_records = 8};
     assert_ok(ru_recorder_open(&opt, &r, &f->err), f->err);
@@ -337,7 +339,7 @@ static void brief_main(void *arg)
 
 static void test_ended_threads_leave_their_ring(void **state)
 {
-    fixture *f = *state;
+    ru_scratch *f = *state;
     ru_recorder *r = NULL;
     ru_recorder_options opt = {.dir = f->root};
     assert_ok(ru_recorder_open(&opt, &r, &f->err), f->err);
@@ -370,7 +372,7 @@ static void burst_main(void *arg)
 
 static void test_threads_lose_nothing_unseen(void **state)
 {
-    fixture *f = *state;
+    ru_scratch *f = *state;
     enum { THREADS = 4, EACH = 20000 };
     ru_recorder *r = NULL;
     ru_recorder_options opt = {.dir = f->root, .ring_records = 1024, .flush_ns = 1000000};
@@ -399,7 +401,7 @@ static void test_threads_lose_nothing_unseen(void **state)
 /* Every begin has its end, ends never stand before begins, all tracks are described first. */
 static void test_perfetto_nests(void **state)
 {
-    fixture *f = *state;
+    ru_scratch *f = *state;
     ru_trace t = record_and_load(f);
     char *path = ru_path_join(&f->arena, f->root, "t.perfetto-trace"), *data;
     int64_t n;
@@ -441,13 +443,13 @@ static void test_perfetto_nests(void **state)
 
 static void test_chrome_escapes(void **state)
 {
-    fixture *f = *state;
+    ru_scratch *f = *state;
     ru_trace t = record_and_load(f);
     char *path = ru_path_join(&f->arena, f->root, "t.json"), *data;
     int64_t n;
     assert_ok(ru_trace_chrome(&t, 1, NULL, path, &f->err), f->err);
     assert_ok(ru_file_read(path, 0, &f->arena, &data, &n, &f->err), f->err);
-    assert_non_null(strstr(data, "Conv \\\"1\\\"\\u000a"));
+    assert_non_null(strstr(data, "Conv \\\"1\\\"\\n"));
     assert_non_null(strstr(data, "\"ts\":1001.000,\"dur\":3.000"));
     assert_non_null(strstr(data, "\"waits for\":\"step\""));
 }
@@ -456,7 +458,7 @@ static void test_chrome_escapes(void **state)
  * keep what was predicted. */
 static void test_asynchronous_spans(void **state)
 {
-    fixture *f = *state;
+    ru_scratch *f = *state;
     ru_recorder *r = NULL;
     ru_recorder_options opt = {.dir = f->root, .rank = 5};
     assert_ok(ru_recorder_open(&opt, &r, &f->err), f->err);
@@ -510,7 +512,7 @@ static void test_asynchronous_spans(void **state)
  * frame. */
 static void test_tensorboard_frames(void **state)
 {
-    fixture *f = *state;
+    ru_scratch *f = *state;
     ru_tensorboard *tb = NULL;
     assert_ok(ru_tensorboard_open(f->root, 1700000000000000000, &tb, &f->err), f->err);
     assert_ok(ru_tensorboard_scalar(tb, "loss", 1, 1700000001000000000, 0.5, &f->err), f->err);
@@ -536,10 +538,10 @@ static void test_tensorboard_frames(void **state)
     assert_int_equal(records, 2);
 }
 
-#define T(f) cmocka_unit_test_setup_teardown(f, set_up, tear_down)
-RU_TESTS(trace_recorder, T(test_round_trip), T(test_fold_by_hand), T(test_damage_keeps_the_prefix),
-         T(test_full_ring_counts_drops), T(test_long_spans_are_joined),
-         T(test_threads_lose_nothing_unseen), T(test_perfetto_nests), T(test_chrome_escapes),
-         T(test_asynchronous_spans), T(test_tensorboard_frames), T(test_flows_round_trip),
-         T(test_full_ring_keeps_pairs), T(test_ended_threads_leave_their_ring),
-         T(test_open_telemetry), T(test_fold_of_odd_values))
+#define T(f) cmocka_unit_test_setup_teardown(f, ru_scratch_open, ru_scratch_close)
+RU_TESTS(trace_recorder, T(test_round_trip), T(test_names_are_text), T(test_fold_by_hand),
+         T(test_damage_keeps_the_prefix), T(test_full_ring_counts_drops),
+         T(test_long_spans_are_joined), T(test_threads_lose_nothing_unseen), T(test_perfetto_nests),
+         T(test_chrome_escapes), T(test_asynchronous_spans), T(test_tensorboard_frames),
+         T(test_flows_round_trip), T(test_full_ring_keeps_pairs),
+         T(test_ended_threads_leave_their_ring), T(test_open_telemetry), T(test_fold_of_odd_values))
