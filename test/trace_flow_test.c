@@ -1,5 +1,6 @@
 /* Records of a whole job in the simulator: each transfer and sum is recorded at all its ends under
  * one flow, in virtual time, and the same seed writes the same bytes. */
+#include "test/scratch.h"
 #include "test/test.h"
 
 #include <stdio.h>
@@ -12,31 +13,7 @@
 
 enum { WORKERS = 3, STEPS = 8 };
 
-typedef struct fixture {
-    char root[64];
-    ru_arena arena;
-    ru_err err;
-} fixture;
-
-static int set_up(void **state)
-{
-    fixture *f = calloc(1, sizeof *f);
-    snprintf(f->root, sizeof f->root, "/tmp/rubato-test-XXXXXX");
-    ru_arena_init(&f->arena, 0);
-    *state = f;
-    return mkdtemp(f->root) == NULL;
-}
-
-static int tear_down(void **state)
-{
-    fixture *f = *state;
-    ru_status st = ru_path_remove(f->root, NULL);
-    ru_arena_fini(&f->arena);
-    free(f);
-    return st != RU_OK;
-}
-
-static const char *simulate(fixture *f, const char *name, uint64_t seed)
+static const char *simulate(ru_scratch *f, const char *name, uint64_t seed)
 {
     const char *dir = ru_path_join(&f->arena, f->root, name);
     const ru_sim_job job = {.seed = seed,
@@ -79,7 +56,7 @@ static uint32_t collect(const ru_trace *traces, uint32_t n, ru_rec_kind kind, en
 
 static void test_flows_join(void **state)
 {
-    fixture *f = *state;
+    ru_scratch *f = *state;
     ru_trace *t;
     uint32_t n;
     assert_ok(ru_trace_run_load(simulate(f, "a", 7), &f->arena, &t, &n, &f->err), f->err);
@@ -128,7 +105,7 @@ static void test_flows_join(void **state)
 /* Each sum has one record on every member, of the same step and bytes. */
 static void test_sums_join(void **state)
 {
-    fixture *f = *state;
+    ru_scratch *f = *state;
     ru_trace *t;
     uint32_t n;
     assert_ok(ru_trace_run_load(simulate(f, "a", 7), &f->arena, &t, &n, &f->err), f->err);
@@ -152,7 +129,7 @@ static void test_sums_join(void **state)
 
 static void test_same_seed_same_bytes(void **state)
 {
-    fixture *f = *state;
+    ru_scratch *f = *state;
     const char *dirs[2] = {simulate(f, "a", 7), simulate(f, "b", 7)};
     for (uint32_t k = 0; k < WORKERS; k++) {
         char name[32], *data[2];
@@ -167,5 +144,5 @@ static void test_same_seed_same_bytes(void **state)
     }
 }
 
-#define T(f) cmocka_unit_test_setup_teardown(f, set_up, tear_down)
+#define T(f) cmocka_unit_test_setup_teardown(f, ru_scratch_open, ru_scratch_close)
 RU_TESTS(test_trace_flow, T(test_flows_join), T(test_sums_join), T(test_same_seed_same_bytes))

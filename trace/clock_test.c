@@ -1,4 +1,5 @@
 /* Traces whose clocks are known to be wrong, laid over each other. */
+#include "test/scratch.h"
 #include "test/test.h"
 #include "trace/clock.h"
 
@@ -10,30 +11,6 @@
 
 enum { RANKS = 3, ROUNDS = 40, FLOWS = 2000 };
 
-typedef struct fixture {
-    char root[64];
-    ru_arena arena;
-    ru_err err;
-} fixture;
-
-static int set_up(void **state)
-{
-    fixture *f = calloc(1, sizeof *f);
-    snprintf(f->root, sizeof f->root, "/tmp/rubato-test-XXXXXX");
-    ru_arena_init(&f->arena, 0);
-    *state = f;
-    return mkdtemp(f->root) == NULL;
-}
-
-static int tear_down(void **state)
-{
-    fixture *f = *state;
-    ru_status st = ru_path_remove(f->root, NULL);
-    ru_arena_fini(&f->arena);
-    free(f);
-    return st != RU_OK;
-}
-
 /* What clock k shows at true time t: up to 5 s off, up to 50 ppm fast or slow. */
 static int64_t shows(uint32_t k, int64_t t)
 {
@@ -44,7 +21,7 @@ static int64_t shows(uint32_t k, int64_t t)
 
 /* Ranks 0 and 1, and 1 and 2 measured each other: 2 is tied to 0 over 1. `skew_ns`: the way from 0
  * to 1 takes so much longer than back, which the samples cannot know. */
-static void record(fixture *f, int64_t skew_ns, int64_t way_ns)
+static void record(ru_scratch *f, int64_t skew_ns, int64_t way_ns)
 {
     ru_recorder *r[RANKS];
     ru_rng rng = ru_rng_from(5, 0);
@@ -84,7 +61,7 @@ static void record(fixture *f, int64_t skew_ns, int64_t way_ns)
     }
 }
 
-static ru_trace_clocks align(fixture *f)
+static ru_trace_clocks align(ru_scratch *f)
 {
     ru_trace *t;
     uint32_t n;
@@ -97,7 +74,7 @@ static ru_trace_clocks align(fixture *f)
 
 static void test_offsets_and_drift(void **state)
 {
-    fixture *f = *state;
+    ru_scratch *f = *state;
     record(f, 0, 30000);
     ru_trace_clocks c = align(f);
     assert_int_equal(c.reference, 0);
@@ -120,7 +97,7 @@ static void test_offsets_and_drift(void **state)
 /* The way to rank 1 looks shorter than it can be: 40 us are missing, transfers take 30. */
 static void test_causes_come_first(void **state)
 {
-    fixture *f = *state;
+    ru_scratch *f = *state;
     record(f, 80000, 30000);
     ru_trace_clocks c = align(f);
     assert_int_equal(c.flows, FLOWS);
@@ -136,7 +113,7 @@ static void test_causes_come_first(void **state)
 /* Without ties the wall clock places a trace, and nothing is said about how well. */
 static void test_without_samples(void **state)
 {
-    fixture *f = *state;
+    ru_scratch *f = *state;
     static const ru_trace t[2] = {{.rank = 0, .wall_ns = 1000000, .mono_ns = 400},
                                   {.rank = 1, .wall_ns = 1000700, .mono_ns = 90}};
     ru_trace_clocks c;
@@ -147,5 +124,5 @@ static void test_without_samples(void **state)
     assert_int_equal(ru_trace_global(NULL, 0, 7), 7);
 }
 
-#define T(f) cmocka_unit_test_setup_teardown(f, set_up, tear_down)
+#define T(f) cmocka_unit_test_setup_teardown(f, ru_scratch_open, ru_scratch_close)
 RU_TESTS(trace_clock, T(test_offsets_and_drift), T(test_causes_come_first), T(test_without_samples))

@@ -1,5 +1,6 @@
 /* Segments: the newest window stays, all of it readable; windows of it are saved; a disk that takes
  * nothing more stops the writing and nothing else. */
+#include "test/scratch.h"
 #include "test/test.h"
 #include "trace/read.h"
 
@@ -8,30 +9,6 @@
 #include <sys/resource.h>
 
 #include "env/file.h"
-
-typedef struct fixture {
-    char root[64];
-    ru_arena arena;
-    ru_err err;
-} fixture;
-
-static int set_up(void **state)
-{
-    fixture *f = calloc(1, sizeof *f);
-    snprintf(f->root, sizeof f->root, "/tmp/rubato-test-XXXXXX");
-    ru_arena_init(&f->arena, 0);
-    *state = f;
-    return mkdtemp(f->root) == NULL;
-}
-
-static int tear_down(void **state)
-{
-    fixture *f = *state;
-    ru_status st = ru_path_remove(f->root, NULL);
-    ru_arena_fini(&f->arena);
-    free(f);
-    return st != RU_OK;
-}
 
 enum { BYTES_MAX = 1 << 18 };
 
@@ -49,7 +26,7 @@ static void record(ru_recorder *r, int64_t first, int64_t n)
     }
 }
 
-static ru_trace load(fixture *f, const char *dir)
+static ru_trace load(ru_scratch *f, const char *dir)
 {
     ru_trace *t;
     uint32_t n;
@@ -58,7 +35,7 @@ static ru_trace load(fixture *f, const char *dir)
     return t[0];
 }
 
-static int64_t bytes_in(fixture *f, uint32_t *files)
+static int64_t bytes_in(ru_scratch *f, uint32_t *files)
 {
     char **names;
     int64_t bytes = 0;
@@ -71,7 +48,7 @@ static int64_t bytes_in(fixture *f, uint32_t *files)
 
 static void test_the_newest_window_stays(void **state)
 {
-    fixture *f = *state;
+    ru_scratch *f = *state;
     enum { ROUNDS = 200, EACH = 100 }; /* 96 bytes each: 1.9 MB in all */
     ru_recorder *r = NULL;
     const ru_recorder_options o = {
@@ -108,7 +85,7 @@ static void test_the_newest_window_stays(void **state)
 
 static void test_a_window_is_saved(void **state)
 {
-    fixture *f = *state;
+    ru_scratch *f = *state;
     ru_recorder *r = NULL;
     const ru_recorder_options o = {.dir = f->root, .rank = 2, .bytes_max = BYTES_MAX};
     assert_ok(ru_recorder_open(&o, &r, &f->err), f->err);
@@ -135,7 +112,7 @@ static void test_a_window_is_saved(void **state)
 /* Files may not grow: one warning, records are lost, nothing waits. */
 static void test_a_full_disk_stops_the_writing(void **state)
 {
-    fixture *f = *state;
+    ru_scratch *f = *state;
     struct rlimit old, small;
     assert_int_equal(getrlimit(RLIMIT_FSIZE, &old), 0);
     ru_recorder *r = NULL;
@@ -159,6 +136,6 @@ static void test_a_full_disk_stops_the_writing(void **state)
     assert_false(t.complete);
 }
 
-#define T(f) cmocka_unit_test_setup_teardown(f, set_up, tear_down)
+#define T(f) cmocka_unit_test_setup_teardown(f, ru_scratch_open, ru_scratch_close)
 RU_TESTS(trace_segment, T(test_the_newest_window_stays), T(test_a_window_is_saved),
          T(test_a_full_disk_stops_the_writing))
