@@ -349,12 +349,11 @@ static ru_status transfers(work *w, ru_err *err)
     return RU_OK;
 }
 
-/* The sums of all ranks against those of the run before. */
-static ru_status network(work *w, ru_err *err)
+/* w->series: log of the median over the ranks of their time in `part`. */
+static ru_status of_all(work *w, ru_step_part part, ru_err *err)
 {
     table t;
-    double level, jump;
-    RU_TRY(parts(w, RU_STEP_NETWORK, &t, err));
+    RU_TRY(parts(w, part, &t, err));
     for (int64_t s = 0; s < w->n_steps; s++) {
         int64_t n = 0;
         for (uint32_t k = 0; k < w->n; k++) {
@@ -366,34 +365,73 @@ static ru_status network(work *w, ru_err *err)
         double m = median(w->scratch, n);
         w->series[s] = isfinite(m) ? log(fmax(m, 1000.0)) : none;
     }
-    int64_t at = cut(w->series, w->n_steps, &level, &jump);
-    if (at > 0 && jump >= log(jump_min)) {
-        int64_t since = w->first + at;
-        double cost = (1 - exp(-jump)) * part_of(w, RU_STEP_NOBODY, RU_STEP_NETWORK, since);
-        name(w, (ru_cause){RU_CAUSE_NETWORK, RU_STEP_NOBODY, since, exp(jump), cost, false});
-    }
     return RU_OK;
 }
 
+/* Mean of w->series from `at` on, less that before. */
+static double rise(const work *w, int64_t at)
+{
+    double sum[2] = {0};
+    int64_t n[2] = {0};
+    for (int64_t s = 0; s < w->n_steps; s++) {
+        sum[s >= at] += isfinite(w->series[s]) ? w->series[s] : 0;
+        n[s >= at] += isfinite(w->series[s]);
+    }
+    return n[0] > 0 && n[1] > 0 ? sum[1] / (double)n[1] - sum[0] / (double)n[0] : 0;
+}
+
+/* The sums of all ranks against those of the run before. Where the ops became slower with them, it
+ * is not the network: sums need processors too. */
+static ru_status network(work *w, ru_err *err)
+{
+    double level, jump;
+    RU_TRY(of_all(w, RU_STEP_NETWORK, err));
+    int64_t at = cut(w->series, w->n_steps, &level, &jump);
+    if (at == 0 || jump < log(jump_min)) {
+        return RU_OK;
+    }
+    RU_TRY(of_all(w, RU_STEP_COMPUTE, err));
+    double ops = rise(w, at);
+    int64_t since = w->first + at;
+    double cost = (1 - exp(-jump)) * part_of(w, RU_STEP_NOBODY, RU_STEP_NETWORK, since);
+    bool machine = ops >= log(slow_min);
+    cost += machine ? (1 - exp(-ops)) * part_of(w, RU_STEP_NOBODY, RU_STEP_COMPUTE, since) : 0;
+    name(w, (ru_cause){machine ? RU_CAUSE_MACHINE : RU_CAUSE_NETWORK, RU_STEP_NOBODY, since,
+                       exp(machine ? ops : jump), cost, true});
+    return RU_OK;
+}
+
+/* Is there an earlier recording of the same process? Then it began again, and was not late. */
+static bool again(const work *w, uint32_t k)
+{
+    bool is = false;
+    for (uint32_t j = 0; j < k; j++) {
+        is = is || w->traces[j].rank == w->traces[k].rank;
+    }
+    return is;
+}
+
+/* Against the others that ran at the same time. */
 static void starts(work *w)
 {
-    double first = HUGE_VAL, last = -HUGE_VAL;
-    for (uint32_t k = 0; k < w->n; k++) {
-        double end = (double)ru_trace_global(w->clocks, k, w->traces[k].last_ns) * 1e-9;
-        last = w->steps[k].n > 0 ? fmax(last, end) : last;
-    }
     for (uint32_t k = 0; k < w->n; k++) {
         int64_t n = 0;
+        double own = (double)ru_trace_global(w->clocks, k, w->traces[k].first_ns) * 1e-9;
+        double first = own, last = own;
         for (uint32_t j = 0; j < w->n; j++) {
             double at = (double)ru_trace_global(w->clocks, j, w->traces[j].first_ns) * 1e-9;
+            double end = (double)ru_trace_global(w->clocks, j, w->traces[j].last_ns) * 1e-9;
+            if (w->steps[j].n == 0 || end < own) {
+                continue;
+            }
             first = fmin(first, at);
-            if (j != k && w->steps[j].n > 0) {
+            last = fmax(last, end);
+            if (j != k) {
                 w->scratch[n++] = at;
             }
         }
-        double own = (double)ru_trace_global(w->clocks, k, w->traces[k].first_ns) * 1e-9;
         double late = own - median(w->scratch, n);
-        if (w->steps[k].n > 0 && late >= start_min_s && last > first) {
+        if (w->steps[k].n > 0 && late >= start_min_s && last > first && !again(w, k)) {
             name(w, (ru_cause){RU_CAUSE_START, k, 0, late, late / (last - first), false});
         }
     }
@@ -478,6 +516,12 @@ void ru_cause_print(const ru_cause *c, const ru_trace *traces, ru_text *into)
         break;
     case RU_CAUSE_NETWORK:
         ru_text_putf(into, "The network takes %.2f times as long as before, on all ranks",
+                     c->factor);
+        break;
+    case RU_CAUSE_MACHINE:
+        ru_text_putf(into,
+                     "On all ranks ops take %.2f times as long as before and sums longer too, as "
+                     "when other programs use the same processors",
                      c->factor);
         break;
     case RU_CAUSE_START:

@@ -9,8 +9,9 @@
  *   sender    its transfers go out slowly, whoever receives them
  *   link      its transfers go out and come in slowly
  *   receiver  transfers to it are slow, whoever sends them
- *   network   sums take longer than before, on all ranks
- *   start     it began later than the others
+ *   network   sums take longer than before, on all ranks, and ops do not
+ *   machine   sums and ops take longer than before, on all ranks
+ *   start     it began later than the others that ran then, in its first recording
  *
  * Source: ours; the cut of a series in two is the likelihood ratio of page-1955.
  * Thread: any; results are plain data in the caller's arena. */
@@ -29,6 +30,7 @@ typedef enum ru_cause_kind {
     RU_CAUSE_LINK,
     RU_CAUSE_RECEIVER,
     RU_CAUSE_NETWORK,
+    RU_CAUSE_MACHINE,
     RU_CAUSE_START,
 } ru_cause_kind;
 

@@ -19,7 +19,7 @@ static const ru_trace_name names[NAMES] = {
 
 /* What rank `rank` suffers from step `since` on. */
 typedef struct plant {
-    double compute, out, in, all; /* times as long */
+    double compute, out, in, all, ops; /* times as long; all, ops: of all ranks */
     int64_t input_ns, start_ns;
     uint32_t rank;
     int64_t since;
@@ -64,7 +64,8 @@ static void draw_step(run *r, uint32_t n, const plant *p, int64_t step, ru_rng *
         bool it = on && k == p->rank;
         start[k] = now[k];
         int64_t input = (int64_t)(20000 * noise(rng)) + (it ? p->input_ns : 0);
-        int64_t op = (int64_t)(OP_NS * noise(rng) * (it && p->compute > 0 ? p->compute : 1));
+        int64_t op = (int64_t)(OP_NS * noise(rng) * (it && p->compute > 0 ? p->compute : 1) *
+                               (on && p->ops > 0 ? p->ops : 1));
         put(r, k, N_INPUT, RU_REC_WAIT, now[k], now[k] + input, 0, NULL);
         put(r, k, N_OP, RU_REC_SPAN, now[k] + input, now[k] + input + op, 0, NULL);
         begun[k] = now[k] + input + op;
@@ -135,7 +136,7 @@ static void check(const plant *p, uint32_t n, ru_cause_kind kind, double factor,
         draw(&r, n, p, seed);
         assert_int_equal(r.n_causes, 1);
         assert_int_equal(r.causes[0].kind, kind);
-        assert_int_equal(r.causes[0].trace, kind == RU_CAUSE_NETWORK ? RU_STEP_NOBODY : p->rank);
+        assert_int_equal(r.causes[0].trace, p->all > 0 ? RU_STEP_NOBODY : p->rank);
         if (p->since > 0 && kind != RU_CAUSE_SENDER && kind != RU_CAUSE_LINK) {
             assert_in_range(r.causes[0].since_step, SINCE - 1, SINCE + 3);
         }
@@ -211,6 +212,45 @@ static void test_network(void **state)
     check(&p, 4, RU_CAUSE_NETWORK, 1.98, "since step");
 }
 
+/* All became slower: other programs need the processors, and the network is not to blame. */
+static void test_machine(void **state)
+{
+    (void)state;
+    const plant p = {.all = 2, .ops = 1.6, .since = SINCE};
+    check(&p, 4, RU_CAUSE_MACHINE, 1.6, "ops take 1.");
+    check(&p, 2, RU_CAUSE_MACHINE, 1.6, "as when other programs");
+}
+
+/* The same processes recorded a second time, after a pause: none of them began late. */
+static void test_again(void **state)
+{
+    (void)state;
+    enum { N = 2 };
+    const int64_t pause_ns = 50000000000;
+    run r;
+    ru_err err = {0};
+    draw(&r, N, &(plant){.rank = 0}, 1);
+    for (uint32_t k = 0; k < N; k++) {
+        ru_record *again = RU_NEW(&r.arena, ru_record, r.n[k]);
+        memcpy(again, r.records[k], (size_t)r.n[k] * sizeof *again);
+        for (int64_t i = 0; i < r.n[k]; i++) {
+            again[i].start_ns += again[i].kind == RU_REC_MORE ? 0 : pause_ns;
+            again[i].value += again[i].kind == RU_REC_SPAN && again[i].name == N_STEP ? STEPS : 0;
+        }
+        r.threads[N + k] = (ru_trace_thread){.name = "main", .records = again, .n = r.n[k]};
+        r.traces[N + k] = r.traces[k];
+        r.traces[N + k].threads = &r.threads[N + k];
+        r.traces[N + k].first_ns += pause_ns;
+        r.traces[N + k].last_ns += pause_ns;
+    }
+    assert_ok(ru_trace_steps(r.traces, 2 * N, NULL, &r.arena, r.steps, &err), err);
+    assert_ok(
+        ru_trace_causes(r.traces, r.steps, 2 * N, NULL, &r.arena, r.causes, &r.n_causes, &err),
+        err);
+    assert_int_equal(r.n_causes, 0);
+    ru_arena_fini(&r.arena);
+}
+
 static void test_late_start(void **state)
 {
     (void)state;
@@ -228,4 +268,4 @@ static void test_late_start(void **state)
 
 #define T(f) cmocka_unit_test(f)
 RU_TESTS(trace_cause, T(test_clean), T(test_slow_rank), T(test_slow_alone), T(test_slow_disk),
-         T(test_transfers), T(test_network), T(test_late_start))
+         T(test_transfers), T(test_network), T(test_machine), T(test_again), T(test_late_start))
