@@ -6,6 +6,7 @@
 #include <string.h>
 #include <zlib.h>
 
+#include "base/map.h"
 #include "env/file.h"
 #include "tool/page/embed.h"
 #include "tool/page/page_impl.h"
@@ -86,33 +87,46 @@ static int trace_of_node(const ru_page_in *in, uint64_t node)
     return UINT16_MAX;
 }
 
-/* Names of all traces in one list; base[k] is added to the ids of trace k. */
-static uint32_t *name_bases(const ru_page_in *in, ru_arena *arena, json_t *names)
+/* Names of all traces in one list without repetition; ids[k][i]: place of name i of trace k. */
+static uint16_t **name_ids(const ru_page_in *in, ru_arena *arena, json_t *names)
 {
-    uint32_t *base = RU_NEW(arena, uint32_t, (int64_t)in->n + 1);
-    uint32_t count = 0;
-    for (uint32_t k = 0; base != NULL && k < in->n; k++) {
-        base[k] = count;
-        for (uint32_t i = 0; i < in->traces[k].n_names; i++) {
-            json_array_append_new(names,
-                                  json_pack("{s:s+, s:s+}", "c", in->traces[k].names[i].category,
-                                            "", "n", in->traces[k].names[i].name, ""));
-            count++;
+    ru_map seen;
+    ru_map_init(&seen, arena, 0);
+    uint16_t **ids = RU_NEW(arena, uint16_t *, (int64_t)in->n + 1);
+    json_array_append_new(names, json_pack("{s:s, s:s}", "c", "", "n", "other names"));
+    for (uint32_t k = 0; ids != NULL && k < in->n; k++) {
+        const ru_trace *t = &in->traces[k];
+        ids[k] = RU_NEW(arena, uint16_t, (int64_t)t->n_names + 1);
+        for (uint32_t i = 0; ids[k] != NULL && i < t->n_names; i++) {
+            const char *category = t->names[i].category, *name = t->names[i].name;
+            const char *key = ru_arena_printf(arena, "%zu:%s%s", strlen(category), category, name);
+            bool fresh = false;
+            uint64_t *id = key != NULL ? ru_map_put_c(&seen, key, &fresh) : NULL;
+            if (id == NULL) {
+                return NULL;
+            }
+            if (fresh && json_array_size(names) <= NAME_IDS) {
+                *id = json_array_size(names);
+                json_array_append_new(names, json_pack("{s:s, s:s}", "c", category, "n", name));
+            }
+            ids[k][i] = (uint16_t)*id;
+        }
+        if (ids[k] == NULL) {
+            return NULL;
         }
     }
-    return base;
+    return ids;
 }
 
-static uint16_t name_id(const ru_page_in *in, const rui_lane *l, const uint32_t *base,
+static uint16_t name_id(const rui_lane *l, uint16_t *const *ids, const ru_page_in *in,
                         const ru_record *r)
 {
-    uint32_t id = base[l->trace] + (r->name < in->traces[l->trace].n_names ? r->name : 0u);
-    id = id <= NAME_IDS ? id : 0;
+    uint16_t id = r->name < in->traces[l->trace].n_names ? ids[l->trace][r->name] : 0;
     return (uint16_t)(id | (r->kind == RU_REC_WAIT ? NAME_WAIT : 0u));
 }
 
 /* The columns that every span has. */
-static void put_times(packer *p, const ru_page_in *in, const rui_lane *l, const uint32_t *base,
+static void put_times(packer *p, const ru_page_in *in, const rui_lane *l, uint16_t *const *ids,
                       void *scratch)
 {
     uint32_t *u32 = scratch;
@@ -130,7 +144,7 @@ static void put_times(packer *p, const ru_page_in *in, const rui_lane *l, const 
     column(p, u32, 4 * l->n);
     uint16_t *u16 = scratch;
     for (int64_t i = 0; i < l->n; i++) {
-        u16[i] = name_id(in, l, base, l->spans[i]->record);
+        u16[i] = name_id(l, ids, in, l->spans[i]->record);
     }
     column(p, u16, 2 * l->n);
 }
@@ -153,11 +167,11 @@ static void put_more(packer *p, const ru_page_in *in, const rui_lane *l, void *s
     column(p, u16, 2 * l->n);
 }
 
-static void put_lane(packer *p, const ru_page_in *in, const rui_lane *l, const uint32_t *base,
+static void put_lane(packer *p, const ru_page_in *in, const rui_lane *l, uint16_t *const *ids,
                      void *scratch)
 {
     uint32_t *u32 = scratch;
-    put_times(p, in, l, base, scratch);
+    put_times(p, in, l, ids, scratch);
     if (l->predicted) {
         for (int64_t i = 0; i < l->n; i++) {
             u32[i] = (uint32_t)(l->spans[i]->record->predicted_ns / l->unit_ns);
@@ -256,16 +270,14 @@ static json_t *lanes_of(const ru_page_in *in, const rui_lanes *lanes)
     for (uint32_t i = 0; i < lanes->n; i++) {
         const rui_lane *l = &lanes->at[i];
         const char *name = in->traces[l->trace].threads[l->thread].name;
-        char label[80];
-        snprintf(label, sizeof label, "%s%s", name != NULL ? name : "thread",
-                 l->async ? ", beside it" : "");
         json_array_append_new(
-            list, json_pack("{s:i, s:i, s:s#, s:i, s:b, s:I, s:I, s:I, s:b, s:b, s:b, s:b}", "rank",
-                            (int)ru_trace_number(&in->traces[l->trace]), "trace", (int)l->trace,
-                            "label", label, (int)strlen(label), "depth", (int)l->depth, "async",
-                            l->async, "n", (json_int_t)l->n, "unit", (json_int_t)l->unit_ns, "at",
-                            (json_int_t)l->at_ns, "predicted", l->predicted, "plan", l->plan,
-                            "value", l->value, "group", l->group != NULL));
+            list,
+            json_pack("{s:i, s:i, s:s+, s:i, s:b, s:I, s:I, s:I, s:b, s:b, s:b, s:b}", "rank",
+                      (int)ru_trace_number(&in->traces[l->trace]), "trace", (int)l->trace, "label",
+                      name != NULL ? name : "thread", l->async ? ", beside it" : "", "depth",
+                      (int)l->depth, "async", l->async, "n", (json_int_t)l->n, "unit",
+                      (json_int_t)l->unit_ns, "at", (json_int_t)l->at_ns, "predicted", l->predicted,
+                      "plan", l->plan, "value", l->value, "group", l->group != NULL));
     }
     return list;
 }
@@ -301,7 +313,7 @@ static json_t *head_of(const ru_page_in *in, const rui_lanes *lanes, json_t *nam
 static void put_data(packer *p, const ru_page_in *in, const rui_lanes *lanes, ru_arena *arena)
 {
     json_t *names = json_array();
-    uint32_t *base = name_bases(in, arena, names);
+    uint16_t **ids = name_ids(in, arena, names);
     json_t *head = head_of(in, lanes, names);
     char *text = head != NULL ? json_dumps(head, JSON_COMPACT) : NULL;
     int64_t most = 1;
@@ -312,7 +324,7 @@ static void put_data(packer *p, const ru_page_in *in, const rui_lanes *lanes, ru
         most = in->steps[k].n > most ? in->steps[k].n : most;
     }
     double *scratch = RU_NEW(arena, double, most);
-    if (base == NULL || text == NULL || scratch == NULL) {
+    if (ids == NULL || text == NULL || scratch == NULL) {
         p->st = RU_FAIL(p->err, RU_E_LIMIT, "there is no memory for the page");
     } else {
         int64_t size = (int64_t)strlen(text);
@@ -320,7 +332,7 @@ static void put_data(packer *p, const ru_page_in *in, const rui_lanes *lanes, ru
         pack(p, word, sizeof word, false);
         column(p, text, size);
         for (uint32_t i = 0; i < lanes->n; i++) {
-            put_lane(p, in, &lanes->at[i], base, scratch);
+            put_lane(p, in, &lanes->at[i], ids, scratch);
         }
         for (uint32_t k = 0; k < in->n; k++) {
             put_steps(p, &in->steps[k], lanes->start_ns, scratch);

@@ -50,7 +50,7 @@ function decode(buffer) {
   };
   for (const l of head.lanes) {
     const gap = column(Uint32Array, l.n), dur = column(Uint32Array, l.n), name = column(Uint16Array, l.n);
-    const lane = {rank: l.rank, label: l.label, depth: l.depth, async: l.async, n: l.n, name,
+    const lane = {rank: l.rank, trace: l.trace, label: l.label, depth: l.depth, async: l.async, n: l.n, name,
       start: new Float64Array(l.n), end: new Float64Array(l.n), sum: new Float64Array(l.n + 1),
       predicted: l.predicted ? column(Uint32Array, l.n) : null, plan: l.plan ? column(Uint32Array, l.n) : null,
       value: l.value ? column(Float32Array, l.n) : null, group: l.group ? column(Uint32Array, l.n) : null,
@@ -125,9 +125,20 @@ function words() {
 }
 
 // ---- heat map ----
-const heat = {x: 0, row: 0};
+// One column for each step that any rank has; at[row][x]: its place in steps[row], -1: not there.
+const heat = {x: 0, row: 0, at: [], n: 1};
+function heatColumns() {
+  const all = Float64Array.from(new Set(steps.flatMap(s => Array.from(s.step)))).sort(), x = new Map();
+  all.forEach((step, k) => x.set(step, k));
+  heat.n = Math.max(1, all.length);
+  heat.at = steps.map(s => {
+    const at = new Int32Array(heat.n).fill(-1);
+    s.step.forEach((step, i) => { at[x.get(step)] = i; });
+    return at;
+  });
+}
 function heatShape() {
-  const c = $('heat'), n = Math.max(1, ...steps.map(s => s.n)), w = c.clientWidth;
+  const c = $('heat'), n = heat.n, w = c.clientWidth;
   return {c, n, w, left: 64, cell: 18, column: (w - 64) / n};
 }
 function drawHeat() {
@@ -144,29 +155,34 @@ function drawHeat() {
     for (let x = 0; x < w - left; x++) {
       const from = Math.floor(x / column), to = Math.max(from + 1, Math.floor((x + 1) / column));
       let worst = -1;
-      for (let i = from; i < to && i < s.n; i++) if (worst < 0 || s.dur[i] > s.dur[worst]) worst = i;
+      for (let k = from; k < to && k < n; k++) {
+        const i = heat.at[row][k];
+        if (i >= 0 && (worst < 0 || s.dur[i] > s.dur[worst])) worst = i;
+      }
       if (worst < 0) continue;
-      const heat = Math.min(1, Math.max(0, (s.dur[worst] - low) / Math.max(1, high - low)));
-      const light = dark ? 18 + 62 * heat : 94 - 66 * heat;
-      g.fillStyle = `hsl(265 ${20 + 50 * heat}% ${light}%)`;
+      const share = Math.min(1, Math.max(0, (s.dur[worst] - low) / Math.max(1, high - low)));
+      const light = dark ? 18 + 62 * share : 94 - 66 * share;
+      g.fillStyle = `hsl(265 ${20 + 50 * share}% ${light}%)`;
       g.fillRect(left + x, row * cell + 2, 1, cell - 3);
     }
   });
   g.strokeStyle = css('--focus'); g.lineWidth = 2;
   g.strokeRect(left + heat.x * column - 1, heat.row * cell + 1, Math.max(3, column), cell - 1);
-  const s = steps[heat.row];
-  if (s && heat.x < s.n) {
-    const i = heat.x, parts = PARTS.map((p, k) => [p, s.parts[k][i]]).filter(p => p[1] > 0).map(p => `${PART_WORDS[p[0]]} ${time(p[1])}`).join(', ');
+  const s = steps[heat.row], i = heat.at[heat.row][heat.x];
+  if (i < 0) {
+    $('heat-at').textContent = `Rank ${s.rank} has no such step.`;
+  } else {
+    const parts = PARTS.map((p, k) => [p, s.parts[k][i]]).filter(p => p[1] > 0).map(p => `${PART_WORDS[p[0]]} ${time(p[1])}`).join(', ');
     $('heat-at').textContent = `Rank ${s.rank}, step ${s.step[i]}: ${time(s.dur[i])}. ${parts}.` + (s.late[i] >= 0 ? ` It waited longest for rank ${head.ranks[s.late[i]].rank}.` : '');
   }
 }
 function heatEvents() {
   const c = $('heat');
   const show = () => {
-    const s = steps[heat.row];
-    if (!s || heat.x >= s.n) return;
-    line.from = s.start[heat.x] - 0.1 * s.dur[heat.x]; line.to = s.start[heat.x] + 1.1 * s.dur[heat.x];
-    drawLine();
+    const s = steps[heat.row], i = heat.n > 0 && heat.at.length ? heat.at[heat.row][heat.x] : -1;
+    if (i < 0) return;
+    line.from = s.start[i] - 0.1 * s.dur[i]; line.to = s.start[i] + 1.1 * s.dur[i];
+    clampView(); drawLine();
   };
   c.addEventListener('click', e => {
     const {n, left, cell, column} = heatShape(), r = c.getBoundingClientRect();
@@ -190,15 +206,15 @@ const HEAD = 22, ROW = 17;
 function layout() {
   rows = [];
   let y = 20;
-  for (const r of head.ranks) {
+  head.ranks.forEach((r, trace) => { // two recordings of one rank are two traces
     rows.push({rank: r, y, height: HEAD});
     y += HEAD;
-    for (const l of lanes.filter(l => l.rank === r.rank)) {
+    for (const l of lanes.filter(l => l.trace === trace)) {
       const height = l.predicted ? ROW + 5 : ROW;
       rows.push({lane: l, y, height});
       y += height;
     }
-  }
+  });
   line.height = y + 6;
   $('tall').style.height = line.height + 'px';
 }
@@ -431,7 +447,7 @@ async function main() {
   const begun = performance.now();
   decode(await unpack());
   line.from = -0.01 * head.length; line.to = 1.01 * head.length;
-  words(); layout(); tables(); heatEvents(); lineEvents();
+  words(); heatColumns(); layout(); tables(); heatEvents(); lineEvents();
   drawHeat(); paintLine(); memory();
   const again = () => { drawHeat(); drawLine(); memory(); };
   addEventListener('resize', again);
