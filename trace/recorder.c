@@ -418,6 +418,9 @@ ru_status ru_recorder_append(ru_recorder *r, const char *path, int64_t offset, c
         if (st == RU_OK) {
             r->appends[r->n_appends++] = a;
         }
+        if (r->n_appends >= REC_APPENDS_MAX / 2) {
+            ru_cond_signal(&r->cond);
+        }
         ru_mutex_unlock(&r->mutex);
     }
     if (st != RU_OK) {

@@ -19,7 +19,7 @@ enum {
     REC_META_MAX = 32,
     REC_PEERS_MAX = 1024, /* measurements that wait for the writer */
     REC_PATH_MAX = 4096,
-    REC_APPENDS_MAX = 64,
+    REC_APPENDS_MAX = 256,
     REC_SEGMENTS_MAX = 16,
     REC_SEGMENTS = 8, /* that make up bytes_max */
 };

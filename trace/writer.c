@@ -310,7 +310,8 @@ static void writer_main(void *arg)
     ru_recorder *r = arg;
     for (int64_t round = 1;; round++) {
         ru_mutex_lock(&r->mutex);
-        if (!r->stop && r->n_saves == 0 && r->sync_asked == r->sync_done) {
+        if (!r->stop && r->n_saves == 0 && r->n_appends < REC_APPENDS_MAX / 2 &&
+            r->sync_asked == r->sync_done) {
             (void)ru_cond_wait_for(&r->cond, &r->mutex, r->flush_ns);
         }
         bool stop = r->stop;

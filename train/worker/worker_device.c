@@ -170,21 +170,9 @@ ru_elastic_device rui_worker_device(rui_worker *w)
 
 /* -- words ------------------------------------------------------------------------------------- */
 
-/* The loop ends when the traces of other hosts are here, or after a second. */
-static void finished_look(void *self, uint32_t what, ru_time now)
-{
-    const uint32_t looks_max = 50;
-    rui_worker *w = self;
-    if (!rui_tracing_waits(w) || what >= looks_max) {
-        ru_loop_stop(w->loop);
-        return;
-    }
-    ru_loop_timer(w->loop, finished_look, w, what + 1, ru_time_after(now, 20000000));
-}
-
 static void finished(rui_worker *w)
 {
-    finished_look(w, 0, ru_clock_now());
+    rui_worker_bye(w, 0, ru_clock_now());
 }
 
 static void handle(rui_worker *w, const rui_word *x, ru_time now)

@@ -172,7 +172,7 @@ typedef struct rui_window {
     uint64_t id;
     int64_t first, end, back_ns, from_ns; /* from: when `first` began here; 0: not yet */
     bool waits, saving, ships;            /* for `end`; for the writer; to the leader's host */
-    uint32_t saves;                       /* of the recorder before it */
+    uint32_t saves, failed;               /* of the recorder before it */
     int64_t ship_at;
 } rui_window;
 
@@ -204,6 +204,7 @@ typedef struct rui_tracing {
     ru_time saved_at, flight_at;
     double mean_ns, var_ns2; /* of steps */
     int64_t timed;
+    bool lost;                      /* a part of another host's trace; said once */
     uint64_t files[RUI_TRACES_MAX]; /* hashes of names begun from parts; 0: free */
 } rui_tracing;
 

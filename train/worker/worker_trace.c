@@ -1,8 +1,8 @@
 /* Windows of the traces of all workers, and traces of other hosts in the run's folder.
  *
- *   asker --TRACE_ASK(steps)--> leader --WINDOW(id, first, end)--> all members
- *   asker <--TRACE_TAKEN(folder)--        each saves [begin of first, begin of end) of its
- * recording asker <--TRACE_DONE(saved of members)-- leader <--TRACE_SAVED(id)-- each
+ *   asker --TRACE_ASK(steps)-----------------> leader --WINDOW(id, first, end)--> all members
+ *   asker <--TRACE_TAKEN(folder)-------------- leader     each saves [begin of first, begin of end)
+ *   asker <--TRACE_DONE(saved of members)----- leader <--TRACE_SAVED(id)--------- each
  *
  * Every worker records all the time, so a window is a choice of what to keep, and every worker
  * makes it by itself: it knows when each step began here. A leader that took over knows the window
@@ -135,6 +135,8 @@ static void window_close(rui_worker *w, ru_time now)
     ru_recorder_stats_get(w->t.recorder, &stats);
     x->waits = false;
     x->saves = stats.saves;
+    x->failed = stats.saves_failed;
+    w->tracing.saved_at = now; /* whoever asked waits from here on */
     x->saving = dir != NULL &&
                 ru_recorder_save(w->t.recorder, dir, from, now.ns - (x->back_ns == 0)) == RU_OK;
     ru_arena_fini(&scratch);
@@ -155,6 +157,20 @@ static void window_open(rui_worker *w, const rui_window *x, ru_time now)
     }
 }
 
+static void answer_asker(rui_worker *w, ru_time now)
+{
+    rui_tracing *t = &w->tracing;
+    if (t->asker.v == 0) {
+        return;
+    }
+    uint8_t buf[8];
+    ru_wire_out o = ru_wire_out_into(buf, sizeof buf);
+    ru_wire_put_u32(&o, t->saved);
+    ru_wire_put_u32(&o, view_of(w)->n);
+    send(w, t->asker, RUI_MSG_TRACE_DONE, buf, ru_wire_size(&o), now);
+    t->asker = (ru_node_id){0};
+}
+
 /* The leader: a window of steps to come (back_ns 0), or what was before the next one begins. */
 static bool window_begin(rui_worker *w, int64_t first, int64_t end, int64_t back_ns, ru_time now)
 {
@@ -167,8 +183,8 @@ static bool window_begin(rui_worker *w, int64_t first, int64_t end, int64_t back
                           .first = first,
                           .end = end,
                           .back_ns = back_ns};
+    answer_asker(w, now); /* of the window before: some of its members may be gone */
     t->saved = 0;
-    t->asker = (ru_node_id){0};
     window_open(w, &x, now);
     window_tell(w, now);
     return true;
@@ -330,23 +346,14 @@ static void part(rui_worker *w, ru_node_id from, ru_wire_in *in, ru_time now)
         send(w, from, RUI_MSG_TRACE_HAVE, name, (int64_t)n, now);
     } else if (path != NULL && offset >= 0) {
         (void)begun_here(&w->tracing, name, true);
-        (void)!ru_recorder_append(w->t.recorder, path, offset, in->at, ru_wire_left(in));
+        ru_status st = ru_recorder_append(w->t.recorder, path, offset, in->at, ru_wire_left(in));
+        if (st != RU_OK && !w->tracing.lost) {
+            w->tracing.lost = true;
+            ru_log(RU_LOG_WARN, "train", "trace",
+                   "%s ends here: the disk is slower than what other hosts send", name);
+        }
     }
     ru_arena_fini(&scratch);
-}
-
-static void answer_asker(rui_worker *w, ru_time now)
-{
-    rui_tracing *t = &w->tracing;
-    if (t->asker.v == 0) {
-        return;
-    }
-    uint8_t buf[8];
-    ru_wire_out o = ru_wire_out_into(buf, sizeof buf);
-    ru_wire_put_u32(&o, t->saved);
-    ru_wire_put_u32(&o, view_of(w)->n);
-    send(w, t->asker, RUI_MSG_TRACE_DONE, buf, ru_wire_size(&o), now);
-    t->asker = (ru_node_id){0};
 }
 
 void rui_tracing_hear(rui_worker *w, ru_node_id from, uint32_t what, const void *data,
@@ -364,7 +371,10 @@ void rui_tracing_hear(rui_worker *w, ru_node_id from, uint32_t what, const void 
         part(w, from, &in, now);
     } else if (what == RUI_MSG_TRACE_HAVE) {
         char name[NAME_MAX_BYTES + 1] = "";
-        memcpy(name, data, (size_t)(size_bytes < NAME_MAX_BYTES ? size_bytes : NAME_MAX_BYTES));
+        size_t n = (size_t)(size_bytes < NAME_MAX_BYTES ? size_bytes : NAME_MAX_BYTES);
+        if (n > 0) {
+            memcpy(name, data, n);
+        }
         t->ship.have = t->ship.have || strcmp(name, t->ship.name) == 0;
     } else if (what == RUI_MSG_TRACE_END) {
         t->ended++;
@@ -449,11 +459,8 @@ static bool ship_window(rui_worker *w, ru_time now)
     if (!t->window.ships || at_leader(w)) {
         return true;
     }
-    char dir[64], segment[4200], path[4200], name[NAME_MAX_BYTES + 1];
+    char dir[64], path[4200], name[NAME_MAX_BYTES + 1];
     window_name(&t->window, dir);
-    if (!ru_recorder_segment(w->t.recorder, t->ship.segment, segment, sizeof segment)) {
-        return true;
-    }
     int n = snprintf(name, sizeof name, "%s/rank%u.trace", dir, w->opt->train.rank);
     int m = snprintf(path, sizeof path, "%s/trace/%s", w->t.out, name);
     if (n < 0 || n >= (int)sizeof name || m < 0 || m >= (int)sizeof path) {
@@ -473,9 +480,12 @@ static void window_look(rui_worker *w, ru_time now)
         return;
     }
     t->window.saving = false;
+    t->saved_at = now;
+    if (stats.saves_failed != t->window.failed) {
+        return; /* the recorder said why; who asked hears of one trace less */
+    }
     t->window.ships = true;
     t->saved++;
-    t->saved_at = now;
     if (!leads(w)) {
         uint8_t id[8];
         ru_wire_out o = ru_wire_out_into(id, sizeof id);
