@@ -91,6 +91,16 @@ static void test_death_changes_nothing(void **s)
     }
 }
 
+/* An object was offered to a process that was then no member any more, over a connection of which
+ * one side was gone: it never moved again. */
+static void test_receiver_that_is_no_member(void **s)
+{
+    (void)s;
+    ru_params_job job;
+    ru_params_draw(1065, &job);
+    equal(&job);
+}
+
 static void test_seeds(void **s)
 {
     (void)s;
@@ -101,7 +111,8 @@ static void test_seeds(void **s)
     }
 }
 
-RU_TESTS(test_params, cmocka_unit_test(test_seeds), cmocka_unit_test(test_death_changes_nothing),
+RU_TESTS(test_params, cmocka_unit_test(test_receiver_that_is_no_member),
+         cmocka_unit_test(test_seeds), cmocka_unit_test(test_death_changes_nothing),
          cmocka_unit_test(test_bsp_equals_one_loop),
          cmocka_unit_test(test_rules_drivers_and_rotation),
          cmocka_unit_test(test_blocks_without_rows), cmocka_unit_test(test_moves_change_nothing))

@@ -378,6 +378,7 @@ void ru_ps_step(ru_ps *ps, const ru_event *ev, ru_effects *fx)
         rui_ps_move_again(ps, (ru_node_id){0}, ev->now, fx);
         rui_ps_ask_again(ps, false, ev->now, fx);
     } else if (ev->kind == RU_EV_UP) { /* what was on its way when the connection ended is lost */
+        ru_pull_step(ps->pull, ev, fx);
         rui_ps_move_again(ps, ev->node, ev->now, fx);
         for (uint32_t i = 0; i < ps->ask_top; i++) {
             ps->ask[i].again = ps->ask[i].again || ru_node_is(ps->ask[i].to, ev->node);

@@ -61,10 +61,19 @@ void rui_ps_move_came(ru_ps *ps, const rui_ps_head *h, bool later)
     }
 }
 
+/* What came, or is of an old generation. A receiver that is no member any more may never take it:
+ * the parcel keeps the bytes, and the object can move again. */
 void rui_ps_move_drop(ru_ps *ps, uint32_t k)
 {
-    if (ps->moving[k].bytes != NULL) {
-        ps->moving[k].over = true;
+    rui_ps_moving *m = &ps->moving[k];
+    if (m->bytes == NULL) {
+        return;
+    }
+    m->over = true;
+    if (m->reading == 1 && ru_pull_give(ps->pull, RUI_PS_LEAVING | k)) {
+        m->reading = 0;
+        m->bytes = NULL;
+    } else {
         rui_ps_move_sent(ps, k, true);
     }
 }

@@ -294,6 +294,26 @@ bool ru_pull_send(ru_pull *p, ru_node_id to, uint32_t what, const void *head, ui
     return false;
 }
 
+bool ru_pull_give(ru_pull *p, uint64_t cookie)
+{
+    item *found = NULL;
+    for (uint32_t i = 0; i < p->n_chunks * ITEMS_FIRST; i++) {
+        item *x = at(p, i);
+        bool out = x->state == QUEUED || x->state == OFFERED || x->state == READY ||
+                   x->state == SENDING || x->state == FAILED;
+        if (out && !x->take && x->cookie == cookie) {
+            if (found != NULL) {
+                return false;
+            }
+            found = x;
+        }
+    }
+    if (found != NULL) {
+        found->take = true;
+    }
+    return found != NULL;
+}
+
 /* The receiver has a place: stream it. */
 static void stream(ru_pull *p, uint32_t i, ru_time now, ru_effects *fx)
 {
@@ -449,7 +469,9 @@ void ru_pull_sweep(ru_pull *p, ru_effects *fx)
 
 void ru_pull_step(ru_pull *p, const ru_event *ev, ru_effects *fx)
 {
-    if (ev->kind == RU_EV_DOWN) {
+    /* UP: a connection that was dropped here ended without a word, so what waits at this peer was
+     * offered on the old one. */
+    if (ev->kind == RU_EV_DOWN || ev->kind == RU_EV_UP) {
         lose(p, ev->node, fx);
         grant_next(p, ev->now, fx);
         return;

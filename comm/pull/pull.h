@@ -62,8 +62,13 @@ bool ru_pull_send(ru_pull *p, ru_node_id to, uint32_t what, const void *head, ui
                   void *body, int64_t body_bytes, bool take, uint64_t cookie, ru_time now,
                   ru_effects *fx);
 
+/* The sender has no more use for the body of the one parcel with this cookie: it belongs to the
+ * parcel now, and `sent` is not called. false: there is not exactly one. */
+bool ru_pull_give(ru_pull *p, uint64_t cookie);
+
 /* What the owner's part hears. */
-void ru_pull_step(ru_pull *p, const ru_event *ev, ru_effects *fx); /* MESSAGE of its range, DOWN */
+void ru_pull_step(ru_pull *p, const ru_event *ev,
+                  ru_effects *fx); /* MESSAGE of its range, UP, DOWN */
 void ru_pull_local(ru_pull *p, ru_time now, ru_effects *fx);
 bool ru_pull_owns(const ru_pull *p, uint64_t cookie);
 void ru_pull_sent(ru_pull *p, uint64_t cookie, ru_time now, ru_effects *fx);
