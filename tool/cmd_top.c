@@ -241,7 +241,8 @@ static ru_status run(ru_cmd_in *in, ru_err *err)
     bool json = ru_cmd_flag(in, "json"), terminal = isatty(STDOUT_FILENO) != 0 && !json;
     bool once = ru_cmd_flag(in, "once") || (!terminal && !json);
     int64_t steps = 0;
-    if (!ru_path_is_dir(run)) {
+    const char *job = ru_path_join(in->arena, run, "job.yaml");
+    if (!ru_path_is_dir(run) || job == NULL || !ru_path_exists(job)) {
         return RU_FAIL(err, RU_E_MISSING,
                        "there is no run %s; name a folder that `rubato train` writes", run);
     }

@@ -25,6 +25,13 @@ ru_status rui_world_open(const char *path, ru_arena *arena, ru_world *into, ru_e
                    : ru_world_file_parse(path, ru_str_n(text, n), arena, into, err);
     }
     const char *file = ru_path_join(arena, path, "world.json");
+    if (file != NULL && !ru_path_exists(file) &&
+        ru_path_exists(ru_path_join(arena, path, "job.yaml"))) {
+        return RU_FAIL(err, RU_E_MISSING,
+                       "the run %s has no world.json: either its first step is not done yet, or "
+                       "one process trained an app, for which there is nothing to decide",
+                       path);
+    }
     if (file == NULL || !ru_path_exists(file)) {
         return RU_FAIL(
             err, RU_E_MISSING,
