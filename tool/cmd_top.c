@@ -257,7 +257,7 @@ static ru_status run(ru_cmd_in *in, ru_err *err)
             rate = t.ranks[k].steps_per_s > rate ? t.ranks[k].steps_per_s : rate;
             t.step = t.ranks[k].step > t.step ? t.ranks[k].step : t.step;
         }
-        t.left_s = t.steps > 0 && rate > 0 ? (double)(t.steps - t.step) / rate : -1;
+        t.left_s = t.steps > 0 && rate > 0 ? ((double)t.steps - (double)t.step) / rate : -1;
         if (st == RU_OK && json) {
             put_json(&t);
         } else if (st == RU_OK) {

@@ -192,18 +192,40 @@ static void say_parts(view *v, ru_arena *arena)
     add_word(v, t.p, false);
 }
 
+/* The first recording of the rank of trace k; a resumed run has several. */
+static uint32_t first_of(const view *v, uint32_t k)
+{
+    uint32_t first = 0;
+    while (ru_trace_number(&v->traces[first]) != ru_trace_number(&v->traces[k])) {
+        first++;
+    }
+    return first;
+}
+
+static uint32_t ranks_of(const view *v)
+{
+    uint32_t n = 0;
+    for (uint32_t k = 0; k < v->n; k++) {
+        n += first_of(v, k) == k;
+    }
+    return n;
+}
+
 /* Which ranks the steps had to wait for. */
 static ru_status say_path(view *v, ru_arena *arena, ru_err *err)
 {
     int64_t(*chain)[RU_STEP_PARTS], all = 0;
     RU_TRY(ru_trace_chain(v->steps, v->n, arena, &chain, err));
     for (uint32_t k = 0; k < v->n; k++) {
+        uint32_t first = first_of(v, k);
         for (uint32_t p = 0; p < RU_STEP_PARTS; p++) {
             all += chain[k][p];
+            chain[first][p] += first != k ? chain[k][p] : 0;
+            chain[k][p] = first != k ? 0 : chain[k][p];
         }
     }
     ru_text t = ru_text_arena(arena);
-    for (uint32_t k = 0; v->n > 1 && k < v->n; k++) {
+    for (uint32_t k = 0; ranks_of(v) > 1 && k < v->n; k++) {
         for (uint32_t p = 0; p < RU_STEP_PARTS; p++) {
             if (all > 0 && chain[k][p] * WORTH > all) {
                 ru_text_putf(&t, "%s %.0f %% %s of rank %u", t.n > 0 ? "," : "",
@@ -245,6 +267,7 @@ static ru_status html(ru_cmd_in *in, const view *v, const char *path, ru_err *er
 {
     ru_arena *arena = in->arena;
     ru_span_facts *facts = RU_NEW(arena, ru_span_facts, v->n);
+    uint32_t ranks = ranks_of(v);
     int64_t records = 0;
     for (uint32_t k = 0; facts != NULL && k < v->n; k++) {
         RU_TRY(ru_trace_fold(&v->traces[k], arena, &facts[k], err));
@@ -255,7 +278,7 @@ static ru_status html(ru_cmd_in *in, const view *v, const char *path, ru_err *er
     }
     ru_page_in page = {.title = in->args[0],
                        .about = ru_arena_printf(arena, "Trace of %u rank%s with %lld records.",
-                                                v->n, v->n == 1 ? "" : "s", (long long)records),
+                                                ranks, ranks == 1 ? "" : "s", (long long)records),
                        .traces = v->traces,
                        .steps = v->steps,
                        .facts = facts,

@@ -52,7 +52,7 @@ static void put_head(const ru_top *t, uint32_t columns, uint32_t *rows, ru_text 
         ru_text_putf(&line, "  %s", t->ended);
     } else if (t->left_s >= 0) {
         ru_text_put(&line, "  ends in ");
-        ru_text_time_short(&line, (int64_t)(t->left_s * 1e9));
+        ru_text_time_short(&line, (int64_t)(fmin(t->left_s, 1e9) * 1e9)); /* 32 years */
     }
     put_line(out, columns, rows, line.p);
     line = ru_text_into(buf, sizeof buf);
@@ -60,10 +60,10 @@ static void put_head(const ru_top *t, uint32_t columns, uint32_t *rows, ru_text 
     ru_text_count_short(&line, t->samples_per_s);
     ru_text_put(&line, " samples/s");
     if (t->steps > 0 && columns >= 60) {
-        uint32_t full = (uint32_t)(BAR * (double)t->step / (double)t->steps + 0.5);
+        double full = BAR * (double)t->step / (double)t->steps;
         ru_text_put(&line, "  [");
         for (uint32_t i = 0; i < BAR; i++) {
-            ru_text_put(&line, i < full ? "#" : ".");
+            ru_text_put(&line, i + 0.5 <= full ? "#" : ".");
         }
         ru_text_put(&line, "]");
     }
@@ -75,7 +75,7 @@ static void put_rate(ru_text *line, double bytes_per_s)
     char buf[32] = "-";
     if (bytes_per_s >= 1) {
         ru_text t = ru_text_into(buf, sizeof buf);
-        ru_text_size_short(&t, (int64_t)bytes_per_s);
+        ru_text_size_short(&t, (int64_t)fmin(bytes_per_s, 1e18));
     }
     ru_text_putf(line, " %9s", buf);
 }

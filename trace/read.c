@@ -11,7 +11,7 @@
 #include "trace/format.h"
 #include "trace/read_impl.h"
 
-enum { NAMES_MAX = 65536, THREADS_MAX = 4096 };
+enum { NAMES_MAX = 65536, THREADS_MAX = 4096, NAME_BYTES = 255 };
 
 typedef rui_block block;
 
@@ -164,7 +164,8 @@ static bool block_apply(reading *rd, const block *b)
     case RUI_TRACE_NAMES:
         return names_apply(b, rd->names, &out->n_names, rd->arena);
     case RUI_TRACE_THREAD:
-        rd->threads[b->thread].name = text_of(rd->arena, b->payload, b->size_bytes);
+        rd->threads[b->thread].name =
+            text_of(rd->arena, b->payload, b->size_bytes < NAME_BYTES ? b->size_bytes : NAME_BYTES);
         return rd->threads[b->thread].name != NULL;
     case RUI_TRACE_RECORDS:
         records_apply(rd, b);
