@@ -70,8 +70,9 @@ void ru_in_close(ru_in_file *f);
 
 bool ru_path_exists(const char *path);
 bool ru_path_is_dir(const char *path);
-bool ru_path_is_file(const char *path);  /* a regular one */
-int64_t ru_path_bytes(const char *path); /* size of a file, 0 when it is unknown */
+bool ru_path_is_file(const char *path);    /* a regular one */
+bool ru_path_is_private(const char *path); /* no file that its group or others can read */
+int64_t ru_path_bytes(const char *path);   /* size of a file, 0 when it is unknown */
 RU_MUST_USE ru_status ru_dir_make(const char *path, ru_err *err); /* with parents; exists: fine */
 /* The same below folders that exist; *made false when something has the name already. */
 RU_MUST_USE ru_status ru_dir_make_new(const char *path, bool *made, ru_err *err);

@@ -31,6 +31,12 @@ bool ru_path_is_file(const char *path)
     return stat(path, &st) == 0 && S_ISREG(st.st_mode);
 }
 
+bool ru_path_is_private(const char *path)
+{
+    struct stat st;
+    return stat(path, &st) != 0 || !S_ISREG(st.st_mode) || (st.st_mode & (S_IRGRP | S_IROTH)) == 0;
+}
+
 int64_t ru_path_bytes(const char *path)
 {
     struct stat st;

@@ -49,8 +49,9 @@ enum { RU_TOKEN_MIN = 16, RU_TOKEN_MAX = 64 }; /* bytes: what TLS takes as a key
  * nowhere. */
 const char *ru_choices_dir(ru_arena *arena);
 
-/* A fresh token as text, or the one in a file (NULL: of RUBATO_TOKEN). Errors: RU_E_MISSING,
- * RU_E_USAGE for one of another length than RU_TOKEN_MIN to RU_TOKEN_MAX. */
+/* A fresh token as text, or the one in a file (NULL: of RUBATO_TOKEN; "-": a line of stdin).
+ * Errors: those of reading; RU_E_USAGE for one of another length than RU_TOKEN_MIN to RU_TOKEN_MAX
+ * and for a file that other users can read. */
 void ru_token_make(char into[2 * RU_TOKEN_BYTES + 1]);
 RU_MUST_USE ru_status ru_token_get(const char *file, ru_arena *arena, const char **token,
                                    ru_err *err);

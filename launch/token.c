@@ -32,6 +32,12 @@ ru_status ru_token_get(const char *file, ru_arena *arena, const char **token, ru
     } else if (file != NULL) {
         char *text;
         int64_t n;
+        if (!ru_path_is_private(file)) {
+            return RU_FAIL(err, RU_E_USAGE,
+                           "other users of this machine can read the token in %s, and with it take "
+                           "part in the job; run: chmod 600 %s",
+                           file, file);
+        }
         RU_TRY(ru_file_read(file, 4096, arena, &text, &n, err));
         while (n > 0 && (text[n - 1] == '\n' || text[n - 1] == '\r' || text[n - 1] == ' ')) {
             text[--n] = 0;

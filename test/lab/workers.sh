@@ -232,6 +232,7 @@ address=$(sed -n 's/.*rubato worker --join \([^ ]*\) .*/\1/p' err.txt | head -1)
     fail "capture from $address: $(tail -1 capture.txt)"
 "$rubato" explain captured.json coll 2>&1 | grep -q "^installed; " || fail "the plan of sums of a live job is not in its world file"
 head -c 20 /dev/urandom | od -An -tx1 | tr -d ' \n' >other-token
+chmod 600 other-token
 "$rubato" capture "$address" --token-file other-token >/dev/null 2>capture.txt && fail "a stranger got the world file"
 kill -INT $run
 wait $run || true
