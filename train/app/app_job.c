@@ -107,6 +107,11 @@ enum {
     CONFIG_AT = (sizeof(ru_app_job) + 63) / 64 * 64,
 };
 
+static ru_status job_check(const void *section, ru_err *err)
+{
+    return rui_job_name_check(((const ru_app_job *)section)->name, err);
+}
+
 /* The common keys and the app's section. */
 static ru_status make_table(const ru_app_ops *ops, ru_arena *arena, const ru_conf_table **out,
                             ru_err *err)
@@ -130,6 +135,7 @@ static ru_status make_table(const ru_app_ops *ops, ru_arena *arena, const ru_con
         .fields = fields,
         .n = JOB_FIELDS + (ops->config != NULL),
         .size_bytes = CONFIG_AT + config_bytes,
+        .check = job_check,
         .called = "dataset=data|checkpoints=checkpoint|trainer=train|epochs=train: {epochs: "
                   "...}|seed=train: {seed: ...}|executors=clocks: {executors: ...}",
         .help = "a job with an app",

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "train/job/batch.h"
+#include "train/job/job_impl.h"
 
 /* One row of a table: the member has the key's name. */
 #define ROW(type_, struct_, key_, ...)                                                         \
@@ -429,10 +430,23 @@ static const char train_called[] =
 static const ru_conf_table train_table =
     TABLE(train, ru_job_train, .called = train_called, .help = "training settings");
 
-static ru_status until_check(const void *section, ru_err *err)
+ru_status rui_job_name_check(const char *name, ru_err *err)
+{
+    const size_t max = 200; /* bytes; a folder's name has at most 255 */
+    size_t n = strlen(name);
+    return n <= max
+               ? RU_OK
+               : RU_FAIL(err, RU_E_CONFIG,
+                         "the job's name has %zu bytes, expected at most %zu; choose a shorter "
+                         "one",
+                         n, max);
+}
+
+static ru_status job_check(const void *section, ru_err *err)
 {
     static const char *const words[] = {"accuracy", "loss", "mse", "perplexity"};
     const ru_job *job = section;
+    RU_TRY(rui_job_name_check(job->name, err));
     for (uint32_t k = 0; k < job->train.until.n; k++) {
         const char *key = job->train.until.at[k].key;
         bool known = false;
@@ -494,7 +508,7 @@ static const ru_conf_field job_fields[] = {
 };
 
 const ru_conf_table ru_job_table =
-    TABLE(job, ru_job, .check = until_check,
+    TABLE(job, ru_job, .check = job_check,
           .called = "training=train|dataset=data|datasets=data|network=model|net=model|checkpoints="
                     "checkpoint|trainer=train|optimizer=train: {optimizer: ...}|epochs=train: "
                     "{epochs: ...}|batch=train: {batch: ...}|batch_size=train: {batch: "

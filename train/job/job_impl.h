@@ -9,6 +9,8 @@
 /* The text of a job file: not too large, no control characters. */
 RU_MUST_USE ru_status rui_job_text(const char *path, ru_arena *arena, char **text, int64_t *n,
                                    ru_err *err);
+/* The name of a job stands in lines, messages and names of folders. */
+RU_MUST_USE ru_status rui_job_name_check(const char *name, ru_err *err);
 /* `path` as seen from the folder of job file `job`, absolute when the system can say; NULL: no
  * memory. */
 const char *rui_job_path(ru_arena *arena, const char *job, const char *path);

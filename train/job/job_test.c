@@ -79,7 +79,11 @@ static void a_dump_reads_back(void **state)
 static void wrong_jobs_are_named_with_their_place(void **state)
 {
     (void)state;
-    static const char *const cases[][2] = {
+    char name[300] = "name: ";
+    memset(name + 6, 'n', 201);
+    strcpy(name + 6 + 201, "\nmodel: {zoo: lenet}\n" DATA);
+    const char *const cases[][2] = {
+        {name, "has 201 bytes, expected at most 200"},
         {"model: {zoo: lenot}\n" DATA, "did you mean 'lenet'"},
         {"model: {zoo: lenet}\n" DATA "train: {bach: 3}\n", "job.yaml:3:9"},
         {"model: {zoo: lenet}\n" DATA "train: {batch: 0}\n", "job.yaml:3"},
