@@ -93,8 +93,9 @@ ru_status rui_driver_evals_open(rui_driver *d, ru_err *err)
     if (d->sums == NULL) {
         return RU_FAIL(err, RU_E_MEM, "no memory for the evaluation");
     }
+    RU_TRY(h != NULL ? h->open(d->self, n, err) : RU_OK);
     d->n_sums = n;
-    return h != NULL ? h->open(d->self, n, err) : RU_OK;
+    return RU_OK;
 }
 
 static bool is_over(void *self)

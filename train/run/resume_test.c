@@ -157,6 +157,49 @@ static void a_finished_run_says_so(void **state)
     assert_non_null(strstr(text_of(l, "run/log"), "has already completed its 4 steps"));
 }
 
+/* The rate is that of the samples since the resume, also when the steps before had another batch.
+ */
+static void the_rate_counts_samples_since_the_resume(void **state)
+{
+    lab *l = *state;
+    ru_err err = {0};
+    ru_train_result r;
+    assert_ok(train(l, "run", false, 10, &err), err);
+    l->job.train.batch = 8;
+    assert_ok(run_lab_train(l, "run", true, 14, &r, &err), err);
+    assert_int_equal(r.summary.samples, 10 * 16 + 4 * 8);
+    double samples = r.summary.samples_per_s * (double)r.summary.wall_ns * 1e-9;
+    assert_true(samples > 31.99 && samples < 32.01);
+}
+
+/* An evaluation that was due after the last step of a larger batch, and was not told, is made when
+ * the run is resumed: only with that batch the step is the last of an epoch. */
+static void an_evaluation_of_a_schedule_is_made_up_for(void **state)
+{
+    lab *l = *state;
+    ru_err err = {0};
+    static const char eval[] = "{\"schema\":\"rubato.train.eval/1\",\"step\":11,";
+    assert_ok(train(l, "run", false, 11, &err), err);
+    char *text = text_of(l, "run/metrics.jsonl"), *line = strstr(text, eval);
+    assert_non_null(line);
+    const char *path = ru_path_join(&l->arena, l->dir, "run/metrics.jsonl");
+    assert_ok(ru_file_replace(path, text, line - text, &err), err);
+    assert_ok(train(l, "run", true, 12, &err), err);
+    text = text_of(l, "run/metrics.jsonl");
+    assert_non_null(strstr(text, eval));
+    assert_true(strstr(text, eval) < strstr(text, "step/1\",\"step\":12"));
+}
+
+static int setup_schedule(void **state)
+{
+    return run_lab_open(state, "name: t\nmodel: {zoo: mlp, hidden: [4]}\n"
+                               "data: {format: synthetic, generator: gaussian, count: 64, "
+                               "test_count: 24, features: 4, classes: 3}\n"
+                               "train: {batch: 8, batch_schedule: {2: 24}, epochs: 9, threads: 1, "
+                               "device: ref, optimizer: sgd}\n"
+                               "checkpoint: {every: 0s}\n");
+}
+
 /* Every step from 1 to `last` stands in the metrics file, each once, in order. */
 static void steps_once(lab *l, const char *name, int64_t last)
 {
@@ -229,5 +272,7 @@ static void a_successor_goes_on_in_the_same_file(void **state)
 RU_TESTS(train_resume, RUN_TEST(nothing_to_resume_is_an_error),
          RUN_TEST(damaged_checkpoints_end_a_resume),
          RUN_TEST(good_checkpoints_outlive_damaged_ones), RUN_TEST(changed_settings_are_told),
-         RUN_TEST(a_finished_run_says_so), RUN_TEST(steps_done_again_are_told_once),
-         RUN_TEST(a_successor_goes_on_in_the_same_file))
+         RUN_TEST(a_finished_run_says_so), RUN_TEST(the_rate_counts_samples_since_the_resume),
+         cmocka_unit_test_setup_teardown(an_evaluation_of_a_schedule_is_made_up_for, setup_schedule,
+                                         run_lab_close),
+         RUN_TEST(steps_done_again_are_told_once), RUN_TEST(a_successor_goes_on_in_the_same_file))

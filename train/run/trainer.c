@@ -208,7 +208,10 @@ static void summarise(rui_trainer *t, const char *ended, ru_report_summary *s)
     ru_report_split *p = &t->split; /* of this process */
     p->other_ns =
         ru_time_since(now, t->begun) - p->compute_ns - p->input_ns - p->wait_ns - p->network_ns;
-    int64_t here = t->samples - ru_job_samples_of(&t->job->train, t->step_first, t->count);
+    bool from = t->goes_on && t->from.at.step == t->step_first; /* maybe with another batch */
+    int64_t before =
+        from ? t->from.at.samples : ru_job_samples_of(&t->job->train, t->step_first, t->count);
+    int64_t here = t->samples - before;
     *s = (ru_report_summary){
         .steps = t->step_done,
         .epochs = t->samples / t->count,

@@ -164,6 +164,10 @@ ru_status rui_trainer_fill(rui_trainer *t, ru_err *err)
     RU_TRY(ru_ckpt_load(&t->from, &t->step.graph, t->exe, true, err));
     t->step_done = t->step_resumed = t->step_first = t->saved_step = t->from.at.step;
     t->samples = t->from.at.samples;
+    if (t->step_done > 0) { /* its last batch may have been one of train.batch_schedule */
+        t->batch = ru_job_samples_of(&t->job->train, t->step_done, t->count) -
+                   ru_job_samples_of(&t->job->train, t->step_done - 1, t->count);
+    }
     return RU_OK;
 }
 
