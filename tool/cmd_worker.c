@@ -290,6 +290,7 @@ static ru_status work(ru_worker_options *wo, const ru_app_job_file *app, ru_work
     for (;;) {
         ru_arena arena;
         ru_arena_init(&arena, 0);
+        *result = (ru_worker_result){0}; /* one that fails at once was not removed again */
         const ru_app_worker_options ao = {
             .file = app, .worker = wo, .threads = wo->train.job->train.threads};
         ru_status st = app->ops != NULL ? ru_app_worker_run(&ao, &arena, result, err)

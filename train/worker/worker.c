@@ -21,7 +21,7 @@ enum {
 
 void rui_worker_bye(void *self, uint32_t what, ru_time now)
 {
-    const uint32_t looks_max = 50; /* a second for traces that are on their way */
+    const uint32_t looks_max = 50; /* a second for traces of other hosts on their way */
     rui_worker *w = self;
     if (!rui_tracing_waits(w) || what >= looks_max) {
         ru_loop_stop(w->loop);

@@ -170,11 +170,6 @@ ru_elastic_device rui_worker_device(rui_worker *w)
 
 /* -- words ------------------------------------------------------------------------------------- */
 
-static void finished(rui_worker *w)
-{
-    rui_worker_bye(w, 0, ru_clock_now());
-}
-
 static void handle(rui_worker *w, const rui_word *x, ru_time now)
 {
     bool current = x->seq == w->seq && !w->aborting;
@@ -231,7 +226,7 @@ static void handle(rui_worker *w, const rui_word *x, ru_time now)
         break;
     case RUI_WORD_FINISHED:
         w->end_status = x->status;
-        finished(w);
+        rui_worker_bye(w, 0, now);
         break;
     }
 }

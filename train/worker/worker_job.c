@@ -70,8 +70,6 @@ static void app_step(void *self, const ru_event *ev, ru_effects *fx)
     }
 }
 
-static void on_time(void *self, uint32_t what, ru_time now);
-
 static const ru_part_ops app_part = {.name = "job", .step = app_step};
 
 ru_part rui_app_job_part(rui_app_worker *w)
@@ -118,6 +116,8 @@ static void on_down(void *self, ru_node_id node, const char *address, ru_status 
     ru_loop_stop(f->loop);
 }
 
+static void on_time(void *self, uint32_t what, ru_time now);
+
 /* What the leader says of a window. */
 static void on_window(fetch *f, uint32_t what, const void *data, int64_t size_bytes)
 {
@@ -144,14 +144,17 @@ static void on_message(void *self, ru_node_id from, uint32_t what, const void *d
     fetch *f = self;
     ru_wire_in in = ru_wire_in_from(data, size_bytes);
     int64_t total = ru_wire_u32(&in), at = ru_wire_u32(&in), n = ru_wire_left(&in);
-    if (what == RUI_MSG_TRACE_TAKEN || what == RUI_MSG_TRACE_DONE) {
+    if (f->ask == RUI_MSG_TRACE_ASK &&
+        (what == RUI_MSG_TRACE_TAKEN || what == RUI_MSG_TRACE_DONE)) {
         on_window(f, what, data, size_bytes);
         return;
     }
     if ((what == RUI_MSG_WORLD_AT && f->ask == RUI_MSG_WORLD_ASK) ||
         (what == RUI_MSG_TRACE_AT && f->ask == RUI_MSG_TRACE_ASK)) {
         int64_t most = (int64_t)sizeof f->elsewhere - 1;
-        memcpy(f->elsewhere, data, (size_t)(size_bytes < most ? size_bytes : most));
+        if (size_bytes > 0) { /* else it has no leader */
+            memcpy(f->elsewhere, data, (size_t)(size_bytes < most ? size_bytes : most));
+        }
         f->status = RU_E_AGAIN;
         ru_loop_stop(f->loop);
         return;
