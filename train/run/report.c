@@ -10,7 +10,7 @@
 #include "train/run/report_impl.h"
 
 enum {
-    LINE_MAX_BYTES = 4096,
+    LINE_MAX_BYTES = RU_MSG_BYTES_MAX, /* OUT is a path of up to 4095 bytes */
 };
 
 double ru_metrics_get(const ru_metrics *m, const char *name)

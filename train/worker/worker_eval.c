@@ -7,7 +7,6 @@
  *
  * So nobody is waited for, and who is slow, new or gone costs no more than its part. The leader
  * adds the sums in the order of the batches: the metrics are those of one process. */
-#include <string.h>
 
 #include "base/log.h"
 #include "base/wire.h"
@@ -76,21 +75,6 @@ const rui_helpers rui_worker_helpers = {
 
 enum { SUMS_BYTES = 8 + 4 + 4 * 8, OVER_BYTES = 8 };
 
-static void put_f64(ru_wire_out *o, double v)
-{
-    uint64_t bits;
-    memcpy(&bits, &v, sizeof bits);
-    ru_wire_put_u64(o, bits);
-}
-
-static double get_f64(ru_wire_in *in)
-{
-    uint64_t bits = ru_wire_u64(in);
-    double v;
-    memcpy(&v, &bits, sizeof v);
-    return v;
-}
-
 void rui_evals_tell(rui_worker *w, const rui_word *x, ru_time now)
 {
     uint8_t buf[SUMS_BYTES];
@@ -106,10 +90,10 @@ void rui_evals_tell(rui_worker *w, const rui_word *x, ru_time now)
     }
     if (!x->over) {
         ru_wire_put_u32(&o, x->tensor);
-        put_f64(&o, x->sums.loss);
-        put_f64(&o, x->sums.weight);
-        put_f64(&o, x->sums.correct);
-        put_f64(&o, x->sums.count);
+        ru_wire_put_f64(&o, x->sums.loss);
+        ru_wire_put_f64(&o, x->sums.weight);
+        ru_wire_put_f64(&o, x->sums.correct);
+        ru_wire_put_f64(&o, x->sums.count);
         (void)!ru_chan_message(ch, v->leader, RUI_MSG_EVAL, buf, ru_wire_size(&o), now);
     }
 }
@@ -122,10 +106,10 @@ void rui_evals_hear(rui_worker *w, uint32_t what, const void *data, int64_t size
     ru_eval_sums s = {0};
     if (what == RUI_MSG_EVAL) {
         batch = ru_wire_u32(&in);
-        s.loss = get_f64(&in);
-        s.weight = get_f64(&in);
-        s.correct = get_f64(&in);
-        s.count = get_f64(&in);
+        s.loss = ru_wire_f64(&in);
+        s.weight = ru_wire_f64(&in);
+        s.correct = ru_wire_f64(&in);
+        s.count = ru_wire_f64(&in);
     }
     ru_mutex_lock(&w->lock);
     if (in.bad || ru_wire_left(&in) != 0) {
