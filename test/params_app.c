@@ -1,5 +1,6 @@
 #include "test/params_app.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -88,13 +89,16 @@ static uint32_t app_wants(void *self, const ru_app_task *t, ru_app_want *w, uint
         s->list[i] = row;
         row += 1 + (uint32_t)(t->seed >> (8 * i) & 7);
     }
+    uint32_t mistake = t->clock == 2 ? s->app->job->mistake : RU_PARAMS_FINE;
+    s->list[7] = mistake == RU_PARAMS_ROW ? ROWS : s->list[7];
     w[0] = (ru_app_want){.table = COUNTS, .rows = 8, .list = s->list, .write = true};
     w[1] = (ru_app_want){.table = NUMBERS, .first = 0, .rows = ROWS, .write = true};
     if (!s->app->job->rotate) {
-        return 2;
+        return mistake == RU_PARAMS_MANY ? RU_APP_WANTS_MAX + 1 : 2;
     }
     int64_t lo = ROWS * (int64_t)t->block / t->blocks,
             hi = ROWS * (int64_t)(t->block + 1) / t->blocks;
+    hi = mistake == RU_PARAMS_BLOCK ? ROWS : hi;
     w[2] = (ru_app_want){.table = ROTATES, .first = lo, .rows = hi - lo, .write = true};
     w[3] = (ru_app_want){.table = LOCALS,
                          .first = RU_PARAMS_ITEMS * (int64_t)s->k,
@@ -131,6 +135,9 @@ static ru_status app_run(void *self, const ru_app_task *t, const ru_app_view *vi
             d[i] = -step;
         }
         result->sums[0] += (double)x[i];
+    }
+    if (t->clock == 2 && a->job->mistake == RU_PARAMS_NAN) {
+        *(d == NULL ? x : d) = NAN;
     }
     result->sums[1] = 1;
     if (a->job->rotate) {
@@ -171,6 +178,13 @@ static uint32_t app_drive_wants(void *driver, uint32_t clock, ru_app_want *w, ui
     (void)max;
     w[0] = (ru_app_want){.table = NUMBERS, .first = 2, .rows = 3};
     return 1;
+}
+
+static uint32_t app_drive_wants_locals(void *driver, uint32_t clock, ru_app_want *w, uint32_t max)
+{
+    uint32_t n = app_drive_wants(driver, clock, w, max);
+    w[0].table = clock == 2 ? LOCALS : NUMBERS;
+    return n;
 }
 
 static ru_status app_drive_open(const void *self, void **driver, ru_err *err)
@@ -215,7 +229,8 @@ ru_app_ops ru_params_ops(const ru_params_job *job)
     ru_app_ops ops = plain_ops;
     if (job->drive) {
         ops.drive = app_drive;
-        ops.drive_wants = app_drive_wants;
+        ops.drive_wants =
+            job->mistake == RU_PARAMS_DRIVER ? app_drive_wants_locals : app_drive_wants;
         ops.drive_open = app_drive_open;
         ops.drive_close = app_drive_close;
         ops.drive_save = app_drive_save;

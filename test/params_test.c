@@ -2,6 +2,8 @@
  * bit for bit, whatever moves, joins, leaves, dies or is cut off. */
 #include "test/params_world.h"
 
+#include <string.h>
+
 #include "test/test.h"
 
 static void equal(const ru_params_job *job)
@@ -101,6 +103,40 @@ static void test_receiver_that_is_no_member(void **s)
     equal(&job);
 }
 
+static void test_mistakes_end_the_job(void **s)
+{
+    (void)s;
+    static const struct {
+        ru_params_mistake mistake;
+        ru_status status;
+        const char *words;
+        bool rotate;
+    } cases[] = {
+        {RU_PARAMS_ROW, RU_E_USER, "app tally wants row 97 of table counts at place 7", false},
+        {RU_PARAMS_BLOCK, RU_E_USER, "of table rotates; expected rows from", true},
+        {RU_PARAMS_MANY, RU_E_USER, "has 17 wants in a task", false},
+        {RU_PARAMS_NAN, RU_E_DATA, "row 0 of table numbers gets a value that is not finite", false},
+        {RU_PARAMS_DRIVER, RU_E_USER, "wants rows of table locals, which only their executor has",
+         true},
+    };
+    for (uint32_t k = 0; k < RU_ARRAY_LEN(cases); k++) {
+        ru_params_job job = plain;
+        ru_params_result r;
+        ru_err err;
+        job.rule = RU_APP_STEP;
+        job.mistake = cases[k].mistake;
+        job.rotate = cases[k].rotate;
+        job.drive = cases[k].mistake == RU_PARAMS_DRIVER;
+        assert_ok(ru_params_run(&job, &r, &err), err);
+        assert_int_equal(r.status, cases[k].status);
+        if (strstr(r.text, cases[k].words) == NULL) {
+            fail_msg("'%s' lacks '%s'", r.text, cases[k].words);
+        }
+        assert_int_equal(r.living, 0);
+        ru_params_result_fini(&r);
+    }
+}
+
 static void test_seeds(void **s)
 {
     (void)s;
@@ -113,6 +149,6 @@ static void test_seeds(void **s)
 
 RU_TESTS(test_params, cmocka_unit_test(test_receiver_that_is_no_member),
          cmocka_unit_test(test_seeds), cmocka_unit_test(test_death_changes_nothing),
-         cmocka_unit_test(test_bsp_equals_one_loop),
+         cmocka_unit_test(test_bsp_equals_one_loop), cmocka_unit_test(test_mistakes_end_the_job),
          cmocka_unit_test(test_rules_drivers_and_rotation),
          cmocka_unit_test(test_blocks_without_rows), cmocka_unit_test(test_moves_change_nothing))

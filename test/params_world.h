@@ -15,6 +15,15 @@
 
 enum { RU_PARAMS_PROCESSES = 8, RU_PARAMS_TABLES = 4 };
 
+typedef enum ru_params_mistake {
+    RU_PARAMS_FINE,
+    RU_PARAMS_ROW,    /* a row that the table does not have */
+    RU_PARAMS_BLOCK,  /* rotate: rows of another block */
+    RU_PARAMS_MANY,   /* more wants than there may be */
+    RU_PARAMS_NAN,    /* a change that is no number */
+    RU_PARAMS_DRIVER, /* drive, rotate: rows that only an executor has */
+} ru_params_mistake;
+
 typedef struct ru_params_job {
     uint64_t seed;
     uint32_t founders, later; /* processes; later ones join one after another */
@@ -22,6 +31,7 @@ typedef struct ru_params_job {
     uint32_t driver, slack, save_every;
     uint32_t rule; /* of the table of numbers */
     bool rotate, drive;
+    uint32_t mistake;      /* ru_params_mistake of the app in clock 2 */
     int64_t save_ns;       /* checkpoints by time, where save_every is 0 */
     int64_t task_ns;       /* of a task on the device, about */
     int64_t move_every_ns; /* a random object to a random member; 0: never */

@@ -41,8 +41,12 @@ static ru_status check_ops(const char *path, const ru_app_ops *ops, ru_err *err)
                         : ops->wants == NULL     ? "wants"
                         : ops->run == NULL       ? "run"
                                                  : NULL;
-    if (lacks == NULL && (ops->exec_save == NULL) != (ops->exec_load == NULL)) {
-        lacks = "one of exec_save and exec_load";
+    if (lacks == NULL && ((ops->exec_save == NULL) != (ops->exec_load == NULL) ||
+                          (ops->drive_save == NULL) != (ops->drive_load == NULL))) {
+        lacks = "the other one of save and load";
+    }
+    if (lacks == NULL && ops->eval != NULL && ops->metrics == NULL) {
+        lacks = "metrics, which eval needs";
     }
     if (lacks == NULL && ops->config != NULL && ops->config_bytes != ops->config->size_bytes) {
         lacks = "the size of its settings";

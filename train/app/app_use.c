@@ -5,6 +5,8 @@
 #include "store/safetensors.h"
 #include "train/app/app_run.h"
 
+_Static_assert((int)RU_APP_METRICS_MAX <= (int)RU_METRICS_MAX, "figures of an app fit");
+
 ru_status ru_app_eval(const ru_app_ops *ops, const void *self, const ru_app_state *state,
                       const ru_sparse_file *data, ru_metrics *metrics, ru_err *err)
 {
@@ -18,7 +20,10 @@ ru_status ru_app_eval(const ru_app_ops *ops, const void *self, const ru_app_stat
     ru_sparse_part(data, 0, ru_sparse_rows(data), &all);
     RU_TRY(ops->eval(self, tables, &all, sums, err));
     *metrics = (ru_metrics){.n = ops->metrics(self, sums, found)};
-    RU_CHECK(metrics->n <= RU_METRICS_MAX && metrics->n <= RU_APP_METRICS_MAX);
+    if (metrics->n > RU_APP_METRICS_MAX) {
+        return RU_FAIL(err, RU_E_USER, "app %s has %u figures of an evaluation; at most %d",
+                       ops->name, metrics->n, RU_APP_METRICS_MAX);
+    }
     for (uint32_t k = 0; k < metrics->n; k++) {
         metrics->at[k] = (ru_metric){found[k].name, found[k].value};
     }

@@ -28,12 +28,18 @@ ru_status rui_lead_open(ru_engine *e, ru_err *err)
     return RU_OK;
 }
 
+static void close_driver(ru_engine *e)
+{
+    if (e->lead.driver != NULL && e->opt.ops->drive_close != NULL) {
+        e->opt.ops->drive_close(e->lead.driver);
+    }
+    e->lead.driver = NULL;
+}
+
 void rui_lead_close(ru_engine *e)
 {
     rui_lead *l = &e->lead;
-    if (l->driver != NULL) {
-        e->opt.ops->drive_close(l->driver);
-    }
+    close_driver(e);
     ru_app_bytes_fini(&l->driver_bytes);
     ru_app_bytes_fini(&l->args);
     ru_arena_fini(&l->plan_out);
@@ -102,15 +108,21 @@ static void drive_begin(ru_engine *e, bool clocked, ru_time now, ru_effects *fx)
     if (e->opt.ops->drive != NULL && e->opt.ops->drive_wants != NULL && l->closed < e->opt.clocks) {
         t->n_wants = e->opt.ops->drive_wants(l->driver, l->closed, t->want, RU_APP_WANTS_MAX);
     }
+    ru_err err;
+    ru_status st = ru_app_wants_check(e->opt.ops, s, NULL, 0, 0, t->want, t->n_wants, &err);
     l->n_drive = t->n_wants;
-    for (uint32_t k = 0; clocked && k < s->n_tables && t->n_wants < RU_APP_WANTS_MAX; k++) {
-        if (s->table[k].told) {
+    for (uint32_t k = 0; st == RU_OK && clocked && k < s->n_tables; k++) {
+        if (s->table[k].told && t->n_wants == RU_APP_WANTS_MAX) {
+            st = RU_FAIL(&err, RU_E_USER,
+                         "the driver of app %s has %u wants, so table %s cannot be told beside "
+                         "them; at most %d are allowed together",
+                         e->opt.ops->name, l->n_drive, s->table[k].name, RU_APP_WANTS_MAX);
+        } else if (s->table[k].told) {
             t->want[t->n_wants++] = (ru_app_want){.table = k, .rows = s->table[k].rows};
         }
     }
-    if (t->n_wants > RU_APP_WANTS_MAX) {
-        rui_engine_fail(e, RU_E_USER, "the app's driver asked for too many ranges of rows", now,
-                        fx);
+    if (st != RU_OK) {
+        rui_engine_fail(e, st, err.text, now, fx);
         return;
     }
     if (!rui_task_rows(e, t, &l->drive_rows, &l->n_drive_rows, &l->cap_drive_rows)) {
@@ -357,10 +369,7 @@ void rui_lead_begin(ru_engine *e, ru_time now, ru_effects *fx)
         l->done[k] = l->closed;
         l->prepared[k] = 0;
     }
-    if (l->driver != NULL) {
-        e->opt.ops->drive_close(l->driver);
-        l->driver = NULL;
-    }
+    close_driver(e);
     ru_err err = {0};
     if (e->opt.ops->drive_open != NULL &&
         e->opt.ops->drive_open(e->opt.app, &l->driver, &err) != RU_OK) {

@@ -9,30 +9,8 @@ static const ru_app_table *table_of(const ru_engine *e, const ru_app_want *w)
     return &e->opt.shape->table[w->table];
 }
 
-static bool want_ok(const ru_engine *e, const rui_exec *x, const ru_app_want *w)
-{
-    if (w->table >= e->opt.shape->n_tables || w->rows < 0 || w->rows > UINT32_MAX) {
-        return false;
-    }
-    const ru_app_table *t = table_of(e, w);
-    int64_t lo = w->first, hi = w->first + w->rows;
-    for (int64_t i = 0; w->list != NULL && i < w->rows; i++) {
-        if (w->list[i] >= t->rows || (i > 0 && w->list[i] <= w->list[i - 1])) {
-            return false;
-        }
-    }
-    if (w->list != NULL && w->rows > 0) {
-        lo = w->list[0];
-        hi = (int64_t)w->list[w->rows - 1] + 1;
-    }
-    bool inside = w->rows == 0 || (lo >= 0 && hi <= t->rows);
-    return inside &&
-           (!t->local || w->rows == 0 || (x != NULL && lo >= x->first && hi <= x->first + x->rows));
-}
-
 static bool add_rows(ru_engine *e, ru_ps_rows **rows, uint32_t *n, uint32_t *cap, ru_ps_rows r)
 {
-    ru_ps_rows *last = *n > 0 ? &(*rows)[*n - 1] : NULL;
     if (*n == *cap) {
         uint32_t room = *cap < 64 ? 64 : 2 * *cap;
         ru_ps_rows *p = ru_bufs_get(e->bufs, room * (int64_t)sizeof *p);
@@ -45,9 +23,7 @@ static bool add_rows(ru_engine *e, ru_ps_rows **rows, uint32_t *n, uint32_t *cap
         ru_bufs_put(e->bufs, *rows);
         *rows = p;
         *cap = room;
-        last = NULL;
     }
-    (void)last;
     (*rows)[(*n)++] = r;
     return true;
 }
@@ -114,18 +90,6 @@ static float *local_row(const ru_engine *e, const rui_exec *x, const ru_app_want
     return x->local[w->table] + (row - x->first) * table_of(e, w)->width;
 }
 
-/* Local rows: a copy of listed ones, and back. */
-static void local_copy(const ru_engine *e, const rui_exec *x, const ru_app_want *w, float *value,
-                       bool back)
-{
-    size_t bytes = table_of(e, w)->width * sizeof *value;
-    for (int64_t i = 0; i < w->rows; i++) {
-        float *row = local_row(e, x, w, w->list[i]);
-        float *at = value + i * table_of(e, w)->width;
-        memcpy(back ? row : at, back ? at : row, bytes);
-    }
-}
-
 static void read_rows(const ru_engine *e, const ru_app_want *w, float *value)
 {
     if (w->list == NULL) {
@@ -156,10 +120,8 @@ void rui_task_place(ru_engine *e, ru_engine_task *t, float *buffer)
         if (w->rows == 0) {
             continue;
         }
-        if (x != NULL && w->list == NULL) {
+        if (x != NULL) {
             t->value[k] = local_row(e, x, w, w->first);
-        } else if (x != NULL) {
-            local_copy(e, x, w, t->value[k], false);
         } else {
             read_rows(e, w, t->value[k]);
         }
@@ -221,15 +183,11 @@ void rui_task_begin(ru_engine *e, uint32_t k, ru_time now, ru_effects *fx)
     t->task.args = e->args;
     t->task.args_bytes = e->opt.ops->drive == NULL ? 0 : e->args_bytes;
     t->n_wants = e->opt.ops->wants(x->state, &t->task, t->want, RU_APP_WANTS_MAX);
-    bool ok = t->n_wants <= RU_APP_WANTS_MAX;
-    for (uint32_t i = 0; ok && i < t->n_wants; i++) {
-        ok = want_ok(e, x, &t->want[i]);
-    }
-    if (!ok) {
-        rui_engine_fail(e, RU_E_USER,
-                        "the app asked for rows that its tables do not have, or that are not "
-                        "listed in rising order",
-                        now, fx);
+    ru_err err;
+    ru_status st =
+        ru_app_wants_check(e->opt.ops, s, &t->task, x->first, x->rows, t->want, t->n_wants, &err);
+    if (st != RU_OK) {
+        rui_engine_fail(e, st, err.text, now, fx);
         return;
     }
     if (!rui_task_rows(e, t, &x->fetch, &x->n_fetch, &x->cap_fetch)) {
@@ -254,6 +212,29 @@ void rui_task_fetched(ru_engine *e, uint32_t k, ru_time now, ru_effects *fx)
 /* -- on the device -------------------------------------------------------------------------------
  */
 
+/* What the task changed of want k; all of it is finite. */
+static ru_status find_change(const ru_app_shape *shape, ru_engine_task *task, uint32_t k)
+{
+    const ru_app_want *w = &task->want[k];
+    const ru_app_table *t = &shape->table[w->table];
+    const float *before = task->before[k];
+    float *d = before != NULL ? task->value[k] : task->delta[k];
+    for (int64_t i = 0; d != NULL && i < w->rows; i++, d += t->width) {
+        float odd = 0.0F;
+        for (uint32_t j = 0; j < t->width; j++) {
+            d[j] -= before != NULL ? before[i * t->width + j] : 0.0F;
+            odd += d[j] * 0.0F;
+        }
+        if (!(odd == 0.0F)) {
+            return RU_FAIL(&task->err, RU_E_DATA,
+                           "row %lld of table %s gets a value that is not finite; lower the "
+                           "learning rate",
+                           (long long)(w->list != NULL ? w->list[i] : w->first + i), t->name);
+        }
+    }
+    return RU_OK;
+}
+
 void ru_engine_compute(const ru_app_ops *ops, const ru_app_shape *shape, ru_engine_task *task)
 {
     const ru_app_view view = {.value = task->value, .delta = task->delta};
@@ -261,13 +242,7 @@ void ru_engine_compute(const ru_app_ops *ops, const ru_app_shape *shape, ru_engi
     task->err = (ru_err){0};
     task->status = ops->run(task->state, &task->task, &view, &task->result, &task->err);
     for (uint32_t k = 0; task->status == RU_OK && k < task->n_wants; k++) {
-        const ru_app_want *w = &task->want[k];
-        int64_t n = w->rows * shape->table[w->table].width;
-        float *value = task->value[k];
-        const float *before = task->before[k];
-        for (int64_t i = 0; before != NULL && i < n; i++) {
-            value[i] -= before[i];
-        }
+        task->status = find_change(shape, task, k);
     }
 }
 
@@ -286,8 +261,6 @@ static bool changes(ru_engine *e, rui_exec *x, float **out)
         if (w->write && !table_of(e, w)->local) {
             written.want[written.n_wants++] = *w;
             floats += w->rows * table_of(e, w)->width;
-        } else if (w->write && w->list != NULL) {
-            local_copy(e, x, w, t->value[k], true);
         }
     }
     *out = ru_bufs_get(e->bufs, floats * 4);

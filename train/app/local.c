@@ -137,12 +137,8 @@ static ru_status drive(ru_app_local *l, ru_err *err)
     if (ops->drive_wants != NULL) {
         n = ops->drive_wants(l->driver, clock, wants, RU_APP_WANTS_MAX);
     }
-    if (n > RU_APP_WANTS_MAX) {
-        return RU_FAIL(err, RU_E_USER, "app %s: the driver has %u wants; at most %d are allowed",
-                       ops->name, n, RU_APP_WANTS_MAX);
-    }
+    RU_TRY(ru_app_wants_check(ops, &l->state.shape, NULL, 0, 0, wants, n, err));
     for (uint32_t k = 0; k < n; k++) {
-        RU_TRY(ru_app_want_check(&l->state, NULL, NULL, &wants[k], err));
         value[k] = rui_local_rows(&l->state, &wants[k], true, &l->arena);
         if (value[k] == NULL) {
             return RU_FAIL(err, RU_E_MEM, "no memory for the rows of the driver");

@@ -32,14 +32,13 @@ static ru_status no_memory(const ru_app_want *w, ru_err *err)
 }
 
 /* Copies or places of all wants; a change for each that is written and merged. */
-static ru_status prepare(ru_app_local *l, const ru_app_task *task, const ru_app_want *wants,
-                         uint32_t n, float **value, float **delta, rui_job *job, ru_err *err)
+static ru_status prepare(ru_app_local *l, const ru_app_want *wants, uint32_t n, float **value,
+                         float **delta, rui_job *job, ru_err *err)
 {
     const ru_app_state *s = &l->state;
     job->n = 0;
     for (uint32_t k = 0; k < n; k++) {
         const ru_app_want *w = &wants[k];
-        RU_TRY(ru_app_want_check(s, task, &l->exec[task->executor].part, w, err));
         const ru_app_table *t = &s->shape.table[w->table];
         bool merged = w->write && !ru_app_one_holder(t), add = t->rule == RU_APP_ADD;
         value[k] = rui_local_rows(s, w, merged && add, &job->arena);
@@ -97,11 +96,9 @@ static ru_status run(ru_app_local *l, const ru_app_task *task, rui_job *job, ru_
     float *value[RU_APP_WANTS_MAX] = {0}, *delta[RU_APP_WANTS_MAX] = {0};
     void *state = l->exec[task->executor].state;
     uint32_t n = ops->wants(state, task, wants, RU_APP_WANTS_MAX);
-    if (n > RU_APP_WANTS_MAX) {
-        return RU_FAIL(err, RU_E_USER, "app %s has %u wants in a task; at most %d are allowed",
-                       ops->name, n, RU_APP_WANTS_MAX);
-    }
-    RU_TRY(prepare(l, task, wants, n, value, delta, job, err));
+    const ru_sparse *part = &l->exec[task->executor].part;
+    RU_TRY(ru_app_wants_check(ops, &l->state.shape, task, part->first, part->rows, wants, n, err));
+    RU_TRY(prepare(l, wants, n, value, delta, job, err));
     ru_app_view view = {.value = value, .delta = delta};
     RU_TRY(ops->run(state, task, &view, &job->result, err));
     return finish(l, job, err);

@@ -75,22 +75,27 @@ void ru_app_state_fini(ru_app_state *s)
     *s = (ru_app_state){0};
 }
 
-ru_status ru_app_want_check(const ru_app_state *s, const ru_app_task *task, const ru_sparse *part,
-                            const ru_app_want *w, ru_err *err)
+static ru_status check_want(const ru_app_ops *ops, const ru_app_shape *s, const ru_app_task *task,
+                            int64_t first, int64_t rows, const ru_app_want *w, ru_err *err)
 {
-    const char *app = s->ops->name;
-    if (w->table >= s->shape.n_tables) {
+    const char *app = ops->name;
+    if (w->table >= s->n_tables) {
         return RU_FAIL(err, RU_E_USER, "app %s wants rows of table %u of %u", app, w->table,
-                       s->shape.n_tables);
+                       s->n_tables);
     }
-    const ru_app_table *t = &s->shape.table[w->table];
+    const ru_app_table *t = &s->table[w->table];
     int64_t lo = 0, hi = t->rows;
+    if (t->local && task == NULL) {
+        return RU_FAIL(err, RU_E_USER,
+                       "the driver of app %s wants rows of table %s, which only their executor has",
+                       app, t->name);
+    }
     if (t->rotate && task != NULL) {
-        lo = s->shape.cut[w->table][task->block];
-        hi = s->shape.cut[w->table][task->block + 1];
-    } else if (t->local && part != NULL) {
-        lo = part->first;
-        hi = part->first + part->rows;
+        lo = s->cut[w->table][task->block];
+        hi = s->cut[w->table][task->block + 1];
+    } else if (t->local) {
+        lo = first;
+        hi = first + rows;
     }
     if (w->rows < 0 || (w->list == NULL && (w->first < lo || w->rows > hi - w->first))) {
         return RU_FAIL(
@@ -112,6 +117,21 @@ ru_status ru_app_want_check(const ru_app_state *s, const ru_app_task *task, cons
                            "ascending rows below %lld",
                            app, w->list[i], t->name, (long long)i, (long long)hi);
         }
+    }
+    return RU_OK;
+}
+
+ru_status ru_app_wants_check(const ru_app_ops *ops, const ru_app_shape *s, const ru_app_task *task,
+                             int64_t first, int64_t rows, const ru_app_want *wants, uint32_t n,
+                             ru_err *err)
+{
+    if (n > RU_APP_WANTS_MAX) {
+        return RU_FAIL(err, RU_E_USER, "app %s has %u wants in a %s; at most %d are allowed",
+                       ops->name, n, task != NULL ? "task" : "clock of its driver",
+                       RU_APP_WANTS_MAX);
+    }
+    for (uint32_t k = 0; k < n; k++) {
+        RU_TRY(check_want(ops, s, task, first, rows, &wants[k], err));
     }
     return RU_OK;
 }

@@ -34,7 +34,10 @@ void ru_app_state_fini(ru_app_state *s); /* accepts zeroed memory */
 /* Rows of one holder at a time: they are changed in place. */
 bool ru_app_one_holder(const ru_app_table *t);
 
-/* Is the want within its table (and its block)? Errors: RU_E_USER. */
-RU_MUST_USE ru_status ru_app_want_check(const ru_app_state *s, const ru_app_task *task,
-                                        const ru_sparse *part, const ru_app_want *w, ru_err *err);
+/* Are these the wants of `task` (NULL: of the driver), whose executor has rows first .. first +
+ * rows
+ * - 1 of the data: not too many, each within its table and block? Errors: RU_E_USER. */
+RU_MUST_USE ru_status ru_app_wants_check(const ru_app_ops *ops, const ru_app_shape *s,
+                                         const ru_app_task *task, int64_t first, int64_t rows,
+                                         const ru_app_want *wants, uint32_t n, ru_err *err);
 #endif

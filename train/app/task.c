@@ -45,9 +45,9 @@ static ru_status check_table(const ru_app_ops *ops, const ru_app_table *t, ru_er
                        "app '%s': table %s is merged by the app, which has no merge", ops->name,
                        name);
     }
-    if (t->rotate && t->local) {
-        return RU_FAIL(err, RU_E_USER, "app '%s': table %s cannot both rotate and be local",
-                       ops->name, name);
+    if (t->local && (t->rotate || t->told)) {
+        return RU_FAIL(err, RU_E_USER, "app '%s': table %s is local and cannot also %s", ops->name,
+                       name, t->rotate ? "rotate" : "be told");
     }
     return RU_OK;
 }
