@@ -19,21 +19,17 @@ static ru_status take_memory(ru_ps *ps, ru_arena *a, ru_err *err)
     ps->holder = RU_NEW(a, ru_node_id, ps->place.n_shards);
     ps->shard = RU_NEW(a, rui_ps_shard, ps->place.n_shards);
     ps->moving = RU_NEW(a, rui_ps_moving, ps->place.n_shards + o->n_executors);
-    ps->ask = RU_NEW(a, rui_ps_ask, RUI_PS_ASKS_MAX);
-    uint64_t *words = RU_NEW(a, uint64_t, (int64_t)RUI_PS_ASKS_MAX * ps->ticket_words);
+    ps->ask_page = RU_NEW(a, rui_ps_ask *, RUI_PS_ASK_PAGES_MAX);
     ps->ticket = RU_NEW(a, rui_ps_ticket, o->tickets);
     ps->unacked = RU_NEW(a, uint32_t, o->n_executors);
     ps->cache = RU_NEW(a, float *, ps->place.n_blocks);
     ps->age = RU_NEW(a, uint32_t, ps->place.n_rows);
     ps->asked = RU_NEW(a, uint32_t, ps->place.n_rows);
     ps->count = RU_NEW(a, uint32_t, ps->place.n_shards);
-    if (ps->holder == NULL || ps->shard == NULL || ps->moving == NULL || ps->ask == NULL ||
-        words == NULL || ps->ticket == NULL || ps->unacked == NULL || ps->cache == NULL ||
-        ps->age == NULL || ps->asked == NULL || ps->count == NULL) {
+    if (ps->holder == NULL || ps->shard == NULL || ps->moving == NULL || ps->ask_page == NULL ||
+        ps->ticket == NULL || ps->unacked == NULL || ps->cache == NULL || ps->age == NULL ||
+        ps->asked == NULL || ps->count == NULL) {
         return RU_FAIL(err, RU_E_MEM, "no memory for a store of %u rows", ps->place.n_rows);
-    }
-    for (uint32_t i = 0; i < RUI_PS_ASKS_MAX; i++) {
-        ps->ask[i].tickets = words + (int64_t)i * ps->ticket_words;
     }
     ps->ask_free = RUI_PS_NONE;
     return RU_OK;
@@ -232,23 +228,20 @@ static void came(ru_ps *ps, ru_node_id from, const rui_ps_head *h, void *body, i
                  ru_time now, ru_effects *fx)
 {
     uint32_t k = h->shard, n_shards = ps->place.n_shards;
-    if (k >= n_shards + ps->opt.n_executors || h->generation != ps->generation) {
+    if (k >= n_shards + ps->opt.n_executors || h->generation < ps->generation) {
         ru_bufs_put(&ps->bufs, body);
-        if (h->generation > ps->generation) {
-            (void)ru_pull_send(ps->pull, from, RUI_PS_LATER, h, sizeof *h, NULL, 0, true, 0, now,
-                               fx);
-        }
         return;
     }
-    bool fresh = h->hops > ps->moving[k].hops;
+    bool later = h->generation > ps->generation, fresh = !later && h->hops > ps->moving[k].hops;
     if (fresh && k < n_shards) {
         ru_status st = rui_ps_shard_unpack(ps, k, body, n);
-        if (st != RU_OK) {
-            ru_fx_log(fx, RU_LOG_ERROR, "shard %u of the parameters does not fit here: %s", k,
-                      ru_status_name(st));
-            ru_bufs_put(&ps->bufs, body);
-            return;
-        }
+        RU_CHECK(st == RU_OK || st == RU_E_MEM); /* whole, or not here at all */
+        later = st != RU_OK;
+    }
+    if (later) {
+        ru_bufs_put(&ps->bufs, body);
+        (void)ru_pull_send(ps->pull, from, RUI_PS_LATER, h, sizeof *h, NULL, 0, true, 0, now, fx);
+        return;
     }
     ps->moving[k].hops = h->hops > ps->moving[k].hops ? h->hops : ps->moving[k].hops;
     (void)ru_pull_send(ps->pull, from, RUI_PS_CAME, h, sizeof *h, NULL, 0, true, 0, now, fx);
@@ -381,7 +374,8 @@ void ru_ps_step(ru_ps *ps, const ru_event *ev, ru_effects *fx)
         ru_pull_step(ps->pull, ev, fx);
         rui_ps_move_again(ps, ev->node, ev->now, fx);
         for (uint32_t i = 0; i < ps->ask_top; i++) {
-            ps->ask[i].again = ps->ask[i].again || ru_node_is(ps->ask[i].to, ev->node);
+            rui_ps_ask *a = rui_ps_ask_at(ps, i);
+            a->again = a->again || ru_node_is(a->to, ev->node);
         }
         rui_ps_ask_again(ps, false, ev->now, fx);
     } else {

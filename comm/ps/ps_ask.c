@@ -6,24 +6,39 @@
 
 #include "comm/ps/ps_impl.h"
 
+static void ask_page_new(ru_ps *ps)
+{
+    uint32_t page = ps->ask_top / RUI_PS_ASK_PAGE;
+    RU_CHECK(page < RUI_PS_ASK_PAGES_MAX); /* executors and shards are bounded */
+    rui_ps_ask *a = RU_NEW(ps->arena, rui_ps_ask, RUI_PS_ASK_PAGE);
+    uint64_t *words = RU_NEW(ps->arena, uint64_t, (int64_t)RUI_PS_ASK_PAGE * ps->ticket_words);
+    RU_CHECK(a != NULL && words != NULL);
+    for (uint32_t i = 0; i < RUI_PS_ASK_PAGE; i++) {
+        a[i].tickets = words + (int64_t)i * ps->ticket_words;
+    }
+    ps->ask_page[page] = a;
+}
+
 static uint32_t ask_new(ru_ps *ps)
 {
     uint32_t i = ps->ask_free;
-    RU_CHECK(i != RUI_PS_NONE || ps->ask_top < RUI_PS_ASKS_MAX);
     if (i != RUI_PS_NONE) {
-        ps->ask_free = ps->ask[i].next_free;
+        ps->ask_free = rui_ps_ask_at(ps, i)->next_free;
     } else {
+        if (ps->ask_top % RUI_PS_ASK_PAGE == 0) {
+            ask_page_new(ps);
+        }
         i = ps->ask_top++;
     }
-    uint64_t *tickets = ps->ask[i].tickets;
-    memset(tickets, 0, ps->ticket_words * sizeof *tickets);
-    ps->ask[i] = (rui_ps_ask){.used = true, .serial = ++ps->serial, .tickets = tickets};
+    rui_ps_ask *a = rui_ps_ask_at(ps, i);
+    memset(a->tickets, 0, ps->ticket_words * sizeof *a->tickets);
+    *a = (rui_ps_ask){.used = true, .serial = ++ps->serial, .tickets = a->tickets};
     return i;
 }
 
 static void ask_free(ru_ps *ps, uint32_t i)
 {
-    rui_ps_ask *a = &ps->ask[i];
+    rui_ps_ask *a = rui_ps_ask_at(ps, i);
     RU_CHECK(a->reading == 0);
     ru_bufs_put(&ps->bufs, a->body);
     *a = (rui_ps_ask){.tickets = a->tickets, .next_free = ps->ask_free};
@@ -32,7 +47,7 @@ static void ask_free(ru_ps *ps, uint32_t i)
 
 static void ask_send(ru_ps *ps, uint32_t i, ru_time now, ru_effects *fx)
 {
-    rui_ps_ask *a = &ps->ask[i];
+    rui_ps_ask *a = rui_ps_ask_at(ps, i);
     a->again = false;
     a->to = ps->holder[a->head.shard];
     a->head.generation = ps->generation;
@@ -48,7 +63,7 @@ static void ask_send(ru_ps *ps, uint32_t i, ru_time now, ru_effects *fx)
 /* Answered. */
 static void ask_over(ru_ps *ps, uint32_t i)
 {
-    rui_ps_ask *a = &ps->ask[i];
+    rui_ps_ask *a = rui_ps_ask_at(ps, i);
     a->over = true;
     a->again = false;
     if (a->reading == 0) {
@@ -59,8 +74,8 @@ static void ask_over(ru_ps *ps, uint32_t i)
 void rui_ps_ask_sent(ru_ps *ps, uint64_t cookie, bool ok)
 {
     uint32_t i = (uint32_t)cookie;
-    RU_CHECK(i < ps->ask_top && ps->ask[i].used && ps->ask[i].reading > 0);
-    rui_ps_ask *a = &ps->ask[i];
+    RU_CHECK(i < ps->ask_top && rui_ps_ask_at(ps, i)->used && rui_ps_ask_at(ps, i)->reading > 0);
+    rui_ps_ask *a = rui_ps_ask_at(ps, i);
     a->reading--;
     if (a->over && a->reading == 0) {
         ask_free(ps, i);
@@ -72,7 +87,7 @@ void rui_ps_ask_sent(ru_ps *ps, uint64_t cookie, bool ok)
 void rui_ps_ask_again(ru_ps *ps, bool moved, ru_time now, ru_effects *fx)
 {
     for (uint32_t i = 0; i < ps->ask_top; i++) {
-        rui_ps_ask *a = &ps->ask[i];
+        rui_ps_ask *a = rui_ps_ask_at(ps, i);
         if (!a->used || a->over) {
             continue;
         }
@@ -85,7 +100,7 @@ void rui_ps_ask_again(ru_ps *ps, bool moved, ru_time now, ru_effects *fx)
 void rui_ps_ask_reset(ru_ps *ps)
 {
     for (uint32_t i = 0; i < ps->ask_top; i++) {
-        if (ps->ask[i].used && !ps->ask[i].over) {
+        if (rui_ps_ask_at(ps, i)->used && !rui_ps_ask_at(ps, i)->over) {
             ask_over(ps, i);
         }
     }
@@ -98,19 +113,15 @@ void rui_ps_ask_reset(ru_ps *ps)
 /* -- reading -------------------------------------------------------------------------------------
  */
 
-static bool run_room(ru_ps *ps, uint32_t n)
+static void run_room(ru_ps *ps, uint32_t n)
 {
     if (n <= ps->run_cap) {
-        return true;
+        return;
     }
     uint32_t cap = n < 256 ? 256 : 2 * n;
-    rui_ps_run *run = ru_bufs_get(&ps->bufs, cap * (int64_t)sizeof *run);
-    uint32_t *shard = ru_bufs_get(&ps->bufs, cap * (int64_t)sizeof *shard);
-    if (run == NULL || shard == NULL) {
-        ru_bufs_put(&ps->bufs, run);
-        ru_bufs_put(&ps->bufs, shard);
-        return false;
-    }
+    rui_ps_run *run = ru_bufs_need(&ps->bufs, cap * (int64_t)sizeof *run);
+    uint32_t *shard = ru_bufs_need(&ps->bufs, cap * (int64_t)sizeof *shard);
+    RU_CHECK(run != NULL && shard != NULL);
     if (ps->run_cap > 0) {
         memcpy(run, ps->run, ps->run_cap * sizeof *run);
         memcpy(shard, ps->run_shard, ps->run_cap * sizeof *shard);
@@ -120,12 +131,11 @@ static bool run_room(ru_ps *ps, uint32_t n)
     ps->run = run;
     ps->run_shard = shard;
     ps->run_cap = cap;
-    return true;
 }
 
 static void wait_for(ru_ps *ps, uint32_t ticket, uint32_t i)
 {
-    uint64_t *w = &ps->ask[i].tickets[ticket / 64], bit = UINT64_C(1) << ticket % 64;
+    uint64_t *w = &rui_ps_ask_at(ps, i)->tickets[ticket / 64], bit = UINT64_C(1) << ticket % 64;
     if ((*w & bit) == 0) {
         *w |= bit;
         ps->ticket[ticket].waits++;
@@ -139,7 +149,7 @@ static uint32_t missing(ru_ps *ps, uint32_t ticket, uint32_t need, bool fresh, u
     for (uint32_t i = 0; i < n; i++) {
         uint32_t r = row + i, q = ps->asked[r];
         /* Not one that waits for a later clock: that may wait for this executor. */
-        if (q != 0 && ps->ask[q - 1].head.need == need) {
+        if (q != 0 && rui_ps_ask_at(ps, q - 1)->head.need == need) {
             wait_for(ps, ticket, q - 1);
             continue;
         }
@@ -151,7 +161,7 @@ static uint32_t missing(ru_ps *ps, uint32_t ticket, uint32_t need, bool fresh, u
             last->n++;
             continue;
         }
-        RU_CHECK(run_room(ps, n_runs + 1));
+        run_room(ps, n_runs + 1);
         ps->run[n_runs] = (rui_ps_run){r, 1};
         ps->run_shard[n_runs++] = shard;
     }
@@ -163,11 +173,11 @@ static void ask_rows(ru_ps *ps, uint32_t ticket, uint32_t need, uint32_t shard, 
                      ru_time now, ru_effects *fx)
 {
     uint32_t q = ask_new(ps), n = ps->count[shard], k = 0;
-    rui_ps_ask *a = &ps->ask[q];
+    rui_ps_ask *a = rui_ps_ask_at(ps, q);
     a->what = RUI_PS_GET;
     a->head = (rui_ps_head){.shard = shard, .need = need, .n_runs = n};
     a->body_bytes = n * (int64_t)sizeof(rui_ps_run);
-    rui_ps_run *run = a->body = ru_bufs_get(&ps->bufs, a->body_bytes);
+    rui_ps_run *run = a->body = ru_bufs_need(&ps->bufs, a->body_bytes);
     RU_CHECK(run != NULL);
     for (uint32_t i = 0; i < n_runs; i++) {
         if (ps->run_shard[i] != shard) {
@@ -217,17 +227,18 @@ bool ru_ps_fetch(ru_ps *ps, uint32_t ticket, uint32_t need, uint32_t step, bool 
     return false;
 }
 
-/* Where a row's copy is; NULL: no memory for its block. */
+/* Where a row's copy is. */
 static float *cached(ru_ps *ps, uint32_t table, uint32_t row)
 {
     const rui_ps_place *p = &ps->place;
     uint32_t b = rui_ps_block_of(p, table, row), width = p->table[table].width;
     if (ps->cache[b] == NULL) {
         uint32_t rows = p->block_row[b + 1] - p->block_row[b];
-        ps->cache[b] = ru_bufs_get(&ps->bufs, (int64_t)rows * width * 4);
+        ps->cache[b] = ru_bufs_need(&ps->bufs, (int64_t)rows * width * 4);
+        RU_CHECK(ps->cache[b] != NULL);
     }
     uint32_t in = row - p->block_row[b];
-    return ps->cache[b] == NULL ? NULL : ps->cache[b] + (int64_t)in * width;
+    return ps->cache[b] + (int64_t)in * width;
 }
 
 void ru_ps_read(const ru_ps *ps, const ru_ps_rows *rows, float *into)
@@ -249,12 +260,11 @@ void ru_ps_read(const ru_ps *ps, const ru_ps_rows *rows, float *into)
 static void take_rows(ru_ps *ps, uint32_t q, uint32_t closed, const float *from)
 {
     const rui_ps_place *p = &ps->place;
-    const rui_ps_ask *a = &ps->ask[q];
+    const rui_ps_ask *a = rui_ps_ask_at(ps, q);
     const rui_ps_run *run = a->body;
     for (uint32_t k = 0; k < a->head.n_runs; k++) {
         uint32_t t = rui_ps_table_of(p, run[k].row), width = p->table[t].width;
         float *to = cached(ps, t, run[k].row);
-        RU_CHECK(to != NULL);
         for (uint32_t i = 0; i < run[k].n; i++, from += width) {
             uint32_t r = run[k].row + i;
             if (ps->age[r] <= closed + 1) { /* answers may overtake each other */
@@ -268,7 +278,7 @@ static void take_rows(ru_ps *ps, uint32_t q, uint32_t closed, const float *from)
 
 static void wake(ru_ps *ps, uint32_t i, ru_time now, ru_effects *fx)
 {
-    uint64_t *set = ps->ask[i].tickets;
+    uint64_t *set = rui_ps_ask_at(ps, i)->tickets;
     for (uint32_t w = 0; w < ps->ticket_words; w++) {
         while (set[w] != 0) {
             uint32_t ticket = w * 64 + (uint32_t)__builtin_ctzll(set[w]);
@@ -286,7 +296,7 @@ void ru_ps_forget(ru_ps *ps, uint32_t ticket)
 {
     ps->ticket[ticket] = (rui_ps_ticket){0};
     for (uint32_t i = 0; i < ps->ask_top; i++) {
-        ps->ask[i].tickets[ticket / 64] &= ~(UINT64_C(1) << ticket % 64);
+        rui_ps_ask_at(ps, i)->tickets[ticket / 64] &= ~(UINT64_C(1) << ticket % 64);
     }
 }
 
@@ -298,7 +308,7 @@ static void ask_update(ru_ps *ps, ru_ps_tag tag, uint32_t shard, uint32_t n_runs
 {
     const rui_ps_place *p = &ps->place;
     uint32_t n = ps->count[shard], q = ask_new(ps), k = 0;
-    rui_ps_ask *a = &ps->ask[q];
+    rui_ps_ask *a = rui_ps_ask_at(ps, q);
     int64_t floats = 0;
     for (uint32_t i = 0; i < n_runs; i++) {
         uint32_t t = ps->run_shard[i] == shard ? rui_ps_table_of(p, ps->run[i].row) : 0;
@@ -308,7 +318,7 @@ static void ask_update(ru_ps *ps, ru_ps_tag tag, uint32_t shard, uint32_t n_runs
     a->head =
         (rui_ps_head){.shard = shard, .executor = tag.executor, .step = tag.step, .n_runs = n};
     a->body_bytes = n * (int64_t)sizeof(rui_ps_run) + 4 * floats;
-    rui_ps_run *run = a->body = ru_bufs_get(&ps->bufs, a->body_bytes);
+    rui_ps_run *run = a->body = ru_bufs_need(&ps->bufs, a->body_bytes);
     RU_CHECK(run != NULL);
     float *to = (float *)(void *)(run + n);
     for (uint32_t i = 0; i < n_runs; i++) {
@@ -335,14 +345,14 @@ bool ru_ps_update(ru_ps *ps, ru_ps_tag tag, uint32_t block, const ru_ps_rows *ro
         RU_CHECK(t < p->n_tables && end <= p->first[t + 1]);
         while (row < end) {
             uint32_t many = rui_ps_block_left(p, t, row, end - row);
-            RU_CHECK(run_room(ps, n_runs + 1));
+            run_room(ps, n_runs + 1);
             ps->run[n_runs] = (rui_ps_run){row, many};
             ps->run_shard[n_runs] = p->shard[rui_ps_block_of(p, t, row)];
             ps->count[ps->run_shard[n_runs++]]++;
             row += many;
         }
     }
-    int64_t *offset = ru_bufs_get(&ps->bufs, (n_runs + 1) * (int64_t)sizeof *offset), at = 0;
+    int64_t *offset = ru_bufs_need(&ps->bufs, (n_runs + 1) * (int64_t)sizeof *offset), at = 0;
     RU_CHECK(offset != NULL);
     for (uint32_t i = 0; i < n_runs; i++) {
         offset[i] = at;
@@ -367,11 +377,11 @@ void rui_ps_answer(ru_ps *ps, uint32_t what, const rui_ps_head *h, const void *b
                    int64_t body_bytes, ru_time now, ru_effects *fx)
 {
     uint32_t i = h->ask;
-    if (h->generation != ps->generation || i >= ps->ask_top || !ps->ask[i].used ||
-        ps->ask[i].over || ps->ask[i].serial != h->serial) {
+    if (h->generation != ps->generation || i >= ps->ask_top || !rui_ps_ask_at(ps, i)->used ||
+        rui_ps_ask_at(ps, i)->over || rui_ps_ask_at(ps, i)->serial != h->serial) {
         return; /* answered before, or not asked any more */
     }
-    rui_ps_ask *a = &ps->ask[i];
+    rui_ps_ask *a = rui_ps_ask_at(ps, i);
     if (what == RUI_PS_NACK) {
         a->again = true;
         return;

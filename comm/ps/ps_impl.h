@@ -18,7 +18,8 @@
 
 #define RUI_PS_NONE UINT32_MAX
 
-enum { RUI_PS_ASKS_MAX = 8192 };
+/* Requests stand in pages that do not move. */
+enum { RUI_PS_ASK_PAGE = 1024, RUI_PS_ASK_PAGES_MAX = 1024 };
 
 /* Cookies of parcels: the owner's, shards on their way; else a request's place. */
 #define RUI_PS_OWNER   (UINT64_C(1) << 55)
@@ -154,7 +155,7 @@ struct ru_ps {
     rui_ps_shard *shard;
     rui_ps_moving *moving; /* [shards + objects] */
     /* client */
-    rui_ps_ask *ask;
+    rui_ps_ask **ask_page; /* [ASK_PAGES_MAX] of ASK_PAGE requests; NULL: not used yet */
     uint32_t ask_free, ask_top, serial;
     uint32_t ticket_words;
     rui_ps_ticket *ticket;
@@ -202,6 +203,10 @@ void rui_ps_move_sent(ru_ps *ps, uint32_t k, bool ok);
 void rui_ps_move_drop(ru_ps *ps, uint32_t k);
 
 /* ps_ask.c */
+static inline rui_ps_ask *rui_ps_ask_at(const ru_ps *ps, uint32_t i)
+{
+    return &ps->ask_page[i / RUI_PS_ASK_PAGE][i % RUI_PS_ASK_PAGE];
+}
 void rui_ps_ask_reset(ru_ps *ps);
 void rui_ps_answer(ru_ps *ps, uint32_t what, const rui_ps_head *h, const void *body,
                    int64_t body_bytes, ru_time now, ru_effects *fx);

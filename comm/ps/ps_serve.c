@@ -43,7 +43,7 @@ static void serve_get(ru_ps *ps, ru_node_id from, const rui_ps_head *h, const vo
 static void park(ru_ps *ps, ru_node_id from, uint32_t what, const rui_ps_head *h, void *body,
                  int64_t body_bytes)
 {
-    rui_ps_parked *k = ru_bufs_get(&ps->bufs, sizeof *k), **last = &ps->shard[h->shard].parked;
+    rui_ps_parked *k = ru_bufs_need(&ps->bufs, sizeof *k), **last = &ps->shard[h->shard].parked;
     RU_CHECK(k != NULL);
     *k = (rui_ps_parked){NULL, from, what, *h, body, body_bytes};
     while (*last != NULL) {

@@ -159,7 +159,7 @@ bool rui_ps_shard_update(ru_ps *ps, uint32_t s, const rui_ps_head *h, void *body
     while (*at != NULL && before(ps, *at, h)) {
         at = &(*at)->next;
     }
-    rui_ps_held *n = ru_bufs_get(&ps->bufs, sizeof *n);
+    rui_ps_held *n = ru_bufs_need(&ps->bufs, sizeof *n);
     RU_CHECK(n != NULL);
     *n = (rui_ps_held){.next = *at,
                        .executor = h->executor,

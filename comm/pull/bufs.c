@@ -43,21 +43,15 @@ void ru_bufs_fini(ru_bufs *b)
     *b = (ru_bufs){0};
 }
 
-bool ru_bufs_fits(const ru_bufs *b, int64_t size_bytes)
+static void *take(ru_bufs *b, int64_t size_bytes, int64_t room_bytes)
 {
     if (size_bytes < 0 || size_bytes > INT64_MAX / 4) {
-        return false;
-    }
-    uint32_t c = class_of(size_bytes + HEAD);
-    return c < RU_BUFS_CLASSES && class_bytes(c) <= b->max_bytes - b->used_bytes;
-}
-
-void *ru_bufs_get(ru_bufs *b, int64_t size_bytes)
-{
-    if (!ru_bufs_fits(b, size_bytes)) {
         return NULL;
     }
     uint32_t c = class_of(size_bytes + HEAD);
+    if (c == RU_BUFS_CLASSES || class_bytes(c) > room_bytes) {
+        return NULL;
+    }
     head *h = b->free[c];
     if (h != NULL) {
         b->free[c] = h->next;
@@ -70,6 +64,16 @@ void *ru_bufs_get(ru_bufs *b, int64_t size_bytes)
     *h = (head){.class = c};
     b->used_bytes += class_bytes(c);
     return (uint8_t *)h + HEAD;
+}
+
+void *ru_bufs_get(ru_bufs *b, int64_t size_bytes)
+{
+    return take(b, size_bytes, b->max_bytes - b->used_bytes);
+}
+
+void *ru_bufs_need(ru_bufs *b, int64_t size_bytes)
+{
+    return take(b, size_bytes, INT64_MAX);
 }
 
 void ru_bufs_put(ru_bufs *b, void *buf)

@@ -20,8 +20,9 @@ void ru_bufs_fini(ru_bufs *b); /* buffers in use, too */
 
 /* Not zeroed, aligned to 64. NULL: none fits within the bound. A size of 0 is one of 1. */
 RU_MUST_USE void *ru_bufs_get(ru_bufs *b, int64_t size_bytes);
+/* The same, if need be beyond the bound: for what must not wait, and is bounded otherwise. NULL:
+ * the machine has no memory. */
+RU_MUST_USE void *ru_bufs_need(ru_bufs *b, int64_t size_bytes);
 void ru_bufs_put(ru_bufs *b, void *buf); /* NULL is fine */
-/* Would a buffer of this size fit now? */
-bool ru_bufs_fits(const ru_bufs *b, int64_t size_bytes);
 
 #endif

@@ -144,10 +144,8 @@ static uint32_t item_new(ru_pull *p)
 {
     if (p->free == NONE) {
         RU_CHECK(p->n_chunks < CHUNKS_MAX); /* peers, offers and requests are bounded */
-        item *c = ru_bufs_get(p->opt.bufs, ITEMS_FIRST * (int64_t)sizeof *c);
-        if (c == NULL) {
-            return NONE;
-        }
+        item *c = ru_bufs_need(p->opt.bufs, ITEMS_FIRST * (int64_t)sizeof *c);
+        RU_CHECK(c != NULL);
         memset(c, 0, ITEMS_FIRST * sizeof *c);
         p->chunk[p->n_chunks++] = c;
         for (uint32_t k = ITEMS_FIRST; k-- > 0;) {
@@ -233,19 +231,17 @@ static void send_small(ru_pull *p, ru_node_id to, const wire *w, const void *hea
                (int64_t)sizeof *w + w->head_bytes + w->body_bytes);
 }
 
-/* Without memory even for the item the parcel is lost, as with a connection that breaks. */
 static bool send_here(ru_pull *p, uint32_t what, const void *head, uint32_t head_bytes, void *body,
                       int64_t body_bytes, bool take, ru_effects *fx)
 {
     uint32_t i = item_new(p);
-    RU_CHECK(i != NONE);
     item *x = at(p, i);
     *x = (item){.state = HERE, .what = what, .head_bytes = head_bytes, .body_bytes = body_bytes};
     x->peer = p->opt.self;
     memcpy(x->head, head, head_bytes);
     x->body = body;
     if (!take && body_bytes > 0) {
-        x->body = ru_bufs_get(p->opt.bufs, body_bytes);
+        x->body = ru_bufs_need(p->opt.bufs, body_bytes);
         RU_CHECK(x->body != NULL);
         memcpy(x->body, body, (size_t)body_bytes);
     }
@@ -271,7 +267,6 @@ bool ru_pull_send(ru_pull *p, ru_node_id to, uint32_t what, const void *head, ui
         return true;
     }
     uint32_t i = item_new(p);
-    RU_CHECK(i != NONE);
     item *x = at(p, i);
     *x = (item){.state = QUEUED,
                 .take = take,
@@ -357,7 +352,8 @@ static bool grant(ru_pull *p, uint32_t i, ru_time now, ru_effects *fx)
     if (!alone && x->body_bytes > p->opt.granted_bytes - p->granted_bytes) {
         return false;
     }
-    x->body = ru_bufs_get(p->opt.bufs, x->body_bytes);
+    x->body =
+        alone ? ru_bufs_need(p->opt.bufs, x->body_bytes) : ru_bufs_get(p->opt.bufs, x->body_bytes);
     if (x->body == NULL) {
         return false;
     }
@@ -401,7 +397,7 @@ static void hear_parcel(ru_pull *p, const ru_event *ev, bool small, ru_effects *
     }
     const uint8_t *head = (const uint8_t *)ev->data + sizeof w;
     if (small) {
-        void *body = w.body_bytes > 0 ? ru_bufs_get(p->opt.bufs, w.body_bytes) : NULL;
+        void *body = w.body_bytes > 0 ? ru_bufs_need(p->opt.bufs, w.body_bytes) : NULL;
         RU_CHECK(w.body_bytes == 0 || body != NULL);
         if (w.body_bytes > 0) {
             memcpy(body, head + w.head_bytes, (size_t)w.body_bytes);
@@ -411,7 +407,6 @@ static void hear_parcel(ru_pull *p, const ru_event *ev, bool small, ru_effects *
         return;
     }
     uint32_t i = item_new(p);
-    RU_CHECK(i != NONE);
     item *x = at(p, i);
     *x = (item){.state = WAITS,
                 .what = w.what,

@@ -112,10 +112,8 @@ void rui_engine_send(ru_engine *e, ru_node_id to, uint32_t what, rui_engine_head
     h->epoch = e->epoch;
     void *copy = NULL;
     if (body_bytes > 0) {
-        copy = ru_bufs_get(e->bufs, body_bytes);
-        if (copy == NULL) {
-            return; /* told again */
-        }
+        copy = ru_bufs_need(e->bufs, body_bytes);
+        RU_CHECK(copy != NULL);
         memcpy(copy, body, (size_t)body_bytes);
     }
     (void)ru_ps_send(e->ps, to, what, h, sizeof *h, copy, body_bytes, true, 0, now, fx);
@@ -252,12 +250,8 @@ void rui_engine_heard_clock(ru_engine *e, const rui_engine_head *h, const void *
     if (h->args_clock != RUI_ENGINE_NONE && h->args_clock != e->args_clock &&
         h->args_clock >= e->closed) {
         ru_bufs_put(e->bufs, e->args);
-        e->args = ru_bufs_get(e->bufs, args_bytes);
-        if (e->args == NULL) {
-            rui_engine_fail(e, RU_E_MEM, "there is no memory for the arguments of a clock", now,
-                            fx);
-            return;
-        }
+        e->args = ru_bufs_need(e->bufs, args_bytes);
+        RU_CHECK(e->args != NULL);
         if (args_bytes > 0) {
             memcpy(e->args, args, (size_t)args_bytes);
         }
@@ -492,10 +486,34 @@ ru_part ru_engine_part(ru_engine *e)
 /* -- opening -------------------------------------------------------------------------------------
  */
 
+/* A process may have to hold everything when the others are gone: all rows with the state of their
+ * rules, and a copy of those that its tasks read. A quarter is for what is on its way. */
+static ru_status check_memory(const ru_engine *e, int64_t memory_bytes, ru_err *err)
+{
+    const ru_app_shape *s = e->opt.shape;
+    int64_t bytes = 0;
+    for (uint32_t t = 0; t < s->n_tables; t++) {
+        const ru_app_table *x = &s->table[t];
+        int64_t floats = x->local ? x->width : 2 * (int64_t)x->width + ru_rule_extra(x);
+        bytes += 4 * x->rows * floats;
+    }
+    const double gib = 1.0 / (double)(INT64_C(1) << 30);
+    return bytes <= memory_bytes / 4 * 3
+               ? RU_OK
+               : RU_FAIL(err, RU_E_LIMIT,
+                         "the tables of app '%s' and their copies take %.1f GiB, and a process "
+                         "keeps at most %.1f GiB of them; train with smaller tables, or on a "
+                         "machine with more memory",
+                         e->opt.ops->name, (double)bytes * gib,
+                         (double)(memory_bytes / 4 * 3) * gib);
+}
+
 static ru_status open_store(ru_engine *e, ru_err *err)
 {
     const ru_engine_options *o = &e->opt;
     const ru_app_shape *s = o->shape;
+    int64_t memory_bytes = o->memory_bytes > 0 ? o->memory_bytes : RU_ENGINE_MEMORY;
+    RU_TRY(check_memory(e, memory_bytes, err));
     /* Local rows live with executors: in the store the table has one unused row, so that tables
      * keep their numbers. */
     ru_ps_table tables[RU_PS_TABLES_MAX];
@@ -518,8 +536,7 @@ static ru_status open_store(ru_engine *e, ru_err *err)
                               .peers_max = o->peers_max,
                               .what_first = RU_ENGINE_WHAT_FIRST,
                               .local = RUI_ENGINE_LOCAL,
-                              .memory_bytes =
-                                  o->memory_bytes > 0 ? o->memory_bytes : INT64_C(4) << 30,
+                              .memory_bytes = memory_bytes,
                               .user = {.self = e,
                                        .first = first_row,
                                        .merge = merge_row,
@@ -574,22 +591,26 @@ ru_status ru_engine_open(const ru_engine_options *opt, ru_arena *arena, ru_engin
     if (steps && opt->driver != RU_ENGINE_BSP) {
         return RU_FAIL(err, RU_E_CONFIG,
                        "app '%s' rotates rows, or gives each clock arguments, so its executors go "
-                       "in step: use driver bsp",
+                       "in step: set clocks.order to bsp",
                        opt->ops->name);
     }
     e->driver_slack = opt->driver == RU_ENGINE_BSP     ? 0
                       : opt->driver == RU_ENGINE_ASYNC ? RU_ENGINE_SLACK_MAX
                                                        : opt->slack;
-    if (e->driver_slack > RU_ENGINE_SLACK_MAX || opt->clocks < 1) {
-        return RU_FAIL(err, RU_E_ARG, "slack %u and %u clocks: at most %d and at least 1",
-                       opt->slack, opt->clocks, RU_ENGINE_SLACK_MAX);
+    if (e->driver_slack > RU_ENGINE_SLACK_MAX) {
+        return RU_FAIL(err, RU_E_CONFIG,
+                       "clocks.staleness is %u; several workers may be at most %d clocks apart",
+                       opt->slack, RU_ENGINE_SLACK_MAX);
     }
+    RU_CHECK(opt->clocks >= 1);
     e->window = e->driver_slack + 2;
     RU_TRY(open_store(e, err));
     e->bufs = ru_ps_bufs(e->ps);
     e->n_shards = ru_ps_shards(e->ps);
     if (e->n_execs + e->n_shards > RU_ENGINE_OBJECTS_MAX) {
-        return RU_FAIL(err, RU_E_LIMIT, "%u executors and %u shards; at most %d together",
+        return RU_FAIL(err, RU_E_LIMIT,
+                       "%u executors and %u shards; at most %d together are possible: lower "
+                       "clocks.executors",
                        e->n_execs, e->n_shards, RU_ENGINE_OBJECTS_MAX);
     }
     RU_TRY(open_execs(e, err));

@@ -38,6 +38,8 @@ enum {
     RU_ENGINE_OBJECTS_MAX = 8192,
 };
 
+#define RU_ENGINE_MEMORY (INT64_C(4) << 30)
+
 typedef enum ru_engine_driver { RU_ENGINE_BSP, RU_ENGINE_SSP, RU_ENGINE_ASYNC } ru_engine_driver;
 
 /* A checkpoint: everything as of the beginning of `clock`. `generation` in which it was written;
@@ -116,7 +118,7 @@ typedef struct ru_engine_options {
     ru_chan *chan;
     ru_node_id self;
     uint32_t peers_max;
-    int64_t memory_bytes; /* of shards, caches and tasks; 0: 4 GiB */
+    int64_t memory_bytes; /* of shards, caches and tasks; 0: RU_ENGINE_MEMORY */
     void (*news)(void *self, const ru_engine_news *n, ru_time now);
     /* The leader moves what plan/moves says to `in`; view until return. May be NULL. */
     void (*planned)(void *self, const ru_moves_in *in, ru_time now);
