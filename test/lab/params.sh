@@ -4,7 +4,9 @@
 #   1. two workers give the tables of one process, bit for bit, and eval, predict and export read them.
 #   2. the leader is killed, then another worker: the tables are still the same.
 #   3. a worker joins by hand and leaves while the job runs; explain shows the moves; still the same.
-#   4. data with a value that is no number end the job with the sentence of one process.
+#   4. more executors than requests of one page, on two workers.
+#   5. a run that has no clock left says so when it is resumed.
+#   6. data with a value that is no number end the job with the sentence of one process.
 set -euo pipefail
 rubato=$(realpath "$1")
 work=$(mktemp -d "${TMPDIR:-/tmp}/rubato-params-XXXXXX")
@@ -50,11 +52,11 @@ same two
 "$rubato" export two --safetensors two.safetensors >export.log 2>&1 || fail "export of two workers' run"
 echo "ok: two workers equal one process"
 
-timeout 300 "$rubato" train job.yaml -w 3 -o killed >killed.log 2>&1 &
+timeout 300 "$rubato" train job.yaml -w 3 -o "$work/killed" >killed.log 2>&1 &
 job=$!
 for part in 6 3; do
     until_step killed $((steps / part))
-    pid=$(pgrep -f "worker --job killed/job.yaml" | head -1) # the oldest leads
+    pid=$(pgrep -f "worker --job $work/killed/job.yaml" | head -1) # the oldest leads
     kill -9 "$pid"
 done
 wait "$job" || true # its exit code tells of the killed ones
@@ -75,6 +77,21 @@ same grown
 "$rubato" explain grown moves >explain.log 2>&1 || fail "explain"
 grep -q 'predicted and measured' explain.log || fail "explain shows no measured moves"
 echo "ok: a worker joined and left, the same tables"
+
+sed "s/executors: 6/executors: 1500/; s/steps: $steps/steps: 20/" job.yaml >many.yaml
+for w in one two; do
+    timeout 300 "$rubato" train many.yaml $([[ $w == two ]] && echo -w 2) -q -o "many-$w" >"many-$w.log" 2>&1 || fail "1500 executors, $w"
+done
+[[ $(steps=20 tables many-two) == $(steps=20 tables many-one) ]] || fail "1500 executors: two workers differ from one process"
+echo "ok: 1500 executors"
+
+for run in one two; do
+    timeout 60 "$rubato" train job.yaml $([[ $run == two ]] && echo -w 2) --resume -o "$run" >again.log 2>&1 || fail "resume of $run"
+    grep -q "has already completed its $steps clocks" again.log || fail "resume of $run does not say that it is complete"
+done
+timeout 60 "$rubato" train job.yaml --resume -o two >again.log 2>&1 && fail "one process resumed a run of two workers"
+grep -q 'was trained by several workers' again.log || fail "resume of two by one gives no reason"
+echo "ok: runs without a clock left"
 
 (head -50 x.svm; echo "1 3:nan") >bad.svm
 sed 's/x.svm/bad.svm/' job.yaml >bad.yaml

@@ -25,6 +25,7 @@ typedef struct run {
     ru_metrics metrics;
     uint32_t pieces, executors;
     int64_t clock, items, saved, clocks_max;
+    int64_t items_first; /* when this process began */
     double objective;
     ru_time begun, saved_at;
 } run;
@@ -100,8 +101,8 @@ static ru_status restore(run *r, ru_err *err)
         return RU_OK;
     }
     RU_TRY(st);
-    const char *states = ru_path_join(r->arena, c.dir, "executors.safetensors");
-    if (states != NULL && !ru_path_exists(states)) { /* theirs stand in params/ */
+    const char *params = ru_path_join(r->arena, r->dir.out, "params");
+    if (params != NULL && ru_path_is_dir(params)) { /* its states stand there */
         return RU_FAIL(err, RU_E_CONFIG,
                        "%s was trained by several workers; resume it with -w 1 or more, or start a "
                        "new run",
@@ -120,7 +121,7 @@ static ru_status restore(run *r, ru_err *err)
     RU_TRY(ru_app_ckpt_states(&c, r->state, err));
     RU_TRY(ru_app_local_restore(r->local, err));
     r->clock = r->saved = c.clock;
-    r->items = c.items;
+    r->items = r->items_first = c.items;
     return RU_OK;
 }
 
@@ -160,7 +161,11 @@ static ru_status open_report(run *r, ru_err *err)
         .threads = ru_app_local_threads(r->local),
         .resumed_step = r->clock,
     };
-    return ru_report_begin(r->report, &s, err);
+    RU_TRY(ru_report_begin(r->report, &s, err));
+    if (r->clock > 0 && r->clock >= r->clocks_max) {
+        ru_report_say(r->report, RU_APP_COMPLETED, (long long)r->clock);
+    }
+    return RU_OK;
 }
 
 /* -- the loop ---------------------------------------------------------------------------------- */
@@ -279,7 +284,7 @@ static ru_status end(run *r, const char *ended, ru_err *err)
         .epochs = r->clock / r->pieces,
         .samples = r->items,
         .wall_ns = wall,
-        .samples_per_s = wall > 0 ? (double)r->items * 1e9 / (double)wall : 0,
+        .samples_per_s = wall > 0 ? (double)(r->items - r->items_first) * 1e9 / (double)wall : 0,
         .loss = r->objective,
         .metrics = r->metrics,
         .split = {.compute_ns = wall},

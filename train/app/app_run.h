@@ -12,6 +12,11 @@
 #include "train/app/app_ckpt.h"
 #include "train/run/report.h"
 
+/* What people read of a run that is resumed and has no clock left; its clocks as long long. */
+#define RU_APP_COMPLETED                                                          \
+    "the run has already completed its %lld clocks; raise train.epochs or train." \
+    "steps to continue it"
+
 typedef struct ru_app_train_options {
     const ru_app_job_file *file;
     const char *out; /* NULL: runs/<name>-<next number>; resume: the last one */

@@ -58,6 +58,9 @@ static void report_open(rui_app_worker *w)
                                .threads = w->n_threads,
                                .resumed_step = f.closed};
     st = st == RU_OK ? ru_report_begin(w->report, &s, &err) : st;
+    if (st == RU_OK && w->from.generation > 0 && w->from.clock >= w->clocks) {
+        ru_report_say(w->report, RU_APP_COMPLETED, (long long)w->from.clock);
+    }
     if (st != RU_OK) {
         w->report_failed = true;
         ru_log(RU_LOG_WARN, "train", "report", "%s", err.text);
@@ -68,6 +71,13 @@ static double objective(const rui_app_worker *w, const ru_engine_news *n)
 {
     const ru_app_ops *ops = w->opt->file->ops;
     return ops->objective != NULL ? ops->objective(w->self, n->sums, n->told) : n->sums[0];
+}
+
+/* Rows of the data that so many clocks have worked on. */
+int64_t rui_app_items(const rui_app_worker *w, uint32_t clocks)
+{
+    int64_t rows = ru_sparse_rows(w->data), pieces = w->state.shape.pieces;
+    return clocks / pieces * rows + clocks % pieces * rows / pieces;
 }
 
 /* Are all targets of train.until reached? */
@@ -89,13 +99,11 @@ static bool reached(const rui_app_worker *w)
 static void on_clock(rui_app_worker *w, const ru_engine_news *n, ru_time now)
 {
     uint32_t pieces = w->state.shape.pieces, clock = n->clock + 1;
-    int64_t rows = ru_sparse_rows(w->data);
     double v = objective(w, n);
     w->plan_clocks++;
     w->objective = isfinite(v) ? v : w->objective;
     w->clock = clock;
-    int64_t lo = n->clock % pieces * rows / pieces, hi = (n->clock % pieces + 1) * rows / pieces;
-    w->items = n->clock / pieces * rows + hi;
+    w->items = rui_app_items(w, clock);
     report_open(w);
     const ru_report_step s = {.step = clock,
                               .epoch = n->clock / pieces + 1,
@@ -104,8 +112,8 @@ static void on_clock(rui_app_worker *w, const ru_engine_news *n, ru_time now)
                               .accuracy = -1,
                               .norm = -1,
                               .step_ns = now.ns - w->clock_at.ns,
-                              .batch = hi - lo};
-    w->clock_at = now;
+                              .batch = w->items - rui_app_items(w, n->clock)};
+    w->clock_at = w->worked_at = now;
     ru_err err;
     if (w->report != NULL && clock > w->told && ru_report_step_put(w->report, &s, &err) != RU_OK) {
         ru_log(RU_LOG_WARN, "train", "report", "%s", err.text);
@@ -160,6 +168,10 @@ static void news(void *self, const ru_engine_news *n, ru_time now)
         break;
     case RU_ENGINE_RESTORED:
         w->clock_at = now;
+        if (w->items == 0) {
+            w->clock = n->clock;
+            w->items = w->items_first = rui_app_items(w, n->clock);
+        }
         if (f.leads && f.restores > 1) {
             event(w, n->clock, "restored");
         }
@@ -168,6 +180,9 @@ static void news(void *self, const ru_engine_news *n, ru_time now)
         }
         break;
     case RU_ENGINE_ENDED:
+        if (f.leads && n->status == RU_OK) { /* also a run that had no clock left */
+            report_open(w);
+        }
         w->ended = true;
         w->end_status = n->status;
         (void)snprintf(w->end_text, sizeof w->end_text, "%s", n->text);
@@ -179,10 +194,11 @@ static void news(void *self, const ru_engine_news *n, ru_time now)
 void rui_app_exported(rui_app_worker *w, const rui_app_command *c)
 {
     w->exports--;
+    w->worked_at = ru_clock_now();
+    w->export_err = (ru_err){0};
     if (c->status != RU_OK) {
         ru_log(RU_LOG_ERROR, "train", "checkpoint", "%s", c->err.text);
-        w->end_status = w->end_status == RU_OK ? c->status : w->end_status;
-        (void)snprintf(w->end_text, sizeof w->end_text, "%.700s", c->err.text);
+        w->export_err = c->err;
     } else {
         event(w, c->at.clock, "checkpoint");
         ru_err err;
@@ -241,7 +257,9 @@ static ru_status open_data(rui_app_worker *w, ru_err *err)
                                 .classes = ru_sparse_classes(w->data),
                                 .executors = w->executors,
                                 .seed = (uint64_t)f->job->train.seed};
-    RU_TRY(f->ops->open(&setup, &w->self, err));
+    if (f->ops->open != NULL) {
+        RU_TRY(f->ops->open(&setup, &w->self, err));
+    }
     w->app_open = true;
     RU_TRY(ru_app_state_init(&w->state, f->ops, w->self, w->executors, rows, setup.seed, err));
     for (uint32_t t = 0; t < w->state.shape.n_tables; t++) {
@@ -350,6 +368,7 @@ static ru_status open_engine(rui_app_worker *w, ru_err *err)
 {
     const ru_worker_options *o = w->opt->worker;
     const ru_app_job *job = w->opt->file->job;
+    const int64_t memory = ru_self_memory_bytes() / 2;
     const ru_engine_options eo = {.ops = w->opt->file->ops,
                                   .app = w->self,
                                   .shape = &w->state.shape,
@@ -367,6 +386,7 @@ static ru_status open_engine(rui_app_worker *w, ru_err *err)
                                   .chan = ru_node_chan(w->timers.node),
                                   .self = w->node_id,
                                   .peers_max = w->peers_max,
+                                  .memory_bytes = memory > RU_ENGINE_MEMORY ? memory : 0,
                                   .news = news,
                                   .news_self = w,
                                   .planned = rui_app_planned};
@@ -441,35 +461,39 @@ static void close_all(rui_app_worker *w)
 
 static ru_status verdict(rui_app_worker *w, ru_worker_result *out, ru_err *err)
 {
-    int64_t wall = ru_clock_now().ns - w->begun.ns;
+    int64_t wall = w->worked_at.ns - w->begun.ns; /* without the time that the end lingers */
     ru_engine_facts f;
     ru_engine_facts_get(w->engine, &f);
     out->step = f.closed;
     out->number = w->number;
     out->left = w->asked && w->opt->worker->stop_leaves;
-    if (w->end_status == RU_E_PEER && w->asked) {
+    if (w->end_status == RU_E_PEER && (w->asked || w->stopping)) {
         return RU_OK;
     }
     if (w->end_status != RU_OK) {
         return ru_err_set(err, w->end_status, "%s", w->end_text);
     }
+    if (w->export_err.status != RU_OK) {
+        return ru_err_set(err, w->export_err.status, "%s", w->export_err.text);
+    }
     if (w->report == NULL) {
         return RU_OK;
     }
+    int64_t here = w->items - w->items_first;
     out->reported = true;
     out->summary =
         (ru_report_summary){.steps = w->clock,
                             .epochs = w->clock / w->state.shape.pieces,
                             .samples = w->items,
                             .wall_ns = wall,
-                            .samples_per_s = wall > 0 ? (double)w->items * 1e9 / (double)wall : 0,
+                            .samples_per_s = wall > 0 ? (double)here * 1e9 / (double)wall : 0,
                             .loss = w->objective,
                             .metrics = w->metrics,
                             .split = {.compute_ns = wall},
                             .rss_peak_bytes = ru_self_rss_peak_bytes(),
-                            .ended = w->asked    ? "stopped"
-                                     : w->target ? "target"
-                                                 : "done"};
+                            .ended = w->target  ? "target"
+                                     : w->asked ? "stopped"
+                                                : "done"};
     return ru_report_end(w->report, &out->summary, err);
 }
 
@@ -488,7 +512,7 @@ ru_status ru_app_worker_run(const ru_app_worker_options *opt, ru_arena *arena,
     ru_cond_init(&w->changed);
     ru_status st = open_all(w, err);
     if (st == RU_OK) {
-        w->begun = w->clock_at = ru_clock_now();
+        w->begun = w->clock_at = w->worked_at = ru_clock_now();
         ru_node_start(w->timers.node, ru_clock_now());
         st = ru_loop_run(w->loop, err);
     }

@@ -53,15 +53,19 @@ typedef struct rui_app_worker {
     uint32_t waker, peers_max, number;
     const char *out; /* of the run, absolute */
     ru_report *report;
-    bool report_failed, ended, asked, target;
+    bool report_failed, ended;
+    bool asked;  /* a signal came */
+    bool target; /* all targets of train.until are reached: this leader ends the job */
+    bool stopping;
     uint32_t exports; /* under way */
     ru_status end_status;
     char end_text[RU_ERR_TEXT_MAX];
+    ru_err export_err; /* of the newest export; status RU_OK: it was stored */
     uint32_t clocks, clock, told;
-    int64_t items, parameters;
+    int64_t items, items_first, parameters; /* items_first: when this process began */
     double objective;
     ru_metrics metrics;
-    ru_time begun, clock_at;
+    ru_time begun, clock_at, worked_at; /* worked_at: the last clock or export was over */
     ru_engine_ckpt from;
     ru_decisions *decisions;
     ru_time plan_at; /* the map in force, from then on */
@@ -88,6 +92,7 @@ extern const ru_engine_device_ops rui_app_device;
 /* worker_app.c, loop thread */
 void rui_app_exported(rui_app_worker *w, const rui_app_command *c);
 void rui_app_number(rui_app_worker *w);
+int64_t rui_app_items(const rui_app_worker *w, uint32_t clocks); /* also on compute threads */
 
 /* worker_app_plans.c, loop thread */
 void rui_app_planned(void *self, const ru_moves_in *in, ru_time now);

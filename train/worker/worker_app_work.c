@@ -211,14 +211,11 @@ static ru_status export_all(rui_app_worker *w, rui_app_command *c, ru_arena *are
     if (named) {
         RU_TRY(words_of(w, &words, err));
     }
-    int64_t rows = ru_sparse_rows(w->data);
-    uint32_t pieces = w->state.shape.pieces;
     const ru_app_ckpt ckpt = {.clock = c->at.clock,
-                              .items = c->at.clock / pieces * rows +
-                                       c->at.clock % pieces * rows / pieces,
+                              .items = rui_app_items(w, c->at.clock),
                               .executors = w->executors,
                               .seed = f->job->train.seed,
-                              .rows = rows,
+                              .rows = ru_sparse_rows(w->data),
                               .cols = ru_sparse_cols(w->data),
                               .classes = ru_sparse_classes(w->data),
                               .numbers = ru_sparse_numbered(w->data),
@@ -251,7 +248,11 @@ static void open_exec(const rui_app_worker *w, rui_app_command *c)
     ru_sparse part;
     uint32_t k = c->object;
     ru_sparse_part(w->data, w->part[k], w->part[k + 1] - w->part[k], &part);
-    c->status = w->opt->file->ops->exec_open(w->self, k, &part, &c->state, &c->err);
+    const ru_app_ops *ops = w->opt->file->ops;
+    c->status = ops->exec_open(w->self, k, &part, &c->state, &c->err);
+    if (c->status != RU_OK) {
+        c->status = ru_err_wrap(&c->err, c->status, "app %s, executor %u", ops->name, k);
+    }
 }
 
 static void work(rui_app_worker *w, rui_app_command *c)
@@ -380,8 +381,8 @@ void rui_app_answers(void *self, ru_time now)
         free(c);
         c = next;
     }
-    if (w->target && !w->asked) {
-        w->asked = w->target = true;
+    if (w->target && !w->stopping) {
+        w->stopping = true;
         ru_engine_stop(w->engine, true, now, fx);
     }
     ru_node_leave(w->timers.node, now);
