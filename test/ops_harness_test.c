@@ -410,7 +410,6 @@ static const ru_op slow_ops[] = {
     RU_OP_Dropout,                   /* in training mode */
     RU_OP_NegativeLogLikelihoodLoss, /* training has kernels for its own losses */
     RU_OP_SoftmaxCrossEntropyLoss,
-    RU_OP_Gemm, /* a bias of one number or one per row; beta other than one */
     RU_OP_LSTM, /* sequences of several lengths; unusual activations, limits and coupled gates */
     RU_OP_LSTMTrain,
     RU_OP_GRU,

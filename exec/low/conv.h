@@ -51,12 +51,14 @@ ru_status rui_post_of_node(rui_low *lo, const ru_node *n, rui_post *post);
 ru_status rui_post_of_whole(const ru_node *n, rui_post *post);
 
 /* What a kernel without such a post-op leaves out, as steps on the result where it stands: the
- * activation fused into `n`, its residual (input 3). First the residual. */
+ * bias of a Gemm (input 2), the residual (input 3), the activation fused into `n`; in this order.
+ */
+bool rui_bias_known(const rui_low *lo, const ru_node *n);
+void rui_bias_emit(rui_low *lo, const ru_node *n);
+void rui_residual_emit(rui_low *lo, const ru_node *n);
 bool rui_act_known(const ru_node *n);
 void rui_act_emit(rui_low *lo, const ru_node *n);
-void rui_residual_emit(rui_low *lo, const ru_node *n);
-/* A copy of `n` without activation and, unless asked to keep it, without residual; NULL sets the
- * sticky error. */
-const ru_node *rui_node_bare(rui_low *lo, const ru_node *n, bool residual);
+/* A copy of `n` with its first `n_in` inputs and without activation; NULL sets the sticky error. */
+const ru_node *rui_node_bare(rui_low *lo, const ru_node *n, uint32_t n_in);
 
 #endif

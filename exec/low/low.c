@@ -161,6 +161,11 @@ uint32_t rui_root(const rui_low *lo, rui_buf b)
     return r;
 }
 
+bool rui_same_memory(const rui_low *lo, rui_buf a, rui_buf b)
+{
+    return a.v != 0 && b.v != 0 && rui_root(lo, a) == rui_root(lo, b);
+}
+
 static rui_buf buf_view(rui_low *lo, rui_buf from, int64_t offset_bytes, int64_t size_bytes)
 {
     rui_buf b = rui_buf_new(lo, lo->bufs[from.v].kind, size_bytes);
@@ -589,28 +594,37 @@ static ru_status lower_rows(rui_low *lo, const ru_node *n, ru_err *err)
     return RU_E_UNSUPPORTED;
 }
 
-/* No kernel takes the product with all that was fused into it: without the activation, then without
- * the residual too. */
+/* No kernel takes the product with all that is fused into it: without the activation, then without
+ * the residual too, then without the bias of a Gemm. */
 static ru_status lower_apart(rui_low *lo, const ru_node *n, ru_err *err)
 {
-    bool residual = ru_node_has_in(n, 3), act = rui_act_known(n);
+    bool residual = ru_node_has_in(n, 3), act = rui_act_known(n), bias = rui_bias_known(lo, n);
     bool product = n->op == RU_OP_Conv || n->op == RU_OP_ConvTranspose || n->op == RU_OP_Gemm ||
                    n->op == RU_OP_MatMul;
-    if (!product || (!residual && !act)) {
-        return RU_E_UNSUPPORTED;
-    }
+    const struct {
+        uint32_t n_in; /* inputs that the kernel keeps */
+        bool possible;
+    } ways[] = {{4, act}, {3, residual}, {2, bias}};
     ru_status st = RU_E_UNSUPPORTED;
-    for (uint32_t k = act ? 0 : 1; k <= (residual ? 1 : 0) && st == RU_E_UNSUPPORTED; k++) {
-        const ru_node *bare = rui_node_bare(lo, n, k == 0);
-        st = bare == NULL ? rui_done(lo) : lower_rows(lo, bare, err);
-        if (st == RU_OK && residual && k == 1) {
+    if (!product || (!act && ru_node_str(n, RU_ATTR_activation, "")[0] != '\0')) {
+        return st;
+    }
+    for (uint32_t k = 0; k < RU_ARRAY_LEN(ways) && st == RU_E_UNSUPPORTED; k++) {
+        const ru_node *bare = ways[k].possible ? rui_node_bare(lo, n, ways[k].n_in) : NULL;
+        if (bare != NULL) {
+            st = lower_rows(lo, bare, err);
+        }
+        if (st == RU_OK && bias && ways[k].n_in <= 2) {
+            rui_bias_emit(lo, n);
+        }
+        if (st == RU_OK && residual && ways[k].n_in <= 3) {
             rui_residual_emit(lo, n);
         }
     }
     if (st == RU_OK && act) {
         rui_act_emit(lo, n);
     }
-    return st == RU_OK ? rui_done(lo) : st;
+    return st == RU_OK || rui_done(lo) != RU_OK ? rui_done(lo) : st;
 }
 
 /* Results of no elements need no step. */

@@ -155,7 +155,62 @@ void rui_residual_emit(rui_low *lo, const ru_node *n)
     }
 }
 
-const ru_node *rui_node_bare(rui_low *lo, const ru_node *n, bool residual)
+typedef struct bias_state {
+    const ru_kern *k;
+    float beta;
+    ru_dtype t;
+    int64_t rows, cols, row,
+        col; /* row, col: elements of the bias from one to the next; 0: it repeats */
+} bias_state;
+
+static void bias_part(const void *state, void *const *bufs, int64_t begin, int64_t end)
+{
+    const bias_state *s = state;
+    int64_t bytes = ru_dtype_bytes(s->t);
+    for (int64_t r = begin; r < end; r++) {
+        char *y = (char *)bufs[0] + r * s->cols * bytes;
+        s->k->map2(RU_KERN_MAP2_Axpy, s->beta, 0, s->t, y, 1,
+                   (const char *)bufs[1] + r * s->row * bytes, s->col, y, s->cols);
+    }
+}
+
+static ru_status bias_run(void *state, void *const *bufs, const rui_run *run)
+{
+    const bias_state *s = state;
+    rui_kern_for(run, bias_part, s, bufs, s->rows, rui_kern_grain(s->cols));
+    return RU_OK;
+}
+
+bool rui_bias_known(const rui_low *lo, const ru_node *n)
+{
+    return n->op == RU_OP_Gemm && ru_node_has_in(n, 2) && rui_type(lo, n->in[2])->rank <= 2 &&
+           ru_node_float(n, RU_ATTR_beta, 1.0) != 0.0;
+}
+
+void rui_bias_emit(rui_low *lo, const ru_node *n)
+{
+    const rui_layout *l = rui_standing(lo, n->out[0]);
+    const ru_type *c = rui_type(lo, n->in[2]), *y = rui_type(lo, n->out[0]);
+    RU_CHECK(l->plain && y->rank == 2);
+    int64_t high = c->rank == 2 ? c->dims[0] : 1, wide = c->rank > 0 ? c->dims[c->rank - 1] : 1;
+    rui_buf bufs[2] = {rui_in(lo, n->out[0], l),
+                       rui_in(lo, n->in[2], rui_plain_as(lo, c, l->type.dtype))};
+    bias_state *s = rui_keep(lo, (int64_t)sizeof *s);
+    if (s != NULL) {
+        *s = (bias_state){.k = ru_kern_best(),
+                          .beta = (float)ru_node_float(n, RU_ATTR_beta, 1.0),
+                          .t = l->type.dtype,
+                          .rows = y->dims[0],
+                          .cols = y->dims[1],
+                          .row = high == 1 ? 0 : wide,
+                          .col = wide == 1 ? 0 : 1};
+        rui_emit(lo,
+                 &(rui_step){
+                     .kernel = "kern bias", .fn = bias_run, .state = s, .bufs = bufs, .n_bufs = 2});
+    }
+}
+
+const ru_node *rui_node_bare(rui_low *lo, const ru_node *n, uint32_t n_in)
 {
     ru_node *bare = rui_keep(lo, (int64_t)sizeof *bare);
     ru_attr *attrs = rui_keep(lo, (int64_t)(n->n_attrs + 1) * (int64_t)sizeof *attrs);
@@ -170,8 +225,6 @@ const ru_node *rui_node_bare(rui_low *lo, const ru_node *n, bool residual)
             attrs[bare->n_attrs++] = n->attrs[i];
         }
     }
-    if (!residual && bare->n_in > 3) {
-        bare->n_in = 3;
-    }
+    bare->n_in = n_in < n->n_in ? n_in : n->n_in;
     return bare;
 }

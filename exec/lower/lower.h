@@ -171,6 +171,9 @@ void rui_out_view(rui_low *lo, ru_value_id v, const rui_layout *l, rui_buf from,
 /* A piece of a buffer, for steps that touch only that. */
 rui_buf rui_buf_part(rui_low *lo, rui_buf from, int64_t offset_bytes, int64_t size_bytes);
 
+/* Do both stand in one piece of memory (the same value, or a view of it)? */
+bool rui_same_memory(const rui_low *lo, rui_buf a, rui_buf b);
+
 /* Memory for this step only. 0 bytes gives absent. */
 rui_buf rui_scratch(rui_low *lo, int64_t size_bytes);
 /* Memory written by one step of this run and read by a later one (pooling workspaces). */

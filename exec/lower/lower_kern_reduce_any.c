@@ -46,9 +46,9 @@ static void join_reals(any_op op, double *a, int64_t step, const float *from, in
         JOIN(a[i * step] * (double)from[i]);
     case A_MAX:
     case A_LOG_SUM_EXP:
-        JOIN(!((double)from[i] <= a[i * step]) ? (double)from[i] : a[i * step]);
+        JOIN(a[i * step] >= (double)from[i] || isnan(a[i * step]) ? a[i * step] : (double)from[i]);
     case A_MIN:
-        JOIN(!((double)from[i] >= a[i * step]) ? (double)from[i] : a[i * step]);
+        JOIN(a[i * step] <= (double)from[i] || isnan(a[i * step]) ? a[i * step] : (double)from[i]);
     }
 }
 

@@ -350,7 +350,11 @@ ru_status rui_lower_kern_scatter(rui_low *lo, const ru_node *n, ru_err *err)
         [B_PICK] = s->picks ? rui_in_plain(lo, pick->in[1]) : (rui_buf){0},
         [B_FROM] = s->picks ? rui_scratch(lo, s->at.rows * (int64_t)sizeof(int64_t)) : (rui_buf){0},
     };
-    bufs[B_Y] = grad ? rui_out(lo, n->out[0], l) : rui_out_over(lo, n->out[0], l, bufs[B_X]);
+    bool over =
+        !grad && !rui_same_memory(lo, bufs[B_X], bufs[B_INDEX]) &&
+        !rui_same_memory(lo, bufs[B_X], bufs[B_UPDATES]) &&
+        !rui_same_memory(lo, bufs[B_X], bufs[B_PICK]); /* they are read after it is written */
+    bufs[B_Y] = over ? rui_out_over(lo, n->out[0], l, bufs[B_X]) : rui_out(lo, n->out[0], l);
     rui_emit(lo, &(rui_step){.kernel = s->picks      ? "kern gather scatter"
                                        : s->elements ? "kern scatter elements"
                                                      : "kern scatter nd",

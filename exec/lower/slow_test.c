@@ -373,6 +373,35 @@ static void scatters_read_past_gathers(void **state)
     }
 }
 
+/* A tensor is scattered into itself: it must not be overwritten while it is still read, as updates
+ * (taken by a gather or whole) or as indices. */
+static void scatters_into_themselves(void **state)
+{
+    (void)state;
+    for (uint32_t k = 0; k < 3; k++) {
+        bool ints = k == 2;
+        net t;
+        net_init(&t);
+        ru_value_id x = input(&t, "x", ints ? T(I64, 6, 6) : T(F32, 9, 48)), y;
+        ru_value_id h = ru_build_op1(&t.b, ints ? RU_OP_Abs : RU_OP_Relu, x, NULL);
+        const ru_attr add[] = {RU_AS(reduction, "add"), RU_A_END};
+        if (k == 0) {
+            ru_value_id from = input(&t, "from", T(I64, 700, 1)),
+                        to = input(&t, "to", T(I64, 700, 1));
+            ru_value_id u = ru_build_op2(&t.b, RU_OP_GatherND, h, from, NULL);
+            y = ru_build_op3(&t.b, RU_OP_ScatterND, h, to, u, add);
+        } else {
+            ru_value_id index = ints ? h : input(&t, "index", T(I64, 9, 48));
+            ru_value_id u = ints ? input(&t, "updates", T(I64, 6, 6)) : h;
+            y = ru_build_op3(&t.b, RU_OP_ScatterElements, h, index, u, add);
+        }
+        ru_build_output(&t.b, y, "y");
+        char name[40];
+        snprintf(name, sizeof name, "scatter into itself %u", k);
+        fast_and_right(&t, 1e-5, name);
+    }
+}
+
 /* The error names the first index out of range, whichever thread meets it. */
 static void indices_out_of_range_are_named(void **state)
 {
@@ -467,6 +496,58 @@ static void odd_forms_have_kernels(void **state)
     }
 }
 
+/* Over axes that do not lie together; finite numbers follow the NaN. */
+static void nan_is_the_extreme(void **state)
+{
+    (void)state;
+    static const ru_op ops[] = {RU_OP_ReduceMax, RU_OP_ReduceMin, RU_OP_ReduceLogSumExp};
+    for (uint32_t k = 0; k < RU_ARRAY_LEN(ops) * 2; k++) {
+        net t;
+        net_init(&t);
+        ru_value_id x = input(&t, "x", T(F32, 6, 7, 8, 33));
+        ru_value_id axes =
+            ru_build_const_i64s(&t.b, k % 2 == 0 ? (int64_t[]){0, 2} : (int64_t[]){1, 3}, 2);
+        ru_value_id y = ru_build_op2(&t.b, ops[k / 2], x, axes, NULL);
+        ru_build_output(&t.b, y, "y");
+        assert_ok(ru_build_finish(&t.b, &t.err), t.err);
+        ru_exe *e = open_on(&t, (ru_exe_options){.threads = 1});
+        assert_true(runs_kernel(&t, e, "kern reduce any"));
+        ((float *)ru_exe_input(e, x))[33 + 4] = NAN;
+        assert_ok(ru_exe_run(e, NULL, &t.err), t.err);
+        const float *to = ru_exe_output(e, y);
+        uint32_t nans = 0;
+        for (int64_t i = 0; i < ru_type_count(&t.g.values[y.v].type); i++) {
+            nans += isnan(to[i]) ? 1 : 0;
+        }
+        assert_int_equal(nans, 1);
+        ru_exe_close(e);
+        ru_arena_fini(&t.arena);
+    }
+}
+
+/* Of every form that broadcasts, scaled or not, before a residual and an activation. */
+static void biases_of_gemm(void **state)
+{
+    (void)state;
+    static const int64_t shapes[][2] = {{1, 1}, {1, 70}, {40, 1}, {40, 70}, {0, 1}, {0, 70}};
+    for (uint32_t k = 0; k < RU_ARRAY_LEN(shapes) * 8; k++) {
+        const int64_t *dims = shapes[k / 8];
+        net t;
+        net_init(&t);
+        ru_value_id a = input(&t, "a", T(F32, 40, 30)), r = input(&t, "r", T(F32, 40, 70));
+        ru_type of = ru_type_make(RU_F32, dims[0] == 0 ? 1 : 2, dims[0] == 0 ? dims + 1 : dims);
+        ru_value_id b = param(&t, T(F32, 30, 70), 0.5f), c = param(&t, of, 1.0f);
+        const ru_attr scaled[] = {RU_AF(alpha, 0.5), RU_AF(beta, k % 4 == 1 ? 2.0 : 0.0), RU_A_END};
+        ru_value_id y = ru_build_op3(&t.b, RU_OP_Gemm, a, b, c, k % 2 == 1 ? scaled : scaled + 2);
+        y = k % 4 >= 2 ? ru_build_op2(&t.b, RU_OP_Add, y, r, NULL) : y;
+        y = k % 8 >= 4 ? ru_build_op1(&t.b, RU_OP_HardSigmoid, y, NULL) : y;
+        ru_build_output(&t.b, y, "y");
+        char name[32];
+        snprintf(name, sizeof name, "bias %u", k);
+        fast_and_right(&t, 1e-5, name);
+    }
+}
+
 static void vectors_in_products(void **state)
 {
     (void)state;
@@ -494,7 +575,8 @@ static void vectors_in_products(void **state)
 
 RU_TESTS(exec_slow, cmocka_unit_test(odd_forms_have_kernels), cmocka_unit_test(vectors_in_products),
          cmocka_unit_test(scatters_do_not_depend_on_threads),
-         cmocka_unit_test(scatters_read_past_gathers),
+         cmocka_unit_test(scatters_read_past_gathers), cmocka_unit_test(scatters_into_themselves),
+         cmocka_unit_test(nan_is_the_extreme), cmocka_unit_test(biases_of_gemm),
          cmocka_unit_test(indices_out_of_range_are_named), cmocka_unit_test(gates_of_channels),
          cmocka_unit_test(activations_after_products),
          cmocka_unit_test(reductions_after_convolutions))
