@@ -41,6 +41,9 @@ void ops_sample(ops_case *c, ru_op op);
 
 /* -- for samplers ----------------------------------------------------------------------- */
 
+/* One draw for each variable: compilers differ in the order in which they evaluate arguments and
+ * elements of a list. */
+
 int64_t ops_pick(ops_case *c, int64_t low, int64_t high); /* both included */
 bool ops_coin(ops_case *c);
 int64_t ops_dim(ops_case *c); /* 1, 2, 3, 5, 7, 8, 13; big: 16 .. 65 */

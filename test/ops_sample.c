@@ -529,7 +529,8 @@ void sample_reshape(ops_case *c)
 
 void sample_squeeze(ops_case *c)
 {
-    ops_in_grid(c, ops_type(RU_F32, 4, (int64_t[]){1, ops_dim(c), 1, ops_dim(c)}), -4.0, 4.0);
+    int64_t a = ops_dim(c), b = ops_dim(c);
+    ops_in_grid(c, ops_type(RU_F32, 4, (int64_t[]){1, a, 1, b}), -4.0, 4.0);
     ops_in_consts(c, (int64_t[]){0, -2}, ops_coin(c) ? 2 : 1);
 }
 
@@ -541,8 +542,8 @@ void sample_unsqueeze(ops_case *c)
 
 void sample_slice(ops_case *c)
 {
-    ru_type t = ops_type(RU_F32, 3, (int64_t[]){ops_pick(c, 2, 7), ops_pick(c, 3, 9), ops_dim(c)});
-    ops_in_grid(c, t, -4.0, 4.0);
+    int64_t i = ops_pick(c, 2, 7), j = ops_pick(c, 3, 9), k = ops_dim(c);
+    ops_in_grid(c, ops_type(RU_F32, 3, (int64_t[]){i, j, k}), -4.0, 4.0);
     bool back = ops_coin(c);
     ops_in_consts(c, (int64_t[]){back ? -1 : 1, 0}, 2);
     ops_in_consts(c, (int64_t[]){back ? -100 : 100, -1}, 2);
@@ -565,9 +566,10 @@ void sample_split(ops_case *c)
 
 void sample_tile(ops_case *c)
 {
-    ru_type t = ops_type(RU_F32, 3, (int64_t[]){ops_pick(c, 1, 3), ops_pick(c, 1, 4), 2});
-    ops_in_grid(c, t, -4.0, 4.0);
-    ops_in_consts(c, (int64_t[]){ops_pick(c, 1, 3), 1, ops_pick(c, 1, 4)}, 3);
+    int64_t i = ops_pick(c, 1, 3), j = ops_pick(c, 1, 4);
+    ops_in_grid(c, ops_type(RU_F32, 3, (int64_t[]){i, j, 2}), -4.0, 4.0);
+    int64_t first = ops_pick(c, 1, 3), last = ops_pick(c, 1, 4);
+    ops_in_consts(c, (int64_t[]){first, 1, last}, 3);
 }
 
 void sample_transpose(ops_case *c)
@@ -593,11 +595,11 @@ void sample_trilu(ops_case *c)
 void sample_pad(ops_case *c)
 {
     static const char *const modes[] = {"constant", "reflect", "edge", "wrap"};
-    ru_type t =
-        ops_type(RU_F32, 3, (int64_t[]){ops_pick(c, 3, 5), ops_pick(c, 3, 5), ops_pick(c, 3, 4)});
+    int64_t i = ops_pick(c, 3, 5), j = ops_pick(c, 3, 5), k = ops_pick(c, 3, 4);
     const char *mode = modes[ru_rng_below(&c->rng, 4)];
-    ops_in_grid(c, t, -4.0, 4.0);
-    ops_in_consts(c, (int64_t[]){ops_pick(c, 0, 2), 0, 1, 1, ops_pick(c, 0, 2), 2}, 6);
+    ops_in_grid(c, ops_type(RU_F32, 3, (int64_t[]){i, j, k}), -4.0, 4.0);
+    int64_t before = ops_pick(c, 0, 2), after = ops_pick(c, 0, 2);
+    ops_in_consts(c, (int64_t[]){before, 0, 1, 1, after, 2}, 6);
     if (mode == modes[0] && ops_coin(c)) {
         fixed_scalar(c, RU_F32, 1.5);
     }
@@ -655,8 +657,9 @@ void sample_onehot(ops_case *c)
 /* Each place at most once, so that the result does not depend on the order. */
 void sample_scatterelements(ops_case *c)
 {
-    ru_type t = ops_type(RU_F32, 2, (int64_t[]){ops_pick(c, 2, 6), ops_pick(c, 1, 5)});
-    ru_type it = ops_type(RU_I64, 2, (int64_t[]){ops_pick(c, 1, t.dims[0]), t.dims[1]});
+    int64_t rows = ops_pick(c, 2, 6), cols = ops_pick(c, 1, 5);
+    ru_type t = ops_type(RU_F32, 2, (int64_t[]){rows, cols});
+    ru_type it = ops_type(RU_I64, 2, (int64_t[]){ops_pick(c, 1, rows), cols});
     ops_in_grid(c, t, -4.0, 4.0);
     ru_tensor *index = ops_in(c, it);
     uint32_t order[8];

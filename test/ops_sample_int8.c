@@ -66,7 +66,7 @@ static int64_t zero_of(ops_case *c, ru_dtype t)
 void sample_quantizelinear(ops_case *c)
 {
     ru_dtype t = a_byte(c);
-    int64_t dims[3] = {ops_dim(c), ops_dim(c), ops_dim(c)};
+    int64_t n = ops_dim(c), width = ops_dim(c), dims[3] = {n, width, ops_dim(c)};
     bool one = ops_coin(c);
     (void)ops_in_grid(c, ops_type(RU_F32, 3, dims), -8.0, 8.0);
     scales_in(c, 1, one ? 1 : dims[1], one);
@@ -82,7 +82,7 @@ void sample_quantizelinear(ops_case *c)
 void sample_dequantizelinear(ops_case *c)
 {
     ru_dtype t = a_byte(c);
-    int64_t dims[3] = {ops_dim(c), ops_dim(c), ops_dim(c)};
+    int64_t n = ops_dim(c), width = ops_dim(c), dims[3] = {n, width, ops_dim(c)};
     bool one = ops_coin(c);
     bytes_in(c, t, 3, dims);
     scales_in(c, 1, one ? 1 : dims[1], one);
@@ -131,7 +131,7 @@ void sample_matmulint8(ops_case *c)
 void sample_addint8(ops_case *c)
 {
     ru_dtype ta = a_byte(c), tb = a_byte(c);
-    int64_t dims[2] = {ops_dim(c), ops_dim(c)};
+    int64_t rows = ops_dim(c), dims[2] = {rows, ops_dim(c)};
     bytes_in(c, ta, 2, dims);
     bytes_in(c, tb, 2, dims);
     ops_attr_float(c, RU_ATTR_x_scale, 0.5);

@@ -92,7 +92,8 @@ void sample_gemm(ops_case *c)
     }
     c->grad_in = 3;
     ru_type shapes[] = {F32(n), F32(m, n), F32(m, 1), F32(1, n), F32(1)};
-    maybe_fuse(c, F32(m, n), shapes[ru_rng_below(&c->rng, 5)], ops_coin(c));
+    ru_type bias = shapes[ru_rng_below(&c->rng, RU_ARRAY_LEN(shapes))];
+    maybe_fuse(c, F32(m, n), bias, ops_coin(c));
 }
 
 void sample_einsum(ops_case *c)
@@ -214,7 +215,8 @@ void sample_pool(ops_case *c)
         w.pads[d] = w.dilation[d] == 1 ? w.pads[d] : 0;
         w.pads[rank + d] = w.dilation[d] == 1 && w.stride[d] == 1 ? w.pads[rank + d] : 0;
     }
-    ru_type t = image(ops_pick(c, 1, 2), ops_pick(c, 1, rank == 3 ? 2 : 5), w.size, rank);
+    int64_t images = ops_pick(c, 1, 2), width = ops_pick(c, 1, rank == 3 ? 2 : 5);
+    ru_type t = image(images, width, w.size, rank);
     if (c->op == RU_OP_MaxPool) {
         ops_in_distinct(c, t);
         c->n_out = ops_coin(c) ? 2 : 1;
@@ -236,8 +238,9 @@ void sample_pool(ops_case *c)
 
 void sample_globalpool(ops_case *c)
 {
-    ops_in_distinct(
-        c, F32(ops_pick(c, 1, 2), ops_pick(c, 1, 8), ops_pick(c, 1, 5), ops_pick(c, 1, 5)));
+    int64_t n = ops_pick(c, 1, 2), width = ops_pick(c, 1, 8), h = ops_pick(c, 1, 5),
+            w = ops_pick(c, 1, 5);
+    ops_in_distinct(c, F32(n, width, h, w));
     c->f32_only = c->op == RU_OP_GlobalMaxPool;
 }
 
@@ -251,7 +254,8 @@ void sample_lrn(ops_case *c)
 void sample_resize(ops_case *c)
 {
     static const char *const modes[] = {"nearest", "linear", "cubic"};
-    ops_in_grid(c, F32(1, 2, ops_pick(c, 2, 5), ops_pick(c, 2, 5)), -4.0, 4.0);
+    int64_t h = ops_pick(c, 2, 5), w = ops_pick(c, 2, 5);
+    ops_in_grid(c, F32(1, 2, h, w), -4.0, 4.0);
     ops_in_absent(c);
     c->fixed[2] = true;
     ru_tensor *scales = ops_in(c, F32(4));
@@ -266,14 +270,11 @@ void sample_resize(ops_case *c)
 /* [N, C, ...] with enough in it that a variance is not zero. */
 static ru_type channels(ops_case *c, int64_t width)
 {
-    switch (ru_rng_below(&c->rng, 3)) {
-    case 0:
-        return F32(ops_pick(c, 4, 9), width);
-    case 1:
-        return F32(ops_pick(c, 2, 3), width, ops_pick(c, 3, 7));
-    default:
-        return F32(ops_pick(c, 2, 3), width, ops_pick(c, 2, 4), ops_pick(c, 2, 5));
-    }
+    uint32_t axes = ru_rng_below(&c->rng, 3);
+    int64_t n = axes == 0 ? ops_pick(c, 4, 9) : ops_pick(c, 2, 3);
+    int64_t h = axes == 0 ? 1 : axes == 1 ? ops_pick(c, 3, 7) : ops_pick(c, 2, 4);
+    int64_t w = axes < 2 ? 1 : ops_pick(c, 2, 5);
+    return axes == 0 ? F32(n, width) : axes == 1 ? F32(n, width, h) : F32(n, width, h, w);
 }
 
 void sample_batchnorm(ops_case *c)
@@ -307,7 +308,8 @@ void sample_batchnormtrain(ops_case *c)
 void sample_groupnorm(ops_case *c)
 {
     int64_t groups = ops_pick(c, 1, 3), width = groups * ops_pick(c, 1, 3);
-    ops_in_grid(c, F32(ops_pick(c, 1, 3), width, ops_pick(c, 2, 4), ops_pick(c, 2, 3)), -4.0, 4.0);
+    int64_t n = ops_pick(c, 1, 3), h = ops_pick(c, 2, 4), w = ops_pick(c, 2, 3);
+    ops_in_grid(c, F32(n, width, h, w), -4.0, 4.0);
     ops_in_grid(c, F32(width), 0.5, 2.0);
     ops_in_grid(c, F32(width), -2.0, 2.0);
     ops_attr_int(c, RU_ATTR_num_groups, groups);
@@ -316,8 +318,8 @@ void sample_groupnorm(ops_case *c)
 
 void sample_instancenorm(ops_case *c)
 {
-    int64_t width = ops_dim(c);
-    ops_in_grid(c, F32(ops_pick(c, 1, 3), width, ops_pick(c, 4, 9)), -4.0, 4.0);
+    int64_t width = ops_dim(c), n = ops_pick(c, 1, 3), places = ops_pick(c, 4, 9);
+    ops_in_grid(c, F32(n, width, places), -4.0, 4.0);
     ops_in_grid(c, F32(width), 0.5, 2.0);
     ops_in_grid(c, F32(width), -2.0, 2.0);
     c->grad_in = 7;
@@ -348,7 +350,8 @@ void sample_softmax(ops_case *c)
 
 void sample_mvn(ops_case *c)
 {
-    ops_in_grid(c, F32(ops_pick(c, 2, 3), ops_dim(c), 3, 2), -4.0, 4.0);
+    int64_t n = ops_pick(c, 2, 3), width = ops_dim(c);
+    ops_in_grid(c, F32(n, width, 3, 2), -4.0, 4.0);
 }
 
 /* -- recurrence ------------------------------------------------------------------------- */
