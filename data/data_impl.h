@@ -113,6 +113,9 @@ ru_status rui_numbers_check(const ru_dataset *d, uint32_t k, const void *floats,
 
 /* Samples stand in the format's own order, and neighbours may be read at once. */
 bool rui_in_order(const ru_dataset *d);
+/* ru_dataset_read without mean and std. */
+RU_MUST_USE ru_status rui_read_stored(const ru_dataset *d, int64_t index, void *const *fields,
+                                      ru_err *err);
 /* n samples of the format into the form that the options ask for. */
 void rui_normalize(const ru_dataset *d, void *const *fields, int64_t n);
 

@@ -415,7 +415,7 @@ ru_status rui_numbers_check(const ru_dataset *d, uint32_t k, const void *floats,
 
 enum { SKIP_TRIES_MAX = 1000 };
 
-ru_status ru_dataset_read(const ru_dataset *d, int64_t index, void *const *fields, ru_err *err)
+ru_status rui_read_stored(const ru_dataset *d, int64_t index, void *const *fields, ru_err *err)
 {
     RU_CHECK(index >= 0 && index < d->count);
     ru_status st = d->format->read(d, place(d, index), fields, err);
@@ -424,13 +424,17 @@ ru_status ru_dataset_read(const ru_dataset *d, int64_t index, void *const *field
         rui_skip_note(d);
         st = d->format->read(d, place(d, (index + k) % d->count), fields, err);
     }
-    if (st == RU_OK) {
-        rui_normalize(d, fields, 1);
-    }
     if (st != RU_E_DATA || !d->skip_damaged) {
         return st;
     }
     return ru_err_wrap(err, st, "%d samples in a row are damaged", SKIP_TRIES_MAX);
+}
+
+ru_status ru_dataset_read(const ru_dataset *d, int64_t index, void *const *fields, ru_err *err)
+{
+    RU_TRY(rui_read_stored(d, index, fields, err));
+    rui_normalize(d, fields, 1);
+    return RU_OK;
 }
 
 const char *ru_dataset_where(const ru_dataset *d, int64_t index, char *into, int64_t size_bytes)

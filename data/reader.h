@@ -115,8 +115,30 @@ typedef enum ru_shuffle {
                          a file larger than memory is read in large pieces */
 } ru_shuffle;
 
+typedef enum ru_flip {
+    RU_FLIP_NONE,
+    RU_FLIP_HORIZONTAL,
+    RU_FLIP_VERTICAL,
+    RU_FLIP_BOTH,
+} ru_flip;
+
+/* Random changes of samples, a function of (seed, epoch, sample): images [c, h, w], except mixup.
+ * 0: not this one. */
+typedef struct ru_augment {
+    ru_flip flip;      /* each direction in half of the samples */
+    int64_t crop;      /* pixels of black around the image, from which its size is cut anywhere */
+    double rotation;   /* by at most this many degrees */
+    double brightness; /* times 1 - this to 1 + this */
+    double contrast;   /* distance from the image's mean gray, likewise */
+    double saturation; /* distance from a pixel's gray, likewise */
+    int64_t cutout;    /* side of a square that becomes 0 (after mean and std) */
+    double mixup;      /* inputs and labels are mixed with those of the sample before in the order,
+                          in shares from Beta(mixup, mixup); labels must be f32 */
+} ru_augment;
+
 typedef struct ru_stream_options {
     uint64_t seed;
+    ru_augment augment;
     ru_shuffle shuffle;
     int64_t block;     /* samples of a block; 0: as many as have 1 MiB on the disk */
     int64_t batch;     /* samples of a batch */

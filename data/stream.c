@@ -14,7 +14,7 @@
  * blocks of the next are fetched whole.
  *
  * Memory is taken at open; nothing is allocated later (formats that decode may). */
-#include "data/data_impl.h"
+#include "data/augment.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -50,8 +50,9 @@ struct ru_stream {
     uint8_t *memory;
     int64_t sample_bytes;
     uint16_t name_read;
-    ru_thread *threads; /* [n_threads] */
-    ru_mutex lock;      /* guards everything below */
+    ru_thread *threads;     /* [n_threads] */
+    struct reader *readers; /* [n_threads] */
+    ru_mutex lock;          /* guards everything below */
     ru_cond filled, freed;
     int64_t next_take, next_out, released;
     int64_t announced; /* windows before this one, counted over all epochs */
@@ -60,8 +61,9 @@ struct ru_stream {
 
 /* A reading thread's own: the order of the epoch it is in. */
 typedef struct reader {
-    const ru_stream *s;
-    int64_t epoch; /* -1: none yet */
+    ru_stream *s;
+    rui_augmenter augmenter; /* d NULL: samples stay as they are */
+    int64_t epoch;           /* -1: none yet */
     rui_order full;
     rui_block_order blocks;
 } reader;
@@ -133,9 +135,8 @@ static ru_status fill_run(const ru_stream *s, slot *sl, int64_t row, int64_t fir
     return RU_OK;
 }
 
-static int64_t sample_at(reader *rd, int64_t epoch, int64_t position)
+static int64_t sample_at(reader *rd, const ru_stream *s, int64_t epoch, int64_t position)
 {
-    const ru_stream *s = rd->s;
     bool full = s->opt.shuffle == RU_SHUFFLE_FULL;
     if (rd->epoch != epoch) {
         rd->epoch = epoch;
@@ -148,25 +149,62 @@ static int64_t sample_at(reader *rd, int64_t epoch, int64_t position)
     return full ? rui_order_at(&rd->full, position) : rui_block_order_at(&rd->blocks, position);
 }
 
+/* The sample at a position into `fields`. */
+static ru_status read_at(reader *rd, int64_t epoch, int64_t position, void *const *fields,
+                         ru_err *err)
+{
+    const ru_stream *s = rd->s;
+    int64_t index =
+        s->opt.shuffle == RU_SHUFFLE_NONE ? position : sample_at(rd, s, epoch, position);
+    return rd->augmenter.d != NULL ? rui_augment_read(&rd->augmenter, epoch, index, fields, err)
+                                   : ru_dataset_read(s->d, index, fields, err);
+}
+
+/* Each sample of the batch with the one before it in the order of all epochs, whatever batch or
+ * worker has that one: from the last row to the first, so that the row before is still pure. */
+static ru_status mix(reader *rd, slot *sl, range r)
+{
+    const ru_stream *s = rd->s;
+    int64_t at = r.epoch * s->count + r.in_epoch;
+    for (int64_t row = r.n - 1; row >= 0; row--) {
+        void *fields[RU_FIELDS_MAX], *before[RU_FIELDS_MAX];
+        int64_t epoch = (at + row) / s->count, position = (at + row) % s->count;
+        slice(s, sl, row, fields);
+        memcpy(before, rd->augmenter.spare, sizeof before);
+        if (row > 0) {
+            slice(s, sl, row - 1, before);
+        } else { /* the very first sample: the last one of its own epoch */
+            int64_t last = at > 0 ? at - 1 : s->count - 1;
+            RU_TRY(read_at(rd, last / s->count, last % s->count, before, &sl->err));
+        }
+        int64_t index =
+            s->opt.shuffle == RU_SHUFFLE_NONE ? position : sample_at(rd, s, epoch, position);
+        rui_augment_mix(&rd->augmenter, epoch, index, fields, before);
+    }
+    return RU_OK;
+}
+
 static ru_status fill(reader *rd, slot *sl, range r)
 {
     const ru_stream *s = rd->s;
+    bool plain = s->opt.shuffle == RU_SHUFFLE_NONE && rd->augmenter.d == NULL;
+    range all = r;
     int64_t row = 0;
     while (row < r.n) {
         int64_t run = s->count - r.in_epoch < r.n - row ? s->count - r.in_epoch : r.n - row;
-        if (s->opt.shuffle == RU_SHUFFLE_NONE) {
+        if (plain) {
             RU_TRY(fill_run(s, sl, row, r.in_epoch, run));
         }
-        for (int64_t i = 0; s->opt.shuffle != RU_SHUFFLE_NONE && i < run; i++) {
+        for (int64_t i = 0; !plain && i < run; i++) {
             void *fields[RU_FIELDS_MAX];
             slice(s, sl, row + i, fields);
-            RU_TRY(ru_dataset_read(s->d, sample_at(rd, r.epoch, r.in_epoch + i), fields, &sl->err));
+            RU_TRY(read_at(rd, r.epoch, r.in_epoch + i, fields, &sl->err));
         }
         row += run;
         r.in_epoch = 0;
         r.epoch++;
     }
-    return RU_OK;
+    return s->opt.augment.mixup > 0 ? mix(rd, sl, all) : RU_OK;
 }
 
 /* Tell the kernel of the blocks of window `w`, counted over all epochs. */
@@ -204,8 +242,8 @@ static void announce(ru_stream *s, range r)
 
 static void reader_main(void *arg)
 {
-    ru_stream *s = arg;
-    reader rd = {.s = s, .epoch = -1};
+    reader *rd = arg;
+    ru_stream *s = rd->s;
     ru_recorder_thread(s->opt.recorder, "reader");
     ru_mutex_lock(&s->lock);
     while (true) {
@@ -224,7 +262,7 @@ static void reader_main(void *arg)
         }
         ru_mutex_unlock(&s->lock);
         int64_t from = ru_rec_now();
-        ru_status st = fill(&rd, sl, r);
+        ru_status st = fill(rd, sl, r);
         ru_rec_span(s->opt.recorder, s->name_read, from, ru_rec_now(), r.n * s->sample_bytes);
         ru_mutex_lock(&s->lock);
         sl->status = st;
@@ -300,7 +338,8 @@ static ru_status take_memory(ru_stream *s, ru_err *err)
     s->slots = calloc(s->n_slots, sizeof *s->slots);
     s->memory = aligned_alloc(ALIGN_BYTES, (size_t)(batch_bytes * s->n_slots));
     s->threads = calloc(s->n_threads, sizeof *s->threads);
-    if (s->slots == NULL || s->memory == NULL || s->threads == NULL) {
+    s->readers = calloc(s->n_threads, sizeof *s->readers);
+    if (s->slots == NULL || s->memory == NULL || s->threads == NULL || s->readers == NULL) {
         return rui_no_memory(err, "batches read ahead", batch_bytes * s->n_slots);
     }
     uint8_t *at = s->memory;
@@ -311,6 +350,16 @@ static ru_status take_memory(ru_stream *s, ru_err *err)
         }
     }
     return RU_OK;
+}
+
+static ru_status start_reader(ru_stream *s, uint32_t i, ru_err *err)
+{
+    reader *rd = &s->readers[i];
+    *rd = (reader){.s = s, .epoch = -1};
+    if (rui_augments(&s->opt.augment)) {
+        RU_TRY(rui_augmenter_init(&rd->augmenter, s->d, &s->opt.augment, s->opt.seed, err));
+    }
+    return ru_thread_start(&s->threads[i], "reader", reader_main, rd, err);
 }
 
 static void set_blocks(ru_stream *s)
@@ -344,7 +393,7 @@ ru_status ru_stream_open(ru_dataset *d, const ru_stream_options *opt, ru_stream 
     ru_cond_init(&s->freed);
     ru_status st = take_memory(s, err);
     for (uint32_t i = 0; st == RU_OK && i < s->n_threads; i++) {
-        st = ru_thread_start(&s->threads[i], "reader", reader_main, s, err);
+        st = start_reader(s, i, err);
     }
     if (st != RU_OK) {
         ru_stream_close(s);
@@ -398,10 +447,10 @@ ru_status ru_stream_next(ru_stream *s, ru_batch *batch, ru_err *err)
 
 int64_t ru_stream_sample(const ru_stream *s, int64_t position)
 {
-    reader rd = {.s = s, .epoch = -1};
+    reader rd = {.epoch = -1};
     int64_t in_epoch = position % s->count;
     return s->opt.shuffle == RU_SHUFFLE_NONE ? in_epoch
-                                             : sample_at(&rd, position / s->count, in_epoch);
+                                             : sample_at(&rd, s, position / s->count, in_epoch);
 }
 
 void ru_stream_close(ru_stream *s)
@@ -416,10 +465,14 @@ void ru_stream_close(ru_stream *s)
     for (uint32_t i = 0; s->threads != NULL && i < s->n_threads; i++) {
         ru_thread_join(&s->threads[i]);
     }
+    for (uint32_t i = 0; s->readers != NULL && i < s->n_threads; i++) {
+        rui_augmenter_fini(&s->readers[i].augmenter);
+    }
     ru_cond_fini(&s->freed);
     ru_cond_fini(&s->filled);
     ru_mutex_fini(&s->lock);
     free(s->threads);
+    free(s->readers);
     free(s->memory);
     free(s->slots);
     free(s);
