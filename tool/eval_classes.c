@@ -218,24 +218,18 @@ static void print_json(const ru_class_scores *s, const ru_dataset *d, ru_text *o
 
 /* -- reading ----------------------------------------------------------------------------------- */
 
-static int64_t label_of(const void *y, ru_dtype t)
+static ru_status predict_all(ru_predictor *p, const ru_dataset *d, const ru_field *fields_of,
+                             void *y, int64_t *labels, float *scores, ru_err *err)
 {
-    return t == RU_I64   ? *(const int64_t *)y
-           : t == RU_I32 ? *(const int32_t *)y
-                         : *(const uint8_t *)y;
-}
-
-static ru_status predict_all(ru_predictor *p, const ru_dataset *d, ru_dtype label_type,
-                             int64_t in_bytes, int64_t *labels, float *scores, ru_err *err)
-{
-    int64_t count = ru_dataset_count(d), classes = ru_predictor_outputs(p), y = 0;
+    int64_t count = ru_dataset_count(d), classes = ru_predictor_outputs(p);
+    int64_t in_bytes = ru_type_bytes(&fields_of[0].type);
     uint8_t *input = ru_predictor_input(p);
     for (int64_t first = 0; first < count; first += BATCH) {
         int64_t n = count - first < BATCH ? count - first : BATCH;
         for (int64_t i = 0; i < n; i++) {
-            void *fields[RU_FIELDS_MAX] = {input + i * in_bytes, &y};
+            void *fields[RU_FIELDS_MAX] = {input + i * in_bytes, y};
             RU_TRY(ru_dataset_read(d, first + i, fields, err));
-            labels[first + i] = label_of(&y, label_type);
+            labels[first + i] = ru_label_class(&fields_of[1].type, y);
             if (labels[first + i] >= classes) {
                 return RU_FAIL(err, RU_E_DATA, "sample %lld is of class %lld; the model has %lld",
                                (long long)(first + i), (long long)labels[first + i],
@@ -258,9 +252,7 @@ ru_status rui_eval_classes(const ru_rundir *run, const ru_dataset *data, bool js
 {
     const ru_field *fields;
     uint32_t n_fields = ru_dataset_fields(data, &fields);
-    ru_dtype t = fields[1].type.dtype;
-    bool single = n_fields == 2 && fields[1].type.rank == 0 &&
-                  (t == RU_I64 || t == RU_I32 || t == RU_U8) && ru_dataset_classes(data) >= 2;
+    bool single = n_fields == 2 && ru_label_is_class(&fields[1].type, ru_dataset_classes(data));
     ru_predictor *p = NULL;
     ru_class_scores s;
     if (!single || ru_dataset_classes(data) > CLASSES_MAX) {
@@ -271,10 +263,11 @@ ru_status rui_eval_classes(const ru_rundir *run, const ru_dataset *data, bool js
     int64_t n = ru_dataset_count(data), classes = ru_predictor_outputs(p);
     int64_t *labels = RU_NEW(arena, int64_t, n);
     float *scores = RU_NEW(arena, float, n *classes);
+    void *label = ru_arena_alloc(arena, ru_type_bytes(&fields[1].type), 8);
     ru_status st =
-        labels == NULL || scores == NULL
+        labels == NULL || scores == NULL || label == NULL
             ? RU_FAIL(err, RU_E_MEM, "no memory for the scores of %lld samples", (long long)n)
-            : predict_all(p, data, t, ru_type_bytes(&fields[0].type), labels, scores, err);
+            : predict_all(p, data, fields, label, labels, scores, err);
     if (st == RU_OK) {
         st = ru_class_scores_get(labels, scores, n, classes, arena, &s, err);
     }

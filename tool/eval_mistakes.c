@@ -12,19 +12,12 @@ typedef struct search {
     const ru_dataset *data;
     ru_predictor *predictor;
     void *label; /* one sample's y */
-    ru_dtype label_type;
+    const ru_type *label_type;
     int64_t labels[BATCH];
     int64_t classes, in_bytes;
     int64_t found, wanted;
     ru_text *out;
 } search;
-
-static int64_t label_at(const search *s)
-{
-    return s->label_type == RU_I64   ? *(const int64_t *)s->label
-           : s->label_type == RU_I32 ? *(const int32_t *)s->label
-                                     : *(const uint8_t *)s->label;
-}
 
 static void put_class(const search *s, int64_t k)
 {
@@ -68,7 +61,7 @@ static ru_status look_through(search *s, float *scratch, ru_err *err)
         for (int64_t i = 0; i < n; i++) {
             void *fields[RU_FIELDS_MAX] = {input + i * s->in_bytes, s->label};
             RU_TRY(ru_dataset_read(s->data, first + i, fields, err));
-            s->labels[i] = label_at(s);
+            s->labels[i] = ru_label_class(s->label_type, s->label);
         }
         const float *logits;
         RU_TRY(ru_predictor_run(s->predictor, &logits, err));
@@ -85,17 +78,15 @@ ru_status rui_eval_mistakes(const ru_rundir *run, const ru_dataset *data, int64_
 {
     const ru_field *fields;
     uint32_t n_fields = ru_dataset_fields(data, &fields);
-    search s = {.data = data, .wanted = n, .out = out, .label_type = fields[1].type.dtype};
-    bool single = n_fields == 2 && fields[1].type.rank == 0 &&
-                  (s.label_type == RU_I64 || s.label_type == RU_I32 || s.label_type == RU_U8);
-    if (!single || ru_dataset_classes(data) < 2) {
+    search s = {.data = data, .wanted = n, .out = out, .label_type = &fields[1].type};
+    if (n_fields != 2 || !ru_label_is_class(s.label_type, ru_dataset_classes(data))) {
         return RU_FAIL(err, RU_E_USAGE,
                        "--mistakes works with classifiers only; this model is not a classifier");
     }
     RU_TRY(ru_predictor_open(run, BATCH, exe_opt, arena, &s.predictor, err));
     s.classes = ru_predictor_outputs(s.predictor);
     s.in_bytes = ru_type_bytes(&fields[0].type);
-    s.label = ru_arena_zalloc(arena, 8, 8);
+    s.label = ru_arena_zalloc(arena, ru_type_bytes(s.label_type), 8);
     float *scratch = RU_NEW(arena, float, s.classes);
     ru_status st = RU_FAIL(err, RU_E_LIMIT, "not enough memory in the arena for the samples");
     if (s.label != NULL && scratch != NULL) {

@@ -127,6 +127,9 @@ static const ru_conf_field data_fields[] = {
                 "of images or each feature of vectors"),
     ROW(F64_LIST, ru_job_data, std, .def = "[]", .min = 0, .max = 1e30, .open = true,
         .help = "the inputs are divided by it, after data.mean is subtracted"),
+    ROW(SECTION, ru_job_data, augment, .table = &rui_augment_table,
+        .help = "random changes of the training samples, the same for every number of workers and "
+                "after a resume"),
     ROW(TEXT, ru_job_data, generator, .def = "",
         .help = "synthetic: name of the generator, as in `rubato data make`"),
     ROW(I64, ru_job_data, count, .def = "0", .min = 0, .max = 1e15,
@@ -207,7 +210,9 @@ static const ru_conf_table data_table = {
         "val_split=validation|validation_split=validation|split=validation|num_workers=threads|"
         "workers=threads|path=train|paths=train|files=train|root=train|dataset=format|type=format|"
         "normalize=mean|variance=std|stddev=std|resize=image_size|seq_len=context|"
-        "sequence_length=context|num_classes=classes|validation_data=test|val=test",
+        "sequence_length=context|num_classes=classes|validation_data=test|val=test|augmentation="
+        "augment|transform=augment|transforms=augment|flip=augment: {flip: horizontal}|mixup="
+        "augment: {mixup: 0.2}|cutout=augment: {cutout: 8}",
     .check = data_check,
     .help = "training and test data",
 };
@@ -594,7 +599,7 @@ ru_data_options ru_job_data_options(const ru_job *job, bool test)
         .n_mean = d->mean.n,
         .std = d->std.at,
         .n_std = d->std.n,
-        .one_hot = d->one_hot,
+        .one_hot = d->one_hot || d->augment.mixup > 0,
         .skip_damaged = !d->strict,
         .regression = job->train.loss == 1 + RU_LOSS_MSE,
         .token_bytes = d->token_bytes,

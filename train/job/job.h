@@ -36,6 +36,7 @@ typedef struct ru_job_data {
     int64_t count, test_count, context, stride, features, classes, image_size, seed, token_bytes;
     double scale, shift, validation;
     ru_conf_f64s mean, std;
+    ru_augment augment;
     bool header, one_hot, strict;
     uint32_t threads;
     uint32_t shuffle; /* ru_shuffle */

@@ -6,6 +6,8 @@
 
 #include "base/conf.h"
 
+extern const ru_conf_table rui_augment_table; /* of ru_augment */
+
 /* The text of a job file: not too large, no control characters. */
 RU_MUST_USE ru_status rui_job_text(const char *path, ru_arena *arena, char **text, int64_t *n,
                                    ru_err *err);

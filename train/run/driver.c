@@ -26,6 +26,7 @@ static ru_status open_stream(rui_driver *d, int64_t at, ru_err *err)
     d->stream = NULL;
     ru_stream_options so = {
         .seed = (uint64_t)job->train.seed,
+        .augment = job->data.augment,
         .shuffle = ru_job_shuffle(job),
         .batch = share->n,
         .stride = share->batch,

@@ -120,6 +120,28 @@ static int64_t largest(const float *x, int64_t n)
     return at;
 }
 
+bool ru_label_is_class(const ru_type *label, int64_t classes)
+{
+    ru_dtype t = label->dtype;
+    bool number = label->rank == 0 && (t == RU_I64 || t == RU_I32 || t == RU_U8);
+    return classes >= 2 &&
+           (number || (t == RU_F32 && label->rank == 1 && label->dims[0] == classes));
+}
+
+int64_t ru_label_class(const ru_type *label, const void *at)
+{
+    switch ((int)label->dtype) {
+    case RU_F32:
+        return largest(at, label->dims[0]);
+    case RU_I64:
+        return *(const int64_t *)at;
+    case RU_I32:
+        return *(const int32_t *)at;
+    default:
+        return *(const uint8_t *)at;
+    }
+}
+
 int64_t ru_token_draw(const float *logits, int64_t n, double temperature, uint64_t seed,
                       uint64_t index, float *scratch)
 {

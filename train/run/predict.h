@@ -28,6 +28,12 @@ void *ru_predictor_input(ru_predictor *p);
 /* Outputs [batch, outputs], f32, view until the next run. */
 RU_MUST_USE ru_status ru_predictor_run(ru_predictor *p, const float **outputs, ru_err *err);
 
+/* Do labels of this type say one class of `classes`: its number, or a vector with the largest
+ * element there? */
+bool ru_label_is_class(const ru_type *label, int64_t classes);
+/* The class that such a label says. */
+int64_t ru_label_class(const ru_type *label, const void *at);
+
 /* Logits of one sample -> probabilities, in place. `binary`: one independent probability each. */
 void ru_softmax(float *x, int64_t n);
 

@@ -70,6 +70,44 @@ static void a_resumed_run_has_the_same_bytes(void **state)
     l->job.data.shuffle = RU_SHUFFLE_FULL;
 }
 
+/* Labels as shares of the classes give the loss of class numbers; mixed ones come back after a
+ * resume, and the evaluation is of pure samples. */
+static void labels_may_be_shares(void **state)
+{
+    lab *l = *state;
+    ru_err err = {0};
+    ru_train_result numbers, shares, r;
+    ru_job plain = l->job;
+    for (int smooth = 0; smooth < 2; smooth++) {
+        const char *runs[] = {smooth == 0 ? "numbers" : "numbers-s",
+                              smooth == 0 ? "shares" : "shares-s"};
+        l->job.train.label_smoothing = smooth == 0 ? 0 : 0.1;
+        l->job.data.one_hot = false;
+        assert_ok(run_lab_train(l, runs[0], false, 0, &numbers, &err), err);
+        l->job.data.one_hot = true;
+        assert_ok(run_lab_train(l, runs[1], false, 0, &shares, &err), err);
+        assert_true(fabs(numbers.summary.loss - shares.summary.loss) < 1e-5);
+        for (uint32_t k = 0; k < 2; k++) {
+            const char *name = k == 0 ? "accuracy" : "loss";
+            double a = ru_metrics_get(&numbers.summary.metrics, name);
+            assert_true(fabs(a - ru_metrics_get(&shares.summary.metrics, name)) < 1e-5);
+        }
+    }
+    l->job = plain;
+    l->job.data.augment.mixup = 0.4;
+    assert_ok(run_lab_train(l, "mixed", false, 0, &r, &err), err);
+    assert_true(r.summary.loss > numbers.summary.loss + 0.01);
+    assert_ok(run_lab_train(l, "mixed2", false, 7, &r, &err), err);
+    assert_ok(run_lab_train(l, "mixed2", true, 0, &r, &err), err);
+    char *a, *b;
+    int64_t n, m;
+    model_bytes(l, "mixed", "model.safetensors", &a, &n);
+    model_bytes(l, "mixed2", "model.safetensors", &b, &m);
+    assert_int_equal(n, m);
+    assert_memory_equal(a, b, (size_t)n);
+    l->job = plain;
+}
+
 /* world.json of a run: every op instance with the times of its trace, which the executable itself
  * does not keep (median, age). */
 static void a_run_leaves_facts_of_its_op_instances(void **state)
@@ -437,7 +475,7 @@ static void the_loop_allocates_nothing_and_records_reading(void **state)
 
 #define RUN_TEST(f) cmocka_unit_test_setup_teardown(f, setup, run_lab_close)
 
-RU_TESTS(train_trainer, RUN_TEST(a_resumed_run_has_the_same_bytes),
+RU_TESTS(train_trainer, RUN_TEST(a_resumed_run_has_the_same_bytes), RUN_TEST(labels_may_be_shares),
          RUN_TEST(a_run_leaves_facts_of_its_op_instances), RUN_TEST(the_batch_follows_its_schedule),
          RUN_TEST(damaged_checkpoints_are_passed_over),
          RUN_TEST(a_run_predicts_from_its_folder_alone), RUN_TEST(the_metrics_file_has_every_step),
