@@ -42,6 +42,7 @@ typedef struct rui_writer {
     X(npy, "PREFIX-FIELD.npy for each field")             \
     X(csv, "PREFIX.csv, one line per sample")             \
     X(libsvm, "PREFIX.svm, elements that are not zero")   \
+    X(images, "PREFIX/CLASS/NUMBER.png")                  \
     X(packed, "PREFIX.pack, Rubato's own format: one record per sample, with a checksum")
 
 #define RUI_X(name, help) ru_status rui_write_##name(const rui_write_job *job, ru_err *err);

@@ -272,7 +272,8 @@ static const ru_opt import_opts[] = {
      .type = RU_OPT_TEXT,
      .word = "FORM",
      .def = "packed",
-     .help = "format to write: packed (fastest to read, with checksums), npy, idx, csv, libsvm"},
+     .help = "format to write: packed (fastest to read, with checksums), npy, idx, csv, libsvm, "
+             "images (PNG files in a folder for each class)"},
     {.name = "out",
      .letter = 'o',
      .type = RU_OPT_TEXT,
