@@ -138,8 +138,9 @@ static ru_status read_with_lenet(const demo *d, ru_err *err)
                 "--test", "4000"));
     RU_TRY(write_job(d, "lenet.yaml", lenet_job, err));
     RU_TRY(STEP(d, err, "train", in_dir(d, "lenet.yaml"), "--out", in_dir(d, "lenet")));
-    heading(d, "3. Samples that it classifies wrongly");
-    return STEP(d, err, "eval", in_dir(d, "lenet"), "--mistakes", "2");
+    heading(d, "3. Which digits it confuses, one that it gets wrong, and how it learned");
+    RU_TRY(STEP(d, err, "eval", in_dir(d, "lenet"), "--classes", "--mistakes", "1"));
+    return STEP(d, err, "plot", in_dir(d, "lenet"));
 }
 
 static void next_commands(const demo *d, double seconds)

@@ -8,7 +8,7 @@
 #include "tool/cmd.h"
 #include "tool/plot.h"
 
-enum { SERIES_MAX = 12, RUNS_MAX = 6 };
+enum { SERIES_MAX = 16, RUNS_MAX = 6 };
 
 /* One figure over the steps of one run. */
 typedef struct series {
@@ -64,8 +64,14 @@ static ru_status read_line(run_data *r, const json_t *o, ru_arena *arena, ru_err
     if (strcmp(schema, "rubato.train.step/1") == 0) {
         double rate = number(json_object_get(o, "samples_per_s"));
         RU_TRY(put(r, "loss", "loss", step, number(json_object_get(o, "loss")), arena, err));
-        RU_TRY(put(r, "samples/s", "samples/s", step, rate, arena, err));
-        return put(r, "lr", "learning rate", step, number(json_object_get(o, "lr")), arena, err);
+        static const char *const rows[][3] = {{"accuracy", "accuracy", "accuracy"},
+                                              {"norm", "gradient norm", "gradient norm"},
+                                              {"lr", "lr", "learning rate"}};
+        for (uint32_t k = 0; k < RU_ARRAY_LEN(rows); k++) {
+            double v = number(json_object_get(o, rows[k][0]));
+            RU_TRY(isfinite(v) ? put(r, rows[k][1], rows[k][2], step, v, arena, err) : RU_OK);
+        }
+        return put(r, "samples/s", "samples/s", step, rate, arena, err);
     }
     if (strcmp(schema, "rubato.train.eval/1") == 0) {
         const char *key;
@@ -139,7 +145,8 @@ static uint32_t lines_of(const run_data *runs, uint32_t n, const char *panel, ru
     return found;
 }
 
-/* Is the panel wanted? `only`: names given with --only; none: all but the learning rate. */
+/* Is the panel wanted? `only`: names given with --only; none: all but learning rate and gradient
+ * norm. */
 static bool wanted(const char *panel, const char *const *only, uint32_t n)
 {
     for (uint32_t k = 0; k < n; k++) {
@@ -147,7 +154,7 @@ static bool wanted(const char *panel, const char *const *only, uint32_t n)
             return true;
         }
     }
-    return n == 0 && strcmp(panel, "learning rate") != 0;
+    return n == 0 && strcmp(panel, "learning rate") != 0 && strcmp(panel, "gradient norm") != 0;
 }
 
 static ru_status run(ru_cmd_in *in, ru_err *err)
@@ -204,8 +211,8 @@ static const ru_opt opts[] = {
     {.name = "only",
      .type = RU_OPT_TEXTS,
      .word = "FIGURE",
-     .help = "figure to draw: loss, accuracy, samples/s, learning rate, ...; may be given several "
-             "times (default: all but the learning rate)"},
+     .help = "figure to draw: loss, accuracy, samples/s, learning rate, gradient norm, ...; may be "
+             "given several times (default: all but learning rate and gradient norm)"},
 };
 
 static const ru_example examples[] = {
