@@ -66,6 +66,7 @@ data:
   format: idx
   train: [digits/train-images, digits/train-labels]
   test: [digits/test-images, digits/test-labels]
+  augment: {flip: both, crop: 3, rotation: 20, cutout: 4, mixup: 0.2}
 train:
   optimizer: {adamw: {lr: 0.002}}
   schedule: {cosine: {warmup: 5}}

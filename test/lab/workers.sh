@@ -4,7 +4,8 @@
 #   1. 2 and 4 workers give the losses of one process (MLP, LeNet, GPT) within rounding, over shared
 #      memory and over sockets;
 #   2. the same workers twice with --deterministic: the same bytes in model and optimizer, which are
-#      those of one process with as many micro-batches;
+#      those of one process with as many micro-batches, with augmentation and held-out samples; the
+#      same evaluations, figures that need every sample included;
 #   3. kill -9 of a worker and of the leader: no sample lost or repeated, every step told once;
 #      the reliable ones go on when all four without a vote are killed at once;
 #   4. three kills and two joins in one epoch, a worker that leaves when asked: the final losses are
@@ -112,6 +113,8 @@ train: {optimizer: {sgd: {lr: 0.02, momentum: 0.9}}, batch: 40, epochs: 1, autot
 checkpoint: {every: 1s}
 JOB
 sed 's/model: .*/model: {zoo: mlp, hidden: [64]}/' lenet.yaml >mlp.yaml
+sed -e 's/^  test: .*/  validation: 0.1\n  augment: {crop: 2, rotation: 9, cutout: 5, mixup: 0.3}/' \
+    -e 's/^train: {/train: {metrics: [f1], /' lenet.yaml >augmented.yaml
 cat >gpt.yaml <<JOB
 name: lab
 model: {zoo: gpt, layers: 2, heads: 2, width: 32, context: 32}
@@ -157,14 +160,23 @@ if command -v script >/dev/null; then
 fi
 ! grep -q "$(printf '\r')\|progress/1" err.txt lenet-s.jsonl || fail "something moves without a terminal: $(cat -v err.txt)"
 
-for k in 1 2; do
-    timeout 120 "$rubato" train lenet.yaml -w 2 --deterministic --json --out same-$k >same-$k.jsonl 2>err.txt ||
+# evaluations RUN: step and figures, without the time they took
+evaluations() {
+    grep '"rubato.train.eval/1"' "$1/metrics.jsonl" | sed 's/,"eval_s.*//'
+}
+for k in 2 2b 4; do
+    timeout 120 "$rubato" train augmented.yaml -w ${k%b} --deterministic --json --out same-$k >same-$k.jsonl 2>err.txt ||
         fail "deterministic: $(tail -3 err.txt)"
 done
-same_state same-1 same-2
-"$rubato" train lenet.yaml --set train.accumulate=2 --json --out micro >micro.jsonl 2>/dev/null
-same_state micro same-1
-echo "ok: the same workers, the same bytes"
+same_state same-2 same-2b
+for k in 2 4; do
+    "$rubato" train augmented.yaml --set train.accumulate=$k --json --out micro-$k >micro.jsonl 2>/dev/null
+    same_state micro-$k same-$k
+    [ "$(evaluations micro-$k)" = "$(evaluations same-$k)" ] ||
+        fail "$k workers evaluate to $(evaluations same-$k), one process to $(evaluations micro-$k)"
+    evaluations same-$k | grep -q '"f1":0' || fail "no F1 in $(evaluations same-$k)"
+done
+echo "ok: the same workers, the same bytes and figures"
 
 for rank in 3 1; do
     timeout 120 "$rubato" train lenet.yaml -w 4 --set train.epochs=8 --json --out kill-$rank >kill-$rank.jsonl 2>err.txt &
