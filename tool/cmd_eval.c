@@ -7,6 +7,7 @@
 #include "tool/eval_classes.h"
 #include "tool/eval_mistakes.h"
 #include "train/app/app_run.h"
+#include "train/job/metric.h"
 #include "train/run/eval.h"
 #include "train/run/rundir.h"
 
@@ -76,12 +77,16 @@ static ru_status evaluate(ru_cmd_in *in, session *s, ru_err *err)
         batch = job->train.eval_batch != 0 ? job->train.eval_batch : job->train.batch;
         batch = batch > 256 && job->train.eval_batch == 0 ? 256 : batch;
     }
-    ru_exe_options eo = {.device = (ru_device_kind)job->train.device,
-                         .precision = (ru_precision)job->train.precision,
-                         .threads = (uint32_t)ru_cmd_i64(in, "threads")};
+    ru_eval_options o = {.batch = batch,
+                         .exe = {.device = (ru_device_kind)job->train.device,
+                                 .precision = (ru_precision)job->train.precision,
+                                 .threads = (uint32_t)ru_cmd_i64(in, "threads")},
+                         .readers = job->data.threads};
+    if (!ru_cmd_flag(in, "classes")) { /* which prints all of them */
+        RU_TRY(ru_job_figures(job, in->arena, &o.figures, &o.n_figures, err));
+    }
     RU_TRY(ru_model_open(job, &s->run.ckpt.facts, s->run.onnx, in->arena, &s->model, err));
-    RU_TRY(ru_eval_open(&s->model, s->data, batch, 0, &eo, job->data.threads, in->arena, &s->eval,
-                        err));
+    RU_TRY(ru_eval_open(&s->model, s->data, &o, in->arena, &s->eval, err));
     const ru_graph *graph;
     ru_exe *exe = ru_eval_exe(s->eval, &graph);
     RU_TRY(ru_ckpt_load(&s->run.ckpt, graph, exe, false, err));

@@ -5,132 +5,9 @@
 #include <string.h>
 
 #include "train/run/predict.h"
+#include "train/run/scores.h"
 
-enum { BATCH = 64, CLASSES_MAX = 4096, SHOWN_MAX = 16 };
-
-/* -- from predictions to figures --------------------------------------------------------------- */
-
-static int64_t best_of(const float *row, int64_t classes)
-{
-    int64_t best = 0;
-    for (int64_t k = 1; k < classes; k++) {
-        best = row[k] > row[best] ? k : best;
-    }
-    return best;
-}
-
-/* Is the label among the five highest? Of equal scores the earlier class counts as higher. */
-static bool in_top5(const float *row, int64_t classes, int64_t label)
-{
-    int64_t above = 0;
-    for (int64_t k = 0; k < classes; k++) {
-        above += row[k] > row[label] || (row[k] == row[label] && k < label);
-    }
-    return above < 5;
-}
-
-typedef struct scored {
-    float score;
-    bool is;
-} scored;
-
-static int by_score(const void *a, const void *b)
-{
-    float x = ((const scored *)a)->score, y = ((const scored *)b)->score;
-    return (x > y) - (x < y);
-}
-
-/* Chance that a sample of the class has a higher score than one of the others: the rank sum of
- * Mann and Whitney, with mean ranks for ties. */
-static double area(scored *s, int64_t n)
-{
-    int64_t is = 0;
-    double ranks = 0;
-    qsort(s, (size_t)n, sizeof *s, by_score);
-    for (int64_t i = 0, end; i < n; i = end) {
-        int64_t here = 0;
-        for (end = i; end < n && s[end].score == s[i].score; end++) {
-            here += s[end].is;
-        }
-        ranks += (double)here * ((double)(i + end + 1) / 2.0);
-        is += here;
-    }
-    double others = (double)(n - is), own = (double)is;
-    return is == 0 || is == n ? (double)NAN : (ranks - own * (own + 1) / 2) / (own * others);
-}
-
-static double ratio(int64_t part, int64_t all)
-{
-    return all > 0 ? (double)part / (double)all : 0;
-}
-
-ru_status ru_class_scores_get(const int64_t *labels, const float *scores, int64_t n,
-                              int64_t classes, ru_arena *arena, ru_class_scores *out, ru_err *err)
-{
-    int64_t *confusion = ru_arena_zalloc(arena, classes * classes * 8, 64), top5 = 0;
-    ru_class_scores s = {.classes = classes,
-                         .samples = n,
-                         .confusion = confusion,
-                         .precision = RU_NEW(arena, double, classes),
-                         .recall = RU_NEW(arena, double, classes),
-                         .f1 = RU_NEW(arena, double, classes),
-                         .auc = RU_NEW(arena, double, classes)};
-    scored *order = RU_NEW(arena, scored, n);
-    if (confusion == NULL || s.precision == NULL || s.recall == NULL || s.f1 == NULL ||
-        s.auc == NULL || order == NULL) {
-        return RU_FAIL(err, RU_E_MEM, "no memory for the scores of %lld classes",
-                       (long long)classes);
-    }
-    for (int64_t i = 0; i < n; i++) {
-        const float *row = scores + i * classes;
-        RU_CHECK(labels[i] >= 0 && labels[i] < classes);
-        confusion[labels[i] * classes + best_of(row, classes)]++;
-        top5 += in_top5(row, classes, labels[i]);
-    }
-    for (int64_t k = 0; k < classes; k++) {
-        int64_t taken = 0, own = 0, hit = confusion[k * classes + k];
-        for (int64_t j = 0; j < classes; j++) {
-            taken += confusion[j * classes + k];
-            own += confusion[k * classes + j];
-        }
-        s.precision[k] = ratio(hit, taken);
-        s.recall[k] = ratio(hit, own);
-        s.f1[k] = ratio(2 * hit, taken + own);
-        for (int64_t i = 0; i < n; i++) {
-            order[i] = (scored){scores[i * classes + k], labels[i] == k};
-        }
-        s.auc[k] = area(order, n);
-    }
-    s.top5 = classes > 5 ? ratio(top5, n) : (double)NAN;
-    *out = s;
-    return RU_OK;
-}
-
-ru_class_means ru_class_means_get(const ru_class_scores *s)
-{
-    ru_class_means m = {0};
-    double occur = 0, areas = 0;
-    for (int64_t k = 0; k < s->classes; k++) {
-        int64_t own = 0;
-        for (int64_t j = 0; j < s->classes; j++) {
-            own += s->confusion[k * s->classes + j];
-        }
-        if (own == 0) {
-            continue;
-        }
-        occur++;
-        m.precision += s->precision[k];
-        m.recall += s->recall[k];
-        m.f1 += s->f1[k];
-        m.auc += isnan(s->auc[k]) ? 0 : s->auc[k];
-        areas += isnan(s->auc[k]) ? 0 : 1;
-    }
-    m.precision /= occur;
-    m.recall /= occur;
-    m.f1 /= occur;
-    m.auc = areas > 0 ? m.auc / areas : (double)NAN;
-    return m;
-}
+enum { BATCH = 64, CLASSES_MAX = RU_SCORED_CLASSES_MAX, SHOWN_MAX = 16 };
 
 /* -- printing ---------------------------------------------------------------------------------- */
 
@@ -269,7 +146,7 @@ ru_status rui_eval_classes(const ru_rundir *run, const ru_dataset *data, bool js
             ? RU_FAIL(err, RU_E_MEM, "no memory for the scores of %lld samples", (long long)n)
             : predict_all(p, data, fields, label, labels, scores, err);
     if (st == RU_OK) {
-        st = ru_class_scores_get(labels, scores, n, classes, arena, &s, err);
+        st = ru_class_scores_get(labels, scores, n, classes, true, arena, &s, err);
     }
     if (st == RU_OK) {
         (json ? print_json : print_text)(&s, data, out);

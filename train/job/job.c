@@ -5,6 +5,7 @@
 
 #include "train/job/batch.h"
 #include "train/job/job_impl.h"
+#include "train/job/metric.h"
 
 /* One row of a table: the member has the key's name. */
 #define ROW(type_, struct_, key_, ...)                                                         \
@@ -379,9 +380,14 @@ static const ru_conf_field train_fields[] = {
     ROW(I64, ru_job_train, steps, .def = "0", .min = 0, .max = 1e15,
         .help = "number of steps to train; 0: no limit"),
     ROW(F64_MAP, ru_job_train, until, .def = "{}",
-        .help = "stop when an evaluation reaches all of these targets: accuracy (at least), loss, "
-                "mse, perplexity (at most)"),
-    ROW(CHOICE, ru_job_train, metric, .def = "auto", .choices = "auto|accuracy|loss|mse|perplexity",
+        .help = "stop when an evaluation reaches all of these targets: accuracy, top5, precision, "
+                "recall, f1, auc, r2 (at least), loss, mse, perplexity, mae, rmse (at most)"),
+    ROW(TEXT_LIST, ru_job_train, metrics, .def = "[]",
+        .help =
+            "further figures of each evaluation: top5, precision, recall, f1, auc (means over "
+            "the classes); mae, rmse, r2 (numbers); the process that leads computes them alone"),
+    ROW(CHOICE, ru_job_train, metric, .def = "auto",
+        .choices = "auto|" RU_METRIC_BASIC "|" RU_METRIC_CLASSES "|" RU_METRIC_NUMBERS,
         .help = "metric that says which evaluation is the best, for train.patience and "
                 "checkpoint.keep_best; auto takes accuracy for classes, else loss"),
     ROW(I64, ru_job_train, patience, .def = "0", .min = 0, .max = 1e9,
@@ -449,29 +455,19 @@ ru_status rui_job_name_check(const char *name, ru_err *err)
 
 static ru_status job_check(const void *section, ru_err *err)
 {
-    static const char *const words[] = {"accuracy", "loss", "mse", "perplexity"};
     const ru_job *job = section;
     RU_TRY(rui_job_name_check(job->name, err));
-    for (uint32_t k = 0; k < job->train.until.n; k++) {
-        const char *key = job->train.until.at[k].key;
-        bool known = false;
-        for (uint32_t w = 0; w < RU_ARRAY_LEN(words); w++) {
-            known = known || strcmp(words[w], key) == 0;
-        }
-        if (!known) {
-            return RU_FAIL(
-                err, RU_E_CONFIG,
-                "train.until: unknown metric '%s'; expected accuracy, loss, mse or perplexity",
-                key);
-        }
-    }
+    RU_TRY(ru_job_metrics_check(&job->train, err));
     if (job->train.until.n > 0 && !ru_job_has_test(job)) {
         return RU_FAIL(err, RU_E_CONFIG,
                        "train.until needs test data; set data.test or data.validation");
     }
-    if (!ru_job_has_test(job) && (job->train.patience > 0 || job->checkpoint.keep_best)) {
+    if (!ru_job_has_test(job) &&
+        (job->train.patience > 0 || job->checkpoint.keep_best || job->train.metrics.n > 0)) {
         return RU_FAIL(err, RU_E_CONFIG, "%s needs test data (data.test or data.validation)",
-                       job->train.patience > 0 ? "train.patience" : "checkpoint.keep_best");
+                       job->train.patience > 0     ? "train.patience"
+                       : job->checkpoint.keep_best ? "checkpoint.keep_best"
+                                                   : "train.metrics");
     }
     if (job->train.batch % job->train.accumulate != 0) {
         return RU_FAIL(err, RU_E_CONFIG,
@@ -558,7 +554,9 @@ bool ru_job_has_test(const ru_job *job)
 
 const char *ru_job_metric(const ru_job *job, ru_loss_kind loss)
 {
-    static const char *const names[] = {"accuracy", "loss", "mse", "perplexity"};
+    static const char *const names[] = {"accuracy", "loss",      "mse",    "perplexity",
+                                        "top5",     "precision", "recall", "f1",
+                                        "auc",      "mae",       "rmse",   "r2"};
     if (job->train.metric > 0) {
         return names[job->train.metric - 1];
     }

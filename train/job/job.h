@@ -81,6 +81,7 @@ typedef struct ru_job_train {
     ru_conf_texts transient;      /* hosts that may be taken away */
     ru_conf_pairs batch_schedule; /* epoch -> batch from then on; train/job/batch.h */
     ru_conf_pairs until;
+    ru_conf_texts metrics; /* figures of an evaluation beyond the basic ones; train/job/metric.h */
     int64_t seed, accumulate, eval_every, eval_batch, patience;
     uint32_t metric; /* 0 auto, else of ru_job_metric */
     double min_delta;

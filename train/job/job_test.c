@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "train/job/job.h"
+#include "train/job/metric.h"
 
 typedef struct loaded {
     ru_arena arena;
@@ -58,6 +59,25 @@ static void the_interface_page_reads(void **state)
     ru_arena_fini(&l.arena);
 }
 
+static void figures_are_those_that_the_job_names(void **state)
+{
+    (void)state;
+    loaded l;
+    load(&l, "model: {zoo: lenet}\n" DATA
+             "train: {metrics: [f1, top5], metric: auc, until: {recall: 0.9, f1: 1, loss: 0.1}}\n");
+    assert_ok(l.status, l.err);
+    const char *const *names;
+    uint32_t n;
+    assert_ok(ru_job_figures(&l.job, &l.arena, &names, &n, &l.err), l.err);
+    static const char *const want[] = {"top5", "recall", "f1", "auc"};
+    assert_int_equal(n, 4);
+    for (uint32_t k = 0; k < n; k++) {
+        assert_string_equal(names[k], want[k]);
+    }
+    assert_string_equal(ru_job_metric(&l.job, RU_LOSS_CROSS_ENTROPY), "auc");
+    ru_arena_fini(&l.arena);
+}
+
 /* What is written for a run reads back to the same job. */
 static void a_dump_reads_back(void **state)
 {
@@ -94,6 +114,8 @@ static void wrong_jobs_are_named_with_their_place(void **state)
         {"model: {zoo: lenet}\ndata: {format: idx}\n", "needs the key 'train'"},
         {"model: {zoo: lenet}\ndata: {format: synthetic}\n", "needs the keys 'generator'"},
         {"model: {zoo: lenet}\n" DATA "train: {until: {acuracy: 1}}\n", "unknown metric"},
+        {"model: {zoo: lenet}\n" DATA "train: {metrics: [f2]}\n",
+         "metric 'f2'; expected one of top5"},
         {"model: {zoo: lenet}\n" DATA "train: {batch: 10, accumulate: 3}\n", "not a multiple"},
         {"model: {zoo: lenet}\n" DATA "train: {optimizer: {sgd: {nesterov: true}}}\n", "momentum"},
         {"model: {zoo: lenet}\n" DATA "train: {optimizer: {sgd: {}, adam: {}}}\n", "optimizer"},
@@ -140,6 +162,8 @@ static void keys_of_other_trainers_are_explained(void **state)
         {"train: {batch_size: 4}", "unknown key 'train.batch_size'; it is called 'batch' here"},
         {"train: {learning_rate: 4}", "it is called 'optimizer: {sgd: {lr: 0.1}}' here"},
         {"data: {val_split: 0.1, format: csv, train: x}", "it is called 'validation' here"},
+        {"data: {transforms: {flip: both}, format: csv, train: x}", "it is called 'augment' here"},
+        {"data: {augment: {hflip: true}, format: csv, train: x}", "it is called 'flip' here"},
         {"checkpoint: {save_best_only: true}", "it is called 'keep_best' here"},
         {"epochs: 3", "it is called 'train: {epochs: ...}' here"}};
     for (uint32_t k = 0; k < RU_ARRAY_LEN(rows); k++) {
@@ -163,6 +187,8 @@ static void keys_of_other_trainers_are_explained(void **state)
 
 RU_TESTS(train_job, cmocka_unit_test(keys_of_other_trainers_are_explained),
          cmocka_unit_test(a_short_job_takes_the_defaults),
-         cmocka_unit_test(the_interface_page_reads), cmocka_unit_test(a_dump_reads_back),
+         cmocka_unit_test(the_interface_page_reads),
+         cmocka_unit_test(figures_are_those_that_the_job_names),
+         cmocka_unit_test(a_dump_reads_back),
          cmocka_unit_test(wrong_jobs_are_named_with_their_place),
          cmocka_unit_test(the_page_of_the_job_file_is_current))

@@ -462,7 +462,8 @@ ru_status ru_step_build_eval(const ru_graph *model, const ru_step_options *opt, 
             ru_build_output(&b, s.correct, "correct");
             ru_build_output(&b, s.count, "count");
         }
-    } else {
+    }
+    if (!labels || opt->outputs) {
         ru_build_output(&b, s.output, NULL);
     }
     RU_TRY(ru_build_finish(&b, err));

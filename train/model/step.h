@@ -57,6 +57,7 @@ typedef struct ru_step_options {
      * each part's mean counts by its samples, as with accumulate. Batch norm sees its own part. */
     int64_t share_of;
     ru_type x, y; /* one sample as the data gives it, no batch dimension */
+    bool outputs; /* evaluation with labels: the model's output can be read too */
 } ru_step_options;
 
 /* The axis of a micro-batch's samples in a value (ru_graph_samples). */

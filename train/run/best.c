@@ -7,12 +7,6 @@
 #include "base/str.h"
 #include "env/file.h"
 
-bool rui_best_more(const char *metric)
-{
-    return strcmp(metric, "loss") != 0 && strcmp(metric, "mse") != 0 &&
-           strcmp(metric, "perplexity") != 0;
-}
-
 bool rui_best_put(rui_best *b, int64_t step, double value)
 {
     RU_CHECK(b->metric != NULL && step >= 0);

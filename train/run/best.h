@@ -19,9 +19,6 @@ typedef struct rui_best {
     int64_t since;      /* evaluations after the best one */
 } rui_best;
 
-/* Does a larger value of this metric mean a better model? */
-bool rui_best_more(const char *metric);
-
 /* Count one evaluation; an earlier or repeated step counts once. True when it is the best one.
  * A value that is not a number never is. */
 bool rui_best_put(rui_best *b, int64_t step, double value);

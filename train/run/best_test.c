@@ -12,11 +12,12 @@
 #include "base/str.h"
 #include "env/file.h"
 #include "test/run_lab.h"
+#include "train/job/metric.h"
 
 static void evaluations_are_counted_once(void **state)
 {
     (void)state;
-    rui_best b = {.metric = "accuracy", .more = rui_best_more("accuracy"), .least = 0.01};
+    rui_best b = {.metric = "accuracy", .more = ru_metric_more("accuracy"), .least = 0.01};
     assert_true(rui_best_put(&b, 10, 0.5));
     assert_false(rui_best_put(&b, 10, 0.9)); /* told twice */
     assert_false(rui_best_put(&b, 20, 0.509));
@@ -25,7 +26,7 @@ static void evaluations_are_counted_once(void **state)
     assert_true(rui_best_put(&b, 40, 0.52));
     assert_int_equal(b.step, 40);
     assert_int_equal(b.since, 0);
-    rui_best loss = {.metric = "loss", .more = rui_best_more("loss")};
+    rui_best loss = {.metric = "loss", .more = ru_metric_more("loss")};
     assert_true(rui_best_put(&loss, 1, 2.0));
     assert_true(rui_best_put(&loss, 2, 1.5));
     assert_false(rui_best_put(&loss, 3, 1.5));

@@ -117,14 +117,15 @@ static void send(void *self, int64_t batch, const ru_eval_sums *sums)
     d->ops->helpers->send(d->self, d->t->step_done, batch, sums);
 }
 
-/* The batches of this process: [rank/members, (rank+1)/members) of all. */
+/* The batches of this process: [rank/members, (rank+1)/members) of all; figures that need the
+ * outputs of every sample: all, as only sums of batches are sent. */
 static ru_eval_part part_of(rui_driver *d)
 {
-    int64_t n = d->n_sums, members = d->turn.members > 0 ? d->turn.members : 1;
-    return (ru_eval_part){.first = n * d->turn.rank / members,
-                          .end = n * (d->turn.rank + 1) / members,
-                          .done = keep,
-                          .self = d};
+    bool all = ru_eval_needs_all(d->t->eval);
+    int64_t n = d->n_sums, members = all || d->turn.members == 0 ? 1 : d->turn.members;
+    int64_t rank = all ? 0 : d->turn.rank;
+    return (ru_eval_part){
+        .first = n * rank / members, .end = n * (rank + 1) / members, .done = keep, .self = d};
 }
 
 /* Its own part, then from the last batch backwards what nobody has sent yet, so it waits for
@@ -147,7 +148,7 @@ ru_status rui_driver_evaluate(rui_driver *d, ru_err *err)
     if (h != NULL) {
         h->over(d->self, t->step_done);
     }
-    ru_eval_metrics(t->eval, d->sums, &t->metrics);
+    RU_TRY(ru_eval_metrics(t->eval, d->sums, &t->metrics, err));
     return rui_trainer_evaluated(t, begun, err);
 }
 
@@ -157,7 +158,7 @@ void rui_driver_help(rui_driver *d)
     rui_trainer *t = d->t;
     ru_err err = {0};
     if (d->ops->helpers == NULL || !rui_trainer_eval_due(t) || d->turn.share.n == 0 ||
-        d->turn.members < 2 || is_over(d)) {
+        d->turn.members < 2 || ru_eval_needs_all(t->eval) || is_over(d)) {
         return;
     }
     ru_eval_part part = part_of(d);

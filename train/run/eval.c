@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "env/self.h"
+#include "train/run/scores.h"
 
 typedef struct eval_size {
     ru_step_graph step;
@@ -19,20 +20,23 @@ struct ru_eval {
         tail; /* tail.exe NULL: the batches come out even; it shares the state of main */
     uint32_t readers;
     int64_t x_bytes, y_bytes; /* of one sample */
+    ru_scores scores;         /* n_names 0: none */
 };
 
-static ru_status size_open(const ru_model *m, int64_t n, double smoothing,
-                           const ru_exe_options *exe_opt, ru_arena *arena, eval_size *out,
-                           ru_err *err)
+static ru_status size_open(const ru_model *m, int64_t n, const ru_eval_options *opt, ru_exe *share,
+                           ru_arena *arena, eval_size *out, ru_err *err)
 {
     ru_step_options so = {.loss = m->loss,
-                          .label_smoothing = smoothing,
+                          .label_smoothing = opt->label_smoothing,
                           .batch = n,
                           .x = m->facts.x,
-                          .y = m->facts.y};
+                          .y = m->facts.y,
+                          .outputs = opt->n_figures > 0};
+    ru_exe_options eo = opt->exe;
+    eo.share = share;
     out->n = n;
     RU_TRY(ru_step_build_eval(&m->infer, &so, arena, &out->step, err));
-    return ru_exe_open(&out->step.graph, exe_opt, &out->exe, err);
+    return ru_exe_open(&out->step.graph, &eo, &out->exe, err);
 }
 
 /* The largest size down to half of `most` that divides `count`, else `most`: where batches come out
@@ -47,31 +51,45 @@ static int64_t even_batch(int64_t count, int64_t most)
     return most;
 }
 
-ru_status ru_eval_open(const ru_model *m, ru_dataset *data, int64_t batch, double label_smoothing,
-                       const ru_exe_options *exe_opt, uint32_t readers, ru_arena *arena,
-                       ru_eval **out, ru_err *err)
+static ru_status scores_open(ru_eval *e, const ru_eval_options *opt, ru_arena *arena, ru_err *err)
+{
+    const ru_step_graph *s = &e->main.step;
+    const ru_type *out = &ru_graph_value(&s->graph, s->output)->type;
+    if (opt->n_figures == 0) {
+        return RU_OK;
+    }
+    e->scores = (ru_scores){.names = opt->figures,
+                            .n_names = opt->n_figures,
+                            .loss = e->model->loss,
+                            .label = &e->model->facts.y,
+                            .count = ru_dataset_count(e->data),
+                            .outputs = ru_type_count(out) / e->main.n};
+    return ru_scores_open(&e->scores, arena, err);
+}
+
+ru_status ru_eval_open(const ru_model *m, ru_dataset *data, const ru_eval_options *opt,
+                       ru_arena *arena, ru_eval **out, ru_err *err)
 {
     ru_eval *e = RU_NEW(arena, ru_eval, 1);
     if (e == NULL) {
         return RU_FAIL(err, RU_E_LIMIT, "the arena of the evaluation is full");
     }
-    int64_t count = ru_dataset_count(data);
+    int64_t count = ru_dataset_count(data), batch = opt->batch;
     if (count < 1 || batch < 1) {
         return RU_FAIL(err, RU_E_DATA, "the test data contains no sample");
     }
     int64_t n = even_batch(count, batch < count ? batch : count);
     e->model = m;
     e->data = data;
-    e->readers = readers;
+    e->readers = opt->readers;
     e->x_bytes = ru_type_bytes(&m->facts.x);
     e->y_bytes = ru_type_bytes(&m->facts.y);
     ru_arena_init(&e->scratch, 0);
-    ru_status st = size_open(m, n, label_smoothing, exe_opt, arena, &e->main, err);
+    ru_status st = size_open(m, n, opt, opt->exe.share, arena, &e->main, err);
     if (st == RU_OK && count % n != 0) {
-        ru_exe_options shared = *exe_opt;
-        shared.share = e->main.exe;
-        st = size_open(m, count % n, label_smoothing, &shared, arena, &e->tail, err);
+        st = size_open(m, count % n, opt, e->main.exe, arena, &e->tail, err);
     }
+    st = st == RU_OK ? scores_open(e, opt, arena, err) : st;
     if (st != RU_OK) {
         ru_eval_close(e);
         return ru_err_wrap(err, st, "evaluation");
@@ -97,6 +115,11 @@ ru_exe *ru_eval_exe(ru_eval *e, const ru_graph **graph)
     return e->main.exe;
 }
 
+bool ru_eval_needs_all(const ru_eval *e)
+{
+    return e->scores.n_names > 0;
+}
+
 ru_status ru_eval_state_from(ru_eval *e, const ru_graph *graph, ru_exe *from, ru_err *err)
 {
     return ru_model_state_copy(graph, from, &e->main.step.graph, e->main.exe, &e->scratch, err);
@@ -115,12 +138,16 @@ static ru_status run_batch(ru_eval *e, const eval_size *s, const ru_batch *b, ru
         weight = (double)*(const float *)ru_exe_output(s->exe, s->step.count);
         to->count = weight;
     }
+    if (e->scores.n_names > 0) {
+        ru_scores_put(&e->scores, b->position, b->n, ru_exe_output(s->exe, s->step.output),
+                      b->fields[1]);
+    }
     to->loss = loss * weight;
     to->weight = weight;
     return RU_OK;
 }
 
-static void metrics_from(const ru_eval *e, const ru_eval_sums *s, ru_metrics *out)
+static ru_status metrics_from(ru_eval *e, const ru_eval_sums *s, ru_metrics *out, ru_err *err)
 {
     ru_metrics m = {0};
     double loss = s->weight > 0 ? s->loss / s->weight : (double)NAN;
@@ -133,7 +160,14 @@ static void metrics_from(const ru_eval *e, const ru_eval_sums *s, ru_metrics *ou
     } else if (e->model->loss == RU_LOSS_MSE) {
         m.at[m.n++] = (ru_metric){"mse", loss};
     }
+    if (e->scores.n_names > 0) {
+        ru_arena_mark mark = ru_arena_mark_get(&e->scratch);
+        ru_status st = ru_scores_get(&e->scores, &e->scratch, &m, err);
+        ru_arena_rewind(&e->scratch, mark);
+        RU_TRY(st);
+    }
     *out = m;
+    return RU_OK;
 }
 
 static void add(ru_eval_sums *to, const ru_eval_sums *s)
@@ -149,13 +183,13 @@ int64_t ru_eval_batches(const ru_eval *e)
     return (ru_dataset_count(e->data) + e->main.n - 1) / e->main.n;
 }
 
-void ru_eval_metrics(const ru_eval *e, const ru_eval_sums *at, ru_metrics *out)
+ru_status ru_eval_metrics(ru_eval *e, const ru_eval_sums *at, ru_metrics *out, ru_err *err)
 {
     ru_eval_sums all = {0};
     for (int64_t k = 0; k < ru_eval_batches(e); k++) {
         add(&all, &at[k]);
     }
-    metrics_from(e, &all, out);
+    return metrics_from(e, &all, out, err);
 }
 
 /* false: no further one is to be run, or `st` says what went wrong. */
@@ -220,6 +254,5 @@ ru_status ru_eval_run(ru_eval *e, ru_metrics *out, ru_err *err)
     ru_eval_sums all = {0};
     const ru_eval_part p = {.end = ru_eval_batches(e), .done = add_batch, .self = &all};
     RU_TRY(ru_eval_run_part(e, &p, err));
-    metrics_from(e, &all, out);
-    return RU_OK;
+    return metrics_from(e, &all, out, err);
 }

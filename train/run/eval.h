@@ -11,12 +11,25 @@ RU_API_BEGIN
 
 typedef struct ru_eval ru_eval;
 
-/* Prepare the evaluation of `m` on `data` (view, until close) in batches of at most `batch`. A last
- * short batch, if there is one, runs in an executable of its own size. Lives in `arena`. */
-RU_MUST_USE ru_status ru_eval_open(const ru_model *m, ru_dataset *data, int64_t batch,
-                                   double label_smoothing, const ru_exe_options *exe_opt,
-                                   uint32_t readers, ru_arena *arena, ru_eval **out, ru_err *err);
+typedef struct ru_eval_options {
+    int64_t batch; /* at most so many samples at once */
+    double label_smoothing;
+    ru_exe_options exe;
+    uint32_t readers; /* reading threads */
+    const char *const
+        *figures; /* [n_figures] computed too (train/run/scores.h); view until close */
+    uint32_t n_figures;
+} ru_eval_options;
+
+/* Prepare the evaluation of `m` on `data` (view, until close). A last short batch, if there is one,
+ * runs in an executable of its own size. Lives in `arena`. Errors: RU_E_CONFIG names a figure that
+ * fits neither loss nor labels. */
+RU_MUST_USE ru_status ru_eval_open(const ru_model *m, ru_dataset *data, const ru_eval_options *opt,
+                                   ru_arena *arena, ru_eval **out, ru_err *err);
 void ru_eval_close(ru_eval *e); /* NULL is fine */
+
+/* Figures were asked for, so every batch must be run here. */
+bool ru_eval_needs_all(const ru_eval *e);
 
 /* Take parameters and statistics from `from`, whose graph is `graph`. */
 RU_MUST_USE ru_status ru_eval_state_from(ru_eval *e, const ru_graph *graph, ru_exe *from,
@@ -42,7 +55,8 @@ typedef struct ru_eval_part {
 RU_MUST_USE ru_status ru_eval_run_part(ru_eval *e, const ru_eval_part *part, ru_err *err);
 /* Metrics from the sums of all batches, added in their order: the same bits for every distribution
  * of batches over workers. */
-void ru_eval_metrics(const ru_eval *e, const ru_eval_sums *at, ru_metrics *out);
+RU_MUST_USE ru_status ru_eval_metrics(ru_eval *e, const ru_eval_sums *at, ru_metrics *out,
+                                      ru_err *err);
 
 /* All of it. Metrics: loss, and accuracy (share of rows hit) for class and binary losses,
  * perplexity for next_token, mse for mse. Errors: those of the data and of kernels; RU_E_CANCELLED

@@ -45,9 +45,9 @@ typedef struct ru_report_step {
     int64_t batch;
 } ru_report_step;
 
-enum { RU_METRICS_MAX = 4 };
+enum { RU_METRICS_MAX = 12 };
 
-/* Named figures of an evaluation: accuracy, loss, perplexity, mse. */
+/* Named figures of an evaluation: accuracy, loss, perplexity, mse, and those of train.metrics. */
 typedef struct ru_metric {
     const char *name;
     double value;

@@ -25,8 +25,9 @@ struct ru_report {
     int64_t evaluated;    /* the last evaluation that was told */
     bool muted;
     bool seen, clock; /* a step of this process: loss_mean counts; a line of progress may come */
-    int64_t percent_shown; /* last line without a terminal: part of the way */
-    double loss_mean;      /* smoothed for people */
+    int64_t percent_shown;           /* last line without a terminal: part of the way */
+    bool judged;                     /* steps tell an accuracy */
+    double loss_mean, accuracy_mean; /* smoothed for people */
     ru_live live;
 };
 

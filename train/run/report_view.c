@@ -102,7 +102,7 @@ void rui_report_progress_fill(const ru_report *r, const ru_report_step *s, ru_ms
         .epoch = s->epoch,
         .epochs = r->opt.epochs,
         .loss = {r->opt.objective, r->loss_mean},
-        .accuracy = s->accuracy >= 0 ? s->accuracy : (double)NAN,
+        .accuracy = r->judged ? r->accuracy_mean : (double)NAN,
         .samples_per_s = per_s * (double)s->batch,
         .left_s = known ? (double)(r->opt.steps - s->step) / per_s : (double)NAN,
         .members = r->members,
@@ -114,6 +114,10 @@ void rui_report_progress(ru_report *r, const ru_report_step *s)
 {
     double old = r->loss_mean;
     r->loss_mean = !r->seen || r->opt.exact ? s->loss : 0.95 * old + 0.05 * s->loss;
+    if (s->accuracy >= 0) {
+        r->accuracy_mean = r->judged ? 0.95 * r->accuracy_mean + 0.05 * s->accuracy : s->accuracy;
+        r->judged = true;
+    }
     r->seen = true;
     if (r->opt.quiet || r->muted) {
         return;
@@ -159,13 +163,18 @@ void rui_report_evaluation(ru_report *r, int64_t step, int64_t epoch, const ru_m
 {
     char text[512];
     ru_text t = ru_text_into(text, sizeof text);
-    ru_text_putf(&t, "epoch %lld  step %lld  train %s %.4f  test", (long long)epoch,
-                 (long long)step, r->opt.objective, r->loss_mean);
+    ru_text_putf(&t, "epoch %lld  step %lld  train %s %.4f", (long long)epoch, (long long)step,
+                 r->opt.objective, r->loss_mean);
+    if (r->judged) {
+        ru_text_putf(&t, " accuracy %.2f %%", r->accuracy_mean * 100);
+    }
+    ru_text_put(&t, "  test");
     for (uint32_t k = 0; k < m->n; k++) {
-        if (strcmp(m->at[k].name, "accuracy") == 0) {
-            ru_text_putf(&t, " accuracy %.2f %%", m->at[k].value * 100);
+        const char *name = m->at[k].name;
+        if (strcmp(name, "accuracy") == 0 || strcmp(name, "top5") == 0) {
+            ru_text_putf(&t, " %s %.2f %%", name, m->at[k].value * 100);
         } else {
-            ru_text_putf(&t, " %s %.4f", m->at[k].name, m->at[k].value);
+            ru_text_putf(&t, " %s %.4f", name, m->at[k].value);
         }
     }
     say(r, text);

@@ -7,6 +7,7 @@
 #include "base/str.h"
 #include "env/self.h"
 #include "train/job/batch.h"
+#include "train/job/metric.h"
 #include "train/run/driver.h"
 #include "train/run/op_facts.h"
 
@@ -146,7 +147,7 @@ static bool target_met(const rui_trainer *t)
     const ru_conf_pairs *until = &t->job->train.until;
     for (uint32_t k = 0; k < until->n; k++) {
         double v = ru_metrics_get(&t->metrics, until->at[k].key);
-        bool more = strcmp(until->at[k].key, "accuracy") == 0;
+        bool more = ru_metric_more(until->at[k].key);
         if (!(more ? v >= until->at[k].value : v <= until->at[k].value)) {
             return false;
         }

@@ -9,6 +9,7 @@
 #include "exec/pool.h"
 #include "trace/export.h"
 #include "train/job/batch.h"
+#include "train/job/metric.h"
 #include "train/run/trainer_impl.h"
 
 static ru_status open_data(rui_trainer *t, ru_model_facts *facts, ru_err *err)
@@ -107,9 +108,10 @@ ru_status rui_trainer_eval_open(rui_trainer *t, const ru_exe_options *options, r
     int64_t batch = j->eval_batch != 0 ? j->eval_batch : j->batch < 256 ? j->batch : 256;
     eo.autotune = false; /* runs once an epoch */
     const char *metric = ru_job_metric(t->job, t->model.loss);
-    t->best = (rui_best){.metric = metric, .more = rui_best_more(metric), .least = j->min_delta};
-    return ru_eval_open(&t->model, t->test_set, batch, 0, &eo, t->job->data.threads, t->arena,
-                        &t->eval, err);
+    t->best = (rui_best){.metric = metric, .more = ru_metric_more(metric), .least = j->min_delta};
+    ru_eval_options o = {.batch = batch, .exe = eo, .readers = t->job->data.threads};
+    RU_TRY(ru_job_figures(t->job, t->arena, &o.figures, &o.n_figures, err));
+    return ru_eval_open(&t->model, t->test_set, &o, t->arena, &t->eval, err);
 }
 
 ru_status rui_trainer_too_large(const rui_trainer *t, ru_err *err)

@@ -406,10 +406,15 @@ static ru_metrics metrics_with(lab *l, const ru_rundir *run, int64_t batch)
     ru_eval *e;
     ru_metrics out;
     const ru_graph *g;
-    const ru_exe_options ref = {.device = RU_DEVICE_REF};
+    static const char *const figures[] = {"precision", "recall", "f1", "auc"};
+    const ru_eval_options o = {.batch = batch,
+                               .exe = {.device = RU_DEVICE_REF},
+                               .readers = 1,
+                               .figures = figures,
+                               .n_figures = 4};
     assert_ok(ru_rundir_data(run, NULL, 0, &set, &err), err);
     assert_ok(ru_model_open(&run->job, &run->ckpt.facts, NULL, &l->arena, &m, &err), err);
-    assert_ok(ru_eval_open(&m, set, batch, 0, &ref, 1, &l->arena, &e, &err), err);
+    assert_ok(ru_eval_open(&m, set, &o, &l->arena, &e, &err), err);
     ru_exe *exe = ru_eval_exe(e, &g);
     assert_ok(ru_ckpt_load(&run->ckpt, g, exe, false, &err), err);
     assert_ok(ru_eval_run(e, &out, &err), err);
@@ -436,6 +441,10 @@ static void metrics_do_not_depend_on_the_batch(void **state)
         double loss = ru_metrics_get(&one, "loss");
         assert_true(ru_metrics_get(&m, "accuracy") == ru_metrics_get(&one, "accuracy"));
         assert_true(fabs(ru_metrics_get(&m, "loss") - loss) < 1e-6 * loss);
+        assert_int_equal(m.n, 2 + 4);
+        for (uint32_t i = 2; i < m.n; i++) {
+            assert_true(fabs(m.at[i].value - one.at[i].value) < 1e-6 && m.at[i].value > 0.3);
+        }
     }
 }
 
