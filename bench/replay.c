@@ -72,6 +72,24 @@ static bool met(const ru_replay_row *row)
     return row->lower ? row->ours <= row->goal : row->ours >= row->goal;
 }
 
+/* No method reaches a goal that lies beyond the bound. A bound may be rounded in its last digits.
+ */
+static bool out_of_reach(const ru_replay_row *row)
+{
+    double slack = 1e-9 * fabs(row->bound);
+    return !met(row) &&
+           (row->lower ? row->goal < row->bound - slack : row->goal > row->bound + slack);
+}
+
+/* NULL: nothing was asked. */
+static const char *verdict(const ru_replay_row *row)
+{
+    return isnan(row->goal)    ? NULL
+           : met(row)          ? "met"
+           : out_of_reach(row) ? "beyond the bound"
+                               : "MISSED";
+}
+
 static void cell(ru_table *t, double v)
 {
     if (isnan(v)) {
@@ -123,11 +141,9 @@ static ru_status print_table(const ru_replay *r, uint32_t first, bool *shown, ru
         cell(&t, row->best_known);
         cell(&t, row->bound);
         cell(&t, row->goal);
-        ru_table_textf(&t, "%s%s%s",
-                       isnan(row->goal) ? ""
-                       : met(row)       ? "met"
-                                        : "MISSED",
-                       row->note != NULL ? " " : "", row->note != NULL ? row->note : "");
+        const char *said = verdict(row) != NULL ? verdict(row) : "";
+        ru_table_textf(&t, "%s%s%s", said, row->note != NULL ? " " : "",
+                       row->note != NULL ? row->note : "");
     }
     ru_text_putf(out, "%s (%s is better%s)\n", head->measure, head->lower ? "lower" : "higher",
                  head->timed ? ", wall clock" : "");
@@ -136,7 +152,7 @@ static ru_status print_table(const ru_replay *r, uint32_t first, bool *shown, ru
 
 static ru_status print_rows(const ru_replay *r, const char *name, ru_text *out, ru_err *err)
 {
-    uint32_t judged = 0, good = 0;
+    uint32_t judged = 0, good = 0, beyond = 0;
     bool *shown = RU_NEW(r->arena, bool, r->rows.n);
     if (shown == NULL) {
         return RU_FAIL(err, RU_E_LIMIT, "no memory for %u rows", r->rows.n);
@@ -146,12 +162,17 @@ static ru_status print_rows(const ru_replay *r, const char *name, ru_text *out, 
         const ru_replay_row *row = &r->rows.at[i];
         judged += isnan(row->goal) ? 0 : 1;
         good += !isnan(row->goal) && met(row) ? 1 : 0;
+        beyond += !isnan(row->goal) && out_of_reach(row) ? 1 : 0;
         if (!shown[i]) {
             RU_TRY(print_table(r, i, shown, out, err));
         }
     }
     if (judged > 0) {
-        ru_text_putf(out, "%u of %u goals met\n", good, judged);
+        ru_text_putf(out, "%u of %u goals met", good, judged);
+        if (beyond > 0) {
+            ru_text_putf(out, "; %u lie beyond a bound, %u missed", beyond, judged - good - beyond);
+        }
+        ru_text_put(out, "\n");
     }
     return RU_OK;
 }
@@ -189,6 +210,7 @@ static void json_rows(const ru_replay *r, const char *name, ru_text *out)
         json_value(&j, "best_known", row->best_known);
         json_value(&j, "bound", row->bound);
         json_value(&j, "goal", row->goal);
+        ru_json_str(&j, "verdict", verdict(row));
         ru_json_str(&j, "note", row->note);
         ru_json_close(&j);
     }

@@ -28,8 +28,10 @@ typedef struct ru_replay_row {
     bool lower;          /* lower is better */
     bool timed;          /* wall clock of this machine: differs from run to run */
     double ours;
-    double published, best_known, bound; /* NaN: none */
-    double goal;                         /* ours must be on the good side of it; NaN: none */
+    double published, best_known; /* NaN: none */
+    double bound;                 /* proven: no method is better; NaN: none */
+    double goal; /* ours must be on the good side of it; one beyond the bound is counted apart; NaN:
+                    none */
     uint32_t n_baselines;
     const char *baseline_name[RU_REPLAY_BASELINES_MAX];
     double baseline[RU_REPLAY_BASELINES_MAX];
