@@ -3,6 +3,8 @@
 #include <math.h>
 #include <stddef.h>
 
+#include "cost/quantile.h"
+
 enum { UNITS = 2000 };
 
 double ru_burst_offer(const ru_burst_type *t, const ru_credit *now, double period_s)
@@ -107,17 +109,41 @@ static void solve(cover *c)
     }
 }
 
-static ru_status decode(const cover *c, ru_arena *out, ru_burst_fleet_plan *p, ru_err *err)
+/* Machines without credits first, then those with the fewest; of those alike the earlier one. */
+static ru_status spread(const ru_burst_fleet_in *in, ru_burst_fleet_plan *p, ru_arena *scratch,
+                        ru_err *err)
+{
+    double *key = RU_NEW(scratch, double, p->n + 1), offered = 0, left = in->rate;
+    uint32_t *order = RU_NEW(scratch, uint32_t, p->n + 1);
+    if (key == NULL || order == NULL) {
+        return RU_FAIL(err, RU_E_LIMIT, "no memory for a fleet of %u", p->n);
+    }
+    for (uint32_t i = 0; i < p->n; i++) {
+        const ru_burst_type *t = &in->type[p->machine[i].type];
+        bool regular = t->rules.earn >= t->rules.burst;
+        key[i] = regular ? -1 : ru_credit_level(&p->machine[i].now);
+        p->rate[i] = ru_burst_offer(t, &p->machine[i].now, in->period_s);
+        offered += p->rate[i];
+    }
+    ru_sort_order_f64(key, order, p->n);
+    double scale = fmax(1, in->rate / offered); /* units are rounded in their last digits */
+    for (uint32_t k = 0; k < p->n; k++) {
+        uint32_t i = order[k];
+        p->rate[i] = fmin(p->rate[i] * scale, left);
+        left = fmax(0, left - p->rate[i]);
+    }
+    return RU_OK;
+}
+
+static ru_status decode(const cover *c, ru_arena *out, ru_arena *scratch, ru_burst_fleet_plan *p,
+                        ru_err *err)
 {
     const ru_burst_fleet_in *in = c->in;
     *p = (ru_burst_fleet_plan){.machine = RU_NEW(out, ru_burst_machine, c->n + 1),
                                .rate = RU_NEW(out, double, c->n + 1),
                                .from = RU_NEW(out, uint32_t, c->n + 1)};
-    if (p->machine == NULL || p->rate == NULL || p->from == NULL) {
-        return RU_FAIL(err, RU_E_LIMIT, "no memory for a fleet of %u", c->n);
-    }
-    bool *in_set = RU_NEW(out, bool, c->n + 1);
-    if (in_set == NULL) {
+    bool *in_set = RU_NEW(scratch, bool, c->n + 1);
+    if (p->machine == NULL || p->rate == NULL || p->from == NULL || in_set == NULL) {
         return RU_FAIL(err, RU_E_LIMIT, "no memory for a fleet of %u", c->n);
     }
     uint32_t left = UNITS;
@@ -125,23 +151,17 @@ static ru_status decode(const cover *c, ru_arena *out, ru_burst_fleet_plan *p, r
         in_set[i] = left > 0 && c->taken[(size_t)i * (UNITS + 1) + left];
         left = !in_set[i] ? left : left > c->items[i].units ? left - c->items[i].units : 0;
     }
-    double sum = 0;
     for (uint32_t i = 0; i < c->n; i++) {
         if (in_set[i]) {
             const item *t = &c->items[i];
             ru_credit now = t->from == UINT32_MAX ? ru_credit_launch(&in->type[t->type].rules)
                                                   : in->machine[t->from].now;
             p->machine[p->n] = (ru_burst_machine){t->type, now};
-            p->rate[p->n] = ru_burst_offer(&in->type[t->type], &now, in->period_s);
-            p->from[p->n] = t->from;
+            p->from[p->n++] = t->from;
             p->usd += in->type[t->type].usd_per_h * in->period_s / 3600;
-            sum += p->rate[p->n++];
         }
     }
-    for (uint32_t i = 0; i < p->n; i++) {
-        p->rate[i] *= in->rate / sum;
-    }
-    return RU_OK;
+    return spread(in, p, scratch, err);
 }
 
 ru_status ru_plan_burst_fleet(const ru_burst_fleet_in *in, ru_arena *out, ru_arena *scratch,
@@ -165,5 +185,5 @@ ru_status ru_plan_burst_fleet(const ru_burst_fleet_in *in, ru_arena *out, ru_are
                        "a regular type",
                        in->rate);
     }
-    return decode(c, out, plan, err);
+    return decode(c, out, scratch, plan, err);
 }

@@ -5,6 +5,9 @@
  * 1/2000: a knapsack over the machines there are and new ones. New machines with launch credits are
  * all of the type whose requests cost least, since providers limit launches.
  *
+ * Requests go to machines without credits first, then to those with the fewest credits: the credits
+ * that are left are then on few machines, which are worth keeping.
+ *
  * Source: ali-2021 (CEDULE+); the exact cover is ours. Thread: any, pure. */
 #ifndef RU_PLAN_BURST_FLEET_H
 #define RU_PLAN_BURST_FLEET_H

@@ -298,7 +298,7 @@ static ru_status report_fleet(const void *in, const void *plan, const ru_policy_
 
 const ru_policy ru_policy_burst_fleet = {
     .name = "burst-fleet",
-    .version = 1,
+    .version = 2,
     .decides = "which burstable machines to keep, stop and launch",
     .source = "ali-2021 (CEDULE+)",
     .in = &table,

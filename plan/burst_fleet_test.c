@@ -44,6 +44,25 @@ static double brute(const ru_burst_fleet_in *in)
     return best;
 }
 
+/* One machine at most is used in part, and machines with more credits than it not at all. */
+static void assert_few_keep_credits(const ru_burst_fleet_in *in, const ru_burst_fleet_plan *p)
+{
+    uint32_t part = 0;
+    for (uint32_t i = 0; i < p->n; i++) {
+        const ru_burst_type *t = &in->type[p->machine[i].type];
+        double offer = ru_burst_offer(t, &p->machine[i].now, in->period_s);
+        if (p->rate[i] >= offer * (1 - 1e-9)) {
+            continue;
+        }
+        part += p->rate[i] > 0 ? 1 : 0;
+        for (uint32_t k = 0; k < p->n; k++) {
+            bool fuller = ru_credit_level(&p->machine[k].now) > ru_credit_level(&p->machine[i].now);
+            assert_true(!fuller || p->machine[k].type == 0 || p->rate[k] <= 0);
+        }
+    }
+    assert_true(part <= 1);
+}
+
 static void test_no_set_is_cheaper(void **state)
 {
     (void)state;
@@ -63,6 +82,7 @@ static void test_no_set_is_cheaper(void **state)
         ru_err err;
         assert_ok(ru_plan_burst_fleet(&in, &a, &a, &p, &err), err);
         assert_ok(ru_plan_burst_fleet_check(&in, &p, &err), err);
+        assert_few_keep_credits(&in, &p);
         double best = brute(&in);
         infeasible += isinf(best) ? 1 : 0;
         kept += p.n > 0 && p.from[0] != UINT32_MAX;
