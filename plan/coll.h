@@ -44,9 +44,14 @@ RU_MUST_USE ru_status ru_plan_coll_rank(const ru_coll_in *in, uint32_t rank, ru_
  * have to wait until its receive may start), every element is added exactly once where the op
  * requires it, all ranks of an all-reduce get the same bits, and direct sums are in rank order.
  * Shares no code with the planner.
- * Cost: O(n_blocks * steps + steps * ranks / 64). Errors: RU_E_INFEASIBLE with the first violation,
- * RU_E_LIMIT when `scratch` is full. */
+ * Cost: O(n_blocks * steps) time, O(steps + n_ranks) memory (all-to-all: n_ranks^2).
+ * Errors: RU_E_INFEASIBLE with the first violation, RU_E_LIMIT when `scratch` is full. */
 RU_MUST_USE ru_status ru_plan_coll_check(const ru_coll_schedule *s, ru_arena *scratch, ru_err *err);
+/* The same, but only the sums of blocks part, part + n_parts, ...: several processes that build the
+ * same schedule share the proof of its sums.
+ * Cost: O(n_blocks / n_parts * steps). Errors: also RU_E_ARG for a part that does not exist. */
+RU_MUST_USE ru_status ru_plan_coll_check_part(const ru_coll_schedule *s, uint32_t part,
+                                              uint32_t n_parts, ru_arena *scratch, ru_err *err);
 
 /* -- the choice ----------------------------------------------------------------------------------
  */

@@ -1,12 +1,19 @@
-/* The judge of collective schedules. Shares nothing with the planner.
+/* The checker of collective schedules. It shares nothing with the planner.
  *
  * 1. Shape: every field in range, tags unique, each send with its receive.
- * 2. Progress: all waits are "and": a step waits for steps before it and, when it moves bytes, for
- *    its mate. Such a system reaches the same end whatever the timing, so one run to a standstill
- *    proves or refutes that nobody waits in a circle.
- * 3. Sums: that run again, block by block, on sets of ranks instead of numbers. Adding a set to one
- *    that shares a member is adding twice. Beside each set a hash of the expression, blind to the
- *    order of two operands as IEEE addition is, tells whether all ranks get the same bits. */
+ * 2. Progress: a step waits for all steps before it that touch the same blocks, and for its mate
+ *    when it moves bytes. Such a system reaches the same end whatever the timing, so one run to a
+ *    standstill proves or refutes that no steps wait for each other in a circle. Blocks that no
+ * step of a rank tells apart are one cell there, so that long block ranges cost no more than short
+ *    ones.
+ * 3. Sums: the same run again, one block at a time, on expressions instead of numbers. An
+ *    expression is a rank's own block or the sum of two expressions. Equal expressions have one
+ *    number, whatever the order of two operands, because IEEE addition does not depend on it: ranks
+ *    with equal numbers hold the same bits. A sum is complete when a walk through its expression
+ *    meets every rank once.
+ *
+ * Memory grows with steps and ranks, never with their product, so that every member of a large
+ * group can check the schedule that it is about to use. */
 #include "plan/coll.h"
 
 #include <string.h>
@@ -21,6 +28,7 @@ typedef struct judge {
     uint32_t n;          /* steps of all ranks */
     uint16_t *rank;      /* [n] */
     uint32_t *mate;      /* [n] receive of a send and the reverse; NONE: a local step */
+    uint32_t *lo, *hi;   /* [n] cells of its rank that a step touches: [lo, hi) */
     uint32_t *waits;     /* [n] steps before it that are not done */
     uint32_t *first;     /* [n + 1] */
     uint32_t *followers; /* [first[n]] who waits for step i: [first[i], first[i + 1]) */
@@ -91,24 +99,6 @@ static uint64_t key_of(const judge *j, uint32_t i)
     return pair << 16 | x->tag;
 }
 
-/* Shell sort of step numbers by key. */
-static void sort_by_key(const judge *j, uint32_t *at, uint32_t n)
-{
-    uint32_t gap = 1;
-    while (gap < n / 3) {
-        gap = gap * 3 + 1;
-    }
-    for (; gap > 0; gap /= 3) {
-        for (uint32_t i = gap; i < n; i++) {
-            uint32_t x = at[i], k = i;
-            for (; k >= gap && key_of(j, at[k - gap]) > key_of(j, x); k -= gap) {
-                at[k] = at[k - gap];
-            }
-            at[k] = x;
-        }
-    }
-}
-
 static ru_status unmatched(const judge *j, uint32_t i, const char *what, ru_err *err)
 {
     const ru_coll_step *x = &j->s->steps[i];
@@ -127,43 +117,81 @@ static ru_status judge_pair(const judge *j, uint32_t send, uint32_t recv, ru_err
     return RU_OK;
 }
 
-/* Find the receive of each send. `a`, `b`: [n] scratch. */
-static ru_status judge_mates(judge *j, uint32_t *a, uint32_t *b, ru_err *err)
+/* A table of 2^k places with at most half of them taken. */
+static uint32_t places_for(uint32_t n)
 {
-    uint32_t n_send = 0, n_recv = 0;
+    uint32_t size = 8;
+    while (size < 2 * (uint64_t)n) {
+        size *= 2;
+    }
+    return size;
+}
+
+static uint64_t scramble(uint64_t x)
+{
+    x = (x ^ x >> 30) * 0xbf58476d1ce4e5b9u;
+    x = (x ^ x >> 27) * 0x94d049bb133111ebu;
+    return x ^ x >> 31;
+}
+
+/* Place of the send with this key, or the free place where it belongs. */
+static uint32_t place_of(const judge *j, const uint32_t *table, uint32_t mask, uint64_t key)
+{
+    uint32_t at = (uint32_t)scramble(key) & mask;
+    while (table[at] != NONE && key_of(j, table[at]) != key) {
+        at = (at + 1) & mask;
+    }
+    return at;
+}
+
+/* Find the receive of each send. */
+static ru_status judge_mates(judge *j, ru_err *err)
+{
+    uint32_t size = places_for(j->n);
+    ru_arena_mark mark = ru_arena_mark_get(j->scratch);
+    uint32_t *table = ru_arena_alloc(j->scratch, size * (int64_t)sizeof *table, 4);
+    if (table == NULL) {
+        return full(err);
+    }
+    memset(table, 0xff, size * sizeof *table);
     for (uint32_t i = 0; i < j->n; i++) {
         j->mate[i] = NONE;
         if (j->s->steps[i].kind == RU_COLL_SEND) {
-            a[n_send++] = i;
-        } else if (ru_coll_step_receives(&j->s->steps[i])) {
-            b[n_recv++] = i;
+            uint32_t at = place_of(j, table, size - 1, key_of(j, i));
+            if (table[at] != NONE) {
+                return unmatched(j, i, "is there twice", err);
+            }
+            table[at] = i;
         }
     }
-    sort_by_key(j, a, n_send);
-    sort_by_key(j, b, n_recv);
-    for (uint32_t k = 0; k < n_send || k < n_recv; k++) {
-        uint64_t ka = k < n_send ? key_of(j, a[k]) : UINT64_MAX;
-        uint64_t kb = k < n_recv ? key_of(j, b[k]) : UINT64_MAX;
-        if (ka != kb) {
-            return unmatched(j, ka < kb ? a[k] : b[k], "has no match", err);
+    for (uint32_t i = 0; i < j->n; i++) {
+        if (ru_coll_step_receives(&j->s->steps[i])) {
+            uint32_t send = table[place_of(j, table, size - 1, key_of(j, i))];
+            if (send == NONE || j->mate[send] != NONE) {
+                return unmatched(j, i, "has no match", err);
+            }
+            RU_TRY(judge_pair(j, send, i, err));
+            j->mate[send] = i;
+            j->mate[i] = send;
         }
-        if (k > 0 && key_of(j, a[k - 1]) == ka) {
-            return unmatched(j, a[k], "is there twice", err);
-        }
-        RU_TRY(judge_pair(j, a[k], b[k], err));
-        j->mate[a[k]] = b[k];
-        j->mate[b[k]] = a[k];
     }
+    for (uint32_t i = 0; i < j->n; i++) {
+        if (j->s->steps[i].kind == RU_COLL_SEND && j->mate[i] == NONE) {
+            return unmatched(j, i, "has no match", err);
+        }
+    }
+    ru_arena_rewind(j->scratch, mark);
     return RU_OK;
 }
 
 /* -- progress -----------------------------------------------------------------------------------
  */
 
-/* Per place (block or, n_blocks further, its aside) of one rank: who wrote it last, and who read it
+/* Per place (cell or, `cells` further, its aside) of one rank: who wrote it last, and who read it
  * since: a list through `node`. */
 typedef struct places {
-    uint32_t *writer, *readers; /* [2 * n_blocks] */
+    uint32_t cells;             /* most cells of a rank */
+    uint32_t *writer, *readers; /* [2 * cells] */
     uint32_t *node_step, *node_next;
     uint32_t n_nodes;
 } places;
@@ -219,38 +247,100 @@ static void touch(judge *j, places *p, uint32_t place, uint32_t i, bool writes, 
 
 static void walk(judge *j, places *p, bool write_down)
 {
-    uint32_t blocks = j->s->n_blocks;
     for (uint32_t r = 0; r < j->s->n_ranks; r++) {
-        memset(p->writer, 0xff, 2 * (size_t)blocks * sizeof(uint32_t));
-        memset(p->readers, 0xff, 2 * (size_t)blocks * sizeof(uint32_t));
+        memset(p->writer, 0xff, 2 * (size_t)p->cells * sizeof(uint32_t));
+        memset(p->readers, 0xff, 2 * (size_t)p->cells * sizeof(uint32_t));
         p->n_nodes = 0;
         for (uint32_t i = j->s->begin[r]; i < j->s->begin[r + 1]; i++) {
-            const ru_coll_step *x = &j->s->steps[i];
             for (uint32_t side = 0; side < 2; side++) {
-                uint32_t how = touches(x, side == 1);
-                for (uint32_t b = 0; b < x->n_blocks && how != 0; b++) {
-                    touch(j, p, side * blocks + x->block + b, i, how == 2, write_down);
+                uint32_t how = touches(&j->s->steps[i], side == 1);
+                for (uint32_t c = j->lo[i]; c < j->hi[i] && how != 0; c++) {
+                    touch(j, p, side * p->cells + c, i, how == 2, write_down);
                 }
             }
         }
     }
 }
 
+/* Sorts edges of block ranges and leaves each once; returns how many. */
+static uint32_t sort_edges(uint32_t *edge, uint32_t n)
+{
+    uint32_t gap = 1, left = 0;
+    while (gap < n / 3) {
+        gap = gap * 3 + 1;
+    }
+    for (; gap > 0; gap /= 3) {
+        for (uint32_t i = gap; i < n; i++) {
+            uint32_t x = edge[i], k = i;
+            for (; k >= gap && edge[k - gap] > x; k -= gap) {
+                edge[k] = edge[k - gap];
+            }
+            edge[k] = x;
+        }
+    }
+    for (uint32_t i = 0; i < n; i++) {
+        if (i == 0 || edge[i] != edge[i - 1]) {
+            edge[left++] = edge[i];
+        }
+    }
+    return left;
+}
+
+static uint32_t edge_at(const uint32_t *edge, uint32_t n, uint32_t block)
+{
+    uint32_t lo = 0;
+    while (n > 1) {
+        uint32_t half = n / 2;
+        lo += edge[lo + half] <= block ? half : 0;
+        n -= half;
+    }
+    return lo;
+}
+
+/* The cells of every step: blocks between two neighbouring edges of its rank's ranges. */
+static ru_status find_cells(judge *j, uint32_t *cells, uint64_t *reads, ru_err *err)
+{
+    const ru_coll_schedule *s = j->s;
+    ru_arena_mark mark = ru_arena_mark_get(j->scratch);
+    uint32_t longest = 0;
+    for (uint32_t r = 0; r < s->n_ranks; r++) {
+        uint32_t n = s->begin[r + 1] - s->begin[r];
+        longest = n > longest ? n : longest;
+    }
+    uint32_t *edge = RU_NEW(j->scratch, uint32_t, 2 * (int64_t)longest);
+    if (edge == NULL) {
+        return full(err);
+    }
+    for (uint32_t r = 0; r < s->n_ranks; r++) {
+        uint32_t n = 0;
+        uint64_t sum = 0;
+        for (uint32_t i = s->begin[r]; i < s->begin[r + 1]; i++) {
+            edge[n++] = s->steps[i].block;
+            edge[n++] = s->steps[i].block + s->steps[i].n_blocks;
+        }
+        n = sort_edges(edge, n);
+        for (uint32_t i = s->begin[r]; i < s->begin[r + 1]; i++) {
+            j->lo[i] = edge_at(edge, n, s->steps[i].block);
+            j->hi[i] = edge_at(edge, n, s->steps[i].block + s->steps[i].n_blocks);
+            sum += j->hi[i] - j->lo[i];
+        }
+        *cells = n > *cells ? n : *cells;
+        *reads = sum > *reads ? sum : *reads;
+    }
+    ru_arena_rewind(j->scratch, mark);
+    return RU_OK;
+}
+
 /* Who waits for whom inside a rank. */
 static ru_status find_order(judge *j, ru_err *err)
 {
+    places p = {0};
     uint64_t most = 0;
-    for (uint32_t r = 0; r < j->s->n_ranks; r++) {
-        uint64_t reads = 0;
-        for (uint32_t i = j->s->begin[r]; i < j->s->begin[r + 1]; i++) {
-            reads += j->s->steps[i].n_blocks;
-        }
-        most = reads > most ? reads : most;
-    }
-    places p = {.writer = RU_NEW(j->scratch, uint32_t, 2 * (int64_t)j->s->n_blocks),
-                .readers = RU_NEW(j->scratch, uint32_t, 2 * (int64_t)j->s->n_blocks),
-                .node_step = RU_NEW(j->scratch, uint32_t, most),
-                .node_next = RU_NEW(j->scratch, uint32_t, most)};
+    RU_TRY(find_cells(j, &p.cells, &most, err));
+    p.writer = RU_NEW(j->scratch, uint32_t, 2 * (int64_t)p.cells);
+    p.readers = RU_NEW(j->scratch, uint32_t, 2 * (int64_t)p.cells);
+    p.node_step = RU_NEW(j->scratch, uint32_t, most);
+    p.node_next = RU_NEW(j->scratch, uint32_t, most);
     if (p.writer == NULL || p.readers == NULL || p.node_step == NULL || p.node_next == NULL) {
         return full(err);
     }
@@ -341,36 +431,62 @@ static ru_status judge_progress(judge *j, ru_err *err)
 /* -- sums ---------------------------------------------------------------------------------------
  */
 
-typedef struct sets {
-    uint32_t words;
-    uint64_t *mine, *aside, *sent; /* [n_ranks * words], ..., [n_sent * words] */
-    uint64_t *mine_hash, *aside_hash, *sent_hash;
-    uint32_t *slot;       /* [steps] place of a send in `sent` */
-    uint64_t *aside_from; /* [n_ranks] block << 32 | n_blocks of what stands aside; 0: nothing */
-    uint32_t n_sent;
-} sets;
+/* Expression v: the own block of rank v when v < n_ranks, else the sum of two others. */
+typedef struct sums {
+    uint32_t n_ranks;
+    uint32_t *left, *right; /* [sums_max] operands, left <= right */
+    uint32_t n_sums;        /* of this block */
+    uint32_t *table, mask;  /* places of sums by their operands */
+    uint32_t *mine, *aside; /* [n_ranks] expressions of this block */
+    uint64_t *aside_from;   /* [n_ranks] block << 32 | n_blocks of what stands aside; 0: nothing */
+    uint32_t *sent;         /* [n] expression of each send */
+    uint32_t *steps, n_steps; /* of this block, in the order of the run */
+    uint32_t *met, walks;     /* [n_ranks + sums_max] last walk that met an expression */
+    uint32_t *todo;           /* [n_ranks + sums_max] */
+} sums;
 
-static uint64_t scramble(uint64_t x)
+static uint32_t plus(sums *k, uint32_t a, uint32_t b)
 {
-    x = (x ^ x >> 30) * 0xbf58476d1ce4e5b9u;
-    x = (x ^ x >> 27) * 0x94d049bb133111ebu;
-    return x ^ x >> 31;
-}
-
-static uint64_t plus(uint64_t a, uint64_t b)
-{
-    return scramble(a + b + 0x9e3779b97f4a7c15u);
-}
-
-/* into |= from; false when they share a member and may not. */
-static bool unite(const judge *j, const sets *k, uint64_t *into, const uint64_t *from)
-{
-    uint64_t common = 0;
-    for (uint32_t w = 0; w < k->words; w++) {
-        common |= into[w] & from[w];
-        into[w] |= from[w];
+    uint32_t lo = a < b ? a : b, hi = a < b ? b : a;
+    uint32_t at = (uint32_t)scramble((uint64_t)lo << 32 | hi) & k->mask;
+    while (k->table[at] != NONE) {
+        uint32_t i = k->table[at];
+        if (k->left[i] == lo && k->right[i] == hi) {
+            return k->n_ranks + i;
+        }
+        at = (at + 1) & k->mask;
     }
-    return common == 0 || j->s->op == RU_COLL_BARRIER;
+    k->left[k->n_sums] = lo;
+    k->right[k->n_sums] = hi;
+    k->table[at] = k->n_sums;
+    return k->n_ranks + k->n_sums++;
+}
+
+/* How many ranks the expression holds; *twice: one of them, or more, is in it twice. */
+static uint32_t ranks_in(sums *k, uint32_t v, bool *twice)
+{
+    uint32_t ranks = 0, n = 0;
+    *twice = false;
+    k->walks++;
+    k->met[v] = k->walks;
+    k->todo[n++] = v;
+    while (n > 0) {
+        v = k->todo[--n];
+        if (v < k->n_ranks) {
+            ranks++;
+            continue;
+        }
+        const uint32_t parts[2] = {k->left[v - k->n_ranks], k->right[v - k->n_ranks]};
+        for (uint32_t p = 0; p < 2; p++) {
+            if (k->met[parts[p]] == k->walks) {
+                *twice = true;
+                continue;
+            }
+            k->met[parts[p]] = k->walks;
+            k->todo[n++] = parts[p];
+        }
+    }
+    return ranks;
 }
 
 static ru_status wrong(const judge *j, uint32_t i, uint32_t block, const char *what, ru_err *err)
@@ -379,67 +495,46 @@ static ru_status wrong(const judge *j, uint32_t i, uint32_t block, const char *w
                    i - j->s->begin[j->rank[i]], block, what);
 }
 
-/* A step that works on the aside of its blocks: `theirs` NULL for local steps. */
-static ru_status apply_aside(const judge *j, sets *k, uint32_t i, uint32_t block,
-                             const uint64_t *theirs, uint64_t hash, ru_err *err)
+/* A step that works on the aside of its blocks: `theirs` NONE for local steps. */
+static ru_status apply_aside(const judge *j, sums *k, uint32_t i, uint32_t block, uint32_t theirs,
+                             ru_err *err)
 {
     const ru_coll_step *x = &j->s->steps[i];
     uint32_t r = j->rank[i];
-    uint64_t *mine = k->mine + (uint64_t)r * k->words, *aside = k->aside + (uint64_t)r * k->words;
     uint64_t range = (uint64_t)x->block << 32 | x->n_blocks;
-    size_t bytes = k->words * sizeof *mine;
     if (k->aside_from[r] != 0 && k->aside_from[r] != range) {
         return wrong(j, i, block, "the aside stands for other blocks", err);
     }
-    if (theirs != NULL) {
-        bool twice = k->aside_from[r] != 0 && !unite(j, k, aside, theirs);
-        k->aside_hash[r] = k->aside_from[r] != 0 ? plus(k->aside_hash[r], hash) : hash;
-        if (k->aside_from[r] == 0) {
-            memcpy(aside, theirs, bytes);
-        }
+    if (theirs != NONE) {
+        k->aside[r] = k->aside_from[r] != 0 ? plus(k, k->aside[r], theirs) : theirs;
         k->aside_from[r] = range;
-        return twice ? wrong(j, i, block, "adds a rank twice", err) : RU_OK;
+        return RU_OK;
     }
     if (k->aside_from[r] == 0) {
         return wrong(j, i, block, "nothing stands aside", err);
     }
     k->aside_from[r] = 0;
-    if (x->kind == RU_COLL_PLACE) {
-        memcpy(mine, aside, bytes);
-        k->mine_hash[r] = k->aside_hash[r];
-        return RU_OK;
-    }
-    k->mine_hash[r] = plus(k->aside_hash[r], k->mine_hash[r]);
-    return unite(j, k, mine, aside) ? RU_OK : wrong(j, i, block, "adds a rank twice", err);
+    k->mine[r] = x->kind == RU_COLL_PLACE ? k->aside[r] : plus(k, k->aside[r], k->mine[r]);
+    return RU_OK;
 }
 
-static ru_status apply(const judge *j, sets *k, uint32_t i, uint32_t block, ru_err *err)
+static ru_status apply(const judge *j, sums *k, uint32_t i, uint32_t block, ru_err *err)
 {
     const ru_coll_step *x = &j->s->steps[i];
     uint32_t r = j->rank[i];
-    uint64_t *mine = k->mine + (uint64_t)r * k->words;
-    size_t bytes = k->words * sizeof *mine;
     if (x->kind == RU_COLL_SEND) {
-        k->slot[i] = k->n_sent;
-        memcpy(k->sent + (uint64_t)k->n_sent * k->words, mine, bytes);
-        k->sent_hash[k->n_sent++] = k->mine_hash[r];
+        k->sent[i] = k->mine[r];
         return RU_OK;
     }
     if (j->mate[i] == NONE) {
-        return apply_aside(j, k, i, block, NULL, 0, err);
+        return apply_aside(j, k, i, block, NONE, err);
     }
-    const uint64_t *theirs = k->sent + (uint64_t)k->slot[j->mate[i]] * k->words;
-    uint64_t hash = k->sent_hash[k->slot[j->mate[i]]];
+    uint32_t theirs = k->sent[j->mate[i]];
     if (x->kind == RU_COLL_RECV_ASIDE) {
-        return apply_aside(j, k, i, block, theirs, hash, err);
+        return apply_aside(j, k, i, block, theirs, err);
     }
-    if (x->kind == RU_COLL_RECV) {
-        memcpy(mine, theirs, bytes);
-        k->mine_hash[r] = hash;
-        return RU_OK;
-    }
-    k->mine_hash[r] = plus(k->mine_hash[r], hash);
-    return unite(j, k, mine, theirs) ? RU_OK : wrong(j, i, block, "adds a rank twice", err);
+    k->mine[r] = x->kind == RU_COLL_RECV ? theirs : plus(k, k->mine[r], theirs);
+    return RU_OK;
 }
 
 /* Must rank r hold the sum in this block; must it hold the block of one rank (*of)? */
@@ -456,105 +551,117 @@ static bool wants_one(const ru_coll_schedule *s, uint32_t block, uint32_t *of)
     return s->op == RU_COLL_BROADCAST || s->op == RU_COLL_ALL_GATHER;
 }
 
-static bool has_all(const ru_coll_schedule *s, const uint64_t *set)
+/* x0 + x1 + x2 ... */
+static uint32_t in_rank_order(sums *k)
 {
-    for (uint32_t q = 0; q < s->n_ranks; q++) {
-        if ((set[q / 64] >> q % 64 & 1) == 0) {
-            return false;
-        }
+    uint32_t v = 0;
+    for (uint32_t q = 1; q < k->n_ranks; q++) {
+        v = plus(k, v, q);
     }
-    return true;
+    return v;
 }
 
-static bool has_only(const sets *k, const uint64_t *set, uint32_t of)
+static ru_status judge_sum(const judge *j, sums *k, uint32_t r, uint32_t block, ru_err *err)
 {
-    uint64_t others = 0;
-    for (uint32_t w = 0; w < k->words; w++) {
-        others |= set[w] ^ (w == of / 64 ? (uint64_t)1 << of % 64 : 0);
+    bool twice;
+    if (ranks_in(k, k->mine[r], &twice) < k->n_ranks) {
+        return RU_FAIL(err, RU_E_INFEASIBLE, "rank %u, block %u: the sum misses a rank", r, block);
     }
-    return others == 0;
+    if (twice && j->s->op != RU_COLL_BARRIER) {
+        return RU_FAIL(err, RU_E_INFEASIBLE, "rank %u, block %u: the sum holds a rank twice", r,
+                       block);
+    }
+    bool ordered = j->s->algo != RU_ALGO_DIRECT || j->s->op == RU_COLL_BARRIER;
+    if (!ordered && k->mine[r] != in_rank_order(k)) {
+        return RU_FAIL(err, RU_E_INFEASIBLE, "rank %u, block %u: the sum is not in rank order", r,
+                       block);
+    }
+    return RU_OK;
 }
 
-static uint64_t rank_order_hash(const ru_coll_schedule *s)
-{
-    uint64_t h = scramble(1);
-    for (uint32_t q = 1; q < s->n_ranks; q++) {
-        h = plus(h, scramble(q + 1));
-    }
-    return h;
-}
-
-static ru_status judge_end(const judge *j, const sets *k, uint32_t block, ru_err *err)
+static ru_status judge_end(const judge *j, sums *k, uint32_t block, ru_err *err)
 {
     const ru_coll_schedule *s = j->s;
     for (uint32_t r = 0; r < s->n_ranks; r++) {
-        const uint64_t *set = k->mine + (uint64_t)r * k->words;
         uint32_t of;
         if (k->aside_from[r] != 0) {
             return RU_FAIL(err, RU_E_INFEASIBLE, "rank %u, block %u: something is left aside", r,
                            block);
         }
-        if (wants_sum(s, r, block) && !has_all(s, set)) {
-            return RU_FAIL(err, RU_E_INFEASIBLE, "rank %u, block %u: the sum misses a rank", r,
-                           block);
-        }
-        if (wants_one(s, block, &of) && !has_only(k, set, of)) {
+        if (wants_one(s, block, &of) && k->mine[r] != of) {
             return RU_FAIL(err, RU_E_INFEASIBLE, "rank %u, block %u is not that of rank %u", r,
                            block, of);
         }
-        bool same = s->op != RU_COLL_ALL_REDUCE || k->mine_hash[r] == k->mine_hash[0];
-        bool ordered = s->algo != RU_ALGO_DIRECT || s->op == RU_COLL_BARRIER ||
-                       !wants_sum(s, r, block) || k->mine_hash[r] == rank_order_hash(s);
-        if (!same || !ordered) {
+        bool first = s->op != RU_COLL_ALL_REDUCE || r == 0; /* the others equal it */
+        if (first && wants_sum(s, r, block)) {
+            RU_TRY(judge_sum(j, k, r, block, err));
+        } else if (!first && k->mine[r] != k->mine[0]) {
             return RU_FAIL(err, RU_E_INFEASIBLE,
-                           "rank %u, block %u: the sum is in another order %s", r, block,
-                           same ? "than that of ranks" : "than on rank 0");
+                           "rank %u, block %u: the sum is in another order than on rank 0", r,
+                           block);
         }
     }
     return RU_OK;
 }
 
-static ru_status judge_block(const judge *j, sets *k, uint32_t block, ru_err *err)
+static bool adds(uint8_t kind)
+{
+    return kind == RU_COLL_REDUCE_RECV || kind == RU_COLL_RECV_ASIDE || kind == RU_COLL_FOLD;
+}
+
+static ru_status judge_block(const judge *j, sums *k, uint32_t block, ru_err *err)
 {
     const ru_coll_schedule *s = j->s;
-    memset(k->mine, 0, (size_t)s->n_ranks * k->words * sizeof *k->mine);
+    uint32_t n_sums = s->n_ranks;
+    k->n_steps = k->n_sums = 0;
+    for (uint32_t l = 0; l < j->n_log; l++) {
+        const ru_coll_step *x = &s->steps[j->log[l]];
+        if (block - x->block < x->n_blocks) {
+            k->steps[k->n_steps++] = j->log[l];
+            n_sums += adds(x->kind) ? 1 : 0;
+        }
+    }
+    uint32_t size = places_for(n_sums);
+    k->mask = size - 1;
+    memset(k->table, 0xff, size * sizeof *k->table);
+    memset(k->met, 0, (s->n_ranks + (size_t)n_sums) * sizeof *k->met);
+    k->walks = 0;
     memset(k->aside_from, 0, s->n_ranks * sizeof *k->aside_from);
     for (uint32_t r = 0; r < s->n_ranks; r++) {
-        k->mine[(uint64_t)r * k->words + r / 64] = (uint64_t)1 << r % 64;
-        k->mine_hash[r] = scramble(r + 1);
+        k->mine[r] = r;
     }
-    k->n_sent = 0;
-    for (uint32_t i = 0; i < j->n_log; i++) {
-        const ru_coll_step *x = &s->steps[j->log[i]];
-        if (block - x->block < x->n_blocks) {
-            RU_TRY(apply(j, k, j->log[i], block, err));
-        }
+    for (uint32_t l = 0; l < k->n_steps; l++) {
+        RU_TRY(apply(j, k, k->steps[l], block, err));
     }
     return judge_end(j, k, block, err);
 }
 
-static ru_status judge_sums(judge *j, ru_err *err)
+/* The sums of blocks part, part + n_parts, ... */
+static ru_status judge_sums(judge *j, uint32_t part, uint32_t n_parts, ru_err *err)
 {
     const ru_coll_schedule *s = j->s;
-    uint32_t sends = 0;
+    uint32_t sums_max = s->n_ranks; /* in rank order, for comparison */
     for (uint32_t i = 0; i < j->n; i++) {
-        sends += s->steps[i].kind == RU_COLL_SEND;
+        sums_max += adds(s->steps[i].kind) ? 1 : 0;
     }
-    sets k = {.words = (s->n_ranks + 63) / 64};
-    int64_t all = (int64_t)s->n_ranks * k.words;
-    k.mine = RU_NEW(j->scratch, uint64_t, all);
-    k.aside = RU_NEW(j->scratch, uint64_t, all);
-    k.sent = RU_NEW(j->scratch, uint64_t, (int64_t)sends * k.words);
-    k.mine_hash = RU_NEW(j->scratch, uint64_t, s->n_ranks);
-    k.aside_hash = RU_NEW(j->scratch, uint64_t, s->n_ranks);
-    k.sent_hash = RU_NEW(j->scratch, uint64_t, sends);
+    sums k = {.n_ranks = s->n_ranks};
+    int64_t all = (int64_t)s->n_ranks + sums_max;
+    k.left = RU_NEW(j->scratch, uint32_t, sums_max);
+    k.right = RU_NEW(j->scratch, uint32_t, sums_max);
+    k.table = RU_NEW(j->scratch, uint32_t, places_for(sums_max));
+    k.mine = RU_NEW(j->scratch, uint32_t, s->n_ranks);
+    k.aside = RU_NEW(j->scratch, uint32_t, s->n_ranks);
     k.aside_from = RU_NEW(j->scratch, uint64_t, s->n_ranks);
-    k.slot = RU_NEW(j->scratch, uint32_t, j->n);
-    if (k.mine == NULL || k.aside == NULL || k.sent == NULL || k.mine_hash == NULL ||
-        k.aside_hash == NULL || k.sent_hash == NULL || k.aside_from == NULL || k.slot == NULL) {
+    k.sent = RU_NEW(j->scratch, uint32_t, j->n);
+    k.steps = RU_NEW(j->scratch, uint32_t, j->n);
+    k.met = RU_NEW(j->scratch, uint32_t, all);
+    k.todo = RU_NEW(j->scratch, uint32_t, all);
+    if (k.left == NULL || k.right == NULL || k.table == NULL || k.mine == NULL || k.aside == NULL ||
+        k.aside_from == NULL || k.sent == NULL || k.steps == NULL || k.met == NULL ||
+        k.todo == NULL) {
         return full(err);
     }
-    for (uint32_t b = 0; b < s->n_blocks; b++) {
+    for (uint32_t b = part; b < s->n_blocks; b += n_parts) {
         RU_TRY(judge_block(j, &k, b, err));
     }
     return RU_OK;
@@ -601,7 +708,7 @@ static ru_status judge_moves(judge *j, ru_err *err)
     return RU_OK;
 }
 
-static ru_status judge_all(judge *j, ru_err *err)
+static ru_status judge_all(judge *j, uint32_t part, uint32_t n_parts, ru_err *err)
 {
     const ru_coll_schedule *s = j->s;
     for (uint32_t r = 0; r < s->n_ranks; r++) {
@@ -610,27 +717,37 @@ static ru_status judge_all(judge *j, ru_err *err)
             RU_TRY(judge_step(j, i, err));
         }
     }
-    RU_TRY(judge_mates(j, j->waits, j->log, err));
-    memset(j->waits, 0, j->n * sizeof *j->waits);
+    RU_TRY(judge_mates(j, err));
     RU_TRY(find_order(j, err));
     RU_TRY(judge_progress(j, err));
-    return s->op == RU_COLL_ALL_TO_ALL ? judge_moves(j, err) : judge_sums(j, err);
+    return s->op == RU_COLL_ALL_TO_ALL ? judge_moves(j, err) : judge_sums(j, part, n_parts, err);
 }
 
-ru_status ru_plan_coll_check(const ru_coll_schedule *s, ru_arena *scratch, ru_err *err)
+ru_status ru_plan_coll_check_part(const ru_coll_schedule *s, uint32_t part, uint32_t n_parts,
+                                  ru_arena *scratch, ru_err *err)
 {
     RU_TRY(judge_head(s, err));
+    if (part >= n_parts || n_parts > RU_COLL_RANKS_MAX) {
+        return RU_FAIL(err, RU_E_ARG, "part %u of %u of a proof", part, n_parts);
+    }
     ru_arena_mark mark = ru_arena_mark_get(scratch);
     judge j = {.s = s, .scratch = scratch, .n = s->begin[s->n_ranks]};
     j.rank = RU_NEW(scratch, uint16_t, j.n);
     j.mate = RU_NEW(scratch, uint32_t, j.n);
+    j.lo = RU_NEW(scratch, uint32_t, j.n);
+    j.hi = RU_NEW(scratch, uint32_t, j.n);
     j.waits = RU_NEW(scratch, uint32_t, j.n);
     j.first = RU_NEW(scratch, uint32_t, (int64_t)j.n + 1);
     j.log = RU_NEW(scratch, uint32_t, j.n);
     j.state = RU_NEW(scratch, uint8_t, j.n);
-    bool room = j.rank != NULL && j.mate != NULL && j.waits != NULL && j.first != NULL &&
-                j.log != NULL && j.state != NULL;
-    ru_status st = room ? judge_all(&j, err) : full(err);
+    bool room = j.rank != NULL && j.mate != NULL && j.lo != NULL && j.hi != NULL &&
+                j.waits != NULL && j.first != NULL && j.log != NULL && j.state != NULL;
+    ru_status st = room ? judge_all(&j, part, n_parts, err) : full(err);
     ru_arena_rewind(scratch, mark);
     return st;
+}
+
+ru_status ru_plan_coll_check(const ru_coll_schedule *s, ru_arena *scratch, ru_err *err)
+{
+    return ru_plan_coll_check_part(s, 0, 1, scratch, err);
 }

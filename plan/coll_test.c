@@ -469,29 +469,151 @@ static void test_bad_questions(void **state)
     assert_int_equal(ru_plan_coll(&in, &f.out, &s, &err), RU_E_UNSUPPORTED);
     in = (ru_coll_in){.n_ranks = 3};
     assert_int_equal(ru_plan_coll_rank(&in, 3, &f.out, &s, &err), RU_E_ARG);
+    s = plan_of(&f, &in);
+    assert_int_equal(ru_plan_coll_check_part(&s, 3, 3, &f.scratch, &err), RU_E_ARG);
     close(&f);
 }
 
-/* Views of more than 64 members build only their own list, so nobody can judge the whole schedule
- * there. Which schedules those views may use follows from (algorithm, ranks) alone: this proves
- * whole schedules of that construction, and that the list of each rank is that of the schedule. */
-static void test_schedules_of_large_views_are_proved_by_construction(void **state)
+static const ru_coll_algo large_algos[] = {RU_ALGO_HALVING, RU_ALGO_DOUBLING, RU_ALGO_TREE,
+                                           RU_ALGO_DOUBLE_TREE};
+
+/* The algorithms that may be used beyond 64 members, at every size, every block. */
+static void test_every_size_is_proved(void **state)
 {
     (void)state;
-    static const ru_coll_algo large[] = {RU_ALGO_HALVING, RU_ALGO_DOUBLING, RU_ALGO_TREE,
-                                         RU_ALGO_DOUBLE_TREE};
-    static const uint32_t sizes[] = {65,  66,  67,  71,  80,  95,  96,  97,  100, 127, 128,
-                                     129, 191, 192, 193, 255, 256, 257, 500, 511, 512};
+    enum { SIZES = 256 };
     fixture f;
     open(&f);
-    for (uint32_t k = 0; k < RU_ARRAY_LEN(sizes); k++) {
-        for (uint32_t a = 0; a < RU_ARRAY_LEN(large); a++) {
+    for (uint32_t n = 2; n <= SIZES; n++) {
+        for (uint32_t a = 0; a < RU_ARRAY_LEN(large_algos); a++) {
             ru_arena_mark mark = ru_arena_mark_get(&f.out);
-            ru_coll_in in = {.algo = large[a], .n_ranks = sizes[k]};
+            ru_coll_in in = {.algo = large_algos[a], .n_ranks = n};
             ru_coll_schedule s = plan_of(&f, &in);
             assert_same_list(&f, &in, &s);
             ru_arena_rewind(&f.out, mark);
         }
+    }
+    close(&f);
+}
+
+/* Some parts of the proof, as the members of a large view share it; all of them when there are few.
+ */
+static void try_parts(fixture *f, const ru_coll_in *in, uint32_t tries, ru_rng *rng)
+{
+    ru_arena_mark mark = ru_arena_mark_get(&f->out);
+    ru_coll_schedule s;
+    ru_err err;
+    assert_ok(ru_plan_coll(in, &f->out, &s, &err), err);
+    uint32_t parts = in->n_ranks < s.n_blocks ? in->n_ranks : s.n_blocks;
+    for (uint32_t k = 0; k < tries && k < parts; k++) {
+        uint32_t part = parts <= tries ? k : ru_rng_below(rng, parts);
+        if (ru_plan_coll_check_part(&s, part, parts, &f->scratch, &err) != RU_OK) {
+            fail_msg("%s by %s, %u ranks, root %u, leaders by %s: %s", ru_coll_op_name(in->op),
+                     ru_coll_algo_name(in->algo), in->n_ranks, in->root,
+                     ru_coll_algo_name(in->leaders), err.text);
+        }
+    }
+    uint32_t r = ru_rng_below(rng, in->n_ranks);
+    ru_coll_schedule one;
+    assert_ok(ru_plan_coll_rank(in, r, &f->out, &one, &err), err);
+    assert_int_equal(one.begin[r + 1], s.begin[r + 1] - s.begin[r]);
+    assert_memory_equal(one.steps, s.steps + s.begin[r], one.begin[r + 1] * sizeof *s.steps);
+    ru_arena_rewind(&f->out, mark);
+}
+
+/* Up to the largest group: random sizes, and those beside powers of two. */
+static void test_large_sizes_are_proved(void **state)
+{
+    (void)state;
+    static const uint32_t edges[] = {257, 511, 513, 1023, 1025, 2047, 2049, 4095, 4096};
+    enum { DRAWN = 9 };
+    fixture f;
+    open(&f);
+    ru_rng rng = ru_rng_from(ru_test_seed(), 3);
+    for (uint32_t k = 0; k < RU_ARRAY_LEN(edges) + DRAWN; k++) {
+        uint32_t n = k < RU_ARRAY_LEN(edges) ? edges[k] : 258 + ru_rng_below(&rng, 1800);
+        for (uint32_t a = 0; a < RU_ARRAY_LEN(large_algos); a++) {
+            ru_coll_in in = {.algo = large_algos[a], .n_ranks = n};
+            try_parts(&f, &in, 3, &rng);
+        }
+    }
+    close(&f);
+}
+
+/* Members spread over hosts at random: few large hosts, many small ones, all on one. */
+static void test_large_hierarchies_are_proved(void **state)
+{
+    (void)state;
+    fixture f;
+    open(&f);
+    ru_rng rng = ru_rng_from(ru_test_seed(), 4);
+    uint16_t host[RU_COLL_RANKS_MAX];
+    for (uint32_t turn = 0; turn < 40; turn++) {
+        uint32_t n = turn == 0 ? RU_COLL_RANKS_MAX : 65 + ru_rng_below(&rng, 1000);
+        uint32_t hosts = 1 + ru_rng_below(&rng, turn % 4 == 0 ? n : 40);
+        for (uint32_t r = 0; r < n; r++) {
+            host[r] = (uint16_t)(turn % 3 == 0 ? r * hosts / n : ru_rng_below(&rng, hosts));
+        }
+        for (uint32_t leaders = 0; leaders < RU_COLL_ALGOS; leaders++) {
+            ru_coll_in in = {.op = turn % 5 == 1   ? RU_COLL_REDUCE
+                                   : turn % 5 == 2 ? RU_COLL_BROADCAST
+                                                   : RU_COLL_ALL_REDUCE,
+                             .algo = RU_ALGO_HIERARCHY,
+                             .leaders = (ru_coll_algo)leaders,
+                             .n_ranks = n,
+                             .host = host};
+            in.root = has_root(in.op) ? ru_rng_below(&rng, n) : 0;
+            bool grows = leaders == RU_ALGO_RING || leaders == RU_ALGO_DIRECT;
+            if (leaders != RU_ALGO_HIERARCHY && ru_plan_coll_does(in.leaders, in.op) &&
+                !(grows && hosts > 64)) {
+                try_parts(&f, &in, 2, &rng);
+            }
+        }
+    }
+    close(&f);
+}
+
+/* One step of a large schedule becomes wrong: whoever proves its block refuses it. */
+static void test_large_corruptions_are_refused(void **state)
+{
+    (void)state;
+    fixture f;
+    open(&f);
+    ru_rng rng = ru_rng_from(ru_test_seed(), 5);
+    for (uint32_t turn = 0; turn < 400; turn++) {
+        ru_arena_mark mark = ru_arena_mark_get(&f.out);
+        ru_coll_in in = {.algo = large_algos[turn % RU_ARRAY_LEN(large_algos)],
+                         .n_ranks = 65 + ru_rng_below(&rng, 300)};
+        ru_coll_schedule s;
+        ru_err err;
+        assert_ok(ru_plan_coll(&in, &f.out, &s, &err), err);
+        uint32_t n = s.begin[s.n_ranks], i = ru_rng_below(&rng, n);
+        ru_coll_step *steps = ru_arena_copy(&f.out, s.steps, (int64_t)(n * sizeof *steps), 8);
+        ru_coll_step *x = &steps[i];
+        uint32_t part = x->block;
+        s.steps = steps;
+        switch (turn / 4 % 5) {
+        case 0:
+            x->tag = (uint16_t)(x->tag + 1000);
+            break;
+        case 1:
+            x->peer = (uint16_t)((x->peer + 1) % s.n_ranks);
+            break;
+        case 2:
+            x->kind = x->kind == RU_COLL_RECV ? RU_COLL_REDUCE_RECV : RU_COLL_RECV;
+            break;
+        case 3:
+            x->n_blocks++;
+            break;
+        default:
+            x->block = (x->block + 1) % (s.n_blocks + 1);
+            break;
+        }
+        if (ru_plan_coll_check_part(&s, part, s.n_blocks, &f.scratch, &err) != RU_E_INFEASIBLE) {
+            fail_msg("%s, %u ranks, step %u changed by rule %u", ru_coll_algo_name(in.algo),
+                     in.n_ranks, i, turn / 4 % 5);
+        }
+        ru_arena_rewind(&f.out, mark);
     }
     close(&f);
 }
@@ -546,7 +668,9 @@ static void test_names_and_print(void **state)
 }
 
 RU_TESTS(plan_coll, cmocka_unit_test(test_all_up_to_17_ranks), cmocka_unit_test(test_more_ranks),
-         cmocka_unit_test(test_a_thousand_ranks),
-         cmocka_unit_test(test_schedules_of_large_views_are_proved_by_construction),
+         cmocka_unit_test(test_a_thousand_ranks), cmocka_unit_test(test_every_size_is_proved),
+         cmocka_unit_test(test_large_sizes_are_proved),
+         cmocka_unit_test(test_large_hierarchies_are_proved),
+         cmocka_unit_test(test_large_corruptions_are_refused),
          cmocka_unit_test(test_corruptions_are_refused), cmocka_unit_test(test_bad_questions),
          cmocka_unit_test(test_full_arena_is_a_limit), cmocka_unit_test(test_names_and_print))

@@ -240,11 +240,21 @@ ru_status rui_el_schedule(const ru_elastic *e, ru_coll_algo algo, ru_arena *aren
     }
     ru_coll_in in = {.op = RU_COLL_ALL_REDUCE, .algo = algo, .n_ranks = e->v.n, .host = host};
     *out = s;
-    if (e->v.n > RUI_EL_PROBED_MAX) {
-        return ru_plan_coll_rank(&in, e->v.me, arena, s, err);
+    /* Each member of a large view keeps only its own list. The oldest ones prove the schedule
+     * together, its sums in parts: no sum is complete before all of them have opened the group. */
+    bool large = e->v.n > RUI_EL_PROBED_MAX;
+    ru_arena_mark mark = ru_arena_mark_get(arena);
+    if (e->v.me < RUI_EL_PROBED_MAX) {
+        RU_TRY(ru_plan_coll(&in, arena, s, err));
+        uint32_t parts = s->n_blocks < RUI_EL_PROBED_MAX ? s->n_blocks : RUI_EL_PROBED_MAX;
+        RU_TRY(large ? ru_plan_coll_check_part(s, e->v.me % parts, parts, arena, err)
+                     : ru_plan_coll_check(s, arena, err));
     }
-    RU_TRY(ru_plan_coll(&in, arena, s, err));
-    return ru_plan_coll_check(s, arena, err);
+    if (!large) {
+        return RU_OK;
+    }
+    ru_arena_rewind(arena, mark);
+    return ru_plan_coll_rank(&in, e->v.me, arena, s, err);
 }
 
 /* Memory of the members of this host; NULL where this one is alone. */
