@@ -68,6 +68,30 @@ static ru_status check_best(const ru_share_in *in, const ru_share_plan *plan, ru
     return RU_OK;
 }
 
+/* Time until the last member ends; 0 when no speed is known or an excluded member has samples. */
+static double ends_s(const ru_share_in *in, const int64_t *share)
+{
+    double last = 0;
+    bool known = false, legal = true;
+    for (uint32_t i = 0; i < in->n; i++) {
+        double s = speed_of(in, i);
+        double t = s > 0 ? (double)share[i] / s : 0;
+        last = t > last ? t : last;
+        known = known || (in->speed != NULL && in->speed[i] > 0);
+        legal = legal && (share[i] == 0 || s > 0);
+    }
+    return known && legal ? last : 0;
+}
+
+static ru_status check_figure(double said, double is, const char *what, ru_err *err)
+{
+    if (!(said >= is - 1e-9 * is && said <= is + 1e-9 * is)) {
+        return RU_FAIL(err, RU_E_INFEASIBLE, "a step with %s takes %.9g s, the plan says %.9g s",
+                       what, is, said);
+    }
+    return RU_OK;
+}
+
 ru_status ru_plan_share_check(const ru_share_in *in, const ru_share_plan *plan, ru_err *err)
 {
     if (plan->n != in->n) {
@@ -75,14 +99,16 @@ ru_status ru_plan_share_check(const ru_share_in *in, const ru_share_plan *plan, 
     }
     RU_TRY(check_sum(in, plan, err));
     if (plan->changed) {
-        return check_best(in, plan, err);
+        RU_TRY(check_best(in, plan, err));
     }
-    for (uint32_t i = 0; i < in->n; i++) {
+    for (uint32_t i = 0; i < in->n && !plan->changed; i++) {
         if (in->now == NULL || plan->share[i] != in->now[i]) {
             return RU_FAIL(err, RU_E_INFEASIBLE, "share of member %u changed without saying so", i);
         }
     }
-    return RU_OK;
+    double now_s = in->now != NULL ? ends_s(in, in->now) : 0;
+    RU_TRY(check_figure(plan->predicted_s, ends_s(in, plan->share), "these shares", err));
+    return check_figure(plan->predicted_now_s, now_s, "the shares in force", err);
 }
 
 static int64_t within(int64_t v, int64_t max)

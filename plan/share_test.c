@@ -114,6 +114,16 @@ static void edges(void **state)
 }
 
 /* Answers that are wrong in one way only, each found. */
+/* Until the last of three members ends. */
+static double last_s(const double *speed, const int64_t *share)
+{
+    double last = 0;
+    for (uint32_t i = 0; share != NULL && i < 3; i++) {
+        last = share[i] > 0 ? fmax(last, (double)share[i] / speed[i]) : last;
+    }
+    return last;
+}
+
 static void the_checker_refuses(void **state)
 {
     (void)state;
@@ -146,11 +156,15 @@ static void the_checker_refuses(void **state)
         {"without saying so", {.batch = 60, .n = 3, .speed = speed}, {40, 20, 0}, 3, false},
     };
     for (uint32_t i = 0; i < RU_ARRAY_LEN(rows); i++) {
-        const ru_share_plan p = {
-            .share = rows[i].share, .n = rows[i].n, .changed = rows[i].changed};
-        ru_status st = ru_plan_share_check(&rows[i].in, &p, &err);
+        const ru_share_in *in = &rows[i].in;
+        ru_share_plan p = {.share = rows[i].share, .n = rows[i].n, .changed = rows[i].changed};
+        p.predicted_s = last_s(in->speed, p.share);
+        p.predicted_now_s = last_s(in->speed, in->now);
+        ru_status st = ru_plan_share_check(in, &p, &err);
         assert_int_equal(st, rows[i].part == NULL ? RU_OK : RU_E_INFEASIBLE);
         assert_true(rows[i].part == NULL || strstr(err.text, rows[i].part) != NULL);
+        p.predicted_s *= 1.001;
+        assert_int_equal(ru_plan_share_check(in, &p, &err), RU_E_INFEASIBLE);
     }
 }
 

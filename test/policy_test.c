@@ -10,6 +10,12 @@
 
 #include "env/file.h"
 #include "env/process.h"
+#include "plan/batch.h"
+#include "plan/mem.h"
+#include "plan/moves.h"
+#include "plan/pipe.h"
+#include "plan/place.h"
+#include "plan/route.h"
 #include "test/test.h"
 
 static const void *example_of(const ru_policy *p, ru_arena *a)
@@ -270,6 +276,156 @@ static void test_numbers_that_are_none_are_refused(void **state)
     }
 }
 
+/* A plan in memory of its own, which the test changes place by place. */
+typedef struct changed {
+    const ru_policy *p;
+    const void *in, *plan;
+    uint8_t *mem; /* the plan's arena */
+    int64_t used; /* bytes of it */
+    ru_arena scratch;
+    uint32_t refused;
+} changed;
+
+/* A pointer of the plan: nothing that a checker could judge. Addresses lie this high in a process.
+ */
+static bool is_pointer(const uint8_t *at)
+{
+    uint64_t v;
+    memcpy(&v, at, sizeof v);
+    return v >= UINT64_C(0x500000000000) && v >> 47 == 0;
+}
+
+static void try_changed(changed *c, uint8_t *at, const void *with, size_t n)
+{
+    uint8_t old[8];
+    memcpy(old, at, n);
+    if (memcmp(old, with, n) == 0) {
+        return;
+    }
+    memcpy(at, with, n);
+    ru_err err = {0};
+    ru_arena_mark mark = ru_arena_mark_get(&c->scratch);
+    ru_status st = c->p->check(c->in, c->plan, &c->scratch, &err);
+    ru_arena_rewind(&c->scratch, mark);
+    memcpy(at, old, n);
+    if (st != RU_OK) {
+        c->refused++;
+        if (strlen(err.text) < 10) {
+            fail_msg("%s refuses a changed plan without a sentence", c->p->name);
+        }
+    }
+}
+
+/* The place at `at`, read as each type that a plan may have there. */
+static void change_place(changed *c, uint8_t *at)
+{
+    uint32_t u;
+    int64_t i;
+    double d;
+    for (uint32_t half = 0; half < 2; half++) {
+        memcpy(&u, at + 4 * half, sizeof u);
+        const uint32_t us[] = {u + 1, u - 1, u ^ 2, 0};
+        for (uint32_t k = 0; k < RU_ARRAY_LEN(us) && !is_pointer(at); k++) {
+            try_changed(c, at + 4 * half, &us[k], sizeof u);
+        }
+    }
+    memcpy(&i, at, sizeof i);
+    memcpy(&d, at, sizeof d);
+    const int64_t is[] = {i / 2, -1 - i / 2};
+    const double ds[] = {isfinite(d) ? d * 1.25 : 1, isfinite(d) ? -d : -1};
+    for (uint32_t k = 0; k < 2 && !is_pointer(at); k++) {
+        try_changed(c, at, &is[k], sizeof i);
+        try_changed(c, at, &ds[k], sizeof d);
+    }
+}
+
+/* Places of a plan's struct that say how the search went: no checker can judge them. */
+static bool is_account(const ru_policy *p, size_t at)
+{
+    static const struct {
+        const char *policy;
+        size_t from, to;
+    } rows[] = {
+        {"mem", offsetof(ru_mem_plan, order), sizeof(ru_mem_plan)},
+        {"batch", offsetof(ru_batch_plan, laws), sizeof(ru_batch_plan)},
+        {"pipe", offsetof(ru_pipe_plan, n_cuts), offsetof(ru_pipe_plan, minibatch_s)},
+        {"place", offsetof(ru_place_plan, proof), sizeof(ru_place_plan)},
+        {"route", offsetof(ru_route_plan, searched), sizeof(ru_route_plan)},
+        {"moves", offsetof(ru_moves_plan, optimal), sizeof(ru_moves_plan)},
+    };
+    for (uint32_t k = 0; k < RU_ARRAY_LEN(rows); k++) {
+        if (strcmp(p->name, rows[k].policy) == 0 && at >= rows[k].from && at < rows[k].to) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* An array that the plan points to: one of its first places must be judged. */
+static void change_array(changed *c, uint8_t *at, int64_t left, int64_t field)
+{
+    enum { PLACES = 24 };
+    uint32_t refused = c->refused;
+    for (int64_t k = 0; k < PLACES && 8 * k + 8 <= left; k++) {
+        change_place(c, at + 8 * k);
+    }
+    if (c->refused == refused && left >= 8) {
+        fail_msg("the checker of %s takes any bytes in the array at place %lld of the plan",
+                 c->p->name, (long long)field);
+    }
+}
+
+/* Every place of the plan's struct, changed in several ways: at least one of them must be refused.
+ * Zeroes may be what the input does not have. */
+static void change_plan(changed *c, uint8_t *plan, int64_t bytes)
+{
+    for (int64_t at = 0; at < bytes; at += 8) {
+        uint32_t refused = c->refused;
+        uint64_t word;
+        uint8_t *to;
+        memcpy(&word, plan + at, sizeof word);
+        memcpy(&to, plan + at, sizeof to);
+        change_place(c, plan + at);
+        if (is_pointer(plan + at)) {
+            bool inside = to >= c->mem && to < c->mem + c->used;
+            change_array(c, to, inside ? c->mem + c->used - to : 0, at);
+        } else if (c->refused == refused && word != 0 && !is_account(c->p, (size_t)at)) {
+            fail_msg("the checker of %s takes any bytes at place %lld of the plan", c->p->name,
+                     (long long)at);
+        }
+    }
+}
+
+static void test_changed_plans_are_refused(void **state)
+{
+    (void)state;
+    enum { MEM = 64 << 20 };
+    uint32_t n;
+    const ru_policy *const *all = ru_policies(&n);
+    uint8_t *mem = calloc(1, MEM);
+    assert_non_null(mem);
+    for (uint32_t i = 0; i < n; i++) {
+        ru_arena a, out;
+        ru_err err = {0};
+        ru_arena_init(&a, 0);
+        ru_arena_init_fixed(&out, mem, MEM);
+        changed c = {.p = all[i], .in = example_of(all[i], &a), .mem = mem};
+        ru_arena_init(&c.scratch, 64 << 20); /* a changed count must not take all memory */
+        const ru_policy_tools tools = {&out, &c.scratch, NULL};
+        int64_t bytes = (all[i]->plan_bytes + 7) / 8 * 8;
+        uint8_t *plan = ru_arena_zalloc(&out, bytes, 16);
+        c.plan = plan;
+        assert_ok(all[i]->plan(c.in, &tools, plan, &err), err);
+        assert_ok(all[i]->check(c.in, plan, &c.scratch, &err), err);
+        c.used = out.used_bytes;
+        change_plan(&c, plan, bytes);
+        assert_true(c.refused > 0);
+        ru_arena_fini(&c.scratch);
+        ru_arena_fini(&a);
+    }
+    free(mem);
+}
+
 static void test_an_input_survives_json(void **state)
 {
     (void)state;
@@ -303,4 +459,5 @@ RU_TESTS(test_policy, cmocka_unit_test(test_answers_are_the_same_bytes_everywher
          cmocka_unit_test(test_rerun_elsewhere_gives_the_same_bytes),
          cmocka_unit_test(test_reports_read_as_their_golden_texts),
          cmocka_unit_test(test_numbers_that_are_none_are_refused),
+         cmocka_unit_test(test_changed_plans_are_refused),
          cmocka_unit_test(test_an_input_survives_json))
