@@ -124,7 +124,7 @@ rui_source_file rui_tidy_file(rui_tidy *t, const char *path, const char *text)
 
 RU_VEC(rui_file_list, rui_source_file)
 
-static const char *read_whole(rui_tidy *t, const char *path)
+const char *rui_tidy_read(rui_tidy *t, const char *path)
 {
     char full[4096];
     snprintf(full, sizeof full, "%s/%s", t->root, path);
@@ -165,7 +165,7 @@ static void read_folder(rui_tidy *t, rui_file_list *list, const char *folder)
             read_folder(t, list, path);
             continue;
         }
-        const char *text = is_source(name) ? read_whole(t, path) : NULL;
+        const char *text = is_source(name) ? rui_tidy_read(t, path) : NULL;
         if (text != NULL) {
             rui_source_file *f = rui_file_list_push(list, &t->arena);
             RU_CHECK(f != NULL);
@@ -181,7 +181,7 @@ static void read_folder(rui_tidy *t, rui_file_list *list, const char *folder)
 static void read_keys(rui_tidy *t)
 {
     ru_map_init(&t->keys, &t->arena, 0);
-    const char *text = read_whole(t, "docs/sources.bib");
+    const char *text = rui_tidy_read(t, "docs/sources.bib");
     ru_str rest = ru_str_c(text), line;
     while (ru_str_next(&rest, '\n', &line)) {
         int64_t open = ru_str_find(line, "{"), comma = ru_str_find(line, ",");
@@ -267,6 +267,15 @@ static void test_sources(void **state)
     finish(&t);
 }
 
+static void test_pages(void **state)
+{
+    (void)state;
+    rui_tidy t;
+    rui_tidy_open(&t, RU_SOURCE_ROOT);
+    rui_tidy_docs(&t);
+    finish(&t);
+}
+
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 #define RUI_SANITIZED 1
 #elif defined(__has_feature)
@@ -301,6 +310,9 @@ static void test_archives(void **state)
         {"store", "store"},
         {"data", "data"},
         {"solve", "solve"},
+        {"cluster", "cluster"},
+        {"serve", "serve"},
+        {"fleet", "fleet"},
         {"train", "train"},
         {"train", "app_base"},
         {"train", "app_avx2"},
@@ -380,9 +392,15 @@ static void test_rules_bite(void **state)
         }
         rui_tidy_close(&t);
     }
+    rui_tidy t = {.root = "/nowhere"};
+    ru_arena_init(&t.arena, 0);
+    t.found = ru_text_arena(&t.arena);
+    rui_tidy_page(&t, "docs/x.md", "`docs/none.md`\n```\n`docs/none.md`\n```\n`no/none.c`\n");
+    assert_string_equal(t.found.p, "docs/x.md:1: there is no docs/none.md\n");
+    rui_tidy_close(&t);
     assert_true(rui_tidy_arrow("cost", "world") && !rui_tidy_arrow("world", "cost"));
     assert_false(rui_tidy_arrow("tool", "test"));
 }
 
 RU_TESTS(test_tidy, cmocka_unit_test(test_rules_bite), cmocka_unit_test(test_sources),
-         cmocka_unit_test(test_archives))
+         cmocka_unit_test(test_pages), cmocka_unit_test(test_archives))

@@ -1,5 +1,6 @@
 /* The tidy test: rules of docs/style.md that a program can check. tidy.c holds what each folder may
- * include and the suite, tidy_text.c the rules about sources, tidy_archive.c those about archives.
+ * include and the suite, tidy_text.c the rules about sources, tidy_docs.c those about pages,
+ * tidy_archive.c those about archives.
  *
  * Every breach is one line: file:line: what is wrong (rule N). Thread: main only. */
 #ifndef RU_TEST_TIDY_H
@@ -45,6 +46,13 @@ void rui_tidy_includes(rui_tidy *t, const rui_source_file *f);
 void rui_tidy_sizes(rui_tidy *t, const rui_source_file *f);
 void rui_tidy_words(rui_tidy *t, const rui_source_file *f);
 void rui_tidy_comments(rui_tidy *t, const rui_source_file *f);
+
+/* The text of a file of the tree; NULL when there is none. */
+const char *rui_tidy_read(rui_tidy *t, const char *path);
+
+/* Rules about the pages of docs/, and about one page. */
+void rui_tidy_docs(rui_tidy *t);
+void rui_tidy_page(rui_tidy *t, const char *path, const char *text);
 
 /* Rules about an archive, `<build>/<folder>/lib<name>.a`; false when there is none. */
 bool rui_tidy_archive(rui_tidy *t, const char *build, const char *folder, const char *name);
