@@ -12,21 +12,26 @@ static ru_status check_job(const ru_alloc_in *in, uint32_t i, ru_err *err)
     const ru_goodput_model *m = &j->model;
     if (j->replicas_max < 1 || j->replicas_min > j->replicas_max || j->n_now > RU_ALLOC_PARTS_MAX ||
         !(j->age_s >= 0) || !(j->service_s >= 0) || !(j->remaining >= 0)) {
-        return RU_FAIL(err, RU_E_ARG, "job %u: %u to %u replicas, %g s old", i, j->replicas_min,
-                       j->replicas_max, j->age_s);
+        return RU_FAIL(err, RU_E_ARG,
+                       "job %u: replicas from %u to %u, age %g s; expected rising numbers of "
+                       "replicas and an age of 0 or more",
+                       i, j->replicas_min, j->replicas_max, j->age_s);
     }
     if (m->batch_first < 1 || m->batch_max < m->batch_first || m->local_min < 1 ||
         m->local_max < m->local_min || m->local_min > m->batch_max) {
-        return RU_FAIL(err, RU_E_ARG,
-                       "job %u: batches of %u to %u examples, %u to %u a replica; expected each "
-                       "rising, and a batch that holds a replica's least",
-                       i, m->batch_first, m->batch_max, m->local_min, m->local_max);
+        return RU_FAIL(
+            err, RU_E_ARG,
+            "job %u: batches from %u to %u examples, per replica from %u to %u; both ranges must "
+            "rise, and the largest batch must not be smaller than the smallest one of a replica",
+            i, m->batch_first, m->batch_max, m->local_min, m->local_max);
     }
     for (uint32_t k = 0; k < j->n_now; k++) {
         if (j->now[k].node >= in->n_nodes || j->now[k].devices < 1 ||
             j->now[k].devices > RU_ALLOC_DEVICES_MAX) {
-            return RU_FAIL(err, RU_E_ARG, "job %u runs on %u devices of node %u of %u", i,
-                           j->now[k].devices, j->now[k].node, in->n_nodes);
+            return RU_FAIL(err, RU_E_ARG,
+                           "job %u runs on %u devices of node %u, but there are %u nodes (from 0), "
+                           "or too many devices",
+                           i, j->now[k].devices, j->now[k].node, in->n_nodes);
         }
         for (uint32_t o = 0; o < k; o++) {
             if (j->now[o].node == j->now[k].node) {
@@ -44,15 +49,15 @@ static ru_status check_in(const ru_alloc_in *in, ru_err *err)
         !(in->power >= -2 && in->power <= 1) || !(in->restart_s >= 0) || !(in->hold_s >= 0) ||
         !(in->decay >= 0 && in->decay <= 1) || !(in->decay_s >= 0)) {
         return RU_FAIL(err, RU_E_ARG,
-                       "%u jobs (at most %d) on %u nodes (1 to %d), %u nodes a job (at most %d), "
-                       "power %g (-2 to 1), decay %g (0 to 1)",
+                       "expected other numbers: %u jobs (at most %d), %u nodes (1 to %d), %u nodes "
+                       "per job (at most %d), power %g (-2 to 1), decay %g (0 to 1)",
                        in->n_jobs, RU_ALLOC_JOBS_MAX, in->n_nodes, RU_ALLOC_NODES_MAX,
                        in->spread_max, RU_ALLOC_PARTS_MAX, in->power, in->decay);
     }
     for (uint32_t n = 0; n < in->n_nodes; n++) {
         if (in->devices[n] > RU_ALLOC_DEVICES_MAX) {
-            return RU_FAIL(err, RU_E_ARG, "node %u has %u devices (at most %d)", n, in->devices[n],
-                           RU_ALLOC_DEVICES_MAX);
+            return RU_FAIL(err, RU_E_ARG, "node %u has %u devices; expected at most %d", n,
+                           in->devices[n], RU_ALLOC_DEVICES_MAX);
         }
     }
     for (uint32_t i = 0; i < in->n_jobs; i++) {

@@ -189,7 +189,8 @@ static ru_status check_job(const void *section, ru_err *err)
     if (f->perf.n != 0 && (f->perf.n != 7 || !(f->perf.at[6] >= 1 && f->perf.at[6] <= 10) ||
                            !(f->perf.at[0] + f->perf.at[1] > 0))) {
         return RU_FAIL(err, RU_E_ARG,
-                       "'perf' needs 7 numbers, the first two not both 0, the last one 1 to 10");
+                       "'perf' needs 7 numbers; the first two must not both be 0, and the last one "
+                       "is 1 to 10");
     }
     for (uint32_t i = 2; i < f->perf.n && i < 6; i += 2) {
         if (!(f->perf.at[i] > 0)) {
@@ -199,8 +200,8 @@ static ru_status check_job(const void *section, ru_err *err)
     if (f->replicas_min > f->replicas_max || f->batch_first > f->batch_max ||
         f->local_min > f->local_max || f->local_min > f->batch_max) {
         return RU_FAIL(err, RU_E_ARG,
-                       "replicas_min, batch_first and local_min must not be above their largest, "
-                       "nor local_min above batch_max");
+                       "replicas_min must be at most replicas_max, batch_first at most batch_max, "
+                       "and local_min at most local_max and batch_max");
     }
     return parts_of(&f->now, parts, &n)
                ? RU_OK
@@ -219,25 +220,27 @@ static ru_status check_file(const void *section, ru_err *err)
     const alloc_file *f = section;
     const job_file *jobs = f->jobs.at;
     if (f->nodes.n < 1 || f->nodes.n > RU_ALLOC_NODES_MAX || f->jobs.n > RU_ALLOC_JOBS_MAX) {
-        return RU_FAIL(err, RU_E_ARG, "%u 'nodes' (1 to %d) and %u 'jobs' (at most %d)", f->nodes.n,
-                       RU_ALLOC_NODES_MAX, f->jobs.n, RU_ALLOC_JOBS_MAX);
+        return RU_FAIL(
+            err, RU_E_ARG,
+            "'nodes' has %u entries, expected 1 to %d; 'jobs' has %u, expected at most %d",
+            f->nodes.n, RU_ALLOC_NODES_MAX, f->jobs.n, RU_ALLOC_JOBS_MAX);
     }
     for (uint32_t i = 0; i < f->jobs.n; i++) {
         for (uint32_t k = 0; k < jobs[i].now.n; k++) {
             if (jobs[i].now.at[k] >= f->nodes.n) {
-                return RU_FAIL(err, RU_E_ARG, "jobs[%u] runs on node %lld of %u", i,
+                return RU_FAIL(err, RU_E_ARG,
+                               "jobs[%u] runs on node %lld, but there are %u nodes (from 0)", i,
                                (long long)jobs[i].now.at[k], f->nodes.n);
             }
         }
         if (jobs[i].now.n > 0 && jobs[i].now.n > (uint64_t)f->nodes.n * RU_ALLOC_DEVICES_MAX) {
-            return RU_FAIL(err, RU_E_ARG, "jobs[%u] runs on more devices than there are", i);
+            return RU_FAIL(err, RU_E_ARG, "jobs[%u] runs on more devices than the node has", i);
         }
     }
     if (f->util_low > f->util_high ||
         ((f->util_high > 0 || f->time_price > 0) && f->nodes_max < f->nodes_min)) {
         return RU_FAIL(err, RU_E_ARG,
-                       "util_low must not be above util_high, nor nodes_min above "
-                       "nodes_max");
+                       "util_low must be at most util_high, and nodes_min at most nodes_max");
     }
     return RU_OK;
 }
@@ -569,8 +572,8 @@ static ru_status report_alloc(const void *in, const void *plan, const ru_policy_
         }
         ru_arena_rewind(tools->scratch, mark);
     }
-    ru_report_assume(r, "fitness is the power mean of goodput over that of a fair share, restarts "
-                        "counted; more is better");
+    ru_report_assume(r, "fitness is the power mean over jobs of goodput divided by the goodput of "
+                        "a fair share, restarts included; larger is better");
     ru_report_assume(r,
                      "all devices are equal; goodput depends on how many devices, and on whether "
                      "they lie on one node");

@@ -163,11 +163,10 @@ static ru_status search(batch_search *s, ru_err *err)
         }
     }
     if (!s->found) {
-        return RU_FAIL(
-            err, RU_E_INFEASIBLE,
-            "no choice keeps the %g quantile at %g s: the least that there is is %.4g s; "
-            "allow more memory or a longer latency",
-            in->quantile, in->slo_s, s->least_s);
+        return RU_FAIL(err, RU_E_INFEASIBLE,
+                       "no choice keeps the %g quantile at %g s; the smallest possible is %.4g s; "
+                       "allow more memory or a longer latency",
+                       in->quantile, in->slo_s, s->least_s);
     }
     return RU_OK;
 }
@@ -195,7 +194,7 @@ static ru_status check_service(const ru_batch_in *in, uint32_t batch, double mem
         if (!(s > 0) || isinf(s)) {
             return RU_FAIL(err, RU_E_ARG,
                            "the service time of %u requests with %g MB is %g s, expected above 0; "
-                           "shrink the batch or the range of memories",
+                           "lower the largest batch or narrow the range of memories",
                            k, memory_mb, s);
         }
     }
@@ -207,7 +206,7 @@ static ru_status open_search(batch_search *s, const ru_batch_in *in, ru_arena *o
 {
     *s = (batch_search){.in = in, .out = out, .scratch = scratch, .least_s = INFINITY};
     if (in->batch_max < 1 || in->batch_max > RU_BATCH_MAX) {
-        return RU_FAIL(err, RU_E_ARG, "a batch of up to %u, expected 1 to %d", in->batch_max,
+        return RU_FAIL(err, RU_E_ARG, "the largest batch is %u, expected 1 to %d", in->batch_max,
                        RU_BATCH_MAX);
     }
     for (uint32_t m = 0; m < in->n_memory; m++) {

@@ -33,12 +33,16 @@ static ru_status check_in(const void *section, ru_err *err)
     }
     double memories = (in->memory_max_mb - in->memory_min_mb) / in->memory_step_mb;
     if (!(memories >= 0) || memories >= MEMORIES_MAX) {
-        return RU_FAIL(err, RU_E_ARG, "memories from %g to %g MB by %g MB are none or more than %d",
-                       in->memory_min_mb, in->memory_max_mb, in->memory_step_mb, MEMORIES_MAX);
+        return RU_FAIL(
+            err, RU_E_ARG,
+            "memories from %g to %g MB in steps of %g MB: there is none, or there are more than %d",
+            in->memory_min_mb, in->memory_max_mb, in->memory_step_mb, MEMORIES_MAX);
     }
     if (in->timeout_max_s / in->timeout_step_s > 10000 || in->timeout_step_s > in->timeout_max_s) {
-        return RU_FAIL(err, RU_E_ARG, "timeouts up to %g s by %g s are none or more than 10000",
-                       in->timeout_max_s, in->timeout_step_s);
+        return RU_FAIL(
+            err, RU_E_ARG,
+            "timeouts up to %g s in steps of %g s: there is none, or there are more than 10000",
+            in->timeout_max_s, in->timeout_step_s);
     }
     return RU_OK;
 }
@@ -268,8 +272,8 @@ static ru_status report_batch(const void *in, const void *plan, const ru_policy_
             RU_TRY(rival(&q, (ru_batch_method)k, names[k], p, tools->scratch, r, err));
         }
     }
-    ru_report_assume(r, "arrivals go on as given; every batch finds an instance at once; no cold "
-                        "starts");
+    ru_report_assume(r, "arrivals continue as given; every batch finds a free instance at once; "
+                        "there are no cold starts");
     ru_report_valid(r, INT64_C(600000000000));
     ru_report_trigger(r, "latency_s", 0.1);
     return RU_OK;

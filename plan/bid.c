@@ -22,27 +22,31 @@ static ru_status check_in(const ru_bid_in *in, ru_err *err)
     if (in->n_markets < 1 || in->n_markets > RU_BID_MARKETS_MAX || in->n_deltas < 1 ||
         in->n_deltas > RU_BID_DELTAS_MAX || in->n_held > RU_BID_HELD_MAX) {
         return RU_FAIL(err, RU_E_ARG,
-                       "%u markets (1 to %d), %u deltas (1 to %d) and %u allocations (at most %d)",
+                       "expected other numbers: %u markets (1 to %d), %u deltas (1 to %d), %u "
+                       "allocations (at most %d)",
                        in->n_markets, RU_BID_MARKETS_MAX, in->n_deltas, RU_BID_DELTAS_MAX,
                        in->n_held, RU_BID_HELD_MAX);
     }
     for (uint32_t d = 0; d < in->n_deltas; d++) {
         if (!(in->deltas_usd[d] >= 0) || (d > 0 && in->deltas_usd[d] <= in->deltas_usd[d - 1])) {
-            return RU_FAIL(err, RU_E_ARG, "deltas must rise from 0 or more, delta %u is %g", d,
+            return RU_FAIL(err, RU_E_ARG, "deltas must be 0 or more and rise; delta %u is %g", d,
                            in->deltas_usd[d]);
         }
     }
     for (uint32_t i = 0; i < in->n_held; i++) {
         if (in->held[i].market >= in->n_markets) {
-            return RU_FAIL(err, RU_E_ARG, "allocation %u is in market %u of %u", i,
+            return RU_FAIL(err, RU_E_ARG,
+                           "allocation %u is in market %u, but there are %u markets (from 0)", i,
                            in->held[i].market, in->n_markets);
         }
     }
     double steps = in->step_work > 0 ? in->cap_work / in->step_work : 1;
     if (in->fixed >= in->n_deltas || in->method >= RU_BID_METHODS ||
         !(steps >= 0 && steps <= RU_BID_ACQUIRE_MAX)) {
-        return RU_FAIL(err, RU_E_ARG, "delta number %u of %u, or more than %d requests", in->fixed,
-                       in->n_deltas, RU_BID_ACQUIRE_MAX);
+        return RU_FAIL(
+            err, RU_E_ARG,
+            "delta %u does not exist (there are %u), or the cap needs more than %d requests",
+            in->fixed, in->n_deltas, RU_BID_ACQUIRE_MAX);
     }
     return RU_OK;
 }

@@ -133,15 +133,17 @@ static ru_status check_file(const void *section, ru_err *err)
     const market_file *m = f->markets.at;
     const held_file *h = f->held.at;
     if (f->markets.n < 1 || f->markets.n > RU_BID_MARKETS_MAX || f->held.n > RU_BID_HELD_MAX) {
-        return RU_FAIL(err, RU_E_ARG, "%u 'markets' (1 to %d) and %u 'held' (at most %d)",
-                       f->markets.n, RU_BID_MARKETS_MAX, f->held.n, RU_BID_HELD_MAX);
+        return RU_FAIL(
+            err, RU_E_ARG,
+            "'markets' has %u entries, expected 1 to %d; 'held' has %u, expected at most %d",
+            f->markets.n, RU_BID_MARKETS_MAX, f->held.n, RU_BID_HELD_MAX);
     }
     for (uint32_t i = 0; i < f->markets.n; i++) {
         if (m[i].at.n != m[i].usd.n || m[i].at.n < 2 ||
             m[i].at.at[m[i].at.n - 1] - m[i].at.at[0] <= 3600) {
             return RU_FAIL(err, RU_E_ARG,
-                           "markets[%u]: %u times and %u prices, expected as many of both over "
-                           "more than an hour",
+                           "markets[%u] has %u times and %u prices; expected equal numbers that "
+                           "cover more than an hour",
                            i, m[i].at.n, m[i].usd.n);
         }
         ru_err why;
@@ -152,9 +154,10 @@ static ru_status check_file(const void *section, ru_err *err)
     for (uint32_t i = 0; i < f->held.n; i++) {
         const market_file *k = h[i].market < f->markets.n ? &m[h[i].market] : NULL;
         if (k == NULL || k->usd.at[k->usd.n - 1] > h[i].bid_usd + 1e-9) {
-            return RU_FAIL(err, RU_E_ARG,
-                           "held[%u]: market %u must be one of %u, its price not above the bid", i,
-                           h[i].market, f->markets.n);
+            return RU_FAIL(
+                err, RU_E_ARG,
+                "held[%u]: market %u must be one of the %u markets, and its price at most the bid",
+                i, h[i].market, f->markets.n);
         }
     }
     bool found = f->deltas.n >= 1 && f->deltas.n <= RU_BID_DELTAS_MAX;
@@ -457,9 +460,10 @@ static ru_status put_candidates(const bid_file *f, const ru_bid_plan *p,
             RU_TRY(ru_plan_bid(&q, tools->scratch, tools->scratch, &other, err));
             bool acts = isfinite(other.after.usd);
             ru_report_candidate(r, method_names[m], acts ? other.after.usd : 0, acts, "%s",
-                                m == RU_BID_BIDBRAIN ? "by its own measure: the hours that run"
-                                : acts               ? "in the long run"
-                                                     : "acquires nothing");
+                                m == RU_BID_BIDBRAIN
+                                    ? "cost per work by its own formula, over the hours that run"
+                                : acts ? "in the long run"
+                                       : "acquires nothing");
         }
         ru_arena_rewind(tools->scratch, mark);
     }
@@ -487,10 +491,10 @@ static ru_status report_bid(const void *in, const void *plan, const ru_policy_to
     RU_TRY(inner(f, f->method, tools->scratch, &q, err));
     put_laws(f, &q, r);
     RU_TRY(put_candidates(f, p, tools, r, err));
-    ru_report_assume(r, "an instance runs while price <= bid; an hour costs the price of its "
-                        "beginning, nothing if the provider evicts within it");
-    ru_report_assume(r, "evictions come as they did in the history; allocations of one market and "
-                        "bid are evicted together");
+    ru_report_assume(r, "an instance runs while price <= bid; an hour costs the price at its "
+                        "start, and nothing if the provider evicts the instance within it");
+    ru_report_assume(r, "evictions are as frequent as in the history; allocations with the same "
+                        "market and bid are evicted together");
     ru_report_trigger(r, "usd_per_work", 0.1);
     ru_report_valid(r, (int64_t)120 * 1000000000);
     return RU_OK;

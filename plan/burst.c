@@ -55,8 +55,8 @@ static ru_status rows_of(const ru_burst_resource *r, uint32_t n, const ru_burst_
         ru_queue_mean mean;
         if (!ru_burst_features(r, n, &at, samples[i].speed, &a[i * width], &mean)) {
             return RU_FAIL(err, RU_E_ARG,
-                           "sample %u of the profile: %g requests a second are more than its "
-                           "speeds can serve; profile below the capacity",
+                           "sample %u of the profile: its speeds cannot serve %g requests per "
+                           "second; measure below the capacity",
                            i, samples[i].load);
         }
         double scale = 0;
@@ -97,8 +97,8 @@ ru_status ru_burst_fit(const ru_burst_resource *r, uint32_t n, const ru_burst_lo
     }
     if (!tells_apart(samples, m, n)) {
         return RU_FAIL(err, RU_E_ARG,
-                       "the profile has one load, or one speed of a resource; measure at least 3 "
-                       "loads at 3 speeds of each resource");
+                       "the profile has only one load, or only one speed of a resource; measure at "
+                       "least 3 loads at 3 speeds of each resource");
     }
     RU_TRY(rows_of(r, n, load, samples, m, a, b, weight, err));
     double scale[RU_BURST_FEATURES_MAX];
@@ -214,8 +214,8 @@ ru_status ru_plan_burst(const ru_burst_in *in, ru_burst_plan *plan, ru_err *err)
     ru_burst_plan full, p;
     if (!figures(in, one, &full)) {
         return RU_FAIL(err, RU_E_INFEASIBLE,
-                       "%g requests a second are more than this machine serves at full speed; "
-                       "share them with another machine",
+                       "this machine cannot serve %g requests per second at full speed; send some "
+                       "of them to another machine",
                        in->load.rate);
     }
     if (in->method == RU_BURST_NONE) {
@@ -223,8 +223,8 @@ ru_status ru_plan_burst(const ru_burst_in *in, ru_burst_plan *plan, ru_err *err)
         p.action = RU_BURST_STAND_DOWN;
     } else if (in->method == RU_BURST_HALF) {
         if (!figures(in, half, &p)) {
-            return RU_FAIL(err, RU_E_INFEASIBLE,
-                           "%g requests a second are more than half speed serves", in->load.rate);
+            return RU_FAIL(err, RU_E_INFEASIBLE, "half speed cannot serve %g requests per second",
+                           in->load.rate);
         }
         p.action = RU_BURST_THROTTLE;
     } else {

@@ -168,8 +168,9 @@ ru_status ru_plan_burst_fleet(const ru_burst_fleet_in *in, ru_arena *out, ru_are
                               ru_burst_fleet_plan *plan, ru_err *err)
 {
     if (in->n_types > RU_BURST_TYPES_MAX || in->n_machines > RU_BURST_MACHINES_MAX) {
-        return RU_FAIL(err, RU_E_LIMIT, "%u types and %u machines, at most %d and %d", in->n_types,
-                       in->n_machines, RU_BURST_TYPES_MAX, RU_BURST_MACHINES_MAX);
+        return RU_FAIL(err, RU_E_LIMIT,
+                       "there are %u types and %u machines; expected at most %d and %d",
+                       in->n_types, in->n_machines, RU_BURST_TYPES_MAX, RU_BURST_MACHINES_MAX);
     }
     cover *c = RU_NEW(scratch, cover, 1);
     if (c == NULL) {
@@ -181,8 +182,8 @@ ru_status ru_plan_burst_fleet(const ru_burst_fleet_in *in, ru_arena *out, ru_are
     solve(c);
     if (c->cost[UNITS] >= INT64_MAX / 2) {
         return RU_FAIL(err, RU_E_INFEASIBLE,
-                       "no set of machines serves %g requests a second; allow more launches or "
-                       "a regular type",
+                       "no set of machines serves %g requests per second; allow more launches or a "
+                       "regular type",
                        in->rate);
     }
     return decode(c, out, scratch, plan, err);

@@ -133,12 +133,14 @@ static ru_status check_in(const void *section, ru_err *err)
     for (uint32_t i = 0; i < in->machines.n; i++) {
         uint32_t t = type_of(in, m[i].type);
         if (t == UINT32_MAX) {
-            return RU_FAIL(err, RU_E_ARG, "machine %u is of type '%s', which 'types' has not", i,
+            return RU_FAIL(err, RU_E_ARG,
+                           "machine %u has the type '%s', which 'types' does not contain", i,
                            m[i].type);
         }
         double cap = ((const type_in *)in->types.at)[t].cap;
         if (m[i].level > cap) {
-            return RU_FAIL(err, RU_E_ARG, "machine %u has %g credits, at most %g for its type", i,
+            return RU_FAIL(err, RU_E_ARG,
+                           "machine %u has %g credits, but its type holds at most %g", i,
                            m[i].level, cap);
         }
     }
@@ -291,7 +293,8 @@ static ru_status report_fleet(const void *in, const void *plan, const ru_policy_
             ru_report_candidate(r, names[k], 0, false, "%s", why.text);
         }
     }
-    ru_report_assume(r, "requests come evenly at the forecast rate; a new machine serves at once");
+    ru_report_assume(r,
+                     "requests arrive evenly at the forecast rate; a new machine serves at once");
     ru_report_valid(r, (int64_t)(f->period_s * 1e9));
     return RU_OK;
 }

@@ -38,7 +38,8 @@ static ru_status check_resource(const void *section, ru_err *err)
 {
     const resource_in *r = section;
     if (r->burst < r->earn) {
-        return RU_FAIL(err, RU_E_ARG, "'burst' (%g) of %s is below 'earn' (%g): it has no credits",
+        return RU_FAIL(err, RU_E_ARG,
+                       "'burst' (%g) of %s is below 'earn' (%g), so it would have no credits",
                        r->burst, r->name, r->earn);
     }
     if (r->level > r->cap) {
@@ -174,8 +175,8 @@ static ru_status check_profile(const burst_in *in, ru_err *err)
     uint32_t width = in->resources.n + 2;
     if (in->profile.n % width != 0 || in->profile.n / width > SAMPLES_MAX) {
         return RU_FAIL(err, RU_E_ARG,
-                       "'profile' has %u numbers, expected %u for each request (load, speed of "
-                       "each resource, latency), %d requests at most",
+                       "'profile' has %u numbers; expected %u for each request (load, speed of "
+                       "each resource, latency), and at most %d requests",
                        in->profile.n, width, SAMPLES_MAX);
     }
     if (in->profile.n / width < ru_burst_features_n(in->resources.n)) {
@@ -188,8 +189,8 @@ static ru_status check_profile(const burst_in *in, ru_err *err)
         bool closed = i % width == 0 && in->load.which == 1;
         if (!(v > 0) || (speed && v > 1) || (closed && v > RU_BURST_CLIENTS_MAX)) {
             return RU_FAIL(err, RU_E_ARG,
-                           "number %u of 'profile' is %g; loads and latencies are above 0, at most "
-                           "%d clients, speeds above 0 and at most 1",
+                           "number %u of 'profile' is %g; expected loads and latencies above 0, at "
+                           "most %d clients, and speeds above 0 and at most 1",
                            i, v, RU_BURST_CLIENTS_MAX);
         }
     }
@@ -450,8 +451,9 @@ static ru_status report_burst(const void *in, const void *plan, const ru_policy_
         ru_report_candidate(r, names[k], 3600 * other.spend, keeps, "%.4g s, %.4g requests/s%s",
                             other.latency_s, other.rate, keeps ? "" : ", misses the objective");
     }
-    ru_report_assume(r, "the load stays as forecast; a request needs the same tokens at any speed");
-    ru_report_assume(r, "an empty bucket limits to its earn rate at once");
+    ru_report_assume(
+        r, "the load is as forecast; a request needs the same number of tokens at any speed");
+    ru_report_assume(r, "an empty bucket limits the resource to its earn rate at once");
     ru_report_valid(r, INT64_C(60000000000));
     ru_report_trigger(r, "latency_s", 0.1);
     return RU_OK;

@@ -130,19 +130,19 @@ static ru_status check_in(const ru_coll_choice_in *in, ru_err *err)
 {
     if (in->n_ranks < 1 || in->n_ranks > RU_COLL_RANKS_MAX || (uint32_t)in->op >= RU_COLL_OPS ||
         !(in->overhead >= 0 && in->overhead <= 1)) {
-        return RU_FAIL(err, RU_E_ARG, "a choice for op %u, %u ranks, overhead %g", (unsigned)in->op,
-                       in->n_ranks, in->overhead);
+        return RU_FAIL(err, RU_E_ARG, "the question is not valid: op %u, %u ranks, overhead %g",
+                       (unsigned)in->op, in->n_ranks, in->overhead);
     }
     for (uint32_t i = 0; i < in->n_sizes; i++) {
         if (in->sizes_bytes[i] < 0) {
-            return RU_FAIL(err, RU_E_ARG, "transfer %u of %lld bytes", i,
+            return RU_FAIL(err, RU_E_ARG, "transfer %u has %lld bytes; expected 0 or more", i,
                            (long long)in->sizes_bytes[i]);
         }
     }
     if (in->n_hosts > 0 && (in->host_most < 1 || in->host_most > in->n_ranks ||
                             in->n_hosts > in->n_ranks || in->n_ranks < 2)) {
-        return RU_FAIL(err, RU_E_ARG, "%u ranks on %u hosts, at most %u on one", in->n_ranks,
-                       in->n_hosts, in->host_most);
+        return RU_FAIL(err, RU_E_ARG, "%u ranks cannot be on %u hosts with at most %u on one",
+                       in->n_ranks, in->n_hosts, in->host_most);
     }
     return RU_OK;
 }
@@ -154,7 +154,7 @@ static ru_status check_costs(const ru_coll_choice_in *in, ru_err *err)
             return RU_OK;
         }
     }
-    return RU_FAIL(err, RU_E_INFEASIBLE, "no algorithm that was measured does %s%s",
+    return RU_FAIL(err, RU_E_INFEASIBLE, "no measured algorithm can do %s%s",
                    ru_coll_op_name(in->op), in->deterministic ? " in rank order" : "");
 }
 

@@ -21,8 +21,10 @@ static ru_status check_cost(const void *section, ru_err *err)
 {
     const ru_coll_policy_cost *c = section;
     if (c->at_bytes.n != c->at_ns.n || c->at_bytes.n > RU_COLL_COST_POINTS_MAX) {
-        return RU_FAIL(err, RU_E_ARG, "%u sizes with %u times, expected as many, at most %d",
-                       c->at_bytes.n, c->at_ns.n, RU_COLL_COST_POINTS_MAX);
+        return RU_FAIL(
+            err, RU_E_ARG,
+            "'at_bytes' has %u entries and 'at_ns' %u; expected equal numbers, at most %d",
+            c->at_bytes.n, c->at_ns.n, RU_COLL_COST_POINTS_MAX);
     }
     for (uint32_t i = 1; i < c->at_bytes.n; i++) {
         if (c->at_bytes.at[i] <= c->at_bytes.at[i - 1]) {
@@ -50,8 +52,10 @@ static ru_status check_in(const void *section, ru_err *err)
     }
     if (in->n_hosts > 0 &&
         (in->n_hosts > in->n_ranks || in->host_most < 1 || in->host_most > in->n_ranks)) {
-        return RU_FAIL(err, RU_E_ARG, "%u members on 'n_hosts' %u, 'host_most' %u", in->n_ranks,
-                       in->n_hosts, in->host_most);
+        return RU_FAIL(
+            err, RU_E_ARG,
+            "%u members cannot be on 'n_hosts' %u hosts with at most 'host_most' %u on one",
+            in->n_ranks, in->n_hosts, in->host_most);
     }
     return RU_OK;
 }
@@ -404,14 +408,15 @@ static ru_status report_coll(const void *in, const void *plan, const ru_policy_t
             continue;
         }
         double s = total_s(&other);
-        ru_report_candidate(r, method_names[m], s, true,
-                            p->method != FASTEST ? "the method was given"
-                            : m == WHOLE         ? "in one piece an urgent sum waits for all of it"
-                                                 : "one algorithm for every size");
+        ru_report_candidate(
+            r, method_names[m], s, true,
+            p->method != FASTEST ? "the method was given"
+            : m == WHOLE ? "an urgent sum waits for a whole buffer, because buffers are not cut"
+                         : "one algorithm for every size");
     }
-    ru_report_assume(r, "each sum is alone on the network");
+    ru_report_assume(r, "each sum uses the network alone");
     if (p->assume) {
-        ru_report_assume(r, "what was not measured takes 30 us a step and 10 Gbit/s");
+        ru_report_assume(r, "algorithms that were not measured take 30 us per step and 10 Gbit/s");
     }
     ru_report_trigger(r, "sums_s", 0.2);
     return RU_OK;

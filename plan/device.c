@@ -17,22 +17,27 @@ static ru_status check_in(const ru_device_in *in, ru_err *err)
         in->n > RU_DEVICE_OFFERS_MAX || in->samples < 1 || in->samples > (int64_t)1e15 ||
         in->batch < 1 || in->batch > (int64_t)1e9 || !(in->deadline_s >= 0) ||
         !(in->budget_usd >= 0)) {
-        return RU_FAIL(err, RU_E_ARG, "%u offers of %u types for %lld samples by %lld", in->n,
-                       in->n_types, (long long)in->samples, (long long)in->batch);
+        return RU_FAIL(
+            err, RU_E_ARG,
+            "the question is not valid: %u offers of %u types, %lld samples in batches of %lld",
+            in->n, in->n_types, (long long)in->samples, (long long)in->batch);
     }
     for (uint32_t t = 0; t < in->n_types; t++) {
         if (!positive(in->types[t].usd_per_h, 1e6) ||
             !(in->types[t].factor >= 1 && in->types[t].factor <= 1e6)) {
-            return RU_FAIL(err, RU_E_ARG, "type %u costs %g USD an hour, factor %g", t,
-                           in->types[t].usd_per_h, in->types[t].factor);
+            return RU_FAIL(err, RU_E_ARG,
+                           "type %u costs %g USD per hour with factor %g; expected a price above 0 "
+                           "and a factor of 1 or more",
+                           t, in->types[t].usd_per_h, in->types[t].factor);
         }
     }
     for (uint32_t i = 0; i < in->n; i++) {
         const ru_device_offer *o = &in->offers[i];
         if (o->type >= in->n_types || o->count < 1 || o->count > 1 << 20 ||
             !positive(o->step_s, 1e9)) {
-            return RU_FAIL(err, RU_E_ARG, "offer %u: %u of type %u, step of %g s", i, o->count,
-                           o->type, o->step_s);
+            return RU_FAIL(err, RU_E_ARG,
+                           "offer %u is not valid: %u devices of type %u with a step of %g s", i,
+                           o->count, o->type, o->step_s);
         }
     }
     return RU_OK;
@@ -119,8 +124,8 @@ static ru_status none(const ru_device_in *in, const ru_device_plan *p, ru_err *e
                    : near;
     }
     return RU_FAIL(err, RU_E_INFEASIBLE,
-                   "no offer keeps the limits; the nearest is %u x %s with up to %.4g s and %.4g "
-                   "USD: allow more time or money, or less memory",
+                   "no offer keeps the limits; the nearest one is %u x %s with up to %.4g s and "
+                   "%.4g USD; allow more time or money, or require less memory",
                    near->offer.count, in->types[near->offer.type].name,
                    (double)near->job_most_ns * 1e-9, (double)near->cost_most_nusd * 1e-9);
 }
@@ -141,7 +146,7 @@ ru_status ru_plan_device(const ru_device_in *in, ru_arena *out, ru_arena *scratc
         if (!price(in, &l->offer, 1, &l->job_ns, &l->cost_nusd) ||
             !price(in, &l->offer, factor, &l->job_most_ns, &l->cost_most_nusd)) {
             return RU_FAIL(err, RU_E_ARG,
-                           "%u x %s would run for more than 9e9 s or cost more than 9e9 USD",
+                           "%u x %s would take more than 9e9 s or cost more than 9e9 USD",
                            l->offer.count, in->types[l->offer.type].name);
         }
         l->legal = kept(in, l);

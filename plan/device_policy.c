@@ -177,7 +177,8 @@ static ru_status check_scaled(const ru_device_policy_in *in, ru_err *err)
     const ru_device_type_in *t = in->types.at;
     const ru_device_op_in *op = in->net.at;
     if (type_of(in, in->anchor) == UINT32_MAX) {
-        return RU_FAIL(err, RU_E_ARG, "'%s' needs 'anchor', the type that 'net' was timed on",
+        return RU_FAIL(err, RU_E_ARG,
+                       "'%s' needs 'anchor', the device type on which 'net' was timed",
                        method_names[in->method]);
     }
     double sum = 0;
@@ -201,20 +202,24 @@ static ru_status check_in(const void *section, ru_err *err)
 {
     const ru_device_policy_in *in = section;
     if (in->types.n < 1 || in->types.n > RU_DEVICE_TYPES_MAX || in->net.n < 1) {
-        return RU_FAIL(err, RU_E_ARG, "%u 'types' and %u ops in 'net', expected 1 to %d and 1",
-                       in->types.n, in->net.n, RU_DEVICE_TYPES_MAX);
+        return RU_FAIL(
+            err, RU_E_ARG,
+            "there are %u 'types' and %u ops in 'net'; expected 1 to %d types and at least 1 op",
+            in->types.n, in->net.n, RU_DEVICE_TYPES_MAX);
     }
     const ru_device_op_in *op = in->timed.at;
     for (uint32_t i = 0; i < in->timed.n; i++) {
         if (type_of(in, op[i].type) == UINT32_MAX) {
-            return RU_FAIL(err, RU_E_ARG, "timing %u is of type '%s', which 'types' has not", i,
+            return RU_FAIL(err, RU_E_ARG,
+                           "timing %u has the type '%s', which 'types' does not contain", i,
                            op[i].type);
         }
     }
     const ru_device_step_in *s = in->steps.at;
     for (uint32_t i = 0; i < in->steps.n; i++) {
         if (type_of(in, s[i].type) == UINT32_MAX) {
-            return RU_FAIL(err, RU_E_ARG, "step %u is of type '%s', which 'types' has not", i,
+            return RU_FAIL(err, RU_E_ARG,
+                           "step %u has the type '%s', which 'types' does not contain", i,
                            s[i].type);
         }
     }
@@ -435,16 +440,16 @@ static ru_status report_device(const void *in, const void *plan, const ru_policy
             runner_up(i, m, tools, p, r);
         }
     }
-    ru_report_assume(r,
-                     "each device keeps its batch, so %lld samples a step; the host feeds it "
-                     "in time",
-                     (long long)(i->batch * l->offer.count));
+    ru_report_assume(
+        r,
+        "each device keeps its batch, so a step has %lld samples; the host reads data fast enough",
+        (long long)(i->batch * l->offer.count));
     if (i->sure > 0) {
         for (uint32_t k = 0; k < p->in.n_types; k++) {
             if (!(p->in.types[k].factor > 1)) {
                 ru_report_assume(r,
-                                 "too few networks were timed on %s for an interval of %g: its "
-                                 "limits hold as predicted",
+                                 "too few networks were timed on %s for an interval of %g, so its "
+                                 "limits are compared with the prediction itself",
                                  p->in.types[k].name, i->sure);
             }
         }

@@ -87,7 +87,7 @@ static void choices_are_those_of_the_definition(void **state)
         uint32_t best = brute(&s);
         if (best == UINT32_MAX) {
             assert_int_equal(st, RU_E_INFEASIBLE);
-            assert_non_null(strstr(err.text, "the nearest is"));
+            assert_non_null(strstr(err.text, "the nearest one is"));
             none++;
             continue;
         }

@@ -6,14 +6,17 @@ static ru_status check_in(const ru_fuse_in *in, ru_err *err)
     bool sizes = in->fuse_bytes >= 1 && in->cut_bytes >= 4 && in->cut_bytes % 4 == 0;
     if (!sizes || in->cuts_max < 2 || in->method >= RU_FUSE_METHODS || in->tensor_bytes.n < 1 ||
         in->tensor_bytes.n > RU_FUSE_TENSORS_MAX) {
-        return RU_FAIL(err, RU_E_ARG, "buckets of %lld bytes, cuts of %lld for %u gradients",
-                       (long long)in->fuse_bytes, (long long)in->cut_bytes, in->tensor_bytes.n);
+        return RU_FAIL(
+            err, RU_E_ARG,
+            "the question is not valid: buckets of %lld bytes, pieces of %lld bytes, %u gradients",
+            (long long)in->fuse_bytes, (long long)in->cut_bytes, in->tensor_bytes.n);
     }
     int64_t total = 0;
     for (uint32_t k = 0; k < in->tensor_bytes.n; k++) {
         int64_t bytes = in->tensor_bytes.at[k];
         if (bytes < 4 || bytes % 4 != 0 || bytes > INT64_MAX / 2 - total) {
-            return RU_FAIL(err, RU_E_ARG, "gradient %u has %lld bytes, not whole f32 numbers", k,
+            return RU_FAIL(err, RU_E_ARG,
+                           "gradient %u has %lld bytes, which is not a multiple of 4 (f32)", k,
                            (long long)bytes);
         }
         total += bytes;

@@ -15,7 +15,8 @@ static ru_status check_in(const void *section, ru_err *err)
     }
     for (uint32_t k = 0; k < in->tensor_bytes.n; k++) {
         if (in->tensor_bytes.at[k] % 4 != 0 || in->tensor_bytes.at[k] > INT64_MAX / 2 - total) {
-            return RU_FAIL(err, RU_E_ARG, "'tensor_bytes[%u]' is %lld, not whole f32 numbers", k,
+            return RU_FAIL(err, RU_E_ARG,
+                           "'tensor_bytes[%u]' is %lld; expected a multiple of 4 (f32)", k,
                            (long long)in->tensor_bytes.at[k]);
         }
         total += in->tensor_bytes.at[k];

@@ -21,9 +21,8 @@ static ru_status check_ops(const ru_gate_op *op, uint32_t n, const char *whose, 
                      op[i].s > 0 && isfinite(op[i].s);
         if (!right) {
             return RU_FAIL(err, RU_E_ARG,
-                           "op %u of the %s takes %g s of %g units; both must be "
-                           "above 0",
-                           i, whose, op[i].s, op[i].units);
+                           "op %u of the %s takes %g s for %g units; both must be above 0", i,
+                           whose, op[i].s, op[i].units);
         }
     }
     return RU_OK;
@@ -34,8 +33,8 @@ static ru_status check_in(const ru_gate_in *in, ru_err *err)
     if (in->n_service < 1 || in->n_training < 1 || !(in->device > 0) || !(in->goal > 1) ||
         !(in->quantile > 0) || !(in->quantile < 1)) {
         return RU_FAIL(err, RU_E_ARG,
-                       "a gate needs ops on both sides, a device, a goal above 1 and "
-                       "a quantile between 0 and 1");
+                       "expected ops of the service and of the training, a device, a goal above 1 "
+                       "and a quantile between 0 and 1");
     }
     RU_TRY(check_ops(in->service, in->n_service, "service", err));
     return check_ops(in->training, in->n_training, "training", err);

@@ -15,15 +15,18 @@
 static ru_status check_in(const ru_gate_admit_in *in, ru_err *err)
 {
     if (in->n_services < 1 || in->n_ops < 1 || in->n_ops > RU_GATE_CELLS_MAX / in->n_services) {
-        return RU_FAIL(err, RU_E_ARG,
-                       "%u services and %u ops: expected 1 or more, at most %d pairs",
-                       in->n_services, in->n_ops, RU_GATE_CELLS_MAX);
+        return RU_FAIL(
+            err, RU_E_ARG,
+            "there are %u services and %u ops; expected at least one of each, and at most %d pairs",
+            in->n_services, in->n_ops, RU_GATE_CELLS_MAX);
     }
     for (uint32_t i = 0; i < in->n_pairs; i++) {
         const ru_gate_pair *p = &in->pair[i];
         if (p->service >= in->n_services || p->op >= in->n_ops) {
-            return RU_FAIL(err, RU_E_ARG, "pair %u names service %u and op %u of %u and %u", i,
-                           p->service, p->op, in->n_services, in->n_ops);
+            return RU_FAIL(
+                err, RU_E_ARG,
+                "pair %u names service %u and op %u, but there are %u services and %u ops (from 0)",
+                i, p->service, p->op, in->n_services, in->n_ops);
         }
     }
     return RU_OK;
@@ -138,7 +141,8 @@ ru_status ru_plan_gate(const ru_gate_admit_in *in, ru_arena *out, ru_arena *scra
         busy += in->service[k].rate * in->service[k].solo_s;
     }
     if (!(busy < 1)) {
-        return RU_FAIL(err, RU_E_INFEASIBLE, "the services need %.3g of the device alone", busy);
+        return RU_FAIL(err, RU_E_INFEASIBLE,
+                       "the services need %.3g of the device without the training", busy);
     }
     RU_TRY(cells(in, budget, cell, scratch, err));
     for (uint32_t k = 0; k < in->n_services; k++) {

@@ -170,7 +170,8 @@ static ru_status check_in(const void *section, ru_err *err)
     const gate_in *in = section;
     if (in->services.n < 1 || in->ops.n < 1 || in->ops.n > RU_GATE_CELLS_MAX / in->services.n) {
         return RU_FAIL(err, RU_E_ARG,
-                       "%u 'services' and %u 'ops': expected 1 or more of each, %d pairs at most",
+                       "there are %u 'services' and %u 'ops'; expected at least one of each, and "
+                       "at most %d pairs",
                        in->services.n, in->ops.n, RU_GATE_CELLS_MAX);
     }
     const service_in *s = in->services.at;
@@ -182,14 +183,16 @@ static ru_status check_in(const void *section, ru_err *err)
     const pair_in *p = in->pairs.at;
     for (uint32_t i = 0; i < in->pairs.n; i++) {
         if (service_of(in, p[i].service) == UINT32_MAX || op_of(in, p[i].op) == UINT32_MAX) {
-            return RU_FAIL(err, RU_E_ARG,
-                           "pair %u names '%s' and '%s', not in 'services' and 'ops'", i,
-                           p[i].service, p[i].op);
+            return RU_FAIL(
+                err, RU_E_ARG,
+                "pair %u names '%s' and '%s', which are not both in 'services' and 'ops'", i,
+                p[i].service, p[i].op);
         }
         for (uint32_t k = 0; k < i; k++) {
             if (strcmp(p[i].service, p[k].service) == 0 && strcmp(p[i].op, p[k].op) == 0) {
-                return RU_FAIL(err, RU_E_ARG, "pairs %u and %u are the same; give one list 'slow'",
-                               k, i);
+                return RU_FAIL(
+                    err, RU_E_ARG,
+                    "pairs %u and %u are the same; give one pair with all numbers in 'slow'", k, i);
             }
         }
     }
@@ -311,8 +314,9 @@ static ru_status report_gate(const void *in, const void *plan, const ru_policy_t
     if (p->admit) {
         ru_report_answer(r, "admit the training: it gets %.3g of a device", p->share);
     } else if (worst > g->goal) {
-        ru_report_answer(r, "refuse the training: a tail would be %.3g times the dedicated one",
-                         worst);
+        ru_report_answer(
+            r, "refuse the training: a tail latency would be %.3g times that of the service alone",
+            worst);
     } else {
         ru_report_answer(r, "refuse the training: it would get only %.3g of a device", p->share);
     }
@@ -332,11 +336,11 @@ static ru_status report_gate(const void *in, const void *plan, const ru_policy_t
             RU_TRY(ru_plan_gate(&q, tools->scratch, tools->scratch, &other, err));
             double tail = worst_of(&other);
             ru_report_candidate(r, names[k], other.share, tail <= g->goal,
-                                "tail %.3g times the dedicated one", tail);
+                                "tail latency %.3g times that of the service alone", tail);
         }
     }
-    ru_report_assume(r,
-                     "losses of ops that run beside a request add up; requests arrive at random");
+    ru_report_assume(
+        r, "the delays of ops that run beside a request add up; requests arrive at random");
     ru_report_trigger(r, "tail_ratio", 0.1);
     return RU_OK;
 }

@@ -6,7 +6,7 @@ ru_status ru_plan_join(const ru_join_in *in, ru_join_plan *plan, ru_err *err)
     if (in->piece_bytes < 1 || !(in->part >= 0 && in->part <= 1) ||
         !(in->rate_bytes_per_s >= 0 && in->step_ns >= 0) || in->method >= RU_JOIN_METHODS ||
         in->piece_bytes > INT64_MAX / RU_JOIN_PIECES_MAX) {
-        return RU_FAIL(err, RU_E_ARG, "a join by pieces of %lld bytes, part %g",
+        return RU_FAIL(err, RU_E_ARG, "the question is not valid: pieces of %lld bytes, part %g",
                        (long long)in->piece_bytes, in->part);
     }
     double piece = (double)in->piece_bytes, most = RU_JOIN_PIECES_MAX * piece;

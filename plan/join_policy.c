@@ -84,7 +84,8 @@ ru_status ru_plan_join_check(const ru_join_in *in, const ru_join_plan *plan, ru_
         break;
     }
     return right ? RU_OK
-                 : RU_FAIL(err, RU_E_INFEASIBLE, "a budget of %lld bytes for one step",
+                 : RU_FAIL(err, RU_E_INFEASIBLE,
+                           "a budget of %lld bytes per step does not follow from the facts",
                            (long long)got);
 }
 
@@ -134,7 +135,7 @@ static ru_status report_join(const void *in, const void *plan, const ru_policy_t
                                 "%.0f %% of the network meanwhile", 100 * share_of(j, &other));
         }
     }
-    ru_report_assume(r, "the network carries as much as it did and steps stay as long");
+    ru_report_assume(r, "bandwidth and step time stay as measured");
     ru_report_trigger(r, "join_s", 0.5);
     return RU_OK;
 }

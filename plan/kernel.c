@@ -4,7 +4,7 @@
 ru_status ru_plan_kernel(const ru_kernel_in *in, ru_kernel_plan *plan, ru_err *err)
 {
     if (in->method >= RU_KERNEL_METHODS) {
-        return RU_FAIL(err, RU_E_ARG, "a choice of kernels by method %u", in->method);
+        return RU_FAIL(err, RU_E_ARG, "there is no method %u to choose a kernel", in->method);
     }
     const ru_kernel_candidate *best = NULL;
     for (uint32_t i = 0; i < in->candidates.n; i++) {
@@ -14,7 +14,7 @@ ru_status ru_plan_kernel(const ru_kernel_in *in, ru_kernel_plan *plan, ru_err *e
         best = c->ns > 0 && first ? c : best;
     }
     if (best == NULL) {
-        return RU_FAIL(err, RU_E_INFEASIBLE, "no kernel of %u can run%s%s", in->candidates.n,
+        return RU_FAIL(err, RU_E_INFEASIBLE, "none of the %u kernels can run%s%s", in->candidates.n,
                        in->op[0] != '\0' ? " " : "", in->op);
     }
     RU_CHECK(best->extra_ns >= 0);

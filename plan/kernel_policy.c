@@ -78,7 +78,8 @@ ru_status ru_plan_kernel_check(const ru_kernel_in *in, const ru_kernel_plan *pla
         bool faster =
             in->method == RU_KERNEL_LEAST && (other < sum || (other <= sum && i < plan->at));
         if (runs && (faster || (in->method == RU_KERNEL_USUAL && i < plan->at))) {
-            return RU_FAIL(err, RU_E_INFEASIBLE, "%s goes before %s", c->name, mine->name);
+            return RU_FAIL(err, RU_E_INFEASIBLE, "%s must be chosen before %s", c->name,
+                           mine->name);
         }
     }
     return RU_OK;
@@ -119,7 +120,7 @@ static ru_status report_kernel(const void *in, const void *plan, const ru_policy
                                                          : "the method was given";
         ru_report_candidate(r, c->name, (c->ns + c->extra_ns) * 1e-9, runs, "%s", why);
     }
-    ru_report_assume(r, "a run beside other work takes as long as alone");
+    ru_report_assume(r, "a kernel takes as long beside other work as alone");
     ru_report_trigger(r, "op_s", 0.5);
     return RU_OK;
 }

@@ -67,12 +67,14 @@ static ru_status check_buf(const planner *p, uint32_t i, ru_err *err)
 {
     const ru_mem_buf *b = &p->in->bufs[i];
     if (b->size_bytes < 0 || b->size_bytes > INT64_MAX / 8 || b->first > b->last) {
-        return RU_FAIL(err, RU_E_ARG, "buffer %u: %lld bytes from step %u to %u is not a lifetime",
+        return RU_FAIL(err, RU_E_ARG,
+                       "buffer %u has %lld bytes from step %u to step %u; expected 0 bytes or more "
+                       "and rising steps",
                        i, (long long)b->size_bytes, b->first, b->last);
     }
     if (b->part_of > i) {
-        return RU_FAIL(err, RU_E_ARG, "buffer %u: part of buffer %u, which is not an earlier one",
-                       i, b->part_of - 1);
+        return RU_FAIL(err, RU_E_ARG, "buffer %u is part of buffer %u, which must come earlier", i,
+                       b->part_of - 1);
     }
     bool shifted = b->part_at_bytes != 0 && b->part_of == 0;
     if (shifted || b->part_at_bytes < 0 || b->part_at_bytes % p->align != 0 ||
@@ -119,8 +121,10 @@ static ru_status make_planner(const ru_mem_in *in, ru_arena *scratch, planner *p
     p->work_max = in->work_max == 0 ? WORK_DEFAULT : (in->work_max < 0 ? 0 : in->work_max);
     if (in->n > RU_MEM_BUFS_MAX || p->align < 1 || p->align > (1 << 30) ||
         (p->align & (p->align - 1)) != 0) {
-        return RU_FAIL(err, RU_E_ARG, "%u buffers (at most %d) aligned to %lld (a power of two)",
-                       in->n, RU_MEM_BUFS_MAX, (long long)p->align);
+        return RU_FAIL(
+            err, RU_E_ARG,
+            "there are %u buffers (at most %d), aligned to %lld (expected a power of two)", in->n,
+            RU_MEM_BUFS_MAX, (long long)p->align);
     }
     p->family = RU_NEW(scratch, uint32_t, in->n);
     p->in_block = RU_NEW(scratch, int64_t, in->n);

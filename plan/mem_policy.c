@@ -218,8 +218,8 @@ static ru_status report_mem(const void *in, const void *plan, const ru_policy_to
                                                                        : "the method was given");
         }
     }
-    ru_report_assume(r,
-                     "no arena is smaller than the bound: the buffers alive at the fullest step");
+    ru_report_assume(r, "no arena is smaller than the bound, which is the sum of the buffers that "
+                        "are alive at the fullest step");
     ru_report_trigger(r, "arena_bytes", 0);
     return RU_OK;
 }

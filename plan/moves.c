@@ -11,8 +11,10 @@ static ru_status check_objects(const ru_moves_in *in, uint32_t n, ru_err *err)
         const ru_moves_object *o = &in->object[j];
         if ((o->on >= in->n_workers && o->on != RU_MOVES_NONE) ||
             (o->home >= in->n_workers && o->home != RU_MOVES_NONE)) {
-            return RU_FAIL(err, RU_E_ARG, "object %u lies on worker %u with input on %u of %u", j,
-                           o->on, o->home, in->n_workers);
+            return RU_FAIL(err, RU_E_ARG,
+                           "object %u is on worker %u and its input on worker %u, but there are %u "
+                           "workers (from 0)",
+                           j, o->on, o->home, in->n_workers);
         }
         if (o->cpu_ns < 0 || o->net_bytes < 0 || o->state_bytes < 0 || o->data_bytes < 0) {
             return RU_FAIL(err, RU_E_ARG, "object %u has a negative cost or size", j);
@@ -23,8 +25,8 @@ static ru_status check_objects(const ru_moves_in *in, uint32_t n, ru_err *err)
     }
     if (cpu > 1e17 || net > 1e17 || bytes > 1e17) {
         return RU_FAIL(err, RU_E_ARG,
-                       "objects need %g ns, %g bytes and hold %g bytes in all, "
-                       "expected at most 1e17 of each",
+                       "all objects together need %g ns and %g bytes and hold %g bytes; expected "
+                       "at most 1e17 of each",
                        cpu, net, bytes);
     }
     return RU_OK;
@@ -37,19 +39,21 @@ static ru_status check_in(const ru_moves_in *in, ru_err *err)
         in->n_executors > RU_MOVES_OBJECTS_MAX || n > RU_MOVES_OBJECTS_MAX ||
         in->n_pairs > RU_MOVES_PAIRS_MAX) {
         return RU_FAIL(err, RU_E_ARG,
-                       "%u workers, %u objects and %u pairs, expected 1 to %d, 1 to %d, at most %d",
+                       "there are %u workers, %u objects and %u pairs; expected 1 to %d, 1 to %d, "
+                       "and at most %d",
                        in->n_workers, n, in->n_pairs, RU_MOVES_WORKERS_MAX, RU_MOVES_OBJECTS_MAX,
                        RU_MOVES_PAIRS_MAX);
     }
     for (uint32_t w = 0; w < in->n_workers; w++) {
         const ru_moves_worker *k = &in->worker[w];
         if (!(k->cores > 0 && k->bytes_per_s > 0) || k->memory_bytes < 0) {
-            return RU_FAIL(err, RU_E_ARG, "worker %u has no cores, no link or negative memory", w);
+            return RU_FAIL(err, RU_E_ARG, "worker %u has no cores, no link, or negative memory", w);
         }
         stay += k->leaving ? 0 : 1;
     }
     if (stay == 0) {
-        return RU_FAIL(err, RU_E_INFEASIBLE, "every worker leaves: nobody can hold the executors");
+        return RU_FAIL(err, RU_E_INFEASIBLE,
+                       "every worker leaves, so no worker can hold the executors");
     }
     if (!(in->iterations >= 0 && in->iterations <= 1e15) || in->barrier_ns < 0 ||
         in->pause_ns < 0 || in->barrier_ns > (int64_t)1e17 || in->pause_ns > (int64_t)1e12) {
@@ -60,8 +64,9 @@ static ru_status check_in(const ru_moves_in *in, ru_err *err)
     for (uint32_t k = 0; k < in->n_pairs; k++) {
         const ru_moves_pair *p = &in->pair[k];
         if (p->a >= n || p->b >= n || p->a == p->b || p->bytes < 0) {
-            return RU_FAIL(err, RU_E_ARG, "pair %u is of objects %u and %u of %u", k, p->a, p->b,
-                           n);
+            return RU_FAIL(err, RU_E_ARG,
+                           "pair %u names objects %u and %u, but there are %u objects (from 0)", k,
+                           p->a, p->b, n);
         }
     }
     return RU_OK;
@@ -192,8 +197,7 @@ ru_status ru_plan_moves(const ru_moves_in *in, ru_arena *out, ru_arena *scratch,
     RU_TRY(find_map(&m, &dual, scratch, &proven, err));
     if (m.over_bytes > 0) {
         return RU_FAIL(err, RU_E_INFEASIBLE,
-                       "no map was found that fits into memory: the best "
-                       "one needs %lld bytes more",
+                       "no map was found that fits into memory; the best one needs %lld bytes more",
                        (long long)m.over_bytes);
     }
     return answer(&m, &dual, proven, out, plan, err);

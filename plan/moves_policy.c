@@ -142,7 +142,8 @@ static ru_status check_places(const ru_conf_sections *objects, const char *what,
     for (uint32_t i = 0; i < objects->n; i++) {
         int64_t far = o[i].on > o[i].home ? o[i].on : o[i].home;
         if (far >= workers) {
-            return RU_FAIL(err, RU_E_ARG, "%s %u names worker %lld, there are %u (from 0)", what, i,
+            return RU_FAIL(err, RU_E_ARG,
+                           "%s %u names worker %lld, but there are %u workers (from 0)", what, i,
                            (long long)far, workers);
         }
     }
@@ -155,8 +156,8 @@ static ru_status check_in(const void *section, ru_err *err)
     if (in->workers.n < 1 || in->workers.n > RU_MOVES_WORKERS_MAX || in->executors.n < 1 ||
         in->executors.n > RU_MOVES_OBJECTS_MAX / 2 || in->shards.n > RU_MOVES_OBJECTS_MAX / 2) {
         return RU_FAIL(err, RU_E_ARG,
-                       "%u workers, %u executors and %u shards, expected 1 to %d, 1 to %d and at "
-                       "most %d",
+                       "there are %u workers, %u executors and %u shards; expected 1 to %d, 1 to "
+                       "%d, and at most %d",
                        in->workers.n, in->executors.n, in->shards.n, RU_MOVES_WORKERS_MAX,
                        RU_MOVES_OBJECTS_MAX / 2, RU_MOVES_OBJECTS_MAX / 2);
     }
@@ -165,14 +166,18 @@ static ru_status check_in(const void *section, ru_err *err)
     const pair_in *p = in->local.at;
     for (uint32_t i = 0; i < in->local.n; i++) {
         if (p[i].executor >= in->executors.n || p[i].shard >= in->shards.n) {
-            return RU_FAIL(err, RU_E_ARG, "local %u is of executor %u and shard %u of %u and %u", i,
-                           p[i].executor, p[i].shard, in->executors.n, in->shards.n);
+            return RU_FAIL(err, RU_E_ARG,
+                           "local %u names executor %u and shard %u, but there are %u executors "
+                           "and %u shards (from 0)",
+                           i, p[i].executor, p[i].shard, in->executors.n, in->shards.n);
         }
     }
     const sample_in *s = in->samples.at;
     for (uint32_t i = 0; i < in->samples.n; i++) {
         if (s[i].executor >= in->executors.n || s[i].worker >= in->workers.n) {
-            return RU_FAIL(err, RU_E_ARG, "sample %u is of executor %u on worker %u of %u and %u",
+            return RU_FAIL(err, RU_E_ARG,
+                           "sample %u names executor %u on worker %u, but there are %u executors "
+                           "and %u workers (from 0)",
                            i, s[i].executor, s[i].worker, in->executors.n, in->workers.n);
         }
     }
@@ -400,9 +405,9 @@ static ru_status report_moves(const void *in, const void *plan, const ru_policy_
     ru_report_figure(r, "moved_bytes", (double)p->moved_bytes);
     show_moves(&q, p, r);
     RU_TRY(show_candidates(s, p, tools, r, err));
-    ru_report_assume(r, "executors cost what they did when they were measured; work spreads over "
-                        "the cores of a worker");
-    ru_report_assume(r, "the job stands still while objects move");
+    ru_report_assume(
+        r, "executors cost as much as measured; the work of a worker is spread over its cores");
+    ru_report_assume(r, "the job pauses while objects move");
     ru_report_trigger(r, "iteration_s", 0.1);
     return RU_OK;
 }

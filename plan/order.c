@@ -13,28 +13,32 @@ static ru_status check_in(const ru_order_in *in, ru_err *err)
 {
     if (in->n < 1 || in->n > RU_ORDER_OPS_MAX || in->workers < 1 ||
         in->workers > RU_ORDER_WORKERS_MAX || in->method >= RU_ORDER_METHODS) {
-        return RU_FAIL(err, RU_E_ARG,
-                       "%u ops for %u workers by method %u: expected 1 to %d and 1 to %d", in->n,
-                       in->workers, (uint32_t)in->method, RU_ORDER_OPS_MAX, RU_ORDER_WORKERS_MAX);
+        return RU_FAIL(
+            err, RU_E_ARG,
+            "there are %u ops and %u workers, method %u; expected 1 to %d ops and 1 to %d workers",
+            in->n, in->workers, (uint32_t)in->method, RU_ORDER_OPS_MAX, RU_ORDER_WORKERS_MAX);
     }
     const ru_link_cost *l = &in->link;
     if (!(l->bytes_per_s > 0) || !isfinite(l->bytes_per_s) || l->overhead_ns < 0 ||
         l->latency_ns < 0) {
-        return RU_FAIL(err, RU_E_ARG,
-                       "a link of %g bytes/s with %lld ns overhead and %lld ns latency",
-                       l->bytes_per_s, (long long)l->overhead_ns, (long long)l->latency_ns);
+        return RU_FAIL(
+            err, RU_E_ARG,
+            "the link is not valid: %g bytes/s with %lld ns of overhead and %lld ns of latency",
+            l->bytes_per_s, (long long)l->overhead_ns, (long long)l->latency_ns);
     }
     if (in->slice_bytes < 1 || in->partition_bytes < 1 || in->credit_bytes < in->partition_bytes) {
         return RU_FAIL(err, RU_E_ARG,
-                       "slices of %lld bytes, partitions of %lld with a credit of %lld: expected 1 "
-                       "or more, and a credit of at least one partition",
+                       "slices have %lld bytes, partitions %lld and the credit %lld; expected 1 or "
+                       "more, and a credit of at least one partition",
                        (long long)in->slice_bytes, (long long)in->partition_bytes,
                        (long long)in->credit_bytes);
     }
     for (uint32_t i = 0; i < in->n; i++) {
         if (in->op_ns[i] < 0 || in->param_bytes[i] < 0) {
-            return RU_FAIL(err, RU_E_ARG, "op %u takes %lld ns and has %lld bytes of parameters", i,
-                           (long long)in->op_ns[i], (long long)in->param_bytes[i]);
+            return RU_FAIL(
+                err, RU_E_ARG,
+                "op %u takes %lld ns and has %lld bytes of parameters; expected 0 or more", i,
+                (long long)in->op_ns[i], (long long)in->param_bytes[i]);
         }
     }
     return RU_OK;
@@ -147,7 +151,8 @@ static ru_status make_lists(const rui_order_graph *g, ru_arena *out, ru_arena *s
     int64_t n_pieces = pieces_of(in);
     p->n_lists = in->method == RU_ORDER_RANDOM ? in->workers : 1;
     if (n_pieces * p->n_lists > RU_STEP_TASKS_MAX) {
-        return RU_FAIL(err, RU_E_LIMIT, "%lld pieces for each of %u workers, expected at most %d",
+        return RU_FAIL(err, RU_E_LIMIT,
+                       "there are %lld pieces for each of %u workers; expected at most %d",
                        (long long)n_pieces, p->n_lists, RU_STEP_TASKS_MAX);
     }
     p->n_pieces = (uint32_t)n_pieces;
@@ -227,7 +232,7 @@ static ru_status find_optimum(const rui_order_graph *g, ru_arena *out, ru_arena 
 {
     if (g->n_xfers > RU_ORDER_OPTIMUM_MAX) {
         return RU_FAIL(err, RU_E_LIMIT,
-                       "%u transfers have too many orders to try them all, expected at most %d",
+                       "%u transfers have too many orders to try all of them; expected at most %d",
                        g->n_xfers, RU_ORDER_OPTIMUM_MAX);
     }
     ru_order_piece *pieces = RU_NEW(out, ru_order_piece, p->n_pieces);

@@ -154,8 +154,7 @@ static ru_status make_stage(const rui_order_graph *g, const ru_order_plan *plan,
     uint64_t edges = (uint64_t)in->workers * (in->n_edges + 2 * (uint64_t)plan->n_pieces);
     if (tasks > RU_STEP_TASKS_MAX || edges > RU_STEP_EDGES_MAX) {
         return RU_FAIL(err, RU_E_LIMIT,
-                       "%u workers with %u ops and %u transfers are too many to play through: "
-                       "%llu tasks of %d",
+                       "%u workers with %u ops and %u transfers give %llu tasks; the limit is %d",
                        in->workers, in->n, plan->n_pieces, (unsigned long long)tasks,
                        RU_STEP_TASKS_MAX);
     }

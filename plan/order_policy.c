@@ -60,7 +60,7 @@ static ru_status check_file(const void *section, ru_err *err)
     const order_file *f = section;
     const order_op *ops = f->ops.at;
     if (f->ops.n < 1 || f->ops.n > RU_ORDER_OPS_MAX) {
-        return RU_FAIL(err, RU_E_ARG, "'ops' has %u ops, expected 1 to %d", f->ops.n,
+        return RU_FAIL(err, RU_E_ARG, "'ops' has %u entries, expected 1 to %d", f->ops.n,
                        RU_ORDER_OPS_MAX);
     }
     double time = 0, bytes = 0;
@@ -83,7 +83,8 @@ static ru_status check_file(const void *section, ru_err *err)
     }
     double link = f->ratio > 0 ? time * f->ratio : bytes / f->bytes_per_s * 1e9 * f->workers;
     if (time * f->workers > 1e17 || link > 1e17) {
-        return RU_FAIL(err, RU_E_ARG, "the step takes longer than 3 years: compute %g s, link %g s",
+        return RU_FAIL(err, RU_E_ARG,
+                       "a step would take longer than 3 years (compute %g s, link %g s)",
                        time * 1e-9, link * 1e-9);
     }
     return RU_OK;

@@ -84,11 +84,13 @@ ru_status ru_pick_tiers(const ru_pick_in *in, ru_arena *scratch, uint32_t *into,
     }
     uint32_t n = present(in, there);
     if (in->n_tiers < 1 || in->n_tiers > RU_PICK_TIERS_MAX || (in->kmeans && n > KMEANS_MAX)) {
-        return RU_FAIL(err, RU_E_ARG, "%u tiers (1 to %d) of %u clients, by k-means at most %d",
+        return RU_FAIL(err, RU_E_ARG,
+                       "there are %u tiers (1 to %d) and %u clients (with k-means at most %d)",
                        in->n_tiers, RU_PICK_TIERS_MAX, n, KMEANS_MAX);
     }
     if (n < in->n_tiers) {
-        return RU_FAIL(err, RU_E_INFEASIBLE, "%u clients are there for %u tiers", n, in->n_tiers);
+        return RU_FAIL(err, RU_E_INFEASIBLE, "%u available clients are too few for %u tiers", n,
+                       in->n_tiers);
     }
     for (uint32_t i = 0; i < n; i++) {
         latency[i] = ru_num_log(in->client[there[i]].latency_s);
@@ -293,14 +295,17 @@ static ru_status check_in(const ru_pick_in *in, ru_err *err)
     if (in->n < 1 || in->n > RU_PICK_CLIENTS_MAX || in->n_tiers < 1 ||
         in->n_tiers > RU_PICK_TIERS_MAX || in->per_round < 1 || in->per_round > RU_PICK_ROUND_MAX ||
         in->round < 1 || in->interval < 1) {
-        return RU_FAIL(err, RU_E_ARG, "round %u with %u of %u clients (1 to %d) in %u tiers",
-                       in->round, in->per_round, in->n, RU_PICK_ROUND_MAX, in->n_tiers);
+        return RU_FAIL(
+            err, RU_E_ARG,
+            "the question is not valid: round %u with %u of %u clients (1 to %d) in %u tiers",
+            in->round, in->per_round, in->n, RU_PICK_ROUND_MAX, in->n_tiers);
     }
     for (uint32_t i = 0; i < in->n; i++) {
         const ru_pick_client *c = &in->client[i];
         if (!c->away && (!(c->latency_s > 0) || !isfinite(c->latency_s) || !(c->samples > 0))) {
-            return RU_FAIL(err, RU_E_ARG, "client %u answers in %g s and has %g samples", i,
-                           c->latency_s, c->samples);
+            return RU_FAIL(err, RU_E_ARG,
+                           "client %u answers in %g s and has %g samples; expected numbers above 0",
+                           i, c->latency_s, c->samples);
         }
     }
     return RU_OK;
@@ -312,7 +317,7 @@ static ru_status choose(draft *d, ru_rng *rng, uint32_t *pool, ru_arena *scratch
     const ru_pick_in *in = d->in;
     uint32_t n = present(in, pool);
     if (n < in->per_round) {
-        return RU_FAIL(err, RU_E_INFEASIBLE, "%u clients are there, %u are needed", n,
+        return RU_FAIL(err, RU_E_INFEASIBLE, "%u clients are available, but %u are needed", n,
                        in->per_round);
     }
     plan->tier = RU_PICK_NONE;

@@ -81,8 +81,10 @@ static ru_status check_in(const void *section, ru_err *err)
         there += c[i].away ? 0 : 1;
     }
     if (there < in->per_round || there < in->tiers) {
-        return RU_FAIL(err, RU_E_ARG, "%u clients are there, 'per_round' is %u and 'tiers' is %u",
-                       there, in->per_round, in->tiers);
+        return RU_FAIL(
+            err, RU_E_ARG,
+            "%u clients are available, which is too few for 'per_round' %u and 'tiers' %u", there,
+            in->per_round, in->tiers);
     }
     if (in->tiers_now.n != 0 && in->tiers_now.n != in->tiers) {
         return RU_FAIL(err, RU_E_ARG, "'tiers_now' has %u entries, expected %u", in->tiers_now.n,
@@ -96,12 +98,12 @@ static ru_status check_in(const void *section, ru_err *err)
         return RU_FAIL(err, RU_E_ARG, "'chance' must hold %u numbers that add up to 1", in->tiers);
     }
     if (in->last_tier >= in->tiers) {
-        return RU_FAIL(err, RU_E_ARG, "'last_tier' is %lld of %u tiers", (long long)in->last_tier,
-                       in->tiers);
+        return RU_FAIL(err, RU_E_ARG, "'last_tier' is %lld, but there are %u tiers (from 0)",
+                       (long long)in->last_tier, in->tiers);
     }
     if (in->split == 1 && there > 4096) {
-        return RU_FAIL(err, RU_E_ARG, "'split: kmeans' takes at most 4096 clients, there are %u",
-                       there);
+        return RU_FAIL(err, RU_E_ARG,
+                       "'split: kmeans' takes at most 4096 clients, but there are %u", there);
     }
     return RU_OK;
 }
@@ -278,11 +280,11 @@ static ru_status rivals(const ru_pick_in *q, double mine, ru_arena *scratch, ru_
         RU_TRY(ru_pick_round_mean(&in, &p, scratch, &s, err));
         bool looks = k == RU_PICK_FEDCS || k == RU_PICK_OORT || k == RU_PICK_CHOICE;
         ru_report_candidate(r, names[k], s, true, "%s",
-                            looks                 ? "chooses single clients; time as if by lot"
-                            : k == RU_PICK_FAST   ? "learns nothing of slower clients"
-                            : k == RU_PICK_SLOW   ? "learns nothing of faster clients"
+                            looks ? "it chooses single clients; its time is that of a random choice"
+                            : k == RU_PICK_FAST   ? "it does not train on slower clients"
+                            : k == RU_PICK_SLOW   ? "it does not train on faster clients"
                             : s > mine            ? "rounds last longer"
-                            : k == RU_PICK_RANDOM ? "slow clients hardly come"
+                            : k == RU_PICK_RANDOM ? "it rarely chooses slow clients"
                                                   : "");
     }
     return RU_OK;
@@ -311,8 +313,8 @@ static ru_status report_pick(const void *in, const void *plan, const ru_policy_t
     ru_report_figure(r, "largest_client_chance", p->share_most);
     tiers_table(&q, p, r);
     RU_TRY(rivals(&q, s, tools->scratch, r, err));
-    ru_report_assume(r, "latencies are log-normal about their means; a round of a tier takes any "
-                        "of its clients alike");
+    ru_report_assume(r, "latencies are log-normal about their means; every client of a tier is "
+                        "equally likely in a round of this tier");
     ru_report_trigger(r, "mean_round_s", 0.3);
     return RU_OK;
 }

@@ -26,25 +26,26 @@ static ru_status check_in(const ru_pipe_in *in, ru_err *err)
 {
     if (in->n < 1 || in->n > RU_PIPE_LAYERS_MAX || in->n_levels < 1 ||
         in->n_levels > RU_PIPE_LEVELS_MAX || in->cuts_max < 2 || in->microbatches < 1) {
-        return RU_FAIL(
-            err, RU_E_ARG,
-            "cannot cut %u layers (1 to %d) for %u levels (1 to %d) with %u microbatches "
-            "and %u cuts",
-            in->n, RU_PIPE_LAYERS_MAX, in->n_levels, RU_PIPE_LEVELS_MAX, in->microbatches,
-            in->cuts_max);
+        return RU_FAIL(err, RU_E_ARG,
+                       "the question is not valid: %u layers (1 to %d), %u levels (1 to %d), %u "
+                       "micro-batches, %u cuts",
+                       in->n, RU_PIPE_LAYERS_MAX, in->n_levels, RU_PIPE_LEVELS_MAX,
+                       in->microbatches, in->cuts_max);
     }
     for (uint32_t k = 0; k < in->n_levels; k++) {
         uint32_t units = in->levels[k].units;
         if (units < 1 || units > RU_PIPE_UNITS_MAX || !(in->levels[k].bytes_per_s > 0)) {
             return RU_FAIL(err, RU_E_ARG,
-                           "level %u has %u units (1 to %d) and %g bytes a second (above 0)", k,
+                           "level %u has %u units (1 to %d) and %g bytes per second (above 0)", k,
                            units, RU_PIPE_UNITS_MAX, in->levels[k].bytes_per_s);
         }
     }
     for (uint32_t e = 0; e < in->n_edges; e++) {
         if (in->edges[e].from >= in->n || in->edges[e].to >= in->n) {
-            return RU_FAIL(err, RU_E_ARG, "an edge from layer %u to %u of %u", in->edges[e].from,
-                           in->edges[e].to, in->n);
+            return RU_FAIL(
+                err, RU_E_ARG,
+                "an edge goes from layer %u to layer %u, but there are %u layers (from 0)",
+                in->edges[e].from, in->edges[e].to, in->n);
         }
     }
     return RU_OK;
@@ -323,8 +324,8 @@ ru_status ru_plan_pipe(const ru_pipe_in *in, ru_arena *out, ru_arena *scratch, r
     for (uint32_t s = 0; s < x.p.n_stages && in->memory_bytes > 0; s++) {
         if (x.stages[s].memory_bytes > in->memory_bytes) {
             return RU_FAIL(err, RU_E_INFEASIBLE,
-                           "stage %u needs %.4g bytes of memory on a worker, there are %.4g", s,
-                           x.stages[s].memory_bytes, in->memory_bytes);
+                           "stage %u needs %.4g bytes of memory on a worker, but a worker has %.4g",
+                           s, x.stages[s].memory_bytes, in->memory_bytes);
         }
     }
     if (x.parts.n > 0) {

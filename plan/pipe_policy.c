@@ -76,13 +76,14 @@ static ru_status check_file(const void *section, ru_err *err)
     const pipe_file *f = section;
     const pipe_layer *layers = f->layers.at;
     if (f->layers.n < 1 || f->layers.n > RU_PIPE_LAYERS_MAX) {
-        return RU_FAIL(err, RU_E_ARG, "'layers' has %u layers, expected 1 to %d", f->layers.n,
+        return RU_FAIL(err, RU_E_ARG, "'layers' has %u entries, expected 1 to %d", f->layers.n,
                        RU_PIPE_LAYERS_MAX);
     }
     if (f->units.n < 1 || f->units.n > RU_PIPE_LEVELS_MAX || f->units.n != f->bytes_per_s.n) {
-        return RU_FAIL(err, RU_E_ARG,
-                       "'units' has %u levels and 'bytes_per_s' %u, expected as many, 1 to %d",
-                       f->units.n, f->bytes_per_s.n, RU_PIPE_LEVELS_MAX);
+        return RU_FAIL(
+            err, RU_E_ARG,
+            "'units' has %u entries and 'bytes_per_s' %u; expected equal numbers, 1 to %d",
+            f->units.n, f->bytes_per_s.n, RU_PIPE_LEVELS_MAX);
     }
     double time = 0;
     for (uint32_t i = 0; i < f->layers.n; i++) {
@@ -95,8 +96,7 @@ static ru_status check_file(const void *section, ru_err *err)
             }
         }
     }
-    return time > 0 ? RU_OK
-                    : RU_FAIL(err, RU_E_ARG, "no layer of 'layers' takes any time to compute");
+    return time > 0 ? RU_OK : RU_FAIL(err, RU_E_ARG, "every layer of 'layers' has compute time 0");
 }
 
 static const ru_conf_field fields[] = {
@@ -369,10 +369,11 @@ static ru_status report_pipe(const void *in, const void *plan, const ru_policy_t
         put_parts(p, r);
     }
     RU_TRY(put_candidates(f, p, tools, r, err));
-    ru_report_assume(r, "each worker alternates one forward and one backward; minibatch b goes to "
-                        "replica b mod workers of the stage in both directions");
-    ru_report_assume(r, "transfers over cuts overlap computation; layer times are those of one "
-                        "minibatch on one worker, whatever the stage");
+    ru_report_assume(r, "each worker alternates one forward and one backward pass; in both "
+                        "directions batch b goes to worker b mod n of a stage with n workers");
+    ru_report_assume(
+        r,
+        "transfers between stages overlap computation; a layer takes the same time in every stage");
     ru_report_assume(r, "%s %u cuts were tried", p->all_cuts ? "all" : "of one layer order,",
                      p->n_cuts);
     ru_report_trigger(r, "minibatch_s", 0.2);

@@ -237,7 +237,7 @@ static uint32_t last_part(const level *l, uint32_t j, uint32_t m)
 static ru_status full(ru_err *err)
 {
     return RU_FAIL(err, RU_E_LIMIT,
-                   "searching the pipelines takes too much memory or time: take fewer units or a "
+                   "the search for pipelines needs too much memory or time; use fewer units or a "
                    "smaller cuts_max");
 }
 

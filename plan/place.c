@@ -187,17 +187,19 @@ static ru_status explain(const rui_place *g, ru_err *err)
         largest = g->unit_bytes[u] > largest ? g->unit_bytes[u] : largest;
     }
     if (largest > most) {
-        return RU_FAIL(err, RU_E_INFEASIBLE,
-                       "op %u and those of its group keep %lld bytes, the largest device has %lld",
-                       g->unit_op[g->unit_at[at]], (long long)largest, (long long)most);
+        return RU_FAIL(
+            err, RU_E_INFEASIBLE,
+            "op %u and the other ops of its group keep %lld bytes, but the largest device has %lld",
+            g->unit_op[g->unit_at[at]], (long long)largest, (long long)most);
     }
     if (need > room) {
-        return RU_FAIL(err, RU_E_INFEASIBLE, "ops keep %lld bytes, all devices together have %lld",
+        return RU_FAIL(err, RU_E_INFEASIBLE,
+                       "the ops keep %lld bytes, but all devices together have %lld",
                        (long long)need, (long long)room);
     }
     return RU_FAIL(err, RU_E_INFEASIBLE,
-                   "no placement was found that fits: ops keep %lld bytes, devices have %lld, but "
-                   "groups and pins leave no way to share them out",
+                   "no placement was found that fits: the ops keep %lld bytes and the devices have "
+                   "%lld, but groups and pins do not permit to distribute them",
                    (long long)need, (long long)room);
 }
 

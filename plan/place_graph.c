@@ -14,8 +14,8 @@ static ru_status check_sizes(const ru_place_in *in, ru_err *err)
         in->n_devices < 1 || in->n_devices > RU_PLACE_DEVICES_MAX ||
         in->method >= RU_PLACE_METHODS || in->work_max < 0 || in->nodes_max < 0) {
         return RU_FAIL(err, RU_E_ARG,
-                       "%u ops, %u edges, %u devices, method %u: expected 1 to %d ops, at most %d "
-                       "edges, 1 to %d devices",
+                       "there are %u ops, %u edges and %u devices, method %u; expected 1 to %d "
+                       "ops, at most %d edges and 1 to %d devices",
                        in->n, in->n_edges, in->n_devices, (uint32_t)in->method, RU_PLACE_OPS_MAX,
                        RU_PLACE_EDGES_MAX, RU_PLACE_DEVICES_MAX);
     }
@@ -23,7 +23,8 @@ static ru_status check_sizes(const ru_place_in *in, ru_err *err)
         double speed = in->devices[d].speed;
         if (!(speed >= 0.01 && speed <= 100) || in->devices[d].memory_bytes < 0) {
             return RU_FAIL(err, RU_E_ARG,
-                           "device %u has speed %g and %lld bytes: expected 0.01 to 100, 0 or more",
+                           "device %u has speed %g and %lld bytes; expected a speed of 0.01 to 100 "
+                           "and 0 bytes or more",
                            d, speed, (long long)in->devices[d].memory_bytes);
         }
     }
@@ -34,18 +35,22 @@ static ru_status check_links(const ru_place_in *in, ru_err *err)
 {
     if (in->latency_ns < 0 || !(in->bytes_per_s > 0)) {
         return RU_FAIL(err, RU_E_ARG,
-                       "links of %lld ns and %g bytes/s: expected 0 or more, above 0",
+                       "links have a latency of %lld ns and a rate of %g bytes/s; expected 0 or "
+                       "more, and a rate above 0",
                        (long long)in->latency_ns, in->bytes_per_s);
     }
     for (uint32_t k = 0; k < in->n_links; k++) {
         const ru_place_link *l = &in->links[k];
         if (l->from >= in->n_devices || l->to >= in->n_devices || l->from == l->to) {
-            return RU_FAIL(err, RU_E_ARG, "link %u joins devices %u and %u of %u", k, l->from,
-                           l->to, in->n_devices);
+            return RU_FAIL(err, RU_E_ARG,
+                           "link %u joins devices %u and %u, but there are %u devices (from 0)", k,
+                           l->from, l->to, in->n_devices);
         }
         if (l->latency_ns < 0 || !(l->bytes_per_s > 0)) {
-            return RU_FAIL(err, RU_E_ARG, "link %u has %lld ns and %g bytes/s", k,
-                           (long long)l->latency_ns, l->bytes_per_s);
+            return RU_FAIL(err, RU_E_ARG,
+                           "link %u has a latency of %lld ns and a rate of %g bytes/s; expected 0 "
+                           "or more, and a rate above 0",
+                           k, (long long)l->latency_ns, l->bytes_per_s);
         }
     }
     return RU_OK;
@@ -60,12 +65,11 @@ static ru_status check_graph(const ru_place_in *in, ru_err *err)
         bytes += (double)o->bytes;
         if (o->time_ns < 0 || o->bytes < 0 || o->group < RU_PLACE_ANY || o->pin < RU_PLACE_ANY ||
             o->pin >= most || o->given < RU_PLACE_ANY || o->given >= most) {
-            return RU_FAIL(
-                err, RU_E_ARG,
-                "op %u: %lld ns, %lld bytes, group %d, pinned to %d, given to %d of %lld "
-                "devices",
-                i, (long long)o->time_ns, (long long)o->bytes, o->group, o->pin, o->given,
-                (long long)most);
+            return RU_FAIL(err, RU_E_ARG,
+                           "op %u is not valid: %lld ns, %lld bytes, group %d, pinned to device "
+                           "%d, placed on device %d, %lld devices",
+                           i, (long long)o->time_ns, (long long)o->bytes, o->group, o->pin,
+                           o->given, (long long)most);
         }
     }
     for (uint32_t e = 0; e < in->n_edges; e++) {
@@ -73,13 +77,14 @@ static ru_status check_graph(const ru_place_in *in, ru_err *err)
         if (x->from >= in->n || x->to >= in->n || x->from == x->to || x->time_ns < 0 ||
             x->bytes < 0) {
             return RU_FAIL(err, RU_E_ARG,
-                           "edge %u from op %u to op %u of %u, %lld ns, %lld bytes: out of range",
+                           "edge %u from op %u to op %u is not valid: there are %u ops, and the "
+                           "edge has %lld ns and %lld bytes",
                            e, x->from, x->to, in->n, (long long)x->time_ns, (long long)x->bytes);
         }
     }
-    return bytes < 4e18
-               ? RU_OK
-               : RU_FAIL(err, RU_E_ARG, "ops keep %g bytes, expected less than 4e18", bytes);
+    return bytes < 4e18 ? RU_OK
+                        : RU_FAIL(err, RU_E_ARG,
+                                  "the ops keep %g bytes together; expected less than 4e18", bytes);
 }
 
 /* -- durations --------------------------------------------------------------------------------- */
@@ -147,11 +152,11 @@ static ru_status put_durations(rui_place *g, ru_arena *a, ru_err *err)
         }
         total += most;
     }
-    return total < TIME_MAX ? RU_OK
-                            : RU_FAIL(err, RU_E_ARG,
-                                      "ops and transfers take %g s one after another, expected "
-                                      "less than %g s",
-                                      total * 1e-9, TIME_MAX * 1e-9);
+    return total < TIME_MAX
+               ? RU_OK
+               : RU_FAIL(err, RU_E_ARG,
+                         "ops and transfers together take %g s; expected less than %g s",
+                         total * 1e-9, TIME_MAX * 1e-9);
 }
 
 /* -- units ------------------------------------------------------------------------------------- */
@@ -165,7 +170,7 @@ static ru_status put_units(rui_place *g, ru_arena *a, ru_err *err)
         groups = in->ops[i].group >= groups ? (int64_t)in->ops[i].group + 1 : groups;
     }
     if (groups > RU_PLACE_OPS_MAX) {
-        return RU_FAIL(err, RU_E_ARG, "there is a group %lld, expected numbers below %d",
+        return RU_FAIL(err, RU_E_ARG, "a group has the number %lld; expected numbers below %d",
                        (long long)groups - 1, RU_PLACE_OPS_MAX);
     }
     uint32_t *of_group = RU_NEW(a, uint32_t, groups); /* unit + 1; 0: none yet */
@@ -191,7 +196,8 @@ static ru_status put_units(rui_place *g, ru_arena *a, ru_err *err)
         g->unit_bytes[u] += o->bytes;
         if (o->pin >= 0 && g->unit_pin[u] != RUI_PLACE_NONE && g->unit_pin[u] != (uint32_t)o->pin) {
             return RU_FAIL(err, RU_E_INFEASIBLE,
-                           "op %u must run on device %d, another op of its group %d on device %u",
+                           "op %u is pinned to device %d, but another op of its group %d is pinned "
+                           "to device %u",
                            i, o->pin, o->group, g->unit_pin[u]);
         }
         g->unit_pin[u] = o->pin >= 0 ? (uint32_t)o->pin : g->unit_pin[u];
@@ -347,7 +353,8 @@ ru_status rui_place_make(const ru_place_in *in, ru_arena *a, rui_place *g, ru_er
     uint32_t circle;
     if (!rui_place_index(g, a, &circle)) {
         return circle != RUI_PLACE_NONE
-                   ? RU_FAIL(err, RU_E_ARG, "op %u waits for itself: edges make a circle", circle)
+                   ? RU_FAIL(err, RU_E_ARG,
+                             "op %u waits for itself, because the edges form a cycle", circle)
                    : RU_FAIL(err, RU_E_LIMIT, "no memory for %u ops and %u edges", g->n, g->m);
     }
     return RU_OK;

@@ -160,21 +160,21 @@ static ru_status check_file(const void *section, ru_err *err)
 {
     const ru_place_file *f = section;
     if (f->ops.n < 1 || f->ops.n > RU_PLACE_OPS_MAX) {
-        return RU_FAIL(err, RU_E_ARG, "'ops' has %u ops, expected 1 to %d", f->ops.n,
+        return RU_FAIL(err, RU_E_ARG, "'ops' has %u entries, expected 1 to %d", f->ops.n,
                        RU_PLACE_OPS_MAX);
     }
     if (f->edges.n > RU_PLACE_EDGES_MAX) {
-        return RU_FAIL(err, RU_E_ARG, "'edges' has %u edges, expected at most %d", f->edges.n,
+        return RU_FAIL(err, RU_E_ARG, "'edges' has %u entries, expected at most %d", f->edges.n,
                        RU_PLACE_EDGES_MAX);
     }
     if (f->devices.n < 1 || f->devices.n > RU_PLACE_DEVICES_MAX) {
-        return RU_FAIL(err, RU_E_ARG, "'devices' has %u devices, expected 1 to %d", f->devices.n,
+        return RU_FAIL(err, RU_E_ARG, "'devices' has %u entries, expected 1 to %d", f->devices.n,
                        RU_PLACE_DEVICES_MAX);
     }
     const ru_place_file_op *ops = f->ops.at;
     for (uint32_t i = 0; i < f->ops.n; i++) {
         if (ops[i].pin >= f->devices.n || ops[i].given >= f->devices.n) {
-            return RU_FAIL(err, RU_E_ARG, "ops[%u]: there is no device %lld, expected 0 to %u", i,
+            return RU_FAIL(err, RU_E_ARG, "ops[%u] names device %lld; expected 0 to %u", i,
                            (long long)(ops[i].pin >= f->devices.n ? ops[i].pin : ops[i].given),
                            f->devices.n - 1);
         }
@@ -182,9 +182,10 @@ static ru_status check_file(const void *section, ru_err *err)
     const ru_place_file_edge *edges = f->edges.at;
     for (uint32_t e = 0; e < f->edges.n; e++) {
         if (edges[e].from >= f->ops.n || edges[e].to >= f->ops.n || edges[e].from == edges[e].to) {
-            return RU_FAIL(err, RU_E_ARG,
-                           "edges[%u] goes from op %u to op %u, expected two of ops 0 to %u", e,
-                           edges[e].from, edges[e].to, f->ops.n - 1);
+            return RU_FAIL(
+                err, RU_E_ARG,
+                "edges[%u] goes from op %u to op %u; expected two different ops from 0 to %u", e,
+                edges[e].from, edges[e].to, f->ops.n - 1);
         }
     }
     const ru_place_file_link *links = f->links.at;
@@ -192,8 +193,8 @@ static ru_status check_file(const void *section, ru_err *err)
         if (links[k].from >= f->devices.n || links[k].to >= f->devices.n ||
             links[k].from == links[k].to) {
             return RU_FAIL(err, RU_E_ARG,
-                           "links[%u] goes from device %u to device %u, expected two of devices 0 "
-                           "to %u",
+                           "links[%u] goes from device %u to device %u; expected two different "
+                           "devices from 0 to %u",
                            k, links[k].from, links[k].to, f->devices.n - 1);
         }
     }
@@ -475,7 +476,7 @@ static ru_status put_candidates(const ru_place_file *f, const ru_place_plan *p,
                         f->method != RU_PLACE_SEARCH ? "the method was given"
                         : p->from == RU_PLACE_SEARCH
                             ? "chosen"
-                            : "no better plan was found than a baseline's");
+                            : "no plan better than that of a baseline was found");
     for (uint32_t m = RU_PLACE_SINGLE; m < RU_PLACE_METHODS; m++) {
         ru_arena_mark mark = ru_arena_mark_get(tools->scratch);
         ru_place_in q;
@@ -512,8 +513,8 @@ static void put_proof(const ru_place_plan *p, ru_report *r)
                          proofs[p->proof]);
     }
     if (p->program == RU_PLACE_NO_SOLVER) {
-        ru_report_answer(r, "there is no solver of integer programs here, which could prove more "
-                            "or find a shorter plan: install CBC");
+        ru_report_answer(r, "no solver for integer programs is installed; CBC could prove a better "
+                            "bound or find a shorter plan");
     }
 }
 
@@ -548,8 +549,8 @@ static ru_status report_place(const void *in, const void *plan, const ru_policy_
     RU_TRY(put_candidates(f, p, tools, r, err));
     ru_report_assume(r, "each device runs its ops, and each link direction its transfers, one at a "
                         "time in the order of the plan");
-    ru_report_assume(r, "each edge between two devices is a transfer of its own; computation goes "
-                        "on meanwhile");
+    ru_report_assume(r, "each edge between two devices is a separate transfer, and computation "
+                        "continues during transfers");
     ru_report_assume(r, "an op keeps its memory for the whole step");
     ru_report_trigger(r, "step_s", 0.1);
     return RU_OK;

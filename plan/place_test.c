@@ -404,12 +404,12 @@ static void bad_facts_are_refused(void **state)
     BAD(g.devices[1].memory_bytes = -1, RU_E_ARG, "device 1");
     BAD(g.in.bytes_per_s = (double)NAN, RU_E_ARG, "bytes/s");
     BAD(g.ops[3].time_ns = -1, RU_E_ARG, "op 3");
-    BAD(g.ops[3].time_ns = INT64_MAX, RU_E_ARG, "one after another");
+    BAD(g.ops[3].time_ns = INT64_MAX, RU_E_ARG, "together take");
     BAD(g.ops[3].bytes = INT64_MAX, RU_E_ARG, "bytes");
     BAD(g.ops[3].pin = 2, RU_E_ARG, "op 3");
     BAD(g.edges[1].to = 6, RU_E_ARG, "edge 1");
-    BAD(g.edges[1].time_ns = INT64_MAX, RU_E_ARG, "one after another");
-    BAD(g.edges[1] = ((ru_place_edge){1, 0, 5, 0}), RU_E_ARG, "circle");
+    BAD(g.edges[1].time_ns = INT64_MAX, RU_E_ARG, "together take");
+    BAD(g.edges[1] = ((ru_place_edge){1, 0, 5, 0}), RU_E_ARG, "cycle");
     BAD((g.ops[0].group = g.ops[1].group = 1, g.ops[0].pin = 0, g.ops[1].pin = 1), RU_E_INFEASIBLE,
         "group 1");
     BAD((g.devices[0].memory_bytes = g.devices[1].memory_bytes = 50, g.ops[4].bytes = 51),

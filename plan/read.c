@@ -374,19 +374,20 @@ ru_status ru_read_in_check(const ru_read_in *in, ru_err *err)
 {
     if (in->size_min < 1 || in->size_max < in->size_min || in->sample_bytes < 1) {
         return RU_FAIL(err, RU_E_ARG,
-                       "sizes %lld to %lld, a sample of %lld bytes: expected 1 or "
-                       "more, the least first",
+                       "sizes go from %lld to %lld and a sample has %lld bytes; expected 1 or "
+                       "more, the smallest size first",
                        (long long)in->size_min, (long long)in->size_max,
                        (long long)in->sample_bytes);
     }
     if (in->memory_max_bytes < in->size_min) {
-        return RU_FAIL(err, RU_E_ARG, "%lld bytes of memory hold no request of %lld bytes",
+        return RU_FAIL(err, RU_E_ARG,
+                       "%lld bytes of memory are too few for a request of %lld bytes",
                        (long long)in->memory_max_bytes, (long long)in->size_min);
     }
     if (in->depth_max < 1 || in->depth_max > RU_READ_DEPTH_MAX || in->n > RU_READ_WINDOWS_MAX) {
         return RU_FAIL(err, RU_E_ARG,
-                       "%u requests outstanding and %u windows: expected 1 to %d, "
-                       "at most %d",
+                       "there are %u outstanding requests and %u windows; expected 1 to %d "
+                       "requests and at most %d windows",
                        in->depth_max, in->n, RU_READ_DEPTH_MAX, RU_READ_WINDOWS_MAX);
     }
     return check_windows(in, err);

@@ -150,16 +150,16 @@ static ru_status check_in(const void *section, ru_err *err)
         return RU_FAIL(err, RU_E_ARG, "'size_max' is below 'size_min'");
     }
     if (in->memory < in->size_min) {
-        return RU_FAIL(err, RU_E_ARG, "'memory' holds no request of 'size_min'");
+        return RU_FAIL(err, RU_E_ARG, "'memory' is too small for a request of 'size_min'");
     }
     if (in->windows.n > RU_READ_WINDOWS_MAX) {
-        return RU_FAIL(err, RU_E_ARG, "%u windows, at most %d are looked at", in->windows.n,
+        return RU_FAIL(err, RU_E_ARG, "there are %u windows; expected at most %d", in->windows.n,
                        RU_READ_WINDOWS_MAX);
     }
     for (uint32_t i = 0; i < in->windows.n; i++) {
         const window_in *w = (const window_in *)in->windows.at + i;
         if (!(w->seconds > 0)) {
-            return RU_FAIL(err, RU_E_ARG, "window %u has no time: 'seconds' must be above 0", i);
+            return RU_FAIL(err, RU_E_ARG, "window %u: 'seconds' must be above 0", i);
         }
     }
     return RU_OK;

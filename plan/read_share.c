@@ -18,7 +18,9 @@ static double x_of(const ru_read_worker *w)
 static ru_status check_in(const ru_read_share_in *in, ru_err *err)
 {
     if (in->n < 1 || in->n > RU_READ_WORKERS_MAX || !(in->seconds > 0)) {
-        return RU_FAIL(err, RU_E_ARG, "%u workers and a window of %g s: expected 1 to %d, above 0",
+        return RU_FAIL(err, RU_E_ARG,
+                       "there are %u workers and a window of %g s; expected 1 to %d workers and a "
+                       "window above 0",
                        in->n, in->seconds, RU_READ_WORKERS_MAX);
     }
     for (uint32_t i = 0; i < in->n; i++) {
@@ -27,7 +29,8 @@ static ru_status check_in(const ru_read_share_in *in, ru_err *err)
                      w->stall_s >= 0 && w->late_s >= 0;
         if (!right || !isfinite(x_of(w) + 1 / x_of(w) + w->outstanding_bytes)) {
             return RU_FAIL(err, RU_E_ARG,
-                           "worker %u must need, get and keep outstanding more than 0 bytes", i);
+                           "worker %u must need, receive and keep outstanding more than 0 bytes",
+                           i);
         }
     }
     return RU_OK;

@@ -126,13 +126,14 @@ static ru_status report_share(const void *in, const void *plan, const ru_policy_
     const ru_read_share_plan *p = plan;
     const worker_in *w = s->workers.at;
     if (p->flagged) {
-        ru_report_answer(r, "delivery is unfair: %s gets the least of what it needs",
+        ru_report_answer(r,
+                         "delivery is unfair: %s receives the smallest fraction of what it needs",
                          w[p->worst].name);
     } else if (p->windows > 0) {
         ru_report_answer(r, "window %u of %d that looks unfair", p->windows,
                          RU_READ_UNFAIR_WINDOWS);
     } else {
-        ru_report_answer(r, "delivery is not the reason of any delay");
+        ru_report_answer(r, "storage delivery does not cause a delay");
     }
     ru_report_answer(r, "%s", p->repairs ? "change outstanding bytes" : "keep outstanding bytes");
     ru_report_figure(r, "jain_next_ratio", p->jain_next);

@@ -11,14 +11,15 @@ static ru_status check_in(const ru_reassign_in *in, ru_err *err)
     if (in->n < 1 || in->n > RU_REASSIGN_WORKERS_MAX || in->clocks < 1 || in->clocks > 1000000 ||
         in->items < 1 || in->items > RU_REASSIGN_ITEMS_MAX) {
         return RU_FAIL(err, RU_E_ARG,
-                       "%u workers, %u clocks and %u items, expected 1 to %d, 1 to 1000000, 1 to "
-                       "%d",
+                       "there are %u workers, %u clocks and %u items; expected 1 to %d, 1 to "
+                       "1000000, and 1 to %d",
                        in->n, in->clocks, in->items, RU_REASSIGN_WORKERS_MAX,
                        RU_REASSIGN_ITEMS_MAX);
     }
     for (uint64_t i = 0; i < (uint64_t)in->clocks * in->n; i++) {
         if (!(in->took[i] >= 1e-9 && in->took[i] <= 1e6)) {
-            return RU_FAIL(err, RU_E_ARG, "worker %u took %g s for clock %u, expected 1e-9 to 1e6",
+            return RU_FAIL(err, RU_E_ARG,
+                           "worker %u took %g s for clock %u; expected 1e-9 to 1e6 s",
                            (uint32_t)(i % in->n), in->took[i], (uint32_t)(i / in->n));
         }
     }

@@ -41,18 +41,20 @@ static ru_status check_in(const void *section, ru_err *err)
     uint32_t n = in->history.n > 0 ? c[0].took_s.n : 0;
     if (n < 1 || n > RU_REASSIGN_WORKERS_MAX || in->history.n > 1000000) {
         return RU_FAIL(err, RU_E_ARG,
-                       "'history' has %u clocks of %u workers, expected 1 to 1000000 of 1 to %d",
+                       "'history' has %u clocks of %u workers; expected 1 to 1000000 clocks and 1 "
+                       "to %d workers",
                        in->history.n, n, RU_REASSIGN_WORKERS_MAX);
     }
     for (uint32_t i = 0; i < in->history.n; i++) {
         if (c[i].took_s.n != n) {
-            return RU_FAIL(err, RU_E_ARG, "clock %u of 'history' has %u workers, the first has %u",
-                           i, c[i].took_s.n, n);
+            return RU_FAIL(err, RU_E_ARG,
+                           "clock %u of 'history' has %u workers, but the first clock has %u", i,
+                           c[i].took_s.n, n);
         }
     }
     if (in->machines.n != 0 && in->machines.n != n) {
-        return RU_FAIL(err, RU_E_ARG, "'machines' names %u workers, 'history' %u", in->machines.n,
-                       n);
+        return RU_FAIL(err, RU_E_ARG, "'machines' names %u workers, but 'history' has %u",
+                       in->machines.n, n);
     }
     if (in->backup >= n && in->backup > 0) {
         return RU_FAIL(err, RU_E_ARG, "'backup' leaves out all %u workers", n);
@@ -208,7 +210,7 @@ static void show_grants(const ru_reassign_plan *p, ru_report *r)
         }
     }
     if (all > shown) {
-        ru_report_assume(r, "%u more workers that give items are not shown", all - shown);
+        ru_report_assume(r, "%u more workers that hand over items are not shown", all - shown);
     }
 }
 
@@ -224,7 +226,7 @@ static void show_rules(const ru_reassign_rules *q, ru_report *r)
         ru_report_answer(r, "a worker that has finished asks one of those it may help for half of "
                             "what is left");
     } else {
-        ru_report_answer(r, "nothing changes hands during a clock");
+        ru_report_answer(r, "no items move between workers during a clock");
     }
     if (q->slack > 0) {
         ru_report_answer(r, "a worker may be %u clock%s ahead of the slowest", q->slack,
@@ -232,7 +234,7 @@ static void show_rules(const ru_reassign_rules *q, ru_report *r)
     } else if (q->backup > 0) {
         ru_report_answer(r, "a clock ends without its last %u workers", q->backup);
     } else {
-        ru_report_answer(r, "all end a clock before the next one begins");
+        ru_report_answer(r, "all workers finish a clock before the next one begins");
     }
 }
 
@@ -255,7 +257,7 @@ static ru_status show_candidates(const reassign_in *s, const ru_reassign_plan *p
         ru_arena_rewind(tools->scratch, mark);
     }
     ru_report_candidate(r, "ideal", (double)p->ideal_ns * 1e-9, false,
-                        "all work spread freely at all times: no schedule");
+                        "bound: all work can move freely at any time");
     return RU_OK;
 }
 
@@ -272,10 +274,9 @@ static ru_status report_reassign(const void *in, const void *plan, const ru_poli
     ru_report_figure(r, "differences_that_stay", p->stays);
     show_grants(p, r);
     RU_TRY(show_candidates(s, p, tools, r, err));
-    ru_report_assume(r,
-                     "of a difference between workers the same part stays from clock to clock as "
-                     "in the history");
-    ru_report_assume(r, "servers and links are fast enough: only workers are slow");
+    ru_report_assume(
+        r, "differences between workers persist from clock to clock as much as in the history");
+    ru_report_assume(r, "servers and links are fast enough; only workers can be slow");
     ru_report_trigger(r, "next_clock_s", 0.1);
     return RU_OK;
 }

@@ -95,8 +95,8 @@ static ru_status nothing(const ru_route_in *in, double least_instances, ru_err *
     }
     if (least_instances < (double)INFINITY) {
         return RU_FAIL(err, RU_E_INFEASIBLE,
-                       "%.4g instances are needed at one time, more than 'instances_max' %g; allow "
-                       "more of them, larger batches or a longer latency",
+                       "%.4g instances are needed at the same time, more than 'instances_max' %g; "
+                       "allow more instances, larger batches or a longer latency",
                        least_instances, in->instances_max);
     }
     return RU_FAIL(err, RU_E_INFEASIBLE,
@@ -280,8 +280,9 @@ ru_status ru_plan_route(const ru_route_in *in, ru_arena *out, ru_arena *scratch,
     if (in->n_classes < 1 || in->n_classes > RU_ROUTE_CLASSES_MAX || in->batch_max < 1 ||
         in->batch_max > RU_BATCH_MAX || in->n_memory < 1 || in->buffers_max < 1) {
         return RU_FAIL(err, RU_E_ARG,
-                       "%u classes, batches of up to %u, %u memories, up to %u buffers; expected 1 "
-                       "to %d classes, batches of 1 to %d, a memory and a buffer",
+                       "there are %u classes, batches of up to %u, %u memory sizes and up to %u "
+                       "buffers; expected 1 to %d classes, batches of 1 to %d, and at least one "
+                       "memory size and one buffer",
                        in->n_classes, in->batch_max, in->n_memory, in->buffers_max,
                        RU_ROUTE_CLASSES_MAX, RU_BATCH_MAX);
     }

@@ -68,13 +68,16 @@ static ru_status check_in(const void *section, ru_err *err)
     }
     for (uint32_t i = 0; i < in->service_s.n; i++) {
         if (!(in->service_s.at[i] > 0)) {
-            return RU_FAIL(err, RU_E_ARG, "'service_s' number %u is %g, expected above 0", i + 1,
+            return RU_FAIL(err, RU_E_ARG,
+                           "number %u of 'service_s' is %g; expected a number above 0", i + 1,
                            in->service_s.at[i]);
         }
     }
     if (in->timeout_max_s / in->timeout_step_s > 1000 || in->timeout_step_s > in->timeout_max_s) {
-        return RU_FAIL(err, RU_E_ARG, "timeouts up to %g s by %g s are none or more than 1000",
-                       in->timeout_max_s, in->timeout_step_s);
+        return RU_FAIL(
+            err, RU_E_ARG,
+            "timeouts up to %g s in steps of %g s: there is none, or there are more than 1000",
+            in->timeout_max_s, in->timeout_step_s);
     }
     return RU_OK;
 }
@@ -364,7 +367,7 @@ static ru_status report_route(const void *in, const void *plan, const ru_policy_
         }
     }
     ru_report_assume(r, "sizes are known on arrival and do not depend on when requests come");
-    ru_report_assume(r, "every batch finds an instance at once; no cold starts");
+    ru_report_assume(r, "every batch finds a free instance at once; there are no cold starts");
     ru_report_valid(r, INT64_C(600000000000));
     ru_report_trigger(r, "per_request_usd", 0.1);
     return RU_OK;

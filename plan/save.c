@@ -53,7 +53,8 @@ static void choose(const ru_save_in *in, uint32_t k, save_key *key, uint8_t *sav
 ru_status ru_plan_save(const ru_save_in *in, ru_arena *out, ru_save_plan *plan, ru_err *err)
 {
     if (in->n < 1 || !(in->fraction > 0 && in->fraction <= 1)) {
-        return RU_FAIL(err, RU_E_ARG, "a fraction of %g of %u blocks, expected above 0, at most 1",
+        return RU_FAIL(err, RU_E_ARG,
+                       "the fraction is %g of %u blocks; expected a fraction above 0 and at most 1",
                        in->fraction, in->n);
     }
     uint32_t k = (uint32_t)ceil(in->fraction * in->n - 1e-9);

@@ -171,8 +171,8 @@ static ru_status report_save(const void *in, const void *plan, const ru_policy_t
                                 other.n);
         }
     }
-    ru_report_assume(r, "lost blocks lie at random; lost iterations are a bound, by the rate of "
-                        "convergence given");
+    ru_report_assume(r, "lost blocks are random; the number of lost iterations is a bound that "
+                        "follows from the given rate of convergence");
     return RU_OK;
 }
 
@@ -324,7 +324,9 @@ static ru_status report_recover(const void *in, const void *plan, const ru_polic
                                 "moves the parameters by %.4g", other.norm);
         }
     }
-    ru_report_assume(r, "lost iterations are a bound, by the rate of convergence given");
+    ru_report_assume(
+        r,
+        "the number of lost iterations is a bound that follows from the given rate of convergence");
     return RU_OK;
 }
 

@@ -494,13 +494,15 @@ static ru_status check_in(const ru_scale_in *in, ru_err *err)
     if (in->workers_min < 1 || in->workers_max < in->workers_min || in->workers_step < 1 ||
         in->n_memory < 1 || in->n_memory > RU_SCALE_MEMORIES_MAX ||
         in->n_probes > RU_SCALE_PROBES_MAX) {
-        return RU_FAIL(err, RU_E_ARG, "no grid of workers and memory, or more than %d measurements",
-                       RU_SCALE_PROBES_MAX);
+        return RU_FAIL(
+            err, RU_E_ARG,
+            "the grid of workers and memory is empty, or there are more than %d measurements",
+            RU_SCALE_PROBES_MAX);
     }
     uint64_t n =
         ((uint64_t)(in->workers_max - in->workers_min) / in->workers_step + 1) * in->n_memory;
     if (n > RU_SCALE_CHOICES_MAX) {
-        return RU_FAIL(err, RU_E_ARG, "a grid of more than %d choices", RU_SCALE_CHOICES_MAX);
+        return RU_FAIL(err, RU_E_ARG, "the grid has more than %d choices", RU_SCALE_CHOICES_MAX);
     }
     return RU_OK;
 }

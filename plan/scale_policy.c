@@ -71,7 +71,10 @@ static ru_status check_in(const void *section, ru_err *err)
 {
     const scale_in *in = section;
     if (in->workers_max < in->workers_min) {
-        return RU_FAIL(err, RU_E_ARG, "workers from %u to %u", in->workers_min, in->workers_max);
+        return RU_FAIL(
+            err, RU_E_ARG,
+            "'workers_min' is %u and 'workers_max' %u; expected a maximum of at least the minimum",
+            in->workers_min, in->workers_max);
     }
     if (in->memory_mb.n < 1 || in->memory_mb.n > RU_SCALE_MEMORIES_MAX) {
         return RU_FAIL(err, RU_E_ARG, "'memory_mb' has %u sizes, expected 1 to %d", in->memory_mb.n,
@@ -86,7 +89,8 @@ static ru_status check_in(const void *section, ru_err *err)
     double choices = (1 + floor((double)(in->workers_max - in->workers_min) / in->workers_step)) *
                      in->memory_mb.n;
     if (choices > RU_SCALE_CHOICES_MAX) {
-        return RU_FAIL(err, RU_E_ARG, "%.0f choices of workers and memory, at most %d", choices,
+        return RU_FAIL(err, RU_E_ARG,
+                       "there are %.0f choices of workers and memory; expected at most %d", choices,
                        RU_SCALE_CHOICES_MAX);
     }
     if (in->probes.n > RU_SCALE_PROBES_MAX) {
@@ -95,8 +99,7 @@ static ru_status check_in(const void *section, ru_err *err)
     }
     if (in->life_s > 0 && !(in->life_s > in->init_s + in->save_s)) {
         return RU_FAIL(err, RU_E_ARG,
-                       "a function's life of %g s ends before its start and "
-                       "checkpoint of %g s are over",
+                       "a function lives for %g s, but its start and checkpoint take %g s",
                        in->life_s, in->init_s + in->save_s);
     }
     return RU_OK;
@@ -293,7 +296,7 @@ static ru_status rivals(const ru_scale_in *q, const ru_scale_plan *p, ru_arena *
         }
         ru_report_candidate(r, names[k], value_of(q, &o), !o.blind, "%s %u workers with %g MB%s",
                             o.probe ? "measures" : "runs", o.workers, o.memory_mb,
-                            o.blind ? ", of which it knows nothing" : "");
+                            o.blind ? ", which was never measured" : "");
     }
     return RU_OK;
 }
@@ -304,11 +307,12 @@ static ru_status report_scale(const void *in, const void *plan, const ru_policy_
     const ru_scale_plan *p = plan;
     ru_scale_in q;
     RU_TRY(inner(in, tools->scratch, &q, err));
-    ru_report_answer(r, "%s %u workers with %g MB each%s", p->probe ? "measure" : "run", p->workers,
-                     p->memory_mb,
-                     p->drifted
-                         ? "; forget all but the last three measurements, which contradict the rest"
-                         : "");
+    ru_report_answer(
+        r, "%s %u workers with %g MB each%s", p->probe ? "measure" : "run", p->workers,
+        p->memory_mb,
+        p->drifted
+            ? "; it ignores all but the last three measurements, which contradict the earlier ones"
+            : "");
     if (!p->blind) {
         ru_report_figure(r, q.cheapest ? "job_usd" : "job_s", value_of(&q, p));
         ru_report_figure(r, q.cheapest ? "job_s" : "job_usd", q.cheapest ? p->seconds : p->usd);
@@ -322,8 +326,8 @@ static ru_status report_scale(const void *in, const void *plan, const ru_policy_
     }
     probes_table(&q, r);
     RU_TRY(rivals(&q, p, tools->scratch, r, err));
-    ru_report_assume(r, "a step takes as long as measured until the workload changes: then give "
-                        "no probes");
+    ru_report_assume(
+        r, "a step takes as long as measured; if the workload changes, remove the old probes");
     if (!p->blind) {
         ru_report_trigger(r, "step_s", 2 * fmax(q.noise, 0.02));
     }

@@ -77,15 +77,17 @@ static void hand_out(const ru_share_in *in, const double *speed, int64_t *share)
 static ru_status check_in(const ru_share_in *in, ru_err *err)
 {
     if (in->n < 1 || in->n > RU_SHARES_MAX || in->batch < 1) {
-        return RU_FAIL(err, RU_E_ARG, "cannot share a batch of %lld among %u members (1 to %d)",
-                       (long long)in->batch, in->n, RU_SHARES_MAX);
+        return RU_FAIL(
+            err, RU_E_ARG,
+            "a batch of %lld samples cannot be shared among %u members; expected 1 to %d members",
+            (long long)in->batch, in->n, RU_SHARES_MAX);
     }
     uint32_t workers = 0;
     for (uint32_t i = 0; i < in->n; i++) {
         workers += in->speed == NULL || in->speed[i] >= 0 ? 1 : 0;
     }
     if (workers == 0) {
-        return RU_FAIL(err, RU_E_ARG, "none of %u members may work", in->n);
+        return RU_FAIL(err, RU_E_ARG, "none of the %u members may compute", in->n);
     }
     return RU_OK;
 }
@@ -96,7 +98,8 @@ ru_status ru_plan_share(const ru_share_in *in, ru_arena *out, ru_share_plan *pla
     double *speed = speeds(in, out);
     int64_t *share = RU_NEW(out, int64_t, in->n);
     if (speed == NULL || share == NULL) {
-        return RU_FAIL(err, RU_E_LIMIT, "arena full while sharing a batch among %u members", in->n);
+        return RU_FAIL(err, RU_E_LIMIT,
+                       "the arena is full while a batch is shared among %u members", in->n);
     }
     hand_out(in, speed, share);
     bool known = false;

@@ -156,7 +156,7 @@ static ru_status report_share(const void *in, const void *plan, const ru_policy_
                         equal ? "the method was given" : "the slowest worker ends last");
     if (s->now.n > 0) {
         ru_report_candidate(r, "now", step_s(s, s->now.at), true,
-                            p->changed ? "new shares end sooner by more than gain_min"
+                            p->changed ? "new shares shorten the step by more than gain_min"
                                        : "same as the plan");
     }
     ru_report_assume(r, "speeds stay as measured; a worker without a speed has the mean of the "

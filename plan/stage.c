@@ -40,13 +40,14 @@ static ru_status check_in(const ru_stage_in *in, ru_err *err)
     if (in->reliable < 1 || in->reliable > RU_STAGE_MACHINES_MAX ||
         in->transient > RU_STAGE_MACHINES_MAX) {
         return RU_FAIL(err, RU_E_ARG,
-                       "%u reliable and %u transient machines: expected 1 or more "
-                       "reliable ones, %d at most of each",
+                       "there are %u reliable and %u transient machines; expected at least one "
+                       "reliable machine, and at most %d of each kind",
                        in->reliable, in->transient, RU_STAGE_MACHINES_MAX);
     }
     if (in->partitions < 1 || in->partitions > RU_STAGE_PARTS_MAX || in->blocks < 1 ||
         in->blocks > RU_STAGE_PARTS_MAX) {
-        return RU_FAIL(err, RU_E_ARG, "%u partitions and %u blocks: expected 1 to %d",
+        return RU_FAIL(err, RU_E_ARG,
+                       "there are %u partitions and %u blocks; expected 1 to %d of each",
                        in->partitions, in->blocks, RU_STAGE_PARTS_MAX);
     }
     return RU_OK;

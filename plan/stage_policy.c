@@ -65,11 +65,12 @@ static ru_status check_in(const void *section, ru_err *err)
 {
     const stage_in *in = section;
     if (in->holder.n != 0 && in->holder.n != in->partitions) {
-        return RU_FAIL(err, RU_E_ARG, "'holder' names %u of %u partitions", in->holder.n,
-                       in->partitions);
+        return RU_FAIL(err, RU_E_ARG, "'holder' has %u entries, but there are %u partitions",
+                       in->holder.n, in->partitions);
     }
     if (in->owner.n != 0 && in->owner.n != in->blocks) {
-        return RU_FAIL(err, RU_E_ARG, "'owner' names %u of %u blocks", in->owner.n, in->blocks);
+        return RU_FAIL(err, RU_E_ARG, "'owner' has %u entries, but there are %u blocks",
+                       in->owner.n, in->blocks);
     }
     bool needs = in->method == RU_STAGE_TWO || in->method == RU_STAGE_THREE;
     if (needs && in->transient == 0) {
@@ -194,7 +195,7 @@ static void answer(const ru_stage_in *q, const ru_stage_plan *p, ru_report *r)
     ru_report_answer(r, "stage %u: %u transient machines serve, copies on %u reliable ones, %s",
                      p->stage, p->servers, q->reliable,
                      p->stage == 2 ? "all compute" : "transient ones compute");
-    ru_report_answer(r, "send copies what changed every %u clocks", p->clock.batch);
+    ru_report_answer(r, "send changes to the copies every %u clocks", p->clock.batch);
     if (!p->in_notice) {
         ru_report_answer(r, "a notice of %.3g s is too short: the rest of the stream takes %.3g s",
                          q->notice_s, p->residual_s);
@@ -233,10 +234,11 @@ static ru_status report_stage(const void *in, const void *plan, const ru_policy_
         bool safe = k != RU_STAGE_ALL || q.transient == 0;
         ru_report_candidate(r, names[k], other.clock.clock_s, safe, "stage %u, %u servers%s",
                             other.stage, other.servers,
-                            safe ? "" : ": an eviction loses parameters");
+                            safe ? "" : "; an eviction would lose parameters");
     }
-    ru_report_assume(r, "a clock ends when all workers have written; links are full duplex");
-    ru_report_assume(r, "the stream of copies gives way to reads and writes");
+    ru_report_assume(
+        r, "a clock ends when all workers have written their changes; links are full duplex");
+    ru_report_assume(r, "reads and writes have priority over the copies");
     ru_report_trigger(r, "clock_s", 0.1);
     return RU_OK;
 }

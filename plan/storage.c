@@ -18,7 +18,9 @@ static ru_status check_in(const ru_storage_in *in, ru_err *err)
 {
     if (in->n < 1 || in->n > RU_STORAGE_FILES_MAX || !(in->quota_bytes > 0) ||
         !within(in->quota_bytes, 0, 1e24)) {
-        return RU_FAIL(err, RU_E_ARG, "%u files and a quota of %g bytes, expected 1 to %d and more",
+        return RU_FAIL(err, RU_E_ARG,
+                       "there are %u files and a quota of %g bytes; expected 1 to %d files and a "
+                       "quota of 0 or more",
                        in->n, in->quota_bytes, RU_STORAGE_FILES_MAX);
     }
     if (!(in->prices.hdd_bytes_per_s > 0) ||
@@ -26,21 +28,24 @@ static ru_status check_in(const ru_storage_in *in, ru_err *err)
         ((in->method == RU_STORAGE_CATEGORY || in->method == RU_STORAGE_HASH ||
           in->method == RU_STORAGE_TRUE_CLASS) &&
          !(in->decide_s > 0))) {
-        return RU_FAIL(err, RU_E_ARG, "a disk of %g bytes/s, decisions each %g s, windows of %g s",
+        return RU_FAIL(err, RU_E_ARG,
+                       "the disk is not valid: %g bytes/s, a decision every %g s, windows of %g s",
                        in->prices.hdd_bytes_per_s, in->decide_s, in->window_s);
     }
     for (uint32_t i = 0; i < in->n; i++) {
         const ru_density_file *f = &in->files[i];
         if (!within(f->open_s, 0, 4e9) || (i > 0 && f->open_s < in->files[i - 1].open_s)) {
-            return RU_FAIL(err, RU_E_ARG,
-                           "file %u is opened at %g s, expected the order of opening", i,
-                           f->open_s);
+            return RU_FAIL(
+                err, RU_E_ARG,
+                "file %u is opened at %g s; expected 0 to 4e9 s, and files sorted by open_s", i,
+                f->open_s);
         }
         if (f->group >= in->n_groups || !within(f->input_bytes, 0, 1e18) ||
             !within(f->writers, 0, 1e9) || !within(f->readers, 0, 1e9) ||
             !within(f->size_bytes, 1, 1e18) || !within(f->life_s, 0, 4e9) ||
             !within(f->ops, 0, 1e18)) {
-            return RU_FAIL(err, RU_E_ARG, "file %u: %g bytes for %g s with %g operations", i,
+            return RU_FAIL(err, RU_E_ARG,
+                           "file %u is not valid: %g bytes for %g s with %g operations", i,
                            f->size_bytes, f->life_s, f->ops);
         }
     }

@@ -60,10 +60,11 @@ ru_status rui_storage_classes_init(rui_storage_pass *p, ru_err *err)
     }
     if (in->solver == NULL || in->solver->trees == NULL) {
         return RU_FAIL(err, RU_E_UNSUPPORTED,
-                       "trees need the library XGBoost; the method 'history' does without");
+                       "the trees need the library XGBoost; the method 'history' does not");
     }
     if (n < 50) {
-        return RU_FAIL(err, RU_E_INFEASIBLE, "%u files ended, classes need 50", n);
+        return RU_FAIL(err, RU_E_INFEASIBLE,
+                       "only %u files have ended; the classes need at least 50", n);
     }
     float *x = RU_NEW(p->scratch, float, (int64_t)n *RU_DENSITY_TRAITS);
     float *y = RU_NEW(p->scratch, float, n);

@@ -71,7 +71,8 @@ static ru_status check_in(const void *section, ru_err *err)
         }
     }
     if (f[in->files.n - 1].open_s < in->from_s) {
-        return RU_FAIL(err, RU_E_ARG, "no file is opened from from_s (%g) on: nothing to place",
+        return RU_FAIL(err, RU_E_ARG,
+                       "no file is opened at from_s (%g) or later, so there is nothing to place",
                        in->from_s);
     }
     return RU_OK;
@@ -256,13 +257,14 @@ static ru_status report_storage(const void *in, const void *plan, const ru_polic
         if (ru_plan_storage(&q, tools->scratch, tools->scratch, &other, &why) == RU_OK) {
             ru_report_candidate(r, method_names[m], other.saving_usd, true, "%u files on SSD%s",
                                 other.admitted,
-                                m >= RU_STORAGE_TRUE_CLASS ? "; it knows what nobody can" : "");
+                                m >= RU_STORAGE_TRUE_CLASS ? "; it knows the future" : "");
         } else {
             ru_report_candidate(r, method_names[m], 0, false, "%s", why.text);
         }
     }
-    ru_report_assume(r, "a file is written once and read once; its part on SSD saves its share");
-    ru_report_assume(r, "room is held until the file is deleted");
+    ru_report_assume(r, "a file is written once and read once; the part of a file on SSD saves the "
+                        "same fraction of its cost");
+    ru_report_assume(r, "a file keeps its space until it is deleted");
     return RU_OK;
 }
 

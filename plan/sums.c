@@ -18,14 +18,15 @@ static ru_status check_in(const ru_sums_in *in, ru_err *err)
     if (in->n < 1 || in->n > RU_SUMS_OPS_MAX || in->n_ranks < 2 || in->method >= RU_SUMS_METHODS ||
         in->depth_max < 1 || in->depth_max > RU_SUMS_DEPTH_MAX) {
         return RU_FAIL(err, RU_E_ARG,
-                       "%u ops on %u ranks, %u sums in flight, method %u: expected 1 to %d ops, 2 "
-                       "ranks or more, 1 to %d in flight",
+                       "there are %u ops, %u ranks and %u sums in flight, method %u; expected 1 to "
+                       "%d ops, at least 2 ranks and 1 to %d sums in flight",
                        in->n, in->n_ranks, in->depth_max, (uint32_t)in->method, RU_SUMS_OPS_MAX,
                        RU_SUMS_DEPTH_MAX);
     }
     if (in->alpha_ns < 0 || !(in->beta_ns > 0) || !(in->gamma_ns >= 0) || !isfinite(in->beta_ns) ||
         !isfinite(in->gamma_ns)) {
-        return RU_FAIL(err, RU_E_ARG, "alpha %lld ns, beta %g and gamma %g ns a byte: out of range",
+        return RU_FAIL(err, RU_E_ARG,
+                       "alpha is %lld ns, beta %g and gamma %g ns per byte, which is out of range",
                        (long long)in->alpha_ns, in->beta_ns, in->gamma_ns);
     }
     bool any = false;
@@ -33,17 +34,18 @@ static ru_status check_in(const ru_sums_in *in, ru_err *err)
         ru_coll_terms t = ru_cost_coll_terms(RU_COLL_ALL_REDUCE, (ru_coll_algo)a, in->n_ranks);
         bool used = (in->algos >> a & 1) != 0;
         if (used && !(t.sent > 0)) {
-            return RU_FAIL(err, RU_E_ARG, "algorithm %s does no all-reduce",
+            return RU_FAIL(err, RU_E_ARG, "the algorithm %s cannot do an all-reduce",
                            ru_coll_algo_name((ru_coll_algo)a));
         }
         any = any || used;
     }
     if (!any || in->algos >> RU_COLL_ALGOS != 0) {
-        return RU_FAIL(err, RU_E_ARG, "no algorithm may be used, or an unknown one");
+        return RU_FAIL(err, RU_E_ARG, "no algorithm is allowed, or an allowed one is unknown");
     }
     for (uint32_t i = 0; i < in->n; i++) {
         if (in->forward_ns[i] < 0 || in->backward_ns[i] < 0 || in->param_bytes[i] < 0) {
-            return RU_FAIL(err, RU_E_ARG, "op %u takes %lld and %lld ns and has %lld bytes", i,
+            return RU_FAIL(err, RU_E_ARG,
+                           "op %u takes %lld and %lld ns and has %lld bytes; expected 0 or more", i,
                            (long long)in->forward_ns[i], (long long)in->backward_ns[i],
                            (long long)in->param_bytes[i]);
         }

@@ -77,7 +77,7 @@ static ru_status check_file(const void *section, ru_err *err)
     const sums_file *f = section;
     const sums_op *ops = f->ops.at;
     if (f->ops.n < 1 || f->ops.n > RU_SUMS_OPS_MAX) {
-        return RU_FAIL(err, RU_E_ARG, "'ops' has %u ops, expected 1 to %d", f->ops.n,
+        return RU_FAIL(err, RU_E_ARG, "'ops' has %u entries, expected 1 to %d", f->ops.n,
                        RU_SUMS_OPS_MAX);
     }
     double time = 0, bytes = 0;
@@ -93,7 +93,7 @@ static ru_status check_file(const void *section, ru_err *err)
         bytes += (double)ops[i].param_bytes;
     }
     if (bytes < 1) {
-        return RU_FAIL(err, RU_E_ARG, "no op has parameters: there is nothing to sum");
+        return RU_FAIL(err, RU_E_ARG, "no op has parameters, so there is nothing to sum");
     }
     if (f->ratio > 0 && time <= 0) {
         return RU_FAIL(err, RU_E_ARG, "'ratio' needs ops that take time");
@@ -102,8 +102,8 @@ static ru_status check_file(const void *section, ru_err *err)
     double start = (double)f->alpha_ns * f->ranks * RU_SUMS_PIECES_MAX;
     if (time > 1e15 || time * f->ratio > 1e15 || moved > 1e15 || start > 1e17) {
         return RU_FAIL(err, RU_E_ARG,
-                       "a step takes longer than ten days: compute %g s, network %g s", time * 1e-9,
-                       moved * 1e-9);
+                       "a step would take longer than ten days (compute %g s, network %g s)",
+                       time * 1e-9, moved * 1e-9);
     }
     return RU_OK;
 }
@@ -310,8 +310,8 @@ static ru_status report_sums(const void *in, const void *plan, const ru_policy_t
                      p->n_pieces == 1 ? "piece" : "pieces", p->depth);
     ru_report_answer(r, "%s; %s",
                      p->by_priority ? "of the pieces that are ready, the one that the next forward "
-                                      "pass needs first goes first"
-                                    : "buckets go in order",
+                                      "pass needs first is sent first"
+                                    : "buckets are sent in order",
                      p->barrier ? "the next step waits for all sums"
                                 : "a forward op waits for the sums of its own parameters only");
     ru_report_figure(r, "step_s", (double)p->step_ns * 1e-9);
@@ -328,10 +328,11 @@ static ru_status report_sums(const void *in, const void *plan, const ru_policy_t
         RU_TRY(put_candidate(f, f->method, 1, "caramel, ring only", p, tools, r, err));
         RU_TRY(put_candidate(f, f->method, 4, "caramel, tree only", p, tools, r, err));
     }
-    ru_report_assume(r, "every rank computes the same ops in the same time and order; the update "
-                        "of a parameter takes no time");
-    ru_report_assume(r, "a sum takes steps alpha + bytes beta + bytes gamma, whatever else uses "
-                        "the network");
+    ru_report_assume(r, "every rank computes the same ops in the same time and order; updates of "
+                        "parameters take no time");
+    ru_report_assume(
+        r,
+        "a sum takes steps * alpha + bytes * beta + bytes * gamma, also if others use the network");
     ru_report_trigger(r, "step_s", 0.2);
     return RU_OK;
 }
