@@ -169,6 +169,8 @@ ru_status ru_in_open(const char *path, ru_in_file *out, ru_err *err)
         close(f.fd);
         return RU_FAIL(err, RU_E_DATA, "cannot read %s: it is not a regular file", path);
     }
+    struct stat st;
+    f.id = fstat(f.fd, &st) == 0 ? (uint64_t)st.st_ino : 0;
     *out = f;
     return RU_OK;
 }

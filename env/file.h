@@ -58,6 +58,7 @@ void ru_log_file_close(ru_log_file *f);
 typedef struct ru_in_file {
     int fd; /* -1: closed */
     int64_t size_bytes;
+    uint64_t id; /* of the file: another one that took its name has another */
 } ru_in_file;
 RU_MUST_USE ru_status ru_in_open(const char *path, ru_in_file *out, ru_err *err);
 /* Exactly `size_bytes` at `offset`, else RU_E_DATA (file too short) or RU_E_IO. */

@@ -34,6 +34,10 @@ bool ru_link_tcp_address_ok(const char *address);
 /* Is this address of this machine free to listen on? (Another process may take it a moment later.)
  * */
 bool ru_link_tcp_free(const char *listen);
+/* A socket that listens there, for a server of another protocol. Owner: *fd given; `into`: where it
+ * listens, as host:port. Errors: RU_E_ARG (address), RU_E_PEER (taken). */
+RU_MUST_USE ru_status ru_link_tcp_listen(const char *listen, int *fd,
+                                         char into[RU_LINK_TCP_ADDRESS_MAX], ru_err *err);
 
 typedef struct ru_link_tcp_options {
     ru_loop *loop;

@@ -231,6 +231,12 @@ bool ru_link_tcp_free(const char *listen)
     return free_now;
 }
 
+ru_status ru_link_tcp_listen(const char *listen, int *fd, char into[RU_LINK_TCP_ADDRESS_MAX],
+                             ru_err *err)
+{
+    return rui_addr_listen(listen, NULL, fd, into, err);
+}
+
 /* ---- names: getaddrinfo blocks, so a thread of its own does it ---- */
 
 struct rui_name_job {

@@ -29,6 +29,7 @@ static const struct {
     {"train", "base world env trace cost plan exec comm data store"},
     /* launch also asks exec/pool how many cores there are. */
     {"launch", "base world env trace exec train"},
+    {"web", "base env"},
     {"cluster", "base world env trace cost plan comm store"},
     {"serve", "base world env trace cost plan exec store"},
     {"fleet", "base world env trace cost plan comm store train"},
@@ -318,6 +319,7 @@ static void test_archives(void **state)
         {"train", "app_avx2"},
         {"train", "app_avx512"},
         {"launch", "launch"},
+        {"web", "web"},
         {"lab", "lab"},
         {"bench", "bench"},
         {"tool", "tool"},

@@ -1,0 +1,151 @@
+#include "web/get.h"
+
+#include <dlfcn.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/str.h"
+
+#ifdef RU_HAS_CURL
+#include <curl/curl.h>
+
+enum { BYTES = 16 << 20, PATIENCE_MS = 10000 };
+
+#define RUI_CURL_LIST(X) \
+    X(easy_init)         \
+    X(easy_setopt)       \
+    X(easy_perform)      \
+    X(easy_getinfo)      \
+    X(easy_cleanup)      \
+    X(easy_strerror)     \
+    X(slist_append)      \
+    X(slist_free_all)
+
+typedef struct curl_fns {
+#define RUI_X(fn) __typeof__(&curl_##fn) fn;
+    RUI_CURL_LIST(RUI_X)
+#undef RUI_X
+} curl_fns;
+
+typedef struct page {
+    char *p;
+    int64_t n, max;
+    bool full;
+} page;
+
+static ru_status load(curl_fns *c, ru_err *err)
+{
+    void *library = dlopen(RU_CURL_SONAME, RTLD_NOW | RTLD_LOCAL);
+    if (library == NULL) {
+        return RU_FAIL(err, RU_E_UNSUPPORTED,
+                       "requests over HTTP need libcurl, but %s; run apt-get install libcurl4",
+                       dlerror());
+    }
+#define RUI_X(fn)                                                                               \
+    {                                                                                           \
+        void *at = dlsym(library, "curl_" #fn);                                                 \
+        if (at == NULL) {                                                                       \
+            return RU_FAIL(err, RU_E_UNSUPPORTED, "%s has no function curl_%s", RU_CURL_SONAME, \
+                           #fn);                                                                \
+        }                                                                                       \
+        memcpy(&c->fn, &at, sizeof at);                                                         \
+    }
+    RUI_CURL_LIST(RUI_X)
+#undef RUI_X
+    return RU_OK;
+}
+
+static size_t on_bytes(char *data, size_t one, size_t n, void *self)
+{
+    page *p = self;
+    if (p->n + (int64_t)(one * n) > p->max) {
+        p->full = true;
+        return 0; /* ends the request */
+    }
+    memcpy(p->p + p->n, data, one * n);
+    p->n += (int64_t)(one * n);
+    return one * n;
+}
+
+static ru_status judge(const ru_get *g, const curl_fns *c, CURL *h, CURLcode rc, const page *p,
+                       ru_err *err)
+{
+    long code = 0;
+    (void)c->easy_getinfo(h, CURLINFO_RESPONSE_CODE, &code);
+    if (p->full) {
+        return RU_FAIL(err, RU_E_LIMIT, "%s: the answer has more than %lld bytes", g->url,
+                       (long long)p->max);
+    }
+    if (rc == CURLE_URL_MALFORMAT || rc == CURLE_UNSUPPORTED_PROTOCOL) {
+        return RU_FAIL(err, RU_E_USAGE, "%s is not an address: %s", g->url, c->easy_strerror(rc));
+    }
+    if (rc != CURLE_OK) {
+        return RU_FAIL(err, RU_E_PEER, "%s does not answer: %s", g->url, c->easy_strerror(rc));
+    }
+    if (code == 401 || code == 403) {
+        return RU_FAIL(err, RU_E_PERM, "%s refuses the token", g->url);
+    }
+    if (code == 404) {
+        return RU_FAIL(err, RU_E_MISSING, "%s: there is no such page", g->url);
+    }
+    if (code != 200) {
+        return RU_FAIL(err, RU_E_IO, "%s answers with status %ld: %.*s", g->url, code,
+                       (int)(p->n < 200 ? p->n : 200), p->p);
+    }
+    return RU_OK;
+}
+
+ru_status ru_http_get(const ru_get *g, ru_arena *arena, char **text, int64_t *n, ru_err *err)
+{
+    curl_fns c = {0};
+    RU_TRY(load(&c, err));
+    page p = {.max = g->bytes_max != 0 ? g->bytes_max : BYTES};
+    char *bearer =
+        g->token != NULL ? ru_arena_printf(arena, "Authorization: Bearer %s", g->token) : NULL;
+    p.p = malloc((size_t)p.max + 1);
+    CURL *h = p.p != NULL ? c.easy_init() : NULL;
+    struct curl_slist *head = h != NULL && bearer != NULL ? c.slist_append(NULL, bearer) : NULL;
+    ru_status st;
+    if (h == NULL || (g->token != NULL && head == NULL)) {
+        st = RU_FAIL(err, RU_E_MEM, "no memory for a request");
+    } else {
+        long patience_ms = g->patience_ms != 0 ? (long)g->patience_ms : PATIENCE_MS;
+        (void)c.easy_setopt(h, CURLOPT_URL, g->url);
+        (void)c.easy_setopt(h, CURLOPT_PROTOCOLS_STR, "http,https");
+        (void)c.easy_setopt(h, CURLOPT_HTTPHEADER, head);
+        (void)c.easy_setopt(h, CURLOPT_NOSIGNAL, 1L);
+        (void)c.easy_setopt(h, CURLOPT_TIMEOUT_MS, patience_ms);
+        (void)c.easy_setopt(h, CURLOPT_WRITEFUNCTION, on_bytes);
+        (void)c.easy_setopt(h, CURLOPT_WRITEDATA, &p);
+        st = judge(g, &c, h, c.easy_perform(h), &p, err);
+    }
+    char *copy = st == RU_OK ? ru_arena_strn(arena, p.p, p.n) : NULL;
+    if (st == RU_OK && copy == NULL) {
+        st = RU_FAIL(err, RU_E_MEM, "no memory for the answer");
+    }
+    if (st == RU_OK) {
+        *text = copy;
+        *n = p.n;
+    }
+    if (h != NULL) {
+        c.slist_free_all(head);
+        c.easy_cleanup(h);
+    }
+    free(p.p);
+    return st;
+}
+
+#else
+
+ru_status ru_http_get(const ru_get *g, ru_arena *arena, char **text, int64_t *n, ru_err *err)
+{
+    (void)g;
+    (void)arena;
+    (void)text;
+    (void)n;
+    return RU_FAIL(err, RU_E_UNSUPPORTED,
+                   "Rubato was built without libcurl; run apt-get install libcurl4-openssl-dev and "
+                   "build it again");
+}
+
+#endif

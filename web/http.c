@@ -1,0 +1,265 @@
+#include "web/http.h"
+
+#include <dlfcn.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "env/link_tcp.h"
+
+#ifdef RU_HAS_MHD
+#include <microhttpd.h>
+
+enum { CONNS = 32, SILENT_S = 10, HEAD_BYTES = 32 << 10 };
+
+/* The functions of the library that are used. */
+#define RUI_MHD_LIST(X)            \
+    X(start_daemon)                \
+    X(stop_daemon)                 \
+    X(run)                         \
+    X(get_timeout)                 \
+    X(get_daemon_info)             \
+    X(lookup_connection_value)     \
+    X(create_response_from_buffer) \
+    X(add_response_header)         \
+    X(queue_response)              \
+    X(destroy_response)
+
+struct ru_http {
+    ru_http_options opt;
+    char address[RU_HTTP_ADDRESS_MAX];
+    struct MHD_Daemon *daemon;
+    int epoll_fd; /* -1: not in the loop */
+#define RUI_X(fn) __typeof__(&MHD_##fn) fn;
+    RUI_MHD_LIST(RUI_X)
+#undef RUI_X
+};
+
+static ru_status load(ru_http *h, ru_err *err)
+{
+    void *library = dlopen(RU_MHD_SONAME, RTLD_NOW | RTLD_LOCAL);
+    if (library == NULL) {
+        return RU_FAIL(err, RU_E_UNSUPPORTED,
+                       "pages over HTTP need libmicrohttpd, but %s; run apt-get install "
+                       "libmicrohttpd12",
+                       dlerror());
+    }
+#define RUI_X(fn)                                                                             \
+    {                                                                                         \
+        void *at = dlsym(library, "MHD_" #fn);                                                \
+        if (at == NULL) {                                                                     \
+            return RU_FAIL(err, RU_E_UNSUPPORTED, "%s has no function MHD_%s", RU_MHD_SONAME, \
+                           #fn);                                                              \
+        }                                                                                     \
+        memcpy(&h->fn, &at, sizeof at);                                                       \
+    }
+    RUI_MHD_LIST(RUI_X)
+#undef RUI_X
+    return RU_OK;
+}
+
+/* In a time that does not depend on where two tokens differ. */
+static bool same_token(const char *given, const char *token)
+{
+    size_t n = strlen(token), m = strlen(given);
+    unsigned differ = n != m;
+    for (size_t i = 0; i < m; i++) {
+        differ |=
+            (unsigned)(unsigned char)given[i] ^ (unsigned)(unsigned char)token[n > 0 ? i % n : 0];
+    }
+    return differ == 0;
+}
+
+static bool may_read(const ru_http *h, struct MHD_Connection *c)
+{
+    static const char scheme[] = "Bearer ";
+    if (h->opt.token == NULL) {
+        return true;
+    }
+    const char *given = h->lookup_connection_value(c, MHD_HEADER_KIND, "Authorization");
+    return given != NULL && strncmp(given, scheme, sizeof scheme - 1) == 0 &&
+           same_token(given + sizeof scheme - 1, h->opt.token);
+}
+
+static enum MHD_Result answer(ru_http *h, struct MHD_Connection *c, unsigned code, const char *type,
+                              const char *text, int64_t n)
+{
+    struct MHD_Response *r =
+        h->create_response_from_buffer((size_t)n, (void *)(uintptr_t)text, MHD_RESPMEM_MUST_COPY);
+    if (r == NULL) {
+        return MHD_NO; /* no memory: the connection ends */
+    }
+    enum MHD_Result ok = h->add_response_header(r, "Content-Type", type);
+    if (code == 401) {
+        ok = h->add_response_header(r, "WWW-Authenticate", "Bearer");
+    }
+    ok = ok == MHD_YES ? h->queue_response(c, code, r) : ok;
+    h->destroy_response(r);
+    return ok;
+}
+
+static enum MHD_Result say(ru_http *h, struct MHD_Connection *c, unsigned code, const char *text)
+{
+    char line[RU_ERR_TEXT_MAX + 2];
+    int n = snprintf(line, sizeof line, "%s\n", text);
+    return answer(h, c, code, "text/plain; charset=utf-8", line, n);
+}
+
+static enum MHD_Result on_request(void *self, struct MHD_Connection *c, const char *path,
+                                  const char *method, const char *version, const char *body,
+                                  size_t *body_bytes, void **state)
+{
+    (void)version;
+    (void)body;
+    ru_http *h = self;
+    if (strcmp(method, "GET") != 0 && strcmp(method, "HEAD") != 0) {
+        *body_bytes = 0;
+        return say(h, c, 405, "only GET and HEAD are answered");
+    }
+    if (*state == NULL) { /* the first call is before the body, of which GET has none */
+        *state = h;
+        return MHD_YES;
+    }
+    if (!may_read(h, c)) {
+        return say(h, c, 401, "this page needs the header \"Authorization: Bearer TOKEN\"");
+    }
+    ru_http_page page = {0};
+    ru_err err = {0};
+    ru_status st = h->opt.page(h->opt.self, path, &page, &err);
+    enum MHD_Result ok = st != RU_OK ? say(h, c, 503, err.text)
+                         : page.text == NULL
+                             ? say(h, c, 404, "there is no such page")
+                             : answer(h, c, 200, page.type, page.text, page.size_bytes);
+    if (h->opt.done != NULL) {
+        h->opt.done(h->opt.self);
+    }
+    return ok;
+}
+
+/* -- in the loop ---------------------------------------------------------------------------------
+ */
+
+static void on_time(void *self, uint32_t what, ru_time now);
+
+static void go_on(ru_http *h, ru_time now)
+{
+    MHD_UNSIGNED_LONG_LONG wait_ms;
+    (void)h->run(h->daemon);
+    if (h->get_timeout(h->daemon, &wait_ms) == MHD_YES) {
+        int64_t ms = wait_ms < 60000 ? (int64_t)wait_ms : 60000;
+        ru_loop_timer(h->opt.loop, on_time, h, 0, ru_time_after(now, ms * 1000000));
+    } else {
+        ru_loop_timer_off(h->opt.loop, on_time, h, 0);
+    }
+}
+
+static void on_time(void *self, uint32_t what, ru_time now)
+{
+    (void)what;
+    go_on(self, now);
+}
+
+static void on_ready(void *self, int fd, uint32_t events, ru_time now)
+{
+    (void)fd;
+    (void)events;
+    go_on(self, now);
+}
+
+/* A port alone is on this machine only: who wants more says so. */
+static const char *where(const char *listen, ru_arena *arena)
+{
+    bool port = listen[0] != '\0' && strspn(listen, "0123456789") == strlen(listen);
+    return port ? ru_arena_printf(arena, "127.0.0.1:%s", listen) : listen;
+}
+
+static ru_status begin(ru_http *h, ru_arena *arena, ru_err *err)
+{
+    int fd = -1;
+    const char *at = where(h->opt.listen, arena);
+    if (at == NULL) {
+        return RU_FAIL(err, RU_E_MEM, "no memory for the server");
+    }
+    RU_TRY(load(h, err));
+    if (!ru_link_tcp_address_ok(at)) {
+        return RU_FAIL(err, RU_E_USAGE,
+                       "'%s': expected PORT, :PORT or HOST:PORT with a port from 0 (any) to 65535",
+                       h->opt.listen);
+    }
+    RU_TRY(ru_link_tcp_listen(at, &fd, h->address, err));
+    unsigned conns = h->opt.conns_max != 0 ? h->opt.conns_max : CONNS;
+    unsigned silent = h->opt.silent_max_s != 0 ? (unsigned)h->opt.silent_max_s : SILENT_S;
+    h->daemon =
+        h->start_daemon(MHD_USE_EPOLL, 0, NULL, NULL, on_request, h, MHD_OPTION_LISTEN_SOCKET, fd,
+                        MHD_OPTION_CONNECTION_LIMIT, conns, MHD_OPTION_CONNECTION_TIMEOUT, silent,
+                        MHD_OPTION_CONNECTION_MEMORY_LIMIT, (size_t)HEAD_BYTES, MHD_OPTION_END);
+    if (h->daemon == NULL) {
+        close(fd);
+        return RU_FAIL(err, RU_E_MEM, "libmicrohttpd does not start a server at %s", h->address);
+    }
+    h->epoll_fd = h->get_daemon_info(h->daemon, MHD_DAEMON_INFO_EPOLL_FD)->epoll_fd;
+    ru_status st = ru_loop_fd(h->opt.loop, h->epoll_fd, 1 /* EPOLLIN */, on_ready, h, err);
+    h->epoll_fd = st == RU_OK ? h->epoll_fd : -1;
+    return st;
+}
+
+ru_status ru_http_open(const ru_http_options *opt, ru_arena *arena, ru_http **out, ru_err *err)
+{
+    ru_http *h = RU_NEW(arena, ru_http, 1);
+    if (h == NULL) {
+        return RU_FAIL(err, RU_E_MEM, "no memory for the server");
+    }
+    *h = (ru_http){.opt = *opt, .epoll_fd = -1};
+    ru_status st = begin(h, arena, err);
+    if (st != RU_OK) {
+        ru_http_close(h);
+        return st;
+    }
+    *out = h;
+    return RU_OK;
+}
+
+void ru_http_close(ru_http *h)
+{
+    if (h == NULL || h->daemon == NULL) {
+        return;
+    }
+    ru_loop_timer_off(h->opt.loop, on_time, h, 0);
+    if (h->epoll_fd >= 0) {
+        ru_loop_fd_off(h->opt.loop, h->epoll_fd);
+    }
+    h->stop_daemon(h->daemon);
+    h->daemon = NULL;
+}
+
+const char *ru_http_address(const ru_http *h)
+{
+    return h->address;
+}
+
+#else /* built without the library */
+
+ru_status ru_http_open(const ru_http_options *opt, ru_arena *arena, ru_http **out, ru_err *err)
+{
+    (void)opt;
+    (void)arena;
+    (void)out;
+    return RU_FAIL(
+        err, RU_E_UNSUPPORTED,
+        "Rubato was built without libmicrohttpd; run apt-get install libmicrohttpd-dev and "
+        "build it again");
+}
+
+void ru_http_close(ru_http *h)
+{
+    RU_CHECK(h == NULL);
+}
+
+const char *ru_http_address(const ru_http *h)
+{
+    (void)h;
+    return "";
+}
+
+#endif
