@@ -30,6 +30,7 @@ static const struct {
     /* launch also asks exec/pool how many cores there are. */
     {"launch", "base world env trace exec train"},
     {"web", "base env"},
+    {"watch", "base env trace train web"},
     {"cluster", "base world env trace cost plan comm store"},
     {"serve", "base world env trace cost plan exec store"},
     {"fleet", "base world env trace cost plan comm store train"},
@@ -320,6 +321,7 @@ static void test_archives(void **state)
         {"train", "app_avx512"},
         {"launch", "launch"},
         {"web", "web"},
+        {"watch", "watch"},
         {"lab", "lab"},
         {"bench", "bench"},
         {"tool", "tool"},

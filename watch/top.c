@@ -1,4 +1,4 @@
-#include "tool/top.h"
+#include "watch/top.h"
 
 #include <math.h>
 #include <stdio.h>

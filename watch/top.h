@@ -1,8 +1,8 @@
 /* The screen of `rubato top`: what a job does now, rank by rank, within a terminal of any size.
  *
  * Pure: what was read comes in, text goes out. Thread: any. */
-#ifndef RU_TOOL_TOP_H
-#define RU_TOOL_TOP_H
+#ifndef RU_WATCH_TOP_H
+#define RU_WATCH_TOP_H
 
 #include "base/str.h"
 #include "trace/steps.h"

@@ -1,6 +1,6 @@
 /* The screen fits the terminal, whatever there is to show. */
 #include "test/test.h"
-#include "tool/top.h"
+#include "watch/top.h"
 
 #include <string.h>
 
@@ -76,4 +76,4 @@ static void test_sizes(void **state)
 }
 
 #define T(f) cmocka_unit_test(f)
-RU_TESTS(tool_top, T(test_sizes))
+RU_TESTS(watch_top, T(test_sizes))

@@ -1,0 +1,173 @@
+/* Figures of a run in Prometheus' text format 0.0.4.
+ *
+ * Names: prefix rubato_, base units, _total for counters. Ranks are labels, so only the first
+ * RU_WATCH_RANKS have some: a server of many jobs keeps one series for each. Source: the exposition
+ * formats of Prometheus. */
+#include <math.h>
+
+#include "watch/run.h"
+
+static void put_head(ru_text *out, const char *name, const char *type, const char *help)
+{
+    ru_text_putf(out, "# HELP %s %s\n# TYPE %s %s\n", name, help, name, type);
+}
+
+static void put_number(ru_text *out, double v)
+{
+    if (isnan(v)) {
+        ru_text_put(out, "NaN");
+    } else if (isinf(v)) {
+        ru_text_put(out, v > 0 ? "+Inf" : "-Inf");
+    } else {
+        ru_text_f64(out, v);
+    }
+    ru_text_put(out, "\n");
+}
+
+static void put_one(ru_text *out, const char *name, const char *type, const char *help, double v)
+{
+    put_head(out, name, type, help);
+    ru_text_putf(out, "%s ", name);
+    put_number(out, v);
+}
+
+static void put_if(ru_text *out, const char *name, const char *help, double v)
+{
+    if (!isnan(v)) {
+        put_one(out, name, "gauge", help, v);
+    }
+}
+
+static void put_label(ru_text *out, const char *value)
+{
+    for (const char *p = value; *p != '\0'; p++) {
+        if (*p == '\n') {
+            ru_text_put(out, "\\n");
+        } else {
+            ru_text_putf(out, "%s%c", *p == '\\' || *p == '"' ? "\\" : "", *p);
+        }
+    }
+}
+
+/* Fixed bounds, so that histograms of all jobs merge. A bucket of ru_hist that reaches over a bound
+ * counts above it: at most 3 % of a doubling. */
+static void put_steps(const ru_hist *h, ru_text *out)
+{
+    static const char name[] = "rubato_train_step_duration_seconds";
+    static const double bounds[] = {0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25,
+                                    0.5,   1,      2.5,   5,    10,    25,   50,  100};
+    put_head(out, name, "histogram", "Duration of a training step.");
+    uint64_t below = 0;
+    uint32_t b = 0;
+    for (uint32_t k = 0; k < sizeof bounds / sizeof bounds[0]; k++) {
+        while (b + 1 < RU_HIST_BUCKETS && (double)ru_hist_low(b + 1) <= bounds[k] * 1e9) {
+            below += h->counts[b++];
+        }
+        ru_text_putf(out, "%s_bucket{le=\"%g\"} %llu\n", name, bounds[k],
+                     (unsigned long long)below);
+    }
+    ru_text_putf(out, "%s_bucket{le=\"+Inf\"} %llu\n%s_sum ", name, (unsigned long long)h->n, name);
+    put_number(out, h->sum / 1e9);
+    ru_text_putf(out, "%s_count %llu\n", name, (unsigned long long)h->n);
+}
+
+static void put_counts(const ru_watch_totals *t, ru_text *out)
+{
+    put_one(out, "rubato_train_steps_total", "counter", "Training steps done.", (double)t->steps);
+    put_one(out, "rubato_train_samples_total", "counter", "Samples trained, each once.",
+            (double)t->samples);
+    put_one(out, "rubato_train_lost_samples_total", "counter",
+            "Samples that no step used; known when the job has ended.", (double)t->lost);
+    put_one(out, "rubato_train_repeated_samples_total", "counter",
+            "Samples that two steps used; known when the job has ended.", (double)t->repeated);
+    if (t->n_events > 0) {
+        put_head(out, "rubato_train_events_total", "counter", "Events of the job by kind.");
+    }
+    for (uint32_t k = 0; k < t->n_events; k++) {
+        ru_text_put(out, "rubato_train_events_total{event=\"");
+        put_label(out, t->event[k].name);
+        ru_text_putf(out, "\"} %lld\n", (long long)t->event[k].count);
+    }
+}
+
+static void put_gauges(const ru_watch_totals *t, const ru_top *view, ru_text *out)
+{
+    put_one(out, "rubato_train_running", "gauge", "1 while the job runs.", t->ended[0] == '\0');
+    put_one(out, "rubato_train_planned_steps", "gauge", "Steps of the whole job; 0: open.",
+            (double)view->steps);
+    put_one(out, "rubato_train_workers", "gauge", "Workers that compute.", (double)t->workers);
+    put_one(out, "rubato_train_batch_samples", "gauge", "Samples of a step.",
+            (double)t->batch_samples);
+    put_one(out, "rubato_train_parameters", "gauge", "Parameters of the model.",
+            (double)t->parameters);
+    put_one(out, "rubato_train_epoch", "gauge", "Epoch of the last step, from 1.",
+            (double)t->epoch);
+    put_if(out, "rubato_train_goodput_samples_per_second", "Samples a second, each counted once.",
+           t->samples_per_s);
+    put_if(out, "rubato_train_loss", "Loss of the last step.", t->loss);
+    put_if(out, "rubato_train_accuracy_ratio", "Accuracy of the last step's batch.", t->accuracy);
+    put_if(out, "rubato_train_learning_rate", "Learning rate of the last step.", t->lr);
+    put_if(out, "rubato_train_gradient_norm", "Gradient norm of the last step before clipping.",
+           t->norm);
+    if (view->left_s >= 0) {
+        put_one(out, "rubato_train_remaining_seconds", "gauge", "Predicted time to the end.",
+                view->left_s);
+    }
+    if (t->n_metrics > 0) {
+        put_head(out, "rubato_train_evaluation", "gauge", "Metrics of the last evaluation.");
+    }
+    for (uint32_t k = 0; k < t->n_metrics; k++) {
+        ru_text_put(out, "rubato_train_evaluation{metric=\"");
+        put_label(out, t->metric[k].name);
+        ru_text_put(out, "\"} ");
+        put_number(out, t->metric[k].value);
+    }
+}
+
+static void put_ranks(const ru_top *v, ru_text *out)
+{
+    static const char *const classes[RU_TOP_CLASSES] = {"control", "urgent", "normal",
+                                                        "background"};
+    uint32_t n = v->n < RU_WATCH_RANKS ? v->n : RU_WATCH_RANKS;
+    if (n == 0) {
+        return;
+    }
+    put_head(out, "rubato_worker_step", "gauge", "Last step that the rank ended.");
+    for (uint32_t k = 0; k < n; k++) {
+        ru_text_putf(out, "rubato_worker_step{rank=\"%u\"} %lld\n", v->ranks[k].rank,
+                     (long long)v->ranks[k].step);
+    }
+    put_head(out, "rubato_worker_silent_seconds", "gauge", "Time since the rank's last record.");
+    for (uint32_t k = 0; k < n; k++) {
+        ru_text_putf(out, "rubato_worker_silent_seconds{rank=\"%u\"} ", v->ranks[k].rank);
+        put_number(out, v->ranks[k].quiet_s > 0 ? v->ranks[k].quiet_s : 0);
+    }
+    put_head(out, "rubato_worker_time_ratio", "gauge",
+             "Part of the step time of the last ten seconds.");
+    for (uint32_t k = 0; k < n; k++) {
+        for (uint32_t p = 0; p < RU_STEP_PARTS; p++) {
+            ru_text_putf(out, "rubato_worker_time_ratio{rank=\"%u\",part=\"%s\"} ",
+                         v->ranks[k].rank, ru_step_part_name((ru_step_part)p));
+            put_number(out, v->ranks[k].part[p]);
+        }
+    }
+    put_head(out, "rubato_worker_sent_bytes_per_second", "gauge",
+             "Bytes a second sent in the last ten seconds, by class.");
+    for (uint32_t k = 0; k < n; k++) {
+        for (uint32_t c = 0; c < RU_TOP_CLASSES; c++) {
+            ru_text_putf(out, "rubato_worker_sent_bytes_per_second{rank=\"%u\",class=\"%s\"} ",
+                         v->ranks[k].rank, classes[c]);
+            put_number(out, v->ranks[k].sent_per_s[c]);
+        }
+    }
+}
+
+void ru_watch_prometheus(const ru_watch_totals *t, const ru_top *view, ru_text *out)
+{
+    put_head(out, "rubato_build_info", "gauge", "Version of this program.");
+    ru_text_putf(out, "rubato_build_info{version=\"%s\"} 1\n", RU_VERSION);
+    put_counts(t, out);
+    put_steps(&t->step_ns, out);
+    put_gauges(t, view, out);
+    put_ranks(view, out);
+}
