@@ -695,10 +695,11 @@ static ru_status open_place(launcher *l, ru_err *err)
     if (path == NULL) {
         return RU_FAIL(err, RU_E_MEM, "no memory for the launcher");
     }
-    if (l->opt->join != NULL) { /* whoever founded the job keeps it for those who join by hand */
-        return RU_OK;
+    if (l->opt->join == NULL) { /* else whoever founded the job keeps it for those who join */
+        RU_TRY(ru_file_secret(path, l->token, (int64_t)strlen(l->token), err));
     }
-    return ru_file_secret(path, l->token, (int64_t)strlen(l->token), err);
+    const ru_run_opened *o = &l->opt->train->opened;
+    return o->fn != NULL ? o->fn(o->self, l->out, err) : RU_OK;
 }
 
 static ru_status run(launcher *l, ru_err *err)

@@ -15,6 +15,7 @@
 #include "launch/hosts.h"
 #include "launch/launch.h"
 #include "tool/cmd.h"
+#include "tool/metrics.h"
 #include "train/app/app_run.h"
 #include "train/run/trainer.h"
 
@@ -107,6 +108,16 @@ static const ru_opt opts[] = {
      .min = 0,
      .max = 1024,
      .help = "number of compute threads (train.threads)"},
+    {.name = "metrics",
+     .type = RU_OPT_TEXT,
+     .word = "PORT",
+     .help =
+         "serve the run's figures over HTTP while it trains: /metrics for Prometheus, /top for "
+         "rubato top HOST:PORT. PORT: this machine only; :PORT or HOST:PORT: other machines too "
+         "(port 0: any). Requests carry the token of OUT/token as a bearer token"},
+    {.name = "metrics-open",
+     .type = RU_OPT_FLAG,
+     .help = "with --metrics: answer requests without a token"},
     {.name = "json", .type = RU_OPT_FLAG, .help = "print progress as JSON Lines on stdout"},
     {.name = "help-job", .type = RU_OPT_FLAG, .help = "print every key of a job file and exit"},
     {.name = "schema", .type = RU_OPT_FLAG, .help = "print the JSON Schema of a job file and exit"},
@@ -162,7 +173,7 @@ static ru_status load_job(ru_cmd_in *in, ru_job *job, ru_conf **conf, ru_err *er
     return ru_job_load(in->args[0], sets, n, in->arena, job, conf, err);
 }
 
-static ru_status run_app(ru_cmd_in *in, ru_err *err)
+static ru_status run_app(ru_cmd_in *in, ru_run_opened opened, ru_err *err)
 {
     const char **sets;
     uint32_t n;
@@ -178,6 +189,7 @@ static ru_status run_app(ru_cmd_in *in, ru_err *err)
         .json = json,
         .quiet = in->verbose < 0,
         .columns = in->progress && !mixed ? ru_self_columns(2) : 0,
+        .opened = opened,
     };
     ru_self_stop_watch();
     ru_status st = ru_app_train(&to, in->arena, &result, err);
@@ -289,6 +301,7 @@ static ru_status run_as_worker(ru_cmd_in *in, ru_train_options *to, const ru_hos
                                   plan->job != NULL ? plan->job : "shared");
     }
     to->dir_made = true;
+    to->opened.fn = founds ? to->opened.fn : NULL; /* one of the workers serves */
     to->rank = plan->rank;
     char here[256];
     ru_self_host(here, sizeof here);
@@ -436,7 +449,8 @@ static ru_status check_here(const ru_hosts_plan *plan, ru_err *err)
 }
 
 /* An app on several workers. */
-static ru_status run_app_workers(ru_cmd_in *in, const ru_hosts_plan *plan, ru_err *err)
+static ru_status run_app_workers(ru_cmd_in *in, const ru_hosts_plan *plan, ru_run_opened opened,
+                                 ru_err *err)
 {
     const char **sets;
     uint32_t n;
@@ -448,33 +462,21 @@ static ru_status run_app_workers(ru_cmd_in *in, const ru_hosts_plan *plan, ru_er
                            .resume = ru_cmd_flag(in, "resume"),
                            .json = json,
                            .quiet = in->verbose < 0,
-                           .columns = in->progress && !mixed ? ru_self_columns(2) : 0};
+                           .columns = in->progress && !mixed ? ru_self_columns(2) : 0,
+                           .opened = opened};
     return run_workers(in, &to, &file, plan, err);
 }
 
-static ru_status run(ru_cmd_in *in, ru_err *err)
+static ru_status run_job(ru_cmd_in *in, ru_run_opened opened, ru_err *err)
 {
-    ru_text text = ru_text_arena(in->arena);
-    if (ru_cmd_flag(in, "help-job") || ru_cmd_flag(in, "schema")) {
-        if (ru_cmd_flag(in, "schema")) {
-            ru_conf_schema(&ru_job_table, "Rubato job", &text);
-        } else {
-            ru_conf_help(&ru_job_table, 0, &text);
-            RU_TRY(ru_app_job_help(in->arena, &text, err));
-        }
-        return print_text(&text, err);
-    }
-    if (in->n_args != 1) {
-        return RU_FAIL(err, RU_E_USAGE,
-                       "name a job file: rubato train JOB.yaml (--help shows examples)");
-    }
     ru_hosts_plan plan;
     RU_TRY(resolve(in, &plan, err));
     if (ru_app_job_is(in->args[0])) {
         RU_TRY(check_here(&plan, err));
         RU_TRY(check_tier(in, &plan, err));
-        return plan.workers_max > 1 || ru_cmd_given(in, "listen") ? run_app_workers(in, &plan, err)
-                                                                  : run_app(in, err);
+        return plan.workers_max > 1 || ru_cmd_given(in, "listen")
+                   ? run_app_workers(in, &plan, opened, err)
+                   : run_app(in, opened, err);
     }
     RU_TRY(check_here(&plan, err));
     RU_TRY(check_tier(in, &plan, err));
@@ -493,6 +495,7 @@ static ru_status run(ru_cmd_in *in, ru_err *err)
         .quiet = quiet,
         .columns = in->progress && !mixed ? ru_self_columns(2) : 0,
         .cache_dir = ru_choices_dir(in->arena),
+        .opened = opened,
     };
     if (plan.is_worker && plan.workers_max > 1) {
         return run_as_worker(in, &to, &plan, err);
@@ -511,6 +514,28 @@ static ru_status run(ru_cmd_in *in, ru_err *err)
         (void)printf("%s\n", result.out);
     }
     return RU_OK;
+}
+
+static ru_status run(ru_cmd_in *in, ru_err *err)
+{
+    ru_text text = ru_text_arena(in->arena);
+    if (ru_cmd_flag(in, "help-job") || ru_cmd_flag(in, "schema")) {
+        if (ru_cmd_flag(in, "schema")) {
+            ru_conf_schema(&ru_job_table, "Rubato job", &text);
+        } else {
+            ru_conf_help(&ru_job_table, 0, &text);
+            RU_TRY(ru_app_job_help(in->arena, &text, err));
+        }
+        return print_text(&text, err);
+    }
+    if (in->n_args != 1) {
+        return RU_FAIL(err, RU_E_USAGE,
+                       "name a job file: rubato train JOB.yaml (--help shows examples)");
+    }
+    rui_metrics metrics = {.in = in};
+    ru_status st = run_job(in, rui_metrics_opened(&metrics), err);
+    rui_metrics_close(&metrics);
+    return st;
 }
 
 const ru_cmd rui_cmd_train = {

@@ -149,6 +149,9 @@ static ru_status open_report(run *r, ru_err *err)
         .exact = r->pieces == 1,
     };
     RU_TRY(ru_report_open(&o, r->arena, &r->report, err));
+    if (r->opt->opened.fn != NULL) {
+        RU_TRY(r->opt->opened.fn(r->opt->opened.self, r->dir.out, err));
+    }
     const ru_report_start s = {
         .name = r->job->name,
         .model = ops->name,

@@ -45,6 +45,13 @@ typedef struct ru_report_step {
     int64_t batch;
 } ru_report_step;
 
+/* Called once when the run's folder is there, before the first step; an error ends the job. `out`:
+ * kept until the run ends. */
+typedef struct ru_run_opened {
+    ru_status (*fn)(void *self, const char *out, ru_err *err);
+    void *self;
+} ru_run_opened;
+
 enum { RU_METRICS_MAX = 12 };
 
 /* Named figures of an evaluation: accuracy, loss, perplexity, mse, and those of train.metrics. */

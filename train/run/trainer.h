@@ -28,6 +28,7 @@ typedef struct ru_train_options {
     uint32_t rank;         /* of this worker in trace files */
     bool messages;         /* frames on stdout, for the launcher */
     bool progress;         /* ... with the progress, which it draws */
+    ru_run_opened opened;  /* fn NULL: nobody wants to know */
 } ru_train_options;
 
 typedef struct ru_train_result {

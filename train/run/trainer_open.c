@@ -193,7 +193,9 @@ ru_status rui_trainer_reports(rui_trainer *t, bool append, int64_t after_step, r
         .messages = t->opt->messages,
         .progress = t->opt->progress,
     };
-    return ru_report_open(&ro, arena, &t->report, err);
+    RU_TRY(ru_report_open(&ro, arena, &t->report, err));
+    const ru_run_opened *o = &t->opt->opened;
+    return o->fn != NULL ? o->fn(o->self, t->out, err) : RU_OK;
 }
 
 /* What the evaluations before told. */
