@@ -119,7 +119,35 @@ static ru_status read_run(const char *dir, ru_arena *arena, run_data *r, ru_err 
     return st;
 }
 
-/* The lines of all runs that belong to `panel`. */
+/* The figures of steps vary from step to step: means of neighbours, at most WINDOWS of them. Rates
+ * are averaged over time. */
+static void smooth(const series *s, ru_arena *arena, ru_plot_line *to)
+{
+    enum { WINDOWS = 80 };
+    int64_t per = (s->n + WINDOWS - 1) / WINDOWS, n = 0;
+    double *x = RU_NEW(arena, double, WINDOWS), *y = RU_NEW(arena, double, WINDOWS);
+    bool rate = strcmp(s->name, "samples/s") == 0;
+    if (x == NULL || y == NULL) {
+        return; /* as it is */
+    }
+    for (int64_t i = 0; i < s->n; i += per, n++) {
+        double sum = 0, at = 0, count = 0;
+        for (int64_t k = i; k < i + per && k < s->n; k++) {
+            bool there = isfinite(s->y[k]) && (!rate || s->y[k] > 0);
+            sum += !there ? 0 : rate ? 1 / s->y[k] : s->y[k];
+            count += there ? 1 : 0;
+            at += s->x[k];
+        }
+        int64_t m = s->n - i < per ? s->n - i : per;
+        x[n] = at / (double)m;
+        y[n] = count > 0 ? (rate ? count / sum : sum / count) : (double)NAN;
+    }
+    to->x = x;
+    to->y = y;
+    to->n = n;
+}
+
+/* The lines of all runs that belong to `panel`; of one run also the figures before smoothing. */
 static uint32_t lines_of(const run_data *runs, uint32_t n, const char *panel, ru_arena *arena,
                          ru_plot_line *out)
 {
@@ -134,12 +162,20 @@ static uint32_t lines_of(const run_data *runs, uint32_t n, const char *panel, ru
             const char *label =
                 n == 1 ? s->name
                        : ru_arena_printf(arena, "%s%s", runs[r].name, test ? " (test)" : "");
-            out[found++] = (ru_plot_line){.name = label != NULL ? label : s->name,
-                                          .x = s->x,
-                                          .y = s->y,
-                                          .n = s->n,
-                                          .style = n == 1 ? test : r,
-                                          .marks = test};
+            const ru_plot_line line = {.name = label != NULL ? label : s->name,
+                                       .x = s->x,
+                                       .y = s->y,
+                                       .n = s->n,
+                                       .style = n == 1 ? test : r,
+                                       .marks = test};
+            if (n == 1 && !test && s->n > 1 && strcmp(panel, "samples/s") != 0) {
+                out[found] = line;
+                out[found++].faint = true;
+            }
+            out[found++] = line;
+            if (!test) {
+                smooth(s, arena, &out[found - 1]);
+            }
         }
     }
     return found;
@@ -180,7 +216,7 @@ static ru_status run(ru_cmd_in *in, ru_err *err)
             if (known || n == SERIES_MAX || !wanted(panel, only, n_only)) {
                 continue;
             }
-            ru_plot_line *lines = RU_NEW(in->arena, ru_plot_line, SERIES_MAX * RUNS_MAX);
+            ru_plot_line *lines = RU_NEW(in->arena, ru_plot_line, 2 * SERIES_MAX * RUNS_MAX);
             if (lines == NULL) {
                 return RU_FAIL(err, RU_E_MEM, "no memory for the picture");
             }
@@ -224,8 +260,10 @@ static const ru_example examples[] = {
 const ru_cmd rui_cmd_plot = {
     .name = "plot",
     .summary = "draw loss, metrics and throughput of runs",
-    .about = "Reads the metrics.jsonl of each run and writes one SVG picture, which every browser "
-             "shows. The x axis is the step. A run may still be training.",
+    .about =
+        "Reads the metrics.jsonl of each run and writes one SVG picture, which every browser "
+        "shows. The x axis is the step; lines of steps are means of neighbours. A run may still "
+        "be training.",
     .args = "RUN...",
     .arg_min = 1,
     .arg_max = RUNS_MAX,

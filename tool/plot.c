@@ -124,7 +124,7 @@ static void line(ru_text *t, const ru_plot_line *l, range rx, range ry, double t
     uint32_t style = l->style % STYLES;
     int64_t each = (l->n + POINTS_MAX - 1) / POINTS_MAX;
     bool open = false;
-    ru_text_putf(t, "<path class=\"l%u\" d=\"", style);
+    ru_text_putf(t, "<path class=\"%sl%u\" d=\"", l->faint ? "f" : "", style);
     for (int64_t i = 0; i < l->n; i += each) {
         double x = 0, y = 0, n = 0;
         for (int64_t k = i; k < i + each && k < l->n; k++) {
@@ -150,9 +150,14 @@ static void line(ru_text *t, const ru_plot_line *l, range rx, range ry, double t
 static void legend(ru_text *t, const ru_plot_panel *p, double top)
 {
     enum { X = WIDTH - RIGHT + 14, ROWS_MAX = 11 };
-    for (uint32_t k = 0; k < p->n && k < ROWS_MAX; k++) {
+    uint32_t row = 0;
+    for (uint32_t k = 0; k < p->n && row < ROWS_MAX; k++) {
         const ru_plot_line *l = &p->lines[k];
-        double y = top + 8 + 17.0 * (double)k;
+        double y = top + 8 + 17.0 * (double)row;
+        if (l->faint) {
+            continue;
+        }
+        row++;
         ru_text_putf(t, "<path class=\"l%u\" d=\"M%d %.1fh24\"/>", l->style % STYLES, X, y);
         if (l->marks) {
             mark(t, l->style % STYLES, X + 12, y);
@@ -167,14 +172,16 @@ static const char style_sheet[] =
     "<style>\n"
     "svg{background:#fff;font:13px sans-serif}.ink,.tick{fill:#222}.tick{font-size:12px}\n"
     ".grid{stroke:#ddd}.frame{fill:none;stroke:#888}\n"
-    "path[class^=l]{fill:none;stroke-width:1.8;stroke-linejoin:round}\n"
+    "path[class^=l],path[class^=f]{fill:none;stroke-width:1.8;stroke-linejoin:round}\n"
+    "path[class^=f]{stroke-width:1;opacity:.35}.fl0{stroke:#0b61a4}.fl1{stroke:#c2410c}\n"
     ".l0{stroke:#0b61a4}.l1{stroke:#c2410c;stroke-dasharray:7 3}\n"
     ".l2{stroke:#15803d;stroke-dasharray:2 3}.l3{stroke:#7e22ce;stroke-dasharray:9 3 2 3}\n"
     ".l4{stroke:#111;stroke-dasharray:12 4}.l5{stroke:#a16207;stroke-dasharray:4 2}\n"
     ".m0{fill:#0b61a4}.m1{fill:#c2410c}.m2{fill:#15803d}.m3{fill:#7e22ce}.m4{fill:#111}\n"
     ".m5{fill:#a16207}\n"
     "@media (prefers-color-scheme:dark){svg{background:#16181d}.ink,.tick{fill:#e6e6e6}\n"
-    ".grid{stroke:#33363d}.l0{stroke:#6cb6ff}.l1{stroke:#ffa657}.l2{stroke:#7ee787}\n"
+    ".grid{stroke:#33363d}.fl0{stroke:#6cb6ff}.fl1{stroke:#ffa657}.l0{stroke:#6cb6ff}.l1{stroke:#"
+    "ffa657}.l2{stroke:#7ee787}\n"
     ".l3{stroke:#d2a8ff}.l4{stroke:#eee}.l5{stroke:#e3b341}.m0{fill:#6cb6ff}.m1{fill:#ffa657}\n"
     ".m2{fill:#7ee787}.m3{fill:#d2a8ff}.m4{fill:#eee}.m5{fill:#e3b341}}\n"
     "</style>\n";

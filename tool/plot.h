@@ -16,6 +16,7 @@ typedef struct ru_plot_line {
     int64_t n;
     uint32_t style; /* 0, 1, ...: colour, dashes and mark */
     bool marks;     /* mark each point, for few points */
+    bool faint;     /* behind the others, pale, not in the legend */
 } ru_plot_line;
 
 typedef struct ru_plot_panel {

@@ -36,17 +36,22 @@ static void odd_values_leave_gaps(void **state)
     const ru_plot_line lines[] = {{.name = "a<b>&\"c\"", .x = x, .y = y, .n = 4, .marks = true},
                                   {.name = "constant", .x = x, .y = same, .n = 4, .style = 7},
                                   {.name = "empty", .style = 2}};
-    const ru_plot_panel panels[] = {
-        {"first", lines, 3}, {"constant", lines + 1, 1}, {"none", lines + 2, 1}};
+    const ru_plot_line faint = {.name = "behind", .x = x, .y = same, .n = 4, .faint = true};
+    const ru_plot_panel panels[] = {{"first", lines, 3},
+                                    {"constant", lines + 1, 1},
+                                    {"none", lines + 2, 1},
+                                    {"pale", &faint, 1}};
     ru_text t = ru_text_arena(&a);
-    ru_plot_svg(panels, 3, "step", &t);
+    ru_plot_svg(panels, 4, "step", &t);
+    assert_null(strstr(t.p, "behind")); /* no legend */
+    assert_int_equal(count(t.p, "class=\"fl0\""), 1);
     assert_false(t.cut);
     assert_null(strstr(t.p, "nan"));
     assert_null(strstr(t.p, "inf"));
     assert_null(strstr(t.p, "a<b"));
     assert_non_null(strstr(t.p, "a&#60;b&#62;&#38;&#34;c&#34;"));
     assert_int_equal(count(t.p, "<circle"), 3); /* two points and the legend */
-    assert_int_equal(count(t.p, "class=\"frame\""), 3);
+    assert_int_equal(count(t.p, "class=\"frame\""), 4);
     assert_int_equal(count(t.p, "<svg"), count(t.p, "</svg>"));
     ru_arena_fini(&a);
 }
