@@ -72,6 +72,9 @@ struct ru_cmd {
     uint32_t arg_min, arg_max; /* number of positional arguments; arg_max UINT32_MAX: any */
     const ru_opt *opts;        /* [n_opts] */
     uint32_t n_opts;
+    /* Options of other programs and what to use here, "np=-w N|lr=..."; for the error of an unknown
+     * option; may be NULL. */
+    const char *called;
     const ru_example *examples; /* [n_examples] shown first by --help */
     uint32_t n_examples;
     const char

@@ -507,7 +507,7 @@ static ru_status run_job(ru_cmd_in *in, ru_run_opened opened, ru_err *err)
     ru_status st = ru_train(&to, in->arena, &result, err);
     ru_self_stop_unwatch();
     RU_TRY(st);
-    if (!to.json && !quiet) {
+    if (!to.json && !quiet && result.first_step_ns > 0) {
         (void)fprintf(stderr, "first step after %.3f s\n", (double)result.first_step_ns * 1e-9);
     }
     if (!to.json) {
@@ -538,6 +538,17 @@ static ru_status run(ru_cmd_in *in, ru_err *err)
     return st;
 }
 
+/* Of torchrun, Horovod, Lightning and the like. */
+static const char called[] =
+    "max-restarts=-w MIN:MAX (Rubato starts another worker when fewer than MIN are left)|"
+    "np=-w N|num-proc=-w N|n=-w N|min-np=-w MIN:MAX|max-np=-w MIN:MAX|gpus=-w N|devices=-w N|"
+    "H=--hosts a:2,b:2|batch-size=--set train.batch=N|epochs=--set train.epochs=N|"
+    "max-epochs=--set train.epochs=N|steps=--set train.steps=N|max-steps=--set train.steps=N|"
+    "seed=--set train.seed=N|lr=--set 'train.optimizer={sgd: {lr: 0.1}}'|"
+    "learning-rate=--set 'train.optimizer={sgd: {lr: 0.1}}'|config=the job file, without an option|"
+    "resume-from=--out RUN --resume|ckpt-path=--out RUN --resume|output-dir=--out DIR|"
+    "log-dir=--out DIR (each run has its log there)|device=--set train.device=cpu";
+
 const ru_cmd rui_cmd_train = {
     .name = "train",
     .summary = "train the model of a job file",
@@ -551,6 +562,7 @@ const ru_cmd rui_cmd_train = {
     .arg_max = 1,
     .opts = opts,
     .n_opts = RU_ARRAY_LEN(opts),
+    .called = called,
     .examples = examples,
     .n_examples = RU_ARRAY_LEN(examples),
     .exits = "1 training diverged, or all workers failed|65 the data is damaged|66 an input is "

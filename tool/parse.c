@@ -158,8 +158,36 @@ static ru_status take_value(cursor *c, uint32_t i, const char *inline_value, ru_
     return set_value(c->in, i, inline_value, err);
 }
 
+/* What stands for another program's option; false: nothing is known. '_' is '-'. */
+static bool called(const ru_cmd *cmd, ru_str name, ru_str *hint)
+{
+    ru_str rest = ru_str_c(cmd->called != NULL ? cmd->called : ""), word;
+    while (ru_str_next(&rest, '|', &word)) {
+        int64_t eq = ru_str_find(word, "=");
+        bool same = eq == name.n;
+        for (int64_t k = 0; same && k < eq; k++) {
+            same = word.p[k] == (name.p[k] == '_' ? '-' : name.p[k]);
+        }
+        if (same) {
+            *hint = ru_str_from(word, eq + 1);
+            return true;
+        }
+    }
+    return false;
+}
+
+static ru_status called_so(const char *dashes, ru_str name, ru_str hint, ru_err *err)
+{
+    return RU_FAIL(err, RU_E_USAGE, "unknown option '%s%.*s'; here it is %.*s", dashes,
+                   RU_STR_ARG(name), RU_STR_ARG(hint));
+}
+
 static ru_status unknown_option(const ru_cmd_in *in, ru_str name, ru_err *err)
 {
+    ru_str hint;
+    if (called(in->cmd, name, &hint)) {
+        return called_so("--", name, hint, err);
+    }
     enum { NAMES_MAX = 128 };
     const char *names[NAMES_MAX];
     uint32_t n = 0;
@@ -204,6 +232,10 @@ static ru_status parse_long(cursor *c, const char *word, ru_err *err)
 /* -abc: flags a and b, then c, whose value is the rest of the word or the next one. */
 static ru_status parse_short(cursor *c, const char *letters, ru_err *err)
 {
+    ru_str hint;
+    if (called(c->in->cmd, ru_str_c(letters), &hint)) { /* -np */
+        return called_so("-", ru_str_c(letters), hint, err);
+    }
     for (const char *p = letters; *p != '\0'; p++) {
         int32_t found = -1;
         for (uint32_t i = 0; i < rui_cmd_opts(c->in->cmd); i++) {

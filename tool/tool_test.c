@@ -43,6 +43,7 @@ static const ru_cmd sample = {.name = "sample",
                               .arg_max = 2,
                               .opts = opts,
                               .n_opts = RU_ARRAY_LEN(opts),
+                              .called = "np=-w N|max-restarts=-w MIN:MAX",
                               .exits = "73 no output|1 it failed|65 bad input",
                               .run = run_nothing};
 
@@ -110,6 +111,8 @@ static void test_wrong_usage_is_named(void **state)
         {"a --thread 3", "unknown option '--thread'; did you mean '--threads'?"},
         {"a --zzzzz", "unknown option '--zzzzz'; --help lists the options"},
         {"a -x", "unknown option '-x'; --help lists the options"},
+        {"a -np 4", "unknown option '-np'; here it is -w N"},
+        {"a --max_restarts=4", "unknown option '--max_restarts'; here it is -w MIN:MAX"},
         {"a --threads 0", "--threads is '0', expected a whole number from 1 to 64"},
         {"a --threads two", "--threads is 'two', expected a whole number from 1 to 64"},
         {"a --out", "--out needs a value: --out DIR"},
