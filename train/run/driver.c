@@ -51,6 +51,30 @@ static void copy_inputs(rui_trainer *t, const ru_batch *b)
     }
 }
 
+/* binary_cross_entropy has no meaning for labels outside 0 to 1. */
+static ru_status check_labels(const rui_driver *d, const ru_batch *b, ru_err *err)
+{
+    const rui_trainer *t = d->t;
+    const ru_type *y = &t->model.facts.y;
+    int64_t per = ru_type_count(y);
+    if (t->model.loss != RU_LOSS_BINARY_CROSS_ENTROPY || y->dtype != RU_F32) {
+        return RU_OK;
+    }
+    const float *labels = b->fields[1];
+    for (int64_t i = 0; i < b->n * per; i++) {
+        if (!(labels[i] >= 0 && labels[i] <= 1)) {
+            char where[512];
+            int64_t sample = ru_stream_sample(d->stream, b->position + i / per);
+            return RU_FAIL(
+                err, RU_E_DATA,
+                "train.loss binary_cross_entropy needs labels from 0 to 1, but the label "
+                "of %s is %g; set train.loss to mse for regression",
+                ru_dataset_where(t->train_set, sample, where, sizeof where), (double)labels[i]);
+        }
+    }
+    return RU_OK;
+}
+
 /* The share's samples into the inputs. */
 static ru_status feed(rui_driver *d, ru_err *err)
 {
@@ -68,6 +92,7 @@ static ru_status feed(rui_driver *d, ru_err *err)
     RU_TRY(ru_stream_next(d->stream, &b, err));
     RU_CHECK(b.n == n && b.position == at); /* the stream is endless */
     d->stream_next = b.next;
+    RU_TRY(check_labels(d, &b, err));
     copy_inputs(d->t, &b);
     d->fed_step = d->turn.step;
     d->fed_n = n;

@@ -110,6 +110,9 @@ static void labels_that_are_no_classes(void **state)
     expect(l, RU_E_CONFIG, "half.npy: label 1.5 of sample 7; set train.loss to mse",
            "format: npy, train: [x.npy, half.npy]", NULL, 0);
     expect(l, RU_OK, "", "format: npy, train: [x.npy, half.npy]", mse, 1);
+    static const char *const binary[] = {"train.loss=binary_cross_entropy"};
+    expect(l, RU_E_DATA, "needs labels from 0 to 1, but the label of sample 7 (counted from 0) of",
+           "format: npy, train: [x.npy, half.npy]", binary, 1);
     expect(l, RU_E_CONFIG, "less.npy: label -3 of sample 5",
            "format: npy, train: [x.npy, less.npy]", NULL, 0);
     expect(l, RU_E_CONFIG, "whole numbers, but stored as f32",

@@ -72,6 +72,7 @@ static ru_status no_number(const rui_trainer *t, double lr, ru_err *err)
 
 /* A loss so far above the first is no outlier when it stays, or when the run would end with it. */
 #define DIVERGED 1e4
+#define RISEN    3 /* between the first step and the last: people are warned */
 enum { HIGH_MAX = 10 };
 
 static ru_status diverged(const rui_trainer *t, double lr, ru_err *err)
@@ -249,6 +250,12 @@ ru_status rui_trainer_finish(rui_trainer *t, const char *ended, ru_report_summar
     if (t->job->checkpoint.keep_best && t->best.step > 0) {
         ru_report_say(t->report, "best %s %g after step %lld: %s/checkpoints/best", t->best.metric,
                       t->best.value, (long long)t->best.step, t->out);
+    }
+    if (!stopped && t->loss_first > 0 && t->loss > RISEN * t->loss_first) {
+        ru_report_say(t->report,
+                      "warning: the loss rose from %.3g at the first step to %.3g at the last; the "
+                      "learning rate (train.optimizer, lr) is probably too high",
+                      t->loss_first, t->loss);
     }
     RU_TRY(rui_trainer_dir_facts(t, err));
     summarise(t, ended, summary);
