@@ -9,7 +9,7 @@
 #include "launch/launch.h"
 #include "tool/cmd.h"
 #include "watch/run.h"
-#include "web/get.h"
+#include "web/fetch.h"
 
 enum { ROWS = 24, COLUMNS = 80 };
 
@@ -67,8 +67,8 @@ static ru_status look(const source *s, ru_arena *arena, ru_top *t, ru_err *err)
     if (s->watch != NULL) {
         return ru_watch_look(s->watch, arena, t, err);
     }
-    const ru_get g = {.url = s->url, .token = s->token};
-    RU_TRY(ru_http_get(&g, arena, &text, &n, err));
+    const ru_fetch g = {.url = s->url, .token = s->token};
+    RU_TRY(ru_http_fetch(&g, arena, &text, &n, err));
     return ru_top_read(text, n, arena, t, err);
 }
 

@@ -8,6 +8,7 @@
 #include "launch/launch.h"
 #include "store/chrome_file.h"
 #include "tool/cmd.h"
+#include "tool/otlp_send.h"
 #include "tool/page/page.h"
 #include "trace/cause.h"
 #include "trace/export.h"
@@ -315,12 +316,16 @@ static ru_status convert_more(ru_cmd_in *in, const view *v, bool *any, ru_err *e
         RU_TRY(ru_trace_hta(v->traces, v->n, &v->clocks, hta, err));
         fprintf(stderr, "wrote %s; read it with hta.trace_analysis.TraceAnalysis\n", hta);
     }
-    if (otlp != NULL) {
+    if (otlp != NULL && (strncmp(otlp, "http://", 7) == 0 || strncmp(otlp, "https://", 8) == 0)) {
+        int64_t sent = 0;
+        ru_status st = rui_otlp_send(v->traces, v->n, &v->clocks, otlp, in->arena, &sent, err);
+        if (st == RU_OK || sent > 0) {
+            fprintf(stderr, "%s took %lld spans\n", otlp, (long long)sent);
+        }
+        RU_TRY(st);
+    } else if (otlp != NULL) {
         RU_TRY(ru_trace_otlp(v->traces, v->n, &v->clocks, otlp, err));
-        fprintf(stderr,
-                "wrote %s; send it with: curl -H 'Content-Type: application/json' --data @%s "
-                "http://COLLECTOR:4318/v1/traces\n",
-                otlp, otlp);
+        fprintf(stderr, "wrote %s; --otlp http://COLLECTOR:4318 sends the spans instead\n", otlp);
     }
     *any = hta != NULL || otlp != NULL;
     return RU_OK;
@@ -426,10 +431,12 @@ static const ru_opt opts[] = {
      .help = "write a file per rank for HolisticTraceAnalysis"},
     {.name = "otlp",
      .type = RU_OPT_TEXT,
-     .word = "FILE",
-     .help =
-         "write OpenTelemetry's OTLP/JSON; spans belong to the trace in TRACEPARENT, if the run "
-         "had one in its environment"},
+     .word = "FILE|URL",
+     .help = "write OpenTelemetry's OTLP/JSON, or send it to the collector at http://HOST:4318 "
+             "(headers: "
+             "OTEL_EXPORTER_OTLP_HEADERS); spans belong to the trace in TRACEPARENT, if the run "
+             "had one "
+             "in its environment"},
     {.name = "steps",
      .type = RU_OPT_I64,
      .word = "N",

@@ -35,6 +35,16 @@ RU_MUST_USE ru_status ru_trace_hta(const ru_trace *traces, uint32_t n,
 RU_MUST_USE ru_status ru_trace_otlp(const ru_trace *traces, uint32_t n,
                                     const ru_trace_clocks *clocks, const char *path, ru_err *err);
 
+/* The same as requests of at most `spans_max` spans, one after the other. fn: one request as JSON,
+ * view until return; its error ends the export. */
+typedef struct ru_otlp_send {
+    ru_status (*fn)(void *self, const char *json, int64_t n, int64_t spans, ru_err *err);
+    void *self;
+} ru_otlp_send;
+RU_MUST_USE ru_status ru_trace_otlp_send(const ru_trace *traces, uint32_t n,
+                                         const ru_trace_clocks *clocks, int64_t spans_max,
+                                         ru_otlp_send send, ru_err *err);
+
 /* The trace id and the span id of a W3C traceparent, version 00; false: it is none. */
 bool ru_traceparent_read(const char *text, char trace_id[33], char parent[17]);
 

@@ -1,4 +1,4 @@
-/* JSON text through one buffer into a file. */
+/* JSON text through one buffer into a file or into memory. */
 #include "trace/export_impl.h"
 
 #include <stdarg.h>
@@ -17,10 +17,23 @@ ru_status rui_export_open(rui_export *x, const char *path, ru_err *err)
     return x->status;
 }
 
-static void flush(rui_export *x)
+void rui_export_into(rui_export *x, ru_text *text, ru_err *err)
 {
-    if (x->status == RU_OK && x->used > 0) {
+    x->file = NULL;
+    x->text = text;
+    x->used = 0;
+    x->err = err;
+    x->status = RU_OK;
+}
+
+void rui_export_flush(rui_export *x)
+{
+    if (x->status == RU_OK && x->used > 0 && x->file != NULL) {
         x->status = ru_out_write(x->file, x->buffer, x->used, x->err);
+    } else if (x->status == RU_OK && x->used > 0) {
+        ru_text_put_n(x->text, x->buffer, x->used);
+        x->status =
+            x->text->cut ? RU_FAIL(x->err, RU_E_MEM, "there is no memory for the spans") : RU_OK;
     }
     x->used = 0;
 }
@@ -28,7 +41,7 @@ static void flush(rui_export *x)
 void rui_export_put(rui_export *x, const char *fmt, ...)
 {
     if (x->used > RUI_EXPORT_BYTES / 2) {
-        flush(x);
+        rui_export_flush(x);
     }
     int64_t room = RUI_EXPORT_BYTES - x->used;
     va_list ap;
@@ -44,7 +57,7 @@ void rui_export_str(rui_export *x, const char *s)
     int64_t n = (int64_t)strlen(s);
     n = n < STR_MAX ? n : STR_MAX;
     if (RUI_EXPORT_BYTES - x->used < 6 * n + 3) {
-        flush(x);
+        rui_export_flush(x);
     }
     ru_text t = ru_text_into(x->buffer + x->used, RUI_EXPORT_BYTES - x->used);
     ru_text_json(&t, ru_str_n(s, n));
@@ -54,7 +67,7 @@ void rui_export_str(rui_export *x, const char *s)
 
 ru_status rui_export_close(rui_export *x)
 {
-    flush(x);
+    rui_export_flush(x);
     if (x->status == RU_OK) {
         x->status = ru_out_commit(x->file, x->err);
     }

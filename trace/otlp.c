@@ -17,6 +17,9 @@ typedef struct writer {
     char trace_id[33], parent[17]; /* parent "": none */
     uint64_t spans;
     bool comma;
+    int64_t held, held_max; /* spans of this request; a request may have; 0: any number */
+    ru_otlp_send send;      /* fn NULL: one request into a file */
+    ru_text *text;          /* of this request */
     rui_export x;
 } writer;
 
@@ -70,6 +73,35 @@ static void flow(writer *w, const ru_record *r, const ru_record_more *m)
                    (unsigned long long)m->peer);
 }
 
+static void begin(writer *w)
+{
+    w->comma = false;
+    rui_export_put(&w->x,
+                   "%s\n{\"resource\":{\"attributes\":[{\"key\":\"service.name\",\"value\":{"
+                   "\"stringValue\":",
+                   w->send.fn == NULL && w->index > 0 ? "," : "");
+    rui_export_str(&w->x, w->trace->process);
+    rui_export_put(
+        &w->x,
+        "}},{\"key\":\"service.instance.id\",\"value\":{\"stringValue\":\"%u\"}}]},"
+        "\"scopeSpans\":[{\"scope\":{\"name\":\"rubato\",\"version\":\"%s\"},\"spans\":[",
+        w->trace->rank, RU_VERSION);
+}
+
+/* A whole request goes out; the next begins. */
+static void pass_on(writer *w)
+{
+    static const char tail[] = "]}]}\n]}\n";
+    rui_export_put(&w->x, "%s", tail);
+    rui_export_flush(&w->x);
+    if (w->x.status == RU_OK && w->held > 0) {
+        w->x.status = w->send.fn(w->send.self, w->text->p, w->text->n, w->held, w->x.err);
+    }
+    w->text->n = 0;
+    w->held = 0;
+    rui_export_put(&w->x, "{\"resourceSpans\":[");
+}
+
 /* parent 0: that of the run. Returns the span's id. */
 static uint64_t span(writer *w, const ru_trace_thread *t, const ru_trace_span *s, uint64_t parent)
 {
@@ -115,6 +147,10 @@ static uint64_t span(writer *w, const ru_trace_thread *t, const ru_trace_span *s
                        w->trace_id, (unsigned long long)(m->flow | 1));
     }
     rui_export_put(&w->x, "}");
+    if (++w->held == w->held_max) {
+        pass_on(w);
+        begin(w);
+    }
     return id;
 }
 
@@ -143,6 +179,19 @@ static void thread(writer *w, const ru_trace_thread *t, ru_arena *arena)
     }
 }
 
+static void rank(writer *w, const ru_trace *t, uint32_t index)
+{
+    w->trace = t;
+    w->index = index;
+    begin(w);
+    for (uint32_t k = 0; k < t->n_threads && w->x.status == RU_OK; k++) {
+        ru_arena scratch;
+        ru_arena_init(&scratch, 0);
+        thread(w, &t->threads[k], &scratch);
+        ru_arena_fini(&scratch);
+    }
+}
+
 ru_status ru_trace_otlp(const ru_trace *traces, uint32_t n, const ru_trace_clocks *clocks,
                         const char *path, ru_err *err)
 {
@@ -151,27 +200,28 @@ ru_status ru_trace_otlp(const ru_trace *traces, uint32_t n, const ru_trace_clock
     RU_TRY(rui_export_open(&w.x, path, err));
     rui_export_put(&w.x, "{\"resourceSpans\":[");
     for (uint32_t i = 0; i < n && w.x.status == RU_OK; i++) {
-        w.trace = &traces[i];
-        w.index = i;
-        w.comma = false;
-        rui_export_put(&w.x,
-                       "%s\n{\"resource\":{\"attributes\":[{\"key\":\"service.name\",\"value\":{"
-                       "\"stringValue\":",
-                       i > 0 ? "," : "");
-        rui_export_str(&w.x, w.trace->process);
-        rui_export_put(
-            &w.x,
-            "}},{\"key\":\"service.instance.id\",\"value\":{\"stringValue\":\"%u\"}}]},"
-            "\"scopeSpans\":[{\"scope\":{\"name\":\"rubato\",\"version\":\"%s\"},\"spans\":[",
-            w.trace->rank, RU_VERSION);
-        for (uint32_t k = 0; k < traces[i].n_threads && w.x.status == RU_OK; k++) {
-            ru_arena scratch;
-            ru_arena_init(&scratch, 0);
-            thread(&w, &traces[i].threads[k], &scratch);
-            ru_arena_fini(&scratch);
-        }
+        rank(&w, &traces[i], i);
         rui_export_put(&w.x, "]}]}");
     }
     rui_export_put(&w.x, "\n]}\n");
     return rui_export_close(&w.x);
+}
+
+ru_status ru_trace_otlp_send(const ru_trace *traces, uint32_t n, const ru_trace_clocks *clocks,
+                             int64_t spans_max, ru_otlp_send send, ru_err *err)
+{
+    RU_CHECK(spans_max > 0);
+    ru_arena arena;
+    ru_arena_init(&arena, 0);
+    ru_text text = ru_text_arena(&arena);
+    writer w = {.clocks = clocks, .held_max = spans_max, .send = send, .text = &text};
+    ids(&w, traces, n);
+    rui_export_into(&w.x, &text, err);
+    rui_export_put(&w.x, "{\"resourceSpans\":[");
+    for (uint32_t i = 0; i < n && w.x.status == RU_OK; i++) {
+        rank(&w, &traces[i], i);
+        pass_on(&w);
+    }
+    ru_arena_fini(&arena);
+    return w.x.status;
 }

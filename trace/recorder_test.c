@@ -241,6 +241,39 @@ static void test_flows_round_trip(void **state)
     assert_string_equal(ru_trace_meta_get(&t, "traceparent"), "new");
 }
 
+typedef struct requests {
+    const char *whole; /* the export as one file */
+    int64_t spans, n;
+} requests;
+
+/* Each request is a whole document of one span that also stands in the file. */
+static ru_status take_request(void *self, const char *json, int64_t n, int64_t spans, ru_err *err)
+{
+    (void)err;
+    requests *q = self;
+    static const char head[] = "{\"resourceSpans\":[", tail[] = "}]}]}\n]}\n";
+    assert_int_equal(spans, 1);
+    assert_memory_equal(json, head, sizeof head - 1);
+    assert_memory_equal(json + n - (int64_t)sizeof tail + 1, tail, sizeof tail - 1);
+    char id[] = "\"spanId\":\"0123456789abcdef\"";
+    const char *at = strstr(json, "\"spanId\":");
+    assert_non_null(at);
+    memcpy(id, at, sizeof id - 1);
+    assert_non_null(strstr(q->whole, id));
+    q->n++;
+    q->spans += spans;
+    return q->n == 4 ? RU_E_AGAIN : RU_OK;
+}
+
+static int64_t count_of(const char *text, const char *what)
+{
+    int64_t n = 0;
+    for (; (text = strstr(text, what)) != NULL; text++) {
+        n++;
+    }
+    return n;
+}
+
 /* What others read: a send and a receive, linked; the trace that the run is a part of. */
 static void test_open_telemetry(void **state)
 {
@@ -272,6 +305,13 @@ static void test_open_telemetry(void **state)
     assert_non_null(strstr(data, "\"spanId\":\"000000000000abc1\"}]"));
     assert_non_null(strstr(data, "\"kind\":4"));
     assert_null(strstr(data, "Conv")); /* ops are left out */
+    requests q = {.whole = data, .n = 100};
+    const ru_otlp_send send = {take_request, &q};
+    assert_ok(ru_trace_otlp_send(&t, 1, &c, 1, send, &f->err), f->err);
+    assert_int_equal(q.spans, count_of(data, "{\"traceId\"") - count_of(data, "\"links\""));
+    q.n = 3; /* an error of the receiver ends it */
+    assert_int_equal(ru_trace_otlp_send(&t, 1, &c, 1, send, &f->err), RU_E_AGAIN);
+    assert_int_equal(q.n, 4);
     assert_ok(ru_trace_hta(&t, 1, &c, f->root, &f->err), f->err);
     path = ru_path_join(&f->arena, f->root, "rank-0.json");
     assert_ok(ru_file_read(path, 0, &f->arena, &data, &n, &f->err), f->err);

@@ -9,7 +9,7 @@
 #include "test/scratch.h"
 #include "test/test.h"
 #include "watch/serve.h"
-#include "web/get.h"
+#include "web/fetch.h"
 
 static const char head[] = "{\"schema\":\"rubato.train.start/"
                            "1\",\"parameters\":1234,\"workers\":2,\"batch\":8,\"steps\":100}\n";
@@ -212,28 +212,28 @@ static void test_http(void **state)
     }
     assert_ok(st, err);
     assert_int_equal(strncmp(ru_watch_serve_address(s), "127.0.0.1:", 10), 0);
-    ru_get g = {.token = "0123456789abcdef"};
+    ru_fetch g = {.token = "0123456789abcdef"};
     g.url = ru_arena_printf(&r.s->arena, "http://%s/metrics", ru_watch_serve_address(s));
-    st = ru_http_get(&g, &r.s->arena, &text, &n, &err);
+    st = ru_http_fetch(&g, &r.s->arena, &text, &n, &err);
     if (st != RU_E_UNSUPPORTED) {
         assert_ok(st, err);
         assert_memory_equal(line_of(text, "rubato_train_steps_total"), "3\n", 2);
         static const char *const wrong[] = {NULL, "0123456789abcdeF", "0123456789abcde", "x", ""};
         for (uint32_t k = 0; k < RU_ARRAY_LEN(wrong); k++) {
             g.token = wrong[k];
-            assert_int_equal(ru_http_get(&g, &r.s->arena, &text, &n, &err), RU_E_PERM);
+            assert_int_equal(ru_http_fetch(&g, &r.s->arena, &text, &n, &err), RU_E_PERM);
         }
         g.token = "0123456789abcdef";
         g.url = ru_arena_printf(&r.s->arena, "http://%s/top", ru_watch_serve_address(s));
-        assert_ok(ru_http_get(&g, &r.s->arena, &text, &n, &err), err);
+        assert_ok(ru_http_fetch(&g, &r.s->arena, &text, &n, &err), err);
         ru_top view;
         assert_ok(ru_top_read(text, n, &r.s->arena, &view, &err), err);
         assert_int_equal(view.step, 3);
         g.bytes_max = 10;
-        assert_int_equal(ru_http_get(&g, &r.s->arena, &text, &n, &err), RU_E_LIMIT);
+        assert_int_equal(ru_http_fetch(&g, &r.s->arena, &text, &n, &err), RU_E_LIMIT);
         g.bytes_max = 0;
         g.url = ru_arena_printf(&r.s->arena, "http://%s/", ru_watch_serve_address(s));
-        assert_int_equal(ru_http_get(&g, &r.s->arena, &text, &n, &err), RU_E_MISSING);
+        assert_int_equal(ru_http_fetch(&g, &r.s->arena, &text, &n, &err), RU_E_MISSING);
     }
     ru_watch_serve *other;
     assert_int_equal(ru_watch_serve_start(r.dir, ru_watch_serve_address(s), NULL, &other, &err),

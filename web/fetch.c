@@ -1,4 +1,4 @@
-#include "web/get.h"
+#include "web/fetch.h"
 
 #include <dlfcn.h>
 #include <stdlib.h>
@@ -67,7 +67,7 @@ static size_t on_bytes(char *data, size_t one, size_t n, void *self)
     return one * n;
 }
 
-static ru_status judge(const ru_get *g, const curl_fns *c, CURL *h, CURLcode rc, const page *p,
+static ru_status judge(const ru_fetch *g, const curl_fns *c, CURL *h, CURLcode rc, const page *p,
                        ru_err *err)
 {
     long code = 0;
@@ -83,10 +83,16 @@ static ru_status judge(const ru_get *g, const curl_fns *c, CURL *h, CURLcode rc,
         return RU_FAIL(err, RU_E_PEER, "%s does not answer: %s", g->url, c->easy_strerror(rc));
     }
     if (code == 401 || code == 403) {
-        return RU_FAIL(err, RU_E_PERM, "%s refuses the token", g->url);
+        return RU_FAIL(err, RU_E_PERM,
+                       "%s refuses the request (status %ld): the token is not its own", g->url,
+                       code);
     }
     if (code == 404) {
         return RU_FAIL(err, RU_E_MISSING, "%s: there is no such page", g->url);
+    }
+    if (code == 429 || (code >= 502 && code <= 504)) {
+        return RU_FAIL(err, RU_E_AGAIN, "%s is overloaded (status %ld); try again later", g->url,
+                       code);
     }
     if (code != 200) {
         return RU_FAIL(err, RU_E_IO, "%s answers with status %ld: %.*s", g->url, code,
@@ -95,30 +101,61 @@ static ru_status judge(const ru_get *g, const curl_fns *c, CURL *h, CURLcode rc,
     return RU_OK;
 }
 
-ru_status ru_http_get(const ru_get *g, ru_arena *arena, char **text, int64_t *n, ru_err *err)
+/* All lines of the head that are our own; NULL: no memory. */
+static struct curl_slist *put_head(const curl_fns *c, const ru_fetch *g, ru_arena *arena)
+{
+    struct curl_slist *head = c->slist_append(NULL, "User-Agent: rubato/" RU_VERSION);
+    bool ok = head != NULL;
+    for (uint32_t k = 0; k < g->n_headers + 2 && ok; k++) {
+        const char *line = k < g->n_headers ? g->header[k]
+                           : k == g->n_headers && g->token != NULL
+                               ? ru_arena_printf(arena, "Authorization: Bearer %s", g->token)
+                           : k > g->n_headers && g->body != NULL
+                               ? ru_arena_printf(arena, "Content-Type: %s", g->type)
+                               : "";
+        struct curl_slist *more = line == NULL      ? NULL
+                                  : line[0] == '\0' ? head
+                                                    : c->slist_append(head, line);
+        ok = more != NULL;
+        head = ok ? more : head;
+    }
+    if (!ok) {
+        c->slist_free_all(head);
+        return NULL;
+    }
+    return head;
+}
+
+static ru_status perform(const curl_fns *c, CURL *h, const struct curl_slist *head,
+                         const ru_fetch *g, page *p, ru_err *err)
+{
+    long patience_ms = g->patience_ms != 0 ? (long)g->patience_ms : PATIENCE_MS;
+    (void)c->easy_setopt(h, CURLOPT_URL, g->url);
+    (void)c->easy_setopt(h, CURLOPT_PROTOCOLS_STR, "http,https");
+    (void)c->easy_setopt(h, CURLOPT_HTTPHEADER, head);
+    (void)c->easy_setopt(h, CURLOPT_NOSIGNAL, 1L);
+    (void)c->easy_setopt(h, CURLOPT_TIMEOUT_MS, patience_ms);
+    (void)c->easy_setopt(h, CURLOPT_WRITEFUNCTION, on_bytes);
+    (void)c->easy_setopt(h, CURLOPT_WRITEDATA, p);
+    if (g->body != NULL) {
+        (void)c->easy_setopt(h, CURLOPT_POST, 1L);
+        (void)c->easy_setopt(h, CURLOPT_POSTFIELDS, g->body);
+        (void)c->easy_setopt(h, CURLOPT_POSTFIELDSIZE_LARGE, (curl_off_t)g->body_bytes);
+    }
+    return judge(g, c, h, c->easy_perform(h), p, err);
+}
+
+ru_status ru_http_fetch(const ru_fetch *g, ru_arena *arena, char **text, int64_t *n, ru_err *err)
 {
     curl_fns c = {0};
+    RU_CHECK(g->n_headers <= RU_FETCH_HEADERS_MAX);
     RU_TRY(load(&c, err));
     page p = {.max = g->bytes_max != 0 ? g->bytes_max : BYTES};
-    char *bearer =
-        g->token != NULL ? ru_arena_printf(arena, "Authorization: Bearer %s", g->token) : NULL;
     p.p = malloc((size_t)p.max + 1);
     CURL *h = p.p != NULL ? c.easy_init() : NULL;
-    struct curl_slist *head = h != NULL && bearer != NULL ? c.slist_append(NULL, bearer) : NULL;
-    ru_status st;
-    if (h == NULL || (g->token != NULL && head == NULL)) {
-        st = RU_FAIL(err, RU_E_MEM, "no memory for a request");
-    } else {
-        long patience_ms = g->patience_ms != 0 ? (long)g->patience_ms : PATIENCE_MS;
-        (void)c.easy_setopt(h, CURLOPT_URL, g->url);
-        (void)c.easy_setopt(h, CURLOPT_PROTOCOLS_STR, "http,https");
-        (void)c.easy_setopt(h, CURLOPT_HTTPHEADER, head);
-        (void)c.easy_setopt(h, CURLOPT_NOSIGNAL, 1L);
-        (void)c.easy_setopt(h, CURLOPT_TIMEOUT_MS, patience_ms);
-        (void)c.easy_setopt(h, CURLOPT_WRITEFUNCTION, on_bytes);
-        (void)c.easy_setopt(h, CURLOPT_WRITEDATA, &p);
-        st = judge(g, &c, h, c.easy_perform(h), &p, err);
-    }
+    struct curl_slist *head = h != NULL ? put_head(&c, g, arena) : NULL;
+    ru_status st = head == NULL ? RU_FAIL(err, RU_E_MEM, "no memory for a request")
+                                : perform(&c, h, head, g, &p, err);
     char *copy = st == RU_OK ? ru_arena_strn(arena, p.p, p.n) : NULL;
     if (st == RU_OK && copy == NULL) {
         st = RU_FAIL(err, RU_E_MEM, "no memory for the answer");
@@ -137,7 +174,7 @@ ru_status ru_http_get(const ru_get *g, ru_arena *arena, char **text, int64_t *n,
 
 #else
 
-ru_status ru_http_get(const ru_get *g, ru_arena *arena, char **text, int64_t *n, ru_err *err)
+ru_status ru_http_fetch(const ru_fetch *g, ru_arena *arena, char **text, int64_t *n, ru_err *err)
 {
     (void)g;
     (void)arena;
