@@ -188,8 +188,8 @@ static const ru_conf_field *field_at(const ru_conf_table *t, ru_str path, ru_str
         for (uint32_t i = 0; t != NULL && i < t->n; i++) {
             f = ru_str_eq_c(word, t->fields[i].name) ? &t->fields[i] : f;
         }
-        if (f == NULL || f->type == RU_CONF_SECTIONS) {
-            return NULL;
+        if (f == NULL || (f->type == RU_CONF_SECTIONS && path.n > 0)) {
+            return NULL; /* elements of a list have no path */
         }
     }
     return f;

@@ -63,6 +63,25 @@ static void put_pairs(const void *at, ru_text *out)
     ru_text_put(out, "}");
 }
 
+/* A list of maps on one line: [{match: fc.weight, lr: 0.1}]. Their tables hold no section. */
+static void put_sections(const ru_conf_table *t, const void *at, ru_text *out)
+{
+    ru_conf_sections list;
+    memcpy(&list, at, sizeof list);
+    ru_text_put(out, "[");
+    for (uint32_t i = 0; i < list.n; i++) {
+        const uint8_t *item = (const uint8_t *)list.at + (size_t)i * t->size_bytes;
+        ru_text_put(out, i > 0 ? ", {" : "{");
+        for (uint32_t k = 0; k < t->n; k++) {
+            RU_CHECK(t->fields[k].table == NULL);
+            ru_text_putf(out, "%s%s: ", k > 0 ? ", " : "", t->fields[k].name);
+            rui_conf_put_value(&t->fields[k], rui_conf_at(&t->fields[k], item), out);
+        }
+        ru_text_put(out, "}");
+    }
+    ru_text_put(out, "]");
+}
+
 void rui_conf_put_value(const ru_conf_field *f, const void *at, ru_text *out)
 {
     switch (f->type) {
@@ -114,8 +133,10 @@ void rui_conf_put_value(const ru_conf_field *f, const void *at, ru_text *out)
         ru_text_put(out, s != NULL ? s : "null");
         return;
     }
-    case RU_CONF_SECTION:
     case RU_CONF_SECTIONS:
+        put_sections(f->table, at, out);
+        return;
+    case RU_CONF_SECTION:
         break;
     }
 }
@@ -239,7 +260,6 @@ static void put_changes(const ru_conf_table *t, const void *before, const void *
         char path[RUI_CONF_PATH_MAX];
         ru_text p = ru_text_into(path, sizeof path);
         ru_text_putf(&p, "%s%s%s", prefix, *prefix != '\0' ? "." : "", f->name);
-        RU_CHECK(f->type != RU_CONF_SECTIONS); /* no table of settings has one */
         if (!rui_conf_live(t, f, before) || !rui_conf_live(t, f, now)) {
             continue;
         }

@@ -397,6 +397,31 @@ static void test_dump_reads_back(void **state)
     ru_arena_fini(&a);
 }
 
+/* A list of maps is set as a whole, and a change of it is told on one line. */
+static void test_lists_of_maps_are_settings(void **state)
+{
+    (void)state;
+    ru_arena a;
+    ru_arena_init(&a, 0);
+    ru_err err;
+    ru_conf *c;
+    job before, now;
+    const char *one[] = {"hosts=[{name: a}]"},
+               *two[] = {"hosts=[{name: a}, {name: b c, slots: 2}]"};
+    assert_ok(load(&a, good, one, 1, &before, &c, &err), err);
+    assert_ok(load(&a, good, two, 1, &now, &c, &err), err);
+    assert_int_equal(now.hosts.n, 2);
+    ru_text same = ru_text_arena(&a), changes = ru_text_arena(&a);
+    ru_conf_changes(&job_table, &now, &now, &same);
+    assert_int_equal(same.n, 0);
+    ru_conf_changes(&job_table, &before, &now, &changes);
+    assert_string_equal(changes.p, "hosts [{name: a, slots: 1}, {name: \"b c\", slots: 2}] (was "
+                                   "[{name: a, slots: 1}])");
+    assert_ok(ru_conf_new(&job_table, &a, &c, &err), err);
+    assert_int_equal(ru_conf_add_set(c, "hosts.name=x", &err), RU_E_CONFIG);
+    ru_arena_fini(&a);
+}
+
 static void test_json_is_the_same_schema(void **state)
 {
     (void)state;
@@ -631,5 +656,6 @@ RU_TESTS(base_conf, cmocka_unit_test(test_numbers_at_their_borders),
          cmocka_unit_test(test_file_fills_the_struct), cmocka_unit_test(test_stronger_sources_win),
          cmocka_unit_test(test_every_error_has_its_place),
          cmocka_unit_test(test_all_problems_are_listed), cmocka_unit_test(test_dump_reads_back),
-         cmocka_unit_test(test_json_is_the_same_schema), cmocka_unit_test(test_hostile_text),
+         cmocka_unit_test(test_json_is_the_same_schema),
+         cmocka_unit_test(test_lists_of_maps_are_settings), cmocka_unit_test(test_hostile_text),
          cmocka_unit_test(test_memory_may_run_out_anywhere), cmocka_unit_test(test_units))
