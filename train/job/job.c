@@ -1,17 +1,13 @@
 #include "train/job/job.h"
 
-#include <stddef.h>
 #include <string.h>
 
 #include "train/job/batch.h"
 #include "train/job/job_impl.h"
 #include "train/job/metric.h"
 
-/* One row of a table: the member has the key's name. */
-#define ROW(type_, struct_, key_, ...)                                                         \
-    {                                                                                          \
-        .name = #key_, .type = RU_CONF_##type_, .offset = offsetof(struct_, key_), __VA_ARGS__ \
-    }
+#define ROW   RUI_ROW
+#define TABLE RUI_TABLE
 
 /* -- model ------------------------------------------------------------------------------------- */
 
@@ -218,134 +214,6 @@ static const ru_conf_table data_table = {
     .help = "training and test data",
 };
 
-/* -- optimizer --------------------------------------------------------------------------------- */
-
-#define LR_ROW(struct_, def_) \
-    ROW(F64, struct_, lr, .def = def_, .min = 0, .max = 1000, .open = true, .help = "learning rate")
-#define DECAY_ROW(struct_, def_, help_) \
-    ROW(F64, struct_, weight_decay, .def = def_, .min = 0, .max = 100, .help = help_)
-
-static const ru_conf_field sgd_fields[] = {
-    LR_ROW(ru_job_sgd, "0.01"),
-    ROW(F64, ru_job_sgd, momentum, .def = "0", .min = 0, .max = 0.9999,
-        .help = "momentum: fraction of the previous update that is added to the next"),
-    ROW(BOOL, ru_job_sgd, nesterov, .def = "false", .help = "use Nesterov momentum"),
-    DECAY_ROW(ru_job_sgd, "0", "L2 penalty: this times the parameter is added to the gradient"),
-};
-
-static ru_status sgd_check(const void *section, ru_err *err)
-{
-    const ru_job_sgd *s = section;
-    if (s->nesterov && !(s->momentum > 0)) {
-        return RU_FAIL(err, RU_E_CONFIG, "nesterov needs a momentum above 0");
-    }
-    return RU_OK;
-}
-
-#define ADAM_ROWS(decay_, help_)                                                        \
-    LR_ROW(ru_job_adam, "0.001"),                                                       \
-        ROW(F64, ru_job_adam, beta1, .def = "0.9", .min = 0, .max = 0.999999,           \
-            .help = "decay rate of the moving mean of gradients"),                      \
-        ROW(F64, ru_job_adam, beta2, .def = "0.999", .min = 0, .max = 0.99999999,       \
-            .help = "decay rate of the moving mean of squared gradients"),              \
-        ROW(F64, ru_job_adam, epsilon, .def = "1e-8", .min = 0, .max = 1, .open = true, \
-            .help = "added to the denominator to avoid division by zero"),              \
-        DECAY_ROW(ru_job_adam, decay_, help_)
-
-static const ru_conf_field adam_fields[] = {
-    ADAM_ROWS("0", "L2 penalty: this times the parameter is added to the gradient")};
-static const ru_conf_field adamw_fields[] = {ADAM_ROWS(
-    "0.01", "decoupled weight decay: each step reduces a parameter by lr times this fraction")};
-
-static const ru_conf_field adagrad_fields[] = {
-    LR_ROW(ru_job_adagrad, "0.01"),
-    ROW(F64, ru_job_adagrad, epsilon, .def = "1e-10", .min = 0, .max = 1, .open = true,
-        .help = "added to the denominator to avoid division by zero"),
-    DECAY_ROW(ru_job_adagrad, "0", "L2 penalty: this times the parameter is added to the gradient"),
-};
-
-#define TABLE(name_, struct_, ...)                                                   \
-    {                                                                                \
-        .name = #name_, .fields = name_##_fields, .n = RU_ARRAY_LEN(name_##_fields), \
-        .size_bytes = sizeof(struct_), __VA_ARGS__                                   \
-    }
-
-static const ru_conf_table sgd_table =
-    TABLE(sgd, ru_job_sgd, .check = sgd_check, .help = "stochastic gradient descent");
-static const ru_conf_table adam_table = TABLE(adam, ru_job_adam, .help = "Adam");
-static const ru_conf_table adamw_table =
-    TABLE(adamw, ru_job_adam, .help = "Adam with decoupled weight decay");
-static const ru_conf_table adagrad_table = TABLE(adagrad, ru_job_adagrad, .help = "Adagrad");
-
-static const ru_conf_field optimizer_fields[] = {
-    ROW(SECTION, ru_job_optimizer, sgd, .table = &sgd_table, .help = "SGD"),
-    ROW(SECTION, ru_job_optimizer, adam, .table = &adam_table, .help = "Adam"),
-    ROW(SECTION, ru_job_optimizer, adamw, .table = &adamw_table, .help = "AdamW"),
-    ROW(SECTION, ru_job_optimizer, adagrad, .table = &adagrad_table, .help = "Adagrad"),
-};
-
-static const ru_conf_table optimizer_table =
-    TABLE(optimizer, ru_job_optimizer, .one_of = "sgd|adam|adamw|adagrad",
-          .which_offset = offsetof(ru_job_optimizer, which),
-          .help = "algorithm that updates the parameters");
-
-/* -- schedule ---------------------------------------------------------------------------------- */
-
-#define WARMUP_ROW                                                   \
-    ROW(I64, ru_job_curve, warmup, .def = "0", .min = 0, .max = 1e9, \
-        .help = "number of warm-up steps, in which the learning rate rises linearly")
-#define FLOOR_ROW                                                 \
-    ROW(F64, ru_job_curve, floor, .def = "0", .min = 0, .max = 1, \
-        .help = "final learning rate as a fraction of lr")
-
-static const ru_conf_field constant_fields[] = {WARMUP_ROW};
-static const ru_conf_field step_fields[] = {
-    WARMUP_ROW,
-    ROW(I64, ru_job_curve, every, .def = "1000", .min = 1, .max = 1e12,
-        .help = "number of steps between two reductions"),
-    ROW(F64, ru_job_curve, gamma, .def = "0.1", .min = 0, .max = 1, .open = true,
-        .help = "factor of each reduction of the learning rate"),
-};
-static const ru_conf_field cosine_fields[] = {WARMUP_ROW, FLOOR_ROW};
-static const ru_conf_field linear_fields[] = {WARMUP_ROW, FLOOR_ROW};
-
-static const ru_conf_field one_cycle_fields[] = {
-    ROW(F64, ru_job_curve, start, .def = "0.04", .min = 0, .max = 1,
-        .help = "first learning rate as a fraction of lr, which is the highest"),
-    ROW(F64, ru_job_curve, rise, .def = "0.3", .min = 0.001, .max = 0.999,
-        .help = "fraction of the run during which the learning rate rises"),
-    ROW(F64, ru_job_curve, floor, .def = "4e-6", .min = 0, .max = 1,
-        .help = "final learning rate as a fraction of lr"),
-};
-
-static const ru_conf_table constant_table =
-    TABLE(constant, ru_job_curve, .help = "constant learning rate");
-static const ru_conf_table step_table =
-    TABLE(step, ru_job_curve, .help = "learning rate reduced every few steps");
-static const ru_conf_table cosine_table =
-    TABLE(cosine, ru_job_curve, .help = "cosine decay over the run");
-static const ru_conf_table linear_table =
-    TABLE(linear, ru_job_curve, .help = "linear decay over the run");
-static const ru_conf_table one_cycle_table = TABLE(
-    one_cycle, ru_job_curve, .help = "one cosine rise to lr and one cosine decay over the run");
-
-static const ru_conf_field schedule_fields[] = {
-    ROW(SECTION, ru_job_schedule, constant, .table = &constant_table,
-        .help = "constant learning rate"),
-    ROW(SECTION, ru_job_schedule, step, .table = &step_table,
-        .help = "learning rate reduced every few steps"),
-    ROW(SECTION, ru_job_schedule, cosine, .table = &cosine_table,
-        .help = "cosine decay over the run"),
-    ROW(SECTION, ru_job_schedule, linear, .table = &linear_table,
-        .help = "linear decay over the run"),
-    ROW(SECTION, ru_job_schedule, one_cycle, .table = &one_cycle_table,
-        .help = "one cosine rise to lr and one cosine decay over the run"),
-};
-
-static const ru_conf_table schedule_table =
-    TABLE(schedule, ru_job_schedule, .one_of = "constant|step|cosine|linear|one_cycle",
-          .which_offset = offsetof(ru_job_schedule, which), .help = "learning rate schedule");
-
 /* -- train ------------------------------------------------------------------------------------- */
 
 static const ru_conf_field train_fields[] = {
@@ -353,9 +221,9 @@ static const ru_conf_field train_fields[] = {
         .choices = "auto|cross_entropy|mse|binary_cross_entropy|next_token",
         .help = "loss function to minimise; auto: next_token for models over tokens, else "
                 "cross_entropy"),
-    ROW(SECTION, ru_job_train, optimizer, .def = "{sgd: {}}", .table = &optimizer_table,
+    ROW(SECTION, ru_job_train, optimizer, .def = "{sgd: {}}", .table = &rui_job_optimizer_table,
         .help = "algorithm that updates the parameters"),
-    ROW(SECTION, ru_job_train, schedule, .def = "{constant: {}}", .table = &schedule_table,
+    ROW(SECTION, ru_job_train, schedule, .def = "{constant: {}}", .table = &rui_job_schedule_table,
         .help = "learning rate schedule"),
     ROW(CHOICE, ru_job_train, decay, .def = "all", .choices = "all|matrices",
         .help = "parameters with weight decay: all, or only matrices (no biases, no normalisation "
@@ -602,56 +470,6 @@ ru_data_options ru_job_data_options(const ru_job *job, bool test)
         .regression = job->train.loss == 1 + RU_LOSS_MSE,
         .token_bytes = d->token_bytes,
     };
-}
-
-ru_optimizer ru_job_optimizer_get(const ru_job *job)
-{
-    const ru_job_optimizer *o = &job->train.optimizer;
-    const ru_job_adam *a = o->which == 2 ? &o->adam : &o->adamw;
-    bool matrices = job->train.decay == 1;
-    switch (o->which) {
-    case 2:
-    case 3:
-        return (ru_optimizer){.kind = o->which == 2 ? RU_OPTIMIZER_ADAM : RU_OPTIMIZER_ADAMW,
-                              .lr = a->lr,
-                              .beta1 = a->beta1,
-                              .beta2 = a->beta2,
-                              .epsilon = a->epsilon,
-                              .weight_decay = a->weight_decay,
-                              .decay_matrices = matrices};
-    case 4:
-        return (ru_optimizer){.kind = RU_OPTIMIZER_ADAGRAD,
-                              .lr = o->adagrad.lr,
-                              .epsilon = o->adagrad.epsilon,
-                              .weight_decay = o->adagrad.weight_decay,
-                              .decay_matrices = matrices};
-    default:
-        return (ru_optimizer){.kind = RU_OPTIMIZER_SGD,
-                              .lr = o->sgd.lr,
-                              .momentum = o->sgd.momentum,
-                              .nesterov = o->sgd.nesterov,
-                              .weight_decay = o->sgd.weight_decay,
-                              .decay_matrices = matrices};
-    }
-}
-
-ru_schedule ru_job_schedule_get(const ru_job *job, int64_t steps)
-{
-    const ru_job_schedule *s = &job->train.schedule;
-    const ru_job_curve *curves[] = {&s->constant, &s->constant, &s->step,
-                                    &s->cosine,   &s->linear,   &s->one_cycle};
-    static const ru_schedule_kind kinds[] = {RU_SCHEDULE_CONSTANT, RU_SCHEDULE_CONSTANT,
-                                             RU_SCHEDULE_STEP,     RU_SCHEDULE_COSINE,
-                                             RU_SCHEDULE_LINEAR,   RU_SCHEDULE_ONE_CYCLE};
-    const ru_job_curve *c = curves[s->which];
-    return (ru_schedule){.kind = kinds[s->which],
-                         .warmup = c->warmup,
-                         .every = c->every,
-                         .gamma = c->gamma,
-                         .floor = c->floor,
-                         .start = c->start,
-                         .rise = c->rise,
-                         .steps = steps};
 }
 
 ru_loss_kind ru_job_loss(const ru_job *job, bool tokens)

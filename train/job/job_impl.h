@@ -4,9 +4,25 @@
 #ifndef RU_TRAIN_JOB_JOB_IMPL_H
 #define RU_TRAIN_JOB_JOB_IMPL_H
 
+#include <stddef.h>
+
 #include "base/conf.h"
 
 extern const ru_conf_table rui_augment_table; /* of ru_augment */
+/* One row of a table: the member has the key's name. */
+#define RUI_ROW(type_, struct_, key_, ...)                                                     \
+    {                                                                                          \
+        .name = #key_, .type = RU_CONF_##type_, .offset = offsetof(struct_, key_), __VA_ARGS__ \
+    }
+
+#define RUI_TABLE(name_, struct_, ...)                                               \
+    {                                                                                \
+        .name = #name_, .fields = name_##_fields, .n = RU_ARRAY_LEN(name_##_fields), \
+        .size_bytes = sizeof(struct_), __VA_ARGS__                                   \
+    }
+
+/* job_optim.c */
+extern const ru_conf_table rui_job_optimizer_table, rui_job_schedule_table;
 
 /* The text of a job file: not too large, no control characters. */
 RU_MUST_USE ru_status rui_job_text(const char *path, ru_arena *arena, char **text, int64_t *n,
