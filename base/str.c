@@ -49,6 +49,33 @@ int64_t ru_str_find(ru_str s, const char *what)
     return at == NULL ? -1 : at - s.p;
 }
 
+bool ru_str_match(ru_str s, const char *pattern, ru_str *stars, uint32_t n_stars)
+{
+    int64_t i = 0, from = 0, run = 0; /* the last * stands for s[from, from + run) so far */
+    const char *p = pattern, *after = NULL;
+    uint32_t k = 0; /* stars so far */
+    while (i < s.n || *p == '*') {
+        if (*p == '*') {
+            after = ++p;
+            from = i;
+            run = 0;
+            k++;
+        } else if (i < s.n && *p == s.p[i]) {
+            p++;
+            i++;
+        } else if (after != NULL && i < s.n) { /* one more character for the last star */
+            i = from + ++run;
+            p = after;
+        } else {
+            return false;
+        }
+        if (k > 0 && k <= n_stars) {
+            stars[k - 1] = ru_str_n(s.p + from, run);
+        }
+    }
+    return *p == '\0';
+}
+
 static bool is_blank(char c)
 {
     return c == ' ' || c == '\t' || c == '\r' || c == '\n';

@@ -28,6 +28,9 @@ bool ru_str_eq_c(ru_str a, const char *b);
 bool ru_str_starts(ru_str s, const char *head);
 bool ru_str_ends(ru_str s, const char *tail);
 int64_t ru_str_find(ru_str s, const char *what); /* index of the first match, -1 when none */
+/* Does `s` match `pattern`, in which every * stands for any run of characters? stars[k] (k <
+ * n_stars) is what the k-th * stood for, as short as possible from the left; view. */
+bool ru_str_match(ru_str s, const char *pattern, ru_str *stars, uint32_t n_stars);
 ru_str ru_str_trim(ru_str s);             /* without blanks, tabs and line ends at the ends */
 ru_str ru_str_from(ru_str s, int64_t at); /* the part from `at` on; at is clamped to 0..n */
 

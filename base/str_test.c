@@ -167,7 +167,43 @@ static void test_json_writer(void **state)
                              "\"b\":true,\"n\":null}");
 }
 
-RU_TESTS(base_str, cmocka_unit_test(test_json_writer), cmocka_unit_test(test_split_and_trim),
-         cmocka_unit_test(test_numbers_are_strict), cmocka_unit_test(test_nearest),
-         cmocka_unit_test(test_builder_cuts_or_grows),
+/* Against a matcher that tries every length of every star. */
+static bool slow_match(const char *s, const char *p)
+{
+    if (*p != '*') {
+        return *p == *s && (*p == '\0' || slow_match(s + 1, p + 1));
+    }
+    return slow_match(s, p + 1) || (*s != '\0' && slow_match(s + 1, p));
+}
+
+static void test_patterns_with_stars(void **state)
+{
+    (void)state;
+    ru_rng rng = ru_rng_from(11, 0);
+    uint32_t hits = 0;
+    for (uint32_t k = 0; k < 20000; k++) {
+        char s[10] = {0}, p[8] = {0};
+        for (uint32_t i = 0, n = ru_rng_below(&rng, 9); i < n; i++) {
+            s[i] = "ab"[ru_rng_below(&rng, 2)];
+        }
+        for (uint32_t i = 0, n = ru_rng_below(&rng, 7); i < n; i++) {
+            p[i] = "ab*"[ru_rng_below(&rng, 3)];
+        }
+        bool yes = slow_match(s, p);
+        hits += yes;
+        if (ru_str_match(ru_str_c(s), p, NULL, 0) != yes) {
+            fail_msg("'%s' and '%s'", s, p);
+        }
+    }
+    assert_in_range(hits, 1000, 15000);
+    ru_str stars[2];
+    assert_true(ru_str_match(ru_str_c("layer1.0.bn1.weight"), "layer*.bn*.weight", stars, 2));
+    assert_true(ru_str_eq_c(stars[0], "1.0") && ru_str_eq_c(stars[1], "1"));
+    assert_true(ru_str_match(ru_str_c("module."), "module.*", stars, 1));
+    assert_true(ru_str_eq_c(stars[0], ""));
+}
+
+RU_TESTS(base_str, cmocka_unit_test(test_patterns_with_stars), cmocka_unit_test(test_json_writer),
+         cmocka_unit_test(test_split_and_trim), cmocka_unit_test(test_numbers_are_strict),
+         cmocka_unit_test(test_nearest), cmocka_unit_test(test_builder_cuts_or_grows),
          cmocka_unit_test(test_shortest_doubles_read_back), cmocka_unit_test(test_json_strings))
