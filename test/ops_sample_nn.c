@@ -601,6 +601,53 @@ void sample_adamupdate(ops_case *c)
     c->n_out = 3;
 }
 
+void sample_rmspropupdate(ops_case *c)
+{
+    ru_type t = ops_shape(c, RU_F32, 0, 3);
+    bool momentum = ops_coin(c);
+    update_head(c);
+    ops_in_grid(c, t, -2.0, 2.0);
+    ops_in_grid(c, t, -2.0, 2.0);
+    ops_in_grid(c, t, 0.25, 2.0);
+    if (momentum) {
+        ops_in_grid(c, t, -2.0, 2.0);
+        ops_attr_float(c, RU_ATTR_momentum, 0.75);
+    } else {
+        ops_in_absent(c);
+    }
+    ops_attr_float(c, RU_ATTR_alpha, 0.9375);
+    ops_attr_float(c, RU_ATTR_epsilon, 1e-8);
+    c->n_out = momentum ? 3 : 2;
+}
+
+/* The grid of the operands is coarse: a direction is 0, or far enough from it. */
+void sample_lionupdate(ops_case *c)
+{
+    ru_type t = ops_shape(c, RU_F32, 0, 3);
+    update_head(c);
+    ops_in_grid(c, t, -2.0, 2.0);
+    ops_in_grid(c, t, -2.0, 2.0);
+    ops_in_grid(c, t, -2.0, 2.0);
+    ops_attr_float(c, RU_ATTR_beta1, 0.875);
+    ops_attr_float(c, RU_ATTR_beta2, 0.9375);
+    c->n_out = 2;
+}
+
+void sample_lambupdate(ops_case *c)
+{
+    ru_type t = ops_shape(c, RU_F32, 0, 3);
+    update_head(c);
+    ops_set(ops_in(c, ops_type(RU_I64, 0, NULL)), 0, (double)ops_pick(c, 1, 10));
+    ops_in_grid(c, t, -2.0, 2.0);
+    ops_in_grid(c, t, -2.0, 2.0);
+    ops_in_grid(c, t, -2.0, 2.0);
+    ops_in_grid(c, t, 0.25, 2.0);
+    ops_attr_float(c, RU_ATTR_beta1, 0.875);
+    ops_attr_float(c, RU_ATTR_beta2, 0.9375);
+    ops_attr_float(c, RU_ATTR_epsilon, 1e-6);
+    c->n_out = 3;
+}
+
 void sample_adagradupdate(ops_case *c)
 {
     ru_type t = ops_shape(c, RU_F32, 0, 3);

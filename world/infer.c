@@ -348,7 +348,11 @@ static bool may_skip(ru_op op, uint32_t k)
         return k == 1 || k == 4;
     case RU_OP_AdamUpdate:
     case RU_OP_AdagradUpdate:
+    case RU_OP_LionUpdate:
+    case RU_OP_LambUpdate:
         return k == 1;
+    case RU_OP_RmspropUpdate:
+        return k == 1 || k == 5;
     case RU_OP_LSTMGrad:
         return k < 3 || (k >= 6 && k <= 8);
     case RU_OP_GRUGrad:

@@ -170,6 +170,11 @@ ru_status rui_shape_update2(const rui_infer *c)
     return copy_types(c, (const uint32_t[]){2, 4}, 2);
 }
 
+ru_status rui_shape_update2or3(const rui_infer *c)
+{
+    return copy_types(c, (const uint32_t[]){2, 4, 5}, 3);
+}
+
 ru_status rui_shape_update3(const rui_infer *c)
 {
     return copy_types(c, (const uint32_t[]){3, 5, 6}, 3);

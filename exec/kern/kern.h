@@ -153,6 +153,22 @@ typedef struct ru_kern_sgd {
     bool nesterov, has_momentum;
 } ru_kern_sgd;
 
+/* Segments: m is the mean square, v the momentum. */
+typedef struct ru_kern_rmsprop {
+    float lr, gscale, decay, alpha, epsilon, momentum;
+    bool has_momentum;
+} ru_kern_rmsprop;
+
+typedef struct ru_kern_lion {
+    float lr, gscale, beta1, beta2;
+    float shrink; /* p is multiplied by this first: 1 - lr * weight_decay */
+} ru_kern_lion;
+
+/* One step of LAMB: r = mean_scale * m' / (sqrt(v') * root_scale + epsilon) + decay * p. */
+typedef struct ru_kern_lamb {
+    float beta1, beta2, epsilon, gscale, decay, mean_scale, root_scale;
+} ru_kern_lamb;
+
 /* A matrix product C[m,n] = A[m,k] B[k,n] (+ C) in f32; element (i,j) of A is a[i*a_row + j*a_col].
  * `packed_b` comes from gemm_pack; then b and its strides are not read. `alpha` scales the product.
  * One of each operand's two strides must be 1. */
@@ -455,6 +471,14 @@ typedef struct ru_kern_add8 {
     X(void, adagrad,                                                                               \
       (float lr, float gscale, float decay, float epsilon, const ru_kern_segment *s,               \
        int64_t begin, int64_t end))                                                                \
+    X(void, rmsprop,                                                                               \
+      (const ru_kern_rmsprop *o, const ru_kern_segment *s, int64_t begin, int64_t end))            \
+    X(void, lion, (const ru_kern_lion *o, const ru_kern_segment *s, int64_t begin, int64_t end))   \
+    /* m' and v', and the sums of squares of p and r into sums[2]; then p' = p - step * r */       \
+    X(void, lamb_slots,                                                                            \
+      (const ru_kern_lamb *o, const ru_kern_segment *s, int64_t begin, int64_t end, float *sums))  \
+    X(void, lamb,                                                                                  \
+      (const ru_kern_lamb *o, float step, const ru_kern_segment *s, int64_t begin, int64_t end))   \
     /* Elements first .. first + n of the stream of draws: word e mod 4 of Philox4x32-10 with      \
      * counter {e / 4, hi}; kept when it is at least rint(ratio * 2^32) */                         \
     X(void, dropout,                                                                               \

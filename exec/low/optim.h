@@ -31,7 +31,7 @@ typedef struct rui_optim_early {
 typedef struct rui_optim {
     const ru_kern *k;
     ru_op op;
-    double momentum, beta1, beta2, epsilon, weight_decay;
+    double momentum, alpha, beta1, beta2, epsilon, weight_decay;
     bool nesterov, decoupled, has_slot;
     ru_kern_segment *segs; /* [n] */
     int64_t *starts;       /* [n + 1] in the concatenation of all segments */
@@ -39,6 +39,8 @@ typedef struct rui_optim {
     union {
         ru_kern_sgd sgd;
         ru_kern_adam adam;
+        ru_kern_rmsprop rmsprop;
+        ru_kern_lion lion;
         struct {
             float lr, gscale;
         } adagrad;

@@ -32,6 +32,10 @@ void rui_optim_part(const rui_optim *s, uint32_t i, int64_t a, int64_t b)
         s->k->sgd(&s->now.sgd, &s->segs[i], a, b);
     } else if (s->op == RU_OP_AdamUpdate) {
         s->k->adam(&s->now.adam, &s->segs[i], a, b);
+    } else if (s->op == RU_OP_RmspropUpdate) {
+        s->k->rmsprop(&s->now.rmsprop, &s->segs[i], a, b);
+    } else if (s->op == RU_OP_LionUpdate) {
+        s->k->lion(&s->now.lion, &s->segs[i], a, b);
     } else {
         s->k->adagrad(s->now.adagrad.lr, s->now.adagrad.gscale, (float)s->weight_decay,
                       (float)s->epsilon, &s->segs[i], a, b);
@@ -70,6 +74,20 @@ void rui_optim_scalars(rui_optim *s, void *const *bufs)
     } else if (s->op == RU_OP_AdamUpdate) {
         s->now.adam = ru_kern_adam_step((double)lr, (double)gscale, s->beta1, s->beta2, s->epsilon,
                                         s->weight_decay, s->decoupled, *(const int64_t *)bufs[2]);
+    } else if (s->op == RU_OP_RmspropUpdate) {
+        s->now.rmsprop = (ru_kern_rmsprop){.lr = lr,
+                                           .gscale = gscale,
+                                           .decay = (float)s->weight_decay,
+                                           .alpha = (float)s->alpha,
+                                           .epsilon = (float)s->epsilon,
+                                           .momentum = (float)s->momentum,
+                                           .has_momentum = s->segs[0].v != NULL};
+    } else if (s->op == RU_OP_LionUpdate) {
+        s->now.lion = (ru_kern_lion){.lr = lr,
+                                     .gscale = gscale,
+                                     .beta1 = (float)s->beta1,
+                                     .beta2 = (float)s->beta2,
+                                     .shrink = (float)(1.0 - (double)lr * s->weight_decay)};
     } else {
         s->now.adagrad.lr = lr;
         s->now.adagrad.gscale = gscale;
@@ -86,7 +104,8 @@ ru_status rui_optim_run(void *state, void *const *bufs, const rui_run *run)
 }
 
 /* Where the operands stand in a node: SgdUpdate(lr, gscale?, p, g, m?), AdamUpdate(lr, gscale?,
- * step, p, g, m, v), AdagradUpdate(lr, gscale?, p, g, s). */
+ * step, p, g, m, v), AdagradUpdate(lr, gscale?, p, g, s), RmspropUpdate(lr, gscale?, p, g, s, m?),
+ * LionUpdate(lr, gscale?, p, g, m). */
 static uint32_t first_operand(const ru_node *n)
 {
     return n->op == RU_OP_AdamUpdate ? 3 : 2;
@@ -99,8 +118,8 @@ static ru_value_id in_or_none(const ru_node *n, uint32_t k)
 
 static bool same_attrs(const ru_node *a, const ru_node *b)
 {
-    static const ru_attr_key keys[] = {RU_ATTR_momentum, RU_ATTR_beta1, RU_ATTR_beta2,
-                                       RU_ATTR_epsilon, RU_ATTR_weight_decay};
+    static const ru_attr_key keys[] = {RU_ATTR_momentum, RU_ATTR_alpha,   RU_ATTR_beta1,
+                                       RU_ATTR_beta2,    RU_ATTR_epsilon, RU_ATTR_weight_decay};
     bool same = ru_node_int(a, RU_ATTR_nesterov, 0) == ru_node_int(b, RU_ATTR_nesterov, 0) &&
                 ru_node_int(a, RU_ATTR_decoupled, 0) == ru_node_int(b, RU_ATTR_decoupled, 0);
     for (uint32_t i = 0; same && i < RU_ARRAY_LEN(keys); i++) {
@@ -119,6 +138,8 @@ static bool takes(rui_low *lo, const ru_node *n)
         }
     }
     bool slots = n->op == RU_OP_SgdUpdate || (ru_node_has_in(n, p + 2) && ru_node_has_out(n, 1));
+    slots = slots &&
+            (n->op != RU_OP_RmspropUpdate || ru_node_has_in(n, p + 3) == ru_node_has_out(n, 2));
     return ru_node_has_out(n, 0) && slots && rui_type(lo, n->in[0])->dtype == RU_F32;
 }
 
@@ -140,8 +161,11 @@ static bool joins(rui_low *lo, const ru_node *first, const ru_node *n)
             return false;
         }
     }
-    return in_or_none(n, p + 2).v != 0 ? in_or_none(first, p + 2).v != 0
-                                       : in_or_none(first, p + 2).v == 0;
+    bool same = true; /* the same slots */
+    for (uint32_t k = p + 2; k < p + 4; k++) {
+        same = same && (in_or_none(n, k).v != 0) == (in_or_none(first, k).v != 0);
+    }
+    return same;
 }
 
 static int64_t add_segment(rui_low *lo, const ru_node *n, rui_buf *b)
@@ -188,8 +212,9 @@ ru_status rui_lower_kern_optim(rui_low *lo, const ru_node *n, ru_err *err)
         .k = ru_kern_best(),
         .op = n->op,
         .momentum = ru_node_float(n, RU_ATTR_momentum, 0.0),
+        .alpha = ru_node_float(n, RU_ATTR_alpha, 0.99),
         .beta1 = ru_node_float(n, RU_ATTR_beta1, 0.9),
-        .beta2 = ru_node_float(n, RU_ATTR_beta2, 0.999),
+        .beta2 = ru_node_float(n, RU_ATTR_beta2, n->op == RU_OP_LionUpdate ? 0.99 : 0.999),
         .epsilon = ru_node_float(n, RU_ATTR_epsilon, n->op == RU_OP_AdagradUpdate ? 1e-10 : 1e-8),
         .weight_decay = ru_node_float(n, RU_ATTR_weight_decay, 0.0),
         .nesterov = ru_node_int(n, RU_ATTR_nesterov, 0) != 0,

@@ -134,6 +134,78 @@ ru_status rui_ref_AdagradUpdate(const ru_ref_call *c, ru_err *err)
     return RU_OK;
 }
 
+/* (lr, gscale?, p, g, s, m?) -> p', s', m'. Source: PyTorch's torch.optim.RMSprop. */
+ru_status rui_ref_RmspropUpdate(const ru_ref_call *c, ru_err *err)
+{
+    update u;
+    double *s, *m;
+    RU_TRY(update_load(c, 2, false, &u, err));
+    RU_TRY(rui_ref_in(c, 4, &s, err));
+    RU_TRY(rui_ref_in(c, 5, &m, err));
+    double alpha = ru_node_float(c->node, RU_ATTR_alpha, 0.99);
+    double eps = ru_node_float(c->node, RU_ATTR_epsilon, 1e-8);
+    double momentum = ru_node_float(c->node, RU_ATTR_momentum, 0.0);
+    for (int64_t i = 0; i < u.n; i++) {
+        s[i] = alpha * s[i] + (1.0 - alpha) * u.g[i] * u.g[i];
+        double step = u.g[i] / (sqrt(s[i]) + eps);
+        if (m != NULL) {
+            step = m[i] = momentum * m[i] + step;
+        }
+        u.p[i] -= u.lr * step;
+    }
+    store_states(c, u.p, s, m);
+    return RU_OK;
+}
+
+/* (lr, gscale?, p, g, m) -> p', m'. Source: lion-2023 program 1. */
+ru_status rui_ref_LionUpdate(const ru_ref_call *c, ru_err *err)
+{
+    update u;
+    double *m;
+    RU_TRY(update_load(c, 2, true, &u, err));
+    RU_TRY(rui_ref_in(c, 4, &m, err));
+    double beta1 = ru_node_float(c->node, RU_ATTR_beta1, 0.9);
+    double beta2 = ru_node_float(c->node, RU_ATTR_beta2, 0.99);
+    for (int64_t i = 0; i < u.n; i++) {
+        double to = beta1 * m[i] + (1.0 - beta1) * u.g[i];
+        double sign = to > 0 ? 1.0 : to < 0 ? -1.0 : 0.0;
+        u.p[i] -= u.lr * (sign + u.decay * u.p[i]);
+        m[i] = beta2 * m[i] + (1.0 - beta2) * u.g[i];
+    }
+    store_states(c, u.p, m, NULL);
+    return RU_OK;
+}
+
+/* (lr, gscale?, step, p, g, m, v) -> p', m', v'. Source: lamb-2020 algorithm 2, phi the identity.
+ */
+ru_status rui_ref_LambUpdate(const ru_ref_call *c, ru_err *err)
+{
+    update u;
+    double *m, *v, norm_p = 0.0, norm_r = 0.0;
+    int64_t *step;
+    RU_TRY(update_load(c, 3, true, &u, err));
+    RU_TRY(rui_ref_in_ints(c, 2, &step, err));
+    RU_TRY(rui_ref_in(c, 5, &m, err));
+    RU_TRY(rui_ref_in(c, 6, &v, err));
+    double beta1 = ru_node_float(c->node, RU_ATTR_beta1, 0.9);
+    double beta2 = ru_node_float(c->node, RU_ATTR_beta2, 0.999);
+    double eps = ru_node_float(c->node, RU_ATTR_epsilon, 1e-6);
+    double bias1 = 1.0 - pow(beta1, (double)step[0]), bias2 = 1.0 - pow(beta2, (double)step[0]);
+    for (int64_t i = 0; i < u.n; i++) {
+        m[i] = beta1 * m[i] + (1.0 - beta1) * u.g[i];
+        v[i] = beta2 * v[i] + (1.0 - beta2) * u.g[i] * u.g[i];
+        u.g[i] = m[i] / bias1 / (sqrt(v[i] / bias2) + eps) + u.decay * u.p[i];
+        norm_p += u.p[i] * u.p[i];
+        norm_r += u.g[i] * u.g[i];
+    }
+    double trust = norm_p > 0 && norm_r > 0 ? sqrt(norm_p / norm_r) : 1.0;
+    for (int64_t i = 0; i < u.n; i++) {
+        u.p[i] -= u.lr * trust * u.g[i];
+    }
+    store_states(c, u.p, m, v);
+    return RU_OK;
+}
+
 /* -- dropout ---------------------------------------------------------------------------- */
 
 /* Place p of x is element `place % per` of sample `place / per` of the global batch (ops.def:

@@ -240,6 +240,42 @@ def recurrence():
             case(f"{kind}Train {'both ways' if both else 'forward'}", f"{kind}Train", a, ins, outs + [None])
 
 
+class Lion(torch.optim.Optimizer):
+    """Program 1 of Chen et al., Symbolic discovery of optimization algorithms, 2023."""
+
+    def __init__(self, params, lr, beta1, beta2, decay):
+        super().__init__(params, dict(lr=lr, beta1=beta1, beta2=beta2, decay=decay))
+
+    @torch.no_grad()
+    def step(self):
+        for o in self.param_groups:
+            for p in o["params"]:
+                m = self.state[p].setdefault("exp_avg", torch.zeros_like(p))
+                update = torch.sign(torch.lerp(p.grad, m, o["beta1"]))
+                p -= o["lr"] * (update + o["decay"] * p)
+                m.lerp_(p.grad, 1 - o["beta2"])
+
+
+class Lamb(torch.optim.Optimizer):
+    """Algorithm 2 of You et al., Large batch optimization for deep learning, 2020."""
+
+    def __init__(self, params, lr, beta1, beta2, eps, decay):
+        super().__init__(params, dict(lr=lr, beta1=beta1, beta2=beta2, eps=eps, decay=decay))
+
+    @torch.no_grad()
+    def step(self):
+        for o in self.param_groups:
+            for p in o["params"]:
+                s = self.state[p]
+                s["t"] = s.get("t", 0) + 1
+                m = s.setdefault("exp_avg", torch.zeros_like(p)).lerp_(p.grad, 1 - o["beta1"])
+                v = s.setdefault("exp_avg_sq", torch.zeros_like(p)).lerp_(p.grad ** 2, 1 - o["beta2"])
+                mhat, vhat = m / (1 - o["beta1"] ** s["t"]), v / (1 - o["beta2"] ** s["t"])
+                r = mhat / (vhat.sqrt() + o["eps"]) + o["decay"] * p
+                ratio = p.norm() / r.norm() if p.norm() > 0 and r.norm() > 0 else 1.0
+                p -= o["lr"] * ratio * r
+
+
 def optimizers():
     def steps(name, make, op, attrs, slots, lr, with_step):
         p = torch.nn.Parameter(grid(7))
@@ -254,7 +290,7 @@ def optimizers():
             opt.step()
             after = [opt.state[p][s].detach().clone() for s in slots]
             ins = [torch.tensor(lr, dtype=D), None] + ([torch.tensor(t)] if with_step else []) + [old, grad] + before
-            if op == "SgdUpdate" and not slots:
+            if (op == "SgdUpdate" and not slots) or (op == "RmspropUpdate" and len(slots) < 2):
                 ins.append(None)
             case(f"{name} step {t}", op, attrs, ins, [p.detach().clone()] + after)
 
@@ -271,6 +307,16 @@ def optimizers():
           {**adam, "decoupled": 1}, ["exp_avg", "exp_avg_sq"], 0.01, True)
     steps("Adagrad", lambda ps: O.Adagrad(ps, 0.1, weight_decay=0.01), "AdagradUpdate",
           {"epsilon": 1e-10, "weight_decay": 0.01}, ["sum"], 0.1, False)
+    rms = {"alpha": 0.9, "epsilon": 1e-8, "weight_decay": 0.05}
+    steps("RMSprop", lambda ps: O.RMSprop(ps, 0.01, alpha=0.9, weight_decay=0.05), "RmspropUpdate", rms,
+          ["square_avg"], 0.01, False)
+    steps("RMSprop momentum", lambda ps: O.RMSprop(ps, 0.01, alpha=0.9, weight_decay=0.05, momentum=0.8),
+          "RmspropUpdate", {**rms, "momentum": 0.8}, ["square_avg", "momentum_buffer"], 0.01, False)
+    steps("Lion", lambda ps: Lion(ps, 0.01, 0.9, 0.99, 0.1), "LionUpdate",
+          {"beta1": 0.9, "beta2": 0.99, "weight_decay": 0.1}, ["exp_avg"], 0.01, False)
+    steps("LAMB", lambda ps: Lamb(ps, 0.01, 0.9, 0.999, 1e-6, 0.1), "LambUpdate",
+          {"beta1": 0.9, "beta2": 0.999, "epsilon": 1e-6, "weight_decay": 0.1},
+          ["exp_avg", "exp_avg_sq"], 0.01, True)
     g = [grid(4), grid(2, 3)]
     norm = torch.sqrt(sum((x * x).sum() for x in g))
     case("GlobalNorm", "GlobalNorm", {}, g, [norm])
