@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/str.h"
 #include "exec/pool.h"
 #include "exec/ref.h"
 #include "store/onnx_file.h"
@@ -145,6 +146,38 @@ ru_status ru_model_init(const ru_model *m, uint64_t seed, const ru_graph *step, 
     return st;
 }
 
+ru_value_id ru_model_ema(const ru_graph *step, const ru_value *p)
+{
+    char name[512];
+    if (p->kind != RU_VALUE_STATE || p->role != RU_ROLE_PARAM || p->name == NULL) {
+        return (ru_value_id){0};
+    }
+    ru_text t = ru_text_into(name, sizeof name);
+    ru_text_putf(&t, "%s." RU_EMA_SUFFIX, p->name);
+    ru_value_id v = t.cut ? (ru_value_id){0} : ru_graph_find(step, name);
+    return v.v != 0 && step->values[v.v].role == RU_ROLE_SLOT ? v : (ru_value_id){0};
+}
+
+ru_status ru_model_ema_begin(const ru_graph *step, ru_exe *exe, ru_err *err)
+{
+    ru_arena scratch;
+    ru_arena_init(&scratch, 0);
+    ru_status st = RU_OK;
+    for (uint32_t v = 1; v < step->n_values && st == RU_OK; v++) {
+        ru_value_id mean = ru_model_ema(step, &step->values[v]);
+        if (mean.v == 0) {
+            continue;
+        }
+        ru_arena_mark mark = ru_arena_mark_get(&scratch);
+        void *data = ru_arena_alloc(&scratch, ru_type_bytes(&step->values[v].type), 64);
+        st = data != NULL ? ru_exe_state_read(exe, (ru_value_id){v}, data, err) : full(err);
+        st = st == RU_OK ? ru_exe_state_write(exe, mean, data, err) : st;
+        ru_arena_rewind(&scratch, mark);
+    }
+    ru_arena_fini(&scratch);
+    return st;
+}
+
 ru_status ru_model_state_copy(const ru_graph *from_graph, ru_exe *from, const ru_graph *to_graph,
                               ru_exe *to, ru_arena *scratch, ru_err *err)
 {
@@ -158,6 +191,8 @@ ru_status ru_model_state_copy(const ru_graph *from_graph, ru_exe *from, const ru
             return RU_FAIL(err, RU_E_BUG, "the trained model has no '%s' of the same shape",
                            q->name);
         }
+        ru_value_id mean = ru_model_ema(from_graph, &from_graph->values[id.v]);
+        id = mean.v != 0 ? mean : id;
         ru_arena_mark mark = ru_arena_mark_get(scratch);
         void *data = ru_arena_alloc(scratch, ru_type_bytes(&q->type), 64);
         if (data == NULL) {

@@ -95,6 +95,10 @@ static void feed(part *p, int64_t s)
         }
     }
     *(float *)ru_exe_input(p->exe, p->step.lr) = 0.05f;
+    for (uint32_t k = 0; k < p->step.n_rates; k++) {
+        *(float *)ru_exe_input(p->exe, p->step.rates[k].input) =
+            0.05f * (float)p->step.rates[k].factor;
+    }
     if (p->step.step.v != 0) {
         *(int64_t *)ru_exe_input(p->exe, p->step.step) = s + 1;
     }
@@ -266,6 +270,55 @@ static void mlp_parts(void **state)
                                    .dropout = 0.3},
                  so);
         parts_equal_the_whole(&r, device == 1, (ru_device_kind)device, 1e-5);
+        close_rig(&r);
+    }
+}
+
+/* Each optimizer, with moving means beside it. */
+static void parts_with_every_optimizer(void **state)
+{
+    (void)state;
+    static const int64_t hidden[] = {6};
+    static const ru_optimizer_kind kinds[] = {RU_OPTIMIZER_RMSPROP, RU_OPTIMIZER_LION,
+                                              RU_OPTIMIZER_LAMB};
+    for (uint32_t k = 0; k < 2 * RU_ARRAY_LEN(kinds); k++) {
+        rig r;
+        ru_step_options so = options(kinds[k / 2]);
+        so.x = ru_type_make(RU_F32, 1, (int64_t[]){4});
+        so.optimizer.alpha = 0.9;
+        so.optimizer.epsilon = 1;
+        so.ema = 0.75;
+        open_rig(&r, "mlp",
+                 &(ru_zoo_options){
+                     .classes = 3, .input = {4}, .input_rank = 1, .hidden = hidden, .hidden_n = 1},
+                 so);
+        parts_equal_the_whole(&r, k % 2 == 1, (ru_device_kind)(k % 2), 1e-5);
+        close_rig(&r);
+    }
+}
+
+/* A frozen first layer, and rates of their own. */
+static void parts_with_groups(void **state)
+{
+    (void)state;
+    static const int64_t hidden[] = {6};
+    static const ru_param_group groups[] = {
+        {.match = "fc1.weight", .lr = 1, .freeze = true},
+        {.match = "*.bias", .lr = 2, .weight_decay = 0},
+        {.match = "fc2.*", .lr = 0.5, .weight_decay = 0.1},
+    };
+    for (int device = 0; device < 2; device++) {
+        rig r;
+        ru_step_options so = options(RU_OPTIMIZER_SGD);
+        so.x = ru_type_make(RU_F32, 1, (int64_t[]){4});
+        so.groups = groups;
+        so.n_groups = RU_ARRAY_LEN(groups);
+        open_rig(&r, "mlp",
+                 &(ru_zoo_options){
+                     .classes = 3, .input = {4}, .input_rank = 1, .hidden = hidden, .hidden_n = 1},
+                 so);
+        parts_equal_the_whole(&r, device == 1, (ru_device_kind)device, 1e-5);
+        assert_int_equal(r.parts[0].step.n_params, 3);
         close_rig(&r);
     }
 }
@@ -550,7 +603,8 @@ static void early_updates_change_nothing(void **state)
 {
     (void)state;
     static const ru_optimizer_kind kinds[] = {RU_OPTIMIZER_SGD, RU_OPTIMIZER_ADAM,
-                                              RU_OPTIMIZER_ADAGRAD};
+                                              RU_OPTIMIZER_ADAGRAD, RU_OPTIMIZER_RMSPROP,
+                                              RU_OPTIMIZER_LION};
     for (uint32_t k = 0; k < RU_ARRAY_LEN(kinds); k++) {
         rig r;
         ru_err err = {0};
@@ -594,6 +648,7 @@ static void clipped_updates_are_not_early(void **state)
 }
 
 RU_TESTS(train_share, cmocka_unit_test(gradients_stand_where_told), cmocka_unit_test(mlp_parts),
+         cmocka_unit_test(parts_with_groups), cmocka_unit_test(parts_with_every_optimizer),
          cmocka_unit_test(early_updates_change_nothing),
          cmocka_unit_test(clipped_updates_are_not_early), cmocka_unit_test(lenet_parts),
          cmocka_unit_test(gpt_parts), cmocka_unit_test(resnet_parts),

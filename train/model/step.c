@@ -251,9 +251,19 @@ static ru_status list_params(stepper *w, ru_err *err)
     }
     for (uint32_t v = 1; v < w->model.n_values; v++) {
         const ru_value *p = &w->model.values[v];
-        if (p->kind == RU_VALUE_STATE && p->role == RU_ROLE_PARAM) {
+        if (p->kind != RU_VALUE_STATE || p->role != RU_ROLE_PARAM) {
+            continue;
+        }
+        const ru_param_group *group = rui_step_group(w->opt, p->name);
+        if (group != NULL && group->freeze) {
+            s->frozen += ru_type_count(&p->type);
+        } else {
             s->params[s->n_params++] = w->home[v];
         }
+    }
+    if (s->n_params == 0 && s->frozen > 0) {
+        return RU_FAIL(err, RU_E_CONFIG,
+                       "train.groups: all parameters are frozen; nothing is left to train");
     }
     if (s->n_params == 0) {
         return RU_FAIL(err, RU_E_CONFIG, "the model has no parameters to train");
@@ -358,6 +368,7 @@ static ru_status finish(stepper *w, ru_err *err)
         ru_build_update(&b, states[k], news[k]);
     }
     rui_step_optimizer(&b, w->opt, s);
+    rui_step_ema(&b, w->opt, s);
     ru_build_output(&b, s->loss, "loss");
     if (s->correct.v != 0) {
         ru_build_output(&b, s->correct, "correct");
@@ -413,6 +424,7 @@ ru_status ru_step_build(const ru_graph *model, const ru_step_options *opt, ru_ar
     }
     ru_step_graph s = {0};
     stepper w = {.opt = opt, .arena = arena, .s = &s};
+    RU_TRY(rui_step_groups_check(opt, model, err));
     RU_TRY(stepper_init(&w, model, micro, err));
     for (uint32_t j = 0; j < micro; j++) {
         ru_value_id loss;
