@@ -15,10 +15,28 @@ static const char model_names[] =
     "mlp|lenet|resnet18|resnet34|resnet50|vgg11|vgg16|mobilenet|lstm|gpt|vit";
 static const char *const activations[] = {"relu", "gelu", "tanh"};
 
+static const ru_conf_field weight_rule_fields[] = {
+    ROW(TEXT, ru_weight_rule, from, .help = "name in the file; * stands for any characters"),
+    ROW(TEXT, ru_weight_rule, to,
+        .help = "name in the model; each * is what the same * of 'from' stood for; empty: leave "
+                "the tensor out"),
+};
+static const ru_conf_table weight_rule_table =
+    TABLE(weight_rule, ru_weight_rule, .help = "names of tensors");
+
 static const ru_conf_field model_fields[] = {
     ROW(CHOICE, ru_job_model, zoo, .def = "mlp", .choices = model_names,
         .help = "name of a model of the zoo; its options are keys beside this one"),
     ROW(TEXT, ru_job_model, onnx, .def = "", .help = "ONNX file to train"),
+    ROW(TEXT, ru_job_model, weights, .def = "",
+        .help = "safetensors file with the values to start from, by name: parameters and running "
+                "statistics"),
+    ROW(SECTIONS, ru_job_model, weights_map, .def = "[]", .table = &weight_rule_table,
+        .help = "how tensors of the file are called in the model, where names differ; of several "
+                "that match the first one counts"),
+    ROW(BOOL, ru_job_model, weights_partial, .def = "false",
+        .help = "true: tensors of the file that do not fit are left out, and what the file lacks "
+                "starts as without it, such as a new last layer; false: both are errors"),
     ROW(I64_LIST, ru_job_model, hidden, .def = "[]", .min = 1, .max = 1 << 24,
         .help = "mlp: width of each hidden layer; empty: [512, 512]"),
     ROW(CHOICE, ru_job_model, activation, .def = "relu", .choices = "relu|gelu|tanh",
@@ -84,6 +102,14 @@ static ru_status model_check(const void *section, ru_err *err)
                            zoo ? rows[m->zoo].options : "none (the ONNX graph defines the model)");
         }
     }
+    const ru_weight_rule *rules = m->weights_map.at;
+    for (uint32_t k = 0; k < m->weights_map.n; k++) {
+        RU_TRY(ru_weight_rule_check(&rules[k], err));
+    }
+    if (m->weights[0] == 0 && (m->weights_map.n > 0 || m->weights_partial)) {
+        return RU_FAIL(err, RU_E_CONFIG, "%s needs model.weights, the file to start from",
+                       m->weights_partial ? "weights_partial" : "weights_map");
+    }
     return RU_OK;
 }
 
@@ -98,7 +124,8 @@ static const ru_conf_table model_table = {
               "layer=layers|"
               "n_head=heads|num_heads=heads|n_embd=width|hidden_size=width|block_size=context|"
               "vocab_size=vocab|"
-              "path=onnx|file=onnx|patch_size=patch|dropout_rate=dropout",
+              "pretrained=weights|checkpoint=weights|init_from=weights|path=onnx|file=onnx|patch_"
+              "size=patch|dropout_rate=dropout",
     .check = model_check,
     .help = "model to train",
 };
@@ -228,6 +255,9 @@ static const ru_conf_field train_fields[] = {
     ROW(CHOICE, ru_job_train, decay, .def = "all", .choices = "all|matrices",
         .help = "parameters with weight decay: all, or only matrices (no biases, no normalisation "
                 "parameters)"),
+    ROW(SECTIONS, ru_job_train, groups, .def = "[]", .table = &rui_job_group_table,
+        .help = "parameters with settings of their own; of a parameter that several groups match "
+                "the first one counts"),
     ROW(I64, ru_job_train, batch, .def = "32", .min = 1, .max = 1e9,
         .help = "samples of one step over all workers"),
     ROW(TEXT_LIST, ru_job_train, transient, .def = "[]",
@@ -275,6 +305,9 @@ static const ru_conf_field train_fields[] = {
             "largest norm of the gradient; a larger gradient is scaled down to it; 0: no limit"),
     ROW(F64, ru_job_train, label_smoothing, .def = "0", .min = 0, .max = 0.999,
         .help = "fraction of the target probability spread over all classes"),
+    ROW(F64, ru_job_train, ema, .def = "0", .min = 0, .max = 0.9999999,
+        .help = "decay rate of a moving mean of the parameters, such as 0.999, which is then what "
+                "is evaluated, exported and kept as the best; 0: none"),
     ROW(BOOL, ru_job_train, shuffle, .def = "true",
         .help = "false has the same effect as data.shuffle: none"),
     ROW(CHOICE, ru_job_train, device, .def = "cpu", .choices = "cpu|ref",
@@ -303,7 +336,9 @@ static const char train_called[] =
     "0.0001}}|grad_clip=clip_norm|gradient_clip_val=clip_norm|max_grad_norm=clip_norm|"
     "accumulate_grad_batches=accumulate|gradient_accumulation_steps=accumulate|grad_accum="
     "accumulate|"
-    "early_stopping=patience|random_seed=seed|dtype=precision|amp=precision|monitor=metric|"
+    "ema_decay=ema|early_stopping=patience|param_groups=groups|parameter_groups=groups|freeze="
+    "groups: [{match: "
+    "..., freeze: true}]|random_seed=seed|dtype=precision|amp=precision|monitor=metric|"
     "eval_steps=eval_every|val_check_interval=eval_every|num_threads=threads";
 
 static const ru_conf_table train_table =

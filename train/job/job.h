@@ -12,6 +12,7 @@
 #include "exec/exe.h"
 #include "train/job/schedule.h"
 #include "train/model/step.h"
+#include "train/model/weights.h"
 #include "train/model/zoo.h"
 
 RU_API_BEGIN
@@ -22,6 +23,9 @@ typedef struct ru_job_model {
     uint32_t source; /* ru_model_source */
     uint32_t zoo;    /* index in ru_zoo_list */
     const char *onnx;
+    const char *weights;          /* safetensors file to start from; empty: none */
+    ru_conf_sections weights_map; /* of ru_weight_rule */
+    bool weights_partial;
     ru_conf_i64s hidden;
     uint32_t activation;
     int64_t layers, heads, width, context, vocab, patch, classes;
@@ -51,15 +55,20 @@ typedef struct ru_job_adam {
     double lr, beta1, beta2, epsilon, weight_decay;
 } ru_job_adam;
 
+typedef struct ru_job_rmsprop {
+    double lr, alpha, epsilon, momentum, weight_decay;
+} ru_job_rmsprop;
+
 typedef struct ru_job_adagrad {
     double lr, epsilon, weight_decay;
 } ru_job_adagrad;
 
 typedef struct ru_job_optimizer {
-    uint32_t which; /* 1 sgd, 2 adam, 3 adamw, 4 adagrad */
+    uint32_t which; /* 1 sgd, 2 adam, 3 adamw, 4 adagrad, 5 rmsprop, 6 lion, 7 lamb */
     ru_job_sgd sgd;
-    ru_job_adam adam, adamw;
+    ru_job_adam adam, adamw, lion, lamb; /* lion has no epsilon */
     ru_job_adagrad adagrad;
+    ru_job_rmsprop rmsprop;
 } ru_job_optimizer;
 
 typedef struct ru_job_curve {
@@ -76,7 +85,8 @@ typedef struct ru_job_train {
     uint32_t loss; /* 0 auto, else ru_loss_kind + 1 */
     ru_job_optimizer optimizer;
     ru_job_schedule schedule;
-    uint32_t decay; /* 0 all, 1 matrices */
+    uint32_t decay;          /* 0 all, 1 matrices */
+    ru_conf_sections groups; /* of ru_param_group */
     int64_t batch, epochs, steps;
     ru_conf_texts transient;      /* hosts that may be taken away */
     ru_conf_pairs batch_schedule; /* epoch -> batch from then on; train/job/batch.h */
@@ -85,7 +95,7 @@ typedef struct ru_job_train {
     int64_t seed, accumulate, eval_every, eval_batch, patience;
     uint32_t metric; /* 0 auto, else of ru_job_metric */
     double min_delta;
-    double clip_norm, label_smoothing;
+    double clip_norm, label_smoothing, ema;
     uint32_t precision, device; /* ru_precision, ru_device_kind */
     uint32_t threads;
     bool autotune, shuffle, early_update;

@@ -22,7 +22,7 @@ extern const ru_conf_table rui_augment_table; /* of ru_augment */
     }
 
 /* job_optim.c */
-extern const ru_conf_table rui_job_optimizer_table, rui_job_schedule_table;
+extern const ru_conf_table rui_job_optimizer_table, rui_job_schedule_table, rui_job_group_table;
 
 /* The text of a job file: not too large, no control characters. */
 RU_MUST_USE ru_status rui_job_text(const char *path, ru_arena *arena, char **text, int64_t *n,

@@ -97,6 +97,12 @@ ru_status ru_job_load(const char *path, const char *const *sets, uint32_t n_sets
             return full(err);
         }
     }
+    if (job.model.weights[0] != 0) {
+        job.model.weights = rui_job_path(arena, path, job.model.weights);
+        if (job.model.weights == NULL) {
+            return full(err);
+        }
+    }
     if (job.train.epochs == 0 && job.train.steps == 0 && job.train.until.n == 0) {
         job.train.epochs = 1;
     }

@@ -41,10 +41,11 @@ static ru_status sgd_check(const void *section, ru_err *err)
             .help = "added to the denominator to avoid division by zero"),              \
         DECAY_ROW(ru_job_adam, decay_, help_)
 
+#define DECOUPLED "decoupled weight decay: each step reduces a parameter by lr times this fraction"
+
 static const ru_conf_field adam_fields[] = {
     ADAM_ROWS("0", "L2 penalty: this times the parameter is added to the gradient")};
-static const ru_conf_field adamw_fields[] = {ADAM_ROWS(
-    "0.01", "decoupled weight decay: each step reduces a parameter by lr times this fraction")};
+static const ru_conf_field adamw_fields[] = {ADAM_ROWS("0.01", DECOUPLED)};
 
 static const ru_conf_field adagrad_fields[] = {
     LR_ROW(ru_job_adagrad, "0.01"),
@@ -52,6 +53,42 @@ static const ru_conf_field adagrad_fields[] = {
         .help = "added to the denominator to avoid division by zero"),
     DECAY_ROW(ru_job_adagrad, "0", "L2 penalty: this times the parameter is added to the gradient"),
 };
+
+static const ru_conf_field rmsprop_fields[] = {
+    LR_ROW(ru_job_rmsprop, "0.01"),
+    ROW(F64, ru_job_rmsprop, alpha, .def = "0.99", .min = 0, .max = 0.99999999,
+        .help = "decay rate of the moving mean of squared gradients"),
+    ROW(F64, ru_job_rmsprop, epsilon, .def = "1e-8", .min = 0, .max = 1, .open = true,
+        .help = "added to the denominator to avoid division by zero"),
+    ROW(F64, ru_job_rmsprop, momentum, .def = "0", .min = 0, .max = 0.9999,
+        .help = "momentum: fraction of the previous update that is added to the next"),
+    DECAY_ROW(ru_job_rmsprop, "0", "L2 penalty: this times the parameter is added to the gradient"),
+};
+
+static const ru_conf_field lion_fields[] = {
+    LR_ROW(ru_job_adam, "0.0001"),
+    ROW(F64, ru_job_adam, beta1, .def = "0.9", .min = 0, .max = 0.999999,
+        .help = "share of the momentum in the direction of a step"),
+    ROW(F64, ru_job_adam, beta2, .def = "0.99", .min = 0, .max = 0.99999999,
+        .help = "decay rate of the momentum"),
+    DECAY_ROW(ru_job_adam, "0", DECOUPLED),
+};
+
+static const ru_conf_field lamb_fields[] = {
+    LR_ROW(ru_job_adam, "0.001"),
+    ROW(F64, ru_job_adam, beta1, .def = "0.9", .min = 0, .max = 0.999999,
+        .help = "decay rate of the moving mean of gradients"),
+    ROW(F64, ru_job_adam, beta2, .def = "0.999", .min = 0, .max = 0.99999999,
+        .help = "decay rate of the moving mean of squared gradients"),
+    ROW(F64, ru_job_adam, epsilon, .def = "1e-6", .min = 0, .max = 1, .open = true,
+        .help = "added to the denominator to avoid division by zero"),
+    DECAY_ROW(ru_job_adam, "0.01",
+              "this times the parameter is added to the direction before its norm is taken"),
+};
+
+static const ru_conf_table rmsprop_table = TABLE(rmsprop, ru_job_rmsprop, .help = "RMSprop");
+static const ru_conf_table lion_table = TABLE(lion, ru_job_adam, .help = "Lion");
+static const ru_conf_table lamb_table = TABLE(lamb, ru_job_adam, .help = "LAMB");
 
 static const ru_conf_table sgd_table =
     TABLE(sgd, ru_job_sgd, .check = sgd_check, .help = "stochastic gradient descent");
@@ -65,12 +102,36 @@ static const ru_conf_field optimizer_fields[] = {
     ROW(SECTION, ru_job_optimizer, adam, .table = &adam_table, .help = "Adam"),
     ROW(SECTION, ru_job_optimizer, adamw, .table = &adamw_table, .help = "AdamW"),
     ROW(SECTION, ru_job_optimizer, adagrad, .table = &adagrad_table, .help = "Adagrad"),
+    ROW(SECTION, ru_job_optimizer, rmsprop, .table = &rmsprop_table,
+        .help = "RMSprop, not centered"),
+    ROW(SECTION, ru_job_optimizer, lion, .table = &lion_table,
+        .help = "Lion: steps of equal size in every element; lr is a tenth of Adam's or less"),
+    ROW(SECTION, ru_job_optimizer, lamb, .table = &lamb_table,
+        .help = "LAMB: Adam whose step is scaled by the norm of each parameter, for large batches"),
 };
 
 const ru_conf_table rui_job_optimizer_table =
-    TABLE(optimizer, ru_job_optimizer, .one_of = "sgd|adam|adamw|adagrad",
+    TABLE(optimizer, ru_job_optimizer, .one_of = "sgd|adam|adamw|adagrad|rmsprop|lion|lamb",
           .which_offset = offsetof(ru_job_optimizer, which),
           .help = "algorithm that updates the parameters");
+
+/* -- groups of parameters ---------------------------------------------------------------------- */
+
+static const ru_conf_field group_fields[] = {
+    ROW(TEXT, ru_param_group, match,
+        .help = "names of the parameters, such as layer1.*; * stands for any characters"),
+    ROW(F64, ru_param_group, lr, .def = "1", .min = 0, .max = 1e6,
+        .help = "factor of the learning rate"),
+    ROW(F64, ru_param_group, weight_decay, .def = "-1", .min = -1, .max = 100,
+        .help = "weight decay instead of the optimizer's; -1: the optimizer's"),
+    ROW(BOOL, ru_param_group, freeze, .def = "false",
+        .help = "these parameters do not change; they take no gradient and no optimizer state"),
+};
+
+const ru_conf_table rui_job_group_table =
+    TABLE(group, ru_param_group, .help = "parameters with settings of their own",
+          .called = "name=match|params=match|pattern=match|lr_factor=lr|lr_mult=lr|"
+                    "learning_rate=lr|frozen=freeze");
 
 /* -- schedule ---------------------------------------------------------------------------------- */
 
@@ -134,17 +195,34 @@ const ru_conf_table rui_job_schedule_table =
 ru_optimizer ru_job_optimizer_get(const ru_job *job)
 {
     const ru_job_optimizer *o = &job->train.optimizer;
-    const ru_job_adam *a = o->which == 2 ? &o->adam : &o->adamw;
+    const struct {
+        const ru_job_adam *at;
+        ru_optimizer_kind kind;
+    } adams[] = {[2] = {&o->adam, RU_OPTIMIZER_ADAM},
+                 [3] = {&o->adamw, RU_OPTIMIZER_ADAMW},
+                 [6] = {&o->lion, RU_OPTIMIZER_LION},
+                 [7] = {&o->lamb, RU_OPTIMIZER_LAMB}};
+    const ru_job_adam *a = adams[o->which & 7].at;
     bool matrices = job->train.decay == 1;
     switch (o->which) {
     case 2:
     case 3:
-        return (ru_optimizer){.kind = o->which == 2 ? RU_OPTIMIZER_ADAM : RU_OPTIMIZER_ADAMW,
+    case 6:
+    case 7:
+        return (ru_optimizer){.kind = adams[o->which].kind,
                               .lr = a->lr,
                               .beta1 = a->beta1,
                               .beta2 = a->beta2,
                               .epsilon = a->epsilon,
                               .weight_decay = a->weight_decay,
+                              .decay_matrices = matrices};
+    case 5:
+        return (ru_optimizer){.kind = RU_OPTIMIZER_RMSPROP,
+                              .lr = o->rmsprop.lr,
+                              .alpha = o->rmsprop.alpha,
+                              .epsilon = o->rmsprop.epsilon,
+                              .momentum = o->rmsprop.momentum,
+                              .weight_decay = o->rmsprop.weight_decay,
                               .decay_matrices = matrices};
     case 4:
         return (ru_optimizer){.kind = RU_OPTIMIZER_ADAGRAD,

@@ -119,6 +119,12 @@ static void wrong_jobs_are_named_with_their_place(void **state)
         {"model: {zoo: lenet}\n" DATA "train: {batch: 10, accumulate: 3}\n", "not a multiple"},
         {"model: {zoo: lenet}\n" DATA "train: {optimizer: {sgd: {nesterov: true}}}\n", "momentum"},
         {"model: {zoo: lenet}\n" DATA "train: {optimizer: {sgd: {}, adam: {}}}\n", "optimizer"},
+        {"model: {zoo: lenet, weights_partial: true}\n" DATA, "needs model.weights"},
+        {"model: {zoo: lenet, weights: a, weights_map: [{from: a, to: 'b*'}]}\n" DATA,
+         "each * of 'to' needs one of 'from'"},
+        {"model: {zoo: lenet}\n" DATA "train: {groups: [{lr: 2}]}\n", "train.groups[0].match"},
+        {"model: {zoo: lenet}\n" DATA "train: {groups: [{match: a, frozen: true}]}\n",
+         "it is called 'freeze' here"},
     };
     for (uint32_t k = 0; k < RU_ARRAY_LEN(cases); k++) {
         loaded l;

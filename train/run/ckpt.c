@@ -18,7 +18,8 @@
 
 typedef struct tensor {
     ru_value_id id;
-    ru_array array; /* data in the snapshot */
+    ru_array array;    /* data in the snapshot; its name in the file */
+    const char *state; /* its name in the graph */
     void *data;
     bool slot;
 } tensor;
@@ -53,6 +54,25 @@ static ru_status full(ru_err *err)
 
 /* -- opening ----------------------------------------------------------------------------------- */
 
+const char *rui_ckpt_name(const ru_graph *g, const ru_value *s, ru_arena *arena, bool *slot)
+{
+    static const char ema[] = "." RU_EMA_SUFFIX;
+    *slot = s->role == RU_ROLE_SLOT;
+    if (ru_model_ema(g, s).v != 0) {
+        *slot = true;
+        return ru_arena_printf(arena, "%s.raw", s->name);
+    }
+    if (*slot && ru_str_ends(ru_str_c(s->name), ema)) {
+        const char *stem = ru_arena_strn(arena, s->name, (int64_t)(strlen(s->name) - strlen(ema)));
+        ru_value_id p = stem != NULL ? ru_graph_find(g, stem) : (ru_value_id){0};
+        if (p.v != 0 && ru_model_ema(g, &g->values[p.v]).v != 0) {
+            *slot = false;
+            return stem;
+        }
+    }
+    return ru_arena_str(arena, s->name);
+}
+
 static ru_status list_tensors(ru_ckpt *c, ru_arena *arena, ru_err *err)
 {
     const ru_graph *g = c->opt.graph;
@@ -64,14 +84,20 @@ static ru_status list_tensors(ru_ckpt *c, ru_arena *arena, ru_err *err)
     for (int slots = 0; slots < 2; slots++) {
         for (uint32_t v = 1; v < g->n_values; v++) {
             const ru_value *s = &g->values[v];
-            if (s->kind == RU_VALUE_STATE && s->name != NULL &&
-                (s->role == RU_ROLE_SLOT) == (slots == 1)) {
-                const char *name = ru_arena_str(arena, s->name);
-                if (name == NULL) {
-                    return full(err);
-                }
-                c->tensors[c->n++] = (tensor){
-                    .id = {v}, .array = {.name = name, .type = s->type}, .slot = slots == 1};
+            if (s->kind != RU_VALUE_STATE || s->name == NULL) {
+                continue;
+            }
+            bool slot;
+            const char *name = rui_ckpt_name(g, s, arena, &slot);
+            const char *state = ru_arena_str(arena, s->name);
+            if (name == NULL || state == NULL) {
+                return full(err);
+            }
+            if (slot == (slots == 1)) {
+                c->tensors[c->n++] = (tensor){.id = {v},
+                                              .array = {.name = name, .type = s->type},
+                                              .state = state,
+                                              .slot = slots == 1};
                 c->snapshot_bytes += (ru_type_bytes(&s->type) + 63) / 64 * 64;
             }
         }
@@ -184,8 +210,8 @@ ru_status ru_ckpt_save(ru_ckpt *c, ru_exe *exe, const ru_ckpt_at *at, int64_t *p
         tensor *t = &c->tensors[k];
         const ru_value *v =
             t->id.v < c->opt.graph->n_values ? &c->opt.graph->values[t->id.v] : NULL;
-        if (v == NULL || v->name == NULL || strcmp(v->name, t->array.name) != 0) {
-            t->id = ru_graph_find(c->opt.graph, t->array.name); /* a step of another size */
+        if (v == NULL || v->name == NULL || strcmp(v->name, t->state) != 0) {
+            t->id = ru_graph_find(c->opt.graph, t->state); /* a step of another size */
         }
         RU_TRY(ru_exe_state_read(exe, t->id, t->data, err));
     }

@@ -1,7 +1,8 @@
 /* Checkpoints: OUT/checkpoints/<step>/ with
  *
- *     model.safetensors      parameters and running statistics
- *     optimizer.safetensors  optimizer slots (when there are any)
+ *     model.safetensors      parameters and running statistics; with train.ema the moving means of
+ *                            the parameters, under their names
+ *     optimizer.safetensors  optimizer slots (when there are any); with train.ema the parameters
  *     state.json             step, samples, seed, job, facts of the model
  *     manifest.json          size and hash of each file; written last
  *

@@ -5,6 +5,7 @@
 #define RU_TRAIN_RUN_CKPT_IMPL_H
 
 #include "base/conf.h"
+#include "world/graph.h"
 
 #define RUI_CKPT_NAME "%09lld" /* of the step; sorts by name up to a thousand million */
 #define RUI_CKPT_TEMP ".tmp"
@@ -13,6 +14,11 @@ typedef struct rui_ckpt_entry {
     int64_t step;
     const char *name;
 } rui_ckpt_entry;
+
+/* The name of state `s` in a checkpoint, in `arena`, and whether it stands with the slots; NULL: no
+ * memory. A model with moving means is what is evaluated and exported: its means have the names of
+ * the parameters there, and the parameters are beside the slots as <name>.raw. */
+const char *rui_ckpt_name(const ru_graph *g, const ru_value *s, ru_arena *arena, bool *slot);
 
 /* Folders named by a step in `dir`, the newest first. Everything lives in `arena`. */
 RU_MUST_USE ru_status rui_ckpt_list(const char *dir, ru_arena *arena, rui_ckpt_entry **out,

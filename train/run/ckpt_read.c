@@ -326,38 +326,43 @@ static ru_status open_tensors(const ru_ckpt_info *info, const char *name, ru_are
     return RU_OK;
 }
 
-/* The tensor for a state value: same name, type and shape. */
-static ru_status tensor_for(const ru_ckpt_info *info, const tensors *t, const ru_graph *g,
-                            const ru_value *v, const void **data, ru_err *err)
+/* The tensor `name` for a state value: same type and shape. */
+static ru_status tensor_for(const ru_ckpt_info *info, const tensors *t, const char *name,
+                            const ru_graph *g, const ru_value *v, const void **data, ru_err *err)
 {
-    const ru_array *a = t->open ? ru_arrays_find(&t->file.tensors, v->name) : NULL;
+    const ru_array *a = t->open ? ru_arrays_find(&t->file.tensors, name) : NULL;
     char want[160], have[160];
     ru_type_print(g, &v->type, want, sizeof want);
     if (a == NULL) {
         return RU_FAIL(err, RU_E_DATA,
                        "%s has no tensor '%s' (%s); it belongs to another model or optimizer",
-                       info->dir, v->name, want);
+                       info->dir, name, want);
     }
     if (!ru_type_equal(&a->type, &v->type)) {
         ru_type_print(g, &a->type, have, sizeof have);
         return RU_FAIL(err, RU_E_DATA, "%s: tensor '%s' is %s, but the model expects %s", info->dir,
-                       v->name, have, want);
+                       name, have, want);
     }
     *data = a->data;
     return RU_OK;
 }
 
 static ru_status load_into(const ru_ckpt_info *info, const ru_graph *graph, ru_exe *exe, bool slots,
-                           const tensors *model, const tensors *optimizer, ru_err *err)
+                           const tensors *model, const tensors *optimizer, ru_arena *arena,
+                           ru_err *err)
 {
     for (uint32_t v = 1; v < graph->n_values; v++) {
         const ru_value *s = &graph->values[v];
-        bool slot = s->role == RU_ROLE_SLOT;
-        if (s->kind != RU_VALUE_STATE || s->name == NULL || (slot && !slots)) {
+        if (s->kind != RU_VALUE_STATE || s->name == NULL || (s->role == RU_ROLE_SLOT && !slots)) {
             continue;
         }
+        bool slot;
         const void *data;
-        RU_TRY(tensor_for(info, slot ? optimizer : model, graph, s, &data, err));
+        const char *name = rui_ckpt_name(graph, s, arena, &slot);
+        if (name == NULL) {
+            return full(err);
+        }
+        RU_TRY(tensor_for(info, slot ? optimizer : model, name, graph, s, &data, err));
         RU_TRY(ru_exe_state_write(exe, (ru_value_id){v}, data, err));
     }
     return RU_OK;
@@ -385,7 +390,7 @@ ru_status ru_ckpt_load(const ru_ckpt_info *info, const ru_graph *graph, ru_exe *
         st = open_tensors(info, "optimizer.safetensors", &arena, &optimizer, err);
     }
     if (st == RU_OK) {
-        st = load_into(info, graph, exe, slots, &model, &optimizer, err);
+        st = load_into(info, graph, exe, slots, &model, &optimizer, &arena, err);
     }
     ru_file_unmap(&model.map);
     ru_file_unmap(&optimizer.map);
@@ -405,7 +410,7 @@ ru_status ru_ckpt_load_graph(const ru_ckpt_info *info, ru_graph *graph, ru_arena
             continue;
         }
         const void *data;
-        st = tensor_for(info, &model, graph, s, &data, err);
+        st = tensor_for(info, &model, s->name, graph, s, &data, err);
         if (st == RU_OK) {
             s->data = ru_arena_copy(arena, data, ru_type_bytes(&s->type), 64);
             st = s->data != NULL ? RU_OK : full(err);

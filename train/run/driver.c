@@ -258,6 +258,10 @@ static double set_scalars(rui_driver *d)
     rui_trainer *t = d->t;
     double lr = ru_schedule_lr(&t->schedule, t->optimizer.lr, d->turn.step);
     *(float *)ru_exe_input(t->exe, t->step.lr) = (float)lr;
+    for (uint32_t k = 0; k < t->step.n_rates; k++) {
+        const ru_step_rate *rate = &t->step.rates[k];
+        *(float *)ru_exe_input(t->exe, rate->input) = (float)(lr * rate->factor);
+    }
     if (t->step.step.v != 0) {
         *(int64_t *)ru_exe_input(t->exe, t->step.step) = d->turn.step + 1;
     }

@@ -26,8 +26,9 @@ typedef struct rui_trainer {
     bool looked;     /* for a checkpoint to go on from */
     bool goes_on;    /* there is one: */
     ru_ckpt_info from;
-    const char *changed; /* settings that are not as they were then; NULL: none */
-    const char *run;     /* its last part */
+    const char *weights_said; /* about the file of start values; NULL: none was read */
+    const char *changed;      /* settings that are not as they were then; NULL: none */
+    const char *run;          /* its last part */
     const char *job_yaml;
     const char *tune_dir;             /* kernel choices of this run */
     ru_dataset *train_set, *test_set; /* test_set NULL: none */

@@ -85,6 +85,9 @@ void rui_trainer_options(const rui_trainer *t, ru_step_options *so, ru_exe_optio
     *so = (ru_step_options){
         .loss = t->model.loss,
         .optimizer = t->optimizer,
+        .groups = j->groups.at,
+        .n_groups = j->groups.n,
+        .ema = j->ema,
         .label_smoothing = j->label_smoothing,
         .clip_norm = j->clip_norm,
         .accumulate = (uint32_t)j->accumulate,
@@ -153,6 +156,20 @@ static ru_status open_recorder(rui_trainer *t, ru_err *err)
     return RU_OK;
 }
 
+/* The job's file of start values, if it names one. */
+static ru_status take_weights(rui_trainer *t, ru_err *err)
+{
+    const ru_job_model *m = &t->job->model;
+    if (m->weights[0] == 0) {
+        return RU_OK;
+    }
+    const ru_weights_options wo = {.path = m->weights,
+                                   .rules = m->weights_map.at,
+                                   .n_rules = m->weights_map.n,
+                                   .partial = m->weights_partial};
+    return ru_weights_load(&wo, &t->step.graph, t->exe, t->arena, &t->weights_said, err);
+}
+
 /* Start values, or the newest checkpoint. */
 ru_status rui_trainer_fill(rui_trainer *t, ru_err *err)
 {
@@ -161,7 +178,8 @@ ru_status rui_trainer_fill(rui_trainer *t, ru_err *err)
     t->saved_step = -1;
     RU_TRY(rui_trainer_look_back(t, err));
     if (!t->goes_on) {
-        return RU_OK;
+        RU_TRY(take_weights(t, err));
+        return ru_model_ema_begin(&t->step.graph, t->exe, err);
     }
     RU_TRY(ru_ckpt_load(&t->from, &t->step.graph, t->exe, true, err));
     t->step_done = t->step_resumed = t->step_first = t->saved_step = t->from.at.step;
@@ -253,6 +271,13 @@ ru_status rui_trainer_say_start(rui_trainer *t, uint32_t workers, ru_err *err)
     };
     ru_report_workers_set(t->report, workers, workers, workers);
     RU_TRY(ru_report_begin(t->report, &start, err));
+    if (t->weights_said != NULL) {
+        ru_report_say(t->report, "starts with %s", t->weights_said);
+    }
+    if (t->step.frozen > 0) {
+        ru_report_say(t->report, "%lld of %lld parameters are frozen", (long long)t->step.frozen,
+                      (long long)(t->step.frozen + t->step.parameters));
+    }
     if (!t->goes_on) {
         return RU_OK;
     }

@@ -348,7 +348,7 @@ static void an_imported_model_with_outside_weights_trains(void **state)
     assert_ok(run_lab_train(l, "first", false, 3, &r, &err), err);
     const char *whole = export_run(l, "first", "whole", false);
     const char *parts = export_run(l, "first", "parts", true);
-    l->job.model = (ru_job_model){.source = RU_MODEL_ONNX, .onnx = whole};
+    l->job.model = (ru_job_model){.source = RU_MODEL_ONNX, .onnx = whole, .weights = ""};
     assert_ok(run_lab_train(l, "a", false, 6, &r, &err), err);
     l->job.model.onnx = parts;
     assert_ok(run_lab_train(l, "b", false, 3, &r, &err), err);

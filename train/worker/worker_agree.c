@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/hash.h"
+#include "env/file.h"
 #include "train/worker/worker_impl.h"
 
 enum { DEPTH_MAX = 8, SAMPLES = 64, LABEL = 17 };
@@ -12,10 +13,11 @@ enum { DEPTH_MAX = 8, SAMPLES = 64, LABEL = 17 };
  * content counts. */
 static bool is_own(ru_str name)
 {
-    static const char *const own[] = {
-        "name",         "model.onnx",         "data.train",       "data.test",
-        "data.threads", "train.threads",      "train.device",     "train.autotune",
-        "train.poll",   "train.early_update", "checkpoint.every", "checkpoint.keep"};
+    static const char *const own[] = {"name",           "model.onnx",         "model.weights",
+                                      "data.train",     "data.test",          "data.threads",
+                                      "train.threads",  "train.device",       "train.autotune",
+                                      "train.poll",     "train.early_update", "checkpoint.every",
+                                      "checkpoint.keep"};
     bool yes = false;
     for (uint32_t k = 0; k < RU_ARRAY_LEN(own); k++) {
         yes = yes || ru_str_eq_c(name, own[k]);
@@ -38,10 +40,13 @@ static void put_line(ru_text *t, ru_str name, ru_str value)
     }
 }
 
-/* "a:\n  b: 1\n" as "a.b 1\n". The text is ru_job_dump's: two blanks a level, one key a line. */
+/* "a:\n  b: 1\n" as "a.b 1\n", and elements of a list as "a.0.b". The text is ru_job_dump's: two
+ * blanks a level, one key a line. */
 static void put_job(const char *yaml, ru_text *t)
 {
     ru_str rest = ru_str_c(yaml), line, keys[DEPTH_MAX];
+    char numbers[DEPTH_MAX][12];
+    uint32_t elements[DEPTH_MAX] = {0};
     while (ru_str_next(&rest, '\n', &line)) {
         int64_t blanks = 0, colon = ru_str_find(line, ":");
         while (blanks < line.n && line.p[blanks] == ' ') {
@@ -51,7 +56,16 @@ static void put_job(const char *yaml, ru_text *t)
         if (colon < 0) {
             continue;
         }
-        RU_CHECK(depth < DEPTH_MAX);
+        RU_CHECK(depth + 1 < DEPTH_MAX);
+        if (ru_str_starts(ru_str_from(line, blanks), "- ")) {
+            ru_text number = ru_text_into(numbers[depth], sizeof numbers[depth]);
+            ru_text_putf(&number, "%u", elements[depth]++);
+            keys[depth] = ru_str_c(numbers[depth]);
+            depth++;
+            blanks += 2;
+        } else {
+            elements[depth + 1] = 0;
+        }
         keys[depth] = ru_str_n(line.p + blanks, colon - blanks);
         ru_str value = ru_str_trim(ru_str_from(line, colon + 1));
         char name[256];
@@ -112,6 +126,21 @@ static void put_data(const char *name, const ru_dataset *d, ru_arena *scratch, r
                  name, (unsigned long long)content(d, fields, n, scratch));
 }
 
+/* Workers that begin a job read start values each for itself. */
+static void put_weights(const rui_worker *w, ru_text *t)
+{
+    const char *path = w->t.job->model.weights;
+    ru_map_file map;
+    ru_err ignored; /* it is told where the file is read */
+    if (path[0] == 0 || w->opt->newcomer || w->first_step > 0 ||
+        ru_file_map(path, &map, &ignored) != RU_OK) {
+        return;
+    }
+    ru_text_putf(t, "model.weights-content %016llx\n",
+                 (unsigned long long)ru_hash_bytes(map.data, map.size_bytes, LABEL));
+    ru_file_unmap(&map);
+}
+
 ru_status rui_worker_agreed(rui_worker *w, const char **out, ru_err *err)
 {
     const rui_trainer *t = &w->t;
@@ -123,6 +152,7 @@ ru_status rui_worker_agreed(rui_worker *w, const char **out, ru_err *err)
     put_job(yaml.p, &text);
     ru_text_putf(&text, "model-graph %016llx\n",
                  (unsigned long long)ru_graph_hash(&t->model.train));
+    put_weights(w, &text);
     put_data("training-data", t->train_set, &scratch, &text);
     if (t->test_set != NULL) {
         put_data("test-data", t->test_set, &scratch, &text);

@@ -12,7 +12,8 @@ static const char job_yaml[] =
     "name: t\nmodel: {zoo: mlp, hidden: [8], dropout: 0.2}\n"
     "data: {format: synthetic, generator: gaussian, count: 200, test_count: 50, features: 6, "
     "classes: 3}\n"
-    "train: {batch: 16, epochs: 2, threads: 1, until: {accuracy: 0.9}, "
+    "train: {groups: [{match: fc1.*}, {match: fc2.*, lr: 0.5, freeze: true}], "
+    "batch: 16, epochs: 2, threads: 1, until: {accuracy: 0.9}, "
     "optimizer: {adam: {lr: 0.01}}}\n";
 
 typedef struct setting {
@@ -81,6 +82,8 @@ static void what_differs_is_named(void **state)
         {.old = "lr: 0.01", .new = "lr: 0.02", .differs = " train.optimizer.adam.lr"},
         {.old = "batch: 16", .new = "batch: 32", .differs = " train.batch"},
         {.old = "accuracy: 0.9", .new = "accuracy: 0.8", .differs = " train.until"},
+        {.old = "{match: fc1.*}", .new = "{match: fc1.*, lr: 2}", .differs = " train.groups.0.lr"},
+        {.old = ", freeze: true", .new = "", .differs = " train.groups.1.freeze"},
         {.old = "dropout: 0.2", .new = "dropout: 0.1", .differs = " model.dropout model-graph"},
         {.old = "hidden: [8]", .new = "hidden: [9]", .differs = " model.hidden model-graph"},
         {.old = "count: 200",
