@@ -22,13 +22,15 @@ static ru_status take_memory(ru_ps *ps, ru_arena *a, ru_err *err)
     ps->ask_page = RU_NEW(a, rui_ps_ask *, RUI_PS_ASK_PAGES_MAX);
     ps->ticket = RU_NEW(a, rui_ps_ticket, o->tickets);
     ps->unacked = RU_NEW(a, uint32_t, o->n_executors);
+    ps->replays = RU_NEW(a, uint32_t, o->n_executors);
+    ps->saved = RU_NEW(a, float *, ps->place.n_blocks);
     ps->cache = RU_NEW(a, float *, ps->place.n_blocks);
     ps->age = RU_NEW(a, uint32_t, ps->place.n_rows);
     ps->asked = RU_NEW(a, uint32_t, ps->place.n_rows);
     ps->count = RU_NEW(a, uint32_t, ps->place.n_shards);
     if (ps->holder == NULL || ps->shard == NULL || ps->moving == NULL || ps->ask_page == NULL ||
-        ps->ticket == NULL || ps->unacked == NULL || ps->cache == NULL || ps->age == NULL ||
-        ps->asked == NULL || ps->count == NULL) {
+        ps->ticket == NULL || ps->unacked == NULL || ps->replays == NULL || ps->saved == NULL ||
+        ps->cache == NULL || ps->age == NULL || ps->asked == NULL || ps->count == NULL) {
         return RU_FAIL(err, RU_E_MEM, "no memory for a store of %u rows", ps->place.n_rows);
     }
     ps->ask_free = RUI_PS_NONE;
@@ -94,6 +96,7 @@ void ru_ps_reset(ru_ps *ps, uint32_t generation, uint32_t closed, ru_effects *fx
     RU_CHECK(generation > ps->generation);
     ps->generation = generation;
     ps->closed = ps->base = closed;
+    ps->fence = 0;
     for (uint32_t s = 0; s < ps->place.n_shards; s++) {
         if (ps->shard[s].values != NULL) {
             rui_ps_shard_drop(ps, s);
@@ -156,6 +159,7 @@ void ru_ps_close(ru_ps *ps, uint32_t closed, ru_time now, ru_effects *fx)
             rui_ps_shard_close(ps, s, closed);
         }
     }
+    rui_ps_ask_closed(ps);
     ps->opt.user.closed(ps->opt.user.self, now, fx);
     for (uint32_t s = 0; s < ps->place.n_shards; s++) {
         rui_ps_unpark(ps, s, now, fx);
@@ -165,7 +169,7 @@ void ru_ps_close(ru_ps *ps, uint32_t closed, ru_time now, ru_effects *fx)
 /* -- shards that come ----------------------------------------------------------------------------
  */
 
-static void installed(ru_ps *ps, uint32_t s, bool map_follows, bool moved, ru_time now,
+void rui_ps_installed(ru_ps *ps, uint32_t s, bool map_follows, bool moved, ru_time now,
                       ru_effects *fx)
 {
     ps->shard[s].here = true;
@@ -189,23 +193,27 @@ static uint32_t begin_of(const ru_ps *ps, uint32_t s)
     return s < ps->place.n_spread ? ps->base : ps->base * ps->opt.rounds;
 }
 
-ru_status ru_ps_shard_first(ru_ps *ps, uint32_t shard, ru_time now, ru_effects *fx)
+void rui_ps_shard_begin(ru_ps *ps, uint32_t s)
 {
     const rui_ps_place *p = &ps->place;
+    for (uint32_t k = p->shard_first[s]; k < p->shard_first[s + 1]; k++) {
+        uint32_t b = p->block[k], t = rui_ps_block_table(p, b);
+        for (uint32_t r = p->block_row[b]; r < p->block_row[b + 1]; r++) {
+            if (ps->opt.user.first != NULL) {
+                ps->opt.user.first(ps->opt.user.self, t, r - p->first[t], rui_ps_row(ps, s, t, r));
+            }
+        }
+    }
+}
+
+ru_status ru_ps_shard_first(ru_ps *ps, uint32_t shard, ru_time now, ru_effects *fx)
+{
     if (!rui_ps_shard_make(ps, shard)) {
         return RU_E_MEM;
     }
     ps->shard[shard].closed = begin_of(ps, shard);
-    for (uint32_t k = p->shard_first[shard]; k < p->shard_first[shard + 1]; k++) {
-        uint32_t b = p->block[k], t = rui_ps_block_table(p, b);
-        for (uint32_t r = p->block_row[b]; r < p->block_row[b + 1]; r++) {
-            if (ps->opt.user.first != NULL) {
-                ps->opt.user.first(ps->opt.user.self, t, r - p->first[t],
-                                   rui_ps_row(ps, shard, t, r));
-            }
-        }
-    }
-    installed(ps, shard, false, false, now, fx);
+    rui_ps_shard_begin(ps, shard);
+    rui_ps_installed(ps, shard, false, false, now, fx);
     return RU_OK;
 }
 
@@ -218,7 +226,7 @@ ru_status ru_ps_shard_load(ru_ps *ps, uint32_t shard, const void *bytes, int64_t
         rui_ps_shard_drop(ps, shard);
         return RU_E_DATA;
     }
-    installed(ps, shard, false, false, now, fx);
+    rui_ps_installed(ps, shard, false, false, now, fx);
     return RU_OK;
 }
 
@@ -251,7 +259,7 @@ static void came(ru_ps *ps, ru_node_id from, const rui_ps_head *h, void *body, i
     }
     ru_bufs_put(&ps->bufs, body);
     if (fresh) {
-        installed(ps, k, h->epoch > ps->epoch, true, now, fx);
+        rui_ps_installed(ps, k, h->epoch > ps->epoch, true, now, fx);
     }
 }
 
@@ -375,7 +383,7 @@ void ru_ps_step(ru_ps *ps, const ru_event *ev, ru_effects *fx)
         rui_ps_move_again(ps, ev->node, ev->now, fx);
         for (uint32_t i = 0; i < ps->ask_top; i++) {
             rui_ps_ask *a = rui_ps_ask_at(ps, i);
-            a->again = a->again || ru_node_is(a->to, ev->node);
+            a->again = a->again || ((!a->kept || a->replays) && ru_node_is(a->to, ev->node));
         }
         rui_ps_ask_again(ps, false, ev->now, fx);
     } else {

@@ -65,7 +65,7 @@ typedef struct ru_ps_user {
     void (*merge)(void *self, uint32_t table, uint32_t clock, float *value, float *extra,
                   const float *update);
     void (*fetched)(void *self, uint32_t ticket, ru_time now, ru_effects *fx);
-    /* All updates of this executor are acknowledged. */
+    /* All updates of this executor are acknowledged; also those that are sent again. */
     void (*flushed)(void *self, uint32_t executor, ru_time now, ru_effects *fx);
     /* Shards here have closed a clock, and nothing of the next one is in them (ordered, or rows
      * that rotate): the moment to save them. */
@@ -89,6 +89,7 @@ typedef struct ru_ps_options {
     int64_t block_bytes; /* 0: 4 KiB */
     uint64_t seed;       /* of the placement of blocks */
     bool ordered;
+    bool partial;    /* lost shards may be rebuilt: what a rebuilt one needs again is kept */
     uint32_t rounds; /* steps of a clock; 0: 1 */
     ru_chan *chan;
     ru_node_id self;
@@ -135,6 +136,68 @@ int64_t ru_ps_shard_bytes(const ru_ps *ps, uint32_t shard);
 /* Those of the options and, with rows that rotate, one for each executor. */
 uint32_t ru_ps_shards(const ru_ps *ps);
 uint32_t ru_ps_shard_of(const ru_ps *ps, uint32_t table, int64_t row);
+
+/* -- a running checkpoint
+ * --------------------------------------------------------------------------
+ *
+ * Blocks of rows are saved one by one, often, while the work goes on. */
+
+uint32_t ru_ps_blocks(const ru_ps *ps); /* of all tables */
+/* Values and state of the rules of a block: view until the next event; *shard, and *closed of it.
+ * NULL: it is not here. */
+const float *ru_ps_block(const ru_ps *ps, uint32_t block, int64_t *floats, uint32_t *shard,
+                         uint32_t *closed);
+/* Distance of its values (without the state of rules) from the saved ones. Below 0: none are known
+ * to be saved. */
+double ru_ps_block_moved(const ru_ps *ps, uint32_t block);
+/* These values [floats] of it are stored durably. Nothing happens when it is not here any more. */
+void ru_ps_block_saved(ru_ps *ps, uint32_t block, const void *values);
+
+/* -- shards whose holder died
+ * ----------------------------------------------------------------------
+ *
+ * Everybody goes on; a lost shard is rebuilt from the newest copies of its rows that there are:
+ * those of other processes' caches, saved blocks, a checkpoint, first values. */
+
+/* Of every process, before the map with the new holders: requests made under maps before `epoch`
+ * are refused, answers to them ignored. */
+void ru_ps_fence(ru_ps *ps, uint32_t epoch);
+/* ... and for each lost shard, or object (shards + executor). Updates that its old holder
+ * acknowledged but had not merged are sent again (ordered, one round). */
+void ru_ps_lost(ru_ps *ps, uint32_t k);
+/* Are updates of this executor sent again? `flushed` follows when they are acknowledged. */
+bool ru_ps_replays(const ru_ps *ps, uint32_t executor);
+/* Has this executor an update for the shard under way? */
+bool ru_ps_updates(const ru_ps *ps, uint32_t executor, uint32_t shard);
+/* Is a shard or object on its way from here to this process? */
+bool ru_ps_leaving(const ru_ps *ps, uint32_t k, ru_node_id to);
+/* Copies of rows of a shard in this process's cache, for ru_ps_rebuild_rows: a buffer of *n bytes.
+ * NULL: no memory. */
+RU_MUST_USE void *ru_ps_copies(ru_ps *ps, uint32_t shard, int64_t *n);
+
+/* How a shard was rebuilt. Row r, counted over all tables, is as of clock (rows that rotate: step)
+ * at[r]; what was merged between that and `closed` is lost. */
+typedef struct ru_ps_rebuilt {
+    uint32_t closed;
+    int64_t rows, cached, logged, saved; /* rows from caches, saved blocks, checkpoint; the rest are
+                                          * first values */
+    int64_t late;                        /* clocks (steps) that the rows are behind, added up */
+    double moved;       /* distance of rows that caches gave from those of saved blocks */
+    const uint32_t *at; /* [rows of all tables] UINT32_MAX: not of this shard; view until the next
+                         * rebuild */
+} ru_ps_rebuilt;
+
+/* Holder: a lost shard begins with first values. Then copies: a checkpoint, saved blocks, copies of
+ * caches, in this order, all within one event. The newest of a row counts, but none of a clock that
+ * is not closed. Errors: RU_E_MEM; RU_E_DATA, what came before the damage may be taken. */
+RU_MUST_USE ru_status ru_ps_rebuild_begin(ru_ps *ps, uint32_t shard);
+RU_MUST_USE ru_status ru_ps_rebuild_saved(ru_ps *ps, uint32_t shard, const void *bytes, int64_t n);
+RU_MUST_USE ru_status ru_ps_rebuild_block(ru_ps *ps, uint32_t shard, uint32_t block,
+                                          uint32_t closed, const void *bytes, int64_t n);
+RU_MUST_USE ru_status ru_ps_rebuild_rows(ru_ps *ps, uint32_t shard, const void *bytes, int64_t n);
+/* It is here. step: rows that rotate, the first step that may not be in it. */
+void ru_ps_rebuild_end(ru_ps *ps, uint32_t shard, uint32_t step, ru_ps_rebuilt *out, ru_time now,
+                       ru_effects *fx);
 
 /* -- executors ------------------------------------------------------------------------------------
  */

@@ -91,7 +91,8 @@ void rui_ps_ask_again(ru_ps *ps, bool moved, ru_time now, ru_effects *fx)
         if (!a->used || a->over) {
             continue;
         }
-        if (a->again || (moved && !ru_node_is(a->to, ps->holder[a->head.shard]))) {
+        bool waits = !a->kept || a->replays;
+        if (waits && (a->again || (moved && !ru_node_is(a->to, ps->holder[a->head.shard])))) {
             ask_send(ps, i, now, fx);
         }
     }
@@ -106,6 +107,7 @@ void rui_ps_ask_reset(ru_ps *ps)
     }
     memset(ps->ticket, 0, ps->opt.tickets * sizeof *ps->ticket);
     memset(ps->unacked, 0, ps->opt.n_executors * sizeof *ps->unacked);
+    memset(ps->replays, 0, ps->opt.n_executors * sizeof *ps->replays);
     memset(ps->age, 0, ps->place.n_rows * sizeof *ps->age);
     memset(ps->asked, 0, ps->place.n_rows * sizeof *ps->asked);
 }
@@ -373,12 +375,86 @@ bool ru_ps_update(ru_ps *ps, ru_ps_tag tag, uint32_t block, const ru_ps_rows *ro
 /* -- answers -------------------------------------------------------------------------------------
  */
 
+/* Its shard keeps the update until the clock closes. If the shard is lost before that, the rebuilt
+ * one needs it again; several rounds of a clock could arrive in another order. */
+static bool keeps(const ru_ps *ps, const rui_ps_ask *a)
+{
+    return ps->opt.partial && ps->opt.ordered && ps->opt.rounds == 1 &&
+           a->head.shard < ps->place.n_spread && a->head.step >= ps->closed &&
+           ps->bufs.used_bytes < ps->bufs.max_bytes / 2;
+}
+
+void rui_ps_ask_closed(ru_ps *ps)
+{
+    for (uint32_t i = 0; i < ps->ask_top && ps->opt.partial; i++) {
+        rui_ps_ask *a = rui_ps_ask_at(ps, i);
+        if (a->used && a->kept && !a->over && a->head.step < ps->closed) {
+            /* It waits still if this process did not know that the clock was closed. */
+            ps->replays[a->head.executor] -= a->replays ? 1 : 0;
+            ask_over(ps, i);
+        }
+    }
+}
+
+void ru_ps_lost(ru_ps *ps, uint32_t k)
+{
+    ps->moving[k].hops = ps->fence > ps->moving[k].hops ? ps->fence : ps->moving[k].hops;
+    for (uint32_t i = 0; i < ps->ask_top; i++) {
+        rui_ps_ask *a = rui_ps_ask_at(ps, i);
+        if (!a->used || a->over || a->head.shard != k) {
+            continue;
+        }
+        a->again = true;
+        if (a->kept && !a->replays) {
+            a->replays = true;
+            ps->replays[a->head.executor]++;
+        }
+    }
+}
+
+bool ru_ps_replays(const ru_ps *ps, uint32_t executor)
+{
+    return ps->replays[executor] > 0;
+}
+
+bool ru_ps_updates(const ru_ps *ps, uint32_t executor, uint32_t shard)
+{
+    for (uint32_t i = 0; i < ps->ask_top; i++) {
+        const rui_ps_ask *a = rui_ps_ask_at(ps, i);
+        if (a->used && !a->over && !a->kept && a->what == RUI_PS_UPDATE && a->head.shard == shard &&
+            a->head.executor == executor) {
+            return true;
+        }
+    }
+    return false;
+}
+
+static void acknowledged(ru_ps *ps, uint32_t i, ru_time now, ru_effects *fx)
+{
+    rui_ps_ask *a = rui_ps_ask_at(ps, i);
+    uint32_t e = a->head.executor, *left = a->kept ? ps->replays : ps->unacked;
+    if (a->kept && !a->replays) {
+        return; /* a second answer */
+    }
+    a->replays = a->again = false;
+    if (a->kept || keeps(ps, a)) {
+        a->kept = true;
+    } else {
+        ask_over(ps, i);
+    }
+    RU_CHECK(left[e] > 0);
+    if (--left[e] == 0 && ps->unacked[e] == 0) {
+        ps->opt.user.flushed(ps->opt.user.self, e, now, fx);
+    }
+}
+
 void rui_ps_answer(ru_ps *ps, uint32_t what, const rui_ps_head *h, const void *body,
                    int64_t body_bytes, ru_time now, ru_effects *fx)
 {
     uint32_t i = h->ask;
-    if (h->generation != ps->generation || i >= ps->ask_top || !rui_ps_ask_at(ps, i)->used ||
-        rui_ps_ask_at(ps, i)->over || rui_ps_ask_at(ps, i)->serial != h->serial) {
+    if (h->generation != ps->generation || h->epoch < ps->fence || i >= ps->ask_top ||
+        !rui_ps_ask_at(ps, i)->used || rui_ps_ask_at(ps, i)->over ||
+        rui_ps_ask_at(ps, i)->serial != h->serial) {
         return; /* answered before, or not asked any more */
     }
     rui_ps_ask *a = rui_ps_ask_at(ps, i);
@@ -396,11 +472,6 @@ void rui_ps_answer(ru_ps *ps, uint32_t what, const rui_ps_head *h, const void *b
         wake(ps, i, now, fx);
         ask_over(ps, i);
     } else if (what == RUI_PS_ACK && a->what == RUI_PS_UPDATE) {
-        uint32_t e = a->head.executor;
-        ask_over(ps, i);
-        RU_CHECK(ps->unacked[e] > 0);
-        if (--ps->unacked[e] == 0) {
-            ps->opt.user.flushed(ps->opt.user.self, e, now, fx);
-        }
+        acknowledged(ps, i, now, fx);
     }
 }

@@ -6,6 +6,8 @@
  *   ps_serve.c   requests of others and of this process, at the shard
  *   ps_move.c    shards and objects on their way
  *   ps_ask.c     requests of this process: cache, tickets, repeats
+ *   ps_save.c    what a running checkpoint has of shards
+ *   ps_rebuild.c shards whose holder died
  *
  * Thread: loop only. */
 #ifndef RU_COMM_PS_PS_IMPL_H
@@ -128,6 +130,8 @@ typedef struct rui_ps_shard {
  */
 typedef struct rui_ps_ask {
     bool used, again;               /* again: to be sent anew */
+    bool kept;                      /* acknowledged; kept until its clock closes */
+    bool replays;                   /* ... and sent again to a shard that is rebuilt */
     bool over;                      /* answered; its body is still read */
     uint32_t what, serial, reading; /* reading: sends that read the body */
     uint32_t next_free;
@@ -151,6 +155,7 @@ struct ru_ps {
     rui_ps_place place;
     uint32_t generation, epoch, closed;
     uint32_t base;      /* clocks that were closed when the generation began */
+    uint32_t fence;     /* epoch: requests made before are void */
     ru_node_id *holder; /* [shards] */
     rui_ps_shard *shard;
     rui_ps_moving *moving; /* [shards + objects] */
@@ -160,6 +165,7 @@ struct ru_ps {
     uint32_t ticket_words;
     rui_ps_ticket *ticket;
     uint32_t *unacked; /* [executors] updates under way */
+    uint32_t *replays; /* [executors] those that are sent again */
     float **cache;     /* [n_blocks] */
     uint32_t *age;     /* [n_rows] clocks closed of the copy + 1; 0: none */
     uint32_t *asked;   /* [n_rows] request that fetches it + 1 */
@@ -168,6 +174,10 @@ struct ru_ps {
     uint32_t run_cap;
     uint32_t *count; /* [shards] scratch */
     bool retry_set;
+    float **saved;      /* [n_blocks] as they are stored; NULL: not known */
+    uint32_t *copy_at;  /* [n_rows] a buffer, when shards are rebuilt: clock of the copy, */
+    uint8_t *copy_from; /* [n_rows] ... and where it is from */
+    double copy_moved;  /* squared distance of copies from what they replace */
     ru_ps_stats stats;
 };
 
@@ -186,6 +196,16 @@ RU_MUST_USE ru_status rui_ps_shard_unpack(ru_ps *ps, uint32_t s, const void *byt
 /* Are the runs of a body rows of this shard, and how many floats are they? false: no. */
 bool rui_ps_runs_ok(const ru_ps *ps, uint32_t s, const void *body, int64_t body_bytes,
                     uint32_t n_runs, int64_t *floats);
+
+/* Where the values of a saved shard begin, and as of which clock; NULL: it is none of this shard.
+ */
+const uint8_t *rui_ps_shard_packed(const ru_ps *ps, uint32_t s, const void *bytes, int64_t n,
+                                   uint32_t *closed);
+/* It is here now. */
+void rui_ps_installed(ru_ps *ps, uint32_t s, bool map_follows, bool moved, ru_time now,
+                      ru_effects *fx);
+void rui_ps_shard_begin(ru_ps *ps, uint32_t s); /* first values */
+void rui_ps_unsaved(ru_ps *ps, uint32_t s);     /* nothing of it is known to be stored */
 
 /* ps_serve.c */
 void rui_ps_serve(ru_ps *ps, ru_node_id from, uint32_t what, const rui_ps_head *h, void *body,
@@ -208,6 +228,7 @@ static inline rui_ps_ask *rui_ps_ask_at(const ru_ps *ps, uint32_t i)
     return &ps->ask_page[i / RUI_PS_ASK_PAGE][i % RUI_PS_ASK_PAGE];
 }
 void rui_ps_ask_reset(ru_ps *ps);
+void rui_ps_ask_closed(ru_ps *ps); /* updates of clocks that are closed are not kept longer */
 void rui_ps_answer(ru_ps *ps, uint32_t what, const rui_ps_head *h, const void *body,
                    int64_t body_bytes, ru_time now, ru_effects *fx);
 void rui_ps_ask_sent(ru_ps *ps, uint64_t cookie, bool ok);

@@ -96,7 +96,8 @@ void rui_ps_serve(ru_ps *ps, ru_node_id from, uint32_t what, const rui_ps_head *
         return;
     }
     bool mine = ru_node_is(ps->holder[h->shard], ps->opt.self);
-    if (h->generation > ps->generation || !mine) {
+    /* Of before the fence: its process may not live any more; if it does, it asks again. */
+    if (h->generation > ps->generation || !mine || h->epoch < ps->fence) {
         ps->stats.refused++;
         ru_bufs_put(&ps->bufs, body);
         answer(ps, from, RUI_PS_NACK, h, now, fx);

@@ -55,6 +55,7 @@ void rui_ps_shard_drop(ru_ps *ps, uint32_t s)
     x->values = NULL;
     x->done = NULL;
     x->here = false;
+    rui_ps_unsaved(ps, s);
 }
 
 float *rui_ps_row(const ru_ps *ps, uint32_t s, uint32_t table, uint32_t row)
@@ -139,7 +140,8 @@ bool rui_ps_shard_update(ru_ps *ps, uint32_t s, const rui_ps_head *h, void *body
 {
     rui_ps_shard *x = &ps->shard[s];
     *taken = false;
-    if (h->step < x->done[h->executor]) {
+    /* Of a rebuilt shard that rotates it is known which steps are in it, but not whose. */
+    if (h->step < x->done[h->executor] || (s >= ps->place.n_spread && h->step < x->closed)) {
         ps->stats.duplicates++;
         return false;
     }
@@ -295,20 +297,30 @@ ru_status rui_ps_shard_unpack(ru_ps *ps, uint32_t s, const void *bytes, int64_t 
     return st;
 }
 
+const uint8_t *rui_ps_shard_packed(const ru_ps *ps, uint32_t s, const void *bytes, int64_t n,
+                                   uint32_t *closed)
+{
+    pack p;
+    if (n < (int64_t)sizeof p) {
+        return NULL;
+    }
+    memcpy(&p, bytes, sizeof p);
+    *closed = p.closed;
+    bool ok = p.magic == PACK_MAGIC && p.shard == s && p.floats == ps->place.shard_floats[s] &&
+              n >= (int64_t)sizeof p + 4 * p.floats;
+    return ok ? (const uint8_t *)bytes + sizeof p : NULL;
+}
+
 ru_status ru_ps_shard_rows(const ru_ps *ps, uint32_t s, const void *bytes, int64_t n,
                            float *const *value, float *const *extra)
 {
     const rui_ps_place *place = &ps->place;
-    pack p;
-    if (n < (int64_t)sizeof p || s >= place->n_shards) {
+    uint32_t closed;
+    const uint8_t *values =
+        s < place->n_shards ? rui_ps_shard_packed(ps, s, bytes, n, &closed) : NULL;
+    if (values == NULL) {
         return RU_E_DATA;
     }
-    memcpy(&p, bytes, sizeof p);
-    if (p.magic != PACK_MAGIC || p.shard != s || p.floats != place->shard_floats[s] ||
-        n < (int64_t)sizeof p + 4 * p.floats) {
-        return RU_E_DATA;
-    }
-    const uint8_t *values = (const uint8_t *)bytes + sizeof p;
     for (uint32_t k = place->shard_first[s]; k < place->shard_first[s + 1]; k++) {
         uint32_t b = place->block[k], t = rui_ps_block_table(place, b);
         size_t width = place->table[t].width, more = place->table[t].extra;
