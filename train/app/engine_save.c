@@ -1,0 +1,237 @@
+/* The running checkpoint of a member: after some clocks it appends some blocks of its shards, and
+ * some of its executors that stand between two clocks, to its log (store/shardlog.h), while the
+ * work goes on. plan/save chooses the blocks. What is stored counts as saved only when the log says
+ * so.
+ *
+ * A process first saves all that it holds: the values at the start, or what came to it. A record's
+ * object is a shard or an executor, its clock that of the shard (rows that rotate: the step). */
+#include <math.h>
+#include <string.h>
+
+#include "store/shardlog.h"
+#include "train/app/engine_impl.h"
+
+enum { CLOCKS = 8 };
+#define FRACTION 0.125
+
+typedef struct block {
+    const float *value;
+    int64_t floats;
+    uint32_t block, shard, closed;
+} block;
+
+void rui_saver_reset(ru_engine *e)
+{
+    rui_saver *s = &e->saver;
+    s->begun = false;
+    s->clock = e->closed;
+    s->cursor = s->turn = 0;
+    ru_bufs_put(e->bufs, s->bytes); /* an answer that is under way finds nothing */
+    s->bytes = NULL;
+}
+
+void rui_saver_close(ru_engine *e)
+{
+    ru_arena_fini(&e->saver.out);
+}
+
+/* Blocks of shards that are here, and how far each has moved: unsaved ones farther than all others.
+ */
+static uint32_t blocks_here(ru_engine *e, block *b, double *moved)
+{
+    uint32_t n = 0;
+    double most = 0;
+    for (uint32_t k = 0; k < ru_ps_blocks(e->ps); k++) {
+        b[n].value = ru_ps_block(e->ps, k, &b[n].floats, &b[n].shard, &b[n].closed);
+        if (b[n].value != NULL) {
+            double d = ru_ps_block_moved(e->ps, k);
+            moved[n] = d > 1e150 ? 1e150 : d;
+            most = moved[n] > most ? moved[n] : most;
+            b[n++].block = k;
+        }
+    }
+    for (uint32_t k = 0; k < n; k++) {
+        moved[k] = moved[k] >= 0 ? moved[k] : 2 * most + 1;
+    }
+    return n;
+}
+
+/* Executors whose state is between two clocks, as bytes: those whose turn it is. */
+static uint32_t executors(ru_engine *e, uint32_t most, uint32_t *which, void **bytes, int64_t *size)
+{
+    uint32_t n = 0, from = e->saver.turn;
+    for (uint32_t i = 0; i < e->n_execs && n < most; i++) {
+        uint32_t k = (from + i) % e->n_execs;
+        const rui_exec *x = &e->exec[k];
+        bool still = x->busy == RUI_IDLE || x->busy == RUI_FETCHES;
+        if (!x->mine || x->want != RUI_WANT_READY || x->state == NULL || !still ||
+            x->step % e->opt.shape->rounds != 0) {
+            continue;
+        }
+        bytes[n] = rui_exec_pack(e, k, &size[n]);
+        if (bytes[n] == NULL) {
+            break; /* bounded memory: it has its turn again */
+        }
+        which[n++] = k;
+        e->saver.turn = k + 1;
+    }
+    return n;
+}
+
+static uint32_t executors_here(const ru_engine *e)
+{
+    uint32_t n = 0;
+    for (uint32_t k = 0; k < e->n_execs && rui_exec_stateful(e); k++) {
+        n += e->exec[k].mine && e->exec[k].want == RUI_WANT_READY ? 1 : 0;
+    }
+    return n;
+}
+
+/* Records of all that is chosen; NULL: no memory. */
+static uint8_t *records(ru_engine *e, const block *b, const ru_save_plan *p, const uint32_t *which,
+                        void *const *states, const int64_t *size, uint32_t n_states, int64_t *n)
+{
+    *n = 0;
+    for (uint32_t i = 0; i < p->n; i++) {
+        *n += ru_shardlog_bytes(4 * b[p->block[i]].floats);
+    }
+    for (uint32_t i = 0; i < n_states; i++) {
+        *n += ru_shardlog_bytes(size[i]);
+    }
+    uint8_t *out = *n > 0 ? ru_bufs_get(e->bufs, *n) : NULL, *at = out;
+    ru_shardlog_record r = {.generation = e->generation, .first = !e->saver.begun};
+    for (uint32_t i = 0; out != NULL && i < p->n; i++) {
+        const block *x = &b[p->block[i]];
+        r.object = e->n_execs + x->shard;
+        r.block = x->block;
+        r.clock = x->closed;
+        r.n = 4 * x->floats;
+        r.bytes = x->value;
+        ru_shardlog_put(&r, at);
+        at += ru_shardlog_bytes(r.n);
+    }
+    for (uint32_t i = 0; out != NULL && i < n_states; i++) {
+        r.object = which[i];
+        r.block = 0;
+        r.clock = rui_exec_clock(e, which[i]);
+        r.n = size[i];
+        r.bytes = states[i];
+        ru_shardlog_put(&r, at);
+        at += ru_shardlog_bytes(r.n);
+    }
+    return out;
+}
+
+static ru_status choose(const ru_engine *e, const double *moved, uint32_t n, ru_arena *out,
+                        ru_save_plan *p, ru_err *err)
+{
+    const rui_saver *s = &e->saver;
+    const ru_engine_saves *o = &e->opt.saves;
+    ru_save_in in = {.distance = moved,
+                     .n = n,
+                     .fraction = o->fraction > 0 ? o->fraction : FRACTION,
+                     .cursor = n > 0 ? s->cursor % n : 0,
+                     .seed = (uint64_t)s->count << 32 | e->generation,
+                     .method = s->begun ? (ru_save_method)o->method : RU_SAVE_FULL};
+    *p = (ru_save_plan){0};
+    if (n == 0) {
+        return RU_OK;
+    }
+    RU_TRY(ru_plan_save(&in, out, p, err));
+    return ru_plan_save_check(&in, p, out, err);
+}
+
+static ru_status save(ru_engine *e, ru_time now, ru_err *err)
+{
+    rui_saver *s = &e->saver;
+    ru_arena_rewind(&s->out, (ru_arena_mark){0});
+    uint32_t blocks = ru_ps_blocks(e->ps);
+    block *b = RU_NEW(&s->out, block, blocks + 1);
+    double *moved = RU_NEW(&s->out, double, blocks + 1);
+    void **states = RU_NEW(&s->out, void *, e->n_execs);
+    int64_t *size = RU_NEW(&s->out, int64_t, e->n_execs);
+    uint32_t *which = RU_NEW(&s->out, uint32_t, e->n_execs);
+    if (b == NULL || moved == NULL || states == NULL || size == NULL || which == NULL) {
+        return RU_FAIL(err, RU_E_MEM, "no memory to choose among %u blocks", blocks);
+    }
+    ru_save_plan p;
+    uint32_t n = blocks_here(e, b, moved), here = executors_here(e);
+    RU_TRY(choose(e, moved, n, &s->out, &p, err));
+    double fraction = e->opt.saves.fraction > 0 ? e->opt.saves.fraction : FRACTION;
+    bool all = !s->begun || e->opt.saves.method == RU_SAVE_FULL;
+    bool none = s->begun && e->opt.saves.method == RU_SAVE_NONE;
+    uint32_t most = all ? here : none ? 0 : (uint32_t)ceil(fraction * here - 1e-9);
+    uint32_t n_states = executors(e, most, which, states, size);
+    s->bytes = records(e, b, &p, which, states, size, n_states, &s->n);
+    for (uint32_t i = 0; i < n_states; i++) {
+        ru_bufs_put(e->bufs, states[i]);
+    }
+    if (s->bytes == NULL) {
+        return s->n == 0
+                   ? RU_OK
+                   : RU_FAIL(err, RU_E_MEM, "no memory for %lld bytes of the running checkpoint",
+                             (long long)s->n);
+    }
+    s->cursor = p.cursor;
+    s->count++;
+    s->begun = true;
+    s->at = now;
+    e->opt.device->log(e->opt.device_self, e->generation, s->bytes, s->n);
+    return RU_OK;
+}
+
+void rui_saver_look(ru_engine *e, ru_time now, ru_effects *fx)
+{
+    rui_saver *s = &e->saver;
+    const ru_engine_saves *o = &e->opt.saves;
+    uint32_t clocks = o->clocks > 0 ? o->clocks : CLOCKS;
+    double fraction = o->method == RU_SAVE_FULL ? 1 : o->fraction > 0 ? o->fraction : FRACTION;
+    uint32_t every = (uint32_t)(fraction * clocks + 0.5);
+    ru_err err;
+    if (!e->opt.partial || e->ended || s->bytes != NULL || now.ns < s->next.ns ||
+        (s->begun && e->closed < s->clock + (every > 0 ? every : 1))) {
+        return;
+    }
+    s->clock = e->closed;
+    if (save(e, now, &err) != RU_OK) {
+        ru_fx_log(fx, RU_LOG_WARN, "the running checkpoint leaves out clock %u: %s", e->closed,
+                  err.text);
+    }
+}
+
+/* These blocks are stored: distances are counted from them. */
+static void stored(ru_engine *e)
+{
+    ru_shardlog_record r;
+    for (int64_t at = 0; ru_shardlog_next(e->saver.bytes, e->saver.n, &at, &r);) {
+        if (r.object >= e->n_execs) {
+            ru_ps_block_saved(e->ps, r.block, r.bytes);
+        }
+    }
+}
+
+void ru_engine_logged(ru_engine *e, uint32_t generation, int64_t busy_ns, ru_status st,
+                      const char *why, ru_time now, ru_effects *fx)
+{
+    rui_saver *s = &e->saver;
+    if (generation != e->generation || s->bytes == NULL || e->ended) {
+        return;
+    }
+    if (st == RU_OK) {
+        stored(e);
+        e->facts.logged_bytes += s->n;
+        rui_engine_news(e,
+                        &(ru_engine_news){.kind = RU_ENGINE_LOGGED,
+                                          .clock = s->clock,
+                                          .bytes = s->n,
+                                          .took_ns = now.ns - s->at.ns},
+                        now);
+    } else { /* the work goes on; what is stored is older */
+        ru_fx_log(fx, RU_LOG_WARN, "the running checkpoint could not be written: %s", why);
+    }
+    if (e->opt.saves.cost_max > 0) {
+        s->next = ru_time_after(s->at, (int64_t)((double)busy_ns / e->opt.saves.cost_max));
+    }
+    ru_bufs_put(e->bufs, s->bytes);
+    s->bytes = NULL;
+}
