@@ -113,6 +113,10 @@ static ru_status app_run(void *self, const ru_app_task *t, const ru_app_view *vi
     state *s = self;
     const app *a = s->app;
     uint32_t rounds = a->job->rotate ? a->job->executors : 1;
+    if (a->job->partial && s->next < t->clock * rounds + t->round) {
+        s->next =
+            t->clock * rounds + t->round; /* a state of before, of an executor that was lost */
+    }
     if (s->next != t->clock * rounds + t->round) {
         return RU_FAIL(err, RU_E_BUG, "executor %u runs step %u instead of %u", s->k,
                        t->clock * rounds + t->round, s->next);
@@ -386,8 +390,36 @@ void ru_params_alone(const ru_params_job *job, ru_params_result *out)
     ru_arena_fini(&arena);
 }
 
+void ru_params_counts(const ru_params_job *job, const uint8_t *lost, bool exact, double *low,
+                      double *high)
+{
+    ru_arena arena;
+    ru_arena_init(&arena, 0);
+    const app a = {job};
+    const ru_app_ops ops = ru_params_ops(job);
+    ru_app_shape s;
+    ru_err err;
+    RU_CHECK(ru_app_shape_get(&ops, &a, job->executors, job->seed, &arena, &s, &err) == RU_OK);
+    memset(low, 0, ROWS * sizeof *low);
+    memset(high, 0, ROWS * sizeof *high);
+    for (uint32_t i = 0; i < job->clocks * s.executors * s.rounds; i++) {
+        uint32_t k = i % s.executors, c = i / s.executors / s.rounds;
+        state x = {.app = &a, .k = k};
+        ru_app_want w[RU_APP_WANTS_MAX];
+        const ru_app_task t = ru_app_task_of(&s, k, c, i / s.executors % s.rounds, RU_PARAMS_ITEMS);
+        (void)ops.wants(&x, &t, w, RU_APP_WANTS_MAX);
+        for (uint32_t j = 0; j < 8; j++) {
+            bool gone = lost[c * ROWS + x.list[j]] != 0;
+            low[x.list[j]] += gone ? 0 : 1;
+            high[x.list[j]] += !gone ? 1 : exact ? 0 : 2;
+        }
+    }
+    ru_arena_fini(&arena);
+}
+
 void ru_params_result_fini(ru_params_result *r)
 {
+    free(r->lost);
     for (uint32_t t = 0; t < RU_PARAMS_TABLES; t++) {
         free(r->table[t]);
     }

@@ -13,6 +13,10 @@ typedef struct ru_params_app {
 } ru_params_app;
 
 ru_app_ops ru_params_ops(const ru_params_job *job);
+/* Bounds of the counts, when changes of the clocks in `lost` [clocks, rows] may be missing, or in
+ * it twice; exact: are missing. */
+void ru_params_counts(const ru_params_job *job, const uint8_t *lost, bool exact, double *low,
+                      double *high);
 /* Memory for a result's tables, zeros. */
 void ru_params_tables(const ru_app_shape *s, ru_params_result *out);
 

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "store/shardlog.h"
 #include "test/params_app.h"
 
 /* -- the world -----------------------------------------------------------------------------------
@@ -20,11 +21,12 @@ typedef struct record {
 /* Something that the device answers later. */
 typedef struct answer {
     struct answer *next, **link; /* of those that are still to come */
-    enum { OPENED, RAN, WRITTEN, READ } kind;
+    enum { OPENED, RAN, WRITTEN, READ, LOGGED, LOG_READ } kind;
     struct process *p;
     ru_engine_ckpt at;
     uint32_t object, tag;
     ru_engine_task *task;
+    record *log; /* LOGGED: not stored before it is answered; NULL: it is */
 } answer;
 
 typedef struct world {
@@ -36,6 +38,7 @@ typedef struct world {
     int64_t part[RU_PARAMS_PROCESSES * 64];
     ru_arena arena;
     record *disk;
+    record *log; /* all appended records, the newest first; `object` is not used */
     answer *answers;
     ru_params_result *out;
     struct process {
@@ -51,6 +54,34 @@ typedef struct world {
 } world;
 
 typedef struct process process;
+
+static void log_put(world *w, record *r)
+{
+    r->next = w->log;
+    w->log = r;
+}
+
+static void log_read(process *p, const answer *a, ru_time now, ru_effects *fx)
+{
+    int64_t n = 0;
+    for (const record *r = p->world->log; r != NULL; r = r->next) {
+        n += r->n;
+    }
+    uint8_t *bytes = malloc((size_t)n + 1), *at = bytes;
+    RU_CHECK(bytes != NULL);
+    for (const record *r = p->world->log; r != NULL; r = r->next) {
+        ru_shardlog_record x;
+        for (int64_t end = 0, begin = 0; ru_shardlog_next(r->bytes, r->n, &end, &x); begin = end) {
+            if (x.generation == a->at.generation && x.object == a->object) {
+                memcpy(at, r->bytes + begin, (size_t)(end - begin));
+                at += end - begin;
+            }
+        }
+    }
+    ru_engine_log_read(p->engine, a->at.generation, a->object, bytes, at - bytes, RU_OK, NULL, now,
+                       fx);
+    free(bytes);
+}
 
 static void perform(void *self, uint64_t arg)
 {
@@ -68,6 +99,14 @@ static void perform(void *self, uint64_t arg)
         ru_engine_ran(p->engine, a->task, now, fx);
     } else if (a->kind == WRITTEN) {
         ru_engine_written(p->engine, a->at, a->object, RU_OK, NULL, now, fx);
+    } else if (a->kind == LOGGED) {
+        if (a->log != NULL) {
+            log_put(p->world, a->log);
+            a->log = NULL;
+        }
+        ru_engine_logged(p->engine, a->at.generation, 100000, RU_OK, NULL, now, fx);
+    } else if (a->kind == LOG_READ) {
+        log_read(p, a, now, fx);
     } else {
         record *r = p->world->disk;
         while (r != NULL && (r->at.generation != a->at.generation || r->at.clock != a->at.clock ||
@@ -78,6 +117,7 @@ static void perform(void *self, uint64_t arg)
         ru_engine_read(p->engine, a->tag, a->object, r->bytes, r->n, RU_OK, NULL, now, fx);
     }
     ru_node_leave(p->node, now);
+    free(a->log);
     *a->link = a->next;
     if (a->next != NULL) {
         a->next->link = a->link;
@@ -146,14 +186,40 @@ static void device_read(void *self, ru_engine_ckpt at, uint32_t object, uint32_t
           some(p->world, 2000000));
 }
 
-static const ru_engine_device_ops device = {device_open, device_close, device_run, device_write,
-                                            device_read};
+/* A process that dies before the answer may have stored the records, or not. */
+static void device_log(void *self, uint32_t generation, const void *bytes, int64_t n)
+{
+    process *p = self;
+    record *r = malloc(sizeof *r + (size_t)n);
+    RU_CHECK(r != NULL);
+    *r = (record){.n = n};
+    memcpy(r->bytes, bytes, (size_t)n);
+    bool early = ru_rng_below(ru_sim_rng(p->world->sim), 2) == 0;
+    if (early) {
+        log_put(p->world, r);
+    }
+    later(p, (answer){.kind = LOGGED, .at = {.generation = generation}, .log = early ? NULL : r},
+          some(p->world, 1000000));
+}
+
+static void device_log_read(void *self, uint32_t generation, uint32_t object)
+{
+    process *p = self;
+    later(p, (answer){.kind = LOG_READ, .at = {.generation = generation}, .object = object},
+          some(p->world, 2000000));
+}
+
+static const ru_engine_device_ops device = {device_open, device_close, device_run,     device_write,
+                                            device_read, device_log,   device_log_read};
 
 static void collect(process *p, ru_engine_ckpt at)
 {
     world *w = p->world;
     ru_params_result *out = w->out;
+    uint8_t *lost = out->lost;
+    out->lost = NULL;
     ru_params_result_fini(out);
+    out->lost = lost;
     ru_params_tables(&w->shape, out);
     ru_app_state s = {.exec = calloc(w->job->executors, sizeof *s.exec)};
     memcpy(s.value, out->table, sizeof out->table);
@@ -172,6 +238,31 @@ static void collect(process *p, ru_engine_ckpt at)
     free(s.exec);
 }
 
+/* Clocks that are not said to be lost are in the counts, each once, and no other. Otherwise those
+ * after the copy may be in it, too: shards merge at once, or have several rounds. */
+static bool exact(const ru_params_job *job)
+{
+    return job->driver == RU_ENGINE_BSP && !job->rotate;
+}
+
+/* What the engine says is lost: for rows of the counts, the clocks whose changes are missing. */
+static void rebuilt(process *p, const ru_engine_news *n)
+{
+    world *w = p->world;
+    const ru_ps_rebuilt *how = n->rebuilt;
+    w->out->rebuilt++;
+    w->out->cached += (uint32_t)how->cached;
+    w->out->logged += (uint32_t)how->logged;
+    uint32_t rows = (uint32_t)w->shape.table[0].rows, objects = w->job->executors + w->job->shards;
+    for (uint32_t r = 0; n->object >= w->job->executors && n->object < objects && r < rows; r++) {
+        uint32_t end = how->closed + (exact(w->job) ? 0 : w->job->slack + 64);
+        end = end < w->job->clocks ? end : w->job->clocks;
+        for (uint32_t c = how->at[r]; how->at[r] != UINT32_MAX && c < end; c++) {
+            w->out->lost[(size_t)c * rows + r] = 1;
+        }
+    }
+}
+
 static void news(void *self, const ru_engine_news *n, ru_time now)
 {
     process *p = self;
@@ -183,11 +274,16 @@ static void news(void *self, const ru_engine_news *n, ru_time now)
         collect(p, n->ckpt);
     } else if (n->kind == RU_ENGINE_MOVED) {
         w->out->moves++;
+    } else if (n->kind == RU_ENGINE_REBUILT) {
+        rebuilt(p, n);
     } else if (n->kind == RU_ENGINE_RESTORED) {
         w->out->generations =
             n->generation > w->out->generations ? n->generation : w->out->generations;
     } else if (n->kind == RU_ENGINE_ENDED) {
         p->over = true;
+        ru_engine_facts f;
+        ru_engine_facts_get(p->engine, &f);
+        w->out->recoveries = f.recoveries > w->out->recoveries ? f.recoveries : w->out->recoveries;
         w->out->virtual_ns = now.ns;
         if (n->status != RU_OK && n->status != RU_E_PEER) {
             w->out->status = n->status;
@@ -259,6 +355,9 @@ static ru_status add(world *w, uint32_t k, ru_time at, ru_err *err)
                                   .slack = job->slack,
                                   .save_every = job->save_every,
                                   .save_ns = job->save_ns,
+                                  .partial = job->partial,
+                                  .recover = job->recover,
+                                  .saves = {.method = job->save_method, .clocks = job->save_clocks},
                                   .founders = job->founders,
                                   .device = &device,
                                   .device_self = p,
@@ -332,6 +431,8 @@ static ru_status build(world *w, ru_err *err)
     for (uint32_t k = 0; k <= job->executors; k++) {
         w->part[k] = (int64_t)k * RU_PARAMS_ITEMS;
     }
+    w->out->lost = calloc((size_t)job->clocks * 128, 1);
+    RU_CHECK(w->out->lost != NULL);
     RU_TRY(ru_sim_open(&so, &w->sim, err));
     RU_TRY(
         ru_app_shape_get(&w->ops, &w->app, job->executors, job->seed, &w->arena, &w->shape, err));
@@ -408,7 +509,13 @@ ru_status ru_params_run(const ru_params_job *job, ru_params_result *out, ru_err 
     while (w->answers != NULL) { /* those of dead processes */
         answer *a = w->answers;
         w->answers = a->next;
+        free(a->log);
         free(a);
+    }
+    while (w->log != NULL) {
+        record *r = w->log;
+        w->log = r->next;
+        free(r);
     }
     while (w->disk != NULL) {
         record *r = w->disk;
@@ -443,6 +550,11 @@ void ru_params_draw(uint64_t seed, ru_params_job *job)
     job->move_every_ns = ru_rng_below(&r, 2) == 0 ? 2000000 + ru_rng_below(&r, 60000000) : 0;
     job->leave_ns = job->later > 0 && ru_rng_below(&r, 3) == 0 ? 400000000 : 0;
     job->leader_leaves = ru_rng_below(&r, 2) == 0;
+    ru_rng q = ru_rng_from(seed, 78);
+    job->partial = ru_rng_below(&q, 2) == 0;
+    job->recover = ru_rng_below(&q, 4) == 0 ? RU_RECOVER_PARTIAL : RU_RECOVER_NEWEST;
+    job->save_method = ru_rng_below(&q, RU_SAVE_NONE + 1);
+    job->save_clocks = 1 + ru_rng_below(&q, 8);
     double hard = ru_rng_f64(&r);
     job->chaos = (ru_sim_chaos){.crash_per_s = ru_rng_below(&r, 2) * hard,
                                 .vanish_per_s = ru_rng_below(&r, 2) * hard,
@@ -456,9 +568,28 @@ void ru_params_draw(uint64_t seed, ru_params_job *job)
                                 .until = {INT64_C(5000000000)}};
 }
 
+/* Every change of the counts is there once, except those that the engine said are lost. */
+static ru_status compare_counts(const ru_params_job *job, const ru_params_result *is, ru_err *err)
+{
+    double low[128], high[128];
+    ru_params_counts(job, is->lost, exact(job), low, high);
+    for (int64_t i = 0; i < is->floats[0]; i++) {
+        double n = (double)is->table[0][i];
+        if (!(n >= low[i] && n <= high[i])) {
+            return RU_FAIL(err, RU_E_BUG,
+                           "seed %llu: row %lld was counted %g times, expected %g to %g",
+                           (unsigned long long)job->seed, (long long)i, n, low[i], high[i]);
+        }
+    }
+    return RU_OK;
+}
+
 static ru_status compare(const ru_params_job *job, const ru_params_result *is, ru_err *err)
 {
     ru_params_result a;
+    if (is->recoveries > 0) {
+        return compare_counts(job, is, err);
+    }
     ru_params_alone(job, &a);
     ru_status st = RU_OK;
     uint32_t n = job->driver == RU_ENGINE_BSP ? RU_PARAMS_TABLES : 1; /* the counts commute */

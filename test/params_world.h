@@ -31,15 +31,17 @@ typedef struct ru_params_job {
     uint32_t driver, slack, save_every;
     uint32_t rule; /* of the table of numbers */
     bool rotate, drive;
-    uint32_t mistake;      /* ru_params_mistake of the app in clock 2 */
-    int64_t save_ns;       /* checkpoints by time, where save_every is 0 */
-    int64_t task_ns;       /* of a task on the device, about */
-    int64_t move_every_ns; /* a random object to a random member; 0: never */
-    int64_t leave_ns;      /* the last process leaves then; 0: nobody */
-    bool leader_leaves;    /* ... the first one instead */
-    ru_sim_chaos chaos;    /* rates; until ns 0: none */
-    int64_t limit_ns;      /* virtual time; 0: 120 s */
-    bool log;              /* lines of all processes to stderr */
+    uint32_t mistake;                           /* ru_params_mistake of the app in clock 2 */
+    int64_t save_ns;                            /* checkpoints by time, where save_every is 0 */
+    bool partial;                               /* lost objects alone are rebuilt */
+    uint32_t recover, save_method, save_clocks; /* of the engine */
+    int64_t task_ns;                            /* of a task on the device, about */
+    int64_t move_every_ns;                      /* a random object to a random member; 0: never */
+    int64_t leave_ns;                           /* the last process leaves then; 0: nobody */
+    bool leader_leaves;                         /* ... the first one instead */
+    ru_sim_chaos chaos;                         /* rates; until ns 0: none */
+    int64_t limit_ns;                           /* virtual time; 0: 120 s */
+    bool log;                                   /* lines of all processes to stderr */
 } ru_params_job;
 
 typedef struct ru_params_result {
@@ -51,7 +53,10 @@ typedef struct ru_params_result {
     uint64_t hash;                  /* of the simulator */
     float *table[RU_PARAMS_TABLES]; /* of the last checkpoint; malloc */
     int64_t floats[RU_PARAMS_TABLES];
-    double sums[RU_APP_SUMS_MAX]; /* of the last clock */
+    double sums[RU_APP_SUMS_MAX];                 /* of the last clock */
+    uint32_t recoveries, rebuilt, cached, logged; /* objects; rows */
+    uint8_t
+        *lost; /* [clocks, rows of table 0] malloc: changes of that clock may be lost; NULL: none */
 } ru_params_result;
 
 /* Errors: RU_E_BUG, a rule of the simulator is broken. */

@@ -40,10 +40,12 @@ static void flushed(void *self, uint32_t executor, ru_time now, ru_effects *fx)
     ru_engine *e = self;
     if (e->exec[executor].busy == RUI_FLUSHES) {
         rui_task_flushed(e, executor, now, fx);
+    } else { /* its changes are in rebuilt shards again */
+        rui_exec_tell(e, executor, now, fx);
     }
 }
 
-static void save_shard(ru_engine *e, uint32_t s, ru_time now, ru_effects *fx)
+void rui_engine_save_shard(ru_engine *e, uint32_t s, ru_time now, ru_effects *fx)
 {
     uint32_t object = e->n_execs + s;
     if (e->save == 0 || e->save != e->closed + 1 || e->written[object] ||
@@ -67,8 +69,14 @@ static void save_all(void *self, ru_time now, ru_effects *fx)
 {
     ru_engine *e = self;
     for (uint32_t s = 0; s < e->n_shards; s++) {
-        save_shard(e, s, now, fx);
+        rui_engine_save_shard(e, s, now, fx);
     }
+}
+
+static void clock_closed(void *self, ru_time now, ru_effects *fx)
+{
+    save_all(self, now, fx);
+    rui_saver_look(self, now, fx);
 }
 
 static void shard_came(void *self, uint32_t shard, ru_time now, ru_effects *fx)
@@ -80,7 +88,7 @@ static void shard_came(void *self, uint32_t shard, ru_time now, ru_effects *fx)
                                       .object = e->n_execs + shard,
                                       .bytes = ru_ps_shard_bytes(e->ps, shard)},
                     now);
-    save_shard(e, shard, now, fx);
+    rui_engine_save_shard(e, shard, now, fx);
     rui_engine_ready(e, false, now, fx);
 }
 
@@ -110,6 +118,7 @@ void rui_engine_send(ru_engine *e, ru_node_id to, uint32_t what, rui_engine_head
     }
     h->generation = e->generation;
     h->epoch = e->epoch;
+    h->closed = e->closed;
     void *copy = NULL;
     if (body_bytes > 0) {
         copy = ru_bufs_need(e->bufs, body_bytes);
@@ -121,15 +130,22 @@ void rui_engine_send(ru_engine *e, ru_node_id to, uint32_t what, rui_engine_head
 
 void rui_engine_ready(ru_engine *e, bool asks, ru_time now, ru_effects *fx)
 {
-    uint8_t here[(RU_ENGINE_OBJECTS_MAX + 7) / 8] = {0};
+    uint32_t half = (e->n_execs + e->n_shards + 7) / 8; /* here; on their way from here */
+    uint8_t bits[(RU_ENGINE_OBJECTS_MAX + 7) / 8 * 2] = {0};
     for (uint32_t o = 0; o < e->n_execs + e->n_shards; o++) {
-        bool is = o < e->n_execs ? e->exec[o].mine && e->exec[o].want == RUI_WANT_READY
-                                 : ru_ps_shard_here(e->ps, o - e->n_execs);
-        here[o / 8] = (uint8_t)(here[o / 8] | (is ? 1U << o % 8 : 0));
+        bool exec = o < e->n_execs, is = !exec && ru_ps_shard_here(e->ps, o - e->n_execs);
+        bool leaves = ru_ps_leaving(e->ps, exec ? e->n_shards + o : o - e->n_execs, e->holder[o]);
+        if (exec) {
+            const rui_exec *x = &e->exec[o];
+            is = x->mine && x->want == RUI_WANT_READY;
+            leaves = leaves || x->arrived != NULL || (!x->mine && x->want == RUI_WANT_READY);
+        }
+        bits[o / 8] = (uint8_t)(bits[o / 8] | (is ? 1U << o % 8 : 0));
+        bits[half + o / 8] = (uint8_t)(bits[half + o / 8] | (leaves ? 1U << o % 8 : 0));
     }
     rui_engine_head h = {.clock = asks ? 1 : 0, .end = e->leaving ? 1 : 0};
-    rui_engine_send(e, ru_member_leader(e->opt.member), RUI_ENGINE_READY, &h, here,
-                    (e->n_execs + e->n_shards + 7) / 8, now, fx);
+    rui_engine_send(e, ru_member_leader(e->opt.member), RUI_ENGINE_READY, &h, bits,
+                    2 * (int64_t)half, now, fx);
 }
 
 static void prepare(ru_engine *e, uint32_t k, ru_time now, ru_effects *fx)
@@ -148,6 +164,13 @@ static void prepare(ru_engine *e, uint32_t k, ru_time now, ru_effects *fx)
     }
 }
 
+/* What a member, or the leader, said before it knew of the last loss. */
+static bool is_void(const ru_engine *e, uint32_t what, const rui_engine_head *h)
+{
+    return h->epoch < e->fence && (what == RUI_ENGINE_CLOCK || what == RUI_ENGINE_DONE ||
+                                   what == RUI_ENGINE_READY || what == RUI_ENGINE_SAVED);
+}
+
 static void got(void *self, ru_node_id from, uint32_t what, const void *head, uint32_t head_bytes,
                 void *body, int64_t body_bytes, ru_time now, ru_effects *fx)
 {
@@ -155,7 +178,11 @@ static void got(void *self, ru_node_id from, uint32_t what, const void *head, ui
     rui_engine_head h;
     if (head_bytes == sizeof h) {
         memcpy(&h, head, sizeof h);
-        if (h.generation == e->generation && !e->ended) {
+        if (h.generation == e->generation && !e->ended && !is_void(e, what, &h)) {
+            if (what == RUI_ENGINE_COPIES && h.executor < e->n_execs + e->n_shards) {
+                rui_rebuild_copies(e, from, &h, body, body_bytes, now, fx);
+                return;
+            }
             if (what == RUI_ENGINE_CLOCK) {
                 rui_engine_heard_clock(e, &h, body, body_bytes, now, fx);
             } else if (what == RUI_ENGINE_PREPARE && h.executor < e->n_execs) {
@@ -238,8 +265,11 @@ void rui_engine_heard_clock(ru_engine *e, const rui_engine_head *h, const void *
         keep_status(e, now, fx);
     }
     e->barrier = h->barrier;
-    if (h->save != 0 && h->clock >= e->closed && e->save != h->clock + 1) {
+    e->heard = h->epoch > e->heard ? h->epoch : e->heard;
+    if (h->save != 0 && h->clock >= e->closed &&
+        (e->save != h->clock + 1 || e->save_try != h->save)) {
         e->save = h->clock + 1;
+        e->save_try = h->save;
         memset(e->written, 0, e->n_execs + e->n_shards);
     }
     if (h->clock > e->closed) {
@@ -258,6 +288,7 @@ void rui_engine_heard_clock(ru_engine *e, const rui_engine_head *h, const void *
         e->args_bytes = args_bytes;
         e->args_clock = h->args_clock;
     }
+    rui_rebuild_look(e, now, fx);
     for (uint32_t k = 0; k < e->n_execs; k++) {
         rui_exec_settle(e, k, now, fx);
     }
@@ -284,7 +315,8 @@ static bool blob_ok(const ru_engine *e, const ru_view *v, rui_engine_blob *b)
         uint16_t rank;
         memcpy(&rank, at + 2 * i, sizeof rank);
         e->moved[i] = (rank & RUI_ENGINE_MOVED) != 0;
-        rank = (uint16_t)(rank & ~RUI_ENGINE_MOVED);
+        e->lost[i] = (rank & RUI_ENGINE_LOST) != 0;
+        rank = (uint16_t)(rank & ~(RUI_ENGINE_MOVED | RUI_ENGINE_LOST));
         if (rank >= v->n) {
             return false;
         }
@@ -315,6 +347,10 @@ static void begin_generation(ru_engine *e, const rui_engine_blob *b, ru_time now
     e->base = (ru_engine_ckpt){b->from_generation, b->from_clock};
     e->closed = e->base.clock;
     e->save = 0;
+    e->fence = 0;
+    e->heard = 0;
+    rui_rebuild_reset(e);
+    rui_saver_reset(e);
     e->barrier = 0;
     e->args_clock = RUI_ENGINE_NONE;
     ru_ps_reset(e->ps, e->generation, e->closed, fx);
@@ -329,6 +365,23 @@ static void begin_generation(ru_engine *e, const rui_engine_blob *b, ru_time now
         e, &(ru_engine_news){.kind = RU_ENGINE_RESTORED, .clock = e->closed, .ckpt = e->base}, now);
 }
 
+/* Objects were lost with the members that are not in this view. */
+static bool fence(ru_engine *e, uint32_t epoch)
+{
+    if (epoch <= e->fence) {
+        return false;
+    }
+    e->fence = epoch;
+    e->facts.recoveries++;
+    ru_ps_fence(e->ps, epoch);
+    for (uint32_t o = 0; o < e->n_execs + e->n_shards; o++) {
+        if (e->lost[o]) {
+            ru_ps_lost(e->ps, o < e->n_execs ? e->n_shards + o : o - e->n_execs);
+        }
+    }
+    return true;
+}
+
 static void view(ru_engine *e, ru_time now, ru_effects *fx)
 {
     const ru_view *v = ru_member_view(e->opt.member);
@@ -341,11 +394,13 @@ static void view(ru_engine *e, ru_time now, ru_effects *fx)
         return;
     }
     b.generation = b.generation != 0 ? b.generation : v->epoch;
+    b.fence = b.fence != RUI_ENGINE_NONE ? b.fence : v->epoch;
     bool fresh = b.generation != e->generation;
     e->epoch = v->epoch;
     if (fresh) {
         begin_generation(e, &b, now, fx);
     }
+    bool recovers = fence(e, b.fence);
     ru_ps_map(e->ps, e->holder + e->n_execs, e->epoch, now, fx);
     if (fresh) {
         load_shards(e, now, fx);
@@ -355,6 +410,10 @@ static void view(ru_engine *e, ru_time now, ru_effects *fx)
         if (!fresh && e->exec[k].mine && e->exec[k].want == RUI_WANT_READY) {
             rui_exec_tell(e, k, now, fx);
         }
+    }
+    rui_rebuild_view(e, recovers, now, fx);
+    if (e->lead.on && recovers && !fresh) {
+        rui_recover_in_force(e, now, fx);
     }
     if (e->lead.on) {
         rui_map_in_force(e, fresh, now, fx);
@@ -402,7 +461,7 @@ static void timer(ru_engine *e, const ru_event *ev, ru_effects *fx)
             rui_exec_settle(e, k, ev->now, fx);
         }
         if (!e->ended && e->generation > 0) {
-            rui_engine_ready(e, false, ev->now, fx);
+            rui_engine_ready(e, e->heard < e->fence, ev->now, fx);
         }
         ru_fx_timer(fx, RUI_ENGINE_AGAIN, ru_time_after(ev->now, AGAIN_NS));
     } else if (ev->what == RUI_ENGINE_LOOK) {
@@ -530,6 +589,7 @@ static ru_status open_store(ru_engine *e, ru_err *err)
                               .tickets = s->executors + 1,
                               .seed = s->seed,
                               .ordered = o->driver == RU_ENGINE_BSP,
+                              .partial = o->partial,
                               .rounds = s->rounds,
                               .chan = o->chan,
                               .self = o->self,
@@ -542,7 +602,7 @@ static ru_status open_store(ru_engine *e, ru_err *err)
                                        .merge = merge_row,
                                        .fetched = fetched,
                                        .flushed = flushed,
-                                       .closed = save_all,
+                                       .closed = clock_closed,
                                        .came = shard_came,
                                        .object = object_came,
                                        .got = got,
@@ -559,8 +619,11 @@ static ru_status open_execs(ru_engine *e, ru_err *err)
     e->holder = RU_NEW(e->arena, ru_node_id, n + e->n_shards);
     e->moved = RU_NEW(e->arena, uint8_t, n + e->n_shards);
     e->written = RU_NEW(e->arena, uint8_t, n + e->n_shards);
+    e->lost = RU_NEW(e->arena, uint8_t, n + e->n_shards);
+    e->rebuild = RU_NEW(e->arena, rui_rebuild *, n + e->n_shards);
+    ru_arena_init(&e->saver.out, 0);
     if (e->exec == NULL || sums == NULL || cpu == NULL || e->holder == NULL || e->moved == NULL ||
-        e->written == NULL) {
+        e->written == NULL || e->lost == NULL || e->rebuild == NULL) {
         return RU_FAIL(err, RU_E_MEM, "no memory for %u executors", n);
     }
     for (uint32_t k = 0; k < n; k++) {
@@ -630,6 +693,7 @@ void ru_engine_close(ru_engine *e)
         }
     }
     rui_lead_close(e);
+    rui_saver_close(e);
     ru_ps_close_all(e->ps);
 }
 

@@ -17,7 +17,9 @@
  * idle; requests wait for that object alone. The destination has opened the executor's data before
  * (PREPARE). A member that dies begins a new generation: everybody loads its objects of the last
  * checkpoint, and the clocks since then run again. In bsp and rotation the result is the same bits
- * whatever moved or died.
+ * whatever moved or died. With `partial` the generation goes on instead: the view without the dead
+ * says which objects are lost, and their new holders rebuild them from the newest copies there are
+ * (engine_recover.c).
  *
  * Source: litz-2018 (executors, micro-tasks, driver, moves, checkpoints); the map as a view ours.
  * Thread: loop only, but ru_engine_compute. */
@@ -27,6 +29,7 @@
 #include "comm/node/node.h"
 #include "comm/ps/ps.h"
 #include "plan/moves.h"
+#include "plan/save.h"
 #include "train/app/state.h"
 
 typedef struct ru_engine ru_engine;
@@ -76,6 +79,12 @@ typedef struct ru_engine_device_ops {
      * checkpoint is valid when its last object, ru_engine_objects - 1, is stored. */
     void (*write)(void *self, ru_engine_ckpt at, uint32_t object, const void *bytes, int64_t n);
     void (*read)(void *self, ru_engine_ckpt at, uint32_t object, uint32_t tag); /* ru_engine_read */
+    /* Append records (store/shardlog.h) to this process's log of a generation, durably:
+     * ru_engine_logged. View until return. One at a time. May be NULL, as the next, without
+     * `partial`. */
+    void (*log)(void *self, uint32_t generation, const void *bytes, int64_t n);
+    /* Records of an object in the logs of all processes: ru_engine_log_read. */
+    void (*log_read)(void *self, uint32_t generation, uint32_t object);
 } ru_engine_device_ops;
 
 typedef enum ru_engine_news_kind {
@@ -84,6 +93,8 @@ typedef enum ru_engine_news_kind {
     RU_ENGINE_SAVED,    /* leader: checkpoint `ckpt` is valid */
     RU_ENGINE_RESTORED, /* a generation began from `ckpt` */
     RU_ENGINE_SETTLED,  /* leader: all that plan/moves asked for has moved, after took_ns */
+    RU_ENGINE_LOGGED,   /* the running checkpoint has more: bytes, took_ns */
+    RU_ENGINE_REBUILT,  /* an object whose holder died is here again: object, rebuilt, took_ns */
     RU_ENGINE_ENDED,    /* all clocks are done, or the job failed: status, text */
 } ru_engine_news_kind;
 
@@ -95,9 +106,19 @@ typedef struct ru_engine_news {
     uint32_t object;
     int64_t bytes, took_ns;
     ru_engine_ckpt ckpt;
+    const ru_ps_rebuilt *rebuilt; /* an executor: its state is as of clock at[0] */
     ru_status status;
     const char *text;
 } ru_engine_news;
+
+/* The running checkpoint: a part of the blocks is saved often, so that little is lost with a
+ * member. Source: qiao-2019 (SCAR). */
+typedef struct ru_engine_saves {
+    uint32_t method; /* ru_save_method */
+    double fraction; /* of the blocks that one save writes; 0: 1/8 */
+    uint32_t clocks; /* in which as much is written as all blocks have; 0: 8 */
+    double cost_max; /* share of the device's time that it may take; 0: no limit */
+} ru_engine_saves;
 
 typedef struct ru_engine_options {
     const ru_app_ops *ops;
@@ -110,6 +131,11 @@ typedef struct ru_engine_options {
     uint32_t slack;      /* ssp: clocks that an executor may be ahead of the slowest */
     uint32_t save_every; /* clocks between checkpoints; 0: by time */
     int64_t save_ns;     /* time between checkpoints; 0: one at the end */
+    /* When members die the others go on, and what they held is rebuilt from older copies. Without,
+     * all roll back to the last checkpoint. */
+    bool partial;
+    uint32_t recover; /* ru_recover_method: which copies; not ROLLBACK */
+    ru_engine_saves saves;
     ru_engine_ckpt from; /* founders: begin with this checkpoint; generation 0: from nothing */
     uint32_t founders;   /* members that the first view waits for; 0: 1 */
     const ru_engine_device_ops *device;
@@ -142,6 +168,12 @@ void ru_engine_written(ru_engine *e, ru_engine_ckpt at, uint32_t object, ru_stat
 void ru_engine_read(ru_engine *e, uint32_t tag, uint32_t object, const void *bytes, int64_t n,
                     ru_status st, const char *why, ru_time now, ru_effects *fx);
 
+void ru_engine_logged(ru_engine *e, uint32_t generation, int64_t busy_ns, ru_status st,
+                      const char *why, ru_time now, ru_effects *fx);
+/* bytes: view until return. */
+void ru_engine_log_read(ru_engine *e, uint32_t generation, uint32_t object, const void *bytes,
+                        int64_t n, ru_status st, const char *why, ru_time now, ru_effects *fx);
+
 /* Run the app and find what changed. Thread: any, one for each task. */
 void ru_engine_compute(const ru_app_ops *ops, const ru_app_shape *shape, ru_engine_task *task);
 
@@ -159,8 +191,9 @@ RU_MUST_USE ru_status ru_engine_gather(const ru_engine *e, uint32_t object, cons
 
 typedef struct ru_engine_facts {
     uint32_t generation, closed, executors_here, shards_here, moves, restores;
+    uint32_t recoveries, rebuilt; /* views after which all went on; objects rebuilt here */
     bool leads, ended;
-    int64_t busy_ns;
+    int64_t busy_ns, logged_bytes;
 } ru_engine_facts;
 void ru_engine_facts_get(const ru_engine *e, ru_engine_facts *into);
 const ru_ps_stats *ru_engine_ps_stats(const ru_engine *e);

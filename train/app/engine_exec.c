@@ -21,6 +21,24 @@ uint32_t rui_exec_clock(const ru_engine *e, uint32_t k)
     return e->exec[k].step / e->opt.shape->rounds;
 }
 
+uint32_t rui_exec_packed(const ru_engine *e, const void *bytes, int64_t n)
+{
+    pack p = {0};
+    if (n >= (int64_t)sizeof p) {
+        memcpy(&p, bytes, sizeof p);
+    }
+    return p.step / e->opt.shape->rounds;
+}
+
+bool rui_exec_stateful(const ru_engine *e)
+{
+    bool any = e->opt.ops->exec_save != NULL;
+    for (uint32_t t = 0; t < e->opt.shape->n_tables; t++) {
+        any = any || e->opt.shape->table[t].local;
+    }
+    return any;
+}
+
 static int64_t local_floats(const ru_engine *e, const rui_exec *x)
 {
     int64_t n = 0;
@@ -161,7 +179,7 @@ ru_status ru_engine_gather(const ru_engine *e, uint32_t object, const void *byte
 /* -- opening -------------------------------------------------------------------------------------
  */
 
-static void close_state(ru_engine *e, uint32_t k)
+void rui_exec_close(ru_engine *e, uint32_t k)
 {
     rui_exec *x = &e->exec[k];
     for (uint32_t t = 0; t < RU_APP_TABLES_MAX; t++) {
@@ -224,6 +242,12 @@ void ru_engine_read(ru_engine *e, uint32_t tag, uint32_t object, const void *byt
     bool current = tag == e->generation && !e->ended;
     ru_err err = {.status = st};
     (void)snprintf(err.text, sizeof err.text, "%s", why != NULL ? why : "");
+    if ((tag & RUI_ENGINE_REBUILDS) != 0) {
+        if ((tag & ~RUI_ENGINE_REBUILDS) == e->generation && !e->ended) {
+            rui_rebuild_read(e, object, bytes, n, st, why, now, fx);
+        }
+        return;
+    }
     if (object == e->n_execs + e->n_shards) {
         if (current) {
             rui_lead_read(e, bytes, n, st, why, now, fx);
@@ -298,7 +322,7 @@ static void ship(ru_engine *e, uint32_t k, ru_time now, ru_effects *fx)
     }
     x->arrived = NULL;
     x->want = RUI_WANT_NONE;
-    close_state(e, k);
+    rui_exec_close(e, k);
 }
 
 static void restore(ru_engine *e, uint32_t k, ru_time now, ru_effects *fx)
@@ -311,7 +335,7 @@ static void restore(ru_engine *e, uint32_t k, ru_time now, ru_effects *fx)
         return;
     }
     if (x->used) { /* opened anew */
-        close_state(e, k);
+        rui_exec_close(e, k);
     } else {
         x->step = 0;
         x->want = RUI_WANT_READY;
@@ -342,6 +366,31 @@ static void arrive(ru_engine *e, uint32_t k, ru_time now, ru_effects *fx)
     rui_engine_ready(e, false, now, fx);
     rui_exec_tell(e, k, now, fx);
     rui_exec_settle(e, k, now, fx);
+}
+
+ru_status rui_exec_revive(ru_engine *e, uint32_t k, const void *bytes, int64_t n, ru_time now,
+                          ru_effects *fx)
+{
+    rui_exec *x = &e->exec[k];
+    uint32_t rounds = e->opt.shape->rounds;
+    ru_err err;
+    memset(x->done, 0, (size_t)(e->window * e->sums_n) * sizeof *x->done);
+    memset(x->done_cpu, 0, e->window * sizeof *x->done_cpu);
+    x->step = 0;
+    if (bytes != NULL) {
+        RU_TRY(unpack(e, k, bytes, n, &err));
+    }
+    uint32_t clock = rui_exec_clock(e, k);
+    /* Clocks that it has done and that are open are told again; those that it lacks stay lost. */
+    if (clock < e->closed || x->step % rounds != 0) {
+        x->step = (clock < e->closed ? e->closed : clock) * rounds;
+    }
+    memset(x->sums, 0, (size_t)e->sums_n * sizeof *x->sums);
+    x->cpu_ns = 0;
+    x->want = RUI_WANT_READY;
+    rui_engine_ready(e, false, now, fx);
+    rui_exec_tell(e, k, now, fx);
+    return RU_OK;
 }
 
 /* A checkpoint that this member has not given its part of: executors at its clock. */
@@ -386,11 +435,13 @@ void rui_exec_settle(ru_engine *e, uint32_t k, ru_time now, ru_effects *fx)
         e->opt.device->open(e->opt.device_self, k);
     } else if (x->want == RUI_WANT_RESTORE) {
         restore(e, k, now, fx);
-    } else if (x->want == RUI_WANT_ARRIVE && x->arrived != NULL) {
+    } else if ((x->want == RUI_WANT_ARRIVE || x->want == RUI_WANT_REBUILD) && x->arrived != NULL) {
         arrive(e, k, now, fx);
     } else if (x->want == RUI_WANT_READY) {
         save(e, k, now, fx);
         rui_task_begin(e, k, now, fx);
+    } else if (x->want == RUI_WANT_REBUILD) {
+        rui_rebuild_look(e, now, fx);
     }
 }
 
@@ -401,6 +452,7 @@ void rui_exec_reset(ru_engine *e, uint32_t k)
     x->arrived = NULL;
     x->busy = x->busy == RUI_FETCHES || x->busy == RUI_FLUSHES ? RUI_IDLE : x->busy;
     x->cpu_ns = 0;
+    x->step = 0;
     x->want = RUI_WANT_NONE;
     x->mine = false;
 }
@@ -422,7 +474,7 @@ void rui_exec_tell(ru_engine *e, uint32_t k, ru_time now, ru_effects *fx)
 {
     const rui_exec *x = &e->exec[k];
     uint32_t clock = rui_exec_clock(e, k);
-    for (uint32_t c = e->closed; c < clock; c++) {
+    for (uint32_t c = e->closed; c < clock && !ru_ps_replays(e->ps, k); c++) {
         rui_engine_head h = {.executor = k, .clock = c, .cpu_ns = x->done_cpu[c % e->window]};
         rui_engine_send(e, ru_member_leader(e->opt.member), RUI_ENGINE_DONE, &h,
                         x->done + c % e->window * e->sums_n, e->sums_n * (int64_t)sizeof *x->done,

@@ -5,6 +5,8 @@
  *   engine_task.c   one task: rows in, changes out
  *   engine_lead.c   the leader: DONE, closing clocks, the driver's arguments, checkpoints
  *   engine_map.c    the leader: who holds what; views
+ *   engine_save.c   the running checkpoint of a member
+ *   engine_recover.c objects whose holder died
  *
  * Thread: loop only. */
 #ifndef RU_TRAIN_APP_ENGINE_IMPL_H
@@ -28,6 +30,7 @@ enum {
     RUI_ENGINE_FAILED,   /* the job cannot go on: a sentence */
     RUI_ENGINE_STOP,     /* somebody wants the job to end */
     RUI_ENGINE_GO,       /* a member that wants to leave holds nothing any more */
+    RUI_ENGINE_COPIES,   /* a member's copies of rows of a lost shard, for its new holder */
 };
 enum { RUI_ENGINE_LEAVERS_MAX = 64 };
 /* Timers. */
@@ -40,32 +43,39 @@ enum {
 
 typedef struct rui_engine_head {
     uint32_t generation, epoch;
+    uint32_t closed;   /* clocks, as the sender knows */
     uint32_t executor; /* or object */
     uint32_t clock;    /* DONE: this one is; CLOCK: those below are closed */
     uint32_t args_clock, saved_generation, saved_clock; /* CLOCK: of the body; last valid ckpt */
-    uint32_t save;                                      /* CLOCK: a checkpoint at `clock` */
-    uint32_t barrier;                                   /* CLOCK: next one; 0: none */
-    uint32_t end;                                       /* CLOCK: the job ends: 1 + status */
-    uint32_t status;                                    /* SAVED, FAILED */
-    int64_t cpu_ns, bytes;                              /* DONE */
+    uint32_t save;         /* CLOCK: a checkpoint at `clock`, the number of this attempt; 0: none */
+    uint32_t barrier;      /* CLOCK: next one; 0: none */
+    uint32_t end;          /* CLOCK: the job ends: 1 + status */
+    uint32_t status;       /* SAVED, FAILED */
+    int64_t cpu_ns, bytes; /* DONE */
 } rui_engine_head;
 
 #define RUI_ENGINE_BLOB UINT32_C(0x31417552) /* "RuA1" */
 
 /* Blob of a view. Then for each object its holder's place in the view, uint16_t, with
  * RUI_ENGINE_MOVED when it moved since the generation began: a member that missed views knows by it
- * whether to load the object or to wait for it. */
+ * whether to load the object or to wait for it. RUI_ENGINE_LOST: its holder rebuilds it unless it
+ * has it. */
 typedef struct rui_engine_blob {
     uint32_t magic;
     uint32_t generation; /* the epoch of the view that began it; 0: it begins with this one */
     uint32_t from_generation, from_clock, executors, shards;
+    uint32_t fence; /* epoch of the last view of the generation after a loss; NONE: this one */
 } rui_engine_blob;
 #define RUI_ENGINE_MOVED UINT16_C(0x8000)
+#define RUI_ENGINE_LOST  UINT16_C(0x4000)
+/* Tag of reads for an object that is rebuilt, beside the generation. */
+#define RUI_ENGINE_REBUILDS (UINT32_C(1) << 31)
 
 typedef enum rui_want {
     RUI_WANT_NONE,
     RUI_WANT_RESTORE, /* from a checkpoint, or from nothing */
     RUI_WANT_ARRIVE,  /* from its last holder */
+    RUI_WANT_REBUILD, /* its last holder died */
     RUI_WANT_READY    /* it is here */
 } rui_want;
 
@@ -139,10 +149,43 @@ typedef struct rui_lead {
     uint32_t n_members, n_leavers;
     uint32_t part_clock; /* checkpoint after which this leader may leave; 0: none was asked for */
     ru_node_id leaver[RUI_ENGINE_LEAVERS_MAX]; /* who want to leave */
+    uint8_t *lost;       /* [executors + shards] nobody has it: rebuild it with the next view */
+    uint8_t *seen;       /* [executors + shards] somebody said so since the last loss, */
+    bool check;          /* ... and not all members have spoken yet */
+    bool adopt;          /* it leads since the loss: which clock is it? the members say so */
+    uint32_t adopt_from; /* clocks closed, as far as they have said */
     ru_arena plan_out, plan_scratch;
     uint32_t end_clock; /* the job ends when so many clocks are closed and saved */
     bool ended;
 } rui_lead;
+
+/* Copies of rows that a member sent. Owner: buffers. */
+typedef struct rui_copies {
+    struct rui_copies *next;
+    ru_node_id from;
+    void *bytes;
+    int64_t n;
+} rui_copies;
+
+/* An object that is rebuilt here. Owner: a buffer, as what it points to. */
+typedef struct rui_rebuild {
+    bool begun, saved_read, log_read;
+    void *saved, *log; /* of the newest checkpoint; records */
+    int64_t saved_bytes, log_bytes;
+    uint32_t step; /* rows that rotate: the first one that may not be done */
+    rui_copies *copies;
+    ru_time at;
+} rui_rebuild;
+
+typedef struct rui_saver {
+    uint8_t *bytes; /* records on their way, a buffer; NULL: none */
+    int64_t n;
+    bool begun;            /* all that is here has been saved once */
+    uint32_t clock, count; /* of the last save; saves so far */
+    uint32_t cursor, turn; /* of blocks, of executors */
+    ru_time at, next;      /* of the last save; none before `next` */
+    ru_arena out;
+} rui_saver;
 
 struct ru_engine {
     ru_engine_options opt;
@@ -152,13 +195,19 @@ struct ru_engine {
     uint32_t n_execs, n_shards, window, driver_slack;
     int64_t sums_n; /* rounds * SUMS_MAX */
     uint32_t generation, epoch, closed;
-    ru_engine_ckpt saved; /* newest valid one that this member knows */
-    ru_engine_ckpt base;  /* of this generation */
-    ru_node_id *holder;   /* [executors + shards] */
-    uint8_t *moved;       /* [executors + shards] since the generation began */
+    ru_engine_ckpt saved;  /* newest valid one that this member knows */
+    ru_engine_ckpt base;   /* of this generation */
+    ru_node_id *holder;    /* [executors + shards] */
+    uint8_t *moved;        /* [executors + shards] since the generation began */
+    uint8_t *lost;         /* [executors + shards] its holder rebuilds it */
+    uint32_t fence;        /* epoch of the last view after a loss; messages of before are void */
+    uint32_t heard;        /* epoch in which the leader told the clock last */
+    rui_rebuild **rebuild; /* [executors + shards] NULL: not rebuilt here */
+    rui_saver saver;
     rui_exec *exec;
-    uint32_t save;    /* clock whose checkpoint is being written + 1; 0: none */
-    uint8_t *written; /* [executors + shards] this member has given it to the device */
+    uint32_t save;     /* clock whose checkpoint is being written + 1; 0: none */
+    uint32_t save_try; /* its number */
+    uint8_t *written;  /* [executors + shards] this member has given it to the device */
     uint8_t *args;
     int64_t args_bytes;
     uint32_t args_clock; /* RUI_ENGINE_NONE: none */
@@ -184,6 +233,31 @@ void rui_engine_ready(ru_engine *e, bool asks, ru_time now, ru_effects *fx);
 void rui_engine_heard_clock(ru_engine *e, const rui_engine_head *h, const void *args,
                             int64_t args_bytes, ru_time now, ru_effects *fx);
 
+/* Its part of the checkpoint under way, if it is not given yet. */
+void rui_engine_save_shard(ru_engine *e, uint32_t s, ru_time now, ru_effects *fx);
+
+/* engine_save.c */
+void rui_saver_reset(ru_engine *e);                             /* a new generation */
+void rui_saver_look(ru_engine *e, ru_time now, ru_effects *fx); /* clocks were closed */
+void rui_saver_close(ru_engine *e);
+
+/* engine_recover.c: members */
+void rui_rebuild_reset(ru_engine *e); /* a new generation */
+/* A view is in force; recovers: with it objects were lost. */
+void rui_rebuild_view(ru_engine *e, bool recovers, ru_time now, ru_effects *fx);
+/* Those that are complete are here; copies that are missing are asked for by the next view. */
+void rui_rebuild_look(ru_engine *e, ru_time now, ru_effects *fx);
+void rui_rebuild_read(ru_engine *e, uint32_t object, const void *bytes, int64_t n, ru_status st,
+                      const char *why, ru_time now, ru_effects *fx);
+void rui_rebuild_copies(ru_engine *e, ru_node_id from, const rui_engine_head *h, void *body,
+                        int64_t body_bytes, ru_time now, ru_effects *fx); /* takes body */
+/* ... the leader */
+RU_MUST_USE bool rui_recover_may(const ru_engine *e, const ru_node_id *nodes, uint32_t n);
+void rui_recover_in_force(ru_engine *e, ru_time now, ru_effects *fx);
+/* READY of a member: its objects, those here and those on their way from it. */
+void rui_recover_ready(ru_engine *e, const rui_engine_head *h, const uint8_t *here,
+                       const uint8_t *leaving, bool all, ru_time now, ru_effects *fx);
+
 /* engine_exec.c */
 void rui_exec_settle(ru_engine *e, uint32_t k, ru_time now, ru_effects *fx);
 void rui_exec_reset(ru_engine *e, uint32_t k); /* a new generation */
@@ -192,7 +266,14 @@ void rui_exec_came(ru_engine *e, uint32_t k, void *bytes, int64_t n, ru_time now
 void rui_exec_tell(ru_engine *e, uint32_t k, ru_time now, ru_effects *fx); /* DONE, again */
 /* State as bytes: a buffer; NULL: no memory. */
 void *rui_exec_pack(ru_engine *e, uint32_t k, int64_t *n);
-uint32_t rui_exec_clock(const ru_engine *e, uint32_t k); /* that it runs next */
+uint32_t rui_exec_clock(const ru_engine *e, uint32_t k);                    /* that it runs next */
+uint32_t rui_exec_packed(const ru_engine *e, const void *bytes, int64_t n); /* ... of such bytes */
+/* An open executor goes on at the open clock with a state of before; bytes NULL: with that of
+ * exec_open. Errors: RU_E_DATA. */
+RU_MUST_USE ru_status rui_exec_revive(ru_engine *e, uint32_t k, const void *bytes, int64_t n,
+                                      ru_time now, ru_effects *fx);
+bool rui_exec_stateful(const ru_engine *e);    /* do executors keep anything? */
+void rui_exec_close(ru_engine *e, uint32_t k); /* its state */
 
 /* engine_task.c */
 /* May it run its next step? Then it fetches or runs. */
@@ -211,6 +292,10 @@ RU_MUST_USE ru_status rui_lead_open(ru_engine *e, ru_err *err);
 void rui_lead_close(ru_engine *e);
 void rui_lead_stop(ru_engine *e, ru_time now, ru_effects *fx);
 void rui_lead_begin(ru_engine *e, ru_time now, ru_effects *fx); /* a generation */
+/* Members were lost: a checkpoint under way is void. adopt: this member has led since then. */
+void rui_lead_lost(ru_engine *e, bool adopt, ru_time now, ru_effects *fx);
+/* The clock is known again: tell it, and go on. */
+void rui_lead_go(ru_engine *e, ru_time now, ru_effects *fx);
 void rui_lead_heard(ru_engine *e, ru_node_id from, uint32_t what, const rui_engine_head *h,
                     const void *body, int64_t body_bytes, ru_time now, ru_effects *fx);
 void rui_lead_tell(ru_engine *e, ru_node_id to, ru_time now, ru_effects *fx); /* CLOCK; 0: all */

@@ -18,8 +18,11 @@ ru_status rui_lead_open(ru_engine *e, ru_err *err)
     l->at = RU_NEW(e->arena, ru_node_id, objects);
     l->prepared = RU_NEW(e->arena, uint8_t, n);
     l->ready = RU_NEW(e->arena, uint32_t, RU_MEMBERS_MAX);
+    l->lost = RU_NEW(e->arena, uint8_t, objects);
+    l->seen = RU_NEW(e->arena, uint8_t, objects);
     if (l->done == NULL || l->sums == NULL || l->cpu_ns == NULL || l->stored == NULL ||
-        l->to == NULL || l->at == NULL || l->prepared == NULL || l->ready == NULL) {
+        l->to == NULL || l->at == NULL || l->prepared == NULL || l->ready == NULL ||
+        l->lost == NULL || l->seen == NULL) {
         return RU_FAIL(err, RU_E_MEM, "no memory for the leader of %u executors", e->n_execs);
     }
     l->args_clock = RUI_ENGINE_NONE;
@@ -144,11 +147,14 @@ void rui_lead_tell(ru_engine *e, ru_node_id to, ru_time now, ru_effects *fx)
     const rui_lead *l = &e->lead;
     const ru_view *v = ru_member_view(e->opt.member);
     bool args = l->args_clock == l->closed;
+    if (l->adopt) {
+        return; /* it will be told to all */
+    }
     rui_engine_head h = {.clock = l->closed,
                          .args_clock = args ? l->args_clock : RUI_ENGINE_NONE,
                          .saved_generation = e->saved.generation,
                          .saved_clock = e->saved.clock,
-                         .save = l->save == l->closed + 1,
+                         .save = l->save == l->closed + 1 ? 1 + e->fence : 0,
                          .barrier = l->barrier,
                          .end = l->ended ? 1 + RU_OK : 0};
     for (uint32_t i = 0; i < v->n; i++) {
@@ -214,7 +220,8 @@ static void close_clock(ru_engine *e)
 static void advance(ru_engine *e, ru_time now, ru_effects *fx)
 {
     rui_lead *l = &e->lead;
-    while (!l->reading && !l->driving && !e->ended && l->closed < l->end_clock && all_done(e)) {
+    while (!l->reading && !l->driving && !l->adopt && !e->ended && l->closed < l->end_clock &&
+           all_done(e)) {
         close_clock(e);
         save(e, now, fx);
         rui_lead_tell(e, (ru_node_id){0}, now, fx);
@@ -250,8 +257,8 @@ static void hear_done(ru_engine *e, const rui_engine_head *h, const void *body, 
 {
     rui_lead *l = &e->lead;
     uint32_t k = h->executor;
-    if (k >= e->n_execs || bytes != e->sums_n * (int64_t)sizeof(double) || h->clock != l->done[k] ||
-        h->clock >= l->closed + e->window) {
+    if (l->adopt || k >= e->n_execs || bytes != e->sums_n * (int64_t)sizeof(double) ||
+        h->clock != l->done[k] || h->clock >= l->closed + e->window) {
         return; /* told before, or its predecessor is told again first */
     }
     memcpy(l->sums + (h->clock % e->window * e->n_execs + k) * e->sums_n, body, (size_t)bytes);
@@ -361,6 +368,8 @@ void rui_lead_begin(ru_engine *e, ru_time now, ru_effects *fx)
     l->save = 0;
     l->save_at = now;
     l->barrier = 0;
+    l->adopt = l->check = false;
+    memset(l->lost, 0, e->n_execs + e->n_shards);
     l->save_bytes = 0;
     l->driving = false;
     l->args_clock = RUI_ENGINE_NONE;
@@ -382,6 +391,60 @@ void rui_lead_begin(ru_engine *e, ru_time now, ru_effects *fx)
     } else {
         drive_begin(e, false, now, fx);
     }
+}
+
+/* The checkpoint under way lacks what was lost. That of the end is made again; before the last
+ * clock of all executors may have gone on, and the job ends a clock later. */
+static void save_again(ru_engine *e, ru_time now, ru_effects *fx)
+{
+    rui_lead *l = &e->lead;
+    bool is = e->saved.generation == e->generation && e->saved.clock == l->closed;
+    l->save = 0;
+    if (l->closed < l->end_clock || is) {
+        return;
+    }
+    if (l->end_clock < e->opt.clocks) {
+        uint32_t at = l->closed + e->driver_slack + 1;
+        l->end_clock = l->barrier = at < e->opt.clocks ? at : e->opt.clocks;
+    } else {
+        save(e, now, fx);
+    }
+}
+
+void rui_lead_lost(ru_engine *e, bool adopt, ru_time now, ru_effects *fx)
+{
+    rui_lead *l = &e->lead;
+    if (adopt) {
+        l->adopt = true;
+        l->adopt_from = e->closed;
+        l->end_clock = e->opt.clocks;
+        l->save_at = now;
+        l->barrier = 0;
+        l->save_bytes = 0;
+        l->driving = l->reading = l->ended = false;
+        l->args_clock = RUI_ENGINE_NONE;
+        memset(l->last, 0, sizeof l->last);
+        ru_ps_forget(e->ps, e->n_execs);
+        l->save = 0;
+        return;
+    }
+    for (uint32_t k = 0; k < e->n_execs; k++) {
+        l->done[k] = l->closed; /* told again when its changes are in what was rebuilt */
+    }
+    save_again(e, now, fx);
+}
+
+void rui_lead_go(ru_engine *e, ru_time now, ru_effects *fx)
+{
+    rui_lead *l = &e->lead;
+    l->adopt = false;
+    l->closed = l->adopt_from;
+    for (uint32_t k = 0; k < e->n_execs; k++) {
+        l->done[k] = l->closed;
+    }
+    save_again(e, now, fx);
+    rui_lead_tell(e, (ru_node_id){0}, now, fx);
+    end(e, now, fx);
 }
 
 void rui_lead_stop(ru_engine *e, ru_time now, ru_effects *fx)

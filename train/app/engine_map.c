@@ -1,7 +1,8 @@
 /* The leader: who holds what. A map is the blob of a view; so it survives the leader, and everybody
  * changes to it in one order.
  *
- *   a member died       new generation from the last checkpoint, its objects to the others
+ *   a member died       new generation from the last checkpoint, its objects to the others; or the
+ *                       same one, and they rebuild what was lost (engine_recover.c)
  *   a member wants in   the view with it, nothing moves; then moves that pay (plan/moves)
  *   a member leaves     its objects to others; when they have arrived, the view without it
  *   moves               a few objects with each view; executors whose data are open there */
@@ -13,7 +14,7 @@ enum {
     MOVES_A_VIEW = 16,
     LEAVERS_MAX = RUI_ENGINE_LEAVERS_MAX,
     LOOK_NS = 20000000,
-    RANKS_MAX = INT16_MAX,
+    RANKS_MAX = RUI_ENGINE_LOST - 1,
 };
 #define EXECUTOR_NS  1000000 /* of a clock, before any was measured */
 #define LINK_BYTES_S 1.25e8
@@ -52,12 +53,21 @@ static ru_node_id least(const ru_engine *e, const ru_node_id *nodes, uint32_t n,
     return nodes[best];
 }
 
+/* generation 0: a new one. recover: with these members objects were lost (lead.lost). */
 static void install(ru_engine *e, const ru_node_id *nodes, uint32_t n, const ru_node_id *map,
-                    uint32_t generation, ru_engine_ckpt from, ru_time now, ru_effects *fx)
+                    uint32_t generation, ru_engine_ckpt from, bool recover, ru_time now,
+                    ru_effects *fx)
 {
     uint8_t blob[RU_MEMBER_BLOB_MAX];
-    const rui_engine_blob b = {RUI_ENGINE_BLOB, generation, from.generation,
-                               from.clock,      e->n_execs, e->n_shards};
+    const rui_engine_blob b = {RUI_ENGINE_BLOB,
+                               generation,
+                               from.generation,
+                               from.clock,
+                               e->n_execs,
+                               e->n_shards,
+                               recover           ? RUI_ENGINE_NONE
+                               : generation != 0 ? e->fence
+                                                 : 0};
     int64_t bytes = (int64_t)sizeof b + 2 * (int64_t)objects(e);
     RU_CHECK(bytes <= (int64_t)sizeof blob && n <= RANKS_MAX);
     memcpy(blob, &b, sizeof b);
@@ -68,7 +78,10 @@ static void install(ru_engine *e, const ru_node_id *nodes, uint32_t n, const ru_
             RU_CHECK(rank < n);
         }
         bool moved = generation != 0 && (e->moved[o] || !ru_node_is(map[o], e->holder[o]));
-        rank = (uint16_t)(rank | (moved ? RUI_ENGINE_MOVED : 0));
+        bool lost = generation != 0 &&
+                    (e->lead.lost[o] || (e->lost[o] && !ru_node_is(e->lead.at[o], e->holder[o])));
+        rank = (uint16_t)(rank | (moved || lost ? RUI_ENGINE_MOVED : 0));
+        rank = (uint16_t)(rank | (lost ? RUI_ENGINE_LOST : 0));
         memcpy(blob + sizeof b + 2 * (size_t)o, &rank, sizeof rank);
     }
     ru_member_install(e->opt.member, nodes, n, blob, bytes, now, fx);
@@ -103,7 +116,37 @@ static void renew(ru_engine *e, const ru_node_id *nodes, uint32_t n, ru_time now
             e->lead.to[o] = least(e, nodes, n, o);
         }
     }
-    install(e, nodes, n, e->lead.to, 0, from, now, fx);
+    install(e, nodes, n, e->lead.to, 0, from, false, now, fx);
+}
+
+static bool is_lost(const ru_engine *e, const ru_node_id *nodes, uint32_t n, uint32_t o)
+{
+    ru_node_id at = e->lead.at[o];
+    return e->lead.lost[o] || !in_list(nodes, n, e->holder[o]) ||
+           (at.v != 0 && !in_list(nodes, n, at));
+}
+
+/* The same generation goes on with these members; objects that were lost go to those who have
+ * least, and stay there until they are rebuilt. */
+static void recover(ru_engine *e, const ru_node_id *nodes, uint32_t n, ru_time now, ru_effects *fx)
+{
+    rui_lead *l = &e->lead;
+    ru_arena_rewind(&l->plan_scratch, (ru_arena_mark){0});
+    ru_node_id *map = RU_NEW(&l->plan_scratch, ru_node_id, objects(e));
+    RU_CHECK(map != NULL);
+    for (uint32_t o = 0; o < objects(e); o++) {
+        l->lost[o] = is_lost(e, nodes, n, o);
+        bool stays = in_list(nodes, n, e->holder[o]);
+        l->to[o] = !stays                                       ? (ru_node_id){0}
+                   : l->lost[o] || !in_list(nodes, n, l->to[o]) ? e->holder[o]
+                                                                : l->to[o];
+    }
+    for (uint32_t o = 0; o < objects(e); o++) {
+        l->to[o] = l->to[o].v == 0 ? least(e, nodes, n, o) : l->to[o];
+        map[o] = l->lost[o] ? l->to[o] : e->holder[o];
+        l->at[o] = l->lost[o] ? (ru_node_id){0} : l->at[o];
+    }
+    install(e, nodes, n, map, e->generation, e->base, true, now, fx);
 }
 
 /* -- moves ---------------------------------------------------------------------------------------
@@ -238,7 +281,7 @@ static void move(ru_engine *e, ru_time now, ru_effects *fx)
         for (uint32_t i = 0; i < v->n; i++) {
             nodes[i] = v->at[i].node;
         }
-        install(e, nodes, v->n, map, e->generation, e->base, now, fx);
+        install(e, nodes, v->n, map, e->generation, e->base, false, now, fx);
     } else if (waits > 0) {
         ru_fx_timer(fx, RUI_ENGINE_LOOK, ru_time_after(now, LOOK_NS));
     }
@@ -266,8 +309,7 @@ void ru_engine_move(ru_engine *e, uint32_t object, uint32_t rank, ru_time now, r
 static bool lost(const ru_engine *e, const ru_node_id *nodes, uint32_t n)
 {
     for (uint32_t o = 0; o < objects(e); o++) {
-        ru_node_id at = e->lead.at[o];
-        if (!in_list(nodes, n, e->holder[o]) || (at.v != 0 && !in_list(nodes, n, at))) {
+        if (is_lost(e, nodes, n, o)) {
             return true;
         }
     }
@@ -317,10 +359,14 @@ void rui_map_look(ru_engine *e, ru_time now, ru_effects *fx)
             renew(e, nodes, w.n, now, fx);
         }
     } else if (w.n > 0 && (w.n_dead > 0 || e->lead.renew || lost(e, nodes, w.n))) {
-        renew(e, nodes, w.n, now, fx);
+        if (rui_recover_may(e, nodes, w.n)) {
+            recover(e, nodes, w.n, now, fx);
+        } else {
+            renew(e, nodes, w.n, now, fx);
+        }
     } else if (w.n > 0 && (w.n_joining > 0 || w.n_leaving > 0)) {
-        install(e, nodes, w.n, e->holder, e->generation, e->base, now, fx);
-    } else {
+        install(e, nodes, w.n, e->holder, e->generation, e->base, false, now, fx);
+    } else if (!e->lead.adopt) {
         if (e->lead.plan) {
             e->lead.plan = false;
             memset(e->lead.prepared, 0, e->n_execs);
@@ -358,7 +404,11 @@ void rui_map_in_force(ru_engine *e, bool fresh, ru_time now, ru_effects *fx)
 void rui_map_ready(ru_engine *e, ru_node_id from, const rui_engine_head *h, const uint8_t *here,
                    int64_t bytes, ru_time now, ru_effects *fx)
 {
-    for (uint32_t o = 0; o < objects(e) && bytes == (objects(e) + 7) / 8; o++) {
+    uint32_t half = (objects(e) + 7) / 8;
+    if (bytes != 2 * (int64_t)half) {
+        return;
+    }
+    for (uint32_t o = 0; o < objects(e); o++) {
         if ((here[o / 8] >> o % 8 & 1) != 0) {
             e->lead.at[o] = from;
         }
@@ -368,6 +418,7 @@ void rui_map_ready(ru_engine *e, ru_node_id from, const rui_engine_head *h, cons
     for (uint32_t i = 0; i < v->n; i++) {
         l->ready[i] = ru_node_is(v->at[i].node, from) ? h->epoch : l->ready[i];
     }
+    rui_recover_ready(e, h, here, here + half, all_ready(e), now, fx);
     if (h->clock != 0) {
         rui_lead_tell(e, from, now, fx); /* it asks */
     }

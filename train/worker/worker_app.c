@@ -166,6 +166,18 @@ static void news(void *self, const ru_engine_news *n, ru_time now)
         ru_log(RU_LOG_DEBUG, "train", "moved", "object %u of %lld bytes came in %.3f ms", n->object,
                (long long)n->bytes, (double)n->took_ns * 1e-6);
         break;
+    case RU_ENGINE_LOGGED:
+        ru_log(RU_LOG_DEBUG, "train", "logged", "clock %u: %lld bytes in %.3f ms", n->clock,
+               (long long)n->bytes, (double)n->took_ns * 1e-6);
+        break;
+    case RU_ENGINE_REBUILT:
+        ru_log(RU_LOG_INFO, "train", "rebuilt",
+               "object %u in %.3f ms: %lld rows, %lld from caches, %lld from the running "
+               "checkpoint, %lld from a checkpoint; together %lld clocks behind",
+               n->object, (double)n->took_ns * 1e-6, (long long)n->rebuilt->rows,
+               (long long)n->rebuilt->cached, (long long)n->rebuilt->logged,
+               (long long)n->rebuilt->saved, (long long)n->rebuilt->late);
+        break;
     case RU_ENGINE_RESTORED:
         w->clock_at = now;
         if (w->items == 0) {
@@ -455,6 +467,8 @@ static void close_all(rui_app_worker *w)
     ru_app_state_fini(&w->state);
     ru_sparse_close(w->data);
     ru_sparse_close(w->test);
+    ru_shardlog_close(w->log);
+    ru_mutex_fini(&w->log_lock);
     ru_mutex_fini(&w->lock);
     ru_cond_fini(&w->changed);
 }
@@ -509,6 +523,7 @@ ru_status ru_app_worker_run(const ru_app_worker_options *opt, ru_arena *arena,
     w->arena = arena;
     w->objective = (double)NAN;
     ru_mutex_init(&w->lock);
+    ru_mutex_init(&w->log_lock);
     ru_cond_init(&w->changed);
     ru_status st = open_all(w, err);
     if (st == RU_OK) {

@@ -1,6 +1,7 @@
 /* Inside of a worker of a job with an app.
  *
  *   worker_app.c       opening, news of the engine, the end
+ *   worker_app_log.c   the running checkpoint
  *   worker_app_plans.c what was decided, and what came of it
  *   worker_app_work.c  compute threads: tasks, data, objects of checkpoints
  *
@@ -11,6 +12,7 @@
 #include "comm/node/loop.h"
 #include "env/link_tcp.h"
 #include "env/thread.h"
+#include "store/shardlog.h"
 #include "train/app/engine.h"
 #include "train/run/decisions.h"
 #include "train/worker/worker_app.h"
@@ -22,6 +24,8 @@ typedef enum rui_app_kind {
     RUI_APP_RUN,
     RUI_APP_WRITE,
     RUI_APP_READ,
+    RUI_APP_LOG,
+    RUI_APP_LOG_READ,
     RUI_APP_EXPORT
 } rui_app_kind;
 
@@ -36,7 +40,7 @@ typedef struct rui_app_command {
     int64_t n;
     void *state; /* OPEN: of the app */
     ru_metrics metrics;
-    int64_t eval_ns;
+    int64_t eval_ns, busy_ns;
     ru_status status;
     ru_err err;
 } rui_app_command;
@@ -83,6 +87,10 @@ typedef struct rui_app_worker {
     ru_cond changed;
     rui_app_command *todo, *todo_last, *done, *done_last;
     bool quit, exporting;
+    /* under log_lock */
+    ru_mutex log_lock;
+    ru_shardlog *log;
+    uint32_t log_generation;
     ru_thread thread[RUI_APP_THREADS_MAX];
     uint32_t n_threads;
 } rui_app_worker;
@@ -93,6 +101,11 @@ extern const ru_engine_device_ops rui_app_device;
 void rui_app_exported(rui_app_worker *w, const rui_app_command *c);
 void rui_app_number(rui_app_worker *w);
 int64_t rui_app_items(const rui_app_worker *w, uint32_t clocks); /* also on compute threads */
+
+/* worker_app_log.c, compute threads; the last one before they run or after them */
+void rui_app_log_append(rui_app_worker *w, rui_app_command *c);
+void rui_app_log_gather(const rui_app_worker *w, rui_app_command *c);
+void rui_app_log_clean(const rui_app_worker *w, bool all); /* logs of earlier runs, or all */
 
 /* worker_app_plans.c, loop thread */
 void rui_app_planned(void *self, const ru_moves_in *in, ru_time now);

@@ -273,6 +273,12 @@ static void work(rui_app_worker *w, rui_app_command *c)
     case RUI_APP_READ:
         read_object(w, c);
         break;
+    case RUI_APP_LOG:
+        rui_app_log_append(w, c);
+        break;
+    case RUI_APP_LOG_READ:
+        rui_app_log_gather(w, c);
+        break;
     case RUI_APP_EXPORT:
         export_one(w, c);
         break;
@@ -359,6 +365,13 @@ static void answer(rui_app_worker *w, const rui_app_command *c, ru_time now, ru_
     case RUI_APP_READ:
         ru_engine_read(w->engine, c->tag, c->object, c->bytes, c->n, c->status, c->err.text, now,
                        fx);
+        break;
+    case RUI_APP_LOG:
+        ru_engine_logged(w->engine, c->at.generation, c->busy_ns, c->status, c->err.text, now, fx);
+        break;
+    case RUI_APP_LOG_READ:
+        ru_engine_log_read(w->engine, c->at.generation, c->object, c->bytes, c->n, c->status,
+                           c->err.text, now, fx);
         break;
     case RUI_APP_EXPORT:
         rui_app_exported(w, c);
@@ -461,5 +474,21 @@ static void device_read(void *self, ru_engine_ckpt at, uint32_t object, uint32_t
                  &(rui_app_command){.kind = RUI_APP_READ, .at = at, .object = object, .tag = tag});
 }
 
-const ru_engine_device_ops rui_app_device = {device_open, device_close, device_run, device_write,
-                                             device_read};
+static void device_log(void *self, uint32_t generation, const void *bytes, int64_t n)
+{
+    rui_app_command c = {.kind = RUI_APP_LOG, .at = {.generation = generation}, .n = n};
+    c.bytes = malloc((size_t)n);
+    RU_CHECK(c.bytes != NULL);
+    memcpy(c.bytes, bytes, (size_t)n);
+    rui_app_post(self, &c);
+}
+
+static void device_log_read(void *self, uint32_t generation, uint32_t object)
+{
+    rui_app_post(self, &(rui_app_command){.kind = RUI_APP_LOG_READ,
+                                          .at = {.generation = generation},
+                                          .object = object});
+}
+
+const ru_engine_device_ops rui_app_device = {
+    device_open, device_close, device_run, device_write, device_read, device_log, device_log_read};
