@@ -437,6 +437,20 @@ static uint32_t points_of(const ru_world *w, const ru_coll_fact *like, uint32_t 
     return n;
 }
 
+bool ru_coll_policy_ring(const ru_world *w, ru_coll_cost *ring)
+{
+    ru_coll_point points[RU_COLL_COST_POINTS_MAX];
+    const ru_coll_fact *like = w->facts.collectives.at;
+    if (w->facts.collectives.n == 0 || ru_coll_op_find(like->op) != RU_COLL_ALL_REDUCE) {
+        return false;
+    }
+    uint32_t n = points_of(w, like, RU_ALGO_RING, points);
+    return n >= 2 &&
+           ru_cost_coll_fit(RU_COLL_ALL_REDUCE, RU_ALGO_RING, like->n_ranks, points, n, ring,
+                            NULL) == RU_OK &&
+           ring->beta_ns > 0;
+}
+
 static void put_fit(ru_json *j, uint32_t algo, const ru_coll_cost *c)
 {
     ru_json_open(j, NULL, '{');

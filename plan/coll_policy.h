@@ -7,6 +7,7 @@
 
 #include "base/conf.h"
 #include "plan/coll.h"
+#include "world/world.h"
 
 typedef struct ru_coll_policy_cost {
     uint32_t algo; /* ru_coll_algo, each once */
@@ -32,5 +33,8 @@ typedef struct ru_coll_policy_in {
  * of `arena`. Errors: RU_E_LIMIT. */
 RU_MUST_USE ru_status ru_coll_policy_in_of(const ru_coll_choice_in *in, ru_arena *arena,
                                            ru_coll_policy_in *out, ru_err *err);
+/* The cost of a ring all-reduce, fitted to the collectives that these facts hold; false: they hold
+ * too few. */
+bool ru_coll_policy_ring(const ru_world *w, ru_coll_cost *ring);
 
 #endif

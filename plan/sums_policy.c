@@ -1,4 +1,5 @@
 /* The row of `sums` in plan/policy.def: its input as a file, its report. */
+#include "plan/coll_policy.h"
 #include "plan/policy.h"
 #include "plan/sums.h"
 
@@ -337,6 +338,100 @@ static ru_status report_sums(const void *in, const void *plan, const ru_policy_t
     return RU_OK;
 }
 
+/* Gradients of parameters, in the order in which the backward pass makes them. */
+static uint32_t gradients_of(const ru_world *w, const ru_transfer_fact **at)
+{
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < w->facts.transfers.n && n < RU_SUMS_OPS_MAX; i++) {
+        const ru_transfer_fact *x = &w->facts.transfers.at[i];
+        if (x->made_by < 0 || x->needed_by < 0 || x->size_bytes < 1) {
+            continue;
+        }
+        uint32_t k = n++;
+        for (; k > 0 && at[k - 1]->made_by > x->made_by; k--) {
+            at[k] = at[k - 1];
+        }
+        at[k] = x;
+    }
+    return n;
+}
+
+/* Time of the steps (after, to] of the executable of the first worker in the facts. */
+static double time_of(const ru_world *w, int64_t after, int64_t to)
+{
+    double sum = 0;
+    for (uint32_t i = 0; i < w->facts.ops.n; i++) {
+        const ru_op_fact *f = &w->facts.ops.at[i];
+        bool in = f->rank == w->facts.ops.at[0].rank && f->step > after && f->step <= to;
+        sum += in ? f->took.mean_ns : 0;
+    }
+    return sum;
+}
+
+static void put_time(ru_json *j, const char *key, double ns)
+{
+    char text[32];
+    ru_text t = ru_text_into(text, sizeof text);
+    ru_text_putf(&t, "%lldns", (long long)(ns > 0 ? ns : 0));
+    ru_json_str(j, key, text);
+}
+
+static void put_ops(const ru_world *w, const ru_transfer_fact *const *at, uint32_t n, ru_json *j)
+{
+    double first_ns = time_of(w, -1, at[0]->made_by);
+    double forward_ns =
+        time_of(w, at[0]->made_by, at[n - 1]->made_by) / 2; /* of all but the last */
+    ru_json_open(j, "ops", '[');
+    for (uint32_t i = 0; i < n; i++) {
+        uint32_t k = n - 1 - i; /* the last gradient is that of the first op */
+        double back = k > 0 ? time_of(w, at[k - 1]->made_by, at[k]->made_by) : 0;
+        double rest = (first_ns - forward_ns) / 3; /* of the last op, whose backward comes first */
+        ru_json_open(j, NULL, '{');
+        ru_json_str(j, "name", at[k]->name);
+        put_time(j, "forward", k > 0 ? back / 2 : rest);
+        put_time(j, "backward", k > 0 ? back : 2 * rest);
+        char size[32];
+        ru_text t = ru_text_into(size, sizeof size);
+        ru_text_putf(&t, "%lldB", (long long)at[k]->size_bytes);
+        ru_json_str(j, "parameters", size);
+        ru_json_open(j, "after", '[');
+        if (i > 0) {
+            ru_json_i64(j, NULL, i - 1);
+        }
+        ru_json_close(j);
+        ru_json_close(j);
+    }
+    ru_json_close(j);
+}
+
+/* A chain with one op for each gradient. The ops between two gradients are the backward pass of the
+ * second one; the forward pass takes half as long, as for layers of matrix products. */
+static ru_status derive_sums(const ru_world *w, ru_arena *scratch, ru_json *j, ru_err *err)
+{
+    const ru_transfer_fact **at =
+        RU_NEW(scratch, const ru_transfer_fact *, (int64_t)w->facts.transfers.n + 1);
+    if (at == NULL) {
+        return RU_FAIL(err, RU_E_LIMIT, "no memory for %u gradients", w->facts.transfers.n);
+    }
+    uint32_t n = gradients_of(w, at), ranks = 0;
+    for (uint32_t i = 0; i < w->facts.steps.n; i++) {
+        ranks = w->facts.steps.at[i].workers > ranks ? w->facts.steps.at[i].workers : ranks;
+    }
+    if (n == 0 || w->facts.ops.n == 0 || ranks < 2) {
+        return RU_FAIL(err, RU_E_MISSING,
+                       "facts.ops must hold the times of ops, facts.transfers the gradients that "
+                       "they make, and facts.steps the steps of two workers or more");
+    }
+    put_ops(w, at, n, j);
+    ru_json_i64(j, "ranks", ranks);
+    ru_coll_cost ring;
+    if (ru_coll_policy_ring(w, &ring)) {
+        put_time(j, "alpha", ring.alpha_ns);
+        ru_json_f64(j, "bytes_per_s", 1e9 / ring.beta_ns);
+    }
+    return RU_OK;
+}
+
 const ru_policy ru_policy_sums = {
     .name = "sums",
     .version = 3,
@@ -347,6 +442,7 @@ const ru_policy ru_policy_sums = {
     .plan = plan_sums,
     .check = check_sums,
     .report = report_sums,
+    .derive = derive_sums,
     .example = "# A small network: many small convolutions, one large classifier; 1 Gbit/s.\n"
                "ranks: 4\n"
                "alpha: 40us\n"

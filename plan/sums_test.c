@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/rng.h"
+#include "plan/policy.h"
 #include "plan/sums_impl.h"
 #include "test/test.h"
 
@@ -322,7 +323,61 @@ static void bad_facts_are_refused(void **state)
     ru_arena_fini(&a);
 }
 
+/* Facts of three layers: the gradient of the last one is made first. */
+static void facts_give_an_input(void **state)
+{
+    (void)state;
+    ru_arena a, scratch;
+    ru_arena_init(&a, 0);
+    ru_arena_init(&scratch, 0);
+    ru_op_fact ops[6];
+    static const int64_t took_us[6] = {100, 200, 300, 90, 60, 30};
+    for (uint32_t i = 0; i < 6; i++) {
+        ops[i] = (ru_op_fact){.rank = 1, .step = i, .took.mean_ns = (double)took_us[i] * 1e3};
+    }
+    const ru_transfer_fact grads[] = {
+        {.name = "c", .size_bytes = 400, .made_by = 3, .needed_by = 5},
+        {.name = "a", .size_bytes = 4000000, .made_by = 5, .needed_by = 5},
+        {.name = "b", .size_bytes = 40000, .made_by = 4, .needed_by = 5},
+        {.name = "loss", .size_bytes = 12, .made_by = 2, .needed_by = -1},
+    };
+    const ru_step_fact step = {.workers = 3};
+    ru_world w = {0};
+    ru_err err;
+    ru_text text = ru_text_arena(&a);
+    ru_json j = ru_json_into(&text);
+    ru_json_open(&j, NULL, '{');
+    assert_int_equal(ru_policy_sums.derive(&w, &scratch, &j, &err), RU_E_MISSING);
+    w.facts.ops.at = ops;
+    w.facts.ops.n = 6;
+    w.facts.transfers.at = grads;
+    w.facts.transfers.n = 4;
+    w.facts.steps.at = &step;
+    w.facts.steps.n = 1;
+    assert_ok(ru_policy_sums.derive(&w, &scratch, &j, &err), err);
+    ru_json_close(&j);
+    /* 690 us to the first gradient; the layers before take 30 / 2 and 60 / 2 us forward. */
+    const char *want = "{\"ops\":["
+                       "{\"name\":\"a\",\"forward\":\"15000ns\",\"backward\":\"30000ns\","
+                       "\"parameters\":\"4000000B\",\"after\":[]},"
+                       "{\"name\":\"b\",\"forward\":\"30000ns\",\"backward\":\"60000ns\","
+                       "\"parameters\":\"40000B\",\"after\":[0]},"
+                       "{\"name\":\"c\",\"forward\":\"215000ns\",\"backward\":\"430000ns\","
+                       "\"parameters\":\"400B\",\"after\":[1]}],\"ranks\":3}";
+    assert_string_equal(text.p, want);
+    ru_conf *c;
+    uint8_t *in = ru_arena_zalloc(&a, ru_policy_sums.in->size_bytes, 64);
+    assert_ok(ru_conf_new(ru_policy_sums.in, &a, &c, &err), err);
+    assert_ok(ru_conf_add_json(c, "facts", text.p, text.n, &err), err);
+    assert_ok(ru_conf_apply(c, in, &err), err);
+    const ru_policy_tools tools = {&a, &scratch, NULL};
+    ru_policy_answer answer;
+    assert_ok(ru_policy_run(&ru_policy_sums, in, &tools, &answer, &err), err);
+    ru_arena_fini(&scratch);
+    ru_arena_fini(&a);
+}
+
 RU_TESTS(plan_sums, cmocka_unit_test(every_method_passes_the_checker),
          cmocka_unit_test(ours_is_near_the_best_of_all_orders_and_batches),
          cmocka_unit_test(the_checker_refuses_corrupted_plans),
-         cmocka_unit_test(bad_facts_are_refused))
+         cmocka_unit_test(bad_facts_are_refused), cmocka_unit_test(facts_give_an_input))
