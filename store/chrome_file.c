@@ -124,12 +124,12 @@ static ru_status event(reading *rd, const json_t *e, ru_err *err)
     ru_record r = {.start_ns = ts, .kind = RU_REC_SPAN};
     r.name = name_of(rd, text_of(e, "cat"), text_of(e, "name"));
     if (r.name == 0 || k >= rd->out->n_threads) {
-        return RU_FAIL(err, RU_E_LIMIT, "it has more than %d names or %d threads", NAMES_MAX,
+        return RU_FAIL(err, RU_E_LIMIT, "the trace has more than %d names or %d threads", NAMES_MAX,
                        THREADS_MAX);
     }
     rd->cuts += dur / UINT32_MAX;
     if (rd->cuts > CUTS_MAX) {
-        return RU_FAIL(err, RU_E_DATA, "its events last more than 52 days together");
+        return RU_FAIL(err, RU_E_DATA, "the events of the trace last more than 52 days together");
     }
     ru_trace *out = rd->out;
     out->first_ns = out->records == 0 || ts < out->first_ns ? ts : out->first_ns;
@@ -148,7 +148,7 @@ static ru_status take(const json_t *root, ru_arena *arena, ru_trace *out, ru_err
 {
     const json_t *events = json_is_array(root) ? root : json_object_get(root, "traceEvents");
     if (!json_is_array(events)) {
-        return RU_FAIL(err, RU_E_DATA, "it is no Chrome trace: traceEvents is missing");
+        return RU_FAIL(err, RU_E_DATA, "it is not a Chrome trace: traceEvents is missing");
     }
     reading rd = {.arena = arena, .out = out};
     rd.names = RU_NEW(arena, ru_trace_name, NAMES_MAX + 1);

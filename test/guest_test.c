@@ -118,12 +118,12 @@ static void every_limit_refuses_with_its_sentence(void **state)
     scene s;
     begin(&s, &(ru_guests_options){.message_bytes = 64});
     (void)!guest_world_send(s.bad, RU_COUNTER_ADD, bytes, 65);
-    refused(&s, "a message of 65 bytes, at most 64");
+    refused(&s, "a message has 65 bytes; guests may send at most 64");
 
     static const uint32_t numbers[] = {0, 1, 0x100, 0x104, 0x1ff, 0x300, 0x380, 0x402, UINT32_MAX};
     for (uint32_t k = 0; k < RU_ARRAY_LEN(numbers); k++) {
         char text[80];
-        snprintf(text, sizeof text, "message %#x is none that guests may send", numbers[k]);
+        snprintf(text, sizeof text, "guests may not send message %#x", numbers[k]);
         begin(&s, &(ru_guests_options){0});
         (void)!guest_world_send(s.bad, numbers[k], bytes, 8);
         refused(&s, text);
@@ -134,19 +134,19 @@ static void every_limit_refuses_with_its_sentence(void **state)
         (void)!guest_world_send(s.bad, GUEST_MUTE, bytes, 1);
     }
     assert_int_equal(s.w.hosts[0].mute_downs, 0);
-    refused(&s, "more than 3 messages without waiting for an answer");
+    refused(&s, "more than 3 unanswered messages");
 
     begin(&s, &(ru_guests_options){.messages_per_s = 60});
     for (uint32_t k = 0; k < 61; k++) {
         (void)!guest_world_send(s.bad, RU_COUNTER_ADD, bytes, 8);
     }
-    refused(&s, "more than 60 messages a second");
+    refused(&s, "more than 60 messages per second");
 
     begin(&s, &(ru_guests_options){.message_bytes = 1000, .bytes_per_s = 2000});
     for (uint32_t k = 0; k < 3; k++) {
         (void)!guest_world_send(s.bad, RU_COUNTER_ADD, bytes, 1000);
     }
-    refused(&s, "more than 2000 bytes a second");
+    refused(&s, "more than 2000 bytes per second");
 
     begin(&s, &(ru_guests_options){.idle_ns = 300000000});
     guest_world_run_ms(&s.w, 400);
@@ -188,7 +188,7 @@ static void a_full_house_says_so(void **state)
         assert_true(w.visitors[k].up == (k < 2));
         assert_int_equal(w.visitors[k].refusals, k < 2 ? 0 : 1);
     }
-    assert_string_equal(w.visitors[3].sentence, "this process takes no more guests, at most 2");
+    assert_string_equal(w.visitors[3].sentence, "this process already has 2 guests, its limit");
     ru_sim_crash(w.sim, w.visitors[0].process.node);
     guest_world_run_ms(&w, 2000);
     guest_world_dial(&w.visitors[2], 0);

@@ -114,7 +114,7 @@ static ru_status read_run(const char *dir, ru_arena *arena, run_data *r, ru_err 
         json_decref(o);
     }
     if (st == RU_OK && r->n == 0) {
-        return RU_FAIL(err, RU_E_DATA, "%s tells of no step yet", path);
+        return RU_FAIL(err, RU_E_DATA, "%s contains no step yet", path);
     }
     return st;
 }
@@ -271,6 +271,6 @@ const ru_cmd rui_cmd_plot = {
     .n_opts = RU_ARRAY_LEN(opts),
     .examples = examples,
     .n_examples = RU_ARRAY_LEN(examples),
-    .exits = "65 a run tells of no step yet|66 a folder is no run",
+    .exits = "65 a run has no step yet|66 a folder is not a run",
     .run = run,
 };

@@ -16,7 +16,7 @@ void rui_writer_give_up(ru_recorder *r, const ru_err *err)
     r->failed = true;
     ru_mutex_unlock(&r->mutex);
     ru_log(RU_LOG_WARN, "trace", "write_stopped",
-           "the run is not recorded any more, and goes on: %s", err->text);
+           "recording has stopped, and the run continues: %s", err->text);
 }
 
 /* Append the block whose payload stands in buffer + RUI_TRACE_BLOCK_BYTES. */
@@ -270,7 +270,7 @@ static void save_all(ru_recorder *r)
         ru_err err;
         ru_status st = rui_save(r, &s, &err);
         if (st != RU_OK) {
-            ru_log(RU_LOG_WARN, "trace", "window", "the window %s is not saved: %s", s.dir,
+            ru_log(RU_LOG_WARN, "trace", "window", "the window %s cannot be saved: %s", s.dir,
                    err.text);
         }
         ru_mutex_lock(&r->mutex);

@@ -50,7 +50,7 @@ static void on_down(void *self, ru_node_id node, const char *address, ru_status 
     if (ru_node_is(node, g->host) && node.v != 0) {
         ended(g, why, "the connection was lost", now);
     } else if (node.v == 0 && g->dials) {
-        ended(g, why, "no connection could be had, or the token is another one", now);
+        ended(g, why, "no connection could be established, or the token is wrong", now);
     }
 }
 

@@ -157,17 +157,16 @@ static const char *beyond(const rui_guests *g, guest *x, uint32_t what, int64_t 
     const ru_guests_options *o = &g->opt;
     why[0] = '\0';
     if (rui_guests_part(g->node, what) == NULL) {
-        snprintf(why, REASON_MAX, "message %#x is none that guests may send", what);
+        snprintf(why, REASON_MAX, "guests may not send message %#x", what);
     } else if (size_bytes > o->message_bytes) {
-        snprintf(why, REASON_MAX, "a message of %lld bytes, at most %u", (long long)size_bytes,
-                 o->message_bytes);
+        snprintf(why, REASON_MAX, "a message has %lld bytes; guests may send at most %u",
+                 (long long)size_bytes, o->message_bytes);
     } else if (x->unanswered >= o->unanswered_max) {
-        snprintf(why, REASON_MAX, "more than %u messages without waiting for an answer",
-                 o->unanswered_max);
+        snprintf(why, REASON_MAX, "more than %u unanswered messages", o->unanswered_max);
     } else if (!allow(&x->messages_at, second_ns / o->messages_per_s, now)) {
-        snprintf(why, REASON_MAX, "more than %u messages a second", o->messages_per_s);
+        snprintf(why, REASON_MAX, "more than %u messages per second", o->messages_per_s);
     } else if (!allow(&x->bytes_at, size_bytes * second_ns / o->bytes_per_s, now)) {
-        snprintf(why, REASON_MAX, "more than %u bytes a second", o->bytes_per_s);
+        snprintf(why, REASON_MAX, "more than %u bytes per second", o->bytes_per_s);
     }
     return why[0] != '\0' ? why : NULL;
 }
@@ -195,7 +194,7 @@ static void on_up(void *self, ru_node_id node, const char *address, ru_time now)
     RU_CHECK(x != NULL); /* the channel has as many peers */
     *x = (guest){.node = node, .used = true, .heard = now};
     if (g->n == g->opt.n_max) {
-        refuse(g, x, now, "this process takes no more guests, at most %u", g->opt.n_max);
+        refuse(g, x, now, "this process already has %u guests, its limit", g->opt.n_max);
     } else {
         g->n++;
         watch(g, now);
@@ -275,7 +274,7 @@ void rui_guests_send(ru_node *n, const ru_effect *f, ru_time now)
     ru_status st = ru_chan_message(g->chan, f->node, f->what, f->data, f->size_bytes, now);
     x->unanswered -= x->unanswered > 0 ? 1 : 0;
     if (st == RU_E_LIMIT) {
-        refuse_known(g, x, "it takes its answers too slowly", now);
+        refuse_known(g, x, "it does not acknowledge answers fast enough", now);
     } else if (st == RU_E_ARG) {
         rui_node_say(n, RU_LOG_ERROR, "an answer to a guest is longer than messages may be", now);
     }
@@ -322,13 +321,13 @@ static ru_status options_check(const ru_guests_options *o, ru_err *err)
 {
     if (o->n_max > N_MAX || o->message_bytes > RU_CHAN_MESSAGE_MAX || o->idle_ns < 0) {
         return RU_FAIL(err, RU_E_ARG,
-                       "%u guests, messages of %u bytes: expected at most %d, and %d bytes",
+                       "there may be %u guests and messages of %u bytes; expected at most %d "
+                       "guests and %d bytes",
                        o->n_max, o->message_bytes, N_MAX, RU_CHAN_MESSAGE_MAX);
     }
     if (o->bytes_per_s < o->message_bytes) {
         return RU_FAIL(err, RU_E_ARG,
-                       "%u bytes a second let no message of %u bytes through: expected as many at "
-                       "least",
+                       "the limit of %u bytes per second is smaller than a message of %u bytes",
                        o->bytes_per_s, o->message_bytes);
     }
     return RU_OK;

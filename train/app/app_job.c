@@ -42,16 +42,17 @@ static const ru_conf_table data_table = TABLE(data, ru_app_job_data_keys,
 
 static const ru_conf_field clocks_fields[] = {
     ROW(CHOICE, ru_app_job_clocks, order, .def = "bsp", .choices = "bsp|ssp|async",
-        .help = "executors in step (bsp), at most clocks.staleness clocks apart (ssp), or in no "
-                "order; apps that rotate blocks of parameters do so instead of bsp"),
+        .help = "bsp: all executors are in the same clock; ssp: at most clocks.staleness clocks "
+                "apart; async: independent of each other; in apps that rotate blocks of parameters "
+                "the rotation takes the place of bsp"),
     ROW(U32, ru_app_job_clocks, staleness, .def = "1", .min = 0, .max = 1000,
-        .help = "ssp: how many clocks the fastest executor may be ahead"),
+        .help = "ssp: number of clocks that the fastest executor may be ahead of the slowest"),
     ROW(U32, ru_app_job_clocks, executors, .def = "0", .min = 0, .max = RU_APP_EXECUTORS_MAX,
-        .help = "number of parts of the data, each with one executor; it stays when workers come "
-                "and go; 0: 16, or the number of rows when there are fewer"),
+        .help = "number of parts of the data, each with one executor; it does not change when "
+                "workers join or leave; 0: 16, or the number of rows if that is smaller"),
 };
 static const ru_conf_table clocks_table =
-    TABLE(clocks, ru_app_job_clocks, .help = "order of the executors' work");
+    TABLE(clocks, ru_app_job_clocks, .help = "synchronisation of the executors");
 
 static const ru_conf_field train_fields[] = {
     ROW(I64, ru_app_job_train, epochs, .def = "0", .min = 0, .max = 1e9,
@@ -65,7 +66,7 @@ static const ru_conf_field train_fields[] = {
     ROW(I64, ru_app_job_train, eval_every, .def = "1", .min = 1, .max = 1e9,
         .help = "number of passes between two evaluations of the test data"),
     ROW(I64, ru_app_job_train, seed, .def = "1", .min = 0, .max = 9e15,
-        .help = "seed of first values and of every random choice"),
+        .help = "seed of initial values and of every random choice"),
     ROW(U32, ru_app_job_train, threads, .def = "0", .min = 0, .max = 1024,
         .help = "number of compute threads; 0: all cores that this process may use"),
 };
@@ -96,7 +97,7 @@ static const ru_conf_field job_fields[] = {
         .help = "mf, lda, mlr, lasso, kmeans, or the path of a library with an app of your own"),
     ROW(SECTION, ru_app_job, data, .table = &data_table, .help = "training and test data"),
     ROW(SECTION, ru_app_job, clocks, .table = &clocks_table,
-        .help = "order of the executors' work"),
+        .help = "synchronisation of the executors"),
     ROW(SECTION, ru_app_job, train, .table = &train_table, .help = "training settings"),
     ROW(SECTION, ru_app_job, checkpoint, .table = &checkpoint_table,
         .help = "checkpoints during training"),

@@ -653,8 +653,8 @@ ru_status ru_engine_open(const ru_engine_options *opt, ru_arena *arena, ru_engin
     bool steps = s->rounds > 1 || opt->ops->drive != NULL;
     if (steps && opt->driver != RU_ENGINE_BSP) {
         return RU_FAIL(err, RU_E_CONFIG,
-                       "app '%s' rotates rows, or gives each clock arguments, so its executors go "
-                       "in step: set clocks.order to bsp",
+                       "app '%s' rotates rows, or gives each clock arguments, so its executors "
+                       "must be in the same clock; set clocks.order to bsp",
                        opt->ops->name);
     }
     e->driver_slack = opt->driver == RU_ENGINE_BSP     ? 0

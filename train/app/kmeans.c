@@ -409,7 +409,7 @@ static const ru_conf_field fields[] = {
      .offset = offsetof(settings, first),
      .def = "spread",
      .choices = "spread|rows",
-     .help = "first centres: drawn far from each other (k-means++), or the first rows"},
+     .help = "initial centres: random rows far from each other (k-means++), or the first rows"},
 };
 static const ru_conf_table table = {.name = "kmeans",
                                     .fields = fields,
@@ -421,7 +421,7 @@ static const ru_conf_table table = {.name = "kmeans",
 const ru_app_ops rui_app_kmeans = {
     .version = RU_APP_VERSION,
     .name = "kmeans",
-    .help = "clusters of rows around their means",
+    .help = "k-means clustering",
     .config = &table,
     .config_bytes = sizeof(settings),
     .open = kmeans_open,

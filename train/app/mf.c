@@ -468,10 +468,11 @@ static const ru_conf_field fields[] = {
      .max = 4096,
      .help = "number of factors of a user or item"},
     F64(lr, "0.01", 0, 100, true, "learning rate of the first pass"),
-    F64(lambda, "0.05", 0, 1000, false, "weight of the squares of factors and biases"),
-    F64(decay, "0", 0, 1000, false, "rotation: pass c has the rate lr / (1 + c decay)"),
+    F64(lambda, "0.05", 0, 1000, false, "L2 penalty of factors and biases"),
+    F64(decay, "0", 0, 1000, false, "rotation: the learning rate of pass c is lr / (1 + c decay)"),
     F64(spread, "0.3", 0, 100, true,
-        "first factors are drawn from -spread to spread, divided by the root of the rank"),
+        "initial factors are uniform from -spread to spread, divided by the square root of the "
+        "rank"),
     {.name = "bias",
      .type = RU_CONF_BOOL,
      .offset = offsetof(settings, bias),
@@ -482,15 +483,16 @@ static const ru_conf_field fields[] = {
      .offset = offsetof(settings, update),
      .def = "rotation",
      .choices = "rotation|adarevision",
-     .help = "rotation: blocks of items rotate, every rating is a step; adarevision: items are "
-             "shared, and servers correct the step size of gradients"},
+     .help = "rotation: blocks of items rotate between executors, and each rating is one update; "
+             "adarevision: executors share all items, and servers adapt the step size of each "
+             "gradient to its delay"},
     {.name = "pieces",
      .type = RU_CONF_I64,
      .offset = offsetof(settings, pieces),
      .def = "10",
      .min = 1,
      .max = 1 << 20,
-     .help = "adarevision: clocks of a pass"},
+     .help = "adarevision: number of clocks in a pass"},
 };
 static const ru_conf_table table = {.name = "mf",
                                     .fields = fields,

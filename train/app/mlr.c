@@ -51,9 +51,9 @@ static ru_status mlr_open(const ru_app_setup *setup, void **self, ru_err *err)
     if (found == 0 || found > m->classes || m->classes < 2) {
         free(m);
         return RU_FAIL(err, RU_E_DATA,
-                       found == 0 ? "the labels are no class numbers (whole numbers from 0, or -1 "
-                                    "and 1)"
-                                  : "the labels name %lld classes; expected 2 to mlr.classes",
+                       found == 0
+                           ? "the labels are not class numbers (whole numbers from 0, or -1 and 1)"
+                           : "the labels name %lld classes; expected 2 to mlr.classes",
                        (long long)found);
     }
     int64_t pieces = (rows + m->set.batch - 1) / m->set.batch;
@@ -330,14 +330,14 @@ static const ru_conf_field fields[] = {
      .def = "0",
      .min = 0,
      .max = 1e12,
-     .help = "clock c has the rate lr / (1 + c / decay); 0: the rate stays"},
+     .help = "the learning rate of clock c is lr / (1 + c / decay); 0: constant"},
     {.name = "batch",
      .type = RU_CONF_I64,
      .offset = offsetof(settings, batch),
      .def = "1024",
      .min = 1,
      .max = 1e15,
-     .help = "examples of a clock over all executors"},
+     .help = "number of examples in a clock, over all executors"},
     {.name = "classes",
      .type = RU_CONF_I64,
      .offset = offsetof(settings, classes),

@@ -20,11 +20,13 @@ static ru_status check_options(const ru_elastic_options *o, ru_err *err)
                        (long long)o->probe_bytes);
     }
     if (o->cut_bytes < 0 || o->cut_bytes % 4 != 0) {
-        return RU_FAIL(err, RU_E_ARG, "elastic training: cuts of %lld bytes, not of whole numbers",
+        return RU_FAIL(err, RU_E_ARG,
+                       "elastic training: cut_bytes is %lld, expected a multiple of 4",
                        (long long)o->cut_bytes);
     }
     if (o->piece_bytes < 0 || o->piece_bytes % 64 != 0) {
-        return RU_FAIL(err, RU_E_ARG, "elastic training: pieces of %lld bytes, not of whole 64",
+        return RU_FAIL(err, RU_E_ARG,
+                       "elastic training: piece_bytes is %lld, expected a multiple of 64",
                        (long long)o->piece_bytes);
     }
     if (o->batch < 1 || o->batch > UINT32_MAX || o->n_tensors < 1 ||
@@ -34,7 +36,8 @@ static ru_status check_options(const ru_elastic_options *o, ru_err *err)
     }
     for (uint32_t k = 0; k < o->n_tensors; k++) {
         if (o->tensor_bytes[k] < 4 || o->tensor_bytes[k] % 4 != 0) {
-            return RU_FAIL(err, RU_E_ARG, "gradient %u has %lld bytes, not whole f32 numbers", k,
+            return RU_FAIL(err, RU_E_ARG,
+                           "gradient %u has %lld bytes, expected a multiple of 4 (f32)", k,
                            (long long)o->tensor_bytes[k]);
         }
     }

@@ -264,8 +264,8 @@ static const ru_conf_field train_fields[] = {
         .help = "hosts that the provider may reclaim at any time: their workers have no vote, so "
                 "the others continue even if all of them fail at once"),
     ROW(F64_MAP, ru_job_train, batch_schedule, .def = "{}",
-        .help = "other batches later: {3: 256, 6: 512} trains with 256 samples a step from epoch 3 "
-                "on, with 512 from epoch 6 on"),
+        .help = "later sizes of the batch: with {3: 256, 6: 512} a step has 256 samples from epoch "
+                "3 on and 512 from epoch 6 on"),
     ROW(I64, ru_job_train, accumulate, .def = "1", .min = 1, .max = RU_ACCUMULATE_MAX,
         .help = "number of parts in which each batch is computed (gradient accumulation); more "
                 "parts need less memory and give the same result"),

@@ -350,7 +350,8 @@ static void part(rui_worker *w, ru_node_id from, ru_wire_in *in, ru_time now)
         if (st != RU_OK && !w->tracing.lost) {
             w->tracing.lost = true;
             ru_log(RU_LOG_WARN, "train", "trace",
-                   "%s ends here: the disk is slower than what other hosts send", name);
+                   "the copy of %s ends early: the disk is slower than the hosts that send traces",
+                   name);
         }
     }
     ru_arena_fini(&scratch);
