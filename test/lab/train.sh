@@ -145,6 +145,15 @@ set -e
 [ $((($(date +%s%N) - began) / 1000000)) -lt 500 ] || fail "the second signal took long"
 
 # -- 3: errors
+# A rate that is too high, though the loss stays a number.
+cat >rise.yaml <<JOB
+name: rise
+model: {zoo: mlp, hidden: [4]}
+data: {format: idx, train: [digits/train-images, digits/train-labels], count: 3000}
+train: {optimizer: {sgd: {lr: 1000}}, batch: 64, epochs: 1, threads: 1, autotune: false}
+JOB
+expect 0 'warning: the loss rose from 2\.' "$rubato" train rise.yaml --out rise
+
 expect 2 "already contains a run" "$rubato" train job.yaml --out whole
 expect 66 "No such file\|no such file" "$rubato" train job.yaml --out e1 --set "data.train=[nothing, digits/train-labels]"
 expect 66 "No such file\|no such file" "$rubato" train nothing.yaml

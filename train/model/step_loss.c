@@ -78,7 +78,8 @@ static ru_status softmax_loss(ru_build *b, const ru_step_options *opt, ru_value_
     if (!fits) {
         return shape_error(b, name, prediction, y,
                            tokens ? "it needs tokens [N,T] and logits [N,T,vocab]"
-                                  : "it needs one class number per sample and logits [N,classes]",
+                                  : "it needs logits [N,classes], and of each sample a class "
+                                    "number or a share of each class",
                            err);
     }
     ru_value_id labels = cast(b, y, RU_I64);

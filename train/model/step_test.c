@@ -191,7 +191,7 @@ static void what_does_not_fit_is_named(void **state)
         {.so = {.batch = 4,
                 .x = ru_type_make(RU_F32, 1, (int64_t[]){4}),
                 .y = ru_type_make(RU_I64, 1, (int64_t[]){3})},
-         .say = "one class number per sample"},
+         .say = "of each sample a class number or a share of each class"},
     };
     rig r;
     ru_step_options fine = options(4, 1);
