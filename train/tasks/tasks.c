@@ -93,6 +93,11 @@ ru_status ru_tasks_open(const ru_tasks_options *opt, ru_arena *arena, ru_tasks *
         t->loose = RU_NEW(arena, ru_tasks_range, RUI_TASKS_LOOSE_MAX);
         t->accepted = RU_NEW(arena, ru_tasks_range, RU_TASKS_ACCEPTED_MAX);
         t->idle_ns = -1;
+        t->clock = opt->first;
+        for (uint32_t i = 0; t->helper != NULL && opt->numbers != NULL && i < opt->n_helpers; i++) {
+            memcpy(t->helper[i].seq, opt->numbers + (size_t)i * RUI_TASKS_SLOTS,
+                   sizeof t->helper[i].seq);
+        }
     }
     if (t == NULL || t->helper == NULL || t->helpee == NULL || t->loose == NULL ||
         t->accepted == NULL) {
@@ -105,6 +110,26 @@ ru_status ru_tasks_open(const ru_tasks_options *opt, ru_arena *arena, ru_tasks *
 bool ru_tasks_done(const ru_tasks *t)
 {
     return t->clock == t->opt.clocks;
+}
+
+bool ru_tasks_quiet(const ru_tasks *t, uint32_t closed)
+{
+    bool quiet = !t->open && !t->working;
+    for (uint32_t i = 0; i < t->opt.n_helpees; i++) {
+        for (uint32_t s = 0; s < RUI_TASKS_SLOTS; s++) {
+            const rui_tasks_slot *slot = &t->helpee[i].slot[s];
+            quiet = quiet && (slot->state == RUI_TASKS_NEVER || slot->state == RUI_TASKS_UNDONE ||
+                              (slot->state == RUI_TASKS_ENDED && slot->range.clock < closed));
+        }
+    }
+    return quiet;
+}
+
+void ru_tasks_numbers(const ru_tasks *t, uint32_t *into)
+{
+    for (uint32_t i = 0; i < t->opt.n_helpers; i++) {
+        memcpy(into + (size_t)i * RUI_TASKS_SLOTS, t->helper[i].seq, sizeof t->helper[i].seq);
+    }
 }
 
 const ru_tasks_stats *ru_tasks_stats_of(const ru_tasks *t)
@@ -372,6 +397,13 @@ void ru_tasks_step(ru_tasks *t, const ru_tasks_event *ev, ru_tasks_out *out)
         break;
     case RU_TASKS_SHARES:
         shares(t, ev);
+        break;
+    case RU_TASKS_LEAVES:
+        t->leaves = true;
+        rui_tasks_refuse_all(t);
+        break;
+    case RU_TASKS_STAYS:
+        t->leaves = false;
         break;
     case RU_TASKS_TIME:
         break;

@@ -80,6 +80,8 @@ typedef enum ru_tasks_event_kind {
     RU_TASKS_CLOCKS,  /* everybody has closed all clocks below `clock` */
     RU_TASKS_LOST,    /* worker is dead, and servers take nothing of it any more */
     RU_TASKS_SHARES,  /* grants of the policy, from the next clock on */
+    RU_TASKS_LEAVES,  /* from now on it takes no slices; those it has not begun go back */
+    RU_TASKS_STAYS,   /* it takes slices again */
     RU_TASKS_TIME,    /* the time that a step asked for */
 } ru_tasks_event_kind;
 
@@ -126,11 +128,13 @@ typedef struct ru_tasks ru_tasks;
 
 typedef struct ru_tasks_options {
     uint32_t me;
-    uint32_t items;  /* of each clock, >= 1 */
-    uint32_t clocks; /* to do */
-    const ru_reassign_rules *rules;
+    uint32_t items;                    /* of each clock, >= 1 */
+    uint32_t clocks;                   /* to do */
+    uint32_t first;                    /* clock that it begins with */
+    const ru_reassign_rules *rules;    /* view until close; slack, push and sizes may change */
     const uint32_t *helpers, *helpees; /* who may help me, whom I may help; rules->group at most */
     uint32_t n_helpers, n_helpees;
+    const uint32_t *numbers; /* [n_helpers, 2] of ru_tasks_numbers; NULL: a new beginning */
 } ru_tasks_options;
 
 /* Owner: in `arena`, nothing is copied from the options but helpers and helpees. Errors: RU_E_ARG,
@@ -140,6 +144,11 @@ RU_MUST_USE ru_status ru_tasks_open(const ru_tasks_options *opt, ru_arena *arena
 /* One event; out->n and wake_ns are set anew. */
 void ru_tasks_step(ru_tasks *t, const ru_tasks_event *ev, ru_tasks_out *out);
 bool ru_tasks_done(const ru_tasks *t); /* all its clocks are closed; it may still help */
+/* May it be closed, and opened elsewhere with the numbers of its slices? It has no clock open, and
+ * nobody will ask for a slice that it did: all of them are of clocks below `closed`. Of all others
+ * CANCEL_OK is the answer. */
+bool ru_tasks_quiet(const ru_tasks *t, uint32_t closed);
+void ru_tasks_numbers(const ru_tasks *t, uint32_t *into); /* [n_helpers, 2] */
 const ru_tasks_stats *ru_tasks_stats_of(const ru_tasks *t);
 
 #endif

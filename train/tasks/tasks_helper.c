@@ -62,6 +62,23 @@ static void answer(ru_tasks *t, const rui_tasks_slot *slot)
     }
 }
 
+static void refuse(ru_tasks *t, rui_tasks_slot *slot)
+{
+    slot->state = RUI_TASKS_UNDONE;
+    rui_tasks_send(t, slot->range.owner, RU_TASKS_REFUSE, &slot->range);
+}
+
+void rui_tasks_refuse_all(ru_tasks *t)
+{
+    for (uint32_t i = 0; i < t->opt.n_helpees; i++) {
+        for (uint32_t s = 0; s < RUI_TASKS_SLOTS; s++) {
+            if (t->helpee[i].slot[s].state == RUI_TASKS_QUEUED) {
+                refuse(t, &t->helpee[i].slot[s]);
+            }
+        }
+    }
+}
+
 static void do_this(ru_tasks *t, rui_tasks_peer *o, rui_tasks_slot *slot, const ru_tasks_msg *m)
 {
     if (m->range.seq == slot->range.seq && slot->state != RUI_TASKS_NEVER) {
@@ -73,13 +90,16 @@ static void do_this(ru_tasks *t, rui_tasks_peer *o, rui_tasks_slot *slot, const 
     slot->at = m->range.lo;
     slot->came = ++t->arrivals;
     uint32_t n = m->range.hi - m->range.lo;
+    if (t->leaves) {
+        refuse(t, slot);
+        return;
+    }
     if (o->left > 0) { /* as the policy planned */
         o->left -= n < o->left ? n : o->left;
         return;
     }
     if (t->rules->push && rui_tasks_progress(t) <= m->progress_ppm) {
-        slot->state = RUI_TASKS_UNDONE;
-        rui_tasks_send(t, o->id, RU_TASKS_REFUSE, &slot->range);
+        refuse(t, slot);
     }
 }
 

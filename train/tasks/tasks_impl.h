@@ -66,7 +66,7 @@ struct ru_tasks {
     int64_t idle_ns;     /* began; -1: busy */
     int64_t item_ns;     /* of an item, lately; 0: not known */
     int64_t arrivals, reported_ppm;
-    bool asked, told_idle;
+    bool asked, told_idle, leaves;
     ru_tasks_stats stats;
     ru_tasks_out *out;
 };
@@ -92,6 +92,7 @@ void rui_tasks_helper_heard(ru_tasks *t, rui_tasks_peer *o, const ru_tasks_msg *
 rui_tasks_slot *rui_tasks_next_slice(ru_tasks *t);
 uint32_t rui_tasks_taken_on(const ru_tasks *t); /* items of others that are still to do */
 void rui_tasks_flushed(ru_tasks *t, const ru_tasks_range *r);
+void rui_tasks_refuse_all(ru_tasks *t); /* what waits to be begun */
 void rui_tasks_report(ru_tasks *t, ru_tasks_kind kind);
 void rui_tasks_pull(ru_tasks *t); /* pull style: ask whom to help */
 
