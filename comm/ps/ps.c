@@ -21,7 +21,7 @@ static ru_status take_memory(ru_ps *ps, ru_arena *a, ru_err *err)
     ps->moving = RU_NEW(a, rui_ps_moving, ps->place.n_shards + o->n_executors);
     ps->ask_page = RU_NEW(a, rui_ps_ask *, RUI_PS_ASK_PAGES_MAX);
     ps->ticket = RU_NEW(a, rui_ps_ticket, o->tickets);
-    ps->unacked = RU_NEW(a, uint32_t, o->n_executors);
+    ps->unacked = RU_NEW(a, uint32_t, o->flows);
     ps->replays = RU_NEW(a, uint32_t, o->n_executors);
     ps->saved = RU_NEW(a, float *, ps->place.n_blocks);
     ps->cache = RU_NEW(a, float *, ps->place.n_blocks);
@@ -177,10 +177,10 @@ void rui_ps_installed(ru_ps *ps, uint32_t s, bool map_follows, bool moved, ru_ti
         rui_ps_shard_close(ps, s, ps->closed);
     }
     if (ru_node_is(ps->holder[s], ps->opt.self)) {
-        rui_ps_unpark(ps, s, now, fx);
-        if (moved) {
+        if (moved) { /* first: it may have to be saved as it came */
             ps->opt.user.came(ps->opt.user.self, s, now, fx);
         }
+        rui_ps_unpark(ps, s, now, fx);
     } else if (!map_follows) {
         rui_ps_shard_send(ps, s, now, fx);
         retry_soon(ps, now, fx);
@@ -282,8 +282,15 @@ bool ru_ps_shard_here(const ru_ps *ps, uint32_t shard)
 
 bool ru_ps_shard_begins(const ru_ps *ps, uint32_t shard)
 {
+    const rui_ps_shard *x = &ps->shard[shard];
     uint32_t steps = shard < ps->place.n_spread ? 1 : ps->opt.rounds;
-    return ps->shard[shard].here && ps->shard[shard].closed == ps->closed * steps;
+    bool begins = x->here && x->closed == ps->closed * steps;
+    /* Parts that are merged at once: nothing of the clock may be in it. */
+    bool parts = !ps->opt.ordered && ps->opt.flows > ps->opt.n_executors;
+    for (uint32_t e = 0; begins && parts && e < ps->opt.n_executors; e++) {
+        begins = x->done[e] <= ps->closed * ps->opt.rounds;
+    }
+    return begins && (!parts || x->held == NULL);
 }
 
 void *ru_ps_shard_save(ru_ps *ps, uint32_t shard, int64_t *n)

@@ -5,13 +5,14 @@
  *
  *   client  cache of rows with their age; GET for rows that are too old, UPDATE for changes
  *   server  shards: a GET waits until the shard has closed the clock it asks for; an UPDATE is
- *           tagged (executor, clock, part) and applied once, however often it arrives
+ *           tagged (executor, step, part) and applied once, however often it arrives
  *
  * The owner closes clocks (ru_ps_close) when all updates of a clock are acknowledged, so a shard
  * has them all. With `ordered` a shard keeps the updates of a clock until it closes and merges them
  * in the order of executors: the result is a function of the updates alone. Without, it merges at
- * once. The blocks of rows that rotate are shards of their own: a shard's clock is then the step,
- * and the update of its one holder closes it.
+ * once. Parts of a step are one change in order, their sum; without order each is merged alone. The
+ * blocks of rows that rotate are shards of their own: a shard's clock is then the step, and the
+ * update of its one holder closes it.
  *
  * Shards move while the store works: the owner gives a new map, the old holder sends the shard with
  * its tags and waiting updates, the new one lets requests wait for it; a client repeats what was
@@ -54,6 +55,11 @@ typedef struct ru_ps_rows {
 typedef struct ru_ps_tag {
     uint32_t executor;
     uint32_t step; /* clock * rounds + round */
+    /* Work of the executor's step may be divided: each part is an update of its own, sent from
+     * anywhere before the executor's. 0: the executor's own; else a number of the part in its step.
+     * Rows that rotate are not divided. */
+    uint32_t part;
+    uint32_t flow; /* of this process: whose `flushed` it is; one update at a time */
 } ru_ps_tag;
 
 typedef struct ru_ps_user {
@@ -65,8 +71,9 @@ typedef struct ru_ps_user {
     void (*merge)(void *self, uint32_t table, uint32_t clock, float *value, float *extra,
                   const float *update);
     void (*fetched)(void *self, uint32_t ticket, ru_time now, ru_effects *fx);
-    /* All updates of this executor are acknowledged; also those that are sent again. */
-    void (*flushed)(void *self, uint32_t executor, ru_time now, ru_effects *fx);
+    /* All of the update of this flow is acknowledged; also those that are sent
+     * again. */
+    void (*flushed)(void *self, uint32_t flow, ru_time now, ru_effects *fx);
     /* Shards here have closed a clock, and nothing of the next one is in them (ordered, or rows
      * that rotate): the moment to save them. */
     void (*closed)(void *self, ru_time now, ru_effects *fx);
@@ -85,7 +92,8 @@ typedef struct ru_ps_user {
 typedef struct ru_ps_options {
     const ru_ps_table *tables; /* [n_tables] */
     uint32_t n_tables, n_shards, n_executors;
-    uint32_t tickets;    /* numbers of tickets: below this */
+    uint32_t tickets; /* numbers of tickets: below this */
+    uint32_t flows;   /* numbers of flows: below this; more than executors: steps come in parts */
     int64_t block_bytes; /* 0: 4 KiB */
     uint64_t seed;       /* of the placement of blocks */
     bool ordered;

@@ -106,7 +106,7 @@ void rui_ps_ask_reset(ru_ps *ps)
         }
     }
     memset(ps->ticket, 0, ps->opt.tickets * sizeof *ps->ticket);
-    memset(ps->unacked, 0, ps->opt.n_executors * sizeof *ps->unacked);
+    memset(ps->unacked, 0, ps->opt.flows * sizeof *ps->unacked);
     memset(ps->replays, 0, ps->opt.n_executors * sizeof *ps->replays);
     memset(ps->age, 0, ps->place.n_rows * sizeof *ps->age);
     memset(ps->asked, 0, ps->place.n_rows * sizeof *ps->asked);
@@ -317,8 +317,13 @@ static void ask_update(ru_ps *ps, ru_ps_tag tag, uint32_t shard, uint32_t n_runs
         floats += ps->run_shard[i] == shard ? (int64_t)ps->run[i].n * p->table[t].width : 0;
     }
     a->what = RUI_PS_UPDATE;
-    a->head =
-        (rui_ps_head){.shard = shard, .executor = tag.executor, .step = tag.step, .n_runs = n};
+    a->flow = tag.flow;
+    a->head = (rui_ps_head){.shard = shard,
+                            .executor = tag.executor,
+                            .step = tag.step,
+                            .part = tag.part,
+                            .need = ps->closed,
+                            .n_runs = n};
     a->body_bytes = n * (int64_t)sizeof(rui_ps_run) + 4 * floats;
     rui_ps_run *run = a->body = ru_bufs_need(&ps->bufs, a->body_bytes);
     RU_CHECK(run != NULL);
@@ -332,7 +337,7 @@ static void ask_update(ru_ps *ps, ru_ps_tag tag, uint32_t shard, uint32_t n_runs
         }
     }
     ps->count[shard] = 0;
-    ps->unacked[tag.executor]++;
+    ps->unacked[tag.flow]++;
     ask_send(ps, q, now, fx);
 }
 
@@ -341,7 +346,8 @@ bool ru_ps_update(ru_ps *ps, ru_ps_tag tag, uint32_t block, const ru_ps_rows *ro
 {
     const rui_ps_place *p = &ps->place;
     uint32_t n_runs = 0;
-    RU_CHECK(tag.executor < ps->opt.n_executors && ps->unacked[tag.executor] == 0);
+    RU_CHECK(tag.executor < ps->opt.n_executors && tag.flow < ps->opt.flows &&
+             ps->unacked[tag.flow] == 0);
     for (uint32_t k = 0; k < n; k++) {
         uint32_t t = rows[k].table, row = p->first[t] + rows[k].first, end = row + rows[k].n;
         RU_CHECK(t < p->n_tables && end <= p->first[t + 1]);
@@ -369,7 +375,7 @@ bool ru_ps_update(ru_ps *ps, ru_ps_tag tag, uint32_t block, const ru_ps_rows *ro
         }
     }
     ru_bufs_put(&ps->bufs, offset);
-    return ps->unacked[tag.executor] == 0;
+    return ps->unacked[tag.flow] == 0;
 }
 
 /* -- answers -------------------------------------------------------------------------------------
@@ -432,7 +438,8 @@ bool ru_ps_updates(const ru_ps *ps, uint32_t executor, uint32_t shard)
 static void acknowledged(ru_ps *ps, uint32_t i, ru_time now, ru_effects *fx)
 {
     rui_ps_ask *a = rui_ps_ask_at(ps, i);
-    uint32_t e = a->head.executor, *left = a->kept ? ps->replays : ps->unacked;
+    uint32_t flow = a->flow;
+    uint32_t *left = a->kept ? &ps->replays[a->head.executor] : &ps->unacked[flow];
     if (a->kept && !a->replays) {
         return; /* a second answer */
     }
@@ -442,9 +449,9 @@ static void acknowledged(ru_ps *ps, uint32_t i, ru_time now, ru_effects *fx)
     } else {
         ask_over(ps, i);
     }
-    RU_CHECK(left[e] > 0);
-    if (--left[e] == 0 && ps->unacked[e] == 0) {
-        ps->opt.user.flushed(ps->opt.user.self, e, now, fx);
+    RU_CHECK(*left > 0);
+    if (--*left == 0 && ps->unacked[flow] == 0) {
+        ps->opt.user.flushed(ps->opt.user.self, flow, now, fx);
     }
 }
 

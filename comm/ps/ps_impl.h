@@ -48,9 +48,10 @@ typedef struct rui_ps_run {
 typedef struct rui_ps_head {
     uint32_t generation, epoch; /* of the sender's map */
     uint32_t shard;
-    uint32_t need;           /* GET; ROWS: clocks that are closed */
+    uint32_t need;           /* GET; ROWS, UPDATE: clocks that are closed, at the sender */
     uint32_t executor, step; /* UPDATE */
-    uint32_t ask, serial;    /* place and number of the request at the client */
+    uint32_t part;
+    uint32_t ask, serial; /* place and number of the request at the client */
     uint32_t n_runs;
     uint32_t hops; /* SHARD */
 } rui_ps_head;
@@ -90,8 +91,9 @@ static inline uint32_t rui_ps_stride(const rui_ps_place *p, uint32_t table)
  */
 /* An update that waits for its clock to close. Owner: body is a buffer. */
 typedef struct rui_ps_held {
-    struct rui_ps_held *next; /* by clock, executor, step */
-    uint32_t executor, step, n_runs;
+    struct rui_ps_held *next; /* by clock, executor, step, part */
+    uint32_t executor, step, part;
+    uint32_t n_runs; /* 0 and no body: a part that is merged, until its clock closes */
     int64_t body_bytes;
     void *body; /* runs, then values */
 } rui_ps_held;
@@ -134,6 +136,7 @@ typedef struct rui_ps_ask {
     bool replays;                   /* ... and sent again to a shard that is rebuilt */
     bool over;                      /* answered; its body is still read */
     uint32_t what, serial, reading; /* reading: sends that read the body */
+    uint32_t flow;                  /* UPDATE */
     uint32_t next_free;
     rui_ps_head head;
     void *body;
@@ -164,7 +167,7 @@ struct ru_ps {
     uint32_t ask_free, ask_top, serial;
     uint32_t ticket_words;
     rui_ps_ticket *ticket;
-    uint32_t *unacked; /* [executors] updates under way */
+    uint32_t *unacked; /* [flows] requests of an update under way */
     uint32_t *replays; /* [executors] those that are sent again */
     float **cache;     /* [n_blocks] */
     uint32_t *age;     /* [n_rows] clocks closed of the copy + 1; 0: none */

@@ -73,6 +73,12 @@ static void serve_here(ru_ps *ps, ru_node_id from, uint32_t what, const rui_ps_h
         park(ps, from, what, h, body, body_bytes);
         return;
     }
+    /* Its sender knows of a clock that has closed and this process does not: what is saved when it
+     * closes must be without this update. */
+    if (!ps->opt.ordered && h->need > ps->closed) {
+        park(ps, from, what, h, body, body_bytes);
+        return;
+    }
     bool taken, fresh = rui_ps_shard_update(ps, h->shard, h, body, body_bytes, &taken);
     if (!taken) {
         ru_bufs_put(&ps->bufs, body);

@@ -13,7 +13,7 @@ typedef struct pack {
 } pack;
 
 typedef struct pack_held {
-    uint32_t executor, step, n_runs, zero;
+    uint32_t executor, step, n_runs, part;
     int64_t body_bytes;
 } pack_held;
 
@@ -107,12 +107,81 @@ static void merge(ru_ps *ps, uint32_t s, uint32_t clock, const void *body, uint3
     }
 }
 
+/* Parts of one step of one executor are one change: their sum, added in their order, is merged. */
+static void merge_sum(ru_ps *ps, uint32_t s, const rui_ps_held *from, const rui_ps_held *end)
+{
+    const rui_ps_place *p = &ps->place;
+    size_t floats = (size_t)p->shard_floats[s];
+    const float *values = ps->shard[s].values;
+    float *sum = ru_bufs_need(&ps->bufs, (int64_t)(floats * 5));
+    RU_CHECK(sum != NULL);
+    uint8_t *has = (uint8_t *)(sum + floats); /* at a row's first float */
+    memset(sum, 0, floats * 5);
+    for (uint32_t pass = 0; pass < 2; pass++) {
+        for (const rui_ps_held *h = from; h != end; h = h->next) {
+            const rui_ps_run *run = h->body;
+            const float *change = (const float *)(const void *)(run + h->n_runs);
+            for (uint32_t k = 0; k < h->n_runs; k++) {
+                uint32_t t = rui_ps_table_of(p, run[k].row), width = p->table[t].width;
+                float *at = rui_ps_row(ps, s, t, run[k].row);
+                for (uint32_t i = 0; i < run[k].n; i++, at += rui_ps_stride(p, t)) {
+                    size_t place = (size_t)(at - values);
+                    for (uint32_t j = 0; pass == 0 && j < width; j++) {
+                        sum[place + j] += change[j];
+                    }
+                    if (pass == 1 && has[place] != 0) {
+                        ps->opt.user.merge(ps->opt.user.self, t, h->step / ps->opt.rounds, at,
+                                           at + width, sum + place);
+                        ps->stats.rows_merged++;
+                    }
+                    has[place] = pass == 0 ? 1 : 0;
+                    change += width;
+                }
+            }
+        }
+    }
+    ru_bufs_put(&ps->bufs, sum);
+}
+
 static bool before(const ru_ps *ps, const rui_ps_held *a, const rui_ps_head *h)
 {
     uint32_t x = a->step / ps->opt.rounds, y = h->step / ps->opt.rounds;
     return x != y                       ? x < y
            : a->executor != h->executor ? a->executor < h->executor
-                                        : a->step < h->step;
+           : a->step != h->step         ? a->step < h->step
+                                        : a->part < h->part;
+}
+
+/* Was this part taken? Those of closed clocks are forgotten: a clock closes when all its updates
+ * are acknowledged. */
+static bool part_taken(const ru_ps *ps, uint32_t s, const rui_ps_head *h)
+{
+    const rui_ps_shard *x = &ps->shard[s];
+    bool taken = h->step / ps->opt.rounds < x->closed;
+    for (const rui_ps_held *k = x->held; k != NULL && !taken; k = k->next) {
+        taken = k->executor == h->executor && k->step == h->step && k->part == h->part;
+    }
+    return taken;
+}
+
+/* By clock, executor, step, part. */
+static void hold(ru_ps *ps, uint32_t s, const rui_ps_head *h, uint32_t n_runs, void *body,
+                 int64_t body_bytes)
+{
+    rui_ps_held **at = &ps->shard[s].held;
+    while (*at != NULL && before(ps, *at, h)) {
+        at = &(*at)->next;
+    }
+    rui_ps_held *n = ru_bufs_need(&ps->bufs, sizeof *n);
+    RU_CHECK(n != NULL);
+    *n = (rui_ps_held){.next = *at,
+                       .executor = h->executor,
+                       .step = h->step,
+                       .part = h->part,
+                       .n_runs = n_runs,
+                       .body_bytes = body_bytes,
+                       .body = body};
+    *at = n;
 }
 
 /* Rows that rotate: their holder's values replace them, and the step is over. */
@@ -141,11 +210,12 @@ bool rui_ps_shard_update(ru_ps *ps, uint32_t s, const rui_ps_head *h, void *body
     rui_ps_shard *x = &ps->shard[s];
     *taken = false;
     /* Of a rebuilt shard that rotates it is known which steps are in it, but not whose. */
-    if (h->step < x->done[h->executor] || (s >= ps->place.n_spread && h->step < x->closed)) {
+    bool taken_before = h->part != 0 ? part_taken(ps, s, h) : h->step < x->done[h->executor];
+    if (taken_before || (s >= ps->place.n_spread && h->step < x->closed)) {
         ps->stats.duplicates++;
         return false;
     }
-    x->done[h->executor] = h->step + 1;
+    x->done[h->executor] = h->part != 0 ? x->done[h->executor] : h->step + 1;
     ps->stats.updates++;
     if (s >= ps->place.n_spread) {
         replace(ps, s, h, body);
@@ -153,23 +223,14 @@ bool rui_ps_shard_update(ru_ps *ps, uint32_t s, const rui_ps_head *h, void *body
     }
     if (!ps->opt.ordered) {
         merge(ps, s, x->closed, body, h->n_runs);
+        if (h->part != 0) {
+            hold(ps, s, h, 0, NULL, 0); /* so that it is known until its clock closes */
+        }
         return true;
     }
     RU_CHECK(h->step / ps->opt.rounds >=
              x->closed); /* a clock closes when all its updates are acknowledged */
-    rui_ps_held **at = &x->held;
-    while (*at != NULL && before(ps, *at, h)) {
-        at = &(*at)->next;
-    }
-    rui_ps_held *n = ru_bufs_need(&ps->bufs, sizeof *n);
-    RU_CHECK(n != NULL);
-    *n = (rui_ps_held){.next = *at,
-                       .executor = h->executor,
-                       .step = h->step,
-                       .n_runs = h->n_runs,
-                       .body_bytes = body_bytes,
-                       .body = body};
-    *at = n;
+    hold(ps, s, h, h->n_runs, body, body_bytes);
     *taken = true;
     return true;
 }
@@ -181,10 +242,20 @@ void rui_ps_shard_close(ru_ps *ps, uint32_t s, uint32_t closed)
         return; /* its holders close it */
     }
     while (x->held != NULL && x->held->step / ps->opt.rounds < closed) {
-        rui_ps_held *h = x->held;
-        x->held = h->next;
-        merge(ps, s, h->step / ps->opt.rounds, h->body, h->n_runs);
-        held_free(ps, h);
+        rui_ps_held *h = x->held, *end = h->next;
+        while (end != NULL && end->executor == h->executor && end->step == h->step) {
+            end = end->next;
+        }
+        if (ps->opt.ordered && end == h->next) {
+            merge(ps, s, h->step / ps->opt.rounds, h->body, h->n_runs);
+        } else if (ps->opt.ordered) {
+            merge_sum(ps, s, h, end);
+        }
+        while (x->held != end) {
+            h = x->held;
+            x->held = h->next;
+            held_free(ps, h);
+        }
     }
     x->closed = closed;
 }
@@ -222,9 +293,11 @@ void *rui_ps_shard_pack(ru_ps *ps, uint32_t s, bool all, int64_t *n)
     }
     at += 4 * p.executors;
     for (const rui_ps_held *h = x->held; all && h != NULL; h = h->next) {
-        const pack_held ph = {h->executor, h->step, h->n_runs, 0, h->body_bytes};
+        const pack_held ph = {h->executor, h->step, h->n_runs, h->part, h->body_bytes};
         memcpy(at, &ph, sizeof ph);
-        memcpy(at + sizeof ph, h->body, (size_t)h->body_bytes);
+        if (h->body_bytes > 0) {
+            memcpy(at + sizeof ph, h->body, (size_t)h->body_bytes);
+        }
         at += (int64_t)sizeof ph + h->body_bytes;
     }
     *n = size;
@@ -254,7 +327,12 @@ static ru_status unpack_held(ru_ps *ps, uint32_t s, uint32_t n_held, const uint8
             return RU_E_MEM;
         }
         memcpy(body, at, (size_t)ph.body_bytes);
-        *h = (rui_ps_held){NULL, ph.executor, ph.step, ph.n_runs, ph.body_bytes, body};
+        *h = (rui_ps_held){.executor = ph.executor,
+                           .step = ph.step,
+                           .part = ph.part,
+                           .n_runs = ph.n_runs,
+                           .body_bytes = ph.body_bytes,
+                           .body = body};
         *last = h;
         last = &h->next;
         if (!rui_ps_runs_ok(ps, s, body, ph.body_bytes, ph.n_runs, &floats) ||

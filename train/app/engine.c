@@ -587,6 +587,7 @@ static ru_status open_store(ru_engine *e, ru_err *err)
                               .n_shards = o->shards,
                               .n_executors = s->executors,
                               .tickets = s->executors + 1,
+                              .flows = s->executors,
                               .seed = s->seed,
                               .ordered = o->driver == RU_ENGINE_BSP,
                               .partial = o->partial,

@@ -318,7 +318,7 @@ void ru_engine_ran(ru_engine *e, ru_engine_task *task, ru_time now, ru_effects *
         return;
     }
     x->busy = RUI_FLUSHES;
-    const ru_ps_tag tag = {k, x->step};
+    const ru_ps_tag tag = {.executor = k, .step = x->step, .flow = k};
     bool over = ru_ps_update(e->ps, tag, task->task.block, x->fetch, x->n_fetch, change, now, fx);
     ru_bufs_put(e->bufs, change);
     if (over) {
