@@ -6,7 +6,7 @@
 
 #include "test/params_world.h"
 
-enum { RU_PARAMS_ITEMS = 13 }; /* of an executor */
+enum { RU_PARAMS_ITEMS = 13, RU_PARAMS_SLICED = 120 }; /* of an executor; with helpers */
 
 typedef struct ru_params_app {
     const ru_params_job *job;
@@ -17,6 +17,9 @@ ru_app_ops ru_params_ops(const ru_params_job *job);
  * it twice; exact: are missing. */
 void ru_params_counts(const ru_params_job *job, const uint8_t *lost, bool exact, double *low,
                       double *high);
+/* params_item.c: its tables after all clocks are known. 0, or the number of a wrong float + 1. */
+ru_app_ops ru_params_item_ops(void);
+int64_t ru_params_item_wrong(const ru_params_job *job, const ru_params_result *r);
 /* Memory for a result's tables, zeros. */
 void ru_params_tables(const ru_app_shape *s, ru_params_result *out);
 

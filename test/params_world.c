@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/hash.h"
 #include "store/shardlog.h"
 #include "test/params_app.h"
 
@@ -93,7 +94,7 @@ static void perform(void *self, uint64_t arg)
     if (a->kind == OPENED) {
         void *s = NULL;
         RU_CHECK(p->world->ops.exec_open(&p->world->app, a->object, NULL, &s, NULL) == RU_OK);
-        ru_engine_opened(p->engine, a->object, s, RU_OK, NULL, now, fx);
+        ru_engine_opened(p->engine, a->object, a->tag, s, RU_OK, NULL, now, fx);
     } else if (a->kind == RAN) {
         ru_engine_compute(&p->world->ops, &p->world->shape, a->task);
         ru_engine_ran(p->engine, a->task, now, fx);
@@ -147,10 +148,10 @@ static int64_t some(world *w, int64_t ns)
     return ns / 2 + (int64_t)ru_rng_below_u64(ru_sim_rng(w->sim), (uint64_t)ns + 1);
 }
 
-static void device_open(void *self, uint32_t executor)
+static void device_open(void *self, uint32_t executor, uint32_t helper)
 {
     process *p = self;
-    later(p, (answer){.kind = OPENED, .object = executor}, some(p->world, 3000000));
+    later(p, (answer){.kind = OPENED, .object = executor, .tag = helper}, some(p->world, 3000000));
 }
 
 static void device_close(void *self, uint32_t executor, void *opened)
@@ -160,10 +161,24 @@ static void device_close(void *self, uint32_t executor, void *opened)
     p->world->ops.exec_close(opened);
 }
 
+/* Every 100 ms one process in four becomes up to eight times slower. */
+static int64_t slowed(const process *p, int64_t ns)
+{
+    const uint64_t key[3] = {p->world->job->seed, (uint64_t)(p - p->world->at),
+                             (uint64_t)(ru_sim_now(p->world->sim).ns / 100000000)};
+    uint64_t draw = ru_hash_bytes(key, sizeof key, 0);
+    return draw % 4 == 0 ? ns * (int64_t)(2 + draw / 4 % 7) : ns;
+}
+
 static void device_run(void *self, ru_engine_task *task)
 {
     process *p = self;
     int64_t ns = p->world->job->task_ns > 0 ? p->world->job->task_ns : 1000000;
+    if (p->world->job->stragglers != RU_ENGINE_WAIT) {
+        ns = slowed(p, ns) * (task->task.hi - task->task.lo) / RU_PARAMS_SLICED + 1;
+        p->world->out->helped +=
+            task->executor == task->task.executor ? 0 : task->task.hi - task->task.lo;
+    }
     later(p, (answer){.kind = RAN, .object = task->executor, .task = task}, some(p->world, ns));
 }
 
@@ -353,6 +368,7 @@ static ru_status add(world *w, uint32_t k, ru_time at, ru_err *err)
                                   .clocks = job->clocks,
                                   .driver = job->driver,
                                   .slack = job->slack,
+                                  .stragglers = job->stragglers,
                                   .save_every = job->save_every,
                                   .save_ns = job->save_ns,
                                   .partial = job->partial,
@@ -427,9 +443,10 @@ static ru_status build(world *w, ru_err *err)
     const ru_sim_options so = {.seed = job->seed, .nodes_max = RU_PARAMS_PROCESSES};
     RU_CHECK(job->founders + job->later <= RU_PARAMS_PROCESSES);
     w->app = (ru_params_app){job};
-    w->ops = ru_params_ops(job);
+    bool sliced = job->stragglers != RU_ENGINE_WAIT;
+    w->ops = sliced ? ru_params_item_ops() : ru_params_ops(job);
     for (uint32_t k = 0; k <= job->executors; k++) {
-        w->part[k] = (int64_t)k * RU_PARAMS_ITEMS;
+        w->part[k] = (int64_t)k * (sliced ? RU_PARAMS_SLICED : RU_PARAMS_ITEMS);
     }
     w->out->lost = calloc((size_t)job->clocks * 128, 1);
     RU_CHECK(w->out->lost != NULL);
@@ -584,8 +601,26 @@ static ru_status compare_counts(const ru_params_job *job, const ru_params_result
     return RU_OK;
 }
 
+void ru_params_draw_sliced(uint64_t seed, ru_params_job *job)
+{
+    ru_params_draw(seed, job);
+    ru_rng r = ru_rng_from(seed, 78);
+    job->stragglers = 1 + ru_rng_below(&r, 3);
+    job->rotate = job->drive = false;
+    job->driver = ru_rng_below(&r, 3);
+    job->executors = 2 + ru_rng_below(&r, 9);
+    job->clocks = 5 + ru_rng_below(&r, 25);
+    job->task_ns = 20000000 + (int64_t)ru_rng_below(&r, 200000000);
+}
+
 static ru_status compare(const ru_params_job *job, const ru_params_result *is, ru_err *err)
 {
+    if (job->stragglers != RU_ENGINE_WAIT) {
+        int64_t wrong = ru_params_item_wrong(job, is);
+        return wrong == 0 ? RU_OK
+                          : RU_FAIL(err, RU_E_BUG, "seed %llu: the count of item %lld is wrong",
+                                    (unsigned long long)job->seed, (long long)(wrong / 2));
+    }
     ru_params_result a;
     if (is->recoveries > 0) {
         return compare_counts(job, is, err);

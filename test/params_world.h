@@ -31,9 +31,10 @@ typedef struct ru_params_job {
     uint32_t driver, slack, save_every;
     uint32_t rule; /* of the table of numbers */
     bool rotate, drive;
-    uint32_t mistake;                           /* ru_params_mistake of the app in clock 2 */
-    int64_t save_ns;                            /* checkpoints by time, where save_every is 0 */
-    bool partial;                               /* lost objects alone are rebuilt */
+    uint32_t stragglers; /* ru_engine_stragglers; the app is that of params_item.c */
+    uint32_t mistake;    /* ru_params_mistake of the app in clock 2 */
+    int64_t save_ns;     /* checkpoints by time, where save_every is 0 */
+    bool partial;        /* lost objects alone are rebuilt */
     uint32_t recover, save_method, save_clocks; /* of the engine */
     int64_t task_ns;                            /* of a task on the device, about */
     int64_t move_every_ns;                      /* a random object to a random member; 0: never */
@@ -49,6 +50,7 @@ typedef struct ru_params_result {
     ru_status status;
     char text[RU_ERR_TEXT_MAX];
     uint32_t survivors, living, moves, generations; /* living: at the limit of time */
+    int64_t helped;                                 /* items that another executor worked on */
     int64_t virtual_ns;
     uint64_t hash;                  /* of the simulator */
     float *table[RU_PARAMS_TABLES]; /* of the last checkpoint; malloc */
@@ -67,6 +69,8 @@ void ru_params_result_fini(ru_params_result *r);
 
 /* The job of a seed: anything that is possible, with faults. */
 void ru_params_draw(uint64_t seed, ru_params_job *job);
+/* The same with executors that help each other, where counts are known. */
+void ru_params_draw_sliced(uint64_t seed, ru_params_job *job);
 /* Run it, and compare with one loop: bit for bit in step, the counts alone otherwise. Errors:
  * RU_E_BUG with the seed and what differs. */
 RU_MUST_USE ru_status ru_params_check(const ru_params_job *job, ru_err *err);

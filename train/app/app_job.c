@@ -47,6 +47,12 @@ static const ru_conf_field clocks_fields[] = {
                 "the rotation takes the place of bsp"),
     ROW(U32, ru_app_job_clocks, staleness, .def = "1", .min = 0, .max = 1000,
         .help = "ssp: number of clocks that the fastest executor may be ahead of the slowest"),
+    ROW(CHOICE, ru_app_job_clocks, stragglers, .def = "wait",
+        .choices = "wait|reassign|paper|steal",
+        .help =
+            "what the others do when executors of several workers fall behind in a clock: wait; "
+            "take over part of their work (reassign; paper: with the settings of the FlexRR "
+            "paper); ask for work once they are done (steal)"),
     ROW(U32, ru_app_job_clocks, executors, .def = "0", .min = 0, .max = RU_APP_EXECUTORS_MAX,
         .help = "number of parts of the data, each with one executor; it does not change when "
                 "workers join or leave; 0: 16, or the number of rows if that is smaller"),

@@ -17,6 +17,7 @@ typedef struct ru_app_job_data_keys {
 typedef struct ru_app_job_clocks {
     uint32_t order; /* ru_app_order */
     uint32_t staleness, executors;
+    uint32_t stragglers; /* ru_engine_stragglers */
 } ru_app_job_clocks;
 
 typedef struct ru_app_job_train {

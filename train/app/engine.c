@@ -30,6 +30,8 @@ static void fetched(void *self, uint32_t ticket, ru_time now, ru_effects *fx)
     ru_engine *e = self;
     if (ticket == e->n_execs) {
         rui_lead_fetched(e, now, fx);
+    } else if (ticket > e->n_execs) {
+        rui_help_fetched(e, ticket - e->n_execs - 1, now, fx);
     } else {
         rui_task_fetched(e, ticket, now, fx);
     }
@@ -38,7 +40,9 @@ static void fetched(void *self, uint32_t ticket, ru_time now, ru_effects *fx)
 static void flushed(void *self, uint32_t executor, ru_time now, ru_effects *fx)
 {
     ru_engine *e = self;
-    if (e->exec[executor].busy == RUI_FLUSHES) {
+    if (executor >= e->n_execs) {
+        rui_help_flushed(e, executor - e->n_execs, now, fx);
+    } else if (e->exec[executor].busy == RUI_FLUSHES) {
         rui_task_flushed(e, executor, now, fx);
     } else { /* its changes are in rebuilt shards again */
         rui_exec_tell(e, executor, now, fx);
@@ -160,7 +164,7 @@ static void prepare(ru_engine *e, uint32_t k, ru_time now, ru_effects *fx)
     x->prepare = true;
     if (x->busy == RUI_IDLE) {
         x->busy = RUI_OPENS;
-        e->opt.device->open(e->opt.device_self, k);
+        e->opt.device->open(e->opt.device_self, k, k);
     }
 }
 
@@ -176,6 +180,10 @@ static void got(void *self, ru_node_id from, uint32_t what, const void *head, ui
 {
     ru_engine *e = self;
     rui_engine_head h;
+    if (what == RUI_ENGINE_SLICE && !e->ended) {
+        rui_slice_heard(e, from, head, head_bytes, body, body_bytes, now, fx);
+        return;
+    }
     if (head_bytes == sizeof h) {
         memcpy(&h, head, sizeof h);
         if (h.generation == e->generation && !e->ended && !is_void(e, what, &h)) {
@@ -464,6 +472,8 @@ static void timer(ru_engine *e, const ru_event *ev, ru_effects *fx)
             rui_engine_ready(e, e->heard < e->fence, ev->now, fx);
         }
         ru_fx_timer(fx, RUI_ENGINE_AGAIN, ru_time_after(ev->now, AGAIN_NS));
+    } else if (ev->what == RUI_ENGINE_WAKE) {
+        rui_slice_wake(e, ev->now, fx);
     } else if (ev->what == RUI_ENGINE_LOOK) {
         rui_map_look(e, ev->now, fx);
     } else if (ev->what == RUI_ENGINE_BYE) {
@@ -586,8 +596,8 @@ static ru_status open_store(ru_engine *e, ru_err *err)
                               .n_tables = s->n_tables,
                               .n_shards = o->shards,
                               .n_executors = s->executors,
-                              .tickets = s->executors + 1,
-                              .flows = s->executors,
+                              .tickets = 2 * s->executors + 1, /* executors, leader, helpers */
+                              .flows = s->executors * (o->stragglers == RU_ENGINE_WAIT ? 1 : 2),
                               .seed = s->seed,
                               .ordered = o->driver == RU_ENGINE_BSP,
                               .partial = o->partial,
@@ -647,6 +657,8 @@ ru_status ru_engine_open(const ru_engine_options *opt, ru_arena *arena, ru_engin
         return RU_FAIL(err, RU_E_MEM, "no memory for the engine of an app");
     }
     e->opt = *opt;
+    /* Part of a divided clock would be lost with a helper: all roll back. */
+    e->opt.partial = opt->partial && opt->stragglers == RU_ENGINE_WAIT;
     e->arena = arena;
     e->n_execs = s->executors;
     e->sums_n = (int64_t)s->rounds * RU_APP_SUMS_MAX;
@@ -679,6 +691,7 @@ ru_status ru_engine_open(const ru_engine_options *opt, ru_arena *arena, ru_engin
     }
     RU_TRY(open_execs(e, err));
     RU_TRY(rui_lead_open(e, err));
+    RU_TRY(rui_slice_open_all(e, err));
     *out = e;
     return RU_OK;
 }
@@ -693,6 +706,7 @@ void ru_engine_close(ru_engine *e)
             e->opt.device->close(e->opt.device_self, k, e->exec[k].state);
         }
     }
+    rui_slice_close_all(e);
     rui_lead_close(e);
     rui_saver_close(e);
     ru_ps_close_all(e->ps);

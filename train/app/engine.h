@@ -45,6 +45,14 @@ enum {
 
 typedef enum ru_engine_driver { RU_ENGINE_BSP, RU_ENGINE_SSP, RU_ENGINE_ASYNC } ru_engine_driver;
 
+/* What is done about executors that fall behind within a clock (engine_slice.c). */
+typedef enum ru_engine_stragglers {
+    RU_ENGINE_WAIT,     /* nothing */
+    RU_ENGINE_REASSIGN, /* parts of their work go to others */
+    RU_ENGINE_PAPER,    /* the same with the settings of flexrr-2016 */
+    RU_ENGINE_STEAL,    /* who has finished asks for work */
+} ru_engine_stragglers;
+
 /* A checkpoint: everything as of the beginning of `clock`. `generation` in which it was written;
  * 0: none. */
 typedef struct ru_engine_ckpt {
@@ -53,8 +61,10 @@ typedef struct ru_engine_ckpt {
 
 /* A task on its way to the device and back. */
 typedef struct ru_engine_task {
-    uint32_t executor;
+    uint32_t executor; /* who works on it; task.executor's items */
+    bool part; /* some items of a task whose rows these are: it is checked when all are done */
     ru_app_task task;
+    float *const *local; /* [tables] rows of the executor; NULL: the table is not local */
     uint32_t n_wants;
     ru_app_want want[RU_APP_WANTS_MAX];
     float *value[RU_APP_WANTS_MAX];        /* [rows, width] */
@@ -70,8 +80,9 @@ typedef struct ru_engine_task {
 /* What computes and stores. Each call but `close` is answered once by the function named, later or
  * from within the call. */
 typedef struct ru_engine_device_ops {
-    /* Read the executor's part and open it: ru_engine_opened. */
-    void (*open)(void *self, uint32_t executor);
+    /* Read the executor's part and open it: ru_engine_opened. helper: who will use the state; the
+     * executor itself, or one that helps it. */
+    void (*open)(void *self, uint32_t executor, uint32_t helper);
     void (*close)(void *self, uint32_t executor, void *state); /* nothing of it is under way */
     /* ru_engine_compute(task) on some thread: ru_engine_ran. */
     void (*run)(void *self, ru_engine_task *task);
@@ -129,6 +140,7 @@ typedef struct ru_engine_options {
     uint32_t clocks;     /* to do */
     uint32_t driver;     /* ru_engine_driver; apps with rotation or arguments: bsp */
     uint32_t slack;      /* ssp: clocks that an executor may be ahead of the slowest */
+    uint32_t stragglers; /* ru_engine_stragglers */
     uint32_t save_every; /* clocks between checkpoints; 0: by time */
     int64_t save_ns;     /* time between checkpoints; 0: one at the end */
     /* When members die the others go on, and what they held is rebuilt from older copies. Without,
@@ -159,8 +171,8 @@ void ru_engine_close(ru_engine *e);
 ru_part ru_engine_part(ru_engine *e);
 
 /* Answers of the device, within ru_node_enter and _leave unless from within its call. */
-void ru_engine_opened(ru_engine *e, uint32_t executor, void *state, ru_status st, const char *why,
-                      ru_time now, ru_effects *fx);
+void ru_engine_opened(ru_engine *e, uint32_t executor, uint32_t helper, void *state, ru_status st,
+                      const char *why, ru_time now, ru_effects *fx);
 void ru_engine_ran(ru_engine *e, ru_engine_task *task, ru_time now, ru_effects *fx);
 void ru_engine_written(ru_engine *e, ru_engine_ckpt at, uint32_t object, ru_status st,
                        const char *why, ru_time now, ru_effects *fx);

@@ -2,8 +2,8 @@
  *
  *   not open --device--> open --restore, or arrive--> ready: runs --moved away--> its new holder
  *
- * State as bytes: pack | results of clocks that are not closed | those of the rounds of the clock
- * under way | local rows | the app's bytes */
+ * State as bytes: pack | numbers of slices | results of clocks that are not closed | those of the
+ * rounds of the clock under way | local rows | the app's bytes */
 #include <stdio.h>
 #include <string.h>
 
@@ -76,11 +76,15 @@ void *rui_exec_pack(ru_engine *e, uint32_t k, int64_t *n)
               .local_floats = local_floats(e, x),
               .app_bytes = app.n,
               .cpu_ns = x->cpu_ns};
-    *n = (int64_t)sizeof p + (clock - first + 1) * sums_bytes + 4 * p.local_floats + app.n;
+    int64_t numbers = rui_slice_numbers_bytes(e);
+    *n =
+        (int64_t)sizeof p + numbers + (clock - first + 1) * sums_bytes + 4 * p.local_floats + app.n;
     uint8_t *out = app.full ? NULL : ru_bufs_get(e->bufs, *n), *at = out;
     if (out != NULL) {
         memcpy(at, &p, sizeof p);
         at += sizeof p;
+        rui_slice_numbers(e, k, at, true);
+        at += numbers;
         for (uint32_t c = first; c < clock; c++, at += sums_bytes) {
             memcpy(at, x->done + c % e->window * e->sums_n, (size_t)sums_bytes);
         }
@@ -106,14 +110,17 @@ static ru_status unpack(ru_engine *e, uint32_t k, const uint8_t *at, int64_t n, 
     memcpy(&p, at, sizeof p);
     at += sizeof p;
     int64_t sums_bytes = e->sums_n * (int64_t)sizeof(double);
+    int64_t numbers = rui_slice_numbers_bytes(e);
     uint32_t clock = p.step / e->opt.shape->rounds;
     if (p.magic != PACK_MAGIC || p.executor != k || p.sums_n != e->sums_n ||
         p.local_floats != local_floats(e, x) || p.done_first > clock ||
         clock - p.done_first > e->window || p.app_bytes < 0 ||
-        n != (int64_t)sizeof p + (clock - p.done_first + 1) * sums_bytes + 4 * p.local_floats +
-                 p.app_bytes) {
+        n != (int64_t)sizeof p + numbers + (clock - p.done_first + 1) * sums_bytes +
+                 4 * p.local_floats + p.app_bytes) {
         return RU_FAIL(err, RU_E_DATA, "the state of executor %u is damaged, or of another job", k);
     }
+    rui_slice_numbers(e, k, (uint8_t *)(uintptr_t)at, false);
+    at += numbers;
     for (uint32_t c = p.done_first; c < clock; c++, at += sums_bytes) {
         memcpy(x->done + c % e->window * e->sums_n, at, (size_t)sums_bytes);
     }
@@ -211,14 +218,18 @@ static bool open_locals(ru_engine *e, rui_exec *x)
     return true;
 }
 
-void ru_engine_opened(ru_engine *e, uint32_t executor, void *state, ru_status st, const char *why,
-                      ru_time now, ru_effects *fx)
+void ru_engine_opened(ru_engine *e, uint32_t executor, uint32_t helper, void *state, ru_status st,
+                      const char *why, ru_time now, ru_effects *fx)
 {
     rui_exec *x = &e->exec[executor];
-    RU_CHECK(x->busy == RUI_OPENS);
-    x->busy = RUI_IDLE;
+    RU_CHECK(helper != executor || x->busy == RUI_OPENS);
+    x->busy = helper != executor ? x->busy : RUI_IDLE;
     if (st != RU_OK) {
         rui_engine_fail(e, st, why, now, fx);
+        return;
+    }
+    if (helper != executor) {
+        rui_help_opened(e, helper, executor, state, now, fx);
         return;
     }
     x->state = state;
@@ -322,6 +333,7 @@ static void ship(ru_engine *e, uint32_t k, ru_time now, ru_effects *fx)
     }
     x->arrived = NULL;
     x->want = RUI_WANT_NONE;
+    rui_slice_left(e, k);
     rui_exec_close(e, k);
 }
 
@@ -425,19 +437,20 @@ void rui_exec_settle(ru_engine *e, uint32_t k, ru_time now, ru_effects *fx)
         return;
     }
     if (!x->mine) {
-        if (x->want == RUI_WANT_READY || x->arrived != NULL) {
+        bool goes = x->want == RUI_WANT_READY && rui_slice_leaves(e, k, now, fx);
+        if (goes || x->arrived != NULL) {
             ship(e, k, now, fx);
         }
         return;
     }
     if (x->state == NULL) {
         x->busy = RUI_OPENS;
-        e->opt.device->open(e->opt.device_self, k);
+        e->opt.device->open(e->opt.device_self, k, k);
     } else if (x->want == RUI_WANT_RESTORE) {
         restore(e, k, now, fx);
     } else if ((x->want == RUI_WANT_ARRIVE || x->want == RUI_WANT_REBUILD) && x->arrived != NULL) {
         arrive(e, k, now, fx);
-    } else if (x->want == RUI_WANT_READY) {
+    } else if (x->want == RUI_WANT_READY && rui_slice_ready(e, k, now, fx)) {
         save(e, k, now, fx);
         rui_task_begin(e, k, now, fx);
     } else if (x->want == RUI_WANT_REBUILD) {
@@ -451,6 +464,7 @@ void rui_exec_reset(ru_engine *e, uint32_t k)
     ru_bufs_put(e->bufs, x->arrived);
     x->arrived = NULL;
     x->busy = x->busy == RUI_FETCHES || x->busy == RUI_FLUSHES ? RUI_IDLE : x->busy;
+    rui_slice_reset(e, k);
     x->cpu_ns = 0;
     x->step = 0;
     x->want = RUI_WANT_NONE;

@@ -3,6 +3,7 @@
  *   engine.c        opening, events, views and generations, clocks as members hear them
  *   engine_exec.c   executors: data, state, moves
  *   engine_task.c   one task: rows in, changes out
+ *   engine_slice.c  work of a clock that changes hands; engine_help.c: at the helper
  *   engine_lead.c   the leader: DONE, closing clocks, the driver's arguments, checkpoints
  *   engine_map.c    the leader: who holds what; views
  *   engine_save.c   the running checkpoint of a member
@@ -31,6 +32,7 @@ enum {
     RUI_ENGINE_STOP,     /* somebody wants the job to end */
     RUI_ENGINE_GO,       /* a member that wants to leave holds nothing any more */
     RUI_ENGINE_COPIES,   /* a member's copies of rows of a lost shard, for its new holder */
+    RUI_ENGINE_SLICE,    /* between executors: rui_slice_head */
 };
 enum { RUI_ENGINE_LEAVERS_MAX = 64 };
 /* Timers. */
@@ -38,6 +40,7 @@ enum {
     RUI_ENGINE_AGAIN = RU_ENGINE_WHAT_FIRST + 16, /* DONE that may be lost */
     RUI_ENGINE_LOOK,                              /* leader: views that were not possible before */
     RUI_ENGINE_BYE,
+    RUI_ENGINE_WAKE, /* slices */
     RUI_ENGINE_LOCAL /* of parcels to this process */
 };
 
@@ -85,6 +88,7 @@ typedef enum rui_busy {
     RUI_READS, /* ... its checkpoint */
     RUI_FETCHES,
     RUI_RUNS,
+    RUI_SLICES, /* its clock is open, and parts of it run here or elsewhere */
     RUI_FLUSHES
 } rui_busy;
 
@@ -213,6 +217,7 @@ struct ru_engine {
     uint32_t args_clock; /* RUI_ENGINE_NONE: none */
     uint32_t barrier;    /* no executor runs this clock before it is closed below; 0: none */
     rui_lead lead;
+    struct rui_slices *slices; /* NULL: nobody helps anybody */
     bool ended, leaving;
     ru_status status;
     char text[RU_ERR_TEXT_MAX];
@@ -286,6 +291,35 @@ RU_MUST_USE bool rui_task_rows(ru_engine *e, const ru_engine_task *t, ru_ps_rows
 int64_t rui_task_floats(const ru_engine *e, const ru_engine_task *t);
 /* Places of the wants in `buffer`, and the values of those in the store. */
 void rui_task_place(ru_engine *e, ru_engine_task *t, float *buffer);
+
+/* Are the changes and figures of a task that ran numbers? Otherwise the job fails. */
+bool rui_task_fine(ru_engine *e, const ru_engine_task *t, ru_time now, ru_effects *fx);
+RU_MUST_USE ru_status rui_task_check(const ru_app_shape *shape, ru_engine_task *t);
+/* What a task changed, one row after another, and which rows. false: no memory. Owner: *out is a
+ * buffer. */
+RU_MUST_USE bool rui_task_changes(ru_engine *e, const ru_engine_task *t, ru_ps_rows **rows,
+                                  uint32_t *n, uint32_t *cap, float **out);
+void rui_task_flush(ru_engine *e, uint32_t k, ru_time now, ru_effects *fx); /* its changes */
+
+/* engine_slice.c */
+RU_MUST_USE ru_status rui_slice_open_all(ru_engine *e, ru_err *err);
+void rui_slice_close_all(ru_engine *e);
+bool rui_slice_ready(ru_engine *e, uint32_t k, ru_time now, ru_effects *fx); /* may it begin? */
+void rui_slice_begin(ru_engine *e, uint32_t k, ru_time now, ru_effects *fx); /* rows are here */
+void rui_slice_ran(ru_engine *e, uint32_t k, ru_time now, ru_effects *fx);
+bool rui_slice_leaves(ru_engine *e, uint32_t k, ru_time now, ru_effects *fx); /* may it move? */
+void rui_slice_left(ru_engine *e, uint32_t k);
+void rui_slice_reset(ru_engine *e, uint32_t k);
+int64_t rui_slice_numbers_bytes(const ru_engine *e);
+void rui_slice_numbers(ru_engine *e, uint32_t k, void *numbers, bool out);
+void rui_slice_heard(ru_engine *e, ru_node_id from, const void *head, uint32_t head_bytes,
+                     void *body, int64_t body_bytes, ru_time now, ru_effects *fx);
+void rui_slice_wake(ru_engine *e, ru_time now, ru_effects *fx);
+/* engine_help.c */
+void rui_help_opened(ru_engine *e, uint32_t helper, uint32_t owner, void *state, ru_time now,
+                     ru_effects *fx);
+void rui_help_fetched(ru_engine *e, uint32_t k, ru_time now, ru_effects *fx);
+void rui_help_flushed(ru_engine *e, uint32_t k, ru_time now, ru_effects *fx);
 
 /* engine_lead.c */
 RU_MUST_USE ru_status rui_lead_open(ru_engine *e, ru_err *err);

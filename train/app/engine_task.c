@@ -85,11 +85,6 @@ int64_t rui_task_floats(const ru_engine *e, const ru_engine_task *t)
     return n;
 }
 
-static float *local_row(const ru_engine *e, const rui_exec *x, const ru_app_want *w, int64_t row)
-{
-    return x->local[w->table] + (row - x->first) * table_of(e, w)->width;
-}
-
 static void read_rows(const ru_engine *e, const ru_app_want *w, float *value)
 {
     if (w->list == NULL) {
@@ -112,7 +107,7 @@ void rui_task_place(ru_engine *e, ru_engine_task *t, float *buffer)
     for (uint32_t k = 0; k < t->n_wants; k++) {
         const ru_app_want *w = &t->want[k];
         size_t bytes = (size_t)w->rows * table_of(e, w)->width * sizeof *buffer;
-        const rui_exec *x = table_of(e, w)->local ? &e->exec[t->executor] : NULL;
+        bool local = table_of(e, w)->local;
         t->delta[k] = NULL;
         t->before[k] = NULL;
         t->value[k] = buffer;
@@ -120,8 +115,9 @@ void rui_task_place(ru_engine *e, ru_engine_task *t, float *buffer)
         if (w->rows == 0) {
             continue;
         }
-        if (x != NULL) {
-            t->value[k] = local_row(e, x, w, w->first);
+        if (local) {
+            int64_t row = w->first - e->exec[t->task.executor].first;
+            t->value[k] = t->local[w->table] + row * table_of(e, w)->width;
         } else {
             read_rows(e, w, t->value[k]);
         }
@@ -161,8 +157,13 @@ static void run(ru_engine *e, uint32_t k, ru_time now, ru_effects *fx)
         }
     }
     rui_task_place(e, &x->task, x->buffer);
-    x->busy = RUI_RUNS;
     x->used = true;
+    if (e->slices != NULL) {
+        x->busy = RUI_SLICES;
+        rui_slice_begin(e, k, now, fx);
+        return;
+    }
+    x->busy = RUI_RUNS;
     x->generation = e->generation;
     e->opt.device->run(e->opt.device_self, &x->task);
 }
@@ -178,7 +179,7 @@ void rui_task_begin(ru_engine *e, uint32_t k, ru_time now, ru_effects *fx)
         return;
     }
     ru_engine_task *t = &x->task;
-    *t = (ru_engine_task){.executor = k, .state = x->state};
+    *t = (ru_engine_task){.executor = k, .state = x->state, .local = x->local};
     t->task = ru_app_task_of(s, k, clock, x->step % s->rounds, x->rows);
     t->task.args = e->args;
     t->task.args_bytes = e->opt.ops->drive == NULL ? 0 : e->args_bytes;
@@ -235,14 +236,22 @@ static ru_status find_change(const ru_app_shape *shape, ru_engine_task *task, ui
     return RU_OK;
 }
 
+ru_status rui_task_check(const ru_app_shape *shape, ru_engine_task *task)
+{
+    for (uint32_t k = 0; k < task->n_wants; k++) {
+        RU_TRY(find_change(shape, task, k));
+    }
+    return RU_OK;
+}
+
 void ru_engine_compute(const ru_app_ops *ops, const ru_app_shape *shape, ru_engine_task *task)
 {
     const ru_app_view view = {.value = task->value, .delta = task->delta};
     memset(&task->result, 0, sizeof task->result);
     task->err = (ru_err){0};
     task->status = ops->run(task->state, &task->task, &view, &task->result, &task->err);
-    for (uint32_t k = 0; task->status == RU_OK && k < task->n_wants; k++) {
-        task->status = find_change(shape, task, k);
+    if (task->status == RU_OK && !task->part) {
+        task->status = rui_task_check(shape, task);
     }
 }
 
@@ -250,11 +259,11 @@ void ru_engine_compute(const ru_app_ops *ops, const ru_app_shape *shape, ru_engi
  */
 
 /* Changes, one after another, of the rows that are written. */
-static bool changes(ru_engine *e, rui_exec *x, float **out)
+bool rui_task_changes(ru_engine *e, const ru_engine_task *t, ru_ps_rows **rows, uint32_t *n_rows,
+                      uint32_t *cap, float **out)
 {
-    ru_engine_task *t = &x->task;
     int64_t floats = 0, at = 0;
-    x->n_fetch = 0;
+    *n_rows = 0;
     ru_engine_task written = {.executor = t->executor};
     for (uint32_t k = 0; k < t->n_wants; k++) {
         const ru_app_want *w = &t->want[k];
@@ -264,7 +273,7 @@ static bool changes(ru_engine *e, rui_exec *x, float **out)
         }
     }
     *out = ru_bufs_get(e->bufs, floats * 4);
-    if (*out == NULL || !rui_task_rows(e, &written, &x->fetch, &x->n_fetch, &x->cap_fetch)) {
+    if (*out == NULL || !rui_task_rows(e, &written, rows, n_rows, cap)) {
         return false;
     }
     for (uint32_t k = 0; k < t->n_wants; k++) {
@@ -289,10 +298,29 @@ static bool all_finite(const ru_engine_task *t)
     return true;
 }
 
+bool rui_task_fine(ru_engine *e, const ru_engine_task *task, ru_time now, ru_effects *fx)
+{
+    if (task->status == RU_OK && all_finite(task)) {
+        return true;
+    }
+    char why[RU_ERR_TEXT_MAX];
+    (void)snprintf(why, sizeof why, "clock %u, executor %u: %.600s", task->task.clock,
+                   task->task.executor,
+                   task->status == RU_OK ? "the objective is not a finite number"
+                   : task->err.text[0]   ? task->err.text
+                                         : "the app's task failed");
+    rui_engine_fail(e, task->status == RU_OK ? RU_E_DATA : task->status, why, now, fx);
+    return false;
+}
+
 void ru_engine_ran(ru_engine *e, ru_engine_task *task, ru_time now, ru_effects *fx)
 {
     uint32_t k = task->executor;
     rui_exec *x = &e->exec[k];
+    if (task->part) {
+        rui_slice_ran(e, k, now, fx);
+        return;
+    }
     RU_CHECK(x->busy == RUI_RUNS);
     x->busy = RUI_IDLE;
     e->facts.busy_ns += task->cpu_ns;
@@ -301,25 +329,25 @@ void ru_engine_ran(ru_engine *e, ru_engine_task *task, ru_time now, ru_effects *
         return;
     }
     uint32_t round = x->step % e->opt.shape->rounds;
-    if (task->status != RU_OK || !all_finite(task)) {
-        char why[RU_ERR_TEXT_MAX];
-        (void)snprintf(why, sizeof why, "clock %u, executor %u: %.600s", task->task.clock, k,
-                       task->status == RU_OK ? "the objective is not a finite number"
-                       : task->err.text[0]   ? task->err.text
-                                             : "the app's task failed");
-        rui_engine_fail(e, task->status == RU_OK ? RU_E_DATA : task->status, why, now, fx);
+    if (!rui_task_fine(e, task, now, fx)) {
         return;
     }
     memcpy(x->sums + (int64_t)round * RU_APP_SUMS_MAX, task->result.sums, sizeof task->result.sums);
     x->cpu_ns += task->cpu_ns;
+    rui_task_flush(e, k, now, fx);
+}
+
+void rui_task_flush(ru_engine *e, uint32_t k, ru_time now, ru_effects *fx)
+{
+    rui_exec *x = &e->exec[k];
     float *change;
-    if (!changes(e, x, &change)) {
+    if (!rui_task_changes(e, &x->task, &x->fetch, &x->n_fetch, &x->cap_fetch, &change)) {
         rui_engine_fail(e, RU_E_MEM, "there is no memory for the changes of a task", now, fx);
         return;
     }
     x->busy = RUI_FLUSHES;
     const ru_ps_tag tag = {.executor = k, .step = x->step, .flow = k};
-    bool over = ru_ps_update(e->ps, tag, task->task.block, x->fetch, x->n_fetch, change, now, fx);
+    bool over = ru_ps_update(e->ps, tag, x->task.task.block, x->fetch, x->n_fetch, change, now, fx);
     ru_bufs_put(e->bufs, change);
     if (over) {
         rui_task_flushed(e, k, now, fx);

@@ -135,7 +135,10 @@ static uint32_t mf_tables(const void *self, ru_app_table *tables)
                                    .lr = m->set.lr,
                                    .rotate = rotates,
                                    .cut = rotates ? m->cut : NULL};
-    tables[MEAN] = (ru_app_table){.name = "mean", .rows = 1, .width = 1, .rule = RU_APP_ADD};
+    tables[MEAN] = (ru_app_table){.name = "mean",
+                                  .rows = 1,
+                                  .width = 1,
+                                  .rule = rotates ? RU_APP_ADD : RU_APP_STEP}; /* never changed */
     if (!rotates) {
         tables[SUMS] = tables[USERS];
         tables[SUMS].name = "users.sums";

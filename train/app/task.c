@@ -79,7 +79,9 @@ ru_status ru_app_shape_get(const ru_app_ops *ops, const void *self, uint32_t exe
     ru_app_shape s = {.executors = executors, .pieces = 1, .rounds = 1, .seed = seed};
     s.n_tables = ops->tables(self, s.table);
     s.pieces = ops->pieces != NULL ? ops->pieces(self) : 1;
-    s.slices = ops->exec_save == NULL;
+    const char *stateful =
+        ops->exec_save != NULL ? "its executors have a state of their own" : NULL;
+    s.whole = stateful;
     if (s.n_tables < 1 || s.n_tables > RU_APP_TABLES_MAX || s.pieces < 1) {
         return RU_FAIL(err, RU_E_USER,
                        "app '%s' has %u tables and %u pieces; expected 1 to %d and "
@@ -93,7 +95,11 @@ ru_status ru_app_shape_get(const ru_app_ops *ops, const void *self, uint32_t exe
             RU_TRY(cut_of(ops, t, executors, arena, &s.cut[k], err));
             s.rounds = executors;
         }
-        s.slices = s.slices && !t->rotate && !t->local;
+        if (s.whole == NULL && t->rotate) {
+            s.whole = "its rows rotate";
+        } else if (s.whole == NULL && t->rule == RU_APP_ADD && !t->local) {
+            s.whole = "a task writes new values, not gradients, into a table whose rule is add";
+        }
     }
     *out = s;
     return RU_OK;

@@ -15,7 +15,7 @@ typedef struct ru_app_shape {
     uint32_t n_tables;
     ru_app_table table[RU_APP_TABLES_MAX];
     const int64_t *cut[RU_APP_TABLES_MAX]; /* [executors + 1] of tables that rotate; else NULL */
-    bool slices; /* tasks may be cut and run elsewhere: no state, no rows of one holder */
+    const char *whole; /* why parts of a task cannot run elsewhere; NULL: they can */
     uint64_t seed;
 } ru_app_shape;
 

@@ -389,6 +389,7 @@ static ru_status open_engine(rui_app_worker *w, ru_err *err)
                                   .clocks = w->clocks,
                                   .driver = job->clocks.order,
                                   .slack = job->clocks.staleness,
+                                  .stragglers = job->clocks.stragglers,
                                   .save_ns = job->checkpoint.every_ns,
                                   .from = w->from,
                                   .founders = o->founders,

@@ -354,7 +354,7 @@ static void answer(rui_app_worker *w, const rui_app_command *c, ru_time now, ru_
 {
     switch (c->kind) {
     case RUI_APP_OPEN:
-        ru_engine_opened(w->engine, c->object, c->state, c->status, c->err.text, now, fx);
+        ru_engine_opened(w->engine, c->object, c->tag, c->state, c->status, c->err.text, now, fx);
         break;
     case RUI_APP_RUN:
         ru_engine_ran(w->engine, c->task, now, fx);
@@ -437,9 +437,9 @@ void rui_app_threads_stop(rui_app_worker *w)
 /* -- the engine's device -------------------------------------------------------------------------
  */
 
-static void device_open(void *self, uint32_t executor)
+static void device_open(void *self, uint32_t executor, uint32_t helper)
 {
-    rui_app_post(self, &(rui_app_command){.kind = RUI_APP_OPEN, .object = executor});
+    rui_app_post(self, &(rui_app_command){.kind = RUI_APP_OPEN, .object = executor, .tag = helper});
 }
 
 static void device_close(void *self, uint32_t executor, void *state)

@@ -1,0 +1,135 @@
+/* An app whose tasks can be divided: every item adds one to its row of a shared table and to its
+ * local row, in every clock. */
+#include <stdlib.h>
+
+#include "test/params_app.h"
+
+enum { COUNTS, ITEMS, NUMBERS, LOCALS };
+enum { ROWS = 97, WIDTH = 5 };
+
+typedef struct state {
+    const ru_params_app *app;
+    uint32_t k;
+    uint32_t list[RU_PARAMS_SLICED];
+} state;
+
+static uint32_t item_tables(const void *self, ru_app_table *t)
+{
+    const ru_params_app *a = self;
+    int64_t all = (int64_t)RU_PARAMS_SLICED * a->job->executors;
+    t[COUNTS] =
+        (ru_app_table){.name = "counts", .rows = ROWS, .width = 1, .rule = RU_APP_STEP, .lr = 1};
+    t[ITEMS] =
+        (ru_app_table){.name = "items", .rows = all, .width = 2, .rule = RU_APP_STEP, .lr = 1};
+    t[NUMBERS] = (ru_app_table){.name = "numbers",
+                                .rows = ROWS,
+                                .width = WIDTH,
+                                .rule = a->job->rule == RU_APP_ADD ? RU_APP_STEP : a->job->rule,
+                                .lr = 0.05};
+    t[LOCALS] = (ru_app_table){.name = "locals", .rows = all, .width = 2, .local = true};
+    return 4;
+}
+
+static void item_first(const void *self, uint32_t table, int64_t row, ru_rng *rng, float *value)
+{
+    (void)self;
+    (void)row;
+    for (uint32_t i = 0; table == NUMBERS && i < WIDTH; i++) {
+        value[i] = ru_rng_f32(rng);
+    }
+}
+
+static ru_status item_exec_open(const void *self, uint32_t k, const ru_sparse *part, void **out,
+                                ru_err *err)
+{
+    (void)part;
+    state *s = calloc(1, sizeof *s);
+    if (s == NULL) {
+        return RU_FAIL(err, RU_E_MEM, "no memory");
+    }
+    s->app = self;
+    s->k = k;
+    *out = s;
+    return RU_OK;
+}
+
+static void item_exec_close(void *self)
+{
+    free(self);
+}
+
+static uint32_t item_wants(void *self, const ru_app_task *t, ru_app_want *w, uint32_t max)
+{
+    state *s = self;
+    int64_t first = (int64_t)RU_PARAMS_SLICED * s->k, n = t->hi - t->lo;
+    RU_CHECK(max >= 4 && t->executor == s->k);
+    for (int64_t i = 0; i < n; i++) {
+        s->list[i] = (uint32_t)(first + t->lo + i);
+    }
+    w[0] = (ru_app_want){.table = COUNTS, .rows = ROWS, .write = true};
+    w[1] = (ru_app_want){.table = ITEMS, .rows = n, .list = s->list, .write = true};
+    w[2] = (ru_app_want){.table = NUMBERS, .rows = ROWS, .write = true};
+    w[3] = (ru_app_want){.table = LOCALS, .first = first, .rows = RU_PARAMS_SLICED, .write = true};
+    return 4;
+}
+
+/* Which rows the view has is known from the list of `wants`: a task may be a part of it. */
+static ru_status item_run(void *self, const ru_app_task *t, const ru_app_view *view,
+                          ru_app_result *result, ru_err *err)
+{
+    const state *s = self;
+    uint32_t first = RU_PARAMS_SLICED * s->k;
+    for (int64_t i = t->lo; i < t->hi; i++) {
+        float *local = view->value[3] + 2 * i;
+        int64_t at = first + i - s->list[0];
+        if (local[0] != (float)t->clock) {
+            return RU_FAIL(err, RU_E_BUG, "item %lld of executor %u was worked on %g times",
+                           (long long)i, s->k, (double)local[0]);
+        }
+        local[0] += 1;
+        local[1] += (float)(i % 7);
+        view->delta[0][(7 * i + s->k) % ROWS] -= 1;
+        view->delta[1][2 * at] -= 1;
+        view->delta[1][2 * at + 1] -= (float)(t->clock % 5);
+        for (uint32_t j = 0; j < WIDTH; j++) {
+            view->delta[2][(i % ROWS) * WIDTH + j] += 0.01F * view->value[2][j];
+        }
+        result->sums[0] += 1;
+        result->sums[1] += (double)i;
+    }
+    return RU_OK;
+}
+
+ru_app_ops ru_params_item_ops(void)
+{
+    return (ru_app_ops){.version = RU_APP_VERSION,
+                        .name = "item",
+                        .tables = item_tables,
+                        .first = item_first,
+                        .exec_open = item_exec_open,
+                        .exec_close = item_exec_close,
+                        .wants = item_wants,
+                        .run = item_run};
+}
+
+/* What is wrong with the tables after all clocks: 0 or the number of the wrong float + 1. */
+int64_t ru_params_item_wrong(const ru_params_job *job, const ru_params_result *r)
+{
+    float fives = 0;
+    for (uint32_t c = 0; c < job->clocks; c++) {
+        fives += (float)(c % 5);
+    }
+    int64_t all = (int64_t)RU_PARAMS_SLICED * job->executors;
+    double counts = 0;
+    for (int64_t i = 0; i < all; i++) {
+        float c = (float)job->clocks, seven = (float)(i % RU_PARAMS_SLICED % 7);
+        if (r->table[ITEMS][2 * i] != c || r->table[ITEMS][2 * i + 1] != fives ||
+            r->table[LOCALS][2 * i] != c || r->table[LOCALS][2 * i + 1] != c * seven) {
+            return 2 * i + 1;
+        }
+    }
+    for (int64_t i = 0; i < ROWS; i++) {
+        counts += (double)r->table[COUNTS][i];
+    }
+    return counts == (double)all * job->clocks ? 0 : 1;
+}

@@ -1,0 +1,123 @@
+/* Inside of what executors do for each other: each is a worker of train/tasks.
+ *
+ *   engine_slice.c   messages, own items, clocks, moves
+ *   engine_help.c    slices of others: data, rows, changes
+ *
+ * Items of train/tasks are units: a task has as many as any other, and unit u stands for items
+ * lo + (hi - lo) u / units on. Thread: loop only. */
+#ifndef RU_TRAIN_APP_ENGINE_SLICE_IMPL_H
+#define RU_TRAIN_APP_ENGINE_SLICE_IMPL_H
+
+#include "train/app/engine_impl.h"
+#include "train/tasks/tasks.h"
+
+enum {
+    RUI_SLICE_SLOTS = 2, /* slices of a pair under way: the number of a slice mod 2 is its slot */
+    RUI_SLICE_EVENTS_MAX = 64,
+};
+
+/* Bytes of one slice. Owner: `bytes` is a buffer. */
+typedef struct rui_slice_bytes {
+    ru_tasks_range range;
+    void *bytes;
+    int64_t n;
+} rui_slice_bytes;
+
+/* An executor that this one may help. */
+typedef struct rui_helpee {
+    uint32_t id;
+    bool opens;
+    void *state;                           /* of the app, for its part; NULL: not open */
+    float *local[RU_APP_TABLES_MAX];       /* [rows, width] of its part; buffers */
+    ru_node_id asked;                      /* by whom last: answers go there */
+    rui_slice_bytes came[RUI_SLICE_SLOTS]; /* its local rows */
+    rui_slice_bytes made[RUI_SLICE_SLOTS]; /* sums [SUMS_MAX] | local rows, after the slice */
+} rui_helpee;
+
+/* What helpers did of the clock under way. */
+typedef struct rui_slice_done {
+    uint32_t helper, number;
+    double sums[RU_APP_SUMS_MAX];
+} rui_slice_done;
+
+/* Changes of a slice that wait until those of the one before are acknowledged. Owner: buffers. */
+typedef struct rui_slice_flush {
+    struct rui_slice_flush *next;
+    ru_tasks_range range;
+    ru_ps_rows *rows;
+    uint32_t n;
+    float *change;
+} rui_slice_flush;
+
+/* One executor. */
+typedef struct rui_slice {
+    ru_tasks *machine; /* NULL: not open here */
+    ru_arena arena;    /* of the machine */
+    ru_reassign_rules rules;
+    uint32_t n_helpers, n_helpees;
+    uint32_t helper[RU_REASSIGN_GROUP_MAX];
+    ru_node_id given[RU_REASSIGN_GROUP_MAX][RUI_SLICE_SLOTS]; /* to whom the slice went */
+    uint32_t numbers[RU_REASSIGN_GROUP_MAX * RUI_SLICE_SLOTS];
+    rui_helpee *helpee; /* [n_helpees] */
+    bool leaves, begun;
+    bool running, own;      /* the device has `work`, items of its own executor */
+    uint32_t generation;    /* when the device began */
+    int64_t wake_ns;        /* 0: none */
+    int64_t unit_ns;        /* lately; 0: not known */
+    ru_tasks_stats before;  /* when the clock began */
+    ru_engine_task work;    /* part of the executor's task, or of `slice` */
+    ru_engine_task slice;   /* of another executor: rows and changes of all of it */
+    ru_tasks_range of;      /* the slice; seq 0: none */
+    ru_tasks_range pending; /* part of it that begins when data and rows are here */
+    ru_ps_rows *rows;       /* of the slice; a buffer */
+    uint32_t n_rows, cap_rows;
+    float *buffer;
+    int64_t buffer_floats;
+    rui_slice_done *done; /* [n_done]; a buffer */
+    uint32_t n_done, cap_done;
+    rui_slice_flush *flush, *flush_last; /* the first one is under way */
+} rui_slice;
+
+struct rui_slices {
+    ru_reassign_rules rules;
+    uint32_t units, group;
+    rui_slice *at; /* [executors] */
+    ru_arena arena;
+    ru_tasks_out *out;
+    bool stepping;
+    int64_t wake_ns;   /* of the timer; 0: off */
+    uint32_t first, n; /* of the ring */
+    struct {
+        uint32_t k;
+        ru_tasks_event ev;
+    } ring[RUI_SLICE_EVENTS_MAX];
+};
+
+/* Message between executors. Body: DO_THIS: local rows; DONE_WORK: sums | local rows. */
+typedef struct rui_slice_head {
+    uint32_t generation, from, to, zero;
+    ru_tasks_msg msg;
+} rui_slice_head;
+
+/* engine_slice.c */
+void rui_slice_step(ru_engine *e, uint32_t k, const ru_tasks_event *ev, ru_time now,
+                    ru_effects *fx);
+/* Items of a range of units. */
+void rui_slice_items(const ru_engine *e, const ru_tasks_range *r, int64_t *lo, int64_t *hi);
+/* Run some units of `whole`; WORKED follows. */
+void rui_slice_run(ru_engine *e, uint32_t k, const ru_engine_task *whole, const ru_tasks_range *r,
+                   ru_time now, ru_effects *fx);
+/* Bytes of the local rows of a range; to or from `bytes`. */
+int64_t rui_slice_local(const ru_engine *e, const ru_tasks_range *r, float *const *local,
+                        uint8_t *bytes, bool out);
+rui_helpee *rui_slice_helpee(const ru_engine *e, uint32_t k, uint32_t owner);
+
+/* engine_help.c */
+void rui_help_work(ru_engine *e, uint32_t k, const ru_tasks_range *r, ru_time now, ru_effects *fx);
+void rui_help_flush(ru_engine *e, uint32_t k, const ru_tasks_range *r, ru_time now, ru_effects *fx);
+/* The slice's local rows came. Takes the buffer. */
+void rui_help_came(ru_engine *e, rui_helpee *h, const ru_tasks_range *r, void *bytes, int64_t n);
+void rui_help_drop(ru_engine *e, uint32_t k); /* all that is of a slice */
+void rui_help_close(ru_engine *e, uint32_t k);
+
+#endif
