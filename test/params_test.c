@@ -4,6 +4,7 @@
 
 #include <string.h>
 
+#include "test/params_app.h"
 #include "test/test.h"
 
 static void equal(const ru_params_job *job)
@@ -104,6 +105,36 @@ static void test_receiver_that_is_no_member(void **s)
     equal(&job);
 }
 
+static const ru_params_job sliced = {.founders = 4,
+                                     .executors = 6,
+                                     .shards = 5,
+                                     .clocks = 12,
+                                     .save_every = 4,
+                                     .task_ns = 120000000,
+                                     .stragglers = RU_ENGINE_REASSIGN};
+
+/* Executors of slow processes hand slices of their work to others. */
+static void test_slices_are_applied_once(void **s)
+{
+    (void)s;
+    int64_t helped = 0;
+    for (uint64_t seed = 0; seed < 12; seed++) {
+        ru_params_job job = sliced;
+        ru_params_result r;
+        ru_err err;
+        job.seed = seed;
+        job.driver = seed % 3 == 1 ? RU_ENGINE_SSP : RU_ENGINE_BSP;
+        job.slack = 1;
+        assert_ok(ru_params_run(&job, &r, &err), err);
+        assert_string_equal(r.text, "");
+        assert_true(r.ended);
+        assert_int_equal(ru_params_item_wrong(&job, &r), 0);
+        helped += r.helped;
+        ru_params_result_fini(&r);
+    }
+    assert_true(helped > 12 * 100);
+}
+
 static void test_mistakes_end_the_job(void **s)
 {
     (void)s;
@@ -188,4 +219,5 @@ RU_TESTS(test_params, cmocka_unit_test(test_losses_are_rebuilt),
          cmocka_unit_test(test_death_changes_nothing), cmocka_unit_test(test_bsp_equals_one_loop),
          cmocka_unit_test(test_mistakes_end_the_job),
          cmocka_unit_test(test_rules_drivers_and_rotation),
-         cmocka_unit_test(test_blocks_without_rows), cmocka_unit_test(test_moves_change_nothing))
+         cmocka_unit_test(test_blocks_without_rows), cmocka_unit_test(test_slices_are_applied_once),
+         cmocka_unit_test(test_moves_change_nothing))
