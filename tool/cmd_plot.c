@@ -86,6 +86,84 @@ static ru_status read_line(run_data *r, const json_t *o, ru_arena *arena, ru_err
     return RU_OK;
 }
 
+/* -- curves of learning rates ------------------------------------------------------------------ */
+
+/* The file that --find-lr writes: `path` itself, or in the folder `path`; NULL: there is none. */
+static const char *curve_of(const char *path, ru_arena *arena)
+{
+    const char *inside = ru_path_join(arena, path, "find-lr.csv");
+    bool file = ru_path_is_file(path) && ru_str_ends(ru_str_c(path), ".csv");
+    return file ? path : inside != NULL && ru_path_is_file(inside) ? inside : NULL;
+}
+
+/* Lines "lr,loss,mean" as two lines over log10(lr): the losses, pale, and their moving mean. What
+ * lies far above the first loss is left out, or the fall before it would be flat. */
+static ru_status read_curve(const char *path, ru_arena *arena, uint32_t style, ru_plot_line *out,
+                            ru_err *err)
+{
+    char *text;
+    int64_t size, n = 0;
+    RU_TRY(ru_file_read(path, 0, arena, &text, &size, err));
+    ru_str rest = ru_str_n(text, size), row;
+    double *at[3] = {RU_NEW(arena, double, size), RU_NEW(arena, double, size),
+                     RU_NEW(arena, double, size)};
+    if (at[0] == NULL || at[1] == NULL || at[2] == NULL) {
+        return RU_FAIL(err, RU_E_MEM, "no memory for the curve in %s", path);
+    }
+    (void)ru_str_next(&rest, '\n', &row);
+    bool head = ru_str_eq_c(row, "lr,loss,mean");
+    for (int64_t line = 2; head && ru_str_next(&rest, '\n', &row); line++) {
+        ru_str cell;
+        double v[3] = {0};
+        for (uint32_t k = 0; k < 3; k++) {
+            if (row.n > 0 && (!ru_str_next(&row, ',', &cell) || !ru_str_f64(cell, &v[k]) ||
+                              (k == 0 && !(v[0] > 0)))) {
+                return RU_FAIL(err, RU_E_DATA,
+                               "%s:%lld: expected a learning rate above 0, a loss "
+                               "and its mean",
+                               path, (long long)line);
+            }
+        }
+        if (v[0] > 0) {
+            at[0][n] = log10(v[0]);
+            for (uint32_t k = 1; k < 3; k++) {
+                at[k][n] = n > 0 && fabs(v[k]) > 2 * fabs(at[2][0]) ? (double)NAN : v[k];
+            }
+            n++;
+        }
+    }
+    if (n == 0) {
+        return RU_FAIL(err, RU_E_DATA, "%s: %s; expected a curve of `rubato train --find-lr`", path,
+                       head ? "there is no learning rate" : "the first line is not lr,loss,mean");
+    }
+    out[0] =
+        (ru_plot_line){.name = path, .x = at[0], .y = at[1], .n = n, .style = style, .faint = true};
+    out[1] = (ru_plot_line){.name = path, .x = at[0], .y = at[2], .n = n, .style = style};
+    return RU_OK;
+}
+
+static ru_status draw_curves(ru_cmd_in *in, ru_text *svg, ru_err *err)
+{
+    ru_plot_line lines[2 * RUNS_MAX];
+    for (uint32_t r = 0; r < in->n_args; r++) {
+        const char *path = curve_of(in->args[r], in->arena);
+        if (path == NULL) {
+            return RU_FAIL(
+                err, RU_E_USAGE,
+                "%s has no find-lr.csv; curves of learning rates and runs do not go into "
+                "one picture",
+                in->args[r]);
+        }
+        RU_TRY(read_curve(path, in->arena, r, &lines[2 * (size_t)r], err));
+        lines[2 * (size_t)r + 1].name = in->n_args == 1 ? "loss" : in->args[r];
+    }
+    const ru_plot_panel panel = {"loss", lines, 2 * in->n_args};
+    ru_plot_svg(&panel, 1, "learning rate", true, svg);
+    return RU_OK;
+}
+
+/* -- runs -------------------------------------------------------------------------------------- */
+
 static ru_status read_run(const char *dir, ru_arena *arena, run_data *r, ru_err *err)
 {
     const char *path = ru_path_join(arena, dir, "metrics.jsonl"), *slash;
@@ -193,13 +271,13 @@ static bool wanted(const char *panel, const char *const *only, uint32_t n)
     return n == 0 && strcmp(panel, "learning rate") != 0 && strcmp(panel, "gradient norm") != 0;
 }
 
-static ru_status run(ru_cmd_in *in, ru_err *err)
+static ru_status draw_runs(ru_cmd_in *in, ru_text *svg, ru_err *err)
 {
     run_data runs[RUNS_MAX];
     ru_plot_panel panels[SERIES_MAX];
     uint32_t n = 0, n_only;
     const char *const *only = ru_cmd_texts(in, "only", &n_only);
-    ru_text have = ru_text_arena(in->arena), svg = ru_text_arena(in->arena);
+    ru_text have = ru_text_arena(in->arena);
     for (uint32_t r = 0; r < in->n_args; r++) {
         RU_TRY(read_run(in->args[r], in->arena, &runs[r], err));
     }
@@ -227,9 +305,19 @@ static ru_status run(ru_cmd_in *in, ru_err *err)
     if (n == 0) {
         return RU_FAIL(err, RU_E_USAGE, "--only names no figure of this run; it has %s", have.p);
     }
-    ru_plot_svg(panels, n, "step", &svg);
-    const char *out = ru_cmd_text(in, "out");
-    out = out != NULL ? out : ru_path_join(in->arena, in->args[0], "plot.svg");
+    ru_plot_svg(panels, n, "step", false, svg);
+    return RU_OK;
+}
+
+static ru_status run(ru_cmd_in *in, ru_err *err)
+{
+    ru_text svg = ru_text_arena(in->arena);
+    const char *curve = curve_of(in->args[0], in->arena), *out = ru_cmd_text(in, "out");
+    RU_TRY(curve != NULL ? draw_curves(in, &svg, err) : draw_runs(in, &svg, err));
+    if (out == NULL) { /* find-lr.csv -> find-lr.svg */
+        out = curve != NULL ? ru_arena_printf(in->arena, "%.*s.svg", (int)strlen(curve) - 4, curve)
+                            : ru_path_join(in->arena, in->args[0], "plot.svg");
+    }
     if (svg.cut || out == NULL) {
         return RU_FAIL(err, RU_E_MEM, "no memory for the picture");
     }
@@ -243,7 +331,8 @@ static const ru_opt opts[] = {
      .letter = 'o',
      .type = RU_OPT_TEXT,
      .word = "FILE",
-     .help = "SVG file to write (default: plot.svg in the folder of the first run)"},
+     .help = "SVG file to write (default: plot.svg in the folder of the first run, find-lr.svg "
+             "beside find-lr.csv)"},
     {.name = "only",
      .type = RU_OPT_TEXTS,
      .word = "FIGURE",

@@ -84,9 +84,10 @@ static void axis_y(ru_text *t, range r, double top)
     }
 }
 
-static void axis_x(ru_text *t, range r, double top, const char *name)
+static void axis_x(ru_text *t, range r, double top, const char *name, bool decades)
 {
     double step = ru_plot_step(r.low, r.high, TICKS + 1), y = top + HIGH;
+    step = decades && step < 1 ? 1 : step;
     for (double v = ceil(r.low / step) * step; v <= r.high; v += step) {
         double x = place(r, v, LEFT, WIDTH - RIGHT);
         ru_text_putf(t, "<line class=\"grid\" x1=\"%.1f\" y1=\"%.1f\" x2=\"%.1f\" y2=\"%.1f\"/>\n",
@@ -95,7 +96,10 @@ static void axis_x(ru_text *t, range r, double top, const char *name)
             ru_text_putf(t,
                          "<text class=\"tick\" x=\"%.1f\" y=\"%.1f\" "
                          "text-anchor=\"middle\">%.8g</text>\n",
-                         x, y + 18, fabs(v) < step * 1e-6 ? 0 : v);
+                         x, y + 18,
+                         decades                 ? pow(10, v)
+                         : fabs(v) < step * 1e-6 ? 0
+                                                 : v);
         }
     }
     if (name != NULL) {
@@ -168,25 +172,28 @@ static void legend(ru_text *t, const ru_plot_panel *p, double top)
     }
 }
 
+/* l: lines, fl: pale lines behind them, m: marks. */
 static const char style_sheet[] =
     "<style>\n"
     "svg{background:#fff;font:13px sans-serif}.ink,.tick{fill:#222}.tick{font-size:12px}\n"
     ".grid{stroke:#ddd}.frame{fill:none;stroke:#888}\n"
     "path[class^=l],path[class^=f]{fill:none;stroke-width:1.8;stroke-linejoin:round}\n"
-    "path[class^=f]{stroke-width:1;opacity:.35}.fl0{stroke:#0b61a4}.fl1{stroke:#c2410c}\n"
-    ".l0{stroke:#0b61a4}.l1{stroke:#c2410c;stroke-dasharray:7 3}\n"
-    ".l2{stroke:#15803d;stroke-dasharray:2 3}.l3{stroke:#7e22ce;stroke-dasharray:9 3 2 3}\n"
-    ".l4{stroke:#111;stroke-dasharray:12 4}.l5{stroke:#a16207;stroke-dasharray:4 2}\n"
+    "path[class^=f]{stroke-width:1;opacity:.35}\n"
+    ".l1{stroke-dasharray:7 3}.l2{stroke-dasharray:2 3}.l3{stroke-dasharray:9 3 2 3}\n"
+    ".l4{stroke-dasharray:12 4}.l5{stroke-dasharray:4 2}\n"
+    ".l0,.fl0{stroke:#0b61a4}.l1,.fl1{stroke:#c2410c}.l2,.fl2{stroke:#15803d}\n"
+    ".l3,.fl3{stroke:#7e22ce}.l4,.fl4{stroke:#111}.l5,.fl5{stroke:#a16207}\n"
     ".m0{fill:#0b61a4}.m1{fill:#c2410c}.m2{fill:#15803d}.m3{fill:#7e22ce}.m4{fill:#111}\n"
     ".m5{fill:#a16207}\n"
     "@media (prefers-color-scheme:dark){svg{background:#16181d}.ink,.tick{fill:#e6e6e6}\n"
-    ".grid{stroke:#33363d}.fl0{stroke:#6cb6ff}.fl1{stroke:#ffa657}.l0{stroke:#6cb6ff}.l1{stroke:#"
-    "ffa657}.l2{stroke:#7ee787}\n"
-    ".l3{stroke:#d2a8ff}.l4{stroke:#eee}.l5{stroke:#e3b341}.m0{fill:#6cb6ff}.m1{fill:#ffa657}\n"
-    ".m2{fill:#7ee787}.m3{fill:#d2a8ff}.m4{fill:#eee}.m5{fill:#e3b341}}\n"
+    ".grid{stroke:#33363d}.l0,.fl0{stroke:#6cb6ff}.l1,.fl1{stroke:#ffa657}\n"
+    ".l2,.fl2{stroke:#7ee787}.l3,.fl3{stroke:#d2a8ff}.l4,.fl4{stroke:#eee}\n"
+    ".l5,.fl5{stroke:#e3b341}.m0{fill:#6cb6ff}.m1{fill:#ffa657}.m2{fill:#7ee787}\n"
+    ".m3{fill:#d2a8ff}.m4{fill:#eee}.m5{fill:#e3b341}}\n"
     "</style>\n";
 
-void ru_plot_svg(const ru_plot_panel *panels, uint32_t n, const char *x_name, ru_text *out)
+void ru_plot_svg(const ru_plot_panel *panels, uint32_t n, const char *x_name, bool decades,
+                 ru_text *out)
 {
     range rx = {(double)INFINITY, (double)-INFINITY};
     RU_CHECK(n > 0);
@@ -217,7 +224,7 @@ void ru_plot_svg(const ru_plot_panel *panels, uint32_t n, const char *x_name, ru
         escape(out, panels[p].title);
         ru_text_put(out, "</text>\n");
         axis_y(out, ry, top);
-        axis_x(out, rx, top, p + 1 == n ? x_name : NULL);
+        axis_x(out, rx, top, p + 1 == n ? x_name : NULL, decades);
         for (uint32_t k = 0; k < panels[p].n; k++) {
             line(out, &panels[p].lines[k], rx, ry, top);
         }

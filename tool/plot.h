@@ -25,9 +25,11 @@ typedef struct ru_plot_panel {
     uint32_t n;
 } ru_plot_panel;
 
-/* The picture into `out`. `x_name` is written below the last panel.
+/* The picture into `out`. `x_name` is written below the last panel. `decades`: x are decimal
+ * logarithms, the axis has their powers of ten.
  * Cost: points of all lines; a line of more than 1,000 points is drawn by means of neighbours. */
-void ru_plot_svg(const ru_plot_panel *panels, uint32_t n, const char *x_name, ru_text *out);
+void ru_plot_svg(const ru_plot_panel *panels, uint32_t n, const char *x_name, bool decades,
+                 ru_text *out);
 
 /* The distance of about `want` round numbers (1, 2 or 5 times a power of ten) in [low, high]. */
 double ru_plot_step(double low, double high, uint32_t want);

@@ -42,7 +42,7 @@ static void odd_values_leave_gaps(void **state)
                                     {"none", lines + 2, 1},
                                     {"pale", &faint, 1}};
     ru_text t = ru_text_arena(&a);
-    ru_plot_svg(panels, 4, "step", &t);
+    ru_plot_svg(panels, 4, "step", false, &t);
     assert_null(strstr(t.p, "behind")); /* no legend */
     assert_int_equal(count(t.p, "class=\"fl0\""), 1);
     assert_false(t.cut);
@@ -70,11 +70,29 @@ static void long_lines_are_thinned(void **state)
     }
     const ru_plot_line line = {.name = "long", .x = x, .y = y, .n = N};
     ru_text t = ru_text_arena(&a);
-    ru_plot_svg(&(ru_plot_panel){"long", &line, 1}, 1, "step", &t);
+    ru_plot_svg(&(ru_plot_panel){"long", &line, 1}, 1, "step", false, &t);
     assert_true(t.n < 40000);
     assert_true(count(t.p, "L") > 900);
     ru_arena_fini(&a);
 }
 
+/* Powers of ten below a logarithmic axis, none twice. */
+static void decades_have_their_ticks(void **state)
+{
+    (void)state;
+    ru_arena a;
+    ru_arena_init(&a, 0);
+    const double x[] = {-7, -3, 1}, y[] = {1, 2, 3};
+    const ru_plot_line line = {.name = "sweep", .x = x, .y = y, .n = 3};
+    ru_text t = ru_text_arena(&a);
+    ru_plot_svg(&(ru_plot_panel){"loss", &line, 1}, 1, "learning rate", true, &t);
+    static const char *const want[] = {">1e-06<", ">0.0001<", ">0.01<", ">1<"};
+    for (uint32_t k = 0; k < RU_ARRAY_LEN(want); k++) {
+        assert_non_null(strstr(t.p, want[k]));
+    }
+    assert_int_equal(count(t.p, "text-anchor=\"middle\""), 4 + 1); /* and the name */
+    ru_arena_fini(&a);
+}
+
 RU_TESTS(tool_plot, cmocka_unit_test(ticks_are_round), cmocka_unit_test(odd_values_leave_gaps),
-         cmocka_unit_test(long_lines_are_thinned))
+         cmocka_unit_test(long_lines_are_thinned), cmocka_unit_test(decades_have_their_ticks))
