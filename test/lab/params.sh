@@ -31,6 +31,7 @@ data: {format: libsvm, train: [x.svm]}
 clocks: {executors: 6}
 train: {steps: $steps, seed: 5}
 checkpoint: {every: 1s}
+recovery: {method: rollback}
 YAML
 tables() { cat "$1"/checkpoints/*"$steps"/tables.safetensors | sha256sum; }
 # step RUN: the last one that was reported

@@ -150,6 +150,10 @@ typedef struct ru_app_ops {
     const ru_conf_table *config; /* the section under the app's name; NULL: it has none */
     int64_t config_bytes;        /* size of the struct that it fills */
     bool labels;                 /* the data must have labels */
+    /* Learning repairs rows, local ones too, that are some clocks older than the others: when
+     * workers die, only what they held goes back. false: all goes back, as it must where rows count
+     * what executors hold. */
+    bool partial;
     /* Check the setup and the data; make what all executors share. Errors: one sentence. */
     ru_status (*open)(const ru_app_setup *setup, void **self, ru_err *err);
     void (*close)(void *self);

@@ -96,6 +96,33 @@ static const ru_conf_field checkpoint_fields[] = {
 static const ru_conf_table checkpoint_table =
     TABLE(checkpoint, ru_app_job_checkpoint, .help = "checkpoints during training");
 
+static const ru_conf_field recovery_fields[] = {
+    ROW(CHOICE, ru_app_job_recovery, method, .def = "auto",
+        .choices = "auto|rollback|newest|partial|reset",
+        .help =
+            "what happens on several workers when some of them die; rollback: all go back to the "
+            "last checkpoint, and the result stays the same bits; newest: the others go on, and "
+            "each lost row comes from its newest copy, in a cache of a worker, the running "
+            "checkpoint, or a checkpoint; partial: the same without caches; reset: lost rows get "
+            "their first values; auto: newest for apps that repair such rows (mf, mlr), else "
+            "rollback"),
+    ROW(CHOICE, ru_app_job_recovery, save, .def = "priority",
+        .choices = "priority|round_robin|random|full|none",
+        .help =
+            "which rows the running checkpoint writes next: those that moved farthest since they "
+            "were written, in a cycle, at random, all, or none"),
+    ROW(F64, ru_app_job_recovery, fraction, .def = "0.125", .min = 0, .max = 1, .open = true,
+        .help = "fraction of the rows that the running checkpoint writes at a time"),
+    ROW(U32, ru_app_job_recovery, clocks, .def = "8", .min = 1, .max = 1e6,
+        .help = "clocks in which the running checkpoint writes as much as all rows have"),
+    ROW(F64, ru_app_job_recovery, cost, .def = "0.02", .min = 0, .max = 1,
+        .help =
+            "share of a thread's time that the running checkpoint may take; it writes less often "
+            "when its disk is slow; 0: no limit"),
+};
+static const ru_conf_table recovery_table =
+    TABLE(recovery, ru_app_job_recovery, .help = "what is lost when workers die");
+
 static const ru_conf_field job_fields[] = {
     ROW(TEXT, ru_app_job, name, .def = "job",
         .help = "name of the job, used in the names of runs and in reports"),
@@ -107,6 +134,8 @@ static const ru_conf_field job_fields[] = {
     ROW(SECTION, ru_app_job, train, .table = &train_table, .help = "training settings"),
     ROW(SECTION, ru_app_job, checkpoint, .table = &checkpoint_table,
         .help = "checkpoints during training"),
+    ROW(SECTION, ru_app_job, recovery, .table = &recovery_table,
+        .help = "what is lost when workers die"),
 };
 
 enum {
@@ -149,6 +178,20 @@ static ru_status make_table(const ru_app_ops *ops, ru_arena *arena, const ru_con
     };
     *out = t;
     return RU_OK;
+}
+
+static ru_status resolve_recovery(const ru_app_ops *ops, ru_app_job *job, ru_err *err)
+{
+    uint32_t *m = &job->recovery.method;
+    if (*m == RU_APP_RECOVER_AUTO) {
+        *m = ops->partial ? RU_APP_RECOVER_NEWEST : RU_APP_RECOVER_ROLLBACK;
+    }
+    return *m == RU_APP_RECOVER_ROLLBACK || ops->partial
+               ? RU_OK
+               : RU_FAIL(err, RU_E_CONFIG,
+                         "app '%s' cannot go on with rows that are older than the others; set "
+                         "recovery.method to rollback",
+                         ops->name);
 }
 
 /* The value of `app`, before anything else is checked; NULL: none. */
@@ -227,6 +270,7 @@ static ru_status read_job(const char *path, bool resolve, const char *text, int6
     RU_TRY(ru_conf_apply(c, into, err));
     ru_app_job *job = (ru_app_job *)(void *)into;
     job->app = app;
+    RU_TRY(resolve_recovery(f.ops, job, err));
     if (resolve) {
         RU_TRY(rui_job_paths(arena, path, &job->data.train, err));
         RU_TRY(rui_job_paths(arena, path, &job->data.test, err));

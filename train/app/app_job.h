@@ -26,10 +26,26 @@ typedef struct ru_app_job_train {
     uint32_t threads;
 } ru_app_job_train;
 
+typedef enum ru_app_recovery {
+    RU_APP_RECOVER_AUTO, /* NEWEST where the app repairs it, else ROLLBACK; never after reading */
+    RU_APP_RECOVER_ROLLBACK,
+    RU_APP_RECOVER_NEWEST,
+    RU_APP_RECOVER_PARTIAL,
+    RU_APP_RECOVER_RESET,
+} ru_app_recovery;
+
 typedef struct ru_app_job_checkpoint {
     int64_t every_ns;
     uint32_t keep;
 } ru_app_job_checkpoint;
+
+/* What becomes of rows whose worker died, and the running checkpoint. */
+typedef struct ru_app_job_recovery {
+    uint32_t method; /* ru_app_recovery */
+    uint32_t save;   /* ru_save_method */
+    double fraction, cost;
+    uint32_t clocks;
+} ru_app_job_recovery;
 
 /* The app's own settings stand behind it, at ru_app_job_config. */
 typedef struct ru_app_job {
@@ -38,6 +54,7 @@ typedef struct ru_app_job {
     ru_app_job_clocks clocks;
     ru_app_job_train train;
     ru_app_job_checkpoint checkpoint;
+    ru_app_job_recovery recovery;
 } ru_app_job;
 
 /* A job read: everything lives in the arena. */

@@ -563,7 +563,9 @@ static ru_status check_memory(const ru_engine *e, int64_t memory_bytes, ru_err *
     int64_t bytes = 0;
     for (uint32_t t = 0; t < s->n_tables; t++) {
         const ru_app_table *x = &s->table[t];
-        int64_t floats = x->local ? x->width : 2 * (int64_t)x->width + ru_rule_extra(x);
+        /* With a running checkpoint, also a copy of what is stored. */
+        int64_t copies = x->local ? 1 : e->opt.partial ? 3 : 2;
+        int64_t floats = copies * (int64_t)x->width + (x->local ? 0 : ru_rule_extra(x));
         bytes += 4 * x->rows * floats;
     }
     const double gib = 1.0 / (double)(INT64_C(1) << 30);

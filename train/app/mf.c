@@ -508,6 +508,7 @@ static const ru_conf_table table = {.name = "mf",
 const ru_app_ops rui_app_mf = {
     .version = RU_APP_VERSION,
     .name = "mf",
+    .partial = true,
     .help = "matrix factorisation of ratings by gradient descent",
     .config = &table,
     .config_bytes = sizeof(settings),

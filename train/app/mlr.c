@@ -356,6 +356,7 @@ static const ru_conf_table table = {.name = "mlr",
 const ru_app_ops rui_app_mlr = {
     .version = RU_APP_VERSION,
     .name = "mlr",
+    .partial = true,
     .help = "multinomial logistic regression by mini-batch gradient descent",
     .config = &table,
     .config_bytes = sizeof(settings),

@@ -195,6 +195,7 @@ static void news(void *self, const ru_engine_news *n, ru_time now)
         if (f.leads && n->status == RU_OK) { /* also a run that had no clock left */
             report_open(w);
         }
+        w->log_done = f.leads && n->status == RU_OK;
         w->ended = true;
         w->end_status = n->status;
         (void)snprintf(w->end_text, sizeof w->end_text, "%s", n->text);
@@ -376,6 +377,13 @@ static ru_status open_node(rui_app_worker *w, ru_err *err)
     return RU_OK;
 }
 
+static ru_recover_method recover_of(uint32_t method)
+{
+    return method == RU_APP_RECOVER_PARTIAL ? RU_RECOVER_PARTIAL
+           : method == RU_APP_RECOVER_RESET ? RU_RECOVER_RESET
+                                            : RU_RECOVER_NEWEST;
+}
+
 static ru_status open_engine(rui_app_worker *w, ru_err *err)
 {
     const ru_worker_options *o = w->opt->worker;
@@ -391,6 +399,12 @@ static ru_status open_engine(rui_app_worker *w, ru_err *err)
                                   .slack = job->clocks.staleness,
                                   .stragglers = job->clocks.stragglers,
                                   .save_ns = job->checkpoint.every_ns,
+                                  .partial = job->recovery.method != RU_APP_RECOVER_ROLLBACK,
+                                  .recover = recover_of(job->recovery.method),
+                                  .saves = {.method = job->recovery.save,
+                                            .fraction = job->recovery.fraction,
+                                            .clocks = job->recovery.clocks,
+                                            .cost_max = job->recovery.cost},
                                   .from = w->from,
                                   .founders = o->founders,
                                   .device = &rui_app_device,
@@ -438,6 +452,9 @@ static ru_status open_all(rui_app_worker *w, ru_err *err)
     if (o->train.resume && !o->newcomer) {
         RU_TRY(rui_app_newest(w, &w->from, err));
     }
+    if (!o->newcomer) {
+        rui_app_log_clean(w, false);
+    }
     w->n_threads = w->opt->threads > 0 ? w->opt->threads : 1;
     w->n_threads = w->n_threads < RUI_APP_THREADS_MAX ? w->n_threads : RUI_APP_THREADS_MAX;
     RU_TRY(ru_decisions_open(o->train.out, w->opt->file->job->name, &w->decisions, err));
@@ -456,6 +473,9 @@ static void close_all(rui_app_worker *w)
         ru_node_quiet(w->timers.node);
     }
     rui_app_threads_stop(w);
+    if (w->log_done) { /* the last checkpoint has all */
+        rui_app_log_clean(w, true);
+    }
     ru_engine_close(w->engine);
     ru_node_close(w->timers.node);
     ru_link_tcp_close(w->link);

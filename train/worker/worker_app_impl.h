@@ -61,6 +61,7 @@ typedef struct rui_app_worker {
     bool asked;  /* a signal came */
     bool target; /* all targets of train.until are reached: this leader ends the job */
     bool stopping;
+    bool log_done;    /* this leader's job is over: the running checkpoint is of no use */
     uint32_t exports; /* under way */
     ru_status end_status;
     char end_text[RU_ERR_TEXT_MAX];

@@ -1,0 +1,60 @@
+#!/bin/bash
+# Workers of a job with an app that die: recover.sh PATH_OF_RUBATO
+#
+#   1. two of four are killed, the leader among them: the others go on without a rollback, the model is as good.
+#   2. the same with rows that rotate and rows that live with the data.
+set -euo pipefail
+rubato=$(realpath "$1")
+work=$(mktemp -d "${TMPDIR:-/tmp}/rubato-recover-XXXXXX")
+cleanup() {
+    jobs -p | xargs -r kill -9 2>/dev/null || true
+    rm -rf "$work"
+}
+trap cleanup EXIT
+cd "$work"
+fail() {
+    echo "FAIL: $*" >&2
+    for f in ./*.log; do echo "== $f" && tail -n 8 "$f"; done >&2
+    exit 1
+}
+awk 'BEGIN { srand(3); for (i = 0; i < 4000; i++) { line = i % 4; for (c = 1 + int(rand() * 9); c <= 120; c += 1 + int(rand() * 20))
+    line = line " " c ":" sprintf("%.3f", rand() + (c % 4 == i % 4)); print line } }' >x.svm
+awk 'BEGIN { srand(5); for (u = 0; u < 400; u++) a[u] = rand() - 0.5; for (i = 0; i < 300; i++) b[i] = rand() - 0.5
+    for (k = 0; k < 20000; k++) { u = int(rand() * 400); i = int(rand() * 300); print u, i, sprintf("%.3f", 3 + 4 * a[u] * b[i] + 0.1 * rand()) } }' >r.txt
+cat >mlr.yaml <<YAML
+app: mlr
+data: {format: libsvm, train: [x.svm]}
+clocks: {executors: 8}
+train: {steps: 3000, seed: 5}
+checkpoint: {every: 0s}
+YAML
+cat >mf.yaml <<YAML
+app: mf
+data: {format: ratings, train: [r.txt]}
+clocks: {executors: 8}
+train: {epochs: 600, seed: 5}
+checkpoint: {every: 0s}
+mf: {rank: 4, lr: 0.02, lambda: 0.02}
+YAML
+step() { grep -o '"step":[0-9]*' "$1/metrics.jsonl" 2>/dev/null | tail -1 | cut -d: -f2 || true; }
+loss() { grep -oE '"(loss|rmse)":[0-9.e+-]+' "$1/metrics.jsonl" | tail -1 | cut -d: -f2; }
+for app in mlr mf; do
+    timeout 100 "$rubato" train $app.yaml -q -o one-$app >one-$app.log 2>&1 || fail "one process, $app"
+    last=$(step one-$app)
+    timeout 100 "$rubato" train $app.yaml -w 4 -o "$work/four-$app" >four-$app.log 2>&1 &
+    job=$!
+    for _ in $(seq 1 300); do
+        [[ $(step four-$app) -ge $((last / 4)) ]] 2>/dev/null && break
+        sleep 0.05
+    done
+    at=$(step four-$app)
+    kill -9 $(pgrep -f "worker --job $work/four-$app/job.yaml" | head -2) # the oldest leads
+    wait "$job" || true # its exit code tells of the killed ones
+    [[ $(step four-$app) -eq $last ]] || fail "$app came to step $(step four-$app), expected $last"
+    # Without a checkpoint a rollback begins again at 0: the steps would be reported once more.
+    grep -q '"restored"' four-$app/metrics.jsonl && fail "$app rolled back"
+    awk -v a="$(loss one-$app)" -v b="$(loss four-$app)" 'BEGIN { exit !(b <= a * 1.02 + 1e-9) }' ||
+        fail "$app: loss $(loss four-$app), expected $(loss one-$app)"
+    [[ -z $(ls four-$app/params | grep log-) ]] || fail "$app left its running checkpoint"
+    echo "ok: $app, two of four killed at step $at of $last, loss $(loss four-$app) beside $(loss one-$app)"
+done
