@@ -1,0 +1,32 @@
+/* Many reads of files at once: io_uring, or threads with pread where the kernel forbids it.
+ *
+ *   begin(pieces, depth) --issued, `depth` at a time--> poll: takes what ended, issues more --> end
+ *
+ * Thread: the one that opened it; one set of pieces at a time. Nothing is allocated after open. */
+#ifndef RU_ENV_READS_H
+#define RU_ENV_READS_H
+
+#include "base/status.h"
+
+typedef struct ru_reads ru_reads;
+
+enum { RU_READS_DEPTH_MAX = 1024, RU_READS_THREADS = 16 };
+
+typedef struct ru_read_piece {
+    int fd;
+    int64_t offset, size_bytes;
+    uint8_t *into;     /* [size_bytes] */
+    int64_t got_bytes; /* after: fewer than size_bytes at the end of the file; -1: error */
+    int64_t issued_ns, ended_ns; /* ru_clock_now */
+} ru_read_piece;
+
+/* `threads`: no io_uring (tests). Errors: RU_E_MEM, RU_E_LIMIT (threads). */
+RU_MUST_USE ru_status ru_reads_open(uint32_t depth_max, bool threads, ru_reads **out, ru_err *err);
+void ru_reads_close(ru_reads *r);             /* NULL is fine; nothing is under way */
+const char *ru_reads_name(const ru_reads *r); /* "io_uring" or "threads" */
+/* `pieces` [n] stay where they are until ru_reads_end; at most `depth` are outstanding. */
+void ru_reads_begin(ru_reads *r, ru_read_piece *pieces, uint32_t n, uint32_t depth);
+void ru_reads_poll(ru_reads *r); /* blocks not */
+void ru_reads_end(ru_reads *r);  /* until all have ended */
+
+#endif

@@ -1,0 +1,74 @@
+/* Reads of random pieces give the file's bytes, by io_uring and by threads. */
+#include "env/reads.h"
+
+#include <fcntl.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/rng.h"
+#include "env/file.h"
+#include "test/scratch.h"
+#include "test/test.h"
+
+enum { FILE_BYTES = 200000, PIECES = 300 };
+
+static void check(bool threads, uint32_t depth, const char *path, const uint8_t *data, ru_rng *rng)
+{
+    ru_err err = {0};
+    ru_reads *r;
+    assert_ok(ru_reads_open(64, threads, &r, &err), err);
+    assert_true(!threads || strcmp(ru_reads_name(r), "threads") == 0);
+    int fd = open(path, O_RDONLY | O_CLOEXEC), none = open("/", O_RDONLY | O_CLOEXEC);
+    static ru_read_piece p[PIECES];
+    static uint8_t buffer[PIECES][4096];
+    for (uint32_t round = 0; round < 3; round++) {
+        uint32_t n = round == 0 ? PIECES : ru_rng_below(rng, PIECES);
+        for (uint32_t k = 0; k < n; k++) {
+            memset(buffer[k], 0xa5, sizeof buffer[k]);
+            p[k] = (ru_read_piece){.fd = k % 50 == 7 ? none : fd,
+                                   .offset = ru_rng_below(rng, FILE_BYTES + 2000),
+                                   .size_bytes = ru_rng_below(rng, sizeof buffer[k] + 1),
+                                   .into = buffer[k],
+                                   .got_bytes = -2};
+        }
+        ru_reads_begin(r, p, n, depth);
+        ru_reads_poll(r);
+        ru_reads_end(r);
+        for (uint32_t k = 0; k < n; k++) {
+            int64_t left = FILE_BYTES - p[k].offset;
+            int64_t want = left < 0 ? 0 : left < p[k].size_bytes ? left : p[k].size_bytes;
+            if (p[k].fd == none) { /* a folder has no bytes; asking for none is no error */
+                assert_int_equal(p[k].got_bytes, p[k].size_bytes > 0 ? -1 : 0);
+                continue;
+            }
+            assert_int_equal(p[k].got_bytes, want);
+            assert_true(p[k].ended_ns >= p[k].issued_ns && p[k].issued_ns > 0);
+            assert_memory_equal(buffer[k], data + (want > 0 ? p[k].offset : 0), (size_t)want);
+            for (int64_t i = want; i < (int64_t)sizeof buffer[k]; i++) {
+                assert_int_equal(buffer[k][i], 0xa5); /* nothing beside its place */
+            }
+        }
+    }
+    close(fd);
+    close(none);
+    ru_reads_close(r);
+}
+
+static void test_pieces(void **state)
+{
+    ru_scratch *f = *state;
+    ru_rng rng = ru_rng_from(ru_test_seed(), 77);
+    uint8_t *data = ru_arena_alloc(&f->arena, FILE_BYTES, 1);
+    for (uint32_t i = 0; i < FILE_BYTES; i++) {
+        data[i] = (uint8_t)ru_rng_below(&rng, 256);
+    }
+    const char *path = ru_path_join(&f->arena, f->root, "data");
+    assert_ok(ru_file_replace(path, data, FILE_BYTES, &f->err), f->err);
+    static const uint32_t depths[] = {1, 7, 64, 1000};
+    for (uint32_t k = 0; k < RU_ARRAY_LEN(depths); k++) {
+        check(false, depths[k], path, data, &rng);
+        check(true, depths[k], path, data, &rng);
+    }
+}
+
+RU_TESTS(env_reads, cmocka_unit_test_setup_teardown(test_pieces, ru_scratch_open, ru_scratch_close))
