@@ -93,7 +93,7 @@ static ru_status cifar_read(const ru_dataset *d, int64_t index, void *const *fie
     uint8_t tmp[CIFAR_PIXELS + 2];
     const uint8_t *p = NULL;
     int64_t bytes = CIFAR_PIXELS + s->labels, at = (index - s->starts[f]) * bytes;
-    RU_TRY(rui_source_view(&s->files[f], at, bytes, tmp, &p, err));
+    RU_TRY(rui_bytes_view(d, &s->files[f], at, bytes, tmp, &p, err));
     int64_t label = p[s->labels - 1];
     if (label >= d->classes) {
         return RU_FAIL(err, RU_E_DATA, "%s: byte %lld holds label %lld; expected 0..%lld",
@@ -103,6 +103,20 @@ static ru_status cifar_read(const ru_dataset *d, int64_t index, void *const *fie
     rui_pixels_put(d, p + s->labels, CIFAR_PIXELS, fields[0]);
     rui_class_put(d, label, fields[1]);
     return RU_OK;
+}
+
+static void cifar_where(const ru_dataset *d, int64_t first, int64_t n, rui_where_fn fn, void *self)
+{
+    const cifar_set *s = d->self;
+    int64_t bytes = CIFAR_PIXELS + s->labels;
+    for (uint32_t f = 0; f < s->n && n > 0; f++) {
+        int64_t m = s->starts[f + 1] - first < n ? s->starts[f + 1] - first : n;
+        if (m > 0) {
+            fn(self, &s->files[f], (first - s->starts[f]) * bytes, m * bytes);
+            first += m;
+            n -= m;
+        }
+    }
 }
 
 static void cifar_close(ru_dataset *d)
@@ -118,5 +132,6 @@ const rui_format rui_format_cifar = {
     .help = "CIFAR-10 and CIFAR-100 binary files: [batch, ...]",
     .open = cifar_open,
     .read = cifar_read,
+    .where = cifar_where,
     .close = cifar_close,
 };

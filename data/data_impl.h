@@ -22,6 +22,10 @@ enum {
     RUI_SAMPLE_BYTES_MAX = 1 << 30,
 };
 
+struct rui_source;
+typedef void (*rui_where_fn)(void *self, const struct rui_source *s, int64_t offset,
+                             int64_t size_bytes);
+
 /* One format. Slots may be NULL where said. */
 typedef struct rui_format {
     const char *name;
@@ -34,8 +38,9 @@ typedef struct rui_format {
     /* Samples first .. first+n-1 into fields[k] = [n, ...]. NULL: read is called n times. */
     ru_status (*read_run)(const ru_dataset *d, int64_t first, int64_t n, void *const *fields,
                           ru_err *err);
-    /* Samples first .. first+n-1 will be read soon. NULL: nothing is gained by saying so. */
-    void (*soon)(const ru_dataset *d, int64_t first, int64_t n);
+    /* Where the bytes of samples first .. first+n-1 stand in the format's files: fn of each range.
+     * NULL: not known before they are read. */
+    void (*where)(const ru_dataset *d, int64_t first, int64_t n, rui_where_fn fn, void *self);
     /* The file of sample `index` when it has one of its own. NULL: samples stand in common files.
      */
     const char *(*path)(const ru_dataset *d, int64_t index);
@@ -84,6 +89,7 @@ struct ru_dataset {
     bool raw, one_hot, skip_damaged;
     int32_t y_field;  /* index of the field "y" when it holds class numbers; -1: none */
     rui_guard *guard; /* in arena */
+    const struct rui_fetch *fetched; /* of the reading thread whose copy this is; NULL: nothing */
 };
 
 /* -- helpers of formats (dataset.c) ------------------------------------------------------------ */
@@ -143,8 +149,18 @@ RU_MUST_USE ru_status rui_source_read(const rui_source *s, int64_t offset, void 
 RU_MUST_USE ru_status rui_source_view(const rui_source *s, int64_t offset, int64_t size_bytes,
                                       void *scratch, const uint8_t **view, ru_err *err);
 
-/* These bytes will be read soon: the kernel fetches them in the background. */
-void rui_source_soon(const rui_source *s, int64_t offset, int64_t size_bytes);
+/* These bytes will be read soon: the kernel fetches them in the background. A rui_where_fn. */
+void rui_source_soon(void *self, const rui_source *s, int64_t offset, int64_t size_bytes);
+
+/* Bytes of a sample for its decoder: rui_source_read and _view, from what was fetched (fetch.h)
+ * where it is. */
+RU_MUST_USE ru_status rui_bytes_read(const ru_dataset *d, const rui_source *s, int64_t offset,
+                                     void *into, int64_t size_bytes, ru_err *err);
+RU_MUST_USE ru_status rui_bytes_view(const ru_dataset *d, const rui_source *s, int64_t offset,
+                                     int64_t size_bytes, void *scratch, const uint8_t **view,
+                                     ru_err *err);
+/* rui_format.where of samples of the dataset (not of its format). */
+void rui_dataset_where(const ru_dataset *d, int64_t first, int64_t n, rui_where_fn fn, void *self);
 
 /* Scratch memory of the calling read: `small` when it is enough, else malloc. */
 typedef struct rui_scratch {

@@ -437,6 +437,17 @@ ru_status ru_dataset_read(const ru_dataset *d, int64_t index, void *const *field
     return RU_OK;
 }
 
+void rui_dataset_where(const ru_dataset *d, int64_t first, int64_t n, rui_where_fn fn, void *self)
+{
+    if (!d->parted) {
+        d->format->where(d, first, n, fn, self);
+        return;
+    }
+    for (int64_t i = 0; i < n; i++) {
+        d->format->where(d, place(d, first + i), 1, fn, self);
+    }
+}
+
 const char *ru_dataset_where(const ru_dataset *d, int64_t index, char *into, int64_t size_bytes)
 {
     ru_text t = ru_text_into(into, size_bytes);

@@ -155,7 +155,7 @@ static ru_status read_labels(const ru_dataset *d, const idx_array *a, int64_t fi
     RU_TRY(rui_scratch_get(&tmp, small, sizeof small, n * width, err));
     const uint8_t *p = NULL;
     ru_status st =
-        rui_source_view(&a->source, a->data_at + first * width, n * width, tmp.p, &p, err);
+        rui_bytes_view(d, &a->source, a->data_at + first * width, n * width, tmp.p, &p, err);
     for (int64_t i = 0; st == RU_OK && i < n; i++) {
         int64_t label = (int64_t)number_at(p + i * width, a->dtype);
         if (label < 0 || label >= d->classes) {
@@ -254,7 +254,7 @@ static ru_status idx_read_run(const ru_dataset *d, int64_t first, int64_t n, voi
     const idx_array *a = &s->x;
     int64_t at = a->data_at + first * a->item_bytes;
     if (d->fields[0].type.dtype == RU_U8) {
-        RU_TRY(rui_source_read(&a->source, at, fields[0], n * a->item_bytes, err));
+        RU_TRY(rui_bytes_read(d, &a->source, at, fields[0], n * a->item_bytes, err));
     } else {
         uint8_t small[65536];
         int64_t per = (int64_t)sizeof small / a->item_bytes;
@@ -265,8 +265,8 @@ static ru_status idx_read_run(const ru_dataset *d, int64_t first, int64_t n, voi
         for (int64_t i = 0; st == RU_OK && i < n; i += per) {
             int64_t m = n - i < per ? n - i : per;
             const uint8_t *p = NULL;
-            st = rui_source_view(&a->source, at + i * a->item_bytes, m * a->item_bytes, tmp.p, &p,
-                                 err);
+            st = rui_bytes_view(d, &a->source, at + i * a->item_bytes, m * a->item_bytes, tmp.p, &p,
+                                err);
             if (st == RU_OK) {
                 numbers_put(d, a, p, m * a->item_count,
                             (uint8_t *)fields[0] + i * d->field_bytes[0]);
@@ -283,11 +283,15 @@ static ru_status idx_read(const ru_dataset *d, int64_t index, void *const *field
     return idx_read_run(d, index, 1, fields, err);
 }
 
-static void idx_soon(const ru_dataset *d, int64_t first, int64_t n)
+static void idx_where(const ru_dataset *d, int64_t first, int64_t n, rui_where_fn fn, void *self)
 {
     const idx_set *s = d->self;
     const idx_array *a = &s->x;
-    rui_source_soon(&a->source, a->data_at + first * a->item_bytes, n * a->item_bytes);
+    fn(self, &a->source, a->data_at + first * a->item_bytes, n * a->item_bytes);
+    if (s->has_y) {
+        a = &s->y;
+        fn(self, &a->source, a->data_at + first * a->item_bytes, n * a->item_bytes);
+    }
 }
 
 static void idx_close(ru_dataset *d)
@@ -305,6 +309,6 @@ const rui_format rui_format_idx = {
     .open = idx_open,
     .read = idx_read,
     .read_run = idx_read_run,
-    .soon = idx_soon,
+    .where = idx_where,
     .close = idx_close,
 };

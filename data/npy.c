@@ -102,15 +102,15 @@ static void place_array(npy_array *out, const ru_array *a, const ru_map_file *ma
     out->bytes = inside ? NULL : p;
 }
 
-static ru_status view_items(const npy_array *a, int64_t first, int64_t n, void *scratch,
-                            const uint8_t **p, ru_err *err)
+static ru_status view_items(const ru_dataset *d, const npy_array *a, int64_t first, int64_t n,
+                            void *scratch, const uint8_t **p, ru_err *err)
 {
     if (a->source == NULL) {
         *p = a->bytes + first * a->item_bytes;
         return RU_OK;
     }
-    return rui_source_view(a->source, a->at + first * a->item_bytes, n * a->item_bytes, scratch, p,
-                           err);
+    return rui_bytes_view(d, a->source, a->at + first * a->item_bytes, n * a->item_bytes, scratch,
+                          p, err);
 }
 
 typedef struct extreme {
@@ -118,8 +118,10 @@ typedef struct extreme {
 } extreme;
 
 /* Least and largest of an integer array with one number a sample. */
-static ru_status scan(const npy_array *a, int64_t count, extreme *least, extreme *most, ru_err *err)
+static ru_status scan(const ru_dataset *d, const npy_array *a, extreme *least, extreme *most,
+                      ru_err *err)
 {
+    int64_t count = d->count;
     uint8_t buf[16384];
     int64_t per = (int64_t)sizeof buf / a->item_bytes;
     *least = (extreme){.value = INT64_MAX};
@@ -127,7 +129,7 @@ static ru_status scan(const npy_array *a, int64_t count, extreme *least, extreme
     for (int64_t at = 0; at < count; at += per) {
         int64_t n = count - at < per ? count - at : per;
         const uint8_t *p = NULL;
-        RU_TRY(view_items(a, at, n, buf, &p, err));
+        RU_TRY(view_items(d, a, at, n, buf, &p, err));
         for (int64_t i = 0; i < n; i++) {
             int64_t v = integer_at(p, a->dtype, i);
             *least = v < least->value ? (extreme){v, at + i} : *least;
@@ -145,7 +147,7 @@ static ru_status not_classes(ru_dataset *d, const npy_array *a, const char *path
     for (int64_t at = 0; at < d->count; at += per) {
         int64_t n = d->count - at < per ? d->count - at : per;
         const uint8_t *p = NULL;
-        RU_TRY(view_items(a, at, n, buf, &p, err));
+        RU_TRY(view_items(d, a, at, n, buf, &p, err));
         for (int64_t i = 0; i < n; i++) {
             float v;
             memcpy(&v, p + i * 4, sizeof v);
@@ -166,7 +168,7 @@ static ru_status add_labels(ru_dataset *d, const ru_data_options *opt, npy_array
                             const char *path, ru_err *err)
 {
     extreme least, most;
-    RU_TRY(scan(a, d->count, &least, &most, err));
+    RU_TRY(scan(d, a, &least, &most, err));
     if (opt->classes == 0 && (least.value < 0 || opt->regression)) {
         if (!opt->regression) {
             d->not_classes = ru_arena_printf(&d->arena, "%s: label %lld of sample %lld", path,
@@ -344,7 +346,7 @@ static ru_status npy_read_run(const ru_dataset *d, int64_t first, int64_t n, voi
         for (int64_t i = 0; st == RU_OK && i < n; i += per) {
             int64_t m = n - i < per ? n - i : per;
             const uint8_t *p = NULL;
-            st = view_items(a, first + i, m, tmp.p, &p, err);
+            st = view_items(d, a, first + i, m, tmp.p, &p, err);
             if (st == RU_OK) {
                 st = put_items(d, k, p, first + i, m, (uint8_t *)fields[k] + i * d->field_bytes[k],
                                err);
@@ -362,13 +364,13 @@ static ru_status npy_read(const ru_dataset *d, int64_t index, void *const *field
     return npy_read_run(d, index, 1, fields, err);
 }
 
-static void npy_soon(const ru_dataset *d, int64_t first, int64_t n)
+static void npy_where(const ru_dataset *d, int64_t first, int64_t n, rui_where_fn fn, void *self)
 {
     const npy_set *s = d->self;
     for (uint32_t k = 0; k < d->n_fields; k++) {
         const npy_array *a = &s->arrays[k];
         if (a->source != NULL) {
-            rui_source_soon(a->source, a->at + first * a->item_bytes, n * a->item_bytes);
+            fn(self, a->source, a->at + first * a->item_bytes, n * a->item_bytes);
         }
     }
 }
@@ -387,6 +389,6 @@ const rui_format rui_format_npy = {
     .open = npy_open,
     .read = npy_read,
     .read_run = npy_read_run,
-    .soon = npy_soon,
+    .where = npy_where,
     .close = npy_close,
 };

@@ -341,8 +341,8 @@ static ru_status packed_read_run(const ru_dataset *d, int64_t first, int64_t n, 
     for (int64_t i = 0; st == RU_OK && i < n; i += per) {
         int64_t m = n - i < per ? n - i : per;
         const uint8_t *p = NULL;
-        st = rui_source_view(&s->file, s->h.header_bytes + (first + i) * size, m * size, tmp.p, &p,
-                             err);
+        st = rui_bytes_view(d, &s->file, s->h.header_bytes + (first + i) * size, m * size, tmp.p,
+                            &p, err);
         for (int64_t j = 0; st == RU_OK && j < m; j++) {
             st = unpack(d, s, first + i + j, p + j * size, fields, i + j, err);
         }
@@ -356,11 +356,11 @@ static ru_status packed_read(const ru_dataset *d, int64_t index, void *const *fi
     return packed_read_run(d, index, 1, fields, err);
 }
 
-static void packed_soon(const ru_dataset *d, int64_t first, int64_t n)
+static void packed_where(const ru_dataset *d, int64_t first, int64_t n, rui_where_fn fn, void *self)
 {
     const packed_set *s = d->self;
     int64_t size = s->h.record_bytes;
-    rui_source_soon(&s->file, s->h.header_bytes + first * size, n * size);
+    fn(self, &s->file, s->h.header_bytes + first * size, n * size);
 }
 
 static void packed_close(ru_dataset *d)
@@ -377,6 +377,6 @@ const rui_format rui_format_packed = {
     .open = packed_open,
     .read = packed_read,
     .read_run = packed_read_run,
-    .soon = packed_soon,
+    .where = packed_where,
     .close = packed_close,
 };

@@ -153,6 +153,7 @@ typedef struct ru_stream_options {
     uint32_t ahead;    /* batches read ahead; 0: 4 */
     int64_t bytes_max; /* bound on buffered batches; 0: 256 MiB. Lowers `ahead`, never below 1 */
     ru_recorder *recorder; /* takes a span "read" of each batch; NULL: none */
+    bool read_threads;     /* files are read by threads, not by io_uring */
 } ru_stream_options;
 
 typedef struct ru_batch {

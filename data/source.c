@@ -1,5 +1,5 @@
 /* Bytes of a file: whole in memory when small or packed, by positioned reads otherwise. */
-#include "data/data_impl.h"
+#include "data/fetch.h"
 
 #include <limits.h>
 #include <stdlib.h>
@@ -175,8 +175,33 @@ void rui_scratch_put(rui_scratch *s)
     s->p = NULL;
 }
 
-void rui_source_soon(const rui_source *s, int64_t offset, int64_t size_bytes)
+ru_status rui_bytes_read(const ru_dataset *d, const rui_source *s, int64_t offset, void *into,
+                         int64_t size_bytes, ru_err *err)
 {
+    const uint8_t *p =
+        d->fetched != NULL ? rui_fetch_find(d->fetched, s, offset, size_bytes) : NULL;
+    if (p == NULL) {
+        return rui_source_read(s, offset, into, size_bytes, err);
+    }
+    memcpy(into, p, (size_t)size_bytes);
+    return RU_OK;
+}
+
+ru_status rui_bytes_view(const ru_dataset *d, const rui_source *s, int64_t offset,
+                         int64_t size_bytes, void *scratch, const uint8_t **view, ru_err *err)
+{
+    const uint8_t *p =
+        d->fetched != NULL ? rui_fetch_find(d->fetched, s, offset, size_bytes) : NULL;
+    if (p == NULL) {
+        return rui_source_view(s, offset, size_bytes, scratch, view, err);
+    }
+    *view = p;
+    return RU_OK;
+}
+
+void rui_source_soon(void *self, const rui_source *s, int64_t offset, int64_t size_bytes)
+{
+    (void)self;
     if (s->bytes == NULL) {
         ru_in_advise_soon(&s->file, offset, size_bytes);
     }

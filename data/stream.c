@@ -15,6 +15,7 @@
  *
  * Memory is taken at open; nothing is allocated later (formats that decode may). */
 #include "data/augment.h"
+#include "data/fetch.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -22,6 +23,7 @@
 #include "env/clock.h"
 #include "trace/recorder.h"
 
+enum { FETCH_BYTES = 1 << 20, FETCH_DEPTH = 64, FETCH_MEMORY = 64 << 20 };
 enum { AHEAD_DEFAULT = 4, AHEAD_MAX = 4096, THREADS_MAX = 256, ALIGN_BYTES = 64 };
 static const int64_t bytes_max_default = (int64_t)256 << 20;
 
@@ -62,6 +64,8 @@ struct ru_stream {
 /* A reading thread's own: the order of the epoch it is in. */
 typedef struct reader {
     ru_stream *s;
+    ru_dataset d;        /* the stream's, with what this thread fetched */
+    rui_fetch *fetch[2]; /* of the batch at hand and of the next; NULL: all bytes are in memory */
     rui_augmenter augmenter; /* d NULL: samples stay as they are */
     int64_t epoch;           /* -1: none yet */
     rui_order full;
@@ -119,18 +123,20 @@ static void slice(const ru_stream *s, const slot *sl, int64_t row, void **fields
     }
 }
 
-static ru_status fill_run(const ru_stream *s, slot *sl, int64_t row, int64_t first, int64_t n)
+static ru_status fill_run(reader *rd, slot *sl, int64_t row, int64_t first, int64_t n)
 {
     void *fields[RU_FIELDS_MAX];
-    if (s->d->format->read_run != NULL && !s->d->skip_damaged && rui_in_order(s->d)) {
+    const ru_stream *s = rd->s;
+    const ru_dataset *d = &rd->d;
+    if (d->format->read_run != NULL && !d->skip_damaged && rui_in_order(d)) {
         slice(s, sl, row, fields);
-        RU_TRY(s->d->format->read_run(s->d, first, n, fields, &sl->err));
-        rui_normalize(s->d, fields, n);
+        RU_TRY(d->format->read_run(d, first, n, fields, &sl->err));
+        rui_normalize(d, fields, n);
         return RU_OK;
     }
     for (int64_t i = 0; i < n; i++) {
         slice(s, sl, row + i, fields);
-        RU_TRY(ru_dataset_read(s->d, first + i, fields, &sl->err));
+        RU_TRY(ru_dataset_read(d, first + i, fields, &sl->err));
     }
     return RU_OK;
 }
@@ -157,7 +163,7 @@ static ru_status read_at(reader *rd, int64_t epoch, int64_t position, void *cons
     int64_t index =
         s->opt.shuffle == RU_SHUFFLE_NONE ? position : sample_at(rd, s, epoch, position);
     return rd->augmenter.d != NULL ? rui_augment_read(&rd->augmenter, epoch, index, fields, err)
-                                   : ru_dataset_read(s->d, index, fields, err);
+                                   : ru_dataset_read(&rd->d, index, fields, err);
 }
 
 /* Each sample of the batch with the one before it in the order of all epochs, whatever batch or
@@ -184,21 +190,47 @@ static ru_status mix(reader *rd, slot *sl, range r)
     return RU_OK;
 }
 
-static ru_status fill(reader *rd, slot *sl, range r)
+/* Samples from row `row` on that stand in one epoch. */
+static int64_t run_of(const ru_stream *s, const range *r, int64_t row)
+{
+    return s->count - r->in_epoch < r->n - row ? s->count - r->in_epoch : r->n - row;
+}
+
+/* Ask for the bytes of a batch. */
+static void fetch(reader *rd, rui_fetch *f, range r)
+{
+    const ru_stream *s = rd->s;
+    for (int64_t row = 0, run; row < r.n; row += run) {
+        run = run_of(s, &r, row);
+        if (s->opt.shuffle == RU_SHUFFLE_NONE) {
+            rui_dataset_where(s->d, r.in_epoch, run, rui_fetch_add, f);
+        }
+        for (int64_t i = 0; s->opt.shuffle != RU_SHUFFLE_NONE && i < run; i++) {
+            rui_dataset_where(s->d, sample_at(rd, s, r.epoch, r.in_epoch + i), 1, rui_fetch_add, f);
+        }
+        r.in_epoch = 0;
+        r.epoch++;
+    }
+    rui_fetch_begin(f, FETCH_BYTES, FETCH_DEPTH);
+}
+
+/* `ahead`: reads of the next batch that go on meanwhile; NULL: none. */
+static ru_status fill(reader *rd, slot *sl, range r, rui_fetch *ahead)
 {
     const ru_stream *s = rd->s;
     bool plain = s->opt.shuffle == RU_SHUFFLE_NONE && rd->augmenter.d == NULL;
     range all = r;
     int64_t row = 0;
     while (row < r.n) {
-        int64_t run = s->count - r.in_epoch < r.n - row ? s->count - r.in_epoch : r.n - row;
+        int64_t run = run_of(s, &r, row);
         if (plain) {
-            RU_TRY(fill_run(s, sl, row, r.in_epoch, run));
+            RU_TRY(fill_run(rd, sl, row, r.in_epoch, run));
         }
         for (int64_t i = 0; !plain && i < run; i++) {
             void *fields[RU_FIELDS_MAX];
             slice(s, sl, row + i, fields);
             RU_TRY(read_at(rd, r.epoch, r.in_epoch + i, fields, &sl->err));
+            rui_fetch_poll(ahead); /* of the next batch */
         }
         row += run;
         r.in_epoch = 0;
@@ -218,9 +250,9 @@ static void announce_window(const ru_stream *s, int64_t w)
     for (int64_t k = from / s->block; k * s->block < to; k++) {
         int64_t first = rui_block_order_slot(&o, k, &n);
         int64_t head = s->count - first < n ? s->count - first : n;
-        s->d->format->soon(s->d, first, head);
+        rui_dataset_where(s->d, first, head, rui_source_soon, NULL);
         if (head < n) {
-            s->d->format->soon(s->d, 0, n - head);
+            rui_dataset_where(s->d, 0, n - head, rui_source_soon, NULL);
         }
     }
 }
@@ -240,38 +272,80 @@ static void announce(ru_stream *s, range r)
     }
 }
 
+/* A batch that a reading thread has taken. */
+typedef struct task {
+    int64_t b;
+    range r;
+} task;
+
+/* The next batch, when there is room for it (wait: as soon as there is). Called with the lock. */
+static bool take(ru_stream *s, bool wait, task *t)
+{
+    while (wait && !s->stop && s->next_take < s->total &&
+           s->next_take >= s->released + (int64_t)s->n_slots) {
+        ru_cond_wait(&s->freed, &s->lock);
+    }
+    if (s->stop || s->next_take >= s->total || s->next_take >= s->released + (int64_t)s->n_slots) {
+        return false;
+    }
+    t->b = s->next_take++;
+    t->r = batch_range(s, t->b);
+    if (s->announces) {
+        announce(s, t->r);
+    }
+    return true;
+}
+
+/* Decode a batch whose reads are under way, while those of the next go on. */
+static void finish(reader *rd, const task *t, uint32_t turn, bool more)
+{
+    ru_stream *s = rd->s;
+    slot *sl = &s->slots[t->b % (int64_t)s->n_slots];
+    int64_t from = ru_rec_now();
+    uint32_t n;
+    if (rd->fetch[turn] != NULL) {
+        (void)rui_fetch_end(rd->fetch[turn], &n);
+    }
+    rd->d.fetched = rd->fetch[turn];
+    ru_status st = fill(rd, sl, t->r, more ? rd->fetch[!turn] : NULL);
+    ru_rec_span(s->opt.recorder, s->name_read, from, ru_rec_now(), t->r.n * s->sample_bytes);
+    ru_mutex_lock(&s->lock);
+    sl->status = st;
+    sl->done = t->b + 1;
+    if (t->b == s->next_out) {
+        ru_cond_signal(&s->filled);
+    }
+    ru_mutex_unlock(&s->lock);
+}
+
+/* The reads of the next batch begin before this one is decoded, where slots suffice for two batches
+ * of each thread. */
 static void reader_main(void *arg)
 {
     reader *rd = arg;
     ru_stream *s = rd->s;
+    task at[2];
+    uint32_t turn = 0;
+    bool have = false, two = rd->fetch[0] != NULL && s->n_slots > 2 * s->n_threads;
     ru_recorder_thread(s->opt.recorder, "reader");
-    ru_mutex_lock(&s->lock);
     while (true) {
-        while (!s->stop && s->next_take < s->total &&
-               s->next_take >= s->released + (int64_t)s->n_slots) {
-            ru_cond_wait(&s->freed, &s->lock);
-        }
-        if (s->stop || s->next_take >= s->total) {
+        ru_mutex_lock(&s->lock);
+        bool taken = !have && take(s, true, &at[turn]);
+        bool more = two && (have || taken) && take(s, false, &at[!turn]);
+        ru_mutex_unlock(&s->lock);
+        if (!have && !taken) {
             break;
         }
-        int64_t b = s->next_take++;
-        slot *sl = &s->slots[b % (int64_t)s->n_slots];
-        range r = batch_range(s, b);
-        if (s->announces) {
-            announce(s, r);
+        if (taken && rd->fetch[turn] != NULL) {
+            fetch(rd, rd->fetch[turn], at[turn].r);
         }
-        ru_mutex_unlock(&s->lock);
-        int64_t from = ru_rec_now();
-        ru_status st = fill(rd, sl, r);
-        ru_rec_span(s->opt.recorder, s->name_read, from, ru_rec_now(), r.n * s->sample_bytes);
-        ru_mutex_lock(&s->lock);
-        sl->status = st;
-        sl->done = b + 1;
-        if (b == s->next_out) {
-            ru_cond_signal(&s->filled);
+        if (more) {
+            fetch(rd, rd->fetch[!turn], at[!turn].r);
         }
+        finish(rd, &at[turn], turn, more);
+        have = more;
+        turn = more ? !turn : turn;
     }
-    ru_mutex_unlock(&s->lock);
     ru_recorder_thread_end(s->opt.recorder);
 }
 
@@ -314,6 +388,23 @@ static int64_t round_up(int64_t n)
     return (n + ALIGN_BYTES - 1) / ALIGN_BYTES * ALIGN_BYTES;
 }
 
+static void ask(void *self, const rui_source *s, int64_t offset, int64_t size_bytes)
+{
+    (void)offset;
+    bool *reads = self;
+    *reads = *reads || (s->bytes == NULL && size_bytes > 0);
+}
+
+/* Do samples stand in files that are not kept in memory, and is it known where? */
+static bool fetches(const ru_stream *s)
+{
+    bool reads = false;
+    if (s->d->format->where != NULL) {
+        rui_dataset_where(s->d, 0, 1, ask, &reads);
+    }
+    return reads;
+}
+
 static ru_status take_memory(ru_stream *s, ru_err *err)
 {
     int64_t batch_bytes = 0;
@@ -327,9 +418,8 @@ static ru_status take_memory(ru_stream *s, ru_err *err)
     }
     int64_t bound = s->opt.bytes_max > 0 ? s->opt.bytes_max : bytes_max_default;
     int64_t ahead = s->opt.ahead > 0 ? s->opt.ahead : AHEAD_DEFAULT;
-    if (ahead < s->n_threads) {
-        ahead = s->n_threads;
-    }
+    int64_t least = fetches(s) ? 2 * (int64_t)s->n_threads : s->n_threads;
+    ahead = ahead < least ? least : ahead;
     int64_t fit = bound / batch_bytes - 1;
     s->n_slots = (uint32_t)((fit < 1       ? 1
                              : fit < ahead ? fit
@@ -352,12 +442,29 @@ static ru_status take_memory(ru_stream *s, ru_err *err)
     return RU_OK;
 }
 
+static ru_status open_fetch(reader *rd, ru_err *err)
+{
+    const ru_stream *s = rd->s;
+    int64_t bytes = s->d->bytes / s->count + 1; /* of a sample on the disk */
+    const rui_fetch_options opt = {
+        .depth_max = FETCH_DEPTH,
+        .bytes_max = FETCH_MEMORY,
+        .pieces = s->opt.batch * 2,
+        .bytes = bytes < FETCH_MEMORY / s->opt.batch ? bytes * s->opt.batch * 2 : FETCH_MEMORY,
+        .threads = s->opt.read_threads};
+    for (uint32_t k = 0; k < 2 && fetches(s); k++) {
+        RU_TRY(rui_fetch_open(&opt, &rd->fetch[k], err));
+    }
+    return RU_OK;
+}
+
 static ru_status start_reader(ru_stream *s, uint32_t i, ru_err *err)
 {
     reader *rd = &s->readers[i];
-    *rd = (reader){.s = s, .epoch = -1};
+    *rd = (reader){.s = s, .d = *s->d, .epoch = -1};
+    RU_TRY(open_fetch(rd, err));
     if (rui_augments(&s->opt.augment)) {
-        RU_TRY(rui_augmenter_init(&rd->augmenter, s->d, &s->opt.augment, s->opt.seed, err));
+        RU_TRY(rui_augmenter_init(&rd->augmenter, &rd->d, &s->opt.augment, s->opt.seed, err));
     }
     return ru_thread_start(&s->threads[i], "reader", reader_main, rd, err);
 }
@@ -370,7 +477,7 @@ static void set_blocks(ru_stream *s)
     rui_block_order_init(&o, 0, 0, s->count, s->opt.block > 0 ? s->opt.block : fit > 0 ? fit : 1);
     s->block = o.block;
     s->window = o.window;
-    s->announces = s->opt.shuffle == RU_SHUFFLE_BLOCK && s->d->format->soon != NULL;
+    s->announces = s->opt.shuffle == RU_SHUFFLE_BLOCK && s->d->format->where != NULL;
 }
 
 ru_status ru_stream_open(ru_dataset *d, const ru_stream_options *opt, ru_stream **out, ru_err *err)
@@ -467,6 +574,8 @@ void ru_stream_close(ru_stream *s)
     }
     for (uint32_t i = 0; s->readers != NULL && i < s->n_threads; i++) {
         rui_augmenter_fini(&s->readers[i].augmenter);
+        rui_fetch_close(s->readers[i].fetch[0]);
+        rui_fetch_close(s->readers[i].fetch[1]);
     }
     ru_cond_fini(&s->freed);
     ru_cond_fini(&s->filled);

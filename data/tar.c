@@ -203,9 +203,10 @@ static ru_status check_samples(ru_dataset *d, ru_err *err)
 /* -- reading ----------------------------------------------------------------------------------- */
 
 /* One member's bytes: a view of the shard, or *heap for the caller to free. */
-static ru_status load(const tar_set *s, const tar_sample *at, role r, const uint8_t **bytes,
+static ru_status load(const ru_dataset *d, const tar_sample *at, role r, const uint8_t **bytes,
                       uint8_t **heap, ru_err *err)
 {
+    const tar_set *s = d->self;
     const rui_source *f = &s->shards.at[at->shard];
     const piece *p = &at->pieces[r];
     *heap = NULL;
@@ -219,7 +220,7 @@ static ru_status load(const tar_set *s, const tar_sample *at, role r, const uint
             return rui_no_memory(err, f->path, p->size_bytes);
         }
     }
-    return rui_source_view(f, p->at, p->size_bytes, *heap, bytes, err);
+    return rui_bytes_view(d, f, p->at, p->size_bytes, *heap, bytes, err);
 }
 
 static rui_place place_of(const tar_set *s, const tar_sample *at, role r)
@@ -232,7 +233,7 @@ static ru_status put_image(const ru_dataset *d, const tar_sample *at, void *into
     const tar_set *s = d->self;
     const uint8_t *bytes = NULL;
     uint8_t *heap = NULL;
-    ru_status st = load(s, at, ROLE_IMAGE, &bytes, &heap, err);
+    ru_status st = load(d, at, ROLE_IMAGE, &bytes, &heap, err);
     if (st == RU_OK) {
         st = rui_image_decode(d, bytes, at->pieces[ROLE_IMAGE].size_bytes, s->width, s->height,
                               s->resize, into, err);
@@ -273,7 +274,7 @@ static ru_status with_array(const ru_dataset *d, const tar_sample *at, ru_type *
     ru_arena arena;
     ru_arena_init(&arena, RUI_SAMPLE_BYTES_MAX);
     ru_array a = {0};
-    ru_status st = load(s, at, ROLE_NPY, &bytes, &heap, err);
+    ru_status st = load(d, at, ROLE_NPY, &bytes, &heap, err);
     if (st == RU_OK) {
         st = ru_npy_parse(bytes, at->pieces[ROLE_NPY].size_bytes, &arena, &a, err);
     }
@@ -298,7 +299,7 @@ static ru_status put_text(const ru_dataset *d, const tar_sample *at, int64_t *in
     const tar_set *s = d->self;
     const uint8_t *bytes = NULL;
     uint8_t *heap = NULL;
-    ru_status st = load(s, at, ROLE_TXT, &bytes, &heap, err);
+    ru_status st = load(d, at, ROLE_TXT, &bytes, &heap, err);
     int64_t n = at->pieces[ROLE_TXT].size_bytes;
     for (int64_t i = 0; st == RU_OK && i < s->context; i++) {
         into[i] = i < n ? bytes[i] : 0;
@@ -337,7 +338,7 @@ static ru_status add_image_field(ru_dataset *d, const ru_data_options *opt, ru_e
     if (!s->resize) {
         const uint8_t *bytes = NULL;
         uint8_t *heap = NULL;
-        ru_status st = load(s, first, ROLE_IMAGE, &bytes, &heap, err);
+        ru_status st = load(d, first, ROLE_IMAGE, &bytes, &heap, err);
         if (st == RU_OK) {
             st = rui_image_measure(d, bytes, first->pieces[ROLE_IMAGE].size_bytes, &s->width,
                                    &s->height, err);
@@ -409,6 +410,21 @@ static ru_status tar_open(ru_dataset *d, const ru_data_options *opt, ru_err *err
     return add_fields(d, opt, err);
 }
 
+static void tar_where(const ru_dataset *d, int64_t first, int64_t n, rui_where_fn fn, void *self)
+{
+    static const role read[] = {ROLE_IMAGE, ROLE_NPY, ROLE_TXT};
+    const tar_set *s = d->self;
+    for (int64_t i = first; i < first + n; i++) {
+        const tar_sample *at = &s->samples.at[i];
+        for (uint32_t k = 0; k < RU_ARRAY_LEN(read); k++) {
+            const piece *p = &at->pieces[read[k]];
+            if (s->has[read[k]] && p->size_bytes <= RUI_SAMPLE_BYTES_MAX) {
+                fn(self, &s->shards.at[at->shard], p->at, p->size_bytes);
+            }
+        }
+    }
+}
+
 static void tar_close(ru_dataset *d)
 {
     tar_set *s = d->self;
@@ -423,5 +439,6 @@ const rui_format rui_format_tar = {
     .help = "WebDataset shards (jpg, png, cls, npy, txt): [train-{000..099}.tar, ...]",
     .open = tar_open,
     .read = tar_read,
+    .where = tar_where,
     .close = tar_close,
 };

@@ -99,9 +99,10 @@ static ru_status index_file(ru_dataset *d, uint32_t k, ru_err *err)
 }
 
 /* Data of a record, checked; a view, or *heap for the caller to free. */
-static ru_status load(const tfrecord_set *s, const record *r, const uint8_t **bytes, uint8_t **heap,
+static ru_status load(const ru_dataset *d, const record *r, const uint8_t **bytes, uint8_t **heap,
                       ru_err *err)
 {
+    const tfrecord_set *s = d->self;
     const rui_source *f = &s->files[r->file];
     *heap = NULL;
     if (f->bytes == NULL) {
@@ -110,7 +111,7 @@ static ru_status load(const tfrecord_set *s, const record *r, const uint8_t **by
             return rui_no_memory(err, f->path, r->size_bytes);
         }
     }
-    RU_TRY(rui_source_view(f, r->at, r->size_bytes + FRAME_TAIL, *heap, bytes, err));
+    RU_TRY(rui_bytes_view(d, f, r->at, r->size_bytes + FRAME_TAIL, *heap, bytes, err));
     uint32_t crc;
     memcpy(&crc, *bytes + r->size_bytes, sizeof crc);
     if (ru_crc32c_mask(ru_crc32c(0, *bytes, r->size_bytes)) != crc) {
@@ -337,7 +338,7 @@ static ru_status scan_labels(ru_dataset *d, const char *name, ru_err *err)
         const uint8_t *bytes = NULL;
         uint8_t *heap = NULL;
         uint32_t n = 0;
-        st = load(s, &s->records.at[i], &bytes, &heap, err);
+        st = load(d, &s->records.at[i], &bytes, &heap, err);
         if (st == RU_OK) {
             st = parse_example(bytes, s->records.at[i].size_bytes, list, &n, err);
         }
@@ -409,7 +410,7 @@ static ru_status first_record(ru_dataset *d, const ru_data_options *opt, ru_err 
     feature *list = malloc(FEATURES_MAX * sizeof *list);
     ru_status st = list != NULL ? RU_OK : rui_no_memory(err, "tfrecord", FEATURES_MAX);
     if (st == RU_OK) {
-        st = load(s, &s->records.at[0], &bytes, &heap, err);
+        st = load(d, &s->records.at[0], &bytes, &heap, err);
     }
     if (st == RU_OK) {
         st = parse_example(bytes, s->records.at[0].size_bytes, list, &n, err);
@@ -490,7 +491,7 @@ static ru_status tfrecord_read(const ru_dataset *d, int64_t index, void *const *
     uint8_t *heap = NULL;
     uint32_t n = 0;
     feature list[FEATURES_MAX];
-    ru_status st = load(s, r, &bytes, &heap, err);
+    ru_status st = load(d, r, &bytes, &heap, err);
     if (st == RU_OK) {
         st = parse_example(bytes, r->size_bytes, list, &n, err);
         for (uint32_t k = 0; st == RU_OK && k < d->n_fields; k++) {
@@ -503,6 +504,16 @@ static ru_status tfrecord_read(const ru_dataset *d, int64_t index, void *const *
     }
     free(heap);
     return st;
+}
+
+static void tfrecord_where(const ru_dataset *d, int64_t first, int64_t n, rui_where_fn fn,
+                           void *self)
+{
+    const tfrecord_set *s = d->self;
+    for (int64_t i = first; i < first + n; i++) {
+        const record *r = &s->records.at[i];
+        fn(self, &s->files[r->file], r->at, r->size_bytes + FRAME_TAIL);
+    }
 }
 
 static void tfrecord_close(ru_dataset *d)
@@ -519,5 +530,6 @@ const rui_format rui_format_tfrecord = {
     .help = "TFRecord files of tf.Example: images with labels, or lists of numbers: [file, ...]",
     .open = tfrecord_open,
     .read = tfrecord_read,
+    .where = tfrecord_where,
     .close = tfrecord_close,
 };

@@ -207,7 +207,7 @@ static ru_status read_piecewise(const ru_dataset *d, const rui_source *f, int64_
     for (int64_t i = 0; st == RU_OK && i < n; i += per) {
         int64_t m = n - i < per ? n - i : per, at = (first + i) * step;
         const uint8_t *p = NULL;
-        st = rui_source_view(f, at, sample + (m - 1) * step, tmp.p, &p, err);
+        st = rui_bytes_view(d, f, at, sample + (m - 1) * step, tmp.p, &p, err);
         for (int64_t j = 0; st == RU_OK && j < m; j++) {
             st = put_sample(d, f, at + j * step, p + j * step, ids + (i + j) * d->field_bytes[0],
                             y + (i + j) * d->field_bytes[1], err);
@@ -254,15 +254,15 @@ static ru_status tokens_read(const ru_dataset *d, int64_t index, void *const *fi
     return tokens_read_run(d, index, 1, fields, err);
 }
 
-static void tokens_soon(const ru_dataset *d, int64_t first, int64_t n)
+static void tokens_where(const ru_dataset *d, int64_t first, int64_t n, rui_where_fn fn, void *self)
 {
     const tokens_set *s = d->self;
     int64_t step = s->stride * s->width;
     while (n > 0) {
         uint32_t f = file_of(s, first);
         int64_t m = s->starts[f + 1] - first < n ? s->starts[f + 1] - first : n;
-        rui_source_soon(&s->files[f], (first - s->starts[f]) * step,
-                        m * step + (s->context + 1) * s->width);
+        fn(self, &s->files[f], (first - s->starts[f]) * step,
+           (m - 1) * step + (s->context + 1) * s->width);
         first += m;
         n -= m;
     }
@@ -282,6 +282,6 @@ const rui_format rui_format_tokens = {
     .open = tokens_open,
     .read = tokens_read,
     .read_run = tokens_read_run,
-    .soon = tokens_soon,
+    .where = tokens_where,
     .close = tokens_close,
 };

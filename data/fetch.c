@@ -1,0 +1,268 @@
+#include "data/fetch.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+enum {
+    GAP_BYTES = 16 << 10, /* read rather than skipped: a request costs as much as so many bytes */
+    REQUEST_MIN = 4 << 10,
+};
+
+/* Wanted bytes; after begin: neighbours as one, with their place in the buffer. */
+typedef struct extent {
+    const rui_source *source;
+    int64_t offset, size_bytes;
+    int64_t at;        /* in the buffer; -1: not fetched */
+    uint32_t first, n; /* requests */
+} extent;
+
+struct rui_fetch {
+    rui_fetch_options opt;
+    ru_reads *reads;
+    extent *extent; /* [n] rising by (descriptor, offset) after begin */
+    uint32_t n, cap;
+    ru_read_piece *piece; /* [n_pieces] */
+    uint32_t n_pieces, cap_pieces;
+    uint8_t *buffer;
+    int64_t cap_bytes;
+    bool begun, over; /* reads are under way; the batch is fetched */
+};
+
+static bool grow(void **at, uint32_t *cap, uint32_t need, size_t size)
+{
+    if (need <= *cap) {
+        return true;
+    }
+    uint32_t more = *cap * 2 > need ? *cap * 2 : need;
+    void *p = realloc(*at, more * size);
+    if (p != NULL) {
+        *at = p;
+        *cap = more;
+    }
+    return p != NULL;
+}
+
+static bool grow_buffer(rui_fetch *f, int64_t need)
+{
+    if (need > f->cap_bytes) {
+        free(f->buffer); /* its bytes are of an earlier batch */
+        f->buffer = malloc((size_t)need);
+        f->cap_bytes = f->buffer != NULL ? need : 0;
+    }
+    return f->buffer != NULL;
+}
+
+ru_status rui_fetch_open(const rui_fetch_options *opt, rui_fetch **out, ru_err *err)
+{
+    rui_fetch *f = calloc(1, sizeof *f);
+    if (f == NULL) {
+        return rui_no_memory(err, "batches that are fetched", sizeof *f);
+    }
+    f->opt = *opt;
+    uint32_t pieces = opt->pieces < 1 << 24 ? (uint32_t)opt->pieces + 1 : 1 << 24;
+    int64_t bytes = opt->bytes < opt->bytes_max ? opt->bytes : opt->bytes_max;
+    bool ok = grow((void **)&f->extent, &f->cap, pieces, sizeof *f->extent) &&
+              grow((void **)&f->piece, &f->cap_pieces, pieces, sizeof *f->piece) &&
+              grow_buffer(f, bytes + 1);
+    ru_status st = ok ? ru_reads_open(opt->depth_max, opt->threads, &f->reads, err)
+                      : rui_no_memory(err, "batches that are fetched", bytes);
+    if (st != RU_OK) {
+        rui_fetch_close(f);
+        return st;
+    }
+    *out = f;
+    return RU_OK;
+}
+
+void rui_fetch_close(rui_fetch *f)
+{
+    if (f == NULL) {
+        return;
+    }
+    if (f->begun) {
+        ru_reads_end(f->reads);
+    }
+    ru_reads_close(f->reads);
+    free(f->buffer);
+    free(f->piece);
+    free(f->extent);
+    free(f);
+}
+
+const char *rui_fetch_name(const rui_fetch *f)
+{
+    return ru_reads_name(f->reads);
+}
+
+void rui_fetch_add(void *self, const rui_source *s, int64_t offset, int64_t size_bytes)
+{
+    rui_fetch *f = self;
+    RU_CHECK(!f->begun);
+    if (f->over) {
+        f->over = false;
+        f->n = 0;
+    }
+    if (s->bytes != NULL || size_bytes <= 0 || offset < 0 ||
+        size_bytes > s->size_bytes - offset || /* the reader says what is wrong */
+        !grow((void **)&f->extent, &f->cap, f->n + 1, sizeof *f->extent)) {
+        return;
+    }
+    f->extent[f->n++] = (extent){.source = s, .offset = offset, .size_bytes = size_bytes, .at = -1};
+}
+
+/* -- begin ---------------------------------------------------------------------------------------
+ */
+
+static bool before(const extent *a, const extent *b)
+{
+    if (a->source->file.fd != b->source->file.fd) {
+        return a->source->file.fd < b->source->file.fd;
+    }
+    return a->offset != b->offset ? a->offset < b->offset : a->size_bytes < b->size_bytes;
+}
+
+static void sift(extent *e, uint32_t at, uint32_t n)
+{
+    for (uint32_t child; (child = 2 * at + 1) < n; at = child) {
+        child += child + 1 < n && before(&e[child], &e[child + 1]);
+        if (!before(&e[at], &e[child])) {
+            return;
+        }
+        extent t = e[at];
+        e[at] = e[child];
+        e[child] = t;
+    }
+}
+
+/* In place, without memory (qsort takes some); extents that are in order already cost one look. */
+static void sort(extent *e, uint32_t n)
+{
+    uint32_t k = 1;
+    while (k < n && !before(&e[k], &e[k - 1])) {
+        k++;
+    }
+    if (k >= n) {
+        return;
+    }
+    for (uint32_t i = n / 2; i-- > 0;) {
+        sift(e, i, n);
+    }
+    for (uint32_t i = n; i-- > 1;) {
+        extent t = e[0];
+        e[0] = e[i];
+        e[i] = t;
+        sift(e, 0, i);
+    }
+}
+
+static void merge(rui_fetch *f)
+{
+    uint32_t n = 0;
+    for (uint32_t k = 0; k < f->n; k++) {
+        const extent *e = &f->extent[k];
+        extent *last = n > 0 ? &f->extent[n - 1] : NULL;
+        int64_t end = e->offset + e->size_bytes;
+        if (last != NULL && last->source->file.fd == e->source->file.fd &&
+            e->offset - (last->offset + last->size_bytes) <= GAP_BYTES) {
+            last->size_bytes =
+                end - last->offset > last->size_bytes ? end - last->offset : last->size_bytes;
+        } else {
+            f->extent[n++] = *e;
+        }
+    }
+    f->n = n;
+}
+
+/* Places in the buffer for all that fit. Returns the bytes. */
+static int64_t place(rui_fetch *f)
+{
+    int64_t used = 0;
+    for (uint32_t k = 0; k < f->n; k++) {
+        bool fits = f->extent[k].size_bytes <= f->opt.bytes_max - used;
+        f->extent[k].at = fits ? used : -1;
+        used += fits ? f->extent[k].size_bytes : 0;
+    }
+    return used;
+}
+
+static bool cut(rui_fetch *f, extent *e, int64_t size)
+{
+    e->first = f->n_pieces;
+    for (int64_t done = 0; done < e->size_bytes;) {
+        int64_t left = e->size_bytes - done, n = left < size + size / 2 ? left : size;
+        if (!grow((void **)&f->piece, &f->cap_pieces, f->n_pieces + 1, sizeof *f->piece)) {
+            f->n_pieces = e->first;
+            return false;
+        }
+        f->piece[f->n_pieces++] = (ru_read_piece){.fd = e->source->file.fd,
+                                                  .offset = e->offset + done,
+                                                  .size_bytes = n,
+                                                  .into = f->buffer + e->at + done};
+        done += n;
+    }
+    e->n = f->n_pieces - e->first;
+    return true;
+}
+
+void rui_fetch_begin(rui_fetch *f, int64_t size_bytes, uint32_t depth)
+{
+    RU_CHECK(!f->begun);
+    int64_t size = size_bytes > REQUEST_MIN ? size_bytes : REQUEST_MIN;
+    if (f->over) {
+        f->n = 0;
+    }
+    sort(f->extent, f->n);
+    merge(f);
+    f->n_pieces = 0;
+    bool ok = grow_buffer(f, place(f) + 1);
+    for (uint32_t k = 0; k < f->n; k++) {
+        extent *e = &f->extent[k];
+        e->at = ok && e->at >= 0 && cut(f, e, size) ? e->at : -1;
+    }
+    f->begun = true;
+    ru_reads_begin(f->reads, f->piece, f->n_pieces, depth);
+}
+
+void rui_fetch_poll(rui_fetch *f)
+{
+    if (f != NULL && f->begun) {
+        ru_reads_poll(f->reads);
+    }
+}
+
+const ru_read_piece *rui_fetch_end(rui_fetch *f, uint32_t *n)
+{
+    if (!f->begun) {
+        *n = 0;
+        return NULL;
+    }
+    ru_reads_end(f->reads);
+    for (uint32_t k = 0; k < f->n; k++) {
+        extent *e = &f->extent[k];
+        for (uint32_t i = e->first; e->at >= 0 && i < e->first + e->n; i++) {
+            e->at = f->piece[i].got_bytes == f->piece[i].size_bytes ? e->at : -1;
+        }
+    }
+    f->begun = false;
+    f->over = true;
+    *n = f->n_pieces;
+    return f->piece;
+}
+
+const uint8_t *rui_fetch_find(const rui_fetch *f, const rui_source *s, int64_t offset,
+                              int64_t size_bytes)
+{
+    uint32_t lo = 0, hi = f->over ? f->n : 0; /* extents before lo begin at or before it */
+    while (lo < hi) {
+        uint32_t mid = lo + (hi - lo) / 2;
+        const extent *e = &f->extent[mid];
+        bool at_or_before = e->source->file.fd != s->file.fd ? e->source->file.fd < s->file.fd
+                                                             : e->offset <= offset;
+        lo = at_or_before ? mid + 1 : lo;
+        hi = at_or_before ? hi : mid;
+    }
+    const extent *e = lo > 0 ? &f->extent[lo - 1] : NULL;
+    bool inside = e != NULL && e->at >= 0 && e->source->file.fd == s->file.fd &&
+                  offset + size_bytes <= e->offset + e->size_bytes;
+    return inside ? f->buffer + e->at + (offset - e->offset) : NULL;
+}

@@ -1,0 +1,207 @@
+/* What is fetched ahead is what a resident file gives: every format, order, engine and setting. */
+#include "data/fetch.h"
+
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/rng.h"
+#include "data/write.h"
+#include "test/scratch.h"
+#include "test/test.h"
+
+enum { COUNT = 230, CIFAR_BYTES = 3073 };
+
+static ru_dataset *open_as(const ru_data_options *opt, int64_t resident)
+{
+    ru_err err = {0};
+    ru_data_options o = *opt;
+    ru_dataset *d = NULL;
+    o.resident_max_bytes = resident;
+    assert_ok(ru_dataset_open(&o, &d, &err), err);
+    return d;
+}
+
+static ru_stream *open_stream(ru_dataset *d, const ru_stream_options *opt)
+{
+    ru_err err = {0};
+    ru_stream *s = NULL;
+    assert_ok(ru_stream_open(d, opt, &s, &err), err);
+    return s;
+}
+
+/* Batches of both until the end of the second epoch. */
+static void compare(ru_dataset *a, ru_dataset *b, const ru_stream_options *one,
+                    const ru_stream_options *two)
+{
+    ru_err err = {0};
+    const ru_field *fields;
+    uint32_t n_fields = ru_dataset_fields(a, &fields);
+    ru_stream *s = open_stream(a, one), *t = open_stream(b, two);
+    ru_batch x, y;
+    do {
+        assert_ok(ru_stream_next(s, &x, &err), err);
+        assert_ok(ru_stream_next(t, &y, &err), err);
+        assert_int_equal(x.n, y.n);
+        assert_int_equal(x.next, y.next);
+        for (uint32_t k = 0; k < n_fields && x.n > 0; k++) {
+            assert_memory_equal(x.fields[k], y.fields[k], (size_t)(x.n * a->field_bytes[k]));
+        }
+    } while (x.n > 0);
+    ru_stream_close(s);
+    ru_stream_close(t);
+}
+
+static void check(const ru_data_options *opt)
+{
+    ru_dataset *a = open_as(opt, INT64_MAX), *b = open_as(opt, -1);
+    for (uint32_t v = 0; v < 24; v++) {
+        ru_stream_options o = {.seed = v,
+                               .shuffle = (ru_shuffle)(v % 3),
+                               .block = 7,
+                               .batch = 1 + v * 3,
+                               .epochs = 2,
+                               .partial_last = true},
+                          p = o;
+        p.threads = 1 + v % 4;
+        p.read_threads = v % 8 == 3;
+        p.ahead = v % 5 == 0 ? 1 : 6;
+        p.bytes_max = v % 7 == 6 ? 1 : 0; /* no batch ahead */
+        compare(a, b, &o, &p);
+    }
+    ru_dataset_close(a);
+    ru_dataset_close(b);
+}
+
+static const char *save(ru_scratch *f, const char *name, const void *bytes, int64_t n)
+{
+    const char *path = ru_path_join(&f->arena, f->root, name);
+    assert_ok(ru_file_replace(path, bytes, n, &f->err), f->err);
+    return path;
+}
+
+static void check_written(ru_scratch *f, const char *format, const char *const *names, uint32_t n)
+{
+    const char *paths[2];
+    const ru_data_options made = {
+        .format = "synthetic", .generator = "digits", .seed = 3, .count = COUNT};
+    ru_dataset *d = open_as(&made, 0);
+    const rui_write_job job = {.d = d, .n = COUNT, .dir = f->root, .prefix = "a"};
+    assert_ok(rui_writer_find(format)->write(&job, &f->err), f->err);
+    ru_dataset_close(d);
+    for (uint32_t k = 0; k < n; k++) {
+        paths[k] = ru_path_join(&f->arena, f->root, names[k]);
+    }
+    ru_data_options opt = {.format = format, .paths = paths, .n_paths = n};
+    check(&opt);
+    opt.held = 0.3; /* a part drawn by a permutation */
+    check(&opt);
+}
+
+static void test_written_formats(void **state)
+{
+    check_written(*state, "idx", (const char *const[]){"a-images", "a-labels"}, 2);
+    check_written(*state, "npy", (const char *const[]){"a-x.npy", "a-y.npy"}, 2);
+    check_written(*state, "packed", (const char *const[]){"a.pack"}, 1);
+}
+
+static void test_tokens_and_cifar(void **state)
+{
+    ru_scratch *f = *state;
+    ru_rng rng = ru_rng_from(ru_test_seed(), 5);
+    uint8_t *bytes = ru_arena_alloc(&f->arena, COUNT * CIFAR_BYTES, 1);
+    for (int64_t i = 0; i < COUNT * CIFAR_BYTES; i++) {
+        bytes[i] = (uint8_t)ru_rng_below(&rng, i % CIFAR_BYTES == 0 ? 10 : 256);
+    }
+    const char *paths[2] = {save(f, "one.bin", bytes, 100 * CIFAR_BYTES),
+                            save(f, "two.bin", bytes + 100 * CIFAR_BYTES, 130 * CIFAR_BYTES)};
+    check(&(ru_data_options){.format = "cifar", .paths = paths, .n_paths = 2});
+    paths[0] = save(f, "one.u8", bytes, 700);
+    paths[1] = save(f, "two.u8", bytes + 700, 900);
+    check(&(ru_data_options){.format = "tokens", .paths = paths, .n_paths = 2, .context = 11});
+}
+
+/* A tar file of members N.txt. */
+static void test_tar(void **state)
+{
+    ru_scratch *f = *state;
+    enum { MEMBERS = 40, MEMBER = 1024 };
+    static char tar[MEMBERS * MEMBER + 1024];
+    for (uint32_t k = 0; k < MEMBERS; k++) {
+        char *h = tar + k * MEMBER;
+        uint32_t sum = 0, n = 1 + k * 7;
+        snprintf(h, 100, "%04u.txt", k);
+        memcpy(h + 100, "0000644", 8);
+        snprintf(h + 124, 12, "%011o", n);
+        memcpy(h + 148, "        ", 8);
+        h[156] = '0';
+        memcpy(h + 257, "ustar\00000", 8);
+        for (uint32_t i = 0; i < 512; i++) {
+            sum += (uint8_t)h[i];
+        }
+        snprintf(h + 148, 8, "%06o", sum);
+        memset(h + 512, 'a' + (int)(k % 26), n);
+    }
+    const char *path = save(f, "a.tar", tar, sizeof tar);
+    const char *paths[] = {path};
+    check(&(ru_data_options){.format = "tar", .paths = paths, .n_paths = 1, .context = 300});
+}
+
+/* Random ranges: all that fit are there, with the file's bytes; nothing else is. */
+static void test_ranges(void **state)
+{
+    ru_scratch *f = *state;
+    enum { BYTES = 300000, MAX = 60000 };
+    ru_rng rng = ru_rng_from(ru_test_seed(), 9);
+    uint8_t *bytes = ru_arena_alloc(&f->arena, BYTES, 1);
+    for (int64_t i = 0; i < BYTES; i++) {
+        bytes[i] = (uint8_t)ru_rng_below(&rng, 256);
+    }
+    rui_source s[2];
+    for (uint32_t k = 0; k < 2; k++) {
+        const char *path = save(f, k == 0 ? "a" : "b", bytes, BYTES - k * 1000);
+        assert_ok(rui_source_open(&f->arena, path, -1, &s[k], &f->err), f->err);
+    }
+    rui_fetch *fetch;
+    const rui_fetch_options opt = {.depth_max = 32, .bytes_max = MAX, .pieces = 2, .bytes = 10};
+    assert_ok(rui_fetch_open(&opt, &fetch, &f->err), f->err);
+    for (uint32_t round = 0; round < 300; round++) {
+        struct {
+            uint32_t k;
+            int64_t at, n;
+        } want[50];
+        uint32_t n = ru_rng_below(&rng, 50), found = 0;
+        int64_t total = 0;
+        for (uint32_t i = 0; i < n; i++) {
+            want[i].k = ru_rng_below(&rng, 2);
+            want[i].at = ru_rng_below(&rng, BYTES);
+            want[i].n = 1 + ru_rng_below(&rng, round % 2 == 0 ? 100 : 20000);
+            total += want[i].n + (16 << 10);
+            rui_fetch_add(fetch, &s[want[i].k], want[i].at, want[i].n);
+        }
+        uint32_t reads;
+        rui_fetch_begin(fetch, 1 << ru_rng_below(&rng, 20), 1 + ru_rng_below(&rng, 40));
+        rui_fetch_poll(fetch);
+        (void)rui_fetch_end(fetch, &reads);
+        for (uint32_t i = 0; i < n; i++) {
+            bool inside = want[i].at + want[i].n <= s[want[i].k].size_bytes;
+            const uint8_t *p = rui_fetch_find(fetch, &s[want[i].k], want[i].at, want[i].n);
+            assert_true(p == NULL || inside);
+            found += p != NULL;
+            assert_true(p != NULL || !inside || total > MAX);
+            if (p != NULL) {
+                assert_memory_equal(p, bytes + want[i].at, (size_t)want[i].n);
+            }
+        }
+        assert_true(n == 0 || total <= MAX || found > 0 || reads == 0);
+        assert_null(rui_fetch_find(fetch, &s[0], BYTES, 1));
+    }
+    rui_fetch_add(fetch, &s[0], 5, 10); /* closed under way */
+    rui_fetch_begin(fetch, 1, 1);
+    rui_fetch_close(fetch);
+    rui_source_close(&s[0]);
+    rui_source_close(&s[1]);
+}
+
+#define T(f) cmocka_unit_test_setup_teardown(f, ru_scratch_open, ru_scratch_close)
+RU_TESTS(data_fetch, T(test_written_formats), T(test_tokens_and_cifar), T(test_tar), T(test_ranges))
