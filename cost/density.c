@@ -5,10 +5,11 @@
 #include <string.h>
 
 #include "base/rng.h"
+#include "cost/norm.h"
 #include "cost/quantile.h"
 #include "cost/trees.h"
 
-enum { NEAR = 5, CLASS_FIRST = 20, CLASSES = 26, SIZED = RU_DENSITY_TRAITS, FILES_MIN = 50 };
+enum { NEAR = 5, CLASS_FIRST = 20, SIZED = RU_DENSITY_TRAITS, FILES_MIN = 50 };
 
 /* A class of sizes is kept when a file of it saves with this probability; the limit is the middle
  * between that class and the one below, since what grows there may go on. */
@@ -176,45 +177,100 @@ static void level(float *w, uint32_t n)
     }
 }
 
+static double class_bytes(uint32_t c)
+{
+    return (double)((uint64_t)1 << (CLASS_FIRST + c));
+}
+
+static uint32_t class_of(double size_bytes)
+{
+    uint32_t c = 0;
+    while (c + 1 < RU_DENSITY_CLASSES && size_bytes >= class_bytes(c + 1)) {
+        c++;
+    }
+    return c;
+}
+
 static double limit_of(const ru_trees *sized, const float *traits)
 {
     float x[SIZED + 1];
     memcpy(x, traits, SIZED * sizeof *x);
-    for (uint32_t c = CLASSES; c-- > 0;) {
+    for (uint32_t c = RU_DENSITY_CLASSES; c-- > 0;) {
         x[SIZED] = (float)(CLASS_FIRST + c);
         if (ru_trees_value(sized, x) > CLASS_SURE) {
-            return (double)((uint64_t)1 << (CLASS_FIRST + c)) / 2;
+            return class_bytes(c) / 2;
         }
     }
     return 0;
 }
 
-ru_density_answer ru_density_ask(const ru_density_model *m, const float *traits)
+ru_density_answer ru_density_ask(const ru_density_model *m, const float *traits, double most_bytes)
 {
-    ru_density_answer a = {limit_of(&m->sized, traits), 0};
-    for (uint32_t k = 0; k < RU_DENSITY_FORESTS; k++) {
-        a.probability += (double)ru_trees_value(&m->admits[k], traits) / RU_DENSITY_FORESTS;
+    double saves[RU_DENSITY_CLASSES], mid[RU_DENSITY_CLASSES],
+        least = class_bytes(m->first_class + 1);
+    double most = most_bytes < least ? 0 : fmin(most_bytes, limit_of(&m->sized, traits));
+    float x[SIZED + 1], chance[RU_DENSITY_CLASSES];
+    ru_density_answer best = {0, 0};
+    RU_CHECK(m->sizes.n_outputs <= RU_DENSITY_CLASSES - m->first_class);
+    if (most < least) {
+        return best;
     }
-    return a;
+    memcpy(x, traits, SIZED * sizeof *x);
+    ru_trees_predict(&m->sizes, traits, chance);
+    for (uint32_t k = 0; k < m->sizes.n_outputs; k++) {
+        uint32_t c = m->first_class + k;
+        mid[k] = class_bytes(c) * 1.4142135623730951;
+        x[SIZED] = (float)(CLASS_FIRST + c) + 0.5f;
+        double ratio = ru_num_exp((double)ru_trees_value(&m->ratio, x));
+        saves[k] = (double)chance[k] * mid[k] * m->ssd_byte * (ratio - 1);
+    }
+    for (double limit = least; limit <= most; limit *= 2) {
+        double saving = 0;
+        for (uint32_t k = 0; k < m->sizes.n_outputs; k++) {
+            saving += saves[k] * fmin(1, limit / mid[k]);
+        }
+        best = saving > best.saving_usd ? (ru_density_answer){limit, saving} : best;
+    }
+    return best;
 }
 
-static ru_status train(const float *x, uint32_t stride, uint32_t n, const float *y, const float *w,
-                       uint32_t rounds, uint32_t depth, const ru_solver *solver, uint64_t seed,
-                       ru_arena *out, ru_trees *t, ru_err *err)
+static ru_status train(ru_trees_in in, const ru_solver *solver, ru_arena *out, ru_trees *t,
+                       ru_err *err)
 {
+    in.row_share = in.column_share = 0.7;
+    return solver->trees(&in, out, t, err);
+}
+
+/* Classes that no file has, below and above, are left out. */
+static ru_status train_sizes(const ru_density_file *files, uint32_t n, const float *x,
+                             const ru_solver *solver, uint64_t seed, ru_arena *arena,
+                             ru_density_model *m, ru_err *err)
+{
+    float *y = RU_NEW(arena, float, n);
+    uint32_t last = 0;
+    if (y == NULL) {
+        return RU_FAIL(err, RU_E_LIMIT, "no memory for %u files", n);
+    }
+    m->first_class = RU_DENSITY_CLASSES - 2;
+    for (uint32_t i = 0; i < n; i++) {
+        uint32_t c = class_of(files[i].size_bytes);
+        m->first_class = c < m->first_class ? c : m->first_class;
+        last = c > last ? c : last;
+    }
+    last = last > m->first_class ? last : m->first_class + 1;
+    for (uint32_t i = 0; i < n; i++) {
+        y[i] = (float)(class_of(files[i].size_bytes) - m->first_class);
+    }
     const ru_trees_in in = {.x = x,
                             .y = y,
-                            .weight = w,
                             .m = n,
-                            .n = stride,
-                            .goal = RU_TREES_BINARY,
-                            .rounds = rounds,
-                            .depth = depth,
-                            .leaf_weight_min = 3,
-                            .row_share = 0.7,
-                            .column_share = 0.7,
+                            .n = SIZED,
+                            .goal = RU_TREES_CLASSES,
+                            .n_classes = last - m->first_class + 1,
+                            .rounds = 20,
+                            .depth = 4,
                             .seed = seed};
-    return solver->trees(&in, out, t, err);
+    return train(in, solver, arena, &m->sizes, err);
 }
 
 ru_status ru_density_train(const ru_density_file *files, uint32_t n, uint32_t n_groups,
@@ -231,31 +287,41 @@ ru_status ru_density_train(const ru_density_file *files, uint32_t n, uint32_t n_
     }
     float *x = RU_NEW(arena, float, (int64_t)n *(SIZED + 1));
     float *y = RU_NEW(arena, float, n), *w = RU_NEW(arena, float, n);
-    float *plain = RU_NEW(arena, float, (int64_t)n *SIZED);
-    if (x == NULL || y == NULL || w == NULL || plain == NULL) {
+    float *plain = RU_NEW(arena, float, (int64_t)n *SIZED), *ratio = RU_NEW(arena, float, n);
+    if (x == NULL || y == NULL || w == NULL || plain == NULL || ratio == NULL) {
         return RU_FAIL(err, RU_E_LIMIT, "no memory for %u files", n);
     }
     ru_density_history h;
     RU_TRY(ru_density_history_init(&h, p, n_groups, arena, err));
     RU_TRY(ru_density_rows(files, n, &h, x, SIZED + 1, arena, err));
+    m->ssd_byte = 0;
     for (uint32_t i = 0; i < n; i++) {
-        double saving = ru_density_saving(p, &files[i]);
-        x[(size_t)i * (SIZED + 1) + SIZED] =
-            (float)(ru_math_log(fmax(files[i].size_bytes, 1)) / 0.6931471805599453);
+        double saving = ru_density_saving(p, &files[i]), hdd = ru_density_hdd(p, &files[i]);
+        double ssd = fmax(hdd - saving, 1e-30), size = fmax(files[i].size_bytes, 1);
+        x[(size_t)i * (SIZED + 1) + SIZED] = (float)(ru_math_log(size) / 0.6931471805599453);
         memcpy(plain + (size_t)i * SIZED, x + (size_t)i * (SIZED + 1), SIZED * sizeof *x);
         y[i] = saving > 0 ? 1 : 0;
         w[i] = fourth_root(saving);
+        ratio[i] = (float)ru_math_log(fmax(hdd, 1e-30) / ssd);
+        m->ssd_byte += ssd / size / n;
     }
     level(w, n);
-    RU_TRY(train(x, SIZED + 1, n, y, w, 80, 5, solver, seed, arena, &m->sized, err));
-    for (uint32_t i = 0; i < n; i++) {
-        double limit = limit_of(&m->sized, plain + (size_t)i * SIZED);
-        w[i] = fourth_root(ru_density_saving(p, &files[i]) *
-                           fmin(1, fmax(limit, 1) / files[i].size_bytes));
-    }
-    level(w, n);
-    for (uint32_t k = 0; k < RU_DENSITY_FORESTS; k++) {
-        RU_TRY(train(plain, SIZED, n, y, w, 60, 4, solver, seed + k, arena, &m->admits[k], err));
-    }
-    return RU_OK;
+    ru_trees_in in = {.x = x,
+                      .y = y,
+                      .weight = w,
+                      .m = n,
+                      .n = SIZED + 1,
+                      .goal = RU_TREES_BINARY,
+                      .rounds = 80,
+                      .depth = 5,
+                      .leaf_weight_min = 3,
+                      .seed = seed};
+    RU_TRY(train(in, solver, arena, &m->sized, err));
+    in.y = ratio;
+    in.weight = NULL;
+    in.goal = RU_TREES_SQUARED;
+    in.rounds = 60;
+    in.depth = 4;
+    RU_TRY(train(in, solver, arena, &m->ratio, err));
+    return train_sizes(files, n, plain, solver, seed, arena, m, err);
 }

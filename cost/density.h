@@ -4,17 +4,20 @@
  *   ssd     = size life kappa_ssd_byte + size kappa_wear
  *   saving  = hdd - ssd            below 0: large, written in long runs, soon deleted
  *
- * When a file is opened its size is not known. Two forests answer: `sized` says whether a file of
- * this job would save if it grew to a class of sizes (powers of two), so that it may stay on SSD
- * until it grows beyond the last class that does; `admits` says whether a file with that limit
- * saves at all. Rows weigh as the fourth root of what is at stake: with the whole of it a handful
- * of files are the sample, with none of it cheap mistakes count as dear ones.
+ * When a file is opened its size is not known. Three forests answer: `sizes` says how likely each
+ * class of sizes is (powers of two), `ratio` what a file of that size would cost on HDD over SSD,
+ * and `sized` whether it would save. The first two give the expected saving of every limit: a file
+ * stays on SSD until it grows beyond its limit. The third bounds the limit, because the few files
+ * of the largest classes, which lose most, are too few for `sizes`. Its rows weigh as the fourth
+ * root of what is at stake: with the whole of it a handful of files are the sample, with none of it
+ * cheap mistakes count as dear ones.
  *
  * What is known at the opening: what the job reads, its writers and readers (0: not told), the
  * hour, and how earlier files of its group, and of jobs that read about as much, ended.
  *
  * Source: hafeez-2022 (I/O density is predictable), byom-2025 (classes by saving and density).
- * Weights, limits and neighbours by input are ours. Thread: any, pure; a history has one user. */
+ * Limits by expected saving, weights and neighbours by input are ours. Thread: any, pure; a history
+ * has one user. */
 #ifndef RU_COST_DENSITY_H
 #define RU_COST_DENSITY_H
 
@@ -24,7 +27,7 @@
 enum {
     RU_DENSITY_TRAITS = 28,
     RU_DENSITY_RECENT = 4000, /* files that a neighbour is looked for among */
-    RU_DENSITY_FORESTS = 3,
+    RU_DENSITY_CLASSES = 26,  /* of sizes: from 2^20 bytes on */
     RU_DENSITY_FILES_MAX = 1 << 22,
 };
 
@@ -78,13 +81,15 @@ RU_MUST_USE ru_status ru_density_rows(const ru_density_file *files, uint32_t n,
                                       ru_arena *scratch, ru_err *err);
 
 typedef struct ru_density_model {
-    ru_trees sized, admits[RU_DENSITY_FORESTS];
+    ru_trees sizes, ratio, sized;
+    uint32_t first_class; /* of sizes */
+    double ssd_byte;      /* USD of a byte on SSD, a mean */
 } ru_density_model;
 
 /* Train on files [n] in the order of their opening; each row knows what had ended before. Owner:
  * the model and all scratch live in `arena`. Errors: RU_E_UNSUPPORTED without a solver that has
- * trees, RU_E_INFEASIBLE for fewer than 50 files, RU_E_LIMIT. Cost: O(n recent) for neighbours, 320
- * trees. */
+ * trees, RU_E_INFEASIBLE for fewer than 50 files, RU_E_LIMIT. Cost: O(n recent) for neighbours, 140
+ * trees and 20 for each class. */
 RU_MUST_USE ru_status ru_density_train(const ru_density_file *files, uint32_t n, uint32_t n_groups,
                                        const ru_density_prices *p, const ru_solver *solver,
                                        uint64_t seed, ru_arena *arena, ru_density_model *m,
@@ -92,10 +97,10 @@ RU_MUST_USE ru_status ru_density_train(const ru_density_file *files, uint32_t n,
 
 typedef struct ru_density_answer {
     double limit_bytes; /* stay on SSD until it grows beyond; 0: never there */
-    double probability; /* that it saves with that limit */
+    double saving_usd;  /* expected with that limit; above 0 unless the limit is 0 */
 } ru_density_answer;
 
-/* Cost: below 100 us. */
-ru_density_answer ru_density_ask(const ru_density_model *m, const float *traits);
+/* The limit of the largest expected saving, at most `most_bytes`. Cost: below 100 us. */
+ru_density_answer ru_density_ask(const ru_density_model *m, const float *traits, double most_bytes);
 
 #endif

@@ -9,6 +9,9 @@
 #include "cost/quantile.h"
 #include "plan/storage_impl.h"
 
+/* Before anything was saved, one file may lose a share of this part of what the history cost. */
+#define FIRST_STAKE 1e-4
+
 static bool within(double v, double low, double high)
 {
     return v >= low && v <= high;
@@ -27,10 +30,12 @@ static ru_status check_in(const ru_storage_in *in, ru_err *err)
         (in->method == RU_STORAGE_CACHESACK && !(in->window_s > 0)) ||
         ((in->method == RU_STORAGE_CATEGORY || in->method == RU_STORAGE_HASH ||
           in->method == RU_STORAGE_TRUE_CLASS) &&
-         !(in->decide_s > 0))) {
+         !(in->decide_s > 0)) ||
+        (in->method == RU_STORAGE_TREES && !(in->stake >= 0))) {
         return RU_FAIL(err, RU_E_ARG,
-                       "the disk is not valid: %g bytes/s, a decision every %g s, windows of %g s",
-                       in->prices.hdd_bytes_per_s, in->decide_s, in->window_s);
+                       "the disk is not valid: %g bytes/s, a decision every %g s, windows of %g s, "
+                       "a stake of %g",
+                       in->prices.hdd_bytes_per_s, in->decide_s, in->window_s, in->stake);
     }
     for (uint32_t i = 0; i < in->n; i++) {
         const ru_density_file *f = &in->files[i];
@@ -67,12 +72,21 @@ static rui_storage_wish by_history(const rui_storage_pass *p, uint32_t file)
     return (rui_storage_wish){most ? 4 * ru_num_exp((double)x[22]) : 0, false};
 }
 
+/* What a byte on SSD loses if its file needs no operations on disk. */
+static double byte_loss(const ru_density_prices *p)
+{
+    return p->wear_byte - 2 * p->hdd_io_s / p->hdd_bytes_per_s;
+}
+
 static rui_storage_wish by_trees(const rui_storage_pass *p, uint32_t file)
 {
     float x[RU_DENSITY_TRAITS];
+    double loss = byte_loss(&p->in->prices), most = p->room_bytes;
+    if (loss > 0) {
+        most = fmin(most, p->in->stake * fmax(0, p->saved_usd) / loss);
+    }
     ru_density_traits(&p->history, &p->in->files[file], x);
-    ru_density_answer a = ru_density_ask(&p->model, x);
-    return (rui_storage_wish){a.probability >= p->in->sure ? a.limit_bytes : 0, false};
+    return (rui_storage_wish){ru_density_ask(&p->model, x, most).limit_bytes, false};
 }
 
 static rui_storage_wish wish_of(rui_storage_pass *p, uint32_t file)
@@ -90,36 +104,13 @@ static rui_storage_wish wish_of(rui_storage_pass *p, uint32_t file)
     case RU_STORAGE_HASH:
     case RU_STORAGE_TRUE_CLASS:
         return rui_storage_by_class(p, file);
+    case RU_STORAGE_HINDSIGHT:
+        return (rui_storage_wish){p->limit_bytes[file], false};
     case RU_STORAGE_FIRST_FIT:
     case RU_STORAGE_ORACLE:
         break;
     }
     return (rui_storage_wish){1e18, false};
-}
-
-static ru_status init(rui_storage_pass *p, const ru_storage_in *in, ru_arena *scratch, ru_err *err)
-{
-    *p = (rui_storage_pass){.in = in, .scratch = scratch};
-    RU_TRY(ru_density_history_init(&p->history, &in->prices, in->n_groups, scratch, err));
-    RU_TRY(rui_storage_groups_init(p, err));
-    if (in->method == RU_STORAGE_TREES) {
-        /* Files that are still open at from_s have no known end: the list of those that ended. */
-        ru_density_file *ended = RU_NEW(scratch, ru_density_file, in->n);
-        uint32_t n = 0;
-        if (ended == NULL) {
-            return RU_FAIL(err, RU_E_LIMIT, "no memory for %u files", in->n);
-        }
-        for (uint32_t i = 0; i < in->n; i++) {
-            if (in->files[i].open_s + in->files[i].life_s <= in->from_s) {
-                ended[n++] = in->files[i];
-            }
-        }
-        return ru_density_train(ended, n, in->n_groups, &in->prices, in->solver, in->seed, scratch,
-                                &p->model, err);
-    }
-    bool classes = in->method == RU_STORAGE_CATEGORY || in->method == RU_STORAGE_HASH ||
-                   in->method == RU_STORAGE_TRUE_CLASS;
-    return classes ? rui_storage_classes_init(p, err) : RU_OK;
 }
 
 static void add(const ru_storage_in *in, ru_storage_plan *plan, uint32_t file, double limit,
@@ -155,14 +146,17 @@ static ru_status run(rui_storage_pass *p, ru_storage_plan *plan, ru_err *err)
         while ((next = ru_heap_peek(&open)) != NULL && next->key <= key_of(f->open_s)) {
             RU_CHECK(ru_heap_pop(&open, &gone));
             used -= held[gone.value];
+            p->saved_usd += ru_density_saving(&in->prices, &in->files[gone.value]) *
+                            (held[gone.value] / in->files[gone.value].size_bytes);
             ru_density_learn(&p->history, &in->files[gone.value]);
             rui_storage_group_ended(p, (uint32_t)gone.value);
         }
         used = open.n == 0 ? 0 : used; /* no rounding is carried over an empty disk */
         if (f->open_s >= in->from_s) {
+            double room = fmax(0, in->quota_bytes - used);
+            p->room_bytes = room;
             rui_storage_wish w = wish_of(p, i);
-            double want = fmin(f->size_bytes, w.limit_bytes),
-                   room = fmax(0, in->quota_bytes - used);
+            double want = fmin(f->size_bytes, w.limit_bytes);
             held[i] = want <= room ? want : w.partial ? room : 0;
             rui_storage_spilled(p, i, want > 0 ? 1 - held[i] / f->size_bytes : 1);
             used += held[i];
@@ -172,6 +166,86 @@ static ru_status run(rui_storage_pass *p, ru_storage_plan *plan, ru_err *err)
         RU_CHECK(ru_heap_push(&open, key_of(f->open_s + f->life_s), i) == RU_OK);
     }
     return RU_OK;
+}
+
+/* A pass without a model. */
+static ru_status init(rui_storage_pass *p, const ru_storage_in *in, ru_arena *scratch, ru_err *err)
+{
+    *p = (rui_storage_pass){.in = in, .scratch = scratch};
+    RU_TRY(ru_density_history_init(&p->history, &in->prices, in->n_groups, scratch, err));
+    return rui_storage_groups_init(p, err);
+}
+
+/* What forests that know the first half of these files save with the second one. */
+static ru_status back_test(const ru_storage_in *in, const ru_density_file *ended, uint32_t n,
+                           ru_arena *scratch, double *usd, ru_err *err)
+{
+    ru_storage_in half = *in;
+    ru_storage_plan plan = {.places = RU_NEW(scratch, ru_storage_place, n)};
+    double *end = RU_NEW(scratch, double, n);
+    ru_density_file *before = RU_NEW(scratch, ru_density_file, n);
+    rui_storage_pass *p = RU_NEW(scratch, rui_storage_pass, 1);
+    uint32_t known = 0;
+    if (plan.places == NULL || end == NULL || before == NULL || p == NULL) {
+        return RU_FAIL(err, RU_E_LIMIT, "no memory for %u files", n);
+    }
+    for (uint32_t i = 0; i < n; i++) {
+        end[i] = ended[i].open_s + ended[i].life_s;
+    }
+    ru_sort_f64(end, n);
+    half.files = ended;
+    half.n = n;
+    half.from_s = end[n / 2];
+    half.quota_bytes = 1e24;
+    for (uint32_t i = 0; i < n; i++) {
+        if (ended[i].open_s + ended[i].life_s <= half.from_s) {
+            before[known++] = ended[i];
+        }
+    }
+    RU_TRY(init(p, &half, scratch, err));
+    ru_status st = ru_density_train(before, known, in->n_groups, &in->prices, in->solver, in->seed,
+                                    scratch, &p->model, err);
+    if (st == RU_E_INFEASIBLE) {
+        return RU_OK; /* too few files for forests */
+    }
+    RU_TRY(st);
+    p->saved_usd = INFINITY;
+    RU_TRY(run(p, &plan, err));
+    *usd += fmax(0, plan.saving_usd);
+    return RU_OK;
+}
+
+/* Files that are still open at from_s have no known end: forests learn from those that ended. */
+static ru_status trees_init(rui_storage_pass *p, ru_err *err)
+{
+    const ru_storage_in *in = p->in;
+    ru_density_file *ended = RU_NEW(p->scratch, ru_density_file, in->n);
+    uint32_t n = 0;
+    if (ended == NULL) {
+        return RU_FAIL(err, RU_E_LIMIT, "no memory for %u files", in->n);
+    }
+    for (uint32_t i = 0; i < in->n; i++) {
+        if (in->files[i].open_s + in->files[i].life_s <= in->from_s) {
+            ended[n++] = in->files[i];
+            p->saved_usd += FIRST_STAKE * ru_density_hdd(&in->prices, &in->files[i]);
+        }
+    }
+    RU_TRY(ru_density_train(ended, n, in->n_groups, &in->prices, in->solver, in->seed, p->scratch,
+                            &p->model, err));
+    ru_arena_mark mark = ru_arena_mark_get(p->scratch);
+    RU_TRY(back_test(in, ended, n, p->scratch, &p->saved_usd, err));
+    ru_arena_rewind(p->scratch, mark);
+    return RU_OK;
+}
+
+static ru_status method_init(rui_storage_pass *p, ru_err *err)
+{
+    ru_storage_method m = p->in->method;
+    bool classes = m == RU_STORAGE_CATEGORY || m == RU_STORAGE_HASH || m == RU_STORAGE_TRUE_CLASS;
+    return m == RU_STORAGE_TREES       ? trees_init(p, err)
+           : m == RU_STORAGE_HINDSIGHT ? rui_storage_hindsight_init(p, err)
+           : classes                   ? rui_storage_classes_init(p, err)
+                                       : RU_OK;
 }
 
 /* Every file by its true saving for a byte and second, while the disk has room over all its life.
@@ -234,6 +308,7 @@ ru_status ru_plan_storage(const ru_storage_in *in, ru_arena *out, ru_arena *scra
             return RU_FAIL(err, RU_E_LIMIT, "no memory for a pass");
         }
         RU_TRY(init(p, in, scratch, err));
+        RU_TRY(method_init(p, err));
         RU_TRY(run(p, &made, err));
     }
     *plan = made;

@@ -1,11 +1,15 @@
 /* Which temporary files go to SSD when they are opened, and how far they may grow there.
  *
- *   opened: forests say its limit and whether it saves with it; it goes to SSD when that is likely
- *       enough and there is room up to the smaller of size and limit
+ *   opened: forests say what it is expected to save with each limit that has room; it goes to SSD
+ *       with the best one, if that saves
  *   grown beyond its limit: what follows goes to HDD (demoted: the rest alone)
  *   deleted: room again; the file is history now
  *
  * A demoted file saves the share of its saving that its part on SSD has.
+ *
+ * Forests may be wrong, most of all after a short history. So what one file may lose is at most a
+ * share (`stake`) of what they have saved: of files that were placed and ended, and of the second
+ * half of the history, placed by forests that know the first half.
  *
  * Source: hafeez-2022, byom-2025 (classes, adaptive threshold), cachesack-2022 (groups by
  * density). Thread: any, pure. */
@@ -25,6 +29,7 @@ typedef enum ru_storage_method {
     RU_STORAGE_CATEGORY,   /* classes by trees, threshold by spilled disk time */
     RU_STORAGE_HASH,       /* the same with drawn classes */
     RU_STORAGE_TRUE_CLASS, /* the same with true classes */
+    RU_STORAGE_HINDSIGHT,  /* limits by what is known at the opening, the best ones in hindsight */
     RU_STORAGE_ORACLE,     /* knows all files: by saving for a byte and second */
 } ru_storage_method;
 
@@ -35,9 +40,9 @@ typedef struct ru_storage_in {
     double quota_bytes; /* of the SSD; > 0 */
     ru_density_prices prices;
     ru_storage_method method;
-    double sure;                                    /* admit from this probability on */
-    double ttl_s;                                   /* of LIFETIME */
-    double window_s;                                /* of CACHESACK */
+    double stake;    /* of what was saved so far, one file may lose so much; of TREES */
+    double ttl_s;    /* of LIFETIME */
+    double window_s; /* of CACHESACK */
     double spill_low, spill_high, look_s, decide_s; /* of the threshold */
     const ru_solver *solver;
     uint64_t seed;

@@ -23,6 +23,8 @@ typedef struct rui_storage_pass {
     ru_density_history history;
     ru_density_model model;
     ru_arena *scratch;
+    double room_bytes; /* on SSD when the file at hand is opened */
+    double saved_usd;  /* so far: of the back test and of the files placed */
     /* classes and threshold */
     double bound[RUI_STORAGE_CLASSES]; /* least density of each class */
     ru_trees classes;
@@ -30,7 +32,8 @@ typedef struct rui_storage_pass {
     double decided_s;
     rui_storage_recent *recent; /* [n] files with a class, in order */
     uint32_t n_recent, first_recent;
-    uint32_t class; /* of the file at hand */
+    uint32_t class;      /* of the file at hand */
+    double *limit_bytes; /* [n] of HINDSIGHT */
     /* groups of the window */
     double *group_saving, *group_room, *group_life, *group_life2, *group_n; /* [n_groups] */
     bool *group_in;
@@ -46,5 +49,7 @@ RU_MUST_USE ru_status rui_storage_groups_init(rui_storage_pass *p, ru_err *err);
 rui_storage_wish rui_storage_by_group(rui_storage_pass *p, uint32_t file);
 rui_storage_wish rui_storage_by_life(const rui_storage_pass *p, uint32_t file);
 void rui_storage_group_ended(rui_storage_pass *p, uint32_t file);
+
+RU_MUST_USE ru_status rui_storage_hindsight_init(rui_storage_pass *p, ru_err *err);
 
 #endif

@@ -10,9 +10,9 @@
 
 enum { SHOWN_MAX = 30 };
 
-static const char *const method_names[] = {"trees",     "history",    "first-fit",
-                                           "cachesack", "lifetime",   "category",
-                                           "hash",      "true-class", "oracle"};
+static const char *const method_names[] = {"trees",     "history",  "first-fit", "cachesack",
+                                           "lifetime",  "category", "hash",      "true-class",
+                                           "hindsight", "oracle"};
 
 typedef struct file_in {
     const char *group;
@@ -24,7 +24,7 @@ typedef struct storage_in {
     int64_t quota_bytes;
     double from_s;
     ru_density_prices prices;
-    double sure, ttl_s, window_s, spill_low, spill_high, look_s, decide_s;
+    double stake, ttl_s, window_s, spill_low, spill_high, look_s, decide_s;
     int64_t seed;
     uint32_t method, readers;
 } storage_in;
@@ -107,8 +107,8 @@ static const ru_conf_field fields[] = {
      .max = 1e15,
      .open = true,
      .help = "of one disk"},
-    NUMBER(storage_in, "sure", sure, "0.6", 0, 1,
-           "least probability to save, for the method trees"),
+    NUMBER(storage_in, "stake", stake, "0.25", 0, 1e9,
+           "of what was saved so far, what one file may lose, for the method trees"),
     NUMBER(storage_in, "ttl_s", ttl_s, "600", 0, 4e9, "longest life, for the method lifetime"),
     NUMBER(storage_in, "window_s", window_s, "3600", 1, 4e9, "for the method cachesack"),
     NUMBER(storage_in, "spill_low", spill_low, "0.01", 0, 1,
@@ -133,9 +133,12 @@ static const ru_conf_field fields[] = {
      .type = RU_CONF_CHOICE,
      AT(storage_in, method),
      .def = "trees",
-     .choices = "trees|history|first-fit|cachesack|lifetime|category|hash|true-class|oracle",
+     .choices = "trees|history|first-fit|cachesack|lifetime|category|hash|true-class|hindsight|"
+                "oracle",
      .help = "forests on what is known at the opening (XGBoost); records of groups; whatever "
-             "fits; groups by density; short lives; classes by trees, drawn, true; all known"},
+             "fits; groups by density; short lives; classes by trees, drawn, true; the best limits "
+             "afterwards by what is known before; all "
+             "known"},
 };
 
 static const ru_conf_table table = {.name = "storage",
@@ -180,7 +183,7 @@ static ru_status inner(const storage_in *in, uint32_t method, const ru_solver *s
                            .quota_bytes = (double)in->quota_bytes,
                            .prices = in->prices,
                            .method = (ru_storage_method)method,
-                           .sure = in->sure,
+                           .stake = in->stake,
                            .ttl_s = in->ttl_s,
                            .window_s = in->window_s,
                            .spill_low = in->spill_low,
@@ -270,7 +273,7 @@ static ru_status report_storage(const void *in, const void *plan, const ru_polic
 
 const ru_policy ru_policy_storage = {
     .name = "storage",
-    .version = 1,
+    .version = 3,
     .decides = "which temporary files go to SSD, and how far they may grow there",
     .source = "hafeez-2022; byom-2025",
     .in = &table,

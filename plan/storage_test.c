@@ -15,7 +15,7 @@ typedef struct small {
 
 static const ru_storage_method without_trees[] = {
     RU_STORAGE_HISTORY, RU_STORAGE_FIRST_FIT,  RU_STORAGE_CACHESACK, RU_STORAGE_LIFETIME,
-    RU_STORAGE_HASH,    RU_STORAGE_TRUE_CLASS, RU_STORAGE_ORACLE};
+    RU_STORAGE_HASH,    RU_STORAGE_TRUE_CLASS, RU_STORAGE_HINDSIGHT, RU_STORAGE_ORACLE};
 
 static void make(small *s, ru_rng *r, uint32_t n_max)
 {
@@ -124,6 +124,44 @@ static void no_method_saves_more_than_the_best_set(void **state)
     ru_arena_fini(&a);
 }
 
+/* Two jobs that read alike share a limit, the best one for both; those whose size is told do not.
+ */
+static void hindsight_shares_limits_by_what_is_read(void **state)
+{
+    (void)state;
+    ru_arena a;
+    ru_arena_init(&a, 0);
+    small s = {0};
+    for (uint32_t i = 0; i < 4; i++) {
+        s.files[i] = (ru_density_file){.open_s = i,
+                                       .group = i,
+                                       .input_bytes = 1e12,
+                                       .writers = 10,
+                                       .readers = i < 2 ? 10 : 9,
+                                       .size_bytes = i % 2 == 0 ? 1e10 : 1e11,
+                                       .life_s = 100,
+                                       .ops = 1.5e5};
+    }
+    s.in = (ru_storage_in){.files = s.files,
+                           .n = 4,
+                           .n_groups = GROUPS,
+                           .quota_bytes = 1e13,
+                           .prices = {1.27e-19, 2.5e-6, 6.3e-19, 1.1e-13, 8e-3, 150e6},
+                           .method = RU_STORAGE_HINDSIGHT};
+    double small_usd = ru_density_saving(&s.in.prices, &s.files[0]);
+    double large_usd = ru_density_saving(&s.in.prices, &s.files[1]);
+    assert_true(small_usd > 0 && large_usd < 0 && small_usd + 0.1 * large_usd > 0);
+    ru_storage_plan p;
+    ru_err err;
+    assert_ok(ru_plan_storage(&s.in, &a, &a, &p, &err), err);
+    assert_ok(ru_plan_storage_check(&s.in, &p, &a, &err), err);
+    assert_near(p.saving_usd, 2 * small_usd + 0.1 * large_usd, 1e-12);
+    assert_near(p.places[0].limit_bytes, 1e10, 0);
+    assert_near(p.places[1].limit_bytes, 1e10, 0);
+    assert_near(p.places[3].limit_bytes, 0, 0);
+    ru_arena_fini(&a);
+}
+
 static void refused(const small *s, const ru_storage_plan *p, ru_arena *a, const char *what)
 {
     ru_err err;
@@ -223,4 +261,5 @@ static void bad_files_are_refused(void **state)
 
 RU_TESTS(plan_storage, cmocka_unit_test(methods_keep_the_quota_and_count_right),
          cmocka_unit_test(no_method_saves_more_than_the_best_set),
+         cmocka_unit_test(hindsight_shares_limits_by_what_is_read),
          cmocka_unit_test(changed_plans_are_refused), cmocka_unit_test(bad_files_are_refused))

@@ -44,7 +44,7 @@ static void forests_tell_files_that_save(void **state)
                         .quota_bytes = 1e12,
                         .prices = {1.27e-19, 2.5e-6, 6.3e-19, 1.1e-13, 8e-3, 150e6},
                         .method = RU_STORAGE_TREES,
-                        .sure = 0.6,
+                        .stake = 0.25,
                         .solver = &ru_solver_library,
                         .spill_low = 0.01,
                         .spill_high = 0.15,
@@ -93,7 +93,7 @@ static void the_future_is_not_looked_at(void **state)
                                   .quota_bytes = 1e13,
                                   .prices = {1.27e-19, 2.5e-6, 6.3e-19, 1.1e-13, 8e-3, 150e6},
                                   .method = RU_STORAGE_TREES,
-                                  .sure = 0.6,
+                                  .stake = 0.25,
                                   .solver = &ru_solver_library,
                                   .seed = 1};
         for (uint32_t i = 0; i < FILES; i++) {
@@ -107,5 +107,50 @@ static void the_future_is_not_looked_at(void **state)
     ru_arena_fini(&a);
 }
 
+/* All files turn to losses when forests begin to place them: those that may stake little lose less
+ * until the records of the groups show it, and those that may stake nothing admit nothing. */
+static void losses_end_with_what_was_saved(void **state)
+{
+    (void)state;
+    if (!ru_solver_has_trees()) {
+        return;
+    }
+    static ru_density_file files[FILES];
+    ru_arena a;
+    ru_arena_init(&a, 0);
+    ru_storage_plan free, careful;
+    ru_err err;
+    make(files, 13);
+    ru_storage_in in = {.files = files,
+                        .n = FILES,
+                        .n_groups = GROUPS,
+                        .from_s = 27000,
+                        .quota_bytes = 1e13,
+                        .prices = {1.27e-19, 2.5e-6, 6.3e-19, 1.1e-13, 8e-3, 150e6},
+                        .method = RU_STORAGE_TREES,
+                        .stake = 1e9,
+                        .solver = &ru_solver_library,
+                        .seed = 1};
+    double before = 0;
+    for (uint32_t i = 0; i < FILES; i++) {
+        before +=
+            files[i].open_s < in.from_s ? fmax(0, ru_density_saving(&in.prices, &files[i])) : 0;
+        if (files[i].open_s + files[i].life_s > in.from_s) {
+            files[i].size_bytes *= 100;
+            files[i].ops = 0;
+        }
+    }
+    assert_ok(ru_plan_storage(&in, &a, &a, &free, &err), err);
+    in.stake = 1e-3;
+    assert_ok(ru_plan_storage(&in, &a, &a, &careful, &err), err);
+    assert_true(free.saving_usd < 0 && free.saving_usd > -before);
+    assert_true(careful.saving_usd <= 0 && careful.saving_usd > 0.5 * free.saving_usd);
+    in.stake = 0;
+    assert_ok(ru_plan_storage(&in, &a, &a, &careful, &err), err);
+    assert_true(careful.admitted == 0);
+    ru_arena_fini(&a);
+}
+
 RU_TESTS(test_storage_trees, cmocka_unit_test(forests_tell_files_that_save),
-         cmocka_unit_test(the_future_is_not_looked_at))
+         cmocka_unit_test(the_future_is_not_looked_at),
+         cmocka_unit_test(losses_end_with_what_was_saved))
