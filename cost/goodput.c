@@ -238,19 +238,25 @@ static ru_status logs_of(const ru_perf_sample *s, uint32_t n, ru_arena *a, fit *
 }
 
 typedef struct seen {
-    bool locals, net, node,
-        more; /* several m; several nodes; one node with several replicas; > 2 */
+    bool locals, net, node;   /* several m; several nodes; one node with several replicas */
+    bool net_more, node_more; /* there, several numbers of replicas: else what each more costs is
+                                 not known */
     double mean_pass;
 } seen;
 
 static seen look(const ru_perf_sample *s, uint32_t n)
 {
     seen k = {0};
+    uint32_t first[2] = {0};
     for (uint32_t i = 0; i < n; i++) {
+        uint32_t several = s[i].nodes > 1, *one = &first[several];
+        bool more = s[i].replicas > 1 && *one > 0 && s[i].replicas != *one;
+        *one = s[i].replicas > 1 ? s[i].replicas : *one;
+        k.net_more = k.net_more || (several == 1 && more);
+        k.node_more = k.node_more || (several == 0 && more);
         k.locals = k.locals || s[i].local != s[0].local;
         k.net = k.net || s[i].nodes > 1;
         k.node = k.node || (s[i].nodes == 1 && s[i].replicas > 1);
-        k.more = k.more || s[i].replicas > 2;
         k.mean_pass += s[i].pass_s / n;
     }
     return k;
@@ -355,8 +361,8 @@ ru_status ru_perf_fit(const ru_perf_sample *samples, uint32_t n, const ru_perf *
         x[0] = k.mean_pass / 2;
         x[1] = x[0] / samples[0].local;
     }
-    const bool frozen[PARAMS] = {!k.locals,          false, !k.net, !k.net || !k.more, !k.node,
-                                 !k.node || !k.more, false};
+    const bool frozen[PARAMS] = {!k.locals, false,        !k.net, !k.net_more,
+                                 !k.node,   !k.node_more, false};
     for (uint32_t j = 2; j < 6; j++) {
         x[j] = frozen[j] ? eps : x[j];
     }
@@ -378,7 +384,6 @@ ru_status ru_perf_fit(const ru_perf_sample *samples, uint32_t n, const ru_perf *
     }
     if (!k.net) { /* several nodes are not better than one */
         p.net_s = fmax(p.net_s, 1.1 * p.node_s);
-        p.net_replica_s = fmax(p.net_replica_s, 1.1 * p.node_replica_s);
     }
     *out = p;
     ru_arena_rewind(scratch, mark);

@@ -9,7 +9,8 @@
  *   efficiency = (noise + M0) / (noise + M)     M0: the batch that the user chose, noise: examples
  *
  * The seven numbers are fitted to measured steps; what was never measured stays at the optimistic
- * end, so that a scheduler tries it. The gradient noise scale is M0 var / sqr, where sqr is the
+ * end, so that a scheduler tries it: also what a replica more costs, until two numbers of replicas
+ * were measured there. The gradient noise scale is M0 var / sqr, where sqr is the
  * square of the gradient's mean and var its variance at batch M0.
  *
  * Source: qiao-2021 sec 3, sec 4.1; the fit's objective and the priors are those of its published

@@ -169,6 +169,31 @@ static void test_fit_is_optimistic(void **state)
     ru_arena_fini(&a);
 }
 
+/* Two and four replicas of one node that share its memory: passes grow with them, which looks like
+ * sums. Nothing of it says what several nodes cost, nor does one number of replicas say what more
+ * of them cost. */
+static void test_what_more_replicas_cost_needs_two_numbers(void **state)
+{
+    (void)state;
+    ru_arena a;
+    ru_arena_init(&a, 0);
+    ru_perf fit;
+    ru_err err;
+    ru_perf_sample s[] = {{1, 1, 200, 0.92, 0.92},
+                          {1, 2, 200, 0.93, 0.945},
+                          {1, 4, 200, 0.9975, 1.005},
+                          {4, 16, 200, 1.038, 1.05},
+                          {8, 32, 200, 1.04, 1.3}};
+    assert_ok(ru_perf_fit(s, 3, NULL, &a, &fit, NULL, &err), err);
+    assert_true(ru_perf_step_s(&fit, 4, 16, 200, 0) < 1.25 * s[2].step_s);
+    assert_ok(ru_perf_fit(s, 4, NULL, &a, &fit, NULL, &err), err);
+    double same = ru_perf_step_s(&fit, 4, 16, 200, 0);
+    assert_near(ru_perf_step_s(&fit, 16, 64, 200, 0) / same, 1, 1e-6);
+    assert_ok(ru_perf_fit(s, 5, NULL, &a, &fit, NULL, &err), err);
+    assert_true(ru_perf_step_s(&fit, 16, 64, 200, 0) > 1.1 * ru_perf_step_s(&fit, 4, 16, 200, 0));
+    ru_arena_fini(&a);
+}
+
 enum { DIM = 40 };
 
 /* Gradients g + noise of known covariance: per example d_i^2 in each direction. */
@@ -250,4 +275,5 @@ RU_TESTS(cost_goodput, cmocka_unit_test(test_values_of_the_published_code),
          cmocka_unit_test(test_best_batch_is_near_that_of_all),
          cmocka_unit_test(test_efficiency_and_throughput_have_their_shape),
          cmocka_unit_test(test_fit_finds_known_models), cmocka_unit_test(test_fit_is_optimistic),
+         cmocka_unit_test(test_what_more_replicas_cost_needs_two_numbers),
          cmocka_unit_test(test_noise_of_a_known_quadratic))
