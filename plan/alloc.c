@@ -11,11 +11,13 @@ static ru_status check_job(const ru_alloc_in *in, uint32_t i, ru_err *err)
     const ru_alloc_job *j = &in->jobs[i];
     const ru_goodput_model *m = &j->model;
     if (j->replicas_max < 1 || j->replicas_min > j->replicas_max || j->n_now > RU_ALLOC_PARTS_MAX ||
-        !(j->age_s >= 0) || !(j->service_s >= 0) || !(j->remaining >= 0)) {
-        return RU_FAIL(err, RU_E_ARG,
-                       "job %u: replicas from %u to %u, age %g s; expected rising numbers of "
-                       "replicas and an age of 0 or more",
-                       i, j->replicas_min, j->replicas_max, j->age_s);
+        !(j->age_s >= 0) || !(j->service_s >= 0) || !(j->remaining >= 0) ||
+        !(j->left >= 0 && j->left <= 1e30)) {
+        return RU_FAIL(
+            err, RU_E_ARG,
+            "job %u: replicas from %u to %u, age %g s, %g examples left; expected rising "
+            "numbers of replicas, an age and a rest of 0 or more",
+            i, j->replicas_min, j->replicas_max, j->age_s, j->left);
     }
     if (m->batch_first < 1 || m->batch_max < m->batch_first || m->local_min < 1 ||
         m->local_max < m->local_min || m->local_min > m->batch_max) {
@@ -47,12 +49,13 @@ static ru_status check_in(const ru_alloc_in *in, ru_err *err)
     if (in->n_jobs > RU_ALLOC_JOBS_MAX || in->n_nodes < 1 || in->n_nodes > RU_ALLOC_NODES_MAX ||
         in->spread_max > RU_ALLOC_PARTS_MAX || in->method >= RU_ALLOC_METHODS ||
         !(in->power >= -2 && in->power <= 1) || !(in->restart_s >= 0) || !(in->hold_s >= 0) ||
-        !(in->decay >= 0 && in->decay <= 1) || !(in->decay_s >= 0)) {
+        !(in->decay >= 0 && in->decay <= 1) || !(in->decay_s >= 0) ||
+        !(in->rush >= 0 && in->rush <= 1)) {
         return RU_FAIL(err, RU_E_ARG,
                        "expected other numbers: %u jobs (at most %d), %u nodes (1 to %d), %u nodes "
-                       "per job (at most %d), power %g (-2 to 1), decay %g (0 to 1)",
+                       "per job (at most %d), power %g (-2 to 1), decay %g and rush %g (0 to 1)",
                        in->n_jobs, RU_ALLOC_JOBS_MAX, in->n_nodes, RU_ALLOC_NODES_MAX,
-                       in->spread_max, RU_ALLOC_PARTS_MAX, in->power, in->decay);
+                       in->spread_max, RU_ALLOC_PARTS_MAX, in->power, in->decay, in->rush);
     }
     for (uint32_t n = 0; n < in->n_nodes; n++) {
         if (in->devices[n] > RU_ALLOC_DEVICES_MAX) {
@@ -186,7 +189,8 @@ ru_status ru_plan_alloc(const ru_alloc_in *in, ru_arena *out, ru_arena *scratch,
 /* -- autoscaling --------------------------------------------------------------------------------*/
 
 /* Sum of the best speedups over one replica on n nodes of equal size, each job with an equal part,
- * over the devices. */
+ * over the devices. A job that explores has a bound: nodes that nobody may use yet are not rented.
+ */
 static double utility_of(rui_alloc_values *v, uint32_t nodes)
 {
     const ru_alloc_in *in = v->in;
@@ -196,6 +200,7 @@ static double utility_of(rui_alloc_values *v, uint32_t nodes)
         const ru_goodput_model *m = &in->jobs[j].model;
         uint32_t feeds = ru_goodput_replicas_max(m), most = k > 0 ? k : 1;
         most = most < feeds ? most : feeds;
+        most = most < in->jobs[j].replicas_max ? most : in->jobs[j].replicas_max;
         if (m->perf.overlap >= 1) {
             double one = ru_goodput_best(m, 1, 1).goodput;
             double all = ru_goodput_best(m, most > v->most ? 2 : 1, most).goodput;

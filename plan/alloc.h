@@ -10,8 +10,8 @@
  * A job whose devices change restarts: its speedup counts by the smaller of
  * max(age - restarts * restart_s, 0) / (age + restart_s) and 1 - restart_s / hold_s (up to three
  * times that for a job of three fair shares); one that does not run yet has nothing to restart.
- * A job that has had much service weighs less. At most one job that spans nodes may use a node,
- * because their sums would share its link.
+ * A job that has had much service weighs less; so does one that says that it has much left. At most
+ * one job that spans nodes may use a node, because their sums would share its link.
  *
  * Source: qiao-2021 sec 4.2; gu-2019 (tiresias), peng-2018 (optimus). The search is ours instead of
  * the paper's genetic one. Thread: any. Pure: equal input gives equal bytes. */
@@ -49,6 +49,8 @@ typedef struct ru_alloc_job {
     uint32_t restarts;                   /* so far, without the first start */
     double remaining;                    /* steps of batch `model.batch` that are left: optimus,
                                             srtf; 0: unknown, taken as 1 */
+    double left;                         /* examples of batch_first that are left: pollux; 0:
+                                            unknown */
     const double *step_s;                /* [n_step] measured time of a step on 1, 2, ... replicas
                                             that lie packed; NULL: by the model */
     uint32_t n_step;
@@ -68,6 +70,8 @@ typedef struct ru_alloc_in {
     double hold_s;         /* a restart must pay within; 0: only the published factor counts */
     double decay, decay_s; /* a job of more device-seconds than decay_s weighs
                               (decay_s / service)^decay; 0: all weigh the same */
+    double rush;           /* a job that says what is left weighs (decay_s / what that takes on its
+                              fair share)^rush instead; 0: as if it said nothing */
     bool share_links;      /* several jobs that span nodes may use a node */
     uint32_t spread_max;   /* nodes of a job; 0: 16 */
     double demote_s;       /* tiresias: device-seconds of the upper queue; 0: 57600 */

@@ -98,6 +98,22 @@ static double fair_of(const ru_alloc_job *j, const count *c, uint32_t n_jobs)
     return goodput_of(j, k, k > c->most);
 }
 
+/* What counts of a job beside the others. */
+static double weight_of(const ru_alloc_in *in, const count *c, const ru_alloc_job *j)
+{
+    double fair = fair_of(j, c, in->n_jobs), w = 1;
+    if (in->rush > 0 && in->decay_s > 0 && j->left > 0 && j->model.perf.overlap >= 1 && fair > 0) {
+        uint32_t k = (c->devices + in->n_jobs - 1) / in->n_jobs;
+        uint32_t feeds = ru_goodput_replicas_max(&j->model);
+        k = k < 1 ? 1 : k > feeds ? feeds : k;
+        w = fair * in->decay_s / (j->left * k);
+        w = ru_math_pow(fmin(fmax(w, ru_math_exp(-4)), ru_math_exp(4)), in->rush);
+    } else if (in->decay > 0 && in->decay_s > 0 && j->service_s > in->decay_s) {
+        w = ru_math_pow(in->decay_s / j->service_s, in->decay);
+    }
+    return w;
+}
+
 static double kept_of(const ru_alloc_in *in, const count *c, const ru_alloc_job *j, bool changed)
 {
     double below = j->age_s + in->restart_s, had = 0;
@@ -145,9 +161,7 @@ static ru_status check_figures(const ru_alloc_in *in, const ru_alloc_plan *p, co
                            s->speedup);
         }
         double x = speedup * kept_of(in, c, j, s->changed) * scale;
-        bool old = in->decay > 0 && in->decay_s > 0 && j->service_s > in->decay_s;
-        double weight = old ? ru_math_pow(in->decay_s / j->service_s, in->decay) : 1;
-        loss += c->pollux ? weight * loss_of(in->power, x) : 0;
+        loss += c->pollux ? weight_of(in, c, j) * loss_of(in->power, x) : 0;
         mean += (in->power == 0 ? ru_math_log(x + 1e-3) : ru_math_pow(x + 1e-3, in->power)) /
                 in->n_jobs;
         utility += one > 0 ? good / one : 0;

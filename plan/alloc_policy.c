@@ -16,14 +16,14 @@ typedef struct job_file {
     ru_conf_f64s perf, step;
     ru_conf_sections measured; /* of sample_file */
     ru_conf_i64s now;
-    double sqr, var, service_s, remaining;
+    double sqr, var, service_s, remaining, left;
     int64_t age_ns;
 } job_file;
 
 typedef struct alloc_file {
     ru_conf_i64s nodes;
     ru_conf_sections jobs; /* of job_file */
-    double power, util_low, util_high, demote_s, decay, decay_s, time_price;
+    double power, util_low, util_high, demote_s, decay, decay_s, rush, time_price;
     int64_t restart_ns, hold_ns, seed;
     uint32_t spread_max, nodes_min, nodes_max, tries, method;
     bool share_links;
@@ -143,6 +143,14 @@ static const ru_conf_field job_fields[] = {
      .min = 0,
      .max = 1e15,
      .help = "steps that are left, if known: optimus, srtf"},
+    {.name = "left",
+     .type = RU_CONF_F64,
+     .offset = offsetof(job_file, left),
+     .def = "0",
+     .min = 0,
+     .max = 1e30,
+     .help = "examples that are left, counted as of batch_first: epochs that are left times the "
+             "examples of one; 0: unknown"},
     {.name = "step",
      .type = RU_CONF_F64_LIST,
      .offset = offsetof(job_file, step),
@@ -293,6 +301,14 @@ static const ru_conf_field fields[] = {
      .min = 0,
      .max = 1e15,
      .help = "device-seconds up to which a job has full weight"},
+    {.name = "rush",
+     .type = RU_CONF_F64,
+     .offset = offsetof(alloc_file, rush),
+     .def = "0.5",
+     .min = 0,
+     .max = 1,
+     .help = "a job that gives 'left' weighs (decay_service / device-seconds left)^rush, so that "
+             "short work goes first; 0: 'left' does not count"},
     {.name = "share_links",
      .type = RU_CONF_BOOL,
      .offset = offsetof(alloc_file, share_links),
@@ -420,6 +436,7 @@ static ru_status job_of(const job_file *f, ru_arena *a, ru_alloc_job *out, ru_er
                           .service_s = f->service_s,
                           .restarts = f->restarts,
                           .remaining = f->remaining,
+                          .left = f->left,
                           .step_s = f->step.at,
                           .n_step = f->step.n,
                           .demoted = f->demoted,
@@ -455,6 +472,7 @@ static ru_status inner(const alloc_file *f, uint32_t method, ru_arena *a, ru_all
                         .hold_s = (double)f->hold_ns * 1e-9,
                         .decay = f->decay,
                         .decay_s = f->decay_s,
+                        .rush = f->rush,
                         .share_links = f->share_links,
                         .spread_max = f->spread_max,
                         .demote_s = f->demote_s,

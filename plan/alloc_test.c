@@ -207,6 +207,11 @@ static void test_every_method_is_legal_and_repeats(void **state)
         s.in.hold_s = 240 * ru_rng_below(&r, 2);
         s.in.decay = 0.5 * ru_rng_below(&r, 3);
         s.in.decay_s = 14400;
+        s.in.rush = 0.5 * ru_rng_below(&r, 3);
+        for (uint32_t j = 0; j < s.in.n_jobs; j++) {
+            double left = ru_math_exp(ru_rng_uniform(&r, 0, 25));
+            s.jobs[j].left = ru_rng_below(&r, 3) == 0 ? 0 : left;
+        }
         s.in.share_links = ru_rng_below(&r, 2) == 0;
         s.in.util_low = 0.3;
         s.in.util_high = ru_rng_below(&r, 2) * 0.6;
@@ -217,6 +222,41 @@ static void test_every_method_is_legal_and_repeats(void **state)
         assert_memory_equal(p.parts, q.parts, p.n_parts * sizeof *p.parts);
         ru_arena_fini(&a);
     }
+}
+
+/* Two equal jobs for three devices: the one with less left gets two; a job that says nothing
+ * counts as one with four device-hours. */
+static void test_what_is_left_decides(void **state)
+{
+    (void)state;
+    ru_arena a;
+    ru_arena_init(&a, 0);
+    static const uint32_t three[] = {3};
+    ru_rng r = ru_rng_from(3, 3);
+    ru_alloc_job jobs[2];
+    job_make(&jobs[0], &r);
+    jobs[0].model.perf.overlap = 1.3;
+    jobs[0].replicas_max = 2;
+    jobs[0].replicas_min = 0;
+    jobs[0].service_s = 0;
+    jobs[1] = jobs[0];
+    ru_alloc_in in = {.jobs = jobs,
+                      .n_jobs = 2,
+                      .devices = three,
+                      .n_nodes = 1,
+                      .power = -1,
+                      .decay_s = 14400,
+                      .rush = 0.5};
+    double rate = ru_goodput_best(&jobs[0].model, 1, 2).goodput;
+    for (uint32_t k = 0; k < 3; k++) {
+        jobs[0].left = k == 2 ? 0 : rate * 7200; /* four device-hours */
+        jobs[1].left = rate * (k == 1 ? 72000 : 60);
+        ru_alloc_plan p = plan_of(&in, &a);
+        uint32_t first = k == 1 ? 0 : 1;
+        assert_int_equal(p.jobs[first].replicas, 2);
+        assert_int_equal(p.jobs[1 - first].replicas, 1);
+    }
+    ru_arena_fini(&a);
 }
 
 static const uint32_t four[] = {4, 4};
@@ -390,6 +430,6 @@ static void test_facts_that_are_none_are_refused(void **state)
 
 RU_TESTS(plan_alloc, cmocka_unit_test(test_least_loss_of_all_allocations),
          cmocka_unit_test(test_every_method_is_legal_and_repeats),
-         cmocka_unit_test(test_baselines_by_hand),
+         cmocka_unit_test(test_what_is_left_decides), cmocka_unit_test(test_baselines_by_hand),
          cmocka_unit_test(test_corrupted_plans_are_refused),
          cmocka_unit_test(test_facts_that_are_none_are_refused))

@@ -9,6 +9,7 @@
 
 static const double floor_x = 1e-3; /* qiao-2021's code adds it, so that a job that waits counts */
 static const double loss_max = 1e12;
+static const double log_weight_max = 4; /* no more than a factor of 55 either way */
 
 int64_t rui_alloc_loss_of(const rui_alloc_values *v, double speedup, double weight)
 {
@@ -69,9 +70,15 @@ static double factor_of(const rui_alloc_values *v, const ru_alloc_job *j)
 }
 
 /* Jobs that have had much service count less: long jobs would else hold up many short ones.
- * Source: qiao-2020 sec 4.2 (weights of jobs). */
-static double weight_of(const ru_alloc_in *in, const ru_alloc_job *j)
+ * Source: qiao-2020 sec 4.2 (weights of jobs). What is left says more than what has been: a job
+ * near its end frees its devices for the others soon. `fair` is its goodput on `k` devices. */
+static double weight_of(const ru_alloc_in *in, const ru_alloc_job *j, double fair, uint32_t k)
 {
+    if (in->rush > 0 && in->decay_s > 0 && j->left > 0 && j->model.perf.overlap >= 1 && fair > 0) {
+        double log =
+            ru_math_log(in->decay_s) + ru_math_log(fair) - ru_math_log(j->left) - ru_math_log(k);
+        return ru_math_exp(in->rush * fmin(fmax(log, -log_weight_max), log_weight_max));
+    }
     return in->decay > 0 && in->decay_s > 0 && j->service_s > in->decay_s
                ? ru_math_exp(in->decay * ru_math_log(in->decay_s / j->service_s))
                : 1;
@@ -89,7 +96,7 @@ static void job_init(rui_alloc_values *v, uint32_t i)
     uint32_t fair = v->fair_k < feeds || !measured ? v->fair_k : feeds;
     v->fair[i] = goodput_of(j, fair, fair > v->most);
     v->factor[i] = factor_of(v, j);
-    v->weight[i] = weight_of(v->in, j);
+    v->weight[i] = weight_of(v->in, j, v->fair[i], fair);
 }
 
 ru_status rui_alloc_values_init(rui_alloc_values *v, const ru_alloc_in *in, ru_arena *scratch,
