@@ -57,6 +57,7 @@ typedef struct rui_cluster_in {
     double slowed; /* what a job that spans nodes loses where two of them share a node */
     bool share_links, at_once; /* at_once: a round at each arrival too */
     double power, hold_s, decay;
+    bool told; /* jobs say how many examples are left */
     uint64_t seed;
     uint32_t tries;
     bool check; /* every plan */

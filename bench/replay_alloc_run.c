@@ -205,6 +205,9 @@ static uint32_t facts_of(drive *d)
                                                                : 64,
                             .replicas = row->replicas};
         ru_sched_facts(&d->s, i, f);
+        /* A user gives epochs and samples: what is left of them is known, unlike its time. */
+        double end = rui_app_goal(j->app, j->app->epochs - 1);
+        f->left = d->in->told ? fmax(end - d->s.jobs[i].progress, 1) * j->app->batch_first : 0;
         if (!pollux) {
             double all = rui_app_steps(j->app, row->batch, j->app->epochs - 1);
             bool last = j->epoch + 1 >= j->app->epochs;
@@ -263,6 +266,7 @@ static void decide(drive *d)
                       .hold_s = d->in->hold_s,
                       .decay = d->in->decay,
                       .decay_s = 14400,
+                      .rush = 0.5,
                       .share_links = d->in->share_links,
                       .seed = d->in->seed + 1000003 * (uint64_t)d->out->rounds,
                       .tries = d->in->tries,
