@@ -136,7 +136,46 @@ static ru_status all_sizes(batch_search *s, double steps, const double **out, ru
                           sizes, err);
 }
 
-static ru_status search(batch_search *s, ru_err *err)
+/* Batch and timeout that a rule gives one memory; false: the rule gives none. */
+static bool rule_of(const ru_batch_in *in, double memory_mb, uint32_t batch, double *timeout_s)
+{
+    double room = in->slo_s - ru_batch_service_s(in, batch, memory_mb);
+    if (in->method == RU_BATCH_CLIPPER) {
+        *timeout_s = batch == 1 ? 0 : RU_BATCH_CLIPPER_S;
+        return room >= 0 &&
+               (batch == in->batch_max || ru_batch_service_s(in, batch + 1, memory_mb) > in->slo_s);
+    }
+    double steps = floor(fmin(room, in->timeout_max_s) / in->timeout_step_s + 1e-9);
+    *timeout_s = batch == 1 ? 0 : steps * in->timeout_step_s;
+    return batch == 1 ? room >= 0 : steps >= 1;
+}
+
+/* The cheapest choice among those of a rule. */
+static ru_status search_rule(batch_search *s, ru_err *err)
+{
+    ru_batch_in one = *s->in;
+    const ru_batch_in *all = s->in;
+    one.n_memory = 1;
+    for (uint32_t m = 0; m < all->n_memory; m++) {
+        one.memory_mb = &all->memory_mb[m];
+        for (uint32_t b = 1; b <= all->batch_max; b++) {
+            double timeout_s;
+            if (!rule_of(all, all->memory_mb[m], b, &timeout_s)) {
+                continue;
+            }
+            ru_arena_mark mark = ru_arena_mark_get(s->scratch);
+            ru_batch_law law;
+            RU_TRY(law_of(s, false, b, timeout_s, &law, err));
+            s->in = &one;
+            try_law(s, &law, timeout_s);
+            s->in = all;
+            ru_arena_rewind(s->scratch, mark);
+        }
+    }
+    return RU_OK;
+}
+
+static ru_status search_grid(batch_search *s, ru_err *err)
 {
     const ru_batch_in *in = s->in;
     double most = floor(in->timeout_max_s / in->timeout_step_s + 1e-9);
@@ -161,6 +200,20 @@ static ru_status search(batch_search *s, ru_err *err)
             try_law(s, &law, timeout_s);
             ru_arena_rewind(s->scratch, mark);
         }
+    }
+    return RU_OK;
+}
+
+static ru_status search(batch_search *s, ru_err *err)
+{
+    const ru_batch_in *in = s->in;
+    bool rule = in->method == RU_BATCH_CLIPPER || in->method == RU_BATCH_MARK;
+    RU_TRY(rule ? search_rule(s, err) : search_grid(s, err));
+    if (!s->found && rule && isinf(s->least_s)) {
+        return RU_FAIL(err, RU_E_INFEASIBLE,
+                       "the rule gives no choice: no batch is served in %g s; allow more memory or "
+                       "a longer latency",
+                       in->slo_s);
     }
     if (!s->found) {
         return RU_FAIL(err, RU_E_INFEASIBLE,

@@ -5,7 +5,8 @@
  * timeout) only, so that all memories share it; it is computed only where the sizes alone, with no
  * wait at all, leave a chance of a cheaper choice.
  *
- * Source: ali-2020 (BATCH); the law, and that the search is exhaustive, are ours.
+ * Source: ali-2020 (BATCH); crankshaw-2017 (Clipper), zhang-2019 (MArk): rules to compare with; the
+ * law, and that the search is exhaustive, are ours.
  * Cost: laws batch_max * timeouts, each O(grid B); figures at ten times the grid in
  * docs/policies/batch.md. Thread: any, pure. */
 #ifndef RU_PLAN_BATCH_H
@@ -18,8 +19,14 @@ typedef enum ru_batch_method {
     RU_BATCH_EXACT,     /* ours */
     RU_BATCH_PUBLISHED, /* the artefact's rule: waits uniform, batch_max fixed */
     RU_BATCH_NONE,      /* every request alone, the best memory */
+    RU_BATCH_CLIPPER,   /* the largest batch that is served within the objective: where additive
+                           increase and multiplicative decrease swing; hardly any wait */
+    RU_BATCH_MARK,      /* the whole wait and the whole batch's service fit the objective */
     RU_BATCH_FIXED,     /* what `fixed` says */
+    RU_BATCH_METHODS
 } ru_batch_method;
+
+#define RU_BATCH_CLIPPER_S 0.002 /* the wait of RU_BATCH_CLIPPER */
 
 typedef struct ru_batch_choice {
     double memory_mb;

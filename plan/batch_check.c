@@ -27,9 +27,11 @@ static ru_status check_choice(const ru_batch_in *in, const ru_batch_plan *p, ru_
         known = known || in->memory_mb[m] == p->at.memory_mb;
     }
     double steps = p->at.timeout_s / in->timeout_step_s;
-    bool on_grid = p->at.batch == 1 ? p->at.timeout_s == 0
-                                    : p->at.timeout_s > 0 && near(steps, floor(steps + 0.5)) &&
-                                          p->at.timeout_s <= in->timeout_max_s * (1 + TOLERANCE);
+    bool clipper = in->method == RU_BATCH_CLIPPER && p->at.batch > 1;
+    bool on_grid = clipper            ? p->at.timeout_s == RU_BATCH_CLIPPER_S
+                   : p->at.batch == 1 ? p->at.timeout_s == 0
+                                      : p->at.timeout_s > 0 && near(steps, floor(steps + 0.5)) &&
+                                            p->at.timeout_s <= in->timeout_max_s * (1 + TOLERANCE);
     if (!known || p->at.batch < 1 || p->at.batch > in->batch_max || !on_grid) {
         return RU_FAIL(err, RU_E_INFEASIBLE, "%g MB, batch %u, timeout %g s is not in the grid",
                        p->at.memory_mb, p->at.batch, p->at.timeout_s);
@@ -91,7 +93,11 @@ ru_status ru_plan_batch_check(const ru_batch_in *in, const ru_batch_plan *p, ru_
         return RU_FAIL(err, RU_E_INFEASIBLE, "the latency %g s is outside %g to %g s", p->latency_s,
                        low, high);
     }
-    bool keeps = in->method == RU_BATCH_EXACT || in->method == RU_BATCH_NONE;
+    bool keeps = in->method != RU_BATCH_PUBLISHED && in->method != RU_BATCH_FIXED;
+    double whole = ru_batch_service_s(in, p->at.batch, p->at.memory_mb) + p->at.timeout_s;
+    if (in->method == RU_BATCH_MARK && whole > in->slo_s * (1 + TOLERANCE)) {
+        return bad(err, "the whole wait with its service", whole, in->slo_s);
+    }
     if (keeps && p->latency_s > in->slo_s * (1 + TOLERANCE)) {
         return bad(err, "the latency", p->latency_s, in->slo_s);
     }

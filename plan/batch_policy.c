@@ -140,9 +140,12 @@ static const ru_conf_field fields[] = {
      .type = RU_CONF_CHOICE,
      AT(batch_in, method),
      .def = "exact",
-     .choices = "exact|published|none|fixed",
-     .help = "exact: exact latency distribution; published: published rule with the batch size "
-             "fixed at batch_max; none: no batching; fixed: the values of the fixed_ keys"},
+     .choices = "exact|published|none|clipper|mark|fixed",
+     .help =
+         "exact: exact latency distribution; published: published rule with the batch size "
+         "fixed at batch_max; none: no batching; clipper: the largest batch that is served "
+         "within slo_s, 2 ms of wait; mark: wait and service of a whole batch fit slo_s; fixed: "
+         "the values of the fixed_ keys, as servers with a given batch and delay have"},
     {.name = "fixed_memory_mb",
      .type = RU_CONF_F64,
      AT(batch_in, fixed_memory_mb),
@@ -265,7 +268,8 @@ static ru_status report_batch(const void *in, const void *plan, const ru_policy_
         ru_table_f64(t, p->size_p[k], 4);
         ru_table_f64(t, ru_batch_service_s(&q, k, p->at.memory_mb), 4);
     }
-    static const char *const names[] = {"exact", "published", "none", "fixed"};
+    static const char *const names[RU_BATCH_METHODS] = {"exact",   "published", "none",
+                                                        "clipper", "mark",      "fixed"};
     ru_report_candidate(r, names[b->method], p->usd_per_request, true, "chosen");
     for (uint32_t k = 0; k < RU_ARRAY_LEN(names); k++) {
         if (k != b->method) {

@@ -112,5 +112,50 @@ static void test_checker_refuses_changes(void **state)
     ru_arena_fini(&a);
 }
 
-RU_TESTS(plan_batch, cmocka_unit_test(test_nothing_is_cheaper),
-         cmocka_unit_test(test_checker_refuses_changes))
+/* Rules to compare with: what they promise holds, and nothing of the grid that promises it costs
+ * less. */
+static void test_rules_keep_what_they_promise(void **state)
+{
+    (void)state;
+    ru_arena a;
+    ru_arena_init(&a, 0);
+    ru_batch_in in = input(15, 1.4);
+    ru_batch_plan p, q;
+    ru_err err;
+    in.method = RU_BATCH_MARK;
+    assert_ok(ru_plan_batch(&in, &a, &a, &p, &err), err);
+    assert_ok(ru_plan_batch_check(&in, &p, &err), err);
+    double best = INFINITY;
+    for (uint32_t b = 1; b <= in.batch_max; b++) {
+        for (uint32_t t = 0; t <= 3; t++) {
+            for (uint32_t m = 0; m < in.n_memory; m++) {
+                const ru_batch_choice at = {memory[m], b, t * 0.1};
+                if ((b == 1) != (t == 0) ||
+                    ru_batch_service_s(&in, b, memory[m]) + at.timeout_s > in.slo_s) {
+                    continue;
+                }
+                assert_ok(ru_plan_batch_at(&in, &at, &a, &a, &q, &err), err);
+                assert_true(q.latency_s <= in.slo_s * (1 + 1e-9));
+                /* the rule takes the longest timeout that fits, which may not be the cheapest */
+                bool longest = b == 1 || t == 3 ||
+                               ru_batch_service_s(&in, b, memory[m]) + t * 0.1 + 0.1 > in.slo_s;
+                best = longest ? fmin(best, q.usd_per_request) : best;
+            }
+        }
+    }
+    assert_near(p.usd_per_request, best, 1e-12 * best);
+    q = p, q.at.timeout_s += in.timeout_step_s, refuse(&in, &q);
+    in.method = RU_BATCH_CLIPPER;
+    assert_ok(ru_plan_batch(&in, &a, &a, &p, &err), err);
+    assert_ok(ru_plan_batch_check(&in, &p, &err), err);
+    assert_true(p.at.batch == in.batch_max ||
+                ru_batch_service_s(&in, p.at.batch + 1, p.at.memory_mb) > in.slo_s);
+    q = p, q.at.timeout_s = 0.1, refuse(&in, &q);
+    in.slo_s = 0.01;
+    assert_int_equal(ru_plan_batch(&in, &a, &a, &p, &err), RU_E_INFEASIBLE);
+    assert_non_null(strstr(err.text, "the rule gives no choice"));
+    ru_arena_fini(&a);
+}
+
+RU_TESTS(plan_batch, cmocka_unit_test(test_rules_keep_what_they_promise),
+         cmocka_unit_test(test_nothing_is_cheaper), cmocka_unit_test(test_checker_refuses_changes))
