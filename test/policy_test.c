@@ -15,6 +15,7 @@
 #include "plan/moves.h"
 #include "plan/pipe.h"
 #include "plan/place.h"
+#include "plan/reassign.h"
 #include "plan/route.h"
 #include "test/test.h"
 
@@ -316,30 +317,42 @@ static void try_changed(changed *c, uint8_t *at, const void *with, size_t n)
     }
 }
 
+/* Four bytes that may be booleans, which must stay 0 or 1. */
+static bool may_be_bools(uint32_t u)
+{
+    return (u & 0xfefefefe) == 0;
+}
+
 /* The place at `at`, read as each type that a plan may have there. */
 static void change_place(changed *c, uint8_t *at)
 {
-    uint32_t u;
+    uint32_t u[2];
     int64_t i;
     double d;
-    for (uint32_t half = 0; half < 2; half++) {
-        memcpy(&u, at + 4 * half, sizeof u);
-        const uint32_t us[] = {u + 1, u - 1, u ^ 2, 0};
-        for (uint32_t k = 0; k < RU_ARRAY_LEN(us) && !is_pointer(at); k++) {
-            try_changed(c, at + 4 * half, &us[k], sizeof u);
-        }
-    }
+    memcpy(u, at, sizeof u);
     memcpy(&i, at, sizeof i);
     memcpy(&d, at, sizeof d);
+    if (is_pointer(at)) {
+        return;
+    }
+    for (uint32_t half = 0; half < 2; half++) {
+        uint32_t x = u[half];
+        const uint32_t bits[] = {x ^ 1, x ^ 1 << 8, x ^ 1 << 16, x ^ 1 << 24};
+        const uint32_t near[] = {x + 1, x - 1, x ^ 2, 0};
+        for (uint32_t k = 0; k < 4; k++) {
+            try_changed(c, at + 4 * half, may_be_bools(x) ? &bits[k] : &near[k], sizeof x);
+        }
+    }
     const int64_t is[] = {i / 2, -1 - i / 2};
     const double ds[] = {isfinite(d) ? d * 1.25 : 1, isfinite(d) ? -d : -1};
-    for (uint32_t k = 0; k < 2 && !is_pointer(at); k++) {
+    for (uint32_t k = 0; k < 2 && !may_be_bools(u[0]) && !may_be_bools(u[1]); k++) {
         try_changed(c, at, &is[k], sizeof i);
         try_changed(c, at, &ds[k], sizeof d);
     }
 }
 
-/* Places of a plan's struct that say how the search went: no checker can judge them. */
+/* Places of a plan's struct that no checker can judge: how the search went, and settings of which
+ * any in their range is legal. */
 static bool is_account(const ru_policy *p, size_t at)
 {
     static const struct {
@@ -351,6 +364,8 @@ static bool is_account(const ru_policy *p, size_t at)
         {"pipe", offsetof(ru_pipe_plan, n_cuts), offsetof(ru_pipe_plan, minibatch_s)},
         {"place", offsetof(ru_place_plan, proof), sizeof(ru_place_plan)},
         {"route", offsetof(ru_route_plan, searched), sizeof(ru_route_plan)},
+        {"reassign", offsetof(ru_reassign_plan, rules.least_ppm),
+         offsetof(ru_reassign_plan, rules.grain_ppm)},
         {"moves", offsetof(ru_moves_plan, optimal), sizeof(ru_moves_plan)},
     };
     for (uint32_t k = 0; k < RU_ARRAY_LEN(rows); k++) {
