@@ -34,8 +34,6 @@ typedef struct executor {
     uint32_t *place; /* [cols + 1] of a row in the list, + 1; 0: not in it */
     int64_t n;       /* rows of the list */
     double *p;       /* [classes] */
-    float *grad;     /* [room, classes] rows in the order of the list */
-    int64_t room;
 } executor;
 
 static ru_status mlr_open(const ru_app_setup *setup, void **self, ru_err *err)
@@ -66,8 +64,11 @@ static ru_status mlr_open(const ru_app_setup *setup, void **self, ru_err *err)
 static uint32_t mlr_tables(const void *self, ru_app_table *tables)
 {
     const mlr *m = self;
-    tables[0] = (ru_app_table){
-        .name = "weights", .rows = m->cols + 1, .width = (uint32_t)m->classes, .rule = RU_APP_ADD};
+    tables[0] = (ru_app_table){.name = "weights",
+                               .rows = m->cols + 1,
+                               .width = (uint32_t)m->classes,
+                               .rule = RU_APP_STEP,
+                               .lr = 1.0};
     return 1;
 }
 
@@ -82,7 +83,6 @@ static void mlr_exec_close(void *state)
     free(x->list);
     free(x->place);
     free(x->p);
-    free(x->grad);
     free(x);
 }
 
@@ -196,7 +196,8 @@ static void add_row(double *p, const float *w, double v, int64_t classes)
     }
 }
 
-static void example(executor *x, const float *w, int64_t r, double *sums)
+/* Adds `scale` times the gradient of example r to rows in the order of the list. */
+static void example(executor *x, const float *w, float *grad, double scale, int64_t r, double *sums)
 {
     int64_t classes = x->m->classes, y = class_of(x->part.label[r]), bias = x->n - 1;
     memset(x->p, 0, (size_t)classes * sizeof *x->p);
@@ -209,10 +210,13 @@ static void example(executor *x, const float *w, int64_t r, double *sums)
     sums[0] -= softmax(x->p, classes, y);
     sums[1] += 1.0;
     x->p[y] -= 1.0;
+    for (int64_t k = 0; k < classes; k++) {
+        x->p[k] *= scale;
+    }
     for (int64_t i = x->part.begin[r]; i <= x->part.begin[r + 1]; i++) {
         bool entry = i < x->part.begin[r + 1];
         int64_t at = entry ? (int64_t)x->place[col_of(&x->part, r, i)] - 1 : bias;
-        float v = entry ? x->part.value[i] : 1.0F, *g = x->grad + at * classes;
+        float v = entry ? x->part.value[i] : 1.0F, *g = grad + at * classes;
         for (int64_t k = 0; k < classes; k++) {
             g[k] += v * (float)x->p[k];
         }
@@ -222,29 +226,16 @@ static void example(executor *x, const float *w, int64_t r, double *sums)
 static ru_status mlr_run(void *state, const ru_app_task *task, const ru_app_view *view,
                          ru_app_result *result, ru_err *err)
 {
+    (void)err;
     executor *x = state;
-    int64_t classes = x->m->classes;
-    if (x->room < x->n) {
-        float *grad = realloc(x->grad, (size_t)(x->n * classes) * sizeof *grad);
-        if (grad == NULL) {
-            return RU_FAIL(err, RU_E_MEM, "no memory for gradients of %lld rows", (long long)x->n);
-        }
-        x->grad = grad;
-        x->room = x->n;
-    }
-    memset(x->grad, 0, (size_t)(x->n * classes) * sizeof *x->grad);
-    float *w = view->value[0];
-    for (int64_t r = task->lo; r < task->hi; r++) {
-        example(x, w, r, result->sums);
-    }
     const settings *set = &x->m->set;
     double lr = set->lr;
     if (set->decay > 0) {
         lr /= 1.0 + (double)task->clock / set->decay;
     }
-    float scale = (float)(lr / x->m->batch);
-    for (int64_t i = 0; i < x->n * classes; i++) {
-        w[i] -= scale * x->grad[i];
+    double scale = lr / x->m->batch;
+    for (int64_t r = task->lo; r < task->hi; r++) {
+        example(x, view->value[0], view->delta[0], scale, r, result->sums);
     }
     return RU_OK;
 }
