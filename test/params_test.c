@@ -111,6 +111,7 @@ static const ru_params_job sliced = {.founders = 4,
                                      .clocks = 12,
                                      .save_every = 4,
                                      .task_ns = 120000000,
+                                     .divided = true,
                                      .stragglers = RU_ENGINE_REASSIGN};
 
 /* Executors of slow processes hand slices of their work to others. */
@@ -133,6 +134,60 @@ static void test_slices_are_applied_once(void **s)
         ru_params_result_fini(&r);
     }
     assert_true(helped > 12 * 100);
+}
+
+typedef struct rival {
+    uint32_t driver, slack, stragglers;
+} rival;
+
+/* Time of eight processes with an executor each over that of all work spread freely. */
+static double over_ideal(ru_params_pattern pattern, uint64_t seed, rival v)
+{
+    const ru_params_job job = {.seed = seed,
+                               .founders = 8,
+                               .executors = 8,
+                               .shards = 8,
+                               .clocks = 12,
+                               .task_ns = 1000000000,
+                               .divided = true,
+                               .pattern = pattern,
+                               .driver = v.driver,
+                               .slack = v.slack,
+                               .stragglers = v.stragglers};
+    const ru_params_speeds speeds = {seed, pattern};
+    ru_params_result r;
+    ru_err err;
+    assert_ok(ru_params_run(&job, &r, &err), err);
+    assert_true(r.ended && ru_params_item_wrong(&job, &r) == 0);
+    double work_ns = (double)job.executors * job.clocks * (double)job.task_ns;
+    double ideal = ru_params_ideal_ns(&speeds, job.founders, r.begun.ns, work_ns);
+    double took = (double)(r.done.ns - r.begun.ns);
+    ru_params_result_fini(&r);
+    return took / ideal;
+}
+
+/* Slices with a slack of one clock come near the ideal where a barrier does not, and where slack
+ * alone or slices alone do not either. */
+static void test_slices_against_stragglers(void **s)
+{
+    (void)s;
+    static const rival rivals[] = {{RU_ENGINE_SSP, 1, RU_ENGINE_REASSIGN},
+                                   {RU_ENGINE_BSP, 0, RU_ENGINE_REASSIGN},
+                                   {RU_ENGINE_BSP, 0, RU_ENGINE_WAIT},
+                                   {RU_ENGINE_SSP, 1, RU_ENGINE_WAIT},
+                                   {RU_ENGINE_SSP, 3, RU_ENGINE_WAIT}};
+    for (uint32_t p = RU_PARAMS_SLOW; p < RU_PARAMS_PATTERNS; p++) {
+        double mean[RU_ARRAY_LEN(rivals)] = {0};
+        for (uint32_t k = 0; k < RU_ARRAY_LEN(rivals); k++) {
+            for (uint64_t seed = 1; seed <= 2; seed++) {
+                mean[k] += over_ideal((ru_params_pattern)p, seed, rivals[k]) / 2;
+            }
+        }
+        assert_true(mean[0] < 1.05 && mean[2] > 1.25);
+        for (uint32_t k = 1; k < RU_ARRAY_LEN(rivals); k++) {
+            assert_true(mean[0] < mean[k]);
+        }
+    }
 }
 
 static void test_mistakes_end_the_job(void **s)
@@ -220,4 +275,5 @@ RU_TESTS(test_params, cmocka_unit_test(test_losses_are_rebuilt),
          cmocka_unit_test(test_mistakes_end_the_job),
          cmocka_unit_test(test_rules_drivers_and_rotation),
          cmocka_unit_test(test_blocks_without_rows), cmocka_unit_test(test_slices_are_applied_once),
+         cmocka_unit_test(test_slices_against_stragglers),
          cmocka_unit_test(test_moves_change_nothing))

@@ -174,12 +174,22 @@ static void device_run(void *self, ru_engine_task *task)
 {
     process *p = self;
     int64_t ns = p->world->job->task_ns > 0 ? p->world->job->task_ns : 1000000;
-    if (p->world->job->stragglers != RU_ENGINE_WAIT) {
-        ns = slowed(p, ns) * (task->task.hi - task->task.lo) / RU_PARAMS_SLICED + 1;
+    if (p->world->job->divided) {
+        int64_t items = task->task.hi - task->task.lo;
+        ns = (p->world->job->pattern == RU_PARAMS_EVEN ? slowed(p, ns) : ns) * items /
+                 RU_PARAMS_SLICED +
+             1;
         p->world->out->helped +=
             task->executor == task->task.executor ? 0 : task->task.hi - task->task.lo;
     }
-    later(p, (answer){.kind = RAN, .object = task->executor, .task = task}, some(p->world, ns));
+    int64_t exact_ns = ns;
+    ns = some(p->world, ns);
+    if (p->world->job->pattern != RU_PARAMS_EVEN) {
+        const ru_params_speeds speeds = {p->world->job->seed, p->world->job->pattern};
+        int64_t now = ru_sim_now(p->world->sim).ns;
+        ns = ru_params_ends_ns(&speeds, (uint32_t)(p - p->world->at), now, (double)exact_ns) - now;
+    }
+    later(p, (answer){.kind = RAN, .object = task->executor, .task = task}, ns);
 }
 
 static void device_write(void *self, ru_engine_ckpt at, uint32_t object, const void *bytes,
@@ -282,9 +292,9 @@ static void news(void *self, const ru_engine_news *n, ru_time now)
 {
     process *p = self;
     world *w = p->world;
-    (void)now;
     if (n->kind == RU_ENGINE_CLOCKED) {
         memcpy(w->out->sums, n->sums, sizeof w->out->sums);
+        w->out->done = now;
     } else if (n->kind == RU_ENGINE_SAVED && n->ckpt.clock == w->job->clocks) {
         collect(p, n->ckpt);
     } else if (n->kind == RU_ENGINE_MOVED) {
@@ -292,6 +302,7 @@ static void news(void *self, const ru_engine_news *n, ru_time now)
     } else if (n->kind == RU_ENGINE_REBUILT) {
         rebuilt(p, n);
     } else if (n->kind == RU_ENGINE_RESTORED) {
+        w->out->begun = w->out->begun.ns == 0 ? now : w->out->begun;
         w->out->generations =
             n->generation > w->out->generations ? n->generation : w->out->generations;
     } else if (n->kind == RU_ENGINE_ENDED) {
@@ -443,7 +454,7 @@ static ru_status build(world *w, ru_err *err)
     const ru_sim_options so = {.seed = job->seed, .nodes_max = RU_PARAMS_PROCESSES};
     RU_CHECK(job->founders + job->later <= RU_PARAMS_PROCESSES);
     w->app = (ru_params_app){job};
-    bool sliced = job->stragglers != RU_ENGINE_WAIT;
+    bool sliced = job->divided;
     w->ops = sliced ? ru_params_item_ops() : ru_params_ops(job);
     for (uint32_t k = 0; k <= job->executors; k++) {
         w->part[k] = (int64_t)k * (sliced ? RU_PARAMS_SLICED : RU_PARAMS_ITEMS);
@@ -605,6 +616,7 @@ void ru_params_draw_sliced(uint64_t seed, ru_params_job *job)
 {
     ru_params_draw(seed, job);
     ru_rng r = ru_rng_from(seed, 78);
+    job->divided = true;
     job->stragglers = 1 + ru_rng_below(&r, 3);
     job->rotate = job->drive = false;
     job->driver = ru_rng_below(&r, 3);
@@ -615,7 +627,7 @@ void ru_params_draw_sliced(uint64_t seed, ru_params_job *job)
 
 static ru_status compare(const ru_params_job *job, const ru_params_result *is, ru_err *err)
 {
-    if (job->stragglers != RU_ENGINE_WAIT) {
+    if (job->divided) {
         int64_t wrong = ru_params_item_wrong(job, is);
         return wrong == 0 ? RU_OK
                           : RU_FAIL(err, RU_E_BUG, "seed %llu: the count of item %lld is wrong",

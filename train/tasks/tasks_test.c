@@ -338,6 +338,147 @@ static void test_a_cancel_that_crosses_a_start_loses(void **state)
     ru_arena_fini(&a);
 }
 
-RU_TESTS(train_tasks, cmocka_unit_test(test_every_item_once_in_a_hostile_net),
+/* -- a CANCEL and a STARTED_WORKING that cross ---------------------------------------------------
+ */
+
+typedef struct pair {
+    ru_rng rng;
+    ru_tasks *t[2];
+    ru_tasks_range work[2];
+    bool working[2], closed[2];
+    struct {
+        uint32_t to;
+        ru_tasks_event ev;
+    } mail[64];
+    uint32_t n;
+    uint8_t times[2][ITEMS];
+    int64_t now;
+} pair;
+
+static void pair_step(pair *p, uint32_t who, ru_tasks_event ev)
+{
+    static ru_tasks_out out;
+    ev.now = (ru_time){++p->now};
+    ru_tasks_step(p->t[who], &ev, &out);
+    for (uint32_t i = 0; i < out.n; i++) {
+        const ru_tasks_effect *e = &out.at[i];
+        if (e->kind == RU_TASKS_WORK) {
+            p->working[who] = true;
+            p->work[who] = e->range;
+            for (uint32_t k = e->range.lo; k < e->range.hi; k++) {
+                p->times[e->range.owner][k]++;
+            }
+        } else if (e->kind == RU_TASKS_CLOSE) {
+            p->closed[who] = true;
+        } else {
+            assert_true(p->n < RU_ARRAY_LEN(p->mail));
+            bool sent = e->kind == RU_TASKS_SEND;
+            p->mail[p->n].to = sent ? e->to : who;
+            p->mail[p->n++].ev = (ru_tasks_event){.kind = sent ? RU_TASKS_HEARD : RU_TASKS_FLUSHED,
+                                                  .worker = who,
+                                                  .msg = e->msg,
+                                                  .range = e->range};
+        }
+    }
+}
+
+static void pair_deliver(pair *p, uint32_t at)
+{
+    uint32_t to = p->mail[at].to;
+    ru_tasks_event ev = p->mail[at].ev;
+    p->mail[at] = p->mail[--p->n];
+    pair_step(p, to, ev);
+}
+
+/* Is such a message on its way? Its place, or UINT32_MAX. */
+static uint32_t pair_find(const pair *p, ru_tasks_kind kind)
+{
+    for (uint32_t i = 0; i < p->n; i++) {
+        if (p->mail[i].ev.kind == RU_TASKS_HEARD && p->mail[i].ev.msg.kind == kind) {
+            return i;
+        }
+    }
+    return UINT32_MAX;
+}
+
+static void pair_worked(pair *p, uint32_t who)
+{
+    p->working[who] = false;
+    pair_step(p, who, (ru_tasks_event){.kind = RU_TASKS_WORKED});
+}
+
+/* Worker 1 is ahead and busy; worker 0 offers it a slice, and comes to that slice itself. At this
+ * moment worker 1 begins it. */
+static void force_race(pair *p)
+{
+    uint32_t at;
+    pair_step(p, 0, (ru_tasks_event){.kind = RU_TASKS_BEGIN});
+    pair_step(p, 1, (ru_tasks_event){.kind = RU_TASKS_BEGIN});
+    uint32_t ahead = ITEMS / 2 + ru_rng_below(&p->rng, ITEMS / 3);
+    while (p->work[1].hi < ahead) {
+        pair_worked(p, 1);
+    }
+    while (pair_find(p, RU_TASKS_DO_THIS) == UINT32_MAX) {
+        at = pair_find(p, RU_TASKS_THIS_FAR);
+        assert_true(at != UINT32_MAX);
+        pair_deliver(p, at);
+    }
+    while ((at = pair_find(p, RU_TASKS_DO_THIS)) != UINT32_MAX) {
+        pair_deliver(p, at);
+    }
+    while (pair_find(p, RU_TASKS_CANCEL) == UINT32_MAX) {
+        assert_true(p->working[0]);
+        pair_worked(p, 0);
+    }
+    pair_worked(p, 1);
+    assert_true(pair_find(p, RU_TASKS_STARTED_WORKING) != UINT32_MAX);
+}
+
+static void test_a_thousand_forced_races(void **state)
+{
+    (void)state;
+    static pair p;
+    static ru_reassign_rules rules;
+    for (uint64_t seed = 0; seed < 1000; seed++) {
+        ru_arena a;
+        ru_err err;
+        ru_arena_init(&a, 0);
+        p = (pair){.rng = ru_rng_from(seed, 91)};
+        rules = push_rules;
+        rules.grain_ppm = 10000 * (1 + (int64_t)ru_rng_below(&p.rng, 10));
+        for (uint32_t k = 0; k < 2; k++) {
+            const uint32_t other = 1 - k;
+            const ru_tasks_options opt = {.me = k,
+                                          .items = ITEMS,
+                                          .clocks = 1,
+                                          .rules = &rules,
+                                          .helpers = &other,
+                                          .helpees = &other,
+                                          .n_helpers = 1,
+                                          .n_helpees = 1};
+            assert_ok(ru_tasks_open(&opt, &a, &p.t[k], &err), err);
+        }
+        force_race(&p);
+        for (uint32_t turn = 0; !p.closed[0] || !p.closed[1]; turn++) {
+            assert_true(turn < 10000);
+            uint32_t pick = ru_rng_below(&p.rng, p.n + 2);
+            if (pick < p.n) {
+                pair_deliver(&p, pick);
+            } else if (p.working[pick - p.n]) {
+                pair_worked(&p, pick - p.n);
+            } else {
+                p.now += 100000000; /* it may ask again */
+                pair_step(&p, pick - p.n, (ru_tasks_event){.kind = RU_TASKS_TIME});
+            }
+        }
+        for (uint32_t i = 0; i < 2 * ITEMS; i++) {
+            assert_int_equal(p.times[i / ITEMS][i % ITEMS], 1);
+        }
+        ru_arena_fini(&a);
+    }
+}
+
+RU_TESTS(train_tasks, cmocka_unit_test(test_a_thousand_forced_races),
+         cmocka_unit_test(test_every_item_once_in_a_hostile_net),
          cmocka_unit_test(test_pull_style_in_a_quiet_net),
          cmocka_unit_test(test_a_cancel_that_crosses_a_start_loses))
