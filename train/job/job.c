@@ -281,9 +281,8 @@ static const ru_conf_field train_fields[] = {
         .help = "stop when an evaluation reaches all of these targets: accuracy, top5, precision, "
                 "recall, f1, auc, r2 (at least), loss, mse, perplexity, mae, rmse (at most)"),
     ROW(TEXT_LIST, ru_job_train, metrics, .def = "[]",
-        .help =
-            "further figures of each evaluation: top5, precision, recall, f1, auc (means over "
-            "the classes); mae, rmse, r2 (numbers); the process that leads computes them alone"),
+        .help = "further figures of each evaluation: top5, precision, recall, f1, auc (means over "
+                "the classes); mae, rmse, r2 (numbers)"),
     ROW(CHOICE, ru_job_train, metric, .def = "auto",
         .choices = "auto|" RU_METRIC_BASIC "|" RU_METRIC_CLASSES "|" RU_METRIC_NUMBERS,
         .help = "metric that says which evaluation is the best, for train.patience and "

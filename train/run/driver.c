@@ -142,11 +142,17 @@ static void send(void *self, int64_t batch, const ru_eval_sums *sums)
     d->ops->helpers->send(d->self, d->t->step_done, batch, sums);
 }
 
-/* The batches of this process: [rank/members, (rank+1)/members) of all; figures that need the
- * outputs of every sample: all, as only sums of batches are sent. */
+/* Do others evaluate too? Not when a batch and its outputs do not fit into a message. */
+static bool shared(const rui_driver *d)
+{
+    const rui_helpers *h = d->ops->helpers;
+    return h != NULL && ru_eval_rows_bytes(d->t->eval, 0) <= h->rows_max_bytes;
+}
+
+/* The batches of this process: [rank/members, (rank+1)/members) of all. */
 static ru_eval_part part_of(rui_driver *d)
 {
-    bool all = ru_eval_needs_all(d->t->eval);
+    bool all = !shared(d);
     int64_t n = d->n_sums, members = all || d->turn.members == 0 ? 1 : d->turn.members;
     int64_t rank = all ? 0 : d->turn.rank;
     return (ru_eval_part){
@@ -158,7 +164,7 @@ static ru_eval_part part_of(rui_driver *d)
 ru_status rui_driver_evaluate(rui_driver *d, ru_err *err)
 {
     rui_trainer *t = d->t;
-    const rui_helpers *h = d->ops->helpers;
+    const rui_helpers *h = shared(d) ? d->ops->helpers : NULL;
     ru_time begun = ru_clock_now();
     RU_TRY(ru_eval_state_from(t->eval, &t->step.graph, t->exe, err));
     const ru_eval_part own = part_of(d);
@@ -183,7 +189,7 @@ void rui_driver_help(rui_driver *d)
     rui_trainer *t = d->t;
     ru_err err = {0};
     if (d->ops->helpers == NULL || !rui_trainer_eval_due(t) || d->turn.share.n == 0 ||
-        d->turn.members < 2 || ru_eval_needs_all(t->eval) || is_over(d)) {
+        d->turn.members < 2 || !shared(d) || is_over(d)) {
         return;
     }
     ru_eval_part part = part_of(d);

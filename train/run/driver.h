@@ -48,7 +48,9 @@ typedef struct rui_turn {
 typedef struct rui_helpers {
     /* There are test data, in this many batches; called at least once before the others. */
     ru_status (*open)(void *self, int64_t n_batches, ru_err *err);
-    /* The leader: has somebody sent this batch of the evaluation after `step`? */
+    int64_t rows_max_bytes; /* of outputs and labels that go with the sums of a batch */
+    /* The leader: has somebody sent this batch of the evaluation after `step`? Its outputs and
+     * labels are in the evaluation then. */
     bool (*got)(void *self, int64_t step, int64_t batch, ru_eval_sums *into);
     /* The leader: nothing is missing any more. */
     void (*over)(void *self, int64_t step);

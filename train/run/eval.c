@@ -115,9 +115,27 @@ ru_exe *ru_eval_exe(ru_eval *e, const ru_graph **graph)
     return e->main.exe;
 }
 
-bool ru_eval_needs_all(const ru_eval *e)
+/* Samples of a batch. */
+static int64_t samples_of(const ru_eval *e, int64_t batch)
 {
-    return e->scores.n_names > 0;
+    int64_t left = ru_dataset_count(e->data) - batch * e->main.n;
+    RU_CHECK(batch >= 0 && left > 0);
+    return left < e->main.n ? left : e->main.n;
+}
+
+int64_t ru_eval_rows_bytes(const ru_eval *e, int64_t batch)
+{
+    return e->scores.n_names > 0 ? ru_scores_bytes(&e->scores, samples_of(e, batch)) : 0;
+}
+
+void ru_eval_rows_pack(const ru_eval *e, int64_t batch, void *into)
+{
+    ru_scores_pack(&e->scores, batch * e->main.n, samples_of(e, batch), into);
+}
+
+void ru_eval_rows_unpack(ru_eval *e, int64_t batch, const void *from)
+{
+    ru_scores_unpack(&e->scores, batch * e->main.n, samples_of(e, batch), from);
 }
 
 ru_status ru_eval_state_from(ru_eval *e, const ru_graph *graph, ru_exe *from, ru_err *err)

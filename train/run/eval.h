@@ -28,8 +28,11 @@ RU_MUST_USE ru_status ru_eval_open(const ru_model *m, ru_dataset *data, const ru
                                    ru_arena *arena, ru_eval **out, ru_err *err);
 void ru_eval_close(ru_eval *e); /* NULL is fine */
 
-/* Figures were asked for, so every batch must be run here. */
-bool ru_eval_needs_all(const ru_eval *e);
+/* Figures need the outputs and labels of every sample: bytes of those of a batch, which go with
+ * its sums (0: none are needed). */
+int64_t ru_eval_rows_bytes(const ru_eval *e, int64_t batch);
+void ru_eval_rows_pack(const ru_eval *e, int64_t batch, void *into);
+void ru_eval_rows_unpack(ru_eval *e, int64_t batch, const void *from);
 
 /* Take parameters and statistics from `from`, whose graph is `graph`. */
 RU_MUST_USE ru_status ru_eval_state_from(ru_eval *e, const ru_graph *graph, ru_exe *from,

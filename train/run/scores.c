@@ -215,6 +215,29 @@ void ru_scores_put(ru_scores *s, int64_t first, int64_t n, const float *outputs,
     memcpy(s->labels + first * s->label_bytes, labels, (size_t)(n * s->label_bytes));
 }
 
+int64_t ru_scores_bytes(const ru_scores *s, int64_t n)
+{
+    return n * (s->outputs * 4 + s->label_bytes);
+}
+
+void ru_scores_pack(const ru_scores *s, int64_t first, int64_t n, void *into)
+{
+    RU_CHECK(first >= 0 && first + n <= s->count);
+    uint8_t *to = into;
+    memcpy(to, s->predictions + first * s->outputs, (size_t)(n * s->outputs) * 4);
+    memcpy(to + n * s->outputs * 4, s->labels + first * s->label_bytes,
+           (size_t)(n * s->label_bytes));
+}
+
+void ru_scores_unpack(ru_scores *s, int64_t first, int64_t n, const void *from)
+{
+    const uint8_t *at = from;
+    RU_CHECK(first >= 0 && first + n <= s->count);
+    memcpy(s->predictions + first * s->outputs, at, (size_t)(n * s->outputs) * 4);
+    memcpy(s->labels + first * s->label_bytes, at + n * s->outputs * 4,
+           (size_t)(n * s->label_bytes));
+}
+
 static bool wants(const ru_scores *s, const char *name)
 {
     bool yes = false;

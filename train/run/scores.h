@@ -50,6 +50,10 @@ RU_MUST_USE ru_status ru_scores_open(ru_scores *s, ru_arena *arena, ru_err *err)
 /* Batch of n samples from sample `first` on. */
 void ru_scores_put(ru_scores *s, int64_t first, int64_t n, const float *outputs,
                    const void *labels);
+/* Outputs and labels of n samples from sample `first` on, as bytes for another process. */
+int64_t ru_scores_bytes(const ru_scores *s, int64_t n);
+void ru_scores_pack(const ru_scores *s, int64_t first, int64_t n, void *into);
+void ru_scores_unpack(ru_scores *s, int64_t first, int64_t n, const void *from);
 /* Append the figures to `m`. A function of the samples alone, not of batches. */
 RU_MUST_USE ru_status ru_scores_get(const ru_scores *s, ru_arena *scratch, ru_metrics *m,
                                     ru_err *err);

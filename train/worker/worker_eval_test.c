@@ -8,13 +8,14 @@
 #include "test/test.h"
 #include "train/worker/worker_impl.h"
 
-enum { STEP = 7, BATCHES = 13 };
+enum { STEP = 7, BATCHES = 13, ROWS_MAX = 8 * (3 * 4 + 8) };
 
 typedef struct rig {
     ru_arena arena;
     ru_job job;
     rui_worker w;
     ru_eval_sums right[BATCHES];
+    uint8_t rows[BATCHES][ROWS_MAX]; /* where figures are asked for */
     ru_metrics alone;
     int64_t run; /* batches of the last evaluation alone */
 } rig;
@@ -33,21 +34,21 @@ static void keep_right(void *self, int64_t batch, const ru_eval_sums *sums)
     r->run++;
 }
 
-static int setup(void **state)
+static int setup_with(void **state, const char *figures)
 {
     static ru_worker_options options;
     rig *r = calloc(1, sizeof *r);
     ru_err err = {0};
     assert_non_null(r);
     ru_arena_init(&r->arena, 0);
-    assert_ok(ru_job_parse("t",
-                           "name: t\nmodel: {zoo: mlp, hidden: [8]}\n"
-                           "data: {format: synthetic, generator: gaussian, count: 64, "
-                           "test_count: 97, features: 6, classes: 3}\n"
-                           "train: {batch: 8, eval_batch: 8, eval_every: 1, threads: 1, device: "
-                           "ref, optimizer: sgd}\n",
-                           &r->arena, &r->job, &err),
-              err);
+    const char *job = ru_arena_printf(&r->arena,
+                                      "name: t\nmodel: {zoo: mlp, hidden: [8]}\n"
+                                      "data: {format: synthetic, generator: gaussian, count: 64, "
+                                      "test_count: 97, features: 6, classes: 3}\n"
+                                      "train: {batch: 8, eval_batch: 8, eval_every: 1, threads: 1, "
+                                      "device: ref, optimizer: sgd, metrics: [%s]}\n",
+                                      figures);
+    assert_ok(ru_job_parse("t", job, &r->arena, &r->job, &err), err);
     rui_worker *w = &r->w;
     rui_trainer *t = &w->t;
     w->opt = &options;
@@ -82,8 +83,22 @@ static int setup(void **state)
     const ru_eval_part all = {.end = BATCHES, .done = keep_right, .self = r};
     assert_ok(ru_eval_run_part(t->eval, &all, &err), err);
     assert_int_equal(r->run, BATCHES);
+    for (int64_t b = 0; b < BATCHES && figures[0] != 0; b++) {
+        assert_in_range(ru_eval_rows_bytes(t->eval, b), 1, ROWS_MAX);
+        ru_eval_rows_pack(t->eval, b, r->rows[b]);
+    }
     *state = r;
     return 0;
+}
+
+static int setup(void **state)
+{
+    return setup_with(state, "");
+}
+
+static int setup_figures(void **state)
+{
+    return setup_with(state, "f1, auc");
 }
 
 static int teardown(void **state)
@@ -104,8 +119,9 @@ static int teardown(void **state)
 
 static void send(rig *r, int64_t step, uint32_t batch, const ru_eval_sums *s, int64_t size_bytes)
 {
-    uint8_t buf[64];
+    uint8_t buf[64 + ROWS_MAX];
     uint64_t bits[4];
+    int64_t rows = batch < BATCHES ? ru_eval_rows_bytes(r->w.t.eval, batch) : 0;
     memcpy(bits, s, sizeof bits);
     ru_wire_out o = ru_wire_out_into(buf, sizeof buf);
     ru_wire_put_u64(&o, (uint64_t)step);
@@ -113,7 +129,9 @@ static void send(rig *r, int64_t step, uint32_t batch, const ru_eval_sums *s, in
     for (uint32_t k = 0; k < 4; k++) {
         ru_wire_put_u64(&o, bits[k]);
     }
-    rui_evals_hear(&r->w, RUI_MSG_EVAL, buf, size_bytes >= 0 ? size_bytes : ru_wire_size(&o));
+    memcpy(buf + ru_wire_size(&o), r->rows[rows > 0 ? batch : 0], (size_t)rows);
+    rui_evals_hear(&r->w, RUI_MSG_EVAL, buf,
+                   size_bytes >= 0 ? size_bytes : ru_wire_size(&o) + rows);
 }
 
 /* As the leader of so many; how many batches the others' words saved is seen by `have`. */
@@ -122,6 +140,12 @@ static void evaluate(rig *r, uint32_t rank, uint32_t members)
     ru_err err = {0};
     r->w.d.turn = (rui_turn){.rank = rank, .members = members, .leads = true};
     memset(&r->w.t.metrics, 0, sizeof r->w.t.metrics);
+    for (int64_t b = 0; b < BATCHES; b++) { /* nothing is left from an evaluation before */
+        static const uint8_t none[ROWS_MAX];
+        if (ru_eval_rows_bytes(r->w.t.eval, b) > 0) {
+            ru_eval_rows_unpack(r->w.t.eval, b, none);
+        }
+    }
     assert_ok(rui_driver_evaluate(&r->w.d, &err), err);
     assert_int_equal(r->w.t.metrics.n, r->alone.n);
     for (uint32_t k = 0; k < r->alone.n; k++) {
@@ -143,6 +167,7 @@ static void whoever_helps_the_metrics_are_the_same(void **state)
         send(r, step - 1, 0, &wrong, -1); /* late */
         send(r, step, BATCHES, &wrong, -1);
         send(r, step, 1, &wrong, 43); /* cut */
+        send(r, step, 1, &wrong, 45); /* too long, or its rows are cut */
         evaluate(r, members % 2 == 0 ? 0 : members - 1, members);
     }
 }
@@ -190,5 +215,8 @@ static void who_helps_sends_its_part(void **state)
 
 RU_TESTS(train_worker_eval,
          cmocka_unit_test_setup_teardown(whoever_helps_the_metrics_are_the_same, setup, teardown),
+         cmocka_unit_test_setup_teardown(whoever_helps_the_metrics_are_the_same, setup_figures,
+                                         teardown),
+         cmocka_unit_test_setup_teardown(who_helps_sends_its_part, setup_figures, teardown),
          cmocka_unit_test_setup_teardown(what_others_sent_is_not_run_again, setup, teardown),
          cmocka_unit_test_setup_teardown(who_helps_sends_its_part, setup, teardown))

@@ -94,7 +94,10 @@ typedef struct rui_evals {
     int64_t n;        /* batches; 0: not open */
     ru_eval_sums *at; /* [n] */
     int64_t *have;    /* [n] the step after which they were evaluated */
-    int64_t over;     /* the last step of which nothing is missing any more */
+    uint8_t *rows; /* [n, rows_bytes] outputs and labels of the batches, where figures need them */
+    int64_t rows_bytes; /* of a full batch */
+    uint8_t *message;   /* [SUMS_BYTES + rows_bytes] loop thread: being sent */
+    int64_t over;       /* the last step of which nothing is missing any more */
 } rui_evals;
 
 /* What a step gave, kept for a successor of the leader. */
