@@ -1,4 +1,6 @@
 /* The rows of `save` and `recover` in plan/policy.def: their inputs as files, their reports. */
+#include "plan/save_policy.h"
+
 #include <math.h>
 
 #include "cost/perturb.h"
@@ -7,10 +9,7 @@
 
 #define AT(type_, name_) .offset = offsetof(type_, name_)
 
-/* The unperturbed run, for the bound: the same fields in both inputs. */
-typedef struct run_in {
-    double rate, begin, iteration;
-} run_in;
+typedef ru_save_policy_run run_in;
 
 static const ru_conf_field run_fields[] = {
     {.name = "rate",
@@ -49,13 +48,7 @@ static double bound_of(const run_in *r, double norm)
 /* -- save -----------------------------------------------------------------------------------------
  */
 
-typedef struct save_in {
-    ru_conf_f64s distance;
-    double fraction, lost;
-    uint32_t cursor, method;
-    int64_t seed;
-    run_in run;
-} save_in;
+typedef ru_save_policy_in save_in;
 
 static ru_status check_save_in(const void *section, ru_err *err)
 {
@@ -196,17 +189,8 @@ const ru_policy ru_policy_save = {
 /* -- recover --------------------------------------------------------------------------------------
  */
 
-typedef struct block_in {
-    bool lost;
-    int64_t log_at, cache_at;
-    double log_distance, cache_distance, start_distance;
-} block_in;
-
-typedef struct recover_in {
-    ru_conf_sections blocks;
-    uint32_t method;
-    run_in run;
-} recover_in;
+typedef ru_recover_policy_block block_in;
+typedef ru_recover_policy_in recover_in;
 
 #define COPY_AGE(name_, what_)                                                            \
     {                                                                                     \

@@ -190,7 +190,9 @@ typedef struct ru_ps_rebuilt {
     int64_t rows, cached, logged, saved; /* rows from caches, saved blocks, checkpoint; the rest are
                                           * first values */
     int64_t late;                        /* clocks (steps) that the rows are behind, added up */
+    int64_t log_at, cache_at;            /* clock of the newest saved block, and copy; -1: none */
     double moved;       /* distance of rows that caches gave from those of saved blocks */
+    double begun;       /* ... of all rows from first values, about */
     const uint32_t *at; /* [rows of all tables] UINT32_MAX: not of this shard; view until the next
                          * rebuild */
 } ru_ps_rebuilt;

@@ -180,7 +180,9 @@ struct ru_ps {
     float **saved;      /* [n_blocks] as they are stored; NULL: not known */
     uint32_t *copy_at;  /* [n_rows] a buffer, when shards are rebuilt: clock of the copy, */
     uint8_t *copy_from; /* [n_rows] ... and where it is from */
-    double copy_moved;  /* squared distance of copies from what they replace */
+    int64_t newest_log, newest_cache; /* of the shard that is rebuilt */
+    double copy_moved; /* squared distance of copies from the saved blocks that they replace */
+    double copy_begun; /* ... from first values */
     ru_ps_stats stats;
 };
 

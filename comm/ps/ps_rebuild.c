@@ -92,7 +92,8 @@ ru_status ru_ps_rebuild_begin(ru_ps *ps, uint32_t shard)
     }
     rui_ps_shard_begin(ps, shard);
     memset(ps->copy_at, 0xff, (size_t)p->n_rows * sizeof *ps->copy_at);
-    ps->copy_moved = 0;
+    ps->copy_moved = ps->copy_begun = 0;
+    ps->newest_log = ps->newest_cache = -1;
     for (uint32_t k = p->shard_first[shard]; k < p->shard_first[shard + 1]; k++) {
         for (uint32_t r = p->block_row[p->block[k]]; r < p->block_row[p->block[k] + 1]; r++) {
             ps->copy_at[r] = 0;
@@ -110,6 +111,17 @@ static bool newer(const ru_ps *ps, uint32_t shard, uint32_t row, uint32_t closed
                      (closed == ps->copy_at[row] && from == LOGGED));
 }
 
+static double apart(const float *row, const uint8_t *copy, uint32_t width)
+{
+    double sum = 0;
+    for (uint32_t i = 0; i < width; i++) {
+        float v;
+        memcpy(&v, copy + (size_t)i * 4, sizeof v);
+        sum += ((double)v - (double)row[i]) * ((double)v - (double)row[i]);
+    }
+    return sum;
+}
+
 /* Whole rows of a block, with the state of their rule. */
 static void take_block(ru_ps *ps, uint32_t shard, uint32_t block, uint32_t closed, uint8_t from,
                        const uint8_t *at)
@@ -119,7 +131,10 @@ static void take_block(ru_ps *ps, uint32_t shard, uint32_t block, uint32_t close
     size_t bytes = (size_t)rui_ps_stride(p, t) * 4;
     for (uint32_t r = p->block_row[block]; r < p->block_row[block + 1]; r++, at += bytes) {
         if (newer(ps, shard, r, closed, from)) {
-            memcpy(rui_ps_row(ps, shard, t, r), at, bytes);
+            ps->newest_log = closed > ps->newest_log ? closed : ps->newest_log;
+            float *row = rui_ps_row(ps, shard, t, r);
+            ps->copy_begun += ps->copy_from[r] == FIRST ? apart(row, at, p->table[t].width) : 0;
+            memcpy(row, at, bytes);
             ps->copy_at[r] = closed;
             ps->copy_from[r] = from;
         }
@@ -156,17 +171,6 @@ ru_status ru_ps_rebuild_block(ru_ps *ps, uint32_t shard, uint32_t block, uint32_
     return RU_OK;
 }
 
-static double apart(const float *row, const uint8_t *copy, uint32_t width)
-{
-    double sum = 0;
-    for (uint32_t i = 0; i < width; i++) {
-        float v;
-        memcpy(&v, copy + (size_t)i * 4, sizeof v);
-        sum += ((double)v - (double)row[i]) * ((double)v - (double)row[i]);
-    }
-    return sum;
-}
-
 ru_status ru_ps_rebuild_rows(ru_ps *ps, uint32_t shard, const void *bytes, int64_t n)
 {
     const rui_ps_place *p = &ps->place;
@@ -190,9 +194,10 @@ ru_status ru_ps_rebuild_rows(ru_ps *ps, uint32_t shard, const void *bytes, int64
         for (uint32_t r = c.row; r < c.row + c.n; r++, at += width * 4, n -= width * 4) {
             if (newer(ps, shard, r, c.closed, CACHED)) {
                 float *row = rui_ps_row(ps, shard, t, r);
-                if (ps->copy_from[r] == LOGGED) {
-                    ps->copy_moved += apart(row, at, (uint32_t)width);
-                }
+                ps->newest_cache = c.closed > ps->newest_cache ? c.closed : ps->newest_cache;
+                double d = apart(row, at, (uint32_t)width);
+                ps->copy_moved += ps->copy_from[r] == LOGGED || ps->copy_from[r] == SAVED ? d : 0;
+                ps->copy_begun += ps->copy_from[r] == FIRST ? d : 0;
                 memcpy(row, at, (size_t)width * 4);
                 ps->copy_at[r] = c.closed;
                 ps->copy_from[r] = CACHED;
@@ -231,6 +236,9 @@ void ru_ps_rebuild_end(ru_ps *ps, uint32_t shard, uint32_t step, ru_ps_rebuilt *
         x->done[e] = ps->closed * ps->opt.rounds;
     }
     out->moved = sqrt(ps->copy_moved);
+    out->begun = sqrt(ps->copy_begun);
+    out->log_at = ps->newest_log;
+    out->cache_at = ps->newest_cache;
     out->cached = from[CACHED];
     out->logged = from[LOGGED];
     out->saved = from[SAVED];
