@@ -56,5 +56,9 @@ for app in mlr mf; do
     awk -v a="$(loss one-$app)" -v b="$(loss four-$app)" 'BEGIN { exit !(b <= a * 1.02 + 1e-9) }' ||
         fail "$app: loss $(loss four-$app), expected $(loss one-$app)"
     [[ -z $(ls four-$app/params | grep log-) ]] || fail "$app left its running checkpoint"
+    for policy in save recover; do
+        "$rubato" explain four-$app $policy >explain.log 2>&1 || fail "explain $policy"
+        grep -q 'predicted and measured' explain.log || fail "explain shows no measured $policy"
+    done
     echo "ok: $app, two of four killed at step $at of $last, loss $(loss four-$app) beside $(loss one-$app)"
 done

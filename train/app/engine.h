@@ -160,6 +160,12 @@ typedef struct ru_engine_options {
     void (*news)(void *self, const ru_engine_news *n, ru_time now);
     /* The leader moves what plan/moves says to `in`; view until return. May be NULL. */
     void (*planned)(void *self, const ru_moves_in *in, ru_time now);
+    /* Save number `count` of this process writes what plan/save says. */
+    void (*saving)(void *self, const ru_save_in *in, uint32_t count, ru_time now);
+    /* Leader: all objects that were lost, each a block here, are rebuilt, took_ns after the view
+     * that said so; their rows are so many clocks behind, on average. */
+    void (*recovered)(void *self, const ru_recover_in *in, double late, int64_t took_ns,
+                      ru_time now);
     void *news_self;
 } ru_engine_options;
 

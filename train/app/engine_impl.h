@@ -31,6 +31,7 @@ enum {
     RUI_ENGINE_FAILED,   /* the job cannot go on: a sentence */
     RUI_ENGINE_STOP,     /* somebody wants the job to end */
     RUI_ENGINE_GO,       /* a member that wants to leave holds nothing any more */
+    RUI_ENGINE_REBUILT,  /* a lost object is here again: rui_rebuilt */
     RUI_ENGINE_COPIES,   /* a member's copies of rows of a lost shard, for its new holder */
     RUI_ENGINE_SLICE,    /* between executors: rui_slice_head */
 };
@@ -117,6 +118,12 @@ typedef struct rui_exec {
     int64_t cpu_ns;    /* of the clock under way */
 } rui_exec;
 
+/* How a lost object came back. */
+typedef struct rui_rebuilt {
+    int64_t log_at, cache_at, rows, late;
+    double moved, begun;
+} rui_rebuilt;
+
 typedef struct rui_lead {
     bool on;
     uint32_t *done; /* [executors] clocks */
@@ -153,11 +160,13 @@ typedef struct rui_lead {
     uint32_t n_members, n_leavers;
     uint32_t part_clock; /* checkpoint after which this leader may leave; 0: none was asked for */
     ru_node_id leaver[RUI_ENGINE_LEAVERS_MAX]; /* who want to leave */
-    uint8_t *lost;       /* [executors + shards] nobody has it: rebuild it with the next view */
-    uint8_t *seen;       /* [executors + shards] somebody said so since the last loss, */
-    bool check;          /* ... and not all members have spoken yet */
-    bool adopt;          /* it leads since the loss: which clock is it? the members say so */
-    uint32_t adopt_from; /* clocks closed, as far as they have said */
+    uint8_t *lost;        /* [executors + shards] nobody has it: rebuild it with the next view */
+    uint8_t *seen;        /* [executors + shards] somebody said so since the last loss, */
+    bool check;           /* ... and not all members have spoken yet */
+    bool adopt;           /* it leads since the loss: which clock is it? the members say so */
+    rui_rebuilt *rebuilt; /* [executors + shards] rows -1: not yet, 0: it was not lost */
+    ru_time lost_at;      /* the last loss */
+    uint32_t adopt_from;  /* clocks closed, as far as they have said */
     ru_arena plan_out, plan_scratch;
     uint32_t end_clock; /* the job ends when so many clocks are closed and saved */
     bool ended;
@@ -259,6 +268,8 @@ void rui_rebuild_copies(ru_engine *e, ru_node_id from, const rui_engine_head *h,
 /* ... the leader */
 RU_MUST_USE bool rui_recover_may(const ru_engine *e, const ru_node_id *nodes, uint32_t n);
 void rui_recover_in_force(ru_engine *e, ru_time now, ru_effects *fx);
+void rui_recover_rebuilt(ru_engine *e, const rui_engine_head *h, const void *body, int64_t bytes,
+                         ru_time now);
 /* READY of a member: its objects, those here and those on their way from it. */
 void rui_recover_ready(ru_engine *e, const rui_engine_head *h, const uint8_t *here,
                        const uint8_t *leaving, bool all, ru_time now, ru_effects *fx);

@@ -20,9 +20,10 @@ ru_status rui_lead_open(ru_engine *e, ru_err *err)
     l->ready = RU_NEW(e->arena, uint32_t, RU_MEMBERS_MAX);
     l->lost = RU_NEW(e->arena, uint8_t, objects);
     l->seen = RU_NEW(e->arena, uint8_t, objects);
+    l->rebuilt = RU_NEW(e->arena, rui_rebuilt, objects);
     if (l->done == NULL || l->sums == NULL || l->cpu_ns == NULL || l->stored == NULL ||
         l->to == NULL || l->at == NULL || l->prepared == NULL || l->ready == NULL ||
-        l->lost == NULL || l->seen == NULL) {
+        l->lost == NULL || l->seen == NULL || l->rebuilt == NULL) {
         return RU_FAIL(err, RU_E_MEM, "no memory for the leader of %u executors", e->n_execs);
     }
     l->args_clock = RUI_ENGINE_NONE;
@@ -370,6 +371,7 @@ void rui_lead_begin(ru_engine *e, ru_time now, ru_effects *fx)
     l->barrier = 0;
     l->adopt = l->check = false;
     memset(l->lost, 0, e->n_execs + e->n_shards);
+    memset(l->rebuilt, 0, (e->n_execs + e->n_shards) * sizeof *l->rebuilt);
     l->save_bytes = 0;
     l->driving = false;
     l->args_clock = RUI_ENGINE_NONE;
@@ -466,6 +468,9 @@ void rui_lead_heard(ru_engine *e, ru_node_id from, uint32_t what, const rui_engi
         break;
     case RUI_ENGINE_SAVED:
         hear_saved(e, h, now, fx);
+        break;
+    case RUI_ENGINE_REBUILT:
+        rui_recover_rebuilt(e, h, body, body_bytes, now);
         break;
     case RUI_ENGINE_READY:
         rui_map_ready(e, from, h, body, body_bytes, now, fx);

@@ -233,8 +233,13 @@ void ru_engine_log_read(ru_engine *e, uint32_t generation, uint32_t object, cons
 /* -- complete ------------------------------------------------------------------------------------
  */
 
-static void told(ru_engine *e, uint32_t o, const ru_ps_rebuilt *how, ru_time now)
+static void told(ru_engine *e, uint32_t o, const ru_ps_rebuilt *how, ru_time now, ru_effects *fx)
 {
+    const rui_rebuilt words = {how->log_at, how->cache_at, how->rows,
+                               how->late,   how->moved,    how->begun};
+    rui_engine_head h = {.executor = o};
+    rui_engine_send(e, ru_member_leader(e->opt.member), RUI_ENGINE_REBUILT, &h, &words,
+                    sizeof words, now, fx);
     e->facts.rebuilt++;
     rui_engine_news(e,
                     &(ru_engine_news){.kind = RU_ENGINE_REBUILT,
@@ -284,7 +289,7 @@ static void finish_shard(ru_engine *e, uint32_t o, ru_time now, ru_effects *fx)
         return;
     }
     ru_ps_rebuild_end(e->ps, s, r->step, &how, now, fx);
-    told(e, o, &how, now);
+    told(e, o, &how, now, fx);
     rui_engine_save_shard(e, s, now, fx);
     rui_engine_ready(e, false, now, fx);
 }
@@ -330,8 +335,10 @@ static void finish_exec(ru_engine *e, uint32_t k, ru_time now, ru_effects *fx)
                                .logged = bytes != NULL && bytes != e->rebuild[k]->saved,
                                .saved = bytes != NULL && bytes == e->rebuild[k]->saved,
                                .late = keeps && clock < e->closed ? e->closed - clock : 0,
+                               .log_at = bytes != NULL ? (int64_t)clock : -1,
+                               .cache_at = -1,
                                .at = &clock};
-    told(e, k, &how, now);
+    told(e, k, &how, now, fx);
 }
 
 void rui_rebuild_look(ru_engine *e, ru_time now, ru_effects *fx)
@@ -398,7 +405,9 @@ void rui_recover_in_force(ru_engine *e, ru_time now, ru_effects *fx)
             l->to[o] = e->holder[o];
         }
         l->seen[o] = l->lost[o] = 0;
+        l->rebuilt[o] = e->lost[o] ? (rui_rebuilt){.rows = -1} : l->rebuilt[o];
     }
+    l->lost_at = now;
     l->renew = false;
     l->check = true;
     rui_lead_lost(e, adopt, now, fx);
@@ -422,4 +431,39 @@ void rui_recover_ready(ru_engine *e, const rui_engine_head *h, const uint8_t *he
     if (l->adopt) {
         rui_lead_go(e, now, fx);
     }
+}
+
+void rui_recover_rebuilt(ru_engine *e, const rui_engine_head *h, const void *body, int64_t bytes,
+                         ru_time now)
+{
+    rui_lead *l = &e->lead;
+    int64_t rows = 0;
+    double late = 0;
+    if (h->executor >= objects(e) || bytes != (int64_t)sizeof *l->rebuilt ||
+        l->rebuilt[h->executor].rows >= 0) {
+        return;
+    }
+    memcpy(&l->rebuilt[h->executor], body, sizeof *l->rebuilt);
+    ru_arena_rewind(&l->plan_scratch, (ru_arena_mark){0});
+    ru_recover_block *b = RU_NEW(&l->plan_scratch, ru_recover_block, objects(e));
+    RU_CHECK(b != NULL);
+    for (uint32_t o = 0; o < objects(e); o++) {
+        const rui_rebuilt *r = &l->rebuilt[o];
+        if (r->rows < 0) {
+            return; /* not all yet */
+        }
+        uint32_t clock = o >= e->n_execs + e->opt.shards ? e->opt.shape->rounds : 1;
+        b[o] = (ru_recover_block){.lost = r->rows > 0,
+                                  .log_at = r->log_at < 0 ? -1 : r->log_at / clock,
+                                  .cache_at = r->cache_at < 0 ? -1 : r->cache_at / clock,
+                                  .log_d = r->moved,
+                                  .start_d = r->begun};
+        rows += r->rows;
+        late += (double)r->late / clock;
+    }
+    const ru_recover_in in = {b, objects(e), (ru_recover_method)e->opt.recover};
+    if (e->opt.recovered != NULL && rows > 0) {
+        e->opt.recovered(e->opt.news_self, &in, late / (double)rows, now.ns - l->lost_at.ns, now);
+    }
+    memset(l->rebuilt, 0, objects(e) * sizeof *l->rebuilt);
 }

@@ -123,7 +123,7 @@ static uint8_t *records(ru_engine *e, const block *b, const ru_save_plan *p, con
 }
 
 static ru_status choose(const ru_engine *e, const double *moved, uint32_t n, ru_arena *out,
-                        ru_save_plan *p, ru_err *err)
+                        ru_save_plan *p, ru_time now, ru_err *err)
 {
     const rui_saver *s = &e->saver;
     const ru_engine_saves *o = &e->opt.saves;
@@ -138,7 +138,11 @@ static ru_status choose(const ru_engine *e, const double *moved, uint32_t n, ru_
         return RU_OK;
     }
     RU_TRY(ru_plan_save(&in, out, p, err));
-    return ru_plan_save_check(&in, p, out, err);
+    RU_TRY(ru_plan_save_check(&in, p, out, err));
+    if (e->opt.saving != NULL) {
+        e->opt.saving(e->opt.news_self, &in, s->count, now);
+    }
+    return RU_OK;
 }
 
 static ru_status save(ru_engine *e, ru_time now, ru_err *err)
@@ -156,7 +160,7 @@ static ru_status save(ru_engine *e, ru_time now, ru_err *err)
     }
     ru_save_plan p;
     uint32_t n = blocks_here(e, b, moved), here = executors_here(e);
-    RU_TRY(choose(e, moved, n, &s->out, &p, err));
+    RU_TRY(choose(e, moved, n, &s->out, &p, now, err));
     double fraction = e->opt.saves.fraction > 0 ? e->opt.saves.fraction : FRACTION;
     bool all = !s->begun || e->opt.saves.method == RU_SAVE_FULL;
     bool none = s->begun && e->opt.saves.method == RU_SAVE_NONE;

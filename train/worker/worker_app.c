@@ -167,11 +167,12 @@ static void news(void *self, const ru_engine_news *n, ru_time now)
                (long long)n->bytes, (double)n->took_ns * 1e-6);
         break;
     case RU_ENGINE_LOGGED:
+        rui_app_logged(w, n);
         ru_log(RU_LOG_DEBUG, "train", "logged", "clock %u: %lld bytes in %.3f ms", n->clock,
                (long long)n->bytes, (double)n->took_ns * 1e-6);
         break;
     case RU_ENGINE_REBUILT:
-        ru_log(RU_LOG_INFO, "train", "rebuilt",
+        ru_log(RU_LOG_DEBUG, "train", "rebuilt",
                "object %u in %.3f ms: %lld rows, %lld from caches, %lld from the running "
                "checkpoint, %lld from a checkpoint; together %lld clocks behind",
                n->object, (double)n->took_ns * 1e-6, (long long)n->rebuilt->rows,
@@ -416,7 +417,9 @@ static ru_status open_engine(rui_app_worker *w, ru_err *err)
                                   .memory_bytes = memory > RU_ENGINE_MEMORY ? memory : 0,
                                   .news = news,
                                   .news_self = w,
-                                  .planned = rui_app_planned};
+                                  .planned = rui_app_planned,
+                                  .saving = rui_app_saving,
+                                  .recovered = rui_app_recovered};
     RU_TRY(ru_engine_open(&eo, w->arena, &w->engine, err));
     const ru_part part = ru_engine_part(w->engine);
     ru_node_part(w->timers.node, &part);

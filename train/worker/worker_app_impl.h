@@ -76,6 +76,9 @@ typedef struct rui_app_worker {
     ru_time plan_at; /* the map in force, from then on */
     int64_t plan_clocks;
     bool plan_measured;
+    bool save_told; /* the save under way is recorded */
+    double save_bytes, save_s, recovery_s;
+    uint32_t recoveries;
     /* all threads, after opening only read; `state` by one export at a time */
     ru_sparse_file *data, *test;
     void *self;
@@ -111,6 +114,10 @@ void rui_app_log_clean(const rui_app_worker *w, bool all); /* logs of earlier ru
 /* worker_app_plans.c, loop thread */
 void rui_app_planned(void *self, const ru_moves_in *in, ru_time now);
 void rui_app_settled(rui_app_worker *w, const ru_engine_news *n, ru_time now);
+void rui_app_saving(void *self, const ru_save_in *in, uint32_t count, ru_time now);
+void rui_app_logged(rui_app_worker *w, const ru_engine_news *n);
+void rui_app_recovered(void *self, const ru_recover_in *in, double late, int64_t took_ns,
+                       ru_time now);
 void rui_app_world(rui_app_worker *w); /* the leader, at the end: OUT/world.json */
 
 /* worker_app_work.c */

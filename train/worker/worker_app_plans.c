@@ -5,8 +5,12 @@
 #include "env/file.h"
 #include "env/self.h"
 #include "plan/moves_policy.h"
+#include "plan/save_policy.h"
 #include "store/world_file.h"
 #include "train/worker/worker_app_impl.h"
+
+/* How a run converges is not known while it does; the policies' own example. */
+#define RUN ((ru_save_policy_run){.rate = 0.99, .begin = 1})
 
 /* The map that was in force until now: its clocks. */
 static void measure(rui_app_worker *w, ru_time now)
@@ -65,6 +69,68 @@ void rui_app_settled(rui_app_worker *w, const ru_engine_news *n, ru_time now)
     w->plan_measured = true;
     w->plan_at = now;
     w->plan_clocks = 0;
+}
+
+/* Saves are many: those of which the number is a power of two are recorded. */
+void rui_app_saving(void *self, const ru_save_in *in, uint32_t count, ru_time now)
+{
+    rui_app_worker *w = self;
+    (void)now;
+    w->save_told = (count & (count - 1)) == 0;
+    if (w->save_told) {
+        const ru_save_policy_in file = {.distance = {in->distance, in->n},
+                                        .fraction = in->fraction,
+                                        .lost = 0.5,
+                                        .cursor = in->cursor,
+                                        .method = (uint32_t)in->method,
+                                        .seed = (int64_t)(in->seed >> 1),
+                                        .run = RUN};
+        ru_decisions_add(w->decisions, ru_policy_find("save"), &file, false);
+    }
+}
+
+/* The time of a save is predicted from those before. */
+void rui_app_logged(rui_app_worker *w, const ru_engine_news *n)
+{
+    double bytes = (double)n->bytes, took = (double)n->took_ns * 1e-9;
+    if (w->save_told) {
+        ru_decisions_measured(w->decisions, ru_policy_find("save"), "save_s",
+                              w->save_bytes > 0 ? bytes * w->save_s / w->save_bytes : (double)NAN,
+                              took);
+    }
+    w->save_bytes += bytes;
+    w->save_s += took;
+}
+
+void rui_app_recovered(void *self, const ru_recover_in *in, double late, int64_t took_ns,
+                       ru_time now)
+{
+    rui_app_worker *w = self;
+    ru_arena a;
+    (void)now;
+    ru_arena_init(&a, 0);
+    ru_recover_policy_block *b = RU_NEW(&a, ru_recover_policy_block, in->n);
+    uint32_t lost = 0;
+    for (uint32_t k = 0; b != NULL && k < in->n; k++) {
+        const ru_recover_block *x = &in->block[k];
+        lost += x->lost ? 1 : 0;
+        b[k] = (ru_recover_policy_block){x->lost,  x->log_at,  x->cache_at,
+                                         x->log_d, x->cache_d, x->start_d};
+    }
+    const ru_recover_policy_in file = {
+        .blocks = {b, b == NULL ? 0 : in->n}, .method = (uint32_t)in->method, .run = RUN};
+    const ru_policy *policy = ru_policy_find("recover");
+    ru_decisions_add(w->decisions, policy, &file, false);
+    ru_decisions_measured(w->decisions, policy, "recovery_s",
+                          w->recoveries > 0 ? w->recovery_s / w->recoveries : (double)NAN,
+                          (double)took_ns * 1e-9);
+    ru_decisions_measured(w->decisions, policy, "lost_iterations", (double)NAN, late);
+    w->recovery_s += (double)took_ns * 1e-9;
+    w->recoveries++;
+    ru_arena_fini(&a);
+    ru_log(RU_LOG_INFO, "train", "recovered",
+           "%u objects of workers that died are here again after %.3f s, %.3g clocks behind", lost,
+           (double)took_ns * 1e-9, late);
 }
 
 static ru_status put(rui_app_worker *w, ru_arena *arena, ru_err *err)
