@@ -39,25 +39,26 @@ typedef struct gate_in {
         .name = #name_, .type = RU_CONF_F64, AT(type_, name_), .def = def_, .min = min_, \
         .max = max_, .open = true, .help = help_                                         \
     }
-#define CLASS(type_)                                                                    \
-    {                                                                                   \
-        .name = "class", .type = RU_CONF_CHOICE, AT(type_, cls), .def = "unknown",      \
-        .choices = "compute|memory|unknown", .help = "what it is limited by, run alone" \
+#define CLASS(type_)                                                                              \
+    {                                                                                             \
+        .name = "class", .type = RU_CONF_CHOICE, AT(type_, cls), .def = "unknown",                \
+        .choices = "compute|memory|unknown", .help = "resource that limits it when it runs alone" \
     }
 static const ru_conf_field service_fields[] = {
-    NAME(service_in, "of the service"),
-    NUMBER(service_in, solo_ms, NULL, 0, 1e9, "time of a request that has the device alone [ms]"),
+    NAME(service_in, "name of the service"),
+    NUMBER(service_in, solo_ms, NULL, 0, 1e9, "time of a request that uses the device alone [ms]"),
     NUMBER(service_in, tail_ms, NULL, 0, 1e9,
-           "tail latency (99 of 100 requests) with the device to itself, waiting included [ms]"),
+           "99th percentile of the latency without training, waiting included [ms]"),
     NUMBER(service_in, rate, NULL, 0, 1e9, "requests per second"),
-    NUMBER(service_in, units, "80", 0, 1e9, "units of the device that most of its time asks for"),
+    NUMBER(service_in, units, "80", 0, 1e9,
+           "number of units of the device that it uses for most of its time"),
     {.name = "ops",
      .type = RU_CONF_U32,
      AT(service_in, ops),
      .def = "100",
      .min = 1,
      .max = 1e9,
-     .help = "ops of a request"},
+     .help = "number of ops of a request"},
     CLASS(service_in),
 };
 static const ru_conf_table service_table = {.name = "service",
@@ -65,23 +66,26 @@ static const ru_conf_table service_table = {.name = "service",
                                             .n = RU_ARRAY_LEN(service_fields),
                                             .size_bytes = sizeof(service_in)};
 static const ru_conf_field op_fields[] = {
-    NAME(op_in, "of the kind of op"),
-    NUMBER(op_in, us, NULL, 0, 1e12, "time alone [us]"),
-    NUMBER(op_in, units, "80", 0, 1e9, "units of the device that it asks for"),
-    NUMBER(op_in, count, "1", 0, 1e9, "how many a step has"),
+    NAME(op_in, "name of the kind of op"),
+    NUMBER(op_in, us, NULL, 0, 1e12, "time when it runs alone [us]"),
+    NUMBER(op_in, units, "80", 0, 1e9, "number of units of the device that it uses"),
+    NUMBER(op_in, count, "1", 0, 1e9, "number of such ops in a step"),
     CLASS(op_in),
 };
 static const ru_conf_table op_table = {
     .name = "op", .fields = op_fields, .n = RU_ARRAY_LEN(op_fields), .size_bytes = sizeof(op_in)};
 static const ru_conf_field pair_fields[] = {
-    {.name = "service", .type = RU_CONF_TEXT, AT(pair_in, service), .help = "its name"},
-    {.name = "op", .type = RU_CONF_TEXT, AT(pair_in, op), .help = "name of the op beside it"},
+    {.name = "service", .type = RU_CONF_TEXT, AT(pair_in, service), .help = "name of the service"},
+    {.name = "op",
+     .type = RU_CONF_TEXT,
+     AT(pair_in, op),
+     .help = "name of the op that ran beside it"},
     {.name = "slow",
      .type = RU_CONF_F64_LIST,
      AT(pair_in, slow),
      .min = 0.1,
      .max = 1e6,
-     .help = "measured: time of the service beside it over its time alone"},
+     .help = "measured times of the service beside the op, divided by its time alone"},
 };
 static const ru_conf_table pair_table = {.name = "pair",
                                          .fields = pair_fields,
@@ -92,7 +96,7 @@ static const ru_conf_field fields[] = {
      .type = RU_CONF_SECTIONS,
      AT(gate_in, services),
      .table = &service_table,
-     .help = "what has a latency to keep"},
+     .help = "services with a latency objective"},
     {.name = "ops",
      .type = RU_CONF_SECTIONS,
      AT(gate_in, ops),
@@ -103,44 +107,47 @@ static const ru_conf_field fields[] = {
      AT(gate_in, pairs),
      .table = &pair_table,
      .def = "[]",
-     .help = "what was measured"},
-    NUMBER(gate_in, device, "80", 0, 1e9, "units of the device (SMs, cores)"),
+     .help = "measured pairs of a service and an op"},
+    NUMBER(gate_in, device, "80", 0, 1e9, "number of units of the device (SMs, cores)"),
     {.name = "goal",
      .type = RU_CONF_F64,
      AT(gate_in, goal),
      .def = "1.14",
      .min = 1.001,
      .max = 100,
-     .help = "the tail may be so many times the dedicated one"},
+     .help = "largest tail latency, as a multiple of that without training"},
     {.name = "miss",
      .type = RU_CONF_F64,
      AT(gate_in, miss),
      .def = "0.1",
      .min = 0.001,
      .max = 0.5,
-     .help = "fraction of measured ops that may lose more than the loss taken for the pair"},
+     .help = "fraction of the measurements of a pair that may show a larger slowdown than the "
+             "planned one"},
     {.name = "guess",
      .type = RU_CONF_F64,
      AT(gate_in, guess),
      .def = "0.5",
      .min = 0,
      .max = 0.9,
-     .help = "fraction of its time that a service loses beside an op never measured"},
+     .help = "assumed slowdown of a service beside an op that was never measured, as a fraction of "
+             "its time"},
     {.name = "share_min",
      .type = RU_CONF_F64,
      AT(gate_in, share_min),
      .def = "0.1",
      .min = 0,
      .max = 1,
-     .help = "the training is admitted only when it gets so much of a device"},
+     .help = "smallest fraction of the device that the training must get to be admitted"},
     {.name = "method",
      .type = RU_CONF_CHOICE,
      AT(gate_in, method),
      .def = "lag",
      .choices = "lag|dedicated|free|slices|priority|quota|idle|orion|reef|abacus",
-     .help = "bounded lag behind a dedicated device; no training; uncontrolled; time slices; no op "
-             "beside a request; half of the device; suspended by requests; rules of Orion, REEF "
-             "and Abacus"},
+     .help = "lag: bounded lag behind a dedicated device (Rubato's); dedicated: no training; free: "
+             "no control; slices: time slices; priority: no op beside a request; quota: half of "
+             "the device; idle: requests suspend the training; orion, reef, abacus: rules of these "
+             "systems"},
 };
 
 static uint32_t service_of(const gate_in *in, const char *name)

@@ -25,26 +25,26 @@ static const ru_conf_field worker_fields[] = {
      .def = "1",
      .min = 1e-3,
      .max = 1e6,
-     .help = "cores that it gives to the job, times their speed"},
+     .help = "number of cores for the job, times their speed"},
     {.name = "bytes_per_s",
      .type = RU_CONF_F64,
      AT(worker_in, bytes_per_s),
      .def = "125e6",
      .min = 1e3,
      .max = 1e15,
-     .help = "rate of its link"},
+     .help = "bandwidth of its link"},
     {.name = "memory",
      .type = RU_CONF_SIZE,
      AT(worker_in, memory_bytes),
      .def = "0",
      .min = 0,
      .max = 1e16,
-     .help = "for states and inputs; 0: enough"},
+     .help = "memory for states and inputs; 0: no limit"},
     {.name = "leaving",
      .type = RU_CONF_BOOL,
      AT(worker_in, leaving),
      .def = "false",
-     .help = "must it be empty afterwards?"},
+     .help = "true: the worker leaves, so it must hold nothing afterwards"},
 };
 static const ru_conf_table worker_table = {.name = "worker",
                                            .fields = worker_fields,
@@ -58,14 +58,14 @@ static const ru_conf_table worker_table = {.name = "worker",
      .def = "-1",                                                                                \
      .min = -1,                                                                                  \
      .max = RU_MOVES_WORKERS_MAX - 1,                                                            \
-     .help = "worker that holds it; -1: none, it comes from storage"},                           \
+     .help = "worker that holds it; -1: none, it is loaded from storage"},                       \
         {.name = "net",                                                                          \
          .type = RU_CONF_SIZE,                                                                   \
          AT(object_in, net_bytes),                                                               \
          .def = "0",                                                                             \
          .min = 0,                                                                               \
          .max = 1e15,                                                                            \
-         .help = "bytes of an iteration on its worker's link"},                                  \
+         .help = "bytes that it sends and receives in an iteration"},                            \
     {                                                                                            \
         .name = "state", .type = RU_CONF_SIZE, AT(object_in, state_bytes), .def = "0", .min = 0, \
         .max = 1e15, .help = "bytes that are sent when it moves"                                 \
@@ -79,21 +79,21 @@ static const ru_conf_field executor_fields[] = {
      .def = "0",
      .min = 0,
      .max = 1e6,
-     .help = "measured CPU time of an iteration, on one core of speed 1; samples go before it"},
+     .help = "CPU time of an iteration on one core of speed 1; samples take precedence"},
     {.name = "data",
      .type = RU_CONF_SIZE,
      AT(object_in, data_bytes),
      .def = "0",
      .min = 0,
      .max = 1e15,
-     .help = "input that a worker reads anew when it gets the executor"},
+     .help = "size of the input that a worker must read when it receives the executor"},
     {.name = "home",
      .type = RU_CONF_I64,
      AT(object_in, home),
      .def = "-1",
      .min = -1,
      .max = RU_MOVES_WORKERS_MAX - 1,
-     .help = "worker that has this input already; -1: none"},
+     .help = "worker that already has this input; -1: none"},
 };
 static const ru_conf_table executor_table = {.name = "executor",
                                              .fields = executor_fields,
@@ -106,14 +106,14 @@ static const ru_conf_table shard_table = {.name = "shard",
                                           .size_bytes = sizeof(object_in)};
 
 static const ru_conf_field pair_fields[] = {
-    {.name = "executor", .type = RU_CONF_U32, AT(pair_in, executor), .help = "its number from 0"},
-    {.name = "shard", .type = RU_CONF_U32, AT(pair_in, shard), .help = "its number from 0"},
+    {.name = "executor", .type = RU_CONF_U32, AT(pair_in, executor), .help = "its number, from 0"},
+    {.name = "shard", .type = RU_CONF_U32, AT(pair_in, shard), .help = "its number, from 0"},
     {.name = "bytes",
      .type = RU_CONF_SIZE,
      AT(pair_in, bytes),
      .min = 0,
      .max = 1e15,
-     .help = "bytes between them in an iteration, part of both nets"},
+     .help = "bytes between the two in an iteration; part of the 'net' of both"},
 };
 static const ru_conf_table pair_table = {.name = "pair",
                                          .fields = pair_fields,
@@ -122,13 +122,16 @@ static const ru_conf_table pair_table = {.name = "pair",
 
 static const ru_conf_field sample_fields[] = {
     {.name = "executor", .type = RU_CONF_U32, AT(sample_in, executor), .help = "its number"},
-    {.name = "worker", .type = RU_CONF_U32, AT(sample_in, worker), .help = "where it ran"},
+    {.name = "worker",
+     .type = RU_CONF_U32,
+     AT(sample_in, worker),
+     .help = "number of the worker that ran it"},
     {.name = "took_s",
      .type = RU_CONF_F64,
      AT(sample_in, took_s),
      .min = 1e-12,
      .max = 1e6,
-     .help = "CPU time of its work of an iteration there"},
+     .help = "CPU time of one iteration of the executor on this worker"},
 };
 static const ru_conf_table sample_table = {.name = "sample",
                                            .fields = sample_fields,
@@ -189,12 +192,12 @@ static const ru_conf_field fields[] = {
      .type = RU_CONF_SECTIONS,
      AT(moves_in, workers),
      .table = &worker_table,
-     .help = "who may hold executors and shards"},
+     .help = "workers that may hold executors and shards"},
     {.name = "executors",
      .type = RU_CONF_SECTIONS,
      AT(moves_in, executors),
      .table = &executor_table,
-     .help = "partitions of the work, with their state"},
+     .help = "executors: parts of the work with their state"},
     {.name = "shards",
      .type = RU_CONF_SECTIONS,
      AT(moves_in, shards),
@@ -206,34 +209,35 @@ static const ru_conf_field fields[] = {
      AT(moves_in, local),
      .def = "[]",
      .table = &pair_table,
-     .help = "bytes that need no link while one worker holds both"},
+     .help = "traffic between an executor and a shard that needs no link if one worker holds both"},
     {.name = "samples",
      .type = RU_CONF_SECTIONS,
      AT(moves_in, samples),
      .def = "[]",
      .table = &sample_table,
-     .help = "measured tasks: costs of executors and speeds of cores are fitted to them"},
+     .help = "measured tasks; costs of executors and speeds of workers are fitted to them"},
     {.name = "iterations",
      .type = RU_CONF_F64,
      AT(moves_in, iterations),
      .def = "1000",
      .min = 0,
      .max = 1e12,
-     .help = "horizon within which moves must pay"},
+     .help = "number of iterations within which moves must pay off"},
     {.name = "barrier",
      .type = RU_CONF_TIME,
      AT(moves_in, barrier_ns),
      .def = "0s",
      .min = 0,
      .max = 1e15,
-     .help = "time of an iteration that no map changes"},
+     .help = "part of an iteration's time that does not depend on the map"},
     {.name = "pause",
      .type = RU_CONF_TIME,
      AT(moves_in, pause_ns),
      .def = "10ms",
      .min = 0,
      .max = 1e12,
-     .help = "of a worker for each object that comes or goes, beside its bytes"},
+     .help = "time that a worker loses for each object that it sends or receives, in addition to "
+             "the bytes"},
     {.name = "nodes_max",
      .type = RU_CONF_U32,
      AT(moves_in, nodes_max),
@@ -244,8 +248,9 @@ static const ru_conf_field fields[] = {
      AT(moves_in, method),
      .def = "balance",
      .choices = "balance|keep|count|lpt|greedy|restart",
-     .help = "ours; nothing moves; equal numbers by cores; from scratch, largest first; from the "
-             "most to the least loaded; stop and restart on the map of lpt"},
+     .help = "balance: Rubato's; keep: nothing moves; count: equal numbers of executors per core; "
+             "lpt: a new map, largest executors first; greedy: from the most to the least loaded "
+             "worker; restart: stop the job and restart it with the map of lpt"},
 };
 static const char *const method_names[] = {"balance", "keep", "count", "lpt", "greedy", "restart"};
 _Static_assert(RU_ARRAY_LEN(method_names) == RU_MOVES_METHODS, "every method has a name");

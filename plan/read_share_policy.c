@@ -24,12 +24,14 @@ typedef struct share_in {
         .open = open_, .help = help_                                                              \
     }
 static const ru_conf_field worker_fields[] = {
-    {.name = "name", .type = RU_CONF_TEXT, AT(worker_in, name), .help = "of the worker"},
-    NUMBER(worker_in, need_mb_per_s, NULL, true, "what it uses [1e6 bytes/s]"),
-    NUMBER(worker_in, mb_per_s, NULL, true, "delivered while its buffer had room [1e6 bytes/s]"),
-    NUMBER(worker_in, outstanding_mb, NULL, true, "size times number of its reads [1e6 bytes]"),
-    NUMBER(worker_in, stall_s, "0", false, "how long it waited for data [s]"),
-    NUMBER(worker_in, late_s, "0", false, "how long others waited for it at barriers [s]"),
+    {.name = "name", .type = RU_CONF_TEXT, AT(worker_in, name), .help = "name of the worker"},
+    NUMBER(worker_in, need_mb_per_s, NULL, true, "rate that its training needs [1e6 bytes/s]"),
+    NUMBER(worker_in, mb_per_s, NULL, true,
+           "rate delivered while its buffer was not full [1e6 bytes/s]"),
+    NUMBER(worker_in, outstanding_mb, NULL, true,
+           "outstanding bytes: size times number of its reads [1e6 bytes]"),
+    NUMBER(worker_in, stall_s, "0", false, "time that it waited for data [s]"),
+    NUMBER(worker_in, late_s, "0", false, "time that others waited for it at barriers [s]"),
 };
 static const ru_conf_table worker_table = {.name = "worker",
                                            .fields = worker_fields,
@@ -40,30 +42,29 @@ static const ru_conf_field fields[] = {
      .type = RU_CONF_SECTIONS,
      AT(share_in, workers),
      .table = &worker_table,
-     .help = "who reads from the same storage"},
+     .help = "workers that read from the same storage"},
     NUMBER(share_in, seconds, "1", true, "length of the window [s]"),
     NUMBER(share_in, capacity_mb_per_s, "0", false,
-           "most that the storage has delivered to all [1e6 bytes/s]; 0: not known"),
+           "largest rate that the storage has delivered to all workers [1e6 bytes/s]; 0: unknown"),
     {.name = "windows",
      .type = RU_CONF_U32,
      AT(share_in, windows),
      .def = "0",
      .min = 0,
      .max = 1000,
-     .help = "windows in a row before this one that looked unfair"},
+     .help = "number of consecutive windows before this one that looked unfair"},
     {.name = "repairs",
      .type = RU_CONF_BOOL,
      AT(share_in, repairs),
      .def = "false",
-     .help = "is a repair under way?"},
+     .help = "true: a repair is in progress"},
     {.name = "method",
      .type = RU_CONF_CHOICE,
      AT(share_in, method),
      .def = "balance",
      .choices = "balance|none|equal",
-     .help =
-         "outstanding bytes by what workers lack once delivery is unfair; nothing; the same for "
-         "all"},
+     .help = "balance: change outstanding bytes by what workers lack when delivery is unfair; "
+             "none: change nothing; equal: equal outstanding bytes"},
 };
 
 static ru_status check_in(const void *section, ru_err *err)
