@@ -1,5 +1,6 @@
 /* Tables with a head as inputs of policies that take a list of records: measured clients of `pick`,
- * measured choices of `scale`. The head names the records' keys; other columns are left out. */
+ * measured choices of `scale`, measured reads of `read`. The head names the records' keys; other
+ * columns are left out. */
 #include <stddef.h>
 #include <string.h>
 
@@ -8,11 +9,14 @@
 enum { COLUMNS_MAX = 64, ROWS_MAX = 1 << 20 };
 
 typedef struct records {
-    const char *list, *needed[3], *known[8]; /* NULL ends */
+    const char *list, *needed[4], *known[8]; /* NULL ends */
 } records;
 
 static const records clients = {
     "clients", {"latency_s", NULL}, {"latency_s", "samples", "loss", "picks", "last_round", NULL}};
+static const records windows = {"windows",
+                                {"size", "depth", "mb_per_s", NULL},
+                                {"size", "depth", "mb_per_s", "error", "latency_ms", NULL}};
 static const records probes = {
     "probes", {"workers", "memory_mb", NULL}, {"workers", "memory_mb", "step_s", NULL}};
 
@@ -48,6 +52,12 @@ static bool is_probes(const char *path, ru_str text)
 {
     (void)path;
     return has_head(&probes, text);
+}
+
+static bool is_windows(const char *path, ru_str text)
+{
+    (void)path;
+    return has_head(&windows, text);
 }
 
 static ru_status read_rows(const records *r, const char *path, ru_str text, ru_json *j, ru_err *err)
@@ -103,6 +113,13 @@ static ru_status read_probes(const char *path, ru_str text, ru_arena *arena, ru_
     return read_rows(&probes, path, text, j, err);
 }
 
+static ru_status read_windows(const char *path, ru_str text, ru_arena *arena, ru_json *j,
+                              ru_err *err)
+{
+    (void)arena;
+    return read_rows(&windows, path, text, j, err);
+}
+
 const ru_natural rui_natural_pick_clients = {
     .policy = "pick",
     .what = "table of clients: CSV whose head names 'latency_s' and, if known, 'samples', 'loss', "
@@ -117,4 +134,13 @@ const ru_natural rui_natural_scale_probes = {
             "'workers_max', 'memory_mb' and 'steps' with --set",
     .is = is_probes,
     .read = read_probes,
+};
+
+const ru_natural rui_natural_read_windows = {
+    .policy = "read",
+    .what =
+        "table of measured reads: CSV whose head names 'size' (bytes), 'depth', 'mb_per_s' and, if "
+        "known, 'error', 'latency_ms'; give 'sample' with --set",
+    .is = is_windows,
+    .read = read_windows,
 };
