@@ -294,6 +294,7 @@ static ru_status run_as_worker(ru_cmd_in *in, ru_train_options *to, const ru_hos
         (void)fprintf(stderr, "%s\n", plan->line);
     }
     if (founds) {
+        to->dir_shared = true; /* on a common disk, one that joins may have claimed it before */
         RU_TRY(ru_train_dir(to, key, in->arena, &place, err));
         to->out = place.out;
     } else if (to->out == NULL) {

@@ -340,10 +340,15 @@ RUBATO_SSH=$work/ssh-here timeout 120 "$rubato" train lenet.yaml --hosts localho
 whole hosts 1000
 grep -q '"what":"works","worker":3' hosts/metrics.jsonl || fail "--hosts: the third worker never works"
 port=$((20000 + $$ % 20000))
-for rank in 0 1; do
+for rank in 1 0; do # the one that joins may be in the folder before the first one
     RANK=$rank WORLD_SIZE=2 LOCAL_RANK=$rank MASTER_ADDR=127.0.0.1 MASTER_PORT=$port \
         timeout 120 "$rubato" train lenet.yaml --set train.epochs=4 --json --out rank >rank-$rank.jsonl 2>rank-$rank.err &
     eval "rank$rank=\$!"
+    n=0
+    until [ -s rank/lock ] || [ $n -ge 200 ]; do
+        n=$((n + 1))
+        sleep 0.05
+    done
 done
 wait $rank0 || fail "RANK=0: $(tail -3 rank-0.err)"
 wait $rank1 || fail "RANK=1: $(tail -3 rank-1.err)"
