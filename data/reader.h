@@ -170,6 +170,18 @@ RU_MUST_USE ru_status ru_stream_open(ru_dataset *d, const ru_stream_options *opt
 /* RU_OK with n = 0: the end. */
 RU_MUST_USE ru_status ru_stream_next(ru_stream *s, ru_batch *batch, ru_err *err);
 void ru_stream_close(ru_stream *s);
+/* Requests of the stream to files (samples in memory need none). */
+typedef struct ru_read_done {
+    int64_t issued_ns, ended_ns, size_bytes;
+} ru_read_done;
+/* Those that ended since the last call, at most `max`; each thread's by batch, in no order within
+ * one. Of more than RU_READS_KEPT that nobody takes, the newest are not kept. */
+enum { RU_READS_KEPT = 8192 };
+uint32_t ru_stream_reads_take(ru_stream *s, ru_read_done *into, uint32_t max);
+/* From the next batches on: requests of at most `size_bytes`, `depth` outstanding over all threads.
+ */
+void ru_stream_reads_set(ru_stream *s, int64_t size_bytes, uint32_t depth);
+bool ru_stream_reads(const ru_stream *s); /* are there any? */
 /* Index in the dataset of the sample at a global position. */
 int64_t ru_stream_sample(const ru_stream *s, int64_t position);
 

@@ -23,7 +23,7 @@
 #include "env/clock.h"
 #include "trace/recorder.h"
 
-enum { FETCH_BYTES = 1 << 20, FETCH_DEPTH = 64, FETCH_MEMORY = 64 << 20 };
+enum { FETCH_BYTES = 1 << 20, FETCH_DEPTH = 64, FETCH_DEPTH_MAX = 512, FETCH_MEMORY = 64 << 20 };
 enum { AHEAD_DEFAULT = 4, AHEAD_MAX = 4096, THREADS_MAX = 256, ALIGN_BYTES = 64 };
 static const int64_t bytes_max_default = (int64_t)256 << 20;
 
@@ -57,7 +57,11 @@ struct ru_stream {
     ru_mutex lock;          /* guards everything below */
     ru_cond filled, freed;
     int64_t next_take, next_out, released;
-    int64_t announced; /* windows before this one, counted over all epochs */
+    int64_t announced;   /* windows before this one, counted over all epochs */
+    ru_read_done *ended; /* [RU_READS_KEPT]; NULL: samples are in memory */
+    uint32_t n_ended;
+    int64_t read_bytes;  /* of a request */
+    uint32_t read_depth; /* of each thread */
     bool stop;
 };
 
@@ -196,10 +200,19 @@ static int64_t run_of(const ru_stream *s, const range *r, int64_t row)
     return s->count - r->in_epoch < r->n - row ? s->count - r->in_epoch : r->n - row;
 }
 
+/* A batch that a reading thread has taken, and how it reads it. */
+typedef struct task {
+    int64_t b;
+    range r;
+    int64_t read_bytes;
+    uint32_t read_depth;
+} task;
+
 /* Ask for the bytes of a batch. */
-static void fetch(reader *rd, rui_fetch *f, range r)
+static void fetch(reader *rd, rui_fetch *f, const task *t)
 {
     const ru_stream *s = rd->s;
+    range r = t->r;
     for (int64_t row = 0, run; row < r.n; row += run) {
         run = run_of(s, &r, row);
         if (s->opt.shuffle == RU_SHUFFLE_NONE) {
@@ -211,7 +224,7 @@ static void fetch(reader *rd, rui_fetch *f, range r)
         r.in_epoch = 0;
         r.epoch++;
     }
-    rui_fetch_begin(f, FETCH_BYTES, FETCH_DEPTH);
+    rui_fetch_begin(f, t->read_bytes, t->read_depth);
 }
 
 /* `ahead`: reads of the next batch that go on meanwhile; NULL: none. */
@@ -272,12 +285,6 @@ static void announce(ru_stream *s, range r)
     }
 }
 
-/* A batch that a reading thread has taken. */
-typedef struct task {
-    int64_t b;
-    range r;
-} task;
-
 /* The next batch, when there is room for it (wait: as soon as there is). Called with the lock. */
 static bool take(ru_stream *s, bool wait, task *t)
 {
@@ -290,6 +297,8 @@ static bool take(ru_stream *s, bool wait, task *t)
     }
     t->b = s->next_take++;
     t->r = batch_range(s, t->b);
+    t->read_bytes = s->read_bytes;
+    t->read_depth = s->read_depth;
     if (s->announces) {
         announce(s, t->r);
     }
@@ -302,14 +311,17 @@ static void finish(reader *rd, const task *t, uint32_t turn, bool more)
     ru_stream *s = rd->s;
     slot *sl = &s->slots[t->b % (int64_t)s->n_slots];
     int64_t from = ru_rec_now();
-    uint32_t n;
-    if (rd->fetch[turn] != NULL) {
-        (void)rui_fetch_end(rd->fetch[turn], &n);
-    }
+    uint32_t n = 0;
+    const ru_read_piece *reads =
+        rd->fetch[turn] != NULL ? rui_fetch_end(rd->fetch[turn], &n) : NULL;
     rd->d.fetched = rd->fetch[turn];
     ru_status st = fill(rd, sl, t->r, more ? rd->fetch[!turn] : NULL);
     ru_rec_span(s->opt.recorder, s->name_read, from, ru_rec_now(), t->r.n * s->sample_bytes);
     ru_mutex_lock(&s->lock);
+    for (uint32_t i = 0; i < n && s->n_ended < RU_READS_KEPT; i++) {
+        s->ended[s->n_ended++] =
+            (ru_read_done){reads[i].issued_ns, reads[i].ended_ns, reads[i].size_bytes};
+    }
     sl->status = st;
     sl->done = t->b + 1;
     if (t->b == s->next_out) {
@@ -337,10 +349,10 @@ static void reader_main(void *arg)
             break;
         }
         if (taken && rd->fetch[turn] != NULL) {
-            fetch(rd, rd->fetch[turn], at[turn].r);
+            fetch(rd, rd->fetch[turn], &at[turn]);
         }
         if (more) {
-            fetch(rd, rd->fetch[!turn], at[!turn].r);
+            fetch(rd, rd->fetch[!turn], &at[!turn]);
         }
         finish(rd, &at[turn], turn, more);
         have = more;
@@ -432,6 +444,14 @@ static ru_status take_memory(ru_stream *s, ru_err *err)
     if (s->slots == NULL || s->memory == NULL || s->threads == NULL || s->readers == NULL) {
         return rui_no_memory(err, "batches read ahead", batch_bytes * s->n_slots);
     }
+    if (fetches(s)) {
+        s->ended = malloc(RU_READS_KEPT * sizeof *s->ended);
+        if (s->ended == NULL) {
+            return rui_no_memory(err, "requests", RU_READS_KEPT * (int64_t)sizeof *s->ended);
+        }
+        s->read_bytes = FETCH_BYTES;
+        s->read_depth = FETCH_DEPTH;
+    }
     uint8_t *at = s->memory;
     for (uint32_t i = 0; i < s->n_slots; i++) {
         for (uint32_t k = 0; k < s->d->n_fields; k++) {
@@ -447,7 +467,7 @@ static ru_status open_fetch(reader *rd, ru_err *err)
     const ru_stream *s = rd->s;
     int64_t bytes = s->d->bytes / s->count + 1; /* of a sample on the disk */
     const rui_fetch_options opt = {
-        .depth_max = FETCH_DEPTH,
+        .depth_max = FETCH_DEPTH_MAX,
         .bytes_max = FETCH_MEMORY,
         .pieces = s->opt.batch * 2,
         .bytes = bytes < FETCH_MEMORY / s->opt.batch ? bytes * s->opt.batch * 2 : FETCH_MEMORY,
@@ -560,6 +580,33 @@ int64_t ru_stream_sample(const ru_stream *s, int64_t position)
                                              : sample_at(&rd, s, position / s->count, in_epoch);
 }
 
+bool ru_stream_reads(const ru_stream *s)
+{
+    return s->ended != NULL;
+}
+
+uint32_t ru_stream_reads_take(ru_stream *s, ru_read_done *into, uint32_t max)
+{
+    ru_mutex_lock(&s->lock);
+    uint32_t n = s->n_ended < max ? s->n_ended : max;
+    if (n > 0) {
+        memcpy(into, s->ended, n * sizeof *into);
+        memmove(s->ended, s->ended + n, (s->n_ended - n) * sizeof *into);
+        s->n_ended -= n;
+    }
+    ru_mutex_unlock(&s->lock);
+    return n;
+}
+
+void ru_stream_reads_set(ru_stream *s, int64_t size_bytes, uint32_t depth)
+{
+    uint32_t each = (depth + s->n_threads - 1) / s->n_threads;
+    ru_mutex_lock(&s->lock);
+    s->read_bytes = size_bytes;
+    s->read_depth = each > 0 ? each : 1;
+    ru_mutex_unlock(&s->lock);
+}
+
 void ru_stream_close(ru_stream *s)
 {
     if (s == NULL) {
@@ -580,6 +627,7 @@ void ru_stream_close(ru_stream *s)
     ru_cond_fini(&s->freed);
     ru_cond_fini(&s->filled);
     ru_mutex_fini(&s->lock);
+    free(s->ended);
     free(s->threads);
     free(s->readers);
     free(s->memory);

@@ -1,4 +1,6 @@
 /* The row of `read` in plan/policy.def: its input as a file, its report. */
+#include "plan/read_policy.h"
+
 #include <math.h>
 
 #include "plan/policy.h"
@@ -6,19 +8,8 @@
 
 #define AT(type_, name_) .offset = offsetof(type_, name_)
 
-typedef struct window_in {
-    int64_t size;
-    uint32_t depth;
-    double seconds, mb_per_s, error, latency_ms, stall_s;
-} window_in;
-
-typedef struct read_in {
-    int64_t sample, size_min, size_max, memory;
-    uint32_t depth_max, cores, method;
-    double need_mb_per_s, batch_mb, step_s, gain_min, loss_max, try_s;
-    int64_t seed;
-    ru_conf_sections windows;
-} read_in;
+typedef ru_read_policy_window window_in;
+typedef ru_read_policy_in read_in;
 
 #define MEASURED(name_, min_, def_, help_)                                                   \
     {                                                                                        \

@@ -18,6 +18,26 @@ void rui_driver_fini(rui_driver *d)
 
 /* -- samples ----------------------------------------------------------------------------------- */
 
+/* The tuner of the stream's requests, which begins anew with another batch. */
+static ru_status open_reads(rui_driver *d, int64_t batch, ru_err *err)
+{
+    rui_trainer *t = d->t;
+    if (!ru_stream_reads(d->stream)) {
+        return RU_OK;
+    }
+    if (d->reads == NULL) {
+        d->reads = RU_NEW(t->arena, rui_read_tune, 1);
+    }
+    if (d->reads == NULL) {
+        return RU_FAIL(err, RU_E_MEM, "no memory for the requests of the training data");
+    }
+    int64_t sample = ru_dataset_bytes(t->train_set) / t->count;
+    d->fed_at.ns = 0;
+    RU_TRY(rui_read_tune_open(d->reads, sample, sample * batch, t->arena, err));
+    ru_stream_reads_set(d->stream, d->reads->plan.size_bytes, d->reads->plan.depth);
+    return RU_OK;
+}
+
 static ru_status open_stream(rui_driver *d, int64_t at, ru_err *err)
 {
     const ru_job *job = d->t->job;
@@ -35,6 +55,7 @@ static ru_status open_stream(rui_driver *d, int64_t at, ru_err *err)
         .recorder = d->t->recorder,
     };
     RU_TRY(ru_stream_open(d->t->train_set, &so, &d->stream, err));
+    RU_TRY(open_reads(d, share->n, err));
     d->stream_next = at;
     d->stream_n = share->n;
     d->stream_stride = share->batch;
@@ -92,6 +113,12 @@ static ru_status feed(rui_driver *d, ru_err *err)
     RU_TRY(ru_stream_next(d->stream, &b, err));
     RU_CHECK(b.n == n && b.position == at); /* the stream is endless */
     d->stream_next = b.next;
+    if (d->reads != NULL) {
+        ru_time now = ru_clock_now();
+        rui_read_tune_step(d->reads, d->stream, b.wait_ns,
+                           d->fed_at.ns != 0 ? ru_time_since(now, d->fed_at) : 0, d->t->decisions);
+        d->fed_at = now;
+    }
     RU_TRY(check_labels(d, &b, err));
     copy_inputs(d->t, &b);
     d->fed_step = d->turn.step;

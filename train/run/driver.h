@@ -16,6 +16,7 @@
 
 #include "train/elastic/elastic.h"
 #include "train/run/odd.h"
+#include "train/run/read_tune.h"
 #include "train/run/trainer_impl.h"
 
 typedef enum rui_turn_kind {
@@ -97,6 +98,8 @@ typedef struct rui_driver {
     bool started;       /* the report's first line is out */
     bool led;           /* in the turn before */
     ru_stream *stream;
+    rui_read_tune *reads;                         /* NULL: the samples are in memory */
+    ru_time fed_at;                               /* the last batch came; 0: none */
     int64_t stream_next, stream_n, stream_stride; /* position of its next batch; samples; distance
                                                      from one batch to the next */
     int64_t fed_step, fed_n;                      /* whose samples are in the inputs; -1: none */

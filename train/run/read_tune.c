@@ -1,0 +1,133 @@
+#include "train/run/read_tune.h"
+
+#include <string.h>
+
+#include "base/log.h"
+
+enum { SCRATCH_BYTES = 1 << 20, FORGET = 64 };
+
+ru_status rui_read_tune_open(rui_read_tune *t, int64_t sample_bytes, int64_t batch_bytes,
+                             ru_arena *arena, ru_err *err)
+{
+    ru_read_done *ended = t->ended;
+    uint8_t *memory = t->scratch;
+    *t = (rui_read_tune){
+        .ended = ended != NULL ? ended : RU_NEW(arena, ru_read_done, RU_READS_KEPT),
+        .scratch = memory != NULL ? memory : ru_arena_alloc(arena, SCRATCH_BYTES, 64),
+        .in = {.sample = sample_bytes > 0 ? sample_bytes : 1,
+               .size_min = 64 << 10,
+               .size_max = 16 << 20,
+               .memory = 64 << 20,
+               .depth_max = 256,
+               .cores = 2,
+               .method = RU_READ_MODEL,
+               .batch_mb = 1e-6 * (double)batch_bytes,
+               .gain_min = 0.05,
+               .loss_max = 0.02,
+               .try_s = 10}};
+    if (t->ended == NULL || t->scratch == NULL) {
+        return RU_FAIL(err, RU_E_MEM, "no memory for the requests of the training data");
+    }
+    t->in.windows.at = t->window;
+    ru_arena scratch;
+    ru_arena_init_fixed(&scratch, t->scratch, SCRATCH_BYTES);
+    const ru_policy_tools tools = {.scratch = &scratch};
+    RU_TRY(ru_policy_read.plan(&t->in, &tools, &t->plan, err));
+    ru_read_meter_begin(&t->meter, t->plan.size_bytes, t->plan.depth, 0);
+    return RU_OK;
+}
+
+/* A window more, within the bound: what came soon after the search is forgotten first. */
+static void keep(rui_read_tune *t, const ru_read_window *w)
+{
+    uint32_t n = t->in.windows.n, from = t->n_search > 0 ? t->n_search : n / 2;
+    if (n == RUI_READ_WINDOWS) {
+        uint32_t less = n - from < FORGET ? n - from : FORGET;
+        memmove(t->window + from, t->window + from + less, (n - from - less) * sizeof *t->window);
+        n -= less;
+    }
+    t->window[n] = (ru_read_policy_window){.size = w->size_bytes,
+                                           .depth = w->depth,
+                                           .seconds = w->seconds,
+                                           .mb_per_s = 1e-6 * w->bytes_per_s,
+                                           .error = 1e-6 * w->error,
+                                           .latency_ms = 1e3 * w->latency_s,
+                                           .stall_s = w->stall_s};
+    t->in.windows.n = n + 1;
+}
+
+/* The policy's answer to all windows so far. True: another setting. */
+static bool decide(rui_read_tune *t, ru_decisions *decisions)
+{
+    ru_arena scratch;
+    ru_err err = {0};
+    ru_read_plan p;
+    ru_arena_init_fixed(&scratch, t->scratch, SCRATCH_BYTES);
+    const ru_policy_tools tools = {.scratch = &scratch};
+    if (ru_policy_read.plan(&t->in, &tools, &p, &err) != RU_OK) {
+        ru_log(RU_LOG_WARN, "train", "read", "the data is read as before: %s", err.text);
+        return false;
+    }
+    bool moved = p.size_bytes != t->plan.size_bytes || p.depth != t->plan.depth;
+    bool settled = p.phase == RU_READ_STEADY && (t->n_search == 0 || t->plan.changes != p.changes);
+    t->n_search = p.phase == RU_READ_STEADY && t->n_search == 0 ? t->in.windows.n : t->n_search;
+    t->plan = p;
+    if (settled) {
+        ru_decisions_add(decisions, &ru_policy_read, &t->in, false);
+    }
+    if (moved) {
+        ru_read_meter_begin(&t->meter, p.size_bytes, p.depth, t->busy_ns);
+    }
+    return moved;
+}
+
+/* By the end, in place; batches come nearly in order. */
+static void sort(ru_read_done *e, uint32_t n)
+{
+    for (uint32_t gap = n / 2; gap > 0; gap /= 2) {
+        for (uint32_t i = gap; i < n; i++) {
+            ru_read_done x = e[i];
+            uint32_t k = i;
+            for (; k >= gap && e[k - gap].ended_ns > x.ended_ns; k -= gap) {
+                e[k] = e[k - gap];
+            }
+            e[k] = x;
+        }
+    }
+}
+
+bool rui_read_tune_take(rui_read_tune *t, ru_read_done *ended, uint32_t n, int64_t wait_ns,
+                        int64_t step_ns, ru_decisions *decisions)
+{
+    int64_t own_ns = step_ns - wait_ns; /* the trainer's own time: what it needs */
+    if (own_ns > 0 && t->in.windows.n == 0) {
+        t->in.step_s = 1e-9 * (double)own_ns;
+        t->in.need_mb_per_s = t->in.batch_mb / t->in.step_s;
+    }
+    ru_read_meter_stall(&t->meter, wait_ns);
+    sort(ended, n);
+    bool due = false;
+    for (uint32_t i = 0; i < n; i++) {
+        const ru_read_done *e = &ended[i];
+        int64_t from = e->issued_ns > t->until_ns ? e->issued_ns : t->until_ns;
+        int64_t longer = e->ended_ns > from ? e->ended_ns - from : 0;
+        t->busy_ns += longer;
+        t->until_ns = e->ended_ns > t->until_ns ? e->ended_ns : t->until_ns;
+        ru_read_window w;
+        if (ru_read_meter_done(&t->meter, t->busy_ns - (e->ended_ns - e->issued_ns), e->size_bytes,
+                               t->busy_ns, &w)) {
+            keep(t, &w);
+            due = true;
+        }
+    }
+    return due && decide(t, decisions);
+}
+
+void rui_read_tune_step(rui_read_tune *t, ru_stream *stream, int64_t wait_ns, int64_t step_ns,
+                        ru_decisions *decisions)
+{
+    uint32_t n = ru_stream_reads_take(stream, t->ended, RU_READS_KEPT);
+    if (rui_read_tune_take(t, t->ended, n, wait_ns, step_ns, decisions)) {
+        ru_stream_reads_set(stream, t->plan.size_bytes, t->plan.depth);
+    }
+}
