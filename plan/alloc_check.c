@@ -16,26 +16,30 @@ static ru_status check_parts(const ru_alloc_in *in, const ru_alloc_plan *p, uint
     const ru_alloc_share *s = &p->jobs[i];
     uint32_t spread = in->spread_max > 0 ? in->spread_max : 16, sum = 0;
     if (s->first > p->n_parts || s->n_parts > p->n_parts - s->first || s->n_parts > spread) {
-        return RU_FAIL(err, RU_E_INFEASIBLE, "job %u: parts %u of %u from %u on, at most %u", i,
+        return RU_FAIL(err, RU_E_INFEASIBLE,
+                       "job %u has %u of %u parts from part %u on; expected at most %u", i,
                        s->n_parts, p->n_parts, s->first, spread);
     }
     for (uint32_t k = 0; k < s->n_parts; k++) {
         const ru_alloc_part *a = &p->parts[s->first + k];
         if (a->node >= in->n_nodes || (k > 0 && a->node <= a[-1].node) || a->devices < 1 ||
             a->devices > in->devices[a->node] - used[a->node]) {
-            return RU_FAIL(err, RU_E_INFEASIBLE, "job %u: %u devices of node %u are not there", i,
-                           a->devices, a->node);
+            return RU_FAIL(err, RU_E_INFEASIBLE,
+                           "job %u uses %u devices of node %u, which has fewer", i, a->devices,
+                           a->node);
         }
         used[a->node] += a->devices;
         sum += a->devices;
         if (s->n_parts > 1 && ++spans[a->node] > 1 && in->method == RU_ALLOC_POLLUX &&
             !in->share_links) {
-            return RU_FAIL(err, RU_E_INFEASIBLE, "node %u has two jobs that span nodes", a->node);
+            return RU_FAIL(err, RU_E_INFEASIBLE, "node %u has two jobs that use several nodes",
+                           a->node);
         }
     }
-    return sum == s->replicas ? RU_OK
-                              : RU_FAIL(err, RU_E_INFEASIBLE, "job %u: %u replicas on %u devices",
-                                        i, s->replicas, sum);
+    return sum == s->replicas
+               ? RU_OK
+               : RU_FAIL(err, RU_E_INFEASIBLE, "job %u has %u replicas on %u devices", i,
+                         s->replicas, sum);
 }
 
 static bool moved(const ru_alloc_job *j, const ru_alloc_share *s, const ru_alloc_part *parts)
@@ -58,12 +62,13 @@ static ru_status check_share(const ru_alloc_in *in, const ru_alloc_plan *p, uint
     bool asked = in->method != RU_ALLOC_POLLUX && in->method != RU_ALLOC_OPTIMUS;
     bool bounds = asked ? k == j->replicas : k >= j->replicas_min && k <= j->replicas_max;
     if ((k > 0 && !bounds) || s->changed != moved(j, s, &p->parts[s->first])) {
-        return RU_FAIL(err, RU_E_INFEASIBLE, "job %u: %u replicas, changed %d", i, k, s->changed);
+        return RU_FAIL(err, RU_E_INFEASIBLE, "job %u has %u replicas, but 'changed' is %d", i, k,
+                       s->changed);
     }
     if (k == 0) {
         return s->local == 0 && s->passes == 0 && s->goodput == 0
                    ? RU_OK
-                   : RU_FAIL(err, RU_E_INFEASIBLE, "job %u waits and has a batch", i);
+                   : RU_FAIL(err, RU_E_INFEASIBLE, "job %u waits, but has a batch", i);
     }
     double batch = (double)k * s->local * (s->passes + 1.0);
     /* a fixed batch is rounded up to whole examples of a replica */
@@ -74,14 +79,16 @@ static ru_status check_share(const ru_alloc_in *in, const ru_alloc_plan *p, uint
     if (s->local < 1 || batch > most || fabs(is - s->goodput) > 1e-9 * is ||
         (is > 0 && s->local > m->local_max)) {
         return RU_FAIL(err, RU_E_INFEASIBLE,
-                       "job %u: %u examples in %u passes on %u replicas give %.12g, not %.12g", i,
-                       s->local, s->passes + 1, k, is, s->goodput);
+                       "job %u: %u examples in %u passes on %u replicas have the goodput %.12g, "
+                       "the plan says %.12g",
+                       i, s->local, s->passes + 1, k, is, s->goodput);
     }
     ru_goodput_choice best = measured ? ru_goodput_best(m, s->n_parts, k) : (ru_goodput_choice){0};
     return best.goodput <= s->goodput * (1 + 1e-9)
                ? RU_OK
-               : RU_FAIL(err, RU_E_INFEASIBLE, "job %u: %u examples in %u passes give more", i,
-                         best.local, best.passes + 1);
+               : RU_FAIL(err, RU_E_INFEASIBLE,
+                         "job %u: %u examples in %u passes have a higher goodput", i, best.local,
+                         best.passes + 1);
 }
 
 static double goodput_of(const ru_alloc_job *j, uint32_t replicas, bool several)
@@ -157,7 +164,8 @@ static ru_status check_figures(const ru_alloc_in *in, const ru_alloc_plan *p, co
         double good = measured ? s->goodput : s->replicas, fair = fair_of(j, c, in->n_jobs);
         double speedup = fair > 0 ? good / fair : 0, one = goodput_of(j, 1, false);
         if (!near(speedup, s->speedup, 1e-9)) {
-            return RU_FAIL(err, RU_E_INFEASIBLE, "job %u: speedup %.12g, not %.12g", i, speedup,
+            return RU_FAIL(err, RU_E_INFEASIBLE,
+                           "job %u has the speedup %.12g, the plan says %.12g", i, speedup,
                            s->speedup);
         }
         double x = speedup * kept_of(in, c, j, s->changed) * scale;
@@ -193,8 +201,8 @@ static ru_status check_waiting(const ru_alloc_in *in, const ru_alloc_plan *p, co
         if (p->jobs[i].replicas == 0 && open >= k && j->n_now == 0 &&
             k <= (j->model.perf.overlap >= 1 ? ru_goodput_replicas_max(&j->model) : k) &&
             goodput_of(j, k, false) > 1e-3 * fair_of(j, c, in->n_jobs)) {
-            return RU_FAIL(err, RU_E_INFEASIBLE, "job %u waits for %u of %u free devices", i, k,
-                           open);
+            return RU_FAIL(err, RU_E_INFEASIBLE,
+                           "job %u waits for %u devices, although %u are free", i, k, open);
         }
     }
     return RU_OK;
@@ -215,7 +223,8 @@ static ru_status check_demoted(const ru_alloc_in *in, const ru_alloc_plan *p, ru
         }
         want = in->method == RU_ALLOC_TIRESIAS ? want : 0;
         if (p->jobs[i].demoted != want) {
-            return RU_FAIL(err, RU_E_INFEASIBLE, "job %u: place %u of the lower queue, not %u", i,
+            return RU_FAIL(err, RU_E_INFEASIBLE,
+                           "job %u has position %u of the lower queue, expected %u", i,
                            p->jobs[i].demoted, want);
         }
     }
@@ -232,7 +241,8 @@ ru_status ru_plan_alloc_check(const ru_alloc_in *in, const ru_alloc_plan *plan, 
         return RU_FAIL(err, RU_E_LIMIT, "no memory to check %u nodes", in->n_nodes);
     }
     if (plan->n_jobs != in->n_jobs) {
-        return RU_FAIL(err, RU_E_INFEASIBLE, "a plan of %u jobs for %u", plan->n_jobs, in->n_jobs);
+        return RU_FAIL(err, RU_E_INFEASIBLE, "the plan has %u jobs, the question %u", plan->n_jobs,
+                       in->n_jobs);
     }
     count c = {.pollux = in->method == RU_ALLOC_POLLUX};
     for (uint32_t n = 0; n < in->n_nodes; n++) {

@@ -130,21 +130,22 @@ static ru_status check_action(const ru_bid_in *in, const ru_bid_action *a, uint3
 {
     if (a->act > RU_BID_RELEASE || a->market >= in->n_markets || !(a->instances > 0) ||
         (a->act == RU_BID_ACQUIRE) != (a->held == UINT32_MAX)) {
-        return RU_FAIL(err, RU_E_INFEASIBLE, "action %u is none", k);
+        return RU_FAIL(err, RU_E_INFEASIBLE, "action %u is unknown", k);
     }
     if (a->act == RU_BID_ACQUIRE) {
         bool whole = in->fractions || floor(a->instances) == a->instances;
         if (in->markets[a->market].closed || !listed(in, a) || !whole) {
             return RU_FAIL(err, RU_E_INFEASIBLE,
-                           "action %u: market %u takes no request of %g instances at %g", k,
-                           a->market, a->instances, a->bid_usd);
+                           "action %u: market %u does not accept a request of %g instances at %g",
+                           k, a->market, a->instances, a->bid_usd);
         }
         return RU_OK;
     }
     const ru_bid_held *h = a->held < in->n_held ? &in->held[a->held] : NULL;
     if (h == NULL || !h->due || h->market != a->market || h->instances != a->instances ||
         h->bid_usd != a->bid_usd) {
-        return RU_FAIL(err, RU_E_INFEASIBLE, "action %u: allocation %u is not due or not that", k,
+        return RU_FAIL(err, RU_E_INFEASIBLE,
+                       "action %u names allocation %u, which is not due or does not exist", k,
                        a->held);
     }
     if (a->act == RU_BID_RENEW && in->markets[a->market].usd > h->bid_usd + 1e-9) {
@@ -195,7 +196,8 @@ ru_status ru_plan_bid_check(const ru_bid_in *in, const ru_bid_plan *plan, ru_err
             answers += plan->actions[k].held == i;
         }
         if (answers != (in->held[i].due ? 1u : 0u)) {
-            return RU_FAIL(err, RU_E_INFEASIBLE, "allocation %u has %u answers", i, answers);
+            return RU_FAIL(err, RU_E_INFEASIBLE, "allocation %u has %u actions, expected one", i,
+                           answers);
         }
         rate += in->held[i].due ? 0 : in->held[i].instances * in->markets[in->held[i].market].work;
     }

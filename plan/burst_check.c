@@ -122,7 +122,8 @@ static ru_status check_action(const ru_burst_in *in, const ru_burst_plan *p, ru_
     if (in->method == RU_BURST_NONE || in->method == RU_BURST_HALF) {
         bool same =
             p->action == (in->method == RU_BURST_NONE ? RU_BURST_STAND_DOWN : RU_BURST_THROTTLE);
-        return same ? RU_OK : RU_FAIL(err, RU_E_INFEASIBLE, "the action is not the method's");
+        return same ? RU_OK
+                    : RU_FAIL(err, RU_E_INFEASIBLE, "the action does not follow from the method");
     }
     bool keeps = p->latency_s <= (1 - in->margin) * in->slo_s;
     bool saves = p->spend <= (1 - in->gain_min) * full.spend;

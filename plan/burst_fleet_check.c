@@ -13,8 +13,8 @@ ru_status ru_plan_burst_fleet_check(const ru_burst_fleet_in *in, const ru_burst_
         uint32_t type = p->machine[i].type;
         if (type >= in->n_types || (p->from[i] != UINT32_MAX && p->from[i] >= in->n_machines) ||
             (i > 0 && p->from[i] != UINT32_MAX && !(p->from[i] > p->from[i - 1]))) {
-            return RU_FAIL(err, RU_E_INFEASIBLE, "machine %u of the fleet is none or twice in it",
-                           i);
+            return RU_FAIL(err, RU_E_INFEASIBLE,
+                           "machine %u of the fleet does not exist or appears twice", i);
         }
         const ru_burst_type *t = &in->type[type];
         bool new = p->from[i] == UINT32_MAX;

@@ -51,20 +51,22 @@ static ru_status judge_head(const ru_coll_schedule *s, ru_err *err)
     bool sized = s->n_ranks >= 1 && s->n_ranks <= RU_COLL_RANKS_MAX && s->root < s->n_ranks;
     if (!known || !sized || s->n_blocks < 1 || s->n_blocks > RU_COLL_STEPS_MAX ||
         s->begin[0] != 0) {
-        return RU_FAIL(err, RU_E_INFEASIBLE,
-                       "a schedule of op %u, algorithm %u, %u ranks, root %u, %u blocks",
-                       (unsigned)s->op, (unsigned)s->algo, s->n_ranks, s->root, s->n_blocks);
+        return RU_FAIL(
+            err, RU_E_INFEASIBLE,
+            "the schedule is not valid: op %u, algorithm %u, %u ranks, root %u, %u blocks",
+            (unsigned)s->op, (unsigned)s->algo, s->n_ranks, s->root, s->n_blocks);
     }
     bool owned = s->op == RU_COLL_REDUCE_SCATTER || s->op == RU_COLL_ALL_GATHER ||
                  s->op == RU_COLL_ALL_TO_ALL;
     if (owned && s->n_blocks != s->n_ranks) {
-        return RU_FAIL(err, RU_E_INFEASIBLE, "%s of %u ranks with %u blocks",
+        return RU_FAIL(err, RU_E_INFEASIBLE,
+                       "%s of %u ranks has %u blocks; expected one for each rank",
                        ru_coll_op_name(s->op), s->n_ranks, s->n_blocks);
     }
     for (uint32_t r = 0; r < s->n_ranks; r++) {
         if (s->begin[r + 1] < s->begin[r] || s->begin[r + 1] - s->begin[r] > RU_COLL_STEPS_MAX) {
-            return RU_FAIL(err, RU_E_INFEASIBLE, "the list of rank %u goes from %u to %u", r,
-                           s->begin[r], s->begin[r + 1]);
+            return RU_FAIL(err, RU_E_INFEASIBLE, "the list of rank %u goes from step %u to step %u",
+                           r, s->begin[r], s->begin[r + 1]);
         }
     }
     return RU_OK;
@@ -83,9 +85,9 @@ static ru_status judge_step(const judge *j, uint32_t i, ru_err *err)
                (x->n_blocks == 1 && x->kind != RU_COLL_REDUCE_RECV && x->kind != RU_COLL_FOLD);
     bool before = x->before == 0 || (x->before == 1 && x->kind == RU_COLL_REDUCE_RECV);
     if (x->kind >= RU_COLL_STEP_KINDS || !peer || !blocks || !one || !before || x->pad != 0) {
-        return RU_FAIL(err, RU_E_INFEASIBLE,
-                       "rank %u, step %u: kind %u, peer %u, blocks %u + %u cannot be", j->rank[i],
-                       i - s->begin[j->rank[i]], x->kind, x->peer, x->block, x->n_blocks);
+        return RU_FAIL(
+            err, RU_E_INFEASIBLE, "rank %u, step %u is not valid: kind %u, peer %u, blocks %u + %u",
+            j->rank[i], i - s->begin[j->rank[i]], x->kind, x->peer, x->block, x->n_blocks);
     }
     return RU_OK;
 }
@@ -159,7 +161,7 @@ static ru_status judge_mates(judge *j, ru_err *err)
         if (j->s->steps[i].kind == RU_COLL_SEND) {
             uint32_t at = place_of(j, table, size - 1, key_of(j, i));
             if (table[at] != NONE) {
-                return unmatched(j, i, "is there twice", err);
+                return unmatched(j, i, "appears twice", err);
             }
             table[at] = i;
         }
@@ -420,7 +422,7 @@ static ru_status judge_progress(judge *j, ru_err *err)
     }
     for (uint32_t i = 0; i < j->n; i++) {
         if ((j->state[i] & DONE) == 0) {
-            return RU_FAIL(err, RU_E_INFEASIBLE, "rank %u, step %u waits for ever for %s",
+            return RU_FAIL(err, RU_E_INFEASIBLE, "rank %u, step %u waits forever for %s",
                            j->rank[i], i - j->s->begin[j->rank[i]],
                            (j->state[i] & STARTED) != 0 ? "its peer" : "a step before it");
         }
@@ -503,7 +505,7 @@ static ru_status apply_aside(const judge *j, sums *k, uint32_t i, uint32_t block
     uint32_t r = j->rank[i];
     uint64_t range = (uint64_t)x->block << 32 | x->n_blocks;
     if (k->aside_from[r] != 0 && k->aside_from[r] != range) {
-        return wrong(j, i, block, "the aside stands for other blocks", err);
+        return wrong(j, i, block, "the data stored aside belongs to other blocks", err);
     }
     if (theirs != NONE) {
         k->aside[r] = k->aside_from[r] != 0 ? plus(k, k->aside[r], theirs) : theirs;
@@ -511,7 +513,7 @@ static ru_status apply_aside(const judge *j, sums *k, uint32_t i, uint32_t block
         return RU_OK;
     }
     if (k->aside_from[r] == 0) {
-        return wrong(j, i, block, "nothing stands aside", err);
+        return wrong(j, i, block, "nothing was stored aside", err);
     }
     k->aside_from[r] = 0;
     k->mine[r] = x->kind == RU_COLL_PLACE ? k->aside[r] : plus(k, k->aside[r], k->mine[r]);
@@ -585,8 +587,8 @@ static ru_status judge_end(const judge *j, sums *k, uint32_t block, ru_err *err)
     for (uint32_t r = 0; r < s->n_ranks; r++) {
         uint32_t of;
         if (k->aside_from[r] != 0) {
-            return RU_FAIL(err, RU_E_INFEASIBLE, "rank %u, block %u: something is left aside", r,
-                           block);
+            return RU_FAIL(err, RU_E_INFEASIBLE,
+                           "rank %u, block %u: data stored aside was not used", r, block);
         }
         if (wants_one(s, block, &of) && k->mine[r] != of) {
             return RU_FAIL(err, RU_E_INFEASIBLE, "rank %u, block %u is not that of rank %u", r,
@@ -728,7 +730,7 @@ ru_status ru_plan_coll_check_part(const ru_coll_schedule *s, uint32_t part, uint
 {
     RU_TRY(judge_head(s, err));
     if (part >= n_parts || n_parts > RU_COLL_RANKS_MAX) {
-        return RU_FAIL(err, RU_E_ARG, "part %u of %u of a proof", part, n_parts);
+        return RU_FAIL(err, RU_E_ARG, "there is no part %u of %u of the proof", part, n_parts);
     }
     ru_arena_mark mark = ru_arena_mark_get(scratch);
     judge j = {.s = s, .scratch = scratch, .n = s->begin[s->n_ranks]};

@@ -61,7 +61,8 @@ static ru_status judge_shape(const ru_coll_choice_in *in, uint32_t i, const ru_c
                   c->chunk_bytes <= RU_COLL_CHUNK_MAX && c->depth >= 1 &&
                   c->depth <= RU_COLL_DEPTH_MAX;
     if (!piece && !chunks) {
-        return RU_FAIL(err, RU_E_INFEASIBLE, "transfer %u in chunks of %lld bytes, %u in flight", i,
+        return RU_FAIL(err, RU_E_INFEASIBLE,
+                       "transfer %u has chunks of %lld bytes, %u in flight, which is not valid", i,
                        (long long)c->chunk_bytes, c->depth);
     }
     double flight = cost->beta_ns * (double)(cut ? c->chunk_bytes : size) * c->depth;
@@ -69,8 +70,9 @@ static ru_status judge_shape(const ru_coll_choice_in *in, uint32_t i, const ru_c
     bool could =
         cut ? c->chunk_bytes > RU_COLL_CHUNK_MIN || c->depth > 1 : size > RU_COLL_CHUNK_MIN;
     if (late && could) {
-        return RU_FAIL(err, RU_E_INFEASIBLE, "transfer %u holds a link for %.0f ns, at most %lld",
-                       i, flight, (long long)in->delay_max_ns);
+        return RU_FAIL(err, RU_E_INFEASIBLE,
+                       "transfer %u occupies a link for %.0f ns; at most %lld are allowed", i,
+                       flight, (long long)in->delay_max_ns);
     }
     return RU_OK;
 }
@@ -81,7 +83,7 @@ static ru_status judge_choice(const ru_coll_choice_in *in, uint32_t i, const ru_
     int64_t size = in->sizes_bytes[i];
     uint32_t n = in->n_ranks;
     if (source_of(in, (uint32_t)c->algo) == NOT) {
-        return RU_FAIL(err, RU_E_INFEASIBLE, "transfer %u may not go by algorithm %u", i,
+        return RU_FAIL(err, RU_E_INFEASIBLE, "transfer %u must not use algorithm %u", i,
                        (unsigned)c->algo);
     }
     ru_coll_cost cost = cost_of(in, (uint32_t)c->algo);
@@ -100,7 +102,7 @@ static ru_status judge_choice(const ru_coll_choice_in *in, uint32_t i, const ru_
         ru_coll_cost other = cost_of(in, a);
         double whole = (double)ru_cost_coll_ns(&other, in->op, (ru_coll_algo)a, n, size);
         if ((double)said > (1 + slack) * whole + 1) {
-            return RU_FAIL(err, RU_E_INFEASIBLE, "transfer %u goes faster by %s", i,
+            return RU_FAIL(err, RU_E_INFEASIBLE, "transfer %u is faster with %s", i,
                            ru_coll_algo_name((ru_coll_algo)a));
         }
     }
@@ -111,7 +113,8 @@ ru_status ru_plan_coll_choose_check(const ru_coll_choice_in *in, const ru_coll_c
                                     ru_err *err)
 {
     if ((uint32_t)in->op >= RU_COLL_OPS || plan->n != in->n_sizes) {
-        return RU_FAIL(err, RU_E_INFEASIBLE, "%u choices for %u transfers", plan->n, in->n_sizes);
+        return RU_FAIL(err, RU_E_INFEASIBLE, "the plan has %u choices for %u transfers", plan->n,
+                       in->n_sizes);
     }
     for (uint32_t i = 0; i < plan->n; i++) {
         RU_TRY(judge_choice(in, i, &plan->at[i], err));

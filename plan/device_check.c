@@ -16,7 +16,7 @@ static ru_status check_line(const ru_device_in *in, uint32_t i, const ru_device_
     const ru_device_offer *o = &in->offers[i];
     if (l->offer.type != o->type || l->offer.count != o->count ||
         fabs(l->offer.step_s - o->step_s) > 0) {
-        return RU_FAIL(err, RU_E_INFEASIBLE, "line %u is not offer %u", i, i);
+        return RU_FAIL(err, RU_E_INFEASIBLE, "line %u of the plan is not offer %u", i, i);
     }
     const ru_device_type *t = &in->types[o->type];
     int64_t steps = in->samples / in->batch / o->count;
@@ -32,7 +32,8 @@ static ru_status check_line(const ru_device_in *in, uint32_t i, const ru_device_
     bool big = t->memory_bytes > 0 && t->memory_bytes < in->memory_bytes;
     if (l->legal != !(late || dear || big)) {
         return RU_FAIL(err, RU_E_INFEASIBLE, "line %u: %s", i,
-                       l->legal ? "it breaks a limit" : "it keeps every limit");
+                       l->legal ? "it breaks a limit, but the plan calls it legal"
+                                : "it keeps every limit, but the plan does not call it legal");
     }
     return RU_OK;
 }

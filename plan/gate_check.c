@@ -37,9 +37,8 @@ static ru_status check_loss(const ru_gate_admit_in *in, uint32_t k, uint32_t i, 
     double want = (1 - in->miss) * p->n;
     if (!one || at_most < want - 1e-6 || below >= want + 1e-6) {
         return RU_FAIL(err, RU_E_INFEASIBLE,
-                       "a loss of %.4g is no quantile of op %u beside service "
-                       "%u",
-                       loss, i, k);
+                       "a slowdown of %.4g is not the quantile of op %u beside service %u", loss, i,
+                       k);
     }
     return RU_OK;
 }
@@ -68,8 +67,8 @@ static ru_status check_cells(const ru_gate_admit_in *in, const ru_gate_plan *p, 
         RU_TRY(check_loss(in, k, i, c->loss, err));
         double lost = (in->method == RU_GATE_QUOTA ? 0.5 : 1) * in->op[i].s / (1 / c->loss - 1);
         if (!near(c->loss > 0 ? lost : 0, c->lost_s)) {
-            return RU_FAIL(err, RU_E_INFEASIBLE, "service %u does not lose %g s beside op %u", k,
-                           c->lost_s, i);
+            return RU_FAIL(err, RU_E_INFEASIBLE, "the delay of service %u is not %g s beside op %u",
+                           k, c->lost_s, i);
         }
         if (c->may != allowed(in, &in->service[k], &in->op[i], c)) {
             return RU_FAIL(err, RU_E_INFEASIBLE, "op %u %s run beside service %u", i,
@@ -103,7 +102,9 @@ static ru_status check_service(const ru_gate_admit_in *in, const ru_gate_plan *p
                               : (double)INFINITY;
     if (!near(p->budget_s[k], budget) || !near(p->beside_s[k], work) ||
         !(near(p->tail_ratio[k], tail))) {
-        return RU_FAIL(err, RU_E_INFEASIBLE, "budget, work or tail of service %u do not fit", k);
+        return RU_FAIL(
+            err, RU_E_INFEASIBLE,
+            "budget, work or tail latency of service %u do not follow from the measurements", k);
     }
     *longer_s = lost;
     return RU_OK;
@@ -112,8 +113,9 @@ static ru_status check_service(const ru_gate_admit_in *in, const ru_gate_plan *p
 ru_status ru_plan_gate_check(const ru_gate_admit_in *in, const ru_gate_plan *p, ru_err *err)
 {
     if (p->n_services != in->n_services || p->n_ops != in->n_ops) {
-        return RU_FAIL(err, RU_E_INFEASIBLE, "a table of %u x %u for %u services and %u ops",
-                       p->n_services, p->n_ops, in->n_services, in->n_ops);
+        return RU_FAIL(err, RU_E_INFEASIBLE,
+                       "the plan has a table of %u x %u for %u services and %u ops", p->n_services,
+                       p->n_ops, in->n_services, in->n_ops);
     }
     double busy = 0, rest = 1, beside = 0;
     bool kept = true, ends = true;

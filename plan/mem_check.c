@@ -45,8 +45,9 @@ static ru_status judge_places(const judge *j, ru_err *err)
         const ru_mem_buf *b = &j->in->bufs[i];
         int64_t at = j->plan->offsets[i];
         if (at < 0 || at > INT64_MAX / 2 || at % j->align != 0) {
-            return RU_FAIL(err, RU_E_INFEASIBLE, "buffer %u stands at %lld, not a multiple of %lld",
-                           i, (long long)at, (long long)j->align);
+            return RU_FAIL(err, RU_E_INFEASIBLE,
+                           "buffer %u is at offset %lld, which is not a multiple of %lld", i,
+                           (long long)at, (long long)j->align);
         }
         if (b->part_of != 0 && at - j->plan->offsets[b->part_of - 1] != b->part_at_bytes) {
             return RU_FAIL(err, RU_E_INFEASIBLE, "buffer %u is not %lld bytes inside buffer %u", i,
@@ -112,7 +113,8 @@ static ru_status judge_bound(const judge *j, uint32_t *starts, uint32_t *ends, i
     }
     if (most != j->plan->bound_bytes || most > j->plan->peak_bytes) {
         return RU_FAIL(
-            err, RU_E_INFEASIBLE, "at most %lld bytes live at one step, the plan says %lld of %lld",
+            err, RU_E_INFEASIBLE,
+            "at most %lld bytes are alive at one step, the plan says %lld, with a peak of %lld",
             (long long)most, (long long)j->plan->bound_bytes, (long long)j->plan->peak_bytes);
     }
     return RU_OK;
@@ -141,7 +143,8 @@ ru_status ru_plan_mem_check(const ru_mem_in *in, const ru_mem_plan *plan, ru_are
                             ru_err *err)
 {
     if (plan->n != in->n) {
-        return RU_FAIL(err, RU_E_INFEASIBLE, "a plan of %u buffers for %u", plan->n, in->n);
+        return RU_FAIL(err, RU_E_INFEASIBLE, "the plan has %u buffers, the question %u", plan->n,
+                       in->n);
     }
     ru_arena_mark mark = ru_arena_mark_get(scratch);
     judge j = {.in = in, .plan = plan};

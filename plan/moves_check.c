@@ -70,7 +70,7 @@ static ru_status check_figures(const ru_moves_in *in, const ru_moves_plan *p, co
         moving = fmax(moving, s->moving[w]);
         int64_t room = in->worker[w].memory_bytes;
         if (room > 0 && s->memory[w] > room) {
-            return RU_FAIL(err, RU_E_INFEASIBLE, "worker %u holds %lld bytes, has %lld", w,
+            return RU_FAIL(err, RU_E_INFEASIBLE, "worker %u holds %lld bytes, but has %lld", w,
                            (long long)s->memory[w], (long long)room);
         }
     }
@@ -96,7 +96,7 @@ static ru_status check_moves(const ru_moves_in *in, const ru_moves_plan *p, ru_e
     for (uint32_t j = 0; j < p->n; j++) {
         const ru_moves_object *o = &in->object[j];
         if (p->to[j] >= in->n_workers || in->worker[p->to[j]].leaving) {
-            return RU_FAIL(err, RU_E_INFEASIBLE, "object %u goes to worker %u, which %s", j,
+            return RU_FAIL(err, RU_E_INFEASIBLE, "object %u moves to worker %u, which %s", j,
                            p->to[j], p->to[j] >= in->n_workers ? "does not exist" : "leaves");
         }
         if (p->to[j] != o->on || in->method == RU_MOVES_RESTART) {
@@ -119,7 +119,7 @@ static ru_status check_moves(const ru_moves_in *in, const ru_moves_plan *p, ru_e
             follows = later ? a < b || (a == b && i < j) : j >= in->n_executors;
         }
         if (!moves || !follows) {
-            return RU_FAIL(err, RU_E_INFEASIBLE, "move %u is of object %u, out of order", k, j);
+            return RU_FAIL(err, RU_E_INFEASIBLE, "move %u, of object %u, is out of order", k, j);
         }
     }
     return RU_OK;
@@ -156,8 +156,8 @@ static ru_status check_taking_back(const ru_moves_in *in, const ru_moves_plan *p
         }
         ru_arena_rewind(scratch, mark);
         if (in->iterations * (load + (double)in->barrier_ns) + moving < p->cost_ns) {
-            return RU_FAIL(err, RU_E_INFEASIBLE, "moving object %u to worker %u does not pay", j,
-                           p->to[j]);
+            return RU_FAIL(err, RU_E_INFEASIBLE, "moving object %u to worker %u does not pay off",
+                           j, p->to[j]);
         }
     }
     return RU_OK;
@@ -169,7 +169,8 @@ ru_status ru_plan_moves_check(const ru_moves_in *in, const ru_moves_plan *plan, 
     /* Taking back a move is summed up anew for each: of many moves only the order is checked. */
     enum { WORK_MAX = 200 * 1000 * 1000 };
     if (plan->n != in->n_executors + in->n_shards) {
-        return RU_FAIL(err, RU_E_INFEASIBLE, "the map is of %u objects", plan->n);
+        return RU_FAIL(err, RU_E_INFEASIBLE,
+                       "the map has %u objects, which is not the number of the question", plan->n);
     }
     RU_TRY(check_moves(in, plan, err));
     sums s;

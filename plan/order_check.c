@@ -55,7 +55,7 @@ static ru_status find_places(judge *j, ru_err *err)
             i++;
         }
         if (i == j->in->n) {
-            return RU_FAIL(err, RU_E_INFEASIBLE, "the ops wait for each other in a circle");
+            return RU_FAIL(err, RU_E_INFEASIBLE, "the ops wait for each other in a cycle");
         }
         j->place[i] = k;
         pass_edges(j, i);
@@ -84,14 +84,13 @@ static ru_status check_list(judge *j, uint32_t list, ru_err *err)
         bool fresh = j->left[op] == j->in->param_bytes[op];
         j->left[op] -= p[k].size_bytes;
         if (!fresh && p[k - 1].op != op) {
-            return RU_FAIL(err, RU_E_INFEASIBLE, "the pieces of op %u are not one after another",
-                           op);
+            return RU_FAIL(err, RU_E_INFEASIBLE, "the pieces of op %u are not consecutive", op);
         }
         if (list == 0 && fresh) {
             group = j->plan->rank[op] == group ? group : ops;
             if (j->plan->rank[op] != group) {
-                return RU_FAIL(err, RU_E_INFEASIBLE, "op %u is sent as number %u with rank %u", op,
-                               ops, j->plan->rank[op]);
+                return RU_FAIL(err, RU_E_INFEASIBLE, "op %u is sent at position %u with rank %u",
+                               op, ops, j->plan->rank[op]);
             }
         }
         ops += fresh ? 1 : 0;
@@ -291,7 +290,8 @@ ru_status ru_plan_order_check(const ru_order_in *in, const ru_order_plan *plan, 
     judge j = {.in = in, .plan = plan};
     bool per_worker = in->method == RU_ORDER_RANDOM;
     if (plan->n_lists != (per_worker ? in->workers : 1)) {
-        return RU_FAIL(err, RU_E_INFEASIBLE, "%u lists for %u workers", plan->n_lists, in->workers);
+        return RU_FAIL(err, RU_E_INFEASIBLE, "the plan has %u lists for %u workers", plan->n_lists,
+                       in->workers);
     }
     if (!judge_init(&j, scratch)) {
         return RU_FAIL(err, RU_E_LIMIT, "no memory to check the order of %u ops", in->n);

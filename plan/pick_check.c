@@ -66,7 +66,8 @@ static ru_status check_clients(const ru_pick_in *in, const ru_pick_plan *p, cons
         if (i >= in->n || in->client[i].away || (k > 0 && p->client[k - 1] >= i) ||
             (tiered(in->method) && p->tier_of[i] != p->tier)) {
             return RU_FAIL(err, RU_E_INFEASIBLE,
-                           "client %u is not there, is there twice or of another tier", i);
+                           "client %u is not available, appears twice or belongs to another tier",
+                           i);
         }
         slowest = fmax(slowest, in->client[i].latency_s);
     }

@@ -25,7 +25,8 @@ static ru_status check_layers(const judge *j, ru_err *err)
 {
     const ru_pipe_plan *p = j->p;
     if (p->n_layers != j->in->n || p->n_stages < 1 || p->n_stages > j->in->n || p->copies < 1) {
-        return RU_FAIL(err, RU_E_INFEASIBLE, "%u stages in %u copies of %u layers, there are %u",
+        return RU_FAIL(err, RU_E_INFEASIBLE,
+                       "the plan has %u stages in %u copies of %u layers, but there are %u layers",
                        p->n_stages, p->copies, p->n_layers, j->in->n);
     }
     for (uint32_t i = 0; i < j->in->n; i++) {

@@ -31,7 +31,7 @@ static ru_status check_limits(const ru_read_in *in, const ru_read_plan *p, ru_er
     bool on_grid = power(p->size_bytes) && power(p->depth) && p->depth <= in->depth_max &&
                    p->size_bytes <= in->size_max && 2 * p->size_bytes > in->size_min;
     if (searches_grid(in) && !on_grid) {
-        return RU_FAIL(err, RU_E_INFEASIBLE, "%u requests of %lld bytes are no point of the grid",
+        return RU_FAIL(err, RU_E_INFEASIBLE, "%u requests of %lld bytes are not in the grid",
                        p->depth, (long long)p->size_bytes);
     }
     return RU_OK;
@@ -119,7 +119,7 @@ static ru_status check_steady(const ru_read_in *in, const ru_read_plan *p, ru_er
 static ru_status check_figures(const ru_read_in *in, const ru_read_plan *p, ru_err *err)
 {
     if (p->fitted != (in->n > 0)) {
-        return RU_FAIL(err, RU_E_INFEASIBLE, "a model of %u windows cannot be", in->n);
+        return RU_FAIL(err, RU_E_INFEASIBLE, "a model of %u windows is not possible", in->n);
     }
     const ru_disk *d = &p->disk;
     bool signs =
@@ -167,7 +167,7 @@ static ru_status check_figures(const ru_read_in *in, const ru_read_plan *p, ru_e
 ru_status ru_plan_read_check(const ru_read_in *in, const ru_read_plan *plan, ru_err *err)
 {
     if (plan->phase > RU_READ_TRY) {
-        return RU_FAIL(err, RU_E_INFEASIBLE, "there is no phase %d", (int)plan->phase);
+        return RU_FAIL(err, RU_E_INFEASIBLE, "phase %d does not exist", (int)plan->phase);
     }
     RU_TRY(check_limits(in, plan, err));
     RU_TRY(check_fixed(in, plan, err));

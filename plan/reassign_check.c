@@ -74,8 +74,8 @@ static ru_status check_grants(const ru_reassign_in *in, const ru_reassign_plan *
             uint64_t e = (uint64_t)w * g + k;
             uint32_t items = p->grant[e];
             if (items > 0 && (p->helper[e] == RU_REASSIGN_NONE || !may)) {
-                return RU_FAIL(err, RU_E_INFEASIBLE, "worker %u grants %u items to nobody", w,
-                               items);
+                return RU_FAIL(err, RU_E_INFEASIBLE, "worker %u grants %u items without a helper",
+                               w, items);
             }
             sum += items;
             load[w] -= items;
@@ -174,7 +174,8 @@ ru_status ru_plan_reassign_check(const ru_reassign_in *in, const ru_reassign_pla
         return RU_FAIL(err, RU_E_LIMIT, "no memory to check groups of %u workers", in->n);
     }
     if (plan->n != in->n) {
-        return RU_FAIL(err, RU_E_INFEASIBLE, "the plan is of %u workers", plan->n);
+        return RU_FAIL(err, RU_E_INFEASIBLE,
+                       "the plan has %u workers, which is not the number of the question", plan->n);
     }
     RU_TRY(check_rules(in, &plan->rules, err));
     RU_TRY(check_history(in, plan, err));

@@ -32,7 +32,8 @@ static ru_status check_choice(const ru_save_in *in, const ru_save_plan *p, const
         }
         double left = in->distance[i], kept = in->distance[nearest];
         if (left > kept || (left == kept && i < nearest)) {
-            return RU_FAIL(err, RU_E_INFEASIBLE, "block %u at %g is left, %u at %g is saved", i,
+            return RU_FAIL(err, RU_E_INFEASIBLE,
+                           "block %u at distance %g is not saved, although block %u at %g is", i,
                            left, nearest, kept);
         }
     }
@@ -44,8 +45,9 @@ ru_status ru_plan_save_check(const ru_save_in *in, const ru_save_plan *p, ru_are
 {
     double share = in->method == RU_SAVE_FULL ? 1 : in->method == RU_SAVE_NONE ? 0 : in->fraction;
     if (!(p->n >= share * in->n - 1e-6) || !(p->n < share * in->n + 1)) {
-        return RU_FAIL(err, RU_E_INFEASIBLE, "%u of %u blocks are not a fraction of %g", p->n,
-                       in->n, share);
+        return RU_FAIL(err, RU_E_INFEASIBLE,
+                       "%u of %u blocks are saved, which is not the fraction %g", p->n, in->n,
+                       share);
     }
     uint8_t *saved = RU_NEW(scratch, uint8_t, in->n);
     if (saved == NULL) {

@@ -70,9 +70,9 @@ static ru_status check_figures(const ru_scale_in *in, const ru_scale_plan *p, ru
     if (p->blind) {
         bool none = p->step_s == 0 && p->spread == 0 && p->seconds == 0 && p->usd == 0 &&
                     p->met == 0 && p->gain == 0;
-        return none
-                   ? RU_OK
-                   : RU_FAIL(err, RU_E_INFEASIBLE, "figures of a choice of which nothing is known");
+        return none ? RU_OK
+                    : RU_FAIL(err, RU_E_INFEASIBLE,
+                              "the plan has figures of a choice that was never measured");
     }
     if (!(p->step_s > 0) || !(p->spread >= 0) || !(p->gain >= 0) || (!p->probe && p->gain != 0)) {
         return RU_FAIL(err, RU_E_INFEASIBLE, "a step of %g s, spread %g, gain %g", p->step_s,

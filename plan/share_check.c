@@ -38,7 +38,7 @@ static ru_status check_sum(const ru_share_in *in, const ru_share_plan *plan, ru_
                        (long long)sum, (long long)in->batch);
     }
     if (plan->changed && idle > 0 && in->batch >= (int64_t)workers) {
-        return RU_FAIL(err, RU_E_INFEASIBLE, "%u members have nothing to do", idle);
+        return RU_FAIL(err, RU_E_INFEASIBLE, "%u members have no samples", idle);
     }
     return RU_OK;
 }
@@ -95,7 +95,8 @@ static ru_status check_figure(double said, double is, const char *what, ru_err *
 ru_status ru_plan_share_check(const ru_share_in *in, const ru_share_plan *plan, ru_err *err)
 {
     if (plan->n != in->n) {
-        return RU_FAIL(err, RU_E_INFEASIBLE, "%u shares for %u members", plan->n, in->n);
+        return RU_FAIL(err, RU_E_INFEASIBLE, "the plan has %u shares for %u members", plan->n,
+                       in->n);
     }
     RU_TRY(check_sum(in, plan, err));
     if (plan->changed) {
@@ -103,7 +104,9 @@ ru_status ru_plan_share_check(const ru_share_in *in, const ru_share_plan *plan, 
     }
     for (uint32_t i = 0; i < in->n && !plan->changed; i++) {
         if (in->now == NULL || plan->share[i] != in->now[i]) {
-            return RU_FAIL(err, RU_E_INFEASIBLE, "share of member %u changed without saying so", i);
+            return RU_FAIL(err, RU_E_INFEASIBLE,
+                           "the share of member %u changed, but the plan says that nothing changed",
+                           i);
         }
     }
     double now_s = in->now != NULL ? ends_s(in, in->now) : 0;

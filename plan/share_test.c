@@ -144,16 +144,16 @@ static void the_checker_refuses(void **state)
         {"add up to 59", {.batch = 60, .n = 3, .speed = speed}, {40, 19, 0}, 3, true},
         {"member 0 ends last", {.batch = 60, .n = 3, .speed = speed}, {42, 18, 0}, 3, true},
         {"member 1 ends last", {.batch = 60, .n = 3, .speed = speed}, {38, 22, 0}, 3, true},
-        {"1 members have nothing", {.batch = 10, .n = 3, .speed = slow}, {5, 5, 0}, 3, true},
+        {"1 members have no samples", {.batch = 10, .n = 3, .speed = slow}, {5, 5, 0}, 3, true},
         {NULL, {.batch = 10, .n = 3, .speed = slow}, {5, 4, 1}, 3, true},
         {NULL, {.batch = 2, .n = 3, .speed = slow}, {1, 1, 0}, 3, true},
         {NULL, {.batch = 60, .n = 3, .speed = speed, .now = now}, {41, 19, 0}, 3, false},
-        {"without saying so",
+        {"says that nothing changed",
          {.batch = 60, .n = 3, .speed = speed, .now = now},
          {40, 20, 0},
          3,
          false},
-        {"without saying so", {.batch = 60, .n = 3, .speed = speed}, {40, 20, 0}, 3, false},
+        {"says that nothing changed", {.batch = 60, .n = 3, .speed = speed}, {40, 20, 0}, 3, false},
     };
     for (uint32_t i = 0; i < RU_ARRAY_LEN(rows); i++) {
         const ru_share_in *in = &rows[i].in;

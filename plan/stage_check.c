@@ -106,8 +106,8 @@ static ru_status check_clock(const ru_stage_in *in, const ru_stage_plan *p, ru_e
         most = most < in->partitions ? most : in->partitions;
         for (uint32_t a = stage == 1 ? most : 1; a >= 1 && a <= most; a++) {
             if (uneven(in, stage, a).clock_s < t.clock_s * (1 - 1e-8) - 1e-9) {
-                return RU_FAIL(err, RU_E_INFEASIBLE, "stage %u with %u servers is shorter", stage,
-                               a);
+                return RU_FAIL(err, RU_E_INFEASIBLE, "stage %u with %u servers has a shorter clock",
+                               stage, a);
             }
         }
     }
@@ -129,7 +129,7 @@ static ru_status check_stage(const ru_stage_in *in, const ru_stage_plan *p, ru_e
     bool spare = p->stage != 0 && p->servers > in->partitions;
     if (spare || p->stage != want || p->stage > 3 || p->servers < 1 || p->servers > most ||
         (fixed && p->servers != half) || (p->stage == 0 && p->servers != most)) {
-        return RU_FAIL(err, RU_E_INFEASIBLE, "stage %u with %u servers cannot be", p->stage,
+        return RU_FAIL(err, RU_E_INFEASIBLE, "stage %u with %u servers is not possible", p->stage,
                        p->servers);
     }
     return RU_OK;

@@ -15,8 +15,8 @@ static ru_status check_place(const ru_storage_in *in, const ru_storage_plan *p, 
     const ru_storage_place *at = &p->places[k];
     double size = in->files[file].size_bytes;
     if (at->file != file) {
-        return RU_FAIL(err, RU_E_INFEASIBLE, "place %u is of file %u, expected %u", k, at->file,
-                       file);
+        return RU_FAIL(err, RU_E_INFEASIBLE, "place %u belongs to file %u, expected %u", k,
+                       at->file, file);
     }
     if (!(at->ssd_bytes >= 0) || at->ssd_bytes > size || at->ssd_bytes > at->limit_bytes ||
         (at->limit_bytes > 0) != (at->ssd_bytes > 0)) {

@@ -43,7 +43,7 @@ static ru_status find_forward(judge *j, ru_arena *a, ru_err *err)
             i++;
         }
         if (i == n) {
-            return RU_FAIL(err, RU_E_INFEASIBLE, "the ops wait for each other in a circle");
+            return RU_FAIL(err, RU_E_INFEASIBLE, "the ops wait for each other in a cycle");
         }
         waits[i] = UINT32_MAX;
         j->forward[k] = i;

@@ -49,12 +49,12 @@ static void describe_clocks(const ru_trace *t, const ru_trace_clocks *c)
     if (c->n < 2) {
         return;
     }
-    printf("clocks: %u traces on the clock of rank %u, at most %.1f us wrong", c->n,
+    printf("clocks: %u traces on the clock of rank %u, with an error of at most %.1f us", c->n,
            t[c->reference].rank, (double)worst * 1e-3);
     if (unknown > 0) {
         printf("; %u placed by the wall clock alone", unknown);
     }
-    printf("; of %lld transfers %lld arrived before they were sent, %lld after the repair\n",
+    printf("; of %lld transfers %lld seem to arrive before they are sent, %lld after the repair\n",
            (long long)c->flows, (long long)c->before, (long long)c->after);
 }
 
@@ -184,7 +184,7 @@ static void say_parts(view *v, ru_arena *arena)
         return;
     }
     ru_text t = ru_text_arena(arena);
-    ru_text_putf(&t, "A step takes %.2f ms in the mean:", (double)all * 1e-6 / (double)count);
+    ru_text_putf(&t, "The mean step takes %.2f ms:", (double)all * 1e-6 / (double)count);
     for (uint32_t p = 0; p < RU_STEP_PARTS; p++) {
         ru_text_putf(&t, "%s %.1f %% %s", p > 0 ? "," : "", 100.0 * (double)total[p] / (double)all,
                      p == RU_STEP_PEER ? "waiting for a peer" : ru_step_part_name((ru_step_part)p));
