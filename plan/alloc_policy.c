@@ -65,10 +65,20 @@ static const ru_conf_field sample_fields[] = {
      .help = "time of a step with one pass and the sum of gradients [s]"},
 };
 
+static ru_status check_sample(const void *section, ru_err *err)
+{
+    const sample_file *f = section;
+    return f->nodes <= f->replicas
+               ? RU_OK
+               : RU_FAIL(err, RU_E_ARG, "%u replicas lie on %u nodes; expected a replica on each",
+                         f->replicas, f->nodes);
+}
+
 static const ru_conf_table sample_table = {.name = "sample",
                                            .fields = sample_fields,
                                            .n = RU_ARRAY_LEN(sample_fields),
                                            .size_bytes = sizeof(sample_file),
+                                           .check = check_sample,
                                            .help = "mean times at one configuration"};
 
 #define COUNT(key, member, dflt, low, high, text)                                            \

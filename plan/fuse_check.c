@@ -16,8 +16,8 @@ static ru_status judge_cut(const ru_fuse_in *in, const ru_fuse_plan *plan, ru_er
     }
     double each = (double)plan->cut_bytes, half = (double)(in->cuts_max / 2);
     bool right = in->method != RU_FUSE_NEIGHBOURS ? each >= total
-                 : plan->cut_bytes == in->cut_bytes
-                     ? total < each * half
+                 : plan->cut_bytes == in->cut_bytes && total < each * half
+                     ? true
                      : total >= (double)in->cut_bytes * half && plan->cut_bytes % 4 == 0 &&
                            each * half >= total - half && (each - 4) * half <= total;
     return right ? RU_OK

@@ -82,6 +82,25 @@ static void test_large_gradients_are_cut(void **state)
     ru_arena_fini(&a);
 }
 
+/* Sums at and beside the size from which on cuts grow: the judge draws the same line. */
+static void test_cuts_begin_to_grow_where_the_judge_says(void **state)
+{
+    (void)state;
+    for (int64_t more = -8; more <= 4096; more += 4) {
+        ru_arena a;
+        ru_arena_init(&a, 0);
+        int64_t bytes[] = {16 * 400 + more};
+        const ru_fuse_in in = {
+            .tensor_bytes = {bytes, 1}, .fuse_bytes = 100, .cut_bytes = 400, .cuts_max = 32};
+        ru_fuse_plan p;
+        ru_err err;
+        assert_ok(ru_plan_fuse(&in, &a, &p, &err), err);
+        assert_ok(ru_plan_fuse_check(&in, &p, &err), err);
+        assert_true(p.n <= 17 && p.cut_bytes >= 400);
+        ru_arena_fini(&a);
+    }
+}
+
 static void test_corrupted_buckets_are_refused(void **state)
 {
     (void)state;
@@ -139,4 +158,5 @@ static void test_bad_gradients(void **state)
 
 RU_TESTS(plan_fuse, cmocka_unit_test(test_no_split_needs_fewer_buckets),
          cmocka_unit_test(test_large_gradients_are_cut),
+         cmocka_unit_test(test_cuts_begin_to_grow_where_the_judge_says),
          cmocka_unit_test(test_corrupted_buckets_are_refused), cmocka_unit_test(test_bad_gradients))

@@ -320,6 +320,8 @@ static ru_status report_gate(const void *in, const void *plan, const ru_policy_t
     double worst = worst_of(p);
     if (p->admit) {
         ru_report_answer(r, "admit the training: it gets %.3g of a device", p->share);
+    } else if (isinf(worst)) {
+        ru_report_answer(r, "refuse the training: requests would pile up without end");
     } else if (worst > g->goal) {
         ru_report_answer(
             r, "refuse the training: a tail latency would be %.3g times that of the service alone",
@@ -342,8 +344,13 @@ static ru_status report_gate(const void *in, const void *plan, const ru_policy_t
         if (k != g->method) {
             RU_TRY(ru_plan_gate(&q, tools->scratch, tools->scratch, &other, err));
             double tail = worst_of(&other);
-            ru_report_candidate(r, names[k], other.share, tail <= g->goal,
-                                "tail latency %.3g times that of the service alone", tail);
+            if (isinf(tail)) {
+                ru_report_candidate(r, names[k], other.share, false,
+                                    "requests pile up without end");
+            } else {
+                ru_report_candidate(r, names[k], other.share, tail <= g->goal,
+                                    "tail latency %.3g times that of the service alone", tail);
+            }
         }
     }
     ru_report_assume(

@@ -53,10 +53,20 @@ static const ru_conf_field buf_fields[] = {
      .help = "offset in that buffer"},
 };
 
+static ru_status check_buf(const void *section, ru_err *err)
+{
+    const ru_mem_buf *b = section;
+    return b->first <= b->last
+               ? RU_OK
+               : RU_FAIL(err, RU_E_ARG, "it lives from step %u to step %u; expected rising steps",
+                         b->first, b->last);
+}
+
 static const ru_conf_table buf_table = {.name = "buffer",
                                         .fields = buf_fields,
                                         .n = RU_ARRAY_LEN(buf_fields),
                                         .size_bytes = sizeof(ru_mem_buf),
+                                        .check = check_buf,
                                         .help = "a buffer of one step"};
 
 static const ru_conf_field fields[] = {

@@ -30,7 +30,7 @@ static const ru_conf_field window_fields[] = {
      .max = RU_READ_DEPTH_MAX,
      .help = "number of outstanding requests"},
     MEASURED(seconds, 0, "0.5", "length of the window without the ramp-up [s]"),
-    MEASURED(mb_per_s, 0, NULL, "delivered rate [1e6 bytes/s]"),
+    MEASURED(mb_per_s, 1e-6, NULL, "delivered rate [1e6 bytes/s]"),
     MEASURED(error, 0, "0", "standard error of mb_per_s [1e6 bytes/s]"),
     MEASURED(latency_ms, 0, "0",
              "mean latency of a request [ms]; 0: computed from depth, size and rate"),
