@@ -93,7 +93,15 @@ static ru_status one(ru_replay *r, rui_replay_input *g, const trace *t, uint32_t
         bool five = q == 1, ten = q == 2;
         row.goal = five ? (told ? fmax(10.2, 1.7 * fit) : 6.9) : ten ? (told ? 3.0 : 1.9) * fit : 0;
     }
-    return ru_replay_add(r, &row, err);
+    RU_TRY(ru_replay_add(r, &row, err));
+    if (!t->paths || !told || q != 2) {
+        return RU_OK;
+    }
+    ru_replay_row part = ru_replay_row_of(name, "part_of_the_oracle", false);
+    part.ours = row.ours / row.best_known;
+    part.goal = 0.9;
+    part.note = "asked for beyond what is required";
+    return ru_replay_add(r, &part, err);
 }
 
 static const ru_density_prices list_prices = {1.27e-19, 2.5e-6, 6.3e-19, 1.1e-13, 8e-3, 150e6};
