@@ -479,6 +479,10 @@ void sample_sce(ops_case *c)
     if (ops_coin(c)) {
         ops_attr_float(c, RU_ATTR_label_smoothing, 0.125);
     }
+    if (one_in(c, 3)) {
+        ops_in_grid(c, F32(classes), 0.5, 2.0);
+        ops_attr_str(c, RU_ATTR_reduction, ops_coin(c) ? "rows" : "mean");
+    }
     c->n_out = 4;
 }
 

@@ -82,11 +82,29 @@ static row_stats softmax_row(ru_dtype t, const void *x, void *probs, int64_t at,
     return s;
 }
 
+/* Sum of w[c] x[c] over a row; x NULL: of w alone. */
+static float weighted_sum(ru_dtype t, const float *w, const void *x, int64_t at, int64_t n)
+{
+    float buf[KV_BLOCK], acc[KV_LANES] = {0};
+    for (int64_t c = 0; c < n; c += KV_LANES) {
+        int64_t m = kv_min_i64(KV_LANES, n - c);
+        const float *v = x != NULL ? kv_load(t, x, at + c, m, buf) : NULL;
+#pragma omp simd
+        for (int64_t j = 0; j < m; j++) {
+            acc[j] += v != NULL ? w[c + j] * v[j] : w[c + j];
+        }
+    }
+    return kv_lanes_sum(acc);
+}
+
 int64_t RUI_K(rui_kern_cross_entropy)(ru_dtype t, const void *x, ru_dtype lt, const void *labels,
                                       const float *weight, int64_t ignore_index, float smoothing,
                                       void *probs, float *loss, float *row_weight, uint8_t *flags,
                                       int64_t rows, int64_t cols)
 {
+    bool both = smoothing > 0.0f && weight != NULL; /* each class aims with its own weight */
+    float even = smoothing / (float)cols;
+    float weights = both ? weighted_sum(t, weight, NULL, 0, cols) : 0.0f;
     for (int64_t r = 0; r < rows; r++) {
         int64_t label = label_at(lt, labels, r), at = r * cols;
         if (label == ignore_index) {
@@ -99,18 +117,42 @@ int64_t RUI_K(rui_kern_cross_entropy)(ru_dtype t, const void *x, ru_dtype lt, co
             return r;
         }
         float logit = get(t, x, at + label);
-        float mean = smoothing > 0.0f ? row_sum(t, x, at, cols) / (float)cols : 0.0f;
+        float mean = both               ? weighted_sum(t, weight, x, at, cols)
+                     : smoothing > 0.0f ? row_sum(t, x, at, cols) / (float)cols
+                                        : 0.0f;
         row_stats s = softmax_row(t, x, probs, at, cols);
         float w = weight == NULL ? 1.0f : weight[label];
         float nll = s.lse - logit;
-        if (smoothing > 0.0f) {
+        if (smoothing > 0.0f && !both) {
             nll = (1.0f - smoothing) * nll + smoothing * (s.lse - mean);
         }
-        loss[r] = w * nll;
+        loss[r] = both ? (1.0f - smoothing) * w * nll + even * (weights * s.lse - mean) : w * nll;
         row_weight[r] = w;
         flags[r] = (uint8_t)(s.argmax == label ? 3 : 1);
     }
     return -1;
+}
+
+/* One row with smoothing and weights: p sum(aims) - aims, aims = (1 - e) w_y [c = y] + e/C w_c. */
+static void weighted_grad_row(ru_dtype t, const void *probs, const float *weight, float smoothing,
+                              float aims, int64_t label, float scale, void *dx, int64_t at,
+                              int64_t cols)
+{
+    float buf[KV_BLOCK], out[KV_BLOCK], even = smoothing / (float)cols;
+    float hit = (1.0f - smoothing) * weight[label];
+    float of_label =
+        (get(t, probs, at + label) * (hit + aims) - even * weight[label] - hit) * scale;
+    for (int64_t c = 0; c < cols; c += KV_BLOCK) {
+        int64_t w = kv_min_i64(KV_BLOCK, cols - c);
+        const float *p = kv_load(t, probs, at + c, w, buf);
+        float *o = kv_dest(t, dx, at + c, out);
+#pragma omp simd
+        for (int64_t j = 0; j < w; j++) {
+            o[j] = (p[j] * (hit + aims) - even * weight[c + j]) * scale;
+        }
+        kv_store(t, dx, at + c, w, out);
+    }
+    put(t, dx, at + label, of_label);
 }
 
 void RUI_K(rui_kern_cross_entropy_grad)(ru_dtype t, const void *probs, ru_dtype lt,
@@ -119,9 +161,15 @@ void RUI_K(rui_kern_cross_entropy_grad)(ru_dtype t, const void *probs, ru_dtype 
                                         void *dx, int64_t rows, int64_t cols)
 {
     float buf[KV_BLOCK], out[KV_BLOCK];
+    bool both = smoothing > 0.0f && weight != NULL;
+    float aims = both ? smoothing / (float)cols * weighted_sum(t, weight, NULL, 0, cols) : 0.0f;
     for (int64_t r = 0; r < rows; r++) {
         int64_t label = label_at(lt, labels, r), at = r * cols;
         bool counts = label != ignore_index && label >= 0 && label < cols;
+        if (both && counts) {
+            weighted_grad_row(t, probs, weight, smoothing, aims, label, scale, dx, at, cols);
+            continue;
+        }
         float s = counts ? (weight == NULL ? scale : scale * weight[label]) : 0.0f;
         float base = smoothing / (float)cols;
         float hit = counts ? (get(t, probs, at + label) - base - (1.0f - smoothing)) * s : 0.0f;

@@ -14,6 +14,7 @@ typedef struct loss_state {
     bool fused;  /* output 1 is the gradient of the logits ... */
     float scale; /* ... times this */
     bool bce;
+    bool by_rows; /* the mean is over rows, not over their weights */
 } loss_state;
 
 /* bufs: 0 logits 1 labels 2 weight 3 loss 4 probs 5 correct 6 count 7 row_loss 8 row_weight 9 flags
@@ -65,7 +66,7 @@ static ru_status ce_run(void *state, void *const *bufs, const rui_run *run)
                            (long long)(s->cols - 1), (long long)s->ignore_index);
         }
         sum += (double)loss[r];
-        total += (double)weight[r];
+        total += s->by_rows ? (double)(flags[r] & 1) : (double)weight[r];
         count += flags[r] & 1;
         correct += flags[r] >> 1 & 1;
     }
@@ -89,15 +90,17 @@ static loss_state *ce_new(rui_low *lo, const ru_node *n, ru_value_id x, ru_value
     const ru_type *t = rui_type(lo, x);
     loss_state *s = rui_keep(lo, (int64_t)sizeof *s);
     if (s != NULL) {
-        *s = (loss_state){.k = ru_kern_best(),
-                          .t = rui_kern_dtype(lo, x),
-                          .lt = rui_type(lo, labels)->dtype,
-                          .rows = rui_dims(t, 0, t->rank - 1),
-                          .cols = t->dims[t->rank - 1],
-                          .ignore_index = ru_node_int(n, RU_ATTR_ignore_index, INT64_MIN),
-                          .smoothing = (float)ru_node_float(n, RU_ATTR_label_smoothing, 0.0),
-                          .fused = ru_node_int(n, RU_ATTR_fused, 0) != 0,
-                          .scale = (float)ru_node_float(n, RU_ATTR_scale, 1.0)};
+        *s =
+            (loss_state){.k = ru_kern_best(),
+                         .t = rui_kern_dtype(lo, x),
+                         .lt = rui_type(lo, labels)->dtype,
+                         .rows = rui_dims(t, 0, t->rank - 1),
+                         .cols = t->dims[t->rank - 1],
+                         .ignore_index = ru_node_int(n, RU_ATTR_ignore_index, INT64_MIN),
+                         .smoothing = (float)ru_node_float(n, RU_ATTR_label_smoothing, 0.0),
+                         .fused = ru_node_int(n, RU_ATTR_fused, 0) != 0,
+                         .scale = (float)ru_node_float(n, RU_ATTR_scale, 1.0),
+                         .by_rows = strcmp(ru_node_str(n, RU_ATTR_reduction, "mean"), "rows") == 0};
     }
     return s;
 }
@@ -174,7 +177,7 @@ static ru_status ce_grad_run(void *state, void *const *bufs, const rui_run *run)
     for (int64_t r = 0; r < s->rows; r++) {
         int64_t label = label_of(s, bufs[2], r);
         if (label != s->ignore_index && label >= 0 && label < s->cols) {
-            total += weight == NULL ? 1.0 : (double)weight[label];
+            total += weight == NULL || s->by_rows ? 1.0 : (double)weight[label];
         }
     }
     *(float *)bufs[5] = total > 0.0 ? (float)((double)*(const float *)bufs[0] / total) : 0.0f;

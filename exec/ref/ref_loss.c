@@ -12,6 +12,7 @@ typedef struct class_rows {
     double *weight;  /* [classes] or NULL */
     int64_t ignore;
     bool has_ignore;
+    bool by_rows; /* the mean is over rows, not over their weights */
 } class_rows;
 
 static ru_status class_rows_make(const ru_ref_call *c, const ru_type *t, uint32_t axis,
@@ -20,6 +21,7 @@ static ru_status class_rows_make(const ru_ref_call *c, const ru_type *t, uint32_
     r->a = rui_ref_axis3(t, axis);
     r->has_ignore = ru_node_attr(c->node, RU_ATTR_ignore_index) != NULL;
     r->ignore = ru_node_int(c->node, RU_ATTR_ignore_index, 0);
+    r->by_rows = strcmp(ru_node_str(c->node, RU_ATTR_reduction, "mean"), "rows") == 0;
     RU_TRY(rui_ref_in_ints(c, k_labels, &r->labels, err));
     RU_TRY(rui_ref_in(c, k_labels + 1, &r->weight, err));
     int64_t rows = r->a.outer * r->a.inner;
@@ -122,6 +124,9 @@ ru_status rui_ref_SoftmaxCrossEntropyLoss(const ru_ref_call *c, ru_err *err)
 /* -- our own softmax cross entropy
  * -------------------------------------------------------------------------
  *
+ * Attribute reduction "rows": the sum of weighted losses is divided by the number of rows, else by
+ * the sum of their weights, as here.
+ *
  * With smoothing e, row i of label y aims at t_k = (1-e) w_y [k = y] + e/C w_k, and
  *     loss = - sum_ik t_ik log p_ik / sum_i w_yi,   d loss/d logit_ik = (p_ik sum_k t_ik - t_ik) /
  * sum w. */
@@ -133,7 +138,8 @@ static double target(const class_rows *r, int64_t row, int64_t k, double smoothi
     return t + smoothing / (double)r->a.dim * weight_of(r, k);
 }
 
-/* Sum of the weights of the rows that count; *rows_counted their number. */
+/* What the sum over the rows that count is divided by: the sum of their weights, or their number,
+ * which is *rows_counted. */
 static double total_weight(const class_rows *r, double *rows_counted)
 {
     double sum = 0.0, n = 0.0;
@@ -144,7 +150,7 @@ static double total_weight(const class_rows *r, double *rows_counted)
         }
     }
     *rows_counted = n;
-    return sum;
+    return r->by_rows ? n : sum;
 }
 
 /* probs -> dlogits, in place. All rows ignored gives zeros. */
