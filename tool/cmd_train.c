@@ -17,6 +17,7 @@
 #include "tool/cmd.h"
 #include "tool/metrics.h"
 #include "train/app/app_run.h"
+#include "train/run/find_lr.h"
 #include "train/run/trainer.h"
 
 _Static_assert((int)RU_HOSTS_WORKERS_MAX == (int)RU_WORKERS_MAX, "what hosts may say, a job takes");
@@ -118,6 +119,11 @@ static const ru_opt opts[] = {
     {.name = "metrics-open",
      .type = RU_OPT_FLAG,
      .help = "with --metrics: answer requests without a token"},
+    {.name = "find-lr",
+     .type = RU_OPT_FLAG,
+     .help = "do not train: try learning rates from 1e-7 to 10 in 100 steps and suggest one. The "
+             "curve goes to find-lr.csv in the run's folder (runs/<name>-find-lr-<number>), which "
+             "`rubato plot` draws"},
     {.name = "json", .type = RU_OPT_FLAG, .help = "print progress as JSON Lines on stdout"},
     {.name = "help-job", .type = RU_OPT_FLAG, .help = "print every key of a job file and exit"},
     {.name = "schema", .type = RU_OPT_FLAG, .help = "print the JSON Schema of a job file and exit"},
@@ -131,6 +137,7 @@ static const ru_example examples[] = {
      "let workers of other hosts join; Rubato prints the command for them"},
     {"rubato train job.yaml --hosts localhost:2,node7:2", "train on two hosts, started over ssh"},
     {"rubato train job.yaml --out runs/digits --resume", "continue after a stop or a crash"},
+    {"rubato train job.yaml --find-lr", "suggest a learning rate"},
     {"rubato train --help-job", "list every key with its type, default and range"},
 };
 
@@ -468,6 +475,43 @@ static ru_status run_app_workers(ru_cmd_in *in, const ru_hosts_plan *plan, ru_ru
     return run_workers(in, &to, &file, plan, err);
 }
 
+/* --find-lr: one process, whatever the job trains on. */
+static ru_status find_lr(ru_cmd_in *in, const ru_train_options *opt, ru_err *err)
+{
+    static const char *const names[] = {"",        "sgd",     "adam", "adamw",
+                                        "adagrad", "rmsprop", "lion", "lamb"};
+    ru_lr_found f;
+    ru_train_options to = *opt;
+    bool json = opt->json;
+    to.json = false;
+    if (opt->resume) {
+        return RU_FAIL(err, RU_E_USAGE, "--find-lr starts a run of its own; leave out --resume");
+    }
+    ru_self_stop_watch();
+    ru_status st = ru_find_lr(&to, in->arena, &f, err);
+    ru_self_stop_unwatch();
+    RU_TRY(st);
+    const char *csv = ru_path_join(in->arena, f.out, "find-lr.csv");
+    csv = csv != NULL ? csv : f.out;
+    if (json) {
+        ru_text line = ru_text_arena(in->arena);
+        ru_text_put(&line, "{\"schema\":\"rubato.train.find_lr/1\",\"lr\":");
+        ru_text_f64(&line, f.lr);
+        ru_text_put(&line, ",\"lowest\":");
+        ru_text_f64(&line, f.lowest);
+        ru_text_putf(&line, ",\"steps\":%lld,\"curve\":", (long long)f.n);
+        ru_text_json(&line, ru_str_c(csv));
+        ru_text_put(&line, "}\n");
+        return print_text(&line, err);
+    }
+    (void)printf("learning rate %.2g: the loss falls fastest there; it is lowest at %.2g\n"
+                 "  rubato train %s --set train.optimizer.%s.lr=%.2g\n"
+                 "  rubato plot %s\n",
+                 f.lr, f.lowest, in->args[0], names[opt->job->train.optimizer.which & 7], f.lr,
+                 csv);
+    return RU_OK;
+}
+
 static ru_status run_job(ru_cmd_in *in, ru_run_opened opened, ru_err *err)
 {
     ru_hosts_plan plan;
@@ -498,6 +542,9 @@ static ru_status run_job(ru_cmd_in *in, ru_run_opened opened, ru_err *err)
         .cache_dir = ru_choices_dir(in->arena),
         .opened = opened,
     };
+    if (ru_cmd_flag(in, "find-lr")) {
+        return find_lr(in, &to, err);
+    }
     if (plan.is_worker && plan.workers_max > 1) {
         return run_as_worker(in, &to, &plan, err);
     }

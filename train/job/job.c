@@ -304,6 +304,10 @@ static const ru_conf_field train_fields[] = {
             "largest norm of the gradient; a larger gradient is scaled down to it; 0: no limit"),
     ROW(F64, ru_job_train, label_smoothing, .def = "0", .min = 0, .max = 0.999,
         .help = "fraction of the target probability spread over all classes"),
+    ROW(TEXT_LIST, ru_job_train, class_weights, .def = "[]",
+        .help = "cross_entropy: weight of each class in the loss of the training, in the order of "
+                "the classes; balanced: in inverse proportion to how often it occurs (reads all "
+                "labels once)"),
     ROW(F64, ru_job_train, ema, .def = "0", .min = 0, .max = 0.9999999,
         .help = "decay rate of a moving mean of the parameters, such as 0.999, which is then what "
                 "is evaluated, exported and kept as the best; 0: none"),
@@ -335,7 +339,8 @@ static const char train_called[] =
     "0.0001}}|grad_clip=clip_norm|gradient_clip_val=clip_norm|max_grad_norm=clip_norm|"
     "accumulate_grad_batches=accumulate|gradient_accumulation_steps=accumulate|grad_accum="
     "accumulate|"
-    "ema_decay=ema|early_stopping=patience|param_groups=groups|parameter_groups=groups|freeze="
+    "class_weight=class_weights|ema_decay=ema|"
+    "early_stopping=patience|param_groups=groups|parameter_groups=groups|freeze="
     "groups: [{match: "
     "..., freeze: true}]|random_seed=seed|dtype=precision|amp=precision|monitor=metric|"
     "eval_steps=eval_every|val_check_interval=eval_every|num_threads=threads";
@@ -355,11 +360,27 @@ ru_status rui_job_name_check(const char *name, ru_err *err)
                          n, max);
 }
 
+static ru_status check_class_weights(const ru_conf_texts *w, ru_err *err)
+{
+    for (uint32_t k = 0; k < w->n; k++) {
+        double x;
+        bool number = ru_str_f64(ru_str_c(w->at[k]), &x) && x >= 0 && x <= 1e9;
+        if (!number && !(w->n == 1 && strcmp(w->at[0], "balanced") == 0)) {
+            return RU_FAIL(err, RU_E_CONFIG,
+                           "train.class_weights: '%.40s' is no number from 0 to 1e9; expected one "
+                           "for each class, or balanced",
+                           w->at[k]);
+        }
+    }
+    return RU_OK;
+}
+
 static ru_status job_check(const void *section, ru_err *err)
 {
     const ru_job *job = section;
     RU_TRY(rui_job_name_check(job->name, err));
     RU_TRY(ru_job_metrics_check(&job->train, err));
+    RU_TRY(check_class_weights(&job->train.class_weights, err));
     if (job->train.until.n > 0 && !ru_job_has_test(job)) {
         return RU_FAIL(err, RU_E_CONFIG,
                        "train.until needs test data; set data.test or data.validation");

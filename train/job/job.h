@@ -96,7 +96,8 @@ typedef struct ru_job_train {
     uint32_t metric; /* 0 auto, else of ru_job_metric */
     double min_delta;
     double clip_norm, label_smoothing, ema;
-    uint32_t precision, device; /* ru_precision, ru_device_kind */
+    ru_conf_texts class_weights; /* numbers, or "balanced" */
+    uint32_t precision, device;  /* ru_precision, ru_device_kind */
     uint32_t threads;
     bool autotune, shuffle, early_update;
     int64_t poll_ns; /* several workers: time of polling for messages before sleeping; 0: never */

@@ -9,6 +9,7 @@
 #include "base/conf.h"
 
 extern const ru_conf_table rui_augment_table; /* of ru_augment */
+
 /* One row of a table: the member has the key's name. */
 #define RUI_ROW(type_, struct_, key_, ...)                                                     \
     {                                                                                          \

@@ -86,16 +86,27 @@ static const ru_conf_field lamb_fields[] = {
               "this times the parameter is added to the direction before its norm is taken"),
 };
 
-static const ru_conf_table rmsprop_table = TABLE(rmsprop, ru_job_rmsprop, .help = "RMSprop");
-static const ru_conf_table lion_table = TABLE(lion, ru_job_adam, .help = "Lion");
-static const ru_conf_table lamb_table = TABLE(lamb, ru_job_adam, .help = "LAMB");
+#define RATE_CALLED \
+    "learning_rate=lr|eta=lr|wd=weight_decay|decay=weight_decay|l2=weight_decay|eps=epsilon"
+#define BETA_CALLED "|beta_1=beta1|beta_2=beta2|betas=beta1 and beta2"
+
+static const ru_conf_table rmsprop_table = TABLE(
+    rmsprop, ru_job_rmsprop, .called = RATE_CALLED "|rho=alpha|smoothing=alpha", .help = "RMSprop");
+static const ru_conf_table lion_table =
+    TABLE(lion, ru_job_adam, .called = RATE_CALLED BETA_CALLED, .help = "Lion");
+static const ru_conf_table lamb_table =
+    TABLE(lamb, ru_job_adam, .called = RATE_CALLED BETA_CALLED, .help = "LAMB");
 
 static const ru_conf_table sgd_table =
-    TABLE(sgd, ru_job_sgd, .check = sgd_check, .help = "stochastic gradient descent");
-static const ru_conf_table adam_table = TABLE(adam, ru_job_adam, .help = "Adam");
+    TABLE(sgd, ru_job_sgd, .check = sgd_check, .called = RATE_CALLED,
+          .help = "stochastic gradient descent");
+static const ru_conf_table adam_table =
+    TABLE(adam, ru_job_adam, .called = RATE_CALLED BETA_CALLED, .help = "Adam");
 static const ru_conf_table adamw_table =
-    TABLE(adamw, ru_job_adam, .help = "Adam with decoupled weight decay");
-static const ru_conf_table adagrad_table = TABLE(adagrad, ru_job_adagrad, .help = "Adagrad");
+    TABLE(adamw, ru_job_adam, .called = RATE_CALLED BETA_CALLED,
+          .help = "Adam with decoupled weight decay");
+static const ru_conf_table adagrad_table =
+    TABLE(adagrad, ru_job_adagrad, .called = RATE_CALLED, .help = "Adagrad");
 
 static const ru_conf_field optimizer_fields[] = {
     ROW(SECTION, ru_job_optimizer, sgd, .table = &sgd_table, .help = "SGD"),
@@ -110,10 +121,12 @@ static const ru_conf_field optimizer_fields[] = {
         .help = "LAMB: Adam whose step is scaled by the norm of each parameter, for large batches"),
 };
 
-const ru_conf_table rui_job_optimizer_table =
-    TABLE(optimizer, ru_job_optimizer, .one_of = "sgd|adam|adamw|adagrad|rmsprop|lion|lamb",
-          .which_offset = offsetof(ru_job_optimizer, which),
-          .help = "algorithm that updates the parameters");
+const ru_conf_table rui_job_optimizer_table = TABLE(
+    optimizer, ru_job_optimizer, .one_of = "sgd|adam|adamw|adagrad|rmsprop|lion|lamb",
+    .called =
+        "adam_w=adamw|rms_prop=rmsprop|momentum=sgd: {momentum: 0.9}|lr=sgd: {lr: 0.1}|name=sgd",
+    .which_offset = offsetof(ru_job_optimizer, which),
+    .help = "algorithm that updates the parameters");
 
 /* -- groups of parameters ---------------------------------------------------------------------- */
 

@@ -40,6 +40,8 @@ double ru_schedule_lr(const ru_schedule *s, double lr, int64_t step)
         return lr * (s->floor + (1 - s->floor) * 0.5 * (1 + cos(pi * progress(s, step))));
     case RU_SCHEDULE_LINEAR:
         return lr * (1 - (1 - s->floor) * progress(s, step));
+    case RU_SCHEDULE_SWEEP:
+        return lr * pow(s->floor, (double)step / (double)(s->steps > 1 ? s->steps - 1 : 1));
     case RU_SCHEDULE_ONE_CYCLE:
         return lr * one_cycle(s, step);
     }

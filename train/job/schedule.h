@@ -15,6 +15,7 @@ typedef enum ru_schedule_kind {
     RU_SCHEDULE_LINEAR,    /* straight from lr to floor over the run */
     RU_SCHEDULE_ONE_CYCLE, /* half a cosine up from start to lr, another down to floor at the last
                               step; the numbers of PyTorch's OneCycleLR. Source: smith-2018 */
+    RU_SCHEDULE_SWEEP,     /* from lr to floor times lr, each step by the same factor */
 } ru_schedule_kind;
 
 typedef struct ru_schedule {
@@ -22,7 +23,8 @@ typedef struct ru_schedule {
     int64_t warmup; /* steps of linear rise from lr/warmup to lr */
     int64_t every;  /* step: >= 1 */
     double gamma;   /* step */
-    double floor;   /* cosine, linear, one cycle: last rate as a fraction of lr, 0..1 */
+    double floor;   /* cosine, linear, one cycle: last rate as a fraction of lr, 0..1;
+                       sweep: above 0 */
     double start;   /* one cycle: first rate as a fraction of lr, 0..1 */
     double rise;    /* one cycle: fraction of the run, above 0 and below 1 */
     int64_t steps;  /* all but constant and step: length of the run; >= 1 */

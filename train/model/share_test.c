@@ -297,7 +297,7 @@ static void parts_with_every_optimizer(void **state)
     }
 }
 
-/* A frozen first layer, and rates of their own. */
+/* A frozen first layer, rates of their own, and weights of the classes. */
 static void parts_with_groups(void **state)
 {
     (void)state;
@@ -313,6 +313,8 @@ static void parts_with_groups(void **state)
         so.x = ru_type_make(RU_F32, 1, (int64_t[]){4});
         so.groups = groups;
         so.n_groups = RU_ARRAY_LEN(groups);
+        so.class_weights = (const double[]){0.5, 2, 3};
+        so.n_class_weights = 3;
         open_rig(&r, "mlp",
                  &(ru_zoo_options){
                      .classes = 3, .input = {4}, .input_rank = 1, .hidden = hidden, .hidden_n = 1},

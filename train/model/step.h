@@ -63,6 +63,8 @@ typedef struct ru_step_options {
     ru_optimizer optimizer;
     const ru_param_group *groups; /* [n_groups] */
     uint32_t n_groups;
+    const double *class_weights; /* [n_class_weights] cross_entropy: of each class; 0: all are 1 */
+    uint32_t n_class_weights;
     double ema;             /* each step: mean = ema * mean + (1 - ema) * parameter; 0: none */
     double label_smoothing; /* cross_entropy, next_token */
     double clip_norm;       /* 0: none */

@@ -58,6 +58,30 @@ static void share_loss(ru_build *b, const ru_step_options *opt, ru_value_id x, r
     out->count = ru_build_const_f32(b, (float)t.dims[0]);
 }
 
+/* The mean is over samples, not over their weights, so that parts of a batch add up. */
+static ru_status class_weights(ru_build *b, const ru_step_options *opt, int64_t classes,
+                               ru_value_id *out, ru_err *err)
+{
+    if (opt->loss != RU_LOSS_CROSS_ENTROPY || opt->n_class_weights != classes) {
+        return RU_FAIL(err, RU_E_CONFIG,
+                       "train.class_weights has %u numbers, but %s; it needs the loss "
+                       "cross_entropy and one number for each class",
+                       opt->n_class_weights,
+                       opt->loss != RU_LOSS_CROSS_ENTROPY ? "the loss is another one"
+                                                          : "the model has another number of "
+                                                            "outputs");
+    }
+    float *w = RU_NEW(b->g->arena, float, classes);
+    if (w == NULL) {
+        return RU_FAIL(err, RU_E_LIMIT, "the arena of the step graph is full");
+    }
+    for (int64_t k = 0; k < classes; k++) {
+        w[k] = (float)opt->class_weights[k];
+    }
+    *out = ru_build_const(b, ru_type_make(RU_F32, 1, &classes), w);
+    return RU_OK;
+}
+
 static ru_status softmax_loss(ru_build *b, const ru_step_options *opt, ru_value_id prediction,
                               ru_value_id y, rui_loss_out *out, ru_err *err)
 {
@@ -86,10 +110,15 @@ static ru_status softmax_loss(ru_build *b, const ru_step_options *opt, ru_value_
     if (t.rank == rows + 1) {
         labels = ru_build_op2(b, RU_OP_Reshape, labels, ru_build_const_i64s(b, p.dims, rows), NULL);
     }
-    ru_value_id outs[4] = {{0}};
-    ru_build_node(b, RU_OP_SoftmaxCrossEntropy, (ru_value_id[]){prediction, labels}, 2,
+    ru_value_id weight = {0}, outs[4] = {{0}};
+    if (opt->n_class_weights > 0) {
+        RU_TRY(class_weights(b, opt, p.dims[rows], &weight, err));
+    }
+    ru_build_node(b, RU_OP_SoftmaxCrossEntropy, (ru_value_id[]){prediction, labels, weight},
+                  weight.v != 0 ? 3 : 2,
                   (ru_attr[]){RU_AF(label_smoothing, opt->label_smoothing),
-                              RU_AI(ignore_index, -100), RU_A_END},
+                              RU_AI(ignore_index, -100),
+                              RU_AS(reduction, weight.v != 0 ? "rows" : "mean"), RU_A_END},
                   outs, 4);
     *out = (rui_loss_out){.loss = outs[0], .correct = outs[2], .count = outs[3]};
     return RU_OK;

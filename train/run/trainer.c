@@ -9,6 +9,7 @@
 #include "train/job/batch.h"
 #include "train/job/metric.h"
 #include "train/run/driver.h"
+#include "train/run/find_lr.h"
 #include "train/run/op_facts.h"
 
 enum { DOUBTS_MAX = 8 }; /* fruitless looks for what is not finite; each costs some steps' time */
@@ -234,7 +235,7 @@ ru_status rui_trainer_finish(rui_trainer *t, const char *ended, ru_report_summar
                              ru_err *err)
 {
     bool stopped = strcmp(ended, "stopped") == 0;
-    if (t->saved_step != t->step_done) {
+    if (t->saved_step != t->step_done && t->opt->sweep == NULL) {
         RU_TRY(rui_trainer_save(t, err));
     }
     ru_time t0 = ru_clock_now();
@@ -387,6 +388,14 @@ static ru_status odd(void *self, const rui_odd_step *s, ru_err *err)
     return st;
 }
 
+static void stepped(void *self, const ru_report_step *s)
+{
+    alone *a = self;
+    if (a->t->opt->sweep != NULL && rui_sweep_put(a->t->opt->sweep, s->lr, s->loss)) {
+        a->over = "done";
+    }
+}
+
 static bool over(void *self, const char *why)
 {
     ((alone *)self)->over = why;
@@ -400,6 +409,7 @@ static const rui_exchange_ops ops = {.name = "alone",
                                      .opened = opened,
                                      .run = run,
                                      .odd = odd,
+                                     .stepped = stepped,
                                      .over = over,
                                      .seals = true};
 

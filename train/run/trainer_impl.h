@@ -26,6 +26,8 @@ typedef struct rui_trainer {
     bool looked;     /* for a checkpoint to go on from */
     bool goes_on;    /* there is one: */
     ru_ckpt_info from;
+    const double *class_weights; /* [n_class_weights] 0: all classes count alike */
+    uint32_t n_class_weights;
     const char *weights_said; /* about the file of start values; NULL: none was read */
     const char *changed;      /* settings that are not as they were then; NULL: none */
     const char *run;          /* its last part */
@@ -82,6 +84,8 @@ RU_MUST_USE ru_status rui_trainer_prepare(rui_trainer *t, ru_err *err);
 void rui_trainer_close(rui_trainer *t);
 /* Options of step and executable as the job says; the worker changes its share. */
 void rui_trainer_options(const rui_trainer *t, ru_step_options *so, ru_exe_options *eo);
+/* class_weights.c. Errors: RU_E_CONFIG, those of the data. */
+RU_MUST_USE ru_status rui_trainer_class_weights(rui_trainer *t, ru_err *err);
 ru_status rui_trainer_too_large(const rui_trainer *t, ru_err *err); /* RU_E_MEM, with advice */
 RU_MUST_USE ru_status rui_trainer_eval_open(rui_trainer *t, const ru_exe_options *eo, ru_err *err);
 RU_MUST_USE ru_status rui_trainer_fill(rui_trainer *t, ru_err *err);

@@ -10,6 +10,7 @@
 #include "trace/export.h"
 #include "train/job/batch.h"
 #include "train/job/metric.h"
+#include "train/run/find_lr.h"
 #include "train/run/trainer_impl.h"
 
 static ru_status open_data(rui_trainer *t, ru_model_facts *facts, ru_err *err)
@@ -88,6 +89,8 @@ void rui_trainer_options(const rui_trainer *t, ru_step_options *so, ru_exe_optio
         .groups = j->groups.at,
         .n_groups = j->groups.n,
         .ema = j->ema,
+        .class_weights = t->class_weights,
+        .n_class_weights = t->n_class_weights,
         .label_smoothing = j->label_smoothing,
         .clip_norm = j->clip_norm,
         .accumulate = (uint32_t)j->accumulate,
@@ -310,7 +313,13 @@ ru_status rui_trainer_prepare(rui_trainer *t, ru_err *err)
     RU_TRY(rui_trainer_dir_model(t, &onnx, err));
     RU_TRY(ru_model_open(t->job, &facts, onnx, t->arena, &t->model, err));
     RU_TRY(count_steps(t, err));
+    RU_TRY(rui_trainer_class_weights(t, err));
     t->schedule = ru_job_schedule_get(t->job, t->steps_end);
+    if (t->opt->sweep != NULL) {
+        rui_sweep_begin(t->opt->sweep, &t->schedule, &t->optimizer.lr);
+        t->steps_end = t->opt->sweep->steps;
+        t->opt->sweep->out = t->out;
+    }
     RU_TRY(open_recorder(t, err));
     RU_TRY(ru_decisions_open(t->out, t->job->name, &t->decisions, err));
     return rui_trainer_tuned_in(t, err);

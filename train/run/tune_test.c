@@ -3,10 +3,13 @@
 #include <math.h>
 #include <string.h>
 
+#include "base/rng.h"
+#include "base/str.h"
 #include "env/file.h"
 #include "store/safetensors.h"
 #include "test/run_lab.h"
 #include "test/test.h"
+#include "train/run/find_lr.h"
 #include "train/run/rundir.h"
 
 static int setup(void **state)
@@ -113,6 +116,107 @@ static void frozen_parameters_stay_and_resumed_runs_are_exact(void **state)
     assert_non_null(strstr(err.text, "/nowhere"));
 }
 
+static double first_loss(lab *l, const char *run, const char *const *weights, uint32_t n)
+{
+    ru_err err = {0};
+    ru_train_result r;
+    l->job.train.class_weights = (ru_conf_texts){weights, n};
+    assert_ok(run_lab_train(l, run, false, 1, &r, &err), err);
+    return r.summary.loss;
+}
+
+/* 12 samples of class a, 4 of class b, all in one batch: balanced weights are 16 / (2 * 12) and
+ * 16 / (2 * 4). */
+static void classes_have_weights(void **state)
+{
+    lab *l = *state;
+    ru_err err = {0};
+    ru_train_result r;
+    const char *csv = ru_path_join(&l->arena, l->dir, "d.csv");
+    ru_text text = ru_text_arena(&l->arena);
+    for (uint32_t k = 0; k < 16; k++) {
+        ru_text_putf(&text, "%u,%u,%s\n", k * 7 % 5, k * 3 % 4, k % 4 == 3 ? "b" : "a");
+    }
+    assert_ok(ru_file_replace(csv, text.p, text.n, &err), err);
+    assert_ok(ru_job_parse("t",
+                           "model: {zoo: mlp, hidden: [4]}\n"
+                           "data: {format: csv, train: [d.csv], shuffle: none}\n"
+                           "train: {batch: 16, threads: 1, device: ref, ema: 0.5}\n"
+                           "checkpoint: {every: 0s}\n",
+                           &l->arena, &l->job, &err),
+              err);
+    l->job.data.train.at = &csv;
+    static const char *const twos[] = {"2", "2"}, *const a[] = {"1", "0"}, *const b[] = {"0", "1"};
+    static const char *const balanced[] = {"balanced"}, *const three[] = {"1", "1", "1"};
+    double none = first_loss(l, "none", NULL, 0), of_a = first_loss(l, "a", a, 2);
+    double of_b = first_loss(l, "b", b, 2);
+    assert_true(fabs(of_a + of_b - none) < 1e-5);
+    assert_true(fabs(first_loss(l, "twos", twos, 2) - 2 * none) < 1e-5);
+    double even = first_loss(l, "balanced", balanced, 1);
+    assert_true(fabs(even - (of_a * 16 / 24 + of_b * 16 / 8)) < 1e-5);
+    l->job.train.class_weights = (ru_conf_texts){three, 3};
+    assert_int_equal(run_lab_train(l, "three", false, 1, &r, &err), RU_E_CONFIG);
+    assert_non_null(strstr(err.text, "has 3 numbers, but the data have 2 classes"));
+}
+
+/* A loss with its valley at 0.1, and the noise of batches: the suggestion lies where it falls
+ * fastest, a third of a decade or less away, and below the valley. */
+static void the_rate_where_the_loss_falls_fastest_is_found(void **state)
+{
+    (void)state;
+    ru_sweep_point points[100];
+    for (uint32_t seed = 0; seed < 20; seed++) {
+        ru_lr_sweep s = {.from = 1e-7, .to = 10, .steps = 100, .at = points};
+        ru_rng rng = ru_rng_from(seed, 0);
+        bool grown = false;
+        while (!grown && s.n < s.steps) {
+            double lr = 1e-7 * pow(1e8, (double)s.n / 99), x = log10(lr / 0.01);
+            double loss = 2.3 - 1.5 / (1 + exp(-6 * x)) + 4 * fmax(0, log10(lr / 0.3));
+            grown = rui_sweep_put(&s, lr, loss + 0.02 * (ru_rng_f64(&rng) - 0.5));
+        }
+        ru_lr_found f;
+        ru_err err = {0};
+        assert_ok(ru_sweep_judge(&s, &f, &err), err);
+        if (!(f.lr > 0.005 && f.lr < 0.02 && f.lowest > f.lr && f.lowest < 0.5)) {
+            fail_msg("seed %u: %g, lowest at %g", seed, f.lr, f.lowest);
+        }
+        assert_true(grown && s.n < 100);
+    }
+    ru_lr_sweep flat = {.from = 1e-7, .to = 10, .steps = 100, .at = points};
+    for (uint32_t k = 0; k < 50; k++) {
+        (void)rui_sweep_put(&flat, 1e-7 * (k + 1), 1 + k);
+    }
+    ru_lr_found f;
+    ru_err err = {0};
+    assert_int_equal(ru_sweep_judge(&flat, &f, &err), RU_E_USER);
+}
+
+/* A sweep of a job, which ends as it diverges, leaves its curve and no checkpoint. */
+static void a_sweep_of_a_job_leaves_its_curve(void **state)
+{
+    lab *l = *state;
+    ru_err err = {0};
+    ru_lr_found f;
+    l->job.train.optimizer.which = 1;
+    const ru_train_options to = {.job = &l->job,
+                                 .out = ru_path_join(&l->arena, l->dir, "sweep"),
+                                 .quiet = true,
+                                 .no_trace = true};
+    assert_ok(ru_find_lr(&to, &l->arena, &f, &err), err);
+    assert_true(f.lr > 1e-4 && f.lr < 5 && f.n >= RU_SWEEP_LEAST);
+    char *csv;
+    int64_t n;
+    assert_ok(
+        ru_file_read(ru_path_join(&l->arena, to.out, "find-lr.csv"), 0, &l->arena, &csv, &n, &err),
+        err);
+    assert_true(strncmp(csv, "lr,loss,mean\n1e-07,", 19) == 0 ||
+                strncmp(csv, "lr,loss,mean\n1e-7,", 18) == 0);
+    ru_ckpt_info info;
+    assert_int_equal(ru_ckpt_find(to.out, &l->arena, &info, &err), RU_E_MISSING);
+}
+
 #define TEST(f) cmocka_unit_test_setup_teardown(f, setup, run_lab_close)
 RU_TESTS(train_tune, TEST(a_moving_mean_is_what_is_saved_as_the_model),
-         TEST(frozen_parameters_stay_and_resumed_runs_are_exact))
+         TEST(frozen_parameters_stay_and_resumed_runs_are_exact), TEST(classes_have_weights),
+         TEST(a_sweep_of_a_job_leaves_its_curve),
+         cmocka_unit_test(the_rate_where_the_loss_falls_fastest_is_found))
