@@ -1,4 +1,6 @@
 /* The row of `reassign` in plan/policy.def: its input as a file, its report. */
+#include "plan/reassign_policy.h"
+
 #include <math.h>
 #include <string.h>
 
@@ -7,24 +9,12 @@
 
 enum { SHOWN_MAX = 40 };
 
-typedef struct clock_in {
-    ru_conf_f64s took_s;
-} clock_in;
-
-typedef struct reassign_in {
-    ru_conf_sections history;
-    ru_conf_i64s machines;
-    uint32_t items, group_max, slack_max, backup, method;
-    double tail;
-    int64_t rtt_ns;
-} reassign_in;
-
 #define AT(type_, name_) .offset = offsetof(type_, name_)
 
 static const ru_conf_field clock_fields[] = {
     {.name = "took_s",
      .type = RU_CONF_F64_LIST,
-     AT(clock_in, took_s),
+     AT(ru_reassign_policy_clock, took_s),
      .min = 1e-9,
      .max = 1e6,
      .help = "time that each worker needed for its own items, without waiting [s]"},
@@ -32,12 +22,12 @@ static const ru_conf_field clock_fields[] = {
 static const ru_conf_table clock_table = {.name = "clock",
                                           .fields = clock_fields,
                                           .n = RU_ARRAY_LEN(clock_fields),
-                                          .size_bytes = sizeof(clock_in)};
+                                          .size_bytes = sizeof(ru_reassign_policy_clock)};
 
 static ru_status check_in(const void *section, ru_err *err)
 {
-    const reassign_in *in = section;
-    const clock_in *c = in->history.at;
+    const ru_reassign_policy_in *in = section;
+    const ru_reassign_policy_clock *c = in->history.at;
     uint32_t n = in->history.n > 0 ? c[0].took_s.n : 0;
     if (n < 1 || n > RU_REASSIGN_WORKERS_MAX || in->history.n > 1000000) {
         return RU_FAIL(err, RU_E_ARG,
@@ -65,12 +55,12 @@ static ru_status check_in(const void *section, ru_err *err)
 static const ru_conf_field fields[] = {
     {.name = "history",
      .type = RU_CONF_SECTIONS,
-     AT(reassign_in, history),
+     AT(ru_reassign_policy_in, history),
      .table = &clock_table,
      .help = "measured clocks, the oldest first"},
     {.name = "machines",
      .type = RU_CONF_I64_LIST,
-     AT(reassign_in, machines),
+     AT(ru_reassign_policy_in, machines),
      .def = "[]",
      .min = 0,
      .max = 4294967294.0,
@@ -78,14 +68,14 @@ static const ru_conf_field fields[] = {
              "machine of its own"},
     {.name = "items",
      .type = RU_CONF_U32,
-     AT(reassign_in, items),
+     AT(ru_reassign_policy_in, items),
      .def = "1000",
      .min = 1,
      .max = RU_REASSIGN_ITEMS_MAX,
      .help = "number of items of a worker in a clock"},
     {.name = "group_max",
      .type = RU_CONF_U32,
-     AT(reassign_in, group_max),
+     AT(ru_reassign_policy_in, group_max),
      .def = "0",
      .min = 0,
      .max = RU_REASSIGN_GROUP_MAX,
@@ -93,34 +83,34 @@ static const ru_conf_field fields[] = {
          "largest number of helpers of a worker, limited by memory; 0: the default of the method"},
     {.name = "tail",
      .type = RU_CONF_F64,
-     AT(reassign_in, tail),
+     AT(ru_reassign_policy_in, tail),
      .def = "0.75",
      .min = 0,
      .max = 1,
      .help = "fraction of a worker's items, at the end of its list, that its helpers hold"},
     {.name = "slack_max",
      .type = RU_CONF_U32,
-     AT(reassign_in, slack_max),
+     AT(ru_reassign_policy_in, slack_max),
      .def = "1",
      .min = 0,
      .max = 1000,
      .help = "number of clocks that a worker may be ahead of the slowest"},
     {.name = "backup",
      .type = RU_CONF_U32,
-     AT(reassign_in, backup),
+     AT(ru_reassign_policy_in, backup),
      .def = "0",
      .help = "method backup: number of workers for which a clock does not wait; 0: the best number "
              "for the history"},
     {.name = "rtt",
      .type = RU_CONF_TIME,
-     AT(reassign_in, rtt_ns),
+     AT(ru_reassign_policy_in, rtt_ns),
      .def = "1ms",
      .min = 0,
      .max = 1e15,
      .help = "measured round-trip time of a message"},
     {.name = "method",
      .type = RU_CONF_CHOICE,
-     AT(reassign_in, method),
+     AT(ru_reassign_policy_in, method),
      .def = "sticky",
      .choices = "sticky|flexrr|slices|steal|bsp|ssp1|ssp3|static|backup",
      .help = "sticky: Rubato's; flexrr: the settings of the paper; slices: slices with a barrier; "
@@ -135,14 +125,14 @@ _Static_assert(RU_ARRAY_LEN(method_names) == RU_REASSIGN_METHODS, "every method 
 static const ru_conf_table table = {.name = "reassign",
                                     .fields = fields,
                                     .n = RU_ARRAY_LEN(fields),
-                                    .size_bytes = sizeof(reassign_in),
+                                    .size_bytes = sizeof(ru_reassign_policy_in),
                                     .check = check_in,
                                     .help = "workers of a clocked job and how fast they were"};
 
-static ru_status inner(const reassign_in *in, ru_reassign_method method, ru_arena *a,
+static ru_status inner(const ru_reassign_policy_in *in, ru_reassign_method method, ru_arena *a,
                        ru_reassign_in *out, ru_err *err)
 {
-    const clock_in *c = in->history.at;
+    const ru_reassign_policy_clock *c = in->history.at;
     uint32_t n = c[0].took_s.n, *machine = RU_NEW(a, uint32_t, n);
     double *took = RU_NEW(a, double, (int64_t)in->history.n *n);
     if (took == NULL || machine == NULL) {
@@ -171,7 +161,7 @@ static ru_status inner(const reassign_in *in, ru_reassign_method method, ru_aren
 static ru_status plan_reassign(const void *in, const ru_policy_tools *tools, void *plan,
                                ru_err *err)
 {
-    const reassign_in *s = in;
+    const ru_reassign_policy_in *s = in;
     ru_reassign_in q;
     RU_TRY(inner(s, (ru_reassign_method)s->method, tools->scratch, &q, err));
     return ru_plan_reassign(&q, tools->out, tools->scratch, plan, err);
@@ -179,7 +169,7 @@ static ru_status plan_reassign(const void *in, const ru_policy_tools *tools, voi
 
 static ru_status check_reassign(const void *in, const void *plan, ru_arena *scratch, ru_err *err)
 {
-    const reassign_in *s = in;
+    const ru_reassign_policy_in *s = in;
     ru_reassign_in q;
     RU_TRY(inner(s, (ru_reassign_method)s->method, scratch, &q, err));
     return ru_plan_reassign_check(&q, plan, scratch, err);
@@ -242,7 +232,7 @@ static void show_rules(const ru_reassign_rules *q, ru_report *r)
     }
 }
 
-static ru_status show_candidates(const reassign_in *s, const ru_reassign_plan *p,
+static ru_status show_candidates(const ru_reassign_policy_in *s, const ru_reassign_plan *p,
                                  const ru_policy_tools *tools, ru_report *r, ru_err *err)
 {
     ru_report_candidate(r, method_names[s->method], (double)p->history_ns * 1e-9, true, "chosen");
@@ -255,10 +245,10 @@ static ru_status show_candidates(const reassign_in *s, const ru_reassign_plan *p
         ru_arena_mark mark = ru_arena_mark_get(tools->scratch);
         RU_TRY(inner(s, (ru_reassign_method)m, tools->scratch, &q, err));
         RU_TRY(ru_plan_reassign(&q, tools->scratch, tools->scratch, &other, err));
-        ru_report_candidate(r, method_names[m], (double)other.history_ns * 1e-9, true,
-                            "%.3g times the ideal",
-                            (double)other.history_ns / (double)other.ideal_ns);
-        ru_arena_rewind(tools->scratch, mark);
+        double took = (double)other.history_ns, ideal = (double)other.ideal_ns;
+        ru_arena_rewind(tools->scratch, mark); /* first: the report may be in this arena */
+        ru_report_candidate(r, method_names[m], took * 1e-9, true, "%.3g times the ideal",
+                            took / ideal);
     }
     ru_report_candidate(r, "ideal", (double)p->ideal_ns * 1e-9, false,
                         "bound: all work can move freely at any time");
@@ -268,7 +258,7 @@ static ru_status show_candidates(const reassign_in *s, const ru_reassign_plan *p
 static ru_status report_reassign(const void *in, const void *plan, const ru_policy_tools *tools,
                                  ru_report *r, ru_err *err)
 {
-    const reassign_in *s = in;
+    const ru_reassign_policy_in *s = in;
     const ru_reassign_plan *p = plan;
     show_rules(&p->rules, r);
     ru_report_figure(r, "history_s", (double)p->history_ns * 1e-9);

@@ -191,7 +191,9 @@ static void got(void *self, ru_node_id from, uint32_t what, const void *head, ui
                 rui_rebuild_copies(e, from, &h, body, body_bytes, now, fx);
                 return;
             }
-            if (what == RUI_ENGINE_CLOCK) {
+            if (what == RUI_ENGINE_SHARES) {
+                rui_share_take(e, body, body_bytes, now, fx);
+            } else if (what == RUI_ENGINE_CLOCK) {
                 rui_engine_heard_clock(e, &h, body, body_bytes, now, fx);
             } else if (what == RUI_ENGINE_PREPARE && h.executor < e->n_execs) {
                 prepare(e, h.executor, now, fx);

@@ -29,6 +29,7 @@
 #include "comm/node/node.h"
 #include "comm/ps/ps.h"
 #include "plan/moves.h"
+#include "plan/reassign.h"
 #include "plan/save.h"
 #include "train/app/state.h"
 
@@ -98,6 +99,12 @@ typedef struct ru_engine_device_ops {
     void (*log_read)(void *self, uint32_t generation, uint32_t object);
 } ru_engine_device_ops;
 
+/* Work that changed hands. */
+typedef struct ru_engine_slices {
+    int64_t n, units, of;          /* slices, their units, of so many */
+    int64_t predicted_ns, took_ns; /* of all slices: by their helpers' speed; asked until done */
+} ru_engine_slices;
+
 typedef enum ru_engine_news_kind {
     RU_ENGINE_CLOCKED,  /* leader: clock is over; sums, objective */
     RU_ENGINE_MOVED,    /* an object came here: object, bytes, took_ns */
@@ -166,6 +173,12 @@ typedef struct ru_engine_options {
      * that said so; their rows are so many clocks behind, on average. */
     void (*recovered)(void *self, const ru_recover_in *in, double late, int64_t took_ns,
                       ru_time now);
+    /* The leader has plan/reassign say what slow executors give to others in every clock, again and
+     * again; told are its first question and later ones, each after twice as many. slices,
+     * clock_ns: all that changed hands since the last one, and the mean time of a clock. in NULL:
+     * the end. */
+    void (*reassigned)(void *self, const ru_reassign_in *in, const ru_engine_slices *slices,
+                       int64_t clock_ns);
     void *news_self;
 } ru_engine_options;
 

@@ -490,6 +490,7 @@ void rui_exec_tell(ru_engine *e, uint32_t k, ru_time now, ru_effects *fx)
     uint32_t clock = rui_exec_clock(e, k);
     for (uint32_t c = e->closed; c < clock && !ru_ps_replays(e->ps, k); c++) {
         rui_engine_head h = {.executor = k, .clock = c, .cpu_ns = x->done_cpu[c % e->window]};
+        rui_slice_told(e, k, c, &h);
         rui_engine_send(e, ru_member_leader(e->opt.member), RUI_ENGINE_DONE, &h,
                         x->done + c % e->window * e->sums_n, e->sums_n * (int64_t)sizeof *x->done,
                         now, fx);

@@ -4,6 +4,7 @@
  *   engine_exec.c   executors: data, state, moves
  *   engine_task.c   one task: rows in, changes out
  *   engine_slice.c  work of a clock that changes hands; engine_help.c: at the helper
+ *   engine_share.c  the leader: what slow executors give away in every clock
  *   engine_lead.c   the leader: DONE, closing clocks, the driver's arguments, checkpoints
  *   engine_map.c    the leader: who holds what; views
  *   engine_save.c   the running checkpoint of a member
@@ -34,6 +35,7 @@ enum {
     RUI_ENGINE_REBUILT,  /* a lost object is here again: rui_rebuilt */
     RUI_ENGINE_COPIES,   /* a member's copies of rows of a lost shard, for its new holder */
     RUI_ENGINE_SLICE,    /* between executors: rui_slice_head */
+    RUI_ENGINE_SHARES,   /* what each executor gives to its helpers in every clock */
 };
 enum { RUI_ENGINE_LEAVERS_MAX = 64 };
 /* Timers. */
@@ -56,6 +58,8 @@ typedef struct rui_engine_head {
     uint32_t end;          /* CLOCK: the job ends: 1 + status */
     uint32_t status;       /* SAVED, FAILED */
     int64_t cpu_ns, bytes; /* DONE */
+    int64_t unit_ns;       /* DONE: engine_slice.c */
+    ru_engine_slices slices; /* DONE: of this clock */
 } rui_engine_head;
 
 #define RUI_ENGINE_BLOB UINT32_C(0x31417552) /* "RuA1" */
@@ -326,6 +330,13 @@ void rui_slice_numbers(ru_engine *e, uint32_t k, void *numbers, bool out);
 void rui_slice_heard(ru_engine *e, ru_node_id from, const void *head, uint32_t head_bytes,
                      void *body, int64_t body_bytes, ru_time now, ru_effects *fx);
 void rui_slice_wake(ru_engine *e, ru_time now, ru_effects *fx);
+void rui_slice_told(const ru_engine *e, uint32_t k, uint32_t clock, rui_engine_head *h);
+/* engine_share.c */
+void rui_share_reset(ru_engine *e, ru_time now);
+void rui_share_heard(ru_engine *e, const rui_engine_head *h);     /* leader: DONE */
+void rui_share_closed(ru_engine *e, ru_time now, ru_effects *fx); /* leader: a clock */
+void rui_share_end(ru_engine *e, ru_time now);                    /* leader */
+void rui_share_take(ru_engine *e, const void *grants, int64_t n, ru_time now, ru_effects *fx);
 /* engine_help.c */
 void rui_help_opened(ru_engine *e, uint32_t helper, uint32_t owner, void *state, ru_time now,
                      ru_effects *fx);

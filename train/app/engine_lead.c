@@ -224,6 +224,7 @@ static void advance(ru_engine *e, ru_time now, ru_effects *fx)
     while (!l->reading && !l->driving && !l->adopt && !e->ended && l->closed < l->end_clock &&
            all_done(e)) {
         close_clock(e);
+        rui_share_closed(e, now, fx);
         save(e, now, fx);
         rui_lead_tell(e, (ru_node_id){0}, now, fx);
         drive_begin(e, true, now, fx);
@@ -240,6 +241,7 @@ static void end(ru_engine *e, ru_time now, ru_effects *fx)
     if (l->closed >= l->end_clock && !l->driving && l->save == 0 &&
         e->saved.generation == e->generation && e->saved.clock == l->closed && !l->ended) {
         l->ended = true;
+        rui_share_end(e, now);
         rui_lead_tell(e, (ru_node_id){0}, now, fx);
     }
 }
@@ -264,6 +266,7 @@ static void hear_done(ru_engine *e, const rui_engine_head *h, const void *body, 
     }
     memcpy(l->sums + (h->clock % e->window * e->n_execs + k) * e->sums_n, body, (size_t)bytes);
     l->done[k]++;
+    rui_share_heard(e, h);
     l->cpu_ns[k] = l->cpu_ns[k] == 0 ? h->cpu_ns : (3 * l->cpu_ns[k] + h->cpu_ns) / 4;
     advance(e, now, fx);
 }
@@ -373,6 +376,7 @@ void rui_lead_begin(ru_engine *e, ru_time now, ru_effects *fx)
     memset(l->lost, 0, e->n_execs + e->n_shards);
     memset(l->rebuilt, 0, (e->n_execs + e->n_shards) * sizeof *l->rebuilt);
     l->save_bytes = 0;
+    rui_share_reset(e, now);
     l->driving = false;
     l->args_clock = RUI_ENGINE_NONE;
     ru_ps_forget(e->ps, e->n_execs);

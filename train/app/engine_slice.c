@@ -20,10 +20,10 @@
 #include <string.h>
 
 /* Parts shorter than PART_NS cost more than they help; so do clocks shorter than CLOCK_NS. A
- * message and its answer take about RTT_NS. */
+ * message and its answer take about RUI_SLICE_RTT_NS. */
 #define PART_NS  INT64_C(2000000)
 #define CLOCK_NS INT64_C(20000000)
-#define RTT_NS   INT64_C(2000000)
+
 enum { UNITS_MAX = 1000, ONE = 1000000 };
 
 static rui_slice *slice_of(const ru_engine *e, uint32_t k)
@@ -119,6 +119,7 @@ static void send(ru_engine *e, uint32_t k, uint32_t to, const ru_tasks_msg *m, r
         }
     } else if (m->kind == RU_TASKS_DO_THIS) {
         s->given[helper_of(s, to)][slot] = node;
+        s->given_at[helper_of(s, to)][slot] = now;
         n = rui_slice_local(e, r, NULL, NULL, true);
         body = n > 0 ? ru_bufs_need(e->bufs, n) : NULL;
         RU_CHECK(n == 0 || body != NULL);
@@ -132,7 +133,7 @@ static void send(ru_engine *e, uint32_t k, uint32_t to, const ru_tasks_msg *m, r
 /* What a helper did: figures, and local rows of the items. false: it is known, or not a slice of
  * this clock. */
 static bool take_done(ru_engine *e, uint32_t k, const ru_tasks_msg *m, const uint8_t *body,
-                      int64_t n)
+                      int64_t n, ru_time now)
 {
     rui_slice *s = slice_of(e, k);
     const ru_tasks_range *r = &m->range;
@@ -157,6 +158,15 @@ static bool take_done(ru_engine *e, uint32_t k, const ru_tasks_msg *m, const uin
         s->done = p;
         s->cap_done = cap;
     }
+    uint32_t units = r->hi - r->lo, i = helper_of(s, r->helper);
+    if (i == s->n_helpers) {
+        return false;
+    }
+    int64_t took_ns = now.ns - s->given_at[i][r->seq % RUI_SLICE_SLOTS].ns;
+    s->slices.n++;
+    s->slices.units += units;
+    s->slices.took_ns += took_ns;
+    s->slices.predicted_ns += s->told_ns[i] > 0 ? s->told_ns[i] * units : took_ns;
     rui_slice_done *d = &s->done[s->n_done++];
     d->helper = r->helper;
     d->number = r->seq;
@@ -211,7 +221,11 @@ void rui_slice_heard(ru_engine *e, ru_node_id from, const void *head, uint32_t h
         rui_help_came(e, helpee, &m->range, body, n);
         body = NULL;
     } else if (ok && m->kind == RU_TASKS_DONE_WORK) {
-        ok = take_done(e, h.to, m, body, n);
+        ok = take_done(e, h.to, m, body, n, now);
+    }
+    uint32_t helper = ok ? helper_of(s, h.from) : 0;
+    if (ok && helper < s->n_helpers && m->item_ns > 0) {
+        s->told_ns[helper] = m->item_ns;
     }
     ru_bufs_put(e->bufs, body);
     if (ok) {
@@ -297,12 +311,30 @@ static void close_clock(ru_engine *e, uint32_t k, const ru_tasks_effect *effect,
     if (units > 0) {
         s->unit_ns = (now_is->busy_ns - s->before.busy_ns) / units;
     }
+    s->slices.of = e->slices->units;
+    s->past[x->step % e->window] = s->slices;
+    s->slices = (ru_engine_slices){0};
     s->n_done = 0;
     x->task.result = (ru_app_result){0};
     x->task.status = rui_task_check(e->opt.shape, &x->task);
     if (rui_task_fine(e, &x->task, now, fx)) {
         rui_task_flush(e, k, now, fx);
     }
+}
+
+void rui_slice_told(const ru_engine *e, uint32_t k, uint32_t clock, rui_engine_head *h)
+{
+    if (e->slices != NULL) {
+        h->unit_ns = slice_of(e, k)->unit_ns;
+        h->slices = slice_of(e, k)->past[clock % e->window];
+    }
+}
+
+void rui_slice_granted(ru_engine *e, uint32_t k, ru_time now, ru_effects *fx)
+{
+    const rui_slice *s = slice_of(e, k);
+    const ru_tasks_event ev = {.kind = RU_TASKS_SHARES, .grant = s->grant, .expect = s->expect};
+    rui_slice_step(e, k, &ev, now, fx);
 }
 
 /* Short clocks go undivided: messages and parts would take longer than what they spare. */
@@ -330,6 +362,7 @@ void rui_slice_begin(ru_engine *e, uint32_t k, ru_time now, ru_effects *fx)
     const ru_tasks_event ev = {.kind = RU_TASKS_CLOCKS, .clock = e->exec[k].step};
     rui_slice_step(e, k, &ev, now, fx);
     if (!s->begun) {
+        rui_slice_granted(e, k, now, fx);
         const ru_tasks_event first = {.kind = RU_TASKS_BEGIN};
         s->begun = true;
         rui_slice_step(e, k, &first, now, fx);
@@ -527,6 +560,8 @@ void rui_slice_reset(ru_engine *e, uint32_t k)
     }
     drop(e, k);
     first_numbers(slice_of(e, k));
+    memset(slice_of(e, k)->grant, 0, sizeof s->grant);
+    memset(slice_of(e, k)->expect, 0, sizeof s->expect);
 }
 
 int64_t rui_slice_numbers_bytes(const ru_engine *e)
@@ -569,15 +604,19 @@ static ru_status make_groups(ru_engine *e, ru_err *err)
                                .clocks = 1,
                                .items = l->units,
                                .took = took,
-                               .tail = 1,
+                               .tail = RUI_SLICE_TAIL,
                                .slack_max = 1,
-                               .rtt_ns = RTT_NS,
+                               .rtt_ns = RUI_SLICE_RTT_NS,
                                .method = method_of[e->opt.stragglers]};
     RU_TRY(ru_plan_reassign(&in, &l->arena, &l->arena, &p, err));
     RU_TRY(ru_plan_reassign_check(&in, &p, &l->arena, err));
     l->rules = p.rules;
     l->rules.slack = 0; /* the engine says when a clock may begin */
     l->group = p.rules.group;
+    ru_engine_slices *past = RU_NEW(e->arena, ru_engine_slices, (int64_t)n * e->window);
+    if (past == NULL) {
+        return RU_FAIL(err, RU_E_MEM, "no memory for the helpers of %u executors", n);
+    }
     for (uint32_t k = 0; k < n; k++) {
         rui_slice *s = slice_of(e, k);
         for (uint32_t i = 0; i < l->group && p.helper[k * l->group + i] != RU_REASSIGN_NONE; i++) {
@@ -586,6 +625,7 @@ static ru_status make_groups(ru_engine *e, ru_err *err)
     }
     for (uint32_t k = 0; k < n; k++) {
         rui_slice *s = slice_of(e, k);
+        s->past = past + (int64_t)k * e->window;
         s->helpee = RU_NEW(e->arena, rui_helpee, RU_REASSIGN_GROUP_MAX);
         if (s->helpee == NULL) {
             return RU_FAIL(err, RU_E_MEM, "no memory for the helpers of %u executors", n);
@@ -628,7 +668,8 @@ ru_status rui_slice_open_all(ru_engine *e, ru_err *err)
         most = items > most ? items : most;
     }
     l->units = (uint32_t)(most < UNITS_MAX ? most : UNITS_MAX);
-    return make_groups(e, err);
+    RU_TRY(make_groups(e, err));
+    return rui_share_open(e, err);
 }
 
 void rui_slice_close_all(ru_engine *e)
@@ -640,5 +681,6 @@ void rui_slice_close_all(ru_engine *e)
         rui_help_close(e, k);
         ru_arena_fini(&e->slices->at[k].arena);
     }
+    ru_arena_fini(&e->slices->share.scratch);
     ru_arena_fini(&e->slices->arena);
 }

@@ -2,6 +2,7 @@
  *
  *   engine_slice.c   messages, own items, clocks, moves
  *   engine_help.c    slices of others: data, rows, changes
+ *   engine_share.c   the leader: boundaries by lasting differences
  *
  * Items of train/tasks are units: a task has as many as any other, and unit u stands for items
  * lo + (hi - lo) u / units on. Thread: loop only. */
@@ -15,6 +16,9 @@ enum {
     RUI_SLICE_SLOTS = 2, /* slices of a pair under way: the number of a slice mod 2 is its slot */
     RUI_SLICE_EVENTS_MAX = 64,
 };
+
+#define RUI_SLICE_RTT_NS INT64_C(2000000)
+#define RUI_SLICE_TAIL   1.0 /* of an executor's items its helpers can take: all read the data */
 
 /* Bytes of one slice. Owner: `bytes` is a buffer. */
 typedef struct rui_slice_bytes {
@@ -60,11 +64,16 @@ typedef struct rui_slice {
     uint32_t numbers[RU_REASSIGN_GROUP_MAX * RUI_SLICE_SLOTS];
     rui_helpee *helpee; /* [n_helpees] */
     bool leaves, begun;
-    bool running, own;      /* the device has `work`, items of its own executor */
-    uint32_t generation;    /* when the device began */
-    int64_t wake_ns;        /* 0: none */
-    int64_t unit_ns;        /* lately; 0: not known */
-    ru_tasks_stats before;  /* when the clock began */
+    bool running, own;     /* the device has `work`, items of its own executor */
+    uint32_t generation;   /* when the device began */
+    int64_t wake_ns;       /* 0: none */
+    int64_t unit_ns;       /* lately; 0: not known */
+    ru_tasks_stats before; /* when the clock began */
+    ru_time given_at[RU_REASSIGN_GROUP_MAX][RUI_SLICE_SLOTS];
+    int64_t told_ns[RU_REASSIGN_GROUP_MAX]; /* of a unit, by each helper; 0: not known */
+    ru_engine_slices slices;                /* of the clock under way */
+    ru_engine_slices *past;                 /* [window] of clocks that are done */
+    uint32_t grant[RU_REASSIGN_GROUP_MAX], expect[RU_REASSIGN_GROUP_MAX]; /* by helpers, helpees */
     ru_engine_task work;    /* part of the executor's task, or of `slice` */
     ru_engine_task slice;   /* of another executor: rows and changes of all of it */
     ru_tasks_range of;      /* the slice; seq 0: none */
@@ -78,10 +87,26 @@ typedef struct rui_slice {
     rui_slice_flush *flush, *flush_last; /* the first one is under way */
 } rui_slice;
 
+enum { RUI_SHARE_HISTORY = 8 };
+
+/* The leader's. */
+typedef struct rui_share {
+    double *took; /* [HISTORY, executors] seconds of a clock, by speed; the oldest first */
+    uint32_t n_took;
+    double *now;     /* [executors] of the clock that is open; 0: not told yet */
+    uint32_t *grant; /* [executors, group] that members have */
+    uint32_t plans;
+    ru_time planned_at, told_at;
+    uint32_t clocks; /* since told_at */
+    ru_engine_slices slices;
+    ru_arena scratch;
+} rui_share;
+
 struct rui_slices {
     ru_reassign_rules rules;
     uint32_t units, group;
     rui_slice *at; /* [executors] */
+    rui_share share;
     ru_arena arena;
     ru_tasks_out *out;
     bool stepping;
@@ -100,6 +125,9 @@ typedef struct rui_slice_head {
 } rui_slice_head;
 
 /* engine_slice.c */
+/* New grants to an open machine. */
+void rui_slice_granted(ru_engine *e, uint32_t k, ru_time now, ru_effects *fx);
+RU_MUST_USE ru_status rui_share_open(ru_engine *e, ru_err *err);
 void rui_slice_step(ru_engine *e, uint32_t k, const ru_tasks_event *ev, ru_time now,
                     ru_effects *fx);
 /* Items of a range of units. */

@@ -419,7 +419,8 @@ static ru_status open_engine(rui_app_worker *w, ru_err *err)
                                   .news_self = w,
                                   .planned = rui_app_planned,
                                   .saving = rui_app_saving,
-                                  .recovered = rui_app_recovered};
+                                  .recovered = rui_app_recovered,
+                                  .reassigned = rui_app_reassigned};
     RU_TRY(ru_engine_open(&eo, w->arena, &w->engine, err));
     const ru_part part = ru_engine_part(w->engine);
     ru_node_part(w->timers.node, &part);

@@ -79,6 +79,7 @@ typedef struct rui_app_worker {
     bool save_told; /* the save under way is recorded */
     double save_bytes, save_s, recovery_s;
     uint32_t recoveries;
+    bool reassigned;
     /* all threads, after opening only read; `state` by one export at a time */
     ru_sparse_file *data, *test;
     void *self;
@@ -113,6 +114,8 @@ void rui_app_log_clean(const rui_app_worker *w, bool all); /* logs of earlier ru
 
 /* worker_app_plans.c, loop thread */
 void rui_app_planned(void *self, const ru_moves_in *in, ru_time now);
+void rui_app_reassigned(void *self, const ru_reassign_in *in, const ru_engine_slices *slices,
+                        int64_t clock_ns);
 void rui_app_settled(rui_app_worker *w, const ru_engine_news *n, ru_time now);
 void rui_app_saving(void *self, const ru_save_in *in, uint32_t count, ru_time now);
 void rui_app_logged(rui_app_worker *w, const ru_engine_news *n);

@@ -5,6 +5,7 @@
 #include "env/file.h"
 #include "env/self.h"
 #include "plan/moves_policy.h"
+#include "plan/reassign_policy.h"
 #include "plan/save_policy.h"
 #include "store/world_file.h"
 #include "train/worker/worker_app_impl.h"
@@ -131,6 +132,42 @@ void rui_app_recovered(void *self, const ru_recover_in *in, double late, int64_t
     ru_log(RU_LOG_INFO, "train", "recovered",
            "%u objects of workers that died are here again after %.3f s, %.3g clocks behind", lost,
            (double)took_ns * 1e-9, late);
+}
+
+void rui_app_reassigned(void *self, const ru_reassign_in *in, const ru_engine_slices *slices,
+                        int64_t clock_ns)
+{
+    rui_app_worker *w = self;
+    const ru_policy *policy = ru_policy_find("reassign");
+    if (w->reassigned) { /* what came of the last answer */
+        ru_decisions_measured(w->decisions, policy, "next_clock_s", (double)NAN,
+                              (double)clock_ns * 1e-9);
+        if (slices->n > 0) {
+            ru_decisions_measured(w->decisions, policy, "slice_s",
+                                  (double)slices->predicted_ns * 1e-9 / (double)slices->n,
+                                  (double)slices->took_ns * 1e-9 / (double)slices->n);
+        }
+        ru_decisions_measured(w->decisions, policy, "slices_share", (double)NAN,
+                              slices->of > 0 ? (double)slices->units / (double)slices->of : 0);
+    }
+    if (in == NULL) {
+        return;
+    }
+    ru_arena a;
+    ru_arena_init(&a, 0);
+    ru_reassign_policy_clock *clocks = RU_NEW(&a, ru_reassign_policy_clock, in->clocks);
+    for (uint32_t c = 0; clocks != NULL && c < in->clocks; c++) {
+        clocks[c].took_s = (ru_conf_f64s){in->took + (size_t)c * in->n, in->n};
+    }
+    const ru_reassign_policy_in file = {.history = {clocks, clocks == NULL ? 0 : in->clocks},
+                                        .items = in->items,
+                                        .slack_max = in->slack_max,
+                                        .method = (uint32_t)in->method,
+                                        .tail = in->tail,
+                                        .rtt_ns = in->rtt_ns};
+    ru_decisions_add(w->decisions, policy, &file, false);
+    w->reassigned = true;
+    ru_arena_fini(&a);
 }
 
 static ru_status put(rui_app_worker *w, ru_arena *arena, ru_err *err)
