@@ -254,18 +254,15 @@ static ru_status tell(const ru_world *w, const question *q, const played *was, c
     ru_table_col(&t, "step", RU_TABLE_LEFT);
     ru_table_col(&t, "time", RU_TABLE_RIGHT);
     ru_table_col(&t, "from", RU_TABLE_LEFT);
-    put_row(&t, "measured", measured, ru_arena_printf(arena, "%u workers", s->workers));
+    put_row(&t, "measured", measured,
+            ru_arena_printf(arena, "%u worker%s", s->workers, s->workers == 1 ? "" : "s"));
     put_row(&t, "simulated as it was", (double)was->step_ns, "op instances and links of the facts");
     put_row(&t, "simulated with the changes", (double)then->step_ns, "");
     put_row(&t, "predicted", step, "with what the simulator lacks of the measured step");
     RU_TRY(ru_table_print(&t, 2, out, err));
-    ru_text_put(out, "predicted step: ");
-    ru_text_f64(out, step * 1e-9);
-    ru_text_put(out, " s, between ");
-    ru_text_f64(out, (step - half) * 1e-9);
-    ru_text_put(out, " and ");
-    ru_text_f64(out, (step + half) * 1e-9);
-    ru_text_putf(out, " s; %.2f times as fast as measured\n", measured / step);
+    ru_text_putf(
+        out, "predicted step: %.4g s, between %.4g and %.4g s; %.2f times as fast as measured\n",
+        step * 1e-9, (step - half) * 1e-9, (step + half) * 1e-9, measured / step);
     return RU_OK;
 }
 

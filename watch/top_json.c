@@ -59,6 +59,12 @@ static double number(const json_t *o, const char *key)
     return json_number_value(json_object_get(o, key)); /* 0 for all else */
 }
 
+static int64_t count(const json_t *o, const char *key)
+{
+    json_int_t v = json_integer_value(json_object_get(o, key));
+    return v < 0 ? 0 : v < (json_int_t)1 << 53 ? (int64_t)v : (int64_t)1 << 53;
+}
+
 /* Control characters of another machine's text do nothing to this terminal. */
 static const char *plain(const json_t *v, ru_arena *arena)
 {
@@ -82,8 +88,8 @@ static void take_texts(const json_t *list, uint32_t max, const char **at, uint32
 
 static void take_rank(const json_t *o, ru_top_rank *r)
 {
-    r->rank = (uint32_t)json_integer_value(json_object_get(o, "rank"));
-    r->step = (int64_t)json_integer_value(json_object_get(o, "step"));
+    r->rank = (uint32_t)count(o, "rank");
+    r->step = count(o, "step");
     r->steps_per_s = number(o, "steps_per_s");
     r->quiet_s = number(o, "silent_s");
     for (uint32_t p = 0; p < RU_STEP_PARTS; p++) {
@@ -103,8 +109,8 @@ static ru_status take(const json_t *o, ru_arena *arena, ru_top *t, ru_err *err)
         return RU_FAIL(err, RU_E_DATA, "this is no view of a run (rubato.top/1 was expected)");
     }
     *t = (ru_top){.name = plain(json_object_get(o, "run"), arena),
-                  .step = (int64_t)json_integer_value(json_object_get(o, "step")),
-                  .steps = (int64_t)json_integer_value(json_object_get(o, "steps")),
+                  .step = count(o, "step"),
+                  .steps = count(o, "steps"),
                   .loss = number(o, "loss"),
                   .samples_per_s = number(o, "samples_per_s"),
                   .left_s = number(o, "left_s"),
