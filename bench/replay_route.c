@@ -6,6 +6,7 @@
 
 #include "bench/replay.h"
 #include "bench/replay_csv.h"
+#include "bench/replay_route_bound.h"
 #include "bench/replay_serve.h"
 #include "cost/quantile.h"
 #include "env/clock.h"
@@ -167,53 +168,16 @@ static double given(const route_data *d, const char *mix, double slo, const char
     return best;
 }
 
-/* The least cost of a buffer whatever the arrivals and timeouts, if no request waited at all: sizes
- * of batches are free, a mixture of two is the best of each memory. Micro USD, times the share. */
-static ru_status bound_of_one(ru_replay *r, const ru_route_in *in, const double *share,
-                              const double *allow, const double *usd, double *sum, ru_err *err)
+/* The sum of the bounds of all buffers of a plan, micro USD. */
+static ru_status bound_of(ru_replay *r, const ru_route_in *in, const ru_route_plan *p,
+                          double *bound, ru_err *err)
 {
-    ru_route_mix mix;
-    RU_TRY(ru_route_mix_of(share, CLASSES, BATCH, r->arena, &mix, err));
-    double best = INFINITY, cost[BATCH + 1], kept[BATCH + 1];
-    for (uint32_t m = 0; m < in->n_memory; m++) {
-        size_t at = (size_t)m * CLASSES * BATCH;
-        for (uint32_t b = 1; b <= BATCH; b++) {
-            cost[b] = ru_route_mean(&mix, b, usd + at) / b;
-            kept[b] = ru_route_kept(&mix, b, in->service_s + at, allow, 0);
-        }
-        for (uint32_t b = 1; b <= BATCH; b++) {
-            best = kept[b] >= in->quantile ? fmin(best, cost[b]) : best;
-            for (uint32_t c = 1; c <= BATCH && kept[b] > in->quantile; c++) {
-                if (kept[c] < in->quantile) {
-                    double part = (kept[b] - in->quantile) / (kept[b] - kept[c]);
-                    best = fmin(best, part * cost[c] + (1 - part) * cost[b]);
-                }
-            }
-        }
-    }
-    *sum += 1e6 * mix.share * best;
-    return RU_OK;
-}
-
-static ru_status bound_of(ru_replay *r, const ru_route_in *in, uint32_t n, double *bound,
-                          ru_err *err)
-{
-    double table[32 * CLASSES], allow[CLASSES];
-    double *usd = RU_NEW(r->arena, double, (int64_t)in->n_memory *CLASSES *BATCH);
-    if (usd == NULL) {
-        return RU_FAIL(err, RU_E_LIMIT, "no memory for costs");
-    }
-    for (uint32_t i = 0; i < in->n_memory * CLASSES * BATCH; i++) {
-        uint32_t row = i / BATCH;
-        usd[i] = ru_route_call_usd(in, row / CLASSES, row % CLASSES, i % BATCH + 1);
-    }
-    for (uint32_t k = 0; k < CLASSES; k++) {
-        allow[k] = in->slo_s * in->size[k];
-    }
-    ru_route_table(in, RU_ROUTE_EQUAL, n, table);
     *bound = 0;
-    for (uint32_t i = 0; i < n; i++) {
-        RU_TRY(bound_of_one(r, in, table + (size_t)i * CLASSES, allow, usd, bound, err));
+    for (uint32_t i = 0; i < p->n; i++) {
+        double usd;
+        RU_TRY(rui_route_bound(in, p->share + (size_t)i * CLASSES, p->buffers[i].usd_per_request,
+                               r->arena, &usd, err));
+        *bound += 1e6 * p->buffers[i].share * usd;
     }
     return RU_OK;
 }
@@ -239,14 +203,15 @@ static ru_status given_rows(ru_replay *r, const route_data *d, ru_err *err)
         ru_text_putf(&t, "%s, %g s/KB, %s, %u buffer%s", mixes[mix], in.slo_s,
                      equal ? "equal load" : "cuts", n, n == 1 ? "" : "s");
         ru_replay_row row = ru_replay_row_of(name, "micro_usd_per_request", true);
-        row.ours = cost_of(r, in, equal ? RU_ROUTE_EQUAL : RU_ROUTE_CUTS, n);
+        ru_route_plan p;
+        in.method = equal ? RU_ROUTE_EQUAL : RU_ROUTE_CUTS;
+        in.buffers = n;
+        RU_TRY(ru_plan_route(&in, r->arena, r->arena, &p, err));
+        row.ours = 1e6 * p.usd_per_request;
         row.best_known = 1e6 * rui_csv_f64(&d->reference, k, 5);
         row.goal = row.best_known * 1.005;
         if (equal || n == 1) {
-            RU_TRY(bound_of(r, &in, n, &row.bound, err));
-        }
-        if (row.bound > row.goal) {
-            row.note = "the given cost is below the bound: no choice keeps the objective for it";
+            RU_TRY(bound_of(r, &in, &p, &row.bound, err));
         }
         RU_TRY(ru_replay_add(r, &row, err));
     }
