@@ -1,4 +1,5 @@
-/* A fleet for a day of 24 hourly rates: decided hour by hour, every machine's credits run exactly;
+/* A fleet for a day of 24 hourly rates: decided hour by hour, and every ten minutes with machines
+ * that are billed by the second (aws-billing); every machine's credits run exactly;
  * beside regular fleets, T3 unlimited, a linear program that knows the whole day, and a bound for
  * whole machines.
  *
@@ -18,7 +19,15 @@
 #define HOUR_S 3600.0
 #define LN20   2.995732273553991
 
-enum { HOURS = 24, TYPES = 6, T3_SMALL = 4, C5 = 5, LAUNCHES = 100, LIVE_MAX = 512 };
+enum {
+    HOURS = 24,
+    PERIODS_MAX = 6 * HOURS,
+    TYPES = 6,
+    T3_SMALL = 4,
+    C5 = 5,
+    LAUNCHES = 100,
+    LIVE_MAX = 512
+};
 
 typedef struct day {
     double rate[HOURS];
@@ -52,34 +61,39 @@ static void types_of(day *d)
     }
 }
 
-/* Hourly decisions; USD of the day, hours in which a machine ran out. */
-static ru_status play(ru_replay *r, const day *d, uint32_t n_types, const ru_burst_type *types,
-                      double *usd, double *short_hours, uint32_t *launches, ru_err *err)
+typedef struct outcome {
+    double usd;  /* of the day */
+    double late; /* periods in which a machine ran out of credits */
+    uint32_t launches;
+} outcome;
+
+/* So many decisions an hour. */
+static ru_status play(ru_replay *r, const day *d, uint32_t an_hour, outcome *out, ru_err *err)
 {
     ru_burst_machine live[LIVE_MAX];
     uint32_t n = 0;
-    *usd = *short_hours = 0;
-    *launches = 0;
-    for (uint32_t h = 0; h < HOURS; h++) {
+    double period_s = HOUR_S / an_hour;
+    *out = (outcome){0};
+    for (uint32_t k = 0; k < HOURS * an_hour; k++) {
         ru_arena_mark mark = ru_arena_mark_get(r->arena);
         const ru_burst_fleet_in in = {
-            types, n_types, live, n, d->rate[h], HOUR_S, LAUNCHES - *launches};
+            d->type, TYPES, live, n, d->rate[k / an_hour], period_s, LAUNCHES - out->launches};
         ru_burst_fleet_plan p;
         RU_TRY(ru_plan_burst_fleet(&in, r->arena, r->arena, &p, err));
         RU_TRY(ru_plan_burst_fleet_check(&in, &p, err));
         RU_CHECK(p.n <= LIVE_MAX);
         bool late = false;
         for (uint32_t i = 0; i < p.n; i++) {
-            const ru_burst_type *t = &types[p.machine[i].type];
+            const ru_burst_type *t = &d->type[p.machine[i].type];
             live[i] = p.machine[i];
-            *launches += p.from[i] == UINT32_MAX && t->rules.launch > 0 ? 1 : 0;
+            out->launches += p.from[i] == UINT32_MAX && t->rules.launch > 0 ? 1 : 0;
             double want = p.rate[i] * t->need;
-            late = late || ru_credit_run(&t->rules, &live[i].now, want, HOUR_S) <
-                               want * HOUR_S * (1 - 1e-9);
+            late = late || ru_credit_run(&t->rules, &live[i].now, want, period_s) <
+                               want * period_s * (1 - 1e-9);
         }
         n = p.n;
-        *usd += p.usd;
-        *short_hours += late ? 1 : 0;
+        out->usd += p.usd;
+        out->late += late ? 1 : 0;
         ru_arena_rewind(r->arena, mark);
     }
     return RU_OK;
@@ -87,48 +101,50 @@ static ru_status play(ru_replay *r, const day *d, uint32_t n_types, const ru_bur
 
 /* Pools of credits instead of machines, fractions of machines, the whole day known: no fleet is
  * cheaper. */
-static ru_status bound(ru_replay *r, const day *d, double *usd, ru_err *err)
+static ru_status bound(ru_replay *r, const day *d, uint32_t an_hour, double *usd, ru_err *err)
 {
     ru_milp_builder b = ru_milp_build(r->arena);
-    uint32_t n[TYPES][HOURS], start[TYPES][HOURS], work[TYPES][HOURS], pool[TYPES][HOURS];
+    uint32_t n[TYPES][PERIODS_MAX], start[TYPES][PERIODS_MAX], work[TYPES][PERIODS_MAX],
+        pool[TYPES][PERIODS_MAX];
+    double period_s = HOUR_S / an_hour;
     for (uint32_t t = 0; t < TYPES; t++) {
         const ru_burst_type *k = &d->type[t];
-        for (uint32_t h = 0; h < HOURS; h++) {
-            n[t][h] = ru_milp_col(&b, k->usd_per_h, 0, INFINITY, false);
+        for (uint32_t h = 0; h < HOURS * an_hour; h++) {
+            n[t][h] = ru_milp_col(&b, k->usd_per_h / an_hour, 0, INFINITY, false);
             start[t][h] = ru_milp_col(&b, 0, 0, INFINITY, false);
             work[t][h] = ru_milp_col(&b, 0, 0, INFINITY, false); /* requests per second */
-            pool[t][h] = ru_milp_col(&b, 0, 0, INFINITY, false); /* tokens at the hour's end */
+            pool[t][h] = ru_milp_col(&b, 0, 0, INFINITY, false); /* tokens at the end */
             ru_milp_row(&b, 0, INFINITY);                        /* who runs ran before or starts */
             ru_milp_term(&b, start[t][h], 1);
             ru_milp_term(&b, n[t][h], -1);
             if (h > 0) {
                 ru_milp_term(&b, n[t][h - 1], 1);
             }
-            ru_milp_row(&b, 0, INFINITY); /* who starts runs for an hour */
+            ru_milp_row(&b, 0, INFINITY); /* who starts runs for a period */
             ru_milp_term(&b, n[t][h], 1);
             ru_milp_term(&b, start[t][h], -1);
             ru_milp_row(&b, 0, INFINITY);
             ru_milp_term(&b, n[t][h], k->rate_max);
             ru_milp_term(&b, work[t][h], -1);
             ru_milp_row(&b, 0, INFINITY);
-            ru_milp_term(&b, n[t][h], k->rules.earn * HOUR_S);
+            ru_milp_term(&b, n[t][h], k->rules.earn * period_s);
             ru_milp_term(&b, start[t][h], k->rules.launch);
-            ru_milp_term(&b, work[t][h], -k->need * HOUR_S);
+            ru_milp_term(&b, work[t][h], -k->need * period_s);
             ru_milp_term(&b, pool[t][h], -1);
             if (h > 0) {
                 ru_milp_term(&b, pool[t][h - 1], 1);
             }
         }
     }
-    for (uint32_t h = 0; h < HOURS; h++) {
-        ru_milp_row(&b, d->rate[h], INFINITY);
+    for (uint32_t h = 0; h < HOURS * an_hour; h++) {
+        ru_milp_row(&b, d->rate[h / an_hour], INFINITY);
         for (uint32_t t = 0; t < TYPES; t++) {
             ru_milp_term(&b, work[t][h], 1);
         }
     }
     ru_milp_row(&b, -INFINITY, LAUNCHES);
     for (uint32_t t = 0; t < TYPES; t++) {
-        for (uint32_t h = 0; h < HOURS && d->type[t].rules.launch > 0; h++) {
+        for (uint32_t h = 0; h < HOURS * an_hour && d->type[t].rules.launch > 0; h++) {
             ru_milp_term(&b, start[t][h], 1);
         }
     }
@@ -206,50 +222,66 @@ static double unlimited(const day *d)
     return usd + n * c.billed * 0.05 / 60;
 }
 
-static ru_status one(ru_replay *r, day *d, const char *name, ru_err *err)
+/* NaN without the library. */
+static ru_status program(ru_replay *r, const day *d, uint32_t an_hour, double *usd, ru_err *err)
 {
-    double usd, low, late, with_regular = 0;
-    uint32_t launches;
-    types_of(d);
-    RU_TRY(play(r, d, TYPES, d->type, &usd, &late, &launches, err));
-    ru_status st = bound(r, d, &low, err);
-    if (st == RU_E_UNSUPPORTED) {
-        low = NAN;
-    } else {
-        RU_TRY(st);
-    }
-    double whole = whole_bound(d);
-    RU_CHECK(usd >= whole * (1 - 1e-9));
-    double fixed = HOURS * d->type[C5].usd_per_h * ceil(peak(d) / d->type[C5].rate_max);
-    for (uint32_t h = 0; h < HOURS; h++) {
-        with_regular += d->type[C5].usd_per_h * ceil(d->rate[h] / d->type[C5].rate_max);
-    }
+    ru_status st = bound(r, d, an_hour, usd, err);
+    *usd = st == RU_OK ? *usd : (double)NAN;
+    return st == RU_E_UNSUPPORTED ? RU_OK : st;
+}
+
+typedef struct regular {
+    double peak, by_hour, unlimited;
+} regular;
+
+/* `low`: the program's cost of hourly decisions, `bounded`: the bound of these. */
+static ru_status rows(ru_replay *r, const outcome *o, const regular *g, const char *name,
+                      double low, double bounded, ru_err *err)
+{
     ru_replay_row row = ru_replay_row_of(name, "usd_per_day", true);
     char note[160];
     ru_text t = ru_text_into(note, sizeof note);
-    ru_text_putf(&t, "%u launches; %g hours short of credits", launches, late);
+    ru_text_putf(&t, "%u launches; %g periods short of credits", o->launches, o->late);
     row.note = note;
-    row.ours = usd;
-    row.bound = fmax(low, whole);
-    row.goal = 0.5 * fixed;
-    if (row.bound > row.goal) {
-        ru_text_putf(&t, "; the launches of a day end");
-    }
-    ru_replay_baseline(r, &row, "c5.large for the peak", fixed);
-    ru_replay_baseline(r, &row, "c5.large by the hour", with_regular);
-    ru_replay_baseline(r, &row, "t3.small unlimited", unlimited(d));
+    row.ours = o->usd;
+    row.bound = bounded;
+    row.goal = 0.5 * g->peak;
+    ru_replay_baseline(r, &row, "c5.large for the peak", g->peak);
+    ru_replay_baseline(r, &row, "c5.large by the hour", g->by_hour);
+    ru_replay_baseline(r, &row, "t3.small unlimited", g->unlimited);
     ru_replay_baseline(r, &row, "linear program", low);
     RU_TRY(ru_replay_add(r, &row, err));
     row = ru_replay_row_of(name, "over_the_linear_program", true);
-    row.ours = usd / low;
-    row.bound = fmax(1, whole / low);
+    row.ours = o->usd / low;
+    row.bound = bounded / low;
     row.goal = 1.1;
-    row.note = row.bound > row.goal ? "machines are whole" : NULL;
     RU_TRY(ru_replay_add(r, &row, err));
-    row = ru_replay_row_of(name, "hours_short_of_credits", true);
-    row.ours = late;
+    row = ru_replay_row_of(name, "periods_short_of_credits", true);
+    row.ours = o->late;
     row.goal = 0;
     return ru_replay_add(r, &row, err);
+}
+
+static ru_status one(ru_replay *r, day *d, const char *name, ru_err *err)
+{
+    enum { OFTEN = 6 };
+    double low, low_often, whole;
+    outcome o, often;
+    types_of(d);
+    RU_TRY(play(r, d, 1, &o, err));
+    RU_TRY(play(r, d, OFTEN, &often, err));
+    RU_TRY(program(r, d, 1, &low, err));
+    RU_TRY(program(r, d, OFTEN, &low_often, err));
+    whole = whole_bound(d);
+    RU_CHECK(o.usd >= whole * (1 - 1e-9));
+    const ru_burst_type *c5 = &d->type[C5];
+    regular g = {HOURS * c5->usd_per_h * ceil(peak(d) / c5->rate_max), 0, unlimited(d)};
+    for (uint32_t h = 0; h < HOURS; h++) {
+        g.by_hour += c5->usd_per_h * ceil(d->rate[h] / c5->rate_max);
+    }
+    RU_TRY(rows(r, &o, &g, name, low, fmax(low, whole), err));
+    return rows(r, &often, &g, ru_arena_printf(r->arena, "%s, every 10 minutes", name), low,
+                low_often, err);
 }
 
 /* The rate that is taken to keep the objective, request by request. */
