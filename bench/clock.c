@@ -1,6 +1,6 @@
 /* rubato bench clock: traces of four hosts with wrong clocks, bulk at line rate both ways between
  * neighbours, laid over each other. The clocks are wrong outside of the program (skew.c), so what
- * is true is known here alone. Goals: the reference note on tracing, section 0.7. */
+ * is true is known here alone. */
 #include "trace/clock.h"
 
 #include <stdio.h>

@@ -1,5 +1,5 @@
 /* rubato bench net: latency of urgent messages behind bulk in the network laboratory, and speed on
- * loopback beside gRPC and iperf3. The goals are the points "Reach" of the reference note. */
+ * loopback beside gRPC and iperf3. docs/measured.md has the goals. */
 #include "bench/net.h"
 
 #include <stdio.h>

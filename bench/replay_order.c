@@ -17,7 +17,7 @@ static const char *const profiles[] = {
     "nasnetalarge", "nasnetamobile", "resnet101",     "resnet18",   "resnet50",
     "resnext101",   "resnext50",     "squeezenet1_0", "vgg16"};
 
-/* Hashemi's note, section 1.7: E of TIC and of TAC, random mean, step over random. */
+/* Of a prototype of tictac-2019: E of TIC and of TAC, random mean, step over random. */
 static const struct {
     const char *name;
     double ratio, e, random, gain;

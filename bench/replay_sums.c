@@ -1,5 +1,5 @@
 /* Sums of gradients on published layer profiles: the steady step of every method on a ring of four,
- * beside the figures of the note on Caramel (section 2.7) and the bound. */
+ * beside the figures of a prototype and the bound. */
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -26,7 +26,7 @@ typedef struct setting {
 static const setting settings[] = {
     {"1:1", 1, 250000}, {"1:1, 2 ms", 1, 2000000}, {"1 Gbit/s", 0, 250000}};
 
-/* Of the note, ms. `goal`: step over bound that is asked for; 0: none. */
+/* Of the prototype, ms. `goal`: step over bound that is asked for; 0: none. */
 typedef struct known {
     const char *name;
     uint32_t setting;
@@ -180,11 +180,11 @@ static ru_status add_gaps(ru_replay *r, const gaps *gap, ru_err *err)
                 {"fifo", gap->fifo},
                 {"ddp", gap->ddp},
                 {"rule", gap->rule},
-                {"best of the note, ours", gap->best}};
+                {"best of the prototype, ours", gap->best}};
     for (uint32_t k = 0; k < RU_ARRAY_LEN(rows); k++) {
         char name[96];
         ru_text t = ru_text_into(name, sizeof name);
-        ru_text_putf(&t, "%s, largest distance from the note's table", rows[k].name);
+        ru_text_putf(&t, "%s, largest distance from the prototype", rows[k].name);
         ru_replay_row row = ru_replay_row_of(name, "relative_gap", true);
         row.ours = rows[k].value;
         RU_TRY(ru_replay_add(r, &row, err));

@@ -6,7 +6,7 @@
  *                                      (sent for busy where beta was fitted; both then as at the
  *                                      largest size that was measured)
  *
- * Source: the formulas of hockney-1994 and thakur-2005; table in the note on Caramel, section 2.2.
+ * Source: the formulas of hockney-1994 and thakur-2005; choice by size as caramel-2020.
  * Thread: any, pure. */
 #ifndef RU_COST_COLL_H
 #define RU_COST_COLL_H

@@ -17,7 +17,7 @@ static void assert_terms(ru_coll_op op, ru_coll_algo algo, uint32_t n, double st
     }
 }
 
-/* The table of thakur-2005 and of the note on Caramel. */
+/* The table of thakur-2005 and caramel-2020. */
 static void test_terms(void **state)
 {
     (void)state;

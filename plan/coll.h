@@ -3,7 +3,7 @@
  * Pure: the same input gives the same bytes.
  *
  * Source: ring and halving-doubling after thakur-2005 and rabenseifner-2004, double tree after
- * sanders-2009; the choice by measured (alpha, beta, gamma) after the note on Caramel, section 2.2.
+ * sanders-2009; the choice by measured (alpha, beta, gamma) after caramel-2020.
  * Thread: any. */
 #ifndef RU_PLAN_COLL_H
 #define RU_PLAN_COLL_H

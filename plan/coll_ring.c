@@ -1,7 +1,7 @@
 /* Ring and direct exchange.
  *
- * Source: thakur-2005 for the ring; the direct exchange is the "shuffle" of the note on Caramel,
- * section 2.2, with sums in rank order. */
+ * Source: thakur-2005 for the ring; the direct exchange is the "shuffle" of caramel-2020, with sums
+ * in rank order. */
 #include "plan/coll_impl.h"
 
 /* After n - 1 turns rank r holds the sum of block r. */

@@ -8,8 +8,7 @@
 #include "base/vec.h"
 #include "test/test.h"
 
-/* What each folder may include besides itself: section 2 of the architecture, word for word, then
- * the arrows added since with their reasons. */
+/* What each folder may include besides itself: arrows that need a reason have it beside them. */
 static const struct {
     const char *folder, *may;
 } arrows[] = {

@@ -8,8 +8,7 @@
  * one. A trace without measured ties to it (one process, a foreign file) is placed by the wall
  * clock, and its bound is not known.
  *
- * Source: mills-1991, duda-1987 (offsets as constraints of messages), the note on tracing, section
- * 0.2. Thread: one. */
+ * Source: mills-1991, duda-1987 (offsets as constraints of messages). Thread: one. */
 #ifndef RU_TRACE_CLOCK_H
 #define RU_TRACE_CLOCK_H
 

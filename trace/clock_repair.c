@@ -9,7 +9,7 @@
  * negative, the clocks moved within the slice: it stays as measured, and its violations are
  * counted.
  *
- * Source: duda-1987; the note on tracing, section 0.2 (d). */
+ * Source: duda-1987. */
 #include <stdlib.h>
 #include <string.h>
 

@@ -4,8 +4,7 @@
  * A rank waits for a sum of gradients. Until the last rank has begun that sum, it waits for that
  * rank; from then on it waits for the network. The five parts of a step add up to its wall time.
  *
- * Source: the step breakdown of the note on tracing, section 0.2 (f); the cut between peer and
- * network is ours.
+ * Source: ours.
  * Thread: any; results are plain data in the caller's arena. */
 #ifndef RU_TRACE_STEPS_H
 #define RU_TRACE_STEPS_H

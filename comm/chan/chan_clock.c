@@ -9,8 +9,7 @@
  * one with the shortest way counts. Of two peers the one with the smaller id asks, where something
  * is recorded; whoever is asked answers.
  *
- * Source: mills-1991 for the four times and the filter by the shortest way; the note on tracing,
- * section 0.2. */
+ * Source: mills-1991 for the four times and the filter by the shortest way. */
 #include "comm/chan/chan_impl.h"
 
 enum { ROUND = 8 };                                             /* questions */

@@ -35,7 +35,7 @@
  * tells. Lanes of a batch: depth. Only a begin with more spans than spans_max and than any before
  * takes more.
  *
- * Source: the note on Caramel, sections 2.2 and 2.4. Thread: loop only. */
+ * Source: caramel-2020 for chunks and depth. Thread: loop only. */
 #ifndef RU_COMM_COLL_COLL_H
 #define RU_COMM_COLL_COLL_H
 

@@ -22,8 +22,8 @@
  * carries B and the position of its first step, so B may change from view to view: a member whose
  * own position differs from the view's does not go on.
  *
- * Source: architecture sections 6 and 7; the note on Litz, SCAR and Pollux for what elasticity has
- * to keep. Thread: loop only; a step machine whose device works elsewhere. */
+ * Source: litz-2018, qiao-2019 and qiao-2021 for what elasticity has to keep. Thread: loop only; a
+ * step machine whose device works elsewhere. */
 #ifndef RU_TRAIN_ELASTIC_ELASTIC_H
 #define RU_TRAIN_ELASTIC_ELASTIC_H
 

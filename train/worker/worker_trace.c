@@ -232,9 +232,9 @@ void rui_tracing_step(rui_worker *w, int64_t step, ru_time now)
     }
 }
 
-/* The leader hears that step is done. Source: the note on tracing, section 0.2 (c): mean and
- * deviation with a weight of 0.05 for the newest; ours: also twice the mean, since small steps vary
- * by more than their deviation says. */
+/* The leader hears that step is done. A step is slow beyond mean and deviation, with a weight
+ * of 0.05 for the newest; also beyond twice the mean, since small steps vary by more than their
+ * deviation says. */
 void rui_tracing_updated(rui_worker *w, int64_t step, ru_time now)
 {
     const double weight = 0.05;
