@@ -168,9 +168,11 @@ typedef struct ru_app_ops {
     ru_status (*exec_open)(const void *self, uint32_t k, const ru_sparse *part, void **state,
                            ru_err *err);
     void (*exec_close)(void *state);
-    /* State that changes. NULL where there is none: unless a table is local or rotates, the engine
-     * may then run slices of a task elsewhere, with a state of its own from exec_open on the same
-     * part. A load of foreign or damaged bytes is RU_E_DATA. */
+    /* State that changes. NULL where there is none: unless a table rotates, or one that is not
+     * local has the rule ADD, the engine may then divide a task. It runs some of the items, with
+     * the rows that `wants` named for all of the task, one range after another or elsewhere, with a
+     * state of its own from exec_open on the same part. Changes of local rows are of the items' own
+     * rows alone, and gradients add up. A load of foreign or damaged bytes is RU_E_DATA. */
     void (*exec_save)(const void *state, ru_app_bytes *to);
     ru_status (*exec_load)(void *state, const void *bytes, int64_t n, ru_err *err);
     /* Rows that the task will use: wants [max = RU_APP_WANTS_MAX] -> how many. Lists are view until
