@@ -125,6 +125,70 @@ static ru_status line_scalars(ru_tensorboard *tb, const json_t *o, int64_t wall_
     return RU_OK;
 }
 
+enum { BINS_MAX = 1024 };
+
+/* One tensor of a file of histograms: gradients/fc1.weight, parameters/fc1.weight. */
+static ru_status tensor_histogram(ru_tensorboard *tb, const json_t *o, int64_t step,
+                                  int64_t wall_ns, ru_err *err)
+{
+    double limits[BINS_MAX], counts[BINS_MAX];
+    const json_t *bins = json_object_get(o, "bins");
+    const char *of = json_string_value(json_object_get(o, "of"));
+    const char *name = json_string_value(json_object_get(o, "name"));
+    ru_tb_histogram h = {.min = json_number_value(json_object_get(o, "min")),
+                         .max = json_number_value(json_object_get(o, "max")),
+                         .num = json_number_value(json_object_get(o, "n")),
+                         .sum = json_number_value(json_object_get(o, "sum")),
+                         .squares = json_number_value(json_object_get(o, "squares")),
+                         .limits = limits,
+                         .counts = counts};
+    for (size_t k = 0; k < json_array_size(bins) && h.n < BINS_MAX; k++) {
+        const json_t *bin = json_array_get(bins, k);
+        limits[h.n] = json_number_value(json_array_get(bin, 0));
+        counts[h.n++] = json_number_value(json_array_get(bin, 1));
+    }
+    char tag[512];
+    (void)snprintf(tag, sizeof tag, "%.20ss/%.400s", of != NULL ? of : "tensor",
+                   name != NULL ? name : "?");
+    return h.n > 0 ? ru_tensorboard_histogram(tb, tag, step, wall_ns, &h, err) : RU_OK;
+}
+
+/* The files that train.histograms wrote, in the order of their steps. */
+static ru_status histograms(ru_cmd_in *in, ru_tensorboard *tb, int64_t wall_ns, ru_err *err)
+{
+    const char *dir = ru_path_join(in->arena, in->args[0], "histograms");
+    char **names;
+    uint32_t n = 0;
+    if (dir == NULL || !ru_path_is_dir(dir)) {
+        return RU_OK;
+    }
+    RU_TRY(ru_dir_list(dir, in->arena, &names, &n, err));
+    ru_status st = RU_OK;
+    for (uint32_t k = 0; k < n && st == RU_OK; k++) {
+        char *text;
+        int64_t size;
+        const char *path = ru_path_join(in->arena, dir, names[k]);
+        if (path == NULL) {
+            return RU_FAIL(err, RU_E_MEM, "no memory for %s", names[k]);
+        }
+        if (!ru_str_ends(ru_str_c(names[k]), ".json")) {
+            continue;
+        }
+        RU_TRY(ru_file_read(path, 0, in->arena, &text, &size, err));
+        json_t *o = json_loadb(text, (size_t)size, 0, NULL);
+        const json_t *tensors = json_object_get(o, "tensors");
+        int64_t step = json_integer_value(json_object_get(o, "step"));
+        if (o == NULL) {
+            st = RU_FAIL(err, RU_E_DATA, "%s is damaged: it is no JSON", path);
+        }
+        for (size_t i = 0; i < json_array_size(tensors) && st == RU_OK; i++) {
+            st = tensor_histogram(tb, json_array_get(tensors, i), step, wall_ns, err);
+        }
+        json_decref(o);
+    }
+    return st;
+}
+
 static ru_status tensorboard(ru_cmd_in *in, const ru_trace *t, const char *dir, ru_err *err)
 {
     const char *path = ru_path_join(in->arena, in->args[0], "metrics.jsonl");
@@ -145,6 +209,7 @@ static ru_status tensorboard(ru_cmd_in *in, const ru_trace *t, const char *dir, 
         st = line_scalars(tb, o, wall_ns, err);
         json_decref(o);
     }
+    st = st == RU_OK ? histograms(in, tb, wall_ns, err) : st;
     if (st == RU_OK) {
         st = ru_tensorboard_commit(tb, err);
     }
@@ -424,7 +489,7 @@ static const ru_opt opts[] = {
     {.name = "tensorboard",
      .type = RU_OPT_TEXT,
      .word = "DIR",
-     .help = "write loss, rate and metrics as a TensorBoard event file"},
+     .help = "write loss, rate, metrics and histograms as a TensorBoard event file"},
     {.name = "hta",
      .type = RU_OPT_TEXT,
      .word = "DIR",

@@ -56,6 +56,15 @@ RU_MUST_USE ru_status ru_tensorboard_open(const char *dir, int64_t wall_ns, ru_t
 RU_MUST_USE ru_status ru_tensorboard_scalar(ru_tensorboard *t, const char *tag, int64_t step,
                                             int64_t wall_ns, double value, ru_err *err);
 /* Makes the file appear; the object is then only to be closed. */
+/* `limits` [n] ascending upper edges of the bins, `counts` [n]. */
+typedef struct ru_tb_histogram {
+    double min, max, num, sum, squares;
+    const double *limits, *counts;
+    int64_t n;
+} ru_tb_histogram;
+RU_MUST_USE ru_status ru_tensorboard_histogram(ru_tensorboard *t, const char *tag, int64_t step,
+                                               int64_t wall_ns, const ru_tb_histogram *h,
+                                               ru_err *err);
 RU_MUST_USE ru_status ru_tensorboard_commit(ru_tensorboard *t, ru_err *err);
 void ru_tensorboard_close(ru_tensorboard *t); /* NULL is fine; without commit nothing is left */
 

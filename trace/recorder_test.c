@@ -556,6 +556,16 @@ static void test_tensorboard_frames(void **state)
     ru_tensorboard *tb = NULL;
     assert_ok(ru_tensorboard_open(f->root, 1700000000000000000, &tb, &f->err), f->err);
     assert_ok(ru_tensorboard_scalar(tb, "loss", 1, 1700000001000000000, 0.5, &f->err), f->err);
+    const double limits[] = {-0.5, 0.25, 4}, counts[] = {1, 2, 3};
+    const ru_tb_histogram h = {.min = -1,
+                               .max = 3,
+                               .num = 6,
+                               .sum = 8,
+                               .squares = 22,
+                               .limits = limits,
+                               .counts = counts,
+                               .n = 3};
+    assert_ok(ru_tensorboard_histogram(tb, "w", 2, 1700000002000000000, &h, &f->err), f->err);
     assert_ok(ru_tensorboard_commit(tb, &f->err), f->err);
     ru_tensorboard_close(tb);
     char **names, *data;
@@ -575,7 +585,13 @@ static void test_tensorboard_frames(void **state)
         records++;
     }
     assert_int_equal(at, n);
-    assert_int_equal(records, 2);
+    assert_int_equal(records, 3);
+    /* HistogramProto: bucket_limit is field 6, packed: 0x32, 24 bytes; bucket follows as field 7 */
+    const char *packed = memmem(data, (size_t)n, "\x32\x18", 2);
+    assert_non_null(packed);
+    assert_memory_equal(packed + 2, limits, sizeof limits);
+    assert_memory_equal(packed + 26, "\x3a\x18", 2);
+    assert_memory_equal(packed + 28, counts, sizeof counts);
 }
 
 #define T(f) cmocka_unit_test_setup_teardown(f, ru_scratch_open, ru_scratch_close)

@@ -19,6 +19,14 @@ enum {
     SUMMARY_VALUE = 1,
     VALUE_TAG = 1,
     VALUE_SIMPLE = 2,
+    VALUE_HISTOGRAM = 5,
+    HISTOGRAM_MIN = 1,
+    HISTOGRAM_MAX = 2,
+    HISTOGRAM_NUM = 3,
+    HISTOGRAM_SUM = 4,
+    HISTOGRAM_SQUARES = 5,
+    HISTOGRAM_LIMITS = 6,
+    HISTOGRAM_COUNTS = 7,
 };
 
 struct ru_tensorboard {
@@ -85,6 +93,31 @@ ru_status ru_tensorboard_scalar(ru_tensorboard *t, const char *tag, int64_t step
     ru_pb_put_f32(&t->pb, VALUE_SIMPLE, (float)value);
     ru_pb_end(&t->pb);
     ru_pb_end(&t->pb);
+    return record(t, err);
+}
+
+/* Packed doubles are their bytes. */
+ru_status ru_tensorboard_histogram(ru_tensorboard *t, const char *tag, int64_t step,
+                                   int64_t wall_ns, const ru_tb_histogram *h, ru_err *err)
+{
+    ru_pb_out *o = &t->pb;
+    ru_pb_out_reset(o);
+    ru_pb_put_f64(o, EVENT_WALL, (double)wall_ns * 1e-9);
+    ru_pb_put_i64(o, EVENT_STEP, step);
+    ru_pb_begin(o, EVENT_SUMMARY);
+    ru_pb_begin(o, SUMMARY_VALUE);
+    ru_pb_put_str(o, VALUE_TAG, tag);
+    ru_pb_begin(o, VALUE_HISTOGRAM);
+    ru_pb_put_f64(o, HISTOGRAM_MIN, h->min);
+    ru_pb_put_f64(o, HISTOGRAM_MAX, h->max);
+    ru_pb_put_f64(o, HISTOGRAM_NUM, h->num);
+    ru_pb_put_f64(o, HISTOGRAM_SUM, h->sum);
+    ru_pb_put_f64(o, HISTOGRAM_SQUARES, h->squares);
+    ru_pb_put_bytes(o, HISTOGRAM_LIMITS, h->limits, h->n * (int64_t)sizeof *h->limits);
+    ru_pb_put_bytes(o, HISTOGRAM_COUNTS, h->counts, h->n * (int64_t)sizeof *h->counts);
+    ru_pb_end(o);
+    ru_pb_end(o);
+    ru_pb_end(o);
     return record(t, err);
 }
 

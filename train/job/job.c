@@ -308,6 +308,9 @@ static const ru_conf_field train_fields[] = {
         .help = "cross_entropy: weight of each class in the loss of the training, in the order of "
                 "the classes; balanced: in inverse proportion to how often it occurs (reads all "
                 "labels once)"),
+    ROW(I64, ru_job_train, histograms, .def = "0", .min = 0, .max = 1e12,
+        .help = "number of steps between two histograms of all gradients and parameters in the "
+                "run's folder histograms, which `rubato trace --tensorboard` exports; 0: none"),
     ROW(F64, ru_job_train, ema, .def = "0", .min = 0, .max = 0.9999999,
         .help = "decay rate of a moving mean of the parameters, such as 0.999, which is then what "
                 "is evaluated, exported and kept as the best; 0: none"),

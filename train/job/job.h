@@ -96,6 +96,7 @@ typedef struct ru_job_train {
     uint32_t metric; /* 0 auto, else of ru_job_metric */
     double min_delta;
     double clip_norm, label_smoothing, ema;
+    int64_t histograms;          /* steps between two files; 0: none */
     ru_conf_texts class_weights; /* numbers, or "balanced" */
     uint32_t precision, device;  /* ru_precision, ru_device_kind */
     uint32_t threads;

@@ -4,6 +4,7 @@
 
 #include "base/log.h"
 #include "env/self.h"
+#include "train/run/histograms.h"
 
 void rui_driver_init(rui_driver *d, rui_trainer *t, const rui_exchange_ops *ops, void *self)
 {
@@ -247,6 +248,7 @@ static ru_status lead(rui_driver *d, ru_err *err)
     if (t->ckpt == NULL) {
         RU_TRY(rui_trainer_ckpt(t, err));
     }
+    RU_TRY(rui_hists_open(t, err));
     if (!d->decided) {
         rui_trainer_decided(t);
         d->decided = true;
@@ -362,6 +364,7 @@ static ru_status compute(rui_driver *d, ru_err *err)
 static ru_status settle(rui_driver *d, ru_err *err)
 {
     rui_trainer *t = d->t;
+    RU_TRY(rui_hists_write(t, err));
     if (rui_trainer_eval_due(t)) {
         ru_status st = rui_driver_evaluate(d, err);
         if (st == RU_E_CANCELLED) {

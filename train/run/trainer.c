@@ -10,6 +10,7 @@
 #include "train/job/metric.h"
 #include "train/run/driver.h"
 #include "train/run/find_lr.h"
+#include "train/run/histograms.h"
 #include "train/run/op_facts.h"
 
 enum { DOUBTS_MAX = 8 }; /* fruitless looks for what is not finite; each costs some steps' time */
@@ -351,6 +352,7 @@ static ru_status build(void *self, const rui_turn *turn, ru_err *err)
         ru_report_say(t->report, "the batch is %lld samples from step %lld on", (long long)so.batch,
                       (long long)t->step_done + 1);
     }
+    RU_TRY(rui_hists_listen(t, err));
     return ru_exe_judge_set(t->exe, t->step.loss, rui_trainer_judge, t, err);
 }
 

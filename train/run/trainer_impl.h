@@ -67,6 +67,7 @@ typedef struct rui_trainer {
     uint32_t n_high;   /* steps in a row whose loss is far above the first */
     int64_t first_step_ns;
     ru_decisions *decisions;
+    struct rui_hists *hists; /* train/run/histograms.h; NULL: none, or this process does not lead */
     /* For the world file. */
     ru_conf_i64s gradient_bytes, state_bytes; /* none: as the executable has them */
     uint32_t workers;                         /* 0: one */

@@ -11,6 +11,7 @@
 #include "train/job/batch.h"
 #include "train/job/metric.h"
 #include "train/run/find_lr.h"
+#include "train/run/histograms.h"
 #include "train/run/trainer_impl.h"
 
 static ru_status open_data(rui_trainer *t, ru_model_facts *facts, ru_err *err)
@@ -338,4 +339,5 @@ void rui_trainer_close(rui_trainer *t)
     ru_claim_close(t->claim);
     t->claim = NULL;
     ru_decisions_close(t->decisions);
+    rui_hists_close(t);
 }

@@ -1,6 +1,7 @@
 /* Runs whose parameters learn in ways of their own: moving means, groups, start values of a file.
  * A resumed run has the same bytes. */
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/rng.h"
@@ -215,8 +216,82 @@ static void a_sweep_of_a_job_leaves_its_curve(void **state)
     assert_int_equal(ru_ckpt_find(to.out, &l->arena, &info, &err), RU_E_MISSING);
 }
 
+/* The number behind "key": after `from`. */
+static double number_after(const char *from, const char *key)
+{
+    const char *at = from != NULL ? strstr(from, key) : NULL;
+    assert_non_null(at);
+    return strtod(at + strlen(key), NULL);
+}
+
+/* Files of the steps that are due, with every tensor and all of its numbers; a resumed run writes
+ * the same ones. */
+static void histograms_have_every_number(void **state)
+{
+    lab *l = *state;
+    ru_err err = {0};
+    ru_train_result r;
+    char *a, *b;
+    int64_t n, m;
+    for (uint32_t device = 0; device < 2; device++) {
+        const char *run = device == 0 ? "ref" : "cpu";
+        l->job.train.device = device == 0 ? RU_DEVICE_REF : RU_DEVICE_CPU;
+        l->job.train.histograms = 3;
+        assert_ok(run_lab_train(l, run, false, 4, &r, &err), err);
+        const char *dir =
+            ru_path_join(&l->arena, ru_path_join(&l->arena, l->dir, run), "histograms");
+        assert_ok(ru_file_read(ru_path_join(&l->arena, dir, "000000003.json"), 0, &l->arena, &a, &n,
+                               &err),
+                  err);
+        assert_false(ru_path_exists(ru_path_join(&l->arena, dir, "000000004.json")));
+        assert_ok(ru_path_remove(dir, &err), err);
+        l->job.train.histograms = 2;
+        assert_ok(run_lab_train(l, run, true, 6, &r, &err), err);
+        assert_false(ru_path_exists(ru_path_join(&l->arena, dir, "000000004.json")));
+        assert_ok(ru_file_read(ru_path_join(&l->arena, dir, "000000006.json"), 0, &l->arena, &a, &n,
+                               &err),
+                  err);
+        const char *whole = device == 0 ? "whole-ref" : "whole-cpu";
+        assert_ok(run_lab_train(l, whole, false, 6, &r, &err), err);
+        dir = ru_path_join(&l->arena, ru_path_join(&l->arena, l->dir, whole), "histograms");
+        assert_ok(ru_file_read(ru_path_join(&l->arena, dir, "000000006.json"), 0, &l->arena, &b, &m,
+                               &err),
+                  err);
+        assert_int_equal(n, m);
+        assert_memory_equal(a, b, (size_t)n);
+        /* fc1.weight has 48 numbers, fc2.bias is frozen */
+        static const char *const heads[] = {"{\"of\":\"gradient\",\"name\":\"fc1.weight\"",
+                                            "{\"of\":\"parameter\",\"name\":\"fc1.weight\""};
+        assert_null(strstr(a, "fc2.bias"));
+        for (uint32_t k = 0; k < 2; k++) {
+            const char *at = strstr(a, heads[k]);
+            assert_true(number_after(at, "\"n\":") == 48);
+            double low = number_after(at, "\"min\":"), high = number_after(at, "\"max\":");
+            double sum = 0, before = -INFINITY;
+            for (const char *bin = strstr(at, "\"bins\":[[") + 8; bin[-1] != ']';) {
+                char *end;
+                double limit = strtod(bin + 1, &end);
+                assert_true(limit > before && limit >= low && (before < high || limit <= high));
+                before = limit;
+                sum += strtod(end + 1, &end);
+                bin = end + 2;
+            }
+            assert_true(sum == 48 && low < 0 && high > 0 && before >= high);
+        }
+        const float *fc1;
+        tensors t;
+        fc1 = values(l, whole, "optimizer.safetensors", "fc1.weight.raw", &t);
+        double least = (double)fc1[0];
+        for (uint32_t k = 1; k < 48; k++) {
+            least = fmin(least, (double)fc1[k]);
+        }
+        ru_file_unmap(&t.map);
+        assert_true(fabs(number_after(strstr(a, heads[1]), "\"min\":") - least) < 1e-8);
+    }
+}
+
 #define TEST(f) cmocka_unit_test_setup_teardown(f, setup, run_lab_close)
 RU_TESTS(train_tune, TEST(a_moving_mean_is_what_is_saved_as_the_model),
          TEST(frozen_parameters_stay_and_resumed_runs_are_exact), TEST(classes_have_weights),
-         TEST(a_sweep_of_a_job_leaves_its_curve),
+         TEST(a_sweep_of_a_job_leaves_its_curve), TEST(histograms_have_every_number),
          cmocka_unit_test(the_rate_where_the_loss_falls_fastest_is_found))

@@ -7,6 +7,7 @@
  * A share of 0 computes nothing: its gradients are zero, and the update runs alone on the sums. */
 #include <string.h>
 
+#include "train/run/histograms.h"
 #include "train/worker/worker_impl.h"
 
 void rui_worker_post(rui_worker *w, const rui_word *x)
@@ -111,6 +112,16 @@ static rui_verdict say_computed(rui_worker *w, ru_status st)
     return wait_verdict(w);
 }
 
+/* The leader: all sums are there. */
+static void note_gradients(rui_worker *w)
+{
+    for (uint32_t k = 0; w->cmd.leads && rui_hists_due(&w->t) && k + 1 < w->n_tensors; k++) {
+        const ru_exe_grad *g = &w->now->tensors[k]; /* the last parameter is the first */
+        rui_hists_gradient(&w->t, w->n_tensors - 2 - k, g->data,
+                           g->size_bytes / (int64_t)sizeof(float));
+    }
+}
+
 static ru_status on_await(void *self, const ru_exe_at *at)
 {
     (void)at;
@@ -121,6 +132,7 @@ static ru_status on_await(void *self, const ru_exe_at *at)
     if (say_computed(w, RU_OK) != RUI_VERDICT_UPDATE) {
         return RU_E_CANCELLED;
     }
+    note_gradients(w);
     const float *sums = w->now->tensors[w->n_tensors - 1].data; /* the loss of all is the first */
     return rui_trainer_judge(&w->t, sums[0], false);
 }
@@ -176,6 +188,7 @@ static ru_status follow(rui_worker *w, const ru_run_args *args, ru_err *err)
     if (say_computed(w, RU_OK) != RUI_VERDICT_UPDATE) {
         return RU_E_CANCELLED;
     }
+    note_gradients(w);
     return ru_exe_phase(w->t.exe, RU_PHASE_UPDATE, args, err);
 }
 
