@@ -101,6 +101,7 @@ static ru_status one(ru_replay *r, rui_replay_input *g, const trace *t, uint32_t
     part.ours = row.ours / row.best_known;
     part.goal = 0.9;
     part.note = "asked for beyond what is required";
+    ru_replay_baseline(r, &part, "hindsight", saved[RU_STORAGE_HINDSIGHT] / row.best_known);
     return ru_replay_add(r, &part, err);
 }
 
