@@ -33,31 +33,6 @@ static ru_status shape_error(const ru_build *b, const char *loss, ru_value_id pr
                    p, t, expected);
 }
 
-/* Labels that are shares of the classes (one-hot, mixup): -sum(y log softmax(x)) / N. A hit is
- * where the largest logit and the largest share are at the same class. */
-static void share_loss(ru_build *b, const ru_step_options *opt, ru_value_id x, ru_value_id y,
-                       rui_loss_out *out)
-{
-    ru_type t = ru_graph_value(b->g, x)->type; /* [N,C] */
-    const ru_attr last[] = {RU_AI(axis, -1), RU_A_END}, all[] = {RU_AI(keepdims, 0), RU_A_END};
-    double smooth = opt->label_smoothing;
-    ru_value_id target = y;
-    if (smooth > 0) {
-        target = ru_build_op2(b, RU_OP_Mul, y, ru_build_const_f32(b, (float)(1 - smooth)), NULL);
-        target = ru_build_op2(b, RU_OP_Add, target,
-                              ru_build_const_f32(b, (float)(smooth / (double)t.dims[1])), NULL);
-    }
-    ru_value_id logs = ru_build_op1(b, RU_OP_LogSoftmax, x, last);
-    ru_value_id sum =
-        ru_build_op1(b, RU_OP_ReduceSum, ru_build_op2(b, RU_OP_Mul, target, logs, NULL), all);
-    out->loss = ru_build_op2(b, RU_OP_Mul, sum,
-                             ru_build_const_f32(b, (float)(-1.0 / (double)t.dims[0])), NULL);
-    ru_value_id same = ru_build_op2(b, RU_OP_Equal, ru_build_op1(b, RU_OP_ArgMax, x, last),
-                                    ru_build_op1(b, RU_OP_ArgMax, y, last), NULL);
-    out->correct = ru_build_op1(b, RU_OP_ReduceSum, cast(b, same, RU_F32), all);
-    out->count = ru_build_const_f32(b, (float)t.dims[0]);
-}
-
 /* The mean is over samples, not over their weights, so that parts of a batch add up. */
 static ru_status class_weights(ru_build *b, const ru_step_options *opt, int64_t classes,
                                ru_value_id *out, ru_err *err)
@@ -82,6 +57,37 @@ static ru_status class_weights(ru_build *b, const ru_step_options *opt, int64_t 
     return RU_OK;
 }
 
+/* Labels that are shares of the classes (one-hot, mixup): -sum(w y log softmax(x)) / N. A hit is
+ * where the largest logit and the largest share are at the same class. */
+static ru_status share_loss(ru_build *b, const ru_step_options *opt, ru_value_id x, ru_value_id y,
+                            rui_loss_out *out, ru_err *err)
+{
+    ru_type t = ru_graph_value(b->g, x)->type; /* [N,C] */
+    const ru_attr last[] = {RU_AI(axis, -1), RU_A_END}, all[] = {RU_AI(keepdims, 0), RU_A_END};
+    double smooth = opt->label_smoothing;
+    ru_value_id target = y;
+    if (smooth > 0) {
+        target = ru_build_op2(b, RU_OP_Mul, y, ru_build_const_f32(b, (float)(1 - smooth)), NULL);
+        target = ru_build_op2(b, RU_OP_Add, target,
+                              ru_build_const_f32(b, (float)(smooth / (double)t.dims[1])), NULL);
+    }
+    if (opt->n_class_weights > 0) {
+        ru_value_id weights;
+        RU_TRY(class_weights(b, opt, t.dims[1], &weights, err));
+        target = ru_build_op2(b, RU_OP_Mul, target, weights, NULL);
+    }
+    ru_value_id logs = ru_build_op1(b, RU_OP_LogSoftmax, x, last);
+    ru_value_id sum =
+        ru_build_op1(b, RU_OP_ReduceSum, ru_build_op2(b, RU_OP_Mul, target, logs, NULL), all);
+    out->loss = ru_build_op2(b, RU_OP_Mul, sum,
+                             ru_build_const_f32(b, (float)(-1.0 / (double)t.dims[0])), NULL);
+    ru_value_id same = ru_build_op2(b, RU_OP_Equal, ru_build_op1(b, RU_OP_ArgMax, x, last),
+                                    ru_build_op1(b, RU_OP_ArgMax, y, last), NULL);
+    out->correct = ru_build_op1(b, RU_OP_ReduceSum, cast(b, same, RU_F32), all);
+    out->count = ru_build_const_f32(b, (float)t.dims[0]);
+    return RU_OK;
+}
+
 static ru_status softmax_loss(ru_build *b, const ru_step_options *opt, ru_value_id prediction,
                               ru_value_id y, rui_loss_out *out, ru_err *err)
 {
@@ -92,8 +98,7 @@ static ru_status softmax_loss(ru_build *b, const ru_step_options *opt, ru_value_
     uint32_t rows = p.rank > 0 ? p.rank - 1 : 0;
     if (!tokens && p.rank == 2 && t.dtype == RU_F32 && ru_type_equal(&p, &t)) {
         *out = (rui_loss_out){0};
-        share_loss(b, opt, prediction, y, out);
-        return RU_OK;
+        return share_loss(b, opt, prediction, y, out, err);
     }
     bool fits = p.rank >= 2 && (t.rank == rows || (t.rank == rows + 1 && t.dims[rows] == 1));
     for (uint32_t d = 0; fits && d < rows; d++) {

@@ -2,6 +2,7 @@
 #include <string.h>
 
 #include "base/str.h"
+#include "train/run/predict.h"
 #include "train/run/trainer_impl.h"
 
 static ru_status full(ru_err *err)
@@ -17,19 +18,22 @@ static ru_status count_labels(rui_trainer *t, int64_t *counts, ru_err *err)
     void *at[RU_FIELDS_MAX] = {0};
     ru_arena scratch;
     ru_arena_init(&scratch, 0);
-    ru_status st = fields[1].type.dtype == RU_I64
-                       ? RU_OK
-                       : RU_FAIL(err, RU_E_CONFIG,
-                                 "train.class_weights: balanced needs class numbers as labels");
+    const ru_type *y = &fields[1].type;
+    int64_t classes = t->model.facts.classes;
+    bool shares = y->dtype == RU_F32 && ru_label_is_class(y, classes);
+    ru_status st =
+        y->dtype == RU_I64 || shares
+            ? RU_OK
+            : RU_FAIL(err, RU_E_CONFIG, "train.class_weights: balanced needs classes as labels");
     for (uint32_t k = 0; k < n && st == RU_OK; k++) {
         at[k] = ru_arena_alloc(&scratch, ru_type_bytes(&fields[k].type), 64);
         st = at[k] != NULL ? RU_OK : full(err);
     }
     for (int64_t i = 0; i < t->count && st == RU_OK; i++) {
         st = ru_dataset_read(t->train_set, i, at, err);
-        for (int64_t e = 0; e < ru_type_count(&fields[1].type) && st == RU_OK; e++) {
-            int64_t label = ((const int64_t *)at[1])[e];
-            counts[label >= 0 && label < t->model.facts.classes ? label : 0]++;
+        for (int64_t e = 0; e < (shares ? 1 : ru_type_count(y)) && st == RU_OK; e++) {
+            int64_t label = shares ? ru_label_class(y, at[1]) : ((const int64_t *)at[1])[e];
+            counts[label >= 0 && label < classes ? label : 0]++;
         }
     }
     ru_arena_fini(&scratch);

@@ -81,7 +81,9 @@ static void labels_may_be_shares(void **state)
     for (int smooth = 0; smooth < 2; smooth++) {
         const char *runs[] = {smooth == 0 ? "numbers" : "numbers-s",
                               smooth == 0 ? "shares" : "shares-s"};
+        static const char *const balanced[] = {"balanced"};
         l->job.train.label_smoothing = smooth == 0 ? 0 : 0.1;
+        l->job.train.class_weights = (ru_conf_texts){balanced, smooth == 0 ? 0 : 1};
         l->job.data.one_hot = false;
         assert_ok(run_lab_train(l, runs[0], false, 0, &numbers, &err), err);
         l->job.data.one_hot = true;
