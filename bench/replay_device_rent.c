@@ -95,7 +95,7 @@ typedef struct market {
     uint32_t n, n_nets;
     const char *nets[NETS_MAX];
     bool cut[NETS_MAX][DEVICES];
-    double factor[METHODS][DEVICES]; /* of the interval of 0.8 */
+    double factor[METHODS][DEVICES]; /* 0.7 of steps stay below it times the prediction */
 } market;
 
 static void count(work *w, uint32_t type, const ru_timing_op *op)
@@ -267,6 +267,36 @@ static double ops_at(const ru_timing_model *model, const work *w)
     return sum;
 }
 
+/* How far steps of networks that teach exceed predictions by the other ones. */
+static ru_status margin_of(ru_replay *r, const market *m, const ru_timing_in *in, uint32_t device,
+                           double *factor, ru_err *err)
+{
+    ru_timing_row *rows = RU_NEW(r->arena, ru_timing_row, (int64_t)m->n * TYPES);
+    ru_timing_case *cases = RU_NEW(r->arena, ru_timing_case, m->n);
+    uint32_t net[NETS_MAX], nets = 0, n = 0, n_rows = 0;
+    if (rows == NULL || cases == NULL) {
+        return RU_FAIL(err, RU_E_LIMIT, "no memory for %u steps", m->n);
+    }
+    memset(net, 0xff, sizeof net);
+    for (uint32_t i = 0; i < m->n; i++) {
+        const work *w = &m->at[i];
+        if (w->held) {
+            continue;
+        }
+        net[w->net_id] = net[w->net_id] == UINT32_MAX ? nets++ : net[w->net_id];
+        ru_timing_case *c = &cases[n++];
+        *c = (ru_timing_case){net[w->net_id], rows + n_rows, 0, !m->cut[w->net_id][device],
+                              step_of(w, 0, w->step_s[device])};
+        for (uint32_t t = 0; t < TYPES; t++) {
+            if (w->x[t][0] > 0) {
+                rows[n_rows++] = (ru_timing_row){t, 0, w->x[t], w->ops_s[device][t]};
+                c->n++;
+            }
+        }
+    }
+    return ru_timing_margin(in, cases, n, 0.7, r->arena, factor, err); /* the default */
+}
+
 /* Fit to all networks but those held out; predict every step. */
 static ru_status fit(ru_replay *r, market *m, uint32_t method, uint32_t device, ru_err *err)
 {
@@ -310,15 +340,13 @@ static ru_status fit(ru_replay *r, market *m, uint32_t method, uint32_t device, 
         m->at[i].predicted_s[method][device] = ru_timing_step_at(&whole, &s);
     }
     m->factor[method][device] = 1;
-    if (method == RU_TIMING_SQUARES || method == RU_TIMING_TREES) {
-        ru_timing_in plain = in;
-        plain.method = r->quick ? RU_TIMING_SQUARES : in.method;
-        double factor;
-        RU_TRY(ru_timing_interval(&plain, 0.8, r->arena, &factor, err));
-        m->factor[method][device] = isinf(factor) ? 1 : factor;
-    }
+    ru_timing_in plain = in;
+    plain.method = r->quick ? RU_TIMING_SQUARES : in.method;
+    ru_status st = method == RU_TIMING_SQUARES || method == RU_TIMING_TREES
+                       ? margin_of(r, m, &plain, device, &m->factor[method][device], err)
+                       : RU_OK;
     ru_arena_rewind(r->arena, mark);
-    return RU_OK;
+    return st;
 }
 
 static double error_of(const market *m, uint32_t method, uint32_t device, const char *net)
@@ -397,7 +425,7 @@ static ru_status question(ru_replay *r, const market *m, ru_rng *rng, uint32_t m
     in.goal = ru_rng_below(rng, 2) == 0 ? RU_DEVICE_COST : RU_DEVICE_TIME;
     for (uint32_t d = 0; d < DEVICES; d++) {
         double price = usd_per_h[d] * ru_math_exp(ru_rng_uniform(rng, -0.7, 0.7));
-        types_in[d] = (ru_device_type){devices[d], price, 0, 0, 1};
+        types_in[d] = (ru_device_type){.name = devices[d], .usd_per_h = price, .factor = 1};
         double job_s = ceil((double)in.samples / w->batch) * w->step_s[d];
         least = fmin(least, job_s);
         most = fmax(most, job_s);

@@ -6,7 +6,6 @@
 
 #include "base/rng.h"
 #include "cost/lsq.h"
-#include "cost/norm.h"
 #include "cost/quantile.h"
 #include "cost/trees.h"
 
@@ -20,7 +19,7 @@ enum { OURS = IN_SQUARED };
 /* Residuals of ops that take almost nothing say nothing about the model. */
 #define LOG_MOST 3.0
 
-enum { ROUNDS = 150, DEPTH = 4, LEAF_WEIGHT = 5, GROUPS = 8 };
+enum { ROUNDS = 150, DEPTH = 4, LEAF_WEIGHT = 5 };
 
 static double up_to(double v, double tile)
 {
@@ -318,69 +317,6 @@ double ru_timing_at(const ru_timing_model *m, const ru_timing_row *row)
     traits_of(row, traits);
     double log = (double)ru_trees_value(&m->trees, traits);
     return line * ru_math_exp(fmin(fmax(log, -LOG_MOST), LOG_MOST));
-}
-
-/* |log(measured / predicted)| of every network's sum in one group of networks that is left out. */
-static ru_status group_scores(const ru_timing_in *in, uint32_t n_nets, uint32_t group,
-                              uint32_t n_groups, ru_arena *scratch, double *scores, ru_err *err)
-{
-    ru_arena_mark mark = ru_arena_mark_get(scratch);
-    ru_timing_row *rows = RU_NEW(scratch, ru_timing_row, in->n + 1);
-    double *is = RU_NEW(scratch, double, n_nets), *was = RU_NEW(scratch, double, n_nets);
-    if (rows == NULL || is == NULL || was == NULL) {
-        return RU_FAIL(err, RU_E_LIMIT, "no memory for %u timings", in->n);
-    }
-    ru_timing_in rest = *in;
-    rest.rows = rows;
-    rest.n = 0;
-    for (uint32_t i = 0; i < in->n; i++) {
-        if (in->rows[i].net % n_groups != group) {
-            rows[rest.n++] = in->rows[i];
-        }
-    }
-    ru_timing_model m;
-    RU_TRY(ru_timing_fit(&rest, scratch, scratch, &m, err));
-    for (uint32_t i = 0; i < in->n; i++) {
-        if (in->rows[i].net % n_groups == group) {
-            is[in->rows[i].net] += in->rows[i].seconds;
-            was[in->rows[i].net] += ru_timing_at(&m, &in->rows[i]);
-        }
-    }
-    for (uint32_t k = group; k < n_nets; k += n_groups) {
-        bool both = is[k] > 0 && was[k] > 0;
-        scores[k] = both ? fabs(ru_num_log(is[k] / was[k])) : is[k] > 0 ? 100 : 0;
-    }
-    ru_arena_rewind(scratch, mark);
-    return RU_OK;
-}
-
-ru_status ru_timing_interval(const ru_timing_in *in, double probability, ru_arena *scratch,
-                             double *factor, ru_err *err)
-{
-    RU_TRY(check(in, err));
-    uint32_t n_nets = 0;
-    for (uint32_t i = 0; i < in->n; i++) {
-        if (in->rows[i].net > in->n) {
-            return RU_FAIL(err, RU_E_ARG, "timing %u is of network %u, more than there are timings",
-                           i, in->rows[i].net);
-        }
-        n_nets = in->rows[i].net >= n_nets ? in->rows[i].net + 1 : n_nets;
-    }
-    ru_arena_mark mark = ru_arena_mark_get(scratch);
-    double *scores = RU_NEW(scratch, double, n_nets + 1), bound = INFINITY;
-    if (scores == NULL) {
-        return RU_FAIL(err, RU_E_LIMIT, "no memory for %u networks", n_nets);
-    }
-    uint32_t groups = n_nets < GROUPS ? n_nets : GROUPS;
-    for (uint32_t g = 0; g < groups && n_nets > 1; g++) {
-        RU_TRY(group_scores(in, n_nets, g, groups, scratch, scores, err));
-    }
-    if (n_nets > 1) {
-        RU_TRY(ru_conformal(scores, n_nets, 1 - probability, scratch, &bound, err));
-    }
-    ru_arena_rewind(scratch, mark);
-    *factor = isinf(bound) ? (double)INFINITY : ru_math_exp(fmin(bound, 100));
-    return RU_OK;
 }
 
 double ru_timing_scaled(const double *x, double seconds, double bytes_per_s_from,

@@ -11,7 +11,7 @@
  * of relative errors, makes every sum too small.
  *
  * Source: ceer-2020 (regression by type of op, medians of light ops); lawson-hanson-1974 ch. 23
- * (the fit); vovk-2005 (the interval); paleo-2017 and habitat-2021 (baselines). Columns for
+ * (the fit); lee-2023 (the margin); paleo-2017 and habitat-2021 (baselines). Columns for
  * channels that fill tiles, and trees on the residual, are ours. Thread: any, pure. */
 #ifndef RU_COST_TIMING_H
 #define RU_COST_TIMING_H
@@ -38,7 +38,7 @@ typedef struct ru_timing_op {
 /* One timing: `x` sums the columns of ops of one kind. */
 typedef struct ru_timing_row {
     uint32_t kind;
-    uint32_t net; /* whose ops these are: timings of one network never predict it in an interval */
+    uint32_t net;    /* whose ops these are; no fit looks at it */
     const double *x; /* [RU_TIMING_COLUMNS] */
     double seconds;  /* >= 0 */
 } ru_timing_row;
@@ -82,12 +82,6 @@ RU_MUST_USE ru_status ru_timing_fit(const ru_timing_in *in, ru_arena *out, ru_ar
 /* Seconds of a row; its `seconds` and `net` are not looked at. */
 double ru_timing_at(const ru_timing_model *m, const ru_timing_row *row);
 
-/* By how much the sum over a network's rows may be wrong: with this probability, measured and
- * predicted differ by a factor of at most *factor. Networks are left out in turn, in at most 8
- * groups; INFINITY when there are too few for that probability. Errors: as ru_timing_fit. */
-RU_MUST_USE ru_status ru_timing_interval(const ru_timing_in *in, double probability,
-                                         ru_arena *scratch, double *factor, ru_err *err);
-
 /* Whole steps on one type of device: what the sum over ops leaves out.
  *
  *   one device   step = a ops + b launches + c host bytes + d + e parameter bytes, all >= 0
@@ -118,6 +112,24 @@ RU_MUST_USE ru_status ru_timing_step_fit(const ru_timing_step *steps, uint32_t n
 /* Seconds of a step on one device, and what summing gradients adds on step->devices. */
 double ru_timing_step_at(const ru_timing_step_model *m, const ru_timing_step *step);
 double ru_timing_sum_at(const ru_timing_step_model *m, const ru_timing_step *step);
+
+/* A network at one batch on one device. */
+typedef struct ru_timing_case {
+    uint32_t net;              /* cases of one network never predict each other */
+    const ru_timing_row *rows; /* [n] its ops as timed; their `net` is not looked at */
+    uint32_t n;
+    bool teaches;        /* false: a timing that was cut off, which no fit sees */
+    ru_timing_step step; /* of one device, `ops_s` is not looked at; seconds 0: only the sum over
+                            ops was measured and is compared */
+} ru_timing_case;
+
+/* A step of another network stays below *factor (>= 1) times its prediction with this probability.
+ * Networks are left out in turn, in at most 8 groups, and their measured steps compared with the
+ * predicted ones; INFINITY when there are too few networks for that probability. The rows of `in`
+ * are not looked at. Shape: cases [n], networks numbered from 0. Errors: as ru_timing_fit. */
+RU_MUST_USE ru_status ru_timing_margin(const ru_timing_in *in, const ru_timing_case *cases,
+                                       uint32_t n, double probability, ru_arena *scratch,
+                                       double *factor, ru_err *err);
 
 /* The time of an op on another device by the roofline of both: wave scaling without waves, since
  * launch shapes are not known. Speeds: bytes per second, flops per second; > 0. */

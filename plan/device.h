@@ -30,6 +30,7 @@ typedef struct ru_device_type {
     double released;      /* year */
     int64_t memory_bytes; /* 0: not known, taken to be enough */
     double factor;        /* >= 1: steps may take so many times the prediction */
+    double sure;          /* with this probability they take no longer; 0: not known */
 } ru_device_type;
 
 typedef struct ru_device_offer {

@@ -290,11 +290,13 @@ static const ru_conf_field fields[] = {
     {.name = "sure",
      .type = RU_CONF_F64,
      AT(ru_device_policy_in, sure),
-     .def = "0.8",
+     .def = "0.7",
      .min = 0,
      .max = 0.999,
-     .help = "probability with which the limits must hold, given the prediction error; 0: the "
-             "prediction itself must hold them"},
+     .help =
+         "probability with which a step does not last longer than the limits allow, by how much "
+         "networks that were left out exceed their predictions; 0: the prediction itself must "
+         "hold them"},
     {.name = "overlap",
      .type = RU_CONF_F64,
      AT(ru_device_policy_in, overlap),
@@ -361,7 +363,8 @@ static ru_status check_device(const void *in, const void *plan, ru_arena *scratc
         offers += t[k].count_max;
         if (strcmp(t[k].name, p->in.types[k].name) != 0 ||
             fabs(t[k].usd_per_h - p->in.types[k].usd_per_h) > 0 ||
-            t[k].memory_bytes != p->in.types[k].memory_bytes || !(p->in.types[k].factor >= 1)) {
+            t[k].memory_bytes != p->in.types[k].memory_bytes || !(p->in.types[k].factor >= 1) ||
+            !(p->in.types[k].sure >= 0 && p->in.types[k].sure <= i->sure)) {
             return RU_FAIL(err, RU_E_INFEASIBLE, "type %u of the plan is not that of the input", k);
         }
     }
@@ -450,11 +453,12 @@ static ru_status report_device(const void *in, const void *plan, const ru_policy
         (long long)(i->batch * l->offer.count));
     if (i->sure > 0) {
         for (uint32_t k = 0; k < p->in.n_types; k++) {
-            if (!(p->in.types[k].factor > 1)) {
+            const ru_device_type *one = &p->in.types[k];
+            if (one->sure < i->sure) {
                 ru_report_assume(r,
-                                 "too few networks were timed on %s for an interval of %g, so its "
-                                 "limits are compared with the prediction itself",
-                                 p->in.types[k].name, i->sure);
+                                 "too few networks were timed on %s for a probability of %g: its "
+                                 "limits hold with a probability of %.2g",
+                                 one->name, i->sure, one->sure);
             }
         }
     }

@@ -127,6 +127,52 @@ static double sum_at(const ru_timing_model *m, const ru_timing_row *rows, uint32
     return sum;
 }
 
+/* Networks timed on the type, numbered anew, each with the mean of its steps on one device. */
+static ru_status cases_of(const shelf *s, uint32_t type, ru_arena *scratch, ru_timing_case **out,
+                          uint32_t *n, ru_err *err)
+{
+    const ru_device_step_in *in = s->in->steps.at;
+    uint32_t *first = RU_NEW(scratch, uint32_t, (int64_t)s->n_nets + 1);
+    uint32_t *of = RU_NEW(scratch, uint32_t, (int64_t)s->n_nets + 1);
+    ru_timing_row *rows = RU_NEW(scratch, ru_timing_row, (int64_t)s->n_of_type + 1);
+    ru_timing_case *cases = RU_NEW(scratch, ru_timing_case, (int64_t)s->n_nets + 1);
+    if (first == NULL || of == NULL || rows == NULL || cases == NULL) {
+        return RU_FAIL(err, RU_E_LIMIT, "no memory for %u timings", s->n_of_type);
+    }
+    for (uint32_t i = 0; i < s->n_of_type; i++) {
+        first[s->of_type[i].net + 1]++;
+    }
+    *n = 0;
+    for (uint32_t k = 0; k < s->n_nets; k++) {
+        uint32_t count = first[k + 1];
+        first[k + 1] += first[k];
+        of[k] = *n;
+        if (count > 0) {
+            cases[*n] = (ru_timing_case){*n, rows + first[k], 0, true, {.devices = 1}};
+            *n += 1;
+        }
+    }
+    for (uint32_t i = 0; i < s->n_of_type; i++) {
+        ru_timing_case *c = &cases[of[s->of_type[i].net]];
+        rows[(uint32_t)(c->rows - rows) + c->n++] = s->of_type[i];
+    }
+    for (uint32_t k = 0; k < *n; k++) {
+        uint32_t steps = 0;
+        double sum = 0;
+        const char *net = s->nets[cases[k].rows[0].net];
+        for (uint32_t i = 0; i < s->in->steps.n; i++) {
+            bool one = in[i].devices == 1 && type_number(s->in, in[i].type) == type &&
+                       strcmp(in[i].net, net) == 0;
+            sum += one ? in[i].seconds : 0;
+            steps += one;
+        }
+        cases[k].step = step_of(cases[k].rows, cases[k].n, UINT32_MAX, 0);
+        cases[k].step.seconds = steps > 0 ? sum / steps : 0;
+    }
+    *out = cases;
+    return RU_OK;
+}
+
 static ru_status fit_steps(const shelf *s, uint32_t type, const ru_timing_model *m,
                            const ru_policy_tools *tools, ru_timing_step_model *steps, ru_err *err)
 {
@@ -248,7 +294,7 @@ static ru_status offers_of(shelf *s, uint32_t type, const ru_device_from *from,
     ru_timing_step_model steps;
     RU_TRY(ru_timing_fit(&in, tools->scratch, tools->scratch, &m, err));
     RU_TRY(fit_steps(s, type, &m, tools, &steps, err));
-    double ops_s = sum_at(&m, s->net, s->in->net.n, UINT32_MAX), factor = 1;
+    double ops_s = sum_at(&m, s->net, s->in->net.n, UINT32_MAX), factor = 1, sure = 0;
     bool anchored = from->scaled || from->profet;
     if (from->profet) {
         RU_TRY(from_anchor(s, type, tools->scratch, &ops_s, err));
@@ -256,10 +302,15 @@ static ru_status offers_of(shelf *s, uint32_t type, const ru_device_from *from,
         ops_s = by_roofline(s, type);
     }
     if (s->in->sure > 0 && !anchored) {
-        RU_TRY(ru_timing_interval(&in, s->in->sure, tools->scratch, &factor, err));
+        ru_timing_case *cases = NULL;
+        uint32_t nets = 0;
+        RU_TRY(cases_of(s, type, tools->scratch, &cases, &nets, err));
+        sure = nets > 1 ? fmin(s->in->sure, nets / (nets + 1.0)) : 0;
+        RU_TRY(nets > 1 ? ru_timing_margin(&in, cases, nets, sure, tools->scratch, &factor, err)
+                        : RU_OK);
     }
-    *out = (ru_device_type){t->name, t->usd_per_h, t->released, t->memory_bytes,
-                            isinf(factor) ? 1 : fmin(factor, 1e6)};
+    *out = (ru_device_type){t->name,         t->usd_per_h,      t->released,
+                            t->memory_bytes, fmin(factor, 1e6), sure};
     ru_timing_step step = step_of(s->net, s->in->net.n, UINT32_MAX, ops_s);
     double one_s = ru_timing_step_at(&steps, &step);
     if (!(one_s > 0) || !(one_s < 1e9)) {

@@ -30,9 +30,9 @@ static void make(small *s, ru_rng *r)
                            .deadline_s = ru_rng_below(r, 2) * 3000.0 * ru_rng_f64(r),
                            .budget_usd = ru_rng_below(r, 2) * 3.0 * ru_rng_f64(r)};
     for (uint32_t t = 0; t < types; t++) {
-        s->types[t] =
-            (ru_device_type){names[t], 1.0 + ru_rng_below(r, 3), 2000.0 + ru_rng_below(r, 3),
-                             ru_rng_below(r, 3), 1 + ru_rng_below(r, 2) * 0.25};
+        s->types[t] = (ru_device_type){
+            names[t],           1.0 + ru_rng_below(r, 3),      2000.0 + ru_rng_below(r, 3),
+            ru_rng_below(r, 3), 1 + ru_rng_below(r, 2) * 0.25, 0};
     }
     for (uint32_t i = 0; i < s->in.n; i++) {
         s->offers[i] = (ru_device_offer){ru_rng_below(r, types), 1 + ru_rng_below(r, 4),
@@ -172,7 +172,7 @@ static void rules_of_thumb_look_at_prices_and_years(void **state)
     ru_err err;
     ru_device_plan p;
     const ru_device_type types[] = {
-        {"old", 0.9, 2014, 0, 1}, {"cheap", 0.5, 2018, 0, 1}, {"new", 3, 2020, 0, 1}};
+        {"old", 0.9, 2014, 0, 1, 0}, {"cheap", 0.5, 2018, 0, 1, 0}, {"new", 3, 2020, 0, 1, 0}};
     const ru_device_offer offers[] = {{0, 2, 1}, {0, 1, 2}, {1, 1, 2}, {2, 2, 0.1}, {2, 1, 0.2}};
     ru_device_in in = {types, 3, offers, 5, 1000, 10, 0, RU_DEVICE_COST, RU_DEVICE_BEST, 0, 0};
     assert_ok(ru_plan_device(&in, &a, &a, &p, &err), err);
@@ -192,7 +192,7 @@ static void bad_questions_are_refused(void **state)
     ru_arena a;
     ru_arena_init(&a, 0);
     ru_device_plan p;
-    ru_device_type type = {"a", 1, 0, 0, 1};
+    ru_device_type type = {"a", 1, 0, 0, 1, 0};
     ru_device_offer offer = {0, 1, 1};
     const ru_device_in in = {&type, 1, &offer, 1, 10, 1, 0, RU_DEVICE_COST, RU_DEVICE_BEST, 0, 0};
     static const double bad[] = {NAN, -1, INFINITY};

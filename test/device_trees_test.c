@@ -10,7 +10,7 @@
 #include "solve/solver.h"
 #include "test/test.h"
 
-enum { ROWS = 400 };
+enum { ROWS = 400, NETS = 10 };
 
 typedef struct made {
     double x[ROWS][RU_TIMING_COLUMNS];
@@ -33,7 +33,7 @@ static void make(made *m, uint64_t seed)
                                  .taps = 9};
         ru_timing_add(&op, 1, m->x[i]);
         double t = 2e-5 + op.flops * 2e-13;
-        m->rows[i] = (ru_timing_row){0, i % 10, m->x[i], op.flops < 2e8 ? 3 * t : t};
+        m->rows[i] = (ru_timing_row){0, i % NETS, m->x[i], op.flops < 2e8 ? 3 * t : t};
     }
 }
 
@@ -70,7 +70,18 @@ static void trees_learn_what_columns_cannot(void **state)
     }
     assert_true(miss_both < 0.3 * miss_line);
     double factor;
-    assert_ok(ru_timing_interval(&in, 0.8, &a, &factor, &err), err);
+    static ru_timing_row rows[ROWS];
+    ru_timing_case cases[NETS];
+    for (uint32_t net = 0, n = 0; net < NETS; net++) {
+        cases[net] = (ru_timing_case){net, rows + n, 0, true, {.devices = 1}};
+        for (uint32_t i = 0; i < ROWS; i++) {
+            if (m.rows[i].net == net) {
+                rows[n++] = m.rows[i];
+                cases[net].n++;
+            }
+        }
+    }
+    assert_ok(ru_timing_margin(&in, cases, NETS, 0.8, &a, &factor, &err), err);
     assert_true(factor >= 1 && factor < 1.3);
     ru_arena_fini(&a);
 }
