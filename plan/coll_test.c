@@ -447,6 +447,35 @@ static void test_corruptions_are_refused(void **state)
     close(&f);
 }
 
+/* What no change of one step makes: a receive twice, and blocks that both ranks want to overwrite
+ * before they are sent. */
+static void test_two_wrong_steps_are_refused(void **state)
+{
+    (void)state;
+    fixture f;
+    open(&f);
+    enum { S = RU_COLL_SEND, R = RU_COLL_RECV };
+    static const uint32_t begin[] = {0, 2, 4}, more[] = {0, 1, 3};
+    const ru_coll_step twice[] = {{.kind = S, .peer = 1, .n_blocks = 1},
+                                  {.kind = R, .peer = 0, .n_blocks = 1},
+                                  {.kind = R, .peer = 0, .n_blocks = 1}};
+    const ru_coll_step circle[] = {{.kind = S, .peer = 1, .n_blocks = 1},
+                                   {.kind = R, .peer = 1, .tag = 1, .n_blocks = 1},
+                                   {.kind = S, .peer = 0, .tag = 1, .n_blocks = 1},
+                                   {.kind = R, .peer = 0, .n_blocks = 1}};
+    ru_coll_schedule s = {.op = RU_COLL_BROADCAST, .n_ranks = 2, .n_blocks = 1};
+    ru_err err;
+    s.begin = more;
+    s.steps = twice;
+    assert_int_equal(ru_plan_coll_check(&s, &f.scratch, &err), RU_E_INFEASIBLE);
+    assert_non_null(strstr(err.text, "has no match"));
+    s.begin = begin;
+    s.steps = circle;
+    assert_int_equal(ru_plan_coll_check(&s, &f.scratch, &err), RU_E_INFEASIBLE);
+    assert_non_null(strstr(err.text, "waits forever"));
+    close(&f);
+}
+
 static void test_bad_questions(void **state)
 {
     (void)state;
@@ -672,5 +701,6 @@ RU_TESTS(plan_coll, cmocka_unit_test(test_all_up_to_17_ranks), cmocka_unit_test(
          cmocka_unit_test(test_large_sizes_are_proved),
          cmocka_unit_test(test_large_hierarchies_are_proved),
          cmocka_unit_test(test_large_corruptions_are_refused),
-         cmocka_unit_test(test_corruptions_are_refused), cmocka_unit_test(test_bad_questions),
+         cmocka_unit_test(test_corruptions_are_refused),
+         cmocka_unit_test(test_two_wrong_steps_are_refused), cmocka_unit_test(test_bad_questions),
          cmocka_unit_test(test_full_arena_is_a_limit), cmocka_unit_test(test_names_and_print))
