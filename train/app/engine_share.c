@@ -134,7 +134,7 @@ void rui_share_end(ru_engine *e, ru_time now)
 void rui_share_take(ru_engine *e, const void *grants, int64_t n, ru_time now, ru_effects *fx)
 {
     struct rui_slices *l = e->slices;
-    if (l == NULL || n != (int64_t)e->n_execs * l->group * 4) {
+    if (l == NULL || n == 0 || n != (int64_t)e->n_execs * l->group * 4) {
         return;
     }
     const uint32_t *grant = grants;

@@ -1,0 +1,65 @@
+#!/bin/bash
+# Times of workers of which half get half the processor: stragglers_figures.sh PATH_OF_RUBATO [WORKERS PERCENT CLOCKS ROUNDS]
+#
+# Each worker is in a cgroup (v1) of its own with PERCENT of a core. In the second half of the rows every second worker has half of that,
+# from outside. All methods run in turns. `ideal` is the time without slow workers over the mean speed. Not a test: for a quiet machine.
+set -euo pipefail
+rubato=$(realpath "$1")
+workers=${2:-8} percent=${3:-20} clocks=${4:-20} rounds=${5:-1}
+cpu=/sys/fs/cgroup/cpu
+[[ -d $cpu ]] || cpu=/sys/fs/cgroup/cpu,cpuacct
+mkdir -p "$cpu/rubato-stragglers-0" 2>/dev/null || { echo "skipped: no cgroup v1 'cpu' controller at $cpu"; exit 77; }
+work=$(mktemp -d "${TMPDIR:-/tmp}/rubato-figures-XXXXXX")
+cleanup() {
+    jobs -p | xargs -r kill -9 2>/dev/null || true
+    sleep 0.2
+    rmdir "$cpu"/rubato-stragglers-* 2>/dev/null || true
+    rm -rf "$work"
+}
+trap cleanup EXIT
+cd "$work"
+"$rubato" data make ratings --out data --count $((workers * 250000)) --test -1 --seed 4 >/dev/null
+cat >job.yaml <<YAML
+name: figures
+app: mf
+data: {format: ratings, train: [data/train.csv]}
+clocks: {executors: $workers}
+train: {steps: $clocks, seed: 5, threads: 1}
+mf: {update: adarevision, rank: 128, lr: 0.05, pieces: 1}
+checkpoint: {every: 0s}
+YAML
+last() { grep -o "\"$2\":[0-9.]*" "$1/metrics.jsonl" | tail -1 | cut -d: -f2; }
+# one NAME SLOW SETTINGS...: wall seconds of the clocks and the objective at the end
+one() {
+    local name=$1 slow=$2 k pid quota
+    shift 2
+    rm -rf "run"
+    "$rubato" train job.yaml -w "$workers" -q -o "$work/run" "$@" >run.log 2>&1 &
+    local job=$!
+    for _ in $(seq 1 200); do
+        [[ $(pgrep -fc "worker --job $work/run/job.yaml") -ge $workers ]] && break
+        sleep 0.02
+    done
+    k=0
+    for pid in $(pgrep -f "worker --job $work/run/job.yaml"); do
+        mkdir -p "$cpu/rubato-stragglers-$k"
+        quota=$((percent * 200))
+        ((slow && k % 2 == 1)) && quota=$((quota / 2))
+        echo 20000 >"$cpu/rubato-stragglers-$k/cpu.cfs_period_us"
+        echo "$quota" >"$cpu/rubato-stragglers-$k/cpu.cfs_quota_us"
+        echo "$pid" >"$cpu/rubato-stragglers-$k/cgroup.procs"
+        k=$((k + 1))
+    done
+    wait "$job" || { tail -5 run.log; return 1; }
+    printf '%-18s slow %d  %8.3f s  objective %s\n' "$name" "$slow" "$(last run wall_s)" "$(last run rmse)"
+}
+for _ in $(seq 1 "$rounds"); do
+    for slow in 0 1; do
+        one "bsp" $slow --set clocks.order=bsp
+        one "ssp 1" $slow --set clocks.order=ssp --set clocks.staleness=1
+        one "ssp 3" $slow --set clocks.order=ssp --set clocks.staleness=3
+        one "reassign, bsp" $slow --set clocks.stragglers=reassign
+        one "reassign, ssp 1" $slow --set clocks.stragglers=reassign --set clocks.order=ssp --set clocks.staleness=1
+    done
+done | tee rows
+awk '$1 == "bsp" && /slow 0/ { for (i = 1; i <= NF; i++) if ($(i + 1) == "s") { sum += $i; n++ } } END { printf "ideal with slow workers: %.3f s\n", sum / n * 4 / 3 }' rows
