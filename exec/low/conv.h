@@ -21,9 +21,9 @@ typedef struct rui_conv {
     rui_post post; /* of the forward direction */
 } rui_conv;
 
-/* The primitive of one direction in layouts of its choice; NULL when oneDNN has none. */
-dnnl_primitive_desc_t rui_conv_pd(rui_low *lo, rui_conv_dir dir, const rui_conv *c,
-                                  dnnl_alg_kind_t alg);
+/* The primitive of a backward direction in layouts of its choice; NULL: none but a plain loop. */
+dnnl_primitive_desc_t rui_conv_bwd(rui_low *lo, rui_conv_dir dir, const rui_conv *c,
+                                   dnnl_alg_kind_t alg);
 
 /* The forward primitive; without the activation of c->post where `alg` has none with it (or *fused
  * was false): *fused says so. NULL: none but a plain loop. */

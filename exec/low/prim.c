@@ -112,8 +112,8 @@ dnnl_primitive_attr_t rui_attr_make(rui_low *lo, const rui_post *post)
     return attr;
 }
 
-dnnl_primitive_desc_t rui_pd_make(rui_low *lo, const_dnnl_op_desc_t desc, const rui_post *post,
-                                  const_dnnl_primitive_desc_t hint)
+static dnnl_primitive_desc_t pd_new(rui_low *lo, const_dnnl_op_desc_t desc, const rui_post *post,
+                                    const_dnnl_primitive_desc_t hint)
 {
     const rui_dnnl *nn = rui_nn(lo);
     dnnl_primitive_attr_t attr = rui_attr_make(lo, post);
@@ -125,6 +125,21 @@ dnnl_primitive_desc_t rui_pd_make(rui_low *lo, const_dnnl_op_desc_t desc, const 
         (void)nn->primitive_attr_destroy(attr);
     }
     return pd;
+}
+
+dnnl_primitive_desc_t rui_pd_make(rui_low *lo, dnnl_status_t described, const_dnnl_op_desc_t desc,
+                                  const rui_post *post)
+{
+    return described == dnnl_success ? pd_new(lo, desc, post, NULL) : NULL;
+}
+
+dnnl_primitive_desc_t rui_pd_backward(rui_low *lo, dnnl_status_t described,
+                                      const_dnnl_op_desc_t desc, dnnl_primitive_desc_t forward_take)
+{
+    bool possible = described == dnnl_success && forward_take != NULL;
+    dnnl_primitive_desc_t pd = possible ? pd_new(lo, desc, NULL, forward_take) : NULL;
+    rui_pd_free(lo, forward_take);
+    return rui_pd_fast(lo, pd);
 }
 
 void rui_pd_free(rui_low *lo, dnnl_primitive_desc_t pd)
@@ -144,16 +159,21 @@ const char *rui_pd_name(rui_low *lo, const_dnnl_primitive_desc_t pd)
     return name;
 }
 
-bool rui_pd_is_ref(rui_low *lo, const_dnnl_primitive_desc_t pd)
+dnnl_primitive_desc_t rui_pd_fast(rui_low *lo, dnnl_primitive_desc_t pd_take)
 {
-    return strncmp(rui_pd_name(lo, pd), "ref", 3) == 0;
+    if (pd_take != NULL && strncmp(rui_pd_name(lo, pd_take), "ref", 3) == 0) {
+        rui_pd_free(lo, pd_take);
+        return NULL;
+    }
+    return pd_take;
 }
 
-dnnl_memory_desc_t rui_pd_md(rui_low *lo, const_dnnl_primitive_desc_t pd, dnnl_query_t what)
+dnnl_memory_desc_t rui_pd_md(rui_low *lo, const_dnnl_primitive_desc_t pd, int arg)
 {
     dnnl_memory_desc_t md;
     memset(&md, 0, sizeof md);
-    const dnnl_memory_desc_t *at = rui_nn(lo)->primitive_desc_query_md(pd, what, 0);
+    const dnnl_memory_desc_t *at =
+        rui_nn(lo)->primitive_desc_query_md(pd, dnnl_query_exec_arg_md, arg);
     return at == NULL ? md : *at;
 }
 
@@ -212,25 +232,32 @@ void rui_prim_begin(rui_prim *p, rui_low *lo, dnnl_primitive_desc_t pd_take)
     p->prep = false;
 }
 
+static dnnl_memory_desc_t md_of(const rui_prim *p, int arg, const dnnl_memory_desc_t *given)
+{
+    return given != NULL ? *given : rui_pd_md(p->lo, p->pd, arg);
+}
+
 void rui_prim_buf(rui_prim *p, int arg, rui_buf b, const dnnl_memory_desc_t *md)
 {
     if (b.v != 0) {
         RU_CHECK(p->n_args < RUI_PRIM_ARGS_MAX);
-        p->args[p->n_args++] = (rui_arg){arg, *md, b};
+        p->args[p->n_args++] = (rui_arg){arg, md_of(p, arg, md), b};
     }
 }
 
 void rui_prim_in(rui_prim *p, int arg, ru_value_id v, const dnnl_memory_desc_t *md)
 {
     if (v.v != 0) {
-        rui_prim_buf(p, arg, rui_in(p->lo, v, rui_layout_md(p->lo, md)), md);
+        dnnl_memory_desc_t as = md_of(p, arg, md);
+        rui_prim_buf(p, arg, rui_in(p->lo, v, rui_layout_md(p->lo, &as)), &as);
     }
 }
 
 void rui_prim_out(rui_prim *p, int arg, ru_value_id v, const dnnl_memory_desc_t *md)
 {
     if (v.v != 0) {
-        rui_prim_buf(p, arg, rui_out(p->lo, v, rui_layout_md(p->lo, md)), md);
+        dnnl_memory_desc_t as = md_of(p, arg, md);
+        rui_prim_buf(p, arg, rui_out(p->lo, v, rui_layout_md(p->lo, &as)), &as);
     }
 }
 
@@ -250,7 +277,7 @@ static dnnl_status_t prim_make(rui_prim *p, prim_state *s)
 ru_status rui_prim_emit(rui_prim *p, const char *what)
 {
     rui_low *lo = p->lo;
-    dnnl_memory_desc_t scratch = rui_pd_md(lo, p->pd, dnnl_query_scratchpad_md);
+    dnnl_memory_desc_t scratch = rui_pd_md(lo, p->pd, DNNL_ARG_SCRATCHPAD);
     int64_t scratch_bytes = (int64_t)rui_nn(lo)->memory_desc_get_size(&scratch);
     rui_prim_buf(p, DNNL_ARG_SCRATCHPAD, rui_scratch(lo, scratch_bytes), &scratch);
     prim_state *s = rui_keep(lo, sizeof *s);
@@ -280,5 +307,13 @@ ru_status rui_prim_emit(rui_prim *p, const char *what)
                            .bind = prim_bind,
                            .fini = prim_fini};
     rui_emit_to(lo, p->prep ? &lo->prep : &lo->run, &step, p->prep ? 0 : lo->node);
+    return rui_done(lo);
+}
+
+ru_status rui_prim_emit_as(rui_prim *p, const char *what, ru_value_id result)
+{
+    rui_low *lo = p->lo;
+    RU_TRY(rui_prim_emit(p, what));
+    rui_restand(lo, result, rui_store_dtype(lo, result));
     return rui_done(lo);
 }

@@ -58,10 +58,10 @@ typedef struct trial {
     int n_args;
 } trial;
 
-static bool trial_arg(trial *t, rui_low *lo, const_dnnl_primitive_desc_t pd, dnnl_query_t what,
-                      int arg, ru_arena *memory)
+static bool trial_arg(trial *t, rui_low *lo, const_dnnl_primitive_desc_t pd, int arg,
+                      ru_arena *memory)
 {
-    dnnl_memory_desc_t md = rui_pd_md(lo, pd, what);
+    dnnl_memory_desc_t md = rui_pd_md(lo, pd, arg);
     if (md.ndims == 0) {
         return true;
     }
@@ -78,29 +78,22 @@ static bool trial_arg(trial *t, rui_low *lo, const_dnnl_primitive_desc_t pd, dnn
 static bool trial_make(trial *t, rui_low *lo, rui_conv_dir dir, const_dnnl_primitive_desc_t pd,
                        ru_arena *memory)
 {
-    static const struct {
-        dnnl_query_t what;
-        int arg;
-    } rows[3][3] = {
-        [RUI_CONV_FWD] = {{dnnl_query_src_md, DNNL_ARG_SRC},
-                          {dnnl_query_weights_md, DNNL_ARG_WEIGHTS},
-                          {dnnl_query_dst_md, DNNL_ARG_DST}},
-        [RUI_CONV_BWD_X] = {{dnnl_query_diff_dst_md, DNNL_ARG_DIFF_DST},
-                            {dnnl_query_weights_md, DNNL_ARG_WEIGHTS},
-                            {dnnl_query_diff_src_md, DNNL_ARG_DIFF_SRC}},
-        [RUI_CONV_BWD_W] = {{dnnl_query_diff_dst_md, DNNL_ARG_DIFF_DST},
-                            {dnnl_query_src_md, DNNL_ARG_SRC},
-                            {dnnl_query_diff_weights_md, DNNL_ARG_DIFF_WEIGHTS}},
+    static const int args[3][4] = {
+        [RUI_CONV_FWD] = {DNNL_ARG_SRC, DNNL_ARG_WEIGHTS, DNNL_ARG_DST, DNNL_ARG_SCRATCHPAD},
+        [RUI_CONV_BWD_X] = {DNNL_ARG_DIFF_DST, DNNL_ARG_WEIGHTS, DNNL_ARG_DIFF_SRC,
+                            DNNL_ARG_SCRATCHPAD},
+        [RUI_CONV_BWD_W] = {DNNL_ARG_DIFF_DST, DNNL_ARG_SRC, DNNL_ARG_DIFF_WEIGHTS,
+                            DNNL_ARG_SCRATCHPAD},
     };
     if (t->nn->primitive_create(&t->prim, pd) != dnnl_success) {
         return false;
     }
-    for (int k = 0; k < 3; k++) {
-        if (!trial_arg(t, lo, pd, rows[dir][k].what, rows[dir][k].arg, memory)) {
+    for (int k = 0; k < 4; k++) {
+        if (!trial_arg(t, lo, pd, args[dir][k], memory)) {
             return false;
         }
     }
-    return trial_arg(t, lo, pd, dnnl_query_scratchpad_md, DNNL_ARG_SCRATCHPAD, memory);
+    return true;
 }
 
 static int64_t trial_run(const trial *t)
@@ -127,9 +120,8 @@ static int64_t measure(rui_low *lo, rui_conv_dir dir, const rui_conv *c, dnnl_al
     plain.bias = false;
     bool fused = true;
     dnnl_primitive_desc_t pd = dir == RUI_CONV_FWD ? rui_conv_fwd(lo, &plain, alg, &fused)
-                                                   : rui_conv_pd(lo, dir, &plain, alg);
-    if (pd == NULL || rui_pd_is_ref(lo, pd)) {
-        rui_pd_free(lo, pd);
+                                                   : rui_conv_bwd(lo, dir, &plain, alg);
+    if (pd == NULL) {
         return INT64_MAX;
     }
     trial t = {.nn = rui_nn(lo)};

@@ -39,30 +39,17 @@ static dnnl_primitive_desc_t fwd_pd(rui_low *lo, const rui_conv *c, dnnl_alg_kin
                                     const rui_post *post)
 {
     dnnl_convolution_desc_t cd;
-    if (fwd_desc(lo, c, alg, c->bias, &cd) != dnnl_success) {
-        return NULL;
-    }
-    return rui_pd_make(lo, &cd, post, NULL);
-}
-
-static dnnl_primitive_desc_t fwd_or_none(rui_low *lo, const rui_conv *c, dnnl_alg_kind_t alg,
-                                         const rui_post *post)
-{
-    dnnl_primitive_desc_t pd = fwd_pd(lo, c, alg, post);
-    if (pd != NULL && rui_pd_is_ref(lo, pd)) {
-        rui_pd_free(lo, pd);
-        pd = NULL;
-    }
-    return pd;
+    dnnl_status_t st = fwd_desc(lo, c, alg, c->bias, &cd);
+    return rui_pd_make(lo, st, &cd, post);
 }
 
 dnnl_primitive_desc_t rui_conv_fwd(rui_low *lo, const rui_conv *c, dnnl_alg_kind_t alg, bool *fused)
 {
-    dnnl_primitive_desc_t pd = *fused ? fwd_or_none(lo, c, alg, &c->post) : NULL;
+    dnnl_primitive_desc_t pd = *fused ? rui_pd_fast(lo, fwd_pd(lo, c, alg, &c->post)) : NULL;
     if (pd == NULL && (c->post.has_act || !*fused)) {
         rui_post bare = c->post;
         bare.has_act = false;
-        pd = fwd_or_none(lo, c, alg, &bare);
+        pd = rui_pd_fast(lo, fwd_pd(lo, c, alg, &bare));
         *fused = *fused && pd == NULL;
     }
     return pd;
@@ -86,22 +73,19 @@ ru_status rui_lower_dnnl_conv(rui_low *lo, const ru_node *n, ru_err *err)
     if (pd == NULL) {
         return RU_E_UNSUPPORTED;
     }
-    dnnl_memory_desc_t x = rui_pd_md(lo, pd, dnnl_query_src_md);
-    dnnl_memory_desc_t w = rui_pd_md(lo, pd, dnnl_query_weights_md);
-    dnnl_memory_desc_t y = rui_pd_md(lo, pd, dnnl_query_dst_md);
     rui_prim p;
     rui_prim_begin(&p, lo, pd);
-    rui_prim_in(&p, DNNL_ARG_SRC, n->in[0], &x);
-    rui_prim_in(&p, DNNL_ARG_WEIGHTS, n->in[1], &w);
+    rui_prim_in(&p, DNNL_ARG_SRC, n->in[0], NULL);
+    rui_prim_in(&p, DNNL_ARG_WEIGHTS, n->in[1], NULL);
     if (c.bias) {
-        dnnl_memory_desc_t b = rui_md_vec(lo, c.w.co, dnnl_f32);
-        rui_prim_in(&p, DNNL_ARG_BIAS, n->in[2], &b);
+        rui_prim_in(&p, DNNL_ARG_BIAS, n->in[2], NULL);
     }
     if (c.post.sum) {
+        dnnl_memory_desc_t y = rui_pd_md(lo, pd, DNNL_ARG_DST);
         rui_prim_buf(&p, DNNL_ARG_DST, rui_out_sum(lo, n->out[0], rui_layout_md(lo, &y), n->in[3]),
                      &y);
     } else {
-        rui_prim_out(&p, DNNL_ARG_DST, n->out[0], &y);
+        rui_prim_out(&p, DNNL_ARG_DST, n->out[0], NULL);
     }
     RU_TRY(rui_prim_emit(&p, "conv"));
     if (!fused) {
@@ -118,15 +102,24 @@ static dnnl_primitive_desc_t bwd_x_pd(rui_low *lo, const rui_conv *c, dnnl_alg_k
     dnnl_memory_desc_t wt = rui_md_any(lo, w->w_ndims, w->w_dims, c->act);
     dnnl_memory_desc_t dy = rui_md_any(lo, w->nsp + 2, w->y_dims, c->act);
     dnnl_convolution_desc_t cd;
-    dnnl_primitive_desc_t hint = fwd_pd(lo, c, dnnl_convolution_direct, NULL);
-    dnnl_primitive_desc_t pd = NULL;
-    if (hint != NULL &&
-        rui_nn(lo)->dilated_convolution_backward_data_desc_init(
-            &cd, alg, &dx, &wt, &dy, w->stride, w->dilate, w->pad_l, w->pad_r) == dnnl_success) {
-        pd = rui_pd_make(lo, &cd, NULL, hint);
+    dnnl_status_t st = rui_nn(lo)->dilated_convolution_backward_data_desc_init(
+        &cd, alg, &dx, &wt, &dy, w->stride, w->dilate, w->pad_l, w->pad_r);
+    return rui_pd_backward(lo, st, &cd, fwd_pd(lo, c, dnnl_convolution_direct, NULL));
+}
+
+/* What `pd` makes of the first input and the weights. */
+static ru_status emit_weighted(rui_low *lo, const ru_node *n, dnnl_primitive_desc_t pd_take, int in,
+                               int out, const char *what)
+{
+    if (pd_take == NULL) {
+        return RU_E_UNSUPPORTED;
     }
-    rui_pd_free(lo, hint);
-    return pd;
+    rui_prim p;
+    rui_prim_begin(&p, lo, pd_take);
+    rui_prim_in(&p, in, n->in[0], NULL);
+    rui_prim_in(&p, DNNL_ARG_WEIGHTS, n->in[1], NULL);
+    rui_prim_out(&p, out, n->out[0], NULL);
+    return rui_prim_emit_as(&p, what, n->out[0]);
 }
 
 /* ConvGradX(dy, w, x_like) -> dx */
@@ -136,21 +129,7 @@ ru_status rui_lower_dnnl_conv_grad_x(rui_low *lo, const ru_node *n, ru_err *err)
     rui_conv c = {0};
     RU_TRY(conv_call_of(lo, n, n->out[0], n->in[1], n->in[0], &c));
     dnnl_primitive_desc_t pd = bwd_x_pd(lo, &c, rui_conv_alg(lo, RUI_CONV_BWD_X, &c));
-    if (pd == NULL || rui_pd_is_ref(lo, pd)) {
-        rui_pd_free(lo, pd);
-        return RU_E_UNSUPPORTED;
-    }
-    dnnl_memory_desc_t dx = rui_pd_md(lo, pd, dnnl_query_diff_src_md);
-    dnnl_memory_desc_t wt = rui_pd_md(lo, pd, dnnl_query_weights_md);
-    dnnl_memory_desc_t dy = rui_pd_md(lo, pd, dnnl_query_diff_dst_md);
-    rui_prim p;
-    rui_prim_begin(&p, lo, pd);
-    rui_prim_in(&p, DNNL_ARG_DIFF_DST, n->in[0], &dy);
-    rui_prim_in(&p, DNNL_ARG_WEIGHTS, n->in[1], &wt);
-    rui_prim_out(&p, DNNL_ARG_DIFF_SRC, n->out[0], &dx);
-    RU_TRY(rui_prim_emit(&p, "conv_bwd_d"));
-    rui_restand(lo, n->out[0], rui_store_dtype(lo, n->out[0]));
-    return rui_done(lo);
+    return emit_weighted(lo, n, pd, DNNL_ARG_DIFF_DST, DNNL_ARG_DIFF_SRC, "conv_bwd_d");
 }
 
 static dnnl_primitive_desc_t bwd_w_pd(rui_low *lo, const rui_conv *c, dnnl_alg_kind_t alg,
@@ -161,19 +140,9 @@ static dnnl_primitive_desc_t bwd_w_pd(rui_low *lo, const rui_conv *c, dnnl_alg_k
     dnnl_memory_desc_t dy = rui_md_any(lo, w->nsp + 2, w->y_dims, c->act);
     dnnl_memory_desc_t b = rui_md_vec(lo, w->co, dnnl_f32);
     dnnl_convolution_desc_t cd;
-    dnnl_primitive_desc_t hint = fwd_pd(lo, c, dnnl_convolution_direct, NULL);
-    dnnl_primitive_desc_t pd = NULL;
-    if (hint != NULL && rui_nn(lo)->dilated_convolution_backward_weights_desc_init(
-                            &cd, alg, &x, dw, c->bias ? &b : NULL, &dy, w->stride, w->dilate,
-                            w->pad_l, w->pad_r) == dnnl_success) {
-        pd = rui_pd_make(lo, &cd, NULL, hint);
-    }
-    rui_pd_free(lo, hint);
-    if (pd != NULL && rui_pd_is_ref(lo, pd)) {
-        rui_pd_free(lo, pd);
-        pd = NULL;
-    }
-    return pd;
+    dnnl_status_t st = rui_nn(lo)->dilated_convolution_backward_weights_desc_init(
+        &cd, alg, &x, dw, c->bias ? &b : NULL, &dy, w->stride, w->dilate, w->pad_l, w->pad_r);
+    return rui_pd_backward(lo, st, &cd, fwd_pd(lo, c, dnnl_convolution_direct, NULL));
 }
 
 /* dw, db? of node n from dy and x, in the layout the weights stand in when a fast kernel gives it,
@@ -202,17 +171,13 @@ static ru_status lower_grad_w(rui_low *lo, const ru_node *n, ru_value_id dy_v, r
     if (pd == NULL) {
         return RU_E_UNSUPPORTED;
     }
-    dnnl_memory_desc_t x = rui_pd_md(lo, pd, dnnl_query_src_md);
-    dnnl_memory_desc_t dw = rui_pd_md(lo, pd, dnnl_query_diff_weights_md);
-    dnnl_memory_desc_t dy = rui_pd_md(lo, pd, dnnl_query_diff_dst_md);
     rui_prim p;
     rui_prim_begin(&p, lo, pd);
-    rui_prim_in(&p, DNNL_ARG_DIFF_DST, dy_v, &dy);
-    rui_prim_in(&p, DNNL_ARG_SRC, x_v, &x);
-    rui_prim_out(&p, DNNL_ARG_DIFF_WEIGHTS, n->out[0], &dw);
+    rui_prim_in(&p, DNNL_ARG_DIFF_DST, dy_v, NULL);
+    rui_prim_in(&p, DNNL_ARG_SRC, x_v, NULL);
+    rui_prim_out(&p, DNNL_ARG_DIFF_WEIGHTS, n->out[0], NULL);
     if (c.bias) {
-        dnnl_memory_desc_t b = rui_md_vec(lo, c.w.co, dnnl_f32);
-        rui_prim_out(&p, DNNL_ARG_DIFF_BIAS, n->out[1], &b);
+        rui_prim_out(&p, DNNL_ARG_DIFF_BIAS, n->out[1], NULL);
     }
     return rui_prim_emit(&p, "conv_bwd_w");
 }
@@ -235,21 +200,7 @@ ru_status rui_lower_dnnl_deconv_grad_x(rui_low *lo, const ru_node *n, ru_err *er
     rui_conv c = {0};
     RU_TRY(conv_call_of(lo, n, n->in[0], n->in[1], n->out[0], &c));
     dnnl_primitive_desc_t pd = fwd_pd(lo, &c, rui_conv_alg(lo, RUI_CONV_FWD, &c), NULL);
-    if (pd == NULL || rui_pd_is_ref(lo, pd)) {
-        rui_pd_free(lo, pd);
-        return RU_E_UNSUPPORTED;
-    }
-    dnnl_memory_desc_t dy = rui_pd_md(lo, pd, dnnl_query_src_md);
-    dnnl_memory_desc_t wt = rui_pd_md(lo, pd, dnnl_query_weights_md);
-    dnnl_memory_desc_t dx = rui_pd_md(lo, pd, dnnl_query_dst_md);
-    rui_prim p;
-    rui_prim_begin(&p, lo, pd);
-    rui_prim_in(&p, DNNL_ARG_SRC, n->in[0], &dy);
-    rui_prim_in(&p, DNNL_ARG_WEIGHTS, n->in[1], &wt);
-    rui_prim_out(&p, DNNL_ARG_DST, n->out[0], &dx);
-    RU_TRY(rui_prim_emit(&p, "deconv_bwd_d"));
-    rui_restand(lo, n->out[0], rui_store_dtype(lo, n->out[0]));
-    return rui_done(lo);
+    return emit_weighted(lo, n, rui_pd_fast(lo, pd), DNNL_ARG_SRC, DNNL_ARG_DST, "deconv_bwd_d");
 }
 
 typedef struct channel_state {
@@ -298,12 +249,9 @@ ru_status rui_lower_dnnl_deconv_grad_w(rui_low *lo, const ru_node *n, ru_err *er
     return rui_done(lo);
 }
 
-dnnl_primitive_desc_t rui_conv_pd(rui_low *lo, rui_conv_dir dir, const rui_conv *c,
-                                  dnnl_alg_kind_t alg)
+dnnl_primitive_desc_t rui_conv_bwd(rui_low *lo, rui_conv_dir dir, const rui_conv *c,
+                                   dnnl_alg_kind_t alg)
 {
-    if (dir == RUI_CONV_FWD) {
-        return fwd_pd(lo, c, alg, &c->post);
-    }
     if (dir == RUI_CONV_BWD_X) {
         return bwd_x_pd(lo, c, alg);
     }

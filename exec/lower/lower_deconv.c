@@ -39,17 +39,10 @@ static dnnl_primitive_desc_t deconv_pd(rui_low *lo, const rui_window *w, dnnl_da
     dnnl_memory_desc_t y = rui_md_any(lo, w->nsp + 2, w->y_dims, dt);
     dnnl_memory_desc_t b = rui_md_vec(lo, w->co, dnnl_f32);
     dnnl_deconvolution_desc_t d;
-    if (rui_nn(lo)->dilated_deconvolution_forward_desc_init(
-            &d, dnnl_forward_training, dnnl_deconvolution_direct, &x, &wt, bias ? &b : NULL, &y,
-            w->stride, w->dilate, w->pad_l, w->pad_r) != dnnl_success) {
-        return NULL;
-    }
-    dnnl_primitive_desc_t pd = rui_pd_make(lo, &d, post, NULL);
-    if (pd != NULL && rui_pd_is_ref(lo, pd)) {
-        rui_pd_free(lo, pd);
-        pd = NULL;
-    }
-    return pd;
+    dnnl_status_t st = rui_nn(lo)->dilated_deconvolution_forward_desc_init(
+        &d, dnnl_forward_training, dnnl_deconvolution_direct, &x, &wt, bias ? &b : NULL, &y,
+        w->stride, w->dilate, w->pad_l, w->pad_r);
+    return rui_pd_fast(lo, rui_pd_make(lo, st, &d, post));
 }
 
 /* ConvTranspose(x, w, bias?, residual?; activation) */
@@ -72,19 +65,16 @@ ru_status rui_lower_dnnl_deconv(rui_low *lo, const ru_node *n, ru_err *err)
     if (pd == NULL) {
         return RU_E_UNSUPPORTED;
     }
-    dnnl_memory_desc_t x = rui_pd_md(lo, pd, dnnl_query_src_md);
-    dnnl_memory_desc_t wt = rui_pd_md(lo, pd, dnnl_query_weights_md);
-    dnnl_memory_desc_t y = rui_pd_md(lo, pd, dnnl_query_dst_md);
+    dnnl_memory_desc_t wt = rui_pd_md(lo, pd, DNNL_ARG_WEIGHTS);
     dnnl_memory_desc_t seen = weights_seen(lo, &w, dnnl_f32);
     rui_prim p;
     rui_prim_begin(&p, lo, pd);
-    rui_prim_in(&p, DNNL_ARG_SRC, n->in[0], &x);
-    rui_prim_buf(&p, DNNL_ARG_WEIGHTS, rui_in_as(lo, n->in[1], &seen, &wt), &wt);
+    rui_prim_in(&p, DNNL_ARG_SRC, n->in[0], NULL);
+    rui_prim_buf(&p, DNNL_ARG_WEIGHTS, rui_in_as(lo, n->in[1], &seen, &wt), NULL);
     if (bias) {
-        dnnl_memory_desc_t b = rui_md_vec(lo, w.co, dnnl_f32);
-        rui_prim_in(&p, DNNL_ARG_BIAS, n->in[2], &b);
+        rui_prim_in(&p, DNNL_ARG_BIAS, n->in[2], NULL);
     }
-    rui_prim_out(&p, DNNL_ARG_DST, n->out[0], &y);
+    rui_prim_out(&p, DNNL_ARG_DST, n->out[0], NULL);
     return rui_prim_emit(&p, "deconv");
 }
 
@@ -102,21 +92,17 @@ ru_status rui_lower_dnnl_lrn(rui_low *lo, const ru_node *n, ru_err *err)
                                ? l->md
                                : rui_md_plain(lo, 4, t->dims, dnnl_f32);
     dnnl_lrn_desc_t d;
-    dnnl_primitive_desc_t pd = NULL;
-    if (rui_nn(lo)->lrn_forward_desc_init(&d, dnnl_forward_inference, dnnl_lrn_across_channels, &x,
-                                          size, (float)ru_node_float(n, RU_ATTR_alpha, 1e-4),
-                                          (float)ru_node_float(n, RU_ATTR_beta, 0.75),
-                                          (float)ru_node_float(n, RU_ATTR_bias, 1.0)) ==
-        dnnl_success) {
-        pd = rui_pd_make(lo, &d, NULL, NULL);
-    }
+    dnnl_status_t st = rui_nn(lo)->lrn_forward_desc_init(
+        &d, dnnl_forward_inference, dnnl_lrn_across_channels, &x, size,
+        (float)ru_node_float(n, RU_ATTR_alpha, 1e-4), (float)ru_node_float(n, RU_ATTR_beta, 0.75),
+        (float)ru_node_float(n, RU_ATTR_bias, 1.0));
+    dnnl_primitive_desc_t pd = rui_pd_make(lo, st, &d, NULL);
     if (pd == NULL) {
         return RU_E_UNSUPPORTED;
     }
-    dnnl_memory_desc_t y = rui_pd_md(lo, pd, dnnl_query_dst_md);
     rui_prim p;
     rui_prim_begin(&p, lo, pd);
     rui_prim_in(&p, DNNL_ARG_SRC, n->in[0], &x);
-    rui_prim_out(&p, DNNL_ARG_DST, n->out[0], &y);
+    rui_prim_out(&p, DNNL_ARG_DST, n->out[0], NULL);
     return rui_prim_emit(&p, "lrn");
 }

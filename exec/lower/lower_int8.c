@@ -48,32 +48,26 @@ static ru_status call_of(rui_low *lo, const ru_node *n, int64_t channels, int ma
     return RU_OK;
 }
 
+/* `seen`: how oneDNN sees the weights where they stand; NULL: as they are. */
 static ru_status emit(rui_low *lo, const ru_node *n, const int8_call *c, dnnl_primitive_desc_t pd,
-                      const dnnl_memory_desc_t *bias, const char *what)
+                      const dnnl_memory_desc_t *seen, const char *what)
 {
-    dnnl_memory_desc_t x = rui_pd_md(lo, pd, dnnl_query_src_md);
-    dnnl_memory_desc_t w = rui_pd_md(lo, pd, dnnl_query_weights_md);
-    dnnl_memory_desc_t y = rui_pd_md(lo, pd, dnnl_query_dst_md);
-    rui_prim p;
-    rui_prim_begin(&p, lo, pd);
-    rui_prim_in(&p, DNNL_ARG_SRC, n->in[0], &x);
-    rui_prim_in(&p, DNNL_ARG_WEIGHTS, n->in[1], &w);
-    if (c->bias) {
-        rui_prim_in(&p, DNNL_ARG_BIAS, n->in[3], bias);
-    }
-    rui_prim_out(&p, DNNL_ARG_DST, n->out[0], &y);
-    RU_TRY(rui_prim_emit(&p, what));
-    rui_restand(lo, n->out[0], rui_store_dtype(lo, n->out[0]));
-    return rui_done(lo);
-}
-
-static ru_status keep_fast(rui_low *lo, dnnl_primitive_desc_t pd)
-{
-    if (pd == NULL || rui_pd_is_ref(lo, pd)) {
-        rui_pd_free(lo, pd);
+    if (pd == NULL) {
         return RU_E_UNSUPPORTED;
     }
-    return RU_OK;
+    dnnl_memory_desc_t w = rui_pd_md(lo, pd, DNNL_ARG_WEIGHTS);
+    rui_prim p;
+    rui_prim_begin(&p, lo, pd);
+    rui_prim_in(&p, DNNL_ARG_SRC, n->in[0], NULL);
+    rui_prim_buf(&p, DNNL_ARG_WEIGHTS,
+                 seen != NULL ? rui_in_as(lo, n->in[1], seen, &w)
+                              : rui_in(lo, n->in[1], rui_layout_md(lo, &w)),
+                 NULL);
+    if (c->bias) {
+        rui_prim_in(&p, DNNL_ARG_BIAS, n->in[3], NULL);
+    }
+    rui_prim_out(&p, DNNL_ARG_DST, n->out[0], NULL);
+    return rui_prim_emit_as(&p, what, n->out[0]);
 }
 
 ru_status rui_lower_dnnl_conv_int8(rui_low *lo, const ru_node *n, ru_err *err)
@@ -89,14 +83,11 @@ ru_status rui_lower_dnnl_conv_int8(rui_low *lo, const ru_node *n, ru_err *err)
     dnnl_memory_desc_t y = rui_md_any(lo, w.nsp + 2, w.y_dims, c.y);
     dnnl_memory_desc_t b = rui_md_vec(lo, w.co, dnnl_s32);
     dnnl_convolution_desc_t cd;
-    if (rui_nn(lo)->dilated_convolution_forward_desc_init(
-            &cd, dnnl_forward_inference, dnnl_convolution_direct, &x, &wt, c.bias ? &b : NULL, &y,
-            w.stride, w.dilate, w.pad_l, w.pad_r) != dnnl_success) {
-        return RU_E_UNSUPPORTED;
-    }
-    dnnl_primitive_desc_t pd = rui_pd_make(lo, &cd, &c.post, NULL);
-    RU_TRY(keep_fast(lo, pd));
-    return emit(lo, n, &c, pd, &b, "conv int8");
+    dnnl_status_t st = rui_nn(lo)->dilated_convolution_forward_desc_init(
+        &cd, dnnl_forward_inference, dnnl_convolution_direct, &x, &wt, c.bias ? &b : NULL, &y,
+        w.stride, w.dilate, w.pad_l, w.pad_r);
+    dnnl_primitive_desc_t pd = rui_pd_fast(lo, rui_pd_make(lo, st, &cd, &c.post));
+    return emit(lo, n, &c, pd, NULL, "conv int8");
 }
 
 /* [.., K] times [K, N]: two-dimensional whatever the leading dims are. */
@@ -117,23 +108,9 @@ ru_status rui_lower_dnnl_matmul_int8(rui_low *lo, const ru_node *n, ru_err *err)
     dnnl_memory_desc_t w = rui_md_any(lo, 2, w_dims, dnnl_s8);
     dnnl_memory_desc_t b = rui_md_plain(lo, 2, b_dims, dnnl_s32);
     dnnl_matmul_desc_t md;
-    if (rui_nn(lo)->matmul_desc_init(&md, &a, &w, c.bias ? &b : NULL, &y) != dnnl_success) {
-        return RU_E_UNSUPPORTED;
-    }
-    dnnl_primitive_desc_t pd = rui_pd_make(lo, &md, &c.post, NULL);
-    RU_TRY(keep_fast(lo, pd));
-    w = rui_pd_md(lo, pd, dnnl_query_weights_md);
+    dnnl_status_t st = rui_nn(lo)->matmul_desc_init(&md, &a, &w, c.bias ? &b : NULL, &y);
+    dnnl_primitive_desc_t pd = rui_pd_fast(lo, rui_pd_make(lo, st, &md, &c.post));
     dnnl_memory_desc_t seen = is_turned ? rui_md_strided(lo, 2, w_dims, turned, dnnl_s8)
                                         : rui_md_plain(lo, 2, w_dims, dnnl_s8);
-    rui_prim p;
-    rui_prim_begin(&p, lo, pd);
-    rui_prim_in(&p, DNNL_ARG_SRC, n->in[0], &a);
-    rui_prim_buf(&p, DNNL_ARG_WEIGHTS, rui_in_as(lo, n->in[1], &seen, &w), &w);
-    if (c.bias) {
-        rui_prim_in(&p, DNNL_ARG_BIAS, n->in[3], &b);
-    }
-    rui_prim_out(&p, DNNL_ARG_DST, n->out[0], &y);
-    RU_TRY(rui_prim_emit(&p, "matmul int8"));
-    rui_restand(lo, n->out[0], rui_store_dtype(lo, n->out[0]));
-    return rui_done(lo);
+    return emit(lo, n, &c, pd, &seen, "matmul int8");
 }

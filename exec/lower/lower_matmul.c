@@ -183,24 +183,16 @@ static dnnl_primitive_desc_t mm_pd(rui_low *lo, const mm_call *c, bool any, cons
     dnnl_memory_desc_t y = rui_md_plain(lo, c->nd, c->y_dims, rui_dnnl_type(result_dtype(lo, c)));
     dnnl_memory_desc_t bias = rui_md_plain(lo, c->nd, c->bias_dims, dnnl_f32);
     dnnl_matmul_desc_t d;
-    if (rui_nn(lo)->matmul_desc_init(&d, &a, &b, c->bias.v != 0 ? &bias : NULL, &y) !=
-        dnnl_success) {
-        return NULL;
-    }
-    dnnl_primitive_desc_t pd = rui_pd_make(lo, &d, post, NULL);
-    if (pd != NULL && rui_pd_is_ref(lo, pd)) {
-        rui_pd_free(lo, pd);
-        pd = NULL;
-    }
-    return pd;
+    dnnl_status_t st = rui_nn(lo)->matmul_desc_init(&d, &a, &b, c->bias.v != 0 ? &bias : NULL, &y);
+    return rui_pd_fast(lo, rui_pd_make(lo, st, &d, post));
 }
 
 /* The plain operand under its own dims: matmul's strides describe the transpose. */
-static void mm_in(rui_prim *p, int arg, ru_value_id v, ru_dtype dtype, const dnnl_memory_desc_t *md)
+static void mm_in(rui_prim *p, int arg, ru_value_id v, ru_dtype dtype)
 {
     rui_low *lo = p->lo;
     const rui_layout *plain = rui_plain_as(lo, &rui_graph(lo)->values[v.v].type, dtype);
-    rui_prim_buf(p, arg, rui_in(lo, v, plain), md);
+    rui_prim_buf(p, arg, rui_in(lo, v, plain), NULL);
 }
 
 static bool frozen_matrix(rui_low *lo, const mm_call *c)
@@ -228,27 +220,23 @@ ru_status rui_lower_dnnl_matmul(rui_low *lo, const ru_node *n, ru_err *err)
     if (pd == NULL) {
         return RU_E_UNSUPPORTED;
     }
-    dnnl_memory_desc_t a = rui_pd_md(lo, pd, dnnl_query_src_md);
-    dnnl_memory_desc_t b = rui_pd_md(lo, pd, dnnl_query_weights_md);
-    dnnl_memory_desc_t y = rui_pd_md(lo, pd, dnnl_query_dst_md);
+    dnnl_data_type_t made = rui_pd_md(lo, pd, DNNL_ARG_DST).data_type;
     rui_prim p;
     rui_prim_begin(&p, lo, pd);
-    mm_in(&p, DNNL_ARG_SRC, c.a, c.store, &a);
+    mm_in(&p, DNNL_ARG_SRC, c.a, c.store);
     if (pack) {
+        dnnl_memory_desc_t b = rui_pd_md(lo, pd, DNNL_ARG_WEIGHTS);
         dnnl_memory_desc_t given = rui_md_strided(
             lo, c.nd, c.b_dims, c.b_str, rui_dnnl_type(rui_graph(lo)->values[c.b.v].type.dtype));
-        rui_prim_buf(&p, DNNL_ARG_WEIGHTS, rui_in_as(lo, c.b, &given, &b), &b);
+        rui_prim_buf(&p, DNNL_ARG_WEIGHTS, rui_in_as(lo, c.b, &given, &b), NULL);
     } else {
-        mm_in(&p, DNNL_ARG_WEIGHTS, c.b, c.store, &b);
+        mm_in(&p, DNNL_ARG_WEIGHTS, c.b, c.store);
     }
-    if (c.bias.v != 0) {
-        dnnl_memory_desc_t bias = rui_md_plain(lo, c.nd, c.bias_dims, dnnl_f32);
-        rui_prim_in(&p, DNNL_ARG_BIAS, c.bias, &bias);
-    }
+    rui_prim_in(&p, DNNL_ARG_BIAS, c.bias, NULL);
     const rui_layout *out =
-        rui_plain_as(lo, &rui_graph(lo)->values[c.y.v].type, rui_dnnl_dtype(y.data_type));
+        rui_plain_as(lo, &rui_graph(lo)->values[c.y.v].type, rui_dnnl_dtype(made));
     rui_buf dst = post.sum ? rui_out_sum(lo, c.y, out, n->in[3]) : rui_out(lo, c.y, out);
-    rui_prim_buf(&p, DNNL_ARG_DST, dst, &y);
+    rui_prim_buf(&p, DNNL_ARG_DST, dst, NULL);
     return rui_prim_emit(&p, "matmul");
 }
 

@@ -64,12 +64,10 @@ static dnnl_primitive_desc_t fwd_pd(rui_low *lo, const pool_call *c, const dnnl_
     const rui_window *w = &c->w;
     dnnl_memory_desc_t y = rui_md_any(lo, w->nsp + 2, w->y_dims, x->data_type);
     dnnl_pooling_v2_desc_t d;
-    if (rui_nn(lo)->pooling_v2_forward_desc_init(
-            &d, train ? dnnl_forward_training : dnnl_forward_inference, c->alg, x, &y, w->stride,
-            w->kernel, w->dilate, w->pad_l, w->pad_r) != dnnl_success) {
-        return NULL;
-    }
-    return rui_pd_make(lo, &d, NULL, NULL);
+    dnnl_status_t st = rui_nn(lo)->pooling_v2_forward_desc_init(
+        &d, train ? dnnl_forward_training : dnnl_forward_inference, c->alg, x, &y, w->stride,
+        w->kernel, w->dilate, w->pad_l, w->pad_r);
+    return rui_pd_make(lo, st, &d, NULL);
 }
 
 ru_status rui_lower_dnnl_pool(rui_low *lo, const ru_node *n, ru_err *err)
@@ -83,13 +81,12 @@ ru_status rui_lower_dnnl_pool(rui_low *lo, const ru_node *n, ru_err *err)
     c.dt = rui_dnnl_type(rui_store_dtype(lo, n->in[0]));
     dnnl_memory_desc_t x = standing_md(lo, n->in[0], &c);
     bool train = is_max(n->op) && !rui_inference(lo);
-    dnnl_primitive_desc_t pd = fwd_pd(lo, &c, &x, train);
-    if (pd == NULL || rui_pd_is_ref(lo, pd)) {
-        rui_pd_free(lo, pd);
+    dnnl_primitive_desc_t pd = rui_pd_fast(lo, fwd_pd(lo, &c, &x, train));
+    if (pd == NULL) {
         return RU_E_UNSUPPORTED;
     }
-    dnnl_memory_desc_t y = rui_pd_md(lo, pd, dnnl_query_dst_md);
-    dnnl_memory_desc_t ws = rui_pd_md(lo, pd, dnnl_query_workspace_md);
+    dnnl_memory_desc_t y = rui_pd_md(lo, pd, DNNL_ARG_DST);
+    dnnl_memory_desc_t ws = rui_pd_md(lo, pd, DNNL_ARG_WORKSPACE);
     rui_prim p;
     rui_prim_begin(&p, lo, pd);
     rui_prim_in(&p, DNNL_ARG_SRC, n->in[0], &x);
@@ -116,18 +113,13 @@ static ru_status grad_emit(rui_low *lo, const ru_node *n, const pool_call *c,
     if (hint == NULL) {
         return RU_E_UNSUPPORTED;
     }
-    dnnl_memory_desc_t ws = rui_pd_md(lo, hint, dnnl_query_workspace_md);
-    dnnl_memory_desc_t y = rui_pd_md(lo, hint, dnnl_query_dst_md);
-    dy = dy.ndims == 0 ? y : dy;
+    dnnl_memory_desc_t ws = rui_pd_md(lo, hint, DNNL_ARG_WORKSPACE);
+    dy = dy.ndims == 0 ? rui_pd_md(lo, hint, DNNL_ARG_DST) : dy;
     dnnl_pooling_v2_desc_t d;
-    dnnl_primitive_desc_t pd = NULL;
-    if (rui_nn(lo)->pooling_v2_backward_desc_init(&d, c->alg, x, &dy, w->stride, w->kernel,
-                                                  w->dilate, w->pad_l, w->pad_r) == dnnl_success) {
-        pd = rui_pd_make(lo, &d, NULL, hint);
-    }
-    rui_pd_free(lo, hint);
-    if (pd == NULL || rui_pd_is_ref(lo, pd)) {
-        rui_pd_free(lo, pd);
+    dnnl_status_t st = rui_nn(lo)->pooling_v2_backward_desc_init(
+        &d, c->alg, x, &dy, w->stride, w->kernel, w->dilate, w->pad_l, w->pad_r);
+    dnnl_primitive_desc_t pd = rui_pd_backward(lo, st, &d, hint);
+    if (pd == NULL) {
         return RU_E_UNSUPPORTED;
     }
     rui_prim p;

@@ -63,6 +63,15 @@ rui_buf rui_rnn_floats(rui_low *lo, int64_t n)
 /* -- products ------------------------------------------------------------------------------------
  */
 
+static dnnl_primitive_desc_t product_pd(rui_low *lo, const dnnl_memory_desc_t *a,
+                                        const dnnl_memory_desc_t *b, const dnnl_memory_desc_t *c,
+                                        const rui_post *post)
+{
+    dnnl_matmul_desc_t d;
+    dnnl_status_t st = rui_nn(lo)->matmul_desc_init(&d, a, b, NULL, c);
+    return rui_pd_make(lo, st, &d, post);
+}
+
 ru_dtype rui_rnn_dtype(rui_low *lo)
 {
     if (!rui_bf16(lo)) {
@@ -71,11 +80,7 @@ ru_dtype rui_rnn_dtype(rui_low *lo)
     enum { N = 16 };
     dnnl_memory_desc_t a = rui_rnn_md(lo, N, N, N, 1, RU_BF16),
                        c = rui_rnn_md(lo, N, N, N, 1, RU_F32);
-    dnnl_matmul_desc_t d;
-    dnnl_primitive_desc_t pd = NULL;
-    if (rui_nn(lo)->matmul_desc_init(&d, &a, &a, NULL, &c) == dnnl_success) {
-        pd = rui_pd_make(lo, &d, NULL, NULL);
-    }
+    dnnl_primitive_desc_t pd = product_pd(lo, &a, &a, &c, NULL);
     rui_pd_free(lo, pd);
     return pd != NULL ? RU_BF16 : RU_F32;
 }
@@ -105,11 +110,7 @@ ru_status rui_rnn_emit(rui_low *lo, const rui_rnn_product *m)
         return rui_product_emit(lo, &g, m->ab, m->bb, (rui_buf){0}, m->cb);
     }
     rui_post post = {.sum = m->add};
-    dnnl_matmul_desc_t d;
-    dnnl_primitive_desc_t pd = NULL;
-    if (rui_nn(lo)->matmul_desc_init(&d, &m->a, &m->b, NULL, &m->c) == dnnl_success) {
-        pd = rui_pd_make(lo, &d, &post, NULL);
-    }
+    dnnl_primitive_desc_t pd = product_pd(lo, &m->a, &m->b, &m->c, &post);
     if (pd == NULL) {
         return rui_fail(lo, RU_E_UNSUPPORTED, "oneDNN has no product for this recurrent layer");
     }
@@ -143,13 +144,9 @@ ru_status rui_rnn_input(rui_low *lo, const rui_rnn_dims *d, ru_dtype t, rui_buf 
     if (d->dirs == 1 && lo->vals[w.v].frozen) {
         dnnl_memory_desc_t seen = rui_rnn_md(lo, d->in, g, 1, d->in, wt->dtype);
         dnnl_memory_desc_t any = rui_md_any(lo, 2, (int64_t[]){d->in, g}, rui_dnnl_type(t));
-        dnnl_matmul_desc_t desc;
-        dnnl_primitive_desc_t pd = NULL;
-        if (rui_nn(lo)->matmul_desc_init(&desc, &m.a, &any, NULL, &m.c) == dnnl_success) {
-            pd = rui_pd_make(lo, &desc, NULL, NULL);
-        }
+        dnnl_primitive_desc_t pd = product_pd(lo, &m.a, &any, &m.c, NULL);
         if (pd != NULL) {
-            m.b = rui_pd_md(lo, pd, dnnl_query_weights_md);
+            m.b = rui_pd_md(lo, pd, DNNL_ARG_WEIGHTS);
             rui_pd_free(lo, pd);
             m.bb = rui_in_as(lo, w, &seen, &m.b);
             return rui_rnn_emit(lo, &m);
