@@ -20,7 +20,7 @@ typedef struct run {
     ru_sparse_file *data, *test;
     const char *words;
     ru_app_local *local;
-    ru_report *report;
+    ru_run_report *report;
     ru_app_state *state;
     ru_metrics metrics;
     uint32_t pieces, executors;
@@ -96,8 +96,8 @@ static ru_status restore(run *r, ru_err *err)
     }
     ru_status st = ru_app_ckpt_find(r->dir.out, r->arena, &c, err);
     if (st == RU_E_MISSING) {
-        ru_report_say(r->report, "%s contains no checkpoint; the run starts from the beginning",
-                      r->dir.out);
+        ru_run_report_say(r->report, "%s contains no checkpoint; the run starts from the beginning",
+                          r->dir.out);
         return RU_OK;
     }
     RU_TRY(st);
@@ -133,7 +133,7 @@ static ru_status open_report(run *r, ru_err *err)
     for (uint32_t k = 0; k < r->state->shape.n_tables; k++) {
         parameters += r->state->shape.table[k].rows * r->state->shape.table[k].width;
     }
-    const ru_report_options o = {
+    const ru_run_report_options o = {
         .run = r->dir.run,
         .dir = r->dir.out,
         .json = r->opt->json,
@@ -148,11 +148,11 @@ static ru_status open_report(run *r, ru_err *err)
         .objective = ops->objective_name,
         .exact = r->pieces == 1,
     };
-    RU_TRY(ru_report_open(&o, r->arena, &r->report, err));
+    RU_TRY(ru_run_report_open(&o, r->arena, &r->report, err));
     if (r->opt->opened.fn != NULL) {
         RU_TRY(r->opt->opened.fn(r->opt->opened.self, r->dir.out, err));
     }
-    const ru_report_start s = {
+    const ru_run_report_start s = {
         .name = r->job->name,
         .model = ops->name,
         .device = "cpu",
@@ -164,9 +164,9 @@ static ru_status open_report(run *r, ru_err *err)
         .threads = ru_app_local_threads(r->local),
         .resumed_step = r->clock,
     };
-    RU_TRY(ru_report_begin(r->report, &s, err));
+    RU_TRY(ru_run_report_begin(r->report, &s, err));
     if (r->clock > 0 && r->clock >= r->clocks_max) {
-        ru_report_say(r->report, RU_APP_COMPLETED, (long long)r->clock);
+        ru_run_report_say(r->report, RU_APP_COMPLETED, (long long)r->clock);
     }
     return RU_OK;
 }
@@ -194,7 +194,7 @@ static ru_status save(run *r, ru_err *err)
     RU_TRY(ru_app_ckpt_save(r->dir.out, &c, r->state, r->job->checkpoint.keep, err));
     r->saved = r->clock;
     r->saved_at = ru_clock_now();
-    return ru_report_event(r->report, r->clock, "checkpoint", 0, NULL, err);
+    return ru_run_report_event(r->report, r->clock, "checkpoint", 0, NULL, err);
 }
 
 static ru_status evaluate(run *r, ru_err *err)
@@ -206,8 +206,8 @@ static ru_status evaluate(run *r, ru_err *err)
     ru_time begin = ru_clock_now();
     RU_TRY(ru_app_eval(r->file->ops, ru_app_local_self(r->local), r->state, r->test, &r->metrics,
                        err));
-    return ru_report_eval(r->report, r->clock, pass, &r->metrics, ru_clock_now().ns - begin.ns,
-                          err);
+    return ru_run_report_eval(r->report, r->clock, pass, &r->metrics, ru_clock_now().ns - begin.ns,
+                              err);
 }
 
 /* Are all targets of train.until reached? */
@@ -244,7 +244,7 @@ static ru_status step(run *r, ru_err *err)
     r->items = pass * rows + after;
     double objective = ru_app_local_objective(r->local, sums);
     r->objective = isfinite(objective) || r->clock == 1 ? objective : r->objective;
-    const ru_report_step s = {
+    const ru_run_report_step s = {
         .step = r->clock,
         .epoch = pass + 1,
         .samples = r->items,
@@ -254,7 +254,7 @@ static ru_status step(run *r, ru_err *err)
         .step_ns = ru_clock_now().ns - begin.ns,
         .batch = after - before,
     };
-    return ru_report_step_put(r->report, &s, err);
+    return ru_run_report_step_put(r->report, &s, err);
 }
 
 static ru_status loop(run *r, const char **ended, ru_err *err)
@@ -282,7 +282,7 @@ static ru_status loop(run *r, const char **ended, ru_err *err)
 static ru_status end(run *r, const char *ended, ru_err *err)
 {
     int64_t wall = ru_clock_now().ns - r->begun.ns;
-    const ru_report_summary s = {
+    const ru_run_report_summary s = {
         .steps = r->clock,
         .epochs = r->clock / r->pieces,
         .samples = r->items,
@@ -294,7 +294,7 @@ static ru_status end(run *r, const char *ended, ru_err *err)
         .rss_peak_bytes = ru_self_rss_peak_bytes(),
         .ended = ended,
     };
-    return ru_report_end(r->report, &s, err);
+    return ru_run_report_end(r->report, &s, err);
 }
 
 static ru_status train(run *r, ru_err *err)
@@ -313,7 +313,7 @@ static ru_status train(run *r, ru_err *err)
     r->begun = r->saved_at = ru_clock_now();
     ru_status st = loop(r, &ended, err);
     if (st != RU_OK) {
-        ru_report_log(r->report, "%s", err != NULL ? err->text : "error");
+        ru_run_report_log(r->report, "%s", err != NULL ? err->text : "error");
         return st;
     }
     return end(r, ended, err);
@@ -322,13 +322,10 @@ static ru_status train(run *r, ru_err *err)
 ru_status ru_app_train(const ru_app_train_options *opt, ru_arena *arena,
                        ru_app_train_result *result, ru_err *err)
 {
-    run r = {.opt = opt,
-             .file = opt->file,
-             .job = opt->file->job,
-             .arena = arena,
-             .objective = (double)NAN};
+    run r = {
+        .opt = opt, .file = opt->file, .job = opt->file->job, .arena = arena, .objective = RU_NAN};
     ru_status st = train(&r, err);
-    ru_report_close(r.report);
+    ru_run_report_close(r.report);
     ru_app_local_close(r.local);
     ru_sparse_close(r.data);
     ru_sparse_close(r.test);

@@ -353,7 +353,7 @@ static ru_status compute(rui_driver *d, ru_err *err)
     if (t->first_step_ns == 0) {
         t->first_step_ns = now.ns - ru_self_start_ns();
     }
-    ru_report_step r = rui_trainer_step_report(t, s.lr, ru_time_since(now, turn->begun));
+    ru_run_report_step r = rui_trainer_step_report(t, s.lr, ru_time_since(now, turn->begun));
     if (d->ops->stepped != NULL) {
         d->ops->stepped(d->self, &r);
     }
@@ -389,7 +389,7 @@ static ru_status catch_up(rui_driver *d, const char **why, ru_err *err)
         return RU_OK;
     }
     /* Its metrics are not told by the file, and a target needs them. */
-    bool again = t->job->train.until.n > 0 || ru_report_evaluated(t->report) < t->step_done;
+    bool again = t->job->train.until.n > 0 || ru_run_report_evaluated(t->report) < t->step_done;
     ru_status st = again ? rui_driver_evaluate(d, err) : RU_OK;
     if (st == RU_E_CANCELLED) {
         return RU_OK; /* a stop signal */

@@ -77,7 +77,7 @@ typedef struct rui_exchange_ops {
      * is none, and the step was run. */
     ru_status (*odd)(void *self, const rui_odd_step *step, ru_err *err);
     /* A step is done; may be NULL. */
-    void (*stepped)(void *self, const ru_report_step *step);
+    void (*stepped)(void *self, const ru_run_report_step *step);
     /* The last evaluation ends the job. True: no further step may be computed. */
     bool (*over)(void *self, const char *why);
     const rui_helpers *helpers; /* NULL: nobody else evaluates */
@@ -105,7 +105,7 @@ typedef struct rui_driver {
     int64_t fed_step, fed_n;                      /* whose samples are in the inputs; -1: none */
     ru_eval_sums *sums;                           /* [n_sums] of the evaluation under way */
     int64_t n_sums;
-    ru_report_summary summary; /* of FINISH */
+    ru_run_report_summary summary; /* of FINISH */
 } rui_driver;
 
 void rui_driver_init(rui_driver *d, rui_trainer *t, const rui_exchange_ops *ops, void *self);

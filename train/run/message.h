@@ -60,7 +60,7 @@ typedef struct ru_msg_event {
     int64_t step;
     const char *what;
     int64_t worker;
-    ru_report_details more;
+    ru_run_report_details more;
 } ru_msg_event;
 
 typedef struct ru_msg_summary {

@@ -50,7 +50,8 @@ static void on_text(void *self, const char *data, int64_t n)
 
 static ru_msg_event event(void)
 {
-    ru_msg_event e = {.step = 7, .what = "replan", .worker = 3, .more = ru_report_details_none()};
+    ru_msg_event e = {
+        .step = 7, .what = "replan", .worker = 3, .more = ru_run_report_details_none()};
     e.more.shares = "1:20 2:\"44\"";
     e.more.predicted_compute_s = 0.1;
     return e;

@@ -23,10 +23,10 @@ double ru_metrics_get(const ru_metrics *m, const char *name)
     return (double)NAN;
 }
 
-ru_status ru_report_open(const ru_report_options *opt, ru_arena *arena, ru_report **out,
-                         ru_err *err)
+ru_status ru_run_report_open(const ru_run_report_options *opt, ru_arena *arena, ru_run_report **out,
+                             ru_err *err)
 {
-    ru_report *r = RU_NEW(arena, ru_report, 1);
+    ru_run_report *r = RU_NEW(arena, ru_run_report, 1);
     if (r == NULL) {
         return RU_FAIL(err, RU_E_LIMIT, "the arena of the report is full");
     }
@@ -50,7 +50,7 @@ ru_status ru_report_open(const ru_report_options *opt, ru_arena *arena, ru_repor
     return RU_OK;
 }
 
-void ru_report_close(ru_report *r)
+void ru_run_report_close(ru_run_report *r)
 {
     if (r == NULL) {
         return;
@@ -64,7 +64,7 @@ void ru_report_close(ru_report *r)
     r->metrics = r->log = NULL;
 }
 
-void ru_report_mute(ru_report *r)
+void ru_run_report_mute(ru_run_report *r)
 {
     if (r != NULL) {
         ru_mutex_lock(&r->lock);
@@ -77,7 +77,7 @@ void ru_report_mute(ru_report *r)
     }
 }
 
-ru_status ru_report_unmute(ru_report *r, int64_t after_step, ru_err *err)
+ru_status ru_run_report_unmute(ru_run_report *r, int64_t after_step, ru_err *err)
 {
     ru_mutex_lock(&r->lock);
     RU_CHECK(r->muted);
@@ -89,7 +89,7 @@ ru_status ru_report_unmute(ru_report *r, int64_t after_step, ru_err *err)
     return st;
 }
 
-int64_t ru_report_told(ru_report *r)
+int64_t ru_run_report_told(ru_run_report *r)
 {
     ru_mutex_lock(&r->lock);
     int64_t told = r->told;
@@ -97,7 +97,7 @@ int64_t ru_report_told(ru_report *r)
     return told;
 }
 
-int64_t ru_report_evaluated(ru_report *r)
+int64_t ru_run_report_evaluated(ru_run_report *r)
 {
     int64_t step = 0;
     if (r != NULL) {
@@ -110,23 +110,23 @@ int64_t ru_report_evaluated(ru_report *r)
 
 /* -- messages ---------------------------------------------------------------------------------- */
 
-ru_report_details ru_report_details_none(void)
+ru_run_report_details ru_run_report_details_none(void)
 {
     const double none = (double)NAN;
-    return (ru_report_details){.pause_s = none,
-                               .samples = -1,
-                               .after_s = none,
-                               .waited_s = none,
-                               .predicted_compute_s = none};
+    return (ru_run_report_details){.pause_s = none,
+                                   .samples = -1,
+                                   .after_s = none,
+                                   .waited_s = none,
+                                   .predicted_compute_s = none};
 }
 
 /* Every public function holds the lock from here to emit. */
-static void enter(ru_report *r)
+static void enter(ru_run_report *r)
 {
     ru_mutex_lock(&r->lock);
 }
 
-static ru_status write_out(ru_report *r, const ru_msg *m, ru_err *err)
+static ru_status write_out(ru_run_report *r, const ru_msg *m, ru_err *err)
 {
     char line[LINE_MAX_BYTES];
     ru_text t = ru_text_into(line, sizeof line);
@@ -146,14 +146,14 @@ static ru_status write_out(ru_report *r, const ru_msg *m, ru_err *err)
     return r->metrics != NULL ? ru_log_file_append(r->metrics, t.p, t.n, err) : RU_OK;
 }
 
-static ru_status emit(ru_report *r, const ru_msg *m, ru_err *err)
+static ru_status emit(ru_run_report *r, const ru_msg *m, ru_err *err)
 {
     ru_status st = write_out(r, m, err);
     ru_mutex_unlock(&r->lock);
     return st;
 }
 
-ru_status ru_report_begin(ru_report *r, const ru_report_start *s, ru_err *err)
+ru_status ru_run_report_begin(ru_run_report *r, const ru_run_report_start *s, ru_err *err)
 {
     if (r == NULL) {
         return RU_OK;
@@ -191,7 +191,7 @@ ru_status ru_report_begin(ru_report *r, const ru_report_start *s, ru_err *err)
     return emit(r, &m, err);
 }
 
-ru_status ru_report_step_put(ru_report *r, const ru_report_step *s, ru_err *err)
+ru_status ru_run_report_step_put(ru_run_report *r, const ru_run_report_step *s, ru_err *err)
 {
     if (r == NULL) {
         return RU_OK;
@@ -218,7 +218,7 @@ ru_status ru_report_step_put(ru_report *r, const ru_report_step *s, ru_err *err)
     return emit(r, &m, err);
 }
 
-void ru_report_progress(ru_report *r, const ru_report_step *s)
+void ru_run_report_progress(ru_run_report *r, const ru_run_report_step *s)
 {
     if (r != NULL) {
         enter(r);
@@ -227,8 +227,8 @@ void ru_report_progress(ru_report *r, const ru_report_step *s)
     }
 }
 
-ru_status ru_report_eval(ru_report *r, int64_t step, int64_t epoch, const ru_metrics *m,
-                         int64_t eval_ns, ru_err *err)
+ru_status ru_run_report_eval(ru_run_report *r, int64_t step, int64_t epoch, const ru_metrics *m,
+                             int64_t eval_ns, ru_err *err)
 {
     if (r == NULL) {
         return RU_OK;
@@ -246,7 +246,8 @@ ru_status ru_report_eval(ru_report *r, int64_t step, int64_t epoch, const ru_met
     return emit(r, &out, err);
 }
 
-void ru_report_workers_set(ru_report *r, uint32_t workers, uint32_t members, uint32_t voters)
+void ru_run_report_workers_set(ru_run_report *r, uint32_t workers, uint32_t members,
+                               uint32_t voters)
 {
     if (r != NULL) {
         ru_mutex_lock(&r->lock);
@@ -257,8 +258,8 @@ void ru_report_workers_set(ru_report *r, uint32_t workers, uint32_t members, uin
     }
 }
 
-ru_status ru_report_event(ru_report *r, int64_t step, const char *what, uint32_t worker,
-                          const ru_report_details *more, ru_err *err)
+ru_status ru_run_report_event(ru_run_report *r, int64_t step, const char *what, uint32_t worker,
+                              const ru_run_report_details *more, ru_err *err)
 {
     if (r == NULL) {
         return RU_OK;
@@ -268,17 +269,17 @@ ru_status ru_report_event(ru_report *r, int64_t step, const char *what, uint32_t
                       .event = {.step = step,
                                 .what = what,
                                 .worker = worker,
-                                .more = more != NULL ? *more : ru_report_details_none()}};
+                                .more = more != NULL ? *more : ru_run_report_details_none()}};
     return emit(r, &m, err);
 }
 
-ru_status ru_report_end(ru_report *r, const ru_report_summary *s, ru_err *err)
+ru_status ru_run_report_end(ru_run_report *r, const ru_run_report_summary *s, ru_err *err)
 {
     if (r == NULL) {
         return RU_OK;
     }
     enter(r);
-    const ru_report_split *p = &s->split;
+    const ru_run_report_split *p = &s->split;
     const ru_msg m = {.kind = RU_MSG_SUMMARY,
                       .summary = {.steps = s->steps,
                                   .epochs = s->epochs,

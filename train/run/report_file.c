@@ -33,7 +33,7 @@ static int64_t step_of(ru_str line, int *kind)
 }
 
 /* Bytes that stay, and the last step and evaluation they tell. */
-static int64_t keep(const ru_map_file *map, ru_report *r)
+static int64_t keep(const ru_map_file *map, ru_run_report *r)
 {
     ru_str rest = {(const char *)map->data, map->size_bytes}, line;
     int64_t end = 0;
@@ -53,7 +53,7 @@ static int64_t keep(const ru_map_file *map, ru_report *r)
     return end;
 }
 
-static ru_status go_on(ru_report *r, ru_err *err)
+static ru_status go_on(ru_run_report *r, ru_err *err)
 {
     ru_map_file map;
     if (!ru_path_is_file(r->path_metrics)) { /* none yet; a FIFO or device has no past */
@@ -66,7 +66,7 @@ static ru_status go_on(ru_report *r, ru_err *err)
     return st;
 }
 
-ru_status rui_report_files(ru_report *r, ru_err *err)
+ru_status rui_report_files(ru_run_report *r, ru_err *err)
 {
     RU_TRY(r->opt.append ? go_on(r, err) : RU_OK);
     RU_TRY(ru_log_file_open(r->path_metrics, r->opt.append, &r->metrics, err));

@@ -13,8 +13,8 @@
 
 #define RUI_REPORT_PERIOD_NS 100000000 /* a terminal line is redrawn at most ten times a second */
 
-struct ru_report {
-    ru_report_options opt;
+struct ru_run_report {
+    ru_run_report_options opt;
     ru_mutex lock;
     uint32_t workers, members, voters;
     const char *path_metrics, *path_log; /* NULL without a run directory */
@@ -33,15 +33,16 @@ struct ru_report {
 
 /* report_file.c: the metrics file as it is to go on, under a new inode. Errors: those of the disk.
  */
-RU_MUST_USE ru_status rui_report_files(ru_report *r, ru_err *err);
+RU_MUST_USE ru_status rui_report_files(ru_run_report *r, ru_err *err);
 /* 1234567 -> "1.23 M"; 83 -> "1:23". */
 const char *rui_count_text(double v, char into[32]);
 const char *rui_duration_text(double s, char into[32]);
 /* report_view.c */
-void rui_report_progress_fill(const ru_report *r, const ru_report_step *s, ru_msg_progress *out);
-void rui_report_progress(ru_report *r, const ru_report_step *s);
-void rui_report_evaluation(ru_report *r, int64_t step, int64_t epoch, const ru_metrics *m);
-void rui_report_end(ru_report *r, const ru_report_summary *s);
-void rui_report_say(ru_report *r, const char *fmt, ...) RU_PRINTF(2, 3);
+void rui_report_progress_fill(const ru_run_report *r, const ru_run_report_step *s,
+                              ru_msg_progress *out);
+void rui_report_progress(ru_run_report *r, const ru_run_report_step *s);
+void rui_report_evaluation(ru_run_report *r, int64_t step, int64_t epoch, const ru_metrics *m);
+void rui_report_end(ru_run_report *r, const ru_run_report_summary *s);
+void rui_report_say(ru_run_report *r, const char *fmt, ...) RU_PRINTF(2, 3);
 
 #endif

@@ -12,7 +12,7 @@ static const int64_t line_period_ns = 30000000000; /* without a terminal */
 
 /* A line in OUT/log with the time of day. A log that cannot be written must not stop the training:
  * the metrics file reports the full disk. */
-static void log_line(ru_report *r, const char *text)
+static void log_line(ru_run_report *r, const char *text)
 {
     if (r->log == NULL) {
         return;
@@ -28,7 +28,7 @@ static void log_line(ru_report *r, const char *text)
     (void)!ru_log_file_append(r->log, t.p, t.n, &ignored);
 }
 
-static void say(ru_report *r, const char *text)
+static void say(ru_run_report *r, const char *text)
 {
     log_line(r, text);
     if (!r->opt.quiet) {
@@ -37,7 +37,7 @@ static void say(ru_report *r, const char *text)
     }
 }
 
-void rui_report_say(ru_report *r, const char *fmt, ...)
+void rui_report_say(ru_run_report *r, const char *fmt, ...)
 {
     char text[1024];
     va_list ap;
@@ -48,7 +48,7 @@ void rui_report_say(ru_report *r, const char *fmt, ...)
     say(r, text);
 }
 
-void ru_report_say(ru_report *r, const char *fmt, ...)
+void ru_run_report_say(ru_run_report *r, const char *fmt, ...)
 {
     if (r == NULL) {
         return;
@@ -64,7 +64,7 @@ void ru_report_say(ru_report *r, const char *fmt, ...)
     ru_mutex_unlock(&r->lock);
 }
 
-void ru_report_log(ru_report *r, const char *fmt, ...)
+void ru_run_report_log(ru_run_report *r, const char *fmt, ...)
 {
     if (r == NULL) {
         return;
@@ -81,7 +81,7 @@ void ru_report_log(ru_report *r, const char *fmt, ...)
 }
 
 /* Part of the way, 0..1; -1 when the run has no fixed length. */
-static double way(const ru_report *r, const ru_report_step *s)
+static double way(const ru_run_report *r, const ru_run_report_step *s)
 {
     if (r->opt.steps <= 0) {
         return -1;
@@ -90,7 +90,8 @@ static double way(const ru_report *r, const ru_report_step *s)
     return p > 1 ? 1 : p;
 }
 
-void rui_report_progress_fill(const ru_report *r, const ru_report_step *s, ru_msg_progress *out)
+void rui_report_progress_fill(const ru_run_report *r, const ru_run_report_step *s,
+                              ru_msg_progress *out)
 {
     double elapsed_s = (double)ru_time_since(ru_clock_now(), r->begun) * 1e-9;
     int64_t here = s->step - r->step_first; /* steps of this job, from its start or resume */
@@ -110,7 +111,7 @@ void rui_report_progress_fill(const ru_report *r, const ru_report_step *s, ru_ms
     };
 }
 
-void rui_report_progress(ru_report *r, const ru_report_step *s)
+void rui_report_progress(ru_run_report *r, const ru_run_report_step *s)
 {
     double old = r->loss_mean;
     r->loss_mean = !r->seen || r->opt.exact ? s->loss : 0.95 * old + 0.05 * s->loss;
@@ -159,7 +160,7 @@ void rui_report_progress(ru_report *r, const ru_report_step *s)
     }
 }
 
-void rui_report_evaluation(ru_report *r, int64_t step, int64_t epoch, const ru_metrics *m)
+void rui_report_evaluation(ru_run_report *r, int64_t step, int64_t epoch, const ru_metrics *m)
 {
     char text[512];
     ru_text t = ru_text_into(text, sizeof text);
@@ -180,10 +181,10 @@ void rui_report_evaluation(ru_report *r, int64_t step, int64_t epoch, const ru_m
     say(r, text);
 }
 
-void rui_report_end(ru_report *r, const ru_report_summary *s)
+void rui_report_end(ru_run_report *r, const ru_run_report_summary *s)
 {
     char rate[32], wall[32];
-    const ru_report_split *p = &s->split;
+    const ru_run_report_split *p = &s->split;
     double all = (double)(p->compute_ns + p->network_ns + p->input_ns + p->wait_ns + p->other_ns);
     double k = all > 0 ? 100 / all : 0;
     rui_report_say(

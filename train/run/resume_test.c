@@ -230,11 +230,12 @@ static void steps_done_again_are_told_once(void **state)
     steps_once(l, "run/metrics.jsonl", 9);
 }
 
-static void put(ru_report *r, int64_t from, int64_t to)
+static void put(ru_run_report *r, int64_t from, int64_t to)
 {
     ru_err err = {0};
     for (int64_t k = from; k <= to; k++) {
-        assert_ok(ru_report_step_put(r, &(ru_report_step){.step = k, .batch = 1}, &err), err);
+        assert_ok(ru_run_report_step_put(r, &(ru_run_report_step){.step = k, .batch = 1}, &err),
+                  err);
     }
 }
 
@@ -243,28 +244,28 @@ static void a_successor_goes_on_in_the_same_file(void **state)
 {
     lab *l = *state;
     ru_err err = {0};
-    ru_report *first, *second;
-    ru_report_options ro = {.run = "r", .dir = l->dir, .quiet = true};
-    assert_ok(ru_report_open(&ro, &l->arena, &first, &err), err);
+    ru_run_report *first, *second;
+    ru_run_report_options ro = {.run = "r", .dir = l->dir, .quiet = true};
+    assert_ok(ru_run_report_open(&ro, &l->arena, &first, &err), err);
     put(first, 1, 4);
     ro.append = true;
     ro.after_step = 5;
-    assert_ok(ru_report_open(&ro, &l->arena, &second, &err), err);
-    assert_int_equal(ru_report_told(second), 4);
+    assert_ok(ru_run_report_open(&ro, &l->arena, &second, &err), err);
+    assert_int_equal(ru_run_report_told(second), 4);
     put(first, 5, 6);
     put(second, 3, 7); /* 3 and 4 were told already */
     put(first, 7, 8);
     steps_once(l, "metrics.jsonl", 7);
-    ru_report_mute(first);
+    ru_run_report_mute(first);
     put(first, 9, 9);
     put(second, 8, 9);
-    assert_ok(ru_report_unmute(first, 10, &err), err);
-    assert_int_equal(ru_report_told(first), 9);
+    assert_ok(ru_run_report_unmute(first, 10, &err), err);
+    assert_int_equal(ru_run_report_told(first), 9);
     put(first, 8, 11);
     put(second, 10, 10);
     steps_once(l, "metrics.jsonl", 11);
-    ru_report_close(first);
-    ru_report_close(second);
+    ru_run_report_close(first);
+    ru_run_report_close(second);
 }
 
 #define RUN_TEST(f) cmocka_unit_test_setup_teardown(f, setup, run_lab_close)

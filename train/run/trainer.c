@@ -22,10 +22,10 @@ static double scalar(rui_trainer *t, ru_value_id v)
     return (double)*(const float *)ru_exe_output(t->exe, v);
 }
 
-ru_report_step rui_trainer_step_report(rui_trainer *t, double lr, int64_t step_ns)
+ru_run_report_step rui_trainer_step_report(rui_trainer *t, double lr, int64_t step_ns)
 {
     int64_t batch = t->batch > 0 ? t->batch : t->job->train.batch;
-    ru_report_step s = {
+    ru_run_report_step s = {
         .step = t->step_done,
         .epoch = (t->samples - batch) / t->count + 1,
         .samples = t->samples,
@@ -43,12 +43,12 @@ ru_report_step rui_trainer_step_report(rui_trainer *t, double lr, int64_t step_n
     return s;
 }
 
-ru_status rui_trainer_report_step(rui_trainer *t, const ru_report_step *s, ru_err *err)
+ru_status rui_trainer_report_step(rui_trainer *t, const ru_run_report_step *s, ru_err *err)
 {
     ru_rec_counter(t->recorder, t->names.loss, s->loss);
     ru_rec_counter(t->recorder, t->names.rate,
                    s->step_ns > 0 ? (double)s->batch * 1e9 / (double)s->step_ns : 0);
-    return ru_report_step_put(t->report, s, err);
+    return ru_run_report_step_put(t->report, s, err);
 }
 
 bool rui_trainer_seal(rui_trainer *t, bool on)
@@ -138,7 +138,8 @@ ru_status rui_trainer_evaluated(rui_trainer *t, ru_time t0, ru_err *err)
     ru_rec_span(t->recorder, t->names.eval, t0.ns, t1.ns, t->step_done);
     int64_t epoch = t->samples / t->count; /* completed */
     epoch = epoch > 0 ? epoch : 1;
-    RU_TRY(ru_report_eval(t->report, t->step_done, epoch, &t->metrics, ru_time_since(t1, t0), err));
+    RU_TRY(ru_run_report_eval(t->report, t->step_done, epoch, &t->metrics, ru_time_since(t1, t0),
+                              err));
     double value = ru_metrics_get(&t->metrics, t->best.metric);
     bool best = rui_best_put(&t->best, t->step_done, value);
     return best && t->job->checkpoint.keep_best ? rui_trainer_save(t, err) : RU_OK;
@@ -182,9 +183,9 @@ ru_status rui_trainer_save(rui_trainer *t, ru_err *err)
     t->saved = t1;
     t->saved_step = t->step_done;
     RU_TRY(rui_trainer_dir_facts(t, err)); /* a run that is killed has it as of its checkpoint */
-    ru_report_details more = ru_report_details_none();
+    ru_run_report_details more = ru_run_report_details_none();
     more.pause_s = (double)pause_ns / 1e9;
-    return ru_report_event(t->report, t->step_done, "checkpoint", 0, &more, err);
+    return ru_run_report_event(t->report, t->step_done, "checkpoint", 0, &more, err);
 }
 
 /* Start a checkpoint when it is time; report the end of one under way. */
@@ -194,7 +195,7 @@ ru_status rui_trainer_save_if_due(rui_trainer *t, ru_err *err)
     ru_ckpt_at at;
     RU_TRY(ru_ckpt_poll(t->ckpt, &done, &at, err));
     if (done) {
-        RU_TRY(ru_report_event(t->report, at.step, "checkpoint_written", 0, NULL, err));
+        RU_TRY(ru_run_report_event(t->report, at.step, "checkpoint_written", 0, NULL, err));
     }
     int64_t every = t->job->checkpoint.every_ns;
     if (every == 0 || ru_time_since(ru_clock_now(), t->saved) < every || ru_ckpt_busy(t->ckpt)) {
@@ -205,18 +206,18 @@ ru_status rui_trainer_save_if_due(rui_trainer *t, ru_err *err)
 
 /* -- the end ----------------------------------------------------------------------------------- */
 
-static void summarise(rui_trainer *t, const char *ended, ru_report_summary *s)
+static void summarise(rui_trainer *t, const char *ended, ru_run_report_summary *s)
 {
     ru_time now = ru_clock_now();
     int64_t wall = ru_time_since(now, t->job_begun.ns != 0 ? t->job_begun : t->begun);
-    ru_report_split *p = &t->split; /* of this process */
+    ru_run_report_split *p = &t->split; /* of this process */
     p->other_ns =
         ru_time_since(now, t->begun) - p->compute_ns - p->input_ns - p->wait_ns - p->network_ns;
     bool from = t->goes_on && t->from.at.step == t->step_first; /* maybe with another batch */
     int64_t before =
         from ? t->from.at.samples : ru_job_samples_of(&t->job->train, t->step_first, t->count);
     int64_t here = t->samples - before;
-    *s = (ru_report_summary){
+    *s = (ru_run_report_summary){
         .steps = t->step_done,
         .epochs = t->samples / t->count,
         .samples = t->samples,
@@ -232,7 +233,7 @@ static void summarise(rui_trainer *t, const char *ended, ru_report_summary *s)
     };
 }
 
-ru_status rui_trainer_finish(rui_trainer *t, const char *ended, ru_report_summary *summary,
+ru_status rui_trainer_finish(rui_trainer *t, const char *ended, ru_run_report_summary *summary,
                              ru_err *err)
 {
     bool stopped = strcmp(ended, "stopped") == 0;
@@ -243,15 +244,15 @@ ru_status rui_trainer_finish(rui_trainer *t, const char *ended, ru_report_summar
     RU_TRY(ru_ckpt_wait(t->ckpt, err));
     t->split.wait_ns += ru_time_since(ru_clock_now(), t0);
     if (stopped) {
-        ru_report_say(t->report,
-                      "stopped after step %lld with a checkpoint; `rubato train JOB --out %s "
-                      "--resume` continues",
-                      (long long)t->step_done, t->out);
-        RU_TRY(ru_report_event(t->report, t->step_done, "stop", 0, NULL, err));
+        ru_run_report_say(t->report,
+                          "stopped after step %lld with a checkpoint; `rubato train JOB --out %s "
+                          "--resume` continues",
+                          (long long)t->step_done, t->out);
+        RU_TRY(ru_run_report_event(t->report, t->step_done, "stop", 0, NULL, err));
     }
     if (t->job->checkpoint.keep_best && t->best.step > 0) {
-        ru_report_say(t->report, "best %s %g after step %lld: %s/checkpoints/best", t->best.metric,
-                      t->best.value, (long long)t->best.step, t->out);
+        ru_run_report_say(t->report, "best %s %g after step %lld: %s/checkpoints/best",
+                          t->best.metric, t->best.value, (long long)t->best.step, t->out);
     }
     if (!stopped && t->loss_first > 0 && t->loss > RISEN * t->loss_first) {
         ru_report_say(t->report,
@@ -261,7 +262,7 @@ ru_status rui_trainer_finish(rui_trainer *t, const char *ended, ru_report_summar
     }
     RU_TRY(rui_trainer_dir_facts(t, err));
     summarise(t, ended, summary);
-    return ru_report_end(t->report, summary, err);
+    return ru_run_report_end(t->report, summary, err);
 }
 
 /* -- a job of one process ---------------------------------------------------------------------- */
@@ -349,8 +350,8 @@ static ru_status build(void *self, const rui_turn *turn, ru_err *err)
         st = take_state(t, before, err);
         ru_exe_close(before);
         RU_TRY(st);
-        ru_report_say(t->report, "the batch is %lld samples from step %lld on", (long long)so.batch,
-                      (long long)t->step_done + 1);
+        ru_run_report_say(t->report, "the batch is %lld samples from step %lld on",
+                          (long long)so.batch, (long long)t->step_done + 1);
     }
     RU_TRY(rui_hists_listen(t, err));
     return ru_exe_judge_set(t->exe, t->step.loss, rui_trainer_judge, t, err);
@@ -424,8 +425,8 @@ ru_status ru_train(const ru_train_options *opt, ru_arena *arena, ru_train_result
     a.st = rui_trainer_prepare(&t, err);
     rui_drive(&a.d);
     if (a.st != RU_OK && t.report != NULL) {
-        ru_report_log(t.report, "failed after step %lld: %s", (long long)t.step_done,
-                      err != NULL ? err->text : ru_status_name(a.st));
+        ru_run_report_log(t.report, "failed after step %lld: %s", (long long)t.step_done,
+                          err != NULL ? err->text : ru_status_name(a.st));
     }
     rui_driver_fini(&a.d);
     rui_trainer_close(&t);

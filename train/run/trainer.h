@@ -36,7 +36,7 @@ typedef struct ru_train_options {
 
 typedef struct ru_train_result {
     const char *out; /* run directory, in the caller's arena */
-    ru_report_summary summary;
+    ru_run_report_summary summary;
     int64_t first_step_ns; /* from the start of the process to the end of the first step; 0: none */
 } ru_train_result;
 

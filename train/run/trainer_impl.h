@@ -38,7 +38,7 @@ typedef struct rui_trainer {
     ru_step_graph step;
     ru_exe *exe;
     ru_eval *eval; /* NULL: no test data */
-    ru_report *report;
+    ru_run_report *report;
     ru_ckpt *ckpt;
     ru_recorder *recorder;
     rui_names names;
@@ -54,7 +54,7 @@ typedef struct rui_trainer {
     int64_t saved_step;     /* of the last checkpoint asked for; -1: none */
     ru_time begun, saved;
     ru_time job_begun; /* with several workers, when this one led; 0: as `begun` */
-    ru_report_split split;
+    ru_run_report_split split;
     ru_metrics metrics; /* of the last evaluation */
     rui_best best;      /* evaluation so far; of a worker: once it led */
     int64_t evaluated_step;
@@ -96,7 +96,7 @@ RU_MUST_USE ru_status rui_trainer_reports(rui_trainer *t, bool append, int64_t a
 RU_MUST_USE ru_status rui_trainer_ckpt(rui_trainer *t, ru_err *err);
 RU_MUST_USE ru_status rui_trainer_say_start(rui_trainer *t, uint32_t workers, ru_err *err);
 
-ru_report_step rui_trainer_step_report(rui_trainer *t, double lr, int64_t step_ns);
+ru_run_report_step rui_trainer_step_report(rui_trainer *t, double lr, int64_t step_ns);
 /* trainer.c: what one step's end brings; t->report, t->eval NULL: nothing to tell, no test data. */
 RU_MUST_USE ru_status rui_trainer_loss(rui_trainer *t, double lr, ru_err *err); /* a number? */
 RU_MUST_USE ru_status rui_trainer_not_diverged(const rui_trainer *t, bool stopped, ru_err *err);
@@ -104,7 +104,8 @@ RU_MUST_USE ru_status rui_trainer_not_diverged(const rui_trainer *t, bool stoppe
 bool rui_trainer_seal(rui_trainer *t, bool on);
 /* The executable's judge: sets `halted`. */
 ru_status rui_trainer_judge(void *self, float loss, bool invalid);
-RU_MUST_USE ru_status rui_trainer_report_step(rui_trainer *t, const ru_report_step *s, ru_err *err);
+RU_MUST_USE ru_status rui_trainer_report_step(rui_trainer *t, const ru_run_report_step *s,
+                                              ru_err *err);
 bool rui_trainer_eval_due(const rui_trainer *t);
 /* t->metrics are those of the state after the last step. */
 RU_MUST_USE ru_status rui_trainer_evaluated(rui_trainer *t, ru_time begun, ru_err *err);
@@ -115,7 +116,7 @@ RU_MUST_USE ru_status rui_trainer_save_if_due(rui_trainer *t, ru_err *err);
 /* Last checkpoint, the summary. `ended`: done, target, patience,
  * stopped. */
 RU_MUST_USE ru_status rui_trainer_finish(rui_trainer *t, const char *ended,
-                                         ru_report_summary *summary, ru_err *err);
+                                         ru_run_report_summary *summary, ru_err *err);
 
 /* resume.c: is the folder one that can be resumed? Errors: RU_E_MISSING. */
 RU_MUST_USE ru_status rui_trainer_resume_check(rui_trainer *t, ru_err *err);

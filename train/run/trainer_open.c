@@ -199,7 +199,7 @@ ru_status rui_trainer_reports(rui_trainer *t, bool append, int64_t after_step, r
                               ru_err *err)
 {
     bool open_end = t->steps_end == INT64_MAX;
-    ru_report_options ro = {
+    ru_run_report_options ro = {
         .run = t->run,
         .dir = t->out,
         .json = t->opt->json,
@@ -215,7 +215,7 @@ ru_status rui_trainer_reports(rui_trainer *t, bool append, int64_t after_step, r
         .messages = t->opt->messages,
         .progress = t->opt->progress,
     };
-    RU_TRY(ru_report_open(&ro, arena, &t->report, err));
+    RU_TRY(ru_run_report_open(&ro, arena, &t->report, err));
     const ru_run_opened *o = &t->opt->opened;
     return o->fn != NULL ? o->fn(o->self, t->out, err) : RU_OK;
 }
@@ -256,7 +256,7 @@ ru_status rui_trainer_say_start(rui_trainer *t, uint32_t workers, ru_err *err)
     const ru_job_train *j = &t->job->train;
     ru_exe_stats s;
     ru_exe_stats_get(t->exe, &s);
-    ru_report_start start = {
+    ru_run_report_start start = {
         .name = t->job->name,
         .model = t->model.name,
         .device = devices[j->device],
@@ -273,31 +273,32 @@ ru_status rui_trainer_say_start(rui_trainer *t, uint32_t workers, ru_err *err)
         .open_ns = s.open_ns,
         .resumed_step = t->step_resumed,
     };
-    ru_report_workers_set(t->report, workers, workers, workers);
-    RU_TRY(ru_report_begin(t->report, &start, err));
+    ru_run_report_workers_set(t->report, workers, workers, workers);
+    RU_TRY(ru_run_report_begin(t->report, &start, err));
     if (t->weights_said != NULL) {
-        ru_report_say(t->report, "starts with %s", t->weights_said);
+        ru_run_report_say(t->report, "starts with %s", t->weights_said);
     }
     if (t->step.frozen > 0) {
-        ru_report_say(t->report, "%lld of %lld parameters are frozen", (long long)t->step.frozen,
-                      (long long)(t->step.frozen + t->step.parameters));
+        ru_run_report_say(t->report, "%lld of %lld parameters are frozen",
+                          (long long)t->step.frozen,
+                          (long long)(t->step.frozen + t->step.parameters));
     }
     if (!t->goes_on) {
         return RU_OK;
     }
-    ru_report_details more = ru_report_details_none();
+    ru_run_report_details more = ru_run_report_details_none();
     more.changed = t->changed;
-    ru_report_say(t->report, "continues after step %lld", (long long)t->step_resumed);
+    ru_run_report_say(t->report, "continues after step %lld", (long long)t->step_resumed);
     if (t->changed != NULL) {
-        ru_report_say(t->report, "with changed settings: %s", t->changed);
+        ru_run_report_say(t->report, "with changed settings: %s", t->changed);
     }
     if (t->step_done >= t->steps_end) {
-        ru_report_say(t->report,
-                      "the run has already completed its %lld steps; raise train.epochs or "
-                      "train.steps to continue it",
-                      (long long)t->steps_end);
+        ru_run_report_say(t->report,
+                          "the run has already completed its %lld steps; raise train.epochs or "
+                          "train.steps to continue it",
+                          (long long)t->steps_end);
     }
-    return ru_report_event(t->report, t->step_resumed, "restore", 0, &more, err);
+    return ru_run_report_event(t->report, t->step_resumed, "restore", 0, &more, err);
 }
 
 ru_status rui_trainer_prepare(rui_trainer *t, ru_err *err)
@@ -329,7 +330,7 @@ ru_status rui_trainer_prepare(rui_trainer *t, ru_err *err)
 void rui_trainer_close(rui_trainer *t)
 {
     ru_ckpt_close(t->ckpt);
-    ru_report_close(t->report);
+    ru_run_report_close(t->report);
     ru_eval_close(t->eval);
     ru_exe_close(t->exe);
     ru_model_close(&t->model);

@@ -172,7 +172,7 @@ static ru_status put_facts(const rui_trainer *t, ru_arena *arena, ru_world *w, r
         return full(err);
     }
     double n = (double)steps;
-    const ru_report_split *p = &t->split;
+    const ru_run_report_split *p = &t->split;
     *step = (ru_step_fact){
         .job = t->job->name,
         .rank = t->opt->rank,

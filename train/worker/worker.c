@@ -288,8 +288,8 @@ ru_status ru_worker_run(const ru_worker_options *opt, ru_arena *arena, ru_worker
     }
     st = verdict_of(w, st, err);
     if (st != RU_OK && w->t.report != NULL) {
-        ru_report_log(w->t.report, "failed after step %lld: %s", (long long)w->t.step_done,
-                      err != NULL ? err->text : ru_status_name(st));
+        ru_run_report_log(w->t.report, "failed after step %lld: %s", (long long)w->t.step_done,
+                          err != NULL ? err->text : ru_status_name(st));
     }
     *out = (ru_worker_result){.reported = w->reported,
                               .summary = w->summary,

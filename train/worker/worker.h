@@ -47,7 +47,7 @@ typedef struct ru_worker_options {
 
 typedef struct ru_worker_result {
     bool reported; /* this worker led at the end and wrote the summary */
-    ru_report_summary summary;
+    ru_run_report_summary summary;
     uint32_t number; /* that it had; 0: it never got in */
     bool left;       /* by a stop signal; the others go on */
     int64_t step;    /* done when it ended */

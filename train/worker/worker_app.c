@@ -32,34 +32,34 @@ static void report_open(rui_app_worker *w)
         return;
     }
     const char *slash = strrchr(o->train.out, '/');
-    const ru_report_options ro = {.run = slash != NULL ? slash + 1 : o->train.out,
-                                  .dir = o->train.out,
-                                  .json = o->train.json,
-                                  .quiet = o->train.quiet,
-                                  .append = f.generation > 1 || w->from.generation > 0,
-                                  .after_step = f.closed,
-                                  .step_first = f.closed,
-                                  .columns = o->train.columns,
-                                  .steps = w->clocks,
-                                  .epochs = w->opt->file->job->train.epochs,
-                                  .samples_epoch = ru_sparse_rows(w->data),
-                                  .objective = ops->objective_name,
-                                  .messages = o->train.messages,
-                                  .progress = o->train.progress};
+    const ru_run_report_options ro = {.run = slash != NULL ? slash + 1 : o->train.out,
+                                      .dir = o->train.out,
+                                      .json = o->train.json,
+                                      .quiet = o->train.quiet,
+                                      .append = f.generation > 1 || w->from.generation > 0,
+                                      .after_step = f.closed,
+                                      .step_first = f.closed,
+                                      .columns = o->train.columns,
+                                      .steps = w->clocks,
+                                      .epochs = w->opt->file->job->train.epochs,
+                                      .samples_epoch = ru_sparse_rows(w->data),
+                                      .objective = ops->objective_name,
+                                      .messages = o->train.messages,
+                                      .progress = o->train.progress};
     ru_err err;
-    ru_status st = ru_report_open(&ro, w->arena, &w->report, &err);
-    const ru_report_start s = {.name = w->opt->file->job->name,
-                               .model = ops->name,
-                               .device = "cpu",
-                               .precision = "f32",
-                               .parameters = w->parameters,
-                               .batch = ru_sparse_rows(w->data) / w->state.shape.pieces,
-                               .train_samples = ru_sparse_rows(w->data),
-                               .threads = w->n_threads,
-                               .resumed_step = f.closed};
-    st = st == RU_OK ? ru_report_begin(w->report, &s, &err) : st;
+    ru_status st = ru_run_report_open(&ro, w->arena, &w->report, &err);
+    const ru_run_report_start s = {.name = w->opt->file->job->name,
+                                   .model = ops->name,
+                                   .device = "cpu",
+                                   .precision = "f32",
+                                   .parameters = w->parameters,
+                                   .batch = ru_sparse_rows(w->data) / w->state.shape.pieces,
+                                   .train_samples = ru_sparse_rows(w->data),
+                                   .threads = w->n_threads,
+                                   .resumed_step = f.closed};
+    st = st == RU_OK ? ru_run_report_begin(w->report, &s, &err) : st;
     if (st == RU_OK && w->from.generation > 0 && w->from.clock >= w->clocks) {
-        ru_report_say(w->report, RU_APP_COMPLETED, (long long)w->from.clock);
+        ru_run_report_say(w->report, RU_APP_COMPLETED, (long long)w->from.clock);
     }
     if (st != RU_OK) {
         w->report_failed = true;
@@ -105,17 +105,18 @@ static void on_clock(rui_app_worker *w, const ru_engine_news *n, ru_time now)
     w->clock = clock;
     w->items = rui_app_items(w, clock);
     report_open(w);
-    const ru_report_step s = {.step = clock,
-                              .epoch = n->clock / pieces + 1,
-                              .samples = w->items,
-                              .loss = v,
-                              .accuracy = -1,
-                              .norm = -1,
-                              .step_ns = now.ns - w->clock_at.ns,
-                              .batch = w->items - rui_app_items(w, n->clock)};
+    const ru_run_report_step s = {.step = clock,
+                                  .epoch = n->clock / pieces + 1,
+                                  .samples = w->items,
+                                  .loss = v,
+                                  .accuracy = -1,
+                                  .norm = -1,
+                                  .step_ns = now.ns - w->clock_at.ns,
+                                  .batch = w->items - rui_app_items(w, n->clock)};
     w->clock_at = w->worked_at = now;
     ru_err err;
-    if (w->report != NULL && clock > w->told && ru_report_step_put(w->report, &s, &err) != RU_OK) {
+    if (w->report != NULL && clock > w->told &&
+        ru_run_report_step_put(w->report, &s, &err) != RU_OK) {
         ru_log(RU_LOG_WARN, "train", "report", "%s", err.text);
     }
     w->told = clock > w->told ? clock : w->told;
@@ -128,7 +129,7 @@ static void event(rui_app_worker *w, int64_t step, const char *what)
 {
     ru_err err;
     report_open(w);
-    if (w->report != NULL && ru_report_event(w->report, step, what, 0, NULL, &err) != RU_OK) {
+    if (w->report != NULL && ru_run_report_event(w->report, step, what, 0, NULL, &err) != RU_OK) {
         ru_log(RU_LOG_WARN, "train", "report", "%s", err.text);
     }
 }
@@ -219,8 +220,8 @@ void rui_app_exported(rui_app_worker *w, const rui_app_command *c)
         if (c->metrics.n > 0) {
             w->metrics = c->metrics;
             if (w->report != NULL &&
-                ru_report_eval(w->report, c->at.clock, c->at.clock / w->state.shape.pieces,
-                               &c->metrics, c->eval_ns, &err) != RU_OK) {
+                ru_run_report_eval(w->report, c->at.clock, c->at.clock / w->state.shape.pieces,
+                                   &c->metrics, c->eval_ns, &err) != RU_OK) {
                 ru_log(RU_LOG_WARN, "train", "report", "%s", err.text);
             }
         }
@@ -484,7 +485,7 @@ static void close_all(rui_app_worker *w)
     ru_node_close(w->timers.node);
     ru_link_tcp_close(w->link);
     ru_loop_close(w->loop);
-    ru_report_close(w->report);
+    ru_run_report_close(w->report);
     ru_decisions_close(w->decisions);
     if (w->app_open && w->opt->file->ops->close != NULL) {
         w->opt->file->ops->close(w->self);
@@ -521,19 +522,19 @@ static ru_status verdict(rui_app_worker *w, ru_worker_result *out, ru_err *err)
     int64_t here = w->items - w->items_first;
     out->reported = true;
     out->summary =
-        (ru_report_summary){.steps = w->clock,
-                            .epochs = w->clock / w->state.shape.pieces,
-                            .samples = w->items,
-                            .wall_ns = wall,
-                            .samples_per_s = wall > 0 ? (double)here * 1e9 / (double)wall : 0,
-                            .loss = w->objective,
-                            .metrics = w->metrics,
-                            .split = {.compute_ns = wall},
-                            .rss_peak_bytes = ru_self_rss_peak_bytes(),
-                            .ended = w->target  ? "target"
-                                     : w->asked ? "stopped"
-                                                : "done"};
-    return ru_report_end(w->report, &out->summary, err);
+        (ru_run_report_summary){.steps = w->clock,
+                                .epochs = w->clock / w->state.shape.pieces,
+                                .samples = w->items,
+                                .wall_ns = wall,
+                                .samples_per_s = wall > 0 ? (double)here * 1e9 / (double)wall : 0,
+                                .loss = w->objective,
+                                .metrics = w->metrics,
+                                .split = {.compute_ns = wall},
+                                .rss_peak_bytes = ru_self_rss_peak_bytes(),
+                                .ended = w->target  ? "target"
+                                         : w->asked ? "stopped"
+                                                    : "done"};
+    return ru_run_report_end(w->report, &out->summary, err);
 }
 
 ru_status ru_app_worker_run(const ru_app_worker_options *opt, ru_arena *arena,

@@ -56,7 +56,7 @@ typedef struct rui_app_worker {
     ru_engine *engine;
     uint32_t waker, peers_max, number;
     const char *out; /* of the run, absolute */
-    ru_report *report;
+    ru_run_report *report;
     bool report_failed, ended;
     bool asked;  /* a signal came */
     bool target; /* all targets of train.until are reached: this leader ends the job */

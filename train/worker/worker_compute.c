@@ -225,11 +225,11 @@ static ru_status run(void *self, const rui_turn *turn, const ru_run_args *args, 
 
 /* Whoever leads may have another launcher, or none: each worker tells its own how far the job is.
  */
-static void tell_progress(rui_worker *w, const ru_report_step *s)
+static void tell_progress(rui_worker *w, const ru_run_report_step *s)
 {
     const rui_trainer *t = &w->t;
     if (w->teller == NULL) {
-        const ru_report_options ro = {
+        const ru_run_report_options ro = {
             .messages = true,
             .progress = true,
             .begun = w->cmd.job_begun,
@@ -237,15 +237,15 @@ static void tell_progress(rui_worker *w, const ru_report_step *s)
             .steps = t->steps_end == INT64_MAX ? 0 : t->steps_end,
             .epochs = t->job->train.epochs,
         };
-        if (ru_report_open(&ro, w->arena, &w->teller, NULL) != RU_OK) {
+        if (ru_run_report_open(&ro, w->arena, &w->teller, NULL) != RU_OK) {
             return;
         }
     }
-    ru_report_workers_set(w->teller, w->cmd.workers, w->cmd.members, w->cmd.voters);
-    ru_report_progress(w->teller, s);
+    ru_run_report_workers_set(w->teller, w->cmd.workers, w->cmd.members, w->cmd.voters);
+    ru_run_report_progress(w->teller, s);
 }
 
-static void stepped(void *self, const ru_report_step *s)
+static void stepped(void *self, const ru_run_report_step *s)
 {
     rui_worker *w = self;
     w->updated_at = ru_clock_now();
@@ -272,7 +272,7 @@ static void begin_step(rui_worker *w, rui_turn *turn)
     rui_buckets_begin(w);
     if (turn->leads) { /* else the loop thread may be opening them: this worker takes over */
         tell_facts(w);
-        ru_report_workers_set(w->t.report, turn->workers, turn->members, turn->voters);
+        ru_run_report_workers_set(w->t.report, turn->workers, turn->members, turn->voters);
     }
 }
 
@@ -364,7 +364,7 @@ void rui_worker_compute(void *self)
     w->d.takes_state = w->opt->newcomer;
     rui_drive(&w->d);
     rui_driver_fini(&w->d);
-    ru_report_close(w->teller);
+    ru_run_report_close(w->teller);
     rui_build_close(w->now);
     w->now = NULL;
     w->t.exe = NULL;

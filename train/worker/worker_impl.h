@@ -103,7 +103,7 @@ typedef struct rui_evals {
 /* What a step gave, kept for a successor of the leader. */
 typedef struct rui_past {
     int64_t step; /* done so far, from 1; 0: none */
-    ru_report_step report;
+    ru_run_report_step report;
 } rui_past;
 
 /* A sum that is there before the verdict. */
@@ -276,8 +276,9 @@ typedef struct rui_worker {
     ru_thread thread;
     rui_build *now; /* loop thread reads it while nothing is built */
     rui_driver d;
-    rui_turn cmd;      /* under way */
-    ru_report *teller; /* progress for the launcher while another one leads; NULL: not needed yet */
+    rui_turn cmd; /* under way */
+    ru_run_report
+        *teller; /* progress for the launcher while another one leads; NULL: not needed yet */
     ru_time step_begun, computed_at, verdict_at, updated_at;
     bool computed;
 
@@ -297,7 +298,7 @@ typedef struct rui_worker {
     uint32_t word_at, n_words;
     ru_err compute_err;
     bool compute_failed;
-    ru_report_summary summary;
+    ru_run_report_summary summary;
     bool reported;
     rui_past past[RUI_HISTORY];
     rui_evals evals;

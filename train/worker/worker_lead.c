@@ -13,7 +13,7 @@
 /* Steps that the leader before committed but had no time to tell. */
 static void tell_missing(rui_worker *w)
 {
-    int64_t told = ru_report_told(w->t.report);
+    int64_t told = ru_run_report_told(w->t.report);
     rui_past past[RUI_HISTORY];
     ru_mutex_lock(&w->lock);
     memcpy(past, w->past, sizeof past);
@@ -23,7 +23,7 @@ static void tell_missing(rui_worker *w)
         if (p->step != s) {
             break;
         }
-        (void)!ru_report_step_put(w->t.report, &p->report, NULL);
+        (void)!ru_run_report_step_put(w->t.report, &p->report, NULL);
     }
 }
 
@@ -35,7 +35,7 @@ static ru_status open_reports(rui_worker *w, ru_err *err)
     /* Who led before may have told one step more than this worker knows to be committed. */
     int64_t after = successor ? f.committed + 1 : w->first_step;
     if (w->t.report != NULL) {
-        RU_TRY(ru_report_unmute(w->t.report, after, err));
+        RU_TRY(ru_run_report_unmute(w->t.report, after, err));
     } else {
         rui_trainer now = w->t; /* the compute thread's own is not touched */
         now.job_begun = f.born;
@@ -54,7 +54,7 @@ bool rui_worker_leads(rui_worker *w)
 {
     bool leads = ru_member_leads(ru_peer_member(w->node));
     if (w->led && !leads) {
-        ru_report_mute(w->t.report);
+        ru_run_report_mute(w->t.report);
     }
     ru_err err;
     if (leads && !w->led && open_reports(w, &err) != RU_OK) {
@@ -65,10 +65,10 @@ bool rui_worker_leads(rui_worker *w)
 }
 
 static void event(rui_worker *w, const ru_elastic_news *n, const char *what,
-                  const ru_report_details *more)
+                  const ru_run_report_details *more)
 {
     ru_err err = {0};
-    if (ru_report_event(w->t.report, n->step, what, (uint32_t)n->a, more, &err) != RU_OK) {
+    if (ru_run_report_event(w->t.report, n->step, what, (uint32_t)n->a, more, &err) != RU_OK) {
         ru_log(RU_LOG_ERROR, "train", "report", "%s", err.text);
     }
 }
@@ -133,7 +133,7 @@ static void tell_view(rui_worker *w)
 static void batch_due(void *self, uint32_t batch, ru_time now)
 {
     rui_worker *w = self;
-    ru_report_say(w->t.report, "the batch becomes %u samples", batch);
+    ru_run_report_say(w->t.report, "the batch becomes %u samples", batch);
     ru_peer_batch_set(w->node, batch, now);
 }
 
@@ -157,8 +157,8 @@ void rui_worker_news(void *self, const ru_elastic_news *n, ru_time now)
 {
     rui_worker *w = self;
     char number[16];
-    ru_report_details more = ru_report_details_none();
-    ru_report *r = w->t.report;
+    ru_run_report_details more = ru_run_report_details_none();
+    ru_run_report *r = w->t.report;
     switch (n->what) {
     case RU_ELASTIC_COMMITTED:
         batch_of_schedule(w, now);
@@ -180,9 +180,9 @@ void rui_worker_news(void *self, const ru_elastic_news *n, ru_time now)
         rui_worker_join_begun(w, (uint32_t)n->a, n->step, now);
         more.tier = n->b == RU_TIER_TRANSIENT ? "transient" : NULL;
         event(w, n, "join", &more);
-        ru_report_say(r, "worker %lld joined%s; it receives the state from the others",
-                      (long long)n->a,
-                      n->b == RU_TIER_TRANSIENT ? " on a transient machine, without a vote" : "");
+        ru_run_report_say(
+            r, "worker %lld joined%s; it receives the state from the others", (long long)n->a,
+            n->b == RU_TIER_TRANSIENT ? " on a transient machine, without a vote" : "");
         break;
     case RU_ELASTIC_WORKS:
         rui_worker_join_ended(w, (uint32_t)n->a, n->step, now);
@@ -191,19 +191,19 @@ void rui_worker_news(void *self, const ru_elastic_news *n, ru_time now)
         break;
     case RU_ELASTIC_LEFT:
         event(w, n, "leave", &more);
-        ru_report_say(r, "worker %lld left", (long long)n->a);
+        ru_run_report_say(r, "worker %lld left", (long long)n->a);
         break;
     case RU_ELASTIC_LOST:
         more.after_s = (double)n->b * 1e-9;
         event(w, n, "lost", &more);
         rui_tracing_lost(w, now);
-        ru_report_say(r, "worker %lld failed; the others continue after step %lld", (long long)n->a,
-                      (long long)n->step);
+        ru_run_report_say(r, "worker %lld failed; the others continue after step %lld",
+                          (long long)n->a, (long long)n->step);
         break;
     case RU_ELASTIC_LED:
         (void)rui_worker_leads(w);
         event(w, n, "lead", &more);
-        ru_report_say(w->t.report, "worker %lld leads now", (long long)n->a);
+        ru_run_report_say(w->t.report, "worker %lld leads now", (long long)n->a);
         break;
     case RU_ELASTIC_SLOW:
         more.waited_s = (double)n->b * 1e-9;
@@ -230,7 +230,7 @@ void rui_worker_log(void *self, int level, const char *line, ru_time now)
     (void)now;
     rui_worker *w = self;
     if (w->t.report != NULL && level >= RU_LOG_WARN) {
-        ru_report_say(w->t.report, "%s", line);
+        ru_run_report_say(w->t.report, "%s", line);
     } else { /* what goes on in the group is for who asks (-v) */
         level = level == RU_LOG_INFO ? RU_LOG_DEBUG : level;
         ru_log((ru_log_level)level, "train", "worker", "%s", line);
