@@ -132,19 +132,19 @@ static void on_room(void *self, ru_time now)
 /* -- groups
  * ---------------------------------------------------------------------------------------- */
 
-static void on_barrier(void *self, uint32_t batch, uint32_t iter, ru_time now)
+static void on_barrier(void *self, uint32_t bucket, uint32_t iter, ru_time now)
 {
     net_rank *r = self;
-    (void)batch;
+    (void)bucket;
     (void)iter;
     (void)now;
     r->barrier_done = true;
 }
 
-static void on_reduced(void *self, uint32_t batch, uint32_t iter, ru_time now)
+static void on_reduced(void *self, uint32_t bucket, uint32_t iter, ru_time now)
 {
     net_rank *r = self;
-    (void)batch;
+    (void)bucket;
     ru_err err;
     if (++r->at < r->times &&
         ru_coll_begin(r->group, 0, iter + 1, &r->span, 1, (ru_time){0}, now, &err) != RU_OK) {
@@ -161,17 +161,17 @@ static void on_lost(void *self, ru_node_id peer, ru_status why, ru_time now)
     r->failed = true;
 }
 
-static ru_status open_group(net_rank *r, const ru_coll_batch *batch, ru_arena *arena,
+static ru_status open_group(net_rank *r, const ru_coll_bucket *bucket, ru_arena *arena,
                             void (*done)(void *, uint32_t, uint32_t, ru_time), ru_coll **out,
                             ru_err *err)
 {
     ru_coll_schedule *s = RU_NEW(arena, ru_coll_schedule, 1);
     const ru_coll_schedule **list = RU_NEW(arena, const ru_coll_schedule *, 1);
-    ru_coll_batch *copy = ru_arena_copy(arena, batch, sizeof *batch, 8);
+    ru_coll_bucket *copy = ru_arena_copy(arena, bucket, sizeof *bucket, 8);
     if (s == NULL || list == NULL || copy == NULL) {
         return RU_FAIL(err, RU_E_MEM, "no memory for a group");
     }
-    ru_coll_in in = {.op = batch->op, .algo = batch->algo, .n_ranks = r->n};
+    ru_coll_in in = {.op = bucket->op, .algo = bucket->algo, .n_ranks = r->n};
     RU_TRY(ru_plan_coll(&in, arena, s, err));
     RU_TRY(ru_plan_coll_check(s, arena, err));
     list[0] = s;
@@ -180,9 +180,9 @@ static ru_status open_group(net_rank *r, const ru_coll_batch *batch, ru_arena *a
                            .n_ranks = r->n,
                            .rank = r->rank,
                            .epoch = ++r->epoch,
-                           .batches = copy,
+                           .buckets = copy,
                            .schedules = list,
-                           .n_batches = 1};
+                           .n_buckets = 1};
     ru_coll_user user = {.self = r, .done = done, .failed = on_lost};
     return ru_coll_open(&opt, &user, arena, out, err);
 }
@@ -239,19 +239,19 @@ static ru_status measure(net_rank *r, const char *line, ru_err *err)
     long long bytes, times, chunk = 0;
     unsigned depth = 1;
     int k = sscanf(line, "%lld %lld %31s %lld %u", &bytes, &times, algo, &chunk, &depth);
-    ru_coll_batch batch = {.algo = ru_coll_algo_find(algo),
-                           .dtype = RU_F32,
-                           .n = bytes / 4,
-                           .chunk_bytes = chunk,
-                           .depth = depth,
-                           .class = RU_CLASS_NORMAL};
-    if (k < 3 || bytes < 4 || bytes > r->data_bytes || times < 1 || batch.algo == RU_COLL_ALGOS) {
+    ru_coll_bucket bucket = {.algo = ru_coll_algo_find(algo),
+                             .dtype = RU_F32,
+                             .n = bytes / 4,
+                             .chunk_bytes = chunk,
+                             .depth = depth,
+                             .class = RU_CLASS_NORMAL};
+    if (k < 3 || bytes < 4 || bytes > r->data_bytes || times < 1 || bucket.algo == RU_COLL_ALGOS) {
         return RU_FAIL(err, RU_E_USAGE, "expected BYTES TIMES ALGORITHM CHUNK DEPTH, got '%s'",
                        line);
     }
     ru_arena_init(&r->group_arena, 0);
     r->span = (ru_span){r->data, bytes};
-    ru_status st = open_group(r, &batch, &r->group_arena, on_reduced, &r->group, err);
+    ru_status st = open_group(r, &bucket, &r->group_arena, on_reduced, &r->group, err);
     st = st == RU_OK ? check_sum(r, bytes, err) : st;
     st = st == RU_OK ? barrier(r, err) : st;
     ru_time begin = ru_clock_now();
@@ -304,9 +304,9 @@ static ru_status connect_all(net_rank *r, ru_err *err)
     while (r->ups < r->n - 1 && !r->failed) {
         RU_TRY(ru_loop_round(r->loop, -1, err));
     }
-    ru_coll_batch batch = {
+    ru_coll_bucket bucket = {
         .op = RU_COLL_BARRIER, .algo = RU_ALGO_DOUBLING, .dtype = RU_F32, .class = RU_CLASS_NORMAL};
-    RU_TRY(open_group(r, &batch, &r->arena, on_barrier, &r->barrier, err));
+    RU_TRY(open_group(r, &bucket, &r->arena, on_barrier, &r->barrier, err));
     return r->failed ? RU_FAIL(err, RU_E_PEER, "rank %u cannot connect", r->rank) : RU_OK;
 }
 

@@ -10,7 +10,7 @@
 #define KIB (INT64_C(1) << 10)
 #define MIB (INT64_C(1) << 20)
 
-/* Of splitting and merging batches: about as much work as all other ways together. */
+/* Of splitting and merging buckets: about as much work as all other ways together. */
 enum { POLISH_TASKS = 2000000, POLISH_PLAYS_MAX = 200 };
 
 static ru_status check_in(const ru_sums_in *in, ru_err *err)
@@ -210,7 +210,7 @@ static ru_status try_orders(search *s, ru_err *err)
     return RU_OK;
 }
 
-/* Around the best: other sizes of chunk and batch, then more in flight for a gain of a twentieth
+/* Around the best: other sizes of chunk and bucket, then more in flight for a gain of a twentieth
  * (its chunks may be smaller). */
 static ru_status refine(search *s, int64_t c, ru_err *err)
 {
@@ -240,7 +240,7 @@ static ru_status refine(search *s, int64_t c, ru_err *err)
     return RU_OK;
 }
 
-/* How many plans may be played while batches are split and merged: their tasks are bounded. */
+/* How many plans may be played while buckets are split and merged: their tasks are bounded. */
 static uint32_t polish_max(const search *s)
 {
     int64_t tasks = RU_SUMS_PLAYED * (2 * (int64_t)s->g.in->n + s->best.n_pieces + 1);
@@ -248,7 +248,7 @@ static uint32_t polish_max(const search *s)
     return plays < POLISH_PLAYS_MAX ? (uint32_t)plays : POLISH_PLAYS_MAX;
 }
 
-/* Split or merge batches at one tensor after another, as long as it helps. */
+/* Split or merge buckets at one tensor after another, as long as it helps. */
 static ru_status polish(search *s, ru_err *err)
 {
     uint32_t n = s->best.n_tensors, left = polish_max(s);
@@ -256,8 +256,8 @@ static ru_status polish(search *s, ru_err *err)
     if (begins == NULL) {
         return RU_FAIL(err, RU_E_LIMIT, "not enough memory for %u buckets", n);
     }
-    for (uint32_t i = 0; i < s->best.n_batches; i++) {
-        begins[s->best.batches[i].first] = true;
+    for (uint32_t i = 0; i < s->best.n_buckets; i++) {
+        begins[s->best.buckets[i].first] = true;
     }
     for (bool better = s->best.by_priority; better && left > 0;) {
         better = false;
@@ -357,9 +357,9 @@ static bool keep(const ru_sums_plan *p, uint32_t n, ru_arena *out, ru_sums_plan 
     ru_sums_plan q = *p;
     q.backward = ru_arena_copy(out, p->backward, n * word, word);
     q.tensors = ru_arena_copy(out, p->tensors, p->n_tensors * word, word);
-    q.batches = ru_arena_copy(out, p->batches, p->n_batches * (int64_t)sizeof *p->batches, 8);
+    q.buckets = ru_arena_copy(out, p->buckets, p->n_buckets * (int64_t)sizeof *p->buckets, 8);
     *plan = q;
-    return q.backward != NULL && q.tensors != NULL && q.batches != NULL;
+    return q.backward != NULL && q.tensors != NULL && q.buckets != NULL;
 }
 
 ru_status ru_plan_sums(const ru_sums_in *in, ru_arena *out, ru_arena *scratch, ru_sums_plan *plan,
@@ -375,7 +375,7 @@ ru_status ru_plan_sums(const ru_sums_in *in, ru_arena *out, ru_arena *scratch, r
     RU_TRY(try_method(&s, err));
     if (!keep(&s.best, in->n, out, &p)) {
         return RU_FAIL(err, RU_E_LIMIT, "not enough memory for a plan of %u buckets",
-                       s.best.n_batches);
+                       s.best.n_buckets);
     }
     *plan = p;
     return RU_OK;

@@ -13,7 +13,7 @@
  * Ours tries the rules below with several sizes and keeps the plan whose played steps are the
  * shortest; each baseline is one setting, or its own published search.
  *
- * Source: caramel-2020 (windows, order, batches, depth); johnson-1954; mgwfbp-2019 (groups);
+ * Source: caramel-2020 (windows, order, buckets, depth); johnson-1954; mgwfbp-2019 (groups);
  * p3-2019; bytescheduler-2019; li-2020-ddp; horovod-2018.
  * Thread: any, pure. */
 #ifndef RU_PLAN_SUMS_H
@@ -54,20 +54,20 @@ typedef struct ru_sums_in {
 } ru_sums_in;
 
 /* A run of tensors that are summed as one buffer, in pieces of at most chunk_bytes. */
-typedef struct ru_sums_batch {
+typedef struct ru_sums_bucket {
     uint32_t first, n; /* part of `tensors` */
     int64_t size_bytes;
     int64_t chunk_bytes; /* > 0 */
     int64_t ready_ns;    /* with a barrier: not before, from the begin of the step; else 0 */
     ru_coll_algo algo;
-} ru_sums_batch;
+} ru_sums_bucket;
 
 typedef struct ru_sums_plan {
     const uint32_t *backward; /* [n] ops in the order of their backward pass */
-    const uint32_t *tensors;  /* [n_tensors] ops with gradients, batch by batch */
+    const uint32_t *tensors;  /* [n_tensors] ops with gradients, bucket by bucket */
     uint32_t n_tensors;
-    const ru_sums_batch *batches; /* [n_batches] in the order of launch */
-    uint32_t n_batches, n_pieces;
+    const ru_sums_bucket *buckets; /* [n_buckets] in the order of launch */
+    uint32_t n_buckets, n_pieces;
     uint32_t depth;
     bool barrier;       /* the next step waits for all sums */
     bool after;         /* sums begin after the whole backward pass */

@@ -1,4 +1,4 @@
-/* The judge of sums: batches counted, order followed, the steps played by two clocks, one for the
+/* The judge of sums: buckets counted, order followed, the steps played by two clocks, one for the
  * computing and one for the network. */
 #include <math.h>
 #include <stddef.h>
@@ -11,8 +11,8 @@ typedef struct judge {
     uint32_t *forward; /* [n] ops in the order of the forward pass */
     uint32_t *place;   /* [n] inverse */
     uint32_t *made;    /* [n] place in the backward order; n: not seen */
-    uint32_t *batch;   /* [n] whose batch holds the gradient; UINT32_MAX: none */
-    int64_t *offset;   /* [n] of the gradient in its batch */
+    uint32_t *bucket;  /* [n] whose bucket holds the gradient; UINT32_MAX: none */
+    int64_t *offset;   /* [n] of the gradient in its bucket */
 } judge;
 
 static bool judge_init(judge *j, ru_arena *a)
@@ -21,9 +21,9 @@ static bool judge_init(judge *j, ru_arena *a)
     j->forward = RU_NEW(a, uint32_t, n);
     j->place = RU_NEW(a, uint32_t, n);
     j->made = RU_NEW(a, uint32_t, n);
-    j->batch = RU_NEW(a, uint32_t, n);
+    j->bucket = RU_NEW(a, uint32_t, n);
     j->offset = RU_NEW(a, int64_t, n);
-    return j->forward != NULL && j->place != NULL && j->made != NULL && j->batch != NULL &&
+    return j->forward != NULL && j->place != NULL && j->made != NULL && j->bucket != NULL &&
            j->offset != NULL;
 }
 
@@ -79,17 +79,17 @@ static ru_status check_backward(judge *j, ru_err *err)
     return RU_OK;
 }
 
-static ru_status check_batches(judge *j, ru_err *err)
+static ru_status check_buckets(judge *j, ru_err *err)
 {
     const ru_sums_plan *p = j->plan;
     uint32_t at = 0, gradients = 0;
     int64_t pieces = 0;
     for (uint32_t i = 0; i < j->in->n; i++) {
-        j->batch[i] = UINT32_MAX;
+        j->bucket[i] = UINT32_MAX;
         gradients += j->in->param_bytes[i] > 0 ? 1 : 0;
     }
-    for (uint32_t i = 0; i < p->n_batches; i++) {
-        const ru_sums_batch *b = &p->batches[i];
+    for (uint32_t i = 0; i < p->n_buckets; i++) {
+        const ru_sums_bucket *b = &p->buckets[i];
         if (b->first != at || b->n < 1 || b->n > p->n_tensors - at) {
             return RU_FAIL(err, RU_E_INFEASIBLE, "bucket %u has %u gradients from %u on", i, b->n,
                            b->first);
@@ -97,10 +97,10 @@ static ru_status check_batches(judge *j, ru_err *err)
         int64_t size = 0;
         for (at = b->first; at < b->first + b->n; at++) {
             uint32_t op = p->tensors[at];
-            if (op >= j->in->n || j->in->param_bytes[op] == 0 || j->batch[op] != UINT32_MAX) {
+            if (op >= j->in->n || j->in->param_bytes[op] == 0 || j->bucket[op] != UINT32_MAX) {
                 return RU_FAIL(err, RU_E_INFEASIBLE, "bucket %u sums the gradient of op %u", i, op);
             }
-            j->batch[op] = i;
+            j->bucket[op] = i;
             j->offset[op] = size;
             size += j->in->param_bytes[op];
         }
@@ -125,16 +125,16 @@ static ru_status check_batches(judge *j, ru_err *err)
 
 /* A piece, the same in every step. */
 typedef struct piece {
-    uint32_t batch, last; /* last: place of the backward pass that completes it */
-    uint32_t urgency;     /* first forward place of its batch */
+    uint32_t bucket, last; /* last: place of the backward pass that completes it */
+    uint32_t urgency;      /* first forward place of its bucket */
     int64_t ready_ns, total_ns, held_ns;
 } piece;
 
 /* What the clocks know. Piece k of step s stands at s * n_pieces + k. */
 typedef struct clocks {
     piece *pieces;     /* [n_pieces] in the order of sending when all are ready */
-    uint32_t *number;  /* [n_pieces] by batch and offset -> place in pieces */
-    uint32_t *first;   /* [n_batches] number of its first piece */
+    uint32_t *number;  /* [n_pieces] by bucket and offset -> place in pieces */
+    uint32_t *first;   /* [n_buckets] number of its first piece */
     int64_t *ready;    /* [steps, n_pieces] INT64_MAX: its gradients are not made */
     int64_t *arrived;  /* [steps, n_pieces] INT64_MAX: not sent, or not all known */
     uint32_t *unsent;  /* [steps] first place that is not sent */
@@ -151,13 +151,13 @@ static int64_t rounded(double ns)
 
 static piece piece_of(const judge *j, uint32_t i, int64_t size)
 {
-    const ru_sums_batch *b = &j->plan->batches[i];
+    const ru_sums_bucket *b = &j->plan->buckets[i];
     ru_coll_terms t = ru_cost_coll_terms(RU_COLL_ALL_REDUCE, b->algo, j->in->n_ranks);
     double total = t.steps * (double)j->in->alpha_ns + t.sent * (double)size * j->in->beta_ns +
                    t.added * (double)size * j->in->gamma_ns;
     double busy = (double)j->in->alpha_ns + t.busy * (double)size * j->in->beta_ns;
     double held = total / j->plan->depth > busy ? total / j->plan->depth : busy;
-    piece p = {.batch = i,
+    piece p = {.bucket = i,
                .urgency = UINT32_MAX,
                .ready_ns = b->ready_ns,
                .total_ns = rounded(total),
@@ -196,7 +196,7 @@ static bool clocks_init(const judge *j, clocks *c, ru_arena *a)
     piece *raw = RU_NEW(a, piece, n);
     c->pieces = RU_NEW(a, piece, n);
     c->number = RU_NEW(a, uint32_t, n);
-    c->first = RU_NEW(a, uint32_t, j->plan->n_batches);
+    c->first = RU_NEW(a, uint32_t, j->plan->n_buckets);
     c->ready = RU_NEW(a, int64_t, (int64_t)n * c->steps);
     c->arrived = RU_NEW(a, int64_t, (int64_t)n * c->steps);
     c->unsent = RU_NEW(a, uint32_t, c->steps);
@@ -205,8 +205,8 @@ static bool clocks_init(const judge *j, clocks *c, ru_arena *a)
         c->ready == NULL || c->arrived == NULL || c->unsent == NULL || c->end == NULL) {
         return false;
     }
-    for (uint32_t i = 0; i < j->plan->n_batches; i++) {
-        const ru_sums_batch *b = &j->plan->batches[i];
+    for (uint32_t i = 0; i < j->plan->n_buckets; i++) {
+        const ru_sums_bucket *b = &j->plan->buckets[i];
         c->first[i] = k;
         for (int64_t from = 0; from < b->size_bytes; from += b->chunk_bytes) {
             int64_t rest = b->size_bytes - from;
@@ -223,8 +223,8 @@ static bool clocks_init(const judge *j, clocks *c, ru_arena *a)
 /* When the sums of an op of this step have arrived; INT64_MAX: some are not sent yet. */
 static int64_t sums_arrive(const judge *j, const clocks *c, uint32_t step, uint32_t op)
 {
-    uint32_t i = j->batch[op];
-    int64_t last = 0, chunk = i != UINT32_MAX ? j->plan->batches[i].chunk_bytes : 1;
+    uint32_t i = j->bucket[op];
+    int64_t last = 0, chunk = i != UINT32_MAX ? j->plan->buckets[i].chunk_bytes : 1;
     int64_t end = j->offset[op] + j->in->param_bytes[op];
     for (int64_t k = j->offset[op] / chunk; i != UINT32_MAX && k * chunk < end; k++) {
         uint32_t at = c->number[c->first[i] + (uint32_t)k];
@@ -355,7 +355,7 @@ ru_status ru_plan_sums_check(const ru_sums_in *in, const ru_sums_plan *plan, ru_
     }
     RU_TRY(find_forward(&j, scratch, err));
     RU_TRY(check_backward(&j, err));
-    RU_TRY(check_batches(&j, err));
+    RU_TRY(check_buckets(&j, err));
     RU_TRY(check_figures(&j, scratch, err));
     ru_arena_rewind(scratch, mark);
     return RU_OK;

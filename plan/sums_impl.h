@@ -13,10 +13,10 @@ typedef struct rui_sums_graph {
     uint32_t n_tensors;
 } rui_sums_graph;
 
-/* How gradients become batches. */
+/* How gradients become buckets. */
 typedef enum rui_sums_group {
     RUI_SUMS_EACH, /* one tensor each */
-    RUI_SUMS_SIZE, /* until a batch holds `size` bytes (the first one: `first`) */
+    RUI_SUMS_SIZE, /* until a bucket holds `size` bytes (the first one: `first`) */
     RUI_SUMS_WALK, /* as long as waiting costs less than another start, up to `size` bytes */
     RUI_SUMS_TICK, /* what is ready at ticks of `cycle_ns`, up to `size` bytes */
 } rui_sums_group;
@@ -35,7 +35,7 @@ typedef enum rui_sums_order {
 /* One way to sum: a candidate. */
 typedef struct rui_sums_way {
     rui_sums_group group;
-    int64_t first, size, chunk; /* bytes; chunk 0: whole batches */
+    int64_t first, size, chunk; /* bytes; chunk 0: whole buckets */
     int64_t cycle_ns;
     uint32_t depth;
     rui_sums_order order;
@@ -45,10 +45,10 @@ typedef struct rui_sums_way {
 ru_status rui_sums_graph_make(const ru_sums_in *in, ru_arena *a, rui_sums_graph *g, ru_err *err);
 /* Backward order [n]; false: `a` is full. */
 bool rui_sums_backward(const rui_sums_graph *g, rui_sums_order rule, ru_arena *a, uint32_t *order);
-/* Batches of a way; everything but the predicted figures of `plan`. */
+/* Buckets of a way; everything but the predicted figures of `plan`. */
 ru_status rui_sums_make(const rui_sums_graph *g, const rui_sums_way *way, const uint32_t *backward,
                         ru_arena *a, ru_sums_plan *plan, ru_err *err);
-/* The same gradients in other batches: begins[k] says whether one begins at tensor k (at 0 always).
+/* The same gradients in other buckets: begins[k] says whether one begins at tensor k (at 0 always).
  */
 ru_status rui_sums_regroup(const rui_sums_graph *g, const ru_sums_plan *plan, const bool *begins,
                            int64_t chunk, ru_arena *a, ru_sums_plan *other, ru_err *err);

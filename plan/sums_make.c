@@ -1,11 +1,11 @@
-/* From a way to sum to batches: the backward order, which gradients go together. */
+/* From a way to sum to buckets: the backward order, which gradients go together. */
 #include <stddef.h>
 
 #include "base/heap.h"
 #include "base/vec.h"
 #include "plan/sums_impl.h"
 
-RU_VEC(rui_sums_batches, ru_sums_batch)
+RU_VEC(rui_sums_buckets, ru_sums_bucket)
 
 ru_status rui_sums_graph_make(const ru_sums_in *in, ru_arena *a, rui_sums_graph *g, ru_err *err)
 {
@@ -186,23 +186,23 @@ bool rui_sums_backward(const rui_sums_graph *g, rui_sums_order rule, ru_arena *a
     return true;
 }
 
-/* Batches as they grow along the tensors in the order of their making. */
+/* Buckets as they grow along the tensors in the order of their making. */
 typedef struct growing {
     const rui_sums_graph *g;
     const rui_sums_way *way;
     ru_arena *arena;
-    rui_sums_batches batches;
-    int64_t free_ns; /* when the network is done with the batches before */
+    rui_sums_buckets buckets;
+    int64_t free_ns; /* when the network is done with the buckets before */
     int64_t tick_ns; /* TICK: the tick at hand */
     bool full;
 } growing;
 
-/* Does the tensor that is ready at ready_ns join the last batch, whose last one was at before_ns?
+/* Does the tensor that is ready at ready_ns join the last bucket, whose last one was at before_ns?
  */
 static bool joins(const growing *w, int64_t bytes, int64_t before_ns, int64_t ready_ns)
 {
-    const ru_sums_batch *b = &w->batches.at[w->batches.n - 1];
-    int64_t limit = w->batches.n == 1 && w->way->first > 0 ? w->way->first : w->way->size;
+    const ru_sums_bucket *b = &w->buckets.at[w->buckets.n - 1];
+    int64_t limit = w->buckets.n == 1 && w->way->first > 0 ? w->way->first : w->way->size;
     int64_t start = before_ns > w->free_ns ? before_ns : w->free_ns;
     ru_coll_terms t = ru_cost_coll_terms(RU_COLL_ALL_REDUCE, b->algo, w->g->in->n_ranks);
     int64_t alpha_ns = (int64_t)(t.steps * (double)w->g->in->alpha_ns);
@@ -219,14 +219,14 @@ static bool joins(const growing *w, int64_t bytes, int64_t before_ns, int64_t re
     return false;
 }
 
-/* The last batch is closed: when the network is done with it. */
-static void close_batch(growing *w, int64_t last_ns)
+/* The last bucket is closed: when the network is done with it. */
+static void close_bucket(growing *w, int64_t last_ns)
 {
     const ru_sums_in *in = w->g->in;
-    if (w->batches.n == 0) {
+    if (w->buckets.n == 0) {
         return;
     }
-    ru_sums_batch *b = &w->batches.at[w->batches.n - 1];
+    ru_sums_bucket *b = &w->buckets.at[w->buckets.n - 1];
     int64_t start = last_ns > w->free_ns ? last_ns : w->free_ns;
     start = b->ready_ns > start ? b->ready_ns : start;
     w->free_ns = start + rui_sums_ns(in, rui_sums_algo(in, b->size_bytes), b->size_bytes);
@@ -247,33 +247,33 @@ static void wait_tick(growing *w, int64_t ready_ns)
 
 static void add_tensor(growing *w, uint32_t at, int64_t bytes, int64_t before_ns, int64_t ready_ns)
 {
-    if (w->batches.n > 0 && joins(w, bytes, before_ns, ready_ns)) {
-        ru_sums_batch *b = &w->batches.at[w->batches.n - 1];
+    if (w->buckets.n > 0 && joins(w, bytes, before_ns, ready_ns)) {
+        ru_sums_bucket *b = &w->buckets.at[w->buckets.n - 1];
         b->size_bytes += bytes;
         b->algo = rui_sums_algo(w->g->in, b->size_bytes);
         b->n++;
         return;
     }
-    close_batch(w, before_ns);
+    close_bucket(w, before_ns);
     wait_tick(w, ready_ns);
-    ru_sums_batch *b = rui_sums_batches_push(&w->batches, w->arena);
+    ru_sums_bucket *b = rui_sums_buckets_push(&w->buckets, w->arena);
     w->full = w->full || b == NULL;
     if (b != NULL) {
-        *b = (ru_sums_batch){.first = at,
-                             .n = 1,
-                             .size_bytes = bytes,
-                             .ready_ns = w->way->group == RUI_SUMS_TICK ? w->tick_ns : 0,
-                             .algo = rui_sums_algo(w->g->in, bytes)};
+        *b = (ru_sums_bucket){.first = at,
+                              .n = 1,
+                              .size_bytes = bytes,
+                              .ready_ns = w->way->group == RUI_SUMS_TICK ? w->tick_ns : 0,
+                              .algo = rui_sums_algo(w->g->in, bytes)};
     }
 }
 
-/* Pieces of all batches; the algorithm is that of a piece's size. */
-static ru_status cut(const ru_sums_in *in, ru_sums_batch *batches, uint32_t n, int64_t chunk,
+/* Pieces of all buckets; the algorithm is that of a piece's size. */
+static ru_status cut(const ru_sums_in *in, ru_sums_bucket *buckets, uint32_t n, int64_t chunk,
                      uint32_t *n_pieces, ru_err *err)
 {
     int64_t pieces = 0;
     for (uint32_t i = 0; i < n; i++) {
-        ru_sums_batch *b = &batches[i];
+        ru_sums_bucket *b = &buckets[i];
         b->chunk_bytes = chunk > 0 && chunk < b->size_bytes ? chunk : b->size_bytes;
         b->algo = rui_sums_algo(in, b->chunk_bytes);
         pieces += (b->size_bytes - 1) / b->chunk_bytes + 1;
@@ -307,12 +307,12 @@ ru_status rui_sums_make(const rui_sums_graph *g, const rui_sums_way *way, const 
                        g->n_tensors);
     }
     uint32_t pieces;
-    RU_TRY(cut(in, w.batches.at, w.batches.n, way->chunk, &pieces, err));
+    RU_TRY(cut(in, w.buckets.at, w.buckets.n, way->chunk, &pieces, err));
     *plan = (ru_sums_plan){.backward = backward,
                            .tensors = tensors,
                            .n_tensors = n,
-                           .batches = w.batches.at,
-                           .n_batches = w.batches.n,
+                           .buckets = w.buckets.at,
+                           .n_buckets = w.buckets.n,
                            .n_pieces = pieces,
                            .depth = way->depth,
                            .barrier = way->barrier,
@@ -328,20 +328,20 @@ ru_status rui_sums_regroup(const rui_sums_graph *g, const ru_sums_plan *plan, co
     for (uint32_t k = 0; k < plan->n_tensors; k++) {
         n += k == 0 || begins[k] ? 1 : 0;
     }
-    ru_sums_batch *batches = RU_NEW(a, ru_sums_batch, n);
-    if (batches == NULL) {
+    ru_sums_bucket *buckets = RU_NEW(a, ru_sums_bucket, n);
+    if (buckets == NULL) {
         return RU_FAIL(err, RU_E_LIMIT, "not enough memory for %u buckets", n);
     }
     n = 0;
     for (uint32_t k = 0; k < plan->n_tensors; k++) {
         if (k == 0 || begins[k]) {
-            batches[n++].first = k;
+            buckets[n++].first = k;
         }
-        batches[n - 1].n++;
-        batches[n - 1].size_bytes += g->in->param_bytes[plan->tensors[k]];
+        buckets[n - 1].n++;
+        buckets[n - 1].size_bytes += g->in->param_bytes[plan->tensors[k]];
     }
     *other = *plan;
-    other->batches = batches;
-    other->n_batches = n;
-    return cut(g->in, batches, n, chunk, &other->n_pieces, err);
+    other->buckets = buckets;
+    other->n_buckets = n;
+    return cut(g->in, buckets, n, chunk, &other->n_pieces, err);
 }

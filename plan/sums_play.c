@@ -69,7 +69,7 @@ typedef struct stage {
     uint32_t n, n_edges, n_steps;
     uint32_t per_step; /* tasks */
     uint32_t *made;    /* [n] place in the backward order */
-    uint32_t *urgency; /* [n_batches] */
+    uint32_t *urgency; /* [n_buckets] */
 } stage;
 
 static void add_edge(stage *s, uint32_t from, uint32_t to)
@@ -91,8 +91,8 @@ static void put_compute(stage *s, uint32_t step)
     s->tasks[end] = (ru_step_task){.rank = end}; /* waits for the backward pass: it stands behind */
 }
 
-/* The next step's forward pass of an op of the batch waits for the pieces with its bytes. */
-static void release(stage *s, uint32_t step, const ru_sums_batch *b, uint32_t piece, int64_t from,
+/* The next step's forward pass of an op of the bucket waits for the pieces with its bytes. */
+static void release(stage *s, uint32_t step, const ru_sums_bucket *b, uint32_t piece, int64_t from,
                     int64_t to)
 {
     int64_t at = 0;
@@ -111,9 +111,9 @@ static void put_pieces(stage *s, uint32_t step)
     const ru_sums_in *in = s->g->in;
     const ru_sums_plan *p = s->plan;
     uint32_t base = step * s->per_step, at = base + 2 * in->n;
-    for (uint32_t i = 0; i < p->n_batches; i++) {
-        const ru_sums_batch *b = &p->batches[i];
-        uint32_t last = 0; /* the batch is ready when its last gradient is */
+    for (uint32_t i = 0; i < p->n_buckets; i++) {
+        const ru_sums_bucket *b = &p->buckets[i];
+        uint32_t last = 0; /* the bucket is ready when its last gradient is */
         for (uint32_t k = b->first; k < b->first + b->n; k++) {
             last = s->made[p->tensors[k]] > last ? s->made[p->tensors[k]] : last;
         }
@@ -150,16 +150,16 @@ static bool stage_init(stage *s, ru_arena *a)
     s->tasks = RU_NEW(a, ru_step_task, s->n);
     s->edges = RU_NEW(a, ru_step_edge, edges);
     s->made = RU_NEW(a, uint32_t, n);
-    s->urgency = RU_NEW(a, uint32_t, p->n_batches);
+    s->urgency = RU_NEW(a, uint32_t, p->n_buckets);
     if (s->tasks == NULL || s->edges == NULL || s->made == NULL || s->urgency == NULL) {
         return false;
     }
     for (uint32_t k = 0; k < n; k++) {
         s->made[p->backward[k]] = k;
     }
-    for (uint32_t i = 0; i < p->n_batches; i++) {
+    for (uint32_t i = 0; i < p->n_buckets; i++) {
         s->urgency[i] = UINT32_MAX;
-        for (uint32_t k = p->batches[i].first; k < p->batches[i].first + p->batches[i].n; k++) {
+        for (uint32_t k = p->buckets[i].first; k < p->buckets[i].first + p->buckets[i].n; k++) {
             uint32_t need = s->g->place[p->tensors[k]];
             s->urgency[i] = need < s->urgency[i] ? need : s->urgency[i];
         }

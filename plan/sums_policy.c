@@ -256,7 +256,7 @@ static void put_name(ru_table *t, const sums_file *f, uint32_t op)
     }
 }
 
-static void put_batches(const sums_file *f, const ru_sums_plan *p, ru_report *r)
+static void put_buckets(const sums_file *f, const ru_sums_plan *p, ru_report *r)
 {
     ru_table *t = ru_report_table(r, "buckets, in the order of launch");
     ru_table_col(t, "first", RU_TABLE_LEFT);
@@ -265,8 +265,8 @@ static void put_batches(const sums_file *f, const ru_sums_plan *p, ru_report *r)
     ru_table_col(t, "bytes", RU_TABLE_RIGHT);
     ru_table_col(t, "chunk", RU_TABLE_RIGHT);
     ru_table_col(t, "primitive", RU_TABLE_LEFT);
-    for (uint32_t i = 0; i < p->n_batches; i++) {
-        const ru_sums_batch *b = &p->batches[i];
+    for (uint32_t i = 0; i < p->n_buckets; i++) {
+        const ru_sums_bucket *b = &p->buckets[i];
         put_name(t, f, p->tensors[b->first]);
         put_name(t, f, p->tensors[b->first + b->n - 1]);
         ru_table_i64(t, b->n);
@@ -307,7 +307,7 @@ static ru_status report_sums(const void *in, const void *plan, const ru_policy_t
     const sums_file *f = in;
     const ru_sums_plan *p = plan;
     ru_report_answer(r, "sum %u gradients in %u %s, %u %s of a step, %u in flight", p->n_tensors,
-                     p->n_batches, p->n_batches == 1 ? "bucket" : "buckets", p->n_pieces,
+                     p->n_buckets, p->n_buckets == 1 ? "bucket" : "buckets", p->n_pieces,
                      p->n_pieces == 1 ? "piece" : "pieces", p->depth);
     ru_report_answer(r, "%s; %s",
                      p->by_priority ? "of the pieces that are ready, the one that the next forward "
@@ -318,7 +318,7 @@ static ru_status report_sums(const void *in, const void *plan, const ru_policy_t
     ru_report_figure(r, "step_s", (double)p->step_ns * 1e-9);
     ru_report_figure(r, "bound_s", (double)p->bound_ns * 1e-9);
     ru_report_figure(r, "compute_s", (double)p->compute_ns * 1e-9);
-    put_batches(f, p, r);
+    put_buckets(f, p, r);
     ru_report_candidate(r, method_names[f->method], (double)p->step_ns * 1e-9, true, "chosen");
     for (uint32_t m = 0; m < RU_SUMS_METHODS; m++) {
         if (m != f->method) {

@@ -98,25 +98,25 @@ static void try_runs(brute *b)
         }
     }
     for (uint32_t cuts = 0; cuts < 1u << (n - 1); cuts++) {
-        ru_sums_batch batches[OPS];
-        uint32_t n_batches = 0;
+        ru_sums_bucket buckets[OPS];
+        uint32_t n_buckets = 0;
         for (uint32_t k = 0; k < n; k++) {
             if (k == 0 || (cuts >> (k - 1) & 1) != 0) {
-                batches[n_batches++] = (ru_sums_batch){.first = k};
+                buckets[n_buckets++] = (ru_sums_bucket){.first = k};
             }
-            batches[n_batches - 1].n++;
-            batches[n_batches - 1].size_bytes += in->param_bytes[tensors[k]];
+            buckets[n_buckets - 1].n++;
+            buckets[n_buckets - 1].size_bytes += in->param_bytes[tensors[k]];
         }
-        for (uint32_t i = 0; i < n_batches; i++) {
-            batches[i].chunk_bytes = batches[i].size_bytes;
-            batches[i].algo = rui_sums_algo(in, batches[i].size_bytes);
+        for (uint32_t i = 0; i < n_buckets; i++) {
+            buckets[i].chunk_bytes = buckets[i].size_bytes;
+            buckets[i].algo = rui_sums_algo(in, buckets[i].size_bytes);
         }
         ru_sums_plan p = {.backward = b->order,
                           .tensors = tensors,
                           .n_tensors = n,
-                          .batches = batches,
-                          .n_batches = n_batches,
-                          .n_pieces = n_batches,
+                          .buckets = buckets,
+                          .n_buckets = n_buckets,
+                          .n_pieces = n_buckets,
                           .depth = 1,
                           .by_priority = true};
         ru_err err;
@@ -144,7 +144,7 @@ static void try_orders(brute *b, uint32_t k, uint32_t used)
     }
 }
 
-static void ours_is_near_the_best_of_all_orders_and_batches(void **state)
+static void ours_is_near_the_best_of_all_orders_and_buckets(void **state)
 {
     (void)state;
     ru_rng r = ru_rng_from(ru_test_seed(), 32);
@@ -207,7 +207,7 @@ static void corrupt_figures(const ru_sums_plan *good, ru_arena *scratch)
     for (uint32_t field = 0; field < 11; field++) {
         ru_sums_plan p = *good;
         p.n_tensors -= field == 0 ? 1 : 0;
-        p.n_batches -= field == 1 ? 1 : 0;
+        p.n_buckets -= field == 1 ? 1 : 0;
         p.n_pieces += field == 2 ? 1 : 0;
         p.depth = field == 3 ? 0 : field == 4 ? 2 : p.depth;
         p.step_ns += field == 5 ? 1 : 0;
@@ -224,12 +224,12 @@ static void corrupt_lists(const ru_sums_plan *good, ru_arena *a, ru_arena *scrat
 {
     uint32_t *order = ru_arena_copy(a, good->backward, (int64_t)sizeof(uint32_t) * 4, 4);
     uint32_t *tensors = ru_arena_copy(a, good->tensors, (int64_t)sizeof(uint32_t) * 3, 4);
-    ru_sums_batch *batches =
-        ru_arena_copy(a, good->batches, (int64_t)sizeof(ru_sums_batch) * good->n_batches, 8);
+    ru_sums_bucket *buckets =
+        ru_arena_copy(a, good->buckets, (int64_t)sizeof(ru_sums_bucket) * good->n_buckets, 8);
     ru_sums_plan p = *good;
     p.backward = order;
     p.tensors = tensors;
-    p.batches = batches;
+    p.buckets = buckets;
     ru_err err;
     assert_ok(ru_plan_sums_check(&chain, &p, scratch, &err), err);
     for (uint32_t k = 0; k < 4; k++) {
@@ -254,8 +254,8 @@ static void corrupt_lists(const ru_sums_plan *good, ru_arena *a, ru_arena *scrat
         refused(&chain, &p, scratch);
         tensors[k] = was;
     }
-    for (uint32_t k = 0; k < p.n_batches * 6; k++) {
-        ru_sums_batch was = batches[k / 6], *b = &batches[k / 6];
+    for (uint32_t k = 0; k < p.n_buckets * 6; k++) {
+        ru_sums_bucket was = buckets[k / 6], *b = &buckets[k / 6];
         b->first += k % 6 == 0 ? 1 : 0;
         b->n += k % 6 == 1 ? 1 : 0;
         b->size_bytes += k % 6 == 2 ? 1 : 0;
@@ -378,6 +378,6 @@ static void facts_give_an_input(void **state)
 }
 
 RU_TESTS(plan_sums, cmocka_unit_test(every_method_passes_the_checker),
-         cmocka_unit_test(ours_is_near_the_best_of_all_orders_and_batches),
+         cmocka_unit_test(ours_is_near_the_best_of_all_orders_and_buckets),
          cmocka_unit_test(the_checker_refuses_corrupted_plans),
          cmocka_unit_test(bad_facts_are_refused), cmocka_unit_test(facts_give_an_input))

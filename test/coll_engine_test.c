@@ -21,7 +21,7 @@ static void test_everything_is_summed(void **state)
         cw_run(&w);
         ru_coll_stats s;
         ru_coll_stats_get(w.r[0].coll, &s);
-        assert_int_equal(s.begun, (uint64_t)w.n_batches * ITERS);
+        assert_int_equal(s.begun, (uint64_t)w.n_buckets * ITERS);
         assert_int_equal(s.done, s.begun);
         cw_close(&w);
     }
@@ -61,8 +61,8 @@ static void test_room_taken_by_others(void **state)
     world w = {.slots = 1, .streams = 1};
     cw_start(&w, 2, ru_test_seed());
     cw_add(&w, RU_COLL_BROADCAST, RU_ALGO_TREE, 3000);
-    w.batches[0].chunk_bytes = 0;
-    rank *from = &w.r[w.batches[0].root], *to = &w.r[1 - w.batches[0].root];
+    w.buckets[0].chunk_bytes = 0;
+    rank *from = &w.r[w.buckets[0].root], *to = &w.r[1 - w.buckets[0].root];
     for (uint32_t k = 0; k < 2; k++) {
         cw_buffers(&w, &w.r[k], 0);
         cw_group(&w, k);
@@ -113,15 +113,15 @@ static void test_only_its_own_words_open(void **state)
     uint32_t busy;
     cw_open(&w, 2, ru_test_seed(), false);
     cw_add(&w, RU_COLL_BROADCAST, RU_ALGO_TREE, 1000);
-    w.batches[0].chunk_bytes = 0;
-    uint32_t root = w.batches[0].root;
+    w.buckets[0].chunk_bytes = 0;
+    uint32_t root = w.buckets[0].root;
     rank *from = &w.r[root], *to = &w.r[1 - root];
     for (uint32_t k = 0; k < 2; k++) {
         cw_buffers(&w, &w.r[k], 0);
         cw_group(&w, k);
     }
     cw_begin(&w, from, 0);
-    static const uint32_t words[][5] = {/* epoch, batch, lane, run */
+    static const uint32_t words[][5] = {/* epoch, bucket, lane, run */
                                         {8, 0, 0, 1, 16}, {9, 1, 0, 1, 16}, {9, 0, 7, 1, 16},
                                         {9, 0, 0, 0, 16}, {9, 0, 0, 1, 15}, {9, 0, 0, 1, 17}};
     for (uint32_t k = 0; k < RU_ARRAY_LEN(words); k++) {
@@ -180,7 +180,7 @@ static void test_late_words(void **state)
         cw_start(&w, 3 + k % 3, ru_test_seed() + 500 + k);
         if (k < 8) {
             cw_add_all(&w);
-        } else { /* few batches: a word that came late is about what runs more often */
+        } else { /* few buckets: a word that came late is about what runs more often */
             cw_add(&w, RU_COLL_ALL_REDUCE, algos[k % 3], 5000);
         }
         cw_run(&w);
@@ -217,7 +217,7 @@ static void test_places_outside(void **state)
         world w = {.near = true, .whole = true};
         cw_start(&w, 3, ru_test_seed());
         cw_add(&w, RU_COLL_ALL_REDUCE, RU_ALGO_DIRECT, 3 * N);
-        w.batches[0].chunk_bytes = 0;
+        w.buckets[0].chunk_bytes = 0;
         for (uint32_t r = 0; r < 3; r++) {
             cw_buffers(&w, &w.r[r], 0);
             cw_group(&w, r);
@@ -343,7 +343,7 @@ static void test_memory_ends(void **state)
     world w;
     cw_open(&w, 2, ru_test_seed(), false);
     cw_add_all(&w);
-    for (uint32_t b = 0; b < w.n_batches; b++) {
+    for (uint32_t b = 0; b < w.n_buckets; b++) {
         cw_buffers(&w, &w.r[0], b);
     }
     ru_coll_user user = {.self = &w.r[0], .done = cw_on_done, .failed = cw_on_failed};
@@ -351,9 +351,9 @@ static void test_memory_ends(void **state)
                            .nodes = w.nodes,
                            .n_ranks = 2,
                            .epoch = 9,
-                           .batches = w.batches,
+                           .buckets = w.buckets,
                            .schedules = w.schedules,
-                           .n_batches = w.n_batches,
+                           .n_buckets = w.n_buckets,
                            .spans_max = SPANS};
     ru_err err = {0};
     bool opened = false;
@@ -385,7 +385,7 @@ static void test_memory_ends(void **state)
     }
     cw_group(&w, 0);
     cw_group(&w, 1);
-    ru_span many[MORE] = {{w.r[0].data[0], 4 * w.batches[0].n}};
+    ru_span many[MORE] = {{w.r[0].data[0], 4 * w.buckets[0].n}};
     ru_status st = RU_E_MEM;
     uint32_t failures = 0;
     ru_arena_alloc(&w.r[0].arena, w.r[0].arena.end - w.r[0].arena.at, 1); /* its block is full */
@@ -398,7 +398,7 @@ static void test_memory_ends(void **state)
     }
     assert_int_equal(failures, 1);
     w.r[0].begun[0]++;
-    for (int64_t i = 0; i < w.batches[0].n; i++) {
+    for (int64_t i = 0; i < w.buckets[0].n; i++) {
         w.r[0].data[0][i] = cw_value(&w, 0, 0, 0, i);
     }
     cw_buffers(&w, &w.r[1], 0);
@@ -416,7 +416,7 @@ static void test_bad_calls(void **state)
     world w;
     cw_open(&w, 2, ru_test_seed(), false);
     cw_add(&w, RU_COLL_ALL_REDUCE, RU_ALGO_RING, 100);
-    w.batches[0].chunk_bytes = 0;
+    w.buckets[0].chunk_bytes = 0;
     cw_buffers(&w, &w.r[0], 0);
     cw_group(&w, 0);
     cw_group(&w, 1);
@@ -430,24 +430,24 @@ static void test_bad_calls(void **state)
     assert_int_equal(ru_coll_begin(c, 0, 6, w.r[0].spans[0], SPANS, now, now, &err), RU_E_ARG);
     ru_coll *other;
     ru_coll_user user = {.self = &w.r[0], .done = cw_on_done, .failed = cw_on_failed};
-    ru_coll_batch wrong = w.batches[0];
+    ru_coll_bucket wrong = w.buckets[0];
     wrong.algo = RU_ALGO_TREE;
     ru_coll_options opt = {.chan = w.r[0].ch,
                            .nodes = w.nodes,
                            .n_ranks = 2,
                            .epoch = 10,
-                           .batches = &wrong,
+                           .buckets = &wrong,
                            .schedules = w.schedules,
-                           .n_batches = 1};
+                           .n_buckets = 1};
     assert_int_equal(ru_coll_open(&opt, &user, &w.arena, &other, &err), RU_E_ARG);
-    wrong = w.batches[0];
+    wrong = w.buckets[0];
     wrong.dtype = RU_I32;
     assert_int_equal(ru_coll_open(&opt, &user, &w.arena, &other, &err), RU_E_ARG);
     opt.rank = 2;
     assert_int_equal(ru_coll_open(&opt, &user, &w.arena, &other, &err), RU_E_ARG);
     opt.rank = 0;
     opt.apart = true; /* a ring of two takes two of each a chunk: the channel has 4096 */
-    wrong = w.batches[0];
+    wrong = w.buckets[0];
     wrong.chunk_bytes = 4;
     wrong.n = 2049;
     assert_int_equal(ru_coll_open(&opt, &user, &w.arena, &other, &err), RU_E_LIMIT);

@@ -49,10 +49,10 @@ static void on_message(void *self, ru_node_id from, uint32_t what, const void *d
     if (r->w->late && size_bytes <= WORD_BYTES) {
         ru_wire_in in = ru_wire_in_from(data, size_bytes);
         (void)ru_wire_u32(&in);
-        uint32_t batch = ru_wire_u32(&in);
+        uint32_t bucket = ru_wire_u32(&in);
         heard_word *h = &r->words[r->n_words++ % WORDS_MAX];
         *h = (heard_word){
-            .size_bytes = size_bytes, .from = from, .batch = batch, .done = r->done[batch]};
+            .size_bytes = size_bytes, .from = from, .bucket = bucket, .done = r->done[bucket]};
         memcpy(h->data, data, (size_t)size_bytes);
     }
     ru_coll_heard(r->coll, from, data, size_bytes, now);
@@ -64,7 +64,7 @@ static void come_late(world *w, ru_time now)
     rank *r = &w->r[ru_rng_below(&w->rng, w->n)];
     uint32_t have = r->n_words < WORDS_MAX ? r->n_words : WORDS_MAX;
     const heard_word *h = have == 0 ? NULL : &r->words[ru_rng_below(&w->rng, have)];
-    if (h != NULL && r->done[h->batch] >= h->done + 2) {
+    if (h != NULL && r->done[h->bucket] >= h->done + 2) {
         heard_word copy = *h;
         ru_coll_heard(r->coll, copy.from, copy.data, copy.size_bytes, now);
         w->came_late++;
@@ -126,7 +126,7 @@ static uint32_t owner_of(const world *w, int64_t n, int64_t i)
 static bool expected(const world *w, const rank *r, uint32_t b, uint32_t iter, int64_t i,
                      float *want)
 {
-    const ru_coll_batch *x = &w->batches[b];
+    const ru_coll_bucket *x = &w->buckets[b];
     float sum = cw_value(w, 0, b, iter, i);
     for (uint32_t q = 1; q < w->n; q++) {
         sum += cw_value(w, q, b, iter, i);
@@ -159,7 +159,7 @@ static bool expected(const world *w, const rank *r, uint32_t b, uint32_t iter, i
 
 static void check_result(world *w, const rank *r, uint32_t b, uint32_t iter)
 {
-    const ru_coll_batch *x = &w->batches[b];
+    const ru_coll_bucket *x = &w->buckets[b];
     if (x->op == RU_COLL_BARRIER) {
         for (uint32_t q = 0; q < w->n; q++) {
             assert_true(number(w->r[q].begun[b]) > iter);
@@ -187,14 +187,14 @@ static void check_result(world *w, const rank *r, uint32_t b, uint32_t iter)
     w->hash += hash * (2 * (uint64_t)(b * 64 + iter * RANKS_MAX + r->at) + 1);
 }
 
-void cw_on_done(void *self, uint32_t batch, uint32_t iter, ru_time now)
+void cw_on_done(void *self, uint32_t bucket, uint32_t iter, ru_time now)
 {
     rank *r = self;
     (void)now;
-    assert_int_equal(iter, number(r->done[batch]));
-    r->done[batch]++;
+    assert_int_equal(iter, number(r->done[bucket]));
+    r->done[bucket]++;
     if (!r->w->counted) {
-        check_result(r->w, r, batch, iter);
+        check_result(r->w, r, bucket, iter);
     }
 }
 
@@ -256,9 +256,9 @@ void cw_group(world *w, uint32_t k)
                            .n_ranks = w->n,
                            .rank = k,
                            .epoch = 9,
-                           .batches = w->batches,
+                           .buckets = w->buckets,
                            .schedules = w->schedules,
-                           .n_batches = w->n_batches,
+                           .n_buckets = w->n_buckets,
                            .spans_max = SPANS,
                            .counted = w->counted,
                            .apart = w->apart};
@@ -347,26 +347,26 @@ void cw_add(world *w, ru_coll_op op, ru_coll_algo algo, int64_t n)
     uint32_t root = rooted ? ru_rng_below(&w->rng, w->n) : 0;
     ru_coll_in in = {.op = op, .algo = algo, .n_ranks = w->n, .root = root, .host = host_of};
     assert_ok(ru_plan_coll(&in, &w->arena, s, &err), err);
-    uint32_t b = w->n_batches++;
-    assert_true(b < BATCHES_MAX);
+    uint32_t b = w->n_buckets++;
+    assert_true(b < BUCKETS_MAX);
     w->schedules[b] = s;
-    w->batches[b] = (ru_coll_batch){.op = op,
-                                    .algo = algo,
-                                    .dtype = RU_F32,
-                                    .n = op == RU_COLL_ALL_TO_ALL ? n / w->n * w->n : n,
-                                    .root = root,
-                                    .class = RU_CLASS_NORMAL,
-                                    .rank = (uint16_t)b};
+    w->buckets[b] = (ru_coll_bucket){.op = op,
+                                     .algo = algo,
+                                     .dtype = RU_F32,
+                                     .n = op == RU_COLL_ALL_TO_ALL ? n / w->n * w->n : n,
+                                     .root = root,
+                                     .class = RU_CLASS_NORMAL,
+                                     .rank = (uint16_t)b};
     if (ru_rng_below(&w->rng, 2) == 0) {
-        w->batches[b].chunk_bytes = 4 * (1 + n / (1 + ru_rng_below(&w->rng, 7)));
-        w->batches[b].depth = ru_rng_below(&w->rng, 4);
+        w->buckets[b].chunk_bytes = 4 * (1 + n / (1 + ru_rng_below(&w->rng, 7)));
+        w->buckets[b].depth = ru_rng_below(&w->rng, 4);
     }
 }
 
-/* The buffer of a batch in up to SPANS pieces of random sizes, some empty. */
+/* The buffer of a bucket in up to SPANS pieces of random sizes, some empty. */
 void cw_buffers(world *w, rank *r, uint32_t b)
 {
-    int64_t n = w->batches[b].n, at = 0;
+    int64_t n = w->buckets[b].n, at = 0;
     r->data[b] = (float *)(void *)(r->segment + r->segment_used);
     r->segment_used += (4 * n + 63) / 64 * 64;
     assert_true(r->segment_used <= SEGMENT);
@@ -382,7 +382,7 @@ void cw_begin(world *w, rank *r, uint32_t b)
 {
     ru_err err;
     uint32_t iter = number(r->begun[b]++);
-    for (int64_t i = 0; i < w->batches[b].n && !w->counted; i++) {
+    for (int64_t i = 0; i < w->buckets[b].n && !w->counted; i++) {
         r->data[b][i] = cw_value(w, r->at, b, iter, i);
     }
     assert_ok(ru_coll_begin(r->coll, b, iter, r->spans[b], SPANS, (ru_time){0}, ru_pipe_now(w->net),
@@ -396,7 +396,7 @@ static bool may_begin(const world *w, const rank *r, uint32_t b)
     if (r->begun[b] != r->done[b] || r->begun[b] == ITERS) {
         return false;
     }
-    for (uint32_t k = 0; k < w->n * w->n_batches && w->apart; k++) {
+    for (uint32_t k = 0; k < w->n * w->n_buckets && w->apart; k++) {
         if (w->r[k % w->n].done[k / w->n] < r->begun[b]) {
             return false;
         }
@@ -409,29 +409,29 @@ static bool may_begin(const world *w, const rank *r, uint32_t b)
 void cw_run(world *w)
 {
     for (uint32_t k = 0; k < w->n; k++) {
-        for (uint32_t b = 0; b < w->n_batches; b++) {
+        for (uint32_t b = 0; b < w->n_buckets; b++) {
             cw_buffers(w, &w->r[k], b);
         }
         cw_group(w, k);
     }
-    uint64_t left = (uint64_t)w->n * w->n_batches * ITERS;
+    uint64_t left = (uint64_t)w->n * w->n_buckets * ITERS;
     for (uint64_t guard = 0; left > 0; guard++) {
         if (guard > 1000000) {
             ru_node_id peer = {0};
             uint32_t n = 0;
             bool waits = ru_coll_waits_for(w->r[0].coll, &peer, &n);
-            fail_msg("stuck: %llu left; rank 0 waits %d for node %llu in %u batches",
+            fail_msg("stuck: %llu left; rank 0 waits %d for node %llu in %u buckets",
                      (unsigned long long)left, waits, (unsigned long long)peer.v, n);
         }
         rank *r = &w->r[ru_rng_below(&w->rng, w->n)];
-        uint32_t b = ru_rng_below(&w->rng, w->n_batches);
+        uint32_t b = ru_rng_below(&w->rng, w->n_buckets);
         if (ru_rng_below(&w->rng, 3) == 0 && may_begin(w, r, b)) {
             cw_begin(w, r, b);
         }
         cw_turn(w);
         left = 0;
         for (uint32_t k = 0; k < w->n; k++) {
-            for (uint32_t c = 0; c < w->n_batches; c++) {
+            for (uint32_t c = 0; c < w->n_buckets; c++) {
                 left += ITERS - w->r[k].done[c];
             }
             assert_int_equal(w->r[k].failed, 0);

@@ -39,7 +39,7 @@ typedef struct ru_xfer_id {
     uint64_t v; /* 0: none */
 } ru_xfer_id;
 
-/* Names one transfer between two nodes: stream is chosen by the user (plan epoch, batch, step),
+/* Names one transfer between two nodes: stream is chosen by the user (plan epoch, bucket, step),
  * iter distinguishes uses of the same stream. */
 typedef struct ru_stream_name {
     uint64_t stream;

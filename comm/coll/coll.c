@@ -15,8 +15,8 @@
 
 static uint64_t stream_of(const ru_coll *c, const rui_coll_lane *lane, const ru_coll_step *x)
 {
-    const rui_coll_run *run = &c->runs[lane->batch];
-    return (uint64_t)(c->opt.epoch & 0xffffff) << 40 | (uint64_t)lane->batch << 24 |
+    const rui_coll_run *run = &c->runs[lane->bucket];
+    return (uint64_t)(c->opt.epoch & 0xffffff) << 40 | (uint64_t)lane->bucket << 24 |
            (uint64_t)lane->chunk << run->shape->tag_bits | x->tag;
 }
 
@@ -37,7 +37,7 @@ static rui_coll_lane *lane_of(ru_coll *c, uint64_t cookie, uint32_t *step)
     *step = (uint32_t)cookie & 0xffff;
     RU_CHECK(ru_coll_owns(c, cookie) && at < c->n_lanes);
     rui_coll_lane *lane = &c->lanes[at];
-    RU_CHECK(*step < c->runs[lane->batch].shape->n);
+    RU_CHECK(*step < c->runs[lane->bucket].shape->n);
     return lane;
 }
 
@@ -56,7 +56,7 @@ static void cancel_all(ru_coll *c, ru_time now)
 {
     for (uint32_t l = 0; l < c->n_lanes; l++) {
         rui_coll_lane *lane = &c->lanes[l];
-        const rui_coll_shape *shape = c->runs[lane->batch].shape;
+        const rui_coll_shape *shape = c->runs[lane->bucket].shape;
         for (uint32_t i = 0; i < shape->n; i++) {
             ru_xfer_id id = lane->xfer[i];
             lane->xfer[i] = (ru_xfer_id){0};
@@ -89,7 +89,7 @@ static void make_ready(rui_coll_lane *lane, const rui_coll_shape *shape, uint32_
 
 void rui_coll_step_done(ru_coll *c, rui_coll_lane *lane, uint32_t step)
 {
-    const rui_coll_shape *shape = c->runs[lane->batch].shape;
+    const rui_coll_shape *shape = c->runs[lane->bucket].shape;
     lane->state[step] |= RUI_STEP_DONE;
     lane->left--;
     for (uint32_t k = shape->first[step]; k < shape->first[step + 1]; k++) {
@@ -120,7 +120,7 @@ static bool accepted(ru_coll *c, rui_coll_lane *lane, uint32_t step, ru_status s
     if (st == RU_E_LIMIT) {
         rui_coll_stall(c, lane);
     } else {
-        rui_coll_die(c, c->runs[lane->batch].shape->steps[step].peer, st, now);
+        rui_coll_die(c, c->runs[lane->bucket].shape->steps[step].peer, st, now);
     }
     return false;
 }
@@ -129,9 +129,9 @@ static bool accepted(ru_coll *c, rui_coll_lane *lane, uint32_t step, ru_status s
 const ru_span *rui_coll_spans_of(const ru_coll *c, rui_coll_lane *lane, uint32_t step,
                                  int64_t bytes, uint32_t *n)
 {
-    const rui_coll_run *run = &c->runs[lane->batch];
+    const rui_coll_run *run = &c->runs[lane->bucket];
     const rui_coll_shape *shape = run->shape;
-    if (c->opt.counted || run->batch->op == RU_COLL_BARRIER) {
+    if (c->opt.counted || run->bucket->op == RU_COLL_BARRIER) {
         uint8_t *at = c->opt.counted ? NULL : lane->scratch + step;
         lane->one[step] = (ru_span){.data = at, .size_bytes = bytes};
         *n = 1;
@@ -148,16 +148,16 @@ ru_chan_class ru_coll_class(ru_chan_class class, int64_t bytes)
 
 static bool send(ru_coll *c, rui_coll_lane *lane, uint32_t step, int64_t bytes, ru_time now)
 {
-    const rui_coll_run *run = &c->runs[lane->batch];
+    const rui_coll_run *run = &c->runs[lane->bucket];
     const ru_coll_step *x = &run->shape->steps[step];
     ru_chan_send_in in = {.to = c->opt.nodes[x->peer],
                           .name = {.stream = stream_of(c, lane, x), .iter = lane->iter},
-                          .class = ru_coll_class(run->batch->class, bytes),
-                          .rank = run->batch->rank,
+                          .class = ru_coll_class(run->bucket->class, bytes),
+                          .rank = run->bucket->rank,
                           .deadline = run->deadline,
                           .cookie = cookie_of(c, lane, step),
                           .plan = c->opt.plan,
-                          .label = run->batch->label};
+                          .label = run->bucket->label};
     in.spans = rui_coll_spans_of(c, lane, step, bytes, &in.n_spans);
     ru_status st = ru_chan_send(c->opt.chan, &in, now, &lane->xfer[step]);
     c->stats.sent_bytes += st == RU_OK ? bytes : 0;
@@ -167,7 +167,7 @@ static bool send(ru_coll *c, rui_coll_lane *lane, uint32_t step, int64_t bytes, 
 static bool post(ru_coll *c, rui_coll_lane *lane, uint32_t step, const ru_span *spans, uint32_t n,
                  ru_time now)
 {
-    const rui_coll_run *run = &c->runs[lane->batch];
+    const rui_coll_run *run = &c->runs[lane->bucket];
     const ru_coll_step *x = &run->shape->steps[step];
     ru_chan_post_in in = {.from = c->opt.nodes[x->peer],
                           .name = {.stream = stream_of(c, lane, x), .iter = lane->iter},
@@ -175,7 +175,7 @@ static bool post(ru_coll *c, rui_coll_lane *lane, uint32_t step, const ru_span *
                           .n_spans = n,
                           .cookie = cookie_of(c, lane, step),
                           .plan = c->opt.plan,
-                          .label = run->batch->label};
+                          .label = run->bucket->label};
     return accepted(c, lane, step, ru_chan_post(c->opt.chan, &in, now, &lane->xfer[step]), now);
 }
 
@@ -183,21 +183,21 @@ static bool post(ru_coll *c, rui_coll_lane *lane, uint32_t step, const ru_span *
  * iteration where iterations are apart. */
 static bool is_open_untold(const ru_coll *c, const rui_coll_lane *lane)
 {
-    const rui_coll_run *run = &c->runs[lane->batch];
+    const rui_coll_run *run = &c->runs[lane->bucket];
     bool first = lane->run == 1 || (c->opt.apart && lane->chunk == lane->first);
     return (first || (run->sets == 2 && !lane->jumped)) && !run->late;
 }
 
 static bool is_open_there(const ru_coll *c, const rui_coll_lane *lane, uint32_t step)
 {
-    uint32_t o = c->runs[lane->batch].shape->out_of[step];
+    uint32_t o = c->runs[lane->bucket].shape->out_of[step];
     return is_open_untold(c, lane) || (int32_t)(lane->opened[o] - lane->run) >= 0;
 }
 
 /* A step whose turn has come. false: no room in the channel, or the group died. */
 static bool start(ru_coll *c, rui_coll_lane *lane, uint32_t step, ru_time now)
 {
-    const ru_coll_step *x = &c->runs[lane->batch].shape->steps[step];
+    const ru_coll_step *x = &c->runs[lane->bucket].shape->steps[step];
     int64_t bytes = rui_coll_step_bytes(c, lane, step);
     lane->state[step] |= RUI_STEP_FREE;
     bool moves = x->kind == RU_COLL_SEND || ru_coll_step_receives(x);
@@ -233,7 +233,7 @@ static bool start(ru_coll *c, rui_coll_lane *lane, uint32_t step, ru_time now)
 /* Scratch receives go to the channel before anything else. */
 static bool post_scratch(ru_coll *c, rui_coll_lane *lane, ru_time now)
 {
-    const rui_coll_shape *shape = c->runs[lane->batch].shape;
+    const rui_coll_shape *shape = c->runs[lane->bucket].shape;
     for (; lane->post_at < shape->n; lane->post_at++) {
         uint32_t i = lane->post_at;
         bool comes = rui_coll_in_scratch(&shape->steps[i]) && lane->one[i].size_bytes > 0;
@@ -250,7 +250,7 @@ static bool post_scratch(ru_coll *c, rui_coll_lane *lane, ru_time now)
 void rui_coll_word_begin(const ru_coll *c, const rui_coll_lane *lane, ru_wire_out *w)
 {
     ru_wire_put_u32(w, c->opt.epoch);
-    ru_wire_put_u32(w, lane->batch);
+    ru_wire_put_u32(w, lane->bucket);
     ru_wire_put_u32(w, lane->index);
     ru_wire_put_u32(w, lane->run);
 }
@@ -258,7 +258,7 @@ void rui_coll_word_begin(const ru_coll *c, const rui_coll_lane *lane, ru_wire_ou
 /* Tell those who will send that this run is open. */
 static bool tell_open(ru_coll *c, rui_coll_lane *lane, ru_time now)
 {
-    const rui_coll_run *run = &c->runs[lane->batch];
+    const rui_coll_run *run = &c->runs[lane->bucket];
     const rui_coll_shape *shape = run->shape;
     if (is_open_untold(c, lane) || (run->late && !lane->begun)) {
         return true;
@@ -285,7 +285,7 @@ static bool tell_open(ru_coll *c, rui_coll_lane *lane, ru_time now)
 /* Number of the run for a chunk of an iteration: the same on every rank. */
 static uint32_t run_of(const ru_coll *c, const rui_coll_lane *lane, uint32_t chunk, uint32_t iter)
 {
-    const rui_coll_run *run = &c->runs[lane->batch];
+    const rui_coll_run *run = &c->runs[lane->bucket];
     uint32_t chunks = (run->n_chunks - lane->first + run->n_lanes - 1) / run->n_lanes;
     return 1 + (iter - c->opt.iter_first) * chunks + (chunk - lane->first) / run->n_lanes;
 }
@@ -293,7 +293,7 @@ static uint32_t run_of(const ru_coll *c, const rui_coll_lane *lane, uint32_t chu
 /* Get ready for a chunk: what will be added may come from now on. */
 void rui_coll_lane_open(ru_coll *c, rui_coll_lane *lane, uint32_t chunk, uint32_t iter)
 {
-    const rui_coll_run *run = &c->runs[lane->batch];
+    const rui_coll_run *run = &c->runs[lane->bucket];
     const rui_coll_shape *shape = run->shape;
     lane->chunk = chunk;
     lane->iter = iter;
@@ -307,7 +307,7 @@ void rui_coll_lane_open(ru_coll *c, rui_coll_lane *lane, uint32_t chunk, uint32_
         if (!rui_coll_in_scratch(&shape->steps[i])) {
             continue;
         }
-        bool barrier = run->batch->op == RU_COLL_BARRIER;
+        bool barrier = run->bucket->op == RU_COLL_BARRIER;
         int64_t off = barrier ? i : (int64_t)shape->unit[i] * run->stride_bytes;
         lane->one[i] = (ru_span){.data = c->opt.counted ? NULL : lane->scratch + off,
                                  .size_bytes = rui_coll_step_bytes(c, lane, i)};
@@ -318,7 +318,7 @@ void rui_coll_lane_open(ru_coll *c, rui_coll_lane *lane, uint32_t chunk, uint32_
 
 static void lane_begin(ru_coll *c, rui_coll_lane *lane)
 {
-    const rui_coll_shape *shape = c->runs[lane->batch].shape;
+    const rui_coll_shape *shape = c->runs[lane->bucket].shape;
     lane->begun = true;
     rui_coll_lane_cut(c, lane);
     for (uint32_t i = 0; i < shape->n; i++) {
@@ -332,7 +332,7 @@ static void lane_begin(ru_coll *c, rui_coll_lane *lane)
 /* All steps of the chunk are done: the next chunk of this lane, or the next iteration. */
 static void lane_end(ru_coll *c, rui_coll_lane *lane, ru_time now)
 {
-    rui_coll_run *run = &c->runs[lane->batch];
+    rui_coll_run *run = &c->runs[lane->bucket];
     uint32_t next = lane->chunk + run->n_lanes, iter = lane->iter;
     run->chunks_done++;
     if (next < run->n_chunks) {
@@ -345,14 +345,14 @@ static void lane_end(ru_coll *c, rui_coll_lane *lane, ru_time now)
     if (run->chunks_done == run->n_chunks) {
         run->began = false;
         c->stats.done++;
-        c->user.done(c->user.self, lane->batch, iter, now);
+        c->user.done(c->user.self, lane->bucket, iter, now);
     }
 }
 
 /* As far as its steps go. */
 static void lane_steps(ru_coll *c, rui_coll_lane *lane, ru_time now)
 {
-    uint32_t n = c->runs[lane->batch].shape->n;
+    uint32_t n = c->runs[lane->bucket].shape->n;
     while (lane->head != lane->tail && !c->dead) {
         if (!start(c, lane, lane->ready[lane->head % n], now)) {
             return;
@@ -429,7 +429,7 @@ void ru_coll_arrived(ru_coll *c, uint64_t cookie, ru_time now)
     }
     lane->xfer[step] = (ru_xfer_id){0};
     lane->state[step] |= RUI_STEP_ARRIVED;
-    bool scratch = rui_coll_in_scratch(&c->runs[lane->batch].shape->steps[step]);
+    bool scratch = rui_coll_in_scratch(&c->runs[lane->bucket].shape->steps[step]);
     if (!scratch || (lane->state[step] & RUI_STEP_FREE) != 0) {
         if (scratch) {
             rui_coll_apply(c, lane, step);
@@ -447,7 +447,7 @@ void ru_coll_xfer_failed(ru_coll *c, uint64_t cookie, ru_status why, ru_time now
     rui_coll_lane *lane = lane_of(c, cookie, &step);
     if (!c->dead && !c->closed) {
         lane->xfer[step] = (ru_xfer_id){0};
-        rui_coll_die(c, c->runs[lane->batch].shape->steps[step].peer, why, now);
+        rui_coll_die(c, c->runs[lane->bucket].shape->steps[step].peer, why, now);
     }
 }
 
@@ -462,14 +462,14 @@ void ru_coll_room(ru_coll *c, ru_time now)
 void ru_coll_heard(ru_coll *c, ru_node_id from, const void *data, int64_t size_bytes, ru_time now)
 {
     ru_wire_in w = ru_wire_in_from(data, size_bytes);
-    uint32_t epoch = ru_wire_u32(&w), batch = ru_wire_u32(&w), index = ru_wire_u32(&w);
+    uint32_t epoch = ru_wire_u32(&w), bucket = ru_wire_u32(&w), index = ru_wire_u32(&w);
     uint32_t number = ru_wire_u32(&w);
-    if (w.bad || epoch != c->opt.epoch || batch >= c->opt.n_batches ||
-        index >= c->runs[batch].n_lanes * c->runs[batch].sets || c->dead || c->closed) {
+    if (w.bad || epoch != c->opt.epoch || bucket >= c->opt.n_buckets ||
+        index >= c->runs[bucket].n_lanes * c->runs[bucket].sets || c->dead || c->closed) {
         return;
     }
-    const rui_coll_shape *shape = c->runs[batch].shape;
-    rui_coll_lane *lane = &c->lanes[c->runs[batch].lane + index];
+    const rui_coll_shape *shape = c->runs[bucket].shape;
+    rui_coll_lane *lane = &c->lanes[c->runs[bucket].lane + index];
     if (ru_wire_left(&w) != 0) {
         rui_coll_near_heard(c, lane, from, number, &w, now);
         return;
@@ -491,23 +491,23 @@ void ru_coll_heard(ru_coll *c, ru_node_id from, const void *data, int64_t size_b
 /* -- the user's side ------------------------------------------------------------------------------
  */
 
-static ru_status check_spans(const ru_coll *c, uint32_t batch, const ru_span *spans,
+static ru_status check_spans(const ru_coll *c, uint32_t bucket, const ru_span *spans,
                              uint32_t n_spans, ru_err *err)
 {
-    const rui_coll_run *run = &c->runs[batch];
-    int64_t bytes = 0, want = run->batch->n * run->elem_bytes;
+    const rui_coll_run *run = &c->runs[bucket];
+    int64_t bytes = 0, want = run->bucket->n * run->elem_bytes;
     for (uint32_t k = 0; k < n_spans; k++) {
         if (spans[k].size_bytes < 0 || spans[k].size_bytes % run->elem_bytes != 0) {
             return RU_FAIL(
                 err, RU_E_ARG,
                 "sum %u: span %u has %lld bytes, which is not a multiple of the element size %lld",
-                batch, k, (long long)spans[k].size_bytes, (long long)run->elem_bytes);
+                bucket, k, (long long)spans[k].size_bytes, (long long)run->elem_bytes);
         }
         bytes += spans[k].size_bytes;
     }
-    if (bytes != want && run->batch->op != RU_COLL_BARRIER) {
+    if (bytes != want && run->bucket->op != RU_COLL_BARRIER) {
         return RU_FAIL(err, RU_E_ARG,
-                       "sum %u: the spans have %lld bytes, but the plan expects %lld", batch,
+                       "sum %u: the spans have %lld bytes, but the plan expects %lld", bucket,
                        (long long)bytes, (long long)want);
     }
     return RU_OK;
@@ -554,19 +554,19 @@ static void reopen(ru_coll *c, rui_coll_run *run, uint32_t iter, ru_time now)
     }
 }
 
-ru_status ru_coll_begin(ru_coll *c, uint32_t batch, uint32_t iter, const ru_span *spans,
+ru_status ru_coll_begin(ru_coll *c, uint32_t bucket, uint32_t iter, const ru_span *spans,
                         uint32_t n_spans, ru_time deadline, ru_time now, ru_err *err)
 {
-    RU_CHECK(batch < c->opt.n_batches && !c->closed);
-    rui_coll_run *run = &c->runs[batch];
+    RU_CHECK(bucket < c->opt.n_buckets && !c->closed);
+    rui_coll_run *run = &c->runs[bucket];
     if (c->dead) {
         return RU_FAIL(err, RU_E_PEER, "the group of epoch %u has failed", c->opt.epoch);
     }
     if (run->began || (run->ever && (int32_t)(iter - run->iter) <= 0)) {
-        return RU_FAIL(err, RU_E_ARG, "sum %u starts iteration %u after iteration %u%s", batch,
+        return RU_FAIL(err, RU_E_ARG, "sum %u starts iteration %u after iteration %u%s", bucket,
                        iter, run->iter, run->began ? ", which is still running" : "");
     }
-    RU_TRY(check_spans(c, batch, spans, n_spans, err));
+    RU_TRY(check_spans(c, bucket, spans, n_spans, err));
     RU_TRY(rui_coll_near_check(c, run, spans, n_spans, err));
     if (n_spans > run->spans_cap) {
         RU_TRY(grow_spans(c, run, n_spans, err));
@@ -604,13 +604,13 @@ void ru_coll_stats_get(const ru_coll *c, ru_coll_stats *into)
     *into = c->stats;
 }
 
-bool ru_coll_waits_for(const ru_coll *c, ru_node_id *peer, uint32_t *n_batches)
+bool ru_coll_waits_for(const ru_coll *c, ru_node_id *peer, uint32_t *n_buckets)
 {
     bool found = false;
-    *n_batches = 0;
-    for (uint32_t b = 0; b < c->opt.n_batches; b++) {
+    *n_buckets = 0;
+    for (uint32_t b = 0; b < c->opt.n_buckets; b++) {
         const rui_coll_run *run = &c->runs[b];
-        *n_batches += run->began;
+        *n_buckets += run->began;
         for (uint32_t l = 0; l < run->n_lanes * run->sets && run->began && !found; l++) {
             const rui_coll_lane *lane = &c->lanes[run->lane + l];
             for (uint32_t i = 0; i < run->shape->n && lane->begun && !found; i++) {

@@ -27,12 +27,12 @@
  * of there when the turn of its step comes, and says so; then the send is done. Nobody writes into
  * the memory of another one.
  *
- * Streams are named epoch 24 bits | batch 16 | chunk and tag 24; the iteration is the stream's
- * iter. Batches up to RU_COLL_BATCHES_MAX leave 0xffff of the batch bits to others.
+ * Streams are named epoch 24 bits | bucket 16 | chunk and tag 24; the iteration is the stream's
+ * iter. Buckets up to RU_COLL_BUCKETS_MAX leave 0xffff of the bucket bits to others.
  *
  * Memory, all taken at open: per lane the scratch of its chunk, (n - 1)/n of it for ring, halving
  * and direct, twice for trees, log2 n times for doubling, and some bytes a step; ru_coll_needs
- * tells. Lanes of a batch: depth. Only a begin with more spans than spans_max and than any before
+ * tells. Lanes of a bucket: depth. Only a begin with more spans than spans_max and than any before
  * takes more.
  *
  * Source: caramel-2020 for chunks and depth. Thread: loop only. */
@@ -46,11 +46,11 @@
 typedef struct ru_coll ru_coll;
 
 enum {
-    RU_COLL_BATCHES_MAX = 4096,
+    RU_COLL_BUCKETS_MAX = 4096,
     RU_COLL_WHAT = 0x2ff, /* messages of groups: for ru_coll_heard */
 };
 
-typedef struct ru_coll_batch {
+typedef struct ru_coll_bucket {
     ru_coll_op op;
     ru_coll_algo algo;
     ru_dtype dtype; /* RU_F32, or RU_BF16 summed in f32; others where nothing is summed */
@@ -59,14 +59,14 @@ typedef struct ru_coll_batch {
     int64_t chunk_bytes; /* 0 or >= size: one chunk; raised when there would be too many to name */
     uint32_t depth;      /* chunks in flight; 0: all */
     ru_chan_class class;
-    uint16_t rank;  /* order among batches */
+    uint16_t rank;  /* order among buckets */
     uint16_t label; /* name of the sum for records of its transfers (ru_recorder_name); 0: none */
-} ru_coll_batch;
+} ru_coll_bucket;
 
 typedef struct ru_coll_user {
     void *self;
     /* May start the next iteration, also of other sums. */
-    void (*done)(void *self, uint32_t batch, uint32_t iter, ru_time now);
+    void (*done)(void *self, uint32_t bucket, uint32_t iter, ru_time now);
     /* A peer failed or was refused, so the whole group failed and everything in it is cancelled.
      * Called once. */
     void (*failed)(void *self, ru_node_id peer, ru_status why, ru_time now);
@@ -77,11 +77,11 @@ typedef struct ru_coll_options {
     const ru_node_id *nodes; /* [n_ranks] */
     uint32_t n_ranks, rank;
     uint32_t epoch; /* 24 bits count */
-    const ru_coll_batch
-        *batches; /* [n_batches] the plan; checked (ru_plan_coll_check by the owner) */
-    const ru_coll_schedule *const *schedules; /* [n_batches] of this rank at least; view until the
-                                                 group is closed, like nodes and batches */
-    uint32_t n_batches;
+    const ru_coll_bucket
+        *buckets; /* [n_buckets] the plan; checked (ru_plan_coll_check by the owner) */
+    const ru_coll_schedule *const *schedules; /* [n_buckets] of this rank at least; view until the
+                                                 group is closed, like nodes and buckets */
+    uint32_t n_buckets;
     uint32_t iter_first; /* iteration of the first begin; others work, but peers ahead must wait */
     uint32_t spans_max;  /* of one begin; 0: 8 */
     bool apart; /* the owner guarantees that no rank starts an iteration before all ranks finished
@@ -95,7 +95,7 @@ typedef struct ru_coll_options {
 } ru_coll_options;
 
 /* All members have opened the group before any of them begins: a message for a group that is not
- * open is lost. Errors: RU_E_ARG when batch and schedule do not fit each other; RU_E_LIMIT: too
+ * open is lost. Errors: RU_E_ARG when bucket and schedule do not fit each other; RU_E_LIMIT: too
  * many chunks in flight, or more slots or streams than the channel has (with fewer, ranks that take
  * them in different orders could wait for each other in a circle); RU_E_MEM. */
 RU_MUST_USE ru_status ru_coll_open(const ru_coll_options *opt, const ru_coll_user *user,
@@ -111,17 +111,18 @@ typedef struct ru_coll_size {
 /* What an open group takes at most. */
 void ru_coll_needs(const ru_coll *c, ru_coll_size *into);
 
-/* The class with which so many bytes of a batch of this class travel. What is as small as a header
+/* The class with which so many bytes of a bucket of this class travel. What is as small as a header
  * goes with the urgent ones: whole, in one frame with what else goes to that peer, and is not worth
  * a turn of the bulk connection. */
 ru_chan_class ru_coll_class(ru_chan_class class, int64_t bytes);
 
-/* This rank's buffer of `batch` is complete for iteration `iter`: scattered over spans (whole
+/* This rank's buffer of `bucket` is complete for iteration `iter`: scattered over spans (whole
  * elements each), reduced in place; untouchable until `done`, and so is the array of spans. `done`
- * may come before this returns when there is nothing to wait for. Iterations of a batch come in
+ * may come before this returns when there is nothing to wait for. Iterations of a bucket come in
  * order. Errors: RU_E_PEER when the group is dead, RU_E_ARG, RU_E_MEM. */
-RU_MUST_USE ru_status ru_coll_begin(ru_coll *c, uint32_t batch, uint32_t iter, const ru_span *spans,
-                                    uint32_t n_spans, ru_time deadline, ru_time now, ru_err *err);
+RU_MUST_USE ru_status ru_coll_begin(ru_coll *c, uint32_t bucket, uint32_t iter,
+                                    const ru_span *spans, uint32_t n_spans, ru_time deadline,
+                                    ru_time now, ru_err *err);
 
 /* Upcalls of the channel for streams of this group: the owner of the channel's user passes on what
  * ru_coll_owns says. Cookies of groups begin with the byte RU_COLL_COOKIE_BYTE, then the epoch. */
@@ -144,6 +145,6 @@ void ru_coll_stats_get(const ru_coll *c, ru_coll_stats *into);
 
 /* The peer for which this rank waits: the first one from which bytes are missing in a sum that has
  * started, and the number of sums in flight. false: it waits for no peer. */
-bool ru_coll_waits_for(const ru_coll *c, ru_node_id *peer, uint32_t *n_batches);
+bool ru_coll_waits_for(const ru_coll *c, ru_node_id *peer, uint32_t *n_buckets);
 
 #endif

@@ -9,7 +9,7 @@ static int64_t range_of(const rui_coll_run *run, uint32_t chunk, uint32_t b, uin
                         int64_t *at)
 {
     uint32_t nb = run->shape->schedule->n_blocks;
-    int64_t n = run->batch->n;
+    int64_t n = run->bucket->n;
     if (run->by_block) { /* one block: the chunk is a part of it */
         int64_t lo = ru_coll_block_at(n, nb, b), size = ru_coll_block_at(n, nb, b + 1) - lo;
         *at = lo + ru_coll_block_at(size, run->n_chunks, chunk);
@@ -23,9 +23,9 @@ static int64_t range_of(const rui_coll_run *run, uint32_t chunk, uint32_t b, uin
 
 int64_t rui_coll_step_bytes(const ru_coll *c, const rui_coll_lane *lane, uint32_t step)
 {
-    const rui_coll_run *run = &c->runs[lane->batch];
+    const rui_coll_run *run = &c->runs[lane->bucket];
     const ru_coll_step *x = &run->shape->steps[step];
-    if (run->batch->op == RU_COLL_BARRIER) {
+    if (run->bucket->op == RU_COLL_BARRIER) {
         return 1;
     }
     int64_t at, bytes = 0;
@@ -42,11 +42,11 @@ int64_t rui_coll_step_bytes(const ru_coll *c, const rui_coll_lane *lane, uint32_
 
 void rui_coll_lane_cut(const ru_coll *c, rui_coll_lane *lane)
 {
-    const rui_coll_run *run = &c->runs[lane->batch];
+    const rui_coll_run *run = &c->runs[lane->bucket];
     const rui_coll_shape *shape = run->shape;
     uint32_t n = 0, k = 0; /* spans written; the user's span that holds byte `base` first */
     int64_t base = 0;
-    if (c->opt.counted || run->batch->op == RU_COLL_BARRIER) {
+    if (c->opt.counted || run->bucket->op == RU_COLL_BARRIER) {
         return;
     }
     for (uint32_t j = 0; j + 1 < shape->n_cuts; j++) {
@@ -76,7 +76,7 @@ static void add_spans(const rui_coll_lane *lane, const rui_coll_run *run, uint32
     const rui_coll_shape *shape = run->shape;
     for (uint32_t k = lane->cut_at[shape->lo[step]]; k < lane->cut_at[shape->hi[step]]; k++) {
         const ru_span *mine = &lane->spans[k];
-        ru_coll_add(run->batch->dtype, mine->data, theirs, mine->size_bytes / run->elem_bytes,
+        ru_coll_add(run->bucket->dtype, mine->data, theirs, mine->size_bytes / run->elem_bytes,
                     before);
         theirs += mine->size_bytes;
     }
@@ -94,13 +94,13 @@ static void place_spans(const rui_coll_lane *lane, const rui_coll_run *run, uint
 
 void rui_coll_apply(ru_coll *c, rui_coll_lane *lane, uint32_t step)
 {
-    const rui_coll_run *run = &c->runs[lane->batch];
+    const rui_coll_run *run = &c->runs[lane->bucket];
     const rui_coll_shape *shape = run->shape;
     const ru_coll_step *x = &shape->steps[step];
     int64_t bytes = rui_coll_step_bytes(c, lane, step);
     uint32_t aside = shape->aside_of[step];
     bool first_aside = x->kind == RU_COLL_RECV_ASIDE && aside == step;
-    if (run->batch->op == RU_COLL_BARRIER || bytes == 0 || first_aside) {
+    if (run->bucket->op == RU_COLL_BARRIER || bytes == 0 || first_aside) {
         return;
     }
     c->stats.added_bytes += x->kind == RU_COLL_PLACE ? 0 : bytes;
@@ -114,7 +114,7 @@ void rui_coll_apply(ru_coll *c, rui_coll_lane *lane, uint32_t step)
         add_spans(lane, run, step, theirs, x->before != 0);
         break;
     case RU_COLL_RECV_ASIDE:
-        ru_coll_add(run->batch->dtype, lane->one[aside].data, theirs, bytes / run->elem_bytes,
+        ru_coll_add(run->bucket->dtype, lane->one[aside].data, theirs, bytes / run->elem_bytes,
                     false);
         break;
     case RU_COLL_FOLD:
@@ -161,21 +161,21 @@ static void merge(ru_dtype dtype, const ru_span *mine, const ru_span *theirs, in
 
 void rui_coll_keep_near(const ru_coll *c, rui_coll_lane *lane, uint32_t step)
 {
-    const ru_coll_batch *batch = c->runs[lane->batch].batch;
-    if (!c->opt.counted && batch->op != RU_COLL_BARRIER) {
-        merge(batch->dtype, &lane->one[step], lane->here[step].spans, lane->one[step].size_bytes,
+    const ru_coll_bucket *bucket = c->runs[lane->bucket].bucket;
+    if (!c->opt.counted && bucket->op != RU_COLL_BARRIER) {
+        merge(bucket->dtype, &lane->one[step], lane->here[step].spans, lane->one[step].size_bytes,
               true, false);
     }
 }
 
 void rui_coll_apply_near(ru_coll *c, rui_coll_lane *lane, uint32_t step)
 {
-    const rui_coll_run *run = &c->runs[lane->batch];
+    const rui_coll_run *run = &c->runs[lane->bucket];
     const ru_coll_step *x = &run->shape->steps[step];
     int64_t bytes = rui_coll_step_bytes(c, lane, step);
     uint32_t aside = run->shape->aside_of[step];
     bool copy = x->kind == RU_COLL_RECV || (x->kind == RU_COLL_RECV_ASIDE && aside == step);
-    if (run->batch->op == RU_COLL_BARRIER) {
+    if (run->bucket->op == RU_COLL_BARRIER) {
         return;
     }
     c->stats.added_bytes += copy ? 0 : bytes;
@@ -187,5 +187,5 @@ void rui_coll_apply_near(ru_coll *c, rui_coll_lane *lane, uint32_t step)
     const ru_span *mine = x->kind == RU_COLL_RECV_ASIDE
                               ? &lane->one[aside]
                               : rui_coll_spans_of(c, lane, step, bytes, &n);
-    merge(run->batch->dtype, mine, lane->here[step].spans, bytes, copy, x->before != 0);
+    merge(run->bucket->dtype, mine, lane->here[step].spans, bytes, copy, x->before != 0);
 }

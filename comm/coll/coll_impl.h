@@ -13,10 +13,10 @@ enum {
     RUI_COLL_LANES_MAX = 1 << 16,
     RUI_COLL_ALIGN = 64,
     RUI_COLL_TWIN_BYTES = 64 << 10, /* up to here two sets of lanes */
-    RUI_COLL_SMALL_BYTES = 8 << 10, /* a step of a normal batch that goes with the urgent ones */
+    RUI_COLL_SMALL_BYTES = 8 << 10, /* a step of a normal bucket that goes with the urgent ones */
 };
 
-/* A schedule of this rank, made ready to run; batches with the same schedule share it. */
+/* A schedule of this rank, made ready to run; buckets with the same schedule share it. */
 typedef struct rui_coll_shape {
     const ru_coll_schedule *schedule;
     const ru_coll_step *steps; /* [n] view */
@@ -37,7 +37,7 @@ typedef struct rui_coll_shape {
     uint32_t tag_bits;
 } rui_coll_shape;
 
-enum { RUI_COLL_WORD_BYTES = 16 }; /* epoch, batch, lane, run */
+enum { RUI_COLL_WORD_BYTES = 16 }; /* epoch, bucket, lane, run */
 
 enum {
     RUI_STEP_FREE = 1,
@@ -56,8 +56,8 @@ typedef struct rui_coll_here {
 
 /* One chunk under way. The runs of a lane are numbered over all iterations, from 1 on. */
 typedef struct rui_coll_lane {
-    uint32_t batch, index; /* index: of the lane in its batch */
-    uint32_t first;        /* chunk that it begins an iteration with */
+    uint32_t bucket, index; /* index: of the lane in its bucket */
+    uint32_t first;         /* chunk that it begins an iteration with */
     uint32_t chunk, iter;
     bool begun, queued, stalled;
     bool jumped;      /* opened for another iteration than the one expected */
@@ -81,7 +81,7 @@ typedef struct rui_coll_lane {
 } rui_coll_lane;
 
 typedef struct rui_coll_run {
-    const ru_coll_batch *batch;
+    const ru_coll_bucket *bucket;
     const rui_coll_shape *shape;
     uint32_t n_chunks, n_lanes;
     uint32_t lane; /* first of its lanes */
@@ -106,7 +106,7 @@ struct ru_coll {
     ru_arena *arena;
     rui_coll_shape *shapes; /* [n_shapes] */
     uint32_t n_shapes;
-    rui_coll_run *runs;   /* [n_batches] */
+    rui_coll_run *runs;   /* [n_buckets] */
     rui_coll_lane *lanes; /* [n_lanes] */
     uint32_t n_lanes;
     uint32_t *queue; /* [n_lanes] ring of lanes with work */

@@ -4,7 +4,7 @@
  *   sender    SEND's turn: HERE(step's tag, places)  --> receiver       TAKEN --> the send is done
  *   receiver  HERE and the receive's turn: add or copy out of the sender's memory, TAKEN
  *
- *   word = epoch, batch, lane, run (as of an opened run) | kind 16, tag 16 | (offset 64, size 64)
+ *   word = epoch, bucket, lane, run (as of an opened run) | kind 16, tag 16 | (offset 64, size 64)
  * ...
  *
  * Places are offsets in the sender's memory; the receiver checks that they lie inside of what it
@@ -33,7 +33,7 @@ static bool is_near_receive(const ru_coll *c, const ru_coll_step *x)
 
 bool rui_coll_near_lane(ru_coll *c, rui_coll_lane *lane)
 {
-    const rui_coll_run *run = &c->runs[lane->batch];
+    const rui_coll_run *run = &c->runs[lane->bucket];
     const rui_coll_shape *shape = run->shape;
     if (c->opt.near == NULL) {
         return true;
@@ -52,7 +52,7 @@ bool rui_coll_near_lane(ru_coll *c, rui_coll_lane *lane)
 
 void rui_coll_near_open(const ru_coll *c, rui_coll_lane *lane)
 {
-    uint32_t n = c->runs[lane->batch].shape->n;
+    uint32_t n = c->runs[lane->bucket].shape->n;
     for (uint32_t i = 0; lane->here != NULL && i < n; i++) {
         if (lane->here[i].run == lane->run) {
             lane->state[i] |= RUI_STEP_ARRIVED;
@@ -63,7 +63,7 @@ void rui_coll_near_open(const ru_coll *c, rui_coll_lane *lane)
 ru_status rui_coll_near_check(const ru_coll *c, const rui_coll_run *run, const ru_span *spans,
                               uint32_t n_spans, ru_err *err)
 {
-    if (c->opt.near == NULL || c->opt.counted || run->batch->op == RU_COLL_BARRIER) {
+    if (c->opt.near == NULL || c->opt.counted || run->bucket->op == RU_COLL_BARRIER) {
         return RU_OK;
     }
     if (n_spans + run->shape->n_cuts > spans_cap(c, run)) {
@@ -108,10 +108,10 @@ static ru_wire_out word_of(const ru_coll *c, const rui_coll_lane *lane, uint16_t
 
 static bool say_here(ru_coll *c, rui_coll_lane *lane, uint32_t step, ru_time now)
 {
-    const rui_coll_run *run = &c->runs[lane->batch];
+    const rui_coll_run *run = &c->runs[lane->bucket];
     const ru_coll_step *x = &run->shape->steps[step];
     ru_wire_out w = word_of(c, lane, HERE, x->tag);
-    if (!c->opt.counted && run->batch->op != RU_COLL_BARRIER) {
+    if (!c->opt.counted && run->bucket->op != RU_COLL_BARRIER) {
         uint32_t n;
         const ru_span *spans =
             rui_coll_spans_of(c, lane, step, rui_coll_step_bytes(c, lane, step), &n);
@@ -131,7 +131,7 @@ static bool say_here(ru_coll *c, rui_coll_lane *lane, uint32_t step, ru_time now
 /* The sender may go on. */
 static bool say_taken(ru_coll *c, rui_coll_lane *lane, uint32_t step, ru_time now)
 {
-    const ru_coll_step *x = &c->runs[lane->batch].shape->steps[step];
+    const ru_coll_step *x = &c->runs[lane->bucket].shape->steps[step];
     lane->here[step].run = 0;
     ru_wire_out w = word_of(c, lane, TAKEN, x->tag);
     return say(c, x->peer, &w, NULL, now);
@@ -140,13 +140,13 @@ static bool say_taken(ru_coll *c, rui_coll_lane *lane, uint32_t step, ru_time no
 /* Are the places as many bytes as the step? Else the sender is no honest member. */
 static bool fits(ru_coll *c, rui_coll_lane *lane, uint32_t step, ru_time now)
 {
-    const rui_coll_run *run = &c->runs[lane->batch];
+    const rui_coll_run *run = &c->runs[lane->bucket];
     const rui_coll_here *h = &lane->here[step];
     int64_t bytes = 0;
     for (uint32_t k = 0; k < h->n_spans; k++) {
         bytes += h->spans[k].size_bytes;
     }
-    if (!c->opt.counted && run->batch->op != RU_COLL_BARRIER &&
+    if (!c->opt.counted && run->bucket->op != RU_COLL_BARRIER &&
         bytes != rui_coll_step_bytes(c, lane, step)) {
         rui_coll_die(c, run->shape->steps[step].peer, RU_E_DATA, now);
         return false;
@@ -174,7 +174,7 @@ static bool take(ru_coll *c, rui_coll_lane *lane, uint32_t step, ru_time now)
 
 void rui_coll_near_keep(ru_coll *c, rui_coll_lane *lane, ru_time now)
 {
-    const rui_coll_shape *shape = c->runs[lane->batch].shape;
+    const rui_coll_shape *shape = c->runs[lane->bucket].shape;
     if (lane->here == NULL || shape->schedule->algo == RU_ALGO_HIERARCHY) {
         return;
     }
@@ -192,7 +192,7 @@ void rui_coll_near_keep(ru_coll *c, rui_coll_lane *lane, ru_time now)
 
 bool rui_coll_near_start(ru_coll *c, rui_coll_lane *lane, uint32_t step, ru_time now)
 {
-    if (c->runs[lane->batch].shape->steps[step].kind == RU_COLL_SEND) {
+    if (c->runs[lane->bucket].shape->steps[step].kind == RU_COLL_SEND) {
         return say_here(c, lane, step, now);
     }
     return (lane->state[step] & RUI_STEP_ARRIVED) == 0 || take(c, lane, step, now);
@@ -217,7 +217,7 @@ static uint32_t step_of(const ru_coll *c, const rui_coll_shape *shape, ru_node_i
 /* Places into the step's; false: they are not in the sender's memory. */
 static bool read_places(const ru_coll *c, const rui_coll_lane *lane, uint32_t step, ru_wire_in *w)
 {
-    const rui_coll_run *run = &c->runs[lane->batch];
+    const rui_coll_run *run = &c->runs[lane->bucket];
     const ru_span *theirs = &c->opt.near[run->shape->steps[step].peer];
     rui_coll_here *h = &lane->here[step];
     for (h->n_spans = 0; ru_wire_left(w) > 0; h->n_spans++) {
@@ -234,7 +234,7 @@ static bool read_places(const ru_coll *c, const rui_coll_lane *lane, uint32_t st
 void rui_coll_near_heard(ru_coll *c, rui_coll_lane *lane, ru_node_id from, uint32_t number,
                          ru_wire_in *w, ru_time now)
 {
-    const rui_coll_shape *shape = c->runs[lane->batch].shape;
+    const rui_coll_shape *shape = c->runs[lane->bucket].shape;
     uint16_t kind = ru_wire_u16(w), tag = ru_wire_u16(w);
     uint32_t step = step_of(c, shape, from, kind == TAKEN, tag);
     bool known = !w->bad && (kind == HERE || kind == TAKEN) && step < shape->n &&

@@ -1,9 +1,9 @@
-/* Opening a group: its batches checked, their shapes, lanes and scratch made. */
+/* Opening a group: its buckets checked, their shapes, lanes and scratch made. */
 #include "comm/coll/coll_impl.h"
 
-static ru_status check_batch(const ru_coll_options *opt, uint32_t b, ru_err *err)
+static ru_status check_bucket(const ru_coll_options *opt, uint32_t b, ru_err *err)
 {
-    const ru_coll_batch *x = &opt->batches[b];
+    const ru_coll_bucket *x = &opt->buckets[b];
     const ru_coll_schedule *s = opt->schedules[b];
     bool sums =
         x->op == RU_COLL_ALL_REDUCE || x->op == RU_COLL_REDUCE_SCATTER || x->op == RU_COLL_REDUCE;
@@ -49,33 +49,33 @@ static int64_t divide_up(int64_t a, int64_t b)
     return (a + b - 1) / b;
 }
 
-/* Chunks, lanes and sizes of a batch. */
+/* Chunks, lanes and sizes of a bucket. */
 static ru_status open_run(ru_coll *c, uint32_t b, ru_err *err)
 {
     rui_coll_run *run = &c->runs[b];
-    RU_TRY(check_batch(&c->opt, b, err));
-    *run = (rui_coll_run){.batch = &c->opt.batches[b], .lane = c->n_lanes};
+    RU_TRY(check_bucket(&c->opt, b, err));
+    *run = (rui_coll_run){.bucket = &c->opt.buckets[b], .lane = c->n_lanes};
     RU_TRY(find_shape(c, b, &run->shape, err));
-    bool barrier = run->batch->op == RU_COLL_BARRIER;
-    run->elem_bytes = barrier ? 1 : ru_dtype_bytes(run->batch->dtype);
-    int64_t bytes = run->batch->n * run->elem_bytes, most = INT64_C(1)
-                                                            << (24 - run->shape->tag_bits);
-    int64_t n = run->batch->chunk_bytes > 0 ? divide_up(bytes, run->batch->chunk_bytes) : 1;
+    bool barrier = run->bucket->op == RU_COLL_BARRIER;
+    run->elem_bytes = barrier ? 1 : ru_dtype_bytes(run->bucket->dtype);
+    int64_t bytes = run->bucket->n * run->elem_bytes, most = INT64_C(1)
+                                                             << (24 - run->shape->tag_bits);
+    int64_t n = run->bucket->chunk_bytes > 0 ? divide_up(bytes, run->bucket->chunk_bytes) : 1;
     n = n < 1 || barrier ? 1 : n;
     run->n_chunks = (uint32_t)(n < most ? n : most);
-    run->n_lanes = run->batch->depth > 0 && run->batch->depth < run->n_chunks ? run->batch->depth
-                                                                              : run->n_chunks;
-    run->by_block = rui_coll_by_block(run->batch->op);
-    run->late = run->batch->op == RU_COLL_BROADCAST || run->batch->op == RU_COLL_ALL_GATHER ||
-                run->batch->op == RU_COLL_ALL_TO_ALL;
+    run->n_lanes = run->bucket->depth > 0 && run->bucket->depth < run->n_chunks ? run->bucket->depth
+                                                                                : run->n_chunks;
+    run->by_block = rui_coll_by_block(run->bucket->op);
+    run->late = run->bucket->op == RU_COLL_BROADCAST || run->bucket->op == RU_COLL_ALL_GATHER ||
+                run->bucket->op == RU_COLL_ALL_TO_ALL;
     int64_t block =
-        divide_up(divide_up(run->batch->n, run->n_chunks), run->shape->schedule->n_blocks);
+        divide_up(divide_up(run->bucket->n, run->n_chunks), run->shape->schedule->n_blocks);
     if (run->by_block) {
-        block = divide_up(divide_up(run->batch->n, run->shape->schedule->n_blocks), run->n_chunks);
+        block = divide_up(divide_up(run->bucket->n, run->shape->schedule->n_blocks), run->n_chunks);
     }
     run->stride_bytes = round_up(block * run->elem_bytes, RUI_COLL_ALIGN);
     run->spans_cap = c->opt.spans_max > 0 ? c->opt.spans_max : 8;
-    bool all = run->batch->op == RU_COLL_ALL_REDUCE || run->batch->op == RU_COLL_BARRIER;
+    bool all = run->bucket->op == RU_COLL_ALL_REDUCE || run->bucket->op == RU_COLL_BARRIER;
     bool once = run->n_chunks == run->n_lanes && bytes <= RUI_COLL_TWIN_BYTES;
     run->sets = all && once && !c->opt.apart ? 2 : 1;
     c->n_lanes += run->n_lanes * run->sets;
@@ -86,14 +86,14 @@ static ru_status open_run(ru_coll *c, uint32_t b, ru_err *err)
     return RU_OK;
 }
 
-static ru_status open_lane(ru_coll *c, uint32_t batch, uint32_t index, ru_err *err)
+static ru_status open_lane(ru_coll *c, uint32_t bucket, uint32_t index, ru_err *err)
 {
-    const rui_coll_run *run = &c->runs[batch];
+    const rui_coll_run *run = &c->runs[bucket];
     const rui_coll_shape *shape = run->shape;
     rui_coll_lane *lane = &c->lanes[run->lane + index];
-    bool barrier = run->batch->op == RU_COLL_BARRIER;
+    bool barrier = run->bucket->op == RU_COLL_BARRIER;
     int64_t scratch = barrier ? shape->n : (int64_t)shape->units * run->stride_bytes;
-    *lane = (rui_coll_lane){.batch = batch, .index = index, .first = index % run->n_lanes};
+    *lane = (rui_coll_lane){.bucket = bucket, .index = index, .first = index % run->n_lanes};
     lane->waits = RU_NEW(c->arena, uint32_t, shape->n);
     lane->state = RU_NEW(c->arena, uint8_t, shape->n);
     lane->xfer = RU_NEW(c->arena, ru_xfer_id, shape->n);
@@ -117,14 +117,14 @@ static ru_status open_lane(ru_coll *c, uint32_t batch, uint32_t index, ru_err *e
     if (!room) {
         return RU_FAIL(err, RU_E_MEM,
                        "not enough memory for %s of sum %u: %lld bytes of scratch per lane",
-                       ru_coll_op_name(run->batch->op), batch, (long long)scratch);
+                       ru_coll_op_name(run->bucket->op), bucket, (long long)scratch);
     }
     return RU_OK;
 }
 
 static ru_status open_all(ru_coll *c, ru_err *err)
 {
-    for (uint32_t b = 0; b < c->opt.n_batches; b++) {
+    for (uint32_t b = 0; b < c->opt.n_buckets; b++) {
         RU_TRY(open_run(c, b, err));
     }
     c->lanes = RU_NEW(c->arena, rui_coll_lane, c->n_lanes);
@@ -133,7 +133,7 @@ static ru_status open_all(ru_coll *c, ru_err *err)
     if (c->lanes == NULL || c->queue == NULL || c->stalled == NULL) {
         return RU_FAIL(err, RU_E_MEM, "no memory for %u chunks in flight", c->n_lanes);
     }
-    for (uint32_t b = 0; b < c->opt.n_batches; b++) {
+    for (uint32_t b = 0; b < c->opt.n_buckets; b++) {
         for (uint32_t l = 0; l < c->runs[b].n_lanes * c->runs[b].sets; l++) {
             RU_TRY(open_lane(c, b, l, err));
         }
@@ -160,25 +160,25 @@ ru_status ru_coll_open(const ru_coll_options *opt, const ru_coll_user *user, ru_
                        ru_coll **out, ru_err *err)
 {
     if (opt->n_ranks < 1 || opt->n_ranks > RU_COLL_RANKS_MAX || opt->rank >= opt->n_ranks ||
-        opt->n_batches > RU_COLL_BATCHES_MAX) {
+        opt->n_buckets > RU_COLL_BUCKETS_MAX) {
         return RU_FAIL(err, RU_E_ARG, "cannot open a group of rank %u of %u with %u sums",
-                       opt->rank, opt->n_ranks, opt->n_batches);
+                       opt->rank, opt->n_ranks, opt->n_buckets);
     }
     ru_coll *c = RU_NEW(arena, ru_coll, 1);
     if (c == NULL) {
         return RU_FAIL(err, RU_E_MEM, "no memory for a group of %u", opt->n_ranks);
     }
     *c = (ru_coll){.opt = *opt, .user = *user, .arena = arena};
-    c->shapes = RU_NEW(arena, rui_coll_shape, opt->n_batches);
-    c->runs = RU_NEW(arena, rui_coll_run, opt->n_batches);
+    c->shapes = RU_NEW(arena, rui_coll_shape, opt->n_buckets);
+    c->runs = RU_NEW(arena, rui_coll_run, opt->n_buckets);
     if (c->shapes == NULL || c->runs == NULL) {
-        return RU_FAIL(err, RU_E_MEM, "not enough memory for %u sums", opt->n_batches);
+        return RU_FAIL(err, RU_E_MEM, "not enough memory for %u sums", opt->n_buckets);
     }
     RU_TRY(open_all(c, err));
     RU_TRY(check_room(c, err));
     for (uint32_t l = 0; l < c->n_lanes; l++) {
         const rui_coll_lane *lane = &c->lanes[l];
-        uint32_t set = lane->index / c->runs[lane->batch].n_lanes;
+        uint32_t set = lane->index / c->runs[lane->bucket].n_lanes;
         rui_coll_lane_open(c, &c->lanes[l], lane->first, opt->iter_first + set);
     }
     *out = c;

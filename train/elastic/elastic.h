@@ -3,8 +3,8 @@
  *
  *   leader:  VIEW(epoch, start step, shares, plan of collectives) --> all
  *   all:     build what the share needs, open the group, READY --> leader;  leader: GO --> all
- *   step k:  device computes its share; each gradient batch that is ready is all-reduced meanwhile;
- *            all batches reduced: DONE(k) --> leader;  leader, when all are DONE: COMMIT(k) --> all
+ *   step k:  device computes its share; each gradient bucket that is ready is all-reduced
+ * meanwhile; all buckets reduced: DONE(k) --> leader;  leader, when all are DONE: COMMIT(k) --> all
  *   COMMIT:  the device updates its parameters, then step k+1 begins
  *
  * Nothing changes parameters before COMMIT, so if a step loses a worker, the survivors repeat it
@@ -38,7 +38,7 @@ enum {
     RU_ELASTIC_WHAT_FIRST = 0x200, /* messages and timers of this machine */
     RU_ELASTIC_TENSORS_MAX = 4096,
     RU_ELASTIC_CUTS_MAX = 512, /* of large tensors, about */
-    RU_ELASTIC_BATCHES_MAX = RU_ELASTIC_TENSORS_MAX + RU_ELASTIC_CUTS_MAX + 1,
+    RU_ELASTIC_BUCKETS_MAX = RU_ELASTIC_TENSORS_MAX + RU_ELASTIC_CUTS_MAX + 1,
     RU_ELASTIC_HANDLE_MAX = 96, /* of local_handle, with its NUL */
 };
 
@@ -92,11 +92,11 @@ typedef struct ru_elastic_device_ops {
     /* Be rank `rank` of n members with these handles. Answer: ru_elastic_local_opened. */
     void (*local_open)(void *self, const char *const *handles, uint32_t n, uint32_t rank,
                        uint32_t epoch);
-    /* Tensors of bucket `batch`, all ready here: replace them by their sums over all members, added
+    /* Tensors of `bucket`, all ready here: replace them by their sums over all members, added
      * in rank order. Reads the memory of others, writes only its own. Answer: ru_elastic_reduced.
      * Calls come in the order in which buckets become ready here, which may differ between members.
      * */
-    void (*local_reduce)(void *self, uint32_t batch, const ru_elastic_part *part, uint32_t iter);
+    void (*local_reduce)(void *self, uint32_t bucket, const ru_elastic_part *part, uint32_t iter);
     /* The gradients of member `rank` as they are mapped here, from local_opened to local_close;
      * those that `ready` tells of lie in one's own. May be NULL: no sums over several hosts with
      * several members each out of shared memory. */
@@ -138,7 +138,7 @@ typedef struct ru_elastic_news {
 
 /* A sum of gradients that was done, on the loop thread. */
 typedef struct ru_elastic_sum {
-    uint32_t batch;
+    uint32_t bucket;
     uint32_t epoch;       /* of the view whose members it is of */
     ru_time begun, ended; /* the last gradient of it was ready here; the sums are in place */
     int64_t size_bytes;
@@ -203,7 +203,7 @@ void ru_elastic_computed(ru_elastic *e, ru_status st, int64_t compute_ns, ru_tim
                          ru_effects *fx);
 void ru_elastic_aborted(ru_elastic *e, ru_time now, ru_effects *fx);
 void ru_elastic_local_opened(ru_elastic *e, ru_status st, ru_time now, ru_effects *fx);
-void ru_elastic_reduced(ru_elastic *e, uint32_t batch, ru_time now, ru_effects *fx);
+void ru_elastic_reduced(ru_elastic *e, uint32_t bucket, ru_time now, ru_effects *fx);
 void ru_elastic_updated(ru_elastic *e, ru_status st, ru_time now, ru_effects *fx);
 
 /* Upcalls of the channel for transfers of this machine and its group. */
@@ -239,17 +239,17 @@ void ru_elastic_batch_set(ru_elastic *e, int64_t batch, ru_time now, ru_effects 
 bool ru_elastic_ended(const ru_elastic *e); /* RU_ELASTIC_ENDED was reported */
 void ru_elastic_facts_get(const ru_elastic *e, ru_elastic_facts *into);
 /* The plan of sums in force: how gradients are grouped and which collective adds each group. */
-typedef struct ru_elastic_batch {
+typedef struct ru_elastic_bucket {
     ru_elastic_part part;  /* tensors in the order in which they become ready */
     ru_coll_choice choice; /* with its predicted time, alone on the network; not for `local` */
-} ru_elastic_batch;
+} ru_elastic_bucket;
 
 typedef struct ru_elastic_sums {
     uint64_t plan; /* low half of its id; 0: none, shared memory or a single member */
     uint32_t epoch, n_members;
     bool local;
-    const ru_elastic_batch *at; /* [n_batches] */
-    uint32_t n_batches;
+    const ru_elastic_bucket *at; /* [n_buckets] */
+    uint32_t n_buckets;
     const ru_coll_cost *costs; /* [RU_COLL_ALGOS] what the choice rests on; NULL: not measured */
 } ru_elastic_sums;
 /* Owner: `at` lives in `arena`, `costs` in the machine. Errors: RU_E_MEM. */

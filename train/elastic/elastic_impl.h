@@ -65,22 +65,22 @@ enum {
 #define RUI_EL_LINGER_NS   INT64_C(2000000000)
 
 /* Reduced together. */
-typedef struct rui_el_batch {
+typedef struct rui_el_bucket {
     ru_elastic_part part;
     ru_span cut;              /* of the step: where a cut stands */
     int64_t begun_ns, due_ns; /* of the sum under way; due_ns 0: no prediction */
-} rui_el_batch;
+} rui_el_bucket;
 
-static inline bool rui_el_holds(const rui_el_batch *b, uint32_t tensor)
+static inline bool rui_el_holds(const rui_el_bucket *b, uint32_t tensor)
 {
     return tensor >= b->part.first && tensor < b->part.first + b->part.n;
 }
 
 typedef struct rui_el_sums {
     uint64_t plan;      /* low half of the id; 0: none */
-    ru_queue_job *jobs; /* [n_batches] as the network is predicted to carry them */
+    ru_queue_job *jobs; /* [n_buckets] as the network is predicted to carry them */
     int64_t seen_ns;    /* they are as of then */
-    uint16_t *labels;   /* [n_batches] names in the trace */
+    uint16_t *labels;   /* [n_buckets] names in the trace */
 } rui_el_sums;
 
 typedef struct rui_el_piece {
@@ -118,7 +118,7 @@ typedef struct rui_el_view {
     uint32_t n, me;    /* me == n: not in it */
     uint32_t takers;   /* members that do not hold all of the state yet */
     uint32_t workers;  /* members with a share of the samples */
-    ru_coll_choice *choice; /* [n_batches]; known at GO */
+    ru_coll_choice *choice; /* [n_buckets]; known at GO */
     uint64_t plan;          /* low half of the id of the plan that `choice` is */
     /* Leader, while it composes: what it asked. */
     ru_share_policy_in share_in;
@@ -189,17 +189,17 @@ typedef struct rui_el_probe {
     int64_t phase_ns, begun_ns;
     bool told, over; /* the leader's message of this turn is there; it ends the phase */
     bool waits;      /* the turn is done here: for that message */
-    uint32_t *begun; /* [batch] sums of it */
-    int64_t *ns;     /* [batch][RUI_EL_PROBE_TURNS] */
+    uint32_t *begun; /* [bucket] sums of it */
+    int64_t *ns;     /* [bucket][RUI_EL_PROBE_TURNS] */
     ru_span span;    /* one buffer for all */
 } rui_el_probe;
 
 /* The exchange by all-reduce. */
 typedef struct rui_el_reduce {
-    rui_el_batch *batches; /* [n_batches] */
-    uint32_t n_batches;
-    uint32_t *batch_of; /* [n_tensors] the first, of tensors in cuts */
-    ru_fuse_in fuse_in; /* whose answer `batches` is */
+    rui_el_bucket *buckets; /* [n_buckets] */
+    uint32_t n_buckets;
+    uint32_t *bucket_of; /* [n_tensors] the first, of tensors in cuts */
+    ru_fuse_in fuse_in;  /* whose answer `buckets` is */
     ru_coll *group, *probe;
     ru_coll_cost costs[RU_COLL_ALGOS]; /* measured by the leader */
     uint32_t probed_n;                 /* members then; 0: never */
@@ -209,8 +209,8 @@ typedef struct rui_el_reduce {
     /* [RUI_EL_WORDS_BYTES] of rui_el_word; NULL: none can come early in this view */
     uint8_t *words;
     int64_t words_bytes;
-    uint32_t batches_done; /* of the step */
-    uint32_t *left;        /* [n_batches] tensors not ready */
+    uint32_t buckets_done; /* of the step */
+    uint32_t *left;        /* [n_buckets] tensors not ready */
     ru_span *spans;        /* [n_tensors] of the step */
     bool *tensor_in;       /* [n_tensors] ready */
     rui_el_sums sums;
@@ -298,7 +298,7 @@ int64_t rui_el_blob_write(const rui_el_view *v, void *into, int64_t size_bytes);
 /* Errors: RU_E_DATA (a peer of another version, or hostile). */
 RU_MUST_USE ru_status rui_el_blob_read(const ru_elastic *e, const ru_view *view, ru_arena *arena,
                                        rui_el_view *out, ru_err *err);
-/* Algorithm, chunk and depth of every batch for the members of `v`: v->choice and v->plan; `asked`
+/* Algorithm, chunk and depth of every bucket for the members of `v`: v->choice and v->plan; `asked`
  * (may be NULL) gets the question. */
 RU_MUST_USE ru_status rui_el_choose(const ru_elastic *e, rui_el_view *v, ru_arena *arena,
                                     ru_coll_policy_in *asked, ru_err *err);

@@ -5,19 +5,20 @@
  * before the earlier one has ended anywhere it matters, because every rank has a part in every sum.
  *
  *   small sizes  in turns by all, also the star
- *   drain        the largest by the ring, one after the other: a shaped link lets what its bucket
- *                holds go at full speed (512 kB and more), so a first sum of 1 MiB says nothing
- *                about the rate of the ones behind it
- *   large sizes  in turns, without a pause, so that no bucket fills again
+ *   drain        the largest by the ring, one after the other: a shaped link lets what its token
+ * bucket holds go at full speed (512 kB and more), so a first sum of 1 MiB says nothing about the
+ * rate of the ones behind it large sizes  in turns, without a pause, so that no token bucket fills
+ * again
  *
  * Each is run twice and the second counts: who ends the first early begins the second early, and
  * finds the others so far behind at its end as well; after another algorithm the leader may begin
  * late and find all of it done. A turn begins with another algorithm each time (an estimate that
  * the kernel keeps of a connection favours whoever ran last), and the median counts: the least of
- * the large ones is the one before which somebody was held up and the bucket filled. A phase ends
- * with its turns or, on slow links, after the turn in which its time is over. The leader's clock
- * alone can say so: when it begins the last sum of a turn, it sends PROBE_TURN(phase, turn, over)
- * to all. The message travels while that sum does, and nobody begins the next turn without it. */
+ * the large ones is the one before which somebody was held up and the token bucket filled. A phase
+ * ends with its turns or, on slow links, after the turn in which its time is over. The leader's
+ * clock alone can say so: when it begins the last sum of a turn, it sends PROBE_TURN(phase, turn,
+ * over) to all. The message travels while that sum does, and nobody begins the next turn without
+ * it. */
 #include "base/log.h"
 #include "train/elastic/elastic_impl.h"
 
@@ -28,7 +29,7 @@ static const ru_coll_algo algos[] = {RU_ALGO_RING, RU_ALGO_HALVING, RU_ALGO_DOUB
                                      RU_ALGO_DIRECT, RU_ALGO_HIERARCHY};
 static const int64_t part_of[SIZES] = {256, 16, 1}; /* of the largest */
 
-enum { ALGOS = RU_ARRAY_LEN(algos), FLAT = ALGOS - 1, BATCHES = FLAT * SIZES + SMALL };
+enum { ALGOS = RU_ARRAY_LEN(algos), FLAT = ALGOS - 1, BUCKETS = FLAT * SIZES + SMALL };
 
 typedef struct phase {
     uint32_t first, n_sizes, turns;
@@ -36,7 +37,7 @@ typedef struct phase {
     bool drains;
 } phase;
 
-/* Twelve sums by the ring move 12 MiB at least over a link of each of two members: buckets of
+/* Twelve sums by the ring move 12 MiB at least over a link of each of two members: token buckets of
  * 512 kB (tc), 1 to 4 MB (switches, clouds). */
 static const phase phases[] = {
     {.n_sizes = SMALL, .turns = 3, .most_ns = 100000000},
@@ -63,7 +64,7 @@ static uint32_t algos_in(const ru_elastic *e, const phase *p)
 }
 
 /* Of the sum under way. */
-static uint32_t batch_of(const ru_elastic *e)
+static uint32_t bucket_of(const ru_elastic *e)
 {
     const phase *p = &phases[e->reduce.probing.phase];
     uint32_t n = algos_in(e, p), at = e->reduce.probing.at / TWICE;
@@ -101,13 +102,13 @@ static void next_probe(ru_elastic *e, ru_time now)
         q->phase_ns = now.ns;
     }
     q->begun_ns = now.ns;
-    uint32_t batch = batch_of(e);
+    uint32_t bucket = bucket_of(e);
     if (rui_el_leads(e) && last_of_turn(e)) {
         say_turn(e, now);
     }
     q->span.size_bytes = size_of(e, p->first + q->at / (TWICE * algos_in(e, p)));
     ru_err err;
-    ru_status st = ru_coll_begin(e->reduce.probe, batch, q->begun[batch]++, &q->span, 1,
+    ru_status st = ru_coll_begin(e->reduce.probe, bucket, q->begun[bucket]++, &q->span, 1,
                                  (ru_time){0}, now, &err);
     if (st != RU_OK && st != RU_E_PEER) {
         ru_fx_log(e->fx, RU_LOG_ERROR, "measuring the network: %s", err.text);
@@ -132,7 +133,7 @@ static void turn_done(ru_elastic *e, ru_time now)
     }
 }
 
-static void probe_done(void *self, uint32_t batch, uint32_t iter, ru_time now)
+static void probe_done(void *self, uint32_t bucket, uint32_t iter, ru_time now)
 {
     (void)iter;
     ru_elastic *e = self;
@@ -141,7 +142,7 @@ static void probe_done(void *self, uint32_t batch, uint32_t iter, ru_time now)
         return;
     }
     if (!phases[q->phase].drains) {
-        q->ns[batch * RUI_EL_PROBE_TURNS + q->turn] = now.ns - q->begun_ns;
+        q->ns[bucket * RUI_EL_PROBE_TURNS + q->turn] = now.ns - q->begun_ns;
     }
     bool last = last_of_turn(e);
     q->at++;
@@ -177,22 +178,22 @@ static void probe_failed(void *self, ru_node_id peer, ru_status why, ru_time now
     rui_el_lost(e, peer, why, now);
 }
 
-/* As few as may be: what a batch waits for takes slots of the channel from its first sum on. */
-static ru_status declare(ru_elastic *e, uint32_t n_batches, ru_coll_batch *batches,
+/* As few as may be: what a bucket waits for takes slots of the channel from its first sum on. */
+static ru_status declare(ru_elastic *e, uint32_t n_buckets, ru_coll_bucket *buckets,
                          const ru_coll_schedule **schedules, ru_arena *arena, ru_err *err)
 {
-    for (uint32_t b = 0; b < n_batches; b++) {
+    for (uint32_t b = 0; b < n_buckets; b++) {
         uint32_t a = b / SIZES, k = b % SIZES;
         if (k == 0) {
             RU_TRY(rui_el_schedule(e, algos[a], arena, &schedules[b], err));
         } else {
             schedules[b] = schedules[b - 1];
         }
-        batches[b] = (ru_coll_batch){.op = RU_COLL_ALL_REDUCE,
-                                     .algo = algos[a],
-                                     .dtype = RU_F32,
-                                     .n = size_of(e, k) / 4,
-                                     .class = RU_CLASS_NORMAL};
+        buckets[b] = (ru_coll_bucket){.op = RU_COLL_ALL_REDUCE,
+                                      .algo = algos[a],
+                                      .dtype = RU_F32,
+                                      .n = size_of(e, k) / 4,
+                                      .class = RU_CLASS_NORMAL};
     }
     return RU_OK;
 }
@@ -201,13 +202,13 @@ static ru_status open_probe(ru_elastic *e, ru_err *err)
 {
     ru_arena *arena = &e->view_arena[e->view_side];
     ru_node_id *nodes = RU_NEW(arena, ru_node_id, e->v.n);
-    ru_coll_batch *batches = RU_NEW(arena, ru_coll_batch, BATCHES);
-    const ru_coll_schedule **schedules = RU_NEW(arena, const ru_coll_schedule *, BATCHES);
-    uint32_t n_batches = e->v.near ? FLAT * SIZES : BATCHES;
-    rui_el_probe q = {.ns = RU_NEW(arena, int64_t, BATCHES * RUI_EL_PROBE_TURNS),
-                      .begun = RU_NEW(arena, uint32_t, BATCHES),
+    ru_coll_bucket *buckets = RU_NEW(arena, ru_coll_bucket, BUCKETS);
+    const ru_coll_schedule **schedules = RU_NEW(arena, const ru_coll_schedule *, BUCKETS);
+    uint32_t n_buckets = e->v.near ? FLAT * SIZES : BUCKETS;
+    rui_el_probe q = {.ns = RU_NEW(arena, int64_t, BUCKETS * RUI_EL_PROBE_TURNS),
+                      .begun = RU_NEW(arena, uint32_t, BUCKETS),
                       .span.data = ru_arena_zalloc(arena, size_of(e, SIZES - 1), 64)};
-    if (nodes == NULL || batches == NULL || schedules == NULL || q.ns == NULL || q.begun == NULL ||
+    if (nodes == NULL || buckets == NULL || schedules == NULL || q.ns == NULL || q.begun == NULL ||
         q.span.data == NULL) {
         return RU_FAIL(err, RU_E_MEM, "not enough memory to measure the network");
     }
@@ -215,15 +216,15 @@ static ru_status open_probe(ru_elastic *e, ru_err *err)
     for (uint32_t i = 0; i < e->v.n; i++) {
         nodes[i] = e->v.at[i].node;
     }
-    RU_TRY(declare(e, n_batches, batches, schedules, arena, err));
+    RU_TRY(declare(e, n_buckets, buckets, schedules, arena, err));
     ru_coll_options opt = {.chan = e->opt.chan,
                            .nodes = nodes,
                            .n_ranks = e->v.n,
                            .rank = e->v.me,
                            .epoch = e->v.epoch | RUI_EL_PROBE_EPOCH,
-                           .batches = batches,
+                           .buckets = buckets,
                            .schedules = schedules,
-                           .n_batches = n_batches};
+                           .n_buckets = n_buckets};
     const ru_coll_user user = {.self = e, .done = probe_done, .failed = probe_failed};
     return ru_coll_open(&opt, &user, arena, &e->reduce.probe, err);
 }

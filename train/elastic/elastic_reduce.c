@@ -9,7 +9,7 @@
 /* -- opening -------------------------------------------------------------------------------------
  */
 
-/* Batches as the policy `fuse` has it. */
+/* Buckets as the policy `fuse` has it. */
 static ru_status fuse(ru_elastic *e, ru_err *err)
 {
     ru_fuse_plan plan;
@@ -20,28 +20,28 @@ static ru_status fuse(ru_elastic *e, ru_err *err)
         .cuts_max = RU_ELASTIC_CUTS_MAX};
     RU_TRY(ru_plan_fuse(&e->reduce.fuse_in, e->arena, &plan, err));
     RU_TRY(ru_plan_fuse_check(&e->reduce.fuse_in, &plan, err));
-    RU_CHECK(plan.n <= RU_ELASTIC_BATCHES_MAX);
-    e->reduce.batches = RU_NEW(e->arena, rui_el_batch, plan.n);
-    e->reduce.batch_of = RU_NEW(e->arena, uint32_t, e->opt.n_tensors);
-    if (e->reduce.batches == NULL || e->reduce.batch_of == NULL) {
+    RU_CHECK(plan.n <= RU_ELASTIC_BUCKETS_MAX);
+    e->reduce.buckets = RU_NEW(e->arena, rui_el_bucket, plan.n);
+    e->reduce.bucket_of = RU_NEW(e->arena, uint32_t, e->opt.n_tensors);
+    if (e->reduce.buckets == NULL || e->reduce.bucket_of == NULL) {
         return RU_FAIL(err, RU_E_MEM, "no memory for %u gradients", e->opt.n_tensors);
     }
     for (uint32_t b = 0; b < plan.n; b++) {
         const ru_fuse_bucket *x = &plan.at[b];
-        e->reduce.batches[b].part =
+        e->reduce.buckets[b].part =
             (ru_elastic_part){x->first, x->n, x->offset_bytes, x->size_bytes};
         for (uint32_t k = 0; k < x->n && x->offset_bytes == 0; k++) {
-            e->reduce.batch_of[x->first + k] = b;
+            e->reduce.bucket_of[x->first + k] = b;
         }
     }
-    e->reduce.n_batches = plan.n;
+    e->reduce.n_buckets = plan.n;
     return rui_el_sums_open(e, err);
 }
 
 static ru_status reduce_open(ru_elastic *e, ru_err *err)
 {
     RU_TRY(fuse(e, err));
-    e->reduce.left = RU_NEW(e->arena, uint32_t, e->reduce.n_batches);
+    e->reduce.left = RU_NEW(e->arena, uint32_t, e->reduce.n_buckets);
     e->reduce.spans = RU_NEW(e->arena, ru_span, e->opt.n_tensors);
     e->reduce.tensor_in = RU_NEW(e->arena, bool, e->opt.n_tensors);
     if (e->reduce.left == NULL || e->reduce.spans == NULL || e->reduce.tensor_in == NULL) {
@@ -151,9 +151,9 @@ static void planned(ru_elastic *e, ru_time now)
 
 static void step_begin(ru_elastic *e)
 {
-    e->reduce.batches_done = 0;
-    for (uint32_t b = 0; b < e->reduce.n_batches; b++) {
-        e->reduce.left[b] = e->reduce.batches[b].part.n;
+    e->reduce.buckets_done = 0;
+    for (uint32_t b = 0; b < e->reduce.n_buckets; b++) {
+        e->reduce.left[b] = e->reduce.buckets[b].part.n;
     }
     rui_el_sums_clear(e);
     memset(e->reduce.tensor_in, 0, e->opt.n_tensors * sizeof *e->reduce.tensor_in);
@@ -161,7 +161,7 @@ static void step_begin(ru_elastic *e)
 
 static bool all_in(const ru_elastic *e)
 {
-    return e->reduce.batches_done == e->reduce.n_batches;
+    return e->reduce.buckets_done == e->reduce.n_buckets;
 }
 
 /* Over the network there is time to; a joiner's parameters are still on their way, and memory is
@@ -172,9 +172,9 @@ static bool may_update_early(const ru_elastic *e)
            e->mover.n_in == 0;
 }
 
-static void batch_done(ru_elastic *e, uint32_t b, ru_time now, ru_effects *fx)
+static void bucket_done(ru_elastic *e, uint32_t b, ru_time now, ru_effects *fx)
 {
-    const ru_elastic_part *p = &e->reduce.batches[b].part;
+    const ru_elastic_part *p = &e->reduce.buckets[b].part;
     if (e->v.n > 1) {
         rui_el_sum_done(e, b, now);
     }
@@ -185,37 +185,37 @@ static void batch_done(ru_elastic *e, uint32_t b, ru_time now, ru_effects *fx)
                            p->n == 1 ? p->size_bytes : e->opt.tensor_bytes[k]);
         }
     }
-    e->reduce.batches_done++;
+    e->reduce.buckets_done++;
     e->progress_ns = now.ns;
     rui_el_step_check(e, now, fx);
 }
 
-/* All of batch b is ready here. */
-static void batch_ready(ru_elastic *e, uint32_t b, ru_time now, ru_effects *fx)
+/* All of bucket b is ready here. */
+static void bucket_ready(ru_elastic *e, uint32_t b, ru_time now, ru_effects *fx)
 {
     if (e->v.n == 1) {
-        batch_done(e, b, now, fx);
+        bucket_done(e, b, now, fx);
         return;
     }
-    rui_el_batch *batch = &e->reduce.batches[b];
+    rui_el_bucket *bucket = &e->reduce.buckets[b];
     rui_el_sum_begin(e, b, now);
     if (e->v.local && e->reduce.local_open && !rui_el_stale(e)) {
-        e->opt.device.ops->local_reduce(e->opt.device.self, b, &batch->part, (uint32_t)e->step);
+        e->opt.device.ops->local_reduce(e->opt.device.self, b, &bucket->part, (uint32_t)e->step);
         return;
     }
     if (e->reduce.group == NULL || rui_el_stale(e)) {
         return; /* this step will be aborted */
     }
-    const ru_span *spans = &e->reduce.spans[batch->part.first];
-    if (batch->part.size_bytes < spans->size_bytes) {
+    const ru_span *spans = &e->reduce.spans[bucket->part.first];
+    if (bucket->part.size_bytes < spans->size_bytes) {
         uint8_t *data = spans->data;
-        batch->cut = (ru_span){.data = data == NULL ? NULL : data + batch->part.offset_bytes,
-                               .size_bytes = batch->part.size_bytes};
-        spans = &batch->cut;
+        bucket->cut = (ru_span){.data = data == NULL ? NULL : data + bucket->part.offset_bytes,
+                                .size_bytes = bucket->part.size_bytes};
+        spans = &bucket->cut;
     }
     ru_err err;
     e->fx = fx;
-    ru_status st = ru_coll_begin(e->reduce.group, b, (uint32_t)e->step, spans, batch->part.n,
+    ru_status st = ru_coll_begin(e->reduce.group, b, (uint32_t)e->step, spans, bucket->part.n,
                                  (ru_time){0}, now, &err);
     if (st != RU_OK && st != RU_E_PEER) { /* a lost peer: the membership hears of it as well */
         ru_fx_log(fx, RU_LOG_ERROR, "step %lld: %s", (long long)e->step + 1, err.text);
@@ -229,31 +229,31 @@ static void ready(ru_elastic *e, uint32_t k, const ru_span *span, ru_time now, r
              span->size_bytes == e->opt.tensor_bytes[k]);
     e->reduce.tensor_in[k] = true;
     e->reduce.spans[k] = *span;
-    for (uint32_t b = e->reduce.batch_of[k];
-         b < e->reduce.n_batches && rui_el_holds(&e->reduce.batches[b], k); b++) {
+    for (uint32_t b = e->reduce.bucket_of[k];
+         b < e->reduce.n_buckets && rui_el_holds(&e->reduce.buckets[b], k); b++) {
         if (--e->reduce.left[b] == 0) {
-            batch_ready(e, b, now, fx);
+            bucket_ready(e, b, now, fx);
         }
     }
 }
 
-void ru_elastic_reduced(ru_elastic *e, uint32_t batch, ru_time now, ru_effects *fx)
+void ru_elastic_reduced(ru_elastic *e, uint32_t bucket, ru_time now, ru_effects *fx)
 {
-    RU_CHECK(batch < e->reduce.n_batches);
+    RU_CHECK(bucket < e->reduce.n_buckets);
     if (e->phase == RUI_EL_STEP && e->reduce.local_open) {
-        batch_done(e, batch, now, fx);
+        bucket_done(e, bucket, now, fx);
     }
 }
 
 /* -- messages and streams ------------------------------------------------------------------------
  */
 
-static void group_done(void *self, uint32_t batch, uint32_t iter, ru_time now)
+static void group_done(void *self, uint32_t bucket, uint32_t iter, ru_time now)
 {
     ru_elastic *e = self;
-    RU_CHECK(batch < e->reduce.n_batches);
+    RU_CHECK(bucket < e->reduce.n_buckets);
     if (e->phase == RUI_EL_STEP && iter == (uint32_t)e->step) {
-        batch_done(e, batch, now, e->fx);
+        bucket_done(e, bucket, now, e->fx);
     }
 }
 

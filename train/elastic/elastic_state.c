@@ -151,7 +151,7 @@ static uint32_t sender_of(const ru_elastic *e, uint32_t p)
     return 0;
 }
 
-/* Stream of the k-th piece of this step to member `to`: unlike any of the group's batches. */
+/* Stream of the k-th piece of this step to member `to`: unlike any of the group's buckets. */
 static ru_stream_name name_of(const ru_elastic *e, uint32_t to, uint32_t k)
 {
     return (ru_stream_name){.stream = (uint64_t)(e->v.epoch & 0xffffff) << 40 |

@@ -8,13 +8,13 @@ enum { FLOW_SUM = 3 }; /* unlike those of comm/chan */
 
 ru_status rui_el_sums_open(ru_elastic *e, ru_err *err)
 {
-    e->reduce.sums.jobs = RU_NEW(e->arena, ru_queue_job, e->reduce.n_batches);
-    e->reduce.sums.labels = RU_NEW(e->arena, uint16_t, e->reduce.n_batches);
+    e->reduce.sums.jobs = RU_NEW(e->arena, ru_queue_job, e->reduce.n_buckets);
+    e->reduce.sums.labels = RU_NEW(e->arena, uint16_t, e->reduce.n_buckets);
     if (e->reduce.sums.jobs == NULL || e->reduce.sums.labels == NULL) {
-        return RU_FAIL(err, RU_E_MEM, "no memory for %u sums", e->reduce.n_batches);
+        return RU_FAIL(err, RU_E_MEM, "no memory for %u sums", e->reduce.n_buckets);
     }
-    for (uint32_t b = 0; b < e->reduce.n_batches; b++) {
-        int64_t size = e->reduce.batches[b].part.size_bytes;
+    for (uint32_t b = 0; b < e->reduce.n_buckets; b++) {
+        int64_t size = e->reduce.buckets[b].part.size_bytes;
         e->reduce.sums.jobs[b] =
             (ru_queue_job){.class = ru_coll_class(RU_CLASS_NORMAL, size), .size_bytes = size};
     }
@@ -23,8 +23,8 @@ ru_status rui_el_sums_open(ru_elastic *e, ru_err *err)
 
 void rui_el_sums_label(ru_elastic *e)
 {
-    for (uint32_t b = 0; e->opt.recorder != NULL && b < e->reduce.n_batches; b++) {
-        const ru_elastic_part *p = &e->reduce.batches[b].part;
+    for (uint32_t b = 0; e->opt.recorder != NULL && b < e->reduce.n_buckets; b++) {
+        const ru_elastic_part *p = &e->reduce.buckets[b].part;
         char name[64], cut[24] = "";
         if (b > 0 && p->offset_bytes > 0) {
             (void)snprintf(cut, sizeof cut, " + %lld MiB", (long long)(p->offset_bytes >> 20));
@@ -39,16 +39,16 @@ void rui_el_sums_planned(ru_elastic *e, ru_time now)
 {
     rui_el_sums_label(e);
     e->reduce.sums.plan = e->v.local ? 0 : e->v.plan;
-    for (uint32_t b = 0; b < e->reduce.n_batches; b++) {
+    for (uint32_t b = 0; b < e->reduce.n_buckets; b++) {
         e->reduce.sums.jobs[b].alone_ns =
             e->reduce.sums.plan != 0 ? e->v.choice[b].predicted_ns : 0;
     }
-    rui_el_news(e, RU_ELASTIC_PLANNED, e->reduce.n_batches, 0, now);
+    rui_el_news(e, RU_ELASTIC_PLANNED, e->reduce.n_buckets, 0, now);
 }
 
 void rui_el_sums_clear(ru_elastic *e)
 {
-    for (uint32_t b = 0; b < e->reduce.n_batches; b++) {
+    for (uint32_t b = 0; b < e->reduce.n_buckets; b++) {
         e->reduce.sums.jobs[b].rest_ns = 0;
     }
 }
@@ -57,20 +57,20 @@ static void carry(ru_elastic *e, ru_time now)
 {
     int64_t ns = now.ns - e->reduce.sums.seen_ns;
     e->reduce.sums.seen_ns = now.ns;
-    ru_queue_carry(e->reduce.sums.jobs, e->reduce.n_batches, ns);
+    ru_queue_carry(e->reduce.sums.jobs, e->reduce.n_buckets, ns);
 }
 
 void rui_el_sum_begin(ru_elastic *e, uint32_t b, ru_time now)
 {
-    rui_el_batch *batch = &e->reduce.batches[b];
-    batch->begun_ns = now.ns;
-    batch->due_ns = 0;
+    rui_el_bucket *bucket = &e->reduce.buckets[b];
+    bucket->begun_ns = now.ns;
+    bucket->due_ns = 0;
     ru_queue_job *job = &e->reduce.sums.jobs[b];
     if (job->alone_ns > 0) {
         carry(e, now);
         int64_t wait_ns =
-            ru_queue_wait_ns(e->reduce.sums.jobs, e->reduce.n_batches, b, RUI_EL_ON_WIRE_BYTES);
-        batch->due_ns = now.ns + wait_ns + job->alone_ns;
+            ru_queue_wait_ns(e->reduce.sums.jobs, e->reduce.n_buckets, b, RUI_EL_ON_WIRE_BYTES);
+        bucket->due_ns = now.ns + wait_ns + job->alone_ns;
         job->rest_ns = job->alone_ns;
     }
 }
@@ -81,28 +81,28 @@ static void record(ru_elastic *e, uint32_t b, ru_time now)
     if (e->opt.recorder == NULL) {
         return;
     }
-    const rui_el_batch *batch = &e->reduce.batches[b];
+    const rui_el_bucket *bucket = &e->reduce.buckets[b];
     const uint64_t words[] = {e->v.epoch, (uint64_t)e->step, b};
     const ru_rec_flow f = {
         .kind = RU_REC_SUM,
         .name = e->reduce.sums.labels[b],
         .label = e->reduce.sums.labels[b],
         .flow = ru_hash_bytes(words, sizeof words, FLOW_SUM),
-        .start_ns = batch->begun_ns,
+        .start_ns = bucket->begun_ns,
         .end_ns = now.ns,
-        .bytes = batch->part.size_bytes,
+        .bytes = bucket->part.size_bytes,
         .step = (uint32_t)e->step,
         .plan = (uint32_t)e->reduce.sums.plan,
-        .predicted_ns = batch->due_ns > 0 ? batch->due_ns - batch->begun_ns : 0,
+        .predicted_ns = bucket->due_ns > 0 ? bucket->due_ns - bucket->begun_ns : 0,
         .rank = (uint16_t)b,
-        .chan_class = (uint8_t)ru_coll_class(RU_CLASS_NORMAL, batch->part.size_bytes),
+        .chan_class = (uint8_t)ru_coll_class(RU_CLASS_NORMAL, bucket->part.size_bytes),
     };
     ru_rec_flows(e->opt.recorder, &f);
 }
 
 void rui_el_sum_done(ru_elastic *e, uint32_t b, ru_time now)
 {
-    rui_el_batch *batch = &e->reduce.batches[b];
+    rui_el_bucket *bucket = &e->reduce.buckets[b];
     carry(e, now);
     e->reduce.sums.jobs[b].rest_ns = 0;
     record(e, b, now);
@@ -110,12 +110,12 @@ void rui_el_sum_done(ru_elastic *e, uint32_t b, ru_time now)
         return;
     }
     const ru_elastic_sum sum = {
-        .batch = b,
+        .bucket = b,
         .epoch = e->v.epoch,
-        .begun = {batch->begun_ns},
+        .begun = {bucket->begun_ns},
         .ended = now,
-        .size_bytes = batch->part.size_bytes,
-        .predicted_ns = batch->due_ns > 0 ? batch->due_ns - batch->begun_ns : 0,
+        .size_bytes = bucket->part.size_bytes,
+        .predicted_ns = bucket->due_ns > 0 ? bucket->due_ns - bucket->begun_ns : 0,
         .plan = e->reduce.sums.plan,
     };
     e->opt.summed(e->opt.news_self, &sum);
@@ -129,14 +129,14 @@ ru_status ru_elastic_sums_get(const ru_elastic *e, ru_arena *arena, ru_elastic_s
         .epoch = e->v.epoch,
         .n_members = e->v.n,
         .local = e->v.local,
-        .n_batches = e->reduce.n_batches,
+        .n_buckets = e->reduce.n_buckets,
         .costs = rui_el_leads(e) && e->reduce.probed_n == e->v.n ? e->reduce.costs : NULL};
-    ru_elastic_batch *at = RU_NEW(arena, ru_elastic_batch, e->reduce.n_batches);
+    ru_elastic_bucket *at = RU_NEW(arena, ru_elastic_bucket, e->reduce.n_buckets);
     if (at == NULL) {
-        return RU_FAIL(err, RU_E_MEM, "not enough memory to describe %u sums", e->reduce.n_batches);
+        return RU_FAIL(err, RU_E_MEM, "not enough memory to describe %u sums", e->reduce.n_buckets);
     }
-    for (uint32_t b = 0; b < e->reduce.n_batches; b++) {
-        at[b] = (ru_elastic_batch){.part = e->reduce.batches[b].part};
+    for (uint32_t b = 0; b < e->reduce.n_buckets; b++) {
+        at[b] = (ru_elastic_bucket){.part = e->reduce.buckets[b].part};
         if (e->reduce.sums.plan != 0) {
             at[b].choice = e->v.choice[b];
         }

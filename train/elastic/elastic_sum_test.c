@@ -2,46 +2,46 @@
 #include "test/test.h"
 #include "train/elastic/elastic_impl.h"
 
-enum { BATCHES = 4 };
+enum { BUCKETS = 4 };
 
 static const int64_t ms = 1000000;
 
 typedef struct told {
-    int64_t predicted_ns[BATCHES];
+    int64_t predicted_ns[BUCKETS];
     uint32_t n;
 } told;
 
 static void summed(void *self, const ru_elastic_sum *sum)
 {
     told *t = self;
-    t->predicted_ns[sum->batch] = sum->predicted_ns;
+    t->predicted_ns[sum->bucket] = sum->predicted_ns;
     t->n++;
 }
 
 typedef struct fixture {
     ru_elastic e;
-    rui_el_batch batches[BATCHES];
-    ru_coll_choice choice[BATCHES];
-    ru_queue_job jobs[BATCHES];
+    rui_el_bucket buckets[BUCKETS];
+    ru_coll_choice choice[BUCKETS];
+    ru_queue_job jobs[BUCKETS];
     told told;
 } fixture;
 
 /* 1 and 3 are small: they go with the urgent ones. */
 static void init(fixture *f)
 {
-    static const int64_t bytes[BATCHES] = {6400 << 10, 4 << 10, 3200 << 10, 8 << 10};
-    static const int64_t alone_ms[BATCHES] = {100, 1, 50, 2};
-    *f = (fixture){.e = {.reduce = {.n_batches = BATCHES, .sums.plan = 7}}};
+    static const int64_t bytes[BUCKETS] = {6400 << 10, 4 << 10, 3200 << 10, 8 << 10};
+    static const int64_t alone_ms[BUCKETS] = {100, 1, 50, 2};
+    *f = (fixture){.e = {.reduce = {.n_buckets = BUCKETS, .sums.plan = 7}}};
     f->e.opt.summed = summed;
     f->e.opt.news_self = &f->told;
-    f->e.reduce.batches = f->batches;
+    f->e.reduce.buckets = f->buckets;
     f->e.v.choice = f->choice;
-    for (uint32_t b = 0; b < BATCHES; b++) {
-        f->batches[b].part.size_bytes = bytes[b];
+    for (uint32_t b = 0; b < BUCKETS; b++) {
+        f->buckets[b].part.size_bytes = bytes[b];
         f->choice[b].predicted_ns = alone_ms[b] * ms;
     }
     f->e.reduce.sums.jobs = f->jobs;
-    for (uint32_t b = 0; b < BATCHES; b++) {
+    for (uint32_t b = 0; b < BUCKETS; b++) {
         f->jobs[b] = (ru_queue_job){.class = ru_coll_class(RU_CLASS_NORMAL, bytes[b]),
                                     .size_bytes = bytes[b],
                                     .alone_ns = alone_ms[b] * ms};
@@ -95,7 +95,7 @@ static void what_ended_is_not_waited_for(void **state)
 }
 
 /* The more urgent of two began later: it goes first once the chunk on the wire is through. */
-static void the_order_of_batches_is_that_of_the_wire(void **state)
+static void the_order_of_buckets_is_that_of_the_wire(void **state)
 {
     (void)state;
     fixture f;
@@ -144,7 +144,7 @@ static void plans_have_ids(void **state)
         init(&f);
         f.e.v.n = k == 1 ? 3 : 2;
         f.e.reduce.probed_n = f.e.v.n;
-        f.batches[1].part.size_bytes += k == 2 ? 4 : 0;
+        f.buckets[1].part.size_bytes += k == 2 ? 4 : 0;
         f.e.reduce.costs[RU_ALGO_RING] = (ru_coll_cost){
             .alpha_ns = k == 3 ? 2000 : 1000, .beta_ns = 1, .n_points = k == 4 ? 3 : 2};
         f.e.opt.deterministic = k == 5;
@@ -180,7 +180,7 @@ static void no_plan_no_prediction(void **state)
 
 RU_TESTS(train_elastic_sum, cmocka_unit_test(a_sum_waits_for_what_is_as_urgent),
          cmocka_unit_test(what_ended_is_not_waited_for),
-         cmocka_unit_test(the_order_of_batches_is_that_of_the_wire),
+         cmocka_unit_test(the_order_of_buckets_is_that_of_the_wire),
          cmocka_unit_test(what_is_left_of_a_sum_is_waited_for),
          cmocka_unit_test(a_sum_that_is_done_was_carried_first), cmocka_unit_test(plans_have_ids),
          cmocka_unit_test(no_plan_no_prediction))

@@ -448,12 +448,12 @@ static ru_coll_cost cost_of(double step_ns, double byte_ns)
 
 static void choose(ru_elastic *e, uint32_t n, ru_coll_choice into[CHOICES])
 {
-    rui_el_batch batches[CHOICES] = {{.part.size_bytes = 4096}, {.part.size_bytes = 4 << 20}};
+    rui_el_bucket buckets[CHOICES] = {{.part.size_bytes = 4096}, {.part.size_bytes = 4 << 20}};
     ru_arena arena;
     ru_err err = {0};
     ru_arena_init(&arena, 0);
-    e->reduce.batches = batches;
-    e->reduce.n_batches = CHOICES;
+    e->reduce.buckets = buckets;
+    e->reduce.n_buckets = CHOICES;
     memset(into, 0, CHOICES * sizeof *into); /* compared as bytes */
     rui_el_view v = {.n = n, .choice = into};
     assert_ok(rui_el_choose(e, &v, &arena, NULL, &err), err);

@@ -102,7 +102,7 @@ ru_status rui_el_blob_read(const ru_elastic *e, const ru_view *view, ru_arena *a
     }
     v.position = moved ? v.position : v.start * v.batch;
     v.at = RU_NEW(arena, rui_el_member, v.n);
-    v.choice = RU_NEW(arena, ru_coll_choice, e->reduce.n_batches);
+    v.choice = RU_NEW(arena, ru_coll_choice, e->reduce.n_buckets);
     if (v.at == NULL || v.choice == NULL) {
         return RU_FAIL(err, RU_E_MEM, "no memory for a view of %u members", v.n);
     }
@@ -147,12 +147,12 @@ ru_status rui_el_choose(const ru_elastic *e, rui_el_view *v, ru_arena *arena,
     if (e->reduce.probed_n != v->n) { /* the star is taken only where it was measured */
         costs[RU_ALGO_HIERARCHY].n_points = 0;
     }
-    int64_t *sizes = RU_NEW(arena, int64_t, e->reduce.n_batches);
+    int64_t *sizes = RU_NEW(arena, int64_t, e->reduce.n_buckets);
     if (sizes == NULL) {
         return RU_FAIL(err, RU_E_MEM, "not enough memory to choose collectives");
     }
-    for (uint32_t b = 0; b < e->reduce.n_batches; b++) {
-        sizes[b] = e->reduce.batches[b].part.size_bytes;
+    for (uint32_t b = 0; b < e->reduce.n_buckets; b++) {
+        sizes[b] = e->reduce.buckets[b].part.size_bytes;
     }
     uint32_t most = 0, hosts = v->near ? rui_el_hosts(v, &most) : 0;
     ru_coll_choice_in in = {.op = RU_COLL_ALL_REDUCE,
@@ -163,7 +163,7 @@ ru_status rui_el_choose(const ru_elastic *e, rui_el_view *v, ru_arena *arena,
                             .host_most = most,
                             .mesh_max = RUI_EL_PROBED_MAX,
                             .sizes_bytes = sizes,
-                            .n_sizes = e->reduce.n_batches,
+                            .n_sizes = e->reduce.n_buckets,
                             .overhead = large ? LARGE_OVERHEAD : 0.05,
                             .deterministic = e->opt.deterministic};
     ru_coll_choice_plan plan;
@@ -171,8 +171,8 @@ ru_status rui_el_choose(const ru_elastic *e, rui_el_view *v, ru_arena *arena,
     RU_TRY(ru_plan_coll_choose(&in, arena, &plan, err));
     RU_TRY(ru_plan_coll_choose_check(&in, &plan, err));
     RU_TRY(ru_coll_policy_in_of(&in, arena, &question, err));
-    RU_CHECK(plan.n == e->reduce.n_batches);
-    for (uint32_t b = 0; b < e->reduce.n_batches; b++) {
+    RU_CHECK(plan.n == e->reduce.n_buckets);
+    for (uint32_t b = 0; b < e->reduce.n_buckets; b++) {
         v->choice[b] = plan.at[b];
         v->choice[b].predicted_ns =
             plan.at[b].predicted_ns > UINT32_MAX ? UINT32_MAX : plan.at[b].predicted_ns;
@@ -185,15 +185,15 @@ ru_status rui_el_choose(const ru_elastic *e, rui_el_view *v, ru_arena *arena,
     return RU_OK;
 }
 
-/* The plan's id, then runs of equal choices: hundreds of batches of few kinds. A predicted time
+/* The plan's id, then runs of equal choices: hundreds of buckets of few kinds. A predicted time
  * takes 32 bits, as in a trace; a longer one is said to be 4.29 s. */
 void rui_el_choices_write(const ru_elastic *e, ru_wire_out *w)
 {
     const ru_coll_choice *c = e->v.choice;
     ru_wire_put_u64(w, e->v.plan);
-    for (uint32_t b = 0; b < e->reduce.n_batches;) {
+    for (uint32_t b = 0; b < e->reduce.n_buckets;) {
         uint32_t end = b + 1;
-        while (end < e->reduce.n_batches && c[end].algo == c[b].algo &&
+        while (end < e->reduce.n_buckets && c[end].algo == c[b].algo &&
                c[end].chunk_bytes == c[b].chunk_bytes && c[end].depth == c[b].depth) {
             end++;
         }
@@ -210,12 +210,12 @@ void rui_el_choices_write(const ru_elastic *e, ru_wire_out *w)
 ru_status rui_el_choices_read(ru_elastic *e, ru_wire_in *w, ru_err *err)
 {
     e->v.plan = ru_wire_u64(w);
-    for (uint32_t b = 0; b < e->reduce.n_batches;) {
+    for (uint32_t b = 0; b < e->reduce.n_buckets;) {
         uint32_t n = ru_wire_u32(w);
         ru_coll_choice c = {.algo = (ru_coll_algo)ru_wire_u8(w)};
         c.depth = ru_wire_u32(w);
         c.chunk_bytes = (int64_t)ru_wire_u64(w);
-        if (w->bad || n < 1 || n > e->reduce.n_batches - b || c.algo >= RU_COLL_ALGOS ||
+        if (w->bad || n < 1 || n > e->reduce.n_buckets - b || c.algo >= RU_COLL_ALGOS ||
             c.chunk_bytes < 0) {
             return bad_blob(err, "collectives");
         }
@@ -280,10 +280,10 @@ ru_status rui_el_group_open(ru_elastic *e, ru_err *err)
     ru_arena *arena = &e->view_arena[e->view_side];
     const ru_coll_schedule *by_algo[RU_COLL_ALGOS] = {0};
     ru_node_id *nodes = RU_NEW(arena, ru_node_id, e->v.n);
-    ru_coll_batch *batches = RU_NEW(arena, ru_coll_batch, e->reduce.n_batches);
+    ru_coll_bucket *buckets = RU_NEW(arena, ru_coll_bucket, e->reduce.n_buckets);
     const ru_coll_schedule **schedules =
-        RU_NEW(arena, const ru_coll_schedule *, e->reduce.n_batches);
-    if (nodes == NULL || batches == NULL || schedules == NULL) {
+        RU_NEW(arena, const ru_coll_schedule *, e->reduce.n_buckets);
+    if (nodes == NULL || buckets == NULL || schedules == NULL) {
         return RU_FAIL(err, RU_E_MEM, "no memory for a group of %u", e->v.n);
     }
     for (uint32_t i = 0; i < e->v.n; i++) {
@@ -293,31 +293,31 @@ ru_status rui_el_group_open(ru_elastic *e, ru_err *err)
     RU_TRY(near_of(e, arena, &near, err));
     rui_el_sums_label(e);
     uint32_t most = 1;
-    for (uint32_t b = 0; b < e->reduce.n_batches; b++) {
-        most = e->reduce.batches[b].part.n > most ? e->reduce.batches[b].part.n : most;
+    for (uint32_t b = 0; b < e->reduce.n_buckets; b++) {
+        most = e->reduce.buckets[b].part.n > most ? e->reduce.buckets[b].part.n : most;
         const ru_coll_choice *c = &e->v.choice[b];
         if (by_algo[c->algo] == NULL) {
             RU_TRY(rui_el_schedule(e, c->algo, arena, &by_algo[c->algo], err));
         }
         schedules[b] = by_algo[c->algo];
-        batches[b] = (ru_coll_batch){.op = RU_COLL_ALL_REDUCE,
-                                     .algo = c->algo,
-                                     .dtype = RU_F32,
-                                     .n = e->reduce.batches[b].part.size_bytes / 4,
-                                     .chunk_bytes = c->chunk_bytes,
-                                     .depth = c->depth,
-                                     .class = RU_CLASS_NORMAL,
-                                     .rank = (uint16_t)b,
-                                     .label = e->reduce.sums.labels[b]};
+        buckets[b] = (ru_coll_bucket){.op = RU_COLL_ALL_REDUCE,
+                                      .algo = c->algo,
+                                      .dtype = RU_F32,
+                                      .n = e->reduce.buckets[b].part.size_bytes / 4,
+                                      .chunk_bytes = c->chunk_bytes,
+                                      .depth = c->depth,
+                                      .class = RU_CLASS_NORMAL,
+                                      .rank = (uint16_t)b,
+                                      .label = e->reduce.sums.labels[b]};
     }
     ru_coll_options opt = {.chan = e->opt.chan,
                            .nodes = nodes,
                            .n_ranks = e->v.n,
                            .rank = e->v.me,
                            .epoch = e->v.epoch,
-                           .batches = batches,
+                           .buckets = buckets,
                            .schedules = schedules,
-                           .n_batches = e->reduce.n_batches,
+                           .n_buckets = e->reduce.n_buckets,
                            .iter_first = (uint32_t)e->step,
                            .spans_max = most,
                            .apart = true, /* by the commit between steps */
@@ -359,7 +359,7 @@ static bool mark_peers(ru_elastic *e, bool *peer, ru_arena *scratch)
         return true;
     }
     bool seen[RU_COLL_ALGOS] = {0};
-    for (uint32_t b = 0; b < e->reduce.n_batches; b++) {
+    for (uint32_t b = 0; b < e->reduce.n_buckets; b++) {
         ru_coll_algo a = e->v.choice[b].algo;
         if (seen[a]) {
             continue;

@@ -211,10 +211,10 @@ void ru_peer_local_opened(ru_peer *n, ru_status st, ru_time now)
     ru_node_leave(n->node, now);
 }
 
-void ru_peer_reduced(ru_peer *n, uint32_t batch, ru_time now)
+void ru_peer_reduced(ru_peer *n, uint32_t bucket, ru_time now)
 {
     ru_effects *fx = ru_node_enter(n->node, now);
-    ru_elastic_reduced(n->elastic, batch, now, fx);
+    ru_elastic_reduced(n->elastic, bucket, now, fx);
     ru_node_leave(n->node, now);
 }
 

@@ -44,7 +44,7 @@ void ru_peer_ready(ru_peer *n, uint32_t tensor, const ru_span *span, ru_time now
 void ru_peer_computed(ru_peer *n, ru_status st, int64_t compute_ns, ru_time now);
 void ru_peer_aborted(ru_peer *n, ru_time now);
 void ru_peer_local_opened(ru_peer *n, ru_status st, ru_time now);
-void ru_peer_reduced(ru_peer *n, uint32_t batch, ru_time now);
+void ru_peer_reduced(ru_peer *n, uint32_t bucket, ru_time now);
 void ru_peer_updated(ru_peer *n, ru_status st, ru_time now);
 
 ru_node *ru_peer_node(ru_peer *n);

@@ -13,7 +13,7 @@
 ru_status rui_early_open(rui_worker *w, ru_err *err)
 {
     w->early.off = !w->t.job->train.early_update;
-    w->early.at = RU_NEW(w->arena, rui_early_sum, RU_ELASTIC_BATCHES_MAX);
+    w->early.at = RU_NEW(w->arena, rui_early_sum, RU_ELASTIC_BUCKETS_MAX);
     return w->early.at != NULL ? RU_OK : RU_FAIL(err, RU_E_MEM, "no memory for a worker");
 }
 
@@ -23,7 +23,7 @@ static void summed(void *self, uint32_t k, int64_t offset, int64_t size)
 {
     rui_worker *w = self;
     ru_mutex_lock(&w->lock);
-    RU_CHECK(w->early.n < RU_ELASTIC_BATCHES_MAX);
+    RU_CHECK(w->early.n < RU_ELASTIC_BUCKETS_MAX);
     w->early.at[w->early.n++] = (rui_early_sum){k, offset, size};
     ru_cond_signal(&w->changed);
     ru_mutex_unlock(&w->lock);

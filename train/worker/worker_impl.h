@@ -24,7 +24,7 @@
 #include "train/worker/worker.h"
 
 enum {
-    RUI_WORDS_MAX = RU_ELASTIC_TENSORS_MAX + RU_ELASTIC_BATCHES_MAX +
+    RUI_WORDS_MAX = RU_ELASTIC_TENSORS_MAX + RU_ELASTIC_BUCKETS_MAX +
                     64, /* more than any step can leave unread */
     RUI_HISTORY = 64,   /* steps a worker can tell about after its leader died */
 };
@@ -50,7 +50,7 @@ typedef enum rui_word_kind {
     RUI_WORD_UPDATED,
     RUI_WORD_LOCAL_OPENED,
     RUI_WORD_LOCAL_CLOSED,
-    RUI_WORD_REDUCED, /* tensor: the batch */
+    RUI_WORD_REDUCED, /* tensor: the bucket */
     RUI_WORD_OVER,    /* why: the last evaluation ends the job */
     RUI_WORD_FINISHED,
     RUI_WORD_WORLD,     /* the world file is written */
@@ -114,7 +114,7 @@ typedef struct rui_early_sum {
 
 /* Sums of the step under way whose parameters may be updated; under the worker's lock. */
 typedef struct rui_early {
-    rui_early_sum *at; /* [RU_ELASTIC_BATCHES_MAX] */
+    rui_early_sum *at; /* [RU_ELASTIC_BUCKETS_MAX] */
     uint32_t n, done;
     int64_t ns;    /* compute thread: spent on them in this step */
     rui_build *of; /* compute thread: whose memory is there; NULL: none */
@@ -123,7 +123,7 @@ typedef struct rui_early {
 
 /* Gradients are summed in buckets: the loop sleeps until all of one are ready. Under the lock. */
 typedef struct rui_buckets {
-    ru_elastic_part *at; /* [RU_ELASTIC_BATCHES_MAX] those of the plan in force */
+    ru_elastic_part *at; /* [RU_ELASTIC_BUCKETS_MAX] those of the plan in force */
     uint32_t *left;      /* of each, gradients that this step has not made yet */
     uint32_t n;          /* 0: not known, every gradient wakes the loop */
 } rui_buckets;
@@ -146,9 +146,9 @@ typedef struct rui_local {
     bool open_asked, close_asked, quit;
     rui_local_group asked, group; /* to be opened next; opened last */
     uint32_t close_seq;           /* of the CLOSE asked last */
-    ru_elastic_part *pending;     /* [RU_ELASTIC_BATCHES_MAX] by batch; n 0: not ready */
+    ru_elastic_part *pending;     /* [RU_ELASTIC_BUCKETS_MAX] by bucket; n 0: not ready */
     ru_coll_shm_range *ranges;
-    uint32_t next; /* batch to sum next */
+    uint32_t next; /* bucket to sum next */
     uint32_t seq;  /* of the group in force: answers of others mean nothing */
     bool closing;  /* CLOSE was asked, not yet answered */
     bool aborted;  /* ABORTED waits for that */
@@ -165,7 +165,7 @@ typedef struct rui_sums {
     ru_arena arena;
     ru_elastic_sums plan;
     int64_t step;
-    rui_sum_measured *measured; /* [n_batches] */
+    rui_sum_measured *measured; /* [n_buckets] */
 } rui_sums;
 
 enum { RUI_CAPTURES_MAX = 4, RUI_TRACES_MAX = 4096 };

@@ -1,11 +1,11 @@
 /* Workers of one host sum their gradients in shared memory (comm/coll_shm): the adder thread.
  *
  * The gradients of every step stand in this process' segment, at the same offsets in every worker,
- * whatever executable is in force. All members must sum in the same order, so batches go in the
+ * whatever executable is in force. All members must sum in the same order, so buckets go in the
  * order of their numbers: one that is ready early waits for those before it.
  *
- *   loop    OPEN handles | REDUCE batch ... | CLOSE    --> adder
- *   adder   LOCAL_OPENED | REDUCED batch ...| LOCAL_CLOSED --> loop */
+ *   loop    OPEN handles | REDUCE bucket ... | CLOSE    --> adder
+ *   adder   LOCAL_OPENED | REDUCED bucket ...| LOCAL_CLOSED --> loop */
 #include <string.h>
 
 #include "train/worker/worker_impl.h"
@@ -22,7 +22,7 @@ static ru_status open_parts(rui_worker *w, ru_err *err)
 {
     rui_local *l = &w->local;
     l->at = RU_NEW(w->arena, int64_t, w->n_tensors);
-    l->pending = RU_NEW(w->arena, ru_elastic_part, RU_ELASTIC_BATCHES_MAX);
+    l->pending = RU_NEW(w->arena, ru_elastic_part, RU_ELASTIC_BUCKETS_MAX);
     l->ranges = RU_NEW(w->arena, ru_coll_shm_range, w->n_tensors);
     if (l->at == NULL || l->pending == NULL || l->ranges == NULL) {
         return RU_FAIL(err, RU_E_MEM, "no memory for a worker");
@@ -79,7 +79,7 @@ static void local_open(void *self, const char *const *handles, uint32_t n, uint3
     g->rank = rank;
     g->epoch = epoch;
     g->seq = l->seq;
-    memset(l->pending, 0, RU_ELASTIC_BATCHES_MAX * sizeof *l->pending);
+    memset(l->pending, 0, RU_ELASTIC_BUCKETS_MAX * sizeof *l->pending);
     ru_cond_signal(&l->changed);
     ru_mutex_unlock(&w->lock);
     if (n > RU_COLL_SHM_RANKS_MAX) {
@@ -88,13 +88,13 @@ static void local_open(void *self, const char *const *handles, uint32_t n, uint3
     }
 }
 
-static void local_reduce(void *self, uint32_t batch, const ru_elastic_part *part, uint32_t iter)
+static void local_reduce(void *self, uint32_t bucket, const ru_elastic_part *part, uint32_t iter)
 {
     (void)iter;
     rui_worker *w = self;
-    RU_CHECK(batch < RU_ELASTIC_BATCHES_MAX);
+    RU_CHECK(bucket < RU_ELASTIC_BUCKETS_MAX);
     ru_mutex_lock(&w->lock);
-    w->local.pending[batch] = *part;
+    w->local.pending[bucket] = *part;
     ru_cond_signal(&w->local.changed);
     ru_mutex_unlock(&w->lock);
 }
@@ -171,7 +171,7 @@ static void leave(rui_worker *w, uint32_t seq)
     rui_worker_post(w, &(rui_word){.kind = RUI_WORD_LOCAL_CLOSED, .seq = seq});
 }
 
-static void add(rui_worker *w, uint32_t batch, ru_elastic_part b)
+static void add(rui_worker *w, uint32_t bucket, ru_elastic_part b)
 {
     rui_local *l = &w->local;
     for (uint32_t k = 0; k < b.n; k++) {
@@ -182,11 +182,11 @@ static void add(rui_worker *w, uint32_t batch, ru_elastic_part b)
     ru_status st = ru_coll_shm_all_reduce(l->shm, RU_F32, l->ranges, b.n);
     if (st == RU_OK) {
         rui_worker_post(
-            w, &(rui_word){.kind = RUI_WORD_REDUCED, .seq = l->group.seq, .tensor = batch});
+            w, &(rui_word){.kind = RUI_WORD_REDUCED, .seq = l->group.seq, .tensor = bucket});
     }
     bool last = b.first + b.n == w->n_tensors &&
                 (b.n > 1 || b.offset_bytes + b.size_bytes == w->tensor_bytes[b.first]);
-    l->next = last ? 0 : batch + 1;
+    l->next = last ? 0 : bucket + 1;
 }
 
 /* What to do next, the lock held. */
@@ -212,16 +212,16 @@ void rui_local_main(void *self)
             ru_cond_wait(&l->changed, &w->lock);
             what = choose(l);
         }
-        uint32_t batch = l->next, close_seq = l->close_seq;
-        ru_elastic_part b = l->pending[batch];
+        uint32_t bucket = l->next, close_seq = l->close_seq;
+        ru_elastic_part b = l->pending[bucket];
         if (what == DO_ADD) {
-            l->pending[batch].n = 0;
+            l->pending[bucket].n = 0;
         } else if (what == DO_OPEN) {
             l->open_asked = false;
             l->group = l->asked;
         } else if (what == DO_CLOSE) {
             l->close_asked = false;
-            memset(l->pending, 0, RU_ELASTIC_BATCHES_MAX * sizeof *l->pending);
+            memset(l->pending, 0, RU_ELASTIC_BUCKETS_MAX * sizeof *l->pending);
             l->next = 0;
         }
         ru_mutex_unlock(&w->lock);
@@ -229,7 +229,7 @@ void rui_local_main(void *self)
             return;
         }
         if (what == DO_ADD) {
-            add(w, batch, b);
+            add(w, bucket, b);
         } else if (what == DO_OPEN) {
             join(w);
         } else {

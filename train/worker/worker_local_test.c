@@ -127,7 +127,7 @@ static uint32_t close_group(side *s)
     return s->w.local.seq;
 }
 
-/* Both sum two batches, the second first here and last there. */
+/* Both sum two buckets, the second first here and last there. */
 static void sum_both(pair *p, uint32_t epoch)
 {
     static const ru_elastic_part part[] = {{0, 1, 0, 4 * FLOATS}, {1, 1, 0, 4}};

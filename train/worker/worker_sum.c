@@ -7,18 +7,18 @@
 #include "base/str.h"
 #include "train/worker/worker_impl.h"
 
-/* What was measured beside what was predicted: the times of each batch as facts, and all together
+/* What was measured beside what was predicted: the times of each bucket as facts, and all together
  * beside the plan. */
 static void keep(rui_worker *w)
 {
     const rui_sums *s = &w->sums;
     double predicted = 0, took = 0;
-    for (uint32_t b = 0; b < s->plan.n_batches; b++) {
+    for (uint32_t b = 0; b < s->plan.n_buckets; b++) {
         const rui_sum_measured *m = &s->measured[b];
         if (m->n == 0) {
             continue;
         }
-        const ru_elastic_batch *at = &s->plan.at[b];
+        const ru_elastic_bucket *at = &s->plan.at[b];
         double n = (double)m->n;
         predicted += (double)m->predicted_ns / n;
         took += (double)m->took_ns / n;
@@ -47,7 +47,7 @@ static void keep_buckets(rui_worker *w)
     const rui_sums *s = &w->sums;
     uint32_t n = 0;
     int64_t most = 0;
-    for (uint32_t b = 0; b < s->plan.n_batches; b++) {
+    for (uint32_t b = 0; b < s->plan.n_buckets; b++) {
         int64_t size = s->plan.at[b].part.size_bytes;
         n += s->measured[b].n > 0;
         most = s->measured[b].n > 0 && size > most ? size : most;
@@ -125,7 +125,7 @@ void rui_worker_sums_end(rui_worker *w)
 {
     rui_sums *s = &w->sums;
     bool any = false;
-    for (uint32_t b = 0; s->measured != NULL && b < s->plan.n_batches; b++) {
+    for (uint32_t b = 0; s->measured != NULL && b < s->plan.n_buckets; b++) {
         any = any || s->measured[b].n > 0;
     }
     if (s->led && any) {
@@ -142,8 +142,8 @@ void rui_worker_sums_end(rui_worker *w)
 
 ru_status rui_buckets_open(rui_worker *w, ru_err *err)
 {
-    w->buckets.at = RU_NEW(w->arena, ru_elastic_part, RU_ELASTIC_BATCHES_MAX);
-    w->buckets.left = RU_NEW(w->arena, uint32_t, RU_ELASTIC_BATCHES_MAX);
+    w->buckets.at = RU_NEW(w->arena, ru_elastic_part, RU_ELASTIC_BUCKETS_MAX);
+    w->buckets.left = RU_NEW(w->arena, uint32_t, RU_ELASTIC_BUCKETS_MAX);
     return w->buckets.at != NULL && w->buckets.left != NULL
                ? RU_OK
                : RU_FAIL(err, RU_E_MEM, "no memory for a worker");
@@ -153,9 +153,9 @@ ru_status rui_buckets_open(rui_worker *w, ru_err *err)
 static void buckets_planned(rui_worker *w)
 {
     rui_buckets *b = &w->buckets;
-    RU_CHECK(w->sums.plan.n_batches <= RU_ELASTIC_BATCHES_MAX);
+    RU_CHECK(w->sums.plan.n_buckets <= RU_ELASTIC_BUCKETS_MAX);
     ru_mutex_lock(&w->lock);
-    b->n = w->sums.plan.n_batches;
+    b->n = w->sums.plan.n_buckets;
     for (uint32_t k = 0; k < b->n; k++) {
         b->at[k] = w->sums.plan.at[k].part;
         b->left[k] = 0; /* of a step under way nothing is known: its gradients wake the loop */
@@ -199,7 +199,7 @@ void rui_worker_sums_planned(rui_worker *w, int64_t step)
     ru_err err = {.text = "no memory"};
     ru_status st = ru_elastic_sums_get(ru_peer_elastic(w->node), &s->arena, &s->plan, &err);
     rui_sum_measured *measured =
-        st == RU_OK ? RU_NEW(&s->arena, rui_sum_measured, s->plan.n_batches) : NULL;
+        st == RU_OK ? RU_NEW(&s->arena, rui_sum_measured, s->plan.n_buckets) : NULL;
     if (measured == NULL) {
         ru_log(RU_LOG_WARN, "train", "plan", "sums are not recorded: %s", err.text);
         return;
@@ -217,10 +217,10 @@ void rui_worker_summed(void *self, const ru_elastic_sum *sum)
 {
     rui_worker *w = self;
     rui_sums *s = &w->sums;
-    if (s->measured == NULL || sum->batch >= s->plan.n_batches) {
+    if (s->measured == NULL || sum->bucket >= s->plan.n_buckets) {
         return;
     }
-    rui_sum_measured *m = &s->measured[sum->batch];
+    rui_sum_measured *m = &s->measured[sum->bucket];
     m->n++;
     m->took_ns += ru_time_since(sum->ended, sum->begun);
     m->predicted_ns += sum->predicted_ns;
