@@ -182,7 +182,7 @@ static void woke(void *self, uint64_t arg)
     if (!rui_simjob_trains(j, n)) {
         return;
     }
-    j->last_fault_ns = j->last_word_ns = ru_sim_now(j->sim).ns;
+    j->last_fault_ns = j->last_said_ns = ru_sim_now(j->sim).ns;
     for (uint32_t k = 0; k < j->n; k++) {
         others += k != arg && rui_simjob_trains(j, &j->nodes[k]) ? 1 : 0;
     }

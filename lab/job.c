@@ -171,7 +171,7 @@ static void on_log(void *self, int level, const char *line, ru_time now)
 {
     const rui_simjob_node *n = self;
     if (level >= RU_LOG_WARN) {
-        n->job->last_word_ns = now.ns;
+        n->job->last_said_ns = now.ns;
     }
     rui_simjob_say(n->job, n, "log %d: %s", level, line);
 }

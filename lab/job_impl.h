@@ -110,7 +110,7 @@ struct rui_simjob {
     ru_map committers;         /* epoch -> process that committed in it, + 1 */
     bool aim_was[RU_SIM_AIMS];
     uint32_t aim_passed[RU_SIM_AIMS];
-    int64_t last_fault_ns, last_word_ns; /* a line that names who is waited for, or worse */
+    int64_t last_fault_ns, last_said_ns; /* a line that names who is waited for, or worse */
     int64_t stuck_ns;                    /* since when nobody but stuck processes is left; 0: no */
     ru_sim_job_result *result;
     ru_status failed;

@@ -81,7 +81,7 @@ void rui_simjob_check_commit(rui_simjob *j, const rui_simjob_node *n, ru_time no
                             (long long)n->committed, (double)pause_ns * 1e-9);
         }
         j->result->committed = n->committed;
-        j->last_commit_ns = j->last_word_ns = now.ns;
+        j->last_commit_ns = j->last_said_ns = now.ns;
     }
 }
 
@@ -92,17 +92,17 @@ static bool is_stuck(const rui_simjob_node *n)
     return f.stuck;
 }
 
-/* Nobody waits for long without a word of it. Who is stuck says so ever less often. */
+/* Nobody waits for long unless somebody says so. Who is stuck says so ever less often. */
 static void check_silence(rui_simjob *j, ru_time now)
 {
-    if (now.ns - j->last_word_ns <= SILENCE_NS) {
+    if (now.ns - j->last_said_ns <= SILENCE_NS) {
         return;
     }
     for (uint32_t k = 0; k < j->n; k++) {
         const rui_simjob_node *n = &j->nodes[k];
         if (rui_simjob_trains(j, n) && !is_stuck(n) && !ru_sim_frozen(j->sim, n->process.node)) {
             rui_simjob_fail(j, n, "it waits, and for %.1f s nobody has said for what",
-                            (double)(now.ns - j->last_word_ns) * 1e-9);
+                            (double)(now.ns - j->last_said_ns) * 1e-9);
             return;
         }
     }

@@ -507,7 +507,7 @@ static void unpost(ru_chan *ch, uint32_t i, ru_time now)
     rui_room(ch);
     if (s->soon) {
         rui_soon_drop(ch, i);
-        rui_word(ch, p, RUI_ACK, RUI_STOPPED, s->name.stream, s->name.iter, s->total_bytes, now);
+        rui_control(ch, p, RUI_ACK, RUI_STOPPED, s->name.stream, s->name.iter, s->total_bytes, now);
         rui_ingress_free(ch->ingress, i);
         return;
     }
@@ -515,7 +515,7 @@ static void unpost(ru_chan *ch, uint32_t i, ru_time now)
     uint32_t gen = s->gen;
     detach(ch, i, now);
     if (s->state == RUI_SLOT_THROWN && s->gen == gen) { /* the peer is still there */
-        rui_word(ch, p, RUI_CANCEL, 0, s->name.stream, s->name.iter, 0, now);
+        rui_control(ch, p, RUI_CANCEL, 0, s->name.stream, s->name.iter, 0, now);
         rui_resume_waiting(ch, p, s->name.stream, s->name.iter);
     }
 }
@@ -552,8 +552,8 @@ void ru_chan_cancel_all(ru_chan *ch, uint64_t mask, uint64_t value, ru_time now)
         if (s->state == RUI_SLOT_POSTED) {
             unpost(ch, i, now);
         } else if (s->state == RUI_SLOT_EARLY) {
-            rui_word(ch, s->name.peer, RUI_ACK, RUI_STOPPED, s->name.stream, s->name.iter,
-                     s->total_bytes, now);
+            rui_control(ch, s->name.peer, RUI_ACK, RUI_STOPPED, s->name.stream, s->name.iter,
+                        s->total_bytes, now);
             rui_slot_early_free(ch, i);
         } else if (s->state != RUI_SLOT_THROWN) {
             rui_ingress_free(ch->ingress, i);

@@ -3,13 +3,11 @@
  *   chan.c        open, close, what the user calls
  *   chan_shake.c  connections until they are proved: greeting, proof, refusal, time-out
  *   chan_peer.c   peers: a proved pair is adopted, cut, resumed, down
- *   chan_item.c   sequenced frames: messages and words about streams; kept until acknowledged
- *   chan_send.c   what the link pulls; streams until acknowledged
- *   chan_recv.c   what the link brings
- *   chan_word.c   words about streams: acknowledgements, grants, cancels, questions
- *   chan_tick.c   time
- *   chan_trace.c  records of streams and messages
- *   chan_clock.c  what the clocks of peers show
+ *   chan_item.c   sequenced frames: messages and control messages about streams; kept until
+ * acknowledged chan_send.c   what the link pulls; streams until acknowledged chan_recv.c   what the
+ * link brings chan_control.c   control messages about streams: acknowledgements, grants, cancels,
+ * questions chan_tick.c   time chan_trace.c  records of streams and messages chan_clock.c  what the
+ * clocks of peers show
  *
  * A peer outlives its connections: after a cut both sides keep their streams, slots and items;
  * whoever opened the pair opens a new one, the proofs say how far each got (session, received),
@@ -66,8 +64,9 @@ typedef enum rui_rx_kind {
     RUI_RX_THROW,
 } rui_rx_kind;
 
-/* What a connection needs for its handshake, its end and words. Apart from it: frames look at the
- * connection only, and with this inside there would be two of them in a page, not twenty. */
+/* What a connection needs for its handshake, its end and control messages. Apart from it: frames
+ * look at the connection only, and with this inside there would be two of them in a page, not
+ * twenty. */
 typedef struct rui_shake {
     rui_proof mine, theirs;
     uint8_t digest_mine[RUI_HMAC_BYTES], digest_theirs[RUI_HMAC_BYTES];
@@ -143,7 +142,7 @@ typedef struct rui_peer {
     bool opener;          /* this side opened the pair */
     bool active, in_link; /* in the list of those; the kernel has bytes to it, or had some since
                              the last sample */
-    bool doomed;          /* no room for a word to it: ends with the next tick */
+    bool doomed;          /* no room for a message to it: ends with the next tick */
     uint32_t lazy;        /* acknowledgements that leave with the next frame, or at lazy_at */
     ru_time lazy_at;
     ru_time yields_at; /* a message gives way to urgent streams since; ns 0: none does */
@@ -314,8 +313,8 @@ ru_time rui_peer_tick(ru_chan *ch, ru_time now, ru_time next);
 uint32_t rui_item_block(ru_chan *ch, uint32_t p, rui_frame_type type, int64_t size_bytes);
 /* RU_E_LIMIT: the pool or the peer's share is spent. Wakes the link. */
 ru_status rui_item_push(ru_chan *ch, uint32_t p, const rui_item *item, ru_time now);
-void rui_word(ru_chan *ch, uint32_t p, rui_frame_type type, uint8_t flags, uint64_t stream,
-              uint32_t iter, int64_t offset, ru_time now);
+void rui_control(ru_chan *ch, uint32_t p, rui_frame_type type, uint8_t flags, uint64_t stream,
+                 uint32_t iter, int64_t offset, ru_time now);
 /* That all of a slot's stream is here. Nobody waits for it unless its sender fenced it: it leaves
  * with the next frame to the peer, or with a tick, together with others (an exchange of small
  * streams takes half the frames, of large ones a quarter of the acknowledgements). */
@@ -351,9 +350,9 @@ void rui_soon_add(ru_chan *ch, uint32_t s, ru_time now);
 void rui_soon_drop(ru_chan *ch, uint32_t s);
 void rui_soon(ru_chan *ch, ru_time now);
 
-/* chan_word.c */
-ru_status rui_word_heard(ru_chan *ch, uint32_t p, const rui_frame *f, const uint8_t *data,
-                         ru_time now);
+/* chan_control.c */
+ru_status rui_control_heard(ru_chan *ch, uint32_t p, const rui_frame *f, const uint8_t *data,
+                            ru_time now);
 void rui_cancel_heard(ru_chan *ch, uint32_t p, const rui_frame *f, ru_time now);
 
 void rui_slot_key(ru_chan *ch, uint32_t s, const rui_frame *f, ru_time now);

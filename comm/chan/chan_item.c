@@ -1,10 +1,12 @@
-/* Sequenced frames to a peer: messages, whole small streams, words about streams. Each has a
- * number; it is kept until the peer says how many arrived, and repeated from there over a new pair.
+/* Sequenced frames to a peer: messages, whole small streams, control messages about streams. Each
+ * has a number; it is kept until the peer says how many arrived, and repeated from there over a new
+ * pair.
  *
  *   first ... unacknowledged ... | next ... to be pulled ... last
  *
  * Who acknowledges nothing holds more and more of the channel's memory, by answers that it asks for
- * and by words about streams of this side: with more than a peer's share it is dropped. */
+ * and by control messages about streams of this side: with more than a peer's share it is dropped.
+ */
 #include "comm/chan/chan_impl.h"
 
 static const int64_t YIELD_NS = 2000000; /* four chunks of 0.5 ms */
@@ -16,11 +18,11 @@ static rui_item *item_at(const ru_chan *ch, uint32_t i)
 
 /* What a peer does not acknowledge is kept, and others need the same memory: one may hold no more
  * than is left. Messages and whole streams can be refused or go another way, so they stop at half
- * of that: words about streams still have room then. */
+ * of that: control messages about streams still have room then. */
 static bool may_hold(int64_t held, int64_t more, int64_t left, rui_frame_type type)
 {
-    bool word = type != RUI_MESSAGE && type != RUI_DATA;
-    return rui_share(word ? held : 2 * held, more, left);
+    bool control = type != RUI_MESSAGE && type != RUI_DATA;
+    return rui_share(control ? held : 2 * held, more, left);
 }
 
 static bool has_cell(const ru_chan *ch, const rui_peer *p, rui_frame_type type)
@@ -118,8 +120,8 @@ void rui_item_ack(ru_chan *ch, uint32_t pi, const rui_slot *s, ru_time now)
     }
 }
 
-void rui_word(ru_chan *ch, uint32_t p, rui_frame_type type, uint8_t flags, uint64_t stream,
-              uint32_t iter, int64_t offset, ru_time now)
+void rui_control(ru_chan *ch, uint32_t p, rui_frame_type type, uint8_t flags, uint64_t stream,
+                 uint32_t iter, int64_t offset, ru_time now)
 {
     rui_item item = {.type = type,
                      .flags = flags,

@@ -146,10 +146,10 @@ static void test_words_that_nobody_acknowledges(void **state)
     ru_time now = ru_pipe_now(n.pipe);
     for (uint32_t k = 0; !ch->peers[greedy].doomed; k++) {
         assert_true(k < ch->items.max);
-        rui_word(ch, greedy, RUI_CANCEL, 0, k, 0, 0, now);
+        rui_control(ch, greedy, RUI_CANCEL, 0, k, 0, 0, now);
     }
     for (uint32_t k = 0; k < 100; k++) {
-        rui_word(ch, honest, RUI_CANCEL, 0, k, 0, 0, now);
+        rui_control(ch, honest, RUI_CANCEL, 0, k, 0, 0, now);
         assert_int_equal(ru_chan_message(ch, (ru_node_id){HONEST + 1}, 1, "x", 1, now), RU_OK);
     }
     assert_false(ch->peers[honest].doomed);
@@ -160,7 +160,8 @@ static void test_words_that_nobody_acknowledges(void **state)
     net_close(&n);
 }
 
-/* A user who sends and sends is told to stop; others, and words to the same peer, go on. */
+/* A user who sends and sends is told to stop; others, and control messages to the same peer, go on.
+ */
 static void test_messages_that_nobody_acknowledges(void **state)
 {
     (void)state;
@@ -178,7 +179,7 @@ static void test_messages_that_nobody_acknowledges(void **state)
         assert_true(sent > 10 && sent < ch->items.max / 2);
         uint32_t greedy = rui_peer_find(ch, GREEDY + 1);
         for (uint32_t k = 0; k < 500; k++) {
-            rui_word(ch, greedy, RUI_CANCEL, 0, k, 0, 0, now);
+            rui_control(ch, greedy, RUI_CANCEL, 0, k, 0, 0, now);
         }
         assert_false(ch->peers[greedy].doomed);
         for (uint32_t k = 0; k < 8; k++) {

@@ -319,8 +319,8 @@ void rui_slot_done(ru_chan *ch, uint32_t i, ru_time now)
         rui_trace_slot(ch, s, now);
         rui_item_ack(ch, s->name.peer, s, now);
     } else {
-        rui_word(ch, s->name.peer, RUI_ACK, RUI_STOPPED, s->name.stream, s->name.iter,
-                 s->total_bytes, now);
+        rui_control(ch, s->name.peer, RUI_ACK, RUI_STOPPED, s->name.stream, s->name.iter,
+                    s->total_bytes, now);
     }
     rui_ingress_free(ch->ingress, i);
     rui_room(ch);
@@ -374,7 +374,7 @@ static void body_early(ru_chan *ch, rui_conn *c, ru_time now)
         rui_slot_done(ch, i, now);
     } else if (s != NULL || rui_ingress_thrown(ch->ingress, f->stream)) {
         rui_blocks_give(&ch->blocks, block);
-        rui_word(ch, p, RUI_ACK, RUI_STOPPED, f->stream, f->iter, f->len, now);
+        rui_control(ch, p, RUI_ACK, RUI_STOPPED, f->stream, f->iter, f->len, now);
     } else if ((i = rui_ingress_new(ch->ingress, p, f->stream, f->iter, RUI_SLOT_EARLY)) ==
                RUI_NONE) {
         rui_blocks_give(&ch->blocks, block);
@@ -438,7 +438,7 @@ static void body_thrown(ru_chan *ch, const rui_conn *c, ru_time now)
             rui_slot_done(ch, c->rx_slot, now);
         }
     } else if ((c->rx.flags & (RUI_WHOLE | RUI_LAST)) != 0) {
-        rui_word(ch, c->peer, RUI_ACK, RUI_STOPPED, c->rx.stream, c->rx.iter, 0, now);
+        rui_control(ch, c->peer, RUI_ACK, RUI_STOPPED, c->rx.stream, c->rx.iter, 0, now);
     }
 }
 
@@ -459,7 +459,7 @@ static ru_status body_item(ru_chan *ch, rui_conn *c, ru_time now)
     } else if (c->class == RU_LINK_BULK) {
         rui_cancel_heard(ch, p, f, now);
     } else {
-        return rui_word_heard(ch, p, f, c->shake->in, now);
+        return rui_control_heard(ch, p, f, c->shake->in, now);
     }
     return RU_OK;
 }

@@ -206,8 +206,8 @@ void rui_stream_stop(ru_chan *ch, uint32_t i, ru_status why, ru_time now)
     rui_wake_conn(ch, s->name.peer, RU_LINK_BULK);
     if (s->left_bytes < s->total_bytes || s->in_link > 0) {
         /* Its chunks may hold up the bulk connection, waiting for a slot: tell on the other one. */
-        rui_word(ch, s->name.peer, RUI_CANCEL, RUI_STOPPED, s->name.stream, s->name.iter,
-                 s->total_bytes, now);
+        rui_control(ch, s->name.peer, RUI_CANCEL, RUI_STOPPED, s->name.stream, s->name.iter,
+                    s->total_bytes, now);
     }
     if (s->in_link == 0) {
         tell_failed(ch, s, why, now);
@@ -238,7 +238,8 @@ void rui_stream_doubt(ru_chan *ch, uint32_t pi, ru_time now)
             s->doubt = true;
             s->asks++;
             rui_egress_remove(ch->egress, i);
-            rui_word(ch, pi, RUI_PROBE, RUI_ASK, s->name.stream, s->name.iter, s->total_bytes, now);
+            rui_control(ch, pi, RUI_PROBE, RUI_ASK, s->name.stream, s->name.iter, s->total_bytes,
+                        now);
         }
     }
 }
@@ -257,8 +258,8 @@ void rui_stream_held(ru_chan *ch, uint32_t i, const rui_range *held, uint32_t n,
         s->held[k] = held[k];
     }
     if (got < s->total_bytes && s->told) { /* its memory is the user's again */
-        rui_word(ch, s->name.peer, RUI_PROBE, RUI_GONE, s->name.stream, s->name.iter,
-                 s->total_bytes, now);
+        rui_control(ch, s->name.peer, RUI_PROBE, RUI_GONE, s->name.stream, s->name.iter,
+                    s->total_bytes, now);
         rui_stream_free(ch, i);
         return;
     }

@@ -247,7 +247,7 @@ static bool post_scratch(ru_coll *c, rui_coll_lane *lane, ru_time now)
     return true;
 }
 
-void rui_coll_word_begin(const ru_coll *c, const rui_coll_lane *lane, ru_wire_out *w)
+void rui_coll_msg_begin(const ru_coll *c, const rui_coll_lane *lane, ru_wire_out *w)
 {
     ru_wire_put_u32(w, c->opt.epoch);
     ru_wire_put_u32(w, lane->bucket);
@@ -263,9 +263,9 @@ static bool tell_open(ru_coll *c, rui_coll_lane *lane, ru_time now)
     if (is_open_untold(c, lane) || (run->late && !lane->begun)) {
         return true;
     }
-    uint8_t buf[RUI_COLL_WORD_BYTES];
+    uint8_t buf[RUI_COLL_MSG_BYTES];
     ru_wire_out w = ru_wire_out_into(buf, sizeof buf);
-    rui_coll_word_begin(c, lane, &w);
+    rui_coll_msg_begin(c, lane, &w);
     for (; lane->tell_at < shape->n_in; lane->tell_at++) {
         uint32_t peer = shape->in[lane->tell_at];
         ru_status st =

@@ -21,7 +21,7 @@
  * Nobody sends what the other side has no place for: a lane that opens for its next chunk
  * (broadcast, all-gather, all-to-all: that begins) says so in a message to those who will send, so
  * that no connection is ever held up by bytes that wait for others behind them. The first chunk
- * after open needs no such word.
+ * after open needs no such message.
  *
  * Members of one host (`near`): a send says where its bytes lie, the other adds or copies them out
  * of there when the turn of its step comes, and says so; then the send is done. Nobody writes into

@@ -37,7 +37,7 @@ typedef struct rui_coll_shape {
     uint32_t tag_bits;
 } rui_coll_shape;
 
-enum { RUI_COLL_WORD_BYTES = 16 }; /* epoch, bucket, lane, run */
+enum { RUI_COLL_MSG_BYTES = 16 }; /* epoch, bucket, lane, run */
 
 enum {
     RUI_STEP_FREE = 1,
@@ -114,7 +114,7 @@ struct ru_coll {
     uint32_t n_stalled; /* lanes that wait for room in the channel */
     uint32_t *stalled;  /* [n_lanes] */
     bool draining, dead, closed;
-    uint8_t *word; /* [RU_CHAN_MESSAGE_MAX] of coll_near.c */
+    uint8_t *msg; /* [RU_CHAN_MESSAGE_MAX] of coll_near.c */
     ru_coll_stats stats;
     ru_coll_size size;
 };
@@ -141,7 +141,7 @@ void rui_coll_unstall(ru_coll *c);
 const ru_span *rui_coll_spans_of(const ru_coll *c, rui_coll_lane *lane, uint32_t step,
                                  int64_t bytes, uint32_t *n);
 void rui_coll_lane_open(ru_coll *c, rui_coll_lane *lane, uint32_t chunk, uint32_t iter);
-void rui_coll_word_begin(const ru_coll *c, const rui_coll_lane *lane, ru_wire_out *w);
+void rui_coll_msg_begin(const ru_coll *c, const rui_coll_lane *lane, ru_wire_out *w);
 
 /* coll_near.c */
 static inline bool rui_coll_is_near(const ru_coll *c, uint32_t peer)

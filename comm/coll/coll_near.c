@@ -1,15 +1,16 @@
-/* Steps between members of one host: a word says where the bytes lie, another one that they were
+/* Steps between members of one host: a message says where the bytes lie, another one that they were
  * taken.
  *
  *   sender    SEND's turn: HERE(step's tag, places)  --> receiver       TAKEN --> the send is done
  *   receiver  HERE and the receive's turn: add or copy out of the sender's memory, TAKEN
  *
- *   word = epoch, bucket, lane, run (as of an opened run) | kind 16, tag 16 | (offset 64, size 64)
+ *   message = epoch, bucket, lane, run (as of an opened run) | kind 16, tag 16 | (offset 64, size
+ * 64)
  * ...
  *
  * Places are offsets in the sender's memory; the receiver checks that they lie inside of what it
- * has mapped and are as many bytes as its step. A word may come before its run is open here: it is
- * kept with the step, whose sender cannot say more before that run is over.
+ * has mapped and are as many bytes as its step. A message may come before its run is open here: it
+ * is kept with the step, whose sender cannot say more before that run is over.
  *
  * What is added may come at any time, says the contract of schedules: two ranks that exchange
  * blocks must not each wait for the other's turn. So such bytes are copied when their turn is not
@@ -38,9 +39,9 @@ bool rui_coll_near_lane(ru_coll *c, rui_coll_lane *lane)
     if (c->opt.near == NULL) {
         return true;
     }
-    c->word = c->word != NULL ? c->word : ru_arena_alloc(c->arena, RU_CHAN_MESSAGE_MAX, 8);
+    c->msg = c->msg != NULL ? c->msg : ru_arena_alloc(c->arena, RU_CHAN_MESSAGE_MAX, 8);
     lane->here = RU_NEW(c->arena, rui_coll_here, shape->n);
-    bool room = c->word != NULL && lane->here != NULL;
+    bool room = c->msg != NULL && lane->here != NULL;
     for (uint32_t i = 0; room && i < shape->n; i++) {
         if (is_near_receive(c, &shape->steps[i])) {
             lane->here[i].spans = RU_NEW(c->arena, ru_span, spans_cap(c, run));
@@ -84,7 +85,7 @@ ru_status rui_coll_near_check(const ru_coll *c, const rui_coll_run *run, const r
 
 static bool say(ru_coll *c, uint32_t peer, const ru_wire_out *w, rui_coll_lane *lane, ru_time now)
 {
-    ru_status st = ru_chan_message(c->opt.chan, c->opt.nodes[peer], RU_COLL_WHAT, c->word,
+    ru_status st = ru_chan_message(c->opt.chan, c->opt.nodes[peer], RU_COLL_WHAT, c->msg,
                                    ru_wire_size(w), now);
     if (st == RU_E_LIMIT && lane != NULL) {
         rui_coll_stall(c, lane);
@@ -97,10 +98,10 @@ static bool say(ru_coll *c, uint32_t peer, const ru_wire_out *w, rui_coll_lane *
     return true;
 }
 
-static ru_wire_out word_of(const ru_coll *c, const rui_coll_lane *lane, uint16_t kind, uint16_t tag)
+static ru_wire_out msg_of(const ru_coll *c, const rui_coll_lane *lane, uint16_t kind, uint16_t tag)
 {
-    ru_wire_out w = ru_wire_out_into(c->word, RU_CHAN_MESSAGE_MAX);
-    rui_coll_word_begin(c, lane, &w);
+    ru_wire_out w = ru_wire_out_into(c->msg, RU_CHAN_MESSAGE_MAX);
+    rui_coll_msg_begin(c, lane, &w);
     ru_wire_put_u16(&w, kind);
     ru_wire_put_u16(&w, tag);
     return w;
@@ -110,7 +111,7 @@ static bool say_here(ru_coll *c, rui_coll_lane *lane, uint32_t step, ru_time now
 {
     const rui_coll_run *run = &c->runs[lane->bucket];
     const ru_coll_step *x = &run->shape->steps[step];
-    ru_wire_out w = word_of(c, lane, HERE, x->tag);
+    ru_wire_out w = msg_of(c, lane, HERE, x->tag);
     if (!c->opt.counted && run->bucket->op != RU_COLL_BARRIER) {
         uint32_t n;
         const ru_span *spans =
@@ -133,7 +134,7 @@ static bool say_taken(ru_coll *c, rui_coll_lane *lane, uint32_t step, ru_time no
 {
     const ru_coll_step *x = &c->runs[lane->bucket].shape->steps[step];
     lane->here[step].run = 0;
-    ru_wire_out w = word_of(c, lane, TAKEN, x->tag);
+    ru_wire_out w = msg_of(c, lane, TAKEN, x->tag);
     return say(c, x->peer, &w, NULL, now);
 }
 
@@ -198,7 +199,7 @@ bool rui_coll_near_start(ru_coll *c, rui_coll_lane *lane, uint32_t step, ru_time
     return (lane->state[step] & RUI_STEP_ARRIVED) == 0 || take(c, lane, step, now);
 }
 
-/* The step that a word speaks of; the count when there is none. */
+/* The step that a message speaks of; the count when there is none. */
 static uint32_t step_of(const ru_coll *c, const rui_coll_shape *shape, ru_node_id from, bool send,
                         uint16_t tag)
 {

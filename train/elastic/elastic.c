@@ -300,7 +300,7 @@ static void leave_view(ru_elastic *e, ru_time now, ru_effects *fx)
             rui_el_blob_read(e, view, arena, &next, &err) == RU_OK && next.start == e->step + 1;
         e->x->view_left(e, now);
         if (counts && e->done_sent) {
-            rui_el_commit(e, now, fx); /* it was committed; the word of it was lost */
+            rui_el_commit(e, now, fx); /* it was committed; the message was lost */
             return;
         }
         rui_el_state_drop(e, now);
@@ -329,7 +329,7 @@ static void leave_view(ru_elastic *e, ru_time now, ru_effects *fx)
     }
 }
 
-/* Is the view in force here older than the membership's? Its word may still be on the way. */
+/* Is the view in force here older than the membership's? Its message may still be on the way. */
 bool rui_el_stale(ru_elastic *e)
 {
     e->view_new = ru_member_view(e->opt.member)->epoch != e->v.epoch;
@@ -389,7 +389,7 @@ static void on_timer(ru_elastic *e, const ru_event *ev, ru_effects *fx)
 }
 
 /* The member machine decides what it means. Where it means nothing, because the connection is made
- * again, words between the leader and a member may be lost. */
+ * again, messages between the leader and a member may be lost. */
 static void on_down(ru_elastic *e, const ru_event *ev)
 {
     bool ours = ru_node_is(ev->node, e->v.leader);

@@ -1,5 +1,5 @@
-/* What the other processes of a view say: the leader's words, members' words to the leader, and
- * words of views that are over or not yet in force here. */
+/* What the other processes of a view say: the leader's messages, members' messages to the leader,
+ * and messages of views that are over or not yet in force here. */
 #include <stdio.h>
 #include <string.h>
 

@@ -1,7 +1,7 @@
 /* Inside of elastic training: what one member holds, and the seams between its parts.
  *
  *   elastic.c        phases of a member: view -> build -> connect -> GO -> steps
- *   elastic_hear.c   words of others: the leader's, members', early and late ones
+ *   elastic_hear.c   messages of others: the leader's, members', early and late ones
  *   elastic_step.c   one step: begin, DONE, commit, update
  *   elastic_reduce.c the exchange by all-reduce: buckets, sums, groups of a view
  *   elastic_sum.c    ... each sum with its plan and predicted time
@@ -206,9 +206,9 @@ typedef struct rui_el_reduce {
     rui_el_probe probing;
     bool local_open; /* the device has a group */
     bool apart;      /* never local again: it failed once */
-    /* [RUI_EL_WORDS_BYTES] of rui_el_word; NULL: none can come early in this view */
-    uint8_t *words;
-    int64_t words_bytes;
+    /* [RUI_EL_KEPT_BYTES] of rui_el_kept; NULL: none can come early in this view */
+    uint8_t *kept;
+    int64_t kept_bytes;
     uint32_t buckets_done; /* of the step */
     uint32_t *left;        /* [n_buckets] tensors not ready */
     ru_span *spans;        /* [n_tensors] of the step */
@@ -224,19 +224,19 @@ typedef struct rui_el_early {
     int64_t size_bytes;
 } rui_el_early;
 
-/* A word of a member of this host for the group that is not open here yet. */
-typedef struct rui_el_word {
+/* A message of a member of this host for the group that is not open here yet. */
+typedef struct rui_el_kept {
     ru_node_id from;
     int64_t size_bytes; /* what follows it, to a multiple of 8 */
-} rui_el_word;
+} rui_el_kept;
 
-enum { RUI_EL_WORDS_BYTES = 256 << 10 };
+enum { RUI_EL_KEPT_BYTES = 256 << 10 };
 
 /* What a leader keeps beside what every member does. */
 typedef struct rui_el_lead {
     rui_el_early *early; /* [n_early] */
     uint32_t n_early, cap_early;
-    uint32_t n_refused;  /* words of strangers, with an epoch that is over */
+    uint32_t n_refused;  /* messages of strangers, with an epoch that is over */
     int64_t refused_ns;  /* when that was told */
     rui_el_known *known; /* [n_known] */
     uint32_t n_known, cap_known;

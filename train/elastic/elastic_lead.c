@@ -59,7 +59,7 @@ void rui_el_tell_all(ru_elastic *e, uint32_t what, const ru_wire_out *w, ru_effe
 /* -- the end -------------------------------------------------------------------------------------
  */
 
-static ru_wire_out end_word(const ru_elastic *e, uint8_t buf[RUI_EL_END_BYTES])
+static ru_wire_out end_message(const ru_elastic *e, uint8_t buf[RUI_EL_END_BYTES])
 {
     ru_wire_out w = ru_wire_out_into(buf, RUI_EL_END_BYTES);
     ru_wire_put_u32(&w, e->v.epoch);
@@ -74,7 +74,7 @@ static void say_end(ru_elastic *e, ru_status st, const char *text, ru_time now, 
     e->ending = e->said_end = true;
     e->end_status = st;
     snprintf(e->end_text, sizeof e->end_text, "%s", text);
-    ru_wire_out w = end_word(e, buf);
+    ru_wire_out w = end_message(e, buf);
     rui_el_tell_all(e, RUI_EL_END_MSG, &w, fx);
     ru_fx_timer(fx, RUI_EL_LINGER_TIMER, ru_time_after(now, RUI_EL_LINGER_NS));
 }
@@ -537,7 +537,7 @@ void rui_el_lead_ready(ru_elastic *e, ru_node_id from, uint64_t layout, const ch
     }
     if (e->said_end) { /* in the view before, which it had left */
         uint8_t buf[RUI_EL_END_BYTES];
-        ru_wire_out w = end_word(e, buf);
+        ru_wire_out w = end_message(e, buf);
         ru_fx_send(fx, from, RUI_EL_END_MSG, buf, ru_wire_size(&w));
         return;
     }

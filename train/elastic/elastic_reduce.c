@@ -61,8 +61,8 @@ static void reduce_close(ru_elastic *e)
 
 static void view_taken(ru_elastic *e, ru_arena *arena)
 {
-    e->reduce.words = e->v.near ? ru_arena_alloc(arena, RUI_EL_WORDS_BYTES, 8) : NULL;
-    e->reduce.words_bytes = 0;
+    e->reduce.kept = e->v.near ? ru_arena_alloc(arena, RUI_EL_KEPT_BYTES, 8) : NULL;
+    e->reduce.kept_bytes = 0;
 }
 
 static void put_handles(const ru_elastic *e, ru_wire_out *w)
@@ -270,40 +270,40 @@ const ru_coll_user *rui_el_coll_user(void)
 }
 
 /* Members of a host map each other's memory, each in its time, and open the group then; who is
- * through with its computing may speak of its sums before another has opened. Its word is kept: it
- * is said once. Before others do their part it says no more than one for each lane. */
-static bool keep_word(ru_elastic *e, const ru_event *ev)
+ * through with its computing may speak of its sums before another has opened. Its message is kept:
+ * it is said once. Before others do their part it says no more than one for each lane. */
+static bool keep_message(ru_elastic *e, const ru_event *ev)
 {
     ru_wire_in w = ru_wire_in_from(ev->data, ev->size_bytes);
-    bool near = false, early = e->reduce.group == NULL && e->reduce.words != NULL &&
-                               ru_wire_u32(&w) == e->v.epoch;
+    bool near = false,
+         early = e->reduce.group == NULL && e->reduce.kept != NULL && ru_wire_u32(&w) == e->v.epoch;
     for (uint32_t i = 0; early && !near && i < e->v.n; i++) {
         near = ru_node_is(e->v.at[i].node, ev->node) && e->v.at[i].host == e->v.at[e->v.me].host;
     }
     if (!near) {
         return false;
     }
-    int64_t bytes = (int64_t)sizeof(rui_el_word) + (ev->size_bytes + 7) / 8 * 8;
-    if (bytes > RUI_EL_WORDS_BYTES - e->reduce.words_bytes) {
+    int64_t bytes = (int64_t)sizeof(rui_el_kept) + (ev->size_bytes + 7) / 8 * 8;
+    if (bytes > RUI_EL_KEPT_BYTES - e->reduce.kept_bytes) {
         rui_el_lost(e, ev->node, RU_E_LIMIT, ev->now);
         return true;
     }
-    const rui_el_word head = {.from = ev->node, .size_bytes = ev->size_bytes};
-    memcpy(e->reduce.words + e->reduce.words_bytes, &head, sizeof head);
-    memcpy(e->reduce.words + e->reduce.words_bytes + sizeof head, ev->data, (size_t)ev->size_bytes);
-    e->reduce.words_bytes += bytes;
+    const rui_el_kept head = {.from = ev->node, .size_bytes = ev->size_bytes};
+    memcpy(e->reduce.kept + e->reduce.kept_bytes, &head, sizeof head);
+    memcpy(e->reduce.kept + e->reduce.kept_bytes + sizeof head, ev->data, (size_t)ev->size_bytes);
+    e->reduce.kept_bytes += bytes;
     return true;
 }
 
 static void groups_hear_early(ru_elastic *e, ru_time now, ru_effects *fx)
 {
     e->fx = fx;
-    int64_t end = e->reduce.words_bytes;
-    e->reduce.words_bytes = 0;
+    int64_t end = e->reduce.kept_bytes;
+    e->reduce.kept_bytes = 0;
     for (int64_t at = 0; at < end && e->reduce.group != NULL;) {
-        rui_el_word head;
-        memcpy(&head, e->reduce.words + at, sizeof head);
-        ru_coll_heard(e->reduce.group, head.from, e->reduce.words + at + sizeof head,
+        rui_el_kept head;
+        memcpy(&head, e->reduce.kept + at, sizeof head);
+        ru_coll_heard(e->reduce.group, head.from, e->reduce.kept + at + sizeof head,
                       head.size_bytes, now);
         at += (int64_t)sizeof head + (head.size_bytes + 7) / 8 * 8;
     }
@@ -312,7 +312,7 @@ static void groups_hear_early(ru_elastic *e, ru_time now, ru_effects *fx)
 static void hear(ru_elastic *e, const ru_event *ev, ru_effects *fx)
 {
     e->fx = fx;
-    if (keep_word(e, ev)) {
+    if (keep_message(e, ev)) {
         return;
     }
     if (e->reduce.group != NULL) {

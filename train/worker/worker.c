@@ -177,17 +177,17 @@ static ru_status open_node(rui_worker *w, ru_err *err)
 
 static ru_status open_all(rui_worker *w, ru_err *err)
 {
-    w->words = RU_NEW(w->arena, rui_word, RUI_WORDS_MAX);
+    w->events = RU_NEW(w->arena, rui_event, RUI_EVENTS_MAX);
     w->crew_max = w->opt->n_max > 0 ? w->opt->n_max : RU_WORKERS_MAX;
     w->crew = RU_NEW(w->arena, ru_member_info, w->crew_max);
     w->crew_told = RU_NEW(w->arena, ru_member_info, w->crew_max);
-    if (w->words == NULL || w->crew == NULL || w->crew_told == NULL) {
+    if (w->events == NULL || w->crew == NULL || w->crew_told == NULL) {
         return RU_FAIL(err, RU_E_MEM, "no memory for a worker");
     }
     RU_TRY(ru_loop_open(&w->loop, err));
     /* Else the cores belong to the compute threads. */
     ru_loop_poll(w->loop, w->t.job->train.poll_ns, true);
-    RU_TRY(ru_loop_waker(w->loop, rui_worker_words, w, &w->waker, err));
+    RU_TRY(ru_loop_waker(w->loop, rui_worker_events, w, &w->waker, err));
     RU_TRY(open_link(w, err)); /* first: others may want to know the address while data open */
     if (w->opt->address != NULL) {
         w->opt->address(w->opt->self, ru_link_tcp_address(w->link));

@@ -5,7 +5,7 @@
  *   adder thread    sums of gradients over workers of this host (train/worker/worker_local.c)
  *
  *       commands ----- mailbox ----->  compute
- *       loop  <------- words, wake --- compute
+ *       loop  <------ events, wake --- compute
  *
  * The worker that leads tells what happened (train/run/report.h); after a takeover its successor
  * goes on in the same files.

@@ -86,7 +86,7 @@ void rui_capture_make(rui_worker *w)
     w->capture.text = text;
     w->capture.due = false;
     ru_mutex_unlock(&w->lock);
-    rui_worker_post(w, &(rui_word){.kind = RUI_WORD_WORLD});
+    rui_worker_post(w, &(rui_event){.kind = RUI_EVENT_WORLD});
 }
 
 void rui_capture_send(rui_worker *w, ru_time now)

@@ -1,4 +1,4 @@
-/* The device as the loop thread sees it: commands to the compute thread, words from it, pieces of
+/* The device as the loop thread sees it: commands to the compute thread, events from it, pieces of
  * state read and written between its updates. */
 #include <stdlib.h>
 #include <string.h>
@@ -168,80 +168,81 @@ ru_elastic_device rui_worker_device(rui_worker *w)
     return (ru_elastic_device){.ops = &w->ops, .self = w};
 }
 
-/* -- words ------------------------------------------------------------------------------------- */
+/* -- events -------------------------------------------------------------------------------------
+ */
 
-static void handle(rui_worker *w, const rui_word *x, ru_time now)
+static void handle(rui_worker *w, const rui_event *x, ru_time now)
 {
     bool current = x->seq == w->seq && !w->aborting;
     switch (x->kind) {
-    case RUI_WORD_BUILT:
+    case RUI_EVENT_BUILT:
         ru_peer_built(w->node, x->status, x->layout, now);
         break;
-    case RUI_WORD_READY:
+    case RUI_EVENT_READY:
         if (current) {
             ru_peer_ready(w->node, x->tensor, &x->span, now);
         }
         break;
-    case RUI_WORD_COMPUTED:
+    case RUI_EVENT_COMPUTED:
         if (current) {
             ru_peer_computed(w->node, x->status, x->ns, now);
         }
         break;
-    case RUI_WORD_ABORTED:
+    case RUI_EVENT_ABORTED:
         if (w->local.closing) { /* a sum may still be written */
             w->local.aborted = true;
             break;
         }
         ru_peer_aborted(w->node, now);
         break;
-    case RUI_WORD_LOCAL_OPENED:
+    case RUI_EVENT_LOCAL_OPENED:
         if (x->seq == w->local.seq) {
             ru_peer_local_opened(w->node, x->status, now);
         }
         break;
-    case RUI_WORD_REDUCED:
+    case RUI_EVENT_REDUCED:
         if (x->seq == w->local.seq && !w->aborting) {
             ru_peer_reduced(w->node, x->tensor, now);
         }
         break;
-    case RUI_WORD_LOCAL_CLOSED:
+    case RUI_EVENT_LOCAL_CLOSED:
         w->local.closing = x->seq != w->local.close_seq; /* another one was asked meanwhile */
         if (w->local.aborted && !w->local.closing) {
             w->local.aborted = false;
             ru_peer_aborted(w->node, now);
         }
         break;
-    case RUI_WORD_UPDATED:
+    case RUI_EVENT_UPDATED:
         ru_peer_updated(w->node, x->status, now);
         break;
-    case RUI_WORD_OVER:
+    case RUI_EVENT_OVER:
         w->over = x->why;
         ru_peer_stop(w->node, true, now);
         break;
-    case RUI_WORD_EVALUATED:
+    case RUI_EVENT_EVALUATED:
         rui_evals_tell(w, x, now);
         break;
-    case RUI_WORD_WORLD:
+    case RUI_EVENT_WORLD:
         rui_capture_send(w, now);
         break;
-    case RUI_WORD_FINISHED:
+    case RUI_EVENT_FINISHED:
         w->end_status = x->status;
         rui_worker_bye(w, 0, now);
         break;
     }
 }
 
-void rui_worker_words(void *self, ru_time now)
+void rui_worker_events(void *self, ru_time now)
 {
     rui_worker *w = self;
     for (;;) {
         ru_mutex_lock(&w->lock);
-        bool some = w->n_words > 0;
-        rui_word x = {0};
+        bool some = w->n_events > 0;
+        rui_event x = {0};
         if (some) {
-            x = w->words[w->word_at];
-            w->word_at = (w->word_at + 1) % RUI_WORDS_MAX;
-            w->n_words--;
+            x = w->events[w->event_at];
+            w->event_at = (w->event_at + 1) % RUI_EVENTS_MAX;
+            w->n_events--;
         }
         ru_mutex_unlock(&w->lock);
         if (!some) {

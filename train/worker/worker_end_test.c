@@ -13,7 +13,7 @@ typedef struct rig {
 } rig;
 
 /* The compute thread has answered. */
-static void on_words(void *self, ru_time now)
+static void on_events(void *self, ru_time now)
 {
     (void)now;
     rui_worker *w = self;
@@ -30,12 +30,12 @@ static void rig_open(rig *r)
     memset(r, 0, sizeof *r);
     ru_arena_init(&r->arena, 0);
     r->w.opt = &r->opt;
-    r->w.words = RU_NEW(&r->arena, rui_word, RUI_WORDS_MAX);
-    assert_non_null(r->w.words);
+    r->w.events = RU_NEW(&r->arena, rui_event, RUI_EVENTS_MAX);
+    assert_non_null(r->w.events);
     ru_mutex_init(&r->w.lock);
     ru_cond_init(&r->w.changed);
     assert_ok(ru_loop_open(&r->w.loop, &err), err);
-    assert_ok(ru_loop_waker(r->w.loop, on_words, &r->w, &r->w.waker, &err), err);
+    assert_ok(ru_loop_waker(r->w.loop, on_events, &r->w, &r->w.waker, &err), err);
 }
 
 static void rig_close(rig *r)
@@ -85,7 +85,7 @@ static void a_failure_is_told_when_the_job_ends_by_it(void **state)
             assert_ok(ru_loop_run(r.w.loop, &err), err);
         }
         ru_thread_join(&r.w.thread);
-        assert_int_equal(r.w.n_words, goes_on);
+        assert_int_equal(r.w.n_events, goes_on);
         assert_true(r.w.compute_failed == !goes_on);
         rig_close(&r);
     }

@@ -66,7 +66,7 @@ static bool got(void *self, int64_t step, int64_t batch, ru_eval_sums *into)
 static void over(void *self, int64_t step)
 {
     rui_worker *w = self;
-    rui_worker_post(w, &(rui_word){.kind = RUI_WORD_EVALUATED, .ns = step, .over = true});
+    rui_worker_post(w, &(rui_event){.kind = RUI_EVENT_EVALUATED, .ns = step, .over = true});
     ru_mutex_lock(&w->lock); /* who sent late does not write any more */
     w->evals.over = step;
     ru_mutex_unlock(&w->lock);
@@ -74,10 +74,10 @@ static void over(void *self, int64_t step)
 
 static void send(void *self, int64_t step, int64_t batch, const ru_eval_sums *sums)
 {
-    rui_worker_post(self, &(rui_word){.kind = RUI_WORD_EVALUATED,
-                                      .ns = step,
-                                      .tensor = (uint32_t)batch,
-                                      .sums = *sums});
+    rui_worker_post(self, &(rui_event){.kind = RUI_EVENT_EVALUATED,
+                                       .ns = step,
+                                       .tensor = (uint32_t)batch,
+                                       .sums = *sums});
 }
 
 static bool is_over(void *self, int64_t step)
@@ -100,7 +100,7 @@ const rui_helpers rui_worker_helpers = {.open = evals_open,
 
 /* The rows of a batch stay as they are until this word is taken: the compute thread evaluates again
  * in a later turn, which the loop thread gives. */
-void rui_evals_tell(rui_worker *w, const rui_word *x, ru_time now)
+void rui_evals_tell(rui_worker *w, const rui_event *x, ru_time now)
 {
     uint8_t head[OVER_BYTES];
     const rui_evals *e = &w->evals;

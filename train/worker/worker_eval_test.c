@@ -20,7 +20,7 @@ typedef struct rig {
     int64_t run; /* batches of the last evaluation alone */
 } rig;
 
-static void on_words(void *self, ru_time now)
+static void on_events(void *self, ru_time now)
 {
     (void)self;
     (void)now;
@@ -56,9 +56,9 @@ static int setup_with(void **state, const char *figures)
     t->job = &r->job;
     ru_mutex_init(&w->lock);
     ru_cond_init(&w->changed);
-    w->words = RU_NEW(&r->arena, rui_word, RUI_WORDS_MAX);
+    w->events = RU_NEW(&r->arena, rui_event, RUI_EVENTS_MAX);
     assert_ok(ru_loop_open(&w->loop, &err), err);
-    assert_ok(ru_loop_waker(w->loop, on_words, r, &w->waker, &err), err);
+    assert_ok(ru_loop_waker(w->loop, on_events, r, &w->waker, &err), err);
     const ru_data_options train = ru_job_data_options(&r->job, false);
     const ru_data_options test = ru_job_data_options(&r->job, true);
     ru_model_facts facts;
@@ -134,7 +134,7 @@ static void send(rig *r, int64_t step, uint32_t batch, const ru_eval_sums *s, in
                    size_bytes >= 0 ? size_bytes : ru_wire_size(&o) + rows);
 }
 
-/* As the leader of so many; how many batches the others' words saved is seen by `have`. */
+/* As the leader of so many; how many batches the others' messages saved is seen by `have`. */
 static void evaluate(rig *r, uint32_t rank, uint32_t members)
 {
     ru_err err = {0};
@@ -195,22 +195,22 @@ static void who_helps_sends_its_part(void **state)
     rui_worker *w = &r->w;
     w->d.turn = (rui_turn){.rank = 1, .members = 3, .share = {.n = 2}};
     rui_driver_help(&w->d);
-    assert_int_equal(w->n_words, BATCHES * 2 / 3 - BATCHES / 3);
-    for (uint32_t k = 0; k < w->n_words; k++) {
-        const rui_word *x = &w->words[k];
+    assert_int_equal(w->n_events, BATCHES * 2 / 3 - BATCHES / 3);
+    for (uint32_t k = 0; k < w->n_events; k++) {
+        const rui_event *x = &w->events[k];
         assert_int_equal(x->tensor, BATCHES / 3 + k);
         assert_int_equal(x->ns, STEP);
         assert_memory_equal(&x->sums, &r->right[x->tensor], sizeof x->sums);
     }
-    w->n_words = 0;
+    w->n_events = 0;
     uint8_t over[8] = {STEP};
     rui_evals_hear(w, RUI_MSG_EVAL_OVER, over, sizeof over);
     rui_driver_help(&w->d);
-    assert_int_equal(w->n_words, 0);
+    assert_int_equal(w->n_events, 0);
     w->t.step_done++;
     w->d.turn.share.n = 0; /* its parameters may not be there yet */
     rui_driver_help(&w->d);
-    assert_int_equal(w->n_words, 0);
+    assert_int_equal(w->n_events, 0);
 }
 
 RU_TESTS(train_worker_eval,

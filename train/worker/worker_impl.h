@@ -1,7 +1,7 @@
 /* Inside of a worker: its threads and what they hand each other.
  *
  *   worker.c          loop thread: opening, stop signals, the end
- *   worker_device.c   loop thread: the device of train/elastic/elastic.h, commands out, words in
+ *   worker_device.c   loop thread: the device of train/elastic/elastic.h, commands out, events in
  *   worker_compute.c  compute thread
  *   worker_early.c    both: sums that are there while the compute thread waits for others
  *   worker_build.c    compute thread: step graph and executable of a share
@@ -24,9 +24,9 @@
 #include "train/worker/worker.h"
 
 enum {
-    RUI_WORDS_MAX = RU_ELASTIC_TENSORS_MAX + RU_ELASTIC_BUCKETS_MAX +
-                    64, /* more than any step can leave unread */
-    RUI_HISTORY = 64,   /* steps a worker can tell about after its leader died */
+    RUI_EVENTS_MAX = RU_ELASTIC_TENSORS_MAX + RU_ELASTIC_BUCKETS_MAX +
+                     64, /* more than any step can leave unread */
+    RUI_HISTORY = 64,    /* steps a worker can tell about after its leader died */
 };
 
 /* A step of one share: graph, executable, where its gradients and states stand. */
@@ -43,21 +43,21 @@ typedef struct rui_build {
 typedef enum rui_verdict { RUI_VERDICT_NONE, RUI_VERDICT_UPDATE, RUI_VERDICT_ABORT } rui_verdict;
 
 typedef enum rui_word_kind {
-    RUI_WORD_BUILT,
-    RUI_WORD_READY,
-    RUI_WORD_COMPUTED,
-    RUI_WORD_ABORTED,
-    RUI_WORD_UPDATED,
-    RUI_WORD_LOCAL_OPENED,
-    RUI_WORD_LOCAL_CLOSED,
-    RUI_WORD_REDUCED, /* tensor: the bucket */
-    RUI_WORD_OVER,    /* why: the last evaluation ends the job */
-    RUI_WORD_FINISHED,
-    RUI_WORD_WORLD,     /* the world file is written */
-    RUI_WORD_EVALUATED, /* tensor: the batch; ns: the step it is of; over: all of it */
+    RUI_EVENT_BUILT,
+    RUI_EVENT_READY,
+    RUI_EVENT_COMPUTED,
+    RUI_EVENT_ABORTED,
+    RUI_EVENT_UPDATED,
+    RUI_EVENT_LOCAL_OPENED,
+    RUI_EVENT_LOCAL_CLOSED,
+    RUI_EVENT_REDUCED, /* tensor: the bucket */
+    RUI_EVENT_OVER,    /* why: the last evaluation ends the job */
+    RUI_EVENT_FINISHED,
+    RUI_EVENT_WORLD,     /* the world file is written */
+    RUI_EVENT_EVALUATED, /* tensor: the batch; ns: the step it is of; over: all of it */
 } rui_word_kind;
 
-typedef struct rui_word {
+typedef struct rui_event {
     rui_word_kind kind;
     ru_status status;
     uint32_t seq, tensor;
@@ -67,7 +67,7 @@ typedef struct rui_word {
     ru_eval_sums sums;
     bool over;
     const char *why;
-} rui_word;
+} rui_event;
 
 /* Messages between workers. */
 enum {
@@ -256,7 +256,7 @@ typedef struct rui_worker {
     ru_elastic_device_ops ops;
     uint32_t waker;
     uint32_t seq;    /* of the step under way */
-    bool aborting;   /* words of the step under way mean nothing any more */
+    bool aborting;   /* events of the step under way mean nothing any more */
     bool led;        /* this worker led before: reports are open */
     uint32_t number; /* in the job; 0: not in yet */
     uint32_t rank;   /* in the view at the last command */
@@ -293,9 +293,9 @@ typedef struct rui_worker {
     ru_cond changed;
     rui_turn next;
     rui_verdict verdict;
-    ru_flag abort;   /* as the verdict, for a look without the lock */
-    rui_word *words; /* [RUI_WORDS_MAX] ring */
-    uint32_t word_at, n_words;
+    ru_flag abort;     /* as the verdict, for a look without the lock */
+    rui_event *events; /* [RUI_EVENTS_MAX] ring */
+    uint32_t event_at, n_events;
     ru_err compute_err;
     bool compute_failed;
     ru_run_report_summary summary;
@@ -309,7 +309,7 @@ typedef struct rui_worker {
 
 /* worker_device.c */
 ru_elastic_device rui_worker_device(rui_worker *w);
-void rui_worker_words(void *self, ru_time now); /* waker */
+void rui_worker_events(void *self, ru_time now); /* waker */
 void rui_worker_command(rui_worker *w, const rui_turn *cmd);
 
 /* worker_local.c */
@@ -320,15 +320,15 @@ void rui_local_ops(ru_elastic_device_ops *ops);
 void *rui_local_grad(rui_worker *w, uint32_t tensor); /* memory of a gradient; NULL: anywhere */
 
 /* worker_compute.c */
-void rui_worker_post(rui_worker *w, const rui_word *x); /* any thread */
-void rui_worker_compute(void *self);                    /* the compute thread */
+void rui_worker_post(rui_worker *w, const rui_event *x); /* any thread */
+void rui_worker_compute(void *self);                     /* the compute thread */
 
 extern const rui_exchange_ops rui_worker_exchange; /* of the compute thread's driver */
 
 /* worker_eval.c: compute thread */
 extern const rui_helpers rui_worker_helpers;
 /* loop thread */
-void rui_evals_tell(rui_worker *w, const rui_word *x, ru_time now);
+void rui_evals_tell(rui_worker *w, const rui_event *x, ru_time now);
 void rui_evals_hear(rui_worker *w, uint32_t what, const void *data, int64_t size_bytes);
 
 /* worker_sum.c: no bucket has a gradient yet */

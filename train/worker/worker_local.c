@@ -84,7 +84,7 @@ static void local_open(void *self, const char *const *handles, uint32_t n, uint3
     ru_mutex_unlock(&w->lock);
     if (n > RU_COLL_SHM_RANKS_MAX) {
         rui_worker_post(
-            w, &(rui_word){.kind = RUI_WORD_LOCAL_OPENED, .seq = l->seq, .status = RU_E_LIMIT});
+            w, &(rui_event){.kind = RUI_EVENT_LOCAL_OPENED, .seq = l->seq, .status = RU_E_LIMIT});
     }
 }
 
@@ -158,7 +158,7 @@ static void join(rui_worker *w)
     ru_err err = {0};
     ru_status st = ru_coll_shm_join(l->shm, handles, g->n, g->rank, g->epoch, &err);
     l->next = 0;
-    rui_worker_post(w, &(rui_word){.kind = RUI_WORD_LOCAL_OPENED, .seq = g->seq, .status = st});
+    rui_worker_post(w, &(rui_event){.kind = RUI_EVENT_LOCAL_OPENED, .seq = g->seq, .status = st});
 }
 
 static void leave(rui_worker *w, uint32_t seq)
@@ -168,7 +168,7 @@ static void leave(rui_worker *w, uint32_t seq)
     ru_mutex_lock(&w->lock);
     ru_flag_set(&l->stop, l->close_asked ? 1 : 0); /* asked again meanwhile */
     ru_mutex_unlock(&w->lock);
-    rui_worker_post(w, &(rui_word){.kind = RUI_WORD_LOCAL_CLOSED, .seq = seq});
+    rui_worker_post(w, &(rui_event){.kind = RUI_EVENT_LOCAL_CLOSED, .seq = seq});
 }
 
 static void add(rui_worker *w, uint32_t bucket, ru_elastic_part b)
@@ -182,7 +182,7 @@ static void add(rui_worker *w, uint32_t bucket, ru_elastic_part b)
     ru_status st = ru_coll_shm_all_reduce(l->shm, RU_F32, l->ranges, b.n);
     if (st == RU_OK) {
         rui_worker_post(
-            w, &(rui_word){.kind = RUI_WORD_REDUCED, .seq = l->group.seq, .tensor = bucket});
+            w, &(rui_event){.kind = RUI_EVENT_REDUCED, .seq = l->group.seq, .tensor = bucket});
     }
     bool last = b.first + b.n == w->n_tensors &&
                 (b.n > 1 || b.offset_bytes + b.size_bytes == w->tensor_bytes[b.first]);

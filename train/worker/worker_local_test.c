@@ -15,19 +15,19 @@ typedef struct side {
     rui_worker w;
     ru_elastic_device_ops ops;
     int64_t tensor_bytes[TENSORS];
-    rui_word awaited;
+    rui_event awaited;
     bool came;
 } side;
 
-static void on_words(void *self, ru_time now)
+static void on_events(void *self, ru_time now)
 {
     (void)now;
     side *s = self;
     rui_worker *w = &s->w;
     ru_mutex_lock(&w->lock);
-    for (; !s->came && w->n_words > 0; w->n_words--) {
-        const rui_word *x = &w->words[w->word_at];
-        w->word_at = (w->word_at + 1) % RUI_WORDS_MAX;
+    for (; !s->came && w->n_events > 0; w->n_events--) {
+        const rui_event *x = &w->events[w->event_at];
+        w->event_at = (w->event_at + 1) % RUI_EVENTS_MAX;
         if (x->kind == s->awaited.kind && x->seq == s->awaited.seq) {
             s->awaited = *x;
             s->came = true;
@@ -44,13 +44,13 @@ static void too_late(void *self, uint32_t what, ru_time now)
 }
 
 /* The answer of that kind about group `seq`. */
-static rui_word await(side *s, rui_word_kind kind, uint32_t seq)
+static rui_event await(side *s, rui_word_kind kind, uint32_t seq)
 {
     ru_err err;
-    s->awaited = (rui_word){.kind = kind, .seq = seq};
+    s->awaited = (rui_event){.kind = kind, .seq = seq};
     s->came = false;
     ru_loop_timer(s->w.loop, too_late, s, 0, ru_time_after(ru_clock_now(), 20000000000));
-    on_words(s, ru_clock_now()); /* it may be there already */
+    on_events(s, ru_clock_now()); /* it may be there already */
     assert_ok(ru_loop_run(s->w.loop, &err), err);
     ru_loop_timer_off(s->w.loop, too_late, s, 0);
     assert_true(s->came);
@@ -68,12 +68,12 @@ static ru_status side_open(side *s, ru_arena *arena, ru_err *err)
     w->arena = arena;
     w->n_tensors = TENSORS;
     w->tensor_bytes = s->tensor_bytes;
-    w->words = RU_NEW(arena, rui_word, RUI_WORDS_MAX);
-    if (w->words == NULL) {
-        return RU_FAIL(err, RU_E_MEM, "no memory for words");
+    w->events = RU_NEW(arena, rui_event, RUI_EVENTS_MAX);
+    if (w->events == NULL) {
+        return RU_FAIL(err, RU_E_MEM, "no memory for events");
     }
     RU_TRY(ru_loop_open(&w->loop, err));
-    RU_TRY(ru_loop_waker(w->loop, on_words, s, &w->waker, err));
+    RU_TRY(ru_loop_waker(w->loop, on_events, s, &w->waker, err));
     rui_local_ops(&s->ops);
     return rui_local_open(w, err);
 }
@@ -137,7 +137,7 @@ static void sum_both(pair *p, uint32_t epoch)
     }
     for (uint32_t i = 0; i < 2; i++) {
         side *s = &p->s[i];
-        assert_int_equal(await(s, RUI_WORD_LOCAL_OPENED, seq[i]).status, RU_OK);
+        assert_int_equal(await(s, RUI_EVENT_LOCAL_OPENED, seq[i]).status, RU_OK);
         float *x = rui_local_grad(&s->w, 0);
         for (uint32_t k = 0; k < FLOATS; k++) {
             x[k] = (float)(k * (1 + i));
@@ -148,8 +148,8 @@ static void sum_both(pair *p, uint32_t epoch)
     }
     for (uint32_t i = 0; i < 2; i++) {
         side *s = &p->s[i];
-        assert_int_equal(await(s, RUI_WORD_REDUCED, seq[i]).tensor, 0);
-        assert_int_equal(await(s, RUI_WORD_REDUCED, seq[i]).tensor, 1);
+        assert_int_equal(await(s, RUI_EVENT_REDUCED, seq[i]).tensor, 0);
+        assert_int_equal(await(s, RUI_EVENT_REDUCED, seq[i]).tensor, 1);
         const float *x = rui_local_grad(&s->w, 0);
         for (uint32_t k = 0; k < FLOATS; k++) {
             assert_true(x[k] == (float)(3 * k));
@@ -165,8 +165,8 @@ static void test_sums_in_order(void **state)
     for (uint32_t epoch = 1; epoch <= 3; epoch++) {
         sum_both(p, epoch);
         uint32_t left[2] = {close_group(&p->s[0]), close_group(&p->s[1])};
-        (void)await(&p->s[0], RUI_WORD_LOCAL_CLOSED, left[0]);
-        (void)await(&p->s[1], RUI_WORD_LOCAL_CLOSED, left[1]);
+        (void)await(&p->s[0], RUI_EVENT_LOCAL_CLOSED, left[0]);
+        (void)await(&p->s[1], RUI_EVENT_LOCAL_CLOSED, left[1]);
     }
     pair_free(p);
 }
@@ -186,10 +186,10 @@ static void test_groups_given_up(void **state)
         uint32_t second = open_group(p, 0, ++epoch);
         uint32_t last = close_group(s);
         assert_true(first != second && second != last);
-        (void)await(s, RUI_WORD_LOCAL_CLOSED, last);
+        (void)await(s, RUI_EVENT_LOCAL_CLOSED, last);
         sum_both(p, ++epoch);
         (void)close_group(&p->s[1]);
-        (void)await(s, RUI_WORD_LOCAL_CLOSED, close_group(s));
+        (void)await(s, RUI_EVENT_LOCAL_CLOSED, close_group(s));
     }
     pair_free(p);
 }
@@ -206,10 +206,10 @@ static void test_answers_name_their_group(void **state)
         uint32_t next = open_group(p, 0, 2 * round + 2);
         uint32_t there = open_group(p, 1, 2 * round + 2);
         assert_true(first < next);
-        assert_int_equal(await(s, RUI_WORD_LOCAL_OPENED, next).status, RU_OK);
-        assert_int_equal(await(&p->s[1], RUI_WORD_LOCAL_OPENED, there).status, RU_OK);
+        assert_int_equal(await(s, RUI_EVENT_LOCAL_OPENED, next).status, RU_OK);
+        assert_int_equal(await(&p->s[1], RUI_EVENT_LOCAL_OPENED, there).status, RU_OK);
         (void)close_group(&p->s[1]);
-        (void)await(s, RUI_WORD_LOCAL_CLOSED, close_group(s));
+        (void)await(s, RUI_EVENT_LOCAL_CLOSED, close_group(s));
     }
     pair_free(p);
 }

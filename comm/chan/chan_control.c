@@ -1,5 +1,5 @@
-/* Words about streams, and grants. Words of the two sides may cross: a word about a stream that
- * ended meanwhile is old news, never an error. */
+/* Control messages about streams, and grants. Those of the two sides may cross: one about a stream
+ * that ended meanwhile is old news, never an error. */
 #include <string.h>
 
 #include "comm/chan/chan_impl.h"
@@ -121,12 +121,12 @@ static void gone(ru_chan *ch, uint32_t p, const rui_frame *f, ru_time now)
     }
 }
 
-/* The sender's last word on the bulk connection: no byte of the stream follows. */
+/* The sender's last message on the bulk connection: no byte of the stream follows. */
 void rui_cancel_heard(ru_chan *ch, uint32_t p, const rui_frame *f, ru_time now)
 {
     uint32_t i = rui_ingress_find(ch->ingress, p, f->stream, f->iter);
     rui_slot_state state = i != RUI_NONE ? rui_ingress_slot(ch->ingress, i)->state : RUI_SLOT_FREE;
-    rui_word(ch, p, RUI_ACK, RUI_STOPPED, f->stream, f->iter, (int64_t)f->offset, now);
+    rui_control(ch, p, RUI_ACK, RUI_STOPPED, f->stream, f->iter, (int64_t)f->offset, now);
     if (state == RUI_SLOT_FREE && !rui_ingress_thrown(ch->ingress, f->stream)) {
         i = rui_ingress_new(ch->ingress, p, f->stream, f->iter, RUI_SLOT_STOPPED);
         state = i != RUI_NONE ? RUI_SLOT_STOPPED : RUI_SLOT_FREE;
@@ -160,8 +160,8 @@ static void unwanted(ru_chan *ch, uint32_t p, const rui_frame *f, ru_time now)
     }
 }
 
-ru_status rui_word_heard(ru_chan *ch, uint32_t p, const rui_frame *f, const uint8_t *data,
-                         ru_time now)
+ru_status rui_control_heard(ru_chan *ch, uint32_t p, const rui_frame *f, const uint8_t *data,
+                            ru_time now)
 {
     switch (f->type) {
     case RUI_ACK:
@@ -219,7 +219,7 @@ void rui_grant(ru_chan *ch, ru_time now)
     for (uint32_t i;
          (i = rui_ingress_grant(ch->ingress, ch->window_bytes, ch->grant_bytes)) != RUI_NONE;) {
         const rui_slot *s = rui_ingress_slot(ch->ingress, i);
-        rui_word(ch, s->name.peer, RUI_GRANT, 0, s->name.stream, s->name.iter, s->granted_bytes,
-                 now);
+        rui_control(ch, s->name.peer, RUI_GRANT, 0, s->name.stream, s->name.iter, s->granted_bytes,
+                    now);
     }
 }
