@@ -276,26 +276,6 @@ void ru_conf_changes(const ru_conf_table *table, const void *before, const void 
     put_changes(table, before, now, "", out);
 }
 
-/* Words of `text` behind `column` columns, wrapped at width. `at` is the column where we stand. */
-static void put_wrapped(ru_text *out, const char *text, uint32_t at, uint32_t column,
-                        uint32_t width)
-{
-    ru_str rest = ru_str_c(text), word;
-    bool first = true;
-    while (ru_str_next(&rest, ' ', &word)) {
-        if (!first && at + 1 + (uint32_t)word.n > width) {
-            ru_text_put(out, "\n");
-            ru_text_char(out, ' ', column);
-            at = column;
-            first = true;
-        }
-        ru_text_putf(out, "%s%.*s", first ? "" : " ", RU_STR_ARG(word));
-        at += (uint32_t)word.n + (first ? 0 : 1);
-        first = false;
-    }
-    ru_text_put(out, "\n");
-}
-
 static void help_section(const ru_conf_table *t, uint32_t depth, uint32_t width, ru_text *out)
 {
     enum { HELP_COLUMN = 26 };
@@ -308,7 +288,6 @@ static void help_section(const ru_conf_table *t, uint32_t depth, uint32_t width,
             ru_text_put(out, "\n");
             at = 0;
         }
-        ru_text_char(out, ' ', HELP_COLUMN - (int64_t)at);
         char buf[1024];
         ru_text line = ru_text_into(buf, sizeof buf);
         ru_text_putf(&line, "%s", f->help);
@@ -325,7 +304,7 @@ static void help_section(const ru_conf_table *t, uint32_t depth, uint32_t width,
             }
             ru_text_put(&line, ")");
         }
-        put_wrapped(out, buf, HELP_COLUMN, HELP_COLUMN, width);
+        ru_text_wrap(out, buf, at, HELP_COLUMN, width);
         if (f->table != NULL) {
             help_section(f->table, depth + 1, width, out);
         }

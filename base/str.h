@@ -71,6 +71,9 @@ void ru_text_put_n(ru_text *t, const char *s, int64_t n);
 void ru_text_char(ru_text *t, char c, int64_t times);
 void ru_text_putf(ru_text *t, const char *fmt, ...) RU_PRINTF(2, 3);
 void ru_text_vputf(ru_text *t, const char *fmt, va_list ap) RU_PRINTF(2, 0);
+/* Lines of `text` from column `column` on, each wrapped between words at `width` and ended; `at` is
+ * the column where `t` stands now. */
+void ru_text_wrap(ru_text *t, const char *text, uint32_t at, uint32_t column, uint32_t width);
 /* Shortest decimal that reads back as the same double; "inf", "-inf", "nan" for the others. */
 void ru_text_f64(ru_text *t, double v);
 /* Bytes that are not UTF-8 become U+FFFD. */

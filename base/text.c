@@ -115,6 +115,29 @@ void ru_text_putf(ru_text *t, const char *fmt, ...)
     va_end(ap);
 }
 
+void ru_text_wrap(ru_text *t, const char *text, uint32_t at, uint32_t column, uint32_t width)
+{
+    ru_str lines = ru_str_c(text), line, word;
+    while (ru_str_next(&lines, '\n', &line)) {
+        if (at < column) {
+            ru_text_char(t, ' ', column - at);
+            at = column;
+        }
+        for (bool first = true; ru_str_next(&line, ' ', &word); first = false) {
+            if (!first && at + 1 + (uint32_t)word.n > width) {
+                ru_text_put(t, "\n");
+                ru_text_char(t, ' ', column);
+                at = column;
+                first = true;
+            }
+            ru_text_putf(t, "%s%.*s", first ? "" : " ", RU_STR_ARG(word));
+            at += (uint32_t)word.n + (first ? 0 : 1);
+        }
+        ru_text_put(t, "\n");
+        at = 0;
+    }
+}
+
 void ru_text_f64(ru_text *t, double v)
 {
     if (isnan(v)) {

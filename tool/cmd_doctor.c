@@ -31,11 +31,11 @@ static void print_text(const ru_cmd_in *in, const rui_check *all)
         const rui_check *c = &all[i];
         const char *on = in->color ? paint[c->health] : "", *off = in->color ? "\033[0m" : "";
         ru_text_putf(&t, "%s%-7s%s%-12s", on, health_words[c->health], off, c->name);
-        rui_wrap(&t, c->text.p, 19, 19, width);
+        ru_text_wrap(&t, c->text.p, 19, 19, width);
         if (c->fix.n > 0) {
             ru_text_char(&t, ' ', 19);
             ru_text_put(&t, "fix: ");
-            rui_wrap(&t, c->fix.p, 24, 24, width);
+            ru_text_wrap(&t, c->fix.p, 24, 24, width);
         }
     }
     fputs(t.p, stdout);

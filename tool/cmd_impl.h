@@ -69,7 +69,4 @@ void rui_complete_bash(ru_text *out);
 void rui_complete_zsh(ru_text *out);
 void rui_complete_fish(ru_text *out);
 
-/* Print `text` behind `column` columns, wrapped at `width`; `at` is where the line stands now. */
-void rui_wrap(ru_text *out, const char *text, uint32_t at, uint32_t column, uint32_t width);
-
 #endif

@@ -5,32 +5,6 @@
 
 enum { OPT_COLUMN = 28 };
 
-void rui_wrap(ru_text *out, const char *text, uint32_t at, uint32_t column, uint32_t width)
-{
-    ru_str lines = ru_str_c(text), line;
-    while (ru_str_next(&lines, '\n', &line)) {
-        if (at < column) {
-            ru_text_char(out, ' ', column - at);
-            at = column;
-        }
-        bool first = true;
-        ru_str word;
-        while (ru_str_next(&line, ' ', &word)) {
-            if (!first && at + 1 + (uint32_t)word.n > width) {
-                ru_text_put(out, "\n");
-                ru_text_char(out, ' ', column);
-                at = column;
-                first = true;
-            }
-            ru_text_putf(out, "%s%.*s", first ? "" : " ", RU_STR_ARG(word));
-            at += (uint32_t)word.n + (first ? 0 : 1);
-            first = false;
-        }
-        ru_text_put(out, "\n");
-        at = 0;
-    }
-}
-
 static void put_synopsis(const ru_cmd *parent, const ru_cmd *cmd, ru_text *out)
 {
     ru_text_put(out, "rubato ");
@@ -75,7 +49,7 @@ static void put_option(const ru_opt *o, uint32_t width, ru_text *out)
         ru_text_put(out, "\n");
         at = 0;
     }
-    rui_wrap(out, body, at, OPT_COLUMN, width);
+    ru_text_wrap(out, body, at, OPT_COLUMN, width);
 }
 
 static void put_exits(const ru_cmd *cmd, uint32_t width, ru_text *out)
@@ -88,7 +62,7 @@ static void put_exits(const ru_cmd *cmd, uint32_t width, ru_text *out)
         ru_text w = ru_text_into(words, sizeof words);
         ru_text_put_n(&w, what.p, what.n);
         ru_text_putf(out, "  %-3lld", (long long)code);
-        rui_wrap(out, words, 5, 7, width);
+        ru_text_wrap(out, words, 5, 7, width);
     }
 }
 
@@ -105,7 +79,7 @@ static void put_examples(const ru_cmd *cmd, ru_text *out)
 static void put_names(const ru_cmd *cmd, uint32_t width, ru_text *out)
 {
     ru_text_putf(out, "  %s", cmd->name);
-    rui_wrap(out, cmd->summary, 2 + (uint32_t)strlen(cmd->name), 14, width);
+    ru_text_wrap(out, cmd->summary, 2 + (uint32_t)strlen(cmd->name), 14, width);
 }
 
 void rui_help_cmd(const ru_cmd *parent, const ru_cmd *cmd, bool full, uint32_t width, ru_text *out)
@@ -118,7 +92,7 @@ void rui_help_cmd(const ru_cmd *parent, const ru_cmd *cmd, bool full, uint32_t w
     }
     if (full && cmd->about != NULL) {
         ru_text_put(out, "\n");
-        rui_wrap(out, cmd->about, 0, 0, width);
+        ru_text_wrap(out, cmd->about, 0, 0, width);
     }
     if (cmd->n_subs > 0) {
         ru_text_put(out, "\nCommands\n");

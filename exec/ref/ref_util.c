@@ -186,98 +186,78 @@ void rui_ref_set(ru_dtype t, void *data, int64_t i, double x)
     rui_ref_set_int(t, data, i, cut(x));
 }
 
-static ru_status no_memory(const ru_ref_call *c, int64_t bytes, ru_err *err)
+/* Memory for n numbers of 8 bytes; `out` is the address of a pointer to them. */
+static ru_status room(const ru_ref_call *c, int64_t n, bool zero, void *out, ru_err *err)
 {
-    return RU_FAIL(err, RU_E_MEM, "%s: the reference kernel needs %lld more bytes of scratch",
-                   ru_op_get(c->node->op)->name, (long long)bytes);
+    void *p = zero ? ru_arena_zalloc(c->scratch, n * 8, 8) : ru_arena_alloc(c->scratch, n * 8, 8);
+    memcpy(out, &p, sizeof p);
+    return p != NULL
+               ? RU_OK
+               : RU_FAIL(err, RU_E_MEM, "%s: the reference kernel needs %lld more bytes of scratch",
+                         ru_op_get(c->node->op)->name, (long long)n * 8);
+}
+
+/* All elements as int64_t or double, as they lie or broadcast to `shape`; NULL without data. */
+static ru_status load(const ru_ref_call *c, const ru_tensor *t, const ru_type *shape, bool ints,
+                      void *out, ru_err *err)
+{
+    int64_t strides[RU_RANK_MAX], n = rui_ref_count(shape != NULL ? shape : &t->type);
+    void *to = NULL;
+    rui_walk w = {0};
+    if (t->data == NULL && shape == NULL) {
+        memcpy(out, &to, sizeof to);
+        return RU_OK;
+    }
+    if (shape != NULL) {
+        RU_TRY(rui_ref_strides_as(&t->type, shape, strides, err));
+        rui_walk_init(&w, shape->dims, shape->rank);
+    }
+    RU_TRY(room(c, n, false, &to, err));
+    for (int64_t i = 0; i < n; i++) {
+        int64_t at = shape != NULL ? rui_walk_dot(&w, strides) : i;
+        if (ints) {
+            ((int64_t *)to)[i] = rui_ref_get_int(t->type.dtype, t->data, at);
+        } else {
+            ((double *)to)[i] = rui_ref_get(t->type.dtype, t->data, at);
+        }
+        if (shape != NULL) {
+            (void)rui_walk_next(&w);
+        }
+    }
+    memcpy(out, &to, sizeof to);
+    return RU_OK;
 }
 
 ru_status rui_ref_zeros(const ru_ref_call *c, int64_t n, double **out, ru_err *err)
 {
-    double *p = RU_NEW(c->scratch, double, n);
-    if (p == NULL) {
-        return no_memory(c, n * 8, err);
-    }
-    *out = p;
-    return RU_OK;
+    return room(c, n, true, out, err);
 }
 
 ru_status rui_ref_zero_ints(const ru_ref_call *c, int64_t n, int64_t **out, ru_err *err)
 {
-    int64_t *p = RU_NEW(c->scratch, int64_t, n);
-    if (p == NULL) {
-        return no_memory(c, n * 8, err);
-    }
-    *out = p;
-    return RU_OK;
+    return room(c, n, true, out, err);
 }
 
 ru_status rui_ref_load(const ru_ref_call *c, const ru_tensor *t, double **out, ru_err *err)
 {
-    if (t->data == NULL) {
-        *out = NULL;
-        return RU_OK;
-    }
-    int64_t n = rui_ref_count(&t->type);
-    double *p = ru_arena_alloc(c->scratch, n * 8, 8);
-    if (p == NULL) {
-        return no_memory(c, n * 8, err);
-    }
-    for (int64_t i = 0; i < n; i++) {
-        p[i] = rui_ref_get(t->type.dtype, t->data, i);
-    }
-    *out = p;
-    return RU_OK;
+    return load(c, t, NULL, false, out, err);
 }
 
 ru_status rui_ref_load_ints(const ru_ref_call *c, const ru_tensor *t, int64_t **out, ru_err *err)
 {
-    if (t->data == NULL) {
-        *out = NULL;
-        return RU_OK;
-    }
-    int64_t n = rui_ref_count(&t->type);
-    int64_t *p = ru_arena_alloc(c->scratch, n * 8, 8);
-    if (p == NULL) {
-        return no_memory(c, n * 8, err);
-    }
-    for (int64_t i = 0; i < n; i++) {
-        p[i] = rui_ref_get_int(t->type.dtype, t->data, i);
-    }
-    *out = p;
-    return RU_OK;
+    return load(c, t, NULL, true, out, err);
 }
 
 ru_status rui_ref_load_as(const ru_ref_call *c, const ru_tensor *t, const ru_type *shape,
                           double **out, ru_err *err)
 {
-    int64_t strides[RU_RANK_MAX];
-    RU_TRY(rui_ref_strides_as(&t->type, shape, strides, err));
-    int64_t n = rui_ref_count(shape);
-    RU_TRY(rui_ref_zeros(c, n, out, err));
-    rui_walk w;
-    rui_walk_init(&w, shape->dims, shape->rank);
-    for (int64_t i = 0; i < n; i++) {
-        (*out)[i] = rui_ref_get(t->type.dtype, t->data, rui_walk_dot(&w, strides));
-        rui_walk_next(&w);
-    }
-    return RU_OK;
+    return load(c, t, shape, false, out, err);
 }
 
 ru_status rui_ref_load_ints_as(const ru_ref_call *c, const ru_tensor *t, const ru_type *shape,
                                int64_t **out, ru_err *err)
 {
-    int64_t strides[RU_RANK_MAX];
-    RU_TRY(rui_ref_strides_as(&t->type, shape, strides, err));
-    int64_t n = rui_ref_count(shape);
-    RU_TRY(rui_ref_zero_ints(c, n, out, err));
-    rui_walk w;
-    rui_walk_init(&w, shape->dims, shape->rank);
-    for (int64_t i = 0; i < n; i++) {
-        (*out)[i] = rui_ref_get_int(t->type.dtype, t->data, rui_walk_dot(&w, strides));
-        rui_walk_next(&w);
-    }
-    return RU_OK;
+    return load(c, t, shape, true, out, err);
 }
 
 ru_status rui_ref_in(const ru_ref_call *c, uint32_t k, double **out, ru_err *err)
