@@ -125,15 +125,20 @@ static bool accepted(ru_coll *c, rui_coll_lane *lane, uint32_t step, ru_status s
     return false;
 }
 
-/* The user's spans of a step; counted and barrier: bytes only. */
+/* NULL: bytes are only counted. */
+static uint8_t *scratch_at(const rui_coll_lane *lane, int64_t offset)
+{
+    return lane->scratch != NULL ? lane->scratch + offset : NULL;
+}
+
+/* The user's spans of a step; an empty run: bytes only. */
 const ru_span *rui_coll_spans_of(const ru_coll *c, rui_coll_lane *lane, uint32_t step,
                                  int64_t bytes, uint32_t *n)
 {
     const rui_coll_run *run = &c->runs[lane->bucket];
     const rui_coll_shape *shape = run->shape;
-    if (c->opt.counted || run->bucket->op == RU_COLL_BARRIER) {
-        uint8_t *at = c->opt.counted ? NULL : lane->scratch + step;
-        lane->one[step] = (ru_span){.data = at, .size_bytes = bytes};
+    if (run->empty) {
+        lane->one[step] = (ru_span){.data = scratch_at(lane, step), .size_bytes = bytes};
         *n = 1;
         return &lane->one[step];
     }
@@ -309,8 +314,8 @@ void rui_coll_lane_open(ru_coll *c, rui_coll_lane *lane, uint32_t chunk, uint32_
         }
         bool barrier = run->bucket->op == RU_COLL_BARRIER;
         int64_t off = barrier ? i : (int64_t)shape->unit[i] * run->stride_bytes;
-        lane->one[i] = (ru_span){.data = c->opt.counted ? NULL : lane->scratch + off,
-                                 .size_bytes = rui_coll_step_bytes(c, lane, i)};
+        lane->one[i] =
+            (ru_span){.data = scratch_at(lane, off), .size_bytes = rui_coll_step_bytes(c, lane, i)};
     }
     rui_coll_near_open(c, lane);
     rui_coll_enqueue(c, lane);
@@ -516,7 +521,7 @@ static ru_status check_spans(const ru_coll *c, uint32_t bucket, const ru_span *s
 /* Room for more spans than before in the lanes of a run. */
 static ru_status grow_spans(ru_coll *c, rui_coll_run *run, uint32_t n_spans, ru_err *err)
 {
-    for (uint32_t l = 0; l < run->n_lanes * run->sets && !c->opt.counted; l++) {
+    for (uint32_t l = 0; l < run->n_lanes * run->sets && !run->empty; l++) {
         ru_span *spans = RU_NEW(c->arena, ru_span, (int64_t)n_spans + run->shape->n_cuts);
         if (spans == NULL) {
             return RU_FAIL(err, RU_E_MEM, "no memory for %u spans", n_spans);

@@ -46,7 +46,7 @@ void rui_coll_lane_cut(const ru_coll *c, rui_coll_lane *lane)
     const rui_coll_shape *shape = run->shape;
     uint32_t n = 0, k = 0; /* spans written; the user's span that holds byte `base` first */
     int64_t base = 0;
-    if (c->opt.counted || run->bucket->op == RU_COLL_BARRIER) {
+    if (run->empty) {
         return;
     }
     for (uint32_t j = 0; j + 1 < shape->n_cuts; j++) {
@@ -105,7 +105,7 @@ void rui_coll_apply(ru_coll *c, rui_coll_lane *lane, uint32_t step)
     }
     c->stats.added_bytes += x->kind == RU_COLL_PLACE ? 0 : bytes;
     c->stats.copied_bytes += x->kind == RU_COLL_PLACE ? bytes : 0;
-    if (c->opt.counted) {
+    if (run->empty) {
         return;
     }
     const uint8_t *theirs = lane->one[step].data, *kept = lane->one[aside].data;
@@ -161,10 +161,10 @@ static void merge(ru_dtype dtype, const ru_span *mine, const ru_span *theirs, in
 
 void rui_coll_keep_near(const ru_coll *c, rui_coll_lane *lane, uint32_t step)
 {
-    const ru_coll_bucket *bucket = c->runs[lane->bucket].bucket;
-    if (!c->opt.counted && bucket->op != RU_COLL_BARRIER) {
-        merge(bucket->dtype, &lane->one[step], lane->here[step].spans, lane->one[step].size_bytes,
-              true, false);
+    const rui_coll_run *run = &c->runs[lane->bucket];
+    if (!run->empty) {
+        merge(run->bucket->dtype, &lane->one[step], lane->here[step].spans,
+              lane->one[step].size_bytes, true, false);
     }
 }
 
@@ -180,7 +180,7 @@ void rui_coll_apply_near(ru_coll *c, rui_coll_lane *lane, uint32_t step)
     }
     c->stats.added_bytes += copy ? 0 : bytes;
     c->stats.copied_bytes += copy ? bytes : 0;
-    if (c->opt.counted) {
+    if (run->empty) {
         return;
     }
     uint32_t n;

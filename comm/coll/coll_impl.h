@@ -88,6 +88,7 @@ typedef struct rui_coll_run {
     int64_t elem_bytes;
     int64_t stride_bytes; /* of a block in the scratch */
     bool by_block;        /* chunks are parts of every block */
+    bool empty;           /* a barrier, or bytes that are only counted: no memory is touched */
     /* 2: small all-reduces have two sets of lanes that take turns. Who is done with an iteration
      * knows that all have begun it, so done with the one before, and have opened its lanes for the
      * next: nobody needs to be told. */
@@ -137,7 +138,7 @@ void rui_coll_step_done(ru_coll *c, rui_coll_lane *lane, uint32_t step);
 /* Try again when a transfer ended or the channel has room; and: one did, or it has. */
 void rui_coll_stall(ru_coll *c, rui_coll_lane *lane);
 void rui_coll_unstall(ru_coll *c);
-/* The user's spans of a step; counted and barrier: bytes only. */
+/* The user's spans of a step; an empty run: bytes only. */
 const ru_span *rui_coll_spans_of(const ru_coll *c, rui_coll_lane *lane, uint32_t step,
                                  int64_t bytes, uint32_t *n);
 void rui_coll_lane_open(ru_coll *c, rui_coll_lane *lane, uint32_t chunk, uint32_t iter);

@@ -64,7 +64,7 @@ void rui_coll_near_open(const ru_coll *c, rui_coll_lane *lane)
 ru_status rui_coll_near_check(const ru_coll *c, const rui_coll_run *run, const ru_span *spans,
                               uint32_t n_spans, ru_err *err)
 {
-    if (c->opt.near == NULL || c->opt.counted || run->bucket->op == RU_COLL_BARRIER) {
+    if (c->opt.near == NULL || run->empty) {
         return RU_OK;
     }
     if (n_spans + run->shape->n_cuts > spans_cap(c, run)) {
@@ -112,7 +112,7 @@ static bool say_here(ru_coll *c, rui_coll_lane *lane, uint32_t step, ru_time now
     const rui_coll_run *run = &c->runs[lane->bucket];
     const ru_coll_step *x = &run->shape->steps[step];
     ru_wire_out w = msg_of(c, lane, HERE, x->tag);
-    if (!c->opt.counted && run->bucket->op != RU_COLL_BARRIER) {
+    if (!run->empty) {
         uint32_t n;
         const ru_span *spans =
             rui_coll_spans_of(c, lane, step, rui_coll_step_bytes(c, lane, step), &n);
@@ -147,8 +147,7 @@ static bool fits(ru_coll *c, rui_coll_lane *lane, uint32_t step, ru_time now)
     for (uint32_t k = 0; k < h->n_spans; k++) {
         bytes += h->spans[k].size_bytes;
     }
-    if (!c->opt.counted && run->bucket->op != RU_COLL_BARRIER &&
-        bytes != rui_coll_step_bytes(c, lane, step)) {
+    if (!run->empty && bytes != rui_coll_step_bytes(c, lane, step)) {
         rui_coll_die(c, run->shape->steps[step].peer, RU_E_DATA, now);
         return false;
     }

@@ -57,6 +57,7 @@ static ru_status open_run(ru_coll *c, uint32_t b, ru_err *err)
     *run = (rui_coll_run){.bucket = &c->opt.buckets[b], .lane = c->n_lanes};
     RU_TRY(find_shape(c, b, &run->shape, err));
     bool barrier = run->bucket->op == RU_COLL_BARRIER;
+    run->empty = barrier || c->opt.counted;
     run->elem_bytes = barrier ? 1 : ru_dtype_bytes(run->bucket->dtype);
     int64_t bytes = run->bucket->n * run->elem_bytes, most = INT64_C(1)
                                                              << (24 - run->shape->tag_bits);
@@ -107,10 +108,13 @@ static ru_status open_lane(ru_coll *c, uint32_t bucket, uint32_t index, ru_err *
     if (room && !c->opt.counted) {
         lane->scratch = barrier ? RU_NEW(c->arena, uint8_t, scratch)
                                 : ru_arena_alloc(c->arena, scratch, RUI_COLL_ALIGN);
+        c->size.scratch_bytes += scratch;
+        room = lane->scratch != NULL;
+    }
+    if (room && !run->empty) {
         lane->spans = RU_NEW(c->arena, ru_span, (int64_t)run->spans_cap + shape->n_cuts);
         lane->cut_at = RU_NEW(c->arena, uint32_t, shape->n_cuts);
-        room = lane->scratch != NULL && lane->spans != NULL && lane->cut_at != NULL;
-        c->size.scratch_bytes += scratch;
+        room = lane->spans != NULL && lane->cut_at != NULL;
     }
     c->size.slots += shape->n_recv;
     c->size.streams += shape->n_send;
