@@ -156,7 +156,7 @@ static void test_json_writer(void **state)
     ru_json_open(&j, "list", '[');
     ru_json_i64(&j, NULL, INT64_MIN);
     ru_json_f64(&j, NULL, 0.1);
-    ru_json_f64(&j, NULL, (double)NAN);
+    ru_json_f64(&j, NULL, RU_NAN);
     ru_json_open(&j, NULL, '{');
     ru_json_close(&j);
     ru_json_close(&j);

@@ -22,10 +22,10 @@ ru_replay_row ru_replay_row_of(const char *name, const char *measure, bool lower
     return (ru_replay_row){.name = name,
                            .measure = measure,
                            .lower = lower,
-                           .published = NAN,
-                           .best_known = NAN,
-                           .bound = NAN,
-                           .goal = NAN};
+                           .published = RU_NAN,
+                           .best_known = RU_NAN,
+                           .bound = RU_NAN,
+                           .goal = RU_NAN};
 }
 
 void ru_replay_baseline(ru_replay *r, ru_replay_row *row, const char *name, double value)

@@ -112,7 +112,7 @@ static ru_status faithful(ru_replay *r, setup *s, const char *load, ru_alloc_met
     RU_TRY(ru_replay_add(r, &row, err));
     row = ru_replay_row_of(name, "jobs_within_60s_percent", false);
     row.ours = 100 * near / n;
-    row.goal = tiresias ? 95 : (double)NAN;
+    row.goal = tiresias ? 95 : RU_NAN;
     return ru_replay_add(r, &row, err);
 }
 

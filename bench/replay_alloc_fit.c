@@ -74,7 +74,7 @@ static ru_status round_of(ru_replay *r, uint32_t nodes, uint32_t devices, uint32
     ru_replay_row row = ru_replay_row_of(name, "round_ms", true);
     row.timed = true;
     row.ours = fmax((double)(middle - begin), (double)(end - again)) * 1e-6;
-    row.published = nodes == 16 ? 1000 : (double)NAN;
+    row.published = nodes == 16 ? 1000 : RU_NAN;
     row.goal = goal;
     row.note =
         ru_arena_printf(r->arena, "%.1f ms from nothing, %.1f ms with a tenth new; %u used",
@@ -85,7 +85,7 @@ static ru_status round_of(ru_replay *r, uint32_t nodes, uint32_t devices, uint32
 ru_status rui_replay_alloc_rounds(ru_replay *r, ru_err *err)
 {
     RU_TRY(round_of(r, 16, 4, 50, 50, err));
-    RU_TRY(round_of(r, 160, 4, 500, (double)NAN, err));
+    RU_TRY(round_of(r, 160, 4, 500, RU_NAN, err));
     if (r->quick) {
         return RU_OK;
     }

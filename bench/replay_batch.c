@@ -175,13 +175,12 @@ static ru_status hour(ru_replay *r, const hours *h, const rui_csv *csv, uint32_t
     in.method = RU_BATCH_PUBLISHED;
     ru_err why;
     ru_status st = ru_plan_batch(&in, r->arena, r->arena, &p, &why);
-    ru_replay_baseline(r, &row, "published rule",
-                       st == RU_OK ? 1e6 * p.usd_per_request : (double)NAN);
+    ru_replay_baseline(r, &row, "published rule", st == RU_OK ? 1e6 * p.usd_per_request : RU_NAN);
     for (uint32_t rule = RU_BATCH_CLIPPER; rule <= RU_BATCH_MARK; rule++) {
         in.method = (ru_batch_method)rule;
         st = ru_plan_batch(&in, r->arena, r->arena, &p, &why);
         ru_replay_baseline(r, &row, rule == RU_BATCH_CLIPPER ? "clipper" : "mark",
-                           st == RU_OK ? 1e6 * p.usd_per_request : (double)NAN);
+                           st == RU_OK ? 1e6 * p.usd_per_request : RU_NAN);
     }
     ru_replay_baseline(r, &row, "artefact", 1e6 * rui_csv_f64(csv, k, 9));
     RU_TRY(ru_replay_add(r, &row, err));

@@ -462,8 +462,8 @@ ru_status rui_replay_bid(ru_replay *r, ru_err *err)
         ru_replay_row_of("4 m4 markets, mean", "run_time_min", true),
         ru_replay_row_of("4 m4 markets, mean", "evictions", true),
         ru_replay_row_of("4 m4 markets", "service_refunded_percent", false)};
-    double published[] = {15, NAN, 57, 0.63 * checkpoint->minutes, NAN, 32};
-    double goal[] = {18, agile->p95, 57, 0.6 * checkpoint->minutes, NAN, NAN};
+    double published[] = {15, RU_NAN, 57, 0.63 * checkpoint->minutes, RU_NAN, 32};
+    double goal[] = {18, agile->p95, 57, 0.6 * checkpoint->minutes, RU_NAN, RU_NAN};
     for (uint32_t k = 0; k < RU_ARRAY_LEN(rows); k++) {
         double v[RULES];
         for (uint32_t i = 0; i < RULES; i++) {

@@ -153,7 +153,7 @@ static ru_status bound(ru_replay *r, const day *d, uint32_t an_hour, double *usd
     const ru_solve_in in = {.milp = &p};
     ru_solution s;
     RU_TRY(ru_solver_library.lp(&in, r->arena, &s, err));
-    *usd = s.end == RU_SOLVE_OPTIMAL ? s.bound : (double)NAN;
+    *usd = s.end == RU_SOLVE_OPTIMAL ? s.bound : RU_NAN;
     return RU_OK;
 }
 
@@ -226,7 +226,7 @@ static double unlimited(const day *d)
 static ru_status program(ru_replay *r, const day *d, uint32_t an_hour, double *usd, ru_err *err)
 {
     ru_status st = bound(r, d, an_hour, usd, err);
-    *usd = st == RU_OK ? *usd : (double)NAN;
+    *usd = st == RU_OK ? *usd : RU_NAN;
     return st == RU_E_UNSUPPORTED ? RU_OK : st;
 }
 

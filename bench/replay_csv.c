@@ -78,5 +78,5 @@ const char *rui_csv_text(const rui_csv *c, uint32_t row, uint32_t column)
 double rui_csv_f64(const rui_csv *c, uint32_t row, uint32_t column)
 {
     double v;
-    return ru_str_f64(ru_str_trim(ru_str_c(rui_csv_text(c, row, column))), &v) ? v : (double)NAN;
+    return ru_str_f64(ru_str_trim(ru_str_c(rui_csv_text(c, row, column))), &v) ? v : RU_NAN;
 }

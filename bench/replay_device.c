@@ -223,7 +223,7 @@ static ru_status profiles(ru_replay *r, ru_err *err)
             bool interval = m == 0 && !r->quick;
             ru_status st = left_out(r, p, net, m, &errors[m][net], interval ? &factor : NULL, err);
             if (st == RU_E_UNSUPPORTED) {
-                errors[m][net] = NAN;
+                errors[m][net] = RU_NAN;
                 continue;
             }
             RU_TRY(st);
@@ -253,8 +253,8 @@ static ru_status profiles(ru_replay *r, ru_err *err)
                 ru_replay_baseline(r, &row, methods[m], e);
             }
         }
-        row.goal = k < NETS ? (double)NAN : k == NETS ? 8 : 20;
-        row.best_known = k < NETS ? (double)NAN : k == NETS ? 8.8 : 23;
+        row.goal = k < NETS ? RU_NAN : k == NETS ? 8 : 20;
+        row.best_known = k < NETS ? RU_NAN : k == NETS ? 8.8 : 23;
         RU_TRY(ru_replay_add(r, &row, err));
     }
     if (!r->quick) {

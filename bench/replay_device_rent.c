@@ -359,7 +359,7 @@ static double error_of(const market *m, uint32_t method, uint32_t device, const 
             n += 1;
         }
     }
-    return n > 0 ? 100 * sum / n : (double)NAN;
+    return n > 0 ? 100 * sum / n : RU_NAN;
 }
 
 static ru_status errors(ru_replay *r, const market *m, uint32_t device, ru_err *err)

@@ -164,7 +164,7 @@ static ru_status decision_row(ru_replay *r, const list *service, const list *tra
     uint32_t yes = 0;
     int64_t begin = ru_clock_cpu_ns();
     for (uint32_t i = 0; i < DECISIONS; i++) {
-        yes += ru_gate_may(g, 0, i % in.n_training, (double)NAN) ? 1 : 0;
+        yes += ru_gate_may(g, 0, i % in.n_training, RU_NAN) ? 1 : 0;
     }
     double us = 1e-3 * (double)(ru_clock_cpu_ns() - begin) / DECISIONS;
     char name[96];

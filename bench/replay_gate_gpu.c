@@ -180,7 +180,7 @@ static void end_op(gpu *g)
 static void issue(gpu *g)
 {
     while (g->n_fifo < ISSUED_MAX) {
-        double loss = (double)NAN;
+        double loss = RU_NAN;
         if (g->c->in.method == RU_GATE_ORACLE && g->busy) {
             double mine, its;
             g->fifo[g->head] = g->n_fifo == 0 ? g->next : g->fifo[g->head];

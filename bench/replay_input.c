@@ -37,7 +37,7 @@ void rui_replay_set_f64(rui_replay_input *g, const char *name, double v)
 double rui_replay_f64(const rui_replay_input *g, const char *name)
 {
     const ru_conf_table *t = g->policy->in;
-    double v = NAN;
+    double v = RU_NAN;
     for (uint32_t i = 0; i < t->n; i++) {
         if (strcmp(t->fields[i].name, name) == 0) {
             memcpy(&v, g->u.bytes + t->fields[i].offset, sizeof v);

@@ -188,7 +188,7 @@ ru_status rui_replay_moves(ru_replay *r, ru_err *err)
     ru_text head = ru_text_into(name, sizeof name);
     ru_text_putf(&head, "an iteration, worst of %u jobs", n);
     RU_TRY(add(r, name, t.worst, 1.05, note, err));
-    RU_TRY(add(r, "an iteration, mean", t.mean, NAN, NULL, err));
+    RU_TRY(add(r, "an iteration, mean", t.mean, RU_NAN, NULL, err));
     static const double horizon[] = {3, 30};
     for (uint32_t h = 0; h < RU_ARRAY_LEN(horizon); h++) {
         brief = (totals){0};
@@ -197,7 +197,7 @@ ru_status rui_replay_moves(ru_replay *r, ru_err *err)
         ru_text_putf(&head, "with moves, mean over %.0f iterations", horizon[h]);
         text = ru_text_into(note, sizeof note);
         ru_text_putf(&text, "%.0f %% of the objects move", 100 * brief.moved);
-        RU_TRY(add(r, name, brief.mean, NAN, note, err));
+        RU_TRY(add(r, name, brief.mean, RU_NAN, note, err));
     }
     return add_large(r, err);
 }

@@ -285,14 +285,14 @@ static ru_status replay_profiles(ru_replay *r, const char *folder, rui_replay_in
         const char *path = ru_arena_printf(r->arena, "%s/%s.graph.txt", folder, profiles[i]);
         RU_TRY(rui_replay_load(r, &ru_policy_order, path, profiles[i], &graphs[i], err));
         ru_str line = second ? known_line(ru_str_n(text, size), profiles[i]) : (ru_str){0}, word;
-        double tac = NAN;
+        double tac = RU_NAN;
         bool has = ru_str_next(&line, ' ', &word) && ru_str_next(&line, ' ', &word) &&
                    ru_str_f64(word, &tac),
              same = false;
         RU_TRY(cell(r, &graphs[i], 1, tac, &gap, err));
         if (strcmp(profiles[i], "inception_v3") == 0) {
-            RU_TRY(cell(r, &graphs[i], 0.5, NAN, &gap, err));
-            RU_TRY(cell(r, &graphs[i], 2, NAN, &gap, err));
+            RU_TRY(cell(r, &graphs[i], 0.5, RU_NAN, &gap, err));
+            RU_TRY(cell(r, &graphs[i], 2, RU_NAN, &gap, err));
         }
         if (has) {
             RU_TRY(same_ranks(r, &graphs[i], line, &same, err));
@@ -325,7 +325,7 @@ static ru_status replay_operators(ru_replay *r, const char *folder, ru_err *err)
         const char *path = ru_arena_printf(r->arena, "%s/latency/%s.json.gz", folder, names[i]);
         RU_TRY(rui_replay_load(r, &ru_policy_order, path, names[i] + strlen("OperatorGraphs-"), &g,
                                err));
-        RU_TRY(cell(r, &g, 1, NAN, &unused, err));
+        RU_TRY(cell(r, &g, 1, RU_NAN, &unused, err));
     }
     return RU_OK;
 }
@@ -346,7 +346,7 @@ ru_status rui_replay_order(ru_replay *r, ru_err *err)
     rui_replay_input graphs[RU_ARRAY_LEN(profiles)];
     if (folder == NULL || operators == NULL) {
         ru_replay_row row = ru_replay_row_of("no data", "efficiency", false);
-        row.ours = NAN;
+        row.ours = RU_NAN;
         row.note = "RUBATO_DATA names no folder with pipedream-profiles and operator-graphs";
         return ru_replay_add(r, &row, err);
     }

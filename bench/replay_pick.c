@@ -160,7 +160,7 @@ static ru_status digits(ru_replay *r, uint32_t classes, ru_err *err)
     char name[96];
     ru_text t = ru_text_into(name, sizeof name);
     ru_text_putf(&t, "digits, %u classes a client, %u seeds", classes, seeds);
-    RU_TRY(row_of(r, name, "seconds", true, seconds, (double)NAN, err));
+    RU_TRY(row_of(r, name, "seconds", true, seconds, RU_NAN, err));
     RU_TRY(row_of(r, name, "times_faster_than_vanilla", false, times, 3, err));
     RU_TRY(row_of(r, name, "accuracy", false, accuracy, accuracy[RU_PICK_VANILLA] - 0.005, err));
     RU_TRY(row_of(r, name, "worst_decile", false, worst, worst[RU_PICK_VANILLA] - 0.01, err));
@@ -211,8 +211,8 @@ static ru_status speakers(ru_replay *r, bool kmeans, ru_err *err)
     ru_text t = ru_text_into(name, sizeof name);
     ru_text_putf(&t, "%u speakers, %s tiers", csv.n, kmeans ? "k-means" : "equal");
     RU_TRY(row_of(r, name, "seconds", true, seconds, seconds[RU_PICK_VANILLA] / 3, err));
-    RU_TRY(row_of(r, name, "clients_that_trained", false, covered, (double)NAN, err));
-    RU_TRY(row_of(r, name, "label_gap", true, gap, (double)NAN, err));
+    RU_TRY(row_of(r, name, "clients_that_trained", false, covered, RU_NAN, err));
+    RU_TRY(row_of(r, name, "label_gap", true, gap, RU_NAN, err));
     return estimate_row(r, name, estimate, err);
 }
 

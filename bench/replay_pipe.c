@@ -81,7 +81,7 @@ static ru_status baseline_case(ru_replay *r, const char *path, const settings *s
 {
     ru_pipe_plan plan;
     ru_status st = plan_case(r, path, s, method, &plan, NULL, err);
-    *minibatch_s = st == RU_OK ? plan.minibatch_s : (double)NAN;
+    *minibatch_s = st == RU_OK ? plan.minibatch_s : RU_NAN;
     return st == RU_E_INFEASIBLE ? RU_OK : st;
 }
 
@@ -369,7 +369,7 @@ ru_status rui_replay_pipe(ru_replay *r, ru_err *err)
     const char *folder = ru_replay_data(r, "pipedream-profiles");
     if (folder == NULL) {
         ru_replay_row row = ru_replay_row_of("no data", "minibatch_s", true);
-        row.ours = NAN;
+        row.ours = RU_NAN;
         row.note = "RUBATO_DATA names no folder with pipedream-profiles";
         return ru_replay_add(r, &row, err);
     }

@@ -108,7 +108,7 @@ static ru_status run(graph *g, uint32_t method, double *took_s, ru_err *err)
         *took_s = (double)(ru_clock_now().ns - from) * 1e-9;
     }
     bool none = st == RU_E_INFEASIBLE || st == RU_E_UNSUPPORTED;
-    g->ms[method] = (double)NAN;
+    g->ms[method] = RU_NAN;
     if (st == RU_OK) {
         st = ru_policy_place.check(g->in.u.in, &p, &scratch, err);
         g->ms[method] = (double)p.step_ns * 1e-6;
@@ -184,7 +184,7 @@ static double best_known(const rui_csv *c, const char *name)
             return rui_csv_f64(c, k, 8);
         }
     }
-    return (double)NAN;
+    return RU_NAN;
 }
 
 static ru_status bench(ru_replay *r, const char *folder, gain *sum, ru_err *err)
@@ -465,7 +465,7 @@ static ru_status add_mean(ru_replay *r, const char *name, double sum, uint32_t n
 {
     ru_replay_row row = ru_replay_row_of(ru_arena_printf(r->arena, "%s, %u graphs", name, n),
                                          "mean_step_saved", false);
-    row.ours = n > 0 ? sum / n : (double)NAN;
+    row.ours = n > 0 ? sum / n : RU_NAN;
     row.published = row.goal = published;
     return n > 0 ? ru_replay_add(r, &row, err) : RU_OK;
 }
@@ -478,7 +478,7 @@ ru_status rui_replay_place(ru_replay *r, ru_err *err)
     RU_TRY(randoms(r, err));
     if (folder == NULL || graphs == NULL) {
         ru_replay_row row = ru_replay_row_of("no data", "step_ms", true);
-        row.ours = (double)NAN;
+        row.ours = RU_NAN;
         row.note = "RUBATO_DATA names no folder with placement-bench and operator-graphs";
         return ru_replay_add(r, &row, err);
     }

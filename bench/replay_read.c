@@ -166,7 +166,7 @@ static ru_status play(ru_replay *r, const run_in *q, outcome *out, ru_err *err)
     *out = (outcome){
         .bytes_per_s =
             (double)(d.delivered[1] - d.delivered[0]) * 1e9 / (double)(q->to_ns - q->from_ns),
-        .converged_s = d.converged_ns > 0 ? 1e-9 * (double)d.converged_ns : (double)NAN,
+        .converged_s = d.converged_ns > 0 ? 1e-9 * (double)d.converged_ns : RU_NAN,
         .outstanding_mib = (double)d.reader.outstanding_most / MIB,
         .changes = d.state.changes,
     };

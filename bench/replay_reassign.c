@@ -131,10 +131,10 @@ ru_status rui_replay_reassign(ru_replay *r, ru_err *err)
         ru_text text = ru_text_into(note, sizeof note);
         ru_text_putf(&text, "%.0f messages and %.1f %% of the items handed over for each clock",
                      t.messages, 100 * t.moved);
-        RU_TRY(add(r, names[p], t.mean, known[p], NAN, note, err));
+        RU_TRY(add(r, names[p], t.mean, known[p], RU_NAN, note, err));
     }
     RU_TRY(add(r, "mean of the patterns", mean, 1.036, 1.04, "stretch goal 1.02", err));
     RU_TRY(add(r, "worst pattern", worst, 1.056, 1.06, NULL, err));
-    RU_TRY(add(r, "worst pattern and seed", seed, NAN, NAN, NULL, err));
+    RU_TRY(add(r, "worst pattern and seed", seed, RU_NAN, RU_NAN, NULL, err));
     return add_large(r, err);
 }

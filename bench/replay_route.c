@@ -150,13 +150,13 @@ static double cost_of(ru_replay *r, ru_route_in in, ru_route_method method, uint
     in.method = method;
     in.buffers = buffers;
     return ru_plan_route(&in, r->arena, r->arena, &p, &why) == RU_OK ? 1e6 * p.usd_per_request
-                                                                     : (double)NAN;
+                                                                     : RU_NAN;
 }
 
 /* The least given cost of a mix and routing, in micro USD; NaN: none given. */
 static double given(const route_data *d, const char *mix, double slo, const char *routing, double n)
 {
-    double best = (double)NAN;
+    double best = RU_NAN;
     for (uint32_t k = 0; k < d->reference.n; k++) {
         if (strcmp(rui_csv_text(&d->reference, k, 0), mix) == 0 &&
             rui_csv_f64(&d->reference, k, 1) == slo &&

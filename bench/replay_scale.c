@@ -89,7 +89,7 @@ static ru_status curve_rows(ru_replay *r, const char *name, const curve *curves,
             ru_replay_baseline(r, &mean, methods[m], sum);
         }
     }
-    within.goal = isnan(published) ? (double)NAN : 0.99;
+    within.goal = isnan(published) ? RU_NAN : 0.99;
     within.published = published;
     within.bound = 1;
     mean.bound = 0;
@@ -170,7 +170,7 @@ static ru_status curves(ru_replay *r, ru_err *err)
             drawn[i].best = fmax(drawn[i].best, drawn[i].value[k]);
         }
     }
-    return curve_rows(r, "drawn models, one curve a seed", drawn, DRAWN, (double)NAN, err);
+    return curve_rows(r, "drawn models, one curve a seed", drawn, DRAWN, RU_NAN, err);
 }
 
 /* -- jobs ------------------------------------------------------------------------------------- */
@@ -376,9 +376,9 @@ static ru_status job_rows(ru_replay *r, bool drift, ru_err *err)
             ru_replay_baseline(r, &usd, methods[m], ratio);
         }
     }
-    kept.goal = drift ? (double)NAN : 0.95;
+    kept.goal = drift ? RU_NAN : 0.95;
     kept.bound = 1;
-    usd.goal = drift ? (double)NAN : 1.1;
+    usd.goal = drift ? RU_NAN : 1.1;
     usd.bound = 1;
     RU_TRY(ru_replay_add(r, &kept, err));
     return ru_replay_add(r, &usd, err);

@@ -70,7 +70,7 @@ static ru_status one(ru_replay *r, rui_replay_input *g, const trace *t, uint32_t
         ru_arena_mark mark = ru_arena_mark_get(r->arena);
         ru_storage_plan p;
         ru_status st = play(r, g, m, &p, err);
-        saved[m] = st == RU_OK ? percent(&p) : (double)NAN;
+        saved[m] = st == RU_OK ? percent(&p) : RU_NAN;
         if (st != RU_OK && st != RU_E_UNSUPPORTED) {
             return st;
         }

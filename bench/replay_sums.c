@@ -209,9 +209,9 @@ static ru_status add_gains(ru_replay *r, const char *graph, double (*by)[RU_SUMS
         ru_text t = ru_text_into(name, sizeof name);
         ru_text_putf(&t, "%s, %s", graph, settings[k].name);
         const known *want = known_of(graph, k);
-        double ddp = want != NULL ? want->ddp / want->best : (double)NAN;
-        RU_TRY(add_gain(r, name, "speedup_over_ddp", by[k][RU_SUMS_DDP] / by[k][0], (double)NAN,
-                        ddp, 0.98, err));
+        double ddp = want != NULL ? want->ddp / want->best : RU_NAN;
+        RU_TRY(add_gain(r, name, "speedup_over_ddp", by[k][RU_SUMS_DDP] / by[k][0], RU_NAN, ddp,
+                        0.98, err));
     }
     return RU_OK;
 }
@@ -284,7 +284,7 @@ ru_status rui_replay_sums(ru_replay *r, ru_err *err)
     gaps gap = {0};
     if (folder == NULL) {
         ru_replay_row row = ru_replay_row_of("no data", "step_ms", true);
-        row.ours = NAN;
+        row.ours = RU_NAN;
         row.note = "RUBATO_DATA names no folder with pipedream-profiles";
         return ru_replay_add(r, &row, err);
     }

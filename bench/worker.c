@@ -197,7 +197,7 @@ static ru_status run_steps(worker *w, int64_t n, double *loss, ru_err *err)
         return RU_OK;
     }
     const float *out = ru_exe_output(w->exe, w->loss);
-    *loss = out != NULL ? (double)out[0] : (double)NAN;
+    *loss = out != NULL ? (double)out[0] : RU_NAN;
     return RU_OK;
 }
 

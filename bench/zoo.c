@@ -101,7 +101,7 @@ double ru_bench_zoo_mean(ru_zoo_side *s)
     for (int64_t i = 0; i < n && t->dtype == RU_F32; i++) {
         sum += fabs((double)y[i]);
     }
-    return t->dtype == RU_F32 && n > 0 ? sum / (double)n : (double)NAN;
+    return t->dtype == RU_F32 && n > 0 ? sum / (double)n : RU_NAN;
 }
 
 void ru_bench_zoo_close(ru_zoo_side *s)

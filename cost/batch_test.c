@@ -138,7 +138,7 @@ static void test_fit_returns_the_process(void **state)
     }
     assert_ok(ru_arrive_of(gap, N, &fit, &err), err);
     assert_int_equal(fit.kind, RU_ARRIVE_ERLANG);
-    gap[7] = NAN;
+    gap[7] = RU_NAN;
     assert_int_equal(ru_arrive_of(gap, N, &fit, &err), RU_E_ARG);
     free(gap);
 }

@@ -44,7 +44,7 @@ static void lu_solves_from_both_sides(void **state)
             assert_true(fabs(b[i] - x[i]) < 1e-9);
         }
     }
-    double singular[4] = {1, 2, 2, 4}, bad[4] = {1, (double)NAN, 0, 1};
+    double singular[4] = {1, 2, 2, 4}, bad[4] = {1, RU_NAN, 0, 1};
     uint32_t perm[2];
     assert_int_equal(ru_dense_lu(singular, 2, perm, NULL), RU_E_INFEASIBLE);
     assert_int_equal(ru_dense_lu(bad, 2, perm, NULL), RU_E_INFEASIBLE);

@@ -90,9 +90,9 @@ void ru_density_traits(const ru_density_history *h, const ru_density_file *f, fl
     RU_CHECK(f->group < h->n_groups);
     const ru_density_group *g = &h->groups[f->group];
     double in = log_of(f->input_bytes), writers = log_of(f->writers), v[RU_DENSITY_TRAITS];
-    double blocks = f->readers > 0 ? log_of(f->writers * f->readers) : (double)NAN;
+    double blocks = f->readers > 0 ? log_of(f->writers * f->readers) : RU_NAN;
     for (uint32_t k = 0; k < RU_DENSITY_TRAITS; k++) {
-        v[k] = NAN;
+        v[k] = RU_NAN;
     }
     v[0] = in;
     v[1] = f->writers;

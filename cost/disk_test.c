@@ -69,7 +69,7 @@ static void test_bad_samples_are_refused(void **state)
     assert_int_equal(ru_disk_fit(&s, 1, &a, &d, &err), RU_E_ARG);
     s = (ru_disk_sample){1, 1, -1};
     assert_int_equal(ru_disk_fit(&s, 1, &a, &d, &err), RU_E_ARG);
-    s = (ru_disk_sample){1, 1, NAN};
+    s = (ru_disk_sample){1, 1, RU_NAN};
     assert_int_equal(ru_disk_fit(&s, 1, &a, &d, &err), RU_E_ARG);
     s = (ru_disk_sample){1048576, 1, 1e6};
     assert_ok(ru_disk_fit(&s, 1, &a, &d, &err), err);

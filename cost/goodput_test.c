@@ -248,7 +248,7 @@ static double noise_measured(ru_rng *r, uint32_t n, double *want)
             last[i] = mean[i];
         }
     }
-    ru_noise_add(&e, n, batch / first, (double)NAN, 1); /* skipped */
+    ru_noise_add(&e, n, batch / first, RU_NAN, 1); /* skipped */
     ru_goodput_model m = {
         .sqr = ru_noise_sqr(&e), .var = ru_noise_var(&e), .batch_first = (uint32_t)first};
     return ru_goodput_noise(&m);

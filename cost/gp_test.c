@@ -89,7 +89,7 @@ static void edges(void **state)
     ru_err err;
     ru_gp gp;
     ru_gp_fit_options opt = {0};
-    const double x[1] = {0.5}, bad[1] = {(double)NAN}, zero[1] = {0};
+    const double x[1] = {0.5}, bad[1] = {RU_NAN}, zero[1] = {0};
     assert_ok(ru_gp_init(&gp, 1, 4, &a, &err), err);
     assert_int_equal(ru_gp_fit(&gp, &opt, &a, NULL), RU_E_ARG);
     for (uint32_t k = 0; k < 4; k++) { /* the same point again and again */

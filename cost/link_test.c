@@ -84,14 +84,14 @@ static void shares_are_max_min_fair(void **state)
 static void bad_flows_are_refused(void **state)
 {
     (void)state;
-    const double link[2] = {10, 2}, none[2] = {10, 0}, nan[2] = {NAN, 1};
+    const double link[2] = {10, 2}, none[2] = {10, 0}, nan[2] = {RU_NAN, 1};
     double rate[1];
     ru_arena a;
     ru_err err;
     ru_arena_init(&a, 0);
     const ru_link_flow good = {{0, 1}, 0};
     const ru_link_flow bad[] = {
-        {{2, RU_LINK_NONE}, 0}, {{0, 2}, 0}, {{1, 1}, 0}, {{0, 1}, -1}, {{0, 1}, NAN}};
+        {{2, RU_LINK_NONE}, 0}, {{0, 2}, 0}, {{1, 1}, 0}, {{0, 1}, -1}, {{0, 1}, RU_NAN}};
     for (uint32_t i = 0; i < RU_ARRAY_LEN(bad); i++) {
         assert_int_equal(ru_cost_link_share(link, 2, &bad[i], 1, &a, rate, &err), RU_E_ARG);
     }

@@ -41,7 +41,7 @@ static void test_costs_and_speeds_are_told_apart(void **state)
     assert_true(fabs(speed[3] - 1) < 1e-9 && fabs(cost[2] - s[2].took_s) < 1e-9);
     double mean = (s[0].took_s + s[1].took_s + s[2].took_s + s[3].took_s) / 4;
     assert_true(fabs(cost[E - 1] - mean) < 1e-9);
-    s[1].took_s = NAN;
+    s[1].took_s = RU_NAN;
     assert_int_equal(ru_load_fit(s, N, E, W, &a, cost, speed, &err), RU_E_ARG);
     s[1] = (ru_load_sample){E, 0, 1};
     assert_int_equal(ru_load_fit(s, N, E, W, &a, cost, speed, &err), RU_E_ARG);

@@ -192,7 +192,7 @@ static void bad_input_is_refused(void **state)
     ru_arena a;
     ru_arena_init(&a, 0);
     ru_lsq_fit f;
-    double bad[4] = {1, (double)NAN, 1, 1}, fine[4] = {1, 2, 1, 1}, minus[2] = {1, -1};
+    double bad[4] = {1, RU_NAN, 1, 1}, fine[4] = {1, 2, 1, 1}, minus[2] = {1, -1};
     ru_lsq_in in = {.a = bad, .b = fine, .m = 2, .n = 2};
     assert_int_equal(ru_lsq_solve(&in, &a, &a, &f, NULL), RU_E_ARG);
     in = (ru_lsq_in){.a = fine, .b = bad, .m = 2, .n = 2};

@@ -175,7 +175,7 @@ static void bad_processes_are_refused(void **state)
     m = ru_markov_mmpp(1, 2, 1, 1);
     m.d1[1] = -1;
     assert_int_equal(ru_markov_check(&m, NULL), RU_E_ARG);
-    m.d1[1] = (double)NAN;
+    m.d1[1] = RU_NAN;
     assert_int_equal(ru_markov_check(&m, NULL), RU_E_ARG);
     m.n = 9;
     assert_int_equal(ru_markov_check(&m, NULL), RU_E_ARG);

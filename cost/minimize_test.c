@@ -131,7 +131,7 @@ static void walls_scales_and_bad_input(void **state)
     ru_arena_init(&a, 0);
     ru_err err;
     ru_minimum m;
-    static const double start[1] = {50}, low[1] = {3}, high[1] = {1}, bad[1] = {(double)NAN};
+    static const double start[1] = {50}, low[1] = {3}, high[1] = {1}, bad[1] = {RU_NAN};
     for (uint32_t k = 0; k < 2; k++) {
         ru_minimize_in in = {.fn = walled, .has_grad = k == 0, .n = 1, .start = start};
         assert_ok(ru_minimize(&in, &a, &m, &err), err);

@@ -27,7 +27,7 @@ double ru_num_exp(double x)
 double ru_num_log(double x)
 {
     if (isnan(x) || x < 0) {
-        return (double)NAN;
+        return RU_NAN;
     }
     if (x == 0 || isinf(x)) {
         return x == 0 ? -(double)INFINITY : x;

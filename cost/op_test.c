@@ -185,9 +185,9 @@ static void test_bad_facts(void **state)
     for (uint32_t k = 0; k < 4; k++) {
         begin(&f);
         ru_op_fact *x = add(&f, "a", "b", 1, 1, 1);
-        x->took.mean_ns = k == 0 ? NAN : k == 1 ? -1 : 1;
+        x->took.mean_ns = k == 0 ? RU_NAN : k == 1 ? -1 : 1;
         x->flops = k == 2 ? -1 : 1;
-        x->took.stddev_ns = k == 3 ? NAN : 0;
+        x->took.stddev_ns = k == 3 ? RU_NAN : 0;
         assert_int_equal(ru_cost_op_fit(f.ops, 1, &f.out, &f.scratch, &m, NULL), RU_E_ARG);
         end(&f);
     }

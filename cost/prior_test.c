@@ -82,8 +82,8 @@ static void test_what_needs_no_law(void **state)
     assert_near(v, 0.01, 1e-12);
     assert_ok(ru_prior_means(x, 2, 0, &a, mean, &v, &err), err);
     assert_near(mean[1], 5, 0);
-    assert_int_equal(ru_prior_means(x, 3, (double)NAN, &a, mean, &v, &err), RU_E_ARG);
-    const double bad[2] = {1, (double)NAN};
+    assert_int_equal(ru_prior_means(x, 3, RU_NAN, &a, mean, &v, &err), RU_E_ARG);
+    const double bad[2] = {1, RU_NAN};
     assert_int_equal(ru_prior_means(bad, 2, 0.1, &a, mean, &v, &err), RU_E_ARG);
     ru_arena_fini(&a);
 }

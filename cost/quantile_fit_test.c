@@ -100,7 +100,7 @@ static void a_constant_is_the_sample_quantile(void **state)
     assert_int_equal(ru_quantile_regress(&in, &arena, &arena, &f, NULL), RU_E_ARG);
     in = (ru_quantile_regress_in){.a = ones, .b = b, .m = 10, .n = 2, .q = 0.5}; /* dependent */
     assert_int_equal(ru_quantile_regress(&in, &arena, &arena, &f, NULL), RU_E_INFEASIBLE);
-    b[3] = (double)NAN;
+    b[3] = RU_NAN;
     in = (ru_quantile_regress_in){.a = ones, .b = b, .m = 10, .n = 1, .q = 0.5};
     assert_int_equal(ru_quantile_regress(&in, &arena, &arena, &f, NULL), RU_E_ARG);
     ru_arena_fini(&arena);

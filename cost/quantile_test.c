@@ -60,7 +60,7 @@ static void quantiles_of_samples(void **state)
         }
     }
     double out = 7;
-    const double bad[2] = {1, (double)NAN};
+    const double bad[2] = {1, RU_NAN};
     assert_int_equal(ru_quantile(v, 0, 0.5, RU_QUANTILE_LINEAR, &a, &out, NULL), RU_E_ARG);
     assert_int_equal(ru_quantile(v, 7, 1.5, RU_QUANTILE_LINEAR, &a, &out, NULL), RU_E_ARG);
     assert_int_equal(ru_quantile(bad, 2, 0.5, RU_QUANTILE_LINEAR, &a, &out, NULL), RU_E_ARG);

@@ -261,7 +261,7 @@ static void steps_are_ops_and_what_surrounds_them(void **state)
     assert_near(ru_timing_step_at(&m, &s[0]), s[0].seconds, 1e-9);
     assert_ok(ru_timing_step_fit(s, 0, NULL, 1, &a, &a, &m, &err), err);
     assert_near(ru_timing_step_at(&m, &s[1]), s[1].ops_s, 1e-12);
-    s[0].seconds = NAN;
+    s[0].seconds = RU_NAN;
     assert_int_equal(ru_timing_step_fit(s, 1, NULL, 1, &a, &a, &m, &err), RU_E_ARG);
     ru_arena_fini(&a);
 }
@@ -282,14 +282,14 @@ static void bad_timings_are_refused(void **state)
     ru_arena a;
     ru_arena_init(&a, 0);
     ru_timing_model model;
-    static const double bad[] = {NAN, -1, INFINITY, 1e12};
+    static const double bad[] = {RU_NAN, -1, INFINITY, 1e12};
     for (uint32_t k = 0; k < RU_ARRAY_LEN(bad); k++) {
         make(&m, 0, 1);
         m.rows[3].seconds = bad[k];
         assert_int_equal(ru_timing_fit(&m.in, &a, &a, &model, NULL), RU_E_ARG);
     }
     make(&m, 0, 1);
-    m.x[5][2] = NAN;
+    m.x[5][2] = RU_NAN;
     assert_int_equal(ru_timing_fit(&m.in, &a, &a, &model, NULL), RU_E_ARG);
     make(&m, 0, 1);
     m.rows[0].kind = 5;

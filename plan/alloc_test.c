@@ -414,12 +414,12 @@ static void test_facts_that_are_none_are_refused(void **state)
     for (uint32_t k = 0; k < 9; k++) {
         ru_alloc_in in = good;
         job = asks(1);
-        in.power = k == 0 ? (double)NAN : in.power;
+        in.power = k == 0 ? RU_NAN : in.power;
         in.n_nodes = k == 1 ? 0 : 2;
         in.restart_s = k == 2 ? -1 : 30;
         job.replicas_max = k == 3 ? 0 : 64;
         job.model.local_min = k == 4 ? 0 : k == 5 ? 1001 : 1;
-        job.age_s = k == 6 ? (double)NAN : 0;
+        job.age_s = k == 6 ? RU_NAN : 0;
         job.now = k == 7 ? twice : outside;
         job.n_now = k == 7 ? 2 : k == 8 ? 1 : 0;
         assert_int_equal(ru_plan_alloc(&in, &a, &a, &p, &err), RU_E_ARG);

@@ -195,7 +195,7 @@ static void bad_questions_are_refused(void **state)
     ru_device_type type = {"a", 1, 0, 0, 1, 0};
     ru_device_offer offer = {0, 1, 1};
     const ru_device_in in = {&type, 1, &offer, 1, 10, 1, 0, RU_DEVICE_COST, RU_DEVICE_BEST, 0, 0};
-    static const double bad[] = {NAN, -1, INFINITY};
+    static const double bad[] = {RU_NAN, -1, INFINITY};
     for (uint32_t k = 0; k < RU_ARRAY_LEN(bad); k++) {
         offer.step_s = bad[k];
         assert_int_equal(ru_plan_device(&in, &a, &a, &p, NULL), RU_E_ARG);

@@ -36,7 +36,7 @@ static uint32_t beside(ru_gate_method method, ru_arena *a)
     ru_gate_begun(&g, 1, 1, 0);
     uint32_t bits = 0;
     for (uint32_t i = 0; i < 3; i++) {
-        bits |= ru_gate_may(&g, 1, i, (double)NAN) ? 1U << i : 0;
+        bits |= ru_gate_may(&g, 1, i, RU_NAN) ? 1U << i : 0;
     }
     return bits;
 }
@@ -53,16 +53,15 @@ static void test_rules_by_hand(void **state)
     assert_int_equal(beside(RU_GATE_ORION, &a), 2); /* another class, and it fits 80 units */
     assert_int_equal(beside(RU_GATE_REEF, &a), 2);  /* shorter, and at least as wide */
     ru_gate g = opened(RU_GATE_ORION, &a);
-    assert_true(ru_gate_may(&g, 0, 2, (double)NAN)); /* idle: anything, */
+    assert_true(ru_gate_may(&g, 0, 2, RU_NAN)); /* idle: anything, */
     ru_gate_issued(&g, 2);
-    assert_false(
-        ru_gate_may(&g, 0, 0, (double)NAN)); /* until more is issued than 2.5 % of a request */
+    assert_false(ru_gate_may(&g, 0, 0, RU_NAN)); /* until more is issued than 2.5 % of a request */
     ru_gate_training_op(&g, 2);
-    assert_true(ru_gate_may(&g, 0, 0, (double)NAN));
+    assert_true(ru_gate_may(&g, 0, 0, RU_NAN));
     g = opened(RU_GATE_LAG, &a);
-    assert_true(ru_gate_may(&g, 0, 2, (double)NAN));
+    assert_true(ru_gate_may(&g, 0, 2, RU_NAN));
     ru_gate_issued(&g, 2);
-    assert_false(ru_gate_may(&g, 0, 0, (double)NAN)); /* one at a time */
+    assert_false(ru_gate_may(&g, 0, 0, RU_NAN)); /* one at a time */
     ru_arena_fini(&a);
 }
 
@@ -84,7 +83,7 @@ static void test_the_lag_is_bounded(void **state)
     assert_true(fabs(ru_gate_lag_s(&g, 1.0015) - 5e-4) < 1e-12);
     assert_true(g.budget_s < 5e-4);
     for (uint32_t i = 0; i < 3; i++) {
-        assert_false(ru_gate_may(&g, 1.0015, i, (double)NAN));
+        assert_false(ru_gate_may(&g, 1.0015, i, RU_NAN));
     }
     ru_gate_arrived(&g, 1.002); /* waits behind the first one on both */
     assert_true(fabs(ru_gate_lag_s(&g, 1.002) - 5e-4) < 1e-12);
@@ -121,7 +120,7 @@ static void test_bad_ops_are_refused(void **state)
     ru_gate g;
     ru_err err;
     assert_ok(ru_gate_init(&g, &in, &a, &err), err);
-    bad[0].s = (double)NAN;
+    bad[0].s = RU_NAN;
     assert_int_equal(ru_gate_init(&g, &in, &a, &err), RU_E_ARG);
     bad[0].s = 1;
     bad[0].units = -1;

@@ -272,9 +272,9 @@ static void test_bad_facts_are_refused(void **state)
     draw(&k, &r, 3, 6, 2, 1);
     ru_moves_in good = k.in;
     k.in.n_workers = 0, expect(&k.in, RU_E_ARG), k.in = good;
-    k.in.iterations = NAN, expect(&k.in, RU_E_ARG), k.in = good;
+    k.in.iterations = RU_NAN, expect(&k.in, RU_E_ARG), k.in = good;
     k.in.pause_ns = -1, expect(&k.in, RU_E_ARG), k.in = good;
-    k.worker[1].cores = NAN, expect(&k.in, RU_E_ARG), k.worker[1].cores = 1;
+    k.worker[1].cores = RU_NAN, expect(&k.in, RU_E_ARG), k.worker[1].cores = 1;
     k.worker[1].bytes_per_s = 0, expect(&k.in, RU_E_ARG), k.worker[1].bytes_per_s = 1e8;
     k.object[2].on = 3, expect(&k.in, RU_E_ARG), k.object[2].on = 0;
     k.object[2].cpu_ns = -5, expect(&k.in, RU_E_ARG), k.object[2].cpu_ns = INT64_MAX;

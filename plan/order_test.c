@@ -251,7 +251,7 @@ static void the_checker_refuses_corrupted_plans(void **state)
         p.bound_ns = field == 4 ? p.step_ns + 7 : p.bound_ns;
         p.efficiency += field == 5 ? 1e-6 : 0;
         p.speedup_max -= field == 6 ? 1e-6 : 0;
-        p.efficiency = field == 7 ? (double)NAN : p.efficiency;
+        p.efficiency = field == 7 ? RU_NAN : p.efficiency;
         p.bound_ns = field == 8 ? 0 : p.bound_ns;
         refused(&in, &p, &scratch);
     }
@@ -292,7 +292,7 @@ static void bad_facts_are_refused(void **state)
         ru_order_in in = good;
         in.n = k == 0 ? 0 : in.n;
         in.workers = k == 1 ? 0 : in.workers;
-        in.link.bytes_per_s = k == 2 ? 0 : k == 3 ? (double)NAN : k == 4 ? (double)INFINITY : 1;
+        in.link.bytes_per_s = k == 2 ? 0 : k == 3 ? RU_NAN : k == 4 ? (double)INFINITY : 1;
         in.link.latency_ns = k == 5 ? -1 : 0;
         in.slice_bytes = k == 6 ? 0 : 1;
         in.credit_bytes = k == 7 ? 0 : 1;

@@ -269,7 +269,7 @@ static void test_bad_facts_are_refused(void **state)
     ru_err err;
     make(&f, 2);
     f.client[3].away = false;
-    f.client[3].latency_s = NAN;
+    f.client[3].latency_s = RU_NAN;
     assert_int_equal(ru_plan_pick(&f.in, &a, &a, &p, &err), RU_E_ARG);
     make(&f, 2);
     f.in.per_round = 0;

@@ -163,7 +163,7 @@ static double read_level(judge *j, uint32_t k, uint32_t first, uint32_t end, uin
         if (j->at >= j->p->n_parts || p->level != k || p->first != from || p->end <= from ||
             p->end > end || p->units < 1 || p->units > in->levels[k].units - used ||
             (in->method == RU_PIPE_STRAIGHT && p->units != 1) || (k == 0 && p->end != from + 1)) {
-            return NAN;
+            return RU_NAN;
         }
         j->at++;
         used += p->units;
@@ -175,12 +175,12 @@ static double read_level(judge *j, uint32_t k, uint32_t first, uint32_t end, uin
             compute = read_level(j, k - 1, from, p->end, around * p->units, &below);
             param /= below;
         } else if (j->p->stages[from].workers != around * p->units) {
-            return NAN;
+            return RU_NAN;
         }
         double inner = k > 0 && before == 0 ? in->levels[k - 1].units : 1;
         double s = shared_s(in, bytes_per_s, inner, compute, param, p->units);
         if (isnan(compute) || !(fabs(s - p->time_s) <= 1e-9 * s + 1e-12)) {
-            return NAN;
+            return RU_NAN;
         }
         most = fmax(most, s);
         if (before > 0) {
@@ -200,7 +200,7 @@ static double read_level(judge *j, uint32_t k, uint32_t first, uint32_t end, uin
     }
     bool fewer = (in->model == RU_PIPE_CALIBRATED || in->method == RU_PIPE_STRAIGHT) &&
                  k + 1 == in->n_levels;
-    return used == in->levels[k].units || fewer ? most : (double)NAN;
+    return used == in->levels[k].units || fewer ? most : RU_NAN;
 }
 
 static double all_together_s(const judge *j, double compute, double param)
@@ -239,7 +239,7 @@ static double expected_s(judge *j)
     compute *= 1e-9;
     if (!near(compute, p->single_s) ||
         !near(all_together_s(j, compute, param), p->data_parallel_s)) {
-        return NAN;
+        return RU_NAN;
     }
     switch (j->in->method) {
     case RU_PIPE_DATA_PARALLEL:
@@ -264,7 +264,7 @@ static double expected_s(judge *j)
         break;
     }
     double share, s = read_level(j, j->in->n_levels - 1, 0, p->n_stages, 1, &share);
-    return j->at == p->n_parts ? s : (double)NAN;
+    return j->at == p->n_parts ? s : RU_NAN;
 }
 
 /* Minibatches that have to be under way so that stage s never waits. */

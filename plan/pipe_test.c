@@ -266,7 +266,7 @@ static void the_checker_refuses(void **state)
     REFUSED(q.workers--);
     REFUSED(q.in_flight++);
     REFUSED(q.minibatch_s *= 1.000001);
-    REFUSED(q.minibatch_s = NAN);
+    REFUSED(q.minibatch_s = RU_NAN);
     REFUSED(q.single_s *= 0.99);
     REFUSED(q.data_parallel_s *= 1.01);
     REFUSED(q.n_parts--);
@@ -320,7 +320,7 @@ static void bad_facts_are_refused(void **state)
             s.levels[1].units = 0;
             break;
         case 3:
-            s.levels[0].bytes_per_s = NAN;
+            s.levels[0].bytes_per_s = RU_NAN;
             break;
         case 4:
             s.edges[0].to = 4;

@@ -399,10 +399,10 @@ static void bad_facts_are_refused(void **state)
     says(&g.in, status, word)
     BAD(g.in.n = 0, RU_E_ARG, "0 ops");
     BAD(g.in.n_devices = 0, RU_E_ARG, "0 devices");
-    BAD(g.devices[1].speed = (double)NAN, RU_E_ARG, "device 1");
+    BAD(g.devices[1].speed = RU_NAN, RU_E_ARG, "device 1");
     BAD(g.devices[1].speed = 0, RU_E_ARG, "device 1");
     BAD(g.devices[1].memory_bytes = -1, RU_E_ARG, "device 1");
-    BAD(g.in.bytes_per_s = (double)NAN, RU_E_ARG, "bytes/s");
+    BAD(g.in.bytes_per_s = RU_NAN, RU_E_ARG, "bytes/s");
     BAD(g.ops[3].time_ns = -1, RU_E_ARG, "op 3");
     BAD(g.ops[3].time_ns = INT64_MAX, RU_E_ARG, "together take");
     BAD(g.ops[3].bytes = INT64_MAX, RU_E_ARG, "bytes");

@@ -125,7 +125,7 @@ static void test_the_checker_refuses(void **state)
     ru_read_worker none = {1, 0, 1, 0, 0};
     ru_read_share_in in = {.worker = &none, .n = 1, .seconds = 1};
     assert_int_equal(ru_plan_read_share(&in, &a, &p, &err), RU_E_ARG);
-    none.bytes_per_s = (double)NAN;
+    none.bytes_per_s = RU_NAN;
     assert_int_equal(ru_plan_read_share(&in, &a, &p, &err), RU_E_ARG);
     in.n = 0;
     assert_int_equal(ru_plan_read_share(&in, &a, &p, &err), RU_E_ARG);

@@ -176,7 +176,7 @@ static void test_bad_inputs_are_refused(void **state)
     in.depth_max = 0;
     assert_int_equal(ru_plan_read(&in, &a, &p, &err), RU_E_ARG);
     in = input(RU_READ_MODEL);
-    ru_read_window w = {.size_bytes = 65536, .depth = 1, .seconds = 1, .bytes_per_s = (double)NAN};
+    ru_read_window w = {.size_bytes = 65536, .depth = 1, .seconds = 1, .bytes_per_s = RU_NAN};
     in.window = &w;
     in.n = 1;
     assert_int_equal(ru_plan_read(&in, &a, &p, &err), RU_E_ARG);

@@ -196,11 +196,11 @@ static void test_bad_facts_are_refused(void **state)
     f.in.n = 0, expect(&f.in), f.in = good;
     f.in.clocks = 0, expect(&f.in), f.in = good;
     f.in.items = 0, expect(&f.in), f.in = good;
-    f.in.tail = NAN, expect(&f.in), f.in = good;
+    f.in.tail = RU_NAN, expect(&f.in), f.in = good;
     f.in.rtt_ns = -1, expect(&f.in), f.in = good;
     f.in.backup = 4, expect(&f.in), f.in = good;
     f.in.group_max = 65, expect(&f.in), f.in = good;
-    f.took[3] = NAN, expect(&f.in), f.took[3] = 0;
+    f.took[3] = RU_NAN, expect(&f.in), f.took[3] = 0;
     expect(&f.in), f.took[3] = INFINITY, expect(&f.in);
 }
 

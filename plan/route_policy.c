@@ -34,7 +34,7 @@ static ru_status check_shares(const route_in *in, ru_err *err)
 {
     double sum = 0;
     for (uint32_t k = 0; k < in->shares.n; k++) {
-        sum += in->shares.at[k] > 0 ? in->shares.at[k] : (double)NAN;
+        sum += in->shares.at[k] > 0 ? in->shares.at[k] : RU_NAN;
     }
     if (in->shares.n != in->sizes.n || !(fabs(sum - 1) < 1e-3)) {
         return RU_FAIL(err, RU_E_ARG,

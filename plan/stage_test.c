@@ -163,7 +163,7 @@ static void test_edges(void **state)
     in.reliable = 0;
     assert_int_equal(ru_plan_stage(&in, &a, &a, &p, &err), RU_E_ARG);
     in.reliable = 1;
-    in.job.touched = (double)NAN;
+    in.job.touched = RU_NAN;
     assert_int_equal(ru_plan_stage(&in, &a, &a, &p, &err), RU_E_ARG);
     in.job.touched = 0;
     in.job.model_bytes = (double)INFINITY;

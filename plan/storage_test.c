@@ -232,7 +232,7 @@ static void bad_files_are_refused(void **state)
     ru_storage_plan p;
     ru_err err;
     small s;
-    static const double bad[] = {NAN, -1, INFINITY};
+    static const double bad[] = {RU_NAN, -1, INFINITY};
     for (uint32_t k = 0; k < RU_ARRAY_LEN(bad); k++) {
         for (uint32_t field = 0; field < 5; field++) {
             make(&s, &r, 1);

@@ -300,7 +300,7 @@ static void bad_facts_are_refused(void **state)
         ru_sums_in in = chain;
         in.n = k == 0 ? 0 : in.n;
         in.n_ranks = k == 1 ? 1 : in.n_ranks;
-        in.beta_ns = k == 2 ? 0 : k == 3 ? (double)NAN : k == 4 ? (double)INFINITY : in.beta_ns;
+        in.beta_ns = k == 2 ? 0 : k == 3 ? RU_NAN : k == 4 ? (double)INFINITY : in.beta_ns;
         in.alpha_ns = k == 5 ? -1 : in.alpha_ns;
         in.gamma_ns = k == 6 ? -1 : in.gamma_ns;
         in.algos = k == 7 ? 0 : k == 8 ? 1u << RU_COLL_ALGOS : in.algos;

@@ -63,7 +63,7 @@ static ru_status check_table(const ru_serve_table *t, ru_err *err)
         double sum = 0;
         for (uint32_t i = 0; i < t->n; i++) {
             double v = t->share[(size_t)i * t->n_classes + k];
-            sum += v >= 0 ? v : (double)NAN;
+            sum += v >= 0 ? v : RU_NAN;
         }
         if (!(sum > 0) || !isfinite(sum)) {
             return RU_FAIL(err, RU_E_ARG, "no buffer takes requests of class %u", k);

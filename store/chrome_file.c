@@ -35,7 +35,7 @@ static int64_t ns_of(const json_t *v)
 {
     double us = json_is_number(v)   ? json_number_value(v)
                 : json_is_string(v) ? strtod(json_string_value(v), NULL)
-                                    : (double)NAN;
+                                    : RU_NAN;
     bool sane = us >= 0 && us < 2e15; /* 63 years */
     return sane ? llround(us * 1000) : -1;
 }

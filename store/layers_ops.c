@@ -44,7 +44,7 @@ static ru_status read_node(const item *i, ru_map *ids, ru_arena *arena, rui_laye
     double id, accelerated, backward, color;
     bool fresh;
     ru_layer *l = rui_layers_push(into, arena);
-    RU_TRY(number(i, "id", NAN, &id, err));
+    RU_TRY(number(i, "id", RU_NAN, &id, err));
     RU_TRY(number(i, "supportedOnFpga", 1, &accelerated, err));
     RU_TRY(number(i, "isBackwardNode", 0, &backward, err));
     const json_t *name = json_object_get(i->o, "name");
@@ -63,17 +63,17 @@ static ru_status read_node(const item *i, ru_map *ids, ru_arena *arena, rui_laye
     l->accelerated = accelerated > 0;
     l->backward = backward > 0;
     l->color = colored != NULL ? (int64_t)color : -1;
-    RU_TRY(number(i, "fpgaLatency", NAN, &l->forward_ms, err));
+    RU_TRY(number(i, "fpgaLatency", RU_NAN, &l->forward_ms, err));
     RU_TRY(number(i, "cpuLatency", 0, &l->cpu_ms, err));
-    return number(i, "size", NAN, &l->param_bytes, err);
+    return number(i, "size", RU_NAN, &l->param_bytes, err);
 }
 
 static ru_status read_join(const item *i, const ru_map *ids, ru_arena *arena, rui_layer_edges *into,
                            ru_err *err)
 {
     double from, to;
-    RU_TRY(number(i, "sourceId", NAN, &from, err));
-    RU_TRY(number(i, "destId", NAN, &to, err));
+    RU_TRY(number(i, "sourceId", RU_NAN, &from, err));
+    RU_TRY(number(i, "destId", RU_NAN, &to, err));
     const uint64_t *a = ru_map_get_u64(ids, (uint64_t)from);
     const uint64_t *b = ru_map_get_u64(ids, (uint64_t)to);
     if (a == NULL || b == NULL) {

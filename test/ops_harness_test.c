@@ -592,7 +592,7 @@ static int poisoned(made *m, const ru_graph *g, uint32_t k)
     int64_t at = ops_pick(&m->c, 0, ops_count(x) - 1);
     double was = ops_get(x, at);
     int bad = 0;
-    ops_set(x, at, (double)NAN);
+    ops_set(x, at, RU_NAN);
     widen_inputs(m, &m->arena, wide);
     if (ops_eval(g, wide, true, &run_args, &m->arena, values, &m->err) != RU_OK) {
         bad = fault(m, "evaluating", m->err.text);

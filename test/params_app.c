@@ -141,7 +141,7 @@ static ru_status app_run(void *self, const ru_app_task *t, const ru_app_view *vi
         result->sums[0] += (double)x[i];
     }
     if (t->clock == 2 && a->job->mistake == RU_PARAMS_NAN) {
-        *(d == NULL ? x : d) = NAN;
+        *(d == NULL ? x : d) = RU_NAN;
     }
     result->sums[1] = 1;
     if (a->job->rotate) {

@@ -234,14 +234,14 @@ static void poke_section(poke *k, const ru_conf_table *t, uint8_t *section)
             continue; /* alternatives that are not in force are not looked at */
         }
         if (f->type == RU_CONF_F64) {
-            poke_number(k, section + f->offset, NAN);
+            poke_number(k, section + f->offset, RU_NAN);
             poke_number(k, section + f->offset, INFINITY);
         } else if (f->type == RU_CONF_F64_LIST) {
             memcpy(&list, section + f->offset, sizeof list);
             double *at;
             memcpy(&at, section + f->offset, sizeof at);
             for (uint32_t e = 0; e < list.n && e < 3; e++) {
-                poke_number(k, &at[e], NAN);
+                poke_number(k, &at[e], RU_NAN);
                 poke_number(k, &at[e], -INFINITY);
             }
         } else if (f->type == RU_CONF_SECTION) {

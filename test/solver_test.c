@@ -291,7 +291,7 @@ static void bad_programs_are_refused(void **state)
     ru_milp_builder b = ru_milp_build(&a);
     assert_int_equal(ru_milp_done(&b, false, &p, NULL), RU_E_ARG); /* no column */
     b = ru_milp_build(&a);
-    (void)ru_milp_col(&b, (double)NAN, 0, 1, false);
+    (void)ru_milp_col(&b, RU_NAN, 0, 1, false);
     assert_int_equal(ru_milp_done(&b, false, &p, NULL), RU_E_ARG);
     b = ru_milp_build(&a);
     (void)ru_milp_col(&b, 1, 2, 1, false);

@@ -59,7 +59,7 @@ static const char pure_calls[] =
     "__isoc99_sscanf __divti3 __modti3 __udivti3 __umodti3 __popcountdi2 ";
 
 /* Functions of base that reach outside the process or allocate on the heap. */
-static const char *const impure_base[] = {"ru_log", "ru_conf", "ru_spsc", "ru_mpsc", "ru_alloc"};
+static const char *const impure_base[] = {"ru_log", "ru_conf", "ru_spsc", "ru_alloc"};
 
 static bool may_call(ru_str name)
 {

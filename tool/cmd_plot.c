@@ -51,7 +51,7 @@ static ru_status put(run_data *r, const char *name, const char *panel, double x,
 
 static double number(const json_t *o)
 {
-    return json_is_number(o) ? json_number_value(o) : (double)NAN;
+    return json_is_number(o) ? json_number_value(o) : RU_NAN;
 }
 
 static ru_status read_line(run_data *r, const json_t *o, ru_arena *arena, ru_err *err)
@@ -127,7 +127,7 @@ static ru_status read_curve(const char *path, ru_arena *arena, uint32_t style, r
         if (v[0] > 0) {
             at[0][n] = log10(v[0]);
             for (uint32_t k = 1; k < 3; k++) {
-                at[k][n] = n > 0 && fabs(v[k]) > 2 * fabs(at[2][0]) ? (double)NAN : v[k];
+                at[k][n] = n > 0 && fabs(v[k]) > 2 * fabs(at[2][0]) ? RU_NAN : v[k];
             }
             n++;
         }
@@ -218,7 +218,7 @@ static void smooth(const series *s, ru_arena *arena, ru_plot_line *to)
         }
         int64_t m = s->n - i < per ? s->n - i : per;
         x[n] = at / (double)m;
-        y[n] = count > 0 ? (rate ? count / sum : sum / count) : (double)NAN;
+        y[n] = count > 0 ? (rate ? count / sum : sum / count) : RU_NAN;
     }
     to->x = x;
     to->y = y;

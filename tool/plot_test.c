@@ -31,8 +31,7 @@ static void odd_values_leave_gaps(void **state)
     (void)state;
     ru_arena a;
     ru_arena_init(&a, 0);
-    const double x[] = {1, 2, 3, 4}, y[] = {1, (double)NAN, (double)INFINITY, 2},
-                 same[] = {5, 5, 5, 5};
+    const double x[] = {1, 2, 3, 4}, y[] = {1, RU_NAN, (double)INFINITY, 2}, same[] = {5, 5, 5, 5};
     const ru_plot_line lines[] = {{.name = "a<b>&\"c\"", .x = x, .y = y, .n = 4, .marks = true},
                                   {.name = "constant", .x = x, .y = same, .n = 4, .style = 7},
                                   {.name = "empty", .style = 2}};

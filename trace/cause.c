@@ -7,9 +7,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Not known; NAN of math.h is a float. */
-#define none ((double)NAN)
-
 enum {
     STEPS_MAX = 1 << 20,
     SIDE_MIN = 5,         /* steps on each side of a cut */
@@ -49,7 +46,7 @@ static int by_value(const void *pa, const void *pb)
 static double median(double *v, int64_t n)
 {
     if (n == 0) {
-        return none;
+        return RU_NAN;
     }
     qsort(v, (size_t)n, sizeof *v, by_value);
     return n % 2 != 0 ? v[n / 2] : 0.5 * (v[n / 2 - 1] + v[n / 2]);
@@ -60,7 +57,7 @@ static bool table_make(work *w, table *t)
     *t = (table){w->n, w->first, w->n_steps,
                  RU_NEW(w->arena, double, (int64_t)w->n *(w->n_steps > 0 ? w->n_steps : 1))};
     for (int64_t i = 0; t->figure != NULL && i < w->n * w->n_steps; i++) {
-        t->figure[i] = none;
+        t->figure[i] = RU_NAN;
     }
     return t->figure != NULL;
 }
@@ -85,7 +82,7 @@ static int64_t against_others(work *w, const table *t, uint32_t k)
             }
         }
         double m = median(w->scratch, n);
-        w->series[s] = own > 0 && m > 0 ? log(own / m) : none;
+        w->series[s] = own > 0 && m > 0 ? log(own / m) : RU_NAN;
         known += isfinite(w->series[s]);
     }
     return known;
@@ -199,7 +196,7 @@ static ru_status computes(work *w, ru_err *err)
             continue;
         }
         for (int64_t s = 0; w->n == 1 && s < w->n_steps; s++) {
-            w->series[s] = t.figure[s] > 0 ? log(t.figure[s]) : none;
+            w->series[s] = t.figure[s] > 0 ? log(t.figure[s]) : RU_NAN;
         }
         int64_t at = cut(w->series, w->n_steps, &level, &jump);
         int64_t since = at > 0 ? w->first + at : 0;
@@ -222,7 +219,7 @@ static ru_status inputs(work *w, ru_err *err)
         double level, jump;
         for (int64_t s = 0; s < w->n_steps; s++) {
             double v = t.figure[k * w->n_steps + s];
-            w->series[s] = isfinite(v) ? log(fmax(v, 1000.0)) : none; /* below 1 us is nothing */
+            w->series[s] = isfinite(v) ? log(fmax(v, 1000.0)) : RU_NAN; /* below 1 us is nothing */
         }
         int64_t at = cut(w->series, w->n_steps, &level, &jump);
         int64_t since = at > 0 && jump > 0 ? w->first + at : 0;
@@ -334,7 +331,7 @@ static ru_status transfers(work *w, ru_err *err)
             double out = rate_of(w, rate, k, true, false), in = rate_of(w, rate, k, false, true);
             double rest = rate_of(w, rate, k, false, false);
             if (w->n == 2) { /* two ranks: one direction against the other */
-                rest = order[o] == RU_CAUSE_SENDER ? in : none;
+                rest = order[o] == RU_CAUSE_SENDER ? in : RU_NAN;
             }
             double worst = order[o] == RU_CAUSE_LINK     ? fmax(out, in)
                            : order[o] == RU_CAUSE_SENDER ? out
@@ -363,7 +360,7 @@ static ru_status of_all(work *w, ru_step_part part, ru_err *err)
             }
         }
         double m = median(w->scratch, n);
-        w->series[s] = isfinite(m) ? log(fmax(m, 1000.0)) : none;
+        w->series[s] = isfinite(m) ? log(fmax(m, 1000.0)) : RU_NAN;
     }
     return RU_OK;
 }

@@ -37,7 +37,7 @@ ru_status ru_watch_open(const char *run, ru_arena *arena, ru_watch **out, ru_err
         return RU_FAIL(err, RU_E_LIMIT, "there is no memory for the view");
     }
     *w = (ru_watch){.run = run, .metrics = ru_path_join(arena, run, "metrics.jsonl")};
-    w->t.loss = w->t.lr = w->t.accuracy = w->t.norm = (double)NAN;
+    w->t.loss = w->t.lr = w->t.accuracy = w->t.norm = RU_NAN;
     if (w->metrics == NULL) {
         return RU_FAIL(err, RU_E_LIMIT, "there is no memory for the view");
     }
@@ -62,7 +62,7 @@ static int64_t whole(const json_t *o, const char *key, int64_t otherwise)
 static double number(const json_t *o, const char *key)
 {
     const json_t *v = json_object_get(o, key);
-    return json_is_number(v) ? json_number_value(v) : (double)NAN;
+    return json_is_number(v) ? json_number_value(v) : RU_NAN;
 }
 
 /* What the job minimises: "loss", or the name that an app gives it. */
@@ -86,7 +86,7 @@ static double objective(const json_t *o)
             return json_number_value(value);
         }
     }
-    return (double)NAN;
+    return RU_NAN;
 }
 
 static void take_step(ru_watch *w, const json_t *o)

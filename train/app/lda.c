@@ -442,7 +442,7 @@ static double lda_objective(const void *self, const double *sums, const float *c
 {
     const lda *l = self;
     if (sums[2] <= 0) {
-        return (double)NAN;
+        return RU_NAN;
     }
     double v = l->beta * (double)l->vocab, sum = sums[0] + sums[1];
     for (uint32_t k = 0; k < l->topics; k++) {
@@ -532,7 +532,7 @@ static ru_status lda_eval(const void *self, const float *const *tables, const ru
 static uint32_t lda_metrics(const void *self, const double *sums, ru_app_metric *metrics)
 {
     (void)self;
-    metrics[0] = (ru_app_metric){"perplexity", sums[1] > 0 ? exp(-sums[0] / sums[1]) : (double)NAN};
+    metrics[0] = (ru_app_metric){"perplexity", sums[1] > 0 ? exp(-sums[0] / sums[1]) : RU_NAN};
     return 1;
 }
 

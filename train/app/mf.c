@@ -407,7 +407,7 @@ static double mf_objective(const void *self, const double *sums, const float *co
 {
     (void)self;
     (void)told;
-    return sums[1] > 0 ? sqrt(sums[0] / sums[1]) : (double)NAN;
+    return sums[1] > 0 ? sqrt(sums[0] / sums[1]) : RU_NAN;
 }
 
 /* -- use --------------------------------------------------------------------------------------- */

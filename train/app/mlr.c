@@ -244,7 +244,7 @@ static double mlr_objective(const void *self, const double *sums, const float *c
 {
     (void)self;
     (void)told;
-    return sums[1] > 0 ? sums[0] / sums[1] : (double)NAN;
+    return sums[1] > 0 ? sums[0] / sums[1] : RU_NAN;
 }
 
 /* -- use --------------------------------------------------------------------------------------- */

@@ -54,8 +54,7 @@ ru_status rui_best_read(rui_best *b, const char *path, int64_t last_step, ru_err
             !number_of(line, "step", &step) || !(step >= 0 && step <= (double)last_step)) {
             continue;
         }
-        (void)rui_best_put(b, (int64_t)step,
-                           number_of(line, b->metric, &value) ? value : (double)NAN);
+        (void)rui_best_put(b, (int64_t)step, number_of(line, b->metric, &value) ? value : RU_NAN);
     }
     ru_file_unmap(&map);
     return RU_OK;

@@ -21,7 +21,7 @@ static void evaluations_are_counted_once(void **state)
     assert_true(rui_best_put(&b, 10, 0.5));
     assert_false(rui_best_put(&b, 10, 0.9)); /* told twice */
     assert_false(rui_best_put(&b, 20, 0.509));
-    assert_false(rui_best_put(&b, 30, (double)NAN));
+    assert_false(rui_best_put(&b, 30, RU_NAN));
     assert_int_equal(b.since, 2);
     assert_true(rui_best_put(&b, 40, 0.52));
     assert_int_equal(b.step, 40);

@@ -122,10 +122,10 @@ static void test_the_newest_are_kept(void **state)
         ru_join_in in = {.piece_bytes = k, .part = 0.1};
         ru_decisions_add(f.d, &ru_policy_join, &in, false);
     }
-    ru_decisions_measured(f.d, &ru_policy_join, "join_s", NAN, 1.5);
+    ru_decisions_measured(f.d, &ru_policy_join, "join_s", RU_NAN, 1.5);
     ru_decisions_measured(f.d, &ru_policy_join, "wait_s", 2, 3);
     ru_decisions_measured(f.d, &ru_policy_join, "wait_s", 2, 4);
-    ru_decisions_measured(f.d, &ru_policy_mem, "arena_bytes", NAN, 4); /* no such plan */
+    ru_decisions_measured(f.d, &ru_policy_mem, "arena_bytes", RU_NAN, 4); /* no such plan */
     ru_world w = world_of(&f);
     assert_int_equal(w.plans.n, RU_DECISIONS_MAX);
     assert_non_null(strstr(w.plans.at[0].input, "\"piece_bytes\":4,"));

@@ -168,7 +168,7 @@ static ru_status run_batch(ru_eval *e, const eval_size *s, const ru_batch *b, ru
 static ru_status metrics_from(ru_eval *e, const ru_eval_sums *s, ru_metrics *out, ru_err *err)
 {
     ru_metrics m = {0};
-    double loss = s->weight > 0 ? s->loss / s->weight : (double)NAN;
+    double loss = s->weight > 0 ? s->loss / s->weight : RU_NAN;
     if (s->count > 0) {
         m.at[m.n++] = (ru_metric){"accuracy", s->correct / s->count};
     }

@@ -483,7 +483,7 @@ static void read_field(ru_msg_in *in, ru_wire_in *w, const field *f, bool there,
     }
     case F64:
     case F64_MAYBE: {
-        double v = there ? ru_wire_f64(w) : (double)NAN;
+        double v = there ? ru_wire_f64(w) : RU_NAN;
         memcpy(at, &v, sizeof v);
         break;
     }
@@ -494,7 +494,7 @@ static void read_field(ru_msg_in *in, ru_wire_in *w, const field *f, bool there,
         break;
     }
     case NAMED: {
-        ru_metric v = {.name = f->key, .value = (double)NAN};
+        ru_metric v = {.name = f->key, .value = RU_NAN};
         if (there) {
             v.name = read_text(in, w, METRIC_NAME_MAX, used);
             v.value = ru_wire_f64(w);

@@ -77,7 +77,7 @@ static uint32_t all_kinds(ru_msg out[RU_MSG_KINDS])
                         .step = {.step = 1,
                                  .loss = {"log_likelihood", (double)INFINITY},
                                  .lr = 0.1,
-                                 .accuracy = (double)NAN,
+                                 .accuracy = RU_NAN,
                                  .norm = 2.5}};
     out[n++] = (ru_msg){.kind = RU_MSG_EVAL, .eval = {.step = 1, .metric = metrics}};
     out[n++] = (ru_msg){.kind = RU_MSG_EVENT, .event = event()};

@@ -20,7 +20,7 @@ double ru_metrics_get(const ru_metrics *m, const char *name)
             return m->at[k].value;
         }
     }
-    return (double)NAN;
+    return RU_NAN;
 }
 
 ru_status ru_run_report_open(const ru_run_report_options *opt, ru_arena *arena, ru_run_report **out,
@@ -112,7 +112,7 @@ int64_t ru_run_report_evaluated(ru_run_report *r)
 
 ru_run_report_details ru_run_report_details_none(void)
 {
-    const double none = (double)NAN;
+    const double none = RU_NAN;
     return (ru_run_report_details){.pause_s = none,
                                    .samples = -1,
                                    .after_s = none,
@@ -212,8 +212,8 @@ ru_status ru_run_report_step_put(ru_run_report *r, const ru_run_report_step *s, 
                  .step_s = (double)s->step_ns / 1e9,
                  .samples_per_s = s->step_ns > 0 ? (double)s->batch * 1e9 / (double)s->step_ns : 0,
                  .workers = r->workers,
-                 .accuracy = s->accuracy >= 0 ? s->accuracy : (double)NAN,
-                 .norm = s->norm >= 0 ? s->norm : (double)NAN}};
+                 .accuracy = s->accuracy >= 0 ? s->accuracy : RU_NAN,
+                 .norm = s->norm >= 0 ? s->norm : RU_NAN}};
     rui_report_progress(r, s);
     return emit(r, &m, err);
 }

@@ -103,9 +103,9 @@ void rui_report_progress_fill(const ru_run_report *r, const ru_run_report_step *
         .epoch = s->epoch,
         .epochs = r->opt.epochs,
         .loss = {r->opt.objective, r->loss_mean},
-        .accuracy = r->judged ? r->accuracy_mean : (double)NAN,
+        .accuracy = r->judged ? r->accuracy_mean : RU_NAN,
         .samples_per_s = per_s * (double)s->batch,
-        .left_s = known ? (double)(r->opt.steps - s->step) / per_s : (double)NAN,
+        .left_s = known ? (double)(r->opt.steps - s->step) / per_s : RU_NAN,
         .members = r->members,
         .voters = r->voters,
     };

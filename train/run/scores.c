@@ -55,7 +55,7 @@ static double area(scored *s, int64_t n)
         is += here;
     }
     double others = (double)(n - is), own = (double)is;
-    return is == 0 || is == n ? (double)NAN : (ranks - own * (own + 1) / 2) / (own * others);
+    return is == 0 || is == n ? RU_NAN : (ranks - own * (own + 1) / 2) / (own * others);
 }
 
 static double ratio(int64_t part, int64_t all)
@@ -99,9 +99,9 @@ ru_status ru_class_scores_get(const int64_t *labels, const float *scores, int64_
         for (int64_t i = 0; areas && i < n; i++) {
             order[i] = (scored){scores[i * classes + k], labels[i] == k};
         }
-        s.auc[k] = areas ? area(order, n) : (double)NAN;
+        s.auc[k] = areas ? area(order, n) : RU_NAN;
     }
-    s.top5 = classes > 5 ? ratio(top5, n) : (double)NAN;
+    s.top5 = classes > 5 ? ratio(top5, n) : RU_NAN;
     *out = s;
     return RU_OK;
 }
@@ -128,7 +128,7 @@ ru_class_means ru_class_means_get(const ru_class_scores *s)
     m.precision /= occur;
     m.recall /= occur;
     m.f1 /= occur;
-    m.auc = areas > 0 ? m.auc / areas : (double)NAN;
+    m.auc = areas > 0 ? m.auc / areas : RU_NAN;
     return m;
 }
 
@@ -161,7 +161,7 @@ static offs offs_of(const float *x, const float *y, int64_t n, int64_t outputs)
     double parts = (double)(n * outputs);
     o.mae /= parts;
     o.rmse = sqrt(squares / parts);
-    o.r2 = vary > 0 ? sum_r2 / vary : (double)NAN;
+    o.r2 = vary > 0 ? sum_r2 / vary : RU_NAN;
     return o;
 }
 

@@ -48,7 +48,7 @@ static double area_by_pairs(const int64_t *labels, const float *scores, int64_t 
             }
         }
     }
-    return pairs > 0 ? right / pairs : (double)NAN;
+    return pairs > 0 ? right / pairs : RU_NAN;
 }
 
 static void areas_and_hits_by_counting(void **state)

@@ -255,10 +255,11 @@ ru_status rui_trainer_finish(rui_trainer *t, const char *ended, ru_run_report_su
                           t->best.metric, t->best.value, (long long)t->best.step, t->out);
     }
     if (!stopped && t->loss_first > 0 && t->loss > RISEN * t->loss_first) {
-        ru_report_say(t->report,
-                      "warning: the loss rose from %.3g at the first step to %.3g at the last; the "
-                      "learning rate (train.optimizer, lr) is probably too high",
-                      t->loss_first, t->loss);
+        ru_run_report_say(
+            t->report,
+            "warning: the loss rose from %.3g at the first step to %.3g at the last; the "
+            "learning rate (train.optimizer, lr) is probably too high",
+            t->loss_first, t->loss);
     }
     RU_TRY(rui_trainer_dir_facts(t, err));
     summarise(t, ended, summary);
@@ -391,7 +392,7 @@ static ru_status odd(void *self, const rui_odd_step *s, ru_err *err)
     return st;
 }
 
-static void stepped(void *self, const ru_report_step *s)
+static void stepped(void *self, const ru_run_report_step *s)
 {
     alone *a = self;
     if (a->t->opt->sweep != NULL && rui_sweep_put(a->t->opt->sweep, s->lr, s->loss)) {

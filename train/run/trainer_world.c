@@ -243,5 +243,6 @@ void rui_trainer_decided(rui_trainer *t)
         ru_decisions_add(t->decisions, plans[k].policy, plans[k].in,
                          plans[k].policy == &ru_policy_kernel);
     }
-    ru_decisions_measured(t->decisions, &ru_policy_mem, "arena_bytes", NAN, (double)s.arena_bytes);
+    ru_decisions_measured(t->decisions, &ru_policy_mem, "arena_bytes", RU_NAN,
+                          (double)s.arena_bytes);
 }

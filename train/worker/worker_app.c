@@ -547,7 +547,7 @@ ru_status ru_app_worker_run(const ru_app_worker_options *opt, ru_arena *arena,
     }
     w->opt = opt;
     w->arena = arena;
-    w->objective = (double)NAN;
+    w->objective = RU_NAN;
     ru_mutex_init(&w->lock);
     ru_mutex_init(&w->log_lock);
     ru_cond_init(&w->changed);

@@ -17,7 +17,7 @@
 static void measure(rui_app_worker *w, ru_time now)
 {
     if (w->plan_measured && w->plan_clocks > 0) {
-        ru_decisions_measured(w->decisions, ru_policy_find("moves"), "iteration_s", (double)NAN,
+        ru_decisions_measured(w->decisions, ru_policy_find("moves"), "iteration_s", RU_NAN,
                               (double)(now.ns - w->plan_at.ns) * 1e-9 / (double)w->plan_clocks);
     }
     w->plan_measured = false;
@@ -65,7 +65,7 @@ void rui_app_planned(void *self, const ru_moves_in *in, ru_time now)
 
 void rui_app_settled(rui_app_worker *w, const ru_engine_news *n, ru_time now)
 {
-    ru_decisions_measured(w->decisions, ru_policy_find("moves"), "moving_s", (double)NAN,
+    ru_decisions_measured(w->decisions, ru_policy_find("moves"), "moving_s", RU_NAN,
                           (double)n->took_ns * 1e-9);
     w->plan_measured = true;
     w->plan_at = now;
@@ -96,8 +96,7 @@ void rui_app_logged(rui_app_worker *w, const ru_engine_news *n)
     double bytes = (double)n->bytes, took = (double)n->took_ns * 1e-9;
     if (w->save_told) {
         ru_decisions_measured(w->decisions, ru_policy_find("save"), "save_s",
-                              w->save_bytes > 0 ? bytes * w->save_s / w->save_bytes : (double)NAN,
-                              took);
+                              w->save_bytes > 0 ? bytes * w->save_s / w->save_bytes : RU_NAN, took);
     }
     w->save_bytes += bytes;
     w->save_s += took;
@@ -123,9 +122,9 @@ void rui_app_recovered(void *self, const ru_recover_in *in, double late, int64_t
     const ru_policy *policy = ru_policy_find("recover");
     ru_decisions_add(w->decisions, policy, &file, false);
     ru_decisions_measured(w->decisions, policy, "recovery_s",
-                          w->recoveries > 0 ? w->recovery_s / w->recoveries : (double)NAN,
+                          w->recoveries > 0 ? w->recovery_s / w->recoveries : RU_NAN,
                           (double)took_ns * 1e-9);
-    ru_decisions_measured(w->decisions, policy, "lost_iterations", (double)NAN, late);
+    ru_decisions_measured(w->decisions, policy, "lost_iterations", RU_NAN, late);
     w->recovery_s += (double)took_ns * 1e-9;
     w->recoveries++;
     ru_arena_fini(&a);
@@ -140,14 +139,14 @@ void rui_app_reassigned(void *self, const ru_reassign_in *in, const ru_engine_sl
     rui_app_worker *w = self;
     const ru_policy *policy = ru_policy_find("reassign");
     if (w->reassigned) { /* what came of the last answer */
-        ru_decisions_measured(w->decisions, policy, "next_clock_s", (double)NAN,
+        ru_decisions_measured(w->decisions, policy, "next_clock_s", RU_NAN,
                               (double)clock_ns * 1e-9);
         if (slices->n > 0) {
             ru_decisions_measured(w->decisions, policy, "slice_s",
                                   (double)slices->predicted_ns * 1e-9 / (double)slices->n,
                                   (double)slices->took_ns * 1e-9 / (double)slices->n);
         }
-        ru_decisions_measured(w->decisions, policy, "slices_share", (double)NAN,
+        ru_decisions_measured(w->decisions, policy, "slices_share", RU_NAN,
                               slices->of > 0 ? (double)slices->units / (double)slices->of : 0);
     }
     if (in == NULL) {

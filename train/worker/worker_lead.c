@@ -212,7 +212,7 @@ void rui_worker_news(void *self, const ru_elastic_news *n, ru_time now)
     case RU_ELASTIC_SHARES:
         /* How long the longest should compute: step_s of the following steps is beside it. */
         more.shares = n->sentence;
-        more.predicted_compute_s = n->b > 0 ? (double)n->b * 1e-9 : (double)NAN;
+        more.predicted_compute_s = n->b > 0 ? (double)n->b * 1e-9 : RU_NAN;
         event(w, n, "replan", &more);
         break;
     case RU_ELASTIC_PLANNED:

@@ -52,8 +52,8 @@ static void keep_buckets(rui_worker *w)
         n += s->measured[b].n > 0;
         most = s->measured[b].n > 0 && size > most ? size : most;
     }
-    ru_decisions_measured(w->t.decisions, &ru_policy_fuse, "buckets", NAN, n);
-    ru_decisions_measured(w->t.decisions, &ru_policy_fuse, "largest_bytes", NAN, (double)most);
+    ru_decisions_measured(w->t.decisions, &ru_policy_fuse, "buckets", RU_NAN, n);
+    ru_decisions_measured(w->t.decisions, &ru_policy_fuse, "largest_bytes", RU_NAN, (double)most);
 }
 
 void rui_worker_join_begun(rui_worker *w, uint32_t number, int64_t step, ru_time now)
@@ -69,9 +69,9 @@ void rui_worker_join_ended(rui_worker *w, uint32_t number, int64_t step, ru_time
         const rui_join j = w->joins.at[k];
         if (j.number == number) {
             w->joins.at[k] = w->joins.at[--w->joins.n];
-            ru_decisions_measured(w->t.decisions, &ru_policy_join, "join_steps", NAN,
+            ru_decisions_measured(w->t.decisions, &ru_policy_join, "join_steps", RU_NAN,
                                   (double)(step - j.step));
-            ru_decisions_measured(w->t.decisions, &ru_policy_join, "join_s", NAN,
+            ru_decisions_measured(w->t.decisions, &ru_policy_join, "join_s", RU_NAN,
                                   (double)ru_time_since(now, j.begun) * 1e-9);
             return;
         }
@@ -114,7 +114,7 @@ void rui_worker_steps_end(rui_worker *w)
     ru_elastic_facts_get(ru_peer_elastic(w->node), &f);
     int64_t n = f.timed - w->timed_before;
     if (n > 0) {
-        ru_decisions_measured(w->t.decisions, &ru_policy_share, "step_s", NAN,
+        ru_decisions_measured(w->t.decisions, &ru_policy_share, "step_s", RU_NAN,
                               (double)(f.longest_ns - w->longest_before_ns) * 1e-9 / (double)n);
     }
     w->timed_before = f.timed;
