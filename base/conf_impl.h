@@ -88,8 +88,6 @@ rui_node *rui_conf_merge(ru_arena *arena, const ru_conf_table *table, rui_node *
 const ru_conf_field *rui_conf_find(const ru_conf_table *t, const char *name);
 /* The number from 1 of `name` in t->one_of, 0 when it is not there. */
 uint32_t rui_conf_which(const ru_conf_table *t, const char *name);
-/* Name of the k-th alternative, k from 1. */
-ru_str rui_conf_alternative(const ru_conf_table *t, uint32_t k);
 
 /* Check and read `node` (NULL: nothing given) as `table` into `into`; problems go to c->problems.
  * With `asked` false, what is required may be missing. */

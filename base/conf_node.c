@@ -80,17 +80,6 @@ const ru_conf_field *rui_conf_find(const ru_conf_table *t, const char *name)
     return NULL;
 }
 
-ru_str rui_conf_alternative(const ru_conf_table *t, uint32_t k)
-{
-    ru_str rest = ru_str_c(t->one_of), item = {0};
-    for (uint32_t i = 1; ru_str_next(&rest, '|', &item); i++) {
-        if (i == k) {
-            return item;
-        }
-    }
-    return (ru_str){0};
-}
-
 uint32_t rui_conf_which(const ru_conf_table *t, const char *name)
 {
     ru_str rest = ru_str_c(t->one_of), item;

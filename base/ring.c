@@ -68,17 +68,6 @@ uint64_t ru_spsc_lost(const ru_spsc *r)
     return __atomic_load_n(&r->lost, __ATOMIC_RELAXED);
 }
 
-bool ru_spsc_push(ru_spsc *r, const void *elem)
-{
-    void *place = ru_spsc_place(r);
-    if (place == NULL) {
-        return false;
-    }
-    memcpy(place, elem, r->elem_bytes);
-    ru_spsc_put(r);
-    return true;
-}
-
 const void *ru_spsc_peek(ru_spsc *r, uint32_t n_max, uint32_t *n)
 {
     uint64_t head = r->head;

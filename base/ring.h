@@ -27,7 +27,6 @@ void ru_spsc_init(ru_spsc *r, void *slots, uint32_t count, uint32_t elem_bytes);
 /* Writer: place for the next element, NULL when full; then ru_spsc_put makes it visible. */
 void *ru_spsc_place(ru_spsc *r);
 void ru_spsc_put(ru_spsc *r);
-bool ru_spsc_push(ru_spsc *r, const void *elem); /* both at once; false when full */
 /* Writer: is there place for n more? */
 bool ru_spsc_room(ru_spsc *r, uint32_t n);
 /* Writer: count an element that did not fit. */

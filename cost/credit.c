@@ -21,12 +21,6 @@ ru_credit_rules ru_credit_gp2(double size_gib)
     return (ru_credit_rules){.earn = earn, .cap = 5.4e6, .start = 5.4e6, .burst = fmax(3000, earn)};
 }
 
-ru_credit_rules ru_credit_link(double earn, double burst, double full_s)
-{
-    double cap = (burst - earn) * full_s;
-    return (ru_credit_rules){.earn = earn, .cap = cap, .start = cap, .burst = burst};
-}
-
 ru_credit ru_credit_launch(const ru_credit_rules *r)
 {
     return (ru_credit){.earned = r->start, .launch = r->launch};
@@ -35,17 +29,6 @@ ru_credit ru_credit_launch(const ru_credit_rules *r)
 double ru_credit_level(const ru_credit *c)
 {
     return c->earned + c->launch;
-}
-
-ru_credit_state ru_credit_state_of(const ru_credit_rules *r, const ru_credit *c, double use)
-{
-    if (use <= r->earn) {
-        return RU_CREDIT_ACCRUE;
-    }
-    if (ru_credit_level(c) > 0) {
-        return RU_CREDIT_SPEND;
-    }
-    return r->unlimited ? RU_CREDIT_SURPLUS : RU_CREDIT_EMPTY;
 }
 
 double ru_credit_empty_s(const ru_credit_rules *r, const ru_credit *c, double use)

@@ -45,14 +45,11 @@ ru_credit_rules ru_credit_cpu(uint32_t vcpus, double credits_per_hour, double ca
                               bool launch_apart);
 /* I/O of a gp2 volume: max(100, 3 per GiB) a second up to 16,000; bursts to 3,000. */
 ru_credit_rules ru_credit_gp2(double size_gib);
-/* A link that runs at `burst` for full_s seconds from a full bucket, then at `earn`. */
-ru_credit_rules ru_credit_link(double earn, double burst, double full_s);
 
 /* As it stands after a launch. */
 ru_credit ru_credit_launch(const ru_credit_rules *r);
 /* What can be spent. */
 double ru_credit_level(const ru_credit *c);
-ru_credit_state ru_credit_state_of(const ru_credit_rules *r, const ru_credit *c, double use);
 /* Seconds of constant use until it is limited, or until surplus begins; INFINITY: never. */
 double ru_credit_empty_s(const ru_credit_rules *r, const ru_credit *c, double use);
 /* Seconds of constant use until the earned tokens are at the cap; INFINITY: never. */

@@ -58,8 +58,6 @@ static void test_an_empty_bucket_limits_to_what_comes_in(void **state)
     near(ru_credit_run(&r, &c, 1.0 / 60, 1200), 10 + 1, 1e-12);
     near(ru_credit_level(&c), 0, 1e-9);
     c.earned = 0;
-    assert_int_equal(ru_credit_state_of(&r, &c, 1), RU_CREDIT_EMPTY);
-    assert_int_equal(ru_credit_state_of(&r, &c, r.earn), RU_CREDIT_ACCRUE);
     assert_true(isinf(ru_credit_empty_s(&r, &c, r.earn)));
     assert_true(isinf(ru_credit_refill_s(&r, &c, r.earn)));
     near(ru_credit_refill_s(&r, &c, 0), 24 * 3600, 1e-12);
@@ -77,7 +75,6 @@ static void test_surplus_is_paid_by_earnings_then_billed(void **state)
     near(ru_credit_run(&r, &c, 2.0 / 60, 6 * 3600), 720, 1e-12);
     near(c.surplus, 576, 1e-9);
     near(c.billed, 0, 1e-9);
-    assert_int_equal(ru_credit_state_of(&r, &c, 2.0 / 60), RU_CREDIT_SURPLUS);
     ru_credit_run(&r, &c, 2.0 / 60, 3600);
     near(c.billed, 96, 1e-9); /* 120 used, 24 earned */
     near(c.billed * r.usd_per_token, 0.08, 1e-9);
@@ -109,10 +106,6 @@ static void test_disks_and_links(void **state)
     ru_credit_rules r = ru_credit_gp2(2000);
     ru_credit c = ru_credit_launch(&r);
     assert_true(isinf(ru_credit_empty_s(&r, &c, 1e9))); /* 6,000 at all times */
-    r = ru_credit_link(1000, 10000, 600);
-    c = ru_credit_launch(&r);
-    near(ru_credit_empty_s(&r, &c, 10000), 600, 1e-12);
-    near(ru_credit_run(&r, &c, 10000, 1200), 600 * 10000.0 + 600 * 1000.0, 1e-12);
 }
 
 /* Whatever the use: never below nothing, never above the cap and the launch credits, launch credits

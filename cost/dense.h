@@ -41,9 +41,4 @@ double ru_chol_log_det(const double *l, uint32_t n, uint32_t ld);
 /* Inverse of L L', symmetric. Shape: into [n, n]. */
 void ru_chol_inverse(const double *l, uint32_t n, uint32_t ld, double *into);
 
-/* into = exp(a t) by scaling, a Pade approximant of order 8 and squaring. Shape: [n, n].
- * Source: higham-2005. Errors: RU_E_LIMIT when `scratch` is full, RU_E_ARG for not finite input. */
-RU_MUST_USE ru_status ru_dense_exp(const double *a, uint32_t n, double t, ru_arena *scratch,
-                                   double *into, ru_err *err);
-
 #endif

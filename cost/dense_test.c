@@ -93,53 +93,5 @@ static void cholesky_factors_solves_and_grows(void **state)
     assert_int_equal(ru_chol(flat, 2, 2, NULL), RU_E_INFEASIBLE);
 }
 
-static void exponentials(void **state)
-{
-    (void)state;
-    static const double a[9] = {1, 2, 0, -3, 0.5, 4, 2, -1, -2};
-    /* scipy.linalg.expm(a * t) */
-    static const struct {
-        double t, want[9];
-    } rows[] = {
-        {0.1,
-         {1.0755082400139915, 0.212260753815376, 0.03910170654707992, -0.2792894241759841,
-          1.0028921982866075, 0.36586894781013213, 0.20248532717860604, -0.07191638367899307,
-          0.8035503858155848}},
-        {1,
-         {0.8610279839889138, 1.5679776716919278, 2.080406402800183, -0.27156010473770875,
-          -0.5711696353341591, 0.015345739183580629, 1.0478760709918817, 1.0363667666041965,
-          0.9795440797762403}},
-        {3,
-         {5.477514741626704, 6.415267241571518, 9.006254409783114, -0.6166464525741642,
-          -0.6294292736577333, -0.6788471315316327, 4.163703639125742, 4.672838987774465,
-          6.549540990886874}},
-    };
-    ru_arena arena;
-    ru_arena_init(&arena, 0);
-    ru_err err;
-    double e[9];
-    for (uint32_t k = 0; k < RU_ARRAY_LEN(rows); k++) {
-        assert_ok(ru_dense_exp(a, 3, rows[k].t, &arena, e, &err), err);
-        for (uint32_t i = 0; i < 9; i++) {
-            assert_true(fabs(e[i] - rows[k].want[i]) < 1e-11);
-        }
-    }
-    /* A generator: rows stay distributions over long times; two states have a closed form. */
-    static const double q[4] = {-3, 3, 1, -1};
-    assert_ok(ru_dense_exp(q, 2, 0.25, &arena, e, &err), err);
-    assert_near(e[0], 0.25 + 0.75 * exp(-1), 1e-14);
-    assert_ok(ru_dense_exp(q, 2, 1e6, &arena, e, &err), err);
-    assert_near(e[0], 0.25, 1e-9);
-    assert_ok(ru_dense_exp(q, 2, 0, &arena, e, &err), err);
-    assert_true(e[0] == 1 && e[1] == 0);
-    static const double bad[1] = {(double)INFINITY};
-    assert_int_equal(ru_dense_exp(bad, 1, 1, &arena, e, NULL), RU_E_ARG);
-    uint8_t small[64];
-    ru_arena fixed;
-    ru_arena_init_fixed(&fixed, small, sizeof small);
-    assert_int_equal(ru_dense_exp(a, 3, 1, &fixed, e, NULL), RU_E_LIMIT);
-    ru_arena_fini(&arena);
-}
-
 RU_TESTS(cost_dense, cmocka_unit_test(lu_solves_from_both_sides),
-         cmocka_unit_test(cholesky_factors_solves_and_grows), cmocka_unit_test(exponentials))
+         cmocka_unit_test(cholesky_factors_solves_and_grows))

@@ -136,15 +136,3 @@ double ru_evict_service(const ru_evict_law *l, double hours)
     sum += 0.5 * (low + high) * minutes;
     return (at - sum / l->n_starts) / RU_EVICT_MINUTES;
 }
-
-double ru_evict_hazard(const ru_evict_law *l, uint32_t k)
-{
-    RU_CHECK(k < RU_EVICT_MINUTES);
-    double before = (double)l->n_starts - l->evicted[k];
-    double after = (double)l->n_starts - l->evicted[k + 1];
-    if (before <= 0) {
-        return 0;
-    }
-    /* the last survivors of a finite history: count half an instance instead of none */
-    return -RU_EVICT_MINUTES * ru_math_log(fmax(after, 0.5) / before);
-}

@@ -55,8 +55,5 @@ RU_MUST_USE ru_status ru_evict_count(const ru_prices *p, int64_t from_s, int64_t
 double ru_evict_chance(const ru_evict_law *l, double hours);
 /* Expected hours in service within `hours` <= 1: the integral of the survival. */
 double ru_evict_service(const ru_evict_law *l, double hours);
-/* Evictions in an hour of service, of the instances that reached minute `k` (0..59); 0: none did.
- */
-double ru_evict_hazard(const ru_evict_law *l, uint32_t k);
 
 #endif

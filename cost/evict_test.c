@@ -25,7 +25,6 @@ static void test_one_rise(void **state)
     assert_near(ru_evict_chance(&l, 1), 0.5, 1e-15);
     /* evictions after 5, 10 .. 30 minutes, spread over the minute before: 6 (60) - 6 (30 + 12.5) */
     assert_near(ru_evict_service(&l, 1), (720 - 6 * 42.5 - 6 * 0.5) / 720, 1e-14);
-    assert_near(ru_evict_hazard(&l, 4), -60 * ru_math_log(11.0 / 12), 1e-12);
     assert_ok(ru_evict_count(&p, 0, 7200, 0.1, RU_EVICT_ALL, &a, &l, &err), err);
     assert_int_equal(l.evicted[60], 0);
     assert_near(ru_evict_service(&l, 0.5), 0.5, 1e-15);

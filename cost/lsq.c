@@ -533,17 +533,3 @@ ru_status ru_lsq_solve(const ru_lsq_in *in, ru_arena *out, ru_arena *scratch, ru
     }
     return st;
 }
-
-double ru_lsq_at(const ru_lsq_fit *fit, const double *row)
-{
-    return ru_dense_dot(fit->x, row, fit->n);
-}
-
-double ru_lsq_variance_at(const ru_lsq_fit *fit, const double *row)
-{
-    double sum = 0;
-    for (uint32_t i = 0; i < fit->n; i++) {
-        sum += row[i] * ru_dense_dot(fit->covariance + (size_t)i * fit->n, row, fit->n);
-    }
-    return sum;
-}

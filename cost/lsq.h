@@ -41,9 +41,4 @@ typedef struct ru_lsq_fit {
 RU_MUST_USE ru_status ru_lsq_solve(const ru_lsq_in *in, ru_arena *out, ru_arena *scratch,
                                    ru_lsq_fit *fit, ru_err *err);
 
-/* Value and variance (of the mean, without the noise of an observation) at a row. Shape: row [n].
- */
-double ru_lsq_at(const ru_lsq_fit *fit, const double *row);
-double ru_lsq_variance_at(const ru_lsq_fit *fit, const double *row);
-
 #endif

@@ -114,17 +114,6 @@ ru_markov ru_markov_mmpp(double rate1, double rate2, double leave1, double leave
                        .d1 = {rate1, 0, 0, rate2}};
 }
 
-ru_markov ru_markov_faster(const ru_markov *m, double factor)
-{
-    RU_CHECK(factor > 0);
-    ru_markov out = *m;
-    for (uint32_t i = 0; i < m->n * m->n; i++) {
-        out.d0[i] *= factor;
-        out.d1[i] *= factor;
-    }
-    return out;
-}
-
 ru_markov ru_markov_thinned(const ru_markov *m, double p)
 {
     RU_CHECK(p > 0 && p <= 1);
@@ -136,63 +125,9 @@ ru_markov ru_markov_thinned(const ru_markov *m, double p)
     return out;
 }
 
-static ru_status check_pair(const ru_markov *a, const ru_markov *b, ru_err *err)
-{
-    RU_TRY(check_cells(a, err));
-    RU_TRY(check_cells(b, err));
-    if (a->n * b->n > N_MAX) {
-        return RU_FAIL(err, RU_E_LIMIT, "two arrival processes of %u and %u phases together, %d",
-                       a->n, b->n, N_MAX);
-    }
-    return RU_OK;
-}
-
-ru_status ru_markov_superpose(const ru_markov *a, const ru_markov *b, ru_markov *out, ru_err *err)
-{
-    RU_TRY(check_pair(a, b, err));
-    ru_markov m = {.n = a->n * b->n};
-    for (uint32_t i = 0; i < m.n; i++) {
-        for (uint32_t j = 0; j < m.n; j++) {
-            uint32_t ia = i / b->n, ja = j / b->n, ib = i % b->n, jb = j % b->n;
-            uint32_t at_a = ia * a->n + ja, at_b = ib * b->n + jb;
-            m.d0[i * m.n + j] = (ib == jb ? a->d0[at_a] : 0) + (ia == ja ? b->d0[at_b] : 0);
-            m.d1[i * m.n + j] = (ib == jb ? a->d1[at_a] : 0) + (ia == ja ? b->d1[at_b] : 0);
-        }
-    }
-    *out = m;
-    return RU_OK;
-}
-
-static bool is_diagonal(const ru_markov *m)
-{
-    for (uint32_t i = 0; i < m->n * m->n; i++) {
-        if (i % (m->n + 1) != 0 && m->d0[i] != 0) {
-            return false;
-        }
-    }
-    return true;
-}
-
-ru_status ru_markov_compose(const ru_markov *a, const ru_markov *b, ru_markov *out, ru_err *err)
-{
-    RU_TRY(check_pair(a, b, err));
-    if (!is_diagonal(a) && !is_diagonal(b)) {
-        return RU_FAIL(err, RU_E_ARG, "one of two composed arrival processes needs a diagonal D0");
-    }
-    ru_markov m = {.n = a->n * b->n};
-    for (uint32_t i = 0; i < m.n; i++) {
-        for (uint32_t j = 0; j < m.n; j++) {
-            uint32_t at_a = i / b->n * a->n + j / b->n, at_b = i % b->n * b->n + j % b->n;
-            m.d0[i * m.n + j] = -a->d0[at_a] * b->d0[at_b];
-            m.d1[i * m.n + j] = a->d1[at_a] * b->d1[at_b];
-        }
-    }
-    *out = m;
-    return RU_OK;
-}
-
 ru_status ru_markov_solve(const ru_markov *m, ru_markov_law *out, ru_err *err)
 {
+    double wait[CELLS_MAX]; /* (-D0)^-1, [n, n] */
     RU_TRY(check_cells(m, err));
     ru_markov_law l = {.map = *m};
     uint32_t n = m->n, perm[N_MAX];
@@ -210,10 +145,10 @@ ru_status ru_markov_solve(const ru_markov *m, ru_markov_law *out, ru_err *err)
         column[j] = 1 / q;
         ru_dense_lu_solve(lu, perm, n, column);
         for (uint32_t i = 0; i < n; i++) {
-            l.wait[i * n + j] = column[i];
+            wait[i * n + j] = column[i];
         }
     }
-    ru_dense_mul(l.wait, m->d1, n, n, n, l.jump);
+    ru_dense_mul(wait, m->d1, n, n, n, l.jump);
     RU_TRY(stationary(sum, n, l.at_time, err));
     for (uint32_t i = 0; i < n; i++) {
         for (uint32_t j = 0; j < n; j++) {
@@ -230,165 +165,6 @@ ru_status ru_markov_solve(const ru_markov *m, ru_markov_law *out, ru_err *err)
     }
     *out = l;
     return RU_OK;
-}
-
-double ru_markov_moment(const ru_markov_law *l, uint32_t k)
-{
-    double v[N_MAX], next[N_MAX], sum = 0;
-    memcpy(v, l->at_arrival, sizeof v);
-    for (uint32_t i = 1; i <= k; i++) {
-        ru_dense_row_mul(v, l->wait, l->map.n, l->map.n, next);
-        for (uint32_t j = 0; j < l->map.n; j++) {
-            v[j] = i * next[j];
-        }
-    }
-    for (uint32_t j = 0; j < l->map.n; j++) {
-        sum += v[j];
-    }
-    return sum;
-}
-
-double ru_markov_scv(const ru_markov_law *l)
-{
-    double mean = ru_markov_moment(l, 1);
-    return ru_markov_moment(l, 2) / (mean * mean) - 1;
-}
-
-double ru_markov_correlation(const ru_markov_law *l, uint32_t lag)
-{
-    uint32_t n = l->map.n;
-    double v[N_MAX], next[N_MAX], joint = 0, mean = ru_markov_moment(l, 1);
-    ru_dense_row_mul(l->at_arrival, l->wait, n, n, v);
-    /* E[X0 X_lag] = pi_e wait P^lag wait 1; squaring of P is not worth it for lags of hundreds. */
-    for (uint32_t i = 0; i < lag; i++) {
-        ru_dense_row_mul(v, l->jump, n, n, next);
-        memcpy(v, next, sizeof v);
-    }
-    ru_dense_row_mul(v, l->wait, n, n, next);
-    for (uint32_t j = 0; j < n; j++) {
-        joint += next[j];
-    }
-    double variance = ru_markov_moment(l, 2) - mean * mean;
-    return variance > 0 ? (joint - mean * mean) / variance : 0;
-}
-
-/* Sum of weights after uniformised time t under rates `d` [n, n] (d0 alone, or d0 + d1): v exp(d t)
- * into v. Steps of at most 512 / q keep the first Poisson weight above underflow. */
-static void flow(const double *d, uint32_t n, double q, double t, double *v)
-{
-    double parts = ceil(q * t / 512);
-    double step = t / (parts < 1 ? 1 : parts);
-    for (double part = 0; part < parts; part++) {
-        double term[N_MAX], next[N_MAX], sum[N_MAX], weight = ru_num_exp(-q * step), left = 1;
-        memcpy(term, v, sizeof term);
-        memset(sum, 0, sizeof sum);
-        for (uint32_t k = 0; left > 1e-17 || k < q * step; k++) {
-            for (uint32_t i = 0; i < n; i++) {
-                sum[i] += weight * term[i];
-            }
-            ru_dense_row_mul(term, d, n, n, next);
-            for (uint32_t i = 0; i < n; i++) {
-                term[i] += next[i] / q;
-            }
-            left -= weight;
-            weight *= q * step / (k + 1);
-            if (k > q * step + 40 * (1 + sqrt(q * step))) {
-                break;
-            }
-        }
-        memcpy(v, sum, sizeof sum);
-    }
-}
-
-double ru_markov_wait_cdf(const ru_markov_law *l, double t)
-{
-    if (!(t > 0)) {
-        return 0;
-    }
-    double v[N_MAX] = {0}, left = 0, q = largest_rate(&l->map);
-    memcpy(v, l->at_arrival, sizeof v);
-    if (q * t > 1e6) { /* far beyond every wait, or one that only an exponential reaches */
-        double e[CELLS_MAX];
-        uint8_t buf[8 * CELLS_MAX * sizeof(double)];
-        ru_arena a;
-        ru_arena_init_fixed(&a, buf, sizeof buf);
-        if (ru_dense_exp(l->map.d0, l->map.n, t, &a, e, NULL) != RU_OK) {
-            return 1;
-        }
-        ru_dense_row_mul(l->at_arrival, e, l->map.n, l->map.n, v);
-    } else {
-        flow(l->map.d0, l->map.n, q, t, v);
-    }
-    for (uint32_t i = 0; i < l->map.n; i++) {
-        left += v[i];
-    }
-    return left > 1 ? 0 : 1 - left;
-}
-
-/* deviation = (1 pi - D)^-1 - 1 pi solves the sums of correlations; see the cookbook's variance. */
-static void deviation(const ru_markov_law *l, const double *d, double *into)
-{
-    uint32_t n = l->map.n, perm[N_MAX];
-    double lu[CELLS_MAX], q = largest_rate(&l->map);
-    for (uint32_t i = 0; i < n * n; i++) {
-        lu[i] = l->at_time[i % n] - d[i] / q;
-    }
-    RU_CHECK(ru_dense_lu(lu, n, perm, NULL) == RU_OK); /* the law was solved: one class */
-    for (uint32_t j = 0; j < n; j++) {
-        double column[N_MAX] = {0};
-        column[j] = 1;
-        ru_dense_lu_solve(lu, perm, n, column);
-        for (uint32_t i = 0; i < n; i++) {
-            into[i * n + j] = (column[i] - l->at_time[j]) / q;
-        }
-    }
-}
-
-/* variance / t without end, and what is missing of it at t: rate t + 2 pi D1 (Z t - Z^2 (I -
- * e^Dt)) D1 1, with the deviation matrix Z. */
-static double variance(const ru_markov_law *l, double t)
-{
-    const ru_markov *m = &l->map;
-    uint32_t n = m->n;
-    double d[CELLS_MAX], z[CELLS_MAX], ones[N_MAX], from[N_MAX], one[N_MAX], two[N_MAX];
-    for (uint32_t i = 0; i < n * n; i++) {
-        d[i] = m->d0[i] + m->d1[i];
-    }
-    for (uint32_t i = 0; i < n; i++) {
-        ones[i] = 0;
-        for (uint32_t j = 0; j < n; j++) {
-            ones[i] += m->d1[i * n + j];
-        }
-    }
-    deviation(l, d, z);
-    ru_dense_row_mul(l->at_time, m->d1, n, n, from);
-    ru_dense_row_mul(from, z, n, n, one);
-    double slope = l->rate + 2 * ru_dense_dot(one, ones, n);
-    if (isinf(t)) {
-        return slope;
-    }
-    ru_dense_row_mul(one, z, n, n, two);
-    double rest = ru_dense_dot(two, ones, n), q = largest_rate(m);
-    if (q * t < 1e6) {
-        double v[N_MAX] = {0};
-        memcpy(v, two, sizeof v);
-        flow(d, n, q, t, v);
-        rest -= ru_dense_dot(v, ones, n);
-    }
-    return slope * t - 2 * rest;
-}
-
-double ru_markov_count_variance(const ru_markov_law *l, double t)
-{
-    return isinf(t) ? t : variance(l, t);
-}
-
-double ru_markov_dispersion(const ru_markov_law *l, double t)
-{
-    if (!(t > 0)) {
-        return 1;
-    }
-    return isinf(t) ? variance(l, t) / l->rate : variance(l, t) / (l->rate * t);
 }
 
 /* One step of uniformised counting in place: c[j] = c[j] K0 + c[j - 1] K1, top to bottom. */

@@ -5,7 +5,7 @@
  * Times are seconds, rates 1/s. Counting probabilities by uniformisation, whose terms are all
  * positive: no cancellation.
  *
- * Source: neuts-1979; fischer-meierhellstern-1993 (index of dispersion); casale-2010 (composition).
+ * Source: neuts-1979; fischer-meierhellstern-1993.
  * Thread: any, pure. */
 #ifndef RU_COST_MARKOV_H
 #define RU_COST_MARKOV_H
@@ -32,15 +32,8 @@ ru_markov ru_markov_erlang(uint32_t phases, double rate); /* `rate` of arrivals 
 ru_markov ru_markov_hyper(double mu1, double mu2, double p, double gamma);
 /* Rates rate1, rate2 (one may be 0), leaving the phases at leave1, leave2. */
 ru_markov ru_markov_mmpp(double rate1, double rate2, double leave1, double leave2);
-/* The same process, time running `factor` times as fast; each arrival kept with probability p. */
-ru_markov ru_markov_faster(const ru_markov *m, double factor);
+/* The same process, each arrival kept with probability p. */
 ru_markov ru_markov_thinned(const ru_markov *m, double p);
-/* Both at once (Kronecker sum), and KPC's composition (-(a0 (x) b0), a1 (x) b1), where all but one
- * need a diagonal D0. Errors: RU_E_LIMIT for more than 8 phases, RU_E_ARG. */
-RU_MUST_USE ru_status ru_markov_superpose(const ru_markov *a, const ru_markov *b, ru_markov *out,
-                                          ru_err *err);
-RU_MUST_USE ru_status ru_markov_compose(const ru_markov *a, const ru_markov *b, ru_markov *out,
-                                        ru_err *err);
 
 typedef struct ru_markov_law {
     ru_markov map;                           /* a copy */
@@ -48,22 +41,10 @@ typedef struct ru_markov_law {
     double at_time[RU_MARKOV_PHASES_MAX];    /* phases at a random time: pi (D0 + D1) = 0 */
     double at_arrival[RU_MARKOV_PHASES_MAX]; /* phases just after an arrival: pi P = pi */
     double jump[RU_MARKOV_CELLS_MAX];        /* P = (-D0)^-1 D1, [n, n] */
-    double wait[RU_MARKOV_CELLS_MAX];        /* (-D0)^-1, [n, n] */
 } ru_markov_law;
 
 /* Stationary vectors and what the functions below need. Errors: of ru_markov_check. */
 RU_MUST_USE ru_status ru_markov_solve(const ru_markov *m, ru_markov_law *out, ru_err *err);
-
-/* Of interarrival times in steady state: E[X^k], squared coefficient of variation, correlation of X
- * and the lag-th X after it (lag >= 1), distribution P(X <= t). */
-double ru_markov_moment(const ru_markov_law *l, uint32_t k);
-double ru_markov_scv(const ru_markov_law *l);
-double ru_markov_correlation(const ru_markov_law *l, uint32_t lag);
-double ru_markov_wait_cdf(const ru_markov_law *l, double t);
-/* Of counts in an interval of length t that starts at a random time: mean rate * t; variance; index
- * of dispersion variance / mean, also for t without end (INFINITY). */
-double ru_markov_count_variance(const ru_markov_law *l, double t);
-double ru_markov_dispersion(const ru_markov_law *l, double t);
 
 /* Counting from given phases: into[j, phase] = probability of exactly j arrivals in (0, t] with the
  * process then in `phase`, j < n_counts, begun with weights `from` [n]. Shape: into [n_counts, n].

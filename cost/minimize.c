@@ -1,5 +1,5 @@
 /* Bounded minimisation of functions of several variables. See minimize.h. */
-#include "cost/minimize_impl.h"
+#include "cost/minimize.h"
 
 #include "cost/dense.h"
 
@@ -232,8 +232,8 @@ static bool descend(search *s)
     return false;
 }
 
-ru_status rui_bounds(uint32_t n, const double *start, const double *low, const double *high,
-                     double *x, double *l, double *h, ru_err *err)
+static ru_status take_bounds(uint32_t n, const double *start, const double *low, const double *high,
+                             double *x, double *l, double *h, ru_err *err)
 {
     for (uint32_t j = 0; j < n; j++) {
         l[j] = low != NULL ? low[j] : -(double)INFINITY;
@@ -251,7 +251,7 @@ ru_status rui_bounds(uint32_t n, const double *start, const double *low, const d
 
 static ru_status begin(search *s, ru_err *err)
 {
-    RU_TRY(rui_bounds(s->n, s->in->start, s->in->low, s->in->high, s->x, s->low, s->high, err));
+    RU_TRY(take_bounds(s->n, s->in->start, s->in->low, s->in->high, s->x, s->low, s->high, err));
     forget(s);
     memcpy(s->x_next, s->x, s->n * sizeof *s->x);
     s->value = look(s);

@@ -1,11 +1,11 @@
-/* Minima of smooth functions within bounds, and of one variable; roots of one variable.
+/* Minima of smooth functions within bounds.
  *
  * A function is a pointer and its `self`; a value that is not finite counts as +infinity, and the
  * search turns back. The budget is counted in calls: a value with its gradient is one call, each
  * value of a difference quotient is one. The same input gives the same calls.
  *
- * Source: nocedal-wright-2006 ch. 7, 10, 16 (projected quasi-Newton, Levenberg-Marquardt);
- * brent-1973 ch. 4, 5. Thread: any, pure when the function is. */
+ * Source: nocedal-wright-2006 ch. 7, 16 (projected quasi-Newton).
+ * Thread: any, pure when the function is. */
 #ifndef RU_COST_MINIMIZE_H
 #define RU_COST_MINIMIZE_H
 
@@ -42,41 +42,5 @@ typedef struct ru_minimum {
  * function is not finite at the start, RU_E_LIMIT when `arena` is full. */
 RU_MUST_USE ru_status ru_minimize(const ru_minimize_in *in, ru_arena *arena, ru_minimum *out,
                                   ru_err *err);
-
-/* Residuals r [m] at x [n]; where `jac` [m, n] is not NULL, also dr_i/dx_j when has_jac says so. */
-typedef void (*ru_residual_fn)(void *self, const double *x, double *r, double *jac);
-
-typedef struct ru_curve_in {
-    ru_residual_fn fn;
-    void *self;
-    bool has_jac; /* else by forward differences, n calls each */
-    uint32_t m, n;
-    const double *start, *low, *high; /* [n] as in ru_minimize_in */
-    uint32_t calls_max;               /* 0: 100 (n + 1), times n + 1 without jac */
-    double step_tol;                  /* 0: 1e-12 relative decrease of the squares or of x */
-} ru_curve_in;
-
-/* Levenberg-Marquardt: least sum of squared residuals (out->value) within the bounds.
- * Owner, Errors: as ru_minimize. Cost: O(m n^2) a step besides the calls. */
-RU_MUST_USE ru_status ru_curve_fit(const ru_curve_in *in, ru_arena *arena, ru_minimum *out,
-                                   ru_err *err);
-
-typedef double (*ru_line_fn)(void *self, double x);
-
-typedef struct ru_line_point {
-    double x, value;
-    uint32_t calls;
-} ru_line_point;
-
-/* Minimum of a unimodal function on [low, high]; of others a local one. Golden section makes
- * calls_max calls at most and halts at a width of x_tol; Brent adds parabolas and needs fewer. */
-ru_line_point ru_line_golden(ru_line_fn fn, void *self, double low, double high, double x_tol,
-                             uint32_t calls_max);
-ru_line_point ru_line_brent(ru_line_fn fn, void *self, double low, double high, double x_tol,
-                            uint32_t calls_max);
-/* A root between low and high, where the signs differ (Brent's method).
- * Errors: RU_E_INFEASIBLE when they do not. */
-RU_MUST_USE ru_status ru_line_root(ru_line_fn fn, void *self, double low, double high, double x_tol,
-                                   uint32_t calls_max, ru_line_point *out, ru_err *err);
 
 #endif

@@ -1,5 +1,5 @@
-/* Searches on functions whose minima are known: closed forms, NIST's Misra1a, scipy 1.17 for the
- * bounded fit, least squares with bounds for quadratics. */
+/* Searches on functions whose minima are known: closed forms, least squares with bounds for
+ * quadratics. */
 #include "cost/minimize.h"
 
 #include "base/rng.h"
@@ -151,99 +151,6 @@ static void walls_scales_and_bad_input(void **state)
     ru_arena_fini(&a);
 }
 
-static const double misra_x[14] = {77.6,  114.9, 141.1, 190.8, 239.9, 289.0, 332.8,
-                                   378.4, 434.8, 477.3, 536.8, 593.1, 689.1, 760.0};
-static const double misra_y[14] = {10.07, 14.73, 17.94, 23.93, 29.61, 35.18, 40.02,
-                                   44.82, 50.76, 55.05, 61.01, 66.40, 75.47, 81.78};
-
-static void misra(void *self, const double *b, double *r, double *jac)
-{
-    ++*(uint32_t *)self;
-    for (uint32_t i = 0; i < 14; i++) {
-        double e = exp(-b[1] * misra_x[i]);
-        r[i] = b[0] * (1 - e) - misra_y[i];
-        if (jac != NULL) {
-            jac[2 * i] = 1 - e;
-            jac[2 * i + 1] = b[0] * misra_x[i] * e;
-        }
-    }
-}
-
-static void curves(void **state)
-{
-    (void)state;
-    ru_arena a;
-    ru_arena_init(&a, 0);
-    ru_err err;
-    static const double starts[2][2] = {{500, 1e-4}, {250, 5e-4}}, low[2] = {0, 0},
-                        high[2] = {200, 1};
-    for (uint32_t k = 0; k < 4; k++) {
-        uint32_t calls = 0;
-        ru_curve_in in = {.fn = misra,
-                          .self = &calls,
-                          .has_jac = k % 2 == 0,
-                          .m = 14,
-                          .n = 2,
-                          .start = starts[k / 2]};
-        ru_minimum m;
-        assert_ok(ru_curve_fit(&in, &a, &m, &err), err);
-        assert_true(m.converged);
-        assert_int_equal(m.calls, calls);
-        assert_near(m.x[0], 2.3894212918e+02, 1e-6); /* certified */
-        assert_near(m.x[1], 5.5015643181e-04, 1e-6);
-        assert_near(m.value, 1.2455138894e-01, 1e-9);
-        in.low = low;
-        in.high = high;
-        assert_ok(ru_curve_fit(&in, &a, &m, &err), err);
-        assert_near(m.x[0], 200, 1e-12);
-        assert_near(m.x[1], 0.000679059380646868, 1e-6);
-        in.calls_max = 2;
-        assert_ok(ru_curve_fit(&in, &a, &m, &err), err);
-        assert_false(m.converged);
-    }
-    ru_arena_fini(&a);
-}
-
-static double valley(void *self, double x)
-{
-    ++*(uint32_t *)self;
-    return (x - 1.25) * (x - 1.25) * (1 + 0.3 * x) - 2;
-}
-
-static double cubic(void *self, double x)
-{
-    ++*(uint32_t *)self;
-    return x * x * x - 2 * x - 5;
-}
-
-static void one_variable(void **state)
-{
-    (void)state;
-    uint32_t calls = 0;
-    ru_line_point g = ru_line_golden(valley, &calls, 0, 5, 1e-7, 100);
-    assert_near(g.x, 1.25, 1e-6);
-    assert_int_equal(g.calls, calls);
-    calls = 0;
-    ru_line_point b = ru_line_brent(valley, &calls, 0, 5, 1e-7, 100);
-    assert_near(b.x, 1.25, 1e-6);
-    assert_int_equal(b.calls, calls);
-    assert_true(b.calls < g.calls / 2 && b.value <= g.value + 1e-12);
-    /* The minimum at an end; and a budget. */
-    assert_near(ru_line_brent(valley, &calls, 2, 5, 1e-9, 200).x, 2, 1e-8);
-    assert_near(ru_line_golden(valley, &calls, 2, 5, 1e-9, 200).x, 2, 1e-8);
-    assert_int_equal(ru_line_brent(valley, &calls, 0, 5, 0, 9).calls, 9);
-    ru_err err;
-    ru_line_point r;
-    calls = 0;
-    assert_ok(ru_line_root(cubic, &calls, 2, 3, 0, 100, &r, &err), err);
-    assert_near(r.x, 2.0945514815423265, 1e-15);
-    assert_true(r.calls == calls && calls <= 12);
-    assert_int_equal(ru_line_root(cubic, &calls, 3, 4, 0, 100, &r, NULL), RU_E_INFEASIBLE);
-    assert_ok(ru_line_root(cubic, &calls, 3, -4, 1e-9, 100, &r, &err), err);
-    assert_near(r.x, 2.0945514815423265, 1e-8);
-}
-
 RU_TESTS(cost_minimize, cmocka_unit_test(valleys_with_and_without_gradient),
          cmocka_unit_test(quadratics_in_the_positive_quadrant),
-         cmocka_unit_test(walls_scales_and_bad_input), cmocka_unit_test(curves),
-         cmocka_unit_test(one_variable))
+         cmocka_unit_test(walls_scales_and_bad_input))

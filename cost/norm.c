@@ -132,15 +132,6 @@ double ru_gamma_q(double a, double x)
     return x < a + 1 ? 1 - gamma_series(a, x) : gamma_fraction(a, x);
 }
 
-double ru_erf(double x)
-{
-    if (isnan(x)) {
-        return x;
-    }
-    double v = ru_gamma_p(0.5, x * x);
-    return x < 0 ? -v : v;
-}
-
 double ru_erfc(double x)
 {
     if (isnan(x)) {
@@ -157,23 +148,6 @@ double ru_norm_pdf(double x)
 double ru_norm_cdf(double x)
 {
     return 0.5 * ru_erfc(-x * sqrt_half);
-}
-
-double ru_norm_log_cdf(double x)
-{
-    if (x > 0) {
-        double above = ru_norm_cdf(-x);
-        return log1p_less(-above) - above;
-    }
-    if (x > -30) {
-        return ru_num_log(ru_norm_cdf(x));
-    }
-    /* Asymptotic: the terms fall until the (x^2/2)-th, the seventh is below 1e-15 here. */
-    double r = 1 / (x * x), sum = 1;
-    for (int k = 13; k >= 1; k -= 2) {
-        sum = 1 - k * r * sum;
-    }
-    return -0.5 * x * x - ru_num_log(-x) - half_log_2pi + ru_num_log(sum);
 }
 
 double ru_norm_quantile(double p)
@@ -237,16 +211,6 @@ double ru_beta_inc(double a, double b, double x)
     return 1 - front * beta_fraction(b, a, 1 - x) / b;
 }
 
-double ru_poisson_cdf(double mean, uint64_t k)
-{
-    return ru_gamma_q((double)k + 1, mean);
-}
-
-double ru_binomial_cdf(uint64_t n, double p, uint64_t k)
-{
-    return k >= n ? 1 : ru_beta_inc((double)(n - k), (double)k + 1, 1 - p);
-}
-
 double ru_student_cdf(double freedom, double t)
 {
     if (isinf(t)) {
@@ -277,9 +241,4 @@ double ru_student_quantile(double freedom, double p)
         high = below ? high : mid;
     }
     return 0.5 * (low + high);
-}
-
-double ru_chi2_cdf(double freedom, double x)
-{
-    return x <= 0 ? 0 : ru_gamma_p(0.5 * freedom, 0.5 * x);
 }

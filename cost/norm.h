@@ -16,12 +16,10 @@
 double ru_num_exp(double x);
 double ru_num_log(double x); /* x >= 0 */
 
-double ru_erf(double x);
 double ru_erfc(double x); /* 1 - erf, without cancellation */
 
 double ru_norm_pdf(double x);
 double ru_norm_cdf(double x);
-double ru_norm_log_cdf(double x);
 double ru_norm_quantile(double p); /* 0 <= p <= 1; -INFINITY and INFINITY at the ends */
 
 double ru_gamma_log(double x);         /* log of the gamma function; x > 0 */
@@ -29,11 +27,8 @@ double ru_gamma_p(double a, double x); /* regularised lower incomplete gamma; a 
 double ru_gamma_q(double a, double x); /* 1 - that, without cancellation */
 double ru_beta_inc(double a, double b, double x); /* regularised incomplete beta; 0 <= x <= 1 */
 
-/* P(Poisson(mean) <= k), P(Binomial(n, p) <= k), P(T <= t) of Student's law, P(chi2 <= x). */
-double ru_poisson_cdf(double mean, uint64_t k);
-double ru_binomial_cdf(uint64_t n, double p, uint64_t k);
+/* P(T <= t) of Student's law, and its inverse. */
 double ru_student_cdf(double freedom, double t);
 double ru_student_quantile(double freedom, double p);
-double ru_chi2_cdf(double freedom, double x);
 
 #endif

@@ -8,26 +8,25 @@
 static void error_functions(void **state)
 {
     (void)state;
-    static const double at[][3] = {
-        /* x, erf, erfc */
-        {0.0, 0.0, 1.0},
-        {0.01, 0.011283415555849617, 0.98871658444415038},
-        {0.3, 0.32862675945912742, 0.67137324054087258},
-        {1.0, 0.84270079294971487, 0.15729920705028513},
-        {1.7, 0.98379045859077456, 0.016209541409225439},
-        {2.5, 0.99959304798255504, 0.00040695201744495894},
-        {4.0, 0.9999999845827421, 1.5417257900280019e-8},
-        {6.0, 0.99999999999999998, 2.1519736712498913e-17},
-        {20.0, 1.0, 5.3958656116079009e-176},
-        {25.0, 1.0, 8.3001725711965228e-274},
-        {-0.5, -0.5204998778130465, 1.5204998778130465},
-        {-3.0, -0.99997790950300141, 1.9999779095030014},
+    static const double at[][2] = {
+        /* x, erfc */
+        {0.0, 1.0},
+        {0.01, 0.98871658444415038},
+        {0.3, 0.67137324054087258},
+        {1.0, 0.15729920705028513},
+        {1.7, 0.016209541409225439},
+        {2.5, 0.00040695201744495894},
+        {4.0, 1.5417257900280019e-8},
+        {6.0, 2.1519736712498913e-17},
+        {20.0, 5.3958656116079009e-176},
+        {25.0, 8.3001725711965228e-274},
+        {-0.5, 1.5204998778130465},
+        {-3.0, 1.9999779095030014},
     };
     for (uint32_t i = 0; i < RU_ARRAY_LEN(at); i++) {
-        assert_near(ru_erf(at[i][0]), at[i][1], 1e-14);
-        assert_near(ru_erfc(at[i][0]), at[i][2], 5e-13);
+        assert_near(ru_erfc(at[i][0]), at[i][1], 5e-13);
     }
-    assert_true(isnan(ru_erf(RU_NAN)) && isnan(ru_num_exp(RU_NAN)));
+    assert_true(isnan(ru_erfc(RU_NAN)) && isnan(ru_num_exp(RU_NAN)));
     assert_near(ru_num_exp(-730.0), exp(-730.0), 1e-5); /* 8 digits are left there */
     assert_true(ru_num_exp(-800) == 0 && isinf(ru_num_exp(710)) && isinf(ru_num_log(0)));
     assert_near(ru_num_exp(709.5), exp(709.5), 1e-14);
@@ -50,14 +49,6 @@ static void normal_law(void **state)
     assert_true(isinf(ru_norm_quantile(0)) && isinf(ru_norm_quantile(1)));
     for (double p = 0.001; p < 1; p += 0.0173) {
         assert_near(ru_norm_cdf(ru_norm_quantile(p)), p, 1e-14);
-    }
-    static const double logs[][2] = {
-        {-100, -5005.5242086942051}, {-31, -484.85396362717929},   {-29, -424.78741990973016},
-        {-5, -15.064998393988726},   {-1, -1.8410216450092635},    {0, -0.69314718055994531},
-        {1, -0.17275377902344989},   {6, -9.8658764552437573e-10},
-    };
-    for (uint32_t i = 0; i < RU_ARRAY_LEN(logs); i++) {
-        assert_near(ru_norm_log_cdf(logs[i][0]), logs[i][1], 1e-13);
     }
 }
 
@@ -97,23 +88,9 @@ static void gamma_and_beta(void **state)
     }
 }
 
-/* Sums over all outcomes are the witness. */
-static void laws_of_counts(void **state)
+static void students_law(void **state)
 {
     (void)state;
-    double sum = 0, term = exp(-7.5);
-    for (uint32_t k = 0; k < 40; k++) {
-        sum += term;
-        assert_near(ru_poisson_cdf(7.5, k), sum, 1e-13);
-        term *= 7.5 / (k + 1);
-    }
-    sum = 0;
-    term = pow(0.7, 30);
-    for (uint32_t k = 0; k <= 30; k++) {
-        sum += term;
-        assert_near(ru_binomial_cdf(30, 0.3, k), sum, 1e-13);
-        term *= 0.3 / 0.7 * (30 - k) / (k + 1);
-    }
     static const double student[][3] = {{1, 1, 0.75},
                                         {3, -2.5, 0.043853323504032774},
                                         {10, 1.812, 0.94996236896707639},
@@ -122,8 +99,7 @@ static void laws_of_counts(void **state)
         assert_near(ru_student_cdf(student[i][0], student[i][1]), student[i][2], 1e-11);
         assert_near(ru_student_quantile(student[i][0], student[i][2]), student[i][1], 1e-11);
     }
-    assert_near(ru_chi2_cdf(2, 3), 1 - exp(-1.5), 1e-14);
 }
 
 RU_TESTS(cost_norm, cmocka_unit_test(error_functions), cmocka_unit_test(normal_law),
-         cmocka_unit_test(gamma_and_beta), cmocka_unit_test(laws_of_counts))
+         cmocka_unit_test(gamma_and_beta), cmocka_unit_test(students_law))

@@ -121,82 +121,11 @@ ru_status ru_quantile(const double *v, uint32_t n, double q, ru_quantile_kind ki
     return RU_OK;
 }
 
-ru_status ru_quantile_weighted(const double *v, const double *weight, uint32_t n, double q,
-                               ru_arena *scratch, double *out, ru_err *err)
-{
-    RU_TRY(check_sample(v, n, q, err));
-    double total = 0;
-    for (uint32_t i = 0; i < n; i++) {
-        if (!(weight[i] >= 0)) {
-            return RU_FAIL(err, RU_E_ARG, "weight %u is %g, not 0 or more", i, weight[i]);
-        }
-        total += weight[i];
-    }
-    if (!(total > 0) || isinf(total)) {
-        return RU_FAIL(err, RU_E_ARG, "weights sum to %g", total);
-    }
-    ru_arena_mark mark = ru_arena_mark_get(scratch);
-    uint32_t *order = RU_NEW(scratch, uint32_t, n);
-    if (order == NULL) {
-        return no_room(n, err);
-    }
-    ru_sort_order_f64(v, order, n);
-    double sum = 0, goal = q * total * (1 - 1e-14); /* whole shares but for rounding count */
-    uint32_t best = 0;
-    for (uint32_t k = 0; k < n; k++) {
-        sum += weight[order[k]];
-        if (weight[order[k]] > 0) {
-            best = order[k];
-            if (sum >= goal) {
-                break;
-            }
-        }
-    }
-    *out = v[best];
-    ru_arena_rewind(scratch, mark);
-    return RU_OK;
-}
-
 /* A block of equal fitted values, at most as many as points. */
 typedef struct block {
     double sum, weight;
     uint32_t n;
 } block;
-
-ru_status ru_isotonic(const double *y, const double *weight, uint32_t n, bool falling,
-                      ru_arena *scratch, double *fit, ru_err *err)
-{
-    ru_arena_mark mark = ru_arena_mark_get(scratch);
-    block *blocks = RU_NEW(scratch, block, n);
-    if (blocks == NULL) {
-        return no_room(n, err);
-    }
-    uint32_t n_blocks = 0;
-    double sign = falling ? -1 : 1;
-    for (uint32_t i = 0; i < n; i++) {
-        double w = weight != NULL ? weight[i] : 1;
-        if (!isfinite(y[i]) || !(w > 0) || isinf(w)) {
-            ru_arena_rewind(scratch, mark);
-            return RU_FAIL(err, RU_E_ARG, "point %u is %g with weight %g", i, y[i], w);
-        }
-        block b = {sign * w * y[i], w, 1};
-        while (n_blocks > 0 &&
-               blocks[n_blocks - 1].sum * b.weight >= b.sum * blocks[n_blocks - 1].weight) {
-            b.sum += blocks[--n_blocks].sum;
-            b.weight += blocks[n_blocks].weight;
-            b.n += blocks[n_blocks].n;
-        }
-        blocks[n_blocks++] = b;
-    }
-    for (uint32_t k = 0, i = 0; k < n_blocks; k++) {
-        double value = sign * blocks[k].sum / blocks[k].weight;
-        for (uint32_t j = 0; j < blocks[k].n; j++) {
-            fit[i++] = value;
-        }
-    }
-    ru_arena_rewind(scratch, mark);
-    return RU_OK;
-}
 
 ru_status ru_conformal(const double *scores, uint32_t n, double miss, ru_arena *scratch,
                        double *out, ru_err *err)

@@ -1,9 +1,8 @@
-/* Order statistics and fits to them: quantiles of samples, isotonic regression, linear quantile
- * regression, conformal bounds.
+/* Order statistics and fits to them: quantiles of samples, linear quantile regression,
+ * conformal bounds.
  *
- * Source: hyndman-fan-1996 (types of quantiles); barlow-1972 (pooling adjacent violators);
- * portnoy-koenker-1997 (interior point for quantile regression); vovk-2005 (conformal).
- * Thread: any, pure. */
+ * Source: hyndman-fan-1996 (types of quantiles); portnoy-koenker-1997 (interior point for quantile
+ * regression); vovk-2005 (conformal). Thread: any, pure. */
 #ifndef RU_COST_QUANTILE_H
 #define RU_COST_QUANTILE_H
 
@@ -26,14 +25,6 @@ double ru_quantile_sorted(const double *v, uint32_t n, double q, ru_quantile_kin
 /* The same of a sample in any order. Errors: RU_E_ARG (empty, NaN, q), RU_E_LIMIT (scratch). */
 RU_MUST_USE ru_status ru_quantile(const double *v, uint32_t n, double q, ru_quantile_kind kind,
                                   ru_arena *scratch, double *out, ru_err *err);
-/* Least value with at least a share q of the weight at or below it. weights >= 0, sum > 0. */
-RU_MUST_USE ru_status ru_quantile_weighted(const double *v, const double *weight, uint32_t n,
-                                           double q, ru_arena *scratch, double *out, ru_err *err);
-
-/* Nearest rising (falling: falling) sequence in weighted squares, into fit [n] (may be y itself).
- * weight NULL: all 1, else > 0. Cost: O(n). Errors: RU_E_ARG, RU_E_LIMIT (scratch). */
-RU_MUST_USE ru_status ru_isotonic(const double *y, const double *weight, uint32_t n, bool falling,
-                                  ru_arena *scratch, double *fit, ru_err *err);
 
 typedef struct ru_quantile_regress_in {
     const double *a;      /* [m, n] */

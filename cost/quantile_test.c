@@ -68,83 +68,6 @@ static void quantiles_of_samples(void **state)
     ru_arena_fini(&a);
 }
 
-/* Whole weights are copies. */
-static void weighted_quantiles_count_copies(void **state)
-{
-    (void)state;
-    ru_arena a;
-    ru_arena_init(&a, 0);
-    ru_rng r = ru_rng_from(ru_test_seed(), 4);
-    ru_err err;
-    for (uint32_t round = 0; round < 200; round++) {
-        double v[8], w[8], copies[64], got;
-        uint32_t n = 1 + ru_rng_below(&r, 8), m = 0;
-        for (uint32_t i = 0; i < n; i++) {
-            v[i] = ru_rng_below(&r, 6);
-            w[i] = ru_rng_below(&r, 5) + (i == 0 ? 1 : 0);
-            for (uint32_t k = 0; k < (uint32_t)w[i]; k++) {
-                copies[m++] = v[i];
-            }
-        }
-        ru_sort_f64(copies, m);
-        for (uint32_t k = 0; k <= 20; k++) {
-            double q = k / 20.0;
-            assert_ok(ru_quantile_weighted(v, w, n, q, &a, &got, &err), err);
-            assert_true(got == ru_quantile_sorted(copies, m, q, RU_QUANTILE_RANK));
-        }
-    }
-    const double v[2] = {1, 2}, zero[2] = {0, 0}, minus[2] = {1, -1};
-    double out;
-    assert_int_equal(ru_quantile_weighted(v, zero, 2, 0.5, &a, &out, NULL), RU_E_ARG);
-    assert_int_equal(ru_quantile_weighted(v, minus, 2, 0.5, &a, &out, NULL), RU_E_ARG);
-    ru_arena_fini(&a);
-}
-
-/* fit_i = max over j <= i of min over k >= i of the mean of y_j .. y_k: the other definition. */
-static double max_min(const double *y, const double *w, uint32_t n, uint32_t i)
-{
-    double best = -(double)INFINITY;
-    for (uint32_t j = 0; j <= i; j++) {
-        double least = (double)INFINITY, sum = 0, weight = 0;
-        for (uint32_t k = j; k < n; k++) {
-            sum += w[k] * y[k];
-            weight += w[k];
-            least = k >= i && sum / weight < least ? sum / weight : least;
-        }
-        best = least > best ? least : best;
-    }
-    return best;
-}
-
-static void isotonic_is_the_max_min_of_means(void **state)
-{
-    (void)state;
-    ru_arena a;
-    ru_arena_init(&a, 0);
-    ru_rng r = ru_rng_from(ru_test_seed(), 5);
-    ru_err err;
-    for (uint32_t round = 0; round < 300; round++) {
-        double y[10], minus[10], w[10], up[10], down[10];
-        uint32_t n = ru_rng_below(&r, 11);
-        for (uint32_t i = 0; i < n; i++) {
-            y[i] = round % 2 == 0 ? ru_rng_normal(&r) : ru_rng_below(&r, 4);
-            minus[i] = -y[i];
-            w[i] = round % 3 == 0 ? 1 : ru_rng_uniform(&r, 0.1, 3);
-        }
-        assert_ok(ru_isotonic(y, round % 3 == 0 ? NULL : w, n, false, &a, up, &err), err);
-        assert_ok(ru_isotonic(minus, w, n, true, &a, down, &err), err);
-        for (uint32_t i = 0; i < n; i++) {
-            assert_true(fabs(up[i] - max_min(y, w, n, i)) < 1e-12);
-            assert_true(fabs(down[i] + up[i]) < 1e-12);
-        }
-    }
-    const double y[2] = {1, (double)INFINITY}, w[2] = {1, 0};
-    double fit[2];
-    assert_int_equal(ru_isotonic(y, NULL, 2, false, &a, fit, NULL), RU_E_ARG);
-    assert_int_equal(ru_isotonic(w, w, 2, false, &a, fit, NULL), RU_E_ARG);
-    ru_arena_fini(&a);
-}
-
 static void conformal_bounds_cover(void **state)
 {
     (void)state;
@@ -187,6 +110,4 @@ static void conformal_bounds_cover(void **state)
 }
 
 RU_TESTS(cost_quantile, cmocka_unit_test(sorting_orders_and_is_stable),
-         cmocka_unit_test(quantiles_of_samples), cmocka_unit_test(weighted_quantiles_count_copies),
-         cmocka_unit_test(isotonic_is_the_max_min_of_means),
-         cmocka_unit_test(conformal_bounds_cover))
+         cmocka_unit_test(quantiles_of_samples), cmocka_unit_test(conformal_bounds_cover))

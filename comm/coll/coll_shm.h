@@ -74,18 +74,6 @@ typedef struct ru_coll_shm_range {
  * are then undefined, and the member must leave the group. */
 RU_MUST_USE ru_status ru_coll_shm_all_reduce(ru_coll_shm *c, ru_dtype dtype,
                                              const ru_coll_shm_range *ranges, uint32_t n);
-/* Rank r's slice of the elements of all ranges, [r * n / ranks, (r + 1) * n / ranks), is the sum;
- * the rest is as before. */
-RU_MUST_USE ru_status ru_coll_shm_reduce_scatter(ru_coll_shm *c, ru_dtype dtype,
-                                                 const ru_coll_shm_range *ranges, uint32_t n);
-/* Everybody gets rank r's slice from rank r. */
-RU_MUST_USE ru_status ru_coll_shm_all_gather(ru_coll_shm *c, ru_dtype dtype,
-                                             const ru_coll_shm_range *ranges, uint32_t n);
-RU_MUST_USE ru_status ru_coll_shm_reduce(ru_coll_shm *c, ru_dtype dtype,
-                                         const ru_coll_shm_range *ranges, uint32_t n,
-                                         uint32_t root);
-RU_MUST_USE ru_status ru_coll_shm_broadcast(ru_coll_shm *c, const ru_coll_shm_range *ranges,
-                                            uint32_t n, uint32_t root);
 RU_MUST_USE ru_status ru_coll_shm_barrier(ru_coll_shm *c);
 
 #endif

@@ -114,13 +114,8 @@ static void sum_all(void *arg)
     for (uint32_t k = 0; k < RU_ARRAY_LEN(sizes) && m->st == RU_OK; k++) {
         sum_some(m, sizes[k], k);
     }
-    const ru_coll_shm_range none = {0, 0};
     ru_dtype t = m->bf16 ? RU_BF16 : RU_F32;
     m->st = m->st == RU_OK ? ru_coll_shm_all_reduce(m->c, t, NULL, 0) : m->st;
-    m->st = m->st == RU_OK ? ru_coll_shm_reduce_scatter(m->c, t, &none, 1) : m->st;
-    m->st = m->st == RU_OK ? ru_coll_shm_all_gather(m->c, t, &none, 1) : m->st;
-    m->st = m->st == RU_OK ? ru_coll_shm_reduce(m->c, t, NULL, 0, 0) : m->st;
-    m->st = m->st == RU_OK ? ru_coll_shm_broadcast(m->c, &none, 1, 0) : m->st;
     m->st = m->st == RU_OK ? ru_coll_shm_barrier(m->c) : m->st;
 }
 

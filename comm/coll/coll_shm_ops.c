@@ -97,7 +97,7 @@ static void take_part(ru_coll_shm *c, const job *j, uint32_t from, int64_t at, i
  * ----------------------------------------------------------------------------------------- */
 
 /* Slots take turns: whoever is in the call after the next one has seen all of this one end. */
-static ru_status small_sum(ru_coll_shm *c, const job *j, bool keep)
+static ru_status small_sum(ru_coll_shm *c, const job *j)
 {
     uint32_t turn = c->small++ % 2;
     uint8_t *mine = c->slots[c->rank] + (int64_t)turn * RU_COLL_SHM_SLOT_BYTES;
@@ -110,7 +110,7 @@ static ru_status small_sum(ru_coll_shm *c, const job *j, bool keep)
     rui_shm_arrive(c);
     RU_TRY(rui_shm_wait_all(c));
     w = walk_from(j->ranges, 0, j->total);
-    for (at = 0; keep && walk_next(&w, &offset, &bytes); at += bytes) {
+    for (at = 0; walk_next(&w, &offset, &bytes); at += bytes) {
         const void *from[RU_COLL_SHM_RANKS_MAX];
         for (uint32_t r = 0; r < c->n; r++) {
             from[r] = c->slots[r] + (int64_t)turn * RU_COLL_SHM_SLOT_BYTES + at;
@@ -195,71 +195,5 @@ ru_status ru_coll_shm_all_reduce(ru_coll_shm *c, ru_dtype dtype, const ru_coll_s
     if (c->n == 1 || j.total == 0) {
         return RU_OK;
     }
-    return j.total <= RU_COLL_SHM_SLOT_BYTES ? small_sum(c, &j, true) : large_sum(c, &j);
-}
-
-/* First byte of rank r's slice: whole elements, nearly equal. */
-static int64_t share_at(const ru_coll_shm *c, const job *j, uint32_t r)
-{
-    int64_t elem = elem_of(j->dtype), n = j->total / elem;
-    return (n / c->n * r + n % c->n * r / c->n) * elem;
-}
-
-ru_status ru_coll_shm_reduce_scatter(ru_coll_shm *c, ru_dtype dtype,
-                                     const ru_coll_shm_range *ranges, uint32_t n)
-{
-    job j;
-    RU_TRY(begin_job(c, &j, dtype, ranges, n));
-    RU_TRY(ru_coll_shm_barrier(c));
-    add_part(c, &j, share_at(c, &j, c->rank), share_at(c, &j, c->rank + 1));
-    return ru_coll_shm_barrier(c);
-}
-
-ru_status ru_coll_shm_all_gather(ru_coll_shm *c, ru_dtype dtype, const ru_coll_shm_range *ranges,
-                                 uint32_t n)
-{
-    job j;
-    RU_TRY(begin_job(c, &j, dtype, ranges, n));
-    RU_TRY(ru_coll_shm_barrier(c));
-    for (uint32_t d = 1; d < c->n; d++) {
-        uint32_t r = (c->rank + d) % c->n;
-        take_part(c, &j, r, share_at(c, &j, r), share_at(c, &j, r + 1));
-    }
-    return ru_coll_shm_barrier(c);
-}
-
-ru_status ru_coll_shm_reduce(ru_coll_shm *c, ru_dtype dtype, const ru_coll_shm_range *ranges,
-                             uint32_t n, uint32_t root)
-{
-    job j;
-    RU_TRY(begin_job(c, &j, dtype, ranges, n));
-    if (root >= c->n) {
-        return RU_E_ARG;
-    }
-    if (j.total <= RU_COLL_SHM_SLOT_BYTES && c->n > 1) {
-        return small_sum(c, &j, c->rank == root);
-    }
-    RU_TRY(ru_coll_shm_barrier(c));
-    add_part(c, &j, share_at(c, &j, c->rank), share_at(c, &j, c->rank + 1));
-    RU_TRY(ru_coll_shm_barrier(c));
-    for (uint32_t d = 1; d < c->n && c->rank == root; d++) {
-        uint32_t r = (c->rank + d) % c->n;
-        take_part(c, &j, r, share_at(c, &j, r), share_at(c, &j, r + 1));
-    }
-    return ru_coll_shm_barrier(c);
-}
-
-ru_status ru_coll_shm_broadcast(ru_coll_shm *c, const ru_coll_shm_range *ranges, uint32_t n,
-                                uint32_t root)
-{
-    job j = {.ranges = ranges, .total = total_of(c, 1, ranges, n)};
-    if (j.total < 0 || root >= c->n) {
-        return RU_E_ARG;
-    }
-    j.stream = j.total >= STREAM_BYTES;
-    RU_TRY(ru_coll_shm_barrier(c));
-    if (c->rank != root) {
-        take_part(c, &j, root, 0, j.total);
-    }
-    return ru_coll_shm_barrier(c);
+    return j.total <= RU_COLL_SHM_SLOT_BYTES ? small_sum(c, &j) : large_sum(c, &j);
 }

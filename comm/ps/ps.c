@@ -304,12 +304,6 @@ int64_t ru_ps_shard_bytes(const ru_ps *ps, uint32_t shard)
     return ps->place.shard_floats[shard] * 4;
 }
 
-uint32_t ru_ps_shard_of(const ru_ps *ps, uint32_t table, int64_t row)
-{
-    const rui_ps_place *p = &ps->place;
-    return p->shard[rui_ps_block_of(p, table, p->first[table] + (uint32_t)row)];
-}
-
 /* -- parcels -------------------------------------------------------------------------------------
  */
 

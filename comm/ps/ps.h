@@ -143,7 +143,6 @@ RU_MUST_USE ru_status ru_ps_shard_rows(const ru_ps *ps, uint32_t shard, const vo
 int64_t ru_ps_shard_bytes(const ru_ps *ps, uint32_t shard);
 /* Those of the options and, with rows that rotate, one for each executor. */
 uint32_t ru_ps_shards(const ru_ps *ps);
-uint32_t ru_ps_shard_of(const ru_ps *ps, uint32_t table, int64_t row);
 
 /* -- a running checkpoint
  * --------------------------------------------------------------------------

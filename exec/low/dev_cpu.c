@@ -78,7 +78,7 @@ static void mark_changed(cpu_dev *c, const rui_step *s)
     for (uint32_t k = 0; k < s->n_bufs; k++) {
         uint32_t root = rui_root(&c->lo, s->bufs[k]);
         rui_buf_kind kind = c->lo.bufs[root].kind;
-        c->changed[root] = c->changed[root] || kind == RUI_BUF_PACKED || kind == RUI_BUF_PERSIST;
+        c->changed[root] = c->changed[root] || kind == RUI_BUF_PACKED;
     }
 }
 

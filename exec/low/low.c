@@ -205,20 +205,6 @@ bool rui_noted(const rui_low *lo, ru_value_id v, rui_buf *workspace, const void 
     return lo->vals[v.v].note != NULL;
 }
 
-rui_buf rui_persist(rui_low *lo, const void *data, int64_t size_bytes)
-{
-    rui_buf b = rui_buf_new(lo, RUI_BUF_PERSIST, size_bytes);
-    if (b.v != 0 && data != NULL) {
-        void *copy = rui_keep(lo, size_bytes);
-        if (copy != NULL) {
-            memcpy(copy, data, (size_t)size_bytes);
-            lo->bufs[b.v].kind = RUI_BUF_DATA;
-            lo->bufs[b.v].ptr = copy;
-        }
-    }
-    return b;
-}
-
 /* -- where values stand ---------------------------------------------------------------------------
  */
 

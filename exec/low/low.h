@@ -19,9 +19,8 @@ typedef enum rui_buf_kind {
     RUI_BUF_OUTPUT,  /* own memory, because a state may change before the caller reads */
     RUI_BUF_STATE,   /* master copy of a state value */
     RUI_BUF_PACKED,  /* constant or frozen state in a kernel's layout, made by the prep steps */
-    RUI_BUF_PERSIST,
-    RUI_BUF_DATA,   /* the graph's constant data itself */
-    RUI_BUF_SHARED, /* state, or what was packed from it, of the executable that shares it */
+    RUI_BUF_DATA,    /* the graph's constant data itself */
+    RUI_BUF_SHARED,  /* state, or what was packed from it, of the executable that shares it */
 } rui_buf_kind;
 
 typedef struct rui_buf_rec {

@@ -174,7 +174,6 @@ static int64_t *total_of(rui_low *lo, rui_buf_kind kind)
     case RUI_BUF_STATE:
         return &lo->state_bytes;
     case RUI_BUF_PACKED:
-    case RUI_BUF_PERSIST:
         return &lo->const_bytes;
     case RUI_BUF_INPUT:
     case RUI_BUF_OUTPUT:

@@ -116,7 +116,7 @@ static const char *shapes_of(const rui_low *lo, const ru_node *n, ru_arena *aren
 /* Does the memory of a buffer carry results from step to step? */
 static bool carries(const rui_buf_rec *b)
 {
-    return b->kind == RUI_BUF_TEMP || b->kind == RUI_BUF_OUTPUT || b->kind == RUI_BUF_PERSIST;
+    return b->kind == RUI_BUF_TEMP || b->kind == RUI_BUF_OUTPUT;
 }
 
 /* Marks the steps that step i waits for. */

@@ -122,7 +122,6 @@ static bool same_operand(const rui_low *lo, rui_buf mine, rui_buf theirs, const 
     case RUI_BUF_INPUT:
     case RUI_BUF_OUTPUT:
     case RUI_BUF_STATE:
-    case RUI_BUF_PERSIST:
         break;
     }
     return false;

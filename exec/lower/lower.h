@@ -182,7 +182,6 @@ rui_buf rui_workspace(rui_low *lo, int64_t size_bytes);
 void rui_note(rui_low *lo, ru_value_id v, rui_buf workspace, const void *what);
 bool rui_noted(const rui_low *lo, ru_value_id v, rui_buf *workspace, const void **what);
 /* Memory that keeps its contents from run to run; `data` copied in once (NULL: zeros). */
-rui_buf rui_persist(rui_low *lo, const void *data, int64_t size_bytes);
 
 void rui_emit(rui_low *lo, const rui_step *step);
 

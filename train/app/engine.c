@@ -750,8 +750,3 @@ void ru_engine_facts_get(const ru_engine *e, ru_engine_facts *into)
         into->shards_here += ru_ps_shard_here(e->ps, s);
     }
 }
-
-const ru_ps_stats *ru_engine_ps_stats(const ru_engine *e)
-{
-    return ru_ps_stats_of(e->ps);
-}

@@ -227,6 +227,5 @@ typedef struct ru_engine_facts {
     int64_t busy_ns, logged_bytes;
 } ru_engine_facts;
 void ru_engine_facts_get(const ru_engine *e, ru_engine_facts *into);
-const ru_ps_stats *ru_engine_ps_stats(const ru_engine *e);
 
 #endif
