@@ -41,7 +41,8 @@ typedef struct rui_dev_in {
     /* Of the same table, and open for longer: states of the same name and type are its memory.
      * NULL: none. */
     struct rui_dev *share;
-    bool twin; /* `share` has the same graph and options: what it packed serves this one too */
+    bool guard; /* no buffer sharing, zones behind buffers for `guards` */
+    bool twin;  /* `share` has the same graph and options: what it packed serves this one too */
 } rui_dev_in;
 
 /* Where a value stands, and when. */

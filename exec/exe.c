@@ -68,8 +68,8 @@ static bool is_twin(const ru_exe *e)
 {
     const ru_exe_options *a = &e->opt, *b = e->base != NULL ? &e->base->opt : NULL;
     return b != NULL && e->outer == e->base->outer && a->precision == b->precision &&
-           a->threads == b->threads && a->keep_temps == b->keep_temps && a->guard == b->guard &&
-           a->no_fuse == b->no_fuse && a->keep_nan == b->keep_nan && a->two_phase == b->two_phase &&
+           a->threads == b->threads && a->keep_temps == b->keep_temps && a->no_fuse == b->no_fuse &&
+           a->keep_nan == b->keep_nan && a->two_phase == b->two_phase &&
            a->plain_grads == b->plain_grads && same_ids(a->ports, a->n_ports, b->ports, b->n_ports);
 }
 
@@ -262,7 +262,7 @@ ru_status ru_exe_grads_add(ru_exe *to, const ru_exe *from, ru_err *err)
 /* Graphs run as given (to find errors) are expected to be slow; any other says so. */
 static void tell_slow(const ru_exe *e)
 {
-    if (e->dev->n_slow > 0 && !e->opt.no_fuse && !e->opt.keep_temps && !e->opt.guard &&
+    if (e->dev->n_slow > 0 && !e->opt.no_fuse && !e->opt.keep_temps && !e->guard &&
         !e->opt.keep_nan) {
         ru_log(RU_LOG_WARN, "exec", "reference_kernels",
                "%u of %u operators have no fast kernel for their types and attributes: %s",
@@ -280,6 +280,7 @@ static ru_status open_dev(ru_exe *e, ru_err *err)
                            .opt = &e->opt,
                            .pool = e->pool,
                            .arena = &e->arena,
+                           .guard = e->guard,
                            .share = e->base != NULL ? e->base->dev : NULL,
                            .twin = is_twin(e)};
     RU_TRY(e->ops->open(&in, &e->dev, err));
@@ -306,8 +307,8 @@ static ru_status open_into(ru_exe *e, ru_err *err)
     return RU_OK;
 }
 
-ru_status rui_exe_open_on(const rui_dev_ops *ops, const ru_graph *g, const ru_exe_options *opt,
-                          ru_exe **out, ru_err *err)
+static ru_status open_as(const rui_dev_ops *ops, bool guard, const ru_graph *g,
+                         const ru_exe_options *opt, ru_exe **out, ru_err *err)
 {
     ru_time start = ru_clock_now();
     ru_exe *e = calloc(1, sizeof *e);
@@ -316,6 +317,7 @@ ru_status rui_exe_open_on(const rui_dev_ops *ops, const ru_graph *g, const ru_ex
     }
     ru_arena_init(&e->arena, 0);
     e->ops = ops;
+    e->guard = guard;
     e->outer = g;
     e->opt = *opt;
     e->base = opt->share;
@@ -333,6 +335,18 @@ ru_status rui_exe_open_on(const rui_dev_ops *ops, const ru_graph *g, const ru_ex
     e->open_ns = ru_time_since(ru_clock_now(), start);
     *out = e;
     return RU_OK;
+}
+
+ru_status rui_exe_open_on(const rui_dev_ops *ops, const ru_graph *g, const ru_exe_options *opt,
+                          ru_exe **out, ru_err *err)
+{
+    return open_as(ops, false, g, opt, out, err);
+}
+
+ru_status rui_exe_open_guarded(const ru_graph *g, const ru_exe_options *opt, ru_exe **out,
+                               ru_err *err)
+{
+    return open_as(rui_dev_of(opt->device), true, g, opt, out, err);
 }
 
 ru_status ru_exe_open(const ru_graph *g, const ru_exe_options *opt, ru_exe **out, ru_err *err)
@@ -649,9 +663,9 @@ ru_status ru_exe_value_read(ru_exe *e, ru_value_id v, void *into, ru_err *err)
 /* -- reports
  * --------------------------------------------------------------------------------------- */
 
-ru_status ru_exe_guards_check(const ru_exe *e, ru_err *err)
+ru_status rui_exe_guards_check(const ru_exe *e, ru_err *err)
 {
-    RU_CHECK(e->opt.guard);
+    RU_CHECK(e->guard);
     return e->ops->guards != NULL ? e->ops->guards(e->dev, err) : RU_OK;
 }
 

@@ -39,8 +39,7 @@ typedef struct ru_exe_options {
                               library's own rule */
     const char *cache_dir; /* folder of autotune results; NULL: none are stored */
     bool keep_temps;       /* no buffer sharing and no in-place: every value readable after a run */
-    bool guard;            /* no buffer sharing, guard zones for ru_exe_guards_check (harness) */
-    bool no_fuse;          /* run the graph as given (harness, debugging) */
+    bool no_fuse;          /* run the graph as given (to find errors) */
     bool profile;          /* measure every step from the start, as ru_exe_profile does */
     bool keep_nan;         /* no kernel that may turn NaN into a number (slower; see ru_exe_run) */
     /* Data-parallel: gradients leave and return summed. Nothing that persists changes before the
@@ -134,10 +133,6 @@ RU_MUST_USE ru_status ru_exe_state_write(ru_exe *e, ru_value_id state, const voi
 
 /* Any value of the graph after a run with keep_temps (tests). Row-major copy. */
 RU_MUST_USE ru_status ru_exe_value_read(ru_exe *e, ru_value_id v, void *into, ru_err *err);
-
-/* With option `guard`: checks that no kernel wrote past one of its buffers since opening.
- * Errors: RU_E_BUG naming the buffer's last kernel. */
-RU_MUST_USE ru_status ru_exe_guards_check(const ru_exe *e, ru_err *err);
 
 void ru_exe_stats_get(const ru_exe *e, ru_exe_stats *into);
 

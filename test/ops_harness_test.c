@@ -12,7 +12,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "exec/exe.h"
+#include "exec/exe_impl.h"
 #include "world/pass.h"
 
 enum { ROUNDS = 4, PROBES = 10 };
@@ -304,14 +304,14 @@ static void test_gradients_are_finite_differences(void **state)
 typedef struct way {
     const char *name;
     ru_exe_options opt;
+    bool guard;
 } way;
 
 static const way ways[] = {
-    {"ref", {.device = RU_DEVICE_REF, .threads = 1}},
-    {"cpu f32", {.device = RU_DEVICE_CPU, .threads = 1}},
-    {"cpu f32, 2 threads", {.device = RU_DEVICE_CPU, .threads = 2, .guard = true}},
-    {"cpu bf16",
-     {.device = RU_DEVICE_CPU, .precision = RU_PRECISION_BF16, .threads = 2, .guard = true}},
+    {"ref", {.device = RU_DEVICE_REF, .threads = 1}, false},
+    {"cpu f32", {.device = RU_DEVICE_CPU, .threads = 1}, false},
+    {"cpu f32, 2 threads", {.device = RU_DEVICE_CPU, .threads = 2}, true},
+    {"cpu bf16", {.device = RU_DEVICE_CPU, .precision = RU_PRECISION_BF16, .threads = 2}, true},
 };
 
 /* Largest tolerance among the graph's ops: rounding of one shows in the others. */
@@ -433,7 +433,7 @@ static int run_way(made *m, const ru_graph *g, const way *w, const ru_tensor *va
     int bad = 0;
     int64_t bytes = 0;
     uint8_t *first = NULL;
-    if (ru_exe_open(g, &w->opt, &e, &m->err) != RU_OK) {
+    if ((w->guard ? rui_exe_open_guarded : ru_exe_open)(g, &w->opt, &e, &m->err) != RU_OK) {
         return fault(m, w->name, m->err.text);
     }
     ru_exe_stats stats;
@@ -458,7 +458,7 @@ static int run_way(made *m, const ru_graph *g, const way *w, const ru_tensor *va
         }
         first = bits;
     }
-    if (bad == 0 && w->opt.guard && ru_exe_guards_check(e, &m->err) != RU_OK) {
+    if (bad == 0 && w->guard && rui_exe_guards_check(e, &m->err) != RU_OK) {
         bad = fault(m, w->name, m->err.text);
     }
     for (uint32_t i = 0; i < g->n_inputs && bad == 0; i++) {
@@ -659,15 +659,15 @@ static void test_guards_bite(void **state)
     (void)state;
     made m;
     ru_exe *e = NULL;
-    const ru_exe_options opt = {.device = RU_DEVICE_CPU, .threads = 1, .guard = true};
+    const ru_exe_options opt = {.device = RU_DEVICE_CPU, .threads = 1};
     assert_true(draw(&m, RU_OP_Relu, 0));
     assert_ok(make_forward(&m), m.err);
     assert_ok(make_outputs(&m.fwd, m.out, 1, &m.err), m.err);
-    assert_ok(ru_exe_open(&m.fwd, &opt, &e, &m.err), m.err);
+    assert_ok(rui_exe_open_guarded(&m.fwd, &opt, &e, &m.err), m.err);
     uint8_t *in = ru_exe_input(e, m.fwd.inputs[0]);
-    assert_ok(ru_exe_guards_check(e, &m.err), m.err);
+    assert_ok(rui_exe_guards_check(e, &m.err), m.err);
     in[ru_type_bytes(&m.inputs[0].type)] = 1;
-    assert_int_equal(ru_exe_guards_check(e, &m.err), RU_E_BUG);
+    assert_int_equal(rui_exe_guards_check(e, &m.err), RU_E_BUG);
     ru_exe_close(e);
     ru_arena_fini(&m.arena);
 }

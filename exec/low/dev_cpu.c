@@ -231,6 +231,7 @@ static ru_status open_low(cpu_dev *c, const rui_dev_in *in, bool nn, ru_err *err
     RU_TRY(rui_low_init(lo, in->graph, in->opt, nn, ru_pool_threads(in->pool), in->arena, err));
     lo->share = c->share != NULL ? &c->share->lo : NULL;
     lo->twin = in->twin;
+    lo->guard = in->guard;
     RU_TRY(rui_low_graph(lo, err));
     RU_TRY(rui_low_slow(lo, &c->head.slow, err));
     RU_TRY(rui_low_plan(lo, err));

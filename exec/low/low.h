@@ -92,6 +92,7 @@ struct rui_low {
     rui_shared *shared;   /* [n_shared] states */
     uint32_t n_shared, cap_shared;
     ru_exe_options opt;
+    bool guard; /* zones behind buffers, no sharing */
     uint32_t threads;
     ru_arena *arena; /* the executable's, lives as long as it */
     rui_dnnl nn;
@@ -164,7 +165,7 @@ RU_MUST_USE ru_status rui_low_ops(const rui_low *lo, const char *device_type,
 /* Before results share the memory of operands: who makes each buffer. */
 void rui_low_note_makers(rui_low *lo);
 
-/* Option `guard`: RU_E_BUG when a zone behind a buffer was written. */
+/* Of a guarded executable: RU_E_BUG when a zone behind a buffer was written. */
 RU_MUST_USE ru_status rui_low_guards(const rui_low *lo, ru_err *err);
 void rui_low_fini(rui_low *lo);
 

@@ -134,10 +134,10 @@ static ru_status place_all(rui_low *lo, ru_mem_buf *bufs, const uint32_t *which,
     return RU_OK;
 }
 
-/* Bytes to set aside: with option `guard`, a guard zone stands behind every buffer. */
+/* Bytes to set aside: a guarded executable has a zone behind every buffer. */
 static int64_t guarded(const rui_low *lo, const rui_buf_rec *b)
 {
-    return b->size_bytes + (lo->opt.guard ? GUARD : 0);
+    return b->size_bytes + (lo->guard ? GUARD : 0);
 }
 
 static ru_status plan_arena(rui_low *lo, ru_err *err)
@@ -157,8 +157,8 @@ static ru_status plan_arena(rui_low *lo, ru_err *err)
             continue;
         }
         b->first = b->first == UINT32_MAX ? 0 : b->first;
-        b->last = b->pinned || lo->opt.guard ? lo->run.n : b->last;
-        b->first = lo->opt.guard ? 0 : b->first;
+        b->last = b->pinned || lo->guard ? lo->run.n : b->last;
+        b->first = lo->guard ? 0 : b->first;
         bufs[n] = (ru_mem_buf){.size_bytes = guarded(lo, b), .first = b->first, .last = b->last};
         which[n++] = i;
     }
@@ -277,7 +277,7 @@ static bool has_guard(const rui_low *lo, uint32_t i)
 {
     const rui_buf_rec *b = &lo->bufs[i];
     bool shared = b->kind == RUI_BUF_SCRATCH && !in_arena(lo, i);
-    return lo->opt.guard && b->root == i && b->kind != RUI_BUF_DATA && b->ptr != NULL && !shared &&
+    return lo->guard && b->root == i && b->kind != RUI_BUF_DATA && b->ptr != NULL && !shared &&
            (in_arena(lo, i) || is_fixed(b->kind));
 }
 
