@@ -649,9 +649,38 @@ static void clipped_updates_are_not_early(void **state)
     close_rig(&r);
 }
 
+/* y = x (A + B): both parameters have the same gradient, which leaves twice. */
+static void parameters_with_one_gradient(void **state)
+{
+    (void)state;
+    rig r = {0};
+    ru_err err = {0};
+    ru_build b;
+    uint32_t samples;
+    r.so = options(RU_OPTIMIZER_SGD);
+    r.so.x = ru_type_make(RU_F32, 1, (int64_t[]){4});
+    ru_arena_init(&r.arena, 0);
+    assert_ok(ru_graph_init(&r.model, &r.arena, "sum", &err), err);
+    assert_ok(ru_graph_symbol(&r.model, "N", &samples, &err), err);
+    ru_build_init(&b, &r.model);
+    ru_type in = ru_type_make(RU_F32, 2, (int64_t[]){0, 4}),
+            wt = ru_type_make(RU_F32, 2, (int64_t[]){4, 3});
+    in.dims[0] = ru_dim_symbol(samples, 1);
+    ru_value_id x = ru_build_input(&b, "x", in);
+    ru_value_id w = ru_build_op2(&b, RU_OP_Add, ru_build_state(&b, "A", wt, RU_ROLE_PARAM, NULL),
+                                 ru_build_state(&b, "B", wt, RU_ROLE_PARAM, NULL), NULL);
+    ru_build_output(&b, ru_build_op2(&b, RU_OP_MatMul, x, w, NULL), "y");
+    assert_ok(ru_build_finish(&b, &err), err);
+    parts_equal_the_whole(&r, true, RU_DEVICE_CPU, 1e-5);
+    const ru_exe_grad *grads;
+    assert_int_equal(ru_exe_grads(r.parts[0].exe, &grads), 3); /* and what is summed beside them */
+    close_rig(&r);
+}
+
 RU_TESTS(train_share, cmocka_unit_test(gradients_stand_where_told), cmocka_unit_test(mlp_parts),
          cmocka_unit_test(parts_with_groups), cmocka_unit_test(parts_with_every_optimizer),
          cmocka_unit_test(early_updates_change_nothing),
          cmocka_unit_test(clipped_updates_are_not_early), cmocka_unit_test(lenet_parts),
          cmocka_unit_test(gpt_parts), cmocka_unit_test(resnet_parts),
-         cmocka_unit_test(giving_up_leaves_no_trace))
+         cmocka_unit_test(giving_up_leaves_no_trace),
+         cmocka_unit_test(parameters_with_one_gradient))

@@ -22,8 +22,8 @@ void rui_step_own_grads(ru_build *b, ru_step_graph *s)
     for (uint32_t k = 0; k < s->n_params; k++) {
         ru_value_id v = s->grads[k];
         bool shared = ru_graph_value(b->g, v)->kind != RU_VALUE_TEMP;
-        for (uint32_t j = 0; j < k; j++) {
-            shared = shared || s->grads[j].v == v.v;
+        for (uint32_t j = 0; j < s->n_params; j++) {
+            shared = shared || (j != k && s->grads[j].v == v.v);
         }
         for (uint32_t i = 1; i < b->g->n_nodes && !shared; i++) {
             const ru_node *n = &b->g->nodes[i];
