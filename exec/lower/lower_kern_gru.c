@@ -65,20 +65,6 @@ static ru_status pack_run(void *state, void *const *bufs, const rui_run *run)
     return RU_OK;
 }
 
-/* Weights that never change are packed before the first run only. */
-static rui_buf pack_weights(rui_low *lo, const ru_node *n, gru_state *s, rui_buf r, rui_buf b)
-{
-    bool frozen =
-        lo->vals[n->in[2].v].frozen && (!ru_node_has_in(n, 3) || lo->vals[n->in[3].v].frozen);
-    int64_t bytes = (s->packed_r + s->packed_u + 4 * s->proto.hidden) * (int64_t)sizeof(float);
-    rui_buf packed = frozen ? rui_buf_new(lo, RUI_BUF_PACKED, bytes) : rui_workspace(lo, bytes);
-    rui_buf bufs[4] = {r, b, packed, rui_rnn_floats(lo, 96 * s->proto.hidden)};
-    rui_step step = {
-        .kernel = "kern rnn pack", .fn = pack_run, .state = s, .bufs = bufs, .n_bufs = 4};
-    rui_emit_to(lo, frozen ? &lo->prep : &lo->run, &step, frozen ? 0 : lo->node);
-    return packed;
-}
-
 /* bufs: 0 packed 1 pre 2 h0 3 ws 4 y 5 y_h 6 work */
 static ru_status gru_run(void *state, void *const *bufs, const rui_run *run)
 {
@@ -164,7 +150,8 @@ ru_status rui_lower_kern_gru(rui_low *lo, const ru_node *n, ru_err *err)
         rui_buf pre = rui_workspace(lo, all * d.gates * h * 4);
         RU_TRY(rui_rnn_input(lo, &d, RU_F32, x, n->in[1], k, pre));
         rui_buf bufs[7] = {
-            pack_weights(lo, n, s, rui_rnn_piece(lo, r, k, d.dirs, d.dirs * d.gates * h * h * 4),
+            rui_rnn_pack(lo, n, pack_run, s, s->packed_r + s->packed_u + 4 * h, h,
+                         rui_rnn_piece(lo, r, k, d.dirs, d.dirs * d.gates * h * h * 4),
                          rui_rnn_piece(lo, b, k, d.dirs, d.dirs * 2 * d.gates * h * 4)),
             pre,
             rui_rnn_piece(lo, h0, k, d.dirs, hc),

@@ -157,20 +157,6 @@ static ru_status pack_run(void *state, void *const *bufs, const rui_run *run)
     return RU_OK;
 }
 
-/* Weights that never change are packed before the first run only. */
-static rui_buf pack_weights(rui_low *lo, const ru_node *n, lstm_state *s, rui_buf r, rui_buf b)
-{
-    bool frozen =
-        lo->vals[n->in[2].v].frozen && (!ru_node_has_in(n, 3) || lo->vals[n->in[3].v].frozen);
-    int64_t bytes = (s->packed + 4 * s->proto.hidden) * (int64_t)sizeof(float);
-    rui_buf packed = frozen ? rui_buf_new(lo, RUI_BUF_PACKED, bytes) : rui_workspace(lo, bytes);
-    rui_buf bufs[4] = {r, b, packed, rui_rnn_floats(lo, 96 * s->proto.hidden)};
-    rui_step step = {
-        .kernel = "kern lstm pack", .fn = pack_run, .state = s, .bufs = bufs, .n_bufs = 4};
-    rui_emit_to(lo, frozen ? &lo->prep : &lo->run, &step, frozen ? 0 : lo->node);
-    return packed;
-}
-
 /* bufs: 0, 1 none 2 h0 3 c0 4 ws 5 y 6 y_h 7 y_c 8 packed+bias 9 work 10 pre, or the table
  * 11 ids */
 static ru_status lstm_run(void *state, void *const *bufs, const rui_run *run)
@@ -322,9 +308,9 @@ ru_status rui_lower_kern_lstm(rui_low *lo, const ru_node *n, ru_err *err)
             s->proto.cells_only = true;
             s->proto.ws_step = 0;
         }
-        rui_buf packed =
-            pack_weights(lo, n, s, rui_rnn_piece(lo, r, k, d.dirs, d.dirs * 4 * h * h * 4),
-                         rui_rnn_piece(lo, b, k, d.dirs, d.dirs * 8 * h * 4));
+        rui_buf packed = rui_rnn_pack(lo, n, pack_run, s, s->packed + 4 * h, h,
+                                      rui_rnn_piece(lo, r, k, d.dirs, d.dirs * 4 * h * h * 4),
+                                      rui_rnn_piece(lo, b, k, d.dirs, d.dirs * 8 * h * 4));
         rui_buf bufs[12] = {{0},
                             {0},
                             rui_rnn_piece(lo, h0, k, d.dirs, hc_bytes),

@@ -60,6 +60,20 @@ rui_buf rui_rnn_floats(rui_low *lo, int64_t n)
     return rui_scratch(lo, n * (int64_t)sizeof(float));
 }
 
+rui_buf rui_rnn_pack(rui_low *lo, const ru_node *n, rui_rnn_pack_fn pack, void *state,
+                     int64_t floats, int64_t hidden, rui_buf r, rui_buf b)
+{
+    bool frozen =
+        lo->vals[n->in[2].v].frozen && (!ru_node_has_in(n, 3) || lo->vals[n->in[3].v].frozen);
+    int64_t bytes = floats * (int64_t)sizeof(float);
+    rui_buf packed = frozen ? rui_buf_new(lo, RUI_BUF_PACKED, bytes) : rui_workspace(lo, bytes);
+    rui_buf bufs[4] = {r, b, packed, rui_rnn_floats(lo, 96 * hidden)};
+    rui_step step = {
+        .kernel = "kern rnn pack", .fn = pack, .state = state, .bufs = bufs, .n_bufs = 4};
+    rui_emit_to(lo, frozen ? &lo->prep : &lo->run, &step, frozen ? 0 : lo->node);
+    return packed;
+}
+
 /* -- products ------------------------------------------------------------------------------------
  */
 

@@ -28,6 +28,12 @@ rui_buf rui_rnn_out(rui_low *lo, const ru_node *n, uint32_t k);
 rui_buf rui_rnn_piece(rui_low *lo, rui_buf b, int64_t i, int64_t parts, int64_t all_bytes);
 rui_buf rui_rnn_floats(rui_low *lo, int64_t n);
 
+/* `floats` of R and the biases as `pack` puts them (bufs: 0 R 1 B 2 packed 3 work): before the
+ * first run only, when they never change. */
+typedef ru_status (*rui_rnn_pack_fn)(void *state, void *const *bufs, const rui_run *run);
+rui_buf rui_rnn_pack(rui_low *lo, const ru_node *n, rui_rnn_pack_fn pack, void *state,
+                     int64_t floats, int64_t hidden, rui_buf r, rui_buf b);
+
 /* c = a b, or c += a b. */
 typedef struct rui_rnn_product {
     dnnl_memory_desc_t a, b, c;
