@@ -140,6 +140,23 @@ static uint32_t held_of(ru_elastic *e, ru_node_id node)
     return m == NULL ? 0 : m->held;
 }
 
+/* What each member of `v` computes so far and how fast it is (0: not known, below 0: it lacks the
+ * state). true: all that compute are measured. */
+static bool speeds_of(ru_elastic *e, const rui_el_view *v, double *speed, int64_t *now)
+{
+    bool measured = true;
+    for (uint32_t i = 0; i < v->n; i++) {
+        const rui_el_known *k = known_of(e, v->at[i].node, false);
+        const rui_el_member *m = member_of(e, v->at[i].node);
+        bool enough = k != NULL && k->samples >= SPEED_SAMPLES_MIN && !e->opt.equal_shares &&
+                      !e->opt.deterministic;
+        now[i] = m == NULL ? 0 : m->share.n;
+        speed[i] = !v->at[i].full ? -1 : enough ? k->speed : 0;
+        measured = measured && (!v->at[i].full || now[i] == 0 || enough);
+    }
+    return measured;
+}
+
 static ru_status share_out(ru_elastic *e, rui_el_view *v, ru_arena *arena, ru_err *err)
 {
     double *speed = RU_NEW(arena, double, v->n);
@@ -147,20 +164,14 @@ static ru_status share_out(ru_elastic *e, rui_el_view *v, ru_arena *arena, ru_er
     if (speed == NULL || before == NULL) {
         return RU_FAIL(err, RU_E_MEM, "not enough memory to share the batch");
     }
+    (void)speeds_of(e, v, speed, before);
     int64_t sum = 0;
+    bool all_work = true; /* somebody new must get a part at once */
     for (uint32_t i = 0; i < v->n; i++) {
-        const rui_el_known *k = known_of(e, v->at[i].node, false);
-        bool measured = k != NULL && k->samples >= SPEED_SAMPLES_MIN && !e->opt.equal_shares &&
-                        !e->opt.deterministic;
-        speed[i] = !v->at[i].full ? -1 : measured ? k->speed : 0;
-        const rui_el_member *m = member_of(e, v->at[i].node);
-        before[i] = m == NULL ? 0 : m->share.n;
         sum += before[i];
-    }
-    bool all_work = sum == v->batch;
-    for (uint32_t i = 0; i < v->n; i++) { /* somebody new must get a part at once */
         all_work = all_work && (before[i] > 0 || !v->at[i].full);
     }
+    all_work = all_work && sum == v->batch;
     v->share_in = (ru_share_policy_in){.batch = v->batch,
                                        .speed = {speed, v->n},
                                        .now = {before, all_work ? v->n : 0},
@@ -421,13 +432,7 @@ static bool shares_due(ru_elastic *e)
     ru_arena_init(&scratch, 0);
     double *speed = RU_NEW(&scratch, double, e->v.n);
     int64_t *now = RU_NEW(&scratch, int64_t, e->v.n);
-    bool usable = speed != NULL && now != NULL;
-    for (uint32_t i = 0; usable && i < e->v.n; i++) {
-        const rui_el_known *k = known_of(e, e->v.at[i].node, false);
-        now[i] = e->v.at[i].share.n;
-        speed[i] = !e->v.at[i].full ? -1 : k == NULL ? 0 : k->speed;
-        usable = !e->v.at[i].full || now[i] == 0 || (k != NULL && k->samples >= SPEED_SAMPLES_MIN);
-    }
+    bool usable = speed != NULL && now != NULL && speeds_of(e, &e->v, speed, now);
     ru_share_plan plan = {0};
     const ru_share_in in = {
         .batch = e->v.batch, .n = e->v.n, .speed = speed, .now = now, .gain_min = 0.1};
