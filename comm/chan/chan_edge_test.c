@@ -6,73 +6,18 @@
 
 #include "base/log.h"
 #include "comm/chan/chan_impl.h"
-#include "test/pipe.h"
+#include "test/chan_end.h"
 #include "test/test.h"
 
 enum { LONG = 1 << 20 };
 
-typedef struct side {
-    ru_arena arena;
-    ru_chan *ch;
-    uint32_t node, ups, downs, messages, sent, arrived, failed;
-    ru_status why; /* of the last `down` or `failed` */
-    ru_time tick_at, down_at;
-} side;
-
 typedef struct two {
     ru_pipe *pipe;
-    side s[2];
+    ru_chan_end s[2];
     ru_log_options log;
 } two;
 
 static uint8_t from[LONG], to[LONG];
-
-static void on_up(void *self, ru_node_id node, const char *address, ru_time now)
-{
-    (void)node, (void)address, (void)now;
-    ((side *)self)->ups++;
-}
-
-static void on_down(void *self, ru_node_id node, const char *address, ru_status why, ru_time now)
-{
-    (void)node, (void)address;
-    side *s = self;
-    s->downs++;
-    s->why = why;
-    s->down_at = now;
-}
-
-static void on_message(void *self, ru_node_id node, uint32_t what, const void *data,
-                       int64_t size_bytes, ru_time now)
-{
-    (void)node, (void)what, (void)data, (void)size_bytes, (void)now;
-    ((side *)self)->messages++;
-}
-
-static void on_sent(void *self, uint64_t cookie, ru_time now)
-{
-    (void)cookie, (void)now;
-    ((side *)self)->sent++;
-}
-
-static void on_failed(void *self, uint64_t cookie, ru_status why, ru_time now)
-{
-    (void)cookie, (void)now;
-    side *s = self;
-    s->failed++;
-    s->why = why;
-}
-
-static void on_arrived(void *self, uint64_t cookie, ru_time now)
-{
-    (void)cookie, (void)now;
-    ((side *)self)->arrived++;
-}
-
-static void on_tick_at(void *self, ru_time at)
-{
-    ((side *)self)->tick_at = at;
-}
 
 static ru_time move(two *t, uint32_t steps)
 {
@@ -80,12 +25,7 @@ static ru_time move(two *t, uint32_t steps)
         if (!ru_pipe_step(t->pipe)) {
             ru_pipe_wait(t->pipe, 10000);
         }
-        for (uint32_t i = 0; i < 2; i++) {
-            side *s = &t->s[i];
-            if (s->tick_at.ns <= ru_pipe_now(t->pipe).ns) {
-                s->tick_at = ru_chan_tick(s->ch, ru_pipe_now(t->pipe));
-            }
-        }
+        ru_chan_ends_tick(t->pipe, t->s, 2);
     }
     return ru_pipe_now(t->pipe);
 }
@@ -98,11 +38,8 @@ static void open_two(two *t, uint64_t seed, bool both_dial)
     t->pipe = ru_pipe_new(&(ru_pipe_options){.seed = seed, .queue_bytes = 8 << 10});
     ru_err err;
     for (uint32_t i = 0; i < 2; i++) {
-        side *s = &t->s[i];
         char address[8];
         snprintf(address, sizeof address, "n%u:1", i);
-        ru_arena_init(&s->arena, 0);
-        s->node = ru_pipe_node(t->pipe, address);
         ru_chan_options o = {.self = {i + 1},
                              .address = address,
                              .job = 1,
@@ -112,17 +49,7 @@ static void open_two(two *t, uint64_t seed, bool both_dial)
                              .streams_max = 8,
                              .slots_max = 8,
                              .chunk_bytes = 64 << 10};
-        ru_chan_user user = {.self = s,
-                             .up = on_up,
-                             .down = on_down,
-                             .message = on_message,
-                             .sent = on_sent,
-                             .failed = on_failed,
-                             .arrived = on_arrived,
-                             .tick_at = on_tick_at};
-        ru_link link = ru_pipe_link(t->pipe, s->node);
-        assert_ok(ru_chan_open(&o, &link, &user, &s->arena, &s->ch, &err), err);
-        ru_pipe_user(t->pipe, s->node, ru_chan_link_user(s->ch));
+        ru_chan_end_open(&t->s[i], t->pipe, &o);
     }
     ru_time now = ru_pipe_now(t->pipe);
     assert_ok(ru_chan_connect(t->s[0].ch, "n1:1", now, &err), err);
@@ -388,7 +315,7 @@ static void test_wrong_calls(void **state)
 /* -- frames that are wrong -----------------------------------------------------------------------
  */
 
-/* A frame behind those of side 0, as if it had sent it. */
+/* A frame behind those of ru_chan_end 0, as if it had sent it. */
 static void inject(two *t, ru_link_class class, const rui_frame *f)
 {
     static uint8_t buf[RU_LINK_HEAD_BYTES + 4096];

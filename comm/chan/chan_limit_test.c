@@ -5,86 +5,26 @@
 
 #include "base/log.h"
 #include "comm/chan/chan_impl.h"
-#include "test/pipe.h"
+#include "test/chan_end.h"
 #include "test/test.h"
 
 enum { HUB, GREEDY, HONEST, HOSTS, SLOTS = 8 };
 
-typedef struct host {
-    ru_arena arena;
-    ru_chan *ch;
-    uint32_t node, downs[HOSTS + 1], messages, arrived;
-    ru_time tick_at;
-} host;
-
 typedef struct net {
     ru_pipe *pipe;
-    host hosts[HOSTS];
+    ru_chan_end hosts[HOSTS];
     ru_log_options log;
 } net;
 
-static void on_up(void *self, ru_node_id node, const char *address, ru_time now)
-{
-    (void)self, (void)node, (void)address, (void)now;
-}
-
-static void on_down(void *self, ru_node_id node, const char *address, ru_status why, ru_time now)
-{
-    (void)address, (void)why, (void)now;
-    ((host *)self)->downs[node.v]++;
-}
-
-static void on_message(void *self, ru_node_id from, uint32_t what, const void *data,
-                       int64_t size_bytes, ru_time now)
-{
-    (void)from, (void)what, (void)data, (void)size_bytes, (void)now;
-    ((host *)self)->messages++;
-}
-
-static void on_end(void *self, uint64_t cookie, ru_time now)
-{
-    (void)self, (void)cookie, (void)now;
-}
-
-static void on_failed(void *self, uint64_t cookie, ru_status why, ru_time now)
-{
-    (void)self, (void)cookie, (void)why, (void)now;
-}
-
-static void on_arrived(void *self, uint64_t cookie, ru_time now)
-{
-    (void)cookie, (void)now;
-    ((host *)self)->arrived++;
-}
-
-static void on_tick_at(void *self, ru_time at)
-{
-    ((host *)self)->tick_at = at;
-}
-
 static void move(net *n, int64_t ns)
 {
-    ru_time end = ru_time_after(ru_pipe_now(n->pipe), ns);
-    while (ru_pipe_now(n->pipe).ns < end.ns) {
-        if (!ru_pipe_step(n->pipe)) {
-            ru_pipe_wait(n->pipe, 100000);
-        }
-        for (uint32_t i = 0; i < HOSTS; i++) {
-            host *h = &n->hosts[i];
-            if (h->tick_at.ns <= ru_pipe_now(n->pipe).ns) {
-                h->tick_at = ru_chan_tick(h->ch, ru_pipe_now(n->pipe));
-            }
-        }
-    }
+    ru_chan_ends_run(n->pipe, n->hosts, HOSTS, ns);
 }
 
 static void host_open(net *n, uint32_t i)
 {
-    host *h = &n->hosts[i];
     char address[16];
     snprintf(address, sizeof address, "h%u:1", i);
-    ru_arena_init(&h->arena, 0);
-    h->node = ru_pipe_node(n->pipe, address);
     ru_chan_options opt = {.self = {i + 1},
                            .address = address,
                            .job = 1,
@@ -93,18 +33,7 @@ static void host_open(net *n, uint32_t i)
                            .peers_max = 3,
                            .streams_max = 256,
                            .slots_max = SLOTS};
-    ru_chan_user user = {.self = h,
-                         .up = on_up,
-                         .down = on_down,
-                         .message = on_message,
-                         .sent = on_end,
-                         .failed = on_failed,
-                         .arrived = on_arrived,
-                         .tick_at = on_tick_at};
-    ru_link link = ru_pipe_link(n->pipe, h->node);
-    ru_err err;
-    assert_ok(ru_chan_open(&opt, &link, &user, &h->arena, &h->ch, &err), err);
-    ru_pipe_user(n->pipe, h->node, ru_chan_link_user(h->ch));
+    ru_chan_end_open(&n->hosts[i], n->pipe, &opt);
 }
 
 static void net_open(net *n)
@@ -128,8 +57,7 @@ static void net_open(net *n)
 static void net_close(net *n)
 {
     for (uint32_t i = 0; i < HOSTS; i++) {
-        ru_chan_close(n->hosts[i].ch);
-        ru_arena_fini(&n->hosts[i].arena);
+        ru_chan_end_close(&n->hosts[i]);
     }
     ru_pipe_free(n->pipe);
     ru_log_set(&n->log);
@@ -154,8 +82,8 @@ static void test_words_that_nobody_acknowledges(void **state)
     }
     assert_false(ch->peers[honest].doomed);
     move(&n, 100000000);
-    assert_int_equal(n.hosts[HUB].downs[GREEDY + 1], 1);
-    assert_int_equal(n.hosts[HUB].downs[HONEST + 1], 0);
+    assert_int_equal(n.hosts[HUB].downs_of[GREEDY + 1], 1);
+    assert_int_equal(n.hosts[HUB].downs_of[HONEST + 1], 0);
     assert_int_equal(n.hosts[HONEST].messages, 100);
     net_close(&n);
 }
@@ -189,7 +117,7 @@ static void test_messages_that_nobody_acknowledges(void **state)
         move(&n, 3000000000);
         assert_int_equal(n.hosts[GREEDY].messages, sent);
         assert_int_equal(n.hosts[HONEST].messages, 8);
-        assert_int_equal(n.hosts[HUB].downs[GREEDY + 1] + n.hosts[HUB].downs[HONEST + 1], 0);
+        assert_int_equal(n.hosts[HUB].downs_of[GREEDY + 1] + n.hosts[HUB].downs_of[HONEST + 1], 0);
         net_close(&n);
     }
 }
@@ -220,8 +148,8 @@ static void test_streams_before_their_slots(void **state)
     move(&n, 100000000);
     send_early(&n, HONEST, RUI_EARLY_MAX, &from);
     move(&n, 100000000);
-    host *hub = &n.hosts[HUB];
-    assert_int_equal(hub->downs[GREEDY + 1] + hub->downs[HONEST + 1], 0);
+    ru_chan_end *hub = &n.hosts[HUB];
+    assert_int_equal(hub->downs_of[GREEDY + 1] + hub->downs_of[HONEST + 1], 0);
     for (uint32_t k = 0; k < SLOTS; k++) {
         ru_span to = {&got[k], 1};
         ru_chan_post_in in = {
@@ -246,7 +174,7 @@ static void test_control_beyond_its_part_gives_way(void **state)
     for (uint32_t urgent = 0; urgent < 2; urgent++) {
         net n;
         net_open(&n);
-        host *hub = &n.hosts[HUB];
+        ru_chan_end *hub = &n.hosts[HUB];
         static uint8_t big[RU_CHAN_MESSAGE_MAX];
         for (uint32_t k = 0; k < 8; k++) {
             ru_time now = ru_pipe_now(n.pipe);

@@ -4,57 +4,13 @@
 
 #include "base/log.h"
 #include "comm/chan/chan_impl.h"
-#include "test/pipe.h"
+#include "test/chan_end.h"
 #include "test/test.h"
 
-typedef struct host {
-    ru_arena arena;
-    ru_chan *ch;
-    uint32_t node, ups, downs, messages;
-    ru_status why; /* of the last `down` */
-    ru_time tick_at;
-} host;
-
-static void on_up(void *self, ru_node_id node, const char *address, ru_time now)
-{
-    (void)node;
-    (void)address;
-    (void)now;
-    ((host *)self)->ups++;
-}
-
-static void on_down(void *self, ru_node_id node, const char *address, ru_status why, ru_time now)
-{
-    (void)node;
-    (void)address;
-    (void)now;
-    ((host *)self)->downs++;
-    ((host *)self)->why = why;
-}
-
-static void on_message(void *self, ru_node_id from, uint32_t what, const void *data,
-                       int64_t size_bytes, ru_time now)
-{
-    (void)from;
-    (void)what;
-    (void)data;
-    (void)size_bytes;
-    (void)now;
-    ((host *)self)->messages++;
-}
-
-static void on_tick_at(void *self, ru_time at)
-{
-    ((host *)self)->tick_at = at;
-}
-
-static void host_open(host *h, ru_pipe *net, uint64_t id, const char *token, uint64_t job)
+static void host_open(ru_chan_end *h, ru_pipe *net, uint64_t id, const char *token, uint64_t job)
 {
     char address[32];
     snprintf(address, sizeof address, "host%u:1", (unsigned)id);
-    memset(h, 0, sizeof *h);
-    ru_arena_init(&h->arena, 0);
-    h->node = ru_pipe_node(net, address);
     ru_chan_options opt = {.self = {id},
                            .address = address,
                            .job = job,
@@ -63,36 +19,10 @@ static void host_open(host *h, ru_pipe *net, uint64_t id, const char *token, uin
                            .peers_max = 8,
                            .streams_max = 8,
                            .slots_max = 8};
-    ru_chan_user user = {
-        .self = h, .up = on_up, .down = on_down, .message = on_message, .tick_at = on_tick_at};
-    ru_link link = ru_pipe_link(net, h->node);
-    ru_err err;
-    assert_ok(ru_chan_open(&opt, &link, &user, &h->arena, &h->ch, &err), err);
-    ru_pipe_user(net, h->node, ru_chan_link_user(h->ch));
+    ru_chan_end_open(h, net, &opt);
 }
 
-static void host_close(host *h)
-{
-    ru_chan_close(h->ch);
-    ru_arena_fini(&h->arena);
-}
-
-static void run(ru_pipe *net, host *hosts, uint32_t n, int64_t ns)
-{
-    ru_time end = ru_time_after(ru_pipe_now(net), ns);
-    while (ru_pipe_now(net).ns < end.ns) {
-        if (!ru_pipe_step(net)) {
-            ru_pipe_wait(net, 100000);
-        }
-        for (uint32_t i = 0; i < n; i++) {
-            if (hosts[i].tick_at.ns <= ru_pipe_now(net).ns) {
-                hosts[i].tick_at = ru_chan_tick(hosts[i].ch, ru_pipe_now(net));
-            }
-        }
-    }
-}
-
-static int64_t refused(const host *h)
+static int64_t refused(const ru_chan_end *h)
 {
     ru_chan_stats st;
     ru_chan_stats_get(h->ch, &st);
@@ -102,7 +32,7 @@ static int64_t refused(const host *h)
 /* Two hosts: 1 with the token "secret" of job 5, and 2. */
 typedef struct pair {
     ru_pipe *net;
-    host h[2];
+    ru_chan_end h[2];
     ru_log_options was;
 } pair;
 
@@ -117,13 +47,13 @@ static void pair_open(pair *p, uint64_t seed, const char *token, uint64_t job)
 
 static void pair_close(pair *p)
 {
-    host_close(&p->h[0]);
-    host_close(&p->h[1]);
+    ru_chan_end_close(&p->h[0]);
+    ru_chan_end_close(&p->h[1]);
     ru_pipe_free(p->net);
     ru_log_set(&p->was);
 }
 
-static void dial(host *h, ru_pipe *net, const char *address)
+static void dial(ru_chan_end *h, ru_pipe *net, const char *address)
 {
     ru_err err;
     assert_ok(ru_chan_connect(h->ch, address, ru_pipe_now(net), &err), err);
@@ -139,9 +69,9 @@ static void test_strangers_are_refused(void **state)
     for (uint32_t i = 0; i < RU_ARRAY_LEN(rows); i++) {
         pair p;
         pair_open(&p, i, rows[i].token, rows[i].job);
-        host *h = p.h;
+        ru_chan_end *h = p.h;
         dial(&h[i % 2], p.net, i % 2 == 0 ? "host2:1" : "host1:1");
-        run(p.net, h, 2, 5000000000);
+        ru_chan_ends_run(p.net, h, 2, 5000000000);
         assert_int_equal(h[0].ups + h[1].ups, 0);
         assert_int_equal(h[i % 2].downs, 1);
         assert_true(refused(&h[0]) > 0 && refused(&h[1]) > 0);
@@ -157,9 +87,9 @@ static void test_a_recording_opens_nothing(void **state)
     pair p;
     pair_open(&p, 0, "secret", 5);
     ru_pipe *net = p.net;
-    host *h = p.h;
+    ru_chan_end *h = p.h;
     dial(&h[0], net, "host2:1");
-    run(net, h, 2, 50000000);
+    ru_chan_ends_run(net, h, 2, 50000000);
     assert_int_equal(h[1].ups, 1);
     uint8_t tape[2][1024];
     int64_t n[2];
@@ -174,13 +104,13 @@ static void test_a_recording_opens_nothing(void **state)
             raw[k] = ru_pipe_raw(net, h[1].node);
             assert_int_equal(ru_pipe_raw_write(net, raw[k], tape[k], n[k]), n[k]);
         }
-        run(net, h, 2, 50000000);
+        ru_chan_ends_run(net, h, 2, 50000000);
         assert_int_equal(h[1].ups, 1);
         assert_false(ru_pipe_raw_live(net, raw[0]));
         assert_false(ru_pipe_raw_live(net, raw[1]));
         assert_int_equal(h[1].downs, round);
         ru_chan_drop(h[0].ch, (ru_node_id){2}, ru_pipe_now(net));
-        run(net, h, 2, 50000000);
+        ru_chan_ends_run(net, h, 2, 50000000);
         assert_int_equal(h[1].downs, 1);
     }
     pair_close(&p);
@@ -193,7 +123,7 @@ static void test_an_echo_opens_nothing(void **state)
     pair p;
     pair_open(&p, 0, "secret", 5);
     ru_pipe *net = p.net;
-    host *h = p.h;
+    ru_chan_end *h = p.h;
     uint32_t raw = ru_pipe_raw(net, h[0].node);
     rui_hello hello = {.job = 5, .node = 9, .pair = 3};
     uint8_t buf[4096];
@@ -202,7 +132,7 @@ static void test_an_echo_opens_nothing(void **state)
     rui_frame_encode(&f, buf);
     ru_pipe_raw_write(net, raw, buf, RU_LINK_HEAD_BYTES + f.len);
     for (uint32_t k = 0; k < 50; k++) {
-        run(net, h, 2, 1000000);
+        ru_chan_ends_run(net, h, 2, 1000000);
         int64_t n = ru_pipe_raw_read(net, raw, buf, sizeof buf);
         ru_pipe_raw_write(net, raw, buf, n);
     }
@@ -218,23 +148,23 @@ static void test_scanners_and_silence(void **state)
     pair p;
     pair_open(&p, 0, "secret", 5);
     ru_pipe *net = p.net;
-    host *h = p.h;
+    ru_chan_end *h = p.h;
     static const char get[] = "GET / HTTP/1.1\r\nHost: x\r\nAccept: everything\r\n\r\n";
     uint32_t web = ru_pipe_raw(net, h[0].node);
     ru_pipe_raw_write(net, web, get, sizeof get - 1);
-    run(net, h, 2, 1000000);
+    ru_chan_ends_run(net, h, 2, 1000000);
     assert_false(ru_pipe_raw_live(net, web));
     /* Four hundred that say nothing; those who prove themselves still come in. */
     uint32_t raw[400];
     for (uint32_t i = 0; i < 400; i++) {
         raw[i] = ru_pipe_raw(net, h[0].node);
-        run(net, h, 2, 20000);
+        ru_chan_ends_run(net, h, 2, 20000);
         assert_true(h[0].ch->unproved <= h[0].ch->unproved_max);
     }
     dial(&h[1], net, "host1:1");
-    run(net, h, 2, 10000000);
+    ru_chan_ends_run(net, h, 2, 10000000);
     assert_int_equal(h[0].ups, 1);
-    run(net, h, 2, 4000000000);
+    ru_chan_ends_run(net, h, 2, 4000000000);
     for (uint32_t i = 0; i < 400; i++) {
         assert_false(ru_pipe_raw_live(net, raw[i]));
     }
@@ -250,20 +180,20 @@ static void test_itself_is_no_peer(void **state)
     pair p;
     pair_open(&p, 0, "secret", 5);
     ru_pipe *net = p.net;
-    host *h = p.h;
+    ru_chan_end *h = p.h;
     for (uint32_t k = 1; k <= 3; k++) {
         dial(&h[0], net, "host1:1");
-        run(net, h, 2, 20000000);
+        ru_chan_ends_run(net, h, 2, 20000000);
         assert_int_equal(h[0].ups, 0);
         assert_int_equal(h[0].downs, k);
         assert_int_equal(h[0].why, RU_E_PEER); /* whoever was there is gone */
     }
     assert_true(refused(&h[0]) > 0);
-    run(net, h, 2, 5000000000);
+    ru_chan_ends_run(net, h, 2, 5000000000);
     assert_int_equal(h[0].ch->unproved, 0);
     assert_int_equal(h[0].ch->dials_live, 0);
     dial(&h[0], net, "host2:1");
-    run(net, h, 2, 50000000);
+    ru_chan_ends_run(net, h, 2, 50000000);
     assert_int_equal(h[0].ups, 1);
     assert_int_equal(h[0].downs, 3);
     pair_close(&p);
@@ -275,16 +205,16 @@ static void test_the_dead_are_known_at_once(void **state)
     (void)state;
     for (uint32_t opener = 0; opener < 2; opener++) {
         ru_pipe *net = ru_pipe_new(&(ru_pipe_options){.seed = ru_test_seed() + opener});
-        host h[2];
+        ru_chan_end h[2];
         host_open(&h[0], net, 1, "secret", 5);
         host_open(&h[1], net, 2, "secret", 5);
         dial(&h[opener], net, opener == 0 ? "host2:1" : "host1:1");
-        run(net, h, 2, 50000000);
+        ru_chan_ends_run(net, h, 2, 50000000);
         assert_int_equal(h[0].ups, 1);
         ru_pipe_kill(net, h[1].node);
-        run(net, h, 1, 30000000);
+        ru_chan_ends_run(net, h, 1, 30000000);
         assert_int_equal(h[0].downs, 1);
-        host_close(&h[0]);
+        ru_chan_end_close(&h[0]);
         rui_hmac_close(h[1].ch->hmac);
         ru_arena_fini(&h[1].arena);
         ru_pipe_free(net);
