@@ -608,26 +608,3 @@ void ru_coll_stats_get(const ru_coll *c, ru_coll_stats *into)
 {
     *into = c->stats;
 }
-
-bool ru_coll_waits_for(const ru_coll *c, ru_node_id *peer, uint32_t *n_buckets)
-{
-    bool found = false;
-    *n_buckets = 0;
-    for (uint32_t b = 0; b < c->opt.n_buckets; b++) {
-        const rui_coll_run *run = &c->runs[b];
-        *n_buckets += run->began;
-        for (uint32_t l = 0; l < run->n_lanes * run->sets && run->began && !found; l++) {
-            const rui_coll_lane *lane = &c->lanes[run->lane + l];
-            for (uint32_t i = 0; i < run->shape->n && lane->begun && !found; i++) {
-                const ru_coll_step *x = &run->shape->steps[i];
-                bool due = ru_coll_step_receives(x) && lane->waits[i] == 0 &&
-                           (lane->state[i] & (RUI_STEP_DONE | RUI_STEP_ARRIVED)) == 0;
-                if (due) {
-                    *peer = c->opt.nodes[x->peer];
-                    found = true;
-                }
-            }
-        }
-    }
-    return found;
-}

@@ -143,8 +143,4 @@ typedef struct ru_coll_stats {
 } ru_coll_stats;
 void ru_coll_stats_get(const ru_coll *c, ru_coll_stats *into);
 
-/* The peer for which this rank waits: the first one from which bytes are missing in a sum that has
- * started, and the number of sums in flight. false: it waits for no peer. */
-bool ru_coll_waits_for(const ru_coll *c, ru_node_id *peer, uint32_t *n_buckets);
-
 #endif
