@@ -127,7 +127,6 @@ ru_markov ru_markov_thinned(const ru_markov *m, double p)
 
 ru_status ru_markov_solve(const ru_markov *m, ru_markov_law *out, ru_err *err)
 {
-    double wait[CELLS_MAX]; /* (-D0)^-1, [n, n] */
     RU_TRY(check_cells(m, err));
     ru_markov_law l = {.map = *m};
     uint32_t n = m->n, perm[N_MAX];
@@ -145,10 +144,10 @@ ru_status ru_markov_solve(const ru_markov *m, ru_markov_law *out, ru_err *err)
         column[j] = 1 / q;
         ru_dense_lu_solve(lu, perm, n, column);
         for (uint32_t i = 0; i < n; i++) {
-            wait[i * n + j] = column[i];
+            l.wait[i * n + j] = column[i];
         }
     }
-    ru_dense_mul(wait, m->d1, n, n, n, l.jump);
+    ru_dense_mul(l.wait, m->d1, n, n, n, l.jump);
     RU_TRY(stationary(sum, n, l.at_time, err));
     for (uint32_t i = 0; i < n; i++) {
         for (uint32_t j = 0; j < n; j++) {

@@ -41,6 +41,7 @@ typedef struct ru_markov_law {
     double at_time[RU_MARKOV_PHASES_MAX];    /* phases at a random time: pi (D0 + D1) = 0 */
     double at_arrival[RU_MARKOV_PHASES_MAX]; /* phases just after an arrival: pi P = pi */
     double jump[RU_MARKOV_CELLS_MAX];        /* P = (-D0)^-1 D1, [n, n] */
+    double wait[RU_MARKOV_CELLS_MAX];        /* (-D0)^-1, [n, n] */
 } ru_markov_law;
 
 /* Stationary vectors and what the functions below need. Errors: of ru_markov_check. */
