@@ -304,6 +304,9 @@ static ru_status count_of(const task *t, const char *dir, int64_t *count, ru_err
 
 ru_status ru_bench_params(ru_bench *b, ru_err *err)
 {
+    if (ru_bench_wants(b, "lost")) {
+        RU_TRY(ru_bench_params_lost(b, err));
+    }
     for (uint32_t i = 0; i < RU_ARRAY_LEN(tasks); i++) {
         const task *t = &tasks[i];
         const char *dir = ru_path_join(b->arena, b->dir, t->generator);

@@ -1,4 +1,4 @@
-/* `rubato bench params`: apps against single-process programs.
+/* `rubato bench params`: apps against single-process programs; what failures cost.
  *
  * Thread: main only. */
 #ifndef RU_BENCH_PARAMS_H
@@ -7,6 +7,8 @@
 #include "bench/bench.h"
 
 ru_status ru_bench_params(ru_bench *b, ru_err *err);
+/* ... clocks that failures cost, on processes of the simulator. */
+RU_MUST_USE ru_status ru_bench_params_lost(ru_bench *b, ru_err *err);
 /* Our side: words: params mf|lda THREADS DIR. */
 RU_MUST_USE ru_status ru_bench_params_worker(const char *const *words, uint32_t n, ru_err *err);
 
