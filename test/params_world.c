@@ -616,6 +616,7 @@ void ru_params_draw_sliced(uint64_t seed, ru_params_job *job)
 {
     ru_params_draw(seed, job);
     ru_rng r = ru_rng_from(seed, 78);
+    job->partial = false;
     job->divided = true;
     job->stragglers = 1 + ru_rng_below(&r, 3);
     job->rotate = job->drive = false;

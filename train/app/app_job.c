@@ -3,6 +3,7 @@
 #include <stddef.h>
 #include <string.h>
 
+#include "train/app/engine.h"
 #include "train/app/local.h"
 #include "train/job/job_impl.h"
 
@@ -104,7 +105,8 @@ static const ru_conf_field recovery_fields[] = {
             "last checkpoint, and the result stays the same bits; newest: the others go on, and "
             "each lost row comes from its newest copy, in a cache of a worker, the running "
             "checkpoint, or a checkpoint; partial: the same without caches; reset: lost rows get "
-            "their first values; auto: newest for apps that repair such rows (mf, mlr), else "
+            "their first values; auto: newest for apps that repair such rows (mf, mlr) if "
+            "clocks.stragglers is wait, else "
             "rollback"),
     ROW(CHOICE, ru_app_job_recovery, save, .def = "priority",
         .choices = "priority|round_robin|random|full|none",
@@ -183,8 +185,14 @@ static ru_status make_table(const ru_app_ops *ops, ru_arena *arena, const ru_con
 static ru_status resolve_recovery(const ru_app_ops *ops, ru_app_job *job, ru_err *err)
 {
     uint32_t *m = &job->recovery.method;
+    bool waits = job->clocks.stragglers == RU_ENGINE_WAIT;
     if (*m == RU_APP_RECOVER_AUTO) {
-        *m = ops->partial ? RU_APP_RECOVER_NEWEST : RU_APP_RECOVER_ROLLBACK;
+        *m = ops->partial && waits ? RU_APP_RECOVER_NEWEST : RU_APP_RECOVER_ROLLBACK;
+    }
+    if (*m != RU_APP_RECOVER_ROLLBACK && !waits) {
+        return RU_FAIL(err, RU_E_CONFIG,
+                       "work that executors hand to others cannot be rebuilt when workers die; set "
+                       "recovery.method to rollback, or clocks.stragglers to wait");
     }
     return *m == RU_APP_RECOVER_ROLLBACK || ops->partial
                ? RU_OK

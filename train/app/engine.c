@@ -682,7 +682,7 @@ ru_status ru_engine_open(const ru_engine_options *opt, ru_arena *arena, ru_engin
                        "clocks.staleness is %u; several workers may be at most %d clocks apart",
                        opt->slack, RU_ENGINE_SLACK_MAX);
     }
-    RU_CHECK(opt->clocks >= 1);
+    RU_CHECK(opt->clocks >= 1 && !(opt->partial && opt->stragglers != RU_ENGINE_WAIT));
     e->window = e->driver_slack + 2;
     RU_TRY(open_store(e, err));
     e->bufs = ru_ps_bufs(e->ps);

@@ -151,7 +151,7 @@ typedef struct ru_engine_options {
     uint32_t save_every; /* clocks between checkpoints; 0: by time */
     int64_t save_ns;     /* time between checkpoints; 0: one at the end */
     /* When members die the others go on, and what they held is rebuilt from older copies. Without,
-     * all roll back to the last checkpoint. */
+     * all roll back to the last checkpoint, as they must where stragglers are helped. */
     bool partial;
     uint32_t recover; /* ru_recover_method: which copies; not ROLLBACK */
     ru_engine_saves saves;
