@@ -87,7 +87,7 @@ typedef struct lost {
     answer *answers;
     uint32_t made;
     double before, target, clocks; /* loss of the last clock; made until the target */
-    int64_t logged;
+    int64_t written;               /* bytes of checkpoints in this trial */
     struct process {
         struct lost *w;
         ru_sim_process process;
@@ -216,6 +216,7 @@ static void device_write(void *self, ru_engine_ckpt at, uint32_t object, const v
 {
     process *p = self;
     keep(&p->w->files, at, object, bytes, n);
+    p->w->written += n;
     later(p, (answer){.kind = WRITTEN, .at = at, .object = object});
 }
 
@@ -228,7 +229,7 @@ static void device_log(void *self, uint32_t generation, const void *bytes, int64
 {
     process *p = self;
     keep(&p->w->log, (ru_engine_ckpt){0}, 0, bytes, n);
-    p->w->logged += n;
+    p->w->written += n;
     later(p, (answer){.kind = LOGGED, .at = {.generation = generation}});
 }
 
@@ -383,6 +384,7 @@ static ru_status trial(lost *w, const method *m, uint64_t seed, uint32_t kill_at
     w->kill_at = kill_at;
     w->killed = w->reached = false;
     w->made = 0;
+    w->written = 0;
     w->before = w->clocks = 0;
     const ru_sim_options so = {.seed = seed, .nodes_max = PROCESSES};
     RU_TRY(ru_sim_open(&so, &w->sim, err));
@@ -452,11 +454,12 @@ static ru_status open_app(lost *w, ru_app_job_file *file, ru_bench *b, ru_err *e
     return RU_OK;
 }
 
-/* Mean of the lost clocks, and half of its interval of 95 %. */
+/* Mean of the lost clocks, and half of its interval of 95 %; bytes that a clock writes. */
 static ru_status mean_of(lost *w, const method *m, uint32_t trials, double *mean, double *half,
-                         ru_err *err)
+                         double *bytes, ru_err *err)
 {
     double sum = 0, squares = 0;
+    *bytes = 0;
     for (uint32_t k = 0; k < trials; k++) {
         ru_rng r = ru_rng_from(k, ru_rng_label("failures"));
         uint32_t at = 0; /* geometric, within the run */
@@ -467,6 +470,7 @@ static ru_status mean_of(lost *w, const method *m, uint32_t trials, double *mean
         double d = w->clocks - TARGET;
         sum += d;
         squares += d * d;
+        *bytes += (double)w->written / w->made / trials;
     }
     *mean = sum / trials;
     *half = 1.96 * sqrt(fmax(squares / trials - *mean * *mean, 0) / trials);
@@ -479,13 +483,14 @@ static ru_status all_methods(lost *w, ru_bench *b, ru_err *err)
     double back = 0;
     for (uint32_t k = 0; k < RU_ARRAY_LEN(methods); k++) {
         const method *m = &methods[k];
-        double mean, half, less;
-        RU_TRY(mean_of(w, m, trials, &mean, &half, err));
+        double mean, half, less, bytes;
+        RU_TRY(mean_of(w, m, trials, &mean, &half, &bytes, err));
         back = k == 0 ? mean : back;
         less = 100 * (1 - mean / back);
         ru_bench_row row = {.unit = "clocks", .lower = true};
-        row.name = ru_arena_printf(b->arena, "lost with 2 of 4: %s (+- %.2f, %u trials)", m->name,
-                                   half, trials);
+        row.name = ru_arena_printf(b->arena,
+                                   "lost with 2 of 4: %s (+- %.2f, %u trials, %.0f bytes a clock)",
+                                   m->name, half, trials, bytes);
         row.ours = ru_bench_stat_of(&mean, 1);
         RU_TRY(ru_bench_add(b, &row, err));
         if (k > 0) {
