@@ -261,6 +261,17 @@ static void test_losses_are_rebuilt(void **s)
     assert_true(recovered > 4 && rebuilt > 20);
 }
 
+/* A shard was lost with the member to which its living holder was to send it: its new holder may
+ * rebuild it and be sent it, too. */
+static void test_lost_shard_that_comes_after_all(void **s)
+{
+    (void)s;
+    ru_params_job job;
+    ru_params_draw(1575, &job);
+    assert_true(job.partial);
+    equal(&job);
+}
+
 static void test_seeds(void **s)
 {
     (void)s;
@@ -272,6 +283,7 @@ static void test_seeds(void **s)
 }
 
 RU_TESTS(test_params, cmocka_unit_test(test_losses_are_rebuilt),
+         cmocka_unit_test(test_lost_shard_that_comes_after_all),
          cmocka_unit_test(test_receiver_that_is_no_member), cmocka_unit_test(test_seeds),
          cmocka_unit_test(test_death_changes_nothing), cmocka_unit_test(test_bsp_equals_one_loop),
          cmocka_unit_test(test_mistakes_end_the_job),

@@ -241,6 +241,7 @@ static void came(ru_ps *ps, ru_node_id from, const rui_ps_head *h, void *body, i
         return;
     }
     bool later = h->generation > ps->generation, fresh = !later && h->hops > ps->moving[k].hops;
+    fresh = fresh && (k >= n_shards || !ps->shard[k].here); /* it was rebuilt before this came */
     if (fresh && k < n_shards) {
         ru_status st = rui_ps_shard_unpack(ps, k, body, n);
         RU_CHECK(st == RU_OK || st == RU_E_MEM); /* whole, or not here at all */

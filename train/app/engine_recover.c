@@ -345,6 +345,10 @@ void rui_rebuild_look(ru_engine *e, ru_time now, ru_effects *fx)
 {
     for (uint32_t o = 0; o < objects(e) && !e->ended; o++) {
         const rui_rebuild *r = e->rebuild[o];
+        if (r != NULL && r->begun && is_here(e, o)) { /* whoever was to send it lives */
+            rebuild_free(e, o);
+            continue;
+        }
         if (r == NULL || !r->begun || !r->saved_read || !r->log_read || e->heard < e->fence) {
             continue;
         }
@@ -419,6 +423,9 @@ void rui_recover_ready(ru_engine *e, const rui_engine_head *h, const uint8_t *he
     rui_lead *l = &e->lead;
     for (uint32_t o = 0; o < objects(e) && l->check; o++) {
         l->seen[o] |= (uint8_t)((here[o / 8] | leaving[o / 8]) >> o % 8 & 1);
+        if ((here[o / 8] >> o % 8 & 1) != 0 && l->rebuilt[o].rows < 0) {
+            l->rebuilt[o].rows = 0; /* it was not lost after all */
+        }
     }
     l->adopt_from = l->adopt && h->closed > l->adopt_from ? h->closed : l->adopt_from;
     if (!all) {
