@@ -178,6 +178,28 @@ for k in 2 4; do
 done
 echo "ok: the same workers, the same bytes and figures"
 
+# Moving means, groups, weights of classes and of a file: one process, two workers, and two that were stopped.
+base=$(ls -d "$work"/same-2/checkpoints/[0-9]*/model.safetensors | tail -1)
+for o in lamb lion rmsprop; do
+    sed -e "s/^train: {optimizer: {sgd: {[^}]*}}/train: {optimizer: {$o: {lr: 0.002}}, ema: 0.9, histograms: 30,\n  \
+class_weights: balanced, groups: [{match: conv1.*, freeze: true}, {match: '*.bias', lr: 2}]/" \
+        -e "s,^model: {,model: {weights: $base\, ," lenet.yaml >tuned.yaml
+    "$rubato" train tuned.yaml --set train.accumulate=2 --json --out tuned-$o >tuned.jsonl 2>err.txt ||
+        fail "tuned $o: $(tail -3 err.txt)"
+    timeout 120 "$rubato" train tuned.yaml -w 2 --deterministic --json --out tuned-$o-2 >tuned.jsonl 2>err.txt ||
+        fail "tuned $o -w 2: $(tail -3 err.txt)"
+    timeout 120 "$rubato" train tuned.yaml -w 2 --deterministic --set train.steps=45 --json --out tuned-$o-r >tuned.jsonl \
+        2>err.txt || fail "tuned $o, 45 steps: $(tail -3 err.txt)"
+    timeout 120 "$rubato" train tuned.yaml -w 2 --deterministic --json --resume --out tuned-$o-r >tuned.jsonl 2>err.txt ||
+        fail "tuned $o, resumed: $(tail -3 err.txt)"
+    same_state tuned-$o tuned-$o-2
+    same_state tuned-$o tuned-$o-r
+    [ "$(evaluations tuned-$o)" = "$(evaluations tuned-$o-2)" ] || fail "tuned $o: two workers evaluate otherwise"
+    cmp tuned-$o-2/histograms/000000090.json tuned-$o-r/histograms/000000090.json ||
+        fail "tuned $o: a resumed run has other histograms"
+done
+echo "ok: moving means, groups, weights of classes and of a file"
+
 for rank in 3 1; do
     timeout 120 "$rubato" train lenet.yaml -w 4 --set train.epochs=8 --json --out kill-$rank >kill-$rank.jsonl 2>err.txt &
     run=$!
