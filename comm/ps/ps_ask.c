@@ -404,7 +404,8 @@ void rui_ps_ask_closed(ru_ps *ps)
 
 void ru_ps_lost(ru_ps *ps, uint32_t k)
 {
-    ps->moving[k].hops = ps->fence > ps->moving[k].hops ? ps->fence : ps->moving[k].hops;
+    uint64_t least = (uint64_t)ps->fence << 32;
+    ps->moving[k].hops = least > ps->moving[k].hops ? least : ps->moving[k].hops;
     for (uint32_t i = 0; i < ps->ask_top; i++) {
         rui_ps_ask *a = rui_ps_ask_at(ps, i);
         if (!a->used || a->over || a->head.shard != k) {

@@ -53,7 +53,7 @@ typedef struct rui_ps_head {
     uint32_t part;
     uint32_t ask, serial; /* place and number of the request at the client */
     uint32_t n_runs;
-    uint32_t hops; /* SHARD */
+    uint64_t hops; /* MOVED, and its answers */
 } rui_ps_head;
 
 /* -- ps_place.c -----------------------------------------------------------------------------------
@@ -110,8 +110,10 @@ typedef struct rui_ps_parked {
 
 /* A shard, or an object of the owner's, that moves: kept until its new holder says that it came. */
 typedef struct rui_ps_moving {
-    uint32_t hops; /* so often it moved: a copy with no more is an old one */
-    void *bytes;   /* on its way; NULL: not so */
+    /* So often it moved, and in the upper half the fence of its last loss: a copy with no more is
+     * an old one. It may move often under one map, between processes that know two. */
+    uint64_t hops;
+    void *bytes; /* on its way; NULL: not so */
     int64_t n;
     ru_node_id to;
     rui_ps_head head;
