@@ -3,8 +3,9 @@
  * ones; the device computes at once and answers later; files are kept in memory.
  *
  * Lost progress of a run: clocks that it makes until the loss is that of the undisturbed run after
- * TARGET clocks, less TARGET; clocks that are made twice count twice. Every method writes as many
- * bytes in EVERY clocks. Source: qiao-2019 sec 5 (failures at a geometric clock, mean 50). */
+ * TARGET clocks, less TARGET; clocks that are made twice count twice. Every method writes all
+ * blocks in EVERY clocks, or as many; fractions round up. Source: qiao-2019 sec 5 (failures at a
+ * geometric clock, mean 50). */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
