@@ -91,7 +91,7 @@ static inline uint32_t rui_ps_stride(const rui_ps_place *p, uint32_t table)
  */
 /* An update that waits for its clock to close. Owner: body is a buffer. */
 typedef struct rui_ps_held {
-    struct rui_ps_held *next; /* by clock, executor, step, part */
+    struct rui_ps_held *next;
     uint32_t executor, step, part;
     uint32_t n_runs; /* 0 and no body: a part that is merged, until its clock closes */
     int64_t body_bytes;
@@ -125,8 +125,9 @@ typedef struct rui_ps_shard {
     bool here;
     uint32_t closed; /* clocks below are applied */
     float *values;
-    uint32_t *done; /* [executors] the last step of which an update was taken, + 1 */
-    rui_ps_held *held;
+    uint32_t *done;    /* [executors] the last step of which an update was taken, + 1 */
+    rui_ps_held *held; /* in any order if `unsorted`, else by clock, executor, step, part */
+    bool unsorted;
     rui_ps_parked *parked; /* in order of arrival */
 } rui_ps_shard;
 

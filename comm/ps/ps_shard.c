@@ -143,13 +143,50 @@ static void merge_sum(ru_ps *ps, uint32_t s, const rui_ps_held *from, const rui_
     ru_bufs_put(&ps->bufs, sum);
 }
 
-static bool before(const ru_ps *ps, const rui_ps_held *a, const rui_ps_head *h)
+static bool before(const ru_ps *ps, const rui_ps_held *a, const rui_ps_held *b)
 {
-    uint32_t x = a->step / ps->opt.rounds, y = h->step / ps->opt.rounds;
+    uint32_t x = a->step / ps->opt.rounds, y = b->step / ps->opt.rounds;
     return x != y                       ? x < y
-           : a->executor != h->executor ? a->executor < h->executor
-           : a->step != h->step         ? a->step < h->step
-                                        : a->part < h->part;
+           : a->executor != b->executor ? a->executor < b->executor
+           : a->step != b->step         ? a->step < b->step
+                                        : a->part < b->part;
+}
+
+static rui_ps_held *merge_lists(const ru_ps *ps, rui_ps_held *a, rui_ps_held *b)
+{
+    rui_ps_held *first = NULL, **end = &first;
+    while (a != NULL && b != NULL) {
+        rui_ps_held **from = before(ps, b, a) ? &b : &a;
+        *end = *from;
+        end = &(*from)->next;
+        *from = *end;
+    }
+    *end = a != NULL ? a : b;
+    return first;
+}
+
+/* By clock, executor, step, part. Updates come in any order and many wait for one clock: sorted
+ * once it closes, a clock of n costs n log n. list[k] holds 2^k updates or none. */
+static void sort_held(const ru_ps *ps, rui_ps_shard *x)
+{
+    enum { LISTS = 40 };
+    rui_ps_held *list[LISTS] = {NULL}, *all = NULL;
+    while (x->unsorted && x->held != NULL) {
+        rui_ps_held *one = x->held;
+        uint32_t k = 0;
+        x->held = one->next;
+        one->next = NULL;
+        for (; list[k] != NULL; k++) {
+            one = merge_lists(ps, list[k], one);
+            list[k] = NULL;
+        }
+        list[k] = one;
+    }
+    for (uint32_t k = 0; x->unsorted && k < LISTS; k++) {
+        all = merge_lists(ps, list[k], all);
+    }
+    x->held = x->unsorted ? all : x->held;
+    x->unsorted = false;
 }
 
 /* Was this part taken? Those of closed clocks are forgotten: a clock closes when all its updates
@@ -164,24 +201,21 @@ static bool part_taken(const ru_ps *ps, uint32_t s, const rui_ps_head *h)
     return taken;
 }
 
-/* By clock, executor, step, part. */
 static void hold(ru_ps *ps, uint32_t s, const rui_ps_head *h, uint32_t n_runs, void *body,
                  int64_t body_bytes)
 {
-    rui_ps_held **at = &ps->shard[s].held;
-    while (*at != NULL && before(ps, *at, h)) {
-        at = &(*at)->next;
-    }
+    rui_ps_shard *x = &ps->shard[s];
     rui_ps_held *n = ru_bufs_need(&ps->bufs, sizeof *n);
     RU_CHECK(n != NULL);
-    *n = (rui_ps_held){.next = *at,
+    *n = (rui_ps_held){.next = x->held,
                        .executor = h->executor,
                        .step = h->step,
                        .part = h->part,
                        .n_runs = n_runs,
                        .body_bytes = body_bytes,
                        .body = body};
-    *at = n;
+    x->held = n;
+    x->unsorted = true;
 }
 
 /* Rows that rotate: their holder's values replace them, and the step is over. */
@@ -241,6 +275,7 @@ void rui_ps_shard_close(ru_ps *ps, uint32_t s, uint32_t closed)
     if (s >= ps->place.n_spread) {
         return; /* its holders close it */
     }
+    sort_held(ps, x);
     while (x->held != NULL && x->held->step / ps->opt.rounds < closed) {
         rui_ps_held *h = x->held, *end = h->next;
         while (end != NULL && end->executor == h->executor && end->step == h->step) {
@@ -282,14 +317,11 @@ void *rui_ps_shard_pack(ru_ps *ps, uint32_t s, bool all, int64_t *n)
     memcpy(at, x->values, (size_t)(4 * p.floats));
     at += 4 * p.floats;
     uint32_t *done = (void *)at; /* sizes before it are multiples of four */
-    for (uint32_t e = 0; e < ps->opt.n_executors; e++) {
+    memcpy(done, x->done, (size_t)(4 * p.executors));
+    for (const rui_ps_held *h = x->held; !all && h != NULL; h = h->next) {
         /* What is held is not in the values: without it, it was not taken. */
-        bool waits = false;
-        for (const rui_ps_held *h = x->held; !all && h != NULL; h = h->next) {
-            waits = waits || h->executor == e;
-        }
         uint32_t begin = x->closed * ps->opt.rounds;
-        done[e] = waits && x->done[e] > begin ? begin : x->done[e];
+        done[h->executor] = done[h->executor] > begin ? begin : done[h->executor];
     }
     at += 4 * p.executors;
     for (const rui_ps_held *h = x->held; all && h != NULL; h = h->next) {
@@ -368,6 +400,7 @@ ru_status rui_ps_shard_unpack(ru_ps *ps, uint32_t s, const void *bytes, int64_t 
     memcpy(ps->shard[s].done, at, (size_t)(4 * p.executors));
     at += 4 * p.executors;
     ps->shard[s].closed = p.closed;
+    ps->shard[s].unsorted = true;
     ru_status st = unpack_held(ps, s, p.n_held, at, n - fixed);
     if (st != RU_OK) {
         rui_ps_shard_drop(ps, s);
