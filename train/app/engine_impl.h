@@ -197,10 +197,11 @@ typedef struct rui_rebuild {
 typedef struct rui_saver {
     uint8_t *bytes; /* records on their way, a buffer; NULL: none */
     int64_t n;
-    bool begun;            /* all that is here has been saved once */
-    uint32_t clock, count; /* of the last save; saves so far */
-    uint32_t cursor, turn; /* of blocks, of executors */
-    ru_time at, next;      /* of the last save; none before `next` */
+    bool begun;                      /* all that is here has been saved once */
+    uint32_t clock, count;           /* of the last save; saves so far */
+    uint32_t cursor, turn;           /* of blocks, of executors */
+    double owed_blocks, owed_states; /* fractions of one that the next save owes */
+    ru_time at, next;                /* of the last save; none before `next` */
     ru_arena out;
 } rui_saver;
 

@@ -122,19 +122,37 @@ static uint8_t *records(ru_engine *e, const block *b, const ru_save_plan *p, con
     return out;
 }
 
-static ru_status choose(const ru_engine *e, const double *moved, uint32_t n, ru_arena *out,
+/* How many of `n` this time: whole ones, and the rest is owed to the next save, so that all methods
+ * write as much on average. */
+static uint32_t how_many(const ru_engine *e, uint32_t n, double *owed)
+{
+    const ru_engine_saves *o = &e->opt.saves;
+    if (!e->saver.begun || o->method == RU_SAVE_FULL) {
+        return n;
+    }
+    if (o->method == RU_SAVE_NONE) {
+        return 0;
+    }
+    double want = (o->fraction > 0 ? o->fraction : FRACTION) * n + *owed,
+           whole = floor(want + 1e-9);
+    *owed = want - whole;
+    return whole < n ? (uint32_t)whole : n;
+}
+
+static ru_status choose(ru_engine *e, const double *moved, uint32_t n, ru_arena *out,
                         ru_save_plan *p, ru_time now, ru_err *err)
 {
-    const rui_saver *s = &e->saver;
+    rui_saver *s = &e->saver;
     const ru_engine_saves *o = &e->opt.saves;
+    uint32_t most = how_many(e, n, &s->owed_blocks);
     ru_save_in in = {.distance = moved,
                      .n = n,
-                     .fraction = o->fraction > 0 ? o->fraction : FRACTION,
+                     .fraction = n > 0 ? (double)most / n : 0,
                      .cursor = n > 0 ? s->cursor % n : 0,
                      .seed = (uint64_t)s->count << 32 | e->generation,
                      .method = s->begun ? (ru_save_method)o->method : RU_SAVE_FULL};
-    *p = (ru_save_plan){0};
-    if (n == 0) {
+    *p = (ru_save_plan){.cursor = in.cursor};
+    if (most == 0) {
         return RU_OK;
     }
     RU_TRY(ru_plan_save(&in, out, p, err));
@@ -161,11 +179,7 @@ static ru_status save(ru_engine *e, ru_time now, ru_err *err)
     ru_save_plan p;
     uint32_t n = blocks_here(e, b, moved), here = executors_here(e);
     RU_TRY(choose(e, moved, n, &s->out, &p, now, err));
-    double fraction = e->opt.saves.fraction > 0 ? e->opt.saves.fraction : FRACTION;
-    bool all = !s->begun || e->opt.saves.method == RU_SAVE_FULL;
-    bool none = s->begun && e->opt.saves.method == RU_SAVE_NONE;
-    uint32_t most = all ? here : none ? 0 : (uint32_t)ceil(fraction * here - 1e-9);
-    uint32_t n_states = executors(e, most, which, states, size);
+    uint32_t n_states = executors(e, how_many(e, here, &s->owed_states), which, states, size);
     s->bytes = records(e, b, &p, which, states, size, n_states, &s->n);
     for (uint32_t i = 0; i < n_states; i++) {
         ru_bufs_put(e->bufs, states[i]);
