@@ -45,8 +45,10 @@ for k in 2 3 4 5 6 7 8 9 10; do printf '\tnode%d -- node%d\n' $((k - 1)) $k >>pr
 
 value() { sed "s/.*\"$1\":\([^,}]*\).*/\1/" "$2"; }
 
-for rate in 1gbit 500mbit 200mbit; do
-    "$net" up "$lab" 4 --rate $rate >/dev/null
+# One rate; false: a figure is off by more than `most`.
+try() {
+    local rate=$1
+    "$net" up "$lab" 4 --rate "$rate" >/dev/null
     words=(sim profile.graph.txt --real --workers 4 --batch 256 --steps 12)
     for k in 2 3 4; do
         "$net" in "$lab" $k "$rubato" "${words[@]}" --rank $k --join 10.77.0.1:7720 --listen 10.77.0.$k:7720 &
@@ -55,12 +57,17 @@ for rate in 1gbit 500mbit 200mbit; do
         { cat err.txt >&2; exit 1; }
     wait
     "$net" down "$lab" >/dev/null
-    awk -v rate=$rate -v most="$most" -v real="$(value real_step_s out.json)" -v sim="$(value step_s out.json)" \
+    awk -v rate="$rate" -v most="$most" -v real="$(value real_step_s out.json)" -v sim="$(value step_s out.json)" \
         -v said="$(value predicted_step_s out.json)" -v link="$(value link_bytes_per_s out.json)" 'BEGIN {
             a = 100 * (sim / real - 1); b = 100 * (said / real - 1)
             printf "%-8s real %.1f ms, simulated %.1f ms (%+.1f %%), by costs %.1f ms (%+.1f %%), link %.0f Mbit/s\n",
                 rate, 1e3 * real, 1e3 * sim, a, 1e3 * said, b, 8e-6 * link
             exit (a > most || a < -most || b > most || b < -most)
-        }' || failed=1
+        }'
+}
+
+# Other work on the machine can spoil the measurement of the links: what is broken is so three times.
+for rate in 1gbit 500mbit 200mbit; do
+    try $rate || try $rate || try $rate || failed=1
 done
 exit $failed
