@@ -7,7 +7,7 @@
 # profile is a chain of ten layers with 11.9 MB of gradients, so that the machine is busy with waiting alone.
 set -euo pipefail
 rubato=$(realpath "$1")
-most=${2:-60} # a figure off by more is broken; how close it is, a quiet machine tells: 10
+most=${2:-90} # a figure off by more is broken; how close it is, a quiet machine tells: 10
 net=$(realpath "$(dirname "$0")/net.sh")
 "$net" check || exit $?
 work=$(mktemp -d "${TMPDIR:-/tmp}/rubato-script-XXXXXX")
@@ -66,7 +66,8 @@ try() {
         }'
 }
 
-# Other work on the machine can spoil the measurement of the links: what is broken is so three times.
+# Beside other work the links are measured up to four times too fast (the shaper's bucket fills while processes wait):
+# what is broken is so three times, and far off.
 for rate in 1gbit 500mbit 200mbit; do
     try $rate || try $rate || try $rate || failed=1
 done

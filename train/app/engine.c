@@ -473,6 +473,9 @@ static void timer(ru_engine *e, const ru_event *ev, ru_effects *fx)
         if (!e->ended && e->generation > 0) {
             rui_engine_ready(e, e->heard < e->fence, ev->now, fx);
         }
+        if (!e->ended) {
+            rui_recover_watch(e, ev->now, fx);
+        }
         ru_fx_timer(fx, RUI_ENGINE_AGAIN, ru_time_after(ev->now, AGAIN_NS));
     } else if (ev->what == RUI_ENGINE_WAKE) {
         rui_slice_wake(e, ev->now, fx);

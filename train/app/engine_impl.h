@@ -170,7 +170,11 @@ typedef struct rui_lead {
     bool adopt;           /* it leads since the loss: which clock is it? the members say so */
     rui_rebuilt *rebuilt; /* [executors + shards] rows -1: not yet, 0: it was not lost */
     ru_time lost_at;      /* the last loss */
-    uint32_t adopt_from;  /* clocks closed, as far as they have said */
+    ru_time watched_at;   /* clock `watched` was the next one to close since then */
+    uint32_t watched;
+    int64_t longest_ns;  /* of a clock */
+    bool stalled;        /* none closes after a loss: begin a generation */
+    uint32_t adopt_from; /* clocks closed, as far as they have said */
     ru_arena plan_out, plan_scratch;
     uint32_t end_clock; /* the job ends when so many clocks are closed and saved */
     bool ended;
@@ -273,6 +277,8 @@ void rui_rebuild_copies(ru_engine *e, ru_node_id from, const rui_engine_head *h,
 /* ... the leader */
 RU_MUST_USE bool rui_recover_may(const ru_engine *e, const ru_node_id *nodes, uint32_t n);
 void rui_recover_in_force(ru_engine *e, ru_time now, ru_effects *fx);
+/* The leader, several times a second: clocks must close after a loss. */
+void rui_recover_watch(ru_engine *e, ru_time now, ru_effects *fx);
 void rui_recover_rebuilt(ru_engine *e, const rui_engine_head *h, const void *body, int64_t bytes,
                          ru_time now);
 /* READY of a member: its objects, those here and those on their way from it. */

@@ -358,8 +358,9 @@ void rui_map_look(ru_engine *e, ru_time now, ru_effects *fx)
         if (w.n >= (e->opt.founders > 0 ? e->opt.founders : 1)) {
             renew(e, nodes, w.n, now, fx);
         }
-    } else if (w.n > 0 && (w.n_dead > 0 || e->lead.renew || lost(e, nodes, w.n))) {
-        if (rui_recover_may(e, nodes, w.n)) {
+    } else if (w.n > 0 &&
+               (w.n_dead > 0 || e->lead.renew || e->lead.stalled || lost(e, nodes, w.n))) {
+        if (!e->lead.stalled && rui_recover_may(e, nodes, w.n)) {
             recover(e, nodes, w.n, now, fx);
         } else {
             renew(e, nodes, w.n, now, fx);
@@ -385,7 +386,7 @@ void rui_map_in_force(ru_engine *e, bool fresh, ru_time now, ru_effects *fx)
     if (fresh) {
         memcpy(l->to, e->holder, objects(e) * sizeof *l->to);
         memset(l->at, 0, objects(e) * sizeof *l->at);
-        l->renew = l->planned = false;
+        l->renew = l->planned = l->stalled = false;
         l->n_leavers = 0;
         l->part_clock = 0;
         l->n_members = v->n;

@@ -19,6 +19,9 @@
 #include "store/shardlog.h"
 #include "train/app/engine_impl.h"
 
+enum { WATCH_TIMES = 20 };
+static const int64_t WATCH_NS = 20000000000, WATCH_END_NS = 60000000000; /* its checkpoint */
+
 static uint32_t objects(const ru_engine *e)
 {
     return e->n_execs + e->n_shards;
@@ -390,6 +393,33 @@ static bool is_member(const ru_engine *e, ru_node_id node)
         }
     }
     return false;
+}
+
+/* What hangs after a loss, such as an object that nobody has, ends with the last checkpoint. A
+ * clock may take twenty times as long as the longest one before. */
+void rui_recover_watch(ru_engine *e, ru_time now, ru_effects *fx)
+{
+    rui_lead *l = &e->lead;
+    int64_t since = ru_time_since(now, l->watched_at), most = WATCH_TIMES * l->longest_ns;
+    if (!l->on || l->watched != l->closed || l->watched_at.ns == 0) {
+        bool next = l->on && l->watched_at.ns != 0 && l->closed == l->watched + 1;
+        l->longest_ns = next && since > l->longest_ns ? since : l->longest_ns;
+        l->watched = l->closed;
+        l->watched_at = now;
+        return;
+    }
+    int64_t least = l->closed < l->end_clock ? WATCH_NS : WATCH_END_NS;
+    if (e->fence == 0 || since < (most > least ? most : least)) {
+        return;
+    }
+    ru_fx_log(fx, RU_LOG_WARN,
+              "clock %u does not end since workers died %.0f s ago: the job goes on from its last "
+              "checkpoint",
+              l->closed, 1e-9 * (double)ru_time_since(now, l->lost_at));
+    l->watched_at = now;
+    l->longest_ns = since;
+    l->stalled = true;
+    rui_map_look(e, now, fx);
 }
 
 void rui_recover_in_force(ru_engine *e, ru_time now, ru_effects *fx)
