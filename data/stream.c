@@ -20,6 +20,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/log.h"
 #include "env/clock.h"
 #include "trace/recorder.h"
 
@@ -474,6 +475,9 @@ static ru_status open_fetch(reader *rd, ru_err *err)
         .threads = s->opt.read_threads};
     for (uint32_t k = 0; k < 2 && fetches(s); k++) {
         RU_TRY(rui_fetch_open(&opt, &rd->fetch[k], err));
+    }
+    if (rd == s->readers && rd->fetch[0] != NULL) {
+        ru_log(RU_LOG_INFO, "data", "reads", "files are read by %s", rui_fetch_name(rd->fetch[0]));
     }
     return RU_OK;
 }

@@ -272,6 +272,20 @@ static void test_lost_shard_that_comes_after_all(void **s)
     equal(&job);
 }
 
+/* After a loss an object had no holder, and the last checkpoint missed a part: the leader's watch
+ * ends both with the last checkpoint. */
+static void test_hangs_after_losses_end(void **s)
+{
+    (void)s;
+    static const uint64_t seeds[] = {13672, 18974};
+    for (uint32_t k = 0; k < RU_ARRAY_LEN(seeds); k++) {
+        ru_params_job job;
+        ru_params_draw(seeds[k], &job);
+        assert_true(job.partial);
+        equal(&job);
+    }
+}
+
 static void test_seeds(void **s)
 {
     (void)s;
@@ -284,6 +298,7 @@ static void test_seeds(void **s)
 
 RU_TESTS(test_params, cmocka_unit_test(test_losses_are_rebuilt),
          cmocka_unit_test(test_lost_shard_that_comes_after_all),
+         cmocka_unit_test(test_hangs_after_losses_end),
          cmocka_unit_test(test_receiver_that_is_no_member), cmocka_unit_test(test_seeds),
          cmocka_unit_test(test_death_changes_nothing), cmocka_unit_test(test_bsp_equals_one_loop),
          cmocka_unit_test(test_mistakes_end_the_job),
