@@ -196,6 +196,19 @@ static void test_ranges(void **state)
         assert_true(n == 0 || total <= MAX || found > 0 || reads == 0);
         assert_null(rui_fetch_find(fetch, &s[0], BYTES, 1));
     }
+    uint32_t reads;
+    for (int64_t k = 99; k >= 0; k--) { /* neighbours, then one near and one far: two requests */
+        rui_fetch_add(fetch, &s[0], 100 * k, 100);
+    }
+    rui_fetch_add(fetch, &s[0], 20000, 100);
+    rui_fetch_add(fetch, &s[0], 200000, 100);
+    rui_fetch_begin(fetch, 1 << 20, 4);
+    (void)rui_fetch_end(fetch, &reads);
+    assert_int_equal(reads, 2);
+    rui_fetch_add(fetch, &s[0], 0, 40000); /* requests have a largest size */
+    rui_fetch_begin(fetch, 10000, 4);
+    (void)rui_fetch_end(fetch, &reads);
+    assert_int_equal(reads, 4);
     rui_fetch_add(fetch, &s[0], 5, 10); /* closed under way */
     rui_fetch_begin(fetch, 1, 1);
     rui_fetch_close(fetch);
