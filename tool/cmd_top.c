@@ -142,7 +142,7 @@ const ru_cmd rui_cmd_top = {
         "behind; bytes a second that it sends for sums of gradients and for copies of the state; "
         "ranks that are silent; causes of lost time; the last events. The view reads files only "
         "and cannot slow the job.",
-    .args = "RUN",
+    .args = "RUN|HOST:PORT",
     .arg_min = 1,
     .arg_max = 1,
     .opts = opts,
