@@ -261,7 +261,8 @@ static void add_transfers(const work *w, pair *sent, pair *got)
             for (int64_t i = 0; i < t->n; i++) {
                 const ru_record *r = &t->records[i];
                 const ru_record_more *m = ru_trace_more(t, r);
-                if (m == NULL || r->kind == RU_REC_SUM || r->value < TRANSFER_MIN ||
+                bool transfer = r->kind == RU_REC_SEND || r->kind == RU_REC_RECV;
+                if (m == NULL || !transfer || r->value < TRANSFER_MIN ||
                     (m->flags & RU_REC_FAILED) != 0) {
                     continue;
                 }

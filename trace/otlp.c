@@ -68,6 +68,9 @@ static void number(writer *w, const char *key, long long value)
 static void flow(writer *w, const ru_record *r, const ru_record_more *m)
 {
     number(w, "rubato.step", m->step);
+    if (r->kind == RU_REC_SPAN) {
+        return;
+    }
     number(w, "rubato.bytes", (long long)r->value);
     rui_export_put(&w->x, ",{\"key\":\"rubato.peer\",\"value\":{\"stringValue\":\"%016llx\"}}",
                    (unsigned long long)m->peer);

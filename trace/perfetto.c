@@ -180,7 +180,9 @@ static void event_end(writer *w)
 static void flow_notes(writer *w, const ru_record *r, const ru_record_more *m)
 {
     bool ends = r->kind == RU_REC_RECV;
-    ru_pb_put_fixed64(&w->pb, ends ? EVENT_FLOW_END : EVENT_FLOW, m->flow);
+    if (m->flow != 0) {
+        ru_pb_put_fixed64(&w->pb, ends ? EVENT_FLOW_END : EVENT_FLOW, m->flow);
+    }
     if (m->peer != 0) {
         note_uint(w, "peer", m->peer);
     }

@@ -68,7 +68,8 @@ RU_MUST_USE ru_status ru_trace_run_load(const char *run, ru_arena *arena, ru_tra
 RU_MUST_USE ru_status ru_trace_run_load_end(const char *run, int64_t bytes_max, ru_arena *arena,
                                             ru_trace **traces, uint32_t *n, ru_err *err);
 
-/* The second half of a transfer or sum; NULL where there is none. `r` stands in t->records. */
+/* The second half of a transfer, a sum, or a task; NULL where there is none. `r` stands in
+ * t->records. */
 const ru_record_more *ru_trace_more(const ru_trace_thread *t, const ru_record *r);
 
 /* Value of a key; NULL: not there. */

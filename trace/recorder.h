@@ -8,7 +8,8 @@
  *   0        8        16      20      24      26    28      32
  *   | start  | value  | dur   | pred  | name  | kind| plan  |      ns, ns or bytes, ns, ns, ids
  *
- * A transfer or a sum takes two: the second says who the other side is and what it is a part of.
+ * A transfer or a sum takes two: the second says who the other side is and what it is a part of. So
+ * does a span that belongs to a step of its own, such as a task of an executor.
  * The records at both ends of a transfer, and those of all ranks of a sum, have the same `flow`.
  *
  *   | flow   | peer   | step  |rank|c|f| label| kind| wait  |
@@ -49,9 +50,10 @@ enum {                     /* ru_record_more.flags */
        RU_REC_FAILED = 2,  /* cancelled, or lost with a connection */
 };
 
-/* The second half of SEND, RECV and SUM; the kind stands where ru_record has it. */
+/* The second half of SEND, RECV, SUM and some SPANs; the kind stands where ru_record has it. */
 typedef struct ru_record_more {
-    uint64_t flow;      /* the same at all ends; streams that use a name again have it again */
+    uint64_t flow;      /* the same at all ends; streams that use a name again have it again; SPAN:
+                           0 */
     uint64_t peer;      /* node id of the other side; 0: a sum */
     uint32_t step;      /* the training step that it belongs to, from 0 */
     uint16_t rank;      /* order inside its class: smaller first */
@@ -103,9 +105,11 @@ void ru_rec_instant(ru_recorder *r, uint16_t name, int64_t value);
 void ru_rec_instant_at(ru_recorder *r, uint16_t name, int64_t at_ns, int64_t value);
 void ru_rec_counter(ru_recorder *r, uint16_t name, double value);
 
-/* A transfer or a sum. */
+/* A transfer or a sum. Or a span of a step and a rank, such as a task of an executor (SPAN, flow
+ * 0).
+ */
 typedef struct ru_rec_flow {
-    ru_rec_kind kind; /* SEND, RECV or SUM */
+    ru_rec_kind kind; /* SEND, RECV, SUM or SPAN */
     uint16_t name, label;
     uint64_t flow, peer;
     int64_t start_ns, end_ns, wait_ns, bytes;
