@@ -124,9 +124,19 @@ static uint32_t part_of(const ru_trace *t, const ru_record *r, uint32_t outer)
 {
     const ru_trace_name *name = &t->names[r->name];
     if (r->kind == RU_REC_WAIT && strcmp(name->category, "train") == 0) {
-        return strcmp(name->name, "input") == 0               ? RU_STEP_INPUT
-               : strcmp(name->name, "sums of gradients") == 0 ? PART_SUMS
-                                                              : RU_STEP_OTHER;
+        static const char *const waits[] = {"sums of gradients", "end of the clock",
+                                            "rows of a block"}; /* the last two: of apps */
+        for (uint32_t k = 0; k < RU_ARRAY_LEN(waits); k++) {
+            if (strcmp(name->name, waits[k]) == 0) {
+                return PART_SUMS;
+            }
+        }
+        return strcmp(name->name, "input") == 0  ? RU_STEP_INPUT
+               : strcmp(name->name, "rows") == 0 ? RU_STEP_NETWORK
+                                                 : RU_STEP_OTHER;
+    }
+    if (strcmp(name->category, "train") == 0 && strcmp(name->name, "tasks") == 0) {
+        return RU_STEP_COMPUTE; /* any number of threads work on them */
     }
     if (strcmp(name->category, "train") == 0 && strcmp(name->name, "input") == 0) {
         return RU_STEP_INPUT;

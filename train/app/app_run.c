@@ -9,7 +9,9 @@
 #include "env/file.h"
 #include "env/self.h"
 #include "train/app/app_dir.h"
+#include "train/app/app_world.h"
 #include "train/app/local.h"
+#include "train/run/record.h"
 
 typedef struct run {
     const ru_app_train_options *opt;
@@ -27,6 +29,10 @@ typedef struct run {
     int64_t clock, items, saved, clocks_max;
     int64_t items_first; /* when this process began */
     double objective;
+    ru_recorder *recorder;
+    struct {
+        uint16_t step, eval, save;
+    } names;
     ru_time begun, saved_at;
 } run;
 
@@ -125,14 +131,40 @@ static ru_status restore(run *r, ru_err *err)
     return RU_OK;
 }
 
+static ru_status open_recorder(run *r, ru_err *err)
+{
+    RU_TRY(ru_run_recorder(r->dir.out, 0, r->opt->resume, "main", &r->recorder, err));
+    r->names.step = ru_recorder_name(r->recorder, "step", "train");
+    r->names.eval = ru_recorder_name(r->recorder, "eval", "train");
+    r->names.save = ru_recorder_name(r->recorder, "save", "ckpt");
+    return ru_app_local_record(r->local, r->recorder, err);
+}
+
+static int64_t parameters(const run *r)
+{
+    int64_t n = 0;
+    for (uint32_t k = 0; k < r->state->shape.n_tables; k++) {
+        n += r->state->shape.table[k].rows * r->state->shape.table[k].width;
+    }
+    return n;
+}
+
+static void put_world(const run *r)
+{
+    const ru_app_world a = {.file = r->file,
+                            .out = r->dir.out,
+                            .threads = ru_app_local_threads(r->local),
+                            .samples = ru_sparse_rows(r->data),
+                            .batch = ru_sparse_rows(r->data) / r->pieces,
+                            .clocks = r->clocks_max,
+                            .parameters = parameters(r)};
+    ru_app_world_put(&a);
+}
+
 static ru_status open_report(run *r, ru_err *err)
 {
     const ru_app_ops *ops = r->file->ops;
     const ru_app_job_train *t = &r->job->train;
-    int64_t parameters = 0;
-    for (uint32_t k = 0; k < r->state->shape.n_tables; k++) {
-        parameters += r->state->shape.table[k].rows * r->state->shape.table[k].width;
-    }
     const ru_run_report_options o = {
         .run = r->dir.run,
         .dir = r->dir.out,
@@ -157,7 +189,7 @@ static ru_status open_report(run *r, ru_err *err)
         .model = ops->name,
         .device = "cpu",
         .precision = "f32",
-        .parameters = parameters,
+        .parameters = parameters(r),
         .batch = ru_sparse_rows(r->data) / r->pieces,
         .train_samples = ru_sparse_rows(r->data),
         .test_samples = r->test != NULL ? ru_sparse_rows(r->test) : 0,
@@ -178,6 +210,7 @@ static ru_status save(run *r, ru_err *err)
     if (r->saved == r->clock) {
         return RU_OK;
     }
+    ru_time begin = ru_clock_now();
     RU_TRY(ru_app_local_save(r->local, &r->state, err));
     const ru_app_ckpt c = {
         .clock = r->clock,
@@ -194,6 +227,7 @@ static ru_status save(run *r, ru_err *err)
     RU_TRY(ru_app_ckpt_save(r->dir.out, &c, r->state, r->job->checkpoint.keep, err));
     r->saved = r->clock;
     r->saved_at = ru_clock_now();
+    ru_rec_span(r->recorder, r->names.save, begin.ns, r->saved_at.ns, r->clock);
     return ru_run_report_event(r->report, r->clock, "checkpoint", 0, NULL, err);
 }
 
@@ -206,8 +240,9 @@ static ru_status evaluate(run *r, ru_err *err)
     ru_time begin = ru_clock_now();
     RU_TRY(ru_app_eval(r->file->ops, ru_app_local_self(r->local), r->state, r->test, &r->metrics,
                        err));
-    return ru_run_report_eval(r->report, r->clock, pass, &r->metrics, ru_clock_now().ns - begin.ns,
-                              err);
+    ru_time end = ru_clock_now();
+    ru_rec_span(r->recorder, r->names.eval, begin.ns, end.ns, r->clock);
+    return ru_run_report_eval(r->report, r->clock, pass, &r->metrics, end.ns - begin.ns, err);
 }
 
 /* Are all targets of train.until reached? */
@@ -244,6 +279,8 @@ static ru_status step(run *r, ru_err *err)
     r->items = pass * rows + after;
     double objective = ru_app_local_objective(r->local, sums);
     r->objective = isfinite(objective) || r->clock == 1 ? objective : r->objective;
+    ru_time end = ru_clock_now();
+    ru_rec_span(r->recorder, r->names.step, begin.ns, end.ns, r->clock);
     const ru_run_report_step s = {
         .step = r->clock,
         .epoch = pass + 1,
@@ -251,7 +288,7 @@ static ru_status step(run *r, ru_err *err)
         .loss = objective,
         .accuracy = -1,
         .norm = -1,
-        .step_ns = ru_clock_now().ns - begin.ns,
+        .step_ns = end.ns - begin.ns,
         .batch = after - before,
     };
     return ru_run_report_step_put(r->report, &s, err);
@@ -308,8 +345,10 @@ static ru_status train(run *r, ru_err *err)
     r->clocks_max = all > UINT32_MAX ? UINT32_MAX : all;
     RU_TRY(rui_app_dir_open(&r->dir, r->job->name, r->opt->out, r->opt->resume, r->file->yaml,
                             (uint64_t)ru_self_pid(), r->arena, err));
+    RU_TRY(open_recorder(r, err));
     RU_TRY(restore(r, err));
     RU_TRY(open_report(r, err));
+    put_world(r);
     r->begun = r->saved_at = ru_clock_now();
     ru_status st = loop(r, &ended, err);
     if (st != RU_OK) {
@@ -327,6 +366,7 @@ ru_status ru_app_train(const ru_app_train_options *opt, ru_arena *arena,
     ru_status st = train(&r, err);
     ru_run_report_close(r.report);
     ru_app_local_close(r.local);
+    ru_recorder_close(r.recorder);
     ru_sparse_close(r.data);
     ru_sparse_close(r.test);
     rui_app_dir_close(&r.dir);

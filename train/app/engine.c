@@ -283,6 +283,7 @@ void rui_engine_heard_clock(ru_engine *e, const rui_engine_head *h, const void *
         memset(e->written, 0, e->n_execs + e->n_shards);
     }
     if (h->clock > e->closed) {
+        rui_engine_record_clock(e, h->clock, now);
         e->closed = h->clock;
         ru_ps_close(e->ps, e->closed, now, fx);
     }
@@ -371,6 +372,7 @@ static void begin_generation(ru_engine *e, const rui_engine_blob *b, ru_time now
         }
     }
     e->facts.restores++;
+    rui_engine_record_begin(e, now);
     rui_engine_news(
         e, &(ru_engine_news){.kind = RU_ENGINE_RESTORED, .clock = e->closed, .ckpt = e->base}, now);
 }
@@ -699,6 +701,7 @@ ru_status ru_engine_open(const ru_engine_options *opt, ru_arena *arena, ru_engin
     RU_TRY(open_execs(e, err));
     RU_TRY(rui_lead_open(e, err));
     RU_TRY(rui_slice_open_all(e, err));
+    RU_TRY(rui_engine_record_open(e, err));
     *out = e;
     return RU_OK;
 }

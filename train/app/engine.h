@@ -31,6 +31,7 @@
 #include "plan/moves.h"
 #include "plan/reassign.h"
 #include "plan/save.h"
+#include "trace/recorder.h"
 #include "train/app/state.h"
 
 typedef struct ru_engine ru_engine;
@@ -163,7 +164,8 @@ typedef struct ru_engine_options {
     ru_chan *chan;
     ru_node_id self;
     uint32_t peers_max;
-    int64_t memory_bytes; /* of shards, caches and tasks; 0: RU_ENGINE_MEMORY */
+    int64_t memory_bytes;  /* of shards, caches and tasks; 0: RU_ENGINE_MEMORY */
+    ru_recorder *recorder; /* takes what executors do and wait for (engine_trace.c); NULL: none */
     void (*news)(void *self, const ru_engine_news *n, ru_time now);
     /* The leader moves what plan/moves says to `in`; view until return. May be NULL. */
     void (*planned)(void *self, const ru_moves_in *in, ru_time now);

@@ -423,7 +423,7 @@ static void save(ru_engine *e, uint32_t k, ru_time now, ru_effects *fx)
     ru_bufs_put(e->bufs, bytes);
 }
 
-void rui_exec_settle(ru_engine *e, uint32_t k, ru_time now, ru_effects *fx)
+static void settle(ru_engine *e, uint32_t k, ru_time now, ru_effects *fx)
 {
     rui_exec *x = &e->exec[k];
     if (e->ended) {
@@ -456,6 +456,12 @@ void rui_exec_settle(ru_engine *e, uint32_t k, ru_time now, ru_effects *fx)
     } else if (x->want == RUI_WANT_REBUILD) {
         rui_rebuild_look(e, now, fx);
     }
+}
+
+void rui_exec_settle(ru_engine *e, uint32_t k, ru_time now, ru_effects *fx)
+{
+    settle(e, k, now, fx);
+    rui_engine_record_look(e, k, now);
 }
 
 void rui_exec_reset(ru_engine *e, uint32_t k)

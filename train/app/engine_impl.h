@@ -9,6 +9,7 @@
  *   engine_map.c    the leader: who holds what; views
  *   engine_save.c   the running checkpoint of a member
  *   engine_recover.c objects whose holder died
+ *   engine_trace.c  records of what executors do and wait for
  *
  * Thread: loop only. */
 #ifndef RU_TRAIN_APP_ENGINE_IMPL_H
@@ -236,6 +237,7 @@ struct ru_engine {
     uint32_t barrier;    /* no executor runs this clock before it is closed below; 0: none */
     rui_lead lead;
     struct rui_slices *slices; /* NULL: nobody helps anybody */
+    struct rui_records *trace; /* NULL: nothing is recorded */
     bool ended, leaving;
     ru_status status;
     char text[RU_ERR_TEXT_MAX];
@@ -349,6 +351,16 @@ void rui_help_opened(ru_engine *e, uint32_t helper, uint32_t owner, void *state,
                      ru_effects *fx);
 void rui_help_fetched(ru_engine *e, uint32_t k, ru_time now, ru_effects *fx);
 void rui_help_flushed(ru_engine *e, uint32_t k, ru_time now, ru_effects *fx);
+
+/* engine_trace.c: all do nothing without a recorder */
+RU_MUST_USE ru_status rui_engine_record_open(ru_engine *e, ru_err *err);
+/* Executor k may do something else than before. Cost: O(1). */
+void rui_engine_record_look(ru_engine *e, uint32_t k, ru_time now);
+/* Clocks below `closed` are closed; the engine still says which were before. */
+void rui_engine_record_clock(ru_engine *e, uint32_t closed, ru_time now);
+void rui_engine_record_begin(ru_engine *e, ru_time now); /* a generation */
+/* Executor k has done `clock`. */
+void rui_engine_record_done(ru_engine *e, uint32_t clock, ru_time now);
 
 /* engine_lead.c */
 RU_MUST_USE ru_status rui_lead_open(ru_engine *e, ru_err *err);

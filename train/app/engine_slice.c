@@ -253,6 +253,7 @@ void rui_slice_run(ru_engine *e, uint32_t k, const ru_engine_task *whole, const 
     s->own = r->owner == k;
     s->generation = e->generation;
     e->opt.device->run(e->opt.device_self, &s->work);
+    rui_engine_record_look(e, k, now);
 }
 
 void rui_slice_ran(ru_engine *e, uint32_t k, ru_time now, ru_effects *fx)

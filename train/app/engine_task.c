@@ -208,6 +208,7 @@ void rui_task_fetched(ru_engine *e, uint32_t k, ru_time now, ru_effects *fx)
 {
     RU_CHECK(e->exec[k].busy == RUI_FETCHES);
     run(e, k, now, fx);
+    rui_engine_record_look(e, k, now);
 }
 
 /* -- on the device -------------------------------------------------------------------------------
@@ -351,6 +352,8 @@ void rui_task_flush(ru_engine *e, uint32_t k, ru_time now, ru_effects *fx)
     ru_bufs_put(e->bufs, change);
     if (over) {
         rui_task_flushed(e, k, now, fx);
+    } else {
+        rui_engine_record_look(e, k, now);
     }
 }
 
@@ -366,6 +369,7 @@ void rui_task_flushed(ru_engine *e, uint32_t k, ru_time now, ru_effects *fx)
         memcpy(x->done + slot * e->sums_n, x->sums, (size_t)e->sums_n * sizeof *x->sums);
         x->done_cpu[slot] = x->cpu_ns;
         x->cpu_ns = 0;
+        rui_engine_record_done(e, clock, now);
         rui_exec_tell(e, k, now, fx);
     }
     rui_exec_settle(e, k, now, fx);

@@ -1,6 +1,7 @@
 #include "train/app/local.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -90,6 +91,24 @@ ru_status ru_app_local_open(const ru_app_local_options *opt, ru_app_local **out,
     return RU_OK;
 }
 
+ru_status ru_app_local_record(ru_app_local *l, ru_recorder *r, ru_err *err)
+{
+    l->names.executor = calloc(l->executors, sizeof *l->names.executor);
+    if (l->names.executor == NULL) {
+        return RU_FAIL(err, RU_E_MEM, "no memory for %u executors", l->executors);
+    }
+    for (uint32_t e = 0; e < l->executors; e++) {
+        char name[32];
+        (void)snprintf(name, sizeof name, "executor %u", e);
+        l->names.executor[e] = ru_recorder_name(r, name, "op");
+    }
+    l->names.tasks = ru_recorder_name(r, "tasks", "train");
+    l->names.arguments = ru_recorder_name(r, "arguments", "op");
+    l->names.merge = ru_recorder_name(r, "merge changes", "op");
+    l->recorder = r;
+    return RU_OK;
+}
+
 void ru_app_local_close(ru_app_local *l)
 {
     if (l == NULL) {
@@ -117,6 +136,7 @@ void ru_app_local_close(ru_app_local *l)
     free(l->first);
     free(l->exec);
     free(l->jobs);
+    free(l->names.executor);
     free(l);
 }
 
@@ -157,6 +177,16 @@ typedef struct wave {
     uint32_t lo, hi; /* executors */
     uint32_t round;
 } wave;
+
+/* Run fn on all threads; what they do is `name` on this one. */
+static void run_all(ru_app_local *l, ru_pool_fn fn, wave *w, uint16_t name)
+{
+    int64_t begin = l->recorder != NULL ? ru_rec_now() : 0;
+    ru_pool_run(l->pool, fn, w);
+    if (l->recorder != NULL) {
+        ru_rec_span(l->recorder, name, begin, ru_rec_now(), w->hi - w->lo);
+    }
+}
 
 static void run_wave(void *arg, uint32_t thread, uint32_t threads)
 {
@@ -223,7 +253,7 @@ static ru_status run_tasks(ru_app_local *l, ru_err *err)
     for (uint32_t lo = 0; lo < l->executors; lo += step) {
         wave w = {l, lo, lo + step < l->executors ? lo + step : l->executors, 0};
         for (w.round = 0; w.round < l->rounds; w.round++) {
-            ru_pool_run(l->pool, run_wave, &w);
+            run_all(l, run_wave, &w, l->names.tasks);
             for (uint32_t e = w.lo; e < w.hi; e++) {
                 const rui_job *j = &l->jobs[(size_t)e * l->rounds + w.round];
                 if (j->st != RU_OK) {
@@ -231,14 +261,18 @@ static ru_status run_tasks(ru_app_local *l, ru_err *err)
                 }
             }
         }
-        ru_pool_run(l->pool, merge_wave, &w);
+        run_all(l, merge_wave, &w, l->names.merge);
     }
     return RU_OK;
 }
 
 ru_status ru_app_local_clock(ru_app_local *l, double *sums, ru_err *err)
 {
+    int64_t begin = l->recorder != NULL ? ru_rec_now() : 0;
     RU_TRY(drive(l, err));
+    if (l->recorder != NULL && l->opt.ops->drive != NULL) {
+        ru_rec_span(l->recorder, l->names.arguments, begin, ru_rec_now(), 0);
+    }
     RU_TRY(run_tasks(l, err));
     memset(sums, 0, sizeof l->sums);
     for (size_t k = 0; k < (size_t)l->executors * l->rounds; k++) {

@@ -12,6 +12,7 @@
 #define RU_TRAIN_APP_LOCAL_H
 
 #include "exec/pool.h"
+#include "trace/recorder.h"
 #include "train/app/state.h"
 
 typedef enum ru_app_order {
@@ -33,6 +34,8 @@ typedef struct ru_app_local ru_app_local;
 RU_MUST_USE ru_status ru_app_local_open(const ru_app_local_options *opt, ru_app_local **out,
                                         ru_err *err);
 void ru_app_local_close(ru_app_local *l); /* NULL is fine */
+/* Record tasks, merges and the driver from now on; view until close. Errors: RU_E_MEM. */
+RU_MUST_USE ru_status ru_app_local_record(ru_app_local *l, ru_recorder *recorder, ru_err *err);
 
 /* Run the next clock. Shape: sums [RU_APP_SUMS_MAX]. Errors: those of the app, with executor and
  * clock; RU_E_USER when it breaks the interface; RU_E_DATA when a change is not a finite number.

@@ -43,6 +43,11 @@ struct ru_app_local {
     ru_app_bytes args;            /* of the clock */
     double sums[RU_APP_SUMS_MAX]; /* of the clock before */
     ru_arena arena;
+    ru_recorder *recorder; /* NULL: none, with names.executor */
+    struct {
+        uint16_t tasks, arguments, merge;
+        uint16_t *executor; /* [executors] */
+    } names;
 };
 
 /* One task, changes into `job`. */

@@ -115,7 +115,17 @@ void rui_local_task(ru_app_local *l, uint32_t executor, uint32_t round, rui_job 
     job->result = (ru_app_result){0};
     job->err = (ru_err){0};
     job->n = 0;
+    int64_t begin = l->recorder != NULL ? ru_rec_now() : 0;
     job->st = run(l, &task, job, &job->err);
+    if (l->recorder != NULL) {
+        ru_rec_flows(l->recorder, &(ru_rec_flow){.kind = RU_REC_SPAN,
+                                                 .name = l->names.executor[executor],
+                                                 .start_ns = begin,
+                                                 .end_ns = ru_rec_now(),
+                                                 .bytes = task.hi - task.lo,
+                                                 .step = task.clock,
+                                                 .rank = (uint16_t)executor});
+    }
     if (job->st != RU_OK) {
         job->st = ru_err_wrap(&job->err, job->st, "app %s, executor %u, clock %u", l->opt.ops->name,
                               executor, task.clock);

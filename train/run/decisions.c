@@ -207,6 +207,25 @@ void ru_decisions_measured(ru_decisions *d, const ru_policy *policy, const char 
     ru_mutex_unlock(&d->lock);
 }
 
+uint32_t ru_decisions_newest(ru_decisions *d, const ru_policy *policy, const char *figure,
+                             uint32_t *predicted_ns)
+{
+    uint32_t id = 0;
+    *predicted_ns = 0;
+    if (d == NULL) {
+        return 0;
+    }
+    ru_mutex_lock(&d->lock);
+    const entry *e = newest(d, policy);
+    for (uint32_t i = 0; e != NULL && i < e->plan.predicted.n; i++) {
+        double ns = strcmp(e->predicted[i].key, figure) == 0 ? e->predicted[i].value * 1e9 : 0;
+        *predicted_ns = ns >= 1 && ns < UINT32_MAX ? (uint32_t)ns : *predicted_ns;
+    }
+    id = e != NULL ? (uint32_t)e->id.low : 0;
+    ru_mutex_unlock(&d->lock);
+    return id;
+}
+
 /* -- sums -----------------------------------------------------------------------------------------
  */
 

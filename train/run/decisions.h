@@ -30,6 +30,10 @@ void ru_decisions_add(ru_decisions *d, const ru_policy *policy, const void *in, 
  * figure that the plan itself does not state. Nothing happens when there is no such plan. */
 void ru_decisions_measured(ru_decisions *d, const ru_policy *policy, const char *figure,
                            double predicted, double measured);
+/* The newest plan of `policy`, for records of what it made: the low half of its id, 0 when there is
+ * none, and a predicted figure in seconds as nanoseconds, 0 when it states none. */
+uint32_t ru_decisions_newest(ru_decisions *d, const ru_policy *policy, const char *figure,
+                             uint32_t *predicted_ns);
 /* Times of a collective; replaces those of the same one. */
 void ru_decisions_sum(ru_decisions *d, const ru_coll_fact *fact);
 

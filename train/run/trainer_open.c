@@ -7,11 +7,11 @@
 #include "base/str.h"
 #include "env/file.h"
 #include "exec/pool.h"
-#include "trace/export.h"
 #include "train/job/batch.h"
 #include "train/job/metric.h"
 #include "train/run/find_lr.h"
 #include "train/run/histograms.h"
+#include "train/run/record.h"
 #include "train/run/trainer_impl.h"
 
 static ru_status open_data(rui_trainer *t, ru_model_facts *facts, ru_err *err)
@@ -133,20 +133,7 @@ static ru_status open_recorder(rui_trainer *t, ru_err *err)
     if (t->opt->no_trace) {
         return RU_OK;
     }
-    const char *dir = ru_path_join(t->arena, t->out, "trace");
-    ru_recorder_options ro = {.dir = dir, .rank = t->opt->rank, .keep_old = t->opt->resume};
-    RU_TRY(ru_recorder_open(&ro, &t->recorder, err));
-    ru_recorder_thread(t->recorder, "main");
-    /* Who started the job has a trace of its own; workers inherit its environment. */
-    const char *parent = ru_conf_env("TRACEPARENT");
-    char ids[2][33];
-    if (parent != NULL && ru_traceparent_read(parent, ids[0], ids[1])) {
-        ru_recorder_meta(t->recorder, "traceparent", parent);
-    } else if (parent != NULL) {
-        ru_log(RU_LOG_WARN, "trace", "traceparent",
-               "TRACEPARENT is '%.60s', expected 00-<32 hex>-<16 hex>-<2 hex>; it is ignored",
-               parent);
-    }
+    RU_TRY(ru_run_recorder(t->out, t->opt->rank, t->opt->resume, "main", &t->recorder, err));
     t->names = (rui_names){
         .step = ru_recorder_name(t->recorder, "step", "train"),
         .input = ru_recorder_name(t->recorder, "input", "train"),

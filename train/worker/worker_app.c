@@ -65,6 +65,8 @@ static void report_open(rui_app_worker *w)
         w->report_failed = true;
         ru_log(RU_LOG_WARN, "train", "report", "%s", err.text);
     }
+    const ru_app_world a = rui_app_world_of(w);
+    ru_app_world_put(&a); /* for a run that is killed, or asked while it goes on */
 }
 
 static double objective(const rui_app_worker *w, const ru_engine_news *n)
@@ -204,6 +206,7 @@ static void news(void *self, const ru_engine_news *n, ru_time now)
         end_soon(w);
         break;
     }
+    rui_app_trace_news(w, n, now);
 }
 
 void rui_app_exported(rui_app_worker *w, const rui_app_command *c)
@@ -236,6 +239,11 @@ void rui_app_number(rui_app_worker *w)
         if (ru_node_is(v->at[i].node, w->node_id)) {
             w->number = v->at[i].number;
         }
+    }
+    char number[16];
+    (void)snprintf(number, sizeof number, "%u", w->number);
+    if (w->number != 0) {
+        ru_recorder_meta(w->recorder, "number", number); /* the file is named by the process */
     }
     if (w->number != 0 && w->opt->worker->member != NULL) {
         w->opt->worker->member(w->opt->worker->self, w->number, w->opt->worker->newcomer);
@@ -358,7 +366,8 @@ static ru_status open_node(rui_app_worker *w, ru_err *err)
                  .peers_max = w->peers_max,
                  .streams_max = STREAMS_MAX,
                  .slots_max = STREAMS_MAX,
-                 .buffer_bytes = 64 << 20},
+                 .buffer_bytes = 64 << 20,
+                 .recorder = w->recorder},
         .link = ru_link_tcp_link(w->link),
         .member = {.self = {.node = w->node_id,
                             .number = o->number | (o->newcomer ? RU_MEMBER_LATER : 0),
@@ -416,6 +425,7 @@ static ru_status open_engine(rui_app_worker *w, ru_err *err)
                                   .self = w->node_id,
                                   .peers_max = w->peers_max,
                                   .memory_bytes = memory > RU_ENGINE_MEMORY ? memory : 0,
+                                  .recorder = w->recorder,
                                   .news = news,
                                   .news_self = w,
                                   .planned = rui_app_planned,
@@ -454,6 +464,7 @@ static ru_status open_all(rui_app_worker *w, ru_err *err)
     if (w->out == NULL) {
         return RU_FAIL(err, RU_E_MEM, "no memory for a worker");
     }
+    RU_TRY(rui_app_trace_open(w, err));
     if (o->train.resume && !o->newcomer) {
         RU_TRY(rui_app_newest(w, &w->from, err));
     }
@@ -494,6 +505,7 @@ static void close_all(rui_app_worker *w)
     ru_sparse_close(w->data);
     ru_sparse_close(w->test);
     ru_shardlog_close(w->log);
+    ru_recorder_close(w->recorder);
     ru_mutex_fini(&w->log_lock);
     ru_mutex_fini(&w->lock);
     ru_cond_fini(&w->changed);

@@ -3,6 +3,7 @@
  *   worker_app.c       opening, news of the engine, the end
  *   worker_app_log.c   the running checkpoint
  *   worker_app_plans.c what was decided, and what came of it
+ *   worker_app_trace.c records, on all threads
  *   worker_app_work.c  compute threads: tasks, data, objects of checkpoints
  *
  * Thread: as said at each part; `lock` guards what both touch. */
@@ -13,8 +14,8 @@
 #include "env/link_tcp.h"
 #include "env/thread.h"
 #include "store/shardlog.h"
+#include "train/app/app_world.h"
 #include "train/app/engine.h"
-#include "train/run/decisions.h"
 #include "train/worker/worker_app.h"
 
 enum { RUI_APP_THREADS_MAX = 64 };
@@ -26,7 +27,8 @@ typedef enum rui_app_kind {
     RUI_APP_READ,
     RUI_APP_LOG,
     RUI_APP_LOG_READ,
-    RUI_APP_EXPORT
+    RUI_APP_EXPORT,
+    RUI_APP_KINDS
 } rui_app_kind;
 
 /* What a compute thread does, and what came of it. */
@@ -80,6 +82,9 @@ typedef struct rui_app_worker {
     double save_bytes, save_s, recovery_s;
     uint32_t recoveries;
     bool reassigned;
+    struct {
+        uint32_t plan, predicted_ns;
+    } moves, saves; /* the newest plan of each, low 32 bits of its id; 0: not known */
     /* all threads, after opening only read; `state` by one export at a time */
     ru_sparse_file *data, *test;
     void *self;
@@ -87,6 +92,11 @@ typedef struct rui_app_worker {
     ru_app_state state;
     uint32_t executors;
     int64_t *part;
+    ru_recorder *recorder;
+    struct {
+        uint16_t *executor; /* [executors] */
+        uint16_t kind[RUI_APP_KINDS], moved, settled, saved, logged, rebuilt, restored;
+    } names;
     /* under lock */
     ru_mutex lock;
     ru_cond changed;
@@ -121,7 +131,15 @@ void rui_app_saving(void *self, const ru_save_in *in, uint32_t count, ru_time no
 void rui_app_logged(rui_app_worker *w, const ru_engine_news *n);
 void rui_app_recovered(void *self, const ru_recover_in *in, double late, int64_t took_ns,
                        ru_time now);
-void rui_app_world(rui_app_worker *w); /* the leader, at the end: OUT/world.json */
+void rui_app_world(rui_app_worker *w); /* the leader: OUT/world.json */
+ru_app_world rui_app_world_of(const rui_app_worker *w);
+
+/* worker_app_trace.c */
+RU_MUST_USE ru_status rui_app_trace_open(rui_app_worker *w, ru_err *err);
+/* A compute thread has done c. */
+void rui_app_trace_work(const rui_app_worker *w, const rui_app_command *c, int64_t begin_ns,
+                        int64_t end_ns);
+void rui_app_trace_news(const rui_app_worker *w, const ru_engine_news *n, ru_time now); /* loop */
 
 /* worker_app_work.c */
 RU_MUST_USE ru_status rui_app_threads_start(rui_app_worker *w, ru_err *err);

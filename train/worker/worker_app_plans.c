@@ -2,12 +2,9 @@
 #include <math.h>
 
 #include "base/log.h"
-#include "env/file.h"
-#include "env/self.h"
 #include "plan/moves_policy.h"
 #include "plan/reassign_policy.h"
 #include "plan/save_policy.h"
-#include "store/world_file.h"
 #include "train/worker/worker_app_impl.h"
 
 /* How a run converges is not known while it does; the policies' own example. */
@@ -60,6 +57,8 @@ void rui_app_planned(void *self, const ru_moves_in *in, ru_time now)
                                      .method = (uint32_t)in->method,
                                      .nodes_max = (uint32_t)in->nodes_max};
     ru_decisions_add(w->decisions, ru_policy_find("moves"), &file, false);
+    w->moves.plan = ru_decisions_newest(w->decisions, ru_policy_find("moves"), "moving_s",
+                                        &w->moves.predicted_ns);
     ru_arena_fini(&a);
 }
 
@@ -87,6 +86,8 @@ void rui_app_saving(void *self, const ru_save_in *in, uint32_t count, ru_time no
                                         .seed = (int64_t)(in->seed >> 1),
                                         .run = RUN};
         ru_decisions_add(w->decisions, ru_policy_find("save"), &file, false);
+        w->saves.plan = ru_decisions_newest(w->decisions, ru_policy_find("save"), "save_s",
+                                            &w->saves.predicted_ns);
     }
 }
 
@@ -94,6 +95,8 @@ void rui_app_saving(void *self, const ru_save_in *in, uint32_t count, ru_time no
 void rui_app_logged(rui_app_worker *w, const ru_engine_news *n)
 {
     double bytes = (double)n->bytes, took = (double)n->took_ns * 1e-9;
+    double soon = w->save_bytes > 0 ? bytes * w->save_s / w->save_bytes : 0;
+    w->saves.predicted_ns = soon < 4 ? (uint32_t)(soon * 1e9) : 0;
     if (w->save_told) {
         ru_decisions_measured(w->decisions, ru_policy_find("save"), "save_s",
                               w->save_bytes > 0 ? bytes * w->save_s / w->save_bytes : RU_NAN, took);
@@ -169,34 +172,16 @@ void rui_app_reassigned(void *self, const ru_reassign_in *in, const ru_engine_sl
     ru_arena_fini(&a);
 }
 
-static ru_status put(rui_app_worker *w, ru_arena *arena, ru_err *err)
+ru_app_world rui_app_world_of(const rui_app_worker *w)
 {
-    char name[256], cpu[256];
-    ru_self_host(name, sizeof name);
-    ru_self_cpu(cpu, sizeof cpu);
-    const ru_cluster_host host = {.name = name[0] != '\0' ? name : "localhost",
-                                  .cpu = cpu,
-                                  .cores = w->n_threads,
-                                  .memory_bytes = ru_self_memory_bytes(),
-                                  .availability = 1,
-                                  .market = ""};
-    const ru_cluster_device device = {
-        .name = "cpu", .host = host.name, .type = "cpu", .availability = 1};
-    const ru_world_job job = {.name = w->opt->file->job->name,
-                              .model = w->opt->file->ops->name,
-                              .data = "",
-                              .batch = ru_sparse_rows(w->data) / w->state.shape.pieces,
-                              .samples = ru_sparse_rows(w->data),
-                              .steps = w->clocks,
-                              .parameters = w->parameters,
-                              .workers_min = 1};
-    ru_world world = {.cluster = {.hosts = {&host, 1}, .devices = {&device, 1}}, .jobs = {&job, 1}};
-    RU_TRY(ru_decisions_get(w->decisions, arena, &world, err));
-    ru_text text = ru_text_arena(arena);
-    const char *path = ru_path_join(arena, w->opt->worker->train.out, "world.json");
-    RU_TRY(ru_world_file_put(&world, &text, err));
-    return path == NULL ? RU_FAIL(err, RU_E_MEM, "no memory for the world file of the run")
-                        : ru_file_replace(path, text.p, text.n, err);
+    return (ru_app_world){.file = w->opt->file,
+                          .out = w->opt->worker->train.out,
+                          .decisions = w->decisions,
+                          .threads = w->n_threads,
+                          .samples = ru_sparse_rows(w->data),
+                          .batch = ru_sparse_rows(w->data) / w->state.shape.pieces,
+                          .clocks = w->clocks,
+                          .parameters = w->parameters};
 }
 
 void rui_app_world(rui_app_worker *w)
@@ -205,15 +190,9 @@ void rui_app_world(rui_app_worker *w)
     if (w->engine != NULL) {
         ru_engine_facts_get(w->engine, &f);
     }
-    if (!f.leads) {
-        return;
+    if (f.leads) {
+        measure(w, ru_clock_now());
+        const ru_app_world a = rui_app_world_of(w);
+        ru_app_world_put(&a);
     }
-    measure(w, ru_clock_now());
-    ru_arena arena;
-    ru_err err;
-    ru_arena_init(&arena, 0);
-    if (put(w, &arena, &err) != RU_OK) {
-        ru_log(RU_LOG_WARN, "train", "world", "%s", err.text);
-    }
-    ru_arena_fini(&arena);
 }

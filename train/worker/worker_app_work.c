@@ -257,16 +257,14 @@ static void open_exec(const rui_app_worker *w, rui_app_command *c)
 
 static void work(rui_app_worker *w, rui_app_command *c)
 {
+    int64_t begin = thread_ns();
     switch (c->kind) {
     case RUI_APP_OPEN:
         open_exec(w, c);
         break;
-    case RUI_APP_RUN: {
-        int64_t begin = thread_ns();
+    case RUI_APP_RUN:
         ru_engine_compute(w->opt->file->ops, &w->state.shape, c->task);
-        c->task->cpu_ns = thread_ns() - begin;
         break;
-    }
     case RUI_APP_WRITE:
         write_object(w, c);
         break;
@@ -282,7 +280,14 @@ static void work(rui_app_worker *w, rui_app_command *c)
     case RUI_APP_EXPORT:
         export_one(w, c);
         break;
+    case RUI_APP_KINDS:
+        break;
     }
+    int64_t end = thread_ns();
+    if (c->kind == RUI_APP_RUN) {
+        c->task->cpu_ns = end - begin;
+    }
+    rui_app_trace_work(w, c, begin, end);
 }
 
 /* The next command that may begin: one export at a time, because all use the worker's tables. */
@@ -309,6 +314,7 @@ static rui_app_command *take(rui_app_worker *w)
 static void thread(void *self)
 {
     rui_app_worker *w = self;
+    ru_recorder_thread(w->recorder, "compute");
     ru_mutex_lock(&w->lock);
     while (!w->quit) {
         rui_app_command *c = take(w);
@@ -375,6 +381,8 @@ static void answer(rui_app_worker *w, const rui_app_command *c, ru_time now, ru_
         break;
     case RUI_APP_EXPORT:
         rui_app_exported(w, c);
+        break;
+    case RUI_APP_KINDS:
         break;
     }
 }
