@@ -7,6 +7,7 @@
 #include "store/world_file.h"
 #include "store/world_layers.h"
 #include "train/run/op_facts.h"
+#include "train/run/step_facts.h"
 
 ru_status rui_world_open(const char *path, ru_arena *arena, ru_world *into, ru_err *err)
 {
@@ -28,9 +29,7 @@ ru_status rui_world_open(const char *path, ru_arena *arena, ru_world *into, ru_e
     if (file != NULL && !ru_path_exists(file) &&
         ru_path_exists(ru_path_join(arena, path, "job.yaml"))) {
         return RU_FAIL(err, RU_E_MISSING,
-                       "the run %s has no world.json: either its first step is not done yet, or "
-                       "one process trained an app, for which there is nothing to decide",
-                       path);
+                       "the run %s has no world.json: its first step is not done yet", path);
     }
     if (file == NULL || !ru_path_exists(file)) {
         return RU_FAIL(
@@ -39,7 +38,8 @@ ru_status rui_world_open(const char *path, ru_arena *arena, ru_world *into, ru_e
             path);
     }
     RU_TRY(ru_world_file_load(file, arena, into, err));
-    return ru_op_facts(path, RU_OP_FACTS_BYTES, arena, into, NULL, err); /* it may still run */
+    RU_TRY(ru_op_facts(path, RU_OP_FACTS_BYTES, arena, into, NULL, err)); /* it may still run */
+    return ru_step_facts(path, RU_OP_FACTS_BYTES, arena, into, err);
 }
 
 ru_status rui_world_question(const ru_world *w, const char *path, const ru_policy *p, ru_conf *c,

@@ -8,7 +8,9 @@
 
 #include "env/file.h"
 #include "test/test.h"
+#include "trace/steps.h"
 #include "train/app/app_run.h"
+#include "train/run/step_facts.h"
 
 static char folder[64];
 
@@ -106,6 +108,45 @@ static void tables_of(const char *out, int64_t clock, ru_arena *arena, char **by
     assert_ok(ru_file_read(path, 0, arena, bytes, n, &err), err);
 }
 
+/* The trace of a run: a step for each clock, whose parts add up, and a record of each task. */
+static void check_trace(const char *out, int64_t clocks, ru_arena *arena)
+{
+    char path[160];
+    ru_err err = {0};
+    ru_trace *traces;
+    ru_rank_steps steps;
+    uint32_t n;
+    snprintf(path, sizeof path, "%s/%s", folder, out);
+    assert_ok(ru_trace_run_load(path, arena, &traces, &n, &err), err);
+    assert_int_equal(n, 1);
+    assert_ok(ru_trace_steps(traces, 1, NULL, arena, &steps, &err), err);
+    assert_int_equal(steps.n, clocks);
+    for (int64_t i = 0; i < steps.n; i++) {
+        int64_t sum = 0;
+        for (uint32_t p = 0; p < RU_STEP_PARTS; p++) {
+            sum += steps.at[i].part_ns[p];
+        }
+        assert_int_equal(steps.at[i].step, i + 1);
+        assert_int_equal(sum, steps.at[i].end_ns - steps.at[i].start_ns);
+        assert_true(steps.at[i].part_ns[RU_STEP_COMPUTE] > 0);
+    }
+    int64_t tasks = 0;
+    for (uint32_t h = 0; h < traces[0].n_threads; h++) {
+        const ru_trace_thread *t = &traces[0].threads[h];
+        for (int64_t i = 0; i < t->n; i++) {
+            const ru_record_more *m = ru_trace_more(t, &t->records[i]);
+            tasks += m != NULL;
+            assert_true(m == NULL || (m->step < clocks && m->rank < 5));
+        }
+    }
+    assert_true(tasks == 5 * clocks || tasks == 25 * clocks); /* five rounds with rotation */
+    ru_world_job job = {.name = "job"};
+    ru_world w = {.jobs = {&job, 1}};
+    assert_ok(ru_step_facts(path, 1 << 20, arena, &w, &err), err);
+    assert_int_equal(w.facts.steps.n, 1);
+    assert_int_equal(w.facts.steps.at[0].took.count, clocks);
+}
+
 static void test_same_result(void **state)
 {
     (void)state;
@@ -122,6 +163,7 @@ static void test_same_result(void **state)
         assert_ok(train(jobs[k], 2, 4, outs[2], true, &r[2], &err), err);
         char *want, *got;
         int64_t n, m;
+        check_trace(outs[1], r[1].clocks, &arena);
         tables_of(outs[0], r[0].clocks, &arena, &want, &n);
         for (uint32_t i = 1; i < 3; i++) {
             assert_true(r[i].objective == r[0].objective && isfinite(r[0].objective));
