@@ -28,9 +28,11 @@ static ru_status take_memory(ru_ps *ps, ru_arena *a, ru_err *err)
     ps->age = RU_NEW(a, uint32_t, ps->place.n_rows);
     ps->asked = RU_NEW(a, uint32_t, ps->place.n_rows);
     ps->count = RU_NEW(a, uint32_t, ps->place.n_shards);
+    ps->marked = o->copies ? RU_NEW(a, uint8_t, ps->place.n_rows) : NULL;
     if (ps->holder == NULL || ps->shard == NULL || ps->moving == NULL || ps->ask_page == NULL ||
         ps->ticket == NULL || ps->unacked == NULL || ps->replays == NULL || ps->saved == NULL ||
-        ps->cache == NULL || ps->age == NULL || ps->asked == NULL || ps->count == NULL) {
+        ps->cache == NULL || ps->age == NULL || ps->asked == NULL || ps->count == NULL ||
+        (o->copies && ps->marked == NULL)) {
         return RU_FAIL(err, RU_E_MEM, "no memory for a store of %u rows", ps->place.n_rows);
     }
     ps->ask_free = RUI_PS_NONE;
@@ -55,7 +57,8 @@ ru_status ru_ps_open(const ru_ps_options *opt, ru_arena *arena, ru_ps **out, ru_
                                 .user = {ps, got, sent},
                                 .peers_max = opt->peers_max,
                                 .what_first = opt->what_first,
-                                .local = opt->local};
+                                .local = opt->local,
+                                .background = opt->background};
     RU_TRY(ru_pull_open(&po, arena, &ps->pull, err));
     *out = ps;
     return RU_OK;

@@ -98,11 +98,13 @@ typedef struct ru_ps_options {
     uint64_t seed;       /* of the placement of blocks */
     bool ordered;
     bool partial;    /* lost shards may be rebuilt: what a rebuilt one needs again is kept */
+    bool copies;     /* rows that change are marked for ru_ps_changes */
     uint32_t rounds; /* steps of a clock; 0: 1 */
     ru_chan *chan;
     ru_node_id self;
     uint32_t peers_max;
     uint32_t what_first, local; /* as in ru_pull_options */
+    uint64_t background;        /* as there, of the owner's parcels */
     int64_t memory_bytes;       /* bound of shards, caches and parcels */
     ru_ps_user user;
 } ru_ps_options;
@@ -143,6 +145,19 @@ RU_MUST_USE ru_status ru_ps_shard_rows(const ru_ps *ps, uint32_t shard, const vo
 int64_t ru_ps_shard_bytes(const ru_ps *ps, uint32_t shard);
 /* Those of the options and, with rows that rotate, one for each executor. */
 uint32_t ru_ps_shards(const ru_ps *ps);
+
+/* -- copies on other machines: a saved shard, and what changed since (ps_backup.c) ---------------
+ */
+
+/* Rows of a shard that changed since it was last unmarked, as they are now, with the state of their
+ * rules: a buffer of *n bytes; NULL: no memory. */
+RU_MUST_USE void *ru_ps_changes(ru_ps *ps, uint32_t shard, int64_t *n);
+/* No row of it has changed: its copy is as it is now. */
+void ru_ps_unmark(ru_ps *ps, uint32_t shard);
+/* Bring a saved shard [saved_bytes] to the clock of its changes. Errors: RU_E_DATA, nothing is
+ * changed. */
+RU_MUST_USE ru_status ru_ps_changes_apply(const ru_ps *ps, uint32_t shard, void *saved,
+                                          int64_t saved_bytes, const void *changes, int64_t n);
 
 /* -- a running checkpoint
  * --------------------------------------------------------------------------

@@ -7,6 +7,7 @@
  *   ps_move.c    shards and objects on their way
  *   ps_ask.c     requests of this process: cache, tickets, repeats
  *   ps_save.c    what a running checkpoint has of shards
+ *   ps_backup.c  what copies of shards lack
  *   ps_rebuild.c shards whose holder died
  *
  * Thread: loop only. */
@@ -180,6 +181,7 @@ struct ru_ps {
     uint32_t run_cap;
     uint32_t *count; /* [shards] scratch */
     bool retry_set;
+    uint8_t *marked;    /* [n_rows] it changed since ru_ps_unmark; NULL: without copies */
     float **saved;      /* [n_blocks] as they are stored; NULL: not known */
     uint32_t *copy_at;  /* [n_rows] a buffer, when shards are rebuilt: clock of the copy, */
     uint8_t *copy_from; /* [n_rows] ... and where it is from */
@@ -209,6 +211,8 @@ bool rui_ps_runs_ok(const ru_ps *ps, uint32_t s, const void *body, int64_t body_
  */
 const uint8_t *rui_ps_shard_packed(const ru_ps *ps, uint32_t s, const void *bytes, int64_t n,
                                    uint32_t *closed);
+/* A saved shard is as of this clock from now on. */
+void rui_ps_shard_packed_at(void *bytes, uint32_t closed);
 /* It is here now. */
 void rui_ps_installed(ru_ps *ps, uint32_t s, bool map_follows, bool moved, ru_time now,
                       ru_effects *fx);

@@ -90,6 +90,14 @@ bool rui_ps_runs_ok(const ru_ps *ps, uint32_t s, const void *body, int64_t body_
     return true;
 }
 
+/* Rows that change. */
+static void mark(ru_ps *ps, uint32_t row, uint32_t n)
+{
+    if (ps->marked != NULL) {
+        memset(ps->marked + row, 1, n);
+    }
+}
+
 static void merge(ru_ps *ps, uint32_t s, uint32_t clock, const void *body, uint32_t n_runs)
 {
     const rui_ps_place *p = &ps->place;
@@ -103,6 +111,7 @@ static void merge(ru_ps *ps, uint32_t s, uint32_t clock, const void *body, uint3
             at += rui_ps_stride(p, t);
             change += width;
         }
+        mark(ps, run[k].row, run[k].n);
         ps->stats.rows_merged += run[k].n;
     }
 }
@@ -124,6 +133,7 @@ static void merge_sum(ru_ps *ps, uint32_t s, const rui_ps_held *from, const rui_
             for (uint32_t k = 0; k < h->n_runs; k++) {
                 uint32_t t = rui_ps_table_of(p, run[k].row), width = p->table[t].width;
                 float *at = rui_ps_row(ps, s, t, run[k].row);
+                mark(ps, run[k].row, run[k].n);
                 for (uint32_t i = 0; i < run[k].n; i++, at += rui_ps_stride(p, t)) {
                     size_t place = (size_t)(at - values);
                     for (uint32_t j = 0; pass == 0 && j < width; j++) {
@@ -232,6 +242,7 @@ static void replace(ru_ps *ps, uint32_t s, const rui_ps_head *h, const void *bod
             at += rui_ps_stride(p, t);
             value += width;
         }
+        mark(ps, run[k].row, run[k].n);
         ps->stats.rows_merged += run[k].n;
     }
     RU_CHECK(ps->shard[s].closed == h->step); /* one holder in each step, each waits for the last */
@@ -420,6 +431,11 @@ const uint8_t *rui_ps_shard_packed(const ru_ps *ps, uint32_t s, const void *byte
     bool ok = p.magic == PACK_MAGIC && p.shard == s && p.floats == ps->place.shard_floats[s] &&
               n >= (int64_t)sizeof p + 4 * p.floats;
     return ok ? (const uint8_t *)bytes + sizeof p : NULL;
+}
+
+void rui_ps_shard_packed_at(void *bytes, uint32_t closed)
+{
+    memcpy((uint8_t *)bytes + offsetof(pack, closed), &closed, sizeof closed);
 }
 
 ru_status ru_ps_shard_rows(const ru_ps *ps, uint32_t s, const void *bytes, int64_t n,

@@ -313,10 +313,11 @@ bool ru_pull_give(ru_pull *p, uint64_t cookie)
 static void stream(ru_pull *p, uint32_t i, ru_time now, ru_effects *fx)
 {
     item *x = at(p, i);
+    bool last = x->what < 64 && (p->opt.background >> x->what & 1) != 0;
     x->span = (ru_span){x->body, x->body_bytes};
     ru_chan_send_in in = {.to = x->peer,
                           .name = {TAG | x->id, 0},
-                          .class = RU_CLASS_NORMAL,
+                          .class = last ? RU_CLASS_BACKGROUND : RU_CLASS_NORMAL,
                           .spans = &x->span,
                           .n_spans = 1,
                           .fence = true,

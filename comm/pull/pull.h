@@ -47,6 +47,7 @@ typedef struct ru_pull_options {
     uint32_t peers_max;
     uint32_t what_first;   /* RU_PULL_MESSAGES numbers of messages from here on */
     uint32_t local;        /* number of its RU_FX_LOCAL */
+    uint64_t background;   /* bit w: large parcels with `what` w let all others go first; w < 64 */
     int64_t granted_bytes; /* bodies under way to this process at one time; 0: a quarter of bufs */
 } ru_pull_options;
 
