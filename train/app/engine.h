@@ -31,6 +31,7 @@
 #include "plan/moves.h"
 #include "plan/reassign.h"
 #include "plan/save.h"
+#include "plan/stage.h"
 #include "trace/recorder.h"
 #include "train/app/state.h"
 
@@ -54,6 +55,11 @@ typedef enum ru_engine_stragglers {
     RU_ENGINE_PAPER,    /* the same with the settings of flexrr-2016 */
     RU_ENGINE_STEAL,    /* who has finished asks for work */
 } ru_engine_stragglers;
+
+/* Members whose machines may be taken away (RU_TIER_TRANSIENT): where shards and executors are, and
+ * whether reliable members keep copies of all of it (engine_stage.c). The others: RU_ENGINE_STAGES
+ * + ru_stage_method. */
+enum { RU_ENGINE_STAGES_OFF, RU_ENGINE_STAGES };
 
 /* A checkpoint: everything as of the beginning of `clock`. `generation` in which it was written;
  * 0: none. */
@@ -149,6 +155,7 @@ typedef struct ru_engine_options {
     uint32_t driver;     /* ru_engine_driver; apps with rotation or arguments: bsp */
     uint32_t slack;      /* ssp: clocks that an executor may be ahead of the slowest */
     uint32_t stragglers; /* ru_engine_stragglers */
+    uint32_t stages;     /* RU_ENGINE_STAGES_OFF, or RU_ENGINE_STAGES + ru_stage_method */
     uint32_t save_every; /* clocks between checkpoints; 0: by time */
     int64_t save_ns;     /* time between checkpoints; 0: one at the end */
     /* When members die the others go on, and what they held is rebuilt from older copies. Without,

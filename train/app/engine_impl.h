@@ -10,6 +10,8 @@
  *   engine_save.c   the running checkpoint of a member
  *   engine_recover.c objects whose holder died
  *   engine_trace.c  records of what executors do and wait for
+ *   engine_copy.c   copies of objects in the memory of reliable members
+ *   engine_stage.c  the leader: clocks that are committed, stages
  *
  * Thread: loop only. */
 #ifndef RU_TRAIN_APP_ENGINE_IMPL_H
@@ -37,6 +39,11 @@ enum {
     RUI_ENGINE_COPIES,   /* a member's copies of rows of a lost shard, for its new holder */
     RUI_ENGINE_SLICE,    /* between executors: rui_slice_head */
     RUI_ENGINE_SHARES,   /* what each executor gives to its helpers in every clock */
+    RUI_ENGINE_COPY, /* an object, or what changed of it, for its keeper: executor, clock, since */
+    RUI_ENGINE_COPIED, /* a keeper can make all its objects as of `clock` */
+    RUI_ENGINE_FETCH,  /* its new holder asks the keeper for an object as of `clock` */
+    RUI_ENGINE_KEPT,   /* ... and gets it */
+    RUI_ENGINE_LATER,  /* COPY or FETCH (status) of a generation that the keeper does not know */
 };
 enum { RUI_ENGINE_LEAVERS_MAX = 64 };
 /* Timers. */
@@ -45,6 +52,7 @@ enum {
     RUI_ENGINE_LOOK,                              /* leader: views that were not possible before */
     RUI_ENGINE_BYE,
     RUI_ENGINE_WAKE, /* slices */
+    RUI_ENGINE_LATE, /* copies that a keeper could not take */
     RUI_ENGINE_LOCAL /* of parcels to this process */
 };
 
@@ -58,6 +66,9 @@ typedef struct rui_engine_head {
     uint32_t barrier;      /* CLOCK: next one; 0: none */
     uint32_t end;          /* CLOCK: the job ends: 1 + status */
     uint32_t status;       /* SAVED, FAILED */
+    uint32_t copy;         /* CLOCK: the last clock that is copied at its beginning; NONE: none */
+    uint32_t kept;         /* CLOCK: the last one that is committed; NONE: none */
+    uint32_t since;        /* COPY: what changed since this clock; NONE: all of it */
     int64_t cpu_ns, bytes; /* DONE */
     int64_t unit_ns;       /* DONE: engine_slice.c */
     ru_engine_slices slices; /* DONE: of this clock */
@@ -73,10 +84,13 @@ typedef struct rui_engine_blob {
     uint32_t magic;
     uint32_t generation; /* the epoch of the view that began it; 0: it begins with this one */
     uint32_t from_generation, from_clock, executors, shards;
-    uint32_t fence; /* epoch of the last view of the generation after a loss; NONE: this one */
+    uint32_t fence;   /* epoch of the last view of the generation after a loss; NONE: this one */
+    uint32_t keepers; /* the first so many reliable members keep copies; 0: nobody */
 } rui_engine_blob;
-#define RUI_ENGINE_MOVED UINT16_C(0x8000)
-#define RUI_ENGINE_LOST  UINT16_C(0x4000)
+/* In place of the generation of a checkpoint: it begins from the copies of its keepers. */
+#define RUI_ENGINE_MEMORY UINT32_MAX
+#define RUI_ENGINE_MOVED  UINT16_C(0x8000)
+#define RUI_ENGINE_LOST   UINT16_C(0x4000)
 /* Tag of reads for an object that is rebuilt, beside the generation. */
 #define RUI_ENGINE_REBUILDS (UINT32_C(1) << 31)
 
@@ -129,6 +143,64 @@ typedef struct rui_rebuilt {
     double moved, begun;
 } rui_rebuilt;
 
+/* State of an object at the beginning of a clock, or what changed of it. Owner: bytes is a buffer.
+ */
+typedef struct rui_entry {
+    struct rui_entry *next;
+    uint32_t clock, since; /* since NONE: all of it */
+    bool reach;            /* with the base and the entries before it is the object as of `clock` */
+    bool again;            /* its keeper does not have it */
+    void *bytes;
+    int64_t n;
+} rui_entry;
+
+/* What this process has of an object beside the object itself: as its keeper, or as its holder. */
+typedef struct rui_copy {
+    void *base; /* a buffer, as of base_clock; NULL: none */
+    int64_t base_bytes;
+    uint32_t base_clock;
+    uint32_t taken;   /* newest entry that was made here; NONE: the next one is whole */
+    rui_entry *entry; /* of clocks that were not committed, ascending */
+    bool wanted;      /* its keeper was asked for it */
+    ru_time asked;
+} rui_copy;
+
+enum { RUI_COPY_CLOCKS = 64, RUI_STAGE_DRIVERS = 16 };
+
+/* Copies at a member. */
+typedef struct rui_copies_all {
+    rui_copy *of;       /* [executors + shards] */
+    ru_node_id *keeper; /* [RU_MEMBERS_MAX] of object o: o % n_keepers */
+    uint32_t n_keepers; /* 0: there are no copies */
+    uint32_t mine;      /* objects that this process keeps */
+    uint32_t clock;     /* the last one that is copied; NONE: none */
+    uint32_t kept;      /* ... that is committed; NONE: none */
+    uint32_t complete;  /* the newest of which all that it keeps is here; NONE: none */
+    uint32_t n_reach[RUI_COPY_CLOCKS]; /* [clock % CLOCKS] objects after `kept` that can be made */
+    int64_t sent_bytes;
+} rui_copies_all;
+
+/* A clock that is told when it is committed. Owner: a buffer, with its rows behind it. */
+typedef struct rui_told {
+    struct rui_told *next;
+    ru_engine_news news;
+    double sums[RU_APP_SUMS_MAX];
+    const float *told[RU_APP_TABLES_MAX];
+} rui_told;
+
+/* The leader: what is committed, and which stage it is. */
+typedef struct rui_stager {
+    uint32_t committed; /* the newest clock of which copies of everything are kept, */
+    bool safe;          /* ... or the one with which the generation began, without copies */
+    bool on;            /* there are copies */
+    uint64_t *have;     /* [RU_MEMBERS_MAX] bit k: keeper i has all of clock committed + 1 + k */
+    uint32_t copy;      /* the last clock that is copied; NONE: none */
+    ru_app_bytes driver[RUI_STAGE_DRIVERS]; /* sums and driver as of driver_clock */
+    uint32_t driver_clock[RUI_STAGE_DRIVERS];
+    rui_told *told, *told_last;
+    bool written; /* the checkpoint under way is complete, and given to the device */
+} rui_stager;
+
 typedef struct rui_lead {
     bool on;
     uint32_t *done; /* [executors] clocks */
@@ -177,6 +249,7 @@ typedef struct rui_lead {
     bool stalled;        /* none closes after a loss: begin a generation */
     uint32_t adopt_from; /* clocks closed, as far as they have said */
     ru_arena plan_out, plan_scratch;
+    rui_stager stage;
     uint32_t end_clock; /* the job ends when so many clocks are closed and saved */
     bool ended;
 } rui_lead;
@@ -227,6 +300,7 @@ struct ru_engine {
     uint32_t heard;        /* epoch in which the leader told the clock last */
     rui_rebuild **rebuild; /* [executors + shards] NULL: not rebuilt here */
     rui_saver saver;
+    rui_copies_all copies;
     rui_exec *exec;
     uint32_t save;     /* clock whose checkpoint is being written + 1; 0: none */
     uint32_t save_try; /* its number */
@@ -286,6 +360,53 @@ void rui_recover_rebuilt(ru_engine *e, const rui_engine_head *h, const void *bod
 /* READY of a member: its objects, those here and those on their way from it. */
 void rui_recover_ready(ru_engine *e, const rui_engine_head *h, const uint8_t *here,
                        const uint8_t *leaving, bool all, ru_time now, ru_effects *fx);
+
+/* engine_copy.c */
+RU_MUST_USE ru_status rui_copy_open(ru_engine *e, ru_err *err);
+/* A view with so many keepers is in force; before its generation begins. */
+void rui_copy_view(ru_engine *e, uint32_t keepers, bool fresh);
+void rui_copy_reset(ru_engine *e); /* a new generation */
+/* The object as of the clock that is copied, if it is, and was not taken. */
+void rui_copy_take(ru_engine *e, uint32_t object, ru_time now, ru_effects *fx);
+void rui_copy_came(ru_engine *e, uint32_t object); /* from another holder */
+void rui_copy_commit(ru_engine *e, uint32_t clock);
+/* A generation that begins from copies: the object as it begins; NULL: it is fetched. Owner: view
+ * until the next event. */
+const void *rui_copy_base(ru_engine *e, uint32_t object, int64_t *n, ru_time now, ru_effects *fx);
+/* A shard of this member as its generation begins, from wherever that is. */
+void rui_engine_load_shard(ru_engine *e, uint32_t s, ru_time now, ru_effects *fx);
+void rui_copy_heard(ru_engine *e, ru_node_id from, uint32_t what, const rui_engine_head *h,
+                    void *body, int64_t body_bytes, ru_time now, ru_effects *fx); /* takes body */
+/* A keeper that does not know the sender's generation yet. */
+void rui_copy_refuse(ru_engine *e, ru_node_id from, uint32_t what, const rui_engine_head *h,
+                     ru_time now, ru_effects *fx);
+void rui_copy_up(ru_engine *e, ru_node_id node, ru_time now, ru_effects *fx);
+void rui_copy_again(ru_engine *e, ru_time now, ru_effects *fx);
+static inline bool rui_copy_restores(const ru_engine *e)
+{
+    return e->base.generation == RUI_ENGINE_MEMORY;
+}
+/* engine_stage.c: the leader */
+RU_MUST_USE ru_status rui_stage_open(ru_engine *e, ru_err *err);
+void rui_stage_close(ru_engine *e);
+void rui_stage_begin(ru_engine *e);                               /* a generation */
+void rui_stage_closed(ru_engine *e, ru_time now, ru_effects *fx); /* a clock: is it copied? */
+bool rui_stage_may_close(const ru_engine *e);            /* the next clock, by what copies lack */
+bool rui_stage_safe(const ru_engine *e, uint32_t clock); /* or there are no copies */
+void rui_stage_tell(ru_engine *e, const ru_engine_news *n, ru_time now); /* a clock, once safe */
+void rui_stage_copied(ru_engine *e, ru_node_id from, uint32_t clock, ru_time now, ru_effects *fx);
+void rui_stage_look(ru_engine *e, ru_time now, ru_effects *fx); /* is more committed? */
+/* Sums and driver as of the clock with which the generation begins. */
+const ru_app_bytes *rui_stage_driver(const ru_engine *e);
+/* Can a generation with these members begin from copies? */
+RU_MUST_USE bool rui_stage_may(const ru_engine *e, const ru_node_id *nodes, uint32_t n);
+bool rui_stage_broken(const ru_engine *e, const ru_node_id *nodes,
+                      uint32_t n); /* a keeper is gone */
+uint32_t rui_stage_keepers(ru_engine *e, const ru_node_id *nodes, uint32_t n, bool fresh);
+/* Who holds what among these members, those that leave aside; `to` is what they hold now, 0:
+ * nobody. false: it is not its business. */
+RU_MUST_USE bool rui_stage_place(ru_engine *e, const ru_node_id *nodes, uint32_t n, ru_node_id *to,
+                                 ru_time now, ru_effects *fx);
 
 /* engine_exec.c */
 void rui_exec_settle(ru_engine *e, uint32_t k, ru_time now, ru_effects *fx);
@@ -374,6 +495,7 @@ void rui_lead_go(ru_engine *e, ru_time now, ru_effects *fx);
 void rui_lead_heard(ru_engine *e, ru_node_id from, uint32_t what, const rui_engine_head *h,
                     const void *body, int64_t body_bytes, ru_time now, ru_effects *fx);
 void rui_lead_tell(ru_engine *e, ru_node_id to, ru_time now, ru_effects *fx); /* CLOCK; 0: all */
+void rui_lead_look(ru_engine *e, ru_time now, ru_effects *fx); /* more is committed */
 void rui_lead_fetched(ru_engine *e, ru_time now, ru_effects *fx);
 void rui_lead_written(ru_engine *e, ru_engine_ckpt at, ru_time now, ru_effects *fx);
 void rui_lead_read(ru_engine *e, const void *bytes, int64_t n, ru_status st, const char *why,
