@@ -125,6 +125,19 @@ static const ru_conf_field recovery_fields[] = {
 static const ru_conf_table recovery_table =
     TABLE(recovery, ru_app_job_recovery, .help = "what is lost when workers die");
 
+static const ru_conf_field stages_fields[] = {
+    ROW(CHOICE, ru_app_job_stages, method, .def = "auto",
+        .choices = "auto|ratio|stage1|stage2|stage3|off",
+        .help =
+            "what transient workers hold (--tier, --hosts); stage1: no parameters; stage2: the "
+            "parameters, and reliable workers keep copies; stage3: the same, and reliable workers "
+            "do not compute; ratio: by the number of transient workers for each reliable one; "
+            "auto: the stage with the shortest predicted clock; off: workers are not "
+            "distinguished, and there are no copies"),
+};
+static const ru_conf_table stages_table =
+    TABLE(stages, ru_app_job_stages, .help = "workers on machines that may be taken away");
+
 static const ru_conf_field job_fields[] = {
     ROW(TEXT, ru_app_job, name, .def = "job",
         .help = "name of the job, used in the names of runs and in reports"),
@@ -138,6 +151,8 @@ static const ru_conf_field job_fields[] = {
         .help = "checkpoints during training"),
     ROW(SECTION, ru_app_job, recovery, .table = &recovery_table,
         .help = "what is lost when workers die"),
+    ROW(SECTION, ru_app_job, stages, .table = &stages_table,
+        .help = "workers on machines that may be taken away"),
 };
 
 enum {

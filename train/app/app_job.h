@@ -47,6 +47,20 @@ typedef struct ru_app_job_recovery {
     uint32_t clocks;
 } ru_app_job_recovery;
 
+typedef enum ru_app_stages {
+    RU_APP_STAGES_AUTO, /* these are ru_stage_method */
+    RU_APP_STAGES_RATIO,
+    RU_APP_STAGES_ONE,
+    RU_APP_STAGES_TWO,
+    RU_APP_STAGES_THREE,
+    RU_APP_STAGES_OFF,
+} ru_app_stages;
+
+/* Workers on machines that may be taken away. */
+typedef struct ru_app_job_stages {
+    uint32_t method; /* ru_app_stages */
+} ru_app_job_stages;
+
 /* The app's own settings stand behind it, at ru_app_job_config. */
 typedef struct ru_app_job {
     const char *name, *app;
@@ -55,6 +69,7 @@ typedef struct ru_app_job {
     ru_app_job_train train;
     ru_app_job_checkpoint checkpoint;
     ru_app_job_recovery recovery;
+    ru_app_job_stages stages;
 } ru_app_job;
 
 /* A job read: everything lives in the arena. */

@@ -52,6 +52,7 @@ static void flushed(void *self, uint32_t executor, ru_time now, ru_effects *fx)
 void rui_engine_save_shard(ru_engine *e, uint32_t s, ru_time now, ru_effects *fx)
 {
     uint32_t object = e->n_execs + s;
+    rui_copy_take(e, object, now, fx);
     if (e->save == 0 || e->save != e->closed + 1 || e->written[object] ||
         !ru_ps_shard_begins(e->ps, s)) {
         return; /* what went on since was saved before, where it was then */
@@ -87,6 +88,7 @@ static void shard_came(void *self, uint32_t shard, ru_time now, ru_effects *fx)
 {
     ru_engine *e = self;
     e->facts.moves++;
+    rui_copy_came(e, e->n_execs + shard);
     rui_engine_news(e,
                     &(ru_engine_news){.kind = RU_ENGINE_MOVED,
                                       .object = e->n_execs + shard,
@@ -186,6 +188,14 @@ static void got(void *self, ru_node_id from, uint32_t what, const void *head, ui
     }
     if (head_bytes == sizeof h) {
         memcpy(&h, head, sizeof h);
+        bool copies = what >= RUI_ENGINE_COPY && what != RUI_ENGINE_COPIED;
+        if (copies && !e->ended && h.generation == e->generation) {
+            rui_copy_heard(e, from, what, &h, body, body_bytes, now, fx);
+            return;
+        }
+        if (copies && !e->ended && h.generation > e->generation && what != RUI_ENGINE_LATER) {
+            rui_copy_refuse(e, from, what, &h, now, fx);
+        }
         if (h.generation == e->generation && !e->ended && !is_void(e, what, &h)) {
             if (what == RUI_ENGINE_COPIES && h.executor < e->n_execs + e->n_shards) {
                 rui_rebuild_copies(e, from, &h, body, body_bytes, now, fx);
@@ -282,6 +292,8 @@ void rui_engine_heard_clock(ru_engine *e, const rui_engine_head *h, const void *
         e->save_try = h->save;
         memset(e->written, 0, e->n_execs + e->n_shards);
     }
+    e->copies.clock = h->clock >= e->closed ? h->copy : e->copies.clock;
+    rui_copy_commit(e, h->kept);
     if (h->clock > e->closed) {
         rui_engine_record_clock(e, h->clock, now);
         e->closed = h->clock;
@@ -336,22 +348,6 @@ static bool blob_ok(const ru_engine *e, const ru_view *v, rui_engine_blob *b)
     return true;
 }
 
-static void load_shards(ru_engine *e, ru_time now, ru_effects *fx)
-{
-    for (uint32_t s = 0; s < e->n_shards; s++) {
-        if (!ru_node_is(e->holder[e->n_execs + s], e->opt.self) || e->moved[e->n_execs + s]) {
-            continue;
-        }
-        if (e->base.generation > 0) {
-            e->opt.device->read(e->opt.device_self, e->base, e->n_execs + s, e->generation);
-        } else if (ru_ps_shard_first(e->ps, s, now, fx) != RU_OK) {
-            rui_engine_fail(e, RU_E_MEM, "there is no memory for the parameters of this process",
-                            now, fx);
-            return;
-        }
-    }
-}
-
 static void begin_generation(ru_engine *e, const rui_engine_blob *b, ru_time now, ru_effects *fx)
 {
     e->generation = b->generation;
@@ -362,6 +358,7 @@ static void begin_generation(ru_engine *e, const rui_engine_blob *b, ru_time now
     e->heard = 0;
     rui_rebuild_reset(e);
     rui_saver_reset(e);
+    rui_copy_reset(e);
     e->barrier = 0;
     e->args_clock = RUI_ENGINE_NONE;
     ru_ps_reset(e->ps, e->generation, e->closed, fx);
@@ -409,13 +406,14 @@ static void view(ru_engine *e, ru_time now, ru_effects *fx)
     b.fence = b.fence != RUI_ENGINE_NONE ? b.fence : v->epoch;
     bool fresh = b.generation != e->generation;
     e->epoch = v->epoch;
+    rui_copy_view(e, b.keepers, fresh);
     if (fresh) {
         begin_generation(e, &b, now, fx);
     }
     bool recovers = fence(e, b.fence);
     ru_ps_map(e->ps, e->holder + e->n_execs, e->epoch, now, fx);
-    if (fresh) {
-        load_shards(e, now, fx);
+    for (uint32_t s = 0; fresh && s < e->n_shards; s++) {
+        rui_engine_load_shard(e, s, now, fx);
     }
     for (uint32_t k = 0; k < e->n_execs; k++) {
         rui_exec_map(e, k, ru_node_is(e->holder[k], e->opt.self), now, fx);
@@ -476,9 +474,12 @@ static void timer(ru_engine *e, const ru_event *ev, ru_effects *fx)
             rui_engine_ready(e, e->heard < e->fence, ev->now, fx);
         }
         if (!e->ended) {
+            rui_copy_again(e, ev->now, fx);
             rui_recover_watch(e, ev->now, fx);
         }
         ru_fx_timer(fx, RUI_ENGINE_AGAIN, ru_time_after(ev->now, AGAIN_NS));
+    } else if (ev->what == RUI_ENGINE_LATE) {
+        rui_copy_again(e, ev->now, fx);
     } else if (ev->what == RUI_ENGINE_WAKE) {
         rui_slice_wake(e, ev->now, fx);
     } else if (ev->what == RUI_ENGINE_LOOK) {
@@ -503,6 +504,9 @@ static void step(void *self, const ru_event *ev, ru_effects *fx)
         local(e, ev, fx);
     } else {
         ru_ps_step(e->ps, ev, fx);
+        if (ev->kind == RU_EV_UP) {
+            rui_copy_up(e, ev->node, ev->now, fx);
+        }
     }
 }
 
@@ -610,6 +614,8 @@ static ru_status open_store(ru_engine *e, ru_err *err)
                               .seed = s->seed,
                               .ordered = o->driver == RU_ENGINE_BSP,
                               .partial = o->partial,
+                              .copies = o->stages != RU_ENGINE_STAGES_OFF,
+                              .background = UINT64_C(1) << RUI_ENGINE_COPY,
                               .rounds = s->rounds,
                               .chan = o->chan,
                               .self = o->self,
@@ -700,6 +706,8 @@ ru_status ru_engine_open(const ru_engine_options *opt, ru_arena *arena, ru_engin
     }
     RU_TRY(open_execs(e, err));
     RU_TRY(rui_lead_open(e, err));
+    RU_TRY(rui_copy_open(e, err));
+    RU_TRY(rui_stage_open(e, err));
     RU_TRY(rui_slice_open_all(e, err));
     RU_TRY(rui_engine_record_open(e, err));
     *out = e;
@@ -717,6 +725,7 @@ void ru_engine_close(ru_engine *e)
         }
     }
     rui_slice_close_all(e);
+    rui_stage_close(e);
     rui_lead_close(e);
     rui_saver_close(e);
     ru_ps_close_all(e->ps);

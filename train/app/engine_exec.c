@@ -247,6 +247,24 @@ void ru_engine_opened(ru_engine *e, uint32_t executor, uint32_t helper, void *st
     rui_exec_settle(e, executor, now, fx);
 }
 
+/* The state with which its generation begins; false: the job has failed. */
+static bool restored(ru_engine *e, uint32_t k, const void *bytes, int64_t n, ru_status st,
+                     ru_err *err, ru_time now, ru_effects *fx)
+{
+    rui_exec *x = &e->exec[k];
+    st = st == RU_OK ? unpack(e, k, bytes, n, err) : st;
+    if (st == RU_OK && x->step != e->base.clock * e->opt.shape->rounds) {
+        st = RU_FAIL(err, RU_E_DATA, "the state of executor %u is of another clock", k);
+    }
+    if (st != RU_OK) {
+        rui_engine_fail(e, st, err->text, now, fx);
+        return false;
+    }
+    x->want = RUI_WANT_READY;
+    rui_engine_ready(e, false, now, fx);
+    return true;
+}
+
 void ru_engine_read(ru_engine *e, uint32_t tag, uint32_t object, const void *bytes, int64_t n,
                     ru_status st, const char *why, ru_time now, ru_effects *fx)
 {
@@ -281,19 +299,10 @@ void ru_engine_read(ru_engine *e, uint32_t tag, uint32_t object, const void *byt
     rui_exec *x = &e->exec[object];
     RU_CHECK(x->busy == RUI_READS);
     x->busy = RUI_IDLE;
-    if (current && x->want == RUI_WANT_RESTORE) {
-        st = st == RU_OK ? unpack(e, object, bytes, n, &err) : st;
-        if (st == RU_OK && x->step != e->base.clock * e->opt.shape->rounds) {
-            st = RU_FAIL(&err, RU_E_DATA, "the state of executor %u is of another clock", object);
-        }
-        if (st != RU_OK) {
-            rui_engine_fail(e, st, err.text, now, fx);
-            return;
-        }
-        x->want = RUI_WANT_READY;
-        rui_engine_ready(e, false, now, fx);
+    if (!current || x->want != RUI_WANT_RESTORE ||
+        restored(e, object, bytes, n, st, &err, now, fx)) {
+        rui_exec_settle(e, object, now, fx);
     }
-    rui_exec_settle(e, object, now, fx);
 }
 
 /* -- where it comes from, where it goes ----------------------------------------------------------
@@ -341,6 +350,15 @@ static void restore(ru_engine *e, uint32_t k, ru_time now, ru_effects *fx)
 {
     rui_exec *x = &e->exec[k];
     x->generation = e->generation;
+    if (rui_copy_restores(e)) {
+        int64_t n;
+        const void *bytes = rui_copy_base(e, k, &n, now, fx);
+        ru_err err = {0};
+        if (bytes != NULL && restored(e, k, bytes, n, RU_OK, &err, now, fx)) {
+            rui_exec_settle(e, k, now, fx);
+        }
+        return;
+    }
     if (e->base.generation > 0) {
         x->busy = RUI_READS;
         e->opt.device->read(e->opt.device_self, e->base, k, e->generation);
@@ -408,6 +426,7 @@ ru_status rui_exec_revive(ru_engine *e, uint32_t k, const void *bytes, int64_t n
 /* A checkpoint that this member has not given its part of: executors at its clock. */
 static void save(ru_engine *e, uint32_t k, ru_time now, ru_effects *fx)
 {
+    rui_copy_take(e, k, now, fx);
     if (e->save == 0 || e->written[k] || e->exec[k].step != (e->save - 1) * e->opt.shape->rounds) {
         return;
     }

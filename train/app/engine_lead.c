@@ -60,7 +60,7 @@ static void tell_clock(ru_engine *e, const ru_engine_task *t, ru_time now)
     for (uint32_t k = l->n_drive; k < t->n_wants; k++) {
         told[t->want[k].table] = t->value[k];
     }
-    rui_engine_news(
+    rui_stage_tell(
         e,
         &(ru_engine_news){
             .kind = RU_ENGINE_CLOCKED, .clock = l->closed - 1, .sums = l->last, .told = told},
@@ -157,6 +157,8 @@ void rui_lead_tell(ru_engine *e, ru_node_id to, ru_time now, ru_effects *fx)
                          .saved_clock = e->saved.clock,
                          .save = l->save == l->closed + 1 ? 1 + e->fence : 0,
                          .barrier = l->barrier,
+                         .copy = l->stage.copy,
+                         .kept = l->stage.safe ? l->stage.committed : RUI_ENGINE_NONE,
                          .end = l->ended ? 1 + RU_OK : 0};
     for (uint32_t i = 0; i < v->n; i++) {
         if (to.v == 0 || ru_node_is(to, v->at[i].node)) {
@@ -184,6 +186,7 @@ static void save(ru_engine *e, ru_time now, ru_effects *fx)
     }
     l->save = l->closed + 1;
     l->save_at = now;
+    l->stage.written = false;
     memset(l->stored, 0, e->n_execs + e->n_shards);
     l->n_stored = 0;
     l->driver_bytes.n = 0;
@@ -222,9 +225,10 @@ static void advance(ru_engine *e, ru_time now, ru_effects *fx)
 {
     rui_lead *l = &e->lead;
     while (!l->reading && !l->driving && !l->adopt && !e->ended && l->closed < l->end_clock &&
-           all_done(e)) {
+           rui_stage_may_close(e) && all_done(e)) {
         close_clock(e);
         rui_share_closed(e, now, fx);
+        rui_stage_closed(e, now, fx);
         save(e, now, fx);
         rui_lead_tell(e, (ru_node_id){0}, now, fx);
         drive_begin(e, true, now, fx);
@@ -238,11 +242,34 @@ static void advance(ru_engine *e, ru_time now, ru_effects *fx)
 static void end(ru_engine *e, ru_time now, ru_effects *fx)
 {
     rui_lead *l = &e->lead;
-    if (l->closed >= l->end_clock && !l->driving && l->save == 0 &&
+    if (l->closed >= l->end_clock && rui_stage_safe(e, l->closed) && !l->driving && l->save == 0 &&
         e->saved.generation == e->generation && e->saved.clock == l->closed && !l->ended) {
         l->ended = true;
         rui_share_end(e, now);
         rui_lead_tell(e, (ru_node_id){0}, now, fx);
+    }
+}
+
+/* The checkpoint under way becomes valid when all is stored, and its clock is committed. */
+static void validate(ru_engine *e)
+{
+    rui_lead *l = &e->lead;
+    uint32_t objects = e->n_execs + e->n_shards;
+    if (l->save == 0 || l->n_stored < objects || l->stage.written ||
+        !rui_stage_safe(e, l->save - 1)) {
+        return;
+    }
+    l->stage.written = true;
+    e->opt.device->write(e->opt.device_self, (ru_engine_ckpt){e->generation, l->save - 1}, objects,
+                         l->driver_bytes.p, l->driver_bytes.n);
+}
+
+void rui_lead_look(ru_engine *e, ru_time now, ru_effects *fx)
+{
+    if (e->lead.on) {
+        validate(e);
+        advance(e, now, fx);
+        end(e, now, fx);
     }
 }
 
@@ -286,10 +313,8 @@ static void hear_saved(ru_engine *e, const rui_engine_head *h, ru_time now, ru_e
     }
     l->stored[h->executor] = 1;
     l->save_bytes += h->bytes;
-    if (++l->n_stored == objects) {
-        e->opt.device->write(e->opt.device_self, (ru_engine_ckpt){e->generation, h->clock}, objects,
-                             l->driver_bytes.p, l->driver_bytes.n);
-    }
+    l->n_stored++;
+    validate(e);
 }
 
 void rui_lead_written(ru_engine *e, ru_engine_ckpt at, ru_time now, ru_effects *fx)
@@ -377,6 +402,7 @@ void rui_lead_begin(ru_engine *e, ru_time now, ru_effects *fx)
     memset(l->rebuilt, 0, (e->n_execs + e->n_shards) * sizeof *l->rebuilt);
     l->save_bytes = 0;
     rui_share_reset(e, now);
+    rui_stage_begin(e);
     l->driving = false;
     l->args_clock = RUI_ENGINE_NONE;
     ru_ps_forget(e->ps, e->n_execs);
@@ -392,7 +418,10 @@ void rui_lead_begin(ru_engine *e, ru_time now, ru_effects *fx)
         return;
     }
     l->reading = e->base.generation > 0;
-    if (l->reading) {
+    if (rui_copy_restores(e)) {
+        const ru_app_bytes *b = rui_stage_driver(e);
+        rui_lead_read(e, b->p, b->n, RU_OK, NULL, now, fx);
+    } else if (l->reading) {
         e->opt.device->read(e->opt.device_self, e->base, e->n_execs + e->n_shards, e->generation);
     } else {
         drive_begin(e, false, now, fx);
@@ -478,6 +507,9 @@ void rui_lead_heard(ru_engine *e, ru_node_id from, uint32_t what, const rui_engi
         break;
     case RUI_ENGINE_READY:
         rui_map_ready(e, from, h, body, body_bytes, now, fx);
+        break;
+    case RUI_ENGINE_COPIED:
+        rui_stage_copied(e, from, h->clock, now, fx);
         break;
     case RUI_ENGINE_STOP:
         rui_lead_stop(e, now, fx);

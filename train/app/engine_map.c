@@ -59,15 +59,17 @@ static void install(ru_engine *e, const ru_node_id *nodes, uint32_t n, const ru_
                     ru_effects *fx)
 {
     uint8_t blob[RU_MEMBER_BLOB_MAX];
-    const rui_engine_blob b = {RUI_ENGINE_BLOB,
-                               generation,
-                               from.generation,
-                               from.clock,
-                               e->n_execs,
-                               e->n_shards,
-                               recover           ? RUI_ENGINE_NONE
-                               : generation != 0 ? e->fence
-                                                 : 0};
+    const rui_engine_blob b = {
+        RUI_ENGINE_BLOB,
+        generation,
+        from.generation,
+        from.clock,
+        e->n_execs,
+        e->n_shards,
+        recover           ? RUI_ENGINE_NONE
+        : generation != 0 ? e->fence
+                          : 0,
+        rui_stage_keepers(e, nodes, n, generation == 0 && from.generation != RUI_ENGINE_MEMORY)};
     int64_t bytes = (int64_t)sizeof b + 2 * (int64_t)objects(e);
     RU_CHECK(bytes <= (int64_t)sizeof blob && n <= RANKS_MAX);
     memcpy(blob, &b, sizeof b);
@@ -107,11 +109,15 @@ static ru_engine_ckpt newest(const ru_engine *e, const ru_node_id *nodes, uint32
 static void renew(ru_engine *e, const ru_node_id *nodes, uint32_t n, ru_time now, ru_effects *fx)
 {
     bool first = ru_member_view(e->opt.member)->epoch == 0;
-    ru_engine_ckpt from = first ? e->opt.from : newest(e, nodes, n);
+    bool memory = !first && rui_stage_may(e, nodes, n);
+    ru_engine_ckpt from = first    ? e->opt.from
+                          : memory ? (ru_engine_ckpt){RUI_ENGINE_MEMORY, e->lead.stage.committed}
+                                   : newest(e, nodes, n);
     for (uint32_t o = 0; o < objects(e); o++) {
         e->lead.to[o] = in_list(nodes, n, e->holder[o]) ? e->holder[o] : (ru_node_id){0};
     }
-    for (uint32_t o = 0; o < objects(e); o++) {
+    bool placed = rui_stage_place(e, nodes, n, e->lead.to, now, fx);
+    for (uint32_t o = 0; o < objects(e) && !placed; o++) {
         if (e->lead.to[o].v == 0) {
             e->lead.to[o] = least(e, nodes, n, o);
         }
@@ -152,11 +158,36 @@ static void recover(ru_engine *e, const ru_node_id *nodes, uint32_t n, ru_time n
 /* -- moves ---------------------------------------------------------------------------------------
  */
 
+/* Of the view, into `nodes` [RU_MEMBERS_MAX]. */
+static uint32_t members(const ru_engine *e, ru_node_id *nodes)
+{
+    const ru_view *v = ru_member_view(e->opt.member);
+    for (uint32_t i = 0; i < v->n; i++) {
+        nodes[i] = v->at[i].node;
+    }
+    return v->n;
+}
+
+/* The same where some members may be taken away. */
+static bool plan_stage(ru_engine *e, ru_time now, ru_effects *fx)
+{
+    rui_lead *l = &e->lead;
+    ru_node_id nodes[RU_MEMBERS_MAX];
+    uint32_t n = members(e, nodes);
+    bool placed = rui_stage_place(e, nodes, n, l->to, now, fx);
+    l->planned = l->planned || placed;
+    l->planned_at = placed ? now : l->planned_at;
+    return placed;
+}
+
 /* Ask the policy which objects shall be elsewhere. */
 static void plan(ru_engine *e, ru_time now, ru_effects *fx)
 {
     rui_lead *l = &e->lead;
     const ru_view *v = ru_member_view(e->opt.member);
+    if (plan_stage(e, now, fx)) {
+        return;
+    }
     ru_arena_rewind(&l->plan_out, (ru_arena_mark){0});
     ru_arena_rewind(&l->plan_scratch, (ru_arena_mark){0});
     ru_moves_worker *w = RU_NEW(&l->plan_out, ru_moves_worker, v->n);
@@ -241,7 +272,6 @@ static bool all_ready(const ru_engine *e)
 static void move(ru_engine *e, ru_time now, ru_effects *fx)
 {
     rui_lead *l = &e->lead;
-    const ru_view *v = ru_member_view(e->opt.member);
     ru_node_id nodes[RU_MEMBERS_MAX];
     ru_arena_rewind(&l->plan_scratch, (ru_arena_mark){0});
     ru_node_id *map = RU_NEW(&l->plan_scratch, ru_node_id, objects(e));
@@ -278,10 +308,7 @@ static void move(ru_engine *e, ru_time now, ru_effects *fx)
     if (n > 0 && !all_ready(e)) {
         ru_fx_timer(fx, RUI_ENGINE_LOOK, ru_time_after(now, LOOK_NS));
     } else if (n > 0) {
-        for (uint32_t i = 0; i < v->n; i++) {
-            nodes[i] = v->at[i].node;
-        }
-        install(e, nodes, v->n, map, e->generation, e->base, false, now, fx);
+        install(e, nodes, members(e, nodes), map, e->generation, e->base, false, now, fx);
     } else if (waits > 0) {
         ru_fx_timer(fx, RUI_ENGINE_LOOK, ru_time_after(now, LOOK_NS));
     }
@@ -316,7 +343,7 @@ static bool lost(const ru_engine *e, const ru_node_id *nodes, uint32_t n)
     return false;
 }
 
-/* A leader that leaves first makes a checkpoint, with which its successor begins. */
+/* A leader or keeper that leaves: first a checkpoint, with which the others begin. */
 static bool may_part(ru_engine *e, ru_time now, ru_effects *fx)
 {
     rui_lead *l = &e->lead;
@@ -334,7 +361,8 @@ static void dismiss(ru_engine *e, ru_time now, ru_effects *fx)
     rui_lead *l = &e->lead;
     for (uint32_t i = 0; i < l->n_leavers; i++) {
         bool me = ru_node_is(l->leaver[i], e->opt.self);
-        if (!leaving_rest(e, l->leaver[i]) && (!me || may_part(e, now, fx))) {
+        bool keeps = in_list(e->copies.keeper, e->copies.n_keepers, l->leaver[i]);
+        if (!leaving_rest(e, l->leaver[i]) && ((!me && !keeps) || may_part(e, now, fx))) {
             rui_engine_head h = {0};
             rui_engine_send(e, l->leaver[i], RUI_ENGINE_GO, &h, NULL, 0, now, fx);
         }
@@ -358,9 +386,10 @@ void rui_map_look(ru_engine *e, ru_time now, ru_effects *fx)
         if (w.n >= (e->opt.founders > 0 ? e->opt.founders : 1)) {
             renew(e, nodes, w.n, now, fx);
         }
-    } else if (w.n > 0 &&
-               (w.n_dead > 0 || e->lead.renew || e->lead.stalled || lost(e, nodes, w.n))) {
-        if (!e->lead.stalled && rui_recover_may(e, nodes, w.n)) {
+    } else if (w.n > 0 && (w.n_dead > 0 || e->lead.renew || e->lead.stalled ||
+                           lost(e, nodes, w.n) || rui_stage_broken(e, nodes, w.n))) {
+        bool copies = e->copies.n_keepers > 0;
+        if (!e->lead.stalled && !copies && rui_recover_may(e, nodes, w.n)) {
             recover(e, nodes, w.n, now, fx);
         } else {
             renew(e, nodes, w.n, now, fx);
@@ -399,6 +428,7 @@ void rui_map_in_force(ru_engine *e, bool fresh, ru_time now, ru_effects *fx)
         l->prepared[k] = ru_node_is(l->to[k], e->holder[k]) ? 0 : l->prepared[k];
     }
     rui_lead_tell(e, (ru_node_id){0}, now, fx);
+    rui_stage_look(e, now, fx);
     rui_map_look(e, now, fx);
 }
 

@@ -148,7 +148,8 @@ void rui_rebuild_reset(ru_engine *e)
 static void begin(ru_engine *e, uint32_t o, ru_time now)
 {
     rui_rebuild *r = rebuild_of(e, o);
-    ru_engine_ckpt from = rui_engine_newer(e->saved, e->base) ? e->saved : e->base;
+    bool saved = rui_copy_restores(e) || rui_engine_newer(e->saved, e->base);
+    ru_engine_ckpt from = saved ? e->saved : e->base;
     bool reset = e->opt.recover == RU_RECOVER_RESET;
     r->begun = true;
     r->at = now;

@@ -395,6 +395,8 @@ static ru_recover_method recover_of(uint32_t method)
                                             : RU_RECOVER_NEWEST;
 }
 
+_Static_assert((int)RU_APP_STAGES_THREE == (int)RU_STAGE_THREE, "methods of plan/stage");
+
 static ru_status open_engine(rui_app_worker *w, ru_err *err)
 {
     const ru_worker_options *o = w->opt->worker;
@@ -409,6 +411,9 @@ static ru_status open_engine(rui_app_worker *w, ru_err *err)
                                   .driver = job->clocks.order,
                                   .slack = job->clocks.staleness,
                                   .stragglers = job->clocks.stragglers,
+                                  .stages = job->stages.method == RU_APP_STAGES_OFF
+                                                ? (uint32_t)RU_ENGINE_STAGES_OFF
+                                                : RU_ENGINE_STAGES + job->stages.method,
                                   .save_ns = job->checkpoint.every_ns,
                                   .partial = job->recovery.method != RU_APP_RECOVER_ROLLBACK,
                                   .recover = recover_of(job->recovery.method),
