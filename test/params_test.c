@@ -286,6 +286,88 @@ static void test_hangs_after_losses_end(void **s)
     }
 }
 
+static const ru_params_job staged = {.seed = 1,
+                                     .founders = 6,
+                                     .reliable = 1,
+                                     .executors = 12,
+                                     .shards = 10,
+                                     .clocks = 60,
+                                     .task_ns = 10000000,
+                                     .stages = RU_ENGINE_STAGES + RU_STAGE_TWO};
+
+static void staged_run(const ru_params_job *job, ru_params_result *r)
+{
+    ru_err err;
+    assert_ok(ru_params_run(job, r, &err), err);
+    assert_string_equal(r->text, "");
+    assert_true(r->ended);
+    equal(job);
+}
+
+/* Transient members die at once, all of them or some, while they hold the shards: nothing is read
+ * from the disk, at most two clocks roll back, the result is the same bits. */
+static void test_copies_of_those_who_die(void **s)
+{
+    (void)s;
+    for (uint64_t seed = 0; seed < 24; seed++) {
+        ru_params_job job = staged;
+        ru_params_result r;
+        const ru_params_event die[] = {{.ns = 500000000,
+                                        .what = seed % 2 == 0 ? RU_PARAMS_CRASH : RU_PARAMS_VANISH,
+                                        .first = 1,
+                                        .n = seed % 4 < 2 ? 5 : 2},
+                                       {.ns = 520000000 + (int64_t)seed * 3000000,
+                                        .what = RU_PARAMS_CRASH,
+                                        .first = seed % 4 < 2 ? 1 : 3,
+                                        .n = seed % 8 < 4 ? 0 : 2}};
+        job.seed = seed;
+        job.event = die;
+        job.n_events = RU_ARRAY_LEN(die);
+        job.stages = RU_ENGINE_STAGES + RU_STAGE_ONE + (uint32_t)(seed % 3);
+        job.rotate = seed % 5 == 4;
+        job.executors = job.rotate ? 5 : 12;
+        job.drive = seed % 7 == 6;
+        job.rule = (uint32_t)(seed % 5);
+        staged_run(&job, &r);
+        assert_true(r.from_copies > 0 && r.from_disk == 0 && r.told_again == 0);
+        assert_true(r.clocks_back <= 2 * r.from_copies);
+        assert_true(r.gap_ns < 1200000000); /* 0.7 s of silence until it is known */
+        ru_params_result_fini(&r);
+    }
+}
+
+/* With notice nothing rolls back at all, with a job on disk or without. */
+static void test_notices_lose_nothing(void **s)
+{
+    (void)s;
+    for (uint64_t seed = 0; seed < 12; seed++) {
+        ru_params_job job = staged;
+        ru_params_result r;
+        const ru_params_event go[] = {
+            {.ns = 100000000, .what = RU_PARAMS_JOIN, .first = 6, .n = 6},
+            {.ns = 500000000, .what = RU_PARAMS_LEAVE, .first = 3, .n = 7}};
+        job.seed = seed;
+        job.later = 6;
+        job.event = go;
+        job.n_events = RU_ARRAY_LEN(go);
+        job.stages = RU_ENGINE_STAGES + RU_STAGE_ONE + (uint32_t)(seed % 3);
+        staged_run(&job, &r);
+        assert_int_equal(r.from_copies + r.from_disk + r.told_again, 0);
+        ru_params_result_fini(&r);
+    }
+}
+
+static void test_staged_seeds(void **s)
+{
+    (void)s;
+    for (uint64_t seed = 0; seed < 60; seed++) { /* more: params-seeds FIRST LAST stages */
+        ru_params_job job;
+        ru_params_events events;
+        ru_params_draw_staged(seed, &job, &events);
+        equal(&job);
+    }
+}
+
 static void test_seeds(void **s)
 {
     (void)s;
@@ -299,6 +381,8 @@ static void test_seeds(void **s)
 RU_TESTS(test_params, cmocka_unit_test(test_losses_are_rebuilt),
          cmocka_unit_test(test_lost_shard_that_comes_after_all),
          cmocka_unit_test(test_hangs_after_losses_end),
+         cmocka_unit_test(test_copies_of_those_who_die),
+         cmocka_unit_test(test_notices_lose_nothing), cmocka_unit_test(test_staged_seeds),
          cmocka_unit_test(test_receiver_that_is_no_member), cmocka_unit_test(test_seeds),
          cmocka_unit_test(test_death_changes_nothing), cmocka_unit_test(test_bsp_equals_one_loop),
          cmocka_unit_test(test_mistakes_end_the_job),

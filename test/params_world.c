@@ -50,8 +50,10 @@ typedef struct world {
         ru_node_id self;
         char address[32];
         bool began, over;
-    } at[RU_PARAMS_PROCESSES];
-    uint32_t n;
+        uint32_t generation;
+    } * at;
+    uint32_t n, peers_max;
+    uint32_t told, generation, closed; /* clocks; the newest one; clocks that some task begins */
 } world;
 
 typedef struct process process;
@@ -174,6 +176,9 @@ static void device_run(void *self, ru_engine_task *task)
 {
     process *p = self;
     int64_t ns = p->world->job->task_ns > 0 ? p->world->job->task_ns : 1000000;
+    if (task->task.clock > p->world->closed && p->generation == p->world->generation) {
+        p->world->closed = task->task.clock;
+    }
     if (p->world->job->divided) {
         int64_t items = task->task.hi - task->task.lo;
         ns = (p->world->job->pattern == RU_PARAMS_EVEN ? slowed(p, ns) : ns) * items /
@@ -294,7 +299,11 @@ static void news(void *self, const ru_engine_news *n, ru_time now)
     world *w = p->world;
     if (n->kind == RU_ENGINE_CLOCKED) {
         memcpy(w->out->sums, n->sums, sizeof w->out->sums);
+        int64_t gap = ru_time_since(now, w->out->done.ns > 0 ? w->out->done : now);
+        w->out->gap_ns = gap > w->out->gap_ns ? gap : w->out->gap_ns;
         w->out->done = now;
+        w->out->told_again += n->clock < w->told ? 1 : 0;
+        w->told = n->clock + 1;
     } else if (n->kind == RU_ENGINE_SAVED && n->ckpt.clock == w->job->clocks) {
         collect(p, n->ckpt);
     } else if (n->kind == RU_ENGINE_MOVED) {
@@ -303,6 +312,13 @@ static void news(void *self, const ru_engine_news *n, ru_time now)
         rebuilt(p, n);
     } else if (n->kind == RU_ENGINE_RESTORED) {
         w->out->begun = w->out->begun.ns == 0 ? now : w->out->begun;
+        p->generation = n->generation;
+        bool fresh = n->generation > w->generation, memory = n->ckpt.generation == UINT32_MAX;
+        w->out->from_copies += fresh && w->generation > 0 && memory ? 1 : 0;
+        w->out->clocks_back += fresh && w->generation > 0 && memory ? w->closed - n->clock : 0;
+        w->closed = fresh ? n->clock : w->closed;
+        w->out->from_disk += fresh && w->generation > 0 && !memory ? 1 : 0;
+        w->generation = fresh ? n->generation : w->generation;
         w->out->generations =
             n->generation > w->out->generations ? n->generation : w->out->generations;
     } else if (n->kind == RU_ENGINE_ENDED) {
@@ -357,17 +373,21 @@ static ru_status add(world *w, uint32_t k, ru_time at, ru_err *err)
                  .job = 1,
                  .token = (const uint8_t *)"a token of the params, 32 bytes.",
                  .token_bytes = 32,
-                 .peers_max = 2 * RU_PARAMS_PROCESSES,
+                 .peers_max = w->peers_max,
                  .streams_max = 1024,
                  .slots_max = 1024},
         .link = p->process.link,
-        .member = {.join = k == 0 ? NULL : w->at[0].address, .n_max = RU_PARAMS_PROCESSES},
+        .member = {.join = k == 0 ? NULL : w->at[0].address, .n_max = w->peers_max / 2},
         .timers = {ru_sim_process_timer, ru_sim_process_timer_off, &p->process},
         .log = log_line,
         .log_self = p,
     };
     o.member.self.node = p->self;
     o.member.self.capacity = 1;
+    if (job->reliable > 0 && k >= job->reliable) {
+        o.member.self.tier = RU_TIER_TRANSIENT;
+        o.member.self.no_vote = true;
+    }
     (void)snprintf(o.member.self.address, sizeof o.member.self.address, "%s", p->address);
     RU_TRY(ru_node_open(&o, &p->process.arena, &p->node, err));
     ru_sim_process_user(&p->process, ru_node_link_user(p->node));
@@ -380,6 +400,7 @@ static ru_status add(world *w, uint32_t k, ru_time at, ru_err *err)
                                   .driver = job->driver,
                                   .slack = job->slack,
                                   .stragglers = job->stragglers,
+                                  .stages = job->stages,
                                   .save_every = job->save_every,
                                   .save_ns = job->save_ns,
                                   .partial = job->partial,
@@ -391,7 +412,7 @@ static ru_status add(world *w, uint32_t k, ru_time at, ru_err *err)
                                   .member = ru_node_member(p->node),
                                   .chan = ru_node_chan(p->node),
                                   .self = p->self,
-                                  .peers_max = 2 * RU_PARAMS_PROCESSES,
+                                  .peers_max = w->peers_max,
                                   .memory_bytes = 64 << 20,
                                   .news = news,
                                   .news_self = p};
@@ -448,11 +469,44 @@ static void trouble(void *self, uint64_t arg)
     ru_sim_chaos_start(w->sim, &w->job->chaos);
 }
 
+static int64_t joins_ns(const ru_params_job *job, uint32_t k)
+{
+    for (uint32_t i = 0; i < job->n_events; i++) {
+        const ru_params_event *x = &job->event[i];
+        if (x->what == RU_PARAMS_JOIN && k >= x->first && k < x->first + x->n) {
+            return x->ns;
+        }
+    }
+    return 100000000 * (int64_t)(k - job->founders + 1);
+}
+
+static void happen(void *self, uint64_t arg)
+{
+    world *w = self;
+    const ru_params_event *x = &w->job->event[arg];
+    for (uint32_t k = x->first; k < x->first + x->n && k < w->n; k++) {
+        process *p = &w->at[k];
+        if (!p->began || p->over || !ru_sim_alive(w->sim, p->process.node)) {
+            continue;
+        }
+        if (x->what == RU_PARAMS_CRASH) {
+            ru_sim_crash(w->sim, p->process.node);
+        } else if (x->what == RU_PARAMS_VANISH) {
+            ru_sim_vanish(w->sim, p->process.node);
+        } else if (x->what == RU_PARAMS_LEAVE) {
+            leave(p, 0);
+        }
+    }
+}
+
 static ru_status build(world *w, ru_err *err)
 {
     const ru_params_job *job = w->job;
-    const ru_sim_options so = {.seed = job->seed, .nodes_max = RU_PARAMS_PROCESSES};
-    RU_CHECK(job->founders + job->later <= RU_PARAMS_PROCESSES);
+    w->n = job->founders + job->later;
+    w->peers_max = 2 * (w->n > RU_PARAMS_PROCESSES ? w->n : RU_PARAMS_PROCESSES);
+    w->at = calloc(w->n, sizeof *w->at);
+    RU_CHECK(w->at != NULL);
+    const ru_sim_options so = {.seed = job->seed, .nodes_max = w->peers_max / 2};
     w->app = (ru_params_app){job};
     bool sliced = job->divided;
     w->ops = sliced ? ru_params_item_ops() : ru_params_ops(job);
@@ -464,10 +518,12 @@ static ru_status build(world *w, ru_err *err)
     RU_TRY(ru_sim_open(&so, &w->sim, err));
     RU_TRY(
         ru_app_shape_get(&w->ops, &w->app, job->executors, job->seed, &w->arena, &w->shape, err));
-    w->n = job->founders + job->later;
     for (uint32_t k = 0; k < w->n; k++) {
-        int64_t at = k < job->founders ? 0 : 100000000 * (int64_t)(k - job->founders + 1);
+        int64_t at = k < job->founders ? 0 : joins_ns(job, k);
         RU_TRY(add(w, k, ru_time_after(ru_sim_now(w->sim), at), err));
+    }
+    for (uint32_t i = 0; i < job->n_events; i++) {
+        (void)ru_sim_at(w->sim, ru_time_after(ru_sim_now(w->sim), job->event[i].ns), happen, w, i);
     }
     if (job->move_every_ns > 0) {
         (void)ru_sim_at(w->sim, ru_time_after(ru_sim_now(w->sim), job->move_every_ns), shake, w, 0);
@@ -551,6 +607,7 @@ ru_status ru_params_run(const ru_params_job *job, ru_params_result *out, ru_err 
         free(r);
     }
     ru_arena_fini(&w->arena);
+    free(w->at);
     free(w);
     return st;
 }
@@ -669,6 +726,9 @@ ru_status ru_params_check(const ru_params_job *job, ru_err *err)
                      why.text);
     } else if (!r.ended && r.living > 0) {
         st = RU_FAIL(err, RU_E_BUG, "seed %llu: no end", (unsigned long long)job->seed);
+    } else if (r.from_disk == 0 && r.told_again > 0) {
+        st = RU_FAIL(err, RU_E_BUG, "seed %llu: the objective of a clock was told twice",
+                     (unsigned long long)job->seed);
     } else if (r.ended) {
         st = compare(job, &r, err);
     }

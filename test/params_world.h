@@ -14,7 +14,20 @@
 #include "test/params_speed.h"
 #include "train/app/engine.h"
 
-enum { RU_PARAMS_PROCESSES = 8, RU_PARAMS_TABLES = 4 };
+enum { RU_PARAMS_PROCESSES = 8, RU_PARAMS_TABLES = 4 }; /* peers of a process, at least */
+
+/* What happens to processes first .. first + n - 1. */
+typedef enum ru_params_what {
+    RU_PARAMS_JOIN,
+    RU_PARAMS_LEAVE,
+    RU_PARAMS_CRASH,
+    RU_PARAMS_VANISH
+} ru_params_what;
+typedef struct ru_params_event {
+    int64_t ns;
+    ru_params_what what;
+    uint32_t first, n;
+} ru_params_event;
 
 typedef enum ru_params_mistake {
     RU_PARAMS_FINE,
@@ -27,7 +40,11 @@ typedef enum ru_params_mistake {
 
 typedef struct ru_params_job {
     uint64_t seed;
-    uint32_t founders, later; /* processes; later ones join one after another */
+    uint32_t founders, later;     /* processes; later ones join one after another */
+    uint32_t reliable;            /* 0: all; else the machines of the others may be taken away */
+    uint32_t stages;              /* of the engine */
+    const ru_params_event *event; /* [n_events]; then later processes join by these alone */
+    uint32_t n_events;
     uint32_t executors, shards, clocks;
     uint32_t driver, slack, save_every;
     uint32_t rule; /* of the table of numbers */
@@ -53,8 +70,12 @@ typedef struct ru_params_result {
     ru_status status;
     char text[RU_ERR_TEXT_MAX];
     uint32_t survivors, living, moves, generations; /* living: at the limit of time */
-    int64_t helped;                                 /* items that another executor worked on */
-    ru_time begun, done;                            /* the first generation; the last clock */
+    uint32_t from_copies, from_disk;                /* generations, not the first */
+    uint32_t clocks_back; /* closed clocks that were done again, by generations from copies */
+    uint32_t told_again;  /* clocks whose objective was told before */
+    int64_t gap_ns;       /* longest time between two clocks */
+    int64_t helped;       /* items that another executor worked on */
+    ru_time begun, done;  /* the first generation; the last clock */
     int64_t virtual_ns;
     uint64_t hash;                  /* of the simulator */
     float *table[RU_PARAMS_TABLES]; /* of the last checkpoint; malloc */
@@ -75,6 +96,11 @@ void ru_params_result_fini(ru_params_result *r);
 void ru_params_draw(uint64_t seed, ru_params_job *job);
 /* The same with executors that help each other, where counts are known. */
 void ru_params_draw_sliced(uint64_t seed, ru_params_job *job);
+/* The same with members whose machines are taken away, with notice or without, and come. */
+typedef struct ru_params_events {
+    ru_params_event at[16];
+} ru_params_events;
+void ru_params_draw_staged(uint64_t seed, ru_params_job *job, ru_params_events *events);
 /* Run it, and compare with one loop: bit for bit in step, the counts alone otherwise. Errors:
  * RU_E_BUG with the seed and what differs. */
 RU_MUST_USE ru_status ru_params_check(const ru_params_job *job, ru_err *err);
