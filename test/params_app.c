@@ -390,6 +390,11 @@ void ru_params_alone(const ru_params_job *job, ru_params_result *out)
     ru_arena_fini(&arena);
 }
 
+uint32_t ru_params_counted(const ru_params_job *job)
+{
+    return ROWS + (job->divided ? RU_PARAMS_SLICED * job->executors : 0);
+}
+
 void ru_params_counts(const ru_params_job *job, const uint8_t *lost, bool exact, double *low,
                       double *high)
 {

@@ -17,6 +17,8 @@ ru_app_ops ru_params_ops(const ru_params_job *job);
  * it twice; exact: are missing. */
 void ru_params_counts(const ru_params_job *job, const uint8_t *lost, bool exact, double *low,
                       double *high);
+/* Rows of which it is known how often they were counted: of table 0; divided: and of table 1. */
+uint32_t ru_params_counted(const ru_params_job *job);
 /* params_item.c: its tables after all clocks are known. 0, or the number of a wrong float + 1. */
 ru_app_ops ru_params_item_ops(void);
 int64_t ru_params_item_wrong(const ru_params_job *job, const ru_params_result *r);

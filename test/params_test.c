@@ -105,6 +105,31 @@ static void test_receiver_that_is_no_member(void **s)
     equal(&job);
 }
 
+/* A process to which an executor came by a map that it did not have yet sent it back, and it passed
+ * from one to the other until the map was there. */
+static void test_executors_wait_for_the_map(void **s)
+{
+    (void)s;
+    uint32_t shipped = 0, arrived = 0;
+    for (uint64_t seed = 0; seed < 12; seed++) {
+        ru_params_job job = plain;
+        ru_params_result r;
+        ru_err err;
+        job.seed = seed;
+        job.clocks = 40;
+        job.task_ns = 10000000;
+        job.move_every_ns = 3000000;
+        job.chaos = (ru_sim_chaos){.slow_per_s = 4, .jitter_ns = 8000000, .until = {1000000000}};
+        assert_ok(ru_params_run(&job, &r, &err), err);
+        assert_true(r.ended);
+        shipped += r.shipped;
+        arrived += r.arrived;
+        ru_params_result_fini(&r);
+    }
+    assert_true(shipped > 1000);
+    assert_in_range(shipped, arrived, arrived + 2); /* on their way at the end */
+}
+
 static const ru_params_job sliced = {.founders = 4,
                                      .executors = 6,
                                      .shards = 5,
@@ -368,6 +393,17 @@ static void test_staged_seeds(void **s)
     }
 }
 
+/* An executor moved while its process alone could send its changes of the open clock again, and
+ * that process died with a shard that had them. */
+static void test_changes_stay_with_their_executor(void **s)
+{
+    (void)s;
+    ru_params_job job;
+    ru_params_draw(11893, &job);
+    assert_true(job.partial);
+    equal(&job);
+}
+
 static void test_seeds(void **s)
 {
     (void)s;
@@ -383,7 +419,9 @@ RU_TESTS(test_params, cmocka_unit_test(test_losses_are_rebuilt),
          cmocka_unit_test(test_hangs_after_losses_end),
          cmocka_unit_test(test_copies_of_those_who_die),
          cmocka_unit_test(test_notices_lose_nothing), cmocka_unit_test(test_staged_seeds),
-         cmocka_unit_test(test_receiver_that_is_no_member), cmocka_unit_test(test_seeds),
+         cmocka_unit_test(test_changes_stay_with_their_executor),
+         cmocka_unit_test(test_receiver_that_is_no_member),
+         cmocka_unit_test(test_executors_wait_for_the_map), cmocka_unit_test(test_seeds),
          cmocka_unit_test(test_death_changes_nothing), cmocka_unit_test(test_bsp_equals_one_loop),
          cmocka_unit_test(test_mistakes_end_the_job),
          cmocka_unit_test(test_rules_drivers_and_rotation),

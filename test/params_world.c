@@ -283,7 +283,7 @@ static void rebuilt(process *p, const ru_engine_news *n)
     w->out->rebuilt++;
     w->out->cached += (uint32_t)how->cached;
     w->out->logged += (uint32_t)how->logged;
-    uint32_t rows = (uint32_t)w->shape.table[0].rows, objects = w->job->executors + w->job->shards;
+    uint32_t rows = ru_params_counted(w->job), objects = w->job->executors + w->job->shards;
     for (uint32_t r = 0; n->object >= w->job->executors && n->object < objects && r < rows; r++) {
         uint32_t end = how->closed + (exact(w->job) ? 0 : w->job->slack + 64);
         end = end < w->job->clocks ? end : w->job->clocks;
@@ -308,6 +308,7 @@ static void news(void *self, const ru_engine_news *n, ru_time now)
         collect(p, n->ckpt);
     } else if (n->kind == RU_ENGINE_MOVED) {
         w->out->moves++;
+        w->out->arrived += n->object < w->job->executors ? 1 : 0;
     } else if (n->kind == RU_ENGINE_REBUILT) {
         rebuilt(p, n);
     } else if (n->kind == RU_ENGINE_RESTORED) {
@@ -326,6 +327,7 @@ static void news(void *self, const ru_engine_news *n, ru_time now)
         ru_engine_facts f;
         ru_engine_facts_get(p->engine, &f);
         w->out->recoveries = f.recoveries > w->out->recoveries ? f.recoveries : w->out->recoveries;
+        w->out->shipped += f.shipped;
         w->out->virtual_ns = now.ns;
         if (n->status != RU_OK && n->status != RU_E_PEER) {
             w->out->status = n->status;
@@ -513,7 +515,7 @@ static ru_status build(world *w, ru_err *err)
     for (uint32_t k = 0; k <= job->executors; k++) {
         w->part[k] = (int64_t)k * (sliced ? RU_PARAMS_SLICED : RU_PARAMS_ITEMS);
     }
-    w->out->lost = calloc((size_t)job->clocks * 128, 1);
+    w->out->lost = calloc((size_t)job->clocks * ru_params_counted(job), 1);
     RU_CHECK(w->out->lost != NULL);
     RU_TRY(ru_sim_open(&so, &w->sim, err));
     RU_TRY(

@@ -82,8 +82,9 @@ typedef struct ru_params_result {
     int64_t floats[RU_PARAMS_TABLES];
     double sums[RU_APP_SUMS_MAX];                 /* of the last clock */
     uint32_t recoveries, rebuilt, cached, logged; /* objects; rows */
-    uint8_t
-        *lost; /* [clocks, rows of table 0] malloc: changes of that clock may be lost; NULL: none */
+    uint32_t shipped, arrived;                    /* executors that moved: sent, and here */
+    uint32_t redone;                              /* slices of dead helpers */
+    uint8_t *lost; /* [clocks, ru_params_counted] malloc: changes of that clock may be lost */
 } ru_params_result;
 
 /* Errors: RU_E_BUG, a rule of the simulator is broken. */

@@ -23,6 +23,7 @@ static ru_status take_memory(ru_ps *ps, ru_arena *a, ru_err *err)
     ps->ticket = RU_NEW(a, rui_ps_ticket, o->tickets);
     ps->unacked = RU_NEW(a, uint32_t, o->flows);
     ps->replays = RU_NEW(a, uint32_t, o->n_executors);
+    ps->lost_at = RU_NEW(a, uint32_t, o->n_executors);
     ps->saved = RU_NEW(a, float *, ps->place.n_blocks);
     ps->cache = RU_NEW(a, float *, ps->place.n_blocks);
     ps->age = RU_NEW(a, uint32_t, ps->place.n_rows);
@@ -30,9 +31,9 @@ static ru_status take_memory(ru_ps *ps, ru_arena *a, ru_err *err)
     ps->count = RU_NEW(a, uint32_t, ps->place.n_shards);
     ps->marked = o->copies ? RU_NEW(a, uint8_t, ps->place.n_rows) : NULL;
     if (ps->holder == NULL || ps->shard == NULL || ps->moving == NULL || ps->ask_page == NULL ||
-        ps->ticket == NULL || ps->unacked == NULL || ps->replays == NULL || ps->saved == NULL ||
-        ps->cache == NULL || ps->age == NULL || ps->asked == NULL || ps->count == NULL ||
-        (o->copies && ps->marked == NULL)) {
+        ps->ticket == NULL || ps->unacked == NULL || ps->replays == NULL || ps->lost_at == NULL ||
+        ps->saved == NULL || ps->cache == NULL || ps->age == NULL || ps->asked == NULL ||
+        ps->count == NULL || (o->copies && ps->marked == NULL)) {
         return RU_FAIL(err, RU_E_MEM, "no memory for a store of %u rows", ps->place.n_rows);
     }
     ps->ask_free = RUI_PS_NONE;
@@ -100,6 +101,7 @@ void ru_ps_reset(ru_ps *ps, uint32_t generation, uint32_t closed, ru_effects *fx
     ps->generation = generation;
     ps->closed = ps->base = closed;
     ps->fence = 0;
+    memset(ps->lost_at, 0, ps->opt.n_executors * sizeof *ps->lost_at);
     for (uint32_t s = 0; s < ps->place.n_shards; s++) {
         if (ps->shard[s].values != NULL) {
             rui_ps_shard_drop(ps, s);
@@ -248,6 +250,7 @@ static void came(ru_ps *ps, ru_node_id from, const rui_ps_head *h, void *body, i
     if (fresh && k < n_shards) {
         ru_status st = rui_ps_shard_unpack(ps, k, body, n);
         RU_CHECK(st == RU_OK || st == RU_E_MEM); /* whole, or not here at all */
+        rui_ps_shard_fence(ps, k);
         later = st != RU_OK;
     }
     if (later) {
@@ -258,7 +261,7 @@ static void came(ru_ps *ps, ru_node_id from, const rui_ps_head *h, void *body, i
     ps->moving[k].hops = h->hops > ps->moving[k].hops ? h->hops : ps->moving[k].hops;
     (void)ru_pull_send(ps->pull, from, RUI_PS_CAME, h, sizeof *h, NULL, 0, true, 0, now, fx);
     if (fresh && k >= n_shards) {
-        ps->opt.user.object(ps->opt.user.self, k - n_shards, body, n, now, fx);
+        ps->opt.user.object(ps->opt.user.self, k - n_shards, body, n, h->epoch, now, fx);
         return;
     }
     ru_bufs_put(&ps->bufs, body);

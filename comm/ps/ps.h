@@ -79,9 +79,9 @@ typedef struct ru_ps_user {
     void (*closed)(void *self, ru_time now, ru_effects *fx);
     /* This process holds a shard that came from another. */
     void (*came)(void *self, uint32_t shard, ru_time now, ru_effects *fx);
-    /* An object of the owner's came from another process (ru_ps_object_send). Owner: bytes is a
-     * buffer, the user's from here on. */
-    void (*object)(void *self, uint32_t object, void *bytes, int64_t n, ru_time now,
+    /* An object of the owner's came from another process (ru_ps_object_send), which had the map of
+     * `epoch`. Owner: bytes is a buffer, the user's from here on. */
+    void (*object)(void *self, uint32_t object, void *bytes, int64_t n, uint32_t epoch, ru_time now,
                    ru_effects *fx);
     /* Parcels of the owner's own. */
     void (*got)(void *self, ru_node_id from, uint32_t what, const void *head, uint32_t head_bytes,
@@ -185,10 +185,15 @@ void ru_ps_block_saved(ru_ps *ps, uint32_t block, const void *values);
  * are refused, answers to them ignored. */
 void ru_ps_fence(ru_ps *ps, uint32_t epoch);
 /* ... and for each lost shard, or object (shards + executor). Updates that its old holder
- * acknowledged but had not merged are sent again (ordered, one round). */
-void ru_ps_lost(ru_ps *ps, uint32_t k);
+ * acknowledged but had not merged are sent again (ordered, one round). Where steps come in parts, a
+ * lost executor's step that is open begins anew: nothing that was sent of it before counts, and its
+ * parts are not sent any more; what it sent itself is sent again if it is here after all. */
+void ru_ps_lost(ru_ps *ps, uint32_t k, bool here);
 /* Are updates of this executor sent again? `flushed` follows when they are acknowledged. */
 bool ru_ps_replays(const ru_ps *ps, uint32_t executor);
+bool ru_ps_replays_any(const ru_ps *ps);
+/* Are updates of this executor kept here, in case that their shards are lost? */
+bool ru_ps_keeps(const ru_ps *ps, uint32_t executor);
 /* Has this executor an update for the shard under way? */
 bool ru_ps_updates(const ru_ps *ps, uint32_t executor, uint32_t shard);
 /* Is a shard or object on its way from here to this process? */

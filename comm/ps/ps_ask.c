@@ -402,13 +402,42 @@ void rui_ps_ask_closed(ru_ps *ps)
     }
 }
 
-void ru_ps_lost(ru_ps *ps, uint32_t k)
+/* A lost executor's step is divided anew: parts of it are withdrawn. */
+static void withdraw(ru_ps *ps, uint32_t i)
+{
+    rui_ps_ask *a = rui_ps_ask_at(ps, i);
+    if (a->replays) {
+        ps->replays[a->head.executor]--;
+    } else if (!a->kept) {
+        ps->unacked[a->flow]--;
+    }
+    ask_over(ps, i);
+}
+
+void ru_ps_lost(ru_ps *ps, uint32_t k, bool here)
 {
     uint64_t least = (uint64_t)ps->fence << 32;
+    uint32_t n = ps->place.n_shards;
+    bool parts = k >= n && ps->opt.ordered && ps->opt.flows > ps->opt.n_executors;
     ps->moving[k].hops = least > ps->moving[k].hops ? least : ps->moving[k].hops;
+    if (k >= n && !parts) {
+        return;
+    }
+    for (uint32_t s = 0; parts && s < ps->place.n_spread; s++) {
+        ps->lost_at[k - n] = ps->fence;
+        if (ps->shard[s].here) {
+            rui_ps_shard_fence(ps, s);
+        }
+    }
     for (uint32_t i = 0; i < ps->ask_top; i++) {
         rui_ps_ask *a = rui_ps_ask_at(ps, i);
-        if (!a->used || a->over || a->head.shard != k) {
+        bool of =
+            k < n ? a->head.shard == k : a->what == RUI_PS_UPDATE && a->head.executor == k - n;
+        if (!a->used || a->over || !of) {
+            continue;
+        }
+        if (parts && (a->head.part != 0 || !here)) {
+            withdraw(ps, i);
             continue;
         }
         a->again = true;
@@ -422,6 +451,26 @@ void ru_ps_lost(ru_ps *ps, uint32_t k)
 bool ru_ps_replays(const ru_ps *ps, uint32_t executor)
 {
     return ps->replays[executor] > 0;
+}
+
+bool ru_ps_replays_any(const ru_ps *ps)
+{
+    bool any = false;
+    for (uint32_t e = 0; e < ps->opt.n_executors; e++) {
+        any = any || ps->replays[e] > 0;
+    }
+    return any;
+}
+
+bool ru_ps_keeps(const ru_ps *ps, uint32_t executor)
+{
+    for (uint32_t i = 0; i < ps->ask_top && ps->opt.partial; i++) {
+        const rui_ps_ask *a = rui_ps_ask_at(ps, i);
+        if (a->used && !a->over && a->kept && a->head.executor == executor) {
+            return true;
+        }
+    }
+    return false;
 }
 
 bool ru_ps_updates(const ru_ps *ps, uint32_t executor, uint32_t shard)

@@ -94,6 +94,7 @@ static inline uint32_t rui_ps_stride(const rui_ps_place *p, uint32_t table)
 typedef struct rui_ps_held {
     struct rui_ps_held *next;
     uint32_t executor, step, part;
+    uint32_t epoch;  /* of the map by which it was sent last */
     uint32_t n_runs; /* 0 and no body: a part that is merged, until its clock closes */
     int64_t body_bytes;
     void *body; /* runs, then values */
@@ -163,6 +164,7 @@ struct ru_ps {
     uint32_t generation, epoch, closed;
     uint32_t base;      /* clocks that were closed when the generation began */
     uint32_t fence;     /* epoch: requests made before are void */
+    uint32_t *lost_at;  /* [executors] fence of its last loss: steps that are divided begin anew */
     ru_node_id *holder; /* [shards] */
     rui_ps_shard *shard;
     rui_ps_moving *moving; /* [shards + objects] */
@@ -199,6 +201,9 @@ void rui_ps_shard_drop(ru_ps *ps, uint32_t s);             /* but not what is pa
 bool rui_ps_shard_update(ru_ps *ps, uint32_t s, const rui_ps_head *h, void *body,
                          int64_t body_bytes, bool *taken);
 void rui_ps_shard_close(ru_ps *ps, uint32_t s, uint32_t closed);
+/* Out with what waits of executors that were lost after it was sent: they do their step again, and
+ * divide it in another way. */
+void rui_ps_shard_fence(ru_ps *ps, uint32_t s);
 float *rui_ps_row(const ru_ps *ps, uint32_t s, uint32_t table, uint32_t row);
 /* As bytes, with what is held if `all`. */
 void *rui_ps_shard_pack(ru_ps *ps, uint32_t s, bool all, int64_t *n);

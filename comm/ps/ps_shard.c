@@ -13,7 +13,7 @@ typedef struct pack {
 } pack;
 
 typedef struct pack_held {
-    uint32_t executor, step, n_runs, part;
+    uint32_t executor, step, n_runs, part, epoch, zero;
     int64_t body_bytes;
 } pack_held;
 
@@ -221,6 +221,7 @@ static void hold(ru_ps *ps, uint32_t s, const rui_ps_head *h, uint32_t n_runs, v
                        .executor = h->executor,
                        .step = h->step,
                        .part = h->part,
+                       .epoch = h->epoch,
                        .n_runs = n_runs,
                        .body_bytes = body_bytes,
                        .body = body};
@@ -306,6 +307,28 @@ void rui_ps_shard_close(ru_ps *ps, uint32_t s, uint32_t closed)
     x->closed = closed;
 }
 
+void rui_ps_shard_fence(ru_ps *ps, uint32_t s)
+{
+    rui_ps_shard *x = &ps->shard[s];
+    bool any = false;
+    for (rui_ps_held **at = &x->held; *at != NULL;) {
+        rui_ps_held *h = *at;
+        if (h->epoch >= ps->lost_at[h->executor]) {
+            at = &h->next;
+            continue;
+        }
+        uint32_t begin = x->closed * ps->opt.rounds;
+        x->done[h->executor] = x->done[h->executor] > begin ? begin : x->done[h->executor];
+        *at = h->next;
+        held_free(ps, h);
+        any = true;
+    }
+    for (const rui_ps_held *h = x->held; any && h != NULL; h = h->next) {
+        bool later = h->part == 0 && x->done[h->executor] <= h->step;
+        x->done[h->executor] = later ? h->step + 1 : x->done[h->executor];
+    }
+}
+
 void *rui_ps_shard_pack(ru_ps *ps, uint32_t s, bool all, int64_t *n)
 {
     const rui_ps_shard *x = &ps->shard[s];
@@ -336,7 +359,12 @@ void *rui_ps_shard_pack(ru_ps *ps, uint32_t s, bool all, int64_t *n)
     }
     at += 4 * p.executors;
     for (const rui_ps_held *h = x->held; all && h != NULL; h = h->next) {
-        const pack_held ph = {h->executor, h->step, h->n_runs, h->part, h->body_bytes};
+        const pack_held ph = {.executor = h->executor,
+                              .step = h->step,
+                              .n_runs = h->n_runs,
+                              .part = h->part,
+                              .epoch = h->epoch,
+                              .body_bytes = h->body_bytes};
         memcpy(at, &ph, sizeof ph);
         if (h->body_bytes > 0) {
             memcpy(at + sizeof ph, h->body, (size_t)h->body_bytes);
@@ -373,6 +401,7 @@ static ru_status unpack_held(ru_ps *ps, uint32_t s, uint32_t n_held, const uint8
         *h = (rui_ps_held){.executor = ph.executor,
                            .step = ph.step,
                            .part = ph.part,
+                           .epoch = ph.epoch,
                            .n_runs = ph.n_runs,
                            .body_bytes = ph.body_bytes,
                            .body = body};

@@ -46,6 +46,7 @@ static void flushed(void *self, uint32_t executor, ru_time now, ru_effects *fx)
         rui_task_flushed(e, executor, now, fx);
     } else { /* its changes are in rebuilt shards again */
         rui_exec_tell(e, executor, now, fx);
+        rui_engine_ready(e, false, now, fx);
     }
 }
 
@@ -98,10 +99,10 @@ static void shard_came(void *self, uint32_t shard, ru_time now, ru_effects *fx)
     rui_engine_ready(e, false, now, fx);
 }
 
-static void object_came(void *self, uint32_t object, void *bytes, int64_t n, ru_time now,
-                        ru_effects *fx)
+static void object_came(void *self, uint32_t object, void *bytes, int64_t n, uint32_t epoch,
+                        ru_time now, ru_effects *fx)
 {
-    rui_exec_came(self, object, bytes, n, now, fx);
+    rui_exec_came(self, object, bytes, n, epoch, now, fx);
 }
 
 static void sent(void *self, uint64_t cookie, bool ok, ru_time now, ru_effects *fx)
@@ -149,7 +150,9 @@ void rui_engine_ready(ru_engine *e, bool asks, ru_time now, ru_effects *fx)
         bits[o / 8] = (uint8_t)(bits[o / 8] | (is ? 1U << o % 8 : 0));
         bits[half + o / 8] = (uint8_t)(bits[half + o / 8] | (leaves ? 1U << o % 8 : 0));
     }
-    rui_engine_head h = {.clock = asks ? 1 : 0, .end = e->leaving ? 1 : 0};
+    rui_engine_head h = {.clock = asks ? 1 : 0,
+                         .end = e->leaving ? 1 : 0,
+                         .barrier = ru_ps_replays_any(e->ps) ? 0 : e->fence};
     rui_engine_send(e, ru_member_leader(e->opt.member), RUI_ENGINE_READY, &h, bits,
                     2 * (int64_t)half, now, fx);
 }
@@ -384,8 +387,10 @@ static bool fence(ru_engine *e, uint32_t epoch)
     e->facts.recoveries++;
     ru_ps_fence(e->ps, epoch);
     for (uint32_t o = 0; o < e->n_execs + e->n_shards; o++) {
+        bool here = o < e->n_execs && ru_node_is(e->holder[o], e->opt.self) &&
+                    e->exec[o].want == RUI_WANT_READY;
         if (e->lost[o]) {
-            ru_ps_lost(e->ps, o < e->n_execs ? e->n_shards + o : o - e->n_execs);
+            ru_ps_lost(e->ps, o < e->n_execs ? e->n_shards + o : o - e->n_execs, here);
         }
     }
     return true;
@@ -417,7 +422,7 @@ static void view(ru_engine *e, ru_time now, ru_effects *fx)
     }
     for (uint32_t k = 0; k < e->n_execs; k++) {
         rui_exec_map(e, k, ru_node_is(e->holder[k], e->opt.self), now, fx);
-        if (!fresh && e->exec[k].mine && e->exec[k].want == RUI_WANT_READY) {
+        if (!fresh && e->exec[k].want == RUI_WANT_READY) {
             rui_exec_tell(e, k, now, fx);
         }
     }
@@ -465,7 +470,7 @@ static void timer(ru_engine *e, const ru_event *ev, ru_effects *fx)
         ru_ps_step(e->ps, ev, fx);
     } else if (ev->what == RUI_ENGINE_AGAIN) {
         for (uint32_t k = 0; k < e->n_execs && !e->ended; k++) {
-            if (e->exec[k].mine && e->exec[k].want == RUI_WANT_READY) {
+            if (e->exec[k].want == RUI_WANT_READY) { /* also while it waits to move */
                 rui_exec_tell(e, k, ev->now, fx);
             }
             rui_exec_settle(e, k, ev->now, fx);
@@ -672,7 +677,8 @@ ru_status ru_engine_open(const ru_engine_options *opt, ru_arena *arena, ru_engin
         return RU_FAIL(err, RU_E_MEM, "no memory for the engine of an app");
     }
     e->opt = *opt;
-    /* Part of a divided clock would be lost with a helper: all roll back. */
+    /* Shards that merge parts of a divided clock at once cannot take them out again when their
+     * owner dies and begins anew: all roll back. */
     e->opt.partial = opt->partial && opt->stragglers == RU_ENGINE_WAIT;
     e->arena = arena;
     e->n_execs = s->executors;
@@ -693,7 +699,7 @@ ru_status ru_engine_open(const ru_engine_options *opt, ru_arena *arena, ru_engin
                        "clocks.staleness is %u; several workers may be at most %d clocks apart",
                        opt->slack, RU_ENGINE_SLACK_MAX);
     }
-    RU_CHECK(opt->clocks >= 1 && !(opt->partial && opt->stragglers != RU_ENGINE_WAIT));
+    RU_CHECK(opt->clocks >= 1);
     e->window = e->driver_slack + 2;
     RU_TRY(open_store(e, err));
     e->bufs = ru_ps_bufs(e->ps);

@@ -89,7 +89,8 @@ typedef struct ru_engine_task {
  * from within the call. */
 typedef struct ru_engine_device_ops {
     /* Read the executor's part and open it: ru_engine_opened. helper: who will use the state; the
-     * executor itself, or one that helps it. */
+     * executor itself, or one that helps it, or the executor for a second one (a number that no
+     * executor has). */
     void (*open)(void *self, uint32_t executor, uint32_t helper);
     void (*close)(void *self, uint32_t executor, void *state); /* nothing of it is under way */
     /* ru_engine_compute(task) on some thread: ru_engine_ran. */
@@ -159,7 +160,7 @@ typedef struct ru_engine_options {
     uint32_t save_every; /* clocks between checkpoints; 0: by time */
     int64_t save_ns;     /* time between checkpoints; 0: one at the end */
     /* When members die the others go on, and what they held is rebuilt from older copies. Without,
-     * all roll back to the last checkpoint, as they must where stragglers are helped. */
+     * all roll back to the last checkpoint, as they must where stragglers are helped but in bsp. */
     bool partial;
     uint32_t recover; /* ru_recover_method: which copies; not ROLLBACK */
     ru_engine_saves saves;
@@ -231,6 +232,8 @@ RU_MUST_USE ru_status ru_engine_gather(const ru_engine *e, uint32_t object, cons
 
 typedef struct ru_engine_facts {
     uint32_t generation, closed, executors_here, shards_here, moves, restores;
+    uint32_t shipped;             /* executors sent from here */
+    uint32_t redone;              /* slices of dead helpers, worked on again */
     uint32_t recoveries, rebuilt; /* views after which all went on; objects rebuilt here */
     bool leads, ended;
     int64_t busy_ns, logged_bytes;

@@ -308,7 +308,8 @@ void ru_engine_read(ru_engine *e, uint32_t tag, uint32_t object, const void *byt
 /* -- where it comes from, where it goes ----------------------------------------------------------
  */
 
-void rui_exec_came(ru_engine *e, uint32_t k, void *bytes, int64_t n, ru_time now, ru_effects *fx)
+void rui_exec_came(ru_engine *e, uint32_t k, void *bytes, int64_t n, uint32_t epoch, ru_time now,
+                   ru_effects *fx)
 {
     rui_exec *x = &e->exec[k];
     if (x->arrived != NULL || x->want == RUI_WANT_READY) {
@@ -317,6 +318,7 @@ void rui_exec_came(ru_engine *e, uint32_t k, void *bytes, int64_t n, ru_time now
     }
     x->arrived = bytes;
     x->arrived_bytes = n;
+    x->arrived_epoch = epoch;
     x->arrived_at = now;
     rui_exec_settle(e, k, now, fx);
 }
@@ -342,6 +344,7 @@ static void ship(ru_engine *e, uint32_t k, ru_time now, ru_effects *fx)
     }
     x->arrived = NULL;
     x->want = RUI_WANT_NONE;
+    e->facts.shipped++;
     rui_slice_left(e, k);
     rui_exec_close(e, k);
 }
@@ -456,8 +459,11 @@ static void settle(ru_engine *e, uint32_t k, ru_time now, ru_effects *fx)
         return;
     }
     if (!x->mine) {
-        bool goes = x->want == RUI_WANT_READY && rui_slice_leaves(e, k, now, fx);
-        if (goes || x->arrived != NULL) {
+        /* Changes that a lost shard may need again die with this process: they are sent from where
+         * the executor is. What came by a map that is not here yet waits for it. */
+        bool goes =
+            x->want == RUI_WANT_READY && rui_slice_leaves(e, k, now, fx) && !ru_ps_keeps(e->ps, k);
+        if (goes || (x->arrived != NULL && x->arrived_epoch <= e->epoch)) {
             ship(e, k, now, fx);
         }
         return;

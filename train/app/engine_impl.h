@@ -3,7 +3,8 @@
  *   engine.c        opening, events, views and generations, clocks as members hear them
  *   engine_exec.c   executors: data, state, moves
  *   engine_task.c   one task: rows in, changes out
- *   engine_slice.c  work of a clock that changes hands; engine_help.c: at the helper
+ *   engine_slice.c  work of a clock that changes hands; engine_help.c: at the helper;
+ *                   engine_redo.c: helpers that died
  *   engine_share.c  the leader: what slow executors give away in every clock
  *   engine_lead.c   the leader: DONE, closing clocks, the driver's arguments, checkpoints
  *   engine_map.c    the leader: who holds what; views
@@ -63,7 +64,8 @@ typedef struct rui_engine_head {
     uint32_t clock;    /* DONE: this one is; CLOCK: those below are closed */
     uint32_t args_clock, saved_generation, saved_clock; /* CLOCK: of the body; last valid ckpt */
     uint32_t save;         /* CLOCK: a checkpoint at `clock`, the number of this attempt; 0: none */
-    uint32_t barrier;      /* CLOCK: next one; 0: none */
+    uint32_t barrier;      /* CLOCK: next one; 0: none. READY: the fence, when nothing that was
+                            * acknowledged is sent again any more */
     uint32_t end;          /* CLOCK: the job ends: 1 + status */
     uint32_t status;       /* SAVED, FAILED */
     uint32_t copy;         /* CLOCK: the last clock that is copied at its beginning; NONE: none */
@@ -125,6 +127,7 @@ typedef struct rui_exec {
     float *local[RU_APP_TABLES_MAX]; /* [rows, width] */
     void *arrived;                   /* bytes of its state; NULL: none */
     int64_t arrived_bytes;
+    uint32_t arrived_epoch; /* of the map by which it was sent */
     ru_time arrived_at;
     ru_engine_task task;
     ru_ps_rows *fetch; /* of all wants that come from the store */
@@ -246,6 +249,8 @@ typedef struct rui_lead {
     ru_time watched_at;   /* clock `watched` was the next one to close since then */
     uint32_t watched;
     int64_t longest_ns;  /* of a clock */
+    uint32_t *resent;    /* [RU_MEMBERS_MAX] fence of which each member has sent all again */
+    uint32_t all_resent; /* ... of which all have */
     bool stalled;        /* none closes after a loss: begin a generation */
     uint32_t adopt_from; /* clocks closed, as far as they have said */
     ru_arena plan_out, plan_scratch;
@@ -412,7 +417,9 @@ RU_MUST_USE bool rui_stage_place(ru_engine *e, const ru_node_id *nodes, uint32_t
 void rui_exec_settle(ru_engine *e, uint32_t k, ru_time now, ru_effects *fx);
 void rui_exec_reset(ru_engine *e, uint32_t k); /* a new generation */
 void rui_exec_map(ru_engine *e, uint32_t k, bool mine, ru_time now, ru_effects *fx);
-void rui_exec_came(ru_engine *e, uint32_t k, void *bytes, int64_t n, ru_time now, ru_effects *fx);
+/* epoch: of the map by which it was sent. */
+void rui_exec_came(ru_engine *e, uint32_t k, void *bytes, int64_t n, uint32_t epoch, ru_time now,
+                   ru_effects *fx);
 void rui_exec_tell(ru_engine *e, uint32_t k, ru_time now, ru_effects *fx); /* DONE, again */
 /* State as bytes: a buffer; NULL: no memory. */
 void *rui_exec_pack(ru_engine *e, uint32_t k, int64_t *n);
@@ -492,6 +499,7 @@ void rui_lead_begin(ru_engine *e, ru_time now, ru_effects *fx); /* a generation 
 void rui_lead_lost(ru_engine *e, bool adopt, ru_time now, ru_effects *fx);
 /* The clock is known again: tell it, and go on. */
 void rui_lead_go(ru_engine *e, ru_time now, ru_effects *fx);
+void rui_lead_advance(ru_engine *e, ru_time now, ru_effects *fx); /* close clocks */
 void rui_lead_heard(ru_engine *e, ru_node_id from, uint32_t what, const rui_engine_head *h,
                     const void *body, int64_t body_bytes, ru_time now, ru_effects *fx);
 void rui_lead_tell(ru_engine *e, ru_node_id to, ru_time now, ru_effects *fx); /* CLOCK; 0: all */

@@ -18,12 +18,13 @@ ru_status rui_lead_open(ru_engine *e, ru_err *err)
     l->at = RU_NEW(e->arena, ru_node_id, objects);
     l->prepared = RU_NEW(e->arena, uint8_t, n);
     l->ready = RU_NEW(e->arena, uint32_t, RU_MEMBERS_MAX);
+    l->resent = RU_NEW(e->arena, uint32_t, RU_MEMBERS_MAX);
     l->lost = RU_NEW(e->arena, uint8_t, objects);
     l->seen = RU_NEW(e->arena, uint8_t, objects);
     l->rebuilt = RU_NEW(e->arena, rui_rebuilt, objects);
     if (l->done == NULL || l->sums == NULL || l->cpu_ns == NULL || l->stored == NULL ||
         l->to == NULL || l->at == NULL || l->prepared == NULL || l->ready == NULL ||
-        l->lost == NULL || l->seen == NULL || l->rebuilt == NULL) {
+        l->resent == NULL || l->lost == NULL || l->seen == NULL || l->rebuilt == NULL) {
         return RU_FAIL(err, RU_E_MEM, "no memory for the leader of %u executors", e->n_execs);
     }
     l->args_clock = RUI_ENGINE_NONE;
@@ -221,11 +222,12 @@ static void close_clock(ru_engine *e)
     l->closed++;
 }
 
-static void advance(ru_engine *e, ru_time now, ru_effects *fx)
+void rui_lead_advance(ru_engine *e, ru_time now, ru_effects *fx)
 {
     rui_lead *l = &e->lead;
+    /* After a loss, changes that are sent again to rebuilt shards come before the clock closes. */
     while (!l->reading && !l->driving && !l->adopt && !e->ended && l->closed < l->end_clock &&
-           rui_stage_may_close(e) && all_done(e)) {
+           l->all_resent >= e->fence && rui_stage_may_close(e) && all_done(e)) {
         close_clock(e);
         rui_share_closed(e, now, fx);
         rui_stage_closed(e, now, fx);
@@ -268,7 +270,7 @@ void rui_lead_look(ru_engine *e, ru_time now, ru_effects *fx)
 {
     if (e->lead.on) {
         validate(e);
-        advance(e, now, fx);
+        rui_lead_advance(e, now, fx);
         end(e, now, fx);
     }
 }
@@ -277,7 +279,7 @@ void rui_lead_fetched(ru_engine *e, ru_time now, ru_effects *fx)
 {
     if (e->lead.on && e->lead.driving) {
         drive(e, now, fx);
-        advance(e, now, fx);
+        rui_lead_advance(e, now, fx);
         end(e, now, fx);
     }
 }
@@ -295,7 +297,7 @@ static void hear_done(ru_engine *e, const rui_engine_head *h, const void *body, 
     l->done[k]++;
     rui_share_heard(e, h);
     l->cpu_ns[k] = l->cpu_ns[k] == 0 ? h->cpu_ns : (3 * l->cpu_ns[k] + h->cpu_ns) / 4;
-    advance(e, now, fx);
+    rui_lead_advance(e, now, fx);
 }
 
 /* -- checkpoints ---------------------------------------------------------------------------------

@@ -268,6 +268,17 @@ static bool all_ready(const ru_engine *e)
     return true;
 }
 
+/* Has everybody the view, and sent again what rebuilt shards need? */
+static bool all_resent(const ru_engine *e)
+{
+    const ru_view *v = ru_member_view(e->opt.member);
+    bool all = all_ready(e);
+    for (uint32_t i = 0; i < v->n; i++) {
+        all = all && e->lead.resent[i] >= e->fence;
+    }
+    return all;
+}
+
 /* Objects that can go now, in a view with the same members. */
 static void move(ru_engine *e, ru_time now, ru_effects *fx)
 {
@@ -447,7 +458,13 @@ void rui_map_ready(ru_engine *e, ru_node_id from, const rui_engine_head *h, cons
     rui_lead *l = &e->lead;
     const ru_view *v = ru_member_view(e->opt.member);
     for (uint32_t i = 0; i < v->n; i++) {
-        l->ready[i] = ru_node_is(v->at[i].node, from) ? h->epoch : l->ready[i];
+        bool it = ru_node_is(v->at[i].node, from);
+        l->ready[i] = it ? h->epoch : l->ready[i];
+        l->resent[i] = it ? h->barrier : l->resent[i];
+    }
+    if (l->all_resent < e->fence && all_resent(e)) {
+        l->all_resent = e->fence;
+        rui_lead_advance(e, now, fx);
     }
     rui_recover_ready(e, h, here, here + half, all_ready(e), now, fx);
     if (h->clock != 0) {

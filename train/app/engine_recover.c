@@ -298,7 +298,8 @@ static void finish_shard(ru_engine *e, uint32_t o, ru_time now, ru_effects *fx)
     rui_engine_ready(e, false, now, fx);
 }
 
-/* The newest state of an executor that there is; NULL: none. */
+/* The newest state of an executor that there is; NULL: none. In order, none of a clock that is
+ * still open here: the changes of that clock died with it. */
 static const void *newest(const ru_engine *e, const rui_rebuild *r, int64_t *n, uint32_t *clock)
 {
     const void *best = r->saved;
@@ -306,7 +307,8 @@ static const void *newest(const ru_engine *e, const rui_rebuild *r, int64_t *n, 
     *n = r->saved_bytes;
     *clock = best != NULL ? rui_exec_packed(e, best, *n) : 0;
     for (int64_t at = 0; r->log != NULL && ru_shardlog_next(r->log, r->log_bytes, &at, &rec);) {
-        if (best == NULL || rec.clock >= *clock) {
+        bool later = e->opt.driver == RU_ENGINE_BSP && rec.clock > e->closed;
+        if (!later && (best == NULL || rec.clock >= *clock)) {
             best = rec.bytes;
             *n = rec.n;
             *clock = rec.clock;

@@ -360,6 +360,36 @@ static void lost(ru_tasks *t, uint32_t worker)
     }
 }
 
+uint32_t ru_tasks_anew(ru_tasks *t, uint32_t worker, ru_tasks_range *into, uint32_t *n_done)
+{
+    rui_tasks_peer *h = rui_tasks_peer_of(t->helper, t->opt.n_helpers, worker);
+    rui_tasks_peer *o = rui_tasks_peer_of(t->helpee, t->opt.n_helpees, worker);
+    uint32_t n = 0;
+    for (uint32_t i = 0; h != NULL && i < t->n_accepted; i++) {
+        if (t->accepted[i].helper == worker) {
+            into[n++] = t->accepted[i];
+        }
+    }
+    *n_done = n;
+    for (uint32_t s = 0; h != NULL && s < RUI_TASKS_SLOTS; s++) {
+        if (h->slot[s].state != RUI_TASKS_FREE) {
+            into[n++] = h->slot[s].range;
+            t->stats.reclaimed += h->slot[s].range.hi - h->slot[s].range.lo;
+            h->slot[s].state = RUI_TASKS_FREE;
+        }
+    }
+    if (h != NULL) {
+        h->progress_ppm = h->item_ns = 0;
+        h->idle = false;
+    }
+    if (o != NULL) {
+        memset(o->slot, 0, sizeof o->slot);
+        o->progress_ppm = 0;
+        o->idle = o->answered = false;
+    }
+    return n;
+}
+
 static void shares(ru_tasks *t, const ru_tasks_event *ev)
 {
     for (uint32_t i = 0; i < t->opt.n_helpers; i++) {

@@ -26,7 +26,8 @@
  * overtaking message is known by its number; a lost one is asked for again by CANCEL, whose answer
  * is always the present state. The owner lists the slices it accepts when it closes the clock;
  * servers apply updates of listed slices only, and each once. A helper that dies is fenced at the
- * servers first, then RU_TASKS_LOST tells the owner, who takes back what is not DONE.
+ * servers first, then RU_TASKS_LOST tells the owner, who takes back what is not DONE. Where servers
+ * know a slice by its first item instead, ru_tasks_anew says what must be worked on again.
  *
  * A step machine: events with their time in, effects out; no clock, no allocation after opening.
  * Thread: one. Source: flexrr-2016 (messages, rules); CANCEL_OK, slots and pull style as described
@@ -149,6 +150,11 @@ bool ru_tasks_done(const ru_tasks *t); /* all its clocks are closed; it may stil
  * CANCEL_OK is the answer. */
 bool ru_tasks_quiet(const ru_tasks *t, uint32_t closed);
 void ru_tasks_numbers(const ru_tasks *t, uint32_t *into); /* [n_helpers, 2] */
+/* Worker died and begins anew elsewhere, and knows of no slice. Those that it had of this worker's
+ * clock go `into` [ACCEPTED_MAX + 2], the first *n_done of them done and accepted: the caller works
+ * on all of them again as slices of the same items, of which servers take what they lack. What it
+ * gave to this worker is void. TIME follows. */
+uint32_t ru_tasks_anew(ru_tasks *t, uint32_t worker, ru_tasks_range *into, uint32_t *n_done);
 const ru_tasks_stats *ru_tasks_stats_of(const ru_tasks *t);
 
 #endif
