@@ -328,6 +328,7 @@ static void news(void *self, const ru_engine_news *n, ru_time now)
         ru_engine_facts_get(p->engine, &f);
         w->out->recoveries = f.recoveries > w->out->recoveries ? f.recoveries : w->out->recoveries;
         w->out->shipped += f.shipped;
+        w->out->redone += f.redone;
         w->out->virtual_ns = now.ns;
         if (n->status != RU_OK && n->status != RU_E_PEER) {
             w->out->status = n->status;
@@ -675,11 +676,12 @@ void ru_params_draw_sliced(uint64_t seed, ru_params_job *job)
 {
     ru_params_draw(seed, job);
     ru_rng r = ru_rng_from(seed, 78);
-    job->partial = false;
     job->divided = true;
     job->stragglers = 1 + ru_rng_below(&r, 3);
     job->rotate = job->drive = false;
     job->driver = ru_rng_below(&r, 3);
+    ru_rng q = ru_rng_from(seed, 79);
+    job->partial = job->driver == RU_ENGINE_BSP && ru_rng_below(&q, 2) == 0;
     job->executors = 2 + ru_rng_below(&r, 9);
     job->clocks = 5 + ru_rng_below(&r, 25);
     job->task_ns = 20000000 + (int64_t)ru_rng_below(&r, 200000000);

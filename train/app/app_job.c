@@ -106,8 +106,7 @@ static const ru_conf_field recovery_fields[] = {
             "each lost row comes from its newest copy, in a cache of a worker, the running "
             "checkpoint, or a checkpoint; partial: the same without caches; reset: lost rows get "
             "their first values; auto: newest for apps that repair such rows (mf, mlr) if "
-            "clocks.stragglers is wait, else "
-            "rollback"),
+            "clocks.stragglers is wait or clocks.order is bsp, else rollback"),
     ROW(CHOICE, ru_app_job_recovery, save, .def = "priority",
         .choices = "priority|round_robin|random|full|none",
         .help =
@@ -200,14 +199,17 @@ static ru_status make_table(const ru_app_ops *ops, ru_arena *arena, const ru_con
 static ru_status resolve_recovery(const ru_app_ops *ops, ru_app_job *job, ru_err *err)
 {
     uint32_t *m = &job->recovery.method;
-    bool waits = job->clocks.stragglers == RU_ENGINE_WAIT;
+    /* Slices that shards have merged cannot be taken out when their owner dies. */
+    bool waits = job->clocks.stragglers == RU_ENGINE_WAIT || job->clocks.order == RU_ENGINE_BSP;
     if (*m == RU_APP_RECOVER_AUTO) {
         *m = ops->partial && waits ? RU_APP_RECOVER_NEWEST : RU_APP_RECOVER_ROLLBACK;
     }
     if (*m != RU_APP_RECOVER_ROLLBACK && !waits) {
-        return RU_FAIL(err, RU_E_CONFIG,
-                       "work that executors hand to others cannot be rebuilt when workers die; set "
-                       "recovery.method to rollback, or clocks.stragglers to wait");
+        return RU_FAIL(
+            err, RU_E_CONFIG,
+            "with clocks.order ssp or async, work that executors hand to others cannot be "
+            "rebuilt when workers die: set recovery.method to rollback, clocks.order to "
+            "bsp, or clocks.stragglers to wait");
     }
     return *m == RU_APP_RECOVER_ROLLBACK || ops->partial
                ? RU_OK

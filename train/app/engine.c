@@ -30,6 +30,8 @@ static void fetched(void *self, uint32_t ticket, ru_time now, ru_effects *fx)
     ru_engine *e = self;
     if (ticket == e->n_execs) {
         rui_lead_fetched(e, now, fx);
+    } else if (ticket > 2 * e->n_execs) {
+        rui_redo_fetched(e, ticket - 2 * e->n_execs - 1, now, fx);
     } else if (ticket > e->n_execs) {
         rui_help_fetched(e, ticket - e->n_execs - 1, now, fx);
     } else {
@@ -40,7 +42,9 @@ static void fetched(void *self, uint32_t ticket, ru_time now, ru_effects *fx)
 static void flushed(void *self, uint32_t executor, ru_time now, ru_effects *fx)
 {
     ru_engine *e = self;
-    if (executor >= e->n_execs) {
+    if (executor >= 2 * e->n_execs) {
+        rui_redo_flushed(e, executor - 2 * e->n_execs, now, fx);
+    } else if (executor >= e->n_execs) {
         rui_help_flushed(e, executor - e->n_execs, now, fx);
     } else if (e->exec[executor].busy == RUI_FLUSHES) {
         rui_task_flushed(e, executor, now, fx);
@@ -420,6 +424,9 @@ static void view(ru_engine *e, ru_time now, ru_effects *fx)
     for (uint32_t s = 0; fresh && s < e->n_shards; s++) {
         rui_engine_load_shard(e, s, now, fx);
     }
+    if (recovers && !fresh) {
+        rui_redo_fence(e, now, fx);
+    }
     for (uint32_t k = 0; k < e->n_execs; k++) {
         rui_exec_map(e, k, ru_node_is(e->holder[k], e->opt.self), now, fx);
         if (!fresh && e->exec[k].want == RUI_WANT_READY) {
@@ -614,8 +621,9 @@ static ru_status open_store(ru_engine *e, ru_err *err)
                               .n_tables = s->n_tables,
                               .n_shards = o->shards,
                               .n_executors = s->executors,
-                              .tickets = 2 * s->executors + 1, /* executors, leader, helpers */
-                              .flows = s->executors * (o->stragglers == RU_ENGINE_WAIT ? 1 : 2),
+                              /* executors, leader, helpers, slices that are done again */
+                              .tickets = 3 * s->executors + 1,
+                              .flows = s->executors * (o->stragglers == RU_ENGINE_WAIT ? 1 : 3),
                               .seed = s->seed,
                               .ordered = o->driver == RU_ENGINE_BSP,
                               .partial = o->partial,
@@ -679,7 +687,8 @@ ru_status ru_engine_open(const ru_engine_options *opt, ru_arena *arena, ru_engin
     e->opt = *opt;
     /* Shards that merge parts of a divided clock at once cannot take them out again when their
      * owner dies and begins anew: all roll back. */
-    e->opt.partial = opt->partial && opt->stragglers == RU_ENGINE_WAIT;
+    e->opt.partial =
+        opt->partial && (opt->stragglers == RU_ENGINE_WAIT || opt->driver == RU_ENGINE_BSP);
     e->arena = arena;
     e->n_execs = s->executors;
     e->sums_n = (int64_t)s->rounds * RU_APP_SUMS_MAX;

@@ -228,6 +228,10 @@ void ru_engine_opened(ru_engine *e, uint32_t executor, uint32_t helper, void *st
         rui_engine_fail(e, st, why, now, fx);
         return;
     }
+    if (helper >= e->n_execs) {
+        rui_redo_opened(e, executor, state, now, fx);
+        return;
+    }
     if (helper != executor) {
         rui_help_opened(e, helper, executor, state, now, fx);
         return;
@@ -519,7 +523,8 @@ void rui_exec_tell(ru_engine *e, uint32_t k, ru_time now, ru_effects *fx)
 {
     const rui_exec *x = &e->exec[k];
     uint32_t clock = rui_exec_clock(e, k);
-    for (uint32_t c = e->closed; c < clock && !ru_ps_replays(e->ps, k); c++) {
+    for (uint32_t c = e->closed; c < clock && !ru_ps_replays(e->ps, k) && !rui_redo_owes(e, k);
+         c++) {
         rui_engine_head h = {.executor = k, .clock = c, .cpu_ns = x->done_cpu[c % e->window]};
         rui_slice_told(e, k, c, &h);
         rui_engine_send(e, ru_member_leader(e->opt.member), RUI_ENGINE_DONE, &h,

@@ -170,12 +170,37 @@ void rui_help_flushed(ru_engine *e, uint32_t k, ru_time now, ru_effects *fx)
 {
     rui_slice *s = slice_of(e, k);
     rui_slice_flush *f = s->flush;
+    if (f == NULL) {
+        rui_engine_ready(e, false, now, fx); /* it was sent again to a shard that is rebuilt */
+        return;
+    }
     const ru_tasks_event ev = {.kind = RU_TASKS_FLUSHED, .range = f->range};
     s->flush = f->next;
     s->flush_last = s->flush == NULL ? NULL : s->flush_last;
     flush_free(e, f);
     send(e, k, now, fx);
     rui_slice_step(e, k, &ev, now, fx);
+}
+
+/* Changes of slices of lost owners are not sent any more: those under way are withdrawn. */
+void rui_help_forget(ru_engine *e, uint32_t k, ru_time now, ru_effects *fx)
+{
+    rui_slice *s = slice_of(e, k);
+    bool first = s->flush != NULL && e->lost[s->flush->range.owner];
+    s->flush_last = NULL;
+    for (rui_slice_flush **at = &s->flush; *at != NULL;) {
+        rui_slice_flush *f = *at;
+        if (e->lost[f->range.owner]) {
+            *at = f->next;
+            flush_free(e, f);
+        } else {
+            s->flush_last = f;
+            at = &f->next;
+        }
+    }
+    if (first) {
+        send(e, k, now, fx);
+    }
 }
 
 void rui_help_flush(ru_engine *e, uint32_t k, const ru_tasks_range *r, ru_time now, ru_effects *fx)

@@ -462,6 +462,7 @@ void rui_slice_ran(ru_engine *e, uint32_t k, ru_time now, ru_effects *fx);
 bool rui_slice_leaves(ru_engine *e, uint32_t k, ru_time now, ru_effects *fx); /* may it move? */
 void rui_slice_left(ru_engine *e, uint32_t k);
 void rui_slice_reset(ru_engine *e, uint32_t k);
+void rui_slice_void(ru_engine *e, uint32_t k); /* it is rebuilt elsewhere */
 int64_t rui_slice_numbers_bytes(const ru_engine *e);
 void rui_slice_numbers(ru_engine *e, uint32_t k, void *numbers, bool out);
 void rui_slice_heard(ru_engine *e, ru_node_id from, const void *head, uint32_t head_bytes,
@@ -474,6 +475,14 @@ void rui_share_heard(ru_engine *e, const rui_engine_head *h);     /* leader: DON
 void rui_share_closed(ru_engine *e, ru_time now, ru_effects *fx); /* leader: a clock */
 void rui_share_end(ru_engine *e, ru_time now);                    /* leader */
 void rui_share_take(ru_engine *e, const void *grants, int64_t n, ru_time now, ru_effects *fx);
+/* engine_redo.c */
+bool rui_redo_owes(const ru_engine *e, uint32_t k); /* slices of its open clock */
+void rui_redo_fence(ru_engine *e, ru_time now, ru_effects *fx);
+void rui_redo_opened(ru_engine *e, uint32_t k, void *state, ru_time now, ru_effects *fx);
+void rui_redo_fetched(ru_engine *e, uint32_t k, ru_time now, ru_effects *fx);
+void rui_redo_flushed(ru_engine *e, uint32_t k, ru_time now, ru_effects *fx);
+RU_MUST_USE bool rui_redo_ran(ru_engine *e, const ru_engine_task *task, ru_time now,
+                              ru_effects *fx); /* false: it is not its task */
 /* engine_help.c */
 void rui_help_opened(ru_engine *e, uint32_t helper, uint32_t owner, void *state, ru_time now,
                      ru_effects *fx);

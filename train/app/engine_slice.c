@@ -6,9 +6,9 @@
  *             -> all own parts and slices are done -> own changes sent, acknowledged -> DONE(clock)
  *
  * An executor that is done with its clock, or waits because it may not be farther ahead, works on
- * slices of others. A slice that a helper has begun is always finished: a helper that dies takes
- * its member along, and a new generation begins. Its changes go from the helper to the shards as a
- * part of the owner's step, and its figures and local rows back to the owner.
+ * slices of others. A slice that a helper has begun is always finished: by its owner if the helper
+ * dies (engine_redo.c), or a new generation begins. Its changes go from the helper to the shards as
+ * a part of the owner's step, and its figures and local rows back to the owner.
  *
  * An executor moves when its clock is closed and no slice that it was given can be asked for. An
  * owner asks where it sent the slice, and a helper answers where it was asked, so neither needs to
@@ -84,7 +84,8 @@ int64_t rui_slice_local(const ru_engine *e, const ru_tasks_range *r, float *cons
 static void post(ru_engine *e, ru_node_id to, uint32_t from_k, uint32_t to_k,
                  const ru_tasks_msg *msg, void *body, int64_t n, ru_time now, ru_effects *fx)
 {
-    const rui_slice_head h = {.generation = e->generation, .from = from_k, .to = to_k, .msg = *msg};
+    const rui_slice_head h = {
+        .generation = e->generation, .from = from_k, .to = to_k, .fence = e->fence, .msg = *msg};
     (void)ru_ps_send(e->ps, to, RUI_ENGINE_SLICE, &h, sizeof h, body, n, true, 0, now, fx);
 }
 
@@ -124,6 +125,7 @@ static void send(ru_engine *e, uint32_t k, uint32_t to, const ru_tasks_msg *m, r
         body = n > 0 ? ru_bufs_need(e->bufs, n) : NULL;
         RU_CHECK(n == 0 || body != NULL);
         (void)rui_slice_local(e, r, e->exec[k].local, body, true);
+        rui_redo_sent(e, k, r, body, n);
     } else if (m->kind == RU_TASKS_CANCEL) {
         node = s->given[helper_of(s, to)][slot];
     }
@@ -180,6 +182,11 @@ static void refuse(ru_engine *e, ru_node_id from, const rui_slice_head *h, ru_ti
                    ru_effects *fx)
 {
     ru_tasks_msg m = h->msg;
+    rui_helpee *o = rui_slice_helpee(e, h->to, h->from);
+    if (o != NULL) { /* CANCEL overtakes DO_THIS, which has a body */
+        uint32_t *last = &o->refused[m.range.seq % RUI_SLICE_SLOTS];
+        *last = m.range.seq > *last ? m.range.seq : *last;
+    }
     m.kind = h->msg.kind == RU_TASKS_DO_THIS ? RU_TASKS_REFUSE : RU_TASKS_CANCEL_OK;
     m.progress_ppm = 0;
     post(e, from, h->to, h->from, &m, NULL, 0, now, fx);
@@ -203,11 +210,16 @@ void rui_slice_heard(ru_engine *e, ru_node_id from, const void *head, uint32_t h
     const ru_tasks_msg *m = &h.msg;
     bool asks = m->kind == RU_TASKS_DO_THIS || m->kind == RU_TASKS_CANCEL;
     bool news = m->kind == RU_TASKS_STARTED || m->kind == RU_TASKS_THIS_FAR;
-    bool ok = h.generation == e->generation && h.to < e->n_execs && h.from < e->n_execs;
+    /* What was said before a loss is void, and what is asked for is asked again. */
+    bool ok = h.generation == e->generation && h.fence == e->fence && h.to < e->n_execs &&
+              h.from < e->n_execs;
     ok = ok && (!asks || (range_ok(e, &m->range) && m->range.clock >= e->closed));
     rui_slice *s = ok ? slice_of(e, h.to) : NULL;
-    if (ok && s->machine == NULL && asks) {
+    const rui_helpee *to = ok && asks ? rui_slice_helpee(e, h.to, h.from) : NULL;
+    bool refused = to != NULL && m->range.seq <= to->refused[m->range.seq % RUI_SLICE_SLOTS];
+    if (ok && asks && (s->machine == NULL || refused)) {
         refuse(e, from, &h, now, fx);
+        ok = false;
     }
     /* Executors of one process share its speed: they do not help each other. */
     bool near = news && e->slices->rules.push && ru_node_is(from, e->opt.self);
@@ -359,6 +371,7 @@ void rui_slice_begin(ru_engine *e, uint32_t k, ru_time now, ru_effects *fx)
     rui_slice *s = slice_of(e, k);
     memset(e->exec[k].sums, 0, (size_t)e->sums_n * sizeof(double));
     adapt(e, s);
+    rui_redo_drop(e, k);
     s->before = *ru_tasks_stats_of(s->machine);
     const ru_tasks_event ev = {.kind = RU_TASKS_CLOCKS, .clock = e->exec[k].step};
     rui_slice_step(e, k, &ev, now, fx);
@@ -496,7 +509,7 @@ bool rui_slice_ready(ru_engine *e, uint32_t k, ru_time now, ru_effects *fx)
     }
     if (s->machine == NULL) {
         ru_err err;
-        if (s->running) {
+        if (s->running || rui_redo_busy(e, k)) {
             return false; /* work of an older generation */
         }
         if (open_machine(e, k, &err) != RU_OK) {
@@ -522,7 +535,8 @@ bool rui_slice_leaves(ru_engine *e, uint32_t k, ru_time now, ru_effects *fx)
         s->leaves = true;
         rui_slice_step(e, k, &ev, now, fx);
     }
-    return !e->slices->stepping && !s->running && ru_tasks_quiet(s->machine, e->closed);
+    return !e->slices->stepping && !s->running && !rui_redo_busy(e, k) && s->n_redo == 0 &&
+           ru_tasks_quiet(s->machine, e->closed);
 }
 
 /* The machine ends here; what it opened of others stays, in case it comes back. */
@@ -532,6 +546,7 @@ static void drop(ru_engine *e, uint32_t k)
     s->machine = NULL;
     s->n_done = 0;
     s->unit_ns = 0;
+    rui_redo_drop(e, k);
     rui_help_drop(e, k);
 }
 
@@ -560,9 +575,24 @@ void rui_slice_reset(ru_engine *e, uint32_t k)
         e->exec[k].busy = RUI_IDLE;
     }
     drop(e, k);
+    rui_redo_reset(e, k);
+    for (uint32_t i = 0; i < s->n_helpees; i++) {
+        memset(s->helpee[i].refused, 0, sizeof s->helpee[i].refused);
+    }
     first_numbers(slice_of(e, k));
     memset(slice_of(e, k)->grant, 0, sizeof s->grant);
     memset(slice_of(e, k)->expect, 0, sizeof s->expect);
+}
+
+void rui_slice_void(ru_engine *e, uint32_t k)
+{
+    rui_slice *s = slice_of(e, k);
+    rui_exec *x = &e->exec[k];
+    bool runs = x->busy == RUI_SLICES && s->running && s->own;
+    x->busy = x->busy == RUI_SLICES && !runs ? RUI_IDLE : x->busy;
+    s->generation = 0; /* what the device has counts for nothing */
+    drop(e, k);
+    rui_redo_reset(e, k);
 }
 
 int64_t rui_slice_numbers_bytes(const ru_engine *e)
@@ -680,6 +710,7 @@ void rui_slice_close_all(ru_engine *e)
     }
     for (uint32_t k = 0; k < e->n_execs; k++) {
         rui_help_close(e, k);
+        rui_redo_close(e, k);
         ru_arena_fini(&e->slices->at[k].arena);
     }
     ru_arena_fini(&e->slices->share.scratch);

@@ -2,6 +2,7 @@
  *
  *   engine_slice.c   messages, own items, clocks, moves
  *   engine_help.c    slices of others: data, rows, changes
+ *   engine_redo.c    slices of helpers that died
  *   engine_share.c   the leader: boundaries by lasting differences
  *
  * Items of train/tasks are units: a task has as many as any other, and unit u stands for items
@@ -34,6 +35,7 @@ typedef struct rui_helpee {
     void *state;                           /* of the app, for its part; NULL: not open */
     float *local[RU_APP_TABLES_MAX];       /* [rows, width] of its part; buffers */
     ru_node_id asked;                      /* by whom last: answers go there */
+    uint32_t refused[RUI_SLICE_SLOTS];     /* last number while this executor was not open */
     rui_slice_bytes came[RUI_SLICE_SLOTS]; /* its local rows */
     rui_slice_bytes made[RUI_SLICE_SLOTS]; /* sums [SUMS_MAX] | local rows, after the slice */
 } rui_helpee;
@@ -52,6 +54,31 @@ typedef struct rui_slice_flush {
     uint32_t n;
     float *change;
 } rui_slice_flush;
+
+/* A slice that was handed over in the clock that is open. Owner: buffers. */
+typedef struct rui_slice_sent {
+    struct rui_slice_sent *next;
+    ru_tasks_range range;
+    void *bytes; /* its local rows then */
+    int64_t n;
+    bool redo;    /* its helper died: worked on again here */
+    bool counted; /* its figures and local rows are here */
+} rui_slice_sent;
+
+/* The slice that is worked on again. */
+typedef struct rui_redo {
+    rui_slice_sent *of;              /* NULL: none */
+    void *state;                     /* of the app, a second one for the same data */
+    bool opens, runs;                /* the device does */
+    bool flushes;                    /* its changes are on their way */
+    uint32_t generation;             /* when the device began */
+    float *local[RU_APP_TABLES_MAX]; /* [rows, width]; buffers */
+    ru_engine_task task;
+    ru_ps_rows *rows; /* a buffer */
+    uint32_t n_rows, cap_rows;
+    float *buffer;
+    int64_t buffer_floats;
+} rui_redo;
 
 /* One executor. */
 typedef struct rui_slice {
@@ -85,6 +112,9 @@ typedef struct rui_slice {
     rui_slice_done *done; /* [n_done]; a buffer */
     uint32_t n_done, cap_done;
     rui_slice_flush *flush, *flush_last; /* the first one is under way */
+    rui_slice_sent *sent;                /* the newest first */
+    uint32_t n_redo;                     /* of them, to be worked on again */
+    rui_redo *redo;                      /* NULL: not used yet; a buffer */
 } rui_slice;
 
 enum { RUI_SHARE_HISTORY = 8 };
@@ -120,7 +150,7 @@ struct rui_slices {
 
 /* Message between executors. Body: DO_THIS: local rows; DONE_WORK: sums | local rows. */
 typedef struct rui_slice_head {
-    uint32_t generation, from, to, zero;
+    uint32_t generation, from, to, fence; /* fence: the last one that the sender knows */
     ru_tasks_msg msg;
 } rui_slice_head;
 
@@ -147,5 +177,13 @@ void rui_help_flush(ru_engine *e, uint32_t k, const ru_tasks_range *r, ru_time n
 void rui_help_came(ru_engine *e, rui_helpee *h, const ru_tasks_range *r, void *bytes, int64_t n);
 void rui_help_drop(ru_engine *e, uint32_t k); /* all that is of a slice */
 void rui_help_close(ru_engine *e, uint32_t k);
+void rui_help_forget(ru_engine *e, uint32_t k, ru_time now, ru_effects *fx);
+
+/* engine_redo.c */
+void rui_redo_sent(ru_engine *e, uint32_t k, const ru_tasks_range *r, const void *bytes, int64_t n);
+void rui_redo_drop(ru_engine *e, uint32_t k);
+bool rui_redo_busy(const ru_engine *e, uint32_t k); /* the device has something of it */
+void rui_redo_reset(ru_engine *e, uint32_t k);      /* a new generation */
+void rui_redo_close(ru_engine *e, uint32_t k);
 
 #endif

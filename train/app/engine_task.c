@@ -319,7 +319,9 @@ void ru_engine_ran(ru_engine *e, ru_engine_task *task, ru_time now, ru_effects *
     uint32_t k = task->executor;
     rui_exec *x = &e->exec[k];
     if (task->part) {
-        rui_slice_ran(e, k, now, fx);
+        if (!rui_redo_ran(e, task, now, fx)) {
+            rui_slice_ran(e, k, now, fx);
+        }
         return;
     }
     RU_CHECK(x->busy == RUI_RUNS);
