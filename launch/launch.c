@@ -559,6 +559,21 @@ static void on_view(launcher *l, const ru_msg_view *view)
     }
 }
 
+/* Is any worker left that has been in the job? Newcomers cannot join one that has no members. */
+static bool job_lives(const launcher *l)
+{
+    bool lives = false;
+    uint32_t outside = l->view.n;
+    for (uint32_t k = 0; k < l->n_children; k++) {
+        const child *c = &l->children[k];
+        lives = lives || (c->alive && c->number > 0);
+        for (uint32_t i = 0; i < l->view.n; i++) {
+            outside -= c->number > 0 && l->view.numbers[i] == c->number;
+        }
+    }
+    return lives || outside > 0;
+}
+
 /* The first worker could not listen: another launcher of this machine was a moment earlier. */
 static bool found_taken(const launcher *l, const child *c, int code)
 {
@@ -627,6 +642,11 @@ static void on_end(void *self, int64_t pid, ru_time now)
         ru_loop_stop(l->loop);
     } else if (!over && !l->begun && code != 0) {
         l->stopping = true; /* a job that could not begin: the others would wait for ever */
+        signal_all(l, SIGKILL);
+    } else if (!over && l->begun && !job_lives(l)) {
+        say(l, "all workers of the job have failed; continue from its newest checkpoint with "
+               "--resume");
+        l->stopping = true;
         signal_all(l, SIGKILL);
     } else if (!over) {
         refill(l);
