@@ -6,6 +6,7 @@
 #include "base/str.h"
 #include "env/file.h"
 #include "env/self.h"
+#include "train/app/call.h"
 
 static const int64_t claim_wait_ns = INT64_C(3000000000); /* of a killed job's process to end */
 
@@ -98,6 +99,7 @@ ru_status rui_app_dir_open(rui_app_dir *d, const char *name, const char *out, bo
     const ru_claim_options co = {
         .dir = d->out, .key = key, .alone = true, .wait_ns = claim_wait_ns};
     RU_TRY(ru_claim_open(&co, &d->claim, err));
+    ru_app_hope(d->out);
     const char *slash = strrchr(d->out, '/');
     d->run = slash != NULL && slash[1] != '\0' ? slash + 1 : d->out;
     return ru_file_replace(job, yaml, (int64_t)strlen(yaml), err);

@@ -54,6 +54,14 @@ static const ru_conf_field clocks_fields[] = {
             "what the others do when executors of several workers fall behind in a clock: wait; "
             "take over part of their work (reassign; paper: with the settings of the FlexRR "
             "paper); ask for work once they are done (steal)"),
+    {.name = "task_limit",
+     .type = RU_CONF_TIME,
+     .offset = offsetof(ru_app_job_clocks, task_limit_ns),
+     .def = "0s",
+     .min = 0,
+     .max = 1e18,
+     .help = "time after which a task counts as an endless loop and ends the job; 0s: fifty times "
+             "the longest task so far, at least a minute, and an hour for the first"},
     ROW(U32, ru_app_job_clocks, executors, .def = "0", .min = 0, .max = RU_APP_EXECUTORS_MAX,
         .help = "number of parts of the data, each with one executor; it does not change when "
                 "workers join or leave; 0: 16, or the number of rows if that is smaller"),

@@ -17,7 +17,8 @@ typedef struct ru_app_job_data_keys {
 typedef struct ru_app_job_clocks {
     uint32_t order; /* ru_app_order */
     uint32_t staleness, executors;
-    uint32_t stragglers; /* ru_engine_stragglers */
+    uint32_t stragglers;   /* ru_engine_stragglers */
+    int64_t task_limit_ns; /* 0: by measured tasks (env/fault.h) */
 } ru_app_job_clocks;
 
 typedef struct ru_app_job_train {

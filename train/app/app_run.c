@@ -6,10 +6,12 @@
 #include "base/hash.h"
 #include "env/claim.h"
 #include "env/clock.h"
+#include "env/fault.h"
 #include "env/file.h"
 #include "env/self.h"
 #include "train/app/app_dir.h"
 #include "train/app/app_world.h"
+#include "train/app/call.h"
 #include "train/app/local.h"
 #include "train/run/record.h"
 
@@ -338,6 +340,7 @@ static ru_status train(run *r, ru_err *err)
 {
     const ru_app_job_train *t = &r->job->train;
     const char *ended;
+    RU_TRY(ru_app_watch(r->file, NULL, r->arena, err));
     RU_TRY(open_data(r, err));
     RU_TRY(open_app(r, err));
     int64_t all = t->epochs > 0 ? t->epochs * r->pieces : INT64_MAX;
@@ -367,6 +370,7 @@ ru_status ru_app_train(const ru_app_train_options *opt, ru_arena *arena,
     ru_run_report_close(r.report);
     ru_app_local_close(r.local);
     ru_recorder_close(r.recorder);
+    ru_fault_close();
     ru_sparse_close(r.data);
     ru_sparse_close(r.test);
     rui_app_dir_close(&r.dir);

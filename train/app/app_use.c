@@ -1,6 +1,7 @@
 /* Using a trained app: evaluation, predictions, export. */
 #include <string.h>
 
+#include "env/fault.h"
 #include "env/file.h"
 #include "store/safetensors.h"
 #include "train/app/app_run.h"
@@ -18,7 +19,10 @@ ru_status ru_app_eval(const ru_app_ops *ops, const void *self, const ru_app_stat
     }
     ru_sparse all;
     ru_sparse_part(data, 0, ru_sparse_rows(data), &all);
-    RU_TRY(ops->eval(self, tables, &all, sums, err));
+    ru_fault_enter("eval", RU_FAULT_NONE, state->clock);
+    ru_status st = ops->eval(self, tables, &all, sums, err);
+    ru_fault_leave();
+    RU_TRY(st);
     *metrics = (ru_metrics){.n = ops->metrics(self, sums, found)};
     if (metrics->n > RU_APP_METRICS_MAX) {
         return RU_FAIL(err, RU_E_USER, "app %s has %u figures of an evaluation; at most %d",

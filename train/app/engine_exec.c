@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "train/app/call.h"
 #include "train/app/engine_impl.h"
 
 #define PACK_MAGIC UINT32_C(0x31457552) /* "RuE1" */
@@ -63,9 +64,7 @@ void *rui_exec_pack(ru_engine *e, uint32_t k, int64_t *n)
 {
     const rui_exec *x = &e->exec[k];
     ru_app_bytes app = {0};
-    if (e->opt.ops->exec_save != NULL) {
-        e->opt.ops->exec_save(x->state, &app);
-    }
+    ru_app_call_exec_save(e->opt.ops, x->state, k, &app);
     uint32_t clock = rui_exec_clock(e, k), first = e->closed < clock ? e->closed : clock;
     int64_t sums_bytes = e->sums_n * (int64_t)sizeof(double);
     pack p = {.magic = PACK_MAGIC,
@@ -131,10 +130,7 @@ static ru_status unpack(ru_engine *e, uint32_t k, const uint8_t *at, int64_t n, 
     x->step = p.step;
     x->cpu_ns = p.cpu_ns;
     x->used = true;
-    if (e->opt.ops->exec_load != NULL) {
-        return e->opt.ops->exec_load(x->state, at, p.app_bytes, err);
-    }
-    return RU_OK;
+    return ru_app_call_exec_load(e->opt.ops, x->state, k, at, p.app_bytes, err);
 }
 
 static ru_status gather_exec(const ru_engine *e, uint32_t k, const uint8_t *bytes, int64_t n,

@@ -4,6 +4,7 @@
  *   data open -> rows here -> parts run -> all done: changes to the shards -> acknowledged */
 #include <string.h>
 
+#include "train/app/call.h"
 #include "train/app/engine_slice_impl.h"
 
 static rui_slice *slice_of(const ru_engine *e, uint32_t k)
@@ -82,11 +83,11 @@ static void fetch(ru_engine *e, uint32_t k, ru_time now, ru_effects *fx)
         t->task.args = e->args;
         t->task.args_bytes = e->args_bytes;
     }
-    t->n_wants = e->opt.ops->wants(h->state, &t->task, t->want, RU_APP_WANTS_MAX);
     ru_err err;
-    ru_status st = ru_app_wants_check(e->opt.ops, e->opt.shape, &t->task, x->first, x->rows,
-                                      t->want, t->n_wants, &err);
+    ru_status st = ru_app_call_wants(e->opt.ops, e->opt.shape, h->state, &t->task, x->first,
+                                     x->rows, t->want, &t->n_wants, &err);
     if (st != RU_OK) {
+        st = ru_err_wrap(&err, st, "clock %u, executor %u", clock, h->id);
         rui_engine_fail(e, st, err.text, now, fx);
         return;
     }

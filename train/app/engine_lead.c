@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "train/app/call.h"
 #include "train/app/engine_impl.h"
 
 ru_status rui_lead_open(ru_engine *e, ru_err *err)
@@ -91,8 +92,8 @@ static void drive(ru_engine *e, ru_time now, ru_effects *fx)
     const ru_app_view view = {.value = t->value, .delta = t->delta};
     ru_err err = {0};
     l->args.n = 0;
-    ru_status st = e->opt.ops->drive(l->driver, l->closed, l->closed > 0 ? l->last : NULL, &view,
-                                     &l->args, &err);
+    ru_status st = ru_app_call_drive(e->opt.ops, l->driver, l->closed,
+                                     l->closed > 0 ? l->last : NULL, &view, &l->args, &err);
     if (st != RU_OK || l->args.full) {
         rui_engine_fail(e, st != RU_OK ? st : RU_E_MEM,
                         st != RU_OK ? err.text : "no memory for the arguments of a clock", now, fx);
@@ -110,11 +111,12 @@ static void drive_begin(ru_engine *e, bool clocked, ru_time now, ru_effects *fx)
     const ru_app_shape *s = e->opt.shape;
     *t = (ru_engine_task){.executor = e->n_execs};
     l->clocked = clocked;
-    if (e->opt.ops->drive != NULL && e->opt.ops->drive_wants != NULL && l->closed < e->opt.clocks) {
-        t->n_wants = e->opt.ops->drive_wants(l->driver, l->closed, t->want, RU_APP_WANTS_MAX);
-    }
     ru_err err;
-    ru_status st = ru_app_wants_check(e->opt.ops, s, NULL, 0, 0, t->want, t->n_wants, &err);
+    ru_status st = RU_OK;
+    if (e->opt.ops->drive != NULL && e->opt.ops->drive_wants != NULL && l->closed < e->opt.clocks) {
+        st = ru_app_call_drive_wants(e->opt.ops, s, l->driver, l->closed, t->want, &t->n_wants,
+                                     &err);
+    }
     l->n_drive = t->n_wants;
     for (uint32_t k = 0; st == RU_OK && clocked && k < s->n_tables; k++) {
         if (s->table[k].told && t->n_wants == RU_APP_WANTS_MAX) {

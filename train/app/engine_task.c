@@ -2,6 +2,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "train/app/call.h"
 #include "train/app/engine_impl.h"
 
 static const ru_app_table *table_of(const ru_engine *e, const ru_app_want *w)
@@ -72,7 +73,8 @@ static bool has_delta(const ru_engine *e, const ru_app_want *w)
 
 static int64_t want_floats(const ru_engine *e, const ru_app_want *w)
 {
-    return (w->rows * table_of(e, w)->width + 15) / 16 * 16; /* each begins on a cache line */
+    /* Each begins on a cache line. */
+    return (w->rows * table_of(e, w)->width + 15) / 16 * 16 + RU_APP_GUARD;
 }
 
 int64_t rui_task_floats(const ru_engine *e, const ru_engine_task *t)
@@ -111,6 +113,7 @@ void rui_task_place(ru_engine *e, ru_engine_task *t, float *buffer)
         t->delta[k] = NULL;
         t->before[k] = NULL;
         t->value[k] = buffer;
+        ru_app_guard_put(buffer + w->rows * table_of(e, w)->width);
         buffer += want_floats(e, w);
         if (w->rows == 0) {
             continue;
@@ -128,6 +131,7 @@ void rui_task_place(ru_engine *e, ru_engine_task *t, float *buffer)
         } else if (has_delta(e, w)) {
             memset(buffer, 0, bytes);
             t->delta[k] = buffer;
+            ru_app_guard_put(buffer + w->rows * table_of(e, w)->width);
             buffer += want_floats(e, w);
         }
     }
@@ -183,11 +187,11 @@ void rui_task_begin(ru_engine *e, uint32_t k, ru_time now, ru_effects *fx)
     t->task = ru_app_task_of(s, k, clock, x->step % s->rounds, x->rows);
     t->task.args = e->args;
     t->task.args_bytes = e->opt.ops->drive == NULL ? 0 : e->args_bytes;
-    t->n_wants = e->opt.ops->wants(x->state, &t->task, t->want, RU_APP_WANTS_MAX);
     ru_err err;
-    ru_status st =
-        ru_app_wants_check(e->opt.ops, s, &t->task, x->first, x->rows, t->want, t->n_wants, &err);
+    ru_status st = ru_app_call_wants(e->opt.ops, s, x->state, &t->task, x->first, x->rows, t->want,
+                                     &t->n_wants, &err);
     if (st != RU_OK) {
+        st = ru_err_wrap(&err, st, "clock %u, executor %u", clock, k);
         rui_engine_fail(e, st, err.text, now, fx);
         return;
     }
@@ -245,12 +249,31 @@ ru_status rui_task_check(const ru_app_shape *shape, ru_engine_task *task)
     return RU_OK;
 }
 
+/* Did the task write behind its rows? Local rows stand close together: theirs are not guarded. */
+static ru_status check_guards(const ru_app_ops *ops, const ru_app_shape *shape,
+                              ru_engine_task *task)
+{
+    for (uint32_t k = 0; k < task->n_wants; k++) {
+        const ru_app_want *w = &task->want[k];
+        const ru_app_table *t = &shape->table[w->table];
+        int64_t n = w->rows * t->width;
+        if (!t->local) {
+            RU_TRY(ru_app_guard_check(ops, t, w, task->value[k] + n, &task->err));
+        }
+        if (task->delta[k] != NULL) {
+            RU_TRY(ru_app_guard_check(ops, t, w, task->delta[k] + n, &task->err));
+        }
+    }
+    return RU_OK;
+}
+
 void ru_engine_compute(const ru_app_ops *ops, const ru_app_shape *shape, ru_engine_task *task)
 {
     const ru_app_view view = {.value = task->value, .delta = task->delta};
     memset(&task->result, 0, sizeof task->result);
     task->err = (ru_err){0};
-    task->status = ops->run(task->state, &task->task, &view, &task->result, &task->err);
+    task->status = ru_app_call_run(ops, task->state, &task->task, &view, &task->result, &task->err);
+    task->status = task->status == RU_OK ? check_guards(ops, shape, task) : task->status;
     if (task->status == RU_OK && !task->part) {
         task->status = rui_task_check(shape, task);
     }

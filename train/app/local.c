@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "train/app/call.h"
 #include "train/app/local_impl.h"
 #include "train/app/rule.h"
 
@@ -31,10 +32,7 @@ static ru_status open_executors(ru_app_local *l, ru_err *err)
     for (uint32_t e = 0; e < l->executors; e++) {
         rui_executor *x = &l->exec[e];
         ru_sparse_part(setup->data, l->first[e], l->first[e + 1] - l->first[e], &x->part);
-        ru_status st = l->opt.ops->exec_open(l->self, e, &x->part, &x->state, err);
-        if (st != RU_OK) {
-            return ru_err_wrap(err, st, "app %s, executor %u", l->opt.ops->name, e);
-        }
+        RU_TRY(ru_app_call_exec_open(l->opt.ops, l->self, e, &x->part, &x->state, err));
         x->open = true;
     }
     return RU_OK;
@@ -54,9 +52,7 @@ static ru_status open_all(ru_app_local *l, ru_err *err)
     }
     l->executors = setup->executors;
     RU_TRY(ru_pool_new(l->opt.threads, &l->pool, err));
-    if (ops->open != NULL) {
-        RU_TRY(ops->open(setup, &l->self, err));
-    }
+    RU_TRY(ru_app_call_open(ops, setup, &l->self, err));
     l->opened = true;
     RU_TRY(ru_app_state_init(&l->state, ops, l->self, l->executors, rows, setup->seed, err));
     l->rounds = l->state.shape.rounds;
@@ -155,9 +151,8 @@ static ru_status drive(ru_app_local *l, ru_err *err)
     float *value[RU_APP_WANTS_MAX] = {0}, *delta[RU_APP_WANTS_MAX] = {0};
     uint32_t clock = l->state.clock, n = 0;
     if (ops->drive_wants != NULL) {
-        n = ops->drive_wants(l->driver, clock, wants, RU_APP_WANTS_MAX);
+        RU_TRY(ru_app_call_drive_wants(ops, &l->state.shape, l->driver, clock, wants, &n, err));
     }
-    RU_TRY(ru_app_wants_check(ops, &l->state.shape, NULL, 0, 0, wants, n, err));
     for (uint32_t k = 0; k < n; k++) {
         value[k] = rui_local_rows(&l->state, &wants[k], true, &l->arena);
         if (value[k] == NULL) {
@@ -165,7 +160,8 @@ static ru_status drive(ru_app_local *l, ru_err *err)
         }
     }
     ru_app_view view = {.value = value, .delta = delta};
-    ru_status st = ops->drive(l->driver, clock, clock > 0 ? l->sums : NULL, &view, &l->args, err);
+    ru_status st =
+        ru_app_call_drive(ops, l->driver, clock, clock > 0 ? l->sums : NULL, &view, &l->args, err);
     if (st == RU_OK && l->args.full) {
         st = RU_FAIL(err, RU_E_MEM, "no memory for the driver's arguments");
     }
@@ -314,9 +310,7 @@ ru_status ru_app_local_save(ru_app_local *l, ru_app_state **out, ru_err *err)
         ru_app_bytes *b = &l->state.exec[e];
         b->n = 0;
         b->full = false;
-        if (ops->exec_save != NULL) {
-            ops->exec_save(l->exec[e].state, b);
-        }
+        ru_app_call_exec_save(ops, l->exec[e].state, e, b);
         full = full || b->full;
     }
     ru_app_bytes *b = &l->state.driver;
@@ -338,10 +332,7 @@ ru_status ru_app_local_restore(ru_app_local *l, ru_err *err)
     const ru_app_ops *ops = l->opt.ops;
     for (uint32_t e = 0; e < l->executors && ops->exec_load != NULL; e++) {
         const ru_app_bytes *b = &l->state.exec[e];
-        ru_status st = ops->exec_load(l->exec[e].state, b->p, b->n, err);
-        if (st != RU_OK) {
-            return ru_err_wrap(err, st, "app %s, state of executor %u", ops->name, e);
-        }
+        RU_TRY(ru_app_call_exec_load(ops, l->exec[e].state, e, b->p, b->n, err));
     }
     ru_app_cursor c = {l->state.driver.p, l->state.driver.n};
     if (!ru_app_take(&c, l->sums, sizeof l->sums)) {

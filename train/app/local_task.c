@@ -2,6 +2,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "train/app/call.h"
 #include "train/app/local_impl.h"
 
 float *rui_local_rows(const ru_app_state *s, const ru_app_want *w, bool copy, ru_arena *arena)
@@ -12,7 +13,7 @@ float *rui_local_rows(const ru_app_state *s, const ru_app_want *w, bool copy, ru
     if (w->list == NULL && !copy) {
         return from + w->first * width;
     }
-    float *into = ru_arena_alloc(arena, (w->rows + 1) * (int64_t)row_bytes, 64);
+    float *into = ru_arena_alloc(arena, w->rows * (int64_t)row_bytes + 4 * RU_APP_GUARD, 64);
     if (into == NULL) {
         return NULL;
     }
@@ -42,14 +43,16 @@ static ru_status prepare(ru_app_local *l, const ru_app_want *wants, uint32_t n, 
         const ru_app_table *t = &s->shape.table[w->table];
         bool merged = w->write && !ru_app_one_holder(t), add = t->rule == RU_APP_ADD;
         value[k] = rui_local_rows(s, w, merged && add, &job->arena);
-        delta[k] =
-            merged && !add ? ru_arena_zalloc(&job->arena, (w->rows + 1) * t->width * 4, 64) : NULL;
+        delta[k] = merged && !add
+                       ? ru_arena_zalloc(&job->arena, (w->rows * t->width + RU_APP_GUARD) * 4, 64)
+                       : NULL;
         if (value[k] == NULL || (merged && !add && delta[k] == NULL)) {
             return no_memory(w, err);
         }
         if (!merged) {
             continue;
         }
+        ru_app_guard_put((add ? value[k] : delta[k]) + w->rows * t->width);
         rui_change *c = &job->change[job->n++];
         *c = (rui_change){w->table, w->first, w->rows, NULL, add ? value[k] : delta[k]};
         if (w->list != NULL) {
@@ -58,6 +61,18 @@ static ru_status prepare(ru_app_local *l, const ru_app_want *wants, uint32_t n, 
                 return no_memory(w, err);
             }
         }
+    }
+    return RU_OK;
+}
+
+/* Did the task write behind its copies? */
+static ru_status check_guards(const ru_app_local *l, const rui_job *job, ru_err *err)
+{
+    for (uint32_t k = 0; k < job->n; k++) {
+        const rui_change *c = &job->change[k];
+        const ru_app_table *t = &l->state.shape.table[c->table];
+        const ru_app_want w = {.rows = c->rows};
+        RU_TRY(ru_app_guard_check(l->opt.ops, t, &w, c->delta + c->rows * t->width, err));
     }
     return RU_OK;
 }
@@ -95,12 +110,14 @@ static ru_status run(ru_app_local *l, const ru_app_task *task, rui_job *job, ru_
     ru_app_want wants[RU_APP_WANTS_MAX] = {0};
     float *value[RU_APP_WANTS_MAX] = {0}, *delta[RU_APP_WANTS_MAX] = {0};
     void *state = l->exec[task->executor].state;
-    uint32_t n = ops->wants(state, task, wants, RU_APP_WANTS_MAX);
+    uint32_t n;
     const ru_sparse *part = &l->exec[task->executor].part;
-    RU_TRY(ru_app_wants_check(ops, &l->state.shape, task, part->first, part->rows, wants, n, err));
+    RU_TRY(ru_app_call_wants(ops, &l->state.shape, state, task, part->first, part->rows, wants, &n,
+                             err));
     RU_TRY(prepare(l, wants, n, value, delta, job, err));
     ru_app_view view = {.value = value, .delta = delta};
-    RU_TRY(ops->run(state, task, &view, &job->result, err));
+    RU_TRY(ru_app_call_run(ops, state, task, &view, &job->result, err));
+    RU_TRY(check_guards(l, job, err));
     return finish(l, job, err);
 }
 

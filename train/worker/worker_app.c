@@ -8,7 +8,9 @@
 #include "base/hash.h"
 #include "base/log.h"
 #include "base/str.h"
+#include "env/fault.h"
 #include "env/self.h"
+#include "train/app/call.h"
 #include "train/worker/worker_app_impl.h"
 
 enum {
@@ -280,9 +282,7 @@ static ru_status open_data(rui_app_worker *w, ru_err *err)
                                 .classes = ru_sparse_classes(w->data),
                                 .executors = w->executors,
                                 .seed = (uint64_t)f->job->train.seed};
-    if (f->ops->open != NULL) {
-        RU_TRY(f->ops->open(&setup, &w->self, err));
-    }
+    RU_TRY(ru_app_call_open(f->ops, &setup, &w->self, err));
     w->app_open = true;
     RU_TRY(ru_app_state_init(&w->state, f->ops, w->self, w->executors, rows, setup.seed, err));
     for (uint32_t t = 0; t < w->state.shape.n_tables; t++) {
@@ -462,6 +462,7 @@ static ru_status open_all(rui_app_worker *w, ru_err *err)
     RU_TRY(ru_loop_open(&w->loop, err));
     RU_TRY(ru_loop_waker(w->loop, rui_app_answers, w, &w->waker, err));
     RU_TRY(open_link(w, err));
+    RU_TRY(ru_app_watch(w->opt->file, o->train.out, w->arena, err));
     RU_TRY(open_data(w, err));
     char *path = realpath(o->train.out, NULL);
     w->out = ru_arena_str(w->arena, path != NULL ? path : o->train.out);
@@ -511,9 +512,23 @@ static void close_all(rui_app_worker *w)
     ru_sparse_close(w->test);
     ru_shardlog_close(w->log);
     ru_recorder_close(w->recorder);
+    ru_fault_close();
     ru_mutex_fini(&w->log_lock);
     ru_mutex_fini(&w->lock);
     ru_cond_fini(&w->changed);
+}
+
+/* What an app's mistake does not touch. */
+static const char *intact(rui_app_worker *w)
+{
+    ru_engine_ckpt at = {0};
+    bool apps = w->end_status == RU_E_USER || w->end_status == RU_E_DATA;
+    if (!apps || rui_app_newest(w, &at, NULL) != RU_OK || at.generation == 0) {
+        return "";
+    }
+    const char *text =
+        ru_arena_printf(w->arena, "the checkpoint of clock %u is intact: ", at.clock);
+    return text != NULL ? text : "";
 }
 
 static ru_status verdict(rui_app_worker *w, ru_worker_result *out, ru_err *err)
@@ -528,7 +543,7 @@ static ru_status verdict(rui_app_worker *w, ru_worker_result *out, ru_err *err)
         return RU_OK;
     }
     if (w->end_status != RU_OK) {
-        return ru_err_set(err, w->end_status, "%s", w->end_text);
+        return ru_err_set(err, w->end_status, "%s%s", intact(w), w->end_text);
     }
     if (w->export_err.status != RU_OK) {
         return ru_err_set(err, w->export_err.status, "%s", w->export_err.text);

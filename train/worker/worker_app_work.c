@@ -7,6 +7,7 @@
 #include "base/log.h"
 #include "base/str.h"
 #include "env/file.h"
+#include "train/app/call.h"
 #include "train/worker/worker_app_impl.h"
 
 enum { KEPT = 2 }; /* valid checkpoints of the engine */
@@ -249,9 +250,9 @@ static void open_exec(const rui_app_worker *w, rui_app_command *c)
     uint32_t k = c->object;
     ru_sparse_part(w->data, w->part[k], w->part[k + 1] - w->part[k], &part);
     const ru_app_ops *ops = w->opt->file->ops;
-    c->status = ops->exec_open(w->self, k, &part, &c->state, &c->err);
-    if (c->status != RU_OK) {
-        c->status = ru_err_wrap(&c->err, c->status, "app %s, executor %u", ops->name, k);
+    c->status = ru_app_hopeless(w->opt->file, w->opt->worker->train.out, k, &c->err);
+    if (c->status == RU_OK) {
+        c->status = ru_app_call_exec_open(ops, w->self, k, &part, &c->state, &c->err);
     }
 }
 
