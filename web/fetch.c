@@ -1,59 +1,20 @@
 #include "web/fetch.h"
 
-#include <dlfcn.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/str.h"
+#include "web/curl.h"
 
 #ifdef RU_HAS_CURL
-#include <curl/curl.h>
 
 enum { BYTES = 16 << 20, PATIENCE_MS = 10000 };
-
-#define RUI_CURL_LIST(X) \
-    X(easy_init)         \
-    X(easy_setopt)       \
-    X(easy_perform)      \
-    X(easy_getinfo)      \
-    X(easy_cleanup)      \
-    X(easy_strerror)     \
-    X(slist_append)      \
-    X(slist_free_all)
-
-typedef struct curl_fns {
-#define RUI_X(fn) __typeof__(&curl_##fn) fn;
-    RUI_CURL_LIST(RUI_X)
-#undef RUI_X
-} curl_fns;
 
 typedef struct page {
     char *p;
     int64_t n, max;
     bool full;
 } page;
-
-static ru_status load(curl_fns *c, ru_err *err)
-{
-    void *library = dlopen(RU_CURL_SONAME, RTLD_NOW | RTLD_LOCAL);
-    if (library == NULL) {
-        return RU_FAIL(err, RU_E_UNSUPPORTED,
-                       "requests over HTTP need libcurl, but %s; run apt-get install libcurl4",
-                       dlerror());
-    }
-#define RUI_X(fn)                                                                               \
-    {                                                                                           \
-        void *at = dlsym(library, "curl_" #fn);                                                 \
-        if (at == NULL) {                                                                       \
-            return RU_FAIL(err, RU_E_UNSUPPORTED, "%s has no function curl_%s", RU_CURL_SONAME, \
-                           #fn);                                                                \
-        }                                                                                       \
-        memcpy(&c->fn, &at, sizeof at);                                                         \
-    }
-    RUI_CURL_LIST(RUI_X)
-#undef RUI_X
-    return RU_OK;
-}
 
 static size_t on_bytes(char *data, size_t one, size_t n, void *self)
 {
@@ -67,7 +28,7 @@ static size_t on_bytes(char *data, size_t one, size_t n, void *self)
     return one * n;
 }
 
-static ru_status judge(const ru_fetch *g, const curl_fns *c, CURL *h, CURLcode rc, const page *p,
+static ru_status judge(const ru_fetch *g, const rui_curl *c, CURL *h, CURLcode rc, const page *p,
                        ru_err *err)
 {
     long code = 0;
@@ -102,7 +63,7 @@ static ru_status judge(const ru_fetch *g, const curl_fns *c, CURL *h, CURLcode r
 }
 
 /* All lines of the head that are our own; NULL: no memory. */
-static struct curl_slist *put_head(const curl_fns *c, const ru_fetch *g, ru_arena *arena)
+static struct curl_slist *put_head(const rui_curl *c, const ru_fetch *g, ru_arena *arena)
 {
     struct curl_slist *head = c->slist_append(NULL, "User-Agent: rubato/" RU_VERSION);
     bool ok = head != NULL;
@@ -126,7 +87,7 @@ static struct curl_slist *put_head(const curl_fns *c, const ru_fetch *g, ru_aren
     return head;
 }
 
-static ru_status perform(const curl_fns *c, CURL *h, const struct curl_slist *head,
+static ru_status perform(const rui_curl *c, CURL *h, const struct curl_slist *head,
                          const ru_fetch *g, page *p, ru_err *err)
 {
     long patience_ms = g->patience_ms != 0 ? (long)g->patience_ms : PATIENCE_MS;
@@ -147,9 +108,9 @@ static ru_status perform(const curl_fns *c, CURL *h, const struct curl_slist *he
 
 ru_status ru_http_fetch(const ru_fetch *g, ru_arena *arena, char **text, int64_t *n, ru_err *err)
 {
-    curl_fns c = {0};
+    rui_curl c = {0};
     RU_CHECK(g->n_headers <= RU_FETCH_HEADERS_MAX);
-    RU_TRY(load(&c, err));
+    RU_TRY(rui_curl_load(&c, err));
     page p = {.max = g->bytes_max != 0 ? g->bytes_max : BYTES};
     p.p = malloc((size_t)p.max + 1);
     CURL *h = p.p != NULL ? c.easy_init() : NULL;
@@ -180,9 +141,7 @@ ru_status ru_http_fetch(const ru_fetch *g, ru_arena *arena, char **text, int64_t
     (void)arena;
     (void)text;
     (void)n;
-    return RU_FAIL(err, RU_E_UNSUPPORTED,
-                   "Rubato was built without libcurl; run apt-get install libcurl4-openssl-dev and "
-                   "build it again");
+    return rui_curl_none(err);
 }
 
 #endif

@@ -1,0 +1,46 @@
+/* libcurl, opened when the first request needs it: other commands do not wait for it.
+ *
+ * Thread: any; a table belongs to its owner. */
+#ifndef RU_WEB_CURL_H
+#define RU_WEB_CURL_H
+
+#include "base/status.h"
+
+#ifdef RU_HAS_CURL
+#include <curl/curl.h>
+
+#define RUI_CURL_LIST(X)   \
+    X(easy_init)           \
+    X(easy_setopt)         \
+    X(easy_perform)        \
+    X(easy_getinfo)        \
+    X(easy_reset)          \
+    X(easy_cleanup)        \
+    X(easy_strerror)       \
+    X(multi_init)          \
+    X(multi_setopt)        \
+    X(multi_add_handle)    \
+    X(multi_remove_handle) \
+    X(multi_perform)       \
+    X(multi_poll)          \
+    X(multi_wakeup)        \
+    X(multi_info_read)     \
+    X(multi_cleanup)       \
+    X(version_info)        \
+    X(slist_append)        \
+    X(slist_free_all)
+
+typedef struct rui_curl {
+#define RUI_X(fn) __typeof__(&curl_##fn) fn;
+    RUI_CURL_LIST(RUI_X)
+#undef RUI_X
+} rui_curl;
+
+/* Errors: RU_E_UNSUPPORTED. */
+RU_MUST_USE ru_status rui_curl_load(rui_curl *c, ru_err *err);
+#endif
+
+/* Errors: RU_E_UNSUPPORTED, of a build without libcurl. */
+RU_MUST_USE ru_status rui_curl_none(ru_err *err);
+
+#endif
