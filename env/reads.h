@@ -14,6 +14,7 @@ enum { RU_READS_DEPTH_MAX = 1024, RU_READS_THREADS = 16 };
 
 typedef struct ru_read_piece {
     int fd;
+    struct ru_object *object; /* web/objects.h reads it; NULL: the descriptor's file */
     int64_t offset, size_bytes;
     uint8_t *into;     /* [size_bytes] */
     int64_t got_bytes; /* after: fewer than size_bytes at the end of the file; -1: error */
