@@ -227,13 +227,14 @@ static ru_status header_find(const uint8_t *b, int64_t size_bytes, cursor *text,
     return RU_OK;
 }
 
-ru_status ru_npy_parse(const void *data, int64_t size_bytes, ru_arena *arena, ru_array *out,
-                       ru_err *err)
+/* The header of a file of `size_bytes`, of which `head_bytes` are at hand; *at: its elements. */
+static ru_status look(const uint8_t *head, int64_t head_bytes, int64_t size_bytes, header *out,
+                      bool *swap, int64_t *at, ru_err *err)
 {
     cursor c = {0};
     header h = {0};
-    RU_TRY(header_find(data, size_bytes, &c, err));
-    const uint8_t *elements = (const uint8_t *)c.end;
+    RU_TRY(header_find(head, head_bytes, &c, err));
+    *at = (const uint8_t *)c.end - head;
     if (!header_read(&c, &h)) {
         return RU_FAIL(
             err, RU_E_DATA,
@@ -241,20 +242,42 @@ ru_status ru_npy_parse(const void *data, int64_t size_bytes, ru_arena *arena, ru
             "of at most %d}",
             RU_RANK_MAX);
     }
-    bool swap = false;
-    h.type.dtype = descr_dtype(h.descr, &swap);
+    *swap = false;
+    h.type.dtype = descr_dtype(h.descr, swap);
     if (h.type.dtype == RU_NONE) {
         return RU_FAIL(err, RU_E_UNSUPPORTED,
                        "npy: element type '%s' is not supported (numbers and booleans are)",
                        h.descr);
     }
     int64_t count = ru_type_count(&h.type);
-    int64_t have = (const uint8_t *)data + size_bytes - elements;
+    int64_t have = size_bytes - *at;
     if (count < 0 || count > INT64_MAX / 16 || have != count * ru_dtype_bytes(h.type.dtype)) {
         return RU_FAIL(err, RU_E_DATA, "npy: the elements have %lld bytes, but the shape needs %s",
                        (long long)have, have > 0 ? "another number" : "more");
     }
-    return elements_read(elements, &h, swap, arena, out, err);
+    *out = h;
+    return RU_OK;
+}
+
+ru_status ru_npy_parse(const void *data, int64_t size_bytes, ru_arena *arena, ru_array *out,
+                       ru_err *err)
+{
+    header h;
+    bool swap;
+    int64_t at;
+    RU_TRY(look(data, size_bytes, size_bytes, &h, &swap, &at, err));
+    return elements_read((const uint8_t *)data + at, &h, swap, arena, out, err);
+}
+
+ru_status ru_npy_look(const void *head, int64_t head_bytes, int64_t size_bytes, ru_type *type,
+                      int64_t *at, bool *plain, ru_err *err)
+{
+    header h;
+    bool swap;
+    RU_TRY(look(head, head_bytes, size_bytes, &h, &swap, at, err));
+    *type = h.type;
+    *plain = !swap && !(h.fortran && h.type.rank > 1);
+    return RU_OK;
 }
 
 /* -- writing ----------------------------------------------------------------------------------- */

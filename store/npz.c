@@ -254,23 +254,29 @@ ru_status ru_npz_parse(const void *data, int64_t size_bytes, ru_arena *arena, ru
     return RU_OK;
 }
 
+ru_status ru_npz_read(const void *data, int64_t size_bytes, ru_arena *arena, ru_arrays *out,
+                      ru_err *err)
+{
+    const uint8_t *p = data;
+    ru_array one;
+    ru_arrays list = {0};
+    if (size_bytes < 1 || p[0] != 0x93) {
+        return ru_npz_parse(data, size_bytes, arena, out, err);
+    }
+    RU_TRY(ru_npy_parse(data, size_bytes, arena, &one, err));
+    one.name = "";
+    RU_TRY(ru_arrays_add(&list, arena, &one, err));
+    *out = list;
+    return RU_OK;
+}
+
 ru_status ru_npz_open(const char *path, ru_arena *arena, ru_map_file *map, ru_arrays *out,
                       ru_err *err)
 {
     ru_map_file m;
     RU_TRY(ru_file_map(path, &m, err));
     ru_arrays list = {0};
-    ru_array one;
-    ru_status st;
-    if (m.size_bytes > 0 && m.data[0] == 0x93) {
-        st = ru_npy_parse(m.data, m.size_bytes, arena, &one, err);
-        if (st == RU_OK) {
-            one.name = "";
-            st = ru_arrays_add(&list, arena, &one, err);
-        }
-    } else {
-        st = ru_npz_parse(m.data, m.size_bytes, arena, &list, err);
-    }
+    ru_status st = ru_npz_read(m.data, m.size_bytes, arena, &list, err);
     if (st != RU_OK) {
         ru_file_unmap(&m);
         return ru_err_wrap(err, st, "%s", path);
