@@ -13,6 +13,7 @@
 #include "data/reader.h"
 #include "env/file.h"
 #include "env/thread.h"
+#include "web/objects.h"
 
 enum {
     RUI_RESIDENT_MAX_BYTES = 64 << 20, /* smaller files are read whole at open: a sample then costs
@@ -87,8 +88,9 @@ struct ru_dataset {
     const char *not_classes; /* the first label that is no class number, with its place; NULL:
                                 all are, or numbers were asked for */
     bool raw, one_hot, skip_damaged;
-    int32_t y_field;  /* index of the field "y" when it holds class numbers; -1: none */
-    rui_guard *guard; /* in arena */
+    int32_t y_field;     /* index of the field "y" when it holds class numbers; -1: none */
+    rui_guard *guard;    /* in arena */
+    ru_objects *objects; /* who asks for files behind addresses; NULL: there are none */
     const struct rui_fetch *fetched; /* of the reading thread whose copy this is; NULL: nothing */
 };
 
@@ -131,16 +133,21 @@ ru_status rui_no_memory(ru_err *err, const char *what, int64_t size_bytes);
 
 typedef struct rui_source {
     const char *path;   /* in the dataset's arena */
-    ru_in_file file;    /* fd -1 when resident */
+    ru_in_file file;    /* fd -1 when resident, or an object */
+    ru_object *object;  /* behind an address; NULL: a file, or resident */
     uint8_t *bytes;     /* whole content when resident; else NULL */
     int64_t size_bytes; /* of the content (unpacked) */
     int64_t disk_bytes; /* of the file */
 } rui_source;
 
-/* Open `path`; files of at most `resident_max_bytes` are read whole, names ending in .gz are
- * unpacked whole whatever their size (bounded). */
-RU_MUST_USE ru_status rui_source_open(ru_arena *arena, const char *path, int64_t resident_max_bytes,
-                                      rui_source *out, ru_err *err);
+/* Open `path`, a file or an address; files of at most `resident_max_bytes` are read whole, names
+ * ending in .gz are unpacked whole whatever their size (bounded). *objects is opened with the first
+ * address. */
+RU_MUST_USE ru_status rui_source_open(ru_arena *arena, ru_objects **objects, const char *path,
+                                      int64_t resident_max_bytes, rui_source *out, ru_err *err);
+/* The first of `objects` opens them. */
+RU_MUST_USE ru_status rui_object_open(ru_objects **objects, const char *address, ru_object **out,
+                                      ru_err *err);
 void rui_source_close(rui_source *s); /* accepts zeroed memory */
 /* Exactly `size_bytes` at `offset`. */
 RU_MUST_USE ru_status rui_source_read(const rui_source *s, int64_t offset, void *into,

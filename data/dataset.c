@@ -357,6 +357,11 @@ ru_status ru_dataset_open(const ru_data_options *opt, ru_dataset **out, ru_err *
     return RU_OK;
 }
 
+bool ru_data_is_address(const char *path)
+{
+    return ru_object_address(path);
+}
+
 void ru_dataset_close(ru_dataset *d)
 {
     if (d == NULL) {
@@ -365,6 +370,7 @@ void ru_dataset_close(ru_dataset *d)
     if (d->format->close != NULL) {
         d->format->close(d);
     }
+    ru_objects_close(d->objects);
     ru_mutex_fini(&d->guard->lock);
     ru_arena_fini(&d->arena);
     free(d);
@@ -419,12 +425,13 @@ ru_status rui_read_stored(const ru_dataset *d, int64_t index, void *const *field
 {
     RU_CHECK(index >= 0 && index < d->count);
     ru_status st = d->format->read(d, place(d, index), fields, err);
-    for (int64_t k = 1; st == RU_E_DATA && d->skip_damaged && k <= SKIP_TRIES_MAX && k < d->count;
+    for (int64_t k = 1; st == RU_E_DATA && d->skip_damaged && !ru_objects_failed(d->objects) &&
+                        k <= SKIP_TRIES_MAX && k < d->count;
          k++) {
         rui_skip_note(d);
         st = d->format->read(d, place(d, (index + k) % d->count), fields, err);
     }
-    if (st != RU_E_DATA || !d->skip_damaged) {
+    if (st != RU_E_DATA || !d->skip_damaged || ru_objects_failed(d->objects)) {
         return st;
     }
     return ru_err_wrap(err, st, "%d samples in a row are damaged", SKIP_TRIES_MAX);

@@ -104,18 +104,40 @@ static const char *file_format(const char *path, const uint8_t *p, int64_t n, in
     return name_ends(path, ".bin") ? "tokens" : NULL;
 }
 
+/* The first bytes, as they stand in the file: a packed one is not unpacked. */
+static ru_status look(const char *path, ru_objects **objects, uint8_t buf[LOOK_BYTES], int64_t *n,
+                      int64_t *size, ru_err *err)
+{
+    ru_object *object = NULL;
+    ru_in_file f = {.fd = -1};
+    if (ru_object_address(path)) {
+        RU_TRY(rui_object_open(objects, path, &object, err));
+        *size = ru_object_bytes(object);
+    } else {
+        RU_TRY(ru_in_open(path, &f, err));
+        *size = f.size_bytes;
+    }
+    *n = *size < LOOK_BYTES ? *size : LOOK_BYTES;
+    ru_status st = *n == 0          ? RU_OK
+                   : object != NULL ? ru_object_read(object, 0, buf, *n, err)
+                                    : ru_in_read(&f, path, 0, buf, *n, err);
+    if (object == NULL) {
+        ru_in_close(&f);
+    }
+    return st;
+}
+
 static ru_status detect_file(const char *path, const char **format, ru_err *err)
 {
     if (strchr(path, '{') != NULL) {
         *format = "tar";
         return RU_OK;
     }
-    ru_in_file f = {.fd = -1};
+    ru_objects *objects = NULL;
     uint8_t buf[LOOK_BYTES];
-    RU_TRY(ru_in_open(path, &f, err));
-    int64_t size = f.size_bytes, n = size < LOOK_BYTES ? size : LOOK_BYTES;
-    ru_status st = n > 0 ? ru_in_read(&f, path, 0, buf, n, err) : RU_OK;
-    ru_in_close(&f);
+    int64_t size = 0, n = 0;
+    ru_status st = look(path, &objects, buf, &n, &size, err);
+    ru_objects_close(objects);
     RU_TRY(st);
     *format = file_format(path, buf, n, size);
     if (*format == NULL) {

@@ -5,6 +5,7 @@
 
 enum {
     GAP_BYTES = 16 << 10, /* read rather than skipped: a request costs as much as so many bytes */
+    GAP_OBJECT_BYTES = 64 << 10, /* 20 ms, 100 MB/s and 32 requests at a time: 62 kB each */
     REQUEST_MIN = 4 << 10,
 };
 
@@ -19,10 +20,12 @@ typedef struct extent {
 struct rui_fetch {
     rui_fetch_options opt;
     ru_reads *reads;
+    ru_ranges *ranges; /* NULL: files only */
+    ru_flag cancelled;
     extent *extent; /* [n] rising by (descriptor, offset) after begin */
     uint32_t n, cap;
-    ru_read_piece *piece; /* [n_pieces] */
-    uint32_t n_pieces, cap_pieces;
+    ru_read_piece *piece;                   /* [n_pieces] */
+    uint32_t n_pieces, cap_pieces, n_files; /* those of files come first */
     uint8_t *buffer;
     int64_t cap_bytes;
     bool begun, over; /* reads are under way; the batch is fetched */
@@ -66,6 +69,9 @@ ru_status rui_fetch_open(const rui_fetch_options *opt, rui_fetch **out, ru_err *
               grow_buffer(f, bytes + 1);
     ru_status st = ok ? ru_reads_open(opt->depth_max, opt->threads, &f->reads, err)
                       : rui_no_memory(err, "batches that are fetched", bytes);
+    if (st == RU_OK && opt->objects != NULL) {
+        st = ru_ranges_open(opt->objects, opt->group, &f->ranges, err);
+    }
     if (st != RU_OK) {
         rui_fetch_close(f);
         return st;
@@ -80,9 +86,12 @@ void rui_fetch_close(rui_fetch *f)
         return;
     }
     if (f->begun) {
-        ru_reads_end(f->reads);
+        uint32_t n;
+        rui_fetch_cancel(f);
+        (void)rui_fetch_end(f, &n);
     }
     ru_reads_close(f->reads);
+    ru_ranges_close(f->ranges);
     free(f->buffer);
     free(f->piece);
     free(f->extent);
@@ -91,7 +100,22 @@ void rui_fetch_close(rui_fetch *f)
 
 const char *rui_fetch_name(const rui_fetch *f)
 {
-    return ru_reads_name(f->reads);
+    return f->ranges != NULL ? "ranges over HTTP" : ru_reads_name(f->reads);
+}
+
+void rui_fetch_cancel(rui_fetch *f)
+{
+    if (f != NULL && f->ranges != NULL) {
+        ru_flag_set(&f->cancelled, 1);
+        ru_ranges_cancel(f->ranges);
+    }
+}
+
+ru_status rui_fetch_cancelled(const rui_fetch *f, ru_err *err)
+{
+    return f != NULL && ru_flag_get(&f->cancelled) != 0
+               ? RU_FAIL(err, RU_E_CANCELLED, "reading was ended")
+               : RU_OK;
 }
 
 void rui_fetch_add(void *self, const rui_source *s, int64_t offset, int64_t size_bytes)
@@ -113,10 +137,16 @@ void rui_fetch_add(void *self, const rui_source *s, int64_t offset, int64_t size
 /* -- begin ---------------------------------------------------------------------------------------
  */
 
+/* Files before objects. */
+static int64_t key(const rui_source *s)
+{
+    return s->object != NULL ? ((int64_t)1 << 32) + ru_object_number(s->object) : s->file.fd;
+}
+
 static bool before(const extent *a, const extent *b)
 {
-    if (a->source->file.fd != b->source->file.fd) {
-        return a->source->file.fd < b->source->file.fd;
+    if (key(a->source) != key(b->source)) {
+        return key(a->source) < key(b->source);
     }
     return a->offset != b->offset ? a->offset < b->offset : a->size_bytes < b->size_bytes;
 }
@@ -162,8 +192,9 @@ static void merge(rui_fetch *f)
         const extent *e = &f->extent[k];
         extent *last = n > 0 ? &f->extent[n - 1] : NULL;
         int64_t end = e->offset + e->size_bytes;
-        if (last != NULL && last->source->file.fd == e->source->file.fd &&
-            e->offset - (last->offset + last->size_bytes) <= GAP_BYTES) {
+        int64_t gap = e->source->object != NULL ? GAP_OBJECT_BYTES : GAP_BYTES;
+        if (last != NULL && key(last->source) == key(e->source) &&
+            e->offset - (last->offset + last->size_bytes) <= gap) {
             last->size_bytes =
                 end - last->offset > last->size_bytes ? end - last->offset : last->size_bytes;
         } else {
@@ -195,6 +226,7 @@ static bool cut(rui_fetch *f, extent *e, int64_t size)
             return false;
         }
         f->piece[f->n_pieces++] = (ru_read_piece){.fd = e->source->file.fd,
+                                                  .object = e->source->object,
                                                   .offset = e->offset + done,
                                                   .size_bytes = n,
                                                   .into = f->buffer + e->at + done};
@@ -220,7 +252,14 @@ void rui_fetch_begin(rui_fetch *f, int64_t size_bytes, uint32_t depth)
         e->at = ok && e->at >= 0 && cut(f, e, size) ? e->at : -1;
     }
     f->begun = true;
-    ru_reads_begin(f->reads, f->piece, f->n_pieces, depth);
+    f->n_files = 0;
+    while (f->n_files < f->n_pieces && f->piece[f->n_files].object == NULL) {
+        f->n_files++;
+    }
+    ru_reads_begin(f->reads, f->piece, f->n_files, depth);
+    if (f->ranges != NULL) {
+        ru_ranges_begin(f->ranges, f->piece + f->n_files, f->n_pieces - f->n_files, depth);
+    }
 }
 
 void rui_fetch_poll(rui_fetch *f)
@@ -237,6 +276,9 @@ const ru_read_piece *rui_fetch_end(rui_fetch *f, uint32_t *n)
         return NULL;
     }
     ru_reads_end(f->reads);
+    if (f->ranges != NULL) {
+        ru_ranges_end(f->ranges);
+    }
     for (uint32_t k = 0; k < f->n; k++) {
         extent *e = &f->extent[k];
         for (uint32_t i = e->first; e->at >= 0 && i < e->first + e->n; i++) {
@@ -256,13 +298,13 @@ const uint8_t *rui_fetch_find(const rui_fetch *f, const rui_source *s, int64_t o
     while (lo < hi) {
         uint32_t mid = lo + (hi - lo) / 2;
         const extent *e = &f->extent[mid];
-        bool at_or_before = e->source->file.fd != s->file.fd ? e->source->file.fd < s->file.fd
-                                                             : e->offset <= offset;
+        bool at_or_before =
+            key(e->source) != key(s) ? key(e->source) < key(s) : e->offset <= offset;
         lo = at_or_before ? mid + 1 : lo;
         hi = at_or_before ? hi : mid;
     }
     const extent *e = lo > 0 ? &f->extent[lo - 1] : NULL;
-    bool inside = e != NULL && e->at >= 0 && e->source->file.fd == s->file.fd &&
+    bool inside = e != NULL && e->at >= 0 && key(e->source) == key(s) &&
                   offset + size_bytes <= e->offset + e->size_bytes;
     return inside ? f->buffer + e->at + (offset - e->offset) : NULL;
 }

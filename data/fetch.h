@@ -21,6 +21,8 @@ typedef struct rui_fetch_options {
     int64_t bytes_max;
     int64_t pieces, bytes; /* of a usual batch: taken at open */
     bool threads;          /* no io_uring (tests) */
+    ru_objects *objects;   /* for files behind addresses; NULL: there are none */
+    uint32_t group;        /* of the reading thread: its batches share a depth */
 } rui_fetch_options;
 
 RU_MUST_USE ru_status rui_fetch_open(const rui_fetch_options *opt, rui_fetch **out, ru_err *err);
@@ -32,6 +34,11 @@ void rui_fetch_add(void *f, const rui_source *s, int64_t offset, int64_t size_by
 /* Requests of at most `size_bytes`, `depth` at a time. */
 void rui_fetch_begin(rui_fetch *f, int64_t size_bytes, uint32_t depth);
 void rui_fetch_poll(rui_fetch *f); /* NULL is fine */
+/* From any thread: requests over the network end at once, without bytes, and nothing is read
+ * instead. */
+void rui_fetch_cancel(rui_fetch *f); /* NULL is fine */
+/* Errors: RU_E_CANCELLED. */
+RU_MUST_USE ru_status rui_fetch_cancelled(const rui_fetch *f, ru_err *err); /* NULL is fine */
 /* All ended. The requests: view until the next add; NULL, *n 0: nothing was asked for. */
 const ru_read_piece *rui_fetch_end(rui_fetch *f, uint32_t *n);
 /* The bytes, view until the next add; NULL: not fetched. */

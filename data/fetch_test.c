@@ -158,9 +158,10 @@ static void test_ranges(void **state)
         bytes[i] = (uint8_t)ru_rng_below(&rng, 256);
     }
     rui_source s[2];
+    ru_objects *none = NULL;
     for (uint32_t k = 0; k < 2; k++) {
         const char *path = save(f, k == 0 ? "a" : "b", bytes, BYTES - k * 1000);
-        assert_ok(rui_source_open(&f->arena, path, -1, &s[k], &f->err), f->err);
+        assert_ok(rui_source_open(&f->arena, &none, path, -1, &s[k], &f->err), f->err);
     }
     rui_fetch *fetch;
     const rui_fetch_options opt = {.depth_max = 32, .bytes_max = MAX, .pieces = 2, .bytes = 10};

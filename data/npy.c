@@ -12,6 +12,8 @@
 
 #include "data/data_impl.h"
 
+enum { HEAD_BYTES = 16 << 10 };
+
 typedef struct npy_array {
     rui_source *source; /* NULL: resident in `bytes` */
     const uint8_t *bytes;
@@ -85,8 +87,15 @@ static ru_status check_array(const npy_set *s, const char *path, const ru_array 
     return RU_OK;
 }
 
-/* The elements: within the mapped file, so to be read from it, or unpacked in the arena. */
-static void place_array(npy_array *out, const ru_array *a, const ru_map_file *map, rui_source *file)
+/* A file's content while it is looked at. `data` NULL: only the header was read, the elements of
+ * the one array are at `at`. */
+typedef struct npy_view {
+    const uint8_t *data;
+    int64_t size_bytes, at;
+} npy_view;
+
+/* The elements: within the file, so to be read from it, or unpacked in the arena. */
+static void place_array(npy_array *out, const ru_array *a, const npy_view *v, rui_source *file)
 {
     const uint8_t *p = a->data;
     out->path = file->path;
@@ -96,9 +105,9 @@ static void place_array(npy_array *out, const ru_array *a, const ru_map_file *ma
         out->item_count *= a->type.dims[i];
     }
     out->item_bytes = out->item_count * ru_dtype_bytes(out->dtype);
-    bool inside = p >= map->data && p < map->data + map->size_bytes;
+    bool inside = v->data == NULL || (p >= v->data && p < v->data + v->size_bytes);
     out->source = inside ? file : NULL;
-    out->at = inside ? p - map->data : 0;
+    out->at = v->data == NULL ? v->at : inside ? p - v->data : 0;
     out->bytes = inside ? NULL : p;
 }
 
@@ -190,7 +199,7 @@ static ru_status add_labels(ru_dataset *d, const ru_data_options *opt, npy_array
 }
 
 static ru_status add_array(ru_dataset *d, const ru_data_options *opt, const char *path,
-                           const char *name, const ru_array *a, const ru_map_file *map,
+                           const char *name, const ru_array *a, const npy_view *view,
                            rui_source *file, ru_err *err)
 {
     npy_set *s = d->self;
@@ -200,7 +209,7 @@ static ru_status add_array(ru_dataset *d, const ru_data_options *opt, const char
     RU_TRY(check_array(s, path, a, d->n_fields > 0 ? d->count : -1, err));
     npy_array *out = &s->arrays[d->n_fields];
     d->count = a->type.dims[0];
-    place_array(out, a, map, file);
+    place_array(out, a, view, file);
     ru_dtype t = a->type.dtype;
     if (strcmp(name, "y") == 0 && a->type.rank == 1 && is_integer(t)) {
         return add_labels(d, opt, out, path, err);
@@ -228,7 +237,52 @@ static const char *file_stem(ru_arena *arena, const char *path)
     return ru_arena_strn(arena, base, dot != NULL ? dot - base : (int64_t)strlen(base));
 }
 
-/* All arrays of one file; the map lives only while they are looked at. */
+static ru_status add_arrays(ru_dataset *d, const ru_data_options *opt, uint32_t k,
+                            const ru_arrays *arrays, const npy_view *view, ru_err *err)
+{
+    npy_set *s = d->self;
+    rui_source *file = &s->files[k];
+    if (arrays->n == 0) {
+        return RU_FAIL(err, RU_E_DATA, "%s: the file contains no arrays", file->path);
+    }
+    for (uint32_t i = 0; i < arrays->n; i++) {
+        const ru_array *a = &arrays->at[i];
+        const char *name = a->name;
+        if (name == NULL || name[0] == '\0') {
+            name = k == 0 ? "x" : k == 1 ? "y" : file_stem(&d->arena, file->path);
+        }
+        if (name == NULL) {
+            return rui_no_memory(err, file->path, 0);
+        }
+        RU_TRY(add_array(d, opt, file->path, name, a, view, file, err));
+    }
+    return RU_OK;
+}
+
+/* The header of an object says enough when its elements stand plainly; else all of it is read. */
+static ru_status add_object(ru_dataset *d, const ru_data_options *opt, uint32_t k, bool *whole,
+                            ru_err *err)
+{
+    npy_set *s = d->self;
+    uint8_t head[HEAD_BYTES];
+    int64_t size = s->files[k].size_bytes, n = size < HEAD_BYTES ? size : HEAD_BYTES, at = 0;
+    ru_array a = {.name = ""};
+    bool plain = false;
+    RU_TRY(rui_source_read(&s->files[k], 0, head, n, err));
+    if (head[0] != 0x93) { /* an archive */
+        *whole = true;
+        return RU_OK;
+    }
+    ru_status st = ru_npy_look(head, n, size, &a.type, &at, &plain, err);
+    if (st != RU_OK) {
+        return ru_err_wrap(err, st, "%s", s->files[k].path);
+    }
+    *whole = !plain;
+    return plain ? add_arrays(d, opt, k, &(ru_arrays){.at = &a, .n = 1}, &(npy_view){.at = at}, err)
+                 : RU_OK;
+}
+
+/* All arrays of one file; a map lives only while they are looked at. */
 static ru_status add_file(ru_dataset *d, const ru_data_options *opt, uint32_t k, ru_err *err)
 {
     npy_set *s = d->self;
@@ -236,24 +290,27 @@ static ru_status add_file(ru_dataset *d, const ru_data_options *opt, uint32_t k,
     int64_t resident =
         opt->resident_max_bytes != 0 ? opt->resident_max_bytes : RUI_RESIDENT_MAX_BYTES;
     rui_source *file = &s->files[s->n_files++];
-    RU_TRY(rui_source_open(&d->arena, path, resident, file, err));
+    RU_TRY(rui_source_open(&d->arena, &d->objects, path, resident, file, err));
     d->bytes += file->disk_bytes;
-    ru_map_file map = {0};
-    ru_arrays arrays = {0};
-    RU_TRY(ru_npz_open(path, &d->arena, &map, &arrays, err));
-    ru_status st = RU_OK;
-    if (arrays.n == 0) {
-        st = RU_FAIL(err, RU_E_DATA, "%s: the file contains no arrays", path);
-    }
-    for (uint32_t i = 0; st == RU_OK && i < arrays.n; i++) {
-        const ru_array *a = &arrays.at[i];
-        const char *name = a->name;
-        if (name == NULL || name[0] == '\0') {
-            name = k == 0 ? "x" : k == 1 ? "y" : file_stem(&d->arena, path);
+    bool whole = false;
+    if (file->object != NULL) {
+        RU_TRY(add_object(d, opt, k, &whole, err));
+        if (!whole) {
+            return RU_OK;
         }
-        st = name != NULL ? add_array(d, opt, path, name, a, &map, file, err)
-                          : rui_no_memory(err, path, 0);
+        rui_source_close(file);
+        RU_TRY(rui_source_open(&d->arena, &d->objects, path, INT64_MAX, file, err));
     }
+    ru_map_file map = {0};
+    if (file->bytes == NULL) {
+        RU_TRY(ru_file_map(path, &map, err));
+    }
+    npy_view view = {.data = file->bytes != NULL ? file->bytes : map.data,
+                     .size_bytes = file->bytes != NULL ? file->size_bytes : map.size_bytes};
+    ru_arrays arrays = {0};
+    ru_status st = ru_npz_read(view.data, view.size_bytes, &d->arena, &arrays, err);
+    st = st == RU_OK ? add_arrays(d, opt, k, &arrays, &view, err)
+                     : ru_err_wrap(err, st, "%s", file->path);
     ru_file_unmap(&map);
     return st;
 }

@@ -73,6 +73,9 @@ typedef struct ru_data_options {
     int64_t resident_max_bytes;     /* files up to this are kept in memory; 0: 64 MiB, -1: none */
 } ru_data_options;
 
+/* Is it an address (http://, https://, s3://), and no path? */
+bool ru_data_is_address(const char *path);
+
 /* Open and index. Errors: RU_E_MISSING, RU_E_DATA with file and place, RU_E_CONFIG. */
 RU_MUST_USE ru_status ru_dataset_open(const ru_data_options *opt, ru_dataset **out, ru_err *err);
 void ru_dataset_close(ru_dataset *d);

@@ -1,4 +1,5 @@
-/* Bytes of a file: whole in memory when small or packed, by positioned reads otherwise. */
+/* Bytes of a file: whole in memory when small or packed, by positioned reads otherwise; the same of
+ * an object behind an address. */
 #include "data/fetch.h"
 
 #include <limits.h>
@@ -80,29 +81,82 @@ static ru_status inflate_all(z_stream *z, rui_source *s, const uint8_t *in, int6
     }
 }
 
+static ru_status inflate_bytes(rui_source *s, const uint8_t *in, int64_t n, ru_err *err)
+{
+    z_stream z = {0};
+    s->disk_bytes = n;
+    s->size_bytes = 0;
+    if (inflateInit2(&z, 15 + 16) != Z_OK) {
+        return rui_no_memory(err, s->path, 0);
+    }
+    ru_status st = inflate_all(&z, s, in, n, err);
+    (void)inflateEnd(&z);
+    return st;
+}
+
 static ru_status inflate_file(rui_source *s, ru_err *err)
 {
     ru_map_file map = {0};
     RU_TRY(ru_file_map(s->path, &map, err));
-    s->disk_bytes = map.size_bytes;
-    z_stream z = {0};
-    ru_status st = RU_OK;
-    if (inflateInit2(&z, 15 + 16) != Z_OK) {
-        st = rui_no_memory(err, s->path, 0);
-    } else {
-        st = inflate_all(&z, s, map.data, map.size_bytes, err);
-        (void)inflateEnd(&z);
-    }
+    ru_status st = inflate_bytes(s, map.data, map.size_bytes, err);
     ru_file_unmap(&map);
     return st;
 }
 
-ru_status rui_source_open(ru_arena *arena, const char *path, int64_t resident_max_bytes,
-                          rui_source *out, ru_err *err)
+/* -- objects -------------------------------------------------------------------------------------
+ */
+
+static ru_status whole_object(rui_source *s, ru_err *err)
+{
+    uint8_t *bytes = malloc(s->size_bytes > 0 ? (size_t)s->size_bytes : 1);
+    if (bytes == NULL) {
+        return rui_no_memory(err, s->path, s->size_bytes);
+    }
+    ru_status st = ru_object_read(s->object, 0, bytes, s->size_bytes, err);
+    if (st == RU_OK && ends_with(s->path, ".gz")) {
+        st = inflate_bytes(s, bytes, s->size_bytes, err);
+        free(bytes);
+    } else {
+        s->bytes = bytes;
+    }
+    s->object = NULL;
+    return st;
+}
+
+ru_status rui_object_open(ru_objects **objects, const char *address, ru_object **out, ru_err *err)
+{
+    const ru_objects_options opt = {0};
+    if (*objects == NULL) {
+        RU_TRY(ru_objects_open(&opt, objects, err));
+    }
+    return ru_object_open(*objects, address, out, err);
+}
+
+static ru_status open_object(ru_arena *arena, ru_objects **objects, const char *address,
+                             int64_t resident_max_bytes, rui_source *out, ru_err *err)
+{
+    RU_TRY(rui_object_open(objects, address, &out->object, err));
+    out->path = ru_arena_str(arena, ru_object_name(out->object));
+    if (out->path == NULL) {
+        return rui_no_memory(err, "address", (int64_t)strlen(address));
+    }
+    out->size_bytes = out->disk_bytes = ru_object_bytes(out->object);
+    bool whole = ends_with(out->path, ".gz") || out->size_bytes <= resident_max_bytes;
+    return whole ? whole_object(out, err) : RU_OK;
+}
+
+/* -- open and read -------------------------------------------------------------------------------
+ */
+
+ru_status rui_source_open(ru_arena *arena, ru_objects **objects, const char *path,
+                          int64_t resident_max_bytes, rui_source *out, ru_err *err)
 {
     *out = (rui_source){.path = ru_arena_str(arena, path), .file = {.fd = -1}};
     if (out->path == NULL) {
         return rui_no_memory(err, path, (int64_t)strlen(path));
+    }
+    if (ru_object_address(path)) {
+        return open_object(arena, objects, path, resident_max_bytes, out, err);
     }
     if (ends_with(path, ".gz")) {
         return inflate_file(out, err);
@@ -135,6 +189,9 @@ void rui_source_close(rui_source *s)
 ru_status rui_source_read(const rui_source *s, int64_t offset, void *into, int64_t size_bytes,
                           ru_err *err)
 {
+    if (s->object != NULL) {
+        return ru_object_read(s->object, offset, into, size_bytes, err);
+    }
     if (s->bytes == NULL) {
         return ru_in_read(&s->file, s->path, offset, into, size_bytes, err);
     }
@@ -181,6 +238,7 @@ ru_status rui_bytes_read(const ru_dataset *d, const rui_source *s, int64_t offse
     const uint8_t *p =
         d->fetched != NULL ? rui_fetch_find(d->fetched, s, offset, size_bytes) : NULL;
     if (p == NULL) {
+        RU_TRY(rui_fetch_cancelled(d->fetched, err));
         return rui_source_read(s, offset, into, size_bytes, err);
     }
     memcpy(into, p, (size_t)size_bytes);
@@ -193,6 +251,7 @@ ru_status rui_bytes_view(const ru_dataset *d, const rui_source *s, int64_t offse
     const uint8_t *p =
         d->fetched != NULL ? rui_fetch_find(d->fetched, s, offset, size_bytes) : NULL;
     if (p == NULL) {
+        RU_TRY(rui_fetch_cancelled(d->fetched, err));
         return rui_source_view(s, offset, size_bytes, scratch, view, err);
     }
     *view = p;
@@ -202,7 +261,7 @@ ru_status rui_bytes_view(const ru_dataset *d, const rui_source *s, int64_t offse
 void rui_source_soon(void *self, const rui_source *s, int64_t offset, int64_t size_bytes)
 {
     (void)self;
-    if (s->bytes == NULL) {
+    if (s->bytes == NULL && s->object == NULL) {
         ru_in_advise_soon(&s->file, offset, size_bytes);
     }
 }

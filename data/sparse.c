@@ -68,9 +68,10 @@ ru_status rui_lines(const char *path, rui_line_fn line, void *self, ru_err *err)
     ru_arena arena;
     ru_arena_init(&arena, 0);
     rui_source file = {.file = {.fd = -1}};
+    ru_objects *objects = NULL;
     rui_buf pipe = {0};
     bool regular = !ru_path_exists(path) || ru_path_is_file(path);
-    ru_status st = regular ? rui_source_open(&arena, path, INT64_MAX, &file, err)
+    ru_status st = regular ? rui_source_open(&arena, &objects, path, INT64_MAX, &file, err)
                            : read_pipe(path, &pipe, err);
     const char *p = regular ? (const char *)file.bytes : pipe.p;
     const char *end = p + (st != RU_OK ? 0 : regular ? file.size_bytes : pipe.n);
@@ -81,6 +82,7 @@ ru_status rui_lines(const char *path, rui_line_fn line, void *self, ru_err *err)
         p = stop + (stop < end);
     }
     rui_source_close(&file);
+    ru_objects_close(objects);
     rui_buf_free(&pipe);
     ru_arena_fini(&arena);
     return st;

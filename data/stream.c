@@ -472,7 +472,9 @@ static ru_status open_fetch(reader *rd, ru_err *err)
         .bytes_max = FETCH_MEMORY,
         .pieces = s->opt.batch * 2,
         .bytes = bytes < FETCH_MEMORY / s->opt.batch ? bytes * s->opt.batch * 2 : FETCH_MEMORY,
-        .threads = s->opt.read_threads};
+        .threads = s->opt.read_threads,
+        .objects = s->d->objects,
+        .group = (uint32_t)(rd - s->readers)};
     for (uint32_t k = 0; k < 2 && fetches(s); k++) {
         RU_TRY(rui_fetch_open(&opt, &rd->fetch[k], err));
     }
@@ -620,6 +622,10 @@ void ru_stream_close(ru_stream *s)
     s->stop = true;
     ru_cond_broadcast(&s->freed);
     ru_mutex_unlock(&s->lock);
+    for (uint32_t i = 0; s->readers != NULL && i < s->n_threads; i++) {
+        rui_fetch_cancel(s->readers[i].fetch[0]);
+        rui_fetch_cancel(s->readers[i].fetch[1]);
+    }
     for (uint32_t i = 0; s->threads != NULL && i < s->n_threads; i++) {
         ru_thread_join(&s->threads[i]);
     }

@@ -80,8 +80,9 @@ static ru_status add_shards(ru_dataset *d, const ru_data_options *opt, const cha
             return rui_no_memory(err, pattern, 0);
         }
         f->file.fd = -1;
-        int64_t resident = opt->resident_max_bytes > 0 ? opt->resident_max_bytes : -1;
-        RU_TRY(rui_source_open(&d->arena, pattern, resident, f, err));
+        int64_t small = ru_object_address(pattern) ? RUI_RESIDENT_MAX_BYTES : -1;
+        int64_t resident = opt->resident_max_bytes != 0 ? opt->resident_max_bytes : small;
+        RU_TRY(rui_source_open(&d->arena, &d->objects, pattern, resident, f, err));
         d->bytes += f->disk_bytes;
         return RU_OK;
     }

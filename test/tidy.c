@@ -23,8 +23,9 @@ static const struct {
     {"exec", "base world env trace plan"},
     {"comm", "base world env trace"},
     {"store", "base world env trace"},
-    /* data also reads npy files, whose reader stands in store beside npz. */
-    {"data", "base world env trace store"},
+    /* data also reads npy files, whose reader stands in store beside npz, and asks web for files
+     * behind addresses. */
+    {"data", "base world env trace store web"},
     {"train", "base world env trace cost plan exec comm data store"},
     /* launch also asks exec/pool how many cores there are. */
     {"launch", "base world env trace exec train"},

@@ -2,6 +2,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "data/reader.h"
 #include "env/file.h"
 #include "train/job/job.h"
 #include "train/job/job_impl.h"
@@ -21,6 +22,9 @@ static const char *dir_of(ru_arena *arena, const char *path)
 
 const char *rui_job_path(ru_arena *arena, const char *job, const char *path)
 {
+    if (ru_data_is_address(path)) {
+        return path;
+    }
     const char *dir = path[0] == '/' ? "/" : dir_of(arena, job);
     const char *joined = path[0] == '/' || dir == NULL ? path : ru_path_join(arena, dir, path);
     if (dir == NULL || joined == NULL) {
