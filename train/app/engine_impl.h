@@ -201,7 +201,8 @@ typedef struct rui_stager {
     ru_app_bytes driver[RUI_STAGE_DRIVERS]; /* sums and driver as of driver_clock */
     uint32_t driver_clock[RUI_STAGE_DRIVERS];
     rui_told *told, *told_last;
-    bool written; /* the checkpoint under way is complete, and given to the device */
+    uint32_t dead; /* members, a moment ago */
+    bool written;  /* the checkpoint under way is complete, and given to the device */
 } rui_stager;
 
 typedef struct rui_lead {

@@ -400,6 +400,12 @@ void rui_map_look(ru_engine *e, ru_time now, ru_effects *fx)
     } else if (w.n > 0 && (w.n_dead > 0 || e->lead.renew || e->lead.stalled ||
                            lost(e, nodes, w.n) || rui_stage_broken(e, nodes, w.n))) {
         bool copies = e->copies.n_keepers > 0;
+        if (copies && w.n_dead != e->lead.stage.dead) { /* more may die at the same time */
+            e->lead.stage.dead = w.n_dead;
+            ru_fx_timer(fx, RUI_ENGINE_LOOK, ru_time_after(now, LOOK_NS));
+            return;
+        }
+        e->lead.stage.dead = 0;
         if (!e->lead.stalled && !copies && rui_recover_may(e, nodes, w.n)) {
             recover(e, nodes, w.n, now, fx);
         } else {

@@ -1,0 +1,89 @@
+#!/bin/bash
+# Workers on machines that are taken away, on real processes: stages.sh PATH_OF_RUBATO
+#
+#   One reliable worker and five transient ones, which hold the parameters. The transient ones are killed, all at
+#   once: the job goes on from the copies in memory of the reliable one, and ends with the tables of a job that
+#   nothing happened to. Five others join, and leave when asked: nothing rolls back.
+set -euo pipefail
+rubato=$(realpath "$1")
+work=$(mktemp -d "${TMPDIR:-/tmp}/rubato-stages-XXXXXX")
+pids=()
+cleanup() {
+    [[ ${#pids[@]} -eq 0 ]] || kill "${pids[@]}" 2>/dev/null || true # each is a timeout, which passes it on
+    sleep 0.1
+    rm -rf "$work"
+}
+trap cleanup EXIT
+cd "$work"
+fail() {
+    echo "FAIL: $*" >&2
+    for f in ./*.log; do echo "== $f" && tail -n 6 "$f"; done >&2
+    exit 1
+}
+awk 'BEGIN { srand(3); for (i = 0; i < 4000; i++) { line = i % 4; for (c = 1 + int(rand() * 9); c <= 240; c += 1 + int(rand() * 20))
+    line = line " " c ":" sprintf("%.3f", rand() + (c % 4 == i % 4)); print line } }' >x.svm
+steps=3000
+cat >job.yaml <<YAML
+name: stages
+app: mlr
+data: {format: libsvm, train: [x.svm]}
+clocks: {executors: 12}
+train: {steps: $steps, seed: 5, threads: 1}
+checkpoint: {every: 0s}
+stages: {method: stage2}
+YAML
+step() { grep -o '"step":[0-9]*' "$1/metrics.jsonl" 2>/dev/null | tail -1 | cut -d: -f2 || true; }
+until_step() {
+    for _ in $(seq 1 600); do
+        [[ $(step "$1") -ge $2 ]] 2>/dev/null && return
+        sleep 0.02
+    done
+    fail "$1 does not come to step $2, but to $(step "$1")"
+}
+tables() { cat "$1"/checkpoints/*"$steps"/tables.safetensors | sha256sum; }
+timeout 60 "$rubato" train job.yaml -q -o one >one.log 2>&1 || fail "one process"
+
+timeout 60 "$rubato" train job.yaml -w 1:12 -o "$work/run" >run.log 2>&1 &
+job=$!
+pids+=($job)
+until_step run 2
+address=$(grep -o '127.0.0.1:[0-9]*' run.log | head -1)
+guests=()
+join() {
+    local k
+    for k in 1 2 3 4 5; do
+        timeout 60 "$rubato" worker --join "$address" --token-file run/token --tier transient >"$1-$k.log" 2>&1 &
+        guests+=($!)
+        pids+=($!)
+    done
+}
+workers_of() { pgrep -f "worker --join $address" | while read -r p; do [[ $(cat /proc/$p/comm) == rubato ]] && echo $p; done; }
+join first
+at=$(step run)
+until_step run $((at + steps / 8))
+grep -q '"restored"' run/metrics.jsonl && fail "it rolled back before"
+victims=$(workers_of)
+[[ $(wc -w <<<"$victims") -eq 5 ]] || fail "not five workers to kill"
+disown -a
+kill -9 $victims
+at=$(step run)
+until_step run $((at + steps / 8))
+grep -q '"restored"' run/metrics.jsonl || fail "nothing was lost"
+awk -F'"step":' '/rubato.train.step/ { split($2, a, ","); if (a[1] != n + 1) bad = 1; n = a[1] } END { exit bad }' run/metrics.jsonl ||
+    fail "a step was told twice, or not at all"
+lost=$(grep -c '"restored"' run/metrics.jsonl)
+guests=()
+join second
+at=$(step run)
+until_step run $((at + steps / 8))
+kill -INT $(workers_of) || fail "no workers to ask"
+for g in "${guests[@]}"; do
+    wait "$g" || fail "a worker that was asked to leave ends with an error"
+done
+for _ in $(seq 1 400); do
+    kill -0 "$job" 2>/dev/null || break
+    sleep 0.05
+done
+[[ $(grep -c '"restored"' run/metrics.jsonl) -eq $lost ]] || fail "it rolled back when workers left"
+[[ $(tables run) == "$(tables one)" ]] || fail "the tables differ from those of one process"
+echo "ok: five of six workers killed ($lost generations from copies), five joined and left: the same tables"
