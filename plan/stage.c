@@ -115,7 +115,9 @@ static choice choose(const ru_stage_in *in)
                      : in->method == RU_STAGE_THREE ? 3
                                                     : 0;
     if (in->method == RU_STAGE_RATIO) {
-        stage = t <= RATIO_TWO * r ? 1 : t <= RATIO_THREE * r ? 2 : 3;
+        double two = in->ratio_two > 0 ? in->ratio_two : RATIO_TWO;
+        double three = in->ratio_three > 0 ? in->ratio_three : RATIO_THREE;
+        stage = t <= two * r ? 1 : t <= three * r ? 2 : 3;
     }
     offer(in, &c, stage, stage == 0 ? r + t : stage == 1 ? r : half_of(t));
     return c;

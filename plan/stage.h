@@ -18,7 +18,7 @@
 
 typedef enum ru_stage_method {
     RU_STAGE_COST,  /* ours */
-    RU_STAGE_RATIO, /* stage 2 above 1 transient machine for a reliable one, 3 above 15 */
+    RU_STAGE_RATIO, /* by the number of transient machines for a reliable one */
     RU_STAGE_ONE,
     RU_STAGE_TWO, /* servers on half of the transient machines, as in RATIO */
     RU_STAGE_THREE,
@@ -39,6 +39,7 @@ typedef struct ru_stage_in {
     const uint32_t *holder; /* [partitions] machine now, UINT32_MAX: none; NULL: none at all */
     const uint32_t *owner;  /* [blocks] the same */
     double notice_s;        /* before an eviction; 0: none */
+    double ratio_two, ratio_three; /* RATIO: stage 2 and 3 above these; 0: 1 and 15 */
 } ru_stage_in;
 
 typedef struct ru_stage_plan {

@@ -117,7 +117,9 @@ static ru_status check_clock(const ru_stage_in *in, const ru_stage_plan *p, ru_e
 static ru_status check_stage(const ru_stage_in *in, const ru_stage_plan *p, ru_err *err)
 {
     uint32_t t = in->transient, r = in->reliable;
-    uint32_t ratio = t <= r ? 1 : t <= 15 * r ? 2 : 3;
+    double two = in->ratio_two > 0 ? in->ratio_two : 1;
+    double three = in->ratio_three > 0 ? in->ratio_three : 15;
+    uint32_t ratio = t > three * r ? (t > two * r ? 3 : 1) : t > two * r ? 2 : 1;
     uint32_t want = in->method == RU_STAGE_ALL     ? 0
                     : in->method == RU_STAGE_RATIO ? ratio
                     : in->method == RU_STAGE_COST  ? p->stage

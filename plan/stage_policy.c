@@ -1,4 +1,6 @@
 /* The row of `stage` in plan/policy.def: its input as a file, its report. */
+#include "plan/stage_policy.h"
+
 #include <math.h>
 
 #include "plan/policy.h"
@@ -6,12 +8,7 @@
 
 #define AT(type_, name_) .offset = offsetof(type_, name_)
 
-typedef struct stage_in {
-    uint32_t reliable, transient, partitions, blocks, clocks_max, method;
-    double model_mb, read_mb, write_mb, touched, work_s, link_mb_per_s, serve_mb_per_s, block_mb;
-    double notice_s;
-    ru_conf_i64s holder, owner;
-} stage_in;
+typedef ru_stage_policy_in stage_in;
 
 #define COUNT(name_, def_, min_, max_, help_)                                               \
     {                                                                                       \
@@ -45,6 +42,9 @@ static const ru_conf_field fields[] = {
     NUMBER(block_mb, "0", 0, 1e12, "size of a block of data [1e6 bytes]"),
     COUNT(clocks_max, "4", 1, 1024, "largest number of clocks that a copy may be behind"),
     NUMBER(notice_s, "120", 0, 1e9, "time from the notice of an eviction to the eviction [s]"),
+    NUMBER(ratio_two, "1", 0, 1e9,
+           "ratio: stage 2 above so many transient machines for each reliable one"),
+    NUMBER(ratio_three, "15", 0, 1e9, "ratio: stage 3 above so many"),
     {.name = "holder",
      .type = RU_CONF_I64_LIST,
      AT(stage_in, holder),
@@ -65,7 +65,7 @@ static const ru_conf_field fields[] = {
      AT(stage_in, method),
      .def = "cost",
      .choices = "cost|ratio|stage1|stage2|stage3|all",
-     .help = "cost: shortest predicted clock; ratio: fixed ratios 1 and 15; stage1, stage2, "
+     .help = "cost: shortest predicted clock; ratio: by ratio_two and ratio_three; stage1, stage2, "
              "stage3: always this stage; all: servers on every machine, no copies"},
 };
 
@@ -126,7 +126,9 @@ static ru_status inner(const stage_in *in, ru_arena *a, ru_stage_in *out, ru_err
                          .block_bytes = 1e6 * in->block_mb,
                          .holder = in->holder.n > 0 ? holder : NULL,
                          .owner = in->owner.n > 0 ? owner : NULL,
-                         .notice_s = in->notice_s};
+                         .notice_s = in->notice_s,
+                         .ratio_two = in->ratio_two,
+                         .ratio_three = in->ratio_three};
     return RU_OK;
 }
 
