@@ -403,7 +403,7 @@ static ru_status add(world *w, uint32_t k, ru_time at, ru_err *err)
                                   .driver = job->driver,
                                   .slack = job->slack,
                                   .stragglers = job->stragglers,
-                                  .stages = job->stages,
+                                  .stages = {.method = job->stages},
                                   .save_every = job->save_every,
                                   .save_ns = job->save_ns,
                                   .partial = job->partial,

@@ -262,6 +262,7 @@ void ru_ps_step(ru_ps *ps, const ru_event *ev, ru_effects *fx); /* MESSAGE, UP, 
 
 typedef struct ru_ps_stats {
     int64_t gets, rows_sent, updates, rows_merged, duplicates, refused, shards_sent, waits;
+    int64_t read_bytes, write_bytes; /* of this process's executors */
 } ru_ps_stats;
 const ru_ps_stats *ru_ps_stats_of(const ru_ps *ps);
 

@@ -337,6 +337,7 @@ static void ask_update(ru_ps *ps, ru_ps_tag tag, uint32_t shard, uint32_t n_runs
         }
     }
     ps->count[shard] = 0;
+    ps->stats.write_bytes += a->body_bytes;
     ps->unacked[tag.flow]++;
     ask_send(ps, q, now, fx);
 }
@@ -526,6 +527,7 @@ void rui_ps_answer(ru_ps *ps, uint32_t what, const rui_ps_head *h, const void *b
             return;
         }
         take_rows(ps, i, h->need, body);
+        ps->stats.read_bytes += body_bytes;
         wake(ps, i, now, fx);
         ask_over(ps, i);
     } else if (what == RUI_PS_ACK && a->what == RUI_PS_UPDATE) {

@@ -141,6 +141,18 @@ static const ru_conf_field stages_fields[] = {
             "do not compute; ratio: by the number of transient workers for each reliable one; "
             "auto: the stage with the shortest predicted clock; off: workers are not "
             "distinguished, and there are no copies"),
+    {.name = "notice",
+     .type = RU_CONF_TIME,
+     .offset = offsetof(ru_app_job_stages, notice_ns),
+     .def = "120s",
+     .min = 0,
+     .max = 1e15,
+     .help = "time between the notice that a machine is taken away and its end; what is not copied "
+             "can be sent in half of it"},
+    ROW(F64, ru_app_job_stages, r12, .def = "1", .min = 0, .max = 1e9, .open = true,
+        .help = "ratio: stage 2 above so many transient workers for each reliable one"),
+    ROW(F64, ru_app_job_stages, r23, .def = "15", .min = 0, .max = 1e9, .open = true,
+        .help = "ratio: stage 3 above so many"),
 };
 static const ru_conf_table stages_table =
     TABLE(stages, ru_app_job_stages, .help = "workers on machines that may be taken away");

@@ -60,6 +60,8 @@ typedef enum ru_app_stages {
 /* Workers on machines that may be taken away. */
 typedef struct ru_app_job_stages {
     uint32_t method; /* ru_app_stages */
+    int64_t notice_ns;
+    double r12, r23;
 } ru_app_job_stages;
 
 /* The app's own settings stand behind it, at ru_app_job_config. */

@@ -627,7 +627,7 @@ static ru_status open_store(ru_engine *e, ru_err *err)
                               .seed = s->seed,
                               .ordered = o->driver == RU_ENGINE_BSP,
                               .partial = o->partial,
-                              .copies = o->stages != RU_ENGINE_STAGES_OFF,
+                              .copies = o->stages.method != RU_ENGINE_STAGES_OFF,
                               .background = UINT64_C(1) << RUI_ENGINE_COPY,
                               .rounds = s->rounds,
                               .chan = o->chan,

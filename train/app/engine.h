@@ -61,6 +61,12 @@ typedef enum ru_engine_stragglers {
  * + ru_stage_method. */
 enum { RU_ENGINE_STAGES_OFF, RU_ENGINE_STAGES };
 
+typedef struct ru_engine_stages {
+    uint32_t method;
+    int64_t notice_ns;             /* before a machine is taken away; 0: 120 s */
+    double ratio_two, ratio_three; /* as in ru_stage_in */
+} ru_engine_stages;
+
 /* A checkpoint: everything as of the beginning of `clock`. `generation` in which it was written;
  * 0: none. */
 typedef struct ru_engine_ckpt {
@@ -156,7 +162,7 @@ typedef struct ru_engine_options {
     uint32_t driver;     /* ru_engine_driver; apps with rotation or arguments: bsp */
     uint32_t slack;      /* ssp: clocks that an executor may be ahead of the slowest */
     uint32_t stragglers; /* ru_engine_stragglers */
-    uint32_t stages;     /* RU_ENGINE_STAGES_OFF, or RU_ENGINE_STAGES + ru_stage_method */
+    ru_engine_stages stages;
     uint32_t save_every; /* clocks between checkpoints; 0: by time */
     int64_t save_ns;     /* time between checkpoints; 0: one at the end */
     /* When members die the others go on, and what they held is rebuilt from older copies. Without,
@@ -189,6 +195,9 @@ typedef struct ru_engine_options {
      * the end. */
     void (*reassigned)(void *self, const ru_reassign_in *in, const ru_engine_slices *slices,
                        int64_t clock_ns);
+    /* Leader: plan/stage answers `in` (view until return), and this is in force soon. clock_s: a
+     * clock took so long before; 0: not known. in NULL: the end. */
+    void (*staged)(void *self, const ru_stage_in *in, double clock_s, ru_time now);
     void *news_self;
 } ru_engine_options;
 

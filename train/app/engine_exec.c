@@ -523,6 +523,7 @@ void rui_exec_tell(ru_engine *e, uint32_t k, ru_time now, ru_effects *fx)
          c++) {
         rui_engine_head h = {.executor = k, .clock = c, .cpu_ns = x->done_cpu[c % e->window]};
         rui_slice_told(e, k, c, &h);
+        rui_stage_facts(e, &h);
         rui_engine_send(e, ru_member_leader(e->opt.member), RUI_ENGINE_DONE, &h,
                         x->done + c % e->window * e->sums_n, e->sums_n * (int64_t)sizeof *x->done,
                         now, fx);

@@ -12,7 +12,8 @@
  *   engine_recover.c objects whose holder died
  *   engine_trace.c  records of what executors do and wait for
  *   engine_copy.c   copies of objects in the memory of reliable members
- *   engine_stage.c  the leader: clocks that are committed, stages
+ *   engine_stage.c  the leader: clocks that are committed
+ *   engine_place.c  the leader: stages, by what is measured
  *
  * Thread: loop only. */
 #ifndef RU_TRAIN_APP_ENGINE_IMPL_H
@@ -72,7 +73,10 @@ typedef struct rui_engine_head {
     uint32_t kept;         /* CLOCK: the last one that is committed; NONE: none */
     uint32_t since;        /* COPY: what changed since this clock; NONE: all of it */
     int64_t cpu_ns, bytes; /* DONE */
-    int64_t unit_ns;       /* DONE: engine_slice.c */
+    /* DONE: of this process since its last one: rows read, changes sent, time with a task; rate of
+     * its link. */
+    int64_t read_bytes, write_bytes, work_ns, link_bytes_per_s;
+    int64_t unit_ns;         /* DONE: engine_slice.c */
     ru_engine_slices slices; /* DONE: of this clock */
 } rui_engine_head;
 
@@ -168,7 +172,7 @@ typedef struct rui_copy {
     ru_time asked;
 } rui_copy;
 
-enum { RUI_COPY_CLOCKS = 64, RUI_STAGE_DRIVERS = 16 };
+enum { RUI_COPY_CLOCKS = 64, RUI_STAGE_DRIVERS = 8 };
 
 /* Copies at a member. */
 typedef struct rui_copies_all {
@@ -201,8 +205,16 @@ typedef struct rui_stager {
     ru_app_bytes driver[RUI_STAGE_DRIVERS]; /* sums and driver as of driver_clock */
     uint32_t driver_clock[RUI_STAGE_DRIVERS];
     rui_told *told, *told_last;
-    uint32_t dead; /* members, a moment ago */
-    bool written;  /* the checkpoint under way is complete, and given to the device */
+    uint32_t dead;          /* members, a moment ago */
+    bool written;           /* the checkpoint under way is complete, and given to the device */
+    uint32_t every, behind; /* clocks: between copies; closed and not committed, at most */
+    /* What was measured; engine_place.c. */
+    double read_bytes, write_bytes, work_s, clock_s; /* of all members in a clock, lately */
+    double link_bytes_per_s;                         /* the fastest that was seen; 0: not yet */
+    double sum_read, sum_write, sum_work;            /* of the clock under way */
+    ru_time closed_at;
+    uint32_t n_measured;     /* clocks since members changed or things moved */
+    uint32_t stage, servers; /* in force, or on the way; 0: none */
 } rui_stager;
 
 typedef struct rui_lead {
@@ -307,6 +319,9 @@ struct ru_engine {
     rui_rebuild **rebuild; /* [executors + shards] NULL: not rebuilt here */
     rui_saver saver;
     rui_copies_all copies;
+    uint32_t n_works; /* tasks here on the device */
+    ru_time works_since;
+    int64_t work_ns, told_work_ns, told_read_bytes, told_write_bytes; /* told with DONE */
     rui_exec *exec;
     uint32_t save;     /* clock whose checkpoint is being written + 1; 0: none */
     uint32_t save_try; /* its number */
@@ -408,7 +423,16 @@ const ru_app_bytes *rui_stage_driver(const ru_engine *e);
 RU_MUST_USE bool rui_stage_may(const ru_engine *e, const ru_node_id *nodes, uint32_t n);
 bool rui_stage_broken(const ru_engine *e, const ru_node_id *nodes,
                       uint32_t n); /* a keeper is gone */
+/* engine_place.c: the leader */
 uint32_t rui_stage_keepers(ru_engine *e, const ru_node_id *nodes, uint32_t n, bool fresh);
+void rui_stage_heard(ru_engine *e, const rui_engine_head *h); /* DONE */
+void rui_stage_end(ru_engine *e, ru_time now);                /* of the job */
+void rui_stage_measure(ru_engine *e, ru_time now);            /* a clock is closed */
+/* Does another stage pay by now? */
+RU_MUST_USE bool rui_stage_pays(ru_engine *e, ru_time now);
+/* A member: what DONE says of it. */
+void rui_stage_facts(ru_engine *e, rui_engine_head *h);
+void rui_stage_works(ru_engine *e, bool begins, ru_time now); /* a task here */
 /* Who holds what among these members, those that leave aside; `to` is what they hold now, 0:
  * nobody. false: it is not its business. */
 RU_MUST_USE bool rui_stage_place(ru_engine *e, const ru_node_id *nodes, uint32_t n, ru_node_id *to,

@@ -250,6 +250,7 @@ static void end(ru_engine *e, ru_time now, ru_effects *fx)
         e->saved.generation == e->generation && e->saved.clock == l->closed && !l->ended) {
         l->ended = true;
         rui_share_end(e, now);
+        rui_stage_end(e, now);
         rui_lead_tell(e, (ru_node_id){0}, now, fx);
     }
 }
@@ -298,6 +299,7 @@ static void hear_done(ru_engine *e, const rui_engine_head *h, const void *body, 
     memcpy(l->sums + (h->clock % e->window * e->n_execs + k) * e->sums_n, body, (size_t)bytes);
     l->done[k]++;
     rui_share_heard(e, h);
+    rui_stage_heard(e, h);
     l->cpu_ns[k] = l->cpu_ns[k] == 0 ? h->cpu_ns : (3 * l->cpu_ns[k] + h->cpu_ns) / 4;
     rui_lead_advance(e, now, fx);
 }

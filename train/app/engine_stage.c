@@ -15,8 +15,6 @@
 
 #include "train/app/engine_impl.h"
 
-enum { BEHIND = 2 };
-
 static bool on(const ru_engine *e)
 {
     return e->copies.n_keepers > 0;
@@ -26,6 +24,8 @@ ru_status rui_stage_open(ru_engine *e, ru_err *err)
 {
     rui_stager *s = &e->lead.stage;
     s->have = RU_NEW(e->arena, uint64_t, RU_MEMBERS_MAX);
+    s->every = 1;
+    s->behind = 2;
     s->copy = RUI_ENGINE_NONE;
     return s->have != NULL ? RU_OK : RU_FAIL(err, RU_E_MEM, "no memory for the stages of a job");
 }
@@ -52,34 +52,46 @@ void rui_stage_close(ru_engine *e)
 /* -- the driver of clocks that are copied ---------------------------------------------------------
  */
 
-static ru_app_bytes *driver_at(ru_engine *e, uint32_t clock)
+/* The one of a clock, or one that is not needed any more. */
+static uint32_t driver_at(const ru_engine *e, uint32_t clock)
 {
-    return &e->lead.stage.driver[clock % RUI_STAGE_DRIVERS];
+    const rui_stager *s = &e->lead.stage;
+    uint32_t spare = 0;
+    for (uint32_t k = 0; k < RUI_STAGE_DRIVERS; k++) {
+        if (s->driver[k].n > 0 && s->driver_clock[k] == clock) {
+            return k;
+        }
+        bool used =
+            s->driver[k].n > 0 && s->driver_clock[k] >= s->committed && s->driver_clock[k] < clock;
+        spare = used ? spare : k;
+    }
+    return spare;
 }
 
 static bool has_driver(const ru_engine *e, uint32_t clock)
 {
     const rui_stager *s = &e->lead.stage;
-    uint32_t slot = clock % RUI_STAGE_DRIVERS;
-    return s->driver[slot].n > 0 && s->driver_clock[slot] == clock;
+    uint32_t k = driver_at(e, clock);
+    return s->driver[k].n > 0 && s->driver_clock[k] == clock;
 }
 
 const ru_app_bytes *rui_stage_driver(const ru_engine *e)
 {
     RU_CHECK(has_driver(e, e->base.clock)); /* rui_stage_may */
-    return &e->lead.stage.driver[e->base.clock % RUI_STAGE_DRIVERS];
+    return &e->lead.stage.driver[driver_at(e, e->base.clock)];
 }
 
 static void keep_driver(ru_engine *e, ru_time now, ru_effects *fx)
 {
     const rui_lead *l = &e->lead;
-    ru_app_bytes *to = driver_at(e, l->closed);
+    uint32_t k = driver_at(e, l->closed);
+    ru_app_bytes *to = &e->lead.stage.driver[k];
     to->n = 0;
     ru_app_put(to, l->last, sizeof l->last);
     if (l->driver != NULL && e->opt.ops->drive_save != NULL) {
         e->opt.ops->drive_save(l->driver, to);
     }
-    e->lead.stage.driver_clock[l->closed % RUI_STAGE_DRIVERS] = l->closed;
+    e->lead.stage.driver_clock[k] = l->closed;
     if (to->full) {
         rui_engine_fail(e, RU_E_MEM, "there is no memory to save the driver", now, fx);
     }
@@ -107,14 +119,26 @@ bool rui_stage_safe(const ru_engine *e, uint32_t clock)
 
 bool rui_stage_may_close(const ru_engine *e)
 {
-    return !on(e) || e->lead.closed - e->lead.stage.committed < BEHIND;
+    const rui_stager *s = &e->lead.stage;
+    return !on(e) || e->lead.closed - s->committed < s->behind * s->every;
 }
 
 void rui_stage_closed(ru_engine *e, ru_time now, ru_effects *fx)
 {
-    if (on(e)) {
-        e->lead.stage.copy = e->lead.closed;
+    rui_stager *s = &e->lead.stage;
+    if (!on(e)) {
+        return;
+    }
+    uint32_t last = s->copy != RUI_ENGINE_NONE ? s->copy : s->committed;
+    rui_stage_measure(e, now);
+    if (e->lead.closed - last >= s->every || e->lead.closed == e->lead.end_clock ||
+        e->lead.closed == e->lead.barrier) {
+        s->copy = e->lead.closed;
         keep_driver(e, now, fx);
+    }
+    if (rui_stage_pays(e, now)) {
+        e->lead.plan = true;
+        ru_fx_timer(fx, RUI_ENGINE_LOOK, now);
     }
 }
 
@@ -237,118 +261,4 @@ bool rui_stage_may(const ru_engine *e, const ru_node_id *nodes, uint32_t n)
     return on(e) && l->stage.safe && !l->renew && !l->adopt && !l->stalled &&
            has_driver(e, l->stage.committed) && !rui_stage_broken(e, nodes, n) &&
            ru_member_view(e->opt.member)->epoch == e->epoch;
-}
-
-/* -- who holds what -------------------------------------------------------------------------------
- */
-
-/* Of members, or of those who want to be. */
-static ru_tier tier_of(ru_engine *e, ru_node_id node)
-{
-    ru_member_wanted w;
-    const ru_view *v = ru_member_view(e->opt.member);
-    ru_member_wanted_get(e->opt.member, &w);
-    for (uint32_t i = 0; i < w.n; i++) {
-        if (ru_node_is(w.at[i].node, node)) {
-            return w.at[i].tier;
-        }
-    }
-    for (uint32_t i = 0; i < v->n; i++) {
-        if (ru_node_is(v->at[i].node, node)) {
-            return v->at[i].tier;
-        }
-    }
-    return RU_TIER_RELIABLE;
-}
-
-uint32_t rui_stage_keepers(ru_engine *e, const ru_node_id *nodes, uint32_t n, bool fresh)
-{
-    uint32_t reliable = 0, method = e->opt.stages;
-    if (!fresh && on(e)) {
-        return e->copies.n_keepers; /* they are the first ones, and none is gone */
-    }
-    if (method == RU_ENGINE_STAGES_OFF || method == RU_ENGINE_STAGES + RU_STAGE_ALL ||
-        e->opt.driver != RU_ENGINE_BSP) {
-        return 0;
-    }
-    for (uint32_t i = 0; i < n; i++) {
-        reliable += tier_of(e, nodes[i]) == RU_TIER_RELIABLE ? 1 : 0;
-    }
-    return reliable == n ? 0 : reliable;
-}
-
-/* Machines as plan/stage counts them: reliable ones first, without those that leave. */
-static ru_node_id *machines(ru_engine *e, const ru_node_id *nodes, uint32_t n, ru_stage_in *in)
-{
-    rui_lead *l = &e->lead;
-    ru_node_id *m = RU_NEW(&l->plan_scratch, ru_node_id, n);
-    RU_CHECK(m != NULL);
-    uint32_t k = 0;
-    for (uint32_t tier = RU_TIER_RELIABLE; tier < RU_TIERS; tier++) {
-        for (uint32_t i = 0; i < n; i++) {
-            if (tier_of(e, nodes[i]) == tier && !among(l->leaver, l->n_leavers, nodes[i])) {
-                m[k++] = nodes[i];
-                in->reliable += tier == RU_TIER_RELIABLE ? 1 : 0;
-                in->transient += tier == RU_TIER_TRANSIENT ? 1 : 0;
-            }
-        }
-    }
-    return m;
-}
-
-static uint32_t *places(ru_engine *e, const ru_node_id *m, uint32_t n, const ru_node_id *now,
-                        uint32_t n_objects)
-{
-    uint32_t *at = RU_NEW(&e->lead.plan_scratch, uint32_t, n_objects);
-    RU_CHECK(at != NULL);
-    for (uint32_t o = 0; o < n_objects; o++) {
-        at[o] = UINT32_MAX;
-        for (uint32_t i = 0; i < n && at[o] == UINT32_MAX; i++) {
-            at[o] = ru_node_is(m[i], now[o]) ? i : UINT32_MAX;
-        }
-    }
-    return at;
-}
-
-bool rui_stage_place(ru_engine *e, const ru_node_id *nodes, uint32_t n, ru_node_id *to, ru_time now,
-                     ru_effects *fx)
-{
-    rui_lead *l = &e->lead;
-    ru_stage_in in = {.partitions = e->n_shards, .blocks = e->n_execs};
-    ru_stage_plan p;
-    ru_err err;
-    (void)now;
-    if (rui_stage_keepers(e, nodes, n, false) == 0) {
-        return false;
-    }
-    ru_arena_rewind(&l->plan_out, (ru_arena_mark){0});
-    ru_arena_rewind(&l->plan_scratch, (ru_arena_mark){0});
-    const ru_node_id *m = machines(e, nodes, n, &in);
-    if (in.reliable == 0) {
-        return false;
-    }
-    in.method = (ru_stage_method)(e->opt.stages - RU_ENGINE_STAGES);
-    bool needs = in.method == RU_STAGE_TWO || in.method == RU_STAGE_THREE;
-    in.method = needs && in.transient == 0 ? RU_STAGE_ONE : in.method;
-    in.owner = places(e, m, in.reliable + in.transient, to, e->n_execs);
-    in.holder = places(e, m, in.reliable + in.transient, to + e->n_execs, e->n_shards);
-    in.job = (ru_backup_job){.link_bytes_per_s = 1.25e8, .serve_bytes_per_s = 2e9, .clocks_max = 1};
-    ru_status st = ru_plan_stage(&in, &l->plan_out, &l->plan_scratch, &p, &err);
-    st = st == RU_OK ? ru_plan_stage_check(&in, &p, &l->plan_scratch, &err) : st;
-    if (st != RU_OK) {
-        ru_fx_log(fx, RU_LOG_WARN, "no stage for %u reliable and %u transient members: %s",
-                  in.reliable, in.transient, err.text);
-        return false;
-    }
-    for (uint32_t k = 0; k < e->n_execs; k++) {
-        to[k] = m[p.owner[k]];
-    }
-    for (uint32_t s = 0; s < e->n_shards; s++) {
-        /* Reliable servers have the shards that they keep. */
-        uint32_t at = p.stage == 1 ? (e->n_execs + s) % in.reliable : p.holder[s];
-        to[e->n_execs + s] = m[at];
-    }
-    ru_fx_log(fx, RU_LOG_INFO, "stage %u: %u members serve, of %u reliable and %u transient ones",
-              p.stage, p.servers, in.reliable, in.transient);
-    return true;
 }

@@ -169,6 +169,7 @@ static void run(ru_engine *e, uint32_t k, ru_time now, ru_effects *fx)
     }
     x->busy = RUI_RUNS;
     x->generation = e->generation;
+    rui_stage_works(e, true, now);
     e->opt.device->run(e->opt.device_self, &x->task);
 }
 
@@ -348,6 +349,7 @@ void ru_engine_ran(ru_engine *e, ru_engine_task *task, ru_time now, ru_effects *
         return;
     }
     RU_CHECK(x->busy == RUI_RUNS);
+    rui_stage_works(e, false, now);
     x->busy = RUI_IDLE;
     e->facts.busy_ns += task->cpu_ns;
     if (x->generation != e->generation || e->ended) {

@@ -397,6 +397,15 @@ static ru_recover_method recover_of(uint32_t method)
 
 _Static_assert((int)RU_APP_STAGES_THREE == (int)RU_STAGE_THREE, "methods of plan/stage");
 
+static ru_engine_stages stages_of(const ru_app_job_stages *s)
+{
+    bool off = s->method == RU_APP_STAGES_OFF;
+    return (ru_engine_stages){.method = off ? RU_ENGINE_STAGES_OFF : RU_ENGINE_STAGES + s->method,
+                              .notice_ns = s->notice_ns,
+                              .ratio_two = s->r12,
+                              .ratio_three = s->r23};
+}
+
 static ru_status open_engine(rui_app_worker *w, ru_err *err)
 {
     const ru_worker_options *o = w->opt->worker;
@@ -411,9 +420,7 @@ static ru_status open_engine(rui_app_worker *w, ru_err *err)
                                   .driver = job->clocks.order,
                                   .slack = job->clocks.staleness,
                                   .stragglers = job->clocks.stragglers,
-                                  .stages = job->stages.method == RU_APP_STAGES_OFF
-                                                ? (uint32_t)RU_ENGINE_STAGES_OFF
-                                                : RU_ENGINE_STAGES + job->stages.method,
+                                  .stages = stages_of(&job->stages),
                                   .save_ns = job->checkpoint.every_ns,
                                   .partial = job->recovery.method != RU_APP_RECOVER_ROLLBACK,
                                   .recover = recover_of(job->recovery.method),
@@ -436,6 +443,7 @@ static ru_status open_engine(rui_app_worker *w, ru_err *err)
                                   .planned = rui_app_planned,
                                   .saving = rui_app_saving,
                                   .recovered = rui_app_recovered,
+                                  .staged = rui_app_staged,
                                   .reassigned = rui_app_reassigned};
     RU_TRY(ru_engine_open(&eo, w->arena, &w->engine, err));
     const ru_part part = ru_engine_part(w->engine);

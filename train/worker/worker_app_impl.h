@@ -81,7 +81,7 @@ typedef struct rui_app_worker {
     bool save_told; /* the save under way is recorded */
     double save_bytes, save_s, recovery_s;
     uint32_t recoveries;
-    bool reassigned;
+    bool reassigned, staged;
     struct {
         uint32_t plan, predicted_ns;
     } moves, saves; /* the newest plan of each, low 32 bits of its id; 0: not known */
@@ -126,6 +126,7 @@ void rui_app_log_clean(const rui_app_worker *w, bool all); /* logs of earlier ru
 void rui_app_planned(void *self, const ru_moves_in *in, ru_time now);
 void rui_app_reassigned(void *self, const ru_reassign_in *in, const ru_engine_slices *slices,
                         int64_t clock_ns);
+void rui_app_staged(void *self, const ru_stage_in *in, double clock_s, ru_time now);
 void rui_app_settled(rui_app_worker *w, const ru_engine_news *n, ru_time now);
 void rui_app_saving(void *self, const ru_save_in *in, uint32_t count, ru_time now);
 void rui_app_logged(rui_app_worker *w, const ru_engine_news *n);
