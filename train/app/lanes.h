@@ -73,6 +73,31 @@ RUI_APP_INLINE lanes lanes_scan(lanes a)
         a, _mm512_castsi512_ps(_mm512_alignr_epi32(_mm512_castps_si512(a), zero, LANES - 8)));
 }
 
+RUI_APP_INLINE float lanes_last(lanes a)
+{
+    __m128 top = _mm512_extractf32x4_ps(a, 3);
+    return _mm_cvtss_f32(_mm_shuffle_ps(top, top, 3));
+}
+
+RUI_APP_INLINE __mmask16 lanes_where(const uint16_t *at, uint32_t k)
+{
+    return _mm256_cmpeq_epi16_mask(_mm256_loadu_si256((const __m256i *)(const void *)at),
+                                   _mm256_set1_epi16((short)k));
+}
+
+/* v where `at` has k. */
+RUI_APP_INLINE lanes lanes_put(lanes a, const uint16_t *at, uint32_t k, float v)
+{
+    return _mm512_mask_mov_ps(a, lanes_where(at, k), _mm512_set1_ps(v));
+}
+
+/* 1 less where `at` has k, but not below 0. */
+RUI_APP_INLINE lanes lanes_less(lanes a, const uint16_t *at, uint32_t k)
+{
+    a = _mm512_mask_sub_ps(a, lanes_where(at, k), a, _mm512_set1_ps(1.0F));
+    return _mm512_max_ps(a, _mm512_setzero_ps());
+}
+
 /* Lanes that are at most u. */
 RUI_APP_INLINE uint32_t lanes_up_to(lanes a, float u)
 {
@@ -82,9 +107,7 @@ RUI_APP_INLINE uint32_t lanes_up_to(lanes a, float u)
 /* The first of 16 numbers that is k; LANES: none. */
 RUI_APP_INLINE uint32_t lanes_first(const uint16_t *at, uint32_t k)
 {
-    uint32_t mask = _mm256_cmpeq_epi16_mask(_mm256_loadu_si256((const __m256i *)(const void *)at),
-                                            _mm256_set1_epi16((short)k));
-    return (uint32_t)__builtin_ctz(mask | 1U << LANES);
+    return (uint32_t)__builtin_ctz((uint32_t)lanes_where(at, k) | 1U << LANES);
 }
 
 #else
@@ -166,6 +189,28 @@ RUI_APP_INLINE lanes lanes_scan(lanes a)
         for (uint32_t i = step; i < LANES; i++) {
             a.v[i] = b.v[i] + b.v[i - step];
         }
+    }
+    return a;
+}
+
+RUI_APP_INLINE float lanes_last(lanes a)
+{
+    return a.v[LANES - 1];
+}
+
+RUI_APP_INLINE lanes lanes_put(lanes a, const uint16_t *at, uint32_t k, float v)
+{
+    for (uint32_t i = 0; i < LANES; i++) {
+        a.v[i] = at[i] == k ? v : a.v[i];
+    }
+    return a;
+}
+
+RUI_APP_INLINE lanes lanes_less(lanes a, const uint16_t *at, uint32_t k)
+{
+    for (uint32_t i = 0; i < LANES; i++) {
+        float less = at[i] == k ? a.v[i] - 1.0F : a.v[i];
+        a.v[i] = less > 0.0F ? less : 0.0F;
     }
     return a;
 }

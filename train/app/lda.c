@@ -208,6 +208,14 @@ static int64_t size_docs(executor *x, uint32_t *doc_max)
     return room;
 }
 
+/* Zeros from the beginning of a cache line on. */
+static void *lines(size_t n, size_t size)
+{
+    size_t bytes = (n * size + 63) / 64 * 64;
+    void *p = aligned_alloc(64, bytes);
+    return p != NULL ? memset(p, 0, bytes) : NULL;
+}
+
 static ru_status build(executor *x, ru_err *err)
 {
     const lda *l = x->l;
@@ -226,10 +234,10 @@ static ru_status build(executor *x, ru_err *err)
     c->run = calloc(l->blocks + 1, sizeof *c->run);
     c->word = calloc(runs + 1, sizeof *c->word);
     c->begin = calloc(runs + 2, sizeof *c->begin);
-    c->doc = calloc(tokens + 1, sizeof *c->doc);
+    c->doc = calloc(tokens + 2 * RUI_LDA_AHEAD, sizeof *c->doc);
     c->z = malloc(tokens * sizeof *c->z);
-    c->topic = calloc((size_t)room + 1, sizeof *c->topic);
-    c->count = calloc((size_t)room + 1, sizeof *c->count);
+    c->topic = lines((size_t)room + 1, sizeof *c->topic);
+    c->count = lines((size_t)room + 1, sizeof *c->count);
     c->nk = calloc(l->topics, sizeof *c->nk);
     c->scratch = calloc((size_t)rui_lda_scratch(l->topics, doc_max), sizeof *c->scratch);
     x->before = calloc(l->topics, sizeof *x->before);

@@ -10,6 +10,7 @@ enum {
     RUI_LDA_NONE = 0xFFFF, /* topic of a word that has none yet */
     RUI_LDA_TOPICS_MAX = 65534,
     RUI_LDA_GROUP = 16, /* topics with one common sum */
+    RUI_LDA_AHEAD = 4,  /* lists of the document so many words on are fetched */
 };
 
 /* Topics of a document: those that occur, in no order. Its room is a multiple of RUI_LDA_GROUP and
@@ -27,11 +28,11 @@ typedef struct rui_lda_corpus {
     int64_t *run;   /* [blocks + 1] first run of each block */
     uint32_t *word; /* [runs] within the block */
     int64_t *begin; /* [runs + 1] */
-    uint32_t *doc;  /* [tokens] within the part */
+    uint32_t *doc;  /* [tokens + 2 RUI_LDA_AHEAD] within the part */
     uint16_t *z;    /* [tokens] topic or RUI_LDA_NONE */
     rui_lda_doc *docs;
-    uint16_t *topic; /* of documents' topics */
-    float *count;    /* of words with the topic; parallel to `topic` */
+    uint16_t *topic; /* of documents' topics; begins on a cache line */
+    float *count;    /* of words with the topic; parallel to `topic`, begins on a cache line */
     float *nk;       /* [topics] words of each topic, as this executor knows it */
     float *scratch;  /* [rui_lda_scratch] */
 } rui_lda_corpus;

@@ -4,9 +4,13 @@
  *     p(k) ~ (n_dk + alpha) q_k,   q_k = (n_wk + beta) / (n_k + V beta)
  *          = n_dk q_k  +  alpha q_k
  * The first part has only the topics of the document. The second needs the sum of all q, which
- * stays while words of one kind are drawn, but for the two topics that each draw changes: q is kept
+ * stays while words of one kind are drawn, but for the two topics that a draw changes: q is kept
  * with sums over groups, and a draw looks at the groups first. So a draw costs as much as the
  * document has topics, not as there are topics.
+ *
+ * Most draws give a word the topic that it has. So counts stay as they are while a topic is drawn:
+ * only the numbers of the old topic are replaced by those without the word, in registers. Draws
+ * that change nothing write nothing, and the processor works on several of them at a time.
  *
  * Sums have a fixed order in lanes, so all instruction sets give the same topics.
  *
@@ -28,9 +32,19 @@ RUI_APP_INLINE float draw(uint64_t *state)
     return (float)((x ^ (x >> 31)) >> 40) * 0x1p-24F;
 }
 
+/* Of the corpus, here because the compiler must expect that a write changes what stands there. */
+typedef struct tokens {
+    rui_lda_doc *docs;
+    const uint32_t *doc;
+    uint16_t *z, *topic;
+    float *count, *nk;
+} tokens;
+
 typedef struct sampler {
-    rui_lda_corpus *c;
+    const rui_lda_corpus *c;
     uint32_t groups;
+    float alpha, beta, vocab_beta;
+    float *nk;
     float *inverse; /* [groups * LANES] 1 / (n_k + V beta) */
     float *q;       /* [groups * LANES] zeros behind the topics */
     float *sum;     /* [groups, rounded up to LANES] */
@@ -58,11 +72,10 @@ RUI_APP_INLINE void open_word(sampler *s, const float *RU_RESTRICT row)
 /* n_k and n_wk of topic k grow by `by`. */
 RUI_APP_INLINE void change(sampler *s, float *row, uint32_t k, float by)
 {
-    rui_lda_corpus *c = s->c;
     row[k] += by;
-    c->nk[k] += by;
-    s->inverse[k] = 1.0F / (c->nk[k] + c->vocab_beta);
-    float q = (row[k] + c->beta) * s->inverse[k], d = q - s->q[k];
+    s->nk[k] += by;
+    s->inverse[k] = 1.0F / (s->nk[k] + s->vocab_beta);
+    float q = (row[k] + s->beta) * s->inverse[k], d = q - s->q[k];
     s->q[k] = q;
     s->sum[k / LANES] += d;
     s->all += d;
@@ -125,42 +138,91 @@ RUI_APP_INLINE void move(rui_lda_doc *d, uint16_t *topic, float *count, uint32_t
     d->n = n;
 }
 
-/* A new topic for token i of a word. */
-RUI_APP_INLINE void token(sampler *s, float *row, int64_t i)
+/* n_dk q_k of 16 topics of a document, without a word of topic z whose q is `less` without it. */
+RUI_APP_INLINE lanes products(const sampler *s, const uint16_t *topic, const float *count,
+                              uint32_t z, float less)
 {
-    rui_lda_corpus *c = s->c;
-    rui_lda_doc *d = &c->docs[c->doc[i]];
-    uint16_t *RU_RESTRICT topic = c->topic + d->at;
-    float *RU_RESTRICT count = c->count + d->at;
-    uint32_t z = c->z[i], n = d->n, at = n, place = n, k;
+    return lanes_mul(lanes_less(lanes_load(count), topic, z),
+                     lanes_put(lanes_gather(s->q, topic), topic, z, less));
+}
+
+/* The place that the sums of one group say. */
+RUI_APP_INLINE uint32_t place_in(lanes sums, uint32_t n, float u)
+{
+    uint32_t k = lanes_up_to(sums, u);
+    return k < n ? k : n - 1;
+}
+
+/* A topic by the second part; q of topic z is `less`. */
+RUI_APP_INLINE uint32_t draw_any(sampler *s, uint32_t z, float less, float u)
+{
+    uint32_t topics = s->c->topics, at = z < topics ? z : 0;
+    float q = s->q[at], sum = s->sum[at / LANES];
+    if (z < topics) {
+        s->q[at] = less;
+        s->sum[at / LANES] = sum + (less - q);
+    }
+    uint32_t g = find(s->sum, s->groups, &u), left = topics - g * LANES;
+    uint32_t k = g * LANES + find(s->q + g * LANES, left < LANES ? left : LANES, &u);
+    s->q[at] = q;
+    s->sum[at / LANES] = sum;
+    return k;
+}
+
+/* A new topic for token i of a word. */
+RUI_APP_INLINE void token(sampler *s, float *row, const tokens *t, int64_t i)
+{
+    rui_lda_doc *d = &t->docs[t->doc[i]];
+    uint16_t *topic = t->topic + d->at;
+    float *count = t->count + d->at, less = 0.0F, all = s->all, below;
+    uint32_t z = t->z[i], n = d->n, place = n, k;
+    if (z != RUI_LDA_NONE) {
+        less = (row[z] - 1.0F + s->beta) * (1.0F / (t->nk[z] - 1.0F + s->vocab_beta));
+        all += less - s->q[z];
+    }
+    lanes sums = lanes_zero();
+    if (n <= LANES) {
+        sums = lanes_scan(products(s, topic, count, z, less));
+        below = lanes_last(sums);
+    } else {
+        for (uint32_t j = 0; j < n; j += LANES) {
+            lanes p = products(s, topic + j, count + j, z, less);
+            lanes_store(s->product + j, p);
+            sums = lanes_add(sums, p);
+        }
+        below = lanes_sum(sums);
+    }
+    float u = draw(&s->random) * (below + s->alpha * all);
+    if (u < below) {
+        place = n <= LANES ? place_in(sums, n, u) : find(s->product, n, &u);
+        k = topic[place];
+    } else {
+        k = draw_any(s, z, less, (u - below) / s->alpha);
+    }
+    if (k == z) {
+        return;
+    }
+    uint32_t at = n;
     if (z != RUI_LDA_NONE) {
         change(s, row, z, -1.0F);
         at = place_of(topic, n, z);
         count[at] -= 1.0F;
     }
-    lanes part = lanes_zero();
-    for (uint32_t j = 0; j < n; j += LANES) {
-        lanes p = lanes_mul(lanes_load(count + j), lanes_gather(s->q, topic + j));
-        lanes_store(s->product + j, p);
-        part = lanes_add(part, p);
-    }
-    float below = lanes_sum(part), u = draw(&s->random) * (below + c->alpha * s->all);
-    if (u < below) {
-        place = find(s->product, n, &u);
-        k = topic[place];
-    } else {
-        u = (u - below) / c->alpha;
-        uint32_t g = find(s->sum, s->groups, &u), left = c->topics - g * LANES;
-        k = g * LANES + find(s->q + g * LANES, left < LANES ? left : LANES, &u);
-    }
     change(s, row, k, 1.0F);
     move(d, topic, count, at, k, place);
-    c->z[i] = (uint16_t)k;
+    t->z[i] = (uint16_t)k;
 }
 
 void RUI_APP_K(rui_lda_sample)(rui_lda_corpus *c, uint32_t b, float *rows, uint64_t seed)
 {
-    sampler s = {.c = c, .groups = (c->topics + LANES - 1) / LANES, .random = seed};
+    sampler s = {.c = c,
+                 .groups = (c->topics + LANES - 1) / LANES,
+                 .alpha = c->alpha,
+                 .beta = c->beta,
+                 .vocab_beta = c->vocab_beta,
+                 .nk = c->nk,
+                 .random = seed};
+    const tokens t = {c->docs, c->doc, c->z, c->topic, c->count, c->nk};
     s.inverse = c->scratch;
     s.q = s.inverse + s.groups * LANES;
     s.sum = s.q + s.groups * LANES;
@@ -172,10 +234,11 @@ void RUI_APP_K(rui_lda_sample)(rui_lda_corpus *c, uint32_t b, float *rows, uint6
     for (int64_t r = c->run[b]; r < c->run[b + 1]; r++) {
         float *row = rows + (int64_t)c->word[r] * c->topics;
         open_word(&s, row);
-        for (int64_t i = c->begin[r]; i < c->begin[r + 1]; i++) {
-            RUI_APP_FETCH(c->topic + c->docs[c->doc[i + 2]].at);
-            RUI_APP_FETCH(c->count + c->docs[c->doc[i + 2]].at);
-            token(&s, row, i);
+        for (int64_t i = c->begin[r], end = c->begin[r + 1]; i < end; i++) {
+            RUI_APP_FETCH(t.docs + t.doc[i + 2 * RUI_LDA_AHEAD]);
+            RUI_APP_FETCH(t.topic + t.docs[t.doc[i + RUI_LDA_AHEAD]].at);
+            RUI_APP_FETCH(t.count + t.docs[t.doc[i + RUI_LDA_AHEAD]].at);
+            token(&s, row, &t, i);
         }
     }
 }
