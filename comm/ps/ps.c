@@ -26,14 +26,13 @@ static ru_status take_memory(ru_ps *ps, ru_arena *a, ru_err *err)
     ps->lost_at = RU_NEW(a, uint32_t, o->n_executors);
     ps->saved = RU_NEW(a, float *, ps->place.n_blocks);
     ps->cache = RU_NEW(a, float *, ps->place.n_blocks);
-    ps->age = RU_NEW(a, uint32_t, ps->place.n_rows);
-    ps->asked = RU_NEW(a, uint32_t, ps->place.n_rows);
-    ps->count = RU_NEW(a, uint32_t, ps->place.n_shards);
+    ps->copy = RU_NEW(a, rui_ps_copy, ps->place.n_rows);
+    ps->wants = RU_NEW(a, rui_ps_wants, ps->place.n_shards);
     ps->marked = o->copies ? RU_NEW(a, uint8_t, ps->place.n_rows) : NULL;
     if (ps->holder == NULL || ps->shard == NULL || ps->moving == NULL || ps->ask_page == NULL ||
         ps->ticket == NULL || ps->unacked == NULL || ps->replays == NULL || ps->lost_at == NULL ||
-        ps->saved == NULL || ps->cache == NULL || ps->age == NULL || ps->asked == NULL ||
-        ps->count == NULL || (o->copies && ps->marked == NULL)) {
+        ps->saved == NULL || ps->cache == NULL || ps->copy == NULL || ps->wants == NULL ||
+        (o->copies && ps->marked == NULL)) {
         return RU_FAIL(err, RU_E_MEM, "no memory for a store of %u rows", ps->place.n_rows);
     }
     ps->ask_free = RUI_PS_NONE;

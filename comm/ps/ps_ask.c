@@ -108,8 +108,7 @@ void rui_ps_ask_reset(ru_ps *ps)
     memset(ps->ticket, 0, ps->opt.tickets * sizeof *ps->ticket);
     memset(ps->unacked, 0, ps->opt.flows * sizeof *ps->unacked);
     memset(ps->replays, 0, ps->opt.n_executors * sizeof *ps->replays);
-    memset(ps->age, 0, ps->place.n_rows * sizeof *ps->age);
-    memset(ps->asked, 0, ps->place.n_rows * sizeof *ps->asked);
+    memset(ps->copy, 0, ps->place.n_rows * sizeof *ps->copy);
 }
 
 /* -- reading -------------------------------------------------------------------------------------
@@ -121,18 +120,29 @@ static void run_room(ru_ps *ps, uint32_t n)
         return;
     }
     uint32_t cap = n < 256 ? 256 : 2 * n;
-    rui_ps_run *run = ru_bufs_need(&ps->bufs, cap * (int64_t)sizeof *run);
-    uint32_t *shard = ru_bufs_need(&ps->bufs, cap * (int64_t)sizeof *shard);
-    RU_CHECK(run != NULL && shard != NULL);
+    rui_ps_wanted *run = ru_bufs_need(&ps->bufs, cap * (int64_t)sizeof *run);
+    RU_CHECK(run != NULL);
     if (ps->run_cap > 0) {
         memcpy(run, ps->run, ps->run_cap * sizeof *run);
-        memcpy(shard, ps->run_shard, ps->run_cap * sizeof *shard);
     }
     ru_bufs_put(&ps->bufs, ps->run);
-    ru_bufs_put(&ps->bufs, ps->run_shard);
     ps->run = run;
-    ps->run_shard = shard;
     ps->run_cap = cap;
+}
+
+/* One more run of scratch, the last of its shard. */
+static void run_add(ru_ps *ps, uint32_t i, uint32_t row, uint32_t n, uint32_t shard, uint32_t table)
+{
+    rui_ps_wants *w = &ps->wants[shard];
+    run_room(ps, i + 1);
+    ps->run[i] = (rui_ps_wanted){{row, n}, shard, table, RUI_PS_NONE, 0};
+    if (w->n_runs == 0) {
+        w->first = i;
+    } else {
+        ps->run[w->last].next = i;
+    }
+    w->last = i;
+    w->n_runs++;
 }
 
 static void wait_for(ru_ps *ps, uint32_t ticket, uint32_t i)
@@ -146,51 +156,47 @@ static void wait_for(ru_ps *ps, uint32_t ticket, uint32_t i)
 
 /* Rows of one block that must be asked for, as runs of scratch; rows under way are waited for. */
 static uint32_t missing(ru_ps *ps, uint32_t ticket, uint32_t need, bool fresh, uint32_t row,
-                        uint32_t n, uint32_t shard, uint32_t n_runs)
+                        uint32_t n, uint32_t shard, uint32_t table, uint32_t n_runs)
 {
     for (uint32_t i = 0; i < n; i++) {
-        uint32_t r = row + i, q = ps->asked[r];
+        uint32_t r = row + i, q = ps->copy[r].asked;
         /* Not one that waits for a later clock: that may wait for this executor. */
         if (q != 0 && rui_ps_ask_at(ps, q - 1)->head.need == need) {
             wait_for(ps, ticket, q - 1);
             continue;
         }
-        if (!fresh && ps->age[r] > need) {
+        if (!fresh && ps->copy[r].age > need) {
             continue;
         }
-        rui_ps_run *last = n_runs > 0 ? &ps->run[n_runs - 1] : NULL;
+        rui_ps_run *last = n_runs > 0 ? &ps->run[n_runs - 1].run : NULL;
         if (i > 0 && last != NULL && last->row + last->n == r) {
             last->n++;
             continue;
         }
-        run_room(ps, n_runs + 1);
-        ps->run[n_runs] = (rui_ps_run){r, 1};
-        ps->run_shard[n_runs++] = shard;
+        run_add(ps, n_runs++, r, 1, shard, table);
     }
     return n_runs;
 }
 
 /* One request for the runs of one shard. */
-static void ask_rows(ru_ps *ps, uint32_t ticket, uint32_t need, uint32_t shard, uint32_t n_runs,
-                     ru_time now, ru_effects *fx)
+static void ask_rows(ru_ps *ps, uint32_t ticket, uint32_t need, uint32_t shard, ru_time now,
+                     ru_effects *fx)
 {
-    uint32_t q = ask_new(ps), n = ps->count[shard], k = 0;
+    uint32_t q = ask_new(ps), n = ps->wants[shard].n_runs, k = 0;
     rui_ps_ask *a = rui_ps_ask_at(ps, q);
     a->what = RUI_PS_GET;
     a->head = (rui_ps_head){.shard = shard, .need = need, .n_runs = n};
     a->body_bytes = n * (int64_t)sizeof(rui_ps_run);
     rui_ps_run *run = a->body = ru_bufs_need(&ps->bufs, a->body_bytes);
     RU_CHECK(run != NULL);
-    for (uint32_t i = 0; i < n_runs; i++) {
-        if (ps->run_shard[i] != shard) {
-            continue;
+    for (uint32_t i = ps->wants[shard].first; i != RUI_PS_NONE; i = ps->run[i].next) {
+        run[k] = ps->run[i].run;
+        for (uint32_t r = 0; r < run[k].n; r++) {
+            ps->copy[run[k].row + r].asked = q + 1;
         }
-        run[k++] = ps->run[i];
-        for (uint32_t r = 0; r < ps->run[i].n; r++) {
-            ps->asked[ps->run[i].row + r] = q + 1;
-        }
+        k++;
     }
-    ps->count[shard] = 0;
+    ps->wants[shard].n_runs = 0;
     wait_for(ps, ticket, q);
     ask_send(ps, q, now, fx);
 }
@@ -206,20 +212,17 @@ bool ru_ps_fetch(ru_ps *ps, uint32_t ticket, uint32_t need, uint32_t step, bool 
         uint32_t t = rows[k].table, row = p->first[t] + rows[k].first, end = row + rows[k].n;
         RU_CHECK(t < p->n_tables && end <= p->first[t + 1]);
         while (row < end) {
-            uint32_t many = rui_ps_block_left(p, t, row, end - row);
-            uint32_t shard = p->shard[rui_ps_block_of(p, t, row)];
+            uint32_t b = rui_ps_block_of(p, t, row), shard = p->shard[b];
+            uint32_t many = rui_ps_block_left(p, b, row, end - row);
             uint32_t age = shard < p->n_spread ? need : step;
-            n_runs = missing(ps, ticket, age, fresh, row, many, shard, n_runs);
+            n_runs = missing(ps, ticket, age, fresh, row, many, shard, t, n_runs);
             row += many;
         }
     }
     for (uint32_t i = 0; i < n_runs; i++) {
-        ps->count[ps->run_shard[i]]++;
-    }
-    for (uint32_t i = 0; i < n_runs; i++) {
-        if (ps->count[ps->run_shard[i]] > 0) {
-            uint32_t age = ps->run_shard[i] < p->n_spread ? need : step;
-            ask_rows(ps, ticket, age, ps->run_shard[i], n_runs, now, fx);
+        uint32_t shard = ps->run[i].shard;
+        if (ps->wants[shard].n_runs > 0) {
+            ask_rows(ps, ticket, shard < p->n_spread ? need : step, shard, now, fx);
         }
     }
     if (ps->ticket[ticket].waits == 0) {
@@ -249,8 +252,8 @@ void ru_ps_read(const ru_ps *ps, const ru_ps_rows *rows, float *into)
     uint32_t t = rows->table, row = p->first[t] + rows->first, end = row + rows->n;
     uint32_t width = p->table[t].width;
     while (row < end) {
-        uint32_t n = rui_ps_block_left(p, t, row, end - row);
         uint32_t b = rui_ps_block_of(p, t, row), in = row - p->block_row[b];
+        uint32_t n = rui_ps_block_left(p, b, row, end - row);
         const float *from = ps->cache[b];
         RU_CHECK(from != NULL);
         memcpy(into, from + (int64_t)in * width, (size_t)n * width * 4);
@@ -268,12 +271,12 @@ static void take_rows(ru_ps *ps, uint32_t q, uint32_t closed, const float *from)
         uint32_t t = rui_ps_table_of(p, run[k].row), width = p->table[t].width;
         float *to = cached(ps, t, run[k].row);
         for (uint32_t i = 0; i < run[k].n; i++, from += width) {
-            uint32_t r = run[k].row + i;
-            if (ps->age[r] <= closed + 1) { /* answers may overtake each other */
+            rui_ps_copy *c = &ps->copy[run[k].row + i];
+            if (c->age <= closed + 1) { /* answers may overtake each other */
                 memcpy(to + (int64_t)i * width, from, (size_t)width * 4);
-                ps->age[r] = closed + 1;
+                c->age = closed + 1;
             }
-            ps->asked[r] = ps->asked[r] == q + 1 ? 0 : ps->asked[r];
+            c->asked = c->asked == q + 1 ? 0 : c->asked;
         }
     }
 }
@@ -305,16 +308,16 @@ void ru_ps_forget(ru_ps *ps, uint32_t ticket)
 /* -- changing ------------------------------------------------------------------------------------
  */
 
-static void ask_update(ru_ps *ps, ru_ps_tag tag, uint32_t shard, uint32_t n_runs,
-                       const int64_t *offset, const float *change, ru_time now, ru_effects *fx)
+static void ask_update(ru_ps *ps, ru_ps_tag tag, uint32_t shard, const float *change, ru_time now,
+                       ru_effects *fx)
 {
     const rui_ps_place *p = &ps->place;
-    uint32_t n = ps->count[shard], q = ask_new(ps), k = 0;
+    uint32_t n = ps->wants[shard].n_runs, first = n > 0 ? ps->wants[shard].first : RUI_PS_NONE;
+    uint32_t q = ask_new(ps), k = 0;
     rui_ps_ask *a = rui_ps_ask_at(ps, q);
     int64_t floats = 0;
-    for (uint32_t i = 0; i < n_runs; i++) {
-        uint32_t t = ps->run_shard[i] == shard ? rui_ps_table_of(p, ps->run[i].row) : 0;
-        floats += ps->run_shard[i] == shard ? (int64_t)ps->run[i].n * p->table[t].width : 0;
+    for (uint32_t i = first; i != RUI_PS_NONE; i = ps->run[i].next) {
+        floats += (int64_t)ps->run[i].run.n * p->table[ps->run[i].table].width;
     }
     a->what = RUI_PS_UPDATE;
     a->flow = tag.flow;
@@ -328,15 +331,13 @@ static void ask_update(ru_ps *ps, ru_ps_tag tag, uint32_t shard, uint32_t n_runs
     rui_ps_run *run = a->body = ru_bufs_need(&ps->bufs, a->body_bytes);
     RU_CHECK(run != NULL);
     float *to = (float *)(void *)(run + n);
-    for (uint32_t i = 0; i < n_runs; i++) {
-        if (ps->run_shard[i] == shard) {
-            uint32_t width = p->table[rui_ps_table_of(p, ps->run[i].row)].width;
-            run[k++] = ps->run[i];
-            memcpy(to, change + offset[i], (size_t)ps->run[i].n * width * 4);
-            to += (int64_t)ps->run[i].n * width;
-        }
+    for (uint32_t i = first; i != RUI_PS_NONE; i = ps->run[i].next) {
+        int64_t many = (int64_t)ps->run[i].run.n * p->table[ps->run[i].table].width;
+        run[k++] = ps->run[i].run;
+        memcpy(to, change + ps->run[i].offset, (size_t)many * 4);
+        to += many;
     }
-    ps->count[shard] = 0;
+    ps->wants[shard].n_runs = 0;
     ps->stats.write_bytes += a->body_bytes;
     ps->unacked[tag.flow]++;
     ask_send(ps, q, now, fx);
@@ -347,35 +348,29 @@ bool ru_ps_update(ru_ps *ps, ru_ps_tag tag, uint32_t block, const ru_ps_rows *ro
 {
     const rui_ps_place *p = &ps->place;
     uint32_t n_runs = 0;
+    int64_t offset = 0;
     RU_CHECK(tag.executor < ps->opt.n_executors && tag.flow < ps->opt.flows &&
              ps->unacked[tag.flow] == 0);
     for (uint32_t k = 0; k < n; k++) {
         uint32_t t = rows[k].table, row = p->first[t] + rows[k].first, end = row + rows[k].n;
         RU_CHECK(t < p->n_tables && end <= p->first[t + 1]);
         while (row < end) {
-            uint32_t many = rui_ps_block_left(p, t, row, end - row);
-            run_room(ps, n_runs + 1);
-            ps->run[n_runs] = (rui_ps_run){row, many};
-            ps->run_shard[n_runs] = p->shard[rui_ps_block_of(p, t, row)];
-            ps->count[ps->run_shard[n_runs++]]++;
+            uint32_t b = rui_ps_block_of(p, t, row);
+            uint32_t many = rui_ps_block_left(p, b, row, end - row);
+            run_add(ps, n_runs, row, many, p->shard[b], t);
+            ps->run[n_runs++].offset = offset;
+            offset += (int64_t)many * p->table[t].width;
             row += many;
         }
     }
-    int64_t *offset = ru_bufs_need(&ps->bufs, (n_runs + 1) * (int64_t)sizeof *offset), at = 0;
-    RU_CHECK(offset != NULL);
-    for (uint32_t i = 0; i < n_runs; i++) {
-        offset[i] = at;
-        at += (int64_t)ps->run[i].n * p->table[rui_ps_table_of(p, ps->run[i].row)].width;
-    }
-    if (p->n_shards > p->n_spread && ps->count[p->n_spread + block] == 0) {
-        ask_update(ps, tag, p->n_spread + block, n_runs, offset, change, now, fx);
+    if (p->n_shards > p->n_spread && ps->wants[p->n_spread + block].n_runs == 0) {
+        ask_update(ps, tag, p->n_spread + block, change, now, fx);
     }
     for (uint32_t i = 0; i < n_runs; i++) {
-        if (ps->count[ps->run_shard[i]] > 0) {
-            ask_update(ps, tag, ps->run_shard[i], n_runs, offset, change, now, fx);
+        if (ps->wants[ps->run[i].shard].n_runs > 0) {
+            ask_update(ps, tag, ps->run[i].shard, change, now, fx);
         }
     }
-    ru_bufs_put(&ps->bufs, offset);
     return ps->unacked[tag.flow] == 0;
 }
 

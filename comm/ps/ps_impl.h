@@ -77,11 +77,29 @@ typedef struct rui_ps_place {
 
 RU_MUST_USE ru_status rui_ps_place_open(const ru_ps_options *opt, ru_arena *arena,
                                         rui_ps_place *out, ru_err *err);
-uint32_t rui_ps_table_of(const rui_ps_place *p, uint32_t row);
-uint32_t rui_ps_block_of(const rui_ps_place *p, uint32_t table, uint32_t row);
-/* Rows from `row` on that are in its block, at most n. */
-uint32_t rui_ps_block_left(const rui_ps_place *p, uint32_t table, uint32_t row, uint32_t n);
 uint32_t rui_ps_block_table(const rui_ps_place *p, uint32_t block);
+uint32_t rui_ps_block_cut(const rui_ps_place *p, uint32_t table, uint32_t row);
+static inline uint32_t rui_ps_table_of(const rui_ps_place *p, uint32_t row)
+{
+    uint32_t t = 0;
+    while (row >= p->first[t + 1]) {
+        t++;
+    }
+    return t;
+}
+static inline uint32_t rui_ps_block_of(const rui_ps_place *p, uint32_t table, uint32_t row)
+{
+    return p->block_rows[table] > 0
+               ? p->block_first[table] + (row - p->first[table]) / p->block_rows[table]
+               : rui_ps_block_cut(p, table, row);
+}
+/* Rows from `row` on that are in its block, at most n. */
+static inline uint32_t rui_ps_block_left(const rui_ps_place *p, uint32_t block, uint32_t row,
+                                         uint32_t n)
+{
+    uint32_t left = p->block_row[block + 1] - row;
+    return left < n ? left : n;
+}
 /* Floats of a row in a shard; what is sent has `width`. */
 static inline uint32_t rui_ps_stride(const rui_ps_place *p, uint32_t table)
 {
@@ -150,6 +168,24 @@ typedef struct rui_ps_ask {
     uint64_t *tickets; /* [ticket_words] who waits for a GET */
 } rui_ps_ask;
 
+/* A row in the cache. */
+typedef struct rui_ps_copy {
+    uint32_t age;   /* clocks closed of the copy + 1; 0: none */
+    uint32_t asked; /* request that fetches it + 1; 0: none */
+} rui_ps_copy;
+
+/* Rows that are asked for or changed now: a list for each shard. */
+typedef struct rui_ps_wanted {
+    rui_ps_run run;
+    uint32_t shard, table;
+    uint32_t next;  /* of its shard; RUI_PS_NONE: the last */
+    int64_t offset; /* of its changes, in floats */
+} rui_ps_wanted;
+
+typedef struct rui_ps_wants {
+    uint32_t n_runs, first, last; /* n_runs 0: nothing */
+} rui_ps_wants;
+
 typedef struct rui_ps_ticket {
     bool active;
     uint32_t waits; /* requests */
@@ -173,15 +209,13 @@ struct ru_ps {
     uint32_t ask_free, ask_top, serial;
     uint32_t ticket_words;
     rui_ps_ticket *ticket;
-    uint32_t *unacked; /* [flows] requests of an update under way */
-    uint32_t *replays; /* [executors] those that are sent again */
-    float **cache;     /* [n_blocks] */
-    uint32_t *age;     /* [n_rows] clocks closed of the copy + 1; 0: none */
-    uint32_t *asked;   /* [n_rows] request that fetches it + 1 */
-    rui_ps_run *run;   /* scratch, a buffer: [run_cap] */
-    uint32_t *run_shard;
+    uint32_t *unacked;  /* [flows] requests of an update under way */
+    uint32_t *replays;  /* [executors] those that are sent again */
+    float **cache;      /* [n_blocks] */
+    rui_ps_copy *copy;  /* [n_rows] */
+    rui_ps_wanted *run; /* scratch, a buffer: [run_cap] */
     uint32_t run_cap;
-    uint32_t *count; /* [shards] scratch */
+    rui_ps_wants *wants; /* [shards] scratch */
     bool retry_set;
     uint8_t *marked;    /* [n_rows] it changed since ru_ps_unmark; NULL: without copies */
     float **saved;      /* [n_blocks] as they are stored; NULL: not known */

@@ -129,15 +129,6 @@ ru_status rui_ps_place_open(const ru_ps_options *opt, ru_arena *arena, rui_ps_pl
     return RU_OK;
 }
 
-uint32_t rui_ps_table_of(const rui_ps_place *p, uint32_t row)
-{
-    uint32_t t = 0;
-    while (row >= p->first[t + 1]) {
-        t++;
-    }
-    return t;
-}
-
 uint32_t rui_ps_block_table(const rui_ps_place *p, uint32_t block)
 {
     uint32_t t = 0;
@@ -147,11 +138,8 @@ uint32_t rui_ps_block_table(const rui_ps_place *p, uint32_t block)
     return t;
 }
 
-uint32_t rui_ps_block_of(const rui_ps_place *p, uint32_t table, uint32_t row)
+uint32_t rui_ps_block_cut(const rui_ps_place *p, uint32_t table, uint32_t row)
 {
-    if (p->block_rows[table] > 0) {
-        return p->block_first[table] + (row - p->first[table]) / p->block_rows[table];
-    }
     uint32_t lo = p->block_first[table], hi = p->block_first[table + 1]; /* the last not after it */
     while (hi - lo > 1) {
         uint32_t mid = lo + (hi - lo) / 2;
@@ -159,10 +147,4 @@ uint32_t rui_ps_block_of(const rui_ps_place *p, uint32_t table, uint32_t row)
         hi = p->block_row[mid] <= row ? hi : mid;
     }
     return lo;
-}
-
-uint32_t rui_ps_block_left(const rui_ps_place *p, uint32_t table, uint32_t row, uint32_t n)
-{
-    uint32_t left = p->block_row[rui_ps_block_of(p, table, row) + 1] - row;
-    return left < n ? left : n;
 }

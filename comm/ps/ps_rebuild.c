@@ -34,7 +34,7 @@ bool ru_ps_leaving(const ru_ps *ps, uint32_t k, ru_node_id to)
 static uint32_t alike(const ru_ps *ps, uint32_t r, uint32_t end)
 {
     uint32_t n = 1;
-    while (r + n < end && ps->age[r + n] == ps->age[r]) {
+    while (r + n < end && ps->copy[r + n].age == ps->copy[r].age) {
         n++;
     }
     return n;
@@ -51,10 +51,10 @@ void *ru_ps_copies(ru_ps *ps, uint32_t shard, int64_t *n)
             uint32_t rows;
             for (uint32_t r = p->block_row[b]; r < p->block_row[b + 1]; r += rows) {
                 rows = alike(ps, r, p->block_row[b + 1]);
-                if (ps->age[r] == 0 || ps->cache[b] == NULL) {
+                if (ps->copy[r].age == 0 || ps->cache[b] == NULL) {
                     continue;
                 }
-                const copies c = {r, rows, ps->age[r] - 1, 0};
+                const copies c = {r, rows, ps->copy[r].age - 1, 0};
                 size_t bytes = (size_t)rows * width * 4;
                 *n += (int64_t)(sizeof c + bytes);
                 if (out != NULL) {

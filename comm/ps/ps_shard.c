@@ -79,10 +79,8 @@ bool rui_ps_runs_ok(const ru_ps *ps, uint32_t s, const void *body, int64_t body_
         if (run[k].row >= p->n_rows || run[k].n < 1) {
             return false;
         }
-        uint32_t t = rui_ps_table_of(p, run[k].row);
-        if (run[k].n > p->first[t + 1] - run[k].row ||
-            rui_ps_block_left(p, t, run[k].row, run[k].n) != run[k].n ||
-            p->shard[rui_ps_block_of(p, t, run[k].row)] != s) {
+        uint32_t t = rui_ps_table_of(p, run[k].row), b = rui_ps_block_of(p, t, run[k].row);
+        if (run[k].n > p->block_row[b + 1] - run[k].row || p->shard[b] != s) {
             return false;
         }
         *floats += (int64_t)run[k].n * p->table[t].width;

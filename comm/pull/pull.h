@@ -24,7 +24,7 @@ typedef struct ru_pull ru_pull;
 
 enum {
     RU_PULL_HEAD_MAX = 192,
-    RU_PULL_SMALL_MAX = 4096, /* bodies up to here travel in the message */
+    RU_PULL_SMALL_MAX = 16384, /* bodies up to here travel in the message */
     RU_PULL_OFFERS_MAX = 32,
     RU_PULL_MESSAGES = 3, /* numbers of messages that it uses */
 };
