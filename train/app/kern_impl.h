@@ -29,10 +29,12 @@
 
 #include "train/app/lda_impl.h"
 #include "train/app/mf_kern.h"
+#include "train/app/rule_kern.h"
 
 #define RUI_X(isa)                                                                        \
     void rui_lda_sample_##isa(rui_lda_corpus *c, uint32_t b, float *rows, uint64_t seed); \
-    double rui_mf_sgd_##isa(const rui_mf_ratings *r, const rui_mf_step *s);
+    double rui_mf_sgd_##isa(const rui_mf_ratings *r, const rui_mf_step *s);               \
+    void rui_rule_add_##isa(float *x, const float *g, uint32_t n, float by);
 RUI_APP_ISAS(RUI_X)
 #undef RUI_X
 

@@ -2,6 +2,8 @@
 
 #include <math.h>
 
+#include "train/app/rule_kern.h"
+
 /* adam-2014: the paper's constants. */
 static const float BETA1 = 0.9F, BETA2 = 0.999F, EPSILON = 1e-8F;
 
@@ -73,14 +75,10 @@ void ru_rule_merge(const ru_app_ops *ops, const void *self, const ru_app_table *
     float lr = (float)table->lr;
     switch ((ru_app_rule)table->rule) {
     case RU_APP_ADD:
-        for (uint32_t i = 0; i < table->width; i++) {
-            value[i] += update[i];
-        }
+        rui_rule_add(value, update, table->width, 1.0F);
         break;
     case RU_APP_STEP:
-        for (uint32_t i = 0; i < table->width; i++) {
-            value[i] -= lr * update[i];
-        }
+        rui_rule_add(value, update, table->width, -lr);
         break;
     case RU_APP_ADAGRAD:
         adagrad(table, value, extra, update);
