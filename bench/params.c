@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "bench/params_store.h"
 #include "data/make.h"
 #include "env/clock.h"
 #include "env/file.h"
@@ -17,7 +18,7 @@
 #include "train/app/app_run.h"
 #include "train/app/local.h"
 
-enum { PASSES_MAX = 200 };
+enum { PASSES_MAX = 200, PEERS_MAX = 3 };
 
 typedef struct task {
     const char *name, *unit;
@@ -28,7 +29,7 @@ typedef struct task {
         const char *side, *install;
         int64_t passes;
         bool speed; /* passes alone are compared */
-    } peers[2];
+    } peers[PEERS_MAX];
 } task;
 
 static const task tasks[] = {
@@ -45,7 +46,8 @@ static const task tasks[] = {
      /* What pip builds of libmf 0.9.2 does not fit these data: the error of its training ratings
       * stays above their deviation for every eta and lambda tried. */
      {{"libmf", "pip install libmf", 20, true},
-      {"surprise", "pip install scikit-surprise", 20, false}}},
+      {"surprise", "pip install scikit-surprise", 20, false},
+      {"cornac", "pip install cornac", 20, false}}},
     {"lda",
      "words",
      "topics",
@@ -144,6 +146,16 @@ static ru_status answer(ours *o, const char *line, ru_err *err)
 
 ru_status ru_bench_params_worker(const char *const *words, uint32_t n, ru_err *err)
 {
+    static const struct {
+        const char *name;
+        ru_status (*fn)(const char *const *words, uint32_t n, ru_err *err);
+    } others[] = {{"store", rui_store_worker},
+                  {"store-server", rui_store_server}};
+    for (uint32_t k = 0; n > 1 && k < RU_ARRAY_LEN(others); k++) {
+        if (strcmp(words[1], others[k].name) == 0) {
+            return others[k].fn(words, n, err);
+        }
+    }
     if (n != 4) {
         return RU_FAIL(err, RU_E_USAGE, "a worker of params needs: params mf|lda THREADS DIR");
     }
@@ -326,7 +338,8 @@ ru_status ru_bench_params(ru_bench *b, ru_err *err)
         RU_TRY(ru_data_make(&make, &report, err));
         RU_TRY(count_of(t, dir, &p.count, err));
         for (p.threads = 1; p.threads <= 2; p.threads++) {
-            for (uint32_t k = 0; k < 2 && (b->threads == 0 || b->threads == p.threads); k++) {
+            bool wanted = b->threads == 0 || b->threads == p.threads;
+            for (uint32_t k = 0; wanted && k < PEERS_MAX && t->peers[k].side != NULL; k++) {
                 RU_TRY(one_peer(b, &p, k, err));
             }
         }

@@ -1,6 +1,6 @@
 """A peer of `rubato bench params`: one program of matrix factorisation or topics behind a line protocol.
 
-    params_peer.py --side libmf|surprise|tomotopy|lda --dir DIR --rank N --threads N
+    params_peer.py --side libmf|surprise|cornac|tomotopy|lda --dir DIR --rank N --threads N
 
 DIR holds train.csv and test.csv (ratings) or train.svm and test.svm (documents). It prints a line of JSON
 when ready, then answers: "run K" -> "SECONDS OBJECTIVE" of K passes from the start; "rss"; "quit". The
@@ -87,6 +87,26 @@ def surprise(args):
     return run, "surprise " + s.__version__
 
 
+def cornac(args):
+    import cornac as c
+    train, test = ratings(args.dir + "/train.csv"), ratings(args.dir + "/test.csv")
+    data = c.data.Dataset.from_uir([(int(u), int(i), r) for u, i, r in train], seed=1)
+    users = np.array([data.uid_map[int(u)] for u in test[:, 0]])
+    items = np.array([data.iid_map[int(i)] for i in test[:, 1]])
+
+    def run(k):
+        m = c.models.MF(k=args.rank, max_iter=k, learning_rate=0.02, lambda_reg=0.03, use_bias=True,
+                        early_stop=False, num_threads=args.threads, verbose=False, seed=1)
+        t0 = time.perf_counter()
+        m.fit(data)
+        seconds = time.perf_counter() - t0
+        y = m.global_mean + m.u_biases[users] + m.i_biases[items]
+        y += np.sum(m.u_factors[users] * m.i_factors[items], axis=1)
+        return seconds, float(np.sqrt(np.mean((y - test[:, 2]) ** 2)))
+
+    return run, "cornac " + c.__version__
+
+
 def tomotopy(args):
     import tomotopy as tp
     train, test = documents(args.dir + "/train.svm"), documents(args.dir + "/test.svm")
@@ -133,7 +153,7 @@ def lda(args):
 
 def main():
     p = argparse.ArgumentParser()
-    p.add_argument("--side", choices=["libmf", "surprise", "tomotopy", "lda"])
+    p.add_argument("--side", choices=["libmf", "surprise", "cornac", "tomotopy", "lda"])
     p.add_argument("--dir")
     p.add_argument("--rank", type=int)
     p.add_argument("--threads", type=int)
