@@ -1,4 +1,5 @@
-/* `rubato bench params`: apps against single-process programs; what failures cost.
+/* `rubato bench params`: apps against single-process programs; what failures cost; the
+ * store against Redis.
  *
  * Thread: main only. */
 #ifndef RU_BENCH_PARAMS_H
@@ -9,6 +10,8 @@
 ru_status ru_bench_params(ru_bench *b, ru_err *err);
 /* ... clocks that failures cost, on processes of the simulator. */
 RU_MUST_USE ru_status ru_bench_params_lost(ru_bench *b, ru_err *err);
+/* ... rows per second of the store and of Redis. */
+RU_MUST_USE ru_status ru_bench_params_redis(ru_bench *b, ru_err *err);
 /* Our side: words: params mf|lda THREADS DIR. */
 RU_MUST_USE ru_status ru_bench_params_worker(const char *const *words, uint32_t n, ru_err *err);
 
