@@ -10,8 +10,9 @@
 
 #include "trace/clock_impl.h"
 
-enum { AROUND = 30, NEAR = 3 };        /* rounds on each side: of a line; that bound an offset */
-static const double DRIFT_OPEN = 2e-6; /* what a line may be wrong by, besides its residuals */
+enum { AROUND = 30, NEAR = 3 };         /* rounds on each side: of a line; that bound an offset */
+static const double DRIFT_OPEN = 2e-6;  /* what a line may be wrong by, besides its residuals */
+static const double DRIFT_USUAL = 5e-5; /* of the quartz of a computer */
 
 static int by_time(const void *pa, const void *pb)
 {
@@ -19,8 +20,11 @@ static int by_time(const void *pa, const void *pb)
     return a->at_ns < b->at_ns ? -1 : a->at_ns > b->at_ns;
 }
 
-/* Offsets at the rounds of a tie; `s` is sorted. Weights are 1 / bound^2. */
-static void fit_line(const ru_trace_peer *s, uint32_t n, uint32_t i, double *at_i, double *slope)
+/* A line through the offsets around round i of a tie; `s` is sorted. Weights are 1 / bound^2, and a
+ * drift of DRIFT_USUAL stands against them: rounds on a busy machine tell little of it. *slope_off:
+ * what the slope may be wrong by. */
+static void fit_line(const ru_trace_peer *s, uint32_t n, uint32_t i, double *at_i, double *slope,
+                     double *slope_off)
 {
     uint32_t from = i > AROUND ? i - AROUND : 0, to = i + AROUND + 1 < n ? i + AROUND + 1 : n;
     double w = 0, wx = 0, wy = 0, wxx = 0, wxy = 0;
@@ -34,9 +38,9 @@ static void fit_line(const ru_trace_peer *s, uint32_t n, uint32_t i, double *at_
         wxx += q * x * x;
         wxy += q * x * y;
     }
-    double d = w * wxx - wx * wx;
-    bool line = to - from >= 3 && d > 1e-12 * w * wxx;
-    *slope = line ? (w * wxy - wx * wy) / d : 0;
+    double d = wxx - wx * wx / w, usual = 1e6 / (1e18 * DRIFT_USUAL * DRIFT_USUAL);
+    *slope = d > 0 ? (wxy - wx * wy / w) / (d + usual) : 0;
+    *slope_off = 1e3 / sqrt((d > 0 ? d : 0) + usual);
     *at_i = (wy - *slope * wx) / w;
 }
 
@@ -69,13 +73,13 @@ static ru_status fit_tie(rui_tie *tie, ru_arena *arena, ru_err *err)
         return RU_FAIL(err, RU_E_LIMIT, "the arena for the clocks is full");
     }
     for (uint32_t i = 0; i < n; i++) {
-        double off, slope, best = (double)INFINITY;
-        fit_line(s, n, i, &off, &slope);
+        double off, slope, slope_off, best = (double)INFINITY;
+        fit_line(s, n, i, &off, &slope, &slope_off);
         for (uint32_t k = i > NEAR ? i - NEAR : 0; k < n && k <= i + NEAR; k++) {
             double x = (double)(s[k].at_ns - s[i].at_ns) * 1e-9;
             double y = (double)(s[k].offset_ns - s[i].offset_ns);
-            double b =
-                (double)s[k].bound_ns + fabs(off + slope * x - y) + fabs(x) * 1e9 * DRIFT_OPEN;
+            double b = (double)s[k].bound_ns + fabs(off + slope * x - y) +
+                       fabs(x) * (slope_off + 1e9 * DRIFT_OPEN);
             best = b < best ? b : best;
         }
         at[i] = (ru_trace_knot){.at_ns = s[i].at_ns,
