@@ -144,6 +144,15 @@ static uint32_t part_of(const ru_trace *t, const ru_record *r, uint32_t outer)
     return strcmp(name->category, "op") == 0 ? (uint32_t)RU_STEP_COMPUTE : outer;
 }
 
+/* The span in which the reader's batch is taken tells its samples. */
+static int64_t samples_of(const ru_trace *t, const ru_record *r)
+{
+    const ru_trace_name *name = &t->names[r->name];
+    bool is = r->kind == RU_REC_SPAN && r->value > 0 && strcmp(name->category, "train") == 0 &&
+              strcmp(name->name, "input") == 0;
+    return is ? r->value : 0;
+}
+
 static bool is_step(const ru_trace *t, const ru_record *r)
 {
     const ru_trace_name *name = &t->names[r->name];
@@ -243,6 +252,8 @@ static int64_t walk_step(walk *w, const ru_trace_span *spans, int64_t n, ru_step
         uint32_t outer = w->stack[top].part;
         top = top + 1;
         w->stack[top].part = part_of(w->t, spans[i].record, outer);
+        int64_t samples = samples_of(w->t, spans[i].record);
+        s->samples = samples > 0 ? samples : s->samples;
         w->stack[top].end_ns = end < s->end_ns ? end : s->end_ns;
     }
     for (;; top--) {

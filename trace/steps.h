@@ -34,6 +34,7 @@ typedef struct ru_step_time {
     int64_t part_ns[RU_STEP_PARTS];
     uint32_t late;   /* index of the trace that it waited for longest; RU_STEP_NOBODY: none */
     int64_t late_ns; /* so long */
+    int64_t samples; /* that the rank computed; 0: not known */
 } ru_step_time;
 
 typedef struct ru_rank_steps {

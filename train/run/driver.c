@@ -349,7 +349,7 @@ static ru_status compute(rui_driver *d, ru_err *err)
     t->samples = share->at - share->first + t->batch;
     t->split.compute_ns += ru_time_since(now, fed) - waited_ns;
     t->split.network_ns += waited_ns;
-    ru_rec_span(t->recorder, t->names.step, fed.ns, now.ns, t->step_done);
+    ru_rec_span(t->recorder, t->names.step, begun.ns, now.ns, t->step_done);
     if (t->first_step_ns == 0) {
         t->first_step_ns = now.ns - ru_self_start_ns();
     }
