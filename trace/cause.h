@@ -50,6 +50,8 @@ RU_MUST_USE ru_status ru_trace_causes(const ru_trace *traces, const ru_rank_step
                                       uint32_t n, const ru_trace_clocks *clocks, ru_arena *arena,
                                       ru_cause *causes, uint32_t *n_causes, ru_err *err);
 
+const char *ru_cause_kind_name(ru_cause_kind kind); /* as above: "compute", "input", ... */
+
 /* One sentence. */
 void ru_cause_print(const ru_cause *c, const ru_trace *traces, ru_text *into);
 

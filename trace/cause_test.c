@@ -9,7 +9,7 @@
 
 #include "base/rng.h"
 
-enum { RANKS_MAX = 6, STEPS = 80, SEEDS = 20, PER_STEP = 16, SINCE = 30 };
+enum { RANKS_MAX = 6, STEPS = 80, SEEDS = 20, PER_STEP = 16, SINCE = 30, SAMPLES = 600 };
 enum { N_OP, N_STEP, N_SUMS, N_INPUT, N_SEND, N_RECV, NAMES };
 enum { RING_BYTES = 400000, OP_NS = 6000000 };
 
@@ -20,6 +20,7 @@ static const ru_trace_name names[NAMES] = {
 /* What rank `rank` suffers from step `since` on. */
 typedef struct plant {
     double compute, out, in, all, ops; /* times as long; all, ops: of all ranks */
+    bool shares; /* the slow rank gets as many samples fewer, from three steps later on */
     int64_t input_ns, start_ns;
     uint32_t rank;
     int64_t since;
@@ -66,7 +67,10 @@ static void draw_step(run *r, uint32_t n, const plant *p, int64_t step, ru_rng *
         int64_t input = (int64_t)(20000 * noise(rng)) + (it ? p->input_ns : 0);
         int64_t op = (int64_t)(OP_NS * noise(rng) * (it && p->compute > 0 ? p->compute : 1) *
                                (on && p->ops > 0 ? p->ops : 1));
-        put(r, k, N_INPUT, RU_REC_WAIT, now[k], now[k] + input, 0, NULL);
+        double share = p->shares && it && step >= p->since + 3 ? 1 / p->compute : 1;
+        op = (int64_t)((double)op * share);
+        put(r, k, N_INPUT, p->shares ? RU_REC_SPAN : RU_REC_WAIT, now[k], now[k] + input,
+            p->shares ? (int64_t)(SAMPLES * share) : 0, NULL);
         put(r, k, N_OP, RU_REC_SPAN, now[k] + input, now[k] + input + op, 0, NULL);
         begun[k] = now[k] + input + op;
         all = begun[k] > all ? begun[k] : all;
@@ -137,7 +141,7 @@ static void check(const plant *p, uint32_t n, ru_cause_kind kind, double factor,
         assert_int_equal(r.n_causes, 1);
         assert_int_equal(r.causes[0].kind, kind);
         assert_int_equal(r.causes[0].trace, p->all > 0 ? RU_STEP_NOBODY : p->rank);
-        if (p->since > 0 && kind != RU_CAUSE_SENDER && kind != RU_CAUSE_LINK) {
+        if (p->since > 0) {
             assert_in_range(r.causes[0].since_step, SINCE - 1, SINCE + 3);
         }
         assert_true(fabs(r.causes[0].factor / factor - 1) < 0.12);
@@ -172,6 +176,15 @@ static void test_slow_rank(void **state)
     check(&later, 2, RU_CAUSE_COMPUTE, 2, "since step");
 }
 
+/* Shares that follow the speeds leave nobody waiting, and the rank still costs a part of the work.
+ */
+static void test_slow_rank_with_less_work(void **state)
+{
+    (void)state;
+    const plant p = {.compute = 3, .rank = 1, .since = SINCE, .shares = true};
+    check(&p, 4, RU_CAUSE_COMPUTE, 3, "Rank 1 computes");
+}
+
 static void test_slow_alone(void **state)
 {
     (void)state;
@@ -201,6 +214,10 @@ static void test_transfers(void **state)
     check(&sender, 4, RU_CAUSE_SENDER, 4, "Rank 2 sends at 2");
     check(&sender, 6, RU_CAUSE_SENDER, 4, "Rank 2 sends at 2");
     check(&link, 5, RU_CAUSE_LINK, 2, "in both directions");
+    const plant later = {.out = 4, .rank = 2, .since = SINCE},
+                half = {.out = 2, .in = 2, .rank = 1, .since = SINCE};
+    check(&later, 4, RU_CAUSE_SENDER, 4, "since step");
+    check(&half, 4, RU_CAUSE_LINK, 2, "in both directions since step");
     const plant two = {.out = 4, .rank = 1};
     check(&two, 2, RU_CAUSE_SENDER, 4, "Rank 1 sends");
 }
@@ -267,5 +284,6 @@ static void test_late_start(void **state)
 }
 
 #define T(f) cmocka_unit_test(f)
-RU_TESTS(trace_cause, T(test_clean), T(test_slow_rank), T(test_slow_alone), T(test_slow_disk),
-         T(test_transfers), T(test_network), T(test_machine), T(test_again), T(test_late_start))
+RU_TESTS(trace_cause, T(test_clean), T(test_slow_rank), T(test_slow_rank_with_less_work),
+         T(test_slow_alone), T(test_slow_disk), T(test_transfers), T(test_network), T(test_machine),
+         T(test_again), T(test_late_start))
