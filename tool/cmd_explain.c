@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "tool/cmd.h"
+#include "tool/explain_errors.h"
 #include "tool/explain_ops.h"
 #include "tool/what_if.h"
 #include "tool/world_in.h"
@@ -108,8 +109,10 @@ static ru_status show_hosts(const ru_world *w, ru_arena *arena, ru_text *out, ru
     return ru_table_print(&t, 2, out, err);
 }
 
-static ru_status show_facts(const ru_world *w, ru_arena *arena, ru_text *out, ru_err *err)
+static ru_status show_facts(const ru_world *w, const char *path, ru_arena *arena, ru_text *out,
+                            ru_err *err)
 {
+    ru_predictor_error ops;
     for (uint32_t i = 0; i < w->jobs.n; i++) {
         const ru_world_job *j = &w->jobs.at[i];
         ru_text_putf(out, "job %s: %s, batch %lld, %lld parameters, %u host%s\n", j->name, j->model,
@@ -118,8 +121,9 @@ static ru_status show_facts(const ru_world *w, ru_arena *arena, ru_text *out, ru
     }
     RU_TRY(show_hosts(w, arena, out, err));
     RU_TRY(show_steps(w, arena, out, err));
-    RU_TRY(rui_explain_ops(w, arena, out, err));
-    return show_sums(w, arena, out, err);
+    RU_TRY(rui_explain_ops(w, arena, out, &ops, err));
+    RU_TRY(show_sums(w, arena, out, err));
+    return rui_explain_errors(w, path, &ops, arena, out, err);
 }
 
 /* -- plans ----------------------------------------------------------------------------------------
@@ -255,7 +259,7 @@ static ru_status run(ru_cmd_in *in, ru_err *err)
         fputs(out.p, stdout);
         return RU_OK;
     }
-    RU_TRY(show_facts(&w, in->arena, &out, err));
+    RU_TRY(show_facts(&w, in->args[0], in->arena, &out, err));
     const ru_policy *const *all = ru_policies(&n);
     for (uint32_t i = 0; i < n; i++) {
         if (one != NULL ? all[i] == one : ru_world_plan_newest(&w, all[i]->name) != NULL) {

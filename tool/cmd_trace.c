@@ -13,8 +13,21 @@
 #include "trace/cause.h"
 #include "trace/export.h"
 #include "trace/fold.h"
+#include "trace/predicted.h"
 #include "trace/read.h"
 #include "train/worker/worker.h"
+
+/* The traces of a run, laid over one clock and cut into steps. */
+typedef struct view {
+    const ru_trace *traces; /* [n] */
+    uint32_t n;
+    ru_trace_clocks clocks;
+    ru_rank_steps *steps; /* [n] */
+    ru_page_word *words;  /* [n_words] causes first */
+    uint32_t n_words;
+    const ru_cause *causes; /* [n_causes] those of the first words */
+    uint32_t n_causes;
+} view;
 
 static void describe(const ru_trace *t, const ru_span_facts *f)
 {
@@ -58,6 +71,16 @@ static void describe_clocks(const ru_trace *t, const ru_trace_clocks *c)
            (long long)c->flows, (long long)c->before, (long long)c->after);
 }
 
+static void put_json(json_t *o)
+{
+    char *text = o != NULL ? json_dumps(o, JSON_COMPACT) : NULL;
+    if (text != NULL) {
+        puts(text);
+    }
+    free(text);
+    json_decref(o);
+}
+
 static void fact_json(const ru_trace *t, const ru_span_fact *f)
 {
     json_t *o = json_pack(
@@ -69,12 +92,21 @@ static void fact_json(const ru_trace *t, const ru_span_fact *f)
         (double)f->took.p90_ns * 1e-9, "max_s", (double)f->took.max_ns * 1e-9, "value",
         (json_int_t)f->value_total, "predicted_total_s", (double)f->predicted_total_ns * 1e-9,
         "predicted_actual_s", (double)f->actual_total_ns * 1e-9);
-    char *text = o != NULL ? json_dumps(o, JSON_COMPACT) : NULL;
-    if (text != NULL) {
-        puts(text);
-    }
-    free(text);
-    json_decref(o);
+    put_json(o);
+}
+
+/* The sentences of the causes are the first words. */
+static void cause_json(const view *v, uint32_t i)
+{
+    const ru_cause *c = &v->causes[i];
+    json_t *o =
+        json_pack("{s:s, s:s, s:o, s:I, s:f, s:f, s:s}", "schema", "rubato.trace.cause/1", "kind",
+                  ru_cause_kind_name(c->kind), "rank",
+                  c->trace == RU_STEP_NOBODY ? json_null()
+                                             : json_integer(ru_trace_number(&v->traces[c->trace])),
+                  "since_step", (json_int_t)c->since_step, "factor", c->factor, "cost", c->cost,
+                  "text", v->words[i].text);
+    put_json(o);
 }
 
 static ru_status summary(ru_cmd_in *in, const ru_trace *traces, uint32_t n, ru_err *err)
@@ -219,16 +251,6 @@ static ru_status tensorboard(ru_cmd_in *in, const ru_trace *t, const char *dir, 
 
 enum { WORTH = 50 }; /* a part of the time below one in so many is not told */
 
-/* The traces of a run, laid over one clock and cut into steps. */
-typedef struct view {
-    const ru_trace *traces; /* [n] */
-    uint32_t n;
-    ru_trace_clocks clocks;
-    ru_rank_steps *steps; /* [n] */
-    ru_page_word *words;  /* [n_words] causes first */
-    uint32_t n_words;
-} view;
-
 static void add_word(view *v, const char *text, bool cause)
 {
     v->words[v->n_words].text = text;
@@ -306,6 +328,24 @@ static ru_status say_path(view *v, ru_arena *arena, ru_err *err)
     return RU_OK;
 }
 
+/* How right the predicted times of records were. */
+static ru_status say_errors(view *v, ru_arena *arena, ru_err *err)
+{
+    ru_predictor_error e[RU_PREDICTORS_MAX];
+    uint32_t n = 0;
+    RU_TRY(ru_trace_predicted(v->traces, v->n, 0, arena, e, &n, err));
+    for (uint32_t k = 0; k < n; k++) {
+        add_word(v,
+                 ru_arena_printf(arena,
+                                 "Times that predictor '%s' told: median error %.0f %%, 95 %% of "
+                                 "%lld within %.0f %%.",
+                                 e[k].predictor, 100 * e[k].median, (long long)e[k].n,
+                                 100 * e[k].p95),
+                 false);
+    }
+    return RU_OK;
+}
+
 static ru_status look(const ru_trace *traces, uint32_t n, ru_arena *arena, view *v, ru_err *err)
 {
     uint32_t n_causes;
@@ -313,7 +353,7 @@ static ru_status look(const ru_trace *traces, uint32_t n, ru_arena *arena, view 
     *v = (view){.traces = traces,
                 .n = n,
                 .steps = RU_NEW(arena, ru_rank_steps, n),
-                .words = RU_NEW(arena, ru_page_word, RU_CAUSES_MAX + 2)};
+                .words = RU_NEW(arena, ru_page_word, RU_CAUSES_MAX + 2 + RU_PREDICTORS_MAX)};
     if (causes == NULL || v->steps == NULL || v->words == NULL) {
         return RU_FAIL(err, RU_E_LIMIT, "there is no memory for the steps of the trace");
     }
@@ -325,8 +365,11 @@ static ru_status look(const ru_trace *traces, uint32_t n, ru_arena *arena, view 
         ru_cause_print(&causes[i], traces, &t);
         add_word(v, t.p, true);
     }
+    v->causes = causes;
+    v->n_causes = n_causes;
     say_parts(v, arena);
-    return say_path(v, arena, err);
+    RU_TRY(say_path(v, arena, err));
+    return say_errors(v, arena, err);
 }
 
 static ru_status html(ru_cmd_in *in, const view *v, const char *path, ru_err *err)
@@ -456,6 +499,9 @@ static ru_status run(ru_cmd_in *in, ru_err *err)
             printf("%s\n", v.words[i].text);
         }
     }
+    for (uint32_t i = 0; ru_cmd_flag(in, "json") && i < v.n_causes; i++) {
+        cause_json(&v, i);
+    }
     return summary(in, traces, n, err);
 }
 
@@ -472,7 +518,9 @@ static const ru_opt opts[] = {
      .help = "number of rows of the summary (0: all)"},
     {.name = "json",
      .type = RU_OPT_FLAG,
-     .help = "print the summary as JSON Lines (rubato.trace.fact/1), one line per name"},
+     .help =
+         "print the causes (rubato.trace.cause/1) and the summary (rubato.trace.fact/1, one line "
+         "per name) as JSON Lines"},
     {.name = "html",
      .type = RU_OPT_TEXT,
      .word = "FILE",

@@ -103,7 +103,7 @@ static ru_status show(const class *at, uint32_t n, double all_ns, ru_arena *aren
 }
 
 /* What the model would have said of all classes that it can predict, together and one by one. */
-static void tell_errors(const class *at, uint32_t n, ru_text *out)
+static void tell_errors(const class *at, uint32_t n, ru_text *out, ru_predictor_error *errors)
 {
     double off[PREDICTED_MAX], said = 0, is = 0;
     uint32_t k = 0;
@@ -123,10 +123,17 @@ static void tell_errors(const class *at, uint32_t n, ru_text *out)
                  "%.0f %%, 90 %% of %u classes within %.0f %%, all together %+.0f %%\n",
                  100 * ru_quantile_sorted(off, k, 0.5, RU_QUANTILE_LINEAR), k,
                  100 * ru_quantile_sorted(off, k, 0.9, RU_QUANTILE_LINEAR), 100 * (said / is - 1));
+    *errors = (ru_predictor_error){.predictor = "op",
+                                   .n = k,
+                                   .median = ru_quantile_sorted(off, k, 0.5, RU_QUANTILE_LINEAR),
+                                   .p95 = ru_quantile_sorted(off, k, 0.95, RU_QUANTILE_LINEAR),
+                                   .bias = said / is - 1};
 }
 
-ru_status rui_explain_ops(const ru_world *w, ru_arena *arena, ru_text *out, ru_err *err)
+ru_status rui_explain_ops(const ru_world *w, ru_arena *arena, ru_text *out,
+                          ru_predictor_error *errors, ru_err *err)
 {
+    *errors = (ru_predictor_error){0};
     class *at = RU_NEW(arena, class, w->facts.ops.n);
     if (at == NULL && w->facts.ops.n > 0) {
         return RU_FAIL(err, RU_E_LIMIT, "no memory for %u op instances", w->facts.ops.n);
@@ -152,6 +159,6 @@ ru_status rui_explain_ops(const ru_world *w, ru_arena *arena, ru_text *out, ru_e
                  "op instances: %u of %u worker%s, with %u kernels and shapes; the slowest are\n",
                  instances, ranks, ranks == 1 ? "" : "s", n);
     RU_TRY(show(at, n, all_ns, arena, out, err));
-    tell_errors(at, n, out);
+    tell_errors(at, n, out, errors);
     return RU_OK;
 }

@@ -1,12 +1,13 @@
 /* `rubato explain`: times of op instances, by kernel and shapes, beside what the model of the
- * others predicts. Thread: main. */
+ * others predicts; `errors` of that model (n 0: it predicted none). Thread: main. */
 #ifndef RU_TOOL_EXPLAIN_OPS_H
 #define RU_TOOL_EXPLAIN_OPS_H
 
 #include "base/str.h"
+#include "trace/predicted.h"
 #include "world/world.h"
 
 RU_MUST_USE ru_status rui_explain_ops(const ru_world *w, ru_arena *arena, ru_text *out,
-                                      ru_err *err);
+                                      ru_predictor_error *errors, ru_err *err);
 
 #endif
