@@ -124,6 +124,22 @@ static void put_gauges(const ru_watch_totals *t, const ru_top *view, ru_text *ou
     }
 }
 
+static void put_waits(const ru_top *v, uint32_t n, ru_text *out)
+{
+    put_head(out, "rubato_worker_barrier_wait_seconds", "gauge",
+             "Mean time of a step that the rank waited for peers that came late to a sum.");
+    for (uint32_t k = 0; k < n; k++) {
+        ru_text_putf(out, "rubato_worker_barrier_wait_seconds{rank=\"%u\"} ", v->ranks[k].rank);
+        put_number(out, v->ranks[k].waited_s);
+    }
+    put_head(out, "rubato_worker_awaited_seconds", "gauge",
+             "Mean time of a step that another rank waited for this one, the longest.");
+    for (uint32_t k = 0; k < n; k++) {
+        ru_text_putf(out, "rubato_worker_awaited_seconds{rank=\"%u\"} ", v->ranks[k].rank);
+        put_number(out, v->ranks[k].awaited_s);
+    }
+}
+
 static void put_ranks(const ru_top *v, ru_text *out)
 {
     static const char *const classes[RU_TOP_CLASSES] = {"control", "urgent", "normal",
@@ -160,6 +176,51 @@ static void put_ranks(const ru_top *v, ru_text *out)
             put_number(out, v->ranks[k].sent_per_s[c]);
         }
     }
+    put_waits(v, n, out);
+}
+
+/* A gauge of every predictor that acted in the window, by percentile. */
+static void put_percentiles(const ru_top *v, bool late, const char *name, const char *help,
+                            ru_text *out)
+{
+    if (v->n_predictors > 0) {
+        put_head(out, name, "gauge", help);
+    }
+    for (uint32_t k = 0; k < v->n_predictors; k++) {
+        const ru_predictor_error *e = &v->predictors[k];
+        const double at[2] = {late ? e->late_s : e->median, late ? e->late95_s : e->p95};
+        for (uint32_t q = 0; q < 2; q++) {
+            ru_text_putf(out, "%s{predictor=\"", name);
+            put_label(out, e->predictor);
+            ru_text_putf(out, "\",percentile=\"%s\"} ", q == 0 ? "50" : "95");
+            put_number(out, at[q]);
+        }
+    }
+}
+
+/* Figures of plans that were predicted and measured. */
+static void put_plans(const ru_watch_totals *t, ru_text *out)
+{
+    static const char name[] = "rubato_plan_error_ratio";
+    bool head = false;
+    for (uint32_t k = 0; k < t->n_figures; k++) {
+        const ru_watch_figure *f = &t->figure[k];
+        if (isnan(f->predicted) || isnan(f->measured) || f->measured == 0) {
+            continue;
+        }
+        if (!head) {
+            put_head(out, name, "gauge",
+                     "Predicted less measured figure over the measured one, of the policy's last "
+                     "plan that was measured.");
+        }
+        head = true;
+        ru_text_putf(out, "%s{policy=\"", name);
+        put_label(out, f->policy);
+        ru_text_put(out, "\",figure=\"");
+        put_label(out, f->name);
+        ru_text_put(out, "\"} ");
+        put_number(out, (f->predicted - f->measured) / f->measured);
+    }
 }
 
 void ru_watch_prometheus(const ru_watch_totals *t, const ru_top *view, ru_text *out)
@@ -170,4 +231,10 @@ void ru_watch_prometheus(const ru_watch_totals *t, const ru_top *view, ru_text *
     put_steps(&t->step_ns, out);
     put_gauges(t, view, out);
     put_ranks(view, out);
+    put_percentiles(view, true, "rubato_predictor_lateness_seconds",
+                    "Measured less predicted time of acts in the last ten seconds.", out);
+    put_percentiles(view, false, "rubato_predictor_error_ratio",
+                    "Error of predicted times over the measured ones in the last ten seconds.",
+                    out);
+    put_plans(t, out);
 }

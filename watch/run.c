@@ -18,11 +18,17 @@ enum {
 };
 #define WINDOW_NS INT64_C(10000000000)
 
-struct ru_watch {
-    const char *run, *metrics;
-    ru_watch_totals t;
+/* A file of lines that grows. */
+typedef struct lines {
+    const char *path;
     uint64_t file; /* its id; 0: not read yet */
     int64_t at;    /* bytes read of it */
+} lines;
+
+struct ru_watch {
+    const char *run;
+    lines metrics, measured;
+    ru_watch_totals t;
     int64_t steps_all, step_seen;
     int64_t counted; /* steps whose events were counted in a file before this one */
     bool counts;     /* past the lines that stood there when the watch was opened */
@@ -36,9 +42,11 @@ ru_status ru_watch_open(const char *run, ru_arena *arena, ru_watch **out, ru_err
     if (w == NULL) {
         return RU_FAIL(err, RU_E_LIMIT, "there is no memory for the view");
     }
-    *w = (ru_watch){.run = run, .metrics = ru_path_join(arena, run, "metrics.jsonl")};
+    *w = (ru_watch){.run = run,
+                    .metrics.path = ru_path_join(arena, run, "metrics.jsonl"),
+                    .measured.path = ru_path_join(arena, run, "plans/measured.jsonl")};
     w->t.loss = w->t.lr = w->t.accuracy = w->t.norm = RU_NAN;
-    if (w->metrics == NULL) {
+    if (w->metrics.path == NULL || w->measured.path == NULL) {
         return RU_FAIL(err, RU_E_LIMIT, "there is no memory for the view");
     }
     *out = w;
@@ -155,6 +163,33 @@ static void take_evaluation(ru_watch_totals *t, const json_t *o)
     }
 }
 
+static bool keep_text(char *into, const char *text)
+{
+    if (text == NULL || strlen(text) >= RU_WATCH_EVENT_BYTES) {
+        return false;
+    }
+    memcpy(into, text, strlen(text) + 1);
+    return true;
+}
+
+static void take_figure(ru_watch_totals *t, const json_t *o)
+{
+    ru_watch_figure f = {.predicted = number(o, "predicted"), .measured = number(o, "measured")};
+    if (!keep_text(f.policy, json_string_value(json_object_get(o, "policy"))) ||
+        !keep_text(f.name, json_string_value(json_object_get(o, "figure")))) {
+        return;
+    }
+    uint32_t k = 0;
+    while (k < t->n_figures &&
+           (strcmp(t->figure[k].policy, f.policy) != 0 || strcmp(t->figure[k].name, f.name) != 0)) {
+        k++;
+    }
+    if (k < RU_WATCH_FIGURES) {
+        t->figure[k] = f;
+        t->n_figures += k == t->n_figures;
+    }
+}
+
 static void take_line(ru_watch *w, const json_t *o)
 {
     const char *schema = json_string_value(json_object_get(o, "schema"));
@@ -179,6 +214,8 @@ static void take_line(ru_watch *w, const json_t *o)
         take_evaluation(&w->t, o);
     } else if (strcmp(schema, "rubato.train.event/1") == 0) {
         take_event(w, o);
+    } else if (strcmp(schema, "rubato.measured/1") == 0) {
+        take_figure(&w->t, o);
     }
 }
 
@@ -198,7 +235,7 @@ static void take_start(ru_watch *w, const ru_in_file *f, ru_arena *arena)
 {
     int64_t n = f->size_bytes < START_BYTES ? f->size_bytes : START_BYTES;
     char *text = ru_arena_zalloc(arena, n + 1, 1);
-    char *end = text != NULL && ru_in_read(f, w->metrics, 0, text, n, NULL) == RU_OK
+    char *end = text != NULL && ru_in_read(f, w->metrics.path, 0, text, n, NULL) == RU_OK
                     ? strchr(text, '\n')
                     : NULL;
     if (end != NULL) {
@@ -207,40 +244,41 @@ static void take_start(ru_watch *w, const ru_in_file *f, ru_arena *arena)
     }
 }
 
-static ru_status read_new(ru_watch *w, const ru_in_file *f, ru_arena *arena, ru_err *err)
+static ru_status read_new(ru_watch *w, lines *l, const ru_in_file *f, ru_arena *arena, ru_err *err)
 {
-    if (f->id != w->file || f->size_bytes < w->at) { /* another leader, or a resumed run */
-        w->file = f->id;
-        w->at = f->size_bytes > TAIL_BYTES ? f->size_bytes - TAIL_BYTES : 0;
-        w->counted = w->step_seen;
-        w->n_events = 0;
-        if (w->at > 0) {
+    if (f->id != l->file || f->size_bytes < l->at) { /* another leader, or a resumed run */
+        l->file = f->id;
+        l->at = f->size_bytes > TAIL_BYTES ? f->size_bytes - TAIL_BYTES : 0;
+        if (l == &w->metrics) {
+            w->counted = w->step_seen;
+            w->n_events = 0;
+        }
+        if (l == &w->metrics && l->at > 0) {
             take_start(w, f, arena);
         }
     }
-    int64_t n = f->size_bytes - w->at;
+    int64_t n = f->size_bytes - l->at;
     n = n < LOOK_BYTES ? n : LOOK_BYTES;
     char *text = ru_arena_alloc(arena, n + 1, 1);
     if (text == NULL) {
-        return RU_FAIL(err, RU_E_LIMIT, "there is no memory for %s", w->metrics);
+        return RU_FAIL(err, RU_E_LIMIT, "there is no memory for %s", l->path);
     }
-    RU_TRY(ru_in_read(f, w->metrics, w->at, text, n, err));
+    RU_TRY(ru_in_read(f, l->path, l->at, text, n, err));
     text[n] = '\0';
-    w->at += take_lines(w, text);
+    l->at += take_lines(w, text);
     return RU_OK;
 }
 
-static ru_status take_metrics(ru_watch *w, ru_arena *arena, ru_err *err)
+static ru_status take_file(ru_watch *w, lines *l, ru_arena *arena, ru_err *err)
 {
     ru_in_file f;
-    if (ru_path_exists(w->metrics)) {
-        RU_TRY(ru_in_open(w->metrics, &f, err));
-        ru_status st = read_new(w, &f, arena, err);
-        ru_in_close(&f);
-        RU_TRY(st);
+    if (!ru_path_exists(l->path)) {
+        return RU_OK;
     }
-    w->counts = true;
-    return RU_OK;
+    RU_TRY(ru_in_open(l->path, &f, err));
+    ru_status st = read_new(w, l, &f, arena, err);
+    ru_in_close(&f);
+    return st;
 }
 
 /* -- ends of the traces --------------------------------------------------------------------------
@@ -267,6 +305,7 @@ static ru_top_rank rank_of(const ru_trace *t, const ru_rank_steps *s, int64_t gl
     for (uint32_t p = 0; wall > 0 && p < RU_STEP_PARTS; p++) {
         r.part[p] = (double)part[p] / (double)wall;
     }
+    r.waited_s = count > 0 ? 1e-9 * (double)part[RU_STEP_PEER] / (double)count : 0;
     double span = count > 0 ? (double)(s->at[s->n - 1].end_ns - first) * 1e-9 : 0;
     r.steps_per_s = span > 0 ? (double)count / span : 0;
     for (uint32_t h = 0; h < t->n_threads; h++) {
@@ -281,6 +320,22 @@ static ru_top_rank rank_of(const ru_trace *t, const ru_rank_steps *s, int64_t gl
         }
     }
     return r;
+}
+
+/* How long the others waited for trace k in a step of the window, the one that waited longest. */
+static double awaited(const ru_rank_steps *steps, uint32_t n, uint32_t k, int64_t since_ns)
+{
+    int64_t most = 0, count = 0;
+    for (uint32_t j = 0; j < n; j++) {
+        int64_t waited = 0;
+        for (int64_t i = 0; i < steps[j].n; i++) {
+            const ru_step_time *s = &steps[j].at[i];
+            waited += s->late == k && s->end_ns >= since_ns ? s->late_ns : 0;
+            count += j == k && s->end_ns >= since_ns;
+        }
+        most = waited > most ? waited : most;
+    }
+    return count > 0 ? 1e-9 * (double)most / (double)count : 0;
 }
 
 static ru_status take_traces(const ru_watch *w, ru_top *t, ru_arena *arena, ru_err *err)
@@ -302,6 +357,8 @@ static ru_status take_traces(const ru_watch *w, ru_top *t, ru_arena *arena, ru_e
     RU_TRY(ru_trace_align(traces, t->n, arena, &clocks, err));
     RU_TRY(ru_trace_steps(traces, t->n, &clocks, arena, steps, err));
     RU_TRY(ru_trace_causes(traces, steps, t->n, &clocks, arena, causes, &n_causes, err));
+    RU_TRY(
+        ru_trace_predicted(traces, t->n, WINDOW_NS, arena, t->predictors, &t->n_predictors, err));
     int64_t last = INT64_MIN, wall_now = ru_clock_wall_ns();
     for (uint32_t k = 0; k < t->n; k++) {
         int64_t end = ru_trace_global(&clocks, k, traces[k].last_ns);
@@ -311,6 +368,7 @@ static ru_status take_traces(const ru_watch *w, ru_top *t, ru_arena *arena, ru_e
         int64_t quiet =
             wall_now - (clocks.wall_ns + ru_trace_global(&clocks, k, traces[k].last_ns));
         ranks[k] = rank_of(&traces[k], &steps[k], last, t->ended != NULL ? 0 : quiet);
+        ranks[k].awaited_s = awaited(steps, t->n, k, last - WINDOW_NS);
     }
     t->ranks = ranks;
     for (uint32_t i = 0; i < n_causes && t->n_causes < RU_TOP_CAUSES_MAX; i++) {
@@ -326,7 +384,9 @@ static ru_status take_traces(const ru_watch *w, ru_top *t, ru_arena *arena, ru_e
 ru_status ru_watch_look(ru_watch *w, ru_arena *arena, ru_top *view, ru_err *err)
 {
     ru_top t = {.name = w->run, .left_s = -1};
-    RU_TRY(take_metrics(w, arena, err));
+    RU_TRY(take_file(w, &w->metrics, arena, err));
+    w->counts = true;
+    RU_TRY(take_file(w, &w->measured, arena, err));
     t.step = w->t.steps;
     t.steps = w->steps_all;
     t.loss = isfinite(w->t.loss) ? w->t.loss : 0;

@@ -1,8 +1,8 @@
 /* A run as its files tell it while it goes on: the view of `rubato top` and figures for Prometheus.
  *
- * Reads OUT/metrics.jsonl, from where the last look ended, and the ends of the traces of all ranks.
- * It writes nothing and shares nothing with the job, so that looking cannot slow a step but by the
- * time of its own core.
+ * Reads OUT/metrics.jsonl and OUT/plans/measured.jsonl, from where the last look ended, and the
+ * ends of the traces of all ranks. It writes nothing and shares nothing with the job, so that
+ * looking cannot slow a step but by the time of its own core.
  *
  * Thread: one at a time. */
 #ifndef RU_WATCH_RUN_H
@@ -12,7 +12,13 @@
 #include "train/run/report.h"
 #include "watch/top.h"
 
-enum { RU_WATCH_EVENTS = 24, RU_WATCH_EVENT_BYTES = 32 };
+enum { RU_WATCH_EVENTS = 24, RU_WATCH_EVENT_BYTES = 32, RU_WATCH_FIGURES = 32 };
+
+/* The newest plan of a policy that has this figure measured. */
+typedef struct ru_watch_figure {
+    char policy[RU_WATCH_EVENT_BYTES], name[RU_WATCH_EVENT_BYTES];
+    double predicted, measured; /* predicted NAN: the plan does not tell it */
+} ru_watch_figure;
 
 /* Figures since the job began, or, where said, since the watch was opened. */
 typedef struct ru_watch_totals {
@@ -32,6 +38,8 @@ typedef struct ru_watch_totals {
         double value;
     } metric[RU_METRICS_MAX]; /* of the last evaluation */
     uint32_t n_metrics;
+    ru_watch_figure figure[RU_WATCH_FIGURES];
+    uint32_t n_figures;
     char ended[16]; /* "": it runs */
 } ru_watch_totals;
 

@@ -121,8 +121,21 @@ static void test_prometheus(void **state)
     ru_text_put(&r.text,
                 "{\"schema\":\"rubato.train.event/1\",\"step\":3,\"what\":\"a\\\"b\\\\\\n\"}\n");
     save(r.path, &r.text);
+    ru_text measured = ru_text_arena(&r.s->arena);
+    ru_text_put(&measured, "{\"schema\":\"rubato.measured/1\",\"policy\":\"share\",\"figure\":"
+                           "\"step_s\",\"predicted\":9,\"measured\":1}\n"
+                           "{\"schema\":\"rubato.measured/1\",\"policy\":\"share\",\"figure\":"
+                           "\"step_s\",\"predicted\":2,\"measured\":4}\n"
+                           "{\"schema\":\"rubato.measured/1\",\"policy\":\"fuse\",\"figure\":"
+                           "\"buckets\",\"measured\":4}\n");
+    assert_ok(ru_dir_make(ru_path_join(&r.s->arena, r.dir, "plans"), &r.s->err), r.s->err);
+    save(ru_path_join(&r.s->arena, r.dir, "plans/measured.jsonl"), &measured);
     const ru_watch_totals *t = look(&r, &view);
-    ru_top_rank ranks[RU_WATCH_RANKS + 1] = {{.rank = 0, .step = 10, .part = {0.5, 0.25, 0.25}}};
+    ru_top_rank ranks[RU_WATCH_RANKS + 1] = {
+        {.rank = 0, .step = 10, .part = {0.5, 0.25, 0.25}, .waited_s = 0.125, .awaited_s = 0.5}};
+    view.predictors[0] = (ru_predictor_error){
+        .predictor = "coll", .n = 4, .median = 0.25, .p95 = 2, .late_s = -0.5, .late95_s = 0.75};
+    view.n_predictors = 1;
     view.ranks = ranks;
     view.n = RU_WATCH_RANKS + 1;
     ru_text out = ru_text_arena(&r.s->arena);
@@ -141,6 +154,18 @@ static void test_prometheus(void **state)
     assert_memory_equal(line_of(out.p, "rubato_train_step_duration_seconds_sum"), "1.01\n", 5);
     assert_memory_equal(line_of(out.p, "rubato_worker_time_ratio{rank=\"0\",part=\"compute\"}"),
                         "0.5\n", 4);
+    assert_memory_equal(line_of(out.p, "rubato_worker_barrier_wait_seconds{rank=\"0\"}"), "0.125\n",
+                        6);
+    assert_memory_equal(line_of(out.p, "rubato_worker_awaited_seconds{rank=\"0\"}"), "0.5\n", 4);
+    assert_memory_equal(
+        line_of(out.p, "rubato_predictor_lateness_seconds{predictor=\"coll\",percentile=\"50\"}"),
+        "-0.5\n", 5);
+    assert_memory_equal(
+        line_of(out.p, "rubato_predictor_error_ratio{predictor=\"coll\",percentile=\"95\"}"), "2\n",
+        2);
+    assert_memory_equal(
+        line_of(out.p, "rubato_plan_error_ratio{policy=\"share\",figure=\"step_s\"}"), "-0.5\n", 5);
+    assert_null(strstr(out.p, "figure=\"buckets\"")); /* not predicted */
     assert_non_null(strstr(out.p, "rubato_train_events_total{event=\"a\\\"b\\\\\\n\"} 1\n"));
     assert_null(strstr(out.p, "rubato_train_accuracy_ratio")); /* not told */
     assert_int_equal(out.p[out.n - 1], '\n');

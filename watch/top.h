@@ -5,6 +5,7 @@
 #define RU_WATCH_TOP_H
 
 #include "base/str.h"
+#include "trace/predicted.h"
 #include "trace/steps.h"
 
 enum { RU_TOP_CLASSES = 4, RU_TOP_EVENTS_MAX = 16, RU_TOP_CAUSES_MAX = 8 };
@@ -16,7 +17,9 @@ typedef struct ru_top_rank {
     double steps_per_s;                /* 0: none ended in the window */
     double part[RU_STEP_PARTS];        /* of its step time */
     double sent_per_s[RU_TOP_CLASSES]; /* bytes by class of the channel */
-    double quiet_s; /* since its last record; it records nothing while it is frozen
+    double waited_s;  /* a step, for peers that began a sum late; mean of the window */
+    double awaited_s; /* a step, what others waited for this rank, each its longest */
+    double quiet_s;   /* since its last record; it records nothing while it is frozen
                        or lost */
 } ru_top_rank;
 
@@ -31,6 +34,8 @@ typedef struct ru_top {
     uint32_t n_events;
     const char *causes[RU_TOP_CAUSES_MAX]; /* [n_causes] */
     uint32_t n_causes;
+    ru_predictor_error predictors[RU_PREDICTORS_MAX]; /* [n_predictors] in the window */
+    uint32_t n_predictors;
 } ru_top;
 
 /* Shape: at most `rows` lines of at most `columns` characters, each with a line end; rows >= 8,

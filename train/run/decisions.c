@@ -112,7 +112,52 @@ static ru_status fill(entry *e, const ru_decisions *d, const ru_policy *policy, 
     return e->plan.id == NULL || input.cut ? RU_FAIL(err, RU_E_MEM, "no memory for a plan") : RU_OK;
 }
 
-/* One line of OUT/plans/installed.jsonl; appended and not synced: nobody may wait for a disk. */
+/* Appended and not synced: nobody may wait for a disk. */
+static ru_status put_line(const ru_decisions *d, const char *file, ru_text *t, ru_arena *scratch,
+                          ru_err *err)
+{
+    ru_text_put(t, "\n");
+    const char *dir = ru_path_join(scratch, d->dir, "plans");
+    const char *path = dir == NULL ? NULL : ru_path_join(scratch, dir, file);
+    if (path == NULL || t->cut) {
+        return RU_FAIL(err, RU_E_MEM, "no memory for a plan");
+    }
+    ru_log_file *f = NULL;
+    RU_TRY(ru_dir_make(dir, err));
+    RU_TRY(ru_log_file_open(path, true, &f, err));
+    ru_status st = ru_log_file_append(f, t->p, t->n, err);
+    ru_log_file_close(f);
+    return st;
+}
+
+/* One line of OUT/plans/measured.jsonl. */
+static void tell_measured(ru_decisions *d, const entry *e, const char *figure, double measured)
+{
+    ru_arena scratch;
+    ru_arena_init(&scratch, 0);
+    ru_text t = ru_text_arena(&scratch);
+    ru_json j = ru_json_into(&t);
+    ru_json_open(&j, NULL, '{');
+    ru_json_str(&j, "schema", "rubato.measured/1");
+    ru_json_str(&j, "policy", e->plan.policy);
+    ru_json_str(&j, "id", e->plan.id);
+    ru_json_i64(&j, "at_ns", ru_clock_wall_ns());
+    ru_json_str(&j, "figure", figure);
+    for (uint32_t i = 0; i < e->plan.predicted.n; i++) {
+        if (strcmp(e->predicted[i].key, figure) == 0) {
+            ru_json_f64(&j, "predicted", e->predicted[i].value);
+        }
+    }
+    ru_json_f64(&j, "measured", measured);
+    ru_json_close(&j);
+    ru_err err = {0};
+    if (put_line(d, "measured.jsonl", &t, &scratch, &err) != RU_OK) {
+        ru_log(RU_LOG_WARN, "train", "plan", "what was measured is not recorded: %s", err.text);
+    }
+    ru_arena_fini(&scratch);
+}
+
+/* One line of OUT/plans/installed.jsonl. */
 static ru_status append(const ru_decisions *d, const entry *e, const ru_policy_answer *a,
                         ru_arena *scratch, ru_err *err)
 {
@@ -127,18 +172,7 @@ static ru_status append(const ru_decisions *d, const entry *e, const ru_policy_a
     RU_TRY(ru_report_json(&a->report, &j, err));
     ru_json_raw(&j, "asked", e->plan.input);
     ru_json_close(&j);
-    ru_text_put(&t, "\n");
-    const char *dir = ru_path_join(scratch, d->dir, "plans");
-    const char *path = dir == NULL ? NULL : ru_path_join(scratch, dir, "installed.jsonl");
-    if (path == NULL || t.cut) {
-        return RU_FAIL(err, RU_E_MEM, "no memory for a plan");
-    }
-    ru_log_file *f = NULL;
-    RU_TRY(ru_dir_make(dir, err));
-    RU_TRY(ru_log_file_open(path, true, &f, err));
-    ru_status st = ru_log_file_append(f, t.p, t.n, err);
-    ru_log_file_close(f);
-    return st;
+    return put_line(d, "installed.jsonl", &t, scratch, err);
 }
 
 static ru_status add(ru_decisions *d, const ru_policy *policy, const void *in, bool many,
@@ -203,6 +237,9 @@ void ru_decisions_measured(ru_decisions *d, const ru_policy *policy, const char 
             set_figure(&e->plan.predicted, e->predicted, name, predicted);
         }
         set_figure(&e->plan.measured, e->measured, name, measured);
+        if (isfinite(measured)) {
+            tell_measured(d, e, name, measured);
+        }
     }
     ru_mutex_unlock(&d->lock);
 }

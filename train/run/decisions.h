@@ -1,7 +1,8 @@
 /* What was decided in a run, and what was measured of it: the plans that its owners installed, each
  * with its input and predicted figures, and times of collectives. They become the plans and facts
  * of the run's world file; each plan is also appended to OUT/plans/installed.jsonl (rubato.plan/1)
- * when it is installed, so that a killed run has it too.
+ * when it is installed, and each measured figure to OUT/plans/measured.jsonl (rubato.measured/1),
+ * so that a killed run has them too and others can watch them.
  *
  * The newest RU_DECISIONS_MAX plans are kept.
  *
