@@ -16,7 +16,9 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "env/clock.h"
 #include "env/file_error.h"
+#include "env/probe_impl.h"
 
 enum { PATH_BYTES_MAX = 4096, LINKS_MAX = 40 /* as the kernel follows */ };
 
@@ -36,7 +38,7 @@ static atomic_uint temp_counter;
 static ru_status write_full(int fd, const char *path, const void *data, int64_t size_bytes,
                             ru_err *err)
 {
-    int64_t done = 0;
+    int64_t done = 0, begun_ns = rui_probed() ? ru_clock_now().ns : 0;
     while (done < size_bytes) {
         ssize_t n = write(fd, (const uint8_t *)data + done, (size_t)(size_bytes - done));
         if (n < 0 && errno == EINTR) {
@@ -47,7 +49,23 @@ static ru_status write_full(int fd, const char *path, const void *data, int64_t 
         }
         done += n;
     }
+    if (begun_ns != 0) {
+        rui_probe(RU_PROBE_WRITE, begun_ns, ru_clock_now().ns, size_bytes);
+    }
     return RU_OK;
+}
+
+/* 0: done. Data alone, or with all that belongs to the file. */
+static int sync_told(int fd, bool data)
+{
+    int64_t begun_ns = rui_probed() ? ru_clock_now().ns : 0;
+    int rc = data ? fdatasync(fd) : fsync(fd);
+    if (begun_ns != 0) {
+        int kept = errno;
+        rui_probe(RU_PROBE_SYNC, begun_ns, ru_clock_now().ns, 0);
+        errno = kept;
+    }
+    return rc;
 }
 
 static ru_status sync_folder_of(const char *path, ru_err *err)
@@ -61,7 +79,7 @@ static ru_status sync_folder_of(const char *path, ru_err *err)
     ru_status st = RU_OK;
     int fd = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     /* EINVAL: file systems that cannot sync folders; their renames are as durable as they get. */
-    if (fd < 0 || (fsync(fd) != 0 && errno != EINVAL)) {
+    if (fd < 0 || (sync_told(fd, false) != 0 && errno != EINVAL)) {
         st = rui_file_fail(err, errno, "sync the folder", dir);
     }
     if (fd >= 0) {
@@ -174,7 +192,8 @@ ru_status ru_out_commit(ru_out *o, ru_err *err)
 {
     RU_CHECK(o->fd >= 0 && !o->committed);
     bool through = o->temp == NULL;
-    if (fsync(o->fd) != 0 && !(through && (errno == EINVAL || errno == EROFS))) { /* a pipe's */
+    if (sync_told(o->fd, false) != 0 &&
+        !(through && (errno == EINVAL || errno == EROFS))) { /* a pipe's */
         return rui_file_fail(err, errno, "sync", o->path);
     }
     int rc = close(o->fd);
@@ -258,7 +277,7 @@ ru_status ru_log_file_append(ru_log_file *f, const void *data, int64_t size_byte
 
 ru_status ru_log_file_sync(ru_log_file *f, ru_err *err)
 {
-    return fdatasync(f->fd) == 0 ? RU_OK : rui_file_fail(err, errno, "sync", f->path);
+    return sync_told(f->fd, true) == 0 ? RU_OK : rui_file_fail(err, errno, "sync", f->path);
 }
 
 void ru_log_file_close(ru_log_file *f)

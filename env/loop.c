@@ -19,6 +19,7 @@
 #include <unistd.h>
 
 #include "env/loop_impl.h"
+#include "env/probe_impl.h"
 
 enum {
     EVENTS_PER_ROUND = 64,
@@ -203,6 +204,16 @@ static void arm(ru_loop *l)
     l->armed_ns = at_ns;
 }
 
+/* A callback that began at begun_ns has ended. Returns the time. */
+static ru_time called(int64_t begun_ns, int64_t of)
+{
+    ru_time now = ru_clock_now();
+    if (RU_UNLIKELY(now.ns - begun_ns >= RU_PROBE_CALL_NS)) {
+        rui_probe(RU_PROBE_CALL, begun_ns, now.ns, of);
+    }
+    return now;
+}
+
 /* Due timers; those that they set wait for the next round, so that a timer of no delay cannot
  * starve the descriptors. */
 static void run_timers(ru_loop *l)
@@ -216,8 +227,11 @@ static void run_timers(ru_loop *l)
     uint64_t limit = l->timers.sets;
     for (uint32_t k = 0; k < TIMERS_PER_ROUND && rui_timers_pop(&l->timers, now.ns, limit, &t);
          k++) {
+        if (RU_UNLIKELY(now.ns - t.at_ns >= RU_PROBE_LATE_NS)) {
+            rui_probe(RU_PROBE_LATE, t.at_ns, now.ns, t.what);
+        }
         t.fn(t.self, t.what, now);
-        now = ru_clock_now();
+        now = called(now.ns, t.what);
     }
 }
 
@@ -274,7 +288,9 @@ static void run_wakers(ru_loop *l)
         uint32_t k = (uint32_t)__builtin_ctzll(bits);
         bits &= bits - 1;
         if (l->wakers[k].fn != NULL) {
-            l->wakers[k].fn(l->wakers[k].self, ru_clock_now());
+            ru_time now = ru_clock_now();
+            l->wakers[k].fn(l->wakers[k].self, now);
+            (void)called(now.ns, k);
         }
     }
 }
@@ -308,7 +324,9 @@ static void run_after(ru_loop *l)
     for (uint32_t n = l->n_after; n > 0 && l->n_after > 0; n--) {
         deferred d = l->after[0];
         ru_loop_after_off(l, d.fn, d.self);
-        d.fn(d.self, ru_clock_now());
+        ru_time now = ru_clock_now();
+        d.fn(d.self, now);
+        (void)called(now.ns, 0);
     }
 }
 
@@ -391,11 +409,16 @@ static int sleep_until_ready(ru_loop *l, struct epoll_event *events, int64_t wai
 {
     arm(l);
     struct timespec limit = {.tv_sec = wait_ns / 1000000000, .tv_nsec = wait_ns % 1000000000};
+    int64_t begun_ns = rui_probed() ? ru_clock_now().ns : 0;
     __atomic_store_n(&l->sleeping, 1, __ATOMIC_SEQ_CST);
     int n = nothing_asked(l) ? epoll_pwait2(l->epoll, events, EVENTS_PER_ROUND,
                                             wait_ns < 0 ? NULL : &limit, NULL)
                              : epoll_wait(l->epoll, events, EVENTS_PER_ROUND, 0);
     __atomic_store_n(&l->sleeping, 0, __ATOMIC_SEQ_CST);
+    int64_t ended_ns = begun_ns != 0 ? ru_clock_now().ns : 0;
+    if (ended_ns - begun_ns >= RU_PROBE_SLEEP_NS) {
+        rui_probe(RU_PROBE_SLEEP, begun_ns, ended_ns, n);
+    }
     return n;
 }
 
@@ -424,11 +447,13 @@ ru_status ru_loop_round(ru_loop *l, int64_t wait_ns, ru_err *err)
     if (n < 0 && errno != EINTR) {
         return RU_FAIL(err, RU_E_BUG, "waiting for events failed: %s", strerror(errno));
     }
+    ru_time now = n > 0 ? ru_clock_now() : (ru_time){0};
     for (int k = 0; k < n; k++) {
         int fd = (int)(events[k].data.u64 & UINT32_MAX);
         watch w = l->watches[fd];
         if (w.fn != NULL && w.generation == events[k].data.u64 >> 32) {
-            w.fn(w.self, fd, events[k].events, ru_clock_now());
+            w.fn(w.self, fd, events[k].events, now);
+            now = called(now.ns, fd);
         }
     }
     run_timers(l);

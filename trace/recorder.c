@@ -311,6 +311,7 @@ void ru_recorder_thread(ru_recorder *r, const char *name)
         t->name_written = t->name_written && strncmp(t->name, name, sizeof t->name - 1) == 0;
         strncpy(t->name, name, sizeof t->name - 1);
         ru_mutex_unlock(&r->mutex);
+        rui_env_begin(r);
     }
 }
 
@@ -320,6 +321,7 @@ void ru_recorder_thread_end(ru_recorder *r)
     if (r == NULL || slot->owner != r || slot->stamp != r->stamp || slot->value == NULL) {
         return;
     }
+    rui_env_end(r);
     rec_thread *t = slot->value;
     *slot = (ru_thread_slot){0};
     ru_mutex_lock(&r->mutex);
@@ -529,6 +531,7 @@ ru_status ru_recorder_open(const ru_recorder_options *opt, ru_recorder **out, ru
     }
     if (st == RU_OK) {
         (void)ru_recorder_name(r, "other", ""); /* becomes REC_NAME_OTHER */
+        rui_env_names(r);
         st = opt->dir == NULL ? RU_OK : rui_writer_start(r, opt, err);
     }
     if (st != RU_OK) {
@@ -542,6 +545,7 @@ ru_status ru_recorder_open(const ru_recorder_options *opt, ru_recorder **out, ru
 void ru_recorder_close(ru_recorder *r)
 {
     if (r != NULL) {
+        rui_env_end(r);
         rui_writer_stop(r);
         recorder_free(r);
     }

@@ -86,7 +86,9 @@ void ru_recorder_close(ru_recorder *r); /* drains, syncs, joins the writer; NULL
  * a lock: do it at plan time. At most 65535 names, then the id of "other". */
 uint16_t ru_recorder_name(ru_recorder *r, const char *name, const char *category);
 
-/* Name the calling thread ("main", "reader 0"). */
+/* Name the calling thread ("main", "reader 0"). From now on its work in env/ is recorded as well
+ * (env/probe.h), until ru_recorder_thread_end or until it closes the recorder: one of the two must
+ * come before the recorder ends. */
 void ru_recorder_thread(ru_recorder *r, const char *name);
 
 /* The calling thread ends: the next one that records gets its ring. */

@@ -6,6 +6,7 @@
 
 #include "base/ring.h"
 #include "env/file.h"
+#include "env/probe.h"
 #include "env/thread.h"
 #include "trace/format.h"
 #include "trace/recorder.h"
@@ -103,6 +104,7 @@ struct ru_recorder {
     uint64_t sync_asked, sync_done;
     rec_append appends[REC_APPENDS_MAX]; /* [n_appends] */
     uint32_t n_appends;
+    uint16_t env_names[RU_PROBE_ACTS];
     bool driven, draining;
     bool stop, failed, full;
 };
@@ -112,6 +114,11 @@ void rui_segment_path(const ru_recorder *r, uint32_t s, char *into);
 /* save.c: by the writer, when the segments hold everything. */
 RU_MUST_USE ru_status rui_append(const rec_append *a, ru_arena *arena, ru_err *err);
 RU_MUST_USE ru_status rui_save(const ru_recorder *r, const rec_save *s, ru_err *err);
+
+/* recorder_env.c: names at open; the calling thread's work in env/ from now on, and no longer. */
+void rui_env_names(ru_recorder *r);
+void rui_env_begin(ru_recorder *r);
+void rui_env_end(const ru_recorder *r);
 
 void rui_writer_give_up(ru_recorder *r, const ru_err *err); /* write nothing more; say so once */
 /* Driven: write what the rings hold; by the thread that fills them. */
