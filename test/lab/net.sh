@@ -14,6 +14,8 @@
 #   net.sh addr NAME K                  address of host K (1 .. N)
 #   net.sh in NAME K COMMAND...         run it on host K
 #   net.sh cpu NAME K PERCENT COMMAND.. the same with so much of one core (cgroup v1, period 10 ms)
+#   net.sh quota NAME K PERCENT         from now on so much, of what `cpu` started there
+#   net.sh rate NAME K R [out]          from now on that rate on the link of host K, both ways or out alone
 #   net.sh status [NAME]                what stands, what the queues hold
 #   net.sh down NAME
 #   net.sh sweep                        take down what killed owners left behind
@@ -220,6 +222,20 @@ cpu() { # name k percent command...
     in_host "$name" "$k" "$@"
 }
 
+quota() { # name k percent
+    whole "$3"
+    echo $(($3 * 100)) >"$cpu_root/rubato-$1-$2/cpu.cfs_quota_us"
+}
+
+rate() { # name k rate [out]
+    change() { # namespace device
+        enter "$1" tc qdisc change dev "$2" root handle 1: tbf rate "$rate" burst "$burst" latency "$latency"
+    }
+    rate=$3 burst=64kb latency=20ms
+    change "$(ns "$1" "$2")" eth0
+    [[ ${4:-} == out ]] || change "$(ns "$1" hub)" "p$2"
+}
+
 verb=${1:-}
 shift || true
 case $verb in
@@ -229,7 +245,9 @@ case $verb in
     addr) addr_of "$(cat "$state/$1/kind")" "$2" ;;
     in) in_host "$@" ;;
     cpu) cpu "$@" ;;
+    quota) [[ $# -eq 3 ]] || die 2 "quota NAME K PERCENT"; quota "$@" ;;
+    rate) [[ $# -ge 3 ]] || die 2 "rate NAME K R [out]"; rate "$@" ;;
     status) status "$@" ;;
     sweep) sweep ;;
-    *) sed -n '2,27s/^# \{0,1\}//p' "$0" >&2; exit 2 ;;
+    *) sed -n '2,24s/^# \{0,1\}//p' "$0" >&2; exit 2 ;;
 esac
