@@ -9,7 +9,9 @@ enum {
     REQUEST_MIN = 4 << 10,
 };
 
-/* Wanted bytes; after begin: neighbours as one, with their place in the buffer. */
+/* Wanted bytes; after begin: neighbours as one, with their place in the buffer. Whole files that
+ * are not open stand in order of their sources. One byte more of them is asked for: it must not
+ * come, or the file has grown since its size was taken. */
 typedef struct extent {
     const rui_source *source;
     int64_t offset, size_bytes;
@@ -143,10 +145,26 @@ static int64_t key(const rui_source *s)
     return s->object != NULL ? ((int64_t)1 << 32) + ru_object_number(s->object) : s->file.fd;
 }
 
+static bool is_whole_file(const rui_source *s)
+{
+    return s->object == NULL && s->file.fd < 0;
+}
+
+/* The same file? Below 0: a before b. Several sources may have one descriptor, and -1 is none. */
+static int order_of(const rui_source *a, const rui_source *b)
+{
+    int64_t x = key(a), y = key(b);
+    if (x != y) {
+        return x < y ? -1 : 1;
+    }
+    return a == b || !is_whole_file(a) ? 0 : a < b ? -1 : 1;
+}
+
 static bool before(const extent *a, const extent *b)
 {
-    if (key(a->source) != key(b->source)) {
-        return key(a->source) < key(b->source);
+    int order = order_of(a->source, b->source);
+    if (order != 0) {
+        return order < 0;
     }
     return a->offset != b->offset ? a->offset < b->offset : a->size_bytes < b->size_bytes;
 }
@@ -193,7 +211,7 @@ static void merge(rui_fetch *f)
         extent *last = n > 0 ? &f->extent[n - 1] : NULL;
         int64_t end = e->offset + e->size_bytes;
         int64_t gap = e->source->object != NULL ? GAP_OBJECT_BYTES : GAP_BYTES;
-        if (last != NULL && key(last->source) == key(e->source) &&
+        if (last != NULL && order_of(last->source, e->source) == 0 &&
             e->offset - (last->offset + last->size_bytes) <= gap) {
             last->size_bytes =
                 end - last->offset > last->size_bytes ? end - last->offset : last->size_bytes;
@@ -209,16 +227,29 @@ static int64_t place(rui_fetch *f)
 {
     int64_t used = 0;
     for (uint32_t k = 0; k < f->n; k++) {
-        bool fits = f->extent[k].size_bytes <= f->opt.bytes_max - used;
+        int64_t need = f->extent[k].size_bytes + (is_whole_file(f->extent[k].source) ? 1 : 0);
+        bool fits = need <= f->opt.bytes_max - used;
         f->extent[k].at = fits ? used : -1;
-        used += fits ? f->extent[k].size_bytes : 0;
+        used += fits ? need : 0;
     }
     return used;
 }
 
+/* The requests of an extent; a file that is not open is read by one. */
 static bool cut(rui_fetch *f, extent *e, int64_t size)
 {
     e->first = f->n_pieces;
+    if (is_whole_file(e->source)) {
+        if (!grow((void **)&f->piece, &f->cap_pieces, f->n_pieces + 1, sizeof *f->piece)) {
+            return false;
+        }
+        f->piece[f->n_pieces++] = (ru_read_piece){.path = e->source->path,
+                                                  .fd = -1,
+                                                  .size_bytes = e->size_bytes + 1,
+                                                  .into = f->buffer + e->at};
+        e->n = 1;
+        return true;
+    }
     for (int64_t done = 0; done < e->size_bytes;) {
         int64_t left = e->size_bytes - done, n = left < size + size / 2 ? left : size;
         if (!grow((void **)&f->piece, &f->cap_pieces, f->n_pieces + 1, sizeof *f->piece)) {
@@ -282,7 +313,8 @@ const ru_read_piece *rui_fetch_end(rui_fetch *f, uint32_t *n)
     for (uint32_t k = 0; k < f->n; k++) {
         extent *e = &f->extent[k];
         for (uint32_t i = e->first; e->at >= 0 && i < e->first + e->n; i++) {
-            e->at = f->piece[i].got_bytes == f->piece[i].size_bytes ? e->at : -1;
+            int64_t want = is_whole_file(e->source) ? e->size_bytes : f->piece[i].size_bytes;
+            e->at = f->piece[i].got_bytes == want ? e->at : -1;
         }
     }
     f->begun = false;
@@ -298,13 +330,13 @@ const uint8_t *rui_fetch_find(const rui_fetch *f, const rui_source *s, int64_t o
     while (lo < hi) {
         uint32_t mid = lo + (hi - lo) / 2;
         const extent *e = &f->extent[mid];
-        bool at_or_before =
-            key(e->source) != key(s) ? key(e->source) < key(s) : e->offset <= offset;
+        int order = order_of(e->source, s);
+        bool at_or_before = order != 0 ? order < 0 : e->offset <= offset;
         lo = at_or_before ? mid + 1 : lo;
         hi = at_or_before ? hi : mid;
     }
     const extent *e = lo > 0 ? &f->extent[lo - 1] : NULL;
-    bool inside = e != NULL && e->at >= 0 && key(e->source) == key(s) &&
+    bool inside = e != NULL && e->at >= 0 && order_of(e->source, s) == 0 &&
                   offset + size_bytes <= e->offset + e->size_bytes;
     return inside ? f->buffer + e->at + (offset - e->offset) : NULL;
 }

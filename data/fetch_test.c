@@ -147,6 +147,95 @@ static void test_tar(void **state)
     check(&(ru_data_options){.format = "tar", .paths = paths, .n_paths = 1, .context = 300});
 }
 
+/* Every sample of a stream is that which the format reads by itself. */
+static void check_alone(ru_dataset *d, const ru_stream_options *opt, uint32_t *skipped)
+{
+    ru_err err = {0};
+    const ru_field *fields;
+    uint32_t n_fields = ru_dataset_fields(d, &fields);
+    uint8_t *alone[2] = {test_malloc((size_t)d->field_bytes[0]),
+                         test_malloc((size_t)d->field_bytes[1])};
+    ru_stream *s = open_stream(d, opt);
+    assert_int_equal(n_fields, 2);
+    assert_true(ru_stream_reads(s) && ru_stream_reads_files(s));
+    for (ru_batch x = {.n = 1}; x.n > 0;) {
+        assert_ok(ru_stream_next(s, &x, &err), err);
+        for (int64_t i = 0; i < x.n; i++) {
+            assert_ok(ru_dataset_read(d, ru_stream_sample(s, x.position + i), (void **)alone, &err),
+                      err);
+            for (uint32_t k = 0; k < 2; k++) {
+                const uint8_t *got = (const uint8_t *)x.fields[k] + i * d->field_bytes[k];
+                assert_memory_equal(got, alone[k], (size_t)d->field_bytes[k]);
+            }
+        }
+    }
+    *skipped = (uint32_t)ru_dataset_skipped(d);
+    ru_stream_close(s);
+    test_free(alone[0]);
+    test_free(alone[1]);
+}
+
+/* A folder of images: files that grow, shrink, lose all bytes and are damaged after it was listed
+ * too. */
+static void test_images(void **state)
+{
+    ru_scratch *f = *state;
+    const ru_data_options made = {
+        .format = "synthetic", .generator = "digits", .raw = true, .seed = 4, .count = 60};
+    ru_dataset *d = open_as(&made, 0);
+    const rui_write_job job = {.d = d, .n = 60, .dir = f->root, .prefix = "a"};
+    assert_ok(rui_writer_find("images")->write(&job, &f->err), f->err);
+    ru_dataset_close(d);
+    const char *paths[] = {ru_path_join(&f->arena, f->root, "a")};
+    const ru_data_options opt = {
+        .format = "images", .paths = paths, .n_paths = 1, .skip_damaged = true};
+    d = open_as(&opt, -1);
+    char first[256];
+    const rui_source one = {.path = ru_dataset_where(d, 0, first, sizeof first),
+                            .file = {.fd = -1},
+                            .size_bytes = ru_path_bytes(first)};
+    rui_fetch *fetch;
+    const rui_fetch_options fo = {.depth_max = 4, .bytes_max = 1 << 20, .pieces = 2, .bytes = 10};
+    assert_ok(rui_fetch_open(&fo, &fetch, &f->err), f->err);
+    for (int64_t less = 0; less < 2; less++) { /* one that is longer than it was is not taken */
+        rui_source s = one;
+        uint32_t n;
+        s.size_bytes -= less;
+        rui_fetch_add(fetch, &s, 0, s.size_bytes);
+        rui_fetch_begin(fetch, 1 << 20, 4);
+        assert_int_equal(rui_fetch_end(fetch, &n)->got_bytes, s.size_bytes + less);
+        assert_true((rui_fetch_find(fetch, &s, 0, s.size_bytes) == NULL) == (less == 1));
+    }
+    rui_fetch_close(fetch);
+    uint32_t skipped, before = 0;
+    for (uint32_t v = 0; v < 18; v++) {
+        if (v == 12) {
+            char where[256];
+            for (int64_t k = 0; k < 8; k++) {
+                const char *path = ru_dataset_where(d, k * 7, where, sizeof where);
+                char *data;
+                int64_t n;
+                assert_ok(ru_file_read(path, 0, &f->arena, &data, &n, &f->err), f->err);
+                data[k % 4 == 3 ? n / 2 : n] ^= 0x5a; /* behind the end stands a NUL byte */
+                n = k % 4 == 0 ? n + 1 : k % 4 == 1 ? n / 2 : k % 4 == 2 ? 0 : n;
+                assert_ok(ru_file_replace(path, data, n, &f->err), f->err);
+            }
+        }
+        const ru_stream_options o = {.seed = v,
+                                     .shuffle = (ru_shuffle)(v % 3),
+                                     .block = 7,
+                                     .batch = 1 + v * 3,
+                                     .epochs = 2,
+                                     .partial_last = true,
+                                     .threads = 1 + v % 4,
+                                     .read_threads = v % 4 == 3};
+        check_alone(d, &o, &skipped);
+        assert_true((skipped > before) == (v >= 12));
+        before = skipped;
+    }
+    ru_dataset_close(d);
+}
+
 /* Random ranges: all that fit are there, with the file's bytes; nothing else is. */
 static void test_ranges(void **state)
 {
@@ -218,4 +307,5 @@ static void test_ranges(void **state)
 }
 
 #define T(f) cmocka_unit_test_setup_teardown(f, ru_scratch_open, ru_scratch_close)
-RU_TESTS(data_fetch, T(test_written_formats), T(test_tokens_and_cifar), T(test_tar), T(test_ranges))
+RU_TESTS(data_fetch, T(test_written_formats), T(test_tokens_and_cifar), T(test_tar), T(test_images),
+         T(test_ranges))

@@ -2,15 +2,17 @@
  *
  *     ROOT/cat/1.jpg  ROOT/cat/2.png  ROOT/dog/1.jpg        classes: cat 0, dog 1 (sorted)
  *
- * Files are opened when read; the order of samples is by class, then by name. */
+ * Files are opened when read, those of a batch at a time (fetch.h); the order of samples is by
+ * class, then by name. */
 #include "base/vec.h"
+#include "data/fetch.h"
 #include "data/image.h"
 
 #include <stdlib.h>
 #include <string.h>
 
 typedef struct image_entry {
-    const char *path;
+    rui_source source; /* not open: the name, and the size when the folder was listed */
     int64_t label;
 } image_entry;
 
@@ -48,7 +50,9 @@ static ru_status add_class(ru_dataset *d, const char *dir, int64_t label, ru_err
         if (e == NULL || path == NULL) {
             return rui_no_memory(err, dir, n);
         }
-        *e = (image_entry){path, label};
+        int64_t bytes = ru_path_bytes(path);
+        *e = (image_entry){
+            {.path = path, .file = {.fd = -1}, .size_bytes = bytes, .disk_bytes = bytes}, label};
     }
     return RU_OK;
 }
@@ -152,7 +156,7 @@ static ru_status find_size(ru_dataset *d, const ru_data_options *opt, ru_err *er
     }
     uint8_t *bytes = NULL;
     int64_t n = 0;
-    rui_place at = {.path = s->files.at[0].path};
+    rui_place at = {.path = s->files.at[0].source.path};
     ru_status st = load(at.path, &bytes, &n, err);
     if (st == RU_OK) {
         st = rui_image_measure(d, bytes, n, &s->width, &s->height, err);
@@ -184,7 +188,7 @@ static ru_status images_open(ru_dataset *d, const ru_data_options *opt, ru_err *
     }
     RU_TRY(find_size(d, opt, err));
     for (uint32_t i = 0; i < s->files.n; i++) {
-        d->bytes += ru_path_bytes(s->files.at[i].path);
+        d->bytes += s->files.at[i].source.size_bytes;
     }
     d->count = s->files.n;
     const int64_t dims[3] = {3, s->height, s->width};
@@ -197,13 +201,17 @@ static ru_status images_read(const ru_dataset *d, int64_t index, void *const *fi
 {
     const images_set *s = d->self;
     const image_entry *e = &s->files.at[index];
-    uint8_t *bytes = NULL;
-    int64_t n = 0;
-    RU_TRY(load(e->path, &bytes, &n, err));
+    uint8_t *own = NULL;
+    int64_t n = e->source.size_bytes;
+    const uint8_t *bytes = d->fetched != NULL ? rui_fetch_find(d->fetched, &e->source, 0, n) : NULL;
+    if (bytes == NULL) {
+        RU_TRY(load(e->source.path, &own, &n, err));
+        bytes = own;
+    }
     ru_status st = rui_image_decode(d, bytes, n, s->width, s->height, s->resize, fields[0], err);
-    free(bytes);
+    free(own);
     if (st != RU_OK) {
-        rui_place at = {.path = e->path};
+        rui_place at = {.path = e->source.path};
         return rui_place_wrap(err, st, &at);
     }
     rui_class_put(d, e->label, fields[1]);
@@ -213,7 +221,18 @@ static ru_status images_read(const ru_dataset *d, int64_t index, void *const *fi
 static const char *images_path(const ru_dataset *d, int64_t index)
 {
     const images_set *s = d->self;
-    return s->files.at[index].path;
+    return s->files.at[index].source.path;
+}
+
+static void images_where(const ru_dataset *d, int64_t first, int64_t n, rui_where_fn fn, void *self)
+{
+    const images_set *s = d->self;
+    for (int64_t i = first; i < first + n; i++) {
+        const rui_source *f = &s->files.at[i].source;
+        if (f->size_bytes <= RUI_SAMPLE_BYTES_MAX) {
+            fn(self, f, 0, f->size_bytes);
+        }
+    }
 }
 
 const rui_format rui_format_images = {
@@ -221,6 +240,7 @@ const rui_format rui_format_images = {
     .help = "folders of class folders with JPEG and PNG files: [folder, ...]",
     .open = images_open,
     .read = images_read,
+    .where = images_where,
     .path = images_path,
     .close = rui_image_close,
 };

@@ -185,6 +185,8 @@ uint32_t ru_stream_reads_take(ru_stream *s, ru_read_done *into, uint32_t max);
  */
 void ru_stream_reads_set(ru_stream *s, int64_t size_bytes, uint32_t depth);
 bool ru_stream_reads(const ru_stream *s); /* are there any? */
+/* Each request is a whole file of its own, whatever `size_bytes` is set. */
+bool ru_stream_reads_files(const ru_stream *s);
 /* Index in the dataset of the sample at a global position. */
 int64_t ru_stream_sample(const ru_stream *s, int64_t position);
 

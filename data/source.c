@@ -261,7 +261,7 @@ ru_status rui_bytes_view(const ru_dataset *d, const rui_source *s, int64_t offse
 void rui_source_soon(void *self, const rui_source *s, int64_t offset, int64_t size_bytes)
 {
     (void)self;
-    if (s->bytes == NULL && s->object == NULL) {
+    if (s->bytes == NULL && s->object == NULL && s->file.fd >= 0) { /* it is open */
         ru_in_advise_soon(&s->file, offset, size_bytes);
     }
 }

@@ -404,14 +404,16 @@ static int64_t round_up(int64_t n)
 static void ask(void *self, const rui_source *s, int64_t offset, int64_t size_bytes)
 {
     (void)offset;
-    bool *reads = self;
-    *reads = *reads || (s->bytes == NULL && size_bytes > 0);
+    (void)size_bytes;
+    const rui_source **reads = self;
+    *reads = s->bytes == NULL ? s : *reads;
 }
 
-/* Do samples stand in files that are not kept in memory, and is it known where? */
-static bool fetches(const ru_stream *s)
+/* Do samples stand in files that are not kept in memory, and is it known where? One of these files,
+ * or NULL. */
+static const rui_source *fetches(const ru_stream *s)
 {
-    bool reads = false;
+    const rui_source *reads = NULL;
     if (s->d->format->where != NULL) {
         rui_dataset_where(s->d, 0, 1, ask, &reads);
     }
@@ -431,7 +433,7 @@ static ru_status take_memory(ru_stream *s, ru_err *err)
     }
     int64_t bound = s->opt.bytes_max > 0 ? s->opt.bytes_max : bytes_max_default;
     int64_t ahead = s->opt.ahead > 0 ? s->opt.ahead : AHEAD_DEFAULT;
-    int64_t least = fetches(s) ? 2 * (int64_t)s->n_threads : s->n_threads;
+    int64_t least = fetches(s) != NULL ? 2 * (int64_t)s->n_threads : s->n_threads;
     ahead = ahead < least ? least : ahead;
     int64_t fit = bound / batch_bytes - 1;
     s->n_slots = (uint32_t)((fit < 1       ? 1
@@ -445,7 +447,7 @@ static ru_status take_memory(ru_stream *s, ru_err *err)
     if (s->slots == NULL || s->memory == NULL || s->threads == NULL || s->readers == NULL) {
         return rui_no_memory(err, "batches read ahead", batch_bytes * s->n_slots);
     }
-    if (fetches(s)) {
+    if (fetches(s) != NULL) {
         s->ended = malloc(RU_READS_KEPT * sizeof *s->ended);
         if (s->ended == NULL) {
             return rui_no_memory(err, "requests", RU_READS_KEPT * (int64_t)sizeof *s->ended);
@@ -475,7 +477,7 @@ static ru_status open_fetch(reader *rd, ru_err *err)
         .threads = s->opt.read_threads,
         .objects = s->d->objects,
         .group = (uint32_t)(rd - s->readers)};
-    for (uint32_t k = 0; k < 2 && fetches(s); k++) {
+    for (uint32_t k = 0; k < 2 && fetches(s) != NULL; k++) {
         RU_TRY(rui_fetch_open(&opt, &rd->fetch[k], err));
     }
     if (rd == s->readers && rd->fetch[0] != NULL) {
@@ -589,6 +591,12 @@ int64_t ru_stream_sample(const ru_stream *s, int64_t position)
 bool ru_stream_reads(const ru_stream *s)
 {
     return s->ended != NULL;
+}
+
+bool ru_stream_reads_files(const ru_stream *s)
+{
+    const rui_source *f = fetches(s);
+    return f != NULL && f->object == NULL && f->file.fd < 0;
 }
 
 uint32_t ru_stream_reads_take(ru_stream *s, ru_read_done *into, uint32_t max)

@@ -1,6 +1,7 @@
 #include "env/reads.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <stdlib.h>
 #include <unistd.h>
 
@@ -12,6 +13,7 @@
 #endif
 
 enum { PART_BYTES = 1 << 30 }; /* the kernel reads no more at once */
+enum { OPEN_FLAGS = O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK };
 
 struct ru_reads {
     ru_read_piece *pieces;
@@ -19,6 +21,8 @@ struct ru_reads {
     bool ring;
 #ifdef RU_HAS_URING
     struct io_uring uring;
+    uint16_t slot[RU_READS_DEPTH_MAX]; /* [n_slots] free ones of the kernel's table of open files */
+    uint32_t n_slots;
 #endif
     /* threads */
     ru_mutex lock;
@@ -49,6 +53,22 @@ static void read_rest(ru_read_piece *p, int64_t got)
     p->ended_ns = ru_clock_now().ns;
 }
 
+static void read_piece(ru_read_piece *p)
+{
+    if (p->path == NULL) {
+        read_rest(p, 0);
+        return;
+    }
+    p->fd = open(p->path, OPEN_FLAGS);
+    p->got_bytes = -1;
+    p->ended_ns = ru_clock_now().ns;
+    if (p->fd >= 0) {
+        read_rest(p, 0);
+        close(p->fd);
+        p->fd = -1;
+    }
+}
+
 /* -- threads -------------------------------------------------------------------------------------
  */
 
@@ -67,7 +87,7 @@ static void work(void *arg)
         r->busy++;
         p->issued_ns = ru_clock_now().ns;
         ru_mutex_unlock(&r->lock);
-        read_rest(p, 0);
+        read_piece(p);
         ru_mutex_lock(&r->lock);
         r->busy--;
         if (++r->ended == r->n) {
@@ -95,41 +115,90 @@ static ru_status start_threads(ru_reads *r, ru_err *err)
 
 #ifdef RU_HAS_URING
 
+enum { ENTRY_READ, ENTRY_OPEN, ENTRY_CLOSE };
+
+static uint64_t entry_of(uint32_t piece, uint32_t slot, uint32_t what)
+{
+    return piece | (uint64_t)slot << 32 | (uint64_t)what << 48;
+}
+
+static void submit(ru_reads *r)
+{
+    int rc;
+    do {
+        rc = io_uring_submit(&r->uring);
+    } while (rc == -EINTR || rc == -EAGAIN || rc == -EBUSY);
+    RU_CHECK(rc >= 0);
+}
+
+static unsigned part_of(const ru_read_piece *p)
+{
+    return (unsigned)(p->size_bytes < PART_BYTES ? p->size_bytes : PART_BYTES);
+}
+
+/* Three entries in a chain: a read that ends early must not keep the file open. */
+static void issue_file(ru_reads *r, uint32_t k)
+{
+    ru_read_piece *p = &r->pieces[k];
+    uint32_t slot = r->slot[--r->n_slots];
+    struct io_uring_sqe *e = io_uring_get_sqe(&r->uring);
+    io_uring_prep_openat_direct(e, AT_FDCWD, p->path, OPEN_FLAGS & ~O_CLOEXEC, 0, slot);
+    io_uring_sqe_set_flags(e, IOSQE_IO_LINK);
+    io_uring_sqe_set_data64(e, entry_of(k, slot, ENTRY_OPEN));
+    e = io_uring_get_sqe(&r->uring);
+    io_uring_prep_read(e, (int)slot, p->into, part_of(p), (uint64_t)p->offset);
+    io_uring_sqe_set_flags(e, IOSQE_FIXED_FILE | IOSQE_IO_HARDLINK);
+    io_uring_sqe_set_data64(e, entry_of(k, slot, ENTRY_READ));
+    e = io_uring_get_sqe(&r->uring);
+    io_uring_prep_close_direct(e, slot);
+    io_uring_sqe_set_data64(e, entry_of(k, slot, ENTRY_CLOSE));
+}
+
 static void issue(ru_reads *r)
 {
-    uint32_t before = r->next;
     int64_t now = ru_clock_now().ns;
     while (r->next < r->n && r->next - r->ended < r->depth) {
         ru_read_piece *p = &r->pieces[r->next];
-        struct io_uring_sqe *e = io_uring_get_sqe(&r->uring);
-        if (e == NULL) {
+        if (p->path != NULL && r->n_slots == 0) {
             break;
         }
-        int64_t part = p->size_bytes < PART_BYTES ? p->size_bytes : PART_BYTES;
-        io_uring_prep_read(e, p->fd, p->into, (unsigned)part, (uint64_t)p->offset);
-        io_uring_sqe_set_data64(e, r->next);
+        if (io_uring_sq_space_left(&r->uring) < 3) {
+            submit(r);
+        }
+        if (p->path != NULL) {
+            issue_file(r, r->next);
+        } else {
+            struct io_uring_sqe *e = io_uring_get_sqe(&r->uring);
+            io_uring_prep_read(e, p->fd, p->into, part_of(p), (uint64_t)p->offset);
+            io_uring_sqe_set_data64(e, entry_of(r->next, 0, ENTRY_READ));
+        }
         p->issued_ns = now;
         r->next++;
     }
-    if (r->next > before) {
-        int rc;
-        do {
-            rc = io_uring_submit(&r->uring);
-        } while (rc == -EINTR || rc == -EAGAIN || rc == -EBUSY);
-        RU_CHECK(rc >= 0);
+    if (io_uring_sq_ready(&r->uring) > 0) {
+        submit(r);
     }
 }
 
 static void take(ru_reads *r, const struct io_uring_cqe *c)
 {
-    ru_read_piece *p = &r->pieces[io_uring_cqe_get_data64(c)];
-    if (c->res == p->size_bytes) {
+    uint64_t x = io_uring_cqe_get_data64(c);
+    uint32_t what = (uint32_t)(x >> 48), slot = (uint32_t)(x >> 32) & 0xffff;
+    ru_read_piece *p = &r->pieces[(uint32_t)x];
+    if (what == ENTRY_READ && p->path != NULL) { /* the file is closed next, or was never open */
+        p->got_bytes = c->res >= 0 ? c->res : -1;
+        p->ended_ns = ru_clock_now().ns;
+    } else if (what == ENTRY_READ && c->res == p->size_bytes) {
         p->got_bytes = c->res;
         p->ended_ns = ru_clock_now().ns;
-    } else { /* short, at the end of the file, interrupted, or an error: pread says which */
+    } else if (what == ENTRY_READ) {
+        /* short, at the end of the file, interrupted, or an error: pread says which */
         read_rest(p, c->res > 0 ? c->res : 0);
     }
-    r->ended++;
+    if (what == ENTRY_CLOSE) {
+        r->slot[r->n_slots++] = (uint16_t)slot;
+    }
+    r->ended += what == ENTRY_CLOSE || (what == ENTRY_READ && p->path == NULL) ? 1 : 0;
 }
 
 static void take_ended(ru_reads *r)
@@ -145,9 +214,31 @@ static void take_ended(ru_reads *r)
     }
 }
 
+/* The table of open files may hold as many as the process may open. */
+static bool open_slots(ru_reads *r)
+{
+    uint32_t n = r->depth_max;
+    while (n > 0 && io_uring_register_files_sparse(&r->uring, n) != 0) {
+        n /= 2;
+    }
+    for (uint32_t k = 0; k < n; k++) {
+        r->slot[r->n_slots++] = (uint16_t)k;
+    }
+    return n > 0;
+}
+
 static bool open_ring(ru_reads *r)
 {
-    return io_uring_queue_init(r->depth_max, &r->uring, 0) == 0;
+    uint32_t entries = r->depth_max > 4 ? r->depth_max : 4;
+    struct io_uring_params p = {.flags = IORING_SETUP_CQSIZE, .cq_entries = 4 * entries};
+    if (io_uring_queue_init_params(entries, &r->uring, &p) != 0) {
+        return false;
+    }
+    bool ok = open_slots(r);
+    if (!ok) {
+        io_uring_queue_exit(&r->uring);
+    }
+    return ok;
 }
 
 static void end_ring(ru_reads *r)

@@ -1,4 +1,6 @@
-/* Many reads of files at once: io_uring, or threads with pread where the kernel forbids it.
+/* Many reads of files at once: io_uring (Linux 5.19), or threads with pread where the kernel
+ * forbids it. A piece may name its file: it is opened, read and closed like the others, without
+ * waiting.
  *
  *   begin(pieces, depth) --issued, `depth` at a time--> poll: takes what ended, issues more --> end
  *
@@ -13,6 +15,7 @@ typedef struct ru_reads ru_reads;
 enum { RU_READS_DEPTH_MAX = 1024, RU_READS_THREADS = 16 };
 
 typedef struct ru_read_piece {
+    const char *path; /* a file that is opened, read and closed; view until end; NULL: fd is open */
     int fd;
     struct ru_object *object; /* web/objects.h reads it; NULL: the descriptor's file */
     int64_t offset, size_bytes;

@@ -25,7 +25,13 @@ static void check(bool threads, uint32_t depth, const char *path, const uint8_t 
         uint32_t n = round == 0 ? PIECES : ru_rng_below(rng, PIECES);
         for (uint32_t k = 0; k < n; k++) {
             memset(buffer[k], 0xa5, sizeof buffer[k]);
-            p[k] = (ru_read_piece){.fd = k % 50 == 7 ? none : fd,
+            p[k] = (ru_read_piece){.fd = k % 50 == 7  ? none
+                                         : k % 5 == 3 ? -1
+                                                      : fd,
+                                   .path = k % 50 == 13  ? "/nowhere/at/all"
+                                           : k % 50 == 7 ? NULL
+                                           : k % 5 == 3  ? path
+                                                         : NULL,
                                    .offset = ru_rng_below(rng, FILE_BYTES + 2000),
                                    .size_bytes = ru_rng_below(rng, sizeof buffer[k] + 1),
                                    .into = buffer[k],
@@ -37,12 +43,16 @@ static void check(bool threads, uint32_t depth, const char *path, const uint8_t 
         for (uint32_t k = 0; k < n; k++) {
             int64_t left = FILE_BYTES - p[k].offset;
             int64_t want = left < 0 ? 0 : left < p[k].size_bytes ? left : p[k].size_bytes;
+            assert_true(p[k].ended_ns >= p[k].issued_ns && p[k].issued_ns > 0);
+            if (p[k].path != NULL && p[k].path != path) {
+                assert_int_equal(p[k].got_bytes, -1);
+                continue;
+            }
             if (p[k].fd == none) { /* a folder has no bytes; asking for none is no error */
                 assert_int_equal(p[k].got_bytes, p[k].size_bytes > 0 ? -1 : 0);
                 continue;
             }
             assert_int_equal(p[k].got_bytes, want);
-            assert_true(p[k].ended_ns >= p[k].issued_ns && p[k].issued_ns > 0);
             assert_memory_equal(buffer[k], data + (want > 0 ? p[k].offset : 0), (size_t)want);
             for (int64_t i = want; i < (int64_t)sizeof buffer[k]; i++) {
                 assert_int_equal(buffer[k][i], 0xa5); /* nothing beside its place */

@@ -6,8 +6,18 @@
 
 enum { SCRATCH_BYTES = 1 << 20, FORGET = 64 };
 
+/* The power of two at or above a file's mean size, within what a request may have. */
+static int64_t size_of_files(const ru_read_policy_in *in)
+{
+    int64_t size = in->size_min;
+    while (size < in->sample && size < in->size_max) {
+        size *= 2;
+    }
+    return size;
+}
+
 ru_status rui_read_tune_open(rui_read_tune *t, int64_t sample_bytes, int64_t batch_bytes,
-                             ru_arena *arena, ru_err *err)
+                             bool files, ru_arena *arena, ru_err *err)
 {
     ru_read_done *ended = t->ended;
     uint8_t *memory = t->scratch;
@@ -27,6 +37,9 @@ ru_status rui_read_tune_open(rui_read_tune *t, int64_t sample_bytes, int64_t bat
                .try_s = 10}};
     if (t->ended == NULL || t->scratch == NULL) {
         return RU_FAIL(err, RU_E_MEM, "no memory for the requests of the training data");
+    }
+    if (files) {
+        t->in.size_min = t->in.size_max = size_of_files(&t->in);
     }
     t->in.windows.at = t->window;
     ru_arena scratch;
