@@ -49,6 +49,16 @@ static double jain_of(const double *x, uint32_t n)
     return sum * sum / (n * squares);
 }
 
+/* Time of a window for which all wait for the worker with the least x. */
+static double wait_of(const ru_read_share_in *in, const double *x)
+{
+    double least = 1;
+    for (uint32_t i = 0; i < in->n; i++) {
+        least = fmin(least, x[i]);
+    }
+    return in->seconds * (1 - least);
+}
+
 /* Delivery is the reason: the worst worker waits, mostly for data, and the storage is busy. */
 static bool looks_unfair(const ru_read_share_in *in, double jain, uint32_t worst)
 {
@@ -109,6 +119,7 @@ ru_status ru_plan_read_share(const ru_read_share_in *in, ru_arena *out, ru_read_
         worst = x[i] < x[worst] ? i : worst;
     }
     ru_read_share_plan p = {.jain = jain_of(x, in->n), .worst = worst, .n = in->n};
+    p.wait_s = wait_of(in, x);
     bool unfair = looks_unfair(in, p.jain, worst);
     uint32_t more = in->windows < RU_READ_UNFAIR_WINDOWS ? in->windows + 1 : in->windows;
     p.windows = unfair ? more : 0;
@@ -120,6 +131,7 @@ ru_status ru_plan_read_share(const ru_read_share_in *in, ru_arena *out, ru_read_
         x[i] *= to[i] / in->worker[i].outstanding_bytes;
     }
     p.jain_next = jain_of(x, in->n);
+    p.wait_next_s = wait_of(in, x);
     p.outstanding_bytes = to;
     *plan = p;
     return RU_OK;

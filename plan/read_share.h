@@ -47,6 +47,8 @@ typedef struct ru_read_share_plan {
     const double *outstanding_bytes; /* [n] from now on; the same in sum */
     uint32_t n;
     double jain_next; /* predicted: shares as outstanding bytes */
+    /* Of a window, how long all wait for the bytes of the worst worker: by its rates, predicted. */
+    double wait_s, wait_next_s;
 } ru_read_share_plan;
 
 /* Owner: list in `out`. Errors: RU_E_ARG, RU_E_LIMIT. */

@@ -62,6 +62,19 @@ ru_status ru_plan_read_share_check(const ru_read_share_in *in, const ru_read_sha
         return RU_FAIL(err, RU_E_INFEASIBLE, "Jain's index is not %g, then %g", p->jain,
                        p->jain_next);
     }
+    double worst = 0, worst_next = 0; /* windows that deliver what is needed in one */
+    for (uint32_t i = 0; i < in->n; i++) {
+        const ru_read_worker *w = &in->worker[i];
+        double windows = w->need_bytes_per_s / w->bytes_per_s;
+        worst = fmax(worst, windows);
+        worst_next = fmax(worst_next, windows * w->outstanding_bytes / p->outstanding_bytes[i]);
+    }
+    double wait = fmax(1 - 1 / worst, 0), next = fmax(1 - 1 / worst_next, 0);
+    if (!(fabs(p->wait_s / in->seconds - wait) < 1e-9) ||
+        !(fabs(p->wait_next_s / in->seconds - next) < 1e-9)) {
+        return RU_FAIL(err, RU_E_INFEASIBLE, "all do not wait for %g s, then %g s", p->wait_s,
+                       p->wait_next_s);
+    }
     double before = 0, after = 0;
     for (uint32_t i = 0; i < in->n; i++) {
         before += in->worker[i].outstanding_bytes;

@@ -1,4 +1,6 @@
 /* The row of `read-share` in plan/policy.def: its input as a file, its report. */
+#include "plan/read_share_policy.h"
+
 #include <math.h>
 
 #include "plan/policy.h"
@@ -6,17 +8,8 @@
 
 #define AT(type_, name_) .offset = offsetof(type_, name_)
 
-typedef struct worker_in {
-    const char *name;
-    double need_mb_per_s, mb_per_s, outstanding_mb, stall_s, late_s;
-} worker_in;
-
-typedef struct share_in {
-    ru_conf_sections workers;
-    double seconds, capacity_mb_per_s;
-    uint32_t windows, method;
-    bool repairs;
-} share_in;
+typedef ru_read_share_policy_worker worker_in;
+typedef ru_read_share_policy_in share_in;
 
 #define NUMBER(type_, name_, def_, open_, help_)                                                  \
     {                                                                                             \
@@ -139,6 +132,8 @@ static ru_status report_share(const void *in, const void *plan, const ru_policy_
     ru_report_answer(r, "%s", p->repairs ? "change outstanding bytes" : "keep outstanding bytes");
     ru_report_figure(r, "jain_next_ratio", p->jain_next);
     ru_report_figure(r, "jain_ratio", p->jain);
+    ru_report_figure(r, "wait_next_s", p->wait_next_s);
+    ru_report_figure(r, "wait_s", p->wait_s);
     ru_table *t = ru_report_table(r, "workers");
     ru_table_col(t, "worker", RU_TABLE_LEFT);
     ru_table_col(t, "got_of_need", RU_TABLE_RIGHT);

@@ -101,7 +101,7 @@ static void test_the_checker_refuses(void **state)
         ru_err err;
         assert_ok(ru_plan_read_share(&in, &a, &p, &err), err);
         assert_ok(ru_plan_read_share_check(&in, &p, &err), err);
-        ru_read_share_plan bad[] = {p, p, p, p, p, p, p};
+        ru_read_share_plan bad[] = {p, p, p, p, p, p, p, p, p};
         bad[0].jain -= 0.01;
         bad[1].jain_next -= 0.01;
         bad[2].windows++;
@@ -109,6 +109,8 @@ static void test_the_checker_refuses(void **state)
         bad[4].repairs = !p.repairs;
         bad[5].worst = (p.worst + 1) % WORKERS;
         bad[6].n--;
+        bad[7].wait_s += 0.01;
+        bad[8].wait_next_s -= 0.01;
         for (uint32_t k = 0; k < RU_ARRAY_LEN(bad); k++) {
             assert_int_equal(ru_plan_read_share_check(&in, &bad[k], &err), RU_E_INFEASIBLE);
         }
