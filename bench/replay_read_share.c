@@ -1,13 +1,21 @@
 /* Workers of a synchronous job at one storage: who gets how much, how long all wait at the barrier,
- * and flags while nothing is unfair. A coordinator runs the policy once a second. */
+ * and flags while nothing is unfair. The job is elastic training in the simulator (lab/job.h): its
+ * leader hears of the reads, asks the policy and gives the orders that a real one gives. */
 #include <math.h>
 
 #include "bench/replay_read.h"
-#include "plan/read_share.h"
+#include "lab/job.h"
 
 #define MIB 1048576.0
 
-enum { WORKERS = 4 };
+enum { WORKERS = 4, LOOKS_PER_S = 100 };
+
+typedef enum fair_method {
+    FAIR_ORDERS, /* the leader's */
+    FAIR_NONE,
+    FAIR_EQUAL, /* the same outstanding for everybody, from the start */
+    FAIR_METHODS,
+} fair_method;
 
 typedef struct fair_case {
     const char *name;
@@ -18,26 +26,31 @@ typedef struct fair_case {
     int64_t room_bytes;         /* of a reader's buffer */
 } fair_case;
 
+/* A worker's reads, and its step that waits for them. */
+typedef struct fair_worker {
+    struct fair *f;
+    rui_reader reader;
+    double taken;            /* bytes consumed */
+    double begun_s, ready_s; /* it wants the samples of a step; 0: it has them. It has them */
+    bool asks;
+    double stall_s, busy_s;
+    ru_sim_fn fed;
+    void *fed_self;
+    uint64_t fed_arg;
+    uint64_t before; /* delivered at the second's begin */
+} fair_worker;
+
 typedef struct fair {
     const fair_case *c;
+    fair_method method;
     ru_sim *sim;
     ru_arena *arena;
     rui_store store;
-    rui_reader reader[WORKERS];
-    ru_read_share_method method;
-    double taken[WORKERS];   /* bytes consumed */
-    double ready_s[WORKERS]; /* 0: waits for data; when it had its batch in this step */
-    double stall_s[WORKERS], late_s[WORKERS]; /* of the window */
-    uint64_t before[WORKERS];                 /* delivered at the window's begin */
-    double full_s[WORKERS];                   /* no room, of the window */
-    double begun_s, capacity;
-    uint32_t windows, flags, n_ready, window;
-    bool repairs, computing;
-    double barrier_s;  /* waits at barriers since `steps` is counted */
-    double jain[1024]; /* by second */
-    double steps;
-    ru_status status;
-    ru_err err;
+    fair_worker worker[WORKERS];
+    uint32_t n_ready, second, orders;
+    double from_s, to_s;        /* what counts */
+    double steps, barrier_s;    /* there */
+    double delivered, jain[64]; /* there; by second */
 } fair;
 
 static double now_s(const fair *f)
@@ -45,159 +58,181 @@ static double now_s(const fair *f)
     return 1e-9 * (double)ru_sim_now(f->sim).ns;
 }
 
-static void later(fair *f, double s, ru_sim_fn fn, uint64_t arg)
+static void later(fair *f, double s, ru_sim_fn fn)
 {
-    (void)ru_sim_at(f->sim, (ru_time){ru_sim_now(f->sim).ns + (int64_t)(s * 1e9)}, fn, f, arg);
+    (void)ru_sim_at(f->sim, (ru_time){ru_sim_now(f->sim).ns + (int64_t)(s * 1e9)}, fn, f, 0);
 }
 
-static void computed(void *self, uint64_t unused);
+static bool counts(const fair *f)
+{
+    return now_s(f) >= f->from_s && now_s(f) < f->to_s;
+}
 
 /* All have their batches: who came first waited for the last. */
 static void barrier(fair *f)
 {
-    double first = (double)INFINITY, last = 0;
+    double last = 0;
     for (uint32_t i = 0; i < WORKERS; i++) {
-        first = fmin(first, f->ready_s[i]);
-        last = fmax(last, f->ready_s[i]);
+        last = fmax(last, f->worker[i].ready_s);
     }
-    for (uint32_t i = 0; i < WORKERS; i++) {
-        f->barrier_s += last - f->ready_s[i];
-        f->late_s[i] += f->ready_s[i] - first;
-        f->stall_s[i] += f->ready_s[i] - f->begun_s;
+    for (uint32_t i = 0; i < WORKERS && counts(f); i++) {
+        f->barrier_s += last - f->worker[i].ready_s;
     }
-    f->computing = true;
-    later(f, f->c->step_s * f->c->slow, computed, 0);
+    f->steps += counts(f) ? 1 : 0;
+    f->n_ready = 0;
 }
 
-static void look(fair *f, uint32_t i)
+/* After the time that counts nobody waits any more: the job goes to its end. */
+static void look(fair_worker *w)
 {
-    bool has = (double)f->reader[i].delivered_bytes >= f->taken[i] + f->c->batch_bytes;
-    if (f->computing || f->ready_s[i] > 0 || !has) {
+    fair *f = w->f;
+    bool over = now_s(f) >= f->to_s;
+    bool has = (double)w->reader.delivered_bytes >= w->taken + f->c->batch_bytes;
+    if (!w->asks || (!has && !over)) {
         return;
     }
-    f->ready_s[i] = now_s(f);
+    w->asks = false;
+    w->ready_s = now_s(f);
+    w->stall_s += w->ready_s - w->begun_s;
+    w->taken += f->c->batch_bytes;
+    w->reader.room_bytes += (int64_t)f->c->batch_bytes;
+    rui_reader_go(&w->reader);
     if (++f->n_ready == WORKERS) {
         barrier(f);
     }
-}
-
-static void computed(void *self, uint64_t unused)
-{
-    (void)unused;
-    fair *f = self;
-    f->steps++;
-    f->computing = false;
-    f->n_ready = 0;
-    f->begun_s = now_s(f);
-    for (uint32_t i = 0; i < WORKERS; i++) {
-        rui_reader *r = &f->reader[i];
-        f->ready_s[i] = 0;
-        f->taken[i] += f->c->batch_bytes;
-        r->room_bytes += (int64_t)f->c->batch_bytes;
-        rui_reader_go(r);
-    }
-    for (uint32_t i = 0; i < WORKERS; i++) {
-        look(f, i);
-    }
+    w->fed(w->fed_self, w->fed_arg);
 }
 
 static void delivered(void *self, int64_t issued_ns, int64_t bytes)
 {
     (void)issued_ns;
-    (void)bytes;
-    fair *f = self;
-    for (uint32_t i = 0; i < WORKERS; i++) {
-        look(f, i);
+    fair_worker *w = self;
+    w->f->delivered += counts(w->f) ? (double)bytes : 0;
+    if (now_s(w->f) >= w->f->to_s) {
+        w->reader.room_bytes = 0;
     }
+    look(w);
 }
 
-/* Buffers are looked at a hundred times a second. */
+/* Readers are looked at a hundred times a second. */
 static void sample(void *self, uint64_t unused)
 {
     (void)unused;
     fair *f = self;
     for (uint32_t i = 0; i < WORKERS; i++) {
-        f->full_s[i] += f->reader[i].room_bytes <= 0 ? 0.01 : 0;
+        f->worker[i].busy_s += f->worker[i].reader.outstanding > 0 ? 1.0 / LOOKS_PER_S : 0;
+        look(&f->worker[i]);
     }
-    later(f, 0.01, sample, 0);
+    if (now_s(f) < f->to_s) {
+        later(f, 1.0 / LOOKS_PER_S, sample);
+    }
 }
 
-static void coordinate(void *self, uint64_t unused)
+/* Jain's index of what was delivered in a second: all need the same. */
+static void note_jain(void *self, uint64_t unused)
 {
     (void)unused;
     fair *f = self;
-    ru_read_worker w[WORKERS];
-    double all = 0, need = f->c->batch_bytes / f->c->step_s / f->c->slow;
+    double sum = 0, squares = 0;
     for (uint32_t i = 0; i < WORKERS; i++) {
-        rui_reader *r = &f->reader[i];
-        double bytes = (double)(r->delivered_bytes - f->before[i]);
-        double waits = f->ready_s[i] == 0 && !f->computing ? now_s(f) - f->begun_s : 0;
-        double open = fmax(1 - f->full_s[i], 0.02);
-        all += bytes;
-        w[i] =
-            (ru_read_worker){need, fmax(bytes / open, 1), (double)r->depth * (double)r->size_bytes,
-                             fmin(f->stall_s[i] + waits, 1), fmin(f->late_s[i] + waits, 1)};
-        f->before[i] = r->delivered_bytes;
-        f->stall_s[i] = f->late_s[i] = f->full_s[i] = 0;
+        fair_worker *w = &f->worker[i];
+        double x = (double)(w->reader.delivered_bytes - w->before);
+        w->before = w->reader.delivered_bytes;
+        sum += x;
+        squares += x * x;
     }
-    f->capacity = fmax(f->capacity, all);
-    const ru_read_share_in in = {f->method, w, WORKERS, 1, f->capacity, f->windows, f->repairs};
-    ru_read_share_plan p;
-    ru_arena_mark m = ru_arena_mark_get(f->arena);
-    f->status = ru_plan_read_share(&in, f->arena, &p, &f->err);
-    f->status = f->status == RU_OK ? ru_plan_read_share_check(&in, &p, &f->err) : f->status;
-    if (f->status != RU_OK) {
-        ru_sim_stop(f->sim);
-        return;
+    if (f->second < RU_ARRAY_LEN(f->jain)) {
+        f->jain[f->second++] = sum * sum / fmax(WORKERS * squares, 1);
+        later(f, 1, note_jain);
     }
-    f->windows = p.windows;
-    f->repairs = p.repairs;
-    f->flags += p.flagged ? 1 : 0;
-    f->jain[f->window++ % RU_ARRAY_LEN(f->jain)] = p.jain;
+}
+
+/* -- the input of the simulated job --------------------------------------------------------------
+ */
+
+static void input_open(void *self, ru_sim *sim)
+{
+    fair *f = self;
+    const rui_records whole = {0, 0};
+    uint32_t all = 0;
+    f->sim = sim;
+    rui_store_open(&f->store, &f->c->store, sim, 3);
     for (uint32_t i = 0; i < WORKERS; i++) {
-        rui_reader *r = &f->reader[i];
-        r->depth = (uint32_t)fmax(round(p.outstanding_bytes[i] / (double)r->size_bytes), 1);
+        all += f->c->depth[i];
+    }
+    for (uint32_t i = 0; i < WORKERS; i++) {
+        fair_worker *w = &f->worker[i];
+        w->f = f;
+        rui_reader_open(&w->reader, &f->store, &whole, i, f->arena);
+        w->reader.size_bytes = 131072;
+        w->reader.depth = f->method == FAIR_EQUAL ? all / WORKERS : f->c->depth[i];
+        w->reader.room_bytes = f->c->room_bytes;
+        w->reader.done = delivered;
+        w->reader.self = w;
+        rui_reader_go(&w->reader);
+    }
+    later(f, 1.0 / LOOKS_PER_S, sample);
+    later(f, 1, note_jain);
+}
+
+static void input_step(void *self, uint32_t worker, ru_sim_fn fed, void *fed_self, uint64_t arg)
+{
+    fair *f = self;
+    fair_worker *w = &f->worker[worker];
+    w->asks = true;
+    w->begun_s = now_s(f);
+    w->fed = fed;
+    w->fed_self = fed_self;
+    w->fed_arg = arg;
+    look(w);
+}
+
+static void input_reads(void *self, uint32_t worker, ru_elastic_reads *into)
+{
+    const fair *f = self;
+    const fair_worker *w = &f->worker[worker];
+    double stall = w->stall_s + (w->asks ? now_s(f) - w->begun_s : 0);
+    *into = (ru_elastic_reads){
+        .bytes = (int64_t)w->reader.delivered_bytes,
+        .busy_ns = (int64_t)(w->busy_s * 1e9),
+        .stall_ns = (int64_t)(stall * 1e9),
+        .batch_bytes = (int64_t)f->c->batch_bytes,
+        .outstanding_bytes = w->reader.size_bytes * (int64_t)w->reader.depth,
+    };
+}
+
+static void input_share(void *self, uint32_t worker, int64_t outstanding_bytes)
+{
+    fair *f = self;
+    rui_reader *r = &f->worker[worker].reader;
+    f->orders += outstanding_bytes > 0 && worker == 0 ? 1 : 0;
+    if (f->method == FAIR_ORDERS && outstanding_bytes > 0) {
+        r->depth = (uint32_t)fmax(round((double)outstanding_bytes / (double)r->size_bytes), 1);
         rui_reader_go(r);
     }
-    ru_arena_rewind(f->arena, m);
-    later(f, 1, coordinate, 0);
 }
 
-static void forget(void *self, uint64_t unused)
-{
-    (void)unused;
-    fair *f = self;
-    f->barrier_s = 0;
-    f->steps = 0;
-}
-
-static ru_status play(ru_replay *r, const fair_case *c, ru_read_share_method method, double from_s,
+static ru_status play(ru_replay *r, const fair_case *c, fair_method method, double from_s,
                       double to_s, fair *f, ru_err *err)
 {
-    *f = (fair){.c = c, .arena = r->arena, .method = method};
-    const ru_sim_options opt = {.seed = 3};
-    const rui_records whole = {0, 0};
-    RU_TRY(ru_sim_open(&opt, &f->sim, err));
-    rui_store_open(&f->store, &c->store, f->sim, 3);
-    for (uint32_t i = 0; i < WORKERS; i++) {
-        rui_reader_open(&f->reader[i], &f->store, &whole, i, r->arena);
-        f->reader[i].size_bytes = 131072;
-        f->reader[i].depth = c->depth[i];
-        f->reader[i].room_bytes = c->room_bytes;
-        f->reader[i].done = delivered;
-        f->reader[i].self = f;
-        rui_reader_go(&f->reader[i]);
-    }
-    later(f, 0.01, sample, 0);
-    later(f, 1, coordinate, 0);
-    later(f, from_s, forget, 0);
-    ru_status st = ru_sim_run(f->sim, (ru_time){(int64_t)(to_s * 1e9)}, err);
-    ru_sim_close(f->sim);
-    RU_TRY(st);
-    if (f->status != RU_OK) {
-        *err = f->err;
-    }
-    return f->status;
+    *f = (fair){.c = c, .arena = r->arena, .method = method, .from_s = from_s, .to_s = to_s};
+    const ru_sim_input input = {input_open, input_step, input_reads, input_share, f};
+    const int64_t tensor_n[] = {1000};
+    const double speeds[WORKERS] = {1 / c->slow, 1, 1, 1};
+    const ru_sim_job job = {.seed = 3,
+                            .founders = WORKERS,
+                            .steps = (int64_t)(to_s / c->step_s) + 10,
+                            .batch = WORKERS,
+                            .n_tensors = 1,
+                            .tensor_n = tensor_n,
+                            .counted = true,
+                            .equal_shares = true,
+                            .sample_ns = (int64_t)(c->step_s * 1e9),
+                            .speeds = speeds,
+                            .time_max_ns = INT64_C(3600000000000),
+                            .input = &input};
+    ru_sim_job_result result;
+    return ru_sim_job_run(&job, &result, err);
 }
 
 #define GROUP                                                                                  \
@@ -229,36 +264,30 @@ static const fair_case calm[] = {
 
 static ru_status unfair_rows(ru_replay *r, const fair_case *c, ru_err *err)
 {
-    static const char *const names[] = {"balance", "none", "equal"};
-    fair *f = RU_NEW(r->arena, fair, 3);
+    static const char *const names[] = {"orders", "none", "equal"};
+    fair *f = RU_NEW(r->arena, fair, FAIR_METHODS);
     if (f == NULL) {
         return RU_FAIL(err, RU_E_LIMIT, "no memory for four workers");
     }
-    for (uint32_t k = 0; k < 3; k++) {
-        RU_TRY(play(r, c, (ru_read_share_method)k, 10, 40, &f[k], err));
-    }
-    double wait[3], rate[3];
-    for (uint32_t k = 0; k < 3; k++) {
-        rate[k] = 0;
+    double wait[FAIR_METHODS];
+    for (uint32_t k = 0; k < FAIR_METHODS; k++) {
+        RU_TRY(play(r, c, (fair_method)k, 10, 40, &f[k], err));
         wait[k] = f[k].barrier_s / fmax(f[k].steps, 1);
-        for (uint32_t i = 0; i < WORKERS; i++) {
-            rate[k] += (double)f[k].reader[i].delivered_bytes;
-        }
     }
     ru_replay_row rows[3] = {ru_replay_row_of(c->name, "jain_after_10_s", false),
                              ru_replay_row_of(c->name, "barrier_wait_less_by", false),
                              ru_replay_row_of(c->name, "delivered_over_none", false)};
-    rows[0].ours = f[0].jain[10];
+    rows[0].ours = f[FAIR_ORDERS].jain[10];
     rows[0].goal = 0.98;
     rows[0].bound = 1;
-    rows[1].ours = wait[1] / fmax(wait[0], 1e-6);
+    rows[1].ours = wait[FAIR_NONE] / fmax(wait[FAIR_ORDERS], 1e-6);
     rows[1].goal = 5;
-    rows[2].ours = rate[0] / rate[1];
+    rows[2].ours = f[FAIR_ORDERS].delivered / f[FAIR_NONE].delivered;
     rows[2].goal = 0.97;
-    for (uint32_t k = 1; k < 3; k++) {
+    for (uint32_t k = FAIR_NONE; k < FAIR_METHODS; k++) {
         ru_replay_baseline(r, &rows[0], names[k], f[k].jain[10]);
-        ru_replay_baseline(r, &rows[1], names[k], wait[1] / fmax(wait[k], 1e-6));
-        ru_replay_baseline(r, &rows[2], names[k], rate[k] / rate[1]);
+        ru_replay_baseline(r, &rows[1], names[k], wait[FAIR_NONE] / fmax(wait[k], 1e-6));
+        ru_replay_baseline(r, &rows[2], names[k], f[k].delivered / f[FAIR_NONE].delivered);
     }
     for (uint32_t i = 0; i < 3; i++) {
         RU_TRY(ru_replay_add(r, &rows[i], err));
@@ -276,9 +305,9 @@ ru_status rui_replay_read_share(ru_replay *r, ru_err *err)
         if (f == NULL) {
             return RU_FAIL(err, RU_E_LIMIT, "no memory for four workers");
         }
-        RU_TRY(play(r, &calm[i], RU_READ_SHARE_BALANCE, 10, r->quick ? 60 : 600, f, err));
+        RU_TRY(play(r, &calm[i], FAIR_ORDERS, 10, r->quick ? 60 : 600, f, err));
         ru_replay_row row = ru_replay_row_of(calm[i].name, "false_flags", true);
-        row.ours = f->flags;
+        row.ours = f->orders;
         row.goal = row.bound = 0;
         RU_TRY(ru_replay_add(r, &row, err));
     }

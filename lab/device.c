@@ -183,6 +183,35 @@ static void update_some(rui_simjob_device *d)
 /* -- a step ---------------------------------------------------------------------------------------
  */
 
+static void compute(rui_simjob_device *d)
+{
+    rui_simjob *j = d->node->job;
+    d->begun_ns = now_of(d).ns;
+    if (j->opt->script != NULL) {
+        script_begin(d);
+        return;
+    }
+    uint32_t groups = j->opt->ready_groups;
+    groups = groups == 0 || groups > j->n_tensors ? j->n_tensors : groups;
+    double noise = 1 + j->opt->noise * ru_rng_normal(&j->rng);
+    double ns = (double)(d->share.n * j->opt->sample_ns) * (noise > 0.2 ? noise : 0.2);
+    int64_t all_ns = STEP_NS + (int64_t)ns;
+    /* A third forward, then the gradients one after the other. */
+    for (uint32_t k = 0; k < groups; k++) {
+        int64_t part = all_ns * 2 / 3 / groups + (k == 0 ? all_ns / 3 : 0);
+        ru_sim_dev_work(d->dev, part, portion, d, groups);
+    }
+}
+
+/* The samples of a step are there; it may have been given up meanwhile. */
+static void fed(void *self, uint64_t waits)
+{
+    rui_simjob_device *d = self;
+    if (d->phase == RUI_SIMJOB_STEP && d->waits == waits && !d->node->process.gone) {
+        compute(d);
+    }
+}
+
 static void dev_step(void *self, int64_t step, const ru_share *share)
 {
     rui_simjob_device *d = self;
@@ -217,20 +246,11 @@ static void dev_step(void *self, int64_t step, const ru_share *share)
     d->step = step;
     d->share = *share;
     d->readied = d->portions = 0;
-    d->begun_ns = now_of(d).ns;
-    if (j->opt->script != NULL) {
-        script_begin(d);
-        return;
-    }
-    uint32_t groups = j->opt->ready_groups;
-    groups = groups == 0 || groups > j->n_tensors ? j->n_tensors : groups;
-    double noise = 1 + j->opt->noise * ru_rng_normal(&j->rng);
-    double ns = (double)(share->n * j->opt->sample_ns) * (noise > 0.2 ? noise : 0.2);
-    int64_t all_ns = STEP_NS + (int64_t)ns;
-    /* A third forward, then the gradients one after the other. */
-    for (uint32_t k = 0; k < groups; k++) {
-        int64_t part = all_ns * 2 / 3 / groups + (k == 0 ? all_ns / 3 : 0);
-        ru_sim_dev_work(d->dev, part, portion, d, groups);
+    d->waits++;
+    if (j->opt->input == NULL || share->n == 0) {
+        compute(d);
+    } else {
+        j->opt->input->step(j->opt->input->self, d->node->index, fed, d, d->waits);
     }
 }
 
@@ -543,7 +563,23 @@ static void dev_local_close(void *self)
     .summed = dev_summed, .state_copy = dev_state_copy, .state_release = dev_state_release, \
     .state_place = dev_state_place, .state_placed = dev_state_placed
 
-const ru_elastic_device_ops *rui_simjob_device_ops(bool near)
+static bool dev_reads(void *self, ru_elastic_reads *into)
+{
+    const rui_simjob_device *d = self;
+    const ru_sim_input *input = d->node->job->opt->input;
+    input->reads(input->self, d->node->index, into);
+    return true;
+}
+
+static void dev_read_share(void *self, int64_t outstanding_bytes, uint64_t plan)
+{
+    (void)plan;
+    const rui_simjob_device *d = self;
+    const ru_sim_input *input = d->node->job->opt->input;
+    input->share(input->self, d->node->index, outstanding_bytes);
+}
+
+const ru_elastic_device_ops *rui_simjob_device_ops(const ru_sim_job *job)
 {
     static const ru_elastic_device_ops near_ops = {
         .name = "simulated, several to a host",
@@ -553,8 +589,15 @@ const ru_elastic_device_ops *rui_simjob_device_ops(bool near)
         .local_memory = dev_local_memory,
         .local_close = dev_local_close,
     };
+    static const ru_elastic_device_ops reading = {
+        .name = "simulated, reads samples",
+        OPS_OF_ALL,
+        .reads = dev_reads,
+        .read_share = dev_read_share,
+    };
     static const ru_elastic_device_ops ops = {.name = "simulated", OPS_OF_ALL};
-    return near ? &near_ops : &ops;
+    RU_CHECK(!job->near || job->input == NULL);
+    return job->near ? &near_ops : job->input != NULL ? &reading : &ops;
 }
 
 ru_status rui_simjob_device_open(rui_simjob_node *n, bool holds_state, ru_err *err)

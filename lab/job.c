@@ -132,6 +132,7 @@ static void on_news(void *self, const ru_elastic_news *news, ru_time now)
     case RU_ELASTIC_SLOW:
     case RU_ELASTIC_SHARES:
     case RU_ELASTIC_PLANNED:
+    case RU_ELASTIC_READS:
     case RU_ELASTIC_VIEW:
         break;
     case RU_ELASTIC_ENDED:
@@ -228,7 +229,7 @@ static ru_peer_options options_of(rui_simjob_node *n, const ru_link *link, const
     o.member.self.tier = o.member.self.no_vote ? RU_TIER_TRANSIENT : RU_TIER_RELIABLE;
     snprintf(o.member.self.address, sizeof o.member.self.address, "%s", n->address);
     snprintf(o.member.self.host, sizeof o.member.self.host, "host%u", host_of(n));
-    o.elastic = (ru_elastic_options){.device = {rui_simjob_device_ops(j->opt->near), &n->device},
+    o.elastic = (ru_elastic_options){.device = {rui_simjob_device_ops(j->opt), &n->device},
                                      .news = on_news,
                                      .news_self = n,
                                      .summed = on_summed,
@@ -412,6 +413,9 @@ static ru_status start(rui_simjob *j, ru_err *err)
                                .invariant_self = j};
     RU_TRY(ru_sim_open(&so, &j->sim, err));
     RU_TRY(rui_simjob_oracle_open(j, err));
+    if (o->input != NULL) {
+        o->input->open(o->input->self, j->sim);
+    }
     for (uint32_t k = 0; k < sizeof j->token; k++) {
         j->token[k] = (uint8_t)ru_rng_u32(&j->rng);
     }

@@ -17,6 +17,7 @@
 #define RU_LAB_JOB_H
 
 #include "sim/sim.h"
+#include "train/elastic/elastic.h"
 #include "train/script/script.h"
 
 /* X(name, what happened, for people): counted over a job; a sweep of seeds in which one of them
@@ -100,6 +101,17 @@ typedef struct ru_sim_batch {
     int64_t step, batch; /* asked for once so many steps are committed; batch 0: none */
 } ru_sim_batch;
 
+/* Where the workers of a simulated job have their samples from; `worker` counts from 0. */
+typedef struct ru_sim_input {
+    void (*open)(void *self, ru_sim *sim); /* before the first event */
+    /* A step wants its samples: `fed` is called with `fed_self` and `arg`, now or later. */
+    void (*step)(void *self, uint32_t worker, ru_sim_fn fed, void *fed_self, uint64_t arg);
+    /* As in ru_elastic_device_ops. */
+    void (*reads)(void *self, uint32_t worker, ru_elastic_reads *into);
+    void (*share)(void *self, uint32_t worker, int64_t outstanding_bytes);
+    void *self;
+} ru_sim_input;
+
 typedef struct ru_sim_job {
     uint64_t seed;
     uint32_t founders;
@@ -146,7 +158,8 @@ typedef struct ru_sim_job {
     int64_t mad_bytes;
     const char *trace_dir; /* a trace of each process, in virtual time, goes there; NULL: none */
     const char *replay;    /* command that runs it again; NULL: by its seed */
-    bool say;              /* every log line, fault and event of the job on stderr */
+    const ru_sim_input *input; /* NULL: samples are there; view */
+    bool say;                  /* every log line, fault and event of the job on stderr */
 } ru_sim_job;
 
 typedef struct ru_sim_job_result {

@@ -57,6 +57,7 @@ typedef struct rui_simjob_device {
     rui_simjob_copy *copies;       /* [RUI_SIMJOB_COPIES] */
     uint32_t placing;              /* copies that wait for state */
     int64_t begun_ns, computed_ns; /* of the step under way */
+    uint64_t waits;                /* counts steps that wait for samples */
     ru_script_play play;           /* of a job with a script */
     char handle[16];               /* of its gradients: the number of its process */
     rui_simjob_node *near[8];      /* of this host, by rank */
@@ -159,7 +160,7 @@ void rui_simjob_oracle_to(rui_simjob *j, int64_t step, int64_t batch);
 
 /* sim_device.c */
 RU_MUST_USE ru_status rui_simjob_device_open(rui_simjob_node *n, bool holds_state, ru_err *err);
-const ru_elastic_device_ops *rui_simjob_device_ops(bool near);
+const ru_elastic_device_ops *rui_simjob_device_ops(const ru_sim_job *job);
 bool rui_simjob_device_full(const rui_simjob_device *d);
 
 #endif

@@ -95,8 +95,8 @@ static bool is_stuck(const rui_simjob_node *n)
 /* Nobody waits for long unless somebody says so. Who is stuck says so ever less often. */
 static void check_silence(rui_simjob *j, ru_time now)
 {
-    if (now.ns - j->last_said_ns <= SILENCE_NS) {
-        return;
+    if (now.ns - j->last_said_ns <= SILENCE_NS || j->opt->input != NULL) {
+        return; /* steps may wait long for their samples */
     }
     for (uint32_t k = 0; k < j->n; k++) {
         const rui_simjob_node *n = &j->nodes[k];

@@ -240,6 +240,7 @@ static void take_view(ru_elastic *e, ru_time now, ru_effects *fx)
         return;
     }
     bool first = e->v.n == 0;
+    rui_el_reads_free(e);
     e->v = v;
     if (!e->born) { /* the others count the job's time as its founder does */
         e->born = true;
@@ -384,6 +385,7 @@ static void on_timer(ru_elastic *e, const ru_event *ev, ru_effects *fx)
             rui_el_redo(e, ev->now, fx);
         }
         rui_el_lead_watch(e, ev->now, fx);
+        rui_el_reads_tell(e, ev->now, fx);
         ru_fx_timer(fx, RUI_EL_WATCH_TIMER, ru_time_after(ev->now, RUI_EL_WATCH_NS));
     }
 }
@@ -459,6 +461,7 @@ void ru_elastic_computed(ru_elastic *e, ru_status st, int64_t compute_ns, ru_tim
     }
     e->computed = true;
     e->compute_ns = compute_ns;
+    e->work_ns += now.ns - e->begun_ns;
     rui_el_step_check(e, now, fx);
 }
 

@@ -55,6 +55,15 @@ typedef struct ru_elastic_part {
     int64_t offset_bytes, size_bytes;
 } ru_elastic_part;
 
+/* What the reads of a member's samples did so far, in all; counted, never reset. */
+typedef struct ru_elastic_reads {
+    int64_t bytes;             /* delivered */
+    int64_t busy_ns;           /* with requests outstanding */
+    int64_t stall_ns;          /* the step waited for them */
+    int64_t batch_bytes;       /* of a step */
+    int64_t outstanding_bytes; /* that it may have now */
+} ru_elastic_reads;
+
 /* Work of the device. All calls return at once; answers come through the ru_elastic_* calls below,
  * on the loop thread. */
 typedef struct ru_elastic_device_ops {
@@ -101,6 +110,11 @@ typedef struct ru_elastic_device_ops {
      * those that `ready` tells of lie in one's own. May be NULL: no sums over several hosts with
      * several members each out of shared memory. */
     ru_span (*local_memory)(void *self, uint32_t rank);
+    /* How its samples are read, now; false: they are in memory. NULL: always. */
+    bool (*reads)(void *self, ru_elastic_reads *into);
+    /* Keep `outstanding_bytes` outstanding from now on, so says plan `plan` (low half of its id)
+     * for all members; 0: as it likes. May be NULL with `reads`. */
+    void (*read_share)(void *self, int64_t outstanding_bytes, uint64_t plan);
     /* The group is over: stop waiting for the others. No answer of it comes any more, and `aborted`
      * is said only when no sum is being written either. */
     void (*local_close)(void *self);
@@ -125,6 +139,9 @@ typedef enum ru_elastic_what {
     RU_ELASTIC_SHARES,  /* shares changed; b: predicted ns of a step's computing, 0: not known;
                            sentence: number:samples of every member */
     RU_ELASTIC_PLANNED, /* a plan of sums is installed; a: number of buckets */
+    RU_ELASTIC_READS,   /* leader: how long all waited for reads in a second; a: ns predicted by the
+                           plan of `read-share` before, b: ns measured. sentence: the worker that is
+                           treated unfairly, when that is new, else NULL */
     RU_ELASTIC_ENDED,   /* the job is over for this process: value ru_status, sentence */
 } ru_elastic_what;
 

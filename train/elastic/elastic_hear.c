@@ -87,6 +87,9 @@ static void on_leader(ru_elastic *e, const ru_event *ev, ru_wire_in *w, ru_effec
     case RUI_EL_END_MSG:
         on_end(e, w, ev->now, fx);
         break;
+    case RUI_EL_READ_SHARE_MSG:
+        rui_el_reads_share(e, w);
+        break;
     default:
         break;
     }
@@ -126,6 +129,9 @@ static void on_member(ru_elastic *e, const ru_event *ev, ru_wire_in *w, ru_effec
         }
         break;
     }
+    case RUI_EL_READS_MSG:
+        rui_el_reads_hear(e, ev->node, w);
+        break;
     case RUI_EL_FAIL_MSG: {
         uint32_t st = ru_wire_u32(w), n = 0;
         const char *text = ru_wire_text(w, 200, &n);

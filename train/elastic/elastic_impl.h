@@ -7,6 +7,7 @@
  *   elastic_sum.c    ... each sum with its plan and predicted time
  *   elastic_probe.c  ... what collectives cost here
  *   elastic_state.c  the mover: pieces of state for joiners
+ *   elastic_reads.c  the leader: is delivery fair at the storage that all read from?
  *   elastic_lead.c   the leader: readiness, commits, new views, who is slow
  *   elastic_facts.c  what it says of itself
  *   elastic_view.c   the owner's blob of a view: bytes <-> plan; group and schedules
@@ -21,6 +22,7 @@
 #include "plan/coll_policy.h"
 #include "plan/fuse.h"
 #include "plan/join.h"
+#include "plan/read_share.h"
 #include "plan/share_policy.h"
 #include "train/elastic/elastic.h"
 
@@ -50,6 +52,8 @@ enum {
     RUI_EL_PROBE_MSG, /* measure the collectives */
     RUI_EL_PROBED_MSG,
     RUI_EL_PROBE_TURN_MSG, /* the leader's: is the phase over with this turn? */
+    RUI_EL_READS_MSG,      /* what a member's reads did so far */
+    RUI_EL_READ_SHARE_MSG, /* the leader's: how much may be outstanding */
     RUI_EL_WATCH_TIMER = RU_ELASTIC_WHAT_FIRST,
     RUI_EL_LINGER_TIMER,
     RUI_EL_PROBE_TURNS = 3,  /* at most */
@@ -89,6 +93,13 @@ typedef struct rui_el_piece {
     int64_t offset, size;
 } rui_el_piece;
 
+/* What a member told of its reads, at `at_ns` of its clock; all counted from some beginning. */
+typedef struct rui_el_reads {
+    ru_elastic_reads r;
+    int64_t work_ns; /* it computed, or waited for samples */
+    int64_t at_ns;   /* 0: nothing told yet */
+} rui_el_reads;
+
 typedef struct rui_el_member {
     ru_node_id node;
     uint32_t number;
@@ -102,6 +113,8 @@ typedef struct rui_el_member {
     uint64_t layout;
     char handle[RU_ELASTIC_HANDLE_MAX];
     int64_t part_first, part_n;
+    int64_t compute_ns;       /* of its last step, with samples */
+    rui_el_reads told, taken; /* newest; that of the last decision */
 } rui_el_member;
 
 typedef struct rui_el_view {
@@ -232,6 +245,14 @@ typedef struct rui_el_kept {
 
 enum { RUI_EL_KEPT_BYTES = 256 << 10 };
 
+/* The leader's view of the storage, by the policy `read-share`. */
+typedef struct rui_el_fair {
+    double capacity_mb_per_s; /* most that all got */
+    double wait_next_s;       /* as the plan of the window before predicted; below 0: none told */
+    uint32_t windows;         /* in a row that look unfair */
+    bool repairs, told;       /* told: a plan, in this view */
+} rui_el_fair;
+
 /* What a leader keeps beside what every member does. */
 typedef struct rui_el_lead {
     rui_el_early *early; /* [n_early] */
@@ -249,6 +270,7 @@ typedef struct rui_el_lead {
     int64_t longest_now_ns, longest_ns, timed; /* slowest computing: of this step, of all; steps */
     int64_t samples_lost, samples_repeated;
     uint32_t n_probed; /* members that are through with measuring */
+    rui_el_fair fair;  /* of the view */
 } rui_el_lead;
 
 /* Epochs and commits. */
@@ -281,6 +303,9 @@ struct ru_elastic {
     uint32_t begun;    /* steps begun, those that were begun again as well */
     bool held;         /* the last commit said that a view follows: no step before it */
     bool computed, done_sent;
+    int64_t work_ns,
+        begun_ns;          /* computed or waited for samples in steps before; this one's begin */
+    bool shared;           /* the leader said how much may be outstanding in this view */
     bool ending, said_end; /* END was heard; END was said by this process */
     int64_t compute_ns;
     ru_status end_status;
@@ -350,6 +375,12 @@ void rui_el_hear_early(ru_elastic *e, ru_time now, ru_effects *fx);
 void rui_el_release(ru_elastic *e, ru_time now, ru_effects *fx); /* no view follows after all */
 /* The leader's own GO: epoch, then handles. */
 void rui_el_go(ru_elastic *e, const void *body, int64_t size_bytes, ru_time now, ru_effects *fx);
+
+/* elastic_reads.c */
+void rui_el_reads_tell(ru_elastic *e, ru_time now, ru_effects *fx); /* once a second */
+void rui_el_reads_hear(ru_elastic *e, ru_node_id from, ru_wire_in *w);
+void rui_el_reads_share(ru_elastic *e, ru_wire_in *w); /* the leader's order */
+void rui_el_reads_free(ru_elastic *e);                 /* the view is over: no order any more */
 
 /* elastic_step.c */
 void rui_el_step_begin(ru_elastic *e, ru_time now, ru_effects *fx);

@@ -645,6 +645,7 @@ void rui_el_lead_done(ru_elastic *e, ru_node_id from, const rui_el_member *part,
     m->part_first = part->part_first;
     m->part_n = part->part_n;
     e->progress_ns = now.ns;
+    m->compute_ns = m->share.n > 0 ? compute_ns : 0;
     measure(e, m, compute_ns);
     e->lead.longest_now_ns =
         compute_ns > e->lead.longest_now_ns ? compute_ns : e->lead.longest_now_ns;

@@ -8,6 +8,7 @@ void rui_el_step_begin(ru_elastic *e, ru_time now, ru_effects *fx)
     e->phase = RUI_EL_STEP;
     e->computed = e->done_sent = false;
     e->compute_ns = 0;
+    e->begun_ns = now.ns;
     e->lead.n_done = 0;
     e->lead.longest_now_ns = 0;
     e->begun++;

@@ -153,6 +153,28 @@ static void batch_of_schedule(rui_worker *w, ru_time now)
     }
 }
 
+static void tell_reads(rui_worker *w, const ru_elastic_news *n)
+{
+    ru_decisions_measured(w->t.decisions, &ru_policy_read_share, "wait_next_s", 1e-9 * (double)n->a,
+                          1e-9 * (double)n->b);
+    if (n->sentence != NULL) {
+        ru_run_report_say(w->t.report,
+                          "%s gets too little of what the storage delivers, and all wait for it; "
+                          "the others keep fewer reads outstanding",
+                          n->sentence);
+    }
+}
+
+static void lost(rui_worker *w, const ru_elastic_news *n, ru_time now)
+{
+    ru_run_report_details more = ru_run_report_details_none();
+    more.after_s = (double)n->b * 1e-9;
+    event(w, n, "lost", &more);
+    rui_tracing_lost(w, now);
+    ru_run_report_say(w->t.report, "worker %lld failed; the others continue after step %lld",
+                      (long long)n->a, (long long)n->step);
+}
+
 void rui_worker_news(void *self, const ru_elastic_news *n, ru_time now)
 {
     rui_worker *w = self;
@@ -194,11 +216,7 @@ void rui_worker_news(void *self, const ru_elastic_news *n, ru_time now)
         ru_run_report_say(r, "worker %lld left", (long long)n->a);
         break;
     case RU_ELASTIC_LOST:
-        more.after_s = (double)n->b * 1e-9;
-        event(w, n, "lost", &more);
-        rui_tracing_lost(w, now);
-        ru_run_report_say(r, "worker %lld failed; the others continue after step %lld",
-                          (long long)n->a, (long long)n->step);
+        lost(w, n, now);
         break;
     case RU_ELASTIC_LED:
         (void)rui_worker_leads(w);
@@ -218,6 +236,9 @@ void rui_worker_news(void *self, const ru_elastic_news *n, ru_time now)
     case RU_ELASTIC_PLANNED:
         ru_recorder_thread(w->t.recorder, "loop");
         rui_worker_sums_planned(w, n->step);
+        break;
+    case RU_ELASTIC_READS:
+        tell_reads(w, n);
         break;
     case RU_ELASTIC_ENDED:
         ended(w, n);
