@@ -92,7 +92,9 @@ static void install(ru_engine *e, const ru_node_id *nodes, uint32_t n, const ru_
 /* The newest checkpoint that anybody knows to be valid. */
 static ru_engine_ckpt newest(const ru_engine *e, const ru_node_id *nodes, uint32_t n)
 {
-    ru_engine_ckpt best = e->saved;
+    /* A resumed job has saved nothing yet. */
+    ru_engine_ckpt best = e->saved, base = e->base;
+    best = base.generation != RUI_ENGINE_MEMORY && rui_engine_newer(base, best) ? base : best;
     for (uint32_t i = 0; i < n; i++) {
         int64_t bytes;
         ru_engine_ckpt c;
@@ -475,6 +477,11 @@ void rui_map_ready(ru_engine *e, ru_node_id from, const rui_engine_head *h, cons
     rui_recover_ready(e, h, here, here + half, all_ready(e), now, fx);
     if (h->clock != 0) {
         rui_lead_tell(e, from, now, fx); /* it asks */
+        for (uint32_t k = 0; k < e->n_execs;
+             k++) { /* PREPARE may have come before its first view */
+            bool again = l->prepared[k] == 1 && ru_node_is(l->to[k], from);
+            l->prepared[k] = again ? 0 : l->prepared[k];
+        }
     }
     if (h->end != 0 && l->n_leavers < LEAVERS_MAX && !in_list(l->leaver, l->n_leavers, from)) {
         l->leaver[l->n_leavers++] = from;
