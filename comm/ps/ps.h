@@ -142,6 +142,10 @@ RU_MUST_USE void *ru_ps_shard_save(ru_ps *ps, uint32_t shard, int64_t *n);
  * this one. Errors: RU_E_DATA. */
 RU_MUST_USE ru_status ru_ps_shard_rows(const ru_ps *ps, uint32_t shard, const void *bytes,
                                        int64_t n, float *const *value, float *const *extra);
+/* The inverse: a shard as it would be saved at the beginning of `clock`. Returns its size; NULL:
+ * that alone. Thread: any. */
+int64_t ru_ps_shard_of_rows(const ru_ps *ps, uint32_t shard, uint32_t clock, float *const *value,
+                            float *const *extra, void *into);
 int64_t ru_ps_shard_bytes(const ru_ps *ps, uint32_t shard);
 /* Those of the options and, with rows that rotate, one for each executor. */
 uint32_t ru_ps_shards(const ru_ps *ps);

@@ -492,3 +492,41 @@ ru_status ru_ps_shard_rows(const ru_ps *ps, uint32_t s, const void *bytes, int64
     }
     return RU_OK;
 }
+
+int64_t ru_ps_shard_of_rows(const ru_ps *ps, uint32_t s, uint32_t clock, float *const *value,
+                            float *const *extra, void *into)
+{
+    const rui_ps_place *place = &ps->place;
+    const pack p = {.magic = PACK_MAGIC,
+                    .shard = s,
+                    .closed = s < place->n_spread ? clock : clock * ps->opt.rounds,
+                    .floats = place->shard_floats[s],
+                    .executors = ps->opt.n_executors};
+    uint8_t *values = (uint8_t *)into + sizeof p;
+    int64_t size = (int64_t)sizeof p + 4 * p.floats + 4 * p.executors;
+    if (into == NULL) {
+        return size;
+    }
+    memset(into, 0, (size_t)size);
+    memcpy(into, &p, sizeof p);
+    for (uint32_t k = place->shard_first[s]; k < place->shard_first[s + 1]; k++) {
+        uint32_t b = place->block[k], t = rui_ps_block_table(place, b);
+        size_t width = place->table[t].width, more = place->table[t].extra;
+        uint8_t *at = values + 4 * place->offset[b];
+        for (uint32_t r = place->block_row[b]; r < place->block_row[b + 1]; r++) {
+            size_t row = r - place->first[t];
+            if (value[t] != NULL) {
+                memcpy(at, value[t] + row * width, width * 4);
+            }
+            if (more > 0 && value[t] != NULL && extra[t] != NULL) {
+                memcpy(at + width * 4, extra[t] + row * more, more * 4);
+            }
+            at += (width + more) * 4;
+        }
+    }
+    uint32_t done = clock * ps->opt.rounds;
+    for (int64_t e = 0; e < p.executors; e++) {
+        memcpy(values + 4 * (p.floats + e), &done, sizeof done);
+    }
+    return size;
+}

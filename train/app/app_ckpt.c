@@ -289,6 +289,20 @@ ru_status ru_app_ckpt_find(const char *path, ru_arena *arena, ru_app_ckpt *out, 
                  : RU_FAIL(err, RU_E_MISSING, "%s contains no complete checkpoint", path);
 }
 
+ru_status ru_app_ckpt_fits(const ru_app_ckpt *c, int64_t executors, int64_t rows, int64_t cols,
+                           int64_t seed, ru_err *err)
+{
+    bool fits = c->executors == executors && c->rows == rows && c->cols == cols && c->seed == seed;
+    return fits ? RU_OK
+                : RU_FAIL(err, RU_E_CONFIG,
+                          "the checkpoint %s has %lld executors, %lld rows, %lld columns and seed "
+                          "%lld, but the job has %lld, %lld, %lld and %lld; these must stay the "
+                          "same",
+                          c->dir, (long long)c->executors, (long long)c->rows, (long long)c->cols,
+                          (long long)c->seed, (long long)executors, (long long)rows,
+                          (long long)cols, (long long)seed);
+}
+
 /* Tensor `name` of exactly this shape into `into`. */
 static ru_status take(const ru_safetensors *file, const char *path, const char *name, int64_t rows,
                       int64_t cols, float *into, ru_err *err)

@@ -35,6 +35,9 @@ bool ru_app_ckpt_is(const char *path);
 /* Newest complete checkpoint of a run, or the one at `path`. Errors: RU_E_MISSING, RU_E_DATA. */
 RU_MUST_USE ru_status ru_app_ckpt_find(const char *path, ru_arena *arena, ru_app_ckpt *out,
                                        ru_err *err);
+/* Is it of a job with these figures? Errors: RU_E_CONFIG says which differ. */
+RU_MUST_USE ru_status ru_app_ckpt_fits(const ru_app_ckpt *c, int64_t executors, int64_t rows,
+                                       int64_t cols, int64_t seed, ru_err *err);
 /* Rows of table `name` [rows, width] into `into`. Errors: RU_E_DATA. */
 RU_MUST_USE ru_status ru_app_ckpt_tables(const ru_app_ckpt *c, ru_app_state *state, ru_err *err);
 /* Everything else that training needs: rules, executors, driver. */

@@ -109,22 +109,8 @@ static ru_status restore(run *r, ru_err *err)
         return RU_OK;
     }
     RU_TRY(st);
-    const char *params = ru_path_join(r->arena, r->dir.out, "params");
-    if (params != NULL && ru_path_is_dir(params)) { /* its states stand there */
-        return RU_FAIL(err, RU_E_CONFIG,
-                       "%s was trained by several workers; resume it with -w 1 or more, or start a "
-                       "new run",
-                       r->dir.out);
-    }
-    if (c.executors != r->executors || c.rows != ru_sparse_rows(r->data) ||
-        c.cols != ru_sparse_cols(r->data) || c.seed != r->job->train.seed) {
-        return RU_FAIL(err, RU_E_CONFIG,
-                       "the checkpoint %s has %lld executors, %lld rows, %lld columns and seed "
-                       "%lld, but the job has %u, %lld, %lld and %lld; these must stay the same",
-                       c.dir, (long long)c.executors, (long long)c.rows, (long long)c.cols,
-                       (long long)c.seed, r->executors, (long long)ru_sparse_rows(r->data),
-                       (long long)ru_sparse_cols(r->data), (long long)r->job->train.seed);
-    }
+    RU_TRY(ru_app_ckpt_fits(&c, r->executors, ru_sparse_rows(r->data), ru_sparse_cols(r->data),
+                            r->job->train.seed, err));
     RU_TRY(ru_app_ckpt_tables(&c, r->state, err));
     RU_TRY(ru_app_ckpt_states(&c, r->state, err));
     RU_TRY(ru_app_local_restore(r->local, err));
@@ -390,16 +376,6 @@ ru_status ru_app_place(const ru_app_train_options *opt, uint64_t key, ru_arena *
     rui_app_dir d = {0};
     RU_TRY(rui_app_dir_open(&d, opt->file->job->name, opt->out, opt->resume, opt->file->yaml, key,
                             arena, err));
-    ru_app_ckpt c;
-    const char *params = ru_path_join(arena, d.out, "params");
-    if (opt->resume && params != NULL && !ru_path_is_dir(params) &&
-        ru_app_ckpt_find(d.out, arena, &c, NULL) == RU_OK) {
-        rui_app_dir_close(&d);
-        return RU_FAIL(err, RU_E_CONFIG,
-                       "%s was trained by one process, and several cannot continue it; resume it "
-                       "without -w, or start a new run",
-                       opt->out);
-    }
     *out = d.out;
     *claim = d.claim;
     return RU_OK;

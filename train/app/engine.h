@@ -43,6 +43,9 @@ enum {
     RU_ENGINE_SLACK_MAX = 62, /* async: as many clocks apart */
     RU_ENGINE_OBJECTS_MAX = 8192,
 };
+/* Generation of a checkpoint that another host of the app wrote: the device makes its objects with
+ * ru_engine_scatter. */
+#define RU_ENGINE_GIVEN (UINT32_MAX - 1)
 
 #define RU_ENGINE_MEMORY (INT64_C(4) << 30)
 
@@ -238,6 +241,10 @@ uint32_t ru_engine_objects(const ru_engine *e); /* of a checkpoint: executors, s
  * are the whole job. Thread: any, as long as the engine is open. Errors: RU_E_DATA, RU_E_MEM. */
 RU_MUST_USE ru_status ru_engine_gather(const ru_engine *e, uint32_t object, const void *bytes,
                                        int64_t n, ru_app_state *into);
+/* The inverse: an object as it would be in a checkpoint at the beginning of from->clock. Returns
+ * its size; into NULL: that alone. Thread: as gather. */
+int64_t ru_engine_scatter(const ru_engine *e, uint32_t object, const ru_app_state *from,
+                          void *into);
 
 typedef struct ru_engine_facts {
     uint32_t generation, closed, executors_here, shards_here, moves, restores;

@@ -169,7 +169,7 @@ ru_status ru_engine_gather(const ru_engine *e, uint32_t object, const void *byte
     }
     if (object == e->n_execs + e->n_shards) {
         into->driver.n = 0;
-        ru_app_put(&into->driver, (const uint8_t *)bytes + sums, n - sums);
+        ru_app_put(&into->driver, bytes, n);
         return n < sums ? RU_E_DATA : into->driver.full ? RU_E_MEM : RU_OK;
     }
     float *value[RU_APP_TABLES_MAX];
@@ -177,6 +177,60 @@ ru_status ru_engine_gather(const ru_engine *e, uint32_t object, const void *byte
         value[t] = e->opt.shape->table[t].local ? NULL : into->value[t];
     }
     return ru_ps_shard_rows(e->ps, object - e->n_execs, bytes, n, value, into->extra);
+}
+
+static int64_t scatter_exec(const ru_engine *e, uint32_t k, const ru_app_state *from, uint8_t *at)
+{
+    const rui_exec *x = &e->exec[k];
+    const ru_app_bytes *app = &from->exec[k];
+    int64_t numbers = rui_slice_numbers_bytes(e), sums = e->sums_n * (int64_t)sizeof(double);
+    const pack p = {.magic = PACK_MAGIC,
+                    .executor = k,
+                    .step = from->clock * e->opt.shape->rounds,
+                    .done_first = from->clock,
+                    .sums_n = e->sums_n,
+                    .local_floats = local_floats(e, x),
+                    .app_bytes = app->n};
+    int64_t size = (int64_t)sizeof p + numbers + sums + 4 * p.local_floats + app->n;
+    if (at == NULL) {
+        return size;
+    }
+    memcpy(at, &p, sizeof p);
+    at += sizeof p;
+    rui_slice_first_numbers(e, at);
+    at += numbers;
+    memset(at, 0, (size_t)sums);
+    at += sums;
+    for (uint32_t t = 0; t < e->opt.shape->n_tables; t++) {
+        uint32_t width = e->opt.shape->table[t].width;
+        size_t bytes = (size_t)x->rows * width * 4;
+        if (e->opt.shape->table[t].local && bytes > 0) {
+            memcpy(at, from->value[t] + x->first * width, bytes);
+            at += bytes;
+        }
+    }
+    if (app->n > 0) {
+        memcpy(at, app->p, (size_t)app->n);
+    }
+    return size;
+}
+
+int64_t ru_engine_scatter(const ru_engine *e, uint32_t object, const ru_app_state *from, void *into)
+{
+    if (object < e->n_execs) {
+        return scatter_exec(e, object, from, into);
+    }
+    if (object == e->n_execs + e->n_shards) {
+        if (into != NULL && from->driver.n > 0) {
+            memcpy(into, from->driver.p, (size_t)from->driver.n);
+        }
+        return from->driver.n;
+    }
+    float *value[RU_APP_TABLES_MAX];
+    for (uint32_t t = 0; t < e->opt.shape->n_tables; t++) {
+        value[t] = e->opt.shape->table[t].local ? NULL : from->value[t];
+    }
+    return ru_ps_shard_of_rows(e->ps, object - e->n_execs, from->clock, value, from->extra, into);
 }
 
 /* -- opening -------------------------------------------------------------------------------------

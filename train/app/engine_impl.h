@@ -489,6 +489,7 @@ void rui_slice_left(ru_engine *e, uint32_t k);
 void rui_slice_reset(ru_engine *e, uint32_t k);
 void rui_slice_void(ru_engine *e, uint32_t k); /* it is rebuilt elsewhere */
 int64_t rui_slice_numbers_bytes(const ru_engine *e);
+void rui_slice_first_numbers(const ru_engine *e, void *numbers); /* of a state that is new */
 void rui_slice_numbers(ru_engine *e, uint32_t k, void *numbers, bool out);
 void rui_slice_heard(ru_engine *e, ru_node_id from, const void *head, uint32_t head_bytes,
                      void *body, int64_t body_bytes, ru_time now, ru_effects *fx);

@@ -600,6 +600,15 @@ int64_t rui_slice_numbers_bytes(const ru_engine *e)
     return e->slices == NULL ? 0 : (int64_t)e->slices->group * RUI_SLICE_SLOTS * 4;
 }
 
+void rui_slice_first_numbers(const ru_engine *e, void *numbers)
+{
+    int64_t n = rui_slice_numbers_bytes(e) / 4;
+    for (int64_t i = 0; i < n; i++) { /* as first_numbers */
+        uint32_t v = (uint32_t)(i % RUI_SLICE_SLOTS);
+        memcpy((uint8_t *)numbers + 4 * i, &v, sizeof v);
+    }
+}
+
 void rui_slice_numbers(ru_engine *e, uint32_t k, void *numbers, bool out)
 {
     if (e->slices == NULL) {

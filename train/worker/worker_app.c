@@ -480,7 +480,7 @@ static ru_status open_all(rui_app_worker *w, ru_err *err)
     }
     RU_TRY(rui_app_trace_open(w, err));
     if (o->train.resume && !o->newcomer) {
-        RU_TRY(rui_app_newest(w, &w->from, err));
+        RU_TRY(rui_app_from(w, &w->from, err));
     }
     if (!o->newcomer) {
         rui_app_log_clean(w, false);
@@ -516,12 +516,14 @@ static void close_all(rui_app_worker *w)
         w->opt->file->ops->close(w->self);
     }
     ru_app_state_fini(&w->state);
+    ru_app_state_fini(&w->given);
     ru_sparse_close(w->data);
     ru_sparse_close(w->test);
     ru_shardlog_close(w->log);
     ru_recorder_close(w->recorder);
     ru_fault_close();
     ru_mutex_fini(&w->log_lock);
+    ru_mutex_fini(&w->given_lock);
     ru_mutex_fini(&w->lock);
     ru_cond_fini(&w->changed);
 }
@@ -590,6 +592,7 @@ ru_status ru_app_worker_run(const ru_app_worker_options *opt, ru_arena *arena,
     w->objective = RU_NAN;
     ru_mutex_init(&w->lock);
     ru_mutex_init(&w->log_lock);
+    ru_mutex_init(&w->given_lock);
     ru_cond_init(&w->changed);
     ru_status st = open_all(w, err);
     if (st == RU_OK) {

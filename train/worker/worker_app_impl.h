@@ -102,6 +102,9 @@ typedef struct rui_app_worker {
     ru_cond changed;
     rui_app_command *todo, *todo_last, *done, *done_last;
     bool quit, exporting;
+    /* under given_lock */
+    ru_mutex given_lock;
+    ru_app_state given; /* of a checkpoint that one process wrote; ops NULL: not read */
     /* under log_lock */
     ru_mutex log_lock;
     ru_shardlog *log;
@@ -149,6 +152,9 @@ void rui_app_post(rui_app_worker *w, const rui_app_command *c); /* loop thread; 
 void rui_app_answers(void *self, ru_time now);                  /* waker */
 /* The newest valid checkpoint of the run; generation 0: none. */
 RU_MUST_USE ru_status rui_app_newest(rui_app_worker *w, ru_engine_ckpt *out, ru_err *err);
+/* With which a resumed run begins: that, or a newer one of one process. Errors: RU_E_CONFIG when
+ * it is of another job. */
+RU_MUST_USE ru_status rui_app_from(rui_app_worker *w, ru_engine_ckpt *out, ru_err *err);
 
 /* worker_job.c: tells newcomers the job */
 ru_part rui_app_job_part(rui_app_worker *w);

@@ -8,6 +8,7 @@
 #include "base/str.h"
 #include "env/file.h"
 #include "train/app/call.h"
+#include "train/run/ckpt_impl.h"
 #include "train/worker/worker_app_impl.h"
 
 enum { KEPT = 2 }; /* valid checkpoints of the engine */
@@ -62,9 +63,59 @@ static ru_status map_object(const rui_app_worker *w, ru_engine_ckpt at, uint32_t
     return RU_OK;
 }
 
-static void read_object(const rui_app_worker *w, rui_app_command *c)
+/* The checkpoint of one process at a clock (train/app/app_ckpt.h), read once. */
+static ru_status read_given(rui_app_worker *w, uint32_t clock, ru_err *err)
+{
+    const ru_app_job_file *f = w->opt->file;
+    char dir[640];
+    ru_arena arena;
+    ru_app_ckpt c;
+    ru_app_state s = {0};
+    if (w->given.ops != NULL) {
+        return RU_OK;
+    }
+    (void)snprintf(dir, sizeof dir, "%s/checkpoints/" RUI_CKPT_NAME, w->opt->worker->train.out,
+                   (long long)clock);
+    ru_arena_init(&arena, 0);
+    ru_status st = ru_app_ckpt_find(dir, &arena, &c, err);
+    st = st == RU_OK ? ru_app_state_init(&s, f->ops, w->self, w->executors, ru_sparse_rows(w->data),
+                                         w->state.shape.seed, err)
+                     : st;
+    st = st == RU_OK ? ru_app_ckpt_tables(&c, &s, err) : st;
+    st = st == RU_OK ? ru_app_ckpt_states(&c, &s, err) : st;
+    if (st == RU_OK) {
+        w->given = s;
+    } else {
+        ru_app_state_fini(&s);
+    }
+    ru_arena_fini(&arena);
+    return st;
+}
+
+static void make_object(rui_app_worker *w, rui_app_command *c)
+{
+    ru_mutex_lock(&w->given_lock);
+    c->status = read_given(w, c->at.clock, &c->err);
+    ru_mutex_unlock(&w->given_lock); /* from now on it is only read */
+    if (c->status != RU_OK) {
+        return;
+    }
+    c->n = ru_engine_scatter(w->engine, c->object, &w->given, NULL);
+    c->bytes = malloc((size_t)c->n + 1);
+    if (c->bytes == NULL) {
+        c->status = RU_FAIL(&c->err, RU_E_MEM, "no memory for an object of a checkpoint");
+        return;
+    }
+    (void)ru_engine_scatter(w->engine, c->object, &w->given, c->bytes);
+}
+
+static void read_object(rui_app_worker *w, rui_app_command *c)
 {
     ru_map_file map;
+    if (c->at.generation == RU_ENGINE_GIVEN) {
+        make_object(w, c);
+        return;
+    }
     c->status = map_object(w, c->at, c->object, &map, &c->err);
     if (c->status != RU_OK) {
         return;
@@ -132,6 +183,26 @@ ru_status rui_app_newest(rui_app_worker *w, ru_engine_ckpt *out, ru_err *err)
     RU_TRY(list_all(w, w->arena, &at, &n, err));
     for (uint32_t k = 0; k < n && out->generation == 0; k++) {
         *out = is_valid(w, at[k]) ? at[k] : *out;
+    }
+    return RU_OK;
+}
+
+ru_status rui_app_from(rui_app_worker *w, ru_engine_ckpt *out, ru_err *err)
+{
+    ru_app_ckpt c;
+    ru_err none;
+    RU_TRY(rui_app_newest(w, out, err));
+    ru_status st = ru_app_ckpt_find(w->opt->worker->train.out, w->arena, &c, &none);
+    if (st == RU_E_MISSING || (st != RU_OK && out->generation != 0)) {
+        return RU_OK;
+    }
+    if (st != RU_OK) {
+        return ru_err_set(err, st, "%s", none.text);
+    }
+    if (out->generation == 0 || c.clock > out->clock) {
+        *out = (ru_engine_ckpt){RU_ENGINE_GIVEN, (uint32_t)c.clock};
+        return ru_app_ckpt_fits(&c, w->executors, ru_sparse_rows(w->data), ru_sparse_cols(w->data),
+                                w->opt->file->job->train.seed, err);
     }
     return RU_OK;
 }
