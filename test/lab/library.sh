@@ -94,4 +94,44 @@ wait $pid 2>/dev/null || true
 for run in whole killed; do "$rubato" export $run --safetensors $run.safetensors >/dev/null; done
 cmp whole.safetensors killed.safetensors || fail "a killed and resumed app ends elsewhere"
 tail -n 1 whole/metrics.jsonl | grep -q '"hinge":0\.[012]' || fail "the app did not learn: $(tail -n 1 whole/metrics.jsonl)"
+# The same on several workers: the leader is killed, and a worker that comes takes executors over.
+same() {
+    "$rubato" export "$1" --safetensors "$1.safetensors" >/dev/null
+    cmp "$2.safetensors" "$1.safetensors" || fail "$3"
+}
+awk '{ for (i = 0; i < 10; i++) print }' train.svm >long.svm
+sed 's/every: 1ms/every: 1s/; s/train.svm/long.svm/' hinge.yaml >long.yaml
+"$rubato" train long.yaml --out long -q >/dev/null || fail "the app does not train for long"
+"$rubato" export long --safetensors long.safetensors >/dev/null
+"$rubato" train long.yaml -w 2:3 --out "$work/several" >several.log 2>&1 & pid=$!
+while ! grep -q '"step":40,' several/metrics.jsonl 2>/dev/null && kill -0 $pid 2>/dev/null; do sleep 0.05; done
+kill -9 "$(pgrep -f "worker --job $work/several/job.yaml" | head -n 1)" || fail "there is no worker to kill: $(cat several.log)"
+wait $pid || fail "the job of which a worker was killed fails: $(tail -n 3 several.log)"
+grep -q 'starting another worker' several.log || fail "no worker came: $(cat several.log)"
+"$rubato" explain several moves | grep -q 'predicted and measured' || fail "nothing moved to the worker that came: $(cat several.log)"
+same several long "the app ends elsewhere on several workers"
+
+# One process, three workers, one process; then an app that crashes, and is corrected.
+sed 's/epochs: 400/epochs: 60/' hinge.yaml >short.yaml
+"$rubato" train short.yaml --out short -q >/dev/null
+"$rubato" export short --safetensors short.safetensors >/dev/null
+"$rubato" train short.yaml -s train.epochs=20 --out hop -q >/dev/null
+"$rubato" train short.yaml -s train.epochs=40 --out hop -w 3 --resume -q >hop.log 2>&1 || fail "three workers do not continue the run of one process: $(cat hop.log)"
+ls hop/params/40-* >/dev/null || fail "three workers did not begin where one process ended: $(ls hop/params)"
+"$rubato" train short.yaml --out hop --resume -q >/dev/null || fail "one process does not continue the run of three workers"
+same hop short "the app ends elsewhere by way of three workers"
+sed 's|    float \*gradient = view->delta\[0\];|&\n    if (task->executor == 1 \&\& task->clock == 30) { *(volatile int *)8 = 1; }|' hinge.c >crash.c
+sed 's/libhinge/libcrash/' short.yaml >crash.yaml
+# shellcheck disable=SC2086
+$cc -std=c17 $cflags -shared -fPIC crash.c -o libcrash.so $libs
+for w in 1 3; do
+    code=0
+    "$rubato" train crash.yaml --out crash-$w -w $w -q >crash.log 2>&1 || code=$?
+    [ "$code" -eq 1 ] || fail "an app that crashes ends with $code on $w: $(cat crash.log)"
+    grep -q 'libcrash.so crashed in run of executor 1, clock 30 (signal 11' crash.log || fail "the crash is not named: $(cat crash.log)"
+done
+grep -q 'crashed 2 workers in run of executor 1 in clock 30' crash.log || fail "the job tried the app for ever: $(cat crash.log)"
+cp libhinge.so libcrash.so
+"$rubato" train crash.yaml --out crash-3 -w 2 --resume -q >crash.log 2>&1 || fail "the corrected app does not continue: $(cat crash.log)"
+same crash-3 short "the corrected app ends elsewhere"
 echo "ok: $n headers, $(wc -l <exported.txt) functions, examples: $(cat said.txt)"

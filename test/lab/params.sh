@@ -90,8 +90,9 @@ for run in one two; do
     timeout 60 "$rubato" train job.yaml $([[ $run == two ]] && echo -w 2) --resume -o "$run" >again.log 2>&1 || fail "resume of $run"
     grep -q "has already completed its $steps clocks" again.log || fail "resume of $run does not say that it is complete"
 done
-timeout 60 "$rubato" train job.yaml --resume -o two >again.log 2>&1 && fail "one process resumed a run of two workers"
-grep -q 'was trained by several workers' again.log || fail "resume of two by one gives no reason"
+timeout 60 "$rubato" train job.yaml --resume -o two >again.log 2>&1 || fail "one process does not resume a run of two workers"
+timeout 60 "$rubato" train job.yaml -w 2 --resume -o one >again.log 2>&1 || fail "two workers do not resume a run of one process"
+grep -q "has already completed its $steps clocks" again.log || fail "resume of one by two does not say that it is complete"
 echo "ok: runs without a clock left"
 
 (head -50 x.svm; echo "1 3:nan") >bad.svm
