@@ -288,16 +288,16 @@ static double rise(const rui_causes *w, int64_t at)
     return n[0] > 0 && n[1] > 0 ? sum[1] / (double)n[1] - sum[0] / (double)n[0] : 0;
 }
 
-/* Did one rank become slow at that time? Then all wait for its transfers. */
+/* Did one rank become slow at that time, or some time? Then all wait for its transfers. */
 static bool one_rank_since(const rui_causes *w, int64_t since)
 {
-    int64_t near = w->n_steps / 20 > RUI_SIDE_MIN ? w->n_steps / 20 : RUI_SIDE_MIN;
+    int64_t near = w->n_steps / 10 > 2 * RUI_SIDE_MIN ? w->n_steps / 10 : 2 * RUI_SIDE_MIN;
     bool is = false;
     for (uint32_t i = 0; i < w->n_causes; i++) {
         const ru_cause *c = &w->causes[i];
         bool slows = c->kind == RU_CAUSE_COMPUTE || c->kind == RU_CAUSE_SENDER ||
                      c->kind == RU_CAUSE_LINK || c->kind == RU_CAUSE_RECEIVER;
-        is = is || (slows && llabs(c->since_step - since) <= near);
+        is = is || (slows && (c->since_step == 0 || llabs(c->since_step - since) <= near));
     }
     return is;
 }

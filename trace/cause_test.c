@@ -9,7 +9,15 @@
 
 #include "base/rng.h"
 
-enum { RANKS_MAX = 6, STEPS = 80, SEEDS = 20, PER_STEP = 16, SINCE = 30, SAMPLES = 600 };
+enum {
+    RANKS_MAX = 6,
+    STEPS = 80,
+    SEEDS = 20,
+    PER_STEP = 64,
+    CHUNKS = 8,
+    SINCE = 30,
+    SAMPLES = 600
+};
 enum { N_OP, N_STEP, N_SUMS, N_INPUT, N_SEND, N_RECV, NAMES };
 enum { RING_BYTES = 400000, OP_NS = 6000000 };
 
@@ -81,13 +89,16 @@ static void draw_step(run *r, uint32_t n, const plant *p, int64_t step, ru_rng *
         slow *= on && k == p->rank && p->out > 0 ? p->out : 1;
         slow = fmax(slow, on && to == p->rank && p->in > 0 ? p->in : 1);
         int64_t took = (int64_t)(4000000 * noise(rng) * slow);
-        ru_record_more m = {.flow = (uint64_t)step * 100 + k,
-                            .peer = 100 + to,
-                            .step = (uint32_t)step,
-                            .kind = RU_REC_MORE};
-        put(r, k, N_SEND, RU_REC_SEND, all, all + took, RING_BYTES, &m);
-        m.peer = 100 + k;
-        put(r, to, N_RECV, RU_REC_RECV, all + 50000, all + took + 50000, RING_BYTES, &m);
+        for (uint32_t i = 0; i < CHUNKS; i++) { /* the kernel takes each at once */
+            ru_record_more m = {.flow = ((uint64_t)step * RANKS_MAX + k) * CHUNKS + i,
+                                .peer = 100 + to,
+                                .step = (uint32_t)step,
+                                .kind = RU_REC_MORE};
+            int64_t there = all + 50000 + took * (i + 1) / CHUNKS;
+            put(r, k, N_SEND, RU_REC_SEND, all, all + 40000, RING_BYTES / CHUNKS, &m);
+            m.peer = 100 + k;
+            put(r, to, N_RECV, RU_REC_RECV, there - 3000, there, RING_BYTES / CHUNKS, &m);
+        }
         end = all + took + 100000 > end ? all + took + 100000 : end;
     }
     for (uint32_t k = 0; k < n; k++) {

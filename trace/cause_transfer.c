@@ -19,13 +19,15 @@
 #include "trace/cause_impl.h"
 
 enum {
-    TRANSFER_MIN = 16384, /* bytes: smaller ones measure latency */
-    QUEUED_MIN = 262144,  /* larger ones keep their link busy by themselves */
-    BINS_MAX = 512,       /* of the run's steps; since_step is exact to one */
+    TRANSFER_MIN = 2048, /* bytes: smaller ones measure latency */
+    BUSY_MIN = 65536,    /* bytes that waited behind others, of a link whose rate they tell */
+    QUEUED_MIN = 262144, /* larger ones keep their link busy by themselves */
+    AROUND = 9,          /* bins: one alone may hold a burst */
+    BINS_MAX = 512,      /* of the run's steps; since_step is exact to one */
     CELLS_MAX = 1 << 23,
 };
 
-static const double rate_low = 0.67;
+static const double rate_low = 0.67, sure_min = 4;
 
 /* Bytes and time of the larger transfers from one rank to another; and of those that kept the link
  * busy. Only these tell its rate: another one passes a link that has rested as a burst. */
@@ -48,9 +50,10 @@ typedef struct rates {
     int64_t n_bins, width; /* steps of a bin */
     transfer *at;          /* [n] */
     int64_t n;
-    pair *moved;    /* [n_bins][ranks][ranks]; 0: none, or explained */
-    double *rest;   /* [n_bins] rate of the pairs that a rank has no part in */
-    double *sorted; /* [ranks * ranks] */
+    pair *moved;     /* [n_bins][ranks][ranks]; 0: none, or explained */
+    int64_t *at_bin; /* [n_bins] */
+    double *rest;    /* [n_bins] rate of the pairs that a rank has no part in */
+    double *sorted;  /* [ranks * ranks] */
 } rates;
 
 static uint32_t trace_of(const rui_causes *w, uint64_t node)
@@ -167,8 +170,7 @@ static ru_status collect(rates *r, ru_err *err)
 /* Was its link busy for most of the bytes? Shorter times are those of bursts. */
 static bool busy(const pair *p)
 {
-    return p->queued_ns > 0 && p->queued_bytes >= 4 * TRANSFER_MIN &&
-           2 * p->queued_bytes >= p->bytes;
+    return p->queued_ns > 0 && p->queued_bytes >= BUSY_MIN && 2 * p->queued_bytes >= p->bytes;
 }
 
 /* Median rate of busy links on which `k` sends, or receives. */
@@ -202,17 +204,28 @@ static double busy_rate(const rates *r, int64_t bin, uint32_t k)
     return rui_median(r->sorted, n);
 }
 
-/* r->rest for rank k; where no other link was busy, that of the time before, or else after. */
+/* r->rest for rank k: the median of the AROUND bins nearest to each that know one. */
 static void find_rest(rates *r, uint32_t k, ru_cause_kind kind)
 {
-    double last = RU_NAN;
-    for (int64_t bin = 0; bin < r->n_bins; bin++) {
-        double now = r->w->n > 2 || kind == RU_CAUSE_SENDER ? busy_rate(r, bin, k) : RU_NAN;
-        last = isfinite(now) ? now : last;
-        r->rest[bin] = last;
+    int64_t n = 0, from = 0;
+    bool known = r->w->n > 2 || kind == RU_CAUSE_SENDER;
+    for (int64_t bin = 0; known && bin < r->n_bins; bin++) {
+        double rate = busy_rate(r, bin, k);
+        if (isfinite(rate)) {
+            r->at_bin[n] = bin;
+            r->w->series[n++] = rate;
+        }
     }
-    for (int64_t bin = r->n_bins - 1; bin > 0; bin--) {
-        r->rest[bin - 1] = isfinite(r->rest[bin - 1]) ? r->rest[bin - 1] : r->rest[bin];
+    for (int64_t bin = 0; bin < r->n_bins; bin++) {
+        double v[AROUND];
+        int64_t m = n < AROUND ? n : AROUND;
+        while (from + m < n && r->at_bin[from + m] - bin < bin - r->at_bin[from]) {
+            from++;
+        }
+        for (int64_t i = 0; i < m; i++) {
+            v[i] = r->w->series[from + i];
+        }
+        r->rest[bin] = rui_median(v, m);
     }
 }
 
@@ -267,6 +280,18 @@ static double excess(const rates *r, uint32_t k, ru_cause_kind kind, int64_t at)
     return wall > 0 ? fmin(own / wall, network) : 0;
 }
 
+/* Is the mean of the series far from 0 for what it varies by? */
+static bool sure(const rui_causes *w, int64_t n, double mean)
+{
+    double square = 0, count = 0;
+    for (int64_t i = 0; i < n; i++) {
+        double off = isfinite(w->series[i]) ? w->series[i] - mean : 0;
+        square += off * off;
+        count += isfinite(w->series[i]);
+    }
+    return mean * sqrt(count) > sure_min * sqrt(square / fmax(count, 1));
+}
+
 /* Does rank k send, or receive, more slowly than others, at least at the end? */
 static void judge(rates *r, uint32_t k, ru_cause_kind kind)
 {
@@ -279,7 +304,8 @@ static void judge(rates *r, uint32_t k, ru_cause_kind kind)
         known += isfinite(w->series[bin]);
     }
     int64_t at = rui_cut(w->series, r->n_bins, &level, &jump);
-    if (known == 0 || level <= -log(rate_low)) {
+    if (known < RUI_SIDE_MIN || level <= -log(rate_low) ||
+        (at == 0 && !sure(w, r->n_bins, level))) {
         return;
     }
     int64_t since = at > 0 ? w->first + at * r->width : 0;
@@ -293,6 +319,25 @@ static void judge(rates *r, uint32_t k, ru_cause_kind kind)
     explained(r, k, kind);
 }
 
+/* A rank that sends and receives slowly, told by different bins: its link. */
+static void join_directions(rui_causes *w)
+{
+    for (uint32_t i = 0; i < w->n_causes; i++) {
+        ru_cause *out = &w->causes[i];
+        for (uint32_t j = 0; out->kind == RU_CAUSE_SENDER && j < w->n_causes; j++) {
+            const ru_cause *in = &w->causes[j];
+            if (in->kind == RU_CAUSE_RECEIVER && in->trace == out->trace) {
+                out->kind = RU_CAUSE_LINK;
+                out->since_step =
+                    in->since_step > out->since_step ? in->since_step : out->since_step;
+                out->factor = fmin(out->factor, in->factor);
+                out->cost = fmax(out->cost, in->cost);
+                w->causes[j] = w->causes[--w->n_causes];
+            }
+        }
+    }
+}
+
 /* Links that are slow in both directions first, since they make their neighbours look slow too. */
 ru_status rui_cause_transfers(rui_causes *w, ru_err *err)
 {
@@ -304,8 +349,9 @@ ru_status rui_cause_transfers(rui_causes *w, ru_err *err)
     r.n_bins = (w->n_steps + r.width - 1) / r.width;
     r.moved = RU_NEW(w->arena, pair, r.n_bins * pairs);
     r.rest = RU_NEW(w->arena, double, r.n_bins);
+    r.at_bin = RU_NEW(w->arena, int64_t, r.n_bins);
     r.sorted = RU_NEW(w->arena, double, pairs);
-    if (r.moved == NULL || r.rest == NULL || r.sorted == NULL) {
+    if (r.moved == NULL || r.rest == NULL || r.at_bin == NULL || r.sorted == NULL) {
         return RU_FAIL(err, RU_E_LIMIT, "the arena for the causes is full");
     }
     RU_TRY(collect(&r, err));
@@ -314,5 +360,6 @@ ru_status rui_cause_transfers(rui_causes *w, ru_err *err)
             judge(&r, k, order[o]);
         }
     }
+    join_directions(w);
     return RU_OK;
 }

@@ -9,8 +9,9 @@
 #
 # Shares of the batch stay equal: else the others soon take the work of a slow worker.
 #
-# Without ROUNDS: one short run with each cause, in stronger form, which must be named with its rank
-# and about its step. With ROUNDS: so many of each. A line for each run, the counts at the end.
+# Without ROUNDS: short runs with each cause once, in stronger form, which must be named with its
+# rank. With ROUNDS: so many of each, whose step counts too. A line for each cause, the counts at the
+# end.
 # Other causes than the planted one may be real where other programs use the processors: they count
 # as false here, so take figures on a quiet machine.
 set -euo pipefail
@@ -45,11 +46,10 @@ cd "$work"
 export XDG_CACHE_HOME="$work/cache" RUBATO_TOKEN=of-the-causes-of-the-laboratory
 
 if [[ $rounds -eq 0 ]]; then
-    n=3 steps=20 quota=30 less=10 rate=400 half=130 late_s=1.2 slow_bps=1500000 batch=96
+    n=3 steps=22 plant_at=11 width=4 quota=30 less=10 rate=100 half=30 late_s=1.2 slow_bps=1500000 batch=120
 else
-    n=4 steps=60 quota=24 less=12 rate=400 half=200 late_s=2 slow_bps=1000000 batch=128
+    n=4 steps=60 plant_at=25 width=8 quota=24 less=12 rate=160 half=80 late_s=2 slow_bps=1000000 batch=128
 fi
-plant_at=$((steps / 3))
 
 # Images of 64 x 64 pixels, more than are kept in memory, each with a label.
 mkdir data disk tree "$blkio/$lab"
@@ -66,13 +66,16 @@ truncate -s 100M disk.img
 mke2fs -q -t ext4 -d data disk.img
 device=$(losetup --find --show disk.img)
 numbers=$(stat -c '%Hr:%Lr' "$device")
-cat >job.yaml <<JOB
+# job STEPS
+job() {
+    cat >job.yaml <<JOB
 name: causes
-model: {zoo: lenet, width: 8}
+model: {zoo: lenet, width: $width}
 data: {format: idx, train: [data/images, data/labels]}
-train: {optimizer: {sgd: {lr: 0.001}}, batch: $batch, steps: $steps, threads: 1, autotune: false}
+train: {optimizer: {sgd: {lr: 0.001}}, batch: $batch, steps: $1, threads: 1, autotune: false}
 checkpoint: {every: 0s, keep: 1}
 JOB
+}
 
 throttle() { echo "$numbers $1" >"$blkio/$lab/blkio.throttle.read_bps_device"; }
 told() { grep -c '"rubato.train.step/1"' "$1/metrics.jsonl" 2>/dev/null || true; }
@@ -90,9 +93,10 @@ start() {
     pid[k]=$!
 }
 
-# run RUN KIND RANK: sets `planted`, the step when it happened
+# run RUN KIND RANK LATE: sets `planted`, the step when it happened; LATE: the rank that starts late, or none
 run() {
-    local run=$1 kind=$2 rank=$3 disk=$3 k
+    local run=$1 kind=$2 rank=$3 late=$4 disk=$3 k
+    [[ $kind == input ]] && job $((steps + 8)) || job "$steps" # some batches were read before
     [[ $disk -gt 0 ]] || disk=1
     pid=() planted=0
     mkdir -p "$run.d"
@@ -100,12 +104,13 @@ run() {
     throttle 0
     "$net" up "$lab" $n --rate ${rate}mbit --burst 64kb >/dev/null
     for ((k = 0; k < n; k++)); do
-        [[ $kind == start && $k -eq $rank ]] || start "$run" $k "$disk"
+        [[ $k == "$late" ]] || start "$run" $k "$disk"
     done
-    if [[ $kind == start ]]; then
+    if [[ $late != none ]]; then
         sleep $late_s
-        start "$run" "$rank" "$disk"
-    elif [[ $kind != clean ]]; then
+        start "$run" "$late" "$disk"
+    fi
+    if [[ $kind != clean && $kind != start ]]; then
         while [[ $(told "$run") -lt $plant_at ]]; do
             kill -0 "${pid[0]}" 2>/dev/null || break
             sleep 0.02
@@ -128,13 +133,14 @@ run() {
 # judge RUN KIND RANK: what was said, "ok" or why not; counts
 judge() {
     "$rubato" trace "$1" --json | grep '"rubato.trace.cause/1"' >"$1.causes" || true
-    python3 - "$1.causes" "$2" "$3" "$planted" <<'PY'
+    python3 - "$1.causes" "$2" "$3" "$planted" "$rounds" <<'PY'
 import json, sys
 path, kind, rank, at = sys.argv[1], sys.argv[2], int(sys.argv[3]) + 1, int(sys.argv[4])  # workers count from 1
+timed = kind != "start" and sys.argv[5] != "0"  # short runs on a busy machine tell the step less well
 said = [json.loads(line) for line in open(path)]
 def hit(c):
     late = 15 if kind == "input" else 6  # batches that were read before
-    return c["kind"] == kind and c["rank"] == rank and (kind == "start" or at - 4 <= c["since_step"] <= at + late)
+    return c["kind"] == kind and c["rank"] == rank and (not timed or at - 4 <= c["since_step"] <= at + late)
 found = any(map(hit, said))
 others = sum(not hit(c) for c in said)
 print("named" if found else "clean" if kind == "clean" else "MISSED", others, "; ".join(c["text"] for c in said) or "nothing is said")
@@ -142,22 +148,34 @@ PY
 }
 
 declare -A named false
-kinds="compute link input start sender"
+kinds="compute link input sender start"
 [[ $rounds -eq 0 ]] || kinds+=" clean"
 for kind in $kinds; do
     named[$kind]=0 false[$kind]=0
 done
+count() { # RUN KIND RANK
+    local verdict others text
+    read -r verdict others text < <(judge "$1" "$2" "$3")
+    [[ $verdict == MISSED ]] || named[$2]=$((named[$2] + 1))
+    false[$2]=$((false[$2] + (others > 0)))
+    printf '%-8s rank %d at step %2d: %s. %s\n' "$2" $(($3 + 1)) "$planted" "$verdict" "$text"
+}
 for ((round = 0; round < (rounds > 0 ? rounds : 1); round++)); do
     for kind in $kinds; do
-        rank=$(((round + 1) % n))
-        [[ $kind != start || $rank -ne 0 ]] || rank=1
-        run "$kind-$round" "$kind" "$rank"
-        read -r verdict others text < <(judge "$kind-$round" "$kind" "$rank")
-        [[ $verdict == MISSED ]] || named[$kind]=$((named[$kind] + 1))
-        false[$kind]=$((false[$kind] + (others > 0)))
-        printf '%-8s rank %d at step %2d: %s. %s\n' "$kind" "$rank" "$planted" "$verdict" "$text"
-        [[ -n ${KEEP:-} ]] && cp -r "$kind-$round" "$KEEP/"
-        rm -rf "$kind-$round" "$kind-$round.d"
+        rank=$(((round + 1) % n)) late=none
+        run="$kind-$round"
+        if [[ $rounds -eq 0 ]]; then
+            [[ $kind != start ]] || continue
+            [[ $kind != compute ]] || late=2 # two causes in one run
+        elif [[ $kind == start ]]; then
+            rank=$((1 + round % (n - 1)))
+            late=$rank
+        fi
+        run "$run" "$kind" "$rank" $late
+        count "$run" "$kind" "$rank"
+        [[ $rounds -gt 0 || $late == none ]] || count "$run" start $late
+        [[ -z ${KEEP:-} ]] || cp -r "$run" "$KEEP/"
+        rm -rf "$run" "$run.d"
     done
 done
 failed=0
