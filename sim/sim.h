@@ -118,6 +118,20 @@ ru_sim_cpu *ru_sim_cpu_add(ru_sim *s, double cores);
  * of them get the same part of what they want. Before its first work. */
 void ru_sim_dev_cores(ru_sim_dev *d, ru_sim_cpu *cpu, double cores);
 
+/* -- quotas (vquota.c): processor time of a process
+ * ------------------------------------------------
+ */
+
+typedef struct ru_sim_quota {
+    int64_t quota_ns, period_ns; /* so much in each period; of several cores their sum */
+    int64_t phase_ns;            /* of the first refill */
+    double byte_ns;              /* that a byte sent or received takes */
+} ru_sim_quota;
+/* The node's process stands still from when it used up its quota until the period is over: what its
+ * devices compute (each one core, or those it wants) and what it sends and receives count. Once,
+ * before its first work. */
+void ru_sim_quota_set(ru_sim *s, uint32_t node, const ru_sim_quota *q);
+
 /* -- faults (chaos.c) -----------------------------------------------------------------------------
  */
 

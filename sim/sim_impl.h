@@ -112,6 +112,16 @@ typedef struct rui_sim_port {
     uint32_t dirty_next;
 } rui_sim_port;
 
+/* What is left of a quota (vquota.c). */
+typedef struct rui_sim_budget {
+    ru_sim_quota q;
+    double left_ns; /* as of at_ns; below 0: a debt */
+    double use;     /* cores that compute now */
+    int64_t at_ns, refill_ns;
+    uint64_t timer;
+    bool out; /* used up: the process stands still */
+} rui_sim_budget;
+
 typedef struct rui_sim_node {
     ru_sim *sim;
     uint32_t index;
@@ -125,6 +135,7 @@ typedef struct rui_sim_node {
     uint32_t last_to;   /* + 1; 0: none left yet */
     rui_sim_port port[RUI_SIM_PORTS];
     rui_sim_wire wires[RUI_SIM_PORTS];
+    rui_sim_budget *budget; /* NULL: no quota */
     ru_sim_node_stats stats;
 } rui_sim_node;
 
@@ -235,5 +246,12 @@ bool rui_sim_operation_fails(ru_sim *s, uint32_t node);
 /* vdev.c */
 void rui_sim_devs_free(ru_sim *s);
 void rui_sim_devs_drop(ru_sim *s, uint32_t node); /* dead: its cores are free */
+/* Take off what the devices of a node did so far; they go on, unless its quota is used up. */
+void rui_sim_devs_hold(ru_sim *s, uint32_t node);
+void rui_sim_devs_begin(ru_sim *s, uint32_t node);
+
+/* vquota.c */
+void rui_sim_use(ru_sim *s, uint32_t node, double more); /* cores, from now on */
+void rui_sim_charge(ru_sim *s, rui_sim_node *n, int64_t size_bytes);
 
 #endif

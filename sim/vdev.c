@@ -24,6 +24,7 @@ struct ru_sim_dev {
     ru_sim_dev *cpu_next;
     double cores;     /* that it wants of them */
     int64_t begin_ns; /* the first runs at `speed` since */
+    double using;     /* cores, counted by its node's quota; 0: it stands still */
 };
 
 struct ru_sim_cpu {
@@ -32,10 +33,24 @@ struct ru_sim_cpu {
     double cores, wanted;
 };
 
-static double rate_of(const ru_sim_dev *d)
+/* The part that it gets of the cores that it wants. */
+static double part_of(const ru_sim_dev *d)
 {
     const ru_sim_cpu *c = d->cpu;
-    return c != NULL && c->wanted > c->cores ? d->speed * c->cores / c->wanted : d->speed;
+    return c != NULL && c->wanted > c->cores ? c->cores / c->wanted : 1;
+}
+
+static bool stands_still(const ru_sim_dev *d)
+{
+    const rui_sim_budget *b = d->sim->nodes[d->node]->budget;
+    return b != NULL && b->out;
+}
+
+static void use(ru_sim_dev *d, double cores)
+{
+    double more = cores - d->using;
+    d->using = cores;
+    rui_sim_use(d->sim, d->node, more);
 }
 
 ru_sim_dev *ru_sim_dev_add(ru_sim *s, uint32_t node, double speed)
@@ -56,10 +71,12 @@ static void finished(void *self, uint64_t arg);
 /* The first work goes on from now at the rate of now. */
 static void begin(ru_sim_dev *d)
 {
-    if (d->n == 0) {
+    if (d->n == 0 || stands_still(d)) {
+        use(d, 0);
         return;
     }
-    double ns = (double)d->queue[d->first].left_ns / rate_of(d);
+    double ns = (double)d->queue[d->first].left_ns / (d->speed * part_of(d));
+    use(d, (d->cpu != NULL ? d->cores : 1) * part_of(d));
     d->begin_ns = d->sim->now_ns;
     d->timer = ru_sim_at_node(d->sim, d->node, (ru_time){d->begin_ns + (int64_t)(ns + 0.5)},
                               finished, d, d->n);
@@ -68,12 +85,12 @@ static void begin(ru_sim_dev *d)
 /* Take off what was done since `begin_ns`; `begin` follows. */
 static void hold(ru_sim_dev *d)
 {
-    if (d->n == 0) {
+    if (d->n == 0 || stands_still(d)) {
         return;
     }
     ru_sim_cancel(d->sim, d->timer);
     work *w = &d->queue[d->first];
-    w->left_ns -= (int64_t)((double)(d->sim->now_ns - d->begin_ns) * rate_of(d));
+    w->left_ns -= (int64_t)((double)(d->sim->now_ns - d->begin_ns) * d->speed * part_of(d));
     w->left_ns = w->left_ns < 0 ? 0 : w->left_ns;
 }
 
@@ -162,6 +179,7 @@ void ru_sim_dev_cancel(ru_sim_dev *d)
     if (d->n > 0) {
         ru_sim_cancel(d->sim, d->timer);
         d->n = 0;
+        use(d, 0);
         want(d, -d->cores);
     }
 }
@@ -184,6 +202,24 @@ void rui_sim_devs_drop(ru_sim *s, uint32_t node)
     for (ru_sim_dev *d = s->devs; d != NULL; d = d->next) {
         if (d->node == node && d->cpu != NULL) {
             ru_sim_dev_cancel(d);
+        }
+    }
+}
+
+void rui_sim_devs_hold(ru_sim *s, uint32_t node)
+{
+    for (ru_sim_dev *d = s->devs; d != NULL; d = d->next) {
+        if (d->node == node) {
+            hold(d);
+        }
+    }
+}
+
+void rui_sim_devs_begin(ru_sim *s, uint32_t node)
+{
+    for (ru_sim_dev *d = s->devs; d != NULL; d = d->next) {
+        if (d->node == node) {
+            begin(d);
         }
     }
 }

@@ -237,6 +237,7 @@ static bool finish(ru_sim *s, rui_sim_node *n, uint32_t frame)
     uint32_t conn = f->conn, side = f->to_side, generation = c->generation;
     n->stats.rx_frames++;
     n->stats.rx_bytes += f->size_bytes + RU_LINK_HEAD_BYTES;
+    rui_sim_charge(s, n, f->size_bytes + RU_LINK_HEAD_BYTES);
     taken(s, c, f);
     rui_sim_frame_free(s, frame);
     ru_status st = n->user.body(n->user.self, rui_sim_conn_id(c, conn, side), (ru_time){s->now_ns});

@@ -376,6 +376,7 @@ void ru_sim_close(ru_sim *s)
         free(s->conn_blocks[k]);
     }
     for (uint32_t k = 0; k < s->nodes_n; k++) {
+        free(s->nodes[k]->budget);
         free(s->nodes[k]);
     }
     rui_sim_devs_free(s);

@@ -300,6 +300,7 @@ static bool pull(ru_sim *s, rui_sim_node *n, uint32_t id)
     int64_t size = f->size_bytes + RU_LINK_HEAD_BYTES;
     RU_CHECK(f->size_bytes <= RU_LINK_FRAME_MAX);
     e->unsent_bytes += (uint32_t)size;
+    rui_sim_charge(s, n, size);
     if (e->pace_bytes_per_s > 0) {
         int64_t from = e->pace_next_ns > s->now_ns ? e->pace_next_ns : s->now_ns;
         e->pace_next_ns = from + (int64_t)((double)size * 1e9 / (double)e->pace_bytes_per_s);
@@ -362,7 +363,7 @@ static void serve(ru_sim *s, rui_sim_node *n, uint32_t port)
         return;
     }
     while (p->ready_first != RUI_SIM_NONE && p->queued_bytes < n->nic.queue_bytes &&
-           s->failed == RU_OK) {
+           n->frozen_until_ns <= s->now_ns && s->failed == RU_OK) {
         uint32_t id = p->ready_first;
         rui_sim_conn *c = rui_sim_conn_at(s, id >> 1);
         rui_sim_end *e = &c->end[id & 1];
