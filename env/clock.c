@@ -23,6 +23,11 @@ int64_t ru_clock_cpu_ns(void)
     return read_ns(CLOCK_PROCESS_CPUTIME_ID);
 }
 
+int64_t ru_clock_thread_cpu_ns(void)
+{
+    return read_ns(CLOCK_THREAD_CPUTIME_ID);
+}
+
 int64_t ru_clock_wall_ns(void)
 {
     return read_ns(CLOCK_REALTIME);

@@ -19,6 +19,7 @@ static inline int64_t ru_time_since(ru_time later, ru_time earlier)
 }
 /* Processor time of this process, all threads. */
 int64_t ru_clock_cpu_ns(void);
+int64_t ru_clock_thread_cpu_ns(void); /* of the calling thread */
 /* Wall clock, ns since 1970-01-01 UTC; for names of files and foreign formats only. */
 int64_t ru_clock_wall_ns(void);
 /* Wait so long, or until a signal comes. For commands that look again and again; nothing else waits

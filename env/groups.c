@@ -70,9 +70,14 @@ static uint32_t numbers_of(ru_arena *arena, const char *dir, const char *name, i
     return got;
 }
 
+/* The least quota so far, in microseconds as the kernel counts; quota_us 0: none. */
+typedef struct least {
+    int64_t quota_us, period_us;
+} least;
+
 static void look_at(void *arg, ru_arena *arena, const char *dir, bool two)
 {
-    uint32_t *least = arg;
+    least *l = arg;
     int64_t v[2] = {0, 0};
     if (two ? numbers_of(arena, dir, "cpu.max", v, 2) != 2
             : numbers_of(arena, dir, "cpu.cfs_quota_us", &v[0], 1) != 1 ||
@@ -82,20 +87,39 @@ static void look_at(void *arg, ru_arena *arena, const char *dir, bool two)
     if (v[0] <= 0 || v[1] <= 0) {
         return; /* version 1's word for none is -1 */
     }
-    int64_t cores = v[0] / v[1] + (v[0] % v[1] != 0);
-    if (cores <= UINT32_MAX && (*least == 0 || cores < *least)) {
-        *least = (uint32_t)cores;
+    double part = (double)v[0] / (double)v[1];
+    if (l->quota_us == 0 || part < (double)l->quota_us / (double)l->period_us) {
+        *l = (least){v[0], v[1]};
     }
 }
 
 uint32_t rui_groups_cores_of(ru_arena *arena, ru_str groups, const char *root)
 {
-    uint32_t least = 0;
-    rui_groups_each(arena, groups, root, "cpu", look_at, &least);
-    return least;
+    least l = {0, 1};
+    rui_groups_each(arena, groups, root, "cpu", look_at, &l);
+    int64_t cores = l.quota_us / l.period_us + (l.quota_us % l.period_us != 0);
+    return cores <= UINT32_MAX ? (uint32_t)cores : 0;
+}
+
+bool rui_groups_quota_of(ru_arena *arena, ru_str groups, const char *root, int64_t *quota_ns,
+                         int64_t *period_ns)
+{
+    enum { SECONDS_MAX = 1000000 };
+    least l = {0, 1};
+    rui_groups_each(arena, groups, root, "cpu", look_at, &l);
+    bool some = l.quota_us > 0 && l.quota_us < INT64_C(1000000) * SECONDS_MAX &&
+                l.period_us < INT64_C(1000000) * SECONDS_MAX;
+    *quota_ns = some ? l.quota_us * 1000 : 0;
+    *period_ns = some ? l.period_us * 1000 : 0;
+    return some;
 }
 
 uint32_t ru_groups_cores(ru_arena *arena)
 {
     return rui_groups_cores_of(arena, rui_groups_own(arena), rui_groups_root);
+}
+
+bool ru_groups_quota(ru_arena *arena, int64_t *quota_ns, int64_t *period_ns)
+{
+    return rui_groups_quota_of(arena, rui_groups_own(arena), rui_groups_root, quota_ns, period_ns);
 }

@@ -10,6 +10,8 @@
 /* Smallest quota of processor time of the groups this process is in, those around them included, in
  * whole cores (a part of a core counts as one); 0: none. */
 uint32_t ru_groups_cores(ru_arena *arena);
+/* The same quota as it stands: so much processor time in each period. false: there is none. */
+bool ru_groups_quota(ru_arena *arena, int64_t *quota_ns, int64_t *period_ns);
 
 typedef void (*rui_group_fn)(void *arg, ru_arena *arena, const char *dir, bool two);
 
@@ -24,5 +26,7 @@ ru_str rui_groups_own(ru_arena *arena);
 extern const char rui_groups_root[];
 
 uint32_t rui_groups_cores_of(ru_arena *arena, ru_str groups, const char *root);
+bool rui_groups_quota_of(ru_arena *arena, ru_str groups, const char *root, int64_t *quota_ns,
+                         int64_t *period_ns);
 
 #endif

@@ -135,6 +135,12 @@ static void finds_quota_of_groups(void **state)
         {"4:cpuacct,cpu:/job/small\n0::/out/in\n", 3},
         {"4:cpu:/job\n0::/out/tight\n", 1},
     };
+    int64_t quota_ns, period_ns;
+    assert_false(rui_groups_quota_of(&a, ru_str_c("0::/none\n"), root, &quota_ns, &period_ns));
+    assert_true(rui_groups_quota_of(&a, ru_str_c("4:cpu:/job/small\n0::/out/in\n"), root, &quota_ns,
+                                    &period_ns)); /* 2.5 cores are less than 3 */
+    assert_int_equal(quota_ns, 250000000);
+    assert_int_equal(period_ns, 100000000);
     for (uint32_t i = 0; i < RU_ARRAY_LEN(cases); i++) {
         assert_int_equal(rui_groups_cores_of(&a, ru_str_c(cases[i].text), root), cases[i].cores);
     }

@@ -46,6 +46,17 @@ typedef struct ru_op_fold {
 RU_MUST_USE ru_status ru_trace_fold_ops(const ru_trace *t, uint32_t exe, ru_op_fact *ops,
                                         uint32_t n, ru_arena *scratch, ru_op_fold *out,
                                         ru_err *err);
+/* Names of what a worker records of its processor time: counters in nanoseconds since its start, of
+ * all threads and of the one that sends and receives; keys of its bound, in nanoseconds. */
+#define RU_TRACE_CPU_ALL  "processor time of the process"
+#define RU_TRACE_CPU_LOOP "processor time of messages"
+#define RU_TRACE_QUOTA    "processor quota"
+#define RU_TRACE_PERIOD   "processor period"
+
+/* The processor time of the worker whose trace this is, and what its steps took. false: no steps
+ * beside the first ones. Cost: O(records). */
+bool ru_trace_fold_processor(const ru_trace *t, ru_processor_fact *out);
+
 /* Load about the last bytes_max bytes of a trace file, its newest records, and all names, clocks
  * and facts before them. Errors: those of ru_trace_load. */
 RU_MUST_USE ru_status ru_trace_load_end(const char *path, int64_t bytes_max, ru_arena *arena,

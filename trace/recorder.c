@@ -240,12 +240,19 @@ void ru_rec_instant(ru_recorder *r, uint16_t name, int64_t value)
     }
 }
 
+void ru_rec_counter_at(ru_recorder *r, uint16_t name, int64_t at_ns, double value)
+{
+    if (r != NULL) {
+        ru_record rec = {.start_ns = at_ns, .name = name, .kind = RU_REC_COUNTER};
+        memcpy(&rec.value, &value, sizeof value);
+        put(r, &rec);
+    }
+}
+
 void ru_rec_counter(ru_recorder *r, uint16_t name, double value)
 {
     if (r != NULL) {
-        ru_record rec = {.start_ns = ru_rec_now(), .name = name, .kind = RU_REC_COUNTER};
-        memcpy(&rec.value, &value, sizeof value);
-        put(r, &rec);
+        ru_rec_counter_at(r, name, ru_rec_now(), value);
     }
 }
 

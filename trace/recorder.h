@@ -106,6 +106,7 @@ void ru_rec_wait(ru_recorder *r, uint16_t name, int64_t start_ns, int64_t end_ns
 void ru_rec_instant(ru_recorder *r, uint16_t name, int64_t value);
 void ru_rec_instant_at(ru_recorder *r, uint16_t name, int64_t at_ns, int64_t value);
 void ru_rec_counter(ru_recorder *r, uint16_t name, double value);
+void ru_rec_counter_at(ru_recorder *r, uint16_t name, int64_t at_ns, double value);
 
 /* A transfer or a sum. Or a span of a step and a rank, such as a task of an executor (SPAN, flow
  * 0).

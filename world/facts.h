@@ -5,6 +5,7 @@
  *   collectives  sums and broadcasts of a group
  *   disks        reads and writes
  *   steps        training steps: how long, and what the time went into
+ *   processors   processor time of each worker, and its bound
  *   requests     inference and function calls
  *   prices       what a market asked, by time
  *
@@ -85,6 +86,15 @@ typedef struct ru_step_fact {
     ru_fact took;
 } ru_step_fact;
 
+/* The processor time of one worker, from the newest steps of its trace. */
+typedef struct ru_processor_fact {
+    uint32_t rank;
+    double quota_ns, period_ns; /* its process may use so much in each period; 0: no bound */
+    double compute_ns;          /* of a step: all threads but that of the messages */
+    double message_ns;          /* of a step: the thread that sends and receives */
+    ru_fact took;               /* wall time of the steps, without the first ones */
+} ru_processor_fact;
+
 typedef struct ru_request_fact {
     const char *model;
     int64_t size;      /* elements, tokens or bytes of one request, as the model counts */
@@ -123,6 +133,10 @@ typedef struct ru_facts {
         uint32_t n;
     } steps;
     struct {
+        const ru_processor_fact *at; /* [n] by rank */
+        uint32_t n;
+    } processors;
+    struct {
         const ru_request_fact *at; /* [n] */
         uint32_t n;
     } requests;
@@ -133,8 +147,8 @@ typedef struct ru_facts {
 } ru_facts;
 
 extern const ru_conf_table ru_fact_table, ru_op_fact_table, ru_transfer_fact_table,
-    ru_coll_fact_table, ru_disk_fact_table, ru_step_fact_table, ru_request_fact_table,
-    ru_price_fact_table;
+    ru_coll_fact_table, ru_disk_fact_table, ru_step_fact_table, ru_processor_fact_table,
+    ru_request_fact_table, ru_price_fact_table;
 /* The file's keys. Its check refuses op instances that wait for a step at or behind their own, and
  * an order other than the one above. */
 extern const ru_conf_table ru_facts_table;

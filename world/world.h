@@ -22,6 +22,7 @@ typedef struct ru_world_job {
     int64_t parameters; /* elements */
     uint32_t workers_min, workers_max;
     bool deterministic;          /* sums in rank order, equal shares */
+    bool equal_shares;           /* whatever the workers' speeds */
     ru_conf_i64s gradient_bytes; /* [n] of each gradient, in the order in which they become ready */
     ru_conf_i64s state_bytes;    /* [n] of each tensor that a joining worker needs */
 } ru_world_job;

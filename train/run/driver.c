@@ -351,6 +351,7 @@ static ru_status compute(rui_driver *d, ru_err *err)
     t->split.compute_ns += ru_time_since(now, fed) - waited_ns;
     t->split.network_ns += waited_ns;
     ru_rec_span(t->recorder, t->names.step, begun.ns, now.ns, t->step_done);
+    ru_rec_counter_at(t->recorder, t->names.cpu_all, now.ns, (double)ru_clock_cpu_ns());
     if (t->first_step_ns == 0) {
         t->first_step_ns = now.ns - ru_self_start_ns();
     }

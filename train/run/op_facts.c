@@ -80,13 +80,20 @@ typedef struct list {
     int64_t records;
 } list;
 
+/* The processor time of a worker, by its newest trace. */
+typedef struct processor {
+    ru_processor_fact fact;
+    int64_t wall_ns;
+} processor;
+
 typedef struct folder {
     ru_arena *arena;
     const char *dir;
     int64_t bytes_max;
-    list *lists;   /* [n_lists] */
-    list **newest; /* [n_newest] of each rank, by rank */
-    uint32_t n_lists, n_newest;
+    list *lists;           /* [n_lists] */
+    list **newest;         /* [n_newest] of each rank, by rank */
+    processor *processors; /* [n_processors] by rank */
+    uint32_t n_lists, n_newest, n_processors;
 } folder;
 
 static bool list_named(const char *name, list *l)
@@ -106,7 +113,8 @@ static ru_status find_lists(folder *f, char **names, uint32_t n, ru_err *err)
 {
     f->lists = RU_NEW(f->arena, list, n);
     f->newest = RU_NEW(f->arena, list *, n);
-    if (f->lists == NULL || f->newest == NULL) {
+    f->processors = RU_NEW(f->arena, processor, n);
+    if (f->lists == NULL || f->newest == NULL || f->processors == NULL) {
         return full(err);
     }
     for (uint32_t k = 0; k < n; k++) {
@@ -145,6 +153,26 @@ static ru_status fold_one(const ru_trace *t, list *l, ru_arena *arena, ru_arena 
     return RU_OK;
 }
 
+static void fold_processor(folder *f, const ru_trace *t)
+{
+    processor got = {.wall_ns = t->last_ns - t->mono_ns + t->wall_ns};
+    uint32_t at = 0;
+    if (!ru_trace_fold_processor(t, &got.fact)) {
+        return;
+    }
+    while (at < f->n_processors && f->processors[at].fact.rank < t->rank) {
+        at++;
+    }
+    processor *p = &f->processors[at];
+    if (at == f->n_processors || p->fact.rank != t->rank) {
+        memmove(p + 1, p, (f->n_processors - at) * sizeof *p);
+        f->n_processors++;
+        *p = got;
+    } else if (got.wall_ns > p->wall_ns) {
+        *p = got;
+    }
+}
+
 static ru_status fold_trace(folder *f, const char *name, ru_err *err)
 {
     size_t length = strlen(name), end = sizeof TRACE_END - 1;
@@ -157,6 +185,9 @@ static ru_status fold_trace(folder *f, const char *name, ru_err *err)
     ru_trace t;
     ru_status st =
         path == NULL ? full(err) : ru_trace_load_end(path, f->bytes_max, &scratch, &t, err);
+    if (st == RU_OK) {
+        fold_processor(f, &t);
+    }
     for (uint32_t k = 0; st == RU_OK && k < f->n_lists; k++) {
         st = f->lists[k].rank == t.rank ? fold_one(&t, &f->lists[k], f->arena, &scratch, err)
                                         : RU_OK;
@@ -207,9 +238,17 @@ static ru_status install(const folder *f, ru_world *w, int64_t *records, ru_err 
         now_ns = f->newest[k]->wall_ns > now_ns ? f->newest[k]->wall_ns : now_ns;
     }
     ru_op_fact *all = RU_NEW(f->arena, ru_op_fact, n);
-    if (all == NULL) {
+    ru_processor_fact *processors = RU_NEW(f->arena, ru_processor_fact, f->n_processors);
+    if (all == NULL || processors == NULL) {
         return full(err);
     }
+    for (uint32_t k = 0; k < f->n_processors; k++) { /* a trace ends behind its last op */
+        int64_t age_ns = now_ns - f->processors[k].wall_ns;
+        processors[k] = f->processors[k].fact;
+        processors[k].took.age_ns = age_ns > 0 ? age_ns : 0;
+    }
+    w->facts.processors.at = processors;
+    w->facts.processors.n = f->n_processors;
     w->facts.ops.at = all;
     w->facts.ops.n = n;
     const list *of = of_steps(f, w);

@@ -13,7 +13,7 @@
 #include "train/run/trainer.h"
 
 typedef struct rui_names { /* of trace records */
-    uint16_t step, input, eval, save, loss, rate, sums, early;
+    uint16_t step, input, eval, save, loss, rate, sums, early, cpu_all, cpu_loop;
 } rui_names;
 
 typedef struct rui_trainer {
@@ -69,6 +69,7 @@ typedef struct rui_trainer {
     ru_decisions *decisions;
     struct rui_hists *hists; /* train/run/histograms.h; NULL: none, or this process does not lead */
     /* For the world file. */
+    bool deterministic, equal_shares;         /* sums and shares of the workers */
     ru_conf_i64s gradient_bytes, state_bytes; /* none: as the executable has them */
     uint32_t workers;                         /* 0: one */
     const struct ru_member_info *crew;        /* [n_crew] all members, oldest first */

@@ -1,4 +1,5 @@
 /* From a job to the first step: data, model, step, executable, start values or checkpoint. */
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -6,7 +7,9 @@
 #include "base/log.h"
 #include "base/str.h"
 #include "env/file.h"
+#include "env/groups.h"
 #include "exec/pool.h"
+#include "trace/fold.h"
 #include "train/job/batch.h"
 #include "train/job/metric.h"
 #include "train/run/find_lr.h"
@@ -128,12 +131,29 @@ ru_status rui_trainer_too_large(const rui_trainer *t, ru_err *err)
                        (long long)t->job->train.batch);
 }
 
+/* The processor time that the process may use: predictions of other settings need it. */
+static void put_quota(rui_trainer *t)
+{
+    char text[32];
+    int64_t quota_ns, period_ns;
+    ru_arena_mark mark = ru_arena_mark_get(t->arena);
+    bool some = ru_groups_quota(t->arena, &quota_ns, &period_ns);
+    ru_arena_rewind(t->arena, mark);
+    if (some) {
+        (void)snprintf(text, sizeof text, "%lld", (long long)quota_ns);
+        ru_recorder_meta(t->recorder, RU_TRACE_QUOTA, text);
+        (void)snprintf(text, sizeof text, "%lld", (long long)period_ns);
+        ru_recorder_meta(t->recorder, RU_TRACE_PERIOD, text);
+    }
+}
+
 static ru_status open_recorder(rui_trainer *t, ru_err *err)
 {
     if (t->opt->no_trace) {
         return RU_OK;
     }
     RU_TRY(ru_run_recorder(t->out, t->opt->rank, t->opt->resume, "main", &t->recorder, err));
+    put_quota(t);
     t->names = (rui_names){
         .step = ru_recorder_name(t->recorder, "step", "train"),
         .input = ru_recorder_name(t->recorder, "input", "train"),
@@ -142,6 +162,8 @@ static ru_status open_recorder(rui_trainer *t, ru_err *err)
         .loss = ru_recorder_name(t->recorder, "loss", "train"),
         .early = ru_recorder_name(t->recorder, "early update", "train"),
         .sums = ru_recorder_name(t->recorder, "sums of gradients", "train"),
+        .cpu_all = ru_recorder_name(t->recorder, RU_TRACE_CPU_ALL, "train"),
+        .cpu_loop = ru_recorder_name(t->recorder, RU_TRACE_CPU_LOOP, "train"),
         .rate = ru_recorder_name(t->recorder, "samples_per_s", "train"),
     };
     return RU_OK;

@@ -136,6 +136,9 @@ static void a_run_leaves_facts_of_its_op_instances(void **state)
         aged = aged || f->took.age_ns > 0;
     }
     assert_true(aged);
+    assert_int_equal(w.facts.processors.n, 1);
+    assert_int_equal(w.facts.processors.at[0].took.count, 20); /* without the first five */
+    assert_true(w.facts.processors.at[0].compute_ns > 0);
     int64_t records = 0;
     assert_ok(ru_op_facts(run, RU_OP_FACTS_BYTES, &l->arena, &w, &records, &err), err);
     assert_true(records > 0);

@@ -141,6 +141,8 @@ static ru_status put_job(const rui_trainer *t, ru_arena *arena, ru_world *w, ru_
                           .steps = t->steps_end == INT64_MAX ? 0 : t->steps_end,
                           .parameters = t->step.parameters,
                           .workers_min = 1,
+                          .deterministic = t->deterministic,
+                          .equal_shares = t->equal_shares,
                           .gradient_bytes = t->gradient_bytes,
                           .state_bytes = t->state_bytes};
     w->jobs.at = job;

@@ -43,6 +43,8 @@ static void tell_facts(rui_worker *w)
     t->workers = w->cmd.workers;
     t->share_n = w->now->n;
     t->gradient_bytes = (ru_conf_i64s){w->tensor_bytes, w->n_tensors};
+    t->deterministic = w->opt->deterministic;
+    t->equal_shares = w->opt->equal_shares;
     t->state_bytes = (ru_conf_i64s){w->state_bytes, w->n_states};
 }
 
