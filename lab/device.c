@@ -146,6 +146,8 @@ static void script_ready(void *self, uint64_t arg)
     }
     d->phase = RUI_SIMJOB_COMPUTED;
     d->computed_ns = now_of(d).ns;
+    j->computed_ns += d->computed_ns - d->begun_ns;
+    j->computed_n++;
     ru_peer_computed(d->node->node, RU_OK, now_of(d).ns - d->begun_ns, now_of(d));
     update_some(d);
 }

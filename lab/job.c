@@ -310,6 +310,9 @@ static ru_status node_add(rui_simjob *j, const char *join, bool founder, uint32_
     RU_TRY(ru_sim_process_open(&n->process, j->sim, n->address, &nic, fire, n, err));
     RU_TRY(rui_simjob_device_open(n, founder, err));
     RU_TRY(share_cores(n, err));
+    if (founder && j->opt->quotas != NULL && j->opt->quotas[n->index].quota_ns > 0) {
+        ru_sim_quota_set(j->sim, n->process.node, &j->opt->quotas[n->index]);
+    }
     RU_TRY(recorder_open(n, err));
     ru_peer_options o = options_of(n, &n->process.link, join);
     o.chan.recorder = n->recorder;
@@ -465,6 +468,12 @@ static void result_of(rui_simjob *j, ru_sim_job_result *r)
         }
         r->seen[RU_SIM_SEEN_REDIRECT] += f.redirects;
     }
+    for (uint32_t k = 0; k < j->n; k++) {
+        ru_sim_node_stats s;
+        ru_sim_node_stats_get(j->sim, j->nodes[k].process.node, &s);
+        r->wire_bytes += s.tx_bytes;
+    }
+    r->compute_ns = j->computed_n > 0 ? j->computed_ns / j->computed_n : 0;
     r->seen[RU_SIM_SEEN_REDONE] = r->redone;
     r->seen[RU_SIM_SEEN_EXPELLED] = r->expelled;
     r->step_ns =

@@ -146,11 +146,13 @@ typedef struct ru_sim_job {
     ru_sim_aim aims[RU_SIM_AIMS];
     bool returns;         /* joiners may come at the address of a dead process */
     const double *speeds; /* [founders] of their devices, to 1; NULL: by `slowest`; view */
-    double slowest;       /* devices work at this speed to 1; 0: all at 1 */
-    int64_t piece_bytes;  /* of state that moves; 0: as a job without it */
-    double join_part;     /* as in ru_elastic_options */
-    int64_t probe_bytes;  /* of the largest measured sum; 0: as a job without it */
-    int64_t time_max_ns;  /* virtual; a job still running then is stuck */
+    const ru_sim_quota
+        *quotas;         /* [founders] of processor time, quota_ns 0: none; NULL: none; view */
+    double slowest;      /* devices work at this speed to 1; 0: all at 1 */
+    int64_t piece_bytes; /* of state that moves; 0: as a job without it */
+    double join_part;    /* as in ru_elastic_options */
+    int64_t probe_bytes; /* of the largest measured sum; 0: as a job without it */
+    int64_t time_max_ns; /* virtual; a job still running then is stuck */
     int64_t events_max;
     /* A founder, the first byte says which, also sends what these bytes describe (lab/mad.c):
      * only that nobody crashes is asked for then, and the job ends soon after the last of them. */
@@ -170,6 +172,8 @@ typedef struct ru_sim_job_result {
     uint32_t expelled;    /* processes that lived and were cut out */
     int64_t memory_bytes; /* of the simulator itself */
     int64_t step_ns;      /* mean of committed steps, virtual */
+    int64_t compute_ns;   /* mean of the founders' steps until all gradients are ready */
+    int64_t wire_bytes;   /* that the processes sent, headers included */
     int64_t pause_ns;     /* longest time without a commit after a commit or the last fault */
     uint32_t seen[RU_SIM_SEEN_KINDS];
 } ru_sim_job_result;

@@ -117,6 +117,7 @@ struct rui_simjob {
     ru_status failed;
     ru_err failure;
     int64_t first_commit_ns, last_commit_ns;
+    int64_t computed_ns, computed_n; /* all steps of devices with a script: from begin on */
     uint8_t token[32];
 };
 

@@ -1,5 +1,6 @@
 #include "lab/script.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 #include "cost/coll.h"
@@ -244,27 +245,69 @@ static ru_status put_path(const ru_sim_job *job, ru_arena *arena, ru_arena *scra
 /* -- links ----------------------------------------------------------------------------------------
  */
 
-static bool fit_ring(const ru_world *w, double *bytes_per_s, int64_t *delay_ns)
+/* The measurements of one flat algorithm on one number of ranks: its smallest and its largest. */
+typedef struct measured {
+    const ru_coll_fact *small, *large;
+} measured;
+
+static bool is_plain(const ru_coll_fact *f, const char *algo, uint32_t ranks)
 {
-    ru_coll_point at[RU_COLL_COST_POINTS_MAX];
-    uint32_t n = 0, ranks = 0;
-    for (uint32_t i = 0; i < w->facts.collectives.n && n < RU_COLL_COST_POINTS_MAX; i++) {
+    return strcmp(f->algo, algo) == 0 && strcmp(f->op, "all-reduce") == 0 && f->chunk_bytes == 0 &&
+           f->n_ranks == ranks && f->took.count > 0 && f->took.mean_ns >= 1 &&
+           f->took.predicted_ns <= 0;
+}
+
+static measured measured_of(const ru_world *w, const char *algo, uint32_t ranks)
+{
+    measured m = {NULL, NULL};
+    for (uint32_t i = 0; i < w->facts.collectives.n; i++) {
         const ru_coll_fact *f = &w->facts.collectives.at[i];
-        bool ring = strcmp(f->algo, "ring") == 0 && strcmp(f->op, "all-reduce") == 0;
-        if (ring && f->chunk_bytes == 0 && f->took.count > 0 && f->took.mean_ns >= 1 &&
-            (ranks == 0 || ranks == f->n_ranks) && f->took.predicted_ns <= 0) {
-            ranks = f->n_ranks;
-            at[n++] = (ru_coll_point){f->size_bytes, (int64_t)f->took.mean_ns};
+        if (is_plain(f, algo, ranks)) {
+            m.small = m.small == NULL || f->size_bytes < m.small->size_bytes ? f : m.small;
+            m.large = m.large == NULL || f->size_bytes > m.large->size_bytes ? f : m.large;
         }
     }
-    ru_coll_cost c;
-    if (n < 2 || ranks < 2 ||
-        ru_cost_coll_fit(RU_COLL_ALL_REDUCE, RU_ALGO_RING, ranks, at, n, &c, NULL) != RU_OK ||
-        !(c.beta_ns > 0)) {
+    return m.small != m.large ? m : (measured){NULL, NULL};
+}
+
+static int by_rate(const void *pa, const void *pb)
+{
+    double a = *(const double *)pa, b = *(const double *)pb;
+    return a < b ? -1 : a > b;
+}
+
+/* What the largest sums say of the link's rate. Each algorithm was measured once: waiting for a
+ * processor makes some slower, a link that saved up for bursts the first one faster, so the second
+ * fastest of the four flat ones counts. A step of the fastest of the smallest sums is the delay. */
+static bool fit_link(const ru_world *w, double *bytes_per_s, int64_t *delay_ns, double *error)
+{
+    static const ru_coll_algo algos[] = {RU_ALGO_RING, RU_ALGO_HALVING, RU_ALGO_DOUBLING,
+                                         RU_ALGO_DIRECT};
+    double rates[RU_ARRAY_LEN(algos)], step_ns = 0;
+    uint32_t n = 0, ranks = w->facts.collectives.n > 0 ? w->facts.collectives.at[0].n_ranks : 0;
+    for (uint32_t k = 0; k < RU_ARRAY_LEN(algos) && ranks >= 2; k++) {
+        measured m = measured_of(w, ru_coll_algo_name(algos[k]), ranks);
+        ru_coll_terms t = ru_cost_coll_terms(RU_COLL_ALL_REDUCE, algos[k], ranks);
+        if (m.large != NULL && t.steps > 0) {
+            double ns = m.small->took.mean_ns / t.steps;
+            step_ns = step_ns == 0 || ns < step_ns ? ns : step_ns;
+        }
+    }
+    for (uint32_t k = 0; k < RU_ARRAY_LEN(algos) && step_ns > 0; k++) {
+        measured m = measured_of(w, ru_coll_algo_name(algos[k]), ranks);
+        ru_coll_terms t = ru_cost_coll_terms(RU_COLL_ALL_REDUCE, algos[k], ranks);
+        double ns = m.large != NULL ? m.large->took.mean_ns - t.steps * step_ns : 0;
+        if (ns > 0) {
+            rates[n++] = t.busy * (double)m.large->size_bytes * 1e9 / ns;
+        }
+    }
+    qsort(rates, n, sizeof *rates, by_rate);
+    if (n == 0) {
         return false;
     }
-    *bytes_per_s = 1e9 / c.beta_ns;
-    *delay_ns = (int64_t)c.alpha_ns > 0 ? (int64_t)c.alpha_ns : 1;
+    *bytes_per_s = rates[(n - 1) * 3 / 4];
+    *error = (rates[(n - 1) * 3 / 4] - rates[(n - 1) / 2]) / *bytes_per_s;
+    *delay_ns = (int64_t)step_ns > 0 ? (int64_t)step_ns : 1;
     return true;
 }
 
@@ -274,8 +317,9 @@ static void put_link(const ru_world *w, uint32_t workers, ru_sim_job *job, ru_si
 {
     ru_sim_nic *nic = &job->nic;
     bool inside = w->cluster.hosts.n == 1 && workers > 1;
-    out->link_measured = inside ? fit_ring(w, &nic->local_bytes_per_s, &nic->local_delay_ns)
-                                : fit_ring(w, &nic->bytes_per_s, &nic->delay_ns);
+    double *rate = inside ? &nic->local_bytes_per_s : &nic->bytes_per_s;
+    int64_t *delay = inside ? &nic->local_delay_ns : &nic->delay_ns;
+    out->link_measured = fit_link(w, rate, delay, &out->link_error);
     if (nic->bytes_per_s <= 0 && w->cluster.hosts.n > 0) {
         nic->bytes_per_s = w->cluster.hosts.at[0].net_bytes_per_s;
         nic->delay_ns = w->cluster.hosts.at[0].net_latency_ns;
@@ -334,16 +378,34 @@ static ru_status put_hosts(const ru_world *w, uint32_t workers, ru_arena *arena,
 /* -- devices --------------------------------------------------------------------------------------
  */
 
-/* Arithmetic a ns of one worker's ops before the update; 0: not measured. */
+static const ru_processor_fact *processor_of(const ru_world *w, uint32_t rank)
+{
+    for (uint32_t k = 0; k < w->facts.processors.n; k++) {
+        const ru_processor_fact *p = &w->facts.processors.at[k];
+        if (p->rank == rank && p->compute_ns > 0) {
+            return p;
+        }
+    }
+    return NULL;
+}
+
+/* Arithmetic a ns of one worker's ops before the update; 0: not measured. A worker with a quota
+ * takes longer than it computes: then a ns of processor time. */
 static double rate_of(const ru_world *w, uint32_t rank, uint32_t update_from)
 {
-    double flops = 0, ns = 0;
+    double flops = 0, ns = 0, all_ns = 0;
     for (uint32_t i = 0; i < w->facts.ops.n; i++) {
         const ru_op_fact *f = &w->facts.ops.at[i];
-        if (f->rank == rank && f->step < update_from && f->took.count > 0) {
-            flops += (double)f->flops;
-            ns += f->took.mean_ns;
+        if (f->rank == rank && f->took.count > 0) {
+            bool before = f->step < update_from;
+            flops += before ? (double)f->flops : 0;
+            ns += before ? f->took.mean_ns : 0;
+            all_ns += f->took.mean_ns;
         }
+    }
+    const ru_processor_fact *p = processor_of(w, rank);
+    if (p != NULL && p->quota_ns > 0 && all_ns > p->compute_ns) {
+        ns *= p->compute_ns / all_ns;
     }
     return ns > 0 ? flops / ns : 0;
 }
@@ -374,6 +436,63 @@ static ru_status put_speeds(const ru_world *w, const list *l, ru_arena *arena, r
     return RU_OK;
 }
 
+/* Processor time that a byte takes, both ways: a worker sends and receives nearly all its
+ * gradients twice, once to sum them and once to share the sums. */
+static double byte_ns_of(const ru_processor_fact *p, const ru_sim_world *out, uint32_t workers)
+{
+    double bytes = 0;
+    for (uint32_t k = 0; k < out->script.n; k++) {
+        bytes += (double)out->script.size_bytes[k];
+    }
+    bytes *= 4 * (double)(workers - 1) / workers;
+    return bytes > 0 ? p->message_ns / bytes : 0;
+}
+
+/* Does the worker, on so many cores, ever use its quota up? */
+static bool binds(const ru_processor_fact *p, double cores)
+{
+    return p->quota_ns >= 1 && p->period_ns >= 1 && p->quota_ns < cores * p->period_ns;
+}
+
+/* Quotas of the workers; more workers: those of the others in turn. With a quota an op's time has
+ * pauses in it, which come again when the simulated quota is used up: durations become processor
+ * time. */
+static ru_status put_quotas(const ru_world *w, const list *l, uint32_t workers, ru_arena *arena,
+                            ru_sim_job *job, ru_sim_world *out, ru_err *err)
+{
+    const ru_processor_fact *mine =
+        processor_of(w, out->n_ops > 0 ? l->at[0].rank : w->facts.steps.at[0].rank);
+    ru_script *x = &out->script;
+    double all = (double)out->compute_ns + (double)x->update_ns;
+    double cores = job->worker_cores > 0 ? job->worker_cores : 1;
+    if (mine == NULL || !(all > 0)) {
+        return RU_OK;
+    }
+    double part = binds(mine, cores) ? mine->compute_ns / (cores * all) : 1;
+    part = part < 1 ? part : 1;
+    x->fixed_ns = (int64_t)((double)x->fixed_ns * part);
+    x->sample_ns *= part;
+    x->update_ns = (int64_t)((double)x->update_ns * part);
+    ru_sim_quota *quotas = RU_NEW(arena, ru_sim_quota, job->founders);
+    if (quotas == NULL) {
+        return RU_FAIL(err, RU_E_LIMIT, "no memory for %u workers", job->founders);
+    }
+    ru_rng rng = ru_rng_from(job->seed, ru_rng_label("quotas"));
+    for (uint32_t k = 0; k < job->founders; k++) {
+        const ru_processor_fact *p = &w->facts.processors.at[k % w->facts.processors.n];
+        if (binds(p, cores)) {
+            uint64_t period_ns = (uint64_t)p->period_ns;
+            quotas[k] = (ru_sim_quota){.quota_ns = (int64_t)p->quota_ns,
+                                       .period_ns = (int64_t)period_ns,
+                                       .phase_ns = (int64_t)ru_rng_below_u64(&rng, period_ns),
+                                       .byte_ns = byte_ns_of(p, out, workers)};
+            out->quota = true;
+        }
+    }
+    job->quotas = out->quota ? quotas : NULL;
+    return RU_OK;
+}
+
 static ru_status fill(const ru_world *w, ru_arena *arena, ru_arena *scratch, ru_sim_job *job,
                       ru_sim_world *out, ru_err *err)
 {
@@ -397,8 +516,11 @@ static ru_status fill(const ru_world *w, ru_arena *arena, ru_arena *scratch, ru_
     }
     job->batch = job->batch > 0 ? job->batch : w->jobs.at[0].batch;
     job->founders = job->founders > 0 ? job->founders : workers;
+    job->deterministic = job->deterministic || w->jobs.at[0].deterministic;
+    job->equal_shares = job->equal_shares || w->jobs.at[0].equal_shares;
     RU_TRY(put_hosts(w, workers, arena, job, out, err));
     RU_TRY(put_speeds(w, &l, arena, job, err));
+    RU_TRY(put_quotas(w, &l, workers, arena, job, out, err));
     put_link(w, workers, job, out);
     out->script.idle_ns = 200000;
     out->script.early = out->hosts > 1 || out->link_measured;

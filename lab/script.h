@@ -1,5 +1,5 @@
-/* A simulated job made from a world file: workers, gradients and links as its facts have them,
- * durations as cost/op predicts them.
+/* A simulated job made from a world file: workers, gradients, links and quotas of processor time as
+ * its facts have them, durations as cost/op predicts them.
  *
  *   compute of n samples   sum over the op instances before the update, scaled to n
  *   gradient k             ready when the op that makes it has ended
@@ -22,10 +22,12 @@ typedef struct ru_sim_world {
     double slower;       /* than alone: workers of a host want more cores than it has */
     int64_t path_ns;     /* a step: compute, sums and update as they wait for each other */
     bool link_given;     /* by job->nic */
+    double link_error;   /* of a measured rate, relative: as far as measurements are apart */
     bool link_measured;  /* by collectives; else the interface of the cluster, else 10 Gbit/s */
     bool link_assumed;   /* between hosts, where there are several */
     uint32_t hosts;      /* on which the workers are */
     int64_t measured_ns; /* mean step of the facts; 0: none */
+    bool quota;          /* a worker has one that it may use up; durations are processor time */
 } ru_sim_world;
 
 /* Fill `job` (zero what the caller does not set before: seed, steps, founders, per_host) for the

@@ -279,7 +279,7 @@ static const ru_opt opts[] = {
      .word = "KEY=VALUE",
      .help = "with a policy: decide again with this key of the input changed. Without: predict the "
              "step with changed costs: network=10Gbit or x0.5, workers=4, per_host=1, device=x2 or "
-             "1:x0.5 (worker 1), batch=256, collective=direct, storage=x0.5"},
+             "1:x0.5 (worker 1), quota=x2 or 1:x0.5, batch=256, collective=direct, storage=x0.5"},
 };
 
 static const ru_example examples[] = {

@@ -8,12 +8,14 @@
 #include "cost/op.h"
 #include "lab/script.h"
 
-enum { STEPS = 40, FITS = 10, WORKERS_MAX = 1024 };
+enum { STEPS = 40, FITS = 10, RUNS_MAX = 8, WORKERS_MAX = 1024 };
 
-/* Part by which the simulator may be wrong about a step that it plays with exact costs; of its
- * network time, more: the fit of a link is not the link. */
-#define MODEL_ERROR   0.04
-#define NETWORK_ERROR 0.15
+/* Parts by which a prediction may be wrong: the simulator about a step that it plays with exact
+ * costs (docs/sim.md, real processes); the rate of a link that no collective measured; what the
+ * simulator lacks of the recorded step, under other costs. */
+#define MODEL_ERROR 0.05
+#define FIT_ERROR   0.15
+#define REST_ERROR  0.5
 
 typedef struct question {
     double network, network_factor; /* bytes/s, or 0; on the recorded rate */
@@ -21,12 +23,15 @@ typedef struct question {
     double device; /* on all speeds */
     int64_t slow_worker;
     double slow_factor;
+    double quota; /* on all quotas of processor time */
+    int64_t held_worker;
+    double held_factor;
     double storage;
     bool direct;
 } question;
 
-static const char *const keys[] = {"network", "workers",    "per_host", "device",
-                                   "batch",   "collective", "storage"};
+static const char *const keys[] = {"network", "workers", "per_host",   "device",
+                                   "quota",   "batch",   "collective", "storage"};
 
 static const char *value_of(const char *set, const char *key)
 {
@@ -78,16 +83,16 @@ static bool rate_of(const char *text, double *into)
     return false;
 }
 
-static bool device_of(const char *text, question *q)
+/* "x0.5" for all, "1:x0.5" for worker 1. */
+static bool whose_of(const char *text, double *all, int64_t *worker, double *one)
 {
     const char *colon = strchr(text, ':');
     if (colon == NULL) {
-        return factor_of(text, &q->device);
+        return factor_of(text, all);
     }
     char *end;
-    q->slow_worker = strtoll(text, &end, 10);
-    return end == colon && q->slow_worker >= 1 && q->slow_worker <= WORKERS_MAX &&
-           factor_of(colon + 1, &q->slow_factor);
+    *worker = strtoll(text, &end, 10);
+    return end == colon && *worker >= 1 && *worker <= WORKERS_MAX && factor_of(colon + 1, one);
 }
 
 static ru_status ask(const char *set, question *q, ru_err *err)
@@ -95,6 +100,7 @@ static ru_status ask(const char *set, question *q, ru_err *err)
     static const char *const expected[] = {"a rate as in 10Gbit or a factor as in x0.5",
                                            "a number from 1 to 1024",
                                            "a number from 1 to 1024",
+                                           "a factor as in x0.5, or 1:x0.5 for worker 1",
                                            "a factor as in x0.5, or 1:x0.5 for worker 1",
                                            "a number of samples",
                                            "direct or fastest",
@@ -117,12 +123,15 @@ static ru_status ask(const char *set, question *q, ru_err *err)
         ok = whole_of(v, WORKERS_MAX, &q->per_host);
         break;
     case 3:
-        ok = device_of(v, q);
+        ok = whose_of(v, &q->device, &q->slow_worker, &q->slow_factor);
         break;
     case 4:
-        ok = whole_of(v, UINT32_MAX, &q->batch);
+        ok = whose_of(v, &q->quota, &q->held_worker, &q->held_factor);
         break;
     case 5:
+        ok = whole_of(v, UINT32_MAX, &q->batch);
+        break;
+    case 6:
         q->direct = strcmp(v, "direct") == 0;
         ok = q->direct || strcmp(v, "fastest") == 0;
         break;
@@ -144,64 +153,113 @@ typedef struct fit {
 
 typedef struct played {
     ru_sim_world x;
-    int64_t step_ns, computed_ns; /* of the step: of the longest share */
+    double step_ns, spread_ns; /* mean of the runs, and how far apart they are */
+    double computed_ns;        /* of the step: until all gradients are ready */
 } played;
 
-/* The job with all changes (q NULL: as it was); per_host and the fit hold for both. */
-static ru_status play(const ru_world *w, const question *q, int64_t per_host, const fit *f,
-                      ru_arena *arena, played *into, ru_err *err)
+/* The simulated job with all changes (q NULL: as it was). */
+static ru_status job_of(const ru_world *w, const question *q, int64_t per_host, const fit *f,
+                        uint64_t seed, ru_arena *arena, ru_sim_job *job, ru_sim_world *x,
+                        ru_err *err)
 {
-    ru_sim_job_result r;
-    ru_sim_job job = {.seed = 1, .steps = STEPS, .per_host = (uint32_t)per_host};
+    *job = (ru_sim_job){.seed = seed, .steps = STEPS, .per_host = (uint32_t)per_host};
     if (q != NULL) {
-        job.founders = (uint32_t)q->workers;
-        job.batch = q->batch;
-        job.deterministic = q->direct;
+        job->founders = (uint32_t)q->workers;
+        job->batch = q->batch;
+        job->deterministic = q->direct;
     }
-    RU_TRY(ru_sim_job_of_world(w, arena, &job, &into->x, err));
+    RU_TRY(ru_sim_job_of_world(w, arena, job, x, err));
     double speed = (q != NULL ? q->device : 1) / f->slower;
     double link = f->link * (q != NULL ? q->network_factor : 1);
-    double *speeds = RU_NEW(arena, double, job.founders);
-    if (speeds == NULL) {
-        return RU_FAIL(err, RU_E_LIMIT, "no memory for %u workers", job.founders);
+    double *speeds = RU_NEW(arena, double, job->founders);
+    ru_sim_quota *quotas = RU_NEW(arena, ru_sim_quota, job->founders);
+    if (speeds == NULL || quotas == NULL) {
+        return RU_FAIL(err, RU_E_LIMIT, "no memory for %u workers", job->founders);
     }
-    for (uint32_t k = 0; k < job.founders; k++) {
-        bool slow = q != NULL && k + 1 == q->slow_worker;
-        speeds[k] = job.speeds[k] * speed * (slow ? q->slow_factor : 1);
+    for (uint32_t k = 0; k < job->founders; k++) {
+        bool slow = q != NULL && k + 1 == q->slow_worker,
+             held = q != NULL && k + 1 == q->held_worker;
+        speeds[k] = job->speeds[k] * speed * (slow ? q->slow_factor : 1);
+        if (job->quotas != NULL) {
+            quotas[k] = job->quotas[k];
+            double part = (q != NULL ? q->quota : 1) * (held ? q->held_factor : 1);
+            quotas[k].quota_ns = (int64_t)((double)quotas[k].quota_ns * part);
+        }
     }
-    job.speeds = speeds;
-    job.nic.bytes_per_s = q != NULL && q->network > 0 ? q->network : job.nic.bytes_per_s * link;
-    job.nic.local_bytes_per_s *= link;
-    job.steps = job.founders > 64 ? STEPS / 4 : STEPS;
-    RU_TRY(ru_sim_job_run(&job, &r, err));
-    int64_t share = (job.batch + job.founders - 1) / job.founders;
-    const ru_script *s = &into->x.script;
-    into->computed_ns =
-        (int64_t)(((double)s->fixed_ns + (double)share * s->sample_ns) / speed * into->x.slower);
-    into->step_ns = r.step_ns;
+    job->speeds = speeds;
+    job->quotas = job->quotas != NULL ? quotas : NULL;
+    job->nic.bytes_per_s = q != NULL && q->network > 0 ? q->network : job->nic.bytes_per_s * link;
+    job->nic.local_bytes_per_s *= link;
+    job->steps = job->founders > 64 ? STEPS / 4 : STEPS;
     return RU_OK;
 }
 
-/* The recorded split of a step: its compute tells how slow the device was, what is left of the step
- * is the network's. A job of one worker has no network. */
+/* Quotas of different processes begin their periods at different instants, which no trace says: so
+ * many runs with other ones. */
+static ru_status play(const ru_world *w, const question *q, int64_t per_host, const fit *f,
+                      ru_arena *arena, played *into, ru_err *err)
+{
+    double sum = 0, squares = 0, computed = 0, n = 0;
+    ru_sim_job job;
+    ru_arena_mark mark = ru_arena_mark_get(arena);
+    for (uint64_t seed = 1; seed <= RUNS_MAX; seed++) {
+        ru_sim_job_result r;
+        ru_arena_rewind(arena, mark);
+        RU_TRY(job_of(w, q, per_host, f, seed, arena, &job, &into->x, err));
+        RU_TRY(ru_sim_job_run(&job, &r, err));
+        sum += (double)r.step_ns;
+        squares += (double)r.step_ns * (double)r.step_ns;
+        computed += (double)r.compute_ns;
+        n++;
+        if (job.quotas == NULL || job.founders > 64) {
+            break;
+        }
+    }
+    double v = squares / n - sum / n * sum / n;
+    into->step_ns = sum / n;
+    into->spread_ns = v > 0 ? sqrt(v) : 0;
+    into->computed_ns = computed / n;
+    return RU_OK;
+}
+
+/* The recorded steps: as the trace of their worker tells of them without the first ones, else the
+ * mean of all. */
+static ru_fact recorded_of(const ru_world *w)
+{
+    enum { STEPS_MIN = 20 };
+    const ru_step_fact *s = &w->facts.steps.at[0];
+    for (uint32_t k = 0; k < w->facts.processors.n; k++) {
+        const ru_processor_fact *p = &w->facts.processors.at[k];
+        if (p->rank == s->rank && p->took.count >= STEPS_MIN) {
+            return p->took;
+        }
+    }
+    return s->took;
+}
+
+/* Where no quota of processor time stretches it, the recorded compute time tells how slow the
+ * device was. Where no collective was measured, what is left of the step is the network's; a job of
+ * one worker has none. */
 static ru_status calibrate(const ru_world *w, int64_t per_host, ru_arena *arena, fit *f,
                            played *was, ru_err *err)
 {
     const ru_step_fact *s = &w->facts.steps.at[0];
-    double goal_ns = s->took.mean_ns - s->input_ns - s->wait_ns, low = 1.0 / 32, high = 4;
+    double goal_ns = recorded_of(w).mean_ns - s->input_ns - s->wait_ns, low = 1.0 / 32, high = 4;
     *f = (fit){1, 1};
     RU_TRY(play(w, NULL, per_host, f, arena, was, err));
     const ru_script *x = &was->x.script;
     double says = (double)x->fixed_ns + (double)s->samples * x->sample_ns + (double)x->update_ns;
-    f->slower = says > 0 && s->compute_ns > 0 ? s->compute_ns / (says * was->x.slower) : 1;
-    f->slower = f->slower < 0.25 ? 0.25 : f->slower > 8 ? 8 : f->slower;
+    if (!was->x.quota) {
+        f->slower = says > 0 && s->compute_ns > 0 ? s->compute_ns / (says * was->x.slower) : 1;
+        f->slower = f->slower < 0.25 ? 0.25 : f->slower > 8 ? 8 : f->slower;
+    }
     RU_TRY(play(w, NULL, per_host, f, arena, was, err));
-    for (uint32_t k = 0; k < FITS && s->workers > 1; k++) {
+    for (uint32_t k = 0; k < FITS && s->workers > 1 && !was->x.link_measured; k++) {
         f->link = sqrt(low * high);
         ru_arena_mark mark = ru_arena_mark_get(arena);
         RU_TRY(play(w, NULL, per_host, f, arena, was, err));
         ru_arena_rewind(arena, mark);
-        if ((double)was->step_ns > goal_ns) {
+        if (was->step_ns > goal_ns) {
             low = f->link;
         } else {
             high = f->link;
@@ -225,6 +283,31 @@ static double ops_error(const ru_world *w)
     return all > 0 ? sqrt(square) / all : 0.1;
 }
 
+/* Half of the interval: parts that have nothing to do with each other. */
+static double half_of(const ru_world *w, const question *q, const played *was, const played *then,
+                      double step_ns)
+{
+    const ru_fact recorded = recorded_of(w);
+    double network_ns = then->step_ns - then->computed_ns;
+    bool scaled = q->workers > 0 || q->batch > 0;
+    double compute = ops_error(w) + (scaled ? 0.25 * then->x.error : 0);
+    compute = compute < 0.3 ? compute : 0.3;
+    double link = then->x.link_measured ? then->x.link_error : FIT_ERROR;
+    const double parts[] = {
+        MODEL_ERROR * step_ns,
+        recorded.stddev_ns / recorded.mean_ns * step_ns,
+        then->spread_ns,
+        compute * then->computed_ns,
+        link * (network_ns > 0 ? network_ns : 0),
+        REST_ERROR * (recorded.mean_ns - w->facts.steps.at[0].input_ns - was->step_ns),
+    };
+    double sum = 0;
+    for (uint32_t k = 0; k < RU_ARRAY_LEN(parts); k++) {
+        sum += parts[k] * parts[k];
+    }
+    return sqrt(sum);
+}
+
 static void put_row(ru_table *t, const char *what, double ns, const char *from)
 {
     ru_table_str(t, what);
@@ -236,28 +319,21 @@ static ru_status tell(const ru_world *w, const question *q, const played *was, c
                       ru_arena *arena, ru_text *out, ru_err *err)
 {
     const ru_step_fact *s = &w->facts.steps.at[0];
-    double measured = s->took.mean_ns, rest = measured - s->input_ns - (double)was->step_ns;
+    const ru_fact recorded = recorded_of(w);
+    double measured = recorded.mean_ns, rest = measured - s->input_ns - was->step_ns;
     double input = s->input_ns / q->storage;
     /* What the simulator lacks does not shrink below nothing: then it is all in proportion. */
-    double step =
-        rest >= 0 ? (double)then->step_ns + rest + input
-                  : (double)then->step_ns * (measured - s->input_ns) / (double)was->step_ns + input;
-    double network = (double)(then->step_ns - then->computed_ns);
-    network = network > 0 ? network : 0;
-    bool scaled = then->computed_ns != was->computed_ns;
-    double compute_error = ops_error(w) + (scaled ? 0.25 * then->x.error : 0);
-    compute_error = compute_error < 0.3 ? compute_error : 0.3;
-    double e[] = {MODEL_ERROR * step, compute_error * (double)then->computed_ns,
-                  NETWORK_ERROR * network, 0.3 * fabs(rest)};
-    double half = sqrt(e[0] * e[0] + e[1] * e[1] + e[2] * e[2] + e[3] * e[3]);
+    double step = rest >= 0 ? then->step_ns + rest + input
+                            : then->step_ns * (measured - s->input_ns) / was->step_ns + input;
+    double half = half_of(w, q, was, then, step);
     ru_table t = ru_table_in(arena);
     ru_table_col(&t, "step", RU_TABLE_LEFT);
     ru_table_col(&t, "time", RU_TABLE_RIGHT);
     ru_table_col(&t, "from", RU_TABLE_LEFT);
     put_row(&t, "measured", measured,
             ru_arena_printf(arena, "%u worker%s", s->workers, s->workers == 1 ? "" : "s"));
-    put_row(&t, "simulated as it was", (double)was->step_ns, "op instances and links of the facts");
-    put_row(&t, "simulated with the changes", (double)then->step_ns, "");
+    put_row(&t, "simulated as it was", was->step_ns, "op instances and links of the facts");
+    put_row(&t, "simulated with the changes", then->step_ns, "");
     put_row(&t, "predicted", step, "with what the simulator lacks of the measured step");
     RU_TRY(ru_table_print(&t, 2, out, err));
     ru_text_putf(
@@ -266,10 +342,24 @@ static ru_status tell(const ru_world *w, const question *q, const played *was, c
     return RU_OK;
 }
 
+static bool has_quota(const ru_world *w)
+{
+    uint32_t k = 0;
+    while (k < w->facts.processors.n && !(w->facts.processors.at[k].quota_ns > 0)) {
+        k++;
+    }
+    return k < w->facts.processors.n;
+}
+
 ru_status rui_what_if(const ru_world *w, const char *const *sets, uint32_t n, ru_arena *arena,
                       ru_text *out, ru_err *err)
 {
-    question q = {.network_factor = 1, .device = 1, .slow_factor = 1, .storage = 1};
+    question q = {.network_factor = 1,
+                  .device = 1,
+                  .slow_factor = 1,
+                  .quota = 1,
+                  .held_factor = 1,
+                  .storage = 1};
     played was, then;
     ru_text_put(out, "what if");
     for (uint32_t k = 0; k < n; k++) {
@@ -290,6 +380,13 @@ ru_status rui_what_if(const ru_world *w, const char *const *sets, uint32_t n, ru
         q.per_host = 1; /* a rate between hosts: each worker has one */
     }
     fit f;
+    bool quota = q.quota < 1 || q.quota > 1 || q.held_worker > 0;
+    if (quota && !has_quota(w)) {
+        return RU_FAIL(
+            err, RU_E_MISSING,
+            "--if quota: no worker of the run had a quota of processor time, so there is "
+            "nothing to change; device=x0.5 changes the speed");
+    }
     RU_TRY(calibrate(w, q.per_host, arena, &f, &was, err));
     RU_TRY(play(w, &q, q.per_host, &f, arena, &then, err));
     return tell(w, &q, &was, &then, arena, out, err);

@@ -4,13 +4,16 @@
  *   network=10Gbit | x0.5     rate of the links, or a factor on it
  *   workers=4, per_host=1     of the job
  *   device=x0.5 | 1:x0.5      speed of all devices, or of that of one worker, from 1
+ *   quota=x0.5 | 1:x0.5       quota of processor time of all workers, or of one
  *   batch=256                 samples of a step
  *   collective=direct         sums in rank order (fastest: chosen)
  *   storage=x0.5              speed of reading samples
  *
- * The job is simulated as it was recorded first: the device gets the recorded compute time, and the
- * link the rate at which the step takes as long as it took. Then it is simulated with the changes.
- * What is left between the recorded step and the first simulation is added to the second.
+ * The job is simulated as it was recorded first, then with the changes. What is left between the
+ * recorded step and the first simulation is added to the second. Where a quota of processor time
+ * stretches the recorded ops, the devices get the processor time and the simulator the quota; else
+ * they get the recorded compute time. Links have the rate of measured collectives; without those,
+ * the one at which the step takes as long as it took.
  *
  * Thread: main. */
 #ifndef RU_TOOL_WHAT_IF_H

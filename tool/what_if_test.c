@@ -23,6 +23,26 @@ static void read_job(ru_arena *a, double compute_ns, double network_ns, ru_world
     assert_ok(ru_world_file_parse("w", ru_str_c(text), a, w, &err), err);
 }
 
+/* The same workers, held to 4 ms of each 10 ms: so much processor time a step, no network. */
+static void read_held_job(ru_arena *a, double processor_ns, ru_world *w)
+{
+    char text[2048];
+    ru_err err;
+    double step_ns = processor_ns / 0.4;
+    snprintf(
+        text, sizeof text,
+        "{\"schema\":\"rubato.world/1\",\"jobs\":[{\"name\":\"j\",\"batch\":40,"
+        "\"equal_shares\":true,\"gradient_bytes\":[4000]}],\"facts\":{\"steps\":[{\"job\":\"j\","
+        "\"workers\":2,\"samples\":20,\"batch\":40,\"compute_ns\":%.0f,"
+        "\"took\":{\"count\":50,\"mean_ns\":%.0f}}],\"processors\":["
+        "{\"rank\":0,\"quota_ns\":4e6,\"period_ns\":1e7,\"compute_ns\":%.0f,\"took\":{\"mean_ns\":"
+        "1}},"
+        "{\"rank\":1,\"quota_ns\":4e6,\"period_ns\":1e7,\"compute_ns\":%.0f,\"took\":{\"mean_ns\":"
+        "1}}]}}",
+        step_ns, step_ns, processor_ns, processor_ns);
+    assert_ok(ru_world_file_parse("w", ru_str_c(text), a, w, &err), err);
+}
+
 static double ask(ru_arena *a, const ru_world *w, const char *one, const char *two)
 {
     const char *sets[] = {one, two};
@@ -65,6 +85,26 @@ static void test_predictions_by_hand(void **state)
     ru_arena_fini(&a);
 }
 
+/* A step that computes all the time takes as long as its quota makes it; one that fits into the
+ * quota of a period does not notice it. */
+static void test_quotas_by_hand(void **state)
+{
+    (void)state;
+    ru_arena a;
+    ru_arena_init(&a, 0);
+    ru_world w;
+    read_held_job(&a, 48e6, &w); /* 48 ms of processor time in 120 ms */
+    near(ask(&a, &w, "quota=x1", NULL), 120);
+    near(ask(&a, &w, "quota=x2", NULL), 60);
+    near(ask(&a, &w, "quota=x8", NULL), 48);
+    near(ask(&a, &w, "quota=1:x0.5", NULL), 240);
+    near(ask(&a, &w, "quota=2:x0.5", NULL), 240);
+    near(ask(&a, &w, "device=x2", NULL), 60);
+    near(ask(&a, &w, "workers=4", NULL), 60);
+    near(ask(&a, &w, "batch=80", "workers=4"), 120);
+    ru_arena_fini(&a);
+}
+
 static void test_wrong_questions_are_refused(void **state)
 {
     (void)state;
@@ -72,6 +112,8 @@ static void test_wrong_questions_are_refused(void **state)
                                          {"workers=0", "a number from 1"},
                                          {"device=2:x", "1:x0.5 for worker 1"},
                                          {"device=half", "a factor"},
+                                         {"quota=50", "a factor"},
+                                         {"quota=0:x2", "1:x0.5 for worker 1"},
                                          {"batch=-5", "a number of samples"},
                                          {"collective=ring", "direct or fastest"},
                                          {"storage=x0", "a factor"},
@@ -93,8 +135,11 @@ static void test_wrong_questions_are_refused(void **state)
     const char *set = "workers=2";
     ru_text out = ru_text_arena(&a);
     assert_int_equal(rui_what_if(&w, &set, 1, &a, &out, NULL), RU_E_MISSING);
+    set = "quota=x2";
+    read_job(&a, 1e6, 1e6, &w);
+    assert_int_equal(rui_what_if(&w, &set, 1, &a, &out, NULL), RU_E_MISSING);
     ru_arena_fini(&a);
 }
 
 RU_TESTS(tool_what_if, cmocka_unit_test(test_predictions_by_hand),
-         cmocka_unit_test(test_wrong_questions_are_refused))
+         cmocka_unit_test(test_quotas_by_hand), cmocka_unit_test(test_wrong_questions_are_refused))

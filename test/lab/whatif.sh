@@ -61,7 +61,7 @@ measured() {
 case_of() { # JOB NAME RUN WORDS...
     local name=$1 what=$2 run=$3 line
     shift 3
-    line=$("$rubato" explain "$name-was" --if per_host=1 "$@" | grep '^predicted step')
+    line=$("$rubato" explain "$name-was" "$@" | grep '^predicted step')
     awk -v line="$line" -v took="$(measured "$run")" -v name="$name: $what" 'BEGIN {
         split(line, w, " ")
         said = w[3]; low = w[6]; high = w[8]
@@ -80,5 +80,5 @@ for m in $models; do
     run "$m-four" "$m" 4 200mbit 40
     case_of "$m" "2 to 4 workers" "$m-four" --if workers=4
     run "$m-slow" "$m" 2 200mbit 20
-    case_of "$m" "worker 1 at half its quota" "$m-slow" --if device=1:x0.5
+    case_of "$m" "worker 1 at half its quota" "$m-slow" --if quota=1:x0.5
 done
