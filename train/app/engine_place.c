@@ -126,7 +126,8 @@ uint32_t rui_stage_keepers(ru_engine *e, const ru_node_id *nodes, uint32_t n, bo
     for (uint32_t i = 0; i < n; i++) {
         reliable += tier_of(e, nodes[i]) == RU_TIER_RELIABLE ? 1 : 0;
     }
-    return reliable == n ? 0 : reliable;
+    uint32_t objects = e->n_execs + e->n_shards;
+    return reliable == n ? 0 : reliable < objects ? reliable : objects;
 }
 
 /* Machines as plan/stage counts them: reliable ones first, without those that leave. */
