@@ -42,7 +42,7 @@ typedef struct child {
     stream early;     /* what it said to people before it had a number */
     ru_log_file *log;
     char address[128]; /* where it listens; "": not known yet */
-    bool alive;
+    bool alive, led;   /* led: it reported steps */
 } child;
 
 typedef struct launcher {
@@ -57,6 +57,8 @@ typedef struct launcher {
     uint32_t n_children, n_alive, threads;
     uint64_t *cores; /* [n_max] mask of each slot */
     bool begun;      /* the first step was reported, or the start */
+    bool told_end;   /* a worker here wrote the summary */
+    int led_code;    /* of a worker here that led and failed; 0: none */
     bool summary;    /* the job ended well: a worker here wrote the summary, or ended with it */
     bool stopping;
     bool founded;  /* the other founders were started */
@@ -145,7 +147,8 @@ static bool is_new(launcher *l, const ru_msg *m)
         l->told = later ? m->step.step : l->told;
         return later;
     }
-    l->summary = l->summary || m->kind == RU_MSG_SUMMARY;
+    l->told_end = l->told_end || m->kind == RU_MSG_SUMMARY;
+    l->summary = l->summary || l->told_end;
     return true;
 }
 
@@ -164,6 +167,7 @@ static void on_message(void *self, const ru_msg *m)
     case RU_MSG_EVAL:
     case RU_MSG_EVENT:
     case RU_MSG_SUMMARY:
+        c->led = true;
         if (is_new(l, m) && l->opt->train->json) {
             ru_msg_json(m, &t);
             (void)fwrite(t.p, 1, t.cut ? 0 : (size_t)t.n, stdout);
@@ -624,6 +628,9 @@ static void on_end(void *self, int64_t pid, ru_time now)
     if (code != 0 && l->code == 0) {
         l->code = ssh_failed ? ru_status_exit_code(RU_E_PEER) : by_signal ? 1 : code;
     }
+    if (c->led && code != 0 && !by_signal && code != ru_status_exit_code(RU_E_PEER)) {
+        l->led_code = code; /* the others may have ended well before its last evaluation failed */
+    }
     if (ssh_failed && !l->stopping && !l->summary) {
         say(l, "no worker started on %s; see the message of ssh above", c->host);
     } else if (c->host != NULL && code == ru_status_exit_code(RU_E_PEER) && !l->begun) {
@@ -770,7 +777,7 @@ ru_status ru_launch(const ru_launch_options *opt, ru_arena *arena, ru_launch_res
     }
     ru_claim_close(l.place.claim);
     *out = (ru_launch_result){.out = l.out,
-                              .code = l.summary     ? 0
+                              .code = l.summary     ? (l.told_end ? 0 : l.led_code)
                                       : l.code != 0 ? l.code
                                       : l.stopping  ? 0
                                                     : 1};

@@ -268,6 +268,11 @@ void rui_engine_fail(ru_engine *e, ru_status st, const char *why, ru_time now, r
     rui_engine_over(e, st, why, now, fx);
 }
 
+void ru_engine_fail(ru_engine *e, ru_status st, const char *why, ru_time now, ru_effects *fx)
+{
+    rui_engine_fail(e, st, why, now, fx);
+}
+
 /* -- clocks --------------------------------------------------------------------------------------
  */
 
@@ -769,6 +774,7 @@ uint32_t ru_engine_objects(const ru_engine *e)
 void ru_engine_facts_get(const ru_engine *e, ru_engine_facts *into)
 {
     *into = e->facts;
+    rui_engine_record_facts(e, into);
     into->generation = e->generation;
     into->closed = e->closed;
     into->leads = e->lead.on;

@@ -235,6 +235,8 @@ void ru_engine_compute(const ru_app_ops *ops, const ru_app_shape *shape, ru_engi
 void ru_engine_move(ru_engine *e, uint32_t object, uint32_t rank, ru_time now, ru_effects *fx);
 /* Leave in order, or end the job after the clock under way with a checkpoint. */
 void ru_engine_stop(ru_engine *e, bool all, ru_time now, ru_effects *fx);
+/* The job cannot go on, for all. */
+void ru_engine_fail(ru_engine *e, ru_status st, const char *why, ru_time now, ru_effects *fx);
 uint32_t ru_engine_objects(const ru_engine *e); /* of a checkpoint: executors, shards, the driver */
 
 /* The contents of one object of a checkpoint into a state of the same shape: all objects together
@@ -253,7 +255,11 @@ typedef struct ru_engine_facts {
     uint32_t recoveries, rebuilt; /* views after which all went on; objects rebuilt here */
     bool leads, ended;
     int64_t busy_ns, logged_bytes;
+    /* With a recorder: what this process did, and waited for; 0 otherwise. */
+    int64_t compute_ns, network_ns, wait_ns, other_ns;
 } ru_engine_facts;
+/* Steps from now on are recorded with this plan of the map, and its time of a clock. */
+void ru_engine_record_plan(ru_engine *e, uint32_t plan, uint32_t predicted_ns);
 void ru_engine_facts_get(const ru_engine *e, ru_engine_facts *into);
 
 #endif

@@ -521,7 +521,11 @@ RU_MUST_USE ru_status rui_engine_record_open(ru_engine *e, ru_err *err);
 void rui_engine_record_look(ru_engine *e, uint32_t k, ru_time now);
 /* Clocks below `closed` are closed; the engine still says which were before. */
 void rui_engine_record_clock(ru_engine *e, uint32_t closed, ru_time now);
+void rui_engine_record_facts(const ru_engine *e, ru_engine_facts *into);
 void rui_engine_record_begin(ru_engine *e, ru_time now); /* a generation */
+/* A slice came back so long after it was given; predicted_ns 0: nobody knew. */
+void rui_engine_record_slice(ru_engine *e, uint32_t units, int64_t took_ns, int64_t predicted_ns,
+                             ru_time now);
 /* Executor k has done `clock`. */
 void rui_engine_record_done(ru_engine *e, uint32_t clock, ru_time now);
 

@@ -168,7 +168,9 @@ static bool take_done(ru_engine *e, uint32_t k, const ru_tasks_msg *m, const uin
     s->slices.n++;
     s->slices.units += units;
     s->slices.took_ns += took_ns;
-    s->slices.predicted_ns += s->told_ns[i] > 0 ? s->told_ns[i] * units : took_ns;
+    int64_t predicted_ns = s->told_ns[i] * units;
+    s->slices.predicted_ns += predicted_ns > 0 ? predicted_ns : took_ns;
+    rui_engine_record_slice(e, units, took_ns, predicted_ns, now);
     rui_slice_done *d = &s->done[s->n_done++];
     d->helper = r->helper;
     d->number = r->seq;

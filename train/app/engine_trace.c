@@ -22,9 +22,11 @@ typedef enum part { PART_OTHER, PART_CLOCK, PART_ROWS, PART_TASKS, PARTS } part;
 typedef struct rui_records {
     ru_recorder *r;
     uint64_t flow, block; /* of the ends of clocks of this generation, of blocks that rotate */
-    uint16_t step, name[PARTS], clock, rows, changes;
-    uint32_t count[DOES]; /* executors */
+    uint16_t step, name[PARTS], clock, rows, changes, slice;
+    uint32_t plan, predicted_ns; /* of the map in force and of a clock with it; 0: none */
+    uint32_t count[DOES];        /* executors */
     part now;
+    int64_t total_ns[PARTS];
     ru_time since, clock_at; /* of `now`; the last clock was closed */
     ru_time *done_at;        /* [window] the last executor here was done with a clock */
     struct {
@@ -57,6 +59,7 @@ ru_status rui_engine_record_open(ru_engine *e, ru_err *err)
     t->clock = ru_recorder_name(r, "end of the clock", "sum");
     t->rows = ru_recorder_name(r, "fetch rows", "params");
     t->changes = ru_recorder_name(r, "send changes", "params");
+    t->slice = ru_recorder_name(r, "slice by another executor", "params");
     if (t->exec == NULL || t->done_at == NULL) {
         return RU_FAIL(err, RU_E_MEM, "no memory for the records of %u executors", e->n_execs);
     }
@@ -83,6 +86,7 @@ static doing does(const ru_engine *e, uint32_t k)
 static void put_part(rui_records *t, ru_time now)
 {
     bool waits = t->now == PART_CLOCK || t->now == PART_ROWS;
+    t->total_ns[t->now] += now.ns - t->since.ns;
     if (now.ns > t->since.ns && waits) {
         ru_rec_wait(t->r, t->name[t->now], t->since.ns, now.ns, t->name[t->now]);
     } else if (now.ns > t->since.ns && t->now != PART_OTHER) {
@@ -167,8 +171,36 @@ void rui_engine_record_clock(ru_engine *e, uint32_t closed, ru_time now)
                                           .end_ns = now.ns,
                                           .step = c});
         *done = (ru_time){0};
-        ru_rec_span(t->r, t->step, t->clock_at.ns, now.ns, (int64_t)c + 1);
+        ru_rec_act(t->r, t->step, t->clock_at.ns, now.ns, (int64_t)c + 1, t->plan, t->predicted_ns);
         t->clock_at = now;
+    }
+}
+
+void rui_engine_record_slice(ru_engine *e, uint32_t units, int64_t took_ns, int64_t predicted_ns,
+                             ru_time now)
+{
+    const rui_records *t = e->trace;
+    if (t != NULL) {
+        uint32_t soon = predicted_ns < UINT32_MAX ? (uint32_t)predicted_ns : 0;
+        ru_rec_async(t->r, t->slice, now.ns - took_ns, now.ns, units, 0, soon);
+    }
+}
+
+void ru_engine_record_plan(ru_engine *e, uint32_t plan, uint32_t predicted_ns)
+{
+    if (e->trace != NULL) {
+        e->trace->plan = plan;
+        e->trace->predicted_ns = predicted_ns;
+    }
+}
+
+void rui_engine_record_facts(const ru_engine *e, ru_engine_facts *into)
+{
+    if (e->trace != NULL) {
+        into->compute_ns = e->trace->total_ns[PART_TASKS];
+        into->network_ns = e->trace->total_ns[PART_ROWS];
+        into->wait_ns = e->trace->total_ns[PART_CLOCK];
+        into->other_ns = e->trace->total_ns[PART_OTHER];
     }
 }
 

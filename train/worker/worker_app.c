@@ -217,7 +217,8 @@ void rui_app_exported(rui_app_worker *w, const rui_app_command *c)
     w->worked_at = ru_clock_now();
     w->export_err = (ru_err){0};
     if (c->status != RU_OK) {
-        ru_log(RU_LOG_ERROR, "train", "checkpoint", "%s", c->err.text);
+        bool ends = c->status == RU_E_DATA || c->status == RU_E_USER; /* the job, with it */
+        ru_log(ends ? RU_LOG_DEBUG : RU_LOG_ERROR, "train", "checkpoint", "%s", c->err.text);
         w->export_err = c->err;
     } else {
         event(w, c->at.clock, "checkpoint");
@@ -293,6 +294,9 @@ static ru_status open_data(rui_app_worker *w, ru_err *err)
         return RU_FAIL(err, RU_E_MEM, "no memory for a worker");
     }
     ru_sparse_cut(w->data, w->executors, w->part);
+    if (w->opt->worker->join == NULL) { /* mistakes in them end the job before it begins */
+        RU_TRY(rui_app_open_test(w, err));
+    }
     int64_t all =
         f->job->train.epochs > 0 ? f->job->train.epochs * w->state.shape.pieces : UINT32_MAX / 2;
     all = f->job->train.steps > 0 && f->job->train.steps < all ? f->job->train.steps : all;
@@ -571,7 +575,10 @@ static ru_status verdict(rui_app_worker *w, ru_worker_result *out, ru_err *err)
                                 .samples_per_s = wall > 0 ? (double)here * 1e9 / (double)wall : 0,
                                 .loss = w->objective,
                                 .metrics = w->metrics,
-                                .split = {.compute_ns = wall},
+                                .split = {.compute_ns = f.compute_ns,
+                                          .network_ns = f.network_ns,
+                                          .wait_ns = f.wait_ns,
+                                          .other_ns = f.other_ns},
                                 .rss_peak_bytes = ru_self_rss_peak_bytes(),
                                 .ended = w->target  ? "target"
                                          : w->asked ? "stopped"

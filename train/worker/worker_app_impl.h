@@ -28,6 +28,7 @@ typedef enum rui_app_kind {
     RUI_APP_LOG,
     RUI_APP_LOG_READ,
     RUI_APP_EXPORT,
+    RUI_APP_WORLD, /* for a process that asked */
     RUI_APP_KINDS
 } rui_app_kind;
 
@@ -36,6 +37,7 @@ typedef struct rui_app_command {
     struct rui_app_command *next;
     rui_app_kind kind;
     uint32_t object, tag;
+    ru_node_id to;
     ru_engine_task *task;
     ru_engine_ckpt at;
     void *bytes; /* malloc */
@@ -135,7 +137,8 @@ void rui_app_saving(void *self, const ru_save_in *in, uint32_t count, ru_time no
 void rui_app_logged(rui_app_worker *w, const ru_engine_news *n);
 void rui_app_recovered(void *self, const ru_recover_in *in, double late, int64_t took_ns,
                        ru_time now);
-void rui_app_world(rui_app_worker *w); /* the leader: OUT/world.json */
+void rui_app_world(rui_app_worker *w);                          /* the leader: OUT/world.json */
+void rui_app_world_make(rui_app_worker *w, rui_app_command *c); /* compute threads: its text */
 ru_app_world rui_app_world_of(const rui_app_worker *w);
 
 /* worker_app_trace.c */
@@ -150,6 +153,8 @@ RU_MUST_USE ru_status rui_app_threads_start(rui_app_worker *w, ru_err *err);
 void rui_app_threads_stop(rui_app_worker *w);
 void rui_app_post(rui_app_worker *w, const rui_app_command *c); /* loop thread; a copy */
 void rui_app_answers(void *self, ru_time now);                  /* waker */
+/* The job's test data, if it has any and they are not open: by the founder, or by one export. */
+RU_MUST_USE ru_status rui_app_open_test(rui_app_worker *w, ru_err *err);
 /* The newest valid checkpoint of the run; generation 0: none. */
 RU_MUST_USE ru_status rui_app_newest(rui_app_worker *w, ru_engine_ckpt *out, ru_err *err);
 /* With which a resumed run begins: that, or a newer one of one process. Errors: RU_E_CONFIG when

@@ -1,11 +1,16 @@
 /* What the leader of a job with an app decided, with what came of it, for `rubato explain`. */
 #include <math.h>
+#include <stdlib.h>
+#include <string.h>
 
 #include "base/log.h"
 #include "plan/moves_policy.h"
 #include "plan/reassign_policy.h"
 #include "plan/save_policy.h"
 #include "plan/stage_policy.h"
+#include "store/world_file.h"
+#include "train/run/op_facts.h"
+#include "train/run/step_facts.h"
 #include "train/worker/worker_app_impl.h"
 
 /* How a run converges is not known while it does; the policies' own example. */
@@ -114,6 +119,9 @@ void rui_app_settled(rui_app_worker *w, const ru_engine_news *n, ru_time now)
 {
     ru_decisions_measured(w->decisions, ru_policy_find("moves"), "moving_s", RU_NAN,
                           (double)n->took_ns * 1e-9);
+    uint32_t predicted_ns, plan = ru_decisions_newest(w->decisions, ru_policy_find("moves"),
+                                                      "iteration_s", &predicted_ns);
+    ru_engine_record_plan(w->engine, plan, predicted_ns);
     w->plan_measured = true;
     w->plan_at = now;
     w->plan_clocks = 0;
@@ -230,6 +238,26 @@ ru_app_world rui_app_world_of(const rui_app_worker *w)
                           .batch = ru_sparse_rows(w->data) / w->state.shape.pieces,
                           .clocks = w->clocks,
                           .parameters = w->parameters};
+}
+
+void rui_app_world_make(rui_app_worker *w, rui_app_command *c)
+{
+    ru_arena arena;
+    ru_world world;
+    ru_arena_init(&arena, 0);
+    ru_text text = ru_text_arena(&arena);
+    const ru_app_world a = rui_app_world_of(w);
+    c->status = ru_app_world_get(&a, &arena, &world, &c->err);
+    c->status = c->status == RU_OK
+                    ? ru_step_facts(a.out, RU_OP_FACTS_LIVE_BYTES, &arena, &world, &c->err)
+                    : c->status;
+    c->status = c->status == RU_OK ? ru_world_file_put(&world, &text, &c->err) : c->status;
+    c->bytes = c->status == RU_OK ? malloc((size_t)text.n + 1) : NULL;
+    if (c->bytes != NULL) {
+        memcpy(c->bytes, text.p, (size_t)text.n);
+        c->n = text.n;
+    }
+    ru_arena_fini(&arena);
 }
 
 void rui_app_world(rui_app_worker *w)

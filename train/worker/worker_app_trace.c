@@ -23,7 +23,7 @@ ru_status rui_app_trace_open(rui_app_worker *w, ru_err *err)
         [RUI_APP_OPEN] = "open data",     [RUI_APP_RUN] = "task",
         [RUI_APP_WRITE] = "write object", [RUI_APP_READ] = "read object",
         [RUI_APP_LOG] = "write log",      [RUI_APP_LOG_READ] = "read log",
-        [RUI_APP_EXPORT] = "checkpoint"};
+        [RUI_APP_EXPORT] = "checkpoint",  [RUI_APP_WORLD] = "world file"};
     _Static_assert(RU_ARRAY_LEN(kinds) == RUI_APP_KINDS, "a name for each kind");
     for (uint32_t k = 0; k < RUI_APP_KINDS; k++) {
         w->names.kind[k] = ru_recorder_name(w->recorder, kinds[k], "ckpt");

@@ -10,6 +10,7 @@
 #include "train/app/call.h"
 #include "train/run/ckpt_impl.h"
 #include "train/worker/worker_app_impl.h"
+#include "train/worker/worker_impl.h"
 
 enum { KEPT = 2 }; /* valid checkpoints of the engine */
 
@@ -243,19 +244,36 @@ static ru_status words_of(const rui_app_worker *w, ru_text *into, ru_err *err)
     return into->cut ? RU_FAIL(err, RU_E_MEM, "no memory for the vocabulary") : RU_OK;
 }
 
-static ru_status evaluate(rui_app_worker *w, const char *words, rui_app_command *c, ru_err *err)
+ru_status rui_app_open_test(rui_app_worker *w, ru_err *err)
 {
     const ru_app_job_file *f = w->opt->file;
-    if (f->job->data.test.n == 0 || f->ops->eval == NULL || f->ops->metrics == NULL) {
+    bool none = f->job->data.test.n == 0 || f->ops->eval == NULL || f->ops->metrics == NULL;
+    if (none || w->test != NULL) {
         return RU_OK;
     }
+    ru_arena arena;
+    ru_arena_init(&arena, 0);
+    ru_text words = ru_text_arena(&arena);
+    bool named = ru_sparse_col_name(w->data, 0) != NULL;
+    bool users = strcmp(ru_sparse_format(w->data), "ratings") == 0;
+    ru_status st = named ? words_of(w, &words, err) : RU_OK;
+    const ru_sparse_options like = {.rows = users ? ru_sparse_rows(w->data) : 0,
+                                    .cols = ru_sparse_cols(w->data),
+                                    .numbers = ru_sparse_numbered(w->data),
+                                    .words = named ? words.p : NULL};
+    st = st == RU_OK
+             ? ru_app_job_data(f, f->job->data.test.at, f->job->data.test.n, &like, &w->test, err)
+             : st;
+    ru_arena_fini(&arena);
+    return st;
+}
+
+static ru_status evaluate(rui_app_worker *w, rui_app_command *c, ru_err *err)
+{
+    const ru_app_job_file *f = w->opt->file;
+    RU_TRY(rui_app_open_test(w, err));
     if (w->test == NULL) {
-        bool users = strcmp(ru_sparse_format(w->data), "ratings") == 0;
-        const ru_sparse_options like = {.rows = users ? ru_sparse_rows(w->data) : 0,
-                                        .cols = ru_sparse_cols(w->data),
-                                        .numbers = ru_sparse_numbered(w->data),
-                                        .words = words};
-        RU_TRY(ru_app_job_data(f, f->job->data.test.at, f->job->data.test.n, &like, &w->test, err));
+        return RU_OK;
     }
     ru_time begin = ru_clock_now();
     RU_TRY(ru_app_eval(f->ops, w->self, &w->state, w->test, &c->metrics, err));
@@ -296,7 +314,7 @@ static ru_status export_all(rui_app_worker *w, rui_app_command *c, ru_arena *are
     RU_TRY(ru_app_ckpt_save(w->opt->worker->train.out, &ckpt, &w->state, f->job->checkpoint.keep,
                             err));
     remove_old(w, c->at);
-    return evaluate(w, named ? words.p : NULL, c, err);
+    return evaluate(w, c, err);
 }
 
 static void export_one(rui_app_worker *w, rui_app_command *c)
@@ -351,6 +369,9 @@ static void work(rui_app_worker *w, rui_app_command *c)
         break;
     case RUI_APP_EXPORT:
         export_one(w, c);
+        break;
+    case RUI_APP_WORLD:
+        rui_app_world_make(w, c);
         break;
     case RUI_APP_KINDS:
         break;
@@ -453,6 +474,13 @@ static void answer(rui_app_worker *w, const rui_app_command *c, ru_time now, ru_
         break;
     case RUI_APP_EXPORT:
         rui_app_exported(w, c);
+        if (c->status == RU_E_DATA ||
+            c->status == RU_E_USER) { /* an evaluation, as in one process */
+            ru_engine_fail(w->engine, c->status, c->err.text, now, fx);
+        }
+        break;
+    case RUI_APP_WORLD:
+        rui_capture_parts(ru_node_chan(w->timers.node), c->to, c->bytes, c->n, now);
         break;
     case RUI_APP_KINDS:
         break;

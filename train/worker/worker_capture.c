@@ -16,32 +16,42 @@
 
 enum { PART_BYTES = 48 << 10, WORLD_BYTES_MAX = 16 << 20 };
 
-static void tell(rui_worker *w, ru_node_id to, uint32_t what, const void *data, int64_t size,
+static void tell(ru_chan *chan, ru_node_id to, uint32_t what, const void *data, int64_t size,
                  ru_time now)
 {
-    if (ru_chan_message(ru_peer_chan(w->node), to, what, data, size, now) != RU_OK) {
-        ru_chan_drop(ru_peer_chan(w->node), to, now); /* half a file is none: it asks again */
+    if (ru_chan_message(chan, to, what, data, size, now) != RU_OK) {
+        ru_chan_drop(chan, to, now); /* half a file is none: it asks again */
     }
 }
 
-/* Where the leader is reached; "" when there is none. */
-static const char *leader_at(rui_worker *w)
+void rui_capture_elsewhere(ru_chan *chan, const ru_member *member, ru_node_id to, ru_time now)
 {
-    const ru_view *v = ru_member_view(ru_peer_member(w->node));
+    const ru_view *v = ru_member_view(member);
+    const char *at = ""; /* nobody leads */
     for (uint32_t i = 0; i < v->n; i++) {
-        if (ru_node_is(v->at[i].node, v->leader)) {
-            return v->at[i].address;
-        }
+        at = ru_node_is(v->at[i].node, v->leader) ? v->at[i].address : at;
     }
-    return "";
+    tell(chan, to, RUI_MSG_WORLD_AT, at, (int64_t)strlen(at), now);
+}
+
+void rui_capture_parts(ru_chan *chan, ru_node_id to, const char *text, int64_t total, ru_time now)
+{
+    uint8_t buf[PART_BYTES + 32];
+    for (int64_t at = 0; at < total || (at == 0 && total == 0); at += PART_BYTES) {
+        int64_t n = total - at < PART_BYTES ? total - at : PART_BYTES;
+        ru_wire_out o = ru_wire_out_into(buf, sizeof buf);
+        ru_wire_put_u32(&o, (uint32_t)total);
+        ru_wire_put_u32(&o, (uint32_t)at);
+        ru_wire_put_bytes(&o, text != NULL ? text + at : NULL, n);
+        tell(chan, to, RUI_MSG_WORLD, buf, ru_wire_size(&o), now);
+    }
 }
 
 void rui_capture_hear(rui_worker *w, ru_node_id from, ru_time now)
 {
     rui_capture *c = &w->capture;
     if (!ru_member_leads(ru_peer_member(w->node)) || w->ended || c->n == RUI_CAPTURES_MAX) {
-        const char *at = leader_at(w);
-        tell(w, from, RUI_MSG_WORLD_AT, at, (int64_t)strlen(at), now);
+        rui_capture_elsewhere(ru_peer_chan(w->node), ru_peer_member(w->node), from, now);
         return;
     }
     ru_chan_stats s;
@@ -98,18 +108,8 @@ void rui_capture_send(rui_worker *w, ru_time now)
     ru_mutex_unlock(&w->lock);
     int64_t total = text != NULL ? (int64_t)strlen(text) : 0;
     RU_CHECK(c->n <= RUI_CAPTURES_MAX && total < WORLD_BYTES_MAX);
-    uint8_t buf[PART_BYTES + 32];
     for (uint32_t k = 0; k < c->n; k++) {
-        for (int64_t at = 0; at < total || (at == 0 && total == 0); at += PART_BYTES) {
-            int64_t n = total - at < PART_BYTES ? total - at : PART_BYTES;
-            ru_wire_out o = ru_wire_out_into(buf, sizeof buf);
-            ru_wire_put_u32(&o, (uint32_t)total);
-            ru_wire_put_u32(&o, (uint32_t)at);
-            for (int64_t i = at; i < at + n; i++) {
-                ru_wire_put_u8(&o, (uint8_t)text[i]);
-            }
-            tell(w, c->asked[k], RUI_MSG_WORLD, buf, ru_wire_size(&o), now);
-        }
+        rui_capture_parts(ru_peer_chan(w->node), c->asked[k], text, total, now);
     }
     c->n = 0;
     free(text);

@@ -347,6 +347,10 @@ bool rui_early_next(rui_worker *w);
 void rui_early_undo(rui_worker *w); /* compute thread: the step is given up */
 
 /* worker_capture.c */
+/* Tell who asked for the world file where the leader is. */
+void rui_capture_elsewhere(ru_chan *chan, const ru_member *member, ru_node_id to, ru_time now);
+/* The file in parts; text NULL, total 0: there is none yet. */
+void rui_capture_parts(ru_chan *chan, ru_node_id to, const char *text, int64_t total, ru_time now);
 void rui_capture_hear(rui_worker *w, ru_node_id from, ru_time now); /* loop thread: asked */
 void rui_capture_make(rui_worker *w);                               /* compute thread */
 void rui_capture_send(rui_worker *w, ru_time now);                  /* loop thread: written */

@@ -63,8 +63,16 @@ void rui_worker_message(void *self, ru_node_id from, uint32_t what, const void *
 
 static void app_step(void *self, const ru_event *ev, ru_effects *fx)
 {
-    const rui_app_worker *w = self;
+    rui_app_worker *w = self;
     (void)fx;
+    if (ev->kind == RU_EV_MESSAGE && ev->what == RUI_MSG_WORLD_ASK) {
+        const ru_member *m = ru_node_member(w->timers.node);
+        if (!ru_member_leads(m) || w->ended) {
+            rui_capture_elsewhere(ru_node_chan(w->timers.node), m, ev->node, ev->now);
+        } else {
+            rui_app_post(w, &(rui_app_command){.kind = RUI_APP_WORLD, .to = ev->node});
+        }
+    }
     if (ev->kind == RU_EV_MESSAGE && ev->what == RUI_MSG_ASK) {
         send_job(ru_node_chan(w->timers.node), ev->node, w->out, w->opt->file->yaml, ev->now);
     }
