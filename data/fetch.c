@@ -300,6 +300,19 @@ void rui_fetch_poll(rui_fetch *f)
     }
 }
 
+void rui_fetch_depth_set(rui_fetch *f, uint32_t depth)
+{
+    ru_reads_depth_set(f->reads, depth);
+    if (f->ranges != NULL) {
+        ru_ranges_depth_set(f->ranges, depth);
+    }
+}
+
+int64_t rui_fetch_bytes(const rui_fetch *f)
+{
+    return ru_reads_bytes(f->reads) + (f->ranges != NULL ? ru_ranges_bytes(f->ranges) : 0);
+}
+
 const ru_read_piece *rui_fetch_end(rui_fetch *f, uint32_t *n)
 {
     if (!f->begun) {

@@ -34,6 +34,9 @@ void rui_fetch_add(void *f, const rui_source *s, int64_t offset, int64_t size_by
 /* Requests of at most `size_bytes`, `depth` at a time. */
 void rui_fetch_begin(rui_fetch *f, int64_t size_bytes, uint32_t depth);
 void rui_fetch_poll(rui_fetch *f); /* NULL is fine */
+/* Any thread: also of the requests under way; read so far, in all. */
+void rui_fetch_depth_set(rui_fetch *f, uint32_t depth);
+int64_t rui_fetch_bytes(const rui_fetch *f);
 /* From any thread: requests over the network end at once, without bytes, and nothing is read
  * instead. */
 void rui_fetch_cancel(rui_fetch *f); /* NULL is fine */

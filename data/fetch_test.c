@@ -306,6 +306,46 @@ static void test_ranges(void **state)
     rui_source_close(&s[1]);
 }
 
+/* A share stands in place of the depth; what was read is counted. */
+static void test_shares(void **state)
+{
+    ru_scratch *f = *state;
+    enum { CONTEXT = 15, SAMPLES = 8192, BATCH = 512 };
+    static uint8_t bytes[SAMPLES * (CONTEXT + 1)];
+    const char *paths[] = {save(f, "a.u8", bytes, sizeof bytes)};
+    const ru_data_options opt = {
+        .format = "tokens", .paths = paths, .n_paths = 1, .context = CONTEXT, .stride = 16};
+    const int64_t kib = 1 << 10;
+    for (uint32_t threads = 1; threads <= 3; threads++) {
+        ru_dataset *d = open_as(&opt, -1);
+        ru_stream_options o = {.batch = BATCH, .threads = threads, .ahead = 3, .epochs = 1};
+        o.read_threads = threads == 2;
+        ru_stream *s = open_stream(d, &o);
+        const struct {
+            int64_t share;
+            uint32_t depth;
+        } rows[] = {{0, 12}, {256 * kib, 4}, {1000, 1}, {INT64_C(1) << 50, 512}, {0, 12}};
+        ru_stream_reads_set(s, 64 * kib, 12);
+        for (uint32_t k = 0; k < RU_ARRAY_LEN(rows); k++) {
+            ru_stream_reads_share(s, rows[k].share);
+            assert_int_equal(ru_stream_reads_depth(s), rows[k].depth);
+        }
+        ru_stream_reads_sum x;
+        ru_batch b = {.n = 1};
+        while (b.n > 0) {
+            assert_ok(ru_stream_next(s, &b, &f->err), f->err);
+            ru_stream_reads_share(s, b.position % 3 * 100 * kib);
+        }
+        ru_stream_reads_sum_get(s, &x);
+        assert_int_equal(x.batch_bytes, d->bytes / d->count * BATCH);
+        assert_true(x.bytes >= (d->count - BATCH) * CONTEXT);
+        assert_true(x.bytes <= (int64_t)sizeof bytes + SAMPLES); /* neighbours overlap by one */
+        assert_true(x.busy_ns > 0 && x.stall_ns >= 0 && x.outstanding_bytes > 0);
+        ru_stream_close(s);
+        ru_dataset_close(d);
+    }
+}
+
 #define T(f) cmocka_unit_test_setup_teardown(f, ru_scratch_open, ru_scratch_close)
 RU_TESTS(data_fetch, T(test_written_formats), T(test_tokens_and_cifar), T(test_tar), T(test_images),
-         T(test_ranges))
+         T(test_shares), T(test_ranges))

@@ -184,6 +184,18 @@ uint32_t ru_stream_reads_take(ru_stream *s, ru_read_done *into, uint32_t max);
 /* From the next batches on: requests of at most `size_bytes`, `depth` outstanding over all threads.
  */
 void ru_stream_reads_set(ru_stream *s, int64_t size_bytes, uint32_t depth);
+/* Any thread, at once: at most `outstanding_bytes` instead, whatever depth is set; 0: no more. */
+void ru_stream_reads_share(ru_stream *s, int64_t outstanding_bytes);
+uint32_t ru_stream_reads_depth(ru_stream *s); /* in force, over all threads */
+/* What the requests did so far, in all; any thread. */
+typedef struct ru_stream_reads_sum {
+    int64_t bytes;             /* delivered */
+    int64_t busy_ns;           /* some were outstanding */
+    int64_t stall_ns;          /* the consumer waited, and its batch for requests */
+    int64_t batch_bytes;       /* of a batch, in the files */
+    int64_t outstanding_bytes; /* that may be now */
+} ru_stream_reads_sum;
+void ru_stream_reads_sum_get(ru_stream *s, ru_stream_reads_sum *into);
 bool ru_stream_reads(const ru_stream *s); /* are there any? */
 /* Each request is a whole file of its own, whatever `size_bytes` is set. */
 bool ru_stream_reads_files(const ru_stream *s);

@@ -24,7 +24,13 @@
 #include "env/clock.h"
 #include "trace/recorder.h"
 
-enum { FETCH_BYTES = 1 << 20, FETCH_DEPTH = 64, FETCH_DEPTH_MAX = 512, FETCH_MEMORY = 64 << 20 };
+enum {
+    FETCH_BYTES = 1 << 20,
+    FETCH_DEPTH = 64,
+    FETCH_DEPTH_MAX = 512,
+    FETCH_MEMORY = 64 << 20,
+    READ_MIN = 64 << 10
+};
 enum { AHEAD_DEFAULT = 4, AHEAD_MAX = 4096, THREADS_MAX = 256, ALIGN_BYTES = 64 };
 static const int64_t bytes_max_default = (int64_t)256 << 20;
 
@@ -62,7 +68,10 @@ struct ru_stream {
     ru_read_done *ended; /* [RU_READS_KEPT]; NULL: samples are in memory */
     uint32_t n_ended;
     int64_t read_bytes;  /* of a request */
-    uint32_t read_depth; /* of each thread */
+    uint32_t read_depth; /* over all threads */
+    int64_t share_bytes; /* outstanding instead of read_depth; 0: none */
+    int64_t busy_ns, busy_until_ns, stall_ns;
+    int64_t waits_ns; /* the consumer: since then; 0: not */
     bool stop;
 };
 
@@ -71,8 +80,9 @@ typedef struct reader {
     ru_stream *s;
     ru_dataset d;        /* the stream's, with what this thread fetched */
     rui_fetch *fetch[2]; /* of the batch at hand and of the next; NULL: all bytes are in memory */
-    rui_augmenter augmenter; /* d NULL: samples stay as they are */
-    int64_t epoch;           /* -1: none yet */
+    rui_augmenter augmenter;     /* d NULL: samples stay as they are */
+    int64_t epoch;               /* -1: none yet */
+    int64_t waits_ns, waits_for; /* for requests since then, of this batch; 0: not. Lock */
     rui_order full;
     rui_block_order blocks;
 } reader;
@@ -286,6 +296,72 @@ static void announce(ru_stream *s, range r)
     }
 }
 
+/* -- requests, called with the lock --------------------------------------------------------------
+ */
+
+static int64_t size_now(const ru_stream *s)
+{
+    bool less = s->share_bytes > 0 && s->share_bytes < s->read_bytes;
+    return !less ? s->read_bytes : s->share_bytes > READ_MIN ? s->share_bytes : READ_MIN;
+}
+
+static uint32_t depth_now(const ru_stream *s)
+{
+    int64_t size = size_now(s), share = (s->share_bytes + size / 2) / size;
+    share = share < 1 ? 1 : share > FETCH_DEPTH_MAX ? FETCH_DEPTH_MAX : share;
+    return s->share_bytes > 0 ? (uint32_t)share : s->read_depth;
+}
+
+static uint32_t depth_each(const ru_stream *s)
+{
+    uint32_t each = (depth_now(s) + s->n_threads - 1) / s->n_threads;
+    return each > 0 ? each : 1;
+}
+
+static int64_t later_of(int64_t a, int64_t b)
+{
+    return a > b ? a : b;
+}
+
+/* A thread got all requests of batch b at `now`. */
+static void reads_over(reader *rd, const ru_read_piece *p, uint32_t n, int64_t now)
+{
+    ru_stream *s = rd->s;
+    int64_t from = INT64_MAX, to = 0;
+    for (uint32_t i = 0; i < n; i++) {
+        from = p[i].issued_ns < from ? p[i].issued_ns : from;
+        to = later_of(to, p[i].ended_ns);
+    }
+    from = later_of(from, s->busy_until_ns);
+    s->busy_ns += n > 0 && to > from ? to - from : 0;
+    s->busy_until_ns = later_of(s->busy_until_ns, to);
+    if (s->waits_ns != 0 && rd->waits_for == s->next_out) {
+        s->stall_ns += now - later_of(s->waits_ns, rd->waits_ns);
+    }
+    rd->waits_ns = 0;
+    for (uint32_t i = 0; i < n && s->n_ended < RU_READS_KEPT; i++) {
+        s->ended[s->n_ended++] = (ru_read_done){p[i].issued_ns, p[i].ended_ns, p[i].size_bytes};
+    }
+}
+
+/* Wait for the requests of a batch. */
+static void await_reads(reader *rd, rui_fetch *f, int64_t b)
+{
+    ru_stream *s = rd->s;
+    uint32_t n;
+    if (f == NULL) {
+        return;
+    }
+    ru_mutex_lock(&s->lock);
+    rd->waits_ns = ru_clock_now().ns;
+    rd->waits_for = b;
+    ru_mutex_unlock(&s->lock);
+    const ru_read_piece *p = rui_fetch_end(f, &n);
+    ru_mutex_lock(&s->lock);
+    reads_over(rd, p, n, ru_clock_now().ns);
+    ru_mutex_unlock(&s->lock);
+}
+
 /* The next batch, when there is room for it (wait: as soon as there is). Called with the lock. */
 static bool take(ru_stream *s, bool wait, task *t)
 {
@@ -298,8 +374,8 @@ static bool take(ru_stream *s, bool wait, task *t)
     }
     t->b = s->next_take++;
     t->r = batch_range(s, t->b);
-    t->read_bytes = s->read_bytes;
-    t->read_depth = s->read_depth;
+    t->read_bytes = size_now(s);
+    t->read_depth = depth_each(s);
     if (s->announces) {
         announce(s, t->r);
     }
@@ -312,17 +388,11 @@ static void finish(reader *rd, const task *t, uint32_t turn, bool more)
     ru_stream *s = rd->s;
     slot *sl = &s->slots[t->b % (int64_t)s->n_slots];
     int64_t from = ru_rec_now();
-    uint32_t n = 0;
-    const ru_read_piece *reads =
-        rd->fetch[turn] != NULL ? rui_fetch_end(rd->fetch[turn], &n) : NULL;
+    await_reads(rd, rd->fetch[turn], t->b);
     rd->d.fetched = rd->fetch[turn];
     ru_status st = fill(rd, sl, t->r, more ? rd->fetch[!turn] : NULL);
     ru_rec_span(s->opt.recorder, s->name_read, from, ru_rec_now(), t->r.n * s->sample_bytes);
     ru_mutex_lock(&s->lock);
-    for (uint32_t i = 0; i < n && s->n_ended < RU_READS_KEPT; i++) {
-        s->ended[s->n_ended++] =
-            (ru_read_done){reads[i].issued_ns, reads[i].ended_ns, reads[i].size_bytes};
-    }
     sl->status = st;
     sl->done = t->b + 1;
     if (t->b == s->next_out) {
@@ -453,7 +523,7 @@ static ru_status take_memory(ru_stream *s, ru_err *err)
             return rui_no_memory(err, "requests", RU_READS_KEPT * (int64_t)sizeof *s->ended);
         }
         s->read_bytes = FETCH_BYTES;
-        s->read_depth = FETCH_DEPTH;
+        s->read_depth = FETCH_DEPTH * s->n_threads;
     }
     uint8_t *at = s->memory;
     for (uint32_t i = 0; i < s->n_slots; i++) {
@@ -560,9 +630,11 @@ ru_status ru_stream_next(ru_stream *s, ru_batch *batch, ru_err *err)
     slot *sl = &s->slots[b % (int64_t)s->n_slots];
     if (sl->done != b + 1) {
         ru_time from = ru_clock_now();
+        s->waits_ns = from.ns;
         while (sl->done != b + 1) {
             ru_cond_wait(&s->filled, &s->lock);
         }
+        s->waits_ns = 0;
         batch->wait_ns = ru_time_since(ru_clock_now(), from);
     }
     if (sl->status != RU_OK) { /* the batch stays: the same answer every time */
@@ -614,10 +686,56 @@ uint32_t ru_stream_reads_take(ru_stream *s, ru_read_done *into, uint32_t max)
 
 void ru_stream_reads_set(ru_stream *s, int64_t size_bytes, uint32_t depth)
 {
-    uint32_t each = (depth + s->n_threads - 1) / s->n_threads;
     ru_mutex_lock(&s->lock);
     s->read_bytes = size_bytes;
-    s->read_depth = each > 0 ? each : 1;
+    s->read_depth = depth;
+    ru_mutex_unlock(&s->lock);
+}
+
+void ru_stream_reads_share(ru_stream *s, int64_t outstanding_bytes)
+{
+    ru_mutex_lock(&s->lock);
+    s->share_bytes = outstanding_bytes;
+    for (uint32_t i = 0; i < s->n_threads; i++) {
+        for (uint32_t k = 0; k < 2 && s->readers[i].fetch[k] != NULL; k++) {
+            rui_fetch_depth_set(s->readers[i].fetch[k], depth_each(s));
+        }
+    }
+    ru_mutex_unlock(&s->lock);
+}
+
+uint32_t ru_stream_reads_depth(ru_stream *s)
+{
+    ru_mutex_lock(&s->lock);
+    uint32_t depth = depth_now(s);
+    ru_mutex_unlock(&s->lock);
+    return depth;
+}
+
+void ru_stream_reads_sum_get(ru_stream *s, ru_stream_reads_sum *into)
+{
+    ru_mutex_lock(&s->lock);
+    int64_t now = ru_clock_now().ns, busy_from = 0, stall_from = 0;
+    int64_t batch = (int64_t)((double)s->d->bytes / (double)s->count * (double)s->opt.batch);
+    *into = (ru_stream_reads_sum){.busy_ns = s->busy_ns, .stall_ns = s->stall_ns};
+    for (uint32_t i = 0; i < s->n_threads; i++) {
+        const reader *rd = &s->readers[i];
+        for (uint32_t k = 0; k < 2 && rd->fetch[k] != NULL; k++) {
+            into->bytes += rui_fetch_bytes(rd->fetch[k]);
+        }
+        if (rd->waits_ns != 0) {
+            busy_from = busy_from == 0 || rd->waits_ns < busy_from ? rd->waits_ns : busy_from;
+            stall_from = rd->waits_for == s->next_out ? rd->waits_ns : stall_from;
+        }
+    }
+    busy_from = later_of(busy_from, busy_from != 0 ? s->busy_until_ns : 0);
+    into->busy_ns += busy_from != 0 && now > busy_from ? now - busy_from : 0;
+    stall_from = stall_from != 0 ? later_of(stall_from, s->waits_ns) : 0;
+    into->stall_ns += s->waits_ns != 0 && stall_from != 0 ? now - stall_from : 0;
+    int64_t most = 2 * batch * s->n_threads; /* two batches of each thread are under way */
+    into->outstanding_bytes = size_now(s) * depth_now(s);
+    into->outstanding_bytes = into->outstanding_bytes < most ? into->outstanding_bytes : most;
+    into->batch_bytes = batch;
     ru_mutex_unlock(&s->lock);
 }
 

@@ -2,6 +2,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <unistd.h>
 
@@ -17,7 +18,9 @@ enum { OPEN_FLAGS = O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK };
 
 struct ru_reads {
     ru_read_piece *pieces;
-    uint32_t n, next, ended, depth, depth_max;
+    uint32_t n, next, ended, depth_max;
+    _Atomic uint32_t depth;
+    _Atomic int64_t bytes; /* of pieces that ended */
     bool ring;
 #ifdef RU_HAS_URING
     struct io_uring uring;
@@ -51,6 +54,11 @@ static void read_rest(ru_read_piece *p, int64_t got)
     }
     p->got_bytes = got;
     p->ended_ns = ru_clock_now().ns;
+}
+
+static void count(ru_reads *r, const ru_read_piece *p)
+{
+    atomic_fetch_add_explicit(&r->bytes, p->got_bytes > 0 ? p->got_bytes : 0, memory_order_relaxed);
 }
 
 static void read_piece(ru_read_piece *p)
@@ -90,6 +98,7 @@ static void work(void *arg)
         read_piece(p);
         ru_mutex_lock(&r->lock);
         r->busy--;
+        count(r, p);
         if (++r->ended == r->n) {
             ru_cond_signal(&r->done);
         }
@@ -197,6 +206,9 @@ static void take(ru_reads *r, const struct io_uring_cqe *c)
     }
     if (what == ENTRY_CLOSE) {
         r->slot[r->n_slots++] = (uint16_t)slot;
+    }
+    if (what == ENTRY_READ) {
+        count(r, p);
     }
     r->ended += what == ENTRY_CLOSE || (what == ENTRY_READ && p->path == NULL) ? 1 : 0;
 }
@@ -350,6 +362,22 @@ void ru_reads_begin(ru_reads *r, ru_read_piece *pieces, uint32_t n, uint32_t dep
     if (r->ring) {
         issue(r);
     }
+}
+
+void ru_reads_depth_set(ru_reads *r, uint32_t depth)
+{
+    RU_CHECK(depth >= 1);
+    r->depth = depth < r->depth_max ? depth : r->depth_max;
+    if (!r->ring) {
+        ru_mutex_lock(&r->lock);
+        ru_cond_broadcast(&r->work);
+        ru_mutex_unlock(&r->lock);
+    }
+}
+
+int64_t ru_reads_bytes(const ru_reads *r)
+{
+    return atomic_load_explicit(&r->bytes, memory_order_relaxed);
 }
 
 void ru_reads_poll(ru_reads *r)

@@ -4,7 +4,8 @@
  *
  *   begin(pieces, depth) --issued, `depth` at a time--> poll: takes what ended, issues more --> end
  *
- * Thread: the one that opened it; one set of pieces at a time. Nothing is allocated after open. */
+ * Thread: the one that opened it, unless said; one set of pieces at a time. Nothing is allocated
+ * after open. */
 #ifndef RU_ENV_READS_H
 #define RU_ENV_READS_H
 
@@ -30,7 +31,10 @@ void ru_reads_close(ru_reads *r);             /* NULL is fine; nothing is under 
 const char *ru_reads_name(const ru_reads *r); /* "io_uring" or "threads" */
 /* `pieces` [n] stay where they are until ru_reads_end; at most `depth` are outstanding. */
 void ru_reads_begin(ru_reads *r, ru_read_piece *pieces, uint32_t n, uint32_t depth);
-void ru_reads_poll(ru_reads *r); /* blocks not */
-void ru_reads_end(ru_reads *r);  /* until all have ended */
+/* Any thread, also while pieces are outstanding. */
+void ru_reads_depth_set(ru_reads *r, uint32_t depth);
+int64_t ru_reads_bytes(const ru_reads *r); /* any thread: read so far, in all sets */
+void ru_reads_poll(ru_reads *r);           /* blocks not */
+void ru_reads_end(ru_reads *r);            /* until all have ended */
 
 #endif

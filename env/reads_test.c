@@ -21,6 +21,7 @@ static void check(bool threads, uint32_t depth, const char *path, const uint8_t 
     int fd = open(path, O_RDONLY | O_CLOEXEC), none = open("/", O_RDONLY | O_CLOEXEC);
     static ru_read_piece p[PIECES];
     static uint8_t buffer[PIECES][4096];
+    int64_t got = 0;
     for (uint32_t round = 0; round < 3; round++) {
         uint32_t n = round == 0 ? PIECES : ru_rng_below(rng, PIECES);
         for (uint32_t k = 0; k < n; k++) {
@@ -38,9 +39,11 @@ static void check(bool threads, uint32_t depth, const char *path, const uint8_t 
                                    .got_bytes = -2};
         }
         ru_reads_begin(r, p, n, depth);
+        ru_reads_depth_set(r, 1 + ru_rng_below(rng, 100));
         ru_reads_poll(r);
         ru_reads_end(r);
         for (uint32_t k = 0; k < n; k++) {
+            got += p[k].got_bytes > 0 ? p[k].got_bytes : 0;
             int64_t left = FILE_BYTES - p[k].offset;
             int64_t want = left < 0 ? 0 : left < p[k].size_bytes ? left : p[k].size_bytes;
             assert_true(p[k].ended_ns >= p[k].issued_ns && p[k].issued_ns > 0);
@@ -59,6 +62,7 @@ static void check(bool threads, uint32_t depth, const char *path, const uint8_t 
             }
         }
     }
+    assert_int_equal(ru_reads_bytes(r), got);
     close(fd);
     close(none);
     ru_reads_close(r);

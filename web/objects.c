@@ -412,5 +412,14 @@ void ru_ranges_cancel(ru_ranges *r)
 {
     RU_CHECK(r == NULL);
 }
+void ru_ranges_depth_set(ru_ranges *r, uint32_t depth)
+{
+    RU_CHECK(r == NULL && depth == 0);
+}
+int64_t ru_ranges_bytes(const ru_ranges *r)
+{
+    RU_CHECK(r == NULL);
+    return 0;
+}
 
 #endif

@@ -64,6 +64,9 @@ void ru_ranges_close(ru_ranges *r); /* NULL is fine; nothing is under way */
  * outstanding. got_bytes -1: ru_object_failed says why, or it was cancelled. */
 void ru_ranges_begin(ru_ranges *r, ru_read_piece *pieces, uint32_t n, uint32_t depth);
 void ru_ranges_end(ru_ranges *r); /* until all have ended */
+/* From any thread: also while pieces are outstanding; bytes read so far, in all sets. */
+void ru_ranges_depth_set(ru_ranges *r, uint32_t depth);
+int64_t ru_ranges_bytes(const ru_ranges *r);
 /* From any thread: what is under way and all that begins later ends without bytes. */
 void ru_ranges_cancel(ru_ranges *r);
 

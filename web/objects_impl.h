@@ -32,6 +32,7 @@ struct ru_ranges {
     uint32_t group, depth;
     ru_read_piece *pieces; /* [n] */
     uint32_t n, next, ended;
+    int64_t bytes; /* so far */
     bool cancelled;
 };
 

@@ -32,6 +32,7 @@ static void end_piece(ru_objects *o, ru_ranges *r, ru_read_piece *p, int64_t got
     p->got_bytes = got;
     p->ended_ns = ru_clock_now().ns;
     o->figures.bytes += got > 0 ? got : 0;
+    r->bytes += got > 0 ? got : 0;
     if (++r->ended == r->n) {
         unqueue(o, r);
         ru_cond_broadcast(&o->ended);
@@ -297,6 +298,23 @@ void ru_ranges_end(ru_ranges *r)
         ru_cond_wait(&r->of->ended, &r->of->lock);
     }
     ru_mutex_unlock(&r->of->lock);
+}
+
+void ru_ranges_depth_set(ru_ranges *r, uint32_t depth)
+{
+    RU_CHECK(depth >= 1);
+    ru_mutex_lock(&r->of->lock);
+    r->depth = depth;
+    ru_mutex_unlock(&r->of->lock);
+    (void)r->of->curl.multi_wakeup(r->of->multi);
+}
+
+int64_t ru_ranges_bytes(const ru_ranges *r)
+{
+    ru_mutex_lock(&r->of->lock);
+    int64_t bytes = r->bytes;
+    ru_mutex_unlock(&r->of->lock);
+    return bytes;
 }
 
 void ru_ranges_cancel(ru_ranges *r)

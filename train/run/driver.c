@@ -11,10 +11,23 @@ void rui_driver_init(rui_driver *d, rui_trainer *t, const rui_exchange_ops *ops,
     *d = (rui_driver){.t = t, .ops = ops, .self = self, .fed_step = -1};
 }
 
-void rui_driver_fini(rui_driver *d)
+static void tell_stream(const rui_driver *d, ru_stream *s)
 {
+    if (d->ops->stream != NULL) {
+        d->ops->stream(d->self, s);
+    }
+}
+
+static void close_stream(rui_driver *d)
+{
+    tell_stream(d, NULL);
     ru_stream_close(d->stream);
     d->stream = NULL;
+}
+
+void rui_driver_fini(rui_driver *d)
+{
+    close_stream(d);
 }
 
 /* -- samples ----------------------------------------------------------------------------------- */
@@ -44,8 +57,7 @@ static ru_status open_stream(rui_driver *d, int64_t at, ru_err *err)
 {
     const ru_job *job = d->t->job;
     const ru_share *share = &d->turn.share;
-    ru_stream_close(d->stream);
-    d->stream = NULL;
+    close_stream(d);
     ru_stream_options so = {
         .seed = (uint64_t)job->train.seed,
         .augment = job->data.augment,
@@ -58,6 +70,7 @@ static ru_status open_stream(rui_driver *d, int64_t at, ru_err *err)
     };
     RU_TRY(ru_stream_open(d->t->train_set, &so, &d->stream, err));
     RU_TRY(open_reads(d, share->n, err));
+    tell_stream(d, d->stream);
     d->stream_next = at;
     d->stream_n = share->n;
     d->stream_stride = share->batch;

@@ -76,6 +76,8 @@ typedef struct rui_exchange_ops {
     /* The run ended before its update because of a value that is not finite: name it. RU_OK: there
      * is none, and the step was run. */
     ru_status (*odd)(void *self, const rui_odd_step *step, ru_err *err);
+    /* The samples come from `s` from now on; NULL: from none. May be NULL. */
+    void (*stream)(void *self, ru_stream *s);
     /* A step is done; may be NULL. */
     void (*stepped)(void *self, const ru_run_report_step *step);
     /* The last evaluation ends the job. True: no further step may be computed. */

@@ -140,6 +140,10 @@ void rui_read_tune_step(rui_read_tune *t, ru_stream *stream, int64_t wait_ns, in
                         ru_decisions *decisions)
 {
     uint32_t n = ru_stream_reads_take(stream, t->ended, RU_READS_KEPT);
+    uint32_t depth = ru_stream_reads_depth(stream);
+    if (depth != t->meter.depth) { /* by order of a leader: it says nothing of the plan's setting */
+        ru_read_meter_begin(&t->meter, t->plan.size_bytes, depth, t->busy_ns);
+    }
     if (rui_read_tune_take(t, t->ended, n, wait_ns, step_ns, decisions)) {
         ru_stream_reads_set(stream, t->plan.size_bytes, t->plan.depth);
     }

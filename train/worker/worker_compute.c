@@ -259,6 +259,26 @@ static void stepped(void *self, const ru_run_report_step *s)
     ru_mutex_unlock(&w->lock);
 }
 
+/* The loop thread looks at the stream's reads, and passes on what the leader says of them. */
+static void stream(void *self, ru_stream *s)
+{
+    rui_worker *w = self;
+    bool reads = s != NULL && ru_stream_reads(s);
+    ru_mutex_lock(&w->lock);
+    if (w->stream != NULL) {
+        ru_stream_reads_sum x;
+        ru_stream_reads_sum_get(w->stream, &x);
+        w->read_sums.bytes += x.bytes;
+        w->read_sums.busy_ns += x.busy_ns;
+        w->read_sums.stall_ns += x.stall_ns;
+    }
+    w->stream = reads ? s : NULL;
+    if (reads && w->read_share > 0) {
+        ru_stream_reads_share(s, w->read_share);
+    }
+    ru_mutex_unlock(&w->lock);
+}
+
 static bool over(void *self, const char *why)
 {
     rui_worker_post(self, &(rui_event){.kind = RUI_EVENT_OVER, .why = why});
@@ -354,6 +374,7 @@ const rui_exchange_ops rui_worker_exchange = {.name = "elastic",
                                               .build = build,
                                               .run = run,
                                               .odd = odd,
+                                              .stream = stream,
                                               .stepped = stepped,
                                               .over = over,
                                               .helpers = &rui_worker_helpers};

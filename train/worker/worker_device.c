@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/log.h"
 #include "train/worker/worker_impl.h"
 
 /* -- commands ---------------------------------------------------------------------------------- */
@@ -83,6 +84,40 @@ static void update(void *self, int64_t number)
     rui_tracing_updated(self, number, ru_clock_now());
 }
 
+/* -- reads of samples ---------------------------------------------------------------------------
+ */
+
+static bool reads(void *self, ru_elastic_reads *into)
+{
+    rui_worker *w = self;
+    ru_stream_reads_sum x = {0};
+    ru_mutex_lock(&w->lock);
+    bool some = w->stream != NULL;
+    if (some) {
+        ru_stream_reads_sum_get(w->stream, &x);
+    }
+    *into = (ru_elastic_reads){.bytes = w->read_sums.bytes + x.bytes,
+                               .busy_ns = w->read_sums.busy_ns + x.busy_ns,
+                               .stall_ns = w->read_sums.stall_ns + x.stall_ns,
+                               .batch_bytes = x.batch_bytes,
+                               .outstanding_bytes = x.outstanding_bytes};
+    ru_mutex_unlock(&w->lock);
+    return some;
+}
+
+static void read_share(void *self, int64_t outstanding_bytes, uint64_t plan)
+{
+    rui_worker *w = self;
+    ru_mutex_lock(&w->lock);
+    w->read_share = outstanding_bytes;
+    if (w->stream != NULL) {
+        ru_stream_reads_share(w->stream, outstanding_bytes);
+    }
+    ru_mutex_unlock(&w->lock);
+    ru_log(RU_LOG_INFO, "data", "read_share", "plan %016llx lets %.3g MB be outstanding",
+           (unsigned long long)plan, 1e-6 * (double)outstanding_bytes);
+}
+
 /* -- state ------------------------------------------------------------------------------------- */
 
 /* A piece on its way; the cookie is its address. */
@@ -160,6 +195,8 @@ ru_elastic_device rui_worker_device(rui_worker *w)
         .state_release = state_release,
         .state_place = state_place,
         .state_placed = state_placed,
+        .reads = reads,
+        .read_share = read_share,
     };
     rui_early_ops(&w->ops);
     if (w->local.shm != NULL) {

@@ -291,6 +291,9 @@ typedef struct rui_worker {
     /* both, under lock */
     ru_mutex lock;
     ru_cond changed;
+    ru_stream *stream;             /* the compute thread's; NULL: none */
+    ru_stream_reads_sum read_sums; /* of streams before it */
+    int64_t read_share;            /* bytes that it may have outstanding; 0: as it likes */
     rui_turn next;
     rui_verdict verdict;
     ru_flag abort;     /* as the verdict, for a look without the lock */
