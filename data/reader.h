@@ -197,6 +197,8 @@ typedef struct ru_stream_reads_sum {
 } ru_stream_reads_sum;
 void ru_stream_reads_sum_get(ru_stream *s, ru_stream_reads_sum *into);
 bool ru_stream_reads(const ru_stream *s); /* are there any? */
+/* What makes them, for people: "io_uring", "threads"; NULL: there are none. */
+const char *ru_stream_reads_by(const ru_stream *s);
 /* Each request is a whole file of its own, whatever `size_bytes` is set. */
 bool ru_stream_reads_files(const ru_stream *s);
 /* Index in the dataset of the sample at a global position. */

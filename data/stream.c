@@ -550,9 +550,6 @@ static ru_status open_fetch(reader *rd, ru_err *err)
     for (uint32_t k = 0; k < 2 && fetches(s) != NULL; k++) {
         RU_TRY(rui_fetch_open(&opt, &rd->fetch[k], err));
     }
-    if (rd == s->readers && rd->fetch[0] != NULL) {
-        ru_log(RU_LOG_INFO, "data", "reads", "files are read by %s", rui_fetch_name(rd->fetch[0]));
-    }
     return RU_OK;
 }
 
@@ -663,6 +660,11 @@ int64_t ru_stream_sample(const ru_stream *s, int64_t position)
 bool ru_stream_reads(const ru_stream *s)
 {
     return s->ended != NULL;
+}
+
+const char *ru_stream_reads_by(const ru_stream *s)
+{
+    return s->ended != NULL ? rui_fetch_name(s->readers[0].fetch[0]) : NULL;
 }
 
 bool ru_stream_reads_files(const ru_stream *s)

@@ -240,7 +240,7 @@ static void take_view(ru_elastic *e, ru_time now, ru_effects *fx)
         return;
     }
     bool first = e->v.n == 0;
-    rui_el_reads_free(e);
+    rui_el_reads_view(e, &v);
     e->v = v;
     if (!e->born) { /* the others count the job's time as its founder does */
         e->born = true;

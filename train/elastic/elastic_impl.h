@@ -113,8 +113,6 @@ typedef struct rui_el_member {
     uint64_t layout;
     char handle[RU_ELASTIC_HANDLE_MAX];
     int64_t part_first, part_n;
-    int64_t compute_ns;       /* of its last step, with samples */
-    rui_el_reads told, taken; /* newest; that of the last decision */
 } rui_el_member;
 
 typedef struct rui_el_view {
@@ -143,6 +141,8 @@ typedef struct rui_el_known {
     ru_node_id node;
     double speed; /* samples/s, moving mean; 0: not measured */
     uint32_t samples;
+    int64_t compute_ns;       /* of its last step with samples; 0: none yet */
+    rui_el_reads told, taken; /* newest; that of the last decision */
 } rui_el_known;
 
 typedef struct rui_el_xfer {
@@ -270,7 +270,7 @@ typedef struct rui_el_lead {
     int64_t longest_now_ns, longest_ns, timed; /* slowest computing: of this step, of all; steps */
     int64_t samples_lost, samples_repeated;
     uint32_t n_probed; /* members that are through with measuring */
-    rui_el_fair fair;  /* of the view */
+    rui_el_fair fair;  /* of these members */
 } rui_el_lead;
 
 /* Epochs and commits. */
@@ -305,7 +305,7 @@ struct ru_elastic {
     bool computed, done_sent;
     int64_t work_ns,
         begun_ns;          /* computed or waited for samples in steps before; this one's begin */
-    bool shared;           /* the leader said how much may be outstanding in this view */
+    bool shared;           /* the leader said how much may be outstanding */
     bool ending, said_end; /* END was heard; END was said by this process */
     int64_t compute_ns;
     ru_status end_status;
@@ -379,8 +379,8 @@ void rui_el_go(ru_elastic *e, const void *body, int64_t size_bytes, ru_time now,
 /* elastic_reads.c */
 void rui_el_reads_tell(ru_elastic *e, ru_time now, ru_effects *fx); /* once a second */
 void rui_el_reads_hear(ru_elastic *e, ru_node_id from, ru_wire_in *w);
-void rui_el_reads_share(ru_elastic *e, ru_wire_in *w); /* the leader's order */
-void rui_el_reads_free(ru_elastic *e);                 /* the view is over: no order any more */
+void rui_el_reads_share(ru_elastic *e, ru_wire_in *w);          /* the leader's order */
+void rui_el_reads_view(ru_elastic *e, const rui_el_view *next); /* comes into force */
 
 /* elastic_step.c */
 void rui_el_step_begin(ru_elastic *e, ru_time now, ru_effects *fx);
@@ -419,6 +419,7 @@ void rui_el_lead_apart(ru_elastic *e, ru_time now, ru_effects *fx);
 void rui_el_lead_redo(ru_elastic *e, ru_node_id from, ru_time now, ru_effects *fx);
 void rui_el_lead_done(ru_elastic *e, ru_node_id from, const rui_el_member *part, int64_t compute_ns,
                       ru_time now, ru_effects *fx);
+rui_el_known *rui_el_lead_known(ru_elastic *e, ru_node_id node, bool make); /* NULL: none */
 /* Put another view in force, now or (not urgent, a step under way) with the next commit. true: it
  * was proposed. */
 bool rui_el_lead_change(ru_elastic *e, bool urgent, ru_time now, ru_effects *fx);

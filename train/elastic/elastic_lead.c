@@ -20,7 +20,7 @@ static rui_el_member *member_of(ru_elastic *e, ru_node_id node)
     return NULL;
 }
 
-static rui_el_known *known_of(ru_elastic *e, ru_node_id node, bool make)
+rui_el_known *rui_el_lead_known(ru_elastic *e, ru_node_id node, bool make)
 {
     for (uint32_t i = 0; i < e->lead.n_known; i++) {
         if (ru_node_is(e->lead.known[i].node, node)) {
@@ -146,7 +146,7 @@ static bool speeds_of(ru_elastic *e, const rui_el_view *v, double *speed, int64_
 {
     bool measured = true;
     for (uint32_t i = 0; i < v->n; i++) {
-        const rui_el_known *k = known_of(e, v->at[i].node, false);
+        const rui_el_known *k = rui_el_lead_known(e, v->at[i].node, false);
         const rui_el_member *m = member_of(e, v->at[i].node);
         bool enough = k != NULL && k->samples >= SPEED_SAMPLES_MIN && !e->opt.equal_shares &&
                       !e->opt.deterministic;
@@ -584,13 +584,14 @@ static void count_samples(ru_elastic *e)
 
 static void measure(ru_elastic *e, const rui_el_member *m, int64_t compute_ns)
 {
-    rui_el_known *k = known_of(e, m->node, true);
+    rui_el_known *k = rui_el_lead_known(e, m->node, true);
     if (k == NULL || compute_ns <= 0 || m->share.n == 0) {
         return;
     }
     double speed = (double)m->share.n * 1e9 / (double)compute_ns;
     k->speed = k->samples == 0 ? speed : k->speed + (speed - k->speed) / 8;
     k->samples++;
+    k->compute_ns = compute_ns;
 }
 
 /* Has a joiner everything after this commit? */
@@ -645,7 +646,6 @@ void rui_el_lead_done(ru_elastic *e, ru_node_id from, const rui_el_member *part,
     m->part_first = part->part_first;
     m->part_n = part->part_n;
     e->progress_ns = now.ns;
-    m->compute_ns = m->share.n > 0 ? compute_ns : 0;
     measure(e, m, compute_ns);
     e->lead.longest_now_ns =
         compute_ns > e->lead.longest_now_ns ? compute_ns : e->lead.longest_now_ns;

@@ -5,8 +5,9 @@
  *
  * Members tell by a timer, not with DONE: who waits for its samples has no DONE to tell with, and
  * the others, which wait for its gradients, have none either. What they tell is counted from some
- * beginning, so that a lost message loses nothing; two of them are a window. An order holds for the
- * view. A member whose samples are in memory tells nothing, and nobody asks the policy then.
+ * beginning, so that a lost message loses nothing; two of them are a window. An order holds while
+ * the members stay. A member whose samples are in memory tells nothing, and nobody asks the policy
+ * then.
  *
  * Source: hashemi-2020 (unfair delivery and its repair by outstanding bytes). */
 #include <math.h>
@@ -31,16 +32,6 @@ static int64_t take(ru_wire_in *w)
     return w->bad ? 0 : (int64_t)v;
 }
 
-static rui_el_member *member_of(ru_elastic *e, ru_node_id node)
-{
-    for (uint32_t i = 0; i < e->v.n; i++) {
-        if (ru_node_is(e->v.at[i].node, node)) {
-            return &e->v.at[i];
-        }
-    }
-    return NULL;
-}
-
 /* -- orders ------------------------------------------------------------------------------------ */
 
 static void obey(ru_elastic *e, int64_t outstanding_bytes, uint64_t plan)
@@ -58,8 +49,15 @@ void rui_el_reads_share(ru_elastic *e, ru_wire_in *w)
     }
 }
 
-void rui_el_reads_free(ru_elastic *e)
+void rui_el_reads_view(ru_elastic *e, const rui_el_view *next)
 {
+    bool same = e->v.n == next->n;
+    for (uint32_t i = 0; same && i < next->n; i++) {
+        same = ru_node_is(e->v.at[i].node, next->at[i].node);
+    }
+    if (same) {
+        return;
+    }
     if (e->shared) {
         obey(e, 0, 0);
     }
@@ -91,7 +89,7 @@ static bool reads(const rui_el_member *m)
 }
 
 /* Has everybody told of a window? *longest_ns: of computing a step, 0: somebody has not yet. */
-static bool window_is_full(const ru_elastic *e, int64_t *longest_ns)
+static bool window_is_full(ru_elastic *e, int64_t *longest_ns)
 {
     uint32_t n = 0;
     bool computed = true;
@@ -101,11 +99,12 @@ static bool window_is_full(const ru_elastic *e, int64_t *longest_ns)
         if (!reads(m)) {
             continue;
         }
-        if (m->told.at_ns - m->taken.at_ns < WINDOW_NS) {
+        const rui_el_known *k = rui_el_lead_known(e, m->node, false);
+        if (k == NULL || k->told.at_ns - k->taken.at_ns < WINDOW_NS) {
             return false;
         }
-        computed = computed && m->compute_ns > 0;
-        *longest_ns = m->compute_ns > *longest_ns ? m->compute_ns : *longest_ns;
+        computed = computed && k->compute_ns > 0;
+        *longest_ns = k->compute_ns > *longest_ns ? k->compute_ns : *longest_ns;
         n++;
     }
     *longest_ns = computed ? *longest_ns : 0;
@@ -132,7 +131,7 @@ static void need_of_best(ru_read_share_policy_worker *w, uint32_t n)
 
 /* What the members told since the last decision, as rates and parts of a second. False: nothing
  * that could be compared. */
-static bool worker_of(const rui_el_member *m, int64_t longest_ns, ru_read_share_policy_worker *w,
+static bool worker_of(const rui_el_known *m, int64_t longest_ns, ru_read_share_policy_worker *w,
                       double *mb_per_s, double *busy)
 {
     const rui_el_reads *a = &m->taken, *b = &m->told;
@@ -161,17 +160,18 @@ static bool question(ru_elastic *e, int64_t longest_ns, ru_arena *arena,
     bool usable = true;
     double all = 0, first = 1;
     for (uint32_t i = 0; i < e->v.n; i++) {
-        rui_el_member *m = &e->v.at[i];
+        const rui_el_member *m = &e->v.at[i];
         if (!reads(m)) {
             continue;
         }
+        rui_el_known *k = rui_el_lead_known(e, m->node, false); /* it told */
         double mb_per_s, busy;
         snprintf(name[n], sizeof name[n], "worker %u", m->number);
         w[n].name = name[n];
-        usable = worker_of(m, longest_ns, &w[n], &mb_per_s, &busy) && usable;
+        usable = worker_of(k, longest_ns, &w[n], &mb_per_s, &busy) && usable;
         all += mb_per_s;
         first = fmin(first, w[n].late_s);
-        m->taken = m->told;
+        k->taken = k->told;
         n++;
     }
     for (uint32_t i = 0; i < n; i++) {
@@ -257,8 +257,12 @@ static void look(ru_elastic *e, ru_time now, ru_effects *fx)
 
 /* -- what members tell ------------------------------------------------------------------------- */
 
-static void keep(rui_el_member *m, const rui_el_reads *told)
+static void keep(ru_elastic *e, ru_node_id from, const rui_el_reads *told)
 {
+    rui_el_known *m = rui_el_lead_known(e, from, true);
+    if (m == NULL) {
+        return;
+    }
     if (told->at_ns < m->told.at_ns || told->r.bytes < m->told.r.bytes) {
         m->taken = (rui_el_reads){0}; /* it began anew */
     }
@@ -276,9 +280,11 @@ void rui_el_reads_hear(ru_elastic *e, ru_node_id from, ru_wire_in *w)
     told.r.stall_ns = take(w);
     told.r.batch_bytes = take(w);
     told.r.outstanding_bytes = take(w);
-    rui_el_member *m = member_of(e, from);
-    if (!w->bad && m != NULL) {
-        keep(m, &told);
+    for (uint32_t i = 0; !w->bad && i < e->v.n; i++) {
+        if (ru_node_is(e->v.at[i].node, from)) {
+            keep(e, from, &told);
+            return;
+        }
     }
 }
 
@@ -293,7 +299,7 @@ void rui_el_reads_tell(ru_elastic *e, ru_time now, ru_effects *fx)
     bool works = e->phase == RUI_EL_STEP && !e->computed;
     told.work_ns += works ? now.ns - e->begun_ns : 0;
     if (rui_el_leads(e)) {
-        keep(&e->v.at[e->v.me], &told);
+        keep(e, e->opt.self, &told);
         look(e, now, fx);
         return;
     }

@@ -40,6 +40,9 @@ static ru_status open_reads(rui_driver *d, int64_t batch, ru_err *err)
         return RU_OK;
     }
     if (d->reads == NULL) {
+        const char *by = ru_stream_reads_by(d->stream);
+        ru_log(RU_LOG_INFO, "data", "reads", "files are read by %s%s", by,
+               strcmp(by, "threads") == 0 ? ", because this system does not allow io_uring" : "");
         d->reads = RU_NEW(t->arena, rui_read_tune, 1);
     }
     if (d->reads == NULL) {
