@@ -175,6 +175,35 @@ static ru_status append(const ru_decisions *d, const entry *e, const ru_policy_a
     return put_line(d, "installed.jsonl", &t, scratch, err);
 }
 
+static entry *entry_at(ru_decisions *d, uint32_t k)
+{
+    return &d->at[(d->first + k) % RU_DECISIONS_MAX];
+}
+
+static void move(entry *to, const entry *from)
+{
+    *to = *from;
+    to->plan.predicted.at = to->predicted;
+    to->plan.measured.at = to->measured;
+}
+
+/* The oldest goes whose policy has a newer plan: policies that plan often do not push out others.
+ */
+static void make_room(ru_decisions *d)
+{
+    uint32_t k = 0;
+    while (newest(d, entry_at(d, k)->policy) == entry_at(d, k)) {
+        k++;
+    }
+    entry gone = *entry_at(d, k);
+    for (; k > 0; k--) {
+        move(entry_at(d, k), entry_at(d, k - 1));
+    }
+    move(entry_at(d, 0), &gone);
+    d->first = (d->first + 1) % RU_DECISIONS_MAX;
+    d->n--;
+}
+
 static ru_status add(ru_decisions *d, const ru_policy *policy, const void *in, bool many,
                      ru_arena *out, ru_arena *scratch, ru_err *err)
 {
@@ -190,11 +219,10 @@ static ru_status add(ru_decisions *d, const ru_policy *policy, const void *in, b
     }
     ru_policy_answer a;
     RU_TRY(ru_policy_run(policy, in, &tools, &a, err));
-    entry *e = &d->at[(d->first + d->n) % RU_DECISIONS_MAX];
-    if (d->n == RU_DECISIONS_MAX) { /* the oldest makes room */
-        d->first = (d->first + 1) % RU_DECISIONS_MAX;
-        d->n--;
+    if (d->n == RU_DECISIONS_MAX) {
+        make_room(d);
     }
+    entry *e = entry_at(d, d->n);
     ru_arena_fini(&e->arena);
     memset(e, 0, sizeof *e);
     ru_arena_init(&e->arena, 0);

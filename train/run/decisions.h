@@ -4,7 +4,7 @@
  * when it is installed, and each measured figure to OUT/plans/measured.jsonl (rubato.measured/1),
  * so that a killed run has them too and others can watch them.
  *
- * The newest RU_DECISIONS_MAX plans are kept.
+ * The newest RU_DECISIONS_MAX plans are kept, and of each policy the newest one.
  *
  * Thread: any; a lock inside. */
 #ifndef RU_TRAIN_RUN_DECISIONS_H

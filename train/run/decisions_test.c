@@ -10,6 +10,7 @@
 
 #include "env/file.h"
 #include "plan/join.h"
+#include "plan/read_share_policy.h"
 #include "store/world_file.h"
 #include "test/test.h"
 
@@ -118,6 +119,10 @@ static void test_the_newest_are_kept(void **state)
     (void)state;
     fixture f;
     begin(&f);
+    const ru_read_share_policy_worker worker = {"one", 1, 1, 1, 0, 0};
+    const ru_read_share_policy_in alone = {.workers = {.at = (void *)(uintptr_t)&worker, .n = 1},
+                                           .seconds = 1};
+    ru_decisions_add(f.d, &ru_policy_read_share, &alone, false);
     for (int64_t k = 1; k <= RU_DECISIONS_MAX + 3; k++) {
         ru_join_in in = {.piece_bytes = k, .part = 0.1};
         ru_decisions_add(f.d, &ru_policy_join, &in, false);
@@ -128,7 +133,10 @@ static void test_the_newest_are_kept(void **state)
     ru_decisions_measured(f.d, &ru_policy_mem, "arena_bytes", RU_NAN, 4); /* no such plan */
     ru_world w = world_of(&f);
     assert_int_equal(w.plans.n, RU_DECISIONS_MAX);
-    assert_non_null(strstr(w.plans.at[0].input, "\"piece_bytes\":4,"));
+    assert_string_equal(w.plans.at[0].policy, "read-share"); /* not pushed out by the others */
+    assert_string_equal(w.plans.at[0].predicted.at[1].key, "jain_ratio");
+    assert_true(w.plans.at[0].predicted.at[1].value == 1);
+    assert_non_null(strstr(w.plans.at[1].input, "\"piece_bytes\":5,"));
     const ru_world_plan *last = &w.plans.at[w.plans.n - 1];
     assert_int_equal(last->measured.n, 2);
     assert_true(last->measured.at[1].value == 4 &&
