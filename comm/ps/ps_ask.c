@@ -54,6 +54,7 @@ static void ask_send(ru_ps *ps, uint32_t i, ru_time now, ru_effects *fx)
     a->head.epoch = ps->epoch;
     a->head.ask = i;
     a->head.serial = a->serial;
+    a->head.hops = a->what == RUI_PS_UPDATE ? ps->fence : 0;
     if (!ru_pull_send(ps->pull, a->to, a->what, &a->head, sizeof a->head, a->body, a->body_bytes,
                       false, i, now, fx)) {
         a->reading++;

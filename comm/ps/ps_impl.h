@@ -54,7 +54,7 @@ typedef struct rui_ps_head {
     uint32_t part;
     uint32_t ask, serial; /* place and number of the request at the client */
     uint32_t n_runs;
-    uint64_t hops; /* MOVED, and its answers */
+    uint64_t hops; /* MOVED, and its answers; UPDATE: the last fence that its sender knows */
 } rui_ps_head;
 
 /* -- ps_place.c -----------------------------------------------------------------------------------
