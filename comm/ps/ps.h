@@ -58,8 +58,8 @@ typedef struct ru_ps_tag {
     /* Work of the executor's step may be divided: each part is an update of its own, sent from
      * anywhere before the executor's. 0: the executor's own; else a number of the part in its step.
      * Rows that rotate are not divided. */
-    uint32_t part;
-    uint32_t flow; /* of this process: whose `flushed` it is; one update at a time */
+    uint32_t part, part2; /* part2: it is of two parts; 0: not so */
+    uint32_t flow;        /* of this process: whose `flushed` it is; one update at a time */
 } ru_ps_tag;
 
 typedef struct ru_ps_user {

@@ -326,6 +326,7 @@ static void ask_update(ru_ps *ps, ru_ps_tag tag, uint32_t shard, const float *ch
                             .executor = tag.executor,
                             .step = tag.step,
                             .part = tag.part,
+                            .part2 = tag.part2,
                             .need = ps->closed,
                             .n_runs = n};
     a->body_bytes = n * (int64_t)sizeof(rui_ps_run) + 4 * floats;

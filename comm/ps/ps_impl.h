@@ -51,7 +51,7 @@ typedef struct rui_ps_head {
     uint32_t shard;
     uint32_t need;           /* GET; ROWS, UPDATE: clocks that are closed, at the sender */
     uint32_t executor, step; /* UPDATE */
-    uint32_t part;
+    uint32_t part, part2;
     uint32_t ask, serial; /* place and number of the request at the client */
     uint32_t n_runs;
     uint64_t hops; /* MOVED, and its answers; UPDATE: the last fence that its sender knows */

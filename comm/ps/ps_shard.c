@@ -100,7 +100,7 @@ static void merge(ru_ps *ps, uint32_t s, uint32_t clock, const void *body, uint3
 {
     const rui_ps_place *p = &ps->place;
     const rui_ps_run *run = body;
-    const float *change = (const float *)(const void *)(run + n_runs);
+    const float *change = n_runs > 0 ? (const float *)(const void *)(run + n_runs) : NULL;
     for (uint32_t k = 0; k < n_runs; k++) {
         uint32_t t = rui_ps_table_of(p, run[k].row), width = p->table[t].width;
         float *at = rui_ps_row(ps, s, t, run[k].row);
@@ -127,7 +127,8 @@ static void merge_sum(ru_ps *ps, uint32_t s, const rui_ps_held *from, const rui_
     for (uint32_t pass = 0; pass < 2; pass++) {
         for (const rui_ps_held *h = from; h != end; h = h->next) {
             const rui_ps_run *run = h->body;
-            const float *change = (const float *)(const void *)(run + h->n_runs);
+            const float *change =
+                h->n_runs > 0 ? (const float *)(const void *)(run + h->n_runs) : NULL;
             for (uint32_t k = 0; k < h->n_runs; k++) {
                 uint32_t t = rui_ps_table_of(p, run[k].row), width = p->table[t].width;
                 float *at = rui_ps_row(ps, s, t, run[k].row);
@@ -204,7 +205,8 @@ static bool part_taken(const ru_ps *ps, uint32_t s, const rui_ps_head *h)
     const rui_ps_shard *x = &ps->shard[s];
     bool taken = h->step / ps->opt.rounds < x->closed;
     for (const rui_ps_held *k = x->held; k != NULL && !taken; k = k->next) {
-        taken = k->executor == h->executor && k->step == h->step && k->part == h->part;
+        taken = k->executor == h->executor && k->step == h->step && k->part != 0 &&
+                (k->part == h->part || k->part == h->part2);
     }
     return taken;
 }
@@ -225,6 +227,16 @@ static void hold(ru_ps *ps, uint32_t s, const rui_ps_head *h, uint32_t n_runs, v
                        .body = body};
     x->held = n;
     x->unsorted = true;
+}
+
+/* A part whose changes are merged, or are with another part's: known until its clock closes. */
+static void remember(ru_ps *ps, uint32_t s, const rui_ps_head *h, uint32_t part)
+{
+    rui_ps_head only = *h;
+    only.part = part;
+    if (part != 0) {
+        hold(ps, s, &only, 0, NULL, 0);
+    }
 }
 
 /* Rows that rotate: their holder's values replace them, and the step is over. */
@@ -267,13 +279,13 @@ bool rui_ps_shard_update(ru_ps *ps, uint32_t s, const rui_ps_head *h, void *body
     }
     if (!ps->opt.ordered) {
         merge(ps, s, x->closed, body, h->n_runs);
-        if (h->part != 0) {
-            hold(ps, s, h, 0, NULL, 0); /* so that it is known until its clock closes */
-        }
+        remember(ps, s, h, h->part);
+        remember(ps, s, h, h->part2);
         return true;
     }
     RU_CHECK(h->step / ps->opt.rounds >=
              x->closed); /* a clock closes when all its updates are acknowledged */
+    remember(ps, s, h, h->part2);
     hold(ps, s, h, h->n_runs, body, body_bytes);
     *taken = true;
     return true;

@@ -1,7 +1,10 @@
 /* Slices of other executors: their data are opened here, rows fetched as for an own task, changes
  * sent as parts of the owner's step.
  *
- *   data open -> rows here -> parts run -> all done: changes to the shards -> acknowledged */
+ *   data open -> rows here -> parts run -> all done: changes to the shards -> acknowledged
+ *
+ * Rows are read once for all slices of an owner's clock, and changes of slices that follow each
+ * other go together: otherwise they cost as much as the work that they are of. */
 #include <string.h>
 
 #include "train/app/call.h"
@@ -28,6 +31,8 @@ void rui_help_came(ru_engine *e, rui_helpee *h, const ru_tasks_range *r, void *b
     *b = (rui_slice_bytes){*r, bytes, n};
 }
 
+static void send_batch(ru_engine *e, uint32_t k, ru_time now, ru_effects *fx);
+
 /* -- before --------------------------------------------------------------------------------------
  */
 
@@ -47,24 +52,41 @@ static bool open_locals(ru_engine *e, rui_helpee *h)
     return true;
 }
 
+/* Rows are here. */
 static void begin(ru_engine *e, uint32_t k, ru_time now, ru_effects *fx)
 {
     rui_slice *s = slice_of(e, k);
     rui_helpee *h = rui_slice_helpee(e, k, s->of.owner);
     const rui_slice_bytes *came = &h->came[s->of.seq % RUI_SLICE_SLOTS];
+    if (!open_locals(e, h)) {
+        no_memory(e, now, fx);
+        return;
+    }
+    if (came->range.seq == s->of.seq) { /* else it counts for nothing any more */
+        (void)rui_slice_local(e, &s->of, h->local, came->bytes, false);
+    }
+    s->slice.result = (ru_app_result){0};
+    rui_slice_run(e, k, &s->slice, &s->pending, now, fx);
+}
+
+static void place(ru_engine *e, uint32_t k, ru_time now, ru_effects *fx)
+{
+    rui_slice *s = slice_of(e, k);
     int64_t floats = rui_task_floats(e, &s->slice);
     if (floats > s->buffer_floats) {
         ru_bufs_put(e->bufs, s->buffer);
         s->buffer = ru_bufs_get(e->bufs, floats * 4);
         s->buffer_floats = s->buffer == NULL ? 0 : floats;
     }
-    if (s->buffer == NULL || !open_locals(e, h)) {
+    if (s->buffer == NULL || !open_locals(e, rui_slice_helpee(e, k, s->of.owner))) {
         no_memory(e, now, fx);
         return;
     }
-    (void)rui_slice_local(e, &s->of, h->local, came->bytes, false);
     rui_task_place(e, &s->slice, s->buffer);
-    rui_slice_run(e, k, &s->slice, &s->pending, now, fx);
+    s->rows_read = s->of.seq != RUI_SLICE_VOID; /* its changes are not for others */
+    s->whose = s->of.owner;
+    s->clock = s->of.clock;
+    begin(e, k, now, fx);
 }
 
 /* Data are open: which rows, as of which clock. */
@@ -77,7 +99,6 @@ static void fetch(ru_engine *e, uint32_t k, ru_time now, ru_effects *fx)
     uint32_t clock = s->of.clock, slack = e->driver_slack, need = clock > slack ? clock - slack : 0;
     *t = (ru_engine_task){.executor = k, .state = h->state, .local = h->local};
     t->task = ru_app_task_of(e->opt.shape, h->id, clock, 0, x->rows);
-    rui_slice_items(e, &s->of, &t->task.lo, &t->task.hi);
     if (e->opt.ops->drive != NULL) {
         RU_CHECK(e->args_clock == clock); /* its owner has begun it, and it is not closed */
         t->task.args = e->args;
@@ -98,14 +119,14 @@ static void fetch(ru_engine *e, uint32_t k, ru_time now, ru_effects *fx)
     need = e->closed > need ? e->closed : need;
     if (ru_ps_fetch(e->ps, e->n_execs + 1 + k, need < clock ? need : clock, clock,
                     e->opt.driver == RU_ENGINE_ASYNC, s->rows, s->n_rows, now, fx)) {
-        begin(e, k, now, fx);
+        place(e, k, now, fx);
     }
 }
 
 void rui_help_fetched(ru_engine *e, uint32_t k, ru_time now, ru_effects *fx)
 {
     RU_CHECK(slice_of(e, k)->of.seq != 0);
-    begin(e, k, now, fx);
+    place(e, k, now, fx);
 }
 
 void rui_help_work(ru_engine *e, uint32_t k, const ru_tasks_range *r, ru_time now, ru_effects *fx)
@@ -120,7 +141,14 @@ void rui_help_work(ru_engine *e, uint32_t k, const ru_tasks_range *r, ru_time no
         return;
     }
     s->of = *whole;
-    if (h->state != NULL) {
+    bool same = s->rows_read && s->whose == r->owner && s->clock == r->clock;
+    if (!same) {
+        send_batch(e, k, now, fx);
+        s->rows_read = false;
+    }
+    if (same) {
+        begin(e, k, now, fx);
+    } else if (h->state != NULL) {
         fetch(e, k, now, fx);
     } else if (!h->opens) {
         h->opens = true;
@@ -143,17 +171,18 @@ void rui_help_opened(ru_engine *e, uint32_t helper, uint32_t owner, void *state,
 /* -- after ---------------------------------------------------------------------------------------
  */
 
-/* The changes of the first slice of the list. Its clock is open until its owner knows that they are
- * there. */
+/* The changes of the first ones of the list. Their clock is open until its owner knows that they
+ * are there. */
 static void send(ru_engine *e, uint32_t k, ru_time now, ru_effects *fx)
 {
     const rui_slice_flush *f = slice_of(e, k)->flush;
     if (f == NULL) {
         return;
     }
-    const ru_ps_tag tag = {.executor = f->range.owner,
-                           .step = f->range.clock,
-                           .part = f->range.lo + 1,
+    const ru_ps_tag tag = {.executor = f->range[0].owner,
+                           .step = f->range[0].clock,
+                           .part = f->range[0].lo + 1,
+                           .part2 = f->n_ranges > 1 ? f->range[1].lo + 1 : 0,
                            .flow = e->n_execs + k};
     if (ru_ps_update(e->ps, tag, 0, f->rows, f->n, f->change, now, fx)) {
         rui_help_flushed(e, k, now, fx);
@@ -175,23 +204,30 @@ void rui_help_flushed(ru_engine *e, uint32_t k, ru_time now, ru_effects *fx)
         rui_engine_ready(e, false, now, fx); /* it was sent again to a shard that is rebuilt */
         return;
     }
-    const ru_tasks_event ev = {.kind = RU_TASKS_FLUSHED, .range = f->range};
+    const rui_slice_flush done = *f;
     s->flush = f->next;
     s->flush_last = s->flush == NULL ? NULL : s->flush_last;
     flush_free(e, f);
     send(e, k, now, fx);
-    rui_slice_step(e, k, &ev, now, fx);
+    for (uint32_t i = 0; i < done.n_ranges; i++) {
+        const ru_tasks_event ev = {.kind = RU_TASKS_FLUSHED, .range = done.range[i]};
+        rui_slice_step(e, k, &ev, now, fx);
+    }
 }
 
 /* Changes of slices of lost owners are not sent any more: those under way are withdrawn. */
 void rui_help_forget(ru_engine *e, uint32_t k, ru_time now, ru_effects *fx)
 {
     rui_slice *s = slice_of(e, k);
-    bool first = s->flush != NULL && e->lost[s->flush->range.owner];
+    bool first = s->flush != NULL && e->lost[s->flush->range[0].owner];
+    if (s->rows_read && e->lost[s->whose]) {
+        s->rows_read = false;
+        s->n_batch = 0;
+    }
     s->flush_last = NULL;
     for (rui_slice_flush **at = &s->flush; *at != NULL;) {
         rui_slice_flush *f = *at;
-        if (e->lost[f->range.owner]) {
+        if (e->lost[f->range[0].owner]) {
             *at = f->next;
             flush_free(e, f);
         } else {
@@ -204,32 +240,72 @@ void rui_help_forget(ru_engine *e, uint32_t k, ru_time now, ru_effects *fx)
     }
 }
 
-void rui_help_flush(ru_engine *e, uint32_t k, const ru_tasks_range *r, ru_time now, ru_effects *fx)
+/* Rows that no slice changed are not sent: those that the whole clock uses were read. */
+static bool leave_out(ru_engine *e, rui_slice_flush *f)
+{
+    int64_t rows = 0;
+    for (uint32_t i = 0; i < f->n; i++) {
+        rows += f->rows[i].n;
+    }
+    ru_ps_rows *kept = ru_bufs_get(e->bufs, (rows + 1) * (int64_t)sizeof *kept);
+    const float *from = f->change;
+    float *to = f->change;
+    uint32_t n = 0;
+    for (uint32_t i = 0; kept != NULL && i < f->n; i++) {
+        uint32_t width = e->opt.shape->table[f->rows[i].table].width, own = n;
+        for (uint32_t r = 0; r < f->rows[i].n; r++, from += width) {
+            bool any = false;
+            for (uint32_t j = 0; j < width; j++) {
+                any = any || from[j] != 0;
+            }
+            if (!any) {
+                continue;
+            }
+            memmove(to, from, (size_t)width * sizeof *to);
+            to += width;
+            ru_ps_rows *last = n > own ? &kept[n - 1] : NULL;
+            uint32_t row = f->rows[i].first + r;
+            if (last != NULL && last->first + last->n == row) {
+                last->n++;
+            } else {
+                kept[n++] = (ru_ps_rows){f->rows[i].table, row, 1};
+            }
+        }
+    }
+    ru_bufs_put(e->bufs, f->rows);
+    f->rows = kept;
+    f->n = n;
+    return kept != NULL;
+}
+
+static void send_batch(ru_engine *e, uint32_t k, ru_time now, ru_effects *fx)
 {
     rui_slice *s = slice_of(e, k);
-    rui_helpee *h = rui_slice_helpee(e, k, r->owner);
     ru_engine_task *t = &s->slice;
-    rui_slice_bytes *made = &h->made[r->seq % RUI_SLICE_SLOTS];
-    RU_CHECK(s->of.owner == r->owner && s->of.seq == r->seq);
+    if (s->n_batch == 0) {
+        return;
+    }
     t->status = rui_task_check(e->opt.shape, t);
     if (!rui_task_fine(e, t, now, fx)) {
         return;
     }
-    int64_t local = rui_slice_local(e, r, NULL, NULL, true), sums = sizeof t->result.sums;
-    ru_bufs_put(e->bufs, made->bytes);
-    *made = (rui_slice_bytes){*r, ru_bufs_need(e->bufs, sums + local), sums + local};
     rui_slice_flush *f = ru_bufs_need(e->bufs, sizeof *f);
-    RU_CHECK(made->bytes != NULL && f != NULL);
-    memcpy(made->bytes, t->result.sums, (size_t)sums);
-    (void)rui_slice_local(e, r, h->local, (uint8_t *)made->bytes + sums, true);
-    *f = (rui_slice_flush){.range = *r};
+    RU_CHECK(f != NULL);
+    *f = (rui_slice_flush){.n_ranges = s->n_batch};
+    memcpy(f->range, s->batch, sizeof s->batch);
+    s->n_batch = 0;
     uint32_t cap = 0;
-    if (!rui_task_changes(e, t, &f->rows, &f->n, &cap, &f->change)) {
+    if (!rui_task_changes(e, t, &f->rows, &f->n, &cap, &f->change) || !leave_out(e, f)) {
         flush_free(e, f);
         no_memory(e, now, fx);
         return;
     }
-    s->of = (ru_tasks_range){0};
+    for (uint32_t w = 0; w < t->n_wants; w++) {
+        if (t->delta[w] != NULL) {
+            size_t width = e->opt.shape->table[t->want[w].table].width;
+            memset(t->delta[w], 0, (size_t)t->want[w].rows * width * sizeof(float));
+        }
+    }
     if (s->flush != NULL) {
         s->flush_last->next = f;
         s->flush_last = f;
@@ -237,6 +313,33 @@ void rui_help_flush(ru_engine *e, uint32_t k, const ru_tasks_range *r, ru_time n
     }
     s->flush = s->flush_last = f;
     send(e, k, now, fx);
+}
+
+void rui_help_look(ru_engine *e, uint32_t k, ru_time now, ru_effects *fx)
+{
+    const rui_slice *s = slice_of(e, k);
+    if (s->n_batch == RUI_SLICE_SLOTS ||
+        (s->n_batch > 0 && !ru_tasks_more(s->machine, s->whose, s->clock))) {
+        send_batch(e, k, now, fx);
+    }
+}
+
+/* The slice is done: its figures and local rows are kept for its owner. */
+void rui_help_flush(ru_engine *e, uint32_t k, const ru_tasks_range *r)
+{
+    rui_slice *s = slice_of(e, k);
+    rui_helpee *h = rui_slice_helpee(e, k, r->owner);
+    const ru_engine_task *t = &s->slice;
+    rui_slice_bytes *made = &h->made[r->seq % RUI_SLICE_SLOTS];
+    RU_CHECK(s->of.owner == r->owner && s->of.seq == r->seq && s->n_batch < RUI_SLICE_SLOTS);
+    int64_t local = rui_slice_local(e, r, NULL, NULL, true), sums = sizeof t->result.sums;
+    ru_bufs_put(e->bufs, made->bytes);
+    *made = (rui_slice_bytes){*r, ru_bufs_need(e->bufs, sums + local), sums + local};
+    RU_CHECK(made->bytes != NULL);
+    memcpy(made->bytes, t->result.sums, (size_t)sums);
+    (void)rui_slice_local(e, r, h->local, (uint8_t *)made->bytes + sums, true);
+    s->batch[s->n_batch++] = *r;
+    s->of = (ru_tasks_range){0};
 }
 
 /* -- the end -------------------------------------------------------------------------------------
@@ -253,6 +356,8 @@ void rui_help_drop(ru_engine *e, uint32_t k)
     }
     s->flush_last = NULL;
     s->of = (ru_tasks_range){0};
+    s->rows_read = false;
+    s->n_batch = 0;
     for (uint32_t i = 0; i < s->n_helpees; i++) {
         for (uint32_t j = 0; j < RUI_SLICE_SLOTS; j++) {
             rui_helpee *h = &s->helpee[i];

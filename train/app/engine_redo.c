@@ -320,7 +320,7 @@ static void forget(ru_engine *e, uint32_t k, uint32_t owner)
         h->came[j] = h->made[j] = (rui_slice_bytes){0};
     }
     if (s->of.seq != 0 && s->of.owner == owner) {
-        s->of.seq = UINT32_MAX; /* what is under way of it ends, and counts for nothing */
+        s->of.seq = RUI_SLICE_VOID; /* what is under way of it ends, and counts for nothing */
     }
 }
 

@@ -402,7 +402,7 @@ static void perform(ru_engine *e, uint32_t k, const ru_tasks_effect *f, ru_time 
         }
         break;
     case RU_TASKS_FLUSH:
-        rui_help_flush(e, k, &f->range, now, fx);
+        rui_help_flush(e, k, &f->range);
         break;
     case RU_TASKS_CLOSE:
         close_clock(e, k, f, now, fx);
@@ -447,6 +447,9 @@ void rui_slice_step(ru_engine *e, uint32_t k, const ru_tasks_event *ev, ru_time 
         int64_t wake_ns = l->out->wake_ns;
         for (uint32_t i = 0; i < l->out->n && !e->ended; i++) {
             perform(e, of, &l->out->at[i], now, fx);
+        }
+        if (!e->ended) {
+            rui_help_look(e, of, now, fx);
         }
         wake_at(e, of, wake_ns, now, fx);
     }

@@ -18,6 +18,7 @@ enum {
     RUI_SLICE_EVENTS_MAX = 64,
 };
 
+#define RUI_SLICE_VOID   UINT32_MAX /* number of a slice whose owner begins anew */
 #define RUI_SLICE_RTT_NS INT64_C(2000000)
 #define RUI_SLICE_TAIL   1.0 /* of an executor's items its helpers can take: all read the data */
 
@@ -46,10 +47,11 @@ typedef struct rui_slice_done {
     double sums[RU_APP_SUMS_MAX];
 } rui_slice_done;
 
-/* Changes of a slice that wait until those of the one before are acknowledged. Owner: buffers. */
+/* Changes of slices that wait until those before are acknowledged. Owner: buffers. */
 typedef struct rui_slice_flush {
     struct rui_slice_flush *next;
-    ru_tasks_range range;
+    ru_tasks_range range[RUI_SLICE_SLOTS]; /* the first n_ranges: slices of one owner */
+    uint32_t n_ranges;
     ru_ps_rows *rows;
     uint32_t n;
     float *change;
@@ -101,8 +103,14 @@ typedef struct rui_slice {
     ru_engine_slices slices;                /* of the clock under way */
     ru_engine_slices *past;                 /* [window] of clocks that are done */
     uint32_t grant[RU_REASSIGN_GROUP_MAX], expect[RU_REASSIGN_GROUP_MAX]; /* by helpers, helpees */
-    ru_engine_task work;    /* part of the executor's task, or of `slice` */
-    ru_engine_task slice;   /* of another executor: rows and changes of all of it */
+    ru_engine_task work; /* part of the executor's task, or of `slice` */
+    /* A clock of another executor: rows that all of it uses, read once, and changes of its slices
+     * that are done here, in `batch`, and not sent yet. */
+    ru_engine_task slice;
+    bool rows_read;
+    uint32_t whose, clock; /* rows_read: of which executor and clock */
+    ru_tasks_range batch[RUI_SLICE_SLOTS];
+    uint32_t n_batch;
     ru_tasks_range of;      /* the slice; seq 0: none */
     ru_tasks_range pending; /* part of it that begins when data and rows are here */
     ru_ps_rows *rows;       /* of the slice; a buffer */
@@ -172,9 +180,11 @@ rui_helpee *rui_slice_helpee(const ru_engine *e, uint32_t k, uint32_t owner);
 
 /* engine_help.c */
 void rui_help_work(ru_engine *e, uint32_t k, const ru_tasks_range *r, ru_time now, ru_effects *fx);
-void rui_help_flush(ru_engine *e, uint32_t k, const ru_tasks_range *r, ru_time now, ru_effects *fx);
+void rui_help_flush(ru_engine *e, uint32_t k, const ru_tasks_range *r);
 /* The slice's local rows came. Takes the buffer. */
 void rui_help_came(ru_engine *e, rui_helpee *h, const ru_tasks_range *r, void *bytes, int64_t n);
+/* Send the changes of slices that are done, unless more of the same owner follow now. */
+void rui_help_look(ru_engine *e, uint32_t k, ru_time now, ru_effects *fx);
 void rui_help_drop(ru_engine *e, uint32_t k); /* all that is of a slice */
 void rui_help_close(ru_engine *e, uint32_t k);
 void rui_help_forget(ru_engine *e, uint32_t k, ru_time now, ru_effects *fx);

@@ -19,7 +19,8 @@ void rui_tasks_send(ru_tasks *t, uint32_t to, ru_tasks_kind kind, const ru_tasks
     e->msg = (ru_tasks_msg){.kind = kind,
                             .idle = t->idle_ns >= 0,
                             .progress_ppm = rui_tasks_progress(t),
-                            .item_ns = t->item_ns};
+                            .item_ns = t->item_ns,
+                            .share = rui_tasks_share(t)};
     if (range != NULL) {
         e->msg.range = *range;
     }
@@ -45,19 +46,27 @@ uint32_t rui_tasks_mine(const ru_tasks *t)
     return n;
 }
 
-/* What is left of the share of this clock that the policy plans for this worker. */
-int64_t rui_tasks_progress(const ru_tasks *t)
+uint32_t rui_tasks_share(const ru_tasks *t)
 {
-    int64_t share = t->opt.items, rest = (int64_t)rui_tasks_mine(t) + rui_tasks_taken_on(t);
+    int64_t share = t->opt.items;
     for (uint32_t i = 0; i < t->opt.n_helpers; i++) {
         share -= t->helper[i].grant;
-        rest -= t->open ? t->helper[i].left : 0;
     }
     for (uint32_t i = 0; i < t->opt.n_helpees; i++) {
         share += t->helpee[i].grant;
+    }
+    return share < 1 ? 1 : share > RU_REASSIGN_ITEMS_MAX ? RU_REASSIGN_ITEMS_MAX : (uint32_t)share;
+}
+
+int64_t rui_tasks_progress(const ru_tasks *t)
+{
+    int64_t share = rui_tasks_share(t), rest = (int64_t)rui_tasks_mine(t) + rui_tasks_taken_on(t);
+    for (uint32_t i = 0; i < t->opt.n_helpers; i++) {
+        rest -= t->open ? t->helper[i].left : 0;
+    }
+    for (uint32_t i = 0; i < t->opt.n_helpees; i++) {
         rest += t->open ? t->helpee[i].left : 0;
     }
-    share = share < 1 ? 1 : share;
     rest = rest < 0 ? 0 : rest;
     return ((int64_t)t->clock + (t->open ? 1 : 0)) * RUI_TASKS_ONE - rest * RUI_TASKS_ONE / share;
 }
@@ -153,7 +162,6 @@ static void begin_clock(ru_tasks *t)
     t->tail = t->opt.items;
     t->n_accepted = 0;
     t->asked = false;
-    t->reported_ppm = (int64_t)t->clock * RUI_TASKS_ONE;
     for (uint32_t i = 0; i < t->opt.n_helpers; i++) {
         t->helper[i].left = t->helper[i].dead ? 0 : t->helper[i].grant;
         t->helper[i].next_items =
@@ -202,7 +210,8 @@ static void drop_clocks(ru_tasks *t)
 static uint32_t grain(const ru_tasks *t)
 {
     int64_t n = t->rules->grain_ppm * (int64_t)t->opt.items / RUI_TASKS_ONE;
-    int64_t rest = rui_tasks_mine(t) / 8;
+    int64_t rest = rui_tasks_mine(t) / 8, least = n / 4;
+    rest = rest > least ? rest : least;
     n = t->rules->push && rest < n ? rest : n;
     return n < 1 ? 1 : (uint32_t)n;
 }
@@ -280,15 +289,31 @@ static void worked(ru_tasks *t)
     }
 }
 
-/* Every report_ppm of progress: tell whom one may help, and look at those who may help. */
+/* Progress of somebody who works on, as it is expected; not far beyond what was told, because who
+ * is stopped cannot tell. */
+int64_t rui_tasks_expected(const ru_tasks *t, int64_t ppm, int64_t clock_ns, int64_t since_ns)
+{
+    int64_t most = RUI_TASKS_TRUST * t->rules->report_ppm,
+            end = RUI_TASKS_ONE - ppm % RUI_TASKS_ONE;
+    double more =
+        clock_ns > 0 ? (double)(t->now.ns - since_ns) * RUI_TASKS_ONE / (double)clock_ns : 0;
+    most = most < end ? most : end;
+    return ppm + (more < (double)most ? (int64_t)more : most);
+}
+
+/* Look at those who may help, and tell whom one may help when progress is not what they expect. */
 static void report(ru_tasks *t)
 {
-    int64_t at = rui_tasks_progress(t);
-    if (t->rules->push && at >= t->reported_ppm + t->rules->report_ppm) {
-        t->reported_ppm = at;
-        rui_tasks_report(t, RU_TASKS_THIS_FAR);
-        rui_tasks_consider_all(t);
+    if (!t->rules->push) {
+        return;
     }
+    int64_t at = rui_tasks_progress(t), step = t->rules->report_ppm;
+    int64_t off = at - rui_tasks_expected(t, t->told_ppm, t->told_clock_ns, t->told_ns);
+    bool known = t->told_clock_ns > 0 ? off < step && -off < step : at < t->told_ppm + step;
+    if (!known || at >= t->told_ppm + RUI_TASKS_TRUST * step) {
+        rui_tasks_report(t, RU_TASKS_THIS_FAR);
+    }
+    rui_tasks_consider_all(t);
 }
 
 static void settle(ru_tasks *t)
@@ -358,6 +383,17 @@ static void lost(ru_tasks *t, uint32_t worker)
             o->slot[s].state = RUI_TASKS_NEVER;
         }
     }
+}
+
+bool ru_tasks_more(const ru_tasks *t, uint32_t owner, uint32_t clock)
+{
+    const rui_tasks_peer *o = rui_tasks_peer_of(t->helpee, t->opt.n_helpees, owner);
+    bool more = false;
+    for (uint32_t s = 0; o != NULL && s < RUI_TASKS_SLOTS; s++) {
+        bool to_do = o->slot[s].state == RUI_TASKS_QUEUED || o->slot[s].state == RUI_TASKS_WORKING;
+        more = more || (to_do && o->slot[s].range.clock == clock);
+    }
+    return more;
 }
 
 uint32_t ru_tasks_anew(ru_tasks *t, uint32_t worker, ru_tasks_range *into, uint32_t *n_done)

@@ -70,6 +70,7 @@ typedef struct ru_tasks_msg {
     int64_t
         progress_ppm; /* of the sender, in millionths of a clock, work it has taken on included */
     int64_t item_ns;  /* that an item takes the sender lately; 0: not known */
+    uint32_t share;   /* items of which its clock consists, those that it gives and takes counted */
     ru_tasks_range range; /* DO_THIS: whole; answers and CANCEL: owner, helper, clock, seq */
 } ru_tasks_msg;
 
@@ -150,6 +151,8 @@ bool ru_tasks_done(const ru_tasks *t); /* all its clocks are closed; it may stil
  * CANCEL_OK is the answer. */
 bool ru_tasks_quiet(const ru_tasks *t, uint32_t closed);
 void ru_tasks_numbers(const ru_tasks *t, uint32_t *into); /* [n_helpers, 2] */
+/* Will it go on with a slice of this owner and clock? Then changes can wait for those of that. */
+bool ru_tasks_more(const ru_tasks *t, uint32_t owner, uint32_t clock);
 /* Worker died and begins anew elsewhere, and knows of no slice. Those that it had of this worker's
  * clock go `into` [ACCEPTED_MAX + 2], the first *n_done of them done and accepted: the caller works
  * on all of them again as slices of the same items, of which servers take what they lack. What it

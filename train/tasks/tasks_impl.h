@@ -7,6 +7,7 @@
 enum {
     RUI_TASKS_SLOTS = 2, /* slices of a pair under way */
     RUI_TASKS_ONE = 1000000,
+    RUI_TASKS_TRUST = 4, /* steps of report_ppm for which a speed that was told is trusted */
     RUI_TASKS_LOOSE_MAX = 2 * RUI_TASKS_SLOTS * RU_REASSIGN_GROUP_MAX,
 };
 
@@ -41,6 +42,7 @@ typedef struct rui_tasks_peer {
     uint32_t seq[RUI_TASKS_SLOTS]; /* owner: last number given out, per slot */
     int64_t progress_ppm;          /* owner: last heard */
     int64_t item_ns;               /* owner: last heard */
+    int64_t heard_ns, clock_ns;    /* owner: when; of a clock's part that is its own, by that */
     int64_t told_ns;               /* owner: when CANCEL was sent last */
     uint32_t next_items;           /* owner: size of the next slice */
     uint32_t grant, left;          /* items per clock by the policy; of this clock, still to come */
@@ -65,7 +67,8 @@ struct ru_tasks {
     int64_t work_ns;     /* began */
     int64_t idle_ns;     /* began; -1: busy */
     int64_t item_ns;     /* of an item, lately; 0: not known */
-    int64_t arrivals, reported_ppm;
+    int64_t arrivals;
+    int64_t told_ppm, told_clock_ns, told_ns; /* what peers know of it, and since when */
     bool asked, told_idle, leaves;
     ru_tasks_stats stats;
     ru_tasks_out *out;
@@ -75,6 +78,8 @@ struct ru_tasks {
 ru_tasks_effect *rui_tasks_effect(ru_tasks *t, ru_tasks_effect_kind kind);
 void rui_tasks_send(ru_tasks *t, uint32_t to, ru_tasks_kind kind, const ru_tasks_range *range);
 int64_t rui_tasks_progress(const ru_tasks *t);
+int64_t rui_tasks_expected(const ru_tasks *t, int64_t ppm, int64_t clock_ns, int64_t since_ns);
+uint32_t rui_tasks_share(const ru_tasks *t); /* items of a clock that the policy plans for it */
 rui_tasks_peer *rui_tasks_peer_of(rui_tasks_peer *peers, uint32_t n, uint32_t id);
 uint32_t rui_tasks_mine(const ru_tasks *t); /* own items that nobody works on */
 

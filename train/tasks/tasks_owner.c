@@ -98,7 +98,9 @@ void rui_tasks_consider(ru_tasks *t, rui_tasks_peer *h)
             offer(t, h, slot, which, n);
             continue;
         }
-        int64_t gap = h->progress_ppm - rui_tasks_progress(t);
+        int64_t its = h->idle ? h->progress_ppm
+                              : rui_tasks_expected(t, h->progress_ppm, h->clock_ns, h->heard_ns);
+        int64_t gap = its - rui_tasks_progress(t);
         uint32_t n = amount(t, h, gap);
         if (gap <= (h->idle ? t->rules->idle_ppm : t->rules->trigger_ppm) || n < least ||
             !far_from_end(t)) {
@@ -218,6 +220,8 @@ void rui_tasks_owner_heard(ru_tasks *t, rui_tasks_peer *h, const ru_tasks_msg *m
         return;
     }
     h->progress_ppm = m->progress_ppm;
+    h->heard_ns = t->now.ns;
+    h->clock_ns = m->item_ns < INT64_C(1000000000000) ? m->item_ns * m->share : 0;
     h->item_ns = m->item_ns;
     h->idle = m->idle;
     if (m->kind != RU_TASKS_STARTED && m->kind != RU_TASKS_THIS_FAR) {
