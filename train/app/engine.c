@@ -310,6 +310,7 @@ void rui_engine_heard_clock(ru_engine *e, const rui_engine_head *h, const void *
         rui_engine_record_clock(e, h->clock, now);
         e->closed = h->clock;
         ru_ps_close(e->ps, e->closed, now, fx);
+        rui_engine_news(e, &(ru_engine_news){.kind = RU_ENGINE_CLOSED, .clock = e->closed}, now);
     }
     save_all(e, now, fx); /* it may be told again with `save` */
     if (h->args_clock != RUI_ENGINE_NONE && h->args_clock != e->args_clock &&

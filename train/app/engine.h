@@ -123,6 +123,7 @@ typedef struct ru_engine_slices {
 } ru_engine_slices;
 
 typedef enum ru_engine_news_kind {
+    RU_ENGINE_CLOSED,   /* every member: clocks below `clock` are */
     RU_ENGINE_CLOCKED,  /* leader: clock is over; sums, objective */
     RU_ENGINE_MOVED,    /* an object came here: object, bytes, took_ns */
     RU_ENGINE_SAVED,    /* leader: checkpoint `ckpt` is valid */

@@ -12,6 +12,7 @@
  * helpers forget its slices. Only with bsp: otherwise shards have merged it. */
 #include <string.h>
 
+#include "train/app/call.h"
 #include "train/app/engine_slice_impl.h"
 
 static rui_slice *slice_of(const ru_engine *e, uint32_t k)
@@ -135,10 +136,9 @@ static void fetch(ru_engine *e, uint32_t k, ru_time now, ru_effects *fx)
     rui_slice_items(e, r, &t->task.lo, &t->task.hi);
     t->task.args = e->args;
     t->task.args_bytes = e->opt.ops->drive == NULL ? 0 : e->args_bytes;
-    t->n_wants = e->opt.ops->wants(d->state, &t->task, t->want, RU_APP_WANTS_MAX);
     ru_err err;
-    ru_status st = ru_app_wants_check(e->opt.ops, e->opt.shape, &t->task, x->first, x->rows,
-                                      t->want, t->n_wants, &err);
+    ru_status st = ru_app_call_wants(e->opt.ops, e->opt.shape, d->state, &t->task, x->first,
+                                     x->rows, t->want, &t->n_wants, &err);
     if (st != RU_OK) {
         rui_engine_fail(e, st, err.text, now, fx);
         return;

@@ -23,7 +23,7 @@ void rui_worker_bye(void *self, uint32_t what, ru_time now)
 {
     const uint32_t looks_max = 50; /* a second for traces of other hosts on their way */
     rui_worker *w = self;
-    if (!rui_tracing_waits(w) || what >= looks_max) {
+    if (!rui_tracing_waits(&w->tracing) || what >= looks_max) {
         ru_loop_stop(w->loop);
         return;
     }
@@ -171,6 +171,14 @@ static ru_status open_node(rui_worker *w, ru_err *err)
     RU_TRY(rui_worker_agreed(w, &no.member.agreed, err));
     RU_TRY(ru_peer_open(&no, &w->arena_loop, &w->node, err));
     w->timers.node = ru_peer_node(w->node);
+    w->tracing = (rui_tracing){.recorder = w->t.recorder,
+                               .loop = w->loop,
+                               .chan = ru_peer_chan(w->node),
+                               .member = ru_peer_member(w->node),
+                               .self = self,
+                               .out = w->t.out,
+                               .rank = o->train.rank,
+                               .over = &w->ended};
     ru_link_tcp_user(w->link, ru_peer_link_user(w->node));
     return RU_OK;
 }

@@ -17,6 +17,7 @@
 #include "train/app/app_world.h"
 #include "train/app/engine.h"
 #include "train/worker/worker_app.h"
+#include "train/worker/worker_trace.h"
 
 enum { RUI_APP_THREADS_MAX = 64 };
 
@@ -95,6 +96,7 @@ typedef struct rui_app_worker {
     uint32_t executors;
     int64_t *part;
     ru_recorder *recorder;
+    rui_tracing tracing; /* loop thread */
     struct {
         uint16_t *executor; /* [executors] */
         uint16_t kind[RUI_APP_KINDS], moved, settled, saved, logged, rebuilt, restored;

@@ -79,6 +79,7 @@ void rui_app_trace_news(const rui_app_worker *w, const ru_engine_news *n, ru_tim
     case RU_ENGINE_RESTORED:
         ru_rec_instant_at(r, w->names.restored, now.ns, n->clock);
         break;
+    case RU_ENGINE_CLOSED:
     case RU_ENGINE_CLOCKED:
     case RU_ENGINE_ENDED:
         break;

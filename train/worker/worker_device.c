@@ -64,7 +64,7 @@ static void step(void *self, int64_t number, const ru_share *share)
     rui_worker *w = self;
     w->seq++;
     w->aborting = false;
-    rui_tracing_step(w, number, ru_clock_now());
+    rui_tracing_step(&w->tracing, number, ru_clock_now());
     rui_early_begin(w);
     say_verdict(w, RUI_VERDICT_NONE);
     rui_worker_command(
@@ -80,8 +80,9 @@ static void abort_step(void *self)
 
 static void update(void *self, int64_t number)
 {
-    say_verdict(self, RUI_VERDICT_UPDATE);
-    rui_tracing_updated(self, number, ru_clock_now());
+    rui_worker *w = self;
+    say_verdict(w, RUI_VERDICT_UPDATE);
+    rui_tracing_updated(&w->tracing, number, ru_clock_now());
 }
 
 /* -- reads of samples ---------------------------------------------------------------------------

@@ -22,11 +22,11 @@
 #include "train/elastic/peer.h"
 #include "train/run/driver.h"
 #include "train/worker/worker.h"
+#include "train/worker/worker_trace.h"
 
 enum {
     RUI_EVENTS_MAX = RU_ELASTIC_TENSORS_MAX + RU_ELASTIC_BUCKETS_MAX +
                      64, /* more than any step can leave unread */
-    RUI_HISTORY = 64,    /* steps a worker can tell about after its leader died */
 };
 
 /* A step of one share: graph, executable, where its gradients and states stand. */
@@ -168,48 +168,7 @@ typedef struct rui_sums {
     rui_sum_measured *measured; /* [n_buckets] */
 } rui_sums;
 
-enum { RUI_CAPTURES_MAX = 4, RUI_TRACES_MAX = 4096 };
-
-/* Of all traces, what belongs to steps first .. end - 1; or the last back_ns before `end` began. */
-typedef struct rui_window {
-    uint64_t id;
-    int64_t first, end, back_ns, from_ns; /* from: when `first` began here; 0: not yet */
-    bool waits, saving, ships;            /* for `end`; for the writer; to the leader's host */
-    uint32_t saves, failed;               /* of the recorder before it */
-    int64_t ship_at;
-} rui_window;
-
-typedef struct rui_step_begun {
-    int64_t step, ns;
-} rui_step_begun;
-
-/* Where sending the trace to another host stands. */
-typedef struct rui_ship {
-    ru_node_id to;
-    uint32_t segment;
-    int64_t at;
-    bool have; /* it is there: a common disk */
-    char name[64];
-} rui_ship;
-
-/* Loop thread. */
-typedef struct rui_tracing {
-    rui_window window;
-    rui_step_begun begun[RUI_HISTORY];
-    int64_t step; /* begun last */
-    uint32_t told_epoch;
-    bool looks; /* the timer is set */
-    rui_ship ship;
-    bool said_end;
-    /* the leader's */
-    ru_node_id asker; /* v 0: nobody waits */
-    uint32_t saved, ended, flights;
-    ru_time saved_at, flight_at;
-    double mean_ns, var_ns2; /* of steps */
-    int64_t timed;
-    bool lost;                      /* a part of another host's trace; said once */
-    uint64_t files[RUI_TRACES_MAX]; /* hashes of names begun from parts; 0: free */
-} rui_tracing;
+enum { RUI_CAPTURES_MAX = 4 };
 
 /* Who asked for the world file: loop thread; the rest under the worker's lock. */
 typedef struct rui_capture {
@@ -360,13 +319,6 @@ void rui_capture_send(rui_worker *w, ru_time now);                  /* loop thre
 void rui_capture_close(rui_worker *w);
 
 /* worker_trace.c */
-void rui_tracing_step(rui_worker *w, int64_t step, ru_time now);    /* it begins here */
-void rui_tracing_updated(rui_worker *w, int64_t step, ru_time now); /* its verdict is there */
-void rui_tracing_lost(rui_worker *w, ru_time now);                  /* the leader: of a member */
-void rui_tracing_hear(rui_worker *w, ru_node_id from, uint32_t what, const void *data,
-                      int64_t size_bytes, ru_time now);
-void rui_tracing_end(rui_worker *w, ru_time now); /* the job is over */
-bool rui_tracing_waits(rui_worker *w);            /* traces are still on their way */
 
 /* worker_build.c */
 RU_MUST_USE ru_status rui_build_list(rui_worker *w, ru_err *err); /* tensors and states */

@@ -54,7 +54,7 @@ void rui_worker_message(void *self, ru_node_id from, uint32_t what, const void *
         rui_capture_hear(w, from, now);
     }
     if (what >= RUI_MSG_TRACE_ASK && what <= RUI_MSG_TRACE_END) {
-        rui_tracing_hear(w, from, what, data, size_bytes, now);
+        rui_tracing_hear(&w->tracing, from, what, data, size_bytes, now);
     }
     if (what == RUI_MSG_ASK) {
         send_job(ru_peer_chan(w->node), from, w->out, w->t.job_yaml, now);
@@ -65,6 +65,10 @@ static void app_step(void *self, const ru_event *ev, ru_effects *fx)
 {
     rui_app_worker *w = self;
     (void)fx;
+    if (ev->kind == RU_EV_MESSAGE && ev->what >= RUI_MSG_TRACE_ASK &&
+        ev->what <= RUI_MSG_TRACE_END) {
+        rui_tracing_hear(&w->tracing, ev->node, ev->what, ev->data, ev->size_bytes, ev->now);
+    }
     if (ev->kind == RU_EV_MESSAGE && ev->what == RUI_MSG_WORLD_ASK) {
         const ru_member *m = ru_node_member(w->timers.node);
         if (!ru_member_leads(m) || w->ended) {

@@ -15,6 +15,8 @@
  * all from the beginning.
  *
  * Thread: loop only. */
+#include "train/worker/worker_trace.h"
+
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -36,34 +38,34 @@ enum {
 static const int64_t LOOK_NS = 50000000, FLIGHT_NS = 5000000000, SLOW_EVERY_NS = 60000000000;
 static const int64_t DONE_NS = 5000000000; /* the asker waits no longer for members */
 
-static void send(rui_worker *w, ru_node_id to, uint32_t what, const void *data, int64_t n,
+static void send(rui_tracing *t, ru_node_id to, uint32_t what, const void *data, int64_t n,
                  ru_time now)
 {
-    (void)!ru_chan_message(ru_peer_chan(w->node), to, what, data, n, now);
+    (void)!ru_chan_message(t->chan, to, what, data, n, now);
 }
 
-static const ru_view *view_of(rui_worker *w)
+static const ru_view *view_of(rui_tracing *t)
 {
-    return ru_member_view(ru_peer_member(w->node));
+    return ru_member_view(t->member);
 }
 
-static bool leads(rui_worker *w)
+static bool leads(rui_tracing *t)
 {
-    return ru_member_leads(ru_peer_member(w->node));
+    return ru_member_leads(t->member);
 }
 
-static ru_node_id self_of(rui_worker *w)
+static ru_node_id self_of(rui_tracing *t)
 {
-    return ru_peer_self(w->node);
+    return t->self;
 }
 
 /* Does the leader have this worker's disk? Where there is none: yes. */
-static bool at_leader(rui_worker *w)
+static bool at_leader(rui_tracing *t)
 {
-    const ru_view *v = view_of(w);
+    const ru_view *v = view_of(t);
     const char *mine = NULL, *theirs = NULL;
     for (uint32_t i = 0; i < v->n; i++) {
-        mine = ru_node_is(v->at[i].node, self_of(w)) ? v->at[i].host : mine;
+        mine = ru_node_is(v->at[i].node, self_of(t)) ? v->at[i].host : mine;
         theirs = ru_node_is(v->at[i].node, v->leader) ? v->at[i].host : theirs;
     }
     return mine == NULL || theirs == NULL || strcmp(mine, theirs) == 0;
@@ -81,10 +83,10 @@ static void window_name(const rui_window *x, char into[64])
     }
 }
 
-static void window_tell(rui_worker *w, ru_time now)
+static void window_tell(rui_tracing *t, ru_time now)
 {
-    const ru_view *v = view_of(w);
-    const rui_window *x = &w->tracing.window;
+    const ru_view *v = view_of(t);
+    const rui_window *x = &t->window;
     uint8_t buf[64];
     ru_wire_out o = ru_wire_out_into(buf, sizeof buf);
     ru_wire_put_u64(&o, x->id);
@@ -92,27 +94,26 @@ static void window_tell(rui_worker *w, ru_time now)
     ru_wire_put_u64(&o, (uint64_t)x->end);
     ru_wire_put_u64(&o, (uint64_t)x->back_ns);
     for (uint32_t i = 0; i < v->n; i++) {
-        if (!ru_node_is(v->at[i].node, self_of(w))) {
-            send(w, v->at[i].node, RUI_MSG_TRACE_WINDOW, buf, ru_wire_size(&o), now);
+        if (!ru_node_is(v->at[i].node, self_of(t))) {
+            send(t, v->at[i].node, RUI_MSG_TRACE_WINDOW, buf, ru_wire_size(&o), now);
         }
     }
-    w->tracing.told_epoch = v->epoch;
+    t->told_epoch = v->epoch;
 }
 
 static void look(void *self, uint32_t what, ru_time now);
 
-static void look_soon(rui_worker *w, ru_time now)
+static void look_soon(rui_tracing *t, ru_time now)
 {
-    if (w->t.recorder != NULL && !w->tracing.looks) {
-        w->tracing.looks = true;
-        ru_loop_timer(w->loop, look, w, 0, ru_time_after(now, LOOK_NS));
+    if (t->recorder != NULL && !t->looks) {
+        t->looks = true;
+        ru_loop_timer(t->loop, look, t, 0, ru_time_after(now, LOOK_NS));
     }
 }
 
 /* When step k began here; of steps before this worker came: when its first one began. */
-static int64_t begun_at(const rui_worker *w, int64_t k)
+static int64_t begun_at(const rui_tracing *t, int64_t k)
 {
-    const rui_tracing *t = &w->tracing;
     int64_t least = INT64_MAX;
     for (uint32_t i = 0; i < RUI_HISTORY; i++) {
         bool later = t->begun[i].ns != 0 && t->begun[i].step >= k;
@@ -121,98 +122,93 @@ static int64_t begun_at(const rui_worker *w, int64_t k)
     return least == INT64_MAX ? 0 : least;
 }
 
-static void window_close(rui_worker *w, ru_time now)
+static void window_close(rui_tracing *t, ru_time now)
 {
-    rui_window *x = &w->tracing.window;
+    rui_window *x = &t->window;
     char name[64];
     window_name(x, name);
     ru_arena scratch;
     ru_arena_init(&scratch, 0);
-    const char *trace = ru_path_join(&scratch, w->t.out, "trace");
+    const char *trace = ru_path_join(&scratch, t->out, "trace");
     const char *dir = trace != NULL ? ru_path_join(&scratch, trace, name) : NULL;
     int64_t from = x->back_ns > 0 ? now.ns - x->back_ns : x->from_ns;
     ru_recorder_stats stats;
-    ru_recorder_stats_get(w->t.recorder, &stats);
+    ru_recorder_stats_get(t->recorder, &stats);
     x->waits = false;
     x->saves = stats.saves;
     x->failed = stats.saves_failed;
-    w->tracing.saved_at = now; /* whoever asked waits from here on */
+    t->saved_at = now; /* whoever asked waits from here on */
     x->saving = dir != NULL &&
-                ru_recorder_save(w->t.recorder, dir, from, now.ns - (x->back_ns == 0)) == RU_OK;
+                ru_recorder_save(t->recorder, dir, from, now.ns - (x->back_ns == 0)) == RU_OK;
     ru_arena_fini(&scratch);
-    look_soon(w, now);
+    look_soon(t, now);
 }
 
-static void window_open(rui_worker *w, const rui_window *x, ru_time now)
+static void window_open(rui_tracing *t, const rui_window *x, ru_time now)
 {
-    rui_tracing *t = &w->tracing;
-    if (t->window.waits || t->window.saving || x->id == t->window.id || w->t.recorder == NULL) {
+    if (t->window.waits || t->window.saving || x->id == t->window.id || t->recorder == NULL) {
         return; /* one at a time: a person asks again */
     }
     t->window = *x;
     t->window.waits = true;
-    t->window.from_ns = x->back_ns > 0 ? 0 : begun_at(w, x->first);
+    t->window.from_ns = x->back_ns > 0 ? 0 : begun_at(t, x->first);
     if (t->step >= x->end) {
-        window_close(w, now); /* told late */
+        window_close(t, now); /* told late */
     }
 }
 
-static void answer_asker(rui_worker *w, ru_time now)
+static void answer_asker(rui_tracing *t, ru_time now)
 {
-    rui_tracing *t = &w->tracing;
     if (t->asker.v == 0) {
         return;
     }
     uint8_t buf[8];
     ru_wire_out o = ru_wire_out_into(buf, sizeof buf);
     ru_wire_put_u32(&o, t->saved);
-    ru_wire_put_u32(&o, view_of(w)->n);
-    send(w, t->asker, RUI_MSG_TRACE_DONE, buf, ru_wire_size(&o), now);
+    ru_wire_put_u32(&o, view_of(t)->n);
+    send(t, t->asker, RUI_MSG_TRACE_DONE, buf, ru_wire_size(&o), now);
     t->asker = (ru_node_id){0};
 }
 
 /* The leader: a window of steps to come (back_ns 0), or what was before the next one begins. */
-static bool window_begin(rui_worker *w, int64_t first, int64_t end, int64_t back_ns, ru_time now)
+static bool window_begin(rui_tracing *t, int64_t first, int64_t end, int64_t back_ns, ru_time now)
 {
-    rui_tracing *t = &w->tracing;
-    if (t->window.waits || t->window.saving || w->t.recorder == NULL) {
+    if (t->window.waits || t->window.saving || t->recorder == NULL) {
         return false;
     }
-    const uint64_t words[] = {self_of(w).v, (uint64_t)now.ns, (uint64_t)first, (uint64_t)end};
+    const uint64_t words[] = {self_of(t).v, (uint64_t)now.ns, (uint64_t)first, (uint64_t)end};
     const rui_window x = {.id = ru_hash_bytes(words, sizeof words, 1) | 1,
                           .first = first,
                           .end = end,
                           .back_ns = back_ns};
-    answer_asker(w, now); /* of the window before: some of its members may be gone */
+    answer_asker(t, now); /* of the window before: some of its members may be gone */
     t->saved = 0;
-    window_open(w, &x, now);
-    window_tell(w, now);
+    window_open(t, &x, now);
+    window_tell(t, now);
     return true;
 }
 
-static void flight(rui_worker *w, const char *why, int64_t every_ns, ru_time now)
+static void flight(rui_tracing *t, const char *why, int64_t every_ns, ru_time now)
 {
-    rui_tracing *t = &w->tracing;
     bool soon = t->flight_at.ns != 0 && ru_time_since(now, t->flight_at) < every_ns;
-    if (!leads(w) || w->ended || t->flights == FLIGHTS_MAX || soon ||
-        !window_begin(w, t->step + 1, t->step + 1, FLIGHT_NS, now)) {
+    if (!leads(t) || *t->over || t->flights == FLIGHTS_MAX || soon ||
+        !window_begin(t, t->step + 1, t->step + 1, FLIGHT_NS, now)) {
         return;
     }
     t->flights++;
     t->flight_at = now;
     ru_log(RU_LOG_DEBUG, "train", "flight",
-           "%s: the last seconds of all workers go to %s/trace/flight-%lld", why, w->t.out,
+           "%s: the last seconds of all workers go to %s/trace/flight-%lld", why, t->out,
            (long long)t->step + 1);
 }
 
-void rui_tracing_lost(rui_worker *w, ru_time now)
+void rui_tracing_lost(rui_tracing *t, ru_time now)
 {
-    flight(w, "a worker was lost", 0, now);
+    flight(t, "a worker was lost", 0, now);
 }
 
-void rui_tracing_step(rui_worker *w, int64_t step, ru_time now)
+void rui_tracing_step(rui_tracing *t, int64_t step, ru_time now)
 {
-    rui_tracing *t = &w->tracing;
     bool again = t->begun[step % RUI_HISTORY].step == step && t->begun[step % RUI_HISTORY].ns != 0;
     if (!again) {
         t->begun[step % RUI_HISTORY] = (rui_step_begun){step, now.ns};
@@ -223,22 +219,21 @@ void rui_tracing_step(rui_worker *w, int64_t step, ru_time now)
         x->from_ns = now.ns;
     }
     if (x->waits && step >= x->end) {
-        window_close(w, now);
-    } else if (x->waits && leads(w) && view_of(w)->epoch != t->told_epoch) {
-        window_tell(w, now); /* to those who joined */
+        window_close(t, now);
+    } else if (x->waits && leads(t) && view_of(t)->epoch != t->told_epoch) {
+        window_tell(t, now); /* to those who joined */
     }
-    if (!at_leader(w)) {
-        look_soon(w, now);
+    if (!at_leader(t)) {
+        look_soon(t, now);
     }
 }
 
 /* The leader hears that step is done. A step is slow beyond mean and deviation, with a weight
  * of 0.05 for the newest; also beyond twice the mean, since small steps vary by more than their
  * deviation says. */
-void rui_tracing_updated(rui_worker *w, int64_t step, ru_time now)
+void rui_tracing_updated(rui_tracing *t, int64_t step, ru_time now)
 {
     const double weight = 0.05;
-    rui_tracing *t = &w->tracing;
     const rui_step_begun *b = &t->begun[step % RUI_HISTORY];
     if (b->step != step || b->ns == 0) {
         return;
@@ -247,7 +242,7 @@ void rui_tracing_updated(rui_worker *w, int64_t step, ru_time now)
     bool slow =
         t->timed >= WARM_STEPS && d > t->mean_ns + 3 * sqrt(t->var_ns2) && d > 2 * t->mean_ns;
     if (slow) {
-        flight(w, "a step took long", SLOW_EVERY_NS, now);
+        flight(t, "a step took long", SLOW_EVERY_NS, now);
     }
     double share = t->timed < WARM_STEPS ? 1.0 / (double)(t->timed + 1) : weight;
     t->mean_ns += share * off;
@@ -258,40 +253,40 @@ void rui_tracing_updated(rui_worker *w, int64_t step, ru_time now)
 /* -- what others say ---------------------------------------------------------------------------
  */
 
-static void asked(rui_worker *w, ru_node_id from, ru_wire_in *in, ru_time now)
+static void asked(rui_tracing *t, ru_node_id from, ru_wire_in *in, ru_time now)
 {
     int64_t steps = ru_wire_u32(in);
-    const ru_view *v = view_of(w);
+    const ru_view *v = view_of(t);
     if (in->bad || steps < 1) {
         return;
     }
-    for (uint32_t i = 0; !leads(w) && i < v->n; i++) {
+    for (uint32_t i = 0; !leads(t) && i < v->n; i++) {
         if (ru_node_is(v->at[i].node, v->leader)) {
             const char *at = v->at[i].address;
-            send(w, from, RUI_MSG_TRACE_AT, at, (int64_t)strlen(at), now);
+            send(t, from, RUI_MSG_TRACE_AT, at, (int64_t)strlen(at), now);
             return;
         }
     }
-    int64_t first = w->tracing.step + 2; /* all hear of it before it begins */
+    int64_t first = t->step + 2; /* all hear of it before it begins */
     const char *text = "";
     char name[64], path[512] = "";
-    if (leads(w) && !w->ended && window_begin(w, first, first + steps, 0, now)) {
-        w->tracing.asker = from;
-        window_name(&w->tracing.window, name);
-        (void)snprintf(path, sizeof path, "%s/trace/%s", w->t.out, name);
+    if (leads(t) && !*t->over && window_begin(t, first, first + steps, 0, now)) {
+        t->asker = from;
+        window_name(&t->window, name);
+        (void)snprintf(path, sizeof path, "%s/trace/%s", t->out, name);
         text = path;
     }
-    send(w, from, RUI_MSG_TRACE_TAKEN, text, (int64_t)strlen(text), now);
+    send(t, from, RUI_MSG_TRACE_TAKEN, text, (int64_t)strlen(text), now);
 }
 
-static void told(rui_worker *w, ru_wire_in *in, ru_time now)
+static void told(rui_tracing *t, ru_wire_in *in, ru_time now)
 {
     rui_window x = {.id = ru_wire_u64(in)};
     x.first = (int64_t)ru_wire_u64(in);
     x.end = (int64_t)ru_wire_u64(in);
     x.back_ns = (int64_t)ru_wire_u64(in);
     if (!in->bad && x.first >= 0 && x.end >= x.first && x.back_ns >= 0 && x.back_ns <= FLIGHT_NS) {
-        window_open(w, &x, now);
+        window_open(t, &x, now);
     }
 }
 
@@ -326,12 +321,12 @@ static bool begun_here(rui_tracing *t, const char *name, bool add)
     return false;
 }
 
-static void part(rui_worker *w, ru_node_id from, ru_wire_in *in, ru_time now)
+static void part(rui_tracing *t, ru_node_id from, ru_wire_in *in, ru_time now)
 {
     char name[NAME_MAX_BYTES + 1] = "";
     uint32_t n = ru_wire_u16(in);
     int64_t left = ru_wire_left(in);
-    if (in->bad || n == 0 || n > NAME_MAX_BYTES || left <= n + 8 || w->t.recorder == NULL) {
+    if (in->bad || n == 0 || n > NAME_MAX_BYTES || left <= n + 8 || t->recorder == NULL) {
         return;
     }
     memcpy(name, in->at, n);
@@ -339,16 +334,16 @@ static void part(rui_worker *w, ru_node_id from, ru_wire_in *in, ru_time now)
     int64_t offset = (int64_t)ru_wire_u64(in);
     ru_arena scratch;
     ru_arena_init(&scratch, 0);
-    const char *dir = ru_path_join(&scratch, w->t.out, "trace");
+    const char *dir = ru_path_join(&scratch, t->out, "trace");
     const char *path = dir != NULL && name_ok(name) ? ru_path_join(&scratch, dir, name) : NULL;
-    bool known = path != NULL && begun_here(&w->tracing, name, false);
+    bool known = path != NULL && begun_here(t, name, false);
     if (path != NULL && !known && (offset != 0 || ru_path_exists(path))) {
-        send(w, from, RUI_MSG_TRACE_HAVE, name, (int64_t)n, now);
+        send(t, from, RUI_MSG_TRACE_HAVE, name, (int64_t)n, now);
     } else if (path != NULL && offset >= 0) {
-        (void)begun_here(&w->tracing, name, true);
-        ru_status st = ru_recorder_append(w->t.recorder, path, offset, in->at, ru_wire_left(in));
-        if (st != RU_OK && !w->tracing.lost) {
-            w->tracing.lost = true;
+        (void)begun_here(t, name, true);
+        ru_status st = ru_recorder_append(t->recorder, path, offset, in->at, ru_wire_left(in));
+        if (st != RU_OK && !t->lost) {
+            t->lost = true;
             ru_log(RU_LOG_WARN, "train", "trace",
                    "the copy of %s ends early: the disk is slower than the hosts that send traces",
                    name);
@@ -357,19 +352,18 @@ static void part(rui_worker *w, ru_node_id from, ru_wire_in *in, ru_time now)
     ru_arena_fini(&scratch);
 }
 
-void rui_tracing_hear(rui_worker *w, ru_node_id from, uint32_t what, const void *data,
+void rui_tracing_hear(rui_tracing *t, ru_node_id from, uint32_t what, const void *data,
                       int64_t size_bytes, ru_time now)
 {
-    rui_tracing *t = &w->tracing;
     ru_wire_in in = ru_wire_in_from(data, size_bytes);
     if (what == RUI_MSG_TRACE_ASK) {
-        asked(w, from, &in, now);
+        asked(t, from, &in, now);
     } else if (what == RUI_MSG_TRACE_WINDOW) {
-        told(w, &in, now);
+        told(t, &in, now);
     } else if (what == RUI_MSG_TRACE_SAVED) {
         t->saved += ru_wire_u64(&in) == t->window.id && !in.bad;
     } else if (what == RUI_MSG_TRACE_PART) {
-        part(w, from, &in, now);
+        part(t, from, &in, now);
     } else if (what == RUI_MSG_TRACE_HAVE) {
         char name[NAME_MAX_BYTES + 1] = "";
         size_t n = (size_t)(size_bytes < NAME_MAX_BYTES ? size_bytes : NAME_MAX_BYTES);
@@ -386,7 +380,7 @@ void rui_tracing_hear(rui_worker *w, ru_node_id from, uint32_t what, const void 
  */
 
 /* Send what the file has beyond t->ship.at; false: no room in the channel now. */
-static bool ship_file(rui_worker *w, const char *path, const char *name, int64_t *at, ru_time now)
+static bool ship_file(rui_tracing *t, const char *path, const char *name, int64_t *at, ru_time now)
 {
     ru_in_file in;
     if (ru_in_open(path, &in, NULL) != RU_OK) {
@@ -405,8 +399,8 @@ static bool ship_file(rui_worker *w, const char *path, const char *name, int64_t
         if (ru_in_read(&in, path, *at, place, n, NULL) != RU_OK) {
             break;
         }
-        ru_status st = ru_chan_message(ru_peer_chan(w->node), view_of(w)->leader,
-                                       RUI_MSG_TRACE_PART, buf, ru_wire_size(&o) + n, now);
+        ru_status st = ru_chan_message(t->chan, view_of(t)->leader, RUI_MSG_TRACE_PART, buf,
+                                       ru_wire_size(&o) + n, now);
         room = st == RU_OK;
         *at += room ? n : 0;
     }
@@ -422,29 +416,28 @@ static const char *name_in(const char *path)
 }
 
 /* The segments as they grow. true: all of it is on its way. */
-static bool ship(rui_worker *w, ru_time now)
+static bool ship(rui_tracing *t, ru_time now)
 {
-    rui_tracing *t = &w->tracing;
-    ru_node_id leader = view_of(w)->leader;
+    ru_node_id leader = view_of(t)->leader;
     if (!ru_node_is(leader, t->ship.to)) {
         t->ship = (rui_ship){.to = leader};
     }
-    if (t->ship.have || at_leader(w) || w->t.recorder == NULL) {
+    if (t->ship.have || at_leader(t) || t->recorder == NULL) {
         return true;
     }
     char path[4200];
     ru_recorder_stats stats;
-    ru_recorder_stats_get(w->t.recorder, &stats);
+    ru_recorder_stats_get(t->recorder, &stats);
     while (t->ship.segment < stats.segment &&
-           !ru_recorder_segment(w->t.recorder, t->ship.segment, path, sizeof path)) {
+           !ru_recorder_segment(t->recorder, t->ship.segment, path, sizeof path)) {
         t->ship.segment++; /* deleted before it was sent */
         t->ship.at = 0;
     }
-    if (!ru_recorder_segment(w->t.recorder, t->ship.segment, path, sizeof path)) {
+    if (!ru_recorder_segment(t->recorder, t->ship.segment, path, sizeof path)) {
         return true;
     }
     (void)snprintf(t->ship.name, sizeof t->ship.name, "%.63s", name_in(path));
-    bool all = ship_file(w, path, t->ship.name, &t->ship.at, now);
+    bool all = ship_file(t, path, t->ship.name, &t->ship.at, now);
     if (all && t->ship.segment < stats.segment) {
         t->ship.segment++;
         t->ship.at = 0;
@@ -454,29 +447,27 @@ static bool ship(rui_worker *w, ru_time now)
 }
 
 /* A saved window of another host. true: nothing of it is left to send. */
-static bool ship_window(rui_worker *w, ru_time now)
+static bool ship_window(rui_tracing *t, ru_time now)
 {
-    rui_tracing *t = &w->tracing;
-    if (!t->window.ships || at_leader(w)) {
+    if (!t->window.ships || at_leader(t)) {
         return true;
     }
     char dir[64], path[4200], name[NAME_MAX_BYTES + 1];
     window_name(&t->window, dir);
-    int n = snprintf(name, sizeof name, "%s/rank%u.trace", dir, w->opt->train.rank);
-    int m = snprintf(path, sizeof path, "%s/trace/%s", w->t.out, name);
+    int n = snprintf(name, sizeof name, "%s/rank%u.trace", dir, t->rank);
+    int m = snprintf(path, sizeof path, "%s/trace/%s", t->out, name);
     if (n < 0 || n >= (int)sizeof name || m < 0 || m >= (int)sizeof path) {
         return true;
     }
-    bool all = ship_file(w, path, name, &t->window.ship_at, now);
+    bool all = ship_file(t, path, name, &t->window.ship_at, now);
     t->window.ships = !all;
     return all;
 }
 
-static void window_look(rui_worker *w, ru_time now)
+static void window_look(rui_tracing *t, ru_time now)
 {
-    rui_tracing *t = &w->tracing;
     ru_recorder_stats stats;
-    ru_recorder_stats_get(w->t.recorder, &stats);
+    ru_recorder_stats_get(t->recorder, &stats);
     if (!t->window.saving || stats.saves == t->window.saves) {
         return;
     }
@@ -487,66 +478,64 @@ static void window_look(rui_worker *w, ru_time now)
     }
     t->window.ships = true;
     t->saved++;
-    if (!leads(w)) {
+    if (!leads(t)) {
         uint8_t id[8];
         ru_wire_out o = ru_wire_out_into(id, sizeof id);
         ru_wire_put_u64(&o, t->window.id);
-        send(w, view_of(w)->leader, RUI_MSG_TRACE_SAVED, id, sizeof id, now);
+        send(t, view_of(t)->leader, RUI_MSG_TRACE_SAVED, id, sizeof id, now);
     }
 }
 
 static void look(void *self, uint32_t what, ru_time now)
 {
     (void)what;
-    rui_worker *w = self;
-    rui_tracing *t = &w->tracing;
+    rui_tracing *t = self;
     t->looks = false;
-    window_look(w, now);
-    bool shipped = ship_window(w, now) && ship(w, now);
+    window_look(t, now);
+    bool shipped = ship_window(t, now) && ship(t, now);
     bool late = t->saved_at.ns != 0 && ru_time_since(now, t->saved_at) > DONE_NS;
     if (t->asker.v != 0 && !t->window.waits && !t->window.saving &&
-        (t->saved >= view_of(w)->n || late)) {
-        answer_asker(w, now);
+        (t->saved >= view_of(t)->n || late)) {
+        answer_asker(t, now);
     }
-    if (w->ended && shipped && !t->window.saving && !t->said_end && !at_leader(w)) {
+    if (*t->over && shipped && !t->window.saving && !t->said_end && !at_leader(t)) {
         t->said_end = true;
-        send(w, view_of(w)->leader, RUI_MSG_TRACE_END, "", 0, now);
+        send(t, view_of(t)->leader, RUI_MSG_TRACE_END, "", 0, now);
     }
-    if (t->window.saving || t->asker.v != 0 || !shipped || (!at_leader(w) && !t->said_end)) {
-        look_soon(w, now);
+    if (t->window.saving || t->asker.v != 0 || !shipped || (!at_leader(t) && !t->said_end)) {
+        look_soon(t, now);
     }
 }
 
 /* -- the end ----------------------------------------------------------------------------------- */
 
 /* The job is over: what was recorded until now goes to the leader. */
-void rui_tracing_end(rui_worker *w, ru_time now)
+void rui_tracing_end(rui_tracing *t, ru_time now)
 {
-    if (w->t.recorder == NULL) {
+    if (t->recorder == NULL) {
         return;
     }
-    if (w->tracing.window.waits) {
-        window_close(w, now);
+    if (t->window.waits) {
+        window_close(t, now);
     }
-    if (!at_leader(w)) {
-        ru_recorder_sync(w->t.recorder);
-        look(w, 0, now);
+    if (!at_leader(t)) {
+        ru_recorder_sync(t->recorder);
+        look(t, 0, now);
     }
 }
 
 /* Members of other hosts that have not yet sent all. */
-bool rui_tracing_waits(rui_worker *w)
+bool rui_tracing_waits(rui_tracing *t)
 {
-    const ru_view *v = view_of(w);
+    const ru_view *v = view_of(t);
     const char *mine = "";
     uint32_t away = 0;
     for (uint32_t i = 0; i < v->n; i++) {
-        mine = ru_node_is(v->at[i].node, self_of(w)) ? v->at[i].host : mine;
+        mine = ru_node_is(v->at[i].node, self_of(t)) ? v->at[i].host : mine;
     }
     for (uint32_t i = 0; i < v->n; i++) {
         away += strcmp(v->at[i].host, mine) != 0;
     }
-    bool leader = leads(w), sends = !leader && !at_leader(w) && !w->tracing.said_end;
-    return w->t.recorder != NULL &&
-           (w->tracing.window.saving || sends || (leader && w->tracing.ended < away));
+    bool leader = leads(t), sends = !leader && !at_leader(t) && !t->said_end;
+    return t->recorder != NULL && (t->window.saving || sends || (leader && t->ended < away));
 }

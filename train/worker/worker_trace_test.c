@@ -38,6 +38,13 @@ static rig *rig_open(ru_scratch *f)
     r->w.node = r->lone.l[0]->peer;
     r->w.t.out = f->root;
     r->name = ru_recorder_name(r->w.t.recorder, "step", "train");
+    r->w.tracing = (rui_tracing){.recorder = r->w.t.recorder,
+                                 .loop = r->w.loop,
+                                 .chan = ru_peer_chan(r->w.node),
+                                 .member = ru_peer_member(r->w.node),
+                                 .self = ru_peer_self(r->w.node),
+                                 .out = f->root,
+                                 .over = &r->w.ended};
     return r;
 }
 
@@ -51,15 +58,16 @@ static void rig_close(rig *r)
 /* Step k begins, takes took_ns and is done. */
 static void step(rig *r, int64_t k, int64_t took_ns)
 {
-    rui_tracing_step(&r->w, k, (ru_time){r->now_ns});
+    rui_tracing_step(&r->w.tracing, k, (ru_time){r->now_ns});
     ru_rec_span(r->w.t.recorder, r->name, r->now_ns, r->now_ns + WORK_NS, k);
     r->now_ns += took_ns;
-    rui_tracing_updated(&r->w, k, (ru_time){r->now_ns});
+    rui_tracing_updated(&r->w.tracing, k, (ru_time){r->now_ns});
 }
 
 static void hear(rig *r, uint32_t what, const ru_wire_out *o, const uint8_t *data)
 {
-    rui_tracing_hear(&r->w, (ru_node_id){OTHER}, what, data, ru_wire_size(o), (ru_time){r->now_ns});
+    rui_tracing_hear(&r->w.tracing, (ru_node_id){OTHER}, what, data, ru_wire_size(o),
+                     (ru_time){r->now_ns});
 }
 
 static void test_window(void **state)
@@ -172,7 +180,7 @@ static void test_failed_window(void **state)
     assert_ok(ru_file_replace(path, "a file", 6, &r->f->err), r->f->err);
     step(r, 1, STEP_NS);
     step(r, 2, STEP_NS);
-    rui_tracing_lost(&r->w, (ru_time){r->now_ns});
+    rui_tracing_lost(&r->w.tracing, (ru_time){r->now_ns});
     step(r, 3, STEP_NS);
     ru_recorder_sync(r->w.t.recorder);
     for (uint32_t k = 0; k < 1000 && r->w.tracing.window.saving; k++) {
