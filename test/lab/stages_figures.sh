@@ -1,5 +1,5 @@
 #!/bin/bash
-# Times of one reliable and fifteen transient workers: stages_figures.sh PATH_OF_RUBATO [PERCENT MBIT CLOCKS SECONDS LESS]
+# Times of one reliable and fifteen transient workers (MEMBERS: 16): stages_figures.sh PATH_OF_RUBATO [PERCENT MBIT CLOCKS SECONDS LESS MEMBERS]
 #
 # Each worker is on a host of the laboratory with PERCENT of a core (10) and a link of MBIT (20). A phase has CLOCKS clocks (8), in which a
 # worker computes about SECONDS (3). LESS transient workers come and go (12).
@@ -14,7 +14,7 @@ set -euo pipefail
 rubato=$(realpath "$1")
 percent=${2:-10} mbit=${3:-20} clocks=${4:-8} seconds=${5:-3} less=${6:-12}
 here=$(cd "$(dirname "$0")" && pwd)
-net=$here/net.sh lab=stages n=16
+net=$here/net.sh lab=stages n=${7:-16}
 "$net" check
 work=$(mktemp -d "${TMPDIR:-/tmp}/rubato-stages-XXXXXX")
 declare -A pid=()
@@ -51,12 +51,16 @@ batch=$(awk -v r="$rate" -v p="$percent" -v n=$n -v s="$seconds" \
     'BEGIN { b = int(r * s * p / 100 * n); b = b < 160 ? 160 : b; print (b > 40000) ? 40000 : b }')
 echo "$rate rows/s of one process; a clock has $batch rows"
 
-start() { # RUN HOST TIER: a worker
+token=$(printf 'f%.0s' {1..43})
+start() { # RUN HOST TIER: a worker; those that join leave when they are told to stop
     local run=$1 k=$2 more=()
-    if [[ $3 == reliable ]]; then more=(--founders $n); elif [[ $k -eq 1 ]]; then more=(--founders 1); else more=(--newcomer --tier transient); fi
+    if [[ $3 == reliable || $k -eq 1 ]]; then
+        more=(--job "$work/$run.yaml" --out "$work/$run" --max 40 --rank $k --founders $([[ $3 == reliable ]] && echo $n || echo 1))
+    else
+        more=(--tier transient)
+    fi
     [[ $k -eq 1 ]] || more+=(--join 10.77.0.1:7730)
-    RUBATO_TOKEN=$(printf 'f%.0s' {1..43}) "$net" cpu $lab $k "$percent" "$rubato" worker --job "$work/$run.yaml" --out "$work/$run" --max 40 \
-        --threads 1 --rank $k --listen 10.77.0.$k:7730 "${more[@]}" >>"$run.$k.log" 2>&1 &
+    RUBATO_TOKEN=$token "$net" cpu $lab $k "$percent" "$rubato" worker --threads 1 --listen 10.77.0.$k:7730 "${more[@]}" >>"$run.$k.log" 2>&1 &
     pid[$k]=$!
 }
 step() { grep -o '"step":[0-9]*' "$1/metrics.jsonl" 2>/dev/null | tail -1 | cut -d: -f2 || true; }
@@ -78,6 +82,7 @@ slowest() { sort -g | tail -1; }
 run_all() { # RUN TIER COUNT: workers 1 .. COUNT; the job ends by itself or is ended
     local k
     mkdir -p "$1"
+    (umask 077 && echo "$token" >"$1/token")
     start "$1" 1 "$2"
     for _ in $(seq 1 100); do [[ $2 == reliable || -s $1/metrics.jsonl ]] && break; sleep 0.1; done
     for ((k = 2; k <= $3; k++)); do start "$1" $k "$2"; done

@@ -421,6 +421,7 @@ static void view(ru_engine *e, ru_time now, ru_effects *fx)
     b.fence = b.fence != RUI_ENGINE_NONE ? b.fence : v->epoch;
     bool fresh = b.generation != e->generation;
     e->epoch = v->epoch;
+    rui_map_reach(e, fx);
     rui_copy_view(e, b.keepers, fresh);
     if (fresh) {
         begin_generation(e, &b, now, fx);

@@ -207,7 +207,8 @@ typedef struct rui_stager {
     rui_told *told, *told_last;
     uint32_t dead;          /* members, a moment ago */
     bool written;           /* the checkpoint under way is complete, and given to the device */
-    uint32_t every, behind; /* clocks: between copies; closed and not committed, at most */
+    uint32_t every, behind; /* clocks between copies; copied clocks not committed, at most */
+    uint32_t barrier;       /* ssp: the one of the next copy; 0: none */
     /* What was measured; engine_place.c. */
     double read_bytes, write_bytes, work_s, clock_s; /* of all members in a clock, lately */
     double link_bytes_per_s;                         /* the fastest that was seen; 0: not yet */
@@ -551,6 +552,7 @@ void rui_lead_read(ru_engine *e, const void *bytes, int64_t n, ru_status st, con
 /* engine_map.c */
 void rui_map_look(ru_engine *e, ru_time now, ru_effects *fx);
 void rui_map_in_force(ru_engine *e, bool fresh, ru_time now, ru_effects *fx);
+void rui_map_reach(ru_engine *e, ru_effects *fx); /* a member: connect to whom the map names */
 /* here: bits of objects that are there. */
 void rui_map_ready(ru_engine *e, ru_node_id from, const rui_engine_head *h, const uint8_t *here,
                    int64_t bytes, ru_time now, ru_effects *fx);

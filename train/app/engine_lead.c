@@ -178,7 +178,8 @@ static void save(ru_engine *e, ru_time now, ru_effects *fx)
     rui_lead *l = &e->lead;
     bool last = l->closed == l->end_clock;
     uint32_t every = e->opt.save_every;
-    bool due = (every > 0 && l->closed % every == 0) || l->closed == l->barrier;
+    bool due = (every > 0 && l->closed % every == 0) ||
+               (l->closed == l->barrier && l->barrier != l->stage.barrier);
     if (every == 0 && l->barrier <= l->closed && l->save == 0 && e->opt.save_ns > 0 &&
         now.ns - l->save_at.ns >= e->opt.save_ns) {
         /* Nobody can have begun this clock. */

@@ -15,6 +15,7 @@ enum {
     LEAVERS_MAX = RUI_ENGINE_LEAVERS_MAX,
     LOOK_NS = 20000000,
     RANKS_MAX = RUI_ENGINE_LOST - 1,
+    MESH_MAX = 64, /* of membership */
 };
 #define EXECUTOR_NS  1000000 /* of a clock, before any was measured */
 #define LINK_BYTES_S 1.25e8
@@ -496,5 +497,27 @@ void rui_map_prepared(ru_engine *e, ru_node_id from, uint32_t executor, ru_time 
         e->lead.prepared[executor] == 1) {
         e->lead.prepared[executor] = 2;
         rui_map_look(e, now, fx);
+    }
+}
+
+/* Membership connects many members to a few alone: connect to those that serve, and to those to
+ * which executors of this process move. */
+void rui_map_reach(ru_engine *e, ru_effects *fx)
+{
+    const ru_view *v = ru_member_view(e->opt.member);
+    bool needed[RU_MEMBERS_MAX] = {false};
+    const uint8_t *ranks = (const uint8_t *)v->blob + sizeof(rui_engine_blob);
+    for (uint32_t o = 0; v->n > MESH_MAX && o < e->n_execs + e->n_shards; o++) {
+        uint16_t rank;
+        memcpy(&rank, ranks + 2 * (size_t)o, sizeof rank);
+        rank = (uint16_t)(rank & ~(RUI_ENGINE_MOVED | RUI_ENGINE_LOST));
+        bool leaves = o < e->n_execs && e->exec[o].want == RUI_WANT_READY;
+        needed[rank] = needed[rank] || o >= e->n_execs || leaves;
+    }
+    for (uint32_t i = 0; v->n > MESH_MAX && i < v->n; i++) {
+        if (needed[i] && !ru_node_is(v->at[i].node, e->opt.self) &&
+            !ru_chan_is_up(e->opt.chan, v->at[i].node)) {
+            ru_fx_connect(fx, v->at[i].address);
+        }
     }
 }

@@ -14,6 +14,7 @@ enum {
     LEAST_CLOCKS = 4,
     NOTICE_S = 120,
     EVERY_MAX = 16,
+    SLACK_MAX = 8, /* ssp; with more, and async, too many clocks would not be committed */
 };
 #define SHORTER       0.9
 #define LINK_BYTES_S  1.25e8
@@ -120,7 +121,7 @@ uint32_t rui_stage_keepers(ru_engine *e, const ru_node_id *nodes, uint32_t n, bo
         return e->copies.n_keepers; /* they are the first ones, and none is gone */
     }
     if (method == RU_ENGINE_STAGES_OFF || method == RU_ENGINE_STAGES + RU_STAGE_ALL ||
-        e->opt.driver != RU_ENGINE_BSP) {
+        e->driver_slack > SLACK_MAX) {
         return 0;
     }
     for (uint32_t i = 0; i < n; i++) {
@@ -236,9 +237,12 @@ static void bound(ru_engine *e, const ru_stage_in *in, const ru_stage_plan *p, r
     double every = clock_s > 0 ? ceil(states_s / (COPIES_SHARE * clock_s)) : 1;
     s->every = every < 1 ? 1 : every > EVERY_MAX ? EVERY_MAX : (uint32_t)every;
     double rest = p->clock.stream_bytes / fmax(1, fmin(p->servers, in->reliable));
+    /* ssp: nobody works while a clock is copied. */
+    uint32_t least = e->driver_slack > 0 ? 2 * (e->driver_slack + 1) : 1;
+    s->every = s->every > least ? s->every : least;
     bool two = 2 * s->every * rest <= link * in->notice_s * NOTICE_USED;
-    s->behind = two ? 2 : 1;
-    if (s->every > 1 && s->every != was) {
+    s->behind = two && 2 * (s->every + e->driver_slack) < RUI_COPY_CLOCKS - 4 ? 2 : 1;
+    if (s->every > least && s->every != was) {
         ru_fx_log(fx, RU_LOG_WARN,
                   "the states of executors have %.3g MB, which take %.3g s to copy: only every "
                   "%u clocks",

@@ -108,6 +108,7 @@ void rui_stage_begin(ru_engine *e)
     s->safe = rui_copy_restores(e);
     s->on = on(e);
     s->copy = RUI_ENGINE_NONE;
+    s->barrier = 0;
     s->written = false;
     memset(s->have, 0, RU_MEMBERS_MAX * sizeof *s->have);
 }
@@ -120,21 +121,26 @@ bool rui_stage_safe(const ru_engine *e, uint32_t clock)
 bool rui_stage_may_close(const ru_engine *e)
 {
     const rui_stager *s = &e->lead.stage;
-    return !on(e) || e->lead.closed - s->committed < s->behind * s->every;
+    return !on(e) || e->lead.closed - s->committed < s->behind * (s->every + e->driver_slack);
 }
 
 void rui_stage_closed(ru_engine *e, ru_time now, ru_effects *fx)
 {
-    rui_stager *s = &e->lead.stage;
+    rui_lead *l = &e->lead;
+    rui_stager *s = &l->stage;
     if (!on(e)) {
         return;
     }
     uint32_t last = s->copy != RUI_ENGINE_NONE ? s->copy : s->committed;
+    bool due = l->closed - last >= s->every;
     rui_stage_measure(e, now);
-    if (e->lead.closed - last >= s->every || e->lead.closed == e->lead.end_clock ||
-        e->lead.closed == e->lead.barrier) {
-        s->copy = e->lead.closed;
+    bool still = l->closed == l->barrier || l->closed == l->end_clock ||
+                 (e->opt.save_every > 0 && l->closed % e->opt.save_every == 0);
+    if (still || (due && e->driver_slack == 0)) {
+        s->copy = l->closed;
         keep_driver(e, now, fx);
+    } else if (due && l->barrier <= l->closed) { /* nobody can have begun this clock */
+        s->barrier = l->barrier = l->closed + e->driver_slack + 1;
     }
     if (rui_stage_pays(e, now)) {
         e->lead.plan = true;
