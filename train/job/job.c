@@ -54,6 +54,8 @@ static const ru_conf_field model_fields[] = {
         .help = "gpt, lstm: size of the vocabulary; 0: that of the data"),
     ROW(I64, ru_job_model, patch, .def = "0", .min = 0, .max = 4096,
         .help = "vit: side of a patch in pixels; 0: 4 for images up to 64x64, else 16"),
+    ROW(I64, ru_job_model, channels, .def = "0", .min = 0, .max = 4096,
+        .help = "vgg: channels of the first stage, the others in proportion; 0: 64"),
     ROW(I64, ru_job_model, classes, .def = "0", .min = 0, .max = 1 << 24,
         .help = "number of outputs of the model; 0: the number of classes of the data"),
     ROW(F64, ru_job_model, dropout, .def = "0", .min = 0, .max = 0.999,
@@ -85,12 +87,12 @@ static ru_status model_check(const void *section, ru_err *err)
         const char *key;
         bool set;
     } options[] = {
-        {"hidden", m->hidden.n > 0},   {"activation", m->activation != 0},
-        {"layers", m->layers != 0},    {"heads", m->heads != 0},
-        {"width", m->width != 0},      {"context", m->context != 0},
-        {"vocab", m->vocab != 0},      {"patch", m->patch != 0},
-        {"classes", m->classes != 0},  {"dropout", m->dropout > 0},
-        {"batch_norm", m->batch_norm},
+        {"hidden", m->hidden.n > 0},    {"activation", m->activation != 0},
+        {"layers", m->layers != 0},     {"heads", m->heads != 0},
+        {"width", m->width != 0},       {"context", m->context != 0},
+        {"vocab", m->vocab != 0},       {"patch", m->patch != 0},
+        {"channels", m->channels != 0}, {"classes", m->classes != 0},
+        {"dropout", m->dropout > 0},    {"batch_norm", m->batch_norm},
     };
     uint32_t n;
     const ru_zoo_row *rows = ru_zoo_list(&n);
@@ -462,6 +464,7 @@ ru_zoo_options ru_job_zoo_options(const ru_job *job)
         .context = m->context,
         .vocab = m->vocab,
         .patch = m->patch,
+        .channels = m->channels,
         .hidden = m->hidden.at,
         .hidden_n = m->hidden.n,
         .dropout = m->dropout,

@@ -28,7 +28,7 @@ typedef struct ru_job_model {
     bool weights_partial;
     ru_conf_i64s hidden;
     uint32_t activation;
-    int64_t layers, heads, width, context, vocab, patch, classes;
+    int64_t layers, heads, width, context, vocab, patch, channels, classes;
     double dropout;
     bool bias, tie, batch_norm;
 } ru_job_model;

@@ -17,7 +17,7 @@ typedef struct ru_zoo_options {
     int64_t classes;  /* outputs; 0: from the data */
     int64_t input[4]; /* sample shape without batch, e.g. {3,32,32}; from the data */
     uint32_t input_rank;
-    int64_t layers, heads, width, context, vocab, patch, hidden_n, groups;
+    int64_t layers, heads, width, context, vocab, patch, channels, hidden_n, groups;
     const int64_t *hidden; /* mlp: [hidden_n] */
     double dropout;
     const char *activation; /* mlp: relu, gelu, tanh */

@@ -152,6 +152,8 @@ ru_status rui_zoo_vgg(rui_zoo *z, ru_err *err)
     RU_TRY(rui_zoo_classes(z, err));
     int64_t width = or_default(o->width, is_small(z) ? 512 : 4096);
     RU_TRY(rui_zoo_range(z, "width", width, 1, 1 << 20, err));
+    int64_t channels = or_default(o->channels, 64);
+    RU_TRY(rui_zoo_range(z, "channels", channels, 1, 4096, err));
     ru_value_id x = rui_zoo_input(z, "x", RU_F32, o->input, 3);
     int64_t at = 0; /* index in nn.Sequential, which names the layer */
     for (; *plan >= 0; plan++) {
@@ -160,10 +162,13 @@ ru_status rui_zoo_vgg(rui_zoo *z, ru_err *err)
             at++;
             continue;
         }
-        x = rui_zoo_conv(
-            z, x, rui_zoo_name_k(z, "features", at++),
-            &(rui_conv){
-                .out = *plan, .kernel = 3, .stride = 1, .pad = 1, .bias = true, .fan_out = true});
+        x = rui_zoo_conv(z, x, rui_zoo_name_k(z, "features", at++),
+                         &(rui_conv){.out = *plan / 64 * channels,
+                                     .kernel = 3,
+                                     .stride = 1,
+                                     .pad = 1,
+                                     .bias = true,
+                                     .fan_out = true});
         if (o->batch_norm) {
             x = rui_zoo_batch_norm(z, x, rui_zoo_name_k(z, "features", at++));
         }

@@ -59,6 +59,10 @@ static void counts_are_those_of_the_originals(void **state)
           .bias = true,
           .tie = true},
          124439808},
+        {"vgg11",
+         {.classes = 10, .input = {3, 32, 32}, .input_rank = 3, .channels = 4, .width = 6},
+         9 * (3 * 4 + 4 * 8 + 8 * 16 + 16 * 16 + 16 * 32 + 3 * 32 * 32) + 4 + 8 + 2 * 16 + 4 * 32 +
+             (32 * 6 + 6) + (6 * 6 + 6) + (6 * 10 + 10)},
         {"lstm",
          {.layers = 2, .width = 4, .vocab = 10, .context = 8},
          10 * 4 + 2 * (16 * 4 + 16 * 4 + 32) + 4 * 10 + 10},
