@@ -283,6 +283,14 @@ static double ops_error(const ru_world *w)
     return all > 0 ? sqrt(square) / all : 0.1;
 }
 
+/* How far the simulated pauses of quotas are from the recorded ones: relative to the time that a
+ * worker computes, pauses included. */
+static double pauses_error(const played *was)
+{
+    double recorded_ns = (double)was->x.compute_ns;
+    return was->x.quota && recorded_ns > 0 ? fabs(was->computed_ns / recorded_ns - 1) : 0;
+}
+
 /* Half of the interval: parts that have nothing to do with each other. */
 static double half_of(const ru_world *w, const question *q, const played *was, const played *then,
                       double step_ns)
@@ -298,6 +306,7 @@ static double half_of(const ru_world *w, const question *q, const played *was, c
         recorded.stddev_ns / recorded.mean_ns * step_ns,
         then->spread_ns,
         compute * then->computed_ns,
+        pauses_error(was) * then->computed_ns,
         link * (network_ns > 0 ? network_ns : 0),
         REST_ERROR * (recorded.mean_ns - w->facts.steps.at[0].input_ns - was->step_ns),
     };
@@ -378,6 +387,13 @@ ru_status rui_what_if(const ru_world *w, const char *const *sets, uint32_t n, ru
     }
     if (q.network > 0 && q.per_host == 0) {
         q.per_host = 1; /* a rate between hosts: each worker has one */
+    }
+    int64_t workers = q.workers > 0 ? q.workers : w->facts.steps.at[0].workers;
+    int64_t named = q.slow_worker > q.held_worker ? q.slow_worker : q.held_worker;
+    if (named > (workers > 0 ? workers : 1)) {
+        return RU_FAIL(err, RU_E_USAGE,
+                       "--if names worker %lld, but the job has %lld: name one from 1 to %lld",
+                       (long long)named, (long long)workers, (long long)workers);
     }
     fit f;
     bool quota = q.quota < 1 || q.quota > 1 || q.held_worker > 0;

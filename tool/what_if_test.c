@@ -23,6 +23,18 @@ static void read_job(ru_arena *a, double compute_ns, double network_ns, ru_world
     assert_ok(ru_world_file_parse("w", ru_str_c(text), a, w, &err), err);
 }
 
+/* As read_job, and 20 ms a step until the reader has the samples. */
+static void read_slow_input(ru_arena *a, ru_world *w)
+{
+    static const char text[] =
+        "{\"schema\":\"rubato.world/1\",\"jobs\":[{\"name\":\"j\",\"batch\":40,"
+        "\"gradient_bytes\":[4000]}],\"facts\":{\"steps\":[{\"job\":\"j\",\"workers\":2,"
+        "\"samples\":20,\"batch\":40,\"compute_ns\":5e7,\"input_ns\":2e7,"
+        "\"took\":{\"count\":50,\"mean_ns\":7e7}}]}}";
+    ru_err err;
+    assert_ok(ru_world_file_parse("w", ru_str_c(text), a, w, &err), err);
+}
+
 /* The same workers, held to 4 ms of each 10 ms: so much processor time a step, no network. */
 static void read_held_job(ru_arena *a, double processor_ns, ru_world *w)
 {
@@ -82,6 +94,12 @@ static void test_predictions_by_hand(void **state)
     near(ask(&a, &w, "network=80MB/s", NULL), 101);
     near(ask(&a, &w, "network=160Mbit", NULL), 401);
     near(ask(&a, &w, "device=x4", NULL), 200);
+    near(ask(&a, &w, "workers=4", NULL), 301);                /* 3/2 of the bytes pass each link */
+    near(ask(&a, &w, "workers=4", "collective=direct"), 301); /* as many, in rank order */
+    near(ask(&a, &w, "workers=4", "collective=fastest"), 301);
+    read_slow_input(&a, &w);
+    near(ask(&a, &w, "storage=x2", NULL), 60);
+    near(ask(&a, &w, "storage=x0.5", NULL), 90);
     ru_arena_fini(&a);
 }
 
@@ -117,6 +135,7 @@ static void test_wrong_questions_are_refused(void **state)
                                          {"batch=-5", "a number of samples"},
                                          {"collective=ring", "direct or fastest"},
                                          {"storage=x0", "a factor"},
+                                         {"device=3:x0.5", "names worker 3, but the job has 2"},
                                          {"lr=3", "expected one of network"},
                                          {"networks=x2", "expected one of"}};
     ru_arena a;
