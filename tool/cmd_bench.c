@@ -31,6 +31,8 @@
     X(trace, ru_bench_trace, "cost of writing one trace record")                                  \
     X(clock, ru_bench_clock,                                                                      \
       "how well traces of four hosts with wrong clocks are laid over each other")                 \
+    X(whatif, ru_bench_whatif,                                                                    \
+      "steps that `rubato explain --if` predicts from one trace compared with measured ones")     \
     X(sim, ru_bench_sim,                                                                          \
       "simulator: events, time and memory by number of workers; seeds with faults")
 
