@@ -48,7 +48,7 @@ static ru_status figure_row(const ru_world *w, const char *policy, const char *f
         const ru_world_plan *p = &w->plans.at[i];
         const double *said = value_of(&p->predicted, figure), *is = value_of(&p->measured, figure);
         if (strcmp(p->policy, policy) != 0 || said == NULL || is == NULL || *is == 0 ||
-            !isfinite(*said) || !isfinite(*is)) {
+            *said == 0 || !isfinite(*said) || !isfinite(*is)) {
             continue;
         }
         off[n++] = fabs(*said - *is) / fabs(*is);

@@ -14,7 +14,8 @@ typedef struct ru_span_fact {
     const char *category, *name;
     ru_fact took;     /* of one span; its age is that of the newest at the trace's end */
     int64_t total_ns; /* time inside, children included */
-    int64_t self_ns;  /* without spans nested in it on the same thread; 0 for asynchronous ones */
+    int64_t self_ns;  /* without spans nested in it on the same thread; 0 for asynchronous ones and
+                         for sleeps of an event loop */
     int64_t value_total;                         /* sum of the records' values (bytes) */
     int64_t predicted_n;                         /* spans that carried a prediction */
     int64_t predicted_total_ns, actual_total_ns; /* of those */

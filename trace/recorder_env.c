@@ -7,7 +7,9 @@
 static void record(void *self, ru_probe_act act, int64_t start_ns, int64_t end_ns, int64_t value)
 {
     ru_recorder *r = self;
-    if (act == RU_PROBE_SLEEP || act == RU_PROBE_LATE) { /* no work of the thread */
+    if (act == RU_PROBE_SLEEP) {
+        ru_rec_wait(r, r->env_names[act], start_ns, end_ns, r->env_names[act]);
+    } else if (act == RU_PROBE_LATE) { /* beside the sleep or the callback that kept it waiting */
         ru_rec_async(r, r->env_names[act], start_ns, end_ns, value, 0, 0);
     } else {
         ru_rec_span(r, r->env_names[act], start_ns, end_ns, value);

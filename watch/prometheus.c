@@ -205,7 +205,7 @@ static void put_plans(const ru_watch_totals *t, ru_text *out)
     bool head = false;
     for (uint32_t k = 0; k < t->n_figures; k++) {
         const ru_watch_figure *f = &t->figure[k];
-        if (isnan(f->predicted) || isnan(f->measured) || f->measured == 0) {
+        if (!(fabs(f->predicted) > 0) || !(fabs(f->measured) > 0)) { /* nobody knew it */
             continue;
         }
         if (!head) {

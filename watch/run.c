@@ -347,7 +347,12 @@ static ru_status take_traces(const ru_watch *w, ru_top *t, ru_arena *arena, ru_e
     if (dir == NULL || !ru_path_is_dir(dir)) {
         return dir == NULL ? RU_FAIL(err, RU_E_LIMIT, "there is no memory for the view") : RU_OK;
     }
-    RU_TRY(ru_trace_run_load_end(w->run, TRACE_BYTES, arena, &traces, &t->n, err));
+    ru_status st = ru_trace_run_load_end(w->run, TRACE_BYTES, arena, &traces, &t->n, err);
+    if (st == RU_E_MISSING) { /* the folder is there, no file yet */
+        t->n = 0;
+        return RU_OK;
+    }
+    RU_TRY(st);
     ru_rank_steps *steps = RU_NEW(arena, ru_rank_steps, t->n);
     ru_top_rank *ranks = RU_NEW(arena, ru_top_rank, t->n);
     ru_cause *causes = RU_NEW(arena, ru_cause, RU_CAUSES_MAX);

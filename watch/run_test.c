@@ -70,6 +70,7 @@ static void test_totals(void **state)
     rig r;
     ru_top view;
     set_up(&r, state);
+    assert_ok(ru_dir_make(ru_path_join(&r.s->arena, r.dir, "trace"), &r.s->err), r.s->err);
     const ru_watch_totals *t = look(&r, &view); /* no file yet */
     assert_int_equal(t->steps, 0);
     assert_true(isnan(t->loss));

@@ -256,7 +256,9 @@ function drawRow(g, row, w, patterns) {
       i++;
     } else { // all that begin in this pixel: one column with their share of it
       const edge = line.from + (Math.floor(x0 - line.left) + 1) / scale;
-      const j = Math.max(i + 1, after(l.start, edge, i, l.n, true)), share = Math.min(1, (l.sum[j] - l.sum[i]) * scale);
+      let j = Math.max(i + 1, after(l.start, edge, i, l.n, true));
+      if (j - 1 > i && (l.end[j - 1] - l.start[j - 1]) * scale >= 1.5) j--; // the last one alone may reach beyond it
+      const share = Math.min(1, (l.sum[j] - l.sum[i]) * scale);
       g.globalAlpha = (0.3 + 0.7 * share) * (line.hits && !line.hits.has(l.name[i] & 0x7fff) ? 0.2 : 1);
       g.fillStyle = c;
       g.fillRect(Math.floor(x0), y, 1, h);
