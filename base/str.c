@@ -153,6 +153,17 @@ bool ru_str_i64(ru_str s, int64_t *out)
     return true;
 }
 
+bool ru_str_is_traceparent(const char *text)
+{
+    static const char hex[] = "0123456789abcdef";
+    bool form = strspn(text, "0123456789abcdef-") == 55 && text[55] == '\0' &&
+                strspn(text, hex) == 2 && text[2] == '-' && strspn(text + 3, hex) == 32 &&
+                text[35] == '-' && strspn(text + 36, hex) == 16 && text[52] == '-' &&
+                strspn(text + 53, hex) == 2;
+    return form && strncmp(text, "ff", 2) != 0 && strspn(text + 3, "0") != 32 &&
+           strspn(text + 36, "0") != 16;
+}
+
 bool ru_str_u64(ru_str s, uint64_t *out)
 {
     char buf[NUMBER_MAX], *end;

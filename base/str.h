@@ -44,6 +44,9 @@ bool ru_str_i64(ru_str s, int64_t *out);
 bool ru_str_u64(ru_str s, uint64_t *out);
 bool ru_str_f64(ru_str s, double *out);
 
+/* Is this a W3C traceparent of version 00 or a later one of its form? Source: W3C trace-context. */
+bool ru_str_is_traceparent(const char *text);
+
 /* Number of insertions, deletions, replacements and swaps of neighbours between two words (bytes
  * after the 64th of either are ignored), ignoring case and the difference between '-' and '_'. */
 uint32_t ru_str_distance(ru_str a, ru_str b);

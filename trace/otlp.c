@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/hash.h"
+#include "base/str.h"
 #include "env/file.h"
 #include "trace/export.h"
 #include "trace/export_impl.h"
@@ -25,12 +26,7 @@ typedef struct writer {
 
 bool ru_traceparent_read(const char *text, char trace_id[33], char parent[17])
 {
-    size_t hex = strspn(text, "0123456789abcdef-");
-    bool form = hex == 55 && text[55] == '\0' && text[2] == '-' && text[35] == '-' &&
-                text[52] == '-' && strncmp(text, "ff", 2) != 0 &&
-                strspn(text + 3, "0123456789abcdef") == 32 &&
-                strspn(text + 36, "0123456789abcdef") == 16;
-    if (!form || strspn(text + 3, "0") == 32 || strspn(text + 36, "0") == 16) {
+    if (!ru_str_is_traceparent(text)) {
         return false;
     }
     memcpy(trace_id, text + 3, 32);

@@ -3,6 +3,17 @@
 #include <dlfcn.h>
 #include <string.h>
 
+#include "base/conf.h"
+#include "base/str.h"
+
+const char *rui_trace_line(ru_arena *arena)
+{
+    const char *text = ru_conf_env("TRACEPARENT");
+    return text != NULL && ru_str_is_traceparent(text)
+               ? ru_arena_printf(arena, "traceparent: %s", text)
+               : NULL;
+}
+
 #ifdef RU_HAS_CURL
 
 ru_status rui_curl_load(rui_curl *c, ru_err *err)

@@ -4,7 +4,7 @@
 #ifndef RU_WEB_CURL_H
 #define RU_WEB_CURL_H
 
-#include "base/status.h"
+#include "base/arena.h"
 
 #ifdef RU_HAS_CURL
 #include <curl/curl.h>
@@ -35,6 +35,10 @@ typedef struct rui_curl {
     RUI_CURL_LIST(RUI_X)
 #undef RUI_X
 } rui_curl;
+
+/* The line of a request that names the trace of who started this process (TRACEPARENT); NULL: the
+ * environment names none, or `arena` is full. */
+const char *rui_trace_line(ru_arena *arena);
 
 /* Errors: RU_E_UNSUPPORTED. */
 RU_MUST_USE ru_status rui_curl_load(rui_curl *c, ru_err *err);

@@ -66,12 +66,14 @@ static ru_status judge(const ru_fetch *g, const rui_curl *c, CURL *h, CURLcode r
 static struct curl_slist *put_head(const rui_curl *c, const ru_fetch *g, ru_arena *arena)
 {
     struct curl_slist *head = c->slist_append(NULL, "User-Agent: rubato/" RU_VERSION);
+    const char *trace = rui_trace_line(arena);
     bool ok = head != NULL;
-    for (uint32_t k = 0; k < g->n_headers + 2 && ok; k++) {
+    for (uint32_t k = 0; k < g->n_headers + 3 && ok; k++) {
         const char *line = k < g->n_headers ? g->header[k]
                            : k == g->n_headers && g->token != NULL
                                ? ru_arena_printf(arena, "Authorization: Bearer %s", g->token)
-                           : k > g->n_headers && g->body != NULL
+                           : k == g->n_headers + 1 && trace != NULL ? trace
+                           : k == g->n_headers + 2 && g->body != NULL
                                ? ru_arena_printf(arena, "Content-Type: %s", g->type)
                                : "";
         struct curl_slist *more = line == NULL      ? NULL

@@ -173,6 +173,8 @@ static ru_status add_line(ru_object *b, const char *line, ru_err *err)
 static ru_status add_head(ru_object *b, ru_err *err)
 {
     ru_objects *o = b->of;
+    const char *trace = rui_trace_line(&o->arena);
+    RU_TRY(trace != NULL ? add_line(b, trace, err) : RU_OK);
     if (!b->address.s3 || o->login.key == NULL) {
         return RU_OK;
     }
