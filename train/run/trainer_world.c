@@ -227,10 +227,16 @@ void rui_trainer_record(rui_trainer *t)
         return;
     }
     ru_exe_record(t->exe, t->recorder);
+    ru_recorder_stats stats;
+    ru_recorder_stats_get(t->recorder, &stats);
+    if (stats.stopped || t->lists_fail) { /* there is no trace that needs the list */
+        return;
+    }
     ru_arena_init(&scratch, 0);
     const char *dir = ru_path_join(&scratch, t->out, "trace");
     if (dir == NULL || ru_op_list_put(dir, t->exe, t->opt->rank, &err) != RU_OK) {
-        ru_log(RU_LOG_WARN, "train", "facts", "the trace lacks its list of ops: %s", err.text);
+        ru_log(RU_LOG_WARN, "train", "facts", "the trace lacks lists of ops: %s", err.text);
+        t->lists_fail = true;
     }
     ru_arena_fini(&scratch);
 }
