@@ -36,7 +36,7 @@ typedef struct world {
     ru_params_app app;
     ru_app_ops ops;
     ru_app_shape shape;
-    int64_t part[RU_PARAMS_PROCESSES * 64];
+    int64_t *part; /* [executors + 1] */
     ru_arena arena;
     record *disk;
     record *log; /* all appended records, the newest first; `object` is not used */
@@ -513,6 +513,8 @@ static ru_status build(world *w, ru_err *err)
     w->app = (ru_params_app){job};
     bool sliced = job->divided;
     w->ops = sliced ? ru_params_item_ops() : ru_params_ops(job);
+    w->part = RU_NEW(&w->arena, int64_t, job->executors + 1);
+    RU_CHECK(w->part != NULL);
     for (uint32_t k = 0; k <= job->executors; k++) {
         w->part[k] = (int64_t)k * (sliced ? RU_PARAMS_SLICED : RU_PARAMS_ITEMS);
     }

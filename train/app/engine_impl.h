@@ -205,14 +205,16 @@ typedef struct rui_stager {
     ru_app_bytes driver[RUI_STAGE_DRIVERS]; /* sums and driver as of driver_clock */
     uint32_t driver_clock[RUI_STAGE_DRIVERS];
     rui_told *told, *told_last;
-    uint32_t dead;          /* members, a moment ago */
+    uint32_t dead;          /* members, a moment ago, */
+    ru_time dead_at;        /* ... since the first of them */
     bool written;           /* the checkpoint under way is complete, and given to the device */
     uint32_t every, behind; /* clocks between copies; copied clocks not committed, at most */
     uint32_t barrier;       /* ssp: the one of the next copy; 0: none */
     /* What was measured; engine_place.c. */
-    double read_bytes, write_bytes, work_s, clock_s; /* of all members in a clock, lately */
-    double link_bytes_per_s;                         /* the fastest that was seen; 0: not yet */
-    double sum_read, sum_write, sum_work;            /* of the clock under way */
+    double read_bytes, write_bytes;       /* of a member that computes, in a clock, lately */
+    double work_s, clock_s;               /* of all of them; of a clock */
+    double link_bytes_per_s;              /* the fastest that was seen; 0: not yet */
+    double sum_read, sum_write, sum_work; /* of the clock under way */
     ru_time closed_at;
     uint32_t n_measured;     /* clocks since members changed or things moved */
     uint32_t stage, servers; /* in force, or on the way; 0: none */
@@ -425,6 +427,9 @@ RU_MUST_USE bool rui_stage_may(const ru_engine *e, const ru_node_id *nodes, uint
 bool rui_stage_broken(const ru_engine *e, const ru_node_id *nodes,
                       uint32_t n); /* a keeper is gone */
 /* engine_place.c: the leader */
+/* Members are dead; may more be, at the same time? */
+RU_MUST_USE bool rui_stage_waits(ru_engine *e, const ru_node_id *nodes, uint32_t n, uint32_t n_dead,
+                                 ru_time now);
 uint32_t rui_stage_keepers(ru_engine *e, const ru_node_id *nodes, uint32_t n, bool fresh);
 void rui_stage_heard(ru_engine *e, const rui_engine_head *h); /* DONE */
 void rui_stage_end(ru_engine *e, ru_time now);                /* of the job */

@@ -403,8 +403,7 @@ void rui_map_look(ru_engine *e, ru_time now, ru_effects *fx)
     } else if (w.n > 0 && (w.n_dead > 0 || e->lead.renew || e->lead.stalled ||
                            lost(e, nodes, w.n) || rui_stage_broken(e, nodes, w.n))) {
         bool copies = e->copies.n_keepers > 0;
-        if (copies && w.n_dead != e->lead.stage.dead) { /* more may die at the same time */
-            e->lead.stage.dead = w.n_dead;
+        if (copies && rui_stage_waits(e, nodes, w.n, w.n_dead, now)) {
             ru_fx_timer(fx, RUI_ENGINE_LOOK, ru_time_after(now, LOOK_NS));
             return;
         }

@@ -72,6 +72,16 @@ void rui_stage_heard(ru_engine *e, const rui_engine_head *h)
     s->link_bytes_per_s = link > s->link_bytes_per_s ? link : s->link_bytes_per_s;
 }
 
+/* Members that compute; at least 1. */
+static uint32_t workers_of(const ru_engine *e)
+{
+    uint32_t n = 0;
+    for (uint32_t k = 0; k < e->n_execs; k++) {
+        n += among(e->holder, k, e->holder[k]) ? 0 : 1;
+    }
+    return n > 0 ? n : 1;
+}
+
 static double lately(double before, double now, uint32_t n)
 {
     return n == 0 ? now : 0.75 * before + 0.25 * now;
@@ -81,8 +91,9 @@ void rui_stage_measure(ru_engine *e, ru_time now)
 {
     rui_stager *s = &e->lead.stage;
     if (s->closed_at.ns > 0) { /* the first one began with other things */
-        s->read_bytes = lately(s->read_bytes, s->sum_read, s->n_measured);
-        s->write_bytes = lately(s->write_bytes, s->sum_write, s->n_measured);
+        double workers = workers_of(e);
+        s->read_bytes = lately(s->read_bytes, s->sum_read / workers, s->n_measured);
+        s->write_bytes = lately(s->write_bytes, s->sum_write / workers, s->n_measured);
         s->work_s = lately(s->work_s, s->sum_work, s->n_measured);
         s->clock_s =
             lately(s->clock_s, 1e-9 * (double)ru_time_since(now, s->closed_at), s->n_measured);
@@ -169,27 +180,23 @@ static const uint32_t *places(ru_engine *e, const ru_node_id *m, uint32_t n, con
     return at;
 }
 
-/* Members that compute, and the mean state of an executor that this process keeps. */
-static void count(const ru_engine *e, uint32_t *workers, double *state_bytes)
+/* The mean state of an executor that this process keeps. */
+static double state_bytes(const ru_engine *e)
 {
     double bytes = 0;
     uint32_t kept = 0;
-    *workers = 0;
     for (uint32_t k = 0; k < e->n_execs; k++) {
         const rui_copy *c = &e->copies.of[k];
-        *workers += among(e->holder, k, e->holder[k]) ? 0 : 1;
         bytes += c->base != NULL ? (double)c->base_bytes : 0;
         kept += c->base != NULL ? 1 : 0;
     }
-    *state_bytes = kept > 0 ? bytes / kept : 0;
+    return kept > 0 ? bytes / kept : 0;
 }
 
 /* The job as measured. Before the first clock: without work and traffic. */
-static ru_backup_job job_of(const ru_engine *e, double *state_bytes)
+static ru_backup_job job_of(const ru_engine *e)
 {
     const rui_stager *s = &e->lead.stage;
-    uint32_t workers;
-    count(e, &workers, state_bytes);
     ru_backup_job j = {.link_bytes_per_s =
                            s->link_bytes_per_s > 0 ? s->link_bytes_per_s : LINK_BYTES_S,
                        .serve_bytes_per_s = SERVE_BYTES_S,
@@ -197,12 +204,10 @@ static ru_backup_job job_of(const ru_engine *e, double *state_bytes)
     for (uint32_t k = 0; k < e->n_shards; k++) {
         j.model_bytes += (double)ru_ps_shard_bytes(e->ps, k);
     }
-    if (s->n_measured > 0 && workers > 0) {
-        j.read_bytes = s->read_bytes / workers;
-        j.write_bytes = s->write_bytes / workers;
-        j.touched = fmin(1, j.write_bytes / fmax(1, j.model_bytes));
-        j.work_s = s->work_s;
-    }
+    j.read_bytes = s->read_bytes;
+    j.write_bytes = s->write_bytes;
+    j.touched = fmin(1, j.write_bytes / fmax(1, j.model_bytes));
+    j.work_s = s->work_s;
     return j;
 }
 
@@ -217,7 +222,8 @@ static ru_stage_in question(ru_engine *e, const ru_node_id *nodes, uint32_t n,
                       .ratio_two = o->ratio_two,
                       .ratio_three = o->ratio_three};
     *m = machines(e, nodes, n, &in);
-    in.job = job_of(e, &in.block_bytes);
+    in.job = job_of(e);
+    in.block_bytes = state_bytes(e);
     bool needs = in.method == RU_STAGE_TWO || in.method == RU_STAGE_THREE;
     in.method = needs && in.transient == 0 ? RU_STAGE_ONE : in.method;
     in.owner = places(e, *m, in.reliable + in.transient, now, e->n_execs);

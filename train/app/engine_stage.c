@@ -15,6 +15,10 @@
 
 #include "train/app/engine_impl.h"
 
+/* Machines that vanish together are found out one after another: those that have missed three beats
+ * when the first is certainly dead are waited for. */
+static const int64_t SILENT_NS = 350000000, WAIT_NS = 400000000;
+
 static bool on(const ru_engine *e)
 {
     return e->copies.n_keepers > 0;
@@ -249,6 +253,20 @@ static bool among(const ru_node_id *nodes, uint32_t n, ru_node_id x)
         }
     }
     return false;
+}
+
+bool rui_stage_waits(ru_engine *e, const ru_node_id *nodes, uint32_t n, uint32_t n_dead,
+                     ru_time now)
+{
+    rui_stager *s = &e->lead.stage;
+    bool more = n_dead > s->dead, silent = false;
+    for (uint32_t i = 0; i < n && !silent; i++) {
+        silent = !ru_node_is(nodes[i], e->opt.self) &&
+                 ru_member_silent_ns(e->opt.member, nodes[i], now) > SILENT_NS;
+    }
+    s->dead_at = s->dead == 0 ? now : s->dead_at;
+    s->dead = n_dead;
+    return more || (silent && ru_time_since(now, s->dead_at) < WAIT_NS);
 }
 
 bool rui_stage_broken(const ru_engine *e, const ru_node_id *nodes, uint32_t n)
