@@ -39,6 +39,7 @@ static struct {
     int64_t longest_ns;
 } faults;
 
+static struct sigaction before[RU_ARRAY_LEN(signals)]; /* what handled them */
 static RU_ALIGNED(64) uint8_t stacks[THREADS_MAX][STACK_BYTES];
 static _Thread_local int32_t mine = -1; /* of faults.at; -2: there are too many threads */
 
@@ -128,13 +129,23 @@ RU_NORETURN static void end(const place *p, int number, int64_t limit_ns)
     _exit(1);
 }
 
-static void on_signal(int number)
+static void restore_signals(void)
 {
+    for (uint32_t k = 0; k < RU_ARRAY_LEN(signals); k++) {
+        (void)sigaction(signals[k], &before[k], NULL);
+    }
+}
+
+static void on_signal(int number, siginfo_t *info, void *context)
+{
+    (void)context;
     if (mine >= 0 && faults.at[mine].name != NULL) {
         end(&faults.at[mine], number, 0);
     }
-    (void)signal(number, SIG_DFL); /* not a user's: as without this */
-    (void)raise(number);
+    restore_signals(); /* not a user's: as without this */
+    if (info->si_code <= 0) {
+        (void)raise(number); /* else the instruction fails once more */
+    }
 }
 
 /* -- endless loops -------------------------------------------------------------------------------
@@ -237,10 +248,11 @@ ru_status ru_fault_open(const ru_fault_options *opt, ru_err *err)
         ru_mutex_fini(&faults.lock);
         return st;
     }
-    struct sigaction sa = {.sa_handler = on_signal, .sa_flags = SA_ONSTACK | SA_NODEFER};
+    struct sigaction sa = {.sa_sigaction = on_signal,
+                           .sa_flags = SA_ONSTACK | SA_NODEFER | SA_SIGINFO};
     sigemptyset(&sa.sa_mask);
     for (uint32_t k = 0; k < RU_ARRAY_LEN(signals); k++) {
-        (void)sigaction(signals[k], &sa, NULL);
+        (void)sigaction(signals[k], &sa, &before[k]);
     }
     faults.open = true;
     return RU_OK;
@@ -251,9 +263,7 @@ void ru_fault_close(void)
     if (!faults.open) {
         return;
     }
-    for (uint32_t k = 0; k < RU_ARRAY_LEN(signals); k++) {
-        (void)signal(signals[k], SIG_DFL);
-    }
+    restore_signals();
     ru_mutex_lock(&faults.lock);
     faults.quit = true;
     ru_cond_signal(&faults.cond);

@@ -51,6 +51,9 @@ timeout 300 "$rubato" train job.yaml -w 2 -o two >two.log 2>&1 || fail "two work
 same two
 "$rubato" eval two --data x.svm >eval.log 2>&1 || fail "eval of two workers' run"
 "$rubato" export two --safetensors two.safetensors >export.log 2>&1 || fail "export of two workers' run"
+"$rubato" top two --once >top.log 2>&1 || fail "top of two workers' run"
+[[ $(grep -cE "^ +[12] +$steps " top.log) -eq 2 ]] || fail "top shows no ranks: $(cat top.log)"
+[[ $("$rubato" trace two --json --rows 0 | grep -c '"category":"train","name":"step"') -eq 2 ]] || fail "the trace has no steps of two ranks"
 echo "ok: two workers equal one process"
 
 timeout 300 "$rubato" train job.yaml -w 3 -o "$work/killed" >killed.log 2>&1 &

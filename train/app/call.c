@@ -43,7 +43,9 @@ ru_status ru_app_hopeless(const ru_app_job_file *f, const char *out, uint32_t ex
     const char *file = ru_path_join(&arena, out, "faults");
     ru_status st = RU_OK;
     if (file != NULL && ru_path_exists(file) && ru_fault_hopeless(file, executor, why)) {
-        st = RU_FAIL(err, RU_E_USER, "app %s %s%s", f->job->app, why, advice(f));
+        st = RU_FAIL(err, RU_E_USER, "app %s %s; %s", f->job->app, why,
+                     is_users(f) ? "correct it, then continue with --resume"
+                                 : "this is a bug in Rubato: please report it");
     }
     ru_arena_fini(&arena);
     return st;

@@ -12,6 +12,7 @@
 #include "env/self.h"
 #include "train/app/call.h"
 #include "train/worker/worker_app_impl.h"
+#include "train/worker/worker_impl.h"
 
 enum {
     PEERS_MORE = 16, /* those who join while others leave */
@@ -22,6 +23,16 @@ enum {
 
 /* -- news ----------------------------------------------------------------------------------------
  */
+
+static void report_workers(const rui_app_worker *w)
+{
+    const ru_view *v = ru_member_view(ru_node_member(w->timers.node));
+    uint32_t voters = 0;
+    for (uint32_t i = 0; i < v->n; i++) {
+        voters += !v->at[i].no_vote;
+    }
+    ru_run_report_workers_set(w->report, v->n, v->n, voters);
+}
 
 /* Files of a run that goes on with another leader. */
 static void report_open(rui_app_worker *w)
@@ -59,7 +70,10 @@ static void report_open(rui_app_worker *w)
                                    .train_samples = ru_sparse_rows(w->data),
                                    .threads = w->n_threads,
                                    .resumed_step = f.closed};
-    st = st == RU_OK ? ru_run_report_begin(w->report, &s, &err) : st;
+    if (st == RU_OK) {
+        report_workers(w);
+        st = ru_run_report_begin(w->report, &s, &err);
+    }
     if (st == RU_OK && w->from.generation > 0 && w->from.clock >= w->clocks) {
         ru_run_report_say(w->report, RU_APP_COMPLETED, (long long)w->from.clock);
     }
@@ -239,6 +253,14 @@ void rui_app_exported(rui_app_worker *w, const rui_app_command *c)
         }
     }
     end_soon(w);
+}
+
+void rui_app_viewed(const rui_app_worker *w)
+{
+    report_workers(w);
+    if (w->opt->worker->train.messages) {
+        rui_worker_tell_view(ru_node_member(w->timers.node), w->number);
+    }
 }
 
 void rui_app_number(rui_app_worker *w)

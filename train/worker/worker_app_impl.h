@@ -122,6 +122,7 @@ extern const ru_engine_device_ops rui_app_device;
 /* worker_app.c, loop thread */
 void rui_app_exported(rui_app_worker *w, const rui_app_command *c);
 void rui_app_number(rui_app_worker *w);
+void rui_app_viewed(const rui_app_worker *w);                    /* a view is in force: tell it */
 int64_t rui_app_items(const rui_app_worker *w, uint32_t clocks); /* also on compute threads */
 
 /* worker_app_log.c, compute threads; the last one before they run or after them */

@@ -342,6 +342,8 @@ void rui_worker_steps_end(rui_worker *w); /* the same of steps with the shares i
 void rui_worker_summed(void *self, const ru_elastic_sum *sum);
 /* The leader: a newcomer is in, or has a share now: figures of the policy `join`. */
 void rui_worker_join_begun(rui_worker *w, uint32_t number, int64_t step, ru_time now);
+/* Who is in the job, for the launcher; number: of this worker. */
+void rui_worker_tell_view(const ru_member *member, uint32_t number);
 void rui_worker_join_ended(rui_worker *w, uint32_t number, int64_t step, ru_time now);
 /* A plan is installed and this worker leads. */
 void rui_worker_planned(void *self, const ru_policy *policy, const void *in, ru_time now);

@@ -115,14 +115,14 @@ static void ended(rui_worker *w, const ru_elastic_news *n)
 }
 
 /* Who is in the job, for the launcher. */
-static void tell_view(rui_worker *w)
+void rui_worker_tell_view(const ru_member *member, uint32_t number)
 {
-    const ru_view *v = ru_member_view(ru_peer_member(w->node));
+    const ru_view *v = ru_member_view(member);
     ru_msg m = {.kind = RU_MSG_VIEW, .view = {.epoch = v->epoch}};
     RU_CHECK(v->n <= RU_MSG_NUMBERS_MAX);
     for (uint32_t k = 0; k < v->n; k++) {
         m.view.numbers[m.view.n++] = v->at[k].number;
-        if (v->at[k].number != w->number && v->at[k].number > m.view.last) {
+        if (v->at[k].number != number && v->at[k].number > m.view.last) {
             m.view.last = v->at[k].number;
             m.view.address = v->at[k].address;
         }
@@ -197,7 +197,7 @@ void rui_worker_news(void *self, const ru_elastic_news *n, ru_time now)
         break;
     case RU_ELASTIC_VIEW:
         if (w->opt->train.messages) {
-            tell_view(w);
+            rui_worker_tell_view(ru_peer_member(w->node), w->number);
         }
         break;
     case RU_ELASTIC_JOINED:
