@@ -6,7 +6,8 @@
 #   3. a worker joins by hand and leaves while the job runs; explain shows the moves; still the same.
 #   4. more executors than requests of one page, on two workers.
 #   5. a run that has no clock left says so when it is resumed.
-#   6. data with a value that is no number end the job with the sentence of one process.
+#   6. a run goes on with three workers, then in one process: the same tables, rules and states.
+#   7. data with a value that is no number end the job with the sentence of one process.
 set -euo pipefail
 rubato=$(realpath "$1")
 work=$(mktemp -d "${TMPDIR:-/tmp}/rubato-params-XXXXXX")
@@ -97,6 +98,27 @@ timeout 60 "$rubato" train job.yaml --resume -o two >again.log 2>&1 || fail "one
 timeout 60 "$rubato" train job.yaml -w 2 --resume -o one >again.log 2>&1 || fail "two workers do not resume a run of one process"
 grep -q "has already completed its $steps clocks" again.log || fail "resume of one by two does not say that it is complete"
 echo "ok: runs without a clock left"
+
+# One process, three workers, one process: rows that rotate, local rows, states of executors, rules with a state.
+awk 'BEGIN { srand(4); for (i = 0; i < 2000; i++) print int(rand() * 60), int(rand() * 40), rand() * 4 + 1 }' >ratings
+awk 'BEGIN { srand(5); for (d = 0; d < 120; d++) { line = 0; for (c = 1 + int(rand() * 4); c <= 50; c += 1 + int(rand() * 9)) line = line " " c ":" 1 + int(rand() * 3); print line } }' >words.svm
+hop() { # hop NAME SETTINGS: like a run that nobody interrupted
+    printf 'app: %s\nclocks: {executors: 5}\n%s\n' "$1" "$2" >hop.yaml
+    rm -rf whole hop
+    "$rubato" train hop.yaml -s train.epochs=9 -q -o whole >hop.log 2>&1 || fail "whole $1"
+    "$rubato" train hop.yaml -s train.epochs=3 -q -o hop >hop.log 2>&1 || fail "$1 in one process"
+    "$rubato" train hop.yaml -s train.epochs=6 -q -o hop -w 3 --resume >hop.log 2>&1 || fail "$1 with three workers"
+    "$rubato" train hop.yaml -s train.epochs=9 -q -o hop --resume >hop.log 2>&1 || fail "$1 in one process again"
+    for f in $(cd whole/checkpoints && ls -d ./*/*.safetensors); do
+        cmp "whole/checkpoints/$f" "hop/checkpoints/$f" || fail "$1 ends elsewhere by way of three workers"
+    done
+}
+hop mf 'data: {format: ratings, train: ratings}'
+hop mf 'data: {format: ratings, train: ratings}
+mf: {update: adarevision}'
+hop lda 'data: {format: libsvm, train: words.svm}
+lda: {topics: 4, alpha: 0.1}'
+echo "ok: one process, three workers, one process"
 
 (head -50 x.svm; echo "1 3:nan") >bad.svm
 sed 's/x.svm/bad.svm/' job.yaml >bad.yaml
