@@ -50,8 +50,13 @@ static ru_status open_reads(rui_driver *d, int64_t batch, ru_err *err)
     }
     int64_t sample = ru_dataset_bytes(t->train_set) / t->count;
     d->fed_at.ns = 0;
-    RU_TRY(rui_read_tune_open(d->reads, sample, sample * batch, ru_stream_reads_files(d->stream),
-                              t->arena, err));
+    /* Shuffled samples stand alone, blocks have about 1 MiB, samples in order a whole batch. */
+    ru_shuffle shuffle = (ru_shuffle)t->job->data.shuffle;
+    int64_t run = shuffle == RU_SHUFFLE_FULL    ? sample
+                  : shuffle == RU_SHUFFLE_BLOCK ? sample + (1 << 20)
+                                                : sample * batch;
+    RU_TRY(rui_read_tune_open(d->reads, sample, sample * batch, run,
+                              ru_stream_reads_files(d->stream), t->arena, err));
     ru_stream_reads_set(d->stream, d->reads->plan.size_bytes, d->reads->plan.depth);
     return RU_OK;
 }

@@ -4,7 +4,7 @@
 
 #include "base/log.h"
 
-enum { SCRATCH_BYTES = 1 << 20, FORGET = 64 };
+enum { SCRATCH_BYTES = 1 << 20, FORGET = 64, SIZE_MIN = 64 << 10, SIZE_MAX_BYTES = 16 << 20 };
 
 /* The power of two at or above a file's mean size, within what a request may have. */
 static int64_t size_of_files(const ru_read_policy_in *in)
@@ -17,16 +17,20 @@ static int64_t size_of_files(const ru_read_policy_in *in)
 }
 
 ru_status rui_read_tune_open(rui_read_tune *t, int64_t sample_bytes, int64_t batch_bytes,
-                             bool files, ru_arena *arena, ru_err *err)
+                             int64_t run_bytes, bool files, ru_arena *arena, ru_err *err)
 {
+    int64_t size_max = SIZE_MIN;
+    while (size_max < run_bytes && size_max < SIZE_MAX_BYTES) {
+        size_max *= 2;
+    }
     ru_read_done *ended = t->ended;
     uint8_t *memory = t->scratch;
     *t = (rui_read_tune){
         .ended = ended != NULL ? ended : RU_NEW(arena, ru_read_done, RU_READS_KEPT),
         .scratch = memory != NULL ? memory : ru_arena_alloc(arena, SCRATCH_BYTES, 64),
         .in = {.sample = sample_bytes > 0 ? sample_bytes : 1,
-               .size_min = 64 << 10,
-               .size_max = 16 << 20,
+               .size_min = SIZE_MIN,
+               .size_max = size_max,
                .memory = 64 << 20,
                .depth_max = 256,
                .cores = 2,
